@@ -1,0 +1,74 @@
+package redlock
+
+import "time"
+
+// instant is one reading of both clocks of this machine.
+//
+// A lease must end when either clock says so. The monotonic clock cannot be set,
+// but it stands still while the machine sleeps (golang/go#24595), and the nodes'
+// clocks do not; the wall clock keeps running, but it can be set back.
+type instant struct {
+	mono time.Time // carries the monotonic reading that Sub and Before use
+	wall int64     // Unix nanoseconds
+}
+
+func (i instant) add(d time.Duration) instant {
+	return instant{mono: i.mono.Add(d), wall: i.wall + int64(d)}
+}
+
+// until is the time left from i to end: what the more pessimistic of both clocks says.
+func (i instant) until(end instant) time.Duration {
+	return min(end.mono.Sub(i.mono), time.Duration(end.wall-i.wall))
+}
+
+// reached reports whether end has come by either clock.
+func (i instant) reached(end instant) bool { return i.until(end) <= 0 }
+
+// after reports whether i lies behind j by both clocks.
+func (i instant) after(j instant) bool { return j.until(i) > 0 }
+
+// slept is by how much the wall clock ran ahead of the monotonic one since j.
+func (i instant) slept(j instant) time.Duration {
+	return time.Duration(i.wall-j.wall) - i.mono.Sub(j.mono)
+}
+
+// allowance is what a lease of ttl loses to clocks that run at different rates:
+// a share of the TTL, and 2 ms for the granularity of Redis' expiry.
+func allowance(ttl time.Duration, factor float64) time.Duration {
+	return time.Duration(float64(ttl)*factor) + 2*time.Millisecond
+}
+
+// ttlOnNode is the TTL as it is sent, in milliseconds, never less than asked for.
+func ttlOnNode(ttl time.Duration) int64 {
+	return int64((ttl + time.Millisecond - 1) / time.Millisecond)
+}
+
+// validUntil is the end of what the holder may rely on, for a request whose first
+// byte left no earlier than start: start + TTL - allowance, the TTL rounded down
+// to whole milliseconds. See https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
+func validUntil(start instant, ttl time.Duration, factor float64) instant {
+	return start.add(ttl.Truncate(time.Millisecond) - allowance(ttl, factor))
+}
+
+// clock is where the library gets the time from. It is a seam for tests; everything
+// else computes with instants that are handed to it.
+type clock interface {
+	now() instant
+	// afterFunc calls f on a goroutine of its own once d has passed.
+	afterFunc(d time.Duration, f func()) timer
+}
+
+type timer interface {
+	Stop() bool
+	Reset(d time.Duration) bool
+}
+
+// systemClock is this machine's clock.
+type systemClock struct{}
+
+func (systemClock) now() instant {
+	t := time.Now()
+	return instant{mono: t, wall: t.UnixNano()}
+}
+
+func (systemClock) afterFunc(d time.Duration, f func()) timer { return time.AfterFunc(d, f) }

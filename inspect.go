@@ -1,0 +1,187 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Status is what the nodes say of a lock at one time.
+type Status struct {
+	// Key is the lock's key, without Options.KeyPrefix.
+	Key string
+	// Token and Owner are those of the holder: of the value that a majority of nodes
+	// has. Both are empty if there is none, or if it was not set by this library.
+	Token, Owner string
+	// TTL is how long the majority lasts unless it is renewed or released. It is
+	// negative if it lasts for ever, and 0 if there is none.
+	TTL time.Duration
+	// Nodes has one entry per node, in the order of Redlock.Nodes.
+	Nodes []NodeStatus
+}
+
+// Held reports whether a majority of nodes has the same value.
+func (s Status) Held() bool { return s.TTL != 0 }
+
+// NodeStatus is what one node says of a lock.
+type NodeStatus struct {
+	Node string
+	// Value is what the key holds: empty if it is free or holds no string.
+	Value string
+	// Token and Owner are the parts of the value, which other libraries may set to
+	// anything: Token is what comes before the first "@".
+	Token, Owner string
+	// TTL is what is left of the lease: 0 if the key is free, negative if it has no end.
+	TTL time.Duration
+	// Elapsed is how long the node took to answer.
+	Elapsed time.Duration
+	// Err says why the node did not answer, or that the key holds no lock.
+	Err error
+}
+
+// inspection is one node's answer to an inspect request.
+type inspection struct {
+	known bool
+	kind  string // Redis' name of the type; "none" if there is no key
+	value string
+	ttl   time.Duration // -1ms without end
+}
+
+// inspected reads the answers to an inspect request.
+func (r *round) inspected() []inspection {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]inspection, len(r.votes))
+	for i, v := range r.votes {
+		fields, _ := v.val.([]any)
+		if v.vote != VoteGranted || len(fields) != 3 {
+			continue
+		}
+		n := &all[i]
+		n.kind, n.known = fields[0].(string)
+		n.value, _ = fields[1].(string)
+		ms, _ := fields[2].(int64)
+		n.ttl = time.Duration(ms) * time.Millisecond
+	}
+	return all
+}
+
+// askAll sends the request to all nodes and waits for each of them, for the timeout
+// per node at most.
+func (rl *Redlock) askAll(ctx context.Context, req *request) (*round, error) {
+	r := rl.send(newRound(len(rl.nodes), rl.clock.now(), true), req)
+	_, err := r.wait(ctx, rl.closing, nil)
+	return r, err
+}
+
+// Inspect asks every node what it has under the key, and waits for all of them, for
+// the timeout per node at most. It changes nothing. Fewer than a majority of answers
+// is ErrNoQuorum, along with what was learnt.
+func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
+	if err := m.check(ctx, inspect.String()); err != nil {
+		return Status{}, err
+	}
+	rl := m.rl
+	r, err := rl.askAll(ctx, inspectRequest(&m.terms, m.name))
+	if err != nil {
+		return Status{}, fmt.Errorf("redlock: inspect %s: %w", quoteKey(m.key), err)
+	}
+	s := Status{Key: m.key}
+	answers := 0
+	outcomes := r.outcomes(rl.names)
+	votes := make(map[string]int)
+	for i, n := range r.inspected() {
+		o := outcomes[i]
+		ns := NodeStatus{Node: o.Node, Elapsed: o.Elapsed, Err: o.Err}
+		if n.known {
+			answers++
+			ns.Value = n.value
+			switch n.kind {
+			case "string":
+				ns.Token, ns.Owner, _ = strings.Cut(n.value, "@")
+				ns.TTL = n.ttl
+				if n.ttl == 0 {
+					ns.TTL = 1 // in its last millisecond, but there
+				}
+				votes[n.value]++
+			case "none":
+			default:
+				ns.TTL = n.ttl
+				ns.Err = fmt.Errorf("the key holds a %s, which is no lock", n.kind)
+			}
+		}
+		s.Nodes = append(s.Nodes, ns)
+	}
+	for value, n := range votes {
+		if n >= rl.quorum {
+			s.Token, s.Owner, _ = strings.Cut(value, "@")
+			s.TTL = s.lasts(value, rl.quorum)
+		}
+	}
+	if answers < rl.quorum {
+		return s, r.fail(rl, inspect, m.key, ErrNoQuorum)
+	}
+	return s, nil
+}
+
+// lasts is how long a quorum of nodes keeps the value: the quorum-th longest lease.
+func (s Status) lasts(value string, quorum int) time.Duration {
+	var ttls []time.Duration
+	for _, n := range s.Nodes {
+		switch {
+		case n.Value != value:
+		case n.TTL < 0:
+			ttls = append(ttls, math.MaxInt64)
+		default:
+			ttls = append(ttls, n.TTL)
+		}
+	}
+	slices.Sort(ttls)
+	if d := ttls[len(ttls)-quorum]; d != math.MaxInt64 {
+		return d
+	}
+	return -1
+}
+
+// ForceRelease deletes the lock on every node, for an operator who knows that its
+// holder is gone: with an empty token whoever holds it and whatever the key holds,
+// otherwise only if the token is the holder's (Lock.Token, Status.Token). A holder
+// that is still there learns of it at its next extend, and not before.
+//
+// It returns nil when a majority of nodes confirms that the key is gone and at least
+// one of them had it; ErrNotHeld when there was nothing to delete, or another's token
+// on so many nodes that no majority is left; ErrNoQuorum when too few nodes answered,
+// which may have deleted it on those that did.
+func (m *Mutex) ForceRelease(ctx context.Context, token string) error {
+	if err := m.check(ctx, forceRelease.String()); err != nil {
+		return err
+	}
+	rl := m.rl
+	r, err := rl.askAll(ctx, forceRequest(&m.terms, m.name, token))
+	if err != nil {
+		return fmt.Errorf("redlock: force release %s: %w", quoteKey(m.key), err)
+	}
+	deleted, gone, others := 0, 0, 0
+	for _, o := range r.outcomes(rl.names) {
+		switch {
+		case o.Vote == VoteGranted:
+			deleted++
+			gone++
+		case o.Vote == VoteRefused && o.Holder == "" && o.Err == nil:
+			gone++
+		case o.Vote == VoteRefused:
+			others++
+		}
+	}
+	switch {
+	case gone >= rl.quorum && deleted > 0:
+		return nil
+	case gone >= rl.quorum || others > len(rl.nodes)-rl.quorum:
+		return r.fail(rl, forceRelease, m.key, ErrNotHeld)
+	default:
+		return r.fail(rl, forceRelease, m.key, ErrNoQuorum)
+	}
+}

@@ -1,0 +1,479 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Lock is one acquisition of a Mutex. Its methods may be called from any number of
+// goroutines. It is made by TryAcquire, Acquire and Do; on the zero value, methods
+// that return an error return ErrInvalid, and Context and Fence panic.
+type Lock struct {
+	rl        *Redlock
+	mutex     *Mutex
+	token     string
+	value     string // what the nodes hold: token@owner
+	values    context.Context
+	round     *round // of the acquire
+	grantedAt instant
+
+	// mu guards what follows. Lanes and the keeper may be called under it; they never
+	// call back while holding theirs.
+	mu      sync.Mutex
+	until   instant       // at least a quorum of nodes holds the value before this
+	longest time.Duration // no node was asked to hold the value for longer than this
+	sets    []*call       // for each node the SET that may have put the value there
+	over    error         // why the lock is not ours any more; nil while it is
+	renew   bool
+
+	ctx    context.Context // nil until somebody asks for it
+	cancel context.CancelCauseFunc
+	timer  timer // ends ctx
+
+	released   chan struct{} // made by the first Release, closed when its result is known
+	releaseErr error
+
+	renewal renewal // guarded by the keeper
+}
+
+// begin makes a lock of a granted attempt.
+func (l *Lock) begin(ctx context.Context, until, now instant, renew bool) {
+	l.values, l.until, l.grantedAt = ctx, until, now
+	l.renew = renew || l.mutex.terms.renew
+	if l.renew {
+		l.rl.keeper.schedule(l, now, l.mutex.terms.ttl/3)
+	}
+}
+
+func (l *Lock) check() error {
+	if l == nil || l.rl == nil {
+		return fmt.Errorf("redlock: %w Lock: it was not made by acquiring a Mutex", ErrInvalid)
+	}
+	return nil
+}
+
+func (l *Lock) mustExist(method string) {
+	if l.check() != nil {
+		panic("redlock: " + method + " of a Lock that was not made by acquiring a Mutex")
+	}
+}
+
+// Key returns the lock's key, without Options.KeyPrefix.
+func (l *Lock) Key() string {
+	if l.check() != nil {
+		return ""
+	}
+	return l.mutex.key
+}
+
+// Token returns the random token of this acquisition, 32 hexadecimal digits. On the
+// nodes, "@" and Options.Owner follow it.
+func (l *Lock) Token() string {
+	if l.check() != nil {
+		return ""
+	}
+	return l.token
+}
+
+// Fence returns the fencing token. It panics for a lock that was acquired without
+// WithFencing, since a made-up number would pass every check at the resource.
+func (l *Lock) Fence() uint64 {
+	panic("redlock: Fence of a Lock acquired without WithFencing")
+}
+
+// Until returns the end of validity: before it a majority of nodes holds the lock for
+// us, if clocks run at rates within Options.DriftFactor of each other and no majority
+// forgets. A successful extend moves it on; a loss or a release that was noticed moves
+// it to that time.
+func (l *Lock) Until() time.Time {
+	if l.check() != nil {
+		return time.Time{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until.mono
+}
+
+// Validity returns what remains until Until by the more pessimistic of the monotonic
+// and the wall clock; zero or less when the lock is over. It needs no goroutine to
+// have run, so it is right even where the lock's context ends late.
+func (l *Lock) Validity() time.Duration {
+	if l.check() != nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rl.clock.now().until(l.until)
+}
+
+// Outcomes returns what each node said to the acquire, in the order of Redlock.Nodes.
+// Answers that came after the grant are in later copies.
+func (l *Lock) Outcomes() []Outcome {
+	if l.check() != nil {
+		return nil
+	}
+	return l.round.outcomes(l.rl.names)
+}
+
+// Context returns a context that ends when the lock does: at Until at the latest, by a
+// timer of this process, whatever the network does; with WithMaxHold, also then.
+// context.Cause tells why: ErrReleased, else ErrLost, and ErrExpired too if time ran
+// out. It carries the values of the context given to Acquire but not its end, which
+// often is a limit for acquiring only.
+func (l *Lock) Context() context.Context {
+	l.mustExist("Context")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx != nil {
+		return l.ctx
+	}
+	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(l.values))
+	if l.over != nil {
+		l.cancel(l.over)
+		return l.ctx
+	}
+	l.timer = l.rl.clock.afterFunc(l.rl.clock.now().until(l.contextEnd()), l.checkEnd)
+	l.rl.keeper.watch(l)
+	return l.ctx
+}
+
+// contextEnd is when the context is to end; the caller holds mu.
+func (l *Lock) contextEnd() instant {
+	end := l.until
+	if most := l.mutex.terms.maxHold; most > 0 {
+		if stop := l.grantedAt.add(most); end.after(stop) {
+			end = stop
+		}
+	}
+	return end
+}
+
+// checkEnd ends the lock's context if its time has come.
+func (l *Lock) checkEnd() {
+	now := l.rl.clock.now()
+	l.mu.Lock()
+	switch {
+	case l.over != nil || l.ctx == nil:
+		l.mu.Unlock()
+	case now.reached(l.until):
+		l.loseAndUnlock(now, l.expired())
+	case now.reached(l.contextEnd()):
+		l.cancel(fmt.Errorf("redlock: %w: %w: %s held for WithMaxHold, %v", ErrLost, ErrExpired, quoteKey(l.mutex.key), l.mutex.terms.maxHold))
+		l.mu.Unlock()
+	default:
+		l.timer.Reset(now.until(l.contextEnd()))
+		l.mu.Unlock()
+	}
+}
+
+func (l *Lock) expired() error {
+	return fmt.Errorf("redlock: %w: %w: lease of %s not extended in time", ErrLost, ErrExpired, quoteKey(l.mutex.key))
+}
+
+// loseAndUnlock notes that the lock is not ours any more; the caller holds mu, and
+// over is nil.
+func (l *Lock) loseAndUnlock(now instant, why error) {
+	l.finish(now, why)
+	l.mu.Unlock()
+	l.rl.opts.Hooks.Lost(LostInfo{Key: l.mutex.key, Token: l.token, Err: why})
+}
+
+// finish ends everything that lasts as long as the lock; the caller holds mu.
+func (l *Lock) finish(now instant, why error) {
+	l.over = why
+	if l.until.after(now) {
+		l.until = now
+	}
+	l.rl.keeper.forget(l)
+	if l.ctx != nil {
+		l.timer.Stop()
+		l.cancel(why)
+	}
+}
+
+// lost returns why the lock was lost, or nil if it is held or was released.
+func (l *Lock) lost() error {
+	now := l.rl.clock.now()
+	l.mu.Lock()
+	if l.over == nil && now.reached(l.until) {
+		why := l.expired()
+		l.loseAndUnlock(now, why)
+		return why
+	}
+	defer l.mu.Unlock()
+	if errors.Is(l.over, ErrLost) {
+		return l.over
+	}
+	return nil
+}
+
+// Extend makes the lease last for ttl from now, and never less long than before. It
+// returns when a majority of nodes confirmed it, without waiting for slower ones.
+//
+// On success Until is ttl from the call's start, less the drift allowance, or what it
+// was if that is later, and nodes that lost the key are given it again. A failure
+// leaves Until as it was, and the lock is still held until then, except that the lock
+// is lost when so many nodes say that it is not ours that no majority is left
+// (ErrNotHeld and ErrLost), or when Until has passed before the majority confirmed, or
+// before the call (ErrExpired and ErrLost). Otherwise it fails with ErrNoQuorum,
+// ErrReleased, ErrClosed, ErrInvalid for a ttl out of range, or with ctx's error when
+// that ends first; the nodes may then have been extended or not.
+func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	if err := invalid("extend of "+quoteKey(l.mutex.key), brokenTTL("ttl", ttl, l.rl.opts)); err != nil {
+		return err
+	}
+	return l.extend(ctx, ttl, false)
+}
+
+func (l *Lock) extend(ctx context.Context, ttl time.Duration, renewal bool) error {
+	start := l.rl.clock.now()
+	err := l.tryExtend(ctx, start, ttl)
+	l.rl.opts.Hooks.Extended(ExtendInfo{
+		Key: l.mutex.key, Token: l.token, TTL: ttl, Renewal: renewal,
+		Elapsed: l.rl.clock.now().mono.Sub(start.mono), Err: err,
+	})
+	return err
+}
+
+func (l *Lock) tryExtend(ctx context.Context, start instant, ttl time.Duration) error {
+	rl := l.rl
+	if err := l.mutex.check(ctx, extend.String()); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	switch {
+	case l.over != nil:
+		defer l.mu.Unlock()
+		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.mutex.key), l.over)
+	case start.reached(l.until):
+		why := l.expired()
+		l.loseAndUnlock(start, why)
+		return why
+	}
+	before := l.until
+	l.longest = max(l.longest, ttl)
+	l.mu.Unlock()
+
+	terms := l.mutex.terms
+	terms.ttl, terms.nodeTimeout = ttl, rl.opts.nodeTimeout(ttl)
+	mend := &repairs{lock: l, terms: &terms}
+	r := newRound(len(rl.nodes), start, false)
+	r.observe = mend.observe
+	v, cut := rl.send(r, extendRequest(&terms, l.mutex.name, l.value)).wait(ctx, rl.closing, nil)
+	now := rl.clock.now()
+	switch {
+	case errors.Is(cut, ErrClosed):
+		return r.fail(rl, extend, l.mutex.key, ErrClosed)
+	case cut != nil:
+		return r.fail(rl, extend, l.mutex.key, ended(ctx)...)
+	}
+
+	l.mu.Lock()
+	switch {
+	case l.over != nil:
+		defer l.mu.Unlock()
+		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.mutex.key), l.over)
+	case now.reached(before):
+		// However many keys are left: in between others may have had the lock.
+		why := r.fail(rl, extend, l.mutex.key, ErrLost, ErrExpired)
+		l.loseAndUnlock(now, why)
+		return why
+	case v == held:
+		why := r.fail(rl, extend, l.mutex.key, ErrNotHeld, ErrLost)
+		l.loseAndUnlock(now, why)
+		return why
+	case v != granted:
+		l.mu.Unlock()
+		return r.fail(rl, extend, l.mutex.key, ErrNoQuorum)
+	}
+	if until := validUntil(start, ttl, rl.opts.DriftFactor); until.after(l.until) {
+		l.until = until
+		if l.ctx != nil {
+			l.timer.Reset(now.until(l.contextEnd()))
+		}
+	}
+	l.mu.Unlock()
+	mend.begin()
+	return nil
+}
+
+// repairs puts the key back on nodes that lost it, once an extend has succeeded
+// without them. It is apart from the extend, because a key that was gone was free for
+// others meanwhile: it must not count.
+type repairs struct {
+	lock  *Lock
+	terms *terms
+
+	mu      sync.Mutex
+	begun   bool
+	missing []int
+}
+
+// observe sees each node's answer to the extend, also those after its decision.
+func (p *repairs) observe(i int, b ballot) {
+	if b.vote != VoteRefused || b.holder != "" || b.err != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.begun {
+		p.lock.restore(p.terms, i)
+	} else {
+		p.missing = append(p.missing, i)
+	}
+}
+
+func (p *repairs) begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begun = true
+	for _, i := range p.missing {
+		p.lock.restore(p.terms, i)
+	}
+}
+
+// restore sets the key on a node that lost it.
+func (l *Lock) restore(t *terms, i int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over != nil {
+		return
+	}
+	l.noteSets()
+	before := l.sets[i]
+	c := &call{req: setRequest(repair, t, l.mutex.name, l.value), index: i}
+	c.deadline = l.rl.clock.now().mono.Add(t.nodeTimeout)
+	l.sets[i] = c
+	l.rl.nodes[i].lane.replace(before, c, l.rl.clock.now().mono)
+}
+
+// noteSets fills in the SETs of the acquire; the caller holds mu.
+func (l *Lock) noteSets() {
+	if l.sets != nil {
+		return
+	}
+	l.sets = make([]*call, len(l.round.calls))
+	for i := range l.sets {
+		l.sets[i] = &l.round.calls[i]
+	}
+}
+
+// Release gives the lock up on every node and returns when a majority confirmed it,
+// without waiting for slower ones, and after the timeout per node at the latest. It
+// goes on when ctx is cancelled or was before: ctx only lends its values. A second
+// call returns the result of the first.
+//
+// It returns nil when a majority confirms that the lock is gone by our hand,
+// ErrNotHeld when so many nodes say that it was not ours any more that no majority is
+// left, ErrNoQuorum when too few nodes answered, ErrClosed after Close. Whatever it
+// returns, the lock is over, and releases that were not confirmed are sent again in
+// the background until the node answers or the key is gone by its TTL.
+func (l *Lock) Release(ctx context.Context) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	rl := l.rl
+	l.mu.Lock()
+	if first := l.released; first != nil {
+		l.mu.Unlock()
+		<-first
+		return l.releaseErr
+	}
+	l.released = make(chan struct{})
+	start := rl.clock.now()
+	if l.over == nil {
+		l.finish(start, fmt.Errorf("redlock: %w", ErrReleased))
+	}
+	// Sent under mu, so that no repair can come after it.
+	r := l.sendRelease(start)
+	l.mu.Unlock()
+
+	l.releaseErr = l.waitRelease(r)
+	close(l.released)
+	rl.opts.Hooks.Released(ReleaseInfo{
+		Key: l.mutex.key, Token: l.token, Held: start.mono.Sub(l.grantedAt.mono),
+		Elapsed: rl.clock.now().mono.Sub(start.mono), Err: l.releaseErr,
+	})
+	return l.releaseErr
+}
+
+// sendRelease starts the release on every node where the value may be; the caller
+// holds mu.
+func (l *Lock) sendRelease(start instant) *round {
+	rl := l.rl
+	r := newRound(len(rl.nodes), start, false)
+	req := l.releaseRequest()
+	for i := range r.calls {
+		c := &r.calls[i]
+		c.req, c.round, c.index, c.always = req, r, i, true
+		c.deadline = start.mono.Add(req.timeout)
+		if c.takesBack = &l.round.calls[i]; l.sets != nil {
+			c.takesBack = l.sets[i]
+		}
+	}
+	for i, n := range rl.nodes {
+		n.lane.takeBack(&r.calls[i], start.mono)
+	}
+	return r
+}
+
+func (l *Lock) waitRelease(r *round) error {
+	// Nothing but the lanes ends it: they resolve every call by its deadline.
+	v, _ := r.wait(context.Background(), nil, nil)
+	switch {
+	case v == granted:
+		return nil
+	case l.rl.isClosed():
+		return r.fail(l.rl, release, l.mutex.key, ErrClosed)
+	case v == held:
+		return r.fail(l.rl, release, l.mutex.key, ErrNotHeld)
+	default:
+		return r.fail(l.rl, release, l.mutex.key, ErrNoQuorum)
+	}
+}
+
+// releaseRequest is the release of this lock's value.
+func (l *Lock) releaseRequest() *request {
+	terms := l.mutex.terms
+	terms.ttl = l.longest
+	return releaseRequest(&terms, l.mutex.name, l.value)
+}
+
+// takeBack releases a failed attempt wherever its SET was or may have been applied,
+// with nobody waiting for it.
+func (l *Lock) takeBack() {
+	now := l.rl.clock.now().mono
+	req := l.releaseRequest()
+	calls := make([]call, len(l.rl.nodes))
+	for i, n := range l.rl.nodes {
+		calls[i] = call{req: req, index: i, takesBack: &l.round.calls[i]}
+		n.lane.takeBack(&calls[i], now)
+	}
+}
+
+// renewNow extends the lock for its keeper, which calls it on a goroutine of its own.
+func (l *Lock) renewNow() {
+	ttl := l.mutex.terms.ttl
+	now := l.rl.clock.now()
+	if most := l.mutex.terms.maxHold; most > 0 && now.reached(l.grantedAt.add(most)) {
+		return
+	}
+	err := l.extend(context.Background(), ttl, true)
+	now = l.rl.clock.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over != nil || l.rl.isClosed() {
+		return
+	}
+	if next := ttl / 3; err == nil {
+		l.rl.keeper.schedule(l, now, next)
+	} else {
+		l.rl.keeper.schedule(l, now, next/5)
+	}
+}

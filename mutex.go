@@ -1,0 +1,265 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Mutex describes a lock: its key and its terms. It has no state of its own, so one
+// Mutex serves any number of goroutines, and two with the same key are the same lock.
+// It is made by Redlock.Mutex; the zero value refuses every operation.
+type Mutex struct {
+	rl    *Redlock
+	key   string
+	name  string // the key on the nodes
+	terms terms
+	err   error
+}
+
+// Mutex describes the lock of a key, which may be any bytes but not empty. It does no
+// I/O. Options that break a rule are reported by the Mutex's methods, with ErrInvalid.
+func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
+	if rl == nil || rl.nodes == nil {
+		return &Mutex{}
+	}
+	m := &Mutex{rl: rl, key: key, name: rl.opts.KeyPrefix + key, terms: terms{ttl: rl.opts.TTL}}
+	for _, o := range opts {
+		if o == nil {
+			m.terms.broken = append(m.terms.broken, "a LockOption is nil")
+			continue
+		}
+		o(&m.terms)
+	}
+	broken := m.terms.broken
+	if key == "" {
+		broken = append(broken, "the key is empty: must be at least one byte")
+	}
+	broken = append(broken, brokenTTL("TTL", m.terms.ttl, rl.opts)...)
+	m.terms.nodeTimeout = rl.opts.nodeTimeout(m.terms.ttl)
+	m.err = invalid("lock "+quoteKey(key), broken)
+	return m
+}
+
+func (m *Mutex) check(ctx context.Context, op string) error {
+	switch {
+	case m == nil || m.rl == nil:
+		return fmt.Errorf("redlock: %s: %w Mutex: it was not made by Redlock.Mutex", op, ErrInvalid)
+	case m.err != nil:
+		return m.err
+	case m.rl.isClosed():
+		return fmt.Errorf("redlock: %s %s: %w", op, quoteKey(m.key), ErrClosed)
+	case ctx.Err() != nil:
+		return &QuorumError{Op: op, Key: m.key, Need: m.rl.quorum, reasons: ended(ctx)}
+	default:
+		return nil
+	}
+}
+
+// TryAcquire asks all nodes once and returns when a majority granted or none is left
+// to be had, without waiting for slower nodes, and never waits for a holder.
+//
+// It fails with ErrHeld if another holds the lock, ErrNoQuorum if too many nodes do
+// not answer (that takes the timeout per node at most), ErrExpired if the majority
+// came too late to be of use, ErrClosed, ErrInvalid, or with ctx's error when that
+// ends first. After a failure nothing is left on nodes that can be reached; it is
+// taken back in the background, also from nodes that answer late. On one that stays
+// away, a key lasts for the TTL at most.
+func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
+	return m.acquire(ctx, false, false)
+}
+
+// Acquire asks until it is granted or ctx ends, with random pauses between attempts.
+// Most callers want Do instead.
+//
+// A held lock and an outage of the nodes are both waited out. What ends it early are
+// errors that no waiting mends, on so many nodes that they alone rule out a quorum: no
+// or wrong credentials, a key that holds something else, a node of a cluster. When ctx
+// ends, errors.Is finds its error and the last attempt's reason, and errors.As the last
+// attempt's *QuorumError. Each attempt leaves as little behind as TryAcquire.
+func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {
+	return m.acquire(ctx, true, false)
+}
+
+// Do acquires the lock, calls fn, and releases it, also when fn panics. While fn runs
+// the lock is renewed. fn's context ends with ctx, and with cause ErrLost when the lock
+// is lost; fn should then stop at once, since another may hold the lock.
+//
+// It returns Acquire's error if there is no lock and fn was not called; otherwise fn's
+// error and, if the lock was lost while fn ran, one for which errors.Is(err, ErrLost).
+// A release that not enough nodes confirmed is no error here, since fn's work was done
+// under the lock; Hooks.Released is told.
+func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) (err error) {
+	if fn == nil {
+		return fmt.Errorf("redlock: do: %w fn: it is nil", ErrInvalid)
+	}
+	lock, err := m.acquire(ctx, true, true)
+	if err != nil {
+		return err
+	}
+	held := lock.Context()
+	inner, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
+	defer func() {
+		// Deferred, so that a panic or Goexit in fn releases too, and then goes on.
+		lost := lock.lost()
+		if rerr := lock.Release(ctx); lost == nil && errors.Is(rerr, ErrNotHeld) {
+			lost = fmt.Errorf("redlock: %w: %w", ErrLost, rerr)
+		}
+		stop()
+		cancel(ErrReleased)
+		if lost != nil && !errors.Is(err, ErrLost) {
+			err = errors.Join(err, lost)
+		}
+	}()
+	return fn(inner, lock)
+}
+
+func (m *Mutex) acquire(ctx context.Context, wait, renew bool) (*Lock, error) {
+	if err := m.check(ctx, acquire.String()); err != nil {
+		return nil, err
+	}
+	if !m.rl.enter() {
+		return nil, fmt.Errorf("redlock: acquire %s: %w", quoteKey(m.key), ErrClosed)
+	}
+	defer m.rl.leave()
+
+	start := m.rl.clock.now()
+	var (
+		lock     *Lock
+		err      error
+		last     *QuorumError
+		attempts int
+	)
+	for {
+		attempts++
+		var again bool
+		lock, again, err = m.attempt(ctx, renew)
+		if err == nil || !wait || !again {
+			break
+		}
+		errors.As(err, &last)
+		if err = m.untilNextAttempt(ctx, attempts, last); err != nil {
+			break
+		}
+	}
+	if err != nil && last != nil && (ctx.Err() != nil || errors.Is(err, ErrClosed)) {
+		// What the nodes said last tells more than the attempt that was cut short.
+		why := []error{ErrClosed}
+		if ctx.Err() != nil {
+			why = ended(ctx)
+		}
+		last.reasons = append(why, last.reasons...)
+		err = last
+	}
+	info := AcquireInfo{Key: m.key, Attempts: attempts, Elapsed: m.rl.clock.now().mono.Sub(start.mono), Err: err}
+	if lock != nil {
+		info.Token = lock.token
+	}
+	m.rl.opts.Hooks.Acquired(info)
+	return lock, err
+}
+
+// attempt is one round of the Redlock algorithm: the same key and a fresh token on all
+// nodes, a majority within the validity time, everything taken back otherwise. again
+// tells whether waiting may help.
+func (m *Mutex) attempt(ctx context.Context, renew bool) (lock *Lock, again bool, err error) {
+	rl := m.rl
+	token, err := rl.newToken()
+	if err != nil {
+		return nil, false, err
+	}
+	l := &Lock{rl: rl, mutex: m, token: token, value: token + "@" + rl.opts.Owner, longest: m.terms.ttl}
+	start := rl.clock.now()
+	until := validUntil(start, m.terms.ttl, rl.opts.DriftFactor)
+	l.round = rl.begin(start, setRequest(acquire, &m.terms, m.name, l.value))
+
+	takenBack := false
+	takeBack := func() {
+		if !takenBack {
+			takenBack = true
+			l.takeBack()
+		}
+	}
+	v, cut := l.round.wait(ctx, rl.closing, takeBack)
+	now := rl.clock.now()
+	var reasons []error
+	switch {
+	case cut == nil && v == granted && !now.reached(until):
+		l.begin(ctx, until, now, renew)
+		return l, false, nil
+	case errors.Is(cut, ErrClosed):
+		reasons = []error{ErrClosed}
+	case cut != nil:
+		reasons = ended(ctx)
+	case v == granted:
+		reasons, again = []error{ErrExpired}, true
+	case v == held:
+		reasons, again = []error{ErrHeld}, true
+	default:
+		reasons, again = []error{ErrNoQuorum}, !l.round.incurable()
+	}
+	takeBack()
+	return nil, again, l.round.fail(rl, acquire, m.key, reasons...)
+}
+
+// untilNextAttempt waits between two attempts of Acquire. It is where waiting in line
+// will go; until then it polls, with full jitter so that contenders do not split the
+// votes again and again.
+func (m *Mutex) untilNextAttempt(ctx context.Context, attempts int, last *QuorumError) error {
+	o := &m.rl.opts
+	limit := o.RetryMax
+	if shift := attempts - 1; shift < 30 && o.RetryMin<<shift < limit {
+		limit = o.RetryMin << shift
+	}
+	d := o.RetryMin + rand.N(limit-o.RetryMin+1)
+	if errors.Is(last, ErrHeld) {
+		if err := m.look(ctx, last); err != nil {
+			return err
+		}
+		if last.HolderTTL > 0 {
+			// Nobody will tell us of a lease that ends; be there when it does.
+			d = min(d, last.HolderTTL+rand.N(o.RetryMin))
+		}
+	}
+	return m.rl.pause(ctx, d)
+}
+
+// look asks what stands in our way and adds it to the error. It returns an error if it
+// is nothing that will ever be released.
+func (m *Mutex) look(ctx context.Context, last *QuorumError) error {
+	rl := m.rl
+	r := rl.begin(rl.clock.now(), inspectRequest(&m.terms, m.name))
+	if _, err := r.wait(ctx, rl.closing, nil); err != nil {
+		return err
+	}
+	var lefts []time.Duration // until each node is free
+	strange := 0
+	for i, n := range r.inspected() {
+		if !n.known {
+			continue
+		}
+		last.Outcomes[i].Holder = n.value
+		if n.kind != "string" && n.kind != "none" {
+			strange++
+			last.Outcomes[i].Err = fmt.Errorf("the key holds a %s, which is no lock", n.kind)
+		}
+		switch {
+		case n.kind == "none":
+			lefts = append(lefts, 0)
+		case n.ttl >= 0:
+			lefts = append(lefts, n.ttl)
+		}
+	}
+	// The lock is free when a quorum of nodes is.
+	if slices.Sort(lefts); len(lefts) >= rl.quorum {
+		last.HolderTTL = lefts[rl.quorum-1]
+	}
+	if strange >= len(rl.nodes)-rl.quorum+1 {
+		return last
+	}
+	return nil
+}

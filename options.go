@@ -1,0 +1,204 @@
+package redlock
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"time"
+)
+
+const (
+	minTTL     = 10 * time.Millisecond
+	maxTTL     = 24 * time.Hour
+	defaultTTL = 10 * time.Second
+
+	minNodeTimeout  = time.Millisecond
+	defaultDrift    = 0.01
+	defaultRetryMin = 5 * time.Millisecond
+	defaultRetryMax = 500 * time.Millisecond
+	maxRetry        = time.Hour
+	maxOwner        = 256
+)
+
+// Options configures a Redlock. Nil and the zero value mean all defaults. Open and
+// New copy it, so changing it afterwards has no effect. Every broken rule is reported
+// in one error, before any I/O.
+type Options struct {
+	// TTL is how long a lease lasts on the nodes, unless WithTTL says otherwise.
+	// Default 10s, from 10ms to 24h. It is rounded up to whole milliseconds on the
+	// nodes and down for what the holder may rely on.
+	TTL time.Duration
+
+	// NodeTimeout bounds how long an operation waits for any one node. Default, for
+	// each lock by its own TTL: TTL/50 within 5ms and 200ms, and at most TTL/4. A
+	// set value must be at least 1ms and at most a quarter of the TTL it is used with.
+	NodeTimeout time.Duration
+
+	// DriftFactor is the share of the TTL that is given up to clocks that run at
+	// different rates; another 2ms are always given up. Default 0.01; below 1.
+	DriftFactor float64
+
+	// RetryMin and RetryMax bound the random pause between two attempts of Acquire.
+	// Defaults 5ms and 500ms; at most 1h. The pause is drawn between RetryMin and a
+	// limit that doubles with every attempt up to RetryMax.
+	RetryMin, RetryMax time.Duration
+
+	// KeyPrefix is put before each key on the nodes. Default none: the Redis key is
+	// the lock's key, so that other Redlock clients on the same nodes exclude us and
+	// we them. All clients of a lock need the same prefix.
+	KeyPrefix string
+
+	// Owner is a label for people, stored behind the random token and shown by
+	// Inspect. Default "host:pid"; at most 256 bytes.
+	Owner string
+
+	// RestartGuard is for how long a restarted node may not vote. The guard is not
+	// available yet: 0 and negative values mean none, and positive ones are refused.
+	// Until it is there, let a crashed node stay down for the longest TTL in use, or
+	// run the nodes with appendonly yes and appendfsync always.
+	RestartGuard time.Duration
+
+	// Hooks are told what happens. Default none.
+	Hooks *Hooks
+}
+
+// withDefaults returns a copy with the defaults filled in, or an error that names
+// every broken rule.
+func (o *Options) withDefaults() (Options, error) {
+	var c Options
+	if o != nil {
+		c = *o
+	}
+	var broken []string
+	bad := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
+
+	if c.TTL == 0 {
+		c.TTL = defaultTTL
+	}
+	if c.DriftFactor == 0 {
+		c.DriftFactor = defaultDrift
+	}
+	if f := c.DriftFactor; math.IsNaN(f) || f < 0 || f >= 1 {
+		bad("DriftFactor is %v: must be 0 (default %v) or above 0 and below 1", f, defaultDrift)
+	}
+	if c.NodeTimeout < 0 || c.NodeTimeout > 0 && c.NodeTimeout < minNodeTimeout {
+		bad("NodeTimeout is %v: must be 0 (default) or at least %v", c.NodeTimeout, minNodeTimeout)
+	}
+	if len(broken) == 0 {
+		for _, b := range brokenTTL("TTL", c.TTL, c) {
+			bad("%s", b)
+		}
+	} else if rule := ttlRange("TTL", c.TTL); rule != "" {
+		bad("%s", rule)
+	}
+
+	for _, r := range []struct {
+		name string
+		d    time.Duration
+	}{{"RetryMin", c.RetryMin}, {"RetryMax", c.RetryMax}} {
+		if r.d < 0 || r.d > maxRetry {
+			bad("%s is %v: must be 0 (default) or up to %v", r.name, r.d, maxRetry)
+		}
+	}
+	if c.RetryMin > c.RetryMax && c.RetryMax > 0 {
+		bad("RetryMin is %v, above RetryMax, which is %v", c.RetryMin, c.RetryMax)
+	}
+	switch {
+	case c.RetryMin == 0 && c.RetryMax == 0:
+		c.RetryMin, c.RetryMax = defaultRetryMin, defaultRetryMax
+	case c.RetryMin == 0:
+		c.RetryMin = min(defaultRetryMin, c.RetryMax)
+	case c.RetryMax == 0:
+		c.RetryMax = max(defaultRetryMax, c.RetryMin)
+	}
+
+	if c.Owner == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
+		c.Owner = fmt.Sprintf("%s:%d", host, os.Getpid())
+	}
+	if len(c.Owner) > maxOwner {
+		bad("Owner is %d bytes long: must be at most %d", len(c.Owner), maxOwner)
+	}
+	if c.RestartGuard > 0 {
+		bad("RestartGuard is %v: the guard is not available yet, so only 0 and negative values are accepted", c.RestartGuard)
+	}
+	c.Hooks = c.Hooks.filled()
+	return c, invalid("options", broken)
+}
+
+// nodeTimeout is how long a lock of this TTL waits for one node.
+func (o *Options) nodeTimeout(ttl time.Duration) time.Duration {
+	if o.NodeTimeout > 0 {
+		return o.NodeTimeout
+	}
+	return min(ttl/4, max(5*time.Millisecond, min(200*time.Millisecond, ttl/50)))
+}
+
+func ttlRange(name string, ttl time.Duration) string {
+	if ttl < minTTL || ttl > maxTTL {
+		return fmt.Sprintf("%s is %v: must be from %v to %v", name, ttl, minTTL, maxTTL)
+	}
+	return ""
+}
+
+// brokenTTL checks a TTL against its range and against the other options in force.
+func brokenTTL(name string, ttl time.Duration, o Options) (broken []string) {
+	if rule := ttlRange(name, ttl); rule != "" {
+		return []string{rule}
+	}
+	if o.NodeTimeout > ttl/4 {
+		broken = append(broken, fmt.Sprintf("NodeTimeout is %v: must be at most a quarter of %s, which is %v", o.NodeTimeout, name, ttl))
+	}
+	if lost := allowance(ttl, o.DriftFactor) + o.nodeTimeout(ttl); lost >= ttl.Truncate(time.Millisecond) {
+		broken = append(broken, fmt.Sprintf("%s is %v: must be above the drift allowance (%v of it and 2ms) and NodeTimeout, which add up to %v",
+			name, ttl, o.DriftFactor, lost))
+	}
+	return broken
+}
+
+// LockOption adapts one Mutex. An invalid one is reported by the Mutex's methods.
+type LockOption func(*terms)
+
+// terms are what a Mutex asks of every lock that it acquires.
+type terms struct {
+	ttl         time.Duration
+	nodeTimeout time.Duration
+	maxHold     time.Duration // 0: without end
+	renew       bool
+	broken      []string
+}
+
+// WithTTL sets how long a lease lasts on the nodes, instead of Options.TTL: from
+// 10ms to 24h. Unless Options.NodeTimeout is set, the timeout per node follows it.
+func WithTTL(ttl time.Duration) LockOption {
+	return func(t *terms) { t.ttl = ttl }
+}
+
+// WithRenewal makes Acquire and TryAcquire return locks that extend themselves at a
+// third of the TTL until they are released or lost. Do always renews.
+func WithRenewal() LockOption {
+	return func(t *terms) { t.renew = true }
+}
+
+// WithMaxHold ends renewal, and the lock's context, d after the grant, so that a
+// holder that is stuck does not hold for ever. d must be positive. The lease itself
+// runs on to Until.
+func WithMaxHold(d time.Duration) LockOption {
+	return func(t *terms) {
+		t.maxHold = d
+		if d <= 0 {
+			t.broken = append(t.broken, fmt.Sprintf("WithMaxHold is %v: must be positive", d))
+		}
+	}
+}
+
+// WithFencing asks for a fencing token with each lock, see Lock.Fence. It is not
+// available yet: a Mutex made with it refuses every operation with ErrInvalid.
+func WithFencing() LockOption {
+	return func(t *terms) {
+		t.broken = append(t.broken, "WithFencing: fencing tokens are not available yet")
+	}
+}

@@ -1,0 +1,147 @@
+package redlock
+
+import (
+	"fmt"
+	"time"
+)
+
+// Vote is what one node said to one request.
+type Vote uint8
+
+const (
+	// VotePending: the node has not answered yet, and there is still time.
+	VotePending Vote = iota + 1
+	// VoteGranted: the node did what was asked.
+	VoteGranted
+	// VoteRefused: the node answered that the key is not ours. For an acquire,
+	// another's key is there; for an extend or a release, another's key or none.
+	VoteRefused
+	// VoteUnknown: the request was or may have been sent and no answer came. It
+	// may have taken effect, may yet take effect, or may never.
+	VoteUnknown
+	// VoteFailed: the server answered with an error, so the request surely had
+	// no effect.
+	VoteFailed
+	// VoteBarred: the request was not sent (no connection, or the node is not
+	// answering earlier requests), or the answer may not be counted.
+	VoteBarred
+
+	voteEnd
+)
+
+// String returns the vote in lower case, as it appears in errors.
+func (v Vote) String() string {
+	switch v {
+	case VotePending:
+		return "pending"
+	case VoteGranted:
+		return "granted"
+	case VoteRefused:
+		return "refused"
+	case VoteUnknown:
+		return "unknown"
+	case VoteFailed:
+		return "failed"
+	case VoteBarred:
+		return "barred"
+	default:
+		return fmt.Sprintf("Vote(%d)", uint8(v))
+	}
+}
+
+// Outcome is one node's part in an operation.
+type Outcome struct {
+	// Node is the node's name, as in Redlock.Nodes.
+	Node string
+	// Vote is the latest that is known. An answer that comes after the decision
+	// still replaces VotePending or VoteUnknown in later copies.
+	Vote Vote
+	// Holder is the value that the node found under the key: a token and the
+	// owner's label. It is empty where no script told it; a plain acquire does not.
+	Holder string
+	// Elapsed is the time from the start of the operation to the vote, zero while
+	// the vote is pending.
+	Elapsed time.Duration
+	// Err says why the vote is unknown, failed or barred.
+	Err error
+}
+
+// majority is the smallest number of nodes of which any two sets intersect.
+func majority(n int) int { return n/2 + 1 }
+
+// verdict is what the votes of a round amount to.
+type verdict uint8
+
+const (
+	// undecided: more votes may still make a quorum.
+	undecided verdict = iota + 1
+	// granted: a quorum granted.
+	granted
+	// hopeless: a quorum is out of reach, and the pending votes decide only how
+	// to call it: held or noQuorum.
+	hopeless
+	// held: so many nodes refused that no quorum can be had from the others.
+	held
+	// noQuorum: a quorum is out of reach, and refusals alone do not explain it.
+	noQuorum
+)
+
+func (v verdict) String() string {
+	switch v {
+	case undecided:
+		return "undecided"
+	case granted:
+		return "granted"
+	case hopeless:
+		return "hopeless"
+	case held:
+		return "held"
+	case noQuorum:
+		return "no quorum"
+	default:
+		return fmt.Sprintf("verdict(%d)", uint8(v))
+	}
+}
+
+// tally counts the votes of one round over n nodes, of which need make a quorum.
+// Invariant: the counts add up to n.
+type tally struct {
+	n, need int
+	count   [voteEnd]int
+}
+
+func newTally(n int) tally {
+	t := tally{n: n, need: majority(n)}
+	t.count[VotePending] = n
+	return t
+}
+
+// change records that a node's vote is now to, having been from.
+func (t *tally) change(from, to Vote) {
+	t.count[from]--
+	t.count[to]++
+}
+
+// blocking is the number of nodes without which no quorum is left.
+func (t *tally) blocking() int { return t.n - t.need + 1 }
+
+// verdict reads the votes. An unknown vote never counts as granted or refused.
+func (t *tally) verdict() verdict {
+	var (
+		grants   = t.count[VoteGranted]
+		refusals = t.count[VoteRefused]
+		pending  = t.count[VotePending]
+	)
+	switch {
+	case grants >= t.need:
+		return granted
+	case refusals >= t.blocking():
+		return held
+	case grants+pending >= t.need:
+		return undecided
+	case refusals+pending >= t.blocking():
+		return hopeless
+	default:
+		return noQuorum
+	}
+}
