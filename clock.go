@@ -8,29 +8,28 @@ import "time"
 // but it stands still while the machine sleeps (golang/go#24595), and the nodes'
 // clocks do not; the wall clock keeps running, but it can be set back.
 type instant struct {
-	mono time.Time // carries the monotonic reading that Sub and Before use
+	time time.Time // for people and for callers' comparisons
+	mono int64     // nanoseconds since the clock was made
 	wall int64     // Unix nanoseconds
 }
 
 func (i instant) add(d time.Duration) instant {
-	return instant{mono: i.mono.Add(d), wall: i.wall + int64(d)}
+	return instant{time: i.time.Add(d), mono: i.mono + int64(d), wall: i.wall + int64(d)}
 }
 
 // until is the time left from i to end: what the more pessimistic of both clocks says.
 func (i instant) until(end instant) time.Duration {
-	return min(end.mono.Sub(i.mono), time.Duration(end.wall-i.wall))
+	return time.Duration(min(end.mono-i.mono, end.wall-i.wall))
 }
+
+// since is the time that has passed, by the clock that nobody can set.
+func (i instant) since(start instant) time.Duration { return time.Duration(i.mono - start.mono) }
 
 // reached reports whether end has come by either clock.
 func (i instant) reached(end instant) bool { return i.until(end) <= 0 }
 
 // after reports whether i lies behind j by both clocks.
 func (i instant) after(j instant) bool { return j.until(i) > 0 }
-
-// slept is by how much the wall clock ran ahead of the monotonic one since j.
-func (i instant) slept(j instant) time.Duration {
-	return time.Duration(i.wall-j.wall) - i.mono.Sub(j.mono)
-}
 
 // allowance is what a lease of ttl loses to clocks that run at different rates:
 // a share of the TTL, and 2 ms for the granularity of Redis' expiry.
@@ -64,11 +63,13 @@ type timer interface {
 }
 
 // systemClock is this machine's clock.
-type systemClock struct{}
+type systemClock struct{ start time.Time }
 
-func (systemClock) now() instant {
+func newSystemClock() systemClock { return systemClock{start: time.Now()} }
+
+func (c systemClock) now() instant {
 	t := time.Now()
-	return instant{mono: t, wall: t.UnixNano()}
+	return instant{time: t, mono: int64(t.Sub(c.start)), wall: t.UnixNano()}
 }
 
 func (systemClock) afterFunc(d time.Duration, f func()) timer { return time.AfterFunc(d, f) }

@@ -54,8 +54,9 @@ type inspection struct {
 func (r *round) inspected() []inspection {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make([]inspection, len(r.votes))
-	for i, v := range r.votes {
+	all := make([]inspection, len(r.seats))
+	for i := range r.seats {
+		v := &r.seats[i].cast
 		fields, _ := v.val.([]any)
 		if v.vote != VoteGranted || len(fields) != 3 {
 			continue
@@ -72,8 +73,9 @@ func (r *round) inspected() []inspection {
 // askAll sends the request to all nodes and waits for each of them, for the timeout
 // per node at most.
 func (rl *Redlock) askAll(ctx context.Context, req *request) (*round, error) {
-	r := rl.send(newRound(len(rl.nodes), rl.clock.now(), true), req)
-	_, err := r.wait(ctx, rl.closing, nil)
+	r := &round{all: true}
+	r.init(rl.clock.now(), make([]seat, len(rl.nodes)))
+	_, err := rl.send(r, req).waitFinal(ctx, rl.closing)
 	return r, err
 }
 

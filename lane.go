@@ -28,7 +28,7 @@ var (
 // wire puts requests on the wire; it is the part of a lane that a simulation replaces.
 //
 // exchange sends the requests of the batch in order over one connection, each of them
-// once and never again, and fills in the reply of each. It returns when all replies
+// once and never again, and fills in the ballot of each: val, err and sent. It returns when all replies
 // were read or the conversation broke, and waits for a reply no longer than bound.
 // It must not look at anything but req of a call, nor keep the slice.
 type wire interface {
@@ -51,13 +51,13 @@ type lane struct {
 	// across I/O or a timer. A round's mutex may be taken under it, never the other
 	// way round.
 	mu         sync.Mutex
-	head, tail *call // queued, in order
+	head, tail *call // queued, in order; times are nanoseconds of the clock
 	out        []*call
-	overdueAt  time.Time // for the batch that is out
-	running    bool      // a goroutine drains the lane
-	kept       []*call   // releases that wait for the node or for their grace
+	overdueAt  int64   // for the batch that is out
+	running    bool    // a goroutine drains the lane
+	kept       []*call // releases that wait for the node or for their grace
 	backoff    time.Duration
-	holdUntil  time.Time // no connection could be had; not tried again before this
+	holdUntil  int64 // no connection could be had; not tried again before this
 	holdErr    error
 	down       bool
 	closed     bool
@@ -65,7 +65,7 @@ type lane struct {
 
 	timer    timer
 	armed    bool
-	armedFor time.Time
+	armedFor int64
 
 	buf [mostInBatch]*call // of the batch that is out
 }
@@ -75,7 +75,7 @@ func newLane(w wire, c clock, onChange func(bool, error)) *lane {
 }
 
 // enqueue sends a call after all that came before, or delivers at once why it cannot.
-func (l *lane) enqueue(c *call, now time.Time) {
+func (l *lane) enqueue(c *call, now int64) {
 	l.mu.Lock()
 	b := l.admit(c, now)
 	l.mu.Unlock()
@@ -84,7 +84,7 @@ func (l *lane) enqueue(c *call, now time.Time) {
 
 // takeBack enqueues the release of what a SET did or may do. A SET that still waits in
 // the queue is dropped instead.
-func (l *lane) takeBack(c *call, now time.Time) {
+func (l *lane) takeBack(c *call, now int64) {
 	l.mu.Lock()
 	set := c.takesBack
 	dropped := ballot{}
@@ -100,7 +100,7 @@ func (l *lane) takeBack(c *call, now time.Time) {
 
 // replace enqueues a SET that takes the place of an earlier one of the same value.
 // What the earlier one may still do is from now on the later one's doubt.
-func (l *lane) replace(before, c *call, now time.Time) {
+func (l *lane) replace(before, c *call, now int64) {
 	l.mu.Lock()
 	c.unsure = before.unsure
 	b := l.admit(c, now)
@@ -109,7 +109,7 @@ func (l *lane) replace(before, c *call, now time.Time) {
 }
 
 // admit queues a call, or says why not; the caller holds mu and delivers the ballot.
-func (l *lane) admit(c *call, now time.Time) (b ballot) {
+func (l *lane) admit(c *call, now int64) (b ballot) {
 	switch {
 	case l.closed:
 		c.state = callDropped
@@ -125,7 +125,7 @@ func (l *lane) admit(c *call, now time.Time) (b ballot) {
 			return b
 		}
 		c.overdue = true
-	case now.Before(l.holdUntil):
+	case now < l.holdUntil:
 		b = ballot{vote: VoteBarred, err: l.holdErr}
 		if c.req.kind != release {
 			c.state = callDropped
@@ -153,9 +153,9 @@ func (c *call) skip() bool {
 		return false
 	}
 	switch {
-	case set.state == callDropped || set.state == callDone && set.ballot.vote == VoteBarred:
+	case set.state == callDropped || set.state == callDone && set.vote == VoteBarred:
 		return true
-	case set.state == callDone && set.ballot.vote != VoteGranted:
+	case set.state == callDone && set.vote != VoteGranted:
 		return !c.always
 	default:
 		return false
@@ -163,14 +163,14 @@ func (c *call) skip() bool {
 }
 
 // deliver tells whoever waits; an empty ballot is no news.
-func (c *call) deliver(b ballot, now time.Time) {
+func (c *call) deliver(b ballot, now int64) {
 	if c.round != nil && b.vote != 0 {
-		c.round.deliver(c.index, b, now)
+		c.round.deliver(int(c.index), b, now)
 	}
 }
 
-func (l *lane) overdue(now time.Time) bool {
-	return l.out != nil && !now.Before(l.overdueAt)
+func (l *lane) overdue(now int64) bool {
+	return l.out != nil && now >= l.overdueAt
 }
 
 func (l *lane) push(c *call) {
@@ -215,7 +215,7 @@ func (l *lane) drain() {
 
 // nextBatch takes what is to go out next, and those that waited past their deadline;
 // the caller holds mu.
-func (l *lane) nextBatch(now time.Time) (batch, stale []*call, bound time.Duration) {
+func (l *lane) nextBatch(now int64) (batch, stale []*call, bound time.Duration) {
 	batch = l.buf[:0]
 	patience := time.Duration(0)
 	for l.head != nil && len(batch) < mostInBatch {
@@ -230,7 +230,7 @@ func (l *lane) nextBatch(now time.Time) (batch, stale []*call, bound time.Durati
 		case c.skip():
 			c.state = callDropped
 			continue
-		case c.req.kind != release && c.deadline.Before(now):
+		case c.req.kind != release && c.deadline < now:
 			c.state = callDropped
 			stale = append(stale, c)
 			continue
@@ -241,7 +241,7 @@ func (l *lane) nextBatch(now time.Time) (batch, stale []*call, bound time.Durati
 		bound = max(bound, c.req.ttl)
 	}
 	if len(batch) > 0 {
-		l.out, l.overdueAt = batch, now.Add(patience)
+		l.out, l.overdueAt = batch, now+int64(patience)
 	}
 	return batch, stale, max(patience, min(bound, longestRead))
 }
@@ -252,12 +252,12 @@ func (l *lane) settle(batch []*call) {
 	heard, sent := false, false
 	var failure error
 	for _, c := range batch {
-		if c.reply.answered() {
+		if c.answered() {
 			heard = true
 		} else {
-			failure = c.reply.err
+			failure = c.err
 		}
-		sent = sent || c.reply.sent
+		sent = sent || c.sent
 	}
 
 	l.mu.Lock()
@@ -265,7 +265,7 @@ func (l *lane) settle(batch []*call) {
 	changed := l.down == heard && !l.closed
 	l.down = !heard
 	if l.backoff = min(max(2*l.backoff, minBackoff), maxBackoff); !heard && !sent {
-		l.holdUntil, l.holdErr = now.Add(l.backoff), failure
+		l.holdUntil, l.holdErr = now+int64(l.backoff), failure
 	}
 	if heard {
 		l.backoff = 0
@@ -273,8 +273,8 @@ func (l *lane) settle(batch []*call) {
 	}
 	var first, last *call // scripts that the server wants whole
 	for i, c := range batch {
-		if c.reply.unknownScript() && !c.req.whole {
-			c.req, c.reply, c.state = c.req.withSource(), reply{}, callQueued
+		if c.unknownScript() && !c.req.whole {
+			c.req, c.state = c.req.withSource(), callQueued
 			if batch[i] = nil; first == nil {
 				first = c
 			} else {
@@ -308,32 +308,31 @@ func (l *lane) settle(batch []*call) {
 
 // finish records a call's answer, or keeps a release that is not done yet; the caller
 // holds mu.
-func (l *lane) finish(c *call, now time.Time) {
-	c.state, c.ballot = callDone, c.reply.read(c.req.kind)
-	b := &c.ballot
-	if b.vote == VoteUnknown {
+func (l *lane) finish(c *call, now int64) {
+	c.state, c.ballot = callDone, c.ballot.read(c.req.kind)
+	if c.vote == VoteUnknown {
 		c.unsure = true
 	}
 	if c.req.kind != release || l.closed {
 		return
 	}
 	switch {
-	case b.vote == VoteUnknown || b.vote == VoteBarred:
-		b.final = !l.keep(c, now, now.Add(max(l.backoff, minBackoff)))
-	case b.vote == VoteRefused && !c.again && c.takesBack != nil && c.takesBack.unsure:
+	case c.vote == VoteUnknown || c.vote == VoteBarred:
+		c.final = !l.keep(c, now, now+int64(max(l.backoff, minBackoff)))
+	case c.vote == VoteRefused && !c.again && c.takesBack != nil && c.takesBack.unsure:
 		c.again = true
-		b.vote, b.err = VoteUnknown, errMayLand
-		b.final = !l.keep(c, now, now.Add(c.req.timeout))
+		c.vote, c.err = VoteUnknown, errMayLand
+		c.final = !l.keep(c, now, now+int64(c.req.timeout))
 	}
 }
 
 // keep puts a release aside until it is due, or reports that nothing of ours can be on
 // the node by then; the caller holds mu.
-func (l *lane) keep(c *call, now, due time.Time) bool {
-	if c.goneBy.IsZero() {
-		c.goneBy = now.Add(c.req.ttl)
+func (l *lane) keep(c *call, now, due int64) bool {
+	if c.goneBy == 0 {
+		c.goneBy = now + int64(c.req.ttl)
 	}
-	if due.After(c.goneBy) {
+	if due > c.goneBy {
 		return false
 	}
 	c.state, c.due = callKept, due
@@ -357,7 +356,7 @@ func (l *lane) wake(ready func(*call) bool) {
 }
 
 // armKept sets the timer for the first release that is due; the caller holds mu.
-func (l *lane) armKept(now time.Time) {
+func (l *lane) armKept(now int64) {
 	for _, c := range l.kept {
 		l.arm(c.due, now)
 	}
@@ -366,12 +365,12 @@ func (l *lane) armKept(now time.Time) {
 // arm makes tick run at the latest at the given time; the caller holds mu. The timer
 // is left to run when what it was set for is done: it fires a few times a second under
 // load, which is cheaper than setting it for each call.
-func (l *lane) arm(at, now time.Time) {
-	if l.armed && !at.Before(l.armedFor) {
+func (l *lane) arm(at, now int64) {
+	if l.armed && at >= l.armedFor {
 		return
 	}
 	l.armed, l.armedFor = true, at
-	if d := max(at.Sub(now), 0); l.timer == nil {
+	if d := time.Duration(max(at-now, 0)); l.timer == nil {
 		l.timer = l.clock.afterFunc(d, l.tick)
 	} else {
 		l.timer.Reset(d)
@@ -390,7 +389,7 @@ func (l *lane) tick() {
 		if c.round == nil || c.overdue || c.state == callDropped {
 			return
 		}
-		if now.Before(c.deadline) {
+		if now < c.deadline {
 			l.arm(c.deadline, now)
 			return
 		}
@@ -409,7 +408,7 @@ func (l *lane) tick() {
 	for c := l.head; c != nil; c = c.next {
 		check(c, ballot{vote: VoteBarred, err: errTooLate, final: c.req.kind != release})
 	}
-	l.wake(func(c *call) bool { return !now.Before(c.due) })
+	l.wake(func(c *call) bool { return now >= c.due })
 	l.armKept(now)
 	var down bool
 	if down = l.overdue(now) && !l.down; down {
@@ -427,7 +426,7 @@ func (l *lane) tick() {
 
 // close refuses new calls and drops those that wait, but sends the releases. The
 // channel is closed when they are done.
-func (l *lane) close(now time.Time) <-chan struct{} {
+func (l *lane) close(now int64) <-chan struct{} {
 	flushed := make(chan struct{})
 	var dropped []*call
 	l.mu.Lock()
@@ -457,7 +456,7 @@ func (l *lane) tellFlushed() {
 }
 
 // abandon forgets what a closed lane still has to send, and tells whoever waits.
-func (l *lane) abandon(now time.Time) {
+func (l *lane) abandon(now int64) {
 	var left []*call
 	l.mu.Lock()
 	for c := l.head; c != nil; c = c.next {

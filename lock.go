@@ -15,17 +15,25 @@ type Lock struct {
 	rl        *Redlock
 	mutex     *Mutex
 	token     string
-	value     string // what the nodes hold: token@owner
-	values    context.Context
-	round     *round // of the acquire
+	value     any             // what the nodes hold, a string: token@owner
+	values    context.Context // of Acquire
 	grantedAt instant
+
+	// Everything that acquiring and releasing needs lies in here, so that a cycle
+	// costs few allocations.
+	acquiring  round
+	releasing  round
+	setReq     request
+	releaseReq request
+	args       [2][6]any
+	seats      []seat // those of acquiring, then those of releasing
 
 	// mu guards what follows. Lanes and the keeper may be called under it; they never
 	// call back while holding theirs.
 	mu      sync.Mutex
 	until   instant       // at least a quorum of nodes holds the value before this
 	longest time.Duration // no node was asked to hold the value for longer than this
-	sets    []*call       // for each node the SET that may have put the value there
+	sets    []*call       // SETs that put the value back on nodes that lost it, by node
 	over    error         // why the lock is not ours any more; nil while it is
 	renew   bool
 
@@ -33,10 +41,34 @@ type Lock struct {
 	cancel context.CancelCauseFunc
 	timer  timer // ends ctx
 
-	released   chan struct{} // made by the first Release, closed when its result is known
+	release    releaseState
+	released   chan struct{} // closed when the result is known; nil if nobody waits for it
 	releaseErr error
 
 	renewal renewal // guarded by the keeper
+}
+
+type releaseState uint8
+
+const (
+	notReleased releaseState = iota
+	releaseSent
+	releaseDone
+)
+
+func newLock(m *Mutex, value string) *Lock {
+	return &Lock{
+		rl: m.rl, mutex: m, token: value[:tokenLen], value: value, longest: m.terms.ttl,
+		seats: make([]seat, 2*len(m.rl.nodes)),
+	}
+}
+
+// sendAcquire sends the SETs.
+func (l *Lock) sendAcquire(start instant) *round {
+	m := l.mutex
+	l.setReq = setRequest(acquire, &m.terms, &l.args[0], m.name, l.value)
+	l.acquiring.init(start, l.seats[:len(l.rl.nodes)])
+	return l.rl.send(&l.acquiring, &l.setReq)
 }
 
 // begin makes a lock of a granted attempt.
@@ -94,7 +126,7 @@ func (l *Lock) Until() time.Time {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.until.mono
+	return l.until.time
 }
 
 // Validity returns what remains until Until by the more pessimistic of the monotonic
@@ -115,7 +147,7 @@ func (l *Lock) Outcomes() []Outcome {
 	if l.check() != nil {
 		return nil
 	}
-	return l.round.outcomes(l.rl.names)
+	return l.acquiring.outcomes(l.rl.names)
 }
 
 // Context returns a context that ends when the lock does: at Until at the latest, by a
@@ -236,7 +268,7 @@ func (l *Lock) extend(ctx context.Context, ttl time.Duration, renewal bool) erro
 	err := l.tryExtend(ctx, start, ttl)
 	l.rl.opts.Hooks.Extended(ExtendInfo{
 		Key: l.mutex.key, Token: l.token, TTL: ttl, Renewal: renewal,
-		Elapsed: l.rl.clock.now().mono.Sub(start.mono), Err: err,
+		Elapsed: l.rl.clock.now().since(start), Err: err,
 	})
 	return err
 }
@@ -263,9 +295,9 @@ func (l *Lock) tryExtend(ctx context.Context, start instant, ttl time.Duration) 
 	terms := l.mutex.terms
 	terms.ttl, terms.nodeTimeout = ttl, rl.opts.nodeTimeout(ttl)
 	mend := &repairs{lock: l, terms: &terms}
-	r := newRound(len(rl.nodes), start, false)
-	r.observe = mend.observe
-	v, cut := rl.send(r, extendRequest(&terms, l.mutex.name, l.value)).wait(ctx, rl.closing, nil)
+	r := &round{observe: mend.observe}
+	r.init(start, make([]seat, len(rl.nodes)))
+	v, cut := rl.send(r, extendRequest(&terms, l.mutex.name, l.value)).waitFinal(ctx, rl.closing)
 	now := rl.clock.now()
 	switch {
 	case errors.Is(cut, ErrClosed):
@@ -317,7 +349,7 @@ type repairs struct {
 
 // observe sees each node's answer to the extend, also those after its decision.
 func (p *repairs) observe(i int, b ballot) {
-	if b.vote != VoteRefused || b.holder != "" || b.err != nil {
+	if b.vote != VoteRefused || b.holder() != "" || b.err != nil {
 		return
 	}
 	p.mu.Lock()
@@ -345,23 +377,22 @@ func (l *Lock) restore(t *terms, i int) {
 	if l.over != nil {
 		return
 	}
-	l.noteSets()
-	before := l.sets[i]
-	c := &call{req: setRequest(repair, t, l.mutex.name, l.value), index: i}
-	c.deadline = l.rl.clock.now().mono.Add(t.nodeTimeout)
+	if l.sets == nil {
+		l.sets = make([]*call, len(l.rl.nodes))
+	}
+	req := setRequest(repair, t, new([6]any), l.mutex.name, l.value)
+	now := l.rl.clock.now().mono
+	before, c := l.setOf(i), &call{req: &req, index: int32(i), deadline: now + int64(req.timeout)}
 	l.sets[i] = c
-	l.rl.nodes[i].lane.replace(before, c, l.rl.clock.now().mono)
+	l.rl.nodes[i].lane.replace(before, c, now)
 }
 
-// noteSets fills in the SETs of the acquire; the caller holds mu.
-func (l *Lock) noteSets() {
-	if l.sets != nil {
-		return
+// setOf is the last SET that may have put the value on a node; the caller holds mu.
+func (l *Lock) setOf(i int) *call {
+	if l.sets != nil && l.sets[i] != nil {
+		return l.sets[i]
 	}
-	l.sets = make([]*call, len(l.round.calls))
-	for i := range l.sets {
-		l.sets[i] = &l.round.calls[i]
-	}
+	return &l.seats[i].call
 }
 
 // Release gives the lock up on every node and returns when a majority confirmed it,
@@ -380,52 +411,77 @@ func (l *Lock) Release(ctx context.Context) error {
 	}
 	rl := l.rl
 	l.mu.Lock()
-	if first := l.released; first != nil {
-		l.mu.Unlock()
-		<-first
-		return l.releaseErr
+	if l.release != notReleased {
+		defer l.mu.Unlock()
+		return l.firstRelease()
 	}
-	l.released = make(chan struct{})
+	l.release = releaseSent
 	start := rl.clock.now()
 	if l.over == nil {
-		l.finish(start, fmt.Errorf("redlock: %w", ErrReleased))
+		l.finish(start, errWasReleased)
 	}
 	// Sent under mu, so that no repair can come after it.
 	r := l.sendRelease(start)
 	l.mu.Unlock()
 
-	l.releaseErr = l.waitRelease(r)
-	close(l.released)
+	err := l.waitRelease(r)
+	l.mu.Lock()
+	l.release, l.releaseErr = releaseDone, err
+	if l.released != nil {
+		close(l.released)
+	}
+	l.mu.Unlock()
 	rl.opts.Hooks.Released(ReleaseInfo{
-		Key: l.mutex.key, Token: l.token, Held: start.mono.Sub(l.grantedAt.mono),
-		Elapsed: rl.clock.now().mono.Sub(start.mono), Err: l.releaseErr,
+		Key: l.mutex.key, Token: l.token, Held: start.since(l.grantedAt),
+		Elapsed: rl.clock.now().since(start), Err: err,
 	})
+	return err
+}
+
+var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
+
+// firstRelease waits for the result of the first Release. The caller holds mu, which
+// is let go while it waits.
+func (l *Lock) firstRelease() error {
+	if l.release == releaseSent {
+		if l.released == nil {
+			l.released = make(chan struct{})
+		}
+		done := l.released
+		l.mu.Unlock()
+		<-done
+		l.mu.Lock()
+	}
 	return l.releaseErr
+}
+
+// prepareRelease fills in the request; the caller holds mu, or is the only one to know
+// the lock.
+func (l *Lock) prepareRelease() *request {
+	l.releaseReq = releaseRequest(&l.mutex.terms, &l.args[1], l.mutex.name, l.value)
+	l.releaseReq.ttl = l.longest
+	return &l.releaseReq
 }
 
 // sendRelease starts the release on every node where the value may be; the caller
 // holds mu.
 func (l *Lock) sendRelease(start instant) *round {
-	rl := l.rl
-	r := newRound(len(rl.nodes), start, false)
-	req := l.releaseRequest()
-	for i := range r.calls {
-		c := &r.calls[i]
-		c.req, c.round, c.index, c.always = req, r, i, true
-		c.deadline = start.mono.Add(req.timeout)
-		if c.takesBack = &l.round.calls[i]; l.sets != nil {
-			c.takesBack = l.sets[i]
-		}
+	r, req := &l.releasing, l.prepareRelease()
+	r.init(start, l.seats[len(l.rl.nodes):])
+	for i := range r.seats {
+		c := &r.seats[i].call
+		c.to(r, req, i)
+		c.always, c.takesBack = true, l.setOf(i)
 	}
-	for i, n := range rl.nodes {
-		n.lane.takeBack(&r.calls[i], start.mono)
+	for i, n := range l.rl.nodes {
+		n.lane.takeBack(&r.seats[i].call, start.mono)
 	}
 	return r
 }
 
 func (l *Lock) waitRelease(r *round) error {
 	// Nothing but the lanes ends it: they resolve every call by its deadline.
-	v, _ := r.wait(context.Background(), nil, nil)
+	v, _ := r.waitFinal(context.Background(), nil)
 	switch {
 	case v == granted:
 		return nil
@@ -438,22 +494,19 @@ func (l *Lock) waitRelease(r *round) error {
 	}
 }
 
-// releaseRequest is the release of this lock's value.
-func (l *Lock) releaseRequest() *request {
-	terms := l.mutex.terms
-	terms.ttl = l.longest
-	return releaseRequest(&terms, l.mutex.name, l.value)
-}
-
 // takeBack releases a failed attempt wherever its SET was or may have been applied,
-// with nobody waiting for it.
+// with nobody waiting for it. A second call does nothing.
 func (l *Lock) takeBack() {
+	if l.release != notReleased {
+		return
+	}
+	l.release = releaseSent
 	now := l.rl.clock.now().mono
-	req := l.releaseRequest()
-	calls := make([]call, len(l.rl.nodes))
+	req := l.prepareRelease()
 	for i, n := range l.rl.nodes {
-		calls[i] = call{req: req, index: i, takesBack: &l.round.calls[i]}
-		n.lane.takeBack(&calls[i], now)
+		c := &l.seats[len(l.rl.nodes)+i].call
+		c.req, c.index, c.takesBack = req, int32(i), &l.seats[i].call
+		n.lane.takeBack(c, now)
 	}
 }
 

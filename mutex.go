@@ -15,7 +15,7 @@ import (
 type Mutex struct {
 	rl    *Redlock
 	key   string
-	name  string // the key on the nodes
+	name  any // the key on the nodes, a string
 	terms terms
 	err   error
 }
@@ -155,9 +155,9 @@ func (m *Mutex) acquire(ctx context.Context, wait, renew bool) (*Lock, error) {
 		last.reasons = append(why, last.reasons...)
 		err = last
 	}
-	info := AcquireInfo{Key: m.key, Attempts: attempts, Elapsed: m.rl.clock.now().mono.Sub(start.mono), Err: err}
+	info := AcquireInfo{Key: m.key, Attempts: attempts, Elapsed: m.rl.clock.now().since(start), Err: err}
 	if lock != nil {
-		info.Token = lock.token
+		info.Token = lock.Token()
 	}
 	m.rl.opts.Hooks.Acquired(info)
 	return lock, err
@@ -168,23 +168,21 @@ func (m *Mutex) acquire(ctx context.Context, wait, renew bool) (*Lock, error) {
 // tells whether waiting may help.
 func (m *Mutex) attempt(ctx context.Context, renew bool) (lock *Lock, again bool, err error) {
 	rl := m.rl
-	token, err := rl.newToken()
+	value, err := rl.newValue()
 	if err != nil {
 		return nil, false, err
 	}
-	l := &Lock{rl: rl, mutex: m, token: token, value: token + "@" + rl.opts.Owner, longest: m.terms.ttl}
+	l := newLock(m, value)
 	start := rl.clock.now()
 	until := validUntil(start, m.terms.ttl, rl.opts.DriftFactor)
-	l.round = rl.begin(start, setRequest(acquire, &m.terms, m.name, l.value))
+	r := l.sendAcquire(start)
 
-	takenBack := false
-	takeBack := func() {
-		if !takenBack {
-			takenBack = true
-			l.takeBack()
-		}
+	v, cut := r.wait(ctx, rl.closing, undecided)
+	if cut == nil && v == hopeless {
+		// Already over: free what we got at once, then wait for what to call it.
+		l.takeBack()
+		v, cut = r.waitFinal(ctx, rl.closing)
 	}
-	v, cut := l.round.wait(ctx, rl.closing, takeBack)
 	now := rl.clock.now()
 	var reasons []error
 	switch {
@@ -200,10 +198,10 @@ func (m *Mutex) attempt(ctx context.Context, renew bool) (lock *Lock, again bool
 	case v == held:
 		reasons, again = []error{ErrHeld}, true
 	default:
-		reasons, again = []error{ErrNoQuorum}, !l.round.incurable()
+		reasons, again = []error{ErrNoQuorum}, !r.incurable()
 	}
-	takeBack()
-	return nil, again, l.round.fail(rl, acquire, m.key, reasons...)
+	l.takeBack()
+	return nil, again, r.fail(rl, acquire, m.key, reasons...)
 }
 
 // untilNextAttempt waits between two attempts of Acquire. It is where waiting in line
@@ -233,7 +231,7 @@ func (m *Mutex) untilNextAttempt(ctx context.Context, attempts int, last *Quorum
 func (m *Mutex) look(ctx context.Context, last *QuorumError) error {
 	rl := m.rl
 	r := rl.begin(rl.clock.now(), inspectRequest(&m.terms, m.name))
-	if _, err := r.wait(ctx, rl.closing, nil); err != nil {
+	if _, err := r.waitFinal(ctx, rl.closing); err != nil {
 		return err
 	}
 	var lefts []time.Duration // until each node is free

@@ -56,7 +56,10 @@ type request struct {
 var scriptFiles embed.FS
 
 // script is a Lua script, run by its digest once a server knows it.
-type script struct{ source, digest string }
+type script struct {
+	source string
+	digest any // a string, boxed once and not for each command
+}
 
 func mustScript(name string) *script {
 	src, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
@@ -74,12 +77,20 @@ var (
 	forceScript   = mustScript("force")
 )
 
-// call builds the request that runs the script on one key.
-func (s *script) request(k kind, t *terms, key string, args ...any) *request {
-	return &request{
-		kind: k, script: s, ttl: t.ttl, timeout: t.nodeTimeout,
-		args: append([]any{"EVALSHA", s.digest, 1, key}, args...),
-	}
+// The constructors write a request's arguments into the array that they are given, so
+// that those of a lock can lie within it.
+
+// setRequest is the command of the Redlock algorithm. PX and not PXAT: a client's
+// clock must have no say in when a node's key expires.
+func setRequest(k kind, t *terms, args *[6]any, key, value any) request {
+	*args = [6]any{"SET", key, value, "NX", "PX", ttlOnNode(t.ttl)}
+	return request{kind: k, ttl: t.ttl, timeout: t.nodeTimeout, args: args[:]}
+}
+
+// request runs the script on one key.
+func (s *script) request(k kind, t *terms, args *[6]any, key, arg any) request {
+	*args = [6]any{"EVALSHA", s.digest, 1, key, arg}
+	return request{kind: k, script: s, ttl: t.ttl, timeout: t.nodeTimeout, args: args[:5]}
 }
 
 // withSource is the same request with the script's text in place of its digest.
@@ -90,42 +101,46 @@ func (r *request) withSource() *request {
 	return &c
 }
 
-// setRequest is the command of the Redlock algorithm. PX and not PXAT: a client's
-// clock must have no say in when a node's key expires.
-func setRequest(k kind, t *terms, key, value string) *request {
-	return &request{
-		kind: k, ttl: t.ttl, timeout: t.nodeTimeout,
-		args: []any{"SET", key, value, "NX", "PX", ttlOnNode(t.ttl)},
-	}
+func releaseRequest(t *terms, args *[6]any, key, value any) request {
+	return releaseScript.request(release, t, args, key, value)
 }
 
-func releaseRequest(t *terms, key, value string) *request {
-	return releaseScript.request(release, t, key, value)
+func extendRequest(t *terms, key, value any) *request {
+	var args [6]any
+	r := extendScript.request(extend, t, &args, key, value)
+	args[5] = ttlOnNode(t.ttl)
+	r.args = args[:]
+	return &r
 }
 
-func extendRequest(t *terms, key, value string) *request {
-	return extendScript.request(extend, t, key, value, ttlOnNode(t.ttl))
+func inspectRequest(t *terms, key any) *request {
+	r := inspectScript.request(inspect, t, new([6]any), key, nil)
+	r.args = r.args[:4]
+	return &r
 }
 
-func inspectRequest(t *terms, key string) *request {
-	return inspectScript.request(inspect, t, key)
+func forceRequest(t *terms, key, token any) *request {
+	r := forceScript.request(forceRelease, t, new([6]any), key, token)
+	return &r
 }
 
-func forceRequest(t *terms, key, token string) *request {
-	return forceScript.request(forceRelease, t, key, token)
-}
-
-// reply is what came of one request on the wire.
-type reply struct {
+// ballot is what is known of one node's answer to one request. The wire fills in val,
+// err and sent; read makes a vote of them.
+type ballot struct {
 	val any   // of the server's answer; nil for a null answer
 	err error // a server's error answer (redis.Error), or why there is no answer
 	// sent is false when surely no byte of the request left. It says nothing where
 	// the server answered.
 	sent bool
+
+	vote Vote // zero: nothing new
+	// final: an answer of the node, or certainty that there will be none. Otherwise
+	// the vote may still change.
+	final bool
 }
 
 // answered reports whether the server itself spoke.
-func (r reply) answered() bool { return r.err == nil || isServerError(r.err) }
+func (b ballot) answered() bool { return b.err == nil || isServerError(b.err) }
 
 func isServerError(err error) bool {
 	var e redis.Error
@@ -133,68 +148,67 @@ func isServerError(err error) bool {
 }
 
 // unknownScript reports whether the server wants the script's text.
-func (r reply) unknownScript() bool {
-	return r.err != nil && isServerError(r.err) && strings.HasPrefix(r.err.Error(), "NOSCRIPT")
-}
-
-// ballot is what is known of one node's answer to one request.
-type ballot struct {
-	vote   Vote // zero: nothing new
-	holder string
-	err    error
-	val    any // the answer itself, where there was one
-	// final: an answer of the node, or certainty that there will be none. Otherwise
-	// the vote may still change.
-	final bool
+func (b ballot) unknownScript() bool {
+	return b.err != nil && isServerError(b.err) && strings.HasPrefix(b.err.Error(), "NOSCRIPT")
 }
 
 // read turns what came of a request into a vote.
-func (r reply) read(k kind) ballot {
-	b := r.vote(k)
-	b.val, b.final = r.val, true
-	return b
-}
-
-func (r reply) vote(k kind) ballot {
+func (b ballot) read(k kind) ballot {
+	b.final = true
 	switch {
-	case r.err != nil && isServerError(r.err):
-		if k != acquire && k != inspect && strings.Contains(r.err.Error(), "WRONGTYPE") {
+	case b.err != nil && isServerError(b.err):
+		b.vote = VoteFailed
+		if k != acquire && k != inspect && strings.Contains(b.err.Error(), "WRONGTYPE") {
 			// A string is all that we ever put there.
-			return ballot{vote: VoteRefused, err: r.err}
+			b.vote = VoteRefused
 		}
-		return ballot{vote: VoteFailed, err: r.err}
-	case r.err != nil && !r.sent:
-		return ballot{vote: VoteBarred, err: r.err}
-	case r.err != nil:
-		return ballot{vote: VoteUnknown, err: r.err}
+		return b
+	case b.err != nil && !b.sent:
+		b.vote = VoteBarred
+		return b
+	case b.err != nil:
+		b.vote = VoteUnknown
+		return b
 	}
-	switch v := r.val.(type) {
+	switch v := b.val.(type) {
 	case nil:
 		if k.sets() {
-			return ballot{vote: VoteRefused}
+			b.vote = VoteRefused
 		}
 	case string:
 		switch {
 		case k.sets() && v == "OK":
-			return ballot{vote: VoteGranted}
-		case k == extend || k == release || k == forceRelease:
-			return ballot{vote: VoteRefused, holder: v}
+			b.vote = VoteGranted
+		case !k.sets() && k != inspect:
+			b.vote = VoteRefused // it says who holds it
 		}
 	case int64:
 		switch {
 		case k.sets() || k == inspect:
 		case v == 1:
-			return ballot{vote: VoteGranted}
+			b.vote = VoteGranted
 		case v == 0:
-			return ballot{vote: VoteRefused}
+			b.vote = VoteRefused
 		}
 	case []any:
 		if k == inspect {
-			return ballot{vote: VoteGranted}
+			b.vote = VoteGranted
 		}
 	}
-	// Something that is no Redis answered. Whether it did anything is anyone's guess.
-	return ballot{vote: VoteUnknown, err: fmt.Errorf("unexpected reply %.100q to %v", fmt.Sprint(r.val), k)}
+	if b.vote == 0 {
+		// Something that is no Redis answered. Whether it did anything is anyone's guess.
+		b.vote, b.err = VoteUnknown, fmt.Errorf("unexpected reply %.100q to %v", fmt.Sprint(b.val), k)
+	}
+	return b
+}
+
+// holder is the value that a script found instead of ours, or empty.
+func (b ballot) holder() string {
+	v, _ := b.val.(string)
+	if b.vote != VoteRefused {
+		return ""
+	}
+	return v
 }
 
 // incurable reports whether waiting cannot mend what a node answered: it is set up

@@ -107,12 +107,12 @@ func (v verdict) String() string {
 // Invariant: the counts add up to n.
 type tally struct {
 	n, need int
-	count   [voteEnd]int
+	count   [voteEnd]int32
 }
 
 func newTally(n int) tally {
 	t := tally{n: n, need: majority(n)}
-	t.count[VotePending] = n
+	t.count[VotePending] = int32(n)
 	return t
 }
 
@@ -128,9 +128,9 @@ func (t *tally) blocking() int { return t.n - t.need + 1 }
 // verdict reads the votes. An unknown vote never counts as granted or refused.
 func (t *tally) verdict() verdict {
 	var (
-		grants   = t.count[VoteGranted]
-		refusals = t.count[VoteRefused]
-		pending  = t.count[VotePending]
+		grants   = int(t.count[VoteGranted])
+		refusals = int(t.count[VoteRefused])
+		pending  = int(t.count[VotePending])
 	)
 	switch {
 	case grants >= t.need:

@@ -10,7 +10,7 @@ import (
 	"net"
 	"net/url"
 	"reflect"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,7 +31,7 @@ type Redlock struct {
 	names  []string
 	quorum int
 	clock  clock
-	random io.Reader
+	random io.Reader // nil: crypto/rand
 	keeper *keeper
 	owned  []redis.UniversalClient
 
@@ -72,7 +72,7 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	for i, p := range parsed {
 		clients[i] = redis.NewClient(p)
 	}
-	rl := build(clients, o, systemClock{})
+	rl := build(clients, true, o, newSystemClock())
 	rl.owned = clients
 	if err := rl.greet(ctx); err != nil {
 		_ = rl.Close()
@@ -93,7 +93,7 @@ func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	if err := errors.Join(broken, checkClients(clients)); err != nil {
 		return nil, err
 	}
-	return build(append([]redis.UniversalClient(nil), clients...), o, systemClock{}), nil
+	return build(slices.Clone(clients), false, o, newSystemClock()), nil
 }
 
 func checkClients(clients []redis.UniversalClient) error {
@@ -120,19 +120,18 @@ func checkClients(clients []redis.UniversalClient) error {
 	return errors.Join(append(duplicates, invalid("nodes", broken))...)
 }
 
-func build(clients []redis.UniversalClient, o Options, clk clock) *Redlock {
+func build(clients []redis.UniversalClient, ours bool, o Options, clk clock) *Redlock {
 	rl := &Redlock{
 		opts:    o,
 		names:   nodeNames(clients),
 		quorum:  majority(len(clients)),
 		clock:   clk,
-		random:  rand.Reader,
 		keeper:  newKeeper(clk),
 		closing: make(chan struct{}),
 		idle:    make(chan struct{}, 1),
 	}
 	for i, c := range clients {
-		rl.addNode(rl.names[i], &redisWire{client: c})
+		rl.addNode(rl.names[i], newRedisWire(c, ours))
 	}
 	return rl
 }
@@ -163,7 +162,7 @@ func nodeNames(clients []redis.UniversalClient) []string {
 			for _, a := range c.Options().Addrs {
 				shards = append(shards, a)
 			}
-			sort.Strings(shards)
+			slices.Sort(shards)
 			names[i] = "ring(" + strings.Join(shards, ",") + ")"
 		default:
 			names[i] = fmt.Sprintf("%T", c)
@@ -262,7 +261,7 @@ func (rl *Redlock) greet(ctx context.Context) error {
 			ids[i], err = runID(asking, c)
 			outcomes[i] = Outcome{
 				Node: rl.names[i], Vote: VoteGranted, Err: explained(err),
-				Elapsed: rl.clock.now().mono.Sub(start.mono),
+				Elapsed: rl.clock.now().since(start),
 			}
 			switch {
 			case err != nil && isServerError(err):
@@ -409,14 +408,23 @@ func (rl *Redlock) isClosed() bool {
 	}
 }
 
-// newToken draws 128 random bits. Every attempt needs its own: a late release of an
-// earlier attempt would delete the keys of a later one with the same token.
-func (rl *Redlock) newToken() (string, error) {
-	var b [16]byte
-	if _, err := io.ReadFull(rl.random, b[:]); err != nil {
+// tokenLen is the length of a token in hexadecimal digits.
+const tokenLen = 32
+
+// newValue makes what an attempt puts under its key: a token of 128 random bits and the
+// owner's label. Every attempt needs its own token: a late release of an earlier
+// attempt would delete the keys of a later one with the same token.
+func (rl *Redlock) newValue() (string, error) {
+	var random [tokenLen / 2]byte
+	if rl.random == nil {
+		_, _ = rand.Read(random[:]) // never fails
+	} else if _, err := io.ReadFull(rl.random, random[:]); err != nil {
 		return "", fmt.Errorf("redlock: no randomness for a token: %w", err)
 	}
-	return hex.EncodeToString(b[:]), nil
+	value := make([]byte, tokenLen, tokenLen+1+len(rl.opts.Owner))
+	hex.Encode(value, random[:])
+	value = append(value, '@')
+	return string(append(value, rl.opts.Owner...)), nil
 }
 
 // pause waits for d, or less if ctx ends or the Redlock is closed.

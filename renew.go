@@ -18,7 +18,6 @@ const (
 // machine outlived. It has timers and no goroutine of its own.
 type keeper struct {
 	clock clock
-	base  time.Time // of the grid
 
 	mu       sync.Mutex // nothing is called under it but timers
 	due      renewals
@@ -30,19 +29,18 @@ type keeper struct {
 
 // renewal is a lock's place in its keeper.
 type renewal struct {
-	at    time.Time
-	index int // in the heap, plus one; 0 if it is not there
+	at    int64 // of the clock
+	index int   // in the heap, plus one; 0 if it is not there
 }
 
 func newKeeper(c clock) *keeper {
-	return &keeper{clock: c, base: c.now().mono, watched: make(map[*Lock]struct{})}
+	return &keeper{clock: c, watched: make(map[*Lock]struct{})}
 }
 
 // schedule renews the lock once, in about d from now and not later.
 func (k *keeper) schedule(l *Lock, now instant, d time.Duration) {
-	grid := min(renewalGrid, l.mutex.terms.ttl/20)
-	at := now.mono.Add(d)
-	at = at.Add(-(at.Sub(k.base) % grid))
+	at := now.mono + int64(d)
+	at -= at % int64(min(renewalGrid, l.mutex.terms.ttl/20))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.stopped || l.renewal.index > 0 {
@@ -56,11 +54,11 @@ func (k *keeper) schedule(l *Lock, now instant, d time.Duration) {
 }
 
 // arm sets the timer for the first renewal; the caller holds mu.
-func (k *keeper) arm(now time.Time) {
+func (k *keeper) arm(now int64) {
 	if len(k.due) == 0 {
 		return
 	}
-	if d := max(k.due[0].renewal.at.Sub(now), 0); k.timer == nil {
+	if d := time.Duration(max(k.due[0].renewal.at-now, 0)); k.timer == nil {
 		k.timer = k.clock.afterFunc(d, k.tick)
 	} else {
 		k.timer.Reset(d)
@@ -74,7 +72,7 @@ func (k *keeper) tick() {
 	if k.stopped {
 		return
 	}
-	for len(k.due) > 0 && !now.Before(k.due[0].renewal.at) {
+	for len(k.due) > 0 && now >= k.due[0].renewal.at {
 		go heap.Pop(&k.due).(*Lock).renewNow()
 	}
 	k.arm(now)
@@ -149,7 +147,7 @@ func (k *keeper) stop() {
 type renewals []*Lock
 
 func (r renewals) Len() int           { return len(r) }
-func (r renewals) Less(i, j int) bool { return r[i].renewal.at.Before(r[j].renewal.at) }
+func (r renewals) Less(i, j int) bool { return r[i].renewal.at < r[j].renewal.at }
 func (r renewals) Swap(i, j int) {
 	r[i], r[j] = r[j], r[i]
 	r[i].renewal.index, r[j].renewal.index = i+1, j+1

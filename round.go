@@ -7,20 +7,26 @@ import (
 )
 
 // round is one fan-out: a request to every node, decided as early as the votes allow.
-// Answers that come after the decision are still recorded.
+// Answers that come after the decision are still recorded. It must not be copied.
 type round struct {
 	start  instant
 	all    bool // wait for every node, not just for a quorum
-	calls  []call
+	seats  []seat
 	signal chan struct{} // one token: the verdict moved
 	// observe is told each final vote after it is recorded, with no mutex held; nil if
 	// nobody wants to know.
 	observe func(i int, b ballot)
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows and the casts
 	tally   tally
 	verdict verdict // only ever moves on: undecided, then hopeless or final, then final
-	votes   []cast
+}
+
+// seat is one node's place in a round: the call to it, which its lane guards, and its
+// vote, which the round guards.
+type seat struct {
+	call call
+	cast cast
 }
 
 // cast is the latest that is known of one node's vote.
@@ -29,52 +35,33 @@ type cast struct {
 	elapsed time.Duration
 }
 
-func newRound(n int, start instant, all bool) *round {
-	r := &round{
-		start:   start,
-		all:     all,
-		calls:   make([]call, n),
-		signal:  make(chan struct{}, 1),
-		tally:   newTally(n),
-		verdict: undecided,
-		votes:   make([]cast, n),
-	}
-	for i := range r.votes {
-		r.votes[i].vote = VotePending
-	}
-	return r
-}
-
 // call is one request on its way to one node. Its lane guards everything in it but
-// req, round and index, which do not change.
+// req, round and index, which do not change. Times are nanoseconds of the clock.
 type call struct {
-	req   *request
-	round *round // nil: nobody waits for the answer
-	index int    // the node's
+	req       *request
+	round     *round // nil: nobody waits for the answer
+	takesBack *call  // what a release takes back; nil if nothing in particular
+	next      *call
+	ballot    // once done or kept
 
-	next     *call
-	state    callState
-	deadline time.Time // when the caller stops waiting; zero without a round
-	overdue  bool      // the caller was told so
-	reply    reply
-	ballot   ballot // once done or kept
+	deadline int64 // when the caller stops waiting; of no meaning without a round
+	// goneBy: the key is not there any more by then, so a release that could not be
+	// delivered may be forgotten. Zero until a first try failed.
+	goneBy int64
+	// due: when a release that is kept is to be sent next.
+	due int64
 
+	index   int32 // the node's
+	state   callState
+	overdue bool // the caller was told that its time is up
 	// unsure: the request was sent and its answer lost, so it may take effect at any
 	// later time.
 	unsure bool
-
-	// A release remembers what it takes back: nil if nothing in particular.
-	takesBack *call
-	// always: send it even where the key surely is not ours, to learn what is there.
+	// always: send a release even where the key surely is not ours, to learn what is.
 	always bool
-	// again: it was answered once, and is sent a second time after a grace because
-	// what it takes back may have landed in between.
+	// again: a release was answered once, and is sent a second time after a grace
+	// because what it takes back may have landed in between.
 	again bool
-	// goneBy: the key is not there any more by then, so a release that could not be
-	// delivered may be forgotten. Zero until a first try failed.
-	goneBy time.Time
-	// due: when a release that is kept is to be sent next.
-	due time.Time
 }
 
 type callState uint8
@@ -88,34 +75,51 @@ const (
 	callDropped           // never sent
 )
 
+// init makes the round ready; seats are the nodes', new.
+func (r *round) init(start instant, seats []seat) {
+	r.start, r.seats = start, seats
+	r.signal = make(chan struct{}, 1)
+	r.tally = newTally(len(seats))
+	r.verdict = undecided
+	for i := range seats {
+		seats[i].cast.vote = VotePending
+	}
+}
+
 // begin sends the request to every node, to be decided by a quorum.
 func (rl *Redlock) begin(start instant, req *request) *round {
-	return rl.send(newRound(len(rl.nodes), start, false), req)
+	r := new(round)
+	r.init(start, make([]seat, len(rl.nodes)))
+	return rl.send(r, req)
 }
 
 // send starts a round.
 func (rl *Redlock) send(r *round, req *request) *round {
-	for i := range r.calls {
-		c := &r.calls[i]
-		c.req, c.round, c.index = req, r, i
-		c.deadline = r.start.mono.Add(req.timeout)
+	for i := range r.seats {
+		r.seats[i].call.to(r, req, i)
 	}
 	for i, n := range rl.nodes {
-		n.lane.enqueue(&r.calls[i], r.start.mono)
+		n.lane.enqueue(&r.seats[i].call, r.start.mono)
 	}
 	return r
 }
 
+// to addresses a call of the round.
+func (c *call) to(r *round, req *request, node int) {
+	c.req, c.round, c.index = req, r, int32(node)
+	c.deadline = r.start.mono + int64(req.timeout)
+}
+
 // deliver records a node's vote. A vote that is not final never replaces one that is.
-func (r *round) deliver(i int, b ballot, now time.Time) {
+func (r *round) deliver(i int, b ballot, now int64) {
 	r.mu.Lock()
-	v := &r.votes[i]
+	v := &r.seats[i].cast
 	if v.final {
 		r.mu.Unlock()
 		return
 	}
 	r.tally.change(v.vote, b.vote)
-	*v = cast{ballot: b, elapsed: now.Sub(r.start.mono)}
+	v.ballot, v.elapsed = b, time.Duration(now-r.start.mono)
 	switch {
 	case !r.all:
 		r.advance(r.tally.verdict())
@@ -129,6 +133,7 @@ func (r *round) deliver(i int, b ballot, now time.Time) {
 }
 
 // advance moves the verdict, never back: once hopeless, late grants change nothing.
+// The caller holds mu.
 func (r *round) advance(to verdict) {
 	switch {
 	case to == r.verdict, r.verdict != undecided && r.verdict != hopeless:
@@ -151,10 +156,14 @@ func (r *round) current() verdict {
 
 // wait returns when the round is decided, or with the error when ctx ends or the
 // Redlock is closed first. Lanes resolve every call by its deadline, so it takes no
-// longer than the timeout per node. Whatever becomes hopeless calls lost once, before
-// it is clear how to call it.
-func (r *round) wait(ctx context.Context, closing <-chan struct{}, lost func()) (verdict, error) {
+// longer than the timeout per node. It returns hopeless once, as soon as that is
+// clear, if the caller has not seen it; called again, it waits for the final verdict.
+func (r *round) wait(ctx context.Context, closing <-chan struct{}, seen verdict) (verdict, error) {
 	for {
+		v := r.current()
+		if v != undecided && v != seen {
+			return v, nil
+		}
 		select {
 		case <-r.signal:
 		case <-ctx.Done():
@@ -162,26 +171,22 @@ func (r *round) wait(ctx context.Context, closing <-chan struct{}, lost func()) 
 		case <-closing:
 			return r.current(), ErrClosed
 		}
-		switch v := r.current(); v {
-		case undecided:
-		case hopeless:
-			if lost != nil {
-				lost()
-				lost = nil
-			}
-		default:
-			return v, nil
-		}
 	}
+}
+
+// waitFinal waits for the final verdict.
+func (r *round) waitFinal(ctx context.Context, closing <-chan struct{}) (verdict, error) {
+	return r.wait(ctx, closing, hopeless)
 }
 
 // outcomes copies the votes as they are known now.
 func (r *round) outcomes(names []string) []Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([]Outcome, len(r.votes))
-	for i, v := range r.votes {
-		out[i] = Outcome{Node: names[i], Vote: v.vote, Holder: v.holder, Elapsed: v.elapsed, Err: explained(v.err)}
+	out := make([]Outcome, len(r.seats))
+	for i := range r.seats {
+		v := &r.seats[i].cast
+		out[i] = Outcome{Node: names[i], Vote: v.vote, Holder: v.holder(), Elapsed: v.elapsed, Err: explained(v.err)}
 	}
 	return out
 }
@@ -191,8 +196,8 @@ func (r *round) incurable() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
-	for _, v := range r.votes {
-		if incurable(v.err) {
+	for i := range r.seats {
+		if incurable(r.seats[i].cast.err) {
 			n++
 		}
 	}

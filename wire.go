@@ -14,25 +14,49 @@ import (
 // redisWire is the wire over a go-redis client of any kind.
 type redisWire struct {
 	client redis.UniversalClient
+	// ours: nobody else can have put hooks on the client that hold on to commands, so
+	// they may be used again.
+	ours bool
+	cmds []redis.Cmder // *once, for those
 
 	mu      sync.Mutex
 	bounded map[time.Duration]redis.UniversalClient // by read timeout
+}
+
+func newRedisWire(c redis.UniversalClient, ours bool) *redisWire {
+	return &redisWire{client: c, ours: ours}
 }
 
 func (w *redisWire) exchange(batch []*call, bound time.Duration) {
 	// A context could not end this early: go-redis does not look at it while it
 	// reads, unless told so by an option that is not ours to set. See withReadTimeout.
 	ctx := context.Background()
+	cmds := w.commands(ctx, batch)
 	pipe := w.withReadTimeout(bound).Pipeline()
-	cmds := make([]*once, len(batch))
-	for i, c := range batch {
-		cmds[i] = &once{Cmd: redis.NewCmd(ctx, c.req.args...)}
-		_ = pipe.Process(ctx, cmds[i]) // only queues it
-	}
+	_ = pipe.BatchProcess(ctx, cmds...) // only queues them
 	_, failure := pipe.Exec(ctx)
 	for i, c := range batch {
-		c.reply = cmds[i].reply(failure)
+		cmds[i].(*once).reply(&c.ballot, failure)
 	}
+}
+
+// commands makes the batch's commands. Only one batch at a time is out, so the
+// wire's own can be used again for the next.
+func (w *redisWire) commands(ctx context.Context, batch []*call) []redis.Cmder {
+	cmds := w.cmds
+	if !w.ours {
+		cmds = make([]redis.Cmder, 0, len(batch))
+	}
+	for i, c := range batch {
+		if i == len(cmds) {
+			cmds = append(cmds, &once{})
+		}
+		cmds[i].(*once).reset(ctx, c.req)
+	}
+	if w.ours {
+		w.cmds = cmds
+	}
+	return cmds[:len(batch)]
 }
 
 // withReadTimeout is the same client, with the same pool and hooks, that waits for an
@@ -61,8 +85,32 @@ func (w *redisWire) withReadTimeout(d time.Duration) redis.UniversalClient {
 // is sent again after a lost reply finds its own key and reports it as another's
 // (go-redis#2985). It also knows whether its bytes may have left.
 type once struct {
-	*redis.Cmd
-	written bool
+	redis.Cmder // script or status
+	script      *redis.Cmd
+	status      *redis.StatusCmd
+	args        []any
+	written     bool
+}
+
+// reset makes the command anew. Plain SETs are read as a status, which costs less
+// than a reply of any kind.
+func (o *once) reset(ctx context.Context, req *request) {
+	o.args, o.written = req.args, false
+	switch {
+	case req.script == nil && o.status == nil:
+		o.status = redis.NewStatusCmd(ctx, req.args...)
+	case req.script == nil:
+		o.status.SetVal("")
+		o.status.SetErr(nil)
+	case o.script == nil:
+		o.script = redis.NewCmd(ctx, req.args...)
+	default:
+		o.script.SetVal(nil)
+		o.script.SetErr(nil)
+	}
+	if o.Cmder = o.script; req.script == nil {
+		o.Cmder = o.status
+	}
 }
 
 // NoRetry makes go-redis send the command, and the pipeline it is in, at most once,
@@ -73,31 +121,45 @@ func (o *once) NoRetry() bool { return true }
 // dialing and greeting. A user's hook may ask earlier, which errs on the safe side.
 func (o *once) Args() []any {
 	o.written = true
-	return o.Cmd.Args()
+	return o.args
 }
 
 // Clone keeps the wrapper where go-redis copies commands (clusters, rings).
 func (o *once) Clone() redis.Cmder {
-	return &once{Cmd: o.Cmd.Clone().(*redis.Cmd)}
+	c := &once{Cmder: o.Cmder.Clone(), args: o.args}
+	c.script, _ = c.Cmder.(*redis.Cmd)
+	c.status, _ = c.Cmder.(*redis.StatusCmd)
+	return c
 }
 
-// reply reads what came of the command; failure is that of the whole pipeline.
-func (o *once) reply(failure error) reply {
-	val, err := o.Cmd.Result()
+// reply fills in what came of the command; failure is that of the whole pipeline.
+func (o *once) reply(b *ballot, failure error) {
+	*b = ballot{sent: true}
+	err := o.Err()
 	switch {
 	case errors.Is(err, redis.Nil):
-		return reply{sent: true}
-	case err == nil && val != nil:
-		return reply{val: val, sent: true}
-	case err == nil:
+		return
+	case err != nil:
+	case o.Cmder == redis.Cmder(o.script) && o.script.Val() != nil:
+		b.val = o.script.Val()
+		return
+	case o.Cmder == redis.Cmder(o.status) && o.status.Val() == "OK":
+		b.val = okReply
+		return
+	case o.Cmder == redis.Cmder(o.status) && o.status.Val() != "":
+		b.val = o.status.Val()
+		return
+	default:
 		// A server that rejects the greeting of a new connection fails the pipeline
 		// with its answer and leaves the commands untouched.
 		if err = failure; err == nil {
 			err = errors.New("go-redis returned neither a reply nor an error")
 		}
 	}
-	return reply{err: err, sent: o.written && !neverSent(err)}
+	b.err, b.sent = err, o.written && !neverSent(err)
 }
+
+var okReply any = "OK"
 
 // neverSent recognizes errors that come before a connection is there to write to.
 func neverSent(err error) bool {

@@ -73,9 +73,11 @@ func (c *memConn) Write(b []byte) (int, error) {
 // A socket takes deadlines as long as its owner has not closed it; a pipe refuses
 // them when the other end is gone, which would hide the cause.
 
-func (c *memConn) SetDeadline(t time.Time) error      { return c.unlessGone(c.Conn.SetDeadline(t)) }
-func (c *memConn) SetReadDeadline(t time.Time) error  { return c.unlessGone(c.Conn.SetReadDeadline(t)) }
-func (c *memConn) SetWriteDeadline(t time.Time) error { return c.unlessGone(c.Conn.SetWriteDeadline(t)) }
+func (c *memConn) SetDeadline(t time.Time) error     { return c.unlessGone(c.Conn.SetDeadline(t)) }
+func (c *memConn) SetReadDeadline(t time.Time) error { return c.unlessGone(c.Conn.SetReadDeadline(t)) }
+func (c *memConn) SetWriteDeadline(t time.Time) error {
+	return c.unlessGone(c.Conn.SetWriteDeadline(t))
+}
 
 func (c *memConn) unlessGone(err error) error {
 	switch {

@@ -1,0 +1,48 @@
+// Package redlocktest runs a cluster of independent Redis masters inside the
+// test's process and lets them fail: nodes hang, crash, lose their memory, fall
+// behind a partition, jump in time or are replaced by a stale replica, one method
+// call each. It is made to test code that holds Redlock locks, and needs neither
+// redis-server nor root rights.
+//
+//	cluster := redlocktest.NewCluster(t, 5)
+//	clients := cluster.Clients() // for redlock.New
+//	addrs := cluster.Addrs()     // or TCP addresses, for redlock.Open
+//
+//	cluster.Node(0).Hang()                          // accepts, never answers
+//	cluster.Node(1).Stop()                          // kill -9
+//	cluster.Node(1).Restart(redlocktest.LoseKeys)   // back, and empty
+//	cluster.Node(2).Partition(redlocktest.DropReplies)
+//	holders := cluster.Holders("orders:42")         // what each node really holds
+//
+// # Nodes
+//
+// A node is a miniredis whose keys expire as time passes, behind a proxy that
+// produces the faults on the wire. What a node can do is what miniredis can do:
+// scripts, pub/sub, transactions and RESP3, but no persistence, no eviction and no
+// CONFIG. Beyond it a node answers INFO server with a run id and an uptime, as far
+// as a client needs to notice a restart. A node has databases 0 to 15.
+//
+// # Two kinds of faults
+//
+// Some happen to the server process: [Node.Stop] and [Node.Restart], [Node.Hang]
+// and [Node.Resume], [Node.Failover], [Node.ShiftClock]. Others happen to the
+// network between all clients and the node: [Node.Partition] and [Node.Heal],
+// [Node.Delay], [Node.DelayCommand], [Node.DropReply], [Node.Garbage], [Node.Cut].
+// The two kinds are independent: a node that is restarted behind a partition is
+// reached again after Heal, not before. Each fault is ended by its counterpart and
+// by nothing else.
+//
+// # Fake time
+//
+// A cluster that is used through [Cluster.Clients] and [Cluster.Client] has no
+// sockets and works inside a testing/synctest bubble, where a test of a minute's
+// lease takes a millisecond. Make the cluster inside the bubble, and do not ask for
+// TCP addresses there: a goroutine that waits for a socket keeps fake time from
+// going on.
+//
+// Two traps of go-redis in bubbles are avoided by the clients made here and lie in
+// wait for others: with maintenance notifications not disabled it may look up a
+// host name, and a command that has to wait for a free connection uses a timer
+// that may come from another bubble. Either ends the test binary. So Client should
+// keep PoolSize at or above the number of concurrent commands in bubbles.
+package redlocktest
