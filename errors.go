@@ -69,6 +69,9 @@ func (e *QuorumError) Error() string {
 		}
 		b.WriteString(r.Error())
 	}
+	if len(e.Outcomes) == 0 {
+		return b.String() // no node was asked
+	}
 	grants := 0
 	for _, o := range e.Outcomes {
 		if o.Vote == VoteGranted {

@@ -21,7 +21,7 @@ var (
 	errOverdue   = errors.New("not sent: the node has not answered earlier requests in time")
 	errTooLate   = errors.New("not sent: waited too long behind other requests")
 	errTimeout   = errors.New("no answer in time")
-	errNeverSent = errors.New("not sent: nothing of ours can be there")
+	errNeverSent = errors.New("not sent: nothing left to be done there")
 	errMayLand   = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
 )
 
@@ -133,8 +133,9 @@ func (l *lane) admit(c *call, now int64) (b ballot) {
 			return b
 		}
 		c.overdue = true
-		l.keep(c, now, l.holdUntil)
-		l.arm(c.due, now)
+		if b.final = !l.keep(c, now, l.holdUntil); !b.final {
+			l.arm(c.due, now)
+		}
 		return b
 	}
 	l.push(c)
@@ -196,14 +197,14 @@ func (l *lane) drain() {
 	for {
 		now := l.clock.now().mono
 		l.mu.Lock()
-		batch, stale, bound := l.nextBatch(now)
+		batch, unsent, bound := l.nextBatch(now)
 		if len(batch) == 0 {
 			l.running = false
 			l.tellFlushed()
 		}
 		l.mu.Unlock()
-		for _, c := range stale {
-			c.deliver(ballot{vote: VoteBarred, err: errTooLate, final: true}, now)
+		for _, c := range unsent {
+			c.deliver(ballot{vote: VoteBarred, err: errNeverSent, final: true}, now)
 		}
 		if len(batch) == 0 {
 			return
@@ -213,9 +214,10 @@ func (l *lane) drain() {
 	}
 }
 
-// nextBatch takes what is to go out next, and those that waited past their deadline;
-// the caller holds mu.
-func (l *lane) nextBatch(now int64) (batch, stale []*call, bound time.Duration) {
+// nextBatch takes what is to go out next, and those that have become pointless: too
+// late for their callers, or releases of what turned out not to be there. The caller
+// holds mu.
+func (l *lane) nextBatch(now int64) (batch, unsent []*call, bound time.Duration) {
 	batch = l.buf[:0]
 	patience := time.Duration(0)
 	for l.head != nil && len(batch) < mostInBatch {
@@ -227,12 +229,11 @@ func (l *lane) nextBatch(now int64) (batch, stale []*call, bound time.Duration) 
 		switch {
 		case c.state == callDropped:
 			continue
-		case c.skip():
+		case c.skip(), c.req.kind != release && c.deadline < now:
 			c.state = callDropped
-			continue
-		case c.req.kind != release && c.deadline < now:
-			c.state = callDropped
-			stale = append(stale, c)
+			if c.round != nil {
+				unsent = append(unsent, c)
+			}
 			continue
 		}
 		c.state = callOut
@@ -243,7 +244,7 @@ func (l *lane) nextBatch(now int64) (batch, stale []*call, bound time.Duration) 
 	if len(batch) > 0 {
 		l.out, l.overdueAt = batch, now+int64(patience)
 	}
-	return batch, stale, max(patience, min(bound, longestRead))
+	return batch, unsent, max(patience, min(bound, longestRead))
 }
 
 // settle reads the replies of a batch and tells whoever waits for them.

@@ -219,7 +219,9 @@ func (l *Lock) finish(now instant, why error) {
 	if l.until.after(now) {
 		l.until = now
 	}
-	l.rl.keeper.forget(l)
+	if l.renew || l.ctx != nil {
+		l.rl.keeper.forget(l)
+	}
 	if l.ctx != nil {
 		l.timer.Stop()
 		l.cancel(why)
@@ -458,6 +460,9 @@ func (l *Lock) firstRelease() error {
 // prepareRelease fills in the request; the caller holds mu, or is the only one to know
 // the lock.
 func (l *Lock) prepareRelease() *request {
+	if l.releaseReq.kind != 0 {
+		return &l.releaseReq // it may be on its way already
+	}
 	l.releaseReq = releaseRequest(&l.mutex.terms, &l.args[1], l.mutex.name, l.value)
 	l.releaseReq.ttl = l.longest
 	return &l.releaseReq
@@ -495,16 +500,16 @@ func (l *Lock) waitRelease(r *round) error {
 }
 
 // takeBack releases a failed attempt wherever its SET was or may have been applied,
-// with nobody waiting for it. A second call does nothing.
-func (l *Lock) takeBack() {
-	if l.release != notReleased {
-		return
-	}
-	l.release = releaseSent
+// with nobody waiting for it. With only granted, it leaves alone the nodes that did not
+// answer yet, whose answers still tell what to call the failure.
+func (l *Lock) takeBack(onlyGranted bool) {
 	now := l.rl.clock.now().mono
 	req := l.prepareRelease()
 	for i, n := range l.rl.nodes {
 		c := &l.seats[len(l.rl.nodes)+i].call
+		if c.req != nil || onlyGranted && l.acquiring.vote(i) != VoteGranted {
+			continue
+		}
 		c.req, c.index, c.takesBack = req, int32(i), &l.seats[i].call
 		n.lane.takeBack(c, now)
 	}

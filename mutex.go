@@ -180,7 +180,7 @@ func (m *Mutex) attempt(ctx context.Context, renew bool) (lock *Lock, again bool
 	v, cut := r.wait(ctx, rl.closing, undecided)
 	if cut == nil && v == hopeless {
 		// Already over: free what we got at once, then wait for what to call it.
-		l.takeBack()
+		l.takeBack(true)
 		v, cut = r.waitFinal(ctx, rl.closing)
 	}
 	now := rl.clock.now()
@@ -200,7 +200,7 @@ func (m *Mutex) attempt(ctx context.Context, renew bool) (lock *Lock, again bool
 	default:
 		reasons, again = []error{ErrNoQuorum}, !r.incurable()
 	}
-	l.takeBack()
+	l.takeBack(false)
 	return nil, again, r.fail(rl, acquire, m.key, reasons...)
 }
 

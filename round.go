@@ -154,6 +154,12 @@ func (r *round) current() verdict {
 	return r.verdict
 }
 
+func (r *round) vote(i int) Vote {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seats[i].cast.vote
+}
+
 // wait returns when the round is decided, or with the error when ctx ends or the
 // Redlock is closed first. Lanes resolve every call by its deadline, so it takes no
 // longer than the timeout per node. It returns hopeless once, as soon as that is
