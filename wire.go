@@ -17,10 +17,10 @@ type redisWire struct {
 	// ours: nobody else can have put hooks on the client that hold on to commands, so
 	// they may be used again.
 	ours bool
-	cmds []redis.Cmder // *once, for those
 
 	mu      sync.Mutex
 	bounded map[time.Duration]redis.UniversalClient // by read timeout
+	spare   [][]redis.Cmder                         // commands of ours to be used again, *once
 }
 
 func newRedisWire(c redis.UniversalClient, ours bool) *redisWire {
@@ -38,23 +38,29 @@ func (w *redisWire) exchange(batch []*call, bound time.Duration) {
 	for i, c := range batch {
 		cmds[i].(*once).reply(&c.ballot, failure)
 	}
+	if w.ours {
+		w.mu.Lock()
+		w.spare = append(w.spare, cmds)
+		w.mu.Unlock()
+	}
 }
 
-// commands makes the batch's commands. Only one batch at a time is out, so the
-// wire's own can be used again for the next.
-func (w *redisWire) commands(ctx context.Context, batch []*call) []redis.Cmder {
-	cmds := w.cmds
-	if !w.ours {
-		cmds = make([]redis.Cmder, 0, len(batch))
+// commands makes the batch's commands.
+func (w *redisWire) commands(ctx context.Context, batch []*call) (cmds []redis.Cmder) {
+	w.mu.Lock()
+	if last := len(w.spare) - 1; last >= 0 {
+		cmds, w.spare = w.spare[last], w.spare[:last]
 	}
+	w.mu.Unlock()
+	cmds = cmds[:cap(cmds)]
 	for i, c := range batch {
 		if i == len(cmds) {
-			cmds = append(cmds, &once{})
+			cmds = append(cmds, nil)
+		}
+		if cmds[i] == nil {
+			cmds[i] = &once{}
 		}
 		cmds[i].(*once).reset(ctx, c.req)
-	}
-	if w.ours {
-		w.cmds = cmds
 	}
 	return cmds[:len(batch)]
 }
@@ -135,31 +141,44 @@ func (o *once) Clone() redis.Cmder {
 // reply fills in what came of the command; failure is that of the whole pipeline.
 func (o *once) reply(b *ballot, failure error) {
 	*b = ballot{sent: true}
-	err := o.Err()
-	switch {
-	case errors.Is(err, redis.Nil):
-		return
-	case err != nil:
-	case o.Cmder == redis.Cmder(o.script) && o.script.Val() != nil:
-		b.val = o.script.Val()
-		return
-	case o.Cmder == redis.Cmder(o.status) && o.status.Val() == "OK":
-		b.val = okReply
-		return
-	case o.Cmder == redis.Cmder(o.status) && o.status.Val() != "":
-		b.val = o.status.Val()
-		return
-	default:
-		// A server that rejects the greeting of a new connection fails the pipeline
-		// with its answer and leaves the commands untouched.
-		if err = failure; err == nil {
-			err = errors.New("go-redis returned neither a reply nor an error")
+	if err := o.Err(); errors.Is(err, redis.Nil) || err != nil && isServerError(err) {
+		if b.err = err; errors.Is(err, redis.Nil) {
+			b.err = nil
 		}
+		return
 	}
-	b.err, b.sent = err, o.written && !neverSent(err)
+	// A pipeline that breaks marks all its commands, also those that were answered
+	// before; their answers count.
+	if b.val = o.val(); b.val != nil {
+		return
+	}
+	// A server that rejects the greeting of a new connection fails the pipeline with
+	// its answer and leaves the commands untouched.
+	if b.err = o.Err(); b.err == nil {
+		b.err = failure
+	}
+	if b.err == nil {
+		b.err = errors.New("go-redis returned neither a reply nor an error")
+	}
+	b.sent = o.written && !neverSent(b.err)
 }
 
-var okReply any = "OK"
+// val is the answer, nil if there is none.
+func (o *once) val() any {
+	if o.Cmder == redis.Cmder(o.script) {
+		return o.script.Val()
+	}
+	switch v := o.status.Val(); v {
+	case "":
+		return nil
+	case "OK":
+		return okReply
+	default:
+		return v
+	}
+}
+
+var okReply any = "OK" // boxed once
 
 // neverSent recognizes errors that come before a connection is there to write to.
 func neverSent(err error) bool {
