@@ -210,29 +210,31 @@ func (m *Mutex) attempt(ctx context.Context, renew bool) (lock *Lock, again bool
 func (m *Mutex) untilNextAttempt(ctx context.Context, attempts int, last *QuorumError) error {
 	o := &m.rl.opts
 	limit := o.RetryMax
-	if shift := attempts - 1; shift < 30 && o.RetryMin<<shift < limit {
+	if shift := attempts - 1; o.RetryMin < limit>>shift {
 		limit = o.RetryMin << shift
 	}
 	d := o.RetryMin + rand.N(limit-o.RetryMin+1)
 	if errors.Is(last, ErrHeld) {
-		if err := m.look(ctx, last); err != nil {
+		free, err := m.look(ctx, last)
+		if err != nil {
 			return err
 		}
-		if last.HolderTTL > 0 {
+		if free >= 0 {
 			// Nobody will tell us of a lease that ends; be there when it does.
-			d = min(d, last.HolderTTL+rand.N(o.RetryMin))
+			d = min(d, max(o.RetryMin, free)+rand.N(o.RetryMin))
 		}
 	}
 	return m.rl.pause(ctx, d)
 }
 
-// look asks what stands in our way and adds it to the error. It returns an error if it
-// is nothing that will ever be released.
-func (m *Mutex) look(ctx context.Context, last *QuorumError) error {
+// look asks what stands in our way and adds it to the error. It returns in what time
+// the lock will be free, negative if nobody knows, and an error if what is there is
+// nothing that will ever be released.
+func (m *Mutex) look(ctx context.Context, last *QuorumError) (free time.Duration, err error) {
 	rl := m.rl
 	r := rl.begin(rl.clock.now(), inspectRequest(&m.terms, m.name))
 	if _, err := r.waitFinal(ctx, rl.closing); err != nil {
-		return err
+		return 0, err
 	}
 	var lefts []time.Duration // until each node is free
 	strange := 0
@@ -252,12 +254,13 @@ func (m *Mutex) look(ctx context.Context, last *QuorumError) error {
 			lefts = append(lefts, n.ttl)
 		}
 	}
-	// The lock is free when a quorum of nodes is.
-	if slices.Sort(lefts); len(lefts) >= rl.quorum {
-		last.HolderTTL = lefts[rl.quorum-1]
-	}
 	if strange >= len(rl.nodes)-rl.quorum+1 {
-		return last
+		return 0, last
 	}
-	return nil
+	// The lock is free when a quorum of nodes is.
+	if slices.Sort(lefts); len(lefts) < rl.quorum {
+		return -1, nil
+	}
+	last.HolderTTL = lefts[rl.quorum-1]
+	return last.HolderTTL, nil
 }
