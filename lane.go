@@ -133,11 +133,17 @@ func (l *lane) takeBack(c *call, now int64) {
 	l.mu.Lock()
 	set := c.takesBack
 	dropped := ballot{}
+	var b ballot
 	if set.state == callQueued {
 		set.state = callDropped
 		dropped = ballot{vote: VoteBarred, err: errMoot, final: true}
 	}
-	b := l.admit(c, now)
+	if dropped.vote != 0 && !set.unsure {
+		// Gone by our hand, as much as if the node had deleted it.
+		c.state, b = callDropped, ballot{vote: VoteGranted, final: true}
+	} else {
+		b = l.admit(c, now)
+	}
 	l.mu.Unlock()
 	set.deliver(dropped, now)
 	c.deliver(b, now)
@@ -309,7 +315,7 @@ func (l *lane) nextBatch(now int64) (b *batch, unsent []*call) {
 			if c.round != nil {
 				unsent = append(unsent, c)
 			}
-		case busy[c.req.key()]:
+		case busy != nil && busy[c.req.key()]:
 			l.push(c)
 		default:
 			c.state, c.next = callOut, nil
@@ -526,12 +532,15 @@ func (l *lane) tick() {
 	l.wake(now, func(c *call) bool { return now >= c.due })
 	l.armKept(now)
 	down := false
-	switch {
-	case l.out == nil || l.down:
-	case l.overdue(now):
-		l.down, down = true, true
-	default:
-		l.arm(l.overdueAt, now)
+	if !l.down {
+		if down = l.overdue(now); down {
+			l.down = true
+		}
+		for _, b := range l.out {
+			if now < b.overdueAt {
+				l.arm(b.overdueAt, now)
+			}
+		}
 	}
 	l.mu.Unlock()
 

@@ -31,14 +31,25 @@ func (w *redisWire) exchange(batch []*call, bound time.Duration) {
 	// A context could not end this early: go-redis does not look at it while it
 	// reads, unless told so by an option that is not ours to set. See withReadTimeout.
 	ctx := context.Background()
-	cmds := w.commands(ctx, batch)
-	pipe := w.withReadTimeout(bound).Pipeline()
-	_ = pipe.BatchProcess(ctx, cmds...) // only queues them
-	_, failure := pipe.Exec(ctx)
+	client, cmds := w.withReadTimeout(bound), w.commands(ctx, batch)
+	var failure error
+	if len(batch) == 1 && w.ours {
+		failure = client.Process(ctx, cmds[0])
+	} else {
+		// Also for a single command on a user's client: go-redis keeps connections
+		// for pipelines apart, so that we do not wait for one that the user's own
+		// blocking commands have taken.
+		pipe := client.Pipeline()
+		_ = pipe.BatchProcess(ctx, cmds...) // only queues them
+		_, failure = pipe.Exec(ctx)
+	}
 	for i, c := range batch {
 		cmds[i].(*once).reply(&c.ballot, failure)
 	}
 	if w.ours {
+		for _, c := range cmds {
+			c.(*once).args = nil // they belong to a lock, which ends before we do
+		}
 		w.mu.Lock()
 		w.spare = append(w.spare, cmds)
 		w.mu.Unlock()
@@ -47,12 +58,14 @@ func (w *redisWire) exchange(batch []*call, bound time.Duration) {
 
 // commands makes the batch's commands.
 func (w *redisWire) commands(ctx context.Context, batch []*call) (cmds []redis.Cmder) {
-	w.mu.Lock()
-	if last := len(w.spare) - 1; last >= 0 {
-		cmds, w.spare = w.spare[last], w.spare[:last]
+	if w.ours {
+		w.mu.Lock()
+		if last := len(w.spare) - 1; last >= 0 {
+			cmds, w.spare = w.spare[last], w.spare[:last]
+		}
+		w.mu.Unlock()
+		cmds = cmds[:cap(cmds)]
 	}
-	w.mu.Unlock()
-	cmds = cmds[:cap(cmds)]
 	for i, c := range batch {
 		if i == len(cmds) {
 			cmds = append(cmds, nil)
@@ -66,14 +79,17 @@ func (w *redisWire) commands(ctx context.Context, batch []*call) (cmds []redis.C
 }
 
 // withReadTimeout is the same client, with the same pool and hooks, that waits for an
-// answer no longer than d (rounded up, so that there are only a few such clients).
+// answer no longer than d (rounded up by an eighth or less, so that there are only a few
+// such clients).
 // Where go-redis cannot do that, it is the client itself with its own ReadTimeout.
 func (w *redisWire) withReadTimeout(d time.Duration) redis.UniversalClient {
 	single, ok := w.client.(*redis.Client)
 	if !ok {
 		return w.client
 	}
-	d = 1 << bits.Len64(uint64(d-1))
+	if coarse := time.Duration(1) << max(bits.Len64(uint64(d))-4, 0); d < longestRead {
+		d = min((d+coarse-1)/coarse*coarse, longestRead)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := w.bounded[d]
