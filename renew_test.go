@@ -28,7 +28,7 @@ func at(n *redlocktest.Node, since time.Time, names ...string) (ds []time.Durati
 func TestRenewalComesAtAThirdOfTheTTL(t *testing.T) {
 	for _, lease := range []time.Duration{100 * time.Millisecond, time.Second, ttl, time.Hour} {
 		inBubble(t, 3, nil, func(b *bed) {
-			require.NoError(b, b.lock().Release(b.Context()))
+			b.cycle()
 			synctest.Wait()
 			start := time.Now()
 			b.cluster.ResetCommands()
@@ -124,6 +124,7 @@ func TestRenewalFindsOutThatTheLockIsLost(t *testing.T) {
 		assert.ErrorIs(b, context.Cause(ctx), redlock.ErrLost)
 		assert.ErrorIs(b, context.Cause(ctx), redlock.ErrNotHeld)
 		assert.NotErrorIs(b, context.Cause(ctx), redlock.ErrExpired)
+		synctest.Wait()
 		b.cluster.ResetCommands()
 		b.pass(time.Minute)
 		assert.Zero(b, b.cluster.Commands(evalsha, eval))
