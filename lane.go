@@ -380,7 +380,7 @@ func (l *lane) settle(b *batch) {
 	if heard {
 		l.backoff = 0
 		l.rtt.add(time.Duration(now-b.sentAt), now)
-		l.wake(now, func(c *call) bool { return !c.again })
+		l.wake(now, func(c *call) bool { return !c.again && c.vote != VoteFailed })
 	}
 	var first, last *call // scripts that the server wants whole
 	for i, c := range b.calls {
@@ -442,6 +442,9 @@ func (l *lane) finish(c *call, now int64) {
 		c.final = !l.keep(c, now, now+int64(c.req.timeout))
 	case !refused && (c.vote == VoteUnknown || c.vote == VoteBarred):
 		c.final = !l.keep(c, now, now+int64(max(l.backoff, minBackoff)))
+	case c.vote == VoteFailed && !incurable(c.err) && !c.unknownScript():
+		// Busy, loading, for the time being a replica: what is there is still there.
+		c.final = !l.keep(c, now, now+int64(c.req.timeout))
 	}
 }
 

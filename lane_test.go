@@ -436,6 +436,48 @@ func TestRepairInheritsTheDoubtOfTheSetBefore(t *testing.T) {
 	})
 }
 
+// An error that passes is no end: the key is still there. It is asked for again after
+// a timeout, and not with every other answer of the node.
+func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
+	onBench(t, func(b *bench) {
+		set := b.send(acquire, "a")
+		synctest.Wait()
+		b.reply = func(name string, _ bool) ballot {
+			if name == "arelease" {
+				return ballot{err: serverError("BUSY Redis is busy running a script."), sent: true}
+			}
+			return ballot{}
+		}
+		rel := b.call(release, "a")
+		rel.takesBack = set
+		b.lane.takeBack(rel, b.now())
+		synctest.Wait()
+		assert.Equal(b, VoteFailed, rel.told().vote)
+		for range 3 {
+			b.send(acquire, "b")
+			synctest.Wait()
+		}
+		assert.Len(b, b.sent(), 5)
+		time.Sleep(5 * benchTimeout)
+		assert.Len(b, b.sent(), 10)
+		b.reply = nil
+		time.Sleep(benchTimeout)
+		synctest.Wait()
+		assert.Equal(b, VoteGranted, rel.told().vote)
+		b.empty()
+
+		b.reply = func(string, bool) ballot {
+			return ballot{err: serverError("NOPERM this user has no permissions"), sent: true}
+		}
+		set.vote = VoteGranted
+		n := len(b.sent())
+		b.release(set, "a")
+		time.Sleep(time.Minute)
+		assert.Len(b, b.sent(), n+1, "what waiting does not mend is not tried again")
+		b.empty()
+	})
+}
+
 // A release that was not answered is sent again with growing pauses until the key is
 // gone by its TTL.
 func TestKeptReleaseIsTriedAgainUntilTheKeyIsGone(t *testing.T) {

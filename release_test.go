@@ -198,6 +198,21 @@ func TestReleaseIsSentAgain(t *testing.T) {
 	}
 }
 
+// A node that answers with an error which passes has not released anything yet.
+func TestReleaseThatFailsForNow(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		b.cycle()
+		lock := b.lock(redlock.WithTTL(time.Hour))
+		b.each([]int{0, 1, 2}, answers("LOADING Redis is loading the dataset in memory"))
+		b.takes(0, func() { require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNoQuorum) })
+		b.pass(time.Minute)
+		b.on(3)
+		b.each([]int{0, 1, 2}, answers(""))
+		b.pass(time.Second)
+		b.on(0)
+	})
+}
+
 // It is forgotten when the key is gone by itself.
 func TestReleaseIsNotKeptForEver(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {

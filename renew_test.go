@@ -212,3 +212,24 @@ func TestManyLocksAreRenewed(t *testing.T) {
 		}
 	})
 }
+
+// Scenario 16: a release that meets a renewal in the middle wins; the renewal neither
+// brings the key back nor reports a loss.
+func TestReleaseInTheMiddleOfARenewal(t *testing.T) {
+	for _, empty := range []bool{false, true} {
+		inBubble(t, 3, nil, func(b *bed) {
+			lock := b.lock(redlock.WithRenewal())
+			lost := lock.Context()
+			b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Delay(20 * time.Millisecond) })
+			if empty {
+				b.each([]int{2}, func(n *redlocktest.Node) { n.FlushAll() }) // to be repaired
+			}
+			b.pass(ttl/3 + 10*time.Millisecond) // the renewal is on its way
+			require.NoError(b, lock.Release(b.Context()))
+			require.ErrorIs(b, context.Cause(lost), redlock.ErrReleased)
+			require.NotErrorIs(b, context.Cause(lost), redlock.ErrLost)
+			b.pass(ttl)
+			b.on(0)
+		})
+	}
+}
