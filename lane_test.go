@@ -97,6 +97,13 @@ func (b *bench) exchange(batch []*call, bound time.Duration) {
 	}
 }
 
+// answers changes the script while requests may be on their way.
+func (b *bench) answers(reply func(name string, whole bool) ballot) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reply = reply
+}
+
 func (b *bench) answer(req *request) ballot {
 	if b.reply != nil {
 		if a := b.reply(b.name(req), req.whole); a != (ballot{}) {
@@ -460,16 +467,15 @@ func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
 		assert.Len(b, b.sent(), 5)
 		time.Sleep(5 * benchTimeout)
 		assert.Len(b, b.sent(), 10)
-		b.reply = nil
+		b.answers(nil)
 		time.Sleep(benchTimeout)
 		synctest.Wait()
 		assert.Equal(b, VoteGranted, rel.told().vote)
 		b.empty()
 
-		b.reply = func(string, bool) ballot {
+		b.answers(func(string, bool) ballot {
 			return ballot{err: serverError("NOPERM this user has no permissions"), sent: true}
-		}
-		set.vote = VoteGranted
+		})
 		n := len(b.sent())
 		b.release(set, "a")
 		time.Sleep(time.Minute)
