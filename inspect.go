@@ -13,8 +13,9 @@ import (
 type Status struct {
 	// Key is the lock's key, without Options.KeyPrefix.
 	Key string
-	// Token and Owner are those of the holder: of the value that a majority of nodes
-	// has. Both are empty if there is none, or if it was not set by this library.
+	// Token and Owner are those of the holder: the parts before and behind the first
+	// "@" of the value that a majority of nodes has. Both are empty if there is none.
+	// Other libraries set what they like.
 	Token, Owner string
 	// TTL is how long the majority lasts unless it is renewed or released. It is
 	// negative if it lasts for ever, and 0 if there is none.

@@ -443,6 +443,39 @@ func TestRepairInheritsTheDoubtOfTheSetBefore(t *testing.T) {
 	})
 }
 
+// A repair that was never sent is dropped, but not the doubt about the SET before it.
+func TestReleaseOfARepairThatWasNotSent(t *testing.T) {
+	for _, doubt := range []bool{true, false} {
+		onBench(t, func(b *bench) {
+			b.reply = func(name string, _ bool) ballot {
+				if name == "aacquire" && doubt {
+					return lost
+				}
+				return ballot{}
+			}
+			set := b.send(acquire, "a")
+			synctest.Wait()
+			b.gate = make(chan struct{})
+			b.send(acquire, "out")
+			synctest.Wait()
+			mend := b.call(repair, "a")
+			mend.round = nil
+			b.lane.replace(set, mend, b.now())
+			rel := b.call(release, "a")
+			rel.takesBack, rel.always = mend, true
+			b.lane.takeBack(rel, b.now())
+			close(b.gate)
+			want := [][]string{{"aacquire"}, {"outacquire"}}
+			if doubt {
+				want = append(want, []string{"arelease"})
+			}
+			assert.Equal(b, want, b.sent())
+			assert.Equal(b, VoteGranted, rel.told().vote)
+			b.empty()
+		})
+	}
+}
+
 // An error that passes is no end: the key is still there. It is asked for again after
 // a timeout, and not with every other answer of the node.
 func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
