@@ -150,7 +150,7 @@ func (l *lane) admit(c *call, now int64) (b ballot) {
 // caller holds the lane's mutex.
 func (c *call) skip() bool {
 	set := c.takesBack
-	if set == nil || set.unsure {
+	if set == nil || set.unsure || c.leaves {
 		return false
 	}
 	switch {
@@ -168,6 +168,13 @@ func (c *call) deliver(b ballot, now int64) {
 	if c.round != nil && b.vote != 0 {
 		c.round.deliver(int(c.index), b, now)
 	}
+}
+
+// reachable reports whether the node answered last and a request would leave now.
+func (l *lane) reachable(now int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.down && !l.overdue(now) && now >= l.holdUntil
 }
 
 func (l *lane) overdue(now int64) bool {

@@ -59,6 +59,9 @@ type call struct {
 	unsure bool
 	// always: send a release even where the key surely is not ours, to learn what is.
 	always bool
+	// leaves: a release also takes us out of a line, so it is sent even where the SET
+	// left nothing to take back.
+	leaves bool
 	// again: a release was answered once, and is sent a second time after a grace
 	// because what it takes back may have landed in between.
 	again bool
@@ -98,6 +101,10 @@ func (rl *Redlock) send(r *round, req *request) *round {
 	for i := range r.seats {
 		r.seats[i].call.to(r, req, i)
 	}
+	return rl.sendAddressed(r)
+}
+
+func (rl *Redlock) sendAddressed(r *round) *round {
 	for i, n := range rl.nodes {
 		n.lane.enqueue(&r.seats[i].call, r.start.mono)
 	}
@@ -158,6 +165,21 @@ func (r *round) vote(i int) Vote {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.seats[i].cast.vote
+}
+
+// first is what the first node said.
+func (r *round) first() (Vote, any, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := &r.seats[0].cast
+	return c.vote, c.val, c.err
+}
+
+// reply is what a node answered, nil as long as it did not.
+func (r *round) reply(i int) any {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seats[i].cast.val
 }
 
 // wait returns when the round is decided, or with the error when ctx ends or the
