@@ -38,9 +38,10 @@ var (
 // QuorumError reports an operation that did not get its quorum, node by node.
 // Use errors.As to get at it and errors.Is for its reason.
 type QuorumError struct {
-	// Op is the operation: "acquire", "extend", "release", "inspect" or "force release".
+	// Op is the operation: "open", "acquire", "extend", "release", "inspect" or
+	// "force release".
 	Op string
-	// Key is the lock's key, without Options.KeyPrefix.
+	// Key is the lock's key, without Options.KeyPrefix; empty for "open".
 	Key string
 	// Need is the number of grants that make a quorum.
 	Need int
@@ -62,12 +63,16 @@ func (e *QuorumError) Unwrap() []error { return e.reasons }
 // Error returns one line that names each node and what it said.
 func (e *QuorumError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "redlock: %s %s: ", e.Op, quoteKey(e.Key))
+	b.WriteString("redlock: " + e.Op)
+	if e.Key != "" {
+		b.WriteString(" " + quoteKey(e.Key))
+	}
+	b.WriteString(": ")
 	for i, r := range e.reasons {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		b.WriteString(r.Error())
+		b.WriteString(oneLine(r.Error()))
 	}
 	if len(e.Outcomes) == 0 {
 		return b.String() // no node was asked
@@ -85,14 +90,14 @@ func (e *QuorumError) Error() string {
 	b.WriteString(")")
 	for i, o := range e.Outcomes {
 		b.WriteString([]string{": ", "; "}[min(i, 1)])
-		b.WriteString(o.Node)
+		b.WriteString(oneLine(o.Node))
 		b.WriteByte(' ')
 		b.WriteString(o.Vote.String())
 		if o.Holder != "" {
 			fmt.Fprintf(&b, " (found %s)", quoteKey(o.Holder))
 		}
 		if o.Err != nil {
-			fmt.Fprintf(&b, " (%s)", oneLine(o.Err))
+			fmt.Fprintf(&b, " (%s)", oneLine(o.Err.Error()))
 		}
 		if o.Vote != VotePending && o.Elapsed > 0 {
 			fmt.Fprintf(&b, " after %v", o.Elapsed.Round(10*time.Microsecond))
@@ -110,9 +115,7 @@ func quoteKey(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-func oneLine(err error) string {
-	return strings.Join(strings.Fields(err.Error()), " ")
-}
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // invalid reports every broken rule in one error.
 func invalid(what string, broken []string) error {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,9 +24,34 @@ type Cluster struct {
 	nodes []*Node
 
 	mu      sync.Mutex
-	clients []*redis.Client
+	clients []client
 	closed  bool
 }
+
+// client is a client that the cluster has to close.
+type client struct {
+	*redis.Client
+	failedDials *atomic.Int64
+}
+
+// probing reports whether go-redis may have begun to probe the node: a pool that
+// has seen as many failed dials as it has places starts a goroutine that dials
+// once a second, and that Close does not wait for.
+func (c client) probing() bool {
+	o := c.Options()
+	pipelines := o.PipelinePoolSize
+	if pipelines == 0 {
+		pipelines = redis.DefaultPipelinePoolSize
+	}
+	places := o.PoolSize
+	if pipelines > 0 { // else there is no such pool
+		places = min(places, pipelines)
+	}
+	return c.failedDials.Load() >= int64(places)
+}
+
+// probeInterval is how often go-redis does.
+const probeInterval = time.Second
 
 // NewCluster starts n nodes, which are up for an hour already, and closes them at
 // the end of the test.
@@ -53,8 +80,10 @@ func Start(n int) (*Cluster, error) {
 
 // Close closes the clients that the cluster has made, cuts all connections and
 // stops the nodes for good. It returns when all goroutines of the cluster have
-// ended; a second call does nothing. Of the nodes, only what reads and counts may
-// be used afterwards.
+// ended, those of its clients included. This takes a second if one of them has
+// seen so many dials fail that go-redis probes the node in the background. A second
+// call does nothing. Of the nodes, only what reads and counts may be used
+// afterwards.
 func (c *Cluster) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,11 +91,14 @@ func (c *Cluster) Close() {
 		return
 	}
 	c.closed = true
-	for _, client := range c.clients {
-		client.Close() // an error says that the user has closed it already
+	for _, cl := range c.clients {
+		cl.Close() // an error says that the user has closed it already
 	}
 	for _, n := range c.nodes {
 		n.close()
+	}
+	if slices.ContainsFunc(c.clients, client.probing) {
+		time.Sleep(probeInterval + 10*time.Millisecond)
 	}
 }
 
@@ -82,7 +114,7 @@ func (c *Cluster) Node(i int) *Node {
 }
 
 // Nodes returns all nodes in order.
-func (c *Cluster) Nodes() []*Node { return append([]*Node(nil), c.nodes...) }
+func (c *Cluster) Nodes() []*Node { return slices.Clone(c.nodes) }
 
 // Addrs returns the TCP address of each node, "127.0.0.1:port". The first call
 // opens the listeners; the addresses stay the same through all faults.
@@ -102,10 +134,15 @@ func (c *Cluster) Clients() []redis.UniversalClient {
 // closes it.
 func (c *Cluster) Client(i int, adapt func(*redis.Options)) *redis.Client {
 	n := c.Node(i)
+	var failed atomic.Int64
 	o := &redis.Options{
 		Addr: n.name,
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return n.proxy.DialContext(ctx)
+			conn, err := n.proxy.DialContext(ctx)
+			if err != nil {
+				failed.Add(1)
+			}
+			return conn, err
 		},
 		PoolSize:                 poolSize,
 		PipelinePoolSize:         poolSize,
@@ -114,14 +151,14 @@ func (c *Cluster) Client(i int, adapt func(*redis.Options)) *redis.Client {
 	if adapt != nil {
 		adapt(o)
 	}
-	client := redis.NewClient(o)
+	made := redis.NewClient(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		client.Close()
+		made.Close()
 	}
-	c.clients = append(c.clients, client)
-	return client
+	c.clients = append(c.clients, client{made, &failed})
+	return made
 }
 
 // Holders returns what each node's database 0 holds at key: the string, "" where

@@ -25,7 +25,7 @@ var ctx = context.Background()
 
 const (
 	long  = 30 * time.Second
-	short = 50 * time.Millisecond
+	short = 100 * time.Millisecond
 )
 
 // rig is a cluster of one node with the two kinds of clients.
@@ -214,31 +214,76 @@ func TestStopUnderLoad(t *testing.T) {
 		var load sync.WaitGroup
 		stop := make(chan struct{})
 		c := r.dial(long)
-		for range 8 {
+		for range 4 {
 			load.Go(func() {
 				for {
 					select {
 					case <-stop:
 						return
 					default:
-						c.Eval(ctx, "return redis.call('SET', KEYS[1], 'x')", []string{"k"})
-						time.Sleep(time.Millisecond)
+						c.Eval(ctx, "for i = 1, 20 do redis.call('SET', KEYS[1], 'x') end", []string{"k"})
+						time.Sleep(100 * time.Microsecond) // fake time must go on
 					}
 				}
 			})
 		}
-		for range 20 {
+		for range 10 {
 			time.Sleep(3 * time.Millisecond)
 			r.node.Stop()
-			r.node.Redis().FlushAll()
+			r.node.FlushAll()
 			time.Sleep(time.Millisecond)
 			require.False(r, r.node.Redis().Exists("k"), "a dead node has executed something")
 			r.node.Restart(redlocktest.LoseKeys)
 		}
 		close(stop)
 		load.Wait()
-		assert.NoError(r, c.Ping(ctx).Err())
+		// A pool that has seen many dials fail may refuse for a second more.
+		r.eventually(func() bool { return c.Ping(ctx).Err() == nil })
 	})
+}
+
+func TestStopWaitsForWhatIsExecuting(t *testing.T) {
+	bothWays(t, func(r rig) {
+		c := r.dial(long)
+		for range 5 {
+			r.cluster.ResetCommands()
+			done := make(chan error)
+			go func() {
+				_, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+					for range 100 {
+						pipe.Eval(ctx, "redis.call('INCR', KEYS[1])", []string{"k"})
+					}
+					return nil
+				})
+				done <- err
+			}()
+			r.eventually(func() bool { return r.node.Commands("EVAL") > 0 })
+			r.node.Stop()
+			n, _ := r.node.Redis().Get("k")
+			<-done
+			after, _ := r.node.Redis().Get("k")
+			assert.Equal(r, n, after, "a dead node has executed something")
+			r.node.Restart(redlocktest.LoseKeys)
+		}
+	})
+}
+
+// The goroutine with which go-redis probes a dead node must not outlive the bubble.
+func TestCloseWaitsForProbes(t *testing.T) {
+	for _, fault := range []func(*redlocktest.Node){
+		(*redlocktest.Node).Stop,
+		func(n *redlocktest.Node) { n.Partition(redlocktest.Blackhole) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := redlocktest.NewCluster(t, 1)
+			fault(cluster.Node(0))
+			c := cluster.Client(0, func(o *redis.Options) {
+				once(short)(o)
+				o.PoolSize = 1
+			})
+			assert.Error(t, c.Ping(ctx).Err())
+		})
+	}
 }
 
 func TestStopEndsBlockingCommands(t *testing.T) {
@@ -272,6 +317,15 @@ func TestHangAndResume(t *testing.T) {
 		assert.True(r, isTimeout(c.Set(ctx, "k", "lost", 0).Err()))
 		r.node.Restart(redlocktest.KeepKeys)
 		assert.Equal(r, "v", r.dial(long).Get(ctx, "k").Val(), "the killed process had not read it")
+
+		c = r.dial(short)
+		require.NoError(r, c.Ping(ctx).Err())
+		r.node.Hang()
+		assert.True(r, isTimeout(c.Set(ctx, "k", "lost", 0).Err()))
+		r.node.Partition(redlocktest.DropReplies)
+		r.node.Restart(redlocktest.KeepKeys)
+		r.node.Heal()
+		assert.Equal(r, "v", r.dial(long).Get(ctx, "k").Val(), "nor this one, which nobody was told to be dead")
 	})
 }
 
@@ -472,12 +526,14 @@ func TestInfo(t *testing.T) {
 		r.node.Allow("info")
 		require.NoError(r, c.Info(ctx, "server").Err())
 
+		r.node.Set("k", "v", 0)
 		r.node.Redis().RequireAuth("secret")
 		assert.True(r, redis.HasErrorPrefix(c.Info(ctx, "server").Err(), "NOAUTH"))
 		r.node.DetachReplica()
 		r.node.Failover()
 		authed := r.cluster.Client(0, func(o *redis.Options) { o.Password = "secret" })
 		info(r, authed)
+		assert.Equal(r, "v", authed.Get(ctx, "k").Val())
 	})
 }
 
@@ -486,6 +542,7 @@ func TestSetErrorAndDeny(t *testing.T) {
 		r.node.SetError("LOADING Redis is loading the dataset in memory")
 		c := r.dial(long)
 		assert.True(r, redis.IsLoadingError(c.Set(ctx, "k", "v", 0).Err()))
+		assert.NoError(r, c.Do(ctx, "HELLO", 3).Err())
 		r.node.SetError("")
 		require.NoError(r, c.Set(ctx, "k", "v", 0).Err())
 

@@ -94,7 +94,7 @@ func (n *Node) close() {
 	n.proxy.Close() // without process, which a dial that it waits for may want
 	n.process.Lock()
 	defer n.process.Unlock()
-	n.shutdown()
+	n.redis.Close()
 }
 
 // dial is the proxy's way to the server.
@@ -154,7 +154,7 @@ func (n *Node) stop() {
 	n.proxy.Crash()
 	n.relink()
 	n.proxy.Resume()
-	n.shutdown()
+	n.redis.Close() // waits for the commands that it is executing
 }
 
 // Restart starts the server process anew, after killing it if it is running: on
@@ -204,7 +204,6 @@ func (n *Node) Failover() {
 	n.detached = false
 	n.mu.Unlock()
 	if detached {
-		n.flush()
 		for i := range databases {
 			n.redis.SwapDB(i, replica(i))
 		}

@@ -58,18 +58,6 @@ func (n *Node) boot(uptime time.Duration) {
 	n.relink()
 }
 
-// shutdown ends the server process and waits for the commands that it is running.
-// The caller holds process. Miniredis' own Close takes the server away from scripts
-// that are still running, which then panic; hence the server is closed first.
-func (n *Node) shutdown() {
-	n.redis.Lock()
-	cancel := n.redis.CtxCancel
-	n.redis.Unlock()
-	cancel() // blocking commands
-	n.admin.srv.Close()
-	n.redis.Close()
-}
-
 // clock returns the node's time of day. The caller holds mu.
 func (n *Node) clock() time.Time { return time.Now().Add(n.offset) }
 

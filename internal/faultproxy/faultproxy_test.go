@@ -90,7 +90,7 @@ func (r *rig) client(timeout time.Duration, adapt ...func(*redis.Options)) *redi
 
 const (
 	long  = 30 * time.Second // for what is expected to succeed
-	short = 50 * time.Millisecond
+	short = 100 * time.Millisecond
 )
 
 func (r *rig) eventually(cond func() bool, what string) {
@@ -287,8 +287,39 @@ func TestDropRequestsAndDropReplies(t *testing.T) {
 			drop.start()
 			assert.True(r, isTimeout(hasty.Set(ctx, drop.name, "v", 0).Err()), drop.name)
 			assert.Equal(r, drop.applied, r.m.Exists(drop.name), drop.name)
+			conn, err := r.dial(ctx)
+			require.NoError(r, err)
+			defer conn.Close()
+			chunks := r.p.Stats()
+			io.WriteString(conn, "*1\r\n$4\r\nPING\r\n")
+			r.eventually(func() bool {
+				now := r.p.Stats()
+				return now.RequestChunks > chunks.RequestChunks && (!drop.applied || now.ReplyChunks > chunks.ReplyChunks)
+			}, "loss of the PING")
 			r.p.Heal()
+			_, err = conn.Read(make([]byte, 1))
+			assert.ErrorIs(r, err, io.EOF, drop.name)
 			assert.NoError(r, patient.Ping(ctx).Err())
+		}
+	})
+}
+
+func TestBlackholeLosesWhatIsUnderWay(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		for _, late := range [][2]time.Duration{{time.Second, 0}, {0, time.Second}} {
+			conn, err := r.dial(ctx)
+			require.NoError(r, err)
+			defer conn.Close()
+			r.m.FlushAll()
+			r.p.Delay(late[0], late[1])
+			io.WriteString(conn, "*2\r\n$4\r\nINCR\r\n$1\r\nk\r\n")
+			synctest.Wait()
+			r.p.Blackhole()
+			time.Sleep(2 * time.Second)
+			assert.Equal(r, late[0] == 0, r.m.Exists("k"))
+			r.p.Heal()
+			_, err = conn.Read(make([]byte, 1))
+			assert.ErrorIs(r, err, io.EOF)
 		}
 	})
 }
@@ -357,7 +388,7 @@ func TestRepliesNobodyReadsBlockNobody(t *testing.T) {
 func TestDelayRequestIsOvertakenByOtherConnections(t *testing.T) {
 	bothWays(t, func(r *rig) {
 		c := r.client(long)
-		r.p.DelayRequest(1, short, faultproxy.Named("set"))
+		r.p.DelayRequest(1, 5*short, faultproxy.Named("set"))
 		done := make(chan error)
 		go func() { done <- c.Set(ctx, "k", "first", 0).Err() }()
 		r.eventually(func() bool { return r.p.Count("SET") == 1 }, "the first SET under way")
@@ -420,7 +451,7 @@ func TestDropReply(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bothWays(t, func(r *rig) {
-				cl := r.client(2 * short)
+				cl := r.client(short)
 				require.NoError(r, cl.Ping(ctx).Err())
 				r.p.DropReply(1, c.how, faultproxy.Named("SET"))
 				err := cl.Set(ctx, "k", "v", 0).Err()
@@ -446,6 +477,21 @@ func TestDropReplyReset(t *testing.T) {
 		assert.Equal(r, io.EOF, err)
 		_, err = conn.Write([]byte("x"))
 		assert.Error(r, err)
+	})
+}
+
+func TestDropReplySilentStaysSilentWhenTheServerDies(t *testing.T) {
+	bothWays(t, func(r *rig) {
+		conn, err := r.dial(ctx)
+		require.NoError(r, err)
+		defer conn.Close()
+		r.p.DropReply(1, faultproxy.DropSilent, faultproxy.Named("INCR"))
+		io.WriteString(conn, "*2\r\n$4\r\nINCR\r\n$1\r\nk\r\n")
+		r.eventually(func() bool { return r.p.Stats().ReplyChunks == 1 }, "reply dropped")
+		r.m.Close()
+		conn.SetReadDeadline(time.Now().Add(short))
+		_, err = conn.Read(make([]byte, 1))
+		assert.True(r, isTimeout(err), "%v", err)
 	})
 }
 
@@ -504,7 +550,12 @@ func TestDropReplyFindsItsCommandAmongMessages(t *testing.T) {
 			expect("*2\r\n$4\r\npong\r\n$4\r\nkeep\r\n")
 			r.m.Publish("b", "2")
 			expect(mark + "3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$1\r\n2\r\n")
+			r.p.DelayRequest(1, short, faultproxy.Named("PING"))
+			n := r.p.Count("PING")
 			say("PING", "drop")
+			r.eventually(func() bool { return r.p.Count("PING") > n }, "PING under way")
+			r.m.Publish("a", "3") // while a reply is owed
+			expect(mark + "3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n3\r\n")
 			_, err = in.ReadByte()
 			require.ErrorIs(r, err, io.EOF, "RESP%d", proto)
 			conn.Close()

@@ -1,0 +1,55 @@
+// Command redlock shows and operates quorum locks over independent Redis masters.
+//
+//	redlock demo                          # nothing needs to be installed
+//	redlock demo --addrs host1:6379,host2:6379,host3:6379
+//
+// The exit status is 0 if all went well, 1 if not, and 2 if the command line or a
+// setting breaks a rule.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9/logging"
+)
+
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	logging.Disable() // go-redis reports every failed dial, in the midst of our output
+	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// execute runs the program and returns its exit status. An interrupt ends ctx; a
+// second one ends the program.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+
+	root := rootCommand()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintln(stderr, "redlock:", strings.TrimPrefix(err.Error(), "redlock: "))
+	if usage := (*usageError)(nil); errors.As(err, &usage) {
+		fmt.Fprintf(stderr, "See '%s --help'.\n", cmd.CommandPath())
+		return exitUsage
+	}
+	return exitFailed
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+// asProgram makes the test binary behave as the program, with the lock named in it:
+// "lock", or "none" for one that keeps nobody out.
+const asProgram = "REDLOCK_TEST_AS_PROGRAM"
+
+// TestMain fails the run if tests leave goroutines behind.
+func TestMain(m *testing.M) {
+	if lock := os.Getenv(asProgram); lock != "" {
+		if lock == "none" {
+			guard = func(*redlock.Mutex) doer { return unlocked{} }
+		}
+		main()
+	}
+	logging.Disable()
+	code := m.Run()
+	leaked := leftovers()
+	for deadline := time.Now().Add(5 * time.Second); len(leaked) > 0 && time.Now().Before(deadline); leaked = leftovers() {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if len(leaked) > 0 && code == 0 {
+		fmt.Printf("%d goroutines leaked:\n\n%s\n", len(leaked), strings.Join(leaked, "\n\n"))
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// leftovers returns the stacks of all goroutines but this one and the one that
+// os/signal never ends.
+func leftovers() []string {
+	buf := make([]byte, 4<<20)
+	var left []string
+	for _, s := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")[1:] {
+		if !strings.Contains(s, "os/signal.loop") {
+			left = append(left, s)
+		}
+	}
+	return left
+}
+
+// result is what a run of the program left.
+type result struct {
+	code        int
+	out, errOut string
+}
+
+// run executes the program within the test's process.
+func run(t *testing.T, ctx context.Context, args ...string) result {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code := execute(ctx, args, &out, &errOut)
+	return result{code, out.String(), errOut.String()}
+}
+
+// spawn runs the program as a process of its own.
+func spawn(t *testing.T, program string, env []string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), env...)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
+	if err != nil {
+		require.ErrorAs(t, err, new(*exec.ExitError))
+	}
+	return result{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
+}
+
+func TestExitStatus(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, c := range []struct {
+		name string
+		lock string
+		args []string
+		code int
+		says string // on stderr
+	}{
+		{"nothing lost", "lock", []string{"demo", "--duration", "600ms"}, exitOK, ""},
+		{"updates lost", "none", []string{"demo", "--duration", "600ms"}, exitFailed, "updates were lost under the lock"},
+		{"no servers", "lock", []string{"demo", "--addrs", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"}, exitFailed, "the demo could not run"},
+		{"bad flag", "lock", []string{"demo", "--workers", "1"}, exitUsage, "--workers is 1"},
+		{"version", "lock", []string{"--version"}, exitOK, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := spawn(t, self, []string{asProgram + "=" + c.lock, addrsEnv + "="}, c.args...)
+			require.Equal(t, c.code, r.code, "stdout:\n%s\nstderr:\n%s", r.out, r.errOut)
+			if c.says == "" {
+				require.Empty(t, r.errOut)
+			} else {
+				require.Contains(t, r.errOut, c.says)
+			}
+		})
+	}
+}
+
+// The program as it is built, without the test binary's detour.
+func TestBuiltBinary(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the program")
+	}
+	program := filepath.Join(t.TempDir(), "redlock.exe")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	r := spawn(t, program, []string{addrsEnv + "="}, "demo", "--duration", "500ms")
+	require.Equal(t, exitOK, r.code, "%s\n%s", r.out, r.errOut)
+	require.Contains(t, r.out, "SUMMARY")
+	require.Empty(t, r.errOut)
+
+	r = spawn(t, program, nil, "--version")
+	require.Regexp(t, `^redlock \S+\n$`, r.out)
+	require.Equal(t, exitUsage, spawn(t, program, nil, "demo", "--ttl", "1s5").code)
+}
+
+func TestInterruptedProcessPrintsItsSummary(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no interrupts there")
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self, "demo", "--duration", "10m")
+	cmd.Env = append(os.Environ(), asProgram+"=lock", addrsEnv+"=")
+	var out lockedBuffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "3 -> 4") }, 30*time.Second, 10*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, cmd.Wait(), "%s", out.String())
+	require.Contains(t, out.String(), "SUMMARY (interrupted)")
+}
+
+func TestCommandLine(t *testing.T) {
+	t.Setenv(addrsEnv, "")
+	for _, c := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"demo", "--workers", "0"}, []string{"--workers is 0: must be from 2 to 64"}},
+		{[]string{"demo", "--workers", "65", "--ttl", "5ms", "--duration", "0s"}, []string{
+			"--workers is 65: must be from 2 to 64", "--ttl is 5ms: must be from 100ms to 1h", "--duration is 0s: must be from 500ms to 1h",
+		}},
+		{[]string{"demo", "--duration", "soon"}, []string{`--duration is "soon": must be a number and a unit, such as 8s or 500ms`}},
+		{[]string{"demo", "--workers", "few"}, []string{`--workers is "few": must be a whole number`}},
+		{[]string{"demo", "--plain=maybe"}, []string{`--plain is "maybe": must be true or false`}},
+		{[]string{"demo", "--colour"}, []string{"unknown flag: --colour"}},
+		{[]string{"demo", "now"}, []string{`unexpected argument "now"`}},
+		{[]string{"demo", "--addrs", "a:6379,b"}, []string{`"b": must be host:port`}},
+		{[]string{"demo", "--addrs", "a:6379,A:6379"}, []string{"duplicate node"}},
+		{[]string{"dmo"}, []string{`there is no command "dmo"; did you mean demo?`}},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			r := run(t, t.Context(), c.args...)
+			require.Equal(t, exitUsage, r.code)
+			require.Empty(t, r.out)
+			for _, s := range append(c.says, "redlock: ", "--help'") {
+				require.Contains(t, r.errOut, s)
+			}
+			require.NotContains(t, r.errOut, "redlock: redlock: ")
+		})
+	}
+}
+
+func TestHelpAndCompletion(t *testing.T) {
+	r := run(t, t.Context())
+	require.Equal(t, exitOK, r.code)
+	require.Contains(t, r.out, "demo")
+
+	r = run(t, t.Context(), "demo", "--help")
+	require.Equal(t, exitOK, r.code)
+	for _, flag := range []string{"--addrs", "--workers", "--duration", "--ttl", "--plain", "--no-color", "--json", addrsEnv} {
+		require.Contains(t, r.out, flag)
+	}
+
+	r = run(t, t.Context(), "completion", "bash")
+	require.Equal(t, exitOK, r.code)
+	require.Contains(t, r.out, "redlock")
+	r = run(t, t.Context(), "__complete", "demo", "--du")
+	require.Contains(t, r.out, "--duration")
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorumlock/redlock/redlocktest"
+)
+
+// deed is what happens to nodes, or to the worker that holds the lock.
+type deed string
+
+const (
+	kill    deed = "kill"
+	restart deed = "restart"
+	hang    deed = "hang"
+	resume  deed = "resume"
+	crashIt deed = "crash"
+)
+
+// misfortune is a deed at a time, which is a share of the demo's duration.
+type misfortune struct {
+	at    float64
+	deed  deed
+	nodes []int
+}
+
+// plan is for five nodes, of which no more than two are ever away. Nodes come back
+// with their keys, as with appendonly yes: one that forgets its votes would have to
+// stay away until the leases that it granted are over.
+var plan = []misfortune{
+	{at: 0.12, deed: kill, nodes: []int{1}},
+	{at: 0.24, deed: hang, nodes: []int{3}},
+	{at: 0.38, deed: resume, nodes: []int{3}},
+	{at: 0.45, deed: restart, nodes: []int{1}},
+	{at: 0.48, deed: crashIt},
+	{at: 0.72, deed: kill, nodes: []int{0, 2}},
+	{at: 0.90, deed: restart, nodes: []int{0, 2}},
+}
+
+// crashMost is when the rest of the plan goes on though the lease of the crashed holder
+// is not over yet, as a share of the duration.
+const crashMost = 0.80
+
+// misfortunes carries the plan out until ctx ends, and then mends what is broken. On
+// servers that are not ours, only what happens to workers happens.
+func (d *demo) misfortunes(ctx context.Context) error {
+	var hit map[int]deed
+	if d.cluster != nil {
+		hit = make(map[int]deed)
+		defer d.mend(hit)
+	}
+	begin := time.Now()
+	for _, m := range plan {
+		if m.deed != crashIt && d.cluster == nil {
+			continue
+		}
+		at := begin.Add(time.Duration(m.at * float64(d.duration)))
+		if !sleep(ctx, time.Until(at)) {
+			return nil
+		}
+		if m.deed == crashIt {
+			d.crash <- struct{}{}
+			select { // what comes next shall not disturb it
+			case <-d.crashOver:
+			case <-time.After(time.Until(begin.Add(time.Duration(crashMost * float64(d.duration))))):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		e := &fault{Fault: m.deed, total: len(d.nodes)}
+		for _, n := range m.nodes {
+			e.Nodes = append(e.Nodes, d.label(n))
+			if m.deed == kill || m.deed == hang {
+				hit[n] = m.deed
+			} else {
+				delete(hit, n)
+			}
+		}
+		e.Away = len(hit)
+		d.out.emit(e) // before it shows in anybody's votes
+		for _, n := range m.nodes {
+			m.deed.do(d.cluster.Node(n))
+		}
+	}
+	return nil
+}
+
+func (d *demo) mend(hit map[int]deed) {
+	for n, was := range hit {
+		if was == kill {
+			restart.do(d.cluster.Node(n))
+		} else {
+			resume.do(d.cluster.Node(n))
+		}
+	}
+}
+
+func (what deed) do(n *redlocktest.Node) {
+	switch what {
+	case kill:
+		n.Stop()
+	case restart:
+		n.Restart(redlocktest.KeepKeys)
+	case hang:
+		n.Hang()
+	case resume:
+		n.Resume()
+	}
+}
