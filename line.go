@@ -20,10 +20,15 @@ const (
 	lineLife = 30 * time.Second
 	// crowdedFor is for how long after a refusal we go to the line first.
 	crowdedFor = time.Second
-	// perKey bounds what looking after very many lines costs: this long for each.
-	perKey = 100 * time.Microsecond
+	// perKey bounds what looking after very many lines costs: a process that waits for
+	// thousands of keys refreshes a thousand of them per second.
+	perKey = time.Millisecond
+	// probeEvery is how often a node that failed is asked whether it is back.
+	probeEvery = 100 * time.Millisecond
 	// listenFor is how long a subscription is kept when nobody waits.
 	listenFor = 10 * time.Second
+	// mostJoins is how often a node that is up is asked before the next one is.
+	mostJoins = 4
 	// shunFor is for how long a node that denied something is not asked for it again.
 	shunFor = 30 * time.Second
 )
@@ -46,6 +51,7 @@ type lines struct {
 	values  map[string]*waiter // by what the next attempt will set
 	ears    map[int]*ear       // by node
 	shunned map[int]int64      // by node: not asked to keep a line before this time
+	probed  map[int]int64      // by node: not asked whether it is back before this time
 	told    map[string]bool    // what Hooks.Degraded was told
 	sweepAt int
 	closed  bool
@@ -83,6 +89,7 @@ type waiter struct {
 	ended        string
 	arrival      int64 // on node
 	joined       bool  // node has confirmed the entry
+	refused      bool  // node answered that it does not keep the line
 	call         *call // the latest join
 	round        *round
 	since        instant // when it first joined anywhere
@@ -94,7 +101,7 @@ type waiter struct {
 func newLines(rl *Redlock) *lines {
 	return &lines{
 		rl: rl, process: fmt.Sprintf("%016x", rand.Uint64()), // told apart, not kept secret
-		ears: make(map[int]*ear), shunned: make(map[int]int64),
+		ears: make(map[int]*ear), shunned: make(map[int]int64), probed: make(map[int]int64),
 		queues: make(map[string]*queue), values: make(map[string]*waiter), told: make(map[string]bool),
 	}
 }
@@ -320,8 +327,7 @@ func (w *waiter) ask(ctx context.Context) (answer, error) {
 			continue
 		}
 		if !lane.reachable(now.mono) {
-			// Nobody else might find out that it is back.
-			lane.enqueue(&call{req: inspectRequest(&w.mutex.terms, w.mutex.name, "", 0)}, now.mono)
+			w.probe(i, now)
 			continue
 		}
 		if w.entry == "" || i != w.node {
@@ -330,12 +336,34 @@ func (w *waiter) ask(ctx context.Context) (answer, error) {
 				return answer{}, err
 			}
 		}
-		w.send()
-		if a, err := w.receive(ctx); err == nil || !errors.Is(err, errNoLine) {
-			return a, err
+		// One that is only slow, under the load of many who join, is no reason to part
+		// the line.
+		for range mostJoins {
+			w.send()
+			if a, err := w.receive(ctx); err == nil || !errors.Is(err, errNoLine) {
+				return a, err
+			}
+			if now := rl.clock.now().mono; !lane.reachable(now) || w.refused {
+				break
+			}
 		}
 	}
 	return answer{}, errNoLine
+}
+
+// probe asks a node that failed for anything. Nobody else might find out that it is back.
+func (w *waiter) probe(node int, now instant) {
+	ls := w.lines
+	ls.mu.Lock()
+	due := now.mono >= ls.probed[node]
+	if due {
+		ls.probed[node] = now.mono + int64(probeEvery)
+	}
+	ls.mu.Unlock()
+	if due {
+		req := inspectRequest(&w.mutex.terms, w.mutex.name, "", 0)
+		w.mutex.rl.nodes[node].lane.enqueue(&call{req: req, deadline: now.mono + int64(req.timeout)}, now.mono)
+	}
 }
 
 // register gives the waiter a new entry for the line of a node.
@@ -389,7 +417,7 @@ func (w *waiter) receive(ctx context.Context) (answer, error) {
 	w.round = nil
 	vote, val, failure := r.first()
 	a, ok := readAnswer(val)
-	if v != granted || !ok {
+	if w.refused = vote == VoteFailed || vote == VoteRefused; v != granted || !ok {
 		if vote == VoteFailed {
 			w.lines.shun(w.node, failure)
 		}
