@@ -309,7 +309,7 @@ func (l *Lock) tryExtend(ctx context.Context, start instant, ttl time.Duration) 
 	terms := l.mutex.terms
 	terms.ttl, terms.nodeTimeout = ttl, rl.opts.nodeTimeout(ttl)
 	mend := &repairs{lock: l, terms: &terms}
-	r := &round{observe: mend.observe}
+	r := &round{observer: mend}
 	r.init(start, make([]seat, len(rl.nodes)))
 	v, cut := rl.send(r, extendRequest(&terms, l.mutex.name, l.value)).waitFinal(ctx, rl.closing)
 	now := rl.clock.now()
@@ -502,6 +502,7 @@ func (l *Lock) addressRelease(i int) *call {
 func (l *Lock) sendRelease(start instant) *round {
 	l.prepareRelease(start, true)
 	r := &l.releasing
+	r.observer = l
 	r.init(start, l.seats[len(l.rl.nodes):])
 	for i := range r.seats {
 		c := l.addressRelease(i)
@@ -514,12 +515,16 @@ func (l *Lock) sendRelease(start instant) *round {
 	return r
 }
 
+// observe sees each node's answer to the release.
+func (l *Lock) observe(i int, b ballot) {
+	if b.val == any(int64(publishDenied)) {
+		l.rl.lines.degraded(i, noPublish, nil)
+	}
+}
+
 func (l *Lock) waitRelease(r *round) error {
 	// Nothing but the lanes ends it: they resolve every call by its deadline.
 	v, _ := r.waitFinal(context.Background(), nil)
-	if l.arbiter >= 0 && r.reply(l.arbiter) == any(int64(publishDenied)) {
-		l.rl.lines.degraded(l.arbiter, noPublish, nil)
-	}
 	switch {
 	case v == granted:
 		return nil

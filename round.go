@@ -13,14 +13,16 @@ type round struct {
 	all    bool // wait for every node, not just for a quorum
 	seats  []seat
 	signal chan struct{} // one token: the verdict moved
-	// observe is told each final vote after it is recorded, with no mutex held; nil if
+	// observer is told each final vote after it is recorded, with no mutex held; nil if
 	// nobody wants to know.
-	observe func(i int, b ballot)
+	observer observer
 
 	mu      sync.Mutex // guards what follows and the casts
 	tally   tally
 	verdict verdict // only ever moves on: undecided, then hopeless or final, then final
 }
+
+type observer interface{ observe(i int, b ballot) }
 
 // seat is one node's place in a round: the call to it, which its lane guards, and its
 // vote, which the round guards.
@@ -134,8 +136,8 @@ func (r *round) deliver(i int, b ballot, now int64) {
 		r.advance(granted)
 	}
 	r.mu.Unlock()
-	if b.final && r.observe != nil {
-		r.observe(i, b)
+	if b.final && r.observer != nil {
+		r.observer.observe(i, b)
 	}
 }
 
@@ -173,13 +175,6 @@ func (r *round) first() (Vote, any, error) {
 	defer r.mu.Unlock()
 	c := &r.seats[0].cast
 	return c.vote, c.val, c.err
-}
-
-// reply is what a node answered, nil as long as it did not.
-func (r *round) reply(i int) any {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.seats[i].cast.val
 }
 
 // wait returns when the round is decided, or with the error when ctx ends or the
