@@ -123,7 +123,16 @@ func (c *child) tell(t *testing.T, s string) {
 	require.NoError(t, err)
 }
 
-func (c *child) signal(t *testing.T, s syscall.Signal) { require.NoError(t, c.cmd.Process.Signal(s)) }
+// signal sends a signal, and waits until it has been obeyed where that shows.
+func (c *child) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	require.NoError(t, c.cmd.Process.Signal(s))
+	want := map[syscall.Signal]string{syscall.SIGSTOP: ") T", syscall.SIGKILL: ") Z"}[s]
+	eventually(t, func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+		return err != nil || strings.Contains(string(stat), want)
+	})
+}
 
 // wait waits for the child's good end.
 func (c *child) wait(t *testing.T) {
@@ -473,10 +482,7 @@ func TestLineRights(t *testing.T) {
 var patient = &redlock.Options{TTL: 5 * time.Minute, NodeTimeout: 5 * time.Second}
 
 func TestLineOfTenThousand(t *testing.T) {
-	n := 10_000
-	if testing.Short() {
-		n = 500
-	}
+	const n = crowd
 	t.Run("on one key", func(t *testing.T) {
 		s := newSite(t, patient, redlock.WithTTL(5*time.Minute))
 		l := s.acquire(t)

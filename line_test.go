@@ -269,6 +269,7 @@ func TestLineWaiterThatGivesUpLeavesAtOnce(t *testing.T) {
 				}
 				i := slices.Index([]string{"first", "middle", "last"}, who)
 				ends[i]()
+				<-vs[i].done
 				synctest.Wait()
 				require.ErrorIs(t, vs[i].err, context.Canceled)
 				require.ErrorIs(t, vs[i].err, redlock.ErrHeld)
@@ -308,6 +309,7 @@ func TestLineTurnIsPassedOnByWhoLeaves(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 				leave(rl, cancel)
 				assert.Less(t, h.served(second), 300*time.Millisecond)
+				<-first.done
 				assert.Error(t, first.err)
 				h.release(second.lock)
 				h.empty()

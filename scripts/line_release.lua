@@ -38,7 +38,8 @@ end
 if v then
   redis.call('DEL', lock)
 end
-local _, denied = serve(lock, line)
+-- What is deleted is released, even if a full node has no room for what comes next.
+local _, _, denied = pcall(serve, lock, line)
 if not v then
   return 0
 end
