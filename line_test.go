@@ -164,14 +164,16 @@ func TestLineIsNotOvertakenByWhoWasRefused(t *testing.T) {
 		waiting := visit(h.Context(), b)
 		for range 20 {
 			h.release(l)
-			again := visit(h.Context(), a) // it comes right after, and before b has asked
+			again := visit(h.Context(), a) // it comes right after
 			h.served(waiting)
 			require.True(t, again.waits(), "a was served before b, who came first")
+			time.Sleep(time.Microsecond)
 			h.release(waiting.lock)
 			waiting = visit(h.Context(), b)
 			h.served(again)
 			require.True(t, waiting.waits())
 			l = again.lock
+			time.Sleep(time.Microsecond) // arrivals are told apart by the node's clock
 		}
 		h.release(l)
 		h.served(waiting)
@@ -510,11 +512,12 @@ func TestLineOfTheArbiterThatIsLost(t *testing.T) {
 				var wg sync.WaitGroup
 				var m *redlock.Mutex
 				for range 4 {
-					m = h.process(nil).Mutex("k", redlock.WithTTL(5*time.Second))
+					own := h.process(nil).Mutex("k", redlock.WithTTL(5*time.Second))
+					m = own
 					for range 4 {
 						wg.Go(func() {
 							for {
-								l, err := m.Acquire(ctx)
+								l, err := own.Acquire(ctx)
 								if err != nil {
 									assert.ErrorIs(t, err, context.Canceled)
 									return
