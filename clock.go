@@ -1,6 +1,9 @@
 package redlock
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // instant is one reading of both clocks of this machine.
 //
@@ -14,7 +17,24 @@ type instant struct {
 }
 
 func (i instant) add(d time.Duration) instant {
-	return instant{time: i.time.Add(d), mono: i.mono + int64(d), wall: i.wall + int64(d)}
+	return instant{time: i.time.Add(d), mono: plus(i.mono, d), wall: plus(i.wall, d)}
+}
+
+// plus ends at the last time that can be told: a holder may allow itself for ever.
+func plus(at int64, d time.Duration) int64 {
+	if sum := at + int64(d); d < 0 || sum >= at {
+		return sum
+	}
+	return math.MaxInt64
+}
+
+// earliest is when the first of two ends has come by either clock.
+func earliest(i, j instant) instant {
+	e := instant{time: i.time, mono: min(i.mono, j.mono), wall: min(i.wall, j.wall)}
+	if j.time.Before(i.time) {
+		e.time = j.time
+	}
+	return e
 }
 
 // until is the time left from i to end: what the more pessimistic of both clocks says.

@@ -22,6 +22,7 @@ var (
 	errTooLate   = errors.New("not sent: waited too long behind other requests")
 	errTimeout   = errors.New("no answer in time")
 	errNeverSent = errors.New("not sent: nothing left to be done there")
+	errByUs      = errors.New("not there, perhaps by an earlier release of ours whose answer was lost")
 	errMayLand   = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
 )
 
@@ -318,19 +319,23 @@ func (l *lane) settle(batch []*call) {
 // holds mu.
 func (l *lane) finish(c *call, now int64) {
 	c.state, c.ballot = callDone, c.ballot.read(c.req.kind)
-	if c.vote == VoteUnknown {
+	refused := c.vote == VoteRefused
+	switch {
+	case c.vote == VoteUnknown:
 		c.unsure = true
+	case refused && c.unsure && c.req.kind == release:
+		c.vote, c.err = VoteUnknown, errByUs
 	}
 	if c.req.kind != release || l.closed {
 		return
 	}
 	switch {
-	case c.vote == VoteUnknown || c.vote == VoteBarred:
-		c.final = !l.keep(c, now, now+int64(max(l.backoff, minBackoff)))
-	case c.vote == VoteRefused && !c.again && c.takesBack != nil && c.takesBack.unsure:
+	case refused && !c.again && c.takesBack != nil && c.takesBack.unsure:
 		c.again = true
 		c.vote, c.err = VoteUnknown, errMayLand
 		c.final = !l.keep(c, now, now+int64(c.req.timeout))
+	case !refused && (c.vote == VoteUnknown || c.vote == VoteBarred):
+		c.final = !l.keep(c, now, now+int64(max(l.backoff, minBackoff)))
 	}
 }
 
@@ -418,9 +423,13 @@ func (l *lane) tick() {
 	}
 	l.wake(func(c *call) bool { return now >= c.due })
 	l.armKept(now)
-	var down bool
-	if down = l.overdue(now) && !l.down; down {
-		l.down = true
+	down := false
+	switch {
+	case l.out == nil || l.down:
+	case l.overdue(now):
+		l.down, down = true, true
+	default:
+		l.arm(l.overdueAt, now)
 	}
 	l.mu.Unlock()
 

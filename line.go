@@ -223,11 +223,12 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 	}
 	// The arbiter would have us, and the others have somebody else: who won without the
 	// arbiter. Its release wakes us again.
-	if err := w.mutex.look(ctx, last); err != nil {
+	free, err := w.mutex.look(ctx, last)
+	if err != nil {
 		return err
 	}
 	over := make(chan struct{})
-	d := min(w.mutex.backoff(w.failures, last), w.mutex.grace()/2)
+	d := min(w.mutex.backoff(w.failures, free), w.mutex.grace()/2)
 	t := w.mutex.rl.clock.afterFunc(d, func() { close(over) })
 	defer t.Stop()
 	for {

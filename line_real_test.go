@@ -128,7 +128,7 @@ func (c *child) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	require.NoError(t, c.cmd.Process.Signal(s))
 	want := map[syscall.Signal]string{syscall.SIGSTOP: ") T", syscall.SIGKILL: ") Z"}[s]
-	eventually(t, func() bool {
+	soon(t, func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
 		return err != nil || strings.Contains(string(stat), want)
 	})
@@ -245,7 +245,7 @@ func (s *site) spawn(t *testing.T, mode string, args map[string]any) *child {
 // waiting waits until so many are in line.
 func (s *site) waiting(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, func() bool {
+	soon(t, func() bool {
 		st, err := s.m.Inspect(t.Context())
 		return err == nil && len(st.Waiters) == n
 	})
@@ -261,7 +261,7 @@ func (s *site) acquire(t *testing.T) *redlock.Lock {
 // empty checks that nothing is left on any node.
 func (s *site) empty(t *testing.T) {
 	t.Helper()
-	eventually(t, func() bool {
+	soon(t, func() bool {
 		for _, x := range s.servers {
 			if x.Client(t).DBSize(t.Context()).Val() > 0 {
 				return false
@@ -271,8 +271,8 @@ func (s *site) empty(t *testing.T) {
 	})
 }
 
-// eventually is generous: other tests run on the same cores.
-func eventually(t *testing.T, cond func() bool) {
+// soon is generous: other tests run on the same cores.
+func soon(t *testing.T, cond func() bool) {
 	t.Helper()
 	require.Eventually(t, cond, 30*time.Second, 5*time.Millisecond)
 }
@@ -373,7 +373,7 @@ func TestLineExclusionWhileTheArbiterFails(t *testing.T) {
 		t.Helper()
 		before, _ := counter.Get(t.Context(), "number").Int64()
 		start := time.Now()
-		eventually(t, func() bool {
+		soon(t, func() bool {
 			n, _ := counter.Get(t.Context(), "number").Int64()
 			return n >= before+200
 		})
@@ -453,7 +453,7 @@ func TestLineRights(t *testing.T) {
 					got <- err
 				}()
 				if c.lacks == "line" {
-					eventually(t, func() bool { return len(said()) > 0 })
+					soon(t, func() bool { return len(said()) > 0 })
 				} else {
 					s.waiting(t, 1)
 				}
@@ -464,7 +464,7 @@ func TestLineRights(t *testing.T) {
 			if c.lacks == "" {
 				assert.Empty(t, said())
 			} else {
-				eventually(t, func() bool { return len(said()) > 0 })
+				soon(t, func() bool { return len(said()) > 0 })
 				seen := map[string]bool{}
 				for _, d := range said() {
 					what, _, _ := strings.Cut(d.Lacks, ":")
@@ -502,7 +502,7 @@ func TestLineOfTenThousand(t *testing.T) {
 			})
 		}
 		arbiter := s.servers[s.m.NodeOrder()[0]].Client(t)
-		eventually(t, func() bool { return arbiter.ZCard(t.Context(), s.m.Line()).Val() >= int64(n) })
+		soon(t, func() bool { return arbiter.ZCard(t.Context(), s.m.Line()).Val() >= int64(n) })
 		used := arbiter.MemoryUsage(t.Context(), s.m.Line()).Val()
 		t.Logf("%d bytes on the node per waiter", used/int64(n))
 		assert.Less(t, used/int64(n), int64(500))
@@ -538,7 +538,7 @@ func TestLineOfTenThousand(t *testing.T) {
 				}
 			})
 		}
-		eventually(t, func() bool { waiters, _ := s.rl.Waits(); return waiters == n })
+		soon(t, func() bool { waiters, _ := s.rl.Waits(); return waiters == n })
 		start := time.Now()
 		for _, l := range held {
 			wg.Go(func() { assert.NoError(t, l.Release(t.Context())) })

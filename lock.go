@@ -186,13 +186,10 @@ func (l *Lock) Context() context.Context {
 
 // contextEnd is when the context is to end; the caller holds mu.
 func (l *Lock) contextEnd() instant {
-	end := l.until
 	if most := l.mutex.terms.maxHold; most > 0 {
-		if stop := l.grantedAt.add(most); end.after(stop) {
-			end = stop
-		}
+		return earliest(l.until, l.grantedAt.add(most))
 	}
-	return end
+	return l.until
 }
 
 // checkEnd ends the lock's context if its time has come.
@@ -302,7 +299,6 @@ func (l *Lock) tryExtend(ctx context.Context, start instant, ttl time.Duration) 
 		l.loseAndUnlock(start, why)
 		return why
 	}
-	before := l.until
 	l.longest = max(l.longest, ttl)
 	l.mu.Unlock()
 
@@ -325,7 +321,7 @@ func (l *Lock) tryExtend(ctx context.Context, start instant, ttl time.Duration) 
 	case l.over != nil:
 		defer l.mu.Unlock()
 		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.mutex.key), l.over)
-	case now.reached(before):
+	case now.reached(l.until):
 		// However many keys are left: in between others may have had the lock.
 		why := r.fail(rl, extend, l.mutex.key, ErrLost, ErrExpired)
 		l.loseAndUnlock(now, why)
@@ -338,7 +334,8 @@ func (l *Lock) tryExtend(ctx context.Context, start instant, ttl time.Duration) 
 		l.mu.Unlock()
 		return r.fail(rl, extend, l.mutex.key, ErrNoQuorum)
 	}
-	if until := validUntil(start, ttl, rl.opts.DriftFactor); until.after(l.until) {
+	if until := validUntil(start, ttl, rl.opts.DriftFactor); now.until(until) > now.until(l.until) {
+		// Later as seen from now: the wall clock may have been set back meanwhile.
 		l.until = until
 		if l.ctx != nil {
 			l.timer.Reset(now.until(l.contextEnd()))

@@ -146,7 +146,7 @@ func (m *Mutex) acquire(ctx context.Context, wait, renew bool) (*Lock, error) {
 	)
 	if wait && m.crowded() {
 		last, w = m.notAsked(), m.newWaiter()
-		err = m.untilNextAttempt(ctx, attempts, last, w)
+		err = m.untilNextAttempt(ctx, 1, last, w)
 	}
 	for err == nil {
 		attempts++
@@ -258,36 +258,41 @@ func (m *Mutex) untilNextAttempt(ctx context.Context, attempts int, last *Quorum
 			return err
 		}
 	}
+	free := time.Duration(-1)
 	if isHeld {
-		if err := m.look(ctx, last); err != nil {
+		var err error
+		if free, err = m.look(ctx, last); err != nil {
 			return err
 		}
 	}
-	return m.rl.pause(ctx, m.backoff(attempts, last))
+	return m.rl.pause(ctx, m.backoff(attempts, free))
 }
 
 // backoff is how long to pause when nobody will tell us, with full jitter so that
-// contenders do not split the votes again and again.
-func (m *Mutex) backoff(attempts int, last *QuorumError) time.Duration {
+// contenders do not split the votes again and again; free is when the lock will be free,
+// negative if nobody knows.
+func (m *Mutex) backoff(attempts int, free time.Duration) time.Duration {
 	o := &m.rl.opts
 	limit := o.RetryMax
-	if shift := max(attempts-1, 0); shift < 30 && o.RetryMin<<shift < limit {
+	if shift := attempts - 1; o.RetryMin < limit>>shift {
 		limit = o.RetryMin << shift
 	}
 	d := o.RetryMin + rand.N(limit-o.RetryMin+1)
-	if last.HolderTTL > 0 {
-		d = min(d, last.HolderTTL+rand.N(o.RetryMin)) // be there when the lease ends
+	if free >= 0 {
+		// Nobody will tell us of a lease that ends; be there when it does.
+		d = min(d, max(o.RetryMin, free)+rand.N(o.RetryMin))
 	}
 	return d
 }
 
-// look asks what stands in our way and adds it to the error. It returns an error if it
-// is nothing that will ever be released.
-func (m *Mutex) look(ctx context.Context, last *QuorumError) error {
+// look asks what stands in our way and adds it to the error. It returns in what time
+// the lock will be free, negative if nobody knows, and an error if what is there is
+// nothing that will ever be released.
+func (m *Mutex) look(ctx context.Context, last *QuorumError) (free time.Duration, err error) {
 	rl := m.rl
 	r := rl.begin(rl.clock.now(), inspectRequest(&m.terms, m.name, "", 0))
 	if _, err := r.waitFinal(ctx, rl.closing); err != nil {
-		return err
+		return 0, err
 	}
 	var lefts []time.Duration // until each node is free
 	strange := 0
@@ -307,12 +312,13 @@ func (m *Mutex) look(ctx context.Context, last *QuorumError) error {
 			lefts = append(lefts, n.ttl)
 		}
 	}
-	// The lock is free when a quorum of nodes is.
-	if slices.Sort(lefts); len(lefts) >= rl.quorum {
-		last.HolderTTL = lefts[rl.quorum-1]
-	}
 	if strange >= len(rl.nodes)-rl.quorum+1 {
-		return last
+		return 0, last
 	}
-	return nil
+	// The lock is free when a quorum of nodes is.
+	if slices.Sort(lefts); len(lefts) < rl.quorum {
+		return -1, nil
+	}
+	last.HolderTTL = lefts[rl.quorum-1]
+	return last.HolderTTL, nil
 }

@@ -84,13 +84,12 @@ func (o *Options) withDefaults() (Options, error) {
 	if c.NodeTimeout < 0 || c.NodeTimeout > 0 && c.NodeTimeout < minNodeTimeout {
 		bad("NodeTimeout is %v: must be 0 (default) or at least %v", c.NodeTimeout, minNodeTimeout)
 	}
-	if len(broken) == 0 {
-		for _, b := range brokenTTL("TTL", c.TTL, c) {
-			bad("%s", b)
-		}
-	} else if rule := ttlRange("TTL", c.TTL); rule != "" {
-		bad("%s", rule)
+	// What is broken by itself must neither hide nor cause what is broken together.
+	sane := c
+	if len(broken) > 0 {
+		sane.DriftFactor, sane.NodeTimeout = defaultDrift, max(c.NodeTimeout, 0)
 	}
+	broken = append(broken, brokenTTL("TTL", c.TTL, sane)...)
 
 	for _, r := range []struct {
 		name string

@@ -109,7 +109,7 @@ func checkClients(clients []redis.UniversalClient) error {
 			broken = append(broken, fmt.Sprintf("client %d is nil", i))
 			continue
 		}
-		if !reflect.TypeOf(c).Comparable() {
+		if !reflect.ValueOf(c).Comparable() {
 			continue
 		}
 		if j, ok := first[c]; ok {
@@ -208,19 +208,21 @@ func parseAddrs(addrs []string) ([]*redis.Options, error) {
 
 func parseAddr(addr string) (*redis.Options, error) {
 	o := &redis.Options{Network: "tcp", Addr: addr}
-	if scheme, _, isURL := strings.Cut(addr, "://"); isURL {
+	if strings.Contains(addr, "://") {
 		var err error
 		if o, err = redis.ParseURL(addr); err != nil {
-			shown := scheme + "://..."
-			if u, uerr := url.Parse(addr); uerr == nil {
-				shown = u.Redacted()
-				return nil, fmt.Errorf("%q: must be host:port or a redis://, rediss:// or unix:// URL: %w", shown, err)
+			u, uerr := url.Parse(addr)
+			if uerr != nil { // whose text shows the address
+				return nil, errors.New("what has :// in it: is no well-formed URL")
 			}
-			return nil, fmt.Errorf("%q: is no well-formed URL", shown)
+			return nil, fmt.Errorf("%q: must be host:port or a redis://, rediss:// or unix:// URL: %w", u.Scheme+"://"+u.Host+u.Path, err)
 		}
 	} else {
 		host, port, err := net.SplitHostPort(addr)
 		n, perr := strconv.ParseUint(port, 10, 16)
+		if secret := strings.LastIndex(addr, "@"); secret >= 0 {
+			return nil, fmt.Errorf("%q: has no room for user and password, which a redis:// URL has", "..."+addr[secret:])
+		}
 		if err != nil || perr != nil || host == "" || n == 0 {
 			return nil, fmt.Errorf("%q: must be host:port, with a port from 1 to 65535, or a redis://, rediss:// or unix:// URL", addr)
 		}
@@ -275,6 +277,9 @@ func (rl *Redlock) greet(ctx context.Context) error {
 		})
 	}
 	_ = group.Wait()
+	if end, ok := ctx.Deadline(); ok && !rl.clock.now().time.Before(end) {
+		<-ctx.Done() // connections time out a little earlier than their context
+	}
 
 	var duplicates []error
 	up, first := 0, make(map[string]int)

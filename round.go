@@ -20,6 +20,7 @@ type round struct {
 	mu      sync.Mutex // guards what follows and the casts
 	tally   tally
 	verdict verdict // only ever moves on: undecided, then hopeless or final, then final
+	told    bool    // somebody waited and was told that it is hopeless
 }
 
 type observer interface{ observe(i int, b ballot) }
@@ -141,13 +142,19 @@ func (r *round) deliver(i int, b ballot, now int64) {
 	}
 }
 
-// advance moves the verdict, never back: once hopeless, late grants change nothing.
-// The caller holds mu.
+// advance moves the verdict, never back: once somebody was told that it is hopeless,
+// late grants change nothing. They come where a guess, such as unknown, is replaced by
+// an answer. The caller holds mu.
 func (r *round) advance(to verdict) {
+	if r.verdict == hopeless && to == granted && r.told {
+		if to = hopeless; r.tally.count[VotePending] == 0 {
+			to = noQuorum
+		}
+	}
 	switch {
 	case to == r.verdict, r.verdict != undecided && r.verdict != hopeless:
 		return
-	case r.verdict == hopeless && to != held && to != noQuorum:
+	case to == undecided:
 		return
 	}
 	r.verdict = to
@@ -177,14 +184,21 @@ func (r *round) first() (Vote, any, error) {
 	return c.vote, c.val, c.err
 }
 
+// tell is current for somebody who acts on it, unless it was seen.
+func (r *round) tell(seen verdict) verdict {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = r.told || r.verdict == hopeless && seen != hopeless
+	return r.verdict
+}
+
 // wait returns when the round is decided, or with the error when ctx ends or the
 // Redlock is closed first. Lanes resolve every call by its deadline, so it takes no
 // longer than the timeout per node. It returns hopeless once, as soon as that is
 // clear, if the caller has not seen it; called again, it waits for the final verdict.
 func (r *round) wait(ctx context.Context, closing <-chan struct{}, seen verdict) (verdict, error) {
 	for {
-		v := r.current()
-		if v != undecided && v != seen {
+		if v := r.tell(seen); v != undecided && v != seen {
 			return v, nil
 		}
 		select {

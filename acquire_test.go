@@ -1,0 +1,692 @@
+package redlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/redlocktest"
+)
+
+// Scenarios 19 and 21, R4: decided at quorum; what the others say comes later.
+func TestAcquireIsDecidedWithoutTheSlowest(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		b.each([]int{3, 4}, hang)
+		var lock *redlock.Lock
+		b.takes(0, func() { lock = b.lock() })
+		assert.Equal(b, "granted granted granted pending pending", votes(lock.Outcomes()))
+		b.pass(nodeTimeout)
+		assert.Equal(b, "granted granted granted unknown unknown", votes(lock.Outcomes()))
+		b.pass(time.Second)
+		b.each([]int{3, 4}, resume)
+		synctest.Wait()
+		assert.Equal(b, "granted granted granted granted granted", votes(lock.Outcomes()), "late, but there")
+		assert.Equal(b, nodeTimeout+time.Second, lock.Outcomes()[4].Elapsed)
+		require.NoError(b, lock.Release(b.Context()))
+		b.on(0)
+	})
+}
+
+// Who is told what: held only by refusals that alone rule out a quorum, anything else
+// is no quorum; in both cases as soon as that is sure.
+func TestWhyAnAttemptFailed(t *testing.T) {
+	const loading = "LOADING Redis is loading the dataset in memory"
+	const late = 10 * time.Millisecond
+	takenAndLate := func(n *redlocktest.Node) { taken(n); n.DelayCommand("SET", 1, late) }
+	for _, c := range []struct {
+		name          string
+		faults        map[int]func(*redlocktest.Node)
+		is, isNot     error
+		votes         string
+		takes         time.Duration
+		keysMeanwhile int // of others, and none of ours
+	}{
+		{"two dead and three held", map[int]func(*redlocktest.Node){0: stop, 1: stop, 2: taken, 3: taken, 4: taken},
+			redlock.ErrHeld, redlock.ErrNoQuorum, "", 0, 3},
+		{"two hung and three held", map[int]func(*redlocktest.Node){0: hang, 1: hang, 2: taken, 3: taken, 4: taken},
+			redlock.ErrHeld, redlock.ErrNoQuorum, "pending pending refused refused refused", 0, 3},
+		{"two held and three in error", map[int]func(*redlocktest.Node){0: taken, 1: taken, 2: answers(loading), 3: answers(loading), 4: answers(loading)},
+			redlock.ErrNoQuorum, redlock.ErrHeld, "", 0, 2},
+		{"two held, one hung, one in error", map[int]func(*redlocktest.Node){0: takenAndLate, 1: taken, 2: hang, 3: answers(loading)},
+			redlock.ErrNoQuorum, redlock.ErrHeld, "refused refused unknown failed granted", nodeTimeout, 2},
+		{"two held, one in error, one slow that is held", map[int]func(*redlocktest.Node){0: takenAndLate, 1: taken, 2: answers(loading),
+			3: func(n *redlocktest.Node) { taken(n); n.DelayCommand("SET", 1, 150*time.Millisecond) }},
+			redlock.ErrHeld, redlock.ErrNoQuorum, "refused refused failed refused granted", 150 * time.Millisecond, 3},
+		{"three hung", map[int]func(*redlocktest.Node){0: hang, 1: hang, 2: hang},
+			redlock.ErrNoQuorum, redlock.ErrHeld, "unknown unknown unknown granted granted", nodeTimeout, 2}, // there may be hope
+		{"all wrong in the same way", map[int]func(*redlocktest.Node){0: answers(loading), 1: answers(loading), 2: answers(loading), 3: answers(loading), 4: answers(loading)},
+			redlock.ErrNoQuorum, redlock.ErrHeld, "", 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, 5, nil, func(b *bed) {
+				require.NoError(b, b.lock().Release(b.Context())) // all are connected
+				synctest.Wait()
+				for i, f := range c.faults {
+					f(b.cluster.Node(i))
+				}
+				start := time.Now()
+				done := later(func() (*redlock.Lock, error) { return b.rl.Mutex(key).TryAcquire(b.Context()) })
+				if c.takes > 0 {
+					b.pending(done)
+				}
+				b.pass(late)
+				b.on(c.keysMeanwhile) // hopeless: given back at once, not when it is called by its name
+				r := <-done
+				if !strings.HasPrefix(c.name, "two dead") && !strings.HasPrefix(c.name, "all") {
+					assert.Equal(b, c.takes, r.at.Sub(start))
+				}
+				q := b.quorumError(r.err)
+				require.ErrorIs(b, r.err, c.is)
+				require.NotErrorIs(b, r.err, c.isNot)
+				if c.votes != "" {
+					assert.Equal(b, c.votes, votes(q.Outcomes))
+				}
+				for _, name := range b.rl.Nodes() {
+					assert.ErrorContains(b, r.err, name)
+				}
+				for _, n := range b.cluster.Nodes() {
+					n.Resume()
+				}
+				synctest.Wait()
+				for _, h := range b.cluster.Holders(key) {
+					assert.Contains(b, []string{"", "somebody@else"}, h, "nothing of ours is left, nothing of others is gone")
+				}
+			})
+		})
+	}
+}
+
+// Scenario 54.
+func TestAllNodesDown(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		b.each([]int{0, 1, 2}, stop)
+		start := time.Now()
+		q := b.try()
+		assert.ErrorIs(b, q, redlock.ErrNoQuorum)
+		assert.LessOrEqual(b, time.Since(start), nodeTimeout)
+		assert.Equal(b, 3, len(q.Outcomes))
+		ctx, cancel := context.WithTimeout(b.Context(), 3*time.Second)
+		defer cancel()
+		b.takes(3*time.Second, func() {
+			_, err := b.rl.Mutex(key).Acquire(ctx)
+			assert.ErrorIs(b, err, context.DeadlineExceeded)
+			assert.ErrorIs(b, err, redlock.ErrNoQuorum)
+		})
+		b.pass(time.Second) // what was being dialled is given up
+		for i := range 3 {
+			queued, kept := redlock.LaneLoad(b.rl, i)
+			assert.Zero(b, queued+kept, "nothing was sent, so nothing is to be taken back")
+		}
+	})
+}
+
+// Scenarios 2 and 9, R7: validity counts from before the first request, and is looked
+// at after the quorum.
+func TestGrantThatComesTooLateIsNone(t *testing.T) {
+	for name, pause := range map[string]func(*redlock.FakeClock){
+		"no processor": func(c *redlock.FakeClock) { c.Stun(valid) },
+		"suspended":    func(c *redlock.FakeClock) { c.Suspend(valid) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 3, nil, func(b *bed) {
+				rl, clock := b.withClock()
+				b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.DelayCommand("SET", 1, 100*time.Millisecond) })
+				done := later(func() (*redlock.Lock, error) { return rl.Mutex(key).TryAcquire(b.Context()) })
+				b.pending(done)
+				pause(clock)
+				r := <-done
+				require.Nil(b, r.lock)
+				require.ErrorIs(b, r.err, redlock.ErrExpired)
+				b.on(0)
+			})
+			inBubble(t, 3, nil, func(b *bed) {
+				rl, clock := b.withClock()
+				b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.DelayCommand("SET", 1, 100*time.Millisecond) })
+				done := later(func() (*redlock.Lock, error) { return rl.Mutex(key).TryAcquire(b.Context()) })
+				clock.Stun(valid - 1)
+				r := <-done
+				require.NoError(b, r.err, "a nanosecond is left")
+				assert.Equal(b, time.Duration(1), r.lock.Validity())
+			})
+		})
+	}
+}
+
+// Scenario 55, R3 and R6.
+func TestAcquireReturnsWhenItsContextEnds(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		b.each([]int{0, 1, 2}, hang)
+		for _, op := range []string{"TryAcquire", "Acquire", "Do"} {
+			ctx, cancel := context.WithCancelCause(b.Context())
+			done := later(func() (*redlock.Lock, error) { return nil, every[op](b.rl.Mutex(key), ctx) })
+			b.pass(5 * time.Millisecond)
+			b.pending(done)
+			cancel(errGaveUp)
+			b.takes(0, func() {
+				err := (<-done).err
+				assert.ErrorIs(b, err, context.Canceled, op)
+				assert.ErrorIs(b, err, errGaveUp, op)
+				b.quorumError(err)
+			})
+			b.on(0)
+		}
+		b.each([]int{0, 1, 2}, resume)
+		b.pass(time.Millisecond)
+		b.on(0)
+		require.NoError(b, b.lock().Release(b.Context()))
+	})
+}
+
+// Scenario 56.
+func TestContextThatIsOverCausesNoIO(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		b.cluster.ResetCommands()
+		calls := map[string]func(context.Context) error{
+			"Extend": func(ctx context.Context) error { return lock.Extend(ctx, ttl) },
+		}
+		for name, f := range every {
+			calls[name] = func(ctx context.Context) error { return f(b.rl.Mutex(key), ctx) }
+		}
+		for name, f := range calls {
+			err := f(canceled())
+			assert.ErrorIs(b, err, context.Canceled, name)
+			assert.ErrorIs(b, err, errGaveUp, name)
+			assert.ErrorContains(b, err, key, name)
+		}
+		synctest.Wait()
+		assert.Zero(b, b.cluster.Commands())
+	})
+}
+
+// Scenario 57: a cancellation that races with the grant leaves either a lock or
+// nothing, never a lock that nobody has.
+func TestCancellationAtTheMomentOfSuccess(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		require.NoError(b, b.lock().Release(b.Context()))
+		for _, n := range b.cluster.Nodes() {
+			n.Delay(time.Millisecond)
+		}
+		granted := 0
+		for i := range 300 {
+			ctx, cancel := context.WithTimeout(b.Context(), 2*time.Millisecond)
+			lock, err := b.rl.Mutex(key).TryAcquire(ctx)
+			cancel()
+			if err == nil {
+				granted++
+				require.Greater(b, lock.Validity(), time.Duration(0))
+				require.NoError(b, lock.Release(ctx))
+			} else {
+				require.Nil(b, lock, i)
+				require.ErrorIs(b, err, context.DeadlineExceeded)
+			}
+			b.pass(10 * time.Millisecond)
+			b.on(0)
+		}
+		b.Logf("%d of 300 granted", granted)
+	})
+}
+
+// Scenario 12.
+func TestContextDoesNotShortenTheLease(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		ctx, cancel := context.WithTimeout(b.Context(), 50*time.Millisecond)
+		defer cancel()
+		lock, err := b.rl.Mutex(key).Acquire(ctx)
+		require.NoError(b, err)
+		assert.Equal(b, valid, lock.Validity())
+		b.pass(time.Second)
+		assert.Equal(b, valid-time.Second, lock.Validity())
+		assert.NoError(b, lock.Context().Err())
+
+		b.cluster.Node(0).Hang()
+		b.cluster.Node(1).Hang()
+		ctx, cancel = context.WithTimeout(b.Context(), 30*time.Millisecond)
+		defer cancel()
+		b.takes(30*time.Millisecond, func() {
+			_, err = b.rl.Mutex("other").TryAcquire(ctx)
+			assert.ErrorIs(b, err, context.DeadlineExceeded)
+		})
+	})
+}
+
+// R1, scenarios 26 and 31.
+func TestEveryAttemptHasATokenOfItsOwn(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		b.each([]int{0, 1, 2}, taken)
+		ctx, cancel := context.WithTimeout(b.Context(), 5*time.Second)
+		defer cancel()
+		_, err := b.rl.Mutex(key).Acquire(ctx)
+		require.ErrorIs(b, err, redlock.ErrHeld)
+		for _, n := range b.cluster.Nodes() {
+			vs := values(n)
+			assert.Greater(b, len(vs), 10)
+			slices.Sort(vs)
+			assert.Len(b, slices.Compact(vs), len(values(n)))
+		}
+	})
+}
+
+// Scenario 26: a release that arrives late, on a connection that its sender has given
+// up, must not delete what the same process has acquired since.
+func TestLateReleaseDoesNotHitTheNextLock(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock(redlock.WithTTL(100 * time.Millisecond))
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.DelayCommand(evalsha, 1, time.Second) })
+		require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNoQuorum)
+		b.pass(200 * time.Millisecond) // the connections are given up
+		next := b.lock()
+		b.pass(2 * time.Second)
+		b.on(3)
+		require.NoError(b, next.Extend(b.Context(), ttl))
+	})
+}
+
+// Scenario 31: a network that delivers requests twice does no harm to a lock.
+func TestDuplicatesOnTheWire(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		replay := func() {
+			for _, n := range b.cluster.Nodes() {
+				conn := b.cluster.Client(slices.Index(b.cluster.Nodes(), n), nil)
+				for _, c := range n.Log() {
+					if name := strings.ToUpper(c.Args[0]); name == "SET" || name == eval || name == evalsha {
+						args := make([]any, len(c.Args))
+						for i, a := range c.Args {
+							args[i] = a
+						}
+						conn.Do(b.Context(), args...)
+					}
+				}
+			}
+		}
+		first := b.lock()
+		replay()
+		require.NoError(b, first.Extend(b.Context(), ttl))
+		require.NoError(b, first.Release(b.Context()))
+		second := b.lock()
+		replay()
+		b.on(3)
+		require.NoError(b, second.Extend(b.Context(), ttl))
+		require.NoError(b, second.Release(b.Context()))
+	})
+}
+
+// Scenario 22, R5: a reply that was lost is neither a grant nor a refusal.
+func TestLostReplyIsUnknown(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		require.NoError(b, b.lock().Release(b.Context()))
+		synctest.Wait()
+		b.cluster.ResetCommands()
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.DropReply("SET", 1) })
+		q := b.try()
+		require.ErrorIs(b, q, redlock.ErrNoQuorum)
+		require.NotErrorIs(b, q, redlock.ErrHeld)
+		assert.Equal(b, 3, strings.Count(votes(q.Outcomes), "unknown"))
+		b.pass(time.Second)
+		b.on(0)
+		for _, n := range b.cluster.Nodes() {
+			assert.Equal(b, 1, n.Commands("SET"), "R2: one SET per attempt")
+			assert.Equal(b, 1, n.Commands(evalsha), "one release, which found the key")
+		}
+	})
+}
+
+// Scenario 25: a SET that was sent and given up may land after its release; the second
+// release after a grace catches it.
+func TestOrphanThatLandsWithinTheGrace(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		m := b.rl.Mutex(key, redlock.WithTTL(100*time.Millisecond))
+		lock, err := m.TryAcquire(b.Context()) // scripts are known
+		require.NoError(b, err)
+		require.NoError(b, lock.Release(b.Context()))
+		synctest.Wait()
+		b.cluster.ResetCommands()
+		// go-redis waits 2^27 ns, 134ms; the grace is the timeout per node, 5ms.
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.DelayCommand("SET", 1, 137*time.Millisecond) })
+		_, err = m.TryAcquire(b.Context())
+		require.ErrorIs(b, err, redlock.ErrNoQuorum)
+		b.pass(132 * time.Millisecond) // 137 since the start
+		b.on(3)
+		b.pass(5 * time.Millisecond)
+		b.on(0)
+		for _, n := range b.cluster.Nodes() {
+			assert.Equal(b, 1, n.Commands("SET"))
+			assert.Equal(b, 2, n.Commands(evalsha), "I9: once, and once more after the grace")
+		}
+	})
+}
+
+// Scenario 28: requests arrive, replies do not.
+func TestHalfOpenNetwork(t *testing.T) {
+	for _, mode := range []redlocktest.Mode{redlocktest.DropReplies, redlocktest.DropRequests} {
+		inBubble(t, 5, nil, func(b *bed) {
+			require.NoError(b, b.lock().Release(b.Context()))
+			synctest.Wait()
+			b.cluster.ResetCommands()
+			b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Partition(mode) })
+			b.takes(nodeTimeout, func() { require.ErrorIs(b, b.try(), redlock.ErrNoQuorum) })
+			b.pass(time.Minute)
+			b.on(0)
+			for _, n := range b.cluster.Nodes() {
+				assert.Less(b, n.Commands("SET", evalsha, eval), 10, "no endless trying")
+			}
+			for i := range 5 {
+				queued, kept := redlock.LaneLoad(b.rl, i)
+				assert.Zero(b, queued+kept)
+			}
+			b.each([]int{0, 1, 2}, (*redlocktest.Node).Heal)
+			b.pass(time.Minute)
+			require.NoError(b, b.lock().Release(b.Context()))
+		})
+	}
+}
+
+// Scenario 30: only the side with a majority can lock.
+func TestPartitionBetweenClients(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		sees := func(nodes ...int) *redlock.Redlock {
+			var clients []redis.UniversalClient
+			for i := range 5 {
+				adapt := cannotReach
+				if slices.Contains(nodes, i) {
+					adapt = nil
+				}
+				clients = append(clients, b.cluster.Client(i, adapt))
+			}
+			rl, err := redlock.New(clients, nil)
+			require.NoError(b, err)
+			b.Cleanup(func() { _ = rl.Close() })
+			return rl
+		}
+		minority, majority := sees(0, 1), sees(2, 3, 4)
+		for range 20 {
+			_, err := minority.Mutex(key).TryAcquire(b.Context())
+			require.ErrorIs(b, err, redlock.ErrNoQuorum)
+			lock, err := majority.Mutex(key).TryAcquire(b.Context())
+			require.NoError(b, err)
+			require.NoError(b, lock.Release(b.Context()))
+			b.pass(time.Millisecond)
+		}
+		b.on(0)
+	})
+}
+
+// Acquire waits for holders and through outages alike.
+func TestAcquireWaits(t *testing.T) {
+	for name, c := range map[string]struct{ begin, end func(*redlocktest.Node) }{
+		"held":        {taken, func(n *redlocktest.Node) { n.Del(key) }},
+		"crashed":     {stop, func(n *redlocktest.Node) { n.Restart(redlocktest.KeepKeys) }},
+		"hung":        {hang, resume},
+		"cut off":     {func(n *redlocktest.Node) { n.Partition(redlocktest.Blackhole) }, (*redlocktest.Node).Heal},
+		"loading":     {answers("LOADING Redis is loading"), answers("")},
+		"a replica":   {answers("READONLY You can't write against a read only replica."), answers("")},
+		"half-opened": {func(n *redlocktest.Node) { n.Partition(redlocktest.DropReplies) }, (*redlocktest.Node).Heal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 5, nil, func(b *bed) {
+				b.each([]int{1, 2, 3}, c.begin)
+				done := later(func() (*redlock.Lock, error) { return b.rl.Mutex(key).Acquire(b.Context()) })
+				b.pass(time.Minute)
+				b.pending(done)
+				b.each([]int{1, 2, 3}, c.end)
+				healed := time.Now()
+				r := <-done
+				require.NoError(b, r.err)
+				// RetryMax, or go-redis' own timeouts of dialing and pooling.
+				assert.LessOrEqual(b, r.at.Sub(healed), 30*time.Second)
+				if name == "held" || name == "loading" {
+					assert.LessOrEqual(b, r.at.Sub(healed), 500*time.Millisecond)
+				}
+				require.NoError(b, r.lock.Release(b.Context()))
+				b.pass(30 * time.Second)
+				b.on(0)
+			})
+		})
+	}
+}
+
+func TestAcquireTellsWhyItWaitedInVain(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		b.each([]int{0, 1, 2, 3}, func(n *redlocktest.Node) { n.Set(key, "tok@owner", time.Minute) })
+		ctx, cancel := context.WithTimeoutCause(b.Context(), 3*time.Second, errGaveUp)
+		defer cancel()
+		b.takes(3*time.Second, func() {
+			_, err := b.rl.Mutex(key).Acquire(ctx)
+			assert.ErrorIs(b, err, context.DeadlineExceeded)
+			assert.ErrorIs(b, err, errGaveUp)
+			assert.ErrorIs(b, err, redlock.ErrHeld)
+			q := b.quorumError(err)
+			assert.Equal(b, "acquire", q.Op)
+			assert.Equal(b, key, q.Key)
+			assert.Equal(b, 3, q.Need)
+			assert.Contains(b, q.Error(), `found "tok@owner"`)
+			told := 0 // by as many nodes as were waited for
+			for _, o := range q.Outcomes {
+				if o.Holder != "" {
+					assert.Equal(b, "tok@owner", o.Holder)
+					told++
+				}
+			}
+			assert.GreaterOrEqual(b, told, 2)
+			assert.InDelta(b, 57*time.Second, q.HolderTTL, float64(600*time.Millisecond))
+			assert.Contains(b, q.Error(), "the holder's lease ends in")
+		})
+	})
+}
+
+// Scenarios 45, 46 and 47: what no waiting mends is returned at once, if it alone rules
+// out a quorum; otherwise the other nodes decide.
+func TestErrorsThatNoWaitingMends(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault func(*redlocktest.Node)
+		says  string
+	}{
+		"ACL":       {func(n *redlocktest.Node) { n.Deny("SET") }, "NOPERM"},
+		"auth":      {func(n *redlocktest.Node) { n.Redis().RequireAuth("secret") }, "NOAUTH"},
+		"cluster":   {answers("MOVED 3999 127.0.0.1:6381"), "a node of a Redis Cluster"},
+		"denied":    {answers("DENIED Redis is running in protected mode"), "DENIED"},
+		"no Redis":  {answers("ERR unknown command 'SET'"), "unknown command"},
+		"other key": {list, "the key holds a list, which is no lock"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 5, nil, func(b *bed) {
+				b.each([]int{0, 1}, c.fault)
+				require.NoError(b, b.lock().Release(b.Context()), "a minority")
+				b.cluster.Node(2).Stop()
+				ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+				defer cancel()
+				_, err := b.rl.Mutex(key).Acquire(ctx)
+				require.ErrorIs(b, err, context.DeadlineExceeded, "an outage on top of it may end")
+
+				b.cluster.Node(2).Restart(redlocktest.LoseKeys)
+				b.pass(10 * time.Second)
+				b.each([]int{2}, c.fault)
+				start := time.Now()
+				_, err = b.rl.Mutex(key).Acquire(b.Context())
+				require.Error(b, err)
+				assert.ErrorContains(b, err, c.says)
+				q := b.quorumError(err)
+				assert.Contains(b, fmt.Sprint(q.Outcomes[0].Err), c.says)
+				if name != "other key" { // which takes a look at as many nodes as hold it
+					assert.Zero(b, time.Since(start))
+				}
+				assert.Equal(b, map[bool]string{true: "(list)"}[name == "other key"], b.cluster.Node(0).Get(key), "left alone")
+			})
+		})
+	}
+}
+
+// gaps are the pauses between the attempts that a node has seen.
+func gaps(n *redlocktest.Node) (ds []time.Duration) {
+	var last time.Time
+	for _, c := range n.Log() {
+		if strings.EqualFold(c.Args[0], "set") {
+			if !last.IsZero() {
+				ds = append(ds, c.At.Sub(last))
+			}
+			last = c.At
+		}
+	}
+	return ds
+}
+
+// Scenario 48: where the holder's key has no TTL, nobody can know when it ends.
+func TestBackoffIsBounded(t *testing.T) {
+	const lo, hi = 10 * time.Millisecond, time.Second
+	inBubble(t, 3, &redlock.Options{RetryMin: lo, RetryMax: hi}, func(b *bed) {
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Set(key, "for ever", 0) })
+		done := later(func() (*redlock.Lock, error) { return b.rl.Mutex(key).Acquire(b.Context()) })
+		b.pass(time.Minute)
+		b.pending(done)
+		ds := gaps(b.cluster.Node(0))
+		require.Greater(b, len(ds), 50)
+		longest := time.Duration(0)
+		for i, d := range ds {
+			limit := hi
+			if i < 6 {
+				limit = lo << i
+			}
+			assert.GreaterOrEqual(b, d, lo, "pause %d", i)
+			assert.LessOrEqual(b, d, limit, "pause %d", i)
+			longest = max(longest, d)
+		}
+		assert.Greater(b, longest, hi/2, "and spread")
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Del(key) })
+		require.NoError(b, (<-done).err)
+	})
+}
+
+// No number of attempts may overflow the doubling.
+func TestBackoffOfLongPauses(t *testing.T) {
+	for _, o := range []redlock.Options{
+		{RetryMin: 20 * time.Second, RetryMax: time.Minute},
+		{RetryMin: time.Hour, RetryMax: time.Hour},
+		{RetryMin: 1, RetryMax: 1},
+		{RetryMin: 1, RetryMax: time.Hour},
+	} {
+		inBubble(t, 1, &o, func(b *bed) {
+			b.each([]int{0}, func(n *redlocktest.Node) { n.Set(key, "for ever", 0) })
+			ctx, cancel := context.WithTimeout(b.Context(), max(100*o.RetryMin, 500))
+			defer cancel()
+			_, err := b.rl.Mutex(key).Acquire(ctx)
+			assert.ErrorIs(b, err, redlock.ErrHeld)
+		})
+	}
+}
+
+// R14: a waiter is there when the holder's lease ends, however long it has waited.
+func TestWaiterKnowsWhenTheLeaseEnds(t *testing.T) {
+	inBubble(t, 5, &redlock.Options{RetryMax: time.Hour}, func(b *bed) {
+		holder := b.another(nil)
+		lock, err := holder.Mutex(key, redlock.WithRenewal()).Acquire(b.Context())
+		require.NoError(b, err)
+		done := later(func() (*redlock.Lock, error) { return b.rl.Mutex(key).Acquire(b.Context()) })
+		b.pass(time.Minute)
+		b.pending(done)
+		require.NoError(b, holder.Close()) // as good as a crash: nobody renews
+		ends := time.Now().Add(b.cluster.TTLs(key)[0])
+		r := <-done
+		require.NoError(b, r.err)
+		assert.Less(b, lock.Validity(), time.Duration(0))
+		assert.False(b, r.at.Before(ends))
+		assert.Less(b, r.at.Sub(ends), 15*time.Millisecond)
+	})
+}
+
+// Scenario 7: one node whose clock has jumped back holds nobody up.
+func TestNodeWhoseClockJumpsBackHoldsNobodyUp(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		b.lock()
+		b.cluster.Node(0).ShiftClock(-time.Hour)
+		r := <-later(func() (*redlock.Lock, error) { return b.rl.Mutex(key).Acquire(b.Context()) })
+		require.NoError(b, r.err)
+		b.takes(0, func() { require.NoError(b, r.lock.Release(b.Context())) })
+	})
+}
+
+// Scenario 62: contenders that split the votes give back what they got, and all get
+// their turn. Mutual exclusion is watched on the way.
+func TestContendersAllGetTheirTurn(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		var (
+			all     sync.WaitGroup
+			inside  = make(chan struct{}, 1)
+			clients = []*redlock.Redlock{b.rl, b.another(nil), b.another(nil)}
+		)
+		for i := range 24 {
+			all.Go(func() {
+				lock, err := clients[i%3].Mutex(key).Acquire(b.Context())
+				if !assert.NoError(b, err) {
+					return
+				}
+				select {
+				case inside <- struct{}{}:
+				default:
+					b.Error("two holders at once")
+				}
+				time.Sleep(10 * time.Millisecond)
+				<-inside
+				assert.NoError(b, lock.Release(b.Context()))
+			})
+		}
+		start := time.Now()
+		all.Wait()
+		assert.Less(b, time.Since(start), time.Minute)
+		b.on(0)
+	})
+}
+
+// Scenario 67.
+func TestNoRandomnessNoLock(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		for name, r := range map[string]interface{ Read([]byte) (int, error) }{
+			"broken": iotest.ErrReader(errGaveUp),
+			"short":  bytes.NewReader(make([]byte, 15)),
+		} {
+			redlock.SetRandom(b.rl, r)
+			for _, op := range []string{"TryAcquire", "Acquire", "Do"} {
+				err := every[op](b.rl.Mutex(key), b.Context())
+				require.Error(b, err, name)
+				assert.ErrorContains(b, err, "no randomness")
+				assert.NotErrorIs(b, err, redlock.ErrNoQuorum)
+			}
+		}
+		assert.Zero(b, b.cluster.Commands())
+		redlock.SetRandom(b.rl, bytes.NewReader(bytes.Repeat([]byte{0xab}, 16)))
+		assert.Equal(b, strings.Repeat("ab", 16), b.lock().Token())
+	})
+}
+
+// Scenario 49.
+func TestGarbageIsNoVote(t *testing.T) {
+	for _, rubbish := range []string{"rubbish\r\n", "+QUEUED\r\n", ":1\r\n", "$-1\r\n", "*0\r\n"} {
+		inBubble(t, 1, nil, func(b *bed) {
+			require.NoError(b, b.lock().Release(b.Context()))
+			b.cluster.Node(0).Garbage(rubbish)
+			lock, err := b.rl.Mutex(key).TryAcquire(b.Context())
+			if rubbish == "$-1\r\n" {
+				require.ErrorIs(b, err, redlock.ErrHeld, "that is what a refusal looks like")
+			} else {
+				require.ErrorIs(b, err, redlock.ErrNoQuorum, "%q", rubbish)
+			}
+			require.Nil(b, lock)
+			b.pass(time.Second)
+			if err := b.quorumError(err); !errors.Is(err, redlock.ErrHeld) {
+				b.on(0)
+			}
+		})
+	}
+}

@@ -1,0 +1,258 @@
+package redlock_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// source is a parsed file.
+type source struct {
+	path    string
+	file    *ast.File
+	set     *token.FileSet
+	imports []string
+	text    string
+}
+
+// sources parses all Go files of this module below a folder, without nested modules.
+func sources(t *testing.T, root string) (all []source) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil && path != "." || d.Name() == ".git" || d.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if strings.HasSuffix(path, ".go") {
+			all = append(all, parse(t, path))
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	return all
+}
+
+func parse(t *testing.T, path string) source {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	s := source{path: path, set: token.NewFileSet(), text: string(text)}
+	s.file, err = parser.ParseFile(s.set, path, text, parser.ParseComments)
+	require.NoError(t, err)
+	for _, i := range s.file.Imports {
+		name, err := strconv.Unquote(i.Path.Value)
+		require.NoError(t, err)
+		s.imports = append(s.imports, name)
+	}
+	return s
+}
+
+func (s source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
+
+// ofPackage are the files of the root package that are no tests.
+func ofPackage(t *testing.T) (all []source) {
+	for _, s := range sources(t, ".") {
+		if filepath.Dir(s.path) == "." && !s.isTest() {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// uses calls f with every qualified name, such as time.Now, in a file.
+func (s source) uses(pkg string, f func(name string, line int)) {
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == pkg {
+				f(sel.Sel.Name, s.set.Position(sel.Pos()).Line)
+			}
+		}
+		return true
+	})
+}
+
+func TestQuorumIsPure(t *testing.T) {
+	allowed := []string{"errors", "fmt", "slices", "strings", "time"}
+	for _, i := range parse(t, "quorum.go").imports {
+		assert.Contains(t, allowed, i)
+	}
+	parse(t, "quorum.go").uses("time", func(name string, line int) {
+		assert.Contains(t, []string{"Duration"}, name, "quorum.go:%d", line)
+	})
+}
+
+// Only clock.go asks for the present time; everything else is handed it.
+func TestOnlyTheClockTellsTheTime(t *testing.T) {
+	present := []string{"Now", "Since", "Until", "After", "NewTimer", "AfterFunc", "Tick", "NewTicker", "Sleep"}
+	for _, s := range ofPackage(t) {
+		if s.path != "clock.go" {
+			s.uses("time", func(name string, line int) {
+				assert.NotContains(t, present, name, "%s:%d", s.path, line)
+			})
+		}
+	}
+}
+
+// What a file must not mention, since it lies above it, or is none of its business.
+func TestLayers(t *testing.T) {
+	upper := []string{"Redlock", "Mutex", "Lock", "keeper"}
+	for file, forbidden := range map[string][]string{
+		"quorum.go":  append(upper, "lane", "round", "node", "call", "request", "ballot", "instant", "clock", "wire", "context"),
+		"clock.go":   append(upper, "lane", "round", "node", "call", "request", "ballot", "Vote", "Options", "wire", "context"),
+		"node.go":    append(upper, "round", "call", "tally", "instant", "context"),
+		"lane.go":    append(upper, "redisWire", "Options", "context", "Outcome"),
+		"wire.go":    append(upper, "lane", "round", "node", "tally", "instant", "Vote", "Outcome"),
+		"errors.go":  append(upper, "lane", "node", "call", "clock", "wire", "context"),
+		"options.go": append(upper, "lane", "round", "call", "wire", "context"),
+		"hooks.go":   append(upper, "lane", "round", "node", "call", "wire", "context"),
+		"round.go":   {"Mutex", "Lock", "keeper", "redisWire"},
+		"lock.go":    {"redisWire"},
+		"mutex.go":   {"redisWire", "lane"},
+		"renew.go":   {"redisWire", "lane", "round"},
+	} {
+		s := parse(t, file)
+		var names []string
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr: // x.lane and sync.Mutex are no mention
+				ast.Inspect(n.X, func(m ast.Node) bool {
+					if id, ok := m.(*ast.Ident); ok {
+						names = append(names, id.Name)
+					}
+					return true
+				})
+				return false
+			case *ast.Field: // the name of a field is not, its type is
+				ast.Inspect(n.Type, func(m ast.Node) bool {
+					switch m := m.(type) {
+					case *ast.SelectorExpr:
+						return false
+					case *ast.Ident:
+						names = append(names, m.Name)
+					}
+					return true
+				})
+				return false
+			case *ast.Ident:
+				names = append(names, n.Name)
+			}
+			return true
+		})
+		for _, f := range forbidden {
+			assert.NotContains(t, names, f, "%s", file)
+		}
+	}
+}
+
+func TestOnlyTheEdgeKnowsGoRedis(t *testing.T) {
+	edge := []string{"wire.go", "redlock.go", "node.go"}
+	for _, s := range ofPackage(t) {
+		for _, i := range s.imports {
+			if strings.HasPrefix(i, "github.com/redis/go-redis") {
+				assert.Contains(t, edge, s.path)
+			}
+			assert.NotContains(t, i, "/internal/", "%s: what users compile has no test code in it", s.path)
+			assert.NotContains(t, i, "redlocktest", "%s", s.path)
+		}
+	}
+}
+
+// Users get these dependencies and no other; rivals and telemetry live in modules of
+// their own.
+func TestRequirements(t *testing.T) {
+	allowed := []string{
+		"github.com/redis/go-redis/v9", "golang.org/x/sync",
+		"github.com/stretchr/testify", "github.com/alicebob/miniredis/v2", // tests and redlocktest
+	}
+	mod, err := os.ReadFile("go.mod")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(mod)) {
+		m := regexp.MustCompile(`^\s*(?:require )?([\w./-]+\.[\w./-]+) v\S+\s*(//.*)?$`).FindStringSubmatch(line)
+		if m != nil && !strings.Contains(m[2], "indirect") {
+			assert.Contains(t, allowed, m[1])
+		}
+	}
+	assert.NotContains(t, string(mod), "replace")
+	for _, s := range sources(t, ".") {
+		for _, i := range s.imports {
+			if first, _, _ := strings.Cut(i, "/"); !strings.Contains(first, ".") || strings.HasPrefix(i, "github.com/quorumlock/redlock") {
+				continue
+			}
+			known := slices.ContainsFunc(allowed, func(a string) bool { return i == a || strings.HasPrefix(i, a+"/") })
+			assert.True(t, known, "%s imports %s", s.path, i)
+		}
+	}
+}
+
+// A test that sleeps in real time is slow on good days and flaky on bad ones. A sleep
+// is allowed in files that use synctest, where it costs nothing, and where its line
+// says "// real time: " and why.
+func TestNoTestSleeps(t *testing.T) {
+	for _, s := range sources(t, ".") {
+		if !s.isTest() || filepath.Dir(s.path) != "." || slices.Contains(s.imports, "testing/synctest") {
+			continue
+		}
+		lines := strings.Split(s.text, "\n")
+		s.uses("time", func(name string, line int) {
+			if name == "Sleep" {
+				assert.Contains(t, lines[line-1], "// real time: ", "%s:%d", s.path, line)
+			}
+		})
+	}
+}
+
+// Code must not tell where it was written.
+func TestNoPathsOfThisMachine(t *testing.T) {
+	for _, s := range sources(t, ".") {
+		assert.NotRegexp(t, `"/(work|home|root|Users)/`, s.text, s.path)
+	}
+}
+
+func TestEverythingExportedIsExplained(t *testing.T) {
+	for _, s := range ofPackage(t) {
+		for _, d := range s.file.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Name.IsExported() && !onUnexported(d) {
+					assert.NotNil(t, d.Doc, "%s: %s", s.path, d.Name)
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					if ts, ok := spec.(*ast.TypeSpec); ok && ts.Name.IsExported() {
+						assert.True(t, d.Doc != nil || ts.Doc != nil, "%s: %s", s.path, ts.Name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// onUnexported reports whether a method belongs to an unexported type.
+func onUnexported(d *ast.FuncDecl) bool {
+	if d.Recv == nil {
+		return false
+	}
+	t := d.Recv.List[0].Type
+	if star, ok := t.(*ast.StarExpr); ok {
+		t = star.X
+	}
+	id, ok := t.(*ast.Ident)
+	return ok && !id.IsExported()
+}

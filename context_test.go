@@ -1,0 +1,170 @@
+package redlock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+type ctxKey struct{}
+
+// Scenario 15, as far as a test can: the end comes by this process' own timer.
+func TestContextEndsAtUntil(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		ctx := lock.Context()
+		assert.Same(b, ctx, lock.Context())
+		b.each([]int{0, 1, 2}, hang)
+		b.takes(valid, func() { <-ctx.Done() })
+		assert.ErrorIs(b, ctx.Err(), context.Canceled)
+		assert.ErrorIs(b, context.Cause(ctx), redlock.ErrLost)
+		assert.ErrorIs(b, context.Cause(ctx), redlock.ErrExpired)
+		assert.NotErrorIs(b, context.Cause(ctx), redlock.ErrReleased)
+		assert.ErrorContains(b, context.Cause(ctx), key)
+		assert.Zero(b, lock.Validity())
+	})
+}
+
+func TestContextMovesWithExtends(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		ctx := lock.Context()
+		for range 5 {
+			b.pass(9 * time.Second)
+			require.NoError(b, lock.Extend(b.Context(), ttl))
+		}
+		require.NoError(b, ctx.Err())
+		b.takes(valid, func() { <-ctx.Done() })
+	})
+}
+
+func TestContextEndsWithTheRelease(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		ctx := lock.Context()
+		b.each([]int{0, 1, 2}, hang)
+		released := later(func() (*redlock.Lock, error) { return nil, lock.Release(b.Context()) })
+		assert.ErrorIs(b, context.Cause(ctx), redlock.ErrReleased, "before the nodes confirm it")
+		assert.NotErrorIs(b, context.Cause(ctx), redlock.ErrLost)
+		<-released
+	})
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		require.NoError(b, lock.Release(b.Context()))
+		assert.ErrorIs(b, context.Cause(lock.Context()), redlock.ErrReleased, "made afterwards")
+	})
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		b.pass(ttl)
+		ctx := lock.Context()
+		synctest.Wait()
+		assert.ErrorIs(b, context.Cause(ctx), redlock.ErrExpired, "made after the end")
+	})
+}
+
+func TestContextHasTheValuesOfAcquiresButNotItsEnd(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		ctx, cancel := context.WithTimeout(context.WithValue(b.Context(), ctxKey{}, "value"), time.Second)
+		lock, err := b.rl.Mutex(key).Acquire(ctx)
+		require.NoError(b, err)
+		cancel()
+		b.pass(2 * time.Second)
+		assert.Equal(b, "value", lock.Context().Value(ctxKey{}))
+		assert.NoError(b, lock.Context().Err())
+		_, hasDeadline := lock.Context().Deadline()
+		assert.False(b, hasDeadline, "it may be extended")
+		require.NoError(b, lock.Release(b.Context()))
+	})
+}
+
+// Scenario 4, R8: monotonic time stands still while the machine sleeps.
+func TestSuspendedMachine(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		rl, clock := b.withClock()
+		lock, err := rl.Mutex(key).TryAcquire(b.Context())
+		require.NoError(b, err)
+		other, err := rl.Mutex("other", redlock.WithTTL(time.Hour)).TryAcquire(b.Context())
+		require.NoError(b, err)
+		ctx, otherCtx := lock.Context(), other.Context()
+		clock.Advance(time.Second)
+		clock.Suspend(20 * time.Second)
+		assert.Equal(b, valid-21*time.Second, lock.Validity(), "right before anything has run")
+		assert.NoError(b, ctx.Err())
+		for range 5 {
+			clock.Advance(50 * time.Millisecond)
+			synctest.Wait()
+		}
+		assert.ErrorIs(b, context.Cause(ctx), redlock.ErrExpired, "within 250ms")
+		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrLost)
+		assert.NoError(b, otherCtx.Err())
+
+		clock.Suspend(2 * time.Hour)
+		clock.Advance(250 * time.Millisecond)
+		synctest.Wait()
+		assert.ErrorIs(b, context.Cause(otherCtx), redlock.ErrExpired, "still watched when the first was gone")
+
+		again, err := rl.Mutex("again").TryAcquire(b.Context())
+		require.NoError(b, err)
+		ctx = again.Context()
+		clock.Suspend(time.Hour)
+		clock.Advance(250 * time.Millisecond)
+		synctest.Wait()
+		assert.Error(b, ctx.Err(), "watching begins anew")
+	})
+}
+
+func TestSuspendedMachineDoesNotRenew(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		rl, clock := b.withClock()
+		lock, err := rl.Mutex(key, redlock.WithRenewal()).TryAcquire(b.Context())
+		require.NoError(b, err)
+		clock.Advance(ttl / 3)
+		synctest.Wait()
+		require.Greater(b, lock.Validity(), 9*time.Second)
+		clock.Suspend(time.Minute)
+		clock.Advance(ttl / 3)
+		synctest.Wait()
+		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrExpired)
+	})
+}
+
+// Scenario 5.
+func TestWallClockThatJumps(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		rl, clock := b.withClock()
+		lock, err := rl.Mutex(key).TryAcquire(b.Context())
+		require.NoError(b, err)
+		ctx := lock.Context()
+		clock.SetWall(-24 * time.Hour)
+		assert.Equal(b, valid, lock.Validity(), "back: monotonic time decides")
+		clock.Advance(valid - 1)
+		synctest.Wait()
+		assert.NoError(b, ctx.Err())
+		clock.Advance(1)
+		synctest.Wait()
+		assert.ErrorIs(b, context.Cause(ctx), redlock.ErrExpired)
+	})
+}
+
+// A timer that fires early, or for an end that has moved, ends nothing.
+func TestContextTimerThatFiresTooEarly(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		rl, clock := b.withClock()
+		lock, err := rl.Mutex(key).TryAcquire(b.Context())
+		require.NoError(b, err)
+		ctx := lock.Context()
+		clock.Stun(valid - 1) // the timer of the watch is overdue, the end not
+		clock.Advance(0)
+		synctest.Wait()
+		require.NoError(b, ctx.Err())
+		clock.Advance(1)
+		synctest.Wait()
+		require.Error(b, ctx.Err())
+	})
+}

@@ -1,0 +1,140 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/redlocktest"
+)
+
+// Five nodes inside this program take the place of five servers.
+func startExample() (*redlocktest.Cluster, *redlock.Redlock) {
+	cluster, err := redlocktest.Start(5)
+	if err != nil {
+		panic(err)
+	}
+	rl, err := redlock.New(cluster.Clients(), nil)
+	if err != nil {
+		panic(err)
+	}
+	return cluster, rl
+}
+
+// Do is what most programs need.
+func ExampleMutex_Do() {
+	cluster, rl := startExample() // in a program: redlock.Open(ctx, addrs, nil)
+	defer cluster.Close()
+	defer rl.Close()
+
+	cluster.Node(0).Hang() // a minority of the nodes may fail
+	cluster.Node(1).Stop()
+
+	balance := 100
+	err := rl.Mutex("account:7").Do(context.Background(), func(ctx context.Context, lock *redlock.Lock) error {
+		balance -= 30 // ctx ends when the lock is over or lost
+		return ctx.Err()
+	})
+	fmt.Println(balance, err)
+	// Output: 70 <nil>
+}
+
+// Acquire waits until the lock is free or its context ends.
+func ExampleMutex_Acquire() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+	m := rl.Mutex("report", redlock.WithTTL(30*time.Second))
+
+	lock, err := m.Acquire(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("valid:", lock.Validity() > 29*time.Second)
+
+	// Somebody else waits for a moment only.
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err = m.Acquire(ctx)
+	fmt.Println("too late:", errors.Is(err, context.DeadlineExceeded), errors.Is(err, redlock.ErrHeld))
+
+	fmt.Println("released:", lock.Release(ctx)) // right even though ctx is over
+	// Output:
+	// valid: true
+	// too late: true true
+	// released: <nil>
+}
+
+// TryAcquire asks once and never waits for a holder.
+func ExampleMutex_TryAcquire() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+	ctx := context.Background()
+
+	lock, err := rl.Mutex("nightly").TryAcquire(ctx)
+	fmt.Println(err)
+	_, err = rl.Mutex("nightly").TryAcquire(ctx)
+	fmt.Println(errors.Is(err, redlock.ErrHeld))
+	fmt.Println(lock.Release(ctx))
+	// Output:
+	// <nil>
+	// true
+	// <nil>
+}
+
+// Extend gives a piece of work more time. WithRenewal and Do make it unnecessary.
+func ExampleLock_Extend() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+	ctx := context.Background()
+
+	lock, err := rl.Mutex("import").TryAcquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for batch := range 3 {
+		if err := lock.Extend(ctx, time.Minute); err != nil {
+			fmt.Println("stop:", err)
+			return
+		}
+		fmt.Println("batch", batch, lock.Validity() > 50*time.Second)
+	}
+	fmt.Println(lock.Release(ctx))
+	// Output:
+	// batch 0 true
+	// batch 1 true
+	// batch 2 true
+	// <nil>
+}
+
+// A QuorumError tells what each node said.
+func ExampleQuorumError() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+	for _, node := range cluster.Nodes()[:3] {
+		node.SetError("LOADING Redis is loading the dataset in memory")
+	}
+
+	_, err := rl.Mutex("orders:42").TryAcquire(context.Background())
+	var q *redlock.QuorumError
+	if errors.As(err, &q) {
+		fmt.Println("no quorum:", errors.Is(err, redlock.ErrNoQuorum))
+		fmt.Println("needed:", q.Need, "of", len(q.Outcomes))
+		for _, o := range q.Outcomes[:3] {
+			fmt.Println(o.Node, o.Vote, o.Err)
+		}
+	}
+	// Output:
+	// no quorum: true
+	// needed: 3 of 5
+	// node0:6379/0 failed LOADING Redis is loading the dataset in memory
+	// node1:6379/0 failed LOADING Redis is loading the dataset in memory
+	// node2:6379/0 failed LOADING Redis is loading the dataset in memory
+}

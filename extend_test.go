@@ -1,0 +1,332 @@
+package redlock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/redlocktest"
+)
+
+func TestExtendMovesTheEnd(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		lock := b.lock()
+		b.pass(4 * time.Second)
+		b.takes(0, func() { require.NoError(b, lock.Extend(b.Context(), 20*time.Second)) })
+		assert.Equal(b, 20*time.Second-202*time.Millisecond, lock.Validity())
+		synctest.Wait()
+		for _, left := range b.cluster.TTLs(key) {
+			assert.Equal(b, 20*time.Second, left)
+		}
+		b.pass(15 * time.Second)
+		require.ErrorIs(b, b.try(), redlock.ErrHeld)
+	})
+}
+
+// R9: neither the promise nor a key ever gets shorter.
+func TestExtendNeverShortens(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		until := lock.Until()
+		require.NoError(b, lock.Extend(b.Context(), time.Second))
+		assert.Equal(b, until, lock.Until())
+		synctest.Wait()
+		assert.Equal(b, ttl, b.cluster.TTLs(key)[0])
+	})
+}
+
+// Scenario 14: a shorter extend that lands late, after its connection was given up and
+// a longer one was promised, does not cut it.
+func TestLateExtendDoesNotCut(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock(redlock.WithTTL(time.Second))
+		require.NoError(b, lock.Extend(b.Context(), time.Second)) // the script is known
+		synctest.Wait()
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.DelayCommand(evalsha, 1, 500*time.Millisecond) })
+		require.ErrorIs(b, lock.Extend(b.Context(), 100*time.Millisecond), redlock.ErrNoQuorum)
+		assert.NoError(b, lock.Context().Err(), "a failure is no loss")
+		b.pass(200 * time.Millisecond) // given up after 134ms
+		require.NoError(b, lock.Extend(b.Context(), time.Minute))
+		b.pass(time.Second)
+		for _, left := range b.cluster.TTLs(key) {
+			assert.Equal(b, 59*time.Second, left)
+		}
+	})
+}
+
+// Scenario 48.
+func TestExtendGivesBackALostTTL(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		for _, n := range b.cluster.Nodes() {
+			n.Set(key, n.Get(key), 0)
+		}
+		require.NoError(b, lock.Extend(b.Context(), time.Minute))
+		synctest.Wait()
+		assert.Equal(b, []time.Duration{time.Minute, time.Minute, time.Minute}, b.cluster.TTLs(key))
+	})
+}
+
+// Scenario 13 and R7: after Until it is a loss, however many keys are left.
+func TestExtendAfterTheEndIsALoss(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		for _, n := range b.cluster.Nodes() {
+			n.Set(key, n.Get(key), time.Hour)
+		}
+		b.pass(valid)
+		err := lock.Extend(b.Context(), ttl)
+		assert.ErrorIs(b, err, redlock.ErrLost)
+		assert.ErrorIs(b, err, redlock.ErrExpired)
+		assert.Equal(b, time.Hour-valid, b.cluster.TTLs(key)[0], "not extended")
+		err = lock.Extend(b.Context(), ttl)
+		assert.ErrorIs(b, err, redlock.ErrLost, "and stays lost")
+		require.NoError(b, lock.Release(b.Context()), "what is left can be given back")
+		b.on(0)
+	})
+}
+
+// Scenario 17: decided too late is a loss too.
+func TestExtendThatIsConfirmedTooLateIsALoss(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		require.NoError(b, lock.Extend(b.Context(), ttl)) // the script is known
+		b.pass(valid - 50*time.Millisecond)
+		b.each([]int{0, 1}, func(n *redlocktest.Node) { n.Delay(25 * time.Millisecond) })
+		err := lock.Extend(b.Context(), ttl)
+		require.ErrorIs(b, err, redlock.ErrExpired)
+		require.ErrorIs(b, err, redlock.ErrLost)
+		b.quorumError(err)
+		assert.LessOrEqual(b, lock.Validity(), time.Duration(0))
+		require.NoError(b, lock.Release(b.Context()))
+	})
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		require.NoError(b, lock.Extend(b.Context(), ttl))
+		b.pass(valid - 51*time.Millisecond)
+		b.each([]int{0, 1}, func(n *redlocktest.Node) { n.Delay(25 * time.Millisecond) })
+		require.NoError(b, lock.Extend(b.Context(), ttl), "a millisecond earlier is not")
+	})
+}
+
+// Scenario 38: below a quorum it is no success; lost as soon as the others rule it out.
+func TestExtendNeedsAQuorumThatKeptTheKey(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		lock := b.lock()
+		until := lock.Until()
+		b.each([]int{0, 1, 2}, hang)
+		err := lock.Extend(b.Context(), ttl)
+		require.ErrorIs(b, err, redlock.ErrNoQuorum)
+		require.NotErrorIs(b, err, redlock.ErrLost)
+		assert.Equal(b, until, lock.Until())
+		b.each([]int{0, 1, 2}, resume)
+		b.pass(time.Second)
+		require.NoError(b, lock.Extend(b.Context(), ttl), "held until then, so it can be tried again")
+		synctest.Wait()
+
+		b.each([]int{0, 1, 2}, (*redlocktest.Node).FlushAll)
+		err = lock.Extend(b.Context(), ttl)
+		require.ErrorIs(b, err, redlock.ErrNotHeld)
+		require.ErrorIs(b, err, redlock.ErrLost)
+		require.NotErrorIs(b, err, redlock.ErrExpired)
+		assert.LessOrEqual(b, lock.Validity(), time.Duration(0))
+		b.on(2)
+		require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNotHeld)
+		b.on(0)
+	})
+	inBubble(t, 5, nil, func(b *bed) {
+		lock := b.lock()
+		b.each([]int{0, 1, 2}, taken)
+		err := lock.Extend(b.Context(), ttl)
+		require.ErrorIs(b, err, redlock.ErrNotHeld)
+		assert.ErrorContains(b, err, `found "somebody@else"`)
+		assert.Equal(b, "somebody@else", b.cluster.Node(0).Get(key))
+		assert.Equal(b, time.Hour, b.cluster.TTLs(key)[0], "I3: nothing of others is touched")
+	})
+}
+
+// A key that was gone was free for others, so it must not count; it is put back after
+// a success, and released like all others.
+func TestExtendRepairsNodesThatForgot(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		lock := b.lock()
+		b.each([]int{0, 1}, func(n *redlocktest.Node) { n.Restart(redlocktest.LoseKeys) })
+		b.cluster.ResetCommands()
+		require.NoError(b, lock.Extend(b.Context(), time.Minute))
+		b.on(5)
+		assert.Equal(b, time.Minute, b.cluster.TTLs(key)[0])
+		assert.Equal(b, 2, b.cluster.Commands("SET"), "only where it is missing")
+		assert.Equal(b, b.cluster.Holders(key)[4], b.cluster.Holders(key)[0])
+
+		b.each([]int{2, 3}, func(n *redlocktest.Node) { n.Restart(redlocktest.LoseKeys) })
+		require.NoError(b, lock.Extend(b.Context(), time.Minute), "the repaired ones count from the next on")
+		b.on(5)
+		require.NoError(b, lock.Release(b.Context()))
+		b.on(0)
+	})
+}
+
+func TestFailedExtendRepairsNothing(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		lock := b.lock()
+		b.each([]int{0, 1, 2}, (*redlocktest.Node).FlushAll)
+		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrNotHeld)
+		b.on(2)
+		b.pass(time.Minute)
+		b.on(0)
+	})
+}
+
+// A node that says so only after the extend succeeded is repaired as well.
+func TestExtendRepairsAfterALateAnswer(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		require.NoError(b, lock.Extend(b.Context(), ttl))
+		synctest.Wait()
+		b.cluster.Node(0).FlushAll()
+		b.cluster.Node(0).Delay(time.Second)
+		b.takes(0, func() { require.NoError(b, lock.Extend(b.Context(), ttl)) })
+		b.on(2)
+		b.pass(6 * time.Second)
+		b.on(3)
+		require.NoError(b, lock.Release(b.Context()))
+		b.pass(5 * time.Second)
+		b.on(0)
+	})
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		require.NoError(b, lock.Extend(b.Context(), ttl))
+		synctest.Wait()
+		b.cluster.Node(0).FlushAll()
+		b.cluster.Node(0).Delay(time.Second)
+		require.NoError(b, lock.Extend(b.Context(), ttl))
+		require.NoError(b, lock.Release(b.Context()))
+		b.pass(time.Minute)
+		b.on(0) // no repair after a release
+		assert.Equal(b, 1, b.cluster.Node(0).Commands("SET"))
+	})
+}
+
+// A repair counts as a SET in flight: its release follows it, wherever it is stuck.
+func TestReleaseTakesBackARepairInFlight(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		require.NoError(b, lock.Extend(b.Context(), ttl))
+		synctest.Wait()
+		b.cluster.Node(0).FlushAll()
+		b.cluster.Node(0).DelayCommand("SET", 1, time.Second)
+		require.NoError(b, lock.Extend(b.Context(), ttl))
+		b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
+		b.pass(time.Minute)
+		b.on(0)
+	})
+	inBubble(t, 3, nil, func(b *bed) { // and its reply may be lost
+		lock := b.lock()
+		b.cluster.Node(0).FlushAll()
+		b.cluster.Node(0).DropReply("SET", 1)
+		require.NoError(b, lock.Extend(b.Context(), ttl))
+		require.NoError(b, lock.Release(b.Context()))
+		b.on(0)
+	})
+}
+
+// Scenario 27: an extend that lands after the release, or after the next lock, creates
+// and prolongs nothing.
+func TestLateExtendAfterReleaseDoesNothing(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock(redlock.WithTTL(time.Second))
+		require.NoError(b, lock.Extend(b.Context(), time.Second))
+		synctest.Wait()
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.DelayCommand(evalsha, 1, 800*time.Millisecond) })
+		ctx, cancel := context.WithTimeout(b.Context(), time.Millisecond)
+		defer cancel()
+		require.ErrorIs(b, lock.Extend(ctx, 100*time.Millisecond), context.DeadlineExceeded)
+		b.pass(200 * time.Millisecond) // given up; the next goes by another connection
+		require.NoError(b, lock.Release(b.Context()))
+		b.on(0)
+		next := b.lock(redlock.WithTTL(time.Second))
+		b.pass(900 * time.Millisecond)
+		assert.Equal(b, 100*time.Millisecond, b.cluster.TTLs(key)[0], "the next one's, as it was")
+		assert.Greater(b, next.Validity(), time.Duration(0))
+	})
+}
+
+func TestExtendAfterReleaseAndWithADeadContext(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		b.each([]int{0, 1, 2}, hang)
+		ctx, cancel := context.WithTimeout(b.Context(), 7*time.Millisecond)
+		defer cancel()
+		until := lock.Until()
+		b.takes(7*time.Millisecond, func() {
+			err := lock.Extend(ctx, ttl)
+			require.ErrorIs(b, err, context.DeadlineExceeded)
+			require.NotErrorIs(b, err, redlock.ErrLost)
+		})
+		assert.Equal(b, until, lock.Until())
+		b.each([]int{0, 1, 2}, resume)
+		require.NoError(b, lock.Release(b.Context()))
+		synctest.Wait()
+		b.cluster.ResetCommands()
+		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrReleased)
+		assert.Zero(b, b.cluster.Commands())
+	})
+}
+
+// Released while an extend is under way: the extend says so and repairs nothing.
+func TestReleaseDuringExtend(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		for _, n := range b.cluster.Nodes() {
+			n.Delay(10 * time.Millisecond)
+		}
+		b.cluster.Node(2).FlushAll()
+		extended := later(func() (*redlock.Lock, error) { return nil, lock.Extend(b.Context(), ttl) })
+		require.NoError(b, lock.Release(b.Context()))
+		require.ErrorIs(b, (<-extended).err, redlock.ErrReleased)
+		b.pass(time.Second)
+		b.on(0)
+	})
+}
+
+// Extends at the same time all succeed, and the longest counts.
+func TestExtendsAtTheSameTime(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() { assert.NoError(b, lock.Extend(b.Context(), time.Duration(20-i)*time.Second)) })
+		}
+		all.Wait()
+		assert.Equal(b, 20*time.Second-202*time.Millisecond, lock.Validity())
+	})
+}
+
+// Scenario 5: when the wall clock is set back, monotonic time decides, and extends go
+// on moving the end.
+func TestExtendAfterTheWallClockWasSetBack(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		rl, clock := b.withClock()
+		lock, err := rl.Mutex(key).TryAcquire(b.Context())
+		require.NoError(b, err)
+		clock.Advance(4 * time.Second)
+		clock.SetWall(-time.Hour)
+		assert.Equal(b, valid-4*time.Second, lock.Validity())
+		require.NoError(b, lock.Extend(b.Context(), ttl))
+		assert.Equal(b, valid, lock.Validity())
+		clock.Advance(9 * time.Second)
+		require.NoError(b, lock.Extend(b.Context(), ttl), "past the first end")
+		clock.SetWall(-time.Minute)
+		require.NoError(b, lock.Extend(b.Context(), 10*time.Millisecond))
+		assert.Equal(b, valid, lock.Validity(), "still never shorter")
+		clock.SetWall(time.Hour)
+		assert.Less(b, lock.Validity(), time.Duration(0), "forward: an early end")
+		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrExpired)
+	})
+}

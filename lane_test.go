@@ -1,0 +1,656 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// serverError is an answer of a server that is an error.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+func (serverError) RedisError()     {}
+
+var (
+	errEOF     = errors.New("EOF")
+	errRefused = &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	noScript   = ballot{err: serverError("NOSCRIPT No matching script."), sent: true}
+	ok         = ballot{val: "OK", sent: true}
+	one        = ballot{val: int64(1), sent: true}
+	zero       = ballot{val: int64(0), sent: true}
+	lost       = ballot{err: errEOF, sent: true}
+	refused    = ballot{err: errRefused}
+)
+
+// exchangeLog is one batch as a wire saw it.
+type exchangeLog struct {
+	at    time.Duration // since the bench was made
+	names []string
+	bound time.Duration
+}
+
+// bench is a lane over a wire whose replies a test scripts.
+type bench struct {
+	*testing.T
+	lane  *lane
+	start time.Time
+
+	mu      sync.Mutex
+	batches []exchangeLog
+	names   map[*request]string
+	// reply answers a request; what it does not know is answered well.
+	reply func(name string, whole bool) ballot
+	takes time.Duration // an exchange
+	gate  chan struct{} // if set, each exchange waits for it
+	out   int           // exchanges under way
+	downs []string
+}
+
+func onBench(t *testing.T, test func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{T: t, start: time.Now(), names: map[*request]string{}}
+		b.lane = newLane(b, newSystemClock(), func(down bool, err error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.downs = append(b.downs, fmt.Sprint(down))
+		})
+		test(b)
+		time.Sleep(time.Hour) // nothing may go on for ever
+	})
+}
+
+func (b *bench) exchange(batch []*call, bound time.Duration) {
+	b.mu.Lock()
+	b.out++
+	if b.out > 1 {
+		b.Error("two batches are out at once")
+	}
+	log := exchangeLog{at: time.Since(b.start), bound: bound}
+	for _, c := range batch {
+		log.names = append(log.names, b.name(c.req))
+	}
+	b.batches = append(b.batches, log)
+	gate, takes := b.gate, b.takes
+	b.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+	time.Sleep(takes)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.out--
+	for _, c := range batch {
+		c.ballot = b.answer(c.req)
+	}
+}
+
+func (b *bench) answer(req *request) ballot {
+	if b.reply != nil {
+		if a := b.reply(b.name(req), req.whole); a != (ballot{}) {
+			return a
+		}
+	}
+	if req.kind.sets() {
+		return ok
+	}
+	return one
+}
+
+// name finds a request by its value, since a resend is another one.
+func (b *bench) name(req *request) string { return fmt.Sprint(req.args[len(req.args)-1], req.kind) }
+
+// sent are the names of all requests, batch by batch.
+func (b *bench) sent() (all [][]string) {
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.batches {
+		all = append(all, l.names)
+	}
+	return all
+}
+
+func (b *bench) now() int64 { return b.lane.clock.now().mono }
+
+const (
+	benchTTL     = time.Second
+	benchTimeout = 20 * time.Millisecond
+)
+
+// call makes a call with a round of its own, which waits for this one node.
+func (b *bench) call(k kind, name string) *call {
+	r := new(round)
+	r.init(b.lane.clock.now(), make([]seat, 1))
+	c := &r.seats[0].call
+	req := &request{kind: k, args: []any{name}, ttl: benchTTL, timeout: benchTimeout}
+	if !k.sets() {
+		req.script = releaseScript
+		req.args = []any{"EVALSHA", "digest", 1, "key", name}
+	}
+	c.to(r, req, 0)
+	return c
+}
+
+func (b *bench) send(k kind, name string) *call {
+	c := b.call(k, name)
+	b.lane.enqueue(c, b.now())
+	return c
+}
+
+// release takes a SET back, with nobody waiting, as after a failed attempt.
+func (b *bench) release(set *call, name string) *call {
+	c := b.call(release, name)
+	c.round, c.deadline, c.takesBack = nil, 0, set
+	b.lane.takeBack(c, b.now())
+	return c
+}
+
+// vote is what the caller has been told.
+func (c *call) told() cast {
+	c.round.mu.Lock()
+	defer c.round.mu.Unlock()
+	return c.round.seats[0].cast
+}
+
+func (b *bench) state(c *call) callState {
+	b.lane.mu.Lock()
+	defer b.lane.mu.Unlock()
+	return c.state
+}
+
+func (b *bench) empty() {
+	b.Helper()
+	b.lane.mu.Lock()
+	defer b.lane.mu.Unlock()
+	assert.Nil(b, b.lane.head)
+	assert.Nil(b, b.lane.tail)
+	assert.Nil(b, b.lane.out)
+	assert.Empty(b, b.lane.kept)
+	assert.False(b, b.lane.running)
+}
+
+func TestLaneKeepsOrderAndBatches(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.takes = benchTimeout / 10
+		b.send(acquire, "first")
+		synctest.Wait()
+		for i := range 1200 {
+			b.send(acquire, fmt.Sprint(i))
+		}
+		time.Sleep(b.takes * 3 / 2)
+		sent := b.sent()
+		require.Len(b, sent, 2)
+		assert.Equal(b, []string{"firstacquire"}, sent[0], "an idle lane sends at once")
+		assert.Len(b, sent[1], mostInBatch)
+		for i, name := range sent[1] {
+			require.Equal(b, fmt.Sprint(i, "acquire"), name)
+		}
+		time.Sleep(100 * time.Millisecond)
+		b.empty()
+	})
+}
+
+func TestLaneDropsWhatWaitedTooLong(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.gate = make(chan struct{})
+		first := b.send(acquire, "first")
+		synctest.Wait()
+		second := b.send(acquire, "second")
+		time.Sleep(benchTimeout)
+		synctest.Wait()
+		assert.Equal(b, VoteUnknown, first.told().vote)
+		assert.False(b, first.told().final)
+		assert.Equal(b, VoteBarred, second.told().vote)
+		assert.True(b, second.told().final, "it was never sent and never will be")
+		assert.Equal(b, errTooLate, second.told().err)
+		third := b.send(acquire, "third")
+		assert.Equal(b, errOverdue, third.told().err, "the circuit is open")
+		assert.Equal(b, VoteBarred, b.send(extend, "fourth").told().vote)
+		close(b.gate)
+		assert.Equal(b, [][]string{{"firstacquire"}}, b.sent())
+		assert.Equal(b, VoteGranted, first.told().vote, "late, but an answer")
+		b.empty()
+		b.gate = nil
+		assert.Equal(b, []string{"fifthacquire"}, func() []string { b.send(acquire, "fifth"); return b.sent()[1] }())
+		assert.Equal(b, []string{"true", "false"}, b.downs)
+	})
+}
+
+func TestLaneWaitsForALateReplyAsLongAsTheTTL(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.send(acquire, "a")
+		synctest.Wait()
+		long := b.call(acquire, "b")
+		long.req.ttl = time.Hour
+		b.lane.enqueue(long, b.now())
+		synctest.Wait()
+		brief := b.call(acquire, "c")
+		brief.req.ttl = time.Millisecond
+		b.lane.enqueue(brief, b.now())
+		synctest.Wait()
+		assert.Equal(b, benchTTL, b.batches[0].bound)
+		assert.Equal(b, longestRead, b.batches[1].bound)
+		assert.Equal(b, benchTimeout, b.batches[2].bound, "and never shorter than the timeout")
+	})
+}
+
+func TestLaneDropsASetThatWaitsTogetherWithItsRelease(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.gate = make(chan struct{})
+		b.send(acquire, "first")
+		synctest.Wait()
+		second := b.send(acquire, "second")
+		rel := b.release(second, "second")
+		assert.Equal(b, errNeverSent, second.told().err)
+		assert.True(b, second.told().final)
+		assert.Equal(b, callDropped, b.state(rel))
+		close(b.gate)
+		assert.Equal(b, [][]string{{"firstacquire"}}, b.sent())
+		b.empty()
+	})
+}
+
+// What is out may be applied, so its release goes behind it, past an open circuit.
+func TestReleaseWaitsBehindItsSet(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.gate = make(chan struct{})
+		set := b.send(acquire, "a")
+		synctest.Wait()
+		time.Sleep(10 * benchTimeout)
+		rel := b.call(release, "a")
+		rel.takesBack = set
+		b.lane.takeBack(rel, b.now())
+		assert.Equal(b, VoteBarred, rel.told().vote, "the caller need not wait")
+		assert.False(b, rel.told().final)
+		close(b.gate)
+		assert.Equal(b, [][]string{{"aacquire"}, {"arelease"}}, b.sent())
+		assert.Equal(b, VoteGranted, rel.told().vote)
+		b.empty()
+	})
+}
+
+func TestReleaseOfASetThatWasRefusedIsNotSent(t *testing.T) {
+	for name, answer := range map[string]ballot{
+		"refused": {sent: true}, "error": {err: serverError("OOM"), sent: true}, "not sent": refused,
+	} {
+		onBench(t, func(b *bench) {
+			b.reply = func(string, bool) ballot { return answer }
+			b.gate = make(chan struct{})
+			set := b.send(acquire, "a")
+			synctest.Wait()
+			rel := b.release(set, "a") // the answer is not known yet
+			b.gate <- struct{}{}
+			b.gate = nil
+			assert.Len(b, b.sent(), 1, name)
+			assert.Equal(b, callDropped, b.state(rel), name)
+			b.release(set, "a") // it is known
+			assert.Len(b, b.sent(), 1, name)
+			b.empty()
+
+			// A holder wants to know what is there.
+			time.Sleep(time.Second)
+			b.reply = nil
+			rel = b.call(release, "a")
+			rel.takesBack, rel.always = set, true
+			b.lane.takeBack(rel, b.now())
+			synctest.Wait()
+			assert.Equal(b, name == "not sent", rel.told().vote == VoteBarred, name)
+			assert.NotEqual(b, VotePending, rel.told().vote, name)
+		})
+	}
+}
+
+// Scenario 44: the text of an unknown script goes before everything queued, once.
+func TestNoScriptResendStaysFirst(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.reply = func(name string, whole bool) ballot {
+			if !whole && (name == "onerelease" || name == "tworelease") {
+				return noScript
+			}
+			return ballot{}
+		}
+		b.takes = time.Millisecond
+		b.send(acquire, "zero")
+		synctest.Wait()
+		one, two := b.send(release, "one"), b.send(release, "two")
+		three := b.send(extend, "three")
+		time.Sleep(1500 * time.Microsecond)
+		b.send(acquire, "four")
+		time.Sleep(time.Second)
+		assert.Equal(b, [][]string{{"zeroacquire"}, {"onerelease", "tworelease", "threeextend"}, {"onerelease", "tworelease", "fouracquire"}}, b.sent())
+		for _, c := range []*call{one, two, three} {
+			assert.Equal(b, VoteGranted, c.told().vote)
+		}
+		b.empty()
+	})
+	onBench(t, func(b *bench) { // a server that never knows it
+		b.reply = func(string, bool) ballot { return noScript }
+		c := b.send(release, "a")
+		assert.Len(b, b.sent(), 2)
+		assert.Equal(b, VoteFailed, c.told().vote)
+		b.empty()
+	})
+}
+
+// R5: nothing there, but the SET's answer was lost: it may land, so once more.
+func TestUnsureSetIsReleasedTwice(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.reply = func(name string, _ bool) ballot {
+			if name == "aacquire" {
+				return lost
+			}
+			return zero
+		}
+		set := b.send(acquire, "a")
+		synctest.Wait()
+		assert.Equal(b, VoteUnknown, set.told().vote)
+		rel := b.call(release, "a")
+		rel.takesBack = set
+		b.lane.takeBack(rel, b.now())
+		synctest.Wait()
+		assert.Equal(b, VoteUnknown, rel.told().vote, "no proof")
+		assert.Equal(b, errMayLand, rel.told().err)
+		time.Sleep(benchTimeout - 1)
+		assert.Len(b, b.sent(), 2)
+		time.Sleep(1)
+		assert.Len(b, b.sent(), 3)
+		time.Sleep(time.Minute)
+		assert.Len(b, b.sent(), 3, "and not a third time")
+		b.empty()
+	})
+	onBench(t, func(b *bench) { // found at once: nothing can land any more
+		b.reply = func(name string, _ bool) ballot {
+			if name == "aacquire" {
+				return lost
+			}
+			return ballot{}
+		}
+		set := b.send(acquire, "a")
+		synctest.Wait()
+		b.release(set, "a")
+		time.Sleep(time.Minute)
+		assert.Len(b, b.sent(), 2)
+		b.empty()
+	})
+}
+
+// The grace is not cut short by the node's answering something else meanwhile.
+func TestGraceIsNotCutShort(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.reply = func(name string, _ bool) ballot {
+			switch name {
+			case "aacquire":
+				return lost
+			case "arelease":
+				return zero
+			}
+			return ballot{}
+		}
+		set := b.send(acquire, "a")
+		synctest.Wait()
+		b.release(set, "a")
+		synctest.Wait()
+		for range 3 {
+			b.send(acquire, "b")
+			synctest.Wait()
+		}
+		assert.Len(b, b.sent(), 5)
+		time.Sleep(benchTimeout)
+		assert.Len(b, b.sent(), 6)
+	})
+}
+
+func TestRepairInheritsTheDoubtOfTheSetBefore(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.reply = func(name string, _ bool) ballot {
+			switch name {
+			case "aacquire":
+				return lost
+			case "arelease":
+				return zero
+			}
+			return ballot{}
+		}
+		set := b.send(acquire, "a")
+		synctest.Wait()
+		mend := b.call(repair, "a")
+		mend.round = nil
+		b.lane.replace(set, mend, b.now())
+		synctest.Wait()
+		b.release(mend, "a")
+		time.Sleep(time.Minute)
+		assert.Equal(b, [][]string{{"aacquire"}, {"arepair"}, {"arelease"}, {"arelease"}}, b.sent())
+	})
+}
+
+// A release that was not answered is sent again with growing pauses until the key is
+// gone by its TTL.
+func TestKeptReleaseIsTriedAgainUntilTheKeyIsGone(t *testing.T) {
+	for name, answer := range map[string]ballot{"lost": lost, "refused": refused} {
+		onBench(t, func(b *bench) {
+			set := b.send(acquire, "a")
+			synctest.Wait()
+			b.reply = func(string, bool) ballot { return answer }
+			rel := b.release(set, "a")
+			synctest.Wait()
+			assert.Equal(b, callKept, b.state(rel))
+			time.Sleep(2 * benchTTL)
+			b.empty()
+			last, pause := b.batches[1].at, time.Duration(0)
+			for _, l := range b.batches[2:] {
+				assert.GreaterOrEqual(b, l.at-last, pause, name)
+				assert.LessOrEqual(b, l.at-last, maxBackoff, name)
+				last, pause = l.at, l.at-last
+			}
+			assert.LessOrEqual(b, last, benchTTL, name)
+			assert.Greater(b, last, benchTTL/2, name)
+			assert.InDelta(b, 9, len(b.batches), 2, name)
+			assert.Equal(b, callDone, b.state(rel), name)
+		})
+	}
+}
+
+func TestKeptReleaseGoesOutAsSoonAsTheNodeAnswers(t *testing.T) {
+	onBench(t, func(b *bench) {
+		set := b.send(acquire, "a")
+		synctest.Wait()
+		b.reply = func(string, bool) ballot { return lost }
+		b.release(set, "a")
+		time.Sleep(400 * time.Millisecond) // the pauses are long by now
+		n := len(b.sent())
+		b.reply = nil
+		b.send(acquire, "b")
+		assert.Equal(b, [][]string{{"bacquire"}, {"arelease"}}, b.sent()[n:])
+		b.empty()
+		assert.Equal(b, []string{"true", "false"}, b.downs)
+	})
+}
+
+// No connection: acquires are refused at once for a while; nothing is left of them.
+func TestHoldOffAfterFailedDials(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.reply = func(string, bool) ballot { return refused }
+		first := b.send(acquire, "first")
+		synctest.Wait()
+		assert.Equal(b, VoteBarred, first.told().vote)
+		for range 1000 {
+			c := b.send(acquire, "next")
+			require.Equal(b, VoteBarred, c.told().vote)
+			require.ErrorIs(b, c.told().err, syscall.ECONNREFUSED)
+			require.Equal(b, callDropped, b.state(b.release(c, "next")))
+		}
+		assert.Len(b, b.sent(), 1)
+		b.empty()
+		for range 1000 {
+			time.Sleep(time.Millisecond)
+			c := b.send(acquire, "again")
+			synctest.Wait()
+			b.release(c, "again")
+		}
+		n := len(b.sent())
+		assert.Greater(b, n, 6)
+		assert.Less(b, n, 12, "the pause doubles up to its limit")
+		b.empty()
+
+		b.reply = nil
+		time.Sleep(maxBackoff)
+		assert.Equal(b, VoteGranted, func() Vote { c := b.send(acquire, "up"); synctest.Wait(); return c.told().vote }())
+		b.reply = func(string, bool) ballot { return refused }
+		b.send(acquire, "down")
+		synctest.Wait()
+		time.Sleep(minBackoff)
+		n = len(b.sent())
+		b.send(acquire, "down")
+		assert.Len(b, b.sent(), n+1, "it begins anew with the shortest")
+	})
+}
+
+// A holder's release does not wait for a connection, but is sent when there is one.
+func TestReleaseDuringHoldOff(t *testing.T) {
+	onBench(t, func(b *bench) {
+		set := b.send(acquire, "a")
+		synctest.Wait()
+		b.reply = func(string, bool) ballot { return refused }
+		b.send(acquire, "b")
+		synctest.Wait()
+		b.reply = nil
+		rel := b.call(release, "a")
+		rel.takesBack, rel.always = set, true
+		b.lane.takeBack(rel, b.now())
+		assert.Equal(b, VoteBarred, rel.told().vote)
+		assert.False(b, rel.told().final)
+		time.Sleep(minBackoff)
+		synctest.Wait()
+		assert.Equal(b, VoteGranted, rel.told().vote)
+		b.empty()
+	})
+	onBench(t, func(b *bench) { // unless the key is gone before
+		set := b.call(acquire, "a")
+		set.req.ttl = time.Millisecond
+		b.lane.enqueue(set, b.now())
+		synctest.Wait()
+		b.reply = func(string, bool) ballot { return refused }
+		b.send(acquire, "b")
+		synctest.Wait()
+		rel := b.call(release, "a")
+		rel.req.ttl, rel.takesBack = time.Millisecond, set
+		b.lane.takeBack(rel, b.now())
+		assert.True(b, rel.told().final)
+		b.empty()
+	})
+}
+
+// A batch that becomes overdue a moment after its last caller's time was up is noticed
+// all the same, although nothing else happens.
+func TestNodeIsDownAsSoonAsItsBatchIsOverdue(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.gate = make(chan struct{})
+		c := b.call(acquire, "a")
+		c.deadline -= int64(5 * time.Millisecond) // its round began a while ago
+		b.lane.enqueue(c, b.now())
+		time.Sleep(benchTimeout)
+		synctest.Wait()
+		assert.Equal(b, []string{"true"}, b.downs)
+		close(b.gate)
+	})
+}
+
+func TestClosedLaneSendsReleasesOnly(t *testing.T) {
+	onBench(t, func(b *bench) {
+		set := b.send(acquire, "a")
+		kept := b.send(acquire, "kept")
+		synctest.Wait()
+		b.reply = func(name string, _ bool) ballot {
+			if name == "keptrelease" {
+				return lost
+			}
+			return ballot{}
+		}
+		b.release(kept, "kept")
+		synctest.Wait()
+		b.gate = make(chan struct{})
+		b.send(acquire, "out")
+		synctest.Wait()
+		waiting := b.send(acquire, "waiting")
+		b.release(set, "a")
+		n := len(b.sent())
+		flushed := b.lane.close(b.now())
+		assert.ErrorIs(b, waiting.told().err, ErrClosed)
+		assert.ErrorIs(b, b.send(acquire, "late").told().err, ErrClosed)
+		assert.ErrorIs(b, b.send(release, "late").told().err, ErrClosed)
+		select {
+		case <-flushed:
+			b.Error("flushed too early")
+		default:
+		}
+		close(b.gate)
+		<-flushed
+		assert.Equal(b, [][]string{{"arelease", "keptrelease"}}, b.sent()[n:], "each once more")
+		b.empty()
+	})
+	onBench(t, func(b *bench) {
+		<-b.lane.close(b.now()) // idle
+	})
+}
+
+func TestAbandonedLaneTellsWhoeverWaits(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.gate = make(chan struct{})
+		set := b.send(acquire, "a")
+		synctest.Wait()
+		rel := b.send(release, "b")
+		flushed := b.lane.close(b.now())
+		b.lane.abandon(b.now())
+		for _, c := range []*call{set, rel} {
+			assert.ErrorIs(b, c.told().err, ErrClosed)
+			assert.Equal(b, VoteUnknown, c.told().vote)
+		}
+		close(b.gate)
+		<-flushed
+		assert.Equal(b, [][]string{{"aacquire"}}, b.sent())
+		assert.Equal(b, VoteGranted, set.told().vote, "it is still read to its end")
+		b.empty()
+	})
+}
+
+// Replies make votes: what each may be read as.
+func TestBallots(t *testing.T) {
+	wrongType := ballot{err: serverError("WRONGTYPE Operation against a key"), sent: true}
+	for _, c := range []struct {
+		kind kind
+		b    ballot
+		want Vote
+	}{
+		{acquire, ok, VoteGranted}, {acquire, ballot{sent: true}, VoteRefused}, {acquire, one, VoteUnknown},
+		{acquire, ballot{val: "QUEUED"}, VoteUnknown}, {acquire, lost, VoteUnknown}, {acquire, refused, VoteBarred},
+		{acquire, ballot{err: serverError("OOM")}, VoteFailed}, {acquire, wrongType, VoteFailed},
+		{repair, ok, VoteGranted}, {repair, ballot{}, VoteRefused},
+		{extend, one, VoteGranted}, {extend, zero, VoteRefused}, {extend, ballot{val: "another"}, VoteRefused},
+		{extend, ballot{val: "OK"}, VoteRefused}, {extend, wrongType, VoteRefused}, {extend, ballot{}, VoteUnknown},
+		{extend, ballot{val: int64(2)}, VoteUnknown}, {extend, ballot{val: []any{}}, VoteUnknown},
+		{release, one, VoteGranted}, {release, zero, VoteRefused}, {release, ballot{val: "x"}, VoteRefused},
+		{release, wrongType, VoteRefused}, {release, lost, VoteUnknown}, {release, ballot{val: 1.5}, VoteUnknown},
+		{forceRelease, one, VoteGranted}, {forceRelease, ballot{val: "x"}, VoteRefused},
+		{inspect, ballot{val: []any{}}, VoteGranted}, {inspect, ballot{val: "x"}, VoteUnknown}, {inspect, one, VoteUnknown},
+		{inspect, ballot{}, VoteUnknown}, {inspect, wrongType, VoteFailed},
+	} {
+		got := c.b.read(c.kind)
+		assert.Equal(t, c.want, got.vote, "%v %+v", c.kind, c.b)
+		assert.True(t, got.final)
+		if got.vote == VoteUnknown {
+			assert.Error(t, got.err)
+		}
+	}
+	assert.Equal(t, "x", ballot{val: "x"}.read(release).holder())
+	assert.Empty(t, ok.read(acquire).holder())
+}

@@ -1,0 +1,217 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/redlocktest"
+)
+
+func TestOptionRules(t *testing.T) {
+	cluster := redlocktest.NewCluster(t, 1)
+	for _, c := range []struct {
+		opts redlock.Options
+		says []string // nothing: accepted
+	}{
+		{redlock.Options{}, nil},
+		{redlock.Options{TTL: 10 * time.Millisecond}, nil},
+		{redlock.Options{TTL: 24 * time.Hour}, nil},
+		{redlock.Options{TTL: 10*time.Millisecond - 1}, []string{"TTL is 9.999999ms", "from 10ms to 24h"}},
+		{redlock.Options{TTL: 24*time.Hour + 1}, []string{"TTL is 24h0m0.000000001s"}},
+		{redlock.Options{TTL: -1}, []string{"TTL is -1ns"}},
+		{redlock.Options{TTL: math.MaxInt64}, []string{"TTL is 2562047h"}},
+
+		{redlock.Options{NodeTimeout: 2500 * time.Millisecond}, nil},
+		{redlock.Options{NodeTimeout: 2500*time.Millisecond + 1}, []string{"NodeTimeout is 2.500000001s", "a quarter of TTL, which is 10s"}},
+		{redlock.Options{NodeTimeout: time.Millisecond}, nil},
+		{redlock.Options{NodeTimeout: time.Millisecond - 1}, []string{"NodeTimeout is 999.999µs", "at least 1ms"}},
+		{redlock.Options{NodeTimeout: -time.Second}, []string{"NodeTimeout is -1s"}},
+		{redlock.Options{NodeTimeout: math.MaxInt64}, []string{"NodeTimeout is 2562047h"}},
+
+		{redlock.Options{DriftFactor: 0.5}, nil},
+		{redlock.Options{DriftFactor: math.SmallestNonzeroFloat64}, nil},
+		{redlock.Options{DriftFactor: 1}, []string{"DriftFactor is 1", "below 1"}},
+		{redlock.Options{DriftFactor: -0.01}, []string{"DriftFactor is -0.01"}},
+		{redlock.Options{DriftFactor: math.NaN()}, []string{"DriftFactor is NaN"}},
+		{redlock.Options{DriftFactor: math.Inf(1)}, []string{"DriftFactor is +Inf"}},
+		{redlock.Options{DriftFactor: math.Inf(-1)}, []string{"DriftFactor is -Inf"}},
+		{redlock.Options{DriftFactor: 0.99}, []string{"TTL is 10s", "drift allowance", "NodeTimeout"}},
+
+		{redlock.Options{RetryMin: 1, RetryMax: 1}, nil},
+		{redlock.Options{RetryMin: time.Hour}, nil},
+		{redlock.Options{RetryMax: time.Millisecond}, nil},
+		{redlock.Options{RetryMin: time.Second}, nil},
+		{redlock.Options{RetryMin: time.Hour + 1}, []string{"RetryMin is 1h0m0.000000001s", "up to 1h"}},
+		{redlock.Options{RetryMax: time.Hour + 1}, []string{"RetryMax is 1h0m0.000000001s"}},
+		{redlock.Options{RetryMin: -1}, []string{"RetryMin is -1ns"}},
+		{redlock.Options{RetryMax: -1}, []string{"RetryMax is -1ns"}},
+		{redlock.Options{RetryMin: 2 * time.Second, RetryMax: time.Second}, []string{"RetryMin is 2s, above RetryMax, which is 1s"}},
+
+		{redlock.Options{Owner: strings.Repeat("x", 256)}, nil},
+		{redlock.Options{Owner: strings.Repeat("x", 257)}, []string{"Owner is 257 bytes long", "at most 256"}},
+		{redlock.Options{RestartGuard: -1}, nil},
+		{redlock.Options{RestartGuard: time.Second}, []string{"RestartGuard is 1s", "not available yet"}},
+
+		{redlock.Options{TTL: 1, NodeTimeout: -2, DriftFactor: 3, RetryMin: -4, RetryMax: -5, Owner: strings.Repeat("6", 666), RestartGuard: 7},
+			[]string{"TTL is 1ns", "NodeTimeout is -2ns", "DriftFactor is 3", "RetryMin is -4ns", "RetryMax is -5ns", "Owner is 666", "RestartGuard is 7ns"}},
+		{redlock.Options{NodeTimeout: 5 * time.Second, DriftFactor: -1}, []string{"NodeTimeout is 5s", "DriftFactor is -1"}},
+	} {
+		rl, err := redlock.New(cluster.Clients(), &c.opts)
+		if c.says == nil {
+			if assert.NoError(t, err) {
+				assert.NoError(t, rl.Close())
+			}
+			continue
+		}
+		assert.ErrorIs(t, err, redlock.ErrInvalid)
+		for _, s := range c.says {
+			assert.ErrorContains(t, err, s)
+		}
+		_, oerr := redlock.Open(t.Context(), []string{"127.0.0.1:1"}, &c.opts)
+		assert.EqualError(t, oerr, err.Error(), "Open has the same rules, before any I/O")
+	}
+	assert.Zero(t, cluster.Commands())
+}
+
+func TestDefaults(t *testing.T) {
+	inBubble(t, 1, nil, func(b *bed) {
+		b.lock()
+		host, err := os.Hostname()
+		require.NoError(b, err)
+		assert.Equal(b, ttl, b.cluster.TTLs(key)[0])
+		assert.True(b, strings.HasSuffix(b.cluster.Holders(key)[0], fmt.Sprintf("@%s:%d", host, os.Getpid())))
+	})
+}
+
+// The timeout per node follows the TTL: a fiftieth of it, from 5ms to 200ms and at
+// most a quarter.
+func TestDefaultNodeTimeout(t *testing.T) {
+	for lease, want := range map[time.Duration]time.Duration{
+		10 * time.Millisecond:  2500 * time.Microsecond,
+		20 * time.Millisecond:  5 * time.Millisecond,
+		100 * time.Millisecond: 5 * time.Millisecond,
+		time.Second:            20 * time.Millisecond,
+		time.Hour:              200 * time.Millisecond,
+	} {
+		inBubble(t, 1, nil, func(b *bed) {
+			require.NoError(b, b.lock().Release(b.Context())) // connected
+			b.cluster.Node(0).Hang()
+			b.takes(want, func() {
+				_, err := b.rl.Mutex(key, redlock.WithTTL(lease)).TryAcquire(b.Context())
+				assert.ErrorIs(b, err, redlock.ErrNoQuorum)
+			})
+			b.cluster.Node(0).Resume()
+		})
+	}
+	inBubble(t, 1, &redlock.Options{NodeTimeout: 7 * time.Millisecond}, func(b *bed) {
+		b.cluster.Node(0).Hang()
+		b.takes(7*time.Millisecond, func() { b.try() })
+		b.cluster.Node(0).Resume()
+	})
+}
+
+// every names all ways to use a Mutex.
+var every = map[string]func(*redlock.Mutex, context.Context) error{
+	"TryAcquire": func(m *redlock.Mutex, ctx context.Context) error { _, err := m.TryAcquire(ctx); return err },
+	"Acquire":    func(m *redlock.Mutex, ctx context.Context) error { _, err := m.Acquire(ctx); return err },
+	"Do": func(m *redlock.Mutex, ctx context.Context) error {
+		return m.Do(ctx, func(context.Context, *redlock.Lock) error { return errors.New("called") })
+	},
+	"Inspect":      func(m *redlock.Mutex, ctx context.Context) error { _, err := m.Inspect(ctx); return err },
+	"ForceRelease": func(m *redlock.Mutex, ctx context.Context) error { return m.ForceRelease(ctx, "") },
+}
+
+func TestLockRules(t *testing.T) {
+	inBubble(t, 1, &redlock.Options{NodeTimeout: time.Second}, func(b *bed) {
+		var none *redlock.Mutex
+		for name, c := range map[string]struct {
+			m    *redlock.Mutex
+			says []string
+		}{
+			"empty key":     {b.rl.Mutex(""), []string{"the key is empty"}},
+			"short TTL":     {b.rl.Mutex(key, redlock.WithTTL(time.Millisecond)), []string{"TTL is 1ms", key}},
+			"zero TTL":      {b.rl.Mutex(key, redlock.WithTTL(0)), []string{"TTL is 0s"}},
+			"long TTL":      {b.rl.Mutex(key, redlock.WithTTL(math.MaxInt64)), []string{"TTL is 2562047h"}},
+			"node timeout":  {b.rl.Mutex(key, redlock.WithTTL(3*time.Second)), []string{"NodeTimeout is 1s", "a quarter of TTL, which is 3s"}},
+			"max hold":      {b.rl.Mutex(key, redlock.WithMaxHold(0)), []string{"WithMaxHold is 0s: must be positive"}},
+			"fencing":       {b.rl.Mutex(key, redlock.WithFencing()), []string{"not available yet"}},
+			"nil option":    {b.rl.Mutex(key, nil), []string{"LockOption is nil"}},
+			"all of them":   {b.rl.Mutex("", nil, redlock.WithFencing(), redlock.WithMaxHold(-1), redlock.WithTTL(1)), []string{"key is empty", "is nil", "fencing", "-1ns", "TTL is 1ns"}},
+			"zero Mutex":    {&redlock.Mutex{}, []string{"not made by Redlock.Mutex"}},
+			"no Mutex":      {none, []string{"not made by Redlock.Mutex"}},
+			"fixed by last": {b.rl.Mutex(key, redlock.WithTTL(1), redlock.WithTTL(ttl)), nil},
+		} {
+			for op, call := range every {
+				err := call(c.m, canceled())
+				if c.says == nil {
+					assert.NotErrorIs(b, err, redlock.ErrInvalid)
+					continue
+				}
+				require.ErrorIs(b, err, redlock.ErrInvalid, "%s: %s", name, op)
+				for _, s := range c.says {
+					assert.ErrorContains(b, err, s, "%s: %s", name, op)
+				}
+			}
+		}
+		assert.ErrorIs(b, b.rl.Mutex(key).Do(b.Context(), nil), redlock.ErrInvalid)
+		assert.Zero(b, b.cluster.Commands(), "before any I/O")
+	})
+}
+
+func TestZeroLock(t *testing.T) {
+	var none *redlock.Lock
+	for _, l := range []*redlock.Lock{none, {}} {
+		assert.ErrorIs(t, l.Extend(t.Context(), time.Second), redlock.ErrInvalid)
+		assert.ErrorIs(t, l.Release(t.Context()), redlock.ErrInvalid)
+		assert.Empty(t, l.Key())
+		assert.Empty(t, l.Token())
+		assert.Zero(t, l.Until())
+		assert.Zero(t, l.Validity())
+		assert.Nil(t, l.Outcomes())
+		assert.PanicsWithValue(t, "redlock: Context of a Lock that was not made by acquiring a Mutex", func() { l.Context() })
+		assert.Panics(t, func() { l.Fence() })
+	}
+}
+
+func TestFencePanicsWithoutFencing(t *testing.T) {
+	inBubble(t, 1, nil, func(b *bed) {
+		lock := b.lock()
+		assert.PanicsWithValue(b, "redlock: Fence of a Lock acquired without WithFencing", func() { lock.Fence() })
+	})
+}
+
+func TestExtendChecksItsTTL(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		b.cluster.ResetCommands()
+		for _, d := range []time.Duration{0, -1, time.Millisecond, 24*time.Hour + 1, math.MaxInt64} {
+			err := lock.Extend(b.Context(), d)
+			require.ErrorIs(b, err, redlock.ErrInvalid)
+			assert.ErrorContains(b, err, fmt.Sprintf("ttl is %v", d))
+		}
+		assert.Zero(b, b.cluster.Commands())
+	})
+}
+
+func TestClientsOfAnyKindOfOptions(t *testing.T) {
+	inBubble(t, 1, nil, func(b *bed) {
+		clients := []redis.UniversalClient{b.cluster.Client(0, func(o *redis.Options) { o.Protocol = 2; o.ContextTimeoutEnabled = true })}
+		rl, err := redlock.New(clients, nil)
+		require.NoError(b, err)
+		defer rl.Close()
+		lock, err := rl.Mutex(key).TryAcquire(b.Context())
+		require.NoError(b, err)
+		assert.NoError(b, lock.Release(b.Context()))
+	})
+}

@@ -1,0 +1,269 @@
+package redlock
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Scenario 53.
+func TestMajoritiesIntersect(t *testing.T) {
+	for n := 1; n <= 101; n++ {
+		q := majority(n)
+		assert.Greater(t, 2*q, n, "two majorities of %d nodes must share one", n)
+		assert.LessOrEqual(t, 2*(q-1), n, "%d of %d nodes is more than needed", q, n)
+		tally := newTally(n)
+		assert.Equal(t, n, q+tally.blocking()-1, "the rest of a blocking set is one short of a quorum")
+	}
+}
+
+// classify is what a completed round amounts to, said as naively as possible.
+func classify(votes []Vote) verdict {
+	var grants, others float64
+	for _, v := range votes {
+		switch v {
+		case VoteGranted:
+			grants++
+		case VoteRefused:
+			others++
+		}
+	}
+	half := float64(len(votes)) / 2
+	switch {
+	case grants > half:
+		return granted
+	case float64(len(votes))-others <= half: // even all who did not refuse are no majority
+		return held
+	default:
+		return noQuorum
+	}
+}
+
+// endings calls f with every way in which the pending votes may turn out.
+func endings(votes []Vote, f func([]Vote)) {
+	for i, v := range votes {
+		if v != VotePending {
+			continue
+		}
+		for _, end := range []Vote{VoteGranted, VoteRefused, VoteUnknown} {
+			votes[i] = end
+			endings(votes, f)
+		}
+		votes[i] = VotePending
+		return
+	}
+	f(votes)
+}
+
+// naive decides by trying every ending.
+func naive(votes []Vote) verdict {
+	seen := map[verdict]bool{}
+	endings(votes, func(end []Vote) { seen[classify(end)] = true })
+	switch {
+	case len(seen) == 1:
+		for v := range seen {
+			return v
+		}
+	case seen[granted]:
+		return undecided
+	}
+	return hopeless
+}
+
+// eachVector calls f with every vector of votes of n nodes.
+func eachVector(n int, f func([]Vote)) {
+	votes := make([]Vote, n)
+	var fill func(i int)
+	fill = func(i int) {
+		if i == n {
+			f(votes)
+			return
+		}
+		for v := VotePending; v < voteEnd; v++ {
+			votes[i] = v
+			fill(i + 1)
+		}
+	}
+	fill(0)
+}
+
+// count makes a tally of votes that came in the given order of nodes.
+func count(votes []Vote, order []int) tally {
+	t := newTally(len(votes))
+	for _, i := range order {
+		t.change(VotePending, votes[i])
+	}
+	return t
+}
+
+// A decision made early must be the one that every ending of the round leads to, so
+// this shows that deciding at quorum is sound, too.
+func TestVerdictIsThatOfANaiveTwin(t *testing.T) {
+	// The twin does not look at who voted what, so once for each mix of votes will do.
+	known := map[[voteEnd]int]verdict{}
+	for n := 1; n <= 7; n++ {
+		eachVector(n, func(votes []Vote) {
+			var mix [voteEnd]int
+			for _, v := range votes {
+				mix[v]++
+			}
+			if known[mix] == 0 {
+				known[mix] = naive(votes)
+			}
+			order := rand.Perm(n)
+			want, got := known[mix], count(votes, order)
+			if got.verdict() != want {
+				t.Fatalf("%v in order %v: %v, want %v", votes, order, got.verdict(), want)
+			}
+		})
+	}
+}
+
+// What is unknown may turn out either way later, and pending votes come one by one:
+// no path may contradict a decision.
+func TestVerdictIsTheSameInEveryOrder(t *testing.T) {
+	for range 3000 {
+		n := 1 + rand.IntN(15)
+		votes := make([]Vote, n)
+		for i := range votes {
+			votes[i] = VotePending + Vote(rand.IntN(int(voteEnd-VotePending)))
+		}
+		a, b := count(votes, rand.Perm(n)), count(votes, rand.Perm(n))
+		require.Equal(t, a, b)
+		sum := int32(0)
+		for _, c := range a.count {
+			sum += c
+		}
+		require.Equal(t, n, int(sum), "the counts add up to the nodes")
+	}
+}
+
+// FuzzTally is the twin for more nodes than can be tried one and all.
+func FuzzTally(f *testing.F) {
+	f.Add([]byte{1, 2, 3, 4, 5, 0, 1})
+	f.Add([]byte{2, 2, 2})
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, seed []byte) {
+		if len(seed) == 0 || len(seed) > 9 {
+			return
+		}
+		votes := make([]Vote, len(seed))
+		for i, b := range seed {
+			votes[i] = VotePending + Vote(b)%(voteEnd-VotePending)
+		}
+		tally := count(votes, rand.Perm(len(votes)))
+		if got, want := tally.verdict(), naive(votes); got != want {
+			t.Fatalf("%v: %v, want %v", votes, got, want)
+		}
+	})
+}
+
+// step is a ballot that reaches a round.
+type step struct {
+	node int
+	ballot
+}
+
+// Whatever order answers come in, also such that replace a guess ("unknown" or
+// "barred" for now), a round moves on from undecided by way of hopeless to a final
+// verdict, never back, and never ends without one.
+func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
+	guesses := []Vote{VoteUnknown, VoteBarred}
+	for seed := range uint64(10000) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		n := 1 + rng.IntN(5)
+		var steps []step
+		for i := range n {
+			if rng.IntN(2) == 0 {
+				steps = append(steps, step{i, ballot{vote: guesses[rng.IntN(2)]}})
+			}
+			final := VoteGranted + Vote(rng.IntN(int(voteEnd-VoteGranted)))
+			steps = append(steps, step{i, ballot{vote: final, final: true}})
+		}
+		// A guess for a node comes before its answer, whatever the rest does.
+		rng.Shuffle(len(steps), func(i, j int) {
+			if steps[i].node != steps[j].node {
+				steps[i], steps[j] = steps[j], steps[i]
+			}
+		})
+		guessedAfter := make(map[int]bool)
+		acts := rng.IntN(2) == 0 // whether somebody acts on hopelessness
+
+		var r round
+		r.init(instant{}, make([]seat, n))
+		before, wasTold := r.current(), false
+		for _, s := range steps {
+			if guessedAfter[s.node] && !s.final {
+				continue
+			}
+			guessedAfter[s.node] = s.final || guessedAfter[s.node]
+			r.deliver(s.node, s.ballot, 0)
+			now := r.current()
+			switch {
+			case now == before:
+			case before == undecided:
+			case before == hopeless && (now == held || now == noQuorum):
+			case before == hopeless && now == granted && !wasTold:
+			default:
+				t.Fatalf("seed %d: %v became %v at %v", seed, before, now, steps)
+			}
+			if acts && now == hopeless {
+				v, err := r.wait(t.Context(), nil, undecided)
+				require.NoError(t, err)
+				wasTold = wasTold || v == hopeless
+			}
+			before = now
+		}
+		if before == undecided || before == hopeless {
+			t.Fatalf("seed %d: all answers are in and the round is %v: %v", seed, before, steps)
+		}
+	}
+}
+
+// Somebody who has been told that there is no hope has released what was granted.
+func TestLateGrantsChangeNothingOnceHopeless(t *testing.T) {
+	var r round
+	r.init(instant{}, make([]seat, 5))
+	for i, v := range []Vote{VoteRefused, VoteRefused, VoteUnknown, VoteGranted} {
+		r.deliver(i, ballot{vote: v}, int64(i))
+	}
+	v, err := r.wait(t.Context(), nil, undecided)
+	require.NoError(t, err)
+	require.Equal(t, hopeless, v)
+	r.deliver(2, ballot{vote: VoteGranted, final: true}, 2)
+	r.deliver(4, ballot{vote: VoteGranted, final: true}, 4)
+	v, err = r.waitFinal(t.Context(), nil)
+	require.NoError(t, err)
+	assert.Equal(t, noQuorum, v)
+	assert.Equal(t, VoteGranted, r.outcomes(make([]string, 5))[4].Vote, "but they are recorded")
+}
+
+func TestAnswersAreNotReplaced(t *testing.T) {
+	var r round
+	r.init(instant{mono: 100}, make([]seat, 1))
+	r.deliver(0, ballot{vote: VoteUnknown}, 100+int64(time.Second))
+	r.deliver(0, ballot{vote: VoteGranted, final: true}, 100+int64(time.Minute))
+	r.deliver(0, ballot{vote: VoteUnknown}, 100+int64(time.Hour))
+	assert.Equal(t, []Outcome{{Node: "a", Vote: VoteGranted, Elapsed: time.Minute}}, r.outcomes([]string{"a"}))
+}
+
+func TestVotesAndVerdictsHaveNames(t *testing.T) {
+	names := map[string]bool{}
+	for v := VotePending; v < voteEnd; v++ {
+		names[v.String()] = true
+	}
+	assert.Len(t, names, int(voteEnd-VotePending))
+	for v := undecided; v <= noQuorum; v++ {
+		names[v.String()] = true
+	}
+	assert.Len(t, names, int(voteEnd-VotePending)+4, "only granted is both")
+	assert.Equal(t, "pending granted refused unknown failed barred",
+		fmt.Sprint(VotePending, " ", VoteGranted, " ", VoteRefused, " ", VoteUnknown, " ", VoteFailed, " ", VoteBarred))
+	assert.Equal(t, "Vote(0)", Vote(0).String())
+	assert.Equal(t, "Vote(7)", voteEnd.String())
+	assert.Equal(t, "verdict(0)", verdict(0).String())
+}
