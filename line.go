@@ -317,7 +317,8 @@ func readAnswer(val any) (a answer, ok bool) {
 func (w *waiter) ask(ctx context.Context) (answer, error) {
 	rl := w.mutex.rl
 	if w.round != nil { // sent when the last attempt failed
-		if a, err := w.receive(ctx); err == nil || !errors.Is(err, errNoLine) {
+		// Whose turn it is here in vain may be in the wrong line.
+		if a, err := w.receive(ctx); err == nil && w.failures < 2 || err != nil && !errors.Is(err, errNoLine) {
 			return a, err
 		}
 	}

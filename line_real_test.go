@@ -478,13 +478,13 @@ func TestLineRights(t *testing.T) {
 	}
 }
 
-// patient does not take a machine that is busy with ten thousand callers for dead.
-var patient = &redlock.Options{TTL: 5 * time.Minute, NodeTimeout: 5 * time.Second}
+// crowdOptions does not take a machine that is busy with ten thousand callers for dead.
+var crowdOptions = &redlock.Options{TTL: 5 * time.Minute, NodeTimeout: 5 * time.Second}
 
 func TestLineOfTenThousand(t *testing.T) {
 	const n = crowd
 	t.Run("on one key", func(t *testing.T) {
-		s := newSite(t, patient, redlock.WithTTL(5*time.Minute))
+		s := newSite(t, crowdOptions, redlock.WithTTL(5*time.Minute))
 		l := s.acquire(t)
 		var mu sync.Mutex
 		served := 0
@@ -514,7 +514,7 @@ func TestLineOfTenThousand(t *testing.T) {
 		s.empty(t)
 	})
 	t.Run("keys", func(t *testing.T) {
-		s := newSite(t, patient)
+		s := newSite(t, crowdOptions)
 		other := newSiteClient(t, s)
 		var held []*redlock.Lock
 		var wg, done sync.WaitGroup
@@ -556,7 +556,7 @@ func newSiteClient(t *testing.T, s *site) *redlock.Redlock {
 	for _, x := range s.servers {
 		addrs = append(addrs, x.Addr())
 	}
-	rl, err := redlock.Open(t.Context(), addrs, patient)
+	rl, err := redlock.Open(t.Context(), addrs, crowdOptions)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	return rl
