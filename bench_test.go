@@ -2,7 +2,7 @@ package redlock_test
 
 import (
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"testing"
 
 	"github.com/quorumlock/redlock"
@@ -25,18 +25,24 @@ func BenchmarkCycle(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer rl.Close()
-	var keys atomic.Int64
-	b.SetParallelism(64)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		m := rl.Mutex("bench:" + strconv.FormatInt(keys.Add(1), 10))
-		for pb.Next() {
-			lock, err := m.TryAcquire(b.Context())
-			if err != nil {
-				b.Error(err)
-				return
+	for _, goroutines := range []int{1, 16, 128} {
+		b.Run(strconv.Itoa(goroutines), func(b *testing.B) {
+			b.ReportAllocs()
+			var wg sync.WaitGroup
+			for g := range goroutines {
+				wg.Go(func() {
+					m := rl.Mutex("bench:" + strconv.Itoa(g))
+					for range (b.N + goroutines - 1) / goroutines {
+						lock, err := m.TryAcquire(b.Context())
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						_ = lock.Release(b.Context())
+					}
+				})
 			}
-			_ = lock.Release(b.Context())
-		}
-	})
+			wg.Wait()
+		})
+	}
 }

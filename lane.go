@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -9,6 +10,11 @@ import (
 const (
 	// mostInBatch bounds how long one batch keeps the next one waiting.
 	mostInBatch = 512
+	// A link is long from longLink on. There, up to mostOut batches are out at a time,
+	// and a batch leaves no sooner than a share of the round trip after the one before.
+	longLink = 500 * time.Microsecond
+	mostOut  = 4
+	gapShare = 4
 	// longestRead bounds how long a batch that is not answered keeps its connection.
 	longestRead = 30 * time.Second
 
@@ -19,6 +25,7 @@ const (
 
 var (
 	errOverdue   = errors.New("not sent: the node has not answered earlier requests in time")
+	errMoot      = errors.New("not sent: the attempt was decided before")
 	errTooLate   = errors.New("not sent: waited too long behind other requests")
 	errTimeout   = errors.New("no answer in time")
 	errNeverSent = errors.New("not sent: nothing left to be done there")
@@ -26,12 +33,38 @@ var (
 	errMayLand   = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
 )
 
+// shortest is the shortest round trip of the last few seconds. Being the shortest, it
+// tells of the link and not of the load.
+type shortest struct {
+	before, now time.Duration // in the last whole period and in this one; 0: none
+	since       int64
+}
+
+const shortestPeriod = int64(5 * time.Second)
+
+func (s *shortest) add(d time.Duration, now int64) {
+	if now-s.since > shortestPeriod {
+		s.before, s.now, s.since = s.now, 0, now
+	}
+	if s.now == 0 || d < s.now {
+		s.now = d
+	}
+}
+
+func (s *shortest) get() time.Duration {
+	if s.before == 0 || s.now != 0 && s.now < s.before {
+		return s.now
+	}
+	return s.before
+}
+
 // wire puts requests on the wire; it is the part of a lane that a simulation replaces.
 //
 // exchange sends the requests of the batch in order over one connection, each of them
 // once and never again, and fills in the ballot of each: val, err and sent. It returns when all replies
 // were read or the conversation broke, and waits for a reply no longer than bound.
-// It must not look at anything but req of a call, nor keep the slice.
+// It must not look at anything but req of a call, nor keep the slice. On a long link
+// several exchanges run at the same time.
 type wire interface {
 	exchange(batch []*call, bound time.Duration)
 }
@@ -39,10 +72,11 @@ type wire interface {
 // lane is the ordered, batched conversation with one node, and the only way to it.
 //
 // One batch is out at a time; what comes meanwhile makes the next one, so load makes
-// batches larger instead of making more of them ("group commit"). Since a batch is
-// read to its end before the next leaves, a release cannot overtake the SET that it
-// takes back. A batch that is overdue closes the lane to new acquires: nothing piles
-// up behind a node that hangs. Its late answers are still read, and releases wait for it.
+// batches larger instead of making more of them ("group commit"). Only on a link whose
+// round trip is long do further batches follow on other connections while the first is
+// out. No key is ever in two of them, so a release cannot overtake the SET that it takes
+// back. A batch that is overdue closes the lane to new acquires: nothing piles up behind
+// a node that hangs. Its late answers are still read, and releases wait for it.
 type lane struct {
 	wire     wire
 	clock    clock
@@ -53,9 +87,10 @@ type lane struct {
 	// way round.
 	mu         sync.Mutex
 	head, tail *call // queued, in order; times are nanoseconds of the clock
-	out        []*call
-	overdueAt  int64   // for the batch that is out
-	running    bool    // a goroutine drains the lane
+	out        []*batch
+	lastSent   int64
+	starting   bool // a goroutine is about to take a batch
+	rtt        shortest
 	kept       []*call // releases that wait for the node or for their grace
 	backoff    time.Duration
 	holdUntil  int64 // no connection could be had; not tried again before this
@@ -68,7 +103,16 @@ type lane struct {
 	armed    bool
 	armedFor int64
 
-	buf [mostInBatch]*call // of the batch that is out
+	spare *batch // to be used again
+}
+
+// batch is what goes out together.
+type batch struct {
+	calls     []*call
+	sentAt    int64
+	overdueAt int64 // the longest timeout in it is over
+	bound     time.Duration
+	array     [mostInBatch]*call
 }
 
 func newLane(w wire, c clock, onChange func(bool, error)) *lane {
@@ -89,11 +133,17 @@ func (l *lane) takeBack(c *call, now int64) {
 	l.mu.Lock()
 	set := c.takesBack
 	dropped := ballot{}
+	var b ballot
 	if set.state == callQueued {
 		set.state = callDropped
-		dropped = ballot{vote: VoteBarred, err: errNeverSent, final: true}
+		dropped = ballot{vote: VoteBarred, err: errMoot, final: true}
 	}
-	b := l.admit(c, now)
+	if dropped.vote != 0 && !set.unsure {
+		// Gone by our hand, as much as if the node had deleted it.
+		c.state, b = callDropped, ballot{vote: VoteGranted, final: true}
+	} else {
+		b = l.admit(c, now)
+	}
 	l.mu.Unlock()
 	set.deliver(dropped, now)
 	c.deliver(b, now)
@@ -143,7 +193,7 @@ func (l *lane) admit(c *call, now int64) (b ballot) {
 	if c.round != nil && !c.overdue {
 		l.arm(c.deadline, now)
 	}
-	l.run()
+	l.run(now)
 	return b
 }
 
@@ -179,7 +229,12 @@ func (l *lane) reachable(now int64) bool {
 }
 
 func (l *lane) overdue(now int64) bool {
-	return l.out != nil && now >= l.overdueAt
+	for _, b := range l.out {
+		if now >= b.overdueAt {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *lane) push(c *call) {
@@ -192,75 +247,128 @@ func (l *lane) push(c *call) {
 	l.tail = c
 }
 
-// run sees to it that somebody drains the queue.
-func (l *lane) run() {
-	if !l.running && l.head != nil {
-		l.running = true
+// run sees to it that somebody sends what may be sent; the caller holds mu.
+func (l *lane) run(now int64) {
+	switch wait := l.wait(now); {
+	case l.head == nil || l.starting:
+	case wait == 0:
+		l.starting = true
 		go l.drain()
+	case wait > 0:
+		l.arm(now+wait, now)
 	}
 }
 
-// drain sends batch after batch until none is left, and ends.
+// wait is how long the next batch has to wait: 0 if it may go, negative if it is not
+// for the time to decide.
+func (l *lane) wait(now int64) int64 {
+	if len(l.out) == 0 {
+		return 0
+	}
+	rtt := l.rtt.get()
+	if rtt < longLink || len(l.out) == mostOut || l.overdue(now) {
+		return -1
+	}
+	return max(l.lastSent+int64(rtt/gapShare)-now, 0)
+}
+
+// drain sends batch after batch until none may go, and ends.
 func (l *lane) drain() {
+	l.mu.Lock()
+	l.starting = false
 	for {
 		now := l.clock.now().mono
-		l.mu.Lock()
-		batch, unsent, bound := l.nextBatch(now)
-		if len(batch) == 0 {
-			l.running = false
+		b, unsent := l.nextBatch(now)
+		if b == nil {
+			if wait := l.wait(now); l.head != nil && wait > 0 {
+				l.arm(now+wait, now)
+			}
 			l.tellFlushed()
 		}
 		l.mu.Unlock()
 		for _, c := range unsent {
 			c.deliver(ballot{vote: VoteBarred, err: errNeverSent, final: true}, now)
 		}
-		if len(batch) == 0 {
+		if b == nil {
 			return
 		}
-		l.wire.exchange(batch, bound)
-		l.settle(batch)
+		l.wire.exchange(b.calls, b.bound)
+		l.settle(b)
+		l.mu.Lock()
 	}
 }
 
-// nextBatch takes what is to go out next, and those that have become pointless: too
-// late for their callers, or releases of what turned out not to be there. The caller
-// holds mu.
-func (l *lane) nextBatch(now int64) (batch, unsent []*call, bound time.Duration) {
-	batch = l.buf[:0]
+// nextBatch takes what is to go out next, nil if there is nothing or it has to wait,
+// and those that have become pointless: too late for their callers, or releases of
+// what turned out not to be there. The caller holds mu.
+func (l *lane) nextBatch(now int64) (b *batch, unsent []*call) {
+	if l.head == nil || l.wait(now) != 0 {
+		return nil, nil
+	}
+	busy := l.keysOut()
+	if b, l.spare = l.spare, nil; b == nil {
+		b = new(batch)
+	}
+	b.calls, b.sentAt, b.bound = b.array[:0], now, 0
 	patience := time.Duration(0)
-	for l.head != nil && len(batch) < mostInBatch {
-		c := l.head
-		l.head, c.next = c.next, nil
-		if l.head == nil {
-			l.tail = nil
-		}
+	c, tail := l.head, l.tail
+	l.head, l.tail = nil, nil
+	for c != nil && len(b.calls) < mostInBatch {
+		next := c.next
 		switch {
 		case c.state == callDropped:
-			continue
 		case c.skip(), c.req.kind != release && c.deadline < now:
 			c.state = callDropped
 			if c.round != nil {
 				unsent = append(unsent, c)
 			}
-			continue
+		case busy != nil && busy[c.req.key()]:
+			l.push(c)
+		default:
+			c.state, c.next = callOut, nil
+			b.calls = append(b.calls, c)
+			patience = max(patience, c.req.timeout)
+			b.bound = max(b.bound, c.req.ttl)
 		}
-		c.state = callOut
-		batch = append(batch, c)
-		patience = max(patience, c.req.timeout)
-		bound = max(bound, c.req.ttl)
+		c = next
 	}
-	if len(batch) > 0 {
-		l.out, l.overdueAt = batch, now+int64(patience)
+	if c != nil {
+		if l.tail == nil {
+			l.head = c
+		} else {
+			l.tail.next = c
+		}
+		l.tail = tail
 	}
-	return batch, unsent, max(patience, min(bound, longestRead))
+	if len(b.calls) == 0 {
+		l.spare = b
+		return nil, unsent
+	}
+	b.overdueAt, b.bound = now+int64(patience), max(patience, min(b.bound, longestRead))
+	l.out, l.lastSent = append(l.out, b), now
+	return b, unsent
+}
+
+// keysOut are the keys of the batches that are out; nil if there are none.
+func (l *lane) keysOut() map[any]bool {
+	if len(l.out) == 0 {
+		return nil
+	}
+	keys := make(map[any]bool)
+	for _, b := range l.out {
+		for _, c := range b.calls {
+			keys[c.req.key()] = true
+		}
+	}
+	return keys
 }
 
 // settle reads the replies of a batch and tells whoever waits for them.
-func (l *lane) settle(batch []*call) {
+func (l *lane) settle(b *batch) {
 	now := l.clock.now().mono
 	heard, sent := false, false
 	var failure error
-	for _, c := range batch {
+	for _, c := range b.calls {
 		if c.answered() {
 			heard = true
 		} else {
@@ -270,7 +378,7 @@ func (l *lane) settle(batch []*call) {
 	}
 
 	l.mu.Lock()
-	l.out = nil
+	l.out = slices.DeleteFunc(l.out, func(o *batch) bool { return o == b })
 	changed := l.down == heard && !l.closed
 	l.down = !heard
 	if l.backoff = min(max(2*l.backoff, minBackoff), maxBackoff); !heard && !sent {
@@ -278,13 +386,14 @@ func (l *lane) settle(batch []*call) {
 	}
 	if heard {
 		l.backoff = 0
-		l.wake(func(c *call) bool { return !c.again })
+		l.rtt.add(time.Duration(now-b.sentAt), now)
+		l.wake(now, func(c *call) bool { return !c.again })
 	}
 	var first, last *call // scripts that the server wants whole
-	for i, c := range batch {
+	for i, c := range b.calls {
 		if c.unknownScript() && !c.req.whole {
 			c.req, c.state = c.req.withSource(), callQueued
-			if batch[i] = nil; first == nil {
+			if b.calls[i] = nil; first == nil {
 				first = c
 			} else {
 				last.next = c
@@ -304,15 +413,19 @@ func (l *lane) settle(batch []*call) {
 	l.armKept(now)
 	l.mu.Unlock()
 
-	for i, c := range batch {
+	for _, c := range b.calls {
 		if c != nil {
 			c.deliver(c.ballot, now)
 		}
-		batch[i] = nil
 	}
 	if changed && l.onChange != nil {
 		l.onChange(!heard, failure)
 	}
+
+	clear(b.calls)
+	l.mu.Lock()
+	l.spare = b
+	l.mu.Unlock()
 }
 
 // finish records a call's answer, or keeps a release that is not done yet; the caller
@@ -354,7 +467,7 @@ func (l *lane) keep(c *call, now, due int64) bool {
 }
 
 // wake queues the kept releases that ready picks; the caller holds mu.
-func (l *lane) wake(ready func(*call) bool) {
+func (l *lane) wake(now int64, ready func(*call) bool) {
 	kept := l.kept[:0]
 	for _, c := range l.kept {
 		if ready(c) {
@@ -365,7 +478,7 @@ func (l *lane) wake(ready func(*call) bool) {
 	}
 	clear(l.kept[len(kept):])
 	l.kept = kept
-	l.run()
+	l.run(now)
 }
 
 // armKept sets the timer for the first release that is due; the caller holds mu.
@@ -415,21 +528,26 @@ func (l *lane) tick() {
 
 	l.mu.Lock()
 	l.armed = false
-	for _, c := range l.out {
-		check(c, ballot{vote: VoteUnknown, err: errTimeout})
+	for _, b := range l.out {
+		for _, c := range b.calls {
+			check(c, ballot{vote: VoteUnknown, err: errTimeout})
+		}
 	}
 	for c := l.head; c != nil; c = c.next {
 		check(c, ballot{vote: VoteBarred, err: errTooLate, final: c.req.kind != release})
 	}
-	l.wake(func(c *call) bool { return now >= c.due })
+	l.wake(now, func(c *call) bool { return now >= c.due })
 	l.armKept(now)
 	down := false
-	switch {
-	case l.out == nil || l.down:
-	case l.overdue(now):
-		l.down, down = true, true
-	default:
-		l.arm(l.overdueAt, now)
+	if !l.down {
+		if down = l.overdue(now); down {
+			l.down = true
+		}
+		for _, b := range l.out {
+			if now < b.overdueAt {
+				l.arm(b.overdueAt, now)
+			}
+		}
 	}
 	l.mu.Unlock()
 
@@ -454,10 +572,8 @@ func (l *lane) close(now int64) <-chan struct{} {
 			dropped = append(dropped, c)
 		}
 	}
-	l.wake(func(*call) bool { return true })
-	if !l.running {
-		l.tellFlushed()
-	}
+	l.wake(now, func(*call) bool { return true })
+	l.tellFlushed()
 	l.mu.Unlock()
 	for _, c := range dropped {
 		c.deliver(ballot{vote: VoteBarred, err: ErrClosed, final: true}, now)
@@ -465,8 +581,9 @@ func (l *lane) close(now int64) <-chan struct{} {
 	return flushed
 }
 
+// tellFlushed ends close's wait if nothing is left to do; the caller holds mu.
 func (l *lane) tellFlushed() {
-	if l.flushed != nil {
+	if l.flushed != nil && l.head == nil && len(l.out) == 0 && !l.starting {
 		close(l.flushed)
 		l.flushed = nil
 	}
@@ -480,7 +597,9 @@ func (l *lane) abandon(now int64) {
 		left = append(left, c)
 	}
 	left = append(left, l.kept...)
-	left = append(left, l.out...)
+	for _, b := range l.out {
+		left = append(left, b.calls...)
+	}
 	l.head, l.tail, l.kept = nil, nil, nil
 	if l.timer != nil {
 		l.timer.Stop()

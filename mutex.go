@@ -43,7 +43,9 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 	}
 	broken = append(broken, brokenTTL("TTL", m.terms.ttl, rl.opts)...)
 	m.terms.nodeTimeout = rl.opts.nodeTimeout(m.terms.ttl)
-	m.err = invalid("lock "+quoteKey(key), broken)
+	if len(broken) > 0 {
+		m.err = invalid("lock "+quoteKey(key), broken)
+	}
 	return m
 }
 
@@ -290,8 +292,9 @@ func (m *Mutex) backoff(attempts int, free time.Duration) time.Duration {
 // nothing that will ever be released.
 func (m *Mutex) look(ctx context.Context, last *QuorumError) (free time.Duration, err error) {
 	rl := m.rl
-	r := rl.begin(rl.clock.now(), inspectRequest(&m.terms, m.name, "", 0))
-	if _, err := r.waitFinal(ctx, rl.closing); err != nil {
+	// All nodes, since those that hold something strange may be the slowest.
+	r, err := rl.askAll(ctx, inspectRequest(&m.terms, m.name, "", 0))
+	if err != nil {
 		return 0, err
 	}
 	var lefts []time.Duration // until each node is free

@@ -88,6 +88,14 @@ var (
 	lineReleaseScript = mustScript("line_release")
 )
 
+// key is the lock's key on the node, a string.
+func (r *request) key() any {
+	if r.script == nil {
+		return r.args[1]
+	}
+	return r.args[3]
+}
+
 // The constructors write a request's arguments into the array that they are given, so
 // that those of a lock can lie within it.
 

@@ -17,10 +17,10 @@ type redisWire struct {
 	// ours: nobody else can have put hooks on the client that hold on to commands, so
 	// they may be used again.
 	ours bool
-	cmds []redis.Cmder // *once, for those
 
 	mu      sync.Mutex
 	bounded map[time.Duration]redis.UniversalClient // by read timeout
+	spare   [][]redis.Cmder                         // commands of ours to be used again, *once
 }
 
 func newRedisWire(c redis.UniversalClient, ours bool) *redisWire {
@@ -31,12 +31,28 @@ func (w *redisWire) exchange(batch []*call, bound time.Duration) {
 	// A context could not end this early: go-redis does not look at it while it
 	// reads, unless told so by an option that is not ours to set. See withReadTimeout.
 	ctx := context.Background()
-	cmds := w.commands(ctx, batch)
-	pipe := w.withReadTimeout(bound).Pipeline()
-	_ = pipe.BatchProcess(ctx, cmds...) // only queues them
-	_, failure := pipe.Exec(ctx)
+	client, cmds := w.withReadTimeout(bound), w.commands(ctx, batch)
+	var failure error
+	if len(batch) == 1 && w.ours {
+		failure = client.Process(ctx, cmds[0])
+	} else {
+		// Also for a single command on a user's client: go-redis keeps connections
+		// for pipelines apart, so that we do not wait for one that the user's own
+		// blocking commands have taken.
+		pipe := client.Pipeline()
+		_ = pipe.BatchProcess(ctx, cmds...) // only queues them
+		_, failure = pipe.Exec(ctx)
+	}
 	for i, c := range batch {
 		cmds[i].(*once).reply(&c.ballot, failure)
+	}
+	if w.ours {
+		for _, c := range cmds {
+			c.(*once).args = nil // they belong to a lock, which ends before we do
+		}
+		w.mu.Lock()
+		w.spare = append(w.spare, cmds)
+		w.mu.Unlock()
 	}
 }
 
@@ -77,34 +93,40 @@ func (w *redisWire) listen(ctx context.Context, channel string, confirmed func()
 // listenPatience is how long a subscription may be silent before we doubt it.
 const listenPatience = 3 * time.Second
 
-// commands makes the batch's commands. Only one batch at a time is out, so the
-// wire's own can be used again for the next.
-func (w *redisWire) commands(ctx context.Context, batch []*call) []redis.Cmder {
-	cmds := w.cmds
-	if !w.ours {
-		cmds = make([]redis.Cmder, 0, len(batch))
+// commands makes the batch's commands.
+func (w *redisWire) commands(ctx context.Context, batch []*call) (cmds []redis.Cmder) {
+	if w.ours {
+		w.mu.Lock()
+		if last := len(w.spare) - 1; last >= 0 {
+			cmds, w.spare = w.spare[last], w.spare[:last]
+		}
+		w.mu.Unlock()
+		cmds = cmds[:cap(cmds)]
 	}
 	for i, c := range batch {
 		if i == len(cmds) {
-			cmds = append(cmds, &once{})
+			cmds = append(cmds, nil)
+		}
+		if cmds[i] == nil {
+			cmds[i] = &once{}
 		}
 		cmds[i].(*once).reset(ctx, c.req)
-	}
-	if w.ours {
-		w.cmds = cmds
 	}
 	return cmds[:len(batch)]
 }
 
 // withReadTimeout is the same client, with the same pool and hooks, that waits for an
-// answer no longer than d (rounded up, so that there are only a few such clients).
+// answer no longer than d (rounded up by an eighth or less, so that there are only a few
+// such clients).
 // Where go-redis cannot do that, it is the client itself with its own ReadTimeout.
 func (w *redisWire) withReadTimeout(d time.Duration) redis.UniversalClient {
 	single, ok := w.client.(*redis.Client)
 	if !ok {
 		return w.client
 	}
-	d = 1 << bits.Len64(uint64(d-1))
+	if coarse := time.Duration(1) << max(bits.Len64(uint64(d))-4, 0); d < longestRead {
+		d = min((d+coarse-1)/coarse*coarse, longestRead)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := w.bounded[d]
@@ -172,31 +194,44 @@ func (o *once) Clone() redis.Cmder {
 // reply fills in what came of the command; failure is that of the whole pipeline.
 func (o *once) reply(b *ballot, failure error) {
 	*b = ballot{sent: true}
-	err := o.Err()
-	switch {
-	case errors.Is(err, redis.Nil):
-		return
-	case err != nil:
-	case o.Cmder == redis.Cmder(o.script) && o.script.Val() != nil:
-		b.val = o.script.Val()
-		return
-	case o.Cmder == redis.Cmder(o.status) && o.status.Val() == "OK":
-		b.val = okReply
-		return
-	case o.Cmder == redis.Cmder(o.status) && o.status.Val() != "":
-		b.val = o.status.Val()
-		return
-	default:
-		// A server that rejects the greeting of a new connection fails the pipeline
-		// with its answer and leaves the commands untouched.
-		if err = failure; err == nil {
-			err = errors.New("go-redis returned neither a reply nor an error")
+	if err := o.Err(); errors.Is(err, redis.Nil) || err != nil && isServerError(err) {
+		if b.err = err; errors.Is(err, redis.Nil) {
+			b.err = nil
 		}
+		return
 	}
-	b.err, b.sent = err, o.written && !neverSent(err)
+	// A pipeline that breaks marks all its commands, also those that were answered
+	// before; their answers count.
+	if b.val = o.val(); b.val != nil {
+		return
+	}
+	// A server that rejects the greeting of a new connection fails the pipeline with
+	// its answer and leaves the commands untouched.
+	if b.err = o.Err(); b.err == nil {
+		b.err = failure
+	}
+	if b.err == nil {
+		b.err = errors.New("go-redis returned neither a reply nor an error")
+	}
+	b.sent = o.written && !neverSent(b.err)
 }
 
-var okReply any = "OK"
+// val is the answer, nil if there is none.
+func (o *once) val() any {
+	if o.Cmder == redis.Cmder(o.script) {
+		return o.script.Val()
+	}
+	switch v := o.status.Val(); v {
+	case "":
+		return nil
+	case "OK":
+		return okReply
+	default:
+		return v
+	}
+}
+
+var okReply any = "OK" // boxed once
 
 // neverSent recognizes errors that come before a connection is there to write to.
 func neverSent(err error) bool {

@@ -1,20 +1,28 @@
+// Command bench compares redlock with other Redis locks of the Go world, on Redis
+// servers that it starts itself, all in one run. See README.md.
 package main
 
 import (
-	_ "github.com/HdrHistogram/hdrhistogram-go"
-	_ "github.com/bsm/redislock"
-	_ "github.com/go-redsync/redsync/v4"
-	_ "github.com/go-redsync/redsync/v4/redis/goredis/v9"
-	_ "github.com/jedib0t/go-pretty/v6/table"
-	_ "github.com/quorumlock/redlock"
-	_ "github.com/redis/go-redis/v9"
-	_ "github.com/redis/rueidis"
-	_ "github.com/redis/rueidis/rueidislock"
-	_ "github.com/spf13/cobra"
-	_ "gonum.org/v1/plot"
-	_ "gonum.org/v1/plot/vg/vgsvg"
-	_ "golang.org/x/sync/errgroup"
-	_ "github.com/stretchr/testify/require"
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/redis/go-redis/v9/logging"
 )
 
-func main() {}
+func main() { os.Exit(execute(os.Args[1:])) }
+
+// execute runs the program and returns its exit status.
+func execute(args []string) int {
+	logging.Disable() // go-redis reports every failed dial, and we make many fail
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	cmd := rootCommand()
+	cmd.SetArgs(args)
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}

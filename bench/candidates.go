@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// lease is the TTL of every candidate's locks.
+const lease = 10 * time.Second
+
+// candidate is a way to lock, connected to its servers.
+type candidate interface {
+	name() string
+	// worker returns what one goroutine needs to lock one key again and again.
+	worker(key string) worker
+	// close frees the connections.
+	close()
+}
+
+// worker locks and releases by turns; one goroutine uses it.
+type worker interface {
+	// acquire waits for the lock until ctx ends.
+	acquire(ctx context.Context) error
+	release(ctx context.Context) error
+}
+
+// holder is a candidate that renews locks, or can be made to.
+type holder interface {
+	// hold takes a lock that is renewed until it is let go.
+	hold(ctx context.Context, key string) (held, error)
+	// validFor is how long a lock is valid after an extension began.
+	validFor() time.Duration
+}
+
+type held interface {
+	// until is the end of validity; zero if the library does not tell.
+	until() time.Time
+	lost() bool
+	release(ctx context.Context) error
+}
+
+// entry is a candidate that can be opened. Those for one server use the first.
+type entry struct {
+	name  string
+	about string
+	open  func(context.Context, target) (candidate, error)
+}
+
+// target is what a candidate connects to.
+type target struct {
+	Addrs []string
+	// NodeTimeout is redlock's; 0 is its default. A smoke run is patient, so that
+	// a machine that stalls for a fraction of a second does not make it fail.
+	NodeTimeout time.Duration
+}
+
+func (b *bench) target(addrs []string) target {
+	t := target{Addrs: addrs}
+	if b.quick {
+		t.NodeTimeout = lease / 4
+	}
+	return t
+}
+
+// The name of the candidate that others are compared with.
+const baseline = "redsync"
+
+var entries = []entry{
+	{"redlock", "this library, defaults", openRedlock},
+	{"redsync", "go-redsync/redsync v4 over go-redis v9, defaults", openRedsync("redsync")},
+	{"redsync-failfast", "the same WithFailFast", openRedsync("redsync-failfast", failFast)},
+	{"redsync-5ms", "the same with a retry delay of 5 ms and no end of tries", openRedsync("redsync-5ms", impatient)},
+	{"rueidislock-1", "redis/rueidis rueidislock, one server, one key", openRueidis("rueidislock-1", 1)},
+	{"rueidislock-3", "redis/rueidis rueidislock, one server, majority 3 of 5 keys", openRueidis("rueidislock-3", 3)},
+	{"bsm", "bsm/redislock, one server; waits by polling every 5 ms", openBsm},
+	{"floor", "the same commands in hand-made pipelines, no lock logic, waits for a majority", openFloor("floor", false)},
+	{"floor-all", "the same, waits for all nodes", openFloor("floor-all", true)},
+}
+
+func allNames() []string {
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.name
+	}
+	return names
+}
+
+// lineup is a set of open candidates.
+type lineup []candidate
+
+// open connects those of the named candidates that the run wants.
+func (b *bench) open(ctx context.Context, addrs []string, names ...string) (l lineup, err error) {
+	for _, e := range entries {
+		if !slices.Contains(names, e.name) || !b.wants(e.name) {
+			continue
+		}
+		c, err := e.open(ctx, b.target(addrs))
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		l = append(l, c)
+	}
+	return l, nil
+}
+
+func (l lineup) close() {
+	for _, c := range l {
+		c.close()
+	}
+}
+
+func openByName(ctx context.Context, name string, t target) (candidate, error) {
+	i := slices.IndexFunc(entries, func(e entry) bool { return e.name == name })
+	return entries[i].open(ctx, t)
+}

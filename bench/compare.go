@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/realredis"
+)
+
+// series are the turns of one candidate at one point of a scenario.
+type series struct {
+	candidate string
+	turns     []turn // by round; nil acquire: not taken
+}
+
+// inTurns lets the candidates take turns, round by round, each round in another order,
+// so that what disturbs the machine disturbs all of them alike.
+func inTurns(l lineup, rounds int, take func(round int, c candidate) (turn, error)) ([]series, error) {
+	all := make([]series, len(l))
+	for i, c := range l {
+		all[i] = series{c.name(), make([]turn, rounds)}
+	}
+	for r := range rounds {
+		for k := range l {
+			i := (k + r) % len(l)
+			t, err := take(r, l[i])
+			if err != nil {
+				return nil, err
+			}
+			all[i].turns[r] = t
+		}
+	}
+	return all, nil
+}
+
+// warmUp gives connections, scripts and code a first run that does not count.
+func (b *bench) warmUp(ctx context.Context, l lineup, goroutines int) error {
+	for _, c := range l {
+		if _, err := take(ctx, c, nil, load{goroutines: goroutines, window: b.window / 3}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare measures one point of a scenario and adds its rows to the report.
+func (b *bench) compare(ctx context.Context, scenario int, point string, x float64, l lineup, servers []*realredis.Server, goroutines, rounds int) error {
+	b.progress("  %s", point)
+	if err := b.warmUp(ctx, l, goroutines); err != nil {
+		return err
+	}
+	stuck := make(map[string]bool)
+	all, err := inTurns(l, rounds, func(_ int, c candidate) (turn, error) {
+		if stuck[c.name()] {
+			return turn{}, nil // it would be again, which costs seconds
+		}
+		t, err := take(ctx, c, servers, load{goroutines: goroutines, window: b.window})
+		stuck[c.name()] = t.cut > 0
+		return t, err
+	})
+	if err != nil {
+		return err
+	}
+	b.addCycles(scenario, point, x, goroutines, all, true)
+	return nil
+}
+
+// cycleRow is one candidate at one point of scenarios 1 to 4.
+type cycleRow struct {
+	Scenario   int
+	Point      string
+	X          float64 // the point as a number, for plots
+	Candidate  string
+	Goroutines int
+	PerSecond  float64   // median over the rounds
+	Rounds     []float64 // cycles per second
+	Cycles     int64
+	Errors     int64
+	FirstError string `json:",omitempty"`
+	Cut        int64  // calls that lasted until the turn's limit
+	Acquire    spread
+	Release    spread
+	ClientCPU  time.Duration // per cycle, as all that follow
+	ServerCPU  time.Duration
+	Allocs     float64
+	Bytes      float64
+	ToBaseline ratio
+	ToHealthy  ratio // scenario 3: to its own turn before the fault
+}
+
+// ratio compares rates of the same round.
+type ratio struct{ Median, Min, Max float64 }
+
+func ratioOf(rates, base []float64) (r ratio) {
+	var all []float64
+	for i := range min(len(rates), len(base)) {
+		if base[i] > 0 {
+			all = append(all, rates[i]/base[i])
+		}
+	}
+	if len(all) == 0 {
+		return r
+	}
+	return ratio{median(all), slices.Min(all), slices.Max(all)}
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Sorted(slices.Values(v))
+	if n := len(v); n%2 == 0 {
+		return (v[n/2-1] + v[n/2]) / 2
+	}
+	return v[len(v)/2]
+}
+
+// rates are the cycles per second of the turns that were taken, in order.
+func (s *series) rates() (rates []float64) {
+	for _, t := range s.turns {
+		if t.acquire != nil {
+			rates = append(rates, t.perSecond)
+		}
+	}
+	return rates
+}
+
+// addCycles adds the rows of one point. What is wrong with one that must not fail is
+// a problem.
+func (b *bench) addCycles(scenario int, point string, x float64, goroutines int, all []series, mustWork bool) []*cycleRow {
+	var base []float64
+	for i := range all {
+		if all[i].candidate == baseline {
+			base = all[i].rates()
+		}
+	}
+	var rows []*cycleRow
+	for i := range all {
+		s := &all[i]
+		row := &cycleRow{
+			Scenario: scenario, Point: point, X: x, Candidate: s.candidate, Goroutines: goroutines,
+			Rounds: s.rates(), PerSecond: median(s.rates()), ToBaseline: ratioOf(s.rates(), base),
+		}
+		acquire, release := newHistogram(), newHistogram()
+		var used usage
+		for _, t := range s.turns {
+			if t.acquire == nil {
+				continue
+			}
+			row.Cycles += t.cycles
+			row.Errors += t.errors
+			row.Cut += t.cut
+			if row.FirstError == "" {
+				row.FirstError = t.firstError
+			}
+			acquire.Merge(t.acquire)
+			release.Merge(t.release)
+			used.client += t.used.client
+			used.server += t.used.server
+			used.allocs += t.used.allocs
+			used.bytes += t.used.bytes
+		}
+		row.Acquire, row.Release = spreadOf(acquire), spreadOf(release)
+		if n := row.Cycles; n > 0 {
+			row.ClientCPU, row.ServerCPU = used.client/time.Duration(n), used.server/time.Duration(n)
+			row.Allocs, row.Bytes = float64(used.allocs)/float64(n), float64(used.bytes)/float64(n)
+		}
+		if mustWork || s.candidate == "redlock" {
+			b.checkWorked(row)
+		}
+		b.report.Cycles = append(b.report.Cycles, row)
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (b *bench) checkWorked(row *cycleRow) {
+	where := fmt.Sprintf("scenario %d, %s: %s", row.Scenario, row.Point, row.Candidate)
+	if row.Cycles == 0 {
+		b.problem("%s made no cycles", where)
+	}
+	if row.Errors > 0 {
+		b.problem("%s had %d errors, the first: %s", where, row.Errors, row.FirstError)
+	}
+	switch {
+	case row.Cut == 0:
+	case row.Candidate == "redlock":
+		b.problem("%s had %d calls that did not return", where, row.Cut)
+	default:
+		// A peer's shortcoming is a result, and no reason to fail.
+		b.progress("  NOTE: %s had %d calls that did not return", where, row.Cut)
+	}
+}

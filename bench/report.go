@@ -1,0 +1,249 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// report is everything that was measured. Durations are nanoseconds in JSON.
+type report struct {
+	Meta      meta
+	Cycles    []*cycleRow    `json:",omitempty"` // scenarios 1 to 4
+	Benchmark []benchmarkRow `json:",omitempty"`
+	Links     []linkRow      `json:",omitempty"`
+	Renewal   []renewalRow   `json:",omitempty"`
+	Hot       []hotRow       `json:",omitempty"`
+	Handovers []handoverRow  `json:",omitempty"`
+	Soak      []soakRow      `json:",omitempty"`
+	Problems  []string       `json:",omitempty"`
+}
+
+// meta tells where the numbers come from.
+type meta struct {
+	Go, OS  string
+	CPUs    int
+	Redis   string
+	Modules map[string]string
+	Rounds  int
+	Window  time.Duration
+	Took    time.Duration
+}
+
+func (r *report) writeJSON(path string) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
+}
+
+func (r *report) print(w io.Writer) {
+	m := r.Meta
+	fmt.Fprintf(w, "%s, %s, %d CPUs shared with the servers, Redis %s; %d rounds of %v for each candidate; took %v\n",
+		m.Go, m.OS, m.CPUs, m.Redis, m.Rounds, m.Window, m.Took.Round(time.Second))
+	for _, path := range slices.Sorted(maps.Keys(m.Modules)) {
+		fmt.Fprintf(w, "  %s %s\n", path, m.Modules[path])
+	}
+	for s := 1; s <= 4; s++ {
+		r.printCycles(w, s)
+		if s == 1 {
+			r.printBenchmark(w)
+		}
+	}
+	r.printRenewal(w)
+	r.printHot(w)
+	r.printHandovers(w)
+	r.printSoak(w)
+}
+
+// newTable returns a table whose first columns are left-aligned.
+func newTable(w io.Writer, title string, left int, header ...any) table.Writer {
+	fmt.Fprintf(w, "\n%s\n", title)
+	t := table.NewWriter()
+	t.SetOutputMirror(w)
+	t.SetStyle(table.StyleLight)
+	t.Style().Options.DrawBorder = false
+	t.Style().Options.SeparateColumns = false
+	t.Style().Format.Header = text.FormatDefault
+	t.AppendHeader(header)
+	var columns []table.ColumnConfig
+	for i := left; i < len(header); i++ {
+		columns = append(columns, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	t.SetColumnConfigs(columns)
+	return t
+}
+
+func (r *report) printCycles(w io.Writer, scenario int) {
+	var rows []*cycleRow
+	for _, row := range r.Cycles {
+		if row.Scenario == scenario {
+			rows = append(rows, row)
+		}
+	}
+	if len(rows) == 0 {
+		return
+	}
+	last := "x floor"
+	if scenario == 3 {
+		last = "x healthy (min-max)"
+	}
+	title := fmt.Sprintf("Scenario %d: %s. Cycles of lock and release; acquire and release are p50 / p99 / max; the rest is per cycle",
+		scenario, scenarios[scenario-1].title)
+	t := newTable(w, title, 1, "", "cycles/s", "acquire", "release", "client CPU", "server CPU", "allocs", "bytes",
+		"x redsync (min-max)", last, "errors", "cut")
+	var notes []string
+	for i, row := range rows {
+		if i == 0 || rows[i-1].Point != row.Point {
+			if i > 0 {
+				t.AppendSeparator()
+			}
+			t.AppendRow(table.Row{row.Point})
+		}
+		beside := r.toFloor(row)
+		if scenario == 3 {
+			beside = row.ToHealthy.String()
+		}
+		server := micros(row.ServerCPU)
+		if scenario == 3 {
+			server = "" // some are not there
+		}
+		client, allocs, size := micros(row.ClientCPU), number(row.Allocs), number(row.Bytes)
+		if row.Cycles == 0 {
+			client, server, allocs, size = "-", "-", "-", "-"
+		}
+		t.AppendRow(table.Row{
+			"  " + row.Candidate, rate(row.PerSecond), row.Acquire, row.Release, client, server,
+			allocs, size, row.ToBaseline, beside, row.Errors, row.Cut,
+		})
+		if row.FirstError != "" {
+			notes = append(notes, fmt.Sprintf("  %s, %s: %s", row.Point, row.Candidate, row.FirstError))
+		}
+	}
+	t.Render()
+	fmt.Fprintln(w, "  cut: calls that had not returned after some seconds and were ended from outside; such a candidate had no more rounds")
+	if scenario == 3 {
+		fmt.Fprintln(w, "  x healthy: to its own turn right before the fault, of the same round")
+	}
+	if len(notes) > 0 {
+		fmt.Fprintf(w, "  first errors:\n  %s\n", strings.Join(notes, "\n  "))
+	}
+}
+
+// toFloor compares a row with the hand-made pipelines.
+func (r *report) toFloor(row *cycleRow) string {
+	for _, f := range r.Cycles {
+		if f.Scenario == row.Scenario && f.Point == row.Point && f.Candidate == "floor" && f.PerSecond > 0 {
+			return fmt.Sprintf("%.2f", ratioOf(row.Rounds, f.Rounds).Median)
+		}
+	}
+	return ""
+}
+
+func (r *report) printBenchmark(w io.Writer) {
+	if len(r.Benchmark) == 0 {
+		return
+	}
+	t := newTable(w, "redis-benchmark: what ONE server does; a cycle is a SET and an EVAL", 1, "command", "connections", "pipeline", "commands/s")
+	for _, row := range r.Benchmark {
+		t.AppendRow(table.Row{row.Command, row.Connections, row.Pipeline, rate(row.PerSecond)})
+	}
+	t.Render()
+}
+
+func (r *report) printRenewal(w io.Writer) {
+	if len(r.Renewal) == 0 {
+		return
+	}
+	title := fmt.Sprintf("Scenario 5: held locks of %v that are renewed (redsync by a goroutine for each, at a third of it)", lease)
+	t := newTable(w, title, 1, "", "locks", "client CPU", "server CPU", "commands/s", "reads/s", "MB/s",
+		"renewals", "late", "least left", "lost", "errors")
+	for _, row := range r.Renewal {
+		renewals, late, latest := any(row.Renewals), any(row.Late), any(row.Latest.Round(time.Millisecond))
+		if !row.ToldByTheLibrary {
+			renewals, late, latest = "not told", "", ""
+		}
+		t.AppendRow(table.Row{
+			row.Candidate, row.Held, percent(row.ClientCPU), percent(row.ServerCPU), rate(row.PerSecond.Commands),
+			rate(row.PerSecond.Batches), fmt.Sprintf("%.2f", row.PerSecond.Bytes/1e6), renewals, late, latest, row.Lost, row.Errors,
+		})
+	}
+	t.Render()
+	fmt.Fprintln(w, "  CPU in percent of one core; reads: of the servers from their sockets, about one per batch; late: less than half of the TTL was left")
+}
+
+func (r *report) printHot(w io.Writer) {
+	if len(r.Hot) == 0 {
+		return
+	}
+	t := newTable(w, "Scenario 6: one hot key; waits are p50 / p99 / max; the rest is per handover", 1, "", "handovers/s", "wait",
+		"least-most served", "unserved", "commands", "client CPU", "server CPU", "errors", "exclusion")
+	var notes []string
+	for i, row := range r.Hot {
+		if i == 0 || r.Hot[i-1].Processes != row.Processes || r.Hot[i-1].Goroutines != row.Goroutines {
+			if i > 0 {
+				t.AppendSeparator()
+			}
+			t.AppendRow(table.Row{fmt.Sprintf("%d x %d goroutines", row.Processes, row.Goroutines)})
+		}
+		exclusion := "kept"
+		if row.Violations > 0 || row.Lost > 0 {
+			exclusion = "BROKEN"
+		}
+		t.AppendRow(table.Row{
+			"  " + row.Candidate, rate(row.PerSecond), row.Wait, fmt.Sprintf("%d-%d", row.Least, row.Most), row.Unserved,
+			number(row.Commands), micros(row.ClientCPU), micros(row.ServerCPU), row.Errors, exclusion,
+		})
+		if row.FirstError != "" {
+			notes = append(notes, fmt.Sprintf("  %d x %d, %s: %s", row.Processes, row.Goroutines, row.Candidate, row.FirstError))
+		}
+	}
+	t.Render()
+	fmt.Fprintln(w, "  unserved: still waiting when the time was over; commands: those inside scripts count too")
+	if len(notes) > 0 {
+		fmt.Fprintf(w, "  first errors:\n  %s\n", strings.Join(notes, "\n  "))
+	}
+}
+
+func (r *report) printHandovers(w io.Writer) {
+	if len(r.Handovers) == 0 {
+		return
+	}
+	t := newTable(w, "Scenario 6: from the call of release in one process to the grant in another, the only one that waits", 1,
+		"", "handovers", "p50 / p99 / max", "errors")
+	for _, row := range r.Handovers {
+		t.AppendRow(table.Row{row.Candidate, row.Latency.Count, row.Latency, row.Errors})
+	}
+	t.Render()
+	for _, row := range r.Handovers {
+		if row.FirstError != "" {
+			fmt.Fprintf(w, "  first error of %s: %s\n", row.Candidate, row.FirstError)
+		}
+	}
+}
+
+func (r *report) printSoak(w io.Writer) {
+	if len(r.Soak) == 0 {
+		return
+	}
+	t := newTable(w, fmt.Sprintf("Scenario 7: redlock over time, %s", goroutines(soakGoroutines)), 0,
+		"cycles", "cycles/s", "live heap", "goroutines", "allocs", "client CPU", "errors")
+	for _, row := range r.Soak {
+		t.AppendRow(table.Row{row.Cycles, rate(row.PerSecond), fmt.Sprintf("%.2f MB", float64(row.LiveHeap)/1e6), row.Goroutines,
+			number(row.Allocs), micros(row.ClientCPU), row.Errors})
+	}
+	t.Render()
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/realredis"
+)
+
+// scenario is one question that the bench answers.
+type scenario struct {
+	title string
+	run   func(context.Context, *bench) error
+}
+
+var scenarios = []scenario{
+	{"free keys: every goroutine locks and releases a key of its own", runFreeKeys},
+	{"number of nodes", runNodes},
+	{"nodes that are hung, refuse or are slow", runFaults},
+	{"round trip time", runRoundTrips},
+	{"many held locks that are renewed", runRenewal},
+	{"one hot key", runHotKey},
+	{"soak: memory over many cycles", runSoak},
+}
+
+func scenarioList() string {
+	var b strings.Builder
+	b.WriteString("Scenarios:\n")
+	for i, s := range scenarios {
+		fmt.Fprintf(&b, "  %d  %s\n", i+1, s.title)
+	}
+	return b.String()
+}
+
+// bench is one run.
+type bench struct {
+	*config
+	servers []*realredis.Server
+	report  report
+	err     io.Writer // progress
+}
+
+const nodeCount = 5
+
+func runAll(ctx context.Context, c *config, stdout, stderr io.Writer) error {
+	b := &bench{config: c, err: stderr}
+	began := time.Now()
+	b.progress("starting %d redis-servers", nodeCount)
+	var err error
+	if b.servers, err = realredis.LaunchN(ctx, nodeCount); err != nil {
+		return err
+	}
+	defer closeServers(b.servers)
+	version, err := serverVersion(ctx, b.servers[0].Addr())
+	if err != nil {
+		return err
+	}
+	b.report.Meta = meta{
+		Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Redis: version,
+		Rounds: c.rounds, Window: c.window, Modules: moduleVersions(),
+	}
+
+	for _, n := range inOrder(c.scenarios) {
+		s := scenarios[n-1]
+		b.progress("scenario %d: %s", n, s.title)
+		if err := s.run(ctx, b); err != nil {
+			return fmt.Errorf("scenario %d (%s): %w", n, s.title, err)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	b.report.Meta.Took = time.Since(began)
+	b.report.print(stdout)
+	if c.json != "" {
+		if err := b.report.writeJSON(c.json); err != nil {
+			return err
+		}
+	}
+	if c.svg != "" {
+		if err := b.report.draw(c.svg); err != nil {
+			return err
+		}
+	}
+	if len(b.report.Problems) > 0 {
+		return errors.New("there were problems:\n  " + strings.Join(b.report.Problems, "\n  "))
+	}
+	return nil
+}
+
+// inOrder puts the soak first: it looks at the heap of this process, in which clients
+// of the other scenarios would leave things.
+func inOrder(numbers []int) []int {
+	soak := len(scenarios)
+	order := slices.DeleteFunc(slices.Sorted(slices.Values(numbers)), func(n int) bool { return n == soak })
+	order = slices.Compact(order)
+	if slices.Contains(numbers, soak) {
+		order = slices.Insert(order, 0, soak)
+	}
+	return order
+}
+
+func (b *bench) progress(format string, args ...any) {
+	fmt.Fprintf(b.err, format+"\n", args...)
+}
+
+// problem notes what makes the run fail in the end.
+func (b *bench) problem(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	b.progress("PROBLEM: %s", text)
+	b.report.Problems = append(b.report.Problems, text)
+}

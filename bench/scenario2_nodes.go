@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/quorumlock/redlock/internal/realredis"
+)
+
+const nodesGoroutines = 64
+
+// runNodes is scenario 2.
+func runNodes(ctx context.Context, b *bench) error {
+	counts := []int{1, 3, 5, 7, 9}
+	if b.quick {
+		counts = []int{1, 3, 7}
+	}
+	more, err := realredis.LaunchN(ctx, counts[len(counts)-1]-len(b.servers))
+	if err != nil {
+		return err
+	}
+	defer closeServers(more)
+	servers := append(append([]*realredis.Server(nil), b.servers...), more...)
+	for _, n := range counts {
+		err := func() error {
+			l, err := b.open(ctx, addrsOf(servers[:n]), "redlock", "redsync", "floor")
+			if err != nil {
+				return err
+			}
+			defer l.close()
+			point := fmt.Sprintf("%d nodes, %s", n, goroutines(nodesGoroutines))
+			if n == 1 {
+				point = "1 node, " + goroutines(nodesGoroutines)
+			}
+			return b.compare(ctx, 2, point, float64(n), l, servers[:n], nodesGoroutines, b.rounds)
+		}()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package redlock
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// link is a wire with a round trip, which notes what is on it at the same time.
+type link struct {
+	roundTrip time.Duration
+
+	mu    sync.Mutex
+	out   map[string]int // keys in flight
+	batch int            // batches in flight
+	most  int            // of batches at the same time
+	twice []string       // keys that were in two batches at once
+	order map[string][]kind
+}
+
+func (w *link) exchange(calls []*call, _ time.Duration) {
+	w.mu.Lock()
+	w.batch++
+	w.most = max(w.most, w.batch)
+	seen := make(map[string]bool)
+	for _, c := range calls {
+		key := c.req.key().(string)
+		if !seen[key] {
+			if w.out[key]++; w.out[key] > 1 {
+				w.twice = append(w.twice, key)
+			}
+		}
+		seen[key] = true
+		w.order[key] = append(w.order[key], c.req.kind)
+	}
+	w.mu.Unlock()
+
+	<-time.After(w.roundTrip)
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.batch--
+	for key := range seen {
+		w.out[key]--
+	}
+	for _, c := range calls {
+		if c.req.kind.sets() {
+			c.ballot = ballot{val: "OK", sent: true}
+		} else {
+			c.ballot = ballot{val: int64(1), sent: true}
+		}
+	}
+}
+
+func (w *link) redlock(t *testing.T) *Redlock {
+	w.out, w.order = make(map[string]int), make(map[string][]kind)
+	o, err := (&Options{}).withDefaults()
+	require.NoError(t, err)
+	rl := build(nil, false, o, newSystemClock())
+	rl.names, rl.quorum = []string{"one"}, 1
+	rl.addNode("one", w)
+	return rl
+}
+
+// cycle acquires and releases each key from a goroutine of its own, times over.
+func cycle(t *testing.T, rl *Redlock, keys, times int) (longest time.Duration) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for i := range keys {
+		wg.Go(func() {
+			m := rl.Mutex(fmt.Sprint("key", i))
+			for range times {
+				start := time.Now()
+				l, err := m.TryAcquire(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				took := time.Since(start)
+				mu.Lock()
+				longest = max(longest, took)
+				mu.Unlock()
+				if err := l.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return longest
+}
+
+func TestOnAShortLinkOneBatchIsOutAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &link{roundTrip: 100 * time.Microsecond}
+		rl := w.redlock(t)
+		cycle(t, rl, 50, 20)
+		require.NoError(t, rl.Close())
+		require.Equal(t, 1, w.most)
+	})
+}
+
+func TestOnALongLinkBatchesFollowEachOtherButNeverOneKeyTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &link{roundTrip: 4 * time.Millisecond}
+		rl := w.redlock(t)
+		cycle(t, rl, 1, 3) // learns what link it is
+		// Start them all within one round trip, so that they want to leave at
+		// different times.
+		var wg sync.WaitGroup
+		for i := range 40 {
+			<-time.After(150 * time.Microsecond)
+			wg.Go(func() {
+				m := rl.Mutex(fmt.Sprint("key", i%20))
+				for range 20 {
+					if l, err := m.TryAcquire(t.Context()); err == nil {
+						_ = l.Release(t.Context())
+					}
+				}
+			})
+		}
+		wg.Wait()
+		require.NoError(t, rl.Close())
+		require.Greater(t, w.most, 1)
+		require.LessOrEqual(t, w.most, mostOut)
+		require.Empty(t, w.twice)
+	})
+}
+
+func TestOnALongLinkARequestWaitsForAShareOfARoundTripOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &link{roundTrip: 4 * time.Millisecond}
+		rl := w.redlock(t)
+		cycle(t, rl, 1, 3)
+		longest := cycle(t, rl, 64, 50)
+		require.NoError(t, rl.Close())
+		require.LessOrEqual(t, longest, 2*w.roundTrip)
+	})
+}
+
+func TestAReleaseNeverOvertakesItsSetOnALongLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &link{roundTrip: 4 * time.Millisecond}
+		rl := w.redlock(t)
+		cycle(t, rl, 1, 3)
+		cycle(t, rl, 30, 10)
+		require.NoError(t, rl.Close())
+		for key, kinds := range w.order {
+			for pair := range slices.Chunk(kinds, 2) {
+				require.Equal(t, []kind{acquire, release}, pair, key)
+			}
+		}
+	})
+}
+
+func TestTheShortestRoundTripForgetsAfterAWhile(t *testing.T) {
+	var s shortest
+	at := int64(1)
+	require.Zero(t, s.get())
+	s.add(5*time.Millisecond, at)
+	s.add(time.Millisecond, at)
+	s.add(3*time.Millisecond, at)
+	require.Equal(t, time.Millisecond, s.get())
+	at += shortestPeriod + 1
+	s.add(2*time.Millisecond, at)
+	require.Equal(t, time.Millisecond, s.get(), "the period before still counts")
+	at += shortestPeriod + 1
+	s.add(4*time.Millisecond, at)
+	require.Equal(t, 2*time.Millisecond, s.get())
+}
