@@ -227,6 +227,9 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 	if err != nil {
 		return err
 	}
+	if at := &last.Outcomes[w.node]; at.Holder == w.value {
+		at.Holder = "" // reserved for us, who are not what stands in the way
+	}
 	over := make(chan struct{})
 	d := min(w.mutex.backoff(w.failures, free), w.mutex.grace()/2)
 	t := w.mutex.rl.clock.afterFunc(d, func() { close(over) })

@@ -145,7 +145,7 @@ func TestLineMeasure(t *testing.T) {
 		for range c[0] {
 			kids = append(kids, spawn(t, "bench", servers, map[string]any{"Goroutines": c[1], "Start": start, "End": end}))
 		}
-		time.Sleep(time.Until(start))
+		time.Sleep(time.Until(start)) // real time: the children start together
 		for _, s := range servers {
 			require.NoError(t, s.Client(t).ConfigResetStat(t.Context()).Err())
 		}
