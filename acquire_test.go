@@ -57,7 +57,7 @@ func TestWhyAnAttemptFailed(t *testing.T) {
 		{"two dead and three held", map[int]func(*redlocktest.Node){0: stop, 1: stop, 2: taken, 3: taken, 4: taken},
 			redlock.ErrHeld, redlock.ErrNoQuorum, "", 0, 3},
 		{"two hung and three held", map[int]func(*redlocktest.Node){0: hang, 1: hang, 2: taken, 3: taken, 4: taken},
-			redlock.ErrHeld, redlock.ErrNoQuorum, "pending pending refused refused refused", 0, 3},
+			redlock.ErrHeld, redlock.ErrNoQuorum, "", 0, 3},
 		{"two held and three in error", map[int]func(*redlocktest.Node){0: taken, 1: taken, 2: answers(loading), 3: answers(loading), 4: answers(loading)},
 			redlock.ErrNoQuorum, redlock.ErrHeld, "", 0, 2},
 		{"two held, one hung, one in error", map[int]func(*redlocktest.Node){0: takenAndLate, 1: taken, 2: hang, 3: answers(loading)},
@@ -72,7 +72,7 @@ func TestWhyAnAttemptFailed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, 5, nil, func(b *bed) {
-				require.NoError(b, b.lock().Release(b.Context())) // all are connected
+				b.cycle() // all are connected
 				synctest.Wait()
 				for i, f := range c.faults {
 					f(b.cluster.Node(i))
@@ -186,7 +186,7 @@ func TestAcquireReturnsWhenItsContextEnds(t *testing.T) {
 		b.each([]int{0, 1, 2}, resume)
 		b.pass(time.Millisecond)
 		b.on(0)
-		require.NoError(b, b.lock().Release(b.Context()))
+		b.cycle()
 	})
 }
 
@@ -216,7 +216,7 @@ func TestContextThatIsOverCausesNoIO(t *testing.T) {
 // nothing, never a lock that nobody has.
 func TestCancellationAtTheMomentOfSuccess(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
-		require.NoError(b, b.lock().Release(b.Context()))
+		b.cycle()
 		for _, n := range b.cluster.Nodes() {
 			n.Delay(time.Millisecond)
 		}
@@ -330,8 +330,7 @@ func TestDuplicatesOnTheWire(t *testing.T) {
 // Scenario 22, R5: a reply that was lost is neither a grant nor a refusal.
 func TestLostReplyIsUnknown(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
-		require.NoError(b, b.lock().Release(b.Context()))
-		synctest.Wait()
+		b.cycle()
 		b.cluster.ResetCommands()
 		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.DropReply("SET", 1) })
 		q := b.try()
@@ -340,9 +339,13 @@ func TestLostReplyIsUnknown(t *testing.T) {
 		assert.Equal(b, 3, strings.Count(votes(q.Outcomes), "unknown"))
 		b.pass(time.Second)
 		b.on(0)
-		for _, n := range b.cluster.Nodes() {
-			assert.Equal(b, 1, n.Commands("SET"), "R2: one SET per attempt")
-			assert.Equal(b, 1, n.Commands(evalsha), "one release, which found the key")
+		for i, n := range b.cluster.Nodes() {
+			if i < 3 {
+				assert.Equal(b, 1, n.Commands("SET"), "R2: one SET per attempt")
+			}
+			// The others may have been spared: three lost replies decide it.
+			assert.LessOrEqual(b, n.Commands("SET"), 1)
+			assert.Equal(b, n.Commands("SET"), n.Commands(evalsha), "one release, which found the key")
 		}
 	})
 }
@@ -350,20 +353,29 @@ func TestLostReplyIsUnknown(t *testing.T) {
 // Scenario 25: a SET that was sent and given up may land after its release; the second
 // release after a grace catches it.
 func TestOrphanThatLandsWithinTheGrace(t *testing.T) {
+	const grace = 5 * time.Millisecond // the timeout per node
 	inBubble(t, 3, nil, func(b *bed) {
 		m := b.rl.Mutex(key, redlock.WithTTL(100*time.Millisecond))
 		lock, err := m.TryAcquire(b.Context()) // scripts are known
 		require.NoError(b, err)
 		require.NoError(b, lock.Release(b.Context()))
 		synctest.Wait()
-		b.cluster.ResetCommands()
-		// go-redis waits 2^27 ns, 134ms; the grace is the timeout per node, 5ms.
-		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.DelayCommand("SET", 1, 137*time.Millisecond) })
-		_, err = m.TryAcquire(b.Context())
-		require.ErrorIs(b, err, redlock.ErrNoQuorum)
-		b.pass(132 * time.Millisecond) // 137 since the start
+		late := func(d time.Duration) time.Time {
+			b.cluster.ResetCommands()
+			b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.DelayCommand("SET", 1, d) })
+			start := time.Now()
+			_, err = m.TryAcquire(b.Context())
+			require.ErrorIs(b, err, redlock.ErrNoQuorum)
+			return start
+		}
+		start := late(400 * time.Millisecond)
+		b.pass(time.Second)
+		givenUp := at(b.cluster.Node(0), start, evalsha)[0] // after about the TTL, the connection is
+
+		start = late(givenUp + grace/2)
+		b.pass(time.Until(start.Add(givenUp + grace/2)))
 		b.on(3)
-		b.pass(5 * time.Millisecond)
+		b.pass(grace)
 		b.on(0)
 		for _, n := range b.cluster.Nodes() {
 			assert.Equal(b, 1, n.Commands("SET"))
@@ -376,7 +388,7 @@ func TestOrphanThatLandsWithinTheGrace(t *testing.T) {
 func TestHalfOpenNetwork(t *testing.T) {
 	for _, mode := range []redlocktest.Mode{redlocktest.DropReplies, redlocktest.DropRequests} {
 		inBubble(t, 5, nil, func(b *bed) {
-			require.NoError(b, b.lock().Release(b.Context()))
+			b.cycle()
 			synctest.Wait()
 			b.cluster.ResetCommands()
 			b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Partition(mode) })
@@ -392,7 +404,7 @@ func TestHalfOpenNetwork(t *testing.T) {
 			}
 			b.each([]int{0, 1, 2}, (*redlocktest.Node).Heal)
 			b.pass(time.Minute)
-			require.NoError(b, b.lock().Release(b.Context()))
+			b.cycle()
 		})
 	}
 }
@@ -549,8 +561,9 @@ func gaps(n *redlocktest.Node) (ds []time.Duration) {
 // Scenario 48: where the holder's key has no TTL, nobody can know when it ends.
 func TestBackoffIsBounded(t *testing.T) {
 	const lo, hi = 10 * time.Millisecond, time.Second
-	inBubble(t, 3, &redlock.Options{RetryMin: lo, RetryMax: hi}, func(b *bed) {
-		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Set(unlined, "for ever", 0) })
+	// One node, since others may be spared an attempt that is decided without them.
+	inBubble(t, 1, &redlock.Options{RetryMin: lo, RetryMax: hi}, func(b *bed) {
+		b.each([]int{0}, func(n *redlocktest.Node) { n.Set(unlined, "for ever", 0) })
 		done := later(func() (*redlock.Lock, error) { return b.rl.Mutex(unlined).Acquire(b.Context()) })
 		b.pass(time.Minute)
 		b.pending(done)
@@ -567,7 +580,7 @@ func TestBackoffIsBounded(t *testing.T) {
 			longest = max(longest, d)
 		}
 		assert.Greater(b, longest, hi/2, "and spread")
-		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Del(unlined) })
+		b.each([]int{0}, func(n *redlocktest.Node) { n.Del(unlined) })
 		require.NoError(b, (<-done).err)
 	})
 }
@@ -677,7 +690,7 @@ func TestNoRandomnessNoLock(t *testing.T) {
 func TestGarbageIsNoVote(t *testing.T) {
 	for _, rubbish := range []string{"rubbish\r\n", "+QUEUED\r\n", ":1\r\n", "$-1\r\n", "*0\r\n"} {
 		inBubble(t, 1, nil, func(b *bed) {
-			require.NoError(b, b.lock().Release(b.Context()))
+			b.cycle()
 			b.cluster.Node(0).Garbage(rubbish)
 			lock, err := b.rl.Mutex(key).TryAcquire(b.Context())
 			if rubbish == "$-1\r\n" {

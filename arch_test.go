@@ -206,7 +206,8 @@ func TestRequirements(t *testing.T) {
 // says "// real time: " and why.
 func TestNoTestSleeps(t *testing.T) {
 	for _, s := range sources(t, ".") {
-		if !s.isTest() || filepath.Dir(s.path) != "." || slices.Contains(s.imports, "testing/synctest") {
+		bubbles := slices.Contains(s.imports, "testing/synctest") || strings.Contains(s.text, "inBubble(")
+		if !s.isTest() || filepath.Dir(s.path) != "." || bubbles {
 			continue
 		}
 		lines := strings.Split(s.text, "\n")
@@ -255,4 +256,29 @@ func onUnexported(d *ast.FuncDecl) bool {
 	}
 	id, ok := t.(*ast.Ident)
 	return ok && !id.IsExported()
+}
+
+// Scenario 10, R10: expiry is always relative. An absolute one would let a client's clock
+// decide when a node's key ends.
+func TestNothingExpiresAtAnAbsoluteTime(t *testing.T) {
+	for _, pattern := range []string{"*.go", "scripts/*.lua"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, files)
+		for _, f := range files {
+			if strings.HasSuffix(f, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(f)
+			require.NoError(t, err)
+			for line := range strings.Lines(string(text)) {
+				if comment := strings.TrimSpace(line); strings.HasPrefix(comment, "//") || strings.HasPrefix(comment, "--") {
+					continue
+				}
+				for _, word := range []string{"PXAT", "EXAT", "EXPIREAT"} {
+					require.NotContains(t, strings.ToUpper(line), word, f)
+				}
+			}
+		}
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -37,8 +36,7 @@ func TestCloseEndsWaiters(t *testing.T) {
 
 func TestCloseTakesBackWhatIsUnderWay(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
-		require.NoError(b, b.lock().Release(b.Context()))
-		synctest.Wait()
+		b.cycle()
 		for _, n := range b.cluster.Nodes() {
 			n.Delay(20 * time.Millisecond)
 		}
@@ -53,8 +51,7 @@ func TestCloseTakesBackWhatIsUnderWay(t *testing.T) {
 
 func TestCloseFlushesReleases(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
-		first := b.lock()
-		require.NoError(b, first.Release(b.Context()))
+		b.cycle()
 		lock := b.lock()
 		b.cluster.Node(0).Delay(50 * time.Millisecond)
 		require.NoError(b, lock.Release(b.Context()))
@@ -168,8 +165,7 @@ func TestCloseInTheMiddleOfEverything(t *testing.T) {
 
 func TestCloseOfAHungClusterThatWakesLater(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
-		require.NoError(b, b.lock().Release(b.Context()))
-		synctest.Wait()
+		b.cycle()
 		b.each([]int{0, 1, 2}, hang)
 		b.try()
 		require.NoError(b, b.rl.Close())

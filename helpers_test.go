@@ -82,6 +82,15 @@ func (b *bed) lock(opts ...redlock.LockOption) *redlock.Lock {
 	return lock
 }
 
+// cycle acquires and releases on all nodes, which then are connected and know the
+// script: where they do not, a SET may go out along with a release that has to be sent
+// again, and be refused.
+func (b *bed) cycle() {
+	b.Helper()
+	require.NoError(b, b.lock().Release(b.Context()))
+	synctest.Wait()
+}
+
 // try fails to acquire the key.
 func (b *bed) try() *redlock.QuorumError {
 	b.Helper()
@@ -158,7 +167,7 @@ func votes(outcomes []redlock.Outcome) string {
 	return strings.Join(words, " ")
 }
 
-// releases is how many release scripts, whole or by digest, were sent.
+// How scripts are sent: by digest, or whole.
 const (
 	evalsha = "EVALSHA"
 	eval    = "EVAL"

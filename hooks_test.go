@@ -131,7 +131,7 @@ func TestHooksAreToldOfNodes(t *testing.T) {
 	var d diary
 	var token string
 	inBubble(t, 3, &redlock.Options{Hooks: d.hooks(&token)}, func(b *bed) {
-		require.NoError(b, b.lock().Release(b.Context()))
+		b.cycle()
 		d.take()
 		nodes := func() string {
 			lines := strings.Split(d.take(), "\n")
@@ -140,7 +140,7 @@ func TestHooksAreToldOfNodes(t *testing.T) {
 		}
 		b.cluster.Node(1).Hang()
 		for range 3 {
-			require.NoError(b, b.lock().Release(b.Context()))
+			b.cycle()
 			b.pass(nodeTimeout)
 		}
 		assert.Equal(b, "down "+b.rl.Nodes()[1]+" error", nodes())
@@ -148,12 +148,12 @@ func TestHooksAreToldOfNodes(t *testing.T) {
 		assert.Equal(b, "up "+b.rl.Nodes()[1]+" ", nodes())
 		b.cluster.Node(2).Stop()
 		for range 3 {
-			require.NoError(b, b.lock().Release(b.Context()))
+			b.cycle()
 			b.pass(time.Second)
 		}
 		assert.Equal(b, "down "+b.rl.Nodes()[2]+" error", nodes())
 		b.cluster.Node(2).Restart(redlocktest.KeepKeys)
-		require.NoError(b, b.lock().Release(b.Context()))
+		b.cycle()
 		assert.Equal(b, "up "+b.rl.Nodes()[2]+" ", nodes())
 	})
 }

@@ -15,6 +15,10 @@ const (
 	longLink = 500 * time.Microsecond
 	mostOut  = 4
 	gapShare = 4
+	// mostHeld bounds the search for calls that may go while others are out.
+	mostHeld = mostInBatch
+	// callCost is what a call in a batch takes at both ends, which is not the link's.
+	callCost = 10 * time.Microsecond
 	// longestRead bounds how long a batch that is not answered keeps its connection.
 	longestRead = 30 * time.Second
 
@@ -90,6 +94,7 @@ type lane struct {
 	out        []*batch
 	lastSent   int64
 	starting   bool // a goroutine is about to take a batch
+	blocked    bool // all that could go has its key in a batch that is out
 	rtt        shortest
 	kept       []*call // releases that wait for the node or for their grace
 	backoff    time.Duration
@@ -250,7 +255,7 @@ func (l *lane) push(c *call) {
 // run sees to it that somebody sends what may be sent; the caller holds mu.
 func (l *lane) run(now int64) {
 	switch wait := l.wait(now); {
-	case l.head == nil || l.starting:
+	case l.head == nil || l.starting || l.blocked:
 	case wait == 0:
 		l.starting = true
 		go l.drain()
@@ -280,7 +285,7 @@ func (l *lane) drain() {
 		now := l.clock.now().mono
 		b, unsent := l.nextBatch(now)
 		if b == nil {
-			if wait := l.wait(now); l.head != nil && wait > 0 {
+			if wait := l.wait(now); l.head != nil && wait > 0 && !l.blocked {
 				l.arm(now+wait, now)
 			}
 			l.tellFlushed()
@@ -313,7 +318,8 @@ func (l *lane) nextBatch(now int64) (b *batch, unsent []*call) {
 	patience := time.Duration(0)
 	c, tail := l.head, l.tail
 	l.head, l.tail = nil, nil
-	for c != nil && len(b.calls) < mostInBatch {
+	held := 0
+	for c != nil && len(b.calls) < mostInBatch && held < mostHeld {
 		next := c.next
 		switch {
 		case c.state == callDropped:
@@ -323,6 +329,7 @@ func (l *lane) nextBatch(now int64) (b *batch, unsent []*call) {
 				unsent = append(unsent, c)
 			}
 		case busy != nil && busy[c.req.key()]:
+			held++
 			l.push(c)
 		default:
 			c.state, c.next = callOut, nil
@@ -340,7 +347,7 @@ func (l *lane) nextBatch(now int64) (b *batch, unsent []*call) {
 		}
 		l.tail = tail
 	}
-	if len(b.calls) == 0 {
+	if l.blocked = len(b.calls) == 0 && held > 0; len(b.calls) == 0 {
 		l.spare = b
 		return nil, unsent
 	}
@@ -379,6 +386,7 @@ func (l *lane) settle(b *batch) {
 
 	l.mu.Lock()
 	l.out = slices.DeleteFunc(l.out, func(o *batch) bool { return o == b })
+	l.blocked = false
 	changed := l.down == heard && !l.closed
 	l.down = !heard
 	if l.backoff = min(max(2*l.backoff, minBackoff), maxBackoff); !heard && !sent {
@@ -386,8 +394,8 @@ func (l *lane) settle(b *batch) {
 	}
 	if heard {
 		l.backoff = 0
-		l.rtt.add(time.Duration(now-b.sentAt), now)
-		l.wake(now, func(c *call) bool { return !c.again })
+		l.rtt.add(max(time.Duration(now-b.sentAt)-time.Duration(len(b.calls))*callCost, 1), now)
+		l.wake(now, func(c *call) bool { return !c.again && c.vote != VoteFailed })
 	}
 	var first, last *call // scripts that the server wants whole
 	for i, c := range b.calls {
@@ -449,6 +457,9 @@ func (l *lane) finish(c *call, now int64) {
 		c.final = !l.keep(c, now, now+int64(c.req.timeout))
 	case !refused && (c.vote == VoteUnknown || c.vote == VoteBarred):
 		c.final = !l.keep(c, now, now+int64(max(l.backoff, minBackoff)))
+	case c.vote == VoteFailed && !incurable(c.err) && !c.unknownScript():
+		// Busy, loading, for the time being a replica: what is there is still there.
+		c.final = !l.keep(c, now, now+int64(c.req.timeout))
 	}
 }
 

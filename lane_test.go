@@ -97,6 +97,13 @@ func (b *bench) exchange(batch []*call, bound time.Duration) {
 	}
 }
 
+// answers changes the script while requests may be on their way.
+func (b *bench) answers(reply func(name string, whole bool) ballot) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reply = reply
+}
+
 func (b *bench) answer(req *request) ballot {
 	if b.reply != nil {
 		if a := b.reply(b.name(req), req.whole); a != (ballot{}) {
@@ -433,6 +440,47 @@ func TestRepairInheritsTheDoubtOfTheSetBefore(t *testing.T) {
 		b.release(mend, "a")
 		time.Sleep(time.Minute)
 		assert.Equal(b, [][]string{{"aacquire"}, {"arepair"}, {"arelease"}, {"arelease"}}, b.sent())
+	})
+}
+
+// An error that passes is no end: the key is still there. It is asked for again after
+// a timeout, and not with every other answer of the node.
+func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
+	onBench(t, func(b *bench) {
+		set := b.send(acquire, "a")
+		synctest.Wait()
+		b.reply = func(name string, _ bool) ballot {
+			if name == "arelease" {
+				return ballot{err: serverError("BUSY Redis is busy running a script."), sent: true}
+			}
+			return ballot{}
+		}
+		rel := b.call(release, "a")
+		rel.takesBack = set
+		b.lane.takeBack(rel, b.now())
+		synctest.Wait()
+		assert.Equal(b, VoteFailed, rel.told().vote)
+		for range 3 {
+			b.send(acquire, "b")
+			synctest.Wait()
+		}
+		assert.Len(b, b.sent(), 5)
+		time.Sleep(5 * benchTimeout)
+		assert.Len(b, b.sent(), 10)
+		b.answers(nil)
+		time.Sleep(benchTimeout)
+		synctest.Wait()
+		assert.Equal(b, VoteGranted, rel.told().vote)
+		b.empty()
+
+		b.answers(func(string, bool) ballot {
+			return ballot{err: serverError("NOPERM this user has no permissions"), sent: true}
+		})
+		n := len(b.sent())
+		b.release(set, "a")
+		time.Sleep(time.Minute)
+		assert.Len(b, b.sent(), n+1, "what waiting does not mend is not tried again")
+		b.empty()
 	})
 }
 

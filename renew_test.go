@@ -28,7 +28,7 @@ func at(n *redlocktest.Node, since time.Time, names ...string) (ds []time.Durati
 func TestRenewalComesAtAThirdOfTheTTL(t *testing.T) {
 	for _, lease := range []time.Duration{100 * time.Millisecond, time.Second, ttl, time.Hour} {
 		inBubble(t, 3, nil, func(b *bed) {
-			require.NoError(b, b.lock().Release(b.Context()))
+			b.cycle()
 			synctest.Wait()
 			start := time.Now()
 			b.cluster.ResetCommands()
@@ -124,6 +124,7 @@ func TestRenewalFindsOutThatTheLockIsLost(t *testing.T) {
 		assert.ErrorIs(b, context.Cause(ctx), redlock.ErrLost)
 		assert.ErrorIs(b, context.Cause(ctx), redlock.ErrNotHeld)
 		assert.NotErrorIs(b, context.Cause(ctx), redlock.ErrExpired)
+		synctest.Wait()
 		b.cluster.ResetCommands()
 		b.pass(time.Minute)
 		assert.Zero(b, b.cluster.Commands(evalsha, eval))
@@ -210,4 +211,25 @@ func TestManyLocksAreRenewed(t *testing.T) {
 			require.Equal(b, i%2 == 1, lock.Validity() > 0, i)
 		}
 	})
+}
+
+// Scenario 16: a release that meets a renewal in the middle wins; the renewal neither
+// brings the key back nor reports a loss.
+func TestReleaseInTheMiddleOfARenewal(t *testing.T) {
+	for _, empty := range []bool{false, true} {
+		inBubble(t, 3, nil, func(b *bed) {
+			lock := b.lock(redlock.WithRenewal())
+			lost := lock.Context()
+			b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Delay(20 * time.Millisecond) })
+			if empty {
+				b.each([]int{2}, func(n *redlocktest.Node) { n.FlushAll() }) // to be repaired
+			}
+			b.pass(ttl/3 + 10*time.Millisecond) // the renewal is on its way
+			require.NoError(b, lock.Release(b.Context()))
+			require.ErrorIs(b, context.Cause(lost), redlock.ErrReleased)
+			require.NotErrorIs(b, context.Cause(lost), redlock.ErrLost)
+			b.pass(ttl)
+			b.on(0)
+		})
+	}
 }

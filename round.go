@@ -92,13 +92,6 @@ func (r *round) init(start instant, seats []seat) {
 	}
 }
 
-// begin sends the request to every node, to be decided by a quorum.
-func (rl *Redlock) begin(start instant, req *request) *round {
-	r := new(round)
-	r.init(start, make([]seat, len(rl.nodes)))
-	return rl.send(r, req)
-}
-
 // send starts a round.
 func (rl *Redlock) send(r *round, req *request) *round {
 	for i := range r.seats {
