@@ -143,7 +143,7 @@ func (l *lane) takeBack(c *call, now int64) {
 		set.state = callDropped
 		dropped = ballot{vote: VoteBarred, err: errMoot, final: true}
 	}
-	if dropped.vote != 0 && !set.unsure {
+	if dropped.vote != 0 && !set.unsure && !c.leaves {
 		// Gone by our hand, as much as if the node had deleted it.
 		c.state, b = callDropped, ballot{vote: VoteGranted, final: true}
 	} else {

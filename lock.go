@@ -489,7 +489,7 @@ func (l *Lock) addressRelease(i int) *call {
 	c := &l.seats[len(l.rl.nodes)+i].call
 	c.req, c.index, c.takesBack = &l.releaseReq, int32(i), l.setOf(i)
 	if i == l.arbiter {
-		c.req, c.leaves = &l.lineReq, l.entry != ""
+		c.req, c.leaves = &l.lineReq, l.entry != "" || l.over != nil
 	}
 	return c
 }
