@@ -263,13 +263,16 @@ func TestContextDoesNotShortenTheLease(t *testing.T) {
 	})
 }
 
+// unlined is a key without a line, for which waiters poll.
+const unlined = key + "}"
+
 // R1, scenarios 26 and 31.
 func TestEveryAttemptHasATokenOfItsOwn(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
-		b.each([]int{0, 1, 2}, taken)
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Set(unlined, "another", time.Minute) })
 		ctx, cancel := context.WithTimeout(b.Context(), 5*time.Second)
 		defer cancel()
-		_, err := b.rl.Mutex(key).Acquire(ctx)
+		_, err := b.rl.Mutex(unlined).Acquire(ctx)
 		require.ErrorIs(b, err, redlock.ErrHeld)
 		for _, n := range b.cluster.Nodes() {
 			vs := values(n)
@@ -560,8 +563,8 @@ func TestBackoffIsBounded(t *testing.T) {
 	const lo, hi = 10 * time.Millisecond, time.Second
 	// One node, since others may be spared an attempt that is decided without them.
 	inBubble(t, 1, &redlock.Options{RetryMin: lo, RetryMax: hi}, func(b *bed) {
-		b.each([]int{0}, func(n *redlocktest.Node) { n.Set(key, "for ever", 0) })
-		done := later(func() (*redlock.Lock, error) { return b.rl.Mutex(key).Acquire(b.Context()) })
+		b.each([]int{0}, func(n *redlocktest.Node) { n.Set(unlined, "for ever", 0) })
+		done := later(func() (*redlock.Lock, error) { return b.rl.Mutex(unlined).Acquire(b.Context()) })
 		b.pass(time.Minute)
 		b.pending(done)
 		ds := gaps(b.cluster.Node(0))
@@ -577,7 +580,7 @@ func TestBackoffIsBounded(t *testing.T) {
 			longest = max(longest, d)
 		}
 		assert.Greater(b, longest, hi/2, "and spread")
-		b.each([]int{0}, func(n *redlocktest.Node) { n.Del(key) })
+		b.each([]int{0}, func(n *redlocktest.Node) { n.Del(unlined) })
 		require.NoError(b, (<-done).err)
 	})
 }
@@ -591,10 +594,10 @@ func TestBackoffOfLongPauses(t *testing.T) {
 		{RetryMin: 1, RetryMax: time.Hour},
 	} {
 		inBubble(t, 1, &o, func(b *bed) {
-			b.each([]int{0}, func(n *redlocktest.Node) { n.Set(key, "for ever", 0) })
+			b.each([]int{0}, func(n *redlocktest.Node) { n.Set(unlined, "for ever", 0) })
 			ctx, cancel := context.WithTimeout(b.Context(), max(100*o.RetryMin, 500))
 			defer cancel()
-			_, err := b.rl.Mutex(key).Acquire(ctx)
+			_, err := b.rl.Mutex(unlined).Acquire(ctx)
 			assert.ErrorIs(b, err, redlock.ErrHeld)
 		})
 	}

@@ -18,6 +18,9 @@ type Hooks struct {
 	// NodeDown is called when a node stops answering, NodeUp when it answers again.
 	NodeDown func(NodeInfo)
 	NodeUp   func(NodeInfo)
+	// Degraded is called once per node and feature when a node denies something that
+	// the library can do without, at the price of what DegradedInfo.Lacks says.
+	Degraded func(DegradedInfo)
 }
 
 // AcquireInfo tells how an acquire ended.
@@ -58,6 +61,13 @@ type NodeInfo struct {
 	Err  error // what it failed with; nil for NodeUp
 }
 
+// DegradedInfo tells what goes less well on a node than it could.
+type DegradedInfo struct {
+	Node  string
+	Lacks string // what is missing and what that means
+	Err   error  // what the node said
+}
+
 // filled returns a copy in which every function may be called.
 func (h *Hooks) filled() *Hooks {
 	var c Hooks
@@ -70,6 +80,7 @@ func (h *Hooks) filled() *Hooks {
 	fill(&c.Lost)
 	fill(&c.NodeDown)
 	fill(&c.NodeUp)
+	fill(&c.Degraded)
 	return &c
 }
 

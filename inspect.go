@@ -20,9 +20,24 @@ type Status struct {
 	// TTL is how long the majority lasts unless it is renewed or released. It is
 	// negative if it lasts for ever, and 0 if there is none.
 	TTL time.Duration
+	// Waiters are those who wait in line, first come first, up to a thousand of them:
+	// the line of the node that keeps it. Where nodes failed lately there may be parts
+	// of it on several nodes, and this is the longest; see NodeStatus.Waiting.
+	Waiters []Waiter
 	// Nodes has one entry per node, in the order of Redlock.Nodes.
 	Nodes []NodeStatus
 }
+
+// Waiter is one Acquire that waits in line.
+type Waiter struct {
+	// Owner is the waiter's Options.Owner.
+	Owner string
+	// Waited is how long it has been in line, by the node's clock.
+	Waited time.Duration
+}
+
+// mostWaiters bounds how many waiters one node lists.
+const mostWaiters = 1000
 
 // Held reports whether a majority of nodes has the same value.
 func (s Status) Held() bool { return s.TTL != 0 }
@@ -37,6 +52,9 @@ type NodeStatus struct {
 	Token, Owner string
 	// TTL is what is left of the lease: 0 if the key is free, negative if it has no end.
 	TTL time.Duration
+	// Waiting is how many wait in line for the lock on this node, which is one of them
+	// as a rule.
+	Waiting int
 	// Elapsed is how long the node took to answer.
 	Elapsed time.Duration
 	// Err says why the node did not answer, or that the key holds no lock.
@@ -49,6 +67,9 @@ type inspection struct {
 	kind  string // Redis' name of the type; "none" if there is no key
 	value string
 	ttl   time.Duration // -1ms without end
+
+	waiting int
+	waiters []Waiter
 }
 
 // inspected reads the answers to an inspect request.
@@ -59,7 +80,7 @@ func (r *round) inspected() []inspection {
 	for i := range r.seats {
 		v := &r.seats[i].cast
 		fields, _ := v.val.([]any)
-		if v.vote != VoteGranted || len(fields) != 3 {
+		if v.vote != VoteGranted || len(fields) != 5 {
 			continue
 		}
 		n := &all[i]
@@ -67,6 +88,21 @@ func (r *round) inspected() []inspection {
 		n.value, _ = fields[1].(string)
 		ms, _ := fields[2].(int64)
 		n.ttl = time.Duration(ms) * time.Millisecond
+		waiting, _ := fields[3].(int64)
+		n.waiting = int(waiting)
+		line, _ := fields[4].([]any)
+		n.waiters = readWaiters(line)
+	}
+	return all
+}
+
+// readWaiters reads entries of a line, each with the microseconds it has waited.
+func readWaiters(line []any) (all []Waiter) {
+	for ; len(line) >= 2; line = line[2:] {
+		entry, _ := line[0].(string)
+		waited, _ := line[1].(int64)
+		_, owner, _ := strings.Cut(entry, "@")
+		all = append(all, Waiter{Owner: owner, Waited: time.Duration(waited) * time.Microsecond})
 	}
 	return all
 }
@@ -88,7 +124,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 		return Status{}, err
 	}
 	rl := m.rl
-	r, err := rl.askAll(ctx, inspectRequest(&m.terms, m.name))
+	r, err := rl.askAll(ctx, inspectRequest(&m.terms, m.name, m.line, mostWaiters))
 	if err != nil {
 		return Status{}, fmt.Errorf("redlock: inspect %s: %w", quoteKey(m.key), err)
 	}
@@ -101,7 +137,10 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 		ns := NodeStatus{Node: o.Node, Elapsed: o.Elapsed, Err: o.Err}
 		if n.known {
 			answers++
-			ns.Value = n.value
+			ns.Value, ns.Waiting = n.value, n.waiting
+			if len(n.waiters) > len(s.Waiters) {
+				s.Waiters = n.waiters
+			}
 			switch n.kind {
 			case "string":
 				ns.Token, ns.Owner, _ = strings.Cut(n.value, "@")
@@ -152,7 +191,8 @@ func (s Status) lasts(value string, quorum int) time.Duration {
 // ForceRelease deletes the lock on every node, for an operator who knows that its
 // holder is gone: with an empty token whoever holds it and whatever the key holds,
 // otherwise only if the token is the holder's (Lock.Token, Status.Token). A holder
-// that is still there learns of it at its next extend, and not before.
+// that is still there learns of it at its next extend, and not before. Whoever waits in
+// line is woken.
 //
 // It returns nil when a majority of nodes confirms that the key is gone and at least
 // one of them had it; ErrNotHeld when there was nothing to delete, or another's token
@@ -163,7 +203,7 @@ func (m *Mutex) ForceRelease(ctx context.Context, token string) error {
 		return err
 	}
 	rl := m.rl
-	r, err := rl.askAll(ctx, forceRequest(&m.terms, m.name, token))
+	r, err := rl.askAll(ctx, forceRequest(&m.terms, m.name, token, m.line))
 	if err != nil {
 		return fmt.Errorf("redlock: force release %s: %w", quoteKey(m.key), err)
 	}

@@ -143,7 +143,7 @@ func (l *lane) takeBack(c *call, now int64) {
 		set.state = callDropped
 		dropped = ballot{vote: VoteBarred, err: errMoot, final: true}
 	}
-	if dropped.vote != 0 && !set.unsure {
+	if dropped.vote != 0 && !set.unsure && !c.leaves {
 		// Gone by our hand, as much as if the node had deleted it.
 		c.state, b = callDropped, ballot{vote: VoteGranted, final: true}
 	} else {
@@ -206,7 +206,7 @@ func (l *lane) admit(c *call, now int64) (b ballot) {
 // caller holds the lane's mutex.
 func (c *call) skip() bool {
 	set := c.takesBack
-	if set == nil || set.unsure {
+	if set == nil || set.unsure || c.leaves {
 		return false
 	}
 	switch {
@@ -224,6 +224,13 @@ func (c *call) deliver(b ballot, now int64) {
 	if c.round != nil && b.vote != 0 {
 		c.round.deliver(int(c.index), b, now)
 	}
+}
+
+// reachable reports whether the node answered last and a request would leave now.
+func (l *lane) reachable(now int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.down && !l.overdue(now) && now >= l.holdUntil
 }
 
 func (l *lane) overdue(now int64) bool {

@@ -19,6 +19,9 @@ type Lock struct {
 	values    context.Context // of Acquire
 	grantedAt instant
 
+	arbiter int    // the node whose line is served when the lock is released; -1 for none
+	entry   string // in that line, for a lock that was waited for in line
+
 	// Everything that acquiring and releasing needs lies in here, so that a cycle
 	// costs few allocations.
 	acquiring  round
@@ -26,6 +29,8 @@ type Lock struct {
 	setReq     request
 	releaseReq request
 	args       [2][6]any
+	lineReq    request // the release for the arbiter
+	lineArgs   [8]any
 	seats      []seat // those of acquiring, then those of releasing
 
 	// mu guards what follows. Lanes and the keeper may be called under it; they never
@@ -67,8 +72,15 @@ func newLock(m *Mutex, value string) *Lock {
 func (l *Lock) sendAcquire(start instant) *round {
 	m := l.mutex
 	l.setReq = setRequest(acquire, &m.terms, &l.args[0], m.name, l.value)
-	l.acquiring.init(start, l.seats[:len(l.rl.nodes)])
-	return l.rl.send(&l.acquiring, &l.setReq)
+	r := &l.acquiring
+	r.init(start, l.seats[:len(l.rl.nodes)])
+	for i := range r.seats {
+		r.seats[i].call.to(r, &l.setReq, i)
+	}
+	if l.entry != "" {
+		r.seats[l.arbiter].call.req = claimRequest(&m.terms, m.name, m.line, l.value, l.entry)
+	}
+	return l.rl.sendAddressed(r)
 }
 
 // begin makes a lock of a granted attempt.
@@ -293,7 +305,7 @@ func (l *Lock) tryExtend(ctx context.Context, start instant, ttl time.Duration) 
 	terms := l.mutex.terms
 	terms.ttl, terms.nodeTimeout = ttl, rl.opts.nodeTimeout(ttl)
 	mend := &repairs{lock: l, terms: &terms}
-	r := &round{observe: mend.observe}
+	r := &round{observer: mend}
 	r.init(start, make([]seat, len(rl.nodes)))
 	v, cut := rl.send(r, extendRequest(&terms, l.mutex.name, l.value)).waitFinal(ctx, rl.closing)
 	now := rl.clock.now()
@@ -454,31 +466,57 @@ func (l *Lock) firstRelease() error {
 	return l.releaseErr
 }
 
-// prepareRelease fills in the request; the caller holds mu, or is the only one to know
+// prepareRelease fills in the requests; the caller holds mu, or is the only one to know
 // the lock.
-func (l *Lock) prepareRelease() *request {
+func (l *Lock) prepareRelease(now instant, held bool) {
 	if l.releaseReq.kind != 0 {
-		return &l.releaseReq // it may be on its way already
+		return // they may be on their way already
 	}
-	l.releaseReq = releaseRequest(&l.mutex.terms, &l.args[1], l.mutex.name, l.value)
+	m := l.mutex
+	l.releaseReq = releaseRequest(&m.terms, &l.args[1], m.name, l.value)
 	l.releaseReq.ttl = l.longest
-	return &l.releaseReq
+	if l.entry == "" {
+		l.arbiter = m.arbiter(now.mono)
+	}
+	if l.arbiter >= 0 {
+		l.lineReq = lineReleaseRequest(&m.terms, &l.lineArgs, m.name, l.value, m.line, l.entry, held)
+		l.lineReq.ttl = l.longest
+	}
+}
+
+// addressRelease makes the call for one node.
+func (l *Lock) addressRelease(i int) *call {
+	c := &l.seats[len(l.rl.nodes)+i].call
+	c.req, c.index, c.takesBack = &l.releaseReq, int32(i), l.setOf(i)
+	if i == l.arbiter {
+		c.req, c.leaves = &l.lineReq, l.entry != "" || l.over != nil
+	}
+	return c
 }
 
 // sendRelease starts the release on every node where the value may be; the caller
 // holds mu.
 func (l *Lock) sendRelease(start instant) *round {
-	r, req := &l.releasing, l.prepareRelease()
+	l.prepareRelease(start, true)
+	r := &l.releasing
+	r.observer = l
 	r.init(start, l.seats[len(l.rl.nodes):])
 	for i := range r.seats {
-		c := &r.seats[i].call
-		c.to(r, req, i)
-		c.always, c.takesBack = true, l.setOf(i)
+		c := l.addressRelease(i)
+		c.to(r, c.req, i)
+		c.always = true
 	}
 	for i, n := range l.rl.nodes {
 		n.lane.takeBack(&r.seats[i].call, start.mono)
 	}
 	return r
+}
+
+// observe sees each node's answer to the release.
+func (l *Lock) observe(i int, b ballot) {
+	if b.val == any(int64(publishDenied)) {
+		l.rl.lines.degraded(i, noPublish, nil)
+	}
 }
 
 func (l *Lock) waitRelease(r *round) error {
@@ -498,17 +536,17 @@ func (l *Lock) waitRelease(r *round) error {
 
 // takeBack releases a failed attempt wherever its SET was or may have been applied,
 // with nobody waiting for it. With only granted, it leaves alone the nodes that did not
-// answer yet, whose answers still tell what to call the failure.
+// answer yet, whose answers still tell what to call the failure, and the one that keeps
+// the line we are in, where we take our place again first.
 func (l *Lock) takeBack(onlyGranted bool) {
-	now := l.rl.clock.now().mono
-	req := l.prepareRelease()
+	now := l.rl.clock.now()
+	l.prepareRelease(now, false)
 	for i, n := range l.rl.nodes {
-		c := &l.seats[len(l.rl.nodes)+i].call
-		if c.req != nil || onlyGranted && l.acquiring.vote(i) != VoteGranted {
+		if l.seats[len(l.rl.nodes)+i].call.req != nil ||
+			onlyGranted && (l.acquiring.vote(i) != VoteGranted || l.entry != "" && i == l.arbiter) {
 			continue
 		}
-		c.req, c.index, c.takesBack = req, int32(i), &l.seats[i].call
-		n.lane.takeBack(c, now)
+		n.lane.takeBack(l.addressRelease(i), now.mono)
 	}
 }
 

@@ -15,7 +15,9 @@ import (
 type Mutex struct {
 	rl    *Redlock
 	key   string
-	name  any // the key on the nodes, a string
+	name  any    // the key on the nodes, a string
+	line  any    // the key of the line, a string, empty if there cannot be one
+	hash  uint64 // of name, see weight
 	terms terms
 	err   error
 }
@@ -26,7 +28,8 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 	if rl == nil || rl.nodes == nil {
 		return &Mutex{}
 	}
-	m := &Mutex{rl: rl, key: key, name: rl.opts.KeyPrefix + key, terms: terms{ttl: rl.opts.TTL}}
+	name := rl.opts.KeyPrefix + key
+	m := &Mutex{rl: rl, key: key, name: name, line: lineName(name), hash: fnv1a(name), terms: terms{ttl: rl.opts.TTL}}
 	for _, o := range opts {
 		if o == nil {
 			m.terms.broken = append(m.terms.broken, "a LockOption is nil")
@@ -74,8 +77,14 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, false, false)
 }
 
-// Acquire asks until it is granted or ctx ends, with random pauses between attempts.
-// Most callers want Do instead.
+// Acquire waits in line until it is granted or ctx ends. Most callers want Do instead.
+//
+// It asks all nodes at once, and if another holds the lock it joins the lock's line,
+// which one of the nodes keeps, and asks again when it is its turn. Grants follow the
+// order of arrival in the line, across goroutines and processes, except that a first
+// attempt may find the lock free just before its turn is given to another; a process
+// that was refused the lock within the last second goes to the line first. Where no node
+// keeps a line, for lack of rights or nodes, it polls, with random pauses.
 //
 // A held lock and an outage of the nodes are both waited out. What ends it early are
 // errors that no waiting mends, on so many nodes that they alone rule out a quorum: no
@@ -134,19 +143,28 @@ func (m *Mutex) acquire(ctx context.Context, wait, renew bool) (*Lock, error) {
 		lock     *Lock
 		err      error
 		last     *QuorumError
+		w        *waiter // once it has to wait
 		attempts int
 	)
-	for {
+	if wait && m.crowded() {
+		last, w = m.notAsked(), m.newWaiter()
+		err = m.untilNextAttempt(ctx, 1, last, w)
+	}
+	for err == nil {
 		attempts++
 		var again bool
-		lock, again, err = m.attempt(ctx, renew)
+		lock, again, err = m.attempt(ctx, renew, w)
 		if err == nil || !wait || !again {
 			break
 		}
 		errors.As(err, &last)
-		if err = m.untilNextAttempt(ctx, attempts, last); err != nil {
-			break
+		if w == nil {
+			w = m.newWaiter()
 		}
+		err = m.untilNextAttempt(ctx, attempts, last, w)
+	}
+	if w != nil {
+		w.end()
 	}
 	if err != nil && last != nil && (ctx.Err() != nil || errors.Is(err, ErrClosed)) {
 		// What the nodes said last tells more than the attempt that was cut short.
@@ -168,13 +186,24 @@ func (m *Mutex) acquire(ctx context.Context, wait, renew bool) (*Lock, error) {
 // attempt is one round of the Redlock algorithm: the same key and a fresh token on all
 // nodes, a majority within the validity time, everything taken back otherwise. again
 // tells whether waiting may help.
-func (m *Mutex) attempt(ctx context.Context, renew bool) (lock *Lock, again bool, err error) {
+//
+// For a waiter that is in line, the token is the one that stands there, which the node
+// that keeps the line may have put under the key already. It is as fresh as any: it was
+// made for this attempt and is struck out by it.
+func (m *Mutex) attempt(ctx context.Context, renew bool, w *waiter) (lock *Lock, again bool, err error) {
 	rl := m.rl
-	value, err := rl.newValue()
-	if err != nil {
-		return nil, false, err
+	var l *Lock
+	if w != nil && w.entry != "" {
+		node, entry, value := w.claim()
+		l = newLock(m, value)
+		l.arbiter, l.entry = node, entry
+	} else {
+		value, err := rl.newValue()
+		if err != nil {
+			return nil, false, err
+		}
+		l = newLock(m, value)
 	}
-	l := newLock(m, value)
 	start := rl.clock.now()
 	until := validUntil(start, m.terms.ttl, rl.opts.DriftFactor)
 	r := l.sendAcquire(start)
@@ -202,31 +231,60 @@ func (m *Mutex) attempt(ctx context.Context, renew bool) (lock *Lock, again bool
 	default:
 		reasons, again = []error{ErrNoQuorum}, !r.incurable()
 	}
+	if again && l.entry != "" {
+		w.again()
+	}
 	l.takeBack(false)
 	return nil, again, r.fail(rl, acquire, m.key, reasons...)
 }
 
-// untilNextAttempt waits between two attempts of Acquire. It is where waiting in line
-// will go; until then it polls, with full jitter so that contenders do not split the
-// votes again and again.
-func (m *Mutex) untilNextAttempt(ctx context.Context, attempts int, last *QuorumError) error {
+// notAsked is what there is to say of an acquire that is still in line: that another
+// holds the lock, as the last one of this process was told.
+func (m *Mutex) notAsked() *QuorumError {
+	e := &QuorumError{Op: acquire.String(), Key: m.key, Need: m.rl.quorum, reasons: []error{ErrHeld}}
+	for _, name := range m.rl.names {
+		e.Outcomes = append(e.Outcomes, Outcome{Node: name, Vote: VoteBarred, Err: errInLine})
+	}
+	return e
+}
+
+var errInLine = errors.New("not asked: waiting in line")
+
+// untilNextAttempt waits between two attempts of Acquire: in line if the lock is held
+// and a node keeps one, else for a random time. What comes in the way besides another
+// holder is no matter of whose turn it is.
+func (m *Mutex) untilNextAttempt(ctx context.Context, attempts int, last *QuorumError, w *waiter) error {
+	isHeld := errors.Is(last, ErrHeld)
+	if w != nil && isHeld {
+		if err := w.await(ctx, last); !errors.Is(err, errNoLine) {
+			return err
+		}
+	}
+	free := time.Duration(-1)
+	if isHeld {
+		var err error
+		if free, err = m.look(ctx, last); err != nil {
+			return err
+		}
+	}
+	return m.rl.pause(ctx, m.backoff(attempts, free))
+}
+
+// backoff is how long to pause when nobody will tell us, with full jitter so that
+// contenders do not split the votes again and again; free is when the lock will be free,
+// negative if nobody knows.
+func (m *Mutex) backoff(attempts int, free time.Duration) time.Duration {
 	o := &m.rl.opts
 	limit := o.RetryMax
 	if shift := attempts - 1; o.RetryMin < limit>>shift {
 		limit = o.RetryMin << shift
 	}
 	d := o.RetryMin + rand.N(limit-o.RetryMin+1)
-	if errors.Is(last, ErrHeld) {
-		free, err := m.look(ctx, last)
-		if err != nil {
-			return err
-		}
-		if free >= 0 {
-			// Nobody will tell us of a lease that ends; be there when it does.
-			d = min(d, max(o.RetryMin, free)+rand.N(o.RetryMin))
-		}
+	if free >= 0 {
+		// Nobody will tell us of a lease that ends; be there when it does.
+		d = min(d, max(o.RetryMin, free)+rand.N(o.RetryMin))
 	}
-	return m.rl.pause(ctx, d)
+	return d
 }
 
 // look asks what stands in our way and adds it to the error. It returns in what time
@@ -235,7 +293,7 @@ func (m *Mutex) untilNextAttempt(ctx context.Context, attempts int, last *Quorum
 func (m *Mutex) look(ctx context.Context, last *QuorumError) (free time.Duration, err error) {
 	rl := m.rl
 	// All nodes, since those that hold something strange may be the slowest.
-	r, err := rl.askAll(ctx, inspectRequest(&m.terms, m.name))
+	r, err := rl.askAll(ctx, inspectRequest(&m.terms, m.name, "", 0))
 	if err != nil {
 		return 0, err
 	}

@@ -15,6 +15,7 @@ import (
 // node is one master: its name and the only way to it.
 type node struct {
 	name string
+	hash uint64 // of the name, see weight
 	lane *lane
 }
 
@@ -28,10 +29,11 @@ const (
 	release
 	forceRelease
 	inspect
+	join // the line of a lock
 )
 
 func (k kind) String() string {
-	return [...]string{"", "acquire", "extend", "repair", "release", "force release", "inspect"}[k]
+	return [...]string{"", "acquire", "extend", "repair", "release", "force release", "inspect", "join"}[k]
 }
 
 // sets reports whether the request may create the lock's key.
@@ -62,12 +64,17 @@ type script struct {
 }
 
 func mustScript(name string) *script {
+	src := strings.Replace(mustRead(name), "-- include line.lua\n", mustRead("line"), 1)
+	sum := sha1.Sum([]byte(src))
+	return &script{source: src, digest: hex.EncodeToString(sum[:])}
+}
+
+func mustRead(name string) string {
 	src, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
 	if err != nil {
 		panic("bug: " + err.Error())
 	}
-	sum := sha1.Sum(src)
-	return &script{source: string(src), digest: hex.EncodeToString(sum[:])}
+	return string(src)
 }
 
 var (
@@ -75,6 +82,10 @@ var (
 	extendScript  = mustScript("extend")
 	inspectScript = mustScript("inspect")
 	forceScript   = mustScript("force")
+
+	joinScript        = mustScript("line_join")
+	claimScript       = mustScript("line_claim")
+	lineReleaseScript = mustScript("line_release")
 )
 
 // key is the lock's key on the node, a string.
@@ -121,16 +132,56 @@ func extendRequest(t *terms, key, value any) *request {
 	return &r
 }
 
-func inspectRequest(t *terms, key any) *request {
-	r := inspectScript.request(inspect, t, new([6]any), key, nil)
-	r.args = r.args[:4]
+// inspectRequest asks for the lock, and for so many of those in the line unless that is
+// empty.
+func inspectRequest(t *terms, key, line any, most int) *request {
+	var args [6]any
+	r := inspectScript.request(inspect, t, &args, key, line)
+	args[5] = most
+	r.args = args[:]
 	return &r
 }
 
-func forceRequest(t *terms, key, token any) *request {
-	r := forceScript.request(forceRelease, t, new([6]any), key, token)
+func forceRequest(t *terms, key, token, line any) *request {
+	var args [6]any
+	r := forceScript.request(forceRelease, t, &args, key, token)
+	args[5] = line
+	r.args = args[:]
 	return &r
 }
+
+// lineReleaseRequest is releaseRequest for the node that keeps the line; entry is our
+// own in it, or empty.
+func lineReleaseRequest(t *terms, args *[8]any, key, value, line, entry any, held bool) request {
+	*args = [8]any{"EVALSHA", lineReleaseScript.digest, 1, key, value, line, entry, bit(held)}
+	return request{kind: release, script: lineReleaseScript, ttl: t.ttl, timeout: t.nodeTimeout, args: args[:]}
+}
+
+// joinRequest joins the line or refreshes the place in it.
+func joinRequest(t *terms, key, line any, entry, ended string, arrival int64, waited time.Duration) *request {
+	return &request{
+		kind: join, script: joinScript, ttl: lineLife, timeout: t.nodeTimeout,
+		args: []any{"EVALSHA", joinScript.digest, 2, key, line, entry, ended, arrival, waited.Microseconds(), lineLife.Milliseconds()},
+	}
+}
+
+// claimRequest is setRequest for the node that keeps the line.
+func claimRequest(t *terms, key, line, value, entry any) *request {
+	return &request{
+		kind: acquire, script: claimScript, ttl: t.ttl, timeout: t.nodeTimeout,
+		args: []any{"EVALSHA", claimScript.digest, 2, key, line, value, ttlOnNode(t.ttl), entry},
+	}
+}
+
+func bit(b bool) any {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+// publishDenied: a release was done, but whoever waits could not be told.
+const publishDenied = 2
 
 // ballot is what is known of one node's answer to one request. The wire fills in val,
 // err and sent; read makes a vote of them.
@@ -166,7 +217,7 @@ func (b ballot) read(k kind) ballot {
 	switch {
 	case b.err != nil && isServerError(b.err):
 		b.vote = VoteFailed
-		if k != acquire && k != inspect && strings.Contains(b.err.Error(), "WRONGTYPE") {
+		if k != acquire && k != inspect && k != join && strings.Contains(b.err.Error(), "WRONGTYPE") {
 			// A string is all that we ever put there.
 			b.vote = VoteRefused
 		}
@@ -187,19 +238,19 @@ func (b ballot) read(k kind) ballot {
 		switch {
 		case k.sets() && v == "OK":
 			b.vote = VoteGranted
-		case !k.sets() && k != inspect:
+		case !k.sets() && k != inspect && k != join:
 			b.vote = VoteRefused // it says who holds it
 		}
 	case int64:
 		switch {
-		case k.sets() || k == inspect:
-		case v == 1:
+		case k.sets() || k == inspect || k == join:
+		case v == 1, v == publishDenied && k == release:
 			b.vote = VoteGranted
 		case v == 0:
 			b.vote = VoteRefused
 		}
 	case []any:
-		if k == inspect {
+		if k == inspect || k == join {
 			b.vote = VoteGranted
 		}
 	}

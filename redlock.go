@@ -33,6 +33,7 @@ type Redlock struct {
 	clock  clock
 	random io.Reader // nil: crypto/rand
 	keeper *keeper
+	lines  *lines
 	owned  []redis.UniversalClient
 
 	closing  chan struct{} // closed by Close
@@ -133,6 +134,7 @@ func build(clients []redis.UniversalClient, ours bool, o Options, clk clock) *Re
 	for i, c := range clients {
 		rl.addNode(rl.names[i], newRedisWire(c, ours))
 	}
+	rl.lines = newLines(rl)
 	return rl
 }
 
@@ -144,7 +146,7 @@ func (rl *Redlock) addNode(name string, w wire) {
 			go rl.opts.Hooks.NodeUp(NodeInfo{Node: name})
 		}
 	}
-	rl.nodes = append(rl.nodes, &node{name: name, lane: newLane(w, rl.clock, onChange)})
+	rl.nodes = append(rl.nodes, &node{name: name, hash: fnv1a(name), lane: newLane(w, rl.clock, onChange)})
 }
 
 // nodeNames names each node by address and database, and numbers those that are equal.
@@ -363,7 +365,7 @@ func (rl *Redlock) close() error {
 		case <-over:
 		}
 	}
-	var flushed []<-chan struct{}
+	flushed := rl.lines.close()
 	now := rl.clock.now().mono
 	for _, n := range rl.nodes {
 		flushed = append(flushed, n.lane.close(now))

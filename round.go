@@ -13,15 +13,17 @@ type round struct {
 	all    bool // wait for every node, not just for a quorum
 	seats  []seat
 	signal chan struct{} // one token: the verdict moved
-	// observe is told each final vote after it is recorded, with no mutex held; nil if
+	// observer is told each final vote after it is recorded, with no mutex held; nil if
 	// nobody wants to know.
-	observe func(i int, b ballot)
+	observer observer
 
 	mu      sync.Mutex // guards what follows and the casts
 	tally   tally
 	verdict verdict // only ever moves on: undecided, then hopeless or final, then final
 	told    bool    // somebody waited and was told that it is hopeless
 }
+
+type observer interface{ observe(i int, b ballot) }
 
 // seat is one node's place in a round: the call to it, which its lane guards, and its
 // vote, which the round guards.
@@ -60,6 +62,9 @@ type call struct {
 	unsure bool
 	// always: send a release even where the key surely is not ours, to learn what is.
 	always bool
+	// leaves: a release also takes us out of a line, so it is sent even where the SET
+	// left nothing to take back.
+	leaves bool
 	// again: a release was answered once, and is sent a second time after a grace
 	// because what it takes back may have landed in between.
 	again bool
@@ -92,6 +97,10 @@ func (rl *Redlock) send(r *round, req *request) *round {
 	for i := range r.seats {
 		r.seats[i].call.to(r, req, i)
 	}
+	return rl.sendAddressed(r)
+}
+
+func (rl *Redlock) sendAddressed(r *round) *round {
 	for i, n := range rl.nodes {
 		n.lane.enqueue(&r.seats[i].call, r.start.mono)
 	}
@@ -121,8 +130,8 @@ func (r *round) deliver(i int, b ballot, now int64) {
 		r.advance(granted)
 	}
 	r.mu.Unlock()
-	if b.final && r.observe != nil {
-		r.observe(i, b)
+	if b.final && r.observer != nil {
+		r.observer.observe(i, b)
 	}
 }
 
@@ -158,6 +167,14 @@ func (r *round) vote(i int) Vote {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.seats[i].cast.vote
+}
+
+// first is what the first node said.
+func (r *round) first() (Vote, any, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := &r.seats[0].cast
+	return c.vote, c.val, c.err
 }
 
 // tell is current for somebody who acts on it, unless it was seen.

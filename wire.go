@@ -56,6 +56,43 @@ func (w *redisWire) exchange(batch []*call, bound time.Duration) {
 	}
 }
 
+// listen subscribes to a channel on a connection of its own and returns when that breaks
+// or ctx ends. It tells when the server has confirmed, and of each message.
+func (w *redisWire) listen(ctx context.Context, channel string, confirmed func(), heard func(message string)) error {
+	ps := w.client.Subscribe(ctx) // no I/O yet
+	defer ps.Close()
+	// A read does not look at ctx.
+	defer context.AfterFunc(ctx, func() { _ = ps.Close() })()
+	if err := ps.Subscribe(ctx, channel); err != nil {
+		return err
+	}
+	for asked := false; ; {
+		m, err := ps.ReceiveTimeout(ctx, listenPatience)
+		var nerr net.Error
+		switch m := m.(type) {
+		case *redis.Subscription:
+			confirmed()
+		case *redis.Message:
+			heard(m.Payload)
+		}
+		switch {
+		case err == nil:
+			asked = false
+		case !asked && errors.As(err, &nerr) && nerr.Timeout():
+			// Nothing to hear looks like a dead connection, so ask.
+			if err := ps.Ping(ctx); err != nil {
+				return err
+			}
+			asked = true
+		default:
+			return err
+		}
+	}
+}
+
+// listenPatience is how long a subscription may be silent before we doubt it.
+const listenPatience = 3 * time.Second
+
 // commands makes the batch's commands.
 func (w *redisWire) commands(ctx context.Context, batch []*call) (cmds []redis.Cmder) {
 	if w.ours {

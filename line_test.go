@@ -1,0 +1,662 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/redlocktest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// hall is a cluster in a bubble and those who wait there. Each Redlock counts as a
+// process: nodes tell them apart by an id of their own.
+type hall struct {
+	*testing.T
+	cluster *redlocktest.Cluster
+}
+
+func inHall(t *testing.T, f func(h hall)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f(hall{t, redlocktest.NewCluster(t, 5)})
+	})
+}
+
+// process opens another Redlock on the nodes.
+func (h hall) process(o *redlock.Options) *redlock.Redlock {
+	h.Helper()
+	rl, err := redlock.New(h.cluster.Clients(), o)
+	require.NoError(h, err)
+	h.Cleanup(func() { require.NoError(h, rl.Close()) })
+	return rl
+}
+
+func (h hall) acquire(m *redlock.Mutex) *redlock.Lock {
+	h.Helper()
+	l, err := m.Acquire(h.Context())
+	require.NoError(h, err)
+	return l
+}
+
+func (h hall) release(l *redlock.Lock) {
+	h.Helper()
+	require.NoError(h, l.Release(context.Background()))
+}
+
+// arbiter is the node that keeps the line of the key.
+func (h hall) arbiter(m *redlock.Mutex) *redlocktest.Node { return h.cluster.Node(m.NodeOrder()[0]) }
+
+// entries are those who wait at a node.
+func (h hall) entries(n *redlocktest.Node, m *redlock.Mutex) (found []string) {
+	members, _ := n.Redis().ZMembers(m.Line())
+	for _, e := range members {
+		if !strings.HasPrefix(e, "woken ") && !strings.HasPrefix(e, "silent ") {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// empty checks that nothing is left on any node.
+func (h hall) empty() {
+	h.Helper()
+	synctest.Wait()
+	for _, n := range h.cluster.Nodes() {
+		assert.Empty(h, n.Redis().Keys(), "left on %s", n.Name())
+	}
+}
+
+// visitor is an Acquire that goes on in the background.
+type visitor struct {
+	lock *redlock.Lock
+	err  error
+	at   time.Time
+	done chan struct{}
+}
+
+// visit starts an Acquire and returns when it waits, or has its lock.
+func visit(ctx context.Context, m *redlock.Mutex) *visitor {
+	v := &visitor{done: make(chan struct{})}
+	go func() {
+		v.lock, v.err = m.Acquire(ctx)
+		v.at = time.Now()
+		close(v.done)
+	}()
+	synctest.Wait()
+	return v
+}
+
+// served waits for the visitor's lock and returns how long that took from now.
+func (h hall) served(v *visitor) time.Duration {
+	h.Helper()
+	start := time.Now()
+	select {
+	case <-v.done:
+	case <-time.After(time.Minute):
+		h.Fatal("never served")
+	}
+	require.NoError(h, v.err)
+	return v.at.Sub(start)
+}
+
+func (v *visitor) waits() bool {
+	select {
+	case <-v.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func TestLineServesInTheOrderOfArrival(t *testing.T) {
+	inHall(t, func(h hall) {
+		var processes []*redlock.Redlock
+		for range 3 {
+			processes = append(processes, h.process(nil))
+		}
+		first := h.acquire(processes[0].Mutex("k"))
+
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 24 {
+			wg.Go(func() {
+				l, err := processes[i%3].Mutex("k").Acquire(h.Context())
+				if !assert.NoError(t, err) {
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				assert.NoError(t, l.Release(h.Context()))
+			})
+			synctest.Wait()
+		}
+		require.Len(t, h.entries(h.arbiter(processes[0].Mutex("k")), processes[0].Mutex("k")), 24)
+		start := time.Now()
+		h.release(first)
+		wg.Wait()
+		assert.True(t, slices.IsSorted(order), "%v", order)
+		assert.Less(t, time.Since(start), 200*time.Millisecond, "each was woken by the release before")
+		h.empty()
+	})
+}
+
+func TestLineIsNotOvertakenByWhoWasRefused(t *testing.T) {
+	inHall(t, func(h hall) {
+		a, b := h.process(nil).Mutex("k"), h.process(nil).Mutex("k")
+		l := h.acquire(b)
+		refused := visit(h.Context(), a)
+		h.release(l)
+		h.served(refused)
+		l = refused.lock
+		waiting := visit(h.Context(), b)
+		for range 20 {
+			h.release(l)
+			again := visit(h.Context(), a) // it comes right after
+			h.served(waiting)
+			require.True(t, again.waits(), "a was served before b, who came first")
+			time.Sleep(time.Microsecond)
+			h.release(waiting.lock)
+			waiting = visit(h.Context(), b)
+			h.served(again)
+			require.True(t, waiting.waits())
+			l = again.lock
+			time.Sleep(time.Microsecond) // arrivals are told apart by the node's clock
+		}
+		h.release(l)
+		h.served(waiting)
+		h.release(waiting.lock)
+		h.empty()
+	})
+}
+
+func TestLineHandsOverWithoutAGap(t *testing.T) {
+	inHall(t, func(h hall) {
+		a, b, c := h.process(nil).Mutex("k"), h.process(nil).Mutex("k"), h.process(nil).Mutex("k")
+		l := h.acquire(a)
+		waiting := visit(h.Context(), b)
+		arbiter := h.arbiter(a)
+		next := strings.Fields(h.entries(arbiter, a)[0])[2]
+
+		// The head's SETs take their time to the other nodes, so that the reservation shows.
+		for _, n := range h.cluster.Nodes() {
+			n.DelayCommand("SET", 1, 20*time.Millisecond)
+		}
+		arbiter.DelayCommand("EVALSHA", 2, 0)
+		h.release(l)
+		synctest.Wait()
+		assert.Equal(t, next, arbiter.Get("k"), "the arbiter keeps the lock for the first in line")
+		h.served(waiting)
+		assert.Equal(t, next, waiting.lock.Token()+"@"+strings.SplitN(next, "@", 2)[1])
+		assert.Greater(t, arbiter.TTL("k"), 9*time.Second, "its lease counts from its own round")
+		_, err := c.TryAcquire(h.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		h.release(waiting.lock)
+		h.empty()
+	})
+}
+
+func TestLineOneRoundOfPlainSetsWhenNobodyWaits(t *testing.T) {
+	inHall(t, func(h hall) {
+		m := h.process(nil).Mutex("k")
+		h.release(h.acquire(m)) // scripts are known from now on
+		synctest.Wait()
+		h.cluster.ResetCommands()
+		h.release(h.acquire(m))
+		synctest.Wait()
+		assert.Equal(t, 5, h.cluster.Commands("SET"))
+		assert.Equal(t, 5, h.cluster.Commands("EVALSHA"))
+		assert.Equal(t, 10, h.cluster.Commands())
+	})
+}
+
+func TestLineShowsInInspect(t *testing.T) {
+	inHall(t, func(h hall) {
+		var ends []context.CancelFunc
+		l := h.acquire(h.process(nil).Mutex("k"))
+		var m *redlock.Mutex
+		for i := range 3 {
+			ctx, end := context.WithCancel(h.Context())
+			ends = append(ends, end)
+			m = h.process(&redlock.Options{Owner: fmt.Sprintf("clerk@%d", i)}).Mutex("k")
+			visit(ctx, m)
+			time.Sleep(time.Second)
+		}
+		s, err := m.Inspect(h.Context())
+		require.NoError(t, err)
+		require.Len(t, s.Waiters, 3)
+		for i, w := range s.Waiters {
+			assert.Equal(t, fmt.Sprintf("clerk@%d", i), w.Owner)
+			assert.InDelta(t, time.Duration(3-i)*time.Second, w.Waited, float64(50*time.Millisecond))
+		}
+		assert.Equal(t, 3, s.Nodes[m.NodeOrder()[0]].Waiting)
+		assert.Zero(t, s.Nodes[m.NodeOrder()[1]].Waiting)
+		for _, end := range ends {
+			end()
+		}
+		h.release(l)
+		synctest.Wait()
+		s, err = m.Inspect(h.Context())
+		require.NoError(t, err)
+		assert.Empty(t, s.Waiters)
+		h.empty()
+	})
+}
+
+func TestLineWaiterThatGivesUpLeavesAtOnce(t *testing.T) {
+	for _, who := range []string{"first", "middle", "last"} {
+		t.Run(who, func(t *testing.T) {
+			inHall(t, func(h hall) {
+				m := h.process(nil).Mutex("k")
+				l := h.acquire(m)
+				var vs []*visitor
+				var ends []context.CancelFunc
+				for range 3 {
+					ctx, end := context.WithCancel(h.Context())
+					defer end()
+					ends = append(ends, end)
+					vs = append(vs, visit(ctx, h.process(nil).Mutex("k")))
+				}
+				i := slices.Index([]string{"first", "middle", "last"}, who)
+				ends[i]()
+				<-vs[i].done
+				synctest.Wait()
+				require.ErrorIs(t, vs[i].err, context.Canceled)
+				require.ErrorIs(t, vs[i].err, redlock.ErrHeld)
+				assert.Len(t, h.entries(h.arbiter(m), m), 2)
+				h.release(l)
+				for j, v := range vs {
+					if j != i {
+						assert.Less(t, h.served(v), 100*time.Millisecond)
+						h.release(v.lock)
+					}
+				}
+				h.empty()
+			})
+		})
+	}
+}
+
+func TestLineTurnIsPassedOnByWhoLeaves(t *testing.T) {
+	// The first in line goes while the lock is reserved for it.
+	for name, leave := range map[string]func(*redlock.Redlock, context.CancelFunc){
+		"cancelled": func(_ *redlock.Redlock, cancel context.CancelFunc) { cancel() },
+		"closed":    func(rl *redlock.Redlock, _ context.CancelFunc) { _ = rl.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inHall(t, func(h hall) {
+				m := h.process(nil).Mutex("k")
+				l := h.acquire(m)
+				rl := h.process(nil)
+				ctx, cancel := context.WithCancel(h.Context())
+				defer cancel()
+				first := visit(ctx, rl.Mutex("k"))
+				second := visit(h.Context(), h.process(nil).Mutex("k"))
+				for _, n := range h.cluster.Nodes() {
+					n.DelayCommand("SET", 1, 50*time.Millisecond) // its attempt hangs
+				}
+				h.release(l)
+				time.Sleep(10 * time.Millisecond)
+				leave(rl, cancel)
+				assert.Less(t, h.served(second), 300*time.Millisecond)
+				<-first.done
+				assert.Error(t, first.err)
+				h.release(second.lock)
+				h.empty()
+			})
+		})
+	}
+}
+
+func TestLineFindsALeaseThatEnds(t *testing.T) {
+	inHall(t, func(h hall) {
+		for _, n := range h.cluster.Nodes() {
+			n.Set("k", "dead holder", 2*time.Second)
+		}
+		v := visit(h.Context(), h.process(nil).Mutex("k"))
+		d := h.served(v)
+		assert.GreaterOrEqual(t, d, 2*time.Second)
+		assert.Less(t, d, 2100*time.Millisecond)
+		h.release(v.lock)
+		h.empty()
+	})
+}
+
+func TestLineFindsAStrangersKeyGone(t *testing.T) {
+	inHall(t, func(h hall) {
+		for _, n := range h.cluster.Nodes() {
+			n.Set("k", "by hand", 0)
+		}
+		v := visit(h.Context(), h.process(nil).Mutex("k"))
+		time.Sleep(10 * time.Minute)
+		require.True(t, v.waits())
+		for _, n := range h.cluster.Nodes() {
+			n.Del("k")
+		}
+		assert.LessOrEqual(t, h.served(v), time.Second)
+		h.release(v.lock)
+		h.empty()
+	})
+}
+
+func TestLineOutlivesALongHolder(t *testing.T) {
+	inHall(t, func(h hall) {
+		l := h.acquire(h.process(nil).Mutex("k", redlock.WithTTL(time.Hour)))
+		m := h.process(nil).Mutex("k")
+		var vs []*visitor
+		for range 3 {
+			vs = append(vs, visit(h.Context(), m))
+		}
+		time.Sleep(30 * time.Minute)
+		h.release(l)
+		for i, v := range vs {
+			assert.Less(t, h.served(v), 50*time.Millisecond)
+			for _, later := range vs[i+1:] {
+				assert.True(t, later.waits())
+			}
+			h.release(v.lock)
+			synctest.Wait()
+		}
+		h.empty()
+	})
+}
+
+func TestLineSurvivesABrokenSubscription(t *testing.T) {
+	inHall(t, func(h hall) {
+		m := h.process(nil).Mutex("k")
+		l := h.acquire(m)
+		v := visit(h.Context(), h.process(nil).Mutex("k"))
+		for _, n := range h.cluster.Nodes() {
+			n.Cut()
+		}
+		_ = l.Release(h.Context()) // connections of the pool are broken, too
+		assert.Less(t, h.served(v), time.Second)
+		h.release(v.lock)
+		time.Sleep(time.Second)
+		h.empty()
+	})
+}
+
+// told collects what Hooks.Degraded is told.
+func told() (*redlock.Hooks, func() []redlock.DegradedInfo) {
+	var mu sync.Mutex
+	var all []redlock.DegradedInfo
+	return &redlock.Hooks{Degraded: func(i redlock.DegradedInfo) {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, i)
+		}}, func() []redlock.DegradedInfo {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(all)
+		}
+}
+
+func TestLineWithoutSubscribe(t *testing.T) {
+	inHall(t, func(h hall) {
+		hooks, said := told()
+		for _, n := range h.cluster.Nodes() {
+			n.Deny("SUBSCRIBE")
+		}
+		holder := h.process(nil).Mutex("k")
+		m := h.process(&redlock.Options{Hooks: hooks}).Mutex("k")
+		for range 5 {
+			l := h.acquire(holder)
+			v := visit(h.Context(), m)
+			time.Sleep(3 * time.Second)
+			h.release(l)
+			assert.Less(t, h.served(v), 500*time.Millisecond, "timers find it")
+			h.release(v.lock)
+			synctest.Wait()
+		}
+		require.Len(t, said(), 1)
+		assert.Contains(t, said()[0].Lacks, "SUBSCRIBE")
+		assert.ErrorContains(t, said()[0].Err, "NOPERM")
+		h.empty()
+	})
+}
+
+func TestLineIsFoundByTheHolderWhoWonWithoutTheArbiter(t *testing.T) {
+	inHall(t, func(h hall) {
+		holder, m := h.process(nil).Mutex("k"), h.process(nil).Mutex("k")
+		arbiter := h.arbiter(m)
+		arbiter.Stop()
+		l := h.acquire(holder)
+		arbiter.Restart(redlocktest.LoseKeys)
+		time.Sleep(300 * time.Millisecond)
+		v := visit(h.Context(), m)
+		other := visit(h.Context(), h.process(nil).Mutex("k"))
+		time.Sleep(3 * time.Second)
+		require.True(t, v.waits())
+		h.cluster.ResetCommands()
+		time.Sleep(time.Second)
+		assert.Less(t, h.cluster.Commands(), 300, "it must not ask all the time")
+		h.release(l)
+		assert.Less(t, h.served(v), 100*time.Millisecond)
+		assert.True(t, other.waits(), "the first keeps its place")
+		h.release(v.lock)
+		assert.Less(t, h.served(other), 100*time.Millisecond)
+		h.release(other.lock)
+		h.empty()
+	})
+}
+
+func TestLineIsWokenByForceRelease(t *testing.T) {
+	inHall(t, func(h hall) {
+		l := h.acquire(h.process(nil).Mutex("k", redlock.WithTTL(time.Hour)))
+		m := h.process(nil).Mutex("k")
+		v := visit(h.Context(), m)
+		require.NoError(t, m.ForceRelease(h.Context(), l.Token()))
+		assert.Less(t, h.served(v), 20*time.Millisecond)
+		h.release(v.lock)
+		h.empty()
+	})
+}
+
+func TestLineConnectionsAndGoroutines(t *testing.T) {
+	inHall(t, func(h hall) {
+		rl := h.process(nil)
+		m := rl.Mutex("k")
+		l := h.acquire(h.process(nil).Mutex("k"))
+		visit(h.Context(), m)
+		before := runtime.NumGoroutine()
+		ctx, cancel := context.WithCancel(h.Context())
+		for range 200 {
+			go func() { _, _ = m.Acquire(ctx) }()
+		}
+		synctest.Wait()
+		assert.LessOrEqual(t, runtime.NumGoroutine(), before+200+10, "a waiter has no goroutine but the caller's")
+		waiters, ears := rl.Waits()
+		assert.Equal(t, 201, waiters)
+		assert.Equal(t, 1, ears, "one subscription for all")
+		cancel()
+		h.release(l)
+		time.Sleep(100 * time.Millisecond)
+		waiters, ears = rl.Waits()
+		assert.Equal(t, 0, waiters)
+		assert.Equal(t, 1, ears, "kept for a while")
+		time.Sleep(20 * time.Second)
+		_, ears = rl.Waits()
+		assert.Equal(t, 0, ears, "closed when nobody waits")
+	})
+}
+
+func TestLineOfTheArbiterThatIsLost(t *testing.T) {
+	for name, fault := range map[string]struct{ lose, back func(*redlocktest.Node) }{
+		"killed": {(*redlocktest.Node).Stop, func(n *redlocktest.Node) { n.Restart(redlocktest.KeepKeys) }},
+		"empty":  {(*redlocktest.Node).Stop, func(n *redlocktest.Node) { n.Restart(redlocktest.LoseKeys) }},
+		"hung":   {(*redlocktest.Node).Hang, (*redlocktest.Node).Resume},
+		"cut off": {func(n *redlocktest.Node) { n.Partition(redlocktest.Blackhole) },
+			(*redlocktest.Node).Heal},
+		"answers lost": {func(n *redlocktest.Node) { n.Partition(redlocktest.DropReplies) },
+			(*redlocktest.Node).Heal},
+		"at once empty": {func(n *redlocktest.Node) { n.Stop(); n.Restart(redlocktest.LoseKeys) }, func(*redlocktest.Node) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inHall(t, func(h hall) {
+				h.cluster.Record(false)
+				var holders, grants atomic.Int64
+				ctx, cancel := context.WithCancel(h.Context())
+				var wg sync.WaitGroup
+				var m *redlock.Mutex
+				for range 4 {
+					own := h.process(nil).Mutex("k", redlock.WithTTL(5*time.Second))
+					m = own
+					for range 4 {
+						wg.Go(func() {
+							for {
+								l, err := own.Acquire(ctx)
+								if err != nil {
+									assert.ErrorIs(t, err, context.Canceled)
+									return
+								}
+								assert.EqualValues(t, 1, holders.Add(1), "two holders")
+								grants.Add(1)
+								time.Sleep(20 * time.Millisecond)
+								holders.Add(-1)
+								_ = l.Release(h.Context())
+							}
+						})
+					}
+				}
+				goesOn := func(when string) {
+					t.Helper()
+					before, start := grants.Load(), time.Now()
+					for grants.Load() < before+20 && time.Since(start) < 30*time.Second {
+						time.Sleep(time.Millisecond)
+					}
+					t.Logf("%s: %d grants in %v", when, grants.Load()-before, time.Since(start))
+					require.GreaterOrEqual(t, grants.Load(), before+20, when)
+				}
+				goesOn("before")
+				fault.lose(h.arbiter(m))
+				goesOn("without it")
+				time.Sleep(2 * time.Second)
+				goesOn("later without it")
+				fault.back(h.arbiter(m))
+				goesOn("when it is back")
+				time.Sleep(2 * time.Second)
+				goesOn("later")
+				assert.NotEmpty(t, h.entries(h.arbiter(m), m), "the line is where it belongs")
+				assert.Empty(t, h.entries(h.cluster.Node(m.NodeOrder()[1]), m))
+				cancel()
+				wg.Wait()
+				time.Sleep(10 * time.Second)
+				h.empty()
+			})
+		})
+	}
+}
+
+func TestLineWaiterMovesAndKeepsItsPlace(t *testing.T) {
+	inHall(t, func(h hall) {
+		holder := h.process(nil).Mutex("k", redlock.WithTTL(time.Minute))
+		l := h.acquire(holder)
+		var vs []*visitor
+		for range 6 {
+			vs = append(vs, visit(h.Context(), h.process(nil).Mutex("k")))
+			time.Sleep(10 * time.Millisecond)
+		}
+		h.arbiter(holder).Hang()
+		time.Sleep(3 * time.Second)
+		second := h.cluster.Node(holder.NodeOrder()[1])
+		require.Len(t, h.entries(second, holder), 6)
+		h.release(l)
+		for i, v := range vs {
+			assert.Less(t, h.served(v), time.Second)
+			for _, later := range vs[i+1:] {
+				assert.True(t, later.waits(), "the order is that of arrival, on any node")
+			}
+			h.release(v.lock)
+			synctest.Wait()
+		}
+		h.arbiter(holder).Resume()
+		time.Sleep(10 * time.Second)
+		h.empty()
+	})
+}
+
+func TestLineNamesDiffer(t *testing.T) {
+	assert.Equal(t, "{a}:line", redlock.LineName("a"))
+	assert.Equal(t, "{a}:line:", redlock.LineName("{a}"))
+	assert.Equal(t, "x{a}y:line:", redlock.LineName("x{a}y"))
+	assert.Equal(t, "{{a}:line", redlock.LineName("{a"))
+	for _, none := range []string{"a}", "{}a", "}{a"} {
+		assert.Empty(t, redlock.LineName(none), "no name has the slot of %q", none)
+	}
+	inHall(t, func(h hall) {
+		m := h.process(nil).Mutex("a}b") // polls
+		l := h.acquire(m)
+		v := visit(h.Context(), m)
+		h.release(l)
+		h.served(v)
+		h.release(v.lock)
+		h.empty()
+	})
+}
+
+func TestLineExcludesPollers(t *testing.T) {
+	inHall(t, func(h hall) {
+		var holders, ours, theirs atomic.Int64
+		end := time.Now().Add(5 * time.Second)
+		visitHolder := func(n *atomic.Int64) {
+			assert.EqualValues(t, 1, holders.Add(1), "two holders")
+			n.Add(1)
+			time.Sleep(10 * time.Millisecond)
+			holders.Add(-1)
+		}
+		var wg sync.WaitGroup
+		for range 2 {
+			m := h.process(nil).Mutex("k")
+			for range 3 {
+				wg.Go(func() {
+					for time.Now().Before(end) {
+						l, err := m.Acquire(h.Context())
+						if assert.NoError(t, err) {
+							visitHolder(&ours)
+							_ = l.Release(h.Context())
+						}
+					}
+				})
+			}
+		}
+		for i := range 2 {
+			clients := h.cluster.Clients()
+			wg.Go(func() {
+				for n := 0; time.Now().Before(end); n++ {
+					value := fmt.Sprintf("redsync %d %d", i, n)
+					votes := 0
+					for _, c := range clients {
+						if c.SetNX(h.Context(), "k", value, 5*time.Second).Val() {
+							votes++
+						}
+					}
+					if votes >= 3 {
+						visitHolder(&theirs)
+					}
+					for _, c := range clients {
+						c.Eval(h.Context(), `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end`, []string{"k"}, value)
+					}
+					time.Sleep(time.Duration(15+i) * time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+		t.Logf("in line %d, polling %d", ours.Load(), theirs.Load())
+		assert.Positive(t, ours.Load())
+		time.Sleep(time.Second)
+		h.empty()
+	})
+}
