@@ -59,7 +59,14 @@ func (w *redisWire) exchange(batch []*call, bound time.Duration) {
 // listen subscribes to a channel on a connection of its own and returns when that breaks
 // or ctx ends. It tells when the server has confirmed, and of each message.
 func (w *redisWire) listen(ctx context.Context, channel string, confirmed func(), heard func(message string)) error {
-	ps := w.client.Subscribe(ctx) // no I/O yet
+	var ps *redis.PubSub
+	if ring, ok := w.client.(*redis.Ring); ok {
+		// It must know the channel to choose a server, which may be another than the
+		// key's: what is published there goes unheard, and waiters find it by timers.
+		ps = ring.Subscribe(ctx, channel)
+	} else {
+		ps = w.client.Subscribe(ctx) // no I/O yet
+	}
 	defer ps.Close()
 	// A read does not look at ctx.
 	defer context.AfterFunc(ctx, func() { _ = ps.Close() })()
