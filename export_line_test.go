@@ -1,5 +1,22 @@
 package redlock
 
+import (
+	"context"
+	"errors"
+)
+
+// LoadScripts lets all nodes know all scripts.
+func LoadScripts(rl *Redlock) error {
+	var errs []error
+	for _, n := range rl.nodes {
+		client := n.lane.wire.(*redisWire).client
+		for _, s := range []*script{releaseScript, lineReleaseScript, joinScript, claimScript} {
+			errs = append(errs, client.ScriptLoad(context.Background(), s.source).Err())
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // NodeOrder is the order in which nodes are asked to keep the line of a key.
 func (m *Mutex) NodeOrder() []int { return m.nodeOrder() }
 

@@ -664,8 +664,9 @@ func TestPeerB4_EachAcquireStartsItsBackoffAnew(t *testing.T) {
 	t.Parallel()
 	simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 		rl := clientOf(t, c, redlock.Options{TTL: 10 * time.Minute})
-		requireLock(t, rl)
-		m := clientOf(t, c, redlock.Options{}).Mutex(resource)
+		_, err := rl.Mutex(unlined).TryAcquire(t.Context())
+		require.NoError(t, err)
+		m := clientOf(t, c, redlock.Options{}).Mutex(unlined)
 		for range 3 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			c.ResetCommands()

@@ -71,16 +71,16 @@ func TestEachAttemptHasAValueOfItsOwn(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3)
 	rl := f.open(t, patient)
-	f.plant(t, "x", 0, 0, 1)
+	f.do(t, []int{0, 1}, "SET", unlined, "x")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := rl.Mutex(resource).Acquire(ctx)
+	_, err := rl.Mutex(unlined).Acquire(ctx)
 	require.ErrorIs(t, err, redlock.ErrHeld)
 	for _, p := range f.proxies {
 		seen := make(map[string]bool)
 		for _, c := range p.Commands() {
 			if c.Name() == "SET" {
-				require.Equal(t, []string{"SET", resource, c.Args[2], "NX", "PX", "60000"}, c.Args)
+				require.Equal(t, []string{"SET", unlined, c.Args[2], "NX", "PX", "60000"}, c.Args)
 				require.False(t, seen[c.Args[2]], "sent twice")
 				seen[c.Args[2]] = true
 			}
