@@ -21,7 +21,7 @@ func LoadScripts(rl *Redlock) error {
 func (m *Mutex) NodeOrder() []int { return m.nodeOrder() }
 
 // Line is the key of the line.
-func (m *Mutex) Line() string { return m.line.(string) }
+func (m *Mutex) Line() string { return m.line().(string) }
 
 // Waits reports how many of this Redlock wait in lines, and how many subscriptions it has.
 func (rl *Redlock) Waits() (waiters, ears int) {
@@ -34,4 +34,4 @@ func (rl *Redlock) Waits() (waiters, ears int) {
 }
 
 // LineName is the key of the line of a Redis key.
-var LineName = lineName
+func LineName(key string) string { return lineNaming(key).of(key) }

@@ -124,7 +124,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 		return Status{}, err
 	}
 	rl := m.rl
-	r, err := rl.askAll(ctx, inspectRequest(&m.terms, m.name, m.line, mostWaiters))
+	r, err := rl.askAll(ctx, inspectRequest(&m.terms, m.name, m.line(), mostWaiters))
 	if err != nil {
 		return Status{}, fmt.Errorf("redlock: inspect %s: %w", quoteKey(m.key), err)
 	}
@@ -203,7 +203,7 @@ func (m *Mutex) ForceRelease(ctx context.Context, token string) error {
 		return err
 	}
 	rl := m.rl
-	r, err := rl.askAll(ctx, forceRequest(&m.terms, m.name, token, m.line))
+	r, err := rl.askAll(ctx, forceRequest(&m.terms, m.name, token, m.line()))
 	if err != nil {
 		return fmt.Errorf("redlock: force release %s: %w", quoteKey(m.key), err)
 	}

@@ -106,19 +106,42 @@ func newLines(rl *Redlock) *lines {
 	}
 }
 
-// lineName is the key of a lock's line, in the same cluster slot as the lock, or empty if
+// of is the key of a lock's line, in the same cluster slot as the lock, or empty if
 // no name is: Redis takes the text between the first "{" and the next "}" for the tag.
 // The suffixes differ so that the lines of "a" and "{a}" do.
-func lineName(key string) string {
-	open := strings.IndexByte(key, '{')
-	if open >= 0 && strings.IndexByte(key[open+1:], '}') > 0 {
+func (n naming) of(key string) string {
+	switch n {
+	case taggedLine:
 		return key + ":line:"
-	}
-	if strings.IndexByte(key, '}') >= 0 {
+	case usualLine:
+		return "{" + key + "}:line"
+	default:
 		return ""
 	}
-	return "{" + key + "}:line"
 }
+
+type naming uint8
+
+const (
+	noLineName naming = iota
+	usualLine         // scripts/line_release.lua knows it, too
+	taggedLine        // the key has a tag of its own
+)
+
+func lineNaming(key string) naming {
+	open := strings.IndexByte(key, '{')
+	switch {
+	case open >= 0 && strings.IndexByte(key[open+1:], '}') > 0:
+		return taggedLine
+	case strings.IndexByte(key, '}') >= 0:
+		return noLineName
+	default:
+		return usualLine
+	}
+}
+
+// line is made when it is needed, since hardly any acquire needs it.
+func (m *Mutex) line() any { return m.naming.of(m.name.(string)) }
 
 // weight orders the nodes that may keep the line of a key: the highest is the arbiter.
 // All clients and all versions must agree on it. Rendezvous hashing spreads the lines
@@ -142,16 +165,25 @@ func fnv1a(s string) uint64 {
 // arbiter is the node that keeps the line, as far as this process can see: the first
 // that is reachable. -1 if the key has no line.
 func (m *Mutex) arbiter(now int64) int {
-	best, at := uint64(0), -1
-	if m.line == "" {
-		return at
+	if m.naming == noLineName {
+		return -1
 	}
-	for i, n := range m.rl.nodes {
-		if w := weight(m.hash, n.hash); (at < 0 || w > best) && n.lane.reachable(now) {
-			best, at = w, i
+	// Every release comes by here, and nearly always the first of all is reachable, so
+	// that the others' lanes are better left alone.
+	above := ^uint64(0)
+	for range m.rl.nodes {
+		best, at := uint64(0), -1
+		for i, n := range m.rl.nodes {
+			if w := weight(m.hash, n.hash); w < above && (at < 0 || w > best) {
+				best, at = w, i
+			}
 		}
+		if at < 0 || m.rl.nodes[at].lane.reachable(now) {
+			return at
+		}
+		above = best
 	}
-	return at
+	return -1
 }
 
 // nodeOrder is all nodes, the arbiter first.
@@ -177,7 +209,7 @@ func (m *Mutex) grace() time.Duration { return max(leastGrace, 4*m.terms.nodeTim
 // must not overtake those who do.
 func (m *Mutex) crowded() bool {
 	ls := m.rl.lines
-	if ls.keys.Load() == 0 || m.line == "" {
+	if ls.keys.Load() == 0 || m.naming == noLineName {
 		return false
 	}
 	now := m.rl.clock.now().mono
@@ -193,7 +225,7 @@ func (q *queue) crowded(now int64) bool {
 
 // newWaiter returns nil if the key cannot have a line.
 func (m *Mutex) newWaiter() *waiter {
-	if m.line == "" {
+	if m.naming == noLineName {
 		return nil
 	}
 	return &waiter{mutex: m, lines: m.rl.lines, order: m.nodeOrder(), signal: make(chan struct{}, 1)}
@@ -408,7 +440,7 @@ func (w *waiter) send() {
 	w.round = new(round)
 	w.round.init(now, make([]seat, 1))
 	w.call = &w.round.seats[0].call
-	w.call.to(w.round, joinRequest(&m.terms, m.name, m.line, w.entry, w.ended, w.arrival, waited), 0)
+	w.call.to(w.round, joinRequest(&m.terms, m.name, m.line(), w.entry, w.ended, w.arrival, waited), 0)
 	m.rl.nodes[w.node].lane.enqueue(w.call, now.mono)
 }
 
@@ -562,7 +594,7 @@ func (w *waiter) withdraw() {
 		return
 	}
 	m := w.mutex
-	req := lineReleaseRequest(&m.terms, new([8]any), m.name, w.value, m.line, w.entry, false)
+	req := lineReleaseRequest(&m.terms, m.name, w.value, m.line(), w.entry, false)
 	req.ttl = lineLife
 	c := &call{req: &req, takesBack: w.call, leaves: true}
 	if w.call != nil {

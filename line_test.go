@@ -328,7 +328,7 @@ func TestLineFindsALeaseThatEnds(t *testing.T) {
 		v := visit(h.Context(), h.process(nil).Mutex("k"))
 		d := h.served(v)
 		assert.GreaterOrEqual(t, d, 2*time.Second)
-		assert.Less(t, d, 2100*time.Millisecond)
+		assert.Less(t, d, 2500*time.Millisecond, "one grace, if the nodes do not forget at the same time")
 		h.release(v.lock)
 		h.empty()
 	})

@@ -28,10 +28,9 @@ type Lock struct {
 	releasing  round
 	setReq     request
 	releaseReq request
-	args       [2][6]any
+	args       [3][6]any
 	lineReq    request // the release for the arbiter
-	lineArgs   [8]any
-	seats      []seat // those of acquiring, then those of releasing
+	seats      []seat  // those of acquiring, then those of releasing
 
 	// mu guards what follows. Lanes and the keeper may be called under it; they never
 	// call back while holding theirs.
@@ -78,7 +77,7 @@ func (l *Lock) sendAcquire(start instant) *round {
 		r.seats[i].call.to(r, &l.setReq, i)
 	}
 	if l.entry != "" {
-		r.seats[l.arbiter].call.req = claimRequest(&m.terms, m.name, m.line, l.value, l.entry)
+		r.seats[l.arbiter].call.req = claimRequest(&m.terms, m.name, m.line(), l.value, l.entry)
 	}
 	return l.rl.sendAddressed(r)
 }
@@ -479,7 +478,11 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 		l.arbiter = m.arbiter(now.mono)
 	}
 	if l.arbiter >= 0 {
-		l.lineReq = lineReleaseRequest(&m.terms, &l.lineArgs, m.name, l.value, m.line, l.entry, held)
+		if l.entry == "" && held && m.naming == usualLine {
+			l.lineReq = plainLineReleaseRequest(&m.terms, &l.args[2], m.name, l.value)
+		} else {
+			l.lineReq = lineReleaseRequest(&m.terms, m.name, l.value, m.line(), l.entry, held)
+		}
 		l.lineReq.ttl = l.longest
 	}
 }

@@ -13,13 +13,13 @@ import (
 // Mutex serves any number of goroutines, and two with the same key are the same lock.
 // It is made by Redlock.Mutex; the zero value refuses every operation.
 type Mutex struct {
-	rl    *Redlock
-	key   string
-	name  any    // the key on the nodes, a string
-	line  any    // the key of the line, a string, empty if there cannot be one
-	hash  uint64 // of name, see weight
-	terms terms
-	err   error
+	rl     *Redlock
+	key    string
+	name   any    // the key on the nodes, a string
+	hash   uint64 // of name, see weight
+	naming naming // of the line
+	terms  terms
+	err    error
 }
 
 // Mutex describes the lock of a key, which may be any bytes but not empty. It does no
@@ -29,7 +29,7 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 		return &Mutex{}
 	}
 	name := rl.opts.KeyPrefix + key
-	m := &Mutex{rl: rl, key: key, name: name, line: lineName(name), hash: fnv1a(name), terms: terms{ttl: rl.opts.TTL}}
+	m := &Mutex{rl: rl, key: key, name: name, naming: lineNaming(name), hash: fnv1a(name), terms: terms{ttl: rl.opts.TTL}}
 	for _, o := range opts {
 		if o == nil {
 			m.terms.broken = append(m.terms.broken, "a LockOption is nil")

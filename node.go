@@ -152,9 +152,17 @@ func forceRequest(t *terms, key, token, line any) *request {
 
 // lineReleaseRequest is releaseRequest for the node that keeps the line; entry is our
 // own in it, or empty.
-func lineReleaseRequest(t *terms, args *[8]any, key, value, line, entry any, held bool) request {
-	*args = [8]any{"EVALSHA", lineReleaseScript.digest, 1, key, value, line, entry, bit(held)}
-	return request{kind: release, script: lineReleaseScript, ttl: t.ttl, timeout: t.nodeTimeout, args: args[:]}
+func lineReleaseRequest(t *terms, key, value, line, entry any, held bool) request {
+	return request{
+		kind: release, script: lineReleaseScript, ttl: t.ttl, timeout: t.nodeTimeout,
+		args: []any{"EVALSHA", lineReleaseScript.digest, 1, key, value, line, entry, bit(held)},
+	}
+}
+
+// plainLineReleaseRequest is lineReleaseRequest of a holder who did not wait, for a line
+// with the usual name.
+func plainLineReleaseRequest(t *terms, args *[6]any, key, value any) request {
+	return lineReleaseScript.request(release, t, args, key, value)
 }
 
 // joinRequest joins the line or refreshes the place in it.

@@ -223,9 +223,12 @@ func (r *report) printHandovers(w io.Writer) {
 		return
 	}
 	t := newTable(w, "Scenario 6: from the call of release in one process to the grant in another, the only one that waits", 1,
-		"", "handovers", "p50 / p99 / max", "errors")
+		"", "PING", "handovers", "p50 / p99 / max", "p50 / PING", "errors")
 	for _, row := range r.Handovers {
-		t.AppendRow(table.Row{row.Candidate, row.Latency.Count, row.Latency, row.Errors})
+		t.AppendRow(table.Row{
+			row.Candidate, row.RoundTrip.Round(time.Microsecond), row.Latency.Count, row.Latency,
+			fmt.Sprintf("%.1f", float64(row.Latency.P50)/float64(max(row.RoundTrip, 1))), row.Errors,
+		})
 	}
 	t.Render()
 	for _, row := range r.Handovers {

@@ -33,6 +33,7 @@ type hotRow struct {
 // Acquire in another, the only one that waits.
 type handoverRow struct {
 	Candidate  string
+	RoundTrip  time.Duration // of a PING
 	Latency    spread
 	Errors     int64
 	FirstError string `json:",omitempty"`
@@ -41,7 +42,7 @@ type handoverRow struct {
 // runHotKey is scenario 6.
 func runHotKey(ctx context.Context, b *bench) error {
 	names := []string{"redlock", "redsync", "redsync-5ms", "rueidislock-3", "bsm"}
-	shapes := [][2]int{{1, 16}, {1, 128}, {2, 16}, {4, 16}, {8, 16}}
+	shapes := [][2]int{{1, 16}, {1, 128}, {2, 16}, {4, 1}, {4, 8}, {8, 16}}
 	if b.quick {
 		shapes = [][2]int{{1, 16}, {2, 8}}
 	}
@@ -59,12 +60,38 @@ func runHotKey(ctx context.Context, b *bench) error {
 			b.checkHot(&row)
 		}
 	}
-	b.progress("  handovers between two processes")
+	for _, link := range []time.Duration{0, time.Millisecond} {
+		if err := b.handovers(ctx, names, link); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handovers measures those between two processes, over links that delay if link is not 0.
+func (b *bench) handovers(ctx context.Context, names []string, link time.Duration) error {
+	addrs := addrsOf(b.servers)
+	if link > 0 {
+		k, err := startLinks(ctx, addrs)
+		if err != nil {
+			return err
+		}
+		defer k.close()
+		if err := k.delay(len(k.addrs), link); err != nil {
+			return err
+		}
+		addrs = k.addrs
+	}
+	trip, err := roundTrip(ctx, addrs[0])
+	if err != nil {
+		return err
+	}
+	b.progress("  handovers between two processes; a PING takes %v", trip)
 	for _, name := range names {
 		if !b.wants(name) {
 			continue
 		}
-		if err := b.handover(ctx, name); err != nil {
+		if err := b.handover(ctx, name, addrs, trip); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -86,7 +113,7 @@ func (b *bench) checkHot(r *hotRow) {
 
 func (b *bench) hot(ctx context.Context, name string, processes, goroutines int) (row hotRow, err error) {
 	row = hotRow{Candidate: name, Processes: processes, Goroutines: goroutines}
-	res, err := b.contest(ctx, processes, contest{Candidate: name, Goroutines: goroutines, Window: b.hotWindow})
+	res, err := b.contest(ctx, addrsOf(b.servers), processes, contest{Candidate: name, Goroutines: goroutines, Window: b.hotWindow})
 	if err != nil {
 		return row, err
 	}
@@ -124,16 +151,16 @@ func (b *bench) hot(ctx context.Context, name string, processes, goroutines int)
 	return row, nil
 }
 
-func (b *bench) handover(ctx context.Context, name string) error {
+func (b *bench) handover(ctx context.Context, name string, addrs []string, trip time.Duration) error {
 	window := b.hotWindow + b.hotWindow/2
 	if b.quick {
 		window = time.Second
 	}
-	res, err := b.contest(ctx, 2, contest{Candidate: name, Goroutines: 1, Window: window, Handover: true})
+	res, err := b.contest(ctx, addrs, 2, contest{Candidate: name, Goroutines: 1, Window: window, Handover: true})
 	if err != nil {
 		return err
 	}
-	row := handoverRow{Candidate: name}
+	row := handoverRow{Candidate: name, RoundTrip: trip}
 	hist := newHistogram()
 	for i := range res.outcomes {
 		o := &res.outcomes[i]
@@ -170,7 +197,7 @@ type contestResult struct {
 }
 
 // contest runs the contenders, each in a process of its own.
-func (b *bench) contest(ctx context.Context, processes int, job contest) (res contestResult, err error) {
+func (b *bench) contest(ctx context.Context, addrs []string, processes int, job contest) (res contestResult, err error) {
 	dir, err := os.MkdirTemp("", "redlock-bench-")
 	if err != nil {
 		return res, err
@@ -182,7 +209,7 @@ func (b *bench) contest(ctx context.Context, processes int, job contest) (res co
 	}
 	defer mem.close()
 
-	job.Target, job.Shared = b.target(addrsOf(b.servers)), path
+	job.Target, job.Shared = b.target(addrs), path
 	job.Key = fmt.Sprintf("bench:hot:%s:%d:%d:%v", job.Candidate, processes, job.Goroutines, job.Handover)
 	var children []*child
 	defer func() {
