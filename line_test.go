@@ -1,8 +1,10 @@
 package redlock_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/redlocktest"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -659,4 +662,72 @@ func TestLineExcludesPollers(t *testing.T) {
 		time.Sleep(time.Second)
 		h.empty()
 	})
+}
+
+// muted is a connection on which no notice arrives, though all else does.
+type muted struct {
+	net.Conn
+	lost *atomic.Int32
+}
+
+func (c muted) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if err != nil || !bytes.Contains(p[:n], []byte("$7\r\nmessage\r\n")) {
+			return n, err
+		}
+		c.lost.Add(1)
+	}
+}
+
+func TestLineDoesNotNeedItsNotices(t *testing.T) {
+	inHall(t, func(h hall) {
+		var lost atomic.Int32
+		var clients []redis.UniversalClient
+		for i := range h.cluster.Len() {
+			clients = append(clients, h.cluster.Client(i, func(o *redis.Options) {
+				dial := o.Dialer
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := dial(ctx, network, addr)
+					return muted{conn, &lost}, err
+				}
+			}))
+		}
+		rl, err := redlock.New(clients, nil)
+		require.NoError(h, err)
+		h.Cleanup(func() { require.NoError(h, rl.Close()) })
+		for range 3 {
+			l := h.acquire(h.process(nil).Mutex("k"))
+			first, second := visit(h.Context(), rl.Mutex("k")), visit(h.Context(), rl.Mutex("k"))
+			time.Sleep(3 * time.Second)
+			h.release(l)
+			assert.Less(t, h.served(first), time.Second, "the fallback timer is half a grace")
+			h.release(first.lock)
+			assert.Less(t, h.served(second), time.Second)
+			h.release(second.lock)
+		}
+		assert.GreaterOrEqual(t, lost.Load(), int32(3), "notices were sent, and lost")
+		h.empty()
+	})
+}
+
+// The release comes just after the waiter was refused: before it has subscribed, or
+// between that and its joining the line. Nobody is told of it.
+func TestLineMissesNoReleaseBeforeItJoined(t *testing.T) {
+	for _, late := range []string{"SUBSCRIBE", "EVALSHA"} {
+		t.Run(late, func(t *testing.T) {
+			inHall(t, func(h hall) {
+				m := h.process(nil).Mutex("k")
+				l := h.acquire(h.process(nil).Mutex("k"))
+				h.arbiter(m).DelayCommand(late, 1, 100*time.Millisecond)
+				v := visit(h.Context(), m)
+				require.True(h, v.waits())
+				require.Empty(h, h.entries(h.arbiter(m), m), "not in line yet")
+				h.release(l)
+				assert.LessOrEqual(t, h.served(v), 100*time.Millisecond, "it finds the lock free as it joins")
+				h.release(v.lock)
+				h.empty()
+			})
+		})
+	}
 }
