@@ -3,6 +3,7 @@ package redlock
 import (
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -133,4 +134,25 @@ func FilledHooks(h *Hooks) *Hooks { return h.filled() }
 // NewQuorumError makes an error with reasons.
 func NewQuorumError(op, key string, need int, left time.Duration, outcomes []Outcome, reasons ...error) *QuorumError {
 	return &QuorumError{Op: op, Key: key, Need: need, HolderTTL: left, Outcomes: outcomes, reasons: reasons}
+}
+
+// NewSkewed is New on a machine whose wall clock is wrong.
+func NewSkewed(clients []redis.UniversalClient, opts *Options, wrong *atomic.Int64) (*Redlock, error) {
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return build(clients, false, o, skewedClock{newSystemClock(), wrong}), nil
+}
+
+type skewedClock struct {
+	clock
+	wrong *atomic.Int64 // nanoseconds
+}
+
+func (c skewedClock) now() instant {
+	i := c.clock.now()
+	d := time.Duration(c.wrong.Load())
+	i.time, i.wall = i.time.Add(d), plus(i.wall, d)
+	return i
 }

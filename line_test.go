@@ -31,6 +31,8 @@ type hall struct {
 func inHall(t *testing.T, f func(h hall)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
+		// Last of all: go-redis goes on dialing for a while after a client was closed.
+		t.Cleanup(func() { pass(time.Minute) })
 		f(hall{t, redlocktest.NewCluster(t, 5)})
 	})
 }

@@ -19,6 +19,8 @@ type Lock struct {
 	values    context.Context // of Acquire
 	grantedAt instant
 
+	fence uint64 // with WithFencing
+
 	arbiter int    // the node whose line is served when the lock is released; -1 for none
 	entry   string // in that line, for a lock that was waited for in line
 
@@ -70,13 +72,24 @@ func newLock(m *Mutex, value string) *Lock {
 // sendAcquire sends the SETs.
 func (l *Lock) sendAcquire(start instant) *round {
 	m := l.mutex
-	l.setReq = setRequest(acquire, &m.terms, &l.args[0], m.name, l.value)
+	set := &l.setReq
+	proposal := uint64(0)
+	if m.terms.fencing {
+		proposal = l.rl.lastFence.propose(start)
+		set = fenceRequest(m, l.value, proposal, "")
+	} else {
+		l.setReq = setRequest(acquire, &m.terms, &l.args[0], m.name, l.value)
+	}
 	r := &l.acquiring
 	r.init(start, l.seats[:len(l.rl.nodes)])
 	for i := range r.seats {
-		r.seats[i].call.to(r, &l.setReq, i)
+		r.seats[i].call.to(r, set, i)
 	}
-	if l.entry != "" {
+	switch {
+	case l.entry == "":
+	case m.terms.fencing:
+		r.seats[l.arbiter].call.req = fenceRequest(m, l.value, proposal, l.entry)
+	default:
 		r.seats[l.arbiter].call.req = claimRequest(&m.terms, m.name, m.line(), l.value, l.entry)
 	}
 	return l.rl.sendAddressed(r)
@@ -121,10 +134,20 @@ func (l *Lock) Token() string {
 	return l.token
 }
 
-// Fence returns the fencing token. It panics for a lock that was acquired without
-// WithFencing, since a made-up number would pass every check at the resource.
+// Fence returns the fencing token: greater than that of every earlier lock of the key,
+// by any client that used WithFencing. A resource that remembers the greatest token it
+// has seen, and refuses what comes with a smaller one, is safe from a holder that does
+// not know yet that its lease is over. It is in [1, 2^52], and about the time of the
+// grant in microseconds since 1970.
+//
+// It panics for a lock that was acquired without WithFencing, since a made-up number
+// would pass every check at the resource.
 func (l *Lock) Fence() uint64 {
-	panic("redlock: Fence of a Lock acquired without WithFencing")
+	l.mustExist("Fence")
+	if !l.mutex.terms.fencing {
+		panic("redlock: Fence of a Lock acquired without WithFencing")
+	}
+	return l.fence
 }
 
 // Until returns the end of validity: before it a majority of nodes holds the lock for
@@ -391,6 +414,9 @@ func (l *Lock) restore(t *terms, i int) {
 		l.sets = make([]*call, len(l.rl.nodes))
 	}
 	req := setRequest(repair, t, new([6]any), l.mutex.name, l.value)
+	if t.fencing {
+		req = fenceRepairRequest(t, l.mutex, l.value, l.fence)
+	}
 	now := l.rl.clock.now().mono
 	before, c := l.setOf(i), &call{req: &req, index: int32(i), deadline: now + int64(req.timeout)}
 	l.sets[i] = c
@@ -545,10 +571,12 @@ func (l *Lock) takeBack(onlyGranted bool) {
 	now := l.rl.clock.now()
 	l.prepareRelease(now, false)
 	for i, n := range l.rl.nodes {
-		if l.seats[len(l.rl.nodes)+i].call.req != nil ||
+		s := &l.seats[len(l.rl.nodes)+i]
+		if s.handed ||
 			onlyGranted && (l.acquiring.vote(i) != VoteGranted || l.entry != "" && i == l.arbiter) {
 			continue
 		}
+		s.handed = true
 		n.lane.takeBack(l.addressRelease(i), now.mono)
 	}
 }

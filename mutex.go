@@ -214,6 +214,15 @@ func (m *Mutex) attempt(ctx context.Context, renew bool, w *waiter) (lock *Lock,
 		l.takeBack(true)
 		v, cut = r.waitFinal(ctx, rl.closing)
 	}
+	if cut == nil && v == granted && m.terms.fencing {
+		var raised *round
+		if raised, v, cut = l.settleFence(ctx); v != granted {
+			r = raised // its votes tell what went wrong
+			if v == held {
+				v = noQuorum // whose lease ended is not held by another
+			}
+		}
+	}
 	now := rl.clock.now()
 	var reasons []error
 	switch {

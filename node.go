@@ -24,8 +24,10 @@ type kind uint8
 
 const (
 	acquire kind = iota + 1
+	acquireFenced
 	extend
 	repair // put back a key that a node lost, after a successful extend
+	raise  // a fencing counter
 	release
 	forceRelease
 	inspect
@@ -33,11 +35,11 @@ const (
 )
 
 func (k kind) String() string {
-	return [...]string{"", "acquire", "extend", "repair", "release", "force release", "inspect", "join"}[k]
+	return [...]string{"", "acquire", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join"}[k]
 }
 
 // sets reports whether the request may create the lock's key.
-func (k kind) sets() bool { return k == acquire || k == repair }
+func (k kind) sets() bool { return k == acquire || k == acquireFenced || k == repair }
 
 // request is one thing asked of nodes, the same bytes for each of them. It is
 // immutable once made.
@@ -64,7 +66,10 @@ type script struct {
 }
 
 func mustScript(name string) *script {
-	src := strings.Replace(mustRead(name), "-- include line.lua\n", mustRead("line"), 1)
+	src := mustRead(name)
+	for _, part := range []string{"line", "fence_counter"} {
+		src = strings.Replace(src, "-- include "+part+".lua\n", mustRead(part), 1)
+	}
 	sum := sha1.Sum([]byte(src))
 	return &script{source: src, digest: hex.EncodeToString(sum[:])}
 }
@@ -86,6 +91,10 @@ var (
 	joinScript        = mustScript("line_join")
 	claimScript       = mustScript("line_claim")
 	lineReleaseScript = mustScript("line_release")
+
+	fenceScript       = mustScript("fence")
+	raiseScript       = mustScript("fence_raise")
+	fenceRepairScript = mustScript("fence_repair")
 )
 
 // key is the lock's key on the node, a string.
@@ -225,7 +234,7 @@ func (b ballot) read(k kind) ballot {
 	switch {
 	case b.err != nil && isServerError(b.err):
 		b.vote = VoteFailed
-		if k != acquire && k != inspect && k != join && strings.Contains(b.err.Error(), "WRONGTYPE") {
+		if !k.sets() && k != raise && k != inspect && k != join && strings.Contains(b.err.Error(), "WRONGTYPE") {
 			// A string is all that we ever put there.
 			b.vote = VoteRefused
 		}
@@ -244,13 +253,15 @@ func (b ballot) read(k kind) ballot {
 		}
 	case string:
 		switch {
-		case k.sets() && v == "OK":
+		case (k == acquire || k == repair) && v == "OK":
 			b.vote = VoteGranted
 		case !k.sets() && k != inspect && k != join:
 			b.vote = VoteRefused // it says who holds it
 		}
 	case int64:
 		switch {
+		case k == acquireFenced && v > 0:
+			b.vote = VoteGranted
 		case k.sets() || k == inspect || k == join:
 		case v == 1, v == publishDenied && k == release:
 			b.vote = VoteGranted
@@ -287,7 +298,7 @@ func incurable(err error) bool {
 	text := err.Error()
 	for _, mark := range []string{
 		"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "can't run this command", "ACL failure", // not allowed
-		"WRONGTYPE",                                 // the key holds something else
+		"WRONGTYPE", "BADFENCE", // the key, or its fencing counter, holds something else
 		"MOVED", "ASK ", "CROSSSLOT", "CLUSTERDOWN", // a node of a cluster
 		"unknown command", "ERR AUTH", "invalid DB index", "out of range", // no such server or database
 	} {

@@ -32,6 +32,9 @@ type Redlock struct {
 	quorum int
 	clock  clock
 	random io.Reader // nil: crypto/rand
+
+	lastFence lastFence
+
 	keeper *keeper
 	lines  *lines
 	owned  []redis.UniversalClient

@@ -30,6 +30,9 @@ type observer interface{ observe(i int, b ballot) }
 type seat struct {
 	call call
 	cast cast
+	// handed: the call was given to its lane. Only the acquiring goroutine looks at it,
+	// at the releases of an attempt that failed.
+	handed bool
 }
 
 // cast is the latest that is known of one node's vote.

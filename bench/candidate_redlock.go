@@ -8,28 +8,37 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-type redlockCandidate struct{ rl *redlock.Redlock }
-
-func openRedlock(ctx context.Context, t target) (candidate, error) {
-	rl, err := redlock.Open(ctx, t.Addrs, &redlock.Options{TTL: lease, NodeTimeout: t.NodeTimeout, Owner: "bench"})
-	if err != nil {
-		return nil, err
-	}
-	return &redlockCandidate{rl}, nil
+type redlockCandidate struct {
+	named string
+	rl    *redlock.Redlock
+	opts  []redlock.LockOption
 }
 
-func (c *redlockCandidate) name() string             { return "redlock" }
-func (c *redlockCandidate) close()                   { _ = c.rl.Close() }
-func (c *redlockCandidate) worker(key string) worker { return &redlockWorker{rl: c.rl, key: key} }
+func openRedlock(name string, opts ...redlock.LockOption) func(context.Context, target) (candidate, error) {
+	return func(ctx context.Context, t target) (candidate, error) {
+		rl, err := redlock.Open(ctx, t.Addrs, &redlock.Options{TTL: lease, NodeTimeout: t.NodeTimeout, Owner: "bench"})
+		if err != nil {
+			return nil, err
+		}
+		return &redlockCandidate{name, rl, opts}, nil
+	}
+}
+
+func (c *redlockCandidate) name() string { return c.named }
+func (c *redlockCandidate) close()       { _ = c.rl.Close() }
+func (c *redlockCandidate) worker(key string) worker {
+	return &redlockWorker{rl: c.rl, key: key, opts: c.opts}
+}
 
 type redlockWorker struct {
 	rl   *redlock.Redlock
 	key  string
+	opts []redlock.LockOption
 	lock *redlock.Lock
 }
 
 func (w *redlockWorker) acquire(ctx context.Context) (err error) {
-	w.lock, err = w.rl.Mutex(w.key).Acquire(ctx)
+	w.lock, err = w.rl.Mutex(w.key, w.opts...).Acquire(ctx)
 	return err
 }
 

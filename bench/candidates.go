@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/quorumlock/redlock"
 )
 
 // lease is the TTL of every candidate's locks.
@@ -67,7 +69,8 @@ func (b *bench) target(addrs []string) target {
 const baseline = "redsync"
 
 var entries = []entry{
-	{"redlock", "this library, defaults", openRedlock},
+	{"redlock", "this library, defaults", openRedlock("redlock")},
+	{"redlock-fenced", "this library with fencing tokens", openRedlock("redlock-fenced", redlock.WithFencing())},
 	{"redsync", "go-redsync/redsync v4 over go-redis v9, defaults", openRedsync("redsync")},
 	{"redsync-failfast", "the same WithFailFast", openRedsync("redsync-failfast", failFast)},
 	{"redsync-5ms", "the same with a retry delay of 5 ms and no end of tries", openRedsync("redsync-5ms", impatient)},

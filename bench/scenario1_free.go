@@ -14,7 +14,7 @@ import (
 // runFreeKeys is scenario 1.
 func runFreeKeys(ctx context.Context, b *bench) error {
 	l, err := b.open(ctx, addrsOf(b.servers),
-		"redlock", "redsync", "redsync-failfast", "rueidislock-1", "rueidislock-3", "bsm", "floor", "floor-all")
+		"redlock", "redlock-fenced", "redsync", "redsync-failfast", "rueidislock-1", "rueidislock-3", "bsm", "floor", "floor-all")
 	if err != nil {
 		return err
 	}
