@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/redlock"
@@ -62,6 +63,7 @@ func TestFenceTakesOneRoundTrip(t *testing.T) {
 		time.Sleep(time.Second)
 		last := uint64(0)
 		for range 10 {
+			synctest.Wait() // for the slower nodes
 			h.cluster.ResetCommands()
 			l := h.acquire(m)
 			require.LessOrEqual(h, h.cluster.Commands(), 5)
@@ -228,7 +230,9 @@ func TestFenceWithoutAMajorityToRaise(t *testing.T) {
 		for _, n := range h.cluster.Nodes() {
 			n.DelayCommand("EVALSHA", 1, 30*time.Second)
 		}
-		require.ErrorIs(h, <-v, redlock.ErrNoQuorum)
+		err := <-v
+		require.ErrorIs(h, err, redlock.ErrNoQuorum)
+		require.ErrorContains(h, err, "unknown", "it tells of the raise and not of the grants")
 		time.Sleep(time.Minute)
 		assert.Equal(t, []string{"", "", "", "", ""}, h.cluster.Holders("k"))
 	})
@@ -331,6 +335,21 @@ func TestFenceInLine(t *testing.T) {
 		require.Len(h, fences, 6*3*5)
 		require.True(h, slices.IsSorted(fences))
 		require.Len(h, slices.Compact(fences), 6*3*5)
+	})
+}
+
+func TestFenceWaiterLeavesTheLine(t *testing.T) {
+	inHall(t, func(h hall) {
+		m := fenced(h.process(nil))
+		l := h.acquire(m)
+		v := visit(h.Context(), m)
+		require.Len(h, h.entries(h.arbiter(m), m), 1)
+		h.release(l)
+		h.served(v)
+		synctest.Wait()
+		assert.Empty(t, h.entries(h.arbiter(m), m))
+		assert.Greater(t, v.lock.Fence(), l.Fence())
+		h.release(v.lock)
 	})
 }
 

@@ -14,7 +14,7 @@
 local lock = KEYS[1]
 local line = ARGV[2] or '{' .. lock .. '}:line'
 local v = redis.call('GET', lock)
-if redis.pcall('EXISTS', line) ~= 1 or redis.pcall('TYPE', line).ok ~= 'zset' then
+if redis.pcall('TYPE', line).ok ~= 'zset' then
   if v == ARGV[1] then
     redis.call('DEL', lock)
     return 1
