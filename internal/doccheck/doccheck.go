@@ -77,9 +77,9 @@ type Compiler struct {
 	packages types.Importer
 }
 
-// Load compiles the packages that examples may import, beyond Imports those of extra.
-func (c *Compiler) Load(extra ...string) error {
-	paths := extra
+// Load compiles what examples may import. It comes before Compile.
+func (c *Compiler) Load() error {
+	var paths []string
 	for _, i := range c.Imports {
 		f := strings.Fields(i)
 		paths = append(paths, f[len(f)-1])
@@ -115,9 +115,9 @@ func (c *Compiler) Compile(b Block) error {
 	whole := strings.HasPrefix(strings.TrimSpace(stripComments(b.Code)), "package ")
 	source := b.Code
 	if !whole {
-		source = c.wrap(b.Code)
+		source = c.wrap(b)
 	}
-	file, err := parser.ParseFile(c.set, fmt.Sprintf("example %v", b), source, parser.SkipObjectResolution)
+	file, err := parser.ParseFile(c.set, b.Page, source, parser.SkipObjectResolution)
 	if err != nil {
 		return err
 	}
@@ -137,8 +137,9 @@ func stripComments(code string) string {
 	return regexp.MustCompile(`(?m)^//.*\n`).ReplaceAllString(code, "")
 }
 
-// wrap makes a file of a part of one.
-func (c *Compiler) wrap(code string) string {
+// wrap makes a file of a part of one, in which positions are those on the page.
+func (c *Compiler) wrap(b Block) string {
+	code := fmt.Sprintf("//line %s:%d\n%s", filepath.Base(b.Page), b.Line, b.Code)
 	var s strings.Builder
 	s.WriteString("package example\n")
 	for _, i := range c.Imports {
@@ -147,12 +148,12 @@ func (c *Compiler) wrap(code string) string {
 		fmt.Fprintf(&s, "import %s\n", strings.Join(f, " "))
 	}
 	s.WriteString(c.Scope)
-	if _, err := parser.ParseFile(token.NewFileSet(), "", "package example\n"+code, 0); err == nil {
-		s.WriteString("\n//line code:1\n" + code)
+	if _, err := parser.ParseFile(token.NewFileSet(), "", "package example\n"+b.Code, 0); err == nil {
+		s.WriteString("\n" + code)
 		return s.String()
 	}
 	// In a block of its own, so that "rl, err :=" declares what the parameters have too.
-	fmt.Fprintf(&s, "\nfunc example(%s) error {\n{\n//line code:1\n%s}\nreturn nil\n}\n", c.Params, code)
+	fmt.Fprintf(&s, "\nfunc example(%s) error {\n{\n%s}\nreturn nil\n}\n", c.Params, code)
 	return s.String()
 }
 
