@@ -20,27 +20,43 @@
 // asks once. A [Mutex] only describes a lock and may be shared freely; a [Lock] is one
 // acquisition, so no two holders can mistake each other's.
 //
+// # Waiting
+//
+// Acquire and Do wait in line: first come, first served, across goroutines and
+// processes. One node keeps the line of a key, and a release reserves the lock for the
+// first in it and tells it so; nobody polls. The line decides only who asks next. Who
+// holds the lock is decided by the majority alone, so a line that is lost or wrong costs
+// time and never exclusion. TryAcquire does not queue and may overtake.
+//
 // # What a node is
 //
 // Nodes must fail independently of each other: N masters that know nothing of one
 // another, not replicas, and not the nodes of one cluster. One node makes an ordinary
 // single-server lock. Three tolerate the loss of one, five of two; an even number
-// tolerates no more than the odd one below it, and two tolerate none.
+// tolerates no more than the odd one below it, and two tolerate none. All clients of a
+// lock need the same nodes, and to wait in one line they need to know them by the same
+// addresses.
 //
 // [New] takes clients of any kind. A Sentinel failover client is a node whose master
-// may change: the replica that is promoted may lack the latest locks, so for the time
-// of a TTL after a failover that node votes from a poor memory. A cluster or ring
-// client counts as one node: it gives no quorum by itself, and go-redis' own timeouts
-// apply to it instead of ours.
+// may change: the replica that is promoted may lack the latest locks, so it is treated
+// as a restarted node. A cluster or ring client counts as one node: it gives no quorum
+// by itself, and go-redis' own timeouts apply to it instead of ours.
+//
+// # Restarted nodes
+//
+// A node that restarts without its keys forgets its votes, and with it a second client
+// could get a majority. So a node that restarted has no vote for new locks until every
+// lease that it may have granted is over ([Options.RestartGuard]); its part in extends
+// and releases goes on. [VoteBarred] in an [Outcome] tells of it.
 //
 // # What it does not promise
 //
 // A lock with a lease cannot stop a holder that is paused past Until from going on
 // when it wakes: check [Lock.Validity] or the context right before what must be
-// exclusive, and let the resource itself refuse stale writers where it can. A node
-// that restarts without its keys forgets its votes, so it must stay away for the
-// longest TTL in use, or keep its keys (appendonly yes, appendfsync always). Evicting
-// nodes (maxmemory-policy other than noeviction) and FLUSHALL delete locks.
+// exclusive, and where it can, let the resource itself refuse stale writers: with
+// [WithFencing] every grant of a key has a greater [Lock.Fence] than all before it.
+// Evicting nodes (maxmemory-policy other than noeviction) and FLUSHALL delete locks
+// unseen.
 //
 // # Errors
 //

@@ -38,9 +38,10 @@ type Options struct {
 	// different rates; another 2ms are always given up. Default 0.01; below 1.
 	DriftFactor float64
 
-	// RetryMin and RetryMax bound the random pause between two attempts of Acquire.
-	// Defaults 5ms and 500ms; at most 1h. The pause is drawn between RetryMin and a
-	// limit that doubles with every attempt up to RetryMax.
+	// RetryMin and RetryMax bound the random pause between two attempts of Acquire
+	// where nobody can tell it that its turn has come: during an outage of the nodes,
+	// and where no node keeps a line. Defaults 5ms and 500ms; at most 1h. The pause is
+	// drawn between RetryMin and a limit that doubles with every attempt up to RetryMax.
 	RetryMin, RetryMax time.Duration
 
 	// KeyPrefix is put before each key on the nodes. Default none: the Redis key is

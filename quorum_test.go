@@ -16,6 +16,8 @@ func TestMajoritiesIntersect(t *testing.T) {
 		q := majority(n)
 		assert.Greater(t, 2*q, n, "two majorities of %d nodes must share one", n)
 		assert.LessOrEqual(t, 2*(q-1), n, "%d of %d nodes is more than needed", q, n)
+		// So nodes may be added and removed one by one under running clients.
+		assert.Greater(t, q+majority(n+1)-1, n, "majorities of %d nodes and of one more must share one of the %d", n, n)
 		tally := newTally(n)
 		assert.Equal(t, n, q+tally.blocking()-1, "the rest of a blocking set is one short of a quorum")
 	}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/quorumlock/redlock/internal/doccheck"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The examples of the pages that show other libraries. The root module does not have
+// those; it compiles the other examples.
+func TestExamplesWithPeersCompile(t *testing.T) {
+	c := doccheck.Compiler{
+		Dir: ".",
+		Env: []string{"GOWORK=off"},
+		Imports: []string{
+			"context", "errors", "time",
+			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "goredis github.com/go-redsync/redsync/v4/redis/goredis/v9",
+			"github.com/quorumlock/redlock", "github.com/redis/go-redis/v9", "github.com/redis/rueidis", "github.com/redis/rueidis/rueidislock",
+		},
+		Scope:  `func work(context.Context) error { return nil }`,
+		Params: "ctx context.Context, client1, client2, client3 *redis.Client, rl *redlock.Redlock, err error",
+	}
+	require.NoError(t, c.Load())
+	pages, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	compiled := 0
+	for _, page := range pages {
+		blocks, err := doccheck.Blocks(page)
+		require.NoError(t, err)
+		for _, b := range blocks {
+			if b.Info == "go peers" {
+				compiled++
+				assert.NoError(t, c.Compile(b), "%v", b)
+			}
+		}
+	}
+	assert.NotZero(t, compiled)
+}

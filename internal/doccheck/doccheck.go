@@ -1,0 +1,206 @@
+// Package doccheck compiles the Go examples of Markdown pages and follows their links.
+package doccheck
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Block is a fenced block of code on a page.
+type Block struct {
+	Page string // path of the file
+	Line int    // of its first line of code
+	Info string // what stands behind the opening fence: "go", "go peers", "sh"
+	Code string
+}
+
+func (b Block) String() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
+
+// Blocks returns the fenced blocks of a page, in order.
+func Blocks(page string) ([]Block, error) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return nil, err
+	}
+	var all []Block
+	open := false
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		bare := strings.TrimRight(line, " \n")
+		switch {
+		case !open && strings.HasPrefix(bare, "```"):
+			open = true
+			all = append(all, Block{Page: page, Line: n + 1, Info: strings.TrimSpace(bare[3:])})
+		case open && bare == "```":
+			open = false
+		case open:
+			all[len(all)-1].Code += line
+		}
+	}
+	if open {
+		return nil, fmt.Errorf("%s: a block of code has no end", page)
+	}
+	return all, nil
+}
+
+// Compiler type-checks examples. An example is a file of its own (it begins with
+// "package"), a list of declarations, or statements, which may use what Scope declares
+// and may leave variables unused.
+type Compiler struct {
+	// Dir is a folder of the module whose requirements the examples may import.
+	Dir string
+	// Env is added to the environment of the go command, such as GOWORK=off.
+	Env []string
+	// Imports are import declarations for examples that are no files of their own: a path, or a
+	// name and a path. Examples use what they like of them.
+	Imports []string
+	// Scope is Go source after the imports: declarations that stand for the reader's own.
+	Scope string
+	// Params are parameters of the function around statements, as "ctx context.Context".
+	Params string
+
+	set      *token.FileSet
+	packages types.Importer
+}
+
+// Load compiles what examples may import. It comes before Compile.
+func (c *Compiler) Load() error {
+	var paths []string
+	for _, i := range c.Imports {
+		f := strings.Fields(i)
+		paths = append(paths, f[len(f)-1])
+	}
+	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, paths...)...)
+	cmd.Dir = c.Dir
+	cmd.Env = append(os.Environ(), c.Env...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("go list: %w\n%s", err, &stderr)
+	}
+	exports := make(map[string]string)
+	for line := range strings.Lines(string(out)) {
+		if path, file, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			exports[path] = file
+		}
+	}
+	c.set = token.NewFileSet()
+	c.packages = importer.ForCompiler(c.set, "gc", func(path string) (io.ReadCloser, error) {
+		file := exports[path]
+		if file == "" {
+			return nil, fmt.Errorf("%s is not among the imports of examples", path)
+		}
+		return os.Open(file)
+	})
+	return nil
+}
+
+// Compile reports what is wrong with an example.
+func (c *Compiler) Compile(b Block) error {
+	whole := strings.HasPrefix(strings.TrimSpace(stripComments(b.Code)), "package ")
+	source := b.Code
+	if !whole {
+		source = c.wrap(b)
+	}
+	file, err := parser.ParseFile(c.set, b.Page, source, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	var wrong []error
+	conf := types.Config{Importer: c.packages, Error: func(err error) {
+		// A part of a program may leave unused what the rest would use.
+		if e := (types.Error{}); !whole && errors.As(err, &e) && e.Soft {
+			return
+		}
+		wrong = append(wrong, err)
+	}}
+	_, _ = conf.Check("example", c.set, []*ast.File{file}, nil)
+	return errors.Join(wrong...)
+}
+
+func stripComments(code string) string {
+	return regexp.MustCompile(`(?m)^//.*\n`).ReplaceAllString(code, "")
+}
+
+// wrap makes a file of a part of one, in which positions are those on the page.
+func (c *Compiler) wrap(b Block) string {
+	code := fmt.Sprintf("//line %s:%d\n%s", filepath.Base(b.Page), b.Line, b.Code)
+	var s strings.Builder
+	s.WriteString("package example\n")
+	for _, i := range c.Imports {
+		f := strings.Fields(i)
+		f[len(f)-1] = fmt.Sprintf("%q", f[len(f)-1])
+		fmt.Fprintf(&s, "import %s\n", strings.Join(f, " "))
+	}
+	s.WriteString(c.Scope)
+	if _, err := parser.ParseFile(token.NewFileSet(), "", "package example\n"+b.Code, 0); err == nil {
+		s.WriteString("\n" + code)
+		return s.String()
+	}
+	// In a block of its own, so that "rl, err :=" declares what the parameters have too.
+	fmt.Fprintf(&s, "\nfunc example(%s) error {\n{\n%s}\nreturn nil\n}\n", c.Params, code)
+	return s.String()
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	odd     = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// BrokenLinks returns the relative links of a page that lead nowhere.
+func BrokenLinks(page string) ([]string, error) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return nil, err
+	}
+	var broken []string
+	for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+		u, err := url.Parse(m[1])
+		if err != nil || u.Scheme != "" || u.Host != "" {
+			continue
+		}
+		target := page
+		if u.Path != "" {
+			target = filepath.Join(filepath.Dir(page), u.Path)
+		}
+		if _, err := os.Stat(target); err != nil {
+			broken = append(broken, m[1])
+			continue
+		}
+		if u.Fragment != "" && strings.HasSuffix(target, ".md") && !hasAnchor(target, u.Fragment) {
+			broken = append(broken, m[1])
+		}
+	}
+	return broken, nil
+}
+
+// hasAnchor reports whether a page has a heading with that anchor, made as GitHub does.
+func hasAnchor(page, anchor string) bool {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return false
+	}
+	for _, m := range heading.FindAllStringSubmatch(string(text), -1) {
+		slug := strings.ReplaceAll(strings.ToLower(odd.ReplaceAllString(m[1], "")), " ", "-")
+		if slug == anchor {
+			return true
+		}
+	}
+	return false
+}
