@@ -74,6 +74,7 @@ func (l *Lock) sendAcquire(start instant) *round {
 	l.setReq = setRequest(acquire, &m.terms, &l.args[0], m.name, l.value)
 	r := &l.acquiring
 	r.init(start, l.seats[:len(l.rl.nodes)])
+	r.guard, r.ttl = l.rl.guard, m.terms.ttl
 	for i := range r.seats {
 		r.seats[i].call.to(r, &l.setReq, i)
 	}
