@@ -36,7 +36,7 @@ type guard struct {
 
 	// quiet is since when, by our clock, nothing speaks against a node. It is what
 	// most votes are judged by, without a mutex.
-	quiet []atomic.Int64
+	quiet []*atomic.Int64
 
 	mu    sync.Mutex
 	nodes []memory
@@ -68,19 +68,30 @@ func newGuard(names []string, o *Options, c clock) *guard {
 	}
 	g := &guard{
 		fixed: o.RestartGuard, names: names, hooks: o.Hooks, clock: c,
-		quiet: make([]atomic.Int64, len(names)),
-		nodes: make([]memory, len(names)),
-		told:  make([]bool, len(names)),
 	}
-	for i := range g.quiet {
-		g.quiet[i].Store(longAgo)
+	for range names {
+		g.grow()
 	}
 	return g
 }
 
-// watch has a node's wire tell what it sees.
-func (g *guard) watch(i int, w wire) {
-	if w, ok := w.(watcher); ok && g != nil {
+// grow makes room for another node; nothing else may go on meanwhile.
+func (g *guard) grow() {
+	quiet := new(atomic.Int64)
+	quiet.Store(longAgo)
+	g.quiet, g.nodes, g.told = append(g.quiet, quiet), append(g.nodes, memory{}), append(g.told, false)
+}
+
+// watch has a node's wire tell what it sees, before the Redlock is used.
+func (g *guard) watch(i int, name string, w wire) {
+	if g == nil {
+		return
+	}
+	if i == len(g.nodes) {
+		g.names = append(g.names, name)
+		g.grow()
+	}
+	if w, ok := w.(watcher); ok {
 		w.watch(g.clock, func(s sighting) { g.saw(i, s) })
 	}
 }

@@ -163,7 +163,7 @@ func (rl *Redlock) addNode(name string, w wire) {
 			go rl.opts.Hooks.NodeUp(NodeInfo{Node: name})
 		}
 	}
-	rl.guard.watch(len(rl.nodes), w)
+	rl.guard.watch(len(rl.nodes), name, w)
 	rl.nodes = append(rl.nodes, &node{name: name, hash: fnv1a(name), lane: newLane(w, rl.clock, onChange)})
 }
 
