@@ -28,19 +28,20 @@
 // tolerates no more than the odd one below it, and two tolerate none.
 //
 // [New] takes clients of any kind. A Sentinel failover client is a node whose master
-// may change: the replica that is promoted may lack the latest locks, so for the time
-// of a TTL after a failover that node votes from a poor memory. A cluster or ring
-// client counts as one node: it gives no quorum by itself, and go-redis' own timeouts
-// apply to it instead of ours.
+// may change: the replica that is promoted may lack the latest locks, so the restart
+// guard keeps that node from voting for a while. A cluster or ring client counts as one
+// node: it gives no quorum by itself, go-redis' own timeouts apply to it instead of ours,
+// and it has no restart guard.
 //
 // # What it does not promise
 //
 // A lock with a lease cannot stop a holder that is paused past Until from going on
 // when it wakes: check [Lock.Validity] or the context right before what must be
 // exclusive, and let the resource itself refuse stale writers where it can. A node
-// that restarts without its keys forgets its votes, so it must stay away for the
-// longest TTL in use, or keep its keys (appendonly yes, appendfsync always). Evicting
-// nodes (maxmemory-policy other than noeviction) and FLUSHALL delete locks.
+// that restarts without its keys forgets its votes; [Options].RestartGuard keeps it from
+// voting until what it may have forgotten is over. It goes by the run id and uptime of
+// INFO server. Evicting nodes (maxmemory-policy other than noeviction) and FLUSHALL delete
+// locks unseen.
 //
 // # Errors
 //

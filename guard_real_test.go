@@ -150,7 +150,7 @@ func TestRestartedNodeIsBarredForTheGuardsTime(t *testing.T) {
 			err := barred(t, rl.Mutex(resource), 2)
 			require.ErrorIs(t, err, redlock.ErrNoQuorum)
 			require.NotErrorIs(t, err, redlock.ErrHeld)
-			require.Contains(t, err.Error(), "may vote in 1.", "the time left is told")
+			require.Regexp(t, `may vote in (1\.|2s)`, err.Error(), "the time left is told")
 			lock, _ := granted(t, rl.Mutex(resource)) // the guard is shorter than the lease
 			require.GreaterOrEqual(t, time.Since(before), period)
 			require.Equal(t, redlock.VoteGranted, waitForVotes(t, lock)[2])
@@ -220,7 +220,7 @@ func TestFirstStartOfAllNodes(t *testing.T) {
 	f.bothWays(t, guarded(time.Hour), func(t *testing.T, rl *redlock.Redlock) {
 		err := try(t, rl)
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-		require.Contains(t, err.Error(), "may vote in 59m")
+		require.Regexp(t, "may vote in (59m|1h0m0s)", err.Error())
 		f.requireGone(t, resource) // what was granted and not counted is taken back
 	})
 }
@@ -407,10 +407,14 @@ func TestClientsOfManyServersHaveNoGuard(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": realredis.Start(t).Addr()}})
 	t.Cleanup(func() { _ = ring.Close() })
 	rl := newOn(t, o, append(cluster.Clients(), ring)...)
-	lock := requireLock(t, rl)
-	waitForVotes(t, lock)
-	require.NoError(t, lock.Release(t.Context()))
-	eventually(t, func() bool { return len(d.of()) == 3 }, "not all nodes are named")
+	for range 2 {
+		lock := requireLock(t, rl)
+		require.NotContains(t, waitForVotes(t, lock), redlock.VoteBarred)
+		require.NoError(t, lock.Release(t.Context()))
+		eventually(t, func() bool { return ring.Exists(context.Background(), resource).Val() == 0 }, "still there")
+	}
+	eventually(t, func() bool { return len(d.of()) == 1 }, "the ring is not named")
+	require.Equal(t, 1, d.of()[rl.Nodes()[2]])
 }
 
 // New does no I/O, so the same server twice is found out by the first attempts.
