@@ -68,7 +68,8 @@ func onConnect(saw func(sighting)) func(context.Context, *redis.Conn) error {
 type pins struct {
 	clock clock
 	saw   func(sighting)
-	most  int
+	size  int // of the pool
+	most  int // of the pool's connections that we keep
 
 	mu    sync.Mutex
 	kept  []*pin
@@ -96,7 +97,11 @@ func (w *redisWire) watch(c clock, saw func(sighting)) {
 		return
 	}
 	// The pool's last connection is left to the user, whose commands would wait for it.
-	w.pins = &pins{clock: c, saw: saw, most: min(mostOut, single.Options().PoolSize-1)}
+	size := single.Options().PoolSize
+	if most := single.Options().MaxActiveConns; most > 0 {
+		size = min(size, most)
+	}
+	w.pins = &pins{clock: c, saw: saw, size: size, most: min(mostOut, size-1)}
 }
 
 // take returns a connection that is pinned, nil where none is to be had without waiting.
@@ -118,7 +123,7 @@ func (p *pins) take(client *redis.Client, bound time.Duration) *pin {
 	if p.done || p.taken+len(p.kept) >= p.most {
 		return nil
 	}
-	if s := client.PoolStats(); s.IdleConns == 0 && int(s.TotalConns) >= client.Options().PoolSize {
+	if s := client.PoolStats(); s.IdleConns == 0 && int(s.TotalConns) >= p.size {
 		return nil
 	}
 	p.taken++
