@@ -222,7 +222,12 @@ func (p *pins) exchange(ctx context.Context, client *redis.Client, bound time.Du
 	return failure
 }
 
-// broke reports whether a command has no answer of the server's.
+// broke reports whether a connection may be of no more use after these commands. After
+// some errors of a server (READONLY, for one) go-redis closes it, and from then on repeats
+// that error in the server's name; an unknown script is none of them.
 func broke(cmds []redis.Cmder) bool {
-	return slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil && !isServerError(c.Err()) })
+	return slices.ContainsFunc(cmds, func(c redis.Cmder) bool {
+		err := c.Err()
+		return err != nil && !errors.Is(err, redis.Nil) && !strings.HasPrefix(err.Error(), "NOSCRIPT")
+	})
 }
