@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/redis/go-redis/v9"
 )
 
 // BenchmarkCycle acquires and releases locks of different keys on five real servers.
@@ -20,11 +21,27 @@ func BenchmarkCycle(b *testing.B) {
 		defer s.Close()
 		addrs = append(addrs, s.Addr())
 	}
-	rl, err := redlock.Open(b.Context(), addrs, nil)
+	var clients []redis.UniversalClient
+	for _, addr := range addrs {
+		c := redis.NewClient(&redis.Options{Addr: addr})
+		defer c.Close()
+		clients = append(clients, c)
+	}
+	ours, err := redlock.Open(b.Context(), addrs, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer rl.Close()
+	defer ours.Close()
+	users, err := redlock.New(clients, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer users.Close()
+	b.Run("Open", func(b *testing.B) { cycles(b, ours) })
+	b.Run("New", func(b *testing.B) { cycles(b, users) })
+}
+
+func cycles(b *testing.B, rl *redlock.Redlock) {
 	for _, goroutines := range []int{1, 16, 128} {
 		b.Run(strconv.Itoa(goroutines), func(b *testing.B) {
 			b.ReportAllocs()

@@ -82,6 +82,7 @@ func (l *Lock) sendAcquire(start instant) *round {
 	}
 	r := &l.acquiring
 	r.init(start, l.seats[:len(l.rl.nodes)])
+	r.guard, r.period = l.rl.guard, l.rl.guard.period(&m.terms)
 	for i := range r.seats {
 		r.seats[i].call.to(r, set, i)
 	}

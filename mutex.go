@@ -225,7 +225,10 @@ func (m *Mutex) attempt(ctx context.Context, renew bool, w *waiter) (lock *Lock,
 	}
 	now := rl.clock.now()
 	var reasons []error
+	twice := rl.guard.duplicate()
 	switch {
+	case twice != nil && cut == nil:
+		reasons = []error{twice}
 	case cut == nil && v == granted && !now.reached(until):
 		l.begin(ctx, until, now, renew)
 		return l, false, nil

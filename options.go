@@ -53,10 +53,18 @@ type Options struct {
 	// Inspect. Default "host:pid"; at most 256 bytes.
 	Owner string
 
-	// RestartGuard is for how long a restarted node may not vote. The guard is not
-	// available yet: 0 and negative values mean none, and positive ones are refused.
-	// Until it is there, let a crashed node stay down for the longest TTL in use, or
-	// run the nodes with appendonly yes and appendfsync always.
+	// RestartGuard is for how long a node's grants do not count after it was restarted
+	// or replaced, because it may have forgotten locks that it granted before. 0, the
+	// default, means the TTL of the lock that is asked for; that is right where all
+	// clients use the same TTL for a key. It suspends itself while all nodes are as young
+	// as that, since then they were started for the first time. A positive value, at most
+	// 24h, should be the longest TTL in use, the same in all clients; a set of nodes that
+	// is started for the first time then grants nothing for so long. A negative value
+	// turns the guard off.
+	//
+	// Extends and releases go on. Each new connection to a node is asked once for INFO
+	// server; where a node denies that, or the client is a cluster or ring client, its
+	// grants always count, and Hooks.Degraded is told. FLUSHALL is not noticed.
 	RestartGuard time.Duration
 
 	// Hooks are told what happens. Default none.
@@ -122,8 +130,8 @@ func (o *Options) withDefaults() (Options, error) {
 	if len(c.Owner) > maxOwner {
 		bad("Owner is %d bytes long: must be at most %d", len(c.Owner), maxOwner)
 	}
-	if c.RestartGuard > 0 {
-		bad("RestartGuard is %v: the guard is not available yet, so only 0 and negative values are accepted", c.RestartGuard)
+	if c.RestartGuard > maxTTL {
+		bad("RestartGuard is %v: must be at most %v, negative (off) or 0 (each lock's TTL)", c.RestartGuard, maxTTL)
 	}
 	c.Hooks = c.Hooks.filled()
 	return c, invalid("options", broken)

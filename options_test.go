@@ -61,10 +61,11 @@ func TestOptionRules(t *testing.T) {
 		{redlock.Options{Owner: strings.Repeat("x", 256)}, nil},
 		{redlock.Options{Owner: strings.Repeat("x", 257)}, []string{"Owner is 257 bytes long", "at most 256"}},
 		{redlock.Options{RestartGuard: -1}, nil},
-		{redlock.Options{RestartGuard: time.Second}, []string{"RestartGuard is 1s", "not available yet"}},
+		{redlock.Options{RestartGuard: time.Second}, nil},
+		{redlock.Options{RestartGuard: 25 * time.Hour}, []string{"RestartGuard is 25h0m0s", "at most 24h"}},
 
-		{redlock.Options{TTL: 1, NodeTimeout: -2, DriftFactor: 3, RetryMin: -4, RetryMax: -5, Owner: strings.Repeat("6", 666), RestartGuard: 7},
-			[]string{"TTL is 1ns", "NodeTimeout is -2ns", "DriftFactor is 3", "RetryMin is -4ns", "RetryMax is -5ns", "Owner is 666", "RestartGuard is 7ns"}},
+		{redlock.Options{TTL: 1, NodeTimeout: -2, DriftFactor: 3, RetryMin: -4, RetryMax: -5, Owner: strings.Repeat("6", 666), RestartGuard: 24*time.Hour + 7},
+			[]string{"TTL is 1ns", "NodeTimeout is -2ns", "DriftFactor is 3", "RetryMin is -4ns", "RetryMax is -5ns", "Owner is 666", "RestartGuard is 24h0m0.000000007s"}},
 		{redlock.Options{NodeTimeout: 5 * time.Second, DriftFactor: -1}, []string{"NodeTimeout is 5s", "DriftFactor is -1"}},
 	} {
 		rl, err := redlock.New(cluster.Clients(), &c.opts)

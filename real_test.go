@@ -303,7 +303,9 @@ func (l *listener) accepted() int {
 
 func TestRestartedNodesAreUsedAgain(t *testing.T) {
 	t.Parallel() // 33
-	startFleet(t, 3).eachWay(t, brisk, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
+	o := brisk
+	o.RestartGuard = -1 // which has tests of its own
+	startFleet(t, 3).eachWay(t, o, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
 		for i := range 3 {
 			warm(t, rl)
 			f.servers[i].Kill()

@@ -36,6 +36,7 @@ type Redlock struct {
 	lastFence lastFence
 
 	keeper *keeper
+	guard  *guard // nil: none
 	lines  *lines
 	owned  []redis.UniversalClient
 
@@ -72,11 +73,20 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("redlock: open: %w", err)
 	}
+	names := make([]string, len(parsed))
+	for i, p := range parsed {
+		names[i] = p.Addr + "/" + strconv.Itoa(p.DB)
+	}
+	clk := newSystemClock()
+	g := newGuard(names, &o, clk)
 	clients := make([]redis.UniversalClient, len(parsed))
 	for i, p := range parsed {
+		if g != nil {
+			p.OnConnect = onConnect(func(s sighting) { g.saw(i, s) })
+		}
 		clients[i] = redis.NewClient(p)
 	}
-	rl := build(clients, true, o, newSystemClock())
+	rl := assemble(clients, true, o, clk, g)
 	rl.owned = clients
 	if err := rl.greet(ctx); err != nil {
 		_ = rl.Close()
@@ -91,7 +101,9 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 // package documentation for what that is worth). New does no I/O.
 //
 // It fails with ErrInvalid for options that break a rule, for no clients and for nil
-// ones, and with ErrDuplicateNode if a client is given twice.
+// ones, and with ErrDuplicateNode if a client is given twice. Clients that lead to the
+// same server are found out by its run id once both have answered, unless the restart
+// guard is off: acquires then fail with ErrDuplicateNode.
 func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	if err := errors.Join(broken, checkClients(clients)); err != nil {
@@ -125,12 +137,17 @@ func checkClients(clients []redis.UniversalClient) error {
 }
 
 func build(clients []redis.UniversalClient, ours bool, o Options, clk clock) *Redlock {
+	return assemble(clients, ours, o, clk, newGuard(nodeNames(clients), &o, clk))
+}
+
+func assemble(clients []redis.UniversalClient, ours bool, o Options, clk clock, g *guard) *Redlock {
 	rl := &Redlock{
 		opts:    o,
 		names:   nodeNames(clients),
 		quorum:  majority(len(clients)),
 		clock:   clk,
 		keeper:  newKeeper(clk),
+		guard:   g,
 		closing: make(chan struct{}),
 		idle:    make(chan struct{}, 1),
 	}
@@ -149,6 +166,7 @@ func (rl *Redlock) addNode(name string, w wire) {
 			go rl.opts.Hooks.NodeUp(NodeInfo{Node: name})
 		}
 	}
+	rl.guard.watch(len(rl.nodes), name, w)
 	rl.nodes = append(rl.nodes, &node{name: name, hash: fnv1a(name), lane: newLane(w, rl.clock, onChange)})
 }
 
@@ -381,6 +399,9 @@ func (rl *Redlock) close() error {
 	}
 	for _, n := range rl.nodes {
 		n.lane.abandon(now)
+		if w, ok := n.lane.wire.(interface{ close() }); ok {
+			w.close()
+		}
 	}
 	var errs []error
 	for _, c := range rl.owned {

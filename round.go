@@ -16,9 +16,13 @@ type round struct {
 	// observer is told each final vote after it is recorded, with no mutex held; nil if
 	// nobody wants to know.
 	observer observer
+	// guard says which grants count; nil: all do.
+	guard  *guard
+	period time.Duration // for which it keeps nodes from voting
 
 	mu      sync.Mutex // guards what follows and the casts
 	tally   tally
+	waiting int     // grants that may count once other nodes were seen
 	verdict verdict // only ever moves on: undecided, then hopeless or final, then final
 	told    bool    // somebody waited and was told that it is hopeless
 }
@@ -39,6 +43,7 @@ type seat struct {
 type cast struct {
 	ballot
 	elapsed time.Duration
+	waits   bool // a grant that may count once other nodes were seen
 }
 
 // call is one request on its way to one node. Its lane guards everything in it but
@@ -124,8 +129,10 @@ func (r *round) deliver(i int, b ballot, now int64) {
 		r.mu.Unlock()
 		return
 	}
-	r.tally.change(v.vote, b.vote)
-	v.ballot, v.elapsed = b, time.Duration(now-r.start.mono)
+	r.record(i, b, now)
+	if r.waiting > 0 {
+		r.reconsider(now)
+	}
 	switch {
 	case !r.all:
 		r.advance(r.tally.verdict())
@@ -136,6 +143,52 @@ func (r *round) deliver(i int, b ballot, now int64) {
 	if b.final && r.observer != nil {
 		r.observer.observe(i, b)
 	}
+}
+
+// record notes a ballot as the guard judges it. What the lane knows of the call stays as
+// it was: a grant that does not count is taken back like any other. The caller holds mu.
+func (r *round) record(i int, b ballot, now int64) {
+	v := &r.seats[i].cast
+	v.waits = false
+	if r.guard != nil && b.vote == VoteGranted {
+		left, open := r.guard.judge(i, r.period, now)
+		switch {
+		case open:
+			v.waits = true
+			r.waiting++
+			b.vote, b.final = VotePending, false
+		case left > 0:
+			b.vote, b.err = VoteBarred, errRestarted{left}
+		}
+	}
+	r.tally.change(v.vote, b.vote)
+	v.ballot, v.elapsed = b, time.Duration(now-r.start.mono)
+}
+
+// reconsider looks again at grants that waited for other nodes to be seen. When no more
+// can come of it, they do not count. The caller holds mu.
+func (r *round) reconsider(now int64) {
+	for i := range r.seats {
+		v := &r.seats[i].cast
+		if !v.waits {
+			continue
+		}
+		r.waiting--
+		b := v.ballot
+		b.vote, b.final = VoteGranted, true
+		r.record(i, b, now)
+	}
+	if r.waiting == 0 || int(r.tally.count[VotePending]) > r.waiting {
+		return
+	}
+	for i := range r.seats {
+		if v := &r.seats[i].cast; v.waits {
+			left, _ := r.guard.judge(i, r.period, now)
+			v.waits, v.vote, v.err, v.final = false, VoteBarred, errRestarted{left}, true
+			r.tally.change(VotePending, VoteBarred)
+		}
+	}
+	r.waiting = 0
 }
 
 // advance moves the verdict, never back: once somebody was told that it is hopeless,

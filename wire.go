@@ -17,6 +17,7 @@ type redisWire struct {
 	// ours: nobody else can have put hooks on the client that hold on to commands, so
 	// they may be used again.
 	ours bool
+	pins *pins // nil: the client is ours, or the guard is off or not to be had
 
 	mu      sync.Mutex
 	bounded map[time.Duration]redis.UniversalClient // by read timeout
@@ -33,9 +34,12 @@ func (w *redisWire) exchange(batch []*call, bound time.Duration) {
 	ctx := context.Background()
 	client, cmds := w.withReadTimeout(bound), w.commands(ctx, batch)
 	var failure error
-	if len(batch) == 1 && w.ours {
+	switch single, ok := client.(*redis.Client); {
+	case len(batch) == 1 && w.ours:
 		failure = client.Process(ctx, cmds[0])
-	} else {
+	case ok && w.pins != nil:
+		failure = w.pins.exchange(ctx, single, coarsely(bound), cmds)
+	default:
 		// Also for a single command on a user's client: go-redis keeps connections
 		// for pipelines apart, so that we do not wait for one that the user's own
 		// blocking commands have taken.
@@ -131,9 +135,7 @@ func (w *redisWire) withReadTimeout(d time.Duration) redis.UniversalClient {
 	if !ok {
 		return w.client
 	}
-	if coarse := time.Duration(1) << max(bits.Len64(uint64(d))-4, 0); d < longestRead {
-		d = min((d+coarse-1)/coarse*coarse, longestRead)
-	}
+	d = coarsely(d)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := w.bounded[d]
@@ -145,6 +147,20 @@ func (w *redisWire) withReadTimeout(d time.Duration) redis.UniversalClient {
 		w.bounded[d] = c
 	}
 	return c
+}
+
+func coarsely(d time.Duration) time.Duration {
+	if coarse := time.Duration(1) << max(bits.Len64(uint64(d))-4, 0); d < longestRead {
+		d = min((d+coarse-1)/coarse*coarse, longestRead)
+	}
+	return d
+}
+
+// close gives connections of a user's pool back.
+func (w *redisWire) close() {
+	if w.pins != nil {
+		w.pins.close()
+	}
 }
 
 // once is a command that go-redis must not send a second time by itself: a SET NX that

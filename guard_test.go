@@ -1,0 +1,199 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestBarredFor(t *testing.T) {
+	const (
+		now    = int64(time.Hour)
+		second = int64(time.Second)
+		period = 10 * time.Second
+	)
+	young := memory{runID: "a", bornAt: now - 4*second}
+	old := memory{runID: "a", bornAt: now - 10*second}
+	promoted := memory{runID: "b", bornAt: now - 1000*second, changed: true, changedAt: now - 3*second}
+	restarted := memory{runID: "b", bornAt: now - second, changed: true, changedAt: now - second/2}
+	for name, c := range map[string]struct {
+		m     memory
+		first bool
+		want  time.Duration
+	}{
+		"never seen":                     {memory{}, false, 0},
+		"mute":                           {memory{mute: true}, false, 0},
+		"of age to the nanosecond":       {old, false, 0},
+		"a nanosecond too young":         {memory{runID: "a", bornAt: now - 10*second + 1}, false, 1},
+		"young":                          {young, false, 6 * time.Second},
+		"young at the first start":       {young, true, 0},
+		"promoted, though old":           {promoted, false, 7 * time.Second},
+		"promoted, no first start":       {promoted, true, 7 * time.Second},
+		"changed longer ago":             {memory{runID: "b", bornAt: now - 90*second, changed: true, changedAt: now - 10*second}, false, 0},
+		"restarted: the later counts":    {restarted, false, 9500 * time.Millisecond},
+		"restarted, all of them at once": {restarted, true, 9500 * time.Millisecond},
+	} {
+		require.Equal(t, c.want, barredFor(c.m, period, c.first, now), name)
+	}
+}
+
+// guardOf is a guard of n nodes and the clock that it goes by.
+func guardOf(n int, fixed time.Duration) (*guard, *FakeClock) {
+	c := NewFakeClock()
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprint("node", i)
+	}
+	var h *Hooks
+	return newGuard(names, &Options{RestartGuard: fixed, Hooks: h.filled()}, c), c
+}
+
+func (g *guard) all(ids string, uptimes ...time.Duration) {
+	for i, u := range uptimes {
+		g.saw(i, sighting{runID: fmt.Sprint(ids, i), uptime: u})
+	}
+}
+
+func (g *guard) left(i int, ttl time.Duration) time.Duration {
+	left, _ := g.judge(i, g.period(&terms{ttl: ttl}), g.clock.now().mono)
+	return left
+}
+
+const s = time.Second
+
+func TestGuardOfNodesThatAreOld(t *testing.T) {
+	g, c := guardOf(3, 0)
+	g.all("a", 99*s, 99*s, 99*s)
+	require.Zero(t, g.left(0, 10*s))
+	g.saw(0, sighting{runID: "b", uptime: 0})
+	require.Equal(t, 10*s, g.left(0, 10*s))
+	require.Equal(t, 24*time.Hour, g.left(0, 24*time.Hour), "a longer lock waits longer")
+	require.Zero(t, g.left(1, 10*s))
+	require.Equal(t, time.Duration(0), g.left(1, 97*s), "the others are not concerned")
+	c.Advance(10*s - 1)
+	require.Equal(t, time.Duration(1), g.left(0, 10*s))
+	c.Advance(1)
+	require.Zero(t, g.left(0, 10*s))
+	require.NotZero(t, g.left(0, 24*time.Hour))
+}
+
+func TestGuardGoesByTheMonotonicClock(t *testing.T) {
+	g, c := guardOf(3, 0)
+	g.all("a", 99*s, 99*s, 99*s)
+	g.saw(0, sighting{runID: "b", uptime: 3600 * s})
+	for _, step := range []time.Duration{time.Hour, -9 * time.Hour} {
+		c.SetWall(step) // also what a suspended machine sees: it may only wait longer
+		require.Equal(t, 10*s, g.left(0, 10*s))
+	}
+}
+
+// The same process again is no news, whatever a clock that was set makes of its age.
+func TestGuardKeepsWhatItSawOfAProcessFirst(t *testing.T) {
+	g, c := guardOf(3, 0)
+	g.all("a", 99*s, 99*s, 99*s)
+	g.all("a", 0, 0, 0)
+	require.Zero(t, g.left(0, 10*s))
+	g.saw(1, sighting{runID: "b", uptime: 2 * s})
+	g.saw(1, sighting{runID: "b", uptime: 7200 * s})
+	c.Advance(s)
+	require.Equal(t, 9*s, g.left(1, 10*s))
+}
+
+func TestGuardOfTheFirstStart(t *testing.T) {
+	g, c := guardOf(3, 0)
+	g.saw(0, sighting{runID: "a0", uptime: s})
+	left, open := g.judge(0, 10*s, c.now().mono)
+	require.NotZero(t, left)
+	require.True(t, open, "the others were not seen yet")
+	g.all("a", s, 2*s, s)
+	require.Zero(t, g.left(0, 10*s))
+	require.Zero(t, g.left(1, 20*s), "young for a longer guard too")
+	require.NotZero(t, g.left(0, s), "not for one that the second has outgrown")
+
+	// The first one comes of age before the others: nothing changes for them.
+	c.Advance(9 * s)
+	require.Zero(t, g.left(0, 10*s))
+
+	g.saw(2, sighting{runID: "b", uptime: 0})
+	require.Equal(t, 10*s, g.left(2, 10*s), "a restart afterwards is one")
+	require.Equal(t, s, g.left(0, 10*s), "and no first start any more")
+}
+
+func TestGuardWithOneOldNodeIsNoFirstStart(t *testing.T) {
+	g, _ := guardOf(5, 0)
+	g.all("a", s, s, s, 99*s, 99*s)
+	require.Equal(t, []time.Duration{10 * s, 10 * s, 10 * s, 0, 0},
+		[]time.Duration{g.left(0, 10*s), g.left(1, 10*s), g.left(2, 10*s), g.left(3, 10*s), g.left(4, 10*s)})
+}
+
+func TestFixedGuard(t *testing.T) {
+	g, c := guardOf(3, 5*s)
+	g.all("a", s, s, 3*s)
+	left, open := g.judge(0, g.period(&terms{ttl: time.Hour}), c.now().mono)
+	require.Equal(t, 5*s, left, "whatever the lock's TTL")
+	require.False(t, open)
+	require.Equal(t, 3*s, g.left(2, time.Hour))
+	c.Advance(5 * s)
+	require.Zero(t, g.left(0, time.Hour))
+}
+
+func TestGuardOfNodesThatDoNotTell(t *testing.T) {
+	g, c := guardOf(3, 0)
+	g.saw(0, sighting{err: errors.New("NOPERM")})
+	g.saw(1, sighting{runID: "a", uptime: 0})
+	require.Zero(t, g.left(0, 10*s), "it votes")
+	left, open := g.judge(1, 10*s, c.now().mono)
+	require.Equal(t, 10*s, left, "there is no telling that all are young")
+	require.False(t, open)
+	g.saw(1, sighting{err: errors.New("NOPERM")})
+	require.Equal(t, 10*s, g.left(1, 10*s), "what was seen stays")
+}
+
+func TestGuardFindsAServerThatIsTwoNodes(t *testing.T) {
+	g, _ := guardOf(3, 0)
+	require.NoError(t, g.duplicate())
+	g.all("a", 99*s, 99*s, 99*s)
+	require.NoError(t, g.duplicate())
+	g.saw(2, sighting{runID: "a0", uptime: 99 * s})
+	require.ErrorIs(t, g.duplicate(), ErrDuplicateNode)
+	g.saw(2, sighting{runID: "b", uptime: 99 * s})
+	require.NoError(t, g.duplicate(), "an address that moved back")
+}
+
+func TestNoGuard(t *testing.T) {
+	g, _ := guardOf(3, -1)
+	require.Nil(t, g)
+	require.NoError(t, g.duplicate())
+	g.watch(0, "", nil)
+}
+
+// A round's grants that wait for other nodes to be seen count once they are, and not
+// at all when no more nodes answer.
+func TestRoundWaitsForNodesThatWereNotSeen(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		g, c := guardOf(3, 0)
+		r := &round{guard: g, period: 10 * s}
+		r.init(c.now(), make([]seat, 3))
+		yes := ballot{vote: VoteGranted, final: true}
+		for i := range 2 {
+			g.saw(i, sighting{runID: fmt.Sprint(i), uptime: 0})
+			r.deliver(i, yes, c.now().mono)
+			require.Equal(t, undecided, r.current())
+			require.Equal(t, VotePending, r.vote(i))
+		}
+		if all {
+			g.saw(2, sighting{runID: "2", uptime: 0})
+			r.deliver(2, yes, c.now().mono)
+			require.Equal(t, granted, r.current())
+			continue
+		}
+		r.deliver(2, ballot{vote: VoteUnknown, err: errTimeout}, c.now().mono)
+		require.Equal(t, noQuorum, r.current())
+		require.Equal(t, VoteBarred, r.vote(0))
+		require.Equal(t, VoteBarred, r.vote(1))
+		require.Equal(t, errRestarted{10 * s}, r.outcomes(g.names)[0].Err)
+	}
+}
