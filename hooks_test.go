@@ -154,6 +154,7 @@ func TestHooksAreToldOfNodes(t *testing.T) {
 		assert.Equal(b, "down "+b.rl.Nodes()[2]+" error", nodes())
 		b.cluster.Node(2).Restart(redlocktest.KeepKeys)
 		b.cycle()
+		b.pass(time.Second)
 		assert.Equal(b, "up "+b.rl.Nodes()[2]+" ", nodes())
 	})
 }

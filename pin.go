@@ -110,13 +110,13 @@ func (p *pins) take(client *redis.Client, bound time.Duration) *pin {
 	defer p.mu.Unlock()
 	// The one used last is the likeliest to be alive.
 	for i := len(p.kept) - 1; i >= 0; i-- {
-		if k := p.kept[i]; k.bound >= bound {
+		if k := p.kept[i]; k.bound == bound {
 			p.kept = slices.Delete(p.kept, i, i+1)
 			p.taken++
 			return k
 		}
 	}
-	for len(p.kept) > 0 && len(p.kept)+p.taken >= p.most { // all too impatient for this batch
+	for len(p.kept) > 0 && len(p.kept)+p.taken >= p.most { // all of another patience
 		_ = p.kept[0].conn.Close()
 		p.kept = slices.Delete(p.kept, 0, 1)
 	}
