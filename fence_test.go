@@ -60,7 +60,6 @@ func TestFenceTakesOneRoundTrip(t *testing.T) {
 	inHall(t, func(h hall) {
 		m := fenced(h.process(nil))
 		h.release(h.acquire(m)) // the scripts
-		time.Sleep(time.Second)
 		last := uint64(0)
 		for range 10 {
 			synctest.Wait() // for the slower nodes
