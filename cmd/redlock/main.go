@@ -2,8 +2,10 @@
 //
 //	redlock demo                          # nothing needs to be installed
 //	redlock demo --addrs host1:6379,host2:6379,host3:6379
+//	redlock run nightly-report --nonblock -- ./report.sh
+//	redlock status nightly-report
 //
-// The exit status is 0 if all went well, 1 if not, and 2 if the command line or a
+// The exit status of all but run, which has its own, is 0 if all went well, 1 if not, and 2 if the command line or a
 // setting breaks a rule.
 package main
 
@@ -46,10 +48,17 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
+	own := (*exitStatus)(nil)
+	if errors.As(err, &own) && own.err == nil {
+		return own.code
+	}
 	fmt.Fprintln(stderr, "redlock:", strings.TrimPrefix(err.Error(), "redlock: "))
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
 		fmt.Fprintf(stderr, "See '%s --help'.\n", cmd.CommandPath())
 		return exitUsage
+	}
+	if own != nil {
+		return own.code
 	}
 	return exitFailed
 }

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/redlock"
+)
+
+// configEnv is what --config is when it is not given.
+const configEnv = "REDLOCK_CONFIG"
+
+// settings are what commands that talk to nodes share.
+type settings struct {
+	addrs  func() []string
+	config *string
+	cmd    *cobra.Command
+}
+
+// config is the file named by --config.
+type config struct {
+	Addrs     []string `json:"addrs"`
+	KeyPrefix string   `json:"key_prefix"`
+}
+
+func connectFlags(cmd *cobra.Command) settings {
+	s := settings{cmd: cmd}
+	s.addrs = addrsFlag(cmd, "the nodes: host:port, or redis://, rediss:// or unix:// URLs, separated by commas")
+	s.config = cmd.Flags().String("config", os.Getenv(configEnv), "a JSON `file` with \"addrs\" and \"key_prefix\" (default: $"+configEnv+")")
+	return s
+}
+
+// open connects to the nodes, for locks of this TTL.
+func (s settings) open(ctx context.Context, ttl time.Duration) (*redlock.Redlock, error) {
+	var c config
+	if *s.config != "" {
+		text, err := os.ReadFile(*s.config)
+		if err != nil {
+			return nil, &usageError{fmt.Errorf("--config: %w", err)}
+		}
+		d := json.NewDecoder(strings.NewReader(string(text)))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&c); err != nil {
+			return nil, &usageError{fmt.Errorf("--config %s: %w", *s.config, err)}
+		}
+	}
+	addrs := s.addrs()
+	if s.cmd.Flags().Changed("addrs") {
+		for i, a := range addrs {
+			if u, err := url.Parse(a); err == nil && u.User != nil {
+				if _, secret := u.User.Password(); secret {
+					return nil, &usageError{fmt.Errorf("address %d of --addrs has a password, which every user of this machine could read: "+
+						"put it into $%s or the file of --config", i, addrsEnv)}
+				}
+			}
+		}
+	}
+	if len(addrs) == 0 {
+		addrs = c.Addrs
+	}
+	if len(addrs) == 0 {
+		return nil, &usageError{fmt.Errorf("no nodes: give --addrs, $%s or a --config file with \"addrs\"", addrsEnv)}
+	}
+	rl, err := redlock.Open(ctx, addrs, &redlock.Options{TTL: ttl, KeyPrefix: c.KeyPrefix})
+	if errors.Is(err, redlock.ErrInvalid) || errors.Is(err, redlock.ErrDuplicateNode) {
+		err = &usageError{err}
+	}
+	return rl, err
+}
+
+// oneKey takes the only argument, the key.
+func oneKey(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return &usageError{fmt.Errorf("%s takes one key, not %d arguments", cmd.CommandPath(), len(args))}
+	}
+	return nil
+}
