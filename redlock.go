@@ -26,15 +26,17 @@ import (
 // safe for use by any number of goroutines, and is meant to be shared: one for each
 // set of nodes in a process.
 type Redlock struct {
-	opts   Options
-	nodes  []*node
-	names  []string
-	quorum int
-	clock  clock
-	random io.Reader // nil: crypto/rand
-	keeper *keeper
-	lines  *lines
-	owned  []redis.UniversalClient
+	opts  Options
+	nodes []*node
+	// clients are the nodes', for what does not go by the lanes: Check.
+	clients []redis.UniversalClient
+	names   []string
+	quorum  int
+	clock   clock
+	random  io.Reader // nil: crypto/rand
+	keeper  *keeper
+	lines   *lines
+	owned   []redis.UniversalClient
 
 	closing  chan struct{} // closed by Close
 	busy     atomic.Int64  // acquires that may still have something to take back
@@ -124,6 +126,7 @@ func checkClients(clients []redis.UniversalClient) error {
 func build(clients []redis.UniversalClient, ours bool, o Options, clk clock) *Redlock {
 	rl := &Redlock{
 		opts:    o,
+		clients: clients,
 		names:   nodeNames(clients),
 		quorum:  majority(len(clients)),
 		clock:   clk,
