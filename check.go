@@ -188,12 +188,6 @@ type processor interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// unrepeated is a command that go-redis sends once at most, whatever the client's
-// MaxRetries: a hung node shall not be asked again for as long.
-type unrepeated struct{ redis.Cmder }
-
-func (unrepeated) NoRetry() bool { return true }
-
 func (e *examiner) examine(ctx context.Context, c redis.UniversalClient) {
 	defer close(e.news)
 	switch single := c.(type) {
@@ -203,6 +197,9 @@ func (e *examiner) examine(ctx context.Context, c redis.UniversalClient) {
 		c = single.WithTimeout(checkPatience)
 	}
 	if !e.ping(ctx, c) || e.many {
+		if e.many {
+			e.Unread = []string{"all but PING: there are several servers behind this client"}
+		}
 		e.tell()
 		return
 	}
@@ -219,8 +216,8 @@ func (e *examiner) examine(ctx context.Context, c redis.UniversalClient) {
 // ping reports whether the node serves us.
 func (e *examiner) ping(ctx context.Context, c processor) bool {
 	err := e.run(ctx, c, redis.NewStatusCmd(ctx, "PING"))
-	if err == nil {
-		// The first one may have had to connect.
+	if err == nil || !isServerError(err) && !neverSent(err) {
+		// The first one may have had to connect, or found that a connection had broken.
 		err = e.run(ctx, c, redis.NewStatusCmd(ctx, "PING"))
 	}
 	e.Reachable = err == nil || isServerError(err)
@@ -234,7 +231,7 @@ func (e *examiner) ping(ctx context.Context, c processor) bool {
 // run runs one command and keeps the time if it was the shortest.
 func (e *examiner) run(ctx context.Context, c processor, cmd redis.Cmder) error {
 	start := e.clock.now()
-	err := c.Process(ctx, unrepeated{cmd})
+	err := c.Process(ctx, cmd)
 	if d := e.clock.now().since(start); (err == nil || isServerError(err)) && (e.Latency == 0 || d < e.Latency) {
 		e.Latency = max(d, 1)
 	}
@@ -279,15 +276,15 @@ func (e *examiner) read(ctx context.Context, c redis.UniversalClient) {
 	for _, s := range sections {
 		cmd := redis.NewStringCmd(ctx, "INFO", s.name)
 		infos = append(infos, cmd)
-		_ = pipe.Process(ctx, unrepeated{cmd})
+		_ = pipe.Process(ctx, cmd)
 	}
 	role := redis.NewSliceCmd(ctx, "ROLE")
-	_ = pipe.Process(ctx, unrepeated{role})
+	_ = pipe.Process(ctx, role)
 	var configs []*redis.MapStringStringCmd
 	for _, s := range settings { // one by one: several at once are new in Redis 7
 		cmd := redis.NewMapStringStringCmd(ctx, "CONFIG", "GET", s)
 		configs = append(configs, cmd)
-		_ = pipe.Process(ctx, unrepeated{cmd})
+		_ = pipe.Process(ctx, cmd)
 	}
 	_, failure := pipe.Exec(ctx)
 	errOf := func(cmd redis.Cmder) error {
@@ -465,7 +462,7 @@ func (e *examiner) rights(ctx context.Context, c redis.UniversalClient) {
 	for _, p := range probes {
 		cmd := redis.NewCmd(ctx, p.args...)
 		cmds = append(cmds, cmd)
-		_ = pipe.Process(ctx, unrepeated{cmd})
+		_ = pipe.Process(ctx, cmd)
 	}
 	_, failure := pipe.Exec(ctx)
 	if failure != nil && !isServerError(failure) && !errors.Is(failure, redis.Nil) {

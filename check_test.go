@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/redlock"
@@ -99,8 +100,8 @@ func TestCheckOfSoundNodes(t *testing.T) {
 		c := s.Client(t)
 		assert.Zero(t, c.DBSize(t.Context()).Val(), "Check left keys")
 		assert.Zero(t, c.PubSubNumPat(t.Context()).Val())
-		info := c.Info(t.Context(), "memory").Val()
-		assert.Contains(t, info, "number_of_cached_scripts:0", "Check left scripts")
+		assert.Contains(t, c.Info(t.Context(), "memory").Val(), "number_of_cached_scripts:0", "Check left scripts")
+		assert.Contains(t, c.Info(t.Context(), "persistence").Val(), "rdb_changes_since_last_save:0", "Check wrote")
 	}
 }
 
@@ -170,6 +171,7 @@ func TestCheckOfRights(t *testing.T) {
 	}{
 		"all it needs":     {[]string{"~*", locks, lines, notices, reading}, nil, ""},
 		"may not read":     {[]string{"~*", locks, lines, notices}, []string{"info unread", "info unread", "info unread", "info unread", "info unread"}, "NOPERM"},
+		"no INFO":          {[]string{"~*", locks, lines, notices, "+role +config|get"}, []string{"info unread", "info unread"}, "whether it belongs to a cluster"},
 		"no CONFIG":        {[]string{"~*", locks, lines, notices, "+info"}, []string{"info unread"}, "CONFIG GET appendfsync"},
 		"no SET, no DEL":   {[]string{"~*", locks, "-set -del", lines, notices, reading}, []string{"critical rights"}, "SET, DEL"},
 		"no scripts":       {[]string{"~*", locks, "-eval -evalsha", lines, notices, reading}, []string{"critical rights"}, "EVAL, EVALSHA"},
@@ -255,12 +257,52 @@ func TestCheckDoesNotWaitForAHungNodeForLong(t *testing.T) {
 		require.ErrorContains(t, a.error, "the operator left")
 		assert.Equal(t, servers[1].RunID(), a.Nodes[1].RunID, "what was learnt is in the report")
 	})
-	t.Run("and not after Close", func(t *testing.T) {
-		started := background(func() error { _, err := rl.Check(context.Background()); return err })
-		require.NoError(t, rl.Close())
-		require.ErrorIs(t, await(t, started), redlock.ErrClosed)
-		_, err := rl.Check(context.Background())
-		require.ErrorIs(t, err, redlock.ErrClosed)
+}
+
+// Nobody waits for the goroutine that asks a hung node, so it must end by itself.
+func TestCheckLeavesAHungNodeAlone(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	server := realredis.Start(t)
+	client := defaultClient(t, server.Addr(), func(o *redis.Options) { o.ReadTimeout = -1 })
+	rl := newOn(t, unhurried, client)
+	check(t, rl)
+	require.NoError(t, server.Pause())
+	defer func() { require.NoError(t, server.Resume()) }()
+	_, err := rl.Check(t.Context())
+	requireNoQuorum(t, err)
+	eventually(t, func() bool { s := client.PoolStats(); return s.TotalConns == s.IdleConns }, "a connection still waits for the hung node")
+}
+
+func TestCheckEndsWithClose(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		b.each(upTo(3), hang)
+		started := background(func() error { _, err := b.rl.Check(context.Background()); return err })
+		synctest.Wait()
+		b.takes(0, func() {
+			require.NoError(b, b.rl.Close())
+			require.ErrorIs(b, <-started, redlock.ErrClosed)
+		})
+		b.each(upTo(3), resume)
+		b.pass(time.Minute)
+		before := b.cluster.Node(0).Commands("PING")
+		_, err := b.rl.Check(context.Background())
+		require.ErrorIs(b, err, redlock.ErrClosed)
+		assert.Equal(b, before, b.cluster.Node(0).Commands("PING"))
+	})
+}
+
+func TestCheckKeepsWhatItLearntFromANodeThatStopsAnswering(t *testing.T) {
+	inBubble(t, 3, &unhurried, func(b *bed) {
+		check(b.T, b.rl) // connects
+		b.cluster.Node(1).DelayCommand("INFO", 1, time.Minute)
+		r := check(b.T, b.rl)
+		n := r.Nodes[1]
+		assert.True(b, n.Reachable)
+		assert.Positive(b, n.Latency)
+		assert.NotContains(b, codes(r, 1), "warning unreachable")
+		said := slices.Contains(codes(r, 1), "warning incomplete") || strings.Contains(strings.Join(n.Unread, ""), "INFO server: ")
+		assert.True(b, said, "%v", r)
 	})
 }
 
@@ -317,6 +359,8 @@ func TestCheckOfAClusterClient(t *testing.T) {
 	for i := 2; i <= 3; i++ {
 		assert.Equal(t, []string{"warning many-servers"}, codes(r, i), "%v", r)
 		assert.True(t, r.Nodes[i].Reachable)
+		assert.Empty(t, r.Nodes[i].Role)
+		assert.Contains(t, r.Nodes[i].Unread, "all but PING: there are several servers behind this client")
 	}
 }
 
