@@ -38,10 +38,10 @@ var (
 // QuorumError reports an operation that did not get its quorum, node by node.
 // Use errors.As to get at it and errors.Is for its reason.
 type QuorumError struct {
-	// Op is the operation: "open", "acquire", "extend", "release", "inspect" or
-	// "force release".
+	// Op is the operation: "open", "acquire", "extend", "release", "inspect",
+	// "force release" or "check".
 	Op string
-	// Key is the lock's key, without Options.KeyPrefix; empty for "open".
+	// Key is the lock's key, without Options.KeyPrefix; empty for "open" and "check".
 	Key string
 	// Need is the number of grants that make a quorum.
 	Need int

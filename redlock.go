@@ -26,12 +26,14 @@ import (
 // safe for use by any number of goroutines, and is meant to be shared: one for each
 // set of nodes in a process.
 type Redlock struct {
-	opts   Options
-	nodes  []*node
-	names  []string
-	quorum int
-	clock  clock
-	random io.Reader // nil: crypto/rand
+	opts  Options
+	nodes []*node
+	// clients are the nodes', for what does not go by the lanes: Check.
+	clients []redis.UniversalClient
+	names   []string
+	quorum  int
+	clock   clock
+	random  io.Reader // nil: crypto/rand
 
 	lastFence lastFence
 
@@ -143,6 +145,7 @@ func build(clients []redis.UniversalClient, ours bool, o Options, clk clock) *Re
 func assemble(clients []redis.UniversalClient, ours bool, o Options, clk clock, g *guard) *Redlock {
 	rl := &Redlock{
 		opts:    o,
+		clients: clients,
 		names:   nodeNames(clients),
 		quorum:  majority(len(clients)),
 		clock:   clk,

@@ -66,9 +66,6 @@ func TestDocumentedRightsAreEnoughAndNoneIsInVain(t *testing.T) {
 
 	assert.Empty(t, denied(t, "all", all))
 	for _, rule := range all {
-		if strings.HasSuffix(rule, ":fence") {
-			continue // for locks with fencing only
-		}
 		t.Run("without "+rule, func(t *testing.T) {
 			user := "less" + strings.Map(func(r rune) rune { // no "}", or the key could have no line
 				if unicode.IsLetter(r) {
@@ -96,7 +93,7 @@ func useAsTwoProcesses(t *testing.T, url, key string) {
 		defer rl.Close()
 		both = append(both, rl)
 	}
-	first, second := both[0].Mutex(key), both[1].Mutex(key)
+	first, second := both[0].Mutex(key), both[1].Mutex(key, redlock.WithFencing())
 
 	lock, err := first.Acquire(ctx)
 	if err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/leaktest"
 )
 
 // asProgram makes the test binary behave as the program, with the lock named in it:
@@ -31,29 +31,7 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	logging.Disable()
-	code := m.Run()
-	leaked := leftovers()
-	for deadline := time.Now().Add(5 * time.Second); len(leaked) > 0 && time.Now().Before(deadline); leaked = leftovers() {
-		time.Sleep(5 * time.Millisecond)
-	}
-	if len(leaked) > 0 && code == 0 {
-		fmt.Printf("%d goroutines leaked:\n\n%s\n", len(leaked), strings.Join(leaked, "\n\n"))
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// leftovers returns the stacks of all goroutines but this one and the one that
-// os/signal never ends.
-func leftovers() []string {
-	buf := make([]byte, 4<<20)
-	var left []string
-	for _, s := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")[1:] {
-		if !strings.Contains(s, "os/signal.loop") {
-			left = append(left, s)
-		}
-	}
-	return left
+	leaktest.Main(m)
 }
 
 // result is what a run of the program left.

@@ -310,6 +310,25 @@ func TestStatusAndRelease(t *testing.T) {
 	assert.Equal(t, exitUsage, run(t, ctx, "status", "k", "--config", file).code)
 }
 
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	addrs := "--addrs=" + strings.Join(s.addrs, ",")
+	r := run(t, t.Context(), "check", addrs)
+	assert.Equal(t, 0, r.code, "%s%s", r.out, r.errOut)
+	assert.Contains(t, r.out, s.addrs[2])
+
+	require.NoError(t, s.servers[2].Client(t).ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+	require.NoError(t, s.servers[2].Client(t).ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+	r = run(t, t.Context(), "check", addrs, "--json")
+	assert.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.errOut, "critical")
+	var report redlock.Report
+	require.NoError(t, json.Unmarshal([]byte(r.out), &report))
+	assert.Equal(t, redlock.SeverityCritical, report.Worst())
+	assert.Equal(t, exitUsage, run(t, t.Context(), "check", "k", addrs).code)
+}
+
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -1,0 +1,160 @@
+package redlock
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// sound are the facts of a node in which there is nothing to find.
+func sound(name string) facts {
+	return facts{NodeReport: NodeReport{
+		Node: name, Reachable: true, Latency: time.Millisecond, ClockMargin: time.Millisecond, timed: true,
+		Version: "redis 7.2.4", RunID: "id of " + name, Uptime: 24 * time.Hour, aged: true, Role: "master", Mode: "standalone",
+		MaxMemoryPolicy: "noeviction", AppendOnly: "yes", AppendFsync: "always",
+	}}
+}
+
+// serverSays is an answer of a server.
+type serverSays string
+
+func (e serverSays) Error() string { return string(e) }
+func (serverSays) RedisError()     {}
+
+func TestJudge(t *testing.T) {
+	down := func(f *facts) { f.NodeReport = NodeReport{Node: f.Node, Err: errors.New("connection refused")} }
+	young := func(f *facts) { f.Uptime = 3 * time.Second }
+	behind := func(d time.Duration) func(*facts) { return func(f *facts) { f.ClockOffset = -d } }
+	for _, c := range []struct {
+		name    string
+		change  map[int]func(*facts) // of three nodes a, b, c
+		guard   time.Duration
+		want    []string // "severity code node"
+		mention []string
+	}{
+		{name: "nothing"},
+		{name: "down", change: map[int]func(*facts){1: down}, want: []string{"warning unreachable b"}, mention: []string{"connection refused"}},
+		{name: "majority down", change: map[int]func(*facts){1: down, 2: down},
+			want: []string{"critical no-quorum ", "warning unreachable b", "warning unreachable c"}, mention: []string{"1 of 3 nodes serve us, and 2 are needed"}},
+		{name: "no password", change: map[int]func(*facts){0: func(f *facts) { f.Err = serverSays("NOAUTH Authentication required.") }},
+			want: []string{"critical refused a"}, mention: []string{"NOAUTH"}},
+		{name: "loading", change: map[int]func(*facts){0: func(f *facts) { f.Err = serverSays("LOADING Redis is loading the dataset in memory") }},
+			want: []string{"warning refused a"}},
+		{name: "cluster client", change: map[int]func(*facts){0: func(f *facts) {
+			f.NodeReport, f.many = NodeReport{Node: "a", Reachable: true, Latency: time.Millisecond}, true
+		}}, want: []string{"warning many-servers a"}, mention: []string{"cannot be checked"}},
+		{name: "replica", change: map[int]func(*facts){2: func(f *facts) { f.Role = "slave" }}, want: []string{"critical replica c"}},
+		{name: "a replica's own replicas", change: map[int]func(*facts){2: func(f *facts) { f.Role, f.Replicas = "slave", 2 }}, want: []string{"critical replica c"}},
+		{name: "sentinel", change: map[int]func(*facts){2: func(f *facts) { f.Role, f.Mode = "sentinel", "sentinel" }}, want: []string{"critical sentinel c"}},
+		{name: "node of a cluster", change: map[int]func(*facts){2: func(f *facts) { f.Mode = "cluster" }}, want: []string{"critical cluster-node c"}},
+		{name: "replicas", change: map[int]func(*facts){0: func(f *facts) { f.Replicas = 1 }, 1: func(f *facts) { f.Replicas = 2 }},
+			want: []string{"warning replicas a", "warning replicas b"}, mention: []string{"1 replica attached", "2 replicas attached"}},
+		{name: "twins", change: map[int]func(*facts){2: func(f *facts) { f.RunID = "id of a" }}, want: []string{"critical same-server c"}, mention: []string{"same server as a (run id id of a)"}},
+		{name: "unknown run ids are no twins", change: map[int]func(*facts){1: func(f *facts) { f.RunID = "" }, 2: func(f *facts) { f.RunID = "" }}},
+		{name: "eviction", change: map[int]func(*facts){0: func(f *facts) { f.MaxMemoryPolicy, f.MaxMemory = "allkeys-lru", 1<<20 }},
+			want: []string{"critical eviction a"}, mention: []string{"allkeys-lru", "1048576"}},
+		{name: "eviction without a limit", change: map[int]func(*facts){0: func(f *facts) { f.MaxMemoryPolicy = "volatile-ttl" }}, want: []string{"warning eviction a"}},
+		{name: "a limit without eviction", change: map[int]func(*facts){0: func(f *facts) { f.MaxMemory = 1 << 20 }}},
+		{name: "policy unknown", change: map[int]func(*facts){0: func(f *facts) { f.MaxMemoryPolicy = "" }}},
+		{name: "no persistence", change: map[int]func(*facts){0: func(f *facts) { f.AppendOnly = "no" }}, want: []string{"warning persistence a"}, mention: []string{"appendonly no"}},
+		{name: "everysec", change: map[int]func(*facts){0: func(f *facts) { f.AppendFsync = "everysec" }}, want: []string{"warning persistence a"}, mention: []string{"last second"}},
+		{name: "fsync no", change: map[int]func(*facts){0: func(f *facts) { f.AppendFsync = "no" }}, want: []string{"warning persistence a"}, mention: []string{"30s"}},
+		{name: "no persistence under the guard", guard: time.Minute, change: map[int]func(*facts){0: func(f *facts) { f.AppendOnly = "no" }},
+			want: []string{"info persistence a"}, mention: []string{"restart guard of 1m0s"}},
+		{name: "young with AOF always", change: map[int]func(*facts){0: young}},
+		{name: "young without AOF", change: map[int]func(*facts){0: func(f *facts) { young(f); f.AppendOnly = "no" }},
+			want: []string{"warning persistence a", "warning young a"}},
+		{name: "young, and nobody knows what it kept", change: map[int]func(*facts){0: func(f *facts) { young(f); f.AppendOnly, f.AppendFsync = "", "" }},
+			want: []string{"warning young a"}},
+		{name: "a second more than the TTL is not enough", change: map[int]func(*facts){0: func(f *facts) { f.Uptime, f.AppendOnly = 10*time.Second, "" }}, want: []string{"warning young a"}},
+		{name: "old enough", change: map[int]func(*facts){0: func(f *facts) { f.Uptime, f.AppendOnly = 11*time.Second, "" }}},
+		{name: "young under the guard", guard: time.Minute, change: map[int]func(*facts){0: young}, want: []string{"info young a"}, mention: []string{"58s more"}},
+		{name: "all young", change: map[int]func(*facts){0: young, 1: young, 2: young}, want: []string{"info young a", "info young b", "info young c"}, mention: []string{"first start"}},
+		{name: "age unknown", change: map[int]func(*facts){0: func(f *facts) { f.Uptime, f.aged, f.AppendOnly = 0, false, "" }}},
+		{name: "never in time", change: map[int]func(*facts){0: func(f *facts) { f.Latency = 200 * time.Millisecond }}, want: []string{"critical slow a"}},
+		{name: "late", change: map[int]func(*facts){0: func(f *facts) { f.Latency = 100 * time.Millisecond }}, want: []string{"warning slow a"}},
+		{name: "in time", change: map[int]func(*facts){0: func(f *facts) { f.Latency = 99 * time.Millisecond }}},
+		{name: "clock", change: map[int]func(*facts){1: behind(3 * time.Second)}, want: []string{"warning clocks-apart ", "info clock-local b"}, mention: []string{"clock of a is 3s ahead of that of b"}},
+		{name: "our own clock", change: map[int]func(*facts){0: behind(time.Hour), 1: behind(time.Hour), 2: behind(time.Hour)},
+			want: []string{"info clock-local a", "info clock-local b", "info clock-local c"}, mention: []string{"1h0m0s"}},
+		{name: "clocks within what was measured", change: map[int]func(*facts){1: behind(time.Second + 2*time.Millisecond), 2: func(f *facts) { f.ClockMargin = 3 * time.Millisecond }},
+			want: []string{"info clock-local b"}},
+		{name: "slow answers leave doubt", change: map[int]func(*facts){1: func(f *facts) { f.ClockOffset, f.ClockMargin = 2*time.Second, time.Second }}},
+		{name: "clock unknown", change: map[int]func(*facts){1: func(f *facts) { f.timed, f.ClockOffset = false, time.Hour }}},
+		{name: "rights for locks", change: map[int]func(*facts){0: func(f *facts) { f.lacks = []denial{{forLocks, "SET", "NOPERM so"}, {forLocks, "DEL", "NOPERM so"}} }},
+			want: []string{"critical rights a"}, mention: []string{"lacks SET, DEL (NOPERM so)"}},
+		{name: "other rights", change: map[int]func(*facts){0: func(f *facts) { f.lacks = []denial{{forNotices, "PUBLISH", "NOPERM"}, {forLines, "ZADD", "NOPERM"}} }},
+			want: []string{"warning rights-line a", "warning rights-notify a"}},
+		{name: "keys of others", change: map[int]func(*facts){0: func(f *facts) { f.masked = true }}, want: []string{"info rights-keys a"}},
+		{name: "unread", change: map[int]func(*facts){0: func(f *facts) { f.unread = []unread{{"INFO memory", "whether it may evict locks", "NOPERM"}} }},
+			want: []string{"info unread a"}, mention: []string{"INFO memory cannot be read (NOPERM), so it is not known whether it may evict locks"}},
+		{name: "out of time", change: map[int]func(*facts){0: func(f *facts) { f.cut = true }}, want: []string{"warning incomplete a"}},
+		{name: "old version", change: map[int]func(*facts){0: func(f *facts) { f.Version = "redis 6.0.16" }}, want: []string{"warning version a"}},
+		{name: "the worst first", change: map[int]func(*facts){0: func(f *facts) { f.masked = true }, 1: func(f *facts) { f.Replicas = 1 }, 2: func(f *facts) { f.Role = "slave" }},
+			want: []string{"critical replica c", "warning replicas b", "info rights-keys a"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			all := []facts{sound("a"), sound("b"), sound("c")}
+			for i, f := range c.change {
+				f(&all[i])
+			}
+			found := judge(all, setup{ttl: 10 * time.Second, nodeTimeout: 200 * time.Millisecond, quorum: 2, guard: c.guard})
+			require.NotNil(t, found, "JSON would have null")
+			var got, text []string
+			for _, f := range found {
+				got = append(got, f.Severity.String()+" "+f.Code+" "+f.Node)
+				text = append(text, f.Message, f.Advice)
+				assert.NotEmpty(t, f.Message)
+				assert.NotEmpty(t, f.Advice)
+			}
+			assert.Equal(t, c.want, got)
+			for _, m := range c.mention {
+				assert.Contains(t, strings.Join(text, "\n"), m)
+			}
+		})
+	}
+}
+
+func TestJudgeNumberOfNodes(t *testing.T) {
+	for n, want := range map[int][]string{1: {"single-node"}, 2: {"even-number"}, 3: nil, 4: {"even-number"}, 5: nil} {
+		var all []facts
+		for i := range n {
+			all = append(all, sound(string(rune('a'+i))))
+		}
+		var got []string
+		for _, f := range judge(all, setup{ttl: time.Second, nodeTimeout: time.Second, quorum: majority(n)}) {
+			got = append(got, f.Code)
+		}
+		assert.Equal(t, want, got, "%d nodes", n)
+	}
+}
+
+func TestOutdated(t *testing.T) {
+	for version, want := range map[string]bool{
+		"redis 6.0.16": true, "redis 5.0.7": true, "redis 6.2.0": false, "redis 7.0.15": false, "redis 10.0.0": false,
+		"valkey 1.0.0": false, "": false, "redis": false, "redis x.y": false, "redis 6": false, "redis 6.x": false,
+	} {
+		assert.Equal(t, want, outdated(version), version)
+	}
+}
+
+// Every command that a script runs has its probe, so that a new one is not forgotten.
+func TestEveryCommandHasAProbe(t *testing.T) {
+	var probed []string
+	for _, p := range probesFor("k", "{k}:line", "c") {
+		probed = append(probed, p.args[0].(string))
+	}
+	files, err := scriptFiles.ReadDir("scripts")
+	require.NoError(t, err)
+	for _, f := range files {
+		for _, call := range strings.Split(mustRead(strings.TrimSuffix(f.Name(), ".lua")), "call('")[1:] {
+			command, _, _ := strings.Cut(call, "'")
+			assert.True(t, slices.Contains(probed, command), "%s runs %s", f.Name(), command)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/redlock"
+)
+
+func checkCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Look at the nodes for what breaks locks, and say what to do",
+		Long: `Look at the nodes for what breaks locks: servers given twice, replicas, evictions, lost
+writes, clocks that differ, rights that are missing. Each finding says what it means and
+what to do. Nothing is left on the nodes.
+
+Exit status: 0 if nothing critical was found, 1 if something was or no majority of nodes
+could be asked, 2 for a fault in the command line.`,
+		Example: "  redlock check\n  redlock check --json | jq '.findings[] | select(.severity == \"critical\")'",
+		Args:    noArgs, ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	s := connectFlags(cmd)
+	asked := cmd.Flags().Bool("json", false, "one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		rl, err := s.open(cmd.Context(), 0)
+		if err != nil {
+			return err
+		}
+		defer rl.Close()
+		report, err := rl.Check(cmd.Context())
+		if *asked {
+			_ = json.NewEncoder(cmd.OutOrStdout()).Encode(report)
+		} else {
+			fmt.Fprint(cmd.OutOrStdout(), report)
+		}
+		if err == nil && report.Worst() == redlock.SeverityCritical {
+			err = errors.New("there are critical findings")
+		}
+		return err
+	}
+	return cmd
+}

@@ -1,0 +1,225 @@
+package redlock
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+)
+
+// Severity is how much a Finding matters.
+type Severity uint8
+
+const (
+	// SeverityInfo: good to know, or something that could not be read.
+	SeverityInfo Severity = iota + 1
+	// SeverityWarning: locks work, but an event that must be expected (a restart, a
+	// failover, one more node down) breaks them, or something works less well than it could.
+	SeverityWarning
+	// SeverityCritical: the node is of no use, or locks are lost in normal operation.
+	SeverityCritical
+)
+
+var severities = [...]string{"none", "info", "warning", "critical"}
+
+// String is "info", "warning" or "critical", and "none" for the zero value.
+func (s Severity) String() string {
+	if int(s) < len(severities) {
+		return severities[s]
+	}
+	return "severity " + strconv.Itoa(int(s))
+}
+
+// MarshalText makes the String the form in JSON.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (s *Severity) UnmarshalText(text []byte) error {
+	for i, name := range severities {
+		if name == string(text) {
+			*s = Severity(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("redlock: %w severity %.40q: must be one of %s", ErrInvalid, text, strings.Join(severities[:], ", "))
+}
+
+// Finding is one thing that Check has to say.
+type Finding struct {
+	// Node is its name, as in Redlock.Nodes; empty if the finding is about all of them.
+	Node     string   `json:"node,omitempty"`
+	Severity Severity `json:"severity"`
+	// Code is a short word that stays the same, for programs.
+	Code string `json:"code"`
+	// Message says what was found and what it means, Advice what to do.
+	Message string `json:"message"`
+	Advice  string `json:"advice"`
+}
+
+// Report is what Check learnt. String prints it as tables, and it marshals to JSON, with
+// the unit in the name of each field that has one.
+type Report struct {
+	// Quorum is how many nodes must grant a lock.
+	Quorum int `json:"quorum"`
+	// Nodes has one entry per node, in the order of Redlock.Nodes.
+	Nodes []NodeReport `json:"nodes"`
+	// Findings are ordered by severity, the worst first, and then by node.
+	Findings []Finding `json:"findings"`
+}
+
+// Worst is the severity of the worst finding, zero if there is none.
+func (r Report) Worst() (worst Severity) {
+	for _, f := range r.Findings {
+		worst = max(worst, f.Severity)
+	}
+	return worst
+}
+
+// NodeReport is what one node said of itself. What could not be read is zero, and is
+// named in Unread.
+type NodeReport struct {
+	Node string
+	// Reachable: a server answered, be it with an error, which is in Err then.
+	Reachable bool
+	Err       error
+	// Latency is the shortest of a few round trips.
+	Latency time.Duration
+	// ClockOffset is how far the node's clock is ahead of this machine's, give or take
+	// ClockMargin, which is half a round trip.
+	ClockOffset, ClockMargin time.Duration
+	// Version is "redis 7.2.4" or "valkey 8.0.1"; RunID changes with every start.
+	Version, RunID string
+	// Uptime is in whole seconds, and up to one ahead.
+	Uptime time.Duration
+	// Role is "master", "slave" or "sentinel"; Mode "standalone", "cluster" or "sentinel".
+	Role, Mode string
+	// Replicas is how many replicas are connected.
+	Replicas int
+	// MaxMemory is in bytes, 0 without a limit.
+	MaxMemory       int64
+	MaxMemoryPolicy string
+	// AppendOnly is "yes" or "no", AppendFsync "always", "everysec" or "no".
+	AppendOnly, AppendFsync string
+	// Unread names what the node did not let us read, each with the reason.
+	Unread []string
+
+	timed, aged bool // ClockOffset, Uptime were read
+}
+
+// MarshalJSON leaves out what is not known. Times are numbers, in the unit that the name
+// ends with.
+func (n NodeReport) MarshalJSON() ([]byte, error) {
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	out := struct {
+		Node            string   `json:"node"`
+		Reachable       bool     `json:"reachable"`
+		Error           string   `json:"error,omitempty"`
+		LatencyMS       float64  `json:"latency_ms,omitempty"`
+		ClockOffsetMS   *float64 `json:"clock_offset_ms,omitempty"`
+		ClockMarginMS   *float64 `json:"clock_margin_ms,omitempty"`
+		Version         string   `json:"version,omitempty"`
+		RunID           string   `json:"run_id,omitempty"`
+		UptimeS         *int64   `json:"uptime_s,omitempty"`
+		Role            string   `json:"role,omitempty"`
+		Mode            string   `json:"mode,omitempty"`
+		Replicas        *int     `json:"replicas,omitempty"`
+		MaxMemoryBytes  *int64   `json:"maxmemory_bytes,omitempty"`
+		MaxMemoryPolicy string   `json:"maxmemory_policy,omitempty"`
+		AppendOnly      string   `json:"appendonly,omitempty"`
+		AppendFsync     string   `json:"appendfsync,omitempty"`
+		Unread          []string `json:"unread,omitempty"`
+	}{
+		Node: n.Node, Reachable: n.Reachable, LatencyMS: ms(n.Latency), Version: n.Version, RunID: n.RunID,
+		Role: n.Role, Mode: n.Mode, MaxMemoryPolicy: n.MaxMemoryPolicy,
+		AppendOnly: n.AppendOnly, AppendFsync: n.AppendFsync, Unread: n.Unread,
+	}
+	if n.Err != nil {
+		out.Error = n.Err.Error()
+	}
+	if n.timed {
+		offset, margin := ms(n.ClockOffset), ms(n.ClockMargin)
+		out.ClockOffsetMS, out.ClockMarginMS = &offset, &margin
+	}
+	if n.aged {
+		s := int64(n.Uptime / time.Second)
+		out.UptimeS = &s
+	}
+	if n.Role != "" {
+		out.Replicas = &n.Replicas
+	}
+	if n.MaxMemoryPolicy != "" {
+		out.MaxMemoryBytes = &n.MaxMemory
+	}
+	return json.Marshal(out)
+}
+
+// String is a table of the nodes, and below it the findings, each with what to do.
+func (r Report) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	row := func(cells ...string) {
+		for i, c := range cells {
+			cells[i] = plain(c)
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	row("NODE", "STATE", "LATENCY", "CLOCK", "ROLE", "REPLICAS", "VERSION", "UPTIME", "PERSISTENCE", "EVICTION")
+	for _, n := range r.Nodes {
+		cells := []string{n.Node, "ok", "-", "-", "-", "-", "-", "-", "-", "-"}
+		switch {
+		case !n.Reachable:
+			cells[1] = "unreachable"
+		case n.Err != nil:
+			cells[1] = "refuses"
+		}
+		set := func(i int, known bool, text string) {
+			if known && text != "" {
+				cells[i] = text
+			}
+		}
+		set(2, n.Latency > 0, n.Latency.Round(10*time.Microsecond).String())
+		set(3, n.timed, fmt.Sprintf("%+.1fms", float64(n.ClockOffset.Microseconds())/1000))
+		set(4, true, n.Role)
+		set(5, n.Role != "", strconv.Itoa(n.Replicas))
+		set(6, true, n.Version)
+		set(7, n.aged, n.Uptime.String())
+		switch n.AppendOnly {
+		case "yes":
+			cells[8] = strings.TrimSpace("aof " + n.AppendFsync)
+		case "no":
+			cells[8] = "no aof"
+		}
+		set(9, true, n.MaxMemoryPolicy)
+		row(cells...)
+	}
+	_ = w.Flush()
+	if len(r.Findings) == 0 {
+		b.WriteString("\nNothing found.\n")
+		return b.String()
+	}
+	b.WriteByte('\n')
+	row("SEVERITY", "CODE", "NODE", "FINDING")
+	for _, f := range r.Findings {
+		node := f.Node
+		if node == "" {
+			node = "(all)"
+		}
+		row(f.Severity.String(), f.Code, node, f.Message)
+		row("", "", "", "-> "+f.Advice)
+	}
+	_ = w.Flush()
+	return b.String()
+}
+
+// plain keeps what a server said from breaking the table or steering a terminal.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, oneLine(s))
+}
