@@ -60,7 +60,7 @@ type Options struct {
 	// as that, since then they were started for the first time. A positive value, at most
 	// 24h, should be the longest TTL in use, the same in all clients; a set of nodes that
 	// is started for the first time then grants nothing for so long. A negative value
-	// turns the guard off.
+	// turns the guard off. Locks with fencing have one of 3s at least, unless it is off.
 	//
 	// Extends and releases go on. Each new connection to a node is asked once for INFO
 	// server; where a node denies that, or the client is a cluster or ring client, its
