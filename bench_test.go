@@ -39,6 +39,12 @@ func BenchmarkCycle(b *testing.B) {
 	defer users.Close()
 	b.Run("Open", func(b *testing.B) { cycles(b, ours) })
 	b.Run("New", func(b *testing.B) { cycles(b, users) })
+	unguarded, err := redlock.New(clients, &redlock.Options{RestartGuard: -1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer unguarded.Close()
+	b.Run("New without a guard", func(b *testing.B) { cycles(b, unguarded) })
 }
 
 func cycles(b *testing.B, rl *redlock.Redlock) {
