@@ -197,3 +197,13 @@ func TestRoundWaitsForNodesThatWereNotSeen(t *testing.T) {
 		require.Equal(t, errRestarted{10 * s}, r.outcomes(g.names)[0].Err)
 	}
 }
+
+func TestGuardOfFencedLocks(t *testing.T) {
+	g, _ := guardOf(3, 0)
+	require.Equal(t, s, g.period(&terms{ttl: s}))
+	require.Equal(t, 3*s, g.period(&terms{ttl: s, fencing: true}))
+	require.Equal(t, 10*s, g.period(&terms{ttl: 10 * s, fencing: true}))
+	g, _ = guardOf(3, 2*s)
+	require.Equal(t, 2*s, g.period(&terms{ttl: 10 * s}))
+	require.Equal(t, 3*s, g.period(&terms{ttl: 10 * s, fencing: true}))
+}
