@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"math"
+	"math/rand/v2"
 	"time"
 )
 
@@ -75,6 +76,13 @@ type clock interface {
 	now() instant
 	// afterFunc calls f on a goroutine of its own once d has passed.
 	afterFunc(d time.Duration, f func()) timer
+	// yield stands where a goroutine goes on after it was woken, with no mutex held, and
+	// does nothing. A simulation stops the process there, and puts in order what would
+	// otherwise happen at the same time; by id it tells those apart.
+	yield(id int64)
+	// jitter is a random time, at least 0 and less than d. It is here because a simulation
+	// must be able to repeat it.
+	jitter(d time.Duration) time.Duration
 }
 
 type timer interface {
@@ -93,3 +101,7 @@ func (c systemClock) now() instant {
 }
 
 func (systemClock) afterFunc(d time.Duration, f func()) timer { return time.AfterFunc(d, f) }
+
+func (systemClock) yield(int64) {}
+
+func (systemClock) jitter(d time.Duration) time.Duration { return rand.N(d) }

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"io"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,6 +93,10 @@ func (c *FakeClock) fire() {
 		}
 	}
 }
+
+func (c *FakeClock) yield(int64) {}
+
+func (c *FakeClock) jitter(d time.Duration) time.Duration { return rand.N(d) }
 
 func (c *FakeClock) afterFunc(d time.Duration, f func()) timer {
 	t := &fakeTimer{clock: c, f: f}

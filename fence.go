@@ -107,7 +107,7 @@ func (l *Lock) settleFence(ctx context.Context) (r *round, v verdict, cut error)
 			rl.nodes[i].lane.enqueue(c, now.mono)
 		}
 	}
-	v, cut = r.waitFinal(ctx, rl.closing)
+	v, cut = r.waitFinal(ctx, rl.clock, rl.closing)
 	return r, v, cut
 }
 

@@ -112,7 +112,7 @@ func readWaiters(line []any) (all []Waiter) {
 func (rl *Redlock) askAll(ctx context.Context, req *request) (*round, error) {
 	r := &round{all: true}
 	r.init(rl.clock.now(), make([]seat, len(rl.nodes)))
-	_, err := rl.send(r, req).waitFinal(ctx, rl.closing)
+	_, err := rl.send(r, req).waitFinal(ctx, rl.clock, rl.closing)
 	return r, err
 }
 

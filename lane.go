@@ -279,6 +279,7 @@ func (l *lane) wait(now int64) int64 {
 
 // drain sends batch after batch until none may go, and ends.
 func (l *lane) drain() {
+	l.clock.yield(0)
 	l.mu.Lock()
 	l.starting = false
 	for {
@@ -299,6 +300,7 @@ func (l *lane) drain() {
 		}
 		l.wire.exchange(b.calls, b.bound)
 		l.settle(b)
+		l.clock.yield(1)
 		l.mu.Lock()
 	}
 }

@@ -283,6 +283,7 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (woken bool, err error) {
 	select {
 	case <-w.signal:
+		w.lines.rl.clock.yield(w.arrival)
 	case <-over:
 	case <-ctx.Done():
 		return false, ctx.Err()
@@ -447,7 +448,7 @@ func (w *waiter) send() {
 // receive waits for the answer to send.
 func (w *waiter) receive(ctx context.Context) (answer, error) {
 	rl, r := w.mutex.rl, w.round
-	v, err := r.waitFinal(ctx, rl.closing)
+	v, err := r.waitFinal(ctx, rl.clock, rl.closing)
 	if err != nil {
 		return answer{}, err
 	}
@@ -495,7 +496,7 @@ func (ls *lines) heard(w *waiter, a answer) {
 	}
 	d := q.interval()
 	if a.ttl > 0 {
-		d = min(d, a.ttl+time.Millisecond+rand.N(ls.rl.opts.RetryMin))
+		d = min(d, a.ttl+time.Millisecond+ls.rl.clock.jitter(ls.rl.opts.RetryMin))
 	}
 	q.arm(now, d)
 	ls.mu.Unlock()
@@ -512,7 +513,7 @@ func (q *queue) interval() time.Duration {
 		d = q.grace / 8
 	}
 	d = max(d, time.Duration(len(q.lines.queues))*perKey)
-	return d/2 + rand.N(d/2)
+	return d/2 + q.lines.rl.clock.jitter(d/2)
 }
 
 func (q *queue) arm(now int64, d time.Duration) {

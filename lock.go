@@ -330,7 +330,7 @@ func (l *Lock) tryExtend(ctx context.Context, start instant, ttl time.Duration) 
 	mend := &repairs{lock: l, terms: &terms}
 	r := &round{observer: mend}
 	r.init(start, make([]seat, len(rl.nodes)))
-	v, cut := rl.send(r, extendRequest(&terms, l.mutex.name, l.value)).waitFinal(ctx, rl.closing)
+	v, cut := rl.send(r, extendRequest(&terms, l.mutex.name, l.value)).waitFinal(ctx, rl.clock, rl.closing)
 	now := rl.clock.now()
 	switch {
 	case errors.Is(cut, ErrClosed):
@@ -552,7 +552,7 @@ func (l *Lock) observe(i int, b ballot) {
 
 func (l *Lock) waitRelease(r *round) error {
 	// Nothing but the lanes ends it: they resolve every call by its deadline.
-	v, _ := r.waitFinal(context.Background(), nil)
+	v, _ := r.waitFinal(context.Background(), l.rl.clock, nil)
 	switch {
 	case v == granted:
 		return nil

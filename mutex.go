@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -208,11 +207,11 @@ func (m *Mutex) attempt(ctx context.Context, renew bool, w *waiter) (lock *Lock,
 	until := validUntil(start, m.terms.ttl, rl.opts.DriftFactor)
 	r := l.sendAcquire(start)
 
-	v, cut := r.wait(ctx, rl.closing, undecided)
+	v, cut := r.wait(ctx, rl.clock, rl.closing, undecided)
 	if cut == nil && v == hopeless {
 		// Already over: free what we got at once, then wait for what to call it.
 		l.takeBack(true)
-		v, cut = r.waitFinal(ctx, rl.closing)
+		v, cut = r.waitFinal(ctx, rl.clock, rl.closing)
 	}
 	if cut == nil && v == granted && m.terms.fencing {
 		var raised *round
@@ -291,10 +290,10 @@ func (m *Mutex) backoff(attempts int, free time.Duration) time.Duration {
 	if shift := attempts - 1; o.RetryMin < limit>>shift {
 		limit = o.RetryMin << shift
 	}
-	d := o.RetryMin + rand.N(limit-o.RetryMin+1)
+	d := o.RetryMin + m.rl.clock.jitter(limit-o.RetryMin+1)
 	if free >= 0 {
 		// Nobody will tell us of a lease that ends; be there when it does.
-		d = min(d, max(o.RetryMin, free)+rand.N(o.RetryMin))
+		d = min(d, max(o.RetryMin, free)+m.rl.clock.jitter(o.RetryMin))
 	}
 	return d
 }

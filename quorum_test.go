@@ -214,7 +214,7 @@ func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
 				t.Fatalf("seed %d: %v became %v at %v", seed, before, now, steps)
 			}
 			if acts && now == hopeless {
-				v, err := r.wait(t.Context(), nil, undecided)
+				v, err := r.wait(t.Context(), newSystemClock(), nil, undecided)
 				require.NoError(t, err)
 				wasTold = wasTold || v == hopeless
 			}
@@ -233,12 +233,12 @@ func TestLateGrantsChangeNothingOnceHopeless(t *testing.T) {
 	for i, v := range []Vote{VoteRefused, VoteRefused, VoteUnknown, VoteGranted} {
 		r.deliver(i, ballot{vote: v}, int64(i))
 	}
-	v, err := r.wait(t.Context(), nil, undecided)
+	v, err := r.wait(t.Context(), newSystemClock(), nil, undecided)
 	require.NoError(t, err)
 	require.Equal(t, hopeless, v)
 	r.deliver(2, ballot{vote: VoteGranted, final: true}, 2)
 	r.deliver(4, ballot{vote: VoteGranted, final: true}, 4)
-	v, err = r.waitFinal(t.Context(), nil)
+	v, err = r.waitFinal(t.Context(), newSystemClock(), nil)
 	require.NoError(t, err)
 	assert.Equal(t, noQuorum, v)
 	assert.Equal(t, VoteGranted, r.outcomes(make([]string, 5))[4].Vote, "but they are recorded")

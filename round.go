@@ -245,13 +245,14 @@ func (r *round) tell(seen verdict) verdict {
 // Redlock is closed first. Lanes resolve every call by its deadline, so it takes no
 // longer than the timeout per node. It returns hopeless once, as soon as that is
 // clear, if the caller has not seen it; called again, it waits for the final verdict.
-func (r *round) wait(ctx context.Context, closing <-chan struct{}, seen verdict) (verdict, error) {
+func (r *round) wait(ctx context.Context, c clock, closing <-chan struct{}, seen verdict) (verdict, error) {
 	for {
 		if v := r.tell(seen); v != undecided && v != seen {
 			return v, nil
 		}
 		select {
 		case <-r.signal:
+			c.yield(r.start.mono)
 		case <-ctx.Done():
 			return r.current(), ctx.Err()
 		case <-closing:
@@ -261,8 +262,8 @@ func (r *round) wait(ctx context.Context, closing <-chan struct{}, seen verdict)
 }
 
 // waitFinal waits for the final verdict.
-func (r *round) waitFinal(ctx context.Context, closing <-chan struct{}) (verdict, error) {
-	return r.wait(ctx, closing, hopeless)
+func (r *round) waitFinal(ctx context.Context, c clock, closing <-chan struct{}) (verdict, error) {
+	return r.wait(ctx, c, closing, hopeless)
 }
 
 // outcomes copies the votes as they are known now.
