@@ -1,0 +1,531 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/history"
+)
+
+// simGrant is a lock that a client got, and what it may rely on by it.
+type simGrant struct {
+	proc      *simProcess
+	client    int
+	key       string
+	lock      *Lock
+	value     string
+	fence     uint64 // 0: none
+	call, ret int64
+	promises  []simPromise
+	lostAt    int64 // when the library said that it is lost
+	relCalled int64
+	relRet    int64
+	relErr    error
+	abandoned bool // never released
+}
+
+// simPromise is an end of validity that was promised at some time, in true time.
+type simPromise struct{ at, until int64 }
+
+// end is when the holder ceased to rely on the lock.
+func (g *simGrant) end() int64 {
+	return min(g.promises[len(g.promises)-1].until, g.lostAt, g.relCalled, g.proc.killedAt)
+}
+
+func (g *simGrant) String() string {
+	return fmt.Sprintf("%.6s of client %d.%d, granted at %.6f ms", g.value, g.proc.i, g.client, ms(g.ret))
+}
+
+// promised notes what the lock promises now.
+func (g *simGrant) promised() {
+	g.lock.mu.Lock()
+	until := g.proc.trueEnd(g.lock.until)
+	g.lock.mu.Unlock()
+	t := g.proc.w.t()
+	if n := len(g.promises); n > 0 && g.promises[n-1].until <= t {
+		g.proc.w.violated("R7: %v was extended after its validity had ended at %.6f ms", g, ms(g.promises[n-1].until))
+	}
+	g.promises = append(g.promises, simPromise{t, until})
+}
+
+// The hooks of a process.
+
+func (p *simProcess) extended(i ExtendInfo) {
+	w := p.w
+	w.mu.Lock()
+	w.count.Extends++
+	g := w.byToken[i.Token]
+	w.mu.Unlock()
+	if g != nil && i.Err == nil {
+		g.promised()
+	}
+}
+
+func (p *simProcess) lost(i LostInfo) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	if g := p.w.byToken[i.Token]; g != nil {
+		g.lostAt = min(g.lostAt, p.w.t())
+	}
+}
+
+// granted registers a lock and checks what can be seen at this moment.
+func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l *Lock) *simGrant {
+	t := w.t()
+	g := &simGrant{
+		proc: p, client: client, key: key, lock: l, value: l.value.(string), call: call, ret: t,
+		lostAt: never, relCalled: never,
+	}
+	if l.mutex.terms.fencing {
+		g.fence = l.Fence()
+	}
+	if t < p.killedAt {
+		g.promised()
+		holders := 0
+		for _, n := range w.nodes {
+			n.mu.Lock()
+			if n.had(key, g.value, t) {
+				holders++
+			}
+			n.mu.Unlock()
+		}
+		if end := g.promises[0].until; holders < p.rl.quorum && t < end {
+			w.violated("I2: %v, but only %d nodes have it", g, holders)
+		}
+	}
+	w.mu.Lock()
+	if w.ended || t >= p.killedAt {
+		w.mu.Unlock()
+		return nil
+	}
+	w.count.Grants++
+	w.grants = append(w.grants, g)
+	w.byToken[l.token] = g
+	w.mu.Unlock()
+	w.happened(func() string { return fmt.Sprintf("client %d.%d has %s by %.6s until %.6f ms", p.i, client, key, g.value, ms(g.promises[0].until)) },
+		1, fnv1a(g.value), uint64(g.promises[0].until), g.fence)
+	return g
+}
+
+// check looks at the whole run when it is over.
+func (w *simWorld) check() {
+	byKey := make(map[string][]*simGrant)
+	for _, g := range w.grants {
+		byKey[g.key] = append(byKey[g.key], g)
+	}
+	for _, key := range sortedKeys(byKey) {
+		grants := byKey[key]
+		slices.SortFunc(grants, func(a, b *simGrant) int { return int(a.ret - b.ret) })
+		w.checkExclusion(grants)
+		w.checkFences(grants)
+		if w.plan.Calm {
+			w.checkOrder(grants)
+		}
+		for _, g := range grants {
+			w.checkMajority(g)
+			w.checkRelease(g)
+		}
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// checkExclusion is I1.
+func (w *simWorld) checkExclusion(grants []*simGrant) {
+	var last *simGrant
+	for _, g := range grants {
+		if g.end() <= g.ret {
+			continue
+		}
+		if last != nil && g.ret < last.end() {
+			w.violated("I1: two holders of %s: %v, while %v held until %.6f ms", g.key, g, last, ms(last.end()))
+		}
+		if last == nil || g.end() > last.end() {
+			last = g
+		}
+	}
+}
+
+// checkMajority is I2: at every moment on which the holder relies, a majority of nodes has
+// its value, or would have it had it not forgotten.
+func (w *simWorld) checkMajority(g *simGrant) {
+	type edge struct {
+		at int64
+		by int
+	}
+	var edges []edge
+	end := g.end()
+	if end <= g.ret {
+		return
+	}
+	for _, n := range w.nodes {
+		for _, h := range n.holds[g.key] {
+			if h.value == g.value && h.from < end && h.to > g.ret {
+				edges = append(edges, edge{max(h.from, g.ret), 1}, edge{min(h.to, end), -1})
+			}
+		}
+	}
+	edges = append(edges, edge{g.ret, 0}, edge{end, 0})
+	slices.SortFunc(edges, func(a, b edge) int { return int(a.at-b.at)*4 - a.by + b.by })
+	holders := 0
+	for i, e := range edges {
+		holders += e.by
+		if i+1 < len(edges) && edges[i+1].at > e.at && e.at < end && holders < g.proc.rl.quorum {
+			w.violated("I2: %v and relied on until %.6f ms, but from %.6f ms on only %d nodes had it", g, ms(end), ms(e.at), holders)
+			return
+		}
+	}
+}
+
+// checkFences: whoever was granted later has the greater token.
+func (w *simWorld) checkFences(grants []*simGrant) {
+	var last *simGrant
+	for _, g := range grants {
+		if g.fence == 0 {
+			continue
+		}
+		if last != nil && g.fence <= last.fence {
+			w.violated("fence: %v has token %d, after %v had %d", g, g.fence, last, last.fence)
+		}
+		last = g
+	}
+}
+
+// checkOrder: in a run without faults the line is served in order, and at once.
+func (w *simWorld) checkOrder(grants []*simGrant) {
+	var last *simGrant
+	trip := int64(w.plan.Delay + w.plan.Jitter)
+	for _, g := range grants {
+		place := w.places[g.value]
+		if place == 0 {
+			continue // it did not wait
+		}
+		if last != nil && place < w.places[last.value] {
+			w.violated("order: %v came before %v, but after it in line", g, last)
+		}
+		last = g
+	}
+	for i, g := range grants {
+		if i == 0 || w.places[g.value] == 0 {
+			continue
+		}
+		free := min(grants[i-1].relCalled, grants[i-1].end())
+		took := g.ret - max(free, g.call)
+		if limit := 12*trip + int64(40*time.Millisecond); took > limit && free == grants[i-1].relCalled {
+			w.violated("wake-up: %v had to wait for %.3f ms after a release, %.3f ms is enough", g, ms(took), ms(limit))
+		}
+	}
+}
+
+// checkRelease is I6 for releases.
+func (w *simWorld) checkRelease(g *simGrant) {
+	if g.relCalled == never || g.relRet == 0 || g.relRet >= g.proc.killedAt {
+		return
+	}
+	free := 0
+	for _, n := range w.nodes {
+		deleted := false
+		for _, h := range n.holds[g.key] {
+			deleted = deleted || h.value == g.value && h.released && h.to <= g.relRet
+		}
+		if deleted || !n.had(g.key, g.value, g.relRet) || !n.had(g.key, g.value, g.relCalled) {
+			free++
+		}
+	}
+	quorum, nodes := g.proc.rl.quorum, len(w.nodes)
+	switch {
+	case g.relErr == nil && free < quorum:
+		w.violated("I6: release of %v succeeded, but only %d nodes were free of it", g, free)
+	case errors.Is(g.relErr, ErrNotHeld) && free < nodes-quorum+1:
+		w.violated("I6: release of %v said that it was not held, but only %d nodes were free of it", g, free)
+	}
+}
+
+// checkHeld is I6 for one round that failed with ErrHeld.
+func (w *simWorld) checkHeld(p *simProcess, key string, call, ret int64) {
+	taken := 0
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		for _, h := range n.holds[key] {
+			if h.from <= ret && h.to > call {
+				taken++
+				break
+			}
+		}
+		n.mu.Unlock()
+	}
+	if need := len(w.nodes) - p.rl.quorum + 1; taken < need {
+		w.violated("I6: an attempt for %s said that it is held, but only %d nodes had it meanwhile", key, taken)
+	}
+}
+
+// took checks that an operation returned in time: limit, and whatever the process slept.
+func (w *simWorld) took(p *simProcess, what string, from int64, limit time.Duration) {
+	t := w.t()
+	slept := int64(0)
+	for _, f := range p.asleep {
+		slept += max(0, min(t, int64(f.At+f.For)+2000)-max(from, int64(f.At)))
+	}
+	limit += limit/100 + 100*time.Microsecond
+	if over := t - from - slept; over > int64(limit) && t < p.killedAt {
+		w.violated("I7: %s by process %d took %.3f ms, which is more than %v", what, p.i, ms(over), limit)
+	}
+}
+
+// leftBehind checks what is on the nodes when everybody has gone and time has passed.
+func (w *simWorld) leftBehind(when string) {
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		for _, key := range sortedKeys(n.store.keys) {
+			k := n.store.get(key)
+			if k == nil || k.zset == nil && !n.isLock(key) {
+				continue
+			}
+			w.violated("I5: node %d has %s, %.6s, %s", n.i, key, k.str, when)
+		}
+		n.mu.Unlock()
+	}
+}
+
+// history is the run for a checker of histories.
+func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
+	var errs []error
+	write := func(op history.Op) { errs = append(errs, hw.Write(op)) }
+	for _, op := range failed {
+		write(op)
+	}
+	for _, g := range w.grants {
+		until := g.promises[0].until
+		write(history.Op{
+			Client: g.proc.i*100 + g.client, Kind: history.Acquire, Key: g.key, Token: g.lock.token,
+			Call: g.call, Return: g.ret, Outcome: history.OK, Until: until, Fence: g.fence,
+		})
+		for i, p := range g.promises[1:] {
+			if p.until > g.promises[i].until {
+				write(history.Op{
+					Client: g.proc.i*100 + g.client, Kind: history.Extend, Key: g.key, Token: g.lock.token,
+					Call: p.at - 1, Return: p.at, Outcome: history.OK, Until: p.until,
+				})
+			}
+		}
+		op := history.Op{
+			Client: g.proc.i*100 + g.client, Kind: history.Release, Key: g.key, Token: g.lock.token,
+			Call: g.relCalled, Return: g.relRet, Outcome: history.OK,
+		}
+		switch {
+		case g.relCalled == never || g.relRet == 0:
+			continue
+		case errors.Is(g.relErr, ErrNotHeld):
+			op.Outcome = history.NotHeld
+		case g.relErr != nil:
+			op.Outcome = history.Unknown
+		}
+		write(op)
+	}
+	return errors.Join(errs...)
+}
+
+// simClient is a user: it takes locks and gives them back, and what it does in between is
+// up to the seed.
+type simClient struct {
+	w    *simWorld
+	p    *simProcess
+	i    int
+	plan simClientPlan
+	done chan struct{}
+}
+
+func (c *simClient) roll(op, salt int) uint64 {
+	return c.w.mix('c', uint64(c.p.i), uint64(c.i), uint64(op), uint64(salt))
+}
+
+func (c *simClient) within(op, salt int, d time.Duration) time.Duration {
+	return time.Duration(c.roll(op, salt) % uint64(d+1))
+}
+
+func (c *simClient) pause(d time.Duration) {
+	c.w.sleep(int64(d))
+	c.p.gate()
+}
+
+func (c *simClient) run(ctx context.Context) {
+	defer close(c.done)
+	for op := range c.plan.Ops {
+		c.pause(c.within(op, 0, c.w.plan.TTL))
+		if ctx.Err() != nil {
+			return
+		}
+		c.once(ctx, op)
+	}
+}
+
+func (c *simClient) once(ctx context.Context, op int) {
+	w, p := c.w, c.p
+	key := fmt.Sprint("k", c.plan.Key)
+	var opts []LockOption
+	if w.plan.Fenced[c.plan.Key] {
+		opts = append(opts, WithFencing())
+	}
+	renews := c.roll(op, 1)%3 == 0
+	if renews {
+		opts = append(opts, WithRenewal())
+	}
+	m := p.rl.Mutex(key, opts...)
+	m.err = nil // a NodeTimeout above a quarter of the TTL, which makes rare things frequent
+	kind := c.roll(op, 2) % 6
+	if w.plan.Calm {
+		kind = 2 + kind%2
+	}
+	call := w.t()
+	limit := w.plan.NodeTimeout
+	if len(opts) > 0 && m.terms.fencing {
+		limit *= 2
+	}
+	var (
+		lock  *Lock
+		err   error
+		dying = ctx
+		ends  = never
+	)
+	switch kind {
+	case 0, 1: // one round, which may be given up in the middle
+		stop := func() {}
+		if kind == 1 {
+			dying, stop, ends = c.dies(ctx, c.within(op, 3, w.plan.NodeTimeout))
+		}
+		lock, err = m.TryAcquire(dying)
+		stop()
+		w.took(p, "TryAcquire", call, limit)
+		if errors.Is(err, ErrHeld) {
+			w.checkHeld(p, key, call, w.t())
+		}
+	case 2, 3:
+		lock, err = m.Acquire(ctx)
+	case 4: // until some time
+		var stop func()
+		dying, stop, ends = c.dies(ctx, c.within(op, 3, 3*w.plan.TTL))
+		lock, err = m.Acquire(dying)
+		stop()
+	default:
+		c.do(ctx, m, op, key)
+		return
+	}
+	if t := w.t(); t > ends && err != nil {
+		w.took(p, "an acquire whose context had ended", ends, 0)
+	}
+	if lock == nil && err == nil {
+		w.violated("I8: neither a lock nor an error")
+		return
+	}
+	if err != nil {
+		c.failed(ctx, err)
+		return
+	}
+	g := w.granted(p, c.i, key, call, lock)
+	if g == nil {
+		return
+	}
+	c.hold(lock, op, g)
+	if !w.plan.Strict && !lock.renew && c.roll(op, 4)%16 == 0 {
+		g.abandoned = true
+		return
+	}
+	c.release(g, op)
+}
+
+// hold works for a while, and extends.
+func (c *simClient) hold(lock *Lock, op int, g *simGrant) {
+	w := c.w
+	longest := w.plan.TTL / 4
+	if !w.plan.Calm && c.roll(op, 5)%3 == 0 {
+		longest = 2 * w.plan.TTL
+	}
+	total := c.within(op, 6, longest)
+	for i := range 1 + c.roll(op, 7)%4 {
+		c.pause(total / 4)
+		if lock.Validity() <= 0 {
+			break
+		}
+		if c.roll(op, int(20+i))%2 == 0 {
+			ttl := max(minTTL, w.plan.TTL/2+c.within(op, int(30+i), w.plan.TTL/2))
+			from := w.t()
+			_ = lock.extend(context.Background(), ttl, false) // as Extend, but for the same rule
+			w.took(c.p, "Extend", from, w.plan.NodeTimeout)
+		}
+	}
+}
+
+func (c *simClient) release(g *simGrant, op int) {
+	w := c.w
+	ctx := context.Background()
+	if c.roll(op, 8)%3 == 0 {
+		ctx = canceledContext
+	}
+	g.relCalled = w.t()
+	g.relErr = g.lock.Release(ctx)
+	g.relRet = w.t()
+	w.took(c.p, "Release", g.relCalled, w.plan.NodeTimeout)
+	w.happened(func() string { return fmt.Sprintf("client %d.%d released %.6s: %v", c.p.i, c.i, g.value, g.relErr) },
+		2, fnv1a(g.value), uint64(truth(g.relErr == nil)))
+}
+
+var canceledContext = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string) {
+	w := c.w
+	call := w.t()
+	var g *simGrant
+	err := m.Do(ctx, func(ctx context.Context, lock *Lock) error {
+		if g = w.granted(c.p, c.i, key, call, lock); g == nil {
+			return nil
+		}
+		c.hold(lock, op, g)
+		g.relCalled = w.t()
+		return nil
+	})
+	if g == nil && err != nil {
+		c.failed(ctx, err)
+	}
+	if g != nil {
+		w.happened(func() string { return fmt.Sprintf("client %d.%d is done with %.6s: %v", c.p.i, c.i, g.value, err) },
+			3, fnv1a(g.value), uint64(truth(err == nil)))
+	}
+}
+
+// failed looks at why there is no lock.
+func (c *simClient) failed(ctx context.Context, err error) {
+	w := c.w
+	w.mu.Lock()
+	w.count.Refusals++
+	w.mu.Unlock()
+	known := false
+	for _, e := range []error{ErrHeld, ErrNoQuorum, ErrExpired, context.Canceled, context.DeadlineExceeded, ErrClosed} {
+		known = known || errors.Is(err, e)
+	}
+	if !known {
+		w.violated("I6: an acquire failed with an error that is none of ours: %v", err)
+	}
+	w.happened(func() string { return fmt.Sprintf("client %d.%d has no lock: %v", c.p.i, c.i, err) },
+		4, uint64(c.p.i), uint64(c.i), uint64(truth(errors.Is(err, ErrHeld))))
+}
+
+// dies is a context that ends after d, by cancellation.
+func (c *simClient) dies(ctx context.Context, d time.Duration) (context.Context, func(), int64) {
+	ctx, cancel := context.WithCancel(ctx)
+	t := time.AfterFunc(d, cancel)
+	return ctx, func() { t.Stop(); cancel() }, c.w.t() + int64(d)
+}

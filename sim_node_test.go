@@ -1,0 +1,607 @@
+package redlock
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// memory of a simulated server: the part of Redis that the library uses, with the scripts
+// in Go. That it answers as a server does is what contract_test.go shows, case by case.
+type memStore struct {
+	now     func() int64 // nanoseconds of the server's wall clock since 1970
+	keys    map[string]*memKey
+	scripts map[*script]bool // that it was sent whole
+	publish func(channel, message string)
+	watch   memWatch
+}
+
+// memKey is what lies under a key: a string, a sorted set, or something else.
+type memKey struct {
+	str    string
+	zset   map[string]float64
+	list   bool
+	expire int64 // milliseconds since 1970; 0: never
+}
+
+// memWatch is told what becomes of strings, which locks are. The op is the request's.
+type memWatch interface {
+	put(key, value string, expire int64, op *memOp)
+	prolonged(key, value string, expire int64, op *memOp)
+	removed(key, value string, op *memOp)
+}
+
+// memOp is who does something.
+type memOp struct {
+	req   *request
+	value string // of the lock that the request is about
+	ended string // and of the attempt before
+}
+
+type nobody struct{}
+
+func (nobody) put(string, string, int64, *memOp)       {}
+func (nobody) prolonged(string, string, int64, *memOp) {}
+func (nobody) removed(string, string, *memOp)          {}
+
+func newMemStore(now func() int64) *memStore {
+	return &memStore{
+		now: now, keys: make(map[string]*memKey), scripts: make(map[*script]bool),
+		publish: func(string, string) {}, watch: nobody{},
+	}
+}
+
+// memError is an answer that is an error.
+type memError string
+
+func (e memError) Error() string { return string(e) }
+func (memError) RedisError()     {}
+
+const wrongType = memError("WRONGTYPE Operation against a key holding the wrong kind of value")
+
+func (s *memStore) millis() int64 { return s.now() / int64(time.Millisecond) }
+func (s *memStore) micros() int64 { return s.now() / int64(time.Microsecond) }
+
+// get is what is under a key now.
+func (s *memStore) get(key string) *memKey {
+	k := s.keys[key]
+	if k != nil && k.expire > 0 && s.millis() > k.expire {
+		delete(s.keys, key)
+		return nil
+	}
+	return k
+}
+
+func (s *memStore) set(key, value string, px int64, op *memOp) {
+	at := int64(0)
+	if px > 0 {
+		at = s.millis() + px
+	}
+	if k := s.get(key); k != nil {
+		s.watch.removed(key, k.str, op)
+	}
+	s.keys[key] = &memKey{str: value, expire: at}
+	s.watch.put(key, value, at, op)
+}
+
+func (s *memStore) del(key string, op *memOp) {
+	if k := s.get(key); k != nil {
+		delete(s.keys, key)
+		s.watch.removed(key, k.str, op)
+	}
+}
+
+func (s *memStore) expireIn(key string, px int64, op *memOp) {
+	k := s.get(key)
+	if px <= 0 {
+		s.del(key, op)
+		return
+	}
+	k.expire = s.millis() + px
+	s.watch.prolonged(key, k.str, k.expire, op)
+}
+
+func (s *memStore) pttl(key string) int64 {
+	switch k := s.get(key); {
+	case k == nil:
+		return -2
+	case k.expire == 0:
+		return -1
+	default:
+		return k.expire - s.millis()
+	}
+}
+
+func (s *memStore) typ(key string) string {
+	switch k := s.get(key); {
+	case k == nil:
+		return "none"
+	case k.zset != nil:
+		return "zset"
+	case k.list:
+		return "list"
+	default:
+		return "string"
+	}
+}
+
+// text is GET.
+func (s *memStore) text(key string) (value string, ok bool, err error) {
+	switch k := s.get(key); {
+	case k == nil:
+		return "", false, nil
+	case k.zset != nil || k.list:
+		return "", false, wrongType
+	default:
+		return k.str, true, nil
+	}
+}
+
+// The sorted set of a line. Missing ones read as empty.
+
+func (s *memStore) zset(key string) (map[string]float64, error) {
+	switch k := s.get(key); {
+	case k == nil:
+		return nil, nil
+	case k.zset == nil:
+		return nil, wrongType
+	default:
+		return k.zset, nil
+	}
+}
+
+func (s *memStore) zadd(key string, score float64, member string) {
+	if s.get(key) == nil {
+		s.keys[key] = &memKey{zset: make(map[string]float64)}
+	}
+	s.keys[key].zset[member] = score
+}
+
+func (s *memStore) zrem(key string, members ...string) (n int) {
+	k := s.get(key)
+	if k == nil {
+		return 0
+	}
+	for _, m := range members {
+		if _, ok := k.zset[m]; ok {
+			delete(k.zset, m)
+			n++
+		}
+	}
+	if len(k.zset) == 0 {
+		delete(s.keys, key)
+	}
+	return n
+}
+
+// waiting is the members with a score of at least 0, first come first.
+func (s *memStore) waiting(key string) (members []string) {
+	k := s.get(key)
+	if k == nil {
+		return nil
+	}
+	for m, score := range k.zset {
+		if score >= 0 {
+			members = append(members, m)
+		}
+	}
+	slices.SortFunc(members, func(a, b string) int {
+		if d := k.zset[a] - k.zset[b]; d != 0 {
+			return int(math.Copysign(1, d))
+		}
+		return strings.Compare(a, b)
+	})
+	return members
+}
+
+// do answers a request as the server would: a value as go-redis reads it, or an error.
+func (s *memStore) do(req *request) (any, error) {
+	args := make([]string, len(req.args))
+	for i, a := range req.args {
+		args[i] = argument(a)
+	}
+	if req.script == nil {
+		return s.setNX(args, &memOp{req: req, value: args[2]})
+	}
+	if !req.whole && !s.scripts[req.script] {
+		return nil, memError("NOSCRIPT No matching script. Please use EVAL.")
+	}
+	s.scripts[req.script] = true
+	n, _ := strconv.Atoi(args[2])
+	keys, argv := args[3:3+n], args[3+n:]
+	op := &memOp{req: req}
+	switch req.script {
+	case releaseScript:
+		op.value = argv[0]
+		return s.release(keys[0], argv[0], op)
+	case extendScript:
+		op.value = argv[0]
+		return s.extend(keys[0], argv, op)
+	case inspectScript:
+		return s.inspect(keys[0], argv)
+	case lineReleaseScript:
+		op.value = argv[0]
+		return s.lineRelease(keys[0], argv, op)
+	case joinScript:
+		op.value, op.ended = valueIn(argv[0]), valueIn(argv[1])
+		return s.join(keys[0], keys[1], argv, op)
+	case claimScript:
+		op.value = argv[0]
+		return s.claim(keys[0], keys[1], argv, op)
+	case fenceScript:
+		op.value = argv[0]
+		return s.fence(keys, argv, op)
+	case raiseScript:
+		op.value = argv[0]
+		return s.raise(keys[0], keys[1], argv, op)
+	case fenceRepairScript:
+		op.value = argv[0]
+		return s.fenceRepair(keys[0], keys[1], argv, op)
+	case forceScript:
+		return s.force(keys[0], argv, op)
+	default:
+		panic("no such script")
+	}
+}
+
+func argument(a any) string {
+	switch a := a.(type) {
+	case string:
+		return a
+	case int64:
+		return strconv.FormatInt(a, 10)
+	case int:
+		return strconv.Itoa(a)
+	case uint64:
+		return strconv.FormatUint(a, 10)
+	default:
+		return fmt.Sprint(a)
+	}
+}
+
+func number(s string) int64 {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return n
+}
+
+// entryParts is parts of line.lua.
+func entryParts(member string) (process string, grace int64, value string) {
+	f := strings.SplitN(member, " ", 3)
+	if len(f) < 3 {
+		return "", 0, ""
+	}
+	return f[0], number(f[1]), f[2]
+}
+
+func valueIn(entry string) string {
+	_, _, v := entryParts(entry)
+	return v
+}
+
+// setNX is SET key value NX PX ttl.
+func (s *memStore) setNX(args []string, op *memOp) (any, error) {
+	if s.get(args[1]) != nil {
+		return nil, nil
+	}
+	s.set(args[1], args[2], number(args[5]), op)
+	return "OK", nil
+}
+
+// The scripts, in the order of their files.
+
+func orZero(v string, ok bool) any {
+	if !ok {
+		return int64(0)
+	}
+	return v
+}
+
+func (s *memStore) extend(key string, argv []string, op *memOp) (any, error) {
+	v, ok, err := s.text(key)
+	if err != nil {
+		return nil, err
+	}
+	if ok && v == argv[0] {
+		if s.pttl(key) < number(argv[1]) {
+			s.expireIn(key, number(argv[1]), op)
+		}
+		return int64(1), nil
+	}
+	return orZero(v, ok), nil
+}
+
+const mostFence = 1 << 52
+
+func (s *memStore) counter(key string) (int64, error) {
+	v, ok, err := s.text(key)
+	if err != nil || !ok {
+		return 0, err
+	}
+	n, perr := strconv.ParseUint(v, 10, 64)
+	if perr != nil || len(v) > 16 || n > mostFence || v[0] == '+' {
+		return 0, memError("BADFENCE the fencing counter holds no integer from 0 to 2^52")
+	}
+	return int64(n), nil
+}
+
+func (s *memStore) fence(keys, argv []string, op *memOp) (any, error) {
+	lock, counter := keys[0], keys[1]
+	c, err := s.counter(counter)
+	if err != nil {
+		return nil, err
+	}
+	now := s.micros()
+	fence := max(now-1000000, min(now+1000000, number(argv[2])))
+	fence = max(c+1, fence)
+	if fence > mostFence {
+		return nil, memError("BADFENCE the fencing counter has reached its end")
+	}
+	claimed := false
+	if len(keys) > 2 {
+		process, _, _ := entryParts(argv[4])
+		s.zrem(keys[2], argv[4], "woken "+argv[4], "silent "+process)
+		v, ok, err := s.text(lock)
+		if err != nil {
+			return nil, err
+		}
+		claimed = ok && v == argv[0]
+	}
+	switch {
+	case claimed:
+		s.expireIn(lock, number(argv[1]), op)
+	case s.get(lock) != nil:
+		return nil, nil
+	default:
+		s.set(lock, argv[0], number(argv[1]), op)
+	}
+	s.set(counter, strconv.FormatInt(fence, 10), number(argv[3]), op)
+	return fence, nil
+}
+
+func (s *memStore) raise(lock, counter string, argv []string, op *memOp) (any, error) {
+	v, ok, err := s.text(lock)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || v != argv[0] {
+		return orZero(v, ok), nil
+	}
+	c, err := s.counter(counter)
+	if err != nil {
+		return nil, err
+	}
+	if c < number(argv[1]) {
+		s.set(counter, argv[1], number(argv[2]), op)
+	}
+	return int64(1), nil
+}
+
+func (s *memStore) fenceRepair(lock, counter string, argv []string, op *memOp) (any, error) {
+	c, err := s.counter(counter)
+	if err != nil {
+		return nil, err
+	}
+	if s.get(lock) != nil {
+		return nil, nil
+	}
+	s.set(lock, argv[0], number(argv[1]), op)
+	if c < number(argv[2]) {
+		s.set(counter, argv[2], number(argv[3]), op)
+	}
+	return "OK", nil
+}
+
+func (s *memStore) force(lock string, argv []string, op *memOp) (any, error) {
+	line := argv[1]
+	if argv[0] != "" {
+		v, ok, err := s.text(lock)
+		if err != nil {
+			return nil, err
+		}
+		if ok && v != argv[0] && !strings.HasPrefix(v, argv[0]+"@") {
+			return v, nil
+		}
+	}
+	deleted := int64(0)
+	if s.get(lock) != nil {
+		deleted = 1
+	}
+	s.del(lock, op)
+	if s.typ(line) == "zset" {
+		s.serve(lock, line, "", op)
+	}
+	return deleted, nil
+}
+
+func (s *memStore) inspect(lock string, argv []string) (any, error) {
+	t, v := s.typ(lock), ""
+	if t == "string" {
+		v, _, _ = s.text(lock)
+	}
+	line := argv[0]
+	if line == "" || s.typ(line) != "zset" {
+		return []any{t, v, s.pttl(lock), int64(0), []any{}}, nil
+	}
+	waiting := s.waiting(line)
+	list := []any{}
+	for _, m := range waiting[:min(len(waiting), int(number(argv[1])))] {
+		list = append(list, m, s.micros()-int64(s.keys[line].zset[m]))
+	}
+	return []any{t, v, s.pttl(lock), int64(len(waiting)), list}, nil
+}
+
+// serve is that of line.lua.
+func (s *memStore) serve(lock, line, mine string, op *memOp) (value string, ok bool) {
+	now := s.micros()
+	for {
+		waiting := s.waiting(line)
+		if len(waiting) == 0 {
+			s.del(line, op)
+			return "", false
+		}
+		head := waiting[0]
+		process, grace, value := entryParts(head)
+		left := grace * 1000
+		till, woken := s.keys[line].zset["woken "+head]
+		if woken {
+			left = min(left, -int64(till)-now)
+		}
+		if left > 0 {
+			if !woken {
+				s.zadd(line, float64(-(now + left)), "woken "+head)
+				s.zadd(line, float64(-(now + left)), "silent "+process)
+			}
+			s.set(lock, value, (left+999)/1000, op)
+			if value != mine {
+				s.publish("redlock:"+process, value)
+			}
+			return value, true
+		}
+		s.zrem(line, head, "woken "+head)
+		if s.zrem(line, "silent "+process) == 1 {
+			for _, m := range s.waiting(line) {
+				if strings.HasPrefix(m, process+" ") {
+					s.zrem(line, m)
+				}
+			}
+		}
+	}
+}
+
+func (s *memStore) claim(lock, line string, argv []string, op *memOp) (any, error) {
+	v, ok, err := s.text(lock)
+	if err != nil {
+		return nil, err
+	}
+	process, _, _ := entryParts(argv[2])
+	if _, err := s.zset(line); err != nil {
+		return nil, err
+	}
+	s.zrem(line, argv[2], "woken "+argv[2], "silent "+process)
+	if ok && v == argv[0] {
+		s.expireIn(lock, number(argv[1]), op)
+		return "OK", nil
+	}
+	if s.get(lock) != nil {
+		return nil, nil
+	}
+	s.set(lock, argv[0], number(argv[1]), op)
+	return "OK", nil
+}
+
+func (s *memStore) join(lock, line string, argv []string, op *memOp) (any, error) {
+	process, _, value := entryParts(argv[0])
+	v, held, err := s.text(lock)
+	if err != nil {
+		return nil, err
+	}
+	set, err := s.zset(line)
+	if err != nil {
+		return nil, err
+	}
+	place, present := set[argv[0]]
+	isNew, placed := !present, present
+	if argv[1] != "" {
+		if score, ok := set[argv[1]]; ok && !placed {
+			place, placed = score, true
+		}
+		s.zrem(line, argv[1], "woken "+argv[1])
+		if held && v == valueIn(argv[1]) {
+			s.del(lock, op)
+			v, held = "", false
+		}
+	}
+	if isNew {
+		if !placed {
+			place = float64(number(argv[2]))
+		}
+		if place == 0 {
+			place = float64(s.micros() - number(argv[3]))
+			if last, ok := s.last(line); ok && argv[3] == "0" && place <= last {
+				place = last + 1
+			}
+		}
+		s.zadd(line, place, argv[0])
+	}
+	s.zrem(line, "silent "+process)
+	s.expireIn(line, number(argv[4]), op)
+	if !held {
+		v, held = s.serve(lock, line, value, op)
+	}
+	ahead := int64(0)
+	if k := s.get(line); k != nil {
+		for _, score := range k.zset {
+			if score >= 0 && score < place {
+				ahead++
+			}
+		}
+	}
+	return []any{truth(held && v == value), ahead, s.pttl(lock), int64(place), truth(isNew), int64(0), v}, nil
+}
+
+// last is the greatest score of a line, as ZREVRANGE 0 0 has it.
+func (s *memStore) last(line string) (score float64, ok bool) {
+	k := s.get(line)
+	if k == nil {
+		return 0, false
+	}
+	for _, sc := range k.zset {
+		if !ok || sc > score {
+			score, ok = sc, true
+		}
+	}
+	return score, ok
+}
+
+func truth(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (s *memStore) release(lock, value string, op *memOp) (any, error) {
+	v, ok, err := s.text(lock)
+	if err != nil {
+		return nil, err
+	}
+	if ok && v == value {
+		s.del(lock, op)
+		return int64(1), nil
+	}
+	return orZero(v, ok), nil
+}
+
+func (s *memStore) lineRelease(lock string, argv []string, op *memOp) (any, error) {
+	line, entry, held := "{"+lock+"}:line", "", true
+	if len(argv) > 1 {
+		line, entry, held = argv[1], argv[2], argv[3] != "0"
+	}
+	v, ok, err := s.text(lock)
+	if err != nil {
+		return nil, err
+	}
+	if s.typ(line) != "zset" {
+		return s.release(lock, argv[0], op)
+	}
+	if entry != "" {
+		process, _, _ := entryParts(entry)
+		s.zrem(line, entry, "woken "+entry, "silent "+process)
+	}
+	if ok && v != argv[0] {
+		if waiting := s.waiting(line); held && len(waiting) > 0 {
+			if process, _, value := entryParts(waiting[0]); value == v {
+				s.publish("redlock:"+process, value)
+			}
+		}
+		return v, nil
+	}
+	if ok {
+		s.del(lock, op)
+	}
+	s.serve(lock, line, "", op)
+	return truth(ok), nil
+}

@@ -1,0 +1,250 @@
+package redlock
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// simPlan is everything that a simulated run does not leave to the code under test: who
+// asks for what, how long messages take and what goes wrong, when. A seed makes one, and
+// so does a file of the corpus. Times are since the start of the run.
+type simPlan struct {
+	Seed         uint64
+	Why          string `json:",omitempty"` // of a plan that was kept: what it found
+	TTL          time.Duration
+	NodeTimeout  time.Duration
+	RestartGuard time.Duration
+	Until        time.Duration // faults end by then
+	Calm         bool          `json:",omitempty"` // nothing goes wrong: order and speed of the line are checked
+	Strict       bool          `json:",omitempty"` // nothing gets lost: what is left behind is checked closely
+	Nodes        []simNodePlan
+	Processes    []simProcessPlan
+	Fenced       []bool // by key
+	// Messages: a one-way trip takes Delay and up to Jitter more; of 1000 batches so
+	// many have each fate.
+	Delay, Jitter time.Duration
+	Slow          int `json:",omitempty"` // takes up to 1.5 NodeTimeouts more
+	Lost          int `json:",omitempty"` // arrives never, and nobody is told
+	Reset         int `json:",omitempty"` // the connection breaks, before or after
+	Late          int `json:",omitempty"` // arrives up to 2 TTLs later, on a connection given up by then
+	Twice         int `json:",omitempty"` // arrives again
+	Deaf          int `json:",omitempty"` // of 1000 notices so many are lost
+	Faults        []simFault
+}
+
+type simNodePlan struct {
+	PPM    int64         // by how much its clock runs fast
+	Offset time.Duration // and is ahead
+}
+
+type simProcessPlan struct {
+	PPM     int64
+	Offset  time.Duration // of the wall clock
+	Clients []simClientPlan
+}
+
+type simClientPlan struct {
+	Key int
+	Ops int
+}
+
+// simFault is one thing that goes wrong, from At for For.
+type simFault struct {
+	Kind       string
+	At, For    time.Duration
+	Node, Proc int           `json:",omitempty"`
+	By         time.Duration `json:",omitempty"` // of clocks that are set
+}
+
+const (
+	faultCut     = "cut"     // between Proc and Node
+	faultCutOut  = "cutout"  // requests only
+	faultCutBack = "cutback" // replies only
+	faultHang    = "hang"    // Node stops, and goes on with what came meanwhile
+	faultCrash   = "crash"   // Node dies and comes back with its keys
+	faultForget  = "forget"  // or without
+	faultErr     = "error"   // Node answers errors
+	faultBack    = "back"    // Node's clock is set back By
+	faultPause   = "pause"   // Proc gets no processor
+	faultSuspend = "suspend" // Proc's machine sleeps, and its monotonic clock with it
+	faultWall    = "wall"    // Proc's wall clock is set By
+	faultKill    = "kill"    // Proc dies
+)
+
+// drawPlan makes the plan of a seed. Regimes differ from seed to seed, because each fault
+// of the library shows in some of them only.
+func drawPlan(seed uint64) *simPlan {
+	r := rand.New(rand.NewPCG(seed, 0x5ed))
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	oneIn := func(n int) bool { return r.IntN(n) == 0 }
+
+	p := &simPlan{Seed: seed}
+	nodes := []int{1, 3, 3, 5, 5, 5, 7}[r.IntN(7)]
+	p.TTL = in(100*time.Millisecond, time.Second).Truncate(time.Millisecond)
+	if oneIn(6) {
+		p.TTL *= 8
+	}
+	p.NodeTimeout = p.TTL * time.Duration(2+r.IntN([]int{8, 24, 79}[r.IntN(3)])) / 100
+	p.Delay = in(10*time.Microsecond, min(p.NodeTimeout/20, 20*time.Millisecond))
+	if oneIn(2) {
+		p.Delay = in(10*time.Microsecond, min(p.NodeTimeout/20, 200*time.Microsecond))
+	}
+	p.Jitter = in(p.Delay/10, p.Delay)
+	p.Until = in(p.TTL, 8*p.TTL)
+	p.Calm = oneIn(8)
+	p.Strict = p.Calm || oneIn(4)
+
+	keys := []int{1, 1, 1, 2, 3}[r.IntN(5)]
+	fenced := oneIn(3)
+	for range keys {
+		p.Fenced = append(p.Fenced, fenced && !oneIn(4))
+	}
+	// Clocks run within 1% of each other, which is what DriftFactor allows for.
+	ppm := func() int64 { return []int64{0, r.Int64N(9900) - 4950, 4950, -4950}[r.IntN(4)] }
+	for range nodes {
+		p.Nodes = append(p.Nodes, simNodePlan{PPM: ppm(), Offset: in(-450*time.Millisecond, 450*time.Millisecond)})
+	}
+	for range 1 + r.IntN(4) {
+		proc := simProcessPlan{PPM: ppm()}
+		if oneIn(3) {
+			proc.Offset = in(-72*time.Hour, 72*time.Hour)
+		}
+		for range 1 + r.IntN(3) {
+			proc.Clients = append(proc.Clients, simClientPlan{Key: r.IntN(keys), Ops: 1 + r.IntN(4)})
+		}
+		p.Processes = append(p.Processes, proc)
+	}
+	if p.Calm {
+		return p
+	}
+	if !p.Strict {
+		if oneIn(2) {
+			p.Reset = r.IntN(150)
+		}
+		if oneIn(2) {
+			p.Late = r.IntN(150)
+		}
+		if oneIn(3) {
+			p.Lost = r.IntN(60)
+		}
+		if oneIn(3) {
+			p.Twice = r.IntN(150)
+		}
+	}
+	if oneIn(2) {
+		p.Slow = r.IntN(300)
+	}
+	if oneIn(2) {
+		p.Deaf = r.IntN(1000)
+	}
+	kinds := []string{faultHang, faultPause, faultPause, faultSuspend, faultWall}
+	if !p.Strict {
+		kinds = append(kinds, faultCut, faultCut, faultCutOut, faultCutBack, faultCrash, faultErr, faultHang, faultKill, faultBack)
+	}
+	forgetful := !p.Strict && oneIn(2) && nodes > 1
+	if forgetful {
+		kinds = append(kinds, faultForget, faultForget, faultForget, faultForget)
+		if oneIn(3) {
+			p.RestartGuard = 2 * p.TTL
+		}
+	} else if oneIn(2) {
+		p.RestartGuard = -1
+	}
+	// The guard takes a fleet whose nodes are all young for one that starts, so one stays.
+	steady := r.IntN(nodes)
+	for range r.IntN(9) {
+		f := simFault{Kind: kinds[r.IntN(len(kinds))], Node: r.IntN(nodes), Proc: r.IntN(len(p.Processes))}
+		f.At = in(0, p.Until)
+		f.For = in(0, []time.Duration{p.NodeTimeout, p.TTL / 2, 2 * p.TTL}[r.IntN(3)])
+		switch f.Kind {
+		case faultCrash, faultForget:
+			if f.Node == steady {
+				continue
+			}
+		case faultWall:
+			f.By = in(-3*p.TTL, 3*p.TTL)
+		case faultBack:
+			f.By = -in(0, 3*p.TTL)
+			if forgetful { // then clocks keep the order of fences
+				continue
+			}
+		}
+		p.Faults = append(p.Faults, f)
+	}
+	// Against a machine that sleeps while its wall clock is set back no clock helps.
+	for i, f := range p.Faults {
+		if f.Kind == faultWall && f.By < 0 && slices.ContainsFunc(p.Faults, func(g simFault) bool { return g.Kind == faultSuspend && g.Proc == f.Proc }) {
+			p.Faults[i].By = -f.By
+		}
+	}
+	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
+	return p
+}
+
+// simHand is a hand of a clock, as a function of true time since the start of the run.
+type simHand struct {
+	base   int64
+	ppm    int64
+	steps  []simStep
+	frozen []simFault // does not move from At for For
+}
+
+type simStep struct{ at, by int64 }
+
+func (h *simHand) at(t int64) int64 {
+	v := h.base + t + t/1e6*h.ppm + t%1e6*h.ppm/1e6
+	for _, s := range h.steps {
+		if t >= s.at {
+			v += s.by
+		}
+	}
+	for _, f := range h.frozen {
+		if t > int64(f.At) {
+			v -= min(t-int64(f.At), int64(f.For))
+		}
+	}
+	return v
+}
+
+// reach is the first time from t on at which the hand shows v or more.
+func (h *simHand) reach(v, t int64) int64 {
+	edges := make([]int64, 0, 8)
+	for _, s := range h.steps {
+		edges = append(edges, s.at)
+	}
+	for _, f := range h.frozen {
+		edges = append(edges, int64(f.At), int64(f.At+f.For))
+	}
+	slices.Sort(edges)
+	edges = append(edges, 1<<62)
+	for _, end := range edges {
+		if end <= t {
+			continue
+		}
+		if h.at(t) >= v {
+			return t
+		}
+		// Within an edge it moves at one rate, or not at all.
+		if h.at(end-1) >= v {
+			lo, hi := t, end-1
+			if guess := t + (v-h.at(t))/1e6*(1e6-h.ppm); guess > lo && guess < hi {
+				if h.at(guess) < v {
+					lo = guess
+				} else {
+					hi = guess
+				}
+			}
+			for lo+1 < hi {
+				if mid := lo + (hi-lo)/2; h.at(mid) >= v {
+					hi = mid
+				} else {
+					lo = mid
+				}
+			}
+			return hi
+		}
+		t = end
+	}
+	return t
+}

@@ -1,0 +1,330 @@
+package redlock
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/history"
+)
+
+// The simulation runs the library itself (Redlock, Mutex, Lock, rounds, lanes, lines,
+// fencing and guard) in virtual time, over servers in memory. See docs/design.md.
+//
+//	go test -run TestSimSeeds -seed=42 -v       one seed, with all that happens in it
+//	go test -run TestSimSeeds -sim.seeds=20000  that many seeds, from -sim.first on
+//	go test -run TestSimSeeds -sim.plan=FILE -v a plan, such as a failure leaves behind
+var (
+	simSeed    = flag.Uint64("seed", 0, "simulate this seed only, and tell what happens with -v")
+	simSeeds   = flag.Int("sim.seeds", 0, "how many seeds to simulate (default 1000, 200 with -race)")
+	simFirst   = flag.Uint64("sim.first", 1, "the first of them")
+	simPlanIn  = flag.String("sim.plan", "", "simulate the plan in this file only")
+	simHistory = flag.String("sim.history", "", "write the histories of all runs to files in this directory")
+	simBudget  = flag.Duration("sim.for", 0, "go on with further seeds until this time is over")
+)
+
+// simResult is what became of a run.
+type simResult struct {
+	trace uint64
+	steps int
+	count simCount
+	bad   []string
+}
+
+// simulate runs a plan.
+func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult) {
+	defer func() {
+		if r := recover(); r != nil { // no goroutine can go on
+			res.bad = append(res.bad, fmt.Sprint("stuck: ", r))
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		w := &simWorld{
+			plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
+			byToken: make(map[string]*simGrant), places: make(map[string]int64),
+		}
+		w.run(t)
+		res = simResult{w.trace, w.steps, w.count, w.bad}
+	})
+	return res
+}
+
+func (w *simWorld) run(t *testing.T) {
+	plan := w.plan
+	w.count.Faults = len(plan.Faults)
+	for i := range plan.Nodes {
+		w.nodes = append(w.nodes, newSimNode(w, i))
+	}
+	for i, sp := range plan.Processes {
+		w.procs = append(w.procs, newSimProcess(w, i, sp))
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var alive []*simClient
+	ops := 1
+	for i, sp := range plan.Processes {
+		for j, cp := range sp.Clients {
+			c := &simClient{w: w, p: w.procs[i], i: j, plan: cp, done: make(chan struct{})}
+			ops += cp.Ops
+			if c.p.killedAt == never {
+				alive = append(alive, c)
+			}
+			go c.run(ctx)
+		}
+	}
+	longest := 3*plan.TTL + 10*time.Second + 2*max(leastGrace, 4*plan.NodeTimeout)
+	patience := time.After(plan.Until + time.Duration(ops)*longest)
+	for _, c := range alive {
+		select {
+		case <-c.done:
+		case <-patience:
+			w.violated("I7: client %d.%d waits for ever", c.p.i, c.i)
+			patience = closedTime
+		}
+	}
+	w.settle(ctx)
+	w.check()
+	if *simHistory != "" {
+		f, err := os.Create(filepath.Join(*simHistory, fmt.Sprintf("seed-%d.jsonl", plan.Seed)))
+		require.NoError(t, err)
+		require.NoError(t, w.history(history.NewWriter(f), nil))
+		require.NoError(t, f.Close())
+	}
+
+	w.mu.Lock()
+	w.ended = true
+	w.mu.Unlock()
+	close(w.over)
+	stop()
+	for _, p := range w.procs {
+		_ = p.rl.Close()
+	}
+}
+
+var closedTime = func() chan time.Time { c := make(chan time.Time); close(c); return c }()
+
+// settle lets everything come to rest after the last fault, and looks at what is left.
+func (w *simWorld) settle(ctx context.Context) {
+	plan := w.plan
+	end := int64(plan.Until)
+	for _, f := range plan.Faults {
+		end = max(end, int64(f.At+f.For))
+	}
+	w.sleep(max(end-w.t(), 0))
+	if plan.Strict {
+		// What was under way, a second release after a grace, and a node that is tried
+		// again now and then.
+		w.sleep(int64(4*plan.NodeTimeout + 2*maxBackoff + 8*(plan.Delay+plan.Jitter)))
+		for _, n := range w.nodes {
+			n.mu.Lock()
+			for _, key := range sortedKeys(n.store.keys) {
+				if k := n.store.get(key); k != nil && n.isLock(key) {
+					w.violated("I5: node %d has %s, %.6s, although everybody has gone", n.i, key, k.str)
+				}
+			}
+			n.mu.Unlock()
+		}
+	} else {
+		w.sleep(int64(8*plan.TTL + 5*time.Second))
+	}
+	fresh := newSimProcess(w, len(w.procs), simProcessPlan{})
+	w.procs = append(w.procs, fresh)
+	for i := range plan.Fenced {
+		key := fmt.Sprint("k", i)
+		call := w.t()
+		m := fresh.rl.Mutex(key)
+		m.err = nil
+		l, err := m.TryAcquire(ctx)
+		if err != nil {
+			w.violated("I7: a newcomer does not get %s when everybody has gone: %v", key, err)
+			continue
+		}
+		g := w.granted(fresh, 0, key, call, l)
+		g.relCalled = w.t()
+		g.relErr = l.Release(ctx)
+		g.relRet = w.t()
+	}
+	w.sleep(int64(lineLife + 12*plan.TTL + time.Second))
+	w.leftBehind("long after everybody has gone")
+}
+
+// simulateMany runs seeds on all processors until one fails, and reports.
+func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
+	var (
+		next     atomic.Uint64
+		workers  sync.WaitGroup
+		mu       sync.Mutex
+		total    simCount
+		steps    int
+		done     int
+		failed   uint64
+		problems []string
+	)
+	next.Store(first)
+	began := time.Now()
+	over := func(seed uint64) bool {
+		if budget > 0 {
+			return time.Since(began) > budget
+		}
+		return seed >= first+uint64(seeds)
+	}
+	tell := time.NewTicker(10 * time.Second)
+	defer tell.Stop()
+	told := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-told:
+				return
+			case <-tell.C:
+			}
+			mu.Lock()
+			rate := float64(done) / time.Since(began).Seconds()
+			left := time.Duration(float64(seeds-done)/rate) * time.Second
+			if budget > 0 {
+				left = budget - time.Since(began).Truncate(time.Second)
+			}
+			fmt.Fprintf(os.Stderr, "sim: %d seeds, %.0f/s, %d grants, %d refusals, %d extends, %d requests, %d faults, %v left\n",
+				done, rate, total.Grants, total.Refusals, total.Extends, total.Requests, total.Faults, left)
+			mu.Unlock()
+		}
+	}()
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for {
+				seed := next.Add(1) - 1
+				mu.Lock()
+				stop := failed > 0
+				mu.Unlock()
+				if stop || over(seed) {
+					return
+				}
+				res := simulate(t, drawPlan(seed), nil)
+				mu.Lock()
+				done++
+				steps += res.steps
+				total.Grants += res.count.Grants
+				total.Refusals += res.count.Refusals
+				total.Requests += res.count.Requests
+				total.Extends += res.count.Extends
+				total.Faults += res.count.Faults
+				if len(res.bad) > 0 && (failed == 0 || seed < failed) {
+					failed, problems = seed, res.bad
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	workers.Wait()
+	close(told)
+	t.Logf("%d seeds from %d on in %v: %+v, %d steps", done, first, time.Since(began).Round(time.Second), total, steps)
+	if failed > 0 {
+		report(t, failed, problems)
+	}
+}
+
+// report shrinks the plan of a seed that failed, and says how to run it again.
+func report(t *testing.T, seed uint64, problems []string) {
+	small := shrink(t, drawPlan(seed), kindOf(problems))
+	text, _ := json.MarshalIndent(small, "", "  ")
+	t.Fatalf("seed %d: %s\n\nrun it again: go test -run TestSimSeeds -seed=%d -v\n\nthe smallest plan found that fails alike, for -sim.plan=FILE:\n%s",
+		seed, strings.Join(problems, "\n"), seed, text)
+}
+
+// kindOf is which promise was broken first.
+func kindOf(problems []string) string {
+	_, text, _ := strings.Cut(problems[0], "ms: ")
+	kind, _, _ := strings.Cut(text, ":")
+	return kind
+}
+
+// shrink leaves out of a plan whatever it fails without.
+func shrink(t *testing.T, plan *simPlan, kind string) *simPlan {
+	fails := func(p *simPlan) bool {
+		res := simulate(t, p, nil)
+		return slices.ContainsFunc(res.bad, func(b string) bool { return kindOf([]string{b}) == kind })
+	}
+	for again := true; again; {
+		again = false
+		try := func(change func(p *simPlan)) {
+			smaller := clonePlan(plan)
+			change(smaller)
+			if fails(smaller) {
+				plan, again = smaller, true
+			}
+		}
+		for i := len(plan.Faults) - 1; i >= 0; i-- {
+			try(func(p *simPlan) { p.Faults = slices.Delete(p.Faults, i, i+1) })
+		}
+		for i := range plan.Processes {
+			for j := len(plan.Processes[i].Clients) - 1; j >= 0; j-- {
+				try(func(p *simPlan) { p.Processes[i].Clients = slices.Delete(p.Processes[i].Clients, j, j+1) })
+			}
+			for j := range plan.Processes[i].Clients {
+				if plan.Processes[i].Clients[j].Ops > 1 {
+					try(func(p *simPlan) { p.Processes[i].Clients[j].Ops-- })
+				}
+			}
+		}
+		for _, rate := range []func(p *simPlan) *int{
+			func(p *simPlan) *int { return &p.Slow }, func(p *simPlan) *int { return &p.Lost }, func(p *simPlan) *int { return &p.Reset },
+			func(p *simPlan) *int { return &p.Late }, func(p *simPlan) *int { return &p.Twice }, func(p *simPlan) *int { return &p.Deaf },
+		} {
+			if *rate(plan) > 0 {
+				try(func(p *simPlan) { *rate(p) = 0 })
+			}
+		}
+	}
+	return plan
+}
+
+func clonePlan(p *simPlan) *simPlan {
+	text, _ := json.Marshal(p)
+	var c simPlan
+	_ = json.Unmarshal(text, &c)
+	return &c
+}
+
+func TestSimSeeds(t *testing.T) {
+	verbose := func(line string) { t.Log(line) }
+	if !testing.Verbose() {
+		verbose = nil
+	}
+	switch {
+	case *simPlanIn != "":
+		text, err := os.ReadFile(*simPlanIn)
+		require.NoError(t, err)
+		plan := new(simPlan)
+		require.NoError(t, json.Unmarshal(text, plan))
+		res := simulate(t, plan, verbose)
+		t.Logf("trace %016x, %d steps, %+v", res.trace, res.steps, res.count)
+		require.Empty(t, res.bad)
+	case *simSeed > 0:
+		plan := drawPlan(*simSeed)
+		text, _ := json.Marshal(plan)
+		t.Logf("plan %s", text)
+		res := simulate(t, plan, verbose)
+		t.Logf("trace %016x, %d steps, %+v", res.trace, res.steps, res.count)
+		if len(res.bad) > 0 {
+			report(t, *simSeed, res.bad)
+		}
+	default:
+		seeds := *simSeeds
+		if seeds == 0 {
+			seeds = simDefault
+		}
+		simulateMany(t, *simFirst, seeds, *simBudget)
+	}
+}

@@ -1,0 +1,778 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// simWorld is one run: servers in memory, a network between them and the processes under
+// test, and everything that goes wrong, as planned. All its doings are spread over
+// nanoseconds by hashes of the seed, so that no two of them happen at the same time, and a
+// seed gives one and the same run on every machine.
+type simWorld struct {
+	plan  *simPlan
+	began time.Time
+	over  chan struct{} // closed at the end: whatever is dead or hangs goes on and fails
+	nodes []*simNode
+	procs []*simProcess
+
+	mu      sync.Mutex
+	verbose func(string)
+	trace   uint64 // the sum of the hashes of all that happened
+	steps   int
+	bad     []string
+	grants  []*simGrant
+	byToken map[string]*simGrant
+	places  map[string]int64 // in line, by the value of the entry
+	ended   bool
+	count   simCount
+}
+
+// simCount tells what a run was worth.
+type simCount struct{ Grants, Refusals, Requests, Extends, Faults int }
+
+// simEpoch is the servers' time at the start.
+var simEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+
+// t is the true time.
+func (w *simWorld) t() int64 { return int64(time.Since(w.began)) }
+
+// mix is a hash of the seed and of what is given.
+func (w *simWorld) mix(vs ...uint64) uint64 { return mix(w.plan.Seed, vs...) }
+
+func mix(x uint64, vs ...uint64) uint64 {
+	for _, v := range vs {
+		x ^= v + 0x9e3779b97f4a7c15 + x<<6 + x>>2
+		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+		x = (x ^ x>>27) * 0x94d049bb133111eb
+		x ^= x >> 31
+	}
+	return x
+}
+
+// happened adds to the trace.
+func (w *simWorld) happened(text func() string, vs ...uint64) {
+	t := w.t()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return
+	}
+	w.steps++
+	w.trace += mix(uint64(t), vs...)
+	if w.verbose != nil {
+		w.verbose(fmt.Sprintf("%14.6f ms  %s", float64(t)/1e6, text()))
+	}
+}
+
+// violated notes that a promise was broken.
+func (w *simWorld) violated(what string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return
+	}
+	text := fmt.Sprintf("at %.6f ms: ", float64(w.t())/1e6) + fmt.Sprintf(what, args...)
+	w.bad = append(w.bad, text)
+	if w.verbose != nil {
+		w.verbose("VIOLATED " + text)
+	}
+}
+
+// faultAt is the fault of one of the kinds that covers t, for one process or node; negative
+// ones stand for any.
+func (w *simWorld) faultAt(t int64, proc, node int, kinds ...string) (until int64, ok bool) {
+	for i := range w.plan.Faults {
+		f := &w.plan.Faults[i]
+		if t < int64(f.At) || t >= int64(f.At+f.For) || proc >= 0 && f.Proc != proc || node >= 0 && f.Node != node {
+			continue
+		}
+		for _, k := range kinds {
+			if f.Kind == k {
+				until, ok = max(until, int64(f.At+f.For)), true
+			}
+		}
+	}
+	return until, ok
+}
+
+// simNode is a server.
+type simNode struct {
+	w    *simWorld
+	i    int
+	hand simHand
+
+	mu    sync.Mutex
+	store *memStore
+	holds map[string][]*simHold // by lock key
+	subs  []*simSub
+	sets  map[string]int // SETs executed, by value
+}
+
+// simHold is a time during which a server has a value under a lock's key.
+type simHold struct {
+	value    string
+	from, to int64 // true time; to is when it is or would have been gone
+	expire   int64 // milliseconds of the server; 0: it is gone
+	released bool  // by a release of this very value
+}
+
+func newSimNode(w *simWorld, i int) *simNode {
+	p := w.plan.Nodes[i]
+	n := &simNode{
+		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
+		holds: make(map[string][]*simHold), sets: make(map[string]int),
+	}
+	for _, f := range w.plan.Faults {
+		if f.Node != i {
+			continue
+		}
+		switch f.Kind {
+		case faultBack:
+			n.hand.steps = append(n.hand.steps, simStep{int64(f.At), int64(f.By)})
+		case faultCrash, faultForget:
+			time.AfterFunc(f.At, func() { n.crash(f.Kind == faultForget) })
+		}
+	}
+	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
+	n.store.watch, n.store.publish = n, n.publish
+	return n
+}
+
+// generation counts the server's starts before t.
+func (n *simNode) generation(t int64) (g int, since int64) {
+	since = -int64(time.Hour)
+	for _, f := range n.w.plan.Faults {
+		if f.Node == n.i && (f.Kind == faultCrash || f.Kind == faultForget) && int64(f.At) <= t {
+			g++
+			since = max(since, int64(f.At+f.For))
+		}
+	}
+	return g, since
+}
+
+func (n *simNode) crash(forget bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.store.scripts)
+	if forget {
+		clear(n.store.keys)
+		for _, hs := range n.holds {
+			for _, h := range hs {
+				if h.expire > 0 { // it counts as held for as long as it would have been
+					h.to, h.expire = n.expiry(h.expire), 0
+				}
+			}
+		}
+	}
+	for _, s := range n.subs {
+		s.breakOff()
+	}
+	n.subs = nil
+}
+
+// expiry is the true time at which a key is gone.
+func (n *simNode) expiry(millis int64) int64 {
+	return n.hand.reach((millis+1)*int64(time.Millisecond), n.w.t())
+}
+
+func (n *simNode) isLock(key string) bool { return key[0] == 'k' }
+
+// put, prolonged and removed see what becomes of locks; the caller holds mu.
+
+func (n *simNode) put(key, value string, expire int64, op *memOp) {
+	if n.isLock(key) {
+		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: expire, to: n.expiry(expire)})
+	}
+}
+
+func (n *simNode) last(key, value string) *simHold {
+	hs := n.holds[key]
+	if len(hs) == 0 || hs[len(hs)-1].value != value || hs[len(hs)-1].expire == 0 {
+		return nil
+	}
+	return hs[len(hs)-1]
+}
+
+func (n *simNode) prolonged(key, value string, expire int64, op *memOp) {
+	if !n.isLock(key) {
+		return
+	}
+	if value != op.value {
+		n.w.violated("I3: %s of %.6s changed the TTL of %.6s on node %d", op.req.kind, op.value, value, n.i)
+	}
+	h := n.last(key, value)
+	if h == nil {
+		return
+	}
+	to := n.expiry(expire)
+	if op.req.kind == extend && to < h.to {
+		n.w.violated("I4: an extend made the lease of %.6s on node %d end at %.3f ms and not at %.3f", value, n.i, ms(to), ms(h.to))
+	}
+	h.expire, h.to = expire, to
+}
+
+func (n *simNode) removed(key, value string, op *memOp) {
+	if !n.isLock(key) {
+		return
+	}
+	if value != op.value && value != op.ended {
+		n.w.violated("I3: %s of %.6s removed %.6s from node %d", op.req.kind, op.value, value, n.i)
+	}
+	if h := n.last(key, value); h != nil {
+		h.to, h.expire, h.released = n.w.t(), 0, op.req.kind == release && value == op.value
+	}
+}
+
+func ms(t int64) float64 { return float64(t) / 1e6 }
+
+// simAnswer is what the server says to one request.
+type simAnswer struct {
+	val any
+	err error
+}
+
+// run executes a batch now.
+func (n *simNode) run(p *simProcess, reqs []*request) []simAnswer {
+	w := n.w
+	t := w.t()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	answers := make([]simAnswer, len(reqs))
+	_, failing := w.faultAt(t, -1, n.i, faultErr)
+	for i, r := range reqs {
+		a := &answers[i]
+		if failing {
+			a.err = memError("LOADING Redis is loading the dataset in memory")
+		} else {
+			a.val, a.err = n.store.do(r)
+		}
+		n.notice(p, r, a)
+	}
+	return answers
+}
+
+func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
+	w := n.w
+	value := requestValue(r)
+	if r.kind.sets() && r.kind != repair && (a.err == nil || a.err == wrongType) {
+		if n.sets[value]++; n.sets[value] > 1 && w.plan.Twice == 0 {
+			w.violated("I9: the SET of %.6s came %d times to node %d", value, n.sets[value], n.i)
+		}
+	}
+	if r.kind == join && a.err == nil {
+		if got, ok := readAnswer(a.val); ok {
+			w.mu.Lock()
+			w.places[valueIn(argument(r.args[5]))] = got.arrival
+			w.mu.Unlock()
+		}
+	}
+	code := uint64(0)
+	switch v := a.val.(type) {
+	case int64:
+		code = uint64(v)
+	case string:
+		code = fnv1a(v)
+	}
+	if a.err != nil {
+		code = fnv1a(a.err.Error())
+	}
+	w.count.Requests++ // run holds only this node's mutex; a count that is a little off does no harm
+	w.happened(func() string {
+		return fmt.Sprintf("node %d  %-8s of process %d, %.6s: %s", n.i, r.kind, p.i, value, short(a))
+	}, uint64(n.i), uint64(r.kind), fnv1a(value), code)
+}
+
+func short(a *simAnswer) string {
+	if a.err != nil {
+		return a.err.Error()
+	}
+	if s, ok := a.val.(string); ok {
+		return fmt.Sprintf("%.6s", s)
+	}
+	return fmt.Sprintf("%.60s", fmt.Sprint(a.val))
+}
+
+// requestValue is the value of the lock that a request is about.
+func requestValue(r *request) string {
+	switch {
+	case r.script == nil:
+		return argument(r.args[2])
+	case r.script == joinScript:
+		return valueIn(argument(r.args[5]))
+	default:
+		n, _ := r.args[2].(int)
+		return argument(r.args[3+n])
+	}
+}
+
+// holds reports whether the node has the value at a time that is not in the future.
+func (n *simNode) had(key, value string, t int64) bool {
+	for _, h := range n.holds[key] {
+		if h.value == value && h.from <= t && t < h.to {
+			return true
+		}
+	}
+	return false
+}
+
+// simSub is a subscription.
+type simSub struct {
+	proc    *simProcess
+	channel string
+	heard   func(string)
+	broken  chan struct{}
+	gone    bool // guarded by the node's mu
+}
+
+func (s *simSub) breakOff() {
+	if !s.gone {
+		s.gone = true
+		close(s.broken)
+	}
+}
+
+// publish is called with mu held.
+func (n *simNode) publish(channel, message string) {
+	w := n.w
+	t := w.t()
+	for _, s := range n.subs {
+		roll := w.mix('n', uint64(n.i), uint64(s.proc.i), uint64(t), fnv1a(message))
+		_, cut := w.faultAt(t, s.proc.i, n.i, faultCut, faultCutBack)
+		if s.channel != channel || cut || t < int64(w.plan.Until) && int(roll%1000) < w.plan.Deaf {
+			continue
+		}
+		time.AfterFunc(time.Duration(w.trip(roll)), func() {
+			s.proc.gate()
+			n.mu.Lock()
+			gone := s.gone
+			n.mu.Unlock()
+			if !gone && !s.proc.dead() {
+				s.heard(message)
+			}
+		})
+	}
+}
+
+// trip is how long a message takes one way.
+func (w *simWorld) trip(roll uint64) int64 {
+	return int64(w.plan.Delay) + int64(mix(roll, 't')%uint64(w.plan.Jitter+1))
+}
+
+// simProcess is a process that uses the library: a Redlock with clocks of its own.
+type simProcess struct {
+	w          *simWorld
+	i          int
+	rl         *Redlock
+	mono, wall simHand
+	asleep     []simFault // pauses and suspends
+	killedAt   int64
+	tokens     struct {
+		sync.Mutex
+		at    int64
+		count uint64
+	}
+}
+
+const never = int64(1) << 61
+
+func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
+	p := &simProcess{
+		w: w, i: i, killedAt: never,
+		mono: simHand{base: int64(time.Hour), ppm: sp.PPM},
+		wall: simHand{base: simEpoch + int64(sp.Offset), ppm: sp.PPM},
+	}
+	for _, f := range w.plan.Faults {
+		if f.Proc != i {
+			continue
+		}
+		switch f.Kind {
+		case faultPause:
+			p.asleep = append(p.asleep, f)
+		case faultSuspend:
+			overlaps := false
+			for _, g := range p.mono.frozen {
+				overlaps = overlaps || f.At < g.At+g.For && g.At < f.At+f.For
+			}
+			if !overlaps {
+				p.asleep = append(p.asleep, f)
+				p.mono.frozen = append(p.mono.frozen, f)
+			}
+		case faultWall:
+			p.wall.steps = append(p.wall.steps, simStep{int64(f.At), int64(f.By)})
+		case faultKill:
+			p.killedAt = min(p.killedAt, int64(f.At))
+		}
+	}
+	opts, err := (&Options{TTL: w.plan.TTL, RestartGuard: w.plan.RestartGuard, Owner: fmt.Sprint("process ", i)}).withDefaults()
+	if err != nil {
+		panic(err)
+	}
+	// Up to four fifths of the TTL, which Options would refuse.
+	opts.NodeTimeout = w.plan.NodeTimeout
+	opts.Hooks = (&Hooks{Extended: p.extended, Lost: p.lost}).filled()
+	rl := assemble(nil, false, opts, p, nil)
+	names := make([]string, len(w.nodes))
+	for j := range names {
+		names[j] = fmt.Sprintf("node %d", j)
+	}
+	rl.names, rl.quorum = names, majority(len(names))
+	rl.guard = newGuard(names, &opts, p)
+	for j, n := range w.nodes {
+		rl.addNode(names[j], &simWire{p: p, n: n})
+		rl.nodes[j].lane.clock = laneClock{p, int64(j + 1)}
+	}
+	rl.lines.process = fmt.Sprintf("p%d", i)
+	rl.random = p
+	p.rl = rl
+	return p
+}
+
+// Read makes the randomness of tokens.
+func (p *simProcess) Read(b []byte) (int, error) {
+	t := p.w.t()
+	p.tokens.Lock()
+	if p.tokens.at != t {
+		p.tokens.at, p.tokens.count = t, 0
+	}
+	p.tokens.count++
+	x := p.w.mix('r', uint64(p.i), uint64(t), p.tokens.count)
+	p.tokens.Unlock()
+	for i := range b {
+		if i%8 == 0 {
+			x = mix(x, uint64(i))
+		}
+		b[i] = byte(x >> (i % 8 * 8))
+	}
+	return len(b), nil
+}
+
+var _ io.Reader = (*simProcess)(nil)
+
+func (p *simProcess) dead() bool { return p.w.t() >= p.killedAt }
+
+// awake is the first time from t on at which the process runs.
+func (p *simProcess) awake(t int64) int64 {
+	for again := true; again; {
+		again = false
+		for _, f := range p.asleep {
+			if t >= int64(f.At) && t < int64(f.At+f.For) {
+				t, again = int64(f.At+f.For)+int64(p.w.mix('a', uint64(p.i), uint64(t))%1000), true
+			}
+		}
+	}
+	return t
+}
+
+// gate is passed when the process runs, which a dead one never does.
+func (p *simProcess) gate() {
+	select {
+	case <-p.w.over:
+		return
+	default:
+	}
+	for t := p.w.t(); ; {
+		if t >= p.killedAt {
+			<-p.w.over
+			return
+		}
+		at := p.awake(t)
+		if at == t {
+			return
+		}
+		p.w.sleep(at - t)
+		t = p.w.t()
+	}
+}
+
+// sleep takes some true time.
+func (w *simWorld) sleep(d int64) {
+	select {
+	case <-w.over:
+	case <-time.After(time.Duration(d)):
+	}
+}
+
+// The clock of the process.
+
+func (p *simProcess) now() instant {
+	t := p.w.t()
+	wall := p.wall.at(t)
+	return instant{time: time.Unix(0, wall), mono: p.mono.at(t), wall: wall}
+}
+
+func (p *simProcess) yield(id int64) {
+	p.w.sleep(int64(1 + p.w.mix('y', uint64(p.i), uint64(p.w.t()), uint64(id))%2000))
+	p.gate()
+}
+
+func (p *simProcess) jitter(d time.Duration) time.Duration {
+	return time.Duration(p.w.mix('j', uint64(p.i), uint64(p.w.t()), uint64(d)) % uint64(d))
+}
+
+func (p *simProcess) afterFunc(d time.Duration, f func()) timer {
+	return p.timer(0, d, f)
+}
+
+func (p *simProcess) timer(id int64, d time.Duration, f func()) timer {
+	t := &simTimer{p: p, id: id, f: f}
+	t.Reset(d)
+	return t
+}
+
+// laneClock keeps what lanes do at the same time apart.
+type laneClock struct {
+	*simProcess
+	id int64
+}
+
+func (c laneClock) yield(id int64) { c.simProcess.yield(id + 16*c.id) }
+
+func (c laneClock) afterFunc(d time.Duration, f func()) timer { return c.timer(c.id, d, f) }
+
+// simTimer fires by the monotonic clock of its process, when that runs.
+type simTimer struct {
+	p    *simProcess
+	id   int64
+	f    func()
+	real *time.Timer
+}
+
+func (t *simTimer) Stop() bool { return t.real != nil && t.real.Stop() }
+
+func (t *simTimer) Reset(d time.Duration) bool {
+	p := t.p
+	now := p.w.t()
+	due := p.mono.at(now) + max(int64(d), 0)
+	at := p.awake(p.mono.reach(due, now) + int64(p.w.mix('f', uint64(p.i), uint64(now), uint64(due), uint64(t.id))%1000))
+	if at >= p.killedAt {
+		at = never
+	}
+	if t.real == nil {
+		t.real = time.AfterFunc(time.Duration(at-now), t.f)
+		return false
+	}
+	return t.real.Reset(time.Duration(at - now))
+}
+
+// trueEnd is when the process's clocks reach an instant.
+func (p *simProcess) trueEnd(end instant) int64 {
+	t := p.w.t()
+	return min(p.mono.reach(end.mono, t), p.wall.reach(end.wall, t))
+}
+
+// simWire is the way from one process to one server.
+type simWire struct {
+	p   *simProcess
+	n   *simNode
+	saw func(sighting)
+
+	mu    sync.Mutex
+	conns []int // generations of the server to which idle connections lead
+	calls uint64
+}
+
+func (s *simWire) watch(_ clock, saw func(sighting)) { s.saw = saw }
+
+var (
+	errSimReset   = errors.New("EOF")
+	errSimTimeout = errors.New("i/o timeout")
+	errSimRefused = &net.OpError{Op: "dial", Net: "sim", Err: syscall.ECONNREFUSED}
+	errSimDial    = &net.OpError{Op: "dial", Net: "sim", Err: errSimTimeout}
+)
+
+func (s *simWire) exchange(batch []*call, bound time.Duration) {
+	p, n, w := s.p, s.n, s.p.w
+	t := w.t()
+	roll := w.mix('x', uint64(p.i), uint64(n.i), uint64(t))
+	// done ends the exchange at a time, if the process runs then.
+	done := func(at int64, err error, sent bool, answers func() []simAnswer, some int) {
+		w.sleep(at - w.t())
+		p.gate()
+		var as []simAnswer
+		if answers != nil {
+			as = answers()
+		}
+		for i, c := range batch {
+			c.ballot = ballot{err: err, sent: sent}
+			if as != nil && i < some {
+				c.ballot = ballot{val: as[i].val, err: as[i].err, sent: true}
+			}
+		}
+	}
+
+	s.mu.Lock()
+	conn, fresh := -1, true
+	if last := len(s.conns) - 1; last >= 0 {
+		conn, s.conns, fresh = s.conns[last], s.conns[:last], false
+	}
+	s.mu.Unlock()
+	gen, since := n.generation(t)
+	if !fresh && conn != gen {
+		if roll%2 == 0 {
+			done(t+int64(roll%5000), errSimReset, true, nil, 0)
+			return
+		}
+		fresh = true
+	}
+	if _, cut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut, faultCutBack); cut && fresh {
+		done(t+int64(min(bound, w.plan.NodeTimeout)), errSimDial, false, nil, 0)
+		return
+	}
+	if fresh {
+		if _, down := w.faultAt(t, -1, n.i, faultCrash, faultForget); down {
+			done(t+w.trip(roll), errSimRefused, false, nil, 0)
+			return
+		}
+		// A connection is made, and who answers is asked first of all.
+		at := w.available(n, t+w.trip(roll))
+		back := at + w.trip(mix(roll, 'd'))
+		if at-t > int64(bound) {
+			done(t+int64(bound), errSimDial, false, nil, 0)
+			return
+		}
+		w.sleep(back - t)
+		p.gate()
+		t = w.t()
+		if now, _ := n.generation(t); now != gen {
+			done(t, errSimReset, false, nil, 0)
+			return
+		}
+		uptime := time.Duration((n.hand.at(at) - n.hand.at(since)) / int64(time.Second) * int64(time.Second))
+		if s.saw != nil {
+			s.saw(sighting{runID: fmt.Sprintf("run %d of node %d", gen, n.i), uptime: uptime})
+		}
+	}
+
+	reqs := make([]*request, len(batch))
+	for i, c := range batch {
+		reqs[i] = c.req
+	}
+	roll = w.mix('s', uint64(p.i), uint64(n.i), uint64(t))
+	there, back := w.trip(roll), w.trip(mix(roll, 'b'))
+	within := func(salt uint64, d time.Duration) int64 { return int64(mix(roll, salt) % uint64(d+1)) }
+	fate := func(permille int, salt uint64) bool {
+		return t < int64(w.plan.Until) && int(mix(roll, salt)%1000) < permille
+	}
+	if fate(w.plan.Slow, 1) {
+		there += within(2, w.plan.NodeTimeout*3/2)
+	}
+	if fate(w.plan.Slow, 3) {
+		back += within(4, w.plan.NodeTimeout*3/2)
+	}
+	limit := t + int64(bound)
+	_, cutOut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut)
+	if cutOut || fate(w.plan.Lost, 5) {
+		done(limit, errSimTimeout, true, nil, 0)
+		return
+	}
+	if fate(w.plan.Late, 6) {
+		s.deliver(reqs, t+there+within(7, 2*w.plan.TTL), gen)
+		if fate(500, 8) {
+			done(limit, errSimTimeout, true, nil, 0)
+		} else {
+			done(t+within(9, w.plan.NodeTimeout), errSimReset, true, nil, 0)
+		}
+		return
+	}
+	reset := fate(w.plan.Reset, 10)
+	if reset && fate(300, 11) {
+		done(t+there, errSimReset, true, nil, 0)
+		return
+	}
+	at := w.available(n, t+there)
+	if died, _ := n.generation(at); died != gen {
+		done(min(at+back, limit), errSimReset, true, nil, 0)
+		return
+	}
+	answers := s.deliver(reqs, at, gen)
+	if fate(w.plan.Twice, 12) {
+		s.deliver(reqs, at+within(13, 2*w.plan.TTL), gen)
+	}
+	end := at + back
+	_, cutBack := w.faultAt(at, p.i, n.i, faultCut, faultCutBack)
+	died, _ := n.generation(end)
+	switch {
+	case cutBack || end > limit:
+		done(limit, errSimTimeout, true, nil, 0)
+	case died != gen:
+		done(end, errSimReset, true, nil, 0)
+	case reset:
+		done(end, errSimReset, true, answers, int(within(14, time.Duration(len(reqs)))))
+	default:
+		done(end, nil, true, answers, len(reqs))
+		s.mu.Lock()
+		s.conns = append(s.conns, gen)
+		s.mu.Unlock()
+	}
+}
+
+// available is when a server that may hang looks at what came at t.
+func (w *simWorld) available(n *simNode, t int64) int64 {
+	for {
+		until, hung := w.faultAt(t, -1, n.i, faultHang)
+		if !hung {
+			return t
+		}
+		t = until + int64(w.mix('h', uint64(t))%10000)
+	}
+}
+
+// deliver has the server execute requests at a time, if it is the same process then. It
+// returns a function for the answers, to be called later.
+func (s *simWire) deliver(reqs []*request, at int64, gen int) func() []simAnswer {
+	answers := make(chan []simAnswer, 1)
+	w, n := s.p.w, s.n
+	time.AfterFunc(time.Duration(at-w.t()), func() {
+		if now, _ := n.generation(w.t()); now == gen {
+			answers <- n.run(s.p, reqs)
+		}
+	})
+	return func() []simAnswer {
+		select {
+		case a := <-answers:
+			return a
+		default:
+			return nil // at the end of the run
+		}
+	}
+}
+
+func (s *simWire) listen(ctx context.Context, channel string, confirmed func(), heard func(string)) error {
+	p, n, w := s.p, s.n, s.p.w
+	t := w.t()
+	roll := w.mix('l', uint64(p.i), uint64(n.i), uint64(t))
+	_, cut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut, faultCutBack)
+	_, down := w.faultAt(t, -1, n.i, faultCrash, faultForget)
+	sub := &simSub{proc: p, channel: channel, heard: heard, broken: make(chan struct{})}
+	w.sleep(w.available(n, t+3*w.trip(roll)) - t)
+	p.gate()
+	if cut || down || ctx.Err() != nil {
+		return errSimTimeout
+	}
+	n.mu.Lock()
+	n.subs = append(n.subs, sub)
+	n.mu.Unlock()
+	w.sleep(w.trip(mix(roll, 'b')))
+	p.gate()
+	confirmed()
+	var err error
+	select {
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-sub.broken:
+		err = errSimReset
+	case <-w.over:
+		err = errSimReset
+	}
+	n.mu.Lock()
+	sub.gone = true
+	n.mu.Unlock()
+	return err
+}
