@@ -143,7 +143,7 @@ func (l *lane) takeBack(c *call, now int64) {
 		set.state = callDropped
 		dropped = ballot{vote: VoteBarred, err: errMoot, final: true}
 	}
-	if dropped.vote != 0 && !set.unsure && !c.leaves {
+	if dropped.vote != 0 && !set.unsure && !set.stands && !c.leaves {
 		// Gone by our hand, as much as if the node had deleted it.
 		c.state, b = callDropped, ballot{vote: VoteGranted, final: true}
 	} else {
@@ -154,14 +154,20 @@ func (l *lane) takeBack(c *call, now int64) {
 	c.deliver(b, now)
 }
 
-// replace enqueues a SET that takes the place of an earlier one of the same value.
-// What the earlier one may still do is from now on the later one's doubt.
-func (l *lane) replace(before, c *call, now int64) {
+// replace enqueues a SET that takes the place of an earlier one of the same value, unless
+// that is on its way yet. What the earlier one did, or may still do, is from now on the
+// later one's to answer for: a release looks at the last one only.
+func (l *lane) replace(before, c *call, now int64) (replaced bool) {
 	l.mu.Lock()
-	c.unsure = before.unsure
+	if before.state == callQueued || before.state == callOut {
+		l.mu.Unlock()
+		return false
+	}
+	c.unsure, c.stands = before.unsure, before.stands || before.vote == VoteGranted
 	b := l.admit(c, now)
 	l.mu.Unlock()
 	c.deliver(b, now)
+	return true
 }
 
 // admit queues a call, or says why not; the caller holds mu and delivers the ballot.
@@ -206,7 +212,7 @@ func (l *lane) admit(c *call, now int64) (b ballot) {
 // caller holds the lane's mutex.
 func (c *call) skip() bool {
 	set := c.takesBack
-	if set == nil || set.unsure || c.leaves {
+	if set == nil || set.unsure || set.stands || c.leaves {
 		return false
 	}
 	switch {

@@ -420,8 +420,9 @@ func (l *Lock) restore(t *terms, i int) {
 	}
 	now := l.rl.clock.now().mono
 	before, c := l.setOf(i), &call{req: &req, index: int32(i), deadline: now + int64(req.timeout)}
-	l.sets[i] = c
-	l.rl.nodes[i].lane.replace(before, c, now)
+	if l.rl.nodes[i].lane.replace(before, c, now) {
+		l.sets[i] = c
+	}
 }
 
 // setOf is the last SET that may have put the value on a node; the caller holds mu.

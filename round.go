@@ -68,6 +68,8 @@ type call struct {
 	// unsure: the request was sent and its answer lost, so it may take effect at any
 	// later time.
 	unsure bool
+	// stands: a SET that this one replaced was granted.
+	stands bool
 	// always: send a release even where the key surely is not ours, to learn what is.
 	always bool
 	// leaves: a release also takes us out of a line, so it is sent even where the SET

@@ -238,7 +238,7 @@ func (w *simWorld) checkRelease(g *simGrant) {
 		for _, h := range n.holds[g.key] {
 			deleted = deleted || h.value == g.value && h.released && h.to <= g.relRet
 		}
-		if deleted || !n.had(g.key, g.value, g.relRet) || !n.had(g.key, g.value, g.relCalled) {
+		if deleted || !n.has(g.key, g.value, g.relRet) || !n.has(g.key, g.value, g.relCalled) {
 			free++
 		}
 	}
@@ -354,7 +354,7 @@ func (c *simClient) within(op, salt int, d time.Duration) time.Duration {
 }
 
 func (c *simClient) pause(d time.Duration) {
-	c.w.sleep(int64(d))
+	c.w.sleep(int64(d), uint64(c.p.i*64+c.i))
 	c.p.gate()
 }
 
@@ -526,6 +526,6 @@ func (c *simClient) failed(ctx context.Context, err error) {
 // dies is a context that ends after d, by cancellation.
 func (c *simClient) dies(ctx context.Context, d time.Duration) (context.Context, func(), int64) {
 	ctx, cancel := context.WithCancel(ctx)
-	t := time.AfterFunc(d, cancel)
+	t := c.w.after(int64(d), uint64(c.p.i*64+c.i), cancel)
 	return ctx, func() { t.Stop(); cancel() }, c.w.t() + int64(d)
 }

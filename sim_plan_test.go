@@ -193,15 +193,16 @@ type simHand struct {
 type simStep struct{ at, by int64 }
 
 func (h *simHand) at(t int64) int64 {
-	v := h.base + t + t/1e6*h.ppm + t%1e6*h.ppm/1e6
+	run := t
+	for _, f := range h.frozen {
+		if t > int64(f.At) {
+			run -= min(t-int64(f.At), int64(f.For))
+		}
+	}
+	v := h.base + run + run/1e6*h.ppm + run%1e6*h.ppm/1e6
 	for _, s := range h.steps {
 		if t >= s.at {
 			v += s.by
-		}
-	}
-	for _, f := range h.frozen {
-		if t > int64(f.At) {
-			v -= min(t-int64(f.At), int64(f.For))
 		}
 	}
 	return v

@@ -40,8 +40,22 @@ type simCount struct{ Grants, Refusals, Requests, Extends, Faults int }
 // simEpoch is the servers' time at the start.
 var simEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 
-// t is the true time.
-func (w *simWorld) t() int64 { return int64(time.Since(w.began)) }
+// simFine: a nanosecond of the run is so many of the bubble's, between which hashes
+// spread what would fall on the same one.
+const simFine = 1 << 20
+
+// t is the true time in nanoseconds.
+func (w *simWorld) t() int64 { return int64(time.Since(w.began)) / simFine }
+
+// fine is a time of the bubble; what differs in id ends at different times.
+func (w *simWorld) fine(d int64, id uint64) time.Duration {
+	return time.Duration(max(d, 0)*simFine + int64(w.mix('z', uint64(time.Since(w.began)), uint64(d), id)%simFine))
+}
+
+// after calls f in d nanoseconds.
+func (w *simWorld) after(d int64, id uint64, f func()) *time.Timer {
+	return time.AfterFunc(w.fine(d, id), f)
+}
 
 // mix is a hash of the seed and of what is given.
 func (w *simWorld) mix(vs ...uint64) uint64 { return mix(w.plan.Seed, vs...) }
@@ -121,6 +135,8 @@ type simHold struct {
 	from, to int64 // true time; to is when it is or would have been gone
 	expire   int64 // milliseconds of the server; 0: it is gone
 	released bool  // by a release of this very value
+	// forgotten is when the server lost it with all else; 0: it did not.
+	forgotten int64
 }
 
 func newSimNode(w *simWorld, i int) *simNode {
@@ -136,8 +152,9 @@ func newSimNode(w *simWorld, i int) *simNode {
 		switch f.Kind {
 		case faultBack:
 			n.hand.steps = append(n.hand.steps, simStep{int64(f.At), int64(f.By)})
+			w.after(int64(f.At)-1, uint64(i), n.expireAll)
 		case faultCrash, faultForget:
-			time.AfterFunc(f.At, func() { n.crash(f.Kind == faultForget) })
+			w.after(int64(f.At), uint64(i), func() { n.crash(f.Kind == faultForget) })
 		}
 	}
 	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
@@ -157,6 +174,16 @@ func (n *simNode) generation(t int64) (g int, since int64) {
 	return g, since
 }
 
+// expireAll is what a server does now and then: what has expired must not come back
+// because the clock is set back.
+func (n *simNode) expireAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for key := range n.store.keys {
+		n.store.get(key)
+	}
+}
+
 func (n *simNode) crash(forget bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -166,7 +193,7 @@ func (n *simNode) crash(forget bool) {
 		for _, hs := range n.holds {
 			for _, h := range hs {
 				if h.expire > 0 { // it counts as held for as long as it would have been
-					h.to, h.expire = n.expiry(h.expire), 0
+					h.expire, h.forgotten = 0, n.w.t()
 				}
 			}
 		}
@@ -312,10 +339,21 @@ func requestValue(r *request) string {
 	}
 }
 
-// holds reports whether the node has the value at a time that is not in the future.
+// had reports whether the node had the value at a time that is not in the future, or
+// would have had it had it not forgotten.
 func (n *simNode) had(key, value string, t int64) bool {
 	for _, h := range n.holds[key] {
 		if h.value == value && h.from <= t && t < h.to {
+			return true
+		}
+	}
+	return false
+}
+
+// has is had without what it forgot.
+func (n *simNode) has(key, value string, t int64) bool {
+	for _, h := range n.holds[key] {
+		if h.value == value && h.from <= t && t < h.to && (h.forgotten == 0 || t < h.forgotten) {
 			return true
 		}
 	}
@@ -348,7 +386,7 @@ func (n *simNode) publish(channel, message string) {
 		if s.channel != channel || cut || t < int64(w.plan.Until) && int(roll%1000) < w.plan.Deaf {
 			continue
 		}
-		time.AfterFunc(time.Duration(w.trip(roll)), func() {
+		w.after(w.trip(roll), roll, func() {
 			s.proc.gate()
 			n.mu.Lock()
 			gone := s.gone
@@ -380,7 +418,7 @@ type simProcess struct {
 	}
 }
 
-const never = int64(1) << 61
+const never = int64(1) << 42 // more than an hour
 
 func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	p := &simProcess{
@@ -486,16 +524,16 @@ func (p *simProcess) gate() {
 		if at == t {
 			return
 		}
-		p.w.sleep(at - t)
+		p.w.sleep(at-t, uint64(p.i))
 		t = p.w.t()
 	}
 }
 
 // sleep takes some true time.
-func (w *simWorld) sleep(d int64) {
+func (w *simWorld) sleep(d int64, id uint64) {
 	select {
 	case <-w.over:
-	case <-time.After(time.Duration(d)):
+	case <-time.After(w.fine(d, id)):
 	}
 }
 
@@ -508,7 +546,8 @@ func (p *simProcess) now() instant {
 }
 
 func (p *simProcess) yield(id int64) {
-	p.w.sleep(int64(1 + p.w.mix('y', uint64(p.i), uint64(p.w.t()), uint64(id))%2000))
+	roll := p.w.mix('y', uint64(p.i), uint64(p.w.t()), uint64(id))
+	p.w.sleep(int64(1+roll%2000), roll)
 	p.gate()
 }
 
@@ -552,13 +591,13 @@ func (t *simTimer) Reset(d time.Duration) bool {
 	due := p.mono.at(now) + max(int64(d), 0)
 	at := p.awake(p.mono.reach(due, now) + int64(p.w.mix('f', uint64(p.i), uint64(now), uint64(due), uint64(t.id))%1000))
 	if at >= p.killedAt {
-		at = never
+		return t.Stop()
 	}
 	if t.real == nil {
-		t.real = time.AfterFunc(time.Duration(at-now), t.f)
+		t.real = p.w.after(at-now, uint64(p.i*64)+uint64(t.id), t.f)
 		return false
 	}
-	return t.real.Reset(time.Duration(at - now))
+	return t.real.Reset(p.w.fine(at-now, uint64(p.i*64)+uint64(t.id)))
 }
 
 // trueEnd is when the process's clocks reach an instant.
@@ -593,7 +632,7 @@ func (s *simWire) exchange(batch []*call, bound time.Duration) {
 	roll := w.mix('x', uint64(p.i), uint64(n.i), uint64(t))
 	// done ends the exchange at a time, if the process runs then.
 	done := func(at int64, err error, sent bool, answers func() []simAnswer, some int) {
-		w.sleep(at - w.t())
+		w.sleep(at-w.t(), roll)
 		p.gate()
 		var as []simAnswer
 		if answers != nil {
@@ -637,7 +676,7 @@ func (s *simWire) exchange(batch []*call, bound time.Duration) {
 			done(t+int64(bound), errSimDial, false, nil, 0)
 			return
 		}
-		w.sleep(back - t)
+		w.sleep(back-t, roll)
 		p.gate()
 		t = w.t()
 		if now, _ := n.generation(t); now != gen {
@@ -729,7 +768,7 @@ func (w *simWorld) available(n *simNode, t int64) int64 {
 func (s *simWire) deliver(reqs []*request, at int64, gen int) func() []simAnswer {
 	answers := make(chan []simAnswer, 1)
 	w, n := s.p.w, s.n
-	time.AfterFunc(time.Duration(at-w.t()), func() {
+	w.after(at-w.t(), w.mix(uint64(s.p.i), uint64(n.i)), func() {
 		if now, _ := n.generation(w.t()); now == gen {
 			answers <- n.run(s.p, reqs)
 		}
@@ -751,7 +790,7 @@ func (s *simWire) listen(ctx context.Context, channel string, confirmed func(), 
 	_, cut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut, faultCutBack)
 	_, down := w.faultAt(t, -1, n.i, faultCrash, faultForget)
 	sub := &simSub{proc: p, channel: channel, heard: heard, broken: make(chan struct{})}
-	w.sleep(w.available(n, t+3*w.trip(roll)) - t)
+	w.sleep(w.available(n, t+3*w.trip(roll))-t, roll)
 	p.gate()
 	if cut || down || ctx.Err() != nil {
 		return errSimTimeout
@@ -759,7 +798,7 @@ func (s *simWire) listen(ctx context.Context, channel string, confirmed func(), 
 	n.mu.Lock()
 	n.subs = append(n.subs, sub)
 	n.mu.Unlock()
-	w.sleep(w.trip(mix(roll, 'b')))
+	w.sleep(w.trip(mix(roll, 'b')), roll)
 	p.gate()
 	confirmed()
 	var err error
