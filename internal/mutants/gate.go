@@ -48,6 +48,7 @@ const (
 	survived   verdict = "SURVIVED"
 	undecided  verdict = "TIME LIMIT" // a slow machine must not look like a test that sees
 	notBuilt   verdict = "NOT BUILT"
+	passed     verdict = "passed" // the sound code
 )
 
 // result is what became of one run of the test.
@@ -63,7 +64,9 @@ type gate struct {
 	args     []string // of the test binary
 	limit    time.Duration
 	parallel int
-	out      io.Writer
+	// uncontrolled: the sound code is not run first.
+	uncontrolled bool
+	out          io.Writer
 }
 
 // run prints what becomes of each mutant, in their order, and returns an error unless all
@@ -77,35 +80,37 @@ func (g *gate) run(ctx context.Context, mutants []mutant) error {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	if err := g.control(ctx, tmp, mutants); err != nil {
-		return err
+	if !g.uncontrolled {
+		if err := g.control(ctx, tmp, mutants); err != nil {
+			return err
+		}
 	}
 
 	results := make([]chan result, len(mutants))
-	turn := make(chan struct{}, g.parallel)
-	for i, m := range mutants {
+	next := make(chan int, len(mutants))
+	for i := range mutants {
 		results[i] = make(chan result, 1)
-		if m.equivalent != "" {
-			results[i] <- result{verdict: equivalent, by: m.equivalent}
-			continue
-		}
+		next <- i
+	}
+	close(next)
+	for range g.parallel {
 		go func() {
-			turn <- struct{}{}
-			defer func() { <-turn }()
-			results[i] <- g.try(ctx, filepath.Join(tmp, m.name), m)
+			for i := range next {
+				results[i] <- g.try(ctx, filepath.Join(tmp, mutants[i].name), mutants[i])
+			}
 		}()
 	}
 	count := make(map[verdict]int)
 	for i, m := range mutants {
 		r := <-results[i]
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		count[r.verdict]++
 		g.print(m.name, r)
 		if r.verdict == survived {
 			fmt.Fprintf(g.out, "\t%s: %s\n", m.file, m.why)
 		}
-	}
-	if err := ctx.Err(); err != nil {
-		return err
 	}
 	fmt.Fprintf(g.out, "%d mutants: %d killed, %d equivalent\n", len(mutants), count[killed], count[equivalent])
 	if bad := len(mutants) - count[killed] - count[equivalent]; bad > 0 {
@@ -133,9 +138,12 @@ func (g *gate) control(ctx context.Context, tmp string, mutants []mutant) error 
 		}
 		done = append(done, m.args)
 		r, text := g.test(ctx, bin, m.args)
+		if r.verdict == survived {
+			r.verdict = passed
+		}
 		g.print(strings.TrimSpace("(sound code) "+m.args), r)
 		switch {
-		case r.verdict != survived:
+		case r.verdict != passed:
 			return fmt.Errorf("the sound code must pass:\n%s", text)
 		case strings.Contains(text, "no tests to run"):
 			return fmt.Errorf("there is no such test: %s %s", strings.Join(g.args, " "), m.args)
@@ -146,6 +154,9 @@ func (g *gate) control(ctx context.Context, tmp string, mutants []mutant) error 
 
 // try builds and tests a mutant in a folder of its own.
 func (g *gate) try(ctx context.Context, folder string, m mutant) result {
+	if m.equivalent != "" {
+		return result{verdict: equivalent, by: m.equivalent}
+	}
 	start := time.Now()
 	bad := func(err error) result {
 		return result{verdict: notBuilt, by: err.Error(), took: time.Since(start)}
@@ -216,26 +227,38 @@ func (g *gate) test(ctx context.Context, bin, more string) (r result, text strin
 var (
 	seedLine = regexp.MustCompile(`\bseed[ =:]+(\d+)`)
 	// A line of a test's log, one of testify's explanations, a panic, a compiler's error.
-	failure = regexp.MustCompile(`^\s+\w+\.go:\d+: *(\S.*)|^\s+Error: *\t(.+)|^((?:panic|fatal error): .+)|^((?:\S*/)?\w+\.go:\d+:\d+: .+)`)
+	logged    = regexp.MustCompile(`^\s+(\w+_test\.go:\d+: .*)`)
+	explained = regexp.MustCompile(`^\s+Error: *\t(.+)`)
+	crashed   = regexp.MustCompile(`^((?:panic|fatal error): .+|(?:\S*/)?\w+\.go:\d+:\d+: .+)`)
 )
 
-// firstFailure is the first line of an output that says what is wrong.
+// firstFailure is where the first line of an output that says what is wrong says it, and
+// what; the first line if none does.
 func firstFailure(text string) string {
-	first := ""
-	for line := range strings.Lines(text) {
-		if m := failure.FindStringSubmatch(line); m != nil {
-			return shortened(strings.Join(m[1:], ""))
+	lines := strings.Split(text, "\n")
+	where := ""
+	for i, line := range lines {
+		if m := crashed.FindStringSubmatch(line); m != nil {
+			return shortened(m[1])
 		}
-		if first == "" {
-			first = strings.TrimSpace(line)
+		if m := logged.FindStringSubmatch(line); m != nil {
+			if where = strings.TrimSpace(m[1]); !strings.HasSuffix(where, ":") {
+				return shortened(where)
+			}
+		}
+		if m := explained.FindStringSubmatch(line); m != nil {
+			if m[1] = strings.TrimSpace(m[1]); strings.HasSuffix(m[1], ":") { // what differs is in the two lines below
+				m[1] += " " + strings.Join(lines[i+1:min(i+3, len(lines))], " ")
+			}
+			return shortened(where + " " + m[1])
 		}
 	}
-	return shortened(first)
+	return shortened(lines[0])
 }
 
 func shortened(s string) string {
 	const most = 160
-	if s = strings.TrimSpace(s); len(s) > most {
+	if s = strings.Join(strings.Fields(s), " "); len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "..."
 	}
 	return s

@@ -375,7 +375,7 @@ var list = []mutant{
 		why:  "as release-compares-nothing, on the node that keeps the line",
 	},
 	{
-		name: "line-release-compares-nothing-if-somebody-waits",
+		name: "line-release-compares-nothing-with-waiters",
 		file: "scripts/line_release.lua",
 		old:  `if v and v ~= ARGV[1] then`,
 		new:  `if false then`,

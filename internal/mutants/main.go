@@ -25,6 +25,7 @@ func main() {
 		args     = flag.String("test", "-test.run=^TestSimSeeds$", "`arguments` of the test binary, split at spaces")
 		parallel = flag.Int("parallel", 2, "how many mutants at a time")
 		limit    = flag.Duration("limit", 10*time.Minute, "how long a test may run")
+		quick    = flag.Bool("quick", false, "do not run the sound code first: of no use but to look at mutants one by one")
 		show     = flag.Bool("list", false, "only list the mutants")
 	)
 	flag.Parse()
@@ -51,7 +52,7 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	g := gate{dir: ".", args: strings.Fields(*args), limit: *limit, parallel: *parallel, out: os.Stdout}
+	g := gate{dir: ".", args: strings.Fields(*args), limit: *limit, parallel: *parallel, uncontrolled: *quick, out: os.Stdout}
 	if err := g.run(ctx, chosen); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
