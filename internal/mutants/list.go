@@ -265,7 +265,7 @@ var list = []mutant{
 		name: "fence-not-the-greatest",
 		file: "fence.go",
 		old:  `l.fence = slices.Max(fences)`,
-		new:  "for _, f := range fences {\n\t\tif l.fence = f; f > 0 {\n\t\t\tbreak\n\t\t}\n\t}",
+		new:  `l.fence = fences[slices.IndexFunc(fences, func(f uint64) bool { return f > 0 })]`,
 		why:  "the holder before may have had more from another node",
 	},
 	{
