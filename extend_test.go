@@ -29,6 +29,21 @@ func TestExtendMovesTheEnd(t *testing.T) {
 	})
 }
 
+// R7: keys last from when they were extended, which may be long before a slow quorum has
+// said so.
+func TestExtendCountsFromTheCall(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		lock := b.lock()
+		require.NoError(b, lock.Extend(b.Context(), ttl)) // the script is known
+		synctest.Wait()
+		for _, n := range b.cluster.Nodes() {
+			n.DelayCommand(evalsha, 1, 100*time.Millisecond)
+		}
+		b.takes(100*time.Millisecond, func() { require.NoError(b, lock.Extend(b.Context(), 20*time.Second)) })
+		assert.Equal(b, 20*time.Second-202*time.Millisecond-100*time.Millisecond, lock.Validity())
+	})
+}
+
 // R9: neither the promise nor a key ever gets shorter.
 func TestExtendNeverShortens(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// mutant is one fault: a piece of the code's text, replaced by another.
+type mutant struct {
+	name string
+	file string // below the module's root, with slashes
+	// old occurs exactly once in the file, so that it is clear what is broken, and stays
+	// clear when the code changes.
+	old, new string
+	why      string // it is wrong
+	// args are further arguments of the test binary for this mutant. They come last, so
+	// they may replace the usual ones.
+	args string
+	// equivalent says why no test can see the fault. It is listed so that nobody tries
+	// again, and never run.
+	equivalent string
+}
+
+// apply returns the broken text of the mutant's file.
+func (m mutant) apply(text string) (string, error) {
+	if n := strings.Count(text, m.old); n != 1 || m.old == m.new {
+		return "", fmt.Errorf("mutant %s: its old text is %d times in %s, must be once and differ from the new: %q", m.name, n, m.file, m.old)
+	}
+	return strings.Replace(text, m.old, m.new, 1), nil
+}
+
+// verdict is what became of a mutant, as it is printed.
+type verdict string
+
+const (
+	killed     verdict = "killed"
+	equivalent verdict = "equivalent"
+	survived   verdict = "SURVIVED"
+	undecided  verdict = "TIME LIMIT" // a slow machine must not look like a test that sees
+	notBuilt   verdict = "NOT BUILT"
+	passed     verdict = "passed" // the sound code
+)
+
+// result is what became of one run of the test.
+type result struct {
+	verdict verdict
+	by      string // what says so
+	took    time.Duration
+}
+
+// gate runs a test against mutants of the package in dir.
+type gate struct {
+	dir      string
+	args     []string // of the test binary
+	limit    time.Duration
+	parallel int
+	// uncontrolled: the sound code is not run first.
+	uncontrolled bool
+	out          io.Writer
+}
+
+// run prints what becomes of each mutant, in their order, and returns an error unless all
+// are killed or equivalent, and the sound code passes.
+func (g *gate) run(ctx context.Context, mutants []mutant) error {
+	if len(mutants) == 0 {
+		return errors.New("no mutant has such a name")
+	}
+	tmp, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	if !g.uncontrolled {
+		if err := g.control(ctx, tmp, mutants); err != nil {
+			return err
+		}
+	}
+
+	results := make([]chan result, len(mutants))
+	next := make(chan int, len(mutants))
+	for i := range mutants {
+		results[i] = make(chan result, 1)
+		next <- i
+	}
+	close(next)
+	for range g.parallel {
+		go func() {
+			for i := range next {
+				results[i] <- g.try(ctx, filepath.Join(tmp, mutants[i].name), mutants[i])
+			}
+		}()
+	}
+	count := make(map[verdict]int)
+	for i, m := range mutants {
+		r := <-results[i]
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		count[r.verdict]++
+		g.print(m.name, r)
+		if r.verdict == survived {
+			fmt.Fprintf(g.out, "\t%s: %s\n", m.file, m.why)
+		}
+	}
+	fmt.Fprintf(g.out, "%d mutants: %d killed, %d equivalent\n", len(mutants), count[killed], count[equivalent])
+	if bad := len(mutants) - count[killed] - count[equivalent]; bad > 0 {
+		return fmt.Errorf("%d of %d mutants were not killed: %d survived, %d reached the time limit, %d were not built",
+			bad, len(mutants), count[survived], count[undecided], count[notBuilt])
+	}
+	return nil
+}
+
+func (g *gate) print(name string, r result) {
+	fmt.Fprintf(g.out, "%-46s %-10s %6.1fs  %s\n", name, r.verdict, r.took.Seconds(), r.by)
+}
+
+// control sees to it that the sound code passes, whichever arguments the mutants have:
+// otherwise they would all look killed.
+func (g *gate) control(ctx context.Context, tmp string, mutants []mutant) error {
+	bin := filepath.Join(tmp, "sound.test")
+	if text, err := g.build(ctx, bin, ""); err != nil {
+		return fmt.Errorf("the sound code: %w\n%s", err, text)
+	}
+	var done []string
+	for _, m := range mutants {
+		if m.equivalent != "" || slices.Contains(done, m.args) {
+			continue
+		}
+		done = append(done, m.args)
+		r, text := g.test(ctx, bin, m.args)
+		if r.verdict == survived {
+			r.verdict = passed
+		}
+		g.print(strings.TrimSpace("(sound code) "+m.args), r)
+		switch {
+		case r.verdict != passed:
+			return fmt.Errorf("the sound code must pass:\n%s", text)
+		case strings.Contains(text, "no tests to run"):
+			return fmt.Errorf("there is no such test: %s %s", strings.Join(g.args, " "), m.args)
+		}
+	}
+	return nil
+}
+
+// try builds and tests a mutant in a folder of its own.
+func (g *gate) try(ctx context.Context, folder string, m mutant) result {
+	if m.equivalent != "" {
+		return result{verdict: equivalent, by: m.equivalent}
+	}
+	start := time.Now()
+	bad := func(err error) result {
+		return result{verdict: notBuilt, by: err.Error(), took: time.Since(start)}
+	}
+	path, err := filepath.Abs(filepath.Join(g.dir, filepath.FromSlash(m.file)))
+	if err != nil {
+		return bad(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return bad(err)
+	}
+	broken, err := m.apply(string(text))
+	if err != nil {
+		return bad(err)
+	}
+	defer os.RemoveAll(folder) // a test binary is large
+	source, overlay, bin := filepath.Join(folder, filepath.Base(path)), filepath.Join(folder, "overlay.json"), filepath.Join(folder, "mutant.test")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: source}})
+	if err = errors.Join(err, os.Mkdir(folder, 0o700), os.WriteFile(source, []byte(broken), 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
+		return bad(err)
+	}
+	if text, err := g.build(ctx, bin, overlay); err != nil {
+		return bad(fmt.Errorf("%w: %s", err, firstFailure(text)))
+	}
+	r, _ := g.test(ctx, bin, m.args)
+	r.took = time.Since(start)
+	return r
+}
+
+// build makes the package's test binary, with files replaced as the overlay says, if any.
+func (g *gate) build(ctx context.Context, bin, overlay string) (text string, err error) {
+	args := []string{"test", "-c", "-o", bin}
+	if overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
+	cmd.Dir = g.dir
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// test runs a test binary.
+func (g *gate) test(ctx context.Context, bin, more string) (r result, text string) {
+	start := time.Now()
+	args := append([]string{"-test.failfast", "-test.timeout=" + g.limit.String()}, g.args...)
+	// The binary ends itself, and tells where it hung. This is for one that cannot.
+	ctx, cancel := context.WithTimeout(ctx, g.limit+10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin, append(args, strings.Fields(more)...)...)
+	cmd.Dir = g.dir
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	text = string(out)
+	r = result{verdict: survived, took: time.Since(start)}
+	switch {
+	case ctx.Err() != nil || strings.Contains(text, "panic: test timed out after"):
+		r.verdict, r.by = undecided, "it ran for "+r.took.Round(time.Second).String()
+	case err != nil:
+		r.verdict, r.by = killed, firstFailure(text)
+		if seed := seedLine.FindStringSubmatch(text); seed != nil && !seedLine.MatchString(r.by) {
+			r.by = "seed " + seed[1] + ": " + r.by
+		}
+	}
+	return r, text
+}
+
+var (
+	seedLine = regexp.MustCompile(`\bseed[ =:]+(\d+)`)
+	// A line of a test's log, one of testify's explanations, a panic, a compiler's error.
+	logged    = regexp.MustCompile(`^\s+(\w+_test\.go:\d+: .*)`)
+	explained = regexp.MustCompile(`^\s+Error: *\t(.+)`)
+	crashed   = regexp.MustCompile(`^((?:panic|fatal error): .+|(?:\S*/)?\w+\.go:\d+:\d+: .+)`)
+)
+
+// firstFailure is where the first line of an output that says what is wrong says it, and
+// what; the first line if none does.
+func firstFailure(text string) string {
+	lines := strings.Split(text, "\n")
+	where := ""
+	for i, line := range lines {
+		if m := crashed.FindStringSubmatch(line); m != nil {
+			return shortened(m[1])
+		}
+		if m := logged.FindStringSubmatch(line); m != nil {
+			if where = strings.TrimSpace(m[1]); !strings.HasSuffix(where, ":") {
+				return shortened(where)
+			}
+		}
+		if m := explained.FindStringSubmatch(line); m != nil {
+			if m[1] = strings.TrimSpace(m[1]); strings.HasSuffix(m[1], ":") { // what differs is in the two lines below
+				m[1] += " " + strings.Join(lines[i+1:min(i+3, len(lines))], " ")
+			}
+			return shortened(where + " " + m[1])
+		}
+	}
+	return shortened(lines[0])
+}
+
+func shortened(s string) string {
+	const most = 160
+	if s = strings.Join(strings.Fields(s), " "); len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}

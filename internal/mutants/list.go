@@ -1,0 +1,503 @@
+package main
+
+// list is the faults that the simulation must see. The order is that of the files.
+//
+// A fault is worth a place here if somebody might write it, believing that it is right,
+// and if it breaks what the library promises: no two holders, a majority until Until,
+// tokens that grow, answers that are true, nothing left on the nodes, nobody waiting for
+// ever. What only costs time is no fault here.
+var list = []mutant{
+	{
+		name: "quorum-half",
+		file: "quorum.go",
+		old:  `return n/2 + 1`,
+		new:  `return max(n/2, 1)`,
+		why:  "two halves need not intersect: two clients are granted the lock by different nodes",
+	},
+	{
+		name: "quorum-half-of-even",
+		file: "quorum.go",
+		old:  `return n/2 + 1`,
+		new:  `return (n + 1) / 2`,
+		why:  "as quorum-half, but right for every odd number of nodes: only an even one shows it",
+	},
+	{
+		name: "quorum-blocked-early",
+		file: "quorum.go",
+		old:  `return t.n - t.need + 1`,
+		new:  `return max(t.n-t.need, 1)`,
+		why:  "a lock is called held, or lost, while a majority can still be had",
+	},
+	{
+		name: "quorum-unknown-refuses",
+		file: "quorum.go",
+		old:  `refusals = int(t.count[VoteRefused])`,
+		new:  `refusals = int(t.count[VoteRefused] + t.count[VoteUnknown])`,
+		why:  "no answer is told as another's lock, and our own is given up though it is ours",
+	},
+	{
+		name: "clock-no-drift",
+		file: "clock.go",
+		old:  `return start.add(ttl.Truncate(time.Millisecond) - allowance(ttl, factor))`,
+		new:  `return start.add(ttl.Truncate(time.Millisecond))`,
+		why:  "a node whose clock runs faster lets the key go before the holder stops",
+	},
+	{
+		name: "clock-monotonic-only",
+		file: "clock.go",
+		old:  `return time.Duration(min(end.mono-i.mono, end.wall-i.wall))`,
+		new:  `return time.Duration(end.mono - i.mono)`,
+		why:  "the monotonic clock stands still while a machine sleeps, and leases do not",
+	},
+	{
+		name: "clock-wall-only",
+		file: "clock.go",
+		old:  `return time.Duration(min(end.mono-i.mono, end.wall-i.wall))`,
+		new:  `return time.Duration(end.wall - i.wall)`,
+		why:  "a wall clock that is set back makes a lease seem longer than it is",
+	},
+	{
+		name:       "clock-rounds-down",
+		file:       "clock.go",
+		old:        `return int64((ttl + time.Millisecond - 1) / time.Millisecond)`,
+		new:        `return int64(ttl / time.Millisecond)`,
+		why:        "the key lasts less long than asked for",
+		equivalent: "Until is reckoned from the TTL that is rounded down as well, so nothing that was promised is cut",
+	},
+	{
+		name: "attempt-validity-from-the-end",
+		file: "mutex.go",
+		old:  "l.begin(ctx, until, now, renew)",
+		new:  "l.begin(ctx, validUntil(now, m.terms.ttl, rl.opts.DriftFactor), now, renew)",
+		why:  "keys live from when the SETs arrived, so that a slow quorum makes Until too late",
+	},
+	{
+		name: "attempt-validity-not-checked",
+		file: "mutex.go",
+		old:  `case cut == nil && v == granted && !now.reached(until):`,
+		new:  `case cut == nil && v == granted:`,
+		why:  "a quorum that came too late is a lock that others may have already",
+	},
+	{
+		name: "attempt-no-clean-up",
+		file: "mutex.go",
+		old:  `l.takeBack(false)`,
+		new:  ``,
+		why:  "the keys of a failed attempt keep everybody out until their TTL ends",
+	},
+	{
+		name: "attempt-clean-up-on-callers-context",
+		file: "mutex.go",
+		old:  `l.takeBack(false)`,
+		new:  "if ctx.Err() == nil {\n\t\tl.takeBack(false)\n\t}",
+		why:  "a caller that gives up leaves its keys behind",
+	},
+	{
+		name: "attempt-grant-at-cancellation-kept",
+		file: "mutex.go",
+		old:  "case cut != nil:\n\t\treasons = ended(ctx)",
+		new:  "case cut != nil && v == granted:\n\t\treturn nil, false, ctx.Err()\n\tcase cut != nil:\n\t\treasons = ended(ctx)",
+		why:  "a lock that is granted at the moment of cancellation is nobody's and stays",
+	},
+	{
+		name: "attempt-on-a-dead-context",
+		file: "mutex.go",
+		old:  "case ctx.Err() != nil:\n\t\treturn &QuorumError{Op: op",
+		new:  "case false:\n\t\treturn &QuorumError{Op: op",
+		why:  "a context that is over must not reach the nodes",
+	},
+	{
+		name: "fence-validity-checked-before-the-raise",
+		file: "mutex.go",
+		old: `	if cut == nil && v == granted && m.terms.fencing {
+		var raised *round
+		if raised, v, cut = l.settleFence(ctx); v != granted {
+			r = raised // its votes tell what went wrong
+			if v == held {
+				v = noQuorum // whose lease ended is not held by another
+			}
+		}
+	}
+	now := rl.clock.now()`,
+		new: `	now := rl.clock.now()
+	if cut == nil && v == granted && m.terms.fencing {
+		var raised *round
+		if raised, v, cut = l.settleFence(ctx); v != granted {
+			r = raised
+			if v == held {
+				v = noQuorum
+			}
+		}
+	}`,
+		why: "the lease may end while laggards are asked to raise their counters",
+	},
+	{
+		name: "token-of-the-process",
+		file: "redlock.go",
+		old:  `_, _ = rand.Read(random[:]) // never fails`,
+		new:  "_, _ = rand.Read(random[:])\n\t\tcopy(random[:], fmt.Sprintf(\"%p\", rl))",
+		why:  "with one token for all its attempts a process takes back locks of its own that it holds",
+	},
+	{
+		name: "token-used-again-in-line",
+		file: "line.go",
+		old:  `value, err := w.mutex.rl.newValue()`,
+		new: `value, err := w.ended[strings.LastIndexByte(w.ended, ' ')+1:], error(nil)
+	if value == "" {
+		value, err = w.mutex.rl.newValue()
+	}`,
+		why: "a late release of the attempt before deletes the keys of the next",
+	},
+	{
+		name: "line-timer-never-set",
+		file: "line.go",
+		old:  `if q.waiters.Len() == 0 || q.armed && at >= q.armedFor {`,
+		new:  `if true || at >= q.armedFor {`,
+		why:  "a notice that is lost, or a holder that died, leaves the waiters asleep for ever",
+	},
+	{
+		name: "line-not-left",
+		file: "line.go",
+		old:  `m.rl.nodes[w.node].lane.takeBack(c, m.rl.clock.now().mono)`,
+		new:  `_ = c`,
+		why:  "the turn is given to a waiter that has given up",
+	},
+	{
+		name: "line-turn-lost-by-an-attempt",
+		file: "mutex.go",
+		old:  "w.again()\n\t}\n\tl.takeBack(false)",
+		new:  "w.failures++\n\t}\n\tl.takeBack(false)",
+		why:  "the release of a failed attempt gives the turn to the second in line, who came later",
+	},
+	{
+		name: "extend-validity-from-the-end",
+		file: "lock.go",
+		old:  `until := validUntil(start, ttl, rl.opts.DriftFactor);`,
+		new:  `until := validUntil(now, ttl, rl.opts.DriftFactor);`,
+		why:  "as attempt-validity-from-the-end, for extends",
+	},
+	{
+		name: "extend-no-drift",
+		file: "lock.go",
+		old:  `until := validUntil(start, ttl, rl.opts.DriftFactor);`,
+		new:  `until := start.add(ttl);`,
+		why:  "as clock-no-drift, for extends",
+	},
+	{
+		name: "extend-below-quorum",
+		file: "lock.go",
+		old:  "r.init(start, make([]seat, len(rl.nodes)))\n\tv, cut := rl.send(r, extendRequest",
+		new:  "r.init(start, make([]seat, len(rl.nodes)))\n\tr.tally.need = max(r.tally.need-1, 1)\n\tv, cut := rl.send(r, extendRequest",
+		why:  "the nodes that were not extended make a majority for another",
+	},
+	{
+		name: "extend-without-quorum-is-success",
+		file: "lock.go",
+		old:  "case v != granted:\n\t\tl.mu.Unlock()",
+		new:  "case v != granted && v != noQuorum:\n\t\tl.mu.Unlock()",
+		why:  "nodes that do not answer have extended nothing",
+	},
+	{
+		name: "extend-after-until",
+		file: "lock.go",
+		old:  "case now.reached(l.until):\n\t\t// However",
+		new:  "case false:\n\t\t// However",
+		why:  "a lock that was over, and whose context has ended, comes to life again; in between others may have had it",
+	},
+	{
+		name:       "extend-asked-after-until",
+		file:       "lock.go",
+		old:        `case start.reached(l.until):`,
+		new:        `case false:`,
+		why:        "an extend of a lock that is over asks the nodes",
+		equivalent: "the check after the round still refuses, with the same errors: only the commands are in vain",
+	},
+	{
+		name: "repair-after-release",
+		file: "lock.go",
+		old:  "if l.over != nil {\n\t\treturn\n\t}\n\tif l.sets == nil {",
+		new:  "if l.sets == nil {",
+		why:  "a key that is put back after the release is nobody's",
+	},
+	{
+		name: "repair-not-taken-back",
+		file: "lock.go",
+		old:  `if l.sets != nil && l.sets[i] != nil {`,
+		new:  `if false {`,
+		why:  "a node that was down when the lock was acquired, and was given the key since, is not asked to release it",
+	},
+	{
+		name: "release-without-quorum-is-success",
+		file: "lock.go",
+		old:  "case v == granted:\n\t\treturn nil\n\tcase l.rl.isClosed():",
+		new:  "case v != held:\n\t\treturn nil\n\tcase l.rl.isClosed():",
+		why:  "Release says that the lock is gone where too few nodes have said so",
+	},
+	{
+		name: "guard-off",
+		file: "lock.go",
+		old:  `r.guard, r.period = l.rl.guard, l.rl.guard.period(&m.terms)`,
+		new:  `r.guard, r.period = nil, l.rl.guard.period(&m.terms)`,
+		why:  "a node that forgot its locks grants them again",
+	},
+	{
+		name: "guard-sees-no-change",
+		file: "guard.go",
+		old:  `changed: m.runID != "", changedAt: now}`,
+		new:  `changed: false, changedAt: now}`,
+		why:  "a process that is older than the lock, but new behind its node, forgot it; so did one that started with the fleet, and again",
+	},
+	{
+		name: "guard-no-age",
+		file: "guard.go",
+		old:  "if !first {\n\t\tleft = max(left, time.Duration(m.bornAt",
+		new:  "if false {\n\t\tleft = max(left, time.Duration(m.bornAt",
+		why:  "a client that starts after the restart has seen no other process there",
+	},
+	{
+		name: "fence-without-raise",
+		file: "fence.go",
+		old:  `if agreed >= rl.quorum {`,
+		new:  `if agreed > 0 {`,
+		why:  "the next majority may not have met the greatest token, and gives a smaller one",
+	},
+	{
+		name: "fence-not-the-greatest",
+		file: "fence.go",
+		old:  `l.fence = slices.Max(fences)`,
+		new:  `l.fence = fences[slices.IndexFunc(fences, func(f uint64) bool { return f > 0 })]`,
+		why:  "the holder before may have had more from another node",
+	},
+	{
+		name:       "fence-no-proposal",
+		file:       "fence.go",
+		old:        `wall := uint64(max(now.wall/int64(time.Microsecond), 0))`,
+		new:        `wall := uint64(1)`,
+		why:        "the client has no say in its token",
+		equivalent: "each node raises a proposal above its counter and to its own clock, and the majority is made to agree: only the number of round trips depends on it",
+	},
+	{
+		name: "vote-lost-reply-granted",
+		file: "node.go",
+		old:  "b.vote = VoteUnknown\n\t\treturn b",
+		new:  "b.vote = VoteGranted\n\t\treturn b",
+		why:  "a request that may never have arrived is counted as done",
+	},
+	{
+		name: "vote-lost-reply-refused",
+		file: "node.go",
+		old:  "b.vote = VoteUnknown\n\t\treturn b",
+		new:  "b.vote = VoteRefused\n\t\treturn b",
+		why:  "a request that may have been done is taken for one that was not, and nothing is taken back",
+	},
+	{
+		name: "set-without-nx",
+		file: "node.go",
+		old:  `"SET", key, value, "NX", "PX", ttlOnNode(t.ttl)}`,
+		new:  `"SET", key, value, "PX", ttlOnNode(t.ttl)}`,
+		why:  "every acquire takes the lock from its holder",
+	},
+	{
+		name: "set-without-px",
+		file: "node.go",
+		old:  `"SET", key, value, "NX", "PX", ttlOnNode(t.ttl)}`,
+		new:  `"SET", key, value, "NX"}`,
+		why:  "the lock of a holder that dies is never free again",
+	},
+	{
+		name: "round-hopeless-and-yet-granted",
+		file: "round.go",
+		old:  `if r.verdict == hopeless && to == granted && r.told {`,
+		new:  `if false {`,
+		why:  "an attempt whose grants are being taken back already ends as a lock",
+	},
+	{
+		name: "lane-overtakes",
+		file: "lane.go",
+		old:  `case busy != nil && busy[c.req.key()]:`,
+		new:  `case busy != nil && held < 0:`,
+		why:  "on another connection a release overtakes the SET that it takes back, and the key stays",
+	},
+	{
+		name: "lane-sends-twice",
+		file: "lane.go",
+		old:  "l.finish(c, now)\n\t}\n\tif first != nil {",
+		new: `if !c.answered() && c.req.kind.sets() && !c.again && !l.closed {
+			c.again, b.calls[i] = true, nil
+			l.push(c)
+			continue
+		}
+		l.finish(c, now)
+	}
+	if first != nil {`,
+		why: "a SET NX that is sent again finds its own key, which is then taken for another's",
+	},
+	{
+		name: "lane-forgets-what-is-on-its-way",
+		file: "lane.go",
+		old:  `if set.state == callQueued {`,
+		new:  `if set.state == callQueued || set.state == callOut {`,
+		why:  "a grant that comes when nobody wants it any more is kept",
+	},
+	{
+		name: "lane-release-skips-the-unanswered",
+		file: "lane.go",
+		old:  `case set.state == callDone && set.vote != VoteGranted:`,
+		new:  `case set.vote != VoteGranted:`,
+		why:  "as lane-forgets-what-is-on-its-way, decided by the vote",
+	},
+	{
+		name: "lane-no-second-release",
+		file: "lane.go",
+		old:  `case refused && !c.again && c.takesBack != nil && c.takesBack.unsure:`,
+		new:  `case false:`,
+		why:  "a SET whose answer was lost may land after the release that found nothing",
+	},
+	{
+		name: "lane-release-sent-once",
+		file: "lane.go",
+		old:  `case !refused && (c.vote == VoteUnknown || c.vote == VoteBarred):`,
+		new:  `case false:`,
+		why:  "a release that was lost leaves the key until its TTL ends",
+	},
+	{
+		name: "release-compares-nothing",
+		file: "scripts/release.lua",
+		old:  `if v == ARGV[1] then`,
+		new:  `if v then`,
+		why:  "a release that comes late deletes the next holder's key",
+	},
+	{
+		name: "line-release-compares-nothing",
+		file: "scripts/line_release.lua",
+		old:  `if v == ARGV[1] then`,
+		new:  `if v then`,
+		why:  "as release-compares-nothing, on the node that keeps the line",
+	},
+	{
+		name: "line-release-compares-nothing-with-waiters",
+		file: "scripts/line_release.lua",
+		old:  `if v and v ~= ARGV[1] then`,
+		new:  `if false then`,
+		why:  "a release that comes late, or of a waiter that gives up, reserves the next holder's key for another",
+	},
+	{
+		name: "line-release-tells-nobody",
+		file: "scripts/line_release.lua",
+		old:  `local _, _, denied = pcall(serve, lock, line)`,
+		new:  `local denied = false`,
+		why:  "a lock that is free is taken by whoever comes by, before those who wait",
+	},
+	{
+		name: "extend-compares-nothing",
+		file: "scripts/extend.lua",
+		old:  `if v == ARGV[1] then`,
+		new:  `if v then`,
+		why:  "an extend is granted by nodes that another holds",
+	},
+	{
+		name: "extend-shortens",
+		file: "scripts/extend.lua",
+		old:  `if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then`,
+		new:  `if true then`,
+		why:  "an extend for less time that comes late cuts what was promised since",
+	},
+	{
+		name: "extend-sets",
+		file: "scripts/extend.lua",
+		old:  `return v or 0`,
+		new:  "if not v then\n  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\n  return 1\nend\nreturn v",
+		why:  "a key that was gone was free for others meanwhile, and one that is released comes back",
+	},
+	{
+		name: "claim-compares-nothing",
+		file: "scripts/line_claim.lua",
+		old:  `if v == ARGV[1] then`,
+		new:  `if v then`,
+		why:  "whoever waited in line takes the lock from its holder",
+	},
+	{
+		name: "claim-does-not-renew",
+		file: "scripts/line_claim.lua",
+		old:  `redis.call('PEXPIRE', KEYS[1], ARGV[2])`,
+		new:  ``,
+		why:  "the key lasts for what is left of the reservation, and the lock for its TTL",
+	},
+	{
+		name: "claim-stays-in-line",
+		file: "scripts/line_claim.lua",
+		old:  `redis.call('ZREM', KEYS[2], ARGV[3], 'woken ' .. ARGV[3], 'silent ' .. string.match(ARGV[3], '^%S+'))`,
+		new:  ``,
+		why:  "the lock is reserved again for an attempt that is over",
+	},
+	{
+		name: "line-serves-the-last",
+		file: "scripts/line.lua",
+		old:  `redis.call('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', 0, 1)[1]`,
+		new:  `redis.call('ZREVRANGEBYSCORE', line, '+inf', 0, 'LIMIT', 0, 1)[1]`,
+		why:  "who comes later is served first",
+	},
+	{
+		name: "line-waits-for-the-dead",
+		file: "scripts/line.lua",
+		old:  `left = math.min(left, -tonumber(woken) - now)`,
+		new:  ``,
+		why:  "the turn of a waiter that died never ends",
+	},
+	{
+		name: "line-skips-the-dead-one-by-one",
+		file: "scripts/line.lua",
+		old:  `if redis.call('ZREM', line, 'silent ' .. process) == 1 then`,
+		new:  `if false then`,
+		why:  "a process that died costs the others a grace for each of its waiters",
+	},
+	{
+		name: "line-newcomer-first",
+		file: "scripts/line_join.lua",
+		old:  `if ARGV[4] == '0' and last and place <= tonumber(last) then`,
+		new:  `if false then`,
+		why:  "when the node's clock is set back, or stands still, who comes later is served first",
+	},
+	{
+		name: "fence-no-clamp",
+		file: "scripts/fence.lua",
+		old:  `math.max(now - 1000000, math.min(now + 1000000, tonumber(ARGV[3])))`,
+		new:  `tonumber(ARGV[3])`,
+		why:  "one client whose clock is ahead drives the tokens ahead of time, and a node that forgets its counter gives smaller ones",
+	},
+	{
+		name: "fence-not-above-the-counter",
+		file: "scripts/fence.lua",
+		old:  `fence = math.max(c + 1, fence)`,
+		new:  `fence = math.max(c, fence)`,
+		why:  "two holders get the same token",
+	},
+	{
+		name: "fence-not-above-the-counter-at-all",
+		file: "scripts/fence.lua",
+		old:  `fence = math.max(c + 1, fence)`,
+		new:  ``,
+		why:  "a client whose clock is behind gets a smaller token than the holder before",
+	},
+	{
+		name: "fence-claim-does-not-renew",
+		file: "scripts/fence.lua",
+		old:  `redis.call('PEXPIRE', lock, ARGV[2])`,
+		new:  ``,
+		why:  "as claim-does-not-renew, for fenced locks",
+	},
+	{
+		name: "fence-raise-raises-nothing",
+		file: "scripts/fence_raise.lua",
+		old:  `if c < tonumber(ARGV[2]) then`,
+		new:  `if false then`,
+		why:  "as fence-without-raise, though the nodes were asked",
+	},
+	{
+		name: "fence-lost-by-a-repair",
+		file: "scripts/fence_repair.lua",
+		old:  `if c < tonumber(ARGV[3]) then`,
+		new:  `if false then`,
+		why:  "a node that forgot everything is given the lock back without its token, and can be of the next majority",
+	},
+}

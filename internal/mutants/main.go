@@ -1,0 +1,60 @@
+// Command mutants proves that a test sees: it breaks the library in each of the ways of
+// its list, one at a time, runs the test, and fails unless the test fails every time.
+//
+//	go run ./internal/mutants -run '^lane-' -test '-test.run=^TestSimSeeds$ -sim.seeds=20000'
+//
+// It is run in the module's root, and changes nothing there: the go command is handed the
+// broken file in place of the sound one.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	var (
+		names    = flag.String("run", "", "only mutants whose name matches the regular `expression`")
+		args     = flag.String("test", "-test.run=^TestSimSeeds$", "`arguments` of the test binary, split at spaces")
+		parallel = flag.Int("parallel", 2, "how many mutants at a time")
+		limit    = flag.Duration("limit", 10*time.Minute, "how long a test may run")
+		quick    = flag.Bool("quick", false, "do not run the sound code first: of no use but to look at mutants one by one")
+		show     = flag.Bool("list", false, "only list the mutants")
+	)
+	flag.Parse()
+	wanted, err := regexp.Compile(*names)
+	if err != nil || flag.NArg() > 0 || *parallel < 1 {
+		fmt.Fprintln(os.Stderr, "mutants: -run must be a regular expression, -parallel at least 1, and nothing else follows;", err, flag.Args())
+		os.Exit(2)
+	}
+	var chosen []mutant
+	for _, m := range list {
+		if wanted.MatchString(m.name) {
+			chosen = append(chosen, m)
+		}
+	}
+	if *show {
+		for _, m := range chosen {
+			fmt.Printf("%s (%s): %s\n", m.name, m.file, m.why)
+			if m.equivalent != "" {
+				fmt.Printf("\tequivalent: %s\n", m.equivalent)
+			}
+		}
+		return
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	g := gate{dir: ".", args: strings.Fields(*args), limit: *limit, parallel: *parallel, uncontrolled: *quick, out: os.Stdout}
+	if err := g.run(ctx, chosen); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
