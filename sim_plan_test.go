@@ -80,7 +80,7 @@ func drawPlan(seed uint64) *simPlan {
 	oneIn := func(n int) bool { return r.IntN(n) == 0 }
 
 	p := &simPlan{Seed: seed}
-	nodes := []int{1, 3, 3, 5, 5, 5, 7}[r.IntN(7)]
+	nodes := []int{1, 2, 3, 3, 3, 4, 5, 5, 5, 5, 6, 7}[r.IntN(12)]
 	p.TTL = in(100*time.Millisecond, time.Second).Truncate(time.Millisecond)
 	if oneIn(6) {
 		p.TTL *= 8

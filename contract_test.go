@@ -1,0 +1,519 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/realredis"
+)
+
+// What the library expects of a node, shown on the servers of the simulation, of the other
+// tests, and on a real one. If the first were different, the simulation would prove
+// something about another world.
+
+// contractNode is a server that is asked what the library asks, and looked into.
+type contractNode struct {
+	do   func(req *request) simAnswer
+	raw  func(args ...any) any // a plain command, to prepare or to look
+	pass func(d time.Duration) // lets time pass; nil: it passes by itself
+	told func() []string       // what was published to the processes p and q, in order
+}
+
+var contractNodes = map[string]func(t *testing.T) *contractNode{
+	"in memory": inMemory,
+	"miniredis": miniRedis,
+	"redis":     realRedis,
+}
+
+func inMemory(t *testing.T) *contractNode {
+	now := simEpoch
+	s := newMemStore(func() int64 { return now })
+	var told []string
+	s.publish = func(channel, message string) { told = append(told, channel+" "+message) }
+	n := &contractNode{
+		do: func(req *request) simAnswer {
+			if req.script != nil {
+				s.scripts[req.script] = true
+			}
+			val, err := s.do(req)
+			return simAnswer{val, err}
+		},
+		pass: func(d time.Duration) { now += int64(d) },
+		told: func() []string { return told },
+	}
+	n.raw = func(args ...any) any {
+		key := args[1].(string)
+		switch args[0] {
+		case "SET":
+			s.set(key, args[2].(string), 0, &memOp{})
+		case "PEXPIRE":
+			s.expireIn(key, int64(args[2].(int)), &memOp{})
+		case "RPUSH":
+			s.keys[key] = &memKey{list: true}
+		case "DEL":
+			s.del(key, &memOp{})
+		case "TYPE":
+			return s.typ(key)
+		case "GET":
+			v, ok, _ := s.text(key)
+			if !ok {
+				return nil
+			}
+			return v
+		case "PTTL":
+			return s.pttl(key)
+		case "ZRANGE":
+			var all []any
+			if k := s.get(key); k != nil {
+				var members []string
+				for m := range k.zset {
+					members = append(members, m)
+				}
+				slices.SortFunc(members, func(a, b string) int {
+					if d := k.zset[a] - k.zset[b]; d != 0 {
+						return int(math.Copysign(1, d))
+					}
+					return strings.Compare(a, b)
+				})
+				for _, m := range members {
+					all = append(all, m)
+				}
+			}
+			return all
+		default:
+			panic(args[0])
+		}
+		return nil
+	}
+	return n
+}
+
+func miniRedis(t *testing.T) *contractNode {
+	m := miniredis.RunT(t)
+	now := time.Unix(0, simEpoch)
+	m.SetTime(now)
+	n := overClient(t, m.Addr())
+	n.pass = func(d time.Duration) {
+		now = now.Add(d)
+		m.SetTime(now)
+		m.FastForward(d)
+	}
+	return n
+}
+
+func realRedis(t *testing.T) *contractNode {
+	return overClient(t, realredis.Start(t).Addr())
+}
+
+// overClient asks through the wire that production uses.
+func overClient(t *testing.T, addr string) *contractNode {
+	client := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	ctx := context.Background()
+	listener := client.Subscribe(ctx, "redlock:p", "redlock:q", "end")
+	t.Cleanup(func() { _ = listener.Close() })
+	for range 3 {
+		_, err := listener.Receive(ctx)
+		require.NoError(t, err)
+	}
+	w := newRedisWire(client, true)
+	return &contractNode{
+		do: func(req *request) simAnswer {
+			c := &call{req: req}
+			w.exchange([]*call{c}, 10*time.Second)
+			if c.unknownScript() {
+				c.req = req.withSource()
+				w.exchange([]*call{c}, 10*time.Second)
+			}
+			return simAnswer{c.val, c.err}
+		},
+		raw: func(args ...any) any {
+			v, err := client.Do(ctx, args...).Result()
+			if err != redis.Nil {
+				require.NoError(t, err, "%v", args)
+			}
+			return v
+		},
+		told: func() (told []string) {
+			require.NoError(t, client.Publish(ctx, "end", "").Err())
+			for {
+				m, err := listener.ReceiveMessage(ctx)
+				require.NoError(t, err)
+				if m.Channel == "end" {
+					return told
+				}
+				told = append(told, m.Channel+" "+m.Payload)
+			}
+		},
+	}
+}
+
+// contractMutex describes a lock as the library does. Times are long where the server's
+// own clock is not in our hands.
+func contractMutex(ttl time.Duration) *Mutex {
+	m := &Mutex{key: "k", name: "k", naming: lineNaming("k"), terms: terms{ttl: ttl, nodeTimeout: time.Second}}
+	return m
+}
+
+const (
+	contractTTL = time.Minute
+	lineOfK     = "{k}:line"
+	fenceOfK    = "{k}:fence"
+)
+
+// The requests of the library.
+
+func askSet(value string) *request {
+	r := setRequest(acquire, &contractMutex(contractTTL).terms, new([6]any), "k", value)
+	return &r
+}
+
+func askRelease(value string) *request {
+	r := releaseRequest(&contractMutex(contractTTL).terms, new([6]any), "k", value)
+	return &r
+}
+
+func askExtend(value string, ttl time.Duration) *request {
+	return extendRequest(&contractMutex(ttl).terms, "k", value)
+}
+
+func entryOf(process, value string) string { return process + " 30000 " + value }
+
+func askJoin(process, value, ended string, arrival int64, waited time.Duration) *request {
+	if ended != "" {
+		ended = entryOf(process, ended)
+	}
+	return joinRequest(&contractMutex(contractTTL).terms, "k", lineOfK, entryOf(process, value), ended, arrival, waited)
+}
+
+func askClaim(process, value string) *request {
+	return claimRequest(&contractMutex(contractTTL).terms, "k", lineOfK, value, entryOf(process, value))
+}
+
+func askLineRelease(value, entry string, held bool) *request {
+	r := lineReleaseRequest(&contractMutex(contractTTL).terms, "k", value, lineOfK, entry, held)
+	return &r
+}
+
+func askPlainLineRelease(value string) *request {
+	r := plainLineReleaseRequest(&contractMutex(contractTTL).terms, new([6]any), "k", value)
+	return &r
+}
+
+func askFence(value string, proposal uint64, entry string) *request {
+	return fenceRequest(contractMutex(contractTTL), value, proposal, entry)
+}
+
+func askRaise(value string, fence uint64) *request {
+	return raiseRequest(contractMutex(contractTTL), value, fence)
+}
+
+func askFenceRepair(value string, fence uint64) *request {
+	m := contractMutex(contractTTL)
+	r := fenceRepairRequest(&m.terms, m, value, fence)
+	return &r
+}
+
+func askInspect(most int) *request {
+	return inspectRequest(&contractMutex(contractTTL).terms, "k", lineOfK, most)
+}
+
+func askForce(token string) *request {
+	return forceRequest(&contractMutex(contractTTL).terms, "k", token, lineOfK)
+}
+
+const farAhead = uint64(1) << 51 // a proposal that every server cuts down
+
+// contractCases: what is asked, one after the other, and answered. "error X" is an answer
+// that is an error with X in it, "~" any number.
+var contractCases = map[string][]struct {
+	ask  any // a request, or a raw command
+	want string
+}{
+	"a free key is granted, a taken one refused": {
+		{askSet("a"), "OK"}, {askSet("b"), "<nil>"}, {raw("GET", "k"), "a"},
+	},
+	"a SET that comes twice is refused the second time": {{askSet("a"), "OK"}, {askSet("a"), "<nil>"}},
+	"a key that holds something else refuses a SET":     {{raw("RPUSH", "k", "x"), ""}, {askSet("a"), "<nil>"}},
+	"release of our own":                                {{askSet("a"), "OK"}, {askRelease("a"), "1"}, {raw("TYPE", "k"), "none"}},
+	"release of another's leaves it and tells it":       {{askSet("a"), "OK"}, {askRelease("b"), "a"}, {raw("GET", "k"), "a"}},
+	"release of nothing":                                {{askRelease("a"), "0"}},
+	"release twice":                                     {{askSet("a"), "OK"}, {askRelease("a"), "1"}, {askRelease("a"), "0"}},
+	"release of what is no lock":                        {{raw("RPUSH", "k", "x"), ""}, {askRelease("a"), "error WRONGTYPE"}},
+	"extend of our own makes it longer": {
+		{askSet("a"), "OK"}, {askExtend("a", time.Hour), "1"}, {raw("PTTL", "k"), "more than 3000000"},
+	},
+	"extend never makes it shorter": {
+		{askSet("a"), "OK"}, {askExtend("a", time.Second), "1"}, {raw("PTTL", "k"), "more than 30000"},
+	},
+	"extend of another's leaves it": {
+		{askSet("a"), "OK"}, {askExtend("b", time.Hour), "a"}, {raw("PTTL", "k"), "less than 61000"},
+	},
+	"extend of nothing creates nothing": {{askExtend("a", time.Hour), "0"}, {raw("TYPE", "k"), "none"}},
+	"extend gives a key without TTL one": {
+		{raw("SET", "k", "a"), ""}, {askExtend("a", time.Hour), "1"}, {raw("PTTL", "k"), "more than 3000000"},
+	},
+	"extend of what is no lock": {{raw("RPUSH", "k", "x"), ""}, {askExtend("a", time.Hour), "error WRONGTYPE"}},
+	"inspect of nothing":        {{askInspect(3), "[none  -2 0 []]"}},
+	"inspect of a lock":         {{askSet("a"), "OK"}, {askInspect(3), "[string a ~ 0 []]"}},
+	"inspect of a key without TTL": {
+		{raw("SET", "k", "a"), ""}, {askInspect(3), "[string a -1 0 []]"},
+	},
+	"inspect of what is no lock": {{raw("RPUSH", "k", "x"), ""}, {askInspect(3), "[list  -1 0 []]"}},
+	"inspect with a line": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"},
+		{askInspect(1), "[string a ~ 2 [p 30000 b ~]]"},
+	},
+	"joining a free lock reserves it for oneself, and needs no notice": {
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {raw("GET", "k"), "b"}, {askSet("c"), "<nil>"}, {told(), "[]"},
+	},
+	"joining twice is joining once": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 0 0 a]"},
+		{raw("ZRANGE", lineOfK, 0, -1), "[p 30000 b]"},
+	},
+	"who comes back with an arrival has the old place": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 5000, 0), "[0 0 ~ 5000 1 0 a]"}, {askJoin("q", "c", "", 4000, 0), "[0 0 ~ 4000 1 0 a]"},
+		{askJoin("p", "b", "", 5000, 0), "[0 1 ~ 5000 0 0 a]"},
+	},
+	"who waited elsewhere comes before": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, time.Hour), "[0 0 ~ ~ 1 0 a]"},
+	},
+	"a new entry takes the place of the ended one, and takes back what that left": {
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askJoin("p", "c", "b", 0, 0), "[1 0 ~ ~ 1 0 c]"},
+		{raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent p woken p 30000 c p 30000 c]"},
+	},
+	"a line under a key that holds something else": {
+		{raw("RPUSH", lineOfK, "x"), ""}, {askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "error WRONGTYPE"}, {askPlainLineRelease("a"), "1"},
+	},
+	"claim of what is reserved": {
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {raw("PTTL", "k"), "less than 31000"}, {askClaim("p", "b"), "OK"},
+		{raw("PTTL", "k"), "more than 50000"}, {raw("TYPE", lineOfK), "none"},
+	},
+	"claim of what is free, and of what is another's": {
+		{askClaim("p", "b"), "OK"}, {askClaim("q", "c"), "<nil>"}, {raw("GET", "k"), "b"},
+	},
+	"release with a line hands over and tells": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"},
+		{askPlainLineRelease("a"), "1"}, {raw("GET", "k"), "b"}, {raw("PTTL", "k"), "less than 31000"}, {askClaim("p", "b"), "OK"},
+		{askLineRelease("b", entryOf("p", "b"), true), "1"}, {raw("GET", "k"), "c"}, {told(), "[redlock:p b redlock:q c]"},
+	},
+	"release without a line":            {{askSet("a"), "OK"}, {askPlainLineRelease("a"), "1"}, {askPlainLineRelease("a"), "0"}, {raw("TYPE", "k"), "none"}},
+	"release of another's with no line": {{askSet("a"), "OK"}, {askPlainLineRelease("b"), "a"}},
+	"release of nothing serves the line": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("DEL", "k"), ""}, {askPlainLineRelease("a"), "0"},
+		{raw("GET", "k"), "b"}, {told(), "[redlock:p b]"},
+	},
+	"release of a holder without this node wakes whom it is reserved for": {
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askPlainLineRelease("a"), "b"}, {told(), "[redlock:p b]"},
+	},
+	"taking back a failed attempt does not": {
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askLineRelease("a", "", false), "b"}, {told(), "[]"},
+	},
+	"who leaves passes the turn on": {
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 b]"},
+		{askLineRelease("b", entryOf("p", "b"), false), "1"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
+	},
+	"fencing tokens grow": {
+		{askFence("a", farAhead, ""), "~"}, {askFence("b", 1, ""), "<nil>"}, {raw("TYPE", fenceOfK), "string"},
+	},
+	"a counter above the clock goes up by one": {
+		{raw("SET", fenceOfK, "4000000000000000"), ""}, {askFence("a", 1, ""), "4000000000000001"}, {raw("GET", fenceOfK), "4000000000000001"},
+	},
+	"a refused SET leaves the counter":     {{askSet("a"), "OK"}, {raw("SET", fenceOfK, "7"), ""}, {askFence("b", farAhead, ""), "<nil>"}, {raw("GET", fenceOfK), "7"}},
+	"a counter that is none":               {{raw("SET", fenceOfK, "x"), ""}, {askFence("a", 1, ""), "error BADFENCE"}, {raw("TYPE", "k"), "none"}},
+	"a counter that is negative":           {{raw("SET", fenceOfK, "-1"), ""}, {askFence("a", 1, ""), "error BADFENCE"}},
+	"a counter with a sign":                {{raw("SET", fenceOfK, "+1"), ""}, {askFence("a", 1, ""), "error BADFENCE"}},
+	"a counter that is empty":              {{raw("SET", fenceOfK, ""), ""}, {askFence("a", 1, ""), "error BADFENCE"}},
+	"a counter at its end":                 {{raw("SET", fenceOfK, "4503599627370496"), ""}, {askFence("a", 1, ""), "error BADFENCE"}, {raw("TYPE", "k"), "none"}},
+	"a counter past its end":               {{raw("SET", fenceOfK, "4503599627370497"), ""}, {askFence("a", 1, ""), "error BADFENCE"}},
+	"a counter that is a list":             {{raw("RPUSH", fenceOfK, "1"), ""}, {askFence("a", 1, ""), "error WRONGTYPE"}, {raw("TYPE", "k"), "none"}},
+	"a fenced claim of what is reserved":   {{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askFence("b", 1, entryOf("p", "b")), "~"}, {raw("PTTL", "k"), "more than 50000"}, {raw("TYPE", lineOfK), "none"}},
+	"a fenced claim of what is another's":  {{askSet("a"), "OK"}, {askFence("b", 1, entryOf("p", "b")), "<nil>"}},
+	"raise while we hold the lock":         {{askFence("a", 1, ""), "~"}, {askRaise("a", 4000000000000000), "1"}, {raw("GET", fenceOfK), "4000000000000000"}},
+	"raise never lowers":                   {{askSet("a"), "OK"}, {raw("SET", fenceOfK, "9"), ""}, {askRaise("a", 8), "1"}, {raw("GET", fenceOfK), "9"}},
+	"raise when the lock is gone":          {{askRaise("a", 8), "0"}, {raw("TYPE", fenceOfK), "none"}},
+	"raise when the lock is another's":     {{askSet("b"), "OK"}, {askRaise("a", 8), "b"}, {raw("TYPE", fenceOfK), "none"}},
+	"a fenced repair brings its counter":   {{askFenceRepair("a", 8), "OK"}, {raw("GET", fenceOfK), "8"}, {raw("GET", "k"), "a"}},
+	"a fenced repair lowers no counter":    {{raw("SET", fenceOfK, "9"), ""}, {askFenceRepair("a", 8), "OK"}, {raw("GET", fenceOfK), "9"}},
+	"a fenced repair of what is another's": {{askSet("b"), "OK"}, {askFenceRepair("a", 8), "<nil>"}, {raw("TYPE", fenceOfK), "none"}},
+	"force whoever holds":                  {{askSet("a"), "OK"}, {askForce(""), "1"}, {raw("TYPE", "k"), "none"}, {askForce(""), "0"}},
+	"force one holder":                     {{askSet("a@me"), "OK"}, {askForce("b"), "a@me"}, {askForce("a"), "1"}},
+	"force what is no lock":                {{raw("RPUSH", "k", "x"), ""}, {askForce(""), "1"}, {raw("TYPE", "k"), "none"}},
+	"force serves the line":                {{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askForce("a"), "1"}, {raw("GET", "k"), "b"}, {told(), "[redlock:p b]"}},
+}
+
+func raw(args ...any) []any { return args }
+
+type toldQuestion struct{}
+
+func told() any { return toldQuestion{} }
+
+func TestContract(t *testing.T) {
+	t.Parallel()
+	for server, start := range contractNodes {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			n := start(t)
+			for name, steps := range contractCases {
+				for _, key := range []string{"k", lineOfK, fenceOfK} {
+					n.raw("DEL", key)
+				}
+				before := len(n.told())
+				for i, s := range steps {
+					var got any
+					switch ask := s.ask.(type) {
+					case *request:
+						a := n.do(ask)
+						if got = a.val; a.err != nil {
+							got = "error " + a.err.Error()
+						}
+					case []any:
+						if got = n.raw(ask...); s.want == "" {
+							continue
+						}
+					case toldQuestion:
+						all := n.told()
+						if server == "in memory" {
+							all = all[before:]
+						}
+						got = all
+					}
+					assert.True(t, answers(s.want, got), "%s, step %d: got %v, want %s", name, i, got, s.want)
+				}
+			}
+		})
+	}
+}
+
+// answers compares an answer with what is wanted, word by word.
+func answers(want string, got any) bool {
+	var n int64
+	if _, err := fmt.Sscanf(want, "more than %d", &n); err == nil {
+		v, ok := got.(int64)
+		return ok && v > n
+	}
+	if _, err := fmt.Sscanf(want, "less than %d", &n); err == nil {
+		v, ok := got.(int64)
+		return ok && v < n
+	}
+	text := fmt.Sprint(got)
+	if e, ok := strings.CutPrefix(want, "error "); ok {
+		return strings.HasPrefix(text, "error ") && strings.Contains(text, e)
+	}
+	words, wanted := strings.Split(text, " "), strings.Split(want, " ")
+	return slices.EqualFunc(words, wanted, func(w, want string) bool {
+		word := strings.TrimRight(w, "]")
+		return w == want || strings.TrimRight(want, "]") == "~" && strings.Trim(word, "0123456789") == "" && word != ""
+	})
+}
+
+func TestContractExpiry(t *testing.T) {
+	t.Parallel()
+	for server, start := range contractNodes {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			n := start(t)
+			short := contractMutex(50 * time.Millisecond)
+			set := setRequest(acquire, &short.terms, new([6]any), "k", "a")
+			began := time.Now()
+			require.Equal(t, "OK", n.do(&set).val)
+			gone := func() bool { return n.raw("TYPE", "k") == "none" }
+			if n.pass == nil {
+				require.Eventually(t, gone, 10*time.Second, time.Millisecond)
+				require.GreaterOrEqual(t, time.Since(began), 50*time.Millisecond, "gone before its time")
+			} else {
+				n.pass(49 * time.Millisecond)
+				require.False(t, gone())
+				n.pass(2 * time.Millisecond)
+				require.True(t, gone())
+			}
+			assert.Equal(t, int64(0), n.do(askRelease("a")).val)
+			assert.Equal(t, int64(0), n.do(askExtend("a", time.Minute)).val)
+			assert.Equal(t, "OK", n.do(askSet("b")).val)
+		})
+	}
+}
+
+// TestContractAgrees asks the servers the same at random, line included, and wants the same
+// answers. Time passes by hand, so a real server is not among them.
+func TestContractAgrees(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		nodes := []*contractNode{inMemory(t), miniRedis(t)}
+		values := []string{"a", "b", "c", "d", "e"}
+		process := map[string]string{"a": "p", "b": "p", "c": "q", "d": "q", "e": "p"}
+		arrivals := make(map[string]int64)
+		for step := range 200 {
+			v := values[r.IntN(len(values))]
+			other := values[r.IntN(len(values))]
+			p := process[v]
+			entry := entryOf(p, v)
+			var req *request
+			what := r.IntN(16)
+			switch what {
+			case 0:
+				req = askSet(v)
+			case 1:
+				req = askRelease(v)
+			case 2:
+				req = askExtend(v, time.Duration(1+r.IntN(100))*time.Second)
+			case 3, 4, 5:
+				ended := ""
+				if r.IntN(3) == 0 && process[other] == p && other != v {
+					ended = other
+				}
+				req = askJoin(p, v, ended, arrivals[v]*r.Int64N(2), time.Duration(r.IntN(2)*r.IntN(1000))*time.Millisecond)
+			case 6, 7:
+				req = askClaim(p, v)
+			case 8, 9:
+				req = askPlainLineRelease(v)
+			case 10:
+				req = askLineRelease(v, entry, r.IntN(2) == 0)
+			case 11:
+				req = askFence(v, uint64(simEpoch/1000)+uint64(r.IntN(1e7)), []string{"", entry}[r.IntN(2)])
+			case 12:
+				req = askRaise(v, uint64(simEpoch/1000)+uint64(r.IntN(1e7)))
+			case 13:
+				req = askFenceRepair(v, uint64(simEpoch/1000))
+			case 14:
+				req = askInspect(2)
+				if r.IntN(10) == 0 {
+					req = askForce("")
+				}
+			case 15:
+				d := time.Duration(r.IntN([]int{10, 2000, 70_000}[r.IntN(3)])) * time.Millisecond
+				for _, n := range nodes {
+					n.pass(d)
+				}
+				continue
+			}
+			want, got := nodes[1].do(req), nodes[0].do(req)
+			if (want.err != nil) != (got.err != nil) || fmt.Sprint(want.val) != fmt.Sprint(got.val) {
+				t.Fatalf("seed %d, step %d: %v: in memory %v %v, miniredis %v %v", seed, step, req.args, got.val, got.err, want.val, want.err)
+			}
+			if a, ok := readAnswer(got.val); ok && req.kind == join {
+				arrivals[v] = a.arrival
+			}
+			for _, look := range [][]any{{"TYPE", "k"}, {"PTTL", "k"}, {"TYPE", lineOfK}, {"PTTL", lineOfK}, {"PTTL", fenceOfK}} {
+				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.args)
+			}
+			if nodes[1].raw("TYPE", lineOfK) == "zset" {
+				look := raw("ZRANGE", lineOfK, 0, -1)
+				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.args)
+			}
+		}
+		require.Equal(t, nodes[1].told(), nodes[0].told(), "seed %d: what was published", seed)
+	}
+}
