@@ -60,8 +60,11 @@ type result struct {
 
 // gate runs a test against mutants of the package in dir.
 type gate struct {
-	dir      string
-	args     []string // of the test binary
+	dir  string
+	args []string // of the test binary
+	// files picks the test files that are built, by name; nil: all. What the test does not
+	// need is most of the time that a mutant takes.
+	files    *regexp.Regexp
 	limit    time.Duration
 	parallel int
 	// uncontrolled: the sound code is not run first.
@@ -128,7 +131,7 @@ func (g *gate) print(name string, r result) {
 // otherwise they would all look killed.
 func (g *gate) control(ctx context.Context, tmp string, mutants []mutant) error {
 	bin := filepath.Join(tmp, "sound.test")
-	if text, err := g.build(ctx, bin, ""); err != nil {
+	if text, err := g.build(ctx, bin, "", ""); err != nil {
 		return fmt.Errorf("the sound code: %w\n%s", err, text)
 	}
 	var done []string
@@ -174,12 +177,11 @@ func (g *gate) try(ctx context.Context, folder string, m mutant) result {
 		return bad(err)
 	}
 	defer os.RemoveAll(folder) // a test binary is large
-	source, overlay, bin := filepath.Join(folder, filepath.Base(path)), filepath.Join(folder, "overlay.json"), filepath.Join(folder, "mutant.test")
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: source}})
-	if err = errors.Join(err, os.Mkdir(folder, 0o700), os.WriteFile(source, []byte(broken), 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
+	source, bin := filepath.Join(folder, filepath.Base(path)), filepath.Join(folder, "mutant.test")
+	if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(source, []byte(broken), 0o600)); err != nil {
 		return bad(err)
 	}
-	if text, err := g.build(ctx, bin, overlay); err != nil {
+	if text, err := g.build(ctx, bin, path, source); err != nil {
 		return bad(fmt.Errorf("%w: %s", err, firstFailure(text)))
 	}
 	r, _ := g.test(ctx, bin, m.args)
@@ -187,13 +189,31 @@ func (g *gate) try(ctx context.Context, folder string, m mutant) result {
 	return r
 }
 
-// build makes the package's test binary, with files replaced as the overlay says, if any.
-func (g *gate) build(ctx context.Context, bin, overlay string) (text string, err error) {
-	args := []string{"test", "-c", "-o", bin}
-	if overlay != "" {
-		args = append(args, "-overlay", overlay)
+// build makes the package's test binary, with the text of source in place of file's.
+func (g *gate) build(ctx context.Context, bin, file, source string) (text string, err error) {
+	replace := map[string]string{}
+	if file != "" {
+		replace[file] = source
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
+	tests, err := filepath.Glob(filepath.Join(g.dir, "*_test.go"))
+	if err != nil {
+		return "", err
+	}
+	for _, path := range tests {
+		if g.files == nil || g.files.MatchString(filepath.Base(path)) {
+			continue
+		}
+		if path, err = filepath.Abs(path); err != nil {
+			return "", err
+		}
+		replace[path] = "" // as if it were not there
+	}
+	overlay := bin + ".json"
+	content, err := json.Marshal(map[string]any{"Replace": replace})
+	if err = errors.Join(err, os.WriteFile(overlay, content, 0o600)); err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", bin, "-overlay", overlay, ".")
 	cmd.Dir = g.dir
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -1,7 +1,7 @@
 // Command mutants proves that a test sees: it breaks the library in each of the ways of
 // its list, one at a time, runs the test, and fails unless the test fails every time.
 //
-//	go run ./internal/mutants -run '^lane-' -test '-test.run=^TestSimSeeds$ -sim.seeds=20000'
+//	go run ./internal/mutants -run '^lane-' -test '-test.run=^TestSimSeeds$ -sim.seeds=20000' -files '^(sim_|export_|main_)'
 //
 // It is run in the module's root, and changes nothing there: the go command is handed the
 // broken file in place of the sound one.
@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -23,6 +24,7 @@ func main() {
 	var (
 		names    = flag.String("run", "", "only mutants whose name matches the regular `expression`")
 		args     = flag.String("test", "-test.run=^TestSimSeeds$", "`arguments` of the test binary, split at spaces")
+		only     = flag.String("files", "", "build only the test files whose name matches the regular `expression`: those that the test needs")
 		parallel = flag.Int("parallel", 2, "how many mutants at a time")
 		limit    = flag.Duration("limit", 10*time.Minute, "how long a test may run")
 		quick    = flag.Bool("quick", false, "do not run the sound code first: of no use but to look at mutants one by one")
@@ -30,9 +32,16 @@ func main() {
 	)
 	flag.Parse()
 	wanted, err := regexp.Compile(*names)
-	if err != nil || flag.NArg() > 0 || *parallel < 1 {
-		fmt.Fprintln(os.Stderr, "mutants: -run must be a regular expression, -parallel at least 1, and nothing else follows;", err, flag.Args())
-		os.Exit(2)
+	files, ferr := regexp.Compile(*only)
+	switch err = errors.Join(err, ferr); {
+	case err != nil:
+		refuse(err)
+	case *parallel < 1:
+		refuse(fmt.Errorf("-parallel %d: must be at least 1", *parallel))
+	case *limit <= 0:
+		refuse(fmt.Errorf("-limit %v: must be more than 0", *limit))
+	case flag.NArg() > 0:
+		refuse(fmt.Errorf("%q: arguments of the test go into -test", flag.Args()))
 	}
 	var chosen []mutant
 	for _, m := range list {
@@ -52,9 +61,14 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	g := gate{dir: ".", args: strings.Fields(*args), limit: *limit, parallel: *parallel, uncontrolled: *quick, out: os.Stdout}
+	g := gate{dir: ".", args: strings.Fields(*args), files: files, limit: *limit, parallel: *parallel, uncontrolled: *quick, out: os.Stdout}
 	if err := g.run(ctx, chosen); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
+}
+
+func refuse(err error) {
+	fmt.Fprintln(os.Stderr, "mutants:", err)
+	os.Exit(2)
 }
