@@ -256,6 +256,7 @@ func (r *round) wait(ctx context.Context, c clock, closing <-chan struct{}, seen
 		case <-r.signal:
 			c.yield(r.start.mono)
 		case <-ctx.Done():
+			c.yield(-r.start.mono)
 			return r.current(), ctx.Err()
 		case <-closing:
 			return r.current(), ErrClosed

@@ -71,6 +71,11 @@ func (w *simWorld) run(t *testing.T) {
 	for i, sp := range plan.Processes {
 		w.procs = append(w.procs, newSimProcess(w, i, sp))
 	}
+	if w.verbose != nil {
+		for _, f := range plan.Faults {
+			w.after(int64(f.At), 0, func() { w.happened(func() string { return fmt.Sprintf("FAULT %+v", f) }) })
+		}
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	var alive []*simClient
 	ops := 1

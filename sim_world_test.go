@@ -78,8 +78,9 @@ func (w *simWorld) happened(text func() string, vs ...uint64) {
 	if w.ended {
 		return
 	}
-	w.steps++
-	w.trace += mix(uint64(t), vs...)
+	if w.steps++; len(vs) > 0 {
+		w.trace += mix(uint64(t), vs...)
+	}
 	if w.verbose != nil {
 		w.verbose(fmt.Sprintf("%14.6f ms  %s", float64(t)/1e6, text()))
 	}

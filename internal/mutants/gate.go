@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,8 @@ type mutant struct {
 	// clear when the code changes.
 	old, new string
 	why      string // it is wrong
+	// twin is the same fault in the simulation's servers, which have the scripts in Go.
+	twin edit
 	// args are further arguments of the test binary for this mutant. They come last, so
 	// they may replace the usual ones.
 	args string
@@ -30,6 +33,12 @@ type mutant struct {
 	// again, and never run.
 	equivalent string
 }
+
+// twinFile has the scripts in Go.
+const twinFile = "sim_node_test.go"
+
+// edit replaces a text that occurs once in a file.
+type edit struct{ old, new string }
 
 // apply returns the broken text of the mutant's file.
 func (m mutant) apply(text string) (string, error) {
@@ -67,6 +76,8 @@ type gate struct {
 	files    *regexp.Regexp
 	limit    time.Duration
 	parallel int
+	// oneSided: twins stay sound, so that scripts and simulation differ.
+	oneSided bool
 	// uncontrolled: the sound code is not run first.
 	uncontrolled bool
 	out          io.Writer
@@ -131,7 +142,7 @@ func (g *gate) print(name string, r result) {
 // otherwise they would all look killed.
 func (g *gate) control(ctx context.Context, tmp string, mutants []mutant) error {
 	bin := filepath.Join(tmp, "sound.test")
-	if text, err := g.build(ctx, bin, "", ""); err != nil {
+	if text, err := g.build(ctx, bin, nil); err != nil {
 		return fmt.Errorf("the sound code: %w\n%s", err, text)
 	}
 	var done []string
@@ -164,24 +175,35 @@ func (g *gate) try(ctx context.Context, folder string, m mutant) result {
 	bad := func(err error) result {
 		return result{verdict: notBuilt, by: err.Error(), took: time.Since(start)}
 	}
-	path, err := filepath.Abs(filepath.Join(g.dir, filepath.FromSlash(m.file)))
-	if err != nil {
-		return bad(err)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return bad(err)
-	}
-	broken, err := m.apply(string(text))
-	if err != nil {
+	if err := os.Mkdir(folder, 0o700); err != nil {
 		return bad(err)
 	}
 	defer os.RemoveAll(folder) // a test binary is large
-	source, bin := filepath.Join(folder, filepath.Base(path)), filepath.Join(folder, "mutant.test")
-	if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(source, []byte(broken), 0o600)); err != nil {
-		return bad(err)
+	replace, bin := make(map[string]string), filepath.Join(folder, "mutant.test")
+	faults := []mutant{m}
+	if m.twin != (edit{}) && !g.oneSided {
+		faults = append(faults, mutant{name: m.name, file: twinFile, old: m.twin.old, new: m.twin.new})
 	}
-	if text, err := g.build(ctx, bin, path, source); err != nil {
+	for _, f := range faults {
+		path, err := filepath.Abs(filepath.Join(g.dir, filepath.FromSlash(f.file)))
+		if err != nil {
+			return bad(err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return bad(err)
+		}
+		broken, err := f.apply(string(text))
+		if err != nil {
+			return bad(err)
+		}
+		source := filepath.Join(folder, filepath.Base(path))
+		if err := os.WriteFile(source, []byte(broken), 0o600); err != nil {
+			return bad(err)
+		}
+		replace[path] = source
+	}
+	if text, err := g.build(ctx, bin, replace); err != nil {
 		return bad(fmt.Errorf("%w: %s", err, firstFailure(text)))
 	}
 	r, _ := g.test(ctx, bin, m.args)
@@ -189,12 +211,10 @@ func (g *gate) try(ctx context.Context, folder string, m mutant) result {
 	return r
 }
 
-// build makes the package's test binary, with the text of source in place of file's.
-func (g *gate) build(ctx context.Context, bin, file, source string) (text string, err error) {
-	replace := map[string]string{}
-	if file != "" {
-		replace[file] = source
-	}
+// build makes the package's test binary, with other files in place of some.
+func (g *gate) build(ctx context.Context, bin string, instead map[string]string) (text string, err error) {
+	replace := make(map[string]string)
+	maps.Copy(replace, instead)
 	tests, err := filepath.Glob(filepath.Join(g.dir, "*_test.go"))
 	if err != nil {
 		return "", err

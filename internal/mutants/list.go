@@ -134,8 +134,8 @@ var list = []mutant{
 	{
 		name: "token-of-the-process",
 		file: "redlock.go",
-		old:  `_, _ = rand.Read(random[:]) // never fails`,
-		new:  "_, _ = rand.Read(random[:])\n\t\tcopy(random[:], fmt.Sprintf(\"%p\", rl))",
+		old:  `hex.Encode(value, random[:])`,
+		new:  "copy(random[:], rl.opts.Owner+\"................\")\n\thex.Encode(value, random[:])",
 		why:  "with one token for all its attempts a process takes back locks of its own that it holds",
 	},
 	{
@@ -366,6 +366,10 @@ var list = []mutant{
 		old:  `if v == ARGV[1] then`,
 		new:  `if v then`,
 		why:  "a release that comes late deletes the next holder's key",
+		twin: edit{
+			old: "if ok && v == value {",
+			new: "if ok {",
+		},
 	},
 	{
 		name: "line-release-compares-nothing",
@@ -373,6 +377,10 @@ var list = []mutant{
 		old:  `if v == ARGV[1] then`,
 		new:  `if v then`,
 		why:  "as release-compares-nothing, on the node that keeps the line",
+		twin: edit{
+			old: "return s.release(lock, argv[0], op)",
+			new: "if ok {\n\t\t\ts.del(lock, op)\n\t\t}\n\t\treturn truth(ok), nil",
+		},
 	},
 	{
 		name: "line-release-compares-nothing-with-waiters",
@@ -380,6 +388,10 @@ var list = []mutant{
 		old:  `if v and v ~= ARGV[1] then`,
 		new:  `if false then`,
 		why:  "a release that comes late, or of a waiter that gives up, reserves the next holder's key for another",
+		twin: edit{
+			old: "if ok && v != argv[0] {",
+			new: "if false {",
+		},
 	},
 	{
 		name: "line-release-tells-nobody",
@@ -387,6 +399,10 @@ var list = []mutant{
 		old:  `local _, _, denied = pcall(serve, lock, line)`,
 		new:  `local denied = false`,
 		why:  "a lock that is free is taken by whoever comes by, before those who wait",
+		twin: edit{
+			old: "s.serve(lock, line, \"\", op)\n\treturn truth(ok), nil",
+			new: "return truth(ok), nil",
+		},
 	},
 	{
 		name: "extend-compares-nothing",
@@ -394,6 +410,10 @@ var list = []mutant{
 		old:  `if v == ARGV[1] then`,
 		new:  `if v then`,
 		why:  "an extend is granted by nodes that another holds",
+		twin: edit{
+			old: "if ok && v == argv[0] {\n\t\tif s.pttl",
+			new: "if ok {\n\t\tif s.pttl",
+		},
 	},
 	{
 		name: "extend-shortens",
@@ -401,6 +421,10 @@ var list = []mutant{
 		old:  `if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then`,
 		new:  `if true then`,
 		why:  "an extend for less time that comes late cuts what was promised since",
+		twin: edit{
+			old: "if s.pttl(key) < number(argv[1]) {",
+			new: "if true {",
+		},
 	},
 	{
 		name: "extend-sets",
@@ -408,6 +432,10 @@ var list = []mutant{
 		old:  `return v or 0`,
 		new:  "if not v then\n  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\n  return 1\nend\nreturn v",
 		why:  "a key that was gone was free for others meanwhile, and one that is released comes back",
+		twin: edit{
+			old: "return orZero(v, ok), nil\n}\n\nconst mostFence",
+			new: "if !ok {\n\t\ts.set(key, argv[0], number(argv[1]), op)\n\t\treturn int64(1), nil\n\t}\n\treturn v, nil\n}\n\nconst mostFence",
+		},
 	},
 	{
 		name: "claim-compares-nothing",
@@ -415,6 +443,10 @@ var list = []mutant{
 		old:  `if v == ARGV[1] then`,
 		new:  `if v then`,
 		why:  "whoever waited in line takes the lock from its holder",
+		twin: edit{
+			old: "if ok && v == argv[0] {\n\t\ts.expireIn",
+			new: "if ok {\n\t\ts.expireIn",
+		},
 	},
 	{
 		name: "claim-does-not-renew",
@@ -422,6 +454,10 @@ var list = []mutant{
 		old:  `redis.call('PEXPIRE', KEYS[1], ARGV[2])`,
 		new:  ``,
 		why:  "the key lasts for what is left of the reservation, and the lock for its TTL",
+		twin: edit{
+			old: "s.expireIn(lock, number(argv[1]), op)\n\t\treturn \"OK\", nil",
+			new: "return \"OK\", nil",
+		},
 	},
 	{
 		name: "claim-stays-in-line",
@@ -429,6 +465,10 @@ var list = []mutant{
 		old:  `redis.call('ZREM', KEYS[2], ARGV[3], 'woken ' .. ARGV[3], 'silent ' .. string.match(ARGV[3], '^%S+'))`,
 		new:  ``,
 		why:  "the lock is reserved again for an attempt that is over",
+		twin: edit{
+			old: "s.zrem(line, argv[2], \"woken \"+argv[2], \"silent \"+process)",
+			new: "_ = process",
+		},
 	},
 	{
 		name: "line-serves-the-last",
@@ -436,6 +476,10 @@ var list = []mutant{
 		old:  `redis.call('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', 0, 1)[1]`,
 		new:  `redis.call('ZREVRANGEBYSCORE', line, '+inf', 0, 'LIMIT', 0, 1)[1]`,
 		why:  "who comes later is served first",
+		twin: edit{
+			old: "head := waiting[0]",
+			new: "head := waiting[len(waiting)-1]",
+		},
 	},
 	{
 		name: "line-waits-for-the-dead",
@@ -443,6 +487,10 @@ var list = []mutant{
 		old:  `left = math.min(left, -tonumber(woken) - now)`,
 		new:  ``,
 		why:  "the turn of a waiter that died never ends",
+		twin: edit{
+			old: "left = min(left, -int64(till)-now)",
+			new: "_ = till",
+		},
 	},
 	{
 		name: "line-skips-the-dead-one-by-one",
@@ -450,6 +498,10 @@ var list = []mutant{
 		old:  `if redis.call('ZREM', line, 'silent ' .. process) == 1 then`,
 		new:  `if false then`,
 		why:  "a process that died costs the others a grace for each of its waiters",
+		twin: edit{
+			old: "if s.zrem(line, \"silent \"+process) == 1 {",
+			new: "if false {",
+		},
 	},
 	{
 		name: "line-newcomer-first",
@@ -457,6 +509,10 @@ var list = []mutant{
 		old:  `if ARGV[4] == '0' and last and place <= tonumber(last) then`,
 		new:  `if false then`,
 		why:  "when the node's clock is set back, or stands still, who comes later is served first",
+		twin: edit{
+			old: "ok && argv[3] == \"0\" && place <= last {",
+			new: "ok && false {",
+		},
 	},
 	{
 		name: "fence-no-clamp",
@@ -464,6 +520,10 @@ var list = []mutant{
 		old:  `math.max(now - 1000000, math.min(now + 1000000, tonumber(ARGV[3])))`,
 		new:  `tonumber(ARGV[3])`,
 		why:  "one client whose clock is ahead drives the tokens ahead of time, and a node that forgets its counter gives smaller ones",
+		twin: edit{
+			old: "fence := max(now-1000000, min(now+1000000, number(argv[2])))",
+			new: "fence := number(argv[2]) + 0*now",
+		},
 	},
 	{
 		name: "fence-not-above-the-counter",
@@ -471,6 +531,10 @@ var list = []mutant{
 		old:  `fence = math.max(c + 1, fence)`,
 		new:  `fence = math.max(c, fence)`,
 		why:  "two holders get the same token",
+		twin: edit{
+			old: "fence = max(c+1, fence)",
+			new: "fence = max(c, fence)",
+		},
 	},
 	{
 		name: "fence-not-above-the-counter-at-all",
@@ -478,6 +542,10 @@ var list = []mutant{
 		old:  `fence = math.max(c + 1, fence)`,
 		new:  ``,
 		why:  "a client whose clock is behind gets a smaller token than the holder before",
+		twin: edit{
+			old: "fence = max(c+1, fence)",
+			new: "_ = c",
+		},
 	},
 	{
 		name: "fence-claim-does-not-renew",
@@ -485,6 +553,10 @@ var list = []mutant{
 		old:  `redis.call('PEXPIRE', lock, ARGV[2])`,
 		new:  ``,
 		why:  "as claim-does-not-renew, for fenced locks",
+		twin: edit{
+			old: "case claimed:\n\t\ts.expireIn(lock, number(argv[1]), op)",
+			new: "case claimed:",
+		},
 	},
 	{
 		name: "fence-raise-raises-nothing",
@@ -492,6 +564,10 @@ var list = []mutant{
 		old:  `if c < tonumber(ARGV[2]) then`,
 		new:  `if false then`,
 		why:  "as fence-without-raise, though the nodes were asked",
+		twin: edit{
+			old: "if c < number(argv[1]) {",
+			new: "if c < 0 {",
+		},
 	},
 	{
 		name: "fence-lost-by-a-repair",
@@ -499,5 +575,9 @@ var list = []mutant{
 		old:  `if c < tonumber(ARGV[3]) then`,
 		new:  `if false then`,
 		why:  "a node that forgot everything is given the lock back without its token, and can be of the next majority",
+		twin: edit{
+			old: "if c < number(argv[2]) {",
+			new: "if c < 0 {",
+		},
 	},
 }

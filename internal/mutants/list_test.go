@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -28,6 +29,17 @@ func TestEveryMutantChangesOnePlace(t *testing.T) {
 		}
 		if _, err := m.apply(string(text)); err != nil {
 			t.Error(err)
+		}
+		if script := strings.HasSuffix(m.file, ".lua"); script != (m.twin != (edit{})) {
+			t.Errorf("mutant %s: a script has a twin in %s, and nothing else has", m.name, twinFile)
+		} else if script {
+			twin, err := os.ReadFile(filepath.Join(root, twinFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := (mutant{name: m.name, file: twinFile, old: m.twin.old, new: m.twin.new}).apply(string(twin)); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	if runs < 25 {

@@ -28,6 +28,7 @@ func main() {
 		parallel = flag.Int("parallel", 2, "how many mutants at a time")
 		limit    = flag.Duration("limit", 10*time.Minute, "how long a test may run")
 		quick    = flag.Bool("quick", false, "do not run the sound code first: of no use but to look at mutants one by one")
+		scripts  = flag.Bool("scripts", false, "break only scripts, and not the simulation's twins of them: the contract must see that they differ")
 		show     = flag.Bool("list", false, "only list the mutants")
 	)
 	flag.Parse()
@@ -45,7 +46,7 @@ func main() {
 	}
 	var chosen []mutant
 	for _, m := range list {
-		if wanted.MatchString(m.name) {
+		if wanted.MatchString(m.name) && (!*scripts || m.twin != (edit{})) {
 			chosen = append(chosen, m)
 		}
 	}
@@ -61,7 +62,7 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	g := gate{dir: ".", args: strings.Fields(*args), files: files, limit: *limit, parallel: *parallel, uncontrolled: *quick, out: os.Stdout}
+	g := gate{dir: ".", args: strings.Fields(*args), files: files, limit: *limit, parallel: *parallel, uncontrolled: *quick, oneSided: *scripts, out: os.Stdout}
 	if err := g.run(ctx, chosen); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
