@@ -76,6 +76,7 @@ type queue struct {
 type waiter struct {
 	mutex  *Mutex
 	lines  *lines
+	id     int64 // for clock.yield
 	queue  *queue
 	place  *list.Element
 	ear    *ear
@@ -228,7 +229,7 @@ func (m *Mutex) newWaiter() *waiter {
 	if m.naming == noLineName {
 		return nil
 	}
-	return &waiter{mutex: m, lines: m.rl.lines, order: m.nodeOrder(), signal: make(chan struct{}, 1)}
+	return &waiter{mutex: m, lines: m.rl.lines, id: m.rl.clock.now().mono, order: m.nodeOrder(), signal: make(chan struct{}, 1)}
 }
 
 // await joins the line, or stays in it, and returns nil when it is time for an attempt.
@@ -283,7 +284,7 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (woken bool, err error) {
 	select {
 	case <-w.signal:
-		w.lines.rl.clock.yield(w.arrival)
+		w.lines.rl.clock.yield(w.id)
 	case <-over:
 	case <-ctx.Done():
 		return false, ctx.Err()
@@ -717,6 +718,7 @@ func (w *waiter) hear(ctx context.Context, node int) {
 	case <-ctx.Done():
 	case <-ls.rl.closing:
 	}
+	ls.rl.clock.yield(w.id)
 }
 
 // listen starts a subscription; the caller holds mu.

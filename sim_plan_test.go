@@ -172,6 +172,14 @@ func drawPlan(seed uint64) *simPlan {
 		}
 		p.Faults = append(p.Faults, f)
 	}
+	if forgetful { // many at a time, or whoever holds the lock still has a majority
+		at := in(0, p.Until)
+		for i := range nodes {
+			if i != steady && !oneIn(4) {
+				p.Faults = append(p.Faults, simFault{Kind: faultForget, Node: i, At: at + in(0, p.TTL/4), For: in(0, p.TTL/8)})
+			}
+		}
+	}
 	// Against a machine that sleeps while its wall clock is set back no clock helps.
 	for i, f := range p.Faults {
 		if f.Kind == faultWall && f.By < 0 && slices.ContainsFunc(p.Faults, func(g simFault) bool { return g.Kind == faultSuspend && g.Proc == f.Proc }) {

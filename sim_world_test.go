@@ -449,7 +449,7 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 			p.killedAt = min(p.killedAt, int64(f.At))
 		}
 	}
-	opts, err := (&Options{TTL: w.plan.TTL, RestartGuard: w.plan.RestartGuard, Owner: fmt.Sprint("process ", i)}).withDefaults()
+	opts, err := (&Options{TTL: w.plan.TTL, RestartGuard: w.plan.RestartGuard, Owner: fmt.Sprint("process-", i)}).withDefaults()
 	if err != nil {
 		panic(err)
 	}
