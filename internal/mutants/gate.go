@@ -23,8 +23,8 @@ type mutant struct {
 	// clear when the code changes.
 	old, new string
 	why      string // it is wrong
-	// args are further arguments of the test binary for this mutant. They come last, so
-	// they may replace the usual ones.
+	// args are those of the test binary for this mutant in place of the gate's, where the
+	// gate's test does not reach. It is built with all test files then.
 	args string
 	// equivalent says why no test can see the fault. It is listed so that nobody tries
 	// again, and never run.
@@ -130,17 +130,17 @@ func (g *gate) print(name string, r result) {
 // control sees to it that the sound code passes, whichever arguments the mutants have:
 // otherwise they would all look killed.
 func (g *gate) control(ctx context.Context, tmp string, mutants []mutant) error {
-	bin := filepath.Join(tmp, "sound.test")
-	if text, err := g.build(ctx, bin, "", ""); err != nil {
-		return fmt.Errorf("the sound code: %w\n%s", err, text)
-	}
 	var done []string
 	for _, m := range mutants {
 		if m.equivalent != "" || slices.Contains(done, m.args) {
 			continue
 		}
 		done = append(done, m.args)
-		r, text := g.test(ctx, bin, m.args)
+		bin := filepath.Join(tmp, fmt.Sprintf("sound%d.test", len(done)))
+		if text, err := g.build(ctx, bin, m, ""); err != nil {
+			return fmt.Errorf("the sound code: %w\n%s", err, text)
+		}
+		r, text := g.test(ctx, bin, m)
 		if r.verdict == survived {
 			r.verdict = passed
 		}
@@ -149,7 +149,7 @@ func (g *gate) control(ctx context.Context, tmp string, mutants []mutant) error 
 		case r.verdict != passed:
 			return fmt.Errorf("the sound code must pass:\n%s", text)
 		case strings.Contains(text, "no tests to run"):
-			return fmt.Errorf("there is no such test: %s %s", strings.Join(g.args, " "), m.args)
+			return fmt.Errorf("there is no such test: %s", strings.Join(g.argsOf(m), " "))
 		}
 	}
 	return nil
@@ -164,11 +164,7 @@ func (g *gate) try(ctx context.Context, folder string, m mutant) result {
 	bad := func(err error) result {
 		return result{verdict: notBuilt, by: err.Error(), took: time.Since(start)}
 	}
-	path, err := filepath.Abs(filepath.Join(g.dir, filepath.FromSlash(m.file)))
-	if err != nil {
-		return bad(err)
-	}
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(filepath.Join(g.dir, filepath.FromSlash(m.file)))
 	if err != nil {
 		return bad(err)
 	}
@@ -177,36 +173,37 @@ func (g *gate) try(ctx context.Context, folder string, m mutant) result {
 		return bad(err)
 	}
 	defer os.RemoveAll(folder) // a test binary is large
-	source, bin := filepath.Join(folder, filepath.Base(path)), filepath.Join(folder, "mutant.test")
+	source, bin := filepath.Join(folder, filepath.Base(m.file)), filepath.Join(folder, "mutant.test")
 	if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(source, []byte(broken), 0o600)); err != nil {
 		return bad(err)
 	}
-	if text, err := g.build(ctx, bin, path, source); err != nil {
+	if text, err := g.build(ctx, bin, m, source); err != nil {
 		return bad(fmt.Errorf("%w: %s", err, firstFailure(text)))
 	}
-	r, _ := g.test(ctx, bin, m.args)
+	r, _ := g.test(ctx, bin, m)
 	r.took = time.Since(start)
 	return r
 }
 
-// build makes the package's test binary, with the text of source in place of file's.
-func (g *gate) build(ctx context.Context, bin, file, source string) (text string, err error) {
-	replace := map[string]string{}
-	if file != "" {
-		replace[file] = source
+// build makes the package's test binary for a mutant, with the text of source in place of
+// its file's unless that is empty.
+func (g *gate) build(ctx context.Context, bin string, m mutant, source string) (text string, err error) {
+	dir, err := filepath.Abs(g.dir)
+	if err != nil {
+		return "", err
 	}
-	tests, err := filepath.Glob(filepath.Join(g.dir, "*_test.go"))
+	replace := make(map[string]string)
+	if source != "" {
+		replace[filepath.Join(dir, filepath.FromSlash(m.file))] = source
+	}
+	tests, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
 		return "", err
 	}
 	for _, path := range tests {
-		if g.files == nil || g.files.MatchString(filepath.Base(path)) {
-			continue
+		if m.args == "" && g.files != nil && !g.files.MatchString(filepath.Base(path)) {
+			replace[path] = "" // as if it were not there
 		}
-		if path, err = filepath.Abs(path); err != nil {
-			return "", err
-		}
-		replace[path] = "" // as if it were not there
 	}
 	overlay := bin + ".json"
 	content, err := json.Marshal(map[string]any{"Replace": replace})
@@ -219,14 +216,21 @@ func (g *gate) build(ctx context.Context, bin, file, source string) (text string
 	return string(out), err
 }
 
-// test runs a test binary.
-func (g *gate) test(ctx context.Context, bin, more string) (r result, text string) {
+func (g *gate) argsOf(m mutant) []string {
+	if m.args != "" {
+		return strings.Fields(m.args)
+	}
+	return g.args
+}
+
+// test runs a test binary for a mutant.
+func (g *gate) test(ctx context.Context, bin string, m mutant) (r result, text string) {
 	start := time.Now()
-	args := append([]string{"-test.failfast", "-test.timeout=" + g.limit.String()}, g.args...)
+	args := append([]string{"-test.failfast", "-test.timeout=" + g.limit.String()}, g.argsOf(m)...)
 	// The binary ends itself, and tells where it hung. This is for one that cannot.
 	ctx, cancel := context.WithTimeout(ctx, g.limit+10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, append(args, strings.Fields(more)...)...)
+	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Dir = g.dir
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
@@ -237,15 +241,12 @@ func (g *gate) test(ctx context.Context, bin, more string) (r result, text strin
 		r.verdict, r.by = undecided, "it ran for "+r.took.Round(time.Second).String()
 	case err != nil:
 		r.verdict, r.by = killed, firstFailure(text)
-		if seed := seedLine.FindStringSubmatch(text); seed != nil && !seedLine.MatchString(r.by) {
-			r.by = "seed " + seed[1] + ": " + r.by
-		}
 	}
 	return r, text
 }
 
 var (
-	seedLine = regexp.MustCompile(`\bseed[ =:]+(\d+)`)
+	seeded = regexp.MustCompile(`(?m)^\s+(\w+_test\.go:\d+: seed \d+: .*)`)
 	// A line of a test's log, one of testify's explanations, a panic, a compiler's error.
 	logged    = regexp.MustCompile(`^\s+(\w+_test\.go:\d+: .*)`)
 	explained = regexp.MustCompile(`^\s+Error: *\t(.+)`)
@@ -253,8 +254,11 @@ var (
 )
 
 // firstFailure is where the first line of an output that says what is wrong says it, and
-// what; the first line if none does.
+// what: a line with a seed, if there is any; the very first if none says it.
 func firstFailure(text string) string {
+	if m := seeded.FindStringSubmatch(text); m != nil {
+		return shortened(m[1])
+	}
 	lines := strings.Split(text, "\n")
 	where := ""
 	for i, line := range lines {

@@ -129,6 +129,9 @@ func TestOnlyTheTestFilesThatAreNeeded(t *testing.T) {
 	expect(t, g.run(t.Context(), []mutant{dies}), "the sound code", out)
 	g.files = regexp.MustCompile("^toy_")
 	expect(t, g.run(t.Context(), []mutant{dies}), "", out, "dies killed")
+	m := dies
+	m.args = "-strict"
+	expect(t, g.run(t.Context(), []mutant{dies, m}), "the sound code", out)
 }
 
 // Neither is a sign that the test sees anything.
@@ -187,7 +190,7 @@ func TestApply(t *testing.T) {
 
 func TestFirstFailure(t *testing.T) {
 	for text, want := range map[string]string{
-		"--- FAIL: TestSim (0.1s)\n    sim_test.go:9: seed 3: two holders\n": "sim_test.go:9: seed 3: two holders",
+		"--- FAIL: TestSim (0.1s)\n    sim_test.go:8: 3 seeds in 1s\n    sim_test.go:9: seed 3: two holders\n":                                                                                           "sim_test.go:9: seed 3: two holders",
 		"--- FAIL: TestX (0s)\n    x_test.go:5: \n        \tError Trace:\t/x_test.go:5\n        \tError:      \tNot equal: \n        \t            \texpected: 1\n        \t            \tactual  : 2\n": "x_test.go:5: Not equal: expected: 1 actual : 2",
 		"=== RUN TestX\npanic: deadlock\n\ngoroutine 1": "panic: deadlock",
 		"# toy\n./toy.go:3:4: undefined: c\n":           "./toy.go:3:4: undefined: c",
