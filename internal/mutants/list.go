@@ -147,8 +147,10 @@ var list = []mutant{
 		name: "token-used-again-in-line",
 		file: "line.go",
 		old:  `value, err := w.mutex.rl.newValue()`,
-		new: `value, err := w.ended[strings.LastIndexByte(w.ended, ' ')+1:], error(nil)
-	if value == "" {
+		new: `value, err := "", error(nil)
+	if parts := strings.SplitN(w.ended, " ", 3); len(parts) == 3 {
+		value = parts[2]
+	} else {
 		value, err = w.mutex.rl.newValue()
 	}`,
 		why: "a late release of the attempt before deletes the keys of the next",
