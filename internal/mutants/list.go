@@ -142,8 +142,10 @@ var list = []mutant{
 		name: "token-used-again-in-line",
 		file: "line.go",
 		old:  `value, err := w.mutex.rl.newValue()`,
-		new: `value, err := w.ended[strings.LastIndexByte(w.ended, ' ')+1:], error(nil)
-	if value == "" {
+		new: `value, err := "", error(nil)
+	if parts := strings.SplitN(w.ended, " ", 3); len(parts) == 3 {
+		value = parts[2]
+	} else {
 		value, err = w.mutex.rl.newValue()
 	}`,
 		why: "a late release of the attempt before deletes the keys of the next",
@@ -218,6 +220,13 @@ var list = []mutant{
 		old:  "if l.over != nil {\n\t\treturn\n\t}\n\tif l.sets == nil {",
 		new:  "if l.sets == nil {",
 		why:  "a key that is put back after the release is nobody's",
+	},
+	{
+		name: "repair-forgets-the-one-before",
+		file: "lane.go",
+		old:  `before.stands || before.vote == VoteGranted`,
+		new:  `false`,
+		why:  "a release that drops a repair still waiting takes an earlier one, which was granted, for gone",
 	},
 	{
 		name: "repair-not-taken-back",
