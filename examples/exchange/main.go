@@ -76,8 +76,9 @@ func exchange(ctx context.Context, goods, points *remote, item, customer string)
 	if balance < price {
 		return errPoor
 	}
-	// ctx ends when the lock is lost. So nothing is written then, unless it happens between
-	// this line and the next: for systems that can refuse a stale writer, see examples/fencing.
+	// ctx ends when the lock is lost, so nothing is sent then. A lock is no transaction, though:
+	// if the second write fails, the customer has paid for nothing, and the error must reach
+	// somebody who gives the points back.
 	if err := points.set(ctx, customer, balance-price); err != nil {
 		return err
 	}
