@@ -14,13 +14,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	mathrand "math/rand/v2"
 	"os"
 	"os/signal"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/examples/internal/nodes"
@@ -58,8 +57,8 @@ func main() {
 type instance struct {
 	name string
 	rl   *redlock.Redlock
-	job  func(by string, tick time.Time) error
-	out  io.Writer
+	job  func(ctx context.Context, tick time.Time) error
+	log  *log.Logger
 }
 
 // onTick is called by each instance's own timer, on a goroutine of its own.
@@ -69,7 +68,7 @@ type instance struct {
 // timer that is late, would make a tick run twice or not at all. A key for each tick
 // has nothing to do with the next one. Ticks may then overlap if the job takes longer than
 // the interval; a job that must not wraps its work in Do with a key of its own.
-func (i *instance) onTick(ctx context.Context, tick time.Time) error {
+func (i *instance) onTick(ctx context.Context, tick time.Time) {
 	// Not TryAcquire: of several that ask at the same moment each may get the votes of a
 	// minority, and all would be refused. In line, one of them gets the tick, and the
 	// others stand by until it is clear that it did not fail at once.
@@ -78,22 +77,27 @@ func (i *instance) onTick(ctx context.Context, tick time.Time) error {
 	lock, err := i.rl.Mutex("report:" + tick.Format(time.RFC3339Nano)).Acquire(waiting)
 	switch {
 	case errors.Is(err, redlock.ErrHeld):
-		return nil // another has it
+		return // another has it
 	case err != nil:
-		return err // ErrNoQuorum: the nodes are down. Nobody ran this tick; tell somebody
+		// The nodes are down, or so slow that nobody knows whether another has it. This is the
+		// case that needs an alarm: the tick may not be run at all.
+		i.log.Printf("%s  %s  gives up: %v", tick.Format("05.0"), i.name, err)
+		return
 	}
-	if err := i.job(i.name, tick); err != nil {
-		fmt.Fprintf(i.out, "%s  %s  failed: %v\n", tick.Format("05.0"), i.name, err)
-		return lock.Release(ctx) // the next in line takes over
+	if err := i.job(ctx, tick); err != nil {
+		i.log.Printf("%s  %s  failed: %v", tick.Format("05.0"), i.name, err)
+		if err := lock.Release(ctx); err != nil { // the next in line takes over
+			i.log.Print(err) // it does when the lease has ended, if it still waits
+		}
+		return
 	}
-	fmt.Fprintf(i.out, "%s  %s  done\n", tick.Format("05.0"), i.name)
+	i.log.Printf("%s  %s  done", tick.Format("05.0"), i.name)
 	// Not released: an instance whose timer is late would find the tick free and run it
 	// again. The lease ends by itself.
 	//
 	// An instance that dies in the middle of the job leaves the tick undone, and one that fails
 	// after a part of it runs that part twice. No lock can know; a job for which that
 	// matters notes in its own database, in its transaction, which ticks are done.
-	return nil
 }
 
 // ledger counts what was done. It stands for whatever the job changes.
@@ -103,7 +107,7 @@ type ledger struct {
 	failed bool
 }
 
-func (l *ledger) job(by string, tick time.Time) error {
+func (l *ledger) job(_ context.Context, tick time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.done) == 2 && !l.failed {
@@ -115,7 +119,7 @@ func (l *ledger) job(by string, tick time.Time) error {
 }
 
 func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
-	out = &lines{w: out}
+	logger := log.New(out, "", 0)
 	l := &ledger{done: make(map[time.Time]int)}
 	all := make([]*instance, instances)
 	prefix := "example-cron-" + rand.Text()[:8] + ":" // runs of this program do not meet
@@ -126,45 +130,30 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
 			return err
 		}
 		defer rl.Close()
-		all[i] = &instance{name: fmt.Sprintf("instance-%d", i+1), rl: rl, job: l.job, out: out}
+		all[i] = &instance{name: fmt.Sprintf("instance-%d", i+1), rl: rl, job: l.job, log: logger}
 	}
 
 	first := time.Now().Truncate(interval).Add(2 * interval)
-	var running errgroup.Group
+	var running sync.WaitGroup
 	for t := range ticks {
 		tick := first.Add(time.Duration(t) * interval)
 		for _, i := range all {
-			running.Go(func() error {
+			running.Go(func() {
 				skew := mathrand.N(interval) // their clocks are not the same
 				select {
 				case <-time.After(time.Until(tick.Add(skew))):
-					return i.onTick(ctx, tick)
+					i.onTick(ctx, tick)
 				case <-ctx.Done():
-					return ctx.Err()
 				}
 			})
 		}
 	}
-	if err := running.Wait(); err != nil {
-		return err
-	}
+	running.Wait()
 	for t := range ticks {
 		if tick := first.Add(time.Duration(t) * interval); l.done[tick] != 1 {
 			return fmt.Errorf("tick %s was done %d times", tick.Format("05.0"), l.done[tick])
 		}
 	}
-	fmt.Fprintf(out, "%d instances, %d ticks, each done exactly once\n", instances, ticks)
+	logger.Printf("%d instances, %d ticks, each done exactly once", instances, ticks)
 	return nil
-}
-
-// lines keeps lines of several goroutines apart.
-type lines struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
 }

@@ -17,6 +17,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"sync"
@@ -144,26 +145,24 @@ func (j *journal) write(number uint64, leader string) error {
 	return nil
 }
 
-// leads returns the number of terms so far and the leader of the last one.
-func (j *journal) leads() (terms int, leader string) {
+// last returns how many terms there were so far, and the last of them.
+func (j *journal) last() (int, term) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if terms = len(j.terms); terms > 0 {
-		leader = j.terms[terms-1].leader
+	if len(j.terms) == 0 {
+		return 0, term{}
 	}
-	return terms, leader
+	return len(j.terms), j.terms[len(j.terms)-1]
 }
 
 func run(ctx context.Context, out io.Writer, n *nodes.Nodes, least time.Duration) error {
 	var (
 		start = time.Now()
-		mu    sync.Mutex
 		j     journal
+		lines = log.New(out, "", 0)
 	)
 	report := func(format string, args ...any) {
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Fprintf(out, "%5.2fs  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
+		lines.Printf("%5.2fs  %s", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 	}
 	lost := make(chan struct{}, 1)
 	opts := &redlock.Options{
@@ -197,13 +196,15 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes, least time.Duration
 				cancel()
 			}
 		}()
-		// next waits until somebody works in a later term.
+		// next waits until somebody has worked for a while in a later term.
 		next := func(after int) (terms int, leader string) {
-			for terms <= after && ctx.Err() == nil {
+			for ctx.Err() == nil {
+				if terms, t := j.last(); terms > after && t.entries >= 10 {
+					return terms, t.leader
+				}
 				time.Sleep(pause)
-				terms, leader = j.leads()
 			}
-			return terms, leader
+			return after, ""
 		}
 		terms, leader := next(0)
 		if ctx.Err() == nil {
@@ -212,6 +213,10 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes, least time.Duration
 		terms, _ = next(terms)
 		if n.Cluster != nil {
 			report("a majority of the nodes hangs")
+			select {
+			case <-lost: // an earlier one
+			default:
+			}
 			for _, node := range n.Cluster.Nodes()[:3] {
 				node.Hang()
 			}
