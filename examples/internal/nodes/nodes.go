@@ -7,8 +7,14 @@ import (
 	"os"
 	"strings"
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/quorumlock/redlock/redlocktest"
 )
+
+// go-redis prints a line for every dial that fails, in the midst of our output. The library
+// names the node in its errors, and tells Hooks.NodeDown.
+func init() { logging.Disable() }
 
 // Usage describes the flag -addrs.
 const Usage = "Redis `servers` to use instead of nodes inside this program: host1:6379,host2:6379,... " +
