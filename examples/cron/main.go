@@ -70,8 +70,8 @@ type instance struct {
 // the interval; a job that must not wraps its work in Do with a key of its own.
 func (i *instance) onTick(ctx context.Context, tick time.Time) {
 	// Not TryAcquire: of several that ask at the same moment each may get the votes of a
-	// minority, and all would be refused. In line, one of them gets the tick, and the
-	// others stand by until it is clear that it did not fail at once.
+	// minority, and all are refused: nobody runs the tick. In line, one of them gets it, and
+	// the others stand by for a while in case it fails.
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	lock, err := i.rl.Mutex("report:" + tick.Format(time.RFC3339Nano)).Acquire(waiting)
@@ -139,7 +139,8 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
 		tick := first.Add(time.Duration(t) * interval)
 		for _, i := range all {
 			running.Go(func() {
-				skew := mathrand.N(interval) // their clocks are not the same
+				// Clocks differ; and sometimes they do not, which is as bad.
+				skew := time.Duration(t%2) * mathrand.N(interval)
 				select {
 				case <-time.After(time.Until(tick.Add(skew))):
 					i.onTick(ctx, tick)
