@@ -31,7 +31,7 @@ const (
 	interval  = 300 * time.Millisecond // an hour, in life
 
 	// patience is how long an instance stays ready to take over from one that fails.
-	patience = 2 * time.Second
+	patience = 4 * time.Second
 	// lease must outlast the patience of the instance whose timer is latest. The job
 	// itself may take longer: nobody asks for its tick any more by then.
 	lease = 3 * patience
