@@ -29,9 +29,9 @@ import (
 )
 
 const (
-	servers   = 4
-	customers = 120
-	stock     = 30
+	servers   = 3
+	customers = 40
+	stock     = 12
 	price     = 500
 
 	// patience is how long a customer is kept waiting.

@@ -27,7 +27,7 @@ func TestNothingIsOversold(t *testing.T) {
 			fault(n)
 			var out bytes.Buffer
 			require.NoError(t, run(t.Context(), &out, n), "%s", &out)
-			assert.Contains(t, out.String(), "with the lock:    sold 30, refused 90, oversold 0\n")
+			assert.Contains(t, out.String(), "with the lock:    sold 12, refused 28, oversold 0\n")
 		})
 	}
 }
