@@ -69,7 +69,9 @@ func (m *Mutex) check(ctx context.Context, op string) error {
 // It fails with ErrHeld if another holds the lock, ErrNoQuorum if too many nodes do
 // not answer (that takes the timeout per node at most), ErrExpired if the majority
 // came too late to be of use, ErrClosed, ErrInvalid, or with ctx's error when that
-// ends first. After a failure nothing is left on nodes that can be reached; it is
+// ends first. Of several that ask for a free lock at the same moment, each may get a
+// minority, and then all are refused: where one of them must get it, use Acquire with a
+// deadline. After a failure nothing is left on nodes that can be reached; it is
 // taken back in the background, also from nodes that answer late. On one that stays
 // away, a key lasts for the TTL at most.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
