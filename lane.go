@@ -475,7 +475,7 @@ func (l *lane) finish(c *call, now int64) {
 // the node by then; the caller holds mu.
 func (l *lane) keep(c *call, now, due int64) bool {
 	if c.goneBy == 0 {
-		c.goneBy = now + int64(c.req.ttl)
+		c.goneBy = now + int64(max(c.req.ttl, c.req.leaves))
 	}
 	if due > c.goneBy {
 		return false

@@ -64,6 +64,8 @@ type queue struct {
 	lines    *lines
 	waiters  list.List // of *waiter
 	node     int       // which keeps the line, as far as we know
+	follows  bool      // the line is that of leader, which comes first in nobody's order
+	leader   int
 	grace    time.Duration
 	refused  int64 // when somebody was last told to wait
 	rallied  int64 // when all were last sent to join again
@@ -169,6 +171,9 @@ func (m *Mutex) arbiter(now int64) int {
 	if m.naming == noLineName {
 		return -1
 	}
+	if leader, ok := m.rl.lines.leader(m); ok && m.rl.nodes[leader].lane.reachable(now) {
+		return leader
+	}
 	// Every release comes by here, and nearly always the first of all is reachable, so
 	// that the others' lanes are better left alone.
 	above := ^uint64(0)
@@ -220,6 +225,21 @@ func (m *Mutex) crowded() bool {
 	return q != nil && q.crowded(now)
 }
 
+// leader is the node whose line those of this process who wait for the key have followed
+// the others to.
+func (ls *lines) leader(m *Mutex) (node int, ok bool) {
+	if ls.keys.Load() == 0 {
+		return 0, false
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	q := ls.queues[m.name.(string)]
+	if q == nil || !q.follows {
+		return 0, false
+	}
+	return q.leader, true
+}
+
 func (q *queue) crowded(now int64) bool {
 	return q.waiters.Len() > 0 || now-q.refused < int64(crowdedFor)
 }
@@ -236,29 +256,35 @@ func (m *Mutex) newWaiter() *waiter {
 // It returns errNoLine if no node keeps a line for us, ctx's error, or ErrClosed. What
 // it learns of the holder goes into last.
 func (w *waiter) await(ctx context.Context, last *QuorumError) error {
+	var free time.Duration
 	for {
 		a, err := w.ask(ctx)
 		if err != nil {
 			return err
 		}
-		if a.ours {
-			break
+		if !a.ours {
+			last.HolderTTL = max(a.ttl, 0)
+			last.Outcomes[w.node].Holder = a.holder
+			w.failures = 0
+			if woken, err := w.sleep(ctx, nil); woken || err != nil {
+				return err
+			}
+			continue
 		}
-		last.HolderTTL = max(a.ttl, 0)
-		last.Outcomes[w.node].Holder = a.holder
-		w.failures = 0
-		if woken, err := w.sleep(ctx, nil); woken || err != nil {
+		if w.failures < 2 {
+			return nil
+		}
+		// The arbiter would have us, and the others have somebody else: who won without
+		// the arbiter, and whose release wakes us again, or those who are first in other
+		// lines.
+		var all []inspection
+		if free, all, err = w.mutex.look(ctx, last); err != nil {
 			return err
 		}
-	}
-	if w.failures < 2 {
-		return nil
-	}
-	// The arbiter would have us, and the others have somebody else: who won without the
-	// arbiter. Its release wakes us again.
-	free, err := w.mutex.look(ctx, last)
-	if err != nil {
-		return err
+		if !w.follow(longest(all, w.node)) {
+			break
+		}
+		w.failures = 0
 	}
 	if at := &last.Outcomes[w.node]; at.Holder == w.value {
 		at.Holder = "" // reserved for us, who are not what stands in the way
@@ -278,6 +304,60 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		default:
 		}
 	}
+}
+
+// longest is the node with the longest line, by the value that is reserved there if several
+// are as long: all who look see the same, whatever they call the nodes. It is ours if no
+// other is longer.
+func longest(all []inspection, ours int) int {
+	best := ours
+	for i, n := range all {
+		b := &all[best]
+		if n.waiting > b.waiting || n.waiting == b.waiting && n.waiting > 0 && n.value < b.value {
+			best = i
+		}
+	}
+	return best
+}
+
+// follow has all of this process who wait for the key move to the line of another node,
+// and reports whether that is another.
+//
+// Lines of one key on several nodes come of clients that know the nodes by different names,
+// or find different ones unreachable. Each line reserves its node for its own first waiter,
+// and so many of them leave nobody a quorum. So whoever had its turn in vain twice goes to
+// where most wait, and lines run together.
+func (w *waiter) follow(node int) bool {
+	if node == w.node {
+		return false
+	}
+	ls := w.lines
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	w.queue.follows, w.queue.leader = true, node
+	for e := w.queue.waiters.Front(); e != nil; e = e.Next() {
+		if e.Value != w {
+			e.Value.(*waiter).poke()
+		}
+	}
+	return true
+}
+
+// nodes is all nodes in the order in which they are asked to keep the line.
+func (w *waiter) nodes() []int {
+	ls := w.lines
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if w.queue == nil || !w.queue.follows {
+		return w.order
+	}
+	order := []int{w.queue.leader}
+	for _, i := range w.order {
+		if i != w.queue.leader {
+			order = append(order, i)
+		}
+	}
+	return order
 }
 
 // sleep waits for a signal, or for over, and tells whether it is our turn.
@@ -354,12 +434,11 @@ func readAnswer(val any) (a answer, ok bool) {
 func (w *waiter) ask(ctx context.Context) (answer, error) {
 	rl := w.mutex.rl
 	if w.round != nil { // sent when the last attempt failed
-		// Whose turn it is here in vain may be in the wrong line.
-		if a, err := w.receive(ctx); err == nil && w.failures < 2 || err != nil && !errors.Is(err, errNoLine) {
+		if a, err := w.receive(ctx); err == nil || !errors.Is(err, errNoLine) {
 			return a, err
 		}
 	}
-	for _, i := range w.order {
+	for _, i := range w.nodes() {
 		now := rl.clock.now()
 		lane := rl.nodes[i].lane
 		if w.lines.shuns(i, now.mono) {
@@ -560,7 +639,7 @@ func (ls *lines) queueOf(m *Mutex) *queue {
 		ls.keys.Store(int64(len(ls.queues)))
 	}
 	if q.waiters.Len() == 0 {
-		q.node, q.grace = 0, m.grace()
+		q.node, q.grace, q.follows = 0, m.grace(), false
 	}
 	return q
 }
@@ -597,7 +676,7 @@ func (w *waiter) withdraw() {
 	}
 	m := w.mutex
 	req := lineReleaseRequest(&m.terms, m.name, w.value, m.line(), w.entry, false)
-	req.ttl = lineLife
+	req.leaves = lineLife
 	c := &call{req: &req, takesBack: w.call, leaves: true}
 	if w.call != nil {
 		m.rl.nodes[w.node].lane.takeBack(c, m.rl.clock.now().mono)

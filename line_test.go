@@ -733,3 +733,39 @@ func TestLineMissesNoReleaseBeforeItJoined(t *testing.T) {
 		})
 	}
 }
+
+func TestLinesOnSeveralNodesRunTogether(t *testing.T) {
+	// Four processes that know the nodes by different names, so that each begins a line of
+	// its own. Each node that keeps one reserves itself for its own first waiter; when all
+	// of them did, nobody had a majority any more: 0 of 120 in a minute.
+	for round := range 12 {
+		synctest.Test(t, func(t *testing.T) {
+			t.Cleanup(func() { pass(time.Minute) })
+			c := redlocktest.NewCluster(t, 5)
+			c.Record(false)
+			for _, n := range c.Nodes() {
+				n.Delay(200 * time.Microsecond)
+			}
+			var rls []*redlock.Redlock
+			for p := range 4 {
+				var clients []redis.UniversalClient
+				for i := range 5 {
+					clients = append(clients, c.Client(i, func(o *redis.Options) { o.Addr = fmt.Sprintf("process%d-%s", p, o.Addr) }))
+				}
+				rls = append(rls, newOn(t, redlock.Options{}, clients...))
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			var waiters sync.WaitGroup
+			for i := range 120 {
+				waiters.Go(func() {
+					assert.NoError(t, rls[i%4].Mutex(fmt.Sprint("teapot", round)).Do(ctx, func(context.Context, *redlock.Lock) error {
+						pass(time.Millisecond)
+						return nil
+					}))
+				})
+			}
+			waiters.Wait()
+		})
+	}
+}

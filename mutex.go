@@ -273,10 +273,15 @@ func (m *Mutex) untilNextAttempt(ctx context.Context, attempts int, last *Quorum
 			return err
 		}
 	}
+	if w != nil && !isHeld && w.failures >= 2 {
+		// Our turn keeps a node from the others, and we cannot reach enough of them.
+		w.withdraw()
+		w.failures = 0
+	}
 	free := time.Duration(-1)
 	if isHeld {
 		var err error
-		if free, err = m.look(ctx, last); err != nil {
+		if free, _, err = m.look(ctx, last); err != nil {
 			return err
 		}
 	}
@@ -303,16 +308,17 @@ func (m *Mutex) backoff(attempts int, free time.Duration) time.Duration {
 // look asks what stands in our way and adds it to the error. It returns in what time
 // the lock will be free, negative if nobody knows, and an error if what is there is
 // nothing that will ever be released.
-func (m *Mutex) look(ctx context.Context, last *QuorumError) (free time.Duration, err error) {
+func (m *Mutex) look(ctx context.Context, last *QuorumError) (free time.Duration, all []inspection, err error) {
 	rl := m.rl
 	// All nodes, since those that hold something strange may be the slowest.
-	r, err := rl.askAll(ctx, inspectRequest(&m.terms, m.name, "", 0))
+	r, err := rl.askAll(ctx, inspectRequest(&m.terms, m.name, m.line(), 0))
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	var lefts []time.Duration // until each node is free
 	strange := 0
-	for i, n := range r.inspected() {
+	all = r.inspected()
+	for i, n := range all {
 		if !n.known {
 			continue
 		}
@@ -329,12 +335,12 @@ func (m *Mutex) look(ctx context.Context, last *QuorumError) (free time.Duration
 		}
 	}
 	if strange >= len(rl.nodes)-rl.quorum+1 {
-		return 0, last
+		return 0, all, last
 	}
 	// The lock is free when a quorum of nodes is.
 	if slices.Sort(lefts); len(lefts) < rl.quorum {
-		return -1, nil
+		return -1, all, nil
 	}
 	last.HolderTTL = lefts[rl.quorum-1]
-	return last.HolderTTL, nil
+	return last.HolderTTL, all, nil
 }

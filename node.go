@@ -52,6 +52,8 @@ type request struct {
 	// ttl is the longest that the key may live on the node because of this request,
 	// or because of those that a release takes back.
 	ttl time.Duration
+	// leaves is how long the entry in a line that a release takes out lives, if longer.
+	leaves time.Duration
 	// timeout is how long the caller waits for one node.
 	timeout time.Duration
 }
@@ -177,7 +179,7 @@ func plainLineReleaseRequest(t *terms, args *[6]any, key, value any) request {
 // joinRequest joins the line or refreshes the place in it.
 func joinRequest(t *terms, key, line any, entry, ended string, arrival int64, waited time.Duration) *request {
 	return &request{
-		kind: join, script: joinScript, ttl: lineLife, timeout: t.nodeTimeout,
+		kind: join, script: joinScript, ttl: t.ttl, timeout: t.nodeTimeout,
 		args: []any{"EVALSHA", joinScript.digest, 2, key, line, entry, ended, arrival, waited.Microseconds(), lineLife.Milliseconds()},
 	}
 }

@@ -125,8 +125,9 @@ func (w *simWorld) check() {
 		grants := byKey[key]
 		slices.SortFunc(grants, func(a, b *simGrant) int { return int(a.ret - b.ret) })
 		w.checkExclusion(grants)
+		w.checkProgress(key, grants)
 		w.checkFences(grants)
-		if w.plan.Calm {
+		if w.plan.Calm && !w.plan.Names { // with names of their own processes make several lines
 			w.checkOrder(grants)
 		}
 		for _, g := range grants {
@@ -235,6 +236,40 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 			w.violated("wake-up: %v had to wait for %.3f ms after a release, %.3f ms is enough", g, ms(took), ms(limit))
 		}
 	}
+}
+
+// checkProgress: once nothing goes wrong any more, a lock that nobody has is soon had by one
+// of those who wait for it.
+func (w *simWorld) checkProgress(key string, grants []*simGrant) {
+	quiet := int64(w.plan.Until) + int64(8*w.plan.TTL+5*time.Second)
+	for _, f := range w.plan.Faults {
+		quiet = max(quiet, int64(f.At+f.For)+int64(8*w.plan.TTL+5*time.Second))
+	}
+	if w.plan.Calm {
+		quiet = 0
+	}
+	limit := 3 * int64(max(leastGrace, 4*w.plan.NodeTimeout))
+	for _, g := range w.waits[key] {
+		// The lock was free from the end of the grant before this one's end, or of the wait.
+		free := max(g.from, quiet)
+		for _, o := range grants {
+			if o.ret < g.to {
+				free = max(free, min(o.end(), g.to), min(o.relRet, g.to))
+			}
+			if o.ret > free && o.ret < g.to {
+				free = g.to
+			}
+		}
+		if g.to-free > limit {
+			w.violated("I7: nobody had %s for %.3f ms while client %d.%d waited for it until %.6f ms", key, ms(g.to-free), g.proc, g.client, ms(g.to))
+		}
+	}
+}
+
+// simWait is an Acquire that waited, whatever became of it.
+type simWait struct {
+	proc, client int
+	from, to     int64
 }
 
 // checkRelease is I6 for releases.
@@ -428,6 +463,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 		}
 	case 2, 3:
 		lock, err = m.Acquire(ctx)
+		w.waited(p, c.i, key, call)
 	case 4: // until some time
 		var stop func()
 		dying, stop, ends = c.dies(ctx, c.within(op, 3, 3*w.plan.TTL))
@@ -521,6 +557,15 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string) {
 		w.happened(func() string { return fmt.Sprintf("client %d.%d is done with %.6s: %v", c.p.i, c.i, g.value, err) },
 			3, fnv1a(g.value), uint64(truth(err == nil)))
 	}
+}
+
+func (w *simWorld) waited(p *simProcess, client int, key string, from int64) {
+	if w.t() >= p.killedAt || len(p.asleep) > 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waits[key] = append(w.waits[key], simWait{p.i, client, from, w.t()})
 }
 
 // failed looks at why there is no lock.

@@ -16,6 +16,7 @@ type simPlan struct {
 	NodeTimeout  time.Duration
 	RestartGuard time.Duration
 	Until        time.Duration // faults end by then
+	Names        bool          `json:",omitempty"` // each process has names of its own for the nodes
 	Calm         bool          `json:",omitempty"` // nothing goes wrong: order and speed of the line are checked
 	Strict       bool          `json:",omitempty"` // nothing gets lost: what is left behind is checked closely
 	Nodes        []simNodePlan
@@ -115,6 +116,7 @@ func drawPlan(seed uint64) *simPlan {
 		}
 		p.Processes = append(p.Processes, proc)
 	}
+	p.Names = oneIn(5)
 	if p.Calm {
 		return p
 	}

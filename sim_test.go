@@ -54,7 +54,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 	synctest.Test(t, func(t *testing.T) {
 		w := &simWorld{
 			plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
-			byToken: make(map[string]*simGrant), places: make(map[string]int64),
+			byToken: make(map[string]*simGrant), places: make(map[string]int64), waits: make(map[string][]simWait),
 		}
 		w.run(t)
 		res = simResult{w.trace, w.steps, w.count, w.bad}
@@ -131,7 +131,7 @@ func (w *simWorld) settle(ctx context.Context) {
 	if plan.Strict {
 		// What was under way, a second release after a grace, and a node that is tried
 		// again now and then.
-		w.sleep(int64(4*plan.NodeTimeout + 2*maxBackoff + 8*(plan.Delay+plan.Jitter)), 0)
+		w.sleep(int64(4*plan.NodeTimeout+2*maxBackoff+8*(plan.Delay+plan.Jitter)), 0)
 		for _, n := range w.nodes {
 			n.mu.Lock()
 			for _, key := range sortedKeys(n.store.keys) {
@@ -142,7 +142,7 @@ func (w *simWorld) settle(ctx context.Context) {
 			n.mu.Unlock()
 		}
 	} else {
-		w.sleep(int64(8*plan.TTL + 5*time.Second), 0)
+		w.sleep(int64(8*plan.TTL+5*time.Second), 0)
 	}
 	fresh := newSimProcess(w, len(w.procs), simProcessPlan{})
 	w.procs = append(w.procs, fresh)
@@ -161,7 +161,7 @@ func (w *simWorld) settle(ctx context.Context) {
 		g.relErr = l.Release(ctx)
 		g.relRet = w.t()
 	}
-	w.sleep(int64(lineLife + 12*plan.TTL + time.Second), 0)
+	w.sleep(int64(lineLife+12*plan.TTL+time.Second), 0)
 	w.leftBehind("long after everybody has gone")
 }
 

@@ -29,7 +29,8 @@ type simWorld struct {
 	bad     []string
 	grants  []*simGrant
 	byToken map[string]*simGrant
-	places  map[string]int64 // in line, by the value of the entry
+	places  map[string]int64     // in line, by the value of the entry
+	waits   map[string][]simWait // by key
 	ended   bool
 	count   simCount
 }
@@ -459,7 +460,9 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	rl := assemble(nil, false, opts, p, nil)
 	names := make([]string, len(w.nodes))
 	for j := range names {
-		names[j] = fmt.Sprintf("node %d", j)
+		if names[j] = fmt.Sprintf("node %d", j); w.plan.Names {
+			names[j] += fmt.Sprintf(" of process %d", i)
+		}
 	}
 	rl.names, rl.quorum = names, majority(len(names))
 	rl.guard = newGuard(names, &opts, p)
