@@ -224,7 +224,7 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 	// Newcomers may split the votes, which costs some round trips and short pauses. A timer
 	// that stands in for a lost notice takes a quarter of the grace or more.
 	limit := 24*trip + int64(60*time.Millisecond)
-	if limit > int64(leastGrace)/4 || len(w.nodes) < 3 {
+	if limit > int64(leastGrace)/4 || len(w.nodes) < 3 || w.killed() {
 		return
 	}
 	for i, g := range grants {
@@ -245,10 +245,14 @@ func (w *simWorld) checkProgress(key string, grants []*simGrant) {
 	for _, f := range w.plan.Faults {
 		quiet = max(quiet, int64(f.At+f.For)+int64(8*w.plan.TTL+5*time.Second))
 	}
+	grace := int64(max(leastGrace, 4*w.plan.NodeTimeout))
+	limit := 3 * grace
 	if w.plan.Calm {
 		quiet = 0
+		if limit = grace; w.killed() { // what it held, and its turn
+			limit = int64(w.plan.TTL) + 2*grace
+		}
 	}
-	limit := 3 * int64(max(leastGrace, 4*w.plan.NodeTimeout))
 	for _, g := range w.waits[key] {
 		// The lock was free from the end of the grant before this one's end, or of the wait.
 		free := max(g.from, quiet)
@@ -264,6 +268,10 @@ func (w *simWorld) checkProgress(key string, grants []*simGrant) {
 			w.violated("I7: nobody had %s for %.3f ms while client %d.%d waited for it until %.6f ms", key, ms(g.to-free), g.proc, g.client, ms(g.to))
 		}
 	}
+}
+
+func (w *simWorld) killed() bool {
+	return slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultKill })
 }
 
 // simWait is an Acquire that waited, whatever became of it.
@@ -321,7 +329,7 @@ func (w *simWorld) took(p *simProcess, what string, from int64, limit time.Durat
 	for _, f := range p.asleep {
 		slept += max(0, min(t, int64(f.At+f.For)+2000)-max(from, int64(f.At)))
 	}
-	limit += limit/100 + 100*time.Microsecond
+	limit += limit/100 + 100*time.Microsecond + 8*(w.plan.Delay+w.plan.Jitter)
 	if over := t - from - slept; over > int64(limit) && t < p.killedAt {
 		w.violated("I7: %s by process %d took %.3f ms, which is more than %v", what, p.i, ms(over), limit)
 	}
@@ -446,7 +454,11 @@ func (c *simClient) once(ctx context.Context, op int) {
 	case 0, 1: // one round, which may be given up in the middle
 		stop := func() {}
 		if kind == 1 {
-			dying, stop, ends = c.dies(ctx, c.within(op, 3, w.plan.NodeTimeout))
+			longest := w.plan.NodeTimeout
+			if c.roll(op, 10)%2 == 0 { // about when the votes come
+				longest = 4 * (w.plan.Delay + w.plan.Jitter)
+			}
+			dying, stop, ends = c.dies(ctx, c.within(op, 3, longest))
 		}
 		if c.roll(op, 9)%6 == 0 {
 			dying = canceledContext

@@ -28,6 +28,7 @@ type simPlan struct {
 	Slow          int `json:",omitempty"` // takes up to 1.5 NodeTimeouts more
 	Lost          int `json:",omitempty"` // arrives never, and nobody is told
 	Reset         int `json:",omitempty"` // the connection breaks, before or after
+	Torn          int `json:",omitempty"` // the connection breaks, and what was sent arrives within half a NodeTimeout
 	Late          int `json:",omitempty"` // arrives up to 2 TTLs later, on a connection given up by then
 	Twice         int `json:",omitempty"` // arrives again
 	Deaf          int `json:",omitempty"` // of 1000 notices so many are lost
@@ -118,12 +119,24 @@ func drawPlan(seed uint64) *simPlan {
 	}
 	p.Names = oneIn(5)
 	if p.Calm {
+		switch f := (simFault{Kind: faultBack, Node: r.IntN(nodes), Proc: r.IntN(len(p.Processes)), At: in(0, p.Until)}); r.IntN(4) {
+		case 0: // the order must stand it
+			f.By = -in(0, 50*time.Millisecond)
+			p.Faults = []simFault{f}
+		case 1: // and what is left of the dead must not hold up the living for long
+			f.Kind = faultKill
+			f.At = in(0, p.TTL)
+			p.Faults = []simFault{f}
+		}
 		return p
 	}
+	if oneIn(3) {
+		p.Torn = r.IntN(150)
+	}
+	if oneIn(3) {
+		p.Reset = r.IntN(150)
+	}
 	if !p.Strict {
-		if oneIn(2) {
-			p.Reset = r.IntN(150)
-		}
 		if oneIn(2) {
 			p.Late = r.IntN(150)
 		}

@@ -285,7 +285,7 @@ func shrink(t *testing.T, plan *simPlan, kind string) *simPlan {
 		}
 		for _, rate := range []func(p *simPlan) *int{
 			func(p *simPlan) *int { return &p.Slow }, func(p *simPlan) *int { return &p.Lost }, func(p *simPlan) *int { return &p.Reset },
-			func(p *simPlan) *int { return &p.Late }, func(p *simPlan) *int { return &p.Twice }, func(p *simPlan) *int { return &p.Deaf },
+			func(p *simPlan) *int { return &p.Late }, func(p *simPlan) *int { return &p.Torn }, func(p *simPlan) *int { return &p.Twice }, func(p *simPlan) *int { return &p.Deaf },
 		} {
 			if *rate(plan) > 0 {
 				try(func(p *simPlan) { *rate(p) = 0 })

@@ -551,7 +551,11 @@ func (p *simProcess) now() instant {
 
 func (p *simProcess) yield(id int64) {
 	roll := p.w.mix('y', uint64(p.i), uint64(p.w.t()), uint64(id))
-	p.w.sleep(int64(1+roll%2000), roll)
+	d := int64(1 + roll%2000)
+	if roll>>32%40 == 0 { // it was not its turn for a while
+		d += int64(mix(roll, 'p') % uint64(2*(p.w.plan.Delay+p.w.plan.Jitter)))
+	}
+	p.w.sleep(d, roll)
 	p.gate()
 }
 
@@ -722,6 +726,11 @@ func (s *simWire) exchange(batch []*call, bound time.Duration) {
 		} else {
 			done(t+within(9, w.plan.NodeTimeout), errSimReset, true, nil, 0)
 		}
+		return
+	}
+	if fate(w.plan.Torn, 15) {
+		s.deliver(reqs, t+there+within(16, w.plan.NodeTimeout/2), gen)
+		done(t+there/2, errSimReset, true, nil, 0)
 		return
 	}
 	reset := fate(w.plan.Reset, 10)

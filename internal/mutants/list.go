@@ -454,7 +454,7 @@ var list = []mutant{
 		why:  "whoever waited in line takes the lock from its holder",
 		twin: edit{
 			old: "if ok && v == argv[0] {\n\t\ts.expireIn",
-			new: "if ok {\n\t\ts.expireIn",
+			new: "if ok && v != \"\" {\n\t\ts.expireIn",
 		},
 	},
 	{
