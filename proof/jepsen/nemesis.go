@@ -1,0 +1,355 @@
+package jepsen
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/faultproxy"
+)
+
+// Faults that may be chosen.
+const (
+	Pauses  = "pauses"  // clients are stopped, some for longer than their lease, some between the check of the lease and the write
+	Kills   = "kills"   // clients are killed and started again
+	Nodes   = "nodes"   // servers are stopped, killed and started again, with their keys or without
+	Network = "network" // ways are cut: for all clients or some, in both directions or one; connections break, links are slow
+	Clocks  = "clocks"  // servers' clocks are set back and forward
+)
+
+// AllFaults are all that there are.
+var AllFaults = []string{Pauses, Kills, Nodes, Network, Clocks}
+
+// Event is a fault while it lasts, in nanoseconds of the run.
+type Event struct {
+	Kind   string `json:"kind"`
+	Client int    `json:"client"` // -1: none
+	Node   int    `json:"node"`   // -1: none
+	From   int64  `json:"from"`
+	To     int64  `json:"to"`
+	Text   string `json:"text"`
+}
+
+// nemesis breaks things, and mends them. Which, in which order and for how long follows from the seed; when exactly does not.
+type nemesis struct {
+	clock   clock
+	random  *rand.Rand
+	ttl     time.Duration
+	kinds   []string // of counters
+	seats   []*seat
+	nodes   []*node
+	actions []action
+
+	mu      sync.Mutex
+	events  []Event
+	current map[int]string // by number of the action, for the progress line
+	busy    map[string]bool
+	errs    []error
+	running sync.WaitGroup
+}
+
+// action is a fault that can be drawn.
+type action struct {
+	fault  string
+	weight int
+	// do chooses a target, and returns what is to be done to it: nothing if there is none.
+	do func(*nemesis) *deed
+}
+
+// deed is one fault.
+type deed struct {
+	target string // what may have no other fault at the same time
+	event  Event
+	run    func(context.Context) error // returns when the fault is over
+}
+
+func (n *nemesis) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(n.random.Int64N(int64(high-low)+1))
+}
+
+// leases is a time in leases.
+func (n *nemesis) leases(low, high float64) time.Duration {
+	return n.between(time.Duration(low*float64(n.ttl)), time.Duration(high*float64(n.ttl)))
+}
+
+// broken is how many nodes may have a fault at the same time: mostly a minority, at times a majority.
+func (n *nemesis) broken() int {
+	if n.random.IntN(8) == 0 {
+		return len(n.nodes)/2 + 1
+	}
+	return (len(n.nodes) - 1) / 2
+}
+
+var repertoire = []action{
+	{Pauses, 3, func(n *nemesis) *deed { return n.pauseClient("stopped", n.leases(0.05, 0.5)) }},
+	{Pauses, 3, func(n *nemesis) *deed { return n.pauseClient("stopped past its lease", n.leases(1.1, 2)) }},
+	{Pauses, 4, func(n *nemesis) *deed { return n.pauseAtWrite(n.leases(1.1, 2)) }},
+	{Kills, 3, func(n *nemesis) *deed { return n.killClient(n.between(0, time.Second)) }},
+	{Nodes, 4, func(n *nemesis) *deed { return n.stopNode(n.leases(0.05, 2)) }},
+	{Nodes, 4, func(n *nemesis) *deed { return n.killNode(n.leases(0, 1)) }},
+	{Network, 2, func(n *nemesis) *deed {
+		return n.cut("unreachable", 100, n.leases(0.1, 2), (*faultproxy.Proxy).Blackhole)
+	}},
+	{Network, 2, func(n *nemesis) *deed {
+		return n.cut("refuses connections", 100, n.leases(0.1, 2), (*faultproxy.Proxy).Refuse)
+	}},
+	{Network, 3, func(n *nemesis) *deed {
+		return n.cut("requests lost", n.share(), n.leases(0.1, 2), (*faultproxy.Proxy).DropRequests)
+	}},
+	{Network, 3, func(n *nemesis) *deed {
+		return n.cut("replies lost", n.share(), n.leases(0.1, 2), (*faultproxy.Proxy).DropReplies)
+	}},
+	{Network, 4, func(n *nemesis) *deed {
+		return n.cut("unreachable", 50, n.leases(0.1, 2), (*faultproxy.Proxy).Blackhole)
+	}},
+	{Network, 2, func(n *nemesis) *deed {
+		return n.cut("connections broken", 70, 0, (*faultproxy.Proxy).Cut)
+	}},
+	{Network, 2, func(n *nemesis) *deed {
+		out, back := n.between(0, 150*time.Millisecond), n.between(0, 150*time.Millisecond)
+		text := fmt.Sprintf("slow by %v and %v", out.Round(time.Millisecond), back.Round(time.Millisecond))
+		return n.cut(text, n.share(), n.leases(0.2, 2), func(p *faultproxy.Proxy) { p.Delay(out, back) })
+	}},
+	{Clocks, 2, func(n *nemesis) *deed { return n.stepClock(n.between(50*time.Millisecond, 450*time.Millisecond)) }},
+}
+
+// share is whether a fault hits all clients or some.
+func (n *nemesis) share() int { return []int{100, 50}[n.random.IntN(2)] }
+
+func newNemesis(c clock, seed uint64, cfg Config, seats []*seat, nodes []*node) *nemesis {
+	n := &nemesis{
+		clock: c, random: rand.New(rand.NewPCG(seed, 1)), ttl: cfg.TTL, kinds: cfg.kinds(), seats: seats, nodes: nodes,
+		busy: make(map[string]bool), current: make(map[int]string),
+	}
+	for _, a := range repertoire {
+		if slices.Contains(cfg.Faults, a.fault) && (a.fault != Clocks || nodes[0].shift != nil) {
+			for range a.weight {
+				n.actions = append(n.actions, a)
+			}
+		}
+	}
+	return n
+}
+
+// rage breaks things until ctx ends, and returns when all is whole again.
+func (n *nemesis) rage(ctx context.Context) {
+	for i := 0; len(n.actions) > 0; i++ {
+		select {
+		case <-ctx.Done():
+			n.running.Wait()
+			return
+		case <-time.After(n.between(100*time.Millisecond, 700*time.Millisecond)):
+		}
+		d := n.actions[n.random.IntN(len(n.actions))].do(n)
+		if d == nil || !n.take(d.target) {
+			continue
+		}
+		d.event.From = n.clock.now()
+		n.mu.Lock()
+		n.current[i] = d.event.name() + " " + d.event.Text
+		n.mu.Unlock()
+		n.running.Go(func() {
+			err := d.run(ctx)
+			d.event.To = n.clock.now()
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if err != nil {
+				n.errs = append(n.errs, fmt.Errorf("%s: %w", d.event.Text, err))
+			}
+			n.events = append(n.events, d.event)
+			delete(n.current, i)
+			delete(n.busy, d.target)
+		})
+	}
+	<-ctx.Done()
+}
+
+func (e Event) name() string {
+	if e.Client >= 0 {
+		return fmt.Sprintf("client %d", e.Client)
+	}
+	return fmt.Sprintf("node %d", e.Node)
+}
+
+// take marks a target as broken, unless it is.
+func (n *nemesis) take(target string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.busy[target] {
+		return false
+	}
+	n.busy[target] = true
+	return true
+}
+
+func (n *nemesis) now() (going []string, done int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, text := range n.current {
+		going = append(going, text)
+	}
+	slices.Sort(going)
+	return going, len(n.events)
+}
+
+// sleep ends early with ctx, so that a run does not last for longer than its last fault would.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func (n *nemesis) client() (int, string, *seat) {
+	i := n.random.IntN(len(n.seats))
+	return i, fmt.Sprint("client ", i), n.seats[i]
+}
+
+func (n *nemesis) pauseClient(text string, d time.Duration) *deed {
+	i, target, s := n.client()
+	return &deed{target, Event{Kind: "pause", Client: i, Node: -1, Text: text}, func(ctx context.Context) error {
+		p := s.process()
+		p.signal(syscall.SIGSTOP)
+		sleep(ctx, d)
+		p.signal(syscall.SIGCONT)
+		return nil
+	}}
+}
+
+// pauseAtWrite has a client stop itself between the check of its lease and the write, where no lock can help it.
+func (n *nemesis) pauseAtWrite(d time.Duration) *deed {
+	i, target, s := n.client()
+	kind := n.kinds[n.random.IntN(len(n.kinds))]
+	e := Event{Kind: "pause", Client: i, Node: -1, Text: "stopped past its lease, right before a " + kind + " write"}
+	return &deed{target, e, func(ctx context.Context) error {
+		p := s.process()
+		p.say("stop " + kind)
+		for begin := n.clock.now(); p.alive() && !p.stopped(); {
+			if time.Duration(n.clock.now()-begin) > 3*time.Second {
+				p.say("stop ")
+				break
+			}
+			time.Sleep(200 * time.Microsecond)
+		}
+		sleep(ctx, d)
+		p.signal(syscall.SIGCONT)
+		return nil
+	}}
+}
+
+func (n *nemesis) killClient(down time.Duration) *deed {
+	i, target, s := n.client()
+	return &deed{target, Event{Kind: "kill", Client: i, Node: -1, Text: "killed"}, func(ctx context.Context) error {
+		s.kill()
+		sleep(ctx, down)
+		return s.start()
+	}}
+}
+
+// node draws a node, nil if as many are broken as may be.
+func (n *nemesis) node() (int, string, *node) {
+	most := n.broken()
+	i := n.random.IntN(len(n.nodes))
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	broken := 0
+	for target := range n.busy {
+		if strings.HasPrefix(target, "node ") {
+			broken++
+		}
+	}
+	if broken >= most {
+		return 0, "", nil
+	}
+	return i, fmt.Sprint("node ", i), n.nodes[i]
+}
+
+func (n *nemesis) stopNode(d time.Duration) *deed {
+	i, target, nd := n.node()
+	if nd == nil {
+		return nil
+	}
+	return &deed{target, Event{Kind: "stop", Client: -1, Node: i, Text: "stopped"}, func(ctx context.Context) error {
+		if err := nd.server.Pause(); err != nil {
+			return err
+		}
+		sleep(ctx, d)
+		return nd.server.Resume()
+	}}
+}
+
+func (n *nemesis) killNode(down time.Duration) *deed {
+	i, target, nd := n.node()
+	if nd == nil {
+		return nil
+	}
+	e := Event{Kind: "killed", Client: -1, Node: i, Text: "killed, restarts with its keys"}
+	if !nd.keeps {
+		e.Kind, e.Text = "forgets", "killed, restarts without its keys"
+	}
+	return &deed{target, e, func(ctx context.Context) error {
+		nd.server.Kill()
+		sleep(ctx, down)
+		return nd.server.Restart()
+	}}
+}
+
+// cut does something to the ways of all clients, or of about a share of them, to a node.
+func (n *nemesis) cut(text string, percent int, d time.Duration, do func(*faultproxy.Proxy)) *deed {
+	i, target, nd := n.node()
+	if nd == nil {
+		return nil
+	}
+	var hit []int
+	for c := range nd.ways {
+		if percent == 100 || n.random.IntN(100) < percent {
+			hit = append(hit, c)
+		}
+	}
+	if len(hit) == 0 {
+		return nil
+	}
+	kind, whose := "cut", "for all clients"
+	if len(hit) < len(nd.ways) {
+		kind, whose = "partial", "for clients "+strings.Trim(fmt.Sprint(hit), "[]")
+	}
+	return &deed{target, Event{Kind: kind, Client: -1, Node: i, Text: text + " " + whose}, func(ctx context.Context) error {
+		for _, c := range hit {
+			do(nd.ways[c])
+		}
+		sleep(ctx, d)
+		for _, c := range hit {
+			nd.ways[c].Clear()
+		}
+		return nil
+	}}
+}
+
+// stepClock sets a server's clock back, at once, and forward again as one has to do it: while nobody can rely on the server's keys, which the step
+// ends early. Steps are below a second, the most by which the servers' clocks may be apart for fencing tokens after a loss of memory.
+func (n *nemesis) stepClock(by time.Duration) *deed {
+	i, target, nd := n.node()
+	if nd == nil {
+		return nil
+	}
+	back, drain := n.leases(0.5, 2), n.ttl+n.ttl/5
+	e := Event{Kind: "clock", Client: -1, Node: i, Text: fmt.Sprintf("clock set back by %v, and forward after a time out of service", by.Round(time.Millisecond))}
+	return &deed{target, e, func(ctx context.Context) error {
+		if err := nd.shift(-by); err != nil {
+			return err
+		}
+		sleep(ctx, back)
+		for _, p := range nd.ways {
+			p.Blackhole()
+		}
+		time.Sleep(drain) // not cut short: the step must not come before
+		err := nd.shift(0)
+		nd.mend()
+		return err
+	}}
+}
