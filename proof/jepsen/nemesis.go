@@ -65,7 +65,7 @@ type action struct {
 type deed struct {
 	target string // what may have no other fault at the same time
 	event  Event
-	run    func(context.Context) error // returns when the fault is over
+	run    func(context.Context, *Event) error // returns when the fault is over; it may say more exactly what it was
 }
 
 func (n *nemesis) between(low, high time.Duration) time.Duration {
@@ -154,7 +154,7 @@ func (n *nemesis) rage(ctx context.Context) {
 		n.current[i] = d.event.name() + " " + d.event.Text
 		n.mu.Unlock()
 		n.running.Go(func() {
-			err := d.run(ctx)
+			err := d.run(ctx, &d.event)
 			d.event.To = n.clock.now()
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -212,7 +212,7 @@ func (n *nemesis) client() (int, string, *seat) {
 
 func (n *nemesis) pauseClient(text string, d time.Duration) *deed {
 	i, target, s := n.client()
-	return &deed{target, Event{Kind: "pause", Client: i, Node: -1, Text: text}, func(ctx context.Context) error {
+	return &deed{target, Event{Kind: "pause", Client: i, Node: -1, Text: text}, func(ctx context.Context, _ *Event) error {
 		p := s.process()
 		p.signal(syscall.SIGSTOP)
 		sleep(ctx, d)
@@ -226,15 +226,19 @@ func (n *nemesis) pauseAtWrite(d time.Duration) *deed {
 	i, target, s := n.client()
 	kind := n.kinds[n.random.IntN(len(n.kinds))]
 	e := Event{Kind: "pause", Client: i, Node: -1, Text: "stopped past its lease, right before a " + kind + " write"}
-	return &deed{target, e, func(ctx context.Context) error {
+	return &deed{target, e, func(ctx context.Context, e *Event) error {
 		p := s.process()
 		p.say("stop " + kind)
 		for begin := n.clock.now(); p.alive() && !p.stopped(); {
 			if time.Duration(n.clock.now()-begin) > 3*time.Second {
 				p.say("stop ")
+				e.Text = "was to stop before a " + kind + " write, and did not come to any"
 				break
 			}
 			time.Sleep(200 * time.Microsecond)
+		}
+		if p.stopped() {
+			e.From = n.clock.now()
 		}
 		sleep(ctx, d)
 		p.signal(syscall.SIGCONT)
@@ -244,7 +248,7 @@ func (n *nemesis) pauseAtWrite(d time.Duration) *deed {
 
 func (n *nemesis) killClient(down time.Duration) *deed {
 	i, target, s := n.client()
-	return &deed{target, Event{Kind: "kill", Client: i, Node: -1, Text: "killed"}, func(ctx context.Context) error {
+	return &deed{target, Event{Kind: "kill", Client: i, Node: -1, Text: "killed"}, func(ctx context.Context, _ *Event) error {
 		s.kill()
 		sleep(ctx, down)
 		return s.start()
@@ -274,7 +278,7 @@ func (n *nemesis) stopNode(d time.Duration) *deed {
 	if nd == nil {
 		return nil
 	}
-	return &deed{target, Event{Kind: "stop", Client: -1, Node: i, Text: "stopped"}, func(ctx context.Context) error {
+	return &deed{target, Event{Kind: "stop", Client: -1, Node: i, Text: "stopped"}, func(ctx context.Context, _ *Event) error {
 		if err := nd.server.Pause(); err != nil {
 			return err
 		}
@@ -292,7 +296,7 @@ func (n *nemesis) killNode(down time.Duration) *deed {
 	if !nd.keeps {
 		e.Kind, e.Text = "forgets", "killed, restarts without its keys"
 	}
-	return &deed{target, e, func(ctx context.Context) error {
+	return &deed{target, e, func(ctx context.Context, _ *Event) error {
 		nd.server.Kill()
 		sleep(ctx, down)
 		return nd.server.Restart()
@@ -318,7 +322,7 @@ func (n *nemesis) cut(text string, percent int, d time.Duration, do func(*faultp
 	if len(hit) < len(nd.ways) {
 		kind, whose = "partial", "for clients "+strings.Trim(fmt.Sprint(hit), "[]")
 	}
-	return &deed{target, Event{Kind: kind, Client: -1, Node: i, Text: text + " " + whose}, func(ctx context.Context) error {
+	return &deed{target, Event{Kind: kind, Client: -1, Node: i, Text: text + " " + whose}, func(ctx context.Context, _ *Event) error {
 		for _, c := range hit {
 			do(nd.ways[c])
 		}
@@ -339,7 +343,7 @@ func (n *nemesis) stepClock(by time.Duration) *deed {
 	}
 	back, drain := n.leases(0.5, 2), n.ttl+n.ttl/5
 	e := Event{Kind: "clock", Client: -1, Node: i, Text: fmt.Sprintf("clock set back by %v, and forward after a time out of service", by.Round(time.Millisecond))}
-	return &deed{target, e, func(ctx context.Context) error {
+	return &deed{target, e, func(ctx context.Context, _ *Event) error {
 		if err := nd.shift(-by); err != nil {
 			return err
 		}
