@@ -27,7 +27,7 @@ var AllFaults = []string{Pauses, Kills, Nodes, Network, Clocks}
 
 // Event is a fault while it lasts, in nanoseconds of the run.
 type Event struct {
-	Kind   string `json:"kind"`
+	Kind   string `json:"kind"`   // empty: nothing came of it
 	Client int    `json:"client"` // -1: none
 	Node   int    `json:"node"`   // -1: none
 	From   int64  `json:"from"`
@@ -161,7 +161,9 @@ func (n *nemesis) rage(ctx context.Context) {
 			if err != nil {
 				n.errs = append(n.errs, fmt.Errorf("%s: %w", d.event.Text, err))
 			}
-			n.events = append(n.events, d.event)
+			if d.event.Kind != "" {
+				n.events = append(n.events, d.event)
+			}
 			delete(n.current, i)
 			delete(n.busy, d.target)
 		})
@@ -232,14 +234,16 @@ func (n *nemesis) pauseAtWrite(d time.Duration) *deed {
 		for begin := n.clock.now(); p.alive() && !p.stopped(); {
 			if time.Duration(n.clock.now()-begin) > 3*time.Second {
 				p.say("stop ")
-				e.Text = "was to stop before a " + kind + " write, and did not come to any"
 				break
 			}
 			time.Sleep(200 * time.Microsecond)
 		}
-		if p.stopped() {
-			e.From = n.clock.now()
+		if !p.stopped() {
+			e.Kind = "" // it did not come to any write
+			p.signal(syscall.SIGCONT)
+			return nil
 		}
+		e.From = n.clock.now()
 		sleep(ctx, d)
 		p.signal(syscall.SIGCONT)
 		return nil

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -148,18 +150,24 @@ func (n *node) leases(ctx context.Context) (map[string]time.Duration, error) {
 }
 
 // overstaying names keys of locks that last for longer than any lease, or for ever.
-func (n *node) overstaying(ctx context.Context, ttl time.Duration) ([]string, error) {
-	left, err := n.leases(ctx)
-	if err != nil {
-		return nil, err
+func overstaying(ctx context.Context, nodes []*node, longest time.Duration) (bad []string) {
+	found := make([][]string, len(nodes))
+	var asking sync.WaitGroup
+	for i, n := range nodes {
+		asking.Go(func() {
+			left, err := n.leases(ctx)
+			if err != nil {
+				return // it is stopped or dead, and is asked again soon
+			}
+			for k, d := range left {
+				if d < 0 || isLock(k) && d > longest {
+					found[i] = append(found[i], fmt.Sprintf("node %d: key %q lasts for %v", n.index, k, d))
+				}
+			}
+		})
 	}
-	var bad []string
-	for k, d := range left {
-		if d < 0 || isLock(k) && d > ttl {
-			bad = append(bad, fmt.Sprintf("node %d: key %q lasts for %v", n.index, k, d))
-		}
-	}
-	return bad, nil
+	asking.Wait()
+	return slices.Concat(found...)
 }
 
 // leftover names the keys of locks that are on a node after every lease is over.

@@ -197,13 +197,13 @@ func (s *seat) end(d time.Duration) error {
 	}
 }
 
-// tail keeps the end of what clients write to their standard error.
-type tail struct {
+// complaints keeps what clients write to their standard error, as far as anybody will read it.
+type complaints struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (t *tail) Write(b []byte) (int, error) {
+func (t *complaints) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.text.Len() < 64<<10 {
@@ -212,7 +212,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (t *tail) String() string {
+func (t *complaints) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.text.String()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/proof/linear"
 )
 
 // Files of a report.
@@ -33,6 +34,7 @@ func (r *Report) write() error {
 	t, err := template.New("report").Funcs(template.FuncMap{
 		"seconds": seconds,
 		"join":    strings.Join,
+		"few":     few,
 	}).Parse(textTemplate)
 	if err != nil {
 		return err
@@ -72,6 +74,9 @@ func (r *Report) writeHistory() error {
 	}
 	return f.Close()
 }
+
+// few are the violations that the text shows; report.json has all.
+func few(all []linear.Violation) []linear.Violation { return all[:min(len(all), 20)] }
 
 // Text is the report for people.
 func (r *Report) Text() (string, error) {

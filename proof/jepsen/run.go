@@ -135,7 +135,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 
 // run has the clients work and the nemesis rage, and mends all in the end.
 func (r *Report) run(ctx context.Context, c Config, work string, nodes []*node, guard time.Duration) {
-	stderr := new(tail)
+	stderr := new(complaints)
 	clk := newClock(monotonic())
 	var seats []*seat
 	for i := range c.Clients {
@@ -207,7 +207,11 @@ func (r *Report) watch(ctx context.Context, clk clock, n *nemesis) {
 	// A reservation in line lasts for half a second, and a clock that was set back adds as much to what is there.
 	longest := max(r.Config.TTL, 500*time.Millisecond) + 500*time.Millisecond
 	dead := make(map[string]bool)
-	for tick := 1; ; tick++ {
+	every := 10 * time.Second
+	if r.Config.Terminal {
+		every = time.Second
+	}
+	for next := every; ; {
 		select {
 		case <-ctx.Done():
 			if r.Config.Terminal {
@@ -216,10 +220,8 @@ func (r *Report) watch(ctx context.Context, clk clock, n *nemesis) {
 			return
 		case <-ticker.C:
 		}
-		for _, nd := range n.nodes {
-			if bad, err := nd.overstaying(ctx, longest); err == nil && len(r.Overstaying) < 100 {
-				r.Overstaying = append(r.Overstaying, bad...)
-			}
+		if len(r.Overstaying) < 100 {
+			r.Overstaying = append(r.Overstaying, overstaying(ctx, n.nodes, longest)...)
 		}
 		for _, s := range n.seats {
 			if text := s.died(); text != "" && !dead[text] {
@@ -227,21 +229,24 @@ func (r *Report) watch(ctx context.Context, clk clock, n *nemesis) {
 				r.Trouble = append(r.Trouble, text)
 			}
 		}
-		switch every := 40; {
-		case r.Config.Terminal && tick%4 == 0:
-			fmt.Fprintf(r.Config.Progress, "\r\x1b[K%s", r.progress(clk, n))
-		case !r.Config.Terminal && tick%every == 0:
-			fmt.Fprintln(r.Config.Progress, r.progress(clk, n))
+		at := time.Duration(clk.now())
+		if at < next {
+			continue
+		}
+		next = at.Truncate(every) + every
+		if r.Config.Terminal {
+			fmt.Fprintf(r.Config.Progress, "\r\x1b[K%s", r.progress(at, n))
+		} else {
+			fmt.Fprintln(r.Config.Progress, r.progress(at, n))
 		}
 	}
 }
 
-func (r *Report) progress(clk clock, n *nemesis) string {
+func (r *Report) progress(at time.Duration, n *nemesis) string {
 	var t tally
 	for _, s := range n.seats {
 		t.add(s.tally())
 	}
-	at := time.Duration(clk.now())
 	going, done := n.now()
 	line := fmt.Sprintf("%v of %v: %d grants (%.0f/s), %d writes, %d stale ones refused, %d withheld, %d faults over, now %d: %s", at.Round(time.Second), r.Config.For,
 		t.Grants, float64(t.Grants)/at.Seconds(), t.Written, t.Refused, t.Withheld, done, len(going), strings.Join(going, "; "))

@@ -233,28 +233,25 @@ func (p *picture) event(e Event, y, h int) {
 
 // claims draws what each client held, from the return of acquire to the call of release or the end of the lease.
 func (p *picture) claims(ops []history.Op, lane func(int, string) int) {
-	ends := make(map[string]int64)
+	untils, releases := make(map[string]int64), make(map[string]int64)
 	for _, op := range ops {
 		switch {
 		case op.Kind == history.Release:
-			if end, ok := ends[op.Token]; !ok || op.Call < end {
-				ends[op.Token] = op.Call
+			if at, ok := releases[op.Token]; !ok || op.Call < at {
+				releases[op.Token] = op.Call
 			}
-		case op.Kind == history.Extend && op.Outcome == history.OK:
-			if end, ok := ends[op.Token]; !ok || op.Until > end {
-				ends[op.Token] = op.Until
-			}
+		case op.Outcome == history.OK:
+			untils[op.Token] = max(untils[op.Token], op.Until)
 		}
 	}
-	// Calls are in order, so an extend is seen before the release that ends it sooner.
 	paths := make(map[string]*strings.Builder)
 	for _, op := range ops {
 		if op.Kind != history.Acquire || op.Outcome != history.OK {
 			continue
 		}
-		end := op.Until
-		if e, ok := ends[op.Token]; ok {
-			end = e
+		end := untils[op.Token]
+		if at, ok := releases[op.Token]; ok {
+			end = min(end, at)
 		}
 		if end < p.from || op.Return > p.to || end <= op.Return {
 			continue
