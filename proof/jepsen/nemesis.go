@@ -44,11 +44,13 @@ type nemesis struct {
 	seats   []*seat
 	nodes   []*node
 	actions []action
+	guard   time.Duration // for how long a node has no vote after a restart
 
 	mu      sync.Mutex
 	events  []Event
 	current map[int]string // by number of the action, for the progress line
 	busy    map[string]bool
+	barred  map[int]int64 // until when a node has no vote, by index
 	errs    []error
 	running sync.WaitGroup
 }
@@ -79,7 +81,7 @@ func (n *nemesis) leases(low, high float64) time.Duration {
 
 // broken is how many nodes may have a fault at the same time: mostly a minority, at times a majority.
 func (n *nemesis) broken() int {
-	if n.random.IntN(8) == 0 {
+	if n.random.IntN(4) == 0 {
 		return len(n.nodes)/2 + 1
 	}
 	return (len(n.nodes) - 1) / 2
@@ -121,10 +123,10 @@ var repertoire = []action{
 // share is whether a fault hits all clients or some.
 func (n *nemesis) share() int { return []int{100, 50}[n.random.IntN(2)] }
 
-func newNemesis(c clock, seed uint64, cfg Config, seats []*seat, nodes []*node) *nemesis {
+func newNemesis(c clock, cfg Config, guard time.Duration, seats []*seat, nodes []*node) *nemesis {
 	n := &nemesis{
-		clock: c, random: rand.New(rand.NewPCG(seed, 1)), ttl: cfg.TTL, kinds: cfg.kinds(), seats: seats, nodes: nodes,
-		busy: make(map[string]bool), current: make(map[int]string),
+		clock: c, random: rand.New(rand.NewPCG(cfg.Seed, 1)), ttl: cfg.TTL, kinds: cfg.kinds(), seats: seats, nodes: nodes, guard: guard,
+		busy: make(map[string]bool), barred: make(map[int]int64), current: make(map[int]string),
 	}
 	for _, a := range repertoire {
 		if slices.Contains(cfg.Faults, a.fault) && (a.fault != Clocks || nodes[0].shift != nil) {
@@ -259,19 +261,20 @@ func (n *nemesis) killClient(down time.Duration) *deed {
 	}}
 }
 
-// node draws a node, nil if as many are broken as may be.
+// node draws a node, nil if as many are broken as may be. One that the restart guard keeps from voting is as good as broken; it may be broken further.
 func (n *nemesis) node() (int, string, *node) {
 	most := n.broken()
 	i := n.random.IntN(len(n.nodes))
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	away := func(j int) bool { return n.busy[fmt.Sprint("node ", j)] || n.barred[j] > n.clock.now() }
 	broken := 0
-	for target := range n.busy {
-		if strings.HasPrefix(target, "node ") {
+	for j := range n.nodes {
+		if away(j) {
 			broken++
 		}
 	}
-	if broken >= most {
+	if broken >= most && !away(i) {
 		return 0, "", nil
 	}
 	return i, fmt.Sprint("node ", i), n.nodes[i]
@@ -303,7 +306,17 @@ func (n *nemesis) killNode(down time.Duration) *deed {
 	return &deed{target, e, func(ctx context.Context, _ *Event) error {
 		nd.server.Kill()
 		sleep(ctx, down)
-		return nd.server.Restart()
+		err := nd.server.Restart()
+		if n.guard > 0 {
+			now := n.clock.now()
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.barred[i] = now + int64(n.guard)
+			n.events = append(n.events, Event{
+				Kind: "barred", Client: -1, Node: i, From: now, To: n.barred[i], Text: "has no vote, by the restart guard",
+			})
+		}
+		return err
 	}}
 }
 

@@ -91,6 +91,9 @@ func (r *Report) Duration() time.Duration { return time.Duration(r.Length).Round
 func (r *Report) FaultCounts() []string {
 	count := make(map[string]int)
 	for _, e := range r.Events {
+		if e.Kind == "barred" {
+			continue // which is no fault but what the library does about one
+		}
 		text, _, _ := strings.Cut(e.Text, " for clients")
 		if strings.HasPrefix(text, "slow by") {
 			_, rest, _ := strings.Cut(text, "for all")

@@ -155,7 +155,7 @@ func (r *Report) run(ctx context.Context, c Config, work string, nodes []*node, 
 	}
 	limited, cancel := context.WithTimeout(ctx, c.For)
 	defer cancel()
-	n := newNemesis(clk, c.Seed, c, seats, nodes)
+	n := newNemesis(clk, c, guard, seats, nodes)
 	raging := make(chan struct{})
 	if len(r.Trouble) > 0 {
 		cancel()

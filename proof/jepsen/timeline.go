@@ -36,6 +36,7 @@ var (
 	fencedFills = []string{"#006d2c", "#31a354", "#a1d99b"}
 	eventFills  = map[string]string{
 		"pause": "url(#hatch)", "kill": "#404040", "stop": "#fdae61", "killed": "#555555", "forgets": "#762a83", "cut": "#f46d43", "partial": "#fee08b", "clock": "#74add1",
+		"barred": "#c2a5cf",
 	}
 	eventInk = map[string]string{"killed": "white", "forgets": "white", "kill": "white"}
 )
@@ -157,7 +158,10 @@ func (r *Report) timeline() ([]byte, error) {
 
 	for _, e := range r.Events {
 		y, h := clientY(max(e.Client, 0)), clientH
-		if e.Node >= 0 {
+		switch {
+		case e.Kind == "barred": // beneath what else happens to the node
+			y, h = nodeY(e.Node)+nodeH, 4
+		case e.Node >= 0:
 			y, h = nodeY(e.Node), nodeH
 		}
 		p.event(e, y, h)
@@ -225,7 +229,7 @@ func (p *picture) event(e Event, y, h int) {
 		X: px(x1), W: px(max(x2-x1, 2)), Y: y, H: h, Fill: eventFills[e.Kind], Ink: cmp.Or(eventInk[e.Kind], "#222"),
 		Title: html.EscapeString(fmt.Sprintf("%s to %s: %s %s", seconds(e.From), seconds(e.To), e.name(), e.Text)),
 	}
-	if room := int((x2 - x1 - 4) / 5); e.Node >= 0 && room >= 4 {
+	if room := int((x2 - x1 - 4) / 5); h == nodeH && room >= 4 {
 		b.Label, b.LabelX, b.LabelY = html.EscapeString(e.Text[:min(room, len(e.Text))]), px(x1+2), y+h/2+3
 	}
 	p.Bars = append(p.Bars, b)
@@ -296,7 +300,8 @@ func (p *picture) legend(kinds []string) {
 	entries = append(entries,
 		legendEntry{Name: "client stopped", Fill: eventFills["pause"]}, legendEntry{Name: "client killed", Fill: eventFills["kill"]},
 		legendEntry{Name: "node stopped", Fill: eventFills["stop"]}, legendEntry{Name: "node killed, keeps its keys", Fill: eventFills["killed"]},
-		legendEntry{Name: "node killed, forgets", Fill: eventFills["forgets"]}, legendEntry{Name: "node cut off or slow", Fill: eventFills["cut"]},
+		legendEntry{Name: "node killed, forgets", Fill: eventFills["forgets"]}, legendEntry{Name: "restarted, no vote yet", Fill: eventFills["barred"]},
+		legendEntry{Name: "node cut off or slow", Fill: eventFills["cut"]},
 		legendEntry{Name: "for some clients only", Fill: eventFills["partial"]}, legendEntry{Name: "node's clock set back", Fill: eventFills["clock"]},
 		legendEntry{Name: "stale write refused", Fill: refusedFill, Mark: true}, legendEntry{Name: "late write lost updates", Fill: lostFill, Mark: true},
 		legendEntry{Name: "violation", Fill: brokenFill, Mark: true},
