@@ -95,29 +95,34 @@ var repertoire = []action{
 	{Nodes, 4, func(n *nemesis) *deed { return n.stopNode(n.leases(0.05, 2)) }},
 	{Nodes, 4, func(n *nemesis) *deed { return n.killNode(n.leases(0, 1)) }},
 	{Network, 2, func(n *nemesis) *deed {
-		return n.cut("unreachable", 100, n.leases(0.1, 2), (*faultproxy.Proxy).Blackhole)
+		return n.cut("unreachable", 100, n.leases(0.1, 2), on((*faultproxy.Proxy).Blackhole))
 	}},
 	{Network, 2, func(n *nemesis) *deed {
-		return n.cut("refuses connections", 100, n.leases(0.1, 2), (*faultproxy.Proxy).Refuse)
+		return n.cut("closes connections", n.share(), n.leases(0.1, 2), (*node).close)
 	}},
 	{Network, 3, func(n *nemesis) *deed {
-		return n.cut("requests lost", n.share(), n.leases(0.1, 2), (*faultproxy.Proxy).DropRequests)
+		return n.cut("requests lost", n.share(), n.leases(0.1, 2), on((*faultproxy.Proxy).DropRequests))
 	}},
 	{Network, 3, func(n *nemesis) *deed {
-		return n.cut("replies lost", n.share(), n.leases(0.1, 2), (*faultproxy.Proxy).DropReplies)
+		return n.cut("replies lost", n.share(), n.leases(0.1, 2), on((*faultproxy.Proxy).DropReplies))
 	}},
 	{Network, 4, func(n *nemesis) *deed {
-		return n.cut("unreachable", 50, n.leases(0.1, 2), (*faultproxy.Proxy).Blackhole)
+		return n.cut("unreachable", 50, n.leases(0.1, 2), on((*faultproxy.Proxy).Blackhole))
 	}},
 	{Network, 2, func(n *nemesis) *deed {
-		return n.cut("connections broken", 70, 0, (*faultproxy.Proxy).Cut)
+		return n.cut("connections broken", 70, 0, on((*faultproxy.Proxy).Cut))
 	}},
 	{Network, 2, func(n *nemesis) *deed {
 		out, back := n.between(0, 150*time.Millisecond), n.between(0, 150*time.Millisecond)
 		text := fmt.Sprintf("slow by %v and %v", out.Round(time.Millisecond), back.Round(time.Millisecond))
-		return n.cut(text, n.share(), n.leases(0.2, 2), func(p *faultproxy.Proxy) { p.Delay(out, back) })
+		return n.cut(text, n.share(), n.leases(0.2, 2), on(func(p *faultproxy.Proxy) { p.Delay(out, back) }))
 	}},
 	{Clocks, 2, func(n *nemesis) *deed { return n.stepClock(n.between(50*time.Millisecond, 450*time.Millisecond)) }},
+}
+
+// on is something that the proxy of a client's way does.
+func on(f func(*faultproxy.Proxy)) func(*node, int) {
+	return func(n *node, client int) { f(n.ways[client]) }
 }
 
 // share is whether a fault hits all clients or some.
@@ -321,7 +326,7 @@ func (n *nemesis) killNode(down time.Duration) *deed {
 }
 
 // cut does something to the ways of all clients, or of about a share of them, to a node.
-func (n *nemesis) cut(text string, percent int, d time.Duration, do func(*faultproxy.Proxy)) *deed {
+func (n *nemesis) cut(text string, percent int, d time.Duration, do func(*node, int)) *deed {
 	i, target, nd := n.node()
 	if nd == nil {
 		return nil
@@ -341,11 +346,11 @@ func (n *nemesis) cut(text string, percent int, d time.Duration, do func(*faultp
 	}
 	return &deed{target, Event{Kind: kind, Client: -1, Node: i, Text: text + " " + whose}, func(ctx context.Context, _ *Event) error {
 		for _, c := range hit {
-			do(nd.ways[c])
+			do(nd, c)
 		}
 		sleep(ctx, d)
 		for _, c := range hit {
-			nd.ways[c].Clear()
+			nd.mend(c)
 		}
 		return nil
 	}}
@@ -370,7 +375,7 @@ func (n *nemesis) stepClock(by time.Duration) *deed {
 		}
 		time.Sleep(drain) // not cut short: the step must not come before
 		err := nd.shift(0)
-		nd.mend()
+		nd.mendAll()
 		return err
 	}}
 }

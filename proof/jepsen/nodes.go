@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,6 +26,7 @@ type node struct {
 	keeps  bool // its keys over a kill
 	admin  *redis.Client
 	ways   []*faultproxy.Proxy // one per client
+	closed []atomic.Bool       // which of them lead nowhere
 	shift  func(time.Duration) error
 }
 
@@ -55,8 +58,12 @@ func startNodes(ctx context.Context, n, clients int, forgetful map[int]bool, s *
 		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
 		o.ReadTimeout = 500 * time.Millisecond
 		nd.admin = redis.NewClient(o)
-		for range clients {
+		nd.closed = make([]atomic.Bool, clients)
+		for c := range clients {
 			p := faultproxy.New(func(ctx context.Context) (net.Conn, error) {
+				if nd.closed[c].Load() {
+					return nil, syscall.ECONNREFUSED
+				}
 				return new(net.Dialer).DialContext(ctx, "tcp", nd.server.Addr())
 			})
 			p.Record(false)
@@ -81,10 +88,22 @@ func closeNodes(nodes []*node) {
 	}
 }
 
-// mend ends all faults of the way to a node.
-func (n *node) mend() {
-	for _, p := range n.ways {
-		p.Clear()
+// close closes a client's connections as soon as it opens them. The proxy's own Refuse would give its port away, which in a run of hours somebody
+// may take meanwhile.
+func (n *node) close(client int) {
+	n.closed[client].Store(true)
+	n.ways[client].Cut()
+}
+
+// mend ends the faults of a client's way.
+func (n *node) mend(client int) {
+	n.closed[client].Store(false)
+	n.ways[client].Clear()
+}
+
+func (n *node) mendAll() {
+	for c := range n.ways {
+		n.mend(c)
 	}
 }
 

@@ -167,7 +167,7 @@ func (r *Report) run(ctx context.Context, c Config, work string, nodes []*node, 
 	r.watch(limited, clk, n)
 	<-raging
 	for _, nd := range nodes {
-		nd.mend()
+		nd.mendAll()
 	}
 	r.Length = clk.now()
 	for _, s := range seats {
