@@ -90,7 +90,7 @@ func (n *nemesis) broken() int {
 var repertoire = []action{
 	{Pauses, 3, func(n *nemesis) *deed { return n.pauseClient("stopped", n.leases(0.05, 0.5)) }},
 	{Pauses, 3, func(n *nemesis) *deed { return n.pauseClient("stopped past its lease", n.leases(1.1, 2)) }},
-	{Pauses, 4, func(n *nemesis) *deed { return n.pauseAtWrite(n.leases(1.1, 2)) }},
+	{Pauses, 4, func(n *nemesis) *deed { return n.pauseAtWrite(n.leases(1.2, 2.5)) }},
 	{Kills, 3, func(n *nemesis) *deed { return n.killClient(n.between(0, time.Second)) }},
 	{Nodes, 4, func(n *nemesis) *deed { return n.stopNode(n.leases(0.05, 2)) }},
 	{Nodes, 4, func(n *nemesis) *deed { return n.killNode(n.leases(0, 1)) }},
