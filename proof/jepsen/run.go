@@ -22,19 +22,19 @@ import (
 
 // Config is what a run is like.
 type Config struct {
-	For      time.Duration // how long clients work and things break
-	Out      string        // folder of the report, made if it is not there
-	Plain    bool          // counters under locks alone
-	Fenced   bool          // counters in a store that refuses stale holders
-	Seed     uint64        // of the nemesis and the clients; 0: drawn
-	TTL      time.Duration // of leases
-	Clients  int
-	Nodes    int
-	Counters int      // at a time, of each kind
-	Faults   []string // of AllFaults
-	Sabotage string   // how clients or the store are broken on purpose; empty: not
-	Progress io.Writer
-	Terminal bool // Progress shows one line that changes
+	For      time.Duration `json:"for_ns"`             // how long clients work and things break
+	Out      string        `json:"-"`                  // folder of the report, made if it is not there
+	Plain    bool          `json:"plain"`              // counters under locks alone
+	Fenced   bool          `json:"fenced"`             // counters in a store that refuses stale holders
+	Seed     uint64        `json:"seed"`               // of the nemesis and the clients; 0: drawn
+	TTL      time.Duration `json:"ttl_ns"`             // of leases
+	Clients  int           `json:"clients"`            // processes
+	Nodes    int           `json:"nodes"`              // servers
+	Counters int           `json:"counters"`           // at a time, of each kind
+	Faults   []string      `json:"faults"`             // of AllFaults
+	Sabotage string        `json:"sabotage,omitempty"` // how clients or the store are broken on purpose; empty: not
+	Progress io.Writer     `json:"-"`                  // nil: nobody is told
+	Terminal bool          `json:"-"`                  // Progress shows one line that changes
 }
 
 func (c Config) kinds() (kinds []string) {

@@ -14,7 +14,7 @@ import (
 
 // Report is what a run has shown.
 type Report struct {
-	Config  Config    `json:"-"`
+	Config  Config    `json:"config"`
 	Started time.Time `json:"started"`
 	Length  int64     `json:"length_ns"`
 	OK      bool      `json:"ok"`
