@@ -60,7 +60,7 @@ func runJepsen(args []string) int {
 	flags.IntVar(&c.Nodes, "nodes", 5, "servers")
 	flags.IntVar(&c.Counters, "counters", 3, "counters of each kind at a time")
 	faults := flags.String("faults", strings.Join(jepsen.AllFaults, ","), "what may happen; empty: nothing")
-	flags.StringVar(&c.Sabotage, "sabotage", "", "break clients or the store on purpose, to see that it is found: nolock, nocompare, overstay or nofence")
+	flags.StringVar(&c.Sabotage, "sabotage", "", "break clients or the store on purpose, to see that it is found: nolock, nocompare, overstay, nofence or noguard")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}

@@ -44,6 +44,7 @@ const (
 	noCompare = "nocompare" // release deletes whatever key is there
 	overstay  = "overstay"  // holders take the lease for longer than it is
 	noFence   = "nofence"   // the store refuses nobody
+	noGuard   = "noguard"   // restarted nodes vote
 )
 
 // job is what a client process is to do.

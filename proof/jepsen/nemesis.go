@@ -2,6 +2,7 @@ package jepsen
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -65,9 +66,9 @@ type action struct {
 
 // deed is one fault.
 type deed struct {
-	target string // what may have no other fault at the same time
-	event  Event
-	run    func(context.Context, *Event) error // returns when the fault is over; it may say more exactly what it was
+	targets []string // that may have no other fault at the same time
+	event   Event
+	run     func(context.Context, *Event) error // returns when the fault is over; it may say more exactly what it was
 }
 
 func (n *nemesis) between(low, high time.Duration) time.Duration {
@@ -94,6 +95,7 @@ var repertoire = []action{
 	{Kills, 3, func(n *nemesis) *deed { return n.killClient(n.between(0, time.Second)) }},
 	{Nodes, 4, func(n *nemesis) *deed { return n.stopNode(n.leases(0.05, 2)) }},
 	{Nodes, 4, func(n *nemesis) *deed { return n.killNode(n.leases(0, 1)) }},
+	{Nodes, 3, func(n *nemesis) *deed { return n.amnesia(n.leases(0.4, 0.8)) }},
 	{Network, 2, func(n *nemesis) *deed {
 		return n.cut("unreachable", 100, n.leases(0.1, 2), on((*faultproxy.Proxy).Blackhole))
 	}},
@@ -153,7 +155,7 @@ func (n *nemesis) rage(ctx context.Context) {
 		case <-time.After(n.between(100*time.Millisecond, 700*time.Millisecond)):
 		}
 		d := n.actions[n.random.IntN(len(n.actions))].do(n)
-		if d == nil || !n.take(d.target) {
+		if d == nil || !n.take(d.targets) {
 			continue
 		}
 		d.event.From = n.clock.now()
@@ -172,7 +174,9 @@ func (n *nemesis) rage(ctx context.Context) {
 				n.events = append(n.events, d.event)
 			}
 			delete(n.current, i)
-			delete(n.busy, d.target)
+			for _, target := range d.targets {
+				delete(n.busy, target)
+			}
 		})
 	}
 	<-ctx.Done()
@@ -185,15 +189,24 @@ func (e Event) name() string {
 	return fmt.Sprintf("node %d", e.Node)
 }
 
-// take marks a target as broken, unless it is.
-func (n *nemesis) take(target string) bool {
+// take marks targets as broken, unless one of them is.
+func (n *nemesis) take(targets []string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.busy[target] {
+	if slices.ContainsFunc(targets, func(t string) bool { return n.busy[t] }) {
 		return false
 	}
-	n.busy[target] = true
+	for _, t := range targets {
+		n.busy[t] = true
+	}
 	return true
+}
+
+// note adds to the faults that were.
+func (n *nemesis) note(e Event) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.events = append(n.events, e)
 }
 
 func (n *nemesis) now() (going []string, done int) {
@@ -221,7 +234,7 @@ func (n *nemesis) client() (int, string, *seat) {
 
 func (n *nemesis) pauseClient(text string, d time.Duration) *deed {
 	i, target, s := n.client()
-	return &deed{target, Event{Kind: "pause", Client: i, Node: -1, Text: text}, func(ctx context.Context, _ *Event) error {
+	return &deed{[]string{target}, Event{Kind: "pause", Client: i, Node: -1, Text: text}, func(ctx context.Context, _ *Event) error {
 		p := s.process()
 		p.signal(syscall.SIGSTOP)
 		sleep(ctx, d)
@@ -235,7 +248,7 @@ func (n *nemesis) pauseAtWrite(d time.Duration) *deed {
 	i, target, s := n.client()
 	kind := n.kinds[n.random.IntN(len(n.kinds))]
 	e := Event{Kind: "pause", Client: i, Node: -1, Text: "stopped past its lease, right before a " + kind + " write"}
-	return &deed{target, e, func(ctx context.Context, e *Event) error {
+	return &deed{[]string{target}, e, func(ctx context.Context, e *Event) error {
 		p := s.process()
 		p.say("stop " + kind)
 		for begin := n.clock.now(); p.alive() && !p.stopped(); {
@@ -259,7 +272,7 @@ func (n *nemesis) pauseAtWrite(d time.Duration) *deed {
 
 func (n *nemesis) killClient(down time.Duration) *deed {
 	i, target, s := n.client()
-	return &deed{target, Event{Kind: "kill", Client: i, Node: -1, Text: "killed"}, func(ctx context.Context, _ *Event) error {
+	return &deed{[]string{target}, Event{Kind: "kill", Client: i, Node: -1, Text: "killed"}, func(ctx context.Context, _ *Event) error {
 		s.kill()
 		sleep(ctx, down)
 		return s.start()
@@ -290,7 +303,7 @@ func (n *nemesis) stopNode(d time.Duration) *deed {
 	if nd == nil {
 		return nil
 	}
-	return &deed{target, Event{Kind: "stop", Client: -1, Node: i, Text: "stopped"}, func(ctx context.Context, _ *Event) error {
+	return &deed{[]string{target}, Event{Kind: "stop", Client: -1, Node: i, Text: "stopped"}, func(ctx context.Context, _ *Event) error {
 		if err := nd.server.Pause(); err != nil {
 			return err
 		}
@@ -308,20 +321,81 @@ func (n *nemesis) killNode(down time.Duration) *deed {
 	if !nd.keeps {
 		e.Kind, e.Text = "forgets", "killed, restarts without its keys"
 	}
-	return &deed{target, e, func(ctx context.Context, _ *Event) error {
+	return &deed{[]string{target}, e, func(ctx context.Context, _ *Event) error {
 		nd.server.Kill()
 		sleep(ctx, down)
-		err := nd.server.Restart()
-		if n.guard > 0 {
-			now := n.clock.now()
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.barred[i] = now + int64(n.guard)
-			n.events = append(n.events, Event{
-				Kind: "barred", Client: -1, Node: i, From: now, To: n.barred[i], Text: "has no vote, by the restart guard",
+		return n.restart(nd)
+	}}
+}
+
+func (n *nemesis) restart(nd *node) error {
+	err := nd.server.Restart()
+	if n.guard > 0 {
+		now := n.clock.now()
+		n.note(Event{Kind: "barred", Client: -1, Node: nd.index, From: now, To: now + int64(n.guard), Text: "has no vote, by the restart guard"})
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.barred[nd.index] = now + int64(n.guard)
+	}
+	return err
+}
+
+// amnesia is what the restart guard is for. For a while only a bare majority can be reached, so that all leases are on it alone; then the others
+// come back, and at the same moment those of the majority that keep no keys restart. Without the guard they would help the others to grant
+// everything again.
+func (n *nemesis) amnesia(cut time.Duration) *deed {
+	var others, forgetful []*node
+	var targets []string
+	for _, nd := range n.nodes {
+		switch {
+		case !nd.keeps:
+			forgetful = append(forgetful, nd)
+		case len(others) < (len(n.nodes)-1)/2:
+			others = append(others, nd)
+		default:
+			continue
+		}
+		targets = append(targets, fmt.Sprint("node ", nd.index))
+	}
+	if len(forgetful) == 0 {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, until := range n.barred {
+		if until > n.clock.now() {
+			return nil // there would be no majority
+		}
+	}
+	return &deed{targets, Event{Client: -1, Node: forgetful[0].index, Text: "amnesia of a majority"}, func(ctx context.Context, _ *Event) error {
+		from := n.clock.now()
+		for _, nd := range others {
+			for _, p := range nd.ways {
+				p.Blackhole()
+			}
+		}
+		sleep(ctx, cut)
+		for _, nd := range forgetful {
+			nd.server.Kill()
+		}
+		for _, nd := range others {
+			nd.mendAll()
+			n.note(Event{Kind: "cut", Client: -1, Node: nd.index, From: from, To: n.clock.now(), Text: "unreachable, until those it is missed by forget"})
+		}
+		errs := make([]error, len(forgetful))
+		var restarting sync.WaitGroup
+		for i, nd := range forgetful {
+			restarting.Go(func() {
+				killed := n.clock.now()
+				errs[i] = n.restart(nd)
+				n.note(Event{
+					Kind: "forgets", Client: -1, Node: nd.index, From: killed, To: n.clock.now(),
+					Text: "killed, restarts without its keys, which a bare majority had",
+				})
 			})
 		}
-		return err
+		restarting.Wait()
+		return errors.Join(errs...)
 	}}
 }
 
@@ -344,7 +418,7 @@ func (n *nemesis) cut(text string, percent int, d time.Duration, do func(*node, 
 	if len(hit) < len(nd.ways) {
 		kind, whose = "partial", "for clients "+strings.Trim(fmt.Sprint(hit), "[]")
 	}
-	return &deed{target, Event{Kind: kind, Client: -1, Node: i, Text: text + " " + whose}, func(ctx context.Context, _ *Event) error {
+	return &deed{[]string{target}, Event{Kind: kind, Client: -1, Node: i, Text: text + " " + whose}, func(ctx context.Context, _ *Event) error {
 		for _, c := range hit {
 			do(nd, c)
 		}
@@ -365,7 +439,7 @@ func (n *nemesis) stepClock(by time.Duration) *deed {
 	}
 	back, drain := n.leases(0.5, 2), n.ttl+n.ttl/5
 	e := Event{Kind: "clock", Client: -1, Node: i, Text: fmt.Sprintf("clock set back by %v, and forward after a time out of service", by.Round(time.Millisecond))}
-	return &deed{target, e, func(ctx context.Context, _ *Event) error {
+	return &deed{[]string{target}, e, func(ctx context.Context, _ *Event) error {
 		if err := nd.shift(-by); err != nil {
 			return err
 		}

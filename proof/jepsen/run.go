@@ -63,7 +63,7 @@ func (c Config) check() error {
 	for _, f := range c.Faults {
 		rule(slices.Contains(AllFaults, f), "fault %q: must be one of %s", f, strings.Join(AllFaults, ", "))
 	}
-	sabotages := []string{"", noLock, noCompare, overstay, noFence}
+	sabotages := []string{"", noLock, noCompare, overstay, noFence, noGuard}
 	rule(slices.Contains(sabotages, c.Sabotage), "sabotage %q: must be one of %s", c.Sabotage, strings.Join(sabotages[1:], ", "))
 	if len(bad) > 0 {
 		return errors.New(strings.Join(bad, "; "))
@@ -114,7 +114,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	}
 	defer closeNodes(nodes)
 	guard := time.Duration(-1)
-	if slices.Contains(c.Faults, Nodes) {
+	if slices.Contains(c.Faults, Nodes) && c.Sabotage != noGuard {
 		// One guard for all, longer than any lease by what the servers' clocks are apart. Nothing would be granted before the servers are so old.
 		guard = max(c.TTL, 3*time.Second) + time.Second
 		fmt.Fprintf(c.Progress, "seed %d: waiting until the servers are %v old\n", c.Seed, guard)

@@ -87,12 +87,16 @@ func TestSabotageIsFound(t *testing.T) {
 		{noLock, func(r *Report) int { return min(r.Plain.Unexplain, len(r.Exclusion), len(r.Linear)) }},
 		{noCompare, func(r *Report) int { return min(len(r.Exclusion), len(r.Linear)) }},
 		{overstay, func(r *Report) int { return len(r.Exclusion) }},
+		{noGuard, func(r *Report) int { return len(r.Exclusion) }},
 		{noFence, func(r *Report) int { return r.Fenced.Lost }},
 	} {
 		t.Run(c.sabotage, func(t *testing.T) {
 			t.Parallel()
 			cfg := short(t, Pauses)
 			cfg.Sabotage = c.sabotage
+			if c.sabotage == noGuard {
+				cfg.Faults, cfg.Counters, cfg.For = []string{Nodes}, 3, 8*time.Second
+			}
 			if c.sabotage == noFence {
 				// It shows only where a client is stopped right before a fenced write, and another writes meanwhile.
 				cfg.Plain, cfg.For = false, 8*time.Second
