@@ -1,0 +1,21 @@
+module github.com/quorumlock/redlock/proof
+
+go 1.26.0
+
+// The library in this tree, with or without the workspace.
+replace github.com/quorumlock/redlock => ../
+
+require (
+	github.com/anishathalye/porcupine v1.3.1
+	github.com/quorumlock/redlock v0.0.0
+	github.com/redis/go-redis/v9 v9.23.0
+	github.com/stretchr/testify v1.12.1
+	golang.org/x/sys v0.49.0
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+)

@@ -1,0 +1,365 @@
+// Package linear decides whether a history of calls could have come from a lock: what one client was told must fit what all others were told.
+//
+// Three checks, from the promise itself to the truth of every answer:
+//   - [Overlaps]: claims [acquire returned, min(release called, until)) of one key are disjoint;
+//   - [Fences]: a grant that began after another had returned has the greater fencing token;
+//   - [Linearizable]: there is an order of all calls, each at some instant between its call and its return, that a lock with leases could have
+//     answered as it did.
+package linear
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/quorumlock/redlock/internal/history"
+)
+
+// never is the return of a call that did not come back, because its client was killed.
+const never = math.MaxInt64
+
+// Violation is a rule that a history breaks.
+type Violation struct {
+	Rule string       `json:"rule"` // "history", "exclusion", "fence" or "linear"
+	Key  string       `json:"key"`
+	Text string       `json:"text"`
+	At   int64        `json:"at"` // when it shows, in the history's clock
+	Ops  []history.Op `json:"ops"`
+}
+
+func (v *Violation) Error() string { return fmt.Sprintf("%s: key %q: %s", v.Rule, v.Key, v.Text) }
+
+// ErrUndecided is returned when the search for an order took longer than it was allowed to.
+var ErrUndecided = errors.New("no order found in the time given, and none ruled out")
+
+// Check runs all checks, and returns the first violation as a *Violation, or ErrUndecided if a key took longer than patience.
+func Check(ops []history.Op, patience time.Duration) error {
+	keys, err := byKey(ops)
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if v := slices.Concat(k.overlaps(), k.fences()); len(v) > 0 {
+			return &v[0]
+		}
+		if err := k.linearizable(patience); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Overlaps returns every pair of neighbouring claims of a key that overlap.
+func Overlaps(ops []history.Op) ([]Violation, error) { return each(ops, key.overlaps) }
+
+// Fences returns every grant whose fencing token is not above that of all grants that had returned when it was called.
+func Fences(ops []history.Op) ([]Violation, error) { return each(ops, key.fences) }
+
+// Linearizable returns, for each key, why there is no order of its calls, or nothing. An undecided key is an error.
+func Linearizable(ops []history.Op, patience time.Duration) (all []Violation, err error) {
+	keys, err := byKey(ops)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		var v *Violation
+		switch err := k.linearizable(patience); {
+		case errors.As(err, &v):
+			all = append(all, *v)
+		case err != nil:
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+func each(ops []history.Op, check func(key) []Violation) (all []Violation, err error) {
+	keys, err := byKey(ops)
+	for _, k := range keys {
+		all = append(all, check(k)...)
+	}
+	return all, err
+}
+
+// key is what was done with one key. Calls that ask for nothing, failed acquires and extends, are left out: they may be answered so at any time.
+type key struct {
+	name   string
+	grants []*grant // in the order of their returns
+}
+
+// grant is an acquisition and what its holder did with it.
+type grant struct {
+	acquire history.Op
+	extends []history.Op // that succeeded
+	release *history.Op
+	last    int64 // the latest end of validity that its holder was told
+}
+
+// claim is what the holder relies on: it ends with the call of release, which promises nothing from then on.
+func (g *grant) claim() (from, to int64) {
+	to = g.last
+	if g.release != nil {
+		to = min(to, g.release.Call)
+	}
+	return g.acquire.Return, to
+}
+
+func byKey(ops []history.Op) ([]key, error) {
+	keys := make(map[string]*key)
+	grants := make(map[string]*grant)
+	broken := func(op history.Op, text string) error {
+		return &Violation{Rule: "history", Key: op.Key, Text: text, At: op.Return, Ops: []history.Op{op}}
+	}
+	for _, op := range ops {
+		if op.Kind != history.Acquire || op.Outcome != history.OK {
+			continue
+		}
+		if other := grants[op.Token]; other != nil {
+			return nil, &Violation{
+				Rule: "history", Key: op.Key, Text: fmt.Sprintf("token %q was granted twice", op.Token), At: op.Return,
+				Ops: []history.Op{other.acquire, op},
+			}
+		}
+		if op.Token == "" || op.Return < op.Call {
+			return nil, broken(op, "a grant without a token, or that returns before its call: "+describe(op))
+		}
+		g := &grant{acquire: op, last: op.Until}
+		grants[op.Token] = g
+		if keys[op.Key] == nil {
+			keys[op.Key] = &key{name: op.Key}
+		}
+		keys[op.Key].grants = append(keys[op.Key].grants, g)
+	}
+	for _, op := range ops {
+		if op.Kind == history.Acquire || op.Kind == history.Extend && op.Outcome != history.OK {
+			continue
+		}
+		g := grants[op.Token]
+		if g == nil || g.acquire.Key != op.Key {
+			return nil, broken(op, "of a lock that nobody was granted: "+describe(op))
+		}
+		switch op.Kind {
+		case history.Extend:
+			g.extends = append(g.extends, op)
+			g.last = max(g.last, op.Until)
+		case history.Release:
+			g.addRelease(op)
+		default:
+			return nil, broken(op, fmt.Sprintf("kind %q is none of acquire, extend, release", op.Kind))
+		}
+	}
+	all := make([]key, 0, len(keys))
+	for _, k := range keys {
+		slices.SortFunc(k.grants, func(a, b *grant) int { return cmp.Compare(a.acquire.Return, b.acquire.Return) })
+		all = append(all, *k)
+	}
+	slices.SortFunc(all, func(a, b key) int { return cmp.Compare(a.name, b.name) })
+	return all, nil
+}
+
+// addRelease makes one release of all lines about it. A client that may be killed writes that it calls release, as unknown and without a return, and
+// later what came of it; a second call of Release is told the first one's result.
+func (g *grant) addRelease(op history.Op) {
+	if op.Return < op.Call {
+		op.Return = never
+	}
+	old := g.release
+	if old == nil {
+		g.release = &op
+		return
+	}
+	called := min(old.Call, op.Call)
+	if op.Outcome == history.Unknown || old.Outcome != history.Unknown && old.Return <= op.Return {
+		op = *old
+	}
+	op.Call = called
+	g.release = &op
+}
+
+func (k key) overlaps() (all []Violation) {
+	byStart := slices.Clone(k.grants) // claims begin when acquire returns, the order they are in
+	var holder *grant
+	var end int64
+	for _, g := range byStart {
+		from, to := g.claim()
+		if to <= from {
+			continue // over before it was known
+		}
+		if holder != nil && from < end {
+			all = append(all, Violation{
+				Rule: "exclusion", Key: k.name, At: from, Ops: []history.Op{holder.acquire, g.acquire},
+				Text: fmt.Sprintf("client %d holds it from %s to %s, and client %d is granted it at %s (until %s)", holder.acquire.Client,
+					clock(holder.acquire.Return), clock(end), g.acquire.Client, clock(from), clock(to)),
+			})
+		}
+		if to > end {
+			holder, end = g, to
+		}
+	}
+	return all
+}
+
+func (k key) fences() (all []Violation) {
+	byCall := slices.Clone(k.grants)
+	slices.SortStableFunc(byCall, func(a, b *grant) int { return cmp.Compare(a.acquire.Call, b.acquire.Call) })
+	var greatest *grant // of those that had returned
+	returned := 0
+	for _, g := range byCall {
+		if g.acquire.Fence == 0 {
+			continue
+		}
+		for ; returned < len(k.grants) && k.grants[returned].acquire.Return < g.acquire.Call; returned++ {
+			if r := k.grants[returned]; r.acquire.Fence > 0 && (greatest == nil || r.acquire.Fence > greatest.acquire.Fence) {
+				greatest = r
+			}
+		}
+		if greatest != nil && g.acquire.Fence <= greatest.acquire.Fence {
+			all = append(all, Violation{
+				Rule: "fence", Key: k.name, At: g.acquire.Return, Ops: []history.Op{greatest.acquire, g.acquire},
+				Text: fmt.Sprintf("client %d got %d by %s, and client %d, who called at %s, got %d", greatest.acquire.Client,
+					greatest.acquire.Fence, clock(greatest.acquire.Return), g.acquire.Client, clock(g.acquire.Call), g.acquire.Fence),
+			})
+		}
+	}
+	return all
+}
+
+// expire is the operation that ends a lease: at until, nobody's call.
+const expire = "expire"
+
+// held is the state of a lock: free, or held with a token until an instant at least; fence is the last one given.
+type held struct {
+	token string // empty: free
+	until int64
+	fence uint64
+}
+
+// step is an operation of the model.
+type step struct {
+	history.Op
+	last int64 // of a release: the latest end of validity that its holder was told
+}
+
+// linearizable looks for an order. Time has no part in the search but for the order of calls and returns, hence the operations that end the leases.
+func (k key) linearizable(patience time.Duration) error {
+	model := porcupine.Model{
+		Init: func() any { return held{} },
+		Step: func(state, input, _ any) (bool, any) { return next(state.(held), input.(*step)) },
+	}
+	var ops []porcupine.Operation
+	add := func(op history.Op, last int64) {
+		ops = append(ops, porcupine.Operation{ClientId: max(op.Client, 0), Input: &step{op, last}, Call: op.Call, Return: op.Return})
+	}
+	ends := func(op history.Op) {
+		add(history.Op{Client: op.Client, Kind: expire, Key: k.name, Token: op.Token, Call: op.Until, Return: op.Until, Until: op.Until}, 0)
+	}
+	for _, g := range k.grants {
+		add(g.acquire, 0)
+		ends(g.acquire)
+		for _, e := range g.extends {
+			add(e, 0)
+			ends(e)
+		}
+		if g.release != nil {
+			add(*g.release, g.last)
+		}
+	}
+	switch porcupine.CheckOperationsTimeout(model, ops, patience) {
+	case porcupine.Ok:
+		return nil
+	case porcupine.Unknown:
+		return fmt.Errorf("key %q, %d operations: %w", k.name, len(ops), ErrUndecided)
+	}
+	return k.explain(model, ops, patience)
+}
+
+// next is the lock: whether it may answer so in this state, and the state after it.
+func next(s held, op *step) (bool, held) {
+	owner := s.token == op.Token
+	switch op.Kind {
+	case history.Acquire:
+		if s.token != "" || op.Fence > 0 && op.Fence <= s.fence {
+			return false, s
+		}
+		return true, held{op.Token, op.Until, max(op.Fence, s.fence)}
+	case history.Extend:
+		if !owner {
+			return false, s
+		}
+		return true, held{s.token, max(s.until, op.Until), s.fence}
+	case history.Release:
+		if owner {
+			return true, held{fence: s.fence}
+		}
+		// Nil from a release that ends after the lease may be true: the nodes still had it, and another got the lock in the meantime. Any other
+		// answer claims nothing.
+		return op.Outcome != history.OK || op.Return > op.last, s
+	default: // expire
+		if owner && s.until == op.Until {
+			return true, held{fence: s.fence}
+		}
+		return true, s
+	}
+}
+
+// explain names the first call, by its return, that fits nowhere behind the longest order found.
+func (k key) explain(model porcupine.Model, ops []porcupine.Operation, patience time.Duration) *Violation {
+	v := &Violation{Rule: "linear", Key: k.name, Text: "no order of the calls explains their answers"}
+	_, info := porcupine.CheckOperationsVerbose(model, ops, patience)
+	var longest []porcupine.Operation
+	for _, partial := range info.PartialLinearizationsOperations()[0] {
+		if len(partial) > len(longest) {
+			longest = partial
+		}
+	}
+	state, placed := held{}, make(map[*step]bool)
+	var holder history.Op
+	for _, op := range longest {
+		s := op.Input.(*step)
+		placed[s] = true
+		if _, state = next(state, s); s.Kind == history.Acquire {
+			holder = s.Op
+		}
+	}
+	var odd *step
+	for _, op := range ops {
+		if s := op.Input.(*step); !placed[s] && s.Kind != expire && (odd == nil || s.Return < odd.Return) {
+			odd = s
+		}
+	}
+	if odd == nil {
+		return v
+	}
+	v.At, v.Ops = odd.Return, []history.Op{odd.Op}
+	now := "the lock is free"
+	if state.token != "" {
+		now = fmt.Sprintf("client %d holds the lock until %s", holder.Client, clock(state.until))
+		v.Ops = []history.Op{holder, odd.Op}
+	}
+	v.Text = fmt.Sprintf("no order explains %s: in the best one, %s (last fence %d)", describe(odd.Op), now, state.fence)
+	return v
+}
+
+func describe(op history.Op) string {
+	text := fmt.Sprintf("client %d's %s (%s), called %s, returned %s", op.Client, op.Kind, op.Outcome, clock(op.Call), clock(op.Return))
+	if op.Until != 0 {
+		text += ", until " + clock(op.Until)
+	}
+	if op.Fence != 0 {
+		text += fmt.Sprintf(", fence %d", op.Fence)
+	}
+	return text
+}
+
+// clock writes an instant of the history.
+func clock(at int64) string {
+	if at == never {
+		return "never"
+	}
+	return time.Duration(at).String()
+}
