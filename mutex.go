@@ -192,7 +192,7 @@ func (m *Mutex) acquire(ctx context.Context, wait, renew bool) (*Lock, error) {
 		}
 		if lock != nil {
 			info.Token, info.Until, info.Outcomes = lock.token, lock.Until(), lock.Outcomes()
-		} else if q := (*QuorumError)(nil); errors.As(err, &q) {
+		} else if q := (*QuorumError)(nil); attempts > 0 && errors.As(err, &q) {
 			info.Outcomes = q.Outcomes
 		}
 		acquired(info)
