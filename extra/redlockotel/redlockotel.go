@@ -111,6 +111,7 @@ type telescope struct {
 
 	acquireTime, waitTime, extendTime, releaseTime, holdTime metric.Float64Histogram
 	attempts, losses, votes                                  metric.Int64Counter
+	vote                                                     telemetry.PerVote[[]metric.AddOption] // attributes of votes
 }
 
 func (t *telescope) makeInstruments(m metric.Meter) {
@@ -129,6 +130,11 @@ func (t *telescope) makeInstruments(m metric.Meter) {
 	t.holdTime = seconds("redlock.hold.duration", "Time from the grant to the release.")
 	t.losses = counter("redlock.lock.lost", "{lock}", "Locks that were lost before they were released.")
 	t.votes = counter("redlock.node.votes", "{vote}", "What nodes said, as known when the operation ended.")
+
+	t.vote.Make = func(v telemetry.Vote) []metric.AddOption {
+		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(
+			nodeAttr.String(v.Node), operationAttr.String(v.Operation), voteAttr.String(v.Vote.String())))}
+	}
 
 	held := made(m.Int64ObservableUpDownCounter("redlock.lock.held", metric.WithUnit("{lock}"),
 		metric.WithDescription("Locks that are held and valid.")))
@@ -173,8 +179,7 @@ func failed(err error, also ...attribute.KeyValue) metric.MeasurementOption {
 
 func (t *telescope) count(ctx context.Context, operation string, outcomes []redlock.Outcome) {
 	for _, o := range outcomes {
-		t.votes.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(
-			nodeAttr.String(o.Node), operationAttr.String(operation), voteAttr.String(o.Vote.String()))))
+		t.votes.Add(ctx, 1, t.vote.Get(telemetry.Vote{Node: o.Node, Operation: operation, Vote: o.Vote})...)
 	}
 }
 

@@ -49,6 +49,8 @@ type Collector struct {
 	acquireTime, waitTime, extendTime, releaseTime, holdTime prometheus.Histogram
 
 	held, up, degraded *prometheus.Desc
+
+	vote telemetry.PerVote[prometheus.Counter] // those of votes
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -94,6 +96,9 @@ func New(opts ...Option) *Collector {
 		held:        prometheus.NewDesc("redlock_locks_held", "Locks that are held and valid.", nil, nil),
 		up:          prometheus.NewDesc("redlock_node_up", "Whether the node answers.", []string{"node"}, nil),
 		degraded:    prometheus.NewDesc("redlock_node_degraded", "Whether the node denies something that the library can do without.", []string{"node"}, nil),
+	}
+	c.vote.Make = func(v telemetry.Vote) prometheus.Counter {
+		return c.votes.WithLabelValues(v.Node, v.Operation, v.Vote.String())
 	}
 	// A counter that is not there before it counts hides its first step from rate().
 	for _, result := range []string{"granted", "held", "no_quorum"} {
@@ -160,7 +165,7 @@ func result(err error, success string) string {
 
 func (c *Collector) count(operation string, outcomes []redlock.Outcome) {
 	for _, o := range outcomes {
-		c.votes.WithLabelValues(o.Node, operation, o.Vote.String()).Inc()
+		c.vote.Get(telemetry.Vote{Node: o.Node, Operation: operation, Vote: o.Vote}).Inc()
 	}
 }
 

@@ -271,7 +271,7 @@ func TestSeveralRedlocks(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(metrics)
 	cluster := redlocktest.NewCluster(t, 3)
-	const redlocks, cycles = 4, 50
+	const redlocks, cycles = 4, 20
 	done := make(chan error, redlocks)
 	for range redlocks {
 		rl, err := redlock.New(cluster.Clients(), &redlock.Options{Hooks: metrics.Hooks()})

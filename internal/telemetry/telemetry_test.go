@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,4 +128,23 @@ func TestNodesAreUpOrDown(t *testing.T) {
 		assert.True(t, s.Nodes()[2].Degraded)
 		assert.Equal(t, []bool{true, true, true}, up())
 	})
+}
+
+func TestPerVote(t *testing.T) {
+	var made atomic.Int64
+	p := telemetry.PerVote[*telemetry.Vote]{Make: func(v telemetry.Vote) *telemetry.Vote { made.Add(1); return &v }}
+	const rounds = 1000
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for i := range rounds {
+				want := telemetry.Vote{Node: fmt.Sprint(i % 5), Operation: "acquire", Vote: redlock.Vote(i % 3)}
+				assert.Equal(t, want, *p.Get(want))
+			}
+		})
+	}
+	all.Wait()
+	assert.LessOrEqual(t, made.Load(), int64(4*15))
+	first := p.Get(telemetry.Vote{Node: "1"})
+	assert.Same(t, first, p.Get(telemetry.Vote{Node: "1"}))
 }
