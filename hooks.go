@@ -30,7 +30,8 @@ type Hooks struct {
 }
 
 // AcquireInfo tells how an acquire ended. The Context of this and the others is there for
-// the values that it carries, such as a trace; it may be over.
+// the values that it carries, such as a trace; it may be over. Outcomes are shared with
+// other hooks and with Err, so they must not be changed.
 type AcquireInfo struct {
 	Context  context.Context // given to TryAcquire, Acquire or Do
 	Key      string
