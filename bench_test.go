@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"log/slog"
 	"strconv"
 	"sync"
 	"testing"
@@ -12,15 +13,7 @@ import (
 
 // BenchmarkCycle acquires and releases locks of different keys on five real servers.
 func BenchmarkCycle(b *testing.B) {
-	servers, err := realredis.LaunchN(b.Context(), 5)
-	if err != nil {
-		b.Skip(err)
-	}
-	var addrs []string
-	for _, s := range servers {
-		defer s.Close()
-		addrs = append(addrs, s.Addr())
-	}
+	addrs := fiveServers(b)
 	var clients []redis.UniversalClient
 	for _, addr := range addrs {
 		c := redis.NewClient(&redis.Options{Addr: addr})
@@ -45,6 +38,42 @@ func BenchmarkCycle(b *testing.B) {
 	}
 	defer unguarded.Close()
 	b.Run("New without a guard", func(b *testing.B) { cycles(b, unguarded) })
+}
+
+// BenchmarkHooks is what it costs to be told of every cycle.
+func BenchmarkHooks(b *testing.B) {
+	addrs := fiveServers(b)
+	nothing := &redlock.Hooks{
+		Acquired: func(redlock.AcquireInfo) {}, Extended: func(redlock.ExtendInfo) {}, Released: func(redlock.ReleaseInfo) {},
+		Lost: func(redlock.LostInfo) {}, NodeDown: func(redlock.NodeInfo) {}, NodeUp: func(redlock.NodeInfo) {},
+		Degraded: func(redlock.DegradedInfo) {},
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	for _, c := range []struct {
+		name  string
+		hooks *redlock.Hooks
+	}{{"nil", nil}, {"set", nothing}, {"logger at another level", redlock.LogHooks(quiet)}} {
+		b.Run(c.name, func(b *testing.B) {
+			rl, err := redlock.Open(b.Context(), addrs, &redlock.Options{Hooks: c.hooks})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer rl.Close()
+			cycles(b, rl)
+		})
+	}
+}
+
+func fiveServers(b *testing.B) (addrs []string) {
+	servers, err := realredis.LaunchN(b.Context(), 5)
+	if err != nil {
+		b.Skip(err)
+	}
+	for _, s := range servers {
+		b.Cleanup(func() { _ = s.Close() })
+		addrs = append(addrs, s.Addr())
+	}
+	return addrs
 }
 
 func cycles(b *testing.B, rl *redlock.Redlock) {

@@ -62,4 +62,9 @@
 //
 // Errors wrap [ErrHeld], [ErrNoQuorum] and the other reasons; where nodes were asked,
 // errors.As finds a [QuorumError] that names each node and what it said.
+//
+// # Watching
+//
+// [Options.Hooks] are told of grants, losses and nodes that go down: [LogHooks] writes
+// logs, and the modules extra/redlockprom and extra/redlockotel make metrics and traces.
 package redlock

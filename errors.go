@@ -108,12 +108,13 @@ func (e *QuorumError) Error() string {
 
 // quoteKey makes any bytes readable and keeps a megabyte of them out of a log line.
 func quoteKey(s string) string {
-	const most = 128
-	if len(s) > most {
-		return fmt.Sprintf("%q... (%d bytes)", s[:most], len(s))
+	if len(s) > mostOfKey {
+		return fmt.Sprintf("%q... (%d bytes)", s[:mostOfKey], len(s))
 	}
 	return fmt.Sprintf("%q", s)
 }
+
+const mostOfKey = 128
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 

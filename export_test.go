@@ -133,9 +133,6 @@ func (t *fakeTimer) Reset(d time.Duration) bool {
 	return was
 }
 
-// FilledHooks is what becomes of Options.Hooks.
-func FilledHooks(h *Hooks) *Hooks { return h.filled() }
-
 // NewQuorumError makes an error with reasons.
 func NewQuorumError(op, key string, need int, left time.Duration, outcomes []Outcome, reasons ...error) *QuorumError {
 	return &QuorumError{Op: op, Key: key, Need: need, HolderTTL: left, Outcomes: outcomes, reasons: reasons}

@@ -108,9 +108,9 @@ func (g *guard) saw(i int, s sighting) {
 	case s.err != nil:
 		// What was found out before stays: it still bars, and bars no longer for it.
 		m.mute = m.runID == ""
-		if !g.told[i] {
+		if tell := g.hooks.Degraded; tell != nil && !g.told[i] {
 			g.told[i] = true
-			go g.hooks.Degraded(DegradedInfo{Node: g.names[i], Lacks: noGuard, Err: s.err})
+			go tell(DegradedInfo{Node: g.names[i], Lacks: noGuard, Err: s.err})
 		}
 		return
 	case s.runID == m.runID:

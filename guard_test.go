@@ -48,7 +48,7 @@ func guardOf(n int, fixed time.Duration) (*guard, *FakeClock) {
 		names[i] = fmt.Sprint("node", i)
 	}
 	var h *Hooks
-	return newGuard(names, &Options{RestartGuard: fixed, Hooks: h.filled()}, c), c
+	return newGuard(names, &Options{RestartGuard: fixed, Hooks: h.copied()}, c), c
 }
 
 func (g *guard) all(ids string, uptimes ...time.Duration) {

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"slices"
@@ -224,16 +225,184 @@ func TestHooksMayCallBack(t *testing.T) {
 	})
 }
 
-// A new hook must be filled in like the others.
-func TestEveryHookMayBeNil(t *testing.T) {
-	filled := redlock.FilledHooks(nil)
-	v := reflect.ValueOf(*filled)
-	for i := range v.NumField() {
-		assert.False(t, v.Field(i).IsNil(), v.Type().Field(i).Name)
+// journal keeps what a hook was told.
+type journal[T any] struct {
+	mu  sync.Mutex
+	all []T
+}
+
+func (j *journal[T]) add(info T) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.all = append(j.all, info)
+}
+
+// last returns the latest, once everything is at rest.
+func (j *journal[T]) last() T {
+	synctest.Wait()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.all[len(j.all)-1]
+}
+
+type requestID struct{}
+
+// What traces and metrics need: whose call it was, when it began, and what the nodes said.
+func TestHooksAreToldWhoAndWhen(t *testing.T) {
+	var (
+		acquired journal[redlock.AcquireInfo]
+		extended journal[redlock.ExtendInfo]
+		released journal[redlock.ReleaseInfo]
+		lost     journal[redlock.LostInfo]
+	)
+	hooks := &redlock.Hooks{Acquired: acquired.add, Extended: extended.add, Released: released.add, Lost: lost.add}
+	inBubble(t, 3, &redlock.Options{Hooks: hooks}, func(b *bed) {
+		with := func(id string) context.Context { return context.WithValue(b.Context(), requestID{}, id) }
+		id := func(ctx context.Context) any { return ctx.Value(requestID{}) }
+
+		ctx, cancel := context.WithCancel(with("acquire"))
+		lock, err := b.rl.Mutex(key, redlock.WithRenewal()).Acquire(ctx)
+		require.NoError(b, err)
+		cancel()
+		a := acquired.last()
+		assert.Equal(b, "acquire", id(a.Context))
+		assert.True(b, a.Start.Equal(time.Now()))
+		assert.Zero(b, a.Waited)
+		assert.True(b, a.WaitStart.IsZero())
+		assert.True(b, a.Until.Equal(lock.Until()))
+		require.Len(b, a.Outcomes, 3)
+		for i, o := range a.Outcomes {
+			assert.Equal(b, b.rl.Nodes()[i], o.Node)
+		}
+		assert.GreaterOrEqual(b, strings.Count(votes(a.Outcomes), "granted"), 2)
+
+		b.pass(time.Second)
+		require.NoError(b, lock.Extend(with("extend"), 20*time.Second))
+		e := extended.last()
+		assert.Equal(b, "extend", id(e.Context))
+		assert.True(b, e.Start.Equal(time.Now()))
+		assert.True(b, e.Until.Equal(lock.Until()))
+		assert.GreaterOrEqual(b, strings.Count(votes(e.Outcomes), "granted"), 2)
+
+		b.pass(ttl / 3)
+		e = extended.last()
+		require.True(b, e.Renewal)
+		assert.Equal(b, "acquire", id(e.Context), "nobody called it: the acquire's values")
+		assert.NoError(b, e.Context.Err(), "but not its end")
+
+		waiting := later(func() (*redlock.Lock, error) { return b.rl.Mutex(key).Acquire(with("next")) })
+		b.pass(2 * time.Second)
+		require.NoError(b, lock.Release(with("release")))
+		r := released.last()
+		assert.Equal(b, "release", id(r.Context))
+		assert.True(b, r.Start.Equal(time.Now()))
+		assert.GreaterOrEqual(b, strings.Count(votes(r.Outcomes), "granted"), 2)
+		next := (<-waiting).lock
+		a = acquired.last()
+		assert.Equal(b, "next", id(a.Context))
+		assert.Equal(b, 2*time.Second, a.Waited)
+		assert.True(b, a.WaitStart.Equal(a.Start))
+		assert.Equal(b, 2*time.Second, a.Elapsed)
+
+		b.each([]int{0, 1, 2}, (*redlocktest.Node).FlushAll)
+		require.Error(b, next.Extend(with("extend"), ttl))
+		assert.Equal(b, "next", id(lost.last().Context))
+		assert.GreaterOrEqual(b, strings.Count(votes(extended.last().Outcomes), "refused"), 2)
+		require.Error(b, next.Extend(with("extend"), ttl))
+		assert.Empty(b, extended.last().Outcomes, "nobody was asked")
+
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { taken(n); n.Delay(time.Millisecond) })
+		b.pass(time.Minute) // the line is forgotten
+		inVain := func() redlock.AcquireInfo {
+			ctx, cancel := context.WithTimeout(with("in vain"), 3*time.Second)
+			defer cancel()
+			_, err := b.rl.Mutex(key).Acquire(ctx)
+			require.Error(b, err)
+			return acquired.last()
+		}
+		a = inVain()
+		assert.Equal(b, 1, a.Attempts)
+		assert.Equal(b, 2*time.Millisecond, a.WaitStart.Sub(a.Start), "after the first attempt")
+		assert.Equal(b, 3*time.Second-2*time.Millisecond, a.Waited)
+		assert.Equal(b, 3*time.Second, a.Elapsed)
+		assert.True(b, a.Until.IsZero())
+		assert.GreaterOrEqual(b, strings.Count(votes(a.Outcomes), "refused"), 2)
+		a = inVain()
+		assert.Zero(b, a.Attempts, "it went to the line at once")
+		assert.Equal(b, 3*time.Second, a.Waited)
+		assert.Empty(b, a.Outcomes, "of votes")
+		_, err = b.rl.Mutex(key).TryAcquire(b.Context())
+		require.ErrorIs(b, err, redlock.ErrHeld)
+		a = acquired.last()
+		assert.Zero(b, a.Waited)
+		assert.GreaterOrEqual(b, strings.Count(votes(a.Outcomes), "refused"), 2)
+	})
+}
+
+// A node that flaps is told of in order, however long the hooks take: a gauge must not
+// end with the wrong value.
+func TestHooksAreToldOfANodeInOrder(t *testing.T) {
+	var d diary
+	hooks := &redlock.Hooks{
+		NodeDown: func(i redlock.NodeInfo) { time.Sleep(time.Minute); d.add("down") },
+		NodeUp:   func(i redlock.NodeInfo) { d.add("up") },
 	}
-	called := false
-	own := &redlock.Hooks{Lost: func(redlock.LostInfo) { called = true }}
-	redlock.FilledHooks(own).Lost(redlock.LostInfo{})
-	assert.True(t, called)
-	assert.Nil(t, own.Acquired, "a copy")
+	inBubble(t, 3, &redlock.Options{Hooks: hooks}, func(b *bed) {
+		b.cycle()
+		for range 3 {
+			b.cluster.Node(1).Stop()
+			b.cycle()
+			b.pass(time.Second)
+			b.cluster.Node(1).Restart(redlocktest.KeepKeys)
+			b.cycle()
+			b.pass(time.Second)
+		}
+		assert.Empty(b, d.take())
+		b.pass(time.Hour)
+		assert.Equal(b, "down\nup\ndown\nup\ndown\nup", d.take())
+	})
+}
+
+// count makes hooks that say their name, every one that there is.
+func count(d *diary, who string) *redlock.Hooks {
+	var h redlock.Hooks
+	v := reflect.ValueOf(&h).Elem()
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		v.Field(i).Set(reflect.MakeFunc(v.Field(i).Type(), func([]reflect.Value) []reflect.Value {
+			d.add("%s %s", who, name)
+			return nil
+		}))
+	}
+	return &h
+}
+
+// callAll calls every hook with nothing in particular.
+func callAll(h *redlock.Hooks) {
+	v := reflect.ValueOf(h).Elem()
+	for i := range v.NumField() {
+		if !v.Field(i).IsNil() {
+			v.Field(i).Call([]reflect.Value{reflect.Zero(v.Field(i).Type().In(0))})
+		}
+	}
+}
+
+func TestJoinedHooksAreAllCalledInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		one := count(&d, "one")
+		joined := redlock.JoinHooks(nil, one, &redlock.Hooks{}, count(&d, "two"), nil)
+		*one = redlock.Hooks{}
+		callAll(joined)
+		var want []string
+		for i := range reflect.TypeFor[redlock.Hooks]().NumField() {
+			name := reflect.TypeFor[redlock.Hooks]().Field(i).Name
+			want = append(want, "one "+name, "two "+name)
+		}
+		assert.Equal(t, strings.Join(want, "\n"), d.take())
+
+		for _, none := range []*redlock.Hooks{redlock.JoinHooks(), redlock.JoinHooks(nil, &redlock.Hooks{}, nil)} {
+			assert.Equal(t, &redlock.Hooks{}, none, "nil hooks cost nothing, and stay nil")
+		}
+	})
 }

@@ -84,7 +84,7 @@ type wire interface {
 type lane struct {
 	wire     wire
 	clock    clock
-	onChange func(down bool, err error) // not called with mu held; may be nil
+	onChange func(down bool, err error) // may be nil; called with mu held, in order
 
 	// mu guards what follows, and the fields of calls that say so. It is never held
 	// across I/O or a timer. A round's mutex may be taken under it, never the other
@@ -397,6 +397,9 @@ func (l *lane) settle(b *batch) {
 	l.blocked = false
 	changed := l.down == heard && !l.closed
 	l.down = !heard
+	if changed && l.onChange != nil {
+		l.onChange(!heard, failure)
+	}
 	if l.backoff = min(max(2*l.backoff, minBackoff), maxBackoff); !heard && !sent {
 		l.holdUntil, l.holdErr = now+int64(l.backoff), failure
 	}
@@ -433,9 +436,6 @@ func (l *lane) settle(b *batch) {
 		if c != nil {
 			c.deliver(c.ballot, now)
 		}
-	}
-	if changed && l.onChange != nil {
-		l.onChange(!heard, failure)
 	}
 
 	clear(b.calls)
@@ -557,10 +557,12 @@ func (l *lane) tick() {
 	}
 	l.wake(now, func(c *call) bool { return now >= c.due })
 	l.armKept(now)
-	down := false
 	if !l.down {
-		if down = l.overdue(now); down {
+		if l.overdue(now) {
 			l.down = true
+			if l.onChange != nil {
+				l.onChange(true, errTimeout)
+			}
 		}
 		for _, b := range l.out {
 			if now < b.overdueAt {
@@ -572,9 +574,6 @@ func (l *lane) tick() {
 
 	for _, n := range late {
 		n.call.deliver(n.ballot, now)
-	}
-	if down && l.onChange != nil {
-		l.onChange(true, errTimeout)
 	}
 }
 

@@ -740,8 +740,8 @@ func (ls *lines) degraded(node int, lacks string, err error) {
 	told := ls.told[name+lacks]
 	ls.told[name+lacks] = true
 	ls.mu.Unlock()
-	if !told {
-		go ls.rl.opts.Hooks.Degraded(DegradedInfo{Node: name, Lacks: lacks, Err: err})
+	if tell := ls.rl.opts.Hooks.Degraded; tell != nil && !told {
+		go tell(DegradedInfo{Node: name, Lacks: lacks, Err: err})
 	}
 }
 

@@ -242,7 +242,9 @@ func (l *Lock) expired() error {
 func (l *Lock) loseAndUnlock(now instant, why error) {
 	l.finish(now, why)
 	l.mu.Unlock()
-	l.rl.opts.Hooks.Lost(LostInfo{Key: l.mutex.key, Token: l.token, Err: why})
+	if lost := l.rl.opts.Hooks.Lost; lost != nil {
+		lost(LostInfo{Context: context.WithoutCancel(l.values), Key: l.mutex.key, Token: l.token, Err: why})
+	}
 }
 
 // finish ends everything that lasts as long as the lock; the caller holds mu.
@@ -299,15 +301,23 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 
 func (l *Lock) extend(ctx context.Context, ttl time.Duration, renewal bool) error {
 	start := l.rl.clock.now()
-	err := l.tryExtend(ctx, start, ttl)
-	l.rl.opts.Hooks.Extended(ExtendInfo{
-		Key: l.mutex.key, Token: l.token, TTL: ttl, Renewal: renewal,
-		Elapsed: l.rl.clock.now().since(start), Err: err,
-	})
+	r := new(round)
+	err := l.tryExtend(ctx, r, start, ttl)
+	if extended := l.rl.opts.Hooks.Extended; extended != nil {
+		if renewal {
+			ctx = context.WithoutCancel(l.values)
+		}
+		extended(ExtendInfo{
+			Context: ctx, Key: l.mutex.key, Token: l.token, TTL: ttl, Renewal: renewal,
+			Start: start.time, Elapsed: l.rl.clock.now().since(start), Until: l.Until(),
+			Outcomes: r.outcomes(l.rl.names), Err: err,
+		})
+	}
 	return err
 }
 
-func (l *Lock) tryExtend(ctx context.Context, start instant, ttl time.Duration) error {
+// tryExtend leaves r as it is where no node is asked.
+func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.Duration) error {
 	rl := l.rl
 	if err := l.mutex.check(ctx, extend.String()); err != nil {
 		return err
@@ -328,7 +338,7 @@ func (l *Lock) tryExtend(ctx context.Context, start instant, ttl time.Duration) 
 	terms := l.mutex.terms
 	terms.ttl, terms.nodeTimeout = ttl, rl.opts.nodeTimeout(ttl)
 	mend := &repairs{lock: l, terms: &terms}
-	r := &round{observer: mend}
+	r.observer = mend
 	r.init(start, make([]seat, len(rl.nodes)))
 	v, cut := rl.send(r, extendRequest(&terms, l.mutex.name, l.value)).waitFinal(ctx, rl.clock, rl.closing)
 	now := rl.clock.now()
@@ -470,10 +480,12 @@ func (l *Lock) Release(ctx context.Context) error {
 		close(l.released)
 	}
 	l.mu.Unlock()
-	rl.opts.Hooks.Released(ReleaseInfo{
-		Key: l.mutex.key, Token: l.token, Held: start.since(l.grantedAt),
-		Elapsed: rl.clock.now().since(start), Err: err,
-	})
+	if told := rl.opts.Hooks.Released; told != nil {
+		told(ReleaseInfo{
+			Context: ctx, Key: l.mutex.key, Token: l.token, Held: start.since(l.grantedAt),
+			Start: start.time, Elapsed: rl.clock.now().since(start), Outcomes: r.outcomes(rl.names), Err: err,
+		})
+	}
 	return err
 }
 

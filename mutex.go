@@ -146,10 +146,20 @@ func (m *Mutex) acquire(ctx context.Context, wait, renew bool) (*Lock, error) {
 		last     *QuorumError
 		w        *waiter // once it has to wait
 		attempts int
+		waiting  instant // since when
+		waited   time.Duration
 	)
+	await := func() error {
+		if waiting.time.IsZero() {
+			waiting = m.rl.clock.now()
+		}
+		err := m.untilNextAttempt(ctx, max(attempts, 1), last, w)
+		waited = m.rl.clock.now().since(waiting)
+		return err
+	}
 	if wait && m.crowded() {
 		last, w = m.notAsked(), m.newWaiter()
-		err = m.untilNextAttempt(ctx, 1, last, w)
+		err = await()
 	}
 	for err == nil {
 		attempts++
@@ -162,7 +172,7 @@ func (m *Mutex) acquire(ctx context.Context, wait, renew bool) (*Lock, error) {
 		if w == nil {
 			w = m.newWaiter()
 		}
-		err = m.untilNextAttempt(ctx, attempts, last, w)
+		err = await()
 	}
 	if w != nil {
 		w.end()
@@ -176,11 +186,18 @@ func (m *Mutex) acquire(ctx context.Context, wait, renew bool) (*Lock, error) {
 		last.reasons = append(why, last.reasons...)
 		err = last
 	}
-	info := AcquireInfo{Key: m.key, Attempts: attempts, Elapsed: m.rl.clock.now().since(start), Err: err}
-	if lock != nil {
-		info.Token = lock.Token()
+	if acquired := m.rl.opts.Hooks.Acquired; acquired != nil {
+		info := AcquireInfo{
+			Context: ctx, Key: m.key, Attempts: attempts, Start: start.time, Elapsed: m.rl.clock.now().since(start),
+			WaitStart: waiting.time, Waited: waited, Err: err,
+		}
+		if lock != nil {
+			info.Token, info.Until, info.Outcomes = lock.token, lock.Until(), lock.Outcomes()
+		} else if q := (*QuorumError)(nil); attempts > 0 && errors.As(err, &q) {
+			info.Outcomes = q.Outcomes
+		}
+		acquired(info)
 	}
-	m.rl.opts.Hooks.Acquired(info)
 	return lock, err
 }
 

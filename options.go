@@ -133,7 +133,7 @@ func (o *Options) withDefaults() (Options, error) {
 	if c.RestartGuard > maxTTL {
 		bad("RestartGuard is %v: must be at most %v, negative (off) or 0 (each lock's TTL)", c.RestartGuard, maxTTL)
 	}
-	c.Hooks = c.Hooks.filled()
+	c.Hooks = c.Hooks.copied()
 	return c, invalid("options", broken)
 }
 

@@ -162,11 +162,13 @@ func assemble(clients []redis.UniversalClient, ours bool, o Options, clk clock, 
 }
 
 func (rl *Redlock) addNode(name string, w wire) {
+	var changes inOrder
 	onChange := func(down bool, err error) {
-		if down {
-			go rl.opts.Hooks.NodeDown(NodeInfo{Node: name, Err: explained(err)})
-		} else {
-			go rl.opts.Hooks.NodeUp(NodeInfo{Node: name})
+		switch h := rl.opts.Hooks; {
+		case down && h.NodeDown != nil:
+			changes.do(func() { h.NodeDown(NodeInfo{Node: name, Err: explained(err)}) })
+		case !down && h.NodeUp != nil:
+			changes.do(func() { h.NodeUp(NodeInfo{Node: name}) })
 		}
 	}
 	rl.guard.watch(len(rl.nodes), name, w)

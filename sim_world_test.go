@@ -456,7 +456,7 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	}
 	// Up to four fifths of the TTL, which Options would refuse.
 	opts.NodeTimeout = w.plan.NodeTimeout
-	opts.Hooks = (&Hooks{Extended: p.extended, Lost: p.lost}).filled()
+	opts.Hooks = &Hooks{Extended: p.extended, Lost: p.lost}
 	rl := assemble(nil, false, opts, p, nil)
 	names := make([]string, len(w.nodes))
 	for j := range names {

@@ -1,0 +1,44 @@
+package redlockotel_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/extra/redlockotel"
+)
+
+// BenchmarkHooks is one acquire and one release on five nodes, as the hooks see them.
+func BenchmarkHooks(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		sampler sdktrace.Sampler
+	}{{"metrics and all spans", sdktrace.AlwaysSample()}, {"metrics", sdktrace.NeverSample()}} {
+		b.Run(c.name, func(b *testing.B) {
+			watch(b, redlockotel.Hooks(
+				redlockotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))),
+				redlockotel.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSampler(c.sampler))),
+			))
+		})
+	}
+}
+
+func watch(b *testing.B, h *redlock.Hooks) {
+	var outcomes []redlock.Outcome
+	for i := range 5 {
+		outcomes = append(outcomes, redlock.Outcome{Node: fmt.Sprintf("10.0.0.%d:6379/0", i), Vote: redlock.VoteGranted})
+	}
+	ctx, until := context.Background(), time.Now().Add(time.Hour)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			h.Acquired(redlock.AcquireInfo{Context: ctx, Token: "t", Attempts: 1, Until: until, Outcomes: outcomes})
+			h.Released(redlock.ReleaseInfo{Context: ctx, Token: "t", Outcomes: outcomes})
+		}
+	})
+}

@@ -1,0 +1,206 @@
+// Package redlockprom counts what the locks of github.com/quorumlock/redlock do, for
+// Prometheus.
+//
+//	metrics := redlockprom.New()
+//	prometheus.MustRegister(metrics)
+//	rl, err := redlock.Open(ctx, addrs, &redlock.Options{Hooks: metrics.Hooks()})
+//
+// One Collector serves all of a process's Redlocks. To tell several sets of nodes apart, make
+// one for each and register it with prometheus.WrapRegistererWith.
+//
+// # Metrics
+//
+//	redlock_acquires_total{result}          acquires that ended: granted, held, no_quorum, expired, ...
+//	redlock_acquire_attempts_total          rounds in which they asked the nodes for the lock
+//	redlock_acquire_duration_seconds        of those that were granted, waiting included
+//	redlock_acquire_wait_seconds            of those that waited, in the end granted or not
+//	redlock_extends_total{by,result}        extends by the caller or by renewal: extended, no_quorum, ...
+//	redlock_extend_duration_seconds
+//	redlock_releases_total{result}          released, not_held, no_quorum, ...
+//	redlock_release_duration_seconds
+//	redlock_hold_duration_seconds           from grant to release
+//	redlock_locks_held                      held and valid now
+//	redlock_locks_lost_total{reason}        expired, not_held: two holders are possible from then on
+//	redlock_node_up{node}                   0 while the node does not answer
+//	redlock_node_degraded{node}             1 if it denies something that the library can do without
+//	redlock_node_votes_total{node,operation,vote}  granted, refused, unknown, failed, barred, pending
+//
+// Where errors have several reasons, what the nodes said goes before the end of the caller's
+// context: an acquire that timed out in an outage counts as no_quorum. A pending vote is that
+// of a node that had not answered when the others had decided.
+//
+// Keys are no labels, since there may be any number of them. The operation of a vote is
+// acquire, extend or release.
+package redlockprom
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/telemetry"
+)
+
+// Collector is a prometheus.Collector that is fed by hooks. It is made by New.
+type Collector struct {
+	state telemetry.State
+
+	acquires, extends, releases, lost, votes                 *prometheus.CounterVec
+	attempts                                                 prometheus.Counter
+	acquireTime, waitTime, extendTime, releaseTime, holdTime prometheus.Histogram
+
+	held, up, degraded *prometheus.Desc
+
+	vote telemetry.PerVote[prometheus.Counter] // those of votes
+}
+
+var _ prometheus.Collector = (*Collector)(nil)
+
+// Option is a setting of New.
+type Option func(*settings)
+
+type settings struct{ buckets []float64 }
+
+// WithBuckets sets the upper bounds of all histograms, in seconds and rising. The default
+// goes from 100 microseconds to 5 minutes. New panics for bounds that do not rise.
+func WithBuckets(bounds ...float64) Option {
+	return func(s *settings) { s.buckets = bounds }
+}
+
+// New makes a Collector, which is to be registered once and whose Hooks are to be given to
+// Redlocks.
+func New(opts ...Option) *Collector {
+	s := settings{buckets: telemetry.Buckets()}
+	for _, o := range opts {
+		o(&s)
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	seconds := func(name, help string) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: s.buckets})
+	}
+	c := &Collector{
+		acquires: counters("redlock_acquires_total", "Acquires that ended, by what came of them.", "result"),
+		attempts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "redlock_acquire_attempts_total", Help: "Rounds in which acquires asked the nodes for the lock.",
+		}),
+		acquireTime: seconds("redlock_acquire_duration_seconds", "Time from the call to the grant, waiting included."),
+		waitTime:    seconds("redlock_acquire_wait_seconds", "Time that acquires waited because they were refused at first, granted in the end or not."),
+		extends:     counters("redlock_extends_total", "Extends that ended, by the caller or by renewal, and what came of them.", "by", "result"),
+		extendTime:  seconds("redlock_extend_duration_seconds", "Time that extends took, successful or not."),
+		releases:    counters("redlock_releases_total", "Releases that ended, by what came of them.", "result"),
+		releaseTime: seconds("redlock_release_duration_seconds", "Time that releases took, successful or not."),
+		holdTime:    seconds("redlock_hold_duration_seconds", "Time from the grant to the release."),
+		lost:        counters("redlock_locks_lost_total", "Locks that were lost before they were released.", "reason"),
+		votes:       counters("redlock_node_votes_total", "What nodes said, as known when the operation ended.", "node", "operation", "vote"),
+		held:        prometheus.NewDesc("redlock_locks_held", "Locks that are held and valid.", nil, nil),
+		up:          prometheus.NewDesc("redlock_node_up", "Whether the node answers.", []string{"node"}, nil),
+		degraded:    prometheus.NewDesc("redlock_node_degraded", "Whether the node denies something that the library can do without.", []string{"node"}, nil),
+	}
+	c.vote.Make = func(v telemetry.Vote) prometheus.Counter {
+		return c.votes.WithLabelValues(v.Node, v.Operation, v.Vote.String())
+	}
+	// A counter that is not there before it counts hides its first step from rate().
+	for _, result := range []string{"granted", "held", "no_quorum"} {
+		c.acquires.WithLabelValues(result)
+	}
+	for _, by := range []string{byCaller, byRenewal} {
+		for _, result := range []string{"extended", "no_quorum"} {
+			c.extends.WithLabelValues(by, result)
+		}
+	}
+	for _, result := range []string{"released", "not_held", "no_quorum"} {
+		c.releases.WithLabelValues(result)
+	}
+	for _, reason := range []string{"expired", "not_held"} {
+		c.lost.WithLabelValues(reason)
+	}
+	return c
+}
+
+const (
+	byCaller  = "caller"
+	byRenewal = "renewal"
+)
+
+// Hooks feed the Collector. Every call returns hooks that do the same.
+func (c *Collector) Hooks() *redlock.Hooks {
+	return redlock.JoinHooks(c.state.Hooks(), &redlock.Hooks{
+		Acquired: func(i redlock.AcquireInfo) {
+			c.acquires.WithLabelValues(result(i.Err, "granted")).Inc()
+			c.attempts.Add(float64(i.Attempts))
+			if i.Err == nil {
+				c.acquireTime.Observe(i.Elapsed.Seconds())
+			}
+			if !i.WaitStart.IsZero() {
+				c.waitTime.Observe(i.Waited.Seconds())
+			}
+			c.count("acquire", i.Outcomes)
+		},
+		Extended: func(i redlock.ExtendInfo) {
+			by := byCaller
+			if i.Renewal {
+				by = byRenewal
+			}
+			c.extends.WithLabelValues(by, result(i.Err, "extended")).Inc()
+			c.extendTime.Observe(i.Elapsed.Seconds())
+			c.count("extend", i.Outcomes)
+		},
+		Released: func(i redlock.ReleaseInfo) {
+			c.releases.WithLabelValues(result(i.Err, "released")).Inc()
+			c.releaseTime.Observe(i.Elapsed.Seconds())
+			c.holdTime.Observe(i.Held.Seconds())
+			c.count("release", i.Outcomes)
+		},
+		Lost: func(i redlock.LostInfo) { c.lost.WithLabelValues(telemetry.Reason(i.Err)).Inc() },
+	})
+}
+
+func result(err error, success string) string {
+	if err == nil {
+		return success
+	}
+	return telemetry.Reason(err)
+}
+
+func (c *Collector) count(operation string, outcomes []redlock.Outcome) {
+	for _, o := range outcomes {
+		c.vote.Get(telemetry.Vote{Node: o.Node, Operation: operation, Vote: o.Vote}).Inc()
+	}
+}
+
+func (c *Collector) parts() []prometheus.Collector {
+	return []prometheus.Collector{
+		c.acquires, c.attempts, c.acquireTime, c.waitTime, c.extends, c.extendTime,
+		c.releases, c.releaseTime, c.holdTime, c.lost, c.votes,
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(out chan<- *prometheus.Desc) {
+	for _, p := range c.parts() {
+		p.Describe(out)
+	}
+	for _, d := range []*prometheus.Desc{c.held, c.up, c.degraded} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	for _, p := range c.parts() {
+		p.Collect(out)
+	}
+	out <- prometheus.MustNewConstMetric(c.held, prometheus.GaugeValue, float64(c.state.Held()))
+	for _, n := range c.state.Nodes() {
+		out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, bit(n.Up), n.Name)
+		out <- prometheus.MustNewConstMetric(c.degraded, prometheus.GaugeValue, bit(n.Degraded), n.Name)
+	}
+}
+
+func bit(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,8 @@
+package telemetry
+
+// Kept is how many locks are in memory.
+func Kept(s *State) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.held)
+}

@@ -1,0 +1,162 @@
+// Package telemetry is what the modules for metrics and traces have in common: the words
+// for results, and the state that is known from events.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/redlock"
+)
+
+// Buckets are upper bounds for histograms of durations in seconds: from a round trip on
+// loopback to a long wait in line.
+func Buckets() []float64 {
+	return []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+}
+
+// reasons are in the order in which they count. What the nodes said goes before the end of
+// the caller's context: an acquire that timed out in an outage failed for the outage.
+var reasons = []struct {
+	err  error
+	word string
+}{
+	{redlock.ErrDuplicateNode, "duplicate_node"},
+	{redlock.ErrNoQuorum, "no_quorum"},
+	{redlock.ErrNotHeld, "not_held"},
+	{redlock.ErrExpired, "expired"},
+	{redlock.ErrLost, "lost"},
+	{redlock.ErrHeld, "held"},
+	{redlock.ErrReleased, "released"},
+	{redlock.ErrClosed, "closed"},
+	{redlock.ErrInvalid, "invalid"},
+	{context.DeadlineExceeded, "timeout"},
+	{context.Canceled, "canceled"},
+}
+
+// Reason is an error in one of few words, "other" if it is none of the library's, and empty
+// for none.
+func Reason(err error) string {
+	if err == nil {
+		return ""
+	}
+	for _, r := range reasons {
+		if errors.Is(err, r.err) {
+			return r.word
+		}
+	}
+	return "other"
+}
+
+// State is what events tell of the present. Its zero value is ready for use, also by many
+// goroutines.
+type State struct {
+	mu      sync.Mutex
+	held    map[string]time.Time // until when, by token
+	sweepAt int
+	nodes   map[string]Node
+}
+
+// Node is what is known of a node.
+type Node struct {
+	Name     string
+	Up       bool
+	Degraded bool // something that the library can do without is denied there
+}
+
+// leastSweep keeps small sets from being swept all the time.
+const leastSweep = 1024
+
+// Hooks keep the state up to date.
+func (s *State) Hooks() *redlock.Hooks {
+	return &redlock.Hooks{
+		Acquired: func(i redlock.AcquireInfo) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, o := range i.Outcomes {
+				if _, ok := s.nodes[o.Node]; !ok {
+					s.set(Node{Name: o.Node, Up: true})
+				}
+			}
+			if i.Err == nil {
+				s.hold(i.Token, i.Until)
+			}
+		},
+		Extended: func(i redlock.ExtendInfo) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if _, ok := s.held[i.Token]; ok {
+				s.held[i.Token] = i.Until
+			}
+		},
+		Released: func(i redlock.ReleaseInfo) { s.drop(i.Token) },
+		Lost:     func(i redlock.LostInfo) { s.drop(i.Token) },
+		NodeDown: func(i redlock.NodeInfo) { s.change(i.Node, func(n *Node) { n.Up = false }) },
+		NodeUp:   func(i redlock.NodeInfo) { s.change(i.Node, func(n *Node) { n.Up = true }) },
+		Degraded: func(i redlock.DegradedInfo) { s.change(i.Node, func(n *Node) { n.Degraded = true }) },
+	}
+}
+
+// hold notes a lock; the caller holds mu. Those that were never released, nor found to be
+// lost by anybody, are swept out when their time is over.
+func (s *State) hold(token string, until time.Time) {
+	if s.held == nil {
+		s.held = make(map[string]time.Time)
+	}
+	s.held[token] = until
+	if len(s.held) > max(s.sweepAt, leastSweep) {
+		s.sweep(time.Now())
+		s.sweepAt = 2 * len(s.held)
+	}
+}
+
+func (s *State) sweep(now time.Time) {
+	maps.DeleteFunc(s.held, func(_ string, until time.Time) bool { return !now.Before(until) })
+}
+
+func (s *State) drop(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, token)
+}
+
+func (s *State) set(n Node) {
+	if s.nodes == nil {
+		s.nodes = make(map[string]Node)
+	}
+	s.nodes[n.Name] = n
+}
+
+func (s *State) change(name string, f func(*Node)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, ok := s.nodes[name]
+	if !ok {
+		n = Node{Name: name, Up: true}
+	}
+	f(&n)
+	s.set(n)
+}
+
+// Held is how many locks are held and valid now.
+func (s *State) Held() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweep(time.Now())
+	return len(s.held)
+}
+
+// Nodes are those that were heard of, by name.
+func (s *State) Nodes() []Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]Node, 0, len(s.nodes))
+	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
+		all = append(all, s.nodes[name])
+	}
+	return all
+}

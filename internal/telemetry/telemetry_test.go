@@ -1,0 +1,150 @@
+package telemetry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/telemetry"
+	"github.com/quorumlock/redlock/redlocktest"
+)
+
+func TestReason(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{nil, ""},
+		{errors.New("x"), "other"},
+		{redlock.ErrHeld, "held"},
+		{redlock.ErrReleased, "released"},
+		{redlock.ErrClosed, "closed"},
+		{redlock.ErrInvalid, "invalid"},
+		{redlock.ErrLost, "lost"},
+		{context.Canceled, "canceled"},
+		{fmt.Errorf("%w: %w", context.DeadlineExceeded, redlock.ErrHeld), "held"},
+		{fmt.Errorf("%w: %w", context.DeadlineExceeded, redlock.ErrNoQuorum), "no_quorum"},
+		{fmt.Errorf("%w: %w", redlock.ErrLost, redlock.ErrExpired), "expired"},
+		{fmt.Errorf("%w: %w", redlock.ErrLost, redlock.ErrNotHeld), "not_held"},
+		{context.DeadlineExceeded, "timeout"},
+		{fmt.Errorf("%w: %w", redlock.ErrNoQuorum, redlock.ErrDuplicateNode), "duplicate_node"},
+	} {
+		assert.Equal(t, c.want, telemetry.Reason(c.err), "%v", c.err)
+	}
+}
+
+// bed is a Redlock over three fake nodes whose state is kept, in virtual time.
+func bed(t *testing.T, test func(t *testing.T, s *telemetry.State, rl *redlock.Redlock, c *redlocktest.Cluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Hour) }) // go-redis' last retries
+		var s telemetry.State
+		c := redlocktest.NewCluster(t, 3)
+		rl, err := redlock.New(c.Clients(), &redlock.Options{Hooks: s.Hooks()})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = rl.Close() })
+		test(t, &s, rl, c)
+	})
+}
+
+func TestHeldLocksAreCounted(t *testing.T) {
+	bed(t, func(t *testing.T, s *telemetry.State, rl *redlock.Redlock, c *redlocktest.Cluster) {
+		lock := func(key string, opts ...redlock.LockOption) *redlock.Lock {
+			l, err := rl.Mutex(key, opts...).TryAcquire(t.Context())
+			require.NoError(t, err)
+			return l
+		}
+		assert.Zero(t, s.Held())
+		released, renewed, lost, _ := lock("a"), lock("b", redlock.WithRenewal()), lock("c"), lock("forgotten")
+		_, err := rl.Mutex("a").TryAcquire(t.Context())
+		require.Error(t, err)
+		assert.Equal(t, 4, s.Held())
+		require.NoError(t, released.Release(t.Context()))
+		assert.Equal(t, 3, s.Held())
+		for _, n := range c.Nodes() {
+			n.Del("c")
+		}
+		require.ErrorIs(t, lost.Extend(t.Context(), 10*time.Second), redlock.ErrLost)
+		assert.Equal(t, 2, s.Held())
+		require.Error(t, lost.Release(t.Context()))
+		assert.Equal(t, 2, s.Held(), "not twice")
+		time.Sleep(11 * time.Second)
+		assert.Equal(t, 1, s.Held(), "what is renewed goes on, and what nobody released is over")
+		require.NoError(t, renewed.Release(t.Context()))
+		assert.Zero(t, s.Held())
+	})
+}
+
+// A program that never releases, and whose metrics nobody reads, must not fill its memory.
+func TestForgottenLocksAreSweptOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s telemetry.State
+		h := s.Hooks()
+		const live = 100 // at any time
+		for i := range 100_000 {
+			h.Acquired(redlock.AcquireInfo{Token: fmt.Sprint(i), Until: time.Now().Add(live * time.Millisecond)})
+			time.Sleep(time.Millisecond)
+		}
+		assert.Less(t, telemetry.Kept(&s), 3000)
+		assert.Equal(t, live-1, s.Held())
+	})
+}
+
+func TestNodesAreUpOrDown(t *testing.T) {
+	bed(t, func(t *testing.T, s *telemetry.State, rl *redlock.Redlock, c *redlocktest.Cluster) {
+		assert.Empty(t, s.Nodes())
+		cycle := func() {
+			l, err := rl.Mutex("a").TryAcquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, l.Release(t.Context()))
+			time.Sleep(time.Second)
+		}
+		up := func() (up []bool) {
+			for i, n := range s.Nodes() {
+				assert.Equal(t, rl.Nodes()[i], n.Name)
+				up = append(up, n.Up)
+			}
+			return up
+		}
+		cycle()
+		assert.Equal(t, []bool{true, true, true}, up())
+		c.Node(1).Stop()
+		cycle()
+		assert.Equal(t, []bool{true, false, true}, up())
+		c.Node(1).Restart(redlocktest.KeepKeys)
+		cycle()
+		cycle()
+		assert.Equal(t, []bool{true, true, true}, up())
+		assert.False(t, s.Nodes()[2].Degraded)
+		s.Hooks().Degraded(redlock.DegradedInfo{Node: rl.Nodes()[2]})
+		assert.True(t, s.Nodes()[2].Degraded)
+		assert.Equal(t, []bool{true, true, true}, up())
+	})
+}
+
+func TestPerVote(t *testing.T) {
+	var made atomic.Int64
+	p := telemetry.PerVote[*telemetry.Vote]{Make: func(v telemetry.Vote) *telemetry.Vote { made.Add(1); return &v }}
+	const rounds = 1000
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for i := range rounds {
+				want := telemetry.Vote{Node: fmt.Sprint(i % 5), Operation: "acquire", Vote: redlock.Vote(i % 3)}
+				assert.Equal(t, want, *p.Get(want))
+			}
+		})
+	}
+	all.Wait()
+	assert.LessOrEqual(t, made.Load(), int64(4*15))
+	first := p.Get(telemetry.Vote{Node: "1"})
+	assert.Same(t, first, p.Get(telemetry.Vote{Node: "1"}))
+}

@@ -1,0 +1,111 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+)
+
+// LogHooks writes to a logger, slog.Default if it is nil, with the operation's context:
+//
+//	Debug  lock acquired, extended, released; not acquired, because another holds it or
+//	       the caller gave up
+//	Info   node up
+//	Warn   not acquired, extended or released for any other reason, node down, node degraded
+//	Error  lock lost
+//
+// Attributes are key, elapsed, err, and where they apply token, attempts, waited, until, ttl,
+// renewal, held, node and lacks.
+func LogHooks(logger *slog.Logger) *Hooks {
+	if logger == nil {
+		logger = slog.Default()
+	}
+	return &Hooks{
+		Acquired: func(i AcquireInfo) {
+			message, level := "lock acquired", slog.LevelDebug
+			if i.Err != nil {
+				message, level = "lock not acquired", failureLevel(i.Context, i.Err)
+			}
+			if !logger.Enabled(i.Context, level) {
+				return
+			}
+			attrs := []slog.Attr{keyAttr(i.Key), slog.Duration("elapsed", i.Elapsed), slog.Int("attempts", i.Attempts)}
+			if !i.WaitStart.IsZero() {
+				attrs = append(attrs, slog.Duration("waited", i.Waited))
+			}
+			if i.Err == nil {
+				attrs = append(attrs, slog.String("token", i.Token), slog.Time("until", i.Until))
+			}
+			logger.LogAttrs(i.Context, level, message, withError(attrs, i.Err)...)
+		},
+		Extended: func(i ExtendInfo) {
+			message, level := "lock extended", slog.LevelDebug
+			if i.Err != nil {
+				message, level = "lock not extended", failureLevel(i.Context, i.Err)
+			}
+			if !logger.Enabled(i.Context, level) {
+				return
+			}
+			logger.LogAttrs(i.Context, level, message, withError([]slog.Attr{
+				keyAttr(i.Key), slog.Duration("elapsed", i.Elapsed), slog.String("token", i.Token),
+				slog.Duration("ttl", i.TTL), slog.Bool("renewal", i.Renewal), slog.Time("until", i.Until),
+			}, i.Err)...)
+		},
+		Released: func(i ReleaseInfo) {
+			message, level := "lock released", slog.LevelDebug
+			if i.Err != nil {
+				message, level = "lock not released", slog.LevelWarn
+			}
+			if !logger.Enabled(i.Context, level) {
+				return
+			}
+			logger.LogAttrs(i.Context, level, message, withError([]slog.Attr{
+				keyAttr(i.Key), slog.Duration("elapsed", i.Elapsed), slog.String("token", i.Token),
+				slog.Duration("held", i.Held),
+			}, i.Err)...)
+		},
+		Lost: func(i LostInfo) {
+			logger.LogAttrs(i.Context, slog.LevelError, "lock lost",
+				withError([]slog.Attr{keyAttr(i.Key), slog.String("token", i.Token)}, i.Err)...)
+		},
+		NodeDown: func(i NodeInfo) {
+			logger.LogAttrs(context.Background(), slog.LevelWarn, "redlock node down", withError([]slog.Attr{slog.String("node", i.Node)}, i.Err)...)
+		},
+		NodeUp: func(i NodeInfo) {
+			logger.LogAttrs(context.Background(), slog.LevelInfo, "redlock node up", slog.String("node", i.Node))
+		},
+		Degraded: func(i DegradedInfo) {
+			logger.LogAttrs(context.Background(), slog.LevelWarn, "redlock node degraded",
+				withError([]slog.Attr{slog.String("node", i.Node), slog.String("lacks", i.Lacks)}, i.Err)...)
+		},
+	}
+}
+
+// failureLevel keeps what happens every day out of the way: contention, and callers that
+// give up while it lasts. An outage of the nodes is a warning also where it made the
+// caller give up.
+func failureLevel(ctx context.Context, err error) slog.Level {
+	switch {
+	case errors.Is(err, ErrNoQuorum):
+		return slog.LevelWarn
+	case errors.Is(err, ErrHeld), errors.Is(err, ErrReleased), errors.Is(err, ErrClosed), ctx.Err() != nil:
+		return slog.LevelDebug
+	default:
+		return slog.LevelWarn
+	}
+}
+
+// keyAttr shortens as errors do.
+func keyAttr(key string) slog.Attr {
+	if len(key) > mostOfKey {
+		key = quoteKey(key)
+	}
+	return slog.String("key", key)
+}
+
+func withError(attrs []slog.Attr, err error) []slog.Attr {
+	if err != nil {
+		attrs = append(attrs, slog.Any("err", err))
+	}
+	return attrs
+}
