@@ -463,12 +463,23 @@ func (l *lane) finish(c *call, now int64) {
 		c.again = true
 		c.vote, c.err = VoteUnknown, errMayLand
 		c.final = !l.keep(c, now, now+int64(c.req.timeout))
+	case c.vote == VoteGranted && !c.again && c.takesBack != nil && c.takesBack.unsure && c.takesBack.mayFindItself():
+		// What was deleted need not be what that SET did, or will do. For whoever waits
+		// the lock is gone from here.
+		c.again = true
+		l.keep(c, now, now+int64(c.req.timeout))
 	case !refused && (c.vote == VoteUnknown || c.vote == VoteBarred):
 		c.final = !l.keep(c, now, now+int64(max(l.backoff, minBackoff)))
 	case c.vote == VoteFailed && !incurable(c.err) && !c.unknownScript():
 		// Busy, loading, for the time being a replica: what is there is still there.
 		c.final = !l.keep(c, now, now+int64(c.req.timeout))
 	}
+}
+
+// mayFindItself reports whether a node may have had the value before it got the SET: by a
+// reservation in line, which scripts take up, or from the SET that this one replaced.
+func (c *call) mayFindItself() bool {
+	return c.stands || c.req.script != nil && c.state != callDropped
 }
 
 // keep puts a release aside until it is due, or reports that nothing of ours can be on

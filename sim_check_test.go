@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/quorumlock/redlock/internal/history"
@@ -24,7 +25,8 @@ type simGrant struct {
 	relCalled int64
 	relRet    int64
 	relErr    error
-	abandoned bool // never released
+	mu        sync.Mutex // of promises
+	abandoned bool       // never released
 }
 
 // simPromise is an end of validity that was promised at some time, in true time.
@@ -41,6 +43,8 @@ func (g *simGrant) String() string {
 
 // promised notes what the lock promises now.
 func (g *simGrant) promised() {
+	g.mu.Lock() // a renewal and its holder may both have extended
+	defer g.mu.Unlock()
 	g.lock.mu.Lock()
 	until := g.proc.trueEnd(g.lock.until)
 	g.lock.mu.Unlock()

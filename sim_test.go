@@ -113,6 +113,11 @@ func (w *simWorld) run(t *testing.T) {
 	w.mu.Unlock()
 	close(w.over)
 	stop()
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		w.count.Requests += n.requests
+		n.mu.Unlock()
+	}
 	for _, p := range w.procs {
 		_ = p.rl.Close()
 	}
