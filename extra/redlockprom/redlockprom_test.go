@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -272,31 +273,21 @@ func TestSeveralRedlocks(t *testing.T) {
 	registry.MustRegister(metrics)
 	cluster := redlocktest.NewCluster(t, 3)
 	const redlocks, cycles = 4, 20
-	done := make(chan error, redlocks)
+	var all sync.WaitGroup
 	for range redlocks {
 		rl, err := redlock.New(cluster.Clients(), &redlock.Options{Hooks: metrics.Hooks()})
 		require.NoError(t, err)
 		defer rl.Close()
-		go func() {
+		all.Go(func() {
 			for range cycles {
-				if err := rl.Mutex(key).Do(t.Context(), func(context.Context, *redlock.Lock) error { return nil }); err != nil {
-					done <- err
-					return
-				}
+				assert.NoError(t, rl.Mutex(key).Do(t.Context(), func(context.Context, *redlock.Lock) error {
+					_, err := registry.Gather()
+					return err
+				}))
 			}
-			done <- nil
-		}()
+		})
 	}
-	for left := redlocks; left > 0; {
-		select {
-		case err := <-done:
-			require.NoError(t, err)
-			left--
-		default:
-			_, err := registry.Gather()
-			require.NoError(t, err)
-		}
-	}
+	all.Wait()
 	b := &bed{T: t, registry: registry}
 	samples := b.scrape()
 	assert.InDelta(t, redlocks*cycles, samples[`redlock_acquires_total{result="granted"}`], 0)
