@@ -299,8 +299,8 @@ func (w *worker) acquire(ctx context.Context, key string, renewal bool) (*hold, 
 	ctx, cancel := context.WithTimeout(ctx, 5*w.TTL)
 	defer cancel()
 	acquire := m.Acquire
-	if w.chance(20) || w.Sabotage == noCompare {
-		acquire = m.TryAcquire
+	if w.chance(20) || w.Sabotage == noCompare || w.Sabotage == noGuard {
+		acquire = m.TryAcquire // who waits in line would wait until the lease is over, and not notice
 	}
 	op := history.Op{Client: w.Client, Kind: history.Acquire, Key: key, Call: w.clock.now()}
 	var h *hold
@@ -398,6 +398,8 @@ func (w *worker) work(ctx context.Context, h *hold, renewal bool) error {
 		time.Sleep(h.Validity() + w.between(0, w.TTL/4))
 	case w.Sabotage == noCompare:
 		time.Sleep(w.between(0, w.TTL/2))
+	case w.Sabotage == noGuard: // so that each loss of memory hits somebody
+		time.Sleep(w.between(w.TTL*4/10, w.TTL*9/10))
 	case w.chance(1):
 		time.Sleep(w.between(w.TTL/2, w.TTL*9/10))
 		return w.extend(ctx, h)

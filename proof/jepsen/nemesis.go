@@ -19,12 +19,13 @@ const (
 	Pauses  = "pauses"  // clients are stopped, some for longer than their lease, some between the check of the lease and the write
 	Kills   = "kills"   // clients are killed and started again
 	Nodes   = "nodes"   // servers are stopped, killed and started again, with their keys or without
+	Amnesia = "amnesia" // only a bare majority can be reached, and then those of it that forget restart
 	Network = "network" // ways are cut: for all clients or some, in both directions or one; connections break, links are slow
 	Clocks  = "clocks"  // servers' clocks are set back and forward
 )
 
 // AllFaults are all that there are.
-var AllFaults = []string{Pauses, Kills, Nodes, Network, Clocks}
+var AllFaults = []string{Pauses, Kills, Nodes, Amnesia, Network, Clocks}
 
 // Event is a fault while it lasts, in nanoseconds of the run.
 type Event struct {
@@ -95,7 +96,7 @@ var repertoire = []action{
 	{Kills, 3, func(n *nemesis) *deed { return n.killClient(n.between(0, time.Second)) }},
 	{Nodes, 4, func(n *nemesis) *deed { return n.stopNode(n.leases(0.05, 2)) }},
 	{Nodes, 4, func(n *nemesis) *deed { return n.killNode(n.leases(0, 1)) }},
-	{Nodes, 3, func(n *nemesis) *deed { return n.amnesia(n.leases(0.4, 0.8)) }},
+	{Amnesia, 3, func(n *nemesis) *deed { return n.amnesia(n.leases(0.4, 0.8)) }},
 	{Network, 2, func(n *nemesis) *deed {
 		return n.cut("unreachable", 100, n.leases(0.1, 2), on((*faultproxy.Proxy).Blackhole))
 	}},

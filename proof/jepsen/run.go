@@ -114,7 +114,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	}
 	defer closeNodes(nodes)
 	guard := time.Duration(-1)
-	if slices.Contains(c.Faults, Nodes) && c.Sabotage != noGuard {
+	if (slices.Contains(c.Faults, Nodes) || slices.Contains(c.Faults, Amnesia)) && c.Sabotage != noGuard {
 		// One guard for all, longer than any lease by what the servers' clocks are apart. Nothing would be granted before the servers are so old.
 		guard = max(c.TTL, 3*time.Second) + time.Second
 		fmt.Fprintf(c.Progress, "seed %d: waiting until the servers are %v old\n", c.Seed, guard)

@@ -3,6 +3,7 @@ package jepsen
 import (
 	"encoding/xml"
 	"errors"
+	"flag"
 	"io"
 	"os"
 	"path/filepath"
@@ -19,6 +20,10 @@ import (
 
 func TestMain(m *testing.M) {
 	ClientMain() // a client's process is this binary, too
+	// Runs mostly wait, for servers to grow old and for leases to end.
+	if err := flag.Set("test.parallel", "3"); err != nil {
+		panic(err)
+	}
 	leaktest.Main(m)
 }
 
@@ -71,7 +76,7 @@ func TestNothingIsLostWhateverBreaks(t *testing.T) {
 // Where no client is stopped past its lease, locks alone are enough.
 func TestPlainLocksLoseNothingWithoutPauses(t *testing.T) {
 	t.Parallel()
-	c := short(t, Kills, Nodes, Network)
+	c := short(t, Kills, Nodes, Amnesia, Network)
 	c.TTL = time.Second
 	r := run(t, c)
 	require.True(t, r.OK, r.Err())
@@ -95,7 +100,7 @@ func TestSabotageIsFound(t *testing.T) {
 			cfg := short(t, Pauses)
 			cfg.Sabotage = c.sabotage
 			if c.sabotage == noGuard {
-				cfg.Faults, cfg.Counters, cfg.For = []string{Nodes}, 3, 8*time.Second
+				cfg.Faults, cfg.TTL, cfg.Counters, cfg.For = []string{Amnesia}, time.Second, 2, 8*time.Second
 			}
 			if c.sabotage == noFence {
 				// It shows only where a client is stopped right before a fenced write, and another writes meanwhile.
