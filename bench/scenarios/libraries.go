@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"regexp"
 	"strings"
 	"time"
 
@@ -56,7 +57,11 @@ type grant interface {
 var libraries = []library{
 	{
 		name: "redlock", open: openRedlock, keys: same,
-		acquires: named("SET"), releases: named("EVALSHA", "EVAL"),
+		acquires: named("SET"),
+		// Other scripts look at the key, or at its line; those that release name a value.
+		releases: func(args []string) bool {
+			return len(args) >= 5 && named("EVALSHA", "EVAL")(args) && redlockValue.MatchString(args[4])
+		},
 	},
 	{
 		name: "redsync", open: openRedsync, keys: same,
@@ -72,6 +77,8 @@ var libraries = []library{
 		releases: func(args []string) bool { return len(args) == 5 && named("EVALSHA", "EVAL")(args) },
 	},
 }
+
+var redlockValue = regexp.MustCompile("^[0-9a-f]{32}@")
 
 func same(key string) []string { return []string{key} }
 
@@ -130,7 +137,7 @@ func redlockGranted(l *redlock.Lock, err error) (grant, error) {
 type redlockGrant struct{ l *redlock.Lock }
 
 func (g redlockGrant) unlock(ctx context.Context) error { return g.l.Release(ctx) }
-func (g redlockGrant) holds() bool                      { return g.l.Context().Err() == nil }
+func (g redlockGrant) holds() bool                      { return g.l.Validity() > 0 }
 
 type redsyncClient struct {
 	clients []*redis.Client
@@ -213,6 +220,10 @@ func (c *rueidisClient) close() { c.locker.Close() }
 // The lock ends with the context that it is acquired with, which therefore must outlast
 // the caller's.
 func rueidisGranted(ctx context.Context, key string, acquire func(context.Context, string) (context.Context, context.CancelFunc, error)) (grant, error) {
+	if ctx.Err() != nil {
+		_, _, err := acquire(ctx, key)
+		return nil, err
+	}
 	own, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
 	held, cancel, err := acquire(own, key)

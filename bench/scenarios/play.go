@@ -24,29 +24,37 @@ var errStuck = errors.New("a call did not return after all faults had ended")
 type Fact struct {
 	Name  string   `json:"name"`
 	Ms    *float64 `json:"ms,omitempty"`
-	Cut   bool     `json:"cut,omitempty"` // it would have lasted longer than Ms
-	Count *int     `json:"count,omitempty"`
+	Cut   bool     `json:"cut,omitempty"`   // it would have lasted longer than Ms
+	Count *int     `json:"count,omitempty"` // with Ms, how many for how long
 	Text  string   `json:"text,omitempty"`
 }
 
 // String is the fact's value.
 func (f Fact) String() string {
 	switch {
+	case f.Count != nil && f.Ms != nil:
+		return fmt.Sprintf("%d (%s)", *f.Count, short(*f.Ms))
+	case f.Ms != nil && f.Cut:
+		return "> " + short(*f.Ms)
 	case f.Ms != nil:
-		text := fmt.Sprintf("%.1f ms", *f.Ms)
-		if *f.Ms >= 1000 {
-			text = fmt.Sprintf("%.2f s", *f.Ms/1000)
-		} else if *f.Ms >= 10 {
-			text = fmt.Sprintf("%.0f ms", *f.Ms)
-		}
-		if f.Cut {
-			text = "> " + text
-		}
-		return text
+		return short(*f.Ms)
 	case f.Count != nil:
 		return fmt.Sprint(*f.Count)
 	}
 	return f.Text
+}
+
+func short(ms float64) string {
+	switch {
+	case ms < 0.1:
+		return "< 0.1 ms"
+	case ms < 10:
+		return fmt.Sprintf("%.1f ms", ms)
+	case ms < 1000:
+		return fmt.Sprintf("%.0f ms", ms)
+	default:
+		return fmt.Sprintf("%.2f s", ms/1000)
+	}
 }
 
 // play is one library in one scenario.
@@ -83,7 +91,7 @@ func (p *play) answer(name string, err error) {
 
 // oneLine is as much of a text as a table bears.
 func oneLine(text string) string {
-	const width = 72
+	const width = 140
 	r := []rune(strings.Join(strings.Fields(text), " "))
 	if len(r) > width {
 		return string(r[:width-1]) + "…"
@@ -187,13 +195,13 @@ func (p *play) unlock(g grant) {
 	p.answer("unlock says", err)
 }
 
-// keysLeft notes how many keys of the lock are left after a while.
+// keysLeft notes how many keys of the lock are left after a while, and for how long.
 func (p *play) keysLeft(after time.Duration) {
 	pause(p, after)
 	n, longest := p.left(p, p.lib.keys(key))
 	p.count("keys left", n)
-	if n > 0 {
-		p.took("for", longest)
+	if ms := float64(longest) / 1e6; n > 0 {
+		p.facts[len(p.facts)-1].Ms = &ms
 	}
 }
 
@@ -209,15 +217,14 @@ func (p *play) atOnce(most time.Duration, grants ...grant) {
 	}
 	n := holding()
 	p.count("holders at once", n)
-	if n < 2 {
-		return
-	}
 	began := time.Now()
 	for holding() > 1 && time.Since(began) < most {
 		pause(p, time.Millisecond)
 	}
-	p.took("both hold for", time.Since(began))
-	p.facts[len(p.facts)-1].Cut = holding() > 1
+	if n > 1 {
+		p.took("both hold for", time.Since(began))
+		p.facts[len(p.facts)-1].Cut = holding() > 1
+	}
 }
 
 // tryUntil tries again and again until it is granted; nil if it is not.

@@ -46,6 +46,9 @@ func Print(w io.Writer, results []Result) error {
 		fmt.Fprintf(t, "  \t%s\n", strings.Join(columns, "\t"))
 	}
 	for _, r := range results {
+		if len(columns) == 0 {
+			break
+		}
 		fmt.Fprintf(t, "  %s", r.Library)
 		for _, c := range columns {
 			fmt.Fprintf(t, "\t%s", valueOf(r, c))
