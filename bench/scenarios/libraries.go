@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"net"
 	"regexp"
 	"strings"
 	"time"
@@ -19,7 +20,7 @@ import (
 // otherwise.
 type library struct {
 	name string
-	open func(ctx context.Context, addrs []string, t terms) (locker, error)
+	open func(n network, t terms) (locker, error)
 	// keys are where it keeps the lock of a key.
 	keys func(key string) []string
 	// acquires and releases tell its commands on the wire.
@@ -36,6 +37,8 @@ type terms struct {
 	// strict sets go-redis' ContextTimeoutEnabled, without which redsync's timeouts do
 	// not end a read. Off by default, as with go-redis.
 	strict bool
+	// byAddress lets redlock connect by itself, so that it knows what it connects to.
+	byAddress bool
 }
 
 // locker is a client of a library.
@@ -94,20 +97,54 @@ func named(names ...string) func(args []string) bool {
 }
 
 type redlockClient struct {
-	rl    *redlock.Redlock
-	terms terms
+	rl      *redlock.Redlock
+	clients []*redis.Client
+	terms   terms
 }
 
-func openRedlock(ctx context.Context, addrs []string, t terms) (locker, error) {
-	urls := make([]string, len(addrs))
-	for i, a := range addrs {
-		urls[i] = "redis://:" + t.password + "@" + a
+func openRedlock(n network, t terms) (locker, error) {
+	if t.byAddress {
+		var addrs []string
+		for _, l := range n {
+			addrs = append(addrs, l.addr())
+		}
+		rl, err := redlock.Open(context.Background(), addrs, &redlock.Options{TTL: t.ttl})
+		if err != nil {
+			return nil, err
+		}
+		return &redlockClient{rl, nil, t}, nil
 	}
-	rl, err := redlock.Open(ctx, urls, &redlock.Options{TTL: t.ttl})
+	var nodes []redis.UniversalClient
+	clients := n.goRedis(t)
+	for _, c := range clients {
+		nodes = append(nodes, c)
+	}
+	rl, err := redlock.New(nodes, &redlock.Options{TTL: t.ttl})
 	if err != nil {
+		closeAll(clients)
 		return nil, err
 	}
-	return &redlockClient{rl, t}, nil
+	return &redlockClient{rl, clients, t}, nil
+}
+
+// goRedis are clients with default settings. They know their servers by the same
+// addresses, whichever network they reach them by, as clients of one fleet do.
+func (n network) goRedis(t terms) (clients []*redis.Client) {
+	for _, l := range n {
+		clients = append(clients, redis.NewClient(&redis.Options{
+			Addr: l.server, Password: t.password, ContextTimeoutEnabled: t.strict,
+			Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, l.addr())
+			},
+		}))
+	}
+	return clients
+}
+
+func closeAll(clients []*redis.Client) {
+	for _, c := range clients {
+		_ = c.Close()
+	}
 }
 
 func (c *redlockClient) mutex(key string) *redlock.Mutex {
@@ -125,7 +162,10 @@ func (c *redlockClient) try(ctx context.Context, key string) (grant, error) {
 	return redlockGranted(c.mutex(key).TryAcquire(ctx))
 }
 
-func (c *redlockClient) close() { _ = c.rl.Close() }
+func (c *redlockClient) close() {
+	_ = c.rl.Close()
+	closeAll(c.clients)
+}
 
 func redlockGranted(l *redlock.Lock, err error) (grant, error) {
 	if err != nil {
@@ -145,12 +185,10 @@ type redsyncClient struct {
 	terms   terms
 }
 
-func openRedsync(_ context.Context, addrs []string, t terms) (locker, error) {
-	c := &redsyncClient{terms: t}
+func openRedsync(n network, t terms) (locker, error) {
+	c := &redsyncClient{clients: n.goRedis(t), terms: t}
 	var pools []rsredis.Pool
-	for _, a := range addrs {
-		client := redis.NewClient(&redis.Options{Addr: a, Password: t.password, ContextTimeoutEnabled: t.strict})
-		c.clients = append(c.clients, client)
+	for _, client := range c.clients {
 		pools = append(pools, goredis.NewPool(client))
 	}
 	c.rs = redsync.New(pools...)
@@ -173,11 +211,7 @@ func (c *redsyncClient) try(ctx context.Context, key string) (grant, error) {
 	return redsyncGrant{m}, nil
 }
 
-func (c *redsyncClient) close() {
-	for _, client := range c.clients {
-		_ = client.Close()
-	}
-}
+func (c *redsyncClient) close() { closeAll(c.clients) }
 
 type redsyncGrant struct{ m *redsync.Mutex }
 
@@ -195,9 +229,9 @@ func (g redsyncGrant) holds() bool { return time.Now().Before(g.m.Until()) }
 // majority of.
 type rueidisClient struct{ locker rueidislock.Locker }
 
-func openRueidis(_ context.Context, addrs []string, t terms) (locker, error) {
+func openRueidis(n network, t terms) (locker, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: addrs[:1], Password: t.password},
+		ClientOption:   rueidis.ClientOption{InitAddress: []string{n[0].addr()}, Password: t.password},
 		KeyValidity:    t.ttl,
 		NoLoopTracking: true, // as its documentation advises from Redis 7.0.5 on
 	})

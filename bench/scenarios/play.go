@@ -101,7 +101,7 @@ func oneLine(text string) string {
 
 // open is a client on a network, which is closed at the end.
 func (p *play) open(n network, t terms) (locker, error) {
-	c, err := p.lib.open(p, n.addrs(), t)
+	c, err := p.lib.open(n, t)
 	if err != nil {
 		return nil, err
 	}

@@ -80,10 +80,12 @@ func TestTimedEndsFaults(t *testing.T) {
 	assert.Equal(t, 5., *p.facts[1].Ms)
 	assert.False(t, p.stuck)
 
+	never := make(chan struct{})
+	defer close(never)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	p.Context = ctx
-	_, err = timedFor(p, "stuck", 5*time.Millisecond, func() (int, error) { select {} })
+	_, err = timedFor(p, "stuck", 5*time.Millisecond, func() (int, error) { <-never; return 0, nil })
 	assert.ErrorIs(t, err, errStuck)
 	assert.True(t, p.stuck)
 }

@@ -401,7 +401,7 @@ func list(p *play) error {
 
 func twice(p *play) error {
 	n := network{p.net[0], p.net[1], p.net[0]}
-	c, err := p.open(n, terms{ttl: 8 * time.Second})
+	c, err := p.open(n, terms{ttl: 8 * time.Second, byAddress: true})
 	p.answer("opening says", err)
 	if err != nil {
 		return nil

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"errors"
 	"net"
 	"os"
 	"slices"
@@ -25,7 +24,22 @@ type stage struct {
 }
 
 // network is a way to all servers.
-type network []*faultproxy.Proxy
+type network []link
+
+// link is the way to one of them.
+type link struct {
+	*faultproxy.Proxy
+	server string // its address past all networks
+}
+
+// addr is where the link begins.
+func (l link) addr() string {
+	a, err := l.Listen() // as it did before
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
 
 func newStage(ctx context.Context, s Scenario) (st *stage, err error) {
 	st = &stage{}
@@ -62,31 +76,20 @@ func (st *stage) network() (n network, err error) {
 		p := faultproxy.New(func(ctx context.Context) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", s.Addr())
 		})
-		n = append(n, p)
+		n = append(n, link{p, s.Addr()})
 		if _, err := p.Listen(); err != nil {
-			return nil, errors.Join(err, n.close())
+			n.close()
+			return nil, err
 		}
 	}
 	st.networks = append(st.networks, n)
 	return n, nil
 }
 
-func (n network) addrs() (addrs []string) {
-	for _, p := range n {
-		a, err := p.Listen() // as before
-		if err != nil {
-			panic(err)
-		}
-		addrs = append(addrs, a)
+func (n network) close() {
+	for _, l := range n {
+		l.Close()
 	}
-	return addrs
-}
-
-func (n network) close() error {
-	for _, p := range n {
-		p.Close()
-	}
-	return nil
 }
 
 // mend ends all faults of servers that are alive and of networks.
@@ -95,8 +98,8 @@ func (st *stage) mend() {
 		_ = s.Resume()
 	}
 	for _, n := range st.networks {
-		for _, p := range n {
-			p.Clear()
+		for _, l := range n {
+			l.Clear()
 		}
 	}
 }
@@ -106,7 +109,7 @@ func (st *stage) close() {
 		_ = a.Close()
 	}
 	for _, n := range st.networks {
-		_ = n.close()
+		n.close()
 	}
 	for _, s := range st.servers {
 		_ = s.Close()
