@@ -235,6 +235,7 @@ func (m *Mutex) newWaiter() *waiter {
 // It returns errNoLine if no node keeps a line for us, ctx's error, or ErrClosed. What
 // it learns of the holder goes into last.
 func (w *waiter) await(ctx context.Context, last *QuorumError) error {
+	looked := w.mutex.rl.clock.now().mono
 	for {
 		a, err := w.ask(ctx)
 		if err != nil {
@@ -246,6 +247,15 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		last.HolderTTL = max(a.ttl, 0)
 		last.Outcomes[w.node].Holder = a.holder
 		w.failures = 0
+		// What is on the arbiter may be gone from the others: its clock was set back, somebody
+		// put a key there, or a holder who lost the majority renewed it. The first in line,
+		// who overtakes nobody, finds out.
+		if now := w.mutex.rl.clock.now().mono; a.ahead == 0 && now-looked >= int64(w.looksEvery()) {
+			looked = now
+			if free, err := w.mutex.look(ctx, last); free == 0 || err != nil {
+				return err
+			}
+		}
 		if woken, err := w.sleep(ctx, nil); woken || err != nil {
 			return err
 		}
@@ -277,6 +287,12 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		default:
 		}
 	}
+}
+
+// looksEvery is how often the first in line looks at what the other nodes hold. Those who
+// wait for thousands of keys do so less often.
+func (w *waiter) looksEvery() time.Duration {
+	return max(w.mutex.grace(), time.Duration(w.lines.keys.Load())*4*perKey)
 }
 
 // sleep waits for a signal, or for over, and tells whether it is our turn.

@@ -366,3 +366,33 @@ func TestSplitVotesAreSettled(t *testing.T) {
 		})
 	}
 }
+
+// Scenarios 7 and 48: a key that outlives its lease on one node holds nobody up, be it the
+// node that keeps the line.
+func TestKeyThatStaysOnAnyNodeHoldsNobodyUp(t *testing.T) {
+	for name, stay := range map[string]func(*redlocktest.Node){
+		"clock set back":   func(n *redlocktest.Node) { n.ShiftClock(-time.Hour) },
+		"another for ever": func(n *redlocktest.Node) { n.Set(key, "stuck", 0) },
+	} {
+		for odd := range 3 {
+			t.Run(fmt.Sprint(name, odd), func(t *testing.T) {
+				inBubble(t, 3, nil, func(b *bed) {
+					b.lock()
+					ends := time.Now().Add(ttl)
+					stay(b.cluster.Node(odd))
+					var waiting []<-chan result
+					for range 3 {
+						waiting = append(waiting, later(func() (*redlock.Lock, error) { return b.rl.Mutex(key).Acquire(b.Context()) }))
+					}
+					for _, w := range waiting {
+						r := <-w
+						require.NoError(b, r.err)
+						assert.Less(b, r.at.Sub(ends), 2*time.Second)
+						ends = time.Now()
+						require.NoError(b, r.lock.Release(b.Context()))
+					}
+				})
+			})
+		}
+	}
+}
