@@ -199,7 +199,7 @@ func TestBusyProcess(t *testing.T) {
 	require.NoError(t, err)
 	ctx := lock.Context()
 	fmt.Println("held", lock.Token())
-	for range 5 {
+	for range 2 {
 		compute(rounds)
 	}
 	over := lock.Validity() <= 0

@@ -43,7 +43,7 @@ var all = []Scenario{
 	{Number: 60, Title: "unlock with a context that is over", nodes: 5, script: unlockWithDeadContext},
 	{Number: 62, Title: "six clients that reach each node at another time lock at once, 8 times", nodes: 5, script: splitVotes},
 	{Number: 63, Title: "32 goroutines of four clients want one key for 3 s", nodes: 5, script: contention},
-	{Number: 65, Title: "the holder crashed, lease 6 s; no end of patience", nodes: 5, script: crashed},
+	{Number: 65, Title: "the holder crashed, lease 7 s; no end of patience", nodes: 5, script: crashed},
 }
 
 func refuse(p *play) error    { p.net[0].Refuse(); return nil }
@@ -636,7 +636,7 @@ func contention(p *play) error {
 }
 
 func crashed(p *play) error {
-	t := terms{ttl: 6 * time.Second}
+	t := terms{ttl: 7 * time.Second}
 	a, err := p.ready(p.net, t)
 	if err != nil {
 		return err
@@ -656,7 +656,7 @@ func crashed(p *play) error {
 	for _, link := range p.net {
 		link.Blackhole() // nothing more of it will arrive
 	}
-	_, err = timedFor(p, "lock returns after", 7500*time.Millisecond, func() (grant, error) { return b.lock(p, key) })
+	_, err = timedFor(p, "lock returns after", 8500*time.Millisecond, func() (grant, error) { return b.lock(p, key) })
 	p.answer("lock says", err)
 	return nil
 }
