@@ -6,6 +6,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/quorumlock/redlock/internal/doccheck"
@@ -73,4 +77,68 @@ func TestPicturesAreWellFormed(t *testing.T) {
 		assert.True(t, errors.Is(err, io.EOF), "%s: %v", p, err)
 		require.NoError(t, f.Close())
 	}
+}
+
+// scenarios is how many failures docs/safety.md goes through.
+const scenarios = 72
+
+var (
+	scenarioRow = regexp.MustCompile(`(?m)^\| (\d+) \|.*\|$`)
+	linkedTest  = regexp.MustCompile("\\[`((?:Test|Fuzz)\\w+)`\\]\\(\\.\\./([^)]+)\\)")
+	namedTest   = regexp.MustCompile("`((?:Test|Fuzz)\\w+)`")
+)
+
+func TestEveryScenarioIsInTheTableAndItsTestsExist(t *testing.T) {
+	page, err := os.ReadFile("docs/safety.md")
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(page), "## Scenarios and their tests")
+	require.True(t, found)
+	rows := scenarioRow.FindAllStringSubmatch(table, -1)
+	require.Len(t, rows, scenarios)
+	for i, row := range rows {
+		assert.Equal(t, strconv.Itoa(i+1), row[1])
+		cells := strings.Split(row[0], "|")
+		require.Len(t, cells, 6, row[0])
+		promise, tests := cells[3], cells[4]
+		for _, link := range linkedTest.FindAllStringSubmatch(tests, -1) {
+			source, err := os.ReadFile(link[2])
+			if assert.NoError(t, err, "scenario %s", row[1]) {
+				assert.True(t, strings.Contains(string(source), "\nfunc "+link[1]+"("), "scenario %s: %s is not in %s", row[1], link[1], link[2])
+			}
+		}
+		if !namedTest.MatchString(tests) {
+			assert.Regexp(t, "out of the model|not built", promise, "scenario %s has no test", row[1])
+		}
+	}
+	// And what any page names without a link, such as in the text below the table.
+	simulated, err := filepath.Glob("sim_*_test.go")
+	require.NoError(t, err)
+	all := testNames(t)
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, name := range namedTest.FindAllStringSubmatch(string(text), -1) {
+			if strings.HasPrefix(name[1], "TestSim") && len(simulated) == 0 {
+				continue
+			}
+			assert.True(t, slices.Contains(all, name[1]), "%s names %s, which does not exist", page, name[1])
+		}
+	}
+}
+
+// testNames are the tests of all modules.
+func testNames(t *testing.T) (names []string) {
+	t.Helper()
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	require.NoError(t, filepath.WalkDir(".", func(path string, _ os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, name := range declared.FindAllStringSubmatch(string(source), -1) {
+			names = append(names, name[1])
+		}
+		return err
+	}))
+	return names
 }

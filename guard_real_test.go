@@ -3,9 +3,6 @@ package redlock_test
 import (
 	"context"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/clockshim"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/quorumlock/redlock/redlocktest"
 	"github.com/redis/go-redis/v9"
@@ -489,62 +487,15 @@ func TestInfoIsReadOncePerConnection(t *testing.T) {
 	})
 }
 
-// The clock shim shifts the wall clock of a server by what a file says.
-const shimSource = `
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/time.h>
-#include <time.h>
-static long shift(void) {
-	long s = 0;
-	FILE *f = fopen(getenv("SHIM_FILE"), "r");
-	if (f) { if (fscanf(f, "%ld", &s) != 1) s = 0; fclose(f); }
-	return s;
-}
-int gettimeofday(struct timeval *tv, void *tz) {
-	struct timespec ts;
-	int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
-	int r = real(CLOCK_REALTIME, &ts);
-	tv->tv_sec = ts.tv_sec + shift(); tv->tv_usec = ts.tv_nsec / 1000;
-	return r;
-}
-int clock_gettime(clockid_t id, struct timespec *ts) {
-	int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
-	int r = real(id, ts);
-	if (r == 0 && id == CLOCK_REALTIME) ts->tv_sec += shift();
-	return r;
-}
-time_t time(time_t *t) {
-	struct timeval tv;
-	gettimeofday(&tv, 0);
-	if (t) *t = tv.tv_sec;
-	return tv.tv_sec;
-}
-`
-
-// shim compiles it, and returns what starts a server under it and what steps its clock.
+// shim returns what starts a server under a clock that can be set, and what sets it.
 func shim(t *testing.T) (realredis.Option, func(time.Duration)) {
 	t.Helper()
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip("needs a C compiler, cc, to shift a server's clock: ", err)
-	}
 	realredis.Need(t)
-	dir := t.TempDir()
-	src, lib, file := filepath.Join(dir, "shim.c"), filepath.Join(dir, "shim.so"), filepath.Join(dir, "shift")
-	require.NoError(t, os.WriteFile(src, []byte(shimSource), 0o600))
-	if out, err := exec.Command(cc, "-shared", "-fPIC", "-O1", "-o", lib, src, "-ldl").CombinedOutput(); err != nil {
-		t.Skipf("cannot compile the clock shim: %v: %s", err, out)
+	s, err := clockshim.Compile(t.Context(), t.TempDir())
+	if err != nil {
+		t.Skip("cannot shift a server's clock: ", err)
 	}
-	step := func(d time.Duration) {
-		tmp := file + ".new"
-		require.NoError(t, os.WriteFile(tmp, []byte(strconv.Itoa(int(d/time.Second))), 0o600))
-		require.NoError(t, os.Rename(tmp, file))
-	}
-	step(0)
-	return realredis.Env("LD_PRELOAD="+lib, "SHIM_FILE="+file), step
+	return realredis.Env(s.Env()...), func(d time.Duration) { require.NoError(t, s.Step(d)) }
 }
 
 // stepped waits until a server's clock is off by about d.

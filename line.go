@@ -257,6 +257,7 @@ func (m *Mutex) newWaiter() *waiter {
 // it learns of the holder goes into last.
 func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 	var free time.Duration
+	looked := w.mutex.rl.clock.now().mono
 	for {
 		a, err := w.ask(ctx)
 		if err != nil {
@@ -266,6 +267,15 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 			last.HolderTTL = max(a.ttl, 0)
 			last.Outcomes[w.node].Holder = a.holder
 			w.failures = 0
+			// What is on the arbiter may be gone from the others: its clock was set back,
+			// somebody put a key there, or a holder who lost the majority renewed it. The
+			// first in line, who overtakes nobody, finds out.
+			if now := w.mutex.rl.clock.now().mono; a.ahead == 0 && now-looked >= int64(w.looksEvery()) {
+				looked = now
+				if free, _, err := w.mutex.look(ctx, last); free == 0 || err != nil {
+					return err
+				}
+			}
 			if woken, err := w.sleep(ctx, nil); woken || err != nil {
 				return err
 			}
@@ -358,6 +368,12 @@ func (w *waiter) nodes() []int {
 		}
 	}
 	return order
+}
+
+// looksEvery is how often the first in line looks at what the other nodes hold. Those who
+// wait for thousands of keys do so less often.
+func (w *waiter) looksEvery() time.Duration {
+	return max(w.mutex.grace(), time.Duration(w.lines.keys.Load())*4*perKey)
 }
 
 // sleep waits for a signal, or for over, and tells whether it is our turn.

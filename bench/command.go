@@ -68,7 +68,7 @@ func rootCommand() *cobra.Command {
 	f.StringVar(&c.svg, "svg", "", "draw plots into this `directory`")
 	f.StringVar(&c.cpuProfile, "cpuprofile", "", "write a CPU profile of this process into this `file`")
 	f.StringVar(&c.memProfile, "memprofile", "", "write an allocation profile of this process into this `file`")
-	cmd.AddCommand(contenderCommand(), linkCommand())
+	cmd.AddCommand(scenariosCommand(), contenderCommand(), linkCommand())
 	return cmd
 }
 
