@@ -33,7 +33,7 @@ nodes die and hang.`,
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(demoCommand(), runCommand(), statusCommand(), releaseCommand(), watchCommand(), checkCommand())
+	root.AddCommand(demoCommand(), runCommand(), statusCommand(), releaseCommand(), watchCommand(), checkCommand(), benchCommand())
 	return root
 }
 
