@@ -8,6 +8,7 @@ replace github.com/quorumlock/redlock => ../../
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
+	github.com/creack/pty v1.1.24
 	github.com/fatih/color v1.19.0
 	github.com/mattn/go-isatty v0.0.24
 	github.com/quorumlock/redlock v0.0.0

@@ -60,6 +60,10 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 	}
 	j.group = child.Process.Pid
 	_ = child.Process.Release() // changes waits for it
+	// Only now, so that the command does not ignore it, too. Until it has the terminal it is in
+	// the background, and stopped if it minds; see stopped.
+	signal.Ignore(syscall.SIGTTOU)
+	j.tty.handOver(j.group)
 	j.log.say(runEvent{Event: "started", PID: j.group})
 	ended, err := j.watch(j.changes())
 	if ended.Signaled() {
@@ -96,8 +100,6 @@ func (j *job) changes() <-chan syscall.WaitStatus {
 // watch returns how the command ended when its group has gone, and why the lock was lost if
 // it was, after killing the group.
 func (j *job) watch(changes <-chan syscall.WaitStatus) (ended syscall.WaitStatus, lost error) {
-	// Only now, so that the command does not inherit what we ignore.
-	signal.Ignore(syscall.SIGTTOU)
 	stops := make(chan os.Signal, 1)
 	signal.Notify(stops, syscall.SIGTSTP)
 	defer signal.Stop(stops)
