@@ -24,6 +24,7 @@ type job struct {
 	lock    *redlock.Lock
 	ttl     time.Duration
 	signals <-chan os.Signal
+	stops   chan os.Signal // SIGTSTP for us, when the terminal is ours
 	log     *runLog
 	group   int
 	tty     *terminal // nil: none
@@ -47,6 +48,10 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 		child.Env = append(child.Env, "REDLOCK_FENCE="+strconv.FormatUint(j.lock.Fence(), 10))
 	}
 	child.SysProcAttr = processGroup()
+	// From before the start, so that no command runs on when we are stopped.
+	j.stops = make(chan os.Signal, 1)
+	signal.Notify(j.stops, syscall.SIGTSTP)
+	defer signal.Stop(j.stops)
 	// The signal at our death, where there is one, is sent at the death of the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -100,10 +105,6 @@ func (j *job) changes() <-chan syscall.WaitStatus {
 // watch returns how the command ended when its group has gone, and why the lock was lost if
 // it was, after killing the group.
 func (j *job) watch(changes <-chan syscall.WaitStatus) (ended syscall.WaitStatus, lost error) {
-	stops := make(chan os.Signal, 1)
-	signal.Notify(stops, syscall.SIGTSTP)
-	defer signal.Stop(stops)
-
 	look := time.NewTicker(min(j.ttl/50, 50*time.Millisecond))
 	defer look.Stop()
 	over, gone := j.lock.Context().Done(), false
@@ -114,11 +115,11 @@ func (j *job) watch(changes <-chan syscall.WaitStatus) (ended syscall.WaitStatus
 		case s := <-j.signals:
 			j.forward(s.(syscall.Signal))
 			continue
-		case <-stops:
-			j.suspend(stops, false)
+		case <-j.stops:
+			j.suspend(false)
 		case s := <-changes:
 			if s.Stopped() {
-				j.stopped(s.StopSignal(), stops)
+				j.stopped(s.StopSignal())
 			} else {
 				ended, gone, changes = s, true, nil
 			}
@@ -160,7 +161,7 @@ func (j *job) forward(s syscall.Signal) {
 }
 
 // stopped decides what becomes of a command that was stopped.
-func (j *job) stopped(by syscall.Signal, stops chan os.Signal) {
+func (j *job) stopped(by syscall.Signal) {
 	wants := by == syscall.SIGTTIN || by == syscall.SIGTTOU
 	switch {
 	case j.tty == nil:
@@ -169,13 +170,13 @@ func (j *job) stopped(by syscall.Signal, stops chan os.Signal) {
 		j.kill(syscall.SIGCONT)
 	case by == syscall.SIGSTOP && !j.tty.gave:
 	default:
-		j.suspend(stops, true)
+		j.suspend(true)
 	}
 }
 
 // suspend stops the group and ourselves with it, as a shell expects of a job: nobody may run
 // under a lease that is not renewed. It returns when we are continued.
-func (j *job) suspend(stops chan os.Signal, all bool) {
+func (j *job) suspend(all bool) {
 	if !canBeContinued() {
 		// As the terminal does where there is no shell to continue the job.
 		j.kill(syscall.SIGCONT)
@@ -189,7 +190,7 @@ func (j *job) suspend(stops chan os.Signal, all bool) {
 		_ = syscall.Kill(0, syscall.SIGTSTP) // the rest of a pipeline; the terminal told only the group
 	}
 	stopSelf()
-	signal.Notify(stops, syscall.SIGTSTP)
+	signal.Notify(j.stops, syscall.SIGTSTP)
 
 	// A majority has to say that the lock is still ours before anything goes on.
 	ctx, cancel := context.WithTimeout(context.Background(), j.killBefore())

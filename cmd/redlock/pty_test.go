@@ -35,7 +35,9 @@ func (s *site) terminal(t *testing.T, name string, args ...string) *tty {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	x := &tty{cmd: exec.Command(name, args...)}
-	x.cmd.Env = append(os.Environ(), asProgram+"=lock", addrsEnv+"="+strings.Join(s.addrs, ","), "REDLOCK="+self,
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	x.cmd.Env = append(os.Environ(), "FIFO="+fifo, asProgram+"=lock", addrsEnv+"="+strings.Join(s.addrs, ","), "REDLOCK="+self,
 		"PS1="+prompt, "TERM=xterm", "LC_ALL=C.UTF-8", "NO_COLOR=", "HISTFILE=")
 	x.File, err = pty.StartWithSize(x.cmd, &pty.Winsize{Rows: 24, Cols: 100})
 	require.NoError(t, err)
@@ -52,9 +54,16 @@ func (s *site) terminal(t *testing.T, name string, args ...string) *tty {
 		}
 	}()
 	t.Cleanup(func() {
-		_ = x.cmd.Process.Kill()
-		_ = x.Close() // hangs up on whoever is left
+		for _, pid := range strings.Fields(x.ps("pid=")) {
+			if pid, err := strconv.Atoi(pid); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
 		<-over
+		_ = x.Close()
+		if x.cmd.ProcessState == nil {
+			_ = x.cmd.Wait()
+		}
 	})
 	return x
 }
@@ -82,11 +91,25 @@ func (x *tty) typed(t *testing.T, text string) {
 func (x *tty) expect(t *testing.T, text string) (before string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Contains(x.out.String()[x.seen:], text) },
-		30*time.Second, 2*time.Millisecond, "%q does not come: %q", text, lazily(func() string { return x.out.String()[x.seen:] }))
+		30*time.Second, 2*time.Millisecond, "%q does not come: %q", text, lazily(func() string {
+			return x.out.String()[x.seen:] + "\n" + x.ps("pid,ppid,pgid,tpgid,stat,args")
+		}))
 	rest := x.out.String()[x.seen:]
 	i := strings.Index(rest, text)
 	x.seen += i + len(text)
 	return rest[:i]
+}
+
+// ps is what there is in the terminal's session.
+func (x *tty) ps(columns string) string {
+	out, _ := exec.Command("ps", "-e", "-o", "sid=,"+columns).Output()
+	var all strings.Builder
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); f[0] == strconv.Itoa(x.cmd.Process.Pid) {
+			all.WriteString(strings.Join(f[1:], " ") + "\n")
+		}
+	}
+	return all.String()
 }
 
 // lazily is evaluated when it is printed.
@@ -116,6 +139,10 @@ func (x *tty) end(t *testing.T) int {
 	}
 	return x.cmd.ProcessState.ExitCode()
 }
+
+// idle is a loop's body for bash that starts no process. A shell that starts one with
+// vfork(2) cannot be stopped meanwhile if that one is.
+const idle = `read -rt 0.02 x <&3`
 
 const (
 	ctrlC         = "\x03"
@@ -275,7 +302,7 @@ func TestRunIsSuspendedAndContinuedInTheBackground(t *testing.T) {
 	x := s.shell(t)
 	for _, around := range []string{`%s`, `%s </dev/null`, `%s | cat`} {
 		done := filepath.Join(t.TempDir(), "done")
-		x.typed(t, fmt.Sprintf(around, `"$REDLOCK" run k --ttl 1h -- sh -c 'echo pid=$$.; while [ ! -e `+done+` ]; do sleep 0.02; done; echo "ended"'`)+"\n")
+		x.typed(t, fmt.Sprintf(around, `"$REDLOCK" run k --ttl 1h -- bash -c 'exec 3<>$FIFO; echo pid=$$.; while [ ! -e `+done+` ]; do `+idle+`; done; echo "ended"'`)+"\n")
 		x.expect(t, "\n")
 		pid := s.pidOf(t, x)
 		x.typed(t, ctrlZ)
@@ -302,7 +329,7 @@ func TestRunIsSuspendedForTooLong(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	x := s.shell(t)
-	x.typed(t, `"$REDLOCK" run k --ttl 1s -- sh -c 'trap "echo it went on" TERM CONT; echo pid=$$.; while :; do sleep 0.02; done'`+"\n")
+	x.typed(t, `"$REDLOCK" run k --ttl 1s -- bash -c 'exec 3<>$FIFO; trap "echo it went on" TERM CONT; echo pid=$$.; while :; do `+idle+`; done'`+"\n")
 	x.expect(t, "\n")
 	pid := s.pidOf(t, x)
 	x.typed(t, ctrlZ)
@@ -345,6 +372,11 @@ func TestRunInTheBackground(t *testing.T) {
 	x.typed(t, "echo the shell has the terminal $((1+1))\n")
 	x.expect(t, "the shell has the terminal 2")
 	stateBecomes(t, pid, "T") // it wants to read
+	parent, err := exec.Command("ps", "-o", "ppid=", "-p", strconv.Itoa(pid)).Output()
+	require.NoError(t, err)
+	us, err := strconv.Atoi(strings.TrimSpace(string(parent)))
+	require.NoError(t, err)
+	stateBecomes(t, us, "T")
 	assert.False(t, s.free(t))
 	x.typed(t, "fg\n")
 	stateBecomes(t, pid, "S+")

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"os"
@@ -55,16 +54,24 @@ func (s *site) hold(t *testing.T) *redlock.Lock {
 type process struct {
 	*exec.Cmd
 	out  *bufio.Reader
-	errs bytes.Buffer
+	errs lockedBuffer
 }
 
 func (s *site) start(t *testing.T, args ...string) *process {
+	t.Helper()
+	return s.startWith(t, nil, args...)
+}
+
+func (s *site) startWith(t *testing.T, in *os.File, args ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	p := &process{Cmd: exec.Command(self, args...)}
 	p.Env = append(os.Environ(), asProgram+"=lock", addrsEnv+"="+strings.Join(s.addrs, ","))
 	p.Stderr = &p.errs
+	if in != nil {
+		p.Stdin = in
+	}
 	out, err := p.StdoutPipe()
 	require.NoError(t, err)
 	p.out = bufio.NewReader(out)
@@ -256,18 +263,6 @@ func TestRunKillsWhatOutlivesItsLock(t *testing.T) {
 	for _, x := range s.servers[:2] {
 		require.NoError(t, x.Resume())
 	}
-}
-
-// killed -9, it cannot release, and the lease ends by itself.
-func TestRunIsKilled(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	p := s.start(t, "run", "k", "--ttl", "1s", "--", "sh", "-c", "echo $$; exec sleep 60")
-	child, err := strconv.Atoi(p.line(t))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = syscall.Kill(-child, syscall.SIGKILL) })
-	require.NoError(t, p.Process.Kill())
-	require.Eventually(t, func() bool { return s.free(t) }, 20*time.Second, 20*time.Millisecond)
 }
 
 func TestStatusAndRelease(t *testing.T) {
