@@ -107,8 +107,7 @@ func (j *job) changes() <-chan syscall.WaitStatus {
 func (j *job) watch(changes <-chan syscall.WaitStatus) (ended syscall.WaitStatus, lost error) {
 	look := time.NewTicker(min(j.ttl/50, 50*time.Millisecond))
 	defer look.Stop()
-	over, gone := j.lock.Context().Done(), false
-	var termed, killAt time.Time
+	over, gone, termed := j.lock.Context().Done(), false, false
 	for {
 		j.tty.handOver(j.group)
 		select {
@@ -125,26 +124,26 @@ func (j *job) watch(changes <-chan syscall.WaitStatus) (ended syscall.WaitStatus
 			}
 		case <-over:
 			over = nil
-			lost = context.Cause(j.lock.Context())
 		case <-look.C:
 		}
 		if gone && j.kill(0) != nil {
 			return ended, lost
 		}
-		left := j.lock.Validity()
-		if termed.IsZero() && (left <= j.ttl/3 || lost != nil) {
-			termed = time.Now()
-			killAt = termed.Add(j.killBefore())
-			j.log.say(runEvent{Event: "signal", Signal: "SIGTERM", Error: "the lock is being lost"})
-			j.kill(syscall.SIGTERM)
-			j.kill(syscall.SIGCONT) // or else a stopped one would not hear of it
-		}
-		// A lock that a majority of nodes says is gone may be another's by now.
-		if left <= j.killBefore() || lost != nil && time.Now().After(killAt) {
+		// A lock that a majority of nodes says is gone has no validity left.
+		switch left := j.lock.Validity(); {
+		case left <= j.killBefore():
+			if lost == nil {
+				lost = context.Cause(j.lock.Context())
+			}
 			if lost == nil {
 				lost = fmt.Errorf("%w: the lease was not renewed, and ends in %v", redlock.ErrLost, left.Round(time.Millisecond))
 			}
 			j.kill(syscall.SIGKILL)
+		case left <= j.ttl/3 && !termed:
+			termed = true
+			j.log.say(runEvent{Event: "signal", Signal: "SIGTERM", Error: fmt.Sprintf("the lease was not renewed, and ends in %v", left.Round(time.Millisecond))})
+			j.kill(syscall.SIGTERM)
+			j.kill(syscall.SIGCONT) // or else a stopped one would not hear of it
 		}
 	}
 }

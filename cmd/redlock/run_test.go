@@ -69,6 +69,7 @@ func (s *site) startWith(t *testing.T, in *os.File, args ...string) *process {
 	p := &process{Cmd: exec.Command(self, args...)}
 	p.Env = append(os.Environ(), asProgram+"=lock", addrsEnv+"="+strings.Join(s.addrs, ","))
 	p.Stderr = &p.errs
+	p.WaitDelay = 500 * time.Millisecond // for what a killed one leaves behind
 	if in != nil {
 		p.Stdin = in
 	}

@@ -212,15 +212,10 @@ func TestRunDiesWhileItReleases(t *testing.T) {
 	t.Parallel()
 	for _, sig := range deadly {
 		s := newSite(t)
-		p := s.start(t, "run", "k", "--json", "--ttl", "10s", "--", "sh", "-c", "echo ready; read x")
-		require.Equal(t, "ready", p.line(t)) // and it waits for nothing, its input being empty
-		p.event(t, "exit")
-		p.end(t)
-
 		// Two servers hang, so that the release takes as long as it may.
 		in, out, err := os.Pipe()
 		require.NoError(t, err)
-		p = s.startWith(t, in, "run", "k", "--json", "--ttl", "10s", "--", "sh", "-c", "echo ready; read x")
+		p := s.startWith(t, in, "run", "k", "--json", "--ttl", "10s", "--", "sh", "-c", "echo ready; read x")
 		require.NoError(t, in.Close())
 		require.Equal(t, "ready", p.line(t))
 		for _, x := range s.servers[:2] {
@@ -233,7 +228,7 @@ func TestRunDiesWhileItReleases(t *testing.T) {
 		if sig == syscall.SIGTERM {
 			assert.Equal(t, 1, code, "the command's, which had ended")
 		} else {
-			assert.Equal(t, -1, code)
+			assert.Contains(t, []int{-1, 1}, code, "unless it was quicker")
 		}
 		for _, x := range s.servers[:2] {
 			require.NoError(t, x.Resume())
@@ -296,17 +291,16 @@ func TestRunSaysInJSONWhatHappens(t *testing.T) {
 	require.NoError(t, lock.Release(t.Context()))
 }
 
-// An operator takes the lock away: the command ends as soon as that is known, not when the
-// lease would have ended, for another may have the lock.
+// An operator takes the lock away: the command is killed as soon as that is known, not when
+// the lease would have ended, for another may have the lock.
 func TestRunEndsItsCommandWhenTheLockIsTaken(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	p := s.start(t, "run", "k", "--json", "--ttl", "6s", "--", "sh", "-c", "trap 'echo TERM' TERM; echo ready; while :; do sleep 0.02; done")
+	p := s.start(t, "run", "k", "--json", "--ttl", "6s", "--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done")
 	require.Equal(t, "ready", p.line(t))
 	until := *p.event(t, "acquired").Until
 	require.NoError(t, s.rl.Mutex("k").ForceRelease(context.Background(), ""))
 	lock := s.hold(t)
-	assert.Equal(t, "TERM", p.line(t))
 	assert.Equal(t, exitLost, p.end(t))
 	e := p.event(t, "lost")
 	assert.Contains(t, e.Error, "lost")
