@@ -124,7 +124,7 @@ func runBench(cmd *cobra.Command, s settings, f benchFlags) error {
 	}
 	rl, err := openNodes(cmd.Context(), addrs, &redlock.Options{TTL: f.ttl, KeyPrefix: c.KeyPrefix, Owner: "redlock bench"})
 	if err != nil {
-		return err
+		return failure(cmd, f.json, "", err)
 	}
 	b := &bench{benchFlags: f, rl: rl, acquired: newLatencies(), released: newLatencies()}
 	name := "redlock-bench:" + randomHex() + ":"
@@ -145,7 +145,7 @@ func runBench(cmd *cobra.Command, s settings, f benchFlags) error {
 		if len(leftOn) > 0 {
 			err = fmt.Errorf("%w; keys named %s... may be left on %s", err, c.KeyPrefix+name, strings.Join(leftOn, ", "))
 		}
-		return err
+		return failure(cmd, f.json, "", err)
 	}
 	r := b.result(nodes)
 	r.LeftOn, r.Interrupted = leftOn, cmd.Context().Err() != nil
@@ -490,7 +490,7 @@ func (r *benchResult) text(w io.Writer) string {
 	}
 	for _, e := range r.Errors {
 		b.WriteString(paint.bad(fmt.Sprintf("  errors    %d, %s: %s", e.Count, e.Op, e.Kind)) + "\n" +
-			"            for example: " + e.Example + "\n")
+			"            for example: " + printable(e.Example) + "\n")
 	}
 	if u := r.Unfinished; u.Count > 0 {
 		fmt.Fprintf(&b, "  cut off   %d still waited at the end, %v at most\n", u.Count, u.Longest)

@@ -197,7 +197,7 @@ func TestBenchWithoutNodes(t *testing.T) {
 		assert.Contains(t, r.errOut, c.says)
 		assert.Empty(t, r.out)
 	}
-	r := run(t, t.Context(), "bench", "--demo", "--duration", "200ms", "--json")
+	r := run(t, t.Context(), "bench", "--demo", "--duration", "200ms", "--goroutines", "2", "--json")
 	require.Equal(t, exitOK, r.code, "%s%s", r.out, r.errOut)
 	assert.True(t, benched(t, r.out).Embedded)
 }

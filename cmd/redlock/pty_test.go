@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -455,4 +456,55 @@ func TestRunLeavesDispositionsOfSignalsAlone(t *testing.T) {
 	assert.Equal(t, want, ignored(x))
 	assert.True(t, strings.HasSuffix(want, "3"), want) // HUP, INT
 	assert.Zero(t, x.end(t))
+}
+
+// Colours and bars are for terminals only; with NO_COLOR, or in a pipe, there are none.
+func TestColoursAreForTerminals(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	lock := s.hold(t)
+	s.servers[2].Kill()
+	for _, c := range []struct {
+		args []string
+		want string // with colours
+		then string // typed
+		code int
+	}{
+		{[]string{"status", "k"}, "\x1b[33mk is held by the test, token " + lock.Token(), "", 0},
+		{[]string{"status", "free"}, "\x1b[32mfree is free\x1b[0m", "", 0},
+		{[]string{"status", "k"}, "\x1b[31m" + s.addrs[2], "", 0},
+		{[]string{"watch", "k", "--interval", "50ms"}, "\x1b[33mk is held by the test", ctrlC, 0},
+		{[]string{"check"}, "\x1b[33mwarning", "", 0},
+		{[]string{"check"}, "\x1b[31m" + s.addrs[2], "", 0},
+		{[]string{"bench", "--duration", "500ms"}, "cycles/s", "", 0},
+		{[]string{"bench", "--duration", "500ms"}, "\x1b[1m  LATENCY", "", 0},
+		{[]string{"bench", "--duration", "10m"}, "cycles/s", ctrlC, 0},
+	} {
+		for _, shell := range []string{`exec "$REDLOCK" "$@"`, `export NO_COLOR=1; exec "$REDLOCK" "$@"`, `"$REDLOCK" "$@" 2>&1 | cat`} {
+			if c.then != "" && strings.Contains(shell, "|") {
+				continue
+			}
+			x := s.terminal(t, "sh", append([]string{"-c", shell, "sh"}, c.args...)...)
+			coloured := strings.HasPrefix(shell, "exec")
+			want := c.want
+			if !coloured {
+				want = regexp.MustCompile("\x1b\\[\\d*m").ReplaceAllString(want, "")
+			}
+			if strings.Contains(shell, "|") && want == "cycles/s" {
+				want = "per second"
+			}
+			x.expect(t, want)
+			x.typed(t, c.then)
+			if code := x.end(t); !strings.Contains(shell, "|") {
+				assert.Equal(t, c.code, code, "%v", c.args)
+			}
+			if !coloured {
+				assert.NotRegexp(t, "\x1b\\[[1-9][0-9]*m", x.out.String(), "%v %s", c.args, shell)
+			}
+			if strings.Contains(shell, "|") {
+				assert.NotContains(t, x.out.String(), "\x1b")
+				assert.NotContains(t, x.out.String(), "cycles/s")
+			}
+		}
+	}
 }

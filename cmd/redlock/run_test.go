@@ -292,6 +292,14 @@ func TestStatusAndRelease(t *testing.T) {
 	assert.Equal(t, 0, r.code, r.errOut)
 	assert.Contains(t, run(t, ctx, "status", "k", addrs).out, "k is free")
 	assert.Equal(t, exitUsage, run(t, ctx, "status", "k", "--addrs=").code, "no nodes")
+	for _, args := range [][]string{{"status", "k"}, {"release", "k", "--force"}, {"watch", "k"}, {"check"}, {"bench"}} {
+		r = run(t, ctx, append(args, "--json", "--addrs=127.0.0.1:1")...)
+		assert.Equal(t, exitFailed, r.code)
+		var failed struct{ Error string }
+		require.NoError(t, json.Unmarshal([]byte(r.out), &failed), "%v: %s", args, r.out)
+		assert.Contains(t, failed.Error, "no quorum", "%v", args)
+		assert.NotEmpty(t, r.errOut)
+	}
 	assert.Equal(t, exitUsage, run(t, ctx, "status", addrs).code, "no key")
 
 	file := filepath.Join(t.TempDir(), "redlock.json")
@@ -300,6 +308,10 @@ func TestStatusAndRelease(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, text, 0o600))
 	require.NoError(t, s.servers[0].Client(t).Set(ctx, "p:k", "x", 0).Err())
 	require.NoError(t, s.servers[1].Client(t).Set(ctx, "p:k", "x", 0).Err())
+	require.NoError(t, s.servers[0].Client(t).Set(ctx, "p:esc\x1b[2J", "x\x1b[31m@\x1b]0;title\a", 0).Err())
+	r = run(t, ctx, "status", "esc\x1b[2J", "--config", file)
+	assert.Contains(t, r.out, "esc?[2J is free")
+	assert.NotContains(t, r.out, "\x1b", "nobody's key or token steers the terminal")
 	r = run(t, ctx, "status", "k", "--config", file)
 	assert.Contains(t, r.out, "k is held, token x, for ever")
 	require.NoError(t, os.WriteFile(file, []byte(`{"adrs":[]}`), 0o600))
