@@ -38,7 +38,7 @@ func (s *site) terminal(t *testing.T, name string, args ...string) *tty {
 	x := &tty{cmd: exec.Command(name, args...)}
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
-	x.cmd.Env = append(os.Environ(), "FIFO="+fifo, asProgram+"=lock", addrsEnv+"="+strings.Join(s.addrs, ","), "REDLOCK="+self,
+	x.cmd.Env = append(os.Environ(), "FIFO="+fifo, asProgram+"=lock", addrsEnv+"="+strings.Join(s.addrs, ","), "REDLOCK="+self, quickExit,
 		"PS1="+prompt, "TERM=xterm", "LC_ALL=C.UTF-8", "NO_COLOR=", "HISTFILE=")
 	x.File, err = pty.StartWithSize(x.cmd, &pty.Winsize{Rows: 24, Cols: 100})
 	require.NoError(t, err)
