@@ -3,7 +3,8 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,14 +29,14 @@ could be asked, 2 for a fault in the command line.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		rl, err := s.open(cmd.Context(), 0)
 		if err != nil {
-			return err
+			return failure(cmd, *asked, "", err)
 		}
 		defer rl.Close()
 		report, err := rl.Check(cmd.Context())
 		if *asked {
 			_ = json.NewEncoder(cmd.OutOrStdout()).Encode(report)
 		} else {
-			fmt.Fprint(cmd.OutOrStdout(), report)
+			_, _ = io.WriteString(cmd.OutOrStdout(), paletteFor(cmd.OutOrStdout()).report(report))
 		}
 		if err == nil && report.Worst() == redlock.SeverityCritical {
 			err = errors.New("there are critical findings")
@@ -43,4 +44,29 @@ could be asked, 2 for a fault in the command line.`,
 		return err
 	}
 	return cmd
+}
+
+// report colours the lines of a report that say something bad, or that all is well.
+func (p palette) report(r redlock.Report) string {
+	var b strings.Builder
+	unwell := make(map[string]bool)
+	for _, n := range r.Nodes {
+		unwell[n.Node] = !n.Reachable || n.Err != nil
+	}
+	for line := range strings.Lines(r.String()) {
+		text := strings.TrimRight(line, " \n")
+		first, _, _ := strings.Cut(text, " ")
+		switch {
+		case first == "NODE" || first == "SEVERITY":
+			text = p.bold(text)
+		case first == redlock.SeverityCritical.String() || unwell[first]:
+			text = p.bad(text)
+		case first == redlock.SeverityWarning.String():
+			text = p.odd(text)
+		case text == "Nothing found.":
+			text = p.good(text)
+		}
+		b.WriteString(text + "\n")
+	}
+	return b.String()
 }

@@ -38,18 +38,20 @@ func connectFlags(cmd *cobra.Command) settings {
 	return s
 }
 
-// open connects to the nodes, for locks of this TTL.
-func (s settings) open(ctx context.Context, ttl time.Duration) (*redlock.Redlock, error) {
+var errNoNodes = fmt.Errorf("no nodes: give --addrs, $%s or a --config file with \"addrs\"", addrsEnv)
+
+// nodes are the addresses, and what else the config file says.
+func (s settings) nodes() ([]string, config, error) {
 	var c config
 	if *s.config != "" {
 		text, err := os.ReadFile(*s.config)
 		if err != nil {
-			return nil, &usageError{fmt.Errorf("--config: %w", err)}
+			return nil, c, fmt.Errorf("--config: %w", err)
 		}
 		d := json.NewDecoder(strings.NewReader(string(text)))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&c); err != nil {
-			return nil, &usageError{fmt.Errorf("--config %s: %w", *s.config, err)}
+			return nil, c, fmt.Errorf("--config %s: %w", *s.config, err)
 		}
 	}
 	addrs := s.addrs()
@@ -57,8 +59,8 @@ func (s settings) open(ctx context.Context, ttl time.Duration) (*redlock.Redlock
 		for i, a := range addrs {
 			if u, err := url.Parse(a); err == nil && u.User != nil {
 				if _, secret := u.User.Password(); secret {
-					return nil, &usageError{fmt.Errorf("address %d of --addrs has a password, which every user of this machine could read: "+
-						"put it into $%s or the file of --config", i, addrsEnv)}
+					return nil, c, fmt.Errorf("address %d of --addrs has a password, which every user of this machine could read: "+
+						"put it into $%s or the file of --config", i, addrsEnv)
 				}
 			}
 		}
@@ -67,9 +69,22 @@ func (s settings) open(ctx context.Context, ttl time.Duration) (*redlock.Redlock
 		addrs = c.Addrs
 	}
 	if len(addrs) == 0 {
-		return nil, &usageError{fmt.Errorf("no nodes: give --addrs, $%s or a --config file with \"addrs\"", addrsEnv)}
+		return nil, c, errNoNodes
 	}
-	rl, err := redlock.Open(ctx, addrs, &redlock.Options{TTL: ttl, KeyPrefix: c.KeyPrefix})
+	return addrs, c, nil
+}
+
+// open connects to the nodes, for locks of this TTL.
+func (s settings) open(ctx context.Context, ttl time.Duration) (*redlock.Redlock, error) {
+	addrs, c, err := s.nodes()
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	return openNodes(ctx, addrs, &redlock.Options{TTL: ttl, KeyPrefix: c.KeyPrefix})
+}
+
+func openNodes(ctx context.Context, addrs []string, o *redlock.Options) (*redlock.Redlock, error) {
+	rl, err := redlock.Open(ctx, addrs, o)
 	if errors.Is(err, redlock.ErrInvalid) || errors.Is(err, redlock.ErrDuplicateNode) {
 		err = &usageError{err}
 	}

@@ -114,13 +114,6 @@ func (c *demoConfig) crashTTL() time.Duration {
 	return min(c.ttl, max(100*time.Millisecond, c.duration/6)).Truncate(time.Millisecond)
 }
 
-// retryMax bounds the pauses of workers between two attempts. For few workers it is
-// shorter than the library's default, to have more to see; many would only get into
-// each other's way.
-func (c *demoConfig) retryMax() time.Duration {
-	return max(50*time.Millisecond, time.Duration(c.workers)*15*time.Millisecond)
-}
-
 // demo is one run.
 type demo struct {
 	demoConfig

@@ -28,7 +28,13 @@ const (
 	exitUsage  = 2
 )
 
+// ignoredAtStart are signals that were ignored when the program was started.
+var ignoredAtStart = map[os.Signal]bool{}
+
 func main() {
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} { // of others Go does not know
+		ignoredAtStart[s] = signal.Ignored(s)
+	}
 	logging.Disable() // go-redis reports every failed dial, in the midst of our output
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -36,7 +42,11 @@ func main() {
 // execute runs the program and returns its exit status. An interrupt ends ctx; a
 // second one ends the program.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	end := []os.Signal{syscall.SIGTERM}
+	if !ignoredAtStart[os.Interrupt] {
+		end = append(end, os.Interrupt)
+	}
+	ctx, stop := signal.NotifyContext(ctx, end...)
 	defer stop()
 	context.AfterFunc(ctx, stop)
 

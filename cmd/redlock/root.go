@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -33,7 +34,7 @@ nodes die and hang.`,
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(demoCommand(), runCommand(), statusCommand(), releaseCommand(), watchCommand(), checkCommand())
+	root.AddCommand(demoCommand(), runCommand(), statusCommand(), releaseCommand(), watchCommand(), checkCommand(), benchCommand())
 	return root
 }
 
@@ -42,6 +43,17 @@ type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
+
+// failure tells those who asked for JSON why there is nothing else, and returns err.
+func failure(cmd *cobra.Command, asJSON bool, key string, err error) error {
+	if usage := (*usageError)(nil); asJSON && !errors.As(err, &usage) {
+		_ = json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
+			Key   string `json:"key,omitempty"`
+			Error string `json:"error"`
+		}{key, err.Error()})
+	}
+	return err
+}
 
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {

@@ -9,39 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strconv"
 	"syscall"
 	"time"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/quorumlock/redlock"
 )
-
-// What run exits with besides the command's own status. The last two are those of shells.
-const (
-	exitBusy       = 120 // -E sets another
-	exitNoQuorum   = 121
-	exitLost       = 122
-	exitRunFailed  = 123
-	exitCannotExec = 126
-	exitNotFound   = 127
-)
-
-// exitStatus is an error with an exit status of its own.
-type exitStatus struct {
-	code int
-	err  error // nil: nothing to say
-}
-
-func (e *exitStatus) Error() string {
-	if e.err == nil {
-		return "exit status " + strconv.Itoa(e.code)
-	}
-	return e.err.Error()
-}
 
 type runFlags struct {
 	nonblock bool
@@ -49,6 +23,7 @@ type runFlags struct {
 	ttl      time.Duration
 	fencing  bool
 	busy     int
+	json     bool
 }
 
 func runCommand() *cobra.Command {
@@ -96,6 +71,7 @@ came while waiting. Otherwise
 	fl.DurationVar(&f.ttl, "ttl", 10*time.Second, "the lease, from 1s to 24h; it is renewed at a third of it")
 	fl.BoolVar(&f.fencing, "fencing", false, "get a fencing token")
 	fl.IntVarP(&f.busy, "conflict-exit-code", "E", exitBusy, "exit `status` if the lock is held, from 0 to 255")
+	fl.BoolVar(&f.json, "json", false, "say on standard error what happens, one JSON object per line")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case f.nonblock && f.wait != 0:
@@ -112,8 +88,8 @@ came while waiting. Otherwise
 	return cmd
 }
 
-// forwarded are the signals that the command gets. Those that stop and continue a job
-// are the terminal's business with the group.
+// forwarded are the signals that the command gets. Those that stop a job are the
+// terminal's business with the group, see job.
 var forwarded = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 	syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGALRM,
@@ -122,49 +98,55 @@ var forwarded = []os.Signal{
 // ends reports whether a signal ends those who do not handle it.
 func ends(s os.Signal) bool { return s != syscall.SIGWINCH && s != syscall.SIGCONT }
 
+// listen leaves ignored what we were started to ignore, as by nohup or in the background of
+// a script, so that the command ignores it, too.
+func listen(signals chan<- os.Signal) {
+	for _, s := range forwarded {
+		if !ignoredAtStart[s] {
+			signal.Notify(signals, s)
+		}
+	}
+}
+
 func runUnderLock(cmd *cobra.Command, s settings, f runFlags, key string, command []string) error {
+	log := &runLog{w: cmd.ErrOrStderr(), json: f.json, key: key}
 	path, err := exec.LookPath(command[0])
 	switch {
 	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist):
-		return &exitStatus{exitNotFound, err}
+		return log.end(&exitStatus{exitNotFound, err})
 	case err != nil:
-		return &exitStatus{exitCannotExec, err}
+		return log.end(&exitStatus{exitCannotExec, err})
 	}
 	signals := make(chan os.Signal, 32)
-	signal.Notify(signals, forwarded...)
+	listen(signals)
 	defer signal.Stop(signals)
 
 	// The program's own context ends with the first interrupt, which here is the
 	// command's to handle.
 	ctx := context.WithoutCancel(cmd.Context())
-	rl, err := s.open(ctx, f.ttl)
-	if err != nil {
-		return failedToLock(err, f)
+	rl, lock, sig, err := getLock(ctx, s, f, key, signals, log)
+	if rl != nil {
+		defer rl.Close()
 	}
-	defer rl.Close()
-	lock, sig, err := waitForLock(ctx, rl, f, key, signals)
+	usage := (*usageError)(nil)
 	switch {
 	case sig != nil:
 		return &exitStatus{code: 128 + int(sig.(syscall.Signal))}
-	case err != nil:
-		return failedToLock(err, f)
-	}
-	j := &job{lock: lock, ttl: f.ttl, signals: signals}
-	status := j.run(cmd, path, command, f)
-	if err := lock.Release(ctx); err != nil && status.code != exitLost {
-		fmt.Fprintf(cmd.ErrOrStderr(), "redlock: %v; the lease ends by itself in %v at most\n", err, f.ttl)
-	}
-	if status.code == 0 && status.err == nil {
-		return nil
-	}
-	return status
-}
-
-func failedToLock(err error, f runFlags) error {
-	usage := (*usageError)(nil)
-	switch {
 	case errors.As(err, &usage):
 		return err
+	case err != nil:
+		return log.end(failedToLock(err, f))
+	}
+	j := &job{lock: lock, ttl: f.ttl, signals: signals, log: log}
+	status := j.run(path, command, f)
+	if err := lock.Release(ctx); err == nil || status.code != exitLost {
+		log.released(err, f.ttl)
+	}
+	return log.end(status)
+}
+
+func failedToLock(err error, f runFlags) *exitStatus {
+	switch {
 	case errors.Is(err, redlock.ErrHeld):
 		return &exitStatus{f.busy, err}
 	case errors.Is(err, redlock.ErrNoQuorum), errors.Is(err, redlock.ErrExpired):
@@ -174,167 +156,76 @@ func failedToLock(err error, f runFlags) error {
 	}
 }
 
-// waitForLock returns the lock, or the signal that came first. A signal that comes with
-// the grant counts: no command is started during a shutdown.
-func waitForLock(ctx context.Context, rl *redlock.Redlock, f runFlags, key string, signals <-chan os.Signal) (*redlock.Lock, os.Signal, error) {
+// getLock connects and waits. It returns the lock, or the signal that came first. One that
+// comes with the grant counts: no command is started during a shutdown.
+func getLock(ctx context.Context, s settings, f runFlags, key string, signals <-chan os.Signal, log *runLog) (*redlock.Redlock, *redlock.Lock, os.Signal, error) {
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		rl   *redlock.Redlock
+		lock *redlock.Lock
+		err  error
+	}
+	done := make(chan result, 1)
+	start := time.Now()
+	go func() {
+		rl, err := s.open(inner, f.ttl)
+		if err != nil {
+			done <- result{err: err}
+			return
+		}
+		lock, err := acquire(inner, rl, f, key, log)
+		done <- result{rl, lock, err}
+	}()
+	var came os.Signal
+	heard := func(s os.Signal) {
+		if came == nil && ends(s) {
+			came = s
+			log.say(runEvent{Event: "signal", Signal: nameOf(s), Forwarded: new(false)})
+			cancel()
+		}
+	}
+	var r result
+	for waiting := true; waiting; {
+		select {
+		case s := <-signals:
+			heard(s)
+		case r = <-done:
+			waiting = false
+		}
+	}
+	for pending := true; pending; {
+		select {
+		case s := <-signals:
+			heard(s)
+		default:
+			pending = false
+		}
+	}
+	if r.lock != nil {
+		log.acquired(r.lock, f, time.Since(start))
+	}
+	if came != nil && r.lock != nil {
+		log.released(r.lock.Release(ctx), f.ttl)
+		r.lock = nil
+	}
+	return r.rl, r.lock, came, r.err
+}
+
+func acquire(ctx context.Context, rl *redlock.Redlock, f runFlags, key string, log *runLog) (*redlock.Lock, error) {
 	opts := []redlock.LockOption{redlock.WithRenewal()}
 	if f.fencing {
 		opts = append(opts, redlock.WithFencing())
 	}
 	m := rl.Mutex(key, opts...)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	if f.nonblock {
+		return m.TryAcquire(ctx)
+	}
+	log.say(runEvent{Event: "waiting"})
 	if f.wait > 0 {
+		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, f.wait)
 		defer cancel()
 	}
-	type result struct {
-		lock *redlock.Lock
-		err  error
-	}
-	done := make(chan result, 1)
-	go func() {
-		acquire := m.Acquire
-		if f.nonblock {
-			acquire = m.TryAcquire
-		}
-		lock, err := acquire(ctx)
-		done <- result{lock, err}
-	}()
-	var came os.Signal
-	var r result
-	for waiting := true; waiting; {
-		select {
-		case s := <-signals:
-			if came == nil && ends(s) {
-				came = s
-				cancel()
-			}
-		case r = <-done:
-			waiting = false
-		}
-	}
-	for came == nil {
-		select {
-		case s := <-signals:
-			if ends(s) {
-				came = s
-			}
-			continue
-		default:
-		}
-		break
-	}
-	if came != nil && r.lock != nil {
-		_ = r.lock.Release(ctx)
-		r.lock = nil
-	}
-	return r.lock, came, r.err
-}
-
-// job is the command while it runs.
-type job struct {
-	lock    *redlock.Lock
-	ttl     time.Duration
-	signals <-chan os.Signal
-	group   int
-}
-
-// killBefore is how long before the end of the lease the group is killed, so that it is
-// gone when another may get the lock.
-func (j *job) killBefore() time.Duration {
-	return min(max(j.ttl/10, 100*time.Millisecond), 2*time.Second)
-}
-
-func (j *job) run(cmd *cobra.Command, path string, command []string, f runFlags) *exitStatus {
-	child := exec.Command(path, command[1:]...)
-	child.Args[0] = command[0]
-	child.Stdin, child.Stdout, child.Stderr = os.Stdin, cmd.OutOrStdout(), cmd.ErrOrStderr()
-	child.Env = append(os.Environ(), "REDLOCK_KEY="+j.lock.Key(), "REDLOCK_TOKEN="+j.lock.Token())
-	if f.fencing {
-		child.Env = append(child.Env, "REDLOCK_FENCE="+strconv.FormatUint(j.lock.Fence(), 10))
-	}
-	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// In a terminal, the group has to be the one that may read it and that its keys
-	// interrupt, as a shell does it for its jobs.
-	terminal := isatty.IsTerminal(os.Stdin.Fd())
-	if terminal {
-		child.SysProcAttr.Foreground, child.SysProcAttr.Ctty = true, int(os.Stdin.Fd())
-		signal.Ignore(syscall.SIGTTOU)
-		defer func() {
-			_ = unix.IoctlSetPointerInt(int(os.Stdin.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
-			signal.Reset(syscall.SIGTTOU)
-		}()
-	}
-	if err := child.Start(); err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return &exitStatus{exitNotFound, err}
-		}
-		return &exitStatus{exitCannotExec, err}
-	}
-	j.group = child.Process.Pid
-	exited := make(chan error, 1)
-	go func() { exited <- child.Wait() }()
-	err, lost := j.watch(exited)
-	if lost != nil {
-		return &exitStatus{exitLost, lost}
-	}
-	return statusOf(err)
-}
-
-// watch returns the command's end when its group has gone, and why the lock was lost if
-// it was, after killing the group.
-func (j *job) watch(exited <-chan error) (err, lost error) {
-	look := time.NewTicker(min(j.ttl/50, 50*time.Millisecond))
-	defer look.Stop()
-	over, termed, gone := j.lock.Context().Done(), false, false
-	for {
-		select {
-		case s := <-j.signals:
-			j.kill(s.(syscall.Signal))
-			continue
-		case err = <-exited:
-			gone = true
-			exited = nil
-		case <-over:
-			over = nil
-		case <-look.C:
-		}
-		if gone && j.kill(0) != nil {
-			return err, lost
-		}
-		switch left := j.lock.Validity(); {
-		case left <= j.killBefore():
-			if lost == nil {
-				lost = context.Cause(j.lock.Context())
-			}
-			if lost == nil {
-				lost = fmt.Errorf("%w: the lease was not renewed, and ends in %v", redlock.ErrLost, left.Round(time.Millisecond))
-			}
-			j.kill(syscall.SIGKILL)
-		case left <= j.ttl/3 && !termed:
-			termed = true
-			j.kill(syscall.SIGTERM)
-			j.kill(syscall.SIGCONT) // or else a stopped one would not hear of it
-		}
-	}
-}
-
-// kill sends a signal to the group; it fails when nobody is left in it.
-func (j *job) kill(s syscall.Signal) error { return syscall.Kill(-j.group, s) }
-
-// statusOf is a command's end as an exit status.
-func statusOf(err error) *exitStatus {
-	failed := (*exec.ExitError)(nil)
-	switch {
-	case err == nil:
-		return &exitStatus{}
-	case errors.As(err, &failed):
-		if ws, ok := failed.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-			return &exitStatus{code: 128 + int(ws.Signal())}
-		}
-		return &exitStatus{code: failed.ExitCode()}
-	default:
-		return &exitStatus{exitRunFailed, err}
-	}
+	return m.Acquire(ctx)
 }

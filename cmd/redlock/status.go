@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -23,6 +26,7 @@ type statusJSON struct {
 	TTL     float64      `json:"ttl_seconds"`
 	Waiters []waiterJSON `json:"waiters"`
 	Nodes   []nodeJSON   `json:"nodes"`
+	Error   string       `json:"error,omitempty"`
 }
 
 type waiterJSON struct {
@@ -40,7 +44,10 @@ type nodeJSON struct {
 }
 
 func asJSON(s redlock.Status) statusJSON {
-	j := statusJSON{Key: s.Key, Held: s.Held(), Token: s.Token, Owner: s.Owner, TTL: s.TTL.Seconds(), Waiters: []waiterJSON{}}
+	j := statusJSON{
+		Key: s.Key, Held: s.Held(), Token: s.Token, Owner: s.Owner, TTL: s.TTL.Seconds(),
+		Waiters: []waiterJSON{}, Nodes: []nodeJSON{},
+	}
 	for _, w := range s.Waiters {
 		j.Waiters = append(j.Waiters, waiterJSON{w.Owner, w.Waited.Seconds()})
 	}
@@ -75,20 +82,32 @@ func forTime(d time.Duration) string {
 }
 
 // verdict says who holds the lock in one line.
-func verdict(s redlock.Status) string {
+func (p palette) verdict(s redlock.Status) string {
 	switch {
 	case !s.Held():
-		return fmt.Sprintf("%s is free", s.Key)
+		return p.good(printable(s.Key + " is free"))
 	case s.Owner != "":
-		return fmt.Sprintf("%s is held by %s, token %s, for %s", s.Key, s.Owner, s.Token, forTime(s.TTL))
+		return p.odd(printable(fmt.Sprintf("%s is held by %s, token %s, for %s", s.Key, s.Owner, s.Token, forTime(s.TTL))))
 	default:
-		return fmt.Sprintf("%s is held, token %s, for %s", s.Key, s.Token, forTime(s.TTL))
+		return p.odd(printable(fmt.Sprintf("%s is held, token %s, for %s", s.Key, s.Token, forTime(s.TTL))))
 	}
 }
 
+// printable keeps keys and what servers say, which may be any bytes, from steering a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
 func printStatus(w io.Writer, s redlock.Status) {
-	fmt.Fprintln(w, verdict(s))
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	paint := paletteFor(w)
+	fmt.Fprintln(w, paint.verdict(s))
+	var table bytes.Buffer
+	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "NODE\tHOLDER\tTTL\tWAITING\tANSWERED IN\tERROR")
 	for _, n := range s.Nodes {
 		value, failure := n.Value, ""
@@ -98,11 +117,23 @@ func printStatus(w io.Writer, s redlock.Status) {
 		if n.Err != nil {
 			failure = n.Err.Error()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", n.Node, value, leaseOf(n.TTL), n.Waiting, n.Elapsed.Round(10*time.Microsecond), failure)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", n.Node, printable(value), leaseOf(n.TTL), n.Waiting, n.Elapsed.Round(10*time.Microsecond), printable(failure))
 	}
 	_ = t.Flush()
+	// Coloured afterwards, for escapes have a width in a table.
+	row := -1
+	for line := range strings.Lines(table.String()) {
+		switch line = strings.TrimRight(line, " \n"); {
+		case row < 0:
+			line = paint.bold(line)
+		case s.Nodes[row].Err != nil:
+			line = paint.bad(line)
+		}
+		fmt.Fprintln(w, line)
+		row++
+	}
 	for i, wt := range s.Waiters {
-		fmt.Fprintf(w, "%d. %s has waited for %v\n", i+1, wt.Owner, wt.Waited.Round(time.Millisecond))
+		fmt.Fprintf(w, "%d. %s has waited for %v\n", i+1, printable(wt.Owner), wt.Waited.Round(time.Millisecond))
 	}
 }
 
@@ -123,14 +154,19 @@ not; 2 for a fault in the command line.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		rl, err := s.open(cmd.Context(), 0)
 		if err != nil {
-			return err
+			return failure(cmd, *asked, args[0], err)
 		}
 		defer rl.Close()
 		status, err := rl.Mutex(args[0]).Inspect(cmd.Context())
 		switch {
 		case status.Nodes == nil:
+			return failure(cmd, *asked, args[0], err)
 		case *asked:
-			_ = json.NewEncoder(cmd.OutOrStdout()).Encode(asJSON(status))
+			line := asJSON(status)
+			if err != nil {
+				line.Error = err.Error()
+			}
+			_ = json.NewEncoder(cmd.OutOrStdout()).Encode(line)
 		default:
 			printStatus(cmd.OutOrStdout(), status)
 		}
@@ -165,16 +201,16 @@ line.`,
 		}
 		rl, err := s.open(cmd.Context(), 0)
 		if err != nil {
-			return err
+			return failure(cmd, *asked, args[0], err)
 		}
 		defer rl.Close()
 		if err := rl.Mutex(args[0]).ForceRelease(cmd.Context(), *token); err != nil {
-			return err
+			return failure(cmd, *asked, args[0], err)
 		}
 		if *asked {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"key": args[0], "released": true})
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s is released\n", args[0])
+		fmt.Fprintf(cmd.OutOrStdout(), "%s is released\n", printable(args[0]))
 		return nil
 	}
 	return cmd
@@ -201,9 +237,10 @@ fault in the command line.`,
 		}
 		rl, err := s.open(cmd.Context(), 0)
 		if err != nil {
-			return err
+			return failure(cmd, *asked, args[0], err)
 		}
 		defer rl.Close()
+		paint := paletteFor(cmd.OutOrStdout())
 		type view struct {
 			Token, Failure string
 			Waiting        int
@@ -225,16 +262,15 @@ fault in the command line.`,
 				switch {
 				case *asked:
 					line := struct {
-						Time  time.Time `json:"time"`
-						Error string    `json:"error,omitempty"`
+						Time time.Time `json:"time"`
 						statusJSON
-					}{at, now.Failure, asJSON(status)}
-					line.Key = args[0]
+					}{at, asJSON(status)}
+					line.Key, line.Error = args[0], now.Failure
 					_ = json.NewEncoder(cmd.OutOrStdout()).Encode(line)
 				case err != nil:
-					fmt.Fprintf(cmd.OutOrStdout(), "%s  %v\n", at.Format(time.TimeOnly), err)
+					fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", at.Format(time.TimeOnly), paint.bad(printable(err.Error())))
 				default:
-					fmt.Fprintf(cmd.OutOrStdout(), "%s  %s, %d waiting\n", at.Format(time.TimeOnly), verdict(status), now.Waiting)
+					fmt.Fprintf(cmd.OutOrStdout(), "%s  %s, %d waiting\n", at.Format(time.TimeOnly), paint.verdict(status), now.Waiting)
 				}
 			}
 			last = now

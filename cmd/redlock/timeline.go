@@ -85,6 +85,11 @@ func newTimeline(w io.Writer, l look) *timeline {
 	return t
 }
 
+// paletteFor has colours if w is a terminal that shows them to somebody who wants them.
+func paletteFor(w io.Writer) palette {
+	return newPalette(isTerminal(w) && os.Getenv("TERM") != "dumb" && os.Getenv("NO_COLOR") == "")
+}
+
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && (isatty.IsTerminal(f.Fd()) || isatty.IsCygwinTerminal(f.Fd()))

@@ -79,7 +79,7 @@ func (w *worker) run(ctx context.Context) error {
 // live is one life of the process.
 func (w *worker) live(ctx context.Context) (crashed bool, err error) {
 	rl, err := redlock.Open(ctx, w.addrs, &redlock.Options{
-		TTL: w.ttl, RetryMax: w.retryMax(), Owner: w.name,
+		TTL: w.ttl, Owner: w.name,
 		Hooks: &redlock.Hooks{Acquired: func(i redlock.AcquireInfo) { w.attempts.Store(int64(i.Attempts)) }},
 	})
 	switch {

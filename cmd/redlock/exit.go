@@ -1,0 +1,26 @@
+package main
+
+import "strconv"
+
+// What run exits with besides the command's own status. The last two are those of shells.
+const (
+	exitBusy       = 120 // -E sets another
+	exitNoQuorum   = 121
+	exitLost       = 122
+	exitRunFailed  = 123
+	exitCannotExec = 126
+	exitNotFound   = 127
+)
+
+// exitStatus is an error with an exit status of its own.
+type exitStatus struct {
+	code int
+	err  error // nil: nothing to say
+}
+
+func (e *exitStatus) Error() string {
+	if e.err == nil {
+		return "exit status " + strconv.Itoa(e.code)
+	}
+	return e.err.Error()
+}

@@ -1,0 +1,235 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quorumlock/redlock"
+)
+
+// job is the command while it runs.
+type job struct {
+	lock    *redlock.Lock
+	ttl     time.Duration
+	signals <-chan os.Signal
+	stops   chan os.Signal // SIGTSTP for us, when the terminal is ours
+	log     *runLog
+	group   int
+	tty     *terminal // nil: none
+}
+
+// killBefore is how long before the end of the lease the group is killed, so that it is
+// gone when another may get the lock.
+func (j *job) killBefore() time.Duration {
+	return min(max(j.ttl/10, 100*time.Millisecond), 2*time.Second)
+}
+
+func (j *job) run(path string, command []string, f runFlags) *exitStatus {
+	if j.lock.Validity() <= j.killBefore() {
+		return j.lose(fmt.Errorf("%w before the command was started", redlock.ErrLost))
+	}
+	child := exec.Command(path, command[1:]...)
+	child.Args[0] = command[0]
+	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
+	child.Env = append(os.Environ(), "REDLOCK_KEY="+j.lock.Key(), "REDLOCK_TOKEN="+j.lock.Token())
+	if f.fencing {
+		child.Env = append(child.Env, "REDLOCK_FENCE="+strconv.FormatUint(j.lock.Fence(), 10))
+	}
+	child.SysProcAttr = processGroup()
+	// From before the start, so that no command runs on when we are stopped.
+	j.stops = make(chan os.Signal, 1)
+	signal.Notify(j.stops, syscall.SIGTSTP)
+	defer signal.Stop(j.stops)
+	// The signal at our death, where there is one, is sent at the death of the thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	j.tty = openTerminal()
+	defer j.tty.close()
+	if err := child.Start(); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return &exitStatus{exitNotFound, err}
+		}
+		return &exitStatus{exitCannotExec, err}
+	}
+	j.group = child.Process.Pid
+	_ = child.Process.Release() // changes waits for it
+	// Only now, so that the command does not ignore it, too. Until it has the terminal it is in
+	// the background, and stopped if it minds; see stopped.
+	signal.Ignore(syscall.SIGTTOU)
+	j.tty.handOver(j.group)
+	j.log.say(runEvent{Event: "started", PID: j.group})
+	ended, err := j.watch(j.changes())
+	if ended.Signaled() {
+		j.tty.restoreModes()
+	}
+	j.tty.takeBack(j.group)
+	if err != nil {
+		return j.lose(err)
+	}
+	return j.statusOf(ended)
+}
+
+// changes tells when the command stops, and last how it ended. It waits for the process
+// itself, since package os does not tell of stops, and there is nothing else to wait for:
+// the command has our own files.
+func (j *job) changes() <-chan syscall.WaitStatus {
+	changes := make(chan syscall.WaitStatus)
+	go func() {
+		for {
+			var s syscall.WaitStatus
+			_, err := syscall.Wait4(j.group, &s, syscall.WUNTRACED, nil)
+			if errors.Is(err, syscall.EINTR) {
+				continue
+			}
+			changes <- s
+			if err != nil || !s.Stopped() {
+				return
+			}
+		}
+	}()
+	return changes
+}
+
+// watch returns how the command ended when its group has gone, and why the lock was lost if
+// it was, after killing the group.
+func (j *job) watch(changes <-chan syscall.WaitStatus) (ended syscall.WaitStatus, lost error) {
+	look := time.NewTicker(min(j.ttl/50, 50*time.Millisecond))
+	defer look.Stop()
+	over, gone, termed := j.lock.Context().Done(), false, false
+	for {
+		j.tty.handOver(j.group)
+		select {
+		case s := <-j.signals:
+			j.forward(s.(syscall.Signal))
+			continue
+		case <-j.stops:
+			j.suspend(false)
+		case s := <-changes:
+			if s.Stopped() {
+				j.stopped(s.StopSignal())
+			} else {
+				ended, gone, changes = s, true, nil
+			}
+		case <-over:
+			over = nil
+		case <-look.C:
+		}
+		if gone && j.kill(0) != nil {
+			return ended, lost
+		}
+		// A lock that a majority of nodes says is gone has no validity left.
+		switch left := j.lock.Validity(); {
+		case left <= j.killBefore():
+			if lost == nil {
+				lost = context.Cause(j.lock.Context())
+			}
+			if lost == nil {
+				lost = fmt.Errorf("%w: the lease was not renewed, and ends in %v", redlock.ErrLost, left.Round(time.Millisecond))
+			}
+			j.kill(syscall.SIGKILL)
+		case left <= j.ttl/3 && !termed:
+			termed = true
+			j.log.say(runEvent{Event: "signal", Signal: "SIGTERM", Error: fmt.Sprintf("the lease was not renewed, and ends in %v", left.Round(time.Millisecond))})
+			j.kill(syscall.SIGTERM)
+			j.kill(syscall.SIGCONT) // or else a stopped one would not hear of it
+		}
+	}
+}
+
+// forward passes on a signal that we got.
+func (j *job) forward(s syscall.Signal) {
+	j.kill(s)
+	if ends(s) {
+		j.log.say(runEvent{Event: "signal", Signal: nameOf(s), Forwarded: new(true)})
+	}
+	if s == syscall.SIGTERM || s == syscall.SIGHUP {
+		j.kill(syscall.SIGCONT) // a stopped one would not hear of it
+	}
+}
+
+// stopped decides what becomes of a command that was stopped.
+func (j *job) stopped(by syscall.Signal) {
+	wants := by == syscall.SIGTTIN || by == syscall.SIGTTOU
+	switch {
+	case j.tty == nil:
+		// Somebody's business who will continue it. The lease goes on.
+	case wants && j.tty.wanted(j.group):
+		j.kill(syscall.SIGCONT)
+	case by == syscall.SIGSTOP && !j.tty.gave:
+	default:
+		j.suspend(true)
+	}
+}
+
+// suspend stops the group and ourselves with it, as a shell expects of a job: nobody may run
+// under a lease that is not renewed. It returns when we are continued.
+func (j *job) suspend(all bool) {
+	if !canBeContinued() {
+		// As the terminal does where there is no shell to continue the job.
+		j.kill(syscall.SIGCONT)
+		return
+	}
+	j.kill(syscall.SIGSTOP)
+	j.tty.takeBack(j.group)
+	j.log.say(runEvent{Event: "suspended"})
+	signal.Ignore(syscall.SIGTSTP)
+	if all {
+		_ = syscall.Kill(0, syscall.SIGTSTP) // the rest of a pipeline; the terminal told only the group
+	}
+	stopSelf()
+	signal.Notify(j.stops, syscall.SIGTSTP)
+
+	// A majority has to say that the lock is still ours before anything goes on.
+	ctx, cancel := context.WithTimeout(context.Background(), j.killBefore())
+	defer cancel()
+	err := j.lock.Extend(ctx, j.ttl)
+	if errors.Is(err, redlock.ErrLost) || j.lock.Validity() <= j.killBefore() {
+		return // and watch kills it, stopped as it is
+	}
+	j.log.say(runEvent{Event: "resumed"})
+	j.tty.handOver(j.group)
+	j.kill(syscall.SIGCONT)
+}
+
+// kill sends a signal to the group; it fails when nobody is left in it.
+func (j *job) kill(s syscall.Signal) error { return syscall.Kill(-j.group, s) }
+
+func (j *job) lose(err error) *exitStatus {
+	j.log.say(runEvent{Event: "lost", Error: err.Error()})
+	return &exitStatus{exitLost, err}
+}
+
+// statusOf is a command's end as an exit status.
+func (j *job) statusOf(s syscall.WaitStatus) *exitStatus {
+	code := s.ExitStatus()
+	e := runEvent{Event: "exit", Status: &code}
+	if s.Signaled() {
+		code = 128 + int(s.Signal())
+		e.Signal = nameOf(s.Signal())
+	}
+	j.log.say(e)
+	return &exitStatus{code: code}
+}
+
+// canBeContinued reports whether there is a shell that continues us when we stop: our process
+// group is none of its session's first, and our parent is of our session.
+func canBeContinued() bool {
+	session, err := unix.Getsid(0)
+	if err != nil || session == unix.Getpgrp() {
+		return false
+	}
+	parents, err := unix.Getsid(unix.Getppid())
+	return err == nil && parents == session
+}
