@@ -18,6 +18,8 @@ const (
 	leastGrace = 500 * time.Millisecond
 	// lineLife is how long a line outlives the last sign of its waiters.
 	lineLife = 30 * time.Second
+	// homeEvery is when those who followed others to their line go back to their own.
+	homeEvery = 5 * time.Second
 	// crowdedFor is for how long after a refusal we go to the line first.
 	crowdedFor = time.Second
 	// perKey bounds what looking after very many lines costs: a process that waits for
@@ -64,8 +66,8 @@ type queue struct {
 	lines    *lines
 	waiters  list.List // of *waiter
 	node     int       // which keeps the line, as far as we know
-	follows  bool      // the line is that of leader, which comes first in nobody's order
-	leader   int
+	leader   int       // whose line we followed the others to
+	follows  int64     // until when it comes first, whatever the order
 	grace    time.Duration
 	refused  int64 // when somebody was last told to wait
 	rallied  int64 // when all were last sent to join again
@@ -171,7 +173,7 @@ func (m *Mutex) arbiter(now int64) int {
 	if m.naming == noLineName {
 		return -1
 	}
-	if leader, ok := m.rl.lines.leader(m); ok && m.rl.nodes[leader].lane.reachable(now) {
+	if leader, ok := m.rl.lines.leader(m, now); ok && m.rl.nodes[leader].lane.reachable(now) {
 		return leader
 	}
 	// Every release comes by here, and nearly always the first of all is reachable, so
@@ -227,14 +229,14 @@ func (m *Mutex) crowded() bool {
 
 // leader is the node whose line those of this process who wait for the key have followed
 // the others to.
-func (ls *lines) leader(m *Mutex) (node int, ok bool) {
+func (ls *lines) leader(m *Mutex, now int64) (node int, ok bool) {
 	if ls.keys.Load() == 0 {
 		return 0, false
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	q := ls.queues[m.name.(string)]
-	if q == nil || !q.follows {
+	if q == nil || q.follows <= now {
 		return 0, false
 	}
 	return q.leader, true
@@ -336,7 +338,9 @@ func longest(all []inspection, ours int) int {
 // Lines of one key on several nodes come of clients that know the nodes by different names,
 // or find different ones unreachable. Each line reserves its node for its own first waiter,
 // and so many of them leave nobody a quorum. So whoever had its turn in vain twice goes to
-// where most wait, and lines run together.
+// where most wait, and lines run together. Every few seconds by the clock on the wall, which
+// is about the same everywhere, all go back to the first node of their own order: at any
+// other time whoever went would find the longer line elsewhere.
 func (w *waiter) follow(node int) bool {
 	if node == w.node {
 		return false
@@ -344,7 +348,8 @@ func (w *waiter) follow(node int) bool {
 	ls := w.lines
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	w.queue.follows, w.queue.leader = true, node
+	now := ls.rl.clock.now()
+	w.queue.leader, w.queue.follows = node, now.mono+int64(homeEvery)-now.wall%int64(homeEvery)
 	for e := w.queue.waiters.Front(); e != nil; e = e.Next() {
 		if e.Value != w {
 			e.Value.(*waiter).poke()
@@ -358,7 +363,7 @@ func (w *waiter) nodes() []int {
 	ls := w.lines
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if w.queue == nil || !w.queue.follows {
+	if w.queue == nil || w.queue.follows <= ls.rl.clock.now().mono {
 		return w.order
 	}
 	order := []int{w.queue.leader}
@@ -655,7 +660,7 @@ func (ls *lines) queueOf(m *Mutex) *queue {
 		ls.keys.Store(int64(len(ls.queues)))
 	}
 	if q.waiters.Len() == 0 {
-		q.node, q.grace, q.follows = 0, m.grace(), false
+		q.node, q.grace, q.follows = 0, m.grace(), 0
 	}
 	return q
 }

@@ -552,7 +552,7 @@ func TestLineOfTheArbiterThatIsLost(t *testing.T) {
 				goesOn("later without it")
 				fault.back(h.arbiter(m))
 				goesOn("when it is back")
-				time.Sleep(2 * time.Second)
+				time.Sleep(8 * time.Second) // whoever followed others has come back
 				goesOn("later")
 				assert.NotEmpty(t, h.entries(h.arbiter(m), m), "the line is where it belongs")
 				assert.Empty(t, h.entries(h.cluster.Node(m.NodeOrder()[1]), m))

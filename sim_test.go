@@ -54,7 +54,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 	synctest.Test(t, func(t *testing.T) {
 		w := &simWorld{
 			plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
-			byToken: make(map[string]*simGrant), places: make(map[string]int64), waits: make(map[string][]simWait),
+			byToken: make(map[string]*simGrant), places: make(map[string]*simPlace), waits: make(map[string][]simWait),
 		}
 		w.run(t)
 		res = simResult{w.trace, w.steps, w.count, w.bad}

@@ -29,7 +29,7 @@ type simWorld struct {
 	bad     []string
 	grants  []*simGrant
 	byToken map[string]*simGrant
-	places  map[string]int64     // in line, by the value of the entry
+	places  map[string]*simPlace // in line, by the value of the entry
 	waits   map[string][]simWait // by key
 	ended   bool
 	count   simCount
@@ -132,6 +132,9 @@ type simNode struct {
 
 	requests int
 }
+
+// simPlace is one in line: by the clock of its node, and when it joined and first tried.
+type simPlace struct{ arrival, joined, left int64 }
 
 // simHold is a time during which a server has a value under a lock's key.
 type simHold struct {
@@ -300,9 +303,20 @@ func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 	if r.kind == join && a.err == nil {
 		if got, ok := readAnswer(a.val); ok {
 			w.mu.Lock()
-			w.places[valueIn(argument(r.args[5]))] = got.arrival
+			if pl := w.places[value]; pl == nil {
+				w.places[value] = &simPlace{got.arrival, w.t(), never}
+			} else {
+				pl.arrival = got.arrival
+			}
 			w.mu.Unlock()
 		}
+	}
+	if r.kind == acquire {
+		w.mu.Lock()
+		if pl := w.places[value]; pl != nil {
+			pl.left = min(pl.left, w.t())
+		}
+		w.mu.Unlock()
 	}
 	code := uint64(0)
 	switch v := a.val.(type) {
