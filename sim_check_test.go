@@ -367,16 +367,17 @@ func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
 		write(op)
 	}
 	for _, g := range w.grants {
-		until := g.promises[0].until
+		over := min(g.lostAt, g.proc.killedAt)
+		until := min(g.promises[0].until, over)
 		write(history.Op{
 			Client: g.proc.i*100 + g.client, Kind: history.Acquire, Key: g.key, Token: g.lock.token,
 			Call: g.call, Return: g.ret, Outcome: history.OK, Until: until, Fence: g.fence,
 		})
 		for i, p := range g.promises[1:] {
-			if p.until > g.promises[i].until {
+			if p.until > g.promises[i].until && p.at < over {
 				write(history.Op{
 					Client: g.proc.i*100 + g.client, Kind: history.Extend, Key: g.key, Token: g.lock.token,
-					Call: p.at - 1, Return: p.at, Outcome: history.OK, Until: p.until,
+					Call: p.at - 1, Return: p.at, Outcome: history.OK, Until: min(p.until, over),
 				})
 			}
 		}
@@ -559,6 +560,8 @@ var canceledContext = func() context.Context {
 	return ctx
 }()
 
+var errDoTellsNot = errors.New("whether a release was confirmed is no error of Do")
+
 func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string) {
 	w := c.w
 	call := w.t()
@@ -575,6 +578,7 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string) {
 		c.failed(ctx, err)
 	}
 	if g != nil {
+		g.relErr, g.relRet = errDoTellsNot, w.t()
 		w.happened(func() string { return fmt.Sprintf("client %d.%d is done with %.6s: %v", c.p.i, c.i, g.value, err) },
 			3, fnv1a(g.value), uint64(truth(err == nil)))
 	}
