@@ -70,7 +70,8 @@ func TestPausedHolderKnowsThatItsLockIsOver(t *testing.T) {
 	rl := f.direct(t, patient)
 	require.ErrorIs(t, try(t, rl), redlock.ErrHeld)
 	require.NoError(t, child.Process.Signal(syscall.SIGSTOP))
-	ours := requireAcquire(t, rl) // nobody renews the child's any more
+	f.requireGone(t, resource) // nobody renews the child's any more
+	ours := requireAcquire(t, rl)
 	require.NoError(t, child.Process.Signal(syscall.SIGCONT))
 	_, err = in.Write([]byte("\n"))
 	require.NoError(t, err)

@@ -57,6 +57,8 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 			byToken: make(map[string]*simGrant), places: make(map[string]*simPlace), waits: make(map[string][]simWait),
 		}
 		w.run(t)
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		res = simResult{w.trace, w.steps, w.count, w.bad}
 	})
 	return res
@@ -108,16 +110,17 @@ func (w *simWorld) run(t *testing.T) {
 		require.NoError(t, f.Close())
 	}
 
+	requests := 0
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		requests += n.requests
+		n.mu.Unlock()
+	}
 	w.mu.Lock()
-	w.ended = true
+	w.ended, w.count.Requests = true, requests
 	w.mu.Unlock()
 	close(w.over)
 	stop()
-	for _, n := range w.nodes {
-		n.mu.Lock()
-		w.count.Requests += n.requests
-		n.mu.Unlock()
-	}
 	for _, p := range w.procs {
 		_ = p.rl.Close()
 	}

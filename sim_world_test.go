@@ -152,6 +152,8 @@ func newSimNode(w *simWorld, i int) *simNode {
 		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
 		holds: make(map[string][]*simHold), sets: make(map[string]int),
 	}
+	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
+	n.store.watch, n.store.publish = n, n.publish
 	for _, f := range w.plan.Faults {
 		if f.Node != i {
 			continue
@@ -164,8 +166,6 @@ func newSimNode(w *simWorld, i int) *simNode {
 			w.after(int64(f.At), uint64(i), func() { n.crash(f.Kind == faultForget) })
 		}
 	}
-	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
-	n.store.watch, n.store.publish = n, n.publish
 	return n
 }
 
