@@ -131,7 +131,7 @@ func drawPlan(seed uint64) *simPlan {
 		return p
 	}
 	if oneIn(3) {
-		p.Torn = r.IntN(150)
+		p.Torn = r.IntN([]int{150, 600}[r.IntN(2)])
 	}
 	if oneIn(3) {
 		p.Reset = r.IntN(150)
@@ -157,10 +157,10 @@ func drawPlan(seed uint64) *simPlan {
 	if !p.Strict {
 		kinds = append(kinds, faultCut, faultCut, faultCutOut, faultCutBack, faultCrash, faultErr, faultHang, faultKill, faultBack)
 	}
-	forgetful := !p.Strict && oneIn(2) && nodes > 1
+	forgetful := oneIn(2) && nodes > 1
 	if forgetful {
 		kinds = append(kinds, faultForget, faultForget, faultForget, faultForget)
-		if oneIn(3) {
+		if !p.Strict && oneIn(3) {
 			p.RestartGuard = 2 * p.TTL
 		}
 	} else if oneIn(2) {
@@ -177,6 +177,9 @@ func drawPlan(seed uint64) *simPlan {
 			if f.Node == steady {
 				continue
 			}
+			if p.Strict {
+				f.For = min(f.For, p.NodeTimeout/8)
+			}
 		case faultWall:
 			f.By = in(-3*p.TTL, 3*p.TTL)
 		case faultBack:
@@ -187,7 +190,7 @@ func drawPlan(seed uint64) *simPlan {
 		}
 		p.Faults = append(p.Faults, f)
 	}
-	if forgetful { // many at a time, or whoever holds the lock still has a majority
+	if forgetful && !p.Strict { // many at a time, or whoever holds the lock still has a majority
 		at := in(0, p.Until)
 		for i := range nodes {
 			if i != steady && !oneIn(4) {

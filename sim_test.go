@@ -54,7 +54,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 	synctest.Test(t, func(t *testing.T) {
 		w := &simWorld{
 			plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
-			byToken: make(map[string]*simGrant), places: make(map[string]*simPlace), waits: make(map[string][]simWait),
+			byToken: make(map[string]*simGrant), places: make(map[string]int64), arrivals: make(map[int64]int64), waits: make(map[string][]simWait),
 		}
 		w.run(t)
 		w.mu.Lock()
@@ -149,9 +149,8 @@ func (w *simWorld) settle(ctx context.Context) {
 			}
 			n.mu.Unlock()
 		}
-	} else {
-		w.sleep(int64(8*plan.TTL+5*time.Second), 0)
 	}
+	w.sleep(int64(8*plan.TTL+5*time.Second), 0) // what is lost lives as long, and who is barred is barred as long
 	fresh := newSimProcess(w, len(w.procs), simProcessPlan{})
 	w.procs = append(w.procs, fresh)
 	for i := range plan.Fenced {
@@ -317,11 +316,7 @@ func TestSimSeeds(t *testing.T) {
 	}
 	switch {
 	case *simPlanIn != "":
-		text, err := os.ReadFile(*simPlanIn)
-		require.NoError(t, err)
-		plan := new(simPlan)
-		require.NoError(t, json.Unmarshal(text, plan))
-		res := simulate(t, plan, verbose)
+		res := simulate(t, readPlan(t, *simPlanIn), verbose)
 		t.Logf("trace %016x, %d steps, %+v", res.trace, res.steps, res.count)
 		require.Empty(t, res.bad)
 	case *simSeed > 0:
@@ -340,6 +335,29 @@ func TestSimSeeds(t *testing.T) {
 		}
 		simulateMany(t, *simFirst, seeds, *simBudget)
 	}
+}
+
+// The corpus has the smallest plans of what the simulation once found, and of faults of the
+// library that it found when they were put there on purpose.
+func TestSimCorpus(t *testing.T) {
+	files, err := filepath.Glob("testdata/sim/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		plan := readPlan(t, file)
+		require.NotEmpty(t, plan.Why, file)
+		for _, bad := range simulate(t, plan, nil).bad {
+			t.Errorf("%s (%s)\n%s\nwatch it: go test -run TestSimSeeds -sim.plan=%s -v", file, plan.Why, bad, file)
+		}
+	}
+}
+
+func readPlan(t *testing.T, file string) *simPlan {
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	plan := new(simPlan)
+	require.NoError(t, json.Unmarshal(text, plan), file)
+	return plan
 }
 
 func TestSimIsDeterministic(t *testing.T) {

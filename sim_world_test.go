@@ -22,17 +22,18 @@ type simWorld struct {
 	nodes []*simNode
 	procs []*simProcess
 
-	mu      sync.Mutex
-	verbose func(string)
-	trace   uint64 // the sum of the hashes of all that happened
-	steps   int
-	bad     []string
-	grants  []*simGrant
-	byToken map[string]*simGrant
-	places  map[string]*simPlace // in line, by the value of the entry
-	waits   map[string][]simWait // by key
-	ended   bool
-	count   simCount
+	mu       sync.Mutex
+	verbose  func(string)
+	trace    uint64 // the sum of the hashes of all that happened
+	steps    int
+	bad      []string
+	grants   []*simGrant
+	byToken  map[string]*simGrant
+	places   map[string]int64     // when who has this value joined the line, in true time
+	arrivals map[int64]int64      // the same, by arrival in the line: a further attempt has another value
+	waits    map[string][]simWait // by key
+	ended    bool
+	count    simCount
 }
 
 // simCount tells what a run was worth.
@@ -132,9 +133,6 @@ type simNode struct {
 
 	requests int
 }
-
-// simPlace is one in line: by the clock of its node, and when it joined and first tried.
-type simPlace struct{ arrival, joined, left int64 }
 
 // simHold is a time during which a server has a value under a lock's key.
 type simHold struct {
@@ -303,20 +301,14 @@ func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 	if r.kind == join && a.err == nil {
 		if got, ok := readAnswer(a.val); ok {
 			w.mu.Lock()
-			if pl := w.places[value]; pl == nil {
-				w.places[value] = &simPlace{got.arrival, w.t(), never}
-			} else {
-				pl.arrival = got.arrival
+			came, again := w.arrivals[got.arrival]
+			if !again {
+				came = w.t()
+				w.arrivals[got.arrival] = came
 			}
+			w.places[value] = came
 			w.mu.Unlock()
 		}
-	}
-	if r.kind == acquire {
-		w.mu.Lock()
-		if pl := w.places[value]; pl != nil {
-			pl.left = min(pl.left, w.t())
-		}
-		w.mu.Unlock()
 	}
 	code := uint64(0)
 	switch v := a.val.(type) {

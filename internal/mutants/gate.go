@@ -80,6 +80,7 @@ type gate struct {
 	oneSided bool
 	// uncontrolled: the sound code is not run first.
 	uncontrolled bool
+	outputs      string // a folder for what the test printed, a file per mutant; or empty
 	out          io.Writer
 }
 
@@ -206,8 +207,13 @@ func (g *gate) try(ctx context.Context, folder string, m mutant) result {
 	if text, err := g.build(ctx, bin, replace); err != nil {
 		return bad(fmt.Errorf("%w: %s", err, firstFailure(text)))
 	}
-	r, _ := g.test(ctx, bin, m.args)
+	r, text := g.test(ctx, bin, m.args)
 	r.took = time.Since(start)
+	if g.outputs != "" {
+		if err := os.WriteFile(filepath.Join(g.outputs, m.name+".txt"), []byte(text), 0o600); err != nil {
+			return bad(err)
+		}
+	}
 	return r
 }
 

@@ -94,6 +94,7 @@ func expect(t *testing.T, err error, want string, out *strings.Builder, lines ..
 
 func TestAllMutantsKilled(t *testing.T) {
 	g, out := newGate(t)
+	g.outputs = t.TempDir()
 	err := g.run(t.Context(), []mutant{dies, diesInTxt, diesOnly, same})
 	expect(t, err, "", out,
 		"(sound code) passed",
@@ -104,6 +105,11 @@ func TestAllMutantsKilled(t *testing.T) {
 		"same equivalent sums commute",
 		"4 mutants: 3 killed, 1 equivalent",
 	)
+	for _, name := range []string{dies.name, diesInTxt.name, diesOnly.name} {
+		if text, err := os.ReadFile(filepath.Join(g.outputs, name+".txt")); err != nil || !strings.Contains(string(text), "broken") {
+			t.Errorf("what the test of %s printed: %q, %v", name, text, err)
+		}
+	}
 	if left, err := filepath.Glob(filepath.Join(g.dir, "*.test")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}

@@ -29,6 +29,7 @@ func main() {
 		limit    = flag.Duration("limit", 10*time.Minute, "how long a test may run")
 		quick    = flag.Bool("quick", false, "do not run the sound code first: of no use but to look at mutants one by one")
 		scripts  = flag.Bool("scripts", false, "break only scripts, and not the simulation's twins of them: the contract must see that they differ")
+		outputs  = flag.String("outputs", "", "write what the test printed to files in this `folder`, named after the mutants")
 		show     = flag.Bool("list", false, "only list the mutants")
 	)
 	flag.Parse()
@@ -62,7 +63,7 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	g := gate{dir: ".", args: strings.Fields(*args), files: files, limit: *limit, parallel: *parallel, uncontrolled: *quick, oneSided: *scripts, out: os.Stdout}
+	g := gate{dir: ".", args: strings.Fields(*args), files: files, limit: *limit, parallel: *parallel, uncontrolled: *quick, oneSided: *scripts, outputs: *outputs, out: os.Stdout}
 	if err := g.run(ctx, chosen); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
