@@ -30,7 +30,10 @@ type simGrant struct {
 }
 
 // simPromise is an end of validity that was promised at some time, in true time.
-type simPromise struct{ at, until int64 }
+type simPromise struct {
+	at, until int64
+	told      instant // the same end, in the process's clocks
+}
 
 // end is when the holder ceased to rely on the lock.
 func (g *simGrant) end() int64 {
@@ -46,13 +49,15 @@ func (g *simGrant) promised() {
 	g.mu.Lock() // a renewal and its holder may both have extended
 	defer g.mu.Unlock()
 	g.lock.mu.Lock()
-	until := g.proc.trueEnd(g.lock.until)
+	told := g.lock.until
 	g.lock.mu.Unlock()
+	until := g.proc.trueEnd(told)
 	t := g.proc.w.t()
-	if n := len(g.promises); n > 0 && g.promises[n-1].until <= t {
+	// A clock that was set past the end, and back before anybody looked, has ended nothing.
+	if n := len(g.promises); n > 0 && g.promises[n-1].until <= t && g.proc.now().reached(g.promises[n-1].told) {
 		g.proc.w.violated("R7: %v was extended after its validity had ended at %.6f ms", g, ms(g.promises[n-1].until))
 	}
-	g.promises = append(g.promises, simPromise{t, until})
+	g.promises = append(g.promises, simPromise{t, until, told})
 }
 
 // The hooks of a process.

@@ -165,6 +165,27 @@ var list = []mutant{
 		why:  "the turn is given to a waiter that has given up",
 	},
 	{
+		name: "line-turn-kept-in-vain",
+		file: "mutex.go",
+		old:  `if w != nil && !isHeld && w.failures >= 2 {`,
+		new:  `if false {`,
+		why:  "a waiter that reaches no quorum keeps a node reserved for itself, and the others out",
+	},
+	{
+		name: "line-join-bars-its-node",
+		file: "node.go",
+		old:  `kind: join, script: joinScript, ttl: t.ttl,`,
+		new:  `kind: join, script: joinScript, ttl: lineLife,`,
+		why:  "a join whose answer is lost keeps its node from voting for as long as a line lives",
+	},
+	{
+		name: "lines-stay-apart",
+		file: "line.go",
+		old:  `if !w.follow(longest(all, w.node)) {`,
+		new:  `if !w.follow(w.node) {`,
+		why:  "lines on several nodes reserve them for several waiters, of whom none gets a majority",
+	},
+	{
 		name: "line-turn-lost-by-an-attempt",
 		file: "mutex.go",
 		old:  "w.again()\n\t}\n\tl.takeBack(false)",
@@ -361,6 +382,13 @@ var list = []mutant{
 		old:  `case refused && !c.again && c.takesBack != nil && c.takesBack.unsure:`,
 		new:  `case false:`,
 		why:  "a SET whose answer was lost may land after the release that found nothing",
+	},
+	{
+		name: "lane-no-second-release-of-a-claim",
+		file: "lane.go",
+		old:  `case c.vote == VoteGranted && !c.again && c.takesBack != nil && c.takesBack.unsure && c.takesBack.mayFindItself():`,
+		new:  `case false:`,
+		why:  "a claim whose answer was lost may land after the release that deleted its reservation",
 	},
 	{
 		name: "lane-release-sent-once",
