@@ -19,6 +19,7 @@ type simPlan struct {
 	Names        bool          `json:",omitempty"` // each process has names of its own for the nodes
 	Calm         bool          `json:",omitempty"` // nothing goes wrong: order and speed of the line are checked
 	Strict       bool          `json:",omitempty"` // nothing gets lost: what is left behind is checked closely
+	Young        bool          `json:",omitempty"` // the nodes have just been started
 	Nodes        []simNodePlan
 	Processes    []simProcessPlan
 	Fenced       []bool // by key
@@ -66,6 +67,7 @@ const (
 	faultHang    = "hang"    // Node stops, and goes on with what came meanwhile
 	faultCrash   = "crash"   // Node dies and comes back with its keys
 	faultForget  = "forget"  // or without
+	faultSwap    = "swap"    // another server takes Node's place, as old and without its keys
 	faultErr     = "error"   // Node answers errors
 	faultBack    = "back"    // Node's clock is set back By
 	faultPause   = "pause"   // Proc gets no processor
@@ -163,6 +165,7 @@ func drawPlan(seed uint64) *simPlan {
 		if !p.Strict && oneIn(3) {
 			p.RestartGuard = 2 * p.TTL
 		}
+		p.Young = oneIn(4)
 	} else if oneIn(2) {
 		p.RestartGuard = -1
 	}
@@ -192,9 +195,10 @@ func drawPlan(seed uint64) *simPlan {
 	}
 	if forgetful && !p.Strict { // many at a time, or whoever holds the lock still has a majority
 		at := in(0, p.Until)
+		kind := []string{faultForget, faultForget, faultSwap}[r.IntN(3)]
 		for i := range nodes {
 			if i != steady && !oneIn(4) {
-				p.Faults = append(p.Faults, simFault{Kind: faultForget, Node: i, At: at + in(0, p.TTL/4), For: in(0, p.TTL/8)})
+				p.Faults = append(p.Faults, simFault{Kind: kind, Node: i, At: at + in(0, p.TTL/4), For: in(0, p.TTL/8)})
 			}
 		}
 	}

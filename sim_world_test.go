@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -160,8 +161,8 @@ func newSimNode(w *simWorld, i int) *simNode {
 		case faultBack:
 			n.hand.steps = append(n.hand.steps, simStep{int64(f.At), int64(f.By)})
 			w.after(int64(f.At)-1, uint64(i), n.expireAll)
-		case faultCrash, faultForget:
-			w.after(int64(f.At), uint64(i), func() { n.crash(f.Kind == faultForget) })
+		case faultCrash, faultForget, faultSwap:
+			w.after(int64(f.At), uint64(i), func() { n.crash(f.Kind != faultCrash) })
 		}
 	}
 	return n
@@ -169,14 +170,29 @@ func newSimNode(w *simWorld, i int) *simNode {
 
 // generation counts the server's starts before t.
 func (n *simNode) generation(t int64) (g int, since int64) {
-	since = -int64(time.Hour)
+	if !n.w.plan.Young {
+		since = -int64(time.Hour)
+	}
 	for _, f := range n.w.plan.Faults {
-		if f.Node == n.i && (f.Kind == faultCrash || f.Kind == faultForget) && int64(f.At) <= t {
+		if f.Node != n.i || int64(f.At) > t {
+			continue
+		}
+		switch f.Kind {
+		case faultCrash, faultForget:
 			g++
 			since = max(since, int64(f.At+f.For))
+		case faultSwap:
+			g++
 		}
 	}
 	return g, since
+}
+
+// sighting is what the server that runs at t tells of itself.
+func (n *simNode) sighting(t int64) sighting {
+	gen, since := n.generation(t)
+	uptime := time.Duration((n.hand.at(t) - n.hand.at(since)) / int64(time.Second) * int64(time.Second))
+	return sighting{runID: fmt.Sprintf("run %d of node %d", gen, n.i), uptime: uptime}
 }
 
 // expireAll is what a server does now and then: what has expired must not come back
@@ -474,9 +490,15 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	}
 	rl.names, rl.quorum = names, majority(len(names))
 	rl.guard = newGuard(names, &opts, p)
+	// Of a server that it never met nobody can tell that another is in its place.
+	greet := w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultSwap })
 	for j, n := range w.nodes {
-		rl.addNode(names[j], &simWire{p: p, n: n})
+		wire := &simWire{p: p, n: n}
+		rl.addNode(names[j], wire)
 		rl.nodes[j].lane.clock = laneClock{p, int64(j + 1)}
+		if greet && wire.saw != nil {
+			wire.saw(n.sighting(w.t()))
+		}
 	}
 	rl.lines.process = fmt.Sprintf("p%d", i)
 	rl.random = p
@@ -668,7 +690,7 @@ func (s *simWire) exchange(batch []*call, bound time.Duration) {
 		conn, s.conns, fresh = s.conns[last], s.conns[:last], false
 	}
 	s.mu.Unlock()
-	gen, since := n.generation(t)
+	gen, _ := n.generation(t)
 	if !fresh && conn != gen {
 		if roll%2 == 0 {
 			done(t+int64(roll%5000), errSimReset, true, nil, 0)
@@ -681,7 +703,7 @@ func (s *simWire) exchange(batch []*call, bound time.Duration) {
 		return
 	}
 	if fresh {
-		if _, down := w.faultAt(t, -1, n.i, faultCrash, faultForget); down {
+		if _, down := w.faultAt(t, -1, n.i, faultCrash, faultForget, faultSwap); down {
 			done(t+w.trip(roll), errSimRefused, false, nil, 0)
 			return
 		}
@@ -699,9 +721,8 @@ func (s *simWire) exchange(batch []*call, bound time.Duration) {
 			done(t, errSimReset, false, nil, 0)
 			return
 		}
-		uptime := time.Duration((n.hand.at(at) - n.hand.at(since)) / int64(time.Second) * int64(time.Second))
 		if s.saw != nil {
-			s.saw(sighting{runID: fmt.Sprintf("run %d of node %d", gen, n.i), uptime: uptime})
+			s.saw(n.sighting(at))
 		}
 	}
 
@@ -809,7 +830,7 @@ func (s *simWire) listen(ctx context.Context, channel string, confirmed func(), 
 	t := w.t()
 	roll := w.mix('l', uint64(p.i), uint64(n.i), uint64(t))
 	_, cut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut, faultCutBack)
-	_, down := w.faultAt(t, -1, n.i, faultCrash, faultForget)
+	_, down := w.faultAt(t, -1, n.i, faultCrash, faultForget, faultSwap)
 	sub := &simSub{proc: p, channel: channel, heard: heard, broken: make(chan struct{})}
 	w.sleep(w.available(n, t+3*w.trip(roll))-t, roll)
 	p.gate()
