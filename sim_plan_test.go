@@ -123,7 +123,7 @@ func drawPlan(seed uint64) *simPlan {
 	if p.Calm {
 		switch f := (simFault{Kind: faultBack, Node: r.IntN(nodes), Proc: r.IntN(len(p.Processes)), At: in(0, p.Until)}); r.IntN(4) {
 		case 0: // the order must stand it
-			f.By = -in(0, 50*time.Millisecond)
+			f.By = -in(0, p.TTL)
 			p.Faults = []simFault{f}
 		case 1: // and what is left of the dead must not hold up the living for long
 			f.Kind = faultKill
