@@ -222,8 +222,8 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 	trip := int64(w.plan.Delay + w.plan.Jitter)
 	for _, g := range grants {
 		came := w.places[g.value]
-		if came == 0 {
-			continue // it did not wait
+		if came == 0 || w.cutOff(g.proc.i) {
+			continue // it did not wait, or may not be able to use its turn
 		}
 		if last != nil && came < w.places[last.value] {
 			w.violated("order: %v was granted before %v, who stood in line already when it came", last, g)
@@ -233,7 +233,7 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 	// Newcomers may split the votes, which costs some round trips and short pauses. A timer
 	// that stands in for a lost notice takes a quarter of the grace or more.
 	limit := 24*trip + int64(60*time.Millisecond)
-	if limit > int64(leastGrace)/4 || len(w.nodes) < 3 || w.killed() {
+	if limit > int64(leastGrace)/4 || len(w.nodes) < 3 || w.disturbed() {
 		return
 	}
 	for i, g := range grants {
@@ -259,11 +259,14 @@ func (w *simWorld) checkProgress(key string, grants []*simGrant) {
 	limit := 3 * grace * int64(1+w.plan.Torn/50)
 	if w.plan.Calm {
 		quiet = 0
-		if limit = grace; w.killed() { // what it held, and its turn
+		if limit = grace; w.disturbed() { // what it held, and its turn
 			limit = int64(w.plan.TTL) + 2*grace
 		}
 	}
 	for _, g := range w.waits[key] {
+		if w.plan.Calm && w.cutOff(g.proc) {
+			continue // it cannot have the lock
+		}
 		// The lock was free from the end of the grant before this one's end, or of the wait.
 		free := max(g.from, quiet)
 		for _, o := range grants {
@@ -280,8 +283,13 @@ func (w *simWorld) checkProgress(key string, grants []*simGrant) {
 	}
 }
 
-func (w *simWorld) killed() bool {
-	return slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultKill })
+func (w *simWorld) cutOff(proc int) bool {
+	return slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultCut && f.Proc == proc })
+}
+
+// disturbed reports whether one of a calm plan's processes died, or was cut off.
+func (w *simWorld) disturbed() bool {
+	return slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind != faultBack })
 }
 
 // simWait is an Acquire that waited, whatever became of it.

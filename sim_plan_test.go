@@ -129,6 +129,15 @@ func drawPlan(seed uint64) *simPlan {
 			f.Kind = faultKill
 			f.At = in(0, p.TTL)
 			p.Faults = []simFault{f}
+		case 2: // nor one who reaches the line and no majority
+			if nodes < 3 || len(p.Processes) < 2 {
+				break
+			}
+			f.Kind, f.For = faultCut, 12*max(p.TTL, 4*p.NodeTimeout, leastGrace)
+			for _, i := range r.Perm(nodes)[:nodes/2+1] {
+				f.Node = i
+				p.Faults = append(p.Faults, f)
+			}
 		}
 		return p
 	}

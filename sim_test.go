@@ -92,7 +92,11 @@ func (w *simWorld) run(t *testing.T) {
 		}
 	}
 	longest := 3*plan.TTL + 10*time.Second + 2*max(leastGrace, 4*plan.NodeTimeout)
-	patience := time.After(w.fine(int64(plan.Until+time.Duration(ops)*longest), 0))
+	until := plan.Until
+	for _, f := range plan.Faults {
+		until = max(until, f.At+f.For)
+	}
+	patience := time.After(w.fine(int64(until+time.Duration(ops)*longest), 0))
 	for _, c := range alive {
 		select {
 		case <-c.done:
