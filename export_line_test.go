@@ -35,3 +35,10 @@ func (rl *Redlock) Waits() (waiters, ears int) {
 
 // LineName is the key of the line of a Redis key.
 func LineName(key string) string { return lineNaming(key).of(key) }
+
+// Queues reports how many keys are remembered because somebody waits for them, or did.
+func (rl *Redlock) Queues() int {
+	rl.lines.mu.Lock()
+	defer rl.lines.mu.Unlock()
+	return len(rl.lines.queues)
+}

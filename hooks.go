@@ -9,8 +9,9 @@ import (
 // Hooks are optional functions that are told what happens, for logs, metrics and traces:
 // LogHooks makes some, and JoinHooks one of several. What a nil one would be told is not
 // even put together. They run on the goroutine of the caller whose operation ended, or on one of their
-// own, never while the library holds a mutex; a slow hook delays only that caller.
-// They must be safe for concurrent use.
+// own, never while the library holds a mutex; a slow hook delays only that caller, and no renewal.
+// They must be safe for concurrent use, and must not call Redlock.Close, which waits for the
+// operation that they were told of.
 type Hooks struct {
 	// Acquired is called when TryAcquire, Acquire or Do got its lock or gave up.
 	Acquired func(AcquireInfo)

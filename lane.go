@@ -118,6 +118,13 @@ type batch struct {
 	overdueAt int64 // the longest timeout in it is over
 	bound     time.Duration
 	array     [mostInBatch]*call
+	told      []news // of use while it is settled
+}
+
+// news is what a caller is to be told.
+type news struct {
+	call   *call
+	ballot ballot
 }
 
 func newLane(w wire, c clock, onChange func(bool, error)) *lane {
@@ -163,7 +170,7 @@ func (l *lane) replace(before, c *call, now int64) (replaced bool) {
 		l.mu.Unlock()
 		return false
 	}
-	c.unsure, c.stands = before.unsure, before.stands || before.vote == VoteGranted
+	c.unsure, c.doubt, c.stands = before.unsure, before.unsure || before.doubt, before.stands || before.vote == VoteGranted
 	b := l.admit(c, now)
 	l.mu.Unlock()
 	c.deliver(b, now)
@@ -201,6 +208,7 @@ func (l *lane) admit(c *call, now int64) (b ballot) {
 		return b
 	}
 	l.push(c)
+	l.blocked = l.blocked && l.busyWith(c)
 	if c.round != nil && !c.overdue {
 		l.arm(c.deadline, now)
 	}
@@ -378,6 +386,18 @@ func (l *lane) keysOut() map[any]bool {
 	return keys
 }
 
+// busyWith reports whether a call's key is in a batch that is out; the caller holds mu.
+func (l *lane) busyWith(c *call) bool {
+	for _, b := range l.out {
+		for _, o := range b.calls {
+			if o.req.key() == c.req.key() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // settle reads the replies of a batch and tells whoever waits for them.
 func (l *lane) settle(b *batch) {
 	now := l.clock.now().mono
@@ -408,6 +428,7 @@ func (l *lane) settle(b *batch) {
 		l.rtt.add(max(time.Duration(now-b.sentAt)-time.Duration(len(b.calls))*callCost, 1), now)
 		l.wake(now, func(c *call) bool { return !c.again && c.vote != VoteFailed })
 	}
+	told := b.told[:0]
 	var first, last *call // scripts that the server wants whole
 	for i, c := range b.calls {
 		if c.unknownScript() && !c.req.whole {
@@ -421,6 +442,9 @@ func (l *lane) settle(b *batch) {
 			continue
 		}
 		l.finish(c, now)
+		if c.round != nil {
+			told = append(told, news{c, c.ballot})
+		}
 	}
 	if first != nil {
 		// They were first, and stay first: nothing may overtake them.
@@ -432,13 +456,13 @@ func (l *lane) settle(b *batch) {
 	l.armKept(now)
 	l.mu.Unlock()
 
-	for _, c := range b.calls {
-		if c != nil {
-			c.deliver(c.ballot, now)
-		}
+	for _, n := range told {
+		n.call.deliver(n.ballot, now)
 	}
 
 	clear(b.calls)
+	clear(told)
+	b.told = told
 	l.mu.Lock()
 	l.spare = b
 	l.mu.Unlock()
@@ -477,9 +501,9 @@ func (l *lane) finish(c *call, now int64) {
 }
 
 // mayFindItself reports whether a node may have had the value before it got the SET: by a
-// reservation in line, which scripts take up, or from the SET that this one replaced.
+// reservation in line, which scripts take up, or from a SET that this one replaced.
 func (c *call) mayFindItself() bool {
-	return c.stands || c.req.script != nil && c.state != callDropped
+	return c.stands || (c.doubt || c.req.script != nil) && c.state != callDropped
 }
 
 // keep puts a release aside until it is due, or reports that nothing of ours can be on
@@ -536,10 +560,6 @@ func (l *lane) arm(at, now int64) {
 // tick tells callers whose time is up, and sends the kept releases that are due.
 func (l *lane) tick() {
 	now := l.clock.now().mono
-	type news struct {
-		call   *call
-		ballot ballot
-	}
 	var late []news
 	check := func(c *call, b ballot) {
 		if c.round == nil || c.overdue || c.state == callDropped {

@@ -173,3 +173,23 @@ func TestTheShortestRoundTripForgetsAfterAWhile(t *testing.T) {
 	s.add(4*time.Millisecond, at)
 	require.Equal(t, 2*time.Millisecond, s.get())
 }
+
+func TestAHeldKeyHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &link{roundTrip: 100 * time.Millisecond}
+		rl := w.redlock(t)
+		cycle(t, rl, 1, 3)
+		hot, err := rl.Mutex("hot").TryAcquire(t.Context())
+		require.NoError(t, err)
+		go func() { _ = hot.Release(t.Context()) }()
+		synctest.Wait()
+		go func() { _, _ = rl.Mutex("hot").TryAcquire(t.Context()) }() // waits, since its key is out
+		time.Sleep(30 * time.Millisecond)                              // more than a quarter of a round trip
+		synctest.Wait()
+		start := time.Now()
+		_, err = rl.Mutex("cold").TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, w.roundTrip, time.Since(start))
+		require.NoError(t, rl.Close())
+	})
+}

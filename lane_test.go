@@ -481,6 +481,69 @@ func TestReleaseOfARepairThatWasNotSent(t *testing.T) {
 	}
 }
 
+// A SET whose answer was lost, and a repair after the node said that it has nothing: what
+// the release deletes is from one of the two, and the other may still come.
+func TestReleaseOfARepairAfterASetThatMayLand(t *testing.T) {
+	for _, mended := range []ballot{ok, lost} {
+		onBench(t, func(b *bench) {
+			b.reply = func(name string, _ bool) ballot {
+				switch name {
+				case "aacquire":
+					return lost
+				case "arepair":
+					return mended
+				}
+				return ballot{}
+			}
+			set := b.send(acquire, "a")
+			synctest.Wait()
+			mend := b.call(repair, "a")
+			mend.round = nil
+			require.True(b, b.lane.replace(set, mend, b.now()))
+			synctest.Wait()
+			b.release(mend, "a")
+			time.Sleep(time.Minute)
+			assert.Equal(b, [][]string{{"aacquire"}, {"arepair"}, {"arelease"}, {"arelease"}}, b.sent())
+		})
+	}
+}
+
+type slowObserver chan struct{}
+
+func (o slowObserver) observe(int, ballot) { <-o }
+
+// What a release was answered is told while the lane sends it again. The race detector sees
+// whether the two share it.
+func TestReleaseThatIsSentAgainWhileItsAnswerIsTold(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.gate = make(chan struct{})
+		b.send(acquire, "first")
+		synctest.Wait()
+		slow := b.call(acquire, "slow")
+		told := make(slowObserver)
+		slow.round.observer = told
+		b.lane.enqueue(slow, b.now())
+		sent := 0
+		b.answers(func(name string, _ bool) ballot {
+			if name == "xrelease" {
+				if sent++; sent == 1 {
+					return lost
+				}
+			}
+			return ballot{}
+		})
+		rel := b.call(release, "x")
+		b.lane.enqueue(rel, b.now())
+		close(b.gate)
+		synctest.Wait()
+		require.Equal(b, callKept, b.state(rel))
+		time.Sleep(10 * time.Millisecond)
+		go close(told)
+		synctest.Wait()
+		assert.Equal(b, VoteGranted, rel.told().vote)
+	})
+}
+
 // An error that passes is no end: the key is still there. It is asked for again after
 // a timeout, and not with every other answer of the node.
 func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {

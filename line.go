@@ -46,6 +46,7 @@ type lines struct {
 	rl      *Redlock
 	process string
 	keys    atomic.Int64 // len(queues)
+	awaited atomic.Int64 // of them have waiters
 
 	// mu guards what follows, queues and ears. Nothing but timers is called under it.
 	mu      sync.Mutex
@@ -55,7 +56,7 @@ type lines struct {
 	shunned map[int]int64      // by node: not asked to keep a line before this time
 	probed  map[int]int64      // by node: not asked whether it is back before this time
 	told    map[string]bool    // what Hooks.Degraded was told
-	sweepAt int
+	idle    list.List          // of *queue: without waiters, the longest first
 	closed  bool
 }
 
@@ -63,17 +64,21 @@ type lines struct {
 // The first of them looks after all: it refreshes the line and finds out what no notice
 // told. So a waiter costs no timer, and ten thousand on one key no more than one.
 type queue struct {
-	lines    *lines
-	waiters  list.List // of *waiter
-	node     int       // which keeps the line, as far as we know
-	leader   int       // whose line we followed the others to
-	follows  int64     // until when it comes first, whatever the order
-	grace    time.Duration
-	refused  int64 // when somebody was last told to wait
-	rallied  int64 // when all were last sent to join again
-	timer    timer
-	armed    bool
-	armedFor int64
+	lines     *lines
+	key       string
+	waiters   list.List // of *waiter
+	node      int       // which keeps the line, as far as we know; -1 if we do not
+	leader    int       // whose line we followed the others to
+	follows   int64     // until when it comes first, whatever the order
+	grace     time.Duration
+	refused   int64 // when somebody was last told to wait
+	scattered bool  // some may be in a line that is none any more
+	rallied   int64 // when all were last sent to join again
+	idle      bool  // in lines.idle
+	emptied   int64 // when it last got there
+	timer     timer
+	armed     bool
+	armedFor  int64
 }
 
 // waiter is an Acquire that waits. All but woken belongs to its goroutine.
@@ -101,6 +106,8 @@ type waiter struct {
 	failures     int     // attempts in a row that were our turn and failed
 
 	woken bool // guarded by lines.mu
+	polls bool // likewise: gave its turn up
+	told  bool // likewise: to wait
 }
 
 func newLines(rl *Redlock) *lines {
@@ -260,10 +267,14 @@ func (m *Mutex) newWaiter() *waiter {
 func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 	var free time.Duration
 	looked := w.mutex.rl.clock.now().mono
+	left := -1 // the node whose line we left for a longer one
 	for {
 		a, err := w.ask(ctx)
 		if err != nil {
 			return err
+		}
+		if left >= 0 && left != w.node {
+			w.failures = 0
 		}
 		if !a.ours {
 			last.HolderTTL = max(a.ttl, 0)
@@ -286,6 +297,9 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		if w.failures < 2 {
 			return nil
 		}
+		if left == w.node {
+			break // it did not let us in
+		}
 		// The arbiter would have us, and the others have somebody else: who won without
 		// the arbiter, and whose release wakes us again, or those who are first in other
 		// lines.
@@ -293,10 +307,11 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		if free, all, err = w.mutex.look(ctx, last); err != nil {
 			return err
 		}
+		from := w.node
 		if !w.follow(longest(all, w.node)) {
 			break
 		}
-		w.failures = 0
+		left = from
 	}
 	if at := &last.Outcomes[w.node]; at.Holder == w.value {
 		at.Holder = "" // reserved for us, who are not what stands in the way
@@ -319,8 +334,7 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 }
 
 // longest is the node with the longest line, by the value that is reserved there if several
-// are as long: all who look see the same, whatever they call the nodes. It is ours if no
-// other is longer.
+// are as long: all who look see the same, whatever they call the nodes.
 func longest(all []inspection, ours int) int {
 	best := ours
 	for i, n := range all {
@@ -378,7 +392,7 @@ func (w *waiter) nodes() []int {
 // looksEvery is how often the first in line looks at what the other nodes hold. Those who
 // wait for thousands of keys do so less often.
 func (w *waiter) looksEvery() time.Duration {
-	return max(w.mutex.grace(), time.Duration(w.lines.keys.Load())*4*perKey)
+	return max(w.mutex.grace(), time.Duration(w.lines.awaited.Load())*4*perKey)
 }
 
 // sleep waits for a signal, or for over, and tells whether it is our turn.
@@ -487,6 +501,9 @@ func (w *waiter) ask(ctx context.Context) (answer, error) {
 			}
 		}
 	}
+	if w.refused {
+		w.withdraw() // or the next attempt would claim by a script what there is no right to
+	}
 	return answer{}, errNoLine
 }
 
@@ -524,9 +541,11 @@ func (w *waiter) register(ctx context.Context, node int) error {
 	defer ls.mu.Unlock()
 	if w.queue == nil {
 		w.queue = ls.queueOf(w.mutex)
-		w.place = w.queue.waiters.PushBack(w)
+		if w.place = w.queue.waiters.PushBack(w); w.queue.waiters.Len() == 1 {
+			ls.awaited.Add(1)
+		}
 	}
-	w.woken = false
+	w.woken, w.polls = false, false
 	ls.values[value] = w
 	return nil
 }
@@ -577,14 +596,17 @@ func (ls *lines) heard(w *waiter, a answer) {
 	ls.mu.Lock()
 	q := w.queue
 	if !a.ours {
-		q.refused = now
+		q.refused, w.told = now, true
 	}
 	if a.denied {
 		w.ear.mute = true
 	}
 	// A line that lost us lost the others too, and where we had to move they have to.
-	if lost := w.joined && a.fresh; (lost || q.node != w.node) && now-q.rallied > int64(q.grace/2) {
-		q.rallied = now
+	if lost := w.joined && a.fresh; lost || q.node >= 0 && q.node != w.node {
+		q.scattered = true
+	}
+	if q.scattered && now-q.rallied > int64(q.grace/2) {
+		q.rallied, q.scattered = now, false
 		for e := q.waiters.Front(); e != nil; e = e.Next() {
 			if e.Value != w {
 				e.Value.(*waiter).poke()
@@ -613,7 +635,7 @@ func (q *queue) interval() time.Duration {
 	if e := q.lines.ears[q.node]; e == nil || !e.open || e.mute {
 		d = q.grace / 8
 	}
-	d = max(d, time.Duration(len(q.lines.queues))*perKey)
+	d = max(d, time.Duration(q.lines.awaited.Load())*perKey)
 	return d/2 + q.lines.rl.clock.jitter(d/2)
 }
 
@@ -635,34 +657,61 @@ func (q *queue) tick() {
 	q.lines.mu.Lock()
 	defer q.lines.mu.Unlock()
 	q.armed = false
-	if first := q.waiters.Front(); first != nil {
-		first.Value.(*waiter).poke()
+	if first := q.first(); first != nil {
+		first.poke()
+	}
+	if q.waiters.Len() > 0 {
 		q.arm(now, q.interval())
 	}
+}
+
+// first is the first of those who are in line.
+func (q *queue) first() *waiter {
+	for e := q.waiters.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*waiter); !w.polls {
+			return w
+		}
+	}
+	return nil
 }
 
 // queueOf finds or makes the queue of a key; the caller holds mu.
 func (ls *lines) queueOf(m *Mutex) *queue {
 	key := m.name.(string)
 	q := ls.queues[key]
+	now := ls.rl.clock.now().mono
 	if q == nil {
-		now := ls.rl.clock.now().mono
-		if len(ls.queues) >= ls.sweepAt {
-			for k, q := range ls.queues {
-				if !q.crowded(now) {
-					delete(ls.queues, k)
-				}
-			}
-			ls.sweepAt = 2*len(ls.queues) + 64
-		}
-		q = &queue{lines: ls, refused: now, rallied: now}
+		ls.forget(now)
+		q = &queue{lines: ls, key: key, refused: longAgo}
 		ls.queues[key] = q
 		ls.keys.Store(int64(len(ls.queues)))
 	}
 	if q.waiters.Len() == 0 {
-		q.node, q.grace, q.follows = 0, m.grace(), 0
+		q.node, q.grace, q.follows, q.scattered, q.rallied = -1, m.grace(), 0, false, now
 	}
 	return q
+}
+
+// forget drops queues that nobody has waited in for a while; the caller holds mu.
+func (ls *lines) forget(now int64) {
+	for e := ls.idle.Front(); e != nil; e = ls.idle.Front() {
+		q := e.Value.(*queue)
+		if now-q.emptied <= int64(crowdedFor) {
+			break
+		}
+		ls.idle.Remove(e)
+		switch q.idle = false; {
+		case !q.crowded(now):
+			delete(ls.queues, q.key)
+		case q.waiters.Len() == 0:
+			q.emptied, q.idle = now, true
+			ls.idle.PushBack(q)
+		}
+	}
+	if len(ls.queues) == 0 {
+		ls.queues = make(map[string]*queue) // a map never shrinks
+	}
+	ls.keys.Store(int64(len(ls.queues)))
 }
 
 // claim hands the entry over to an attempt, which sets its value. The attempt ends, and
@@ -718,11 +767,21 @@ func (w *waiter) end() {
 	defer ls.mu.Unlock()
 	if q := w.queue; q != nil {
 		q.waiters.Remove(w.place)
-		q.refused = now
-		if q.waiters.Len() == 0 && q.armed {
-			q.timer.Stop()
-			q.armed = false
+		if w.told {
+			q.refused = now
 		}
+		if q.waiters.Len() == 0 {
+			ls.awaited.Add(-1)
+			if q.emptied = now; !q.idle {
+				q.idle = true
+				ls.idle.PushBack(q)
+			}
+			if q.armed {
+				q.timer.Stop()
+				q.armed = false
+			}
+		}
+		ls.forget(now)
 		w.queue = nil
 	}
 	ls.unhear(w)
@@ -891,8 +950,8 @@ func (e *ear) confirmed() {
 		if q.node != e.node {
 			continue
 		}
-		if first := q.waiters.Front(); first != nil {
-			first.Value.(*waiter).poke()
+		if first := q.first(); first != nil {
+			first.poke()
 		}
 	}
 }

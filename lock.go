@@ -303,17 +303,23 @@ func (l *Lock) extend(ctx context.Context, ttl time.Duration, renewal bool) erro
 	start := l.rl.clock.now()
 	r := new(round)
 	err := l.tryExtend(ctx, r, start, ttl)
-	if extended := l.rl.opts.Hooks.Extended; extended != nil {
-		if renewal {
-			ctx = context.WithoutCancel(l.values)
-		}
-		extended(ExtendInfo{
-			Context: ctx, Key: l.mutex.key, Token: l.token, TTL: ttl, Renewal: renewal,
-			Start: start.time, Elapsed: l.rl.clock.now().since(start), Until: l.Until(),
-			Outcomes: r.outcomes(l.rl.names), Err: err,
-		})
-	}
+	l.tellExtended(ctx, r, start, ttl, renewal, err)
 	return err
+}
+
+func (l *Lock) tellExtended(ctx context.Context, r *round, start instant, ttl time.Duration, renewal bool, err error) {
+	extended := l.rl.opts.Hooks.Extended
+	if extended == nil {
+		return
+	}
+	if renewal {
+		ctx = context.WithoutCancel(l.values)
+	}
+	extended(ExtendInfo{
+		Context: ctx, Key: l.mutex.key, Token: l.token, TTL: ttl, Renewal: renewal,
+		Start: start.time, Elapsed: l.rl.clock.now().since(start), Until: l.Until(),
+		Outcomes: r.outcomes(l.rl.names), Err: err,
+	})
 }
 
 // tryExtend leaves r as it is where no node is asked.
@@ -524,7 +530,9 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 		} else {
 			l.lineReq = lineReleaseRequest(&m.terms, m.name, l.value, m.line(), l.entry, held)
 		}
-		l.lineReq.ttl = l.longest
+		if l.lineReq.ttl = l.longest; l.entry != "" {
+			l.lineReq.leaves = lineLife
+		}
 	}
 }
 
@@ -603,14 +611,22 @@ func (l *Lock) renewNow() {
 	if most := l.mutex.terms.maxHold; most > 0 && now.reached(l.grantedAt.add(most)) {
 		return
 	}
-	err := l.extend(context.Background(), ttl, true)
-	now = l.rl.clock.now()
+	start, r := now, new(round)
+	err := l.tryExtend(context.Background(), r, start, ttl)
+	// The next one is not put off by a hook that takes its time.
+	l.renewLater(err)
+	l.tellExtended(context.Background(), r, start, ttl, true, err)
+}
+
+// renewLater has the keeper renew the lock again, soon after a renewal that failed.
+func (l *Lock) renewLater(err error) {
+	now := l.rl.clock.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over != nil || l.rl.isClosed() {
 		return
 	}
-	if next := ttl / 3; err == nil {
+	if next := l.mutex.terms.ttl / 3; err == nil {
 		l.rl.keeper.schedule(l, now, next)
 	} else {
 		l.rl.keeper.schedule(l, now, next/5)

@@ -294,6 +294,9 @@ func (m *Mutex) untilNextAttempt(ctx context.Context, attempts int, last *Quorum
 		// Our turn keeps a node from the others, and we cannot reach enough of them.
 		w.withdraw()
 		w.failures = 0
+		w.lines.mu.Lock()
+		w.polls = true
+		w.lines.mu.Unlock()
 	}
 	free := time.Duration(-1)
 	if isHeld {

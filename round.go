@@ -70,6 +70,8 @@ type call struct {
 	unsure bool
 	// stands: a SET that this one replaced was granted.
 	stands bool
+	// doubt: a SET that this one replaced was unsure, and may take effect yet.
+	doubt bool
 	// always: send a release even where the key surely is not ours, to learn what is.
 	always bool
 	// leaves: a release also takes us out of a line, so it is sent even where the SET

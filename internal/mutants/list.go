@@ -352,15 +352,14 @@ var list = []mutant{
 	{
 		name: "lane-sends-twice",
 		file: "lane.go",
-		old:  "l.finish(c, now)\n\t}\n\tif first != nil {",
+		old:  "l.finish(c, now)\n\t\tif c.round != nil {",
 		new: `if !c.answered() && c.req.kind.sets() && !c.again && !l.closed {
 			c.again, b.calls[i] = true, nil
 			l.push(c)
 			continue
 		}
 		l.finish(c, now)
-	}
-	if first != nil {`,
+		if c.round != nil {`,
 		why: "a SET NX that is sent again finds its own key, which is then taken for another's",
 	},
 	{
