@@ -117,15 +117,22 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 	w.grants = append(w.grants, g)
 	w.byToken[l.token] = g
 	w.mu.Unlock()
+	g.mu.Lock()
+	until := g.promises[0].until
+	g.mu.Unlock()
 	w.happened(func() string {
-		return fmt.Sprintf("client %d.%d has %s by %.6s until %.6f ms", p.i, client, key, g.value, ms(g.promises[0].until))
+		return fmt.Sprintf("client %d.%d has %s by %.6s until %.6f ms", p.i, client, key, g.value, ms(until))
 	},
-		1, fnv1a(g.value), uint64(g.promises[0].until), g.fence)
+		1, fnv1a(g.value), uint64(until), g.fence)
 	return g
 }
 
 // check looks at the whole run when it is over.
 func (w *simWorld) check() {
+	for _, g := range w.grants {
+		g.mu.Lock() // whatever was noted of it comes before
+		g.mu.Unlock()
+	}
 	byKey := make(map[string][]*simGrant)
 	for _, g := range w.grants {
 		byKey[g.key] = append(byKey[g.key], g)

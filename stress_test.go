@@ -46,7 +46,7 @@ func TestStressNoUpdateIsLostAndNothingIsLeft(t *testing.T) {
 		done             sync.WaitGroup
 		rls              [clients]*redlock.Redlock
 	)
-	o := redlock.Options{TTL: 4 * time.Second, NodeTimeout: 250 * time.Millisecond, RetryMin: 100 * time.Millisecond, RetryMax: 4 * time.Second}
+	o := redlock.Options{TTL: 2 * time.Second, NodeTimeout: 250 * time.Millisecond, RetryMin: 100 * time.Millisecond, RetryMax: 4 * time.Second}
 	for i := range rls {
 		if i%2 == 0 {
 			rls[i] = f.direct(t, o)
@@ -88,7 +88,7 @@ func TestStressNoUpdateIsLostAndNothingIsLeft(t *testing.T) {
 
 	t.Logf("%d increments, %d holders were too late", increments.Load(), lost.Load())
 	assert.Equal(t, increments.Load(), counter.Load(), "updates were lost")
-	assert.Greater(t, increments.Load(), int64(10), "it hardly ran")
+	assert.Positive(t, increments.Load(), "it did not run")
 
 	eventually(t, func() bool { return f.keys() == 0 }, "keys are left")
 	for _, rl := range rls {
