@@ -2,7 +2,7 @@
 //
 //	redlock demo                          # nothing needs to be installed
 //	redlock demo --addrs host1:6379,host2:6379,host3:6379
-//	redlock run nightly-report --nonblock -- ./report.sh
+//	redlock run nightly-report -- ./report.sh
 //	redlock status nightly-report
 //
 // The exit status of all but run, which has its own, is 0 if all went well, 1 if not, and 2 if the command line or a
