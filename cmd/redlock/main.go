@@ -20,6 +20,8 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/quorumlock/redlock"
 )
 
 const (
@@ -66,6 +68,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
 		fmt.Fprintf(stderr, "See '%s --help'.\n", cmd.CommandPath())
 		return exitUsage
+	}
+	if errors.Is(err, redlock.ErrNoQuorum) {
+		fmt.Fprintln(stderr, "'redlock check', with the same nodes, says what is wrong with each of them.")
 	}
 	if own != nil {
 		return own.code
