@@ -545,7 +545,7 @@ func judge(all []facts, s setup) []Finding {
 func judgeNode(f facts, s setup, add func(severity Severity, code, message, advice string)) {
 	switch {
 	case !f.Reachable:
-		add(SeverityWarning, "unreachable", fmt.Sprintf("no answer: %v", f.Err),
+		add(SeverityWarning, "unreachable", fmt.Sprintf("cannot be reached: %v", f.Err),
 			"bring the node back, or mend the way to it; until then one failure fewer is tolerated")
 		return
 	case f.Err != nil:

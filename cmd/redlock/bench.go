@@ -343,15 +343,11 @@ func tidyBench(ctx context.Context, addrs, nodes []string, prefix string, names 
 	var all sync.WaitGroup
 	for i, addr := range addrs {
 		all.Go(func() {
-			o := &redis.Options{Addr: addr}
-			if strings.Contains(addr, "://") {
-				var err error
-				if o, err = redis.ParseURL(addr); err != nil {
-					failed[i] = true
-					return
-				}
+			o, err := optionsFor(addr)
+			if err != nil {
+				failed[i] = true
+				return
 			}
-			o.Protocol, o.ContextTimeoutEnabled = 2, true
 			client := redis.NewClient(o)
 			defer client.Close()
 			for part := range slices.Chunk(names, 512) {

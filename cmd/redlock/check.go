@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
@@ -27,21 +28,44 @@ could be asked, 2 for a fault in the command line.`,
 	s := connectFlags(cmd)
 	asked := cmd.Flags().Bool("json", false, "one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		rl, err := s.open(cmd.Context(), 0)
+		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{})
 		if err != nil {
 			return failure(cmd, *asked, "", err)
 		}
-		defer rl.Close()
+		defer disconnect()
 		report, err := rl.Check(cmd.Context())
+		serve, answer := 0, 0
+		for _, n := range report.Nodes {
+			if n.Err == nil {
+				serve++
+			}
+			if n.Reachable {
+				answer++
+			}
+		}
 		if *asked {
-			_ = json.NewEncoder(cmd.OutOrStdout()).Encode(report)
+			out := struct {
+				redlock.Report
+				Error string `json:"error,omitempty"`
+			}{Report: report}
+			if err != nil {
+				out.Error = err.Error()
+			}
+			_ = json.NewEncoder(cmd.OutOrStdout()).Encode(out)
 		} else {
 			_, _ = io.WriteString(cmd.OutOrStdout(), paletteFor(cmd.OutOrStdout()).report(report))
+			for _, note := range cutOff(answer) {
+				fmt.Fprintln(cmd.OutOrStdout(), note)
+			}
 		}
-		if err == nil && report.Worst() == redlock.SeverityCritical {
-			err = errors.New("there are critical findings")
+		switch {
+		case err == nil && report.Worst() == redlock.SeverityCritical:
+			return errors.New("there are critical findings")
+		case errors.Is(err, redlock.ErrNoQuorum) && cmd.Context().Err() == nil:
+			return fmt.Errorf("no quorum: %d of %d nodes serve us, %d needed", serve, len(report.Nodes), report.Quorum)
+		default:
+			return err
 		}
-		return err
 	}
 	return cmd
 }

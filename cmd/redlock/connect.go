@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/redlock"
@@ -89,6 +91,70 @@ func openNodes(ctx context.Context, addrs []string, o *redlock.Options) (*redloc
 		err = &usageError{err}
 	}
 	return rl, err
+}
+
+// operatorPatience is how long a node may take to answer an operator, who wants to see a
+// slow node rather than be told that it is one.
+const operatorPatience = time.Second
+
+// operate connects for commands that say what is known of the nodes, however many are down.
+// Open takes no set without a majority, but has looked at the addresses before it says so;
+// New asks no node for anything.
+func (s settings) operate(ctx context.Context, o redlock.Options) (rl *redlock.Redlock, disconnect func(), err error) {
+	addrs, c, err := s.nodes()
+	if err != nil {
+		return nil, nil, &usageError{err}
+	}
+	o.KeyPrefix = c.KeyPrefix
+	rl, err = openNodes(ctx, addrs, &o)
+	if err == nil {
+		return rl, func() { _ = rl.Close() }, nil
+	}
+	if !errors.Is(err, redlock.ErrNoQuorum) || ctx.Err() != nil {
+		return nil, nil, err
+	}
+	var clients []redis.UniversalClient
+	disconnect = func() {
+		if rl != nil {
+			_ = rl.Close()
+		}
+		for _, c := range clients {
+			_ = c.Close()
+		}
+	}
+	for _, addr := range addrs {
+		co, err := optionsFor(addr)
+		if err != nil {
+			disconnect()
+			return nil, nil, &usageError{err}
+		}
+		// A node that is down shall say so at once.
+		co.MaxRetries, co.DialerRetries = -1, 1
+		if co.DialTimeout == 0 {
+			co.DialTimeout = operatorPatience
+		}
+		co.DisableIdentity = true
+		co.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		clients = append(clients, redis.NewClient(co))
+	}
+	if rl, err = redlock.New(clients, &o); err != nil {
+		disconnect()
+		return nil, nil, err
+	}
+	return rl, disconnect, nil
+}
+
+// optionsFor are those of a client of our own for an address that Open takes.
+func optionsFor(addr string) (*redis.Options, error) {
+	o := &redis.Options{Addr: addr}
+	if strings.Contains(addr, "://") {
+		var err error
+		if o, err = redis.ParseURL(addr); err != nil {
+			return nil, errors.New("an address is no URL of a node") // the error may show a password
+		}
+	}
+	o.Protocol, o.ContextTimeoutEnabled = 2, true
+	return o, nil
 }
 
 // oneKey takes the only argument, the key.

@@ -376,7 +376,7 @@ func (s *summary) judge(failure error) error {
 	if failure != nil {
 		errs = append(errs, fmt.Errorf("the demo could not go on: %w", failure))
 	} else if s.Increments == 0 && !s.Interrupted {
-		errs = append(errs, errors.New("the demo could not run: no worker got to increment the counter"))
+		errs = append(errs, errors.New("the demo could not run: no worker got to increment the counter; give it a longer --duration, and see what 'redlock check' says of the nodes"))
 	}
 	return errors.Join(errs...)
 }

@@ -24,3 +24,5 @@ func (e *exitStatus) Error() string {
 	}
 	return e.err.Error()
 }
+
+func (e *exitStatus) Unwrap() error { return e.err }

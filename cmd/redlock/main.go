@@ -2,7 +2,7 @@
 //
 //	redlock demo                          # nothing needs to be installed
 //	redlock demo --addrs host1:6379,host2:6379,host3:6379
-//	redlock run nightly-report --nonblock -- ./report.sh
+//	redlock run nightly-report -- ./report.sh
 //	redlock status nightly-report
 //
 // The exit status of all but run, which has its own, is 0 if all went well, 1 if not, and 2 if the command line or a
@@ -20,6 +20,8 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/quorumlock/redlock"
 )
 
 const (
@@ -66,6 +68,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
 		fmt.Fprintf(stderr, "See '%s --help'.\n", cmd.CommandPath())
 		return exitUsage
+	}
+	if errors.Is(err, redlock.ErrNoQuorum) {
+		fmt.Fprintln(stderr, "'redlock check', with the same nodes, says what is wrong with each of them.")
 	}
 	if own != nil {
 		return own.code

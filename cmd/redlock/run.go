@@ -53,7 +53,7 @@ came while waiting. Otherwise
   123  anything else that went wrong
   126  the command cannot be executed
   127  there is no such command`,
-		Example: `  redlock run nightly-report --nonblock -- ./report.sh
+		Example: `  redlock run prune --nonblock -- ./prune.sh     # every minute, on each machine
   redlock run migrate --timeout 5m --ttl 30s -- ./migrate up
   redlock run orders --fencing -- sh -c 'echo token $REDLOCK_FENCE'`,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -66,7 +66,7 @@ came while waiting. Otherwise
 	}
 	s := connectFlags(cmd)
 	fl := cmd.Flags()
-	fl.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait if the lock is held")
+	fl.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait; of several that ask at once perhaps none gets the lock, so only for work that may be skipped")
 	fl.DurationVarP(&f.wait, "timeout", "w", 0, "wait no longer than this; 0 for as long as it takes")
 	fl.DurationVar(&f.ttl, "ttl", 10*time.Second, "the lease, from 1s to 24h; it is renewed at a third of it")
 	fl.BoolVar(&f.fencing, "fencing", false, "get a fencing token")

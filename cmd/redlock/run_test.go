@@ -31,8 +31,13 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
+	return newSiteOf(t, 3)
+}
+
+func newSiteOf(t *testing.T, n int) *site {
+	t.Helper()
 	realredis.Need(t)
-	s := &site{servers: realredis.StartN(t, 3)}
+	s := &site{servers: realredis.StartN(t, n)}
 	for _, x := range s.servers {
 		s.addrs = append(s.addrs, x.Addr())
 	}
@@ -291,7 +296,7 @@ func TestStatusAndRelease(t *testing.T) {
 	r = run(t, ctx, "status", "k", addrs, "--json")
 	var st statusJSON
 	require.NoError(t, json.Unmarshal([]byte(r.out), &st))
-	assert.True(t, st.Held)
+	assert.Equal(t, new(true), st.Held)
 	assert.Equal(t, lock.Token(), st.Token)
 	assert.InDelta(t, 60, st.TTL, 20)
 	assert.Len(t, st.Nodes, 3)
@@ -302,7 +307,7 @@ func TestStatusAndRelease(t *testing.T) {
 	assert.Equal(t, 0, r.code, r.errOut)
 	assert.Contains(t, run(t, ctx, "status", "k", addrs).out, "k is free")
 	assert.Equal(t, exitUsage, run(t, ctx, "status", "k", "--addrs=").code, "no nodes")
-	for _, args := range [][]string{{"status", "k"}, {"release", "k", "--force"}, {"watch", "k"}, {"check"}, {"bench"}} {
+	for _, args := range [][]string{{"status", "k"}, {"release", "k", "--force"}, {"check"}, {"bench"}} {
 		r = run(t, ctx, append(args, "--json", "--addrs=127.0.0.1:1")...)
 		assert.Equal(t, exitFailed, r.code)
 		var failed struct{ Error string }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -70,7 +71,7 @@ func (l *runLog) released(err error, ttl time.Duration) {
 	case l.json:
 		l.say(runEvent{Event: "released", Error: err.Error()})
 	case err != nil:
-		fmt.Fprintf(l.w, "redlock: %v; the lease ends by itself in %v at most\n", err, ttl)
+		fmt.Fprintf(l.w, "redlock: %s; the lease ends by itself in %v at most\n", strings.TrimPrefix(err.Error(), "redlock: "), ttl)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -19,13 +19,16 @@ import (
 
 // statusJSON is a status as --json prints it. Durations are seconds.
 type statusJSON struct {
-	Key     string       `json:"key"`
-	Held    bool         `json:"held"`
+	Key string `json:"key"`
+	// Held is null where nodes that do not answer may make the difference.
+	Held    *bool        `json:"held"`
 	Token   string       `json:"token,omitempty"`
 	Owner   string       `json:"owner,omitempty"`
 	TTL     float64      `json:"ttl_seconds"`
 	Waiters []waiterJSON `json:"waiters"`
 	Nodes   []nodeJSON   `json:"nodes"`
+	Answers int          `json:"answers"`
+	Quorum  int          `json:"quorum"`
 	Error   string       `json:"error,omitempty"`
 }
 
@@ -36,6 +39,7 @@ type waiterJSON struct {
 
 type nodeJSON struct {
 	Node    string  `json:"node"`
+	Answers bool    `json:"answers"`
 	Value   string  `json:"value,omitempty"`
 	TTL     float64 `json:"ttl_seconds"`
 	Waiting int     `json:"waiting"`
@@ -43,20 +47,90 @@ type nodeJSON struct {
 	Error   string  `json:"error,omitempty"`
 }
 
-func asJSON(s redlock.Status) statusJSON {
-	j := statusJSON{
-		Key: s.Key, Held: s.Held(), Token: s.Token, Owner: s.Owner, TTL: s.TTL.Seconds(),
-		Waiters: []waiterJSON{}, Nodes: []nodeJSON{},
+// picture is what can be said of a lock while some nodes say nothing.
+type picture struct {
+	redlock.Status
+	quorum int
+	silent []redlock.NodeStatus // do not answer
+	free   int                  // nodes that have nothing under the key
+	// maybe is a node's whose value a majority has if the silent nodes have it, too.
+	maybe *redlock.NodeStatus
+	has   int // how many nodes say that they have it
+}
+
+func pictureOf(s redlock.Status, quorum int) picture {
+	p := picture{Status: s, quorum: quorum}
+	values := make(map[string]int)
+	for _, n := range s.Nodes {
+		switch {
+		case silent(n):
+			p.silent = append(p.silent, n)
+		case n.Value != "" || n.TTL != 0:
+			values[n.Value]++
+		default:
+			p.free++
+		}
 	}
-	for _, w := range s.Waiters {
+	for i, n := range s.Nodes {
+		if n.Value != "" && values[n.Value]+len(p.silent) >= quorum && values[n.Value] > p.has {
+			p.maybe, p.has = &s.Nodes[i], values[n.Value]
+		}
+	}
+	return p
+}
+
+// silent tells nodes that did not answer from those that have something else than a lock.
+func silent(n redlock.NodeStatus) bool { return n.Err != nil && n.TTL == 0 }
+
+func (p picture) answers() int { return len(p.Nodes) - len(p.silent) }
+
+// held is nil where nodes that do not answer may make the difference.
+func (p picture) held() *bool {
+	if !p.Held() && (p.answers() < p.quorum || p.maybe != nil) {
+		return nil
+	}
+	return new(p.Held())
+}
+
+// notes say what follows from the nodes that do not answer, and what to do.
+func (p picture) notes() []string {
+	spare := p.answers() - p.quorum
+	switch {
+	case len(p.silent) == 0:
+		return nil
+	case spare < 0:
+		return append(cutOff(p.answers()),
+			fmt.Sprintf("No lock can be had, extended or released until %d nodes answer. A holder keeps its lock until the lease ends.", p.quorum),
+			"'redlock check' says what is wrong with each node. Bring them back; do not point clients at other nodes.")
+	case spare == 0:
+		return []string{fmt.Sprintf("%d of %d nodes do not answer, and if one more fails no lock can be had: see 'redlock check'.", len(p.silent), len(p.Nodes))}
+	default:
+		return []string{fmt.Sprintf("%d of %d nodes do not answer; locks work as long as %d do: see 'redlock check'.", len(p.silent), len(p.Nodes), p.quorum)}
+	}
+}
+
+// cutOff is what else to think of when no node answers.
+func cutOff(answers int) []string {
+	if answers > 0 {
+		return nil
+	}
+	return []string{"If programs elsewhere can use their locks, it is this machine that cannot reach the nodes, or the addresses are wrong."}
+}
+
+func asJSON(p picture) statusJSON {
+	j := statusJSON{
+		Key: p.Key, Held: p.held(), Token: p.Token, Owner: p.Owner, TTL: p.TTL.Seconds(),
+		Waiters: []waiterJSON{}, Nodes: []nodeJSON{}, Answers: p.answers(), Quorum: p.quorum,
+	}
+	for _, w := range p.Waiters {
 		j.Waiters = append(j.Waiters, waiterJSON{w.Owner, w.Waited.Seconds()})
 	}
-	for _, n := range s.Nodes {
+	for _, n := range p.Nodes {
 		e := ""
 		if n.Err != nil {
 			e = n.Err.Error()
 		}
-		j.Nodes = append(j.Nodes, nodeJSON{n.Node, n.Value, n.TTL.Seconds(), n.Waiting, n.Elapsed.Seconds(), e})
+		j.Nodes = append(j.Nodes, nodeJSON{n.Node, !silent(n), n.Value, n.TTL.Seconds(), n.Waiting, n.Elapsed.Seconds(), e})
 	}
 	return j
 }
@@ -82,15 +156,33 @@ func forTime(d time.Duration) string {
 }
 
 // verdict says who holds the lock in one line.
-func (p palette) verdict(s redlock.Status) string {
-	switch {
-	case !s.Held():
-		return p.good(printable(s.Key + " is free"))
-	case s.Owner != "":
-		return p.odd(printable(fmt.Sprintf("%s is held by %s, token %s, for %s", s.Key, s.Owner, s.Token, forTime(s.TTL))))
-	default:
-		return p.odd(printable(fmt.Sprintf("%s is held, token %s, for %s", s.Key, s.Token, forTime(s.TTL))))
+func (p palette) verdict(s picture) string {
+	whose := func(token, owner string) string {
+		if owner == "" {
+			return "token " + token
+		}
+		return owner + ", token " + token
 	}
+	ink, text := p.odd, ""
+	switch {
+	case s.Held() && s.Owner == "":
+		text = fmt.Sprintf("%s is held, %s, for %s", s.Key, whose(s.Token, ""), forTime(s.TTL))
+	case s.Held():
+		text = fmt.Sprintf("%s is held by %s, for %s", s.Key, whose(s.Token, s.Owner), forTime(s.TTL))
+	case s.free >= s.quorum:
+		ink, text = p.good, s.Key+" is free"
+	case s.answers() < s.quorum && s.maybe == nil:
+		ink, text = p.bad, fmt.Sprintf("whether %s is held is not known: no quorum, %d of %d nodes answer, %d needed", s.Key, s.answers(), len(s.Nodes), s.quorum)
+	case s.answers() < s.quorum:
+		ink, text = p.bad, fmt.Sprintf("%s may be held by %s: no quorum, %d of %d nodes answer, %d needed",
+			s.Key, whose(s.maybe.Token, s.maybe.Owner), s.answers(), len(s.Nodes), s.quorum)
+	case s.maybe != nil:
+		text = fmt.Sprintf("%s may be held by %s: %d of %d nodes have it, and %d do not answer",
+			s.Key, whose(s.maybe.Token, s.maybe.Owner), s.has, len(s.Nodes), len(s.silent))
+	default:
+		ink, text = p.bad, fmt.Sprintf("nobody holds %s, and it is not free: %d of %d nodes have nothing under the key, %d needed", s.Key, s.free, len(s.Nodes), s.quorum)
+	}
+	return ink(printable(text))
 }
 
 // printable keeps keys and what servers say, which may be any bytes, from steering a terminal.
@@ -103,21 +195,41 @@ func printable(s string) string {
 	}, s)
 }
 
-func printStatus(w io.Writer, s redlock.Status) {
+func printStatus(w io.Writer, s picture) {
 	paint := paletteFor(w)
 	fmt.Fprintln(w, paint.verdict(s))
-	var table bytes.Buffer
-	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NODE\tHOLDER\tTTL\tWAITING\tANSWERED IN\tERROR")
+	rows := [][]string{{"NODE", "HOLDER", "TTL", "WAITING", "ANSWERED IN", "ERROR"}}
 	for _, n := range s.Nodes {
-		value, failure := n.Value, ""
-		if value == "" {
-			value = "-"
+		row := []string{n.Node, n.Value, leaseOf(n.TTL), strconv.Itoa(n.Waiting), n.Elapsed.Round(10 * time.Microsecond).String(), ""}
+		if n.Value == "" {
+			row[1] = "-"
 		}
 		if n.Err != nil {
-			failure = n.Err.Error()
+			row[5] = n.Err.Error()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", n.Node, printable(value), leaseOf(n.TTL), n.Waiting, n.Elapsed.Round(10*time.Microsecond), printable(failure))
+		if silent(n) {
+			row[1], row[2], row[3], row[4] = "?", "?", "?", "-" // which is not the same as none
+		}
+		rows = append(rows, row)
+	}
+	printNodes(w, paint, rows, func(i int) bool { return s.Nodes[i].Err != nil })
+	for i, wt := range s.Waiters {
+		fmt.Fprintf(w, "%d. %s has waited for %v\n", i+1, printable(wt.Owner), wt.Waited.Round(time.Millisecond))
+	}
+	for _, note := range s.notes() {
+		fmt.Fprintln(w, note)
+	}
+}
+
+// printNodes prints a table with a heading and a row for each node.
+func printNodes(w io.Writer, paint palette, rows [][]string, bad func(node int) bool) {
+	var table bytes.Buffer
+	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = printable(cell)
+		}
+		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	_ = t.Flush()
 	// Coloured afterwards, for escapes have a width in a table.
@@ -126,14 +238,11 @@ func printStatus(w io.Writer, s redlock.Status) {
 		switch line = strings.TrimRight(line, " \n"); {
 		case row < 0:
 			line = paint.bold(line)
-		case s.Nodes[row].Err != nil:
+		case bad(row):
 			line = paint.bad(line)
 		}
 		fmt.Fprintln(w, line)
 		row++
-	}
-	for i, wt := range s.Waiters {
-		fmt.Fprintf(w, "%d. %s has waited for %v\n", i+1, printable(wt.Owner), wt.Waited.Round(time.Millisecond))
 	}
 }
 
@@ -142,144 +251,42 @@ func statusCommand() *cobra.Command {
 		Use:   "status KEY",
 		Short: "Who holds a lock, for how long yet, and who waits for it",
 		Long: `Who holds a lock, for how long yet, and who waits for it: what each node says, and
-what the majority makes of it. Nothing is changed.
+what the majority makes of it. Nothing is changed. A node that does not answer within a
+second is listed with the reason, and it is not known what it has.
 
 Exit status: 0 if a majority of nodes answered, whether the lock is held or not; 1 if
-not; 2 for a fault in the command line.`,
+not, and then what the others said is shown; 2 for a fault in the command line.
+
+With --json, held is null if it depends on nodes that do not answer.`,
 		Example: "  redlock status orders:42\n  redlock status --json orders:42 | jq .held",
 		Args:    oneKey, ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	s := connectFlags(cmd)
 	asked := cmd.Flags().Bool("json", false, "one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		rl, err := s.open(cmd.Context(), 0)
+		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience})
 		if err != nil {
 			return failure(cmd, *asked, args[0], err)
 		}
-		defer rl.Close()
+		defer disconnect()
 		status, err := rl.Mutex(args[0]).Inspect(cmd.Context())
-		switch {
-		case status.Nodes == nil:
+		if status.Nodes == nil {
 			return failure(cmd, *asked, args[0], err)
-		case *asked:
-			line := asJSON(status)
+		}
+		seen := pictureOf(status, rl.Quorum())
+		if *asked {
+			line := asJSON(seen)
 			if err != nil {
 				line.Error = err.Error()
 			}
 			_ = json.NewEncoder(cmd.OutOrStdout()).Encode(line)
-		default:
-			printStatus(cmd.OutOrStdout(), status)
+		} else {
+			printStatus(cmd.OutOrStdout(), seen)
+		}
+		if errors.Is(err, redlock.ErrNoQuorum) {
+			return fmt.Errorf("no quorum: %d of %d nodes answer, %d needed", seen.answers(), len(seen.Nodes), seen.quorum)
 		}
 		return err
-	}
-	return cmd
-}
-
-func releaseCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "release KEY --force",
-		Short: "Take a lock from its holder, who is not asked",
-		Long: `Take a lock from its holder, who is not asked and may go on as if it had the lock:
-for locks whose holder is known to be dead, or that somebody set by hand. Whoever waits
-is woken; fencing counters stay.
-
-With --token only that holder loses it, so that the lock is not taken from one who got it
-in the meantime.
-
-Exit status: 0 if a majority of nodes confirmed it, 1 if not, 2 for a fault in the command
-line.`,
-		Example: "  redlock release orders:42 --force --token 6f1c...",
-		Args:    oneKey, ValidArgsFunction: cobra.NoFileCompletions,
-	}
-	s := connectFlags(cmd)
-	force := cmd.Flags().Bool("force", false, "yes, without asking the holder (required)")
-	token := cmd.Flags().String("token", "", "only if this `token` holds it, as status shows it")
-	asked := cmd.Flags().Bool("json", false, "one JSON object")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !*force {
-			return &usageError{errors.New("release takes a lock from a holder that may be alive: say --force")}
-		}
-		rl, err := s.open(cmd.Context(), 0)
-		if err != nil {
-			return failure(cmd, *asked, args[0], err)
-		}
-		defer rl.Close()
-		if err := rl.Mutex(args[0]).ForceRelease(cmd.Context(), *token); err != nil {
-			return failure(cmd, *asked, args[0], err)
-		}
-		if *asked {
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"key": args[0], "released": true})
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s is released\n", printable(args[0]))
-		return nil
-	}
-	return cmd
-}
-
-func watchCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "watch KEY",
-		Short: "Follow who holds a lock and how many wait",
-		Long: `Follow who holds a lock and how many wait: a line each time that changes, until
-interrupted. Holders between two looks are missed.
-
-Exit status: 0 when interrupted, 1 if the nodes cannot be reached at the start, 2 for a
-fault in the command line.`,
-		Example: "  redlock watch orders:42 --interval 200ms",
-		Args:    oneKey, ValidArgsFunction: cobra.NoFileCompletions,
-	}
-	s := connectFlags(cmd)
-	asked := cmd.Flags().Bool("json", false, "a JSON object for each line")
-	interval := cmd.Flags().Duration("interval", time.Second, "how often to look, from 50ms")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if *interval < 50*time.Millisecond {
-			return &usageError{fmt.Errorf("--interval is %v: must be at least 50ms", *interval)}
-		}
-		rl, err := s.open(cmd.Context(), 0)
-		if err != nil {
-			return failure(cmd, *asked, args[0], err)
-		}
-		defer rl.Close()
-		paint := paletteFor(cmd.OutOrStdout())
-		type view struct {
-			Token, Failure string
-			Waiting        int
-		}
-		var last *view
-		tick := time.NewTicker(*interval)
-		defer tick.Stop()
-		for {
-			status, err := rl.Mutex(args[0]).Inspect(cmd.Context())
-			if cmd.Context().Err() != nil {
-				return nil
-			}
-			now := &view{Token: status.Token, Waiting: len(status.Waiters)}
-			if err != nil {
-				now.Failure = err.Error()
-			}
-			if last == nil || !reflect.DeepEqual(now, last) {
-				at := time.Now()
-				switch {
-				case *asked:
-					line := struct {
-						Time time.Time `json:"time"`
-						statusJSON
-					}{at, asJSON(status)}
-					line.Key, line.Error = args[0], now.Failure
-					_ = json.NewEncoder(cmd.OutOrStdout()).Encode(line)
-				case err != nil:
-					fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", at.Format(time.TimeOnly), paint.bad(printable(err.Error())))
-				default:
-					fmt.Fprintf(cmd.OutOrStdout(), "%s  %s, %d waiting\n", at.Format(time.TimeOnly), paint.verdict(status), now.Waiting)
-				}
-			}
-			last = now
-			select {
-			case <-tick.C:
-			case <-cmd.Context().Done():
-				return nil
-			}
-		}
 	}
 	return cmd
 }

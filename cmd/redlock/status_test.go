@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/redlock"
+)
+
+func TestPictureOfALock(t *testing.T) {
+	node := func(value string) redlock.NodeStatus {
+		switch value {
+		case "-":
+			return redlock.NodeStatus{}
+		case "?":
+			return redlock.NodeStatus{Err: errors.New("no answer")}
+		case "list":
+			return redlock.NodeStatus{TTL: -1, Err: errors.New("no lock")}
+		default:
+			return redlock.NodeStatus{Value: value, Token: value, TTL: time.Second}
+		}
+	}
+	for _, c := range []struct {
+		nodes []string
+		held  *bool
+		says  string
+	}{
+		{[]string{"-", "-", "-", "-", "-"}, new(false), "k is free"},
+		{[]string{"-", "-", "-", "?", "?"}, new(false), "k is free"},
+		{[]string{"-", "-", "-", "a", "a"}, new(false), "k is free"},
+		{[]string{"-", "-", "?", "?", "?"}, nil, "whether k is held is not known: no quorum, 2 of 5 nodes answer, 3 needed"},
+		{[]string{"a", "-", "?", "?", "?"}, nil, "k may be held by token a: no quorum, 2 of 5 nodes answer, 3 needed"},
+		{[]string{"a", "-", "-", "?", "?"}, nil, "k may be held by token a: 1 of 5 nodes have it, and 2 do not answer"},
+		{[]string{"a", "b", "b", "-", "?"}, nil, "k may be held by token b: 2 of 5 nodes have it, and 1 do not answer"},
+		{[]string{"a", "b", "-", "-", "?"}, new(false), "nobody holds k, and it is not free: 2 of 5 nodes have nothing under the key, 3 needed"},
+		{[]string{"a", "a", "b", "b", "-"}, new(false), "nobody holds k, and it is not free: 1 of 5 nodes have nothing under the key, 3 needed"},
+		{[]string{"list", "list", "list", "-", "-"}, new(false), "nobody holds k, and it is not free: 2 of 5 nodes have nothing under the key, 3 needed"},
+		{[]string{"?"}, nil, "whether k is held is not known: no quorum, 0 of 1 nodes answer, 1 needed"},
+	} {
+		s := redlock.Status{Key: "k"}
+		for _, n := range c.nodes {
+			s.Nodes = append(s.Nodes, node(n))
+		}
+		p := pictureOf(s, len(c.nodes)/2+1)
+		assert.Equal(t, c.held, p.held(), "%v", c.nodes)
+		assert.Equal(t, c.says, newPalette(false).verdict(p), "%v", c.nodes)
+	}
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/redlock"
+)
+
+func watchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "watch KEY",
+		Short: "Follow who holds a lock and how many wait",
+		Long: `Follow who holds a lock, how many wait, and which nodes do not answer: a line each time
+that changes, until interrupted, also while no majority of nodes answers. Holders between
+two looks are missed.
+
+Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anything else.`,
+		Example: "  redlock watch orders:42 --interval 200ms",
+		Args:    oneKey, ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	s := connectFlags(cmd)
+	asked := cmd.Flags().Bool("json", false, "a JSON object for each line")
+	interval := cmd.Flags().Duration("interval", time.Second, "how often to look, from 50ms")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *interval < 50*time.Millisecond {
+			return &usageError{fmt.Errorf("--interval is %v: must be at least 50ms", *interval)}
+		}
+		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience})
+		if err != nil {
+			return failure(cmd, *asked, args[0], err)
+		}
+		defer disconnect()
+		out := cmd.OutOrStdout()
+		paint := paletteFor(out)
+		// view is what makes a line when it changes. Errors do not: they have times and
+		// ports in them.
+		type view struct {
+			token, maybe, silent string
+			waiting              int
+		}
+		var last *view
+		tick := time.NewTicker(*interval)
+		defer tick.Stop()
+		for {
+			status, err := rl.Mutex(args[0]).Inspect(cmd.Context())
+			if cmd.Context().Err() != nil {
+				return nil
+			}
+			if status.Nodes == nil {
+				return failure(cmd, *asked, args[0], err)
+			}
+			seen := pictureOf(status, rl.Quorum())
+			now := view{token: status.Token, waiting: len(status.Waiters)}
+			if seen.maybe != nil {
+				now.maybe = seen.maybe.Value
+			}
+			var why []string
+			for _, n := range seen.silent {
+				now.silent += n.Node + "\n"
+				why = append(why, fmt.Sprintf("%s (%v)", n.Node, n.Err))
+			}
+			if last == nil || now != *last {
+				at := time.Now()
+				if *asked {
+					line := struct {
+						Time time.Time `json:"time"`
+						statusJSON
+					}{at, asJSON(seen)}
+					if err != nil {
+						line.Error = err.Error()
+					}
+					_ = json.NewEncoder(out).Encode(line)
+				} else {
+					text := paint.verdict(seen)
+					if now.waiting > 0 || err == nil { // else nobody knows
+						text += fmt.Sprintf(", %d waiting", now.waiting)
+					}
+					if why != nil {
+						text += paint.bad(printable("; no answer from " + strings.Join(why, ", ")))
+					}
+					fmt.Fprintf(out, "%s  %s\n", at.Format(time.TimeOnly), text)
+				}
+			}
+			last = &now
+			select {
+			case <-tick.C:
+			case <-cmd.Context().Done():
+				return nil
+			}
+		}
+	}
+	return cmd
+}
