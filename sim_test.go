@@ -141,8 +141,11 @@ func (w *simWorld) settle(ctx context.Context) {
 	}
 	w.sleep(max(end-w.t(), 0), 0)
 	if plan.Strict {
-		// What was under way, a second release after a grace, and a node that is tried
-		// again now and then.
+		// What the dead held; what was under way, a second release after a grace, and a node
+		// that is tried again now and then.
+		if w.disturbed() {
+			w.sleep(int64(plan.TTL+plan.TTL/100), 0)
+		}
 		w.sleep(int64(4*plan.NodeTimeout+2*maxBackoff+8*(plan.Delay+plan.Jitter)), 0)
 		for _, n := range w.nodes {
 			n.mu.Lock()
