@@ -571,6 +571,7 @@ func TestLineWaiterMovesAndKeepsItsPlace(t *testing.T) {
 	inHall(t, func(h hall) {
 		holder := h.process(nil).Mutex("k", redlock.WithTTL(time.Minute))
 		l := h.acquire(holder)
+		synctest.Wait() // it is on all nodes, or without the arbiter its key would be on too few
 		var vs []*visitor
 		for range 6 {
 			vs = append(vs, visit(h.Context(), h.process(nil).Mutex("k")))

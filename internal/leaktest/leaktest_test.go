@@ -16,8 +16,9 @@ func TestMain(m *testing.M) { Main(m) }
 // The test runner's own goroutine waits while a test runs, so nothing here can find none.
 
 func linger(t *testing.T) (end func()) {
-	stop, ended := make(chan struct{}), make(chan struct{})
-	go lingering(stop, ended)
+	began, stop, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go lingering(began, stop, ended)
+	<-began // before that a stack need not show its name
 	end = func() { close(stop); <-ended }
 	t.Cleanup(func() {
 		select {
@@ -29,8 +30,9 @@ func linger(t *testing.T) (end func()) {
 	return end
 }
 
-func lingering(stop, ended chan struct{}) {
+func lingering(began, stop, ended chan struct{}) {
 	defer close(ended)
+	close(began)
 	<-stop
 }
 
