@@ -264,8 +264,8 @@ func (w *simWorld) checkProgress(key string, grants []*simGrant) {
 		quiet = max(quiet, int64(f.At+f.For)+int64(8*w.plan.TTL+5*time.Second))
 	}
 	grace := int64(max(leastGrace, 4*w.plan.NodeTimeout))
-	// A join that is torn may leave an entry behind whose turn is nobody's.
-	limit := 3 * grace * int64(1+w.plan.Torn/50)
+	// A join that is torn, late or doubled may leave an entry behind whose turn is nobody's.
+	limit := 3 * grace * int64(1+(w.plan.Torn+w.plan.Late+w.plan.Twice)/50)
 	if w.plan.Calm {
 		quiet = 0
 		if limit = grace; w.disturbed() { // what it held, and its turn
