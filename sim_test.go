@@ -316,6 +316,21 @@ func clonePlan(p *simPlan) *simPlan {
 	return &c
 }
 
+// The corpus has the smallest plans of what the simulation once found, and of faults of the
+// library that it found when they were put there on purpose.
+func TestSimCorpus(t *testing.T) {
+	files, err := filepath.Glob("testdata/sim/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		plan := readPlan(t, file)
+		require.NotEmpty(t, plan.Why, file)
+		for _, bad := range simulate(t, plan, nil).bad {
+			t.Errorf("%s (%s)\n%s\nwatch it: go test -run TestSimSeeds -sim.plan=%s -v", file, plan.Why, bad, file)
+		}
+	}
+}
+
 func TestSimSeeds(t *testing.T) {
 	verbose := func(line string) { t.Log(line) }
 	if !testing.Verbose() {
@@ -341,21 +356,6 @@ func TestSimSeeds(t *testing.T) {
 			seeds = simDefault
 		}
 		simulateMany(t, *simFirst, seeds, *simBudget)
-	}
-}
-
-// The corpus has the smallest plans of what the simulation once found, and of faults of the
-// library that it found when they were put there on purpose.
-func TestSimCorpus(t *testing.T) {
-	files, err := filepath.Glob("testdata/sim/*.json")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		plan := readPlan(t, file)
-		require.NotEmpty(t, plan.Why, file)
-		for _, bad := range simulate(t, plan, nil).bad {
-			t.Errorf("%s (%s)\n%s\nwatch it: go test -run TestSimSeeds -sim.plan=%s -v", file, plan.Why, bad, file)
-		}
 	}
 }
 
