@@ -44,6 +44,9 @@ func (g *simGrant) String() string {
 	return fmt.Sprintf("%.6s of client %d.%d, granted at %.6f ms", g.value, g.proc.i, g.client, ms(g.ret))
 }
 
+// isOver is R8 in the checker's own words.
+func isOver(end, now instant) bool { return now.mono >= end.mono || now.wall >= end.wall }
+
 // promised notes what the lock promises now.
 func (g *simGrant) promised() {
 	g.mu.Lock() // a renewal and its holder may both have extended
@@ -54,7 +57,7 @@ func (g *simGrant) promised() {
 	until := g.proc.trueEnd(told)
 	t := g.proc.w.t()
 	// A clock that was set past the end, and back before anybody looked, has ended nothing.
-	if n := len(g.promises); n > 0 && g.promises[n-1].until <= t && g.proc.now().reached(g.promises[n-1].told) {
+	if n := len(g.promises); n > 0 && g.promises[n-1].until <= t && isOver(g.promises[n-1].told, g.proc.now()) {
 		g.proc.w.violated("R7: %v was extended after its validity had ended at %.6f ms", g, ms(g.promises[n-1].until))
 	}
 	g.promises = append(g.promises, simPromise{t, until, told})
@@ -102,7 +105,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 			n.mu.Unlock()
 		}
 		switch {
-		case p.now().reached(l.until):
+		case isOver(l.until, p.now()):
 			w.violated("R7: %v, when its validity was over", g)
 		case holders < p.rl.quorum:
 			w.violated("I2: %v, but only %d nodes have it", g, holders)
