@@ -143,7 +143,7 @@ func (w *simWorld) settle(ctx context.Context) {
 	if plan.Strict {
 		// What the dead held; what was under way, a second release after a grace, and a node
 		// that is tried again now and then.
-		if w.disturbed() {
+		if slices.ContainsFunc(plan.Faults, func(f simFault) bool { return f.Kind == faultKill }) {
 			w.sleep(int64(plan.TTL+plan.TTL/100), 0)
 		}
 		w.sleep(int64(4*plan.NodeTimeout+2*maxBackoff+8*(plan.Delay+plan.Jitter)), 0)
