@@ -445,6 +445,37 @@ func TestContractExpiry(t *testing.T) {
 	}
 }
 
+// When the turn of a waiter passes, and nothing was heard of its process since, all waiters of
+// that process go.
+func TestContractDeadProcess(t *testing.T) {
+	t.Parallel()
+	for server, start := range contractNodes {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			n := start(t)
+			join := func(process, value string) any {
+				entry := process + " 50 " + value
+				val, _ := n.do(joinRequest(&contractMutex(contractTTL).terms, "k", lineOfK, entry, "", 0, 0)).val.([]any)
+				require.Len(t, val, 7)
+				return val[0]
+			}
+			require.Equal(t, "OK", n.do(askSet("a")).val)
+			for _, w := range [][2]string{{"p", "b"}, {"p", "c"}, {"q", "d"}} {
+				require.Equal(t, int64(0), join(w[0], w[1]))
+			}
+			n.do(askLineRelease("a", "", true))
+			require.Equal(t, "b", n.raw("GET", "k"))
+			if n.pass == nil {
+				require.Eventually(t, func() bool { return n.raw("TYPE", "k") == "none" }, 10*time.Second, time.Millisecond)
+			} else {
+				n.pass(51 * time.Millisecond)
+			}
+			assert.Equal(t, int64(1), join("q", "d"), "it is the turn of the one who lives")
+			assert.Equal(t, "d", n.raw("GET", "k"))
+		})
+	}
+}
+
 // TestContractAgrees asks the servers the same at random, line included, and wants the same
 // answers. Time passes by hand, so a real server is not among them.
 func TestContractAgrees(t *testing.T) {
