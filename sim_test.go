@@ -54,7 +54,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 	synctest.Test(t, func(t *testing.T) {
 		w := &simWorld{
 			plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
-			byToken: make(map[string]*simGrant), places: make(map[string]int64), arrivals: make(map[int64]int64), waits: make(map[string][]simWait),
+			byToken: make(map[string]*simGrant), places: make(map[string]int64), arrivals: make(map[int64]int64), rejoined: make(map[string]bool), waits: make(map[string][]simWait),
 		}
 		w.run(t)
 		w.mu.Lock()
