@@ -147,8 +147,8 @@ func (w *simWorld) check() {
 		w.checkProgress(key, grants)
 		w.checkFences(grants)
 		// With names of their own processes make several lines, and what somebody holds who is
-		// cut off lapses at a time that whoever looks then finds out first.
-		if w.plan.Calm && !w.plan.Names && !slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultCut }) {
+		// dead or cut off lapses at a time that whoever looks then finds out first.
+		if w.plan.Calm && !w.plan.Names && !w.disturbed() {
 			w.checkOrder(grants)
 		}
 		for _, g := range grants {
