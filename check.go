@@ -40,13 +40,16 @@ const (
 // behind Options.KeyPrefix only. Behind a cluster or ring client there are several servers,
 // of which Check only learns whether they answer at all.
 func (rl *Redlock) Check(ctx context.Context) (Report, error) {
-	if rl.isClosed() {
+	if err := rl.check(); err != nil {
+		return Report{}, err
+	}
+	if rl.life.over() {
 		return Report{}, fmt.Errorf("redlock: check: %w", ErrClosed)
 	}
 	if ctx.Err() != nil {
-		return Report{}, &QuorumError{Op: "check", Need: rl.quorum, reasons: ended(ctx)}
+		return Report{}, &QuorumError{Op: "check", Need: rl.quorum, reasons: withContextErr(ctx)}
 	}
-	probe, err := rl.newValue()
+	probe, err := rl.tokens.newValue()
 	if err != nil {
 		return Report{}, err
 	}
@@ -68,7 +71,7 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 	closed := false
 	for i := range news {
 		var c bool
-		all[i], c = lastOf(asking, rl.closing, news[i], rl.names[i])
+		all[i], c = lastOf(asking, rl.life.closing, news[i], rl.names[i])
 		closed = closed || c
 	}
 	if end, ok := ctx.Deadline(); ok && !rl.clock.now().time.Before(end) {
@@ -88,7 +91,7 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 		case f.Reachable:
 			outcomes[i].Vote = VoteFailed
 		default:
-			outcomes[i].Vote = VoteBarred
+			outcomes[i].Vote = VoteNotSent
 		}
 	}
 	fail := func(reasons ...error) error {
@@ -96,7 +99,7 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return report, fail(ended(ctx)...)
+		return report, fail(withContextErr(ctx)...)
 	case closed:
 		return report, fail(ErrClosed)
 	case serving < rl.quorum:
@@ -224,7 +227,7 @@ func (e *examiner) ping(ctx context.Context, c processor) bool {
 	if e.Reachable && err != nil && strings.HasPrefix(err.Error(), "NOPERM") {
 		err = nil // nothing needs PING
 	}
-	e.Err = explained(err)
+	e.Err = withHint(err)
 	return err == nil
 }
 
@@ -452,7 +455,7 @@ func probesFor(key, line, channel string) []probe {
 // rights runs the probes, in one pipeline.
 func (e *examiner) rights(ctx context.Context, c redis.UniversalClient) {
 	key := e.prefix + "redlock-check-" + e.probe
-	line := lineNaming(key).of(key)
+	line := namingOf(key).queueKey(key)
 	if line == "" {
 		line = key // with such a prefix no lock has a line
 	}
@@ -550,7 +553,7 @@ func judgeNode(f facts, s setup, add func(severity Severity, code, message, advi
 		return
 	case f.Err != nil:
 		severity := SeverityWarning
-		if incurable(f.Err) {
+		if permanent(f.Err) {
 			severity = SeverityCritical
 		}
 		add(severity, "refused", fmt.Sprintf("the server answers, but does not serve us: %v", f.Err),

@@ -174,3 +174,32 @@ func (o *inOrder) run() {
 		f()
 	}
 }
+
+// degradations tells Hooks.Degraded once what a node denies.
+type degradations struct {
+	hooks *Hooks
+
+	mu   sync.Mutex
+	told map[string]bool
+}
+
+// tell says that a node lacks something, unless it was said before.
+func (d *degradations) tell(node, lacks string, err error) {
+	d.mu.Lock()
+	told := d.told[node+lacks]
+	if d.told == nil {
+		d.told = make(map[string]bool)
+	}
+	d.told[node+lacks] = true
+	d.mu.Unlock()
+	if f := d.hooks.Degraded; f != nil && !told {
+		go f(DegradedInfo{Node: node, Lacks: lacks, Err: err})
+	}
+}
+
+const (
+	noGuard   = "the restart guard: whether the node was restarted and forgot locks is not known, so its votes always count"
+	noQueue   = "the line of waiters: they poll instead, in no order"
+	noPublish = "PUBLISH: waiters are not told of releases and find them by timers"
+	noListen  = "SUBSCRIBE: our waiters are not told of releases and find them by timers"
+)

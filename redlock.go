@@ -2,11 +2,8 @@ package redlock
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"reflect"
@@ -14,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,29 +20,19 @@ import (
 
 // Redlock holds the way to N independent Redis masters. It is made by Open or New, is
 // safe for use by any number of goroutines, and is meant to be shared: one for each
-// set of nodes in a process.
+// set of nodes in a process. On nil and on the zero value, methods that return an error
+// return ErrInvalid, Close does nothing, and there are no nodes.
 type Redlock struct {
-	opts  Options
-	nodes []*node
+	*nodeSet
+	queues  *queues
+	renewer *renewer
+
 	// clients are the nodes', for what does not go by the lanes: Check.
 	clients []redis.UniversalClient
-	names   []string
-	quorum  int
-	clock   clock
-	random  io.Reader // nil: crypto/rand
+	owned   []redis.UniversalClient
 
-	lastFence lastFence
-
-	keeper *keeper
-	guard  *guard // nil: none
-	lines  *lines
-	owned  []redis.UniversalClient
-
-	closing  chan struct{} // closed by Close
-	busy     atomic.Int64  // acquires that may still have something to take back
-	idle     chan struct{} // one token: busy came down to zero while closing
-	closeOne sync.Once
-	closeErr error
+	closeOnce sync.Once
+	closeErr  error
 }
 
 const (
@@ -75,21 +61,23 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("redlock: open: %w", err)
 	}
-	names := make([]string, len(parsed))
-	for i, p := range parsed {
-		names[i] = p.Addr + "/" + strconv.Itoa(p.DB)
-	}
-	clk := newSystemClock()
-	g := newGuard(names, &o, clk)
+	// A client may connect as soon as it is made, and the guard that is told of it comes
+	// with the rest.
+	var rl *Redlock
+	made := make(chan struct{})
 	clients := make([]redis.UniversalClient, len(parsed))
 	for i, p := range parsed {
-		if g != nil {
-			p.OnConnect = onConnect(func(s sighting) { g.saw(i, s) })
+		if o.RestartGuard >= 0 {
+			p.OnConnect = onConnect(func(s sighting) {
+				<-made
+				rl.guard.saw(i, s)
+			})
 		}
 		clients[i] = redis.NewClient(p)
 	}
-	rl := assemble(clients, true, o, clk, g)
+	rl = build(clients, true, o, newSystemClock())
 	rl.owned = clients
+	close(made)
 	if err := rl.greet(ctx); err != nil {
 		_ = rl.Close()
 		return nil, err
@@ -139,40 +127,19 @@ func checkClients(clients []redis.UniversalClient) error {
 }
 
 func build(clients []redis.UniversalClient, ours bool, o Options, clk clock) *Redlock {
-	return assemble(clients, ours, o, clk, newGuard(nodeNames(clients), &o, clk))
-}
-
-func assemble(clients []redis.UniversalClient, ours bool, o Options, clk clock, g *guard) *Redlock {
-	rl := &Redlock{
-		opts:    o,
-		clients: clients,
-		names:   nodeNames(clients),
-		quorum:  majority(len(clients)),
-		clock:   clk,
-		keeper:  newKeeper(clk),
-		guard:   g,
-		closing: make(chan struct{}),
-		idle:    make(chan struct{}, 1),
-	}
+	wires := make([]wire, len(clients))
 	for i, c := range clients {
-		rl.addNode(rl.names[i], newRedisWire(c, ours))
+		wires[i] = newRedisWire(c, ours)
 	}
-	rl.lines = newLines(rl)
+	rl := assemble(nodeNames(clients), wires, o, clk)
+	rl.clients = clients
 	return rl
 }
 
-func (rl *Redlock) addNode(name string, w wire) {
-	var changes inOrder
-	onChange := func(down bool, err error) {
-		switch h := rl.opts.Hooks; {
-		case down && h.NodeDown != nil:
-			changes.do(func() { h.NodeDown(NodeInfo{Node: name, Err: explained(err)}) })
-		case !down && h.NodeUp != nil:
-			changes.do(func() { h.NodeUp(NodeInfo{Node: name}) })
-		}
-	}
-	rl.guard.watch(len(rl.nodes), name, w)
-	rl.nodes = append(rl.nodes, &node{name: name, hash: fnv1a(name), lane: newLane(w, rl.clock, onChange)})
+// assemble makes a Redlock of wires to nodes with these names.
+func assemble(names []string, wires []wire, o Options, clk clock) *Redlock {
+	set := newNodeSet(names, wires, o, clk)
+	return &Redlock{nodeSet: set, queues: newQueues(set), renewer: newRenewer(clk)}
 }
 
 // nodeNames names each node by address and database, and numbers those that are equal.
@@ -290,14 +257,14 @@ func (rl *Redlock) greet(ctx context.Context) error {
 			var err error
 			ids[i], err = runID(asking, c)
 			outcomes[i] = Outcome{
-				Node: rl.names[i], Vote: VoteGranted, Err: explained(err),
+				Node: rl.names[i], Vote: VoteGranted, Err: withHint(err),
 				Elapsed: rl.clock.now().since(start),
 			}
 			switch {
 			case err != nil && isServerError(err):
 				outcomes[i].Vote = VoteFailed
 			case err != nil:
-				outcomes[i].Vote = VoteBarred
+				outcomes[i].Vote = VoteNotSent
 			}
 			return nil
 		})
@@ -325,7 +292,7 @@ func (rl *Redlock) greet(ctx context.Context) error {
 	case up >= rl.quorum:
 		return nil
 	default:
-		return &QuorumError{Op: "open", Need: rl.quorum, Outcomes: outcomes, reasons: ended(ctx, ErrNoQuorum)}
+		return &QuorumError{Op: "open", Need: rl.quorum, Outcomes: outcomes, reasons: withContextErr(ctx, ErrNoQuorum)}
 	}
 }
 
@@ -349,49 +316,65 @@ func runID(ctx context.Context, c redis.UniversalClient) (string, error) {
 	return "", nil
 }
 
-// ended puts the error of a context that is over in front of other reasons.
-func ended(ctx context.Context, reasons ...error) []error {
-	err := ctx.Err()
-	if err == nil {
-		return reasons
-	}
-	all := []error{err}
-	if cause := context.Cause(ctx); !errors.Is(err, cause) {
-		all = append(all, cause)
-	}
-	return append(all, reasons...)
-}
-
 // Quorum returns how many nodes must grant: more than half of them.
-func (rl *Redlock) Quorum() int { return rl.quorum }
+func (rl *Redlock) Quorum() int {
+	if rl.check() != nil {
+		return 0
+	}
+	return rl.quorum
+}
 
 // Nodes returns the nodes' names, address/database, in the order in which they were
 // given. Equal ones have "#" and their index behind them.
-func (rl *Redlock) Nodes() []string { return append([]string(nil), rl.names...) }
+func (rl *Redlock) Nodes() []string {
+	if rl.check() != nil {
+		return nil
+	}
+	return append([]string(nil), rl.names...)
+}
+
+// check returns why a Redlock cannot be used, or nil.
+func (rl *Redlock) check() error {
+	if rl == nil || rl.nodeSet == nil {
+		return fmt.Errorf("redlock: %w Redlock: it was not made by Open or New", ErrInvalid)
+	}
+	return nil
+}
+
+// Mutex describes the lock of a key, which may be any bytes but not empty. It does no
+// I/O. Options that break a rule are reported by the Mutex's methods, with ErrInvalid.
+func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
+	if rl.check() != nil {
+		return &Mutex{}
+	}
+	return newMutex(rl.nodeSet, rl.queues, rl.renewer, key, opts)
+}
 
 // Close ends every waiting Acquire with ErrClosed, sends the releases that are on
 // their way, waiting for them no longer than the timeout per node, and closes the
 // connections that Open made. Locks that are held are not released: their keys stay
 // until their TTL ends, and are not renewed. Calls after Close return ErrClosed.
 func (rl *Redlock) Close() error {
-	rl.closeOne.Do(func() { rl.closeErr = rl.close() })
+	if rl.check() != nil {
+		return nil
+	}
+	rl.closeOnce.Do(func() { rl.closeErr = rl.close() })
 	return rl.closeErr
 }
 
 func (rl *Redlock) close() error {
-	close(rl.closing)
-	rl.keeper.stop()
-	over := make(chan struct{})
-	limit := rl.clock.afterFunc(rl.opts.nodeTimeout(rl.opts.TTL), func() { close(over) })
-	defer limit.Stop()
+	close(rl.life.closing)
+	rl.renewer.stop()
+	over, stop := after(rl.clock, rl.opts.nodeTimeout(rl.opts.TTL))
+	defer stop()
 
-	if rl.busy.Load() > 0 {
+	if rl.life.busy.Load() > 0 {
 		select {
-		case <-rl.idle:
+		case <-rl.life.idle:
 		case <-over:
 		}
 	}
-	flushed := rl.lines.close()
+	flushed := rl.queues.close()
 	now := rl.clock.now().mono
 	for _, n := range rl.nodes {
 		flushed = append(flushed, n.lane.close(now))
@@ -413,67 +396,4 @@ func (rl *Redlock) close() error {
 		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// enter announces an operation that may have something to take back. Each enter that
-// returns true is followed by one leave.
-func (rl *Redlock) enter() bool {
-	rl.busy.Add(1)
-	if rl.isClosed() {
-		rl.leave()
-		return false
-	}
-	return true
-}
-
-func (rl *Redlock) leave() {
-	if rl.busy.Add(-1) == 0 && rl.isClosed() {
-		select {
-		case rl.idle <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func (rl *Redlock) isClosed() bool {
-	select {
-	case <-rl.closing:
-		return true
-	default:
-		return false
-	}
-}
-
-// tokenLen is the length of a token in hexadecimal digits.
-const tokenLen = 32
-
-// newValue makes what an attempt puts under its key: a token of 128 random bits and the
-// owner's label. Every attempt needs its own token: a late release of an earlier
-// attempt would delete the keys of a later one with the same token.
-func (rl *Redlock) newValue() (string, error) {
-	var random [tokenLen / 2]byte
-	if rl.random == nil {
-		_, _ = rand.Read(random[:]) // never fails
-	} else if _, err := io.ReadFull(rl.random, random[:]); err != nil {
-		return "", fmt.Errorf("redlock: no randomness for a token: %w", err)
-	}
-	value := make([]byte, tokenLen, tokenLen+1+len(rl.opts.Owner))
-	hex.Encode(value, random[:])
-	value = append(value, '@')
-	return string(append(value, rl.opts.Owner...)), nil
-}
-
-// pause waits for d, or less if ctx ends or the Redlock is closed.
-func (rl *Redlock) pause(ctx context.Context, d time.Duration) error {
-	over := make(chan struct{})
-	t := rl.clock.afterFunc(d, func() { close(over) })
-	defer t.Stop()
-	select {
-	case <-over:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-rl.closing:
-		return ErrClosed
-	}
 }

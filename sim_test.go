@@ -93,7 +93,7 @@ func (w *simWorld) run(t *testing.T) {
 			go c.run(ctx)
 		}
 	}
-	longest := 3*plan.TTL + 10*time.Second + 2*max(leastGrace, 4*plan.NodeTimeout)
+	longest := 3*plan.TTL + 10*time.Second + 2*max(leastReservation, 4*plan.NodeTimeout)
 	until := plan.Until
 	for _, f := range plan.Faults {
 		until = max(until, f.At+f.For)
@@ -177,7 +177,7 @@ func (w *simWorld) settle(ctx context.Context) {
 		g.relErr = l.Release(ctx)
 		g.relRet = w.t()
 	}
-	w.sleep(int64(lineLife+12*plan.TTL+time.Second), 0)
+	w.sleep(int64(queueLife+12*plan.TTL+time.Second), 0)
 	w.leftBehind("long after everybody has gone")
 }
 

@@ -23,7 +23,7 @@
 //	redlock_locks_lost_total{reason}        expired, not_held: two holders are possible from then on
 //	redlock_node_up{node}                   0 while the node does not answer
 //	redlock_node_degraded{node}             1 if it denies something that the library can do without
-//	redlock_node_votes_total{node,operation,vote}  granted, refused, unknown, failed, barred, pending
+//	redlock_node_votes_total{node,operation,vote}  granted, refused, unknown, failed, not sent, barred, pending
 //
 // Where errors have several reasons, what the nodes said goes before the end of the caller's
 // context: an acquire that timed out in an outage counts as no_quorum. A pending vote is that
