@@ -344,48 +344,49 @@ func (e *examiner) read(ctx context.Context, c redis.UniversalClient) {
 
 // readInfo takes what it knows from sections of INFO.
 func (n *NodeReport) readInfo(text string) {
-	redisVersion, valkeyVersion := "", ""
-	for line := range strings.Lines(text) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		switch name {
-		case "redis_version":
-			redisVersion = value
-		case "valkey_version":
-			valkeyVersion = value
-		case "run_id":
-			n.RunID = value
-		case "redis_mode", "server_mode":
-			n.Mode = value
-		case "cluster_enabled":
-			if value == "1" {
-				n.Mode = "cluster"
-			} else if n.Mode == "" {
-				n.Mode = "standalone"
-			}
-		case "uptime_in_seconds":
-			if s, err := strconv.ParseInt(value, 10, 32); err == nil {
-				n.Uptime, n.aged = time.Duration(s)*time.Second, true
-			}
-		case "role":
-			n.Role = value
-		case "connected_slaves":
-			n.Replicas, _ = strconv.Atoi(value)
-		case "maxmemory":
-			n.MaxMemory, _ = strconv.ParseInt(value, 10, 64)
-		case "maxmemory_policy":
-			n.MaxMemoryPolicy = value
-		case "aof_enabled":
-			n.AppendOnly = "no"
-			if value == "1" {
-				n.AppendOnly = "yes"
-			}
+	info := parseInfo(text)
+	set := func(field *string, value string) {
+		if value != "" {
+			*field = value
 		}
 	}
-	switch {
-	case valkeyVersion != "":
-		n.Version = "valkey " + valkeyVersion
-	case redisVersion != "":
-		n.Version = "redis " + redisVersion
+	set(&n.RunID, info.runID())
+	if version := info["valkey_version"]; version != "" {
+		n.Version = "valkey " + version
+	} else if version := info["redis_version"]; version != "" {
+		n.Version = "redis " + version
+	}
+	if d, ok := info.uptime(); ok {
+		n.Uptime, n.aged = d, true
+	}
+	n.readMode(info)
+	set(&n.Role, info["role"])
+	if replicas, ok := info.number("connected_slaves"); ok {
+		n.Replicas = int(replicas)
+	}
+	if bytes, ok := info.number("maxmemory"); ok {
+		n.MaxMemory = bytes
+	}
+	set(&n.MaxMemoryPolicy, info["maxmemory_policy"])
+	if on, ok := info["aof_enabled"]; ok {
+		n.AppendOnly = yesNo[on == "1"]
+	}
+}
+
+var yesNo = map[bool]string{true: "yes", false: "no"}
+
+// readMode is told by two sections; the one about clusters knows best.
+func (n *NodeReport) readMode(info serverInfo) {
+	for _, name := range []string{"redis_mode", "server_mode"} {
+		if mode := info[name]; mode != "" {
+			n.Mode = mode
+		}
+	}
+	switch enabled, ok := info["cluster_enabled"]; {
+	case enabled == "1":
+		n.Mode = "cluster"
+	case ok && n.Mode == "":
+		n.Mode = "standalone"
 	}
 }
 

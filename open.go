@@ -272,10 +272,5 @@ func runID(ctx context.Context, c redis.UniversalClient) (string, error) {
 	case ping.Err() == nil && ping.Val() == "":
 		return "", failure // the greeting of the connection was refused
 	}
-	for line := range strings.Lines(info.Val()) {
-		if id, ok := strings.CutPrefix(line, "run_id:"); ok {
-			return strings.TrimSpace(id), nil
-		}
-	}
-	return "", nil
+	return parseInfo(info.Val()).runID(), nil
 }
