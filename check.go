@@ -654,17 +654,14 @@ func judgeRights(f facts, add func(severity Severity, code, message, advice stri
 
 // judgeTwins finds servers that were given twice.
 func judgeTwins(all []facts, add func(node string, severity Severity, code, message, advice string)) {
-	first := make(map[string]string)
-	for _, f := range all {
-		if f.RunID == "" {
-			continue
-		}
-		if twin, ok := first[f.RunID]; ok {
-			add(f.Node, SeverityCritical, "same-server", fmt.Sprintf("the same server as %s (run id %s): it votes twice, and two lost votes are one failure", twin, f.RunID),
-				"give each server once; a database or a second name does not make another node")
-			continue
-		}
-		first[f.RunID] = f.Node
+	ids := make([]string, len(all))
+	for i, f := range all {
+		ids[i] = f.RunID
+	}
+	for _, t := range twins(ids) {
+		first, second := all[t.first], all[t.second]
+		add(second.Node, SeverityCritical, "same-server", fmt.Sprintf("the same server as %s (run id %s): it votes twice, and two lost votes are one failure", first.Node, second.RunID),
+			"give each server once; a database or a second name does not make another node")
 	}
 }
 
