@@ -1,0 +1,275 @@
+package redlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// examiner asks one node.
+type examiner struct {
+	facts
+	clock         clock
+	prefix, probe string
+	updates       chan facts
+	lineMasked    bool // the key of the probe's line was refused
+}
+
+// examinerSteps is how often update is called at most.
+const examinerSteps = 8
+
+// update hands over what is known so far. The slices are clipped, so that later appends do
+// not reach what was handed over.
+func (e *examiner) update() {
+	e.unread, e.lacks, e.Unread = slices.Clip(e.unread), slices.Clip(e.lacks), slices.Clip(e.Unread)
+	e.updates <- e.facts
+}
+
+// processor is what go-redis' clients have in common.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+func (e *examiner) examine(ctx context.Context, c redis.UniversalClient) {
+	defer close(e.updates)
+	switch single := c.(type) {
+	case *redis.ClusterClient, *redis.Ring:
+		e.many = true
+	case *redis.Client:
+		c = single.WithTimeout(checkPatience)
+	}
+	if !e.ping(ctx, c) || e.many {
+		if e.many {
+			e.Unread = []string{"all but PING: there are several servers behind this client"}
+		}
+		e.update()
+		return
+	}
+	e.time(ctx, c)
+	e.update()
+	e.read(ctx, c)
+	e.update()
+	e.rights(ctx, c)
+	e.update()
+	e.subscribe(ctx, c)
+	e.update()
+}
+
+// ping reports whether the node serves us.
+func (e *examiner) ping(ctx context.Context, c processor) bool {
+	err := e.run(ctx, c, redis.NewStatusCmd(ctx, "PING"))
+	if err == nil || !isServerError(err) && !neverSent(err) {
+		// The first one may have had to connect, or found that a connection had broken.
+		err = e.run(ctx, c, redis.NewStatusCmd(ctx, "PING"))
+	}
+	e.Reachable = err == nil || isServerError(err)
+	if e.Reachable && err != nil && strings.HasPrefix(err.Error(), "NOPERM") {
+		err = nil // nothing needs PING
+	}
+	e.Err = explained(err)
+	return err == nil
+}
+
+// run runs one command and keeps the time if it was the shortest.
+func (e *examiner) run(ctx context.Context, c processor, cmd redis.Cmder) error {
+	start := e.clock.now()
+	err := c.Process(ctx, cmd)
+	if d := e.clock.now().since(start); (err == nil || isServerError(err)) && (e.Latency == 0 || d < e.Latency) {
+		e.Latency = max(d, 1)
+	}
+	return err
+}
+
+// time compares the node's clock with ours: the quickest answer leaves the least doubt.
+func (e *examiner) time(ctx context.Context, c processor) {
+	for range clockSamples {
+		cmd := redis.NewTimeCmd(ctx, "TIME")
+		start := e.clock.now()
+		if err := e.run(ctx, c, cmd); err != nil {
+			e.cannot("TIME", "how far its clock is off", err)
+			return
+		}
+		trip := e.clock.now().since(start)
+		if margin := trip / 2; !e.timed || margin < e.ClockMargin {
+			e.timed = true
+			e.ClockOffset, e.ClockMargin = time.Duration(cmd.Val().UnixNano()-start.wall)-margin, margin
+		}
+	}
+}
+
+// cannot notes that something could not be read.
+func (e *examiner) cannot(what, means string, err error) {
+	e.unread = append(e.unread, unread{what, means, oneLine(err.Error())})
+	e.Unread = append(e.Unread, what+": "+oneLine(err.Error()))
+}
+
+// questions are commands that go in one pipeline. Each may be answered with an error; if the
+// pipeline itself fails, no answer counts.
+type questions struct {
+	pipe    redis.Pipeliner
+	failure error
+}
+
+func (q *questions) add(ctx context.Context, cmd redis.Cmder) { _ = q.pipe.Process(ctx, cmd) } // only queues it
+
+func (q *questions) send(ctx context.Context) {
+	if _, err := q.pipe.Exec(ctx); !isServerError(err) { // Exec returns the first command's error, too
+		q.failure = err
+	}
+}
+
+// errOf is why a command has no answer.
+func (q *questions) errOf(cmd redis.Cmder) error { return cmp.Or(cmd.Err(), q.failure) }
+
+// sections are those of INFO that Check asks for: what is not known without one, and whether
+// it has become known, from whichever answer.
+var sections = []struct {
+	name, means string
+	known       func(n *NodeReport) bool
+}{
+	{"server", "whether two names lead to one server, its version and when it was started (nor can restarts be noticed without it)",
+		func(n *NodeReport) bool { return n.RunID != "" }},
+	{"replication", "whether it is a master and has replicas", func(n *NodeReport) bool { return n.Role != "" }},
+	{"memory", "whether it may evict locks", func(n *NodeReport) bool { return n.MaxMemoryPolicy != "" }},
+	{"persistence", "whether a restart forgets locks", func(n *NodeReport) bool { return n.AppendOnly != "" }},
+	{"cluster", "whether it belongs to a cluster", func(n *NodeReport) bool { return n.Mode != "" }},
+}
+
+// settings are asked for one by one: CONFIG GET takes several since Redis 7 only.
+var settings = []string{"appendonly", "appendfsync", "maxmemory", "maxmemory-policy"}
+
+// read asks the node about itself. INFO and CONFIG tell some things twice, since services
+// often deny one of them.
+func (e *examiner) read(ctx context.Context, c redis.UniversalClient) {
+	q := questions{pipe: c.Pipeline()}
+	infos := make([]*redis.StringCmd, len(sections))
+	for i, s := range sections {
+		infos[i] = redis.NewStringCmd(ctx, "INFO", s.name)
+		q.add(ctx, infos[i])
+	}
+	role := redis.NewSliceCmd(ctx, "ROLE")
+	q.add(ctx, role)
+	configs := make([]*redis.MapStringStringCmd, len(settings))
+	for i, s := range settings {
+		configs[i] = redis.NewMapStringStringCmd(ctx, "CONFIG", "GET", s)
+		q.add(ctx, configs[i])
+	}
+	q.send(ctx)
+
+	denials := make([]error, len(sections))
+	for i, cmd := range infos {
+		if denials[i] = q.errOf(cmd); denials[i] == nil {
+			e.readInfo(cmd.Val())
+		}
+	}
+	if q.errOf(role) == nil && e.Role == "" {
+		e.readRole(role.Val())
+	}
+	denied := errors.New("the server does not tell")
+	for i, cmd := range configs {
+		if err := q.errOf(cmd); err != nil {
+			denied = err
+		} else {
+			e.readSetting(settings[i], cmd.Val()[settings[i]])
+		}
+	}
+	e.noteUnread(denials, denied)
+}
+
+// noteUnread notes what no answer told. denials has the error of each section of INFO;
+// denied is why CONFIG did not tell it either.
+func (e *examiner) noteUnread(denials []error, denied error) {
+	for i, s := range sections {
+		// The restart guard asks for INFO server, so it matters that this one was answered.
+		if !s.known(&e.NodeReport) || s.name == "server" && denials[i] != nil {
+			e.cannot("INFO "+s.name, s.means, cmp.Or(denials[i], denied))
+		}
+	}
+	if e.AppendOnly == "yes" && e.AppendFsync == "" {
+		e.cannot("CONFIG GET appendfsync", "how many of the last writes a restart forgets", denied)
+	}
+}
+
+// readInfo takes what it knows from sections of INFO.
+func (n *NodeReport) readInfo(text string) {
+	info := parseInfo(text)
+	set := func(field *string, value string) {
+		if value != "" {
+			*field = value
+		}
+	}
+	set(&n.RunID, info.runID())
+	if version := info["valkey_version"]; version != "" {
+		n.Version = "valkey " + version
+	} else if version := info["redis_version"]; version != "" {
+		n.Version = "redis " + version
+	}
+	if d, ok := info.uptime(); ok {
+		n.Uptime, n.aged = d, true
+	}
+	n.readMode(info)
+	set(&n.Role, info["role"])
+	if replicas, ok := info.number("connected_slaves"); ok {
+		n.Replicas = int(replicas)
+	}
+	if bytes, ok := info.number("maxmemory"); ok {
+		n.MaxMemory = bytes
+	}
+	set(&n.MaxMemoryPolicy, info["maxmemory_policy"])
+	if on, ok := info["aof_enabled"]; ok {
+		n.AppendOnly = yesNo[on == "1"]
+	}
+}
+
+var yesNo = map[bool]string{true: "yes", false: "no"}
+
+// readMode is told by two sections; the one about clusters knows best.
+func (n *NodeReport) readMode(info serverInfo) {
+	for _, name := range []string{"redis_mode", "server_mode"} {
+		if mode := info[name]; mode != "" {
+			n.Mode = mode
+		}
+	}
+	switch enabled, ok := info["cluster_enabled"]; {
+	case enabled == "1":
+		n.Mode = "cluster"
+	case ok && n.Mode == "":
+		n.Mode = "standalone"
+	}
+}
+
+// readRole takes the answer to ROLE.
+func (n *NodeReport) readRole(answer []any) {
+	if len(answer) == 0 {
+		return
+	}
+	n.Role, _ = answer[0].(string)
+	if n.Role == "master" && len(answer) > 2 {
+		replicas, _ := answer[2].([]any)
+		n.Replicas = len(replicas)
+	}
+}
+
+func (n *NodeReport) readSetting(name, value string) {
+	if value == "" {
+		return
+	}
+	switch name {
+	case "appendonly":
+		n.AppendOnly = value
+	case "appendfsync":
+		n.AppendFsync = value
+	case "maxmemory":
+		if bytes, err := strconv.ParseInt(value, 10, 64); err == nil {
+			n.MaxMemory = bytes
+		}
+	case "maxmemory-policy":
+		n.MaxMemoryPolicy = value
+	}
+}
