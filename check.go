@@ -33,6 +33,9 @@ const (
 // behind Options.KeyPrefix only. Behind a cluster or ring client there are several servers,
 // of which Check only learns whether they answer at all.
 func (rl *Redlock) Check(ctx context.Context) (Report, error) {
+	if rl == nil || rl.closing == nil {
+		return Report{}, fmt.Errorf("redlock: check: %w Redlock: it was not made by Open or New", ErrInvalid)
+	}
 	if rl.isClosed() {
 		return Report{}, fmt.Errorf("redlock: check: %w", ErrClosed)
 	}
