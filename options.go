@@ -78,63 +78,78 @@ func (o *Options) withDefaults() (Options, error) {
 	if o != nil {
 		c = *o
 	}
-	var broken []string
-	bad := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
+	broken := c.fillLease()
+	broken = append(broken, c.fillRetries()...)
+	broken = append(broken, c.fillOwner()...)
+	if c.RestartGuard > maxTTL {
+		broken = append(broken, fmt.Sprintf("RestartGuard is %v: must be at most %v, negative (off) or 0 (each lock's TTL)", c.RestartGuard, maxTTL))
+	}
+	c.Hooks = c.Hooks.copied()
+	return c, invalid("options", broken)
+}
 
-	if c.TTL == 0 {
-		c.TTL = defaultTTL
+// fillLease is about the options that bound a lease: TTL, DriftFactor and NodeTimeout.
+func (o *Options) fillLease() (broken []string) {
+	bad := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
+	if o.TTL == 0 {
+		o.TTL = defaultTTL
 	}
-	if c.DriftFactor == 0 {
-		c.DriftFactor = defaultDrift
+	if o.DriftFactor == 0 {
+		o.DriftFactor = defaultDrift
 	}
-	if f := c.DriftFactor; math.IsNaN(f) || f < 0 || f >= 1 {
+	if f := o.DriftFactor; math.IsNaN(f) || f < 0 || f >= 1 {
 		bad("DriftFactor is %v: must be 0 (default %v) or above 0 and below 1", f, defaultDrift)
 	}
-	if c.NodeTimeout < 0 || c.NodeTimeout > 0 && c.NodeTimeout < minNodeTimeout {
-		bad("NodeTimeout is %v: must be 0 (default) or at least %v", c.NodeTimeout, minNodeTimeout)
+	if o.NodeTimeout < 0 || o.NodeTimeout > 0 && o.NodeTimeout < minNodeTimeout {
+		bad("NodeTimeout is %v: must be 0 (default) or at least %v", o.NodeTimeout, minNodeTimeout)
 	}
-	// What is broken by itself must neither hide nor cause what is broken together.
-	sane := c
+	// A value that is broken by itself must not make the rule about all three fail, nor
+	// keep it from failing for the others.
+	sane := *o
 	if len(broken) > 0 {
-		sane.DriftFactor, sane.NodeTimeout = defaultDrift, max(c.NodeTimeout, 0)
+		sane.DriftFactor, sane.NodeTimeout = defaultDrift, max(o.NodeTimeout, 0)
 	}
-	broken = append(broken, brokenTTL("TTL", c.TTL, sane)...)
+	return append(broken, brokenTTL("TTL", o.TTL, sane)...)
+}
 
+// fillRetries is about RetryMin and RetryMax.
+func (o *Options) fillRetries() (broken []string) {
+	bad := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
 	for _, r := range []struct {
 		name string
 		d    time.Duration
-	}{{"RetryMin", c.RetryMin}, {"RetryMax", c.RetryMax}} {
+	}{{"RetryMin", o.RetryMin}, {"RetryMax", o.RetryMax}} {
 		if r.d < 0 || r.d > maxRetry {
 			bad("%s is %v: must be 0 (default) or up to %v", r.name, r.d, maxRetry)
 		}
 	}
-	if c.RetryMin > c.RetryMax && c.RetryMax > 0 {
-		bad("RetryMin is %v, above RetryMax, which is %v", c.RetryMin, c.RetryMax)
+	if o.RetryMin > o.RetryMax && o.RetryMax > 0 {
+		bad("RetryMin is %v, above RetryMax, which is %v", o.RetryMin, o.RetryMax)
 	}
+	// One that is left out adapts to the other.
 	switch {
-	case c.RetryMin == 0 && c.RetryMax == 0:
-		c.RetryMin, c.RetryMax = defaultRetryMin, defaultRetryMax
-	case c.RetryMin == 0:
-		c.RetryMin = min(defaultRetryMin, c.RetryMax)
-	case c.RetryMax == 0:
-		c.RetryMax = max(defaultRetryMax, c.RetryMin)
+	case o.RetryMin == 0 && o.RetryMax == 0:
+		o.RetryMin, o.RetryMax = defaultRetryMin, defaultRetryMax
+	case o.RetryMin == 0:
+		o.RetryMin = min(defaultRetryMin, o.RetryMax)
+	case o.RetryMax == 0:
+		o.RetryMax = max(defaultRetryMax, o.RetryMin)
 	}
+	return broken
+}
 
-	if c.Owner == "" {
+func (o *Options) fillOwner() (broken []string) {
+	if o.Owner == "" {
 		host, err := os.Hostname()
 		if err != nil {
 			host = "unknown"
 		}
-		c.Owner = fmt.Sprintf("%s:%d", host, os.Getpid())
+		o.Owner = fmt.Sprintf("%s:%d", host, os.Getpid())
 	}
-	if len(c.Owner) > maxOwner {
-		bad("Owner is %d bytes long: must be at most %d", len(c.Owner), maxOwner)
+	if len(o.Owner) > maxOwner {
+		return []string{fmt.Sprintf("Owner is %d bytes long: must be at most %d", len(o.Owner), maxOwner)}
 	}
-	if c.RestartGuard > maxTTL {
-		bad("RestartGuard is %v: must be at most %v, negative (off) or 0 (each lock's TTL)", c.RestartGuard, maxTTL)
-	}
-	c.Hooks = c.Hooks.copied()
-	return c, invalid("options", broken)
+	return nil
 }
 
 // nodeTimeout is how long a lock of this TTL waits for one node.
