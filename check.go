@@ -9,29 +9,29 @@ import (
 const (
 	// checkPatience bounds how long Check waits for a node.
 	checkPatience = 3 * time.Second
-	// clockPatience is by how much the nodes' clocks may differ.
+	// clockPatience is by how much clocks may differ before Check says so.
 	clockPatience = time.Second
-	// clockSamples is how often a node is asked for its time; the quickest answer counts.
+	// clockSamples is how many times a node is asked for its time; the quickest answer counts.
 	clockSamples = 3
 )
 
-// Check asks every node what could break locks, and says what each finding means and what
-// to do: nodes that are down or refuse us, the same server under two names, replicas,
-// nodes of a cluster, eviction, persistence, replicas that a failover would promote, clocks
-// that differ, answers slower than Options.NodeTimeout, old versions, and rights that the
-// library needs and the user lacks. What a node does not let us read is a finding, too.
+// Check asks every node about things that could break locks. Each finding says what it means
+// and what to do. There are findings about nodes that are down or refuse to serve us, the
+// same server under two names, replicas, nodes of a cluster, eviction, persistence, replicas
+// that a failover would promote, clocks that differ, answers slower than Options.NodeTimeout,
+// old versions, and rights that the library needs and the user lacks. Settings that a node
+// does not let us read are findings, too.
 //
-// All nodes are asked at once. It ends when each has answered, after three seconds, when
-// ctx ends or when the Redlock is closed; what was learnt until then is in the Report in
-// any case. The error is the one of ctx, ErrClosed, or ErrNoQuorum if no majority of nodes
-// serves us, along with a *QuorumError. Findings of whatever severity are no error; see
-// Report.Worst.
+// Check asks all nodes at once. It returns when each has answered, after three seconds, when
+// ctx ends or when the Redlock is closed. The Report has what was learned until then in any
+// case. The error wraps ctx's error, ErrClosed, or ErrNoQuorum if no majority of nodes serves
+// us; if nodes were asked, errors.As finds a *QuorumError. A Redlock that was not made by
+// Open or New is ErrInvalid. Findings are no error, however severe they are; see Report.Worst.
 //
-// Nothing is written that stays. Rights are tested with commands that a user who has them
-// is answered with an error, or that meet a key which does not exist; those that are denied
-// show in the server's ACL LOG. Which keys a user may touch is tested with one random key
-// behind Options.KeyPrefix only. Behind a cluster or ring client there are several servers,
-// of which Check only learns whether they answer at all.
+// Check leaves nothing on the nodes. It tests rights with commands that fail even where they
+// are allowed, or whose key does not exist. Commands that are denied appear in the server's
+// ACL LOG. Rights to keys are tested with one random key behind Options.KeyPrefix only. A
+// cluster or ring client has several servers, so Check only learns whether it answers at all.
 func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 	if rl == nil || rl.closing == nil {
 		return Report{}, fmt.Errorf("redlock: check: %w Redlock: it was not made by Open or New", ErrInvalid)
@@ -152,25 +152,28 @@ func checkOutcomes(all []facts, waited time.Duration) []Outcome {
 	return outcomes
 }
 
-// facts are what is known of a node, to be judged.
+// facts are what is known about a node. The findings are made from them.
 type facts struct {
 	NodeReport
 	many   bool // a cluster or ring client: several servers
-	cut    bool // time was over before all was asked
+	cut    bool // waiting was over before the node had answered everything
 	unread []unread
 	lacks  []denial
 	masked bool // the probe's key was refused, so nothing is known of rights to keys
 }
 
+// unread is a question without an answer: what was asked, what is not known without it, and
+// the error.
 type unread struct{ what, means, err string }
 
+// denial is a right that the user lacks.
 type denial struct {
 	need need
 	what string
 	err  string
 }
 
-// need is what a right is for.
+// need is what a right is needed for.
 type need uint8
 
 const (

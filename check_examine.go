@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// examiner asks one node.
+// examiner asks one node, on a goroutine of its own.
 type examiner struct {
 	facts
 	clock         clock
@@ -21,7 +21,8 @@ type examiner struct {
 	lineMasked    bool // the key of the probe's line was refused
 }
 
-// examinerSteps is how often update is called at most.
+// examinerSteps is how often update is called at most. The channel has room for as many, so
+// an examiner ends even if nobody receives its updates any more.
 const examinerSteps = 8
 
 // update hands over what is known so far. The slices are clipped, so that later appends do
@@ -31,11 +32,13 @@ func (e *examiner) update() {
 	e.updates <- e.facts
 }
 
-// processor is what go-redis' clients have in common.
+// processor is a client or a connection of go-redis.
 type processor interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
+// examine asks step by step, and updates after each: a node that hangs later has been
+// examined so far. It closes updates at its end.
 func (e *examiner) examine(ctx context.Context, c redis.UniversalClient) {
 	defer close(e.updates)
 	switch single := c.(type) {
@@ -65,7 +68,7 @@ func (e *examiner) examine(ctx context.Context, c redis.UniversalClient) {
 func (e *examiner) ping(ctx context.Context, c processor) bool {
 	err := e.run(ctx, c, redis.NewStatusCmd(ctx, "PING"))
 	if err == nil || !isServerError(err) && !neverSent(err) {
-		// The first one may have had to connect, or found that a connection had broken.
+		// The first PING may have had to connect, or may have used a connection that was dead.
 		err = e.run(ctx, c, redis.NewStatusCmd(ctx, "PING"))
 	}
 	e.Reachable = err == nil || isServerError(err)
@@ -76,7 +79,7 @@ func (e *examiner) ping(ctx context.Context, c processor) bool {
 	return err == nil
 }
 
-// run runs one command and keeps the time if it was the shortest.
+// run sends one command and keeps the time that its answer took, if that is the shortest.
 func (e *examiner) run(ctx context.Context, c processor, cmd redis.Cmder) error {
 	start := e.clock.now()
 	err := c.Process(ctx, cmd)
@@ -86,7 +89,8 @@ func (e *examiner) run(ctx context.Context, c processor, cmd redis.Cmder) error 
 	return err
 }
 
-// time compares the node's clock with ours: the quickest answer leaves the least doubt.
+// time compares the node's clock with ours. The quickest answer counts, since it leaves the
+// smallest margin.
 func (e *examiner) time(ctx context.Context, c processor) {
 	for range clockSamples {
 		cmd := redis.NewTimeCmd(ctx, "TIME")
@@ -103,14 +107,14 @@ func (e *examiner) time(ctx context.Context, c processor) {
 	}
 }
 
-// cannot notes that something could not be read.
+// cannot notes that something could not be read. means is what is not known for that reason.
 func (e *examiner) cannot(what, means string, err error) {
 	e.unread = append(e.unread, unread{what, means, oneLine(err.Error())})
 	e.Unread = append(e.Unread, what+": "+oneLine(err.Error()))
 }
 
-// questions are commands that go in one pipeline. Each may be answered with an error; if the
-// pipeline itself fails, no answer counts.
+// questions are commands that go in one pipeline. Each of them may be answered with an error
+// of its own; if the pipeline itself fails, none has an answer.
 type questions struct {
 	pipe    redis.Pipeliner
 	failure error
@@ -119,16 +123,16 @@ type questions struct {
 func (q *questions) add(ctx context.Context, cmd redis.Cmder) { _ = q.pipe.Process(ctx, cmd) } // only queues it
 
 func (q *questions) send(ctx context.Context) {
-	if _, err := q.pipe.Exec(ctx); !isServerError(err) { // Exec returns the first command's error, too
+	if _, err := q.pipe.Exec(ctx); !isServerError(err) { // a server's error is that of one command
 		q.failure = err
 	}
 }
 
-// errOf is why a command has no answer.
+// errOf returns why a command has no answer, nil if it has one.
 func (q *questions) errOf(cmd redis.Cmder) error { return cmp.Or(cmd.Err(), q.failure) }
 
-// sections are those of INFO that Check asks for: what is not known without one, and whether
-// it has become known, from whichever answer.
+// sections are the sections of INFO that Check asks for: the name, what is not known without
+// the section, and whether that is known, from this or any other answer.
 var sections = []struct {
 	name, means string
 	known       func(n *NodeReport) bool
@@ -141,11 +145,11 @@ var sections = []struct {
 	{"cluster", "whether it belongs to a cluster", func(n *NodeReport) bool { return n.Mode != "" }},
 }
 
-// settings are asked for one by one: CONFIG GET takes several since Redis 7 only.
+// settings are asked for one by one, since CONFIG GET takes several only from Redis 7 on.
 var settings = []string{"appendonly", "appendfsync", "maxmemory", "maxmemory-policy"}
 
-// read asks the node about itself. INFO and CONFIG tell some things twice, since services
-// often deny one of them.
+// read asks the node about itself. It asks for most things twice, by INFO and by ROLE or
+// CONFIG, since a user may lack the right to one of these, and services often deny CONFIG.
 func (e *examiner) read(ctx context.Context, c redis.UniversalClient) {
 	q := questions{pipe: c.Pipeline()}
 	infos := make([]*redis.StringCmd, len(sections))
@@ -182,11 +186,11 @@ func (e *examiner) read(ctx context.Context, c redis.UniversalClient) {
 	e.noteUnread(denials, denied)
 }
 
-// noteUnread notes what no answer told. denials has the error of each section of INFO;
-// denied is why CONFIG did not tell it either.
+// noteUnread notes what is still not known. denials has the error of each section of INFO,
+// and denied is why CONFIG did not help.
 func (e *examiner) noteUnread(denials []error, denied error) {
 	for i, s := range sections {
-		// The restart guard asks for INFO server, so it matters that this one was answered.
+		// The restart guard sends INFO server, so that one matters by itself.
 		if !s.known(&e.NodeReport) || s.name == "server" && denials[i] != nil {
 			e.cannot("INFO "+s.name, s.means, cmp.Or(denials[i], denied))
 		}
@@ -196,7 +200,7 @@ func (e *examiner) noteUnread(denials []error, denied error) {
 	}
 }
 
-// readInfo takes what it knows from sections of INFO.
+// readInfo takes what one answer to INFO tells, and leaves the rest as it is.
 func (n *NodeReport) readInfo(text string) {
 	info := parseInfo(text)
 	set := func(field *string, value string) {
@@ -229,7 +233,8 @@ func (n *NodeReport) readInfo(text string) {
 
 var yesNo = map[bool]string{true: "yes", false: "no"}
 
-// readMode is told by two sections; the one about clusters knows best.
+// readMode takes the mode, which the sections server and cluster tell. If they differ, the
+// latter counts.
 func (n *NodeReport) readMode(info serverInfo) {
 	for _, name := range []string{"redis_mode", "server_mode"} {
 		if mode := info[name]; mode != "" {
@@ -244,7 +249,7 @@ func (n *NodeReport) readMode(info serverInfo) {
 	}
 }
 
-// readRole takes the answer to ROLE.
+// readRole takes what the answer to ROLE tells.
 func (n *NodeReport) readRole(answer []any) {
 	if len(answer) == 0 {
 		return
@@ -256,6 +261,7 @@ func (n *NodeReport) readRole(answer []any) {
 	}
 }
 
+// readSetting takes the answer to one CONFIG GET; value is empty if there was none.
 func (n *NodeReport) readSetting(name, value string) {
 	if value == "" {
 		return

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// setup is what findings depend on besides the nodes.
+// setup is what findings depend on besides the facts about the nodes.
 type setup struct {
 	ttl, nodeTimeout time.Duration
 	quorum           int
@@ -30,7 +30,7 @@ type addFinding func(severity Severity, code, message, advice string)
 // addAbout notes a finding about the node of that name, or about all nodes if it is empty.
 type addAbout func(node string, severity Severity, code, message, advice string)
 
-// judge turns facts into findings, the worst first.
+// judge makes findings from the facts, the worst first, otherwise in the order of the nodes.
 func judge(all []facts, s setup) []Finding {
 	found := []Finding{}
 	add := func(node string, severity Severity, code, message, advice string) {
@@ -49,7 +49,7 @@ func judge(all []facts, s setup) []Finding {
 	return found
 }
 
-// judgeNode looks at a node by itself.
+// judgeNode makes the findings that one node's facts are enough for.
 func judgeNode(f facts, s setup, add addFinding) {
 	if judgeService(f, add) {
 		return
@@ -114,7 +114,7 @@ func judgeRole(f facts, add addFinding) {
 
 // judgePersistence finds servers that forget locks when they or their machines restart.
 func judgePersistence(f facts, s setup, add addFinding) {
-	// What a restart forgets is only as bad as nobody noticing it.
+	// Locks that a restart forgets do no harm if the guard notices the restart.
 	severity, advice := SeverityWarning, fmt.Sprintf(
 		"set appendonly yes and appendfsync always, or keep a crashed node down for the longest TTL in use (here at least %v)", s.ttl)
 	if s.guard > 0 {
@@ -155,7 +155,7 @@ func judgeLatency(f facts, s setup, add addFinding) {
 	}
 }
 
-// judgeRights finds rights that the user lacks, and groups them by what they are needed for.
+// judgeRights finds rights that the user lacks: one finding for each thing that needs them.
 func judgeRights(f facts, add addFinding) {
 	of := make(map[need][]string)
 	said := make(map[need]string)
@@ -182,7 +182,7 @@ func judgeRights(f facts, add addFinding) {
 	}
 }
 
-// judgeTwins finds servers that were given twice.
+// judgeTwins finds servers that are two nodes.
 func judgeTwins(all []facts, add addAbout) {
 	ids := make([]string, len(all))
 	for i, f := range all {
@@ -195,13 +195,14 @@ func judgeTwins(all []facts, add addAbout) {
 	}
 }
 
-// judgeAges finds nodes that were started so lately that they may have forgotten locks.
+// judgeAges finds nodes that were started so recently that locks which they granted before
+// may still be held.
 func judgeAges(all []facts, s setup, add addAbout) {
 	limit := s.ttl
 	if s.guard > 0 {
 		limit = s.guard
 	}
-	left := func(f facts) time.Duration { return limit - (f.Uptime - time.Second) } // INFO is up to a second ahead
+	left := func(f facts) time.Duration { return limit - (f.Uptime - time.Second) } // see NodeReport.Uptime
 	young := func(f facts) bool { return f.aged && left(f) > 0 }
 	everybody := !slices.ContainsFunc(all, func(f facts) bool { return !young(f) })
 	for _, f := range all {
@@ -249,7 +250,7 @@ func judgeClocks(all []facts, add addAbout) {
 	}
 }
 
-// judgeNumber looks at what the set tolerates.
+// judgeNumber makes the findings about how many nodes there are and how many of them serve us.
 func judgeNumber(all []facts, s setup, add addAbout) {
 	if n := serving(all); n < s.quorum {
 		add("", SeverityCritical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us, and %d are needed: no lock can be acquired or extended", n, len(all), s.quorum),
@@ -263,7 +264,7 @@ func judgeNumber(all []facts, s setup, add addAbout) {
 	}
 }
 
-// outdated reports a Redis below 6.2; what cannot be read is none.
+// outdated reports whether the version is a Redis below 6.2. One that cannot be parsed is not.
 func outdated(version string) bool {
 	number, ok := strings.CutPrefix(version, "redis ")
 	if !ok {

@@ -8,14 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// probe is a command that shows whether a right is there without doing anything: a server
-// looks at rights before it looks at arguments other than their number and keys.
+// probe is a command that tests a right and has no effect: a server checks the number of
+// arguments, then the rights to the command and its keys, and only then the arguments.
 type probe struct {
 	need need
 	args []any
 }
 
-// probesFor tests what a user must be allowed. Neither key exists.
+// probesFor returns probes for all that a user must be allowed. Neither key exists.
 func probesFor(key, line, channel string) []probe {
 	return []probe{
 		{forLocks, []any{"SET", key, "", "NOTHING"}}, // no such option
@@ -38,7 +38,7 @@ func probesFor(key, line, channel string) []probe {
 	}
 }
 
-// rights runs the probes, in one pipeline.
+// rights sends the probes.
 func (e *examiner) rights(ctx context.Context, c redis.UniversalClient) {
 	key := e.prefix + "redlock-check-" + e.probe
 	line := lineNaming(key).of(key)
@@ -62,14 +62,14 @@ func (e *examiner) rights(ctx context.Context, c redis.UniversalClient) {
 	}
 }
 
-// refused notes a right that is missing, if that is what the error says.
+// refused notes a right that is missing, if the error says so.
 func (e *examiner) refused(n need, what string, err error) {
 	if err == nil || !isServerError(err) {
 		return
 	}
 	switch text := err.Error(); {
 	case strings.HasPrefix(text, "NOPERM") && !strings.Contains(text, "to run the") && strings.Contains(text, "key"):
-		// Commands come before keys, so this one is allowed.
+		// Rights to commands are checked before those to keys, so the command is allowed.
 		e.masked = e.masked || n == forLocks
 		if n == forLines && !e.masked && !e.lineMasked {
 			e.lineMasked = true

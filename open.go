@@ -18,22 +18,23 @@ import (
 )
 
 const (
-	// openPatience bounds how long Open waits for a node that does not answer.
+	// openPatience bounds how long Open waits for a node.
 	openPatience = time.Second
-	// openPool is the size of the pools that Open makes. A lane needs one connection;
-	// go-redis stops dialing for a second after as many failures as the pool is large.
+	// openPool is the size of the connection pools that Open makes. A lane needs only one
+	// connection, but after as many failed dials as the pool is large, go-redis stops
+	// dialing for a second.
 	openPool = 64
 )
 
-// Open connects to the nodes and returns when each has answered or has had a second to
-// do so. Each address is "host:port", or a redis://, rediss:// (TLS) or unix:// URL,
-// which may carry user, password and database number.
+// Open connects to the nodes. It returns when each has answered or has had a second to do
+// so, or when ctx ends. Each address is "host:port", or a redis://, rediss:// (TLS) or
+// unix:// URL, which may have a user, a password and a database number.
 //
-// A minority of the nodes may be down; they are used as soon as they answer. It fails
-// with ErrNoQuorum if a majority is down or refuses us, with ErrDuplicateNode if the
-// same server was given twice (the same address and database, or the same run id), with
-// ErrInvalid for options or addresses that break a rule, and with ctx's error. Nothing
-// is written to the nodes. Close the Redlock to close the connections.
+// A minority of the nodes may be down; they are used as soon as they answer. Open fails with
+// ErrNoQuorum if so many nodes are down or refuse to serve us that the others are no
+// majority, with ErrDuplicateNode if the same server is given twice (the same address and
+// database, or the same run id), with ErrInvalid for options or addresses that break a rule,
+// and with ctx's error. It writes nothing to the nodes. Redlock.Close closes the connections.
 func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	parsed, err := parseAddrs(addrs)
@@ -65,15 +66,15 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	return rl, nil
 }
 
-// New uses clients that the caller made and goes on owning, whatever their settings.
-// Each client is one node: a *redis.Client, a Sentinel failover client, or a cluster
-// or ring client, which counts as one node although it is many servers (see the
-// package documentation for what that is worth). New does no I/O.
+// New uses clients of the caller, with any settings. The caller still owns them, and closes
+// them after the Redlock. Each client is one node: a *redis.Client, a Sentinel failover
+// client, or a cluster or ring client, which counts as one node although it has many servers
+// (the package documentation says what that is worth). New does no I/O.
 //
 // It fails with ErrInvalid for options that break a rule, for no clients and for nil
-// ones, and with ErrDuplicateNode if a client is given twice. Clients that lead to the
-// same server are found out by its run id once both have answered, unless the restart
-// guard is off: acquires then fail with ErrDuplicateNode.
+// clients, and with ErrDuplicateNode if a client is given twice. Two clients that lead to the
+// same server are noticed by its run id when both have answered, unless the restart guard is
+// off. From then on acquires fail with ErrDuplicateNode.
 func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	if err := errors.Join(broken, checkClients(clients)); err != nil {
@@ -106,7 +107,8 @@ func checkClients(clients []redis.UniversalClient) error {
 	return errors.Join(append(duplicates, invalid("nodes", broken))...)
 }
 
-// nodeNames names each node by address and database, and numbers those that are equal.
+// nodeNames names each node by its address and database. To names that occur twice it adds
+// the node's index.
 func nodeNames(clients []redis.UniversalClient) []string {
 	names := make([]string, len(clients))
 	count := make(map[string]int)
@@ -136,8 +138,8 @@ func nodeNames(clients []redis.UniversalClient) []string {
 	return names
 }
 
-// parseAddrs reads all addresses, or reports all that are wrong. No password gets
-// into an error.
+// parseAddrs reads all addresses, or reports all that are wrong. Its errors contain no
+// password.
 func parseAddrs(addrs []string) ([]*redis.Options, error) {
 	if len(addrs) == 0 {
 		return nil, invalid("nodes", []string{"no addresses: at least one is needed"})
@@ -169,7 +171,7 @@ func parseAddr(addr string) (*redis.Options, error) {
 		var err error
 		if o, err = redis.ParseURL(addr); err != nil {
 			u, uerr := url.Parse(addr)
-			if uerr != nil { // whose text shows the address
+			if uerr != nil { // its text has the address, and so the password
 				return nil, errors.New("what has :// in it: is no well-formed URL")
 			}
 			return nil, fmt.Errorf("%q: must be host:port or a redis://, rediss:// or unix:// URL: %w", u.Scheme+"://"+u.Host+u.Path, err)
@@ -185,8 +187,8 @@ func parseAddr(addr string) (*redis.Options, error) {
 		}
 	}
 	if o.Protocol == 0 {
-		// Locks need nothing of RESP3, and go-redis looks for push messages before
-		// each reply there.
+		// Locks need nothing of RESP3, where go-redis looks for push messages before each
+		// reply.
 		o.Protocol = 2
 	}
 	if o.PoolSize == 0 {
@@ -195,8 +197,8 @@ func parseAddr(addr string) (*redis.Options, error) {
 	if o.DialTimeout == 0 {
 		o.DialTimeout = openPatience
 	}
-	// One dial and one try: a node that is down must say so at once, and what to try
-	// again is the library's decision.
+	// One dial and one try: that a node is down must be known at once, and the library
+	// decides itself what it sends again.
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.ContextTimeoutEnabled = true
 	o.PipelinePoolSize = -1
@@ -205,8 +207,8 @@ func parseAddr(addr string) (*redis.Options, error) {
 	return o, nil
 }
 
-// greet asks all nodes for their run ids and fails if that finds a server twice, or no
-// majority at all.
+// greet asks all nodes for their run ids. It fails if two nodes are the same server, or if
+// no majority answers.
 func (rl *Redlock) greet(ctx context.Context) error {
 	start := rl.clock.now()
 	asking, cancel := context.WithTimeout(ctx, openPatience)
@@ -260,8 +262,8 @@ func (rl *Redlock) greet(ctx context.Context) error {
 	}
 }
 
-// runID tells servers apart. It is empty where the server does not say, which is no
-// reason not to use it.
+// runID asks a server for its run id. The id is empty if the server does not tell it, which
+// is no reason not to use that server.
 func runID(ctx context.Context, c redis.UniversalClient) (string, error) {
 	pipe := c.Pipeline()
 	ping, info := pipe.Ping(ctx), pipe.Info(ctx, "server")
