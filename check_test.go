@@ -306,6 +306,16 @@ func TestCheckKeepsWhatItLearntFromANodeThatStopsAnswering(t *testing.T) {
 	})
 }
 
+func TestCheckOfARedlockThatNobodyMade(t *testing.T) {
+	var none *redlock.Redlock
+	for name, rl := range map[string]*redlock.Redlock{"nil": none, "zero": new(redlock.Redlock)} {
+		r, err := rl.Check(t.Context())
+		require.ErrorIs(t, err, redlock.ErrInvalid, name)
+		require.EqualError(t, err, "redlock: check: invalid Redlock: it was not made by Open or New", name)
+		assert.Empty(t, r, name)
+	}
+}
+
 func TestCheckAsksNobodyWhenItsContextIsOver(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		ctx, cancel := context.WithCancel(b.Context())

@@ -104,13 +104,13 @@ const maxAge = 100 * 365 * 24 * time.Hour
 // findTwice looks for a process behind two nodes; the caller holds mu.
 func (g *guard) findTwice() {
 	g.twice.Store(nil)
+	ids := make([]string, len(g.nodes))
 	for i, m := range g.nodes {
-		j := slices.IndexFunc(g.nodes, func(o memory) bool { return o.runID == m.runID })
-		if m.runID != "" && j < i {
-			err := fmt.Errorf("redlock: %w: %s and %s are the same server, run id %s", ErrDuplicateNode, g.names[j], g.names[i], m.runID)
-			g.twice.Store(&err)
-			return
-		}
+		ids[i] = m.runID
+	}
+	if all := twins(ids); len(all) > 0 {
+		err := sameServer(g.names, all[0], ids[all[0].first])
+		g.twice.Store(&err)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -29,21 +28,12 @@ func (o *once) sighting() (s sighting, ok bool) {
 	if err := o.Err(); err != nil {
 		return sighting{err: err}, isServerError(err)
 	}
-	told := false
-	for line := range strings.Lines(o.status.Val()) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		switch name {
-		case "run_id":
-			s.runID = value
-		case "uptime_in_seconds": // negative where the clock was set back
-			n, err := strconv.ParseInt(value, 10, 64)
-			s.uptime, told = time.Duration(min(max(n, 0), int64(maxAge/time.Second)))*time.Second, err == nil
-		}
-	}
-	if s.runID == "" || !told {
+	info := parseInfo(o.status.Val())
+	uptime, told := info.uptime()
+	if info.runID() == "" || !told {
 		return sighting{err: errors.New("INFO server tells no run_id or no uptime_in_seconds")}, o.status.Val() != ""
 	}
-	return s, true
+	return sighting{runID: info.runID(), uptime: uptime}, true
 }
 
 // onConnect has a client of our own tell of each new connection before it is used.
