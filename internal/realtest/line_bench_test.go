@@ -1,4 +1,4 @@
-package redlock_test
+package realtest
 
 import (
 	"encoding/json"
@@ -129,7 +129,7 @@ func latency(t *testing.T, servers []*realredis.Server) {
 
 // TestLineMeasure prints how one hot key fares. It asserts nothing:
 //
-//	REDLOCK_MEASURE=4s go test -run LineMeasure -v .
+//	REDLOCK_MEASURE=4s go test -run LineMeasure -v ./internal/realtest
 func TestLineMeasure(t *testing.T) {
 	length, err := time.ParseDuration(os.Getenv("REDLOCK_MEASURE"))
 	if err != nil {

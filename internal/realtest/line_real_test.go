@@ -1,4 +1,4 @@
-package redlock_test
+package realtest
 
 import (
 	"bufio"
@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -218,6 +219,7 @@ func cycleChild(t *testing.T, c *child) {
 // site is five nodes, a counter, and a Redlock of this process.
 type site struct {
 	servers []*realredis.Server
+	admins  []*redis.Client
 	counter *realredis.Server
 	rl      *redlock.Redlock
 	m       *redlock.Mutex
@@ -229,6 +231,7 @@ func newSite(t *testing.T, o *redlock.Options, opts ...redlock.LockOption) *site
 	var addrs []string
 	for _, x := range s.servers {
 		addrs = append(addrs, x.Addr())
+		s.admins = append(s.admins, x.Client(t))
 	}
 	rl, err := redlock.Open(t.Context(), addrs, o)
 	require.NoError(t, err)
@@ -251,6 +254,31 @@ func (s *site) waiting(t *testing.T, n int) {
 	})
 }
 
+// lineOfK is the key under which a node keeps the line of "k".
+const lineOfK = "{k}:line"
+
+// arbiter is the node that keeps the line, as soon as somebody waits there.
+func (s *site) arbiter(t *testing.T) *realredis.Server {
+	t.Helper()
+	keeper := -1
+	soon(t, func() bool {
+		keeper = slices.IndexFunc(s.admins, func(c *redis.Client) bool { return c.Exists(t.Context(), lineOfK).Val() == 1 })
+		return keeper >= 0
+	})
+	return s.servers[keeper]
+}
+
+// lines counts the lines that the nodes keep, of all keys.
+func (s *site) lines(t *testing.T) (n int) {
+	t.Helper()
+	for _, c := range s.admins {
+		here, err := c.Eval(t.Context(), `return #redis.call("KEYS", "{*}:line")`, nil).Int()
+		require.NoError(t, err)
+		n += here
+	}
+	return n
+}
+
 func (s *site) acquire(t *testing.T) *redlock.Lock {
 	t.Helper()
 	l, err := s.m.Acquire(t.Context())
@@ -262,12 +290,7 @@ func (s *site) acquire(t *testing.T) *redlock.Lock {
 func (s *site) empty(t *testing.T) {
 	t.Helper()
 	soon(t, func() bool {
-		for _, x := range s.servers {
-			if x.Client(t).DBSize(t.Context()).Val() > 0 {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(s.admins, func(c *redis.Client) bool { return c.DBSize(t.Context()).Val() > 0 })
 	})
 }
 
@@ -379,8 +402,8 @@ func TestLineExclusionWhileTheArbiterFails(t *testing.T) {
 		})
 		t.Logf("%s: 200 in %v", when, time.Since(start))
 	}
-	arbiter := s.servers[s.m.NodeOrder()[0]]
 	goesOn("before")
+	arbiter := s.arbiter(t)
 	arbiter.Kill()
 	goesOn("killed")
 	require.NoError(t, arbiter.Restart())
@@ -413,11 +436,11 @@ func (s *site) as(t *testing.T, rules ...string) (*redlock.Redlock, func() []red
 		require.NoError(t, x.Client(t).Do(t.Context(), append([]any{"ACL", "SETUSER", "clerk", "reset", "on", ">pw"}, anys(rules)...)...).Err())
 		urls = append(urls, "redis://clerk:pw@"+x.Addr())
 	}
-	hooks, said := told()
-	rl, err := redlock.Open(t.Context(), urls, &redlock.Options{Hooks: hooks})
+	d := new(degradations)
+	rl, err := redlock.Open(t.Context(), urls, &redlock.Options{Hooks: d.hooks()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
-	return rl, said
+	return rl, d.all
 }
 
 func anys(s []string) (a []any) {
@@ -501,9 +524,9 @@ func TestLineOfTenThousand(t *testing.T) {
 				assert.NoError(t, l.Release(t.Context()))
 			})
 		}
-		arbiter := s.servers[s.m.NodeOrder()[0]].Client(t)
-		soon(t, func() bool { return arbiter.ZCard(t.Context(), s.m.Line()).Val() >= int64(n) })
-		used := arbiter.MemoryUsage(t.Context(), s.m.Line()).Val()
+		arbiter := s.arbiter(t).Client(t)
+		soon(t, func() bool { return arbiter.ZCard(t.Context(), lineOfK).Val() >= int64(n) })
+		used := arbiter.MemoryUsage(t.Context(), lineOfK).Val()
 		t.Logf("%d bytes on the node per waiter", used/int64(n))
 		assert.Less(t, used/int64(n), int64(500))
 		start := time.Now()
@@ -538,7 +561,7 @@ func TestLineOfTenThousand(t *testing.T) {
 				}
 			})
 		}
-		soon(t, func() bool { waiters, _ := s.rl.Waits(); return waiters == n })
+		soon(t, func() bool { return s.lines(t) == n })
 		start := time.Now()
 		for _, l := range held {
 			wg.Go(func() { assert.NoError(t, l.Release(t.Context())) })

@@ -1,6 +1,6 @@
 //go:build unix
 
-package redlock_test
+package realtest
 
 import (
 	"bufio"

@@ -1,4 +1,4 @@
-package redlock_test
+package realtest
 
 import (
 	"bufio"
@@ -63,7 +63,7 @@ func TestAMinorityOfBrokenNodesChangesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			startFleet(t, 5).eachWay(t, unhurried, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-				warm(t, rl)
+				f.warm(t, rl)
 				broken := []int{0, 3}
 				for _, i := range broken {
 					fault.begin(t, f, i)
@@ -77,7 +77,7 @@ func TestAMinorityOfBrokenNodesChangesNothing(t *testing.T) {
 					fault.end(t, f, i)
 				}
 				f.requireGone(t, resource)
-				warm(t, rl) // they are used again
+				f.warm(t, rl) // they are used again
 			})
 		})
 	}
@@ -89,7 +89,7 @@ func TestAMajorityOfBrokenNodesIsAnOutageThatAcquireWaitsOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			startFleet(t, 5).eachWay(t, brisk, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-				warm(t, rl)
+				f.warm(t, rl)
 				for i := range 3 {
 					fault.begin(t, f, i)
 				}
@@ -149,7 +149,7 @@ func TestReleaseWhoseReplyIsLostIsNotTakenForALoss(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			startFleet(t, 3).eachWay(t, redlock.Options{TTL: time.Second, NodeTimeout: 200 * time.Millisecond}, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-				warm(t, rl)
+				f.warm(t, rl)
 				for range 2 {
 					lock := requireAcquire(t, rl)
 					waitForVotes(t, lock)
@@ -307,13 +307,13 @@ func TestRestartedNodesAreUsedAgain(t *testing.T) {
 	o.RestartGuard = -1 // which has tests of its own
 	startFleet(t, 3).eachWay(t, o, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
 		for i := range 3 {
-			warm(t, rl)
+			f.warm(t, rl)
 			f.servers[i].Kill()
 			require.NoError(t, f.servers[i].Restart())
 			// Its connections are stale, and it has none of the scripts.
 			require.NoError(t, requireAcquire(t, rl).Release(t.Context()))
 		}
-		warm(t, rl)
+		f.warm(t, rl)
 	})
 }
 
@@ -362,7 +362,7 @@ func TestServersThatAnswerWithAnErrorAreWaitedForAndNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			startFleet(t, 3, realredis.Args("lua-time-limit", "5")).eachWay(t, brisk, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-				warm(t, rl)
+				f.warm(t, rl)
 				// The others still make a quorum.
 				test.begin(t, f, []int{1})
 				lock := requireAcquire(t, rl)
@@ -460,7 +460,7 @@ func TestReplicaInTheListIsNamed(t *testing.T) {
 func TestForgottenScriptsAreSentOnce(t *testing.T) {
 	t.Parallel() // 44
 	startFleet(t, 3).eachWay(t, brisk, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-		warm(t, rl)
+		f.warm(t, rl)
 		lock := requireLock(t, rl)
 		waitForVotes(t, lock)
 		f.do(t, []int{1}, "SCRIPT", "FLUSH")
@@ -590,7 +590,7 @@ func TestGarbageIsNeverAGrant(t *testing.T) {
 		t.Run(fmt.Sprintf("%q", garbage), func(t *testing.T) {
 			t.Parallel()
 			startFleet(t, 1).eachWay(t, redlock.Options{TTL: time.Second, NodeTimeout: 250 * time.Millisecond}, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-				warm(t, rl)
+				f.warm(t, rl)
 				f.plant(t, "x", 0, 0)
 				for range 5 {
 					f.proxies[0].Garbage([]byte(garbage))
