@@ -1,4 +1,4 @@
-package realtest
+package realtest_test
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build unix
 
-package realtest
+package realtest_test
 
 import (
 	"bufio"
