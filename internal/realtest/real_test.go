@@ -1,13 +1,10 @@
 package realtest_test
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/child"
 	"github.com/quorumlock/redlock/internal/faultproxy"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/quorumlock/redlock/redlocktest"
@@ -718,23 +716,19 @@ func TestReleaseAfterTheEndLeavesTheNextHolderAlone(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
-const (
-	childAddrs = "REDLOCK_TEST_CHILD_ADDRS"
-	childTTL   = 700 * time.Millisecond
-)
+// childTTL is the lease of locks whose holders are paused or killed.
+const childTTL = 700 * time.Millisecond
 
-// TestHolderProcess is no test of its own: it is the process that is killed in the
-// next one.
+// TestHolderProcess is no test of its own: it is the process that is killed in the next
+// one.
 func TestHolderProcess(t *testing.T) {
-	addrs := os.Getenv(childAddrs)
-	if addrs == "" {
-		return
-	}
-	rl, err := redlock.Open(t.Context(), strings.Split(addrs, ","), &redlock.Options{TTL: childTTL, NodeTimeout: childTTL / 4})
+	var addrs []string
+	parent := child.Of(t, &addrs)
+	rl, err := redlock.Open(t.Context(), addrs, &redlock.Options{TTL: childTTL, NodeTimeout: childTTL / 4})
 	require.NoError(t, err)
-	lock, err := rl.Mutex(resource, redlock.WithRenewal()).Acquire(t.Context())
+	_, err = rl.Mutex(resource, redlock.WithRenewal()).Acquire(t.Context())
 	require.NoError(t, err)
-	fmt.Println("held", lock.Token())
+	parent.Say(t, "held")
 	for i := 0; ; i++ {
 		busy, err := rl.Mutex(fmt.Sprint("busy-", i%10)).TryAcquire(t.Context())
 		if err == nil {
@@ -746,19 +740,12 @@ func TestHolderProcess(t *testing.T) {
 func TestKilledProcessHoldsForTheTTLAtMost(t *testing.T) {
 	t.Parallel() // 65
 	f := startFleet(t, 5)
-	child := exec.Command(os.Args[0], "-test.run=^TestHolderProcess$", "-test.timeout=60s")
-	child.Env = append(os.Environ(), childAddrs+"="+strings.Join(f.addrs(), ","))
-	out, err := child.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, child.Start())
-	lines := bufio.NewScanner(out)
-	for lines.Scan() && !strings.HasPrefix(lines.Text(), "held ") {
-	}
+	holder := child.Start(t, "TestHolderProcess", f.addrs())
+	holder.Hear(t, new(string))
 	rl := f.direct(t, brisk)
 	eventually(t, func() bool { return f.executed(0, "set") > 50 }, "the child does nothing") // in the middle of attempts
 	require.ErrorIs(t, try(t, rl), redlock.ErrHeld)
-	require.NoError(t, child.Process.Kill())
-	require.Error(t, child.Wait())
+	holder.Kill(t)
 
 	require.ErrorIs(t, try(t, rl), redlock.ErrHeld)
 	require.NoError(t, requireAcquire(t, rl).Release(t.Context()))

@@ -1,12 +1,8 @@
 package realtest_test
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/child"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/quorumlock/redlock/redlocktest"
 	"github.com/stretchr/testify/assert"
@@ -74,17 +71,13 @@ func TestServersWhoseClocksAreOffKeepTheLease(t *testing.T) {
 	}
 }
 
-const busyAddrs = "REDLOCK_TEST_BUSY_ADDRS"
-
 // TestBusyProcess is no test of its own: it is the process of the next one. It computes
 // for longer than its lease lasts, without a point at which the scheduler could run
 // anything else.
 func TestBusyProcess(t *testing.T) {
-	addrs := os.Getenv(busyAddrs)
-	if addrs == "" {
-		return
-	}
-	rl := openAt(t, strings.Split(addrs, ","), redlock.Options{TTL: childTTL, NodeTimeout: childTTL / 4, RestartGuard: -1})
+	var addrs []string
+	parent := child.Of(t, &addrs)
+	rl := openAt(t, addrs, redlock.Options{TTL: childTTL, NodeTimeout: childTTL / 4, RestartGuard: -1})
 	const sample = 1 << 26
 	began := time.Now()
 	compute(sample)
@@ -93,17 +86,11 @@ func TestBusyProcess(t *testing.T) {
 	lock, err := rl.Mutex(resource, redlock.WithRenewal()).Acquire(t.Context())
 	require.NoError(t, err)
 	ctx := lock.Context()
-	fmt.Println("held", lock.Token())
+	parent.Say(t, "held")
 	for range 2 {
 		compute(rounds)
 	}
-	over := lock.Validity() <= 0
-	<-ctx.Done()
-	fmt.Println("done",
-		over,
-		errors.Is(context.Cause(ctx), redlock.ErrLost),
-		errors.Is(lock.Extend(t.Context(), childTTL), redlock.ErrLost),
-		errors.Is(lock.Release(t.Context()), redlock.ErrNotHeld))
+	parent.Say(t, look(t, lock, ctx))
 }
 
 // computed keeps the work from being optimised away.
@@ -121,25 +108,12 @@ func compute(rounds int) {
 func TestBusyHolderKnowsThatItsLockIsOver(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3)
-	child := exec.Command(os.Args[0], "-test.run=^TestBusyProcess$", "-test.timeout=60s")
-	child.Env = append(os.Environ(), busyAddrs+"="+strings.Join(addrsOf(f.servers), ","), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1")
-	out, err := child.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, child.Start())
-	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
-	lines := bufio.NewScanner(out)
-	says := func(prefix string) string {
-		for lines.Scan() {
-			if strings.HasPrefix(lines.Text(), prefix) {
-				return lines.Text()
-			}
-		}
-		t.Fatalf("the child ended without saying %q", prefix)
-		return ""
-	}
-	says("held ")
+	busy := child.Start(t, "TestBusyProcess", addrsOf(f.servers), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1")
+	busy.Hear(t, new(string))
 	ours := requireAcquire(t, f.direct(t, patient))
-	require.Equal(t, "done true true true true", says("done "), "validity over, context, extend, release")
+	var found afterwards
+	busy.Hear(t, &found)
+	require.Equal(t, allOver, found)
 	f.requireOn(t, ours)
 	require.NoError(t, ours.Release(t.Context()))
 }
