@@ -1,4 +1,4 @@
-package redlock_test
+package realtest_test
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func (f *fleet) requireReleases(t *testing.T, want []int) {
 func TestWireOfAnUndisturbedLock(t *testing.T) {
 	t.Parallel() // 23, and one command per node for each step
 	startFleet(t, 5).eachWay(t, patient, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-		warm(t, rl)
+		f.warm(t, rl)
 		each := func(n int) []int { return []int{n, n, n, n, n} }
 
 		f.resetLogs()
@@ -160,7 +160,7 @@ func TestWireOfACancelledAttempt(t *testing.T) {
 func TestWireOfAFailedAttempt(t *testing.T) {
 	t.Parallel()
 	startFleet(t, 5).eachWay(t, patient, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-		warm(t, rl)
+		f.warm(t, rl)
 		f.resetLogs()
 		f.plant(t, "x", time.Minute, 0, 1, 2)
 		require.ErrorIs(t, try(t, rl), redlock.ErrHeld)
@@ -188,7 +188,7 @@ func TestCancelledAttemptThatStillWaitsInLineIsNotSent(t *testing.T) {
 	_, err := rl.Mutex(resource).TryAcquire(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, await(t, first))
-	warm(t, rl)
+	f.warm(t, rl)
 	assert.Zero(t, f.proxies[0].CountFunc(func(c faultproxy.Command) bool { return slices.Contains(c.Args, resource) }))
 }
 
@@ -217,7 +217,7 @@ func TestRefusedNodesAccumulateNothing(t *testing.T) {
 	for _, way := range []string{"one node", "all nodes"} {
 		t.Run(way, func(t *testing.T) {
 			rl := f.open(t, brisk)
-			warm(t, rl)
+			f.warm(t, rl)
 			refusing := f.proxies
 			if way == "one node" {
 				refusing = f.proxies[:1]
@@ -286,7 +286,7 @@ func TestHungNodeIsSentNoBurstWhenItWakes(t *testing.T) {
 	}
 	require.NoError(t, f.servers[0].Resume())
 	eventually(t, func() bool { return f.executed(0, "del") == 2 }, "the first SET is not taken back")
-	warm(t, rl)
+	f.warm(t, rl)
 	assert.Less(t, f.proxies[0].Count("SET"), 10)
 	assert.Less(t, f.proxies[0].Count("EVALSHA", "EVAL"), 20)
 	assert.Zero(t, f.admins[0].DBSize(t.Context()).Val())
