@@ -32,49 +32,61 @@ type Order struct {
 //	  waiter.go }     one that waits
 //	clock.go          the time
 func ParseOrder(page string) (Order, error) {
-	o := Order{place: make(map[string]int)}
 	block, err := listOf(page)
 	if err != nil {
-		return o, err
+		return Order{}, err
 	}
-	open, layer := false, 0
+	r := reader{order: Order{place: make(map[string]int)}}
 	for line := range strings.Lines(block) {
 		for _, word := range filesOf(line) {
-			switch word {
-			case "{":
-				if open {
-					return o, errors.New("the list of layers has braces in braces")
-				}
-				open = true
-				layer++
-				o.Clusters = append(o.Clusters, nil)
-				continue
-			case "}":
-				if !open {
-					return o, errors.New("the list of layers has a closing brace too many")
-				}
-				open = false
-				continue
+			if err := r.take(word); err != nil {
+				return Order{}, err
 			}
-			if _, twice := o.place[word]; twice {
-				return o, fmt.Errorf("the list of layers has %s twice", word)
-			}
-			if open {
-				last := len(o.Clusters) - 1
-				o.Clusters[last] = append(o.Clusters[last], word)
-			} else {
-				layer++
-			}
-			o.Files, o.place[word] = append(o.Files, word), layer
 		}
 	}
 	switch {
-	case open:
-		return o, errors.New("the list of layers has an open brace")
-	case len(o.Files) == 0:
-		return o, errors.New("the list of layers is empty")
+	case r.open:
+		return Order{}, errors.New("the list of layers has an open brace")
+	case len(r.order.Files) == 0:
+		return Order{}, errors.New("the list of layers is empty")
 	}
-	return o, nil
+	return r.order, nil
+}
+
+// reader builds an order from files and braces.
+type reader struct {
+	order Order
+	open  bool // within braces
+	layer int  // the last that was begun
+}
+
+func (r *reader) take(word string) error {
+	o := &r.order
+	switch {
+	case word == "{" && r.open:
+		return errors.New("the list of layers has braces in braces")
+	case word == "{":
+		r.open = true
+		r.layer++
+		o.Clusters = append(o.Clusters, nil)
+		return nil
+	case word == "}" && !r.open:
+		return errors.New("the list of layers has a closing brace too many")
+	case word == "}":
+		r.open = false
+		return nil
+	}
+	if _, twice := o.place[word]; twice {
+		return fmt.Errorf("the list of layers has %s twice", word)
+	}
+	if r.open {
+		last := len(o.Clusters) - 1
+		o.Clusters[last] = append(o.Clusters[last], word)
+	} else {
+		r.layer++
+	}
+	o.Files, o.place[word] = append(o.Files, word), r.layer
+	return nil
 }
 
 // listOf is the first block of code after the marker.
