@@ -134,6 +134,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 func (w *simWorld) check() {
 	for _, g := range w.grants {
 		g.mu.Lock() // whatever was noted of it comes before
+		//lint:ignore SA2001 the race detector learns the order from it
 		g.mu.Unlock()
 	}
 	byKey := make(map[string][]*simGrant)

@@ -642,7 +642,6 @@ type simWire struct {
 
 	mu    sync.Mutex
 	conns []int // generations of the server to which idle connections lead
-	calls uint64
 }
 
 func (s *simWire) watch(_ clock, saw func(sighting)) { s.saw = saw }
