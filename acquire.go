@@ -9,10 +9,12 @@ import (
 
 // acquisition is one call of TryAcquire, Acquire or Do until it has its lock or gives up.
 type acquisition struct {
-	*Mutex
-	ctx   context.Context
-	wait  bool // for a holder
-	renew bool
+	*resource
+	queues  *queues
+	renewer *renewer
+	ctx     context.Context
+	wait    bool // for a holder
+	renews  bool // once it is held
 
 	start    instant
 	attempts int
@@ -22,15 +24,13 @@ type acquisition struct {
 	waited   time.Duration
 }
 
-func (m *Mutex) acquire(ctx context.Context, wait, renew bool) (*Lock, error) {
-	if err := m.check(ctx, opAcquire); err != nil {
-		return nil, err
+// acquire returns the lock, or why there is none.
+func (a *acquisition) acquire() (*Lock, error) {
+	if !a.life.enter() {
+		return nil, fmt.Errorf("redlock: acquire %s: %w", quoteKey(a.key), ErrClosed)
 	}
-	if !m.life.enter() {
-		return nil, fmt.Errorf("redlock: acquire %s: %w", quoteKey(m.key), ErrClosed)
-	}
-	defer m.life.leave()
-	a := &acquisition{Mutex: m, ctx: ctx, wait: wait, renew: renew, start: m.clock.now()}
+	defer a.life.leave()
+	a.start = a.clock.now()
 	lock, err := a.run()
 	if a.w != nil {
 		a.w.end()
@@ -42,8 +42,8 @@ func (m *Mutex) acquire(ctx context.Context, wait, renew bool) (*Lock, error) {
 
 // run makes attempts, and waits between them.
 func (a *acquisition) run() (lock *Lock, err error) {
-	if a.wait && a.queues.recentlyRefused(&a.resource) {
-		a.last, a.w = a.notAsked(), newWaiter(a.queues, &a.resource)
+	if a.wait && a.queues.recentlyRefused(a.resource) {
+		a.last, a.w = a.notAsked(), newWaiter(a.queues, a.resource)
 		err = a.untilNextAttempt()
 	}
 	for err == nil {
@@ -55,7 +55,7 @@ func (a *acquisition) run() (lock *Lock, err error) {
 		}
 		errors.As(err, &a.last)
 		if a.w == nil {
-			a.w = newWaiter(a.queues, &a.resource)
+			a.w = newWaiter(a.queues, a.resource)
 		}
 		err = a.untilNextAttempt()
 	}
@@ -127,7 +127,7 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 	now := a.clock.now()
 	twice := a.guard.duplicate()
 	if twice == nil && cut == nil && v == verdictGranted && !now.reached(until) {
-		l.begin(a.ctx, until, now, a.renew)
+		l.begin(a.ctx, until, now, a.renews)
 		return l, false, nil
 	}
 	reasons, retryable := a.reasons(r, v, cut, twice)
@@ -143,7 +143,7 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 func (a *acquisition) newLock() (*Lock, error) {
 	if a.w != nil && a.w.entry != "" {
 		node, entry, value := a.w.claim()
-		l := newLock(&a.resource, a.queues, a.renewer, value)
+		l := newLock(a.resource, a.queues, a.renewer, value)
 		l.arbiter, l.entry = node, entry
 		return l, nil
 	}
@@ -151,7 +151,7 @@ func (a *acquisition) newLock() (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLock(&a.resource, a.queues, a.renewer, value), nil
+	return newLock(a.resource, a.queues, a.renewer, value), nil
 }
 
 // reasons is why an attempt failed, and whether waiting may help.
@@ -174,9 +174,9 @@ func (a *acquisition) reasons(r *round, v verdict, cut, twice error) (reasons []
 
 // notAsked is what there is to say of an acquire that is still in the queue: that another
 // holds the lock, as the last one of this process was told.
-func (m *Mutex) notAsked() *QuorumError {
-	e := &QuorumError{Op: opAcquire.String(), Key: m.key, Need: m.quorum, reasons: []error{ErrHeld}}
-	for _, name := range m.names {
+func (a *acquisition) notAsked() *QuorumError {
+	e := &QuorumError{Op: opAcquire.String(), Key: a.key, Need: a.quorum, reasons: []error{ErrHeld}}
+	for _, name := range a.names {
 		e.Outcomes = append(e.Outcomes, Outcome{Node: name, Vote: VoteNotSent, Err: errInQueue})
 	}
 	return e

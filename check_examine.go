@@ -37,33 +37,6 @@ type processor interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// examine asks step by step, and updates after each: a node that hangs later has been
-// examined so far. It closes updates at its end.
-func (e *examiner) examine(ctx context.Context, c redis.UniversalClient) {
-	defer close(e.updates)
-	switch single := c.(type) {
-	case *redis.ClusterClient, *redis.Ring:
-		e.many = true
-	case *redis.Client:
-		c = single.WithTimeout(checkPatience)
-	}
-	if !e.ping(ctx, c) || e.many {
-		if e.many {
-			e.Unread = []string{"all but PING: there are several servers behind this client"}
-		}
-		e.update()
-		return
-	}
-	e.time(ctx, c)
-	e.update()
-	e.read(ctx, c)
-	e.update()
-	e.rights(ctx, c)
-	e.update()
-	e.subscribe(ctx, c)
-	e.update()
-}
-
 // ping reports whether the node serves us.
 func (e *examiner) ping(ctx context.Context, c processor) bool {
 	err := e.run(ctx, c, redis.NewStatusCmd(ctx, "PING"))

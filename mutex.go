@@ -116,3 +116,11 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock)
 	}()
 	return fn(inner, lock)
 }
+
+func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {
+	if err := m.check(ctx, opAcquire); err != nil {
+		return nil, err
+	}
+	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, ctx: ctx, wait: wait, renews: renews}
+	return a.acquire()
+}

@@ -65,24 +65,29 @@ func newWaiter(qs *queues, r *resource) *waiter {
 	return &waiter{resource: r, queues: qs, id: r.clock.now().mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
 }
 
+// vigil is what one wait for a turn has seen.
+type vigil struct {
+	lookedAt int64         // when the other nodes were last looked at
+	left     int           // the node whose queue we left for a longer one; -1: none
+	free     time.Duration // when the lock will be free, as last seen
+}
+
 // await joins the queue, or stays in it, and returns nil when it is time for an attempt.
 // It returns errNoQueue if no node keeps a queue for us, ctx's error, or ErrClosed. What
 // it learns of the holder goes into last.
 func (w *waiter) await(ctx context.Context, last *QuorumError) error {
-	looked := w.clock.now().mono
-	left := -1             // the node whose queue we left for a longer one
-	var free time.Duration // when the lock will be free, as last seen
+	v := vigil{lookedAt: w.clock.now().mono, left: -1}
 	for {
 		a, err := w.ask(ctx)
 		if err != nil {
 			return err
 		}
-		if left >= 0 && left != w.node {
+		if v.left >= 0 && v.left != w.node {
 			w.failures = 0
 		}
 		if !a.ours {
 			w.failures = 0
-			if ready, err := w.waitForTurn(ctx, a, last, &looked); ready || err != nil {
+			if ready, err := w.waitForTurn(ctx, a, last, &v); ready || err != nil {
 				return err
 			}
 			continue
@@ -90,28 +95,25 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		if w.failures < 2 {
 			return nil
 		}
-		moved, from := false, w.node
-		if left != from { // it let us in
-			if free, moved, err = w.moveOn(ctx, last); err != nil {
-				return err
-			}
+		moved, err := w.moveOn(ctx, last, &v)
+		if err != nil {
+			return err
 		}
 		if !moved {
-			return w.pauseInVain(ctx, last, free)
+			return w.pauseInVain(ctx, last, v.free)
 		}
-		left = from
 	}
 }
 
 // waitForTurn sleeps until the waiter is to look again, or ready for an attempt.
-func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, looked *int64) (ready bool, err error) {
+func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, v *vigil) (ready bool, err error) {
 	last.HolderTTL = max(a.ttl, 0)
 	last.Outcomes[w.node].Holder = a.holder
 	// What is on the arbiter may be gone from the others: its clock was set back, somebody
 	// put a key there, or a holder who lost the majority renewed it. The first in the
 	// queue, who overtakes nobody, finds out.
-	if now := w.clock.now().mono; a.ahead == 0 && now-*looked >= int64(w.looksEvery()) {
-		*looked = now
+	if now := w.clock.now().mono; a.ahead == 0 && now-v.lookedAt >= int64(w.looksEvery()) {
+		v.lookedAt = now
 		if free, _, err := w.whenFree(ctx, last); free == 0 || err != nil {
 			return true, err
 		}
@@ -121,14 +123,22 @@ func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, l
 
 // moveOn goes to the longest queue of the key, after two turns in vain: the arbiter would
 // have us, and the others have somebody else. Either another won without the arbiter, and
-// its release wakes us again, or others are first in queues of other nodes. free is when
-// the lock will be free.
-func (w *waiter) moveOn(ctx context.Context, last *QuorumError) (free time.Duration, moved bool, err error) {
+// its release wakes us again, or others are first in queues of other nodes. It stays where
+// we are back at the node that we left, since the other did not let us in.
+func (w *waiter) moveOn(ctx context.Context, last *QuorumError, v *vigil) (moved bool, err error) {
+	if v.left == w.node {
+		return false, nil
+	}
 	free, all, err := w.whenFree(ctx, last)
 	if err != nil {
-		return free, false, err
+		return false, err
 	}
-	return free, w.queues.moveTo(w, longestQueue(all, w.node)), nil
+	from := w.node
+	if moved = w.queues.moveTo(w, longestQueue(all, from)); moved {
+		v.left = from
+	}
+	v.free = free
+	return moved, nil
 }
 
 // pauseInVain pauses before an attempt that will hardly succeed, unless we are woken.
