@@ -137,7 +137,7 @@ func TestLayers(t *testing.T) {
 }
 
 func TestOnlyTheEdgeKnowsGoRedis(t *testing.T) {
-	edge := []string{"wire.go", "redlock.go", "open.go", "node.go", "pin.go", "check_examine.go", "check_rights.go"}
+	edge := []string{"wire.go", "redlock.go", "open.go", "node.go", "pin.go", "check.go", "check_examine.go", "check_rights.go"}
 	for _, s := range ofPackage(t) {
 		for _, i := range s.imports {
 			if strings.HasPrefix(i, "github.com/redis/go-redis") {

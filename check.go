@@ -4,16 +4,12 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-const (
-	// checkPatience bounds how long Check waits for a node.
-	checkPatience = 3 * time.Second
-	// clockPatience is by how much clocks may differ before Check says so.
-	clockPatience = time.Second
-	// clockSamples is how many times a node is asked for its time; the quickest answer counts.
-	clockSamples = 3
-)
+// checkPatience bounds how long Check waits for a node.
+const checkPatience = 3 * time.Second
 
 // Check asks every node about things that could break locks. Each finding says what it means
 // and what to do. There are findings about nodes that are down or refuse to serve us, the
@@ -92,6 +88,33 @@ func (rl *Redlock) examineAll(ctx context.Context, probe string) (all []facts, c
 	return all, closed
 }
 
+// examine asks step by step, and updates after each: a node that hangs later has been
+// examined so far. It closes updates at its end.
+func (e *examiner) examine(ctx context.Context, c redis.UniversalClient) {
+	defer close(e.updates)
+	switch single := c.(type) {
+	case *redis.ClusterClient, *redis.Ring:
+		e.many = true
+	case *redis.Client:
+		c = single.WithTimeout(checkPatience)
+	}
+	if !e.ping(ctx, c) || e.many {
+		if e.many {
+			e.Unread = []string{"all but PING: there are several servers behind this client"}
+		}
+		e.update()
+		return
+	}
+	e.time(ctx, c)
+	e.update()
+	e.read(ctx, c)
+	e.update()
+	e.rights(ctx, c)
+	e.update()
+	e.subscribe(ctx, c)
+	e.update()
+}
+
 // latest returns the last update about a node: when its examiner is done, when waiting for it
 // is over, or when the Redlock is closed.
 func latest(asking context.Context, closing <-chan struct{}, updates <-chan facts, name string) (last facts, closed bool) {
@@ -123,16 +146,6 @@ func latest(asking context.Context, closing <-chan struct{}, updates <-chan fact
 	}
 }
 
-// serving counts the nodes that can be used.
-func serving(all []facts) (n int) {
-	for _, f := range all {
-		if f.Err == nil {
-			n++
-		}
-	}
-	return n
-}
-
 // checkOutcomes are the nodes as a QuorumError names them. waited is how long those that
 // gave no answer were waited for.
 func checkOutcomes(all []facts, waited time.Duration) []Outcome {
@@ -151,33 +164,3 @@ func checkOutcomes(all []facts, waited time.Duration) []Outcome {
 	}
 	return outcomes
 }
-
-// facts are what is known about a node. The findings are made from them.
-type facts struct {
-	NodeReport
-	many   bool // a cluster or ring client: several servers
-	cut    bool // waiting was over before the node had answered everything
-	unread []unread
-	lacks  []denial
-	masked bool // the probe's key was refused, so nothing is known of rights to keys
-}
-
-// unread is a question without an answer: what was asked, what is not known without it, and
-// the error.
-type unread struct{ what, means, err string }
-
-// denial is a right that the user lacks.
-type denial struct {
-	need need
-	what string
-	err  string
-}
-
-// need is what a right is needed for.
-type need uint8
-
-const (
-	forLocks need = iota + 1
-	forLines
-	forNotices
-)
