@@ -85,6 +85,17 @@ func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	return build(slices.Clone(clients), false, o, newSystemClock()), nil
 }
 
+// build makes a Redlock of clients. ours: they were made by Open.
+func build(clients []redis.UniversalClient, ours bool, o Options, clk clock) *Redlock {
+	wires := make([]wire, len(clients))
+	for i, c := range clients {
+		wires[i] = newRedisWire(c, ours)
+	}
+	rl := assemble(nodeNames(clients), wires, o, clk)
+	rl.clients = clients
+	return rl
+}
+
 func checkClients(clients []redis.UniversalClient) error {
 	if len(clients) == 0 {
 		return invalid("nodes", []string{"no clients: at least one is needed"})

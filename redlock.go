@@ -24,16 +24,6 @@ type Redlock struct {
 	closeErr  error
 }
 
-func build(clients []redis.UniversalClient, ours bool, o Options, clk clock) *Redlock {
-	wires := make([]wire, len(clients))
-	for i, c := range clients {
-		wires[i] = newRedisWire(c, ours)
-	}
-	rl := assemble(nodeNames(clients), wires, o, clk)
-	rl.clients = clients
-	return rl
-}
-
 // assemble makes a Redlock of wires to nodes with these names.
 func assemble(names []string, wires []wire, o Options, clk clock) *Redlock {
 	set := newNodeSet(names, wires, o, clk)
