@@ -8,6 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// checkPatience bounds how long Check waits for a node.
+const checkPatience = 3 * time.Second
+
 // Check asks every node about things that could break locks. Each finding says what it means
 // and what to do. There are findings about nodes that are down or refuse to serve us, the
 // same server under two names, replicas, nodes of a cluster, eviction, persistence, replicas
@@ -85,6 +88,33 @@ func (rl *Redlock) examineAll(ctx context.Context, probe string) (all []facts, c
 	return all, closed
 }
 
+// examine asks step by step, and updates after each: a node that hangs later has been
+// examined so far. It closes updates at its end.
+func (e *examiner) examine(ctx context.Context, c redis.UniversalClient) {
+	defer close(e.updates)
+	switch single := c.(type) {
+	case *redis.ClusterClient, *redis.Ring:
+		e.many = true
+	case *redis.Client:
+		c = single.WithTimeout(checkPatience)
+	}
+	if !e.ping(ctx, c) || e.many {
+		if e.many {
+			e.Unread = []string{"all but PING: there are several servers behind this client"}
+		}
+		e.update()
+		return
+	}
+	e.time(ctx, c)
+	e.update()
+	e.read(ctx, c)
+	e.update()
+	e.rights(ctx, c)
+	e.update()
+	e.subscribe(ctx, c)
+	e.update()
+}
+
 // latest returns the last update about a node: when its examiner is done, when waiting for it
 // is over, or when the Redlock is closed.
 func latest(asking context.Context, closing <-chan struct{}, updates <-chan facts, name string) (last facts, closed bool) {
@@ -133,31 +163,4 @@ func checkOutcomes(all []facts, waited time.Duration) []Outcome {
 		outcomes[i] = o
 	}
 	return outcomes
-}
-
-// examine asks step by step, and updates after each: a node that hangs later has been
-// examined so far. It closes updates at its end.
-func (e *examiner) examine(ctx context.Context, c redis.UniversalClient) {
-	defer close(e.updates)
-	switch single := c.(type) {
-	case *redis.ClusterClient, *redis.Ring:
-		e.many = true
-	case *redis.Client:
-		c = single.WithTimeout(checkPatience)
-	}
-	if !e.ping(ctx, c) || e.many {
-		if e.many {
-			e.Unread = []string{"all but PING: there are several servers behind this client"}
-		}
-		e.update()
-		return
-	}
-	e.time(ctx, c)
-	e.update()
-	e.read(ctx, c)
-	e.update()
-	e.rights(ctx, c)
-	e.update()
-	e.subscribe(ctx, c)
-	e.update()
 }

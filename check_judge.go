@@ -222,6 +222,9 @@ func judgeAges(all []facts, s setup, add addAbout) {
 	}
 }
 
+// clockPatience is by how much clocks may differ before Check says so.
+const clockPatience = time.Second
+
 // judgeClocks compares the nodes' clocks with each other and with ours.
 func judgeClocks(all []facts, add addAbout) {
 	var early, late *facts

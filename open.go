@@ -85,7 +85,7 @@ func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	return build(slices.Clone(clients), false, o, newSystemClock()), nil
 }
 
-// build makes a Redlock of clients; ours: nobody else uses them.
+// build makes a Redlock of clients. ours: they were made by Open.
 func build(clients []redis.UniversalClient, ours bool, o Options, clk clock) *Redlock {
 	wires := make([]wire, len(clients))
 	for i, c := range clients {
