@@ -19,6 +19,9 @@ type round struct {
 	// guard says which grants count; nil: all do.
 	guard  *guard
 	period time.Duration // for which it keeps nodes from voting
+	// tieBreaker is the node whose answer is waited for before the round is given up; -1:
+	// none. An attempt that it granted asks the others again.
+	tieBreaker int
 
 	mu      sync.Mutex // guards what follows and the casts
 	tally   tally
@@ -45,7 +48,7 @@ type cast struct {
 
 // init makes the round ready; seats are the nodes', new.
 func (r *round) init(start instant, seats []seat) {
-	r.start, r.seats = start, seats
+	r.start, r.seats, r.tieBreaker = start, seats, -1
 	r.signal = make(chan struct{}, 1)
 	r.tally = newTally(len(seats))
 	r.verdict = verdictOpen
@@ -75,7 +78,9 @@ func (r *round) deliver(i int, b ballot, now int64) {
 	}
 	switch {
 	case !r.all:
-		r.advance(r.tally.verdict())
+		if v := r.tally.verdict(); v == verdictGranted || !r.awaitsTieBreaker() {
+			r.advance(v)
+		}
 	case r.tally.count[VotePending] == 0:
 		r.advance(verdictGranted)
 	}
@@ -151,6 +156,42 @@ func (r *round) advance(to verdict) {
 	case r.signal <- struct{}{}:
 	default:
 	}
+}
+
+// awaitsTieBreaker reports whether the tie-breaker may still say that the round is to go
+// on. The caller holds mu.
+func (r *round) awaitsTieBreaker() bool {
+	return r.tieBreaker >= 0 && r.seats[r.tieBreaker].cast.vote == VotePending
+}
+
+// mayAskAgain reports whether the tie-breaker has granted, and a quorum may come of it if
+// the nodes that refused are asked again.
+func (r *round) mayAskAgain() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tieBreaker >= 0 && r.seats[r.tieBreaker].cast.vote == VoteGranted && r.tally.withRefusals() >= r.tally.need
+}
+
+// reopen makes the verdict anew for a round of which nothing was given back. It returns
+// the nodes that are to be asked again: those that refused for good, if a quorum may come
+// of it. Their votes are pending from now on.
+func (r *round) reopen() (again []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tally.withRefusals() < r.tally.need {
+		return nil
+	}
+	if r.tally.verdict() != verdictGranted { // by answers that came late
+		for i := range r.seats {
+			if c := &r.seats[i].cast; c.vote == VoteRefused && c.final {
+				*c = cast{ballot: ballot{vote: VotePending}}
+				r.tally.change(VoteRefused, VotePending)
+				again = append(again, i)
+			}
+		}
+	}
+	r.told, r.verdict = false, r.tally.verdict()
+	return again
 }
 
 func (r *round) current() verdict {

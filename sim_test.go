@@ -57,6 +57,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 		w := &simWorld{
 			plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
 			byToken: make(map[string]*simGrant), places: make(map[string]int64), arrivals: make(map[int64]int64), rejoined: make(map[string]bool), waits: make(map[string][]simWait),
+			sets: make(map[simSent]simHeard), taken: make(map[simSent]bool), ties: make(map[int]int),
 		}
 		w.run(t)
 		w.mu.Lock()
@@ -242,6 +243,9 @@ func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
 				total.Refusals += res.count.Refusals
 				total.Requests += res.count.Requests
 				total.Extends += res.count.Extends
+				total.Again += res.count.Again
+				total.Ties += res.count.Ties
+				total.Nobody += res.count.Nobody
 				total.Faults += res.count.Faults
 				if len(res.bad) > 0 && (failed == 0 || seed < failed) {
 					failed, problems = seed, res.bad
