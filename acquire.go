@@ -111,6 +111,9 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 
 	v, cut := l.waitAcquire(a.ctx)
 	if cut == nil && v == verdictHopeless {
+		v = r.giveUp()
+	}
+	if cut == nil && v == verdictHopeless {
 		// Already over: free what we got at once, then wait for what to call it.
 		l.takeBack(true)
 		v, cut = a.await(a.ctx, r)

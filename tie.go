@@ -19,44 +19,45 @@ const (
 )
 
 // waitAcquire waits for the verdict on an attempt, and asks again where the tie-breaker has
-// granted and others refused. All of it ends within the timeout per node.
-func (l *Lock) waitAcquire(ctx context.Context) (v verdict, cut error) {
+// granted and others refused. Where a node is silent the others give back only after the
+// timeout per node, and the answers then may take as long again.
+func (l *Lock) waitAcquire(ctx context.Context) (verdict, error) {
 	r := &l.acquiring
-	v, cut = r.wait(ctx, l.clock, l.life.closing, verdictOpen)
-	if cut != nil || v == verdictGranted || !r.mayAskAgain() {
-		return v, cut
-	}
-	took := l.clock.now().since(r.start)
-	pause := max(took/2, leastTiePause) // until the others' releases have arrived
-	for range tieTries {
-		if l.clock.now().since(r.start)+pause+pause/2+took > l.terms.nodeTimeout {
-			break // the answers would come too late
-		}
-		if cut = l.pause(ctx, pause/2+l.clock.jitter(pause)); cut != nil {
-			return v, cut
-		}
-		l.askAgain()
-		if v, cut = r.wait(ctx, l.clock, l.life.closing, verdictOpen); cut != nil || v == verdictGranted {
+	v, cut := r.wait(ctx, l.clock, l.life.closing, verdictOpen)
+	pause, took := time.Duration(0), time.Duration(0)
+	end := r.start.add(2 * l.terms.nodeTimeout)
+	for try := 0; try < tieTries && cut == nil && v != verdictGranted && r.mayAskAgain(); try++ {
+		// All who refuse are asked at once, or the last of them would be asked too seldom.
+		if v, cut = l.await(ctx, r); cut != nil || v == verdictGranted {
 			break
 		}
+		if try == 0 {
+			took = r.slowestAnswer()
+			pause = max(took/2, leastTiePause) // until the others' releases have arrived
+		}
+		if pause+pause/2+took > l.clock.now().until(end) {
+			break
+		}
+		if cut = l.pause(ctx, pause/2+l.clock.jitter(pause)); cut != nil {
+			break
+		}
+		l.askAgain(end)
+		v, cut = r.wait(ctx, l.clock, l.life.closing, verdictOpen)
 	}
 	return v, cut
 }
 
 // askAgain sends the SET again to the nodes that refused it, with the same token.
 //
-// A node that refused has nothing of ours and no request of ours, so to it this is like a
-// first SET. That ends with the first release: one of the same token must never meet a
-// later SET. So no release may have been sent, and nodes of which no answer is known are
-// left alone.
-func (l *Lock) askAgain() {
+// A node that refused has nothing of ours, and no request of ours is on its way there, so
+// to it this is like a first SET. That ends with the first release: one of the same token
+// must never meet a later SET. So no release may have been sent, and nodes of which no
+// answer is known are left alone.
+func (l *Lock) askAgain(end instant) {
 	r := &l.acquiring
 	now := l.clock.now().mono
+	deadline := min(now+int64(l.terms.nodeTimeout), end.mono)
 	for _, i := range r.reopen() {
-		c := &r.seats[i].call
-		req := c.req
-		*c = call{} // the lane is done with it
-		r.address(i, req)
-		l.lane(i).enqueue(c, now)
+		l.lane(i).again(&r.seats[i].call, deadline, now)
 	}
 }
