@@ -19,6 +19,7 @@ type nodeSet struct {
 	nodes  []*node
 	names  []string
 	quorum int
+	users  bool // the clients are a user's, who may have put hooks on them
 
 	opts   Options
 	clock  clock
