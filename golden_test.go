@@ -43,6 +43,7 @@ func golden(t *testing.T, file string, run func(c goldenCommand) string) {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	var cases []string
+	total := 0
 	for block := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n\n") {
 		commands, want, _ := strings.Cut(block, "\n----")
 		got, ran := runGolden(t, commands, run)
@@ -50,11 +51,13 @@ func golden(t *testing.T, file string, run func(c goldenCommand) string) {
 			cases = append(cases, block) // a comment
 			continue
 		}
+		total++
 		cases = append(cases, commands+"\n----"+got)
 		if got != want && !*rewrite || strings.Contains(got, "MISMATCH") {
 			t.Errorf("%s:\n%s\n---- want%s\n---- got%s", path, commands, want, got)
 		}
 	}
+	require.NotZero(t, total, "%s has no case", path)
 	if *rewrite {
 		require.NoError(t, os.WriteFile(path, []byte(strings.Join(cases, "\n\n")+"\n"), 0o644))
 	}
