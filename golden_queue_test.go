@@ -12,9 +12,8 @@ import (
 // virtual time and have no other lock than k.
 type goldenQueue struct {
 	twin, redis *contractNode
-	told        int                      // notices of the twin that were printed
-	entries     map[string]string        // by name, as in p/b: value b of a waiter of process p
-	graces      map[string]time.Duration // the same
+	told        int               // notices of the twin that were printed
+	entries     map[string]string // by name, as in p/b: value b of a waiter of process p
 }
 
 func newGoldenQueue(t *testing.T) *goldenQueue {
