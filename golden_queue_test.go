@@ -38,10 +38,10 @@ func (q *goldenQueue) request(c goldenCommand) *request {
 	if !waited {
 		value, who = who, ""
 	}
-	terms := &contractMutex(c.duration("ttl", 10*time.Second)).terms
+	terms := contractTerms(c.duration("ttl", 10*time.Second))
 	switch c.name {
 	case "set":
-		r := setRequest(acquire, terms, new([6]any), "k", value)
+		r := setRequest(opAcquire, terms, "k", value)
 		return &r
 	case "join":
 		entry := q.entry(who, c.duration("grace", grace))
@@ -49,11 +49,13 @@ func (q *goldenQueue) request(c goldenCommand) *request {
 		if at := c.values["arrival"]; at != "" {
 			arrival = simEpoch/1000 + c.parse(at).Microseconds()
 		}
-		return joinRequest(terms, "k", lineOfK, entry, q.entry(c.values["after"], grace), arrival, c.duration("waited", 0))
+		return joinRequest(terms, "k", value, &queueArgs{
+			key: lineOfK, entry: entry, ended: q.entry(c.values["after"], grace), arrival: arrival, waited: c.duration("waited", 0).Microseconds(),
+		})
 	case "claim":
-		return claimRequest(terms, "k", lineOfK, value, q.entry(who, grace))
+		return claimRequest(terms, "k", value, lineOfK, q.entry(who, grace))
 	case "release", "takeback":
-		r := lineReleaseRequest(terms, "k", value, lineOfK, q.entry(who, grace), c.name == "release")
+		r := queueReleaseRequest(terms, "k", value, &queueArgs{key: lineOfK, entry: q.entry(who, grace), held: c.name == "release"})
 		return &r
 	case "force":
 		return forceRequest(terms, "k", value, lineOfK)
