@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/redlocktest"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -33,11 +34,7 @@ type hall struct {
 
 func inHall(t *testing.T, f func(h hall)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		// Last of all: go-redis goes on dialing for a while after a client was closed.
-		t.Cleanup(func() { pass(time.Minute) })
-		f(hall{t, redlocktest.NewCluster(t, 5)})
-	})
+	bubble.Run(t, 5, func(t *testing.T, c *redlocktest.Cluster) { f(hall{t, c}) })
 }
 
 // process opens another Redlock on the nodes.
@@ -745,9 +742,7 @@ func TestLinesOnSeveralNodesRunTogether(t *testing.T) {
 	// its own. Each node that keeps one reserves itself for its own first waiter; when all
 	// of them did, nobody had a majority any more: 0 of 120 in a minute.
 	for round := range 12 {
-		synctest.Test(t, func(t *testing.T) {
-			t.Cleanup(func() { pass(time.Minute) })
-			c := redlocktest.NewCluster(t, 5)
+		bubble.Run(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
 			c.Record(false)
 			for _, n := range c.Nodes() {
 				n.Delay(200 * time.Microsecond)

@@ -334,9 +334,14 @@ func requireLock(t *testing.T, rl *redlock.Redlock, opts ...redlock.LockOption) 
 // requireAcquire waits for the resource, within reason.
 func requireAcquire(t *testing.T, rl *redlock.Redlock) *redlock.Lock {
 	t.Helper()
+	return requireAcquireOf(t, rl, resource)
+}
+
+func requireAcquireOf(t *testing.T, rl *redlock.Redlock, key string) *redlock.Lock {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	lock, err := rl.Mutex(resource).Acquire(ctx)
+	lock, err := rl.Mutex(key).Acquire(ctx)
 	require.NoError(t, err)
 	return lock
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/internal/faultproxy"
 	"github.com/quorumlock/redlock/redlocktest"
 	"github.com/redis/go-redis/v9"
@@ -21,16 +22,6 @@ import (
 // Failures of other lock libraries that were measured or read in their code. Each test
 // names the library, and in its first line what was seen there. RS is redsync v4.18,
 // RU rueidislock v1.0, B bsm/redislock v0.9.
-
-// simulated runs a test with simulated nodes in virtual time.
-func simulated(t *testing.T, n int, test func(t *testing.T, c *redlocktest.Cluster)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		// Last of all: go-redis goes on dialing for a while after a client was closed.
-		t.Cleanup(func() { pass(time.Minute) })
-		test(t, redlocktest.NewCluster(t, n))
-	})
-}
 
 // pass lets virtual time pass.
 func pass(d time.Duration) { <-time.After(d) }
@@ -212,7 +203,7 @@ func (c *connections) close() {
 func TestPeerRS7_AcquireOutlivesACrashedHolder(t *testing.T) {
 	// redsync: its 32 tries end after 4.35 s, the default lease after 8 s.
 	t.Parallel()
-	simulated(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
+	bubble.Run(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
 		crashed := clientOf(t, c, redlock.Options{TTL: time.Minute})
 		requireLock(t, crashed)
 		require.NoError(t, crashed.Close())
@@ -228,7 +219,7 @@ func TestPeerRS7_AcquireOutlivesACrashedHolder(t *testing.T) {
 func TestPeerRS8_SharedMutexKeepsOwnershipApart(t *testing.T) {
 	// redsync: A overran, B locked the same *Mutex, A's Unlock deleted B's lock and said ok.
 	t.Parallel()
-	simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 		m := clientOf(t, c, redlock.Options{TTL: time.Second}).Mutex(resource)
 		a, err := m.TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -279,7 +270,7 @@ func TestPeerRS9_ExtendNeverRevivesALostLock(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+			bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 				test(t, c, clientOf(t, c, redlock.Options{TTL: time.Second}))
 			})
 		})
@@ -289,7 +280,7 @@ func TestPeerRS9_ExtendNeverRevivesALostLock(t *testing.T) {
 func TestPeerRS10_ErrorsTellHeldFromOutageFromCancelled(t *testing.T) {
 	// redsync: ErrFailed for a cancelled ctx and without its error; "lock already taken" from Unlock.
 	t.Parallel()
-	simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 		rl := newOn(t, redlock.Options{TTL: time.Minute}, c.Client(0, impatient), c.Client(1, impatient), c.Client(2, impatient))
 		holder := requireLock(t, rl)
 		m := rl.Mutex(resource)
@@ -397,7 +388,7 @@ func TestPeerRS12_LostSetReplyIsNoHolder(t *testing.T) {
 
 func TestPeerRS13_SmallThings(t *testing.T) {
 	t.Parallel()
-	simulated(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
+	bubble.Run(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
 		rl := clientOf(t, c, redlock.Options{TTL: time.Second})
 		warm(t, rl)
 
@@ -442,7 +433,7 @@ func nil2(context.Context, *redlock.Lock) error { panic("called without a lock")
 func TestPeerRU1_PartitionedHolderStopsBeforeAnotherStarts(t *testing.T) {
 	// rueidislock: B acquired at +5.02 s, A's context was cancelled at +7.50 s.
 	t.Parallel()
-	simulated(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
+	bubble.Run(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
 		o := redlock.Options{TTL: 5 * time.Second}
 		a, network := separable(t, c, o)
 		b := clientOf(t, c, o)
@@ -474,7 +465,7 @@ func TestPeerRU2_ClocksThatAreWrongHaveNoSay(t *testing.T) {
 	// rueidislock: server clocks 6 s ahead, validity 5 s: two holders. It sends PXAT.
 	t.Parallel()
 	for _, skew := range []time.Duration{6 * time.Second, -6 * time.Second, 24 * time.Hour} {
-		simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 			for _, n := range c.Nodes() {
 				n.ShiftClock(skew)
 			}
@@ -501,7 +492,7 @@ func TestPeerRU3_WaiterIsNeverStuckOnAFreeLock(t *testing.T) {
 	t.Parallel()
 	t.Run("started in an outage", func(t *testing.T) {
 		// rueidislock: still blocked 32 s after the servers were back.
-		simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 			for _, n := range c.Nodes() {
 				n.Stop()
 			}
@@ -518,7 +509,7 @@ func TestPeerRU3_WaiterIsNeverStuckOnAFreeLock(t *testing.T) {
 	})
 	t.Run("a round trip of 25 ms", func(t *testing.T) {
 		// rueidislock: never acquired with its defaults.
-		simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 			for _, n := range c.Nodes() {
 				n.Delay(12500 * time.Microsecond)
 			}
@@ -527,7 +518,7 @@ func TestPeerRU3_WaiterIsNeverStuckOnAFreeLock(t *testing.T) {
 	})
 	t.Run("not allowed", func(t *testing.T) {
 		// rueidislock: NOPERM is swallowed, and the caller waits for ever.
-		simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 			c.Node(0).Deny("SET")
 			c.Node(2).Deny("SET")
 			_, err := clientOf(t, c, redlock.Options{}).Mutex(resource).Acquire(t.Context())
@@ -577,8 +568,8 @@ func TestPeerRU7_ReleaseIsBoundedAndSaysWhatItKnows(t *testing.T) {
 	// rueidislock: cancel took 5.0 s on a hung server and returns nothing; loss has no cause.
 	t.Parallel()
 	f := startFleet(t, 3)
-	rl := f.byDefault(t, redlock.Options{TTL: 2 * time.Second, NodeTimeout: 100 * time.Millisecond})
-	released, lost := requireLock(t, rl), requireAcquireOf(t, rl, "another")
+	rl := f.byDefault(t, redlock.Options{TTL: 3 * time.Second, NodeTimeout: 300 * time.Millisecond})
+	released, lost := requireAcquire(t, rl), requireAcquireOf(t, rl, "another")
 	f.requireOn(t, released)
 	f.requireOn(t, lost)
 	held := lost.Context()
@@ -594,13 +585,6 @@ func TestPeerRU7_ReleaseIsBoundedAndSaysWhatItKnows(t *testing.T) {
 	assert.ErrorIs(t, context.Cause(held), redlock.ErrLost)
 	assert.ErrorIs(t, context.Cause(held), redlock.ErrExpired)
 	assert.ErrorContains(t, context.Cause(held), "another")
-}
-
-func requireAcquireOf(t *testing.T, rl *redlock.Redlock, key string) *redlock.Lock {
-	t.Helper()
-	lock, err := rl.Mutex(key).TryAcquire(t.Context())
-	require.NoError(t, err)
-	return lock
 }
 
 func TestPeerB1_TokensAreComparedWhole(t *testing.T) {
@@ -627,7 +611,7 @@ func TestPeerB1_TokensAreComparedWhole(t *testing.T) {
 func TestPeerB2_TinyTTLIsRefused(t *testing.T) {
 	// redislock: a TTL below 1 ms "obtains" nothing, Refresh(0) deletes the key and returns nil.
 	t.Parallel()
-	simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 		rl := clientOf(t, c, redlock.Options{})
 		for _, ttl := range []time.Duration{0, 1, time.Microsecond, 999 * time.Microsecond, -time.Second} {
 			_, err := rl.Mutex(resource, redlock.WithTTL(ttl)).TryAcquire(t.Context())
@@ -662,7 +646,7 @@ func TestPeerB3_FailedAcquireLeavesNothing(t *testing.T) {
 func TestPeerB4_EachAcquireStartsItsBackoffAnew(t *testing.T) {
 	// redislock: the first Obtain retried 5 times, the second with the same options never.
 	t.Parallel()
-	simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 		rl := clientOf(t, c, redlock.Options{TTL: 10 * time.Minute})
 		_, err := rl.Mutex(unlined).TryAcquire(t.Context())
 		require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/internal/child"
 	"github.com/quorumlock/redlock/internal/faultproxy"
 	"github.com/quorumlock/redlock/internal/realredis"
@@ -404,7 +405,7 @@ func runaway(t *testing.T, f *fleet, nodes []int) {
 
 func TestLoadingServersAreWaitedFor(t *testing.T) {
 	t.Parallel() // 42
-	simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 		rl := clientOf(t, c, redlock.Options{})
 		for _, n := range c.Nodes()[:2] {
 			n.SetError("LOADING Redis is loading the dataset in memory")

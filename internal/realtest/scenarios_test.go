@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/internal/child"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/quorumlock/redlock/redlocktest"
@@ -193,7 +194,7 @@ func TestEvictedLockIsLearntAtTheNextExtend(t *testing.T) {
 func TestSplitVotesAreSettled(t *testing.T) {
 	for _, contenders := range []int{5, 20, 50} {
 		t.Run(fmt.Sprint(contenders), func(t *testing.T) {
-			simulated(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
+			bubble.Run(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
 				var clients []*redlock.Redlock
 				for i := range contenders {
 					rl, network := separable(t, c, redlock.Options{})
