@@ -22,19 +22,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pass lets virtual time pass.
-func pass(d time.Duration) { <-time.After(d) }
-
-// hall is a cluster in a bubble and those who wait there. Each Redlock counts as a
-// process: nodes tell them apart by an id of their own.
-type hall struct {
-	*testing.T
-	cluster *redlocktest.Cluster
-}
+// hall is a bed with those who wait there. Each Redlock counts as a process: nodes tell
+// them apart by an id of their own.
+type hall struct{ *bed }
 
 func inHall(t *testing.T, f func(h hall)) {
 	t.Helper()
-	bubble.Run(t, 5, func(t *testing.T, c *redlocktest.Cluster) { f(hall{t, c}) })
+	inBubble(t, 5, nil, func(b *bed) { f(hall{b}) })
 }
 
 // process opens another Redlock on the nodes.
@@ -764,7 +758,7 @@ func TestLinesOnSeveralNodesRunTogether(t *testing.T) {
 			for i := range 120 {
 				waiters.Go(func() {
 					assert.NoError(t, rls[i%4].Mutex(fmt.Sprint("teapot", round)).Do(ctx, func(context.Context, *redlock.Lock) error {
-						pass(time.Millisecond)
+						time.Sleep(time.Millisecond)
 						return nil
 					}))
 				})
