@@ -17,12 +17,6 @@ type sighting struct {
 	err    error         // why it does not tell; nothing else is set then
 }
 
-// watcher is a wire that tells of each new connection, before the answers that come over
-// it are read. A node whose wire never tells is not guarded.
-type watcher interface {
-	watch(c clock, saw func(sighting))
-}
-
 // guard keeps nodes that may have forgotten what they granted from voting for acquires.
 //
 // A restart breaks every connection, so it is enough to ask each new one who answers.
@@ -31,8 +25,8 @@ type watcher interface {
 type guard struct {
 	fixed time.Duration // 0: each attempt's own TTL
 	names []string
-	hooks *Hooks
 	clock clock
+	lacks *degradations
 
 	// quiet is since when, by our clock, nothing speaks against a node. It is what
 	// most votes are judged by, without a mutex.
@@ -40,7 +34,6 @@ type guard struct {
 
 	mu    sync.Mutex
 	nodes []memory
-	told  []bool
 	// fleet is the shortest guard for which all of these processes were found too
 	// young at one time: they started together, and still did when the first of them
 	// comes of age. Zero: none.
@@ -62,41 +55,20 @@ type memory struct {
 const longAgo = math.MinInt64 / 2
 
 // newGuard returns nil, which guards nothing, where the options say so.
-func newGuard(names []string, o *Options, c clock) *guard {
+func newGuard(names []string, o *Options, c clock, lacks *degradations) *guard {
 	if o.RestartGuard < 0 {
 		return nil
 	}
 	g := &guard{
-		fixed: o.RestartGuard, names: names, hooks: o.Hooks, clock: c,
+		fixed: o.RestartGuard, names: names, clock: c, lacks: lacks,
+		quiet: make([]*atomic.Int64, len(names)), nodes: make([]memory, len(names)),
 	}
-	for range names {
-		g.grow()
+	for i := range names {
+		g.quiet[i] = new(atomic.Int64)
+		g.quiet[i].Store(longAgo)
 	}
 	return g
 }
-
-// grow makes room for another node; nothing else may go on meanwhile.
-func (g *guard) grow() {
-	quiet := new(atomic.Int64)
-	quiet.Store(longAgo)
-	g.quiet, g.nodes, g.told = append(g.quiet, quiet), append(g.nodes, memory{}), append(g.told, false)
-}
-
-// watch has a node's wire tell what it sees, before the Redlock is used.
-func (g *guard) watch(i int, name string, w wire) {
-	if g == nil {
-		return
-	}
-	if i == len(g.nodes) {
-		g.names = append(g.names, name)
-		g.grow()
-	}
-	if w, ok := w.(watcher); ok {
-		w.watch(g.clock, func(s sighting) { g.saw(i, s) })
-	}
-}
-
-const noGuard = "the restart guard: whether the node was restarted and forgot locks is not known, so its votes always count"
 
 // saw records what a new connection to a node told.
 func (g *guard) saw(i int, s sighting) {
@@ -108,10 +80,7 @@ func (g *guard) saw(i int, s sighting) {
 	case s.err != nil:
 		// What was found out before stays: it still bars, and bars no longer for it.
 		m.mute = m.runID == ""
-		if tell := g.hooks.Degraded; tell != nil && !g.told[i] {
-			g.told[i] = true
-			go tell(DegradedInfo{Node: g.names[i], Lacks: noGuard, Err: s.err})
-		}
+		g.lacks.tell(g.names[i], noGuard, s.err)
 		return
 	case s.runID == m.runID:
 		return
@@ -135,13 +104,13 @@ const maxAge = 100 * 365 * 24 * time.Hour
 // findTwice looks for a process behind two nodes; the caller holds mu.
 func (g *guard) findTwice() {
 	g.twice.Store(nil)
+	ids := make([]string, len(g.nodes))
 	for i, m := range g.nodes {
-		j := slices.IndexFunc(g.nodes, func(o memory) bool { return o.runID == m.runID })
-		if m.runID != "" && j < i {
-			err := fmt.Errorf("redlock: %w: %s and %s are the same server, run id %s", ErrDuplicateNode, g.names[j], g.names[i], m.runID)
-			g.twice.Store(&err)
-			return
-		}
+		ids[i] = m.runID
+	}
+	if all := twins(ids); len(all) > 0 {
+		err := sameServer(g.names, all[0], ids[all[0].first])
+		g.twice.Store(&err)
 	}
 }
 

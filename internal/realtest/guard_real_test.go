@@ -510,7 +510,7 @@ func stepped(t *testing.T, c *redis.Client, d time.Duration) {
 	t.Helper()
 	eventually(t, func() bool {
 		now, err := c.Time(context.Background()).Result()
-		off := now.Sub(time.Now()) - d
+		off := time.Until(now) - d
 		return err == nil && off.Abs() < time.Minute
 	}, "the shim does not step the clock")
 }

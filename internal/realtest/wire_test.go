@@ -259,7 +259,7 @@ func TestRefusedNodesAccumulateNothing(t *testing.T) {
 					return false
 				}
 				defer lock.Release(context.Background())
-				return !slices.Contains(votesOf(lock.Outcomes()), redlock.VoteBarred)
+				return !slices.Contains(votesOf(lock.Outcomes()), redlock.VoteNotSent)
 			}, "the nodes are not used again")
 			f.requireGone(t, resource)
 			for _, p := range refusing {
@@ -283,7 +283,7 @@ func TestHungNodeIsSentNoBurstWhenItWakes(t *testing.T) {
 		if i == 0 {
 			eventually(t, func() bool { return lock.Outcomes()[0].Vote == redlock.VoteUnknown }, "not overdue")
 		} else {
-			require.Equal(t, redlock.VoteBarred, lock.Outcomes()[0].Vote, "from then on it is not asked")
+			require.Equal(t, redlock.VoteNotSent, lock.Outcomes()[0].Vote, "from then on it is not asked")
 		}
 		require.NoError(t, lock.Release(t.Context()))
 	}
