@@ -56,17 +56,6 @@ func onBench(t *testing.T, test func(b *bench)) {
 	})
 }
 
-// sent are the names of all requests, batch by batch.
-func (b *bench) sent() (all [][]string) {
-	synctest.Wait()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, l := range b.batches {
-		all = append(all, l.names)
-	}
-	return all
-}
-
 func (b *bench) now() int64 { return b.lane.clock.now().mono }
 
 const (

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"testing/synctest"
 	"time"
 )
 
@@ -81,6 +82,17 @@ func (w *scriptedWire) answer(req *request) ballot {
 
 // nameOf tells requests by their value, since a resend is another one.
 func nameOf(req *request) string { return fmt.Sprint(req.value, req.op) }
+
+// sent are the names of all requests, batch by batch.
+func (w *scriptedWire) sent() (all [][]string) {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.batches {
+		all = append(all, l.names)
+	}
+	return all
+}
 
 // twice are the keys that were in two batches at the same time.
 func (w *scriptedWire) twice() (keys []string) {
