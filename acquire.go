@@ -182,7 +182,7 @@ func (a *acquisition) notAsked() *QuorumError {
 	return e
 }
 
-var errInQueue = errors.New("not asked: waiting in line")
+var errInQueue = errors.New("waiting in the queue")
 
 // untilNextAttempt waits between two attempts of Acquire: in the queue if the lock is held
 // and a node keeps one, else for a random time. Other failures (an outage) are not a matter

@@ -13,11 +13,11 @@ const (
 )
 
 var (
-	errOverdue   = errors.New("not sent: the node has not answered earlier requests in time")
-	errMoot      = errors.New("not sent: the attempt was decided before")
-	errTooLate   = errors.New("not sent: waited too long behind other requests")
+	errOverdue   = errors.New("the node has not answered earlier requests in time")
+	errMoot      = errors.New("the attempt was decided before")
+	errTooLate   = errors.New("waited too long behind other requests")
 	errTimeout   = errors.New("no answer in time")
-	errNeverSent = errors.New("not sent: nothing left to be done there")
+	errNeverSent = errors.New("nothing left to be done there")
 	errByUs      = errors.New("not there, perhaps by an earlier release of ours whose answer was lost")
 	errMayLand   = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
 )
@@ -204,9 +204,7 @@ func (l *lane) drain() {
 			l.tellFlushed()
 		}
 		l.mu.Unlock()
-		for _, c := range pointless {
-			c.tell(unsent(errNeverSent), now)
-		}
+		tellAll(pointless, now)
 		if b == nil {
 			return
 		}
