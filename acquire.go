@@ -36,8 +36,22 @@ func (a *acquisition) acquire() (*Lock, error) {
 		a.w.end()
 	}
 	err = a.explain(err)
-	a.tellAcquired(lock, err)
+	a.handOver(lock, err)
 	return lock, err
+}
+
+// handOver tells the hook before the caller has the lock. A hook that does not return (a
+// panic, which the caller may recover, or runtime.Goexit) leaves the lock to nobody, and it
+// would be renewed for as long as the process lives, so it is released.
+func (a *acquisition) handOver(lock *Lock, err error) {
+	returned := false
+	defer func() {
+		if !returned && lock != nil {
+			_ = lock.Release(a.ctx)
+		}
+	}()
+	a.tellAcquired(lock, err)
+	returned = true
 }
 
 // run makes attempts, and waits between them.

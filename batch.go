@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"errors"
 	"slices"
 	"time"
 )
@@ -16,6 +17,11 @@ const (
 	mostPassed = mostInBatch
 	// callCost is what a call in a batch takes at both ends, which is not the link's.
 	callCost = 10 * time.Microsecond
+)
+
+var (
+	errTooLate   = errors.New("waited too long behind other requests")
+	errNeverSent = errors.New("nothing left to be done there")
 )
 
 // callList is a queue of calls, linked through them, so that it costs no allocation.

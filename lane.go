@@ -13,13 +13,11 @@ const (
 )
 
 var (
-	errOverdue   = errors.New("the node has not answered earlier requests in time")
-	errMoot      = errors.New("the attempt was decided before")
-	errTooLate   = errors.New("waited too long behind other requests")
-	errTimeout   = errors.New("no answer in time")
-	errNeverSent = errors.New("nothing left to be done there")
-	errByUs      = errors.New("not there, perhaps by an earlier release of ours whose answer was lost")
-	errMayLand   = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
+	errOverdue = errors.New("the node has not answered earlier requests in time")
+	errMoot    = errors.New("the attempt was decided before")
+	errTimeout = errors.New("no answer in time")
+	errByUs    = errors.New("not there, perhaps by an earlier release of ours whose answer was lost")
+	errMayLand = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
 )
 
 // lane is the ordered, batched conversation with one node, and the only way to it.

@@ -102,18 +102,22 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock)
 	held := lock.Context()
 	inner, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
+	// Deferred one by one, so that a panic or Goexit, in fn or in a hook, skips nothing and
+	// then goes on.
 	defer func() {
-		// Deferred, so that a panic or Goexit in fn releases too, and then goes on.
-		lost := lock.lost()
+		stop()
+		cancel(ErrReleased)
+	}()
+	var lost error
+	defer func() {
 		if rerr := lock.Release(ctx); lost == nil && errors.Is(rerr, ErrNotHeld) {
 			lost = fmt.Errorf("redlock: %w: %w", ErrLost, rerr)
 		}
-		stop()
-		cancel(ErrReleased)
 		if lost != nil && !errors.Is(err, ErrLost) {
 			err = errors.Join(err, lost)
 		}
 	}()
+	defer func() { lost = lock.lost() }()
 	return fn(inner, lock)
 }
 
