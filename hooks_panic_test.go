@@ -95,6 +95,33 @@ func TestDoReleasesWhenAHookPanics(t *testing.T) {
 	}
 }
 
+// Do finds out itself that its lock is over where no timer came round to it.
+func TestDoReleasesWhenItsLostHookPanics(t *testing.T) {
+	for name, leave := range leaves {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 3, nil, func(b *bed) {
+				clock := redlock.NewFakeClock()
+				rl, err := redlock.NewWithClock(b.cluster.Clients(), &redlock.Options{Hooks: &redlock.Hooks{
+					Lost: func(redlock.LostInfo) { leave() },
+				}}, clock)
+				require.NoError(b, err)
+				b.Cleanup(func() { _ = rl.Close() })
+				var inner context.Context
+				got := survive(func() {
+					_ = rl.Mutex(key).Do(b.Context(), func(ctx context.Context, _ *redlock.Lock) error {
+						inner = ctx
+						clock.Stun(valid)
+						return nil
+					})
+				})
+				assert.Equal(b, name == "panic", got == "the hook's", "%v", got)
+				b.on(0)
+				assert.Error(b, inner.Err())
+			})
+		})
+	}
+}
+
 // A NodeDown hook that ends its goroutine must not keep later changes from being told.
 func TestNodeHookThatEndsItsGoroutine(t *testing.T) {
 	var downs, ups atomic.Int32
