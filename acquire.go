@@ -228,5 +228,8 @@ func (a *acquisition) waitBetween(attempts int) error {
 			return err
 		}
 	}
+	if a.w != nil && a.w.waitsInVain() {
+		return nil
+	}
 	return a.pause(a.ctx, a.backoff(attempts, free))
 }

@@ -175,6 +175,14 @@ func (l *lane) reachable(now int64) bool {
 	return !l.breaker.down && !l.flight.overdue(now) && now >= l.breaker.until
 }
 
+// gone reports whether the node's client was closed by its owner, as far as is known: the
+// node is not coming back.
+func (l *lane) gone() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.breaker.down && permanent(l.breaker.err)
+}
+
 // run sees to it that somebody sends what may be sent; the caller holds mu.
 func (l *lane) run(now int64) {
 	switch wait := l.flight.wait(now); {
@@ -299,10 +307,10 @@ func (l *lane) finish(c *call, now int64) {
 		return
 	}
 	switch {
-	case refused:
+	case refused || permanent(c.err):
 	case c.vote == VoteUnknown || c.vote == VoteNotSent:
 		c.final = !l.keep(c, now, now+int64(max(l.breaker.backoff, minBackoff)))
-	case c.vote == VoteFailed && !permanent(c.err) && !c.unknownScript():
+	case c.vote == VoteFailed && !c.unknownScript():
 		// Busy, loading, for the time being a replica: what is there is still there.
 		c.final = !l.keep(c, now, now+int64(c.req.timeout))
 	}

@@ -76,8 +76,8 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 //
 // A held lock and an outage of the nodes are both waited out. What ends it early are
 // errors that no waiting mends, on so many nodes that they alone rule out a quorum: no
-// or wrong credentials, a key that holds something else, a node of a cluster. When ctx
-// ends, errors.Is finds its error and the last attempt's reason, and errors.As the last
+// or wrong credentials, a key that holds something else, a node of a cluster, a client that
+// its owner closed. When ctx ends, errors.Is finds its error and the last attempt's reason, and errors.As the last
 // attempt's *QuorumError. Each attempt leaves as little behind as TryAcquire.
 func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, true, false)

@@ -133,9 +133,12 @@ func (b ballot) fence() uint64 {
 	return 0
 }
 
-// permanent reports whether waiting cannot mend what a node answered: it is set up
-// wrongly, or we are not allowed to use it.
+// permanent reports whether waiting cannot mend why a node did not do what it was asked: it
+// is set up wrongly, we are not allowed to use it, or its client was closed.
 func permanent(err error) bool {
+	if errors.Is(err, redis.ErrClosed) {
+		return true
+	}
 	if err == nil || !isServerError(err) {
 		return false
 	}
@@ -155,6 +158,9 @@ func permanent(err error) bool {
 
 // withHint adds what to do to errors that people meet when they set up nodes.
 func withHint(err error) error {
+	if errors.Is(err, redis.ErrClosed) {
+		return fmt.Errorf("%w: its owner closed it while it was in use here", err)
+	}
 	if err == nil || !isServerError(err) {
 		return err
 	}
