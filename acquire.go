@@ -123,7 +123,10 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 	until := validUntil(start, a.terms.ttl, a.opts.DriftFactor)
 	r := l.sendAcquire(start)
 
-	v, cut := r.wait(a.ctx, a.clock, a.life.closing, verdictOpen)
+	v, cut := l.waitAcquire(a.ctx)
+	if cut == nil && v == verdictHopeless {
+		v = r.giveUp()
+	}
 	if cut == nil && v == verdictHopeless {
 		// Already over: free what we got at once, then wait for what to call it.
 		l.takeBack(true)

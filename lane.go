@@ -123,6 +123,15 @@ func (l *lane) replace(before, c *call, now int64) (replaced bool) {
 	return true
 }
 
+// again enqueues a SET once more that the node has refused, and so has left nothing.
+func (l *lane) again(c *call, deadline, now int64) {
+	l.mu.Lock()
+	c.ballot, c.overdue, c.deadline = ballot{}, false, deadline
+	b := l.admit(c, now)
+	l.mu.Unlock()
+	c.tell(b, now)
+}
+
 // admit queues a call, or says why not; the caller holds mu and delivers the ballot.
 func (l *lane) admit(c *call, now int64) ballot {
 	switch {
