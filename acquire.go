@@ -36,8 +36,22 @@ func (a *acquisition) acquire() (*Lock, error) {
 		a.w.end()
 	}
 	err = a.explain(err)
-	a.tellAcquired(lock, err)
+	a.handOver(lock, err)
 	return lock, err
+}
+
+// handOver tells the hook before the caller has the lock. A hook that does not return (a
+// panic, which the caller may recover, or runtime.Goexit) leaves the lock to nobody, and it
+// would be renewed for as long as the process lives, so it is released.
+func (a *acquisition) handOver(lock *Lock, err error) {
+	returned := false
+	defer func() {
+		if !returned && lock != nil {
+			_ = lock.Release(a.ctx)
+		}
+	}()
+	a.tellAcquired(lock, err)
+	returned = true
 }
 
 // run makes attempts, and waits between them.
@@ -185,7 +199,7 @@ func (a *acquisition) notAsked() *QuorumError {
 	return e
 }
 
-var errInQueue = errors.New("not asked: waiting in line")
+var errInQueue = errors.New("waiting in the queue")
 
 // untilNextAttempt waits between two attempts of Acquire: in the queue if the lock is held
 // and a node keeps one, else for a random time. Other failures (an outage) are not a matter
@@ -216,6 +230,9 @@ func (a *acquisition) waitBetween(attempts int) error {
 		if free, _, err = a.whenFree(a.ctx, a.last); err != nil {
 			return err
 		}
+	}
+	if a.w != nil && a.w.waitsInVain() {
+		return nil
 	}
 	return a.pause(a.ctx, a.backoff(attempts, free))
 }

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"errors"
 	"slices"
 	"time"
 )
@@ -16,6 +17,11 @@ const (
 	mostPassed = mostInBatch
 	// callCost is what a call in a batch takes at both ends, which is not the link's.
 	callCost = 10 * time.Microsecond
+)
+
+var (
+	errTooLate   = errors.New("waited too long behind other requests")
+	errNeverSent = errors.New("nothing left to be done there")
 )
 
 // callList is a queue of calls, linked through them, so that it costs no allocation.
@@ -149,9 +155,9 @@ func (f *flight) has(key string) bool {
 }
 
 // next takes what is to go out next from the queue, nil if there is nothing or it has to
-// wait, and those that have become pointless: too late for their callers, or releases of
-// what turned out not to be there.
-func (f *flight) next(q *callList, now int64) (b *batch, pointless []*call) {
+// wait, and the news for those that have become pointless: too late for their callers, or
+// releases of what turned out not to be there.
+func (f *flight) next(q *callList, now int64) (b *batch, pointless []news) {
 	if q.empty() || f.wait(now) != 0 {
 		return nil, nil
 	}
@@ -164,11 +170,12 @@ func (f *flight) next(q *callList, now int64) (b *batch, pointless []*call) {
 		next := c.next
 		switch {
 		case c.state == callDropped:
-		case c.needless(), c.req.op != opRelease && c.deadline < now:
+		case c.needless():
 			c.state = callDropped
-			if c.caller != nil {
-				pointless = append(pointless, c)
-			}
+			pointless = append(pointless, news{c, unsent(errNeverSent)})
+		case c.req.op != opRelease && c.deadline < now:
+			c.state = callDropped
+			pointless = append(pointless, news{c, unsent(errTooLate)})
 		case busy != nil && busy[c.req.key]:
 			passed++
 			q.push(c)

@@ -13,13 +13,11 @@ const (
 )
 
 var (
-	errOverdue   = errors.New("not sent: the node has not answered earlier requests in time")
-	errMoot      = errors.New("not sent: the attempt was decided before")
-	errTooLate   = errors.New("not sent: waited too long behind other requests")
-	errTimeout   = errors.New("no answer in time")
-	errNeverSent = errors.New("not sent: nothing left to be done there")
-	errByUs      = errors.New("not there, perhaps by an earlier release of ours whose answer was lost")
-	errMayLand   = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
+	errOverdue = errors.New("the node has not answered earlier requests in time")
+	errMoot    = errors.New("the attempt was decided before")
+	errTimeout = errors.New("no answer in time")
+	errByUs    = errors.New("not there, perhaps by an earlier release of ours whose answer was lost")
+	errMayLand = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
 )
 
 // lane is the ordered, batched conversation with one node, and the only way to it.
@@ -186,6 +184,14 @@ func (l *lane) reachable(now int64) bool {
 	return !l.breaker.down && !l.flight.overdue(now) && now >= l.breaker.until
 }
 
+// gone reports whether the node's client was closed by its owner, as far as is known: the
+// node is not coming back.
+func (l *lane) gone() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.breaker.down && permanent(l.breaker.err)
+}
+
 // run sees to it that somebody sends what may be sent; the caller holds mu.
 func (l *lane) run(now int64) {
 	switch wait := l.flight.wait(now); {
@@ -213,9 +219,7 @@ func (l *lane) drain() {
 			l.tellFlushed()
 		}
 		l.mu.Unlock()
-		for _, c := range pointless {
-			c.tell(unsent(errNeverSent), now)
-		}
+		tellAll(pointless, now)
 		if b == nil {
 			return
 		}
@@ -312,10 +316,10 @@ func (l *lane) finish(c *call, now int64) {
 		return
 	}
 	switch {
-	case refused:
+	case refused || permanent(c.err):
 	case c.vote == VoteUnknown || c.vote == VoteNotSent:
 		c.final = !l.keep(c, now, now+int64(max(l.breaker.backoff, minBackoff)))
-	case c.vote == VoteFailed && !permanent(c.err) && !c.unknownScript():
+	case c.vote == VoteFailed && !c.unknownScript():
 		// Busy, loading, for the time being a replica: what is there is still there.
 		c.final = !l.keep(c, now, now+int64(c.req.timeout))
 	}

@@ -77,6 +77,17 @@ func (ns *nodeSet) lane(i int) *lane { return ns.nodes[i].lane }
 // reachable reports whether a node answered last and a request would leave now.
 func (ns *nodeSet) reachable(i int, now int64) bool { return ns.nodes[i].lane.reachable(now) }
 
+// quorumGone reports whether so many nodes are gone for good that no quorum is left.
+func (ns *nodeSet) quorumGone() bool {
+	gone := 0
+	for _, n := range ns.nodes {
+		if n.lane.gone() {
+			gone++
+		}
+	}
+	return gone >= blocking(len(ns.nodes))
+}
+
 // send starts a round with the same request to every node.
 func (ns *nodeSet) send(r *round, req *request) *round {
 	for i := range r.seats {

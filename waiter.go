@@ -118,7 +118,24 @@ func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, v
 			return true, err
 		}
 	}
+	if w.waitsInVain() {
+		return true, nil
+	}
 	return w.sleep(ctx, nil)
+}
+
+// waitsInVain reports whether no turn will ever come, since a quorum is gone for good, and
+// has the other waiters find that out, too. An attempt then says why.
+func (w *waiter) waitsInVain() bool {
+	if !w.quorumGone() {
+		return false
+	}
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	if w.of != nil {
+		w.of.pokeOthers(w)
+	}
+	return true
 }
 
 // moveOn goes to the longest queue of the key, after two turns in vain: the arbiter would
