@@ -50,17 +50,23 @@ func (m *Mutex) check(ctx context.Context, o op) error {
 	}
 }
 
-// TryAcquire asks all nodes once and returns when a majority granted or none is left
-// to be had, without waiting for slower nodes, and never waits for a holder.
+// TryAcquire asks all nodes and returns when a majority granted or none is left to be
+// had, without waiting for slower nodes, and never waits for a holder.
+//
+// Of several that ask for a free lock at the same moment one gets it, hardly ever none.
+// Where each of them has a minority, one node decides who goes on, the arbiter of the key.
+// Its answer is waited for before the call fails. The attempt that it granted asks the
+// nodes that refused it again, twice at most, a few round trips later; the others give
+// back what they have at once. Clients that reach different nodes may disagree about the
+// arbiter: where one of them must get the lock, use Acquire with a deadline.
 //
 // It fails with ErrHeld if another holds the lock, ErrNoQuorum if too many nodes do
-// not answer (that takes the timeout per node at most), ErrExpired if the majority
-// came too late to be of use, ErrClosed, ErrInvalid, or with ctx's error when that
-// ends first. Of several that ask for a free lock at the same moment, each may get a
-// minority, and then all are refused: where one of them must get it, use Acquire with a
-// deadline. After a failure nothing is left on nodes that can be reached; it is
-// taken back in the background, also from nodes that answer late. On one that stays
-// away, a key lasts for the TTL at most.
+// not answer, ErrExpired if the majority came too late to be of use, ErrClosed,
+// ErrInvalid, or with ctx's error when that ends first. A node that does not answer is
+// waited for no longer than the timeout per node, or twice that where nodes are asked
+// again. After a failure nothing is left on nodes that can be reached; it is taken back in
+// the background, also from nodes that answer late. On one that stays away, a key lasts
+// for the TTL at most.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, false, false)
 }

@@ -69,9 +69,9 @@ type instance struct {
 // has nothing to do with the next one. Ticks may then overlap if the job takes longer than
 // the interval; a job that must not wraps its work in Do with a key of its own.
 func (i *instance) onTick(ctx context.Context, tick time.Time) {
-	// Not TryAcquire: if several instances ask at the same moment, each may get the votes of
-	// a minority. Then all are refused, and none runs the tick. In the wait queue one of them
-	// gets it, and the others stand by for a while in case it fails.
+	// Not TryAcquire: if several instances ask at the same moment one of them gets the lock
+	// nearly always, but not surely. In the wait queue one of them gets it, and the others
+	// stand by for a while in case it fails.
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	lock, err := i.rl.Mutex("report:" + tick.Format(time.RFC3339Nano)).Acquire(waiting)
