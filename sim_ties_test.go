@@ -19,7 +19,7 @@ const (
 	// plans.
 	tieLimitOfOne, tieLimitOfMany = 30, 2
 	// tieLeast is how many rounds it takes to judge many plans.
-	tieLeast = 1000
+	tieLeast = 500
 )
 
 // drawTies makes a plan of ties.
