@@ -73,9 +73,6 @@ func (ns *nodeSet) hashes() []uint64 {
 
 func (ns *nodeSet) lane(i int) *lane { return ns.nodes[i].lane }
 
-// reachable reports whether a node answered last and a request would leave now.
-func (ns *nodeSet) reachable(i int, now int64) bool { return ns.nodes[i].lane.reachable(now) }
-
 // send starts a round with the same request to every node.
 func (ns *nodeSet) send(r *round, req *request) *round {
 	for i := range r.seats {

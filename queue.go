@@ -82,7 +82,7 @@ func (qs *queues) arbiter(r *resource, now int64) int {
 	if !r.hasQueue() {
 		return -1
 	}
-	if node, ok := qs.movedTo(r, now); ok && qs.set.reachable(node, now) {
+	if node, ok := qs.movedTo(r, now); ok && r.reachable(node, now) {
 		return node
 	}
 	return r.firstReachable(now)

@@ -9,9 +9,6 @@ import (
 	"time"
 )
 
-// leastReservation is the least time for which a lock is reserved for a woken waiter.
-const leastReservation = 500 * time.Millisecond
-
 // resource is a lock's key on a set of nodes and the terms on which it is asked for: what
 // a Mutex, its Locks and its waiters have in common. It does not change.
 type resource struct {
@@ -57,11 +54,12 @@ func (r *resource) firstReachable(now int64) int {
 	return -1
 }
 
-// reservation is for how long the lock is reserved for a woken waiter, and so what a dead
-// one costs the others.
-func (r *resource) reservation() time.Duration {
-	return max(leastReservation, 4*r.terms.nodeTimeout)
-}
+// reservation is that of the lock's terms.
+func (r *resource) reservation() time.Duration { return r.terms.reservation() }
+
+// reachable reports whether a node can keep the wait queue: it answered last, or has not
+// been silent for longer than a join may take.
+func (r *resource) reachable(i int, now int64) bool { return r.lane(i).reachable(now, r.reservation()) }
 
 // fail makes the error of a round for this lock.
 func (r *resource) failed(rd *round, o op, reasons ...error) *QuorumError {

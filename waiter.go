@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// mostJoins is how often a node that is up is asked to keep the queue before the next is.
-const mostJoins = 4
+// mostAsked is how often a node that is up is asked to keep the queue before the next is.
+const mostAsked = 4
 
 var (
 	errNoQueue    = errors.New("no node keeps a queue")
@@ -297,7 +297,7 @@ func (w *waiter) askNode(ctx context.Context, node int, turnedAway *bool) (answe
 	}
 	// One that is only slow, under the load of many who join, is no reason to part the
 	// queue.
-	for range mostJoins {
+	for range mostAsked {
 		w.send()
 		a, err := w.receive(ctx)
 		if !errors.Is(err, errNoQueue) {
