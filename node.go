@@ -26,6 +26,7 @@ type nodeSet struct {
 	fences lastFence
 	guard  *guard // nil: none
 	lacks  *degradations
+	outage *outage
 
 	life lifetime
 }
@@ -36,8 +37,8 @@ func newNodeSet(names []string, wires []wire, o Options, c clock) *nodeSet {
 	ns := &nodeSet{
 		names: names, quorum: majority(len(names)),
 		opts: o, clock: c, tokens: tokens{owner: o.Owner}, lacks: lacks,
-		guard: newGuard(names, &o, c, lacks),
-		life:  lifetime{closing: make(chan struct{}), idle: make(chan struct{}, 1)},
+		guard: newGuard(names, &o, c, lacks), outage: newOutage(len(names)),
+		life: lifetime{closing: make(chan struct{}), idle: make(chan struct{}, 1)},
 	}
 	for i, w := range wires {
 		ns.add(i, w)
@@ -49,6 +50,7 @@ func (ns *nodeSet) add(i int, w wire) {
 	name, hooks := ns.names[i], ns.opts.Hooks
 	var changes inOrder
 	onChange := func(down bool, err error) {
+		ns.outage.changed(down)
 		switch {
 		case down && hooks.NodeDown != nil:
 			changes.do(func() { hooks.NodeDown(NodeInfo{Node: name, Err: withHint(err)}) })

@@ -183,10 +183,10 @@ func (qs *queues) forget(now int64) {
 	qs.keys.Store(int64(len(qs.byKey)))
 }
 
-// first is the first waiter that is in the queue; the caller holds mu.
+// first is the first waiter that can look after the others; the caller holds mu.
 func (k *keyWaiters) first() *waiter {
 	for e := k.waiters.Front(); e != nil; e = e.Next() {
-		if w := e.Value.(*waiter); w.turn != turnGivenUp {
+		if w := e.Value.(*waiter); !w.aside {
 			return w
 		}
 	}
