@@ -215,7 +215,7 @@ func (a *acquisition) untilNextAttempt() error {
 
 func (a *acquisition) waitBetween(attempts int) error {
 	isHeld := errors.Is(a.last, ErrHeld)
-	if a.w != nil && isHeld {
+	if a.w != nil && (isHeld || a.knownHeld()) {
 		if err := a.w.await(a.ctx, a.last); !errors.Is(err, errNoQueue) {
 			return err
 		}
@@ -234,5 +234,36 @@ func (a *acquisition) waitBetween(attempts int) error {
 	if a.w != nil && a.w.waitsInVain() {
 		return nil
 	}
-	return a.pause(a.ctx, a.backoff(attempts, free))
+	return a.pauseBetween(a.backoff(attempts, free))
+}
+
+// knownHeld reports whether others of this process were told that the lock is held, while
+// this one came too late to ask, behind thousands that came with it.
+func (a *acquisition) knownHeld() bool {
+	return a.w.failures == 0 && a.queues.recentlyRefused(a.resource)
+}
+
+// pauseBetween waits for d before the next attempt. While too few nodes answer, everybody
+// knows what an attempt would come to, and one at a time finds out whether that is over.
+func (a *acquisition) pauseBetween(d time.Duration) error {
+	if a.w != nil {
+		a.w.stepAside(true)
+		defer a.w.stepAside(false)
+	}
+	if over := a.outage.over(); over != nil {
+		select {
+		case a.outage.asking <- struct{}{}:
+			defer func() { <-a.outage.asking }()
+		case <-over:
+		case <-a.ctx.Done():
+			return a.ctx.Err()
+		case <-a.life.closing:
+			return ErrClosed
+		}
+		a.clock.yield(a.start.mono)
+	}
+	if a.w != nil {
+		return a.w.pauseUnlessWoken(a.ctx, d)
+	}
+	return a.pause(a.ctx, d)
 }

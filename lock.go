@@ -106,9 +106,9 @@ func (l *Lock) tieBreaker(now int64) int {
 	case l.entry != "":
 		return -1
 	case l.hasQueue():
-		return l.queues.arbiter(l.resource, now)
+		return l.queues.arbiter(l.resource, now, l.terms.nodeTimeout)
 	default:
-		return l.firstReachable(now)
+		return l.firstReachable(now, l.terms.nodeTimeout)
 	}
 }
 

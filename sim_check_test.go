@@ -653,7 +653,7 @@ func (p *simProcess) requests() (n int) {
 	for _, node := range p.rl.nodes {
 		l := node.lane
 		l.mu.Lock()
-		for c := l.queue.head; c != nil; c = c.next {
+		for range l.queue.all() {
 			n++
 		}
 		l.mu.Unlock()
