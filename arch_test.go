@@ -162,7 +162,7 @@ func TestLayers(t *testing.T) {
 }
 
 func TestOnlyTheEdgeKnowsGoRedis(t *testing.T) {
-	edge := []string{"wire.go", "redlock.go", "node.go", "pin.go", "check.go"}
+	edge := []string{"wire.go", "flow.go", "flow_user.go", "dial.go", "redlock.go", "node.go", "check.go"}
 	for _, s := range ofPackage(t) {
 		for _, i := range s.imports {
 			if strings.HasPrefix(i, "github.com/redis/go-redis") {

@@ -497,7 +497,7 @@ func (e *examiner) subscribe(ctx context.Context, c redis.UniversalClient) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	confirmed := false
-	err := newRedisWire(c, false).listen(ctx, "redlock:"+e.probe, func() { confirmed = true; done() }, func(string) {})
+	err := (&redisWire{client: c}).listen(ctx, "redlock:"+e.probe, func() { confirmed = true; done() }, func(string) {})
 	switch {
 	case confirmed:
 	case isServerError(err):

@@ -10,19 +10,6 @@ import (
 	"time"
 )
 
-// sighting is what a new connection tells of the process behind it.
-type sighting struct {
-	runID  string
-	uptime time.Duration // whole seconds, by the node's wall clock
-	err    error         // why it does not tell; nothing else is set then
-}
-
-// watcher is a wire that tells of each new connection, before the answers that come over
-// it are read. A node whose wire never tells is not guarded.
-type watcher interface {
-	watch(c clock, saw func(sighting))
-}
-
 // guard keeps nodes that may have forgotten what they granted from voting for acquires.
 //
 // A restart breaks every connection, so it is enough to ask each new one who answers.
@@ -92,7 +79,20 @@ func (g *guard) watch(i int, name string, w wire) {
 		g.grow()
 	}
 	if w, ok := w.(watcher); ok {
-		w.watch(g.clock, func(s sighting) { g.saw(i, s) })
+		w.watch(func(s sighting) *markWrite { g.saw(i, s); return nil }, func(lacks string, err error) { g.lacks(i, lacks, err) })
+	}
+}
+
+// watcher is a wire that tells who answers, before their answers are read. A node whose
+// wire never tells is not guarded.
+type watcher interface {
+	watch(saw func(sighting) *markWrite, lacks func(lacks string, err error))
+}
+
+// lacks says what a node denies.
+func (g *guard) lacks(i int, lacks string, err error) {
+	if tell := g.hooks.Degraded; tell != nil {
+		go tell(DegradedInfo{Node: g.names[i], Lacks: lacks, Err: err})
 	}
 }
 

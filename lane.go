@@ -66,11 +66,13 @@ func (s *shortest) get() time.Duration {
 //
 // exchange sends the requests of the batch in order over one connection, each of them
 // once and never again, and fills in the ballot of each: val, err and sent. It returns when all replies
-// were read or the conversation broke, and waits for a reply no longer than bound.
+// were read or the conversation broke, and waits for a reply no longer than bound. After
+// patience nobody waits for the replies any more, and it may look whether the node still
+// answers others. Settled: nothing of the batch may take effect any more.
 // It must not look at anything but req of a call, nor keep the slice. On a long link
 // several exchanges run at the same time.
 type wire interface {
-	exchange(batch []*call, bound time.Duration)
+	exchange(batch []*call, patience, bound time.Duration) (settled bool)
 }
 
 // lane is the ordered, batched conversation with one node, and the only way to it.
@@ -170,7 +172,7 @@ func (l *lane) replace(before, c *call, now int64) (replaced bool) {
 		l.mu.Unlock()
 		return false
 	}
-	c.unsure, c.doubt, c.stands = before.unsure, before.unsure || before.doubt, before.stands || before.vote == VoteGranted
+	c.unsure, c.doubt, c.stands = before.unsure, before.mayLand() || before.doubt, before.stands || before.vote == VoteGranted
 	b := l.admit(c, now)
 	l.mu.Unlock()
 	c.deliver(b, now)
@@ -312,8 +314,8 @@ func (l *lane) drain() {
 		if b == nil {
 			return
 		}
-		l.wire.exchange(b.calls, b.bound)
-		l.settle(b)
+		settled := l.wire.exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound)
+		l.settle(b, settled)
 		l.clock.yield(1)
 		l.mu.Lock()
 	}
@@ -399,7 +401,7 @@ func (l *lane) busyWith(c *call) bool {
 }
 
 // settle reads the replies of a batch and tells whoever waits for them.
-func (l *lane) settle(b *batch) {
+func (l *lane) settle(b *batch, settled bool) {
 	now := l.clock.now().mono
 	heard, sent := false, false
 	var failure error
@@ -441,6 +443,7 @@ func (l *lane) settle(b *batch) {
 			last = c
 			continue
 		}
+		c.over = settled && !c.doubt
 		l.finish(c, now)
 		if c.round != nil {
 			told = append(told, news{c, c.ballot})
@@ -483,11 +486,11 @@ func (l *lane) finish(c *call, now int64) {
 		return
 	}
 	switch {
-	case refused && !c.again && c.takesBack != nil && c.takesBack.unsure:
+	case refused && !c.again && c.takesBack != nil && c.takesBack.mayLand():
 		c.again = true
 		c.vote, c.err = VoteUnknown, errMayLand
 		c.final = !l.keep(c, now, now+int64(c.req.timeout))
-	case c.vote == VoteGranted && !c.again && c.takesBack != nil && c.takesBack.unsure && c.takesBack.mayFindItself():
+	case c.vote == VoteGranted && !c.again && c.takesBack != nil && c.takesBack.mayLand() && c.takesBack.mayFindItself():
 		// What was deleted need not be what that SET did, or will do. For whoever waits
 		// the lock is gone from here.
 		c.again = true
@@ -499,6 +502,9 @@ func (l *lane) finish(c *call, now int64) {
 		c.final = !l.keep(c, now, now+int64(c.req.timeout))
 	}
 }
+
+// mayLand reports whether a SET, or one that it replaced, may take effect at any later time.
+func (c *call) mayLand() bool { return c.unsure && !c.over }
 
 // mayFindItself reports whether a node may have had the value before it got the SET: by a
 // reservation in line, which scripts take up, or from a SET that this one replaced.

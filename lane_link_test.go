@@ -23,7 +23,7 @@ type link struct {
 	order map[string][]kind
 }
 
-func (w *link) exchange(calls []*call, _ time.Duration) {
+func (w *link) exchange(calls []*call, _, _ time.Duration) bool {
 	w.mu.Lock()
 	w.batch++
 	w.most = max(w.most, w.batch)
@@ -55,13 +55,14 @@ func (w *link) exchange(calls []*call, _ time.Duration) {
 			c.ballot = ballot{val: int64(1), sent: true}
 		}
 	}
+	return true
 }
 
 func (w *link) redlock(t *testing.T) *Redlock {
 	w.out, w.order = make(map[string]int), make(map[string][]kind)
 	o, err := (&Options{}).withDefaults()
 	require.NoError(t, err)
-	rl := build(nil, false, o, newSystemClock())
+	rl := build(nil, o, newSystemClock())
 	rl.names, rl.quorum = []string{"one"}, 1
 	rl.addNode("one", w)
 	return rl

@@ -81,14 +81,12 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	}
 	clk := newSystemClock()
 	g := newGuard(names, &o, clk)
-	clients := make([]redis.UniversalClient, len(parsed))
+	clients, wires := make([]redis.UniversalClient, len(parsed)), make([]*redisWire, len(parsed))
 	for i, p := range parsed {
-		if g != nil {
-			p.OnConnect = onConnect(func(s sighting) { g.saw(i, s) })
-		}
-		clients[i] = redis.NewClient(p)
+		side := sideClient(p)
+		clients[i], wires[i] = side, newOwnWire(p, side, clk)
 	}
-	rl := assemble(clients, true, o, clk, g)
+	rl := assemble(clients, wires, o, clk, g)
 	rl.owned = clients
 	if err := rl.greet(ctx); err != nil {
 		_ = rl.Close()
@@ -111,7 +109,7 @@ func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	if err := errors.Join(broken, checkClients(clients)); err != nil {
 		return nil, err
 	}
-	return build(slices.Clone(clients), false, o, newSystemClock()), nil
+	return build(slices.Clone(clients), o, newSystemClock()), nil
 }
 
 func checkClients(clients []redis.UniversalClient) error {
@@ -138,11 +136,15 @@ func checkClients(clients []redis.UniversalClient) error {
 	return errors.Join(append(duplicates, invalid("nodes", broken))...)
 }
 
-func build(clients []redis.UniversalClient, ours bool, o Options, clk clock) *Redlock {
-	return assemble(clients, ours, o, clk, newGuard(nodeNames(clients), &o, clk))
+func build(clients []redis.UniversalClient, o Options, clk clock) *Redlock {
+	wires := make([]*redisWire, len(clients))
+	for i, c := range clients {
+		wires[i] = newRedisWire(c, clk)
+	}
+	return assemble(clients, wires, o, clk, newGuard(nodeNames(clients), &o, clk))
 }
 
-func assemble(clients []redis.UniversalClient, ours bool, o Options, clk clock, g *guard) *Redlock {
+func assemble(clients []redis.UniversalClient, wires []*redisWire, o Options, clk clock, g *guard) *Redlock {
 	rl := &Redlock{
 		opts:    o,
 		clients: clients,
@@ -154,8 +156,8 @@ func assemble(clients []redis.UniversalClient, ours bool, o Options, clk clock, 
 		closing: make(chan struct{}),
 		idle:    make(chan struct{}, 1),
 	}
-	for i, c := range clients {
-		rl.addNode(rl.names[i], newRedisWire(c, ours))
+	for i, w := range wires {
+		rl.addNode(rl.names[i], w)
 	}
 	rl.lines = newLines(rl)
 	return rl
@@ -285,10 +287,10 @@ func (rl *Redlock) greet(ctx context.Context) error {
 		ids      = make([]string, len(rl.nodes))
 		group    errgroup.Group
 	)
-	for i, c := range rl.owned {
+	for i := range rl.owned {
 		group.Go(func() error {
 			var err error
-			ids[i], err = runID(asking, c)
+			ids[i], err = rl.nodes[i].lane.wire.(*redisWire).talk.(*conversations).greet(asking, openPatience)
 			outcomes[i] = Outcome{
 				Node: rl.names[i], Vote: VoteGranted, Err: explained(err),
 				Elapsed: rl.clock.now().since(start),
@@ -327,26 +329,6 @@ func (rl *Redlock) greet(ctx context.Context) error {
 	default:
 		return &QuorumError{Op: "open", Need: rl.quorum, Outcomes: outcomes, reasons: ended(ctx, ErrNoQuorum)}
 	}
-}
-
-// runID tells servers apart. It is empty where the server does not say, which is no
-// reason not to use it.
-func runID(ctx context.Context, c redis.UniversalClient) (string, error) {
-	pipe := c.Pipeline()
-	ping, info := pipe.Ping(ctx), pipe.Info(ctx, "server")
-	_, failure := pipe.Exec(ctx)
-	switch {
-	case ping.Err() != nil && !strings.HasPrefix(ping.Err().Error(), "NOPERM"):
-		return "", ping.Err()
-	case ping.Err() == nil && ping.Val() == "":
-		return "", failure // the greeting of the connection was refused
-	}
-	for line := range strings.Lines(info.Val()) {
-		if id, ok := strings.CutPrefix(line, "run_id:"); ok {
-			return strings.TrimSpace(id), nil
-		}
-	}
-	return "", nil
 }
 
 // ended puts the error of a context that is over in front of other reasons.

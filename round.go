@@ -68,6 +68,8 @@ type call struct {
 	// unsure: the request was sent and its answer lost, so it may take effect at any
 	// later time.
 	unsure bool
+	// over: it was unsure, and will take effect no more if it did not.
+	over bool
 	// stands: a SET that this one replaced was granted.
 	stands bool
 	// doubt: a SET that this one replaced was unsure, and may take effect yet.

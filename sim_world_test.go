@@ -483,7 +483,7 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	// Up to four fifths of the TTL, which Options would refuse.
 	opts.NodeTimeout = w.plan.NodeTimeout
 	opts.Hooks = &Hooks{Extended: p.extended, Lost: p.lost}
-	rl := assemble(nil, false, opts, p, nil)
+	rl := assemble(nil, nil, opts, p, nil)
 	names := make([]string, len(w.nodes))
 	for j := range names {
 		if names[j] = fmt.Sprintf("node %d", j); w.plan.Names {
@@ -657,7 +657,9 @@ type simWire struct {
 	calls uint64
 }
 
-func (s *simWire) watch(_ clock, saw func(sighting)) { s.saw = saw }
+func (s *simWire) watch(saw func(sighting) *markWrite, _ func(string, error)) {
+	s.saw = func(who sighting) { saw(who) }
+}
 
 var (
 	errSimReset   = errors.New("EOF")
@@ -666,7 +668,13 @@ var (
 	errSimDial    = &net.OpError{Op: "dial", Net: "sim", Err: errSimTimeout}
 )
 
-func (s *simWire) exchange(batch []*call, bound time.Duration) {
+func (s *simWire) exchange(batch []*call, _, bound time.Duration) bool {
+	s.carry(batch, bound)
+	answered, sent := read(batch)
+	return answered || !sent
+}
+
+func (s *simWire) carry(batch []*call, bound time.Duration) {
 	p, n, w := s.p, s.n, s.p.w
 	t := w.t()
 	roll := w.mix('x', uint64(p.i), uint64(n.i), uint64(t))
