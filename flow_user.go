@@ -46,10 +46,12 @@ func (d *userDialer) dial(_ context.Context, bound time.Duration) (opened, error
 	// The pool's last connection is left to the user, whose commands would wait for it.
 	full := stats.IdleConns == 0 && int(stats.TotalConns) >= d.size
 	if int(d.held.Load()) >= d.size-1 || full {
+		f.pipe = f.client.Pipeline()
 		return opened{flow: f, single: true}, nil
 	}
 	d.held.Add(1)
 	f.conn = f.client.Conn()
+	f.pipe = f.conn.Pipeline()
 	return opened{flow: f, stale: stats.IdleConns > 0}, nil
 }
 
@@ -73,6 +75,7 @@ type userFlow struct {
 	dialer *userDialer
 	client *redis.Client
 	conn   *redis.Conn // nil: each exchange goes over whichever the client has for pipelines
+	pipe   redis.Pipeliner
 
 	jobs chan []redis.Cmder
 	done chan error // capacity 1
@@ -123,14 +126,8 @@ func (f *userFlow) send(cmds []redis.Cmder) error {
 	// A context could not end this early: go-redis does not look at it while it reads,
 	// unless told so by an option that is not ours to set.
 	ctx := context.Background()
-	var pipe redis.Pipeliner
-	if f.conn == nil {
-		pipe = f.client.Pipeline()
-	} else {
-		pipe = f.conn.Pipeline()
-	}
-	_ = pipe.BatchProcess(ctx, cmds...) // only queues them
-	_, failure := pipe.Exec(ctx)
+	_ = f.pipe.BatchProcess(ctx, cmds...) // only queues them
+	_, failure := f.pipe.Exec(ctx)
 	return failure
 }
 
@@ -149,18 +146,22 @@ func (f *userFlow) giveBack(spoilt bool) {
 type unwritable struct{}
 
 func (f *userFlow) exchange(batch []*call, want looks) (got said) {
-	q := newQuestions(f.dialer.markKey)
-	var head, cmds []redis.Cmder
+	// Nothing is used again: a user's hook may hold on to it.
+	var before, behind *questions
+	var head []redis.Cmder
 	if want&lookWho != 0 {
-		head = q.who()
+		before = newQuestions(f.dialer.markKey)
+		head = before.who()
 	}
-	cmds = append(cmds, head...)
+	cmds := append(make([]redis.Cmder, 0, len(head)+len(batch)+2), head...)
 	for _, c := range batch {
 		o := new(once)
 		o.reset(context.Background(), c.req.script == nil, c.req.args)
 		cmds = append(cmds, o)
 	}
-	behind := newQuestions(f.dialer.markKey)
+	if want&(lookMark|lookRole) != 0 {
+		behind = newQuestions(f.dialer.markKey)
+	}
 	if want&lookMark != 0 {
 		cmds = append(cmds, behind.mark)
 	}
@@ -177,8 +178,8 @@ func (f *userFlow) exchange(batch []*call, want looks) (got said) {
 	for i, c := range batch {
 		cmds[len(head)+i].(*once).reply(&c.ballot, failure)
 	}
-	if head != nil {
-		got.who, got.whoErr = q.identity(failure)
+	if before != nil {
+		got.who, got.whoErr = before.identity(failure)
 	}
 	got.behind(behind, want, failure)
 	return got
