@@ -36,6 +36,7 @@ const (
 	callKept              // a release that waits for its node or for its second time
 	callDone              // answered, or will never be
 	callDropped           // never sent
+	callSettled           // done, its answer was lost, and its connection is surely over
 )
 
 // leftovers is what SETs of the same value, which a later one replaced, may have left on
@@ -47,7 +48,7 @@ type leftovers uint8
 
 const (
 	leftNothing leftovers = 0
-	leftGrant   leftovers = 1 // one was granted
+	leftGrant   leftovers = 1 // one was granted, or may have been
 	leftDoubt   leftovers = 2 // an answer was lost, so that SET may take effect at any later time
 	leftBoth    leftovers = leftGrant | leftDoubt
 )
@@ -62,6 +63,9 @@ const (
 	fateNone
 	// fateGranted: the node said so.
 	fateGranted
+	// fateSettled: its answer was lost, but its connection is surely over: it did what it
+	// did, and one release tells.
+	fateSettled
 	// fateMayLand: it, or one that it replaced, was sent and its answer was lost, so it may
 	// take effect at any later time.
 	fateMayLand
@@ -72,10 +76,13 @@ const (
 //	open --not sent, refused, failed--> none      unless an earlier one may land
 //	     --granted----------------> granted   likewise
 //	     --answer lost------------> mayLand
+//	     --answer lost, its connection ended on the server--> settled, likewise
 func (c *call) fate() fate {
 	switch {
 	case c.earlier&leftDoubt != 0, c.state == callDone && c.vote == VoteUnknown:
 		return fateMayLand
+	case c.state == callSettled:
+		return fateSettled
 	case c.state == callDropped, c.state == callDone && c.vote != VoteGranted:
 		return fateNone
 	case c.state == callDone:
@@ -89,7 +96,7 @@ func (c *call) fate() fate {
 // mutex.
 func (c *call) leaves() leftovers {
 	left := c.earlier
-	if c.vote == VoteGranted {
+	if c.vote == VoteGranted || c.state == callSettled {
 		left |= leftGrant
 	}
 	if c.fate() == fateMayLand {

@@ -55,7 +55,7 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 		reasons = withContextErr(ctx)
 	case closed:
 		reasons = []error{ErrClosed}
-	case serving(all) < rl.quorum:
+	case servingNodes(all) < rl.quorum:
 		reasons = []error{ErrNoQuorum}
 	default:
 		return report, nil

@@ -255,7 +255,7 @@ func judgeClocks(all []facts, add addAbout) {
 
 // judgeNumber makes the findings about how many nodes there are and how many of them serve us.
 func judgeNumber(all []facts, s setup, add addAbout) {
-	if n := serving(all); n < s.quorum {
+	if n := servingNodes(all); n < s.quorum {
 		add("", SeverityCritical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us, and %d are needed: no lock can be acquired or extended", n, len(all), s.quorum),
 			"bring nodes back before anything else; do not point clients at other nodes")
 	}

@@ -45,7 +45,7 @@ func (e *examiner) rights(ctx context.Context, c redis.UniversalClient) {
 	if line == "" {
 		line = key // with such a prefix no lock has a line
 	}
-	q := questions{pipe: c.Pipeline()}
+	q := enquiry{pipe: c.Pipeline()}
 	probes := probesFor(key, line, "redlock:"+e.probe)
 	cmds := make([]*redis.Cmd, len(probes))
 	for i, p := range probes {
@@ -85,7 +85,7 @@ func (e *examiner) subscribe(ctx context.Context, c redis.UniversalClient) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	confirmed := false
-	err := newRedisWire(c, false).listen(ctx, "redlock:"+e.probe, func() { confirmed = true; done() }, func(string) {})
+	err := (&redisWire{client: c}).listen(ctx, "redlock:"+e.probe, func() { confirmed = true; done() }, func(string) {})
 	switch {
 	case confirmed:
 	case isServerError(err):

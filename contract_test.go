@@ -127,14 +127,15 @@ func overClient(t *testing.T, addr string) *contractNode {
 		_, err := listener.Receive(ctx)
 		require.NoError(t, err)
 	}
-	w := newRedisWire(client, true)
+	w := newOwnWire(client.Options(), client, newSystemClock())
+	t.Cleanup(w.close)
 	return &contractNode{
 		do: func(req *request) simAnswer {
 			c := &call{req: req}
-			w.exchange([]*call{c}, 10*time.Second)
+			w.exchange([]*call{c}, 10*time.Second, 10*time.Second)
 			if c.unknownScript() {
 				c.req = req.withSource()
-				w.exchange([]*call{c}, 10*time.Second)
+				w.exchange([]*call{c}, 10*time.Second, 10*time.Second)
 			}
 			return simAnswer{c.val, c.err}
 		},

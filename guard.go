@@ -10,13 +10,6 @@ import (
 	"time"
 )
 
-// sighting is what a new connection tells of the process behind it.
-type sighting struct {
-	runID  string
-	uptime time.Duration // whole seconds, by the node's wall clock
-	err    error         // why it does not tell; nothing else is set then
-}
-
 // guard keeps nodes that may have forgotten what they granted from voting for acquires.
 //
 // A restart breaks every connection, so it is enough to ask each new one who answers.

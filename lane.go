@@ -210,15 +210,16 @@ func (l *lane) drain() {
 		if b == nil {
 			return
 		}
-		l.wire.exchange(b.calls, b.bound)
-		l.settle(b)
+		settled := l.wire.exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound)
+		l.settle(b, settled)
 		l.clock.yield(1)
 		l.mu.Lock()
 	}
 }
 
-// settle reads the replies of a batch and tells whoever waits for them.
-func (l *lane) settle(b *batch) {
+// settle reads the replies of a batch and tells whoever waits for them. settled: nothing of
+// it may take effect any more that did not.
+func (l *lane) settle(b *batch, settled bool) {
 	now := l.clock.now().mono
 	heard, sent, failure := b.result()
 	l.mu.Lock()
@@ -233,7 +234,7 @@ func (l *lane) settle(b *batch) {
 		// What the node failed, or is to be sent twice, waits for its own time.
 		l.wake(now, func(c *call) bool { return !c.release.tries.resent() && c.vote != VoteFailed })
 	}
-	told := l.finishAll(b, now)
+	told := l.finishAll(b, settled, now)
 	for _, c := range l.kept {
 		l.alarm.set(c.release.due, now)
 	}
@@ -261,7 +262,7 @@ func (l *lane) setDown(down bool, err error) {
 // finishAll records the answers of a batch and returns what callers are to be told.
 // Scripts whose text the server wants stay first in the queue, so that nothing overtakes
 // them. The caller holds mu.
-func (l *lane) finishAll(b *batch, now int64) []news {
+func (l *lane) finishAll(b *batch, settled bool, now int64) []news {
 	told := b.told[:0]
 	var again callList
 	for i, c := range b.calls {
@@ -271,6 +272,9 @@ func (l *lane) finishAll(b *batch, now int64) []news {
 			continue
 		}
 		l.finish(c, now)
+		if settled && c.state == callDone && c.vote == VoteUnknown {
+			c.state = callSettled
+		}
 		if c.caller != nil {
 			told = append(told, news{c, c.ballot})
 		}

@@ -23,7 +23,7 @@ type link struct {
 	order map[string][]op
 }
 
-func (w *link) exchange(calls []*call, _ time.Duration) {
+func (w *link) exchange(calls []*call, _, _ time.Duration) bool {
 	w.mu.Lock()
 	w.batch++
 	w.most = max(w.most, w.batch)
@@ -55,6 +55,7 @@ func (w *link) exchange(calls []*call, _ time.Duration) {
 			c.ballot = ballot{val: int64(1), sent: true}
 		}
 	}
+	return true
 }
 
 func (w *link) redlock(t *testing.T) *Redlock {

@@ -72,7 +72,7 @@ func onBench(t *testing.T, test func(b *bench)) {
 	})
 }
 
-func (b *bench) exchange(batch []*call, bound time.Duration) {
+func (b *bench) exchange(batch []*call, _, bound time.Duration) bool {
 	b.mu.Lock()
 	b.out++
 	if b.out > 1 {
@@ -95,6 +95,8 @@ func (b *bench) exchange(batch []*call, bound time.Duration) {
 	for _, c := range batch {
 		c.ballot = b.answer(c.req)
 	}
+	answered, sent := read(batch)
+	return answered || !sent
 }
 
 // answers changes the script while requests may be on their way.

@@ -57,8 +57,15 @@ func (ns *nodeSet) add(i int, w wire) {
 			changes.do(func() { hooks.NodeUp(NodeInfo{Node: name}) })
 		}
 	}
-	if w, ok := w.(watcher); ok && ns.guard != nil {
-		w.watch(ns.clock, func(s sighting) { ns.guard.saw(i, s) })
+	if w, ok := w.(watcher); ok {
+		var saw func(sighting) *markWrite
+		if ns.guard != nil {
+			saw = func(s sighting) *markWrite {
+				ns.guard.saw(i, s)
+				return nil
+			}
+		}
+		w.watch(saw, func(lacks string, err error) { ns.lacks.tell(name, lacks, err) })
 	}
 	ns.nodes = append(ns.nodes, &node{name: name, hash: fnv1a(name), lane: newLane(w, ns.clock, onChange)})
 }

@@ -644,7 +644,11 @@ type simWire struct {
 	conns []int // generations of the server to which idle connections lead
 }
 
-func (s *simWire) watch(_ clock, saw func(sighting)) { s.saw = saw }
+func (s *simWire) watch(saw func(sighting) *markWrite, _ func(string, error)) {
+	if saw != nil {
+		s.saw = func(who sighting) { saw(who) }
+	}
+}
 
 var (
 	errSimReset   = errors.New("EOF")
@@ -653,7 +657,13 @@ var (
 	errSimDial    = &net.OpError{Op: "dial", Net: "sim", Err: errSimTimeout}
 )
 
-func (s *simWire) exchange(batch []*call, bound time.Duration) {
+func (s *simWire) exchange(batch []*call, _, bound time.Duration) bool {
+	s.carry(batch, bound)
+	answered, sent := read(batch)
+	return answered || !sent
+}
+
+func (s *simWire) carry(batch []*call, bound time.Duration) {
 	p, n, w := s.p, s.n, s.p.w
 	t := w.t()
 	roll := w.mix('x', uint64(p.i), uint64(n.i), uint64(t))

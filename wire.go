@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/bits"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,16 +15,20 @@ import (
 // exchange sends the requests of the batch in order over one connection, each of them
 // once and never again, and fills in the ballot of each: val, err and sent. It returns
 // when all replies were read or the connection broke, and waits for a reply no longer
-// than bound. It must not look at anything but req of a call, nor keep the slice. On a
-// long link several exchanges run at the same time.
+// than bound. After patience nobody waits for the replies any more, and it may look
+// whether the node still answers others. Settled: nothing of the batch may take effect any
+// more that did not. It must not look at anything but req of a call, nor keep the slice.
+// On a long link several exchanges run at the same time.
 type wire interface {
-	exchange(batch []*call, bound time.Duration)
+	exchange(batch []*call, patience, bound time.Duration) (settled bool)
 }
 
-// watcher is a wire that tells of each new connection, before the answers that come over
-// it are read. A node whose wire never tells is not guarded.
+// watcher is a wire that tells who answers, before their answers are read. A node whose
+// wire never tells is not guarded.
 type watcher interface {
-	watch(c clock, saw func(sighting))
+	// watch is called before the wire is used. saw may want the memory mark written; nil:
+	// nobody wants to know who answers. lacks is told what the node denies.
+	watch(saw func(sighting) *markWrite, lacks func(lacks string, err error))
 }
 
 // listener is a wire that can tell of messages on a channel.
@@ -42,54 +45,57 @@ const (
 	longestRead = 30 * time.Second
 )
 
-// redisWire is the wire over a go-redis client of any kind.
+// redisWire is the way to a node over go-redis.
 type redisWire struct {
-	client redis.UniversalClient
-	// ours: nobody else can have put hooks on the client that hold on to commands, so
-	// they may be used again.
-	ours bool
-	pins *pins // nil: the client is ours, or the guard is off or not to be had
-
-	mu      sync.Mutex
-	bounded map[time.Duration]redis.UniversalClient // by read timeout
-	spare   [][]redis.Cmder                         // commands of ours to be used again, *once
+	talk
+	client redis.UniversalClient // for subscriptions
 }
 
-func newRedisWire(c redis.UniversalClient, ours bool) *redisWire {
-	return &redisWire{client: c, ours: ours}
+// talk is the part of a wire that batches go over.
+type talk interface {
+	wire
+	watcher
+	close()
 }
 
-func (w *redisWire) exchange(batch []*call, bound time.Duration) {
-	// A context could not end this early: go-redis does not look at it while it
-	// reads, unless told so by an option that is not ours to set. See withReadTimeout.
-	ctx := context.Background()
-	client, cmds := w.withReadTimeout(bound), w.commands(batch)
-	var failure error
-	switch single, ok := client.(*redis.Client); {
-	case len(batch) == 1 && w.ours:
-		failure = client.Process(ctx, cmds[0])
-	case ok && w.pins != nil:
-		failure = w.pins.exchange(ctx, single, coarsely(bound), cmds)
-	default:
-		// Also for a single command on a user's client: go-redis keeps connections
-		// for pipelines apart, so that we do not wait for one that the user's own
-		// blocking commands have taken.
-		pipe := client.Pipeline()
-		_ = pipe.BatchProcess(ctx, cmds...) // only queues them
-		_, failure = pipe.Exec(ctx)
+// newRedisWire is the wire over a user's client.
+func newRedisWire(c redis.UniversalClient, clk clock) *redisWire {
+	if single, ok := c.(*redis.Client); ok {
+		return &redisWire{newConversations(clk, newUserDialer(single, ""), userHabits), c}
 	}
+	return &redisWire{&manyServers{c}, c}
+}
+
+// newOwnWire is the wire of Open; side is for what does not go by conversations.
+func newOwnWire(o *redis.Options, side *redis.Client, clk clock) *redisWire {
+	return &redisWire{newConversations(clk, &ownDialer{options: o}, ownHabits(o)), side}
+}
+
+// manyServers is the talk over a client for which one name stands for several servers, or
+// nobody knows for how many. Who answers is not known there, so there is nothing to guard
+// and nobody to kill, and how long to wait is the client's own affair.
+type manyServers struct{ client redis.UniversalClient }
+
+func (m *manyServers) exchange(batch []*call, _, _ time.Duration) (settled bool) {
+	ctx := context.Background()
+	cmds := plainCommands(batch)
+	pipe := m.client.Pipeline()
+	_ = pipe.BatchProcess(ctx, cmds...) // only queues them
+	_, failure := pipe.Exec(ctx)
 	for i, c := range batch {
 		cmds[i].(*once).reply(&c.ballot, failure)
 	}
-	if w.ours {
-		for _, c := range cmds {
-			c.(*once).forget()
-		}
-		w.mu.Lock()
-		w.spare = append(w.spare, cmds)
-		w.mu.Unlock()
+	answered, sent := read(batch)
+	return answered || !sent
+}
+
+func (m *manyServers) watch(saw func(sighting) *markWrite, _ func(string, error)) {
+	if saw != nil {
+		saw(sighting{err: errNoSinglePool})
 	}
 }
+
+func (m *manyServers) close() {}
 
 // listen subscribes to a channel on a connection of its own and returns when that breaks
 // or ctx ends. It tells when the server has confirmed, and of each message.
@@ -135,62 +141,9 @@ func (w *redisWire) listen(ctx context.Context, channel string, confirmed func()
 // listenPatience is how long a subscription may be silent before we doubt it.
 const listenPatience = 3 * time.Second
 
-// commands makes the batch's commands, in memory that was used before if it is ours.
-func (w *redisWire) commands(batch []*call) (cmds []redis.Cmder) {
-	if !w.ours {
-		return plainCommands(batch)
-	}
-	w.mu.Lock()
-	if last := len(w.spare) - 1; last >= 0 {
-		cmds, w.spare = w.spare[last], w.spare[:last]
-	}
-	w.mu.Unlock()
-	cmds = cmds[:cap(cmds)]
-	for i, c := range batch {
-		if i == len(cmds) {
-			cmds = append(cmds, nil)
-		}
-		if cmds[i] == nil {
-			cmds[i] = &once{}
-		}
-		cmds[i].(*once).reuse(c.req)
-	}
-	return cmds[:len(batch)]
-}
-
-// withReadTimeout is the same client, with the same pool and hooks, that waits for an
-// answer no longer than d (rounded up by an eighth or less, so that there are only a few
-// such clients).
-// Where go-redis cannot do that, it is the client itself with its own ReadTimeout.
-func (w *redisWire) withReadTimeout(d time.Duration) redis.UniversalClient {
-	single, ok := w.client.(*redis.Client)
-	if !ok {
-		return w.client
-	}
-	d = coarsely(d)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c := w.bounded[d]
-	if c == nil {
-		if w.bounded == nil {
-			w.bounded = make(map[time.Duration]redis.UniversalClient)
-		}
-		c = single.WithTimeout(d)
-		w.bounded[d] = c
-	}
-	return c
-}
-
 func coarsely(d time.Duration) time.Duration {
 	if coarse := time.Duration(1) << max(bits.Len64(uint64(d))-4, 0); d < longestRead {
 		d = min((d+coarse-1)/coarse*coarse, longestRead)
 	}
 	return d
-}
-
-// close gives connections of a user's pool back.
-func (w *redisWire) close() {
-	if w.pins != nil {
-		w.pins.close()
-	}
 }
