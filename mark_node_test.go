@@ -3,6 +3,7 @@ package redlock
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"time"
 )
 
@@ -29,22 +30,24 @@ func newMarkNode(i int, now *int64, up time.Duration) *markNode {
 
 func (n *markNode) wall() int64 { return simEpoch + *n.now + n.skew }
 
-func (n *markNode) id(of int, what string) string { return fmt.Sprintf("%s%d.%d", what, n.i, of) }
+// id names a process or a replication.
+func (n *markNode) id(of int, what string) string {
+	return what + strconv.Itoa(n.i) + "." + strconv.Itoa(of)
+}
 
 // ask is the answer to the full question.
 func (n *markNode) ask() sighting {
-	s := n.look()
-	s.asked = true
-	s.mark = n.read(n.wall() / int64(time.Microsecond))
-	s.replID = n.id(n.repl, "repl")
-	s.formerID = "0000000000"
+	s := sighting{
+		asked: true, runID: n.id(n.run, "run"), replID: n.id(n.repl, "repl"), formerID: "0000000000", role: "master",
+		uptime: time.Duration(*n.now-n.bornAt) / time.Second * time.Second,
+		mark:   n.read(n.wall() / int64(time.Microsecond)),
+	}
 	if n.former > 0 {
 		s.formerID = n.id(n.former, "repl")
 	}
-	if s.role = "master"; n.replica {
+	if n.replica {
 		s.role = "slave"
 	}
-	s.uptime = time.Duration(*n.now-n.bornAt) / time.Second * time.Second
 	return s
 }
 
