@@ -67,7 +67,7 @@ func (m *mark) read() {
 	}
 	at, err := strconv.ParseInt(f[1], 10, 64)
 	age, aerr := strconv.ParseInt(f[2], 10, 64)
-	if err != nil || aerr != nil || at < 0 || age < 0 || age > int64(maxAge/time.Microsecond) {
+	if err != nil || aerr != nil || at < 0 || at > 1<<53 || age < 0 || age > int64(maxAge/time.Microsecond) {
 		return
 	}
 	m.id, m.at, m.uptime, m.first = f[0], at, time.Duration(age)*time.Microsecond, f[3] == markFirst

@@ -200,13 +200,8 @@ func (m *memory) consider(s sighting, met acquaintance, now int64) (*markWrite, 
 	}
 	known := m.mark.state == markPresent
 	switch same := known && seen.id == m.mark.id && seen.runID == m.runID; {
-	case same && m.fits(seen):
-		m.mark.text = seen.text // which may have been given another date
-		return nil, lackNothing
 	case same:
-		// Only the replication id is another, and that was drawn anew: the data is the same,
-		// and the mark is bound to the new id for those who come later.
-		return m.writes(seen, seen.id, seen.at, seen.uptime, seen.first), lackNothing
+		return m.again(seen, s.asked), lackNothing
 	case m.fits(seen):
 		return m.adopt(seen, known, now), lackNothing
 	case m.mark.state == markDenied:
@@ -220,6 +215,26 @@ func (m *memory) consider(s sighting, met acquaintance, now int64) (*markWrite, 
 	// still there, the script finds it and writes nothing; and else we shall see what it wrote.
 	first := seen.state == markAbsent && m.changedAt == longAgo
 	return m.writes(seen, "", 0, time.Duration(now-m.bornAt), first), lackNothing
+}
+
+// again takes in the mark that we know, found again by its id.
+func (m *memory) again(seen mark, asked bool) *markWrite {
+	switch {
+	case m.fits(seen):
+		m.mark.text, m.mark.replID = seen.text, seen.replID // or given another date
+		return nil
+	case seen.replID != m.mark.replID:
+		// Somebody bound it to a replication id that we were not told yet, or it is a copy of
+		// before. Asking tells.
+		m.voice = voiceUnsure
+		return nil
+	case !asked:
+		return nil
+	default:
+		// The replication id was drawn anew for the same data, and the mark is bound to it for
+		// those who come later.
+		return m.writes(seen, seen.id, seen.at, seen.uptime, seen.first)
+	}
 }
 
 // deny takes in that the mark may not be read or written.
