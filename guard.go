@@ -14,7 +14,7 @@ import (
 // watcher is a wire that tells of each new connection, before the answers that come over
 // it are read. A node whose wire never tells is not guarded.
 type watcher interface {
-	watch(c clock, saw func(sighting))
+	watch(c clock, saw func(sighting) *markWrite)
 }
 
 // guard keeps nodes that may have forgotten what they granted from voting for acquires,
@@ -86,7 +86,7 @@ func (g *guard) watch(i int, name string, w wire) {
 		g.grow()
 	}
 	if w, ok := w.(watcher); ok {
-		w.watch(g.clock, func(s sighting) { g.saw(i, s) })
+		w.watch(g.clock, func(s sighting) *markWrite { return g.saw(i, s) })
 	}
 }
 

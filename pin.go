@@ -88,7 +88,8 @@ type pin struct {
 }
 
 // watch makes the wire tell of new connections.
-func (w *redisWire) watch(c clock, saw func(sighting)) {
+func (w *redisWire) watch(c clock, told func(sighting) *markWrite) {
+	saw := func(s sighting) { told(s) } // these connections do not read marks
 	if w.ours {
 		return // see onConnect
 	}
