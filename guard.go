@@ -118,7 +118,7 @@ func (g *guard) saw(i int, s sighting) *markWrite {
 
 // isAll reports whether a look shows nothing else.
 func (k *settledMark) isAll(s *sighting) bool {
-	return !s.asked && s.err == nil && s.role == "" && s.runID == k.runID && (s.replID == "" || s.replID == k.replID) &&
+	return !s.asked && s.err == nil && s.role != "slave" && s.runID == k.runID && (s.replID == "" || s.replID == k.replID) &&
 		s.mark.state == markPresent && s.mark.text == k.text
 }
 

@@ -1,9 +1,11 @@
 package redlock
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"io"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -47,13 +49,16 @@ const (
 	markDenied                   // it may not be read or not be written
 )
 
-// readMark is the mark that an answer to GET shows; now is the node's TIME in
-// microseconds, 0 where it was not asked.
-func readMark(text string, now int64) mark {
+// readMark is the mark that an answer to GET shows; now is the node's TIME since 1970, 0
+// where it was not asked.
+func readMark(text string, present bool, now time.Duration) mark {
+	if !present {
+		return mark{state: markAbsent}
+	}
 	m := mark{state: markPresent, text: text}
 	m.read()
 	if now > 0 {
-		m.age = time.Duration(now-m.at) * time.Microsecond
+		m.age = now - time.Duration(m.at)*time.Microsecond
 	}
 	return m
 }
@@ -116,10 +121,10 @@ func readWritten(val any, err error) mark {
 	if v, ok := val.([]any); ok && len(v) == 2 {
 		text, isText := v[0].(string)
 		if now, isInt := v[1].(int64); isText && isInt {
-			return readMark(text, now)
+			return readMark(text, true, time.Duration(now)*time.Microsecond)
 		}
 	}
-	return unreadMark(fmt.Errorf("%w: unexpected reply %.100q", errUntold, fmt.Sprint(val)))
+	return unreadMark(fmt.Errorf("unexpected reply %.100q", fmt.Sprint(val)))
 }
 
 // unreadMark is a mark that could not be read or written.
@@ -135,25 +140,18 @@ func unreadMark(err error) mark {
 
 var markScript = mustScript("mark")
 
-// errUntold marks errors that are no server's and lasting all the same: an answer came,
-// and it does not tell what was asked.
-var errUntold = errors.New("the server does not tell")
-
-// passing reports whether asking again may help: there was no answer, or one that says
-// that the server cannot answer at present. A node has no vote until it answers, whereas
-// one that denies the question for good votes unguarded.
+// passing reports whether asking again may help: there was no answer, or the server says by
+// a code of its own, such as BUSY or LOADING, that it cannot answer at present. A node has no
+// vote until it answers, whereas one that denies the question for good votes unguarded. ERR,
+// and what has no code, says that there is no such command.
 func passing(err error) bool {
-	switch {
-	case err == nil, errors.Is(err, errUntold), errors.Is(err, errNoSinglePool):
-		return false
-	case !isServerError(err):
-		return true
+	if !isServerError(err) {
+		var n net.Error
+		return errors.As(err, &n) || errors.Is(err, errTimeout) || errors.Is(err, redis.ErrClosed) ||
+			errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+			errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	}
-	text := err.Error()
-	return slices.ContainsFunc(passingErrors, func(p string) bool { return strings.HasPrefix(text, p) })
-}
-
-var passingErrors = []string{
-	"BUSY", "LOADING", "MASTERDOWN", "READONLY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN", "UNKILLABLE",
-	"ERR max number of clients", "EXECABORT",
+	code, _, _ := strings.Cut(err.Error(), " ")
+	return !incurable(err) && code != "ERR" && code == strings.ToUpper(code) ||
+		strings.HasPrefix(err.Error(), "ERR max number of clients")
 }

@@ -40,7 +40,7 @@ func (n *markNode) ask() sighting {
 	s := sighting{
 		asked: true, runID: n.id(n.run, "run"), replID: n.id(n.repl, "repl"), formerID: "0000000000", role: "master",
 		uptime: time.Duration(*n.now-n.bornAt) / time.Second * time.Second,
-		mark:   n.read(n.wall() / int64(time.Microsecond)),
+		mark:   n.read(time.Duration(n.wall())),
 	}
 	if n.former > 0 {
 		s.formerID = n.id(n.former, "repl")
@@ -56,16 +56,12 @@ func (n *markNode) look() sighting {
 	return sighting{runID: n.id(n.run, "run"), mark: n.read(0)}
 }
 
-func (n *markNode) read(micros int64) mark {
+func (n *markNode) read(now time.Duration) mark {
 	text, ok, err := n.store.text(markKey)
-	switch {
-	case err != nil:
+	if err != nil {
 		return unreadMark(err)
-	case !ok:
-		return mark{state: markAbsent}
-	default:
-		return readMark(text, micros)
 	}
+	return readMark(text, ok, now)
 }
 
 // write does what the guard wants, and answers with what is there then.

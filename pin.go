@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,7 +44,7 @@ func (o *once) sighting() (s sighting, ok bool) {
 		}
 	}
 	if s.runID == "" || !told {
-		return sighting{err: fmt.Errorf("%w: INFO server has no run_id or no uptime_in_seconds", errUntold)}, o.status.Val() != ""
+		return sighting{err: errors.New("INFO server tells no run_id or no uptime_in_seconds")}, o.status.Val() != ""
 	}
 	return s, true
 }

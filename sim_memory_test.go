@@ -105,10 +105,8 @@ func (n *simNode) sighting(t int64) sighting {
 		s.mark = unreadMark(errSimLoading)
 	case err != nil:
 		s.mark = unreadMark(err)
-	case ok:
-		s.mark = readMark(text, n.store.micros())
 	default:
-		s.mark = mark{state: markAbsent}
+		s.mark = readMark(text, ok, time.Duration(n.store.now()))
 	}
 	return s
 }
