@@ -101,6 +101,16 @@ func TestQuorumIsPure(t *testing.T) {
 	})
 }
 
+// The rules of the guard are a reader's to check: no I/O, no clock, no goroutines.
+func TestMemoryIsPure(t *testing.T) {
+	for _, i := range parse(t, "memory.go").imports {
+		assert.Contains(t, []string{"math", "slices", "strings", "time"}, i)
+	}
+	parse(t, "memory.go").uses("time", func(name string, line int) {
+		assert.Contains(t, []string{"Duration", "Second", "Hour"}, name, "memory.go:%d", line)
+	})
+}
+
 // Only clock.go asks for the present time; everything else is handed it.
 func TestOnlyTheClockTellsTheTime(t *testing.T) {
 	present := []string{"Now", "Since", "Until", "After", "NewTimer", "AfterFunc", "Tick", "NewTicker", "Sleep"}

@@ -96,6 +96,9 @@ func (a *arguments) write(r *request) {
 	case fenceRepairScript:
 		a.keys(&r.key, &f.key)
 		a.add(r.value, r.px, f.token, fenceLife.Milliseconds())
+	case markScript:
+		a.keys(&r.key)
+		a.add(r.mark...)
 	default:
 		panic("bug: no arguments for a script")
 	}

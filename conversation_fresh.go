@@ -393,9 +393,7 @@ func (cs *conversations) kill(old, fresh *conversation, deadline int64) (settled
 			cs.mu.Lock()
 			cs.noKill = true
 			cs.mu.Unlock()
-			if cs.lacks != nil {
-				cs.lacks(noEnd, err)
-			}
+			cs.lacks(noEnd, err)
 			return false, true
 		}
 		// An error, such as BUSY, is no answer: the old one lives and may be read yet.

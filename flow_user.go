@@ -200,7 +200,14 @@ func (f *userFlow) kill(id int64) error {
 	return killed(val, err)
 }
 
-func (f *userFlow) write(markWrite) (sighting, error) { return sighting{}, errNoMarks }
+func (f *userFlow) write(w *markWrite) (mark, error) {
+	q := newQuestions(f.dialer.markKey).write(w)
+	failure, done := f.run([]redis.Cmder{q})
+	if !done {
+		return mark{}, errGivenUp
+	}
+	return q.written(failure)
+}
 
 func (f *userFlow) alive() bool {
 	select {

@@ -58,14 +58,12 @@ func (ns *nodeSet) add(i int, w wire) {
 		}
 	}
 	if w, ok := w.(watcher); ok {
-		var saw func(sighting) *markWrite
-		if ns.guard != nil {
-			saw = func(s sighting) *markWrite {
-				ns.guard.saw(i, s)
-				return nil
-			}
+		o := onlooker{lacks: func(what string, err error) { ns.lacks.tell(name, what, err) }}
+		if g := ns.guard; g != nil {
+			o.saw = func(s sighting) *markWrite { return g.saw(i, s) }
+			o.ready = func() bool { return g.ready(i) }
 		}
-		w.watch(saw, func(lacks string, err error) { ns.lacks.tell(name, lacks, err) })
+		w.watch(o)
 	}
 	ns.nodes = append(ns.nodes, &node{name: name, hash: fnv1a(name), lane: newLane(w, ns.clock, onChange)})
 }

@@ -48,7 +48,7 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	clk := newSystemClock()
 	for i, p := range parsed {
 		side := sideClient(p)
-		clients[i], wires[i] = side, newOwnWire(p, side, clk)
+		clients[i], wires[i] = side, newOwnWire(p, side, markKeyOf(&o), clk)
 	}
 	rl := assemble(nodeNames(clients), wires, o, clk)
 	rl.clients, rl.owned = clients, clients
@@ -80,7 +80,7 @@ func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 func build(clients []redis.UniversalClient, o Options, clk clock) *Redlock {
 	wires := make([]wire, len(clients))
 	for i, c := range clients {
-		wires[i] = newRedisWire(c, clk)
+		wires[i] = newRedisWire(c, markKeyOf(&o), clk)
 	}
 	rl := assemble(nodeNames(clients), wires, o, clk)
 	rl.clients, rl.users = clients, true

@@ -112,7 +112,7 @@ func (l *Lock) addressRelease(i int, when insistence) *call {
 func (l *Lock) sendRelease(start instant) *round {
 	l.prepareRelease(start, true)
 	r := &l.releasing
-	r.observer = l
+	r.observer, r.guard = l, l.guard
 	r.init(start, l.seats[len(l.nodes):])
 	for i := range r.seats {
 		r.address(i, l.addressRelease(i, ifSent).req)

@@ -5,16 +5,22 @@ import (
 	"time"
 )
 
-// sighting is what a server tells of itself over one conversation.
+// sighting is what a server tells of itself over one connection.
 type sighting struct {
 	runID    string
-	replID   string        // of the dataset's history; empty where the server does not tell
+	replID   string        // INFO replication: master_replid; empty: not told
+	formerID string        // INFO replication: master_replid2; empty: not told
 	role     string        // "master", "slave"; empty: not told
-	clientID int64         // of the connection; 0: not told, so it cannot be killed
+	clientID int64         // CLIENT ID of this connection; 0: not told, so it cannot be killed
 	idErr    error         // why, where it is denied for good
 	uptime   time.Duration // whole seconds, by the node's wall clock
-	mark     mark          // as read over this conversation
-	err      error         // why there is no identity, for good; nothing else is set then
+	mark     mark
+	// asked: this is an answer to the full question, or to a mark's writing, and no SET
+	// went ahead of it in its batch. Two of them may arrive in the wrong order. Without it
+	// the sighting is a look: run id of the connection and mark, read behind SETs whose
+	// grants are to be judged by it.
+	asked bool
+	err   error // why there is no identity; nothing else is set then
 }
 
 // readServer takes what INFO server tells. Its error is for good: this server does not
@@ -33,5 +39,5 @@ var errMuteServer = errors.New("INFO server tells no run_id or no uptime_in_seco
 // readReplication takes what INFO replication tells.
 func (s *sighting) readReplication(text string) {
 	info := parseInfo(text)
-	s.role, s.replID = info["role"], info["master_replid"]
+	s.role, s.replID, s.formerID = info["role"], info["master_replid"], info["master_replid2"]
 }

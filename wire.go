@@ -26,9 +26,21 @@ type wire interface {
 // watcher is a wire that tells who answers, before their answers are read. A node whose
 // wire never tells is not guarded.
 type watcher interface {
-	// watch is called before the wire is used. saw may want the memory mark written; nil:
-	// nobody wants to know who answers. lacks is told what the node denies.
-	watch(saw func(sighting) *markWrite, lacks func(lacks string, err error))
+	// watch is called before the wire is used.
+	watch(onlooker)
+}
+
+// onlooker is told by a wire who answers.
+type onlooker struct {
+	// saw is told before any vote that came over the same connection is delivered. It
+	// returns what is to be written over that connection, see guard. Nil: nobody wants to
+	// know who answers.
+	saw func(sighting) *markWrite
+	// ready is false where the whole question has to be asked ahead of the next SET. It is
+	// nil if saw is.
+	ready func() bool
+	// lacks is told what the node denies; never nil.
+	lacks func(what string, err error)
 }
 
 // listener is a wire that can tell of messages on a channel.
@@ -58,17 +70,18 @@ type talk interface {
 	close()
 }
 
-// newRedisWire is the wire over a user's client.
-func newRedisWire(c redis.UniversalClient, clk clock) *redisWire {
+// newRedisWire is the wire over a user's client. mark is the key of the memory mark, empty
+// if there is none.
+func newRedisWire(c redis.UniversalClient, mark string, clk clock) *redisWire {
 	if single, ok := c.(*redis.Client); ok {
-		return &redisWire{newConversations(clk, newUserDialer(single, ""), userHabits), c}
+		return &redisWire{newConversations(clk, newUserDialer(single, mark), userHabits), c}
 	}
 	return &redisWire{&manyServers{c}, c}
 }
 
 // newOwnWire is the wire of Open; side is for what does not go by conversations.
-func newOwnWire(o *redis.Options, side *redis.Client, clk clock) *redisWire {
-	return &redisWire{newConversations(clk, &ownDialer{options: o}, ownHabits(o)), side}
+func newOwnWire(o *redis.Options, side *redis.Client, mark string, clk clock) *redisWire {
+	return &redisWire{newConversations(clk, &ownDialer{options: o, markKey: mark}, ownHabits(o)), side}
 }
 
 // manyServers is the talk over a client for which one name stands for several servers, or
@@ -89,9 +102,9 @@ func (m *manyServers) exchange(batch []*call, _, _ time.Duration) (settled bool)
 	return answered || !sent
 }
 
-func (m *manyServers) watch(saw func(sighting) *markWrite, _ func(string, error)) {
-	if saw != nil {
-		saw(sighting{err: errNoSinglePool})
+func (m *manyServers) watch(o onlooker) {
+	if o.saw != nil {
+		o.saw(sighting{err: errNoSinglePool})
 	}
 }
 
