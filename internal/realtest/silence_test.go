@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -43,6 +44,35 @@ func TestFlowsThatWentSilentAreReplaced(t *testing.T) {
 		t.Logf("the next lock after %v", took)
 		require.Less(t, took, convSoon)
 	})
+}
+
+// Row 73: each idle connection of a user's pool may be as dead as the one that was in use,
+// and costs a node timeout at most to find that out.
+func TestDeadIdleConnectionsOfAUsersPoolAreGotRidOf(t *testing.T) {
+	failsToday(t, "73")
+	t.Parallel()
+	const idle = 5
+	f := convStart(t, 5)
+	p := f.path(t)
+	clients := p.clients(t)
+	rl, err := redlock.New(clients, &convSilent)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rl.Close()) })
+	convWarm(t, f, rl)
+	for _, c := range clients {
+		var taken []*redis.Conn
+		for range idle {
+			taken = append(taken, c.(*redis.Client).Conn())
+			require.NoError(t, taken[len(taken)-1].Ping(t.Context()).Err())
+		}
+		for _, conn := range taken {
+			require.NoError(t, conn.Close())
+		}
+	}
+	p.forget(t, 0, 1, 2, 3, 4)
+	_, took := convTry(t, rl.Mutex("other"))
+	t.Logf("the next lock after %v", took)
+	require.Less(t, took, convSoon+idle*100*time.Millisecond)
 }
 
 // Row 73: a lock that renews itself is kept.
