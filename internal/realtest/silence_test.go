@@ -25,8 +25,8 @@ func (p *convPath) forget(t *testing.T, nodes ...int) {
 	}
 }
 
-// convSoon is 15 node timeouts of convSilent. Two and a round trip are promised to clients
-// of Open, one more for each dead idle connection to those of New.
+// convSoon is seven node timeouts and a half of convSilent. Two and a round trip are promised
+// to clients of Open, one more for each dead idle connection to those of New.
 const convSoon = 1500 * time.Millisecond
 
 // Row 73: the service is back at once, and the lock that renews itself is kept. Without
@@ -72,7 +72,7 @@ func TestDeadIdleConnectionsOfAUsersPoolAreGotRidOf(t *testing.T) {
 	p.forget(t, 0, 1, 2, 3, 4)
 	_, took := convTry(t, rl.Mutex("other"))
 	t.Logf("the next lock after %v", took)
-	require.Less(t, took, convSoon+idle*100*time.Millisecond)
+	require.Less(t, took, convSoon+idle*convSilent.NodeTimeout)
 }
 
 // Row 73: a lock that renews itself is kept.
@@ -127,8 +127,8 @@ func TestWaiterOutlivesSilentFlows(t *testing.T) {
 		begin := time.Now()
 		require.NoError(t, <-served)
 		t.Logf("served after %v", time.Since(begin))
-		// It may be told by a timer, a second after its turn has come.
-		require.Less(t, time.Since(begin), convSoon+time.Second)
+		// Nobody can tell it: it finds out by timers, of joins that may take longer than others.
+		require.Less(t, time.Since(begin), convSoon+2*time.Second)
 	})
 }
 
@@ -171,7 +171,8 @@ func TestConnectionsClosedByTheServers(t *testing.T) {
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
 		f := convStart(t, 5)
-		rl := way.make(f.direct(), t, convSilent) // a proxy would pass the end on a little later
+		o := redlock.Options{TTL: time.Minute, NodeTimeout: 10 * time.Second, RestartGuard: -1}
+		rl := way.make(f.direct(), t, o) // a proxy would pass the end on a little later
 		convWarm(t, f, rl)
 		for round := range 10 {
 			for _, c := range f.admins {
