@@ -14,8 +14,8 @@ import (
 // them is lost and nobody is told, while new connections work at once.
 
 // convSilent options make a batch that is not answered cost five seconds if it is read for
-// as long as a lease lasts. A node timeout is 100 ms.
-var convSilent = redlock.Options{TTL: 5 * time.Second, RestartGuard: -1}
+// as long as a lease lasts.
+var convSilent = redlock.Options{TTL: 5 * time.Second, NodeTimeout: 200 * time.Millisecond, RestartGuard: -1}
 
 // forget makes all flows of some nodes silent.
 func (p *convPath) forget(t *testing.T, nodes ...int) {
@@ -25,7 +25,7 @@ func (p *convPath) forget(t *testing.T, nodes ...int) {
 	}
 }
 
-// convSoon is seven node timeouts and a half of convSilent. Two and a round trip are promised
+// convSoon is more than seven node timeouts of convSilent. Two and a round trip are promised
 // to clients of Open, one more for each dead idle connection to those of New.
 const convSoon = 1500 * time.Millisecond
 
