@@ -283,17 +283,19 @@ func TestFleetThatIsNewToUsServesAtOnce(t *testing.T) {
 	cases := []fleetCase{{"one", 1, false}, {"two", 2, false}, {"three", 3, false}, {"five", 5, false}, {"used by others", 3, true}}
 	convTogether(t, cases, func(c fleetCase) string { return c.name }, func(t *testing.T, c fleetCase) {
 		f := convStart(t, c.n)
+		o := redlock.Options{TTL: time.Minute, NodeTimeout: 10 * time.Second}
 		if c.used {
-			o := convGuarded
-			o.RestartGuard = -1
-			_, err := f.path(t).open(t, o).Mutex("theirs", redlock.WithTTL(time.Minute)).TryAcquire(t.Context())
+			o = convGuarded
+			theirs := convGuarded
+			theirs.RestartGuard = -1
+			_, err := f.path(t).open(t, theirs).Mutex("theirs", redlock.WithTTL(time.Minute)).TryAcquire(t.Context())
 			require.NoError(t, err)
 			convAge(t, convGuarded.TTL, f.admins...)
 		}
 		var all sync.WaitGroup
 		begin := make(chan struct{})
 		for i := range 8 {
-			rl := convWays[i%2].make(f.path(t), t, convGuarded)
+			rl := convWays[i%2].make(f.path(t), t, o)
 			all.Go(func() {
 				<-begin
 				lock, err := rl.Mutex(strings.Repeat("k", i+1)).TryAcquire(context.Background())
