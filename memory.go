@@ -368,8 +368,11 @@ func (ms *memories) allYoung(period time.Duration, now int64, unseen bool) bool 
 	return true
 }
 
-// unseen: it may turn out to be anything.
-func (m *memory) unseen() bool { return m.runID == "" && m.voice != voiceMute }
+// unseen: it may turn out to be anything. So may a node that told who it is and whose mark
+// is being written at this moment.
+func (m *memory) unseen() bool {
+	return m.runID == "" && m.voice != voiceMute || m.voice == voiceClear && m.mark.state == markAbsent
+}
 
 func (ms *memories) anyUnseen() bool {
 	return slices.ContainsFunc(ms.nodes, func(m memory) bool { return m.unseen() })

@@ -53,6 +53,7 @@ func (n *Node) boot(uptime time.Duration) {
 	n.mu.Lock()
 	n.stopped = false
 	n.runID = newRunID()
+	n.ids = 0 // as in a new process
 	n.born = n.clock().Add(-uptime)
 	n.mu.Unlock()
 	n.relink()
@@ -92,6 +93,9 @@ func (n *Node) intercept(srv *server.Server, c *server.Peer, cmd string, args []
 		c.WriteError(failure)
 	case denied:
 		c.WriteError(fmt.Sprintf("NOPERM this user has no permissions to run the '%s' command", strings.ToLower(cmd)))
+	case n.killed(c):
+		c.WriteError("ERR this connection was ended by CLIENT KILL")
+	case cmd == "CLIENT" && n.client(c, args):
 	case cmd == "INFO":
 		// By way of ECHO it takes part in authentication and transactions.
 		srv.Dispatch(c, []string{"ECHO", n.info(srv, args)})
@@ -114,6 +118,66 @@ func (n *Node) intercept(srv *server.Server, c *server.Peer, cmd string, args []
 		return ok
 	}
 	return true
+}
+
+// client answers the subcommands of CLIENT that miniredis does not know, and reports
+// whether it did: ID, and KILL ID. A connection that was killed executes nothing any
+// more; it is closed when it is used next.
+func (n *Node) client(c *server.Peer, args []string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case len(args) == 1 && strings.EqualFold(args[0], "ID"):
+		c.WriteInt(n.idOf(c))
+		return true
+	case len(args) == 3 && strings.EqualFold(args[0], "KILL") && strings.EqualFold(args[1], "ID"):
+		id, err := strconv.Atoi(args[2])
+		if err != nil || id < 1 {
+			c.WriteError("ERR client-id should be greater than 0")
+			return true
+		}
+		ended := 0
+		for p, s := range n.peers {
+			if s.id == id && !s.killed {
+				s.killed, ended = true, 1
+				p.Close()
+			}
+		}
+		c.WriteInt(ended)
+		return true
+	default:
+		return false
+	}
+}
+
+// session is what is known of a connection that asked for its id.
+type session struct {
+	id     int
+	killed bool
+}
+
+// idOf is the id of a connection; they are given in the order of asking. The caller
+// holds mu.
+func (n *Node) idOf(c *server.Peer) int {
+	s := n.peers[c]
+	if s == nil {
+		n.ids++
+		s = &session{id: n.ids}
+		n.peers[c] = s
+		c.OnDisconnect(func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			delete(n.peers, c)
+		})
+	}
+	return s.id
+}
+
+func (n *Node) killed(c *server.Peer) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.peers[c]
+	return s != nil && s.killed
 }
 
 // handshake is what connections begin with.
