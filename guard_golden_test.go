@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"strconv"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var rewriteGolden = flag.Bool("rewrite", false, "write what comes out into the golden files, for a person to read")
 
 const goldenGuard = "testdata/guard.txt"
 
@@ -37,7 +35,7 @@ func TestGuardGolden(t *testing.T) {
 			fmt.Fprintf(&out, "    %s\n", told)
 		}
 	}
-	if *rewriteGolden {
+	if *rewrite {
 		require.NoError(t, os.WriteFile(goldenGuard, []byte(out.String()), 0o644))
 		return
 	}
