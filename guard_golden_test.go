@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-
 const goldenGuard = "testdata/guard.txt"
 
 // The golden file tells stories of nodes and clients, and shows what the guard makes of
