@@ -135,6 +135,7 @@ type conversations struct {
 	idle      []*conversation // in the order of use
 	out       []*conversation
 	takers    []*taker
+	killing   int    // so many are used to end others, and free soon
 	trying    bool   // a fresh conversation is on its way, see fresh
 	flow      flow   // one that was opened and has not told who it is, to be asked again
 	runID     string // of the process that told last who it is
@@ -144,6 +145,7 @@ type conversations struct {
 	roundTrip time.Duration // of that
 	roleAt    int64         // when the role was asked for last
 	noKill    bool          // it is denied
+	lacksTold bool
 	expiry    alarm
 	closed    bool
 }
@@ -204,8 +206,8 @@ func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) 
 	}
 	sentAt := cs.begin(cv, patience, bound)
 	got := cv.flow.exchange(batch, cs.wants(cv, batch, sentAt))
-	good := cs.heed(cv, batch, &got)
 	answered, sent := read(batch)
+	good := cs.heed(cv, batch, &got)
 	now := cs.end(cv, answered && !got.broken)
 	switch {
 	case answered && !got.broken && good && !cv.single && !movedOn(batch):
@@ -322,10 +324,21 @@ func (cs *conversations) learn(cv *conversation, s sighting) {
 	for _, o := range others {
 		o.flow.close()
 	}
-	if s.idErr != nil && cs.lacks != nil {
-		cs.lacks(noEnd, s.idErr)
+	if s.idErr != nil {
+		cs.tellLack(s.idErr)
 	}
 	cs.tell(cv, s)
+}
+
+// tellLack says once that old conversations cannot be ended for certain.
+func (cs *conversations) tellLack(err error) {
+	cs.mu.Lock()
+	told := cs.lacksTold
+	cs.lacksTold = true
+	cs.mu.Unlock()
+	if cs.lacks != nil && !told {
+		cs.lacks(noEnd, err)
+	}
 }
 
 // tell passes a sighting on, and writes the mark if that is wanted.

@@ -171,7 +171,9 @@ func TestPeerRS6_LateSetDoesNotLand(t *testing.T) {
 			eventually(t, func() bool { return f.proxies[0].Count("EVALSHA", "EVAL") > 0 }, "it is not taken back")
 			require.Never(t, func() bool { return f.executed(0, "set") > sets }, 2*time.Second, 10*time.Millisecond,
 				"the late SET arrived, although its connection was ended")
-			require.Equal(t, 1, f.proxies[0].CountFunc(func(c faultproxy.Command) bool { return c.Name() == "CLIENT" && c.Args[1] == "kill" || c.Args[1] == "KILL" }))
+			require.Equal(t, 1, f.proxies[0].CountFunc(func(c faultproxy.Command) bool {
+				return c.Name() == "CLIENT" && c.Args[1] == "kill" || c.Args[1] == "KILL"
+			}))
 			require.Equal(t, 1, f.proxies[0].Count("EVALSHA", "EVAL"), "one release tells the truth")
 			f.requireGone(t, resource)
 		})
