@@ -285,9 +285,9 @@ func (s *stage) view() view {
 
 // several opens some conversations.
 func (s *stage) several() {
-	s.now(func() { s.trip = 20 * time.Millisecond })
+	s.now(func() { s.trip = 10 * time.Millisecond })
 	var pending []<-chan outcome
-	for range 10 {
+	for range 8 {
 		pending = append(pending, s.sending("1"))
 	}
 	for _, p := range pending {
