@@ -127,7 +127,7 @@ func overClient(t *testing.T, addr string) *contractNode {
 		_, err := listener.Receive(ctx)
 		require.NoError(t, err)
 	}
-	w := newOwnWire(client.Options(), client, newSystemClock())
+	w := newOwnWire(client.Options(), client, "", newSystemClock())
 	t.Cleanup(w.close)
 	return &contractNode{
 		do: func(req *request) simAnswer {
@@ -160,11 +160,10 @@ func overClient(t *testing.T, addr string) *contractNode {
 	}
 }
 
-// contractMutex describes a lock as the library does. Times are long where the server's
+// contractTerms describes a lock as the library does. Times are long where the server's
 // own clock is not in our hands.
-func contractMutex(ttl time.Duration) *Mutex {
-	m := &Mutex{key: "k", name: "k", naming: lineNaming("k"), terms: terms{ttl: ttl, nodeTimeout: time.Second}}
-	return m
+func contractTerms(ttl time.Duration) *terms {
+	return &terms{ttl: ttl, nodeTimeout: time.Second}
 }
 
 const (
@@ -176,17 +175,17 @@ const (
 // The requests of the library.
 
 func askSet(value string) *request {
-	r := setRequest(acquire, &contractMutex(contractTTL).terms, new([6]any), "k", value)
+	r := setRequest(opAcquire, contractTerms(contractTTL), "k", value)
 	return &r
 }
 
 func askRelease(value string) *request {
-	r := releaseRequest(&contractMutex(contractTTL).terms, new([6]any), "k", value)
+	r := releaseRequest(contractTerms(contractTTL), "k", value)
 	return &r
 }
 
 func askExtend(value string, ttl time.Duration) *request {
-	return extendRequest(&contractMutex(ttl).terms, "k", value)
+	return extendRequest(contractTerms(ttl), "k", value)
 }
 
 func entryOf(process, value string) string { return process + " 30000 " + value }
@@ -195,43 +194,56 @@ func askJoin(process, value, ended string, arrival int64, waited time.Duration) 
 	if ended != "" {
 		ended = entryOf(process, ended)
 	}
-	return joinRequest(&contractMutex(contractTTL).terms, "k", lineOfK, entryOf(process, value), ended, arrival, waited)
+	return joinRequest(contractTerms(contractTTL), "k", value, &queueArgs{
+		key: lineOfK, entry: entryOf(process, value), ended: ended, arrival: arrival, waited: waited.Microseconds(),
+	})
 }
 
 func askClaim(process, value string) *request {
-	return claimRequest(&contractMutex(contractTTL).terms, "k", lineOfK, value, entryOf(process, value))
+	return claimRequest(contractTerms(contractTTL), "k", value, lineOfK, entryOf(process, value))
 }
 
 func askLineRelease(value, entry string, held bool) *request {
-	r := lineReleaseRequest(&contractMutex(contractTTL).terms, "k", value, lineOfK, entry, held)
+	r := queueReleaseRequest(contractTerms(contractTTL), "k", value, &queueArgs{key: lineOfK, entry: entry, held: held})
 	return &r
 }
 
 func askPlainLineRelease(value string) *request {
-	r := plainLineReleaseRequest(&contractMutex(contractTTL).terms, new([6]any), "k", value)
+	r := queueReleaseRequest(contractTerms(contractTTL), "k", value, nil)
 	return &r
 }
 
+func fenceOfKey(token uint64) *fenceArgs { return &fenceArgs{key: fenceOfK, token: token} }
+
 func askFence(value string, proposal uint64, entry string) *request {
-	return fenceRequest(contractMutex(contractTTL), value, proposal, entry)
+	var q *queueArgs
+	if entry != "" {
+		q = &queueArgs{key: lineOfK, entry: entry}
+	}
+	return fenceRequest(contractTerms(contractTTL), "k", value, fenceOfKey(proposal), q)
 }
 
 func askRaise(value string, fence uint64) *request {
-	return raiseRequest(contractMutex(contractTTL), value, fence)
+	return raiseRequest(contractTerms(contractTTL), "k", value, fenceOfKey(fence))
 }
 
 func askFenceRepair(value string, fence uint64) *request {
-	m := contractMutex(contractTTL)
-	r := fenceRepairRequest(&m.terms, m, value, fence)
+	r := fenceRepairRequest(contractTerms(contractTTL), "k", value, fenceOfKey(fence))
 	return &r
 }
 
 func askInspect(most int) *request {
-	return inspectRequest(&contractMutex(contractTTL).terms, "k", lineOfK, most)
+	return inspectRequest(contractTerms(contractTTL), "k", lineOfK, most)
 }
 
 func askForce(token string) *request {
-	return forceRequest(&contractMutex(contractTTL).terms, "k", token, lineOfK)
+	return forceRequest(contractTerms(contractTTL), "k", token, lineOfK)
+}
+
+// askMark is the writing of a mark over another; at is in microseconds, 0 for now.
+func askMark(old, id string, at int64, first bool) *request {
+	w := markWrite{old: old, id: id, at: at, uptime: time.Minute, first: first, runID: "run", replID: "repl"}
+	return markRequest(markKey, &w)
 }
 
 const farAhead = uint64(1) << 51 // a proposal that every server cuts down
@@ -351,7 +363,25 @@ var contractCases = map[string][]struct {
 	"force whoever holds":                  {{askSet("a"), "OK"}, {askForce(""), "1"}, {raw("TYPE", "k"), "none"}, {askForce(""), "0"}},
 	"force one holder":                     {{askSet("a@me"), "OK"}, {askForce("b"), "a@me"}, {askForce("a"), "1"}},
 	"force what is no lock":                {{raw("RPUSH", "k", "x"), ""}, {askForce(""), "1"}, {raw("TYPE", "k"), "none"}},
-	"force serves the line":                {{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askForce("a"), "1"}, {raw("GET", "k"), "b"}, {told(), "[redlock:p b]"}},
+	"a mark where there is none": {
+		{askMark("", "m", 0, true), "[m ~ 60000000 first run repl ~]"}, {raw("GET", markKey), "m ~ 60000000 first run repl"}, {raw("PTTL", markKey), "-1"},
+	},
+	"a mark where there is another": {
+		{askMark("", "m", 5, true), "[m 5 60000000 first run repl ~]"}, {askMark("", "n", 0, true), "[m 5 60000000 first run repl ~]"},
+		{askMark("m 4 60000000 first run repl", "n", 0, false), "[m 5 60000000 first run repl ~]"}, {raw("GET", markKey), "m 5 60000000 first run repl"},
+	},
+	"a mark over the one that was read": {
+		{askMark("", "m", 5, true), "[m 5 60000000 first run repl ~]"}, {askMark("m 5 60000000 first run repl", "n", 0, false), "[n ~ 60000000 later run repl ~]"},
+		{raw("GET", markKey), "n ~ 60000000 later run repl"},
+	},
+	"a mark that is given another date": {
+		{askMark("", "m", 5, true), "[m 5 60000000 first run repl ~]"}, {askMark("m 5 60000000 first run repl", "m", 7, true), "[m 7 60000000 first run repl ~]"},
+	},
+	"a mark over another that is gone": {{askMark("m 5 60000000 first run repl", "n", 0, false), "[ ~]"}, {raw("TYPE", markKey), "none"}},
+	"a mark under a key that holds something else": {
+		{raw("RPUSH", markKey, "x"), ""}, {askMark("", "m", 0, true), "error WRONGTYPE"}, {raw("TYPE", markKey), "list"},
+	},
+	"force serves the line": {{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askForce("a"), "1"}, {raw("GET", "k"), "b"}, {told(), "[redlock:p b]"}},
 }
 
 func raw(args ...any) []any { return args }
@@ -367,7 +397,7 @@ func TestContract(t *testing.T) {
 			t.Parallel()
 			n := start(t)
 			for name, steps := range contractCases {
-				for _, key := range []string{"k", lineOfK, fenceOfK} {
+				for _, key := range []string{"k", lineOfK, fenceOfK, markKey} {
 					n.raw("DEL", key)
 				}
 				before := len(n.told())
@@ -425,8 +455,8 @@ func TestContractExpiry(t *testing.T) {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()
 			n := start(t)
-			short := contractMutex(50 * time.Millisecond)
-			set := setRequest(acquire, &short.terms, new([6]any), "k", "a")
+			short := contractTerms(50 * time.Millisecond)
+			set := setRequest(opAcquire, short, "k", "a")
 			began := time.Now()
 			require.Equal(t, "OK", n.do(&set).val)
 			gone := func() bool { return n.raw("TYPE", "k") == "none" }
@@ -456,7 +486,7 @@ func TestContractDeadProcess(t *testing.T) {
 			n := start(t)
 			join := func(process, value string) any {
 				entry := process + " 50 " + value
-				val, _ := n.do(joinRequest(&contractMutex(contractTTL).terms, "k", lineOfK, entry, "", 0, 0)).val.([]any)
+				val, _ := n.do(joinRequest(contractTerms(contractTTL), "k", valueIn(entry), &queueArgs{key: lineOfK, entry: entry})).val.([]any)
 				require.Len(t, val, 7)
 				return val[0]
 			}
@@ -533,17 +563,17 @@ func TestContractAgrees(t *testing.T) {
 			}
 			want, got := nodes[1].do(req), nodes[0].do(req)
 			if (want.err != nil) != (got.err != nil) || fmt.Sprint(want.val) != fmt.Sprint(got.val) {
-				t.Fatalf("seed %d, step %d: %v: in memory %v %v, miniredis %v %v", seed, step, req.args, got.val, got.err, want.val, want.err)
+				t.Fatalf("seed %d, step %d: %v: in memory %v %v, miniredis %v %v", seed, step, req.plainArguments(), got.val, got.err, want.val, want.err)
 			}
-			if a, ok := readAnswer(got.val); ok && req.kind == join {
+			if a, ok := readAnswer(got.val); ok && req.op == opJoin {
 				arrivals[v] = a.arrival
 			}
 			for _, look := range [][]any{{"TYPE", "k"}, {"PTTL", "k"}, {"TYPE", lineOfK}, {"PTTL", lineOfK}, {"PTTL", fenceOfK}} {
-				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.args)
+				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.plainArguments())
 			}
 			if nodes[1].raw("TYPE", lineOfK) == "zset" {
 				look := raw("ZRANGE", lineOfK, 0, -1)
-				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.args)
+				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.plainArguments())
 			}
 		}
 		require.Equal(t, nodes[1].told(), nodes[0].told(), "seed %d: what was published", seed)

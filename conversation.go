@@ -21,7 +21,7 @@ type flow interface {
 	// nobody, answered so. What the server denies for good is in the sighting.
 	ask() (sighting, error)
 	// write writes the memory mark and tells what is there then.
-	write(markWrite) (sighting, error)
+	write(*markWrite) (mark, error)
 	// kill ends another connection to the same server. Nil: the server answered with an
 	// integer, so nothing of that connection will be executed any more.
 	kill(id int64) error
@@ -121,12 +121,7 @@ type conversations struct {
 	clock  clock
 	dialer dialer
 	habits habits
-	// saw is told who answers, before any vote of theirs is delivered, and may have the
-	// memory mark written. Nil: nobody wants to know.
-	saw func(sighting) *markWrite
-	// lacks is told what the node denies; nil: nobody wants to know.
-	lacks func(lacks string, err error)
-	marks bool // there are memory marks, so look at them behind each batch that sets keys
+	onlooker
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
@@ -145,7 +140,6 @@ type conversations struct {
 	roundTrip time.Duration // of that
 	roleAt    int64         // when the role was asked for last
 	noKill    bool          // it is denied
-	lacksTold bool
 	expiry    alarm
 	closed    bool
 }
@@ -167,23 +161,21 @@ const (
 var (
 	errReplaced = errors.New("answered by a server that another one has taken the place of")
 	errNameless = errors.New("answered, but not who answered")
+	errUnlooked = errors.New("answered, but not whether the node still remembers what it grants")
 	errGivenUp  = errors.New("the conversation was given up: no answer, and another one was answered")
 )
 
 const noEnd = "CLIENT ID or CLIENT KILL: what was sent over a connection that is lost may still arrive, and counts as over only after a timeout"
 
 func newConversations(c clock, d dialer, h habits) *conversations {
-	cs := &conversations{clock: c, dialer: d, habits: h}
+	cs := &conversations{clock: c, dialer: d, habits: h, onlooker: onlooker{lacks: func(string, error) {}}}
 	cs.ctx, cs.cancel = context.WithCancel(context.Background())
 	cs.expiry = alarm{clock: c, f: cs.expire}
 	return cs
 }
 
-// watch has the conversations tell who answers, and what a node denies; before they are
-// used.
-func (cs *conversations) watch(saw func(sighting) *markWrite, lacks func(lacks string, err error)) {
-	cs.saw, cs.lacks = saw, lacks
-}
+// watch implements watcher.
+func (cs *conversations) watch(o onlooker) { cs.onlooker = o }
 
 // exchange implements wire. Settled means that nothing of the batch may be executed any
 // more: all of it was answered or never sent, or its conversation is surely over.
@@ -205,9 +197,18 @@ func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) 
 		return true
 	}
 	sentAt := cs.begin(cv, patience, bound)
-	got := cv.flow.exchange(batch, cs.wants(cv, batch, sentAt))
+	if err := cs.prepare(cv, batch); err != nil {
+		cs.end(cv, false)
+		cv.flow.close()
+		for _, c := range batch {
+			c.ballot = ballot{err: err}
+		}
+		return true
+	}
+	want := cs.wants(cv, batch, sentAt)
+	got := cv.flow.exchange(batch, want)
 	answered, sent := read(batch)
-	good := cs.heed(cv, batch, &got)
+	good := cs.heed(cv, batch, want, &got)
 	now := cs.end(cv, answered && !got.broken)
 	switch {
 	case answered && !got.broken && good && !cv.single && !movedOn(batch):
@@ -220,6 +221,24 @@ func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) 
 		cv.flow.close()
 		return cs.settle(cv, patience)
 	}
+}
+
+// prepare asks the whole question before a batch with a SET where the node's memory mark
+// is not known, or is yet to be written: as a rule once for each node. What goes ahead in
+// the same batch would be too late to write it.
+func (cs *conversations) prepare(cv *conversation, batch []*call) error {
+	if cs.saw == nil || !setsKeys(batch) || cs.ready() {
+		return nil
+	}
+	s, err := cv.flow.ask()
+	if err == nil {
+		cs.learn(cv, s)
+	}
+	return err
+}
+
+func setsKeys(batch []*call) bool {
+	return slices.ContainsFunc(batch, func(c *call) bool { return c.req.op.sets() })
 }
 
 // read reports whether all calls were answered, and whether any of the others was sent.
@@ -249,7 +268,7 @@ func (cs *conversations) wants(cv *conversation, batch []*call, now int64) (want
 	if cs.saw == nil {
 		return want
 	}
-	if cs.marks && slices.ContainsFunc(batch, func(c *call) bool { return c.req.kind.sets() }) {
+	if setsKeys(batch) {
 		want |= lookMark
 	}
 	cs.mu.Lock()
@@ -263,22 +282,26 @@ func (cs *conversations) wants(cv *conversation, batch []*call, now int64) (want
 
 // heed passes on what a server said of itself beside a batch. Where it did not say who it
 // is, or is not the node any more, its answers are no votes; then it is false.
-func (cs *conversations) heed(cv *conversation, batch []*call, got *said) bool {
-	if !cv.known {
+func (cs *conversations) heed(cv *conversation, batch []*call, want looks, got *said) bool {
+	if want&lookWho != 0 {
 		if got.whoErr != nil {
 			void(batch, fmt.Errorf("%w: %v", errNameless, got.whoErr))
 			return false
 		}
 		cs.learn(cv, got.who)
 	}
-	news := got.mark.state != markUnread || got.mark.err != nil
+	if want&lookMark != 0 && got.broken {
+		// A grant says nothing without the look behind it.
+		void(slices.DeleteFunc(slices.Clone(batch), func(c *call) bool { return !c.req.op.sets() }), errUnlooked)
+	}
+	news := want&lookMark != 0 && !got.broken
 	if got.roleOK {
 		news = news || got.role.replID != cv.who.replID || got.role.role != cv.who.role
 		cv.who.replID, cv.who.role = got.role.replID, got.role.role
 	}
 	if news && cs.saw != nil && cv.who.err == nil {
 		s := cv.who
-		s.mark = got.mark
+		s.mark, s.asked = got.mark, false
 		cs.tell(cv, s)
 	}
 	if id := cs.latest(); id != "" && cv.who.runID != "" && cv.who.runID != id {
@@ -325,20 +348,9 @@ func (cs *conversations) learn(cv *conversation, s sighting) {
 		o.flow.close()
 	}
 	if s.idErr != nil {
-		cs.tellLack(s.idErr)
+		cs.lacks(noEnd, s.idErr)
 	}
 	cs.tell(cv, s)
-}
-
-// tellLack says once that old conversations cannot be ended for certain.
-func (cs *conversations) tellLack(err error) {
-	cs.mu.Lock()
-	told := cs.lacksTold
-	cs.lacksTold = true
-	cs.mu.Unlock()
-	if cs.lacks != nil && !told {
-		cs.lacks(noEnd, err)
-	}
 }
 
 // tell passes a sighting on, and writes the mark if that is wanted.
@@ -352,12 +364,12 @@ func (cs *conversations) tell(cv *conversation, s sighting) {
 		if w == nil {
 			return
 		}
-		m, err := cv.flow.write(*w)
+		m, err := cv.flow.write(w)
 		if err != nil {
 			return // and the next look says what is there
 		}
 		s = cv.who
-		s.mark = m.mark
+		s.mark, s.asked = m, true
 	}
 }
 

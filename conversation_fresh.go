@@ -412,11 +412,11 @@ func (cs *conversations) kill(old, fresh *conversation, deadline int64) (settled
 			return true, true
 		case !isServerError(err):
 			return false, false
-		case incurable(err):
+		case permanent(err):
 			cs.mu.Lock()
 			cs.noKill = true
 			cs.mu.Unlock()
-			cs.tellLack(err)
+			cs.lacks(noEnd, err)
 			return false, true
 		}
 		// An error, such as BUSY, is no answer: the old one lives and may be read yet.

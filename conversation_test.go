@@ -42,11 +42,13 @@ type stage struct {
 	dead     int // so many connections more are muted
 	bounds   []time.Duration
 
-	seen   []string
-	lacked []string
-	write  *markWrite
-	mark   mark
-	writes int
+	seen     []string
+	lacked   []string
+	write    *markWrite
+	cutsLook bool // the connection breaks between a batch and the look behind it
+	unready  bool // the guard wants the whole question first
+	mark     mark
+	writes   int
 }
 
 // stagedFlow is a connection to a stage.
@@ -69,18 +71,24 @@ func onStage(t *testing.T, h habits, test func(s *stage)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{T: t, start: time.Now(), changed: make(chan struct{}), runID: "a", replID: "r", trip: time.Millisecond}
 		s.cs = newConversations(newSystemClock(), s, h)
-		s.cs.watch(func(who sighting) *markWrite {
+		s.cs.watch(onlooker{saw: func(who sighting) *markWrite {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.seen = append(s.seen, fmt.Sprint(who.runID, " ", who.replID, " ", who.role, " ", who.mark.text, " ", who.err))
 			w := s.write
 			s.write = nil
 			return w
-		}, func(lacks string, err error) {
+		}, ready: func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.lacked = append(s.lacked, fmt.Sprint(lacks == noEnd, " ", err))
-		})
+			return !s.unready
+		}, lacks: func(lacks string, err error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if text := fmt.Sprint(lacks == noEnd, " ", err); !slices.Contains(s.lacked, text) {
+				s.lacked = append(s.lacked, text)
+			}
+		}})
 		test(s)
 		s.cs.close()
 		synctest.Wait()
@@ -175,7 +183,7 @@ func (f *stagedFlow) exchange(batch []*call, want looks) (got said) {
 			got.who, got.whoErr = s.identity(f)
 		}
 		for _, c := range batch {
-			value := fmt.Sprint(c.req.args[2])
+			value := c.req.value
 			s.executed = append(s.executed, value)
 			c.ballot = ballot{val: "OK", sent: true}
 			if value == "error" {
@@ -183,7 +191,7 @@ func (f *stagedFlow) exchange(batch []*call, want looks) (got said) {
 			}
 		}
 		if want&lookMark != 0 {
-			got.mark = s.mark
+			got.mark, got.broken = s.mark, s.cutsLook
 		}
 		if want&lookRole != 0 {
 			got.role, got.roleOK = sighting{replID: s.replID, role: "master"}, true
@@ -220,13 +228,13 @@ func (f *stagedFlow) ask() (who sighting, err error) {
 	return who, err
 }
 
-func (f *stagedFlow) write(markWrite) (who sighting, err error) {
+func (f *stagedFlow) write(*markWrite) (m mark, err error) {
 	err = f.carry(func() {
 		f.s.writes++
 		f.s.mark = mark{state: markPresent, text: "written"}
-		who.mark = f.s.mark
+		m = f.s.mark
 	})
-	return who, err
+	return m, err
 }
 
 func (f *stagedFlow) kill(id int64) (err error) {
@@ -307,7 +315,7 @@ type outcome struct {
 func (o outcome) ok() bool { return o.settled && o.calls[0].err == nil }
 
 func stagedCall(value string) *call {
-	return &call{req: &request{kind: acquire, args: []any{"SET", "key", value, "NX", "PX", int64(1)}}}
+	return &call{req: &request{op: opExtend, key: "key", value: value}}
 }
 
 // send exchanges a batch, and waits.
@@ -326,10 +334,16 @@ func rest(d time.Duration) {
 	synctest.Wait()
 }
 
-func (s *stage) sending(values ...string) <-chan outcome {
+// sets is send of what may create keys.
+func (s *stage) sets(values ...string) outcome { return await1(s.exchanging(opAcquire, values)) }
+
+func (s *stage) sending(values ...string) <-chan outcome { return s.exchanging(opExtend, values) }
+
+func (s *stage) exchanging(o op, values []string) <-chan outcome {
 	var calls []*call
 	for _, v := range values {
 		calls = append(calls, stagedCall(v))
+		calls[len(calls)-1].req.op = o
 	}
 	done := make(chan outcome, 1)
 	go func() {
@@ -379,7 +393,7 @@ func TestNoIdentityNoVote(t *testing.T) {
 		got := s.send("1")
 		require.ErrorIs(t, got.calls[0].err, errNameless)
 		require.ErrorContains(t, got.calls[0].err, "BUSY")
-		require.Equal(t, VoteUnknown, got.calls[0].ballot.read(acquire).vote)
+		require.Equal(t, VoteUnknown, got.calls[0].ballot.read(opAcquire).vote)
 		require.True(t, got.settled, "it was answered")
 		require.Empty(t, s.view().seen)
 		require.True(t, s.flows[0].isClosed())
@@ -753,20 +767,49 @@ func TestRoleIsAskedForOnceASecond(t *testing.T) {
 
 func TestMarkIsLookedAtBehindBatchesThatSet(t *testing.T) {
 	onStage(t, stageOwn, func(s *stage) {
-		s.cs.marks, s.mark = true, mark{state: markPresent, text: "m"}
+		s.mark = mark{state: markPresent, text: "m"}
 		require.True(t, s.send("1").ok())
-		require.Equal(t, []string{"a r master m <nil>", "a r master m <nil>"}, s.view().seen)
-		c := &call{req: &request{kind: release, args: []any{"SET", "key", "2"}}}
-		require.True(t, s.cs.exchange([]*call{c}, stagePatience, stageBound))
-		require.Len(t, s.view().seen, 2)
-		s.now(func() { s.mark = mark{state: markAbsent}; s.write = nil })
-		require.True(t, s.send("3").ok())
+		require.Equal(t, []string{"a r master m <nil>"}, s.view().seen, "a batch that sets nothing")
+		require.True(t, s.sets("2").ok())
+		require.Equal(t, "a r master m <nil>", s.view().seen[1])
+		s.now(func() { s.mark = mark{state: markAbsent} })
+		require.True(t, s.sets("3").ok())
 		require.Equal(t, "a r master  <nil>", s.view().seen[2])
-		s.write = &markWrite{}
-		require.True(t, s.send("4").ok())
+		s.now(func() { s.write = &markWrite{} })
+		require.True(t, s.sets("4").ok())
 		require.Equal(t, 1, s.view().writes)
 		require.Equal(t, "a r master written <nil>", s.view().seen[4], "what is there then is told too, before the votes")
 	})
+}
+
+func TestGrantWithoutALookBehindItIsNoVote(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.cutsLook = true })
+		got := s.sets("2")
+		require.ErrorIs(t, got.calls[0].err, errUnlooked)
+		require.True(t, got.calls[0].sent)
+		require.True(t, got.settled, "it was answered")
+		require.True(t, s.view().flows[0].isClosed())
+	})
+}
+
+// What the guard wants written must be there before the first SET.
+func TestWholeQuestionGoesAheadWhereTheGuardWantsIt(t *testing.T) {
+	for _, h := range []habits{stageOwn, userHabits} {
+		onStage(t, h, func(s *stage) {
+			s.unready = true
+			require.True(t, s.send("1").ok())
+			before := len(s.view().seen)
+			require.True(t, s.sets("2").ok())
+			require.Len(t, s.view().seen, before+2, "the question, and the look")
+			s.now(func() { s.askErr = serverError("BUSY") })
+			got := s.sets("3")
+			require.EqualError(t, got.calls[0].err, "BUSY")
+			require.False(t, got.calls[0].sent)
+			require.NotContains(t, s.view().executed, "3")
+		})
+	}
 }
 
 func TestCloseEndsConversationsAtOnce(t *testing.T) {

@@ -136,7 +136,8 @@ type ownFlow struct {
 	conn      *redis.Conn
 	pipe      redis.Pipeliner
 	cmds      []redis.Cmder // *once, to be used again
-	questions *questions
+	questions *questions    // behind batches, and without any
+	head      *questions    // ahead of one
 	closing   sync.Once
 }
 
@@ -223,7 +224,12 @@ func (f *ownFlow) kill(id int64) error {
 	return killed(val, err)
 }
 
-func (f *ownFlow) write(markWrite) (sighting, error) { return sighting{}, errNoMarks }
+func (f *ownFlow) write(w *markWrite) (mark, error) {
+	ctx, q := context.Background(), f.questions.write(w)
+	_ = f.pipe.Process(ctx, q)
+	_, failure := f.pipe.Exec(ctx)
+	return q.written(failure)
+}
 
 func (f *ownFlow) alive() bool { return f.socket.quiet() }
 

@@ -70,18 +70,36 @@ func (q *question) string(failure error) (text string, err error, heard bool) {
 
 // questions are all that a server may be asked about itself.
 type questions struct {
+	markKey string // empty: there are no marks
+
 	ping, server, replication, id, mark, time *question
 }
 
 func newQuestions(markKey string) *questions {
 	q := &questions{
 		ping: ask("PING"), server: ask("INFO", "server"), replication: ask("INFO", "replication"),
-		id: ask("CLIENT", "ID"),
+		id: ask("CLIENT", "ID"), markKey: markKey,
 	}
 	if markKey != "" {
 		q.mark, q.time = ask("GET", markKey), ask("TIME")
 	}
 	return q
+}
+
+// write is the command that writes the mark.
+func (q *questions) write(w *markWrite) *question {
+	r := markRequest(q.markKey, w)
+	r.whole = true
+	return ask(r.plainArguments()...)
+}
+
+// written reads the answer to write. Its error means that there is none.
+func (q *question) written(failure error) (mark, error) {
+	val, err, heard := q.answer(failure)
+	if !heard {
+		return mark{}, err
+	}
+	return readWritten(val, err), nil
 }
 
 // who are the questions after the identity.
@@ -102,7 +120,7 @@ func (q *questions) identity(failure error) (s sighting, err error) {
 		if err := s.readServer(text); err != nil {
 			return sighting{err: err}, nil
 		}
-	case heard && (deniedForGood(err)):
+	case heard && !passing(err):
 		return sighting{err: err}, nil
 	default:
 		return s, err
@@ -111,7 +129,7 @@ func (q *questions) identity(failure error) (s sighting, err error) {
 	switch {
 	case err == nil:
 		s.readReplication(text)
-	case !heard || !deniedForGood(err):
+	case !heard || passing(err):
 		return s, err
 	}
 	val, err, heard := q.id.answer(failure)
@@ -123,6 +141,7 @@ func (q *questions) identity(failure error) (s sighting, err error) {
 	case isServerError(err): // denied, or unknown to a proxy
 		s.idErr = err
 	}
+	s.asked = true
 	if q.mark == nil {
 		return s, nil
 	}
@@ -137,19 +156,11 @@ func (q *questions) identity(failure error) (s sighting, err error) {
 	return s, nil
 }
 
-// deniedForGood reports whether asking again would be of no use. What has a code of its
-// own, such as BUSY, LOADING or MASTERDOWN, passes, but for rights; ERR, and what has no
-// code, says that there is no such command.
-func deniedForGood(err error) bool {
-	code, _, _ := strings.Cut(err.Error(), " ")
-	return incurable(err) || !isServerError(err) || code == "ERR" || code != strings.ToUpper(code)
-}
-
 // remembered reads the memory mark.
 func (q *questions) remembered(failure error, now time.Duration) (m mark, heard bool) {
 	val, err, heard := q.mark.answer(failure)
 	if err != nil {
-		return mark{err: err}, heard
+		return unreadMark(err), heard
 	}
 	text, present := val.(string)
 	return readMark(text, present, now), true

@@ -154,11 +154,7 @@ func (f *userFlow) exchange(batch []*call, want looks) (got said) {
 		head = before.who()
 	}
 	cmds := append(make([]redis.Cmder, 0, len(head)+len(batch)+2), head...)
-	for _, c := range batch {
-		o := new(once)
-		o.reset(context.Background(), c.req.script == nil, c.req.args)
-		cmds = append(cmds, o)
-	}
+	cmds = append(cmds, plainCommands(batch)...)
 	if want&(lookMark|lookRole) != 0 {
 		behind = newQuestions(f.dialer.markKey)
 	}
@@ -204,7 +200,14 @@ func (f *userFlow) kill(id int64) error {
 	return killed(val, err)
 }
 
-func (f *userFlow) write(markWrite) (sighting, error) { return sighting{}, errNoMarks }
+func (f *userFlow) write(w *markWrite) (mark, error) {
+	q := newQuestions(f.dialer.markKey).write(w)
+	failure, done := f.run([]redis.Cmder{q})
+	if !done {
+		return mark{}, errGivenUp
+	}
+	return q.written(failure)
+}
 
 func (f *userFlow) alive() bool {
 	select {

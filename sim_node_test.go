@@ -199,8 +199,9 @@ func (s *memStore) waiting(key string) (members []string) {
 
 // do answers a request as the server would: a value as go-redis reads it, or an error.
 func (s *memStore) do(req *request) (any, error) {
-	args := make([]string, len(req.args))
-	for i, a := range req.args {
+	plain := req.plainArguments()
+	args := make([]string, len(plain))
+	for i, a := range plain {
 		args[i] = argument(a)
 	}
 	if req.script == nil {
@@ -222,7 +223,7 @@ func (s *memStore) do(req *request) (any, error) {
 		return s.extend(keys[0], argv, op)
 	case inspectScript:
 		return s.inspect(keys[0], argv)
-	case lineReleaseScript:
+	case queueReleaseScript:
 		op.value = argv[0]
 		return s.lineRelease(keys[0], argv, op)
 	case joinScript:
@@ -242,6 +243,8 @@ func (s *memStore) do(req *request) (any, error) {
 		return s.fenceRepair(keys[0], keys[1], argv, op)
 	case forceScript:
 		return s.force(keys[0], argv, op)
+	case markScript:
+		return s.mark(keys[0], argv, op)
 	default:
 		panic("no such script")
 	}
@@ -604,4 +607,20 @@ func (s *memStore) lineRelease(lock string, argv []string, op *memOp) (any, erro
 	}
 	s.serve(lock, line, "", op)
 	return truth(ok), nil
+}
+
+func (s *memStore) mark(key string, argv []string, op *memOp) (any, error) {
+	v, _, err := s.text(key)
+	if err != nil {
+		return nil, err
+	}
+	if v == argv[0] {
+		at := argv[2]
+		if at == "" {
+			at = strconv.FormatInt(s.micros(), 10)
+		}
+		v = argv[1] + " " + at + " " + argv[3]
+		s.set(key, v, 0, op)
+	}
+	return []any{v, s.micros()}, nil
 }

@@ -1,0 +1,118 @@
+package realtest_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/doccheck"
+	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// documentedRights are the rules that docs/operations.md gives to a user.
+func documentedRights(t *testing.T) (rules []string) {
+	t.Helper()
+	blocks, err := doccheck.Blocks("../../docs/operations.md")
+	require.NoError(t, err)
+	for _, b := range blocks {
+		if b.Info != "acl" {
+			continue
+		}
+		for line := range strings.Lines(b.Code) {
+			words := strings.Fields(line)
+			require.Equal(t, []string{"ACL", "SETUSER", "locks"}, words[:3], "%v", b)
+			for _, w := range words[3:] {
+				if strings.ContainsAny(w[:1], "+~&") {
+					rules = append(rules, w)
+				}
+			}
+		}
+	}
+	require.NotEmpty(t, rules)
+	return rules
+}
+
+// What go-redis asks for when it connects, and does well without.
+var courtesies = []string{"client", "client|setinfo", "client|setname", "client|maint_notifications", "select", "hello"}
+
+// The servers' own log tells what a user was denied.
+func TestDocumentedRightsAreEnoughAndNoneIsInVain(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	all := documentedRights(t)
+	server := realredis.Start(t)
+	admin := server.Client(t)
+	denied := func(t *testing.T, user string, rules []string) (objects []string) {
+		args := append([]any{"ACL", "SETUSER", user, "reset", "on", ">pw"}, anys(rules)...)
+		require.NoError(t, admin.Do(t.Context(), args...).Err())
+		require.NoError(t, admin.ScriptFlush(t.Context()).Err())
+		useAsTwoProcesses(t, "redis://"+user+":pw@"+server.Addr(), "orders:"+user)
+		log, err := admin.ACLLog(t.Context(), 128).Result()
+		require.NoError(t, err)
+		for _, e := range log {
+			if e.Username == user && !slices.Contains(courtesies, e.Object) {
+				objects = append(objects, e.Object)
+			}
+		}
+		require.NoError(t, admin.ACLLogReset(t.Context()).Err())
+		return objects
+	}
+
+	assert.Empty(t, denied(t, "all", all))
+	for _, rule := range all {
+		t.Run("without "+rule, func(t *testing.T) {
+			user := "less" + strings.Map(func(r rune) rune { // no "}", or the key could have no line
+				if unicode.IsLetter(r) {
+					return r
+				}
+				return -1
+			}, rule)
+			rest := slices.DeleteFunc(slices.Clone(all), func(r string) bool { return r == rule })
+			assert.NotEmpty(t, denied(t, user, rest), "%s is not needed", rule)
+		})
+	}
+}
+
+// useAsTwoProcesses uses all that a lock has, as far as the rights allow.
+func useAsTwoProcesses(t *testing.T, url, key string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	var both []*redlock.Redlock
+	for range 2 {
+		rl, err := redlock.Open(ctx, []string{url}, &redlock.Options{TTL: 2 * time.Second, NodeTimeout: 500 * time.Millisecond})
+		if err != nil {
+			return
+		}
+		defer rl.Close()
+		both = append(both, rl)
+	}
+	first, second := both[0].Mutex(key), both[1].Mutex(key, redlock.WithFencing())
+
+	lock, err := first.Acquire(ctx)
+	if err != nil {
+		return
+	}
+	got := make(chan *redlock.Lock, 1)
+	go func() {
+		next, _ := second.Acquire(ctx)
+		got <- next
+	}()
+	_ = lock.Extend(ctx, 3*time.Second)
+	for try := time.NewTicker(5 * time.Millisecond); ; <-try.C {
+		// Who may not join a line polls, and is never seen in one.
+		if s, err := first.Inspect(ctx); err != nil || s.Nodes[0].Waiting > 0 || lock.Validity() < 2500*time.Millisecond {
+			break
+		}
+	}
+	_ = lock.Release(ctx)
+	if next := <-got; next != nil {
+		_ = second.ForceRelease(ctx, next.Token())
+	}
+}
