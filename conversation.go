@@ -130,6 +130,7 @@ type conversations struct {
 	idle      []*conversation // in the order of use
 	out       []*conversation
 	takers    []*taker
+	killing   int    // so many are used to end others, and free soon
 	trying    bool   // a fresh conversation is on its way, see fresh
 	flow      flow   // one that was opened and has not told who it is, to be asked again
 	runID     string // of the process that told last who it is
@@ -206,8 +207,8 @@ func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) 
 	}
 	want := cs.wants(cv, batch, sentAt)
 	got := cv.flow.exchange(batch, want)
-	good := cs.heed(cv, batch, want, &got)
 	answered, sent := read(batch)
+	good := cs.heed(cv, batch, want, &got)
 	now := cs.end(cv, answered && !got.broken)
 	switch {
 	case answered && !got.broken && good && !cv.single && !movedOn(batch):

@@ -81,6 +81,9 @@ func (cs *conversations) await(limit time.Duration, since int64, settles bool) (
 	if last := len(cs.idle) - 1; last >= 0 && cs.idle[last].answeredAt > since {
 		cv := cs.idle[last]
 		cs.idle = cs.idle[:last]
+		if settles {
+			cs.killing++
+		}
 		cs.mu.Unlock()
 		return cv, nil
 	}
@@ -90,7 +93,9 @@ func (cs *conversations) await(limit time.Duration, since int64, settles bool) (
 		at = 0
 	}
 	cs.takers = slices.Insert(cs.takers, at, tk)
-	cs.refresh()
+	if !settles || cs.killing == 0 {
+		cs.refresh()
+	}
 	cs.mu.Unlock()
 	t := cs.clock.afterFunc(limit, func() { cs.refuse(errTimeout, func(o *taker) bool { return o == tk }) })
 	cv := <-tk.got
@@ -140,6 +145,9 @@ func (cs *conversations) hand(cv *conversation, now int64) {
 	if len(cs.takers) > 0 {
 		tk := cs.takers[0]
 		cs.takers = slices.Delete(cs.takers, 0, 1)
+		if tk.settles {
+			cs.killing++
+		}
 		tk.got <- cv
 		return
 	}
@@ -296,6 +304,10 @@ func (cs *conversations) arrive(cv *conversation, t *trial) {
 	} else {
 		cs.hand(cv, now)
 	}
+	// Those that want to end others share this one.
+	if slices.ContainsFunc(cs.takers, func(tk *taker) bool { return !tk.settles }) {
+		cs.refresh()
+	}
 	cs.mu.Unlock()
 	if cv.single {
 		cv.flow.close()
@@ -360,6 +372,7 @@ func (cs *conversations) settle(old *conversation, patience time.Duration) bool 
 	if err != nil {
 		return false
 	}
+	defer cs.killed()
 	if fresh.who.runID != old.who.runID {
 		// The process is gone, with all that it had not read. Client ids start again with
 		// the next one: what has this one now is somebody else.
@@ -377,6 +390,16 @@ func (cs *conversations) settle(old *conversation, patience time.Duration) bool 
 		fresh.flow.close()
 	}
 	return settled
+}
+
+// killed notes that a conversation is not used to end another one any more. Others that
+// wanted to end theirs have waited for that one.
+func (cs *conversations) killed() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.killing--; cs.killing == 0 && len(cs.takers) > 0 {
+		cs.refresh()
+	}
 }
 
 // kill ends a conversation by its id over another one to the same process. Lives: that one

@@ -129,7 +129,7 @@ func (q *questions) identity(failure error) (s sighting, err error) {
 	switch {
 	case err == nil:
 		s.readReplication(text)
-	case !heard || !!passing(err):
+	case !heard || passing(err):
 		return s, err
 	}
 	val, err, heard := q.id.answer(failure)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/quorumlock/redlock/internal/faultproxy"
 )
@@ -67,12 +66,12 @@ type Node struct {
 	closed   bool
 	detached bool // a replica holds a copy of the keys
 	runID    string
+	replID   string
 	born     time.Time // by the node's own clock
 	offset   time.Duration
 	failure  string
 	denied   map[string]bool
-	peers    map[*server.Peer]*session // those that asked for their id
-	ids      int                       // the last one given
+	peers    peers
 }
 
 func newNode(i int) *Node {
@@ -81,7 +80,6 @@ func newNode(i int) *Node {
 		name:   fmt.Sprintf("node%d:6379", i),
 		redis:  miniredis.NewMiniRedis(),
 		denied: make(map[string]bool),
-		peers:  make(map[*server.Peer]*session),
 	}
 	n.redis.ClockTTL(true)
 	n.proxy = faultproxy.New(n.dial)
@@ -403,9 +401,7 @@ func (n *Node) Set(key, value string, ttl time.Duration) {
 func (n *Node) Del(key string) bool { return n.redis.DB(0).Del(key) }
 
 // FlushAll removes all keys from the node's memory, as an operator's FLUSHALL does.
-// Neither run id nor uptime tell of it, and a detached replica keeps its keys. A Redlock
-// notices by the memory mark, which is gone, too, and keeps the node from voting for its
-// guard's period: see "Emptying nodes between tests" in the package documentation.
+// Neither run id nor uptime tell of it, and a detached replica keeps its keys.
 func (n *Node) FlushAll() { n.flush() }
 
 func (n *Node) flush() {

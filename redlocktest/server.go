@@ -52,8 +52,7 @@ func (n *Node) boot(uptime time.Duration) {
 
 	n.mu.Lock()
 	n.stopped = false
-	n.runID = newRunID()
-	n.ids = 0 // as in a new process
+	n.runID, n.replID = newRunID(), newRunID()
 	n.born = n.clock().Add(-uptime)
 	n.mu.Unlock()
 	n.relink()
@@ -86,19 +85,19 @@ func (n *Node) intercept(srv *server.Server, c *server.Peer, cmd string, args []
 	n.mu.Lock()
 	failure, denied, detached := n.failure, n.denied[cmd], n.detached
 	offset, now := n.offset, n.clock()
+	killed := n.peers.killed[c]
 	n.mu.Unlock()
 
 	switch {
+	case killed: // and so not executed
 	case failure != "" && !handshake[cmd]:
 		c.WriteError(failure)
 	case denied:
 		c.WriteError(fmt.Sprintf("NOPERM this user has no permissions to run the '%s' command", strings.ToLower(cmd)))
-	case n.killed(c):
-		c.WriteError("ERR this connection was ended by CLIENT KILL")
-	case cmd == "CLIENT" && n.client(c, args):
 	case cmd == "INFO":
 		// By way of ECHO it takes part in authentication and transactions.
 		srv.Dispatch(c, []string{"ECHO", n.info(srv, args)})
+	case cmd == "CLIENT" && n.ofClient(c, args):
 	case cmd == "FLUSHALL" && detached:
 		srv.Dispatch(c, append([]string{"FLUSHDB"}, args...)) // leaves the replica alone
 	case offset == 0:
@@ -120,73 +119,13 @@ func (n *Node) intercept(srv *server.Server, c *server.Peer, cmd string, args []
 	return true
 }
 
-// client answers the subcommands of CLIENT that miniredis does not know, and reports
-// whether it did: ID, and KILL ID. A connection that was killed executes nothing any
-// more; it is closed when it is used next.
-func (n *Node) client(c *server.Peer, args []string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch {
-	case len(args) == 1 && strings.EqualFold(args[0], "ID"):
-		c.WriteInt(n.idOf(c))
-		return true
-	case len(args) == 3 && strings.EqualFold(args[0], "KILL") && strings.EqualFold(args[1], "ID"):
-		id, err := strconv.Atoi(args[2])
-		if err != nil || id < 1 {
-			c.WriteError("ERR client-id should be greater than 0")
-			return true
-		}
-		ended := 0
-		for p, s := range n.peers {
-			if s.id == id && !s.killed {
-				s.killed, ended = true, 1
-				p.Close()
-			}
-		}
-		c.WriteInt(ended)
-		return true
-	default:
-		return false
-	}
-}
-
-// session is what is known of a connection that asked for its id.
-type session struct {
-	id     int
-	killed bool
-}
-
-// idOf is the id of a connection; they are given in the order of asking. The caller
-// holds mu.
-func (n *Node) idOf(c *server.Peer) int {
-	s := n.peers[c]
-	if s == nil {
-		n.ids++
-		s = &session{id: n.ids}
-		n.peers[c] = s
-		c.OnDisconnect(func() {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			delete(n.peers, c)
-		})
-	}
-	return s.id
-}
-
-func (n *Node) killed(c *server.Peer) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	s := n.peers[c]
-	return s != nil && s.killed
-}
-
 // handshake is what connections begin with.
 var handshake = map[string]bool{"HELLO": true, "AUTH": true, "CLIENT": true, "SELECT": true}
 
 // info renders the sections of INFO that there are.
 func (n *Node) info(srv *server.Server, args []string) string {
 	n.mu.Lock()
-	runID, now, born := n.runID, n.clock(), n.born
+	runID, replID, now, born := n.runID, n.replID, n.clock(), n.born
 	n.mu.Unlock()
 	wanted := func(section string) bool {
 		if len(args) == 0 {
@@ -209,6 +148,9 @@ func (n *Node) info(srv *server.Server, args []string) string {
 	}
 	if wanted("clients") {
 		sections = append(sections, fmt.Sprintf("# Clients\r\nconnected_clients:%d\r\n", srv.ClientsLen()))
+	}
+	if wanted("replication") {
+		sections = append(sections, fmt.Sprintf("# Replication\r\nrole:master\r\nconnected_slaves:0\r\nmaster_replid:%s\r\n", replID))
 	}
 	if wanted("stats") {
 		sections = append(sections, fmt.Sprintf("# Stats\r\ntotal_connections_received:%d\r\ntotal_commands_processed:%d\r\n",
