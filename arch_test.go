@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"flag"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/layers"
 )
 
 // source is a parsed file.
@@ -120,59 +123,31 @@ func TestOnlyTheClockTellsTheTime(t *testing.T) {
 	}
 }
 
-// What a file must not mention, since it lies above it, or is none of its business.
+var layerCircles = flag.Bool("layers.circles", false, "print the files that use each other in circles, and what they use, with -v")
+
+// A file uses what it declares itself and what files below it declare. The order is the
+// list in docs/design.md; fields and methods count, too. Two clusters may use each other
+// in any direction, because each is one thing in several files.
+//
+//	go test -run TestLayers -v -layers.circles .
 func TestLayers(t *testing.T) {
-	upper := []string{"Redlock", "Mutex", "Lock", "keeper"}
-	for file, forbidden := range map[string][]string{
-		"quorum.go":  append(upper, "lane", "round", "node", "call", "request", "ballot", "instant", "clock", "wire", "context"),
-		"clock.go":   append(upper, "lane", "round", "node", "call", "request", "ballot", "Vote", "Options", "wire", "context"),
-		"node.go":    append(upper, "round", "call", "tally", "instant", "context"),
-		"lane.go":    append(upper, "redisWire", "Options", "context", "Outcome"),
-		"wire.go":    append(upper, "lane", "round", "node", "tally", "instant", "Vote", "Outcome"),
-		"errors.go":  append(upper, "lane", "node", "call", "clock", "wire", "context"),
-		"options.go": append(upper, "lane", "round", "call", "wire", "context"),
-		"hooks.go":   append(upper, "lane", "round", "node", "call", "wire", "context"),
-		"round.go":   {"Mutex", "Lock", "keeper", "redisWire"},
-		"lock.go":    {"redisWire"},
-		"mutex.go":   {"redisWire", "lane"},
-		"renew.go":   {"redisWire", "lane", "round"},
-	} {
-		s := parse(t, file)
-		var names []string
-		ast.Inspect(s.file, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.SelectorExpr: // x.lane and sync.Mutex are no mention
-				ast.Inspect(n.X, func(m ast.Node) bool {
-					if id, ok := m.(*ast.Ident); ok {
-						names = append(names, id.Name)
-					}
-					return true
-				})
-				return false
-			case *ast.Field: // the name of a field is not, its type is
-				ast.Inspect(n.Type, func(m ast.Node) bool {
-					switch m := m.(type) {
-					case *ast.SelectorExpr:
-						return false
-					case *ast.Ident:
-						names = append(names, m.Name)
-					}
-					return true
-				})
-				return false
-			case *ast.Ident:
-				names = append(names, n.Name)
-			}
-			return true
-		})
-		for _, f := range forbidden {
-			assert.NotContains(t, names, f, "%s", file)
-		}
+	files, uses, err := layers.Load(".")
+	require.NoError(t, err)
+	if *layerCircles {
+		t.Log("\n" + layers.Describe(uses))
 	}
+	page, err := os.ReadFile("docs/design.md")
+	require.NoError(t, err)
+	order, err := layers.ParseOrder(string(page))
+	require.NoError(t, err)
+	for _, problem := range order.Check(files, uses) {
+		t.Error(problem)
+	}
+	assert.LessOrEqual(t, len(order.Clusters), 2, "no further exceptions")
 }
 
 func TestOnlyTheEdgeKnowsGoRedis(t *testing.T) {
-	edge := []string{"wire.go", "redlock.go", "node.go", "pin.go", "check.go"}
+	edge := []string{"wire.go", "command.go", "reply.go", "redlock.go", "open.go", "pin.go", "check.go", "check_examine.go", "check_rights.go"}
 	for _, s := range ofPackage(t) {
 		for _, i := range s.imports {
 			if strings.HasPrefix(i, "github.com/redis/go-redis") {

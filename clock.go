@@ -70,8 +70,8 @@ func validUntil(start instant, ttl time.Duration, factor float64) instant {
 	return start.add(ttl.Truncate(time.Millisecond) - allowance(ttl, factor))
 }
 
-// clock is where the library gets the time from. It is a seam for tests; everything
-// else computes with instants that are handed to it.
+// clock is where the library gets the time from. It is a seam for tests: nothing else in
+// the package asks the machine for the time or sets a timer.
 type clock interface {
 	now() instant
 	// afterFunc calls f on a goroutine of its own once d has passed.
@@ -88,6 +88,49 @@ type clock interface {
 type timer interface {
 	Stop() bool
 	Reset(d time.Duration) bool
+}
+
+// alarm calls f once the time that it was set for has come. Setting it to a later time
+// than it has already changes nothing: it is left to run and to find nothing to do, which
+// is cheaper than stopping and setting a timer for each thing that is waited for.
+//
+// An alarm needs its owner's mutex for every method. f runs on a goroutine of its own
+// without it, and has to call rang, under the mutex, before it sets the alarm again.
+type alarm struct {
+	clock clock
+	f     func()
+	timer timer
+	armed bool
+	at    int64 // of the clock; means nothing unless armed
+}
+
+// set makes the alarm ring at the given time of the clock at the latest.
+func (a *alarm) set(at, now int64) {
+	if a.armed && at >= a.at {
+		return
+	}
+	a.armed, a.at = true, at
+	if d := time.Duration(max(at-now, 0)); a.timer == nil {
+		a.timer = a.clock.afterFunc(d, a.f)
+	} else {
+		a.timer.Reset(d)
+	}
+}
+
+// rang notes that f runs.
+func (a *alarm) rang() { a.armed = false }
+
+func (a *alarm) stop() {
+	if a.armed {
+		a.timer.Stop()
+		a.armed = false
+	}
+}
+
+// after returns a channel that is closed once d has passed; stop ends the wait early.
+func after(c clock, d time.Duration) (over <-chan struct{}, stop func() bool) {
+	ch := make(chan struct{})
+	return ch, c.afterFunc(d, func() { close(ch) }).Stop
 }
 
 // systemClock is this machine's clock.

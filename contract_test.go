@@ -25,6 +25,7 @@ import (
 // contractNode is a server that is asked what the library asks, and looked into.
 type contractNode struct {
 	do   func(req *request) simAnswer
+	mark func(w *markWrite) simAnswer
 	raw  func(args ...any) any // a plain command, to prepare or to look
 	pass func(d time.Duration) // lets time pass; nil: it passes by itself
 	told func() []string       // what was published to the processes p and q, in order
@@ -47,6 +48,10 @@ func inMemory(t *testing.T) *contractNode {
 				s.scripts[req.script] = true
 			}
 			val, err := s.do(req)
+			return simAnswer{val, err}
+		},
+		mark: func(w *markWrite) simAnswer {
+			val, err := s.mark(markKey, w.texts(), &memOp{})
 			return simAnswer{val, err}
 		},
 		pass: func(d time.Duration) { now += int64(d) },
@@ -138,6 +143,10 @@ func overClient(t *testing.T, addr string) *contractNode {
 			}
 			return simAnswer{c.val, c.err}
 		},
+		mark: func(w *markWrite) simAnswer {
+			val, err := client.Eval(ctx, markScript.source, []string{markKey}, w.args()...).Result()
+			return simAnswer{val, err}
+		},
 		raw: func(args ...any) any {
 			v, err := client.Do(ctx, args...).Result()
 			if err != redis.Nil {
@@ -159,11 +168,10 @@ func overClient(t *testing.T, addr string) *contractNode {
 	}
 }
 
-// contractMutex describes a lock as the library does. Times are long where the server's
+// contractTerms describes a lock as the library does. Times are long where the server's
 // own clock is not in our hands.
-func contractMutex(ttl time.Duration) *Mutex {
-	m := &Mutex{key: "k", name: "k", naming: lineNaming("k"), terms: terms{ttl: ttl, nodeTimeout: time.Second}}
-	return m
+func contractTerms(ttl time.Duration) *terms {
+	return &terms{ttl: ttl, nodeTimeout: time.Second}
 }
 
 const (
@@ -175,17 +183,17 @@ const (
 // The requests of the library.
 
 func askSet(value string) *request {
-	r := setRequest(acquire, &contractMutex(contractTTL).terms, new([6]any), "k", value)
+	r := setRequest(opAcquire, contractTerms(contractTTL), "k", value)
 	return &r
 }
 
 func askRelease(value string) *request {
-	r := releaseRequest(&contractMutex(contractTTL).terms, new([6]any), "k", value)
+	r := releaseRequest(contractTerms(contractTTL), "k", value)
 	return &r
 }
 
 func askExtend(value string, ttl time.Duration) *request {
-	return extendRequest(&contractMutex(ttl).terms, "k", value)
+	return extendRequest(contractTerms(ttl), "k", value)
 }
 
 func entryOf(process, value string) string { return process + " 30000 " + value }
@@ -194,53 +202,55 @@ func askJoin(process, value, ended string, arrival int64, waited time.Duration) 
 	if ended != "" {
 		ended = entryOf(process, ended)
 	}
-	return joinRequest(&contractMutex(contractTTL).terms, "k", lineOfK, entryOf(process, value), ended, arrival, waited)
+	return joinRequest(contractTerms(contractTTL), "k", value, &queueArgs{
+		key: lineOfK, entry: entryOf(process, value), ended: ended, arrival: arrival, waited: waited.Microseconds(),
+	})
 }
 
 func askClaim(process, value string) *request {
-	return claimRequest(&contractMutex(contractTTL).terms, "k", lineOfK, value, entryOf(process, value))
+	return claimRequest(contractTerms(contractTTL), "k", value, lineOfK, entryOf(process, value))
 }
 
 func askLineRelease(value, entry string, held bool) *request {
-	r := lineReleaseRequest(&contractMutex(contractTTL).terms, "k", value, lineOfK, entry, held)
+	r := queueReleaseRequest(contractTerms(contractTTL), "k", value, &queueArgs{key: lineOfK, entry: entry, held: held})
 	return &r
 }
 
 func askPlainLineRelease(value string) *request {
-	r := plainLineReleaseRequest(&contractMutex(contractTTL).terms, new([6]any), "k", value)
+	r := queueReleaseRequest(contractTerms(contractTTL), "k", value, nil)
 	return &r
 }
 
+func fenceOfKey(token uint64) *fenceArgs { return &fenceArgs{key: fenceOfK, token: token} }
+
 func askFence(value string, proposal uint64, entry string) *request {
-	return fenceRequest(contractMutex(contractTTL), value, proposal, entry)
+	var q *queueArgs
+	if entry != "" {
+		q = &queueArgs{key: lineOfK, entry: entry}
+	}
+	return fenceRequest(contractTerms(contractTTL), "k", value, fenceOfKey(proposal), q)
 }
 
 func askRaise(value string, fence uint64) *request {
-	return raiseRequest(contractMutex(contractTTL), value, fence)
+	return raiseRequest(contractTerms(contractTTL), "k", value, fenceOfKey(fence))
 }
 
 func askFenceRepair(value string, fence uint64) *request {
-	m := contractMutex(contractTTL)
-	r := fenceRepairRequest(&m.terms, m, value, fence)
+	r := fenceRepairRequest(contractTerms(contractTTL), "k", value, fenceOfKey(fence))
 	return &r
 }
 
 func askInspect(most int) *request {
-	return inspectRequest(&contractMutex(contractTTL).terms, "k", lineOfK, most)
+	return inspectRequest(contractTerms(contractTTL), "k", lineOfK, most)
 }
 
 func askForce(token string) *request {
-	return forceRequest(&contractMutex(contractTTL).terms, "k", token, lineOfK)
+	return forceRequest(contractTerms(contractTTL), "k", token, lineOfK)
 }
 
 // askMark is the writing of a mark over another; at is in microseconds, 0 for now.
-func askMark(old, id string, at int64, first bool) *request {
-	w := markWrite{old: old, id: id, at: at, uptime: time.Minute, first: first, runID: "run", replID: "repl"}
-	return markRequest(markKey, w)
-}
-
-func markRequest(key string, w markWrite) *request {
-	return &request{script: markScript, args: append([]any{"EVALSHA", markScript.digest, 1, key}, w.args()...)}
+func askMark(old, id string, at int64, first bool) *markWrite {
+	return &markWrite{old: old, id: id, at: at, uptime: time.Minute, first: first, runID: "run", replID: "repl"}
 }
 
 const farAhead = uint64(1) << 51 // a proposal that every server cuts down
@@ -406,6 +416,11 @@ func TestContract(t *testing.T) {
 						if got = a.val; a.err != nil {
 							got = "error " + a.err.Error()
 						}
+					case *markWrite:
+						a := n.mark(ask)
+						if got = a.val; a.err != nil {
+							got = "error " + a.err.Error()
+						}
 					case []any:
 						if got = n.raw(ask...); s.want == "" {
 							continue
@@ -452,8 +467,8 @@ func TestContractExpiry(t *testing.T) {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()
 			n := start(t)
-			short := contractMutex(50 * time.Millisecond)
-			set := setRequest(acquire, &short.terms, new([6]any), "k", "a")
+			short := contractTerms(50 * time.Millisecond)
+			set := setRequest(opAcquire, short, "k", "a")
 			began := time.Now()
 			require.Equal(t, "OK", n.do(&set).val)
 			gone := func() bool { return n.raw("TYPE", "k") == "none" }
@@ -483,7 +498,7 @@ func TestContractDeadProcess(t *testing.T) {
 			n := start(t)
 			join := func(process, value string) any {
 				entry := process + " 50 " + value
-				val, _ := n.do(joinRequest(&contractMutex(contractTTL).terms, "k", lineOfK, entry, "", 0, 0)).val.([]any)
+				val, _ := n.do(joinRequest(contractTerms(contractTTL), "k", valueIn(entry), &queueArgs{key: lineOfK, entry: entry})).val.([]any)
 				require.Len(t, val, 7)
 				return val[0]
 			}
@@ -560,17 +575,17 @@ func TestContractAgrees(t *testing.T) {
 			}
 			want, got := nodes[1].do(req), nodes[0].do(req)
 			if (want.err != nil) != (got.err != nil) || fmt.Sprint(want.val) != fmt.Sprint(got.val) {
-				t.Fatalf("seed %d, step %d: %v: in memory %v %v, miniredis %v %v", seed, step, req.args, got.val, got.err, want.val, want.err)
+				t.Fatalf("seed %d, step %d: %v: in memory %v %v, miniredis %v %v", seed, step, req.plainArguments(), got.val, got.err, want.val, want.err)
 			}
-			if a, ok := readAnswer(got.val); ok && req.kind == join {
+			if a, ok := readAnswer(got.val); ok && req.op == opJoin {
 				arrivals[v] = a.arrival
 			}
 			for _, look := range [][]any{{"TYPE", "k"}, {"PTTL", "k"}, {"TYPE", lineOfK}, {"PTTL", lineOfK}, {"PTTL", fenceOfK}} {
-				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.args)
+				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.plainArguments())
 			}
 			if nodes[1].raw("TYPE", lineOfK) == "zset" {
 				look := raw("ZRANGE", lineOfK, 0, -1)
-				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.args)
+				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.plainArguments())
 			}
 		}
 		require.Equal(t, nodes[1].told(), nodes[0].told(), "seed %d: what was published", seed)

@@ -7,36 +7,37 @@ import (
 	"time"
 )
 
-// The reasons for which an operation fails. Errors returned by this package wrap
-// one or more of them; test for them with errors.Is. Where nodes were asked,
-// errors.As finds a *QuorumError that tells what each of them said.
+// The reasons for which an operation fails. Errors of this package wrap one or more of
+// them, or the error of a context; test for them with errors.Is. If nodes were asked,
+// errors.As usually finds a *QuorumError, which has the answer of each.
 var (
-	// ErrHeld: so many nodes say that another holds the lock that no quorum is left.
-	// Only refusals count for it, never a node that did not answer.
+	// ErrHeld: another holds the lock. So many nodes refused it that the others are no
+	// majority. A node that did not answer never counts as a refusal.
 	ErrHeld = errors.New("held by another")
-	// ErrNoQuorum: a quorum is impossible for any other reason: nodes that did not
-	// answer, could not be reached or answered with an error.
+	// ErrNoQuorum: no majority of nodes granted the request, and refusals alone do not
+	// explain that: nodes did not answer, could not be reached or answered with an error.
 	ErrNoQuorum = errors.New("no quorum")
-	// ErrExpired: a quorum granted, but so late that no validity was left; or the
-	// validity of a held lock has passed.
+	// ErrExpired: a majority granted the lock, but so late that no validity was left; or
+	// the validity of a held lock has ended.
 	ErrExpired = errors.New("validity is over")
-	// ErrNotHeld: so many nodes say that the key is not ours (any more) that we hold
-	// no quorum.
+	// ErrNotHeld: so many nodes say that the key is not ours, or not any more, that the
+	// others are no majority.
 	ErrNotHeld = errors.New("not held")
-	// ErrLost: the lock was ours and is not any more, without having been released.
+	// ErrLost: the lock was ours and ended without being released.
 	ErrLost = errors.New("lock lost")
-	// ErrReleased: the lock was released before.
+	// ErrReleased: the lock had been released before.
 	ErrReleased = errors.New("lock released")
 	// ErrClosed: the Redlock was closed.
 	ErrClosed = errors.New("closed")
-	// ErrDuplicateNode: the same server was given twice.
+	// ErrDuplicateNode: two of the nodes are the same server, which would vote twice.
 	ErrDuplicateNode = errors.New("duplicate node")
-	// ErrInvalid: an argument or option breaks a rule; the text names both.
+	// ErrInvalid: an argument or option breaks a rule, or a Redlock, Mutex or Lock was
+	// not made by this package. The text says which.
 	ErrInvalid = errors.New("invalid")
 )
 
-// QuorumError reports an operation that did not get its quorum, node by node.
-// Use errors.As to get at it and errors.Is for its reason.
+// QuorumError reports, node by node, why an operation failed. errors.As finds it, and
+// errors.Is tests for its reasons.
 type QuorumError struct {
 	// Op is the operation: "open", "acquire", "extend", "release", "inspect",
 	// "force release" or "check".
@@ -45,19 +46,22 @@ type QuorumError struct {
 	Key string
 	// Need is the number of grants that make a quorum.
 	Need int
-	// Outcomes has one entry per node, in the order of Redlock.Nodes, as known when
-	// the operation was decided.
+	// Outcomes has one entry per node, in the order of Redlock.Nodes. The votes are those
+	// known when the error was made. An Acquire that waits then asks for the present
+	// holder, and adds the answers: Outcome.Holder, and Outcome.Err for a key that holds
+	// no lock. Outcomes is nil if the context had ended before any node was asked.
 	Outcomes []Outcome
-	// HolderTTL is how long the present holder's lease lasts at most on the nodes
-	// that told it, zero where none did.
+	// HolderTTL is how soon the lock becomes free if its holder does nothing, as of the
+	// last time an Acquire that waits asked for that; zero if it is not known.
 	HolderTTL time.Duration
 
 	reasons []error
 }
 
-// Unwrap returns the reasons: ErrHeld, ErrNoQuorum, ErrExpired, ErrNotHeld, ErrLost.
-// The nodes' own errors are in Outcomes only: a timeout on one node is not a timeout
-// of the call.
+// Unwrap returns the reasons: any of ErrHeld, ErrNoQuorum, ErrExpired, ErrNotHeld,
+// ErrLost, ErrClosed and ErrDuplicateNode, and, if the context ended, its error and its
+// cause. The nodes' own errors are in Outcomes only: a timeout of one node is no timeout
+// of the operation.
 func (e *QuorumError) Unwrap() []error { return e.reasons }
 
 // Error returns one line that names each node and what it said.
@@ -106,7 +110,8 @@ func (e *QuorumError) Error() string {
 	return b.String()
 }
 
-// quoteKey makes any bytes readable and keeps a megabyte of them out of a log line.
+// quoteKey quotes a key, which may be any bytes, and cuts it off after mostOfKey of them:
+// a key of a megabyte must not get into a log line.
 func quoteKey(s string) string {
 	if len(s) > mostOfKey {
 		return fmt.Sprintf("%q... (%d bytes)", s[:mostOfKey], len(s))
@@ -118,7 +123,7 @@ const mostOfKey = 128
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// invalid reports every broken rule in one error.
+// invalid puts all broken rules into one error; nil if there are none.
 func invalid(what string, broken []string) error {
 	if len(broken) == 0 {
 		return nil

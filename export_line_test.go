@@ -10,7 +10,7 @@ func LoadScripts(rl *Redlock) error {
 	var errs []error
 	for _, n := range rl.nodes {
 		client := n.lane.wire.(*redisWire).client
-		for _, s := range []*script{releaseScript, lineReleaseScript, joinScript, claimScript} {
+		for _, s := range []*script{releaseScript, queueReleaseScript, joinScript, claimScript} {
 			errs = append(errs, client.ScriptLoad(context.Background(), s.source).Err())
 		}
 	}
@@ -21,24 +21,24 @@ func LoadScripts(rl *Redlock) error {
 func (m *Mutex) NodeOrder() []int { return m.nodeOrder() }
 
 // Line is the key of the line.
-func (m *Mutex) Line() string { return m.line().(string) }
+func (m *Mutex) Line() string { return m.queueKey() }
 
 // Waits reports how many of this Redlock wait in lines, and how many subscriptions it has.
-func (rl *Redlock) Waits() (waiters, ears int) {
-	rl.lines.mu.Lock()
-	defer rl.lines.mu.Unlock()
-	for _, q := range rl.lines.queues {
+func (rl *Redlock) Waits() (waiters, subscriptions int) {
+	rl.queues.mu.Lock()
+	defer rl.queues.mu.Unlock()
+	for _, q := range rl.queues.byKey {
 		waiters += q.waiters.Len()
 	}
-	return waiters, len(rl.lines.ears)
+	return waiters, len(rl.queues.subs)
 }
 
 // LineName is the key of the line of a Redis key.
-func LineName(key string) string { return lineNaming(key).of(key) }
+func LineName(key string) string { return namingOf(key).queueKey(key) }
 
 // Queues reports how many keys are remembered because somebody waits for them, or did.
 func (rl *Redlock) Queues() int {
-	rl.lines.mu.Lock()
-	defer rl.lines.mu.Unlock()
-	return len(rl.lines.queues)
+	rl.queues.mu.Lock()
+	defer rl.queues.mu.Unlock()
+	return len(rl.queues.byKey)
 }

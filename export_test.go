@@ -22,7 +22,7 @@ func NewWithClock(clients []redis.UniversalClient, opts *Options, c *FakeClock) 
 }
 
 // SetRandom replaces the source of tokens.
-func SetRandom(rl *Redlock, r io.Reader) { rl.random = r }
+func SetRandom(rl *Redlock, r io.Reader) { rl.tokens.random = r }
 
 // LaneLoad tells how many requests wait in a node's lane, and how many releases it
 // keeps for later.
@@ -30,7 +30,7 @@ func LaneLoad(rl *Redlock, node int) (queued, kept int) {
 	l := rl.nodes[node].lane
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for c := l.head; c != nil; c = c.next {
+	for c := l.queue.head; c != nil; c = c.next {
 		if c.state != callDropped {
 			queued++
 		}

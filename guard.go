@@ -11,12 +11,6 @@ import (
 	"time"
 )
 
-// watcher is a wire that tells of each new connection, before the answers that come over
-// it are read. A node whose wire never tells is not guarded.
-type watcher interface {
-	watch(c clock, saw func(sighting) *markWrite)
-}
-
 // guard keeps nodes that may have forgotten what they granted from voting for acquires,
 // and servers that are behind two nodes from voting twice. The rules are those of memory.go.
 //
@@ -34,8 +28,8 @@ type guard struct {
 	fixed  time.Duration // 0: each attempt's own TTL
 	names  []string
 	key    string // of the mark
-	hooks  *Hooks
 	clock  clock
+	lacks  *degradations
 	random io.Reader // of the marks' ids; nil: crypto/rand
 
 	// By node. quiet is since when, by our clock, nothing speaks against it: what most votes
@@ -44,56 +38,31 @@ type guard struct {
 	settled []*atomic.Pointer[settledMark]
 	twins   atomic.Bool // two nodes lead to one server at present
 
-	mu       sync.Mutex // guards what follows; no other is taken and nothing called under it
+	mu       sync.Mutex // guards what follows; of others only that of lacks is taken under it
 	memories *memories
-	told     []map[lack]bool
 }
 
-// settledMark is a mark that says nothing new where it is found again.
-type settledMark struct{ runID, replID, text string }
-
 // newGuard returns nil, which guards nothing, where the options say so.
-func newGuard(names []string, o *Options, c clock) *guard {
+func newGuard(names []string, o *Options, c clock, lacks *degradations) *guard {
 	if o.RestartGuard < 0 {
 		return nil
 	}
+	n := len(names)
 	g := &guard{
-		fixed: o.RestartGuard, names: names, key: o.KeyPrefix + markKey, hooks: o.Hooks, clock: c,
-		memories: newMemories(0, o.RestartGuard > 0),
+		fixed: o.RestartGuard, names: names, key: o.KeyPrefix + markKey, clock: c, lacks: lacks,
+		quiet: make([]*atomic.Int64, n), settled: make([]*atomic.Pointer[settledMark], n),
+		memories: newMemories(n, o.RestartGuard > 0),
 	}
-	for range names {
-		g.grow()
+	for i := range names {
+		g.quiet[i], g.settled[i] = new(atomic.Int64), new(atomic.Pointer[settledMark])
+		g.quiet[i].Store(longAgo)
 	}
 	return g
 }
 
-// grow makes room for another node; nothing else may go on meanwhile.
-func (g *guard) grow() {
-	quiet := new(atomic.Int64)
-	quiet.Store(longAgo)
-	g.quiet, g.settled = append(g.quiet, quiet), append(g.settled, new(atomic.Pointer[settledMark]))
-	g.told = append(g.told, make(map[lack]bool))
-	g.memories.grow()
-}
+var denied = map[lack]string{lackIdentity: noGuard, lackMark: noMark}
 
-// watch has a node's wire tell what it sees, before the Redlock is used.
-func (g *guard) watch(i int, name string, w wire) {
-	if g == nil {
-		return
-	}
-	if i == len(g.quiet) {
-		g.names = append(g.names, name)
-		g.grow()
-	}
-	if w, ok := w.(watcher); ok {
-		w.watch(g.clock, func(s sighting) *markWrite { return g.saw(i, s) })
-	}
-}
-
-var lacks = map[lack]string{
-	lackIdentity: "the restart guard: whether the node was restarted and forgot locks is not known, so its votes always count",
-	lackMark:     "the memory mark: FLUSHALL is not noticed, nor by clients that start later that the node was restarted or replaced",
-}
+const noMark = "the memory mark: FLUSHALL is not noticed, and clients that start after a restart or a failover may not notice that"
 
 // saw takes in what a connection told of its node. What it returns, if anything, is to be
 // written over the same connection.
@@ -104,35 +73,28 @@ func (g *guard) saw(i int, s sighting) *markWrite {
 	now := g.clock.now().mono
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	w, lacks := g.memories.see(i, s, now)
+	w, lack := g.memories.see(i, s, now)
 	m := &g.memories.nodes[i]
 	g.quiet[i].Store(m.quiet())
 	g.settled[i].Store(m.settled())
-	g.twins.Store(g.memories.anyTwins())
-	g.tell(i, lacks, s)
+	g.twins.Store(len(twins(g.memories.runIDs())) > 0)
+	g.tell(i, lack, s)
 	if w != nil && w.id == "" {
 		w.id = g.newID()
 	}
 	return w
 }
 
-// isAll reports whether a look shows nothing else.
-func (k *settledMark) isAll(s *sighting) bool {
-	return !s.asked && s.err == nil && s.role != "slave" && s.runID == k.runID && (s.replID == "" || s.replID == k.replID) &&
-		s.mark.state == markPresent && s.mark.text == k.text
-}
-
-// tell says once what a node lacks; the caller holds mu.
+// tell says what a node lacks.
 func (g *guard) tell(i int, l lack, s sighting) {
-	if l == lackNothing || g.told[i][l] || g.hooks.Degraded == nil {
+	if l == lackNothing {
 		return
 	}
-	g.told[i][l] = true
 	err := s.err
 	if err == nil {
 		err = s.mark.err
 	}
-	go g.hooks.Degraded(DegradedInfo{Node: g.names[i], Lacks: lacks[l], Err: err})
+	g.lacks.tell(g.names[i], denied[l], err)
 }
 
 // newID makes the id of a mark; the caller holds mu.
@@ -210,12 +172,9 @@ func (g *guard) duplicate() error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i := range g.names {
-		for j := range i {
-			if g.memories.areTwins(i, j) {
-				return fmt.Errorf("redlock: %w: %s and %s are the same server, run id %s", ErrDuplicateNode, g.names[j], g.names[i], g.memories.nodes[i].runID)
-			}
-		}
+	ids := g.memories.runIDs()
+	if all := twins(ids); len(all) > 0 {
+		return sameServer(g.names, all[0], ids[all[0].first])
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func guardOf(n int, fixed time.Duration) (*guard, *FakeClock) {
 		names[i] = fmt.Sprint("node", i)
 	}
 	var h *Hooks
-	return newGuard(names, &Options{RestartGuard: fixed, Hooks: h.copied()}, c), c
+	return newGuard(names, &Options{RestartGuard: fixed}, c, &degradations{hooks: h.copied()}), c
 }
 
 func (g *guard) all(ids string, uptimes ...time.Duration) {
@@ -168,7 +168,6 @@ func TestNoGuard(t *testing.T) {
 	g, _ := guardOf(3, -1)
 	require.Nil(t, g)
 	require.NoError(t, g.duplicate())
-	g.watch(0, "", nil)
 }
 
 // A round's grants that wait for other nodes to be seen count once they are, and not
@@ -182,17 +181,17 @@ func TestRoundWaitsForNodesThatWereNotSeen(t *testing.T) {
 		for i := range 2 {
 			g.saw(i, sighting{runID: fmt.Sprint(i), uptime: 0})
 			r.deliver(i, yes, c.now().mono)
-			require.Equal(t, undecided, r.current())
+			require.Equal(t, verdictOpen, r.current())
 			require.Equal(t, VotePending, r.vote(i))
 		}
 		if all {
 			g.saw(2, sighting{runID: "2", uptime: 0})
 			r.deliver(2, yes, c.now().mono)
-			require.Equal(t, granted, r.current())
+			require.Equal(t, verdictGranted, r.current())
 			continue
 		}
 		r.deliver(2, ballot{vote: VoteUnknown, err: errTimeout}, c.now().mono)
-		require.Equal(t, noQuorum, r.current())
+		require.Equal(t, verdictNoQuorum, r.current())
 		require.Equal(t, VoteBarred, r.vote(0))
 		require.Equal(t, VoteBarred, r.vote(1))
 		require.Equal(t, errRestarted{10 * s}, r.outcomes(g.names)[0].Err)

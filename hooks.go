@@ -6,33 +6,37 @@ import (
 	"time"
 )
 
-// Hooks are optional functions that are told what happens, for logs, metrics and traces:
-// LogHooks makes some, and JoinHooks one of several. What a nil one would be told is not
-// even put together. They run on the goroutine of the caller whose operation ended, or on one of their
-// own, never while the library holds a mutex; a slow hook delays only that caller, and no renewal.
-// They must be safe for concurrent use, and must not call Redlock.Close, which waits for the
-// operation that they were told of.
+// Hooks are optional functions that the library calls when something happens, for logs,
+// metrics and traces. LogHooks returns hooks that log; JoinHooks combines several. For a nil
+// hook no arguments are built.
+//
+// A hook runs on the goroutine of the caller whose operation ended, or on a goroutine of
+// its own, and never while the library holds a mutex. A slow hook delays that caller, but no
+// renewal. Hooks must be safe for concurrent use. They must not call Redlock.Close, which
+// waits for the operation that the hook is called for.
 type Hooks struct {
-	// Acquired is called when TryAcquire, Acquire or Do got its lock or gave up.
+	// Acquired is called when TryAcquire, Acquire or Do has got its lock or given up.
 	Acquired func(AcquireInfo)
-	// Extended is called after each extend, by hand or by renewal.
+	// Extended is called after each extend, by Lock.Extend or by renewal.
 	Extended func(ExtendInfo)
 	// Released is called after the first Release of a lock.
 	Released func(ReleaseInfo)
-	// Lost is called once when a lock is found to be lost before it was released.
+	// Lost is called once per lock, when the library finds that it was lost before it was
+	// released.
 	Lost func(LostInfo)
-	// NodeDown is called when a node stops answering, NodeUp when it answers again, for
-	// each node in the order in which it happened.
+	// NodeDown is called when a node stops answering, NodeUp when it answers again. The
+	// calls for one node come one after the other, in the order of the events.
 	NodeDown func(NodeInfo)
 	NodeUp   func(NodeInfo)
-	// Degraded is called once per node and feature when a node denies something that
-	// the library can do without, at the price of what DegradedInfo.Lacks says.
+	// Degraded is called once per node and feature, when a node denies something that the
+	// library can do without. DegradedInfo.Lacks says what gets worse.
 	Degraded func(DegradedInfo)
 }
 
-// AcquireInfo tells how an acquire ended. The Context of this and the others is there for
-// the values that it carries, such as a trace; it may be over. Outcomes are shared with
-// other hooks and with Err, so they must not be changed.
+// AcquireInfo describes an acquire that has ended.
+//
+// The Context, here and in the other types, carries values such as a trace, and may have
+// ended already. Other hooks and Err share the Outcomes, so hooks must not change them.
 type AcquireInfo struct {
 	Context  context.Context // given to TryAcquire, Acquire or Do
 	Key      string
@@ -40,22 +44,23 @@ type AcquireInfo struct {
 	Attempts int    // rounds in which the nodes were asked for the lock
 	Start    time.Time
 	Elapsed  time.Duration
-	// WaitStart is when the first attempt was refused, or when it went to the line before
-	// any; zero if it did not wait. Waited is from then until the last attempt began or
-	// the acquire gave up: in line, in pauses, and in attempts in between.
+	// WaitStart is when the acquire began to wait: after its first attempt failed, or before
+	// any attempt if it joined the line at once. It is zero if the acquire did not wait.
+	// Waited is the time from then until its last attempt began or it gave up. That
+	// includes the attempts in between.
 	WaitStart time.Time
 	Waited    time.Duration
 	Until     time.Time // end of validity; zero if Err is set
-	// Outcomes are the nodes' votes as known now, in the order of Redlock.Nodes: those
-	// of the last attempt. It is nil where no node was asked.
+	// Outcomes are the nodes' votes in the last attempt, as known now, in the order of
+	// Redlock.Nodes. It is nil if no node was asked.
 	Outcomes []Outcome
 	Err      error
 }
 
-// ExtendInfo tells how an extend ended.
+// ExtendInfo describes an extend that has ended.
 type ExtendInfo struct {
-	// Context is that given to Extend; for a renewal, one that carries the values of
-	// the acquire's and does not end.
+	// Context is the one given to Extend. For a renewal it has the values of the context
+	// given to the acquire, and does not end.
 	Context    context.Context
 	Key, Token string
 	TTL        time.Duration
@@ -63,11 +68,11 @@ type ExtendInfo struct {
 	Start      time.Time
 	Elapsed    time.Duration
 	Until      time.Time // end of validity, moved or not
-	Outcomes   []Outcome // nil where no node was asked
+	Outcomes   []Outcome // nil if no node was asked
 	Err        error
 }
 
-// ReleaseInfo tells how a release ended.
+// ReleaseInfo describes a release that has ended.
 type ReleaseInfo struct {
 	Context    context.Context // given to Release
 	Key, Token string
@@ -78,29 +83,29 @@ type ReleaseInfo struct {
 	Err        error
 }
 
-// LostInfo tells of a lost lock.
+// LostInfo describes a lock that was lost.
 type LostInfo struct {
-	// Context carries the values of the acquire's, and does not end.
+	// Context has the values of the context given to the acquire, and does not end.
 	Context    context.Context
 	Key, Token string
 	Err        error // wraps ErrLost
 }
 
-// NodeInfo tells of a change in how a node answers.
+// NodeInfo describes a node that stopped answering or answers again.
 type NodeInfo struct {
 	Node string
-	Err  error // what it failed with; nil for NodeUp
+	Err  error // why the node counts as down; nil for NodeUp
 }
 
-// DegradedInfo tells what goes less well on a node than it could.
+// DegradedInfo describes a feature that a node denies.
 type DegradedInfo struct {
 	Node  string
-	Lacks string // what is missing and what that means
-	Err   error  // what the node said
+	Lacks string // the feature, and what follows from its absence
+	Err   error  // the node's error; nil if it gave none
 }
 
-// copied is what becomes of Options.Hooks. Any of its functions may be nil: what they
-// would be told is then not put together.
+// copied returns a copy, so that changes to Options.Hooks have no effect later; never nil.
+// Functions that are nil stay nil: callers test for that before they build the arguments.
 func (h *Hooks) copied() *Hooks {
 	if h == nil {
 		return new(Hooks)
@@ -109,9 +114,9 @@ func (h *Hooks) copied() *Hooks {
 	return &c
 }
 
-// JoinHooks makes hooks that call those given one after the other, in their order, so that
-// logs and metrics can be had at once. Nil ones are left out. What is changed in the
-// arguments afterwards has no effect.
+// JoinHooks returns hooks that call all the given ones in their order, for example to log
+// and to count. Nil arguments and nil functions are skipped. The arguments are copied, so
+// changing them afterwards has no effect.
 func JoinHooks(all ...*Hooks) *Hooks {
 	var j Hooks
 	for _, h := range all {
@@ -128,6 +133,7 @@ func JoinHooks(all ...*Hooks) *Hooks {
 	return &j
 }
 
+// both makes *first call second, too.
 func both[T any](first *func(T), second func(T)) {
 	before := *first
 	switch {
@@ -142,8 +148,8 @@ func both[T any](first *func(T), second func(T)) {
 	}
 }
 
-// inOrder calls functions one after the other, on a goroutine that lasts as long as there
-// are any.
+// inOrder calls functions one after the other, on a goroutine that ends when there are no
+// more.
 type inOrder struct {
 	mu      sync.Mutex
 	queue   []func()
@@ -174,3 +180,32 @@ func (o *inOrder) run() {
 		f()
 	}
 }
+
+// degradations tells Hooks.Degraded once what a node denies.
+type degradations struct {
+	hooks *Hooks
+
+	mu   sync.Mutex
+	told map[string]bool
+}
+
+// tell says that a node lacks something, unless it was said before.
+func (d *degradations) tell(node, lacks string, err error) {
+	d.mu.Lock()
+	told := d.told[node+lacks]
+	if d.told == nil {
+		d.told = make(map[string]bool)
+	}
+	d.told[node+lacks] = true
+	d.mu.Unlock()
+	if f := d.hooks.Degraded; f != nil && !told {
+		go f(DegradedInfo{Node: node, Lacks: lacks, Err: err})
+	}
+}
+
+const (
+	noGuard   = "the restart guard: whether the node was restarted and forgot locks is not known, so its votes always count"
+	noQueue   = "the line of waiters: they poll instead, in no order"
+	noPublish = "PUBLISH: waiters are not told of releases and find them by timers"
+	noListen  = "SUBSCRIBE: our waiters are not told of releases and find them by timers"
+)

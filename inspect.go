@@ -28,14 +28,6 @@ type Status struct {
 	Nodes []NodeStatus
 }
 
-// Waiter is one Acquire that waits in line.
-type Waiter struct {
-	// Owner is the waiter's Options.Owner.
-	Owner string
-	// Waited is how long it has been in line, by the node's clock.
-	Waited time.Duration
-}
-
 // mostWaiters bounds how many waiters one node lists.
 const mostWaiters = 1000
 
@@ -61,78 +53,22 @@ type NodeStatus struct {
 	Err error
 }
 
-// inspection is one node's answer to an inspect request.
-type inspection struct {
-	known bool
-	kind  string // Redis' name of the type; "none" if there is no key
-	value string
-	ttl   time.Duration // -1ms without end
-
-	waiting int
-	waiters []Waiter
-}
-
-// inspected reads the answers to an inspect request.
-func (r *round) inspected() []inspection {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := make([]inspection, len(r.seats))
-	for i := range r.seats {
-		v := &r.seats[i].cast
-		fields, _ := v.val.([]any)
-		if v.vote != VoteGranted || len(fields) != 5 {
-			continue
-		}
-		n := &all[i]
-		n.kind, n.known = fields[0].(string)
-		n.value, _ = fields[1].(string)
-		ms, _ := fields[2].(int64)
-		n.ttl = time.Duration(ms) * time.Millisecond
-		waiting, _ := fields[3].(int64)
-		n.waiting = int(waiting)
-		line, _ := fields[4].([]any)
-		n.waiters = readWaiters(line)
-	}
-	return all
-}
-
-// readWaiters reads entries of a line, each with the microseconds it has waited.
-func readWaiters(line []any) (all []Waiter) {
-	for ; len(line) >= 2; line = line[2:] {
-		entry, _ := line[0].(string)
-		waited, _ := line[1].(int64)
-		_, owner, _ := strings.Cut(entry, "@")
-		all = append(all, Waiter{Owner: owner, Waited: time.Duration(waited) * time.Microsecond})
-	}
-	return all
-}
-
-// askAll sends the request to all nodes and waits for each of them, for the timeout
-// per node at most.
-func (rl *Redlock) askAll(ctx context.Context, req *request) (*round, error) {
-	r := &round{all: true}
-	r.init(rl.clock.now(), make([]seat, len(rl.nodes)))
-	_, err := rl.send(r, req).waitFinal(ctx, rl.clock, rl.closing)
-	return r, err
-}
-
 // Inspect asks every node what it has under the key, and waits for all of them, for
 // the timeout per node at most. It changes nothing. Fewer than a majority of answers
 // is ErrNoQuorum, along with what was learnt.
 func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
-	if err := m.check(ctx, inspect.String()); err != nil {
+	if err := m.check(ctx, opInspect); err != nil {
 		return Status{}, err
 	}
-	rl := m.rl
-	r, err := rl.askAll(ctx, inspectRequest(&m.terms, m.name, m.line(), mostWaiters))
+	r, err := m.ask(ctx, inspectRequest(&m.terms, m.name, m.queueKey(), mostWaiters))
 	if err != nil {
 		return Status{}, fmt.Errorf("redlock: inspect %s: %w", quoteKey(m.key), err)
 	}
 	s := Status{Key: m.key}
 	answers := 0
-	outcomes := r.outcomes(rl.names)
+	outcomes := m.outcomes(r)
 	votes := make(map[string]int)
-	for i, n := range r.inspected() {
+	for i, n := range inspected(r) {
 		o := outcomes[i]
 		ns := NodeStatus{Node: o.Node, Elapsed: o.Elapsed, Err: o.Err}
 		if n.known {
@@ -158,13 +94,13 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 		s.Nodes = append(s.Nodes, ns)
 	}
 	for value, n := range votes {
-		if n >= rl.quorum {
+		if n >= m.quorum {
 			s.Token, s.Owner, _ = strings.Cut(value, "@")
-			s.TTL = s.lasts(value, rl.quorum)
+			s.TTL = s.lasts(value, m.quorum)
 		}
 	}
-	if answers < rl.quorum {
-		return s, r.fail(rl, inspect, m.key, ErrNoQuorum)
+	if answers < m.quorum {
+		return s, m.failed(r, opInspect, ErrNoQuorum)
 	}
 	return s, nil
 }
@@ -199,16 +135,15 @@ func (s Status) lasts(value string, quorum int) time.Duration {
 // on so many nodes that no majority is left; ErrNoQuorum when too few nodes answered,
 // which may have deleted it on those that did.
 func (m *Mutex) ForceRelease(ctx context.Context, token string) error {
-	if err := m.check(ctx, forceRelease.String()); err != nil {
+	if err := m.check(ctx, opForceRelease); err != nil {
 		return err
 	}
-	rl := m.rl
-	r, err := rl.askAll(ctx, forceRequest(&m.terms, m.name, token, m.line()))
+	r, err := m.ask(ctx, forceRequest(&m.terms, m.name, token, m.queueKey()))
 	if err != nil {
 		return fmt.Errorf("redlock: force release %s: %w", quoteKey(m.key), err)
 	}
 	deleted, gone, others := 0, 0, 0
-	for _, o := range r.outcomes(rl.names) {
+	for _, o := range m.outcomes(r) {
 		switch {
 		case o.Vote == VoteGranted:
 			deleted++
@@ -220,11 +155,11 @@ func (m *Mutex) ForceRelease(ctx context.Context, token string) error {
 		}
 	}
 	switch {
-	case gone >= rl.quorum && deleted > 0:
+	case gone >= m.quorum && deleted > 0:
 		return nil
-	case gone >= rl.quorum || others > len(rl.nodes)-rl.quorum:
-		return r.fail(rl, forceRelease, m.key, ErrNotHeld)
+	case gone >= m.quorum || others > len(m.nodes)-m.quorum:
+		return m.failed(r, opForceRelease, ErrNotHeld)
 	default:
-		return r.fail(rl, forceRelease, m.key, ErrNoQuorum)
+		return m.failed(r, opForceRelease, ErrNoQuorum)
 	}
 }

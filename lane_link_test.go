@@ -20,7 +20,7 @@ type link struct {
 	batch int            // batches in flight
 	most  int            // of batches at the same time
 	twice []string       // keys that were in two batches at once
-	order map[string][]kind
+	order map[string][]op
 }
 
 func (w *link) exchange(calls []*call, _ time.Duration) {
@@ -29,14 +29,14 @@ func (w *link) exchange(calls []*call, _ time.Duration) {
 	w.most = max(w.most, w.batch)
 	seen := make(map[string]bool)
 	for _, c := range calls {
-		key := c.req.key().(string)
+		key := c.req.key
 		if !seen[key] {
 			if w.out[key]++; w.out[key] > 1 {
 				w.twice = append(w.twice, key)
 			}
 		}
 		seen[key] = true
-		w.order[key] = append(w.order[key], c.req.kind)
+		w.order[key] = append(w.order[key], c.req.op)
 	}
 	w.mu.Unlock()
 
@@ -49,7 +49,7 @@ func (w *link) exchange(calls []*call, _ time.Duration) {
 		w.out[key]--
 	}
 	for _, c := range calls {
-		if c.req.kind.sets() {
+		if c.req.op.sets() {
 			c.ballot = ballot{val: "OK", sent: true}
 		} else {
 			c.ballot = ballot{val: int64(1), sent: true}
@@ -58,13 +58,10 @@ func (w *link) exchange(calls []*call, _ time.Duration) {
 }
 
 func (w *link) redlock(t *testing.T) *Redlock {
-	w.out, w.order = make(map[string]int), make(map[string][]kind)
+	w.out, w.order = make(map[string]int), make(map[string][]op)
 	o, err := (&Options{}).withDefaults()
 	require.NoError(t, err)
-	rl := build(nil, false, o, newSystemClock())
-	rl.names, rl.quorum = []string{"one"}, 1
-	rl.addNode("one", w)
-	return rl
+	return assemble([]string{"one"}, []wire{w}, o, newSystemClock())
 }
 
 // cycle acquires and releases each key from a goroutine of its own, times over.
@@ -152,7 +149,7 @@ func TestAReleaseNeverOvertakesItsSetOnALongLink(t *testing.T) {
 		require.NoError(t, rl.Close())
 		for key, kinds := range w.order {
 			for pair := range slices.Chunk(kinds, 2) {
-				require.Equal(t, []kind{acquire, release}, pair, key)
+				require.Equal(t, []op{opAcquire, opRelease}, pair, key)
 			}
 		}
 	})

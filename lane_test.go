@@ -66,7 +66,7 @@ func onBench(t *testing.T, test func(b *bench)) {
 			b.downs = append(b.downs, fmt.Sprint(down))
 		})
 		// Whatever the exchanges take, the link is a short one: one batch at a time.
-		b.lane.rtt = shortest{before: time.Microsecond, since: math.MaxInt64}
+		b.lane.flight.rtt = shortest{before: time.Microsecond, since: math.MaxInt64}
 		test(b)
 		time.Sleep(time.Hour) // nothing may go on for ever
 	})
@@ -110,14 +110,14 @@ func (b *bench) answer(req *request) ballot {
 			return a
 		}
 	}
-	if req.kind.sets() {
+	if req.op.sets() {
 		return ok
 	}
 	return one
 }
 
 // name finds a request by its value, since a resend is another one.
-func (b *bench) name(req *request) string { return fmt.Sprint(req.args[len(req.args)-1], req.kind) }
+func (b *bench) name(req *request) string { return fmt.Sprint(req.value, req.op) }
 
 // sent are the names of all requests, batch by batch.
 func (b *bench) sent() (all [][]string) {
@@ -138,20 +138,20 @@ const (
 )
 
 // call makes a call with a round of its own, which waits for this one node.
-func (b *bench) call(k kind, name string) *call {
+func (b *bench) call(k op, name string) *call {
 	r := new(round)
 	r.init(b.lane.clock.now(), make([]seat, 1))
 	c := &r.seats[0].call
-	req := &request{kind: k, args: []any{name}, ttl: benchTTL, timeout: benchTimeout}
+	req := &request{op: k, key: name, value: name, timeout: benchTimeout, readBound: benchTTL, keepFor: benchTTL}
 	if !k.sets() {
 		req.script = releaseScript
-		req.args = []any{"EVALSHA", "digest", 1, "key", name}
+		req.key = "key"
 	}
-	c.to(r, req, 0)
+	r.address(0, req)
 	return c
 }
 
-func (b *bench) send(k kind, name string) *call {
+func (b *bench) send(k op, name string) *call {
 	c := b.call(k, name)
 	b.lane.enqueue(c, b.now())
 	return c
@@ -159,17 +159,18 @@ func (b *bench) send(k kind, name string) *call {
 
 // release takes a SET back, with nobody waiting, as after a failed attempt.
 func (b *bench) release(set *call, name string) *call {
-	c := b.call(release, name)
-	c.round, c.deadline, c.takesBack = nil, 0, set
+	c := b.call(opRelease, name)
+	c.caller, c.deadline, c.release.of = nil, 0, set
 	b.lane.takeBack(c, b.now())
 	return c
 }
 
 // vote is what the caller has been told.
 func (c *call) told() cast {
-	c.round.mu.Lock()
-	defer c.round.mu.Unlock()
-	return c.round.seats[0].cast
+	r := c.caller.(*round)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seats[0].cast
 }
 
 func (b *bench) state(c *call) callState {
@@ -182,9 +183,9 @@ func (b *bench) empty() {
 	b.Helper()
 	b.lane.mu.Lock()
 	defer b.lane.mu.Unlock()
-	assert.Nil(b, b.lane.head)
-	assert.Nil(b, b.lane.tail)
-	assert.Empty(b, b.lane.out)
+	assert.Nil(b, b.lane.queue.head)
+	assert.Nil(b, b.lane.queue.tail)
+	assert.Empty(b, b.lane.flight.out)
 	assert.Empty(b, b.lane.kept)
 	assert.False(b, b.lane.starting)
 }
@@ -192,10 +193,10 @@ func (b *bench) empty() {
 func TestLaneKeepsOrderAndBatches(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.takes = benchTimeout / 10
-		b.send(acquire, "first")
+		b.send(opAcquire, "first")
 		synctest.Wait()
 		for i := range 1200 {
-			b.send(acquire, fmt.Sprint(i))
+			b.send(opAcquire, fmt.Sprint(i))
 		}
 		time.Sleep(b.takes * 3 / 2)
 		sent := b.sent()
@@ -213,39 +214,39 @@ func TestLaneKeepsOrderAndBatches(t *testing.T) {
 func TestLaneDropsWhatWaitedTooLong(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.gate = make(chan struct{})
-		first := b.send(acquire, "first")
+		first := b.send(opAcquire, "first")
 		synctest.Wait()
-		second := b.send(acquire, "second")
+		second := b.send(opAcquire, "second")
 		time.Sleep(benchTimeout)
 		synctest.Wait()
 		assert.Equal(b, VoteUnknown, first.told().vote)
 		assert.False(b, first.told().final)
-		assert.Equal(b, VoteBarred, second.told().vote)
+		assert.Equal(b, VoteNotSent, second.told().vote)
 		assert.True(b, second.told().final, "it was never sent and never will be")
 		assert.Equal(b, errTooLate, second.told().err)
-		third := b.send(acquire, "third")
+		third := b.send(opAcquire, "third")
 		assert.Equal(b, errOverdue, third.told().err, "the circuit is open")
-		assert.Equal(b, VoteBarred, b.send(extend, "fourth").told().vote)
+		assert.Equal(b, VoteNotSent, b.send(opExtend, "fourth").told().vote)
 		close(b.gate)
 		assert.Equal(b, [][]string{{"firstacquire"}}, b.sent())
 		assert.Equal(b, VoteGranted, first.told().vote, "late, but an answer")
 		b.empty()
 		b.gate = nil
-		assert.Equal(b, []string{"fifthacquire"}, func() []string { b.send(acquire, "fifth"); return b.sent()[1] }())
+		assert.Equal(b, []string{"fifthacquire"}, func() []string { b.send(opAcquire, "fifth"); return b.sent()[1] }())
 		assert.Equal(b, []string{"true", "false"}, b.downs)
 	})
 }
 
 func TestLaneWaitsForALateReplyAsLongAsTheTTL(t *testing.T) {
 	onBench(t, func(b *bench) {
-		b.send(acquire, "a")
+		b.send(opAcquire, "a")
 		synctest.Wait()
-		long := b.call(acquire, "b")
-		long.req.ttl = time.Hour
+		long := b.call(opAcquire, "b")
+		long.req.readBound = time.Hour
 		b.lane.enqueue(long, b.now())
 		synctest.Wait()
-		brief := b.call(acquire, "c")
-		brief.req.ttl = time.Millisecond
+		brief := b.call(opAcquire, "c")
+		brief.req.readBound = time.Millisecond
 		b.lane.enqueue(brief, b.now())
 		synctest.Wait()
 		assert.Equal(b, benchTTL, b.batches[0].bound)
@@ -257,9 +258,9 @@ func TestLaneWaitsForALateReplyAsLongAsTheTTL(t *testing.T) {
 func TestLaneDropsASetThatWaitsTogetherWithItsRelease(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.gate = make(chan struct{})
-		b.send(acquire, "first")
+		b.send(opAcquire, "first")
 		synctest.Wait()
-		second := b.send(acquire, "second")
+		second := b.send(opAcquire, "second")
 		rel := b.release(second, "second")
 		assert.Equal(b, errMoot, second.told().err)
 		assert.True(b, second.told().final)
@@ -274,13 +275,13 @@ func TestLaneDropsASetThatWaitsTogetherWithItsRelease(t *testing.T) {
 func TestReleaseWaitsBehindItsSet(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.gate = make(chan struct{})
-		set := b.send(acquire, "a")
+		set := b.send(opAcquire, "a")
 		synctest.Wait()
 		time.Sleep(10 * benchTimeout)
-		rel := b.call(release, "a")
-		rel.takesBack = set
+		rel := b.call(opRelease, "a")
+		rel.release.of = set
 		b.lane.takeBack(rel, b.now())
-		assert.Equal(b, VoteBarred, rel.told().vote, "the caller need not wait")
+		assert.Equal(b, VoteNotSent, rel.told().vote, "the caller need not wait")
 		assert.False(b, rel.told().final)
 		close(b.gate)
 		assert.Equal(b, [][]string{{"aacquire"}, {"arelease"}}, b.sent())
@@ -296,7 +297,7 @@ func TestReleaseOfASetThatWasRefusedIsNotSent(t *testing.T) {
 		onBench(t, func(b *bench) {
 			b.reply = func(string, bool) ballot { return answer }
 			b.gate = make(chan struct{})
-			set := b.send(acquire, "a")
+			set := b.send(opAcquire, "a")
 			synctest.Wait()
 			rel := b.release(set, "a") // the answer is not known yet
 			b.gate <- struct{}{}
@@ -310,11 +311,11 @@ func TestReleaseOfASetThatWasRefusedIsNotSent(t *testing.T) {
 			// A holder wants to know what is there.
 			time.Sleep(time.Second)
 			b.reply = nil
-			rel = b.call(release, "a")
-			rel.takesBack, rel.always = set, true
+			rel = b.call(opRelease, "a")
+			rel.release = releasePlan{of: set, when: ifSent}
 			b.lane.takeBack(rel, b.now())
 			synctest.Wait()
-			assert.Equal(b, name == "not sent", rel.told().vote == VoteBarred, name)
+			assert.Equal(b, name == "not sent", rel.told().vote == VoteNotSent, name)
 			assert.NotEqual(b, VotePending, rel.told().vote, name)
 		})
 	}
@@ -330,12 +331,12 @@ func TestNoScriptResendStaysFirst(t *testing.T) {
 			return ballot{}
 		}
 		b.takes = time.Millisecond
-		b.send(acquire, "zero")
+		b.send(opAcquire, "zero")
 		synctest.Wait()
-		one, two := b.send(release, "one"), b.send(release, "two")
-		three := b.send(extend, "three")
+		one, two := b.send(opRelease, "one"), b.send(opRelease, "two")
+		three := b.send(opExtend, "three")
 		time.Sleep(1500 * time.Microsecond)
-		b.send(acquire, "four")
+		b.send(opAcquire, "four")
 		time.Sleep(time.Second)
 		assert.Equal(b, [][]string{{"zeroacquire"}, {"onerelease", "tworelease", "threeextend"}, {"onerelease", "tworelease", "fouracquire"}}, b.sent())
 		for _, c := range []*call{one, two, three} {
@@ -345,7 +346,7 @@ func TestNoScriptResendStaysFirst(t *testing.T) {
 	})
 	onBench(t, func(b *bench) { // a server that never knows it
 		b.reply = func(string, bool) ballot { return noScript }
-		c := b.send(release, "a")
+		c := b.send(opRelease, "a")
 		assert.Len(b, b.sent(), 2)
 		assert.Equal(b, VoteFailed, c.told().vote)
 		b.empty()
@@ -361,18 +362,18 @@ func TestUnsureSetIsReleasedTwice(t *testing.T) {
 			}
 			return zero
 		}
-		set := b.send(acquire, "a")
+		set := b.send(opAcquire, "a")
 		synctest.Wait()
 		assert.Equal(b, VoteUnknown, set.told().vote)
-		rel := b.call(release, "a")
-		rel.takesBack = set
+		rel := b.call(opRelease, "a")
+		rel.release.of = set
 		b.lane.takeBack(rel, b.now())
 		synctest.Wait()
 		assert.Equal(b, VoteUnknown, rel.told().vote, "no proof")
 		assert.Equal(b, errMayLand, rel.told().err)
 		time.Sleep(benchTimeout - 1)
 		assert.Len(b, b.sent(), 2)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		assert.Len(b, b.sent(), 3)
 		time.Sleep(time.Minute)
 		assert.Len(b, b.sent(), 3, "and not a third time")
@@ -385,7 +386,7 @@ func TestUnsureSetIsReleasedTwice(t *testing.T) {
 			}
 			return ballot{}
 		}
-		set := b.send(acquire, "a")
+		set := b.send(opAcquire, "a")
 		synctest.Wait()
 		b.release(set, "a")
 		time.Sleep(time.Minute)
@@ -406,12 +407,12 @@ func TestGraceIsNotCutShort(t *testing.T) {
 			}
 			return ballot{}
 		}
-		set := b.send(acquire, "a")
+		set := b.send(opAcquire, "a")
 		synctest.Wait()
 		b.release(set, "a")
 		synctest.Wait()
 		for range 3 {
-			b.send(acquire, "b")
+			b.send(opAcquire, "b")
 			synctest.Wait()
 		}
 		assert.Len(b, b.sent(), 5)
@@ -431,10 +432,10 @@ func TestRepairInheritsTheDoubtOfTheSetBefore(t *testing.T) {
 			}
 			return ballot{}
 		}
-		set := b.send(acquire, "a")
+		set := b.send(opAcquire, "a")
 		synctest.Wait()
-		mend := b.call(repair, "a")
-		mend.round = nil
+		mend := b.call(opRepair, "a")
+		mend.caller = nil
 		b.lane.replace(set, mend, b.now())
 		synctest.Wait()
 		b.release(mend, "a")
@@ -457,16 +458,16 @@ func TestReleaseOfARepairThatWasNotSent(t *testing.T) {
 				}
 				return ballot{}
 			}
-			set := b.send(acquire, "a")
+			set := b.send(opAcquire, "a")
 			synctest.Wait()
 			b.gate = make(chan struct{})
-			b.send(acquire, "out")
+			b.send(opAcquire, "out")
 			synctest.Wait()
-			mend := b.call(repair, "a")
-			mend.round = nil
+			mend := b.call(opRepair, "a")
+			mend.caller = nil
 			b.lane.replace(set, mend, b.now())
-			rel := b.call(release, "a")
-			rel.takesBack, rel.always = mend, true
+			rel := b.call(opRelease, "a")
+			rel.release = releasePlan{of: mend, when: ifSent}
 			b.lane.takeBack(rel, b.now())
 			close(b.gate)
 			synctest.Wait()
@@ -495,10 +496,10 @@ func TestReleaseOfARepairAfterASetThatMayLand(t *testing.T) {
 				}
 				return ballot{}
 			}
-			set := b.send(acquire, "a")
+			set := b.send(opAcquire, "a")
 			synctest.Wait()
-			mend := b.call(repair, "a")
-			mend.round = nil
+			mend := b.call(opRepair, "a")
+			mend.caller = nil
 			require.True(b, b.lane.replace(set, mend, b.now()))
 			synctest.Wait()
 			b.release(mend, "a")
@@ -517,11 +518,11 @@ func (o slowObserver) observe(int, ballot) { <-o }
 func TestReleaseThatIsSentAgainWhileItsAnswerIsTold(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.gate = make(chan struct{})
-		b.send(acquire, "first")
+		b.send(opAcquire, "first")
 		synctest.Wait()
-		slow := b.call(acquire, "slow")
+		slow := b.call(opAcquire, "slow")
 		told := make(slowObserver)
-		slow.round.observer = told
+		slow.caller.(*round).observer = told
 		b.lane.enqueue(slow, b.now())
 		sent := 0
 		b.answers(func(name string, _ bool) ballot {
@@ -532,7 +533,7 @@ func TestReleaseThatIsSentAgainWhileItsAnswerIsTold(t *testing.T) {
 			}
 			return ballot{}
 		})
-		rel := b.call(release, "x")
+		rel := b.call(opRelease, "x")
 		b.lane.enqueue(rel, b.now())
 		close(b.gate)
 		synctest.Wait()
@@ -548,7 +549,7 @@ func TestReleaseThatIsSentAgainWhileItsAnswerIsTold(t *testing.T) {
 // a timeout, and not with every other answer of the node.
 func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
 	onBench(t, func(b *bench) {
-		set := b.send(acquire, "a")
+		set := b.send(opAcquire, "a")
 		synctest.Wait()
 		b.reply = func(name string, _ bool) ballot {
 			if name == "arelease" {
@@ -556,13 +557,13 @@ func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
 			}
 			return ballot{}
 		}
-		rel := b.call(release, "a")
-		rel.takesBack = set
+		rel := b.call(opRelease, "a")
+		rel.release.of = set
 		b.lane.takeBack(rel, b.now())
 		synctest.Wait()
 		assert.Equal(b, VoteFailed, rel.told().vote)
 		for range 3 {
-			b.send(acquire, "b")
+			b.send(opAcquire, "b")
 			synctest.Wait()
 		}
 		assert.Len(b, b.sent(), 5)
@@ -590,7 +591,7 @@ func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
 func TestKeptReleaseIsTriedAgainUntilTheKeyIsGone(t *testing.T) {
 	for name, answer := range map[string]ballot{"lost": lost, "refused": refused} {
 		onBench(t, func(b *bench) {
-			set := b.send(acquire, "a")
+			set := b.send(opAcquire, "a")
 			synctest.Wait()
 			b.reply = func(string, bool) ballot { return answer }
 			rel := b.release(set, "a")
@@ -614,14 +615,14 @@ func TestKeptReleaseIsTriedAgainUntilTheKeyIsGone(t *testing.T) {
 
 func TestKeptReleaseGoesOutAsSoonAsTheNodeAnswers(t *testing.T) {
 	onBench(t, func(b *bench) {
-		set := b.send(acquire, "a")
+		set := b.send(opAcquire, "a")
 		synctest.Wait()
 		b.reply = func(string, bool) ballot { return lost }
 		b.release(set, "a")
 		time.Sleep(400 * time.Millisecond) // the pauses are long by now
 		n := len(b.sent())
 		b.reply = nil
-		b.send(acquire, "b")
+		b.send(opAcquire, "b")
 		assert.Equal(b, [][]string{{"bacquire"}, {"arelease"}}, b.sent()[n:])
 		b.empty()
 		assert.Equal(b, []string{"true", "false"}, b.downs)
@@ -632,12 +633,12 @@ func TestKeptReleaseGoesOutAsSoonAsTheNodeAnswers(t *testing.T) {
 func TestHoldOffAfterFailedDials(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.reply = func(string, bool) ballot { return refused }
-		first := b.send(acquire, "first")
+		first := b.send(opAcquire, "first")
 		synctest.Wait()
-		assert.Equal(b, VoteBarred, first.told().vote)
+		assert.Equal(b, VoteNotSent, first.told().vote)
 		for range 1000 {
-			c := b.send(acquire, "next")
-			require.Equal(b, VoteBarred, c.told().vote)
+			c := b.send(opAcquire, "next")
+			require.Equal(b, VoteNotSent, c.told().vote)
 			require.ErrorIs(b, c.told().err, syscall.ECONNREFUSED)
 			require.Equal(b, callDropped, b.state(b.release(c, "next")))
 		}
@@ -645,7 +646,7 @@ func TestHoldOffAfterFailedDials(t *testing.T) {
 		b.empty()
 		for range 1000 {
 			time.Sleep(time.Millisecond)
-			c := b.send(acquire, "again")
+			c := b.send(opAcquire, "again")
 			synctest.Wait()
 			b.release(c, "again")
 		}
@@ -656,13 +657,13 @@ func TestHoldOffAfterFailedDials(t *testing.T) {
 
 		b.reply = nil
 		time.Sleep(maxBackoff)
-		assert.Equal(b, VoteGranted, func() Vote { c := b.send(acquire, "up"); synctest.Wait(); return c.told().vote }())
+		assert.Equal(b, VoteGranted, func() Vote { c := b.send(opAcquire, "up"); synctest.Wait(); return c.told().vote }())
 		b.reply = func(string, bool) ballot { return refused }
-		b.send(acquire, "down")
+		b.send(opAcquire, "down")
 		synctest.Wait()
 		time.Sleep(minBackoff)
 		n = len(b.sent())
-		b.send(acquire, "down")
+		b.send(opAcquire, "down")
 		assert.Len(b, b.sent(), n+1, "it begins anew with the shortest")
 	})
 }
@@ -670,16 +671,16 @@ func TestHoldOffAfterFailedDials(t *testing.T) {
 // A holder's release does not wait for a connection, but is sent when there is one.
 func TestReleaseDuringHoldOff(t *testing.T) {
 	onBench(t, func(b *bench) {
-		set := b.send(acquire, "a")
+		set := b.send(opAcquire, "a")
 		synctest.Wait()
 		b.reply = func(string, bool) ballot { return refused }
-		b.send(acquire, "b")
+		b.send(opAcquire, "b")
 		synctest.Wait()
 		b.reply = nil
-		rel := b.call(release, "a")
-		rel.takesBack, rel.always = set, true
+		rel := b.call(opRelease, "a")
+		rel.release = releasePlan{of: set, when: ifSent}
 		b.lane.takeBack(rel, b.now())
-		assert.Equal(b, VoteBarred, rel.told().vote)
+		assert.Equal(b, VoteNotSent, rel.told().vote)
 		assert.False(b, rel.told().final)
 		time.Sleep(minBackoff)
 		synctest.Wait()
@@ -687,15 +688,15 @@ func TestReleaseDuringHoldOff(t *testing.T) {
 		b.empty()
 	})
 	onBench(t, func(b *bench) { // unless the key is gone before
-		set := b.call(acquire, "a")
-		set.req.ttl = time.Millisecond
+		set := b.call(opAcquire, "a")
+		set.req.readBound = time.Millisecond
 		b.lane.enqueue(set, b.now())
 		synctest.Wait()
 		b.reply = func(string, bool) ballot { return refused }
-		b.send(acquire, "b")
+		b.send(opAcquire, "b")
 		synctest.Wait()
-		rel := b.call(release, "a")
-		rel.req.ttl, rel.takesBack = time.Millisecond, set
+		rel := b.call(opRelease, "a")
+		rel.req.keepFor, rel.release.of = time.Millisecond, set
 		b.lane.takeBack(rel, b.now())
 		assert.True(b, rel.told().final)
 		b.empty()
@@ -707,7 +708,7 @@ func TestReleaseDuringHoldOff(t *testing.T) {
 func TestNodeIsDownAsSoonAsItsBatchIsOverdue(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.gate = make(chan struct{})
-		c := b.call(acquire, "a")
+		c := b.call(opAcquire, "a")
 		c.deadline -= int64(5 * time.Millisecond) // its round began a while ago
 		b.lane.enqueue(c, b.now())
 		time.Sleep(benchTimeout)
@@ -719,8 +720,8 @@ func TestNodeIsDownAsSoonAsItsBatchIsOverdue(t *testing.T) {
 
 func TestClosedLaneSendsReleasesOnly(t *testing.T) {
 	onBench(t, func(b *bench) {
-		set := b.send(acquire, "a")
-		kept := b.send(acquire, "kept")
+		set := b.send(opAcquire, "a")
+		kept := b.send(opAcquire, "kept")
 		synctest.Wait()
 		b.reply = func(name string, _ bool) ballot {
 			if name == "keptrelease" {
@@ -731,15 +732,15 @@ func TestClosedLaneSendsReleasesOnly(t *testing.T) {
 		b.release(kept, "kept")
 		synctest.Wait()
 		b.gate = make(chan struct{})
-		b.send(acquire, "out")
+		b.send(opAcquire, "out")
 		synctest.Wait()
-		waiting := b.send(acquire, "waiting")
+		waiting := b.send(opAcquire, "waiting")
 		b.release(set, "a")
 		n := len(b.sent())
 		flushed := b.lane.close(b.now())
 		assert.ErrorIs(b, waiting.told().err, ErrClosed)
-		assert.ErrorIs(b, b.send(acquire, "late").told().err, ErrClosed)
-		assert.ErrorIs(b, b.send(release, "late").told().err, ErrClosed)
+		assert.ErrorIs(b, b.send(opAcquire, "late").told().err, ErrClosed)
+		assert.ErrorIs(b, b.send(opRelease, "late").told().err, ErrClosed)
 		select {
 		case <-flushed:
 			b.Error("flushed too early")
@@ -758,9 +759,9 @@ func TestClosedLaneSendsReleasesOnly(t *testing.T) {
 func TestAbandonedLaneTellsWhoeverWaits(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.gate = make(chan struct{})
-		set := b.send(acquire, "a")
+		set := b.send(opAcquire, "a")
 		synctest.Wait()
-		rel := b.send(release, "b")
+		rel := b.send(opRelease, "b")
 		flushed := b.lane.close(b.now())
 		b.lane.abandon(b.now())
 		for _, c := range []*call{set, rel} {
@@ -779,30 +780,30 @@ func TestAbandonedLaneTellsWhoeverWaits(t *testing.T) {
 func TestBallots(t *testing.T) {
 	wrongType := ballot{err: serverError("WRONGTYPE Operation against a key"), sent: true}
 	for _, c := range []struct {
-		kind kind
+		op   op
 		b    ballot
 		want Vote
 	}{
-		{acquire, ok, VoteGranted}, {acquire, ballot{sent: true}, VoteRefused}, {acquire, one, VoteUnknown},
-		{acquire, ballot{val: "QUEUED"}, VoteUnknown}, {acquire, lost, VoteUnknown}, {acquire, refused, VoteBarred},
-		{acquire, ballot{err: serverError("OOM")}, VoteFailed}, {acquire, wrongType, VoteFailed},
-		{repair, ok, VoteGranted}, {repair, ballot{}, VoteRefused},
-		{extend, one, VoteGranted}, {extend, zero, VoteRefused}, {extend, ballot{val: "another"}, VoteRefused},
-		{extend, ballot{val: "OK"}, VoteRefused}, {extend, wrongType, VoteRefused}, {extend, ballot{}, VoteUnknown},
-		{extend, ballot{val: int64(2)}, VoteUnknown}, {extend, ballot{val: []any{}}, VoteUnknown},
-		{release, one, VoteGranted}, {release, zero, VoteRefused}, {release, ballot{val: "x"}, VoteRefused},
-		{release, wrongType, VoteRefused}, {release, lost, VoteUnknown}, {release, ballot{val: 1.5}, VoteUnknown},
-		{forceRelease, one, VoteGranted}, {forceRelease, ballot{val: "x"}, VoteRefused},
-		{inspect, ballot{val: []any{}}, VoteGranted}, {inspect, ballot{val: "x"}, VoteUnknown}, {inspect, one, VoteUnknown},
-		{inspect, ballot{}, VoteUnknown}, {inspect, wrongType, VoteFailed},
+		{opAcquire, ok, VoteGranted}, {opAcquire, ballot{sent: true}, VoteRefused}, {opAcquire, one, VoteUnknown},
+		{opAcquire, ballot{val: "QUEUED"}, VoteUnknown}, {opAcquire, lost, VoteUnknown}, {opAcquire, refused, VoteNotSent},
+		{opAcquire, ballot{err: serverError("OOM")}, VoteFailed}, {opAcquire, wrongType, VoteFailed},
+		{opRepair, ok, VoteGranted}, {opRepair, ballot{}, VoteRefused},
+		{opExtend, one, VoteGranted}, {opExtend, zero, VoteRefused}, {opExtend, ballot{val: "another"}, VoteRefused},
+		{opExtend, ballot{val: "OK"}, VoteRefused}, {opExtend, wrongType, VoteRefused}, {opExtend, ballot{}, VoteUnknown},
+		{opExtend, ballot{val: int64(2)}, VoteUnknown}, {opExtend, ballot{val: []any{}}, VoteUnknown},
+		{opRelease, one, VoteGranted}, {opRelease, zero, VoteRefused}, {opRelease, ballot{val: "x"}, VoteRefused},
+		{opRelease, wrongType, VoteRefused}, {opRelease, lost, VoteUnknown}, {opRelease, ballot{val: 1.5}, VoteUnknown},
+		{opForceRelease, one, VoteGranted}, {opForceRelease, ballot{val: "x"}, VoteRefused},
+		{opInspect, ballot{val: []any{}}, VoteGranted}, {opInspect, ballot{val: "x"}, VoteUnknown}, {opInspect, one, VoteUnknown},
+		{opInspect, ballot{}, VoteUnknown}, {opInspect, wrongType, VoteFailed},
 	} {
-		got := c.b.read(c.kind)
-		assert.Equal(t, c.want, got.vote, "%v %+v", c.kind, c.b)
+		got := c.b.read(c.op)
+		assert.Equal(t, c.want, got.vote, "%v %+v", c.op, c.b)
 		assert.True(t, got.final)
 		if got.vote == VoteUnknown {
 			assert.Error(t, got.err)
 		}
 	}
-	assert.Equal(t, "x", ballot{val: "x"}.read(release).holder())
-	assert.Empty(t, ok.read(acquire).holder())
+	assert.Equal(t, "x", ballot{val: "x"}.read(opRelease).holder())
+	assert.Empty(t, ok.read(opAcquire).holder())
 }

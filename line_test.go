@@ -21,6 +21,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// pass lets virtual time pass.
+func pass(d time.Duration) { <-time.After(d) }
+
 // hall is a cluster in a bubble and those who wait there. Each Redlock counts as a
 // process: nodes tell them apart by an id of their own.
 type hall struct {
@@ -755,7 +758,10 @@ func TestLinesOnSeveralNodesRunTogether(t *testing.T) {
 				for i := range 5 {
 					clients = append(clients, c.Client(i, func(o *redis.Options) { o.Addr = fmt.Sprintf("process%d-%s", p, o.Addr) }))
 				}
-				rls = append(rls, newOn(t, redlock.Options{}, clients...))
+				rl, err := redlock.New(clients, nil)
+				require.NoError(t, err)
+				defer func() { require.NoError(t, rl.Close()) }()
+				rls = append(rls, rl)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()

@@ -6,16 +6,18 @@ import (
 	"log/slog"
 )
 
-// LogHooks writes to a logger, slog.Default if it is nil, with the operation's context:
+// LogHooks returns hooks that log to logger, or to slog.Default() if it is nil, with the
+// operation's context. The levels are:
 //
-//	Debug  lock acquired, extended, released; not acquired, because another holds it or
-//	       the caller gave up
+//	Debug  lock acquired, extended, released; not acquired or not extended because another
+//	       holds it, it was released, the Redlock was closed, or the caller gave up
 //	Info   node up
-//	Warn   not acquired, extended or released for any other reason, node down, node degraded
+//	Warn   not acquired or not extended for any other reason, such as an outage of the
+//	       nodes; not released; node down, node degraded
 //	Error  lock lost
 //
-// Attributes are key, elapsed, err, and where they apply token, attempts, waited, until, ttl,
-// renewal, held, node and lacks.
+// The attributes are key, elapsed and err, and where they apply token, attempts, waited,
+// until, ttl, renewal, held, node and lacks.
 func LogHooks(logger *slog.Logger) *Hooks {
 	if logger == nil {
 		logger = slog.Default()
@@ -81,9 +83,9 @@ func LogHooks(logger *slog.Logger) *Hooks {
 	}
 }
 
-// failureLevel keeps what happens every day out of the way: contention, and callers that
-// give up while it lasts. An outage of the nodes is a warning also where it made the
-// caller give up.
+// failureLevel is Debug for everyday failures: another holds the lock, the caller gave up,
+// or the lock or the Redlock has been done with. An outage of the nodes is a warning, even
+// if the caller gave up because of it.
 func failureLevel(ctx context.Context, err error) slog.Level {
 	switch {
 	case errors.Is(err, ErrNoQuorum):
@@ -95,7 +97,7 @@ func failureLevel(ctx context.Context, err error) slog.Level {
 	}
 }
 
-// keyAttr shortens as errors do.
+// keyAttr shortens long keys in the same way as errors.
 func keyAttr(key string) slog.Attr {
 	if len(key) > mostOfKey {
 		key = quoteKey(key)

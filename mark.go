@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // The memory mark is one key on each node, without expiry. It says since when the node's
@@ -39,6 +37,9 @@ type mark struct {
 	uptime        time.Duration
 	first         bool // nothing was there, and its writer had never seen anything there
 }
+
+// maxAge keeps sums of times in range; no guard is as long.
+const maxAge = 100 * 365 * 24 * time.Hour
 
 type markState uint8
 
@@ -129,9 +130,6 @@ func readWritten(val any, err error) mark {
 
 // unreadMark is a mark that could not be read or written.
 func unreadMark(err error) mark {
-	if errors.Is(err, redis.Nil) {
-		return mark{state: markAbsent}
-	}
 	if passing(err) {
 		return mark{state: markUnread, err: err}
 	}
@@ -147,11 +145,11 @@ var markScript = mustScript("mark")
 func passing(err error) bool {
 	if !isServerError(err) {
 		var n net.Error
-		return errors.As(err, &n) || errors.Is(err, errTimeout) || errors.Is(err, redis.ErrClosed) ||
+		return errors.As(err, &n) ||
 			errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 			errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	}
 	code, _, _ := strings.Cut(err.Error(), " ")
-	return !incurable(err) && code != "ERR" && code == strings.ToUpper(code) ||
+	return !permanent(err) && code != "ERR" && code == strings.ToUpper(code) ||
 		strings.HasPrefix(err.Error(), "ERR max number of clients")
 }

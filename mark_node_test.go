@@ -71,11 +71,7 @@ func (n *markNode) write(w *markWrite) sighting {
 		s.mark = unreadMark(memError("READONLY You can't write against a read only replica."))
 		return s
 	}
-	argv := make([]string, 0, 4)
-	for _, a := range w.args() {
-		argv = append(argv, argument(a))
-	}
-	s.mark = readWritten(n.store.mark(markKey, argv, &memOp{}))
+	s.mark = readWritten(n.store.mark(markKey, w.texts(), &memOp{}))
 	return s
 }
 
@@ -152,7 +148,7 @@ func newMarkClient(nodes []*markNode, now *int64, guard time.Duration, seed int)
 	for i := range names {
 		names[i] = fmt.Sprint("node", i)
 	}
-	c.g = newGuard(names, &Options{RestartGuard: guard, Hooks: (*Hooks)(nil).copied()}, c.clock)
+	c.g = newGuard(names, &Options{RestartGuard: guard}, c.clock, &degradations{hooks: (*Hooks)(nil).copied()})
 	c.g.random = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
 	return c
 }

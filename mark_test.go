@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -52,11 +51,7 @@ func TestMarkIsReadAsItWasWritten(t *testing.T) {
 		{id: "c", uptime: maxAge, runID: "run", replID: "repl"},
 	} {
 		w.old, _, _ = s.text(markKey)
-		val, err := s.do(markRequest(markKey, w)) // unknown script
-		require.Error(t, err)
-		require.Nil(t, val)
-		s.scripts[markScript] = true
-		m := readWritten(s.do(markRequest(markKey, w)))
+		m := readWritten(s.mark(markKey, w.texts(), &memOp{}))
 		at := w.at
 		if at == 0 {
 			at = simEpoch / int64(time.Microsecond)
@@ -65,7 +60,6 @@ func TestMarkIsReadAsItWasWritten(t *testing.T) {
 			state: markPresent, text: m.text, age: time.Duration(simEpoch/1000-at) * time.Microsecond,
 			id: w.id, runID: w.runID, replID: w.replID, at: at, uptime: w.uptime.Truncate(time.Microsecond), first: w.first,
 		}, m)
-		s.scripts[markScript] = false
 	}
 }
 
@@ -78,7 +72,7 @@ func FuzzMark(f *testing.F) {
 			return
 		}
 		c := NewFakeClock()
-		g := newGuard([]string{"0"}, &Options{Hooks: &Hooks{}}, c)
+		g := newGuard([]string{"0"}, &Options{}, c, &degradations{hooks: &Hooks{}})
 		g.saw(0, sighting{asked: true, runID: m.runID, replID: m.replID, mark: m})
 		if left, _ := g.judge(0, s, c.now().mono); left < 0 || left > s {
 			t.Fatalf("%q: barred for %v", text, left)
@@ -102,7 +96,6 @@ func TestWhatTheMarksScriptAnswers(t *testing.T) {
 		"no room":            {nil, memError("OOM command not allowed"), markUnread},
 		"a replica":          {nil, memError("READONLY You can't write"), markUnread},
 		"a connection broke": {nil, io.EOF, markUnread},
-		"no key":             {nil, redis.Nil, markAbsent},
 	} {
 		m := readWritten(c.val, c.err)
 		assert.Equal(t, c.want, m.state, name)
@@ -116,7 +109,7 @@ func TestPassingErrors(t *testing.T) {
 	for _, err := range []error{
 		memError("BUSY Redis is busy running a script"), memError("LOADING Redis is loading the dataset in memory"),
 		memError("MASTERDOWN Link with MASTER is down"), memError("OOM command not allowed"), memError("READONLY You can't write"),
-		memError("TRYAGAIN"), memError("ERR max number of clients reached"), io.EOF, context.DeadlineExceeded, errTimeout,
+		memError("TRYAGAIN"), memError("ERR max number of clients reached"), io.EOF, context.DeadlineExceeded,
 	} {
 		assert.True(t, passing(err), "%v", err)
 	}
@@ -258,7 +251,7 @@ func TestGuardOfManyConnections(t *testing.T) {
 func TestGuardTellsOnceWhatANodeLacks(t *testing.T) {
 	told := make(chan DegradedInfo, 10)
 	g, _ := guardOf(2, 0)
-	g.hooks = &Hooks{Degraded: func(i DegradedInfo) { told <- i }}
+	g.lacks.hooks = &Hooks{Degraded: func(i DegradedInfo) { told <- i }}
 	full := sighting{asked: true, runID: "a", replID: "r", mark: unreadMark(memError("NOPERM no access"))}
 	for range 3 {
 		g.saw(0, full)

@@ -22,7 +22,6 @@ type sighting struct {
 	replID   string        // INFO replication: master_replid; empty: not told
 	formerID string        // INFO replication: master_replid2; empty: not told
 	role     string        // "master", "slave"; empty: not told
-	clientID int64         // CLIENT ID of this connection; 0: not told
 	uptime   time.Duration // whole seconds, by the node's wall clock
 	mark     mark
 	// asked: this is an answer to the full question, or to a mark's writing, and no SET
@@ -77,15 +76,11 @@ type memories struct {
 }
 
 func newMemories(n int, fixed bool) *memories {
-	ms := &memories{fixed: fixed}
-	for range n {
-		ms.grow()
+	ms := &memories{fixed: fixed, nodes: make([]memory, n)}
+	for i := range ms.nodes {
+		ms.nodes[i].changedAt = longAgo
 	}
 	return ms
-}
-
-func (ms *memories) grow() {
-	ms.nodes = append(ms.nodes, memory{changedAt: longAgo})
 }
 
 // see takes in a sighting. It returns what is to be written to the node, nil for nothing,
@@ -108,7 +103,7 @@ func (ms *memories) see(i int, s sighting, now int64) (*markWrite, lack) {
 // error that is not known to be lasting is taken for one that passes; and one that is
 // lasting may come from another server in its place.
 func (m *memory) silent(err error, now int64) lack {
-	if err == nil || passing(err) || m.runID != "" && !incurable(err) {
+	if err == nil || passing(err) || m.runID != "" && !permanent(err) {
 		if m.voice != voiceMute {
 			m.voice = voiceUnsure
 		}
@@ -392,6 +387,15 @@ func (ms *memories) anyUnseen() bool {
 	return slices.ContainsFunc(ms.nodes, func(m memory) bool { return m.unseen() })
 }
 
+// settledMark is a mark that says nothing new where it is found again.
+type settledMark struct{ runID, replID, text string }
+
+// isAll reports whether a look shows nothing else.
+func (k *settledMark) isAll(s *sighting) bool {
+	return !s.asked && s.err == nil && s.role != "slave" && s.runID == k.runID && (s.replID == "" || s.replID == k.replID) &&
+		s.mark.state == markPresent && s.mark.text == k.text
+}
+
 // settled is the mark where finding it again changes nothing, nil if anything would.
 func (m *memory) settled() *settledMark {
 	if m.voice != voiceClear || m.mark.state != markPresent {
@@ -404,21 +408,16 @@ func (ms *memories) areTwins(i, j int) bool {
 	return ms.nodes[i].runID != "" && ms.nodes[i].runID == ms.nodes[j].runID
 }
 
-func (ms *memories) anyTwins() bool {
+// runIDs are those of the nodes, empty where they are not known.
+func (ms *memories) runIDs() []string {
+	ids := make([]string, len(ms.nodes))
 	for i := range ms.nodes {
-		for j := range i {
-			if ms.areTwins(i, j) {
-				return true
-			}
-		}
+		ids[i] = ms.nodes[i].runID
 	}
-	return false
+	return ids
 }
 
 const (
 	longAgo = math.MinInt64 / 2
 	notYet  = math.MaxInt64
 )
-
-// maxAge keeps sums of times in range; no guard is as long.
-const maxAge = 100 * 365 * 24 * time.Hour

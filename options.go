@@ -20,124 +20,148 @@ const (
 	maxOwner        = 256
 )
 
-// Options configures a Redlock. Nil and the zero value mean all defaults. Open and
-// New copy it, so changing it afterwards has no effect. Every broken rule is reported
-// in one error, before any I/O.
+// Options configures a Redlock. Nil and the zero value mean all defaults. Open and New copy
+// it, so changing it afterwards has no effect. They check it before any I/O, and report
+// every broken rule in one error.
 type Options struct {
 	// TTL is how long a lease lasts on the nodes, unless WithTTL says otherwise.
-	// Default 10s, from 10ms to 24h. It is rounded up to whole milliseconds on the
-	// nodes and down for what the holder may rely on.
+	// Default 10s, from 10ms to 24h. Nodes get it rounded up to whole milliseconds, and
+	// holders rely on it rounded down.
 	TTL time.Duration
 
-	// NodeTimeout bounds how long an operation waits for any one node. Default, for
-	// each lock by its own TTL: TTL/50 within 5ms and 200ms, and at most TTL/4. A
-	// set value must be at least 1ms and at most a quarter of the TTL it is used with.
+	// NodeTimeout bounds how long an operation waits for any one node. The default is a
+	// fiftieth of the lock's TTL, but at least 5ms, at most 200ms, and never above a
+	// quarter of the TTL. A value that is set must be at least 1ms, and at most a quarter
+	// of each TTL that it is used with.
 	NodeTimeout time.Duration
 
-	// DriftFactor is the share of the TTL that is given up to clocks that run at
-	// different rates; another 2ms are always given up. Default 0.01; below 1.
+	// DriftFactor is the share of the TTL that holders do not rely on, because clocks run
+	// at different rates. Another 2ms are left out in any case. Default 0.01; must be
+	// below 1.
 	DriftFactor float64
 
-	// RetryMin and RetryMax bound the random pause between two attempts of Acquire
-	// where nobody can tell it that its turn has come: during an outage of the nodes,
-	// and where no node keeps a line. Defaults 5ms and 500ms; at most 1h. The pause is
-	// drawn between RetryMin and a limit that doubles with every attempt up to RetryMax.
+	// RetryMin and RetryMax bound the random pause between two attempts of an Acquire that
+	// no node can notify of its turn: during an outage of the nodes, and where no node
+	// keeps a line. The pause is at least RetryMin. Its upper limit doubles with every
+	// attempt, up to RetryMax. Defaults 5ms and 500ms; at most 1h.
 	RetryMin, RetryMax time.Duration
 
-	// KeyPrefix is put before each key on the nodes. Default none: the Redis key is
-	// the lock's key, so that other Redlock clients on the same nodes exclude us and
-	// we them. All clients of a lock need the same prefix.
+	// KeyPrefix is put before each key on the nodes. All clients of a lock need the same
+	// prefix. Default none: the Redis key is the lock's key, so that other Redlock clients
+	// on the same nodes and this library exclude each other.
 	KeyPrefix string
 
-	// Owner is a label for people, stored behind the random token and shown by
-	// Inspect. Default "host:pid"; at most 256 bytes.
+	// Owner is a label that tells people who holds a lock. Nodes store it behind the
+	// random token, and Inspect shows it. Default "host:pid"; at most 256 bytes.
 	Owner string
 
-	// RestartGuard is for how long a node's grants do not count after it was restarted
-	// or replaced, because it may have forgotten locks that it granted before. 0, the
-	// default, means the TTL of the lock that is asked for; that is right where all
-	// clients use the same TTL for a key. It suspends itself while all nodes are as young
-	// as that, since then they were started for the first time. A positive value, at most
-	// 24h, should be the longest TTL in use, the same in all clients; a set of nodes that
-	// is started for the first time then grants nothing for so long. A negative value
-	// turns the guard off. Locks with fencing have one of 3s at least, unless it is off.
+	// RestartGuard is how long a node's grants do not count after it was restarted or
+	// replaced, because it may have forgotten locks that it granted before.
 	//
-	// Extends and releases go on. Each new connection to a node is asked once for INFO
-	// server; where a node denies that, or the client is a cluster or ring client, its
-	// grants always count, and Hooks.Degraded is told. FLUSHALL is not noticed.
+	//   - 0, the default, means the TTL of the lock that is being acquired. That is right
+	//     if all clients use the same TTL for a key. It does not apply while every node is
+	//     younger than that: they are taken to be starting for the first time.
+	//   - A positive value, at most 24h, should be the longest TTL in use, and the same in
+	//     all clients. A set of nodes that is started for the first time then grants
+	//     nothing for that long.
+	//   - A negative value turns the guard off.
+	//
+	// For locks with fencing the guard lasts at least 3s, unless it is off. Extends and
+	// releases are not affected.
+	//
+	// To know whether a node was restarted, the library sends INFO server on each new
+	// connection. If a node denies that, or its client is a cluster or ring client, its
+	// grants always count, and Hooks.Degraded is called. The guard does not notice
+	// FLUSHALL, a dataset that is replaced without a restart (REPLICAOF), or a failover
+	// that happened before this client first connected.
 	RestartGuard time.Duration
 
-	// Hooks are told what happens. Default none.
+	// Hooks are called when something happens, for logs and metrics. Default none.
 	Hooks *Hooks
 }
 
-// withDefaults returns a copy with the defaults filled in, or an error that names
-// every broken rule.
+// withDefaults returns a copy with the defaults filled in, or an error that names every
+// broken rule.
 func (o *Options) withDefaults() (Options, error) {
 	var c Options
 	if o != nil {
 		c = *o
 	}
-	var broken []string
-	bad := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
-
-	if c.TTL == 0 {
-		c.TTL = defaultTTL
-	}
-	if c.DriftFactor == 0 {
-		c.DriftFactor = defaultDrift
-	}
-	if f := c.DriftFactor; math.IsNaN(f) || f < 0 || f >= 1 {
-		bad("DriftFactor is %v: must be 0 (default %v) or above 0 and below 1", f, defaultDrift)
-	}
-	if c.NodeTimeout < 0 || c.NodeTimeout > 0 && c.NodeTimeout < minNodeTimeout {
-		bad("NodeTimeout is %v: must be 0 (default) or at least %v", c.NodeTimeout, minNodeTimeout)
-	}
-	// What is broken by itself must neither hide nor cause what is broken together.
-	sane := c
-	if len(broken) > 0 {
-		sane.DriftFactor, sane.NodeTimeout = defaultDrift, max(c.NodeTimeout, 0)
-	}
-	broken = append(broken, brokenTTL("TTL", c.TTL, sane)...)
-
-	for _, r := range []struct {
-		name string
-		d    time.Duration
-	}{{"RetryMin", c.RetryMin}, {"RetryMax", c.RetryMax}} {
-		if r.d < 0 || r.d > maxRetry {
-			bad("%s is %v: must be 0 (default) or up to %v", r.name, r.d, maxRetry)
-		}
-	}
-	if c.RetryMin > c.RetryMax && c.RetryMax > 0 {
-		bad("RetryMin is %v, above RetryMax, which is %v", c.RetryMin, c.RetryMax)
-	}
-	switch {
-	case c.RetryMin == 0 && c.RetryMax == 0:
-		c.RetryMin, c.RetryMax = defaultRetryMin, defaultRetryMax
-	case c.RetryMin == 0:
-		c.RetryMin = min(defaultRetryMin, c.RetryMax)
-	case c.RetryMax == 0:
-		c.RetryMax = max(defaultRetryMax, c.RetryMin)
-	}
-
-	if c.Owner == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			host = "unknown"
-		}
-		c.Owner = fmt.Sprintf("%s:%d", host, os.Getpid())
-	}
-	if len(c.Owner) > maxOwner {
-		bad("Owner is %d bytes long: must be at most %d", len(c.Owner), maxOwner)
-	}
+	broken := c.fillLease()
+	broken = append(broken, c.fillRetries()...)
+	broken = append(broken, c.fillOwner()...)
 	if c.RestartGuard > maxTTL {
-		bad("RestartGuard is %v: must be at most %v, negative (off) or 0 (each lock's TTL)", c.RestartGuard, maxTTL)
+		broken = append(broken, fmt.Sprintf("RestartGuard is %v: must be at most %v, negative (off) or 0 (each lock's TTL)", c.RestartGuard, maxTTL))
 	}
 	c.Hooks = c.Hooks.copied()
 	return c, invalid("options", broken)
 }
 
-// nodeTimeout is how long a lock of this TTL waits for one node.
+// fillLease is about the options that bound a lease: TTL, DriftFactor and NodeTimeout.
+func (o *Options) fillLease() (broken []string) {
+	bad := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
+	if o.TTL == 0 {
+		o.TTL = defaultTTL
+	}
+	if o.DriftFactor == 0 {
+		o.DriftFactor = defaultDrift
+	}
+	if f := o.DriftFactor; math.IsNaN(f) || f < 0 || f >= 1 {
+		bad("DriftFactor is %v: must be 0 (default %v) or above 0 and below 1", f, defaultDrift)
+	}
+	if o.NodeTimeout < 0 || o.NodeTimeout > 0 && o.NodeTimeout < minNodeTimeout {
+		bad("NodeTimeout is %v: must be 0 (default) or at least %v", o.NodeTimeout, minNodeTimeout)
+	}
+	// A value that is broken by itself must not make the rule about all three fail, nor
+	// keep it from failing for the others.
+	sane := *o
+	if len(broken) > 0 {
+		sane.DriftFactor, sane.NodeTimeout = defaultDrift, max(o.NodeTimeout, 0)
+	}
+	return append(broken, brokenTTL("TTL", o.TTL, sane)...)
+}
+
+// fillRetries is about RetryMin and RetryMax.
+func (o *Options) fillRetries() (broken []string) {
+	bad := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
+	for _, r := range []struct {
+		name string
+		d    time.Duration
+	}{{"RetryMin", o.RetryMin}, {"RetryMax", o.RetryMax}} {
+		if r.d < 0 || r.d > maxRetry {
+			bad("%s is %v: must be 0 (default) or up to %v", r.name, r.d, maxRetry)
+		}
+	}
+	if o.RetryMin > o.RetryMax && o.RetryMax > 0 {
+		bad("RetryMin is %v, above RetryMax, which is %v", o.RetryMin, o.RetryMax)
+	}
+	// One that is left out adapts to the other.
+	switch {
+	case o.RetryMin == 0 && o.RetryMax == 0:
+		o.RetryMin, o.RetryMax = defaultRetryMin, defaultRetryMax
+	case o.RetryMin == 0:
+		o.RetryMin = min(defaultRetryMin, o.RetryMax)
+	case o.RetryMax == 0:
+		o.RetryMax = max(defaultRetryMax, o.RetryMin)
+	}
+	return broken
+}
+
+func (o *Options) fillOwner() (broken []string) {
+	if o.Owner == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
+		o.Owner = fmt.Sprintf("%s:%d", host, os.Getpid())
+	}
+	if len(o.Owner) > maxOwner {
+		return []string{fmt.Sprintf("Owner is %d bytes long: must be at most %d", len(o.Owner), maxOwner)}
+	}
+	return nil
+}
+
+// nodeTimeout is how long an operation on a lock of this TTL waits for one node.
 func (o *Options) nodeTimeout(ttl time.Duration) time.Duration {
 	if o.NodeTimeout > 0 {
 		return o.NodeTimeout
@@ -152,7 +176,7 @@ func ttlRange(name string, ttl time.Duration) string {
 	return ""
 }
 
-// brokenTTL checks a TTL against its range and against the other options in force.
+// brokenTTL checks a TTL against its range and against the other options.
 func brokenTTL(name string, ttl time.Duration, o Options) (broken []string) {
 	if rule := ttlRange(name, ttl); rule != "" {
 		return []string{rule}
@@ -167,34 +191,36 @@ func brokenTTL(name string, ttl time.Duration, o Options) (broken []string) {
 	return broken
 }
 
-// LockOption adapts one Mutex. An invalid one is reported by the Mutex's methods.
+// LockOption changes what one Mutex asks for. The Mutex's methods report invalid ones.
 type LockOption func(*terms)
 
-// terms are what a Mutex asks of every lock that it acquires.
+// terms are what a Mutex asks for with every lock that it acquires.
 type terms struct {
 	ttl         time.Duration
 	nodeTimeout time.Duration
 	maxHold     time.Duration // 0: without end
 	renew       bool
 	fencing     bool
-	broken      []string
+	// plain: the clients are a user's, whose hooks may read commands, see request.plain.
+	plain  bool
+	broken []string
 }
 
-// WithTTL sets how long a lease lasts on the nodes, instead of Options.TTL: from
-// 10ms to 24h. Unless Options.NodeTimeout is set, the timeout per node follows it.
+// WithTTL sets how long a lease lasts on the nodes, instead of Options.TTL: from 10ms to
+// 24h. The default timeout per node depends on it, see Options.NodeTimeout.
 func WithTTL(ttl time.Duration) LockOption {
 	return func(t *terms) { t.ttl = ttl }
 }
 
-// WithRenewal makes Acquire and TryAcquire return locks that extend themselves at a
-// third of the TTL until they are released or lost. Do always renews.
+// WithRenewal makes Acquire and TryAcquire return locks that are extended by themselves
+// every third of the TTL, until they are released or lost. Do always renews.
 func WithRenewal() LockOption {
 	return func(t *terms) { t.renew = true }
 }
 
-// WithMaxHold ends renewal, and the lock's context, d after the grant, so that a
-// holder that is stuck does not hold for ever. d must be positive. The lease itself
-// runs on to Until.
+// WithMaxHold ends renewal and the lock's context d after the grant, so that a holder that
+// is stuck does not keep the lock for ever. The lease itself still lasts until Lock.Until.
+// d must be positive.
 func WithMaxHold(d time.Duration) LockOption {
 	return func(t *terms) {
 		t.maxHold = d
@@ -204,11 +230,11 @@ func WithMaxHold(d time.Duration) LockOption {
 	}
 }
 
-// WithFencing gives each lock a fencing token, see Lock.Fence. All clients of a key that
-// is fenced should use it: a holder without has no token to be told apart by.
+// WithFencing gives each lock a fencing token, see Lock.Fence. All clients of a fenced key
+// should use it: a resource cannot order a holder that has no token among the others.
 //
-// It needs a counter on the nodes, "{key}:fence" (key + ":fence:" if the key has a hash
-// tag or a "}"), which outlives its last use by 7 days. If a counter holds anything but
-// an integer from 0 to 2^52, that node does not grant. Acquiring takes one round trip,
-// and a second one when the nodes' counters differ.
+// Each node keeps a counter under "{key}:fence" (key + ":fence:" if the key has a hash tag
+// or a "}"), which expires 7 days after its last use. A node whose counter holds anything
+// but an integer from 0 to 2^52 does not grant the lock. Acquiring takes one round trip, and
+// a second one if the nodes' counters differ.
 func WithFencing() LockOption { return func(t *terms) { t.fencing = true } }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,14 +15,11 @@ import (
 // is idle dies unnoticed, and the user wants it back.
 const pinIdle = time.Second
 
-// infoRequest asks a server who it is.
-var infoRequest = &request{args: []any{"INFO", "server"}}
-
 // newInfo is the command for it, which is not sent twice either: it shares a pipeline
 // with others.
 func newInfo(ctx context.Context) *once {
 	o := new(once)
-	o.reset(ctx, infoRequest)
+	o.reset(ctx, true, []any{"INFO", "server"})
 	return o
 }
 
@@ -32,21 +28,12 @@ func (o *once) sighting() (s sighting, ok bool) {
 	if err := o.Err(); err != nil {
 		return sighting{err: err}, isServerError(err)
 	}
-	told := false
-	for line := range strings.Lines(o.status.Val()) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		switch name {
-		case "run_id":
-			s.runID = value
-		case "uptime_in_seconds": // negative where the clock was set back
-			n, err := strconv.ParseInt(value, 10, 64)
-			s.uptime, told = time.Duration(min(max(n, 0), int64(maxAge/time.Second)))*time.Second, err == nil
-		}
-	}
-	if s.runID == "" || !told {
+	info := parseInfo(o.status.Val())
+	uptime, told := info.uptime()
+	if info.runID() == "" || !told {
 		return sighting{err: errors.New("INFO server tells no run_id or no uptime_in_seconds")}, o.status.Val() != ""
 	}
-	return s, true
+	return sighting{runID: info.runID(), uptime: uptime}, true
 }
 
 // onConnect has a client of our own tell of each new connection before it is used.
@@ -71,12 +58,11 @@ type pins struct {
 	size  int // of the pool
 	most  int // of the pool's connections that we keep
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards what follows
 	kept  []*pin
 	taken int
 	done  bool
-	timer timer
-	armed bool
+	alarm alarm // for what is idle
 }
 
 type pin struct {
@@ -103,6 +89,7 @@ func (w *redisWire) watch(c clock, told func(sighting) *markWrite) {
 		size = min(size, most)
 	}
 	w.pins = &pins{clock: c, saw: saw, size: size, most: min(mostOut, size-1)}
+	w.pins.alarm = alarm{clock: c, f: w.pins.tick}
 }
 
 // take returns a connection that is pinned, nil where none is to be had without waiting.
@@ -143,27 +130,14 @@ func (p *pins) put(k *pin, broken bool) {
 	}
 	k.idle = now
 	p.kept = append(p.kept, k)
-	p.arm(pinIdle)
-}
-
-// arm sees to it that what is idle is given back; the caller holds mu.
-func (p *pins) arm(d time.Duration) {
-	if p.armed {
-		return
-	}
-	p.armed = true
-	if p.timer == nil {
-		p.timer = p.clock.afterFunc(d, p.tick)
-	} else {
-		p.timer.Reset(d)
-	}
+	p.alarm.set(now+int64(pinIdle), now)
 }
 
 func (p *pins) tick() {
 	now := p.clock.now().mono
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.armed = false
+	p.alarm.rang()
 	p.kept = slices.DeleteFunc(p.kept, func(k *pin) bool {
 		over := now-k.idle >= int64(pinIdle)
 		if over {
@@ -173,7 +147,7 @@ func (p *pins) tick() {
 	})
 	if len(p.kept) > 0 {
 		// kept is in the order of use.
-		p.arm(time.Duration(p.kept[0].idle + int64(pinIdle) - now))
+		p.alarm.set(p.kept[0].idle+int64(pinIdle), now)
 	}
 }
 
@@ -186,9 +160,7 @@ func (p *pins) close() {
 		_ = k.conn.Close()
 	}
 	p.kept = nil
-	if p.timer != nil {
-		p.timer.Stop()
-	}
+	p.alarm.stop()
 }
 
 // exchange sends the commands over a pinned connection, or, with the question at their

@@ -22,8 +22,11 @@ const (
 	// VoteFailed: the server answered with an error, so the request surely had
 	// no effect.
 	VoteFailed
-	// VoteBarred: the request was not sent (no connection, or the node is not
-	// answering earlier requests), or the answer may not be counted.
+	// VoteNotSent: the request was not sent and will not be: there is no connection, the
+	// node is not answering earlier requests, or the operation was decided before.
+	VoteNotSent
+	// VoteBarred: the node granted, but its grant may not be counted: the node may have
+	// forgotten earlier grants, see Options.RestartGuard.
 	VoteBarred
 
 	voteEnd
@@ -42,6 +45,8 @@ func (v Vote) String() string {
 		return "unknown"
 	case VoteFailed:
 		return "failed"
+	case VoteNotSent:
+		return "not sent"
 	case VoteBarred:
 		return "barred"
 	default:
@@ -62,7 +67,7 @@ type Outcome struct {
 	// Elapsed is the time from the start of the operation to the vote, zero while
 	// the vote is pending.
 	Elapsed time.Duration
-	// Err says why the vote is unknown, failed or barred.
+	// Err says why the vote is unknown, failed, not sent or barred.
 	Err error
 }
 
@@ -73,30 +78,30 @@ func majority(n int) int { return n/2 + 1 }
 type verdict uint8
 
 const (
-	// undecided: more votes may still make a quorum.
-	undecided verdict = iota + 1
-	// granted: a quorum granted.
-	granted
-	// hopeless: a quorum is out of reach, and the pending votes decide only how
-	// to call it: held or noQuorum.
-	hopeless
-	// held: so many nodes refused that no quorum can be had from the others.
-	held
-	// noQuorum: a quorum is out of reach, and refusals alone do not explain it.
-	noQuorum
+	// verdictOpen: more votes may still make a quorum.
+	verdictOpen verdict = iota + 1
+	// verdictGranted: a quorum granted.
+	verdictGranted
+	// verdictHopeless: a quorum is out of reach, and the pending votes decide only how
+	// to call it: held or no quorum.
+	verdictHopeless
+	// verdictHeld: so many nodes refused that no quorum can be had from the others.
+	verdictHeld
+	// verdictNoQuorum: a quorum is out of reach, and refusals alone do not explain it.
+	verdictNoQuorum
 )
 
 func (v verdict) String() string {
 	switch v {
-	case undecided:
+	case verdictOpen:
 		return "undecided"
-	case granted:
+	case verdictGranted:
 		return "granted"
-	case hopeless:
+	case verdictHopeless:
 		return "hopeless"
-	case held:
+	case verdictHeld:
 		return "held"
-	case noQuorum:
+	case verdictNoQuorum:
 		return "no quorum"
 	default:
 		return fmt.Sprintf("verdict(%d)", uint8(v))
@@ -122,8 +127,8 @@ func (t *tally) change(from, to Vote) {
 	t.count[to]++
 }
 
-// blocking is the number of nodes without which no quorum is left.
-func (t *tally) blocking() int { return t.n - t.need + 1 }
+// blocking is the number of n nodes without which no quorum is left.
+func blocking(n int) int { return n - majority(n) + 1 }
 
 // verdict reads the votes. An unknown vote never counts as granted or refused.
 func (t *tally) verdict() verdict {
@@ -134,14 +139,14 @@ func (t *tally) verdict() verdict {
 	)
 	switch {
 	case grants >= t.need:
-		return granted
-	case refusals >= t.blocking():
-		return held
+		return verdictGranted
+	case refusals >= blocking(t.n):
+		return verdictHeld
 	case grants+pending >= t.need:
-		return undecided
-	case refusals+pending >= t.blocking():
-		return hopeless
+		return verdictOpen
+	case refusals+pending >= blocking(t.n):
+		return verdictHopeless
 	default:
-		return noQuorum
+		return verdictNoQuorum
 	}
 }

@@ -19,7 +19,7 @@ func TestMajoritiesIntersect(t *testing.T) {
 		// So nodes may be added and removed one by one under running clients.
 		assert.Greater(t, q+majority(n+1)-1, n, "majorities of %d nodes and of one more must share one of the %d", n, n)
 		tally := newTally(n)
-		assert.Equal(t, n, q+tally.blocking()-1, "the rest of a blocking set is one short of a quorum")
+		assert.Equal(t, n, q+blocking(tally.n)-1, "the rest of a blocking set is one short of a quorum")
 	}
 }
 
@@ -37,11 +37,11 @@ func classify(votes []Vote) verdict {
 	half := float64(len(votes)) / 2
 	switch {
 	case grants > half:
-		return granted
+		return verdictGranted
 	case float64(len(votes))-others <= half: // even all who did not refuse are no majority
-		return held
+		return verdictHeld
 	default:
-		return noQuorum
+		return verdictNoQuorum
 	}
 }
 
@@ -70,10 +70,10 @@ func naive(votes []Vote) verdict {
 		for v := range seen {
 			return v
 		}
-	case seen[granted]:
-		return undecided
+	case seen[verdictGranted]:
+		return verdictOpen
 	}
-	return hopeless
+	return verdictHopeless
 }
 
 // eachVector calls f with every vector of votes of n nodes.
@@ -171,10 +171,10 @@ type step struct {
 }
 
 // Whatever order answers come in, also such that replace a guess ("unknown" or
-// "barred" for now), a round moves on from undecided by way of hopeless to a final
+// "not sent" for now), a round moves on from open by way of hopeless to a final
 // verdict, never back, and never ends without one.
 func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
-	guesses := []Vote{VoteUnknown, VoteBarred}
+	guesses := []Vote{VoteUnknown, VoteNotSent}
 	for seed := range uint64(10000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		n := 1 + rng.IntN(5)
@@ -207,40 +207,40 @@ func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
 			now := r.current()
 			switch {
 			case now == before:
-			case before == undecided:
-			case before == hopeless && (now == held || now == noQuorum):
-			case before == hopeless && now == granted && !wasTold:
+			case before == verdictOpen:
+			case before == verdictHopeless && (now == verdictHeld || now == verdictNoQuorum):
+			case before == verdictHopeless && now == verdictGranted && !wasTold:
 			default:
 				t.Fatalf("seed %d: %v became %v at %v", seed, before, now, steps)
 			}
-			if acts && now == hopeless {
-				v, err := r.wait(t.Context(), newSystemClock(), nil, undecided)
+			if acts && now == verdictHopeless {
+				v, err := r.wait(t.Context(), newSystemClock(), nil, verdictOpen)
 				require.NoError(t, err)
-				wasTold = wasTold || v == hopeless
+				wasTold = wasTold || v == verdictHopeless
 			}
 			before = now
 		}
-		if before == undecided || before == hopeless {
+		if before == verdictOpen || before == verdictHopeless {
 			t.Fatalf("seed %d: all answers are in and the round is %v: %v", seed, before, steps)
 		}
 	}
 }
 
-// Somebody who has been told that there is no hope has released what was granted.
+// Somebody who has been told that there is no hope has released what was verdictGranted.
 func TestLateGrantsChangeNothingOnceHopeless(t *testing.T) {
 	var r round
 	r.init(instant{}, make([]seat, 5))
 	for i, v := range []Vote{VoteRefused, VoteRefused, VoteUnknown, VoteGranted} {
 		r.deliver(i, ballot{vote: v}, int64(i))
 	}
-	v, err := r.wait(t.Context(), newSystemClock(), nil, undecided)
+	v, err := r.wait(t.Context(), newSystemClock(), nil, verdictOpen)
 	require.NoError(t, err)
-	require.Equal(t, hopeless, v)
+	require.Equal(t, verdictHopeless, v)
 	r.deliver(2, ballot{vote: VoteGranted, final: true}, 2)
 	r.deliver(4, ballot{vote: VoteGranted, final: true}, 4)
 	v, err = r.waitFinal(t.Context(), newSystemClock(), nil)
 	require.NoError(t, err)
-	assert.Equal(t, noQuorum, v)
+	assert.Equal(t, verdictNoQuorum, v)
 	assert.Equal(t, VoteGranted, r.outcomes(make([]string, 5))[4].Vote, "but they are recorded")
 }
 
@@ -259,13 +259,13 @@ func TestVotesAndVerdictsHaveNames(t *testing.T) {
 		names[v.String()] = true
 	}
 	assert.Len(t, names, int(voteEnd-VotePending))
-	for v := undecided; v <= noQuorum; v++ {
+	for v := verdictOpen; v <= verdictNoQuorum; v++ {
 		names[v.String()] = true
 	}
 	assert.Len(t, names, int(voteEnd-VotePending)+4, "only granted is both")
-	assert.Equal(t, "pending granted refused unknown failed barred",
-		fmt.Sprint(VotePending, " ", VoteGranted, " ", VoteRefused, " ", VoteUnknown, " ", VoteFailed, " ", VoteBarred))
+	assert.Equal(t, "pending granted refused unknown failed not sent barred",
+		fmt.Sprint(VotePending, " ", VoteGranted, " ", VoteRefused, " ", VoteUnknown, " ", VoteFailed, " ", VoteNotSent, " ", VoteBarred))
 	assert.Equal(t, "Vote(0)", Vote(0).String())
-	assert.Equal(t, "Vote(7)", voteEnd.String())
+	assert.Equal(t, "Vote(8)", voteEnd.String())
 	assert.Equal(t, "verdict(0)", verdict(0).String())
 }

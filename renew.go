@@ -14,72 +14,85 @@ const (
 	watchEvery = 250 * time.Millisecond
 )
 
-// keeper renews the locks that want it and ends the contexts of those that a sleeping
+// renewer renews the locks that want it and ends the contexts of those that a sleeping
 // machine outlived. It has timers and no goroutine of its own.
-type keeper struct {
+type renewer struct {
 	clock clock
 
-	mu       sync.Mutex // nothing is called under it but timers
+	// mu guards what follows and the renewals. Nothing but timers is called under it.
+	mu       sync.Mutex
 	due      renewals
 	timer    timer
-	watched  map[*Lock]struct{}
+	watched  map[renewable]struct{}
 	watching timer
 	stopped  bool
 }
 
-// renewal is a lock's place in its keeper.
+// renewable is a lock, as far as the renewer knows it. Both methods may take the lock's
+// mutex, and are called without the renewer's.
+type renewable interface {
+	// renewNow extends the lock and schedules the next renewal.
+	renewNow()
+	// checkEnd ends the lock's context if its time has come by either clock.
+	checkEnd()
+}
+
+// renewal is a lock's place among those to be renewed.
 type renewal struct {
+	lock  renewable
 	at    int64 // of the clock
-	index int   // in the heap, plus one; 0 if it is not there
+	index int   // in the heap, plus one; 0: it is not there
 }
 
-func newKeeper(c clock) *keeper {
-	return &keeper{clock: c, watched: make(map[*Lock]struct{})}
+func newRenewer(c clock) *renewer {
+	return &renewer{clock: c, watched: make(map[renewable]struct{})}
 }
 
-// schedule renews the lock once, in about d from now and not later.
-func (k *keeper) schedule(l *Lock, now instant, d time.Duration) {
+// schedule renews the lock once, in about d from now and not later. Due times are rounded
+// down to the grid, which is finer for locks with a TTL that is short.
+func (k *renewer) schedule(r *renewal, now instant, d, ttl time.Duration) {
 	at := now.mono + int64(d)
-	at -= at % int64(min(renewalGrid, l.mutex.terms.ttl/20))
+	at -= at % int64(min(renewalGrid, ttl/20))
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.stopped || l.renewal.index > 0 {
+	if k.stopped || r.index > 0 {
 		return
 	}
-	l.renewal.at = at
-	heap.Push(&k.due, l)
-	if l.renewal.index == 1 {
-		k.arm(now.mono)
+	r.at = at
+	heap.Push(&k.due, r)
+	if r.index == 1 {
+		k.setTimer(now.mono)
 	}
 }
 
-// arm sets the timer for the first renewal; the caller holds mu.
-func (k *keeper) arm(now int64) {
+// setTimer sets the timer for the first renewal, which may be later than it was set for
+// before; the caller holds mu.
+func (k *renewer) setTimer(now int64) {
 	if len(k.due) == 0 {
 		return
 	}
-	if d := time.Duration(max(k.due[0].renewal.at-now, 0)); k.timer == nil {
+	if d := time.Duration(max(k.due[0].at-now, 0)); k.timer == nil {
 		k.timer = k.clock.afterFunc(d, k.tick)
 	} else {
 		k.timer.Reset(d)
 	}
 }
 
-func (k *keeper) tick() {
+func (k *renewer) tick() {
 	now := k.clock.now().mono
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.stopped {
 		return
 	}
-	for len(k.due) > 0 && now >= k.due[0].renewal.at {
-		go heap.Pop(&k.due).(*Lock).renewNow()
+	for len(k.due) > 0 && now >= k.due[0].at {
+		go heap.Pop(&k.due).(*renewal).lock.renewNow()
 	}
-	k.arm(now)
+	k.setTimer(now)
 }
 
 // watch compares both clocks for this lock until it is forgotten.
-func (k *keeper) watch(l *Lock) {
+func (k *renewer) watch(l renewable) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.stopped {
@@ -90,15 +103,15 @@ func (k *keeper) watch(l *Lock) {
 		return
 	}
 	if k.watching == nil {
-		k.watching = k.clock.afterFunc(watchEvery, k.look)
+		k.watching = k.clock.afterFunc(watchEvery, k.checkEnds)
 	} else {
 		k.watching.Reset(watchEvery)
 	}
 }
 
-func (k *keeper) look() {
+func (k *renewer) checkEnds() {
 	k.mu.Lock()
-	locks := make([]*Lock, 0, len(k.watched))
+	locks := make([]renewable, 0, len(k.watched))
 	for l := range k.watched {
 		locks = append(locks, l)
 	}
@@ -112,14 +125,14 @@ func (k *keeper) look() {
 }
 
 // forget neither renews nor watches the lock any longer.
-func (k *keeper) forget(l *Lock) {
+func (k *renewer) forget(r *renewal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if l.renewal.index > 0 {
-		heap.Remove(&k.due, l.renewal.index-1)
+	if r.index > 0 {
+		heap.Remove(&k.due, r.index-1)
 	}
-	if _, ok := k.watched[l]; ok {
-		delete(k.watched, l)
+	if _, ok := k.watched[r.lock]; ok {
+		delete(k.watched, r.lock)
 		if len(k.watched) == 0 {
 			k.watching.Stop()
 		}
@@ -127,12 +140,12 @@ func (k *keeper) forget(l *Lock) {
 }
 
 // stop ends renewal. Contexts go on ending by their own timers.
-func (k *keeper) stop() {
+func (k *renewer) stop() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stopped = true
-	for _, l := range k.due {
-		l.renewal.index = 0
+	for _, r := range k.due {
+		r.index = 0
 	}
 	k.due = nil
 	for _, t := range []timer{k.timer, k.watching} {
@@ -144,26 +157,26 @@ func (k *keeper) stop() {
 }
 
 // renewals is a heap, the first to fall due on top.
-type renewals []*Lock
+type renewals []*renewal
 
 func (r renewals) Len() int           { return len(r) }
-func (r renewals) Less(i, j int) bool { return r[i].renewal.at < r[j].renewal.at }
+func (r renewals) Less(i, j int) bool { return r[i].at < r[j].at }
 func (r renewals) Swap(i, j int) {
 	r[i], r[j] = r[j], r[i]
-	r[i].renewal.index, r[j].renewal.index = i+1, j+1
+	r[i].index, r[j].index = i+1, j+1
 }
 
 func (r *renewals) Push(x any) {
-	l := x.(*Lock)
-	*r = append(*r, l)
-	l.renewal.index = len(*r)
+	it := x.(*renewal)
+	*r = append(*r, it)
+	it.index = len(*r)
 }
 
 func (r *renewals) Pop() any {
 	old := *r
-	l := old[len(old)-1]
+	it := old[len(old)-1]
 	old[len(old)-1] = nil
 	*r = old[:len(old)-1]
-	l.renewal.index = 0
-	return l
+	it.index = 0
+	return it
 }

@@ -16,8 +16,8 @@ type Severity uint8
 const (
 	// SeverityInfo: good to know, or something that could not be read.
 	SeverityInfo Severity = iota + 1
-	// SeverityWarning: locks work, but an event that must be expected (a restart, a
-	// failover, one more node down) breaks them, or something works less well than it could.
+	// SeverityWarning: locks work, but an event that will happen some day (a restart, a
+	// failover, one more node down) breaks them, or something works worse than it could.
 	SeverityWarning
 	// SeverityCritical: the node is of no use, or locks are lost in normal operation.
 	SeverityCritical
@@ -25,7 +25,7 @@ const (
 
 var severities = [...]string{"none", "info", "warning", "critical"}
 
-// String is "info", "warning" or "critical", and "none" for the zero value.
+// String returns "info", "warning" or "critical", and "none" for the zero value.
 func (s Severity) String() string {
 	if int(s) < len(severities) {
 		return severities[s]
@@ -33,10 +33,11 @@ func (s Severity) String() string {
 	return "severity " + strconv.Itoa(int(s))
 }
 
-// MarshalText makes the String the form in JSON.
+// MarshalText returns the String, so that JSON has words instead of numbers.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText reads the text that MarshalText returns. It fails with ErrInvalid for any
+// other.
 func (s *Severity) UnmarshalText(text []byte) error {
 	for i, name := range severities {
 		if name == string(text) {
@@ -47,20 +48,20 @@ func (s *Severity) UnmarshalText(text []byte) error {
 	return fmt.Errorf("redlock: %w severity %.40q: must be one of %s", ErrInvalid, text, strings.Join(severities[:], ", "))
 }
 
-// Finding is one thing that Check has to say.
+// Finding is one result of Check.
 type Finding struct {
-	// Node is its name, as in Redlock.Nodes; empty if the finding is about all of them.
+	// Node is the node's name, as in Redlock.Nodes; empty if the finding is about all nodes.
 	Node     string   `json:"node,omitempty"`
 	Severity Severity `json:"severity"`
-	// Code is a short word that stays the same, for programs.
+	// Code names the kind of finding for programs. It does not change between versions.
 	Code string `json:"code"`
-	// Message says what was found and what it means, Advice what to do.
+	// Message says what was found and what it means; Advice says what to do.
 	Message string `json:"message"`
 	Advice  string `json:"advice"`
 }
 
-// Report is what Check learnt. String prints it as tables, and it marshals to JSON, with
-// the unit in the name of each field that has one.
+// Report is what Check has learned. String formats it as tables. In JSON, a field that has a
+// unit has it at the end of its name.
 type Report struct {
 	// Quorum is how many nodes must grant a lock.
 	Quorum int `json:"quorum"`
@@ -70,7 +71,7 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Worst is the severity of the worst finding, zero if there is none.
+// Worst returns the severity of the worst finding, zero if there is none.
 func (r Report) Worst() (worst Severity) {
 	for _, f := range r.Findings {
 		worst = max(worst, f.Severity)
@@ -78,39 +79,42 @@ func (r Report) Worst() (worst Severity) {
 	return worst
 }
 
-// NodeReport is what one node said of itself. What could not be read is zero, and is
-// named in Unread.
+// NodeReport is what one node told about itself. Fields that could not be read are zero, and
+// Unread names them.
 type NodeReport struct {
 	Node string
-	// Reachable: a server answered, be it with an error, which is in Err then.
+	// Reachable is true if a server answered, even with an error. Err is why the node does
+	// not serve us: that error, or why there was no answer.
 	Reachable bool
 	Err       error
 	// Latency is the shortest of a few round trips.
 	Latency time.Duration
-	// ClockOffset is how far the node's clock is ahead of this machine's, give or take
-	// ClockMargin, which is half a round trip.
+	// ClockOffset is how far the node's clock is ahead of this machine's. The true value
+	// differs from it by ClockMargin at most, which is half a round trip.
 	ClockOffset, ClockMargin time.Duration
-	// Version is "redis 7.2.4" or "valkey 8.0.1"; RunID changes with every start.
+	// Version is "redis 7.2.4" or "valkey 8.0.1". RunID is the server's random id, a new
+	// one at every start.
 	Version, RunID string
-	// Uptime is in whole seconds, and up to one ahead.
+	// Uptime is in whole seconds, and may be up to one second too long. It is 0 if the
+	// server's clock was set back behind its start.
 	Uptime time.Duration
 	// Role is "master", "slave" or "sentinel"; Mode "standalone", "cluster" or "sentinel".
 	Role, Mode string
 	// Replicas is how many replicas are connected.
 	Replicas int
-	// MaxMemory is in bytes, 0 without a limit.
+	// MaxMemory is in bytes; 0 means no limit.
 	MaxMemory       int64
 	MaxMemoryPolicy string
 	// AppendOnly is "yes" or "no", AppendFsync "always", "everysec" or "no".
 	AppendOnly, AppendFsync string
-	// Unread names what the node did not let us read, each with the reason.
+	// Unread names each thing that could not be read, with the reason.
 	Unread []string
 
-	timed, aged bool // ClockOffset, Uptime were read
+	timed, aged bool // ClockOffset and Uptime are known; both may be zero
 }
 
-// MarshalJSON leaves out what is not known. Times are numbers, in the unit that the name
-// ends with.
+// MarshalJSON leaves out fields that are not known. Times are numbers, in the unit that the
+// field's name ends with.
 func (n NodeReport) MarshalJSON() ([]byte, error) {
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	out := struct {
@@ -156,7 +160,7 @@ func (n NodeReport) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// String is a table of the nodes, and below it the findings, each with what to do.
+// String returns a table of the nodes and one of the findings, each with its advice.
 func (r Report) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -214,7 +218,8 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// plain keeps what a server said from breaking the table or steering a terminal.
+// plain replaces everything in a server's text that could break the table or control a
+// terminal.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -23,20 +23,17 @@ type round struct {
 	mu      sync.Mutex // guards what follows and the casts
 	tally   tally
 	waiting int     // grants that may count once other nodes were seen
-	verdict verdict // only ever moves on: undecided, then hopeless or final, then final
+	verdict verdict // only ever moves on: open, then hopeless or final, then final
 	told    bool    // somebody waited and was told that it is hopeless
 }
 
-type observer interface{ observe(i int, b ballot) }
+type observer interface{ observe(node int, b ballot) }
 
-// seat is one node's place in a round: the call to it, which its lane guards, and its
-// vote, which the round guards.
+// seat is one node's place in a round. It has two guards: the call's lane guards the call,
+// the round guards the cast.
 type seat struct {
 	call call
 	cast cast
-	// handed: the call was given to its lane. Only the acquiring goroutine looks at it,
-	// at the releases of an attempt that failed.
-	handed bool
 }
 
 // cast is the latest that is known of one node's vote.
@@ -46,82 +43,21 @@ type cast struct {
 	waits   bool // a grant that may count once other nodes were seen
 }
 
-// call is one request on its way to one node. Its lane guards everything in it but
-// req, round and index, which do not change. Times are nanoseconds of the clock.
-type call struct {
-	req       *request
-	round     *round // nil: nobody waits for the answer
-	takesBack *call  // what a release takes back; nil if nothing in particular
-	next      *call
-	ballot    // once done or kept
-
-	deadline int64 // when the caller stops waiting; of no meaning without a round
-	// goneBy: the key is not there any more by then, so a release that could not be
-	// delivered may be forgotten. Zero until a first try failed.
-	goneBy int64
-	// due: when a release that is kept is to be sent next.
-	due int64
-
-	index   int32 // the node's
-	state   callState
-	overdue bool // the caller was told that its time is up
-	// unsure: the request was sent and its answer lost, so it may take effect at any
-	// later time.
-	unsure bool
-	// stands: a SET that this one replaced was granted.
-	stands bool
-	// doubt: a SET that this one replaced was unsure, and may take effect yet.
-	doubt bool
-	// always: send a release even where the key surely is not ours, to learn what is.
-	always bool
-	// leaves: a release also takes us out of a line, so it is sent even where the SET
-	// left nothing to take back.
-	leaves bool
-	// again: a release was answered once, and is sent a second time after a grace
-	// because what it takes back may have landed in between.
-	again bool
-}
-
-type callState uint8
-
-const (
-	callNew     callState = iota
-	callQueued            // waits in its lane
-	callOut               // was or may have been sent
-	callKept              // a release that waits for its node or its grace
-	callDone              // answered, or will never be
-	callDropped           // never sent
-)
-
 // init makes the round ready; seats are the nodes', new.
 func (r *round) init(start instant, seats []seat) {
 	r.start, r.seats = start, seats
 	r.signal = make(chan struct{}, 1)
 	r.tally = newTally(len(seats))
-	r.verdict = undecided
+	r.verdict = verdictOpen
 	for i := range seats {
 		seats[i].cast.vote = VotePending
 	}
 }
 
-// send starts a round.
-func (rl *Redlock) send(r *round, req *request) *round {
-	for i := range r.seats {
-		r.seats[i].call.to(r, req, i)
-	}
-	return rl.sendAddressed(r)
-}
-
-func (rl *Redlock) sendAddressed(r *round) *round {
-	for i, n := range rl.nodes {
-		n.lane.enqueue(&r.seats[i].call, r.start.mono)
-	}
-	return r
-}
-
-// to addresses a call of the round.
-func (c *call) to(r *round, req *request, node int) {
-	c.req, c.round, c.index = req, r, int32(node)
+// address prepares the round's call to a node.
+func (r *round) address(node int, req *request) {
+	c := &r.seats[node].call
+	c.req, c.caller, c.index = req, r, int32(node)
 	c.deadline = r.start.mono + int64(req.timeout)
 }
 
@@ -141,7 +77,7 @@ func (r *round) deliver(i int, b ballot, now int64) {
 	case !r.all:
 		r.advance(r.tally.verdict())
 	case r.tally.count[VotePending] == 0:
-		r.advance(granted)
+		r.advance(verdictGranted)
 	}
 	r.mu.Unlock()
 	if b.final && r.observer != nil {
@@ -199,15 +135,15 @@ func (r *round) reconsider(now int64) {
 // late grants change nothing. They come where a guess, such as unknown, is replaced by
 // an answer. The caller holds mu.
 func (r *round) advance(to verdict) {
-	if r.verdict == hopeless && to == granted && r.told {
-		if to = hopeless; r.tally.count[VotePending] == 0 {
-			to = noQuorum
+	if r.verdict == verdictHopeless && to == verdictGranted && r.told {
+		if to = verdictHopeless; r.tally.count[VotePending] == 0 {
+			to = verdictNoQuorum
 		}
 	}
 	switch {
-	case to == r.verdict, r.verdict != undecided && r.verdict != hopeless:
+	case to == r.verdict, r.verdict != verdictOpen && r.verdict != verdictHopeless:
 		return
-	case to == undecided:
+	case to == verdictOpen:
 		return
 	}
 	r.verdict = to
@@ -223,25 +159,35 @@ func (r *round) current() verdict {
 	return r.verdict
 }
 
-func (r *round) vote(i int) Vote {
+// cast is what a node said, as it is known now.
+func (r *round) cast(i int) (Vote, any, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.seats[i].cast.vote
+	c := &r.seats[i].cast
+	return c.vote, c.val, c.err
 }
 
-// first is what the first node said.
-func (r *round) first() (Vote, any, error) {
+func (r *round) vote(i int) Vote {
+	v, _, _ := r.cast(i)
+	return v
+}
+
+// fences are the tokens that the nodes granted, 0 for none.
+func (r *round) fences() []uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := &r.seats[0].cast
-	return c.vote, c.val, c.err
+	fences := make([]uint64, len(r.seats))
+	for i := range r.seats {
+		fences[i] = r.seats[i].cast.fence()
+	}
+	return fences
 }
 
 // tell is current for somebody who acts on it, unless it was seen.
 func (r *round) tell(seen verdict) verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.told = r.told || r.verdict == hopeless && seen != hopeless
+	r.told = r.told || r.verdict == verdictHopeless && seen != verdictHopeless
 	return r.verdict
 }
 
@@ -251,7 +197,7 @@ func (r *round) tell(seen verdict) verdict {
 // clear, if the caller has not seen it; called again, it waits for the final verdict.
 func (r *round) wait(ctx context.Context, c clock, closing <-chan struct{}, seen verdict) (verdict, error) {
 	for {
-		if v := r.tell(seen); v != undecided && v != seen {
+		if v := r.tell(seen); v != verdictOpen && v != seen {
 			return v, nil
 		}
 		select {
@@ -268,7 +214,7 @@ func (r *round) wait(ctx context.Context, c clock, closing <-chan struct{}, seen
 
 // waitFinal waits for the final verdict.
 func (r *round) waitFinal(ctx context.Context, c clock, closing <-chan struct{}) (verdict, error) {
-	return r.wait(ctx, c, closing, hopeless)
+	return r.wait(ctx, c, closing, verdictHopeless)
 }
 
 // outcomes copies the votes as they are known now.
@@ -278,28 +224,20 @@ func (r *round) outcomes(names []string) []Outcome {
 	out := make([]Outcome, len(r.seats))
 	for i := range r.seats {
 		v := &r.seats[i].cast
-		out[i] = Outcome{Node: names[i], Vote: v.vote, Holder: v.holder(), Elapsed: v.elapsed, Err: explained(v.err)}
+		out[i] = Outcome{Node: names[i], Vote: v.vote, Holder: v.holder(), Elapsed: v.elapsed, Err: withHint(v.err)}
 	}
 	return out
 }
 
-// incurable reports whether errors that waiting does not mend rule out a quorum alone.
-func (r *round) incurable() bool {
+// permanent reports whether errors that waiting does not mend rule out a quorum alone.
+func (r *round) permanent() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
 	for i := range r.seats {
-		if incurable(r.seats[i].cast.err) {
+		if permanent(r.seats[i].cast.err) {
 			n++
 		}
 	}
-	return n >= r.tally.blocking()
-}
-
-// fail makes the error of a round that did not get its quorum.
-func (r *round) fail(rl *Redlock, op kind, key string, reasons ...error) *QuorumError {
-	return &QuorumError{
-		Op: op.String(), Key: key, Need: rl.quorum,
-		Outcomes: r.outcomes(rl.names), reasons: reasons,
-	}
+	return n >= blocking(len(r.seats))
 }

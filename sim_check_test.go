@@ -88,10 +88,10 @@ func (p *simProcess) lost(i LostInfo) {
 func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l *Lock) *simGrant {
 	t := w.t()
 	g := &simGrant{
-		proc: p, client: client, key: key, lock: l, value: l.value.(string), call: call, ret: t,
+		proc: p, client: client, key: key, lock: l, value: l.value, call: call, ret: t,
 		lostAt: never, relCalled: never,
 	}
-	if l.mutex.terms.fencing {
+	if l.terms.fencing {
 		g.fence = l.Fence()
 	}
 	if t < p.killedAt {
@@ -134,6 +134,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 func (w *simWorld) check() {
 	for _, g := range w.grants {
 		g.mu.Lock() // whatever was noted of it comes before
+		//lint:ignore SA2001 the race detector learns the order from it
 		g.mu.Unlock()
 	}
 	byKey := make(map[string][]*simGrant)
@@ -250,7 +251,7 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 	// Newcomers may split the votes, which costs some round trips and short pauses. A timer
 	// that stands in for a lost notice takes a quarter of the grace or more.
 	limit := 24*trip + int64(60*time.Millisecond)
-	if limit > int64(leastGrace)/4 || len(w.nodes) < 3 || w.disturbed() {
+	if limit > int64(leastReservation)/4 || len(w.nodes) < 3 || w.disturbed() {
 		return
 	}
 	for i, g := range grants {
@@ -271,7 +272,7 @@ func (w *simWorld) checkProgress(key string, grants []*simGrant) {
 	for _, f := range w.plan.Faults {
 		quiet = max(quiet, int64(f.At+f.For)+int64(8*w.plan.TTL+5*time.Second))
 	}
-	grace := int64(max(leastGrace, 4*w.plan.NodeTimeout))
+	grace := int64(max(leastReservation, 4*w.plan.NodeTimeout))
 	// A join that is torn, late or doubled may leave an entry behind whose turn is nobody's.
 	limit := 3 * grace * int64(1+(w.plan.Torn+w.plan.Late+w.plan.Twice)/50)
 	if w.plan.Calm {
@@ -537,7 +538,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 		return
 	}
 	c.hold(lock, op, g)
-	if !w.plan.Strict && !lock.renew && c.roll(op, 4)%16 == 0 {
+	if !w.plan.Strict && !lock.renews && c.roll(op, 4)%16 == 0 {
 		g.abandoned = true
 		return
 	}
@@ -641,7 +642,7 @@ func (p *simProcess) requests() (n int) {
 	for _, node := range p.rl.nodes {
 		l := node.lane
 		l.mu.Lock()
-		for c := l.head; c != nil; c = c.next {
+		for c := l.queue.head; c != nil; c = c.next {
 			n++
 		}
 		l.mu.Unlock()

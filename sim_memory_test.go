@@ -143,11 +143,7 @@ func (n *simNode) writeMark(w *markWrite) sighting {
 		s.mark = unreadMark(err)
 		return s
 	}
-	argv := make([]string, 0, 4)
-	for _, a := range w.args() {
-		argv = append(argv, argument(a))
-	}
-	s.mark = readWritten(n.store.mark(markKey, argv, &memOp{}))
+	s.mark = readWritten(n.store.mark(markKey, w.texts(), &memOp{}))
 	return s
 }
 
@@ -249,7 +245,7 @@ func (s *simWire) introduce(gen int, bound time.Duration, roll uint64) error {
 // looked tells the guard what was seen behind a batch with a SET. What it wants written goes
 // its own way.
 func (s *simWire) looked(batch []*call, look sighting) {
-	if s.saw == nil || !slices.ContainsFunc(batch, func(c *call) bool { return c.req.kind.sets() }) {
+	if s.saw == nil || !slices.ContainsFunc(batch, func(c *call) bool { return c.req.op.sets() }) {
 		return
 	}
 	write := s.saw(look)

@@ -199,8 +199,9 @@ func (s *memStore) waiting(key string) (members []string) {
 
 // do answers a request as the server would: a value as go-redis reads it, or an error.
 func (s *memStore) do(req *request) (any, error) {
-	args := make([]string, len(req.args))
-	for i, a := range req.args {
+	plain := req.plainArguments()
+	args := make([]string, len(plain))
+	for i, a := range plain {
 		args[i] = argument(a)
 	}
 	if req.script == nil {
@@ -222,7 +223,7 @@ func (s *memStore) do(req *request) (any, error) {
 		return s.extend(keys[0], argv, op)
 	case inspectScript:
 		return s.inspect(keys[0], argv)
-	case lineReleaseScript:
+	case queueReleaseScript:
 		op.value = argv[0]
 		return s.lineRelease(keys[0], argv, op)
 	case joinScript:
@@ -242,8 +243,6 @@ func (s *memStore) do(req *request) (any, error) {
 		return s.fenceRepair(keys[0], keys[1], argv, op)
 	case forceScript:
 		return s.force(keys[0], argv, op)
-	case markScript:
-		return s.mark(keys[0], argv, op)
 	default:
 		panic("no such script")
 	}
@@ -622,4 +621,12 @@ func (s *memStore) mark(key string, argv []string, op *memOp) (any, error) {
 		s.set(key, v, 0, op)
 	}
 	return []any{v, s.micros()}, nil
+}
+
+// texts are the arguments of the mark's script as it reads them.
+func (w *markWrite) texts() (argv []string) {
+	for _, a := range w.args() {
+		argv = append(argv, argument(a))
+	}
+	return argv
 }

@@ -136,7 +136,7 @@ func drawPlan(seed uint64) *simPlan {
 			if nodes < 3 || len(p.Processes) < 2 {
 				break
 			}
-			f.Kind, f.For = faultCut, 12*max(p.TTL, 4*p.NodeTimeout, leastGrace)
+			f.Kind, f.For = faultCut, 12*max(p.TTL, 4*p.NodeTimeout, leastReservation)
 			for _, i := range r.Perm(nodes)[:nodes/2+1] {
 				f.Node = i
 				p.Faults = append(p.Faults, f)

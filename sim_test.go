@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -33,6 +34,7 @@ var (
 	simFirst   = flag.Uint64("sim.first", 1, "the first of them")
 	simPlanIn  = flag.String("sim.plan", "", "simulate the plan in this file only")
 	simHistory = flag.String("sim.history", "", "write the histories of all runs to files in this directory")
+	simTraces  = flag.String("sim.traces", "", "write the hash of each seed's trace to this file, one line per seed, to compare two versions of the library")
 	simBudget  = flag.Duration("sim.for", 0, "go on with further seeds until this time is over")
 )
 
@@ -91,7 +93,7 @@ func (w *simWorld) run(t *testing.T) {
 			go c.run(ctx)
 		}
 	}
-	longest := 3*plan.TTL + 10*time.Second + 2*max(leastGrace, 4*plan.NodeTimeout)
+	longest := 3*plan.TTL + 10*time.Second + 2*max(leastReservation, 4*plan.NodeTimeout)
 	until := plan.Until
 	for _, f := range plan.Faults {
 		until = max(until, f.At+f.For)
@@ -187,7 +189,7 @@ func (w *simWorld) settle(ctx context.Context) {
 		g.relErr = l.Release(ctx)
 		g.relRet = w.t()
 	}
-	w.sleep(int64(lineLife+12*plan.TTL+time.Second), 0)
+	w.sleep(int64(queueLife+12*plan.TTL+time.Second), 0)
 	w.leftBehind("long after everybody has gone")
 }
 
@@ -201,6 +203,7 @@ func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
 		steps    int
 		done     int
 		failed   uint64
+		traces   = make(map[uint64]uint64)
 		problems []string
 	)
 	next.Store(first)
@@ -245,6 +248,7 @@ func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
 				res := simulate(t, drawPlan(seed), nil)
 				mu.Lock()
 				done++
+				traces[seed] = res.trace
 				steps += res.steps
 				total.Grants += res.count.Grants
 				total.Refusals += res.count.Refusals
@@ -260,10 +264,23 @@ func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
 	}
 	workers.Wait()
 	close(told)
+	if *simTraces != "" {
+		writeTraces(t, traces)
+	}
 	t.Logf("%d seeds from %d on in %v: %+v, %d steps", done, first, time.Since(began).Round(time.Second), total, steps)
 	if failed > 0 {
 		report(t, failed, problems)
 	}
+}
+
+// writeTraces lists seeds with the hashes of what happened in them. A change that must not
+// alter what the library does leaves the list as it is.
+func writeTraces(t *testing.T, traces map[uint64]uint64) {
+	var text strings.Builder
+	for _, seed := range slices.Sorted(maps.Keys(traces)) {
+		fmt.Fprintf(&text, "%d %016x\n", seed, traces[seed])
+	}
+	require.NoError(t, os.WriteFile(*simTraces, []byte(text.String()), 0o644))
 }
 
 // report shrinks the plan of a seed that failed, and says how to run it again.

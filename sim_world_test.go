@@ -209,14 +209,14 @@ func (n *simNode) prolonged(key, value string, expire int64, op *memOp) {
 		return
 	}
 	if value != op.value {
-		n.w.violated("I3: %s of %.6s changed the TTL of %.6s on node %d", op.req.kind, op.value, value, n.i)
+		n.w.violated("I3: %s of %.6s changed the TTL of %.6s on node %d", op.req.op, op.value, value, n.i)
 	}
 	h := n.last(key, value)
 	if h == nil {
 		return
 	}
 	to := n.expiry(expire)
-	if op.req.kind == extend && to < h.to {
+	if op.req.op == opExtend && to < h.to {
 		n.w.violated("I4: an extend made the lease of %.6s on node %d end at %.3f ms and not at %.3f", value, n.i, ms(to), ms(h.to))
 	}
 	h.expire, h.to = expire, to
@@ -227,10 +227,10 @@ func (n *simNode) removed(key, value string, op *memOp) {
 		return
 	}
 	if value != op.value && value != op.ended {
-		n.w.violated("I3: %s of %.6s removed %.6s from node %d", op.req.kind, op.value, value, n.i)
+		n.w.violated("I3: %s of %.6s removed %.6s from node %d", op.req.op, op.value, value, n.i)
 	}
 	if h := n.last(key, value); h != nil {
-		h.to, h.expire, h.released = n.w.t(), 0, op.req.kind == release && value == op.value
+		h.to, h.expire, h.released = n.w.t(), 0, op.req.op == opRelease && value == op.value
 	}
 }
 
@@ -269,13 +269,16 @@ func (n *simNode) run(p *simProcess, reqs []*request) simAnswers {
 
 func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 	w := n.w
-	value := requestValue(r)
-	if r.kind.sets() && r.kind != repair && (a.err == nil || a.err == wrongType) {
+	value := r.value
+	if r.op == opInspect {
+		value = r.queue.key
+	}
+	if r.op.sets() && r.op != opRepair && (a.err == nil || a.err == wrongType) {
 		if n.sets[value]++; n.sets[value] > 1 && w.plan.Twice == 0 {
 			w.violated("I9: the SET of %.6s came %d times to node %d", value, n.sets[value], n.i)
 		}
 	}
-	if r.kind == join && a.err == nil {
+	if r.op == opJoin && a.err == nil {
 		if got, ok := readAnswer(a.val); ok {
 			w.mu.Lock()
 			came, again := w.arrivals[got.arrival]
@@ -300,8 +303,8 @@ func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 	}
 	n.requests++
 	w.happened(func() string {
-		return fmt.Sprintf("node %d  %-8s of process %d, %.6s: %s", n.i, r.kind, p.i, value, short(a))
-	}, uint64(n.i), uint64(r.kind), fnv1a(value), code)
+		return fmt.Sprintf("node %d  %-8s of process %d, %.6s: %s", n.i, r.op, p.i, value, short(a))
+	}, uint64(n.i), uint64(r.op), fnv1a(value), code)
 }
 
 func short(a *simAnswer) string {
@@ -312,19 +315,6 @@ func short(a *simAnswer) string {
 		return fmt.Sprintf("%.6s", s)
 	}
 	return fmt.Sprintf("%.60s", fmt.Sprint(a.val))
-}
-
-// requestValue is the value of the lock that a request is about.
-func requestValue(r *request) string {
-	switch {
-	case r.script == nil:
-		return argument(r.args[2])
-	case r.script == joinScript:
-		return valueIn(argument(r.args[5]))
-	default:
-		n, _ := r.args[2].(int)
-		return argument(r.args[3+n])
-	}
 }
 
 // had reports whether the node had the value at a time that is not in the future, or
@@ -443,30 +433,29 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	// Up to four fifths of the TTL, which Options would refuse.
 	opts.NodeTimeout = w.plan.NodeTimeout
 	opts.Hooks = &Hooks{Extended: p.extended, Lost: p.lost}
-	rl := assemble(nil, false, opts, p, nil)
-	names := make([]string, len(w.nodes))
-	for j := range names {
+	names, wires := make([]string, len(w.nodes)), make([]wire, len(w.nodes))
+	for j, n := range w.nodes {
 		if names[j] = fmt.Sprintf("node %d", j); w.plan.Names {
 			names[j] += fmt.Sprintf(" of process %d", i)
 		}
+		wires[j] = &simWire{p: p, n: n}
 	}
-	rl.names, rl.quorum = names, majority(len(names))
-	if rl.guard = newGuard(names, &opts, p); rl.guard != nil {
+	rl := assemble(names, wires, opts, p)
+	if rl.guard != nil {
 		rl.guard.random = p
 	}
 	// Who never met a server cannot tell that another is in its place, unless a minority
 	// is. More may forget here.
 	greet := w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.losesAt() > 0 && f.Kind != faultForget })
-	for j, n := range w.nodes {
-		wire := &simWire{p: p, n: n}
-		rl.addNode(names[j], wire)
-		rl.nodes[j].lane.clock = laneClock{p, int64(j + 1)}
+	for j := range w.nodes {
+		c := laneClock{p, int64(j + 1)}
+		rl.nodes[j].lane.clock, rl.nodes[j].lane.alarm.clock = c, c
 		if greet {
-			wire.greet()
+			wires[j].(*simWire).greet()
 		}
 	}
-	rl.lines.process = fmt.Sprintf("p%d", i)
-	rl.random = p
+	rl.queues.process = fmt.Sprintf("p%d", i)
+	rl.tokens.random = p
 	p.rl = rl
 	return p
 }
@@ -617,7 +606,6 @@ type simWire struct {
 
 	mu    sync.Mutex
 	conns []int // generations of the server to which idle connections lead
-	calls uint64
 }
 
 func (s *simWire) watch(_ clock, saw func(sighting) *markWrite) { s.saw = saw }
@@ -648,7 +636,7 @@ func (s *simWire) exchange(batch []*call, bound time.Duration) {
 		for i, c := range batch {
 			c.ballot = ballot{err: err, sent: sent}
 			// A grant is of no worth where the look behind it was not answered.
-			if as.each != nil && i < some && (looked || s.saw == nil || !c.req.kind.sets()) {
+			if as.each != nil && i < some && (looked || s.saw == nil || !c.req.op.sets()) {
 				c.ballot = ballot{val: as.each[i].val, err: as.each[i].err, sent: true}
 			}
 		}

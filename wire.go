@@ -11,6 +11,37 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// wire puts requests on the wire; it is the part of a lane that a simulation replaces.
+//
+// exchange sends the requests of the batch in order over one connection, each of them
+// once and never again, and fills in the ballot of each: val, err and sent. It returns
+// when all replies were read or the connection broke, and waits for a reply no longer
+// than bound. It must not look at anything but req of a call, nor keep the slice. On a
+// long link several exchanges run at the same time.
+type wire interface {
+	exchange(batch []*call, bound time.Duration)
+}
+
+// watcher is a wire that tells of each new connection, before the answers that come over
+// it are read. A node whose wire never tells is not guarded.
+type watcher interface {
+	watch(c clock, saw func(sighting) *markWrite)
+}
+
+// listener is a wire that can tell of messages on a channel.
+type listener interface {
+	// listen returns when the subscription breaks or ctx ends. It tells when the server
+	// confirmed it, and of each message.
+	listen(ctx context.Context, channel string, confirmed func(), heard func(message string)) error
+}
+
+const (
+	// mostOut is how many exchanges run at a time on a long link.
+	mostOut = 4
+	// longestRead bounds how long a batch that is not answered keeps its connection.
+	longestRead = 30 * time.Second
+)
+
 // redisWire is the wire over a go-redis client of any kind.
 type redisWire struct {
 	client redis.UniversalClient
@@ -32,7 +63,7 @@ func (w *redisWire) exchange(batch []*call, bound time.Duration) {
 	// A context could not end this early: go-redis does not look at it while it
 	// reads, unless told so by an option that is not ours to set. See withReadTimeout.
 	ctx := context.Background()
-	client, cmds := w.withReadTimeout(bound), w.commands(ctx, batch)
+	client, cmds := w.withReadTimeout(bound), w.commands(batch)
 	var failure error
 	switch single, ok := client.(*redis.Client); {
 	case len(batch) == 1 && w.ours:
@@ -52,7 +83,7 @@ func (w *redisWire) exchange(batch []*call, bound time.Duration) {
 	}
 	if w.ours {
 		for _, c := range cmds {
-			c.(*once).args = nil // they belong to a lock, which ends before we do
+			c.(*once).forget()
 		}
 		w.mu.Lock()
 		w.spare = append(w.spare, cmds)
@@ -104,16 +135,17 @@ func (w *redisWire) listen(ctx context.Context, channel string, confirmed func()
 // listenPatience is how long a subscription may be silent before we doubt it.
 const listenPatience = 3 * time.Second
 
-// commands makes the batch's commands.
-func (w *redisWire) commands(ctx context.Context, batch []*call) (cmds []redis.Cmder) {
-	if w.ours {
-		w.mu.Lock()
-		if last := len(w.spare) - 1; last >= 0 {
-			cmds, w.spare = w.spare[last], w.spare[:last]
-		}
-		w.mu.Unlock()
-		cmds = cmds[:cap(cmds)]
+// commands makes the batch's commands, in memory that was used before if it is ours.
+func (w *redisWire) commands(batch []*call) (cmds []redis.Cmder) {
+	if !w.ours {
+		return plainCommands(batch)
 	}
+	w.mu.Lock()
+	if last := len(w.spare) - 1; last >= 0 {
+		cmds, w.spare = w.spare[last], w.spare[:last]
+	}
+	w.mu.Unlock()
+	cmds = cmds[:cap(cmds)]
 	for i, c := range batch {
 		if i == len(cmds) {
 			cmds = append(cmds, nil)
@@ -121,7 +153,7 @@ func (w *redisWire) commands(ctx context.Context, batch []*call) (cmds []redis.C
 		if cmds[i] == nil {
 			cmds[i] = &once{}
 		}
-		cmds[i].(*once).reset(ctx, c.req)
+		cmds[i].(*once).reuse(c.req)
 	}
 	return cmds[:len(batch)]
 }
@@ -161,104 +193,4 @@ func (w *redisWire) close() {
 	if w.pins != nil {
 		w.pins.close()
 	}
-}
-
-// once is a command that go-redis must not send a second time by itself: a SET NX that
-// is sent again after a lost reply finds its own key and reports it as another's
-// (go-redis#2985). It also knows whether its bytes may have left.
-type once struct {
-	redis.Cmder // script or status
-	script      *redis.Cmd
-	status      *redis.StatusCmd
-	args        []any
-	written     bool
-}
-
-// reset makes the command anew. Plain SETs are read as a status, which costs less
-// than a reply of any kind.
-func (o *once) reset(ctx context.Context, req *request) {
-	o.args, o.written = req.args, false
-	switch {
-	case req.script == nil && o.status == nil:
-		o.status = redis.NewStatusCmd(ctx, req.args...)
-	case req.script == nil:
-		o.status.SetVal("")
-		o.status.SetErr(nil)
-	case o.script == nil:
-		o.script = redis.NewCmd(ctx, req.args...)
-	default:
-		o.script.SetVal(nil)
-		o.script.SetErr(nil)
-	}
-	if o.Cmder = o.script; req.script == nil {
-		o.Cmder = o.status
-	}
-}
-
-// NoRetry makes go-redis send the command, and the pipeline it is in, at most once,
-// whatever the client's MaxRetries.
-func (o *once) NoRetry() bool { return true }
-
-// Args is what go-redis asks for when it writes the command to a connection, after
-// dialing and greeting. A user's hook may ask earlier, which errs on the safe side.
-func (o *once) Args() []any {
-	o.written = true
-	return o.args
-}
-
-// Clone keeps the wrapper where go-redis copies commands (clusters, rings).
-func (o *once) Clone() redis.Cmder {
-	c := &once{Cmder: o.Cmder.Clone(), args: o.args}
-	c.script, _ = c.Cmder.(*redis.Cmd)
-	c.status, _ = c.Cmder.(*redis.StatusCmd)
-	return c
-}
-
-// reply fills in what came of the command; failure is that of the whole pipeline.
-func (o *once) reply(b *ballot, failure error) {
-	*b = ballot{sent: true}
-	if err := o.Err(); errors.Is(err, redis.Nil) || err != nil && isServerError(err) {
-		if b.err = err; errors.Is(err, redis.Nil) {
-			b.err = nil
-		}
-		return
-	}
-	// A pipeline that breaks marks all its commands, also those that were answered
-	// before; their answers count.
-	if b.val = o.val(); b.val != nil {
-		return
-	}
-	// A server that rejects the greeting of a new connection fails the pipeline with
-	// its answer and leaves the commands untouched.
-	if b.err = o.Err(); b.err == nil {
-		b.err = failure
-	}
-	if b.err == nil {
-		b.err = errors.New("go-redis returned neither a reply nor an error")
-	}
-	b.sent = o.written && !neverSent(b.err)
-}
-
-// val is the answer, nil if there is none.
-func (o *once) val() any {
-	if o.Cmder == redis.Cmder(o.script) {
-		return o.script.Val()
-	}
-	switch v := o.status.Val(); v {
-	case "":
-		return nil
-	case "OK":
-		return okReply
-	default:
-		return v
-	}
-}
-
-var okReply any = "OK" // boxed once
-
-// neverSent recognizes errors that come before a connection is there to write to.
-func neverSent(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial" ||
-		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed)
 }

@@ -226,7 +226,7 @@ func TestPlainOutput(t *testing.T) {
 
 func TestColoursAndGlyphs(t *testing.T) {
 	e := &increment{Worker: "worker-1", Counter: 1, Votes: []ballot{
-		{Node: "n1", vote: redlock.VoteGranted}, {Node: "n2", vote: redlock.VoteBarred},
+		{Node: "n1", vote: redlock.VoteGranted}, {Node: "n2", vote: redlock.VoteNotSent},
 	}}
 	for _, c := range []struct {
 		name      string

@@ -94,8 +94,8 @@ func (o *opening) text(t *timeline, _ string) string {
 		vote redlock.Vote
 		text string
 	}{
-		{redlock.VoteGranted, "granted"}, {redlock.VoteRefused, "refused"}, {redlock.VoteBarred, "away"},
-		{redlock.VoteUnknown, "no answer"}, {redlock.VoteFailed, "error"}, {redlock.VotePending, "pending"},
+		{redlock.VoteGranted, "granted"}, {redlock.VoteRefused, "refused"}, {redlock.VoteNotSent, "away"}, {redlock.VoteBarred, "barred"},
+		{redlock.VoteUnknown, "silent"}, {redlock.VoteFailed, "error"}, {redlock.VotePending, "pending"},
 	} {
 		if i > 0 {
 			b.WriteString("  ")

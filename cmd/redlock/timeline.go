@@ -65,11 +65,11 @@ func newPalette(colours bool) palette {
 // Each glyph is one column wide.
 var (
 	richGlyphs = map[redlock.Vote]string{
-		redlock.VoteGranted: "●", redlock.VoteRefused: "○", redlock.VoteBarred: "✗",
+		redlock.VoteGranted: "●", redlock.VoteRefused: "○", redlock.VoteNotSent: "✗", redlock.VoteBarred: "◌",
 		redlock.VoteUnknown: "?", redlock.VoteFailed: "!", redlock.VotePending: "·",
 	}
 	plainGlyphs = map[redlock.Vote]string{
-		redlock.VoteGranted: "+", redlock.VoteRefused: "o", redlock.VoteBarred: "x",
+		redlock.VoteGranted: "+", redlock.VoteRefused: "o", redlock.VoteNotSent: "x", redlock.VoteBarred: "-",
 		redlock.VoteUnknown: "?", redlock.VoteFailed: "!", redlock.VotePending: ".",
 	}
 )
@@ -177,7 +177,7 @@ func (t *timeline) mark(v redlock.Vote) string {
 	switch v {
 	case redlock.VoteGranted:
 		return t.paint.good(g)
-	case redlock.VoteBarred, redlock.VoteFailed:
+	case redlock.VoteNotSent, redlock.VoteFailed:
 		return t.paint.bad(g)
 	case redlock.VotePending:
 		return t.paint.dim(g)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/stretchr/testify/assert"
@@ -123,8 +124,8 @@ func exported(t *testing.T) map[string]map[string][]string {
 		for _, l := range m.Label {
 			all[name][l.GetName()] = append(all[name][l.GetName()], l.GetValue())
 		}
-		for _, l := range also {
-			all[name]["le"] = append(all[name]["le"], l)
+		if len(also) > 0 {
+			all[name]["le"] = append(all[name]["le"], also...)
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -211,7 +212,7 @@ func TestQueriesAskForWhatIsExported(t *testing.T) {
 					have[l] = true
 				}
 				for _, m := range n.LabelMatchers {
-					if m.Name == labels.MetricName {
+					if m.Name == model.MetricNameLabel {
 						continue
 					}
 					assert.Contains(t, known, m.Name, "%s: label of %s", q.where, n.Name)

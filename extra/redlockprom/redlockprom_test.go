@@ -215,7 +215,7 @@ func TestScrapeOfNodes(t *testing.T) {
 		require.Error(b, err)
 		b.has(map[string]float64{`redlock_acquires_total{result="no_quorum"}`: 1})
 		samples := b.scrape()
-		assert.Positive(b, samples[`redlock_node_votes_total{node="`+first+`",operation="acquire",vote="barred"}`])
+		assert.Positive(b, samples[`redlock_node_votes_total{node="`+first+`",operation="acquire",vote="not sent"}`])
 		assert.Greater(b, samples[`redlock_acquire_attempts_total`], 3.0)
 		assert.InDelta(b, 3, votes(), 0)
 		b.cluster.Node(0).Restart(redlocktest.KeepKeys)

@@ -2,21 +2,19 @@
 package doccheck
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/quorumlock/redlock/internal/gotypes"
 )
 
 // Block is a fenced block of code on a page.
@@ -84,30 +82,10 @@ func (c *Compiler) Load() error {
 		f := strings.Fields(i)
 		paths = append(paths, f[len(f)-1])
 	}
-	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, paths...)...)
-	cmd.Dir = c.Dir
-	cmd.Env = append(os.Environ(), c.Env...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return fmt.Errorf("go list: %w\n%s", err, &stderr)
-	}
-	exports := make(map[string]string)
-	for line := range strings.Lines(string(out)) {
-		if path, file, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			exports[path] = file
-		}
-	}
+	var err error
 	c.set = token.NewFileSet()
-	c.packages = importer.ForCompiler(c.set, "gc", func(path string) (io.ReadCloser, error) {
-		file := exports[path]
-		if file == "" {
-			return nil, fmt.Errorf("%s is not among the imports of examples", path)
-		}
-		return os.Open(file)
-	})
-	return nil
+	c.packages, err = gotypes.Importer(c.set, c.Dir, c.Env, paths...)
+	return err
 }
 
 // Compile reports what is wrong with an example.

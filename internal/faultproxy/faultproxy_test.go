@@ -185,7 +185,6 @@ func TestBlackholeLosesBytesAndHealCutsWhoLostSome(t *testing.T) {
 		conn, err := r.dial(ctx)
 		require.NoError(r, err)
 		defer conn.Close()
-		conns := r.p.Stats().Conns
 
 		r.p.Blackhole()
 		assert.True(r, isTimeout(loser.Set(ctx, "k", "v", 0).Err()), "an old connection is silent")
@@ -198,7 +197,7 @@ func TestBlackholeLosesBytesAndHealCutsWhoLostSome(t *testing.T) {
 		r.p.Heal()
 		_, err = conn.Read(make([]byte, 1))
 		assert.ErrorIs(r, err, io.EOF)
-		conns = r.p.Stats().Conns
+		conns := r.p.Stats().Conns
 		assert.NoError(r, idle.Ping(ctx).Err())
 		assert.Equal(r, conns, r.p.Stats().Conns, "a connection that lost nothing lives on")
 		assert.False(r, r.m.Exists("k"))

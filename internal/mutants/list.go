@@ -286,7 +286,7 @@ var list = []mutant{
 	},
 	{
 		name: "mark-look-ignored",
-		file: "guard.go",
+		file: "memory.go",
 		old:  `return !s.asked && s.err == nil && s.role != "slave"`,
 		new:  `return !s.asked || s.err == nil && s.role != "slave"`,
 		why:  "the mark is looked at on new connections only, and a flush breaks none",

@@ -13,7 +13,6 @@ type config struct {
 	directives []string
 	env        []string
 	password   string
-	db         int
 	unixSocket bool
 	tls        bool
 	cluster    bool

@@ -3,69 +3,47 @@
 package realredis
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"os/exec"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/quorumlock/redlock/internal/child"
 	"github.com/stretchr/testify/require"
 )
 
-const orphanEnv = "REALREDIS_ORPHAN_TEST"
-
-// TestNoOrphans kills a test binary which has servers in various states and
-// looks whether any survives.
-func TestNoOrphans(t *testing.T) {
-	if os.Getenv(orphanEnv) != "" {
-		beKilled(t)
-		return
-	}
-	Need(t)
-	cmd := exec.Command(os.Args[0], "-test.run=^TestNoOrphans$")
-	cmd.Env = append(os.Environ(), orphanEnv+"=1", "TMPDIR="+t.TempDir())
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-
-	var pids []int
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		list, ok := strings.CutPrefix(lines.Text(), "pids ")
-		if !ok {
-			continue
-		}
-		for f := range strings.FieldsSeq(list) {
-			pid, err := strconv.Atoi(f)
-			require.NoError(t, err)
-			require.True(t, running(pid))
-			pids = append(pids, pid)
-		}
-		break
-	}
-	require.NoError(t, cmd.Process.Kill())
-	require.Error(t, cmd.Wait())
-	require.Len(t, pids, 4)
-	for _, pid := range pids {
-		eventually(t, func() bool { return !running(pid) }, fmt.Sprintf("server %d has survived", pid))
-	}
-}
-
-func beKilled(t *testing.T) {
+// TestProcessWithServers is no test of its own: it has servers in various states until it
+// is killed.
+func TestProcessWithServers(t *testing.T) {
+	parent := child.Of(t, new(any))
 	servers := StartN(t, 4)
 	require.NoError(t, servers[0].Pause())
 	servers[1].Kill()
 	require.NoError(t, servers[1].Restart())
-	line := "pids"
+	var pids []int
 	for _, s := range servers {
-		line += fmt.Sprint(" ", s.PID())
+		pids = append(pids, s.PID())
 	}
-	fmt.Println(line)
-	select {}
+	parent.Say(t, pids)
+	parent.Hear()
+	t.Error("not killed")
+}
+
+// Servers do not outlive the test binary that started them, however it ends.
+func TestNoOrphans(t *testing.T) {
+	Need(t)
+	c := child.Start(t, "TestProcessWithServers", nil, "TMPDIR="+t.TempDir())
+	var pids []int
+	c.Hear(t, &pids)
+	for _, pid := range pids {
+		require.True(t, running(pid))
+	}
+	c.Kill(t)
+	require.Len(t, pids, 4)
+	for _, pid := range pids {
+		eventually(t, func() bool { return !running(pid) }, fmt.Sprintf("server %d has survived", pid))
+	}
 }
 
 // running is false for a zombie: an orphan is reaped by whoever adopts it, if

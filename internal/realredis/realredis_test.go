@@ -315,7 +315,8 @@ func TestDBsAndArgs(t *testing.T) {
 	got, err := c.ConfigGet(ctx, "maxmemory-policy").Result()
 	require.NoError(t, err)
 	assert.Equal(t, "allkeys-lru", got["maxmemory-policy"])
-	assert.Panics(t, func() { Args("maxmemory") })
+	odd := []string{"maxmemory"}
+	assert.Panics(t, func() { Args(odd...) })
 }
 
 // The environment of the server itself cannot be looked at, since Redis

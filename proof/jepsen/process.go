@@ -116,11 +116,10 @@ type seat struct {
 	job    job
 	stderr io.Writer
 
-	mu     sync.Mutex
-	proc   *process
-	past   tally // of earlier lives
-	lives  []job
-	failed []string // lives that ended by themselves
+	mu    sync.Mutex
+	proc  *process
+	past  tally // of earlier lives
+	lives []job
 }
 
 func (s *seat) start() error {

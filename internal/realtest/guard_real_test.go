@@ -1,8 +1,9 @@
-package redlock_test
+package realtest_test
 
 import (
 	"context"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -117,7 +118,7 @@ func TestWithoutTheGuardARestartGrantsTwice(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 5)
 	other := f.direct(t, guarded(-1))
-	warm(t, other)
+	f.warm(t, other)
 	first := f.holdOnThree(t)
 	require.ErrorIs(t, try(t, other), redlock.ErrHeld)
 	f.restart(t, 2)
@@ -141,7 +142,7 @@ func TestRestartedNodeIsBarredForTheGuardsTime(t *testing.T) {
 				other = f.ofUsers
 			}
 			rl := other(t, guarded(period))
-			warm(t, rl)
+			f.warm(t, rl)
 			f.holdOnThree(t)
 			f.restart(t, 2)
 			before := time.Now()
@@ -179,7 +180,7 @@ func TestDefaultGuardIsTheLocksOwnTTL(t *testing.T) {
 	f := startFleet(t, 5)
 	f.aged(t, 2*time.Second)
 	rl := f.direct(t, guarded(0))
-	warm(t, rl)
+	f.warm(t, rl)
 	f.restart(t, 2)
 	short := rl.Mutex("short", redlock.WithTTL(12*time.Second+time.Millisecond))
 	for _, ttl := range []time.Duration{24 * time.Hour, time.Hour} {
@@ -276,7 +277,7 @@ func TestPromotedReplicaIsBarred(t *testing.T) {
 			if way == "New" {
 				rl = f.byDefault(t, guarded(period))
 			}
-			warm(t, rl)
+			f.warm(t, rl)
 			f.holdOnThree(t)
 			f.proxies[2].SetUpstream(func(ctx context.Context) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, "tcp", other.Addr())
@@ -295,7 +296,7 @@ func TestFlushIsNotSeenByTheGuard(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 5)
 	rl := f.direct(t, guarded(0))
-	warm(t, rl)
+	f.warm(t, rl)
 	f.holdOnThree(t)
 	f.do(t, []int{2}, "FLUSHALL")
 	_, errs := granted(t, rl.Mutex(resource))
@@ -307,7 +308,7 @@ func TestFlappingNode(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 5)
 	f.bothWays(t, guarded(0), func(t *testing.T, rl *redlock.Redlock) {
-		warm(t, rl)
+		f.warm(t, rl)
 		for range 3 {
 			f.restart(t, 2)
 			eventually(t, func() bool {
@@ -325,7 +326,7 @@ func TestExtendAndReleaseGoOnAtABarredNode(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3)
 	rl := f.direct(t, guarded(0))
-	warm(t, rl)
+	f.warm(t, rl)
 	lock := requireLock(t, rl)
 	waitForVotes(t, lock)
 	f.restart(t, 0)
@@ -349,6 +350,12 @@ func (d *degradations) hooks() *redlock.Hooks {
 		defer d.mu.Unlock()
 		d.seen = append(d.seen, i)
 	}}
+}
+
+func (d *degradations) all() []redlock.DegradedInfo {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.seen)
 }
 
 // of is how often each node was told to have no guard.
@@ -471,7 +478,7 @@ func TestGuardLeavesAPoolOfOneAlone(t *testing.T) {
 func TestInfoIsReadOncePerConnection(t *testing.T) {
 	t.Parallel()
 	startFleet(t, 3).eachWay(t, guarded(0), func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-		warm(t, rl)
+		f.warm(t, rl)
 		f.resetLogs()
 		before := time.Now()
 		for range 20 {
@@ -503,7 +510,7 @@ func stepped(t *testing.T, c *redis.Client, d time.Duration) {
 	t.Helper()
 	eventually(t, func() bool {
 		now, err := c.Time(context.Background()).Result()
-		off := now.Sub(time.Now()) - d
+		off := time.Until(now) - d
 		return err == nil && off.Abs() < time.Minute
 	}, "the shim does not step the clock")
 }
@@ -518,7 +525,7 @@ func TestClockStepsOfANodeAreNoRestarts(t *testing.T) {
 	o.TTL, o.NodeTimeout = 4*time.Second, time.Second
 	f.aged(t, o.TTL)
 	rl := f.byDefault(t, o)
-	warm(t, rl)
+	f.warm(t, rl)
 	for _, d := range []time.Duration{time.Hour, -time.Hour} {
 		step(d)
 		for i := range f.servers {

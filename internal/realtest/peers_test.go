@@ -1,4 +1,4 @@
-package redlock_test
+package realtest_test
 
 import (
 	"context"
@@ -168,7 +168,7 @@ func TestPeerRS6_LateSetIsTakenBack(t *testing.T) {
 		o.NodeTimeout = 500 * time.Millisecond
 		var conns connections
 		rl := f.byDefault(t, o, conns.keep)
-		warm(t, rl)
+		f.warm(t, rl)
 		deletions := f.executed(0, "del")
 		f.proxies[0].DelayRequest(1, 300*time.Millisecond, faultproxy.Named("SET"))
 		failed := background(func() error { _, err := rl.Mutex(resource).TryAcquire(context.Background()); return err })
@@ -692,7 +692,7 @@ func TestPeerH_LateReleaseGrantsNothingTwice(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 5)
 	a, b := f.byDefault(t, brisk), f.direct(t, brisk)
-	warm(t, a)
+	f.warm(t, a)
 	f.resetLogs()
 	const late = 300 * time.Millisecond
 	for _, p := range f.proxies[:2] {

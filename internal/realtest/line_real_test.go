@@ -1,170 +1,54 @@
-package redlock_test
+package realtest_test
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/child"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// child is a process of its own: this test binary, run again.
-type child struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	out   *bufio.Reader
-	setup childSetup
-	stdin *bufio.Reader
+// job is what the processes of these tests are told, each of it what it needs.
+type job struct {
+	Addrs      []string
+	Counter    string
+	Name       string
+	TTL        time.Duration
+	Goroutines int
+	Start, End time.Time
 }
 
-type childSetup struct {
-	Mode  string
-	Addrs []string
-	Args  json.RawMessage
-}
-
-const childEnv = "REDLOCK_LINE_CHILD"
-
-// lineChildren are what a child can be told to do.
-var lineChildren = map[string]func(*testing.T, *child){}
-
-// TestLineChild is what a child runs; by itself it does nothing.
-func TestLineChild(t *testing.T) {
-	setup := os.Getenv(childEnv)
-	if setup == "" {
-		t.Skip("only as a child of other tests")
-	}
-	c := &child{stdin: bufio.NewReader(os.Stdin)}
-	require.NoError(t, json.Unmarshal([]byte(setup), &c.setup))
-	lineChildren[c.setup.Mode](t, c)
-}
-
-func (c *child) args(t *testing.T, v any) { require.NoError(t, json.Unmarshal(c.setup.Args, v)) }
-
-func (c *child) open(t *testing.T, o *redlock.Options) *redlock.Redlock {
-	rl, err := redlock.Open(t.Context(), c.setup.Addrs, o)
+func (j job) open(t *testing.T, o *redlock.Options) *redlock.Redlock {
+	rl, err := redlock.Open(t.Context(), j.Addrs, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	return rl
 }
 
-// say sends a line to the parent.
-func (c *child) say(t *testing.T, v any) {
-	b, err := json.Marshal(v)
-	require.NoError(t, err)
-	fmt.Fprintf(os.Stdout, "%s%s\n", childMark, b)
-}
+// The next processes are no tests of their own. They share a counter on a server of its
+// own, which is how they tell in which order they were served, and that nobody else is
+// inside.
 
-// hear waits for a line of the parent.
-func (c *child) hear() string {
-	s, _ := c.stdin.ReadString('\n')
-	return strings.TrimSpace(s)
-}
-
-const childMark = "child: "
-
-// spawn starts a child, which is killed at the end of the test.
-func spawn(t *testing.T, mode string, servers []*realredis.Server, args any) *child {
-	t.Helper()
-	raw, err := json.Marshal(args)
-	require.NoError(t, err)
-	setup := childSetup{Mode: mode, Args: raw}
-	for _, s := range servers {
-		setup.Addrs = append(setup.Addrs, s.Addr())
-	}
-	env, err := json.Marshal(setup)
-	require.NoError(t, err)
-	c := &child{cmd: exec.Command(os.Args[0], "-test.run=^TestLineChild$", "-test.count=1")}
-	c.cmd.Env = append(os.Environ(), childEnv+"="+string(env))
-	c.cmd.Stderr = os.Stderr
-	c.in, err = c.cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := c.cmd.StdoutPipe()
-	require.NoError(t, err)
-	c.out = bufio.NewReader(out)
-	require.NoError(t, c.cmd.Start())
-	t.Cleanup(func() {
-		_ = c.cmd.Process.Kill()
-		_ = c.cmd.Wait()
-	})
-	return c
-}
-
-// line is the next thing that the child says.
-func (c *child) line(t *testing.T) string {
-	t.Helper()
-	var all strings.Builder
-	for {
-		s, err := c.out.ReadString('\n')
-		if rest, ok := strings.CutPrefix(s, childMark); ok {
-			return strings.TrimSpace(rest)
-		}
-		all.WriteString(s)
-		require.NoError(t, err, "the child said: %s", all.String())
-	}
-}
-
-// tell sends a line to the child.
-func (c *child) tell(t *testing.T, s string) {
-	_, err := io.WriteString(c.in, s+"\n")
-	require.NoError(t, err)
-}
-
-// signal sends a signal, and waits until it has been obeyed where that shows.
-func (c *child) signal(t *testing.T, s syscall.Signal) {
-	t.Helper()
-	require.NoError(t, c.cmd.Process.Signal(s))
-	want := map[syscall.Signal]string{syscall.SIGSTOP: ") T", syscall.SIGKILL: ") Z"}[s]
-	soon(t, func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
-		return err != nil || strings.Contains(string(stat), want)
-	})
-}
-
-// wait waits for the child's good end.
-func (c *child) wait(t *testing.T) {
-	t.Helper()
-	_ = c.in.Close()
-	rest, _ := io.ReadAll(c.out)
-	require.NoError(t, c.cmd.Wait(), "%s", rest)
-}
-
-// The children below share a counter on a server of its own, which is how they tell in
-// which order they were served, and that nobody else is inside.
-
-func init() {
-	lineChildren["wait"] = waitChild
-	lineChildren["cycle"] = cycleChild
-}
-
-// waitChild waits in line from a number of goroutines, one for each line that the parent
-// sends; each says at which place it was served, and goes on to release.
-func waitChild(t *testing.T, c *child) {
-	var a struct {
-		Counter string
-		Name    string
-		TTL     time.Duration
-	}
-	c.args(t, &a)
-	m := c.open(t, &redlock.Options{Owner: a.Name}).Mutex("k", redlock.WithTTL(a.TTL))
-	counter := redis.NewClient(&redis.Options{Addr: a.Counter})
+// TestWaitingProcess waits in line from a number of goroutines, one for each line that the
+// parent sends; each says at which place it was served, and goes on to release.
+func TestWaitingProcess(t *testing.T) {
+	var j job
+	parent := child.Of(t, &j)
+	m := j.open(t, &redlock.Options{Owner: j.Name}).Mutex("k", redlock.WithTTL(j.TTL))
+	counter := redis.NewClient(&redis.Options{Addr: j.Counter})
 	defer counter.Close()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	for c.hear() != "" {
+	for parent.Hear() != "" {
 		wg.Go(func() {
 			l, err := m.Acquire(t.Context())
 			if !assert.NoError(t, err) {
@@ -172,7 +56,7 @@ func waitChild(t *testing.T, c *child) {
 			}
 			place := counter.Incr(t.Context(), "served").Val()
 			mu.Lock()
-			c.say(t, place)
+			parent.Say(t, place)
 			mu.Unlock()
 			assert.NoError(t, l.Release(t.Context()))
 		})
@@ -180,24 +64,22 @@ func waitChild(t *testing.T, c *child) {
 	wg.Wait()
 }
 
-// cycleChild increments a number by reading and writing it, under the lock, until told to stop.
-func cycleChild(t *testing.T, c *child) {
-	var a struct {
-		Counter    string
-		Goroutines int
-	}
-	c.args(t, &a)
-	rl := c.open(t, &redlock.Options{TTL: 5 * time.Second})
-	counter := redis.NewClient(&redis.Options{Addr: a.Counter})
+// TestCyclingProcess increments a number by reading and writing it, under the lock, until
+// told to stop.
+func TestCyclingProcess(t *testing.T) {
+	var j job
+	parent := child.Of(t, &j)
+	rl := j.open(t, &redlock.Options{TTL: 5 * time.Second})
+	counter := redis.NewClient(&redis.Options{Addr: j.Counter})
 	defer counter.Close()
 	var stop atomic.Bool
 	go func() {
-		c.hear()
+		parent.Hear()
 		stop.Store(true)
 	}()
 	var done atomic.Int64
 	var wg sync.WaitGroup
-	for range a.Goroutines {
+	for range j.Goroutines {
 		wg.Go(func() {
 			for !stop.Load() {
 				l, err := rl.Mutex("k").Acquire(t.Context())
@@ -212,12 +94,13 @@ func cycleChild(t *testing.T, c *child) {
 		})
 	}
 	wg.Wait()
-	c.say(t, done.Load())
+	parent.Say(t, done.Load())
 }
 
 // site is five nodes, a counter, and a Redlock of this process.
 type site struct {
 	servers []*realredis.Server
+	admins  []*redis.Client
 	counter *realredis.Server
 	rl      *redlock.Redlock
 	m       *redlock.Mutex
@@ -229,6 +112,7 @@ func newSite(t *testing.T, o *redlock.Options, opts ...redlock.LockOption) *site
 	var addrs []string
 	for _, x := range s.servers {
 		addrs = append(addrs, x.Addr())
+		s.admins = append(s.admins, x.Client(t))
 	}
 	rl, err := redlock.Open(t.Context(), addrs, o)
 	require.NoError(t, err)
@@ -237,9 +121,18 @@ func newSite(t *testing.T, o *redlock.Options, opts ...redlock.LockOption) *site
 	return s
 }
 
-func (s *site) spawn(t *testing.T, mode string, args map[string]any) *child {
-	args["Counter"] = s.counter.Addr()
-	return spawn(t, mode, s.servers, args)
+// start starts a process on these nodes.
+func (s *site) start(t *testing.T, test string, j job) *child.Process {
+	t.Helper()
+	j.Addrs, j.Counter = addrsOf(s.servers), s.counter.Addr()
+	return child.Start(t, test, j)
+}
+
+// hear is what a process says that counts.
+func hear(t *testing.T, p *child.Process) (n int64) {
+	t.Helper()
+	p.Hear(t, &n)
+	return n
 }
 
 // waiting waits until so many are in line.
@@ -249,6 +142,31 @@ func (s *site) waiting(t *testing.T, n int) {
 		st, err := s.m.Inspect(t.Context())
 		return err == nil && len(st.Waiters) == n
 	})
+}
+
+// lineOfK is the key under which a node keeps the line of "k".
+const lineOfK = "{k}:line"
+
+// arbiter is the node that keeps the line, as soon as somebody waits there.
+func (s *site) arbiter(t *testing.T) *realredis.Server {
+	t.Helper()
+	keeper := -1
+	soon(t, func() bool {
+		keeper = slices.IndexFunc(s.admins, func(c *redis.Client) bool { return c.Exists(t.Context(), lineOfK).Val() == 1 })
+		return keeper >= 0
+	})
+	return s.servers[keeper]
+}
+
+// lines counts the lines that the nodes keep, of all keys.
+func (s *site) lines(t *testing.T) (n int) {
+	t.Helper()
+	for _, c := range s.admins {
+		here, err := c.Eval(t.Context(), `return #redis.call("KEYS", "{*}:line")`, nil).Int()
+		require.NoError(t, err)
+		n += here
+	}
+	return n
 }
 
 func (s *site) acquire(t *testing.T) *redlock.Lock {
@@ -262,12 +180,7 @@ func (s *site) acquire(t *testing.T) *redlock.Lock {
 func (s *site) empty(t *testing.T) {
 	t.Helper()
 	soon(t, func() bool {
-		for _, x := range s.servers {
-			if x.Client(t).DBSize(t.Context()).Val() > 0 {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(s.admins, func(c *redis.Client) bool { return c.DBSize(t.Context()).Val() > 0 })
 	})
 }
 
@@ -280,13 +193,13 @@ func soon(t *testing.T, cond func() bool) {
 func TestLineAcrossProcesses(t *testing.T) {
 	s := newSite(t, nil)
 	l := s.acquire(t)
-	var kids []*child
+	var kids []*child.Process
 	for i := range 4 {
-		kids = append(kids, s.spawn(t, "wait", map[string]any{"Name": fmt.Sprint(i), "TTL": 10 * time.Second}))
+		kids = append(kids, s.start(t, "TestWaitingProcess", job{Name: fmt.Sprint(i), TTL: 10 * time.Second}))
 	}
 	const n = 20
 	for i := range n {
-		kids[i%4].tell(t, "wait")
+		kids[i%4].Tell(t, "wait")
 		s.waiting(t, i+1)
 	}
 	st, err := s.m.Inspect(t.Context())
@@ -296,77 +209,78 @@ func TestLineAcrossProcesses(t *testing.T) {
 	}
 	require.NoError(t, l.Release(t.Context()))
 	for i := range n {
-		assert.Equal(t, fmt.Sprint(i+1), kids[i%4].line(t), "in the order of arrival")
+		assert.EqualValues(t, i+1, hear(t, kids[i%4]), "in the order of arrival")
 	}
 	for _, k := range kids {
-		k.wait(t)
+		k.Wait(t)
 	}
 	s.empty(t)
 }
 
 // A dead or paused process costs the others one grace, however many waiters it had.
 func TestLineSkipsASilentProcess(t *testing.T) {
-	for name, sig := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "paused": syscall.SIGSTOP} {
+	for name, silence := range map[string]func(*child.Process, *testing.T){"killed": (*child.Process).Kill, "paused": (*child.Process).Pause} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, nil)
 			l := s.acquire(t)
-			silent := s.spawn(t, "wait", map[string]any{"Name": "silent", "TTL": 10 * time.Second})
-			alive := s.spawn(t, "wait", map[string]any{"Name": "alive", "TTL": 10 * time.Second})
+			silent := s.start(t, "TestWaitingProcess", job{Name: "silent", TTL: 10 * time.Second})
+			alive := s.start(t, "TestWaitingProcess", job{Name: "alive", TTL: 10 * time.Second})
 			const n = 16
 			for i := range n {
-				silent.tell(t, "wait")
+				silent.Tell(t, "wait")
 				s.waiting(t, i+1)
 			}
-			alive.tell(t, "wait")
+			alive.Tell(t, "wait")
 			s.waiting(t, n+1)
-			silent.signal(t, sig)
+			silence(silent, t)
 			start := time.Now()
 			require.NoError(t, l.Release(t.Context()))
-			assert.Equal(t, "1", alive.line(t))
+			assert.EqualValues(t, 1, hear(t, alive))
 			t.Logf("%d silent waiters cost %v", n, time.Since(start))
 			assert.Less(t, time.Since(start), 4*time.Second, "sixteen graces would be 8s")
-			alive.wait(t)
-			if sig == syscall.SIGSTOP {
-				silent.signal(t, syscall.SIGCONT)
+			alive.Wait(t)
+			if name == "paused" {
+				silent.Resume(t)
 				for i := range n {
-					assert.Equal(t, fmt.Sprint(i+2), silent.line(t), "whoever wakes takes its place again")
+					assert.EqualValues(t, i+2, hear(t, silent), "whoever wakes takes its place again")
 				}
-				silent.wait(t)
+				silent.Wait(t)
 				s.empty(t)
 			}
 		})
 	}
 }
 
-func TestLineOfADeadHolder(t *testing.T) {
-	s := newSite(t, nil)
-	holder := spawn(t, "hold", s.servers, map[string]any{})
-	holder.line(t)
-	waiter := s.spawn(t, "wait", map[string]any{"Name": "w", "TTL": time.Second})
-	waiter.tell(t, "wait")
-	s.waiting(t, 1)
-	holder.signal(t, syscall.SIGKILL)
-	assert.Equal(t, "1", waiter.line(t))
-	waiter.wait(t)
-	s.empty(t)
+// TestHoldingProcess is no test of its own: it holds the lock until it is killed.
+func TestHoldingProcess(t *testing.T) {
+	var j job
+	parent := child.Of(t, &j)
+	_, err := j.open(t, &redlock.Options{TTL: time.Second}).Mutex("k", redlock.WithRenewal()).Acquire(t.Context())
+	require.NoError(t, err)
+	parent.Say(t, "held")
+	parent.Hear()
 }
 
-func init() {
-	lineChildren["hold"] = func(t *testing.T, c *child) {
-		_, err := c.open(t, &redlock.Options{TTL: time.Second}).Mutex("k", redlock.WithRenewal()).Acquire(t.Context())
-		require.NoError(t, err)
-		c.say(t, "held")
-		c.hear()
-	}
+func TestLineOfADeadHolder(t *testing.T) {
+	s := newSite(t, nil)
+	holder := s.start(t, "TestHoldingProcess", job{})
+	holder.Hear(t, new(string))
+	waiter := s.start(t, "TestWaitingProcess", job{Name: "w", TTL: time.Second})
+	waiter.Tell(t, "wait")
+	s.waiting(t, 1)
+	holder.Kill(t)
+	assert.EqualValues(t, 1, hear(t, waiter))
+	waiter.Wait(t)
+	s.empty(t)
 }
 
 // The arbiter is killed, paused and restarted empty under eight processes' load; an
 // increment that is lost would show two holders.
 func TestLineExclusionWhileTheArbiterFails(t *testing.T) {
 	s := newSite(t, nil)
-	var kids []*child
+	var kids []*child.Process
 	for range 4 {
-		kids = append(kids, s.spawn(t, "cycle", map[string]any{"Goroutines": 4}))
+		kids = append(kids, s.start(t, "TestCyclingProcess", job{Goroutines: 4}))
 	}
 	counter := s.counter.Client(t)
 	goesOn := func(when string) {
@@ -379,8 +293,8 @@ func TestLineExclusionWhileTheArbiterFails(t *testing.T) {
 		})
 		t.Logf("%s: 200 in %v", when, time.Since(start))
 	}
-	arbiter := s.servers[s.m.NodeOrder()[0]]
 	goesOn("before")
+	arbiter := s.arbiter(t)
 	arbiter.Kill()
 	goesOn("killed")
 	require.NoError(t, arbiter.Restart())
@@ -391,13 +305,11 @@ func TestLineExclusionWhileTheArbiterFails(t *testing.T) {
 	goesOn("resumed")
 	done := int64(0)
 	for _, k := range kids {
-		k.tell(t, "stop")
+		k.Tell(t, "stop")
 	}
 	for _, k := range kids {
-		var n int64
-		require.NoError(t, json.Unmarshal([]byte(k.line(t)), &n))
-		done += n
-		k.wait(t)
+		done += hear(t, k)
+		k.Wait(t)
 	}
 	n, err := counter.Get(t.Context(), "number").Int64()
 	require.NoError(t, err)
@@ -413,11 +325,11 @@ func (s *site) as(t *testing.T, rules ...string) (*redlock.Redlock, func() []red
 		require.NoError(t, x.Client(t).Do(t.Context(), append([]any{"ACL", "SETUSER", "clerk", "reset", "on", ">pw"}, anys(rules)...)...).Err())
 		urls = append(urls, "redis://clerk:pw@"+x.Addr())
 	}
-	hooks, said := told()
-	rl, err := redlock.Open(t.Context(), urls, &redlock.Options{Hooks: hooks})
+	d := new(degradations)
+	rl, err := redlock.Open(t.Context(), urls, &redlock.Options{Hooks: d.hooks()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
-	return rl, said
+	return rl, d.all
 }
 
 func anys(s []string) (a []any) {
@@ -501,9 +413,9 @@ func TestLineOfTenThousand(t *testing.T) {
 				assert.NoError(t, l.Release(t.Context()))
 			})
 		}
-		arbiter := s.servers[s.m.NodeOrder()[0]].Client(t)
-		soon(t, func() bool { return arbiter.ZCard(t.Context(), s.m.Line()).Val() >= int64(n) })
-		used := arbiter.MemoryUsage(t.Context(), s.m.Line()).Val()
+		arbiter := s.arbiter(t).Client(t)
+		soon(t, func() bool { return arbiter.ZCard(t.Context(), lineOfK).Val() >= int64(n) })
+		used := arbiter.MemoryUsage(t.Context(), lineOfK).Val()
 		t.Logf("%d bytes on the node per waiter", used/int64(n))
 		assert.Less(t, used/int64(n), int64(500))
 		start := time.Now()
@@ -538,7 +450,7 @@ func TestLineOfTenThousand(t *testing.T) {
 				}
 			})
 		}
-		soon(t, func() bool { waiters, _ := s.rl.Waits(); return waiters == n })
+		soon(t, func() bool { return s.lines(t) == n })
 		start := time.Now()
 		for _, l := range held {
 			wg.Go(func() { assert.NoError(t, l.Release(t.Context())) })

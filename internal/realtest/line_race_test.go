@@ -1,6 +1,6 @@
 //go:build race
 
-package redlock_test
+package realtest_test
 
 // crowd is smaller where everything takes ten times as long.
 const crowd = 1_000

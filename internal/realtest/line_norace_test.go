@@ -1,5 +1,5 @@
 //go:build !race
 
-package redlock_test
+package realtest_test
 
 const crowd = 10_000

@@ -1,13 +1,10 @@
-package redlock_test
+package realtest_test
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/child"
 	"github.com/quorumlock/redlock/internal/faultproxy"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/quorumlock/redlock/redlocktest"
@@ -63,7 +61,7 @@ func TestAMinorityOfBrokenNodesChangesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			startFleet(t, 5).eachWay(t, unhurried, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-				warm(t, rl)
+				f.warm(t, rl)
 				broken := []int{0, 3}
 				for _, i := range broken {
 					fault.begin(t, f, i)
@@ -77,7 +75,7 @@ func TestAMinorityOfBrokenNodesChangesNothing(t *testing.T) {
 					fault.end(t, f, i)
 				}
 				f.requireGone(t, resource)
-				warm(t, rl) // they are used again
+				f.warm(t, rl) // they are used again
 			})
 		})
 	}
@@ -89,7 +87,7 @@ func TestAMajorityOfBrokenNodesIsAnOutageThatAcquireWaitsOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			startFleet(t, 5).eachWay(t, brisk, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-				warm(t, rl)
+				f.warm(t, rl)
 				for i := range 3 {
 					fault.begin(t, f, i)
 				}
@@ -149,7 +147,7 @@ func TestReleaseWhoseReplyIsLostIsNotTakenForALoss(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			startFleet(t, 3).eachWay(t, redlock.Options{TTL: time.Second, NodeTimeout: 200 * time.Millisecond}, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-				warm(t, rl)
+				f.warm(t, rl)
 				for range 2 {
 					lock := requireAcquire(t, rl)
 					waitForVotes(t, lock)
@@ -307,13 +305,13 @@ func TestRestartedNodesAreUsedAgain(t *testing.T) {
 	o.RestartGuard = -1 // which has tests of its own
 	startFleet(t, 3).eachWay(t, o, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
 		for i := range 3 {
-			warm(t, rl)
+			f.warm(t, rl)
 			f.servers[i].Kill()
 			require.NoError(t, f.servers[i].Restart())
 			// Its connections are stale, and it has none of the scripts.
 			require.NoError(t, requireAcquire(t, rl).Release(t.Context()))
 		}
-		warm(t, rl)
+		f.warm(t, rl)
 	})
 }
 
@@ -362,7 +360,7 @@ func TestServersThatAnswerWithAnErrorAreWaitedForAndNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			startFleet(t, 3, realredis.Args("lua-time-limit", "5")).eachWay(t, brisk, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-				warm(t, rl)
+				f.warm(t, rl)
 				// The others still make a quorum.
 				test.begin(t, f, []int{1})
 				lock := requireAcquire(t, rl)
@@ -460,7 +458,7 @@ func TestReplicaInTheListIsNamed(t *testing.T) {
 func TestForgottenScriptsAreSentOnce(t *testing.T) {
 	t.Parallel() // 44
 	startFleet(t, 3).eachWay(t, brisk, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-		warm(t, rl)
+		f.warm(t, rl)
 		lock := requireLock(t, rl)
 		waitForVotes(t, lock)
 		f.do(t, []int{1}, "SCRIPT", "FLUSH")
@@ -590,7 +588,7 @@ func TestGarbageIsNeverAGrant(t *testing.T) {
 		t.Run(fmt.Sprintf("%q", garbage), func(t *testing.T) {
 			t.Parallel()
 			startFleet(t, 1).eachWay(t, redlock.Options{TTL: time.Second, NodeTimeout: 250 * time.Millisecond}, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
-				warm(t, rl)
+				f.warm(t, rl)
 				f.plant(t, "x", 0, 0)
 				for range 5 {
 					f.proxies[0].Garbage([]byte(garbage))
@@ -718,23 +716,19 @@ func TestReleaseAfterTheEndLeavesTheNextHolderAlone(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
-const (
-	childAddrs = "REDLOCK_TEST_CHILD_ADDRS"
-	childTTL   = 700 * time.Millisecond
-)
+// childTTL is the lease of locks whose holders are paused or killed.
+const childTTL = 700 * time.Millisecond
 
-// TestHolderProcess is no test of its own: it is the process that is killed in the
-// next one.
+// TestHolderProcess is no test of its own: it is the process that is killed in the next
+// one.
 func TestHolderProcess(t *testing.T) {
-	addrs := os.Getenv(childAddrs)
-	if addrs == "" {
-		return
-	}
-	rl, err := redlock.Open(t.Context(), strings.Split(addrs, ","), &redlock.Options{TTL: childTTL, NodeTimeout: childTTL / 4})
+	var addrs []string
+	parent := child.Of(t, &addrs)
+	rl, err := redlock.Open(t.Context(), addrs, &redlock.Options{TTL: childTTL, NodeTimeout: childTTL / 4})
 	require.NoError(t, err)
-	lock, err := rl.Mutex(resource, redlock.WithRenewal()).Acquire(t.Context())
+	_, err = rl.Mutex(resource, redlock.WithRenewal()).Acquire(t.Context())
 	require.NoError(t, err)
-	fmt.Println("held", lock.Token())
+	parent.Say(t, "held")
 	for i := 0; ; i++ {
 		busy, err := rl.Mutex(fmt.Sprint("busy-", i%10)).TryAcquire(t.Context())
 		if err == nil {
@@ -746,19 +740,12 @@ func TestHolderProcess(t *testing.T) {
 func TestKilledProcessHoldsForTheTTLAtMost(t *testing.T) {
 	t.Parallel() // 65
 	f := startFleet(t, 5)
-	child := exec.Command(os.Args[0], "-test.run=^TestHolderProcess$", "-test.timeout=60s")
-	child.Env = append(os.Environ(), childAddrs+"="+strings.Join(f.addrs(), ","))
-	out, err := child.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, child.Start())
-	lines := bufio.NewScanner(out)
-	for lines.Scan() && !strings.HasPrefix(lines.Text(), "held ") {
-	}
+	holder := child.Start(t, "TestHolderProcess", f.addrs())
+	holder.Hear(t, new(string))
 	rl := f.direct(t, brisk)
 	eventually(t, func() bool { return f.executed(0, "set") > 50 }, "the child does nothing") // in the middle of attempts
 	require.ErrorIs(t, try(t, rl), redlock.ErrHeld)
-	require.NoError(t, child.Process.Kill())
-	require.Error(t, child.Wait())
+	holder.Kill(t)
 
 	require.ErrorIs(t, try(t, rl), redlock.ErrHeld)
 	require.NoError(t, requireAcquire(t, rl).Release(t.Context()))

@@ -1,4 +1,4 @@
-package redlock_test
+package realtest_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // documentedRights are the rules that docs/operations.md gives to a user.
 func documentedRights(t *testing.T) (rules []string) {
 	t.Helper()
-	blocks, err := doccheck.Blocks("docs/operations.md")
+	blocks, err := doccheck.Blocks("../../docs/operations.md")
 	require.NoError(t, err)
 	for _, b := range blocks {
 		if b.Info != "acl" {

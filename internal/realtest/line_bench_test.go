@@ -1,7 +1,6 @@
-package redlock_test
+package realtest_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/child"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/stretchr/testify/require"
 )
@@ -58,38 +58,36 @@ func cycle(tb testing.TB, rl *redlock.Redlock, key string, goroutines int, start
 	return l
 }
 
-func init() { lineChildren["bench"] = benchChild }
-
-func benchChild(t *testing.T, p *child) {
-	var a struct {
-		Goroutines int
-		Start, End time.Time
-	}
-	p.args(t, &a)
+// TestMeasuredProcess is no test of its own: it is one of the processes that TestLineMeasure
+// measures.
+func TestMeasuredProcess(t *testing.T) {
+	var j job
+	parent := child.Of(t, &j)
 	tries := 0
 	var mu sync.Mutex
-	rl := p.open(t, &redlock.Options{Hooks: &redlock.Hooks{Acquired: func(i redlock.AcquireInfo) {
+	rl := j.open(t, &redlock.Options{Hooks: &redlock.Hooks{Acquired: func(i redlock.AcquireInfo) {
 		mu.Lock()
 		defer mu.Unlock()
-		if now := time.Now(); now.After(a.Start) && now.Before(a.End) {
+		if now := time.Now(); now.After(j.Start) && now.Before(j.End) {
 			tries += i.Attempts
 		}
 	}}})
-	l := cycle(t, rl, "hot", a.Goroutines, a.Start, a.End)
+	l := cycle(t, rl, "hot", j.Goroutines, j.Start, j.End)
 	l.Tries = tries
-	p.say(t, l)
+	parent.Say(t, l)
 }
 
-func init() {
-	lineChildren["latency"] = func(t *testing.T, c *child) {
-		m := c.open(t, nil).Mutex("hot")
-		for c.hear() != "" {
-			l, err := m.Acquire(t.Context())
-			at := time.Now()
-			require.NoError(t, err)
-			require.NoError(t, l.Release(t.Context()))
-			c.say(t, at)
-		}
+// TestNextProcess is no test of its own: it says when it was served.
+func TestNextProcess(t *testing.T) {
+	var j job
+	parent := child.Of(t, &j)
+	m := j.open(t, nil).Mutex("hot")
+	for parent.Hear() != "" {
+		l, err := m.Acquire(t.Context())
+		at := time.Now()
+		require.NoError(t, err)
+		require.NoError(t, l.Release(t.Context()))
+		parent.Say(t, at)
 	}
 }
 
@@ -97,12 +95,8 @@ func init() {
 // another process, and what a round trip takes.
 func latency(t *testing.T, servers []*realredis.Server) {
 	s := &site{servers: servers}
-	k := spawn(t, "latency", servers, nil)
-	var addrs []string
-	for _, x := range servers {
-		addrs = append(addrs, x.Addr())
-	}
-	rl, err := redlock.Open(t.Context(), addrs, nil)
+	k := child.Start(t, "TestNextProcess", job{Addrs: addrsOf(servers)})
+	rl, err := redlock.Open(t.Context(), addrsOf(servers), nil)
 	require.NoError(t, err)
 	defer rl.Close()
 	s.m = rl.Mutex("hot")
@@ -110,7 +104,7 @@ func latency(t *testing.T, servers []*realredis.Server) {
 	ping := servers[0].Client(t)
 	for range 300 {
 		l := s.acquire(t)
-		k.tell(t, "wait")
+		k.Tell(t, "wait")
 		s.waiting(t, 1)
 		t0 := time.Now()
 		require.NoError(t, ping.Ping(t.Context()).Err())
@@ -118,10 +112,10 @@ func latency(t *testing.T, servers []*realredis.Server) {
 		t0 = time.Now()
 		require.NoError(t, l.Release(t.Context()))
 		var at time.Time
-		require.NoError(t, json.Unmarshal([]byte(k.line(t)), &at))
+		k.Hear(t, &at)
 		took = append(took, at.Sub(t0))
 	}
-	k.wait(t)
+	k.Wait(t)
 	slices.Sort(took)
 	slices.Sort(trips)
 	t.Logf("handover to another process p50 %v p90 %v; a round trip p50 %v p90 %v", took[150], took[270], trips[150], trips[270])
@@ -129,7 +123,7 @@ func latency(t *testing.T, servers []*realredis.Server) {
 
 // TestLineMeasure prints how one hot key fares. It asserts nothing:
 //
-//	REDLOCK_MEASURE=4s go test -run LineMeasure -v .
+//	REDLOCK_MEASURE=4s go test -run LineMeasure -v ./internal/realtest
 func TestLineMeasure(t *testing.T) {
 	length, err := time.ParseDuration(os.Getenv("REDLOCK_MEASURE"))
 	if err != nil {
@@ -141,9 +135,9 @@ func TestLineMeasure(t *testing.T) {
 		start := time.Now().Add(time.Second)
 		end := start.Add(length)
 		var all lineLoad
-		var kids []*child
+		var kids []*child.Process
 		for range c[0] {
-			kids = append(kids, spawn(t, "bench", servers, map[string]any{"Goroutines": c[1], "Start": start, "End": end}))
+			kids = append(kids, child.Start(t, "TestMeasuredProcess", job{Addrs: addrsOf(servers), Goroutines: c[1], Start: start, End: end}))
 		}
 		time.Sleep(time.Until(start)) // real time: the children start together
 		for _, s := range servers {
@@ -151,12 +145,12 @@ func TestLineMeasure(t *testing.T) {
 		}
 		for _, k := range kids {
 			var l lineLoad
-			require.NoError(t, json.Unmarshal([]byte(k.line(t)), &l))
+			k.Hear(t, &l)
 			all.Waits, all.Cycles = append(all.Waits, l.Waits...), append(all.Cycles, l.Cycles...)
 			all.Tries += l.Tries
 		}
 		for _, k := range kids {
-			k.wait(t)
+			k.Wait(t)
 		}
 		commands := 0
 		for _, s := range servers {

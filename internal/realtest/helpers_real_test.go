@@ -1,10 +1,13 @@
-package redlock_test
+package realtest_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +22,9 @@ import (
 
 // resource is the key that most tests lock. Each test has nodes of its own.
 const resource = "orders:42"
+
+// unlined is a key without a line, for which waiters poll.
+const unlined = resource + "}"
 
 // The servers are new, and one that is away cannot show that it is, so none of these has
 // the restart guard, which has tests of its own.
@@ -154,7 +160,7 @@ func warmFleet(t *testing.T, n int, o redlock.Options, change ...func(*redis.Opt
 	t.Helper()
 	f := startFleet(t, n)
 	rl := f.byDefault(t, o, change...)
-	warm(t, rl)
+	f.warm(t, rl)
 	return f, rl
 }
 
@@ -255,7 +261,42 @@ func upTo(n int) []int {
 	return nodes
 }
 
-// warm makes every node known to the library: connected and with its scripts.
+// warm makes every node known to the library, and the library's scripts to every node.
+func (f *fleet) warm(t *testing.T, rl *redlock.Redlock) {
+	t.Helper()
+	warm(t, rl)
+	// A node releases by another script where it keeps the lock's line.
+	for _, source := range scripts(t) {
+		for _, c := range f.admins {
+			eventually(t, func() bool { return c.ScriptLoad(context.Background(), source).Err() == nil }, "the script cannot be loaded")
+		}
+	}
+}
+
+// scripts are the library's, as it sends them.
+func scripts(t *testing.T) (sources []string) {
+	t.Helper()
+	files, err := filepath.Glob("../../scripts/*.lua")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		sources = append(sources, script(t, file))
+	}
+	return sources
+}
+
+var includes = regexp.MustCompile(`(?m)^-- include (.+)\n`)
+
+func script(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return includes.ReplaceAllStringFunc(string(text), func(line string) string {
+		return script(t, filepath.Join(filepath.Dir(file), includes.FindStringSubmatch(line)[1]))
+	})
+}
+
+// warm lets every node grant a lock once, and waits until nothing of it is left.
 func warm(t *testing.T, rl *redlock.Redlock) {
 	t.Helper()
 	m := rl.Mutex("warm-up")
@@ -275,8 +316,6 @@ func warm(t *testing.T, rl *redlock.Redlock) {
 		extended := lock.Extend(context.Background(), time.Minute) == nil
 		return lock.Release(context.Background()) == nil && extended && all
 	}, "not all nodes grant")
-	// A node releases by another script where it keeps the lock's line.
-	require.NoError(t, redlock.LoadScripts(rl))
 	// Releases of the slower nodes may still be on their way.
 	eventually(t, func() bool {
 		s, err := m.Inspect(context.Background())

@@ -1,0 +1,218 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// acquisition is one call of TryAcquire, Acquire or Do until it has its lock or gives up.
+type acquisition struct {
+	*resource
+	queues  *queues
+	renewer *renewer
+	ctx     context.Context
+	wait    bool // for a holder
+	renews  bool // once it is held
+
+	start    instant
+	attempts int
+	w        *waiter // once it has to wait; nil if the key can have no queue
+	last     *QuorumError
+	waiting  instant // since when
+	waited   time.Duration
+}
+
+// acquire returns the lock, or why there is none.
+func (a *acquisition) acquire() (*Lock, error) {
+	if !a.life.enter() {
+		return nil, fmt.Errorf("redlock: acquire %s: %w", quoteKey(a.key), ErrClosed)
+	}
+	defer a.life.leave()
+	a.start = a.clock.now()
+	lock, err := a.run()
+	if a.w != nil {
+		a.w.end()
+	}
+	err = a.explain(err)
+	a.tellAcquired(lock, err)
+	return lock, err
+}
+
+// run makes attempts, and waits between them.
+func (a *acquisition) run() (lock *Lock, err error) {
+	if a.wait && a.queues.recentlyRefused(a.resource) {
+		a.last, a.w = a.notAsked(), newWaiter(a.queues, a.resource)
+		err = a.untilNextAttempt()
+	}
+	for err == nil {
+		a.attempts++
+		var retryable bool
+		lock, retryable, err = a.attempt()
+		if err == nil || !a.wait || !retryable {
+			break
+		}
+		errors.As(err, &a.last)
+		if a.w == nil {
+			a.w = newWaiter(a.queues, a.resource)
+		}
+		err = a.untilNextAttempt()
+	}
+	return lock, err
+}
+
+// explain makes the error of an acquire that was cut short while it waited: what the nodes
+// said last tells more than the attempt that was cut.
+func (a *acquisition) explain(err error) error {
+	if err == nil || a.last == nil || a.ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+		return err
+	}
+	why := []error{ErrClosed}
+	if a.ctx.Err() != nil {
+		why = withContextErr(a.ctx)
+	}
+	a.last.reasons = append(why, a.last.reasons...)
+	return a.last
+}
+
+func (a *acquisition) tellAcquired(lock *Lock, err error) {
+	acquired := a.opts.Hooks.Acquired
+	if acquired == nil {
+		return
+	}
+	info := AcquireInfo{
+		Context: a.ctx, Key: a.key, Attempts: a.attempts, Start: a.start.time, Elapsed: a.clock.now().since(a.start),
+		WaitStart: a.waiting.time, Waited: a.waited, Err: err,
+	}
+	if lock != nil {
+		info.Token, info.Until, info.Outcomes = lock.token, lock.Until(), lock.Outcomes()
+	} else if q := (*QuorumError)(nil); a.attempts > 0 && errors.As(err, &q) {
+		info.Outcomes = q.Outcomes
+	}
+	acquired(info)
+}
+
+// attempt is one round of the Redlock algorithm: the same key and a fresh token on all
+// nodes, a majority within the validity time, everything taken back otherwise. retryable
+// tells whether waiting may help.
+//
+// For a waiter that is in the queue, the token is the one that stands there, which the node
+// that keeps the queue may have put under the key already. It is as fresh as any: it was
+// made for this attempt and is struck out by it.
+func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
+	l, err := a.newLock()
+	if err != nil {
+		return nil, false, err
+	}
+	start := a.clock.now()
+	until := validUntil(start, a.terms.ttl, a.opts.DriftFactor)
+	r := l.sendAcquire(start)
+
+	v, cut := r.wait(a.ctx, a.clock, a.life.closing, verdictOpen)
+	if cut == nil && v == verdictHopeless {
+		// Already over: free what we got at once, then wait for what to call it.
+		l.takeBack(true)
+		v, cut = a.await(a.ctx, r)
+	}
+	if cut == nil && v == verdictGranted && a.terms.fencing {
+		var raised *round
+		if l.fence, raised, v, cut = a.settleFence(a.ctx, r, l.value); v != verdictGranted {
+			r = raised // its votes tell what went wrong
+			if v == verdictHeld {
+				v = verdictNoQuorum // whose lease ended is not held by another
+			}
+		}
+	}
+	now := a.clock.now()
+	twice := a.guard.duplicate()
+	if twice == nil && cut == nil && v == verdictGranted && !now.reached(until) {
+		l.begin(a.ctx, until, now, a.renews)
+		return l, false, nil
+	}
+	reasons, retryable := a.reasons(r, v, cut, twice)
+	if retryable && l.entry != "" {
+		a.w.rejoin()
+	}
+	l.takeBack(false)
+	return nil, retryable, a.failed(r, opAcquire, reasons...)
+}
+
+// newLock is the lock that an attempt asks for, with the value that stands in the queue if
+// the acquire waits there.
+func (a *acquisition) newLock() (*Lock, error) {
+	if a.w != nil && a.w.entry != "" {
+		node, entry, value := a.w.claim()
+		l := newLock(a.resource, a.queues, a.renewer, value)
+		l.arbiter, l.entry = node, entry
+		return l, nil
+	}
+	value, err := a.tokens.newValue()
+	if err != nil {
+		return nil, err
+	}
+	return newLock(a.resource, a.queues, a.renewer, value), nil
+}
+
+// reasons is why an attempt failed, and whether waiting may help.
+func (a *acquisition) reasons(r *round, v verdict, cut, twice error) (reasons []error, retryable bool) {
+	switch {
+	case twice != nil && cut == nil:
+		return []error{twice}, false
+	case errors.Is(cut, ErrClosed):
+		return []error{ErrClosed}, false
+	case cut != nil:
+		return withContextErr(a.ctx), false
+	case v == verdictGranted:
+		return []error{ErrExpired}, true
+	case v == verdictHeld:
+		return []error{ErrHeld}, true
+	default:
+		return []error{ErrNoQuorum}, !r.permanent()
+	}
+}
+
+// notAsked is what there is to say of an acquire that is still in the queue: that another
+// holds the lock, as the last one of this process was told.
+func (a *acquisition) notAsked() *QuorumError {
+	e := &QuorumError{Op: opAcquire.String(), Key: a.key, Need: a.quorum, reasons: []error{ErrHeld}}
+	for _, name := range a.names {
+		e.Outcomes = append(e.Outcomes, Outcome{Node: name, Vote: VoteNotSent, Err: errInQueue})
+	}
+	return e
+}
+
+var errInQueue = errors.New("not asked: waiting in line")
+
+// untilNextAttempt waits between two attempts of Acquire: in the queue if the lock is held
+// and a node keeps one, else for a random time. Other failures (an outage) are not a matter
+// of order, so they are waited out with a random pause.
+func (a *acquisition) untilNextAttempt() error {
+	if a.waiting.time.IsZero() {
+		a.waiting = a.clock.now()
+	}
+	err := a.waitBetween(max(a.attempts, 1))
+	a.waited = a.clock.now().since(a.waiting)
+	return err
+}
+
+func (a *acquisition) waitBetween(attempts int) error {
+	isHeld := errors.Is(a.last, ErrHeld)
+	if a.w != nil && isHeld {
+		if err := a.w.await(a.ctx, a.last); !errors.Is(err, errNoQueue) {
+			return err
+		}
+	}
+	if a.w != nil && !isHeld && a.w.failures >= 2 {
+		// Our turn keeps a node from the others, and we cannot reach enough of them.
+		a.w.giveUpTurn()
+	}
+	free := time.Duration(-1)
+	if isHeld {
+		var err error
+		if free, _, err = a.whenFree(a.ctx, a.last); err != nil {
+			return err
+		}
+	}
+	return a.pause(a.ctx, a.backoff(attempts, free))
+}

@@ -1,0 +1,178 @@
+package redlock
+
+// call is one request on its way to one node. Its lane guards everything in it but req,
+// caller and index, which do not change once it was handed over. Times are nanoseconds of
+// the clock.
+type call struct {
+	req    *request
+	caller caller // nil: nobody waits for the answer
+	next   *call  // in the lane's queue
+	ballot        // once done or kept
+
+	deadline int64 // when the caller stops waiting; of no meaning without a caller
+	index    int32 // the node's
+	state    callState
+	overdue  bool      // the caller was told that its time is up
+	earlier  leftovers // of a SET: what those that it replaced may have left
+
+	release releasePlan // of a release
+}
+
+// caller is told what becomes of its calls.
+type caller interface {
+	// deliver is called without any mutex of a lane. A ballot that is not final is news
+	// that may be followed by others.
+	deliver(node int, b ballot, now int64)
+}
+
+// callState is where a call is. It goes down this list, except that a script which the
+// server wants whole goes back from out to queued, and a kept release to queued.
+type callState uint8
+
+const (
+	callNew     callState = iota
+	callQueued            // waits in its lane
+	callOut               // was or may have been sent
+	callKept              // a release that waits for its node or for its second time
+	callDone              // answered, or will never be
+	callDropped           // never sent
+)
+
+// leftovers is what SETs of the same value, which a later one replaced, may have left on
+// the node. It only ever grows: a SET that is replaced adds what became of it.
+//
+//	nothing --granted--> grant   --answer lost--> both
+//	nothing --answer lost--> doubt --granted--> both
+type leftovers uint8
+
+const (
+	leftNothing leftovers = 0
+	leftGrant   leftovers = 1 // one was granted
+	leftDoubt   leftovers = 2 // an answer was lost, so that SET may take effect at any later time
+	leftBoth    leftovers = leftGrant | leftDoubt
+)
+
+// fate is what becomes of a SET on its node.
+type fate uint8
+
+const (
+	// fateOpen: it is queued or out.
+	fateOpen fate = iota
+	// fateNone: it did nothing and never will: not sent, refused, or failed.
+	fateNone
+	// fateGranted: the node said so.
+	fateGranted
+	// fateMayLand: it, or one that it replaced, was sent and its answer was lost, so it may
+	// take effect at any later time.
+	fateMayLand
+)
+
+// fate reads what is known of a SET; the caller holds its lane's mutex.
+//
+//	open --not sent, refused, failed--> none      unless an earlier one may land
+//	     --granted----------------> granted   likewise
+//	     --answer lost------------> mayLand
+func (c *call) fate() fate {
+	switch {
+	case c.earlier&leftDoubt != 0, c.state == callDone && c.vote == VoteUnknown:
+		return fateMayLand
+	case c.state == callDropped, c.state == callDone && c.vote != VoteGranted:
+		return fateNone
+	case c.state == callDone:
+		return fateGranted
+	default:
+		return fateOpen
+	}
+}
+
+// leaves is what a SET leaves for the one that replaces it; the caller holds its lane's
+// mutex.
+func (c *call) leaves() leftovers {
+	left := c.earlier
+	if c.vote == VoteGranted {
+		left |= leftGrant
+	}
+	if c.fate() == fateMayLand {
+		left |= leftDoubt
+	}
+	return left
+}
+
+// mayFindItself reports whether the node may have had the value before it got this SET: by
+// a reservation, which scripts take up, or from a SET that this one replaced. The caller
+// holds its lane's mutex.
+func (c *call) mayFindItself() bool {
+	return c.earlier&leftGrant != 0 || (c.earlier&leftDoubt != 0 || c.req.script != nil) && c.state != callDropped
+}
+
+// releasePlan is how a release is to be delivered.
+type releasePlan struct {
+	of    *call // the SET that it takes back; nil if none in particular
+	when  insistence
+	tries tries
+	// due is when it is to be sent next, while it is kept.
+	due int64
+	// goneBy: the key is not there any more by then, so that a release that could not be
+	// delivered may be forgotten. Zero until a first try failed.
+	goneBy int64
+}
+
+// insistence is on what a release is sent, though its SET may have left nothing.
+type insistence uint8
+
+const (
+	ifPlaced      insistence = iota // only where the SET was or may have been granted
+	ifSent                          // also where it was refused, to learn what is there
+	unconditional                   // also where nothing was sent: it leaves a wait queue, too
+)
+
+// tries is what became of earlier tries of a release. A release is sent a second time
+// after an answer only where its SET may land late.
+//
+//	noTry --answer lost--> tryLost
+//	noTry, tryLost --answered while the SET may land--> resent --answer lost--> resendLost
+type tries uint8
+
+const (
+	noTry tries = iota
+	tryLost
+	resent
+	resendLost
+)
+
+func (t tries) lost() bool   { return t == tryLost || t == resendLost }
+func (t tries) resent() bool { return t == resent || t == resendLost }
+
+func (t tries) withLost() tries {
+	if t.resent() {
+		return resendLost
+	}
+	return tryLost
+}
+
+func (t tries) withResent() tries {
+	if t.lost() {
+		return resendLost
+	}
+	return resent
+}
+
+// needless reports whether there is surely nothing for a release to take back; the caller
+// holds its lane's mutex.
+func (c *call) needless() bool {
+	set := c.release.of
+	if set == nil || c.release.when == unconditional || set.earlier != leftNothing || set.fate() != fateNone {
+		return false
+	}
+	if set.state == callDropped || set.vote == VoteNotSent {
+		return true
+	}
+	return c.release.when == ifPlaced
+}
+
+// tell gives whoever waits the news; an empty ballot is none. No mutex may be held.
+func (c *call) tell(b ballot, now int64) {
+	if c.caller != nil && b.vote != 0 {
+		c.caller.deliver(int(c.index), b, now)
+	}
+}

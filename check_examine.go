@@ -1,0 +1,176 @@
+package redlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// clockSamples is how many times a node is asked for its time; the quickest answer counts.
+const clockSamples = 3
+
+// examiner asks one node, on a goroutine of its own.
+type examiner struct {
+	facts
+	clock         clock
+	prefix, probe string
+	updates       chan facts
+	lineMasked    bool // the key of the probe's line was refused
+}
+
+// examinerSteps is how often update is called at most. The channel has room for as many, so
+// an examiner ends even if nobody receives its updates any more.
+const examinerSteps = 8
+
+// update hands over what is known so far. The slices are clipped, so that later appends do
+// not reach what was handed over.
+func (e *examiner) update() {
+	e.unread, e.lacks, e.Unread = slices.Clip(e.unread), slices.Clip(e.lacks), slices.Clip(e.Unread)
+	e.updates <- e.facts
+}
+
+// processor is a client or a connection of go-redis.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// ping reports whether the node serves us.
+func (e *examiner) ping(ctx context.Context, c processor) bool {
+	err := e.run(ctx, c, redis.NewStatusCmd(ctx, "PING"))
+	if err == nil || !isServerError(err) && !neverSent(err) {
+		// The first PING may have had to connect, or may have used a connection that was dead.
+		err = e.run(ctx, c, redis.NewStatusCmd(ctx, "PING"))
+	}
+	e.Reachable = err == nil || isServerError(err)
+	if e.Reachable && err != nil && strings.HasPrefix(err.Error(), "NOPERM") {
+		err = nil // nothing needs PING
+	}
+	e.Err = withHint(err)
+	return err == nil
+}
+
+// run sends one command and keeps the time that its answer took, if that is the shortest.
+func (e *examiner) run(ctx context.Context, c processor, cmd redis.Cmder) error {
+	start := e.clock.now()
+	err := c.Process(ctx, cmd)
+	if d := e.clock.now().since(start); (err == nil || isServerError(err)) && (e.Latency == 0 || d < e.Latency) {
+		e.Latency = max(d, 1)
+	}
+	return err
+}
+
+// time compares the node's clock with ours. The quickest answer counts, since it leaves the
+// smallest margin.
+func (e *examiner) time(ctx context.Context, c processor) {
+	for range clockSamples {
+		cmd := redis.NewTimeCmd(ctx, "TIME")
+		start := e.clock.now()
+		if err := e.run(ctx, c, cmd); err != nil {
+			e.cannot("TIME", "how far its clock is off", err)
+			return
+		}
+		trip := e.clock.now().since(start)
+		if margin := trip / 2; !e.timed || margin < e.ClockMargin {
+			e.timed = true
+			e.ClockOffset, e.ClockMargin = time.Duration(cmd.Val().UnixNano()-start.wall)-margin, margin
+		}
+	}
+}
+
+// cannot notes that something could not be read. means is what is not known for that reason.
+func (e *examiner) cannot(what, means string, err error) {
+	e.unread = append(e.unread, unread{what, means, oneLine(err.Error())})
+	e.Unread = append(e.Unread, what+": "+oneLine(err.Error()))
+}
+
+// questions are commands that go in one pipeline. Each of them may be answered with an error
+// of its own; if the pipeline itself fails, none has an answer.
+type questions struct {
+	pipe    redis.Pipeliner
+	failure error
+}
+
+func (q *questions) add(ctx context.Context, cmd redis.Cmder) { _ = q.pipe.Process(ctx, cmd) } // only queues it
+
+func (q *questions) send(ctx context.Context) {
+	if _, err := q.pipe.Exec(ctx); !isServerError(err) { // a server's error is that of one command
+		q.failure = err
+	}
+}
+
+// errOf returns why a command has no answer, nil if it has one.
+func (q *questions) errOf(cmd redis.Cmder) error { return cmp.Or(cmd.Err(), q.failure) }
+
+// sections are the sections of INFO that Check asks for: the name, what is not known without
+// the section, and whether that is known, from this or any other answer.
+var sections = []struct {
+	name, means string
+	known       func(n *NodeReport) bool
+}{
+	{"server", "whether two names lead to one server, its version and when it was started (nor can restarts be noticed without it)",
+		func(n *NodeReport) bool { return n.RunID != "" }},
+	{"replication", "whether it is a master and has replicas", func(n *NodeReport) bool { return n.Role != "" }},
+	{"memory", "whether it may evict locks", func(n *NodeReport) bool { return n.MaxMemoryPolicy != "" }},
+	{"persistence", "whether a restart forgets locks", func(n *NodeReport) bool { return n.AppendOnly != "" }},
+	{"cluster", "whether it belongs to a cluster", func(n *NodeReport) bool { return n.Mode != "" }},
+}
+
+// settings are asked for one by one, since CONFIG GET takes several only from Redis 7 on.
+var settings = []string{"appendonly", "appendfsync", "maxmemory", "maxmemory-policy"}
+
+// read asks the node about itself. It asks for most things twice, by INFO and by ROLE or
+// CONFIG, since a user may lack the right to one of these, and services often deny CONFIG.
+func (e *examiner) read(ctx context.Context, c redis.UniversalClient) {
+	q := questions{pipe: c.Pipeline()}
+	infos := make([]*redis.StringCmd, len(sections))
+	for i, s := range sections {
+		infos[i] = redis.NewStringCmd(ctx, "INFO", s.name)
+		q.add(ctx, infos[i])
+	}
+	role := redis.NewSliceCmd(ctx, "ROLE")
+	q.add(ctx, role)
+	configs := make([]*redis.MapStringStringCmd, len(settings))
+	for i, s := range settings {
+		configs[i] = redis.NewMapStringStringCmd(ctx, "CONFIG", "GET", s)
+		q.add(ctx, configs[i])
+	}
+	q.send(ctx)
+
+	denials := make([]error, len(sections))
+	for i, cmd := range infos {
+		if denials[i] = q.errOf(cmd); denials[i] == nil {
+			e.readInfo(cmd.Val())
+		}
+	}
+	if q.errOf(role) == nil && e.Role == "" {
+		e.readRole(role.Val())
+	}
+	denied := errors.New("the server does not tell")
+	for i, cmd := range configs {
+		if err := q.errOf(cmd); err != nil {
+			denied = err
+		} else {
+			e.readSetting(settings[i], cmd.Val()[settings[i]])
+		}
+	}
+	e.noteUnread(denials, denied)
+}
+
+// noteUnread notes what is still not known. denials has the error of each section of INFO,
+// and denied is why CONFIG did not help.
+func (e *examiner) noteUnread(denials []error, denied error) {
+	for i, s := range sections {
+		// The restart guard sends INFO server, so that one matters by itself.
+		if !s.known(&e.NodeReport) || s.name == "server" && denials[i] != nil {
+			e.cannot("INFO "+s.name, s.means, cmp.Or(denials[i], denied))
+		}
+	}
+	if e.AppendOnly == "yes" && e.AppendFsync == "" {
+		e.cannot("CONFIG GET appendfsync", "how many of the last writes a restart forgets", denied)
+	}
+}

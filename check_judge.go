@@ -1,0 +1,292 @@
+package redlock
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// setup is what findings depend on besides the facts about the nodes.
+type setup struct {
+	ttl, nodeTimeout time.Duration
+	quorum           int
+	guard            time.Duration // for how long a restarted node is barred; 0: not at all
+}
+
+func (rl *Redlock) setup() setup {
+	s := setup{ttl: rl.opts.TTL, nodeTimeout: rl.opts.nodeTimeout(rl.opts.TTL), quorum: rl.quorum}
+	if rl.guard != nil {
+		s.guard = rl.guard.period(&terms{ttl: rl.opts.TTL})
+	}
+	return s
+}
+
+// addFinding notes a finding about one node.
+type addFinding func(severity Severity, code, message, advice string)
+
+// addAbout notes a finding about the node of that name, or about all nodes if it is empty.
+type addAbout func(node string, severity Severity, code, message, advice string)
+
+// judge makes findings from the facts, the worst first, otherwise in the order of the nodes.
+func judge(all []facts, s setup) []Finding {
+	found := []Finding{}
+	add := func(node string, severity Severity, code, message, advice string) {
+		found = append(found, Finding{Node: node, Severity: severity, Code: code, Message: message, Advice: advice})
+	}
+	for _, f := range all {
+		judgeNode(f, s, func(severity Severity, code, message, advice string) {
+			add(f.Node, severity, code, message, advice)
+		})
+	}
+	judgeTwins(all, add)
+	judgeAges(all, s, add)
+	judgeClocks(all, add)
+	judgeNumber(all, s, add)
+	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	return found
+}
+
+// judgeNode makes the findings that one node's facts are enough for.
+func judgeNode(f facts, s setup, add addFinding) {
+	if judgeService(f, add) {
+		return
+	}
+	judgeRole(f, add)
+	judgePersistence(f, s, add)
+	judgeEviction(f, add)
+	judgeLatency(f, s, add)
+	if outdated(f.Version) {
+		add(SeverityWarning, "version", f.Version+" is older than Redis 6.2, which is the oldest that is supported", "upgrade the server")
+	}
+	judgeRights(f, add)
+	for _, u := range f.unread {
+		add(SeverityInfo, "unread", fmt.Sprintf("%s cannot be read (%s), so it is not known %s", u.what, u.err, u.means),
+			"look it up in the server's configuration, or check as a user who may read it")
+	}
+	if f.cut {
+		add(SeverityWarning, "incomplete", "time was over before the node had answered all questions", "check again, with more time")
+	}
+}
+
+// judgeService finds nodes of which nothing can be read, and reports whether this is one.
+func judgeService(f facts, add addFinding) bool {
+	switch {
+	case !f.Reachable:
+		add(SeverityWarning, "unreachable", fmt.Sprintf("cannot be reached: %v", f.Err),
+			"bring the node back, or mend the way to it; until then one failure fewer is tolerated")
+	case f.Err != nil:
+		severity := SeverityWarning
+		if permanent(f.Err) {
+			severity = SeverityCritical
+		}
+		add(severity, "refused", fmt.Sprintf("the server answers, but does not serve us: %v", f.Err),
+			"mend what the error says: password, user, or a server that is still loading")
+	case f.many:
+		add(SeverityWarning, "many-servers", "a cluster or ring client: several servers that count as one node; "+
+			"a failover among them may lose locks, and their settings, clocks and our rights there cannot be checked from here",
+			"use one independent master per node, or check each server with a client of its own")
+	default:
+		return false
+	}
+	return true
+}
+
+// judgeRole finds servers that are no independent masters, and replicas.
+func judgeRole(f facts, add addFinding) {
+	switch f.Role {
+	case "slave":
+		add(SeverityCritical, "replica", "this is a replica: it grants nothing", "use its master, or promote it; a quorum needs independent masters")
+	case "sentinel":
+		add(SeverityCritical, "sentinel", "this is a Sentinel: it holds no keys", "use a failover client, which asks it for the master")
+	}
+	if f.Mode == "cluster" {
+		add(SeverityCritical, "cluster-node", "the node runs in cluster mode: it answers MOVED for most keys",
+			"use a server with cluster-enabled no")
+	}
+	if f.Role == "master" && f.Replicas > 0 {
+		add(SeverityWarning, "replicas", fmt.Sprintf("%s attached: one that is promoted may lack the latest locks, and grant them again", plural(f.Replicas, "replica")),
+			"do not promote a replica within the longest TTL of a failure, or run the node without automatic failover")
+	}
+}
+
+// judgePersistence finds servers that forget locks when they or their machines restart.
+func judgePersistence(f facts, s setup, add addFinding) {
+	// Locks that a restart forgets do no harm if the guard notices the restart.
+	severity, advice := SeverityWarning, fmt.Sprintf(
+		"set appendonly yes and appendfsync always, or keep a crashed node down for the longest TTL in use (here at least %v)", s.ttl)
+	if s.guard > 0 {
+		severity, advice = SeverityInfo, fmt.Sprintf("nothing, as long as no client uses a TTL above the restart guard of %v", s.guard)
+	}
+	switch {
+	case f.AppendOnly == "no":
+		add(severity, "persistence", "appendonly no: a restart forgets the locks that the node granted", advice)
+	case f.AppendOnly == "yes" && f.AppendFsync == "everysec":
+		add(severity, "persistence", "appendfsync everysec: a crash of the machine forgets the locks of about the last second", advice)
+	case f.AppendOnly == "yes" && f.AppendFsync == "no":
+		add(severity, "persistence", "appendfsync no: a crash of the machine forgets the locks that the system had not written yet, some 30s as a rule", advice)
+	}
+}
+
+// judgeEviction finds servers that throw away locks when their memory is full.
+func judgeEviction(f facts, add addFinding) {
+	switch {
+	case f.MaxMemoryPolicy == "" || f.MaxMemoryPolicy == "noeviction":
+	case f.MaxMemory > 0:
+		add(SeverityCritical, "eviction", fmt.Sprintf("maxmemory-policy %s with maxmemory %d: the server throws away locks when it is full", f.MaxMemoryPolicy, f.MaxMemory),
+			"set maxmemory-policy noeviction")
+	default:
+		add(SeverityWarning, "eviction", fmt.Sprintf("maxmemory-policy %s would throw away locks; only the missing maxmemory prevents it", f.MaxMemoryPolicy),
+			"set maxmemory-policy noeviction")
+	}
+}
+
+// judgeLatency finds nodes that are too slow for the timeout per node.
+func judgeLatency(f facts, s setup, add addFinding) {
+	switch {
+	case f.Latency >= s.nodeTimeout:
+		add(SeverityCritical, "slow", fmt.Sprintf("the quickest answer took %v, and NodeTimeout is %v: the node never votes in time", rounded(f.Latency), s.nodeTimeout),
+			"use nearer nodes, or a longer TTL or NodeTimeout")
+	case f.Latency >= s.nodeTimeout/2:
+		add(SeverityWarning, "slow", fmt.Sprintf("the quickest answer took %v of the NodeTimeout of %v", rounded(f.Latency), s.nodeTimeout),
+			"use nearer nodes, or a longer TTL or NodeTimeout")
+	}
+}
+
+// judgeRights finds rights that the user lacks: one finding for each thing that needs them.
+func judgeRights(f facts, add addFinding) {
+	of := make(map[need][]string)
+	said := make(map[need]string)
+	for _, d := range f.lacks {
+		of[d.need], said[d.need] = append(of[d.need], d.what), d.err
+	}
+	for _, r := range []struct {
+		need     need
+		severity Severity
+		code     string
+		means    string
+	}{
+		{forLocks, SeverityCritical, "rights", "locks cannot be acquired, extended or released on this node"},
+		{forLines, SeverityWarning, "rights-line", "waiters poll, in no order"},
+		{forNotices, SeverityWarning, "rights-notify", "waiters find a release by timers, some time later"},
+	} {
+		if what := slices.Compact(of[r.need]); len(what) > 0 {
+			add(r.severity, r.code, fmt.Sprintf("this user lacks %s (%s): %s", strings.Join(what, ", "), said[r.need], r.means), "grant it to the user by ACL SETUSER")
+		}
+	}
+	if f.masked {
+		add(SeverityInfo, "rights-keys", "this user may not touch every key, so it is not known whether it may touch those of your locks",
+			"see that the user's key patterns cover each lock's key and its line, {key}:line")
+	}
+}
+
+// judgeTwins finds servers that are two nodes.
+func judgeTwins(all []facts, add addAbout) {
+	ids := make([]string, len(all))
+	for i, f := range all {
+		ids[i] = f.RunID
+	}
+	for _, t := range twins(ids) {
+		first, second := all[t.first], all[t.second]
+		add(second.Node, SeverityCritical, "same-server", fmt.Sprintf("the same server as %s (run id %s): it votes twice, and two lost votes are one failure", first.Node, second.RunID),
+			"give each server once; a database or a second name does not make another node")
+	}
+}
+
+// judgeAges finds nodes that were started so recently that locks which they granted before
+// may still be held.
+func judgeAges(all []facts, s setup, add addAbout) {
+	limit := s.ttl
+	if s.guard > 0 {
+		limit = s.guard
+	}
+	left := func(f facts) time.Duration { return limit - (f.Uptime - time.Second) } // see NodeReport.Uptime
+	young := func(f facts) bool { return f.aged && left(f) > 0 }
+	everybody := !slices.ContainsFunc(all, func(f facts) bool { return !young(f) })
+	for _, f := range all {
+		switch {
+		case !young(f):
+		case everybody:
+			add(f.Node, SeverityInfo, "young", fmt.Sprintf("started %v ago, as all nodes were lately: taken for a first start, with nothing to forget", f.Uptime),
+				"nothing, if it was one")
+		case s.guard > 0:
+			add(f.Node, SeverityInfo, "young", fmt.Sprintf("started %v ago: the restart guard bars its grants for %v more", f.Uptime, left(f)),
+				"restart no other node before that")
+		case f.AppendOnly == "yes" && f.AppendFsync == "always":
+		default:
+			add(f.Node, SeverityWarning, "young", fmt.Sprintf("started %v ago, less than the TTL of %v: it may have forgotten locks that are still held", f.Uptime, limit),
+				"keep a restarted node down for the longest TTL, and restart one node at a time")
+		}
+	}
+}
+
+// clockPatience is by how much clocks may differ before Check says so.
+const clockPatience = time.Second
+
+// judgeClocks compares the nodes' clocks with each other and with ours.
+func judgeClocks(all []facts, add addAbout) {
+	var early, late *facts
+	for i := range all {
+		f := &all[i]
+		if !f.timed {
+			continue
+		}
+		if early == nil || f.ClockOffset+f.ClockMargin < early.ClockOffset+early.ClockMargin {
+			early = f
+		}
+		if late == nil || f.ClockOffset-f.ClockMargin > late.ClockOffset-late.ClockMargin {
+			late = f
+		}
+		if off := f.ClockOffset; max(off, -off)-f.ClockMargin > clockPatience {
+			add(f.Node, SeverityInfo, "clock-local", fmt.Sprintf("its clock differs from this machine's by %v; locks do not depend on that", rounded(off)),
+				"synchronize the clocks, of this machine too, so that logs and times can be compared")
+		}
+	}
+	if early == nil {
+		return
+	}
+	if apart := (late.ClockOffset - late.ClockMargin) - (early.ClockOffset + early.ClockMargin); apart > clockPatience {
+		add("", SeverityWarning, "clocks-apart", fmt.Sprintf("the clock of %s is %v ahead of that of %s: fencing tokens may lose their order when counters are lost, and times in lines are off",
+			late.Node, rounded(late.ClockOffset-early.ClockOffset), early.Node), "synchronize the nodes' clocks")
+	}
+}
+
+// judgeNumber makes the findings about how many nodes there are and how many of them serve us.
+func judgeNumber(all []facts, s setup, add addAbout) {
+	if n := serving(all); n < s.quorum {
+		add("", SeverityCritical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us, and %d are needed: no lock can be acquired or extended", n, len(all), s.quorum),
+			"bring nodes back before anything else; do not point clients at other nodes")
+	}
+	switch n := len(all); {
+	case n == 1:
+		add("", SeverityInfo, "single-node", "there is one node, so its failure is the failure of all locks", "use three or five independent nodes if that is not enough")
+	case n%2 == 0:
+		add("", SeverityInfo, "even-number", fmt.Sprintf("%d nodes tolerate %s, no more than %d nodes do", n, plural(n-s.quorum, "failure"), n-1), "use an odd number of nodes")
+	}
+}
+
+// outdated reports whether the version is a Redis below 6.2. One that cannot be parsed is not.
+func outdated(version string) bool {
+	number, ok := strings.CutPrefix(version, "redis ")
+	if !ok {
+		return false
+	}
+	parts := strings.SplitN(number, ".", 3)
+	major, err := strconv.Atoi(parts[0])
+	if err != nil || len(parts) < 2 {
+		return false
+	}
+	minor, err := strconv.Atoi(parts[1])
+	return err == nil && (major < 6 || major == 6 && minor < 2)
+}
+
+func plural(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+func rounded(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }

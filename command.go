@@ -1,0 +1,282 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// arguments are a request's, as go-redis writes them.
+type arguments struct {
+	list []any
+	// byPointer: strings and numbers stay where they are in the request, and go-redis
+	// follows the pointer. It saves an allocation for each of them, but a user's hook that
+	// prints commands would show addresses.
+	byPointer bool
+}
+
+func (a *arguments) str(s *string) {
+	if a.byPointer {
+		a.list = append(a.list, s)
+	} else {
+		a.list = append(a.list, *s)
+	}
+}
+
+func (a *arguments) num(n *int64) {
+	if a.byPointer {
+		a.list = append(a.list, n)
+	} else {
+		a.list = append(a.list, *n)
+	}
+}
+
+func (a *arguments) add(vs ...any) { a.list = append(a.list, vs...) }
+
+// write appends the request as a command. It is the only place that knows where a
+// script expects what.
+func (a *arguments) write(r *request) {
+	if r.script == nil {
+		a.list = append(a.list, "SET")
+		a.str(&r.key)
+		a.str(&r.value)
+		a.list = append(a.list, "NX", "PX")
+		a.num(&r.px)
+		return
+	}
+	if r.whole {
+		a.list = append(a.list, "EVAL")
+		a.str(&r.script.source)
+	} else {
+		a.list = append(a.list, "EVALSHA")
+		a.str(&r.script.digest)
+	}
+	q, f := r.queue, r.fence
+	switch r.script {
+	case releaseScript:
+		a.keys(&r.key)
+		a.str(&r.value)
+	case queueReleaseScript:
+		a.keys(&r.key)
+		a.str(&r.value)
+		if q != nil {
+			a.add(q.key, q.entry, bit(q.held))
+		}
+	case extendScript:
+		a.keys(&r.key)
+		a.str(&r.value)
+		a.num(&r.px)
+	case inspectScript:
+		a.keys(&r.key)
+		a.add(q.key, q.most)
+	case forceScript:
+		a.keys(&r.key)
+		a.add(r.value, q.key)
+	case joinScript:
+		a.keys(&r.key, &q.key)
+		a.add(q.entry, q.ended, q.arrival, q.waited, queueLife.Milliseconds())
+	case claimScript:
+		a.keys(&r.key, &q.key)
+		a.add(r.value, r.px, q.entry)
+	case fenceScript:
+		if q == nil {
+			a.keys(&r.key, &f.key)
+		} else {
+			a.keys(&r.key, &f.key, &q.key)
+		}
+		a.add(r.value, r.px, f.token, fenceLife.Milliseconds())
+		if q != nil {
+			a.add(q.entry)
+		}
+	case raiseScript:
+		a.keys(&r.key, &f.key)
+		a.add(r.value, f.token, fenceLife.Milliseconds())
+	case fenceRepairScript:
+		a.keys(&r.key, &f.key)
+		a.add(r.value, r.px, f.token, fenceLife.Milliseconds())
+	default:
+		panic("bug: no arguments for a script")
+	}
+}
+
+func (a *arguments) keys(names ...*string) {
+	a.list = append(a.list, len(names))
+	for _, n := range names {
+		a.str(n)
+	}
+}
+
+func bit(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+// plainArguments is the request as a command whose arguments anybody may read.
+func (r *request) plainArguments() []any {
+	if r.plain == nil {
+		a := arguments{list: make([]any, 0, mostArguments)}
+		a.write(r)
+		return a.list
+	}
+	p := r.plain
+	p.once.Do(func() {
+		a := arguments{list: p.room[:0]}
+		a.write(r)
+		p.list = a.list
+	})
+	return p.list
+}
+
+// plainCommands makes commands of a batch for a user's client. They are never used again,
+// since a hook may hold on to them, and so lie in a few pieces of memory.
+func plainCommands(batch []*call) []redis.Cmder {
+	ctx := context.Background()
+	sets := 0
+	for _, c := range batch {
+		if c.req.script == nil {
+			sets++
+		}
+	}
+	cmds, all := make([]redis.Cmder, len(batch)), make([]once, len(batch))
+	statuses, scripts := make([]redis.StatusCmd, sets), make([]redis.Cmd, len(batch)-sets)
+	for i, c := range batch {
+		o := &all[i]
+		if o.args = c.req.plainArguments(); c.req.script == nil {
+			o.status, statuses = &statuses[0], statuses[1:]
+			*o.status = *redis.NewStatusCmd(ctx, o.args...)
+			o.Cmder = o.status
+		} else {
+			o.script, scripts = &scripts[0], scripts[1:]
+			*o.script = *redis.NewCmd(ctx, o.args...)
+			o.Cmder = o.script
+		}
+		cmds[i] = o
+	}
+	return cmds
+}
+
+// once is a command that go-redis must not send a second time by itself: a SET NX that
+// is sent again after a lost reply finds its own key and reports it as another's
+// (go-redis#2985). It also knows whether its bytes may have left.
+type once struct {
+	redis.Cmder // script or status
+	script      *redis.Cmd
+	status      *redis.StatusCmd
+	args        []any
+	written     bool
+}
+
+// NoRetry makes go-redis send the command, and the pipeline it is in, at most once,
+// whatever the client's MaxRetries.
+func (o *once) NoRetry() bool { return true }
+
+// Args is what go-redis asks for when it writes the command to a connection, after
+// dialing and greeting. A user's hook may ask earlier, which errs on the safe side.
+func (o *once) Args() []any {
+	o.written = true
+	return o.args
+}
+
+// Clone keeps the wrapper where go-redis copies commands (clusters, rings).
+func (o *once) Clone() redis.Cmder {
+	c := &once{Cmder: o.Cmder.Clone(), args: o.args}
+	c.script, _ = c.Cmder.(*redis.Cmd)
+	c.status, _ = c.Cmder.(*redis.StatusCmd)
+	return c
+}
+
+// reuse makes the command anew, in its own memory. The inner command is given the first
+// word only, and no context of a caller: it lives as long as the wire, and a lock does not.
+func (o *once) reuse(req *request) {
+	a := arguments{list: o.args[:0], byPointer: true}
+	a.write(req)
+	name := scriptName
+	if req.script == nil {
+		name = setName
+	}
+	o.prepare(context.Background(), req.script == nil, name, a.list)
+}
+
+var setName, scriptName = []any{"SET"}, []any{"EVALSHA"}
+
+// reset makes the command of arguments that others may keep.
+func (o *once) reset(ctx context.Context, plain bool, args []any) {
+	o.prepare(ctx, plain, args, args)
+}
+
+// prepare makes the inner command of inner. Plain SETs are read as a status, which costs
+// less than a reply of any kind.
+func (o *once) prepare(ctx context.Context, plain bool, inner, args []any) {
+	o.args, o.written = args, false
+	switch {
+	case plain && o.status == nil:
+		o.status = redis.NewStatusCmd(ctx, inner...)
+	case plain:
+		o.status.SetVal("")
+		o.status.SetErr(nil)
+	case o.script == nil:
+		o.script = redis.NewCmd(ctx, inner...)
+	default:
+		o.script.SetVal(nil)
+		o.script.SetErr(nil)
+	}
+	if o.Cmder = o.script; plain {
+		o.Cmder = o.status
+	}
+}
+
+// forget lets go of what belongs to a lock, which ends before the command does.
+func (o *once) forget() { clear(o.args) }
+
+// reply fills in what came of the command; failure is that of the whole pipeline.
+func (o *once) reply(b *ballot, failure error) {
+	*b = ballot{sent: true}
+	if err := o.Err(); errors.Is(err, redis.Nil) || err != nil && isServerError(err) {
+		if b.err = err; errors.Is(err, redis.Nil) {
+			b.err = nil
+		}
+		return
+	}
+	// A pipeline that breaks marks all its commands, also those that were answered
+	// before; their answers count.
+	if b.val = o.val(); b.val != nil {
+		return
+	}
+	// A server that rejects the greeting of a new connection fails the pipeline with
+	// its answer and leaves the commands untouched.
+	if b.err = o.Err(); b.err == nil {
+		b.err = failure
+	}
+	if b.err == nil {
+		b.err = errors.New("go-redis returned neither a reply nor an error")
+	}
+	b.sent = o.written && !neverSent(b.err)
+}
+
+// val is the answer, nil if there is none.
+func (o *once) val() any {
+	if o.Cmder == redis.Cmder(o.script) {
+		return o.script.Val()
+	}
+	switch v := o.status.Val(); v {
+	case "":
+		return nil
+	case "OK":
+		return okReply
+	default:
+		return v
+	}
+}
+
+var okReply any = "OK" // boxed once
+
+// neverSent recognizes errors that come before a connection is there to write to.
+func neverSent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial" ||
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed)
+}

@@ -1,0 +1,208 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Extend makes the lease last for ttl from now, and never less long than before. It
+// returns when a majority of nodes confirmed it, without waiting for slower ones.
+//
+// On success Until is ttl from the call's start, less the drift allowance, or what it
+// was if that is later, and nodes that lost the key are given it again. A failure
+// leaves Until as it was, and the lock is still held until then, except that the lock
+// is lost when so many nodes say that it is not ours that no majority is left
+// (ErrNotHeld and ErrLost), or when Until has passed before the majority confirmed, or
+// before the call (ErrExpired and ErrLost). Otherwise it fails with ErrNoQuorum,
+// ErrReleased, ErrClosed, ErrInvalid for a ttl out of range, or with ctx's error when
+// that ends first; the nodes may then have been extended or not.
+func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	if err := invalid("extend of "+quoteKey(l.key), brokenTTL("ttl", ttl, l.opts)); err != nil {
+		return err
+	}
+	return l.extend(ctx, ttl, false)
+}
+
+func (l *Lock) extend(ctx context.Context, ttl time.Duration, renewal bool) error {
+	start := l.clock.now()
+	r := new(round)
+	err := l.tryExtend(ctx, r, start, ttl)
+	l.tellExtended(ctx, r, start, ttl, renewal, err)
+	return err
+}
+
+func (l *Lock) tellExtended(ctx context.Context, r *round, start instant, ttl time.Duration, renewal bool, err error) {
+	extended := l.opts.Hooks.Extended
+	if extended == nil {
+		return
+	}
+	if renewal {
+		ctx = context.WithoutCancel(l.acquireCtx)
+	}
+	extended(ExtendInfo{
+		Context: ctx, Key: l.key, Token: l.token, TTL: ttl, Renewal: renewal,
+		Start: start.time, Elapsed: l.clock.now().since(start), Until: l.Until(),
+		Outcomes: l.outcomes(r), Err: err,
+	})
+}
+
+// tryExtend leaves r as it is where no node is asked.
+func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.Duration) error {
+	if err := l.usable(ctx, opExtend); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	switch {
+	case l.over != nil:
+		defer l.mu.Unlock()
+		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), l.over)
+	case start.reached(l.until):
+		why := l.expired()
+		l.loseAndUnlock(start, why)
+		return why
+	}
+	l.longest = max(l.longest, ttl)
+	l.mu.Unlock()
+
+	terms := l.terms
+	terms.ttl, terms.nodeTimeout = ttl, l.opts.nodeTimeout(ttl)
+	mend := &repairs{lock: l, terms: &terms}
+	r.observer = mend
+	r.init(start, make([]seat, len(l.nodes)))
+	v, cut := l.await(ctx, l.send(r, extendRequest(&terms, l.name, l.value)))
+	now := l.clock.now()
+	switch {
+	case errors.Is(cut, ErrClosed):
+		return l.failed(r, opExtend, ErrClosed)
+	case cut != nil:
+		return l.failed(r, opExtend, withContextErr(ctx)...)
+	}
+
+	l.mu.Lock()
+	switch {
+	case l.over != nil:
+		defer l.mu.Unlock()
+		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), l.over)
+	case now.reached(l.until):
+		// However many keys are left: in between others may have had the lock.
+		why := l.failed(r, opExtend, ErrLost, ErrExpired)
+		l.loseAndUnlock(now, why)
+		return why
+	case v == verdictHeld:
+		why := l.failed(r, opExtend, ErrNotHeld, ErrLost)
+		l.loseAndUnlock(now, why)
+		return why
+	case v != verdictGranted:
+		l.mu.Unlock()
+		return l.failed(r, opExtend, ErrNoQuorum)
+	}
+	if until := validUntil(start, ttl, l.opts.DriftFactor); now.until(until) > now.until(l.until) {
+		// Later as seen from now: the wall clock may have been set back meanwhile.
+		l.until = until
+		if l.ctx != nil {
+			l.timer.Reset(now.until(l.contextEnd()))
+		}
+	}
+	l.mu.Unlock()
+	mend.begin()
+	return nil
+}
+
+// repairs puts the key back on nodes that lost it, once an extend has succeeded
+// without them. It is apart from the extend, because a key that was gone was free for
+// others meanwhile: it must not count.
+type repairs struct {
+	lock  *Lock
+	terms *terms
+
+	mu      sync.Mutex
+	begun   bool
+	missing []int
+}
+
+// observe sees each node's answer to the extend, also those after its decision.
+func (p *repairs) observe(i int, b ballot) {
+	if b.vote != VoteRefused || b.holder() != "" || b.err != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.begun {
+		p.lock.restore(p.terms, i)
+	} else {
+		p.missing = append(p.missing, i)
+	}
+}
+
+func (p *repairs) begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begun = true
+	for _, i := range p.missing {
+		p.lock.restore(p.terms, i)
+	}
+}
+
+// restore sets the key on a node that lost it.
+func (l *Lock) restore(t *terms, i int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over != nil {
+		return
+	}
+	if l.repairs == nil {
+		l.repairs = make([]*call, len(l.nodes))
+	}
+	req := setRequest(opRepair, t, l.name, l.value)
+	if t.fencing {
+		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
+	}
+	now := l.clock.now().mono
+	before, c := l.lastSet(i), &call{req: &req, index: int32(i), deadline: now + int64(req.timeout)}
+	if l.lane(i).replace(before, c, now) {
+		l.repairs[i] = c
+	}
+}
+
+// lastSet is the last SET that may have put the value on a node; the caller holds mu.
+func (l *Lock) lastSet(i int) *call {
+	if l.repairs != nil && l.repairs[i] != nil {
+		return l.repairs[i]
+	}
+	return &l.seats[i].call
+}
+
+// renewNow extends the lock for the renewer, which calls it on a goroutine of its own.
+func (l *Lock) renewNow() {
+	ttl := l.terms.ttl
+	now := l.clock.now()
+	if most := l.terms.maxHold; most > 0 && now.reached(l.grantedAt.add(most)) {
+		return
+	}
+	start, r := now, new(round)
+	err := l.tryExtend(context.Background(), r, start, ttl)
+	// The next one is not put off by a hook that takes its time.
+	l.renewLater(err)
+	l.tellExtended(context.Background(), r, start, ttl, true, err)
+}
+
+// renewLater has the renewer extend the lock again, soon after a renewal that failed.
+func (l *Lock) renewLater(err error) {
+	now := l.clock.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over != nil || l.life.over() {
+		return
+	}
+	if next := l.terms.ttl / 3; err == nil {
+		l.renewer.schedule(&l.renewal, now, next, l.terms.ttl)
+	} else {
+		l.renewer.schedule(&l.renewal, now, next/5, l.terms.ttl)
+	}
+}

@@ -1,0 +1,47 @@
+package redlock
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// serverInfo is a server's answer to INFO: one section or several, as names and values.
+// Services that hide part of INFO leave fields out, so a field may always be missing.
+type serverInfo map[string]string
+
+// parseInfo reads an answer to INFO, whose lines are "name:value". Lines without a colon
+// (headings, empty lines) are skipped. If a name occurs twice, its last value counts.
+func parseInfo(text string) serverInfo {
+	info := make(serverInfo)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = value
+		}
+	}
+	return info
+}
+
+// runID is the random id that a server gives itself at each start; empty if it is missing.
+func (i serverInfo) runID() string { return i["run_id"] }
+
+// maxUptime keeps sums of times in range.
+const maxUptime = 100 * 365 * 24 * time.Hour
+
+// uptime is how long the server has been running, in whole seconds; ok is false if the
+// field is missing or no integer. A server takes the time from its wall clock, so the field
+// is negative after that clock was set back. Such a server counts as just started.
+func (i serverInfo) uptime() (d time.Duration, ok bool) {
+	seconds, ok := i.number("uptime_in_seconds")
+	return time.Duration(min(max(seconds, 0), int64(maxUptime/time.Second))) * time.Second, ok
+}
+
+// number is the value of a field that holds an integer; ok is false if the field is
+// missing or holds anything else.
+func (i serverInfo) number(name string) (n int64, ok bool) {
+	n, err := strconv.ParseInt(i[name], 10, 64)
+	if err != nil {
+		return 0, false // ParseInt returns the nearest integer, which nobody told
+	}
+	return n, true
+}

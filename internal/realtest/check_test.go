@@ -1,0 +1,369 @@
+package realtest_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/redlocktest"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// durable servers have nothing to find but that they were all started lately.
+func durable(opts ...realredis.Option) []realredis.Option {
+	return append([]realredis.Option{realredis.AOF("always")}, opts...)
+}
+
+// withOdd starts two durable servers and an odd one, the first.
+func withOdd(t *testing.T, opts ...realredis.Option) []*realredis.Server {
+	t.Helper()
+	servers := realredis.StartN(t, 2, durable()...)
+	return append([]*realredis.Server{realredis.Start(t, opts...)}, servers...)
+}
+
+// clientsOf are clients with go-redis' defaults, as a user makes them.
+func clientsOf(t *testing.T, addrs ...string) (all []redis.UniversalClient) {
+	for _, a := range addrs {
+		all = append(all, defaultClient(t, a))
+	}
+	return all
+}
+
+func TestCheckOfSoundNodes(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	servers := realredis.StartN(t, 3, durable()...)
+	for name, rl := range map[string]*redlock.Redlock{
+		"Open": openAt(t, addrsOf(servers), unhurried),
+		"New":  newOn(t, unhurried, clientsOf(t, addrsOf(servers)...)...),
+		"RESP3": newOn(t, unhurried, defaultClient(t, servers[0].Addr(), func(o *redis.Options) { o.Protocol = 3 }),
+			defaultClient(t, servers[1].Addr()), defaultClient(t, servers[2].Addr())),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := check(t, rl)
+			for i, n := range r.Nodes {
+				assert.Empty(t, codes(r, i), "%v", r)
+				assert.True(t, n.Reachable)
+				assert.NoError(t, n.Err)
+				assert.Positive(t, n.Latency)
+				assert.Less(t, n.ClockOffset.Abs(), n.ClockMargin+time.Second)
+				assert.Equal(t, servers[i].RunID(), n.RunID)
+				assert.Contains(t, n.Version, ".")
+				assert.Equal(t, []string{"master", "standalone", "yes", "always", "noeviction"},
+					[]string{n.Role, n.Mode, n.AppendOnly, n.AppendFsync, n.MaxMemoryPolicy})
+				assert.Empty(t, n.Unread)
+			}
+			assert.Empty(t, codes(r, -1))
+			assert.Equal(t, redlock.SeverityInfo, r.Worst(), "they were started lately")
+		})
+	}
+	for _, s := range servers {
+		c := s.Client(t)
+		assert.Zero(t, c.DBSize(t.Context()).Val(), "Check left keys")
+		assert.Zero(t, c.PubSubNumPat(t.Context()).Val())
+		assert.Contains(t, c.Info(t.Context(), "memory").Val(), "number_of_cached_scripts:0", "Check left scripts")
+		assert.Contains(t, c.Info(t.Context(), "persistence").Val(), "rdb_changes_since_last_save:0", "Check wrote")
+	}
+}
+
+func TestCheckOfSettings(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	for name, c := range map[string]struct {
+		opts []realredis.Option
+		want []string
+	}{
+		"no persistence":   {nil, []string{"warning persistence"}},
+		"everysec":         {[]realredis.Option{realredis.AOF("everysec")}, []string{"warning persistence"}},
+		"evicts":           {durable(realredis.Args("maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")), []string{"critical eviction"}},
+		"would evict":      {durable(realredis.Args("maxmemory-policy", "allkeys-lru")), []string{"warning eviction"}},
+		"node of cluster":  {durable(realredis.Cluster()), []string{"critical cluster-node"}},
+		"password missing": {durable(realredis.Password("secret")), []string{"critical refused"}},
+		"no EVAL at all":   {durable(realredis.Args("rename-command", `EVAL ""`)), []string{"critical rights"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers := withOdd(t, c.opts...)
+			r := check(t, newOn(t, unhurried, clientsOf(t, addrsOf(servers)...)...))
+			assert.Equal(t, c.want, codes(r, 0), "%v", r)
+			assert.Empty(t, codes(r, 1))
+		})
+	}
+}
+
+func TestCheckOfAReplicaAndItsMaster(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	master := realredis.Start(t, durable()...)
+	replica := realredis.Start(t, durable(realredis.ReplicaOf(master))...)
+	third := realredis.Start(t, durable()...)
+	r := check(t, newOn(t, unhurried, clientsOf(t, master.Addr(), replica.Addr(), third.Addr())...))
+	assert.Equal(t, []string{"warning replicas"}, codes(r, 0), "%v", r)
+	assert.Equal(t, 1, r.Nodes[0].Replicas)
+	assert.Equal(t, []string{"critical replica"}, codes(r, 1), "%v", r)
+	assert.Equal(t, redlock.SeverityCritical, r.Worst())
+}
+
+func TestCheckFindsTheSameServerTwice(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	servers := realredis.StartN(t, 2, durable()...)
+	clients := append(clientsOf(t, addrsOf(servers)...),
+		defaultClient(t, strings.Replace(servers[0].Addr(), "127.0.0.1", "localhost", 1)))
+	r := check(t, newOn(t, unhurried, clients...))
+	f := finding(t, r, "same-server")
+	assert.Equal(t, redlock.SeverityCritical, f.Severity)
+	assert.Equal(t, r.Nodes[2].Node, f.Node)
+	assert.Contains(t, f.Message, r.Nodes[0].Node)
+	assert.Contains(t, f.Message, servers[0].RunID())
+}
+
+func TestCheckOfRights(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	const locks = "+ping +set +get +del +pttl +pexpire +type +eval +evalsha"
+	const lines = "+time +zadd +zrem +zscore +zrangebyscore +zrevrange +zcount"
+	const notices = "&redlock:* +publish +subscribe"
+	const reading = "+info +role +config|get"
+	for name, c := range map[string]struct {
+		rules   []string
+		want    []string
+		mention string
+	}{
+		"all it needs":     {[]string{"~*", locks, lines, notices, reading}, nil, ""},
+		"may not read":     {[]string{"~*", locks, lines, notices}, []string{"info unread", "info unread", "info unread", "info unread", "info unread"}, "NOPERM"},
+		"no INFO":          {[]string{"~*", locks, lines, notices, "+role +config|get"}, []string{"info unread", "info unread"}, "whether it belongs to a cluster"},
+		"no CONFIG":        {[]string{"~*", locks, lines, notices, "+info"}, []string{"info unread"}, "CONFIG GET appendfsync"},
+		"no SET, no DEL":   {[]string{"~*", locks, "-set -del", lines, notices, reading}, []string{"critical rights"}, "SET, DEL"},
+		"no scripts":       {[]string{"~*", locks, "-eval -evalsha", lines, notices, reading}, []string{"critical rights"}, "EVAL, EVALSHA"},
+		"no lines":         {[]string{"~*", locks, notices, reading, "+time"}, []string{"warning rights-line"}, "ZADD"},
+		"no TIME":          {[]string{"~*", locks, lines, "-time", notices, reading}, []string{"warning rights-line", "info unread"}, "TIME"},
+		"no notices":       {[]string{"~*", locks, lines, "&redlock:*", reading}, []string{"warning rights-notify"}, "PUBLISH, SUBSCRIBE"},
+		"no channels":      {[]string{"~*", locks, lines, "resetchannels +publish +subscribe", reading}, []string{"warning rights-notify"}, "PUBLISH, SUBSCRIBE"},
+		"keys of its own":  {[]string{"~orders:*", locks, lines, notices, reading}, []string{"info rights-keys"}, "key patterns"},
+		"prefix":           {[]string{"~app:*", "~{app:*}:line", locks, lines, notices, reading}, nil, ""},
+		"prefix, no lines": {[]string{"~app:*", locks, lines, notices, reading}, []string{"warning rights-line"}, "{...}:line"},
+		"no PING":          {[]string{"~*", locks, "-ping", lines, notices, reading}, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var rules []string
+			for _, r := range c.rules {
+				rules = append(rules, strings.Fields(r)...)
+			}
+			servers := withOdd(t, durable(realredis.User("app", "pw", rules...))...)
+			o := unhurried
+			if strings.HasPrefix(name, "prefix") {
+				o.KeyPrefix = "app:"
+			}
+			clients := clientsOf(t, addrsOf(servers)...)
+			clients[0] = defaultClient(t, servers[0].Addr(), func(o *redis.Options) { o.Username, o.Password = "app", "pw" })
+			r := check(t, newOn(t, o, clients...))
+			assert.Equal(t, c.want, codes(r, 0), "%v", r)
+			assert.Contains(t, r.String(), c.mention)
+			assert.Zero(t, servers[0].Client(t).DBSize(t.Context()).Val(), "Check left keys")
+		})
+	}
+}
+
+func TestCheckWithNodesDown(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	servers := realredis.StartN(t, 3, durable()...)
+	byOpen, byNew := openAt(t, addrsOf(servers), unhurried), newOn(t, unhurried, clientsOf(t, addrsOf(servers)...)...)
+	servers[1].Kill()
+	for name, rl := range map[string]*redlock.Redlock{"Open": byOpen, "New": byNew} {
+		t.Run(name, func(t *testing.T) {
+			r := check(t, rl)
+			assert.Equal(t, []string{"warning unreachable"}, codes(r, 1), "%v", r)
+			assert.False(t, r.Nodes[1].Reachable)
+			assert.Error(t, r.Nodes[1].Err)
+			assert.Empty(t, codes(r, 0))
+		})
+	}
+	servers[2].Kill()
+	r, err := byNew.Check(t.Context())
+	requireNoQuorum(t, err)
+	require.Contains(t, err.Error(), "redlock: check: no quorum")
+	assert.Equal(t, []string{"critical no-quorum"}, codes(r, -1))
+	assert.Empty(t, codes(r, 0), "what was learnt is in the report")
+	assert.Equal(t, servers[0].RunID(), r.Nodes[0].RunID)
+}
+
+func TestCheckDoesNotWaitForAHungNodeForLong(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	servers := realredis.StartN(t, 3, durable()...)
+	rl := newOn(t, unhurried, clientsOf(t, addrsOf(servers)...)...)
+	check(t, rl)
+	require.NoError(t, servers[0].Pause())
+	defer func() { require.NoError(t, servers[0].Resume()) }()
+	r := await(t, background(func() redlock.Report {
+		r, err := rl.Check(context.Background())
+		assert.NoError(t, err)
+		return r
+	}))
+	assert.Contains(t, codes(r, 0), "warning unreachable", "%v", r)
+	assert.Empty(t, codes(r, 1))
+
+	t.Run("and for no longer than its context", func(t *testing.T) {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), 200*time.Millisecond, errors.New("the operator left"))
+		defer cancel()
+		type answer struct {
+			redlock.Report
+			error
+		}
+		a := await(t, background(func() answer { r, err := rl.Check(ctx); return answer{r, err} }))
+		require.ErrorIs(t, a.error, context.DeadlineExceeded)
+		require.ErrorContains(t, a.error, "the operator left")
+		assert.Equal(t, servers[1].RunID(), a.Nodes[1].RunID, "what was learnt is in the report")
+	})
+}
+
+// Nobody waits for the goroutine that asks a hung node, so it must end by itself.
+func TestCheckLeavesAHungNodeAlone(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	server := realredis.Start(t)
+	client := defaultClient(t, server.Addr(), func(o *redis.Options) { o.ReadTimeout = -1 })
+	rl := newOn(t, unhurried, client)
+	check(t, rl)
+	require.NoError(t, server.Pause())
+	defer func() { require.NoError(t, server.Resume()) }()
+	_, err := rl.Check(t.Context())
+	requireNoQuorum(t, err)
+	eventually(t, func() bool { s := client.PoolStats(); return s.TotalConns == s.IdleConns }, "a connection still waits for the hung node")
+}
+
+func TestCheckOfAClusterClient(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	servers := realredis.StartN(t, 2, durable()...)
+	shards := realredis.StartN(t, 2, durable()...)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": shards[0].Addr(), "b": shards[1].Addr()}})
+	t.Cleanup(func() { _ = ring.Close() })
+	node := realredis.Start(t, realredis.Cluster())
+	require.NoError(t, node.Client(t).ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{node.Addr()}})
+	t.Cleanup(func() { _ = cluster.Close() })
+	eventually(t, func() bool { return cluster.Set(context.Background(), "k", "", 0).Err() == nil }, "the cluster is not up")
+
+	clients := append(clientsOf(t, addrsOf(servers)...), ring, cluster, defaultClient(t, realredis.Start(t, durable()...).Addr()))
+	r := check(t, newOn(t, unhurried, clients...))
+	for i := 2; i <= 3; i++ {
+		assert.Equal(t, []string{"warning many-servers"}, codes(r, i), "%v", r)
+		assert.True(t, r.Nodes[i].Reachable)
+		assert.Empty(t, r.Nodes[i].Role)
+		assert.Contains(t, r.Nodes[i].Unread, "all but PING: there are several servers behind this client")
+	}
+}
+
+// check asks and expects an answer.
+func check(t *testing.T, rl *redlock.Redlock) redlock.Report {
+	t.Helper()
+	r, err := rl.Check(t.Context())
+	require.NoError(t, err)
+	require.Len(t, r.Nodes, len(rl.Nodes()))
+	return r
+}
+
+// codes are "severity code" of the findings about a node, -1 for those about all.
+// Their age is left out: these servers are all young.
+func codes(r redlock.Report, node int) (all []string) {
+	name := ""
+	if node >= 0 {
+		name = r.Nodes[node].Node
+	}
+	for _, f := range r.Findings {
+		if f.Node == name && f.Code != "young" {
+			all = append(all, f.Severity.String()+" "+f.Code)
+		}
+	}
+	return all
+}
+
+func finding(t *testing.T, r redlock.Report, code string) redlock.Finding {
+	t.Helper()
+	i := slices.IndexFunc(r.Findings, func(f redlock.Finding) bool { return f.Code == code })
+	require.GreaterOrEqual(t, i, 0, "no finding %s:\n%v", code, r)
+	return r.Findings[i]
+}
+
+func TestCheckEndsWithClose(t *testing.T) {
+	simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		rl := clientOf(t, c, redlock.Options{})
+		for _, n := range c.Nodes() {
+			n.Hang()
+		}
+		started := background(func() error { _, err := rl.Check(context.Background()); return err })
+		synctest.Wait()
+		closing := time.Now()
+		require.NoError(t, rl.Close())
+		require.ErrorIs(t, <-started, redlock.ErrClosed)
+		require.Zero(t, time.Since(closing), "it waits for no node")
+		for _, n := range c.Nodes() {
+			n.Resume()
+		}
+		pass(time.Minute)
+		before := c.Node(0).Commands("PING")
+		_, err := rl.Check(context.Background())
+		require.ErrorIs(t, err, redlock.ErrClosed)
+		assert.Equal(t, before, c.Node(0).Commands("PING"))
+	})
+}
+
+func TestCheckKeepsWhatItLearntFromANodeThatStopsAnswering(t *testing.T) {
+	simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		rl := clientOf(t, c, unhurried)
+		check(t, rl) // connects
+		c.Node(1).DelayCommand("INFO", 1, time.Minute)
+		r := check(t, rl)
+		n := r.Nodes[1]
+		assert.True(t, n.Reachable)
+		assert.Positive(t, n.Latency)
+		assert.NotContains(t, codes(r, 1), "warning unreachable")
+		said := slices.Contains(codes(r, 1), "warning incomplete") || strings.Contains(strings.Join(n.Unread, ""), "INFO server: ")
+		assert.True(t, said, "%v", r)
+	})
+}
+
+func TestCheckAsksNobodyWhenItsContextIsOver(t *testing.T) {
+	simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := clientOf(t, c, redlock.Options{}).Check(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Zero(t, c.Commands("PING"))
+	})
+}
+
+// miniredis stands for services that do not let one look inside.
+func TestCheckSaysWhatItCannotRead(t *testing.T) {
+	simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		c.Node(1).DenyInfo()
+		c.Node(2).ShiftClock(-time.Minute)
+		r := check(t, clientOf(t, c, unhurried))
+		assert.Contains(t, codes(r, 0), "info unread")
+		assert.NotEmpty(t, r.Nodes[0].RunID)
+		assert.Empty(t, r.Nodes[1].RunID)
+		assert.Contains(t, strings.Join(r.Nodes[1].Unread, "\n"), "INFO server: NOPERM")
+		assert.Contains(t, r.String(), "whether a restart forgets locks")
+		for i := range 3 {
+			for _, code := range codes(r, i) {
+				assert.True(t, strings.HasPrefix(code, "info "), "%s of %d: %v", code, i, r)
+			}
+			assert.Empty(t, c.Node(i).Redis().Keys())
+		}
+		assert.Equal(t, -time.Minute, r.Nodes[2].ClockOffset.Round(time.Second))
+		f := finding(t, r, "clocks-apart")
+		assert.Contains(t, f.Message, "that of "+r.Nodes[2].Node)
+	})
+}

@@ -1,0 +1,194 @@
+package redlock
+
+import (
+	"context"
+	"time"
+)
+
+// listenFor is how long a subscription is kept when nobody waits.
+const listenFor = 10 * time.Second
+
+// subscription is that of this process to its channel on one node, shared by all who wait
+// in a queue there. queues.mu guards it, and nobody else calls its methods but as said.
+type subscription struct {
+	queues *queues
+	node   int
+	users  int
+	state  subState
+	// publishDenied: nobody may publish there, so nothing will be heard.
+	publishDenied bool
+	retryAt       int64 // when it is asked for again after it was denied
+	ready         chan struct{}
+	stop          context.CancelFunc
+	done          chan struct{} // closed when nothing of it runs
+	idle          timer
+}
+
+// subState is how far a subscription is.
+//
+//	trying --confirmed--> open --broke--> broken --confirmed--> open
+//	trying --failed--> broken
+//	trying, open, broken --not allowed--> denied
+//
+// ready is closed when trying ends.
+type subState uint8
+
+const (
+	subTrying subState = iota
+	subOpen
+	subBroken // tried again after a pause
+	subDenied
+)
+
+// enter moves the subscription to another state; the caller holds mu.
+func (s *subscription) enter(next subState) {
+	if s.state == subTrying && next != subTrying {
+		close(s.ready)
+	}
+	s.state = next
+}
+
+// subscribe makes the waiter one of those who listen on a node, and waits until the
+// subscription is confirmed, so that no notice is lost between joining and listening. It
+// does not wait for longer than any request: without notices there are timers.
+func (qs *queues) subscribe(ctx context.Context, w *waiter, node int) {
+	now := qs.set.clock.now().mono
+	qs.mu.Lock()
+	qs.unsubscribe(w)
+	s := qs.subs[node]
+	if s == nil || s.state == subDenied && now >= s.retryAt {
+		s = qs.listen(node)
+	}
+	s.users++
+	w.sub = s
+	waits := s.state == subTrying
+	qs.mu.Unlock()
+	if !waits {
+		return
+	}
+	over, stop := after(qs.set.clock, w.terms.nodeTimeout)
+	defer stop()
+	select {
+	case <-s.ready:
+	case <-over:
+	case <-ctx.Done():
+	case <-qs.set.life.closing:
+	}
+	qs.set.clock.yield(w.id)
+}
+
+// listen starts a subscription; the caller holds mu.
+func (qs *queues) listen(node int) *subscription {
+	ctx, stop := context.WithCancel(context.Background())
+	s := &subscription{queues: qs, node: node, ready: make(chan struct{}), stop: stop, done: make(chan struct{})}
+	qs.subs[node] = s
+	if l, ok := qs.set.lane(node).wire.(listener); ok && !qs.closed {
+		go s.run(ctx, l)
+	} else {
+		stop()
+		s.enter(subBroken)
+		close(s.done)
+	}
+	return s
+}
+
+// run keeps the subscription until it is stopped or denied.
+func (s *subscription) run(ctx context.Context, l listener) {
+	defer close(s.done)
+	defer s.stop()
+	pause := minBackoff
+	for {
+		err := l.listen(ctx, "redlock:"+s.queues.process, s.confirmed, s.queues.notice)
+		wasOpen, denied := s.broke(ctx, err)
+		if denied {
+			s.queues.lacks(s.node, noListen, err)
+		}
+		if denied || ctx.Err() != nil {
+			return
+		}
+		if wasOpen {
+			pause = minBackoff
+		}
+		over, stop := after(s.queues.set.clock, pause)
+		select {
+		case <-over:
+		case <-ctx.Done():
+			stop()
+			return
+		}
+		pause = min(2*pause, maxBackoff)
+	}
+}
+
+// broke notes that the subscription ended, and takes mu for it.
+func (s *subscription) broke(ctx context.Context, err error) (wasOpen, denied bool) {
+	now := s.queues.set.clock.now().mono
+	s.queues.mu.Lock()
+	defer s.queues.mu.Unlock()
+	wasOpen = s.state == subOpen
+	if denied = ctx.Err() == nil && isServerError(err) && permanent(err); denied {
+		s.enter(subDenied)
+	} else {
+		s.enter(subBroken)
+	}
+	s.retryAt = now + int64(skipFor)
+	return wasOpen, denied
+}
+
+// confirmed sends everybody who joined meanwhile to look: what was said before the server
+// confirmed, nobody heard. It takes mu.
+func (s *subscription) confirmed() {
+	qs := s.queues
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	s.enter(subOpen)
+	for _, k := range qs.byKey {
+		if k.node != s.node {
+			continue
+		}
+		if first := k.first(); first != nil {
+			first.poke()
+		}
+	}
+}
+
+// notice is a message on the process's channel: the value that the lock now has. It takes
+// mu.
+func (qs *queues) notice(value string) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if w := qs.byValue[value]; w != nil {
+		w.wake()
+	}
+}
+
+// unsubscribe lets go of the waiter's subscription; the caller holds mu. The connection is
+// closed when nobody has wanted it for a while.
+func (qs *queues) unsubscribe(w *waiter) {
+	s := w.sub
+	if s == nil {
+		return
+	}
+	w.sub = nil
+	if s.users--; s.users > 0 || qs.closed {
+		return
+	}
+	if s.idle != nil {
+		s.idle.Reset(listenFor)
+		return
+	}
+	s.idle = qs.set.clock.afterFunc(listenFor, s.closeIdle)
+}
+
+// closeIdle ends a subscription that nobody uses. It takes mu.
+func (s *subscription) closeIdle() {
+	qs := s.queues
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if s.users == 0 {
+		s.stop()
+		if qs.subs[s.node] == s {
+			delete(qs.subs, s.node)
+		}
+	}
+}

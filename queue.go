@@ -1,0 +1,356 @@
+package redlock
+
+import (
+	"container/list"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// returnEvery is when waiters that moved to a longer queue go back to their own.
+	returnEvery = 5 * time.Second
+	// refusedFor is for how long after a refusal an acquire joins the queue first.
+	refusedFor = time.Second
+	// perKey bounds what looking after very many queues costs: a process that waits for
+	// thousands of keys refreshes a thousand of them per second.
+	perKey = time.Millisecond
+	// probeEvery is how often a node that failed is asked whether it is back.
+	probeEvery = 100 * time.Millisecond
+	// skipFor is for how long a node that denied something is not asked for it again.
+	skipFor = 30 * time.Second
+)
+
+// queues holds this process's waiting Acquires. Nodes identify the process by an id: they
+// notify it on the channel of that name and, if it stays silent, drop all its waiters at
+// once.
+//
+// One node per key keeps the order of waiters, in a sorted set. The order need not be
+// safe: whatever a queue says, a lock is granted by a quorum only.
+type queues struct {
+	set     *nodeSet
+	process string
+	keys    atomic.Int64 // len(byKey)
+	awaited atomic.Int64 // of them have waiters
+
+	// mu guards what follows, all keyWaiters and subscriptions, and the fields of waiters
+	// that say so. No other mutex is taken under it but those of the clock and its timers.
+	mu        sync.Mutex
+	byKey     map[string]*keyWaiters
+	byValue   map[string]*waiter    // by what the next attempt will set
+	subs      map[int]*subscription // by node
+	skipUntil map[int]int64         // by node: not asked to keep a queue before this time
+	probedAt  map[int]int64         // by node: not asked whether it is back before this time
+	idle      list.List             // of *keyWaiters: those without waiters, the longest first
+	closed    bool
+}
+
+func newQueues(set *nodeSet) *queues {
+	return &queues{
+		set: set, process: fmt.Sprintf("%016x", rand.Uint64()), // told apart, not kept secret
+		subs: make(map[int]*subscription), skipUntil: make(map[int]int64), probedAt: make(map[int]int64),
+		byKey: make(map[string]*keyWaiters), byValue: make(map[string]*waiter),
+	}
+}
+
+// keyWaiters is the waiters of this process for one key, in the order in which they came.
+// The first of them looks after all: it refreshes the queue on the node and finds out what
+// no notice told. So a waiter costs no timer, and ten thousand on one key cost one.
+type keyWaiters struct {
+	queues      *queues
+	key         string
+	waiters     list.List // of *waiter
+	node        int       // which keeps the queue, as far as we know; -1 if we do not
+	movedTo     int       // the node with the longer queue that they moved to
+	movedUntil  int64     // until when it comes first, whatever the order
+	reservation time.Duration
+	refusedAt   int64         // when one of them was last told to wait
+	rejoinedAt  int64         // when all were last sent to join again
+	mustRejoin  bool          // some may be in a queue that is none any more
+	idlePlace   *list.Element // in queues.idle; nil: not there
+	emptiedAt   int64         // when it last got there
+	alarm       alarm         // when the first looks again
+}
+
+// arbiter is the node that keeps the queue, as far as this process can see: the one that
+// its waiters moved to, or else the first in order that is reachable. -1 if the key has no
+// queue or no node is reachable.
+func (qs *queues) arbiter(r *resource, now int64) int {
+	if !r.hasQueue() {
+		return -1
+	}
+	if node, ok := qs.movedTo(r, now); ok && qs.set.reachable(node, now) {
+		return node
+	}
+	return r.firstReachable(now)
+}
+
+// movedTo is the node whose queue the waiters of this process for the key moved to.
+func (qs *queues) movedTo(r *resource, now int64) (node int, ok bool) {
+	if qs.keys.Load() == 0 {
+		return 0, false
+	}
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	k := qs.byKey[r.name]
+	if k == nil || k.movedUntil <= now {
+		return 0, false
+	}
+	return k.movedTo, true
+}
+
+// recentlyRefused reports whether this process was lately told to wait for the lock, so
+// that it must not overtake the waiters.
+func (qs *queues) recentlyRefused(r *resource) bool {
+	if qs.keys.Load() == 0 || !r.hasQueue() {
+		return false
+	}
+	now := qs.set.clock.now().mono
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	k := qs.byKey[r.name]
+	return k != nil && k.recentlyRefused(now)
+}
+
+// recentlyRefused needs queues.mu.
+func (k *keyWaiters) recentlyRefused(now int64) bool {
+	return k.waiters.Len() > 0 || now-k.refusedAt < int64(refusedFor)
+}
+
+// of finds or makes the waiters of a key; the caller holds mu.
+func (qs *queues) of(r *resource) *keyWaiters {
+	k := qs.byKey[r.name]
+	now := qs.set.clock.now().mono
+	if k == nil {
+		qs.forget(now)
+		k = &keyWaiters{queues: qs, key: r.name, refusedAt: longAgo}
+		k.alarm = alarm{clock: qs.set.clock, f: k.tick}
+		qs.byKey[r.name] = k
+		qs.keys.Store(int64(len(qs.byKey)))
+	}
+	if k.waiters.Len() == 0 {
+		k.node, k.reservation, k.movedUntil, k.mustRejoin, k.rejoinedAt = -1, r.reservation(), 0, false, now
+	}
+	return k
+}
+
+// add makes the waiter the last of its key; the caller holds mu.
+func (k *keyWaiters) add(w *waiter) {
+	if w.place = k.waiters.PushBack(w); k.waiters.Len() == 1 {
+		k.queues.awaited.Add(1)
+	}
+}
+
+// remove forgets a waiter; the caller holds mu.
+func (k *keyWaiters) remove(w *waiter, now int64) {
+	k.waiters.Remove(w.place)
+	if w.toldToWait {
+		k.refusedAt = now
+	}
+	if k.waiters.Len() > 0 {
+		return
+	}
+	k.queues.awaited.Add(-1)
+	k.emptiedAt = now
+	if k.idlePlace == nil {
+		k.idlePlace = k.queues.idle.PushBack(k)
+	}
+	k.alarm.stop()
+}
+
+// forget drops keys that nobody has waited for in a while; the caller holds mu.
+func (qs *queues) forget(now int64) {
+	for e := qs.idle.Front(); e != nil; e = qs.idle.Front() {
+		k := e.Value.(*keyWaiters)
+		if now-k.emptiedAt <= int64(refusedFor) {
+			break
+		}
+		qs.idle.Remove(e)
+		k.idlePlace = nil
+		switch {
+		case !k.recentlyRefused(now):
+			delete(qs.byKey, k.key)
+		case k.waiters.Len() == 0:
+			k.emptiedAt, k.idlePlace = now, qs.idle.PushBack(k)
+		}
+	}
+	if len(qs.byKey) == 0 {
+		qs.byKey = make(map[string]*keyWaiters) // a map never shrinks
+	}
+	qs.keys.Store(int64(len(qs.byKey)))
+}
+
+// first is the first waiter that is in the queue; the caller holds mu.
+func (k *keyWaiters) first() *waiter {
+	for e := k.waiters.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*waiter); w.turn != turnGivenUp {
+			return w
+		}
+	}
+	return nil
+}
+
+// pokeOthers makes all waiters but one look again; the caller holds mu.
+func (k *keyWaiters) pokeOthers(but *waiter) {
+	for e := k.waiters.Front(); e != nil; e = e.Next() {
+		if e.Value != but {
+			e.Value.(*waiter).poke()
+		}
+	}
+}
+
+// heard keeps what a node said to one waiter for the benefit of all.
+func (qs *queues) heard(w *waiter, a answer) {
+	now := qs.set.clock.now().mono
+	qs.mu.Lock()
+	k := w.of
+	if !a.ours {
+		k.refusedAt, w.toldToWait = now, true
+	}
+	if a.publishDenied {
+		w.sub.publishDenied = true
+	}
+	// A queue that lost us lost the others too, and where we had to move they have to.
+	if lost := w.joined && a.fresh; lost || k.node >= 0 && k.node != w.node {
+		k.mustRejoin = true
+	}
+	if k.mustRejoin && now-k.rejoinedAt > int64(k.reservation/2) {
+		k.rejoinedAt, k.mustRejoin = now, false
+		k.pokeOthers(w)
+	}
+	k.node = w.node
+	if other := qs.byValue[a.holder]; other != nil && other != w {
+		other.wake() // its notice may be on the way, or lost
+	}
+	d := k.interval()
+	if a.ttl > 0 {
+		d = min(d, a.ttl+time.Millisecond+qs.set.clock.jitter(qs.set.opts.RetryMin))
+	}
+	k.lookIn(now, d)
+	qs.mu.Unlock()
+	if a.publishDenied {
+		qs.lacks(w.node, noPublish, nil)
+	}
+}
+
+// interval is how often the first waiter looks without being told. A waiter whose notice
+// is lost must look within its reservation. The caller holds mu.
+func (k *keyWaiters) interval() time.Duration {
+	d := k.reservation / 2
+	if s := k.queues.subs[k.node]; s == nil || s.state != subOpen || s.publishDenied {
+		d = k.reservation / 8
+	}
+	d = max(d, time.Duration(k.queues.awaited.Load())*perKey)
+	return d/2 + k.queues.set.clock.jitter(d/2)
+}
+
+// lookIn has the first waiter look in d at the latest; the caller holds mu.
+func (k *keyWaiters) lookIn(now int64, d time.Duration) {
+	if k.waiters.Len() > 0 {
+		k.alarm.set(now+int64(d), now)
+	}
+}
+
+func (k *keyWaiters) tick() {
+	now := k.queues.set.clock.now().mono
+	k.queues.mu.Lock()
+	defer k.queues.mu.Unlock()
+	k.alarm.rang()
+	if first := k.first(); first != nil {
+		first.poke()
+	}
+	if k.waiters.Len() > 0 {
+		k.lookIn(now, k.interval())
+	}
+}
+
+// longestQueue is the node with the longest queue. Of several as long, it is the one whose
+// reserved value is smallest: all who look see the same, whatever they call the nodes.
+func longestQueue(all []inspection, ours int) int {
+	best := ours
+	for i, n := range all {
+		b := &all[best]
+		if n.waiting > b.waiting || n.waiting == b.waiting && n.waiting > 0 && n.value < b.value {
+			best = i
+		}
+	}
+	return best
+}
+
+// moveTo has all waiters of this process for the key move to the queue of another node,
+// and reports whether that is another.
+//
+// Queues of one key on several nodes come of clients that know the nodes by different
+// names, or find different ones unreachable. Each queue reserves its node for its own first
+// waiter, so many of them leave nobody a quorum. A waiter whose turn failed twice therefore
+// moves to the longest queue, and the queues merge. All processes return together, at
+// multiples of returnEvery of the wall clock, which is about the same everywhere; one that
+// returned alone would find the longer queue elsewhere and leave again.
+func (qs *queues) moveTo(w *waiter, node int) bool {
+	if node == w.node {
+		return false
+	}
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	now := qs.set.clock.now()
+	w.of.movedTo, w.of.movedUntil = node, now.mono+int64(returnEvery)-now.wall%int64(returnEvery)
+	w.of.pokeOthers(w)
+	return true
+}
+
+// skips reports whether a node lately refused to keep a queue.
+func (qs *queues) skips(node int, now int64) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return now < qs.skipUntil[node]
+}
+
+// skip leaves a node out of the order for a while if it may not keep a queue; other
+// errors, as of a full node, may be over the next time.
+func (qs *queues) skip(node int, err error) {
+	if err == nil || !permanent(err) || strings.Contains(err.Error(), "WRONGTYPE") {
+		return
+	}
+	now := qs.set.clock.now().mono
+	qs.mu.Lock()
+	qs.skipUntil[node] = now + int64(skipFor)
+	qs.mu.Unlock()
+	qs.lacks(node, noQueue, err)
+}
+
+// lacks says once what a node denies.
+func (qs *queues) lacks(node int, what string, err error) {
+	qs.set.lacks.tell(qs.set.names[node], what, err)
+}
+
+// probe asks a node that failed for anything. Nobody else might find out that it is back.
+func (qs *queues) probe(r *resource, node int, now instant) {
+	qs.mu.Lock()
+	due := now.mono >= qs.probedAt[node]
+	if due {
+		qs.probedAt[node] = now.mono + int64(probeEvery)
+	}
+	qs.mu.Unlock()
+	if due {
+		req := inspectRequest(&r.terms, r.name, "", 0)
+		qs.set.lane(node).enqueue(&call{req: req, deadline: now.mono + int64(req.timeout)}, now.mono)
+	}
+}
+
+// close ends all subscriptions. The channels are closed when they are gone.
+func (qs *queues) close() (gone []<-chan struct{}) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.closed = true
+	for _, s := range qs.subs {
+		s.stop()
+		if s.idle != nil {
+			s.idle.Stop()
+		}
+		gone = append(gone, s.done)
+	}
+	return gone
+}

@@ -1,0 +1,163 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+)
+
+// Release gives the lock up on every node and returns when a majority confirmed it,
+// without waiting for slower ones, and after the timeout per node at the latest. The
+// first in line, if anybody waits, is told that it is its turn. Release goes on when ctx
+// is cancelled or was before: ctx only lends its values. A second call returns the
+// result of the first.
+//
+// It returns nil when a majority confirms that the lock is gone by our hand,
+// ErrNotHeld when so many nodes say that it was not ours any more that no majority is
+// left, ErrNoQuorum when too few nodes answered, ErrClosed after Close. Whatever it
+// returns, the lock is over, and releases that were not confirmed are sent again in
+// the background until the node answers or the key is gone by its TTL.
+func (l *Lock) Release(ctx context.Context) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	if l.release != notReleased {
+		defer l.mu.Unlock()
+		return l.firstRelease()
+	}
+	l.release = releaseSent
+	start := l.clock.now()
+	if l.over == nil {
+		l.finish(start, errWasReleased)
+	}
+	// Sent under mu, so that no repair can come after it.
+	r := l.sendRelease(start)
+	l.mu.Unlock()
+
+	err := l.waitRelease(r)
+	l.mu.Lock()
+	l.release, l.releaseErr = releaseDone, err
+	if l.released != nil {
+		close(l.released)
+	}
+	l.mu.Unlock()
+	if told := l.opts.Hooks.Released; told != nil {
+		told(ReleaseInfo{
+			Context: ctx, Key: l.key, Token: l.token, Held: start.since(l.grantedAt),
+			Start: start.time, Elapsed: l.clock.now().since(start), Outcomes: l.outcomes(r), Err: err,
+		})
+	}
+	return err
+}
+
+var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
+
+// firstRelease waits for the result of the first Release. The caller holds mu, which
+// is let go while it waits.
+func (l *Lock) firstRelease() error {
+	if l.release == releaseSent {
+		if l.released == nil {
+			l.released = make(chan struct{})
+		}
+		done := l.released
+		l.mu.Unlock()
+		<-done
+		l.mu.Lock()
+	}
+	return l.releaseErr
+}
+
+// prepareRelease fills in the requests; the caller holds mu, or is the only one to know
+// the lock. held: a holder gives the lock up, and not an attempt that failed.
+func (l *Lock) prepareRelease(now instant, held bool) {
+	if l.releaseReq.op != 0 {
+		return // they may be on their way already
+	}
+	l.releaseReq = releaseRequest(&l.terms, l.name, l.value)
+	l.releaseReq.readBound, l.releaseReq.keepFor = l.longest, l.longest
+	if l.entry == "" {
+		l.arbiter = l.queues.arbiter(l.resource, now.mono)
+	}
+	if l.arbiter < 0 {
+		return
+	}
+	var q *queueArgs
+	if l.entry != "" || !held || l.naming != usualNames {
+		q = &queueArgs{key: l.queueKey(), entry: l.entry, held: held}
+	}
+	l.queueReleaseReq = queueReleaseRequest(&l.terms, l.name, l.value, q)
+	l.queueReleaseReq.readBound, l.queueReleaseReq.keepFor = l.longest, l.longest
+	if l.entry != "" {
+		l.queueReleaseReq.keepFor = max(l.longest, queueLife)
+	}
+}
+
+// addressRelease makes the call for one node. It does not look at a call that was handed
+// to a lane before.
+func (l *Lock) addressRelease(i int, when insistence) *call {
+	c := &l.seats[len(l.nodes)+i].call
+	c.req, c.index = &l.releaseReq, int32(i)
+	c.release = releasePlan{of: l.lastSet(i), when: when}
+	if i == l.arbiter {
+		c.req = &l.queueReleaseReq
+		if l.entry != "" || l.over != nil {
+			c.release.when = unconditional
+		}
+	}
+	return c
+}
+
+// sendRelease starts the release on every node where the value may be; the caller
+// holds mu.
+func (l *Lock) sendRelease(start instant) *round {
+	l.prepareRelease(start, true)
+	r := &l.releasing
+	r.observer = l
+	r.init(start, l.seats[len(l.nodes):])
+	for i := range r.seats {
+		r.address(i, l.addressRelease(i, ifSent).req)
+	}
+	for i := range r.seats {
+		l.lane(i).takeBack(&r.seats[i].call, start.mono)
+	}
+	return r
+}
+
+// observe sees each node's answer to the release.
+func (l *Lock) observe(i int, b ballot) {
+	if b.val == any(int64(publishDenied)) {
+		l.lacks.tell(l.names[i], noPublish, nil)
+	}
+}
+
+func (l *Lock) waitRelease(r *round) error {
+	// Nothing but the lanes ends it: they resolve every call by its deadline.
+	v, _ := r.waitFinal(context.Background(), l.clock, nil)
+	switch {
+	case v == verdictGranted:
+		return nil
+	case l.life.over():
+		return l.failed(r, opRelease, ErrClosed)
+	case v == verdictHeld:
+		return l.failed(r, opRelease, ErrNotHeld)
+	default:
+		return l.failed(r, opRelease, ErrNoQuorum)
+	}
+}
+
+// takeBack releases a failed attempt wherever its SET was or may have been applied,
+// with nobody waiting for it. With only granted, it leaves alone the nodes that did not
+// answer yet, whose answers still tell what to call the failure, and the one that keeps
+// the queue we are in, where we take our place again first.
+func (l *Lock) takeBack(onlyGranted bool) {
+	now := l.clock.now()
+	l.prepareRelease(now, false)
+	for i := range l.nodes {
+		handed := l.seats[len(l.nodes)+i].call.release.of != nil
+		if handed ||
+			onlyGranted && (l.acquiring.vote(i) != VoteGranted || l.entry != "" && i == l.arbiter) {
+			continue
+		}
+		l.lane(i).takeBack(l.addressRelease(i, ifPlaced), now.mono)
+	}
+}

@@ -1,0 +1,169 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// publishDenied: a release was done, but the next waiter could not be told.
+const publishDenied = 2
+
+// ballot is what is known of one node's answer to one request. The wire fills in val,
+// err and sent; read makes a vote of them.
+type ballot struct {
+	val any   // of the server's answer; nil for a null answer
+	err error // a server's error answer (redis.Error), or why there is no answer
+	// sent is false when surely no byte of the request left. It says nothing where
+	// the server answered.
+	sent bool
+
+	vote Vote // zero: nothing new
+	// final: an answer of the node, or certainty that there will be none. Otherwise
+	// the vote may still change.
+	final bool
+}
+
+// unsent is the ballot of a request that did not leave and will not.
+func unsent(why error) ballot { return ballot{vote: VoteNotSent, err: why, final: true} }
+
+// answered reports whether the server itself spoke.
+func (b ballot) answered() bool { return b.err == nil || isServerError(b.err) }
+
+func isServerError(err error) bool {
+	var e redis.Error
+	return errors.As(err, &e)
+}
+
+// unknownScript reports whether the server wants the script's text.
+func (b ballot) unknownScript() bool {
+	return b.err != nil && isServerError(b.err) && strings.HasPrefix(b.err.Error(), "NOSCRIPT")
+}
+
+// read turns what came of a request into a vote.
+func (b ballot) read(o op) ballot {
+	b.final = true
+	switch {
+	case b.err != nil && isServerError(b.err):
+		b.vote = VoteFailed
+		if o.comparesOnly() && strings.Contains(b.err.Error(), "WRONGTYPE") {
+			// A string is all that we ever put there.
+			b.vote = VoteRefused
+		}
+		return b
+	case b.err != nil && !b.sent:
+		b.vote = VoteNotSent
+		return b
+	case b.err != nil:
+		b.vote = VoteUnknown
+		return b
+	}
+	if b.vote = readVote(o, b.val); b.vote == 0 {
+		// Something that is no Redis answered. Whether it did anything is anyone's guess.
+		b.vote, b.err = VoteUnknown, fmt.Errorf("unexpected reply %.100q to %v", fmt.Sprint(b.val), o)
+	}
+	return b
+}
+
+// comparesOnly: the request acts on a value that is there already, and is answered by a
+// vote about it.
+func (o op) comparesOnly() bool {
+	return o == opExtend || o == opRelease || o == opForceRelease
+}
+
+// tells reports whether the request is answered with a list of facts and no vote.
+func (o op) tells() bool { return o == opInspect || o == opJoin }
+
+// readVote is the vote that an answer which is no error amounts to, 0 if it is none that
+// Redis gives to such a request.
+func readVote(o op, val any) Vote {
+	switch v := val.(type) {
+	case nil:
+		if o.sets() {
+			return VoteRefused
+		}
+	case string:
+		switch {
+		case (o == opAcquire || o == opRepair) && v == "OK":
+			return VoteGranted
+		case !o.sets() && !o.tells():
+			return VoteRefused // it says who holds it
+		}
+	case int64:
+		return readNumber(o, v)
+	case []any:
+		if o.tells() {
+			return VoteGranted
+		}
+	}
+	return 0
+}
+
+func readNumber(o op, n int64) Vote {
+	switch {
+	case o == opAcquireFenced && n > 0:
+		return VoteGranted
+	case o.sets() || o.tells():
+		return 0
+	case n == 1, n == publishDenied && o == opRelease:
+		return VoteGranted
+	case n == 0:
+		return VoteRefused
+	default:
+		return 0
+	}
+}
+
+// holder is the value that a script found instead of ours, or empty.
+func (b ballot) holder() string {
+	v, _ := b.val.(string)
+	if b.vote != VoteRefused {
+		return ""
+	}
+	return v
+}
+
+// fence is the token that a node granted, or 0.
+func (b ballot) fence() uint64 {
+	if f, ok := b.val.(int64); ok && b.vote == VoteGranted {
+		return uint64(f)
+	}
+	return 0
+}
+
+// permanent reports whether waiting cannot mend what a node answered: it is set up
+// wrongly, or we are not allowed to use it.
+func permanent(err error) bool {
+	if err == nil || !isServerError(err) {
+		return false
+	}
+	text := err.Error()
+	for _, mark := range []string{
+		"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "can't run this command", "ACL failure", // not allowed
+		"WRONGTYPE", "BADFENCE", // the key, or its fencing counter, holds something else
+		"MOVED", "ASK ", "CROSSSLOT", "CLUSTERDOWN", // a node of a cluster
+		"unknown command", "ERR AUTH", "invalid DB index", "out of range", // no such server or database
+	} {
+		if strings.Contains(text, mark) {
+			return true
+		}
+	}
+	return false
+}
+
+// withHint adds what to do to errors that people meet when they set up nodes.
+func withHint(err error) error {
+	if err == nil || !isServerError(err) {
+		return err
+	}
+	switch text := err.Error(); {
+	case strings.HasPrefix(text, "MOVED"), strings.HasPrefix(text, "ASK "), strings.HasPrefix(text, "CLUSTERDOWN"):
+		return fmt.Errorf("%w; this is a node of a Redis Cluster, and a quorum needs independent masters", err)
+	case strings.HasPrefix(text, "READONLY"):
+		return fmt.Errorf("%w; this is a replica, and a quorum needs independent masters", err)
+	default:
+		return err
+	}
+}

@@ -1,0 +1,221 @@
+package redlock
+
+import (
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"strings"
+	"sync"
+	"time"
+)
+
+// op is what a request asks of a node.
+type op uint8
+
+const (
+	opAcquire op = iota + 1
+	opAcquireFenced
+	opExtend
+	opRepair // put back a key that a node lost, after a successful extend
+	opRaise  // a fencing counter
+	opRelease
+	opForceRelease
+	opInspect
+	opJoin // the wait queue of a lock
+)
+
+func (o op) String() string {
+	return [...]string{"", "acquire", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join"}[o]
+}
+
+// sets reports whether the request may create the lock's key.
+func (o op) sets() bool { return o == opAcquire || o == opAcquireFenced || o == opRepair }
+
+// request is one thing asked of nodes, the same for each of them. It is immutable once it
+// was sent. The wire makes a command of it, see appendArgs.
+type request struct {
+	op     op
+	whole  bool    // the script goes as its text, since the server does not know its digest
+	script *script // nil: a plain SET
+	key    string  // the lock's
+	value  string  // of the lock: to be set, extended, compared or deleted
+	// px is for how many milliseconds the key is set or extended. PX and not PXAT: a
+	// client's clock must have no say in when a node's key expires.
+	px    int64
+	queue *queueArgs // nil: the script knows what it needs
+	fence *fenceArgs // nil: no fencing
+	// plain is the command for users' clients, made once for all nodes; nil: the wires
+	// write it into memory of their own.
+	plain *plainArguments
+
+	// timeout is how long the caller waits for one node.
+	timeout time.Duration
+	// readBound is how long the answer may keep its connection when it does not come: as
+	// long as a key may live because of the request, so that a late one is still seen.
+	readBound time.Duration
+	// keepFor is how long a release that cannot be delivered is worth keeping: after that
+	// nothing of what it takes back is left on the node.
+	keepFor time.Duration
+}
+
+// plainArguments are a request's arguments in a form that anybody may read.
+type plainArguments struct {
+	once sync.Once
+	list []any
+	room [6]any // enough for those that every cycle has
+}
+
+// mostArguments is how many arguments a request has at most.
+const mostArguments = 11
+
+// queueArgs is what scripts that touch a wait queue need besides the lock.
+type queueArgs struct {
+	key          string // of the queue; empty: the lock can have none
+	entry, ended string // our own in it, and that of the attempt before; may be empty
+	arrival      int64  // on that node; 0: not known
+	waited       int64  // microseconds, elsewhere
+	most         int64  // how many entries to list
+	held         bool   // a holder releases, and not one who only waited
+}
+
+// fenceArgs is what scripts that touch a fencing counter need.
+type fenceArgs struct {
+	key   string // of the counter
+	token uint64 // proposed, or to be raised to
+}
+
+const (
+	// queueLife is how long a wait queue outlives the last sign of its waiters.
+	queueLife = 30 * time.Second
+	// fenceLife is how long a counter outlives its last use. After that, servers' clocks
+	// keep the order, since tokens are microseconds of theirs or more.
+	fenceLife = 7 * 24 * time.Hour
+)
+
+//go:embed scripts/*.lua
+var scriptFiles embed.FS
+
+// script is a Lua script, run by its digest once a server knows it.
+type script struct{ source, digest string }
+
+func mustScript(name string) *script {
+	src := mustRead(name)
+	for _, part := range []string{"line", "fence_counter"} {
+		src = strings.Replace(src, "-- include "+part+".lua\n", mustRead(part), 1)
+	}
+	sum := sha1.Sum([]byte(src))
+	return &script{source: src, digest: hex.EncodeToString(sum[:])}
+}
+
+func mustRead(name string) string {
+	src, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
+	if err != nil {
+		panic("bug: " + err.Error())
+	}
+	return string(src)
+}
+
+var (
+	releaseScript = mustScript("release")
+	extendScript  = mustScript("extend")
+	inspectScript = mustScript("inspect")
+	forceScript   = mustScript("force")
+
+	joinScript         = mustScript("line_join")
+	claimScript        = mustScript("line_claim")
+	queueReleaseScript = mustScript("line_release")
+
+	fenceScript       = mustScript("fence")
+	raiseScript       = mustScript("fence_raise")
+	fenceRepairScript = mustScript("fence_repair")
+)
+
+// newRequest is a request on a lock with these terms.
+func newRequest(o op, s *script, t *terms, key, value string) request {
+	var plain *plainArguments
+	if t.plain {
+		plain = new(plainArguments)
+	}
+	return request{
+		plain: plain,
+		op:    o, script: s, key: key, value: value, px: ttlOnNode(t.ttl),
+		timeout: t.nodeTimeout, readBound: t.ttl, keepFor: t.ttl,
+	}
+}
+
+// setRequest is the command of the Redlock algorithm.
+func setRequest(o op, t *terms, key, value string) request { return newRequest(o, nil, t, key, value) }
+
+// claimRequest is setRequest for the node that keeps the queue that we wait in.
+func claimRequest(t *terms, key, value, queue, entry string) *request {
+	r := newRequest(opAcquire, claimScript, t, key, value)
+	r.queue = &queueArgs{key: queue, entry: entry}
+	return &r
+}
+
+func releaseRequest(t *terms, key, value string) request {
+	return newRequest(opRelease, releaseScript, t, key, value)
+}
+
+// queueReleaseRequest is releaseRequest for the node that keeps the wait queue. Without q
+// it is that of a holder who did not wait, for a queue with the usual name.
+func queueReleaseRequest(t *terms, key, value string, q *queueArgs) request {
+	r := newRequest(opRelease, queueReleaseScript, t, key, value)
+	r.queue = q
+	return r
+}
+
+func extendRequest(t *terms, key, value string) *request {
+	r := newRequest(opExtend, extendScript, t, key, value)
+	return &r
+}
+
+// joinRequest joins the wait queue or refreshes the place in it.
+func joinRequest(t *terms, key, value string, q *queueArgs) *request {
+	r := newRequest(opJoin, joinScript, t, key, value)
+	r.queue = q
+	return &r
+}
+
+// inspectRequest reads the lock and, if queue is set, its first most waiters.
+func inspectRequest(t *terms, key, queue string, most int) *request {
+	r := newRequest(opInspect, inspectScript, t, key, "")
+	r.queue = &queueArgs{key: queue, most: int64(most)}
+	return &r
+}
+
+func forceRequest(t *terms, key, token, queue string) *request {
+	r := newRequest(opForceRelease, forceScript, t, key, token)
+	r.queue = &queueArgs{key: queue}
+	return &r
+}
+
+// fenceRequest is setRequest with a fencing token, or claimRequest if there is a queue.
+func fenceRequest(t *terms, key, value string, f *fenceArgs, q *queueArgs) *request {
+	r := newRequest(opAcquireFenced, fenceScript, t, key, value)
+	r.fence, r.queue = f, q
+	return &r
+}
+
+func raiseRequest(t *terms, key, value string, f *fenceArgs) *request {
+	r := newRequest(opRaise, raiseScript, t, key, value)
+	r.fence = f
+	return &r
+}
+
+// fenceRepairRequest puts a fenced lock back on a node that lost it.
+func fenceRepairRequest(t *terms, key, value string, f *fenceArgs) request {
+	r := newRequest(opRepair, fenceRepairScript, t, key, value)
+	r.fence = f
+	return r
+}
+
+// withSource is the same request with the script's text in place of its digest.
+func (r *request) withSource() *request {
+	c := *r
+	c.whole = true
+	if c.plain != nil {
+		c.plain = new(plainArguments)
+	}
+	return &c
+}

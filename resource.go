@@ -1,0 +1,211 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// leastReservation is the least time for which a lock is reserved for a woken waiter.
+const leastReservation = 500 * time.Millisecond
+
+// resource is a lock's key on a set of nodes and the terms on which it is asked for: what
+// a Mutex, its Locks and its waiters have in common. It does not change.
+type resource struct {
+	*nodeSet
+	key    string // without Options.KeyPrefix
+	name   string // of the key on the nodes
+	hash   uint64 // of name, see weight
+	naming naming
+	terms  terms
+}
+
+func newResource(ns *nodeSet, key string, t terms) resource {
+	name := ns.opts.KeyPrefix + key
+	return resource{nodeSet: ns, key: key, name: name, naming: namingOf(name), hash: fnv1a(name), terms: t}
+}
+
+// queueKey is made when it is needed, since hardly any acquire needs it.
+func (r *resource) queueKey() string { return r.naming.queueKey(r.name) }
+
+// hasQueue reports whether the key can have a wait queue.
+func (r *resource) hasQueue() bool { return r.naming != noQueueName }
+
+// nodeOrder is all nodes, the arbiter first.
+func (r *resource) nodeOrder() []int { return byWeight(r.hash, r.hashes()) }
+
+// firstReachable is the first node in order that is reachable, -1 if none is. Every
+// release comes by here, and nearly always the first of all is reachable, so the others'
+// lanes are left alone.
+func (r *resource) firstReachable(now int64) int {
+	above := ^uint64(0)
+	for range r.nodes {
+		best, at := uint64(0), -1
+		for i, n := range r.nodes {
+			if w := weight(r.hash, n.hash); w < above && (at < 0 || w > best) {
+				best, at = w, i
+			}
+		}
+		if at < 0 || r.reachable(at, now) {
+			return at
+		}
+		above = best
+	}
+	return -1
+}
+
+// reservation is for how long the lock is reserved for a woken waiter, and so what a dead
+// one costs the others.
+func (r *resource) reservation() time.Duration {
+	return max(leastReservation, 4*r.terms.nodeTimeout)
+}
+
+// fail makes the error of a round for this lock.
+func (r *resource) failed(rd *round, o op, reasons ...error) *QuorumError {
+	return r.fail(rd, o, r.key, reasons...)
+}
+
+// usable returns why an operation cannot begin, or nil.
+func (r *resource) usable(ctx context.Context, o op) error {
+	switch {
+	case r.life.over():
+		return fmt.Errorf("redlock: %s %s: %w", o, quoteKey(r.key), ErrClosed)
+	case ctx.Err() != nil:
+		return &QuorumError{Op: o.String(), Key: r.key, Need: r.quorum, reasons: withContextErr(ctx)}
+	default:
+		return nil
+	}
+}
+
+// backoff is how long to pause when nobody will tell us, with full jitter so that
+// contenders do not split the votes again and again; free is when the lock will be free,
+// negative if nobody knows.
+func (r *resource) backoff(attempts int, free time.Duration) time.Duration {
+	o := &r.opts
+	limit := o.RetryMax
+	if shift := attempts - 1; o.RetryMin < limit>>shift {
+		limit = o.RetryMin << shift
+	}
+	d := o.RetryMin + r.clock.jitter(limit-o.RetryMin+1)
+	if free >= 0 {
+		// Nobody will tell us of a lease that ends; be there when it does.
+		d = min(d, max(o.RetryMin, free)+r.clock.jitter(o.RetryMin))
+	}
+	return d
+}
+
+// Waiter is one Acquire that waits in line.
+type Waiter struct {
+	// Owner is the waiter's Options.Owner.
+	Owner string
+	// Waited is how long it has been in line, by the node's clock.
+	Waited time.Duration
+}
+
+// inspection is one node's answer to an inspect request.
+type inspection struct {
+	known bool
+	kind  string // Redis' name of the type; "none" if there is no key
+	value string
+	ttl   time.Duration // -1ms without end
+
+	waiting int
+	waiters []Waiter
+}
+
+// noLock is why what the key holds is no lock; nil if it is one, or free.
+func (n *inspection) noLock() error {
+	if n.kind == "string" || n.kind == "none" {
+		return nil
+	}
+	return fmt.Errorf("the key holds a %s, which is no lock", n.kind)
+}
+
+// inspected reads the answers to an inspect request.
+func inspected(r *round) []inspection {
+	all := make([]inspection, len(r.seats))
+	for i := range all {
+		vote, val, _ := r.cast(i)
+		fields, _ := val.([]any)
+		if vote != VoteGranted || len(fields) != 5 {
+			continue
+		}
+		n := &all[i]
+		n.kind, n.known = fields[0].(string)
+		n.value, _ = fields[1].(string)
+		ms, _ := fields[2].(int64)
+		n.ttl = time.Duration(ms) * time.Millisecond
+		waiting, _ := fields[3].(int64)
+		n.waiting = int(waiting)
+		queue, _ := fields[4].([]any)
+		n.waiters = readWaiters(queue)
+	}
+	return all
+}
+
+// readWaiters reads entries of a wait queue, each with the microseconds it has waited.
+func readWaiters(queue []any) (all []Waiter) {
+	for ; len(queue) >= 2; queue = queue[2:] {
+		entry, _ := queue[0].(string)
+		waited, _ := queue[1].(int64)
+		_, owner, _ := strings.Cut(entry, "@")
+		all = append(all, Waiter{Owner: owner, Waited: time.Duration(waited) * time.Microsecond})
+	}
+	return all
+}
+
+// whenFree asks what stands in our way and adds it to the error. It returns in what time
+// the lock will be free, negative if nobody knows, and an error if what is there is
+// nothing that will ever be released.
+func (r *resource) whenFree(ctx context.Context, last *QuorumError) (free time.Duration, all []inspection, err error) {
+	// All nodes, since those that hold something strange may be the slowest.
+	rd, err := r.ask(ctx, inspectRequest(&r.terms, r.name, r.queueKey(), 0))
+	if err != nil {
+		return 0, nil, err
+	}
+	var lefts []time.Duration // until each node is free
+	strange := 0
+	all = inspected(rd)
+	for i := range all {
+		n := &all[i]
+		if !n.known {
+			continue
+		}
+		last.Outcomes[i].Holder = n.value
+		if err := n.noLock(); err != nil {
+			strange++
+			last.Outcomes[i].Err = err
+		}
+		switch {
+		case n.kind == "none":
+			lefts = append(lefts, 0)
+		case n.ttl >= 0:
+			lefts = append(lefts, n.ttl)
+		}
+	}
+	if strange >= blocking(len(r.nodes)) {
+		return 0, all, last
+	}
+	// The lock is free when a quorum of nodes is.
+	if slices.Sort(lefts); len(lefts) < r.quorum {
+		return -1, all, nil
+	}
+	last.HolderTTL = lefts[r.quorum-1]
+	return last.HolderTTL, all, nil
+}
+
+// withContextErr puts the error of a context that is over in front of other reasons.
+func withContextErr(ctx context.Context, reasons ...error) []error {
+	err := ctx.Err()
+	if err == nil {
+		return reasons
+	}
+	all := []error{err}
+	if cause := context.Cause(ctx); !errors.Is(err, cause) {
+		all = append(all, cause)
+	}
+	return append(all, reasons...)
+}

@@ -1,0 +1,58 @@
+package redlock
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+)
+
+// tokenLen is the length of a token in hexadecimal digits.
+const tokenLen = 32
+
+// tokens makes the values that attempts put under their keys.
+type tokens struct {
+	owner  string
+	random io.Reader // nil: crypto/rand
+}
+
+// newValue returns a token of 128 random bits and the owner's label. Every attempt needs
+// its own token: a late release of an earlier attempt would delete the keys of a later
+// one with the same token.
+func (t *tokens) newValue() (string, error) {
+	var random [tokenLen / 2]byte
+	if t.random == nil {
+		_, _ = rand.Read(random[:]) // never fails
+	} else if _, err := io.ReadFull(t.random, random[:]); err != nil {
+		return "", fmt.Errorf("redlock: no randomness for a token: %w", err)
+	}
+	value := make([]byte, tokenLen, tokenLen+1+len(t.owner))
+	hex.Encode(value, random[:])
+	value = append(value, '@')
+	return string(append(value, t.owner...)), nil
+}
+
+// lastFence proposes fencing tokens: the wall clock in microseconds, or just above the
+// last one of this Redlock if its clock was set back a little. Only the number of round
+// trips depends on it: nodes that were proposed more than they have agree at once.
+type lastFence struct{ last atomic.Uint64 }
+
+func (l *lastFence) propose(now instant) uint64 {
+	wall := uint64(max(now.wall/int64(time.Microsecond), 0))
+	// A counter that is far ahead of time is a matter of its own key.
+	if last := l.last.Load(); last >= wall && last < wall+uint64(time.Second/time.Microsecond) {
+		return last + 1
+	}
+	return wall
+}
+
+func (l *lastFence) saw(fence uint64) {
+	for {
+		last := l.last.Load()
+		if fence <= last || l.last.CompareAndSwap(last, fence) {
+			return
+		}
+	}
+}

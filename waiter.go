@@ -1,0 +1,440 @@
+package redlock
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// mostJoins is how often a node that is up is asked to keep the queue before the next is.
+const mostJoins = 4
+
+var (
+	errNoQueue    = errors.New("no node keeps a queue")
+	errTurnedAway = fmt.Errorf("%w: refused", errNoQueue)
+)
+
+// waiter is an Acquire that waits. Its fields belong to the Acquire's goroutine, except
+// those that say that queues.mu guards them.
+type waiter struct {
+	*resource
+	queues *queues
+	id     int64         // for clock.yield
+	signal chan struct{} // one token: woken, or look again
+	order  []int         // of nodes, the arbiter first
+	sub    *subscription // guarded by queues.mu
+
+	// entry is what stands in the queue of node, with the value of the next attempt; empty
+	// if nothing does. ended is that of the attempt before, until it is known to be gone.
+	node         int
+	entry, value string
+	ended        string
+	arrival      int64   // on node
+	joined       bool    // node has confirmed the entry
+	join         *round  // under way; nil: none
+	joinCall     *call   // the latest, which a release of the entry takes back
+	since        instant // when it first joined anywhere
+	failures     int     // attempts in a row that were our turn and failed
+
+	// Guarded by queues.mu:
+	of         *keyWaiters   // nil: not among them
+	place      *list.Element // in of
+	turn       turn
+	toldToWait bool // some node said that another has the lock
+}
+
+// turn is whether it is a waiter's turn.
+//
+//	notYet --notice, or another's answer--> woken --slept, registered, claimed--> notYet
+//	notYet, woken --two attempts without a quorum--> givenUp --registered--> notYet
+type turn uint8
+
+const (
+	turnNotYet  turn = iota
+	turnWoken        // the lock is reserved for it
+	turnGivenUp      // it left the queue, and polls until it joins again
+)
+
+// newWaiter returns nil if the key cannot have a queue.
+func newWaiter(qs *queues, r *resource) *waiter {
+	if !r.hasQueue() {
+		return nil
+	}
+	return &waiter{resource: r, queues: qs, id: r.clock.now().mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
+}
+
+// vigil is what one wait for a turn has seen.
+type vigil struct {
+	lookedAt int64         // when the other nodes were last looked at
+	left     int           // the node whose queue we left for a longer one; -1: none
+	free     time.Duration // when the lock will be free, as last seen
+}
+
+// await joins the queue, or stays in it, and returns nil when it is time for an attempt.
+// It returns errNoQueue if no node keeps a queue for us, ctx's error, or ErrClosed. What
+// it learns of the holder goes into last.
+func (w *waiter) await(ctx context.Context, last *QuorumError) error {
+	v := vigil{lookedAt: w.clock.now().mono, left: -1}
+	for {
+		a, err := w.ask(ctx)
+		if err != nil {
+			return err
+		}
+		if v.left >= 0 && v.left != w.node {
+			w.failures = 0
+		}
+		if !a.ours {
+			w.failures = 0
+			if ready, err := w.waitForTurn(ctx, a, last, &v); ready || err != nil {
+				return err
+			}
+			continue
+		}
+		if w.failures < 2 {
+			return nil
+		}
+		moved, err := w.moveOn(ctx, last, &v)
+		if err != nil {
+			return err
+		}
+		if !moved {
+			return w.pauseInVain(ctx, last, v.free)
+		}
+	}
+}
+
+// waitForTurn sleeps until the waiter is to look again, or ready for an attempt.
+func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, v *vigil) (ready bool, err error) {
+	last.HolderTTL = max(a.ttl, 0)
+	last.Outcomes[w.node].Holder = a.holder
+	// What is on the arbiter may be gone from the others: its clock was set back, somebody
+	// put a key there, or a holder who lost the majority renewed it. The first in the
+	// queue, who overtakes nobody, finds out.
+	if now := w.clock.now().mono; a.ahead == 0 && now-v.lookedAt >= int64(w.looksEvery()) {
+		v.lookedAt = now
+		if free, _, err := w.whenFree(ctx, last); free == 0 || err != nil {
+			return true, err
+		}
+	}
+	return w.sleep(ctx, nil)
+}
+
+// moveOn goes to the longest queue of the key, after two turns in vain: the arbiter would
+// have us, and the others have somebody else. Either another won without the arbiter, and
+// its release wakes us again, or others are first in queues of other nodes. It stays where
+// we are back at the node that we left, since the other did not let us in.
+func (w *waiter) moveOn(ctx context.Context, last *QuorumError, v *vigil) (moved bool, err error) {
+	if v.left == w.node {
+		return false, nil
+	}
+	free, all, err := w.whenFree(ctx, last)
+	if err != nil {
+		return false, err
+	}
+	from := w.node
+	if moved = w.queues.moveTo(w, longestQueue(all, from)); moved {
+		v.left = from
+	}
+	v.free = free
+	return moved, nil
+}
+
+// pauseInVain pauses before an attempt that will hardly succeed, unless we are woken.
+func (w *waiter) pauseInVain(ctx context.Context, last *QuorumError, free time.Duration) error {
+	if at := &last.Outcomes[w.node]; at.Holder == w.value {
+		at.Holder = "" // reserved for us, who are not what stands in the way
+	}
+	over, stop := after(w.clock, min(w.backoff(w.failures, free), w.reservation()/2))
+	defer stop()
+	for {
+		woken, err := w.sleep(ctx, over)
+		if woken || err != nil {
+			return err
+		}
+		select {
+		case <-over:
+			return nil
+		default:
+		}
+	}
+}
+
+// looksEvery is how often the first in the queue looks at what the other nodes hold. A
+// process that waits for thousands of keys does so less often.
+func (w *waiter) looksEvery() time.Duration {
+	return max(w.reservation(), time.Duration(w.queues.awaited.Load())*4*perKey)
+}
+
+// sleep waits for a signal, or for over, and tells whether it is our turn.
+func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (woken bool, err error) {
+	select {
+	case <-w.signal:
+		w.clock.yield(w.id)
+	case <-over:
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-w.life.closing:
+		return false, ErrClosed
+	}
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	if woken = w.turn == turnWoken; woken {
+		w.turn = turnNotYet
+	}
+	return woken, nil
+}
+
+// poke makes the waiter look again. It needs no mutex.
+func (w *waiter) poke() {
+	select {
+	case w.signal <- struct{}{}:
+	default:
+	}
+}
+
+// wake tells the waiter that the lock is reserved for it; the caller holds queues.mu.
+func (w *waiter) wake() {
+	w.turn = turnWoken
+	w.poke()
+}
+
+// giveUpTurn leaves the queue, so that a waiter which cannot reach enough nodes does not
+// keep one of them from the others.
+func (w *waiter) giveUpTurn() {
+	w.withdraw()
+	w.failures = 0
+	w.queues.mu.Lock()
+	w.turn = turnGivenUp
+	w.queues.mu.Unlock()
+}
+
+// answer is what a node says to one that joins.
+type answer struct {
+	ours          bool          // the lock is reserved for us
+	ahead         int64         // how many are before us
+	ttl           time.Duration // of the lock's key
+	arrival       int64
+	fresh         bool // we were not in the queue
+	publishDenied bool
+	holder        string
+}
+
+func readAnswer(val any) (a answer, ok bool) {
+	f, _ := val.([]any)
+	if len(f) != 7 {
+		return a, false
+	}
+	var n [6]int64
+	for i := range n {
+		if n[i], ok = f[i].(int64); !ok {
+			return a, false
+		}
+	}
+	a = answer{
+		ours: n[0] == 1, ahead: n[1], ttl: time.Duration(n[2]) * time.Millisecond,
+		arrival: n[3], fresh: n[4] == 1, publishDenied: n[5] == 1,
+	}
+	a.holder, ok = f[6].(string)
+	return a, ok
+}
+
+// ask joins the queue of the first node that keeps one, or refreshes the place in it.
+func (w *waiter) ask(ctx context.Context) (answer, error) {
+	turnedAway := false
+	if w.join != nil { // sent when the last attempt failed
+		a, err := w.receive(ctx)
+		if !errors.Is(err, errNoQueue) {
+			return a, err
+		}
+		turnedAway = errors.Is(err, errTurnedAway)
+	}
+	for _, i := range w.nodes() {
+		a, err := w.askNode(ctx, i, &turnedAway)
+		if !errors.Is(err, errNoQueue) {
+			return a, err
+		}
+	}
+	if turnedAway {
+		w.withdraw() // or the next attempt would claim by a script what there is no right to
+	}
+	return answer{}, errNoQueue
+}
+
+// nodes is all nodes in the order in which they are asked to keep the queue.
+func (w *waiter) nodes() []int {
+	qs := w.queues
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if w.of == nil || w.of.movedUntil <= w.clock.now().mono {
+		return w.order
+	}
+	order := []int{w.of.movedTo}
+	for _, i := range w.order {
+		if i != w.of.movedTo {
+			order = append(order, i)
+		}
+	}
+	return order
+}
+
+// askNode joins the queue of one node, or refreshes the place in it.
+func (w *waiter) askNode(ctx context.Context, node int, turnedAway *bool) (answer, error) {
+	now := w.clock.now()
+	if w.queues.skips(node, now.mono) {
+		return answer{}, errNoQueue
+	}
+	if !w.reachable(node, now.mono) {
+		w.queues.probe(w.resource, node, now)
+		return answer{}, errNoQueue
+	}
+	if w.entry == "" || node != w.node {
+		w.withdraw()
+		if err := w.register(ctx, node); err != nil {
+			return answer{}, err
+		}
+	}
+	// One that is only slow, under the load of many who join, is no reason to part the
+	// queue.
+	for range mostJoins {
+		w.send()
+		a, err := w.receive(ctx)
+		if !errors.Is(err, errNoQueue) {
+			return a, err
+		}
+		*turnedAway = errors.Is(err, errTurnedAway)
+		if now := w.clock.now().mono; !w.reachable(node, now) || *turnedAway {
+			break
+		}
+	}
+	return answer{}, errNoQueue
+}
+
+// register gives the waiter a new entry for the queue of a node.
+func (w *waiter) register(ctx context.Context, node int) error {
+	if w.sub == nil || w.sub.node != node {
+		w.queues.subscribe(ctx, w, node)
+	}
+	if node != w.node {
+		w.node, w.arrival = node, 0
+	}
+	value, err := w.tokens.newValue()
+	if err != nil {
+		return err
+	}
+	w.value, w.joined, w.joinCall = value, false, nil
+	w.entry = fmt.Sprintf("%s %d %s", w.queues.process, w.reservation().Milliseconds(), value)
+	qs := w.queues
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if w.of == nil {
+		w.of = qs.of(w.resource)
+		w.of.add(w)
+	}
+	w.turn = turnNotYet
+	qs.byValue[value] = w
+	return nil
+}
+
+// send joins the queue with the present entry.
+func (w *waiter) send() {
+	now := w.clock.now()
+	waited := time.Duration(0)
+	if w.arrival == 0 && w.since != (instant{}) {
+		waited = now.since(w.since)
+	}
+	w.join = w.askOne(w.node, joinRequest(&w.terms, w.name, w.value, &queueArgs{
+		key: w.queueKey(), entry: w.entry, ended: w.ended, arrival: w.arrival, waited: waited.Microseconds(),
+	}), now)
+	w.joinCall = &w.join.seats[0].call
+}
+
+// receive waits for the answer to send. It returns errTurnedAway if the node answered that
+// it keeps no queue for us, errNoQueue if it did not answer.
+func (w *waiter) receive(ctx context.Context) (answer, error) {
+	join := w.join
+	v, err := w.resource.await(ctx, join)
+	if err != nil {
+		return answer{}, err
+	}
+	w.join = nil
+	vote, val, failure := join.cast(0)
+	a, ok := readAnswer(val)
+	switch {
+	case vote == VoteFailed:
+		w.queues.skip(w.node, failure)
+		return answer{}, errTurnedAway
+	case vote == VoteRefused:
+		return answer{}, errTurnedAway
+	case v != verdictGranted || !ok:
+		return answer{}, errNoQueue
+	}
+	w.ended, w.arrival = "", a.arrival
+	if w.since == (instant{}) {
+		w.since = join.start
+	}
+	w.queues.heard(w, a)
+	w.joined = true
+	return a, nil
+}
+
+// claim hands the entry over to an attempt, which sets its value. The attempt ends, and
+// with it the value: it is never registered again.
+func (w *waiter) claim() (node int, entry, value string) {
+	qs := w.queues
+	qs.mu.Lock()
+	delete(qs.byValue, w.value)
+	if w.turn == turnWoken {
+		w.turn = turnNotYet
+	}
+	qs.mu.Unlock()
+	node, entry, value = w.node, w.entry, w.value
+	w.ended, w.entry, w.value = entry, "", ""
+	return node, entry, value
+}
+
+// rejoin takes the old place with a new entry, after an attempt that failed. It is sent
+// before anything of the attempt is taken back, so that the arbiter finds us first in the
+// queue still.
+func (w *waiter) rejoin() {
+	w.failures++
+	if w.register(context.Background(), w.node) == nil {
+		w.send()
+	}
+}
+
+// withdraw takes the entry out of the queue it is in, and passes the turn on if it was
+// ours. It has nothing to do with the caller's context, and is sent again by the lane
+// until the node has answered.
+func (w *waiter) withdraw() {
+	if w.entry == "" {
+		return
+	}
+	req := queueReleaseRequest(&w.terms, w.name, w.value, &queueArgs{key: w.queueKey(), entry: w.entry})
+	req.keepFor = max(req.keepFor, queueLife)
+	if w.joinCall != nil {
+		c := &call{req: &req, release: releasePlan{of: w.joinCall, when: unconditional}}
+		w.lane(w.node).takeBack(c, w.clock.now().mono)
+	}
+	qs := w.queues
+	qs.mu.Lock()
+	delete(qs.byValue, w.value)
+	qs.mu.Unlock()
+	w.entry, w.value, w.ended, w.joinCall, w.join, w.joined = "", "", "", nil, nil, false
+}
+
+// end leaves the queue, if the waiter is still in it, and forgets the waiter.
+func (w *waiter) end() {
+	w.withdraw()
+	qs := w.queues
+	now := w.clock.now().mono
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if w.of != nil {
+		w.of.remove(w, now)
+		qs.forget(now)
+		w.of = nil
+	}
+	qs.unsubscribe(w)
+}
