@@ -301,7 +301,7 @@ var list = []mutant{
 		name: "mark-replication-redrawn",
 		file: "memory.go",
 		old:  `return id != "" && strings.Trim(id, "0") == ""`,
-		new:  `return true`,
+		new:  `return strings.Trim(id, "0") != "0"`,
 		why:  "a new replication id is taken for one that a master drew without a loss",
 	},
 	{
