@@ -95,8 +95,36 @@ func (r *round) record(i int, b ballot, now int64) {
 	if r.guard != nil && b.vote == VoteGranted {
 		b = r.judge(i, b, now)
 	}
+	b = r.foundOurselves(i, b)
 	r.tally.change(v.vote, b.vote)
 	v.ballot, v.elapsed = b, time.Duration(now-r.start.mono)
+}
+
+// foundOurselves bars refusals by a node that is the same server as one that granted: it
+// found there what we had set ourselves, or had deleted. The refusal may come first. The
+// caller holds mu.
+func (r *round) foundOurselves(i int, b ballot) ballot {
+	if r.guard == nil || b.vote != VoteGranted && b.vote != VoteRefused {
+		return b
+	}
+	voted := func(v Vote) func(int) bool {
+		return func(node int) bool { return r.seats[node].cast.vote == v }
+	}
+	if b.vote == VoteRefused {
+		if of, twin := r.guard.twin(i, voted(VoteGranted)); twin {
+			b.vote, b.err = VoteBarred, errTwin{r.guard.names[of]}
+		}
+		return b
+	}
+	for {
+		other, twin := r.guard.twin(i, voted(VoteRefused))
+		if !twin {
+			return b
+		}
+		v := &r.seats[other].cast
+		v.vote, v.err = VoteBarred, errTwin{r.guard.names[i]}
+		r.tally.change(VoteRefused, VoteBarred)
+	}
 }
 
 // judge is a grant as the guard sees it; the caller holds mu.

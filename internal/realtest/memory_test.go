@@ -242,6 +242,9 @@ func TestNodeThatForgotInAYoungFleetIsBarredForNewcomers(t *testing.T) {
 		holders := f.path(t)
 		holder := holders.open(t, o)
 		convWarm(t, f, holder)
+		// Marks that are written within two seconds are taken for those of several clients that
+		// use the fleet for the first time together.
+		time.Sleep(2500 * time.Millisecond) // real time: the nodes' clocks decide
 		first := holders.holdOn(t, holder, convKey, 1, 2)
 		loss.lose(t, &convLossRun{fleet: f})
 		m := f.path(t).open(t, o).Mutex(convKey)
