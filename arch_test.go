@@ -148,7 +148,7 @@ func TestLayers(t *testing.T) {
 
 func TestOnlyTheEdgeKnowsGoRedis(t *testing.T) {
 	edge := []string{
-		"wire.go", "dial.go", "flow.go", "flow_user.go", "command.go", "reply.go", "mark.go",
+		"wire_redis.go", "dial.go", "flow.go", "flow_user.go", "command.go", "reply.go", "mark.go",
 		"redlock.go", "open.go", "check.go", "check_examine.go", "check_rights.go",
 	}
 	for _, s := range ofPackage(t) {

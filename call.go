@@ -1,5 +1,10 @@
 package redlock
 
+import (
+	"errors"
+	"time"
+)
+
 // call is one request on its way to one node. Its lane guards everything in it but req,
 // caller and index, which do not change once it was handed over. Times are nanoseconds of
 // the clock.
@@ -183,3 +188,20 @@ func (c *call) tell(b ballot, now int64) {
 		c.caller.deliver(int(c.index), b, now)
 	}
 }
+
+const (
+	// A node that cannot be reached is tried again after a pause that doubles.
+	minBackoff = 5 * time.Millisecond
+	maxBackoff = 250 * time.Millisecond
+)
+
+// Why a call has no answer, or one that says little.
+var (
+	errOverdue   = errors.New("not sent: the node has not answered earlier requests in time")
+	errMoot      = errors.New("not sent: the attempt was decided before")
+	errTooLate   = errors.New("not sent: waited too long behind other requests")
+	errTimeout   = errors.New("no answer in time")
+	errNeverSent = errors.New("not sent: nothing left to be done there")
+	errByUs      = errors.New("not there, perhaps by an earlier release of ours whose answer was lost")
+	errMayLand   = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
+)

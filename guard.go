@@ -41,9 +41,6 @@ type guard struct {
 	memories *memories
 }
 
-// settledMark is a mark that says nothing new where it is found again.
-type settledMark struct{ runID, replID, text string }
-
 // newGuard returns nil, which guards nothing, where the options say so.
 func newGuard(names []string, o *Options, c clock, denied *degradations) *guard {
 	if o.RestartGuard < 0 {
@@ -91,12 +88,6 @@ func (g *guard) saw(i int, s sighting) *markWrite {
 		w.id = g.newID()
 	}
 	return w
-}
-
-// isAll reports whether a look shows nothing else.
-func (k *settledMark) isAll(s *sighting) bool {
-	return !s.asked && s.err == nil && s.role != "slave" && s.runID == k.runID && (s.replID == "" || s.replID == k.replID) &&
-		s.mark.state == markPresent && s.mark.text == k.text
 }
 
 // tell says once what a node denies. It needs no mutex.

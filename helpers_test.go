@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -165,6 +166,13 @@ func votes(outcomes []redlock.Outcome) string {
 	}
 	return strings.Join(words, " ")
 }
+
+// keysOf are a node's keys but for its memory mark, which stays.
+func keysOf(n *redlocktest.Node) []string {
+	return slices.DeleteFunc(n.Redis().Keys(), func(k string) bool { return strings.HasSuffix(k, memoryMark) })
+}
+
+const memoryMark = "redlock:memory"
 
 // How scripts are sent: by digest, or whole.
 const (

@@ -1,25 +1,8 @@
 package redlock
 
 import (
-	"errors"
 	"sync"
 	"time"
-)
-
-const (
-	// A node that cannot be reached is tried again after a pause that doubles.
-	minBackoff = 5 * time.Millisecond
-	maxBackoff = 250 * time.Millisecond
-)
-
-var (
-	errOverdue   = errors.New("not sent: the node has not answered earlier requests in time")
-	errMoot      = errors.New("not sent: the attempt was decided before")
-	errTooLate   = errors.New("not sent: waited too long behind other requests")
-	errTimeout   = errors.New("no answer in time")
-	errNeverSent = errors.New("not sent: nothing left to be done there")
-	errByUs      = errors.New("not there, perhaps by an earlier release of ours whose answer was lost")
-	errMayLand   = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
 )
 
 // lane is the ordered, batched conversation with one node, and the only way to it.

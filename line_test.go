@@ -71,7 +71,7 @@ func (h hall) empty() {
 	h.Helper()
 	synctest.Wait()
 	for _, n := range h.cluster.Nodes() {
-		assert.Empty(h, n.Redis().Keys(), "left on %s", n.Name())
+		assert.Empty(h, keysOf(n), "left on %s", n.Name())
 	}
 }
 

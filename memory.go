@@ -378,6 +378,15 @@ func (ms *memories) anyUnseen() bool {
 	return slices.ContainsFunc(ms.nodes, func(m memory) bool { return m.unseen() })
 }
 
+// settledMark is a mark that says nothing new where it is found again.
+type settledMark struct{ runID, replID, text string }
+
+// isAll reports whether a look shows nothing else.
+func (k *settledMark) isAll(s *sighting) bool {
+	return !s.asked && s.err == nil && s.role != "slave" && s.runID == k.runID && (s.replID == "" || s.replID == k.replID) &&
+		s.mark.state == markPresent && s.mark.text == k.text
+}
+
 // settled is the mark where finding it again changes nothing, nil if anything would.
 func (m *memory) settled() *settledMark {
 	if m.voice != voiceClear || m.mark.state != markPresent {
@@ -405,6 +414,3 @@ const (
 	longAgo = math.MinInt64 / 2
 	notYet  = math.MaxInt64
 )
-
-// maxAge keeps sums of times in range; no guard is as long.
-const maxAge = 100 * 365 * 24 * time.Hour
