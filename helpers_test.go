@@ -142,6 +142,10 @@ func stop(n *redlocktest.Node)   { n.Stop() }
 // taken puts another holder's key on a node.
 func taken(n *redlocktest.Node) { n.Set(key, "somebody@else", time.Hour) }
 
+// gone removes the lock's key from a node. Were all keys gone, the node could not vote for
+// a while.
+func gone(n *redlocktest.Node) { n.Del(key) }
+
 // list makes the key something that is no lock.
 func list(n *redlocktest.Node) { _, _ = n.Redis().Lpush(key, "x") }
 
