@@ -299,7 +299,7 @@ func (l *lane) finish(c *call, now int64) {
 	switch {
 	case c.vote == VoteUnknown:
 		c.release.tries = c.release.tries.withLost()
-	case refused && wasLost:
+	case refused && (wasLost || c.twice):
 		c.vote, c.err = VoteUnknown, errByUs
 	}
 	if l.life == laneClosed {
