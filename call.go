@@ -140,6 +140,7 @@ type insistence uint8
 const (
 	ifPlaced      insistence = iota // only where the SET was or may have been granted
 	ifSent                          // also where it was refused, to learn what is there
+	toServe                         // also where nothing was sent, for the waiters; not to a node that hangs
 	unconditional                   // also where nothing was sent: it leaves a wait queue, too
 )
 
@@ -174,17 +175,20 @@ func (t tries) withResent() tries {
 	return resent
 }
 
-// needless reports whether there is surely nothing for a release to take back; the caller
-// holds its lane's mutex.
-func (c *call) needless() bool {
+// nothingThere reports whether there is surely nothing for a release to take back; the
+// caller holds the lane's mutex.
+func (c *call) nothingThere() bool {
 	set := c.release.of
-	if set == nil || c.release.when == unconditional || set.earlier != leftNothing || set.fate() != fateNone {
+	return set != nil && set.earlier == leftNothing && set.fate() == fateNone
+}
+
+// needless reports whether a release need not be sent; the caller holds the lane's mutex.
+func (c *call) needless() bool {
+	if c.release.when >= toServe || !c.nothingThere() {
 		return false
 	}
-	if set.state == callDropped || set.vote == VoteNotSent {
-		return true
-	}
-	return c.release.when == ifPlaced
+	set := c.release.of
+	return c.release.when == ifPlaced || set.state == callDropped || set.vote == VoteNotSent
 }
 
 // tell gives whoever waits the news; an empty ballot is none. No mutex may be held.

@@ -83,7 +83,7 @@ func (l *lane) takeBack(c *call, now int64) {
 	if set.state == callQueued {
 		set.state, dropped = callDropped, unsent(errMoot)
 	}
-	if dropped.vote != 0 && set.earlier == leftNothing && c.release.when != unconditional {
+	if dropped.vote != 0 && set.earlier == leftNothing && c.release.when < toServe {
 		// Gone by our hand, as much as if the node had deleted it.
 		c.state, b = callDropped, ballot{vote: VoteGranted, final: true}
 	} else {
@@ -129,7 +129,7 @@ func (l *lane) admit(c *call, now int64) ballot {
 		c.state = callDropped
 		return unsent(errNeverSent)
 	case l.flight.overdue(now) && !(c.req.op == opJoin && !l.flight.silent(now, c.req.timeout)):
-		if c.req.op != opRelease {
+		if c.req.op != opRelease || c.nothingThere() && c.release.when == toServe {
 			c.state = callDropped
 			return unsent(errOverdue)
 		}

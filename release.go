@@ -100,8 +100,11 @@ func (l *Lock) addressRelease(i int, when insistence) *call {
 	c.release = releasePlan{of: l.lastSet(i), when: when}
 	if i == l.arbiter {
 		c.req = &l.queueReleaseReq
-		if l.entry != "" || l.over != nil {
+		switch {
+		case l.entry != "":
 			c.release.when = unconditional
+		case l.over != nil:
+			c.release.when = toServe
 		}
 	}
 	return c
