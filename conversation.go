@@ -140,6 +140,7 @@ type conversations struct {
 	roundTrip time.Duration // of that
 	roleAt    int64         // when the role was asked for last
 	noKill    bool          // it is denied
+	busy      bool          // the last fresh conversation was answered by an error that passes
 	expiry    alarm
 	closed    bool
 }
@@ -219,7 +220,7 @@ func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) 
 		return true
 	default:
 		cv.flow.close()
-		return cs.settle(cv, patience)
+		return cs.settle(cv, patience, bound)
 	}
 }
 

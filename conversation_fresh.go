@@ -286,7 +286,7 @@ func (t *trial) once() (*conversation, error) {
 func (cs *conversations) arrive(cv *conversation, t *trial) {
 	now := cs.clock.now().mono
 	cs.mu.Lock()
-	cs.trying = false
+	cs.trying, cs.busy = false, false
 	if cs.closed {
 		cs.mu.Unlock()
 		cv.flow.close()
@@ -318,6 +318,7 @@ func (cs *conversations) arrive(cv *conversation, t *trial) {
 func (cs *conversations) goOn(t *trial, err error) bool {
 	now := cs.clock.now().mono
 	cs.mu.Lock()
+	cs.busy = isServerError(err) && !permanent(err) && !t.timedOut
 	switch {
 	case t.timedOut, t.stale:
 		// The server may only hang, or another connection of the pool is of more use:
@@ -359,37 +360,64 @@ func (cs *conversations) sleep(d time.Duration) {
 }
 
 // settle makes certain that nothing of a conversation that is over will be executed any
-// more. It reports false where it cannot, within patience.
-func (cs *conversations) settle(old *conversation, patience time.Duration) bool {
+// more. It reports false where it cannot: within patience, or for as long as the server says
+// only that it is busy, within bound. Until it serves us again, nothing else can be had
+// there anyway, and what was sent may be read as soon as it does.
+func (cs *conversations) settle(old *conversation, patience, bound time.Duration) bool {
 	cs.mu.Lock()
 	hopeless := cs.noKill || cs.closed || old.single || old.who.runID == "" || old.who.clientID == 0
 	cs.mu.Unlock()
 	if hopeless {
 		return false
 	}
-	deadline := cs.clock.now().mono + int64(patience)
-	fresh, err := cs.await(patience, old.sentAt, true)
-	if err != nil {
-		return false
+	deadline := cs.clock.now().mono + int64(max(patience, bound))
+	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
+		left := time.Duration(deadline - cs.clock.now().mono)
+		if left <= 0 {
+			return false
+		}
+		fresh, err := cs.await(min(left, patience), old.sentAt, true)
+		if err != nil && cs.isBusy() {
+			continue
+		}
+		if err != nil {
+			return false
+		}
+		settled, lives := cs.outlive(old, fresh, patience, deadline)
+		if settled || lives {
+			return settled
+		}
+		cs.sleep(pause)
 	}
+}
+
+// isBusy reports whether the server answered the last fresh conversation that it could not
+// serve it at present.
+func (cs *conversations) isBusy() bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.busy && !cs.closed
+}
+
+// outlive ends a conversation over another one, which came later.
+func (cs *conversations) outlive(old, fresh *conversation, patience time.Duration, deadline int64) (settled, lives bool) {
 	defer cs.killed()
+	now := cs.clock.now().mono
 	if fresh.who.runID != old.who.runID {
 		// The process is gone, with all that it had not read. Client ids start again with
 		// the next one: what has this one now is somebody else.
-		cs.put(fresh, cs.clock.now().mono)
-		return fresh.who.runID != ""
+		cs.put(fresh, now)
+		return fresh.who.runID != "", true
 	}
-	now := cs.clock.now().mono
-	left := time.Duration(max(deadline-now, int64(leastSilence)))
-	cs.begin(fresh, left, left)
-	settled, lives := cs.kill(old, fresh, deadline)
+	cs.begin(fresh, patience, max(patience, time.Duration(deadline-now)))
+	settled, lives = cs.kill(old, fresh, deadline)
 	now = cs.end(fresh, lives)
 	if lives {
 		cs.put(fresh, now)
 	} else {
 		fresh.flow.close()
 	}
-	return settled
+	return settled, lives
 }
 
 // killed notes that a conversation is not used to end another one any more. Others that
