@@ -387,6 +387,8 @@ var list = []mutant{
 		old:  `case c.vote == VoteGranted && set.mayFindItself():`,
 		new:  `case false:`,
 		why:  "a claim whose answer was lost may land after the release that deleted its reservation",
+		// About one seed of 400 of this plan shows it, and hardly any of all seeds.
+		args: "-test.run=^TestSimSeeds$ -sim.plan=testdata/sim/lane-no-second-release-of-a-claim.json -sim.seeds=4000",
 	},
 	{
 		name: "lane-release-sent-once",
