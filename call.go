@@ -60,7 +60,7 @@ const (
 	fateOpen fate = iota
 	// fateNone: it did nothing and never will: not sent, refused, or failed.
 	fateNone
-	// fateGranted: the node said so.
+	// fateGranted: the node said so; or it is a script that failed and may have come as far.
 	fateGranted
 	// fateMayLand: it, or one that it replaced, was sent and its answer was lost, so it may
 	// take effect at any later time.
@@ -69,14 +69,14 @@ const (
 
 // fate reads what is known of a SET; the caller holds its lane's mutex.
 //
-//	open --not sent, refused, failed--> none      unless an earlier one may land
-//	     --granted----------------> granted   likewise
-//	     --answer lost------------> mayLand
+//	open --not sent, refused, failed-----> none      unless an earlier one may land
+//	     --granted, script failed half-way-> granted   likewise
+//	     --answer lost-------------------> mayLand
 func (c *call) fate() fate {
 	switch {
 	case c.earlier&leftDoubt != 0, c.state == callDone && c.vote == VoteUnknown:
 		return fateMayLand
-	case c.state == callDropped, c.state == callDone && c.vote != VoteGranted:
+	case c.state == callDropped, c.state == callDone && c.vote != VoteGranted && !c.halfDone():
 		return fateNone
 	case c.state == callDone:
 		return fateGranted
@@ -85,11 +85,16 @@ func (c *call) fate() fate {
 	}
 }
 
+// halfDone reports whether a SET is a script that failed and may have set the key before.
+func (c *call) halfDone() bool {
+	return c.req.script != nil && c.vote == VoteFailed && halfWay(c.err)
+}
+
 // leaves is what a SET leaves for the one that replaces it; the caller holds its lane's
 // mutex.
 func (c *call) leaves() leftovers {
 	left := c.earlier
-	if c.vote == VoteGranted {
+	if c.vote == VoteGranted || c.halfDone() {
 		left |= leftGrant
 	}
 	if c.fate() == fateMayLand {

@@ -59,6 +59,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 		w := &simWorld{
 			plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
 			byToken: make(map[string]*simGrant), places: make(map[string]int64), arrivals: make(map[int64]int64), rejoined: make(map[string]bool), waits: make(map[string][]simWait),
+			sets: make(map[simSent]simHeard), taken: make(map[simSent]bool), ties: make(map[int]int),
 		}
 		w.run(t)
 		w.mu.Lock()
@@ -94,6 +95,9 @@ func (w *simWorld) run(t *testing.T) {
 			}
 			go c.run(ctx)
 		}
+	}
+	if plan.Ties > 0 {
+		ops = 1 // a wait never holds up the next round
 	}
 	longest := 3*plan.TTL + 10*time.Second + 2*max(leastReservation, 4*plan.NodeTimeout)
 	until := plan.Until
@@ -244,6 +248,9 @@ func simulateMany(t *testing.T, planOf func(seed uint64) *simPlan, first uint64,
 				total.Refusals += res.count.Refusals
 				total.Requests += res.count.Requests
 				total.Extends += res.count.Extends
+				total.Again += res.count.Again
+				total.Ties += res.count.Ties
+				total.Nobody += res.count.Nobody
 				total.Faults += res.count.Faults
 				if len(res.bad) > 0 && (failed == 0 || seed < failed) {
 					failed, problems = seed, res.bad
@@ -263,6 +270,7 @@ func simulateMany(t *testing.T, planOf func(seed uint64) *simPlan, first uint64,
 	if failed > 0 {
 		report(t, planOf(failed), problems)
 	}
+	require.Empty(t, total.tooManyTies())
 }
 
 // writeTraces lists seeds with the hashes of what happened in them. A change that must not
