@@ -237,9 +237,26 @@ var list = []mutant{
 	{
 		name: "repair-after-release",
 		file: "extend.go",
-		old:  "if l.over != nil {\n\t\treturn\n\t}\n\tif l.repairs == nil {",
-		new:  `if l.repairs == nil {`,
-		why:  "a key that is put back after the release is nobody's",
+		old: `	if l.over != nil || now.reached(l.until) {
+		return
+	}
+	if l.repairs == nil {
+		l.repairs = make([]*call, len(l.nodes))
+	}
+	req := setRequest(opRepair, t, l.name, l.value)
+	if t.fencing {
+		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
+	}
+	deadline := min(now.mono+int64(req.timeout), l.until.mono)`,
+		new: `	if l.repairs == nil {
+		l.repairs = make([]*call, len(l.nodes))
+	}
+	req := setRequest(opRepair, t, l.name, l.value)
+	if t.fencing {
+		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
+	}
+	deadline := now.mono + int64(req.timeout)`,
+		why: "a key that is put back after the release is nobody's",
 	},
 	{
 		name: "repair-not-taken-back",
@@ -328,15 +345,15 @@ var list = []mutant{
 	{
 		name: "repair-forgets-the-one-before",
 		file: "call.go",
-		old:  "if c.vote == VoteGranted {\n\t\tleft |= leftGrant",
+		old:  "if c.vote == VoteGranted || c.halfDone() {\n\t\tleft |= leftGrant",
 		new:  "if false {\n\t\tleft |= leftGrant",
 		why:  "a release that drops a repair still waiting takes an earlier one, which was granted, for gone",
 	},
 	{
 		name: "lane-release-skips-the-unanswered",
 		file: "call.go",
-		old:  `case c.state == callDropped, c.state == callDone && c.vote != VoteGranted:`,
-		new:  `case c.state == callDropped, c.vote != VoteGranted:`,
+		old:  `case c.state == callDropped, c.state == callDone && c.vote != VoteGranted && !c.halfDone():`,
+		new:  `case c.state == callDropped, c.vote != VoteGranted && !c.halfDone():`,
 		why:  "as lane-forgets-what-is-on-its-way, decided by the vote",
 	},
 	{
@@ -350,8 +367,8 @@ var list = []mutant{
 	{
 		name: "lane-overtakes",
 		file: "batch.go",
-		old:  `case busy != nil && busy[c.req.key]:`,
-		new:  `case busy != nil && passed < 0:`,
+		old:  `case p.busy[c.req.key]:`,
+		new:  `case false:`,
 		why:  "on another connection a release overtakes the SET that it takes back, and the key stays",
 	},
 	{
@@ -592,8 +609,8 @@ var list = []mutant{
 		new:  ``,
 		why:  "as claim-does-not-renew, for fenced locks",
 		twin: edit{
-			old: "case claimed:\n\t\ts.expireIn(lock, number(argv[1]), op)",
-			new: "case claimed:",
+			old: "if claimed {\n\t\ts.expireIn(lock, number(argv[1]), op)\n\t} else {",
+			new: "if !claimed {",
 		},
 	},
 	{
