@@ -658,6 +658,7 @@ var list = []mutant{
 		old:  `if v := r.tally.verdict(); v == verdictGranted || !r.awaitsTieBreaker() {`,
 		new:  `if v := r.tally.verdict(); true {`,
 		why:  "whom the others refused gives up before it knows that it is the one who may go on",
+		args: seedsOf("tie-does-not-wait-for-the-tie-breaker"),
 	},
 	{
 		name: "tie-losers-ask-again",
