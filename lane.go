@@ -1,24 +1,9 @@
 package redlock
 
 import (
-	"errors"
 	"slices"
 	"sync"
 	"time"
-)
-
-const (
-	// A node that cannot be reached is tried again after a pause that doubles.
-	minBackoff = 5 * time.Millisecond
-	maxBackoff = 250 * time.Millisecond
-)
-
-var (
-	errOverdue = errors.New("the node has not answered earlier requests in time")
-	errMoot    = errors.New("the attempt was decided before")
-	errTimeout = errors.New("no answer in time")
-	errByUs    = errors.New("not there, perhaps by an earlier release of ours whose answer was lost")
-	errMayLand = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
 )
 
 // lane is the ordered, batched conversation with one node, and the only way to it.
@@ -98,7 +83,7 @@ func (l *lane) takeBack(c *call, now int64) {
 	if set.state == callQueued {
 		set.state, dropped = callDropped, unsent(errMoot)
 	}
-	if dropped.vote != 0 && set.earlier == leftNothing && c.release.when != unconditional {
+	if dropped.vote != 0 && set.earlier == leftNothing && c.release.when < toServe {
 		// Gone by our hand, as much as if the node had deleted it.
 		c.state, b = callDropped, ballot{vote: VoteGranted, final: true}
 	} else {
@@ -144,7 +129,7 @@ func (l *lane) admit(c *call, now int64) ballot {
 		c.state = callDropped
 		return unsent(errNeverSent)
 	case l.flight.overdue(now) && !(c.req.op == opJoin && !l.flight.silent(now, c.req.timeout)):
-		if c.req.op != opRelease {
+		if c.req.op != opRelease || c.nothingThere() && c.release.when == toServe {
 			c.state = callDropped
 			return unsent(errOverdue)
 		}
@@ -227,15 +212,16 @@ func (l *lane) drain() {
 		if b == nil {
 			return
 		}
-		l.wire.exchange(b.calls, b.bound)
-		l.settle(b)
+		settled := l.wire.exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound)
+		l.settle(b, settled)
 		l.clock.yield(1)
 		l.mu.Lock()
 	}
 }
 
-// settle reads the replies of a batch and tells whoever waits for them.
-func (l *lane) settle(b *batch) {
+// settle reads the replies of a batch and tells whoever waits for them. settled: nothing of
+// it may take effect any more that did not.
+func (l *lane) settle(b *batch, settled bool) {
 	now := l.clock.now().mono
 	heard, sent, failure := b.result()
 	l.mu.Lock()
@@ -250,7 +236,7 @@ func (l *lane) settle(b *batch) {
 		// What the node failed, or is to be sent twice, waits for its own time.
 		l.wake(now, func(c *call) bool { return !c.release.tries.resent() && c.vote != VoteFailed })
 	}
-	told := l.finishAll(b, now)
+	told := l.finishAll(b, settled, now)
 	for _, c := range l.kept {
 		l.alarm.set(c.release.due, now)
 	}
@@ -278,7 +264,7 @@ func (l *lane) setDown(down bool, err error) {
 // finishAll records the answers of a batch and returns what callers are to be told.
 // Scripts whose text the server wants stay first in the queue, so that nothing overtakes
 // them. The caller holds mu.
-func (l *lane) finishAll(b *batch, now int64) []news {
+func (l *lane) finishAll(b *batch, settled bool, now int64) []news {
 	told := b.told[:0]
 	var again callList
 	for i, c := range b.calls {
@@ -288,6 +274,9 @@ func (l *lane) finishAll(b *batch, now int64) []news {
 			continue
 		}
 		l.finish(c, now)
+		if settled && c.state == callDone && c.vote == VoteUnknown {
+			c.state = callSettled
+		}
 		if c.caller != nil {
 			told = append(told, news{c, c.ballot})
 		}
@@ -310,7 +299,7 @@ func (l *lane) finish(c *call, now int64) {
 	switch {
 	case c.vote == VoteUnknown:
 		c.release.tries = c.release.tries.withLost()
-	case refused && wasLost:
+	case refused && (wasLost || c.twice):
 		c.vote, c.err = VoteUnknown, errByUs
 	}
 	if l.life == laneClosed {

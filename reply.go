@@ -9,6 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+var errTwice = errors.New("sent more than once, by a hook of the client, so the answer tells nothing")
+
 // publishDenied: a release was done, but the next waiter could not be told.
 const publishDenied = 2
 
@@ -20,6 +22,8 @@ type ballot struct {
 	// sent is false when surely no byte of the request left. It says nothing where
 	// the server answered.
 	sent bool
+	// twice: it was sent more than once, so that the answer is the last one's.
+	twice bool
 
 	vote Vote // zero: nothing new
 	// final: an answer of the node, or certainty that there will be none. Otherwise
@@ -47,6 +51,10 @@ func (b ballot) unknownScript() bool {
 func (b ballot) read(o op) ballot {
 	b.final = true
 	switch {
+	case b.twice && o.sets():
+		// It finds its own key, or the one before may still land.
+		b.vote, b.val, b.err = VoteUnknown, nil, errTwice
+		return b
 	case b.err != nil && isServerError(b.err):
 		b.vote = VoteFailed
 		if o.comparesOnly() && strings.Contains(b.err.Error(), "WRONGTYPE") {
@@ -75,7 +83,7 @@ func (o op) comparesOnly() bool {
 }
 
 // tells reports whether the request is answered with a list of facts and no vote.
-func (o op) tells() bool { return o == opInspect || o == opJoin }
+func (o op) tells() bool { return o == opInspect || o == opJoin || o == opMark }
 
 // readVote is the vote that an answer which is no error amounts to, 0 if it is none that
 // Redis gives to such a request.
