@@ -314,6 +314,7 @@ var list = []mutant{
 		old:  "case known && !s.asked:\n\t\tm.change(now)",
 		new:  "case known && !s.asked:\n\t\tm.forget()",
 		why:  "who finds no mark behind the SETs counts the grants of data that is gone",
+		args: seedsOf("mark-loss-is-no-change"),
 	},
 	{
 		name: "mark-replication-ignored",
