@@ -240,7 +240,8 @@ func (a *acquisition) waitBetween(attempts int) error {
 // knownHeld reports whether others of this process were told that the lock is held, while
 // this one came too late to ask, behind thousands that came with it.
 func (a *acquisition) knownHeld() bool {
-	return a.w.failures == 0 && a.queues.recentlyRefused(a.resource)
+	// One that was in the queue and gave its turn up must not be sent straight back to it.
+	return a.w.since == (instant{}) && a.queues.recentlyRefused(a.resource)
 }
 
 // pauseBetween waits for d before the next attempt. While too few nodes answer, everybody
