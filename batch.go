@@ -17,6 +17,9 @@ const (
 	mostPassed = mostInBatch
 	// callCost is what a call in a batch takes at both ends, which is not the link's.
 	callCost = 10 * time.Microsecond
+	// A node that cannot be reached, or fails, is tried again after a pause that doubles.
+	minBackoff = 5 * time.Millisecond
+	maxBackoff = 250 * time.Millisecond
 )
 
 var (
@@ -37,6 +40,19 @@ func (q *callList) push(c *call) {
 		q.tail.next = c
 	}
 	q.tail = c
+}
+
+// pop takes out the first, nil if there is none.
+func (q *callList) pop() *call {
+	c := q.head
+	if c == nil {
+		return nil
+	}
+	if q.head = c.next; q.head == nil {
+		q.tail = nil
+	}
+	c.next = nil
+	return c
 }
 
 // takeAll empties the list and returns what was in it.
@@ -243,3 +259,23 @@ func (s *shortest) get() time.Duration {
 	}
 	return s.before
 }
+
+// breaker keeps requests from a node to which no connection can be had, and tells whether
+// the node answers. Its lane's mutex guards it.
+type breaker struct {
+	down    bool // the last batch was not answered, or one is overdue
+	backoff time.Duration
+	until   int64 // nothing but releases is taken before this
+	err     error // of the last try
+}
+
+// landed notes how a batch ended.
+func (b *breaker) landed(heard bool) {
+	b.backoff = min(max(2*b.backoff, minBackoff), maxBackoff)
+	if heard {
+		b.backoff = 0
+	}
+}
+
+// failed notes that not even a connection could be had.
+func (b *breaker) failed(err error, now int64) { b.until, b.err = now+int64(b.backoff), err }
