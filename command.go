@@ -117,9 +117,46 @@ func bit(b bool) string {
 
 // plainArguments is the request as a command whose arguments anybody may read.
 func (r *request) plainArguments() []any {
-	a := arguments{list: make([]any, 0, 11)}
-	a.write(r)
-	return a.list
+	if r.plain == nil {
+		a := arguments{list: make([]any, 0, mostArguments)}
+		a.write(r)
+		return a.list
+	}
+	p := r.plain
+	p.once.Do(func() {
+		a := arguments{list: p.room[:0]}
+		a.write(r)
+		p.list = a.list
+	})
+	return p.list
+}
+
+// plainCommands makes commands of a batch for a user's client. They are never used again,
+// since a hook may hold on to them, and so lie in a few pieces of memory.
+func plainCommands(batch []*call) []redis.Cmder {
+	ctx := context.Background()
+	sets := 0
+	for _, c := range batch {
+		if c.req.script == nil {
+			sets++
+		}
+	}
+	cmds, all := make([]redis.Cmder, len(batch)), make([]once, len(batch))
+	statuses, scripts := make([]redis.StatusCmd, sets), make([]redis.Cmd, len(batch)-sets)
+	for i, c := range batch {
+		o := &all[i]
+		if o.args = c.req.plainArguments(); c.req.script == nil {
+			o.status, statuses = &statuses[0], statuses[1:]
+			*o.status = *redis.NewStatusCmd(ctx, o.args...)
+			o.Cmder = o.status
+		} else {
+			o.script, scripts = &scripts[0], scripts[1:]
+			*o.script = *redis.NewCmd(ctx, o.args...)
+			o.Cmder = o.script
+		}
+		cmds[i] = o
+	}
+	return cmds
 }
 
 // once is a command that go-redis must not send a second time by itself: a SET NX that

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -37,10 +38,8 @@ type bed struct {
 // inBubble runs a test over n nodes in virtual time.
 func inBubble(t *testing.T, n int, opts *redlock.Options, test func(b *bed)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		// Virtual time stops with the test; let go-redis finish its last retries first.
-		t.Cleanup(func() { time.Sleep(time.Hour) })
-		b := &bed{T: t, cluster: redlocktest.NewCluster(t, n)}
+	bubble.Run(t, n, func(t *testing.T, c *redlocktest.Cluster) {
+		b := &bed{T: t, cluster: c}
 		b.rl = b.another(opts)
 		test(b)
 	})

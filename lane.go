@@ -2,7 +2,9 @@ package redlock
 
 import (
 	"errors"
+	"slices"
 	"sync"
+	"time"
 )
 
 var (
@@ -32,7 +34,7 @@ type lane struct {
 	// across I/O, and no other mutex is taken under it but those of the clock and of
 	// onChange.
 	mu      sync.Mutex
-	queue   callList // times are nanoseconds of the clock
+	queue   backlog // times are nanoseconds of the clock
 	flight  flight
 	kept    keptReleases
 	breaker breaker
@@ -103,6 +105,15 @@ func (l *lane) replace(before, c *call, now int64) (replaced bool) {
 	return true
 }
 
+// again enqueues a SET once more that the node has refused, and so has left nothing.
+func (l *lane) again(c *call, deadline, now int64) {
+	l.mu.Lock()
+	c.ballot, c.overdue, c.deadline = ballot{}, false, deadline
+	b := l.admit(c, now)
+	l.mu.Unlock()
+	c.tell(b, now)
+}
+
 // admit queues a call, or says why not; the caller holds mu and delivers the ballot.
 func (l *lane) admit(c *call, now int64) ballot {
 	switch {
@@ -112,7 +123,7 @@ func (l *lane) admit(c *call, now int64) ballot {
 	case c.needless():
 		c.state = callDropped
 		return unsent(errNeverSent)
-	case l.flight.overdue(now):
+	case l.flight.overdue(now) && !(c.req.op == opJoin && !l.flight.silent(now, c.req.timeout)):
 		if c.req.op != opRelease {
 			c.state = callDropped
 			return unsent(errOverdue)
@@ -147,11 +158,13 @@ func (l *lane) queueUp(c *call, now int64) {
 	l.run(now)
 }
 
-// reachable reports whether the node answered last and a request would leave now.
-func (l *lane) reachable(now int64) bool {
+// reachable reports whether the node answered last, or may yet: it has not been silent for
+// longer than patience.
+func (l *lane) reachable(now int64, patience time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.breaker.down && !l.flight.overdue(now) && now >= l.breaker.until
+	b := &l.breaker
+	return (!b.down || b.overdue) && now >= b.until && !l.flight.silent(now, patience)
 }
 
 // gone reports whether the node's client was closed by its owner, as far as is known: the
@@ -218,7 +231,7 @@ func (l *lane) settle(b *batch) {
 		l.breaker.failed(failure, now)
 	}
 	told := l.finishAll(b, now)
-	if away {
+	if away && l.life == laneOpen {
 		told = l.putAside(told, now)
 	}
 	l.mu.Unlock()
@@ -236,7 +249,7 @@ func (l *lane) settle(b *batch) {
 // setDown notes whether the node answers; the caller holds mu.
 func (l *lane) setDown(down bool, err error) {
 	changed := l.breaker.down != down && l.life == laneOpen
-	l.breaker.down = down
+	l.breaker.down, l.breaker.overdue = down, false
 	if changed && l.onChange != nil {
 		l.onChange(down, err)
 	}
@@ -260,8 +273,8 @@ func (l *lane) finishAll(b *batch, now int64) []news {
 		}
 	}
 	if !again.empty() {
-		again.append(l.queue)
-		l.queue = again
+		again.append(l.queue.calls)
+		l.queue.calls = again
 	}
 	return told
 }
@@ -288,9 +301,11 @@ func (l *lane) finish(c *call, now int64) {
 		return
 	}
 	switch {
+	case refused:
+		l.served(c, now)
 	case permanent(c.err):
 		l.kept.forget(c)
-	case c.vote == VoteUnknown && c.err != errByUs, c.vote == VoteNotSent:
+	case c.vote == VoteUnknown || c.vote == VoteNotSent:
 		c.final = !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until)
 	case c.vote == VoteFailed && !c.unknownScript():
 		// Busy, loading, for the time being a replica: what is there is still there.
@@ -304,7 +319,7 @@ func (l *lane) finish(c *call, now int64) {
 // the lane.
 func (l *lane) requeue(list callList) {
 	if !list.empty() {
-		l.queue.append(list)
+		l.queue.calls.append(list)
 		l.flight.blocked = false
 	}
 }
@@ -320,17 +335,18 @@ func (l *lane) served(c *call, now int64) {
 // putAside has the releases that are queued wait for the node, to which no connection is
 // to be had, and adds the news of that; the caller holds mu.
 func (l *lane) putAside(told []news, now int64) []news {
-	queue := l.queue.takeAll()
+	queue := l.queue.calls.takeAll()
 	for c := queue.pop(); c != nil; c = queue.pop() {
-		if c.state != callQueued || c.req.op != opRelease || l.life == laneClosed || c.needless() {
-			state := c.state
-			l.queue.push(c)
-			c.state = state
+		switch {
+		case c.state == callDropped:
+			continue
+		case c.req.op != opRelease || c.needless():
+			l.queue.calls.push(c)
 			continue
 		}
-		b := ballot{vote: VoteNotSent, err: l.breaker.err, final: !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until)}
-		if b.final {
-			c.state = callDone
+		b := ballot{vote: VoteNotSent, err: l.breaker.err}
+		if !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until) {
+			c.state, b.final = callDone, true
 		}
 		if c.caller != nil && !c.overdue {
 			told = append(told, news{c, b})
@@ -350,7 +366,7 @@ func (l *lane) tick() {
 	l.run(now)
 	if !l.breaker.down {
 		if l.flight.overdue(now) {
-			l.breaker.down = true
+			l.breaker.down, l.breaker.overdue = true, true
 			if l.onChange != nil {
 				l.onChange(true, errTimeout)
 			}
@@ -386,7 +402,7 @@ func (l *lane) late(now int64) (all []news) {
 			check(c, ballot{vote: VoteUnknown, err: errTimeout})
 		}
 	}
-	for c := l.queue.head; c != nil; c = c.next {
+	for c := range l.queue.all() {
 		check(c, ballot{vote: VoteNotSent, err: errTooLate, final: c.req.op != opRelease})
 	}
 	return all
@@ -399,7 +415,7 @@ func (l *lane) close(now int64) <-chan struct{} {
 	var dropped []*call
 	l.mu.Lock()
 	l.life, l.flushed = laneClosed, flushed
-	for c := l.queue.head; c != nil; c = c.next {
+	for c := range l.queue.all() {
 		if c.state == callQueued && c.req.op != opRelease {
 			c.state = callDropped
 			dropped = append(dropped, c)
@@ -427,9 +443,10 @@ func (l *lane) tellFlushed() {
 func (l *lane) abandon(now int64) {
 	var left []*call
 	l.mu.Lock()
-	queue := l.queue.takeAll()
-	queue.append(l.kept.all(now))
-	for c := queue.head; c != nil; c = c.next {
+	left = slices.AppendSeq(left, l.queue.all())
+	l.queue = backlog{}
+	kept := l.kept.all(now)
+	for c := kept.pop(); c != nil; c = kept.pop() {
 		left = append(left, c)
 	}
 	for _, b := range l.flight.out {

@@ -85,6 +85,7 @@ func (l *Lock) sendAcquire(start instant) *round {
 	r := &l.acquiring
 	r.init(start, l.seats[:len(l.nodes)])
 	r.guard, r.period = l.guard, l.guard.period(&l.terms)
+	r.tieBreaker = l.tieBreaker(start.mono)
 	for i := range r.seats {
 		r.address(i, set)
 	}
@@ -96,6 +97,19 @@ func (l *Lock) sendAcquire(start instant) *round {
 		r.seats[l.arbiter].call.req = claimRequest(&l.terms, l.name, l.value, l.queueKey(), l.entry)
 	}
 	return l.sendAddressed(r)
+}
+
+// tieBreaker is the node that decides between attempts at the same moment: the first in
+// order, as for a wait queue. -1 if no node is reachable, or if the queue decides already.
+func (l *Lock) tieBreaker(now int64) int {
+	switch {
+	case l.entry != "":
+		return -1
+	case l.hasQueue():
+		return l.queues.arbiter(l.resource, now, l.terms.nodeTimeout)
+	default:
+		return l.firstReachable(now, l.terms.nodeTimeout)
+	}
 }
 
 // begin makes a lock of a granted attempt.

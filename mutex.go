@@ -18,7 +18,7 @@ type Mutex struct {
 
 // newMutex judges the terms; what is wrong with them is the error of every operation.
 func newMutex(ns *nodeSet, qs *queues, k *renewer, key string, opts []LockOption) *Mutex {
-	t := terms{ttl: ns.opts.TTL}
+	t := terms{ttl: ns.opts.TTL, plain: ns.users}
 	for _, o := range opts {
 		if o == nil {
 			t.broken = append(t.broken, "a LockOption is nil")

@@ -19,6 +19,7 @@ type nodeSet struct {
 	nodes  []*node
 	names  []string
 	quorum int
+	users  bool // the clients are a user's, who may have put hooks on them
 
 	opts   Options
 	clock  clock
@@ -26,6 +27,7 @@ type nodeSet struct {
 	fences lastFence
 	guard  *guard // nil: none
 	lacks  *degradations
+	outage *outage
 
 	life lifetime
 }
@@ -36,8 +38,8 @@ func newNodeSet(names []string, wires []wire, o Options, c clock) *nodeSet {
 	ns := &nodeSet{
 		names: names, quorum: majority(len(names)),
 		opts: o, clock: c, tokens: tokens{owner: o.Owner}, lacks: lacks,
-		guard: newGuard(names, &o, c, lacks),
-		life:  lifetime{closing: make(chan struct{}), idle: make(chan struct{}, 1)},
+		guard: newGuard(names, &o, c, lacks), outage: newOutage(len(names)),
+		life: lifetime{closing: make(chan struct{}), idle: make(chan struct{}, 1)},
 	}
 	for i, w := range wires {
 		ns.add(i, w)
@@ -49,6 +51,7 @@ func (ns *nodeSet) add(i int, w wire) {
 	name, hooks := ns.names[i], ns.opts.Hooks
 	var changes inOrder
 	onChange := func(down bool, err error) {
+		ns.outage.changed(down)
 		switch {
 		case down && hooks.NodeDown != nil:
 			changes.do(func() { hooks.NodeDown(NodeInfo{Node: name, Err: withHint(err)}) })
@@ -72,9 +75,6 @@ func (ns *nodeSet) hashes() []uint64 {
 }
 
 func (ns *nodeSet) lane(i int) *lane { return ns.nodes[i].lane }
-
-// reachable reports whether a node answered last and a request would leave now.
-func (ns *nodeSet) reachable(i int, now int64) bool { return ns.nodes[i].lane.reachable(now) }
 
 // quorumGone reports whether so many nodes are gone for good that no quorum is left.
 func (ns *nodeSet) quorumGone() bool {

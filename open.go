@@ -96,7 +96,7 @@ func build(clients []redis.UniversalClient, ours bool, o Options, clk clock) *Re
 		wires[i] = newRedisWire(c, ours)
 	}
 	rl := assemble(nodeNames(clients), wires, o, clk)
-	rl.clients = clients
+	rl.clients, rl.users = clients, !ours
 	return rl
 }
 

@@ -201,7 +201,9 @@ type terms struct {
 	maxHold     time.Duration // 0: without end
 	renew       bool
 	fencing     bool
-	broken      []string
+	// plain: the clients are a user's, whose hooks may read commands, see request.plain.
+	plain  bool
+	broken []string
 }
 
 // WithTTL sets how long a lease lasts on the nodes, instead of Options.TTL: from 10ms to

@@ -128,6 +128,12 @@ func (t *tally) change(from, to Vote) {
 	t.count[to]++
 }
 
+// withRefusals is how many might yet grant if those that refused were asked again, with
+// those that have granted.
+func (t *tally) withRefusals() int {
+	return int(t.count[VoteGranted] + t.count[VoteRefused] + t.count[VotePending])
+}
+
 // blocking is the number of n nodes without which no quorum is left.
 func blocking(n int) int { return n - majority(n) + 1 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -312,8 +313,7 @@ func TestNewChecksItsClients(t *testing.T) {
 }
 
 func TestNewKeepsNothingOfTheCallers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cluster := redlocktest.NewCluster(t, 3)
+	bubble.Run(t, 3, func(t *testing.T, cluster *redlocktest.Cluster) {
 		clients := cluster.Clients()
 		opts := &redlock.Options{Owner: "first"}
 		rl, err := redlock.New(clients, opts)

@@ -76,7 +76,7 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 	l.releaseReq = releaseRequest(&l.terms, l.name, l.value)
 	l.releaseReq.readBound, l.releaseReq.keepFor = l.longest, l.longest
 	if l.entry == "" {
-		l.arbiter = l.queues.arbiter(l.resource, now.mono)
+		l.arbiter = l.queues.arbiter(l.resource, now.mono, l.reservation())
 	}
 	if l.arbiter < 0 {
 		return

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -43,6 +44,9 @@ type request struct {
 	px    int64
 	queue *queueArgs // nil: the script knows what it needs
 	fence *fenceArgs // nil: no fencing
+	// plain is the command for users' clients, made once for all nodes; nil: the wires
+	// write it into memory of their own.
+	plain *plainArguments
 
 	// timeout is how long the caller waits for one node.
 	timeout time.Duration
@@ -53,6 +57,16 @@ type request struct {
 	// nothing of what it takes back is left on the node.
 	keepFor time.Duration
 }
+
+// plainArguments are a request's arguments in a form that anybody may read.
+type plainArguments struct {
+	once sync.Once
+	list []any
+	room [6]any // enough for those that every cycle has
+}
+
+// mostArguments is how many arguments a request has at most.
+const mostArguments = 11
 
 // queueArgs is what scripts that touch a wait queue need besides the lock.
 type queueArgs struct {
@@ -118,8 +132,13 @@ var (
 
 // newRequest is a request on a lock with these terms.
 func newRequest(o op, s *script, t *terms, key, value string) request {
+	var plain *plainArguments
+	if t.plain {
+		plain = new(plainArguments)
+	}
 	return request{
-		op: o, script: s, key: key, value: value, px: ttlOnNode(t.ttl),
+		plain: plain,
+		op:    o, script: s, key: key, value: value, px: ttlOnNode(t.ttl),
 		timeout: t.nodeTimeout, readBound: t.ttl, keepFor: t.ttl,
 	}
 }
@@ -151,10 +170,18 @@ func extendRequest(t *terms, key, value string) *request {
 	return &r
 }
 
-// joinRequest joins the wait queue or refreshes the place in it.
+// leastReservation is the least time for which a lock is reserved for a woken waiter.
+const leastReservation = 500 * time.Millisecond
+
+// reservation is for how long the lock is reserved for a woken waiter, and so what a dead
+// one costs the others.
+func (t *terms) reservation() time.Duration { return max(leastReservation, 4*t.nodeTimeout) }
+
+// joinRequest joins the wait queue or refreshes the place in it. It may take longer than
+// other requests: thousands may join at once.
 func joinRequest(t *terms, key, value string, q *queueArgs) *request {
 	r := newRequest(opJoin, joinScript, t, key, value)
-	r.queue = q
+	r.queue, r.timeout = q, t.reservation()
 	return &r
 }
 
@@ -195,5 +222,8 @@ func fenceRepairRequest(t *terms, key, value string, f *fenceArgs) request {
 func (r *request) withSource() *request {
 	c := *r
 	c.whole = true
+	if c.plain != nil {
+		c.plain = new(plainArguments)
+	}
 	return &c
 }

@@ -57,6 +57,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 		w := &simWorld{
 			plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
 			byToken: make(map[string]*simGrant), places: make(map[string]int64), arrivals: make(map[int64]int64), rejoined: make(map[string]bool), waits: make(map[string][]simWait),
+			sets: make(map[simSent]simHeard), taken: make(map[simSent]bool), ties: make(map[int]int),
 		}
 		w.run(t)
 		w.mu.Lock()
@@ -92,6 +93,9 @@ func (w *simWorld) run(t *testing.T) {
 			}
 			go c.run(ctx)
 		}
+	}
+	if plan.Ties > 0 {
+		ops = 1 // a wait never holds up the next round
 	}
 	longest := 3*plan.TTL + 10*time.Second + 2*max(leastReservation, 4*plan.NodeTimeout)
 	until := plan.Until
@@ -242,6 +246,9 @@ func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
 				total.Refusals += res.count.Refusals
 				total.Requests += res.count.Requests
 				total.Extends += res.count.Extends
+				total.Again += res.count.Again
+				total.Ties += res.count.Ties
+				total.Nobody += res.count.Nobody
 				total.Faults += res.count.Faults
 				if len(res.bad) > 0 && (failed == 0 || seed < failed) {
 					failed, problems = seed, res.bad
@@ -259,6 +266,7 @@ func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
 	if failed > 0 {
 		report(t, failed, problems)
 	}
+	require.Empty(t, total.tooManyTies())
 }
 
 // writeTraces lists seeds with the hashes of what happened in them. A change that must not
@@ -386,22 +394,42 @@ func readPlan(t *testing.T, file string) *simPlan {
 
 func TestSimIsDeterministic(t *testing.T) {
 	// Not parallel: it changes GOMAXPROCS. See simDefault for why fewer seeds with -race.
-	seeds := uint64(simDefault * 3 / 10)
-	traces := make(map[uint64]uint64)
+	plans := []*simPlan{renewalsTogether()}
+	for seed := uint64(1); seed <= uint64(simDefault*3/10); seed++ {
+		plans = append(plans, drawPlan(seed))
+	}
+	traces := make([]uint64, len(plans))
 	for _, procs := range []int{1, 2, runtime.NumCPU()} {
 		func() {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
 			for range 3 {
-				for seed := uint64(1); seed <= seeds; seed++ {
-					res := simulate(t, drawPlan(seed), nil)
-					require.Empty(t, res.bad, "seed %d", seed)
-					if before, ok := traces[seed]; ok {
-						require.Equal(t, before, res.trace, "seed %d with %d processors", seed, procs)
+				for i, plan := range plans {
+					res := simulate(t, plan, nil)
+					require.Empty(t, res.bad, "seed %d", plan.Seed)
+					if traces[i] != 0 {
+						require.Equal(t, traces[i], res.trace, "plan %d, seed %d with %d processors", i, plan.Seed, procs)
 					}
-					traces[seed] = res.trace
+					traces[i] = res.trace
 				}
 			}
 		}()
 	}
-	require.Len(t, traces, int(seeds))
+}
+
+// renewalsTogether is a plan in which locks of one process fall due at the same time, on
+// the grid of renewals. Connections that break tell who came first in a batch. Among the
+// seeds that is rare: seed 90 alone, of 3,000, once had two traces for it.
+func renewalsTogether() *simPlan {
+	const clients = 40
+	p := &simPlan{
+		Seed: 3, TTL: time.Second, NodeTimeout: 100 * time.Millisecond, RestartGuard: -1, Until: 20 * time.Second,
+		Nodes: make([]simNodePlan, 3), Fenced: make([]bool, clients),
+		Delay: time.Millisecond, Jitter: time.Millisecond, Reset: 300,
+	}
+	var one simProcessPlan
+	for key := range clients {
+		one.Clients = append(one.Clients, simClientPlan{Key: key, Ops: 15})
+	}
+	p.Processes = []simProcessPlan{one}
+	return p
 }

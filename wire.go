@@ -63,7 +63,7 @@ func (w *redisWire) exchange(batch []*call, bound time.Duration) {
 	// A context could not end this early: go-redis does not look at it while it
 	// reads, unless told so by an option that is not ours to set. See withReadTimeout.
 	ctx := context.Background()
-	client, cmds := w.withReadTimeout(bound), w.commands(ctx, batch)
+	client, cmds := w.withReadTimeout(bound), w.commands(batch)
 	var failure error
 	switch single, ok := client.(*redis.Client); {
 	case len(batch) == 1 && w.ours:
@@ -135,16 +135,17 @@ func (w *redisWire) listen(ctx context.Context, channel string, confirmed func()
 // listenPatience is how long a subscription may be silent before we doubt it.
 const listenPatience = 3 * time.Second
 
-// commands makes the batch's commands.
-func (w *redisWire) commands(ctx context.Context, batch []*call) (cmds []redis.Cmder) {
-	if w.ours {
-		w.mu.Lock()
-		if last := len(w.spare) - 1; last >= 0 {
-			cmds, w.spare = w.spare[last], w.spare[:last]
-		}
-		w.mu.Unlock()
-		cmds = cmds[:cap(cmds)]
+// commands makes the batch's commands, in memory that was used before if it is ours.
+func (w *redisWire) commands(batch []*call) (cmds []redis.Cmder) {
+	if !w.ours {
+		return plainCommands(batch)
 	}
+	w.mu.Lock()
+	if last := len(w.spare) - 1; last >= 0 {
+		cmds, w.spare = w.spare[last], w.spare[:last]
+	}
+	w.mu.Unlock()
+	cmds = cmds[:cap(cmds)]
 	for i, c := range batch {
 		if i == len(cmds) {
 			cmds = append(cmds, nil)
@@ -152,11 +153,7 @@ func (w *redisWire) commands(ctx context.Context, batch []*call) (cmds []redis.C
 		if cmds[i] == nil {
 			cmds[i] = &once{}
 		}
-		if w.ours {
-			cmds[i].(*once).reuse(c.req)
-		} else {
-			cmds[i].(*once).reset(ctx, c.req.script == nil, c.req.plainArguments())
-		}
+		cmds[i].(*once).reuse(c.req)
 	}
 	return cmds[:len(batch)]
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/extra/redlockotel"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -42,9 +43,8 @@ type bed struct {
 }
 
 func inBubble(t *testing.T, test func(b *bed), opts ...redlockotel.Option) {
-	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Hour) }) // go-redis' last retries
-		b := &bed{T: t, cluster: redlocktest.NewCluster(t, 3), spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		b := &bed{T: t, cluster: c, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
 		tp := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(b.spans))
 		mp := sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader))
 		b.tracer = tp.Tracer("user")

@@ -22,6 +22,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/extra/redlockprom"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -39,9 +40,8 @@ type bed struct {
 }
 
 func inBubble(t *testing.T, metrics *redlockprom.Collector, test func(b *bed)) {
-	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Hour) }) // go-redis' last retries
-		b := &bed{T: t, cluster: redlocktest.NewCluster(t, 3), registry: prometheus.NewPedanticRegistry()}
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		b := &bed{T: t, cluster: c, registry: prometheus.NewPedanticRegistry()}
 		b.registry.MustRegister(metrics)
 		var err error
 		b.rl, err = redlock.New(b.cluster.Clients(), &redlock.Options{Hooks: metrics.Hooks()})

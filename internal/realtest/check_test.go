@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/quorumlock/redlock/redlocktest"
 	"github.com/redis/go-redis/v9"
@@ -298,7 +299,7 @@ func finding(t *testing.T, r redlock.Report, code string) redlock.Finding {
 }
 
 func TestCheckEndsWithClose(t *testing.T) {
-	simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 		rl := clientOf(t, c, redlock.Options{})
 		for _, n := range c.Nodes() {
 			n.Hang()
@@ -321,7 +322,7 @@ func TestCheckEndsWithClose(t *testing.T) {
 }
 
 func TestCheckKeepsWhatItLearntFromANodeThatStopsAnswering(t *testing.T) {
-	simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 		rl := clientOf(t, c, unhurried)
 		check(t, rl) // connects
 		c.Node(1).DelayCommand("INFO", 1, time.Minute)
@@ -336,7 +337,7 @@ func TestCheckKeepsWhatItLearntFromANodeThatStopsAnswering(t *testing.T) {
 }
 
 func TestCheckAsksNobodyWhenItsContextIsOver(t *testing.T) {
-	simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := clientOf(t, c, redlock.Options{}).Check(ctx)
@@ -347,7 +348,7 @@ func TestCheckAsksNobodyWhenItsContextIsOver(t *testing.T) {
 
 // miniredis stands for services that do not let one look inside.
 func TestCheckSaysWhatItCannotRead(t *testing.T) {
-	simulated(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 		c.Node(1).DenyInfo()
 		c.Node(2).ShiftClock(-time.Minute)
 		r := check(t, clientOf(t, c, unhurried))
