@@ -18,10 +18,7 @@ func (b *bench) hold(n int) (sets []*call) {
 		b.lane.enqueue(set, b.now())
 		sets = append(sets, set)
 	}
-	synctest.Wait()
-	b.mu.Lock()
-	b.batches = nil
-	b.mu.Unlock()
+	b.sent()
 	return sets
 }
 
@@ -38,16 +35,18 @@ func (b *bench) releaseAll(sets []*call, keepFor time.Duration) (all []*call) {
 	return all
 }
 
-// counted is how many batches and requests were sent since the last call.
-func (b *bench) counted() (batches, requests int) {
-	for _, names := range b.sent() {
-		batches++
-		requests += len(names)
+// counter tells how many batches and requests were sent since it was last asked.
+func (b *bench) counter() func() (batches, requests int) {
+	seen := len(b.sent())
+	return func() (batches, requests int) {
+		all := b.sent()
+		for _, names := range all[seen:] {
+			batches++
+			requests += len(names)
+		}
+		seen = len(all)
+		return batches, requests
 	}
-	b.mu.Lock()
-	b.batches = nil
-	b.mu.Unlock()
-	return batches, requests
 }
 
 func (b *bench) delivered(all []*call) (n int) {
@@ -75,14 +74,15 @@ func TestReleasesThatWaitForANodeCostLittle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onBench(t, func(b *bench) {
 				sets := b.hold(locks)
+				counted := b.counter()
 				b.answers(func(string, bool) ballot { return answer })
 				all := b.releaseAll(sets, 2*hour)
-				_, first := b.counted()
+				_, first := counted()
 				assert.LessOrEqual(b, first, locks+10)
 				time.Sleep(10 * time.Second)
-				b.counted()
+				counted()
 				time.Sleep(hour)
-				batches, requests := b.counted()
+				batches, requests := counted()
 				perSecond := float64(requests) / hour.Seconds()
 				assert.Less(b, perSecond, 5.0)
 				assert.Greater(b, perSecond, 3.0, "or it is found late that the node is back")
@@ -92,7 +92,7 @@ func TestReleasesThatWaitForANodeCostLittle(t *testing.T) {
 				time.Sleep(maxBackoff)
 				synctest.Wait()
 				assert.Equal(b, locks, b.delivered(all), "within a pause")
-				_, requests = b.counted()
+				_, requests = counted()
 				assert.Equal(b, locks, requests, "each once")
 				b.empty()
 			})
@@ -105,15 +105,16 @@ func TestReleasesThatWaitForANodeCostLittle(t *testing.T) {
 func TestOtherAnswersDoNotResendWhatFailed(t *testing.T) {
 	onBench(t, func(b *bench) {
 		sets := b.hold(1000)
+		counted := b.counter()
 		b.answers(func(name string, _ bool) ballot { return failsForNow["READONLY"] })
 		b.releaseAll(sets, time.Hour)
 		time.Sleep(10 * time.Second)
-		b.counted()
+		counted()
 		for range 1000 {
 			b.send(opAcquire, "other")
 			time.Sleep(time.Millisecond)
 		}
-		_, requests := b.counted()
+		_, requests := counted()
 		assert.InDelta(b, 1004, requests, 2)
 	})
 }
@@ -122,6 +123,7 @@ func TestOtherAnswersDoNotResendWhatFailed(t *testing.T) {
 func TestOneReleaseThatFailsHoldsUpNoOther(t *testing.T) {
 	onBench(t, func(b *bench) {
 		sets := b.hold(100)
+		counted := b.counter()
 		failing := true
 		b.answers(func(name string, _ bool) ballot {
 			if failing || name == "k0release" {
@@ -137,9 +139,9 @@ func TestOneReleaseThatFailsHoldsUpNoOther(t *testing.T) {
 		time.Sleep(3 * maxBackoff)
 		synctest.Wait()
 		assert.Equal(b, 99, b.delivered(all))
-		b.counted()
+		counted()
 		time.Sleep(time.Minute)
-		_, requests := b.counted()
+		_, requests := counted()
 		assert.Less(b, requests, 5*60, "and it is not sent without a pause")
 		b.answers(nil)
 		time.Sleep(maxBackoff)
@@ -191,6 +193,7 @@ func TestReleasesAreKeptUntilTheirKeysAreGone(t *testing.T) {
 func TestReleasesThatQueuedUpWaitForTheNode(t *testing.T) {
 	onBench(t, func(b *bench) {
 		sets := b.hold(5000)
+		counted := b.counter()
 		b.gate = make(chan struct{})
 		b.send(opExtend, "out")
 		time.Sleep(2 * benchTimeout)
@@ -198,18 +201,18 @@ func TestReleasesThatQueuedUpWaitForTheNode(t *testing.T) {
 		rel := b.call(opRelease, "waits")
 		rel.req.keepFor = time.Hour
 		b.lane.enqueue(rel, b.now())
-		b.counted()
+		counted()
 		b.answers(func(string, bool) ballot { return refused })
 		b.mu.Lock()
 		close(b.gate)
 		b.gate = nil
 		b.mu.Unlock()
 		synctest.Wait()
-		batches, _ := b.counted()
+		batches, _ := counted()
 		assert.LessOrEqual(b, batches, 2)
 		assert.Equal(b, VoteNotSent, rel.told().vote)
 		time.Sleep(10 * time.Second)
-		batches, requests := b.counted()
+		batches, requests := counted()
 		assert.Equal(b, requests, batches)
 		assert.Less(b, requests, 60)
 		b.answers(nil)

@@ -181,6 +181,7 @@ func TestHookThatLooksAtCommandsChangesNothing(t *testing.T) {
 			assert.Equal(b, "granted granted granted", votes(lock.Outcomes()))
 			require.NoError(b, lock.Extend(b.Context(), ttl))
 			require.NoError(b, lock.Release(b.Context()))
+			synctest.Wait()
 			if set.Load() != nil {
 				shown := fmt.Sprintf("SET %s %s@", key, lock.Token())
 				assert.Contains(b, set.Load(), "["+shown, "a hook sees what is sent")
