@@ -300,7 +300,7 @@ func TestNothingPilesUpBeforeANodeThatRefuses(t *testing.T) {
 		}
 		b.pass(2 * time.Second)
 		queued, kept := redlock.LaneLoad(b.rl, 0)
-		assert.LessOrEqual(b, queued+kept, 201, "what came before it was known; a release serves the queue there, too")
+		assert.LessOrEqual(b, queued+kept, 301, "a release also serves the queue of a node that was reachable just now")
 		b.pass(ttl)
 		queued, kept = redlock.LaneLoad(b.rl, 0)
 		assert.Zero(b, queued+kept)
