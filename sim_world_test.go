@@ -307,6 +307,7 @@ func (n *simNode) run(p *simProcess, reqs []*request) []simAnswer {
 			a.err = memError("LOADING Redis is loading the dataset in memory")
 		} else {
 			a.val, a.err = n.store.do(r)
+			n.stop(r, a)
 		}
 		n.notice(p, r, a)
 	}
@@ -641,8 +642,9 @@ type simWire struct {
 	n   *simNode
 	saw func(sighting)
 
-	mu    sync.Mutex
-	conns []int // generations of the server to which idle connections lead
+	mu      sync.Mutex
+	conns   []int // generations of the server to which idle connections lead
+	repeats simRepeats
 }
 
 func (s *simWire) watch(_ clock, saw func(sighting)) { s.saw = saw }
@@ -656,6 +658,7 @@ var (
 
 func (s *simWire) exchange(batch []*call, bound time.Duration) {
 	p, n, w := s.p, s.n, s.p.w
+	s.examine(batch)
 	t := w.t()
 	roll := w.mix('x', uint64(p.i), uint64(n.i), uint64(t))
 	// done ends the exchange at a time, if the process runs then.
