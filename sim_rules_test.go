@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -18,22 +19,44 @@ func (p *simPlan) drawHalf(nodes int) {
 	for _, f := range p.Fenced {
 		fenced = fenced || f
 	}
-	if !fenced || r.IntN(3) > 0 {
+	if !fenced || r.IntN(2) > 0 {
 		return
 	}
-	p.Faults = append(p.Faults, simFault{
-		Kind: faultHalf, Node: r.IntN(nodes),
-		At: time.Duration(r.Int64N(int64(p.Until))), For: time.Duration(r.Int64N(int64(2 * p.TTL))),
-	})
+	at, lasts := r.Int64N(int64(p.Until)), r.Int64N(int64(3*p.TTL))
+	for _, i := range r.Perm(nodes)[:1+r.IntN(nodes)] { // all attempts fail, or some
+		p.Faults = append(p.Faults, simFault{Kind: faultHalf, Node: i, At: time.Duration(at), For: time.Duration(lasts)})
+	}
 }
 
 // stop breaks off a script that has just done its work; the caller holds mu.
-func (n *simNode) stop(r *request, a *simAnswer) {
+func (n *simNode) stop(p *simProcess, r *request, a *simAnswer) {
 	if r.op != opAcquireFenced || a.err != nil || a.val == nil {
 		return
 	}
-	if _, half := n.w.faultAt(n.w.t(), -1, n.i, faultHalf); half {
-		*a = simAnswer{err: memError("NOPERM this user has no permissions to access one of the keys used as arguments")}
+	if _, half := n.w.faultAt(n.w.t(), -1, n.i, faultHalf); !half {
+		return
+	}
+	*a = simAnswer{err: memError("NOPERM this user has no permissions to access one of the keys used as arguments")}
+	if h := n.last(r.key, r.value); h != nil && len(p.asleep) == 0 && p.killedAt == never {
+		n.stopped = append(n.stopped, h)
+	}
+}
+
+// checkStopped: what a script set before it stopped is taken back, and not left to its TTL.
+// Nobody may have been held up meanwhile.
+func (w *simWorld) checkStopped() {
+	p := w.plan
+	if !p.Strict || p.Slow+p.Torn+p.Reset > 0 || slices.ContainsFunc(p.Faults, func(f simFault) bool { return f.Kind == faultHang }) {
+		return
+	}
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		for _, h := range n.stopped {
+			if w.byToken[h.value[:tokenLen]] == nil && h.expire > 0 { // nobody removed it
+				w.violated("I5: node %d kept %.6s until %.6f ms, of a script that failed", n.i, h.value, ms(h.to))
+			}
+		}
+		n.mu.Unlock()
 	}
 }
 

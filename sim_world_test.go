@@ -140,6 +140,7 @@ type simNode struct {
 	subs  []*simSub
 
 	requests int
+	stopped  []*simHold // set by scripts that failed then
 }
 
 // simHold is a time during which a server has a value under a lock's key.
@@ -307,7 +308,7 @@ func (n *simNode) run(p *simProcess, reqs []*request) []simAnswer {
 			a.err = memError("LOADING Redis is loading the dataset in memory")
 		} else {
 			a.val, a.err = n.store.do(r)
-			n.stop(r, a)
+			n.stop(p, r, a)
 		}
 		n.notice(p, r, a)
 	}
