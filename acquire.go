@@ -142,12 +142,11 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 		}
 	}
 	now := a.clock.now()
-	twice := a.guard.duplicate()
-	if twice == nil && cut == nil && v == verdictGranted && !now.reached(until) {
+	if cut == nil && v == verdictGranted && !now.reached(until) {
 		l.begin(a.ctx, until, now, a.renews)
 		return l, false, nil
 	}
-	reasons, retryable := a.reasons(r, v, cut, twice)
+	reasons, retryable := a.reasons(r, v, cut)
 	if retryable && l.entry != "" {
 		a.w.rejoin()
 	}
@@ -172,10 +171,8 @@ func (a *acquisition) newLock() (*Lock, error) {
 }
 
 // reasons is why an attempt failed, and whether waiting may help.
-func (a *acquisition) reasons(r *round, v verdict, cut, twice error) (reasons []error, retryable bool) {
+func (a *acquisition) reasons(r *round, v verdict, cut error) (reasons []error, retryable bool) {
 	switch {
-	case twice != nil && cut == nil:
-		return []error{twice}, false
 	case errors.Is(cut, ErrClosed):
 		return []error{ErrClosed}, false
 	case cut != nil:
@@ -185,6 +182,9 @@ func (a *acquisition) reasons(r *round, v verdict, cut, twice error) (reasons []
 	case v == verdictHeld:
 		return []error{ErrHeld}, true
 	default:
+		if twin := r.twins(); twin != nil {
+			return []error{ErrNoQuorum, ErrDuplicateNode}, false
+		}
 		return []error{ErrNoQuorum}, !r.permanent()
 	}
 }

@@ -350,11 +350,12 @@ func TestLostReplyIsUnknown(t *testing.T) {
 	})
 }
 
-// Scenario 25: a SET that was sent and given up may land after its release; the second
-// release after a grace catches it.
+// Scenario 25: a SET that was sent and given up may land after its release. Where its
+// connection may not be ended on the server, the second release after a grace catches it.
 func TestOrphanThatLandsWithinTheGrace(t *testing.T) {
 	const grace = 5 * time.Millisecond // the timeout per node
 	inBubble(t, 3, nil, func(b *bed) {
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Deny("CLIENT") })
 		m := b.rl.Mutex(key, redlock.WithTTL(100*time.Millisecond))
 		lock, err := m.TryAcquire(b.Context()) // scripts are known
 		require.NoError(b, err)
@@ -380,6 +381,29 @@ func TestOrphanThatLandsWithinTheGrace(t *testing.T) {
 		for _, n := range b.cluster.Nodes() {
 			assert.Equal(b, 1, n.Commands("SET"))
 			assert.Equal(b, 2, n.Commands(evalsha), "I9: once, and once more after the grace")
+		}
+	})
+}
+
+// Scenarios 25 and 75: where it may, the SET never lands, and one release is enough.
+func TestOrphanThatIsEnded(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		m := b.rl.Mutex(key, redlock.WithTTL(100*time.Millisecond))
+		lock, err := m.TryAcquire(b.Context()) // scripts are known
+		require.NoError(b, err)
+		require.NoError(b, lock.Release(b.Context()))
+		synctest.Wait()
+		b.cluster.ResetCommands()
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.DelayCommand("SET", 1, time.Minute) })
+		_, err = m.TryAcquire(b.Context())
+		require.ErrorIs(b, err, redlock.ErrNoQuorum)
+		for range 120 {
+			b.pass(time.Second)
+			b.on(0)
+		}
+		for _, n := range b.cluster.Nodes() {
+			assert.Equal(b, 1, n.Commands("SET"))
+			assert.Equal(b, 1, n.Commands(evalsha))
 		}
 	})
 }
@@ -452,6 +476,7 @@ func TestAcquireWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 5, nil, func(b *bed) {
+				b.cycle() // or nodes that are first heard of after a minute have to wait for the guard
 				b.each([]int{1, 2, 3}, c.begin)
 				done := later(func() (*redlock.Lock, error) { return b.rl.Mutex(key).Acquire(b.Context()) })
 				b.pass(time.Minute)

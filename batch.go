@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"errors"
 	"iter"
 	"slices"
 	"time"
@@ -21,11 +20,6 @@ const (
 	// fewestJoins is how many joins a batch has room for on any link. They take a node half
 	// a millisecond, which is what they may cost the calls behind them.
 	fewestJoins = 64
-)
-
-var (
-	errTooLate   = errors.New("waited too long behind other requests")
-	errNeverSent = errors.New("nothing left to be done there")
 )
 
 // callList is a queue of calls, linked through them, so that it costs no allocation.

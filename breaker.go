@@ -2,12 +2,6 @@ package redlock
 
 import "time"
 
-const (
-	// A node that cannot be reached, or fails, is tried again after a pause that doubles.
-	minBackoff = 5 * time.Millisecond
-	maxBackoff = 250 * time.Millisecond
-)
-
 // breaker keeps requests from a node to which no connection can be had, and tells whether
 // the node answers. Its lane's mutex guards it.
 type breaker struct {

@@ -24,7 +24,7 @@ const checkPatience = 3 * time.Second
 // us; if nodes were asked, errors.As finds a *QuorumError. A Redlock that was not made by
 // Open or New is ErrInvalid. Findings are no error, however severe they are; see Report.Worst.
 //
-// Check leaves nothing on the nodes. It tests rights with commands that fail even where they
+// Check itself leaves nothing on the nodes. It tests rights with commands that fail even where they
 // are allowed, or whose key does not exist. Commands that are denied appear in the server's
 // ACL LOG. Rights to keys are tested with one random key behind Options.KeyPrefix only. A
 // cluster or ring client has several servers, so Check only learns whether it answers at all.
@@ -55,7 +55,7 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 		reasons = withContextErr(ctx)
 	case closed:
 		reasons = []error{ErrClosed}
-	case serving(all) < rl.quorum:
+	case servingNodes(all) < rl.quorum:
 		reasons = []error{ErrNoQuorum}
 	default:
 		return report, nil
@@ -74,7 +74,7 @@ func (rl *Redlock) examineAll(ctx context.Context, probe string) (all []facts, c
 	updates := make([]chan facts, len(rl.clients))
 	for i, c := range rl.clients {
 		updates[i] = make(chan facts, examinerSteps)
-		e := examiner{clock: rl.clock, prefix: rl.opts.KeyPrefix, probe: probe, updates: updates[i]}
+		e := examiner{clock: rl.clock, prefix: rl.opts.KeyPrefix, mark: markKeyOf(&rl.opts), probe: probe, updates: updates[i]}
 		e.Node = rl.names[i]
 		go e.examine(asking, c)
 	}

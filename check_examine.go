@@ -19,6 +19,7 @@ type examiner struct {
 	facts
 	clock         clock
 	prefix, probe string
+	mark          string // the key of the memory mark; empty: there is none
 	updates       chan facts
 	lineMasked    bool // the key of the probe's line was refused
 }
@@ -88,23 +89,23 @@ func (e *examiner) cannot(what, means string, err error) {
 	e.Unread = append(e.Unread, what+": "+oneLine(err.Error()))
 }
 
-// questions are commands that go in one pipeline. Each of them may be answered with an error
+// enquiry are commands that go in one pipeline. Each of them may be answered with an error
 // of its own; if the pipeline itself fails, none has an answer.
-type questions struct {
+type enquiry struct {
 	pipe    redis.Pipeliner
 	failure error
 }
 
-func (q *questions) add(ctx context.Context, cmd redis.Cmder) { _ = q.pipe.Process(ctx, cmd) } // only queues it
+func (q *enquiry) add(ctx context.Context, cmd redis.Cmder) { _ = q.pipe.Process(ctx, cmd) } // only queues it
 
-func (q *questions) send(ctx context.Context) {
+func (q *enquiry) send(ctx context.Context) {
 	if _, err := q.pipe.Exec(ctx); !isServerError(err) { // a server's error is that of one command
 		q.failure = err
 	}
 }
 
 // errOf returns why a command has no answer, nil if it has one.
-func (q *questions) errOf(cmd redis.Cmder) error { return cmp.Or(cmd.Err(), q.failure) }
+func (q *enquiry) errOf(cmd redis.Cmder) error { return cmp.Or(cmd.Err(), q.failure) }
 
 // sections are the sections of INFO that Check asks for: the name, what is not known without
 // the section, and whether that is known, from this or any other answer.
@@ -126,7 +127,7 @@ var settings = []string{"appendonly", "appendfsync", "maxmemory", "maxmemory-pol
 // read asks the node about itself. It asks for most things twice, by INFO and by ROLE or
 // CONFIG, since a user may lack the right to one of these, and services often deny CONFIG.
 func (e *examiner) read(ctx context.Context, c redis.UniversalClient) {
-	q := questions{pipe: c.Pipeline()}
+	q := enquiry{pipe: c.Pipeline()}
 	infos := make([]*redis.StringCmd, len(sections))
 	for i, s := range sections {
 		infos[i] = redis.NewStringCmd(ctx, "INFO", s.name)

@@ -30,10 +30,12 @@ const (
 	forLocks need = iota + 1
 	forLines
 	forNotices
+	forMemory
+	forEnds
 )
 
-// serving counts the nodes that can be used.
-func serving(all []facts) (n int) {
+// servingNodes counts the nodes that can be used.
+func servingNodes(all []facts) (n int) {
 	for _, f := range all {
 		if f.Err == nil {
 			n++

@@ -96,6 +96,9 @@ func (a *arguments) write(r *request) {
 	case fenceRepairScript:
 		a.keys(&r.key, &f.key)
 		a.add(r.value, r.px, f.token, fenceLife.Milliseconds())
+	case markScript:
+		a.keys(&r.key)
+		a.add(r.mark...)
 	default:
 		panic("bug: no arguments for a script")
 	}
@@ -135,20 +138,17 @@ func (r *request) plainArguments() []any {
 // since a hook may hold on to them, and so lie in a few pieces of memory.
 func plainCommands(batch []*call) []redis.Cmder {
 	ctx := context.Background()
-	cmds, all := make([]redis.Cmder, len(batch)), make([]once, len(batch))
-	sets, words := 0, 0
-	for i, c := range batch {
-		all[i].args = c.req.plainArguments()
-		words += len(all[i].args)
+	sets := 0
+	for _, c := range batch {
 		if c.req.script == nil {
 			sets++
 		}
 	}
+	cmds, all := make([]redis.Cmder, len(batch)), make([]once, len(batch))
 	statuses, scripts := make([]redis.StatusCmd, sets), make([]redis.Cmd, len(batch)-sets)
-	room := make([]any, 0, words)
 	for i, c := range batch {
 		o := &all[i]
-		if c.req.script == nil {
+		if o.args = c.req.plainArguments(); c.req.script == nil {
 			o.status, statuses = &statuses[0], statuses[1:]
 			*o.status = *redis.NewStatusCmd(ctx, o.args...)
 			o.Cmder = o.status
@@ -157,9 +157,6 @@ func plainCommands(batch []*call) []redis.Cmder {
 			*o.script = *redis.NewCmd(ctx, o.args...)
 			o.Cmder = o.script
 		}
-		from := len(room)
-		room = append(room, o.args...)
-		o.args = o.sends.watch(room[from:], c.req.script == nil)
 		cmds[i] = o
 	}
 	return cmds
@@ -184,34 +181,35 @@ type once struct {
 // writes the command to a connection, and never else; Args is also called by hooks that
 // only look.
 type sends struct {
-	word []byte // the argument
+	text string // the argument
 	n    int
 	out  bool // nobody told what came of the last one
-}
-
-// shortWords are the arguments that it may stand for, so that they are made once.
-var shortWords = map[any][]byte{"NX": []byte("NX"), 1: []byte("1"), 2: []byte("2"), 3: []byte("3")}
-
-// watch puts it into a command's arguments.
-func (s *sends) watch(args []any, plain bool) []any {
-	at := 2 // EVALSHA digest keys...
-	if plain {
-		at = 3 // SET key value NX...
-	}
-	if word, ok := shortWords[args[at]]; ok {
-		s.word, args[at] = word, s
-	}
-	return args
 }
 
 func (s *sends) MarshalBinary() ([]byte, error) {
 	s.n++
 	s.out = true
-	return s.word, nil
+	return []byte(s.text), nil
 }
 
 // String is for hooks that print commands.
-func (s *sends) String() string { return string(s.word) }
+func (s *sends) String() string { return s.text }
+
+// replace takes the place of the lock's value in a command; of one of another kind it takes
+// none.
+func (s *sends) replace(args []any) {
+	*s = sends{}
+	at := 2 // SET key value
+	if n, ok := args[min(2, len(args)-1)].(int); ok {
+		at = 3 + n // EVAL script n keys... value
+	}
+	if at >= len(args) {
+		return
+	}
+	if text, ok := args[at].(string); ok {
+		s.text, args[at] = text, s
+	}
+}
 
 // heard notes what go-redis found out about the last time. Where the server did nothing,
 // sending it again is as good as sending it for the first time.
@@ -261,8 +259,9 @@ func (o *once) reuse(req *request) {
 
 var setName, scriptName = []any{"SET"}, []any{"EVALSHA"}
 
-// reset makes the command of arguments that others may keep.
+// reset makes the command of arguments that others may keep, and look at.
 func (o *once) reset(ctx context.Context, plain bool, args []any) {
+	o.sends.replace(args)
 	o.prepare(ctx, plain, args, args)
 }
 

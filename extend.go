@@ -73,7 +73,7 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 	terms := l.terms
 	terms.ttl, terms.nodeTimeout = ttl, l.opts.nodeTimeout(ttl)
 	mend := &repairs{lock: l, terms: &terms}
-	r.observer = mend
+	r.observer, r.guard = mend, l.guard
 	r.init(start, make([]seat, len(l.nodes)))
 	v, cut := l.await(ctx, l.send(r, extendRequest(&terms, l.name, l.value)))
 	now := l.clock.now()

@@ -43,7 +43,7 @@ func (r *resource) settleFence(ctx context.Context, acquiring *round, value stri
 	}
 	now := r.clock.now()
 	req := raiseRequest(&r.terms, r.name, value, r.fenceArgs(token))
-	raised = new(round)
+	raised = &round{guard: r.guard}
 	raised.init(now, make([]seat, len(r.nodes)))
 	for i, f := range fences {
 		switch f {

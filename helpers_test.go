@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -141,6 +142,10 @@ func stop(n *redlocktest.Node)   { n.Stop() }
 // taken puts another holder's key on a node.
 func taken(n *redlocktest.Node) { n.Set(key, "somebody@else", time.Hour) }
 
+// gone removes the lock's key from a node. Were all keys gone, the node could not vote for
+// a while.
+func gone(n *redlocktest.Node) { n.Del(key) }
+
 // list makes the key something that is no lock.
 func list(n *redlocktest.Node) { _, _ = n.Redis().Lpush(key, "x") }
 
@@ -165,6 +170,13 @@ func votes(outcomes []redlock.Outcome) string {
 	}
 	return strings.Join(words, " ")
 }
+
+// keysOf are a node's keys but for its memory mark, which stays.
+func keysOf(n *redlocktest.Node) []string {
+	return slices.DeleteFunc(n.Redis().Keys(), func(k string) bool { return strings.HasSuffix(k, memoryMark) })
+}
+
+const memoryMark = "redlock:memory"
 
 // How scripts are sent: by digest, or whole.
 const (

@@ -1,17 +1,9 @@
 package redlock
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
 // sweepEvery is how often releases that wait are looked through for keys that are gone.
 const sweepEvery = time.Second
-
-var (
-	errByUs    = errors.New("not there, perhaps by an earlier release of ours whose answer was lost")
-	errMayLand = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
-)
 
 // keptReleases are releases that a lane could not deliver yet. None is forgotten before its
 // key is gone from the node by itself (releasePlan.goneBy), and that may be a day. The

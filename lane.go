@@ -1,16 +1,9 @@
 package redlock
 
 import (
-	"errors"
 	"slices"
 	"sync"
 	"time"
-)
-
-var (
-	errOverdue = errors.New("the node has not answered earlier requests in time")
-	errMoot    = errors.New("the attempt was decided before")
-	errTimeout = errors.New("no answer in time")
 )
 
 // lane is the ordered, batched conversation with one node, and the only way to it.
@@ -78,7 +71,7 @@ func (l *lane) takeBack(c *call, now int64) {
 	if set.state == callQueued {
 		set.state, dropped = callDropped, unsent(errMoot)
 	}
-	if dropped.vote != 0 && set.earlier == leftNothing && c.release.when != unconditional {
+	if dropped.vote != 0 && set.earlier == leftNothing && c.release.when < toServe {
 		// Gone by our hand, as much as if the node had deleted it.
 		c.state, b = callDropped, ballot{vote: VoteGranted, final: true}
 	} else {
@@ -124,7 +117,7 @@ func (l *lane) admit(c *call, now int64) ballot {
 		c.state = callDropped
 		return unsent(errNeverSent)
 	case l.flight.overdue(now) && !(c.req.op == opJoin && !l.flight.silent(now, c.req.timeout)):
-		if c.req.op != opRelease {
+		if c.req.op != opRelease || c.nothingThere() && c.release.when == toServe {
 			c.state = callDropped
 			return unsent(errOverdue)
 		}
@@ -206,15 +199,16 @@ func (l *lane) drain() {
 		if b == nil {
 			return
 		}
-		l.wire.exchange(b.calls, b.bound)
-		l.settle(b)
+		settled := l.wire.exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound)
+		l.settle(b, settled)
 		l.clock.yield(1)
 		l.mu.Lock()
 	}
 }
 
-// settle reads the replies of a batch and tells whoever waits for them.
-func (l *lane) settle(b *batch) {
+// settle reads the replies of a batch and tells whoever waits for them. settled: nothing of
+// it may take effect any more that did not.
+func (l *lane) settle(b *batch, settled bool) {
 	now := l.clock.now().mono
 	heard, sent, failure := b.result()
 	l.mu.Lock()
@@ -230,7 +224,7 @@ func (l *lane) settle(b *batch) {
 	if away {
 		l.breaker.failed(failure, now)
 	}
-	told := l.finishAll(b, now)
+	told := l.finishAll(b, settled, now)
 	if away && l.life == laneOpen {
 		told = l.putAside(told, now)
 	}
@@ -258,7 +252,7 @@ func (l *lane) setDown(down bool, err error) {
 // finishAll records the answers of a batch and returns what callers are to be told.
 // Scripts whose text the server wants stay first in the queue, so that nothing overtakes
 // them. The caller holds mu.
-func (l *lane) finishAll(b *batch, now int64) []news {
+func (l *lane) finishAll(b *batch, settled bool, now int64) []news {
 	told := b.told[:0]
 	var again callList
 	for i, c := range b.calls {
@@ -268,6 +262,9 @@ func (l *lane) finishAll(b *batch, now int64) []news {
 			continue
 		}
 		l.finish(c, now)
+		if settled && !c.twice && c.state == callDone && c.vote == VoteUnknown {
+			c.state = callSettled
+		}
 		if c.caller != nil {
 			told = append(told, news{c, c.ballot})
 		}

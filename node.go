@@ -59,8 +59,13 @@ func (ns *nodeSet) add(i int, w wire) {
 			changes.do(func() { hooks.NodeUp(NodeInfo{Node: name}) })
 		}
 	}
-	if w, ok := w.(watcher); ok && ns.guard != nil {
-		w.watch(ns.clock, func(s sighting) { ns.guard.saw(i, s) })
+	if w, ok := w.(watcher); ok {
+		o := onlooker{lacks: func(what string, err error) { ns.lacks.tell(name, what, err) }}
+		if g := ns.guard; g != nil {
+			o.saw = func(s sighting) *markWrite { return g.saw(i, s) }
+			o.ready = func() bool { return g.ready(i) }
+		}
+		w.watch(o)
 	}
 	ns.nodes = append(ns.nodes, &node{name: name, hash: fnv1a(name), lane: newLane(w, ns.clock, onChange)})
 }

@@ -100,8 +100,11 @@ func (l *Lock) addressRelease(i int, when insistence) *call {
 	c.release = releasePlan{of: l.lastSet(i), when: when}
 	if i == l.arbiter {
 		c.req = &l.queueReleaseReq
-		if l.entry != "" || l.over != nil {
+		switch {
+		case l.entry != "":
 			c.release.when = unconditional
+		case l.over != nil:
+			c.release.when = toServe
 		}
 	}
 	return c
@@ -112,7 +115,7 @@ func (l *Lock) addressRelease(i int, when insistence) *call {
 func (l *Lock) sendRelease(start instant) *round {
 	l.prepareRelease(start, true)
 	r := &l.releasing
-	r.observer = l
+	r.observer, r.guard = l, l.guard
 	r.init(start, l.seats[len(l.nodes):])
 	for i := range r.seats {
 		r.address(i, l.addressRelease(i, ifSent).req)

@@ -21,10 +21,12 @@ func TestNoRepairBeginsAfterUntil(t *testing.T) {
 				require.NoError(b, lock.Extend(b.Context(), ttl))
 				synctest.Wait()
 				b.cluster.Node(0).FlushAll()
-				b.cluster.Node(0).DelayCommand(evalsha, 1, answered)
+				b.cluster.Node(0).Hang()
 				b.cluster.ResetCommands()
 				require.NoError(b, lock.Extend(b.Context(), ttl))
 				b.pass(answered)
+				b.cluster.Node(0).Resume()
+				synctest.Wait()
 				sent := 0
 				if name == "before Until" {
 					sent = 1

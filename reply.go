@@ -83,7 +83,7 @@ func (o op) comparesOnly() bool {
 }
 
 // tells reports whether the request is answered with a list of facts and no vote.
-func (o op) tells() bool { return o == opInspect || o == opJoin }
+func (o op) tells() bool { return o == opInspect || o == opJoin || o == opMark }
 
 // readVote is the vote that an answer which is no error amounts to, 0 if it is none that
 // Redis gives to such a request.

@@ -22,10 +22,11 @@ const (
 	opForceRelease
 	opInspect
 	opJoin // the wait queue of a lock
+	opMark // the memory mark, which belongs to no lock
 )
 
 func (o op) String() string {
-	return [...]string{"", "acquire", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join"}[o]
+	return [...]string{"", "acquire", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark"}[o]
 }
 
 // sets reports whether the request may create the lock's key.
@@ -44,6 +45,7 @@ type request struct {
 	px    int64
 	queue *queueArgs // nil: the script knows what it needs
 	fence *fenceArgs // nil: no fencing
+	mark  []any      // of opMark: the script's arguments
 	// plain is the command for users' clients, made once for all nodes; nil: the wires
 	// write it into memory of their own.
 	plain *plainArguments

@@ -16,9 +16,11 @@ type round struct {
 	// observer is told each final vote after it is recorded, with no mutex held; nil if
 	// nobody wants to know.
 	observer observer
-	// guard says which grants count; nil: all do.
-	guard  *guard
-	period time.Duration // for which it keeps nodes from voting
+	// guard says which votes count; nil: all do.
+	guard *guard
+	// period is for how long it keeps nodes from voting that may have forgotten; 0: only
+	// the second of two nodes that are one server is kept from it.
+	period time.Duration
 	// tieBreaker is the node whose answer is waited for before the round is given up; -1:
 	// none. An attempt that it granted asks the others again.
 	tieBreaker int
@@ -96,18 +98,77 @@ func (r *round) record(i int, b ballot, now int64) {
 	v := &r.seats[i].cast
 	v.waits = false
 	if r.guard != nil && b.vote == VoteGranted {
-		left, open := r.guard.judge(i, r.period, now)
-		switch {
-		case open:
-			v.waits = true
-			r.waiting++
-			b.vote, b.final = VotePending, false
-		case left > 0:
-			b.vote, b.err = VoteBarred, errRestarted{left}
-		}
+		b = r.judge(i, b, now)
 	}
+	b = r.foundOurselves(i, b)
 	r.tally.change(v.vote, b.vote)
 	v.ballot, v.elapsed = b, time.Duration(now-r.start.mono)
+}
+
+// foundOurselves bars refusals by a node that is the same server as one that granted: it
+// found there what we had set ourselves, or had deleted. The refusal may come first. The
+// caller holds mu.
+func (r *round) foundOurselves(i int, b ballot) ballot {
+	if r.guard == nil || b.vote != VoteGranted && b.vote != VoteRefused {
+		return b
+	}
+	voted := func(v Vote) func(int) bool {
+		return func(node int) bool { return r.seats[node].cast.vote == v }
+	}
+	if b.vote == VoteRefused {
+		if of, twin := r.guard.twin(i, voted(VoteGranted)); twin {
+			b.vote, b.err = VoteBarred, errTwin{r.guard.names[of]}
+		}
+		return b
+	}
+	for {
+		other, twin := r.guard.twin(i, voted(VoteRefused))
+		if !twin {
+			return b
+		}
+		v := &r.seats[other].cast
+		v.vote, v.err = VoteBarred, errTwin{r.guard.names[i]}
+		r.tally.change(VoteRefused, VoteBarred)
+	}
+}
+
+// judge is a grant as the guard sees it; the caller holds mu.
+func (r *round) judge(i int, b ballot, now int64) ballot {
+	granted := func(node int) bool { return r.seats[node].cast.vote == VoteGranted }
+	if of, twin := r.guard.twin(i, granted); twin {
+		b.vote, b.err = VoteBarred, errTwin{r.guard.names[of]}
+		return b
+	}
+	if r.period == 0 {
+		return b
+	}
+	switch left, open := r.guard.judge(i, r.period, now); {
+	case open:
+		r.seats[i].cast.waits = true
+		r.waiting++
+		b.vote, b.final = VotePending, false
+	case left > 0:
+		b.vote, b.err = VoteBarred, r.guard.why(i, left)
+	}
+	return b
+}
+
+// twins returns why votes do not count that would have made a quorum: nodes are the same
+// server as others. Nil if that is not what is missing.
+func (r *round) twins() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var why errTwin
+	grants := int(r.tally.count[VoteGranted])
+	for i := range r.seats {
+		if e, ok := r.seats[i].cast.err.(errTwin); ok {
+			grants, why = grants+1, e
+		}
+	}
+	if why.of == "" || grants < r.tally.need {
+		return nil
+	}
+	return why
 }
 
 // reconsider looks again at grants that waited for other nodes to be seen. When no more
@@ -129,7 +190,7 @@ func (r *round) reconsider(now int64) {
 	for i := range r.seats {
 		if v := &r.seats[i].cast; v.waits {
 			left, _ := r.guard.judge(i, r.period, now)
-			v.waits, v.vote, v.err, v.final = false, VoteBarred, errRestarted{left}, true
+			v.waits, v.vote, v.err, v.final = false, VoteBarred, r.guard.why(i, left), true
 			r.tally.change(VotePending, VoteBarred)
 		}
 	}

@@ -243,6 +243,8 @@ func (s *memStore) do(req *request) (any, error) {
 		return s.fenceRepair(keys[0], keys[1], argv, op)
 	case forceScript:
 		return s.force(keys[0], argv, op)
+	case markScript:
+		return s.mark(keys[0], argv, op)
 	default:
 		panic("no such script")
 	}
@@ -605,4 +607,20 @@ func (s *memStore) lineRelease(lock string, argv []string, op *memOp) (any, erro
 	}
 	s.serve(lock, line, "", op)
 	return truth(ok), nil
+}
+
+func (s *memStore) mark(key string, argv []string, op *memOp) (any, error) {
+	v, _, err := s.text(key)
+	if err != nil {
+		return nil, err
+	}
+	if v == argv[0] {
+		at := argv[2]
+		if at == "" {
+			at = strconv.FormatInt(s.micros(), 10)
+		}
+		v = argv[1] + " " + at + " " + argv[3]
+		s.set(key, v, 0, op)
+	}
+	return []any{v, s.micros()}, nil
 }

@@ -69,6 +69,9 @@ const (
 	faultCrash   = "crash"   // Node dies and comes back with its keys
 	faultForget  = "forget"  // or without
 	faultSwap    = "swap"    // another server takes Node's place, as old and without its keys
+	faultPromote = "promote" // a replica of Node takes its place, old and with the mark alone
+	faultResync  = "resync"  // Node follows another master, and comes back with the mark alone
+	faultFlush   = "flush"   // Node loses its keys, and goes on
 	faultErr     = "error"   // Node answers errors
 	faultBack    = "back"    // Node's clock is set back By
 	faultPause   = "pause"   // Proc gets no processor
@@ -215,6 +218,7 @@ func drawPlan(seed uint64) *simPlan {
 			}
 		}
 	}
+	p.drawLosses(steady)
 	// Against a machine that sleeps while its wall clock is set back no clock helps.
 	for i, f := range p.Faults {
 		if f.Kind == faultWall && f.By < 0 && slices.ContainsFunc(p.Faults, func(g simFault) bool { return g.Kind == faultSuspend && g.Proc == f.Proc }) {

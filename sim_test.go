@@ -166,6 +166,18 @@ func (w *simWorld) settle(ctx context.Context) {
 	w.sleep(int64(8*plan.TTL+5*time.Second), 0) // what is lost lives as long, and who is barred is barred as long
 	fresh := newSimProcess(w, len(w.procs), simProcessPlan{})
 	w.procs = append(w.procs, fresh)
+	// What was lost or restarted while nobody looked was so just now, for all that a newcomer
+	// knows. And where nobody was ever granted a lock, a minority of nodes may have marks.
+	lost := slices.ContainsFunc(plan.Faults, func(f simFault) bool { return f.losesAt() > 0 || f.Kind == faultCrash })
+	w.mu.Lock()
+	lost = lost || len(w.grants) == 0
+	w.mu.Unlock()
+	if lost {
+		for _, n := range fresh.rl.nodes {
+			n.lane.wire.(*simWire).greet()
+		}
+		w.sleep(int64(max(plan.TTL, plan.RestartGuard, fencedGuard))*102/100, 0)
+	}
 	for i := range plan.Fenced {
 		key := fmt.Sprint("k", i)
 		call := w.t()

@@ -169,38 +169,13 @@ func newSimNode(w *simWorld, i int) *simNode {
 		case faultBack:
 			n.hand.steps = append(n.hand.steps, simStep{int64(f.At), int64(f.By)})
 			w.after(int64(f.At)-1, uint64(i), n.expireAll)
-		case faultCrash, faultForget, faultSwap:
-			w.after(int64(f.At), uint64(i), func() { n.crash(f.Kind != faultCrash) })
+		case faultCrash:
+			w.after(int64(f.At), uint64(i), n.disconnect)
+		case faultForget, faultSwap, faultPromote, faultFlush, faultResync:
+			w.after(f.losesAt(), uint64(i), func() { n.lose(f.Kind) })
 		}
 	}
 	return n
-}
-
-// generation counts the server's starts before t.
-func (n *simNode) generation(t int64) (g int, since int64) {
-	if !n.w.plan.Young {
-		since = -int64(time.Hour)
-	}
-	for _, f := range n.w.plan.Faults {
-		if f.Node != n.i || int64(f.At) > t {
-			continue
-		}
-		switch f.Kind {
-		case faultCrash, faultForget:
-			g++
-			since = max(since, int64(f.At+f.For))
-		case faultSwap:
-			g++
-		}
-	}
-	return g, since
-}
-
-// sighting is what the server that runs at t tells of itself.
-func (n *simNode) sighting(t int64) sighting {
-	gen, since := n.generation(t)
-	uptime := time.Duration((n.hand.at(t) - n.hand.at(since)) / int64(time.Second) * int64(time.Second))
-	return sighting{runID: fmt.Sprintf("run %d of node %d", gen, n.i), uptime: uptime}
 }
 
 // expireAll is what a server does now and then: what has expired must not come back
@@ -211,26 +186,6 @@ func (n *simNode) expireAll() {
 	for key := range n.store.keys {
 		n.store.get(key)
 	}
-}
-
-func (n *simNode) crash(forget bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	clear(n.store.scripts)
-	if forget {
-		clear(n.store.keys)
-		for _, hs := range n.holds {
-			for _, h := range hs {
-				if h.expire > 0 { // it counts as held for as long as it would have been
-					h.expire, h.forgotten = 0, n.w.t()
-				}
-			}
-		}
-	}
-	for _, s := range n.subs {
-		s.breakOff()
-	}
-	n.subs = nil
 }
 
 // expiry is the true time at which a key is gone.
@@ -294,24 +249,29 @@ type simAnswer struct {
 	err error
 }
 
+// simAnswers is what it says to a batch, and to the look behind it.
+type simAnswers struct {
+	each []simAnswer
+	look sighting
+}
+
 // run executes a batch now.
-func (n *simNode) run(p *simProcess, reqs []*request) []simAnswer {
-	w := n.w
-	t := w.t()
+func (n *simNode) run(p *simProcess, reqs []*request) simAnswers {
+	t := n.w.t()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	answers := make([]simAnswer, len(reqs))
-	_, failing := w.faultAt(t, -1, n.i, faultErr)
+	answers := simAnswers{each: make([]simAnswer, len(reqs))}
+	denied := n.denies(t)
 	for i, r := range reqs {
-		a := &answers[i]
-		if failing {
-			a.err = memError("LOADING Redis is loading the dataset in memory")
-		} else {
+		a := &answers.each[i]
+		if a.err = denied; denied == nil {
 			a.val, a.err = n.store.do(r)
 			n.stop(p, r, a)
 		}
 		n.notice(p, r, a)
 	}
+	answers.look = n.sighting(t)
+	answers.look.asked = false
 	return answers
 }
 
@@ -484,13 +444,17 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 		wires[j] = &simWire{p: p, n: n}
 	}
 	rl := assemble(names, wires, opts, p)
-	// Of a server that it never met nobody can tell that another is in its place.
-	greet := w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultSwap })
-	for j, n := range w.nodes {
+	if rl.guard != nil {
+		rl.guard.random = p
+	}
+	// Who never met a server cannot tell that another is in its place, unless a minority
+	// is. More may forget here.
+	greet := w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.losesAt() > 0 && f.Kind != faultForget })
+	for j := range w.nodes {
 		c := laneClock{p, int64(j + 1)}
 		rl.nodes[j].lane.clock, rl.nodes[j].lane.alarm.clock = c, c
-		if saw := wires[j].(*simWire).saw; greet && saw != nil {
-			saw(n.sighting(w.t()))
+		if greet {
+			wires[j].(*simWire).greet()
 		}
 	}
 	rl.queues.process = fmt.Sprintf("p%d", i)
@@ -641,14 +605,14 @@ func (p *simProcess) trueEnd(end instant) int64 {
 type simWire struct {
 	p   *simProcess
 	n   *simNode
-	saw func(sighting)
+	saw func(sighting) *markWrite
 
 	mu      sync.Mutex
 	conns   []int // generations of the server to which idle connections lead
 	repeats simRepeats
 }
 
-func (s *simWire) watch(_ clock, saw func(sighting)) { s.saw = saw }
+func (s *simWire) watch(o onlooker) { s.saw = o.saw }
 
 var (
 	errSimReset   = errors.New("EOF")
@@ -657,23 +621,34 @@ var (
 	errSimDial    = &net.OpError{Op: "dial", Net: "sim", Err: errSimTimeout}
 )
 
-func (s *simWire) exchange(batch []*call, bound time.Duration) {
+func (s *simWire) exchange(batch []*call, _, bound time.Duration) bool {
+	s.carry(batch, bound)
+	answered, sent := read(batch)
+	return answered || !sent
+}
+
+func (s *simWire) carry(batch []*call, bound time.Duration) {
 	p, n, w := s.p, s.n, s.p.w
 	s.examine(batch)
 	t := w.t()
 	roll := w.mix('x', uint64(p.i), uint64(n.i), uint64(t))
 	// done ends the exchange at a time, if the process runs then.
-	done := func(at int64, err error, sent bool, answers func() []simAnswer, some int) {
+	done := func(at int64, err error, sent bool, answers func() simAnswers, some int) {
 		w.sleep(at-w.t(), roll)
 		p.gate()
-		var as []simAnswer
+		var as simAnswers
 		if answers != nil {
 			as = answers()
 		}
+		looked := as.each != nil && some == len(batch)
+		if looked {
+			s.looked(batch, as.look)
+		}
 		for i, c := range batch {
 			c.ballot = ballot{err: err, sent: sent}
-			if as != nil && i < some {
-				c.ballot = ballot{val: as[i].val, err: as[i].err, sent: true}
+			// A grant is of no worth where the look behind it was not answered.
+			if as.each != nil && i < some && (looked || s.saw == nil || !c.req.op.sets()) {
+				c.ballot = ballot{val: as.each[i].val, err: as.each[i].err, sent: true}
 			}
 		}
 		w.hears(n.i, batch)
@@ -698,27 +673,16 @@ func (s *simWire) exchange(batch []*call, bound time.Duration) {
 		return
 	}
 	if fresh {
-		if _, down := w.faultAt(t, -1, n.i, faultCrash, faultForget, faultSwap); down {
+		if _, down := w.faultAt(t, -1, n.i, faultCrash, faultForget, faultSwap, faultPromote); down {
 			done(t+w.trip(roll), errSimRefused, false, nil, 0)
 			return
 		}
 		// A connection is made, and who answers is asked first of all.
-		at := w.available(n, t+w.trip(roll))
-		back := at + w.trip(mix(roll, 'd'))
-		if at-t > int64(bound) {
-			done(t+int64(bound), errSimDial, false, nil, 0)
+		if err := s.introduce(gen, bound, roll); err != nil {
+			done(w.t(), err, false, nil, 0)
 			return
 		}
-		w.sleep(back-t, roll)
-		p.gate()
 		t = w.t()
-		if now, _ := n.generation(t); now != gen {
-			done(t, errSimReset, false, nil, 0)
-			return
-		}
-		if s.saw != nil {
-			s.saw(n.sighting(at))
-		}
 	}
 
 	reqs := make([]*request, len(batch))
@@ -803,20 +767,20 @@ func (w *simWorld) available(n *simNode, t int64) int64 {
 
 // deliver has the server execute requests at a time, if it is the same process then. It
 // returns a function for the answers, to be called later.
-func (s *simWire) deliver(reqs []*request, at int64, gen int) func() []simAnswer {
-	answers := make(chan []simAnswer, 1)
+func (s *simWire) deliver(reqs []*request, at int64, gen int) func() simAnswers {
+	answers := make(chan simAnswers, 1)
 	w, n := s.p.w, s.n
 	w.after(at-w.t(), w.mix(uint64(s.p.i), uint64(n.i)), func() {
 		if now, _ := n.generation(w.t()); now == gen {
 			answers <- n.run(s.p, reqs)
 		}
 	})
-	return func() []simAnswer {
+	return func() simAnswers {
 		select {
 		case a := <-answers:
 			return a
 		default:
-			return nil // at the end of the run
+			return simAnswers{} // at the end of the run
 		}
 	}
 }
@@ -826,7 +790,7 @@ func (s *simWire) listen(ctx context.Context, channel string, confirmed func(), 
 	t := w.t()
 	roll := w.mix('l', uint64(p.i), uint64(n.i), uint64(t))
 	_, cut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut, faultCutBack)
-	_, down := w.faultAt(t, -1, n.i, faultCrash, faultForget, faultSwap)
+	_, down := w.faultAt(t, -1, n.i, faultCrash, faultForget, faultSwap, faultPromote)
 	sub := &simSub{proc: p, channel: channel, heard: heard, broken: make(chan struct{})}
 	w.sleep(w.available(n, t+3*w.trip(roll))-t, roll)
 	p.gate()

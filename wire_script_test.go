@@ -34,7 +34,7 @@ type exchangeLog struct {
 
 func newScriptedWire() *scriptedWire { return &scriptedWire{start: time.Now()} }
 
-func (w *scriptedWire) exchange(batch []*call, bound time.Duration) {
+func (w *scriptedWire) exchange(batch []*call, _, bound time.Duration) (settled bool) {
 	w.mu.Lock()
 	w.out++
 	w.most = max(w.most, w.out)
@@ -59,6 +59,8 @@ func (w *scriptedWire) exchange(batch []*call, bound time.Duration) {
 	for _, c := range batch {
 		c.ballot = w.answer(c.req)
 	}
+	answered, sent := read(batch)
+	return answered || !sent
 }
 
 // answers changes the script while requests may be on their way.

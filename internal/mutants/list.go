@@ -74,8 +74,8 @@ var list = []mutant{
 	{
 		name: "attempt-validity-not-checked",
 		file: "acquire.go",
-		old:  `if twice == nil && cut == nil && v == verdictGranted && !now.reached(until) {`,
-		new:  `if twice == nil && cut == nil && v == verdictGranted {`,
+		old:  `if cut == nil && v == verdictGranted && !now.reached(until) {`,
+		new:  `if cut == nil && v == verdictGranted {`,
 		why:  "a quorum that came too late is a lock that others may have already",
 	},
 	{
@@ -95,8 +95,8 @@ var list = []mutant{
 	{
 		name: "attempt-grant-at-cancellation-kept",
 		file: "acquire.go",
-		old:  `reasons, retryable := a.reasons(r, v, cut, twice)`,
-		new:  "if v == verdictGranted && cut != nil && !errors.Is(cut, ErrClosed) {\n\t\treturn nil, false, a.ctx.Err()\n\t}\n\treasons, retryable := a.reasons(r, v, cut, twice)",
+		old:  `reasons, retryable := a.reasons(r, v, cut)`,
+		new:  "if v == verdictGranted && cut != nil && !errors.Is(cut, ErrClosed) {\n\t\treturn nil, false, a.ctx.Err()\n\t}\n\treasons, retryable := a.reasons(r, v, cut)",
 		why:  "a lock that is granted at the moment of cancellation is nobody's and stays",
 	},
 	{
@@ -237,7 +237,7 @@ var list = []mutant{
 	{
 		name: "repair-after-release",
 		file: "extend.go",
-		old:  "if l.over != nil {\n\t\treturn\n\t}\n\tif l.repairs == nil {",
+		old:  "if l.over != nil || now.reached(l.until) {\n\t\treturn\n\t}\n\tif l.repairs == nil {",
 		new:  `if l.repairs == nil {`,
 		why:  "a key that is put back after the release is nobody's",
 	},
@@ -264,17 +264,45 @@ var list = []mutant{
 	},
 	{
 		name: "guard-sees-no-change",
-		file: "guard.go",
-		old:  `changed: m.runID != "", changedAt: now}`,
-		new:  `changed: false, changedAt: now}`,
+		file: "memory.go",
+		old:  "if m.runID != \"\" {\n\t\t\tm.changedAt = now",
+		new:  "if false {\n\t\t\tm.changedAt = now",
 		why:  "a process that is older than the lock, but new behind its node, forgot it; so did one that started with the fleet, and again",
 	},
 	{
 		name: "guard-no-age",
-		file: "guard.go",
-		old:  "if !first {\n\t\tleft = max(left, time.Duration(m.bornAt",
-		new:  "if false {\n\t\tleft = max(left, time.Duration(m.bornAt",
+		file: "memory.go",
+		old:  "if !young {\n\t\tsince = max",
+		new:  "if false {\n\t\tsince = max",
 		why:  "a client that starts after the restart has seen no other process there",
+	},
+	{
+		name: "mark-look-ignored",
+		file: "memory.go",
+		old:  `return !s.asked && s.err == nil && s.role != "slave"`,
+		new:  `return !s.asked || s.err == nil && s.role != "slave"`,
+		why:  "the mark is looked at on new connections only, and a flush breaks none",
+	},
+	{
+		name: "mark-loss-is-no-change",
+		file: "memory.go",
+		old:  "case known && !s.asked:\n\t\tm.change(now)",
+		new:  "case known && !s.asked:\n\t\tm.forget()",
+		why:  "who finds no mark behind the SETs counts the grants of data that is gone",
+	},
+	{
+		name: "mark-replication-ignored",
+		file: "memory.go",
+		old:  `if s.replID == "" || s.replID == m.replID {`,
+		new:  `if true {`,
+		why:  "a node that followed another master has a copy of our mark, and not our lock",
+	},
+	{
+		name: "mark-replication-redrawn",
+		file: "memory.go",
+		old:  `return id != "" && strings.Trim(id, "0") == ""`,
+		new:  `return strings.Trim(id, "0") != "0"`,
+		why:  "a new replication id is taken for one that a master drew without a loss",
 	},
 	{
 		name: "fence-without-raise",
@@ -328,14 +356,14 @@ var list = []mutant{
 	{
 		name: "repair-forgets-the-one-before",
 		file: "call.go",
-		old:  "if c.vote == VoteGranted {\n\t\tleft |= leftGrant",
+		old:  "if c.vote == VoteGranted || c.halfDone() || c.state == callSettled {\n\t\tleft |= leftGrant",
 		new:  "if false {\n\t\tleft |= leftGrant",
 		why:  "a release that drops a repair still waiting takes an earlier one, which was granted, for gone",
 	},
 	{
 		name: "lane-release-skips-the-unanswered",
 		file: "call.go",
-		old:  `case c.state == callDropped, c.state == callDone && c.vote != VoteGranted:`,
+		old:  `case c.state == callDropped, c.state == callDone && c.vote != VoteGranted && !c.halfDone():`,
 		new:  `case c.state == callDropped, c.vote != VoteGranted:`,
 		why:  "as lane-forgets-what-is-on-its-way, decided by the vote",
 	},
@@ -350,21 +378,21 @@ var list = []mutant{
 	{
 		name: "lane-overtakes",
 		file: "batch.go",
-		old:  `case busy != nil && busy[c.req.key]:`,
-		new:  `case busy != nil && passed < 0:`,
+		old:  `case p.busy[c.req.key]:`,
+		new:  `case p.busy != nil && passed < 0:`,
 		why:  "on another connection a release overtakes the SET that it takes back, and the key stays",
 	},
 	{
 		name: "lane-sends-twice",
 		file: "lane.go",
-		old:  "l.finish(c, now)\n\t\tif c.caller != nil {",
+		old:  "l.finish(c, now)\n\t\tif settled && c.state == callDone",
 		new: `if !c.answered() && c.req.op.sets() && c.release.tries == noTry && l.life == laneOpen {
 			c.release.tries, b.calls[i] = resent, nil
 			l.queue.push(c)
 			continue
 		}
 		l.finish(c, now)
-		if c.caller != nil {`,
+		if settled && c.state == callDone`,
 		why: "a SET NX that is sent again finds its own key, which is then taken for another's",
 	},
 	{
@@ -590,8 +618,8 @@ var list = []mutant{
 		new:  ``,
 		why:  "as claim-does-not-renew, for fenced locks",
 		twin: edit{
-			old: "case claimed:\n\t\ts.expireIn(lock, number(argv[1]), op)",
-			new: "case claimed:",
+			old: "if claimed {\n\t\ts.expireIn(lock, number(argv[1]), op)",
+			new: "if claimed {",
 		},
 	},
 	{

@@ -112,39 +112,37 @@ func TestPeerRS5_ReleaseWithADeadContextReleases(t *testing.T) {
 	f.requireGone(t, resource)
 }
 
-func TestPeerRS6_LateSetIsTakenBack(t *testing.T) {
+func TestPeerRS6_LateSetDoesNotLand(t *testing.T) {
 	// redsync: SET delayed 900 ms, TryLock failed at 402 ms; the node kept the key for 7.3 s.
 	t.Parallel()
-	t.Run("slow connection", func(t *testing.T) {
-		f, rl := warmFleet(t, 3, brisk)
-		for _, p := range f.proxies[:2] {
-			p.DelayRequest(1, 400*time.Millisecond, faultproxy.Named("SET"))
-		}
-		requireNoQuorum(t, try(t, rl))
-		eventually(t, func() bool { return f.executed(0, "set") == 2 && f.executed(1, "set") == 2 },
-			"the late SETs did not arrive")
-		f.requireGone(t, resource)
-	})
-	t.Run("broken connection", func(t *testing.T) {
-		// The SET overtakes nothing: it arrives after the release that went over a new
-		// connection.
-		f := startFleet(t, 1)
-		o := brisk
-		o.NodeTimeout = 500 * time.Millisecond
-		var conns connections
-		rl := f.byDefault(t, o, conns.keep)
-		f.warm(t, rl)
-		deletions := f.executed(0, "del")
-		f.proxies[0].DelayRequest(1, 300*time.Millisecond, faultproxy.Named("SET"))
-		failed := background(func() error { _, err := rl.Mutex(resource).TryAcquire(context.Background()); return err })
-		eventually(t, func() bool { return f.proxies[0].Count("SET") == 2 }, "the SET was not sent")
-		conns.close()
-
-		requireNoQuorum(t, await(t, failed))
-		eventually(t, func() bool { return f.executed(0, "set") == 2 }, "the late SET did not arrive")
-		eventually(t, func() bool { return f.executed(0, "del") == deletions+1 }, "the late SET was not taken back")
-		f.requireGone(t, resource)
-	})
+	for name, breaks := range map[string]bool{"slow connection": false, "broken connection": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, 1)
+			o := brisk
+			o.NodeTimeout = 500 * time.Millisecond
+			var conns connections
+			rl := f.byDefault(t, o, conns.keep)
+			f.warm(t, rl)
+			sets := f.executed(0, "set")
+			f.resetLogs()
+			f.proxies[0].DelayRequest(1, 1500*time.Millisecond, faultproxy.Named("SET"))
+			failed := background(func() error { _, err := rl.Mutex(resource).TryAcquire(context.Background()); return err })
+			eventually(t, func() bool { return f.proxies[0].Count("SET") == 1 }, "the SET was not sent")
+			if breaks {
+				conns.close()
+			}
+			requireNoQuorum(t, await(t, failed))
+			eventually(t, func() bool { return f.proxies[0].Count("EVALSHA", "EVAL") > 0 }, "it is not taken back")
+			require.Never(t, func() bool { return f.executed(0, "set") > sets }, 2*time.Second, 10*time.Millisecond,
+				"the late SET arrived, although its connection was ended")
+			require.Equal(t, 1, f.proxies[0].CountFunc(func(c faultproxy.Command) bool {
+				return c.Name() == "CLIENT" && c.Args[1] == "kill" || c.Args[1] == "KILL"
+			}))
+			require.Equal(t, 1, f.proxies[0].Count("EVALSHA", "EVAL"), "one release tells the truth")
+			f.requireGone(t, resource)
+		})
+	}
 }
 
 // connections are those of a client, to be broken at its end.
@@ -387,7 +385,7 @@ func TestPeerRS13_SmallThings(t *testing.T) {
 		require.ErrorIs(t, try(t, rl), redlock.ErrHeld)
 		synctest.Wait()
 		for _, n := range c.Nodes() {
-			assert.LessOrEqual(t, n.Commands(), 1, "%v", n.Log())
+			assert.LessOrEqual(t, n.Commands(), 2, "the SET, and the look at the mark behind it: %v", n.Log())
 		}
 
 		// redsync: Valid() says true after the lease.

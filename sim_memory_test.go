@@ -1,0 +1,274 @@
+package redlock
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// How simulated servers lose what they know, and what they tell of themselves.
+
+// losesAt is when a fault takes a node's keys away; 0: it does not.
+func (f simFault) losesAt() int64 {
+	switch f.Kind {
+	case faultForget, faultSwap, faultPromote, faultFlush:
+		return max(int64(f.At), 1)
+	case faultResync:
+		return max(int64(f.At+f.For), 1)
+	default:
+		return 0
+	}
+}
+
+// drawLosses adds losses that are no restarts to some plans. It draws from a source of its
+// own, so that what a seed had before it still has.
+func (p *simPlan) drawLosses(steady int) {
+	r := rand.New(rand.NewPCG(p.Seed, 0x105e))
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	back := slices.ContainsFunc(p.Faults, func(f simFault) bool { return f.Kind == faultBack }) // then clocks keep the order of fences
+	if p.Strict || p.RestartGuard < 0 || len(p.Nodes) == 1 || back || r.IntN(2) > 0 {
+		return
+	}
+	kinds := []string{faultFlush, faultPromote, faultResync}
+	for range 1 + r.IntN(4) {
+		f := simFault{Kind: kinds[r.IntN(3)], Node: r.IntN(len(p.Nodes)), At: in(0, p.Until), For: in(0, p.TTL/4)}
+		if f.Node != steady {
+			p.Faults = append(p.Faults, f)
+		}
+	}
+	if r.IntN(2) > 0 {
+		return
+	}
+	// Many at a time, or whoever holds the lock still has a majority.
+	at, kind := in(0, p.Until), kinds[r.IntN(3)]
+	for i := range p.Nodes {
+		if i != steady && r.IntN(4) > 0 {
+			p.Faults = append(p.Faults, simFault{Kind: kind, Node: i, At: at + in(0, p.TTL/4), For: in(0, p.TTL/8)})
+		}
+	}
+}
+
+// generation counts the server's starts before t.
+func (n *simNode) generation(t int64) (g int, since int64) {
+	if !n.w.plan.Young {
+		since = -int64(time.Hour)
+	}
+	for _, f := range n.w.plan.Faults {
+		if f.Node != n.i || int64(f.At) > t {
+			continue
+		}
+		switch f.Kind {
+		case faultCrash, faultForget:
+			g++
+			since = max(since, int64(f.At+f.For))
+		case faultSwap, faultPromote:
+			g++
+		}
+	}
+	return g, since
+}
+
+// replication counts the times that the server drew a replication id before t.
+func (n *simNode) replication(t int64) (count int, former bool) {
+	for _, f := range n.w.plan.Faults {
+		if f.Node != n.i || f.losesAt() == 0 || f.losesAt() > t {
+			continue
+		}
+		if f.Kind != faultFlush {
+			count++
+			former = f.Kind == faultPromote || f.Kind == faultResync
+		}
+	}
+	return count, former
+}
+
+// sighting is what the server that runs at t, which is now unless nobody looks at the mark,
+// tells of itself. The caller holds mu.
+func (n *simNode) sighting(t int64) sighting {
+	gen, since := n.generation(t)
+	replication, former := n.replication(t)
+	s := sighting{
+		asked: true, runID: fmt.Sprintf("run-%d-of-node-%d", gen, n.i), role: "master", formerID: "0",
+		replID: fmt.Sprintf("replication-%d-of-node-%d", replication, n.i),
+		uptime: time.Duration((n.hand.at(t) - n.hand.at(since)) / int64(time.Second) * int64(time.Second)),
+	}
+	if former {
+		s.formerID = "another"
+	}
+	if _, follows := n.w.faultAt(t, -1, n.i, faultResync); follows {
+		s.role, s.replID = "slave", "another"
+	}
+	text, ok, err := n.store.text(markKey)
+	switch _, loading := n.w.faultAt(t, -1, n.i, faultErr); {
+	case loading:
+		s.mark = unreadMark(errSimLoading)
+	case err != nil:
+		s.mark = unreadMark(err)
+	default:
+		s.mark = readMark(text, ok, time.Duration(n.store.now()))
+	}
+	return s
+}
+
+const (
+	errSimLoading  = memError("LOADING Redis is loading the dataset in memory")
+	errSimReadOnly = memError("READONLY You can't write against a read only replica.")
+)
+
+// denies is what the server answers to all requests at t; nil: it does as it is asked.
+func (n *simNode) denies(t int64) error {
+	if _, loading := n.w.faultAt(t, -1, n.i, faultErr); loading {
+		return errSimLoading
+	}
+	if _, follows := n.w.faultAt(t, -1, n.i, faultResync); follows {
+		return errSimReadOnly
+	}
+	return nil
+}
+
+// ask is the answer to the full question, now.
+func (n *simNode) ask() sighting {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.sighting(n.w.t())
+}
+
+// writeMark does what a guard wants, now, and tells what is there then.
+func (n *simNode) writeMark(w *markWrite) sighting {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.sighting(n.w.t())
+	if err := n.denies(n.w.t()); err != nil {
+		s.mark = unreadMark(err)
+		return s
+	}
+	argv := make([]string, 0, 4)
+	for _, a := range w.args() {
+		argv = append(argv, argument(a))
+	}
+	s.mark = readWritten(n.store.mark(markKey, argv, &memOp{}))
+	return s
+}
+
+// lose is the moment of a loss.
+func (n *simNode) lose(kind string) {
+	if kind == faultForget || kind == faultSwap || kind == faultPromote {
+		n.disconnect()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	kept := n.store.keys[markKey]
+	clear(n.store.keys)
+	if kept != nil && (kind == faultPromote || kind == faultResync) {
+		n.store.keys[markKey] = kept
+	}
+	for _, hs := range n.holds {
+		for _, h := range hs {
+			if h.expire > 0 { // it counts as held for as long as it would have been
+				h.expire, h.forgotten = 0, n.w.t()
+			}
+		}
+	}
+}
+
+// disconnect is what a process that dies leaves behind.
+func (n *simNode) disconnect() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.store.scripts)
+	for _, s := range n.subs {
+		s.breakOff()
+	}
+	n.subs = nil
+}
+
+// greet tells the guard who answers before anything else happens.
+func (s *simWire) greet() {
+	if s.saw == nil {
+		return
+	}
+	for w := s.saw(s.n.ask()); w != nil; {
+		w = s.saw(s.n.writeMark(w))
+	}
+}
+
+// later has the server do something at a time, if it is the same process then.
+func (s *simWire) later(at int64, gen int, f func() sighting) func() (sighting, bool) {
+	answer := make(chan sighting, 1)
+	w, n := s.p.w, s.n
+	w.after(at-w.t(), w.mix(uint64(s.p.i), uint64(n.i), 'm'), func() {
+		if now, _ := n.generation(w.t()); now == gen {
+			answer <- f()
+		}
+	})
+	return func() (sighting, bool) {
+		select {
+		case a := <-answer:
+			return a, true
+		default:
+			return sighting{}, false
+		}
+	}
+}
+
+// introduce asks a new connection's server who it is, and writes what the guard wants there.
+func (s *simWire) introduce(gen int, bound time.Duration, roll uint64) error {
+	w, n := s.p.w, s.n
+	began := w.t()
+	question := n.ask
+	for step := uint64(0); ; step++ {
+		t := w.t()
+		at := w.available(n, t+w.trip(mix(roll, step)))
+		if at-began > int64(bound) {
+			w.sleep(began+int64(bound)-t, roll)
+			s.p.gate()
+			return errSimDial
+		}
+		answer := s.later(at, gen, question)
+		w.sleep(at+w.trip(mix(roll, 'd', step))-t, roll)
+		s.p.gate()
+		if now, _ := n.generation(w.t()); now != gen {
+			return errSimReset
+		}
+		if s.saw == nil {
+			return nil
+		}
+		told, ok := answer()
+		if !ok {
+			return errSimReset
+		}
+		write := s.saw(told)
+		if write == nil {
+			return nil
+		}
+		question = func() sighting { return n.writeMark(write) }
+	}
+}
+
+// looked tells the guard what was seen behind a batch with a SET. What it wants written goes
+// its own way.
+func (s *simWire) looked(batch []*call, look sighting) {
+	if s.saw == nil || !slices.ContainsFunc(batch, func(c *call) bool { return c.req.op.sets() }) {
+		return
+	}
+	write := s.saw(look)
+	if write == nil {
+		return
+	}
+	w, n := s.p.w, s.n
+	t := w.t()
+	roll := w.mix('w', uint64(s.p.i), uint64(n.i), uint64(t))
+	gen, _ := n.generation(t)
+	if _, cut := w.faultAt(t, s.p.i, n.i, faultCut, faultCutOut, faultCutBack); cut {
+		return
+	}
+	at := w.available(n, t+w.trip(roll))
+	answer := s.later(at, gen, func() sighting { return n.writeMark(write) })
+	w.after(at+w.trip(mix(roll, 'b'))-t, roll, func() {
+		s.p.gate()
+		if told, ok := answer(); ok && !s.p.dead() {
+			s.saw(told)
+		}
+	})
+}
