@@ -442,10 +442,6 @@ func (l *lane) abandon(now int64) {
 	l.mu.Lock()
 	left = slices.AppendSeq(left, l.queue.all())
 	l.queue = backlog{}
-	kept := l.kept.all(now)
-	for c := kept.pop(); c != nil; c = kept.pop() {
-		left = append(left, c)
-	}
 	for _, b := range l.flight.out {
 		left = append(left, b.calls...)
 	}

@@ -385,7 +385,7 @@ var list = []mutant{
 	{
 		name: "lane-sends-twice",
 		file: "lane.go",
-		old:  "l.finish(c, now)\n\t\tif settled && c.state == callDone",
+		old:  "l.finish(c, now)\n\t\tif settled && !c.twice && c.state == callDone",
 		new: `if !c.answered() && c.req.op.sets() && c.release.tries == noTry && l.life == laneOpen {
 			c.release.tries, b.calls[i] = resent, nil
 			l.queue.push(c)
@@ -404,14 +404,14 @@ var list = []mutant{
 	},
 	{
 		name: "lane-no-second-release",
-		file: "lane.go",
+		file: "kept.go",
 		old:  "case refused:\n\t\tc.release.tries = c.release.tries.withResent()",
 		new:  "case false:\n\t\tc.release.tries = c.release.tries.withResent()",
 		why:  "a SET whose answer was lost may land after the release that found nothing",
 	},
 	{
 		name: "lane-no-second-release-of-a-claim",
-		file: "lane.go",
+		file: "kept.go",
 		old:  `case c.vote == VoteGranted && set.mayFindItself():`,
 		new:  `case false:`,
 		why:  "a claim whose answer was lost may land after the release that deleted its reservation",
