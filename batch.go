@@ -37,6 +37,19 @@ func (q *callList) push(c *call) {
 	q.tail = c
 }
 
+// pop takes out the first, nil if there is none.
+func (q *callList) pop() *call {
+	c := q.head
+	if c == nil {
+		return nil
+	}
+	if q.head = c.next; q.head == nil {
+		q.tail = nil
+	}
+	c.next = nil
+	return c
+}
+
 // takeAll empties the list and returns what was in it.
 func (q *callList) takeAll() callList {
 	all := *q

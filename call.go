@@ -199,7 +199,7 @@ func (c *call) tell(b ballot, now int64) {
 }
 
 const (
-	// A node that cannot be reached is tried again after a pause that doubles.
+	// A node that cannot be reached, or fails, is tried again after a pause that doubles.
 	minBackoff = 5 * time.Millisecond
 	maxBackoff = 250 * time.Millisecond
 )

@@ -35,7 +35,7 @@ func LaneLoad(rl *Redlock, node int) (queued, kept int) {
 			queued++
 		}
 	}
-	return queued, len(l.kept)
+	return queued, l.kept.len()
 }
 
 // FakeClock is a clock whose monotonic and wall hands are moved by hand and apart

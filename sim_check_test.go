@@ -138,6 +138,7 @@ func (w *simWorld) check() {
 		g.mu.Unlock()
 	}
 	w.checkTies()
+	w.checkStopped()
 	byKey := make(map[string][]*simGrant)
 	for _, g := range w.grants {
 		byKey[g.key] = append(byKey[g.key], g)

@@ -225,6 +225,7 @@ func drawPlan(seed uint64) *simPlan {
 			p.Faults[i].By = -f.By
 		}
 	}
+	p.drawHalf(nodes)
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
 	return p
 }

@@ -140,6 +140,7 @@ type simNode struct {
 	subs  []*simSub
 
 	requests int
+	stopped  []*simHold // set by scripts that failed then
 }
 
 // simHold is a time during which a server has a value under a lock's key.
@@ -265,6 +266,7 @@ func (n *simNode) run(p *simProcess, reqs []*request) simAnswers {
 		a := &answers.each[i]
 		if a.err = denied; denied == nil {
 			a.val, a.err = n.store.do(r)
+			n.stop(p, r, a)
 		}
 		n.notice(p, r, a)
 	}
@@ -605,8 +607,9 @@ type simWire struct {
 	n   *simNode
 	saw func(sighting) *markWrite
 
-	mu    sync.Mutex
-	conns []int // generations of the server to which idle connections lead
+	mu      sync.Mutex
+	conns   []int // generations of the server to which idle connections lead
+	repeats simRepeats
 }
 
 func (s *simWire) watch(o onlooker) { s.saw = o.saw }
@@ -626,6 +629,7 @@ func (s *simWire) exchange(batch []*call, _, bound time.Duration) bool {
 
 func (s *simWire) carry(batch []*call, bound time.Duration) {
 	p, n, w := s.p, s.n, s.p.w
+	s.examine(batch)
 	t := w.t()
 	roll := w.mix('x', uint64(p.i), uint64(n.i), uint64(t))
 	// done ends the exchange at a time, if the process runs then.

@@ -412,7 +412,7 @@ var list = []mutant{
 	{
 		name: "lane-sends-twice",
 		file: "lane.go",
-		old:  "l.finish(c, now)\n\t\tif settled && c.state == callDone",
+		old:  "l.finish(c, now)\n\t\tif settled && !c.twice && c.state == callDone",
 		new: `if !c.answered() && c.req.op.sets() && c.release.tries == noTry && l.life == laneOpen {
 			c.release.tries, b.calls[i] = resent, nil
 			l.queue.push(c)
@@ -431,7 +431,7 @@ var list = []mutant{
 	},
 	{
 		name: "lane-no-second-release",
-		file: "lane.go",
+		file: "kept.go",
 		old:  "case refused:\n\t\tc.release.tries = c.release.tries.withResent()",
 		new:  "case false:\n\t\tc.release.tries = c.release.tries.withResent()",
 		why:  "a SET whose answer was lost may land after the release that found nothing",
@@ -439,7 +439,7 @@ var list = []mutant{
 	},
 	{
 		name: "lane-no-second-release-of-a-claim",
-		file: "lane.go",
+		file: "kept.go",
 		old:  `case c.vote == VoteGranted && set.mayFindItself():`,
 		new:  `case false:`,
 		why:  "a claim whose answer was lost may land after the release that deleted its reservation",
@@ -709,5 +709,60 @@ var list = []mutant{
 		old:  "l.askAgain(end)\n",
 		new:  "l.takeBack(true)\n\t\tl.askAgain(end)\n",
 		why:  "what was given back is counted as granted still",
+	},
+	{
+		name: "kept-failed-each-by-itself",
+		file: "lane.go",
+		old:  `c.final = !l.kept.wait(&l.kept.failed, c, now, now)`,
+		new:  `c.final = !l.kept.postpone(c, now)`,
+		why:  "thousands of releases are sent again every node timeout to a node that has become read only",
+	},
+	{
+		name: "kept-failed-with-every-answer",
+		file: "lane.go",
+		old:  `l.requeue(l.kept.unheard.all(now))`,
+		new:  "l.requeue(l.kept.unheard.all(now))\n\t\tl.requeue(l.kept.failed.all(now))",
+		why:  "a node that fails releases answers all the same, and is sent them all again each time",
+	},
+	{
+		name: "kept-pause-never-grows",
+		file: "kept.go",
+		old:  `w.pause = min(max(2*w.pause, minBackoff), maxBackoff)`,
+		new:  `w.pause = minBackoff`,
+		why:  "a node that is read only for hours is asked two hundred times a second",
+	},
+	{
+		name: "failed-script-did-nothing",
+		file: "call.go",
+		old:  `c.state == callDone && c.vote != VoteGranted && !c.halfDone():`,
+		new:  `c.state == callDone && c.vote != VoteGranted:`,
+		why:  "a script is not rolled back: one that failed may have set the key before",
+	},
+	{
+		name: "repair-after-until",
+		file: "extend.go",
+		old: `	if l.over != nil || now.reached(l.until) {
+		return
+	}
+	if l.repairs == nil {
+		l.repairs = make([]*call, len(l.nodes))
+	}
+	req := setRequest(opRepair, t, l.name, l.value)
+	if t.fencing {
+		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
+	}
+	deadline := min(now.mono+int64(req.timeout), l.until.mono)`,
+		new: `	if l.over != nil {
+		return
+	}
+	if l.repairs == nil {
+		l.repairs = make([]*call, len(l.nodes))
+	}
+	req := setRequest(opRepair, t, l.name, l.value)
+	if t.fencing {
+		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
+	}
+	deadline := now.mono + int64(req.timeout)`,
+		why: "the node says late that it lost the key, and what is put back there is nobody's",
 	},
 }
