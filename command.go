@@ -206,11 +206,6 @@ func (o *once) reuse(req *request) {
 
 var setName, scriptName = []any{"SET"}, []any{"EVALSHA"}
 
-// reset makes the command of arguments that others may keep.
-func (o *once) reset(ctx context.Context, plain bool, args []any) {
-	o.prepare(ctx, plain, args, args)
-}
-
 // prepare makes the inner command of inner. Plain SETs are read as a status, which costs
 // less than a reply of any kind.
 func (o *once) prepare(ctx context.Context, plain bool, inner, args []any) {

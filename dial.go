@@ -137,7 +137,6 @@ type ownFlow struct {
 	pipe      redis.Pipeliner
 	cmds      []redis.Cmder // *once, to be used again
 	questions *questions    // behind batches, and without any
-	head      *questions    // ahead of one
 	closing   sync.Once
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // convCargo is what a caller's context carries.
-type convCargo struct{ load [1 << 10]byte }
+type convCargo [1 << 10]byte
 
 type convCargoKey struct{}
 
