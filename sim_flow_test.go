@@ -28,6 +28,13 @@ func newSimWire(p *simProcess, n *simNode) *simWire {
 	return &simWire{newConversations(laneClock{p, int64(n.i + 17)}, &simDialer{p: p, n: n, lazy: h.lazy}, h), p, n}
 }
 
+// exchange also notes what becomes of SETs, see simSent.
+func (s *simWire) exchange(batch []*call, patience, bound time.Duration) (settled bool) {
+	settled = s.conversations.exchange(batch, patience, bound)
+	s.p.w.hears(s.n.i, batch)
+	return settled
+}
+
 // greet tells the guard who answers before anything else happens.
 func (s *simWire) greet() {
 	if s.saw == nil {
@@ -321,6 +328,7 @@ func (f *simFlow) exchange(batch []*call, want looks) (got said) {
 	for i, c := range batch {
 		reqs[i] = c.req
 	}
+	f.d.p.w.sends(f.d.n.i, batch)
 	answers := make(chan simAnswers, 2)
 	some, err := f.send(f.roll('s'), true, len(reqs), func() {
 		a := simAnswers{}

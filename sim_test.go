@@ -28,13 +28,15 @@ import (
 //	go test -run TestSimSeeds -seed=42 -v       one seed, with all that happens in it
 //	go test -run TestSimSeeds -sim.seeds=20000  that many seeds, from -sim.first on
 //	go test -run TestSimSeeds -sim.plan=FILE -v a plan, such as a failure leaves behind
+//	go test -run TestSimSeeds -sim.plan=FILE -sim.seeds=3000  it, with that many seeds from its own on
 var (
 	simSeed    = flag.Uint64("seed", 0, "simulate this seed only, and tell what happens with -v")
 	simSeeds   = flag.Int("sim.seeds", 0, "how many seeds to simulate (default 1000, 200 with -race)")
 	simFirst   = flag.Uint64("sim.first", 1, "the first of them")
-	simPlanIn  = flag.String("sim.plan", "", "simulate the plan in this file only")
+	simPlanIn  = flag.String("sim.plan", "", "simulate the plan in this file only; with -seed or -sim.seeds: with these seeds in place of its own")
 	simHistory = flag.String("sim.history", "", "write the histories of all runs to files in this directory")
 	simTraces  = flag.String("sim.traces", "", "write the hash of each seed's trace to this file, one line per seed, to compare two versions of the library")
+	simShrink  = flag.Bool("sim.shrink", true, "look for the smallest plan that fails alike")
 	simBudget  = flag.Duration("sim.for", 0, "go on with further seeds until this time is over")
 )
 
@@ -57,6 +59,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 		w := &simWorld{
 			plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
 			byToken: make(map[string]*simGrant), places: make(map[string]int64), arrivals: make(map[int64]int64), rejoined: make(map[string]bool), waits: make(map[string][]simWait),
+			sets: make(map[simSent]simHeard), taken: make(map[simSent]bool), ties: make(map[int]int),
 		}
 		w.run(t)
 		w.mu.Lock()
@@ -92,6 +95,9 @@ func (w *simWorld) run(t *testing.T) {
 			}
 			go c.run(ctx)
 		}
+	}
+	if plan.Ties > 0 {
+		ops = 1 // a wait never holds up the next round
 	}
 	longest := 3*plan.TTL + 10*time.Second + 2*max(leastReservation, 4*plan.NodeTimeout)
 	until := plan.Until
@@ -196,8 +202,8 @@ func (w *simWorld) settle(ctx context.Context) {
 	w.leftBehind("long after everybody has gone")
 }
 
-// simulateMany runs seeds on all processors until one fails, and reports.
-func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
+// simulateMany runs the plans of seeds on all processors until one fails, and reports.
+func simulateMany(t *testing.T, planOf func(seed uint64) *simPlan, first uint64, seeds int, budget time.Duration) {
 	var (
 		next     atomic.Uint64
 		workers  sync.WaitGroup
@@ -248,7 +254,7 @@ func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
 				if stop || over(seed) {
 					return
 				}
-				res := simulate(t, drawPlan(seed), nil)
+				res := simulate(t, planOf(seed), nil)
 				mu.Lock()
 				done++
 				traces[seed] = res.trace
@@ -257,6 +263,9 @@ func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
 				total.Refusals += res.count.Refusals
 				total.Requests += res.count.Requests
 				total.Extends += res.count.Extends
+				total.Again += res.count.Again
+				total.Ties += res.count.Ties
+				total.Nobody += res.count.Nobody
 				total.Faults += res.count.Faults
 				if len(res.bad) > 0 && (failed == 0 || seed < failed) {
 					failed, problems = seed, res.bad
@@ -270,10 +279,13 @@ func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
 	if *simTraces != "" {
 		writeTraces(t, traces)
 	}
-	t.Logf("%d seeds from %d on in %v: %+v, %d steps", done, first, time.Since(began).Round(time.Second), total, steps)
+	took := time.Since(began).Round(time.Second)
+	// Behind the failure, if there is one.
+	defer t.Logf("%d seeds from %d on in %v: %+v, %d steps", done, first, took, total, steps)
 	if failed > 0 {
-		report(t, failed, problems)
+		report(t, planOf(failed), problems)
 	}
+	require.Empty(t, total.tooManyTies())
 }
 
 // writeTraces lists seeds with the hashes of what happened in them. A change that must not
@@ -286,12 +298,19 @@ func writeTraces(t *testing.T, traces map[uint64]uint64) {
 	require.NoError(t, os.WriteFile(*simTraces, []byte(text.String()), 0o644))
 }
 
-// report shrinks the plan of a seed that failed, and says how to run it again.
-func report(t *testing.T, seed uint64, problems []string) {
-	small := shrink(t, drawPlan(seed), kindOf(problems))
+// report shrinks a plan that failed, and says how to run it again.
+func report(t *testing.T, plan *simPlan, problems []string) {
+	what := fmt.Sprintf("seed %d: %s\n\nrun it again: go test -run TestSimSeeds", plan.Seed, strings.Join(problems, "\n"))
+	if *simPlanIn != "" {
+		what += " -sim.plan=" + *simPlanIn
+	}
+	what += fmt.Sprintf(" -seed=%d -v", plan.Seed)
+	if !*simShrink {
+		t.Fatal(what)
+	}
+	small := shrink(t, plan, kindOf(problems))
 	text, _ := json.MarshalIndent(small, "", "  ")
-	t.Fatalf("seed %d: %s\n\nrun it again: go test -run TestSimSeeds -seed=%d -v\n\nthe smallest plan found that fails alike, for -sim.plan=FILE:\n%s",
-		seed, strings.Join(problems, "\n"), seed, text)
+	t.Fatalf("%s\n\nthe smallest plan found that fails alike, for -sim.plan=FILE:\n%s", what, text)
 }
 
 // kindOf is which promise was broken first.
@@ -358,7 +377,7 @@ func TestSimCorpus(t *testing.T) {
 		plan := readPlan(t, file)
 		require.NotEmpty(t, plan.Why, file)
 		for _, bad := range simulate(t, plan, nil).bad {
-			t.Errorf("%s (%s)\n%s\nwatch it: go test -run TestSimSeeds -sim.plan=%s -v", file, plan.Why, bad, file)
+			t.Errorf("%s: %s\n%s\nwatch it: go test -run TestSimSeeds -sim.plan=%s -v", file, bad, plan.Why, file)
 		}
 	}
 }
@@ -368,26 +387,36 @@ func TestSimSeeds(t *testing.T) {
 	if !testing.Verbose() {
 		verbose = nil
 	}
+	planOf, first := drawPlan, *simFirst
+	if *simPlanIn != "" {
+		plan := readPlan(t, *simPlanIn)
+		first = plan.Seed
+		planOf = func(seed uint64) *simPlan {
+			p := clonePlan(plan)
+			p.Seed = seed
+			return p
+		}
+	}
 	switch {
-	case *simPlanIn != "":
-		res := simulate(t, readPlan(t, *simPlanIn), verbose)
+	case *simPlanIn != "" && *simSeed == 0 && *simSeeds == 0:
+		res := simulate(t, planOf(first), verbose)
 		t.Logf("trace %016x, %d steps, %+v", res.trace, res.steps, res.count)
 		require.Empty(t, res.bad)
 	case *simSeed > 0:
-		plan := drawPlan(*simSeed)
+		plan := planOf(*simSeed)
 		text, _ := json.Marshal(plan)
 		t.Logf("plan %s", text)
 		res := simulate(t, plan, verbose)
 		t.Logf("trace %016x, %d steps, %+v", res.trace, res.steps, res.count)
 		if len(res.bad) > 0 {
-			report(t, *simSeed, res.bad)
+			report(t, plan, res.bad)
 		}
 	default:
 		seeds := *simSeeds
 		if seeds == 0 {
 			seeds = simDefault
 		}
-		simulateMany(t, *simFirst, seeds, *simBudget)
+		simulateMany(t, planOf, first, seeds, *simBudget)
 	}
 }
 
