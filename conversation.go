@@ -108,6 +108,7 @@ type taker struct {
 	got     chan *conversation // capacity 1; closed without one: see err
 	err     error
 	settles bool // it needs one to end another by, which goes first
+	turn    int64
 }
 
 // conversations is the wire of a lane: the conversations with one node.
@@ -130,6 +131,7 @@ type conversations struct {
 	idle      []*conversation // in the order of use
 	out       []*conversation
 	takers    []*taker
+	turns     int64  // takers there were
 	killing   int    // so many are used to end others, and free soon
 	trying    bool   // a fresh conversation is on its way, see fresh
 	flow      flow   // one that was opened and has not told who it is, to be asked again
@@ -138,7 +140,7 @@ type conversations struct {
 	patience  time.Duration // of the last batch
 	freshSent int64         // when the last fresh conversation that was answered was asked; 0: never
 	roundTrip time.Duration // of that
-	roleAt    int64         // when the role was asked for last
+	roleAt    instant       // when the role was asked for last
 	noKill    bool          // it is denied
 	busy      bool          // the last fresh conversation was answered by an error that passes
 	expiry    alarm
@@ -197,7 +199,7 @@ func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) 
 		}
 		return true
 	}
-	sentAt := cs.begin(cv, patience, bound)
+	cs.begin(cv, patience, bound)
 	if err := cs.prepare(cv, batch); err != nil {
 		cs.end(cv, false)
 		cv.flow.close()
@@ -206,7 +208,7 @@ func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) 
 		}
 		return true
 	}
-	want := cs.wants(cv, batch, sentAt)
+	want := cs.wants(cv, batch)
 	got := cv.flow.exchange(batch, want)
 	answered, sent := read(batch)
 	good := cs.heed(cv, batch, want, &got)
@@ -262,7 +264,7 @@ func movedOn(batch []*call) bool {
 }
 
 // wants is what to ask along with a batch.
-func (cs *conversations) wants(cv *conversation, batch []*call, now int64) (want looks) {
+func (cs *conversations) wants(cv *conversation, batch []*call) (want looks) {
 	if !cv.known {
 		want |= lookWho
 	}
@@ -274,8 +276,11 @@ func (cs *conversations) wants(cv *conversation, batch []*call, now int64) (want
 	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if now-cs.roleAt >= int64(roleEvery) && cv.who.replID != "" {
-		cs.roleAt = now
+	// The monotonic clock stands still while a machine sleeps.
+	at := cs.clock.now()
+	old := at.mono-cs.roleAt.mono >= int64(roleEvery) || at.wall-cs.roleAt.wall >= int64(roleEvery) || at.wall < cs.roleAt.wall
+	if old && cv.who.replID != "" {
+		cs.roleAt = at
 		want |= lookRole
 	}
 	return want
@@ -335,7 +340,7 @@ func (cs *conversations) learn(cv *conversation, s sighting) {
 	var others []*conversation
 	cs.mu.Lock()
 	if s.runID != "" {
-		cs.runID, cs.roleAt = s.runID, cs.clock.now().mono
+		cs.runID, cs.roleAt = s.runID, cs.clock.now()
 		cs.idle = slices.DeleteFunc(cs.idle, func(o *conversation) bool {
 			other := o.who.runID != s.runID
 			if other {

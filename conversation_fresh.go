@@ -87,7 +87,8 @@ func (cs *conversations) await(limit time.Duration, since int64, settles bool) (
 		cs.mu.Unlock()
 		return cv, nil
 	}
-	tk := &taker{got: make(chan *conversation, 1), settles: settles}
+	cs.turns++
+	tk := &taker{got: make(chan *conversation, 1), settles: settles, turn: cs.turns}
 	at := len(cs.takers)
 	if settles {
 		at = 0
@@ -100,7 +101,7 @@ func (cs *conversations) await(limit time.Duration, since int64, settles bool) (
 	t := cs.clock.afterFunc(limit, func() { cs.refuse(errTimeout, func(o *taker) bool { return o == tk }) })
 	cv := <-tk.got
 	t.Stop()
-	cs.clock.yield(2)
+	cs.clock.yield(2 + 8*tk.turn) // several may be told at the same moment
 	if cv == nil {
 		return nil, tk.err
 	}

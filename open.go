@@ -72,7 +72,8 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 // It fails with ErrInvalid for options that break a rule, for no clients and for nil
 // clients, and with ErrDuplicateNode if a client is given twice. Two clients that lead to the
 // same server are noticed by its run id when both have answered, unless the restart guard is
-// off. From then on acquires fail with ErrDuplicateNode.
+// off. From then on only one of them has a vote, and operations that lack a quorum for that
+// fail with ErrDuplicateNode.
 func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	if err := errors.Join(broken, checkClients(clients)); err != nil {

@@ -33,6 +33,7 @@ func (p *simPlan) drawLosses(steady int) {
 	kinds := []string{faultFlush, faultPromote, faultResync}
 	for range 1 + r.IntN(4) {
 		f := simFault{Kind: kinds[r.IntN(3)], Node: r.IntN(len(p.Nodes)), At: in(0, p.Until), For: in(0, p.TTL/4)}
+		f.For += noticed[f.Kind]
 		if f.Node != steady {
 			p.Faults = append(p.Faults, f)
 		}
@@ -44,10 +45,14 @@ func (p *simPlan) drawLosses(steady int) {
 	at, kind := in(0, p.Until), kinds[r.IntN(3)]
 	for i := range p.Nodes {
 		if i != steady && r.IntN(4) > 0 {
-			p.Faults = append(p.Faults, simFault{Kind: kind, Node: i, At: at + in(0, p.TTL/4), For: in(0, p.TTL/8)})
+			p.Faults = append(p.Faults, simFault{Kind: kind, Node: i, At: at + in(0, p.TTL/4), For: in(0, p.TTL/8) + noticed[kind]})
 		}
 	}
 }
+
+// noticed is how long a loss must take that is noticed by the role alone, which is not
+// asked with each batch.
+var noticed = map[string]time.Duration{faultResync: roleEvery * 102 / 100}
 
 // generation counts the server's starts before t.
 func (n *simNode) generation(t int64) (g int, since int64) {
@@ -183,92 +188,29 @@ func (n *simNode) disconnect() {
 	n.subs = nil
 }
 
-// greet tells the guard who answers before anything else happens.
-func (s *simWire) greet() {
-	if s.saw == nil {
+// drawFlows draws what happens to connections, from a source of its own.
+func (p *simPlan) drawFlows() {
+	r := rand.New(rand.NewPCG(p.Seed, 0xf10))
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	p.Users = r.IntN(3) == 0
+	if !p.Strict {
+		p.NoID, p.NoKill = r.IntN(12) == 0, r.IntN(12) == 0
+	}
+	// What stops a process or a server keeps a kill from being in time.
+	stops := slices.ContainsFunc(p.Faults, func(f simFault) bool { return f.Kind != faultWall })
+	if p.Torn > 0 && r.IntN(2) == 0 && !(p.Strict && (stops || p.Users)) {
+		p.TornFor = in(0, 2*p.TTL)
+	}
+	if r.IntN(3) > 0 {
 		return
 	}
-	for w := s.saw(s.n.ask()); w != nil; {
-		w = s.saw(s.n.writeMark(w))
-	}
-}
-
-// later has the server do something at a time, if it is the same process then.
-func (s *simWire) later(at int64, gen int, f func() sighting) func() (sighting, bool) {
-	answer := make(chan sighting, 1)
-	w, n := s.p.w, s.n
-	w.after(at-w.t(), w.mix(uint64(s.p.i), uint64(n.i), 'm'), func() {
-		if now, _ := n.generation(w.t()); now == gen {
-			answer <- f()
-		}
-	})
-	return func() (sighting, bool) {
-		select {
-		case a := <-answer:
-			return a, true
-		default:
-			return sighting{}, false
+	for range 1 + r.IntN(3) {
+		f := simFault{Kind: faultMute, At: in(0, p.Until), Proc: r.IntN(len(p.Processes))}
+		each := r.IntN(2) == 0
+		for i := range p.Nodes {
+			if f.Node = i; each || r.IntN(3) == 0 {
+				p.Faults = append(p.Faults, f)
+			}
 		}
 	}
-}
-
-// introduce asks a new connection's server who it is, and writes what the guard wants there.
-func (s *simWire) introduce(gen int, bound time.Duration, roll uint64) error {
-	w, n := s.p.w, s.n
-	began := w.t()
-	question := n.ask
-	for step := uint64(0); ; step++ {
-		t := w.t()
-		at := w.available(n, t+w.trip(mix(roll, step)))
-		if at-began > int64(bound) {
-			w.sleep(began+int64(bound)-t, roll)
-			s.p.gate()
-			return errSimDial
-		}
-		answer := s.later(at, gen, question)
-		w.sleep(at+w.trip(mix(roll, 'd', step))-t, roll)
-		s.p.gate()
-		if now, _ := n.generation(w.t()); now != gen {
-			return errSimReset
-		}
-		if s.saw == nil {
-			return nil
-		}
-		told, ok := answer()
-		if !ok {
-			return errSimReset
-		}
-		write := s.saw(told)
-		if write == nil {
-			return nil
-		}
-		question = func() sighting { return n.writeMark(write) }
-	}
-}
-
-// looked tells the guard what was seen behind a batch with a SET. What it wants written goes
-// its own way.
-func (s *simWire) looked(batch []*call, look sighting) {
-	if s.saw == nil || !slices.ContainsFunc(batch, func(c *call) bool { return c.req.op.sets() }) {
-		return
-	}
-	write := s.saw(look)
-	if write == nil {
-		return
-	}
-	w, n := s.p.w, s.n
-	t := w.t()
-	roll := w.mix('w', uint64(s.p.i), uint64(n.i), uint64(t))
-	gen, _ := n.generation(t)
-	if _, cut := w.faultAt(t, s.p.i, n.i, faultCut, faultCutOut, faultCutBack); cut {
-		return
-	}
-	at := w.available(n, t+w.trip(roll))
-	answer := s.later(at, gen, func() sighting { return n.writeMark(write) })
-	w.after(at+w.trip(mix(roll, 'b'))-t, roll, func() {
-		s.p.gate()
-		if told, ok := answer(); ok && !s.p.dead() {
-			s.saw(told)
-		}
-	})
 }

@@ -27,13 +27,17 @@ type simPlan struct {
 	// Messages: a one-way trip takes Delay and up to Jitter more; of 1000 batches so
 	// many have each fate.
 	Delay, Jitter time.Duration
-	Slow          int `json:",omitempty"` // takes up to 1.5 NodeTimeouts more
-	Lost          int `json:",omitempty"` // arrives never, and nobody is told
-	Reset         int `json:",omitempty"` // the connection breaks, before or after
-	Torn          int `json:",omitempty"` // the connection breaks, and what was sent arrives within half a NodeTimeout
-	Late          int `json:",omitempty"` // arrives up to 2 TTLs later, on a connection given up by then
-	Twice         int `json:",omitempty"` // arrives again
-	Deaf          int `json:",omitempty"` // of 1000 notices so many are lost
+	Slow          int           `json:",omitempty"` // takes up to 1.5 NodeTimeouts more
+	Lost          int           `json:",omitempty"` // arrives never, and nobody is told
+	Reset         int           `json:",omitempty"` // the connection breaks, before or after
+	Torn          int           `json:",omitempty"` // the connection breaks, and what was sent arrives within half a NodeTimeout
+	Late          int           `json:",omitempty"` // arrives up to 2 TTLs later, on a connection given up by then
+	Twice         int           `json:",omitempty"` // arrives again
+	Deaf          int           `json:",omitempty"` // of 1000 notices so many are lost
+	TornFor       time.Duration `json:",omitempty"` // and not within half a NodeTimeout, but within this
+	Users         bool          `json:",omitempty"` // connections are of users' clients
+	NoID          bool          `json:",omitempty"` // connections are not told their ids
+	NoKill        bool          `json:",omitempty"` // nor may they be ended
 	Faults        []simFault
 }
 
@@ -78,6 +82,7 @@ const (
 	faultSuspend = "suspend" // Proc's machine sleeps, and its monotonic clock with it
 	faultWall    = "wall"    // Proc's wall clock is set By
 	faultKill    = "kill"    // Proc dies
+	faultMute    = "mute"    // what Proc has open to Node goes silent
 )
 
 // drawPlan makes the plan of a seed. Regimes differ from seed to seed, because each fault
@@ -219,6 +224,7 @@ func drawPlan(seed uint64) *simPlan {
 		}
 	}
 	p.drawLosses(steady)
+	p.drawFlows()
 	// Against a machine that sleeps while its wall clock is set back no clock helps.
 	for i, f := range p.Faults {
 		if f.Kind == faultWall && f.By < 0 && slices.ContainsFunc(p.Faults, func(g simFault) bool { return g.Kind == faultSuspend && g.Proc == f.Proc }) {

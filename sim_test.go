@@ -134,6 +134,9 @@ func (w *simWorld) run(t *testing.T) {
 	close(w.over)
 	stop()
 	for _, p := range w.procs {
+		for _, n := range p.rl.nodes { // no timer of a dead process ends its waiting
+			n.lane.wire.(*simWire).close()
+		}
 		_ = p.rl.Close()
 	}
 }

@@ -29,7 +29,7 @@ func TestReleasedLocksAndTheirContextsAreCollected(t *testing.T) {
 	convEachWay(t, func(t *testing.T, way convWay) {
 		const rounds, together = 10, 30
 		f := convStart(t, 3)
-		rl := way.make(f.direct(), t, redlock.Options{TTL: time.Minute, RestartGuard: -1})
+		rl := way.make(f.direct(), t, redlock.Options{TTL: time.Minute, NodeTimeout: 10 * time.Second, RestartGuard: -1})
 		convWarm(t, f, rl)
 		var mu sync.Mutex
 		var cargo []weak.Pointer[convCargo]
