@@ -56,7 +56,7 @@ func (a *acquisition) handOver(lock *Lock, err error) {
 
 // run makes attempts, and waits between them.
 func (a *acquisition) run() (lock *Lock, err error) {
-	if a.wait && a.queues.recentlyRefused(a.resource) {
+	if a.wait && !a.terms.shared && a.queues.recentlyRefused(a.resource) {
 		a.last, a.w = a.notAsked(), newWaiter(a.queues, a.resource)
 		err = a.untilNextAttempt()
 	}
@@ -143,6 +143,9 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 	}
 	now := a.clock.now()
 	if cut == nil && v == verdictGranted && !now.reached(until) {
+		if a.terms.permits > 0 {
+			l.settlePermit()
+		}
 		l.begin(a.ctx, until, now, a.renews)
 		return l, false, nil
 	}

@@ -42,7 +42,10 @@ func (a *arguments) write(r *request) {
 		a.list = append(a.list, "SET")
 		a.str(&r.key)
 		a.str(&r.value)
-		a.list = append(a.list, "NX", "PX")
+		if r.op != opGate {
+			a.list = append(a.list, "NX")
+		}
+		a.list = append(a.list, "PX")
 		a.num(&r.px)
 		return
 	}
@@ -53,7 +56,7 @@ func (a *arguments) write(r *request) {
 		a.list = append(a.list, "EVALSHA")
 		a.str(&r.script.digest)
 	}
-	q, f := r.queue, r.fence
+	q, f, s := r.queue, r.fence, r.share
 	switch r.script {
 	case releaseScript:
 		a.keys(&r.key)
@@ -71,9 +74,29 @@ func (a *arguments) write(r *request) {
 	case inspectScript:
 		a.keys(&r.key)
 		a.add(q.key, q.most)
+		a.unusual(s.holders)
 	case forceScript:
 		a.keys(&r.key)
 		a.add(r.value, q.key)
+		a.unusual(s.holders)
+	case sharedClaimScript:
+		a.keys(&r.key, &s.holders, &s.gate)
+		a.str(&r.value)
+		a.num(&r.px)
+		a.num(&s.limit)
+	case sharedExtendScript:
+		a.keys(&r.key, &s.holders)
+		a.str(&r.value)
+		a.num(&r.px)
+		a.num(&s.number)
+	case sharedReleaseScript:
+		a.keys(&r.key, &s.holders)
+		a.str(&r.value)
+		if q == nil {
+			a.add("")
+		} else {
+			a.add(q.key)
+		}
 	case joinScript:
 		a.keys(&r.key, &q.key)
 		a.add(q.entry, q.ended, q.arrival, q.waited, queueLife.Milliseconds())
@@ -108,6 +131,13 @@ func (a *arguments) keys(names ...*string) {
 	a.list = append(a.list, len(names))
 	for _, n := range names {
 		a.str(n)
+	}
+}
+
+// unusual adds a name that a script does not know by itself.
+func (a *arguments) unusual(name string) {
+	if name != "" {
+		a.add(name)
 	}
 }
 

@@ -68,14 +68,19 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 		return why
 	}
 	l.longest = max(l.longest, ttl)
+	shared := l.shared
 	l.mu.Unlock()
 
 	terms := l.terms
 	terms.ttl, terms.nodeTimeout = ttl, l.opts.nodeTimeout(ttl)
+	req := extendRequest(&terms, l.name, l.value)
+	if shared {
+		req = sharedExtendRequest(&terms, l.name, l.value, l.shareArgs(l.permit.Load()))
+	}
 	mend := &repairs{lock: l, terms: &terms}
 	r.observer, r.guard = mend, l.guard
 	r.init(start, make([]seat, len(l.nodes)))
-	v, cut := l.await(ctx, l.send(r, extendRequest(&terms, l.name, l.value)))
+	v, cut := l.await(ctx, l.send(r, req))
 	now := l.clock.now()
 	switch {
 	case errors.Is(cut, ErrClosed):
@@ -162,14 +167,23 @@ func (l *Lock) restore(t *terms, i int) {
 	if l.repairs == nil {
 		l.repairs = make([]*call, len(l.nodes))
 	}
-	req := setRequest(opRepair, t, l.name, l.value)
-	if t.fencing {
-		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
-	}
+	req := l.repairRequest(t)
 	deadline := min(now.mono+int64(req.timeout), l.until.mono)
 	before, c := l.lastSet(i), &call{req: &req, index: int32(i), deadline: deadline}
 	if l.lane(i).replace(before, c, now.mono) {
 		l.repairs[i] = c
+	}
+}
+
+// repairRequest sets what the acquire set; the caller holds mu.
+func (l *Lock) repairRequest(t *terms) request {
+	switch {
+	case l.shared:
+		return *sharedClaimRequest(opRepair, t, l.name, l.value, l.shareArgs(l.permit.Load()))
+	case t.fencing:
+		return fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
+	default:
+		return setRequest(opRepair, t, l.name, l.value)
 	}
 }
 

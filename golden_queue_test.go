@@ -58,7 +58,7 @@ func (q *goldenQueue) request(c goldenCommand) *request {
 		r := queueReleaseRequest(terms, "k", value, &queueArgs{key: lineOfK, entry: q.entry(who, grace), held: c.name == "release"})
 		return &r
 	case "force":
-		return forceRequest(terms, "k", value, lineOfK)
+		return forceRequest(terms, "k", value, lineOfK, "")
 	default:
 		c.unknown()
 		return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,7 +21,8 @@ type Lock struct {
 	value      string          // on the nodes: token@owner
 	acquireCtx context.Context // of Acquire, for its values
 	grantedAt  instant
-	fence      uint64 // with WithFencing
+	fence      uint64       // with WithFencing
+	permit     atomic.Int64 // of a semaphore: its number, from 1; 0: none, or not granted yet
 
 	arbiter int    // the node whose queue is served when the lock is released; -1: none
 	entry   string // in that queue, for a lock that was waited for
@@ -42,6 +44,7 @@ type Lock struct {
 	repairs []*call       // SETs that put the value back on nodes that lost it, by node
 	over    error         // why the lock is not ours any more; nil while it is
 	renews  bool
+	shared  bool // held together with others; a downgrade makes it so
 
 	ctx    context.Context // nil until somebody asks for it
 	cancel context.CancelCauseFunc
@@ -66,7 +69,7 @@ const (
 func newLock(r *resource, qs *queues, k *renewer, value string) *Lock {
 	l := &Lock{
 		resource: r, queues: qs, renewer: k, token: value[:tokenLen], value: value, longest: r.terms.ttl,
-		seats: make([]seat, 2*len(r.nodes)),
+		seats: make([]seat, 2*len(r.nodes)), shared: r.terms.shared,
 	}
 	l.renewal.lock = l
 	return l
@@ -76,13 +79,19 @@ func newLock(r *resource, qs *queues, k *renewer, value string) *Lock {
 func (l *Lock) sendAcquire(start instant) *round {
 	set := &l.setReq
 	var fence *fenceArgs
-	if l.terms.fencing {
+	switch {
+	case l.terms.shared:
+		set = sharedClaimRequest(opAcquireShared, &l.terms, l.name, l.value, l.shareArgs(0))
+	case l.terms.fencing:
 		fence = l.fenceArgs(l.fences.propose(start))
 		set = fenceRequest(&l.terms, l.name, l.value, fence, nil)
-	} else {
+	default:
 		l.setReq = setRequest(opAcquire, &l.terms, l.name, l.value)
 	}
 	r := &l.acquiring
+	if l.terms.permits > 0 {
+		r.numbered, r.observer = true, strays{l}
+	}
 	r.init(start, l.seats[:len(l.nodes)])
 	r.guard, r.period = l.guard, l.guard.period(&l.terms)
 	r.tieBreaker = l.tieBreaker(start.mono)
@@ -101,15 +110,44 @@ func (l *Lock) sendAcquire(start instant) *round {
 
 // tieBreaker is the node that decides between attempts at the same moment: the first in
 // order, as for a wait queue. -1 if no node is reachable, or if the queue decides already.
+// For a semaphore there is none: that one node gave another number says nothing of who goes on.
 func (l *Lock) tieBreaker(now int64) int {
 	switch {
-	case l.entry != "":
+	case l.entry != "", l.terms.permits > 0:
 		return -1
 	case l.hasQueue():
 		return l.queues.arbiter(l.resource, now, l.terms.nodeTimeout)
 	default:
 		return l.firstReachable(now, l.terms.nodeTimeout)
 	}
+}
+
+// settlePermit takes the number that a quorum gave. Nodes that gave another one are told.
+func (l *Lock) settlePermit() {
+	most, all := l.acquiring.permit()
+	l.permit.Store(most)
+	for i, number := range all {
+		l.mendNumber(i, number)
+	}
+}
+
+// strays sees the votes of an attempt for a permit, also those that come after it was granted.
+type strays struct{ lock *Lock }
+
+func (s strays) observe(i int, b ballot) { s.lock.mendNumber(i, b.number()) }
+
+// mendNumber has a node that gave us another number list us under the one that we have, or
+// not at all if somebody else has that there. It is an extend, which creates nothing, so it
+// may come after the release. It takes no mutex of the lock: votes are delivered under that,
+// too.
+func (l *Lock) mendNumber(i int, number int64) {
+	want := l.permit.Load()
+	if want == 0 || number == 0 || number == want {
+		return
+	}
+	now := l.clock.now().mono
+	req := sharedExtendRequest(&l.terms, l.name, l.value, l.shareArgs(want))
+	l.lane(i).enqueue(&call{req: req, index: int32(i), deadline: now + int64(req.timeout)}, now)
 }
 
 // begin makes a lock of a granted attempt.
@@ -165,6 +203,17 @@ func (l *Lock) Fence() uint64 {
 		panic("redlock: Fence of a Lock acquired without WithFencing")
 	}
 	return l.fence
+}
+
+// Permit returns the number of a semaphore's permit, from 0 to permits-1. Nobody else has it
+// before Until, so it may choose a port, a shard, or the worker number of an id. It panics for
+// a lock that is no semaphore's.
+func (l *Lock) Permit() int {
+	l.mustExist("Permit")
+	if l.terms.permits == 0 {
+		panic("redlock: Permit of a Lock that is no semaphore's")
+	}
+	return int(l.permit.Load()) - 1
 }
 
 // Until returns the end of validity: before it a majority of nodes holds the lock for

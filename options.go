@@ -204,6 +204,8 @@ type terms struct {
 	maxHold     time.Duration // 0: without end
 	renew       bool
 	fencing     bool
+	shared      bool // held together with others
+	permits     int  // of a semaphore: how many may hold it; 0: any number
 	// plain: the clients are a user's, whose hooks may read commands, see request.plain.
 	plain  bool
 	broken []string

@@ -73,7 +73,11 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 	if l.releaseReq.op != 0 {
 		return // they may be on their way already
 	}
-	l.releaseReq = releaseRequest(&l.terms, l.name, l.value)
+	if l.shared {
+		l.releaseReq = sharedReleaseRequest(&l.terms, l.name, l.value, l.shareArgs(0), nil)
+	} else {
+		l.releaseReq = releaseRequest(&l.terms, l.name, l.value)
+	}
 	l.releaseReq.readBound, l.releaseReq.keepFor = l.longest, l.longest
 	if l.entry == "" {
 		l.arbiter = l.queues.arbiter(l.resource, now.mono, l.reservation())
@@ -85,7 +89,12 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 	if l.entry != "" || !held || l.naming != usualNames {
 		q = &queueArgs{key: l.queueKey(), entry: l.entry, held: held}
 	}
-	l.queueReleaseReq = queueReleaseRequest(&l.terms, l.name, l.value, q)
+	if l.shared {
+		q = &queueArgs{key: l.queueKey(), entry: l.entry, held: held}
+		l.queueReleaseReq = sharedReleaseRequest(&l.terms, l.name, l.value, l.shareArgs(0), q)
+	} else {
+		l.queueReleaseReq = queueReleaseRequest(&l.terms, l.name, l.value, q)
+	}
 	l.queueReleaseReq.readBound, l.queueReleaseReq.keepFor = l.longest, l.longest
 	if l.entry != "" {
 		l.queueReleaseReq.keepFor = max(l.longest, queueLife)

@@ -15,6 +15,7 @@ type op uint8
 const (
 	opAcquire op = iota + 1
 	opAcquireFenced
+	opAcquireShared
 	opExtend
 	opRepair // put back a key that a node lost, after a successful extend
 	opRaise  // a fencing counter
@@ -23,14 +24,17 @@ const (
 	opInspect
 	opJoin // the wait queue of a lock
 	opMark // the memory mark, which belongs to no lock
+	opGate // keeps newcomers from sharing a lock
 )
 
 func (o op) String() string {
-	return [...]string{"", "acquire", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark"}[o]
+	return [...]string{"", "acquire", "acquire", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark", "gate"}[o]
 }
 
 // sets reports whether the request may create the lock's key.
-func (o op) sets() bool { return o == opAcquire || o == opAcquireFenced || o == opRepair }
+func (o op) sets() bool {
+	return o == opAcquire || o == opAcquireFenced || o == opAcquireShared || o == opRepair
+}
 
 // request is one thing asked of nodes, the same for each of them. It is immutable once it
 // was sent. The wire makes a command of it, see appendArgs.
@@ -45,6 +49,7 @@ type request struct {
 	px    int64
 	queue *queueArgs // nil: the script knows what it needs
 	fence *fenceArgs // nil: no fencing
+	share *shareArgs // nil: the lock is held alone
 	mark  []any      // of opMark: the script's arguments
 	// plain is the command for users' clients, made once for all nodes; nil: the wires
 	// write it into memory of their own.
@@ -86,6 +91,14 @@ type fenceArgs struct {
 	token uint64 // proposed, or to be raised to
 }
 
+// shareArgs is what scripts that touch the list of holders need.
+type shareArgs struct {
+	holders, gate string // keys
+	// limit is how many may hold the lock; 0: any number. Below 0: that number and no other.
+	limit  int64
+	number int64 // of the permit, from 1; 0: none
+}
+
 const (
 	// queueLife is how long a wait queue outlives the last sign of its waiters.
 	queueLife = 30 * time.Second
@@ -102,7 +115,7 @@ type script struct{ source, digest string }
 
 func mustScript(name string) *script {
 	src := mustRead(name)
-	for _, part := range []string{"line", "fence_counter"} {
+	for _, part := range []string{"line", "shared", "fence_counter"} {
 		src = strings.Replace(src, "-- include "+part+".lua\n", mustRead(part), 1)
 	}
 	sum := sha1.Sum([]byte(src))
@@ -126,6 +139,10 @@ var (
 	joinScript         = mustScript("line_join")
 	claimScript        = mustScript("line_claim")
 	queueReleaseScript = mustScript("line_release")
+
+	sharedClaimScript   = mustScript("shared_claim")
+	sharedExtendScript  = mustScript("shared_extend")
+	sharedReleaseScript = mustScript("shared_release")
 
 	fenceScript       = mustScript("fence")
 	raiseScript       = mustScript("fence_raise")
@@ -187,16 +204,50 @@ func joinRequest(t *terms, key, value string, q *queueArgs) *request {
 	return &r
 }
 
-// inspectRequest reads the lock and, if queue is set, its first most waiters.
-func inspectRequest(t *terms, key, queue string, most int) *request {
+// inspectRequest reads the lock and, if queue is set, its first most waiters; and as many of
+// those who share it. holders may be empty: the script knows the usual name.
+func inspectRequest(t *terms, key, queue, holders string, most int) *request {
 	r := newRequest(opInspect, inspectScript, t, key, "")
-	r.queue = &queueArgs{key: queue, most: int64(most)}
+	r.queue, r.share = &queueArgs{key: queue, most: int64(most)}, &shareArgs{holders: holders}
 	return &r
 }
 
-func forceRequest(t *terms, key, token, queue string) *request {
+func forceRequest(t *terms, key, token, queue, holders string) *request {
 	r := newRequest(opForceRelease, forceScript, t, key, token)
-	r.queue = &queueArgs{key: queue}
+	r.queue, r.share = &queueArgs{key: queue}, &shareArgs{holders: holders}
+	return &r
+}
+
+// sharedClaimRequest is setRequest for a lock that is held together with others.
+func sharedClaimRequest(o op, t *terms, key, value string, s *shareArgs) *request {
+	r := newRequest(o, sharedClaimScript, t, key, value)
+	r.share = s
+	return &r
+}
+
+func sharedExtendRequest(t *terms, key, value string, s *shareArgs) *request {
+	r := newRequest(opExtend, sharedExtendScript, t, key, value)
+	r.share = s
+	return &r
+}
+
+// sharedReleaseRequest is releaseRequest, or queueReleaseRequest if there is a queue.
+func sharedReleaseRequest(t *terms, key, value string, s *shareArgs, q *queueArgs) request {
+	r := newRequest(opRelease, sharedReleaseScript, t, key, value)
+	r.share, r.queue = s, q
+	return r
+}
+
+// gateRequest keeps newcomers from sharing a lock for a while; key is the gate's.
+func gateRequest(t *terms, key, value string, lasts time.Duration) *request {
+	r := newRequest(opGate, nil, t, key, value)
+	r.px = lasts.Milliseconds()
+	return &r
+}
+
+// openGateRequest lets newcomers in again, if the gate is still ours.
+func openGateRequest(t *terms, key, value string) *request {
+	r := newRequest(opGate, releaseScript, t, key, value)
 	return &r
 }
 

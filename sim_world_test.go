@@ -147,6 +147,8 @@ type simHold struct {
 	from, to int64 // true time; to is when it is or would have been gone
 	expire   int64 // milliseconds of the server; 0: it is gone
 	released bool  // by a release of this very value
+	shared   bool  // listed with others
+	number   int64 // of a permit
 	// forgotten is when the server lost it with all else; 0: it did not.
 	forgotten int64
 }
@@ -197,7 +199,7 @@ func (n *simNode) isLock(key string) bool { return key[0] == 'k' }
 // put, prolonged and removed see what becomes of locks; the caller holds mu.
 
 func (n *simNode) put(key, value string, expire int64, op *memOp) {
-	if n.isLock(key) {
+	if n.isLock(key) && value != marker {
 		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: expire, to: n.expiry(expire)})
 	}
 }
@@ -211,7 +213,7 @@ func (n *simNode) last(key, value string) *simHold {
 }
 
 func (n *simNode) prolonged(key, value string, expire int64, op *memOp) {
-	if !n.isLock(key) {
+	if !n.isLock(key) || value == marker {
 		return
 	}
 	if value != op.value {
@@ -229,7 +231,7 @@ func (n *simNode) prolonged(key, value string, expire int64, op *memOp) {
 }
 
 func (n *simNode) removed(key, value string, op *memOp) {
-	if !n.isLock(key) {
+	if !n.isLock(key) || value == marker {
 		return
 	}
 	if value != op.value && value != op.ended {
@@ -238,6 +240,48 @@ func (n *simNode) removed(key, value string, op *memOp) {
 	if h := n.last(key, value); h != nil {
 		h.to, h.expire, h.released = n.w.t(), 0, op.req.op == opRelease && value == op.value
 	}
+}
+
+func (n *simNode) listed(key, value string, number, till int64, op *memOp) {
+	if !n.isLock(key) {
+		return
+	}
+	if value != op.value {
+		n.w.violated("I3: %s of %.6s listed %.6s on node %d", op.req.op, op.value, value, n.i)
+	}
+	to := n.expiry(till)
+	h := n.member(key, value)
+	if h == nil || h.number != number || h.to < n.w.t() {
+		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: till, to: to, shared: true, number: number})
+		return
+	}
+	if to < h.to {
+		n.w.violated("I4: %s made the lease of %.6s on node %d end at %.3f ms and not at %.3f", op.req.op, value, n.i, ms(to), ms(h.to))
+	}
+	h.expire, h.to = till, to
+}
+
+func (n *simNode) struck(key, value string, op *memOp) {
+	if !n.isLock(key) {
+		return
+	}
+	if value != op.value && value != op.ended {
+		n.w.violated("I3: %s of %.6s struck %.6s from node %d", op.req.op, op.value, value, n.i)
+	}
+	if h := n.member(key, value); h != nil {
+		h.to, h.expire, h.released = min(h.to, n.w.t()), 0, op.req.op == opRelease
+	}
+}
+
+// member is the last listing of one who shares a lock.
+func (n *simNode) member(key, value string) *simHold {
+	hs := n.holds[key]
+	for i := len(hs) - 1; i >= 0; i-- {
+		if hs[i].value == value && hs[i].shared && hs[i].expire > 0 {
+			return hs[i]
+		}
+	}
+	return nil
 }
 
 func ms(t int64) float64 { return float64(t) / 1e6 }

@@ -46,9 +46,10 @@ type waiter struct {
 	toldToWait bool          // some node said that another has the lock
 }
 
-// newWaiter returns nil if the key cannot have a queue.
+// newWaiter returns nil if the key cannot have a queue, or if it is to be shared: who shares
+// polls.
 func newWaiter(qs *queues, r *resource) *waiter {
-	if !r.hasQueue() {
+	if !r.hasQueue() || r.terms.shared {
 		return nil
 	}
 	return &waiter{resource: r, queues: qs, id: r.clock.now().mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
