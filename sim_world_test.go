@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -41,6 +42,7 @@ type simWorld struct {
 type simCount struct {
 	Grants, Refusals, Requests, Extends, Faults int
 	Again                                       int // SETs sent again to nodes that refused
+	Shared                                      int // grants beside another holder of the same key
 	Ties, Nobody                                int // rounds of several that ask once, and those in which nobody got the lock
 }
 
@@ -133,9 +135,11 @@ type simNode struct {
 	mu    sync.Mutex
 	store *memStore
 	holds map[string][]*simHold // by lock key
-	subs  []*simSub
-	ids   map[int]int64 // the last one given, by generation
-	flows map[simConn]*simFlow
+	// gateUntil is when the gate of a lock was or would have been gone at the latest.
+	gateUntil map[string]int64
+	subs      []*simSub
+	ids       map[int]int64 // the last one given, by generation
+	flows     map[simConn]*simFlow
 
 	requests int
 	stopped  []*simHold // set by scripts that failed then
@@ -157,8 +161,8 @@ func newSimNode(w *simWorld, i int) *simNode {
 	p := w.plan.Nodes[i]
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
-		holds: make(map[string][]*simHold),
-		ids:   make(map[int]int64), flows: make(map[simConn]*simFlow),
+		holds: make(map[string][]*simHold), gateUntil: make(map[string]int64),
+		ids: make(map[int]int64), flows: make(map[simConn]*simFlow),
 	}
 	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
 	n.store.watch, n.store.publish = n, n.publish
@@ -194,11 +198,16 @@ func (n *simNode) expiry(millis int64) int64 {
 	return n.hand.reach((millis+1)*int64(time.Millisecond), n.w.t())
 }
 
+func (n *simNode) isGate(key string) bool { return strings.HasSuffix(key, "}:gate") }
+
 func (n *simNode) isLock(key string) bool { return key[0] == 'k' }
 
 // put, prolonged and removed see what becomes of locks; the caller holds mu.
 
 func (n *simNode) put(key, value string, expire int64, op *memOp) {
+	if n.isGate(key) {
+		n.gateUntil[key[1:len(key)-len("}:gate")]] = n.expiry(expire)
+	}
 	if n.isLock(key) && value != marker {
 		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: expire, to: n.expiry(expire)})
 	}
@@ -206,10 +215,16 @@ func (n *simNode) put(key, value string, expire int64, op *memOp) {
 
 func (n *simNode) last(key, value string) *simHold {
 	hs := n.holds[key]
-	if len(hs) == 0 || hs[len(hs)-1].value != value || hs[len(hs)-1].expire == 0 {
-		return nil
+	for i := len(hs) - 1; i >= 0; i-- {
+		switch h := hs[i]; {
+		case h.shared:
+		case h.value != value || h.expire == 0:
+			return nil
+		default:
+			return h
+		}
 	}
-	return hs[len(hs)-1]
+	return nil
 }
 
 func (n *simNode) prolonged(key, value string, expire int64, op *memOp) {
@@ -366,10 +381,10 @@ func short(a *simAnswer) string {
 }
 
 // had reports whether the node had the value at a time that is not in the future, or
-// would have had it had it not forgotten.
-func (n *simNode) had(key, value string, t int64) bool {
+// would have had it had it not forgotten. A permit is to have its number there.
+func (n *simNode) had(key, value string, number, t int64) bool {
 	for _, h := range n.holds[key] {
-		if h.value == value && h.from <= t && t < h.to {
+		if h.value == value && h.number == number && h.from <= t && t < h.to {
 			return true
 		}
 	}
