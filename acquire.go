@@ -96,7 +96,7 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 		return
 	}
 	info := AcquireInfo{
-		Context: a.ctx, Key: a.key, Attempts: a.attempts, Start: a.start.time, Elapsed: a.clock.now().since(a.start),
+		Context: a.ctx, Key: a.key, Mode: a.terms.mode(a.terms.shared), Attempts: a.attempts, Start: a.start.time, Elapsed: a.clock.now().since(a.start),
 		WaitStart: a.waiting.time, Waited: a.waited, Err: err,
 	}
 	if lock != nil {

@@ -93,9 +93,9 @@ func (a *arguments) write(r *request) {
 		a.keys(&r.key, &s.holders)
 		a.str(&r.value)
 		if q == nil {
-			a.add("")
+			a.add("", "")
 		} else {
-			a.add(q.key)
+			a.add(q.key, q.entry)
 		}
 	case joinScript:
 		a.keys(&r.key, &q.key)

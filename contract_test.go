@@ -258,10 +258,12 @@ func askShareExtend(value string, number int64, ttl time.Duration) *request {
 	return sharedExtendRequest(contractTerms(ttl), "k", value, &s)
 }
 
-func askShareRelease(value, line string) *request {
-	r := sharedReleaseRequest(contractTerms(contractTTL), "k", value, &shareOfK, &queueArgs{key: line})
+func askShareLeave(value, line, entry string) *request {
+	r := sharedReleaseRequest(contractTerms(contractTTL), "k", value, &shareOfK, &queueArgs{key: line, entry: entry})
 	return &r
 }
+
+func askShareRelease(value, line string) *request { return askShareLeave(value, line, "") }
 
 func askGate(value string) *request {
 	return gateRequest(contractTerms(contractTTL), gateOfK, value, contractTTL)
@@ -485,6 +487,10 @@ var contractCases = map[string][]struct {
 		{askShareRelease("a1", lineOfK), "1"}, {raw("GET", "k"), marker}, {askShareRelease("a1", lineOfK), marker}, {askShareRelease("a2", lineOfK), "1"}, {raw("GET", "k"), "b"}, {told(), "[redlock:p b]"},
 		{askShareRelease("a2", lineOfK), "b"},
 	},
+	"who shares after a downgrade takes its entry out of the line": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askShareExtend("a", 0, contractTTL), "1"},
+		{askShareLeave("a", lineOfK, entryOf("p", "b")), "1"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
+	},
 	"inspect of a lock that several share": {
 		{askShare("a1", 0, contractTTL), "1"}, {askShare("1", 4, contractTTL), "3"}, {askInspect(9), "[string redlock:shared ~ 0 [] [a1 ~ 0 1 ~ 2]]"}, {askInspect(1), "[string redlock:shared ~ 0 [] [a1 ~ 0]]"},
 		{raw("DEL", holdersOfK), ""}, {askInspect(9), "[string redlock:shared ~ 0 [] []]"},
@@ -685,7 +691,7 @@ func TestContractAgrees(t *testing.T) {
 			case 20:
 				req = askShareExtend(v, max(0, -limit), sharedTTL)
 			case 21, 22:
-				req = askShareRelease(v, []string{"", lineOfK}[r.IntN(2)])
+				req = askShareLeave(v, []string{"", lineOfK}[r.IntN(2)], []string{"", entry}[r.IntN(2)])
 			case 23:
 				req = []*request{askGate(v), askOpenGate(v), askOpenGate(v), askForce(v)}[r.IntN(4)]
 			}

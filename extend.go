@@ -45,8 +45,11 @@ func (l *Lock) tellExtended(ctx context.Context, r *round, start instant, ttl ti
 	if renewal {
 		ctx = context.WithoutCancel(l.acquireCtx)
 	}
+	l.mu.Lock()
+	mode := l.terms.mode(l.shared)
+	l.mu.Unlock()
 	extended(ExtendInfo{
-		Context: ctx, Key: l.key, Token: l.token, TTL: ttl, Renewal: renewal,
+		Context: ctx, Key: l.key, Mode: mode, Token: l.token, TTL: ttl, Renewal: renewal,
 		Start: start.time, Elapsed: l.clock.now().since(start), Until: l.Until(),
 		Outcomes: l.outcomes(r), Err: err,
 	})
@@ -99,7 +102,7 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 		why := l.failed(r, opExtend, ErrLost, ErrExpired)
 		l.loseAndUnlock(now, why)
 		return why
-	case v == verdictHeld:
+	case v == verdictHeld && shared == l.shared: // or a downgrade overtook it, and changed what is there
 		why := l.failed(r, opExtend, ErrNotHeld, ErrLost)
 		l.loseAndUnlock(now, why)
 		return why

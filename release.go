@@ -31,7 +31,7 @@ func (l *Lock) Release(ctx context.Context) error {
 		l.finish(start, errWasReleased)
 	}
 	// Sent under mu, so that no repair can come after it.
-	r := l.sendRelease(start)
+	r, mode := l.sendRelease(start), l.terms.mode(l.shared)
 	l.mu.Unlock()
 
 	err := l.waitRelease(r)
@@ -43,7 +43,7 @@ func (l *Lock) Release(ctx context.Context) error {
 	l.mu.Unlock()
 	if told := l.opts.Hooks.Released; told != nil {
 		told(ReleaseInfo{
-			Context: ctx, Key: l.key, Token: l.token, Held: start.since(l.grantedAt),
+			Context: ctx, Key: l.key, Mode: mode, Token: l.token, Held: start.since(l.grantedAt),
 			Start: start.time, Elapsed: l.clock.now().since(start), Outcomes: l.outcomes(r), Err: err,
 		})
 	}

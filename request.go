@@ -91,6 +91,9 @@ type fenceArgs struct {
 	token uint64 // proposed, or to be raised to
 }
 
+// sharedMarker is the value of a key that several hold; scripts/shared.lua knows it, too.
+const sharedMarker = "redlock:shared"
+
 // shareArgs is what scripts that touch the list of holders need.
 type shareArgs struct {
 	holders, gate string // keys

@@ -48,6 +48,18 @@ func (r *resource) shareArgs(number int64) *shareArgs {
 	return s
 }
 
+// mode is what hooks call the way in which a lock is held.
+func (t *terms) mode(shared bool) string {
+	switch {
+	case t.permits > 0:
+		return "permit"
+	case shared:
+		return "shared"
+	default:
+		return "alone"
+	}
+}
+
 // hasQueue reports whether the key can have a wait queue.
 func (r *resource) hasQueue() bool { return r.naming != noQueueName }
 

@@ -10,7 +10,7 @@ import (
 // The scripts of locks that several hold, in Go; see memStore.
 
 const (
-	marker  = "redlock:shared"
+	marker  = sharedMarker
 	numbers = 2048
 )
 
@@ -168,7 +168,7 @@ func (s *memStore) sharedExtend(keys, argv []string, op *memOp) (any, error) {
 }
 
 func (s *memStore) sharedRelease(keys, argv []string, op *memOp) (any, error) {
-	lock, holders, value, line := keys[0], keys[1], argv[0], argv[1]
+	lock, holders, value, line, entry := keys[0], keys[1], argv[0], argv[1], argv[2]
 	v, held, err := s.text(lock)
 	if err != nil {
 		return nil, err
@@ -185,8 +185,14 @@ func (s *memStore) sharedRelease(keys, argv []string, op *memOp) (any, error) {
 		ours = s.strike(lock, holders, value, op)
 		s.settle(lock, holders, now, op)
 	}
-	if line != "" && s.get(lock) == nil && s.typ(line) == "zset" {
-		s.serve(lock, line, "", op)
+	if line != "" && s.typ(line) == "zset" {
+		if entry != "" {
+			process, _, _ := entryParts(entry)
+			s.zrem(line, entry, "woken "+entry, "silent "+process)
+		}
+		if s.get(lock) == nil {
+			s.serve(lock, line, "", op)
+		}
 	}
 	if ours {
 		return int64(1), nil

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -69,6 +70,9 @@ func (c *simClient) downgrade(op int, i uint64, g *simGrant) {
 	if c.w.plan.kind(g.key) != manyShare || g.shared || g.downgrade != never || c.roll(op, int(60+i))%3 > 0 {
 		return
 	}
+	g.downgrade = c.w.t()
+	_ = g.lock.Downgrade(context.Background())
+	c.w.took(c.p, "Downgrade", g.downgrade, c.w.plan.NodeTimeout)
 }
 
 // checkSharing is I1 for locks that several may hold: nobody beside one who holds it alone, no

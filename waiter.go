@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -37,6 +38,7 @@ type waiter struct {
 	joinCall     *call   // the latest, which a release of the entry takes back
 	since        instant // when it first joined anywhere
 	failures     int     // attempts in a row that were our turn and failed
+	gate         string  // the value under which it keeps others from sharing the lock; empty: it does not
 
 	// Guarded by queues.mu:
 	of         *keyWaiters   // nil: not among them
@@ -102,6 +104,9 @@ func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, v
 	// What is on the arbiter may be gone from the others: its clock was set back, somebody
 	// put a key there, or a holder who lost the majority renewed it. The first in the
 	// queue, who overtakes nobody, finds out.
+	if a.ahead == 0 && a.holder == sharedMarker {
+		w.shutGate()
+	}
 	if now := w.clock.now().mono; a.ahead == 0 && now-v.lookedAt >= int64(w.looksEvery()) {
 		v.lookedAt = now
 		if free, _, err := w.whenFree(ctx, last); free == 0 || err != nil {
@@ -139,6 +144,9 @@ func (w *waiter) moveOn(ctx context.Context, last *QuorumError, v *vigil) (moved
 	free, all, err := w.whenFree(ctx, last)
 	if err != nil {
 		return false, err
+	}
+	if slices.ContainsFunc(all, func(n inspection) bool { return n.shared }) {
+		w.shutGate() // the arbiter would have us, and they go on without it
 	}
 	from := w.node
 	if moved = w.queues.moveTo(w, longestQueue(all, from)); moved {
@@ -437,8 +445,32 @@ func (w *waiter) withdraw() {
 	w.entry, w.value, w.ended, w.joinCall, w.join, w.joined = "", "", "", nil, nil, false
 }
 
+// shutGate keeps newcomers from sharing the lock, for a reservation, since the first in line
+// wants it alone. Those who share it would otherwise come in for as long as others do, past
+// the line: a majority of nodes does not keep it.
+func (w *waiter) shutGate() {
+	w.gate = w.value
+	w.tellGate(gateRequest(&w.terms, w.naming.gateKey(w.name), w.gate, w.reservation()))
+}
+
+// openGate lets newcomers in again. Where that does not arrive, it opens by itself.
+func (w *waiter) openGate() {
+	if w.gate != "" {
+		w.tellGate(openGateRequest(&w.terms, w.naming.gateKey(w.name), w.gate))
+		w.gate = ""
+	}
+}
+
+func (w *waiter) tellGate(req *request) {
+	now := w.clock.now().mono
+	for i := range w.names {
+		w.lane(i).enqueue(&call{req: req, index: int32(i), deadline: now + int64(req.timeout)}, now)
+	}
+}
+
 // end leaves the queue, if the waiter is still in it, and forgets the waiter.
 func (w *waiter) end() {
+	w.openGate()
 	w.withdraw()
 	qs := w.queues
 	now := w.clock.now().mono
