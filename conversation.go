@@ -135,11 +135,13 @@ type conversations struct {
 	flow      flow   // one that was opened and has not told who it is, to be asked again
 	runID     string // of the process that told last who it is
 	longest   time.Duration
-	patience  time.Duration // of the last batch
-	freshSent int64         // when the last fresh conversation that was answered was asked; 0: never
-	roundTrip time.Duration // of that
-	roleAt    int64         // when the role was asked for last
-	noKill    bool          // it is denied
+	patience  time.Duration   // of the last batch
+	freshSent int64           // when the last fresh conversation that was answered was asked; 0: never
+	roundTrip time.Duration   // of that
+	roleAt    int64           // when the role was asked for last
+	noKill    bool            // it is denied
+	undead    []*conversation // over, and perhaps not on the server: see linger
+	undeadAt  int64           // when to try next to end these
 	expiry    alarm
 	closed    bool
 }
@@ -370,112 +372,5 @@ func (cs *conversations) tell(cv *conversation, s sighting) {
 		}
 		s = cv.who
 		s.mark, s.asked = m, true
-	}
-}
-
-// begin notes that a conversation is in use.
-func (cs *conversations) begin(cv *conversation, patience, bound time.Duration) (now int64) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	now = cs.clock.now().mono
-	cv.busy, cv.suspectAt = true, 0
-	cv.sentAt, cv.overdueAt, cv.overAt = now, now+int64(patience), now+int64(max(patience, bound))
-	cs.out = append(cs.out, cv)
-	if cs.closed {
-		go cv.flow.close()
-		return now
-	}
-	if cv.watch.f == nil {
-		cv.watch = alarm{clock: cs.clock, f: func() { cs.check(cv) }}
-	}
-	cv.watch.set(cv.overdueAt, now)
-	return now
-}
-
-// end is the counterpart of begin.
-func (cs *conversations) end(cv *conversation, answered bool) (now int64) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	now = cs.clock.now().mono
-	cv.busy = false
-	if answered {
-		cv.answeredAt = now
-	}
-	if i := slices.Index(cs.out, cv); i >= 0 {
-		cs.out[i] = cs.out[len(cs.out)-1]
-		cs.out[len(cs.out)-1] = nil
-		cs.out = cs.out[:len(cs.out)-1]
-	}
-	return now
-}
-
-// check looks after a conversation that is out.
-func (cs *conversations) check(cv *conversation) {
-	now := cs.clock.now().mono
-	cs.mu.Lock()
-	cv.watch.rang()
-	over := false
-	switch {
-	case !cv.busy || cs.closed:
-	case now >= cv.overAt:
-		over = true
-	case now < cv.overdueAt:
-		cv.watch.set(cv.overdueAt, now)
-	case cv.suspectAt == 0 && cs.freshSent > cv.sentAt:
-		cs.suspect(cv, now)
-	case cv.suspectAt == 0:
-		cs.refresh()
-		cv.watch.set(cv.overAt, now) // sooner if the fresh one is answered
-	case now < cv.suspectAt:
-		cv.watch.set(cv.suspectAt, now)
-	case cv.flow.heard() != cv.heardThen:
-		cs.suspect(cv, now) // slow, and not silent
-	default:
-		over = true
-	}
-	cv.over = cv.over || over
-	cs.mu.Unlock()
-	if over {
-		cv.flow.close() // so that its exchange returns
-	}
-}
-
-// suspect gives a conversation that is overdue its last chance, since a fresh one was
-// answered; the caller holds mu.
-func (cs *conversations) suspect(cv *conversation, now int64) {
-	cv.heardThen = cv.flow.heard()
-	cv.suspectAt = now + int64(cs.silence())
-	cv.watch.set(min(cv.suspectAt, cv.overAt), now)
-}
-
-// silence is how long a conversation must be silent after the fresh one's answer.
-func (cs *conversations) silence() time.Duration {
-	return max(cs.roundTrip, min(cs.patience, leastSilence))
-}
-
-// close ends all conversations, also those that are out.
-func (cs *conversations) close() {
-	cs.mu.Lock()
-	cs.closed = true
-	all := slices.Concat(cs.idle, cs.out)
-	cs.idle = nil
-	for _, tk := range cs.takers {
-		tk.err = ErrClosed
-		close(tk.got)
-	}
-	cs.takers = nil
-	for _, cv := range all {
-		cv.watch.stop()
-	}
-	cs.expiry.stop()
-	f := cs.flow
-	cs.flow = nil
-	cs.mu.Unlock()
-	cs.cancel()
-	for _, cv := range all {
-		cv.flow.close()
-	}
-	if f != nil {
-		f.close()
 	}
 }

@@ -142,6 +142,10 @@ func (cs *conversations) put(cv *conversation, now int64) {
 
 // hand is put for a conversation that is surely of use; the caller holds mu.
 func (cs *conversations) hand(cv *conversation, now int64) {
+	if cs.endsUndead(cv, now) {
+		go cs.endUndead(cv)
+		return
+	}
 	if len(cs.takers) > 0 {
 		tk := cs.takers[0]
 		cs.takers = slices.Delete(cs.takers, 0, 1)
@@ -356,75 +360,6 @@ func (cs *conversations) sleep(d time.Duration) {
 		t.Stop()
 	}
 	cs.clock.yield(5)
-}
-
-// settle makes certain that nothing of a conversation that is over will be executed any
-// more. It reports false where it cannot, within patience.
-func (cs *conversations) settle(old *conversation, patience time.Duration) bool {
-	cs.mu.Lock()
-	hopeless := cs.noKill || cs.closed || old.single || old.who.runID == "" || old.who.clientID == 0
-	cs.mu.Unlock()
-	if hopeless {
-		return false
-	}
-	deadline := cs.clock.now().mono + int64(patience)
-	fresh, err := cs.await(patience, old.sentAt, true)
-	if err != nil {
-		return false
-	}
-	defer cs.killed()
-	if fresh.who.runID != old.who.runID {
-		// The process is gone, with all that it had not read. Client ids start again with
-		// the next one: what has this one now is somebody else.
-		cs.put(fresh, cs.clock.now().mono)
-		return fresh.who.runID != ""
-	}
-	now := cs.clock.now().mono
-	left := time.Duration(max(deadline-now, int64(leastSilence)))
-	cs.begin(fresh, left, left)
-	settled, lives := cs.kill(old, fresh, deadline)
-	now = cs.end(fresh, lives)
-	if lives {
-		cs.put(fresh, now)
-	} else {
-		fresh.flow.close()
-	}
-	return settled
-}
-
-// killed notes that a conversation is not used to end another one any more. Others that
-// wanted to end theirs have waited for that one.
-func (cs *conversations) killed() {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if cs.killing--; cs.killing == 0 && len(cs.takers) > 0 {
-		cs.refresh()
-	}
-}
-
-// kill ends a conversation by its id over another one to the same process. Lives: that one
-// is of further use.
-func (cs *conversations) kill(old, fresh *conversation, deadline int64) (settled, lives bool) {
-	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
-		err := fresh.flow.kill(old.who.clientID)
-		switch {
-		case err == nil:
-			return true, true
-		case !isServerError(err):
-			return false, false
-		case permanent(err):
-			cs.mu.Lock()
-			cs.noKill = true
-			cs.mu.Unlock()
-			cs.lacks(noEnd, err)
-			return false, true
-		}
-		// An error, such as BUSY, is no answer: the old one lives and may be read yet.
-		if cs.clock.now().mono+int64(pause) >= deadline {
-			return false, true
-		}
-		cs.sleep(pause)
-	}
 }
 
 // greet opens the first conversation and tells the run id of who answers, empty where the
