@@ -101,6 +101,8 @@ type conversation struct {
 	heardThen  int64 // what it had heard when it became suspect
 	answeredAt int64
 	watch      alarm
+
+	rolesTurn bool // the role is to be asked for along with the batch that it has
 }
 
 // taker waits for a conversation.
@@ -182,44 +184,32 @@ func (cs *conversations) watch(o onlooker) { cs.onlooker = o }
 // exchange implements wire. Settled means that nothing of the batch may be executed any
 // more: all of it was answered or never sent, or its conversation is surely over.
 func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) (settled bool) {
-	start := cs.clock.now().mono
 	cv, err := cs.take(patience, bound)
+	if err == nil {
+		if err = cs.prepare(cv, batch); err != nil {
+			cs.end(cv, false)
+			cv.flow.close()
+		}
+	}
 	if err != nil {
 		for _, c := range batch {
 			c.ballot = ballot{err: err}
 		}
 		return true
 	}
-	if now := cs.clock.now().mono; now-start >= int64(patience) {
-		// Connecting took so long that nobody waits any more.
-		cs.put(cv, now)
-		for _, c := range batch {
-			c.ballot = ballot{err: errTooLate}
-		}
-		return true
-	}
-	sentAt := cs.begin(cv, patience, bound)
-	if err := cs.prepare(cv, batch); err != nil {
-		cs.end(cv, false)
-		cv.flow.close()
-		for _, c := range batch {
-			c.ballot = ballot{err: err}
-		}
-		return true
-	}
-	want := cs.wants(cv, batch, sentAt)
+	want := cs.wants(cv, batch)
 	got := cv.flow.exchange(batch, want)
 	answered, sent := read(batch)
-	good := cs.heed(cv, batch, want, &got)
-	now := cs.end(cv, answered && !got.broken)
-	switch {
+	switch good := cs.heed(cv, batch, want, &got); {
 	case answered && !got.broken && good && !cv.single && !movedOn(batch):
-		cs.put(cv, now)
+		cs.putBack(cv)
 		return true
 	case answered || !sent:
+		cs.end(cv, answered && !got.broken)
 		cv.flow.close()
 		return true
 	default:
+		cs.end(cv, false)
 		cv.flow.close()
 		return cs.settle(cv, patience)
 	}
@@ -263,7 +253,7 @@ func movedOn(batch []*call) bool {
 }
 
 // wants is what to ask along with a batch.
-func (cs *conversations) wants(cv *conversation, batch []*call, now int64) (want looks) {
+func (cs *conversations) wants(cv *conversation, batch []*call) (want looks) {
 	if !cv.known {
 		want |= lookWho
 	}
@@ -273,10 +263,7 @@ func (cs *conversations) wants(cv *conversation, batch []*call, now int64) (want
 	if setsKeys(batch) {
 		want |= lookMark
 	}
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if now-cs.roleAt >= int64(roleEvery) && cv.who.replID != "" {
-		cs.roleAt = now
+	if cv.known && cv.rolesTurn && cv.who.replID != "" {
 		want |= lookRole
 	}
 	return want
@@ -285,11 +272,14 @@ func (cs *conversations) wants(cv *conversation, batch []*call, now int64) (want
 // heed passes on what a server said of itself beside a batch. Where it did not say who it
 // is, or is not the node any more, its answers are no votes; then it is false.
 func (cs *conversations) heed(cv *conversation, batch []*call, want looks, got *said) bool {
-	if want&lookWho != 0 {
-		if got.whoErr != nil {
-			void(batch, fmt.Errorf("%w: %v", errNameless, got.whoErr))
-			return false
-		}
+	switch {
+	case want&lookWho == 0 && cs.replaced(cv):
+		void(batch, errReplaced)
+		return false
+	case want&lookWho != 0 && got.whoErr != nil:
+		void(batch, fmt.Errorf("%w: %v", errNameless, got.whoErr))
+		return false
+	case want&lookWho != 0:
 		cs.learn(cv, got.who)
 	}
 	if want&lookMark != 0 && got.broken {
@@ -299,18 +289,27 @@ func (cs *conversations) heed(cv *conversation, batch []*call, want looks, got *
 	news := want&lookMark != 0 && !got.broken
 	if got.roleOK {
 		news = news || got.role.replID != cv.who.replID || got.role.role != cv.who.role
-		cv.who.replID, cv.who.role = got.role.replID, got.role.role
+		cv.who.replID, cv.who.formerID, cv.who.role = got.role.replID, got.role.formerID, got.role.role
 	}
 	if news && cs.saw != nil && cv.who.err == nil {
 		s := cv.who
 		s.mark, s.asked = got.mark, false
 		cs.tell(cv, s)
 	}
-	if id := cs.latest(); id != "" && cv.who.runID != "" && cv.who.runID != id {
-		void(batch, errReplaced)
-		return false
-	}
 	return true
+}
+
+// replaced reports whether another process has answered by the node's name since this one
+// did.
+func (cs *conversations) replaced(cv *conversation) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.isReplaced(cv)
+}
+
+// isReplaced is replaced for who holds mu.
+func (cs *conversations) isReplaced(cv *conversation) bool {
+	return cs.runID != "" && cv.who.runID != "" && cv.who.runID != cs.runID
 }
 
 // void makes answers that are no votes what they are: requests that were sent, and may
@@ -321,12 +320,6 @@ func void(batch []*call, why error) {
 			c.ballot = ballot{err: why, sent: true}
 		}
 	}
-}
-
-func (cs *conversations) latest() string {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	return cs.runID
 }
 
 // learn notes who answers over a conversation, and tells so.

@@ -13,25 +13,35 @@ func (cs *conversations) begin(cv *conversation, patience, bound time.Duration) 
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	now = cs.clock.now().mono
+	cs.beginLocked(cv, now, patience, bound)
+	return now
+}
+
+func (cs *conversations) beginLocked(cv *conversation, now int64, patience, bound time.Duration) {
 	cv.busy, cv.suspectAt = true, 0
 	cv.sentAt, cv.overdueAt, cv.overAt = now, now+int64(patience), now+int64(max(patience, bound))
 	cs.out = append(cs.out, cv)
 	if cs.closed {
 		go cv.flow.close()
-		return now
+		return
+	}
+	if cv.rolesTurn = now-cs.roleAt >= int64(roleEvery); cv.rolesTurn {
+		cs.roleAt = now
 	}
 	if cv.watch.f == nil {
 		cv.watch = alarm{clock: cs.clock, f: func() { cs.check(cv) }}
 	}
 	cv.watch.set(cv.overdueAt, now)
-	return now
 }
 
-// end is the counterpart of begin.
-func (cs *conversations) end(cv *conversation, answered bool) (now int64) {
+// end is the counterpart of begin for a conversation that is over.
+func (cs *conversations) end(cv *conversation, answered bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	now = cs.clock.now().mono
+	cs.endLocked(cv, cs.clock.now().mono, answered)
+}
+
+func (cs *conversations) endLocked(cv *conversation, now int64, answered bool) {
 	cv.busy = false
 	if answered {
 		cv.answeredAt = now
@@ -41,7 +51,6 @@ func (cs *conversations) end(cv *conversation, answered bool) (now int64) {
 		cs.out[len(cs.out)-1] = nil
 		cs.out = cs.out[:len(cs.out)-1]
 	}
-	return now
 }
 
 // check looks after a conversation that is out.
@@ -107,23 +116,27 @@ func (cs *conversations) settle(old *conversation, patience time.Duration) bool 
 	if fresh.who.runID != old.who.runID {
 		// The process is gone, with all that it had not read. Client ids start again with
 		// the next one: what has this one now is somebody else.
-		cs.put(fresh, cs.clock.now().mono)
+		cs.putBack(fresh)
 		return fresh.who.runID != ""
 	}
 	now := cs.clock.now().mono
 	left := time.Duration(max(deadline-now, int64(leastSilence)))
 	cs.begin(fresh, left, left)
 	settled, lives := cs.kill(old, fresh, deadline)
-	now = cs.end(fresh, lives)
-	if lives {
-		cs.put(fresh, now)
-	} else {
-		fresh.flow.close()
-	}
+	cs.putBackIf(lives, fresh)
 	if !settled {
 		cs.linger(old)
 	}
 	return settled
+}
+
+func (cs *conversations) putBackIf(lives bool, cv *conversation) {
+	if lives {
+		cs.putBack(cv)
+		return
+	}
+	cs.end(cv, false)
+	cv.flow.close()
 }
 
 // linger has a conversation ended later that could not be ended in time: over the next one
@@ -172,16 +185,11 @@ func (cs *conversations) endUndead(cv *conversation) {
 		}
 		done++
 	}
-	now = cs.end(cv, lives)
 	cs.mu.Lock()
 	cs.undead = slices.DeleteFunc(cs.undead, func(old *conversation) bool { return slices.Contains(undead[:done], old) })
-	cs.undeadAt = now + int64(maxBackoff)
+	cs.undeadAt = cs.clock.now().mono + int64(maxBackoff)
 	cs.mu.Unlock()
-	if lives {
-		cs.put(cv, now)
-	} else {
-		cv.flow.close()
-	}
+	cs.putBackIf(lives, cv)
 }
 
 // killed notes that a conversation is not used to end another one any more. Others that

@@ -13,30 +13,77 @@ import (
 
 var errBusyPool = errors.New("all of the client's connections are in use")
 
-// take returns a conversation for a batch. It waits no longer than bound.
+// take returns a conversation for a batch, which has begun. It waits no longer than bound.
 func (cs *conversations) take(patience, bound time.Duration) (*conversation, error) {
-	cs.fit(patience, bound)
+	start := cs.clock.now().mono
 	for {
-		cs.mu.Lock()
-		last := len(cs.idle) - 1
-		if last < 0 || cs.closed {
-			cs.mu.Unlock()
-			break
-		}
-		// The one used last is the likeliest to be alive.
-		cv := cs.idle[last]
-		cs.idle[last] = nil
-		cs.idle = cs.idle[:last]
-		cs.mu.Unlock()
-		if cv.flow.alive() {
+		cv := cs.takeIdle(start, patience, bound)
+		switch {
+		case cv == nil:
+			return cs.takeNew(start, patience, bound)
+		case cv.flow.alive():
 			return cv, nil
 		}
 		// Nothing was out on it, so nothing of it can land.
+		cs.end(cv, false)
 		cv.flow.close()
 	}
-	if !cs.habits.lazy {
-		return cs.await(bound, 0, false)
+}
+
+// takeIdle is the conversation that was used last, since it is the likeliest to be alive;
+// nil if none is idle.
+func (cs *conversations) takeIdle(now int64, patience, bound time.Duration) *conversation {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.patience = patience
+	if d := coarsely(bound); d > cs.longest {
+		cs.longest = d
+		cs.dismissShort()
 	}
+	last := len(cs.idle) - 1
+	if last < 0 || cs.closed {
+		return nil
+	}
+	cv := cs.idle[last]
+	cs.idle[last] = nil
+	cs.idle = cs.idle[:last]
+	cs.beginLocked(cv, now, patience, bound)
+	return cv
+}
+
+// dismissShort ends conversations that cannot wait for as long as batches do; the caller
+// holds mu.
+func (cs *conversations) dismissShort() {
+	cs.idle = slices.DeleteFunc(cs.idle, func(cv *conversation) bool {
+		short := cv.bound < cs.longest
+		if short {
+			go cv.flow.close()
+		}
+		return short
+	})
+}
+
+// takeNew is a new conversation, or one that comes free while it is waited for.
+func (cs *conversations) takeNew(start int64, patience, bound time.Duration) (*conversation, error) {
+	if cs.habits.lazy {
+		cv, err := cs.dialLazily()
+		if err == nil {
+			cs.begin(cv, patience, bound)
+		}
+		return cv, err
+	}
+	cv, err := cs.await(bound, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	if now := cs.begin(cv, patience, bound); now-start >= int64(patience) {
+		cs.putBack(cv)
+		return nil, errTooLate // connecting took so long that nobody waits any more
+	}
+	return cv, nil
+}
+
+func (cs *conversations) dialLazily() (*conversation, error) {
 	cs.mu.Lock()
 	longest, closed := cs.longest, cs.closed
 	cs.mu.Unlock()
@@ -48,26 +95,6 @@ func (cs *conversations) take(patience, bound time.Duration) (*conversation, err
 		return nil, err
 	}
 	return &conversation{flow: o.flow, single: o.single, bound: longest, born: cs.clock.now().mono}, nil
-}
-
-// fit notes how long batches wait, and ends conversations that cannot wait that long.
-func (cs *conversations) fit(patience, bound time.Duration) {
-	var short []*conversation
-	cs.mu.Lock()
-	cs.patience = patience
-	if d := coarsely(bound); d > cs.longest {
-		cs.longest = d
-		cs.idle = slices.DeleteFunc(cs.idle, func(cv *conversation) bool {
-			if cv.bound < d {
-				short = append(short, cv)
-			}
-			return cv.bound < d
-		})
-	}
-	cs.mu.Unlock()
-	for _, cv := range short {
-		cv.flow.close()
-	}
 }
 
 // await waits for a conversation for at most limit. One that lies idle will do if it was
@@ -125,12 +152,14 @@ func (cs *conversations) refuseLocked(why error, whom func(*taker) bool) {
 	})
 }
 
-// put hands a conversation to whoever waits for one, or keeps it.
-func (cs *conversations) put(cv *conversation, now int64) {
+// putBack ends a batch of a conversation, and hands that to whoever waits for one, or keeps
+// it.
+func (cs *conversations) putBack(cv *conversation) {
 	cs.mu.Lock()
-	keep := !cs.closed && !cv.over && cv.known && cv.bound >= cs.longest &&
-		(cs.habits.life == 0 || now-cv.born < int64(cs.habits.life)) &&
-		(cs.runID == "" || cv.who.runID == "" || cv.who.runID == cs.runID)
+	now := cs.clock.now().mono
+	cs.endLocked(cv, now, true)
+	keep := !cs.closed && !cv.over && cv.known && cv.bound >= cs.longest && !cs.isReplaced(cv) &&
+		(cs.habits.life == 0 || now-cv.born < int64(cs.habits.life))
 	if keep {
 		cs.hand(cv, now)
 	}
@@ -140,7 +169,7 @@ func (cs *conversations) put(cv *conversation, now int64) {
 	}
 }
 
-// hand is put for a conversation that is surely of use; the caller holds mu.
+// hand hands over or keeps a conversation that is surely of use; the caller holds mu.
 func (cs *conversations) hand(cv *conversation, now int64) {
 	if cs.endsUndead(cv, now) {
 		go cs.endUndead(cv)
@@ -365,13 +394,15 @@ func (cs *conversations) sleep(d time.Duration) {
 // greet opens the first conversation and tells the run id of who answers, empty where the
 // server does not say. It fails where nobody answers, or refuses to serve us.
 func (cs *conversations) greet(ctx context.Context, limit time.Duration) (runID string, err error) {
-	cs.fit(limit, 0)
+	cs.mu.Lock()
+	cs.patience = limit
+	cs.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { cs.refuse(ctx.Err(), func(*taker) bool { return true }) })
 	defer stop()
 	cv, err := cs.await(limit, 0, false)
 	if err != nil {
 		return "", err
 	}
-	cs.put(cv, cs.clock.now().mono)
+	cs.putBack(cv)
 	return cv.who.runID, nil
 }
