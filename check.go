@@ -74,7 +74,7 @@ func (rl *Redlock) examineAll(ctx context.Context, probe string) (all []facts, c
 	updates := make([]chan facts, len(rl.clients))
 	for i, c := range rl.clients {
 		updates[i] = make(chan facts, examinerSteps)
-		e := examiner{clock: rl.clock, prefix: rl.opts.KeyPrefix, probe: probe, updates: updates[i]}
+		e := examiner{clock: rl.clock, prefix: rl.opts.KeyPrefix, mark: markKeyOf(&rl.opts), probe: probe, updates: updates[i]}
 		e.Node = rl.names[i]
 		go e.examine(asking, c)
 	}

@@ -19,6 +19,7 @@ type examiner struct {
 	facts
 	clock         clock
 	prefix, probe string
+	mark          string // the key of the memory mark; empty: there is none
 	updates       chan facts
 	lineMasked    bool // the key of the probe's line was refused
 }

@@ -30,6 +30,8 @@ const (
 	forLocks need = iota + 1
 	forLines
 	forNotices
+	forMemory
+	forEnds
 )
 
 // servingNodes counts the nodes that can be used.

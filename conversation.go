@@ -142,6 +142,7 @@ type conversations struct {
 	roundTrip time.Duration   // of that
 	roleAt    int64           // when the role was asked for last
 	noKill    bool            // it is denied
+	busy      bool            // the last fresh conversation was answered by an error that passes
 	undead    []*conversation // over, and perhaps not on the server: see linger
 	undeadAt  int64           // when to try next to end these
 	expiry    alarm
@@ -211,7 +212,7 @@ func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) 
 	default:
 		cs.end(cv, false)
 		cv.flow.close()
-		return cs.settle(cv, patience)
+		return cs.settle(cv, patience, bound)
 	}
 }
 

@@ -98,36 +98,66 @@ func (cs *conversations) silence() time.Duration {
 }
 
 // settle makes certain that nothing of a conversation that is over will be executed any
-// more. It reports false where it cannot, within patience.
-func (cs *conversations) settle(old *conversation, patience time.Duration) bool {
+// more. It reports false where it cannot: within patience, or for as long as the server says
+// only that it is busy, within bound. Until it serves us again, nothing else can be had
+// there anyway, and what was sent may be read as soon as it does.
+func (cs *conversations) settle(old *conversation, patience, bound time.Duration) (settled bool) {
 	cs.mu.Lock()
 	hopeless := cs.noKill || cs.closed || old.single || old.who.runID == "" || old.who.clientID == 0
 	cs.mu.Unlock()
 	if hopeless {
 		return false
 	}
-	deadline := cs.clock.now().mono + int64(patience)
-	fresh, err := cs.await(patience, old.sentAt, true)
-	if err != nil {
-		cs.linger(old)
-		return false
+	start := cs.clock.now().mono
+	deadline := start + int64(max(patience, bound))
+	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
+		left := time.Duration(deadline - cs.clock.now().mono)
+		if left <= 0 {
+			break
+		}
+		fresh, err := cs.await(min(left, patience), old.sentAt, true)
+		if err != nil && cs.isBusy() {
+			continue
+		}
+		if err != nil {
+			break
+		}
+		settled, lives := cs.outlive(old, fresh, patience, deadline)
+		if settled {
+			return true
+		}
+		if lives || cs.clock.now().mono-start >= int64(patience) {
+			break
+		}
+		cs.sleep(pause)
 	}
+	cs.linger(old)
+	return false
+}
+
+// isBusy reports whether the server answered the last fresh conversation that it could not
+// serve it at present.
+func (cs *conversations) isBusy() bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.busy && !cs.closed
+}
+
+// outlive ends a conversation over another one, which came later. Lives: that one is of
+// further use.
+func (cs *conversations) outlive(old, fresh *conversation, patience time.Duration, deadline int64) (settled, lives bool) {
 	defer cs.killed()
 	if fresh.who.runID != old.who.runID {
 		// The process is gone, with all that it had not read. Client ids start again with
 		// the next one: what has this one now is somebody else.
 		cs.putBack(fresh)
-		return fresh.who.runID != ""
+		return fresh.who.runID != "", true
 	}
 	now := cs.clock.now().mono
-	left := time.Duration(max(deadline-now, int64(leastSilence)))
-	cs.begin(fresh, left, left)
-	settled, lives := cs.kill(old, fresh, deadline)
+	cs.begin(fresh, patience, max(patience, time.Duration(deadline-now)))
+	settled, lives = cs.kill(old, fresh, deadline)
 	cs.putBackIf(lives, fresh)
-	if !settled {
-		cs.linger(old)
-	}
-	return settled
+	return settled, lives
 }
 
 func (cs *conversations) putBackIf(lives bool, cv *conversation) {

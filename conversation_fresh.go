@@ -319,7 +319,7 @@ func (t *trial) once() (*conversation, error) {
 func (cs *conversations) arrive(cv *conversation, t *trial) {
 	now := cs.clock.now().mono
 	cs.mu.Lock()
-	cs.trying = false
+	cs.trying, cs.busy = false, false
 	if cs.closed {
 		cs.mu.Unlock()
 		cv.flow.close()
@@ -351,6 +351,7 @@ func (cs *conversations) arrive(cv *conversation, t *trial) {
 func (cs *conversations) goOn(t *trial, err error) bool {
 	now := cs.clock.now().mono
 	cs.mu.Lock()
+	cs.busy = isServerError(err) && !permanent(err) && !t.timedOut
 	switch {
 	case t.timedOut, t.stale:
 		// The server may only hang, or another connection of the pool is of more use:

@@ -34,7 +34,8 @@ const (
 // ErrNoQuorum if so many nodes are down or refuse to serve us that the others are no
 // majority, with ErrDuplicateNode if the same server is given twice (the same address and
 // database, or the same run id), with ErrInvalid for options or addresses that break a rule,
-// and with ctx's error. It writes nothing to the nodes. Redlock.Close closes the connections.
+// and with ctx's error. Unless the restart guard is off, it leaves one small key on
+// each node, the memory mark KeyPrefix+"redlock:memory". Redlock.Close closes the connections.
 func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	parsed, err := parseAddrs(addrs)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,15 @@ const resource = "orders:42"
 
 // unlined is a key without a line, for which waiters poll.
 const unlined = resource + "}"
+
+// leftKeys are the keys of a server but for the memory mark, which stays.
+func leftKeys(c *redis.Client) []string {
+	keys, err := c.Keys(context.Background(), "*").Result()
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return slices.DeleteFunc(keys, func(k string) bool { return strings.HasSuffix(k, "redlock:memory") })
+}
 
 // requireLock acquires the resource at the first attempt.
 func requireLock(t *testing.T, rl *redlock.Redlock, opts ...redlock.LockOption) *redlock.Lock {
