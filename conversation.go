@@ -185,6 +185,16 @@ func (cs *conversations) watch(o onlooker) { cs.onlooker = o }
 // exchange implements wire. Settled means that nothing of the batch may be executed any
 // more: all of it was answered or never sent, or its conversation is surely over.
 func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) (settled bool) {
+	settled, unread := cs.once(batch, patience, bound)
+	if unread && settled {
+		return cs.repeat(batch, patience, bound)
+	}
+	return settled
+}
+
+// once sends a batch once. Unread: its conversation had been in use before, and was over
+// soon, so perhaps before the server read anything of this.
+func (cs *conversations) once(batch []*call, patience, bound time.Duration) (settled, unread bool) {
 	cv, err := cs.take(patience, bound)
 	if err == nil {
 		if err = cs.prepare(cv, batch); err != nil {
@@ -196,24 +206,55 @@ func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) 
 		for _, c := range batch {
 			c.ballot = ballot{err: err}
 		}
-		return true
+		return true, false
 	}
+	used := cv.answeredAt > 0
 	want := cs.wants(cv, batch)
 	got := cv.flow.exchange(batch, want)
 	answered, sent := read(batch)
 	switch good := cs.heed(cv, batch, want, &got); {
 	case answered && !got.broken && good && !cv.single && !movedOn(batch):
 		cs.putBack(cv)
-		return true
+		return true, false
 	case answered || !sent:
 		cs.end(cv, answered && !got.broken)
 		cv.flow.close()
-		return true
+		return true, false
 	default:
 		cs.end(cv, false)
 		cv.flow.close()
-		return cs.settle(cv, patience, bound)
+		settled = cs.settle(cv, patience, bound)
+		return settled, used && cs.clock.now().mono-cv.sentAt < int64(patience)/2
 	}
+}
+
+// repeat sends plain SETs again whose conversation was over without an answer to any call,
+// and is settled. As a rule the server had closed it while it lay idle, which nobody can
+// see on a connection of a user's pool, so the SETs were never read. Where one was, the
+// second one finds our own value and is refused; then the first is what counts, as unknown.
+func (cs *conversations) repeat(batch []*call, patience, bound time.Duration) (settled bool) {
+	var again []*call
+	for _, c := range batch {
+		if c.answered() {
+			return true
+		}
+		if c.req.op.sets() && c.req.script == nil {
+			again = append(again, &call{req: c.req})
+		}
+	}
+	if again == nil {
+		return true
+	}
+	settled, _ = cs.once(again, patience, bound)
+	for _, c := range batch {
+		if len(again) > 0 && again[0].req == c.req {
+			if b := again[0].ballot; b.read(c.req.op).vote == VoteGranted {
+				c.ballot = b
+			}
+			again = again[1:]
+		}
+	}
+	return settled
 }
 
 // prepare asks the whole question before a batch with a SET where the node's memory mark

@@ -269,13 +269,13 @@ func (ms *memories) bar(i int, period time.Duration, now int64) (left time.Durat
 	if !ms.fixed && ms.allYoung(period, now, false) && (ms.young == 0 || period < ms.young) {
 		ms.young = period
 	}
-	young := !ms.fixed && ms.young > 0 && period >= ms.young
+	young := !ms.fixed && ms.young > 0 && period >= ms.young && ms.maybeFirst(i, false)
 	left = m.barredFor(period, ms.isFirst(i, false), young, now)
 	if left == 0 {
 		return 0, false
 	}
 	// Nodes that were not seen yet may turn out to be as young, or marked at the same time.
-	young = !ms.fixed && ms.allYoung(period, now, true)
+	young = !ms.fixed && ms.allYoung(period, now, true) && ms.maybeFirst(i, true)
 	return left, ms.anyUnseen() && m.barredFor(period, ms.isFirst(i, true), young, now) == 0
 }
 
@@ -346,6 +346,11 @@ func (ms *memories) isFirst(i int, unseen bool) bool {
 	return of(&ms.nodes[i]) && n >= majority(len(ms.nodes))
 }
 
+// maybeFirst is isFirst, and true also where there is no mark to tell.
+func (ms *memories) maybeFirst(i int, unseen bool) bool {
+	return ms.nodes[i].mark.state != markPresent || ms.isFirst(i, unseen)
+}
+
 // allYoung reports whether every node is younger than the period, or was when its fleet was
 // used for the first time. unseen: nodes that were not seen yet are taken for young.
 func (ms *memories) allYoung(period time.Duration, now int64, unseen bool) bool {
@@ -356,8 +361,8 @@ func (ms *memories) allYoung(period time.Duration, now int64, unseen bool) bool 
 		case m.unseen():
 			young = unseen
 		case m.voice != voiceClear, m.mark.state == markAbsent:
-		case m.mark.state == markPresent:
-			young = m.mark.uptime < period && ms.isFirst(i, unseen)
+		case m.mark.state == markPresent && ms.isFirst(i, unseen):
+			young = m.mark.uptime < period
 		default:
 			young = now-m.bornAt < int64(period)
 		}

@@ -50,9 +50,6 @@ func (f *convFleet) slowScript(t *testing.T, node int) (end func()) {
 func TestBusyServerIsAskedAgainWhoItIs(t *testing.T) {
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
-		if way.name == "Open" {
-			failsToday(t, "S1, 77")
-		}
 		f := convStart(t, 3, convImpatiently)
 		holders, p := f.path(t), f.path(t)
 		rl, holder := way.make(p, t, convGuarded), holders.open(t, convGuarded)
@@ -87,19 +84,18 @@ var convTorn = redlock.Options{TTL: time.Minute, NodeTimeout: 100 * time.Millise
 func TestSetOfAConnectionThatIsOverDoesNotLand(t *testing.T) {
 	type torn struct {
 		name    string
-		row     string // that is not built; empty if it works today
-		mayLand bool   // before it is taken back
+		mayLand bool // before it is taken back
 		tear    func(t *testing.T, f *convFleet, p *convPath) (after func())
 	}
 	hangUp := func(p *convPath) { p.proxies[0].HangUp() }
 	cases := []torn{
-		{name: "broken", row: "75", tear: func(_ *testing.T, _ *convFleet, p *convPath) func() {
+		{name: "broken", tear: func(_ *testing.T, _ *convFleet, p *convPath) func() {
 			hangUp(p)
 			return nil
 		}},
 		{name: "silent", mayLand: true, tear: func(*testing.T, *convFleet, *convPath) func() { return nil }},
 		// The request to end the old connection is answered -BUSY, which settles nothing.
-		{name: "broken while the server is busy", row: "75", tear: func(t *testing.T, f *convFleet, p *convPath) func() {
+		{name: "broken while the server is busy", tear: func(t *testing.T, f *convFleet, p *convPath) func() {
 			end := f.slowScript(t, 0)
 			hangUp(p)
 			return func() {
@@ -110,9 +106,6 @@ func TestSetOfAConnectionThatIsOverDoesNotLand(t *testing.T) {
 	}
 	t.Parallel()
 	convTogether(t, cases, func(c torn) string { return c.name }, func(t *testing.T, c torn) {
-		if c.row != "" {
-			failsToday(t, c.row)
-		}
 		convEachWay(t, func(t *testing.T, way convWay) {
 			f := convStart(t, 3, convImpatiently)
 			p := f.path(t)

@@ -21,13 +21,10 @@ import (
 // convLoss is a way for node 2 of three to forget. A client that was there before knows the
 // node, a newcomer comes afterwards.
 type convLoss struct {
-	name string
-	row  string
-	// Which kinds of clients make two holders today.
-	wasThereFails, newcomerFails bool
-	replica                      bool // node 2 has one, which lacks what is locked
-	contact                      bool // clients go on talking to the node while it forgets
-	lose                         func(t *testing.T, l *convLossRun)
+	name    string
+	replica bool // node 2 has one, which lacks what is locked
+	contact bool // clients go on talking to the node while it forgets
+	lose    func(t *testing.T, l *convLossRun)
 }
 
 type convLossRun struct {
@@ -39,19 +36,19 @@ type convLossRun struct {
 }
 
 var convLosses = []convLoss{
-	{name: "restarted empty", row: "35", lose: func(t *testing.T, l *convLossRun) {
+	{name: "restarted empty", lose: func(t *testing.T, l *convLossRun) {
 		require.NoError(t, l.fleet.servers[2].Restart())
 	}},
-	{name: "FLUSHALL", row: "80", contact: true, wasThereFails: true, newcomerFails: true, lose: func(t *testing.T, l *convLossRun) {
+	{name: "FLUSHALL", contact: true, lose: func(t *testing.T, l *convLossRun) {
 		require.NoError(t, l.fleet.admins[2].FlushAll(t.Context()).Err())
 	}},
-	{name: "DEL of everything", row: "80", wasThereFails: true, newcomerFails: true, lose: func(t *testing.T, l *convLossRun) {
+	{name: "DEL of everything", lose: func(t *testing.T, l *convLossRun) {
 		keys, err := l.fleet.admins[2].Keys(t.Context(), "*").Result()
 		require.NoError(t, err)
 		require.NoError(t, l.fleet.admins[2].Del(t.Context(), keys...).Err())
 	}},
 	{
-		name: "replica promoted", row: "S2, 78", newcomerFails: true, replica: true,
+		name: "replica promoted", replica: true,
 		lose: func(t *testing.T, l *convLossRun) {
 			l.fleet.servers[2].Kill()
 			require.NoError(t, l.admin.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
@@ -64,13 +61,13 @@ var convLosses = []convLoss{
 	},
 	{
 		// The dataset is replaced by an empty one, and no client has looked meanwhile.
-		name: "REPLICAOF and back", row: "S3, 79", wasThereFails: true, newcomerFails: true,
+		name: "REPLICAOF and back",
 		lose: func(t *testing.T, l *convLossRun) { l.resync(t, realredis.Start(t), 0) },
 	},
 	{
 		// Here it is one in which the clients find all that they left, but for the lock. It
 		// takes longer than a second, and they see that the node is a replica.
-		name: "failover and failback", row: "S3, 79", wasThereFails: true, newcomerFails: true, replica: true, contact: true,
+		name: "failover and failback", replica: true, contact: true,
 		lose: func(t *testing.T, l *convLossRun) {
 			require.NoError(t, l.admin.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 			l.resync(t, l.spare, 1200*time.Millisecond)
@@ -130,9 +127,6 @@ func TestNodeThatForgotIsBarred(t *testing.T) {
 }
 
 func testLoss(t *testing.T, loss convLoss) {
-	if loss.wasThereFails && loss.newcomerFails {
-		failsToday(t, loss.row)
-	}
 	f := convStart(t, 3)
 	run := &convLossRun{fleet: f}
 	aged := append([]*redis.Client(nil), f.admins...)
@@ -176,9 +170,6 @@ func testLoss(t *testing.T, loss convLoss) {
 		}
 	}
 	convTogether(t, askers, func(a *convAsker) string { return a.String() }, func(t *testing.T, a *convAsker) {
-		if a.newcomer && loss.newcomerFails || !a.newcomer && loss.wasThereFails {
-			failsToday(t, loss.row)
-		}
 		convBarred(t, a.rl.Mutex(a.key), a.held, since)
 	})
 	for _, way := range convWays {
@@ -233,7 +224,6 @@ func requireVotesSoon(t *testing.T, rl *redlock.Redlock) {
 // Rows 35 and 80: nodes that have started lately are exempt when all of them start for the
 // first time, and not when one of them forgot what it had granted since then.
 func TestNodeThatForgotInAYoungFleetIsBarredForNewcomers(t *testing.T) {
-	failsToday(t, "80")
 	t.Parallel()
 	convTogether(t, convLosses[:3], func(l convLoss) string { return l.name }, func(t *testing.T, loss convLoss) {
 		f := convStart(t, 3)
@@ -260,7 +250,6 @@ func TestNodeThatForgotInAYoungFleetIsBarredForNewcomers(t *testing.T) {
 // Row 80, one node alone: a client that knew the node notices that it forgot. One that
 // comes later cannot know.
 func TestSingleNodeThatForgotIsBarredForThoseWhoKnewIt(t *testing.T) {
-	failsToday(t, "80")
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
 		f := convStart(t, 1)

@@ -385,7 +385,7 @@ func TestPeerRS13_SmallThings(t *testing.T) {
 		require.ErrorIs(t, try(t, rl), redlock.ErrHeld)
 		synctest.Wait()
 		for _, n := range c.Nodes() {
-			assert.LessOrEqual(t, n.Commands(), 1, "%v", n.Log())
+			assert.LessOrEqual(t, n.Commands(), 2, "the SET, and the look at the mark behind it: %v", n.Log())
 		}
 
 		// redsync: Valid() says true after the lease.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/doccheck"
+	"github.com/quorumlock/redlock/internal/faultproxy"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -52,7 +53,7 @@ func TestDocumentedRightsAreEnoughAndNoneIsInVain(t *testing.T) {
 		args := append([]any{"ACL", "SETUSER", user, "reset", "on", ">pw"}, anys(rules)...)
 		require.NoError(t, admin.Do(t.Context(), args...).Err())
 		require.NoError(t, admin.ScriptFlush(t.Context()).Err())
-		useAsTwoProcesses(t, "redis://"+user+":pw@"+server.Addr(), "orders:"+user)
+		useAsTwoProcesses(t, server, user, "orders:"+user)
 		log, err := admin.ACLLog(t.Context(), 128).Result()
 		require.NoError(t, err)
 		for _, e := range log {
@@ -80,8 +81,13 @@ func TestDocumentedRightsAreEnoughAndNoneIsInVain(t *testing.T) {
 }
 
 // useAsTwoProcesses uses all that a lock has, as far as the rights allow.
-func useAsTwoProcesses(t *testing.T, url, key string) {
+func useAsTwoProcesses(t *testing.T, server *realredis.Server, user, key string) {
 	t.Helper()
+	proxy := faultproxy.New(convTo(server))
+	defer proxy.Close()
+	addr, err := proxy.Listen()
+	require.NoError(t, err)
+	url := "redis://" + user + ":pw@" + addr
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	var both []*redlock.Redlock
@@ -112,6 +118,8 @@ func useAsTwoProcesses(t *testing.T, url, key string) {
 		}
 	}
 	_ = lock.Release(ctx)
+	proxy.Forget() // what is sent next has its connection ended on the server
+	_, _ = first.TryAcquire(ctx)
 	if next := <-got; next != nil {
 		_ = second.ForceRelease(ctx, next.Token())
 	}
@@ -141,7 +149,7 @@ func anys(s []string) (a []any) {
 
 // What the README of a locked-down server has to allow, and what happens with less.
 func TestLineRights(t *testing.T) {
-	const scripts = "+@connection +ping +info +set +get +del +pttl +pexpire +type +evalsha +eval +time"
+	const scripts = "+@connection +client|kill ~redlock:memory +ping +info +set +get +del +pttl +pexpire +type +evalsha +eval +time"
 	const lines = "+zadd +zrem +zscore +zrangebyscore +zrevrange +zcount"
 	for _, c := range []struct{ name, rules, lacks string }{
 		{"enough", scripts + " " + lines + " +publish +subscribe +unsubscribe &redlock:* ~k ~{k}:line", ""},

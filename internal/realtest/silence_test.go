@@ -32,7 +32,6 @@ const convSoon = 1500 * time.Millisecond
 // Row 73: the service is back at once, and the lock that renews itself is kept. Without
 // that, batches are read for as long as a lease lasts before their connections are given up.
 func TestFlowsThatWentSilentAreReplaced(t *testing.T) {
-	failsToday(t, "73")
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
 		f := convStart(t, 5)
@@ -49,7 +48,6 @@ func TestFlowsThatWentSilentAreReplaced(t *testing.T) {
 // Row 73: each idle connection of a user's pool may be as dead as the one that was in use,
 // and costs a node timeout at most to find that out.
 func TestDeadIdleConnectionsOfAUsersPoolAreGotRidOf(t *testing.T) {
-	failsToday(t, "73")
 	t.Parallel()
 	const idle = 5
 	f := convStart(t, 5)
@@ -77,7 +75,6 @@ func TestDeadIdleConnectionsOfAUsersPoolAreGotRidOf(t *testing.T) {
 
 // Row 73: a lock that renews itself is kept.
 func TestRenewedLockSurvivesSilentFlows(t *testing.T) {
-	failsToday(t, "73")
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
 		f := convStart(t, 5)
@@ -98,7 +95,6 @@ func TestRenewedLockSurvivesSilentFlows(t *testing.T) {
 // Row 73: a waiter hears of a release although the connection on which it would have been
 // told is silent, too.
 func TestWaiterOutlivesSilentFlows(t *testing.T) {
-	failsToday(t, "73")
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
 		f := convStart(t, 5)
@@ -135,7 +131,6 @@ func TestWaiterOutlivesSilentFlows(t *testing.T) {
 // Row 74: where one flow of five is silent, nobody feels it, and the node votes again
 // soon.
 func TestOneSilentFlowIsNotFelt(t *testing.T) {
-	failsToday(t, "74")
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
 		f := convStart(t, 5)

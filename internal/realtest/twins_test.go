@@ -36,7 +36,6 @@ func convLook(rl *redlock.Redlock) {
 // other two servers grant the lock to somebody else when the first lease ends, so nothing
 // that the first server says may let the first holder believe in more.
 func TestExtendCountsATwinOnce(t *testing.T) {
-	failsToday(t, "S4, 81")
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
 		f := convStart(t, 3)
@@ -61,7 +60,6 @@ func TestExtendCountsATwinOnce(t *testing.T) {
 // Row 81: the same for a lock that renews itself, and for releases: one server of three is
 // no majority that confirms.
 func TestRenewalAndReleaseCountATwinOnce(t *testing.T) {
-	failsToday(t, "S4, 81")
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
 		f := convStart(t, 3)
@@ -92,7 +90,6 @@ func TestRenewalAndReleaseCountATwinOnce(t *testing.T) {
 // Where it is not, the one that asks first gets the server's vote, so both must be counted
 // again: after the guard's time.
 func TestTwinCostsOneVoteAlone(t *testing.T) {
-	failsToday(t, "L3, 81")
 	t.Parallel()
 	type twins struct {
 		n     int
