@@ -39,7 +39,8 @@ type stage struct {
 	executed []string // values
 	single   bool
 	stale    bool
-	dead     int // so many connections more are muted
+	blind    bool // nobody sees whether a connection is alive
+	dead     int  // so many connections more are muted
 	bounds   []time.Duration
 
 	seen     []string
@@ -53,17 +54,18 @@ type stage struct {
 
 // stagedFlow is a connection to a stage.
 type stagedFlow struct {
-	s      *stage
-	id     int64
-	runID  string
-	muted  bool // what is sent gets lost, and nothing is heard
-	cut    bool // the other side has ended it
-	late   bool // what is sent waits on the way, until it lands
-	killed bool
-	count  int64
-	drips  bool // it is heard of, without an end
-	closed chan struct{}
-	once   sync.Once
+	s          *stage
+	id         int64
+	runID      string
+	muted      bool // what is sent gets lost, and nothing is heard
+	cut        bool // the other side has ended it
+	cutsAnswer bool // the other side ends it instead of answering
+	late       bool // what is sent waits on the way, until it lands
+	killed     bool
+	count      int64
+	drips      bool // it is heard of, without an end
+	closed     chan struct{}
+	once       sync.Once
 }
 
 func onStage(t *testing.T, h habits, test func(s *stage)) {
@@ -150,6 +152,11 @@ func (f *stagedFlow) carry(do func()) error {
 			s.mu.Unlock()
 			return errStageCut
 		case f.muted || s.hung || f.late:
+		case !done && f.cutsAnswer:
+			do()
+			f.cut, done = true, true
+			s.mu.Unlock()
+			continue
 		case !done:
 			do()
 			done = true
@@ -186,6 +193,9 @@ func (f *stagedFlow) exchange(batch []*call, want looks) (got said) {
 			value := c.req.value
 			s.executed = append(s.executed, value)
 			c.ballot = ballot{val: "OK", sent: true}
+			if c.req.op.sets() && slices.Contains(s.executed[:len(s.executed)-1], value) {
+				c.ballot = ballot{sent: true} // it is there already
+			}
 			if value == "error" {
 				c.ballot = ballot{err: serverError("READONLY You can't write against a read only replica."), sent: true}
 			}
@@ -252,7 +262,7 @@ func (f *stagedFlow) kill(id int64) (err error) {
 func (f *stagedFlow) alive() bool {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
-	return !f.cut && !f.isClosed() && f.runID == f.s.runID
+	return f.s.blind || !f.cut && !f.isClosed() && f.runID == f.s.runID
 }
 
 func (f *stagedFlow) heard() int64 {
@@ -671,6 +681,49 @@ func TestConversationThatEndedWhileIdleIsReplacedUnnoticed(t *testing.T) {
 		require.True(t, s.send("2").ok())
 		require.Equal(t, []string{"1", "2"}, s.view().executed)
 		require.Empty(t, s.view().kills, "nothing was out on it")
+	})
+}
+
+// Over a user's client nobody sees that.
+func TestSetThatMetAConnectionWhichTheServerHadClosedIsSentAgain(t *testing.T) {
+	for _, h := range []habits{stageOwn, userHabits} {
+		onStage(t, h, func(s *stage) {
+			require.True(t, s.send("1").ok())
+			s.now(func() { s.blind, s.flows[0].cut = true, true })
+			got := s.sets("2", "3")
+			require.True(t, got.ok())
+			require.NoError(t, got.calls[1].err)
+			require.Equal(t, []string{"1", "2", "3"}, s.view().executed)
+			require.Equal(t, []int64{1}, s.view().kills, "the first ones will not land any more")
+		})
+	}
+	// Others than plain SETs are not.
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.blind, s.flows[0].cut = true, true })
+		got := s.send("2")
+		require.True(t, got.settled)
+		require.ErrorIs(t, got.calls[0].err, errStageCut)
+		require.Equal(t, []string{"1"}, s.view().executed)
+	})
+	// Nor where the first one may land yet.
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.blind, s.flows[0].cut, s.killErr = true, true, serverError("NOPERM") })
+		got := s.sets("2")
+		require.False(t, got.settled)
+		require.Equal(t, []string{"1"}, s.view().executed)
+	})
+}
+
+func TestSetThatWasCarriedOutBeforeItsConnectionWasClosedStaysUnknown(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.flows[0].cutsAnswer = true })
+		got := s.sets("2")
+		require.True(t, got.settled)
+		require.Equal(t, []string{"1", "2", "2"}, s.view().executed)
+		require.Equal(t, VoteUnknown, got.calls[0].ballot.read(opAcquire).vote, "it finds its own value")
 	})
 }
 
