@@ -163,7 +163,7 @@ func TestSpansOfFailures(t *testing.T) {
 		assert.Equal(b, codes.Unset, s.Status().Code, "an answer, and no fault")
 
 		for _, n := range b.cluster.Nodes() {
-			n.FlushAll()
+			n.Del(key)
 		}
 		require.Error(b, lock.Release(b.Context()))
 		s = b.span("redlock release")
@@ -243,7 +243,7 @@ func TestWithoutKeys(t *testing.T) {
 		_, err := b.rl.Mutex(key).TryAcquire(ctx)
 		require.Error(b, err)
 		for _, n := range b.cluster.Nodes() {
-			n.FlushAll()
+			n.Del(key)
 		}
 		require.Error(b, lock.Extend(ctx, ttl))
 		require.Error(b, lock.Release(ctx))
@@ -352,7 +352,7 @@ func TestMetrics(t *testing.T) {
 			"redlock.lock.held":                                          1,
 		})
 		for _, n := range b.cluster.Nodes() {
-			n.FlushAll()
+			n.Del(key)
 		}
 		require.Error(b, lock.Extend(b.Context(), ttl))
 		b.has(map[string]float64{
@@ -362,6 +362,7 @@ func TestMetrics(t *testing.T) {
 		})
 		b.cluster.Node(1).Stop()
 		require.NoError(b, b.lock(b.Context()).Release(b.Context()))
+		time.Sleep(time.Second) // it is down when no connection could be had within a node timeout
 		synctest.Wait()
 		node := " redlock.node.name=" + b.rl.Nodes()[1]
 		b.has(map[string]float64{"redlock.node.up" + node: 0})
