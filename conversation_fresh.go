@@ -287,8 +287,7 @@ func (t *trial) once() (*conversation, error) {
 	}
 	f := t.flow
 	cv := &conversation{flow: f, single: t.single, bound: bound}
-	late := make(chan struct{})
-	timer := cs.clock.afterFunc(wait, func() { close(late); f.close() })
+	timer := cs.clock.afterFunc(wait, f.close)
 	stop := context.AfterFunc(cs.ctx, f.close)
 	t.sentAt = cs.clock.now().mono
 	s, err := f.ask()
@@ -299,7 +298,7 @@ func (t *trial) once() (*conversation, error) {
 	}
 	stop()
 	if !timer.Stop() {
-		<-late
+		f.close()
 		t.flow, t.timedOut = nil, true
 		return nil, errTimeout
 	}

@@ -121,6 +121,9 @@ func (n *simNode) denies(t int64) error {
 	if _, loading := n.w.faultAt(t, -1, n.i, faultErr); loading {
 		return errSimLoading
 	}
+	if _, busy := n.w.faultAt(t, -1, n.i, faultBusy); busy {
+		return errSimBusy
+	}
 	if _, follows := n.w.faultAt(t, -1, n.i, faultResync); follows {
 		return errSimReadOnly
 	}
@@ -181,94 +184,4 @@ func (n *simNode) disconnect() {
 		s.breakOff()
 	}
 	n.subs = nil
-}
-
-// greet tells the guard who answers before anything else happens.
-func (s *simWire) greet() {
-	if s.saw == nil {
-		return
-	}
-	for w := s.saw(s.n.ask()); w != nil; {
-		w = s.saw(s.n.writeMark(w))
-	}
-}
-
-// later has the server do something at a time, if it is the same process then.
-func (s *simWire) later(at int64, gen int, f func() sighting) func() (sighting, bool) {
-	answer := make(chan sighting, 1)
-	w, n := s.p.w, s.n
-	w.after(at-w.t(), w.mix(uint64(s.p.i), uint64(n.i), 'm'), func() {
-		if now, _ := n.generation(w.t()); now == gen {
-			answer <- f()
-		}
-	})
-	return func() (sighting, bool) {
-		select {
-		case a := <-answer:
-			return a, true
-		default:
-			return sighting{}, false
-		}
-	}
-}
-
-// introduce asks a new connection's server who it is, and writes what the guard wants there.
-func (s *simWire) introduce(gen int, bound time.Duration, roll uint64) error {
-	w, n := s.p.w, s.n
-	began := w.t()
-	question := n.ask
-	for step := uint64(0); ; step++ {
-		t := w.t()
-		at := w.available(n, t+w.trip(mix(roll, step)))
-		if at-began > int64(bound) {
-			w.sleep(began+int64(bound)-t, roll)
-			s.p.gate()
-			return errSimDial
-		}
-		answer := s.later(at, gen, question)
-		w.sleep(at+w.trip(mix(roll, 'd', step))-t, roll)
-		s.p.gate()
-		if now, _ := n.generation(w.t()); now != gen {
-			return errSimReset
-		}
-		if s.saw == nil {
-			return nil
-		}
-		told, ok := answer()
-		if !ok {
-			return errSimReset
-		}
-		write := s.saw(told)
-		if write == nil {
-			return nil
-		}
-		question = func() sighting { return n.writeMark(write) }
-	}
-}
-
-// looked tells the guard what was seen behind a batch with a SET. What it wants written goes
-// its own way.
-func (s *simWire) looked(batch []*call, look sighting) {
-	if s.saw == nil || !slices.ContainsFunc(batch, func(c *call) bool { return c.req.op.sets() }) {
-		return
-	}
-	write := s.saw(look)
-	if write == nil {
-		return
-	}
-	w, n := s.p.w, s.n
-	t := w.t()
-	roll := w.mix('w', uint64(s.p.i), uint64(n.i), uint64(t))
-	gen, _ := n.generation(t)
-	if _, cut := w.faultAt(t, s.p.i, n.i, faultCut, faultCutOut, faultCutBack); cut {
-		return
-	}
-	at := w.available(n, t+w.trip(roll))
-	answer := s.later(at, gen, func() sighting { return n.writeMark(write) })
-	w.after(at+w.trip(mix(roll, 'b'))-t, roll, func() {
-		s.p.gate()
-		if told, ok := answer(); ok && !s.p.dead() {
-			s.saw(told)
-		}
-	})
 }

@@ -27,13 +27,15 @@ type simPlan struct {
 	// Messages: a one-way trip takes Delay and up to Jitter more; of 1000 batches so
 	// many have each fate.
 	Delay, Jitter time.Duration
-	Slow          int `json:",omitempty"` // takes up to 1.5 NodeTimeouts more
-	Lost          int `json:",omitempty"` // arrives never, and nobody is told
-	Reset         int `json:",omitempty"` // the connection breaks, before or after
-	Torn          int `json:",omitempty"` // the connection breaks, and what was sent arrives within half a NodeTimeout
-	Late          int `json:",omitempty"` // arrives up to 2 TTLs later, on a connection given up by then
-	Twice         int `json:",omitempty"` // arrives again
-	Deaf          int `json:",omitempty"` // of 1000 notices so many are lost
+	Slow          int  `json:",omitempty"` // takes up to 1.5 NodeTimeouts more
+	Lost          int  `json:",omitempty"` // arrives never, and nobody is told
+	Reset         int  `json:",omitempty"` // the connection breaks, before or after
+	Torn          int  `json:",omitempty"` // the connection breaks, and what was sent arrives within half a NodeTimeout
+	Late          int  `json:",omitempty"` // arrives up to 2 TTLs later, on a connection given up by then
+	Twice         int  `json:",omitempty"` // arrives again
+	Users         bool `json:",omitempty"` // connections are out of users' pools
+	NoKill        bool `json:",omitempty"` // nobody may end connections on the nodes
+	Deaf          int  `json:",omitempty"` // of 1000 notices so many are lost
 	Faults        []simFault
 }
 
@@ -219,6 +221,7 @@ func drawPlan(seed uint64) *simPlan {
 		}
 	}
 	p.drawLosses(steady)
+	p.drawConversations()
 	// Against a machine that sleeps while its wall clock is set back no clock helps.
 	for i, f := range p.Faults {
 		if f.Kind == faultWall && f.By < 0 && slices.ContainsFunc(p.Faults, func(g simFault) bool { return g.Kind == faultSuspend && g.Proc == f.Proc }) {

@@ -132,6 +132,9 @@ func (w *simWorld) run(t *testing.T) {
 	close(w.over)
 	stop()
 	for _, p := range w.procs {
+		for _, n := range p.rl.nodes {
+			n.lane.wire.(*simWire).close() // no timer ends anything in a process that is dead
+		}
 		_ = p.rl.Close()
 	}
 }

@@ -2,13 +2,10 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -138,6 +135,9 @@ type simNode struct {
 	store *memStore
 	holds map[string][]*simHold // by lock key
 	subs  []*simSub
+	// Connections by their client ids, which begin anew with each process.
+	clients map[int]int64
+	killed  map[simConn]bool
 
 	requests int
 }
@@ -156,7 +156,7 @@ func newSimNode(w *simWorld, i int) *simNode {
 	p := w.plan.Nodes[i]
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
-		holds: make(map[string][]*simHold),
+		holds: make(map[string][]*simHold), clients: make(map[int]int64), killed: make(map[simConn]bool),
 	}
 	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
 	n.store.watch, n.store.publish = n, n.publish
@@ -439,7 +439,7 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 		if names[j] = fmt.Sprintf("node %d", j); w.plan.Names {
 			names[j] += fmt.Sprintf(" of process %d", i)
 		}
-		wires[j] = &simWire{p: p, n: n}
+		wires[j] = newSimWire(p, n)
 	}
 	rl := assemble(names, wires, opts, p)
 	if rl.guard != nil {
@@ -599,157 +599,6 @@ func (p *simProcess) trueEnd(end instant) int64 {
 	return min(p.mono.reach(end.mono, t), p.wall.reach(end.wall, t))
 }
 
-// simWire is the way from one process to one server.
-type simWire struct {
-	p   *simProcess
-	n   *simNode
-	saw func(sighting) *markWrite
-
-	mu    sync.Mutex
-	conns []int // generations of the server to which idle connections lead
-}
-
-func (s *simWire) watch(o onlooker) { s.saw = o.saw }
-
-var (
-	errSimReset   = errors.New("EOF")
-	errSimTimeout = errors.New("i/o timeout")
-	errSimRefused = &net.OpError{Op: "dial", Net: "sim", Err: syscall.ECONNREFUSED}
-	errSimDial    = &net.OpError{Op: "dial", Net: "sim", Err: errSimTimeout}
-)
-
-func (s *simWire) exchange(batch []*call, _, bound time.Duration) bool {
-	s.carry(batch, bound)
-	answered, sent := read(batch)
-	return answered || !sent
-}
-
-func (s *simWire) carry(batch []*call, bound time.Duration) {
-	p, n, w := s.p, s.n, s.p.w
-	t := w.t()
-	roll := w.mix('x', uint64(p.i), uint64(n.i), uint64(t))
-	// done ends the exchange at a time, if the process runs then.
-	done := func(at int64, err error, sent bool, answers func() simAnswers, some int) {
-		w.sleep(at-w.t(), roll)
-		p.gate()
-		var as simAnswers
-		if answers != nil {
-			as = answers()
-		}
-		looked := as.each != nil && some == len(batch)
-		if looked {
-			s.looked(batch, as.look)
-		}
-		for i, c := range batch {
-			c.ballot = ballot{err: err, sent: sent}
-			// A grant is of no worth where the look behind it was not answered.
-			if as.each != nil && i < some && (looked || s.saw == nil || !c.req.op.sets()) {
-				c.ballot = ballot{val: as.each[i].val, err: as.each[i].err, sent: true}
-			}
-		}
-		w.hears(n.i, batch)
-	}
-
-	s.mu.Lock()
-	conn, fresh := -1, true
-	if last := len(s.conns) - 1; last >= 0 {
-		conn, s.conns, fresh = s.conns[last], s.conns[:last], false
-	}
-	s.mu.Unlock()
-	gen, _ := n.generation(t)
-	if !fresh && conn != gen {
-		if roll%2 == 0 {
-			done(t+int64(roll%5000), errSimReset, true, nil, 0)
-			return
-		}
-		fresh = true
-	}
-	if _, cut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut, faultCutBack); cut && fresh {
-		done(t+int64(min(bound, w.plan.NodeTimeout)), errSimDial, false, nil, 0)
-		return
-	}
-	if fresh {
-		if _, down := w.faultAt(t, -1, n.i, faultCrash, faultForget, faultSwap, faultPromote); down {
-			done(t+w.trip(roll), errSimRefused, false, nil, 0)
-			return
-		}
-		// A connection is made, and who answers is asked first of all.
-		if err := s.introduce(gen, bound, roll); err != nil {
-			done(w.t(), err, false, nil, 0)
-			return
-		}
-		t = w.t()
-	}
-
-	reqs := make([]*request, len(batch))
-	for i, c := range batch {
-		reqs[i] = c.req
-	}
-	w.sends(n.i, batch)
-	roll = w.mix('s', uint64(p.i), uint64(n.i), uint64(t))
-	there, back := w.trip(roll), w.trip(mix(roll, 'b'))
-	within := func(salt uint64, d time.Duration) int64 { return int64(mix(roll, salt) % uint64(d+1)) }
-	fate := func(permille int, salt uint64) bool {
-		return t < int64(w.plan.Until) && int(mix(roll, salt)%1000) < permille
-	}
-	if fate(w.plan.Slow, 1) {
-		there += within(2, w.plan.NodeTimeout*3/2)
-	}
-	if fate(w.plan.Slow, 3) {
-		back += within(4, w.plan.NodeTimeout*3/2)
-	}
-	limit := t + int64(bound)
-	_, cutOut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut)
-	if cutOut || fate(w.plan.Lost, 5) {
-		done(limit, errSimTimeout, true, nil, 0)
-		return
-	}
-	if fate(w.plan.Late, 6) {
-		s.deliver(reqs, t+there+within(7, 2*w.plan.TTL), gen)
-		if fate(500, 8) {
-			done(limit, errSimTimeout, true, nil, 0)
-		} else {
-			done(t+within(9, w.plan.NodeTimeout), errSimReset, true, nil, 0)
-		}
-		return
-	}
-	if fate(w.plan.Torn, 15) {
-		s.deliver(reqs, t+there+within(16, w.plan.NodeTimeout/2), gen)
-		done(t+there/2, errSimReset, true, nil, 0)
-		return
-	}
-	reset := fate(w.plan.Reset, 10)
-	if reset && fate(300, 11) {
-		done(t+there, errSimReset, true, nil, 0)
-		return
-	}
-	at := w.available(n, t+there)
-	if died, _ := n.generation(at); died != gen {
-		done(min(at+back, limit), errSimReset, true, nil, 0)
-		return
-	}
-	answers := s.deliver(reqs, at, gen)
-	if fate(w.plan.Twice, 12) {
-		s.deliver(reqs, at+within(13, 2*w.plan.TTL), gen)
-	}
-	end := at + back
-	_, cutBack := w.faultAt(at, p.i, n.i, faultCut, faultCutBack)
-	died, _ := n.generation(end)
-	switch {
-	case cutBack || end > limit:
-		done(limit, errSimTimeout, true, nil, 0)
-	case died != gen:
-		done(end, errSimReset, true, nil, 0)
-	case reset:
-		done(end, errSimReset, true, answers, int(within(14, time.Duration(len(reqs)))))
-	default:
-		done(end, nil, true, answers, len(reqs))
-		s.mu.Lock()
-		s.conns = append(s.conns, gen)
-		s.mu.Unlock()
-	}
-}
-
 // available is when a server that may hang looks at what came at t.
 func (w *simWorld) available(n *simNode, t int64) int64 {
 	for {
@@ -758,26 +607,6 @@ func (w *simWorld) available(n *simNode, t int64) int64 {
 			return t
 		}
 		t = until + int64(w.mix('h', uint64(t))%10000)
-	}
-}
-
-// deliver has the server execute requests at a time, if it is the same process then. It
-// returns a function for the answers, to be called later.
-func (s *simWire) deliver(reqs []*request, at int64, gen int) func() simAnswers {
-	answers := make(chan simAnswers, 1)
-	w, n := s.p.w, s.n
-	w.after(at-w.t(), w.mix(uint64(s.p.i), uint64(n.i)), func() {
-		if now, _ := n.generation(w.t()); now == gen {
-			answers <- n.run(s.p, reqs)
-		}
-	})
-	return func() simAnswers {
-		select {
-		case a := <-answers:
-			return a
-		default:
-			return simAnswers{} // at the end of the run
-		}
 	}
 }
 
@@ -791,7 +620,7 @@ func (s *simWire) listen(ctx context.Context, channel string, confirmed func(), 
 	w.sleep(w.available(n, t+3*w.trip(roll))-t, roll)
 	p.gate()
 	if cut || down || ctx.Err() != nil {
-		return errSimTimeout
+		return errSimReset
 	}
 	n.mu.Lock()
 	n.subs = append(n.subs, sub)
