@@ -132,6 +132,7 @@ type conversations struct {
 	idle      []*conversation // in the order of use
 	out       []*conversation
 	takers    []*taker
+	asked     int64  // so many takers there were
 	killing   int    // so many are used to end others, and free soon
 	trying    bool   // a fresh conversation is on its way, see fresh
 	flow      flow   // one that was opened and has not told who it is, to be asked again

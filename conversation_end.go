@@ -202,6 +202,7 @@ func (cs *conversations) endsUndead(cv *conversation, now int64) bool {
 
 // endUndead ends those that linger over a conversation that came free, and puts that back.
 func (cs *conversations) endUndead(cv *conversation) {
+	cs.clock.yield(7)
 	cs.mu.Lock()
 	undead := slices.Clone(cs.undead)
 	patience := cs.patience

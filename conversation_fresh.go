@@ -114,7 +114,8 @@ func (cs *conversations) await(limit time.Duration, since int64, settles bool) (
 		cs.mu.Unlock()
 		return cv, nil
 	}
-	tk := &taker{got: make(chan *conversation, 1), settles: settles}
+	cs.asked++
+	tk, id := &taker{got: make(chan *conversation, 1), settles: settles}, cs.asked%256
 	at := len(cs.takers)
 	if settles {
 		at = 0
@@ -127,7 +128,7 @@ func (cs *conversations) await(limit time.Duration, since int64, settles bool) (
 	t := cs.clock.afterFunc(limit, func() { cs.refuse(errTimeout, func(o *taker) bool { return o == tk }) })
 	cv := <-tk.got
 	t.Stop()
-	cs.clock.yield(2)
+	cs.clock.yield(8 + id)
 	if cv == nil {
 		return nil, tk.err
 	}
@@ -222,6 +223,7 @@ func (cs *conversations) refresh() {
 
 // fresh tries to get a fresh conversation until one is answered, or nobody needs one.
 func (cs *conversations) fresh() {
+	cs.clock.yield(6)
 	t := trial{cs: cs, wait: firstRedial, pause: minBackoff}
 	cs.mu.Lock()
 	t.flow, cs.flow = cs.flow, nil

@@ -7,7 +7,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -64,14 +63,13 @@ func newSimWire(p *simProcess, n *simNode) *simWire {
 // wireClock keeps apart what conversations do at the same time.
 type wireClock struct {
 	*simProcess
-	id     int64
-	timers atomic.Int64
+	id int64
 }
 
 func (c *wireClock) yield(id int64) { c.simProcess.yield(id + c.id) }
 
 func (c *wireClock) afterFunc(d time.Duration, f func()) timer {
-	return c.timer(c.id+c.timers.Add(1)%500, d, func() {
+	return c.timer(c.id+int64(mix(uint64(d))%500), d, func() {
 		c.gate()
 		f()
 	})
