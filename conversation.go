@@ -141,7 +141,7 @@ type conversations struct {
 	patience  time.Duration   // of the last batch
 	freshSent int64           // when the last fresh conversation that was answered was asked; 0: never
 	roundTrip time.Duration   // of that
-	roleAt    int64           // when the role was asked for last
+	roleAt    int64           // since when the role is as it was told last; what was told was asked for then
 	noKill    bool            // it is denied
 	busy      bool            // the last fresh conversation was answered by an error that passes
 	undead    []*conversation // over, and perhaps not on the server: see linger
@@ -332,6 +332,9 @@ func (cs *conversations) heed(cv *conversation, batch []*call, want looks, got *
 	news := want&lookMark != 0 && !got.broken
 	if got.roleOK {
 		news = news || got.role.replID != cv.who.replID || got.role.role != cv.who.role
+		cs.mu.Lock()
+		cs.roleAt = max(cs.roleAt, cv.sentAt)
+		cs.mu.Unlock()
 		cv.who.replID, cv.who.formerID, cv.who.role = got.role.replID, got.role.formerID, got.role.role
 	}
 	if news && cs.saw != nil && cv.who.err == nil {
@@ -372,7 +375,7 @@ func (cs *conversations) learn(cv *conversation, s sighting) {
 	var others []*conversation
 	cs.mu.Lock()
 	if s.runID != "" {
-		cs.runID, cs.roleAt = s.runID, cs.clock.now().mono
+		cs.runID, cs.roleAt = s.runID, max(cs.roleAt, cv.born, cv.sentAt)
 		cs.idle = slices.DeleteFunc(cs.idle, func(o *conversation) bool {
 			other := o.who.runID != s.runID
 			if other {

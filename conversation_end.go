@@ -25,9 +25,7 @@ func (cs *conversations) beginLocked(cv *conversation, now int64, patience, boun
 		go cv.flow.close()
 		return
 	}
-	if cv.rolesTurn = now-cs.roleAt >= int64(roleEvery); cv.rolesTurn {
-		cs.roleAt = now
-	}
+	cv.rolesTurn = now-cs.roleAt >= int64(roleEvery)
 	if cv.watch.f == nil {
 		cv.watch = alarm{clock: cs.clock, f: func() { cs.check(cv) }}
 	}

@@ -292,10 +292,11 @@ func (t *trial) once() (*conversation, error) {
 	timer := cs.clock.afterFunc(wait, f.close)
 	stop := context.AfterFunc(cs.ctx, f.close)
 	t.sentAt = cs.clock.now().mono
+	cv.born = t.sentAt
 	s, err := f.ask()
 	t.doneAt = cs.clock.now().mono
 	cs.clock.yield(4)
-	if cv.born = t.sentAt; err == nil {
+	if err == nil {
 		cs.learn(cv, s)
 	}
 	stop()

@@ -38,8 +38,12 @@ func (p *simPlan) drawConversations() {
 			}
 		}
 	}
-	if !p.Strict && r.IntN(3) == 0 {
-		p.Faults = append(p.Faults, simFault{Kind: faultBusy, Node: r.IntN(len(p.Nodes)), At: in(0, p.Until), For: in(0, 2*p.NodeTimeout)})
+	if r.IntN(3) == 0 { // a slow script, often just when connections have died
+		f := simFault{Kind: faultBusy, Node: r.IntN(len(p.Nodes)), At: in(0, p.Until), For: in(0, 2*p.NodeTimeout)}
+		if r.IntN(2) == 0 {
+			f.Node, f.At = p.Faults[len(p.Faults)-1].Node, p.Faults[len(p.Faults)-1].At
+		}
+		p.Faults = append(p.Faults, f)
 	}
 }
 

@@ -33,6 +33,7 @@ func (p *simPlan) drawLosses(steady int) {
 	kinds := []string{faultFlush, faultPromote, faultResync}
 	for range 1 + r.IntN(4) {
 		f := simFault{Kind: kinds[r.IntN(3)], Node: r.IntN(len(p.Nodes)), At: in(0, p.Until), For: in(0, p.TTL/4)}
+		f.For += f.seen()
 		if f.Node != steady {
 			p.Faults = append(p.Faults, f)
 		}
@@ -44,9 +45,20 @@ func (p *simPlan) drawLosses(steady int) {
 	at, kind := in(0, p.Until), kinds[r.IntN(3)]
 	for i := range p.Nodes {
 		if i != steady && r.IntN(4) > 0 {
-			p.Faults = append(p.Faults, simFault{Kind: kind, Node: i, At: at + in(0, p.TTL/4), For: in(0, p.TTL/8)})
+			f := simFault{Kind: kind, Node: i, At: at + in(0, p.TTL/4), For: in(0, p.TTL/8)}
+			f.For += f.seen()
+			p.Faults = append(p.Faults, f)
 		}
 	}
+}
+
+// seen is how long a fault has to last to be seen. Who follows another master for less than
+// a second, and comes back with our own mark, is not.
+func (f simFault) seen() time.Duration {
+	if f.Kind == faultResync {
+		return roleEvery * 102 / 100
+	}
+	return 0
 }
 
 // generation counts the server's starts before t.
