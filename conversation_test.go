@@ -91,7 +91,7 @@ func onStage(t *testing.T, h habits, test func(s *stage)) {
 		}})
 		test(s)
 		s.cs.close()
-		synctest.Wait()
+		rest(time.Second)
 		require.Zero(t, s.view().open, "a connection is left open")
 	})
 }
@@ -535,10 +535,31 @@ func TestOnlyAnIntegerSettles(t *testing.T) {
 		sent := s.elapsed()
 		got := s.send("2")
 		require.False(t, got.settled, "nobody waits for ever")
-		require.Less(t, got.at-sent, longestRead, "a server that is only busy is waited for as long as a batch may keep its connection")
+		require.Less(t, got.at-sent, stageBound+3*stagePatience)
 		require.Empty(t, s.view().lacked)
+		asked := len(s.view().kills)
+		rest(time.Minute)
+		require.Len(t, s.view().kills, asked, "and nobody asks while nothing goes on")
+	})
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.flows[0].late = true; s.killErr = busy })
+		require.False(t, s.send("2").settled)
+		for range 20 { // it is busy for a second more
+			require.True(t, s.send("3").ok(), "the fresh one is of use")
+			rest(50 * time.Millisecond)
+		}
 		s.now(func() { s.killErr = nil })
-		require.True(t, s.send("3").ok(), "the fresh one is of use")
+		rest(maxBackoff)
+		asked := len(s.view().kills)
+		require.True(t, s.send("4").ok())
+		rest(2 * s.trip)
+		require.Len(t, s.view().kills, asked+1, "ended with the next that comes free")
+		require.True(t, s.view().flows[0].killed)
+		s.now(func() { s.flows[0].late = false })
+		require.True(t, s.send("5").ok())
+		require.NotContains(t, s.view().executed, "2")
+		require.Len(t, s.view().kills, asked+1, "and no more")
 	})
 }
 
