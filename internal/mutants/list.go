@@ -134,7 +134,7 @@ var list = []mutant{
 	{
 		name: "line-turn-kept-in-vain",
 		file: "acquire.go",
-		old:  `if a.w != nil && !isHeld && a.w.failures >= 2 {`,
+		old:  `if a.w != nil && !isHeld && (a.w.failures >= 2 || a.outage.over() != nil) {`,
 		new:  `if false {`,
 		why:  "a waiter that reaches no quorum keeps a node reserved for itself, and the others out",
 	},
@@ -709,6 +709,14 @@ var list = []mutant{
 		old:  "l.askAgain(end)\n",
 		new:  "l.takeBack(true)\n\t\tl.askAgain(end)\n",
 		why:  "what was given back is counted as granted still",
+	},
+	{
+		name: "line-turn-kept-in-an-outage",
+		file: "acquire.go",
+		old:  `(a.w.failures >= 2 || a.outage.over() != nil)`,
+		new:  `a.w.failures >= 2`,
+		why:  "while a process reaches no quorum its waiters try one at a time, and one that waits for that keeps a node reserved",
+		args: "-sim.first=5551 -sim.seeds=1",
 	},
 	{
 		name: "kept-failed-each-by-itself",
