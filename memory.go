@@ -81,6 +81,9 @@ func (ms *memories) see(i int, s sighting, now int64) (*markWrite, lack) {
 	before := *m
 	met := m.meet(s, now)
 	w, lacks := m.consider(s, met, now)
+	if w != nil && w.isRedated() && len(ms.nodes) > 1 {
+		w.first = false // its age would no longer be that of its fleet's first use
+	}
 	if m.runID != before.runID || m.changedAt != before.changedAt {
 		ms.young = 0 // no first start any more
 	}
@@ -247,7 +250,7 @@ func (m *memory) adopt(seen mark, known bool, now int64) *markWrite {
 	m.mark = seen
 	m.markedAt = now - int64(min(max(seen.age, 0), maxAge))
 	if seen.age < -time.Second {
-		return m.writes(seen, seen.id, 0, time.Duration(now-m.bornAt), false)
+		return m.writes(seen, seen.id, 0, time.Duration(now-m.bornAt), seen.first)
 	}
 	return nil
 }
