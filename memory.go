@@ -9,12 +9,13 @@ import (
 
 // The rules by which nodes are kept from voting: what is known of each, what a further
 // sighting makes of it, and when its grants may count. Nothing here does I/O, asks for
-// the time or knows of other goroutines; guard.go does. testdata/guard.txt shows them.
+// the time or knows of other goroutines; guard.go does. testdata/guard.txt shows
+// them.
 //
 // A node may vote for a lock of guard period G once its data has been remembering for G,
-// since then every lease that it may have forgotten is over. There are two witnesses:
-// what this client itself saw change, which counts from that moment, and the mark, which
-// tells those who come later.
+// since then every lease that it may have forgotten is over. There are two witnesses: a
+// change that this client saw itself, which counts from that moment, and the mark, which
+// tells the clients that come later.
 
 // memory is what is known of one node. Times are nanoseconds of our monotonic clock.
 type memory struct {
@@ -71,8 +72,8 @@ func (ms *memories) grow() {
 	ms.nodes = append(ms.nodes, memory{changedAt: longAgo})
 }
 
-// see takes in a sighting. It returns what is to be written to the node, nil for nothing,
-// without an id if it is to be a new mark; and what the node has just turned out to deny.
+// see takes in a sighting. It returns the mark to be written to the node, nil for none, without
+// an id if that is a new one; and a right that the node has just turned out to deny.
 func (ms *memories) see(i int, s sighting, now int64) (*markWrite, lack) {
 	m := &ms.nodes[i]
 	if s.err != nil || s.runID == "" {
