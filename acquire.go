@@ -36,8 +36,22 @@ func (a *acquisition) acquire() (*Lock, error) {
 		a.w.end()
 	}
 	err = a.explain(err)
-	a.tellAcquired(lock, err)
+	a.handOver(lock, err)
 	return lock, err
+}
+
+// handOver tells the hook before the caller has the lock. A hook that does not return (a
+// panic, which the caller may recover, or runtime.Goexit) leaves the lock to nobody, and it
+// would be renewed for as long as the process lives, so it is released.
+func (a *acquisition) handOver(lock *Lock, err error) {
+	returned := false
+	defer func() {
+		if !returned && lock != nil {
+			_ = lock.Release(a.ctx)
+		}
+	}()
+	a.tellAcquired(lock, err)
+	returned = true
 }
 
 // run makes attempts, and waits between them.
@@ -109,7 +123,10 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 	until := validUntil(start, a.terms.ttl, a.opts.DriftFactor)
 	r := l.sendAcquire(start)
 
-	v, cut := r.wait(a.ctx, a.clock, a.life.closing, verdictOpen)
+	v, cut := l.waitAcquire(a.ctx)
+	if cut == nil && v == verdictHopeless {
+		v = r.giveUp()
+	}
 	if cut == nil && v == verdictHopeless {
 		// Already over: free what we got at once, then wait for what to call it.
 		l.takeBack(true)
@@ -182,7 +199,7 @@ func (a *acquisition) notAsked() *QuorumError {
 	return e
 }
 
-var errInQueue = errors.New("not asked: waiting in line")
+var errInQueue = errors.New("waiting in the queue")
 
 // untilNextAttempt waits between two attempts of Acquire: in the queue if the lock is held
 // and a node keeps one, else for a random time. Other failures (an outage) are not a matter
@@ -198,7 +215,7 @@ func (a *acquisition) untilNextAttempt() error {
 
 func (a *acquisition) waitBetween(attempts int) error {
 	isHeld := errors.Is(a.last, ErrHeld)
-	if a.w != nil && isHeld {
+	if a.w != nil && (isHeld || a.knownHeld()) {
 		if err := a.w.await(a.ctx, a.last); !errors.Is(err, errNoQueue) {
 			return err
 		}
@@ -214,5 +231,39 @@ func (a *acquisition) waitBetween(attempts int) error {
 			return err
 		}
 	}
-	return a.pause(a.ctx, a.backoff(attempts, free))
+	if a.w != nil && a.w.waitsInVain() {
+		return nil
+	}
+	return a.pauseBetween(a.backoff(attempts, free))
+}
+
+// knownHeld reports whether others of this process were told that the lock is held, while
+// this one came too late to ask, behind thousands that came with it.
+func (a *acquisition) knownHeld() bool {
+	return a.w.failures == 0 && a.queues.recentlyRefused(a.resource)
+}
+
+// pauseBetween waits for d before the next attempt. While too few nodes answer, everybody
+// knows what an attempt would come to, and one at a time finds out whether that is over.
+func (a *acquisition) pauseBetween(d time.Duration) error {
+	if a.w != nil {
+		a.w.stepAside(true)
+		defer a.w.stepAside(false)
+	}
+	if over := a.outage.over(); over != nil {
+		select {
+		case a.outage.asking <- struct{}{}:
+			defer func() { <-a.outage.asking }()
+		case <-over:
+		case <-a.ctx.Done():
+			return a.ctx.Err()
+		case <-a.life.closing:
+			return ErrClosed
+		}
+		a.clock.yield(a.start.mono)
+	}
+	if a.w != nil {
+		return a.w.pauseUnlessWoken(a.ctx, d)
+	}
+	return a.pause(a.ctx, d)
 }

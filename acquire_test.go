@@ -41,7 +41,7 @@ func TestAcquireIsDecidedWithoutTheSlowest(t *testing.T) {
 }
 
 // Who is told what: held only by refusals that alone rule out a quorum, anything else
-// is no quorum; in both cases as soon as that is sure.
+// is no quorum; in both cases as soon as that is sure. Node 4 breaks ties, see tie_test.go.
 func TestWhyAnAttemptFailed(t *testing.T) {
 	const loading = "LOADING Redis is loading the dataset in memory"
 	const late = 10 * time.Millisecond
@@ -60,11 +60,11 @@ func TestWhyAnAttemptFailed(t *testing.T) {
 			redlock.ErrHeld, redlock.ErrNoQuorum, "", 0, 3},
 		{"two held and three in error", map[int]func(*redlocktest.Node){0: taken, 1: taken, 2: answers(loading), 3: answers(loading), 4: answers(loading)},
 			redlock.ErrNoQuorum, redlock.ErrHeld, "", 0, 2},
-		{"two held, one hung, one in error", map[int]func(*redlocktest.Node){0: takenAndLate, 1: taken, 2: hang, 3: answers(loading)},
-			redlock.ErrNoQuorum, redlock.ErrHeld, "refused refused unknown failed granted", nodeTimeout, 2},
-		{"two held, one in error, one slow that is held", map[int]func(*redlocktest.Node){0: takenAndLate, 1: taken, 2: answers(loading),
+		{"two held, one hung, one in error", map[int]func(*redlocktest.Node){4: takenAndLate, 1: taken, 2: hang, 3: answers(loading)},
+			redlock.ErrNoQuorum, redlock.ErrHeld, "granted refused unknown failed refused", nodeTimeout, 2},
+		{"two held, one in error, one slow that is held", map[int]func(*redlocktest.Node){4: takenAndLate, 1: taken, 2: answers(loading),
 			3: func(n *redlocktest.Node) { taken(n); n.DelayCommand("SET", 1, 150*time.Millisecond) }},
-			redlock.ErrHeld, redlock.ErrNoQuorum, "refused refused failed refused granted", 150 * time.Millisecond, 3},
+			redlock.ErrHeld, redlock.ErrNoQuorum, "granted refused failed refused refused", 150 * time.Millisecond, 3},
 		{"three hung", map[int]func(*redlocktest.Node){0: hang, 1: hang, 2: hang},
 			redlock.ErrNoQuorum, redlock.ErrHeld, "unknown unknown unknown granted granted", nodeTimeout, 2}, // there may be hope
 		{"all wrong in the same way", map[int]func(*redlocktest.Node){0: answers(loading), 1: answers(loading), 2: answers(loading), 3: answers(loading), 4: answers(loading)},

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"iter"
 	"slices"
 	"time"
 )
@@ -16,6 +17,9 @@ const (
 	mostPassed = mostInBatch
 	// callCost is what a call in a batch takes at both ends, which is not the link's.
 	callCost = 10 * time.Microsecond
+	// fewestJoins is how many joins a batch has room for on any link. They take a node half
+	// a millisecond, which is what they may cost the calls behind them.
+	fewestJoins = 64
 )
 
 // callList is a queue of calls, linked through them, so that it costs no allocation.
@@ -51,6 +55,39 @@ func (q *callList) append(other callList) {
 	}
 }
 
+// backlog is the calls that wait in a lane. Joins of a wait queue have a list of their own,
+// since thousands of them may come at once: a batch takes a number of them, so neither it
+// nor the calls behind them take any longer for that.
+//
+// So joins do not keep the order with calls of other kinds. A waiter has one request under
+// way at a time, and no call of its own overtakes its join, with one exception: one that
+// joins anew after a failed attempt takes the attempt's place in the queue, and has to come
+// before the release that strikes it out.
+type backlog struct{ calls, joins callList }
+
+func (q *backlog) empty() bool { return q.calls.empty() && q.joins.empty() }
+
+func (q *backlog) push(c *call) {
+	if c.req.op == opJoin && c.req.queue.ended == "" {
+		q.joins.push(c)
+	} else {
+		q.calls.push(c)
+	}
+}
+
+// all is every call, those that were dropped included.
+func (q *backlog) all() iter.Seq[*call] {
+	return func(yield func(*call) bool) {
+		for _, list := range []*callList{&q.calls, &q.joins} {
+			for c := list.head; c != nil; c = c.next {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // batch is what goes out together.
 type batch struct {
 	calls     []*call
@@ -71,6 +108,23 @@ func tellAll(all []news, now int64) {
 	for _, n := range all {
 		n.call.tell(n.ballot, now)
 	}
+}
+
+// patience is after what time without an answer the node counts as hung: the longest
+// timeout in the batch. Joins may take longer than other calls, and must not put that off.
+func (b *batch) patience() time.Duration {
+	var patience, ofJoins time.Duration
+	for _, c := range b.calls {
+		if c.req.op == opJoin {
+			ofJoins = max(ofJoins, c.req.timeout)
+		} else {
+			patience = max(patience, c.req.timeout)
+		}
+	}
+	if patience == 0 {
+		return ofJoins
+	}
+	return patience
 }
 
 // result sums up what came of a batch: whether the node answered anything, whether
@@ -148,34 +202,77 @@ func (f *flight) has(key string) bool {
 	return false
 }
 
-// next takes what is to go out next from the queue, nil if there is nothing or it has to
-// wait, and those that have become pointless: too late for their callers, or releases of
+// silent reports whether a batch has been out for longer than patience.
+func (f *flight) silent(now int64, patience time.Duration) bool {
+	for _, b := range f.out {
+		if now-b.sentAt >= int64(patience) {
+			return true
+		}
+	}
+	return false
+}
+
+// roomForJoins is how many joins a batch may carry. On a link that is long they may be so
+// many that they take as long again, since nothing but the next batch waits for them.
+func (f *flight) roomForJoins() int {
+	return min(max(fewestJoins, int(f.rtt.get()/callCost)), mostInBatch*3/4)
+}
+
+// next takes what is to go out next, nil if there is nothing or it has to wait, and the
+// news for those that have become pointless: too late for their callers, or releases of
 // what turned out not to be there.
-func (f *flight) next(q *callList, now int64) (b *batch, pointless []*call) {
+func (f *flight) next(q *backlog, now int64) (b *batch, pointless []news) {
 	if q.empty() || f.wait(now) != 0 {
 		return nil, nil
 	}
-	busy := f.keys()
-	b = f.newBatch(now)
-	patience := time.Duration(0)
-	rest := q.takeAll()
-	c, passed := rest.head, 0
-	for c != nil && len(b.calls) < mostInBatch && passed < mostPassed {
+	p := packing{batch: f.newBatch(now), busy: f.keys(), now: now}
+	forJoins := 0
+	if !q.joins.empty() {
+		forJoins = f.roomForJoins()
+	}
+	p.take(&q.calls, mostInBatch-forJoins)
+	p.take(&q.joins, len(p.batch.calls)+forJoins)
+	b = p.batch
+	if f.blocked = len(b.calls) == 0 && p.passed > 0; len(b.calls) == 0 {
+		f.spare = b
+		return nil, p.pointless
+	}
+	patience := b.patience()
+	b.overdueAt, b.bound = now+int64(patience), max(patience, min(b.bound, longestRead))
+	f.out, f.lastSent = append(f.out, b), now
+	return b, p.pointless
+}
+
+// packing is a batch while it is filled.
+type packing struct {
+	batch     *batch
+	busy      map[string]bool // keys of calls that are out
+	now       int64
+	passed    int // calls that may not go because of their keys
+	pointless []news
+}
+
+// take moves calls from the list to the batch until it holds most.
+func (p *packing) take(q *callList, most int) {
+	b := p.batch
+	rest, passed := q.takeAll(), 0
+	c := rest.head
+	for c != nil && len(b.calls) < most && passed < mostPassed {
 		next := c.next
 		switch {
 		case c.state == callDropped:
-		case c.needless(), c.req.op != opRelease && c.deadline < now:
+		case c.needless():
 			c.state = callDropped
-			if c.caller != nil {
-				pointless = append(pointless, c)
-			}
-		case busy != nil && busy[c.req.key]:
+			p.pointless = append(p.pointless, news{c, unsent(errNeverSent)})
+		case c.req.op != opRelease && c.deadline < p.now:
+			c.state = callDropped
+			p.pointless = append(p.pointless, news{c, unsent(errTooLate)})
+		case p.busy[c.req.key]:
 			passed++
 			q.push(c)
 		default:
 			c.state, c.next = callOut, nil
 			b.calls = append(b.calls, c)
-			patience = max(patience, c.req.timeout)
 			b.bound = max(b.bound, c.req.readBound)
 		}
 		c = next
@@ -183,13 +280,7 @@ func (f *flight) next(q *callList, now int64) (b *batch, pointless []*call) {
 	if rest.head = c; c != nil {
 		q.append(rest)
 	}
-	if f.blocked = len(b.calls) == 0 && passed > 0; len(b.calls) == 0 {
-		f.spare = b
-		return nil, pointless
-	}
-	b.overdueAt, b.bound = now+int64(patience), max(patience, min(b.bound, longestRead))
-	f.out, f.lastSent = append(f.out, b), now
-	return b, pointless
+	p.passed += passed
 }
 
 func (f *flight) newBatch(now int64) *batch {

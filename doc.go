@@ -56,7 +56,7 @@
 // [Lock.Validity] or the context right before the work that must be exclusive. If the
 // resource can refuse stale writers, let it: with [WithFencing], every grant of a key has a
 // greater [Lock.Fence] than all before it. Eviction (maxmemory-policy other than noeviction)
-// and FLUSHALL delete locks unnoticed.
+// deletes locks unnoticed; a node that was flushed is noticed by its memory mark.
 //
 // # Errors
 //

@@ -30,7 +30,7 @@ func LaneLoad(rl *Redlock, node int) (queued, kept int) {
 	l := rl.nodes[node].lane
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for c := l.queue.head; c != nil; c = c.next {
+	for c := range l.queue.all() {
 		if c.state != callDropped {
 			queued++
 		}

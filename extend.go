@@ -149,11 +149,14 @@ func (p *repairs) begin() {
 	}
 }
 
-// restore sets the key on a node that lost it.
+// restore sets the key on a node that lost it. It must not begin after Until, when the key
+// would be nobody's: the node may answer so late, and nobody need have noticed yet that
+// the lock is over.
 func (l *Lock) restore(t *terms, i int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over != nil {
+	now := l.clock.now()
+	if l.over != nil || now.reached(l.until) {
 		return
 	}
 	if l.repairs == nil {
@@ -163,9 +166,9 @@ func (l *Lock) restore(t *terms, i int) {
 	if t.fencing {
 		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
 	}
-	now := l.clock.now().mono
-	before, c := l.lastSet(i), &call{req: &req, index: int32(i), deadline: now + int64(req.timeout)}
-	if l.lane(i).replace(before, c, now) {
+	deadline := min(now.mono+int64(req.timeout), l.until.mono)
+	before, c := l.lastSet(i), &call{req: &req, index: int32(i), deadline: deadline}
+	if l.lane(i).replace(before, c, now.mono) {
 		l.repairs[i] = c
 	}
 }

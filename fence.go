@@ -14,7 +14,7 @@ import (
 //
 // docs/safety.md has the argument in full.
 
-var errNoGrant = errors.New("not asked to raise its fencing counter: it had not granted the lock")
+var errNoGrant = errors.New("it had not granted the lock, so its fencing counter is left alone")
 
 // fenceArgs are those of the lock's counter.
 func (r *resource) fenceArgs(token uint64) *fenceArgs {

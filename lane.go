@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -26,7 +27,7 @@ type lane struct {
 	// across I/O, and no other mutex is taken under it but those of the clock and of
 	// onChange.
 	mu      sync.Mutex
-	queue   callList // times are nanoseconds of the clock
+	queue   backlog // times are nanoseconds of the clock
 	flight  flight
 	kept    []*call // releases that wait for the node or for their second time
 	breaker breaker
@@ -50,6 +51,7 @@ const (
 // the node answers. Its lane's mutex guards it.
 type breaker struct {
 	down    bool // the last batch was not answered, or one is overdue
+	overdue bool // down for the latter alone
 	backoff time.Duration
 	until   int64 // nothing but releases is taken before this
 	err     error // of the last try
@@ -81,7 +83,7 @@ func (l *lane) takeBack(c *call, now int64) {
 	if set.state == callQueued {
 		set.state, dropped = callDropped, unsent(errMoot)
 	}
-	if dropped.vote != 0 && set.earlier == leftNothing && c.release.when != unconditional {
+	if dropped.vote != 0 && set.earlier == leftNothing && c.release.when < toServe {
 		// Gone by our hand, as much as if the node had deleted it.
 		c.state, b = callDropped, ballot{vote: VoteGranted, final: true}
 	} else {
@@ -108,6 +110,15 @@ func (l *lane) replace(before, c *call, now int64) (replaced bool) {
 	return true
 }
 
+// again enqueues a SET once more that the node has refused, and so has left nothing.
+func (l *lane) again(c *call, deadline, now int64) {
+	l.mu.Lock()
+	c.ballot, c.overdue, c.deadline = ballot{}, false, deadline
+	b := l.admit(c, now)
+	l.mu.Unlock()
+	c.tell(b, now)
+}
+
 // admit queues a call, or says why not; the caller holds mu and delivers the ballot.
 func (l *lane) admit(c *call, now int64) ballot {
 	switch {
@@ -117,8 +128,8 @@ func (l *lane) admit(c *call, now int64) ballot {
 	case c.needless():
 		c.state = callDropped
 		return unsent(errNeverSent)
-	case l.flight.overdue(now):
-		if c.req.op != opRelease {
+	case l.flight.overdue(now) && !(c.req.op == opJoin && !l.flight.silent(now, c.req.timeout)):
+		if c.req.op != opRelease || c.nothingThere() && c.release.when == toServe {
 			c.state = callDropped
 			return unsent(errOverdue)
 		}
@@ -153,11 +164,21 @@ func (l *lane) queueUp(c *call, now int64) {
 	l.run(now)
 }
 
-// reachable reports whether the node answered last and a request would leave now.
-func (l *lane) reachable(now int64) bool {
+// reachable reports whether the node answered last, or may yet: it has not been silent for
+// longer than patience.
+func (l *lane) reachable(now int64, patience time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.breaker.down && !l.flight.overdue(now) && now >= l.breaker.until
+	b := &l.breaker
+	return (!b.down || b.overdue) && now >= b.until && !l.flight.silent(now, patience)
+}
+
+// gone reports whether the node's client was closed by its owner, as far as is known: the
+// node is not coming back.
+func (l *lane) gone() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.breaker.down && permanent(l.breaker.err)
 }
 
 // run sees to it that somebody sends what may be sent; the caller holds mu.
@@ -187,9 +208,7 @@ func (l *lane) drain() {
 			l.tellFlushed()
 		}
 		l.mu.Unlock()
-		for _, c := range pointless {
-			c.tell(unsent(errNeverSent), now)
-		}
+		tellAll(pointless, now)
 		if b == nil {
 			return
 		}
@@ -236,7 +255,7 @@ func (l *lane) settle(b *batch, settled bool) {
 // setDown notes whether the node answers; the caller holds mu.
 func (l *lane) setDown(down bool, err error) {
 	changed := l.breaker.down != down && l.life == laneOpen
-	l.breaker.down = down
+	l.breaker.down, l.breaker.overdue = down, false
 	if changed && l.onChange != nil {
 		l.onChange(down, err)
 	}
@@ -263,8 +282,8 @@ func (l *lane) finishAll(b *batch, settled bool, now int64) []news {
 		}
 	}
 	if !again.empty() {
-		again.append(l.queue)
-		l.queue = again
+		again.append(l.queue.calls)
+		l.queue.calls = again
 	}
 	return told
 }
@@ -280,7 +299,7 @@ func (l *lane) finish(c *call, now int64) {
 	switch {
 	case c.vote == VoteUnknown:
 		c.release.tries = c.release.tries.withLost()
-	case refused && wasLost:
+	case refused && (wasLost || c.twice):
 		c.vote, c.err = VoteUnknown, errByUs
 	}
 	if l.life == laneClosed {
@@ -290,10 +309,10 @@ func (l *lane) finish(c *call, now int64) {
 		return
 	}
 	switch {
-	case refused:
+	case refused || permanent(c.err):
 	case c.vote == VoteUnknown || c.vote == VoteNotSent:
 		c.final = !l.keep(c, now, now+int64(max(l.breaker.backoff, minBackoff)))
-	case c.vote == VoteFailed && !permanent(c.err) && !c.unknownScript():
+	case c.vote == VoteFailed && !c.unknownScript():
 		// Busy, loading, for the time being a replica: what is there is still there.
 		c.final = !l.keep(c, now, now+int64(c.req.timeout))
 	}
@@ -365,7 +384,7 @@ func (l *lane) tick() {
 	}
 	if !l.breaker.down {
 		if l.flight.overdue(now) {
-			l.breaker.down = true
+			l.breaker.down, l.breaker.overdue = true, true
 			if l.onChange != nil {
 				l.onChange(true, errTimeout)
 			}
@@ -401,7 +420,7 @@ func (l *lane) late(now int64) (all []news) {
 			check(c, ballot{vote: VoteUnknown, err: errTimeout})
 		}
 	}
-	for c := l.queue.head; c != nil; c = c.next {
+	for c := range l.queue.all() {
 		check(c, ballot{vote: VoteNotSent, err: errTooLate, final: c.req.op != opRelease})
 	}
 	return all
@@ -414,7 +433,7 @@ func (l *lane) close(now int64) <-chan struct{} {
 	var dropped []*call
 	l.mu.Lock()
 	l.life, l.flushed = laneClosed, flushed
-	for c := l.queue.head; c != nil; c = c.next {
+	for c := range l.queue.all() {
 		if c.state == callQueued && c.req.op != opRelease {
 			c.state = callDropped
 			dropped = append(dropped, c)
@@ -441,10 +460,8 @@ func (l *lane) tellFlushed() {
 func (l *lane) abandon(now int64) {
 	var left []*call
 	l.mu.Lock()
-	queue := l.queue.takeAll()
-	for c := queue.head; c != nil; c = c.next {
-		left = append(left, c)
-	}
+	left = slices.AppendSeq(left, l.queue.all())
+	l.queue = backlog{}
 	left = append(left, l.kept...)
 	for _, b := range l.flight.out {
 		left = append(left, b.calls...)

@@ -40,10 +40,13 @@ func (h hall) process(o *redlock.Options) *redlock.Redlock {
 	return rl
 }
 
+// acquire acquires on all nodes. Where one has not set the key yet, a visitor that is
+// granted there asks again before it joins the line.
 func (h hall) acquire(m *redlock.Mutex) *redlock.Lock {
 	h.Helper()
 	l, err := m.Acquire(h.Context())
 	require.NoError(h, err)
+	synctest.Wait()
 	return l
 }
 

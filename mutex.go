@@ -76,8 +76,8 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 //
 // A held lock and an outage of the nodes are both waited out. What ends it early are
 // errors that no waiting mends, on so many nodes that they alone rule out a quorum: no
-// or wrong credentials, a key that holds something else, a node of a cluster. When ctx
-// ends, errors.Is finds its error and the last attempt's reason, and errors.As the last
+// or wrong credentials, a key that holds something else, a node of a cluster, a client that
+// its owner closed. When ctx ends, errors.Is finds its error and the last attempt's reason, and errors.As the last
 // attempt's *QuorumError. Each attempt leaves as little behind as TryAcquire.
 func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, true, false)
@@ -102,18 +102,22 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock)
 	held := lock.Context()
 	inner, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
+	// Deferred one by one, so that a panic or Goexit, in fn or in a hook, skips nothing and
+	// then goes on.
 	defer func() {
-		// Deferred, so that a panic or Goexit in fn releases too, and then goes on.
-		lost := lock.lost()
+		stop()
+		cancel(ErrReleased)
+	}()
+	var lost error
+	defer func() {
 		if rerr := lock.Release(ctx); lost == nil && errors.Is(rerr, ErrNotHeld) {
 			lost = fmt.Errorf("redlock: %w: %w", ErrLost, rerr)
 		}
-		stop()
-		cancel(ErrReleased)
 		if lost != nil && !errors.Is(err, ErrLost) {
 			err = errors.Join(err, lost)
 		}
 	}()
+	defer func() { lost = lock.lost() }()
 	return fn(inner, lock)
 }
 

@@ -27,6 +27,7 @@ type nodeSet struct {
 	fences lastFence
 	guard  *guard // nil: none
 	lacks  *degradations
+	outage *outage
 
 	life lifetime
 }
@@ -37,8 +38,8 @@ func newNodeSet(names []string, wires []wire, o Options, c clock) *nodeSet {
 	ns := &nodeSet{
 		names: names, quorum: majority(len(names)),
 		opts: o, clock: c, tokens: tokens{owner: o.Owner}, lacks: lacks,
-		guard: newGuard(names, &o, c, lacks),
-		life:  lifetime{closing: make(chan struct{}), idle: make(chan struct{}, 1)},
+		guard: newGuard(names, &o, c, lacks), outage: newOutage(len(names)),
+		life: lifetime{closing: make(chan struct{}), idle: make(chan struct{}, 1)},
 	}
 	for i, w := range wires {
 		ns.add(i, w)
@@ -50,6 +51,7 @@ func (ns *nodeSet) add(i int, w wire) {
 	name, hooks := ns.names[i], ns.opts.Hooks
 	var changes inOrder
 	onChange := func(down bool, err error) {
+		ns.outage.changed(down)
 		switch {
 		case down && hooks.NodeDown != nil:
 			changes.do(func() { hooks.NodeDown(NodeInfo{Node: name, Err: withHint(err)}) })
@@ -79,8 +81,16 @@ func (ns *nodeSet) hashes() []uint64 {
 
 func (ns *nodeSet) lane(i int) *lane { return ns.nodes[i].lane }
 
-// reachable reports whether a node answered last and a request would leave now.
-func (ns *nodeSet) reachable(i int, now int64) bool { return ns.nodes[i].lane.reachable(now) }
+// quorumGone reports whether so many nodes are gone for good that no quorum is left.
+func (ns *nodeSet) quorumGone() bool {
+	gone := 0
+	for _, n := range ns.nodes {
+		if n.lane.gone() {
+			gone++
+		}
+	}
+	return gone >= blocking(len(ns.nodes))
+}
 
 // send starts a round with the same request to every node.
 func (ns *nodeSet) send(r *round, req *request) *round {

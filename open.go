@@ -65,6 +65,10 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 // client, or a cluster or ring client, which counts as one node although it has many servers
 // (the package documentation says what that is worth). New does no I/O.
 //
+// A client's hooks may look at commands, but should not send them again: a node's answer to
+// an acquire that a hook sent twice counts as VoteUnknown, and what it may have set is taken
+// back.
+//
 // It fails with ErrInvalid for options that break a rule, for no clients and for nil
 // clients, and with ErrDuplicateNode if a client is given twice. Two clients that lead to the
 // same server are noticed by its run id when both have answered, unless the restart guard is

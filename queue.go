@@ -76,16 +76,16 @@ type keyWaiters struct {
 }
 
 // arbiter is the node that keeps the queue, as far as this process can see: the one that
-// its waiters moved to, or else the first in order that is reachable. -1 if the key has no
-// queue or no node is reachable.
-func (qs *queues) arbiter(r *resource, now int64) int {
+// its waiters moved to, or else the first in order that is reachable: it has not been silent
+// for longer than patience. -1 if the key has no queue or no node is reachable.
+func (qs *queues) arbiter(r *resource, now int64, patience time.Duration) int {
 	if !r.hasQueue() {
 		return -1
 	}
-	if node, ok := qs.movedTo(r, now); ok && qs.set.reachable(node, now) {
+	if node, ok := qs.movedTo(r, now); ok && r.lane(node).reachable(now, patience) {
 		return node
 	}
-	return r.firstReachable(now)
+	return r.firstReachable(now, patience)
 }
 
 // movedTo is the node whose queue the waiters of this process for the key moved to.
@@ -183,10 +183,10 @@ func (qs *queues) forget(now int64) {
 	qs.keys.Store(int64(len(qs.byKey)))
 }
 
-// first is the first waiter that is in the queue; the caller holds mu.
+// first is the first waiter that can look after the others; the caller holds mu.
 func (k *keyWaiters) first() *waiter {
 	for e := k.waiters.Front(); e != nil; e = e.Next() {
-		if w := e.Value.(*waiter); w.turn != turnGivenUp {
+		if w := e.Value.(*waiter); !w.aside {
 			return w
 		}
 	}

@@ -76,7 +76,7 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 	l.releaseReq = releaseRequest(&l.terms, l.name, l.value)
 	l.releaseReq.readBound, l.releaseReq.keepFor = l.longest, l.longest
 	if l.entry == "" {
-		l.arbiter = l.queues.arbiter(l.resource, now.mono)
+		l.arbiter = l.queues.arbiter(l.resource, now.mono, l.reservation())
 	}
 	if l.arbiter < 0 {
 		return
@@ -100,8 +100,11 @@ func (l *Lock) addressRelease(i int, when insistence) *call {
 	c.release = releasePlan{of: l.lastSet(i), when: when}
 	if i == l.arbiter {
 		c.req = &l.queueReleaseReq
-		if l.entry != "" || l.over != nil {
+		switch {
+		case l.entry != "":
 			c.release.when = unconditional
+		case l.over != nil:
+			c.release.when = toServe
 		}
 	}
 	return c

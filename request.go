@@ -172,10 +172,18 @@ func extendRequest(t *terms, key, value string) *request {
 	return &r
 }
 
-// joinRequest joins the wait queue or refreshes the place in it.
+// leastReservation is the least time for which a lock is reserved for a woken waiter.
+const leastReservation = 500 * time.Millisecond
+
+// reservation is for how long the lock is reserved for a woken waiter, and so what a dead
+// one costs the others.
+func (t *terms) reservation() time.Duration { return max(leastReservation, 4*t.nodeTimeout) }
+
+// joinRequest joins the wait queue or refreshes the place in it. It may take longer than
+// other requests: thousands may join at once.
 func joinRequest(t *terms, key, value string, q *queueArgs) *request {
 	r := newRequest(opJoin, joinScript, t, key, value)
-	r.queue = q
+	r.queue, r.timeout = q, t.reservation()
 	return &r
 }
 

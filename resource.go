@@ -9,9 +9,6 @@ import (
 	"time"
 )
 
-// leastReservation is the least time for which a lock is reserved for a woken waiter.
-const leastReservation = 500 * time.Millisecond
-
 // resource is a lock's key on a set of nodes and the terms on which it is asked for: what
 // a Mutex, its Locks and its waiters have in common. It does not change.
 type resource struct {
@@ -37,10 +34,11 @@ func (r *resource) hasQueue() bool { return r.naming != noQueueName }
 // nodeOrder is all nodes, the arbiter first.
 func (r *resource) nodeOrder() []int { return byWeight(r.hash, r.hashes()) }
 
-// firstReachable is the first node in order that is reachable, -1 if none is. Every
+// firstReachable is the first node in order that has not been silent for longer than
+// patience, -1 if none is. Every
 // release comes by here, and nearly always the first of all is reachable, so the others'
 // lanes are left alone.
-func (r *resource) firstReachable(now int64) int {
+func (r *resource) firstReachable(now int64, patience time.Duration) int {
 	above := ^uint64(0)
 	for range r.nodes {
 		best, at := uint64(0), -1
@@ -49,7 +47,7 @@ func (r *resource) firstReachable(now int64) int {
 				best, at = w, i
 			}
 		}
-		if at < 0 || r.reachable(at, now) {
+		if at < 0 || r.lane(at).reachable(now, patience) {
 			return at
 		}
 		above = best
@@ -57,11 +55,12 @@ func (r *resource) firstReachable(now int64) int {
 	return -1
 }
 
-// reservation is for how long the lock is reserved for a woken waiter, and so what a dead
-// one costs the others.
-func (r *resource) reservation() time.Duration {
-	return max(leastReservation, 4*r.terms.nodeTimeout)
-}
+// reservation is that of the lock's terms.
+func (r *resource) reservation() time.Duration { return r.terms.reservation() }
+
+// reachable reports whether a node can keep the wait queue: it answered last, or has not
+// been silent for longer than a join may take.
+func (r *resource) reachable(i int, now int64) bool { return r.lane(i).reachable(now, r.reservation()) }
 
 // fail makes the error of a round for this lock.
 func (r *resource) failed(rd *round, o op, reasons ...error) *QuorumError {

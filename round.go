@@ -21,13 +21,16 @@ type round struct {
 	// period is for how long it keeps nodes from voting that may have forgotten; 0: only
 	// the second of two nodes that are one server is kept from it.
 	period time.Duration
+	// tieBreaker is the node whose answer is waited for before the round is given up; -1:
+	// none. An attempt that it granted asks the others again.
+	tieBreaker int
 
 	mu      sync.Mutex // guards what follows and the casts
 	tally   tally
 	waiting int     // grants that may count once other nodes were seen
 	spare   int     // so many grants of nodes that are barred count all the same, see spareGrants
-	verdict verdict // only ever moves on: open, then hopeless or final, then final
-	told    bool    // somebody waited and was told that it is hopeless
+	verdict verdict // only ever moves on, but in reopen: open, then hopeless or final, then final
+	givenUp bool    // it was hopeless, and what was granted is given back
 }
 
 type observer interface{ observe(node int, b ballot) }
@@ -48,7 +51,7 @@ type cast struct {
 
 // init makes the round ready; seats are the nodes', new.
 func (r *round) init(start instant, seats []seat) {
-	r.start, r.seats = start, seats
+	r.start, r.seats, r.tieBreaker = start, seats, -1
 	r.signal = make(chan struct{}, 1)
 	r.tally, r.spare = newTally(len(seats)), spareGrants(len(seats))
 	r.verdict = verdictOpen
@@ -78,7 +81,9 @@ func (r *round) deliver(i int, b ballot, now int64) {
 	}
 	switch {
 	case !r.all:
-		r.advance(r.tally.verdict())
+		if v := r.tally.verdict(); v == verdictGranted || !r.awaitsTieBreaker() {
+			r.advance(v)
+		}
 	case r.tally.count[VotePending] == 0:
 		r.advance(verdictGranted)
 	}
@@ -200,11 +205,11 @@ func (r *round) reconsider(now int64) {
 	r.waiting = 0
 }
 
-// advance moves the verdict, never back: once somebody was told that it is hopeless,
-// late grants change nothing. They come where a guess, such as unknown, is replaced by
-// an answer. The caller holds mu.
+// advance moves the verdict, never back: once the round was given up, late grants change
+// nothing. They come where a guess, such as unknown, is replaced by an answer. The caller
+// holds mu.
 func (r *round) advance(to verdict) {
-	if r.verdict == verdictHopeless && to == verdictGranted && r.told {
+	if r.verdict == verdictHopeless && to == verdictGranted && r.givenUp {
 		if to = verdictHopeless; r.tally.count[VotePending] == 0 {
 			to = verdictNoQuorum
 		}
@@ -220,6 +225,54 @@ func (r *round) advance(to verdict) {
 	case r.signal <- struct{}{}:
 	default:
 	}
+}
+
+// awaitsTieBreaker reports whether the tie-breaker may still say that the round is to go
+// on. The caller holds mu.
+func (r *round) awaitsTieBreaker() bool {
+	return r.tieBreaker >= 0 && r.seats[r.tieBreaker].cast.vote == VotePending
+}
+
+// mayAskAgain reports whether the tie-breaker has granted, and a quorum may come of it if
+// the nodes that refused are asked again.
+func (r *round) mayAskAgain() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tieBreaker >= 0 && r.seats[r.tieBreaker].cast.vote == VoteGranted && r.tally.withRefusals() >= r.tally.need
+}
+
+// slowestAnswer is how long the nodes took that have granted or refused.
+func (r *round) slowestAnswer() (took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.seats {
+		if c := &r.seats[i].cast; c.vote == VoteGranted || c.vote == VoteRefused {
+			took = max(took, c.elapsed)
+		}
+	}
+	return took
+}
+
+// reopen makes the votes of nodes that refused for good pending again, if a quorum may come
+// of asking them again, and returns these nodes. The verdict moves back, which nothing else
+// makes it do, so nothing of the round may have been given back.
+func (r *round) reopen() (again []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tally.withRefusals() < r.tally.need {
+		return nil
+	}
+	if r.tally.verdict() != verdictGranted { // by answers that came late
+		for i := range r.seats {
+			if c := &r.seats[i].cast; c.vote == VoteRefused && c.final {
+				*c = cast{ballot: ballot{vote: VotePending}}
+				r.tally.change(VoteRefused, VotePending)
+				again = append(again, i)
+			}
+		}
+	}
+	r.verdict = r.tally.verdict()
+	return again
 }
 
 func (r *round) current() verdict {
@@ -252,11 +305,12 @@ func (r *round) fences() []uint64 {
 	return fences
 }
 
-// tell is current for somebody who acts on it, unless it was seen.
-func (r *round) tell(seen verdict) verdict {
+// giveUp is the verdict for somebody who gives back what was granted if it is hopeless:
+// from then on late grants change nothing.
+func (r *round) giveUp() verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.told = r.told || r.verdict == verdictHopeless && seen != verdictHopeless
+	r.givenUp = r.givenUp || r.verdict == verdictHopeless
 	return r.verdict
 }
 
@@ -266,7 +320,7 @@ func (r *round) tell(seen verdict) verdict {
 // clear, if the caller has not seen it; called again, it waits for the final verdict.
 func (r *round) wait(ctx context.Context, c clock, closing <-chan struct{}, seen verdict) (verdict, error) {
 	for {
-		if v := r.tell(seen); v != verdictOpen && v != seen {
+		if v := r.current(); v != verdictOpen && v != seen {
 			return v, nil
 		}
 		select {

@@ -352,15 +352,15 @@ func (s *memStore) fence(keys, argv []string, op *memOp) (any, error) {
 		}
 		claimed = ok && v == argv[0]
 	}
-	switch {
-	case claimed:
-		s.expireIn(lock, number(argv[1]), op)
-	case s.get(lock) != nil:
+	if !claimed && s.get(lock) != nil {
 		return nil, nil
-	default:
-		s.set(lock, argv[0], number(argv[1]), op)
 	}
 	s.set(counter, strconv.FormatInt(fence, 10), number(argv[3]), op)
+	if claimed {
+		s.expireIn(lock, number(argv[1]), op)
+	} else {
+		s.set(lock, argv[0], number(argv[1]), op)
+	}
 	return fence, nil
 }
 
@@ -390,10 +390,10 @@ func (s *memStore) fenceRepair(lock, counter string, argv []string, op *memOp) (
 	if s.get(lock) != nil {
 		return nil, nil
 	}
-	s.set(lock, argv[0], number(argv[1]), op)
 	if c < number(argv[2]) {
 		s.set(counter, argv[2], number(argv[3]), op)
 	}
+	s.set(lock, argv[0], number(argv[1]), op)
 	return "OK", nil
 }
 

@@ -21,6 +21,7 @@ type simPlan struct {
 	Strict       bool          `json:",omitempty"` // nothing gets lost: what is left behind is checked closely
 	Young        bool          `json:",omitempty"` // the nodes have just been started
 	Met          bool          `json:",omitempty"` // all nodes have memory marks, and all processes have seen them
+	Ties         int           `json:",omitempty"` // so many times all ask once at the same moment, and nothing else is done
 	Nodes        []simNodePlan
 	Processes    []simProcessPlan
 	Fenced       []bool // by key
@@ -83,6 +84,9 @@ const (
 // drawPlan makes the plan of a seed. Regimes differ from seed to seed, because each fault
 // of the library shows in some of them only.
 func drawPlan(seed uint64) *simPlan {
+	if mix(seed, 'q')%25 == 0 {
+		return drawTies(seed)
+	}
 	r := rand.New(rand.NewPCG(seed, 0x5ed))
 	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
 	oneIn := func(n int) bool { return r.IntN(n) == 0 }

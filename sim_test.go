@@ -57,6 +57,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 		w := &simWorld{
 			plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
 			byToken: make(map[string]*simGrant), places: make(map[string]int64), arrivals: make(map[int64]int64), rejoined: make(map[string]bool), waits: make(map[string][]simWait),
+			sets: make(map[simSent]simHeard), taken: make(map[simSent]bool), ties: make(map[int]int),
 		}
 		w.run(t)
 		w.mu.Lock()
@@ -92,6 +93,9 @@ func (w *simWorld) run(t *testing.T) {
 			}
 			go c.run(ctx)
 		}
+	}
+	if plan.Ties > 0 {
+		ops = 1 // a wait never holds up the next round
 	}
 	longest := 3*plan.TTL + 10*time.Second + 2*max(leastReservation, 4*plan.NodeTimeout)
 	until := plan.Until
@@ -254,6 +258,9 @@ func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
 				total.Refusals += res.count.Refusals
 				total.Requests += res.count.Requests
 				total.Extends += res.count.Extends
+				total.Again += res.count.Again
+				total.Ties += res.count.Ties
+				total.Nobody += res.count.Nobody
 				total.Faults += res.count.Faults
 				if len(res.bad) > 0 && (failed == 0 || seed < failed) {
 					failed, problems = seed, res.bad
@@ -271,6 +278,7 @@ func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
 	if failed > 0 {
 		report(t, failed, problems)
 	}
+	require.Empty(t, total.tooManyTies())
 }
 
 // writeTraces lists seeds with the hashes of what happened in them. A change that must not

@@ -34,12 +34,19 @@ type simWorld struct {
 	rejoined map[string]bool      // by the value: it is that of a further attempt
 	arrivals map[int64]int64      // the same, by arrival in the line: a further attempt has another value
 	waits    map[string][]simWait // by key
+	sets     map[simSent]simHeard // what is known of each SET
+	taken    map[simSent]bool     // a release of it was sent
+	ties     map[int]int          // by round: how many got the lock
 	ended    bool
 	count    simCount
 }
 
 // simCount tells what a run was worth.
-type simCount struct{ Grants, Refusals, Requests, Extends, Faults int }
+type simCount struct {
+	Grants, Refusals, Requests, Extends, Faults int
+	Again                                       int // SETs sent again to nodes that refused
+	Ties, Nobody                                int // rounds of several that ask once, and those in which nobody got the lock
+}
 
 // simEpoch is the servers' time at the start.
 var simEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
@@ -131,7 +138,6 @@ type simNode struct {
 	store *memStore
 	holds map[string][]*simHold // by lock key
 	subs  []*simSub
-	sets  map[string]int // SETs executed, by value
 
 	requests int
 }
@@ -150,7 +156,7 @@ func newSimNode(w *simWorld, i int) *simNode {
 	p := w.plan.Nodes[i]
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
-		holds: make(map[string][]*simHold), sets: make(map[string]int),
+		holds: make(map[string][]*simHold),
 	}
 	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
 	n.store.watch, n.store.publish = n, n.publish
@@ -272,11 +278,6 @@ func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 	value := r.value
 	if r.op == opInspect {
 		value = r.queue.key
-	}
-	if r.op.sets() && r.op != opRepair && (a.err == nil || a.err == wrongType) {
-		if n.sets[value]++; n.sets[value] > 1 && w.plan.Twice == 0 {
-			w.violated("I9: the SET of %.6s came %d times to node %d", value, n.sets[value], n.i)
-		}
 	}
 	if r.op == opJoin && a.err == nil {
 		if got, ok := readAnswer(a.val); ok {
@@ -646,6 +647,7 @@ func (s *simWire) carry(batch []*call, bound time.Duration) {
 				c.ballot = ballot{val: as.each[i].val, err: as.each[i].err, sent: true}
 			}
 		}
+		w.hears(n.i, batch)
 	}
 
 	s.mu.Lock()
@@ -683,6 +685,7 @@ func (s *simWire) carry(batch []*call, bound time.Duration) {
 	for i, c := range batch {
 		reqs[i] = c.req
 	}
+	w.sends(n.i, batch)
 	roll = w.mix('s', uint64(p.i), uint64(n.i), uint64(t))
 	there, back := w.trip(roll), w.trip(mix(roll, 'b'))
 	within := func(salt uint64, d time.Duration) int64 { return int64(mix(roll, salt) % uint64(d+1)) }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// mostJoins is how often a node that is up is asked to keep the queue before the next is.
-const mostJoins = 4
+// mostAsked is how often a node that is up is asked to keep the queue before the next is.
+const mostAsked = 4
 
 var (
 	errNoQueue    = errors.New("no node keeps a queue")
@@ -41,21 +41,10 @@ type waiter struct {
 	// Guarded by queues.mu:
 	of         *keyWaiters   // nil: not among them
 	place      *list.Element // in of
-	turn       turn
-	toldToWait bool // some node said that another has the lock
+	woken      bool          // the lock is reserved for it
+	aside      bool          // it polls, and looks after nobody
+	toldToWait bool          // some node said that another has the lock
 }
-
-// turn is whether it is a waiter's turn.
-//
-//	notYet --notice, or another's answer--> woken --slept, registered, claimed--> notYet
-//	notYet, woken --two attempts without a quorum--> givenUp --registered--> notYet
-type turn uint8
-
-const (
-	turnNotYet  turn = iota
-	turnWoken        // the lock is reserved for it
-	turnGivenUp      // it left the queue, and polls until it joins again
-)
 
 // newWaiter returns nil if the key cannot have a queue.
 func newWaiter(qs *queues, r *resource) *waiter {
@@ -118,7 +107,24 @@ func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, v
 			return true, err
 		}
 	}
+	if w.waitsInVain() {
+		return true, nil
+	}
 	return w.sleep(ctx, nil)
+}
+
+// waitsInVain reports whether no turn will ever come, since a quorum is gone for good, and
+// has the other waiters find that out, too. An attempt then says why.
+func (w *waiter) waitsInVain() bool {
+	if !w.quorumGone() {
+		return false
+	}
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	if w.of != nil {
+		w.of.pokeOthers(w)
+	}
+	return true
 }
 
 // moveOn goes to the longest queue of the key, after two turns in vain: the arbiter would
@@ -146,7 +152,20 @@ func (w *waiter) pauseInVain(ctx context.Context, last *QuorumError, free time.D
 	if at := &last.Outcomes[w.node]; at.Holder == w.value {
 		at.Holder = "" // reserved for us, who are not what stands in the way
 	}
-	over, stop := after(w.clock, min(w.backoff(w.failures, free), w.reservation()/2))
+	return w.pauseUnlessWoken(ctx, min(w.backoff(w.failures, free), w.reservation()/2))
+}
+
+// stepAside tells whether we pause before an attempt that is out of turn. Meanwhile the next
+// waiter looks after the others.
+func (w *waiter) stepAside(aside bool) {
+	w.queues.mu.Lock()
+	w.aside = aside
+	w.queues.mu.Unlock()
+}
+
+// pauseUnlessWoken pauses, and ends early when it is our turn.
+func (w *waiter) pauseUnlessWoken(ctx context.Context, d time.Duration) error {
+	over, stop := after(w.clock, d)
 	defer stop()
 	for {
 		woken, err := w.sleep(ctx, over)
@@ -180,9 +199,7 @@ func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (woken bool, e
 	}
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
-	if woken = w.turn == turnWoken; woken {
-		w.turn = turnNotYet
-	}
+	woken, w.woken = w.woken, false
 	return woken, nil
 }
 
@@ -196,7 +213,7 @@ func (w *waiter) poke() {
 
 // wake tells the waiter that the lock is reserved for it; the caller holds queues.mu.
 func (w *waiter) wake() {
-	w.turn = turnWoken
+	w.woken = true
 	w.poke()
 }
 
@@ -205,9 +222,6 @@ func (w *waiter) wake() {
 func (w *waiter) giveUpTurn() {
 	w.withdraw()
 	w.failures = 0
-	w.queues.mu.Lock()
-	w.turn = turnGivenUp
-	w.queues.mu.Unlock()
 }
 
 // answer is what a node says to one that joins.
@@ -297,7 +311,7 @@ func (w *waiter) askNode(ctx context.Context, node int, turnedAway *bool) (answe
 	}
 	// One that is only slow, under the load of many who join, is no reason to part the
 	// queue.
-	for range mostJoins {
+	for range mostAsked {
 		w.send()
 		a, err := w.receive(ctx)
 		if !errors.Is(err, errNoQueue) {
@@ -332,7 +346,7 @@ func (w *waiter) register(ctx context.Context, node int) error {
 		w.of = qs.of(w.resource)
 		w.of.add(w)
 	}
-	w.turn = turnNotYet
+	w.woken = false
 	qs.byValue[value] = w
 	return nil
 }
@@ -385,9 +399,7 @@ func (w *waiter) claim() (node int, entry, value string) {
 	qs := w.queues
 	qs.mu.Lock()
 	delete(qs.byValue, w.value)
-	if w.turn == turnWoken {
-		w.turn = turnNotYet
-	}
+	w.woken = false
 	qs.mu.Unlock()
 	node, entry, value = w.node, w.entry, w.value
 	w.ended, w.entry, w.value = entry, "", ""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -43,7 +44,13 @@ type manyServers struct{ client redis.UniversalClient }
 
 func (m *manyServers) exchange(batch []*call, _, _ time.Duration) (settled bool) {
 	ctx := context.Background()
-	cmds := plainCommands(batch)
+	cmds := make([]redis.Cmder, len(batch))
+	for i, c := range batch {
+		// Hooks see these commands, and may send them again, which each of them counts.
+		o := new(once)
+		o.reset(ctx, c.req.script == nil, slices.Clone(c.req.plainArguments()))
+		cmds[i] = o
+	}
 	pipe := m.client.Pipeline()
 	_ = pipe.BatchProcess(ctx, cmds...) // only queues them
 	_, failure := pipe.Exec(ctx)

@@ -194,7 +194,8 @@ func TestScrapeOfNodes(t *testing.T) {
 		first, last := b.rl.Nodes()[0], b.rl.Nodes()[2]
 		b.cluster.Node(0).Stop()
 		b.cycle()
-		time.Sleep(time.Second) // until it was tried to reach the node once more
+		time.Sleep(time.Second)
+		synctest.Wait() // it is down when no connection could be had within a node timeout
 		b.has(map[string]float64{
 			`redlock_node_up{node="` + first + `"}`: 0,
 			`redlock_node_up{node="` + last + `"}`:  1,

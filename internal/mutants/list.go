@@ -74,8 +74,8 @@ var list = []mutant{
 	{
 		name: "attempt-validity-not-checked",
 		file: "acquire.go",
-		old:  `if twice == nil && cut == nil && v == verdictGranted && !now.reached(until) {`,
-		new:  `if twice == nil && cut == nil && v == verdictGranted {`,
+		old:  `if cut == nil && v == verdictGranted && !now.reached(until) {`,
+		new:  `if cut == nil && v == verdictGranted {`,
 		why:  "a quorum that came too late is a lock that others may have already",
 	},
 	{
@@ -95,8 +95,8 @@ var list = []mutant{
 	{
 		name: "attempt-grant-at-cancellation-kept",
 		file: "acquire.go",
-		old:  `reasons, retryable := a.reasons(r, v, cut, twice)`,
-		new:  "if v == verdictGranted && cut != nil && !errors.Is(cut, ErrClosed) {\n\t\treturn nil, false, a.ctx.Err()\n\t}\n\treasons, retryable := a.reasons(r, v, cut, twice)",
+		old:  `reasons, retryable := a.reasons(r, v, cut)`,
+		new:  "if v == verdictGranted && cut != nil && !errors.Is(cut, ErrClosed) {\n\t\treturn nil, false, a.ctx.Err()\n\t}\n\treasons, retryable := a.reasons(r, v, cut)",
 		why:  "a lock that is granted at the moment of cancellation is nobody's and stays",
 	},
 	{
@@ -237,7 +237,7 @@ var list = []mutant{
 	{
 		name: "repair-after-release",
 		file: "extend.go",
-		old:  "if l.over != nil {\n\t\treturn\n\t}\n\tif l.repairs == nil {",
+		old:  "if l.over != nil || now.reached(l.until) {\n\t\treturn\n\t}\n\tif l.repairs == nil {",
 		new:  `if l.repairs == nil {`,
 		why:  "a key that is put back after the release is nobody's",
 	},
@@ -278,7 +278,7 @@ var list = []mutant{
 	},
 	{
 		name: "mark-look-ignored",
-		file: "guard.go",
+		file: "memory.go",
 		old:  `return !s.asked && s.err == nil && s.role != "slave"`,
 		new:  `return !s.asked || s.err == nil && s.role != "slave"`,
 		why:  "the mark is looked at on new connections only, and a flush breaks none",
@@ -363,21 +363,21 @@ var list = []mutant{
 	{
 		name: "repair-forgets-the-one-before",
 		file: "call.go",
-		old:  "if c.vote == VoteGranted {\n\t\tleft |= leftGrant",
+		old:  "if c.vote == VoteGranted || c.halfDone() || c.state == callSettled {\n\t\tleft |= leftGrant",
 		new:  "if false {\n\t\tleft |= leftGrant",
 		why:  "a release that drops a repair still waiting takes an earlier one, which was granted, for gone",
 	},
 	{
 		name: "lane-release-skips-the-unanswered",
 		file: "call.go",
-		old:  `case c.state == callDropped, c.state == callDone && c.vote != VoteGranted:`,
+		old:  `case c.state == callDropped, c.state == callDone && c.vote != VoteGranted && !c.halfDone():`,
 		new:  `case c.state == callDropped, c.vote != VoteGranted:`,
 		why:  "as lane-forgets-what-is-on-its-way, decided by the vote",
 	},
 	{
 		name:       "round-hopeless-and-yet-granted",
 		file:       "round.go",
-		old:        `if r.verdict == verdictHopeless && to == verdictGranted && r.told {`,
+		old:        `if r.verdict == verdictHopeless && to == verdictGranted && r.givenUp {`,
 		new:        `if false {`,
 		why:        "an attempt whose grants are being taken back already ends as a lock",
 		equivalent: "a vote that may still change is only given at the deadline, when the attempt ends as well; a test of the round itself sees it",
@@ -385,21 +385,21 @@ var list = []mutant{
 	{
 		name: "lane-overtakes",
 		file: "batch.go",
-		old:  `case busy != nil && busy[c.req.key]:`,
-		new:  `case busy != nil && passed < 0:`,
+		old:  `case p.busy[c.req.key]:`,
+		new:  `case p.busy != nil && passed < 0:`,
 		why:  "on another connection a release overtakes the SET that it takes back, and the key stays",
 	},
 	{
 		name: "lane-sends-twice",
 		file: "lane.go",
-		old:  "l.finish(c, now)\n\t\tif c.caller != nil {",
+		old:  "l.finish(c, now)\n\t\tif settled && c.state == callDone",
 		new: `if !c.answered() && c.req.op.sets() && c.release.tries == noTry && l.life == laneOpen {
 			c.release.tries, b.calls[i] = resent, nil
 			l.queue.push(c)
 			continue
 		}
 		l.finish(c, now)
-		if c.caller != nil {`,
+		if settled && c.state == callDone`,
 		why: "a SET NX that is sent again finds its own key, which is then taken for another's",
 	},
 	{
@@ -625,8 +625,8 @@ var list = []mutant{
 		new:  ``,
 		why:  "as claim-does-not-renew, for fenced locks",
 		twin: edit{
-			old: "case claimed:\n\t\ts.expireIn(lock, number(argv[1]), op)",
-			new: "case claimed:",
+			old: "if claimed {\n\t\ts.expireIn(lock, number(argv[1]), op)",
+			new: "if claimed {",
 		},
 	},
 	{
@@ -651,5 +651,40 @@ var list = []mutant{
 			old: "if c < number(argv[2]) {",
 			new: "if c < 0 {",
 		},
+	},
+	{
+		name: "tie-nobody-asks-again",
+		file: "tie.go",
+		old:  `for try := 0; try < tieTries &&`,
+		new:  `for try := 0; false &&`,
+		why:  "of several that ask at the same moment each may get a minority, and then nobody gets the lock",
+	},
+	{
+		name: "tie-does-not-wait-for-the-tie-breaker",
+		file: "round.go",
+		old:  `if v := r.tally.verdict(); v == verdictGranted || !r.awaitsTieBreaker() {`,
+		new:  `if v := r.tally.verdict(); true {`,
+		why:  "whom the others refused gives up before it knows that it is the one who may go on",
+	},
+	{
+		name: "tie-losers-ask-again",
+		file: "round.go",
+		old:  `r.seats[r.tieBreaker].cast.vote == VoteGranted &&`,
+		new:  `r.seats[r.tieBreaker].cast.vote != VotePending &&`,
+		why:  "those that the tie-breaker refused keep the nodes that the one who may go on needs",
+	},
+	{
+		name: "tie-asks-after-no-answer",
+		file: "round.go",
+		old:  "c.vote == VoteRefused && c.final {\n\t\t\t\t*c = cast{ballot: ballot{vote: VotePending}}\n\t\t\t\tr.tally.change(VoteRefused, VotePending)",
+		new:  "(c.vote == VoteRefused || c.vote == VoteUnknown) && c.final {\n\t\t\t\tr.tally.change(c.vote, VotePending)\n\t\t\t\t*c = cast{ballot: ballot{vote: VotePending}}",
+		why:  "the SET whose answer was lost may land after the release of the second, and nobody takes it back any more",
+	},
+	{
+		name: "tie-asks-after-a-release",
+		file: "tie.go",
+		old:  "l.askAgain(end)\n",
+		new:  "l.takeBack(true)\n\t\tl.askAgain(end)\n",
+		why:  "what was given back is counted as granted still",
 	},
 }
