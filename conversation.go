@@ -298,11 +298,15 @@ func (cs *conversations) heed(cv *conversation, batch []*call, want looks, got *
 	news := want&lookMark != 0 && !got.broken
 	if got.roleOK {
 		news = news || got.role.replID != cv.who.replID || got.role.role != cv.who.role
-		cv.who.replID, cv.who.role = got.role.replID, got.role.role
+		cv.who.replID, cv.who.formerID, cv.who.role = got.role.replID, got.role.formerID, got.role.role
 	}
 	if news && cs.saw != nil && cv.who.err == nil {
 		s := cv.who
 		s.mark, s.asked = got.mark, false
+		if !got.roleOK {
+			// Another conversation may have been told of a new replication id since.
+			s.replID, s.formerID, s.role = "", "", ""
+		}
 		cs.tell(cv, s)
 	}
 	if id := cs.latest(); id != "" && cv.who.runID != "" && cv.who.runID != id {
@@ -369,8 +373,7 @@ func (cs *conversations) tell(cv *conversation, s sighting) {
 		if err != nil {
 			return // and the next look says what is there
 		}
-		s = cv.who
-		s.mark, s.asked = m, true
+		s = sighting{runID: cv.who.runID, mark: m, asked: true}
 	}
 }
 

@@ -327,8 +327,9 @@ func (m *memory) quiet() int64 {
 // lost its data later has a younger one.
 //
 // Every node must have been seen, for the only witness of a use before may be one of them:
-// its mark, where others of those that granted a lock forgot it, or never had one. unseen:
-// count in what may be found out of nodes that were not seen yet.
+// its mark, where others of those that granted a lock forgot it, or never had one. Nodes that
+// deny their mark are no witnesses. unseen: count in what may be found out of nodes that were
+// not seen yet.
 //
 // A single node has nobody to witness against it: there, a fixed period asks for more.
 func (ms *memories) isFirst(i int, unseen bool) bool {
@@ -340,8 +341,7 @@ func (ms *memories) isFirst(i int, unseen bool) bool {
 		switch m := &ms.nodes[j]; {
 		case m.mark.state == markPresent:
 			oldest = min(oldest, m.markedAt)
-		case m.voice == voiceClear && m.mark.state == markAbsent: // nor has it an older one
-		case !unseen || !m.unseen():
+		case m.unseen() && !unseen, m.voice == voiceUnsure && !m.unseen():
 			return false
 		}
 	}
