@@ -300,6 +300,10 @@ func (cs *conversations) heed(cv *conversation, batch []*call, want looks, got *
 	if news && cs.saw != nil && cv.who.err == nil {
 		s := cv.who
 		s.mark, s.asked = got.mark, false
+		if !got.roleOK {
+			// Another conversation may have been told of a new replication id since.
+			s.replID, s.formerID, s.role = "", "", ""
+		}
 		cs.tell(cv, s)
 	}
 	return true
@@ -378,7 +382,6 @@ func (cs *conversations) tell(cv *conversation, s sighting) {
 		if err != nil {
 			return // and the next look says what is there
 		}
-		s = cv.who
-		s.mark, s.asked = m, true
+		s = sighting{runID: cv.who.runID, mark: m, asked: true}
 	}
 }

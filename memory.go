@@ -9,12 +9,13 @@ import (
 
 // The rules by which nodes are kept from voting: what is known of each, what a further
 // sighting makes of it, and when its grants may count. Nothing here does I/O, asks for
-// the time or knows of other goroutines; guard.go does. testdata/guard.txt shows them.
+// the time or knows of other goroutines; guard.go does. testdata/guard.txt shows
+// them.
 //
 // A node may vote for a lock of guard period G once its data has been remembering for G,
-// since then every lease that it may have forgotten is over. There are two witnesses:
-// what this client itself saw change, which counts from that moment, and the mark, which
-// tells those who come later.
+// since then every lease that it may have forgotten is over. There are two witnesses: a
+// change that this client saw itself, which counts from that moment, and the mark, which
+// tells the clients that come later.
 
 // memory is what is known of one node. Times are nanoseconds of our monotonic clock.
 type memory struct {
@@ -71,8 +72,8 @@ func (ms *memories) grow() {
 	ms.nodes = append(ms.nodes, memory{changedAt: longAgo})
 }
 
-// see takes in a sighting. It returns what is to be written to the node, nil for nothing,
-// without an id if it is to be a new mark; and what the node has just turned out to deny.
+// see takes in a sighting. It returns the mark to be written to the node, nil for none, without
+// an id if that is a new one; and a right that the node has just turned out to deny.
 func (ms *memories) see(i int, s sighting, now int64) (*markWrite, lack) {
 	m := &ms.nodes[i]
 	if s.err != nil || s.runID == "" {
@@ -81,6 +82,9 @@ func (ms *memories) see(i int, s sighting, now int64) (*markWrite, lack) {
 	before := *m
 	met := m.meet(s, now)
 	w, lacks := m.consider(s, met, now)
+	if w != nil && w.isRedated() && len(ms.nodes) > 1 {
+		w.first = false // its age would no longer be that of its fleet's first use
+	}
 	if m.runID != before.runID || m.changedAt != before.changedAt {
 		ms.young = 0 // no first start any more
 	}
@@ -247,7 +251,7 @@ func (m *memory) adopt(seen mark, known bool, now int64) *markWrite {
 	m.mark = seen
 	m.markedAt = now - int64(min(max(seen.age, 0), maxAge))
 	if seen.age < -time.Second {
-		return m.writes(seen, seen.id, 0, time.Duration(now-m.bornAt), false)
+		return m.writes(seen, seen.id, 0, time.Duration(now-m.bornAt), seen.first)
 	}
 	return nil
 }
@@ -318,10 +322,14 @@ func (m *memory) quiet() int64 {
 }
 
 // isFirst reports whether a node's mark was written when the fleet was used for the first
-// time. Then nothing was there before, and nothing was lost: a quorum of nodes has marks
-// that found nothing, of the same age, and no node has an older one. A node that lost its
-// data later has a younger one than the others. unseen: count in what may be found out of
-// nodes that were not seen yet.
+// time. Then nothing was there before, and nothing was lost: it found nothing there, a quorum
+// of nodes has such a mark of much the same age, and no node has an older one. A node that
+// lost its data later has a younger one.
+//
+// Every node must have been seen, for the only witness of a use before may be one of them:
+// its mark, where others of those that granted a lock forgot it, or never had one. Nodes that
+// deny their mark are no witnesses. unseen: count in what may be found out of nodes that were
+// not seen yet.
 //
 // A single node has nobody to witness against it: there, a fixed period asks for more.
 func (ms *memories) isFirst(i int, unseen bool) bool {
@@ -330,20 +338,26 @@ func (ms *memories) isFirst(i int, unseen bool) bool {
 	}
 	oldest := int64(notYet)
 	for j := range ms.nodes {
-		if m := &ms.nodes[j]; m.mark.state == markPresent {
+		switch m := &ms.nodes[j]; {
+		case m.mark.state == markPresent:
 			oldest = min(oldest, m.markedAt)
+		case m.unseen() && !unseen, m.voice == voiceUnsure && !m.unseen():
+			return false
 		}
-	}
-	of := func(m *memory) bool {
-		return m.mark.state == markPresent && m.mark.first && m.markedAt-oldest <= int64(firstUse)
 	}
 	n := 0
 	for j := range ms.nodes {
-		if m := &ms.nodes[j]; of(m) || unseen && m.unseen() {
+		if m := &ms.nodes[j]; m.unseen() || m.isFirst(oldest) {
 			n++
 		}
 	}
-	return of(&ms.nodes[i]) && n >= majority(len(ms.nodes))
+	return ms.nodes[i].isFirst(oldest) && n >= majority(len(ms.nodes))
+}
+
+// isFirst reports whether a node's mark found nothing there, and is about as old as the
+// oldest one.
+func (m *memory) isFirst(oldest int64) bool {
+	return m.mark.state == markPresent && m.mark.first && m.markedAt-oldest <= int64(firstUse)
 }
 
 // maybeFirst is isFirst, and true also where there is no mark to tell.
@@ -360,7 +374,7 @@ func (ms *memories) allYoung(period time.Duration, now int64, unseen bool) bool 
 		switch {
 		case m.unseen():
 			young = unseen
-		case m.voice != voiceClear, m.mark.state == markAbsent:
+		case m.voice != voiceClear:
 		case m.mark.state == markPresent && ms.isFirst(i, unseen):
 			young = m.mark.uptime < period
 		default:

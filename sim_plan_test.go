@@ -20,6 +20,7 @@ type simPlan struct {
 	Calm         bool          `json:",omitempty"` // nothing goes wrong: order and speed of the line are checked
 	Strict       bool          `json:",omitempty"` // nothing gets lost: what is left behind is checked closely
 	Young        bool          `json:",omitempty"` // the nodes have just been started
+	Met          bool          `json:",omitempty"` // all nodes have memory marks, and all processes have seen them
 	Ties         int           `json:",omitempty"` // so many times all ask once at the same moment, and nothing else is done
 	Nodes        []simNodePlan
 	Processes    []simProcessPlan
@@ -110,6 +111,7 @@ func drawPlan(seed uint64) *simPlan {
 	p.Until = in(p.TTL, 8*p.TTL)
 	p.Calm = oneIn(8)
 	p.Strict = p.Calm || oneIn(4)
+	p.Met = p.Calm || mix(seed, 'm')%4 > 0
 
 	keys := []int{1, 1, 1, 2, 3}[r.IntN(5)]
 	fenced := oneIn(3)

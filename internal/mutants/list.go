@@ -331,6 +331,13 @@ var list = []mutant{
 		why:  "a new replication id is taken for one that a master drew without a loss",
 	},
 	{
+		name: "guard-spare-of-odd",
+		file: "quorum.go",
+		old:  `return 2*majority(n) - n - 1`,
+		new:  `return 1`,
+		why:  "two majorities of an odd number may share one node alone, and that one forgot",
+	},
+	{
 		name: "fence-without-raise",
 		file: "fence.go",
 		old:  `if agreed >= r.quorum {`,
