@@ -43,7 +43,6 @@ type markRules struct {
 	evict     bool // the mark is evicted now and then
 	clocks    bool // nodes' clocks are set, forward or back
 	legacy    bool // the fleet was in use before, and a node has just been restarted
-	cuts      bool // clients cannot reach a node for a while, and now and then nobody does anything
 	newcomers bool // nobody stays
 	stay      bool // nobody comes
 	ahead     bool // the clock of a node that has forgotten is set forward then
@@ -77,7 +76,6 @@ type modelClient struct {
 	info   []int64 // and the replication id
 	setOK  []int64 // when the last SET was answered
 	stale  []modelStale
-	cut    int // a node that it cannot reach; -1: none
 }
 
 // modelStale is an answer that is late.
@@ -104,7 +102,9 @@ func newMarkModel(seed uint64, rules *markRules) *markModel {
 		w.nodes = append(w.nodes, newMarkNode(i, &w.now, up))
 	}
 	w.saved, w.leadsAt, w.aheadAt = make([]map[string]*memKey, n), make([]int64, n), make([]int64, n)
-	w.settle()
+	// In the first moments of a fleet's life nothing tells a node that lost all from one that
+	// is used for the first time, so nothing is lost then.
+	w.lastFault = w.now + int64(firstUse+500*time.Millisecond) - w.rest()
 	if rules.legacy {
 		w.holdBefore(r.IntN(n))
 	}
@@ -113,10 +113,6 @@ func newMarkModel(seed uint64, rules *markRules) *markModel {
 	}
 	return w
 }
-
-// settle sees to it that nothing is lost for a while: in the first moments of a fleet's use
-// nothing tells a node that lost all from one that is used for the first time.
-func (w *markModel) settle() { w.lastFault = w.now + int64(firstUse+500*time.Millisecond) - w.rest() }
 
 // holdBefore has somebody hold the lock on a bare majority, of which a node was restarted.
 func (w *markModel) holdBefore(node int) {
@@ -137,7 +133,7 @@ func (w *markModel) join() *modelClient {
 	n := len(w.nodes)
 	c := &modelClient{
 		markClient: newMarkClient(w.nodes, &w.now, w.rules.fixed, len(w.clients)),
-		cut:        -1, run: make([]int, n), looked: make([]int64, n), info: make([]int64, n), setOK: make([]int64, n),
+		run:        make([]int, n), looked: make([]int64, n), info: make([]int64, n), setOK: make([]int64, n),
 	}
 	w.clients = append(w.clients, c)
 	return c
@@ -174,12 +170,6 @@ func (w *markModel) step() bool {
 		if w.saved[i] == nil || w.leadsAt[i] == 0 && w.oneIn(6) {
 			w.saved[i] = n.copied()
 		}
-	}
-	if w.rules.cuts && w.oneIn(40) {
-		w.pass(time.Hour)
-		w.perhaps(1, w.r.IntN(len(w.nodes)))
-		w.pass(time.Hour)
-		w.settle() // all marks may be gone
 	}
 	switch x := w.r.IntN(100); {
 	case x < 6:
@@ -365,14 +355,11 @@ func (w *markModel) batch(c *modelClient, i int, key, value string) (g modelGran
 func (w *markModel) acquire(c *modelClient) {
 	key := modelKeys[w.r.IntN(len(modelKeys))]
 	value := fmt.Sprint(w.r.Uint64())
-	if w.rules.cuts && w.oneIn(4) {
-		c.cut = w.r.IntN(len(w.nodes)+1) - 1
-	}
 	start := w.now
 	var grants []modelGrant
 	var ours []int
 	for _, i := range w.r.Perm(len(w.nodes)) {
-		if w.oneIn(12) || i == c.cut {
+		if w.oneIn(12) {
 			continue // it is down
 		}
 		g, landed := w.batch(c, i, key, value)
@@ -466,8 +453,6 @@ func TestMarkModelKeepsOneHolder(t *testing.T) {
 		{"everything looked at behind the SETs", markRules{}},
 		{"the replication id once a second, or after a pause", markRules{infoLazy: time.Second, infoIdle: true}},
 		{"even numbers, one barred grant counts", markRules{nodes: []int{2, 4, 6}, spare: 1}},
-		{"nodes out of reach, and losses that nobody saw", markRules{cuts: true}},
-		{"the same, and nobody stays", markRules{cuts: true, newcomers: true}},
 		{"the mark is evicted", markRules{evict: true}},
 		{"clocks are set back", markRules{clocks: true}},
 		{"in use before there were marks", markRules{legacy: true}},

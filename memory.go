@@ -322,14 +322,13 @@ func (m *memory) quiet() int64 {
 }
 
 // isFirst reports whether a node's mark was written when the fleet was used for the first
-// time. Then nothing was there before, and nothing was lost: it found nothing there, a quorum
-// of nodes has such a mark of much the same age, and no node has an older one. A node that
-// lost its data later has a younger one.
+// time. Then nothing was there before, and nothing was lost: a quorum of nodes has marks
+// that found nothing, of the same age, and no node has an older one. A node that lost its
+// data later has a younger one than the others. unseen: count in what may be found out of
+// nodes that were not seen yet.
 //
-// Every node must have been seen, for the only witness of a use before may be one of them:
-// its mark, where others of those that granted a lock forgot it, or never had one. Nodes that
-// deny their mark are no witnesses. unseen: count in what may be found out of nodes that were
-// not seen yet.
+// Nodes out of reach are not waited for: a fleet that is used for the first time while a
+// minority of it is down works at once. docs/safety.md says what that leaves open.
 //
 // A single node has nobody to witness against it: there, a fixed period asks for more.
 func (ms *memories) isFirst(i int, unseen bool) bool {
@@ -338,26 +337,20 @@ func (ms *memories) isFirst(i int, unseen bool) bool {
 	}
 	oldest := int64(notYet)
 	for j := range ms.nodes {
-		switch m := &ms.nodes[j]; {
-		case m.mark.state == markPresent:
+		if m := &ms.nodes[j]; m.mark.state == markPresent {
 			oldest = min(oldest, m.markedAt)
-		case m.unseen() && !unseen, m.voice == voiceUnsure && !m.unseen():
-			return false
 		}
+	}
+	of := func(m *memory) bool {
+		return m.mark.state == markPresent && m.mark.first && m.markedAt-oldest <= int64(firstUse)
 	}
 	n := 0
 	for j := range ms.nodes {
-		if m := &ms.nodes[j]; m.unseen() || m.isFirst(oldest) {
+		if m := &ms.nodes[j]; of(m) || unseen && m.unseen() {
 			n++
 		}
 	}
-	return ms.nodes[i].isFirst(oldest) && n >= majority(len(ms.nodes))
-}
-
-// isFirst reports whether a node's mark found nothing there, and is about as old as the
-// oldest one.
-func (m *memory) isFirst(oldest int64) bool {
-	return m.mark.state == markPresent && m.mark.first && m.markedAt-oldest <= int64(firstUse)
+	return of(&ms.nodes[i]) && n >= majority(len(ms.nodes))
 }
 
 // maybeFirst is isFirst, and true also where there is no mark to tell.
@@ -374,7 +367,7 @@ func (ms *memories) allYoung(period time.Duration, now int64, unseen bool) bool 
 		switch {
 		case m.unseen():
 			young = unseen
-		case m.voice != voiceClear:
+		case m.voice != voiceClear, m.mark.state == markAbsent:
 		case m.mark.state == markPresent && ms.isFirst(i, unseen):
 			young = m.mark.uptime < period
 		default:

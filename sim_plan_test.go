@@ -111,7 +111,6 @@ func drawPlan(seed uint64) *simPlan {
 	p.Until = in(p.TTL, 8*p.TTL)
 	p.Calm = oneIn(8)
 	p.Strict = p.Calm || oneIn(4)
-	p.Met = p.Calm || mix(seed, 'm')%4 > 0
 
 	keys := []int{1, 1, 1, 2, 3}[r.IntN(5)]
 	fenced := oneIn(3)

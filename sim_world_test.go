@@ -450,7 +450,7 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	}
 	// Who never met a server cannot tell that another is in its place, unless a minority
 	// is. More may forget here.
-	greet := w.plan.Met || w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.losesAt() > 0 && f.Kind != faultForget })
+	greet := w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.losesAt() > 0 && f.Kind != faultForget })
 	for j := range w.nodes {
 		c := laneClock{p, int64(j + 1)}
 		rl.nodes[j].lane.clock, rl.nodes[j].lane.alarm.clock = c, c
