@@ -3,6 +3,7 @@ package realtest_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -96,6 +97,11 @@ func TestOwnConnectionsOfEachKind(t *testing.T) {
 				waitForVotes(t, lock)
 				require.Equal(t, "granted granted granted", fmt.Sprint(lock.Outcomes()[0].Vote, " ", lock.Outcomes()[1].Vote, " ", lock.Outcomes()[2].Vote))
 				require.NoError(t, lock.Release(t.Context()))
+				// A quorum is enough for Release to return.
+				eventually(t, func() bool {
+					st, err := rl.Mutex(resource).Inspect(t.Context())
+					return err == nil && !slices.ContainsFunc(st.Nodes, func(n redlock.NodeStatus) bool { return n.Token != "" || n.Err != nil })
+				}, "the lock is left on a node")
 			}
 		})
 	}
