@@ -94,6 +94,7 @@ type batch struct {
 	sentAt    int64
 	overdueAt int64 // the longest timeout in it is over
 	bound     time.Duration
+	join      *call // one of those in it; nil: there is none
 	array     [mostInBatch]*call
 	told      []news // of use while it is settled
 }
@@ -116,7 +117,7 @@ func (b *batch) patience() time.Duration {
 	var patience, ofJoins time.Duration
 	for _, c := range b.calls {
 		if c.req.op == opJoin {
-			ofJoins = max(ofJoins, c.req.timeout)
+			ofJoins = max(ofJoins, c.req.joinPatience())
 		} else {
 			patience = max(patience, c.req.timeout)
 		}
@@ -202,14 +203,12 @@ func (f *flight) has(key string) bool {
 	return false
 }
 
-// silent reports whether a batch has been out for longer than patience.
-func (f *flight) silent(now int64, patience time.Duration) bool {
+// silentSince is when the oldest batch that is out was sent; now if none is out.
+func (f *flight) silentSince(now int64) int64 {
 	for _, b := range f.out {
-		if now-b.sentAt >= int64(patience) {
-			return true
-		}
+		now = min(now, b.sentAt)
 	}
-	return false
+	return now
 }
 
 // roomForJoins is how many joins a batch may carry. On a link that is long they may be so
@@ -271,6 +270,9 @@ func (p *packing) take(q *callList, most int) {
 			q.push(c)
 		default:
 			c.state, c.next = callOut, nil
+			if c.req.op == opJoin {
+				b.join, c.deadline = c, min(c.deadline, p.now+int64(c.req.joinPatience()))
+			}
 			b.calls = append(b.calls, c)
 			b.bound = max(b.bound, c.req.readBound)
 		}
@@ -287,7 +289,7 @@ func (f *flight) newBatch(now int64) *batch {
 	if f.spare = nil; b == nil {
 		b = new(batch)
 	}
-	b.calls, b.sentAt, b.bound = b.array[:0], now, 0
+	b.calls, b.sentAt, b.bound, b.join = b.array[:0], now, 0, nil
 	return b
 }
 

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"sync"
@@ -136,7 +137,7 @@ func (l *lane) admit(c *call, now int64) ballot {
 	case c.needless():
 		c.state = callDropped
 		return unsent(errNeverSent)
-	case l.flight.overdue(now) && !(c.req.op == opJoin && !l.flight.silent(now, c.req.timeout)):
+	case l.flight.overdue(now) && !(c.req.op == opJoin && now < l.joinDue(c, now)):
 		if c.req.op != opRelease {
 			c.state = callDropped
 			return unsent(errOverdue)
@@ -167,9 +168,22 @@ func (l *lane) queueUp(c *call, now int64) {
 	l.queue.push(c)
 	l.flight.blocked = l.flight.blocked && l.flight.has(c.req.key)
 	if c.caller != nil && !c.overdue {
-		l.alarm.set(c.deadline, now)
+		l.alarm.set(l.due(c, now), now)
 	}
 	l.run(now)
+}
+
+// due is when the caller of a call stops waiting. A join that waits is in time as long as
+// the node answers, however many are before it. The caller holds mu.
+func (l *lane) due(c *call, now int64) int64 {
+	if c.req.op == opJoin && c.state == callQueued {
+		return l.joinDue(c, now)
+	}
+	return c.deadline
+}
+
+func (l *lane) joinDue(c *call, now int64) int64 {
+	return min(c.deadline, l.flight.silentSince(now)+int64(c.req.joinPatience()))
 }
 
 // reachable reports whether the node answered last, or may yet: it has not been silent for
@@ -178,7 +192,7 @@ func (l *lane) reachable(now int64, patience time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.breaker
-	return (!b.down || b.overdue) && now >= b.until && !l.flight.silent(now, patience)
+	return (!b.down || b.overdue) && now >= b.until && now-l.flight.silentSince(now) < int64(patience)
 }
 
 // run sees to it that somebody sends what may be sent; the caller holds mu.
@@ -206,6 +220,8 @@ func (l *lane) drain() {
 				l.alarm.set(now+wait, now)
 			}
 			l.tellFlushed()
+		} else if c := cmp.Or(b.join, l.queue.joins.head); c != nil {
+			l.alarm.set(now+int64(c.req.joinPatience()), now)
 		}
 		l.mu.Unlock()
 		for _, c := range pointless {
@@ -403,8 +419,8 @@ func (l *lane) late(now int64) (all []news) {
 	check := func(c *call, b ballot) {
 		switch {
 		case c.caller == nil || c.overdue || c.state == callDropped:
-		case now < c.deadline:
-			l.alarm.set(c.deadline, now)
+		case now < l.due(c, now):
+			l.alarm.set(l.due(c, now), now)
 		default:
 			c.overdue = true
 			if b.final {

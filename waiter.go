@@ -37,6 +37,7 @@ type waiter struct {
 	joinCall     *call   // the latest, which a release of the entry takes back
 	since        instant // when it first joined anywhere
 	failures     int     // attempts in a row that were our turn and failed
+	failedAt     int     // with the queue of this node
 
 	// Guarded by queues.mu:
 	of         *keyWaiters   // nil: not among them
@@ -54,29 +55,23 @@ func newWaiter(qs *queues, r *resource) *waiter {
 	return &waiter{resource: r, queues: qs, id: r.clock.now().mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
 }
 
-// vigil is what one wait for a turn has seen.
-type vigil struct {
-	lookedAt int64         // when the other nodes were last looked at
-	left     int           // the node whose queue we left for a longer one; -1: none
-	free     time.Duration // when the lock will be free, as last seen
-}
-
 // await joins the queue, or stays in it, and returns nil when it is time for an attempt.
 // It returns errNoQueue if no node keeps a queue for us, ctx's error, or ErrClosed. What
 // it learns of the holder goes into last.
 func (w *waiter) await(ctx context.Context, last *QuorumError) error {
-	v := vigil{lookedAt: w.clock.now().mono, left: -1}
+	lookedAt := w.clock.now().mono
+	home := -1 // where we asked to be let in
 	for {
 		a, err := w.ask(ctx)
 		if err != nil {
 			return err
 		}
-		if v.left >= 0 && v.left != w.node {
+		if w.node != w.failedAt {
 			w.failures = 0
 		}
 		if !a.ours {
 			w.failures = 0
-			if ready, err := w.waitForTurn(ctx, a, last, &v); ready || err != nil {
+			if ready, err := w.waitForTurn(ctx, a, last, &lookedAt); ready || err != nil {
 				return err
 			}
 			continue
@@ -84,50 +79,45 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		if w.failures < 2 {
 			return nil
 		}
-		moved, err := w.moveOn(ctx, last, &v)
+		if at := w.queues.arbiter(w.resource, w.clock.now().mono); at >= 0 && at != w.node && at != home {
+			home = at // the others of this process wait there
+			continue
+		}
+		// The node would have us, and the others have somebody else. Either another won
+		// without it, and its release wakes us again, or others are first in queues of other
+		// nodes.
+		free, all, err := w.whenFree(ctx, last)
 		if err != nil {
 			return err
 		}
-		if !moved {
-			return w.pauseInVain(ctx, last, v.free)
+		if !w.queues.follow(w, all, true) {
+			return w.pauseInVain(ctx, last, free)
 		}
 	}
 }
 
 // waitForTurn sleeps until the waiter is to look again, or ready for an attempt.
-func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, v *vigil) (ready bool, err error) {
+func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, lookedAt *int64) (ready bool, err error) {
 	last.HolderTTL = max(a.ttl, 0)
 	last.Outcomes[w.node].Holder = a.holder
 	// What is on the arbiter may be gone from the others: its clock was set back, somebody
 	// put a key there, or a holder who lost the majority renewed it. The first in the
 	// queue, who overtakes nobody, finds out.
-	if now := w.clock.now().mono; a.ahead == 0 && now-v.lookedAt >= int64(w.looksEvery()) {
-		v.lookedAt = now
-		if free, _, err := w.whenFree(ctx, last); free == 0 || err != nil {
+	now := w.clock.now().mono
+	due := a.ahead == 0 && now-*lookedAt >= int64(w.looksEvery())
+	if due {
+		*lookedAt = now
+	}
+	if due || w.queues.mustLook(w.of) {
+		free, all, err := w.whenFree(ctx, last)
+		if free == 0 && due || err != nil {
 			return true, err
+		}
+		if w.queues.follow(w, all, false) {
+			return false, nil
 		}
 	}
 	return w.sleep(ctx, nil)
-}
-
-// moveOn goes to the longest queue of the key, after two turns in vain: the arbiter would
-// have us, and the others have somebody else. Either another won without the arbiter, and
-// its release wakes us again, or others are first in queues of other nodes. It stays where
-// we are back at the node that we left, since the other did not let us in.
-func (w *waiter) moveOn(ctx context.Context, last *QuorumError, v *vigil) (moved bool, err error) {
-	if v.left == w.node {
-		return false, nil
-	}
-	free, all, err := w.whenFree(ctx, last)
-	if err != nil {
-		return false, err
-	}
-	from := w.node
-	if moved = w.queues.moveTo(w, longestQueue(all, from)); moved {
-		v.left = from
-	}
-	v.free = free
-	return moved, nil
 }
 
 // pauseInVain pauses before an attempt that will hardly succeed, unless we are woken.
@@ -197,6 +187,9 @@ func (w *waiter) poke() {
 // wake tells the waiter that the lock is reserved for it; the caller holds queues.mu.
 func (w *waiter) wake() {
 	w.woken = true
+	if w.of != nil {
+		w.of.beside = ""
+	}
 	w.poke()
 }
 
@@ -261,15 +254,13 @@ func (w *waiter) ask(ctx context.Context) (answer, error) {
 
 // nodes is all nodes in the order in which they are asked to keep the queue.
 func (w *waiter) nodes() []int {
-	qs := w.queues
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	if w.of == nil || w.of.movedUntil <= w.clock.now().mono {
+	first, ok := w.queues.movedTo(w.resource, w.clock.now().mono)
+	if !ok {
 		return w.order
 	}
-	order := []int{w.of.movedTo}
+	order := []int{first}
 	for _, i := range w.order {
-		if i != w.of.movedTo {
+		if i != first {
 			order = append(order, i)
 		}
 	}
@@ -394,6 +385,7 @@ func (w *waiter) claim() (node int, entry, value string) {
 // queue still.
 func (w *waiter) rejoin() {
 	w.failures++
+	w.failedAt = w.node
 	if w.register(context.Background(), w.node) == nil {
 		w.send()
 	}
