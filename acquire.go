@@ -33,7 +33,7 @@ func (a *acquisition) acquire() (*Lock, error) {
 	a.start = a.clock.now()
 	lock, err := a.run()
 	if a.w != nil {
-		a.w.end()
+		a.w.done()
 	}
 	err = a.explain(err)
 	a.tellAcquired(lock, err)
@@ -220,7 +220,7 @@ func (a *acquisition) waitBetween(attempts int) error {
 // knownHeld reports whether others of this process were told that the lock is held, while
 // this one came too late to ask, behind thousands that came with it.
 func (a *acquisition) knownHeld() bool {
-	return a.w.failures == 0 && a.queues.recentlyRefused(a.resource)
+	return a.attempts == 1 && a.queues.recentlyRefused(a.resource)
 }
 
 // pauseBetween waits for d before the next attempt. While too few nodes answer, everybody

@@ -83,6 +83,7 @@ type keyWaiters struct {
 	idlePlace   *list.Element // in queues.idle; nil: not there
 	emptiedAt   int64         // when it last got there
 	alarm       alarm         // when the first looks again
+	gate        gate
 }
 
 // arbiter is the node that keeps the queue, as far as this process can see: the one that
@@ -172,7 +173,7 @@ func (k *keyWaiters) lookElsewhere() {
 
 // recentlyRefused needs queues.mu.
 func (k *keyWaiters) recentlyRefused(now int64) bool {
-	return k.waiters.Len() > 0 || now-k.refusedAt < int64(refusedFor)
+	return k.waiters.Len() > 0 || len(k.gate.parked) > 0 || now-k.refusedAt < int64(refusedFor)
 }
 
 // of finds or makes the waiters of a key; the caller holds mu.
@@ -200,17 +201,26 @@ func (k *keyWaiters) add(w *waiter) {
 }
 
 // remove forgets a waiter; the caller holds mu.
-func (k *keyWaiters) remove(w *waiter, now int64) {
-	k.waiters.Remove(w.place)
-	if w.toldToWait {
-		k.refusedAt = now
+func (k *keyWaiters) remove(w *waiter, now instant) {
+	if w.place != nil {
+		k.waiters.Remove(w.place)
+		if w.toldToWait {
+			k.refusedAt = now.mono
+		}
+		if k.waiters.Len() == 0 {
+			k.queues.awaited.Add(-1)
+		}
 	}
+	k.leaveGate(w, now)
 	if k.waiters.Len() > 0 {
 		return
 	}
-	k.queues.awaited.Add(-1)
-	k.rest(now)
-	k.alarm.stop()
+	k.rest(now.mono)
+	if len(k.gate.parked) == 0 {
+		k.alarm.stop()
+	} else {
+		k.lookIn(now.mono, k.interval())
+	}
 }
 
 // rest puts a key without waiters behind the others that have none; the caller holds mu.
@@ -264,9 +274,11 @@ func (k *keyWaiters) pokeOthers(but *waiter) {
 
 // heard keeps what a node said to one waiter for the benefit of all.
 func (qs *queues) heard(w *waiter, a answer) {
-	now := qs.set.clock.now().mono
+	at := qs.set.clock.now()
+	now := at.mono
 	qs.mu.Lock()
 	k := w.of
+	k.joined(w, a, at)
 	if !a.ours {
 		k.refusedAt, w.toldToWait = now, true
 	}
@@ -309,25 +321,25 @@ func (k *keyWaiters) interval() time.Duration {
 
 // lookIn has the first waiter look in d at the latest; the caller holds mu.
 func (k *keyWaiters) lookIn(now int64, d time.Duration) {
-	if k.waiters.Len() > 0 {
+	if k.waiters.Len() > 0 || len(k.gate.parked) > 0 {
 		k.alarm.set(now+int64(d), now)
 	}
 }
 
 func (k *keyWaiters) tick() {
-	now := k.queues.set.clock.now().mono
+	at := k.queues.set.clock.now()
+	now := at.mono
 	k.queues.mu.Lock()
 	defer k.queues.mu.Unlock()
 	k.alarm.rang()
+	k.letOthersIn(at)
 	if first := k.first(); k.away && k.movedUntil <= now {
 		k.away = false
 		k.pokeOthers(nil)
 	} else if first != nil {
 		first.poke()
 	}
-	if k.waiters.Len() > 0 {
-		k.lookIn(now, k.interval())
-	}
+	k.lookIn(now, k.interval())
 }
 
 // mustLook reports whether one of the key's waiters is to look at the queues of all nodes,

@@ -40,11 +40,19 @@ type waiter struct {
 	failedAt     int     // with the queue of this node
 
 	// Guarded by queues.mu:
-	of         *keyWaiters   // nil: not among them
-	place      *list.Element // in of
+	of         *keyWaiters   // those of its key
+	place      *list.Element // in of; nil: not in a queue
 	woken      bool          // the lock is reserved for it
 	aside      bool          // it polls, and looks after nobody
 	toldToWait bool          // some node said that another has the lock
+
+	// Of the gate, guarded by queues.mu as well:
+	hurries  bool      // it has a deadline:
+	end      time.Time // which is this
+	inside   bool      // the gate let it in
+	parkedAt int       // in the heap of those that wait at the gate
+	joinedAt int64     // when it came into the queue; 0: it has not, or it had its turn
+	ahead    int64     // how many were before it then
 }
 
 // newWaiter returns nil if the key cannot have a queue.
@@ -59,6 +67,9 @@ func newWaiter(qs *queues, r *resource) *waiter {
 // It returns errNoQueue if no node keeps a queue for us, ctx's error, or ErrClosed. What
 // it learns of the holder goes into last.
 func (w *waiter) await(ctx context.Context, last *QuorumError) error {
+	if err := w.enter(ctx); err != nil {
+		return err
+	}
 	lookedAt := w.clock.now().mono
 	home := -1 // where we asked to be let in
 	for {
@@ -316,8 +327,7 @@ func (w *waiter) register(ctx context.Context, node int) error {
 	qs := w.queues
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if w.of == nil {
-		w.of = qs.of(w.resource)
+	if w.place == nil {
 		w.of.add(w)
 	}
 	w.woken = false
@@ -374,6 +384,10 @@ func (w *waiter) claim() (node int, entry, value string) {
 	qs.mu.Lock()
 	delete(qs.byValue, w.value)
 	w.woken = false
+	if w.joinedAt > 0 {
+		w.of.gate.learn(w.perPlace(w.clock.now()))
+		w.joinedAt = 0
+	}
 	qs.mu.Unlock()
 	node, entry, value = w.node, w.entry, w.value
 	w.ended, w.entry, w.value = entry, "", ""
@@ -411,17 +425,16 @@ func (w *waiter) withdraw() {
 	w.entry, w.value, w.ended, w.joinCall, w.join, w.joined = "", "", "", nil, nil, false
 }
 
-// end leaves the queue, if the waiter is still in it, and forgets the waiter.
-func (w *waiter) end() {
+// done leaves the queue, if the waiter is still in it, and forgets the waiter.
+func (w *waiter) done() {
 	w.withdraw()
 	qs := w.queues
-	now := w.clock.now().mono
+	now := w.clock.now()
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if w.of != nil {
 		w.of.remove(w, now)
-		qs.forget(now)
-		w.of = nil
+		qs.forget(now.mono)
 	}
 	qs.unsubscribe(w)
 }
