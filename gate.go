@@ -21,14 +21,15 @@ const (
 // others are parked in the process, without a request, and the one with the most time left
 // goes in first. Who has no deadline is always served in the end, and never parked.
 //
-// Each process judges by what it sees itself: how many wait before a newcomer, how long a
-// turn takes. queues.mu guards all of it.
+// Each process judges by its own waiters and how often one of them has its turn: where
+// several processes wait, each has a share of both. queues.mu guards all of it.
 type gate struct {
-	inside  int // with a deadline, in the queue
+	patient int // waiters without a deadline
+	hurried int // those with one that are in the queue
 	parked  parking
-	pace    time.Duration // of turns
-	others  int           // waiters of other processes, as the last of ours to join saw it
-	retryAt int64         // whatever it looks like, one may go in then if nobody is inside
+	pace    time.Duration // from one turn of ours to the next, while somebody waits
+	turnAt  int64         // when the last one began, or the first waiter came
+	retryAt int64         // whatever it looks like, one may go in then if no other with a deadline has
 }
 
 // enter waits at the gate, until ctx ends or the Redlock is closed.
@@ -41,10 +42,17 @@ func (w *waiter) enter(ctx context.Context) error {
 	}
 	w.of = qs.of(w.resource)
 	w.end, w.hurries = ctx.Deadline()
-	now := w.clock.now()
-	parked := w.hurries && !w.of.letIn(w, now)
-	if parked {
-		heap.Push(&w.of.gate.parked, w)
+	now, g := w.clock.now(), &w.of.gate
+	if g.patient+g.hurried == 0 {
+		g.turnAt = now.mono
+	}
+	parked := false
+	switch {
+	case !w.hurries:
+		g.patient++
+	case !w.of.letIn(w, now):
+		parked = true
+		heap.Push(&g.parked, w)
 		w.of.lookIn(now.mono, w.of.interval())
 	}
 	qs.mu.Unlock()
@@ -68,23 +76,18 @@ func (w *waiter) enter(ctx context.Context) error {
 // holds mu.
 func (k *keyWaiters) letIn(w *waiter, now instant) bool {
 	g := &k.gate
-	places := time.Duration(k.waiters.Len() + g.others + 1)
-	inTime := places*max(g.pace, leastPace) < w.end.Sub(now.time)/2
-	if !inTime && (g.inside > 0 || now.mono < g.retryAt) {
+	inTime := g.wait() < w.end.Sub(now.time)/2
+	if !inTime && (g.hurried > 0 || now.mono < g.retryAt) {
 		return false
 	}
-	g.inside++
+	g.hurried++
 	w.inside = true
 	return true
 }
 
-// joined takes note of what the queue told one of ours; the caller holds mu.
-func (k *keyWaiters) joined(w *waiter, a answer, now instant) {
-	if a.fresh && !w.joined {
-		k.gate.others = max(int(a.ahead)-k.waiters.Len()+1, 0)
-		w.joinedAt, w.ahead = now.mono, a.ahead
-	}
-	k.letOthersIn(now)
+// wait is how long a newcomer can expect to wait.
+func (g *gate) wait() time.Duration {
+	return time.Duration(g.patient+g.hurried+1) * max(g.pace, leastPace)
 }
 
 // letOthersIn has as many go into the queue as can expect their turn; the caller holds mu.
@@ -100,31 +103,29 @@ func (k *keyWaiters) leaveGate(w *waiter, now instant) {
 	g := &k.gate
 	switch {
 	case !w.hurries:
+		g.patient--
 	case w.inside:
-		g.inside--
-		w.inside = false
+		g.hurried--
 	default:
 		heap.Remove(&g.parked, w.parkedAt)
 	}
-	if w.joinedAt > 0 { // it left before its turn, so turns take at least this long
-		if took := w.perPlace(now); took > g.pace {
-			g.learn(took)
+	if w.inside && !w.hadTurn {
+		if idle := time.Duration(now.mono - g.turnAt); idle > g.pace {
+			g.learn(idle) // nobody had a turn for so long
 		}
-		if w.hurries {
-			wait := time.Duration(k.waiters.Len()+g.others+1) * max(g.pace, leastPace)
-			g.retryAt = now.mono + int64(min(wait, longestRetry))
-		}
+		g.retryAt = now.mono + int64(min(g.wait(), longestRetry))
 	}
 	k.letOthersIn(now)
 }
 
-// learn takes note of how long a turn took.
-func (g *gate) learn(took time.Duration) { g.pace += (took - g.pace) / 8 }
-
-// perPlace is what each place in the queue took the waiter since it joined.
-func (w *waiter) perPlace(now instant) time.Duration {
-	return time.Duration(now.mono-w.joinedAt) / time.Duration(w.ahead+1)
+// turn notes that one of our waiters has its turn.
+func (g *gate) turn(now int64) {
+	g.learn(time.Duration(now - g.turnAt))
+	g.turnAt = now
 }
+
+// learn takes note of the time from one turn to the next.
+func (g *gate) learn(took time.Duration) { g.pace += (took - g.pace) / 8 }
 
 // parking is a heap of parked waiters, the one with the most time left first.
 type parking []*waiter

@@ -278,7 +278,7 @@ func (qs *queues) heard(w *waiter, a answer) {
 	now := at.mono
 	qs.mu.Lock()
 	k := w.of
-	k.joined(w, a, at)
+	k.letOthersIn(at)
 	if !a.ours {
 		k.refusedAt, w.toldToWait = now, true
 	}

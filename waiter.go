@@ -51,8 +51,7 @@ type waiter struct {
 	end      time.Time // which is this
 	inside   bool      // the gate let it in
 	parkedAt int       // in the heap of those that wait at the gate
-	joinedAt int64     // when it came into the queue; 0: it has not, or it had its turn
-	ahead    int64     // how many were before it then
+	hadTurn  bool
 }
 
 // newWaiter returns nil if the key cannot have a queue.
@@ -384,9 +383,9 @@ func (w *waiter) claim() (node int, entry, value string) {
 	qs.mu.Lock()
 	delete(qs.byValue, w.value)
 	w.woken = false
-	if w.joinedAt > 0 {
-		w.of.gate.learn(w.perPlace(w.clock.now()))
-		w.joinedAt = 0
+	if !w.hadTurn {
+		w.hadTurn = true
+		w.of.gate.turn(w.clock.now().mono)
 	}
 	qs.mu.Unlock()
 	node, entry, value = w.node, w.entry, w.value
