@@ -51,6 +51,7 @@ type bench struct {
 	// reply answers a request; what it does not know is answered well.
 	reply func(name string, whole bool) ballot
 	takes time.Duration // an exchange
+	each  time.Duration // and every request in it
 	gate  chan struct{} // if set, each exchange waits for it
 	out   int           // exchanges under way
 	downs []string
@@ -83,7 +84,7 @@ func (b *bench) exchange(batch []*call, bound time.Duration) {
 		log.names = append(log.names, b.name(c.req))
 	}
 	b.batches = append(b.batches, log)
-	gate, takes := b.gate, b.takes
+	gate, takes := b.gate, b.takes+time.Duration(len(batch))*b.each
 	b.mu.Unlock()
 	if gate != nil {
 		<-gate
