@@ -135,3 +135,39 @@ func TestQueuesThatCannotMeetAtEitherNode(t *testing.T) {
 		})
 	}
 }
+
+// farAway is a connection on which all that arrives takes its time.
+type farAway struct {
+	net.Conn
+	takes time.Duration
+}
+
+func (c farAway) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	pass(c.takes)
+	return n, err
+}
+
+// A process near the nodes that was alone for long could take the lock again before one that
+// is far away has even heard that it is its turn. It is told that somebody waits.
+func TestProcessThatIsNearLeavesOthersTheirTurn(t *testing.T) {
+	inHallOf(t, 5, func(h hall) {
+		clients := make([]redis.UniversalClient, h.cluster.Len())
+		for i := range clients {
+			clients[i] = h.cluster.Client(i, func(o *redis.Options) {
+				dial := o.Dialer
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := dial(ctx, network, addr)
+					return farAway{conn, 20 * time.Millisecond}, err
+				}
+			})
+		}
+		far, err := redlock.New(clients, &redlock.Options{RestartGuard: -1})
+		require.NoError(h, err)
+		h.Cleanup(func() { require.NoError(h, far.Close()) })
+		begin := func(i int) time.Duration { return time.Duration(i) * 5 * time.Second }
+		turns := h.takeTurns([]*redlock.Redlock{h.cutOff(), far}, 20*time.Millisecond, 15*time.Second, begin)
+		t.Logf("turns %v", turns)
+		assert.Greater(t, turns[1], 100, "in turn they are some 120")
+	})
+}
