@@ -36,6 +36,7 @@ type simWorld struct {
 	waits    map[string][]simWait // by key
 	ended    bool
 	count    simCount
+	calmer   int64 // when the first of those who hurry had enough
 }
 
 // simCount tells what a run was worth.
@@ -132,6 +133,7 @@ type simNode struct {
 	holds map[string][]*simHold // by lock key
 	subs  []*simSub
 	sets  map[string]int // SETs executed, by value
+	busy  int64          // until when it has work, if it takes time for it
 
 	requests int
 }
@@ -756,7 +758,7 @@ func (s *simWire) exchange(batch []*call, bound time.Duration) {
 		done(t+there, errSimReset, true, nil, 0)
 		return
 	}
-	at := w.available(n, t+there)
+	at := n.begins(w.available(n, t+there), len(reqs))
 	if died, _ := n.generation(at); died != gen {
 		done(min(at+back, limit), errSimReset, true, nil, 0)
 		return
@@ -792,6 +794,17 @@ func (w *simWorld) available(n *simNode, t int64) int64 {
 		}
 		t = until + int64(w.mix('h', uint64(t))%10000)
 	}
+}
+
+// begins is when a server has done requests that come at t.
+func (n *simNode) begins(t int64, requests int) int64 {
+	if n.w.plan.Rate == 0 {
+		return t
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.busy = max(n.busy, t) + int64(requests)*int64(n.w.plan.Rate)
+	return n.busy
 }
 
 // deliver has the server execute requests at a time, if it is the same process then. It
