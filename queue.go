@@ -11,12 +11,6 @@ import (
 )
 
 const (
-	// returnEvery is when waiters that moved to another queue go back to their own.
-	returnEvery = 5 * time.Second
-	// returnPause is how long they stay there at least, since clocks differ.
-	returnPause = 100 * time.Millisecond
-	// lookPause is the least time between two looks for queues on other nodes.
-	lookPause = 20 * time.Millisecond
 	// refusedFor is for how long after a refusal an acquire joins the queue first.
 	refusedFor = time.Second
 	// perKey bounds what looking after very many queues costs: a process that waits for
@@ -68,14 +62,6 @@ type keyWaiters struct {
 	key         string
 	waiters     list.List // of *waiter
 	node        int       // which keeps the queue, as far as we know; -1 if we do not
-	movedTo     int       // the node whose queue they moved to
-	movedUntil  int64     // until when it comes first, whatever the order
-	away        bool      // they have not been sent back since
-	elsewhere   bool      // others seem to wait in the queue of another node
-	lookedAt    int64     // when one of them last looked for such a queue
-	seen        int       // the node where it was; -1: none
-	seenAt      int64     // when it was seen there first
-	beside      string    // who held the lock when the first's turn came to nothing
 	reservation time.Duration
 	refusedAt   int64         // when one of them was last told to wait
 	rejoinedAt  int64         // when all were last sent to join again
@@ -84,6 +70,7 @@ type keyWaiters struct {
 	emptiedAt   int64         // when it last got there
 	alarm       alarm         // when the first looks again
 	gate        gate
+	meeting     meeting
 }
 
 // arbiter is the node that keeps the queue, as far as this process can see: the one that
@@ -99,20 +86,6 @@ func (qs *queues) arbiter(r *resource, now int64) int {
 	return r.firstReachable(now)
 }
 
-// movedTo is the node whose queue the waiters of this process for the key moved to.
-func (qs *queues) movedTo(r *resource, now int64) (node int, ok bool) {
-	if qs.keys.Load() == 0 {
-		return 0, false
-	}
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	k := qs.byKey[r.name]
-	if k == nil || k.movedUntil <= now {
-		return 0, false
-	}
-	return k.movedTo, true
-}
-
 // recentlyRefused reports whether this process was lately told to wait for the lock, so
 // that it must not overtake the waiters.
 func (qs *queues) recentlyRefused(r *resource) bool {
@@ -126,51 +99,6 @@ func (qs *queues) recentlyRefused(r *resource) bool {
 	return k != nil && k.recentlyRefused(now)
 }
 
-// othersWait notes what a release was told: somebody waits, so an acquire of this process
-// must not overtake them. served: they wait in a queue that our releases serve. If not,
-// the next of our waiters looks what queue that is.
-func (qs *queues) othersWait(r *resource, served bool) {
-	now := qs.set.clock.now().mono
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	k := qs.contended(r, now)
-	if !served {
-		k.lookElsewhere()
-	}
-}
-
-// othersWaitAt is othersWait for somebody who waits at a node whose queue our releases do
-// not serve. Seen for the second time, that queue is followed.
-func (qs *queues) othersWaitAt(r *resource, node int) {
-	now := qs.set.clock.now()
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	k := qs.contended(r, now.mono)
-	if k.movedUntil <= now.mono && k.saw(node, now.mono) {
-		k.moveTo(node, now, nil)
-		return
-	}
-	k.lookElsewhere()
-}
-
-// contended is the waiters of a key of which it is known that somebody waits for it; the
-// caller holds mu.
-func (qs *queues) contended(r *resource, now int64) *keyWaiters {
-	k := qs.of(r)
-	k.refusedAt = now
-	if k.waiters.Len() == 0 {
-		k.rest(now)
-	}
-	return k
-}
-
-func (k *keyWaiters) lookElsewhere() {
-	k.elsewhere = true
-	if first := k.first(); first != nil {
-		first.poke()
-	}
-}
-
 // recentlyRefused needs queues.mu.
 func (k *keyWaiters) recentlyRefused(now int64) bool {
 	return k.waiters.Len() > 0 || len(k.gate.parked) > 0 || now-k.refusedAt < int64(refusedFor)
@@ -182,7 +110,7 @@ func (qs *queues) of(r *resource) *keyWaiters {
 	now := qs.set.clock.now().mono
 	if k == nil {
 		qs.forget(now)
-		k = &keyWaiters{queues: qs, key: r.name, refusedAt: longAgo, lookedAt: longAgo, movedUntil: longAgo, seen: -1}
+		k = &keyWaiters{queues: qs, key: r.name, refusedAt: longAgo, meeting: newMeeting()}
 		k.alarm = alarm{clock: qs.set.clock, f: k.tick}
 		qs.byKey[r.name] = k
 		qs.keys.Store(int64(len(qs.byKey)))
@@ -241,7 +169,7 @@ func (qs *queues) forget(now int64) {
 		qs.idle.Remove(e)
 		k.idlePlace = nil
 		switch {
-		case !k.recentlyRefused(now) && k.movedUntil <= now:
+		case !k.recentlyRefused(now) && !k.meeting.moved(now):
 			delete(qs.byKey, k.key)
 		case k.waiters.Len() == 0:
 			k.rest(now)
@@ -333,128 +261,12 @@ func (k *keyWaiters) tick() {
 	defer k.queues.mu.Unlock()
 	k.alarm.rang()
 	k.letOthersIn(at)
-	if first := k.first(); k.away && k.movedUntil <= now {
-		k.away = false
+	if k.meeting.isTimeToReturn(now) {
 		k.pokeOthers(nil)
-	} else if first != nil {
+	} else if first := k.first(); first != nil {
 		first.poke()
 	}
 	k.lookIn(now, k.interval())
-}
-
-// mustLook reports whether one of the key's waiters is to look at the queues of all nodes,
-// and counts it as done.
-func (qs *queues) mustLook(k *keyWaiters) bool {
-	now := qs.set.clock.now().mono
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	if !k.elsewhere || now-k.lookedAt < int64(lookPause) {
-		return false
-	}
-	k.elsewhere, k.lookedAt = false, now
-	return true
-}
-
-// follow has all waiters of this process for the key move to the queue of another node, if
-// that is better, and reports whether it did.
-//
-// Queues of one key on several nodes come of clients that know the nodes by different
-// names, or cannot reach the same ones. Each queue reserves its node for its own first
-// waiter, so that they take turns in vain, or only those of one queue are ever served. So
-// waiters move to the queue whose first has waited longest: that is the same for all who
-// see it, and who is overtaken grows old. A queue that is younger and still there at the
-// next look has waiters who cannot come here, so we go there, unless we moved already. If
-// our turns are in vain and nobody waits elsewhere, somebody may be taking the lock again
-// and again who does not see our queue; then we go where it is seen.
-func (qs *queues) follow(w *waiter, all []inspection, inVain bool) bool {
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	now := qs.set.clock.now()
-	k := w.of
-	moved := k.movedUntil > now.mono
-	if moved && k.movedTo != w.node {
-		return false // the other did not let us in
-	}
-	to := qs.oldest(all, w.node, now.mono)
-	switch {
-	case to >= 0:
-		older := all[to].age() > all[w.node].age()
-		if again := k.saw(to, now.mono); !older && (moved || !again) {
-			return false
-		}
-	case inVain:
-		if to = k.takenBeside(w, all); to < 0 {
-			return false
-		}
-	default:
-		return false
-	}
-	return k.moveTo(to, now, w)
-}
-
-// saw notes that others wait in the queue of a node, and reports whether they did so
-// before; the caller holds mu.
-func (k *keyWaiters) saw(node int, now int64) (again bool) {
-	if k.seen != node {
-		k.seen, k.seenAt = node, now
-		return false
-	}
-	return now-k.seenAt >= int64(lookPause)
-}
-
-// moveTo has all waiters of this process for the key, and those to come, go to the queue of
-// a node, if they may; the caller holds mu.
-//
-// All processes return together, at multiples of returnEvery of the wall clock, which is
-// about the same everywhere; one that returned alone would have to leave again.
-func (k *keyWaiters) moveTo(node int, now instant, but *waiter) bool {
-	if k.movedUntil <= now.mono && now.mono-k.movedUntil < int64(returnPause) {
-		return false // others may be on their way back, too
-	}
-	k.seen, k.seenAt = node, now.mono
-	k.movedTo, k.movedUntil, k.away = node, now.mono+int64(returnEvery)-now.wall%int64(returnEvery), true
-	k.lookIn(now.mono, time.Duration(k.movedUntil-now.mono))
-	k.pokeOthers(but)
-	return true
-}
-
-// oldest is the node, other than ours, with the queue whose first waiter is another
-// process's and has waited longest; -1 if there is none. The caller holds mu.
-func (qs *queues) oldest(all []inspection, ours int, now int64) int {
-	best := -1
-	for i := range all {
-		n := &all[i]
-		if i == ours || len(n.waiters) == 0 || n.waiters[0].process == qs.process || now < qs.skipUntil[i] {
-			continue
-		}
-		if best < 0 || n.age() > all[best].age() {
-			best = i
-		}
-	}
-	return best
-}
-
-// takenBeside is the first node in order, other than ours, that has the value of who holds
-// the lock, if that is already the second to hold it while our turn came to nothing, and
-// the release of neither woke us; -1 otherwise. Those who cannot reach a node before ours
-// stay where they are: others can come to them. The caller holds mu.
-func (k *keyWaiters) takenBeside(w *waiter, all []inspection) int {
-	votes := make(map[string]int)
-	for i := range all {
-		if all[i].kind == "string" {
-			votes[all[i].value]++
-		}
-	}
-	for _, i := range w.order {
-		if holder := all[i].value; i != w.node && votes[holder] >= w.quorum {
-			second := k.beside != "" && k.beside != holder
-			if k.beside = holder; second && w.node == w.order[0] {
-				return i
-			}
-			return -1
-		}
-	}
-	return -1
 }
 
 // skips reports whether a node lately refused to keep a queue.

@@ -70,7 +70,7 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		return err
 	}
 	lookedAt := w.clock.now().mono
-	home := -1 // where we asked to be let in
+	home := -1 // where we asked to be let in, since our turn here was in vain
 	for {
 		a, err := w.ask(ctx)
 		if err != nil {
@@ -89,20 +89,30 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		if w.failures < 2 {
 			return nil
 		}
-		if at := w.queues.arbiter(w.resource, w.clock.now().mono); at >= 0 && at != w.node && at != home {
-			home = at // the others of this process wait there
-			continue
-		}
-		// The node would have us, and the others have somebody else. Either another won
-		// without it, and its release wakes us again, or others are first in queues of other
-		// nodes.
-		free, all, err := w.whenFree(ctx, last)
-		if err != nil {
+		again, err := w.inVain(ctx, last, &home)
+		if !again {
 			return err
 		}
-		if !w.queues.follow(w, all, true) {
-			return w.pauseInVain(ctx, last, free)
-		}
+	}
+}
+
+// inVain is for a waiter whose turns come to nothing: the node would have us, and the others
+// have somebody else. Either another won without the node, and its release wakes us again,
+// or others are first in queues of other nodes. It returns whether to ask again, and else
+// when it is time for another attempt.
+func (w *waiter) inVain(ctx context.Context, last *QuorumError, home *int) (again bool, err error) {
+	if at := w.queues.arbiter(w.resource, w.clock.now().mono); at >= 0 && at != w.node && at != *home {
+		*home = at // the others of this process wait there
+		return true, nil
+	}
+	free, all, err := w.whenFree(ctx, last)
+	switch {
+	case err != nil:
+		return false, err
+	case w.queues.follow(w, all, true):
+		return true, nil
+	default:
+		return false, w.pauseInVain(ctx, last, free)
 	}
 }
 
@@ -198,7 +208,7 @@ func (w *waiter) poke() {
 func (w *waiter) wake() {
 	w.woken = true
 	if w.of != nil {
-		w.of.beside = ""
+		w.of.meeting.beside = ""
 	}
 	w.poke()
 }
