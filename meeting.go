@@ -196,23 +196,26 @@ func (qs *queues) oldest(all []inspection, ours int, now int64) int {
 
 // takenBeside is the first node in order, other than ours, that has the value of who holds
 // the lock, if that is already the second to hold it while our turn came to nothing, and
-// the release of neither woke us; -1 otherwise. Those who cannot reach a node before ours
-// stay where they are: others can come to them. The caller holds mu.
+// the release of neither woke us; -1 otherwise. The caller holds mu.
 func (m *meeting) takenBeside(w *waiter, all []inspection) int {
 	votes := make(map[string]int)
+	best, holder := -1, ""
 	for i := range all {
-		if all[i].kind == "string" {
+		if i != w.node && all[i].kind == "string" {
 			votes[all[i].value]++
 		}
 	}
 	for _, i := range w.order {
-		if holder := all[i].value; i != w.node && votes[holder] >= w.quorum {
-			second := m.beside != "" && m.beside != holder
-			if m.beside = holder; second && w.node == w.order[0] {
-				return i
-			}
-			return -1
+		if v := all[i].value; votes[v] > votes[holder] && i != w.node {
+			best, holder = i, v
 		}
 	}
-	return -1
+	if best < 0 || m.beside == holder {
+		return -1
+	}
+	first := m.beside == ""
+	if m.beside = holder; first {
+		return -1
+	}
+	return best
 }
