@@ -36,8 +36,22 @@ func (a *acquisition) acquire() (*Lock, error) {
 		a.w.done()
 	}
 	err = a.explain(err)
-	a.tellAcquired(lock, err)
+	a.handOver(lock, err)
 	return lock, err
+}
+
+// handOver tells the hook before the caller has the lock. A hook that does not return (a
+// panic, which the caller may recover, or runtime.Goexit) leaves the lock to nobody, and it
+// would be renewed for as long as the process lives, so it is released.
+func (a *acquisition) handOver(lock *Lock, err error) {
+	returned := false
+	defer func() {
+		if !returned && lock != nil {
+			_ = lock.Release(a.ctx)
+		}
+	}()
+	a.tellAcquired(lock, err)
+	returned = true
 }
 
 // run makes attempts, and waits between them.
@@ -109,7 +123,10 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 	until := validUntil(start, a.terms.ttl, a.opts.DriftFactor)
 	r := l.sendAcquire(start)
 
-	v, cut := r.wait(a.ctx, a.clock, a.life.closing, verdictOpen)
+	v, cut := l.waitAcquire(a.ctx)
+	if cut == nil && v == verdictHopeless {
+		v = r.giveUp()
+	}
 	if cut == nil && v == verdictHopeless {
 		// Already over: free what we got at once, then wait for what to call it.
 		l.takeBack(true)
@@ -125,12 +142,11 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 		}
 	}
 	now := a.clock.now()
-	twice := a.guard.duplicate()
-	if twice == nil && cut == nil && v == verdictGranted && !now.reached(until) {
+	if cut == nil && v == verdictGranted && !now.reached(until) {
 		l.begin(a.ctx, until, now, a.renews)
 		return l, false, nil
 	}
-	reasons, retryable := a.reasons(r, v, cut, twice)
+	reasons, retryable := a.reasons(r, v, cut)
 	if retryable && l.entry != "" {
 		a.w.rejoin()
 	}
@@ -155,10 +171,8 @@ func (a *acquisition) newLock() (*Lock, error) {
 }
 
 // reasons is why an attempt failed, and whether waiting may help.
-func (a *acquisition) reasons(r *round, v verdict, cut, twice error) (reasons []error, retryable bool) {
+func (a *acquisition) reasons(r *round, v verdict, cut error) (reasons []error, retryable bool) {
 	switch {
-	case twice != nil && cut == nil:
-		return []error{twice}, false
 	case errors.Is(cut, ErrClosed):
 		return []error{ErrClosed}, false
 	case cut != nil:
@@ -168,6 +182,9 @@ func (a *acquisition) reasons(r *round, v verdict, cut, twice error) (reasons []
 	case v == verdictHeld:
 		return []error{ErrHeld}, true
 	default:
+		if twin := r.twins(); twin != nil {
+			return []error{ErrNoQuorum, ErrDuplicateNode}, false
+		}
 		return []error{ErrNoQuorum}, !r.permanent()
 	}
 }
@@ -182,7 +199,7 @@ func (a *acquisition) notAsked() *QuorumError {
 	return e
 }
 
-var errInQueue = errors.New("not asked: waiting in line")
+var errInQueue = errors.New("waiting in the queue")
 
 // untilNextAttempt waits between two attempts of Acquire: in the queue if the lock is held
 // and a node keeps one, else for a random time. Other failures (an outage) are not a matter
@@ -214,6 +231,9 @@ func (a *acquisition) waitBetween(attempts int) error {
 			return err
 		}
 	}
+	if a.w != nil && a.w.waitsInVain() {
+		return nil
+	}
 	return a.pauseBetween(a.backoff(attempts, free))
 }
 
@@ -236,7 +256,8 @@ func (a *acquisition) lostToOthers() bool {
 // knownHeld reports whether others of this process were told that the lock is held, while
 // this one came too late to ask, behind thousands that came with it.
 func (a *acquisition) knownHeld() bool {
-	return a.attempts == 1 && a.queues.recentlyRefused(a.resource)
+	// One that was in the queue and gave its turn up must not be sent straight back to it.
+	return a.w.since == (instant{}) && a.queues.recentlyRefused(a.resource)
 }
 
 // pauseBetween waits for d before the next attempt. While too few nodes answer, everybody

@@ -41,7 +41,7 @@ func TestAcquireIsDecidedWithoutTheSlowest(t *testing.T) {
 }
 
 // Who is told what: held only by refusals that alone rule out a quorum, anything else
-// is no quorum; in both cases as soon as that is sure.
+// is no quorum; in both cases as soon as that is sure. Node 4 breaks ties, see tie_test.go.
 func TestWhyAnAttemptFailed(t *testing.T) {
 	const loading = "LOADING Redis is loading the dataset in memory"
 	const late = 10 * time.Millisecond
@@ -60,11 +60,11 @@ func TestWhyAnAttemptFailed(t *testing.T) {
 			redlock.ErrHeld, redlock.ErrNoQuorum, "", 0, 3},
 		{"two held and three in error", map[int]func(*redlocktest.Node){0: taken, 1: taken, 2: answers(loading), 3: answers(loading), 4: answers(loading)},
 			redlock.ErrNoQuorum, redlock.ErrHeld, "", 0, 2},
-		{"two held, one hung, one in error", map[int]func(*redlocktest.Node){0: takenAndLate, 1: taken, 2: hang, 3: answers(loading)},
-			redlock.ErrNoQuorum, redlock.ErrHeld, "refused refused unknown failed granted", nodeTimeout, 2},
-		{"two held, one in error, one slow that is held", map[int]func(*redlocktest.Node){0: takenAndLate, 1: taken, 2: answers(loading),
+		{"two held, one hung, one in error", map[int]func(*redlocktest.Node){4: takenAndLate, 1: taken, 2: hang, 3: answers(loading)},
+			redlock.ErrNoQuorum, redlock.ErrHeld, "granted refused unknown failed refused", nodeTimeout, 2},
+		{"two held, one in error, one slow that is held", map[int]func(*redlocktest.Node){4: takenAndLate, 1: taken, 2: answers(loading),
 			3: func(n *redlocktest.Node) { taken(n); n.DelayCommand("SET", 1, 150*time.Millisecond) }},
-			redlock.ErrHeld, redlock.ErrNoQuorum, "refused refused failed refused granted", 150 * time.Millisecond, 3},
+			redlock.ErrHeld, redlock.ErrNoQuorum, "granted refused failed refused refused", 150 * time.Millisecond, 3},
 		{"three hung", map[int]func(*redlocktest.Node){0: hang, 1: hang, 2: hang},
 			redlock.ErrNoQuorum, redlock.ErrHeld, "unknown unknown unknown granted granted", nodeTimeout, 2}, // there may be hope
 		{"all wrong in the same way", map[int]func(*redlocktest.Node){0: answers(loading), 1: answers(loading), 2: answers(loading), 3: answers(loading), 4: answers(loading)},
@@ -350,11 +350,12 @@ func TestLostReplyIsUnknown(t *testing.T) {
 	})
 }
 
-// Scenario 25: a SET that was sent and given up may land after its release; the second
-// release after a grace catches it.
+// Scenario 25: a SET that was sent and given up may land after its release. Where its
+// connection may not be ended on the server, the second release after a grace catches it.
 func TestOrphanThatLandsWithinTheGrace(t *testing.T) {
 	const grace = 5 * time.Millisecond // the timeout per node
 	inBubble(t, 3, nil, func(b *bed) {
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Deny("CLIENT") })
 		m := b.rl.Mutex(key, redlock.WithTTL(100*time.Millisecond))
 		lock, err := m.TryAcquire(b.Context()) // scripts are known
 		require.NoError(b, err)
@@ -380,6 +381,29 @@ func TestOrphanThatLandsWithinTheGrace(t *testing.T) {
 		for _, n := range b.cluster.Nodes() {
 			assert.Equal(b, 1, n.Commands("SET"))
 			assert.Equal(b, 2, n.Commands(evalsha), "I9: once, and once more after the grace")
+		}
+	})
+}
+
+// Scenarios 25 and 75: where it may, the SET never lands, and one release is enough.
+func TestOrphanThatIsEnded(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		m := b.rl.Mutex(key, redlock.WithTTL(100*time.Millisecond))
+		lock, err := m.TryAcquire(b.Context()) // scripts are known
+		require.NoError(b, err)
+		require.NoError(b, lock.Release(b.Context()))
+		synctest.Wait()
+		b.cluster.ResetCommands()
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.DelayCommand("SET", 1, time.Minute) })
+		_, err = m.TryAcquire(b.Context())
+		require.ErrorIs(b, err, redlock.ErrNoQuorum)
+		for range 120 {
+			b.pass(time.Second)
+			b.on(0)
+		}
+		for _, n := range b.cluster.Nodes() {
+			assert.Equal(b, 1, n.Commands("SET"))
+			assert.Equal(b, 1, n.Commands(evalsha))
 		}
 	})
 }
@@ -452,6 +476,7 @@ func TestAcquireWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 5, nil, func(b *bed) {
+				b.cycle() // or nodes that are first heard of after a minute have to wait for the guard
 				b.each([]int{1, 2, 3}, c.begin)
 				done := later(func() (*redlock.Lock, error) { return b.rl.Mutex(key).Acquire(b.Context()) })
 				b.pass(time.Minute)

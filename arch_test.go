@@ -101,6 +101,16 @@ func TestQuorumIsPure(t *testing.T) {
 	})
 }
 
+// The rules of the guard are a reader's to check: no I/O, no clock, no goroutines.
+func TestMemoryIsPure(t *testing.T) {
+	for _, i := range parse(t, "memory.go").imports {
+		assert.Contains(t, []string{"math", "slices", "strings", "time"}, i)
+	}
+	parse(t, "memory.go").uses("time", func(name string, line int) {
+		assert.Contains(t, []string{"Duration", "Second", "Hour"}, name, "memory.go:%d", line)
+	})
+}
+
 // Only clock.go asks for the present time; everything else is handed it.
 func TestOnlyTheClockTellsTheTime(t *testing.T) {
 	present := []string{"Now", "Since", "Until", "After", "NewTimer", "AfterFunc", "Tick", "NewTicker", "Sleep"}
@@ -137,7 +147,10 @@ func TestLayers(t *testing.T) {
 }
 
 func TestOnlyTheEdgeKnowsGoRedis(t *testing.T) {
-	edge := []string{"wire.go", "command.go", "reply.go", "redlock.go", "open.go", "pin.go", "check.go", "check_examine.go", "check_rights.go"}
+	edge := []string{
+		"wire_redis.go", "dial.go", "flow.go", "flow_user.go", "command.go", "reply.go", "mark.go",
+		"redlock.go", "open.go", "check.go", "check_examine.go", "check_rights.go",
+	}
 	for _, s := range ofPackage(t) {
 		for _, i := range s.imports {
 			if strings.HasPrefix(i, "github.com/redis/go-redis") {

@@ -37,6 +37,19 @@ func (q *callList) push(c *call) {
 	q.tail = c
 }
 
+// pop takes out the first, nil if there is none.
+func (q *callList) pop() *call {
+	c := q.head
+	if c == nil {
+		return nil
+	}
+	if q.head = c.next; q.head == nil {
+		q.tail = nil
+	}
+	c.next = nil
+	return c
+}
+
 // takeAll empties the list and returns what was in it.
 func (q *callList) takeAll() callList {
 	all := *q
@@ -217,10 +230,10 @@ func (f *flight) roomForJoins() int {
 	return min(max(fewestJoins, int(f.rtt.get()/callCost)), mostInBatch*3/4)
 }
 
-// next takes what is to go out next, nil if there is nothing or it has to wait, and those
-// that have become pointless: too late for their callers, or releases of what turned out
-// not to be there.
-func (f *flight) next(q *backlog, now int64) (b *batch, pointless []*call) {
+// next takes what is to go out next, nil if there is nothing or it has to wait, and the
+// news for those that have become pointless: too late for their callers, or releases of
+// what turned out not to be there.
+func (f *flight) next(q *backlog, now int64) (b *batch, pointless []news) {
 	if q.empty() || f.wait(now) != 0 {
 		return nil, nil
 	}
@@ -248,7 +261,7 @@ type packing struct {
 	busy      map[string]bool // keys of calls that are out
 	now       int64
 	passed    int // calls that may not go because of their keys
-	pointless []*call
+	pointless []news
 }
 
 // take moves calls from the list to the batch until it holds most.
@@ -260,11 +273,12 @@ func (p *packing) take(q *callList, most int) {
 		next := c.next
 		switch {
 		case c.state == callDropped:
-		case c.needless(), c.req.op != opRelease && c.deadline < p.now:
+		case c.needless():
 			c.state = callDropped
-			if c.caller != nil {
-				p.pointless = append(p.pointless, c)
-			}
+			p.pointless = append(p.pointless, news{c, unsent(errNeverSent)})
+		case c.req.op != opRelease && c.deadline < p.now:
+			c.state = callDropped
+			p.pointless = append(p.pointless, news{c, unsent(errTooLate)})
 		case p.busy[c.req.key]:
 			passed++
 			q.push(c)

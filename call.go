@@ -1,5 +1,10 @@
 package redlock
 
+import (
+	"errors"
+	"time"
+)
+
 // call is one request on its way to one node. Its lane guards everything in it but req,
 // caller and index, which do not change once it was handed over. Times are nanoseconds of
 // the clock.
@@ -36,6 +41,7 @@ const (
 	callKept              // a release that waits for its node or for its second time
 	callDone              // answered, or will never be
 	callDropped           // never sent
+	callSettled           // done, its answer was lost, and its connection is surely over
 )
 
 // leftovers is what SETs of the same value, which a later one replaced, may have left on
@@ -47,7 +53,7 @@ type leftovers uint8
 
 const (
 	leftNothing leftovers = 0
-	leftGrant   leftovers = 1 // one was granted
+	leftGrant   leftovers = 1 // one was granted, or may have been
 	leftDoubt   leftovers = 2 // an answer was lost, so that SET may take effect at any later time
 	leftBoth    leftovers = leftGrant | leftDoubt
 )
@@ -60,8 +66,11 @@ const (
 	fateOpen fate = iota
 	// fateNone: it did nothing and never will: not sent, refused, or failed.
 	fateNone
-	// fateGranted: the node said so.
+	// fateGranted: the node said so; or it is a script that failed and may have come as far.
 	fateGranted
+	// fateSettled: its answer was lost, but its connection is surely over: it did what it
+	// did, and one release tells.
+	fateSettled
 	// fateMayLand: it, or one that it replaced, was sent and its answer was lost, so it may
 	// take effect at any later time.
 	fateMayLand
@@ -69,14 +78,17 @@ const (
 
 // fate reads what is known of a SET; the caller holds its lane's mutex.
 //
-//	open --not sent, refused, failed--> none      unless an earlier one may land
-//	     --granted----------------> granted   likewise
-//	     --answer lost------------> mayLand
+//	open --not sent, refused, failed-----> none      unless an earlier one may land
+//	     --granted, script failed half-way-> granted   likewise
+//	     --answer lost-------------------> mayLand
+//	     --answer lost, its connection ended on the server--> settled, likewise
 func (c *call) fate() fate {
 	switch {
 	case c.earlier&leftDoubt != 0, c.state == callDone && c.vote == VoteUnknown:
 		return fateMayLand
-	case c.state == callDropped, c.state == callDone && c.vote != VoteGranted:
+	case c.state == callSettled:
+		return fateSettled
+	case c.state == callDropped, c.state == callDone && c.vote != VoteGranted && !c.halfDone():
 		return fateNone
 	case c.state == callDone:
 		return fateGranted
@@ -85,11 +97,16 @@ func (c *call) fate() fate {
 	}
 }
 
+// halfDone reports whether a SET is a script that failed and may have set the key before.
+func (c *call) halfDone() bool {
+	return c.req.script != nil && c.vote == VoteFailed && halfWay(c.err)
+}
+
 // leaves is what a SET leaves for the one that replaces it; the caller holds its lane's
 // mutex.
 func (c *call) leaves() leftovers {
 	left := c.earlier
-	if c.vote == VoteGranted {
+	if c.vote == VoteGranted || c.halfDone() || c.state == callSettled {
 		left |= leftGrant
 	}
 	if c.fate() == fateMayLand {
@@ -123,6 +140,7 @@ type insistence uint8
 const (
 	ifPlaced      insistence = iota // only where the SET was or may have been granted
 	ifSent                          // also where it was refused, to learn what is there
+	toServe                         // also where nothing was sent, for the waiters; not to a node that hangs
 	unconditional                   // also where nothing was sent: it leaves a wait queue, too
 )
 
@@ -157,17 +175,20 @@ func (t tries) withResent() tries {
 	return resent
 }
 
-// needless reports whether there is surely nothing for a release to take back; the caller
-// holds its lane's mutex.
-func (c *call) needless() bool {
+// nothingThere reports whether there is surely nothing for a release to take back; the
+// caller holds the lane's mutex.
+func (c *call) nothingThere() bool {
 	set := c.release.of
-	if set == nil || c.release.when == unconditional || set.earlier != leftNothing || set.fate() != fateNone {
+	return set != nil && set.earlier == leftNothing && set.fate() == fateNone
+}
+
+// needless reports whether a release need not be sent; the caller holds the lane's mutex.
+func (c *call) needless() bool {
+	if c.release.when >= toServe || !c.nothingThere() {
 		return false
 	}
-	if set.state == callDropped || set.vote == VoteNotSent {
-		return true
-	}
-	return c.release.when == ifPlaced
+	set := c.release.of
+	return c.release.when == ifPlaced || set.state == callDropped || set.vote == VoteNotSent
 }
 
 // tell gives whoever waits the news; an empty ballot is none. No mutex may be held.
@@ -176,3 +197,20 @@ func (c *call) tell(b ballot, now int64) {
 		c.caller.deliver(int(c.index), b, now)
 	}
 }
+
+const (
+	// A node that cannot be reached, or fails, is tried again after a pause that doubles.
+	minBackoff = 5 * time.Millisecond
+	maxBackoff = 250 * time.Millisecond
+)
+
+// Why a call has no answer, or one that says little.
+var (
+	errOverdue   = errors.New("the node has not answered earlier requests in time")
+	errMoot      = errors.New("the attempt was decided before")
+	errTooLate   = errors.New("waited too long behind other requests")
+	errTimeout   = errors.New("no answer in time")
+	errNeverSent = errors.New("nothing left to be done there")
+	errByUs      = errors.New("not there, perhaps by an earlier release of ours whose answer was lost")
+	errMayLand   = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
+)

@@ -8,6 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// checkPatience bounds how long Check waits for a node.
+const checkPatience = 3 * time.Second
+
 // Check asks every node about things that could break locks. Each finding says what it means
 // and what to do. There are findings about nodes that are down or refuse to serve us, the
 // same server under two names, replicas, nodes of a cluster, eviction, persistence, replicas
@@ -21,7 +24,7 @@ import (
 // us; if nodes were asked, errors.As finds a *QuorumError. A Redlock that was not made by
 // Open or New is ErrInvalid. Findings are no error, however severe they are; see Report.Worst.
 //
-// Check leaves nothing on the nodes. It tests rights with commands that fail even where they
+// Check itself leaves nothing on the nodes. It tests rights with commands that fail even where they
 // are allowed, or whose key does not exist. Commands that are denied appear in the server's
 // ACL LOG. Rights to keys are tested with one random key behind Options.KeyPrefix only. A
 // cluster or ring client has several servers, so Check only learns whether it answers at all.
@@ -52,7 +55,7 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 		reasons = withContextErr(ctx)
 	case closed:
 		reasons = []error{ErrClosed}
-	case serving(all) < rl.quorum:
+	case servingNodes(all) < rl.quorum:
 		reasons = []error{ErrNoQuorum}
 	default:
 		return report, nil
@@ -71,7 +74,7 @@ func (rl *Redlock) examineAll(ctx context.Context, probe string) (all []facts, c
 	updates := make([]chan facts, len(rl.clients))
 	for i, c := range rl.clients {
 		updates[i] = make(chan facts, examinerSteps)
-		e := examiner{clock: rl.clock, prefix: rl.opts.KeyPrefix, probe: probe, updates: updates[i]}
+		e := examiner{clock: rl.clock, prefix: rl.opts.KeyPrefix, mark: markKeyOf(&rl.opts), probe: probe, updates: updates[i]}
 		e.Node = rl.names[i]
 		go e.examine(asking, c)
 	}
@@ -83,6 +86,33 @@ func (rl *Redlock) examineAll(ctx context.Context, probe string) (all []facts, c
 		<-ctx.Done() // connections time out a little earlier than their context
 	}
 	return all, closed
+}
+
+// examine asks step by step, and updates after each: a node that hangs later has been
+// examined so far. It closes updates at its end.
+func (e *examiner) examine(ctx context.Context, c redis.UniversalClient) {
+	defer close(e.updates)
+	switch single := c.(type) {
+	case *redis.ClusterClient, *redis.Ring:
+		e.many = true
+	case *redis.Client:
+		c = single.WithTimeout(checkPatience)
+	}
+	if !e.ping(ctx, c) || e.many {
+		if e.many {
+			e.Unread = []string{"all but PING: there are several servers behind this client"}
+		}
+		e.update()
+		return
+	}
+	e.time(ctx, c)
+	e.update()
+	e.read(ctx, c)
+	e.update()
+	e.rights(ctx, c)
+	e.update()
+	e.subscribe(ctx, c)
+	e.update()
 }
 
 // latest returns the last update about a node: when its examiner is done, when waiting for it
@@ -133,31 +163,4 @@ func checkOutcomes(all []facts, waited time.Duration) []Outcome {
 		outcomes[i] = o
 	}
 	return outcomes
-}
-
-// examine asks step by step, and updates after each: a node that hangs later has been
-// examined so far. It closes updates at its end.
-func (e *examiner) examine(ctx context.Context, c redis.UniversalClient) {
-	defer close(e.updates)
-	switch single := c.(type) {
-	case *redis.ClusterClient, *redis.Ring:
-		e.many = true
-	case *redis.Client:
-		c = single.WithTimeout(checkPatience)
-	}
-	if !e.ping(ctx, c) || e.many {
-		if e.many {
-			e.Unread = []string{"all but PING: there are several servers behind this client"}
-		}
-		e.update()
-		return
-	}
-	e.time(ctx, c)
-	e.update()
-	e.read(ctx, c)
-	e.update()
-	e.rights(ctx, c)
-	e.update()
-	e.subscribe(ctx, c)
-	e.update()
 }

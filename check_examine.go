@@ -5,18 +5,21 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
+// clockSamples is how many times a node is asked for its time; the quickest answer counts.
+const clockSamples = 3
+
 // examiner asks one node, on a goroutine of its own.
 type examiner struct {
 	facts
 	clock         clock
 	prefix, probe string
+	mark          string // the key of the memory mark; empty: there is none
 	updates       chan facts
 	lineMasked    bool // the key of the probe's line was refused
 }
@@ -86,23 +89,23 @@ func (e *examiner) cannot(what, means string, err error) {
 	e.Unread = append(e.Unread, what+": "+oneLine(err.Error()))
 }
 
-// questions are commands that go in one pipeline. Each of them may be answered with an error
+// enquiry are commands that go in one pipeline. Each of them may be answered with an error
 // of its own; if the pipeline itself fails, none has an answer.
-type questions struct {
+type enquiry struct {
 	pipe    redis.Pipeliner
 	failure error
 }
 
-func (q *questions) add(ctx context.Context, cmd redis.Cmder) { _ = q.pipe.Process(ctx, cmd) } // only queues it
+func (q *enquiry) add(ctx context.Context, cmd redis.Cmder) { _ = q.pipe.Process(ctx, cmd) } // only queues it
 
-func (q *questions) send(ctx context.Context) {
+func (q *enquiry) send(ctx context.Context) {
 	if _, err := q.pipe.Exec(ctx); !isServerError(err) { // a server's error is that of one command
 		q.failure = err
 	}
 }
 
 // errOf returns why a command has no answer, nil if it has one.
-func (q *questions) errOf(cmd redis.Cmder) error { return cmp.Or(cmd.Err(), q.failure) }
+func (q *enquiry) errOf(cmd redis.Cmder) error { return cmp.Or(cmd.Err(), q.failure) }
 
 // sections are the sections of INFO that Check asks for: the name, what is not known without
 // the section, and whether that is known, from this or any other answer.
@@ -124,7 +127,7 @@ var settings = []string{"appendonly", "appendfsync", "maxmemory", "maxmemory-pol
 // read asks the node about itself. It asks for most things twice, by INFO and by ROLE or
 // CONFIG, since a user may lack the right to one of these, and services often deny CONFIG.
 func (e *examiner) read(ctx context.Context, c redis.UniversalClient) {
-	q := questions{pipe: c.Pipeline()}
+	q := enquiry{pipe: c.Pipeline()}
 	infos := make([]*redis.StringCmd, len(sections))
 	for i, s := range sections {
 		infos[i] = redis.NewStringCmd(ctx, "INFO", s.name)
@@ -170,85 +173,5 @@ func (e *examiner) noteUnread(denials []error, denied error) {
 	}
 	if e.AppendOnly == "yes" && e.AppendFsync == "" {
 		e.cannot("CONFIG GET appendfsync", "how many of the last writes a restart forgets", denied)
-	}
-}
-
-// readInfo takes what one answer to INFO tells, and leaves the rest as it is.
-func (n *NodeReport) readInfo(text string) {
-	info := parseInfo(text)
-	set := func(field *string, value string) {
-		if value != "" {
-			*field = value
-		}
-	}
-	set(&n.RunID, info.runID())
-	if version := info["valkey_version"]; version != "" {
-		n.Version = "valkey " + version
-	} else if version := info["redis_version"]; version != "" {
-		n.Version = "redis " + version
-	}
-	if d, ok := info.uptime(); ok {
-		n.Uptime, n.aged = d, true
-	}
-	n.readMode(info)
-	set(&n.Role, info["role"])
-	if replicas, ok := info.number("connected_slaves"); ok {
-		n.Replicas = int(replicas)
-	}
-	if bytes, ok := info.number("maxmemory"); ok {
-		n.MaxMemory = bytes
-	}
-	set(&n.MaxMemoryPolicy, info["maxmemory_policy"])
-	if on, ok := info["aof_enabled"]; ok {
-		n.AppendOnly = yesNo[on == "1"]
-	}
-}
-
-var yesNo = map[bool]string{true: "yes", false: "no"}
-
-// readMode takes the mode, which the sections server and cluster tell. If they differ, the
-// latter counts.
-func (n *NodeReport) readMode(info serverInfo) {
-	for _, name := range []string{"redis_mode", "server_mode"} {
-		if mode := info[name]; mode != "" {
-			n.Mode = mode
-		}
-	}
-	switch enabled, ok := info["cluster_enabled"]; {
-	case enabled == "1":
-		n.Mode = "cluster"
-	case ok && n.Mode == "":
-		n.Mode = "standalone"
-	}
-}
-
-// readRole takes what the answer to ROLE tells.
-func (n *NodeReport) readRole(answer []any) {
-	if len(answer) == 0 {
-		return
-	}
-	n.Role, _ = answer[0].(string)
-	if n.Role == "master" && len(answer) > 2 {
-		replicas, _ := answer[2].([]any)
-		n.Replicas = len(replicas)
-	}
-}
-
-// readSetting takes the answer to one CONFIG GET; value is empty if there was none.
-func (n *NodeReport) readSetting(name, value string) {
-	if value == "" {
-		return
-	}
-	switch name {
-	case "appendonly":
-		n.AppendOnly = value
-	case "appendfsync":
-		n.AppendFsync = value
-	case "maxmemory":
-		if bytes, err := strconv.ParseInt(value, 10, 64); err == nil {
-			n.MaxMemory = bytes
-		}
-	case "maxmemory-policy":
-		n.MaxMemoryPolicy = value
 	}
 }

@@ -1,15 +1,6 @@
 package redlock
 
-import "time"
-
-const (
-	// checkPatience bounds how long Check waits for a node.
-	checkPatience = 3 * time.Second
-	// clockPatience is by how much clocks may differ before Check says so.
-	clockPatience = time.Second
-	// clockSamples is how many times a node is asked for its time; the quickest answer counts.
-	clockSamples = 3
-)
+import "strconv"
 
 // facts are what is known about a node. The findings are made from them.
 type facts struct {
@@ -39,14 +30,96 @@ const (
 	forLocks need = iota + 1
 	forLines
 	forNotices
+	forMemory
+	forEnds
 )
 
-// serving counts the nodes that can be used.
-func serving(all []facts) (n int) {
+// servingNodes counts the nodes that can be used.
+func servingNodes(all []facts) (n int) {
 	for _, f := range all {
 		if f.Err == nil {
 			n++
 		}
 	}
 	return n
+}
+
+// readInfo takes what one answer to INFO tells, and leaves the rest as it is.
+func (n *NodeReport) readInfo(text string) {
+	info := parseInfo(text)
+	set := func(field *string, value string) {
+		if value != "" {
+			*field = value
+		}
+	}
+	set(&n.RunID, info.runID())
+	if version := info["valkey_version"]; version != "" {
+		n.Version = "valkey " + version
+	} else if version := info["redis_version"]; version != "" {
+		n.Version = "redis " + version
+	}
+	if d, ok := info.uptime(); ok {
+		n.Uptime, n.aged = d, true
+	}
+	n.readMode(info)
+	set(&n.Role, info["role"])
+	if replicas, ok := info.number("connected_slaves"); ok {
+		n.Replicas = int(replicas)
+	}
+	if bytes, ok := info.number("maxmemory"); ok {
+		n.MaxMemory = bytes
+	}
+	set(&n.MaxMemoryPolicy, info["maxmemory_policy"])
+	if on, ok := info["aof_enabled"]; ok {
+		n.AppendOnly = yesNo[on == "1"]
+	}
+}
+
+var yesNo = map[bool]string{true: "yes", false: "no"}
+
+// readMode takes the mode, which the sections server and cluster tell. If they differ, the
+// latter counts.
+func (n *NodeReport) readMode(info serverInfo) {
+	for _, name := range []string{"redis_mode", "server_mode"} {
+		if mode := info[name]; mode != "" {
+			n.Mode = mode
+		}
+	}
+	switch enabled, ok := info["cluster_enabled"]; {
+	case enabled == "1":
+		n.Mode = "cluster"
+	case ok && n.Mode == "":
+		n.Mode = "standalone"
+	}
+}
+
+// readRole takes what the answer to ROLE tells.
+func (n *NodeReport) readRole(answer []any) {
+	if len(answer) == 0 {
+		return
+	}
+	n.Role, _ = answer[0].(string)
+	if n.Role == "master" && len(answer) > 2 {
+		replicas, _ := answer[2].([]any)
+		n.Replicas = len(replicas)
+	}
+}
+
+// readSetting takes the answer to one CONFIG GET; value is empty if there was none.
+func (n *NodeReport) readSetting(name, value string) {
+	if value == "" {
+		return
+	}
+	switch name {
+	case "appendonly":
+		n.AppendOnly = value
+	case "appendfsync":
+		n.AppendFsync = value
+	case "maxmemory":
+		if bytes, err := strconv.ParseInt(value, 10, 64); err == nil {
+			n.MaxMemory = bytes
+		}
+	case "maxmemory-policy":
+		n.MaxMemoryPolicy = value
+	}
 }

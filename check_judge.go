@@ -171,6 +171,8 @@ func judgeRights(f facts, add addFinding) {
 		{forLocks, SeverityCritical, "rights", "locks cannot be acquired, extended or released on this node"},
 		{forLines, SeverityWarning, "rights-line", "waiters poll, in no order"},
 		{forNotices, SeverityWarning, "rights-notify", "waiters find a release by timers, some time later"},
+		{forMemory, SeverityWarning, "rights-memory", "a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds"},
+		{forEnds, SeverityWarning, "rights-client", "what was sent over a connection that broke cannot be stopped, so a lock that nobody holds may appear later and last for its TTL"},
 	} {
 		if what := slices.Compact(of[r.need]); len(what) > 0 {
 			add(r.severity, r.code, fmt.Sprintf("this user lacks %s (%s): %s", strings.Join(what, ", "), said[r.need], r.means), "grant it to the user by ACL SETUSER")
@@ -222,6 +224,9 @@ func judgeAges(all []facts, s setup, add addAbout) {
 	}
 }
 
+// clockPatience is by how much clocks may differ before Check says so.
+const clockPatience = time.Second
+
 // judgeClocks compares the nodes' clocks with each other and with ours.
 func judgeClocks(all []facts, add addAbout) {
 	var early, late *facts
@@ -252,7 +257,7 @@ func judgeClocks(all []facts, add addAbout) {
 
 // judgeNumber makes the findings about how many nodes there are and how many of them serve us.
 func judgeNumber(all []facts, s setup, add addAbout) {
-	if n := serving(all); n < s.quorum {
+	if n := servingNodes(all); n < s.quorum {
 		add("", SeverityCritical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us, and %d are needed: no lock can be acquired or extended", n, len(all), s.quorum),
 			"bring nodes back before anything else; do not point clients at other nodes")
 	}

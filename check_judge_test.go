@@ -90,6 +90,9 @@ func TestJudge(t *testing.T) {
 			want: []string{"critical rights a"}, mention: []string{"lacks SET, DEL (NOPERM so)"}},
 		{name: "other rights", change: map[int]func(*facts){0: func(f *facts) { f.lacks = []denial{{forNotices, "PUBLISH", "NOPERM"}, {forLines, "ZADD", "NOPERM"}} }},
 			want: []string{"warning rights-line a", "warning rights-notify a"}},
+		{name: "rights for the guard", change: map[int]func(*facts){0: func(f *facts) {
+			f.lacks = []denial{{forEnds, "CLIENT KILL", "NOPERM"}, {forMemory, "the key redlock:memory", "NOPERM"}}
+		}}, want: []string{"warning rights-memory a", "warning rights-client a"}, mention: []string{"CLIENT KILL", "redlock:memory"}},
 		{name: "keys of others", change: map[int]func(*facts){0: func(f *facts) { f.masked = true }}, want: []string{"info rights-keys a"}},
 		{name: "unread", change: map[int]func(*facts){0: func(f *facts) { f.unread = []unread{{"INFO memory", "whether it may evict locks", "NOPERM"}} }},
 			want: []string{"info unread a"}, mention: []string{"INFO memory cannot be read (NOPERM), so it is not known whether it may evict locks"}},
@@ -146,7 +149,7 @@ func TestOutdated(t *testing.T) {
 // Every command that a script runs has its probe, so that a new one is not forgotten.
 func TestEveryCommandHasAProbe(t *testing.T) {
 	var probed []string
-	for _, p := range probesFor("k", "{k}:line", "c") {
+	for _, p := range probesFor("k", "{k}:line", "c", "m") {
 		probed = append(probed, p.args[0].(string))
 	}
 	files, err := scriptFiles.ReadDir("scripts")

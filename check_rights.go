@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -15,9 +16,13 @@ type probe struct {
 	args []any
 }
 
-// probesFor returns probes for all that a user must be allowed. Neither key exists.
-func probesFor(key, line, channel string) []probe {
-	return []probe{
+// noClient is an id that no connection gets.
+const noClient = int64(math.MaxInt64)
+
+// probesFor returns probes for all that a user must be allowed. Neither key nor line
+// exists. mark is the key of the memory mark, empty if there is none.
+func probesFor(key, line, channel, mark string) []probe {
+	probes := []probe{
 		{forLocks, []any{"SET", key, "", "NOTHING"}}, // no such option
 		{forLocks, []any{"GET", key}},
 		{forLocks, []any{"DEL", key}},
@@ -35,7 +40,22 @@ func probesFor(key, line, channel string) []probe {
 		{forLines, []any{"ZREVRANGE", line, 0, 0}},
 		{forLines, []any{"ZCOUNT", line, 0, 0}},
 		{forNotices, []any{"PUBLISH", channel, ""}},
+		{forEnds, []any{"CLIENT", "ID"}},
+		{forEnds, []any{"CLIENT", "KILL", "ID", noClient}},
 	}
+	if mark != "" {
+		probes = append(probes, probe{forMemory, []any{"TIME"}},
+			probe{forMemory, []any{"GET", mark}}, probe{forMemory, []any{"SET", mark, "", "NOTHING"}})
+	}
+	return probes
+}
+
+// name is the command, with its subcommand.
+func (p probe) name() string {
+	if p.args[0] == "CLIENT" {
+		return fmt.Sprint("CLIENT ", p.args[1])
+	}
+	return fmt.Sprint(p.args[0])
 }
 
 // rights sends the probes.
@@ -45,8 +65,8 @@ func (e *examiner) rights(ctx context.Context, c redis.UniversalClient) {
 	if line == "" {
 		line = key // with such a prefix no lock has a line
 	}
-	q := questions{pipe: c.Pipeline()}
-	probes := probesFor(key, line, "redlock:"+e.probe)
+	q := enquiry{pipe: c.Pipeline()}
+	probes := probesFor(key, line, "redlock:"+e.probe, e.mark)
 	cmds := make([]*redis.Cmd, len(probes))
 	for i, p := range probes {
 		cmds[i] = redis.NewCmd(ctx, p.args...)
@@ -58,7 +78,7 @@ func (e *examiner) rights(ctx context.Context, c redis.UniversalClient) {
 		return
 	}
 	for i, p := range probes {
-		e.refused(p.need, fmt.Sprint(p.args[0]), cmds[i].Err())
+		e.refused(p.need, p.name(), cmds[i].Err())
 	}
 }
 
@@ -75,7 +95,10 @@ func (e *examiner) refused(n need, what string, err error) {
 			e.lineMasked = true
 			e.lacks = append(e.lacks, denial{n, "the keys {...}:line", oneLine(text)})
 		}
-	case strings.HasPrefix(text, "NOPERM"), strings.Contains(text, "unknown command"):
+		if n == forMemory {
+			e.lacks = append(e.lacks, denial{n, "the key " + e.mark, oneLine(text)})
+		}
+	case strings.HasPrefix(text, "NOPERM"), strings.Contains(text, "unknown command"), strings.Contains(strings.ToLower(text), "unknown subcommand"):
 		e.lacks = append(e.lacks, denial{n, what, oneLine(text)})
 	}
 }
@@ -85,7 +108,7 @@ func (e *examiner) subscribe(ctx context.Context, c redis.UniversalClient) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	confirmed := false
-	err := newRedisWire(c, false).listen(ctx, "redlock:"+e.probe, func() { confirmed = true; done() }, func(string) {})
+	err := (&redisWire{client: c}).listen(ctx, "redlock:"+e.probe, func() { confirmed = true; done() }, func(string) {})
 	switch {
 	case confirmed:
 	case isServerError(err):

@@ -159,7 +159,7 @@ func TestCloseInTheMiddleOfEverything(t *testing.T) {
 		all.Wait()
 		b.pass(ttl)
 		for _, n := range b.cluster.Nodes() {
-			assert.Empty(b, n.Redis().Keys())
+			assert.Empty(b, keysOf(n))
 		}
 	})
 }

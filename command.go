@@ -96,6 +96,9 @@ func (a *arguments) write(r *request) {
 	case fenceRepairScript:
 		a.keys(&r.key, &f.key)
 		a.add(r.value, r.px, f.token, fenceLife.Milliseconds())
+	case markScript:
+		a.keys(&r.key)
+		a.add(r.mark...)
 	default:
 		panic("bug: no arguments for a script")
 	}
@@ -110,9 +113,46 @@ func (a *arguments) keys(names ...*string) {
 
 // plainArguments is the request as a command whose arguments anybody may read.
 func (r *request) plainArguments() []any {
-	a := arguments{list: make([]any, 0, 11)}
-	a.write(r)
-	return a.list
+	if r.plain == nil {
+		a := arguments{list: make([]any, 0, mostArguments)}
+		a.write(r)
+		return a.list
+	}
+	p := r.plain
+	p.once.Do(func() {
+		a := arguments{list: p.room[:0]}
+		a.write(r)
+		p.list = a.list
+	})
+	return p.list
+}
+
+// plainCommands makes commands of a batch for a user's client. They are never used again,
+// since a hook may hold on to them, and so lie in a few pieces of memory.
+func plainCommands(batch []*call) []redis.Cmder {
+	ctx := context.Background()
+	sets := 0
+	for _, c := range batch {
+		if c.req.script == nil {
+			sets++
+		}
+	}
+	cmds, all := make([]redis.Cmder, len(batch)), make([]once, len(batch))
+	statuses, scripts := make([]redis.StatusCmd, sets), make([]redis.Cmd, len(batch)-sets)
+	for i, c := range batch {
+		o := &all[i]
+		if o.args = c.req.plainArguments(); c.req.script == nil {
+			o.status, statuses = &statuses[0], statuses[1:]
+			*o.status = *redis.NewStatusCmd(ctx, o.args...)
+			o.Cmder = o.status
+		} else {
+			o.script, scripts = &scripts[0], scripts[1:]
+			*o.script = *redis.NewCmd(ctx, o.args...)
+			o.Cmder = o.script
+		}
+		cmds[i] = o
+	}
+	return cmds
 }
 
 // once is a command that go-redis must not send a second time by itself: a SET NX that
@@ -124,6 +164,59 @@ type once struct {
 	status      *redis.StatusCmd
 	args        []any
 	written     bool
+	sends       sends
+}
+
+// sends counts how often the command was sent to somebody who may have done it. go-redis
+// sends it once (see NoRetry), but a hook of a user's client may call the next one again.
+//
+// It stands in the place of an argument, since go-redis asks that for its bytes when it
+// writes the command to a connection, and never else; Args is also called by hooks that
+// only look.
+type sends struct {
+	text string // the argument
+	n    int
+	out  bool // nobody told what came of the last one
+}
+
+func (s *sends) MarshalBinary() ([]byte, error) {
+	s.n++
+	s.out = true
+	return []byte(s.text), nil
+}
+
+// String is for hooks that print commands.
+func (s *sends) String() string { return s.text }
+
+// replace takes the place of the lock's value in a command; of one of another kind it takes
+// none.
+func (s *sends) replace(args []any) {
+	*s = sends{}
+	at := 2 // SET key value
+	if n, ok := args[min(2, len(args)-1)].(int); ok {
+		at = 3 + n // EVAL script n keys... value
+	}
+	if at >= len(args) {
+		return
+	}
+	if text, ok := args[at].(string); ok {
+		s.text, args[at] = text, s
+	}
+}
+
+// heard notes what go-redis found out about the last time. Where the server did nothing,
+// sending it again is as good as sending it for the first time.
+func (s *sends) heard(err error) {
+	if s.out && err != nil && isServerError(err) && !errors.Is(err, redis.Nil) && !halfWay(err) {
+		s.n--
+	}
+	s.out = false
+}
+
+// SetErr is how go-redis tells what came of the command.
+func (o *once) SetErr(err error) {
+	o.sends.heard(err)
+	o.Cmder.SetErr(err)
 }
 
 // NoRetry makes go-redis send the command, and the pipeline it is in, at most once,
@@ -139,7 +232,7 @@ func (o *once) Args() []any {
 
 // Clone keeps the wrapper where go-redis copies commands (clusters, rings).
 func (o *once) Clone() redis.Cmder {
-	c := &once{Cmder: o.Cmder.Clone(), args: o.args}
+	c := &once{Cmder: o.Cmder.Clone(), args: o.args} // what it sends is counted with the rest
 	c.script, _ = c.Cmder.(*redis.Cmd)
 	c.status, _ = c.Cmder.(*redis.StatusCmd)
 	return c
@@ -159,8 +252,9 @@ func (o *once) reuse(req *request) {
 
 var setName, scriptName = []any{"SET"}, []any{"EVALSHA"}
 
-// reset makes the command of arguments that others may keep.
+// reset makes the command of arguments that others may keep, and look at.
 func (o *once) reset(ctx context.Context, plain bool, args []any) {
+	o.sends.replace(args)
 	o.prepare(ctx, plain, args, args)
 }
 
@@ -190,7 +284,7 @@ func (o *once) forget() { clear(o.args) }
 
 // reply fills in what came of the command; failure is that of the whole pipeline.
 func (o *once) reply(b *ballot, failure error) {
-	*b = ballot{sent: true}
+	*b = ballot{sent: true, twice: o.sends.n > 1}
 	if err := o.Err(); errors.Is(err, redis.Nil) || err != nil && isServerError(err) {
 		if b.err = err; errors.Is(err, redis.Nil) {
 			b.err = nil

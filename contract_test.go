@@ -127,14 +127,15 @@ func overClient(t *testing.T, addr string) *contractNode {
 		_, err := listener.Receive(ctx)
 		require.NoError(t, err)
 	}
-	w := newRedisWire(client, true)
+	w := newOwnWire(client.Options(), client, "", newSystemClock())
+	t.Cleanup(w.close)
 	return &contractNode{
 		do: func(req *request) simAnswer {
 			c := &call{req: req}
-			w.exchange([]*call{c}, 10*time.Second)
+			w.exchange([]*call{c}, 10*time.Second, 10*time.Second)
 			if c.unknownScript() {
 				c.req = req.withSource()
-				w.exchange([]*call{c}, 10*time.Second)
+				w.exchange([]*call{c}, 10*time.Second, 10*time.Second)
 			}
 			return simAnswer{c.val, c.err}
 		},
@@ -237,6 +238,12 @@ func askInspect(most int) *request {
 
 func askForce(token string) *request {
 	return forceRequest(contractTerms(contractTTL), "k", token, lineOfK)
+}
+
+// askMark is the writing of a mark over another; at is in microseconds, 0 for now.
+func askMark(old, id string, at int64, first bool) *request {
+	w := markWrite{old: old, id: id, at: at, uptime: time.Minute, first: first, runID: "run", replID: "repl"}
+	return markRequest(markKey, &w)
 }
 
 const farAhead = uint64(1) << 51 // a proposal that every server cuts down
@@ -368,7 +375,25 @@ var contractCases = map[string][]struct {
 	"force whoever holds":                  {{askSet("a"), "OK"}, {askForce(""), "1"}, {raw("TYPE", "k"), "none"}, {askForce(""), "0"}},
 	"force one holder":                     {{askSet("a@me"), "OK"}, {askForce("b"), "a@me"}, {askForce("a"), "1"}},
 	"force what is no lock":                {{raw("RPUSH", "k", "x"), ""}, {askForce(""), "1"}, {raw("TYPE", "k"), "none"}},
-	"force serves the line":                {{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askForce("a"), "1"}, {raw("GET", "k"), "b"}, {told(), "[redlock:p b]"}},
+	"a mark where there is none": {
+		{askMark("", "m", 0, true), "[m ~ 60000000 first run repl ~]"}, {raw("GET", markKey), "m ~ 60000000 first run repl"}, {raw("PTTL", markKey), "-1"},
+	},
+	"a mark where there is another": {
+		{askMark("", "m", 5, true), "[m 5 60000000 first run repl ~]"}, {askMark("", "n", 0, true), "[m 5 60000000 first run repl ~]"},
+		{askMark("m 4 60000000 first run repl", "n", 0, false), "[m 5 60000000 first run repl ~]"}, {raw("GET", markKey), "m 5 60000000 first run repl"},
+	},
+	"a mark over the one that was read": {
+		{askMark("", "m", 5, true), "[m 5 60000000 first run repl ~]"}, {askMark("m 5 60000000 first run repl", "n", 0, false), "[n ~ 60000000 later run repl ~]"},
+		{raw("GET", markKey), "n ~ 60000000 later run repl"},
+	},
+	"a mark that is given another date": {
+		{askMark("", "m", 5, true), "[m 5 60000000 first run repl ~]"}, {askMark("m 5 60000000 first run repl", "m", 7, true), "[m 7 60000000 first run repl ~]"},
+	},
+	"a mark over another that is gone": {{askMark("m 5 60000000 first run repl", "n", 0, false), "[ ~]"}, {raw("TYPE", markKey), "none"}},
+	"a mark under a key that holds something else": {
+		{raw("RPUSH", markKey, "x"), ""}, {askMark("", "m", 0, true), "error WRONGTYPE"}, {raw("TYPE", markKey), "list"},
+	},
+	"force serves the line": {{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askForce("a"), "1"}, {raw("GET", "k"), "b"}, {told(), "[redlock:p b]"}},
 }
 
 func raw(args ...any) []any { return args }
@@ -384,7 +409,7 @@ func TestContract(t *testing.T) {
 			t.Parallel()
 			n := start(t)
 			for name, steps := range contractCases {
-				for _, key := range []string{"k", lineOfK, fenceOfK} {
+				for _, key := range []string{"k", lineOfK, fenceOfK, markKey} {
 					n.raw("DEL", key)
 				}
 				before := len(n.told())

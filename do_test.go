@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/redlocktest"
 )
 
 func TestDoHoldsTheLockWhileFnRuns(t *testing.T) {
@@ -51,7 +50,7 @@ func TestDoEndsFnsContext(t *testing.T) {
 		for _, returned := range []error{nil, errGaveUp} {
 			err = b.rl.Mutex(key).Do(b.Context(), func(ctx context.Context, _ *redlock.Lock) error {
 				synctest.Wait()
-				b.each([]int{0, 1, 2}, (*redlocktest.Node).FlushAll)
+				b.each([]int{0, 1, 2}, gone)
 				<-ctx.Done()
 				assert.ErrorIs(b, context.Cause(ctx), redlock.ErrLost)
 				return returned
@@ -64,7 +63,7 @@ func TestDoEndsFnsContext(t *testing.T) {
 
 		err = b.rl.Mutex(key).Do(b.Context(), func(ctx context.Context, _ *redlock.Lock) error {
 			synctest.Wait()
-			b.each([]int{0, 1, 2}, (*redlocktest.Node).FlushAll)
+			b.each([]int{0, 1, 2}, gone)
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
@@ -78,7 +77,7 @@ func TestDoFindsOutAtTheEndThatTheLockWasLost(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
 		err := b.rl.Mutex(key).Do(b.Context(), func(context.Context, *redlock.Lock) error {
 			synctest.Wait()
-			b.each([]int{0, 1, 2}, (*redlocktest.Node).FlushAll)
+			b.each([]int{0, 1, 2}, gone)
 			return nil
 		})
 		assert.ErrorIs(b, err, redlock.ErrLost)

@@ -47,8 +47,10 @@
 //
 // A node that restarts without its keys forgets its votes, and its new vote could give a
 // second client a majority. Its votes for new locks therefore do not count until every
-// lease that it may have granted has ended ([Options.RestartGuard]). It still takes part in
-// extends and releases. Its [Outcome] has [VoteBarred].
+// lease that it may have granted has ended ([Options.RestartGuard]). The same holds for a
+// promoted replica, for data that was replaced, and after FLUSHALL: each node keeps one
+// small key, the memory mark, and where that is gone or another's, data was lost. The node
+// still takes part in extends and releases. Its [Outcome] has [VoteBarred].
 //
 // # What it does not promise
 //
@@ -56,7 +58,7 @@
 // [Lock.Validity] or the context right before the work that must be exclusive. If the
 // resource can refuse stale writers, let it: with [WithFencing], every grant of a key has a
 // greater [Lock.Fence] than all before it. Eviction (maxmemory-policy other than noeviction)
-// and FLUSHALL delete locks unnoticed.
+// deletes single locks unnoticed.
 //
 // # Errors
 //

@@ -18,7 +18,7 @@ func NewWithClock(clients []redis.UniversalClient, opts *Options, c *FakeClock) 
 	if err != nil {
 		return nil, err
 	}
-	return build(clients, false, o, c), nil
+	return build(clients, o, c), nil
 }
 
 // SetRandom replaces the source of tokens.
@@ -35,7 +35,7 @@ func LaneLoad(rl *Redlock, node int) (queued, kept int) {
 			queued++
 		}
 	}
-	return queued, len(l.kept)
+	return queued, l.kept.len()
 }
 
 // FakeClock is a clock whose monotonic and wall hands are moved by hand and apart
@@ -144,7 +144,7 @@ func NewSkewed(clients []redis.UniversalClient, opts *Options, wrong *atomic.Int
 	if err != nil {
 		return nil, err
 	}
-	return build(clients, false, o, skewedClock{newSystemClock(), wrong}), nil
+	return build(clients, o, skewedClock{newSystemClock(), wrong}), nil
 }
 
 type skewedClock struct {

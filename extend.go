@@ -73,7 +73,7 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 	terms := l.terms
 	terms.ttl, terms.nodeTimeout = ttl, l.opts.nodeTimeout(ttl)
 	mend := &repairs{lock: l, terms: &terms}
-	r.observer = mend
+	r.observer, r.guard = mend, l.guard
 	r.init(start, make([]seat, len(l.nodes)))
 	v, cut := l.await(ctx, l.send(r, extendRequest(&terms, l.name, l.value)))
 	now := l.clock.now()
@@ -149,11 +149,14 @@ func (p *repairs) begin() {
 	}
 }
 
-// restore sets the key on a node that lost it.
+// restore sets the key on a node that lost it. It must not begin after Until, when the key
+// would be nobody's: the node may answer so late, and nobody need have noticed yet that
+// the lock is over.
 func (l *Lock) restore(t *terms, i int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over != nil {
+	now := l.clock.now()
+	if l.over != nil || now.reached(l.until) {
 		return
 	}
 	if l.repairs == nil {
@@ -163,9 +166,9 @@ func (l *Lock) restore(t *terms, i int) {
 	if t.fencing {
 		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
 	}
-	now := l.clock.now().mono
-	before, c := l.lastSet(i), &call{req: &req, index: int32(i), deadline: now + int64(req.timeout)}
-	if l.lane(i).replace(before, c, now) {
+	deadline := min(now.mono+int64(req.timeout), l.until.mono)
+	before, c := l.lastSet(i), &call{req: &req, index: int32(i), deadline: deadline}
+	if l.lane(i).replace(before, c, now.mono) {
 		l.repairs[i] = c
 	}
 }
@@ -180,6 +183,8 @@ func (l *Lock) lastSet(i int) *call {
 
 // renewNow extends the lock for the renewer, which calls it on a goroutine of its own.
 func (l *Lock) renewNow() {
+	// Locks fall due together, on a grid: a simulation puts them in order here.
+	l.clock.yield(l.grantedAt.mono)
 	ttl := l.terms.ttl
 	now := l.clock.now()
 	if most := l.terms.maxHold; most > 0 && now.reached(l.grantedAt.add(most)) {

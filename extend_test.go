@@ -146,7 +146,7 @@ func TestExtendNeedsAQuorumThatKeptTheKey(t *testing.T) {
 		require.NoError(b, lock.Extend(b.Context(), ttl), "held until then, so it can be tried again")
 		synctest.Wait()
 
-		b.each([]int{0, 1, 2}, (*redlocktest.Node).FlushAll)
+		b.each([]int{0, 1, 2}, gone)
 		err = lock.Extend(b.Context(), ttl)
 		require.ErrorIs(b, err, redlock.ErrNotHeld)
 		require.ErrorIs(b, err, redlock.ErrLost)
@@ -193,7 +193,7 @@ func TestExtendRepairsNodesThatForgot(t *testing.T) {
 func TestFailedExtendRepairsNothing(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
 		lock := b.lock()
-		b.each([]int{0, 1, 2}, (*redlocktest.Node).FlushAll)
+		b.each([]int{0, 1, 2}, gone)
 		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrNotHeld)
 		b.on(2)
 		b.pass(time.Minute)

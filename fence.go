@@ -14,7 +14,7 @@ import (
 //
 // docs/safety.md has the argument in full.
 
-var errNoGrant = errors.New("not asked to raise its fencing counter: it had not granted the lock")
+var errNoGrant = errors.New("it had not granted the lock, so its fencing counter is left alone")
 
 // fenceArgs are those of the lock's counter.
 func (r *resource) fenceArgs(token uint64) *fenceArgs {
@@ -43,7 +43,7 @@ func (r *resource) settleFence(ctx context.Context, acquiring *round, value stri
 	}
 	now := r.clock.now()
 	req := raiseRequest(&r.terms, r.name, value, r.fenceArgs(token))
-	raised = new(round)
+	raised = &round{guard: r.guard}
 	raised.init(now, make([]seat, len(r.nodes)))
 	for i, f := range fences {
 		switch f {

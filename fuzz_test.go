@@ -7,13 +7,13 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unicode"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -28,8 +28,7 @@ func FuzzOptions(f *testing.F) {
 	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), math.Inf(1), int64(math.MinInt64), int64(math.MaxInt64), int64(1), strings.Repeat("x", 300))
 	f.Add(int64(-1), int64(-1), math.NaN(), int64(5), int64(3), int64(1), "")
 	f.Fuzz(func(t *testing.T, ttl, timeout int64, drift float64, lo, hi, guard int64, owner string) {
-		synctest.Test(t, func(t *testing.T) {
-			cluster := redlocktest.NewCluster(t, 1)
+		bubble.Run(t, 1, func(t *testing.T, cluster *redlocktest.Cluster) {
 			rl, err := redlock.New(cluster.Clients(), &redlock.Options{
 				TTL: time.Duration(ttl), NodeTimeout: time.Duration(timeout), DriftFactor: drift,
 				RetryMin: time.Duration(lo), RetryMax: time.Duration(hi), RestartGuard: time.Duration(guard), Owner: owner,
@@ -62,8 +61,7 @@ func FuzzKeys(f *testing.F) {
 		f.Add(k, "prefix:")
 	}
 	f.Fuzz(func(t *testing.T, k, prefix string) {
-		synctest.Test(t, func(t *testing.T) {
-			cluster := redlocktest.NewCluster(t, 1)
+		bubble.Run(t, 1, func(t *testing.T, cluster *redlocktest.Cluster) {
 			rl, err := redlock.New(cluster.Clients(), &redlock.Options{KeyPrefix: prefix})
 			require.NoError(t, err)
 			defer rl.Close()
@@ -74,7 +72,7 @@ func FuzzKeys(f *testing.F) {
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, []string{prefix + k}, cluster.Node(0).Redis().Keys())
+			require.Equal(t, []string{prefix + k}, keysOf(cluster.Node(0)))
 			require.Equal(t, k, lock.Key())
 			_, err = m.TryAcquire(t.Context())
 			require.ErrorIs(t, err, redlock.ErrHeld)
@@ -84,7 +82,7 @@ func FuzzKeys(f *testing.F) {
 			require.Equal(t, lock.Token(), s.Token)
 			require.NoError(t, lock.Extend(t.Context(), time.Minute))
 			require.NoError(t, lock.Release(t.Context()))
-			require.Empty(t, cluster.Node(0).Redis().Keys())
+			require.Empty(t, keysOf(cluster.Node(0)))
 		})
 	})
 }

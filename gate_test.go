@@ -47,7 +47,7 @@ func (c *callers) once(ctx context.Context, m *redlock.Mutex) {
 	}
 	c.longest.Store(max(c.longest.Load(), int64(time.Since(begin))))
 	c.served.Add(1)
-	pass(time.Millisecond)
+	time.Sleep(time.Millisecond)
 	_ = l.Release(context.Background())
 }
 
@@ -98,12 +98,12 @@ func TestOverloadLeavesTheOrderOfThePatient(t *testing.T) {
 		for _, rl := range rls {
 			(&callers{n: 100, patience: 30 * time.Millisecond}).start(ctx, &all, rl.Mutex("k"))
 		}
-		pass(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 		var mu sync.Mutex
 		var order []int
 		for i := range 30 {
 			patient.Go(func() {
-				pass(time.Duration(i) * 2 * time.Millisecond)
+				time.Sleep(time.Duration(i) * 2 * time.Millisecond)
 				l, err := rls[i%2].Mutex("k").Acquire(h.Context())
 				if !assert.NoError(h, err) {
 					return

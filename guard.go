@@ -1,126 +1,188 @@
 package redlock
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// sighting is what a new connection tells of the process behind it.
-type sighting struct {
-	runID  string
-	uptime time.Duration // whole seconds, by the node's wall clock
-	err    error         // why it does not tell; nothing else is set then
-}
-
-// guard keeps nodes that may have forgotten what they granted from voting for acquires.
+// guard keeps nodes that may have forgotten what they granted from voting for acquires,
+// and servers that are behind two nodes from voting twice. The rules are those of memory.go.
 //
-// A restart breaks every connection, so it is enough to ask each new one who answers.
-// What was seen of a process first is kept as long as its run id stays: its age then goes
-// by our monotonic clock, and a node whose wall clock is set neither grows old nor young.
+// Whoever has the connections owes it this:
+//   - a batch with a SET goes over a connection only after saw was told who answers there,
+//     and the node is ready; or that goes ahead in the same batch;
+//   - the mark is read behind the last SET of each batch, and saw is told before the batch's
+//     votes are delivered. Where that look was not answered, grants of the batch do not
+//     count, whatever judge would say;
+//   - what saw wants written is sent, and saw is told what is there then.
+//
+// So a grant that counts was given by data whose mark we know, and that mark was there
+// after the grant. If the data is lost later the mark is, too, and everybody sees that.
 type guard struct {
-	fixed time.Duration // 0: each attempt's own TTL
-	names []string
-	clock clock
-	lacks *degradations
+	fixed  time.Duration // 0: each attempt's own TTL
+	names  []string
+	denied *degradations
+	clock  clock
+	random io.Reader // of the marks' ids; nil: crypto/rand
 
-	// quiet is since when, by our clock, nothing speaks against a node. It is what
-	// most votes are judged by, without a mutex.
-	quiet []*atomic.Int64
+	// By node. quiet is since when, by our clock, nothing speaks against it: what most votes
+	// are judged by, without a mutex. settled is what most looks find; nil: nothing yet.
+	quiet   []*atomic.Int64
+	settled []*atomic.Pointer[settledMark]
+	twins   atomic.Bool // two nodes lead to one server at present
 
-	mu    sync.Mutex
-	nodes []memory
-	// fleet is the shortest guard for which all of these processes were found too
-	// young at one time: they started together, and still did when the first of them
-	// comes of age. Zero: none.
-	fleet time.Duration
-
-	twice atomic.Pointer[error]
+	mu       sync.Mutex // guards what follows; none but that of denied is taken under it
+	memories *memories
 }
-
-// memory is what is known of the process behind a node. Times are nanoseconds of our
-// monotonic clock.
-type memory struct {
-	runID     string // empty: never seen
-	mute      bool   // never seen, and does not tell
-	bornAt    int64  // at the latest
-	changed   bool   // another process was behind the node before
-	changedAt int64
-}
-
-const longAgo = math.MinInt64 / 2
 
 // newGuard returns nil, which guards nothing, where the options say so.
-func newGuard(names []string, o *Options, c clock, lacks *degradations) *guard {
+func newGuard(names []string, o *Options, c clock, denied *degradations) *guard {
 	if o.RestartGuard < 0 {
 		return nil
 	}
+	n := len(names)
 	g := &guard{
-		fixed: o.RestartGuard, names: names, clock: c, lacks: lacks,
-		quiet: make([]*atomic.Int64, len(names)), nodes: make([]memory, len(names)),
+		fixed: o.RestartGuard, names: names, denied: denied, clock: c,
+		quiet: make([]*atomic.Int64, n), settled: make([]*atomic.Pointer[settledMark], n),
+		memories: newMemories(n, o.RestartGuard > 0),
 	}
 	for i := range names {
-		g.quiet[i] = new(atomic.Int64)
+		g.quiet[i], g.settled[i] = new(atomic.Int64), new(atomic.Pointer[settledMark])
 		g.quiet[i].Store(longAgo)
 	}
 	return g
 }
 
-// saw records what a new connection to a node told.
-func (g *guard) saw(i int, s sighting) {
+var lacks = map[lack]string{lackIdentity: noGuard, lackMark: noMark}
+
+// markKeyOf is the key of the nodes' memory marks; empty without a guard.
+func markKeyOf(o *Options) string {
+	if o.RestartGuard < 0 {
+		return ""
+	}
+	return o.KeyPrefix + markKey
+}
+
+// saw takes in what a connection told of its node. What it returns, if anything, is to be
+// written over the same connection.
+func (g *guard) saw(i int, s sighting) *markWrite {
+	if k := g.settled[i].Load(); k != nil && k.isAll(&s) {
+		return nil
+	}
 	now := g.clock.now().mono
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m := &g.nodes[i]
-	switch {
-	case s.err != nil:
-		// What was found out before stays: it still bars, and bars no longer for it.
-		m.mute = m.runID == ""
-		g.lacks.tell(g.names[i], noGuard, s.err)
-		return
-	case s.runID == m.runID:
-		return
+	w, lacks := g.memories.see(i, s, now)
+	m := &g.memories.nodes[i]
+	g.quiet[i].Store(m.quiet())
+	g.settled[i].Store(m.settled())
+	g.twins.Store(g.memories.anyTwins())
+	g.tell(i, lacks, s)
+	if w != nil && w.id == "" {
+		w.id = g.newID()
 	}
-	// INFO counts seconds from a clock that it reads now and then, so it may be up to a
-	// second ahead. A clock that was set back must not make a node younger than new.
-	age := min(max(s.uptime-time.Second, 0), maxAge)
-	*m = memory{runID: s.runID, bornAt: now - int64(age), changed: m.runID != "", changedAt: now}
-	quiet := m.bornAt
-	if m.changed {
-		quiet = now
-	}
-	g.fleet = 0
-	g.quiet[i].Store(quiet)
-	g.findTwice()
+	return w
 }
 
-// maxAge keeps sums of times in range; no guard is as long.
-const maxAge = 100 * 365 * 24 * time.Hour
-
-// findTwice looks for a process behind two nodes; the caller holds mu.
-func (g *guard) findTwice() {
-	g.twice.Store(nil)
-	ids := make([]string, len(g.nodes))
-	for i, m := range g.nodes {
-		ids[i] = m.runID
+// tell says once what a node denies. It needs no mutex.
+func (g *guard) tell(i int, l lack, s sighting) {
+	if l == lackNothing {
+		return
 	}
-	if all := twins(ids); len(all) > 0 {
-		err := sameServer(g.names, all[0], ids[all[0].first])
-		g.twice.Store(&err)
+	err := s.err
+	if err == nil {
+		err = s.mark.err
 	}
+	g.denied.tell(g.names[i], lacks[l], err)
 }
+
+// newID makes the id of a mark; the caller holds mu.
+func (g *guard) newID() string {
+	r := g.random
+	if r == nil {
+		r = rand.Reader
+	}
+	var b [12]byte
+	_, _ = io.ReadFull(r, b[:]) // crypto/rand never fails
+	return hex.EncodeToString(b[:])
+}
+
+// ready reports whether a batch with a SET may go to the node without the full question
+// ahead of it: it is known who it is, and its mark.
+func (g *guard) ready(i int) bool {
+	if g == nil {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := &g.memories.nodes[i]
+	return m.voice == voiceMute || m.voice == voiceClear && m.mark.state != markAbsent
+}
+
+// since is since when a node's data has been remembering, by our clock; ok is false where
+// that is not known.
+func (g *guard) since(i int) (since time.Time, ok bool) {
+	if g == nil {
+		return time.Time{}, false
+	}
+	now := g.clock.now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := &g.memories.nodes[i]
+	if m.voice != voiceClear || m.mark.state == markAbsent {
+		return time.Time{}, false
+	}
+	at := max(m.changedAt, m.since(g.memories.isFirst(i, false)))
+	return now.time.Add(time.Duration(at - now.mono)), true
+}
+
+// twin reports whether a node leads to the same server as another, whose vote counts
+// already. A round with both votes would rest on fewer servers than it seems to.
+//
+// It is enough to look at the round's own votes. Which of the two counts is of no matter,
+// and a name that leads nowhere casts none.
+func (g *guard) twin(i int, counts func(node int) bool) (of int, ok bool) {
+	if g == nil || !g.twins.Load() {
+		return 0, false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for j := range g.memories.nodes {
+		if j != i && g.memories.areTwins(i, j) && counts(j) {
+			return j, true
+		}
+	}
+	return 0, false
+}
+
+// errTwin is why the vote of a node does not count that leads to the same server as another.
+type errTwin struct{ of string }
+
+func (e errTwin) Error() string {
+	return fmt.Sprintf("the same server as %s, whose vote counts already", e.of)
+}
+
+func (errTwin) Unwrap() error { return ErrDuplicateNode }
 
 // duplicate tells of a server that is behind two nodes at present.
 func (g *guard) duplicate() error {
-	if g == nil {
+	if g == nil || !g.twins.Load() {
 		return nil
 	}
-	if err := g.twice.Load(); err != nil {
-		return *err
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range g.names {
+		for j := range i {
+			if g.memories.areTwins(i, j) {
+				return fmt.Errorf("redlock: %w: %s and %s are the same server, run id %s", ErrDuplicateNode, g.names[j], g.names[i], g.memories.nodes[i].runID)
+			}
+		}
 	}
 	return nil
 }
@@ -151,49 +213,33 @@ func (g *guard) judge(i int, period time.Duration, now int64) (left time.Duratio
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.fixed == 0 && allYoung(g.nodes, period, now) && (g.fleet == 0 || period < g.fleet) {
-		g.fleet = period
-	}
-	first := g.fixed == 0 && g.fleet > 0 && period >= g.fleet
-	left = barredFor(g.nodes[i], period, first, now)
-	open = left > 0 && g.fixed == 0 && barredFor(g.nodes[i], period, true, now) == 0 && mayAllBeYoung(g.nodes, period, now)
-	return left, open
+	return g.memories.bar(i, period, now)
 }
 
-// barredFor is how long yet a node may not vote: for the period after another process
-// was first seen there, and until the process is a period old, unless it is the first
-// start of all nodes. A promoted replica may be old, so the age alone does not tell.
-func barredFor(m memory, period time.Duration, first bool, now int64) time.Duration {
-	if m.runID == "" {
-		return 0
+// why is the error of a vote that judge does not count.
+func (g *guard) why(i int, left time.Duration) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch m := &g.memories.nodes[i]; {
+	case m.voice == voiceUnsure:
+		return errNoIdentity
+	case m.voice == voiceClear && m.mark.state == markAbsent:
+		return errNoMark
+	default:
+		return errRestarted{left}
 	}
-	left := time.Duration(0)
-	if m.changed {
-		left = max(left, time.Duration(m.changedAt+int64(period)-now))
-	}
-	if !first {
-		left = max(left, time.Duration(m.bornAt+int64(period)-now))
-	}
-	return left
-}
-
-// allYoung reports whether every node was seen and is younger than the period.
-func allYoung(nodes []memory, period time.Duration, now int64) bool {
-	return !slices.ContainsFunc(nodes, func(m memory) bool { return m.runID == "" || now-m.bornAt >= int64(period) })
-}
-
-// mayAllBeYoung is allYoung where nodes that were not seen yet are taken for young.
-func mayAllBeYoung(nodes []memory, period time.Duration, now int64) bool {
-	return !slices.ContainsFunc(nodes, func(m memory) bool {
-		return m.mute || m.runID != "" && now-m.bornAt >= int64(period)
-	})
 }
 
 // errRestarted is why a grant is not counted.
 type errRestarted struct{ left time.Duration }
 
 func (e errRestarted) Error() string {
-	return fmt.Sprintf("restarted or replaced, so it may have forgotten locks: may vote in %v", e.left.Round(time.Millisecond))
+	return fmt.Sprintf("restarted or replaced, or its data was, so it may have forgotten locks: may vote in %v", e.left.Round(time.Millisecond))
 }
 
-var errNoSinglePool = errors.New("the client is no *redis.Client, so which server answers is not known")
+var (
+	errNoIdentity = errors.New("does not tell at present which server it is, or is a replica, so its votes do not count")
+	errNoMark     = errors.New("has no memory mark yet, so its votes do not count")
+
+	errNoSinglePool = errors.New("the client is no *redis.Client, so which server answers is not known")
+)

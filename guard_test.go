@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -15,28 +14,30 @@ func TestBarredFor(t *testing.T) {
 		second = int64(time.Second)
 		period = 10 * time.Second
 	)
-	young := memory{runID: "a", bornAt: now - 4*second}
-	old := memory{runID: "a", bornAt: now - 10*second}
-	promoted := memory{runID: "b", bornAt: now - 1000*second, changed: true, changedAt: now - 3*second}
-	restarted := memory{runID: "b", bornAt: now - second, changed: true, changedAt: now - second/2}
+	of := func(bornAt, changedAt int64) memory {
+		return memory{voice: voiceClear, runID: "a", bornAt: bornAt, changedAt: changedAt}
+	}
+	young := of(now-4*second, longAgo)
+	promoted := of(now-1000*second, now-3*second)
+	restarted := of(now-second, now-second/2)
 	for name, c := range map[string]struct {
 		m     memory
 		first bool
 		want  time.Duration
 	}{
-		"never seen":                     {memory{}, false, 0},
-		"mute":                           {memory{mute: true}, false, 0},
-		"of age to the nanosecond":       {old, false, 0},
-		"a nanosecond too young":         {memory{runID: "a", bornAt: now - 10*second + 1}, false, 1},
+		"mute":                           {memory{voice: voiceMute, changedAt: longAgo}, false, 0},
+		"mute where another had spoken":  {memory{voice: voiceMute, changedAt: now - second}, false, 9 * time.Second},
+		"of age to the nanosecond":       {of(now-10*second, longAgo), false, 0},
+		"a nanosecond too young":         {of(now-10*second+1, longAgo), false, 1},
 		"young":                          {young, false, 6 * time.Second},
 		"young at the first start":       {young, true, 0},
 		"promoted, though old":           {promoted, false, 7 * time.Second},
 		"promoted, no first start":       {promoted, true, 7 * time.Second},
-		"changed longer ago":             {memory{runID: "b", bornAt: now - 90*second, changed: true, changedAt: now - 10*second}, false, 0},
+		"changed longer ago":             {of(now-90*second, now-10*second), false, 0},
 		"restarted: the later counts":    {restarted, false, 9500 * time.Millisecond},
 		"restarted, all of them at once": {restarted, true, 9500 * time.Millisecond},
 	} {
-		require.Equal(t, c.want, barredFor(c.m, period, c.first, now), name)
+		require.Equal(t, c.want, c.m.barredFor(period, false, c.first, now), name)
 	}
 }
 
@@ -142,13 +143,13 @@ func TestFixedGuard(t *testing.T) {
 
 func TestGuardOfNodesThatDoNotTell(t *testing.T) {
 	g, c := guardOf(3, 0)
-	g.saw(0, sighting{err: errors.New("NOPERM")})
+	g.saw(0, sighting{err: memError("NOPERM no permission")})
 	g.saw(1, sighting{runID: "a", uptime: 0})
 	require.Zero(t, g.left(0, 10*s), "it votes")
 	left, open := g.judge(1, 10*s, c.now().mono)
 	require.Equal(t, 10*s, left, "there is no telling that all are young")
 	require.False(t, open)
-	g.saw(1, sighting{err: errors.New("NOPERM")})
+	g.saw(1, sighting{err: memError("NOPERM no permission")})
 	require.Equal(t, 10*s, g.left(1, 10*s), "what was seen stays")
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -37,10 +39,8 @@ type bed struct {
 // inBubble runs a test over n nodes in virtual time.
 func inBubble(t *testing.T, n int, opts *redlock.Options, test func(b *bed)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		// Virtual time stops with the test; let go-redis finish its last retries first.
-		t.Cleanup(func() { time.Sleep(time.Hour) })
-		b := &bed{T: t, cluster: redlocktest.NewCluster(t, n)}
+	bubble.Run(t, n, func(t *testing.T, c *redlocktest.Cluster) {
+		b := &bed{T: t, cluster: c}
 		b.rl = b.another(opts)
 		test(b)
 	})
@@ -142,6 +142,10 @@ func stop(n *redlocktest.Node)   { n.Stop() }
 // taken puts another holder's key on a node.
 func taken(n *redlocktest.Node) { n.Set(key, "somebody@else", time.Hour) }
 
+// gone removes the lock's key from a node. Were all keys gone, the node could not vote for
+// a while.
+func gone(n *redlocktest.Node) { n.Del(key) }
+
 // list makes the key something that is no lock.
 func list(n *redlocktest.Node) { _, _ = n.Redis().Lpush(key, "x") }
 
@@ -166,6 +170,13 @@ func votes(outcomes []redlock.Outcome) string {
 	}
 	return strings.Join(words, " ")
 }
+
+// keysOf are a node's keys but for its memory mark, which stays.
+func keysOf(n *redlocktest.Node) []string {
+	return slices.DeleteFunc(n.Redis().Keys(), func(k string) bool { return strings.HasSuffix(k, memoryMark) })
+}
+
+const memoryMark = "redlock:memory"
 
 // How scripts are sent: by digest, or whole.
 const (

@@ -12,8 +12,12 @@ import (
 //
 // A hook runs on the goroutine of the caller whose operation ended, or on a goroutine of
 // its own, and never while the library holds a mutex. A slow hook delays that caller, but no
-// renewal. Hooks must be safe for concurrent use. They must not call Redlock.Close, which
-// waits for the operation that the hook is called for.
+// renewal and no other lock. Hooks must be safe for concurrent use. They must not call
+// Redlock.Close, which waits for the operation that the hook is called for.
+//
+// A hook should not panic. If Acquired does, the lock is released, since the caller does not
+// get it. A panic on the caller's goroutine then goes on there; on a goroutine of the
+// library's it ends the program.
 type Hooks struct {
 	// Acquired is called when TryAcquire, Acquire or Do has got its lock or given up.
 	Acquired func(AcquireInfo)
@@ -167,10 +171,16 @@ func (o *inOrder) do(f func()) {
 }
 
 func (o *inOrder) run() {
+	done := false
+	defer func() {
+		if !done {
+			go o.run() // a function ended this goroutine (runtime.Goexit)
+		}
+	}()
 	for {
 		o.mu.Lock()
 		if len(o.queue) == 0 {
-			o.running = false
+			o.running, done = false, true
 			o.mu.Unlock()
 			return
 		}
@@ -205,6 +215,7 @@ func (d *degradations) tell(node, lacks string, err error) {
 
 const (
 	noGuard   = "the restart guard: whether the node was restarted and forgot locks is not known, so its votes always count"
+	noMark    = "the memory mark: FLUSHALL is not noticed, nor by clients that start later that the node was restarted or replaced"
 	noQueue   = "the line of waiters: they poll instead, in no order"
 	noPublish = "PUBLISH: waiters are not told of releases and find them by timers"
 	noListen  = "SUBSCRIBE: our waiters are not told of releases and find them by timers"

@@ -117,7 +117,7 @@ func TestHooksAreToldWhatHappens(t *testing.T) {
 		lock = b.lock()
 		lock.Context()
 		d.take()
-		b.each([]int{0, 1, 2}, (*redlocktest.Node).FlushAll)
+		b.each([]int{0, 1, 2}, gone)
 		require.Error(b, lock.Release(b.Context()))
 		assert.Equal(b, "released orders:42 token:true held:0s in 0s not held", d.take())
 		lock = b.lock()
@@ -203,7 +203,7 @@ func TestHooksMayCallBack(t *testing.T) {
 		for _, loseBy := range []func(*redlock.Lock){
 			func(l *redlock.Lock) { b.pass(ttl); _ = l.Extend(b.Context(), ttl) },
 			func(l *redlock.Lock) {
-				b.each([]int{0, 1, 2}, (*redlocktest.Node).FlushAll)
+				b.each([]int{0, 1, 2}, gone)
 				_ = l.Extend(b.Context(), ttl)
 			},
 			func(l *redlock.Lock) { <-l.Context().Done() },
@@ -304,7 +304,7 @@ func TestHooksAreToldWhoAndWhen(t *testing.T) {
 		assert.True(b, a.WaitStart.Equal(a.Start))
 		assert.Equal(b, 2*time.Second, a.Elapsed)
 
-		b.each([]int{0, 1, 2}, (*redlocktest.Node).FlushAll)
+		b.each([]int{0, 1, 2}, gone)
 		require.Error(b, next.Extend(with("extend"), ttl))
 		assert.Equal(b, "next", id(lost.last().Context))
 		assert.GreaterOrEqual(b, strings.Count(votes(extended.last().Outcomes), "refused"), 2)

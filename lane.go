@@ -2,26 +2,9 @@ package redlock
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 	"sync"
 	"time"
-)
-
-const (
-	// A node that cannot be reached is tried again after a pause that doubles.
-	minBackoff = 5 * time.Millisecond
-	maxBackoff = 250 * time.Millisecond
-)
-
-var (
-	errOverdue   = errors.New("not sent: the node has not answered earlier requests in time")
-	errMoot      = errors.New("not sent: the attempt was decided before")
-	errTooLate   = errors.New("not sent: waited too long behind other requests")
-	errTimeout   = errors.New("no answer in time")
-	errNeverSent = errors.New("not sent: nothing left to be done there")
-	errByUs      = errors.New("not there, perhaps by an earlier release of ours whose answer was lost")
-	errMayLand   = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
 )
 
 // lane is the ordered, batched conversation with one node, and the only way to it.
@@ -47,7 +30,7 @@ type lane struct {
 	mu      sync.Mutex
 	queue   backlog // times are nanoseconds of the clock
 	flight  flight
-	kept    []*call // releases that wait for the node or for their second time
+	kept    keptReleases
 	breaker breaker
 	alarm   alarm
 	// starting: a goroutine is about to take a batch. Several goroutines drain only while
@@ -65,22 +48,10 @@ const (
 	laneClosed          // takes nothing new, and sends the releases that it has
 )
 
-// breaker keeps requests from a node to which no connection can be had, and tells whether
-// the node answers. Its lane's mutex guards it.
-type breaker struct {
-	down    bool // the last batch was not answered, or one is overdue
-	overdue bool // down for the latter alone
-	backoff time.Duration
-	until   int64 // nothing but releases is taken before this
-	err     error // of the last try
-}
-
-// failed notes that not even a connection could be had.
-func (b *breaker) failed(err error, now int64) { b.until, b.err = now+int64(b.backoff), err }
-
 func newLane(w wire, c clock, onChange func(bool, error)) *lane {
 	l := &lane{wire: w, clock: c, onChange: onChange}
 	l.alarm = alarm{clock: c, f: l.tick}
+	l.kept.alarm = &l.alarm
 	return l
 }
 
@@ -101,7 +72,7 @@ func (l *lane) takeBack(c *call, now int64) {
 	if set.state == callQueued {
 		set.state, dropped = callDropped, unsent(errMoot)
 	}
-	if dropped.vote != 0 && set.earlier == leftNothing && c.release.when != unconditional {
+	if dropped.vote != 0 && set.earlier == leftNothing && c.release.when < toServe {
 		// Gone by our hand, as much as if the node had deleted it.
 		c.state, b = callDropped, ballot{vote: VoteGranted, final: true}
 	} else {
@@ -128,6 +99,15 @@ func (l *lane) replace(before, c *call, now int64) (replaced bool) {
 	return true
 }
 
+// again enqueues a SET once more that the node has refused, and so has left nothing.
+func (l *lane) again(c *call, deadline, now int64) {
+	l.mu.Lock()
+	c.ballot, c.overdue, c.deadline = ballot{}, false, deadline
+	b := l.admit(c, now)
+	l.mu.Unlock()
+	c.tell(b, now)
+}
+
 // admit queues a call, or says why not; the caller holds mu and delivers the ballot.
 func (l *lane) admit(c *call, now int64) ballot {
 	switch {
@@ -138,7 +118,7 @@ func (l *lane) admit(c *call, now int64) ballot {
 		c.state = callDropped
 		return unsent(errNeverSent)
 	case l.flight.overdue(now) && !(c.req.op == opJoin && now < l.joinDue(c, now)):
-		if c.req.op != opRelease {
+		if c.req.op != opRelease || c.nothingThere() && c.release.when == toServe {
 			c.state = callDropped
 			return unsent(errOverdue)
 		}
@@ -152,10 +132,9 @@ func (l *lane) admit(c *call, now int64) ballot {
 			return unsent(l.breaker.err)
 		}
 		c.overdue = true
-		if !l.keep(c, now, l.breaker.until) {
+		if !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until) {
 			return unsent(l.breaker.err)
 		}
-		l.alarm.set(c.release.due, now)
 		return ballot{vote: VoteNotSent, err: l.breaker.err}
 	default:
 		l.queueUp(c, now)
@@ -195,6 +174,14 @@ func (l *lane) reachable(now int64, patience time.Duration) bool {
 	return (!b.down || b.overdue) && now >= b.until && now-l.flight.silentSince(now) < int64(patience)
 }
 
+// gone reports whether the node's client was closed by its owner, as far as is known: the
+// node is not coming back.
+func (l *lane) gone() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.breaker.down && permanent(l.breaker.err)
+}
+
 // run sees to it that somebody sends what may be sent; the caller holds mu.
 func (l *lane) run(now int64) {
 	switch wait := l.flight.wait(now); {
@@ -224,38 +211,38 @@ func (l *lane) drain() {
 			l.alarm.set(now+int64(c.req.joinPatience()), now)
 		}
 		l.mu.Unlock()
-		for _, c := range pointless {
-			c.tell(unsent(errNeverSent), now)
-		}
+		tellAll(pointless, now)
 		if b == nil {
 			return
 		}
-		l.wire.exchange(b.calls, b.bound)
-		l.settle(b)
+		settled := l.wire.exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound)
+		l.settle(b, settled)
 		l.clock.yield(1)
 		l.mu.Lock()
 	}
 }
 
-// settle reads the replies of a batch and tells whoever waits for them.
-func (l *lane) settle(b *batch) {
+// settle reads the replies of a batch and tells whoever waits for them. settled: nothing of
+// it may take effect any more that did not.
+func (l *lane) settle(b *batch, settled bool) {
 	now := l.clock.now().mono
 	heard, sent, failure := b.result()
 	l.mu.Lock()
 	l.flight.landed(b)
 	l.setDown(!heard, failure)
-	if l.breaker.backoff = min(max(2*l.breaker.backoff, minBackoff), maxBackoff); !heard && !sent {
+	l.breaker.landed(heard)
+	if heard {
+		l.flight.took(b, now)
+		l.requeue(l.kept.unheard.all(now))
+		l.run(now) // the next batch need not wait until all are told of this one
+	}
+	away := !heard && !sent
+	if away {
 		l.breaker.failed(failure, now)
 	}
-	if heard {
-		l.breaker.backoff = 0
-		l.flight.took(b, now)
-		// What the node failed, or is to be sent twice, waits for its own time.
-		l.wake(now, func(c *call) bool { return !c.release.tries.resent() && c.vote != VoteFailed })
-	}
-	told := l.finishAll(b, now)
-	for _, c := range l.kept {
-		l.alarm.set(c.release.due, now)
+	told := l.finishAll(b, settled, now)
+	if away && l.life == laneOpen {
+		told = l.putAside(told, now)
 	}
 	l.mu.Unlock()
 
@@ -281,7 +268,7 @@ func (l *lane) setDown(down bool, err error) {
 // finishAll records the answers of a batch and returns what callers are to be told.
 // Scripts whose text the server wants stay first in the queue, so that nothing overtakes
 // them. The caller holds mu.
-func (l *lane) finishAll(b *batch, now int64) []news {
+func (l *lane) finishAll(b *batch, settled bool, now int64) []news {
 	told := b.told[:0]
 	var again callList
 	for i, c := range b.calls {
@@ -291,6 +278,9 @@ func (l *lane) finishAll(b *batch, now int64) []news {
 			continue
 		}
 		l.finish(c, now)
+		if settled && !c.twice && c.state == callDone && c.vote == VoteUnknown {
+			c.state = callSettled
+		}
 		if c.caller != nil {
 			told = append(told, news{c, c.ballot})
 		}
@@ -313,77 +303,70 @@ func (l *lane) finish(c *call, now int64) {
 	switch {
 	case c.vote == VoteUnknown:
 		c.release.tries = c.release.tries.withLost()
-	case refused && wasLost:
+	case refused && (wasLost || c.twice):
 		c.vote, c.err = VoteUnknown, errByUs
 	}
 	if l.life == laneClosed {
 		return
 	}
-	if l.resend(c, refused, now) {
+	if l.kept.resend(c, refused, now) {
+		l.served(c, now)
 		return
 	}
 	switch {
 	case refused:
+		l.served(c, now)
+	case permanent(c.err):
+		l.kept.forget(c)
 	case c.vote == VoteUnknown || c.vote == VoteNotSent:
-		c.final = !l.keep(c, now, now+int64(max(l.breaker.backoff, minBackoff)))
-	case c.vote == VoteFailed && !permanent(c.err) && !c.unknownScript():
+		c.final = !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until)
+	case c.vote == VoteFailed && !c.unknownScript():
 		// Busy, loading, for the time being a replica: what is there is still there.
-		c.final = !l.keep(c, now, now+int64(c.req.timeout))
-	}
-}
-
-// resend keeps a release that was answered for a second time, where the SET that it takes
-// back may land after it; the caller holds mu.
-func (l *lane) resend(c *call, refused bool, now int64) bool {
-	set := c.release.of
-	if c.release.tries.resent() || set == nil || set.fate() != fateMayLand {
-		return false
-	}
-	resendAt := now + int64(c.req.timeout)
-	switch {
-	case refused:
-		c.release.tries = c.release.tries.withResent()
-		c.vote, c.err = VoteUnknown, errMayLand
-		c.final = !l.keep(c, now, resendAt)
-		return true
-	case c.vote == VoteGranted && set.mayFindItself():
-		// The deleted value may come from another SET, so this one may still land: release
-		// again later. The caller need not wait for that.
-		c.release.tries = c.release.tries.withResent()
-		l.keep(c, now, resendAt)
-		return true
+		c.final = !l.kept.wait(&l.kept.failed, c, now, now)
 	default:
-		return false
+		l.served(c, now)
 	}
 }
 
-// keep puts a release aside until it is due, or reports that nothing of ours can be on
-// the node by then; the caller holds mu.
-func (l *lane) keep(c *call, now, due int64) bool {
-	if c.release.goneBy == 0 {
-		c.release.goneBy = now + int64(c.req.keepFor)
+// requeue puts releases that were kept behind all others; the caller holds mu, and runs
+// the lane.
+func (l *lane) requeue(list callList) {
+	if !list.empty() {
+		l.queue.calls.append(list)
+		l.flight.blocked = false
 	}
-	if due > c.release.goneBy {
-		return false
-	}
-	c.state, c.release.due = callKept, due
-	l.kept = append(l.kept, c)
-	return true
 }
 
-// wake queues the kept releases that ready picks; the caller holds mu.
-func (l *lane) wake(now int64, ready func(*call) bool) {
-	kept := l.kept[:0]
-	for _, c := range l.kept {
-		if ready(c) {
-			l.queue.push(c)
-		} else {
-			kept = append(kept, c)
+// served queues the releases that the node failed, if this one was sent to find out whether
+// it still does; the caller holds mu.
+func (l *lane) served(c *call, now int64) {
+	if c == l.kept.failed.probe {
+		l.requeue(l.kept.failed.all(now))
+	}
+}
+
+// putAside has the releases that are queued wait for the node, to which no connection is
+// to be had, and adds the news of that; the caller holds mu.
+func (l *lane) putAside(told []news, now int64) []news {
+	queue := l.queue.calls.takeAll()
+	for c := queue.pop(); c != nil; c = queue.pop() {
+		switch {
+		case c.state == callDropped:
+			continue
+		case c.req.op != opRelease || c.needless():
+			l.queue.calls.push(c)
+			continue
 		}
+		b := ballot{vote: VoteNotSent, err: l.breaker.err}
+		if !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until) {
+			c.state, b.final = callDone, true
+		}
+		if c.caller != nil && !c.overdue {
+			told = append(told, news{c, b})
+		}
+		c.overdue = true
 	}
-	clear(l.kept[len(kept):])
-	l.kept = kept
-	l.run(now)
+	return told
 }
 
 // tick tells callers whose time is up, and sends the kept releases that are due.
@@ -392,10 +375,8 @@ func (l *lane) tick() {
 	l.mu.Lock()
 	l.alarm.rang()
 	late := l.late(now)
-	l.wake(now, func(c *call) bool { return now >= c.release.due })
-	for _, c := range l.kept {
-		l.alarm.set(c.release.due, now)
-	}
+	l.requeue(l.kept.due(now))
+	l.run(now)
 	if !l.breaker.down {
 		if l.flight.overdue(now) {
 			l.breaker.down, l.breaker.overdue = true, true
@@ -453,7 +434,8 @@ func (l *lane) close(now int64) <-chan struct{} {
 			dropped = append(dropped, c)
 		}
 	}
-	l.wake(now, func(*call) bool { return true })
+	l.requeue(l.kept.all(now))
+	l.run(now)
 	l.tellFlushed()
 	l.mu.Unlock()
 	for _, c := range dropped {
@@ -476,11 +458,9 @@ func (l *lane) abandon(now int64) {
 	l.mu.Lock()
 	left = slices.AppendSeq(left, l.queue.all())
 	l.queue = backlog{}
-	left = append(left, l.kept...)
 	for _, b := range l.flight.out {
 		left = append(left, b.calls...)
 	}
-	l.kept = nil
 	l.alarm.stop()
 	l.mu.Unlock()
 	for _, c := range left {

@@ -11,57 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// link is a wire with a round trip, which notes what is on it at the same time.
-type link struct {
-	roundTrip time.Duration
-
-	mu    sync.Mutex
-	out   map[string]int // keys in flight
-	batch int            // batches in flight
-	most  int            // of batches at the same time
-	twice []string       // keys that were in two batches at once
-	order map[string][]op
-}
-
-func (w *link) exchange(calls []*call, _ time.Duration) {
-	w.mu.Lock()
-	w.batch++
-	w.most = max(w.most, w.batch)
-	seen := make(map[string]bool)
-	for _, c := range calls {
-		key := c.req.key
-		if !seen[key] {
-			if w.out[key]++; w.out[key] > 1 {
-				w.twice = append(w.twice, key)
-			}
-		}
-		seen[key] = true
-		w.order[key] = append(w.order[key], c.req.op)
-	}
-	w.mu.Unlock()
-
-	<-time.After(w.roundTrip)
-
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.batch--
-	for key := range seen {
-		w.out[key]--
-	}
-	for _, c := range calls {
-		if c.req.op.sets() {
-			c.ballot = ballot{val: "OK", sent: true}
-		} else {
-			c.ballot = ballot{val: int64(1), sent: true}
-		}
-	}
-}
-
-func (w *link) redlock(t *testing.T) *Redlock {
-	w.out, w.order = make(map[string]int), make(map[string][]op)
+// overLink is a Redlock whose one node is at the end of a link with a round trip.
+func overLink(t *testing.T, roundTrip time.Duration) (*Redlock, *scriptedWire) {
+	w := newScriptedWire()
+	w.takes = roundTrip
 	o, err := (&Options{}).withDefaults()
 	require.NoError(t, err)
-	return assemble([]string{"one"}, []wire{w}, o, newSystemClock())
+	return assemble([]string{"one"}, []wire{w}, o, newSystemClock()), w
 }
 
 // cycle acquires and releases each key from a goroutine of its own, times over.
@@ -94,8 +50,7 @@ func cycle(t *testing.T, rl *Redlock, keys, times int) (longest time.Duration) {
 
 func TestOnAShortLinkOneBatchIsOutAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &link{roundTrip: 100 * time.Microsecond}
-		rl := w.redlock(t)
+		rl, w := overLink(t, 100*time.Microsecond)
 		cycle(t, rl, 50, 20)
 		require.NoError(t, rl.Close())
 		require.Equal(t, 1, w.most)
@@ -104,8 +59,7 @@ func TestOnAShortLinkOneBatchIsOutAtATime(t *testing.T) {
 
 func TestOnALongLinkBatchesFollowEachOtherButNeverOneKeyTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &link{roundTrip: 4 * time.Millisecond}
-		rl := w.redlock(t)
+		rl, w := overLink(t, 4*time.Millisecond)
 		cycle(t, rl, 1, 3) // learns what link it is
 		// Start them all within one round trip, so that they want to leave at
 		// different times.
@@ -125,29 +79,27 @@ func TestOnALongLinkBatchesFollowEachOtherButNeverOneKeyTwice(t *testing.T) {
 		require.NoError(t, rl.Close())
 		require.Greater(t, w.most, 1)
 		require.LessOrEqual(t, w.most, mostOut)
-		require.Empty(t, w.twice)
+		require.Empty(t, w.twice())
 	})
 }
 
 func TestOnALongLinkARequestWaitsForAShareOfARoundTripOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &link{roundTrip: 4 * time.Millisecond}
-		rl := w.redlock(t)
+		rl, w := overLink(t, 4*time.Millisecond)
 		cycle(t, rl, 1, 3)
 		longest := cycle(t, rl, 64, 50)
 		require.NoError(t, rl.Close())
-		require.LessOrEqual(t, longest, 2*w.roundTrip)
+		require.LessOrEqual(t, longest, 2*w.takes)
 	})
 }
 
 func TestAReleaseNeverOvertakesItsSetOnALongLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &link{roundTrip: 4 * time.Millisecond}
-		rl := w.redlock(t)
+		rl, w := overLink(t, 4*time.Millisecond)
 		cycle(t, rl, 1, 3)
 		cycle(t, rl, 30, 10)
 		require.NoError(t, rl.Close())
-		for key, kinds := range w.order {
+		for key, kinds := range w.order() {
 			for pair := range slices.Chunk(kinds, 2) {
 				require.Equal(t, []op{opAcquire, opRelease}, pair, key)
 			}
@@ -173,8 +125,7 @@ func TestTheShortestRoundTripForgetsAfterAWhile(t *testing.T) {
 
 func TestAHeldKeyHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &link{roundTrip: 100 * time.Millisecond}
-		rl := w.redlock(t)
+		rl, w := overLink(t, 100*time.Millisecond)
 		cycle(t, rl, 1, 3)
 		hot, err := rl.Mutex("hot").TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -186,7 +137,7 @@ func TestAHeldKeyHoldsUpNoOther(t *testing.T) {
 		start := time.Now()
 		_, err = rl.Mutex("cold").TryAcquire(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, w.roundTrip, time.Since(start))
+		require.Equal(t, w.takes, time.Since(start))
 		require.NoError(t, rl.Close())
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -32,36 +31,19 @@ var (
 	refused    = ballot{err: errRefused}
 )
 
-// exchangeLog is one batch as a wire saw it.
-type exchangeLog struct {
-	at    time.Duration // since the bench was made
-	names []string
-	bound time.Duration
-}
-
 // bench is a lane over a wire whose replies a test scripts.
 type bench struct {
 	*testing.T
+	*scriptedWire
 	lane  *lane
-	start time.Time
-
-	mu      sync.Mutex
-	batches []exchangeLog
-	names   map[*request]string
-	// reply answers a request; what it does not know is answered well.
-	reply func(name string, whole bool) ballot
-	takes time.Duration // an exchange
-	each  time.Duration // and every request in it
-	gate  chan struct{} // if set, each exchange waits for it
-	out   int           // exchanges under way
 	downs []string
 }
 
 func onBench(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{T: t, start: time.Now(), names: map[*request]string{}}
-		b.lane = newLane(b, newSystemClock(), func(down bool, err error) {
+		b := &bench{T: t, scriptedWire: newScriptedWire()}
+		b.lane = newLane(b.scriptedWire, newSystemClock(), func(down bool, err error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.downs = append(b.downs, fmt.Sprint(down))
@@ -70,65 +52,8 @@ func onBench(t *testing.T, test func(b *bench)) {
 		b.lane.flight.rtt = shortest{before: time.Microsecond, since: math.MaxInt64}
 		test(b)
 		time.Sleep(time.Hour) // nothing may go on for ever
+		assert.LessOrEqual(t, b.most, 1, "batches that are out at once")
 	})
-}
-
-func (b *bench) exchange(batch []*call, bound time.Duration) {
-	b.mu.Lock()
-	b.out++
-	if b.out > 1 {
-		b.Error("two batches are out at once")
-	}
-	log := exchangeLog{at: time.Since(b.start), bound: bound}
-	for _, c := range batch {
-		log.names = append(log.names, b.name(c.req))
-	}
-	b.batches = append(b.batches, log)
-	gate, takes := b.gate, b.takes+time.Duration(len(batch))*b.each
-	b.mu.Unlock()
-	if gate != nil {
-		<-gate
-	}
-	time.Sleep(takes)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.out--
-	for _, c := range batch {
-		c.ballot = b.answer(c.req)
-	}
-}
-
-// answers changes the script while requests may be on their way.
-func (b *bench) answers(reply func(name string, whole bool) ballot) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.reply = reply
-}
-
-func (b *bench) answer(req *request) ballot {
-	if b.reply != nil {
-		if a := b.reply(b.name(req), req.whole); a != (ballot{}) {
-			return a
-		}
-	}
-	if req.op.sets() {
-		return ok
-	}
-	return one
-}
-
-// name finds a request by its value, since a resend is another one.
-func (b *bench) name(req *request) string { return fmt.Sprint(req.value, req.op) }
-
-// sent are the names of all requests, batch by batch.
-func (b *bench) sent() (all [][]string) {
-	synctest.Wait()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, l := range b.batches {
-		all = append(all, l.names)
-	}
-	return all
 }
 
 func (b *bench) now() int64 { return b.lane.clock.now().mono }
@@ -186,7 +111,7 @@ func (b *bench) empty() {
 	defer b.lane.mu.Unlock()
 	assert.Zero(b, b.lane.queue)
 	assert.Empty(b, b.lane.flight.out)
-	assert.Empty(b, b.lane.kept)
+	assert.Zero(b, b.lane.kept.len())
 	assert.False(b, b.lane.starting)
 }
 
@@ -545,8 +470,8 @@ func TestReleaseThatIsSentAgainWhileItsAnswerIsTold(t *testing.T) {
 	})
 }
 
-// An error that passes is no end: the key is still there. It is asked for again after
-// a timeout, and not with every other answer of the node.
+// An error that passes is no end: the key is still there. It is asked for again after a
+// pause that doubles, and not with every other answer of the node.
 func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
 	onBench(t, func(b *bench) {
 		set := b.send(opAcquire, "a")
@@ -567,10 +492,10 @@ func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
 			synctest.Wait()
 		}
 		assert.Len(b, b.sent(), 5)
-		time.Sleep(5 * benchTimeout)
-		assert.Len(b, b.sent(), 10)
+		time.Sleep((1 + 2 + 4 + 8) * minBackoff)
+		assert.Len(b, b.sent(), 9)
 		b.answers(nil)
-		time.Sleep(benchTimeout)
+		time.Sleep(16 * minBackoff)
 		synctest.Wait()
 		assert.Equal(b, VoteGranted, rel.told().vote)
 		b.empty()

@@ -51,7 +51,7 @@ func TestAllWaitersMoveWhenTheLineIsLost(t *testing.T) {
 			for range 50 {
 				waiters.Go(func() {
 					assert.NoError(t, m.Do(h.Context(), func(context.Context, *redlock.Lock) error {
-						pass(time.Millisecond)
+						time.Sleep(time.Millisecond)
 						return nil
 					}))
 				})

@@ -92,6 +92,7 @@ func (l *Lock) sendAcquire(start instant) *round {
 	r := &l.acquiring
 	r.init(start, l.seats[:len(l.nodes)])
 	r.guard, r.period = l.guard, l.guard.period(&l.terms)
+	r.tieBreaker = l.tieBreaker(start.mono)
 	for i := range r.seats {
 		r.address(i, set)
 	}
@@ -103,6 +104,19 @@ func (l *Lock) sendAcquire(start instant) *round {
 		r.seats[l.arbiter].call.req = claimRequest(&l.terms, l.name, l.value, l.queueKey(), l.entry)
 	}
 	return l.sendAddressed(r)
+}
+
+// tieBreaker is the node that decides between attempts at the same moment: the first in
+// order, as for a wait queue. -1 if no node is reachable, or if the queue decides already.
+func (l *Lock) tieBreaker(now int64) int {
+	switch {
+	case l.entry != "":
+		return -1
+	case l.hasQueue():
+		return l.queues.arbiter(l.resource, now, l.terms.nodeTimeout)
+	default:
+		return l.firstReachable(now, l.terms.nodeTimeout)
+	}
 }
 
 // begin makes a lock of a granted attempt.
@@ -211,7 +225,7 @@ func (l *Lock) Context() context.Context {
 		l.cancel(l.over)
 		return l.ctx
 	}
-	l.timer = l.clock.afterFunc(l.clock.now().until(l.contextEnd()), l.checkEnd)
+	l.timer = l.clock.afterFunc(l.clock.now().until(l.contextEnd()), l.timeUp)
 	l.renewer.watch(l)
 	return l.ctx
 }
@@ -224,22 +238,30 @@ func (l *Lock) contextEnd() instant {
 	return l.until
 }
 
-// checkEnd ends the lock's context if its time has come.
-func (l *Lock) checkEnd() {
+// timeUp is called by the timer of the lock's context.
+func (l *Lock) timeUp() {
+	if lost := l.checkEnd(); lost != nil {
+		l.tellLost(lost)
+	}
+}
+
+// checkEnd ends the lock's context if its time has come. If the lock was not known to be
+// over, it returns why it was lost, and tellLost is the caller's to call.
+func (l *Lock) checkEnd() (lost error) {
 	now := l.clock.now()
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
 	case l.over != nil || l.ctx == nil:
-		l.mu.Unlock()
 	case now.reached(l.until):
-		l.loseAndUnlock(now, l.expired())
+		lost = l.expired()
+		l.finish(now, lost)
 	case now.reached(l.contextEnd()):
 		l.cancel(fmt.Errorf("redlock: %w: %w: %s held for WithMaxHold, %v", ErrLost, ErrExpired, quoteKey(l.key), l.terms.maxHold))
-		l.mu.Unlock()
 	default:
 		l.timer.Reset(now.until(l.contextEnd()))
-		l.mu.Unlock()
 	}
+	return lost
 }
 
 func (l *Lock) expired() error {
@@ -251,6 +273,11 @@ func (l *Lock) expired() error {
 func (l *Lock) loseAndUnlock(now instant, why error) {
 	l.finish(now, why)
 	l.mu.Unlock()
+	l.tellLost(why)
+}
+
+// tellLost calls the hook; mu must not be held.
+func (l *Lock) tellLost(why error) {
 	if lost := l.opts.Hooks.Lost; lost != nil {
 		lost(LostInfo{Context: context.WithoutCancel(l.acquireCtx), Key: l.key, Token: l.token, Err: why})
 	}

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/redlocktest"
 )
 
 // cutOff opens a Redlock that some nodes refuse.
@@ -54,7 +52,7 @@ func (h hall) takeTurns(rls []*redlock.Redlock, hold, long time.Duration, begin 
 	var all sync.WaitGroup
 	for i, rl := range rls {
 		all.Go(func() {
-			pass(begin(i))
+			time.Sleep(begin(i))
 			for m := rl.Mutex("k"); ctx.Err() == nil; {
 				l, err := m.Acquire(ctx)
 				if err != nil {
@@ -62,7 +60,7 @@ func (h hall) takeTurns(rls []*redlock.Redlock, hold, long time.Duration, begin 
 				}
 				assert.EqualValues(h, 1, holders.Add(1), "holders at a time")
 				turns[i]++
-				pass(hold)
+				time.Sleep(hold)
 				holders.Add(-1)
 				_ = l.Release(context.Background())
 			}
@@ -87,14 +85,12 @@ func (h hall) fair(turns []int) {
 
 func inHallOf(t *testing.T, nodes int, f func(h hall)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { pass(time.Minute) })
-		h := hall{t, redlocktest.NewCluster(t, nodes)}
-		h.cluster.Record(false)
-		for _, n := range h.cluster.Nodes() {
+	inBubble(t, nodes, nil, func(b *bed) {
+		b.cluster.Record(false)
+		for _, n := range b.cluster.Nodes() {
 			n.Delay(200 * time.Microsecond)
 		}
-		f(h)
+		f(hall{b})
 	})
 }
 
@@ -144,7 +140,7 @@ type farAway struct {
 
 func (c farAway) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	pass(c.takes)
+	time.Sleep(c.takes)
 	return n, err
 }
 

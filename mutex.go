@@ -18,7 +18,7 @@ type Mutex struct {
 
 // newMutex judges the terms; what is wrong with them is the error of every operation.
 func newMutex(ns *nodeSet, qs *queues, k *renewer, key string, opts []LockOption) *Mutex {
-	t := terms{ttl: ns.opts.TTL}
+	t := terms{ttl: ns.opts.TTL, plain: ns.users}
 	for _, o := range opts {
 		if o == nil {
 			t.broken = append(t.broken, "a LockOption is nil")
@@ -50,17 +50,23 @@ func (m *Mutex) check(ctx context.Context, o op) error {
 	}
 }
 
-// TryAcquire asks all nodes once and returns when a majority granted or none is left
-// to be had, without waiting for slower nodes, and never waits for a holder.
+// TryAcquire asks all nodes and returns when a majority granted or none is left to be
+// had, without waiting for slower nodes, and never waits for a holder.
+//
+// Of several that ask for a free lock at the same moment one gets it, hardly ever none.
+// Where each of them has a minority, one node decides who goes on, the arbiter of the key.
+// Its answer is waited for before the call fails. The attempt that it granted asks the
+// nodes that refused it again, twice at most, a few round trips later; the others give
+// back what they have at once. Clients that reach different nodes may disagree about the
+// arbiter: where one of them must get the lock, use Acquire with a deadline.
 //
 // It fails with ErrHeld if another holds the lock, ErrNoQuorum if too many nodes do
-// not answer (that takes the timeout per node at most), ErrExpired if the majority
-// came too late to be of use, ErrClosed, ErrInvalid, or with ctx's error when that
-// ends first. Of several that ask for a free lock at the same moment, each may get a
-// minority, and then all are refused: where one of them must get it, use Acquire with a
-// deadline. After a failure nothing is left on nodes that can be reached; it is
-// taken back in the background, also from nodes that answer late. On one that stays
-// away, a key lasts for the TTL at most.
+// not answer, ErrExpired if the majority came too late to be of use, ErrClosed,
+// ErrInvalid, or with ctx's error when that ends first. A node that does not answer is
+// waited for no longer than the timeout per node, or twice that where nodes are asked
+// again. After a failure nothing is left on nodes that can be reached; it is taken back in
+// the background, also from nodes that answer late. On one that stays away, a key lasts
+// for the TTL at most.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, false, false)
 }
@@ -76,8 +82,8 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 //
 // A held lock and an outage of the nodes are both waited out. What ends it early are
 // errors that no waiting mends, on so many nodes that they alone rule out a quorum: no
-// or wrong credentials, a key that holds something else, a node of a cluster. When ctx
-// ends, errors.Is finds its error and the last attempt's reason, and errors.As the last
+// or wrong credentials, a key that holds something else, a node of a cluster, a client that
+// its owner closed. When ctx ends, errors.Is finds its error and the last attempt's reason, and errors.As the last
 // attempt's *QuorumError. Each attempt leaves as little behind as TryAcquire.
 func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, true, false)
@@ -102,18 +108,22 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock)
 	held := lock.Context()
 	inner, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
+	// Deferred one by one, so that a panic or Goexit, in fn or in a hook, skips nothing and
+	// then goes on.
 	defer func() {
-		// Deferred, so that a panic or Goexit in fn releases too, and then goes on.
-		lost := lock.lost()
+		stop()
+		cancel(ErrReleased)
+	}()
+	var lost error
+	defer func() {
 		if rerr := lock.Release(ctx); lost == nil && errors.Is(rerr, ErrNotHeld) {
 			lost = fmt.Errorf("redlock: %w: %w", ErrLost, rerr)
 		}
-		stop()
-		cancel(ErrReleased)
 		if lost != nil && !errors.Is(err, ErrLost) {
 			err = errors.Join(err, lost)
 		}
 	}()
+	defer func() { lost = lock.lost() }()
 	return fn(inner, lock)
 }
 

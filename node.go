@@ -19,6 +19,7 @@ type nodeSet struct {
 	nodes  []*node
 	names  []string
 	quorum int
+	users  bool // the clients are a user's, who may have put hooks on them
 
 	opts   Options
 	clock  clock
@@ -58,8 +59,13 @@ func (ns *nodeSet) add(i int, w wire) {
 			changes.do(func() { hooks.NodeUp(NodeInfo{Node: name}) })
 		}
 	}
-	if w, ok := w.(watcher); ok && ns.guard != nil {
-		w.watch(ns.clock, func(s sighting) { ns.guard.saw(i, s) })
+	if w, ok := w.(watcher); ok {
+		o := onlooker{lacks: func(what string, err error) { ns.lacks.tell(name, what, err) }}
+		if g := ns.guard; g != nil {
+			o.saw = func(s sighting) *markWrite { return g.saw(i, s) }
+			o.ready = func() bool { return g.ready(i) }
+		}
+		w.watch(o)
 	}
 	ns.nodes = append(ns.nodes, &node{name: name, hash: fnv1a(name), lane: newLane(w, ns.clock, onChange)})
 }
@@ -74,6 +80,17 @@ func (ns *nodeSet) hashes() []uint64 {
 }
 
 func (ns *nodeSet) lane(i int) *lane { return ns.nodes[i].lane }
+
+// quorumGone reports whether so many nodes are gone for good that no quorum is left.
+func (ns *nodeSet) quorumGone() bool {
+	gone := 0
+	for _, n := range ns.nodes {
+		if n.lane.gone() {
+			gone++
+		}
+	}
+	return gone >= blocking(len(ns.nodes))
+}
 
 // send starts a round with the same request to every node.
 func (ns *nodeSet) send(r *round, req *request) *round {

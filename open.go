@@ -34,7 +34,8 @@ const (
 // ErrNoQuorum if so many nodes are down or refuse to serve us that the others are no
 // majority, with ErrDuplicateNode if the same server is given twice (the same address and
 // database, or the same run id), with ErrInvalid for options or addresses that break a rule,
-// and with ctx's error. It writes nothing to the nodes. Redlock.Close closes the connections.
+// and with ctx's error. Unless the restart guard is off, it leaves one small key on
+// each node, the memory mark KeyPrefix+"redlock:memory". Redlock.Close closes the connections.
 func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	parsed, err := parseAddrs(addrs)
@@ -44,23 +45,14 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("redlock: open: %w", err)
 	}
-	// A client may connect as soon as it is made, and the guard that is told of it comes
-	// with the rest.
-	var rl *Redlock
-	made := make(chan struct{})
-	clients := make([]redis.UniversalClient, len(parsed))
+	clients, wires := make([]redis.UniversalClient, len(parsed)), make([]wire, len(parsed))
+	clk := newSystemClock()
 	for i, p := range parsed {
-		if o.RestartGuard >= 0 {
-			p.OnConnect = onConnect(func(s sighting) {
-				<-made
-				rl.guard.saw(i, s)
-			})
-		}
-		clients[i] = redis.NewClient(p)
+		side := sideClient(p)
+		clients[i], wires[i] = side, newOwnWire(p, side, markKeyOf(&o), clk)
 	}
-	rl = build(clients, true, o, newSystemClock())
-	rl.owned = clients
-	close(made)
+	rl := assemble(nodeNames(clients), wires, o, clk)
+	rl.clients, rl.owned = clients, clients
 	if err := rl.greet(ctx); err != nil {
 		_ = rl.Close()
 		return nil, err
@@ -73,26 +65,31 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 // client, or a cluster or ring client, which counts as one node although it has many servers
 // (the package documentation says what that is worth). New does no I/O.
 //
+// A client's hooks may look at commands, but should not send them again: a node's answer to
+// an acquire that a hook sent twice counts as VoteUnknown, and what it may have set is taken
+// back.
+//
 // It fails with ErrInvalid for options that break a rule, for no clients and for nil
 // clients, and with ErrDuplicateNode if a client is given twice. Two clients that lead to the
 // same server are noticed by its run id when both have answered, unless the restart guard is
-// off. From then on acquires fail with ErrDuplicateNode.
+// off. From then on only one of them has a vote, and operations that lack a quorum for that
+// fail with ErrDuplicateNode.
 func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	if err := errors.Join(broken, checkClients(clients)); err != nil {
 		return nil, err
 	}
-	return build(slices.Clone(clients), false, o, newSystemClock()), nil
+	return build(slices.Clone(clients), o, newSystemClock()), nil
 }
 
-// build makes a Redlock of clients; ours: nobody else uses them.
-func build(clients []redis.UniversalClient, ours bool, o Options, clk clock) *Redlock {
+// build makes a Redlock of a user's clients.
+func build(clients []redis.UniversalClient, o Options, clk clock) *Redlock {
 	wires := make([]wire, len(clients))
 	for i, c := range clients {
-		wires[i] = newRedisWire(c, ours)
+		wires[i] = newRedisWire(c, markKeyOf(&o), clk)
 	}
 	rl := assemble(nodeNames(clients), wires, o, clk)
-	rl.clients = clients
+	rl.clients, rl.users = clients, true
 	return rl
 }
 
@@ -228,10 +225,10 @@ func (rl *Redlock) greet(ctx context.Context) error {
 		ids      = make([]string, len(rl.nodes))
 		group    errgroup.Group
 	)
-	for i, c := range rl.owned {
+	for i := range rl.owned {
 		group.Go(func() error {
 			var err error
-			ids[i], err = runID(asking, c)
+			ids[i], err = rl.lane(i).wire.(*redisWire).talk.(*conversations).greet(asking, openPatience)
 			outcomes[i] = Outcome{
 				Node: rl.names[i], Vote: VoteGranted, Err: withHint(err),
 				Elapsed: rl.clock.now().since(start),
@@ -268,19 +265,4 @@ func (rl *Redlock) greet(ctx context.Context) error {
 	default:
 		return &QuorumError{Op: "open", Need: rl.quorum, Outcomes: outcomes, reasons: withContextErr(ctx, ErrNoQuorum)}
 	}
-}
-
-// runID asks a server for its run id. The id is empty if the server does not tell it, which
-// is no reason not to use that server.
-func runID(ctx context.Context, c redis.UniversalClient) (string, error) {
-	pipe := c.Pipeline()
-	ping, info := pipe.Ping(ctx), pipe.Info(ctx, "server")
-	_, failure := pipe.Exec(ctx)
-	switch {
-	case ping.Err() != nil && !strings.HasPrefix(ping.Err().Error(), "NOPERM"):
-		return "", ping.Err()
-	case ping.Err() == nil && ping.Val() == "":
-		return "", failure // the greeting of the connection was refused
-	}
-	return parseInfo(info.Val()).runID(), nil
 }

@@ -69,11 +69,14 @@ type Options struct {
 	// For locks with fencing the guard lasts at least 3s, unless it is off. Extends and
 	// releases are not affected.
 	//
-	// To know whether a node was restarted, the library sends INFO server on each new
-	// connection. If a node denies that, or its client is a cluster or ring client, its
-	// grants always count, and Hooks.Degraded is called. The guard does not notice
-	// FLUSHALL, a dataset that is replaced without a restart (REPLICAOF), or a failover
-	// that happened before this client first connected.
+	// To know whether a node forgot something, the library asks each new connection who
+	// answers (INFO, CLIENT ID), and keeps one key without expiry on each node, the memory
+	// mark KeyPrefix+"redlock:memory", which it looks at behind each batch with a SET. So it
+	// notices restarts, failovers, data that was replaced (REPLICAOF), FLUSHALL and
+	// FLUSHDB, also those from before this client started. Each of them bars the node, for
+	// clients that were there and for those that come later. If a node denies all that, or
+	// its client is a cluster or ring client, its grants always count, and Hooks.Degraded
+	// is called. A test suite that empties its nodes turns the guard off.
 	RestartGuard time.Duration
 
 	// Hooks are called when something happens, for logs and metrics. Default none.
@@ -201,7 +204,9 @@ type terms struct {
 	maxHold     time.Duration // 0: without end
 	renew       bool
 	fencing     bool
-	broken      []string
+	// plain: the clients are a user's, whose hooks may read commands, see request.plain.
+	plain  bool
+	broken []string
 }
 
 // WithTTL sets how long a lease lasts on the nodes, instead of Options.TTL: from 10ms to

@@ -74,16 +74,16 @@ type keyWaiters struct {
 }
 
 // arbiter is the node that keeps the queue, as far as this process can see: the one that
-// its waiters moved to, or else the first in order that is reachable. -1 if the key has no
-// queue or no node is reachable.
-func (qs *queues) arbiter(r *resource, now int64) int {
+// its waiters moved to, or else the first in order that is reachable: it has not been silent
+// for longer than patience. -1 if the key has no queue or no node is reachable.
+func (qs *queues) arbiter(r *resource, now int64, patience time.Duration) int {
 	if !r.hasQueue() {
 		return -1
 	}
-	if node, ok := qs.movedTo(r, now); ok && r.reachable(node, now) {
+	if node, ok := qs.movedTo(r, now); ok && r.lane(node).reachable(now, patience) {
 		return node
 	}
-	return r.firstReachable(now)
+	return r.firstReachable(now, patience)
 }
 
 // recentlyRefused reports whether this process was lately told to wait for the lock, so

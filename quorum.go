@@ -19,8 +19,9 @@ const (
 	// VoteUnknown: the request was or may have been sent and no answer came. It
 	// may have taken effect, may yet take effect, or may never.
 	VoteUnknown
-	// VoteFailed: the server answered with an error, so the request surely had
-	// no effect.
+	// VoteFailed: the server answered with an error, so the request had no effect. Of an
+	// acquire with a fencing token, which is a script, a part may have been done; it is
+	// taken back.
 	VoteFailed
 	// VoteNotSent: the request was not sent and will not be: there is no connection, the
 	// node is not answering earlier requests, or the operation was decided before.
@@ -125,6 +126,12 @@ func newTally(n int) tally {
 func (t *tally) change(from, to Vote) {
 	t.count[from]--
 	t.count[to]++
+}
+
+// withRefusals is how many might yet grant if those that refused were asked again, with
+// those that have granted.
+func (t *tally) withRefusals() int {
+	return int(t.count[VoteGranted] + t.count[VoteRefused] + t.count[VotePending])
 }
 
 // blocking is the number of n nodes without which no quorum is left.

@@ -197,7 +197,8 @@ func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
 
 		var r round
 		r.init(instant{}, make([]seat, n))
-		before, wasTold := r.current(), false
+		r.tieBreaker = rng.IntN(n+1) - 1
+		before, givenUp := r.current(), false
 		for _, s := range steps {
 			if guessedAfter[s.node] && !s.final {
 				continue
@@ -209,14 +210,15 @@ func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
 			case now == before:
 			case before == verdictOpen:
 			case before == verdictHopeless && (now == verdictHeld || now == verdictNoQuorum):
-			case before == verdictHopeless && now == verdictGranted && !wasTold:
+			case before == verdictHopeless && now == verdictGranted && !givenUp:
 			default:
 				t.Fatalf("seed %d: %v became %v at %v", seed, before, now, steps)
 			}
-			if acts && now == verdictHopeless {
-				v, err := r.wait(t.Context(), newSystemClock(), nil, verdictOpen)
-				require.NoError(t, err)
-				wasTold = wasTold || v == verdictHopeless
+			if now != verdictOpen && now != verdictGranted && r.tieBreaker >= 0 && r.vote(r.tieBreaker) == VotePending {
+				t.Fatalf("seed %d: %v without the answer of the tie-breaker at %v", seed, now, steps)
+			}
+			if acts {
+				givenUp = r.giveUp() == verdictHopeless || givenUp
 			}
 			before = now
 		}
@@ -226,7 +228,7 @@ func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
 	}
 }
 
-// Somebody who has been told that there is no hope has released what was verdictGranted.
+// Somebody who gives up a round has released what was granted.
 func TestLateGrantsChangeNothingOnceHopeless(t *testing.T) {
 	var r round
 	r.init(instant{}, make([]seat, 5))
@@ -236,12 +238,54 @@ func TestLateGrantsChangeNothingOnceHopeless(t *testing.T) {
 	v, err := r.wait(t.Context(), newSystemClock(), nil, verdictOpen)
 	require.NoError(t, err)
 	require.Equal(t, verdictHopeless, v)
+	require.Equal(t, verdictHopeless, r.giveUp())
 	r.deliver(2, ballot{vote: VoteGranted, final: true}, 2)
 	r.deliver(4, ballot{vote: VoteGranted, final: true}, 4)
 	v, err = r.waitFinal(t.Context(), newSystemClock(), nil)
 	require.NoError(t, err)
 	assert.Equal(t, verdictNoQuorum, v)
 	assert.Equal(t, VoteGranted, r.outcomes(make([]string, 5))[4].Vote, "but they are recorded")
+}
+
+// Nodes are asked again that refused for good, and no others.
+func TestRoundThatIsReopened(t *testing.T) {
+	refused, granted := ballot{vote: VoteRefused, final: true}, ballot{vote: VoteGranted, final: true}
+	unknown, failed := ballot{vote: VoteUnknown}, ballot{vote: VoteFailed, final: true}
+	for _, c := range []struct {
+		name    string
+		votes   []ballot // the tie-breaker's first; empty ones are pending
+		may     bool
+		again   []int
+		verdict verdict
+	}{
+		{"all others refused", []ballot{granted, refused, refused, refused, refused}, true, []int{1, 2, 3, 4}, verdictOpen},
+		{"one is silent", []ballot{granted, refused, unknown, refused, granted}, true, []int{1, 3}, verdictOpen},
+		{"one has not answered yet", []ballot{granted, refused, failed, refused, {}}, true, []int{1, 3}, verdictOpen},
+		{"too many are silent", []ballot{granted, refused, unknown, unknown, unknown}, false, nil, verdictNoQuorum},
+		{"too many failed", []ballot{granted, granted, failed, failed, failed}, false, nil, verdictNoQuorum},
+		{"the tie-breaker refused", []ballot{refused, granted, refused, refused, granted}, false, []int{0, 2, 3}, verdictOpen},
+		{"the tie-breaker is silent", []ballot{unknown, granted, refused, refused, granted}, false, []int{2, 3}, verdictOpen},
+		{"a late grant made a quorum", []ballot{granted, granted, granted, refused, refused}, true, nil, verdictGranted},
+	} {
+		var r round
+		r.init(instant{}, make([]seat, len(c.votes)))
+		r.tieBreaker = 0
+		for i, b := range c.votes {
+			if b.vote != 0 {
+				r.deliver(i, b, 5)
+			}
+		}
+		assert.Equal(t, c.may, r.mayAskAgain(), c.name)
+		assert.Equal(t, c.again, r.reopen(), c.name)
+		assert.Equal(t, c.verdict, r.current(), c.name)
+		for _, i := range c.again {
+			assert.Equal(t, Outcome{Vote: VotePending}, r.outcomes(make([]string, len(c.votes)))[i], c.name)
+			r.deliver(i, granted, 7)
+		}
+		if c.again != nil {
+			assert.Equal(t, verdictGranted, r.current(), c.name)
+		}
+	}
 }
 
 func TestAnswersAreNotReplaced(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -155,7 +156,10 @@ func TestOpenConnectsToAMajority(t *testing.T) {
 	require.NoError(t, err)
 	defer rl.Close()
 	assert.Equal(t, []string{addrs[0] + "/0", addrs[1] + "/5", addrs[2] + "/0"}, rl.Nodes())
-	assert.Zero(t, cluster.Commands("SET", evalsha, eval), "nothing is written")
+	assert.Zero(t, cluster.Commands("SET"), "nothing is locked")
+	for _, n := range cluster.Nodes() {
+		assert.Empty(t, keysOf(n))
+	}
 
 	lock, err := rl.Mutex(key).TryAcquire(t.Context())
 	require.NoError(t, err)
@@ -312,8 +316,7 @@ func TestNewChecksItsClients(t *testing.T) {
 }
 
 func TestNewKeepsNothingOfTheCallers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cluster := redlocktest.NewCluster(t, 3)
+	bubble.Run(t, 3, func(t *testing.T, cluster *redlocktest.Cluster) {
 		clients := cluster.Clients()
 		opts := &redlock.Options{Owner: "first"}
 		rl, err := redlock.New(clients, opts)

@@ -76,7 +76,7 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 	if l.releaseReq.op != 0 {
 		return // they may be on their way already
 	}
-	arbiter := l.queues.arbiter(l.resource, now.mono)
+	arbiter := l.queues.arbiter(l.resource, now.mono, l.terms.joinPatience())
 	if l.entry == "" {
 		l.arbiter = arbiter
 	}
@@ -129,8 +129,11 @@ func (l *Lock) addressRelease(i int, when insistence) *call {
 	switch {
 	case i == l.arbiter:
 		c.req = &l.queueReleaseReq
-		if l.entry != "" || l.over != nil {
+		switch {
+		case l.entry != "":
 			c.release.when = unconditional
+		case l.over != nil:
+			c.release.when = toServe
 		}
 	case l.also != nil && i == l.also.node:
 		c.req = &l.also.req
@@ -144,7 +147,7 @@ func (l *Lock) addressRelease(i int, when insistence) *call {
 func (l *Lock) sendRelease(start instant) *round {
 	l.prepareRelease(start, true)
 	r := &l.releasing
-	r.observer = l
+	r.observer, r.guard = l, l.guard
 	r.init(start, l.seats[len(l.nodes):])
 	for i := range r.seats {
 		r.address(i, l.addressRelease(i, ifSent).req)

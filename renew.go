@@ -28,13 +28,16 @@ type renewer struct {
 	stopped  bool
 }
 
-// renewable is a lock, as far as the renewer knows it. Both methods may take the lock's
+// renewable is a lock, as far as the renewer knows it. Its methods may take the lock's
 // mutex, and are called without the renewer's.
 type renewable interface {
 	// renewNow extends the lock and schedules the next renewal.
 	renewNow()
-	// checkEnd ends the lock's context if its time has come by either clock.
-	checkEnd()
+	// checkEnd ends the lock's context if its time has come by either clock, and returns why
+	// the lock was lost if it was found out just now.
+	checkEnd() (lost error)
+	// tellLost calls the hook, which may take its time.
+	tellLost(why error)
 }
 
 // renewal is a lock's place among those to be renewed.
@@ -120,7 +123,11 @@ func (k *renewer) checkEnds() {
 	}
 	k.mu.Unlock()
 	for _, l := range locks {
-		l.checkEnd()
+		// After a sleep of the machine all may be over. The hook of one must not keep the
+		// holders of the others at work.
+		if lost := l.checkEnd(); lost != nil {
+			go l.tellLost(lost)
+		}
 	}
 }
 

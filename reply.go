@@ -3,10 +3,13 @@ package redlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
+
+var errTwice = errors.New("sent more than once, by a hook of the client, so the answer tells nothing")
 
 // What releases answer besides that they were done.
 const (
@@ -22,6 +25,8 @@ type ballot struct {
 	// sent is false when surely no byte of the request left. It says nothing where
 	// the server answered.
 	sent bool
+	// twice: it was sent more than once, so that the answer is the last one's.
+	twice bool
 
 	vote Vote // zero: nothing new
 	// final: an answer of the node, or certainty that there will be none. Otherwise
@@ -49,6 +54,10 @@ func (b ballot) unknownScript() bool {
 func (b ballot) read(o op) ballot {
 	b.final = true
 	switch {
+	case b.twice && o.sets():
+		// It finds its own key, or the one before may still land.
+		b.vote, b.val, b.err = VoteUnknown, nil, errTwice
+		return b
 	case b.err != nil && isServerError(b.err):
 		b.vote = VoteFailed
 		if o.comparesOnly() && strings.Contains(b.err.Error(), "WRONGTYPE") {
@@ -77,7 +86,7 @@ func (o op) comparesOnly() bool {
 }
 
 // tells reports whether the request is answered with a list of facts and no vote.
-func (o op) tells() bool { return o == opInspect || o == opJoin }
+func (o op) tells() bool { return o == opInspect || o == opJoin || o == opMark }
 
 // readVote is the vote that an answer which is no error amounts to, 0 if it is none that
 // Redis gives to such a request.
@@ -136,28 +145,45 @@ func (b ballot) fence() uint64 {
 	return 0
 }
 
-// permanent reports whether waiting cannot mend what a node answered: it is set up
-// wrongly, or we are not allowed to use it.
+// permanent reports whether waiting cannot mend why a node did not do what it was asked: it
+// is set up wrongly, we are not allowed to use it, or its client was closed.
 func permanent(err error) bool {
+	if errors.Is(err, redis.ErrClosed) {
+		return true
+	}
 	if err == nil || !isServerError(err) {
 		return false
 	}
-	text := err.Error()
-	for _, mark := range []string{
-		"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "can't run this command", "ACL failure", // not allowed
+	return hasAny(err.Error(),
+		"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "can't run this command", "can't access at least one of the keys", "ACL failure", // not allowed
 		"WRONGTYPE", "BADFENCE", // the key, or its fencing counter, holds something else
 		"MOVED", "ASK ", "CROSSSLOT", "CLUSTERDOWN", // a node of a cluster
 		"unknown command", "ERR AUTH", "invalid DB index", "out of range", // no such server or database
-	} {
-		if strings.Contains(text, mark) {
-			return true
-		}
-	}
-	return false
+	)
+}
+
+// halfWay reports whether a script that failed with this error may have done a part of its
+// work, which Redis does not roll back. The other errors come before a script's first write.
+// Those of the server's state are not told apart by their beginning, since some versions
+// put them into a longer text.
+func halfWay(err error) bool {
+	return err != nil && !hasAny(err.Error(),
+		"NOSCRIPT", "NOAUTH", "WRONGPASS", "DENIED", // not run
+		"BUSY", "LOADING", "MASTERDOWN", "READONLY", "MISCONF", "OOM", "NOREPLICAS", // the state of the server
+		"MOVED", "ASK ", "CROSSSLOT", "CLUSTERDOWN", "TRYAGAIN", // another node's
+		"BADFENCE", // our own, see scripts/fence_counter.lua
+	)
+}
+
+func hasAny(text string, marks ...string) bool {
+	return slices.ContainsFunc(marks, func(m string) bool { return strings.Contains(text, m) })
 }
 
 // withHint adds what to do to errors that people meet when they set up nodes.
 func withHint(err error) error {
+	if errors.Is(err, redis.ErrClosed) {
+		return fmt.Errorf("%w: its owner closed it while it was in use here", err)
+	}
 	if err == nil || !isServerError(err) {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -21,10 +22,11 @@ const (
 	opForceRelease
 	opInspect
 	opJoin // the wait queue of a lock
+	opMark // the memory mark, which belongs to no lock
 )
 
 func (o op) String() string {
-	return [...]string{"", "acquire", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join"}[o]
+	return [...]string{"", "acquire", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark"}[o]
 }
 
 // sets reports whether the request may create the lock's key.
@@ -43,6 +45,10 @@ type request struct {
 	px    int64
 	queue *queueArgs // nil: the script knows what it needs
 	fence *fenceArgs // nil: no fencing
+	mark  []any      // of opMark: the script's arguments
+	// plain is the command for users' clients, made once for all nodes; nil: the wires
+	// write it into memory of their own.
+	plain *plainArguments
 
 	// timeout is how long the caller waits for one node.
 	timeout time.Duration
@@ -53,6 +59,16 @@ type request struct {
 	// nothing of what it takes back is left on the node.
 	keepFor time.Duration
 }
+
+// plainArguments are a request's arguments in a form that anybody may read.
+type plainArguments struct {
+	once sync.Once
+	list []any
+	room [6]any // enough for those that every cycle has
+}
+
+// mostArguments is how many arguments a request has at most.
+const mostArguments = 11
 
 // queueArgs is what scripts that touch a wait queue need besides the lock.
 type queueArgs struct {
@@ -127,8 +143,13 @@ var (
 
 // newRequest is a request on a lock with these terms.
 func newRequest(o op, s *script, t *terms, key, value string) request {
+	var plain *plainArguments
+	if t.plain {
+		plain = new(plainArguments)
+	}
 	return request{
-		op: o, script: s, key: key, value: value, px: ttlOnNode(t.ttl),
+		plain: plain,
+		op:    o, script: s, key: key, value: value, px: ttlOnNode(t.ttl),
 		timeout: t.nodeTimeout, readBound: t.ttl, keepFor: t.ttl,
 	}
 }
@@ -167,6 +188,11 @@ const leastReservation = 500 * time.Millisecond
 // one costs the others.
 func (t *terms) reservation() time.Duration { return max(leastReservation, 4*t.nodeTimeout) }
 
+// joinPatience is how long a node may be silent before its wait queue is left for that of
+// the next one: the timeout per node, or more than that if it is shorter than what a busy
+// machine may take.
+func (t *terms) joinPatience() time.Duration { return t.reservation() / 4 }
+
 // joinRequest joins the wait queue or refreshes the place in it. It may wait in its lane for
 // as long as a reservation lasts, since thousands may join at once.
 func joinRequest(t *terms, key, value string, q *queueArgs) *request {
@@ -175,9 +201,7 @@ func joinRequest(t *terms, key, value string, q *queueArgs) *request {
 	return &r
 }
 
-// joinPatience is how long a node may be silent before its wait queue is left for that of
-// the next one: the timeout per node, or more than that if it is shorter than what a busy
-// machine may take.
+// joinPatience is that of a join, see there.
 func (r *request) joinPatience() time.Duration { return r.timeout / 4 }
 
 // inspectRequest reads the lock and, if queue is set, its first most waiters.
@@ -217,5 +241,8 @@ func fenceRepairRequest(t *terms, key, value string, f *fenceArgs) request {
 func (r *request) withSource() *request {
 	c := *r
 	c.whole = true
+	if c.plain != nil {
+		c.plain = new(plainArguments)
+	}
 	return &c
 }

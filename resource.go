@@ -34,10 +34,10 @@ func (r *resource) hasQueue() bool { return r.naming != noQueueName }
 // nodeOrder is all nodes, the arbiter first.
 func (r *resource) nodeOrder() []int { return byWeight(r.hash, r.hashes()) }
 
-// firstReachable is the first node in order that is reachable, -1 if none is. Every
-// release comes by here, and nearly always the first of all is reachable, so the others'
-// lanes are left alone.
-func (r *resource) firstReachable(now int64) int {
+// firstReachable is the first node in order that has not been silent for longer than
+// patience, -1 if none is. Every release comes by here, and nearly always the first of all
+// is reachable, so the others' lanes are left alone.
+func (r *resource) firstReachable(now int64, patience time.Duration) int {
 	above := ^uint64(0)
 	for range r.nodes {
 		best, at := uint64(0), -1
@@ -46,7 +46,7 @@ func (r *resource) firstReachable(now int64) int {
 				best, at = w, i
 			}
 		}
-		if at < 0 || r.reachable(at, now) {
+		if at < 0 || r.lane(at).reachable(now, patience) {
 			return at
 		}
 		above = best
@@ -60,7 +60,7 @@ func (r *resource) reservation() time.Duration { return r.terms.reservation() }
 // reachable reports whether a node can keep the wait queue: it answered last, or has not
 // been silent for longer than joins are patient.
 func (r *resource) reachable(i int, now int64) bool {
-	return r.lane(i).reachable(now, r.reservation()/4)
+	return r.lane(i).reachable(now, r.terms.joinPatience())
 }
 
 // fail makes the error of a round for this lock.

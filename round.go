@@ -16,15 +16,20 @@ type round struct {
 	// observer is told each final vote after it is recorded, with no mutex held; nil if
 	// nobody wants to know.
 	observer observer
-	// guard says which grants count; nil: all do.
-	guard  *guard
-	period time.Duration // for which it keeps nodes from voting
+	// guard says which votes count; nil: all do.
+	guard *guard
+	// period is for how long it keeps nodes from voting that may have forgotten; 0: only
+	// the second of two nodes that are one server is kept from it.
+	period time.Duration
+	// tieBreaker is the node whose answer is waited for before the round is given up; -1:
+	// none. An attempt that it granted asks the others again.
+	tieBreaker int
 
 	mu      sync.Mutex // guards what follows and the casts
 	tally   tally
 	waiting int     // grants that may count once other nodes were seen
-	verdict verdict // only ever moves on: open, then hopeless or final, then final
-	told    bool    // somebody waited and was told that it is hopeless
+	verdict verdict // only ever moves on, but in reopen: open, then hopeless or final, then final
+	givenUp bool    // it was hopeless, and what was granted is given back
 }
 
 type observer interface{ observe(node int, b ballot) }
@@ -45,7 +50,7 @@ type cast struct {
 
 // init makes the round ready; seats are the nodes', new.
 func (r *round) init(start instant, seats []seat) {
-	r.start, r.seats = start, seats
+	r.start, r.seats, r.tieBreaker = start, seats, -1
 	r.signal = make(chan struct{}, 1)
 	r.tally = newTally(len(seats))
 	r.verdict = verdictOpen
@@ -75,7 +80,9 @@ func (r *round) deliver(i int, b ballot, now int64) {
 	}
 	switch {
 	case !r.all:
-		r.advance(r.tally.verdict())
+		if v := r.tally.verdict(); v == verdictGranted || !r.awaitsTieBreaker() {
+			r.advance(v)
+		}
 	case r.tally.count[VotePending] == 0:
 		r.advance(verdictGranted)
 	}
@@ -91,18 +98,77 @@ func (r *round) record(i int, b ballot, now int64) {
 	v := &r.seats[i].cast
 	v.waits = false
 	if r.guard != nil && b.vote == VoteGranted {
-		left, open := r.guard.judge(i, r.period, now)
-		switch {
-		case open:
-			v.waits = true
-			r.waiting++
-			b.vote, b.final = VotePending, false
-		case left > 0:
-			b.vote, b.err = VoteBarred, errRestarted{left}
-		}
+		b = r.judge(i, b, now)
 	}
+	b = r.foundOurselves(i, b)
 	r.tally.change(v.vote, b.vote)
 	v.ballot, v.elapsed = b, time.Duration(now-r.start.mono)
+}
+
+// foundOurselves bars refusals by a node that is the same server as one that granted: it
+// found there what we had set ourselves, or had deleted. The refusal may come first. The
+// caller holds mu.
+func (r *round) foundOurselves(i int, b ballot) ballot {
+	if r.guard == nil || b.vote != VoteGranted && b.vote != VoteRefused {
+		return b
+	}
+	voted := func(v Vote) func(int) bool {
+		return func(node int) bool { return r.seats[node].cast.vote == v }
+	}
+	if b.vote == VoteRefused {
+		if of, twin := r.guard.twin(i, voted(VoteGranted)); twin {
+			b.vote, b.err = VoteBarred, errTwin{r.guard.names[of]}
+		}
+		return b
+	}
+	for {
+		other, twin := r.guard.twin(i, voted(VoteRefused))
+		if !twin {
+			return b
+		}
+		v := &r.seats[other].cast
+		v.vote, v.err = VoteBarred, errTwin{r.guard.names[i]}
+		r.tally.change(VoteRefused, VoteBarred)
+	}
+}
+
+// judge is a grant as the guard sees it; the caller holds mu.
+func (r *round) judge(i int, b ballot, now int64) ballot {
+	granted := func(node int) bool { return r.seats[node].cast.vote == VoteGranted }
+	if of, twin := r.guard.twin(i, granted); twin {
+		b.vote, b.err = VoteBarred, errTwin{r.guard.names[of]}
+		return b
+	}
+	if r.period == 0 {
+		return b
+	}
+	switch left, open := r.guard.judge(i, r.period, now); {
+	case open:
+		r.seats[i].cast.waits = true
+		r.waiting++
+		b.vote, b.final = VotePending, false
+	case left > 0:
+		b.vote, b.err = VoteBarred, r.guard.why(i, left)
+	}
+	return b
+}
+
+// twins returns why votes do not count that would have made a quorum: nodes are the same
+// server as others. Nil if that is not what is missing.
+func (r *round) twins() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var why errTwin
+	grants := int(r.tally.count[VoteGranted])
+	for i := range r.seats {
+		if e, ok := r.seats[i].cast.err.(errTwin); ok {
+			grants, why = grants+1, e
+		}
+	}
+	if why.of == "" || grants < r.tally.need {
+		return nil
+	}
+	return why
 }
 
 // reconsider looks again at grants that waited for other nodes to be seen. When no more
@@ -124,18 +190,18 @@ func (r *round) reconsider(now int64) {
 	for i := range r.seats {
 		if v := &r.seats[i].cast; v.waits {
 			left, _ := r.guard.judge(i, r.period, now)
-			v.waits, v.vote, v.err, v.final = false, VoteBarred, errRestarted{left}, true
+			v.waits, v.vote, v.err, v.final = false, VoteBarred, r.guard.why(i, left), true
 			r.tally.change(VotePending, VoteBarred)
 		}
 	}
 	r.waiting = 0
 }
 
-// advance moves the verdict, never back: once somebody was told that it is hopeless,
-// late grants change nothing. They come where a guess, such as unknown, is replaced by
-// an answer. The caller holds mu.
+// advance moves the verdict, never back: once the round was given up, late grants change
+// nothing. They come where a guess, such as unknown, is replaced by an answer. The caller
+// holds mu.
 func (r *round) advance(to verdict) {
-	if r.verdict == verdictHopeless && to == verdictGranted && r.told {
+	if r.verdict == verdictHopeless && to == verdictGranted && r.givenUp {
 		if to = verdictHopeless; r.tally.count[VotePending] == 0 {
 			to = verdictNoQuorum
 		}
@@ -151,6 +217,54 @@ func (r *round) advance(to verdict) {
 	case r.signal <- struct{}{}:
 	default:
 	}
+}
+
+// awaitsTieBreaker reports whether the tie-breaker may still say that the round is to go
+// on. The caller holds mu.
+func (r *round) awaitsTieBreaker() bool {
+	return r.tieBreaker >= 0 && r.seats[r.tieBreaker].cast.vote == VotePending
+}
+
+// mayAskAgain reports whether the tie-breaker has granted, and a quorum may come of it if
+// the nodes that refused are asked again.
+func (r *round) mayAskAgain() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tieBreaker >= 0 && r.seats[r.tieBreaker].cast.vote == VoteGranted && r.tally.withRefusals() >= r.tally.need
+}
+
+// slowestAnswer is how long the nodes took that have granted or refused.
+func (r *round) slowestAnswer() (took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.seats {
+		if c := &r.seats[i].cast; c.vote == VoteGranted || c.vote == VoteRefused {
+			took = max(took, c.elapsed)
+		}
+	}
+	return took
+}
+
+// reopen makes the votes of nodes that refused for good pending again, if a quorum may come
+// of asking them again, and returns these nodes. The verdict moves back, which nothing else
+// makes it do, so nothing of the round may have been given back.
+func (r *round) reopen() (again []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tally.withRefusals() < r.tally.need {
+		return nil
+	}
+	if r.tally.verdict() != verdictGranted { // by answers that came late
+		for i := range r.seats {
+			if c := &r.seats[i].cast; c.vote == VoteRefused && c.final {
+				*c = cast{ballot: ballot{vote: VotePending}}
+				r.tally.change(VoteRefused, VotePending)
+				again = append(again, i)
+			}
+		}
+	}
+	r.verdict = r.tally.verdict()
+	return again
 }
 
 func (r *round) current() verdict {
@@ -183,11 +297,12 @@ func (r *round) fences() []uint64 {
 	return fences
 }
 
-// tell is current for somebody who acts on it, unless it was seen.
-func (r *round) tell(seen verdict) verdict {
+// giveUp is the verdict for somebody who gives back what was granted if it is hopeless:
+// from then on late grants change nothing.
+func (r *round) giveUp() verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.told = r.told || r.verdict == verdictHopeless && seen != verdictHopeless
+	r.givenUp = r.givenUp || r.verdict == verdictHopeless
 	return r.verdict
 }
 
@@ -197,7 +312,7 @@ func (r *round) tell(seen verdict) verdict {
 // clear, if the caller has not seen it; called again, it waits for the final verdict.
 func (r *round) wait(ctx context.Context, c clock, closing <-chan struct{}, seen verdict) (verdict, error) {
 	for {
-		if v := r.tell(seen); v != verdictOpen && v != seen {
+		if v := r.current(); v != verdictOpen && v != seen {
 			return v, nil
 		}
 		select {

@@ -137,6 +137,8 @@ func (w *simWorld) check() {
 		//lint:ignore SA2001 the race detector learns the order from it
 		g.mu.Unlock()
 	}
+	w.checkTies()
+	w.checkStopped()
 	byKey := make(map[string][]*simGrant)
 	for _, g := range w.grants {
 		byKey[g.key] = append(byKey[g.key], g)
@@ -457,6 +459,10 @@ func (c *simClient) pause(d time.Duration) {
 func (c *simClient) run(ctx context.Context) {
 	defer close(c.done)
 	for op := range c.plan.Ops {
+		if c.w.plan.Ties > 0 {
+			c.tie(ctx, op)
+			continue
+		}
 		pause := c.w.plan.TTL
 		if c.w.plan.Regime != "" { // a few come first
 			pause = time.Duration(min(1-op, 1)) * 10 * time.Millisecond
@@ -495,10 +501,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 		kind = 2 + kind%2
 	}
 	call := w.t()
-	limit := w.plan.NodeTimeout
-	if len(opts) > 0 && m.terms.fencing {
-		limit *= 2
-	}
+	limit := attemptLimit(m)
 	var (
 		lock  *Lock
 		err   error
@@ -568,6 +571,15 @@ func (c *simClient) once(ctx context.Context, op int) {
 		return
 	}
 	c.release(g, op)
+}
+
+// attemptLimit is how long one attempt may take: the SETs, the same again where the
+// tie-breaker granted them, and raising the counters.
+func attemptLimit(m *Mutex) time.Duration {
+	if m.terms.fencing {
+		return 3 * m.terms.nodeTimeout
+	}
+	return 2 * m.terms.nodeTimeout
 }
 
 // hold works for a while, and extends.

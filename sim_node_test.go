@@ -96,6 +96,9 @@ func (s *memStore) del(key string, op *memOp) {
 
 func (s *memStore) expireIn(key string, px int64, op *memOp) {
 	k := s.get(key)
+	if k == nil {
+		return
+	}
 	if px <= 0 {
 		s.del(key, op)
 		return
@@ -205,7 +208,7 @@ func (s *memStore) do(req *request) (any, error) {
 		args[i] = argument(a)
 	}
 	if req.script == nil {
-		return s.setNX(args, &memOp{req: req, value: args[2]})
+		return s.command(args, &memOp{req: req, value: args[2]})
 	}
 	if !req.whole && !s.scripts[req.script] {
 		return nil, memError("NOSCRIPT No matching script. Please use EVAL.")
@@ -243,6 +246,8 @@ func (s *memStore) do(req *request) (any, error) {
 		return s.fenceRepair(keys[0], keys[1], argv, op)
 	case forceScript:
 		return s.force(keys[0], argv, op)
+	case markScript:
+		return s.mark(keys[0], argv, op)
 	default:
 		panic("no such script")
 	}
@@ -282,12 +287,22 @@ func valueIn(entry string) string {
 	return v
 }
 
-// setNX is SET key value NX PX ttl.
-func (s *memStore) setNX(args []string, op *memOp) (any, error) {
-	if s.get(args[1]) != nil {
+// command is SET with its options.
+func (s *memStore) command(args []string, op *memOp) (any, error) {
+	nx, px := false, int64(0)
+	for i := 3; i < len(args); i++ {
+		switch args[i] {
+		case "NX":
+			nx = true
+		case "PX":
+			i++
+			px = number(args[i])
+		}
+	}
+	if nx && s.get(args[1]) != nil {
 		return nil, nil
 	}
-	s.set(args[1], args[2], number(args[5]), op)
+	s.set(args[1], args[2], px, op)
 	return "OK", nil
 }
 
@@ -350,15 +365,15 @@ func (s *memStore) fence(keys, argv []string, op *memOp) (any, error) {
 		}
 		claimed = ok && v == argv[0]
 	}
-	switch {
-	case claimed:
-		s.expireIn(lock, number(argv[1]), op)
-	case s.get(lock) != nil:
+	if !claimed && s.get(lock) != nil {
 		return nil, nil
-	default:
-		s.set(lock, argv[0], number(argv[1]), op)
 	}
 	s.set(counter, strconv.FormatInt(fence, 10), number(argv[3]), op)
+	if claimed {
+		s.expireIn(lock, number(argv[1]), op)
+	} else {
+		s.set(lock, argv[0], number(argv[1]), op)
+	}
 	return fence, nil
 }
 
@@ -388,10 +403,10 @@ func (s *memStore) fenceRepair(lock, counter string, argv []string, op *memOp) (
 	if s.get(lock) != nil {
 		return nil, nil
 	}
-	s.set(lock, argv[0], number(argv[1]), op)
 	if c < number(argv[2]) {
 		s.set(counter, argv[2], number(argv[3]), op)
 	}
+	s.set(lock, argv[0], number(argv[1]), op)
 	return "OK", nil
 }
 
@@ -627,4 +642,20 @@ func (s *memStore) lineRelease(lock string, argv []string, op *memOp) (any, erro
 	default:
 		return int64(1), nil
 	}
+}
+
+func (s *memStore) mark(key string, argv []string, op *memOp) (any, error) {
+	v, _, err := s.text(key)
+	if err != nil {
+		return nil, err
+	}
+	if v == argv[0] {
+		at := argv[2]
+		if at == "" {
+			at = strconv.FormatInt(s.micros(), 10)
+		}
+		v = argv[1] + " " + at + " " + argv[3]
+		s.set(key, v, 0, op)
+	}
+	return []any{v, s.micros()}, nil
 }

@@ -22,19 +22,24 @@ type simPlan struct {
 	Calm         bool          `json:",omitempty"` // nothing goes wrong: order and speed of the line are checked
 	Strict       bool          `json:",omitempty"` // nothing gets lost: what is left behind is checked closely
 	Young        bool          `json:",omitempty"` // the nodes have just been started
+	Ties         int           `json:",omitempty"` // so many times all ask once at the same moment, and nothing else is done
 	Nodes        []simNodePlan
 	Processes    []simProcessPlan
 	Fenced       []bool // by key
 	// Messages: a one-way trip takes Delay and up to Jitter more; of 1000 batches so
 	// many have each fate.
 	Delay, Jitter time.Duration
-	Slow          int `json:",omitempty"` // takes up to 1.5 NodeTimeouts more
-	Lost          int `json:",omitempty"` // arrives never, and nobody is told
-	Reset         int `json:",omitempty"` // the connection breaks, before or after
-	Torn          int `json:",omitempty"` // the connection breaks, and what was sent arrives within half a NodeTimeout
-	Late          int `json:",omitempty"` // arrives up to 2 TTLs later, on a connection given up by then
-	Twice         int `json:",omitempty"` // arrives again
-	Deaf          int `json:",omitempty"` // of 1000 notices so many are lost
+	Slow          int           `json:",omitempty"` // takes up to 1.5 NodeTimeouts more
+	Lost          int           `json:",omitempty"` // arrives never, and nobody is told
+	Reset         int           `json:",omitempty"` // the connection breaks, before or after
+	Torn          int           `json:",omitempty"` // the connection breaks, and what was sent arrives within half a NodeTimeout
+	Late          int           `json:",omitempty"` // arrives up to 2 TTLs later, on a connection given up by then
+	Twice         int           `json:",omitempty"` // arrives again
+	Deaf          int           `json:",omitempty"` // of 1000 notices so many are lost
+	TornFor       time.Duration `json:",omitempty"` // and not within half a NodeTimeout, but within this
+	Users         bool          `json:",omitempty"` // connections are of users' clients
+	NoID          bool          `json:",omitempty"` // connections are not told their ids
+	NoKill        bool          `json:",omitempty"` // nor may they be ended
 	Faults        []simFault
 }
 
@@ -71,12 +76,16 @@ const (
 	faultCrash   = "crash"   // Node dies and comes back with its keys
 	faultForget  = "forget"  // or without
 	faultSwap    = "swap"    // another server takes Node's place, as old and without its keys
+	faultPromote = "promote" // a replica of Node takes its place, old and with the mark alone
+	faultResync  = "resync"  // Node follows another master, and comes back with the mark alone
+	faultFlush   = "flush"   // Node loses its keys, and goes on
 	faultErr     = "error"   // Node answers errors
 	faultBack    = "back"    // Node's clock is set back By
 	faultPause   = "pause"   // Proc gets no processor
 	faultSuspend = "suspend" // Proc's machine sleeps, and its monotonic clock with it
 	faultWall    = "wall"    // Proc's wall clock is set By
 	faultKill    = "kill"    // Proc dies
+	faultMute    = "mute"    // what Proc has open to Node goes silent
 )
 
 // drawPlan makes the plan of a seed. Regimes differ from seed to seed, because each fault
@@ -84,6 +93,9 @@ const (
 func drawPlan(seed uint64) *simPlan {
 	if p := drawRegime(seed); p != nil {
 		return p
+	}
+	if mix(seed, 'q')%25 == 0 {
+		return drawTies(seed)
 	}
 	r := rand.New(rand.NewPCG(seed, 0x5ed))
 	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
@@ -217,12 +229,15 @@ func drawPlan(seed uint64) *simPlan {
 			}
 		}
 	}
+	p.drawLosses(steady)
+	p.drawFlows()
 	// Against a machine that sleeps while its wall clock is set back no clock helps.
 	for i, f := range p.Faults {
 		if f.Kind == faultWall && f.By < 0 && slices.ContainsFunc(p.Faults, func(g simFault) bool { return g.Kind == faultSuspend && g.Proc == f.Proc }) {
 			p.Faults[i].By = -f.By
 		}
 	}
+	p.drawHalf(nodes)
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
 	return p
 }

@@ -28,13 +28,15 @@ import (
 //	go test -run TestSimSeeds -seed=42 -v       one seed, with all that happens in it
 //	go test -run TestSimSeeds -sim.seeds=20000  that many seeds, from -sim.first on
 //	go test -run TestSimSeeds -sim.plan=FILE -v a plan, such as a failure leaves behind
+//	go test -run TestSimSeeds -sim.plan=FILE -sim.seeds=3000  it, with that many seeds from its own on
 var (
 	simSeed    = flag.Uint64("seed", 0, "simulate this seed only, and tell what happens with -v")
 	simSeeds   = flag.Int("sim.seeds", 0, "how many seeds to simulate (default 1000, 200 with -race)")
 	simFirst   = flag.Uint64("sim.first", 1, "the first of them")
-	simPlanIn  = flag.String("sim.plan", "", "simulate the plan in this file only")
+	simPlanIn  = flag.String("sim.plan", "", "simulate the plan in this file only; with -seed or -sim.seeds: with these seeds in place of its own")
 	simHistory = flag.String("sim.history", "", "write the histories of all runs to files in this directory")
 	simTraces  = flag.String("sim.traces", "", "write the hash of each seed's trace to this file, one line per seed, to compare two versions of the library")
+	simShrink  = flag.Bool("sim.shrink", true, "look for the smallest plan that fails alike")
 	simBudget  = flag.Duration("sim.for", 0, "go on with further seeds until this time is over")
 )
 
@@ -57,6 +59,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 		w := &simWorld{
 			plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
 			calmer: never, byToken: make(map[string]*simGrant), places: make(map[string]int64), arrivals: make(map[int64]int64), rejoined: make(map[string]bool), waits: make(map[string][]simWait),
+			sets: make(map[simSent]simHeard), taken: make(map[simSent]bool), ties: make(map[int]int),
 		}
 		w.run(t)
 		w.mu.Lock()
@@ -93,6 +96,9 @@ func (w *simWorld) run(t *testing.T) {
 			go c.run(ctx)
 		}
 	}
+	if plan.Ties > 0 {
+		ops = 1 // a wait never holds up the next round
+	}
 	longest := 3*plan.TTL + 10*time.Second + 2*max(leastReservation, 4*plan.NodeTimeout)
 	until := plan.Until
 	for _, f := range plan.Faults {
@@ -128,6 +134,9 @@ func (w *simWorld) run(t *testing.T) {
 	close(w.over)
 	stop()
 	for _, p := range w.procs {
+		for _, n := range p.rl.nodes { // no timer of a dead process ends its waiting
+			n.lane.wire.(*simWire).close()
+		}
 		_ = p.rl.Close()
 	}
 }
@@ -162,6 +171,18 @@ func (w *simWorld) settle(ctx context.Context) {
 	w.sleep(int64(8*plan.TTL+5*time.Second), 0) // what is lost lives as long, and who is barred is barred as long
 	fresh := newSimProcess(w, len(w.procs), simProcessPlan{})
 	w.procs = append(w.procs, fresh)
+	// What was lost or restarted while nobody looked was so just now, for all that a newcomer
+	// knows. And where nobody was ever granted a lock, a minority of nodes may have marks.
+	lost := slices.ContainsFunc(plan.Faults, func(f simFault) bool { return f.losesAt() > 0 || f.Kind == faultCrash })
+	w.mu.Lock()
+	lost = lost || len(w.grants) == 0
+	w.mu.Unlock()
+	if lost {
+		for _, n := range fresh.rl.nodes {
+			n.lane.wire.(*simWire).greet()
+		}
+		w.sleep(int64(max(plan.TTL, plan.RestartGuard, fencedGuard))*102/100, 0)
+	}
 	for i := range plan.Fenced {
 		key := fmt.Sprint("k", i)
 		call := w.t()
@@ -181,8 +202,8 @@ func (w *simWorld) settle(ctx context.Context) {
 	w.leftBehind("long after everybody has gone")
 }
 
-// simulateMany runs seeds on all processors until one fails, and reports.
-func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
+// simulateMany runs the plans of seeds on all processors until one fails, and reports.
+func simulateMany(t *testing.T, planOf func(seed uint64) *simPlan, first uint64, seeds int, budget time.Duration) {
 	var (
 		next     atomic.Uint64
 		workers  sync.WaitGroup
@@ -233,7 +254,7 @@ func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
 				if stop || over(seed) {
 					return
 				}
-				res := simulate(t, drawPlan(seed), nil)
+				res := simulate(t, planOf(seed), nil)
 				mu.Lock()
 				done++
 				traces[seed] = res.trace
@@ -242,6 +263,9 @@ func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
 				total.Refusals += res.count.Refusals
 				total.Requests += res.count.Requests
 				total.Extends += res.count.Extends
+				total.Again += res.count.Again
+				total.Ties += res.count.Ties
+				total.Nobody += res.count.Nobody
 				total.Faults += res.count.Faults
 				if len(res.bad) > 0 && (failed == 0 || seed < failed) {
 					failed, problems = seed, res.bad
@@ -255,10 +279,13 @@ func simulateMany(t *testing.T, first uint64, seeds int, budget time.Duration) {
 	if *simTraces != "" {
 		writeTraces(t, traces)
 	}
-	t.Logf("%d seeds from %d on in %v: %+v, %d steps", done, first, time.Since(began).Round(time.Second), total, steps)
+	took := time.Since(began).Round(time.Second)
+	// Behind the failure, if there is one.
+	defer t.Logf("%d seeds from %d on in %v: %+v, %d steps", done, first, took, total, steps)
 	if failed > 0 {
-		report(t, failed, problems)
+		report(t, planOf(failed), problems)
 	}
+	require.Empty(t, total.tooManyTies())
 }
 
 // writeTraces lists seeds with the hashes of what happened in them. A change that must not
@@ -271,12 +298,19 @@ func writeTraces(t *testing.T, traces map[uint64]uint64) {
 	require.NoError(t, os.WriteFile(*simTraces, []byte(text.String()), 0o644))
 }
 
-// report shrinks the plan of a seed that failed, and says how to run it again.
-func report(t *testing.T, seed uint64, problems []string) {
-	small := shrink(t, drawPlan(seed), kindOf(problems))
+// report shrinks a plan that failed, and says how to run it again.
+func report(t *testing.T, plan *simPlan, problems []string) {
+	what := fmt.Sprintf("seed %d: %s\n\nrun it again: go test -run TestSimSeeds", plan.Seed, strings.Join(problems, "\n"))
+	if *simPlanIn != "" {
+		what += " -sim.plan=" + *simPlanIn
+	}
+	what += fmt.Sprintf(" -seed=%d -v", plan.Seed)
+	if !*simShrink {
+		t.Fatal(what)
+	}
+	small := shrink(t, plan, kindOf(problems))
 	text, _ := json.MarshalIndent(small, "", "  ")
-	t.Fatalf("seed %d: %s\n\nrun it again: go test -run TestSimSeeds -seed=%d -v\n\nthe smallest plan found that fails alike, for -sim.plan=FILE:\n%s",
-		seed, strings.Join(problems, "\n"), seed, text)
+	t.Fatalf("%s\n\nthe smallest plan found that fails alike, for -sim.plan=FILE:\n%s", what, text)
 }
 
 // kindOf is which promise was broken first.
@@ -343,7 +377,7 @@ func TestSimCorpus(t *testing.T) {
 		plan := readPlan(t, file)
 		require.NotEmpty(t, plan.Why, file)
 		for _, bad := range simulate(t, plan, nil).bad {
-			t.Errorf("%s (%s)\n%s\nwatch it: go test -run TestSimSeeds -sim.plan=%s -v", file, plan.Why, bad, file)
+			t.Errorf("%s: %s\n%s\nwatch it: go test -run TestSimSeeds -sim.plan=%s -v", file, bad, plan.Why, file)
 		}
 	}
 }
@@ -353,26 +387,36 @@ func TestSimSeeds(t *testing.T) {
 	if !testing.Verbose() {
 		verbose = nil
 	}
+	planOf, first := drawPlan, *simFirst
+	if *simPlanIn != "" {
+		plan := readPlan(t, *simPlanIn)
+		first = plan.Seed
+		planOf = func(seed uint64) *simPlan {
+			p := clonePlan(plan)
+			p.Seed = seed
+			return p
+		}
+	}
 	switch {
-	case *simPlanIn != "":
-		res := simulate(t, readPlan(t, *simPlanIn), verbose)
+	case *simPlanIn != "" && *simSeed == 0 && *simSeeds == 0:
+		res := simulate(t, planOf(first), verbose)
 		t.Logf("trace %016x, %d steps, %+v", res.trace, res.steps, res.count)
 		require.Empty(t, res.bad)
 	case *simSeed > 0:
-		plan := drawPlan(*simSeed)
+		plan := planOf(*simSeed)
 		text, _ := json.Marshal(plan)
 		t.Logf("plan %s", text)
 		res := simulate(t, plan, verbose)
 		t.Logf("trace %016x, %d steps, %+v", res.trace, res.steps, res.count)
 		if len(res.bad) > 0 {
-			report(t, *simSeed, res.bad)
+			report(t, plan, res.bad)
 		}
 	default:
 		seeds := *simSeeds
 		if seeds == 0 {
 			seeds = simDefault
 		}
-		simulateMany(t, *simFirst, seeds, *simBudget)
+		simulateMany(t, planOf, first, seeds, *simBudget)
 	}
 }
 
@@ -386,22 +430,42 @@ func readPlan(t *testing.T, file string) *simPlan {
 
 func TestSimIsDeterministic(t *testing.T) {
 	// Not parallel: it changes GOMAXPROCS. See simDefault for why fewer seeds with -race.
-	seeds := uint64(simDefault * 3 / 10)
-	traces := make(map[uint64]uint64)
+	plans := []*simPlan{renewalsTogether()}
+	for seed := uint64(1); seed <= uint64(simDefault*3/10); seed++ {
+		plans = append(plans, drawPlan(seed))
+	}
+	traces := make([]uint64, len(plans))
 	for _, procs := range []int{1, 2, runtime.NumCPU()} {
 		func() {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
 			for range 3 {
-				for seed := uint64(1); seed <= seeds; seed++ {
-					res := simulate(t, drawPlan(seed), nil)
-					require.Empty(t, res.bad, "seed %d", seed)
-					if before, ok := traces[seed]; ok {
-						require.Equal(t, before, res.trace, "seed %d with %d processors", seed, procs)
+				for i, plan := range plans {
+					res := simulate(t, plan, nil)
+					require.Empty(t, res.bad, "seed %d", plan.Seed)
+					if traces[i] != 0 {
+						require.Equal(t, traces[i], res.trace, "plan %d, seed %d with %d processors", i, plan.Seed, procs)
 					}
-					traces[seed] = res.trace
+					traces[i] = res.trace
 				}
 			}
 		}()
 	}
-	require.Len(t, traces, int(seeds))
+}
+
+// renewalsTogether is a plan in which locks of one process fall due at the same time, on
+// the grid of renewals. Connections that break tell who came first in a batch. Among the
+// seeds that is rare: seed 90 alone, of 3,000, once had two traces for it.
+func renewalsTogether() *simPlan {
+	const clients = 40
+	p := &simPlan{
+		Seed: 3, TTL: time.Second, NodeTimeout: 100 * time.Millisecond, RestartGuard: -1, Until: 20 * time.Second,
+		Nodes: make([]simNodePlan, 3), Fenced: make([]bool, clients),
+		Delay: time.Millisecond, Jitter: time.Millisecond, Reset: 300,
+	}
+	var one simProcessPlan
+	for key := range clients {
+		one.Clients = append(one.Clients, simClientPlan{Key: key, Ops: 15})
+	}
+	p.Processes = []simProcessPlan{one}
+	return p
 }

@@ -1,14 +1,10 @@
 package redlock
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -34,13 +30,20 @@ type simWorld struct {
 	rejoined map[string]bool      // by the value: it is that of a further attempt
 	arrivals map[int64]int64      // the same, by arrival in the line: a further attempt has another value
 	waits    map[string][]simWait // by key
+	sets     map[simSent]simHeard // what is known of each SET
+	taken    map[simSent]bool     // a release of it was sent
+	ties     map[int]int          // by round: how many got the lock
 	ended    bool
 	count    simCount
 	calmer   int64 // when the first of those who hurry had enough
 }
 
 // simCount tells what a run was worth.
-type simCount struct{ Grants, Refusals, Requests, Extends, Faults int }
+type simCount struct {
+	Grants, Refusals, Requests, Extends, Faults int
+	Again                                       int // SETs sent again to nodes that refused
+	Ties, Nobody                                int // rounds of several that ask once, and those in which nobody got the lock
+}
 
 // simEpoch is the servers' time at the start.
 var simEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
@@ -132,10 +135,12 @@ type simNode struct {
 	store *memStore
 	holds map[string][]*simHold // by lock key
 	subs  []*simSub
-	sets  map[string]int // SETs executed, by value
-	busy  int64          // until when it has work, if it takes time for it
+	ids   map[int]int64 // the last one given, by generation
+	flows map[simConn]*simFlow
+	busy  int64 // until when it has work, if it takes time for it
 
 	requests int
+	stopped  []*simHold // set by scripts that failed then
 }
 
 // simHold is a time during which a server has a value under a lock's key.
@@ -152,7 +157,8 @@ func newSimNode(w *simWorld, i int) *simNode {
 	p := w.plan.Nodes[i]
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
-		holds: make(map[string][]*simHold), sets: make(map[string]int),
+		holds: make(map[string][]*simHold),
+		ids:   make(map[int]int64), flows: make(map[simConn]*simFlow),
 	}
 	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
 	n.store.watch, n.store.publish = n, n.publish
@@ -164,38 +170,13 @@ func newSimNode(w *simWorld, i int) *simNode {
 		case faultBack:
 			n.hand.steps = append(n.hand.steps, simStep{int64(f.At), int64(f.By)})
 			w.after(int64(f.At)-1, uint64(i), n.expireAll)
-		case faultCrash, faultForget, faultSwap:
-			w.after(int64(f.At), uint64(i), func() { n.crash(f.Kind != faultCrash) })
+		case faultCrash:
+			w.after(int64(f.At), uint64(i), n.disconnect)
+		case faultForget, faultSwap, faultPromote, faultFlush, faultResync:
+			w.after(f.losesAt(), uint64(i), func() { n.lose(f.Kind) })
 		}
 	}
 	return n
-}
-
-// generation counts the server's starts before t.
-func (n *simNode) generation(t int64) (g int, since int64) {
-	if !n.w.plan.Young {
-		since = -int64(time.Hour)
-	}
-	for _, f := range n.w.plan.Faults {
-		if f.Node != n.i || int64(f.At) > t {
-			continue
-		}
-		switch f.Kind {
-		case faultCrash, faultForget:
-			g++
-			since = max(since, int64(f.At+f.For))
-		case faultSwap:
-			g++
-		}
-	}
-	return g, since
-}
-
-// sighting is what the server that runs at t tells of itself.
-func (n *simNode) sighting(t int64) sighting {
-	gen, since := n.generation(t)
-	uptime := time.Duration((n.hand.at(t) - n.hand.at(since)) / int64(time.Second) * int64(time.Second))
-	return sighting{runID: fmt.Sprintf("run %d of node %d", gen, n.i), uptime: uptime}
 }
 
 // expireAll is what a server does now and then: what has expired must not come back
@@ -206,26 +187,6 @@ func (n *simNode) expireAll() {
 	for key := range n.store.keys {
 		n.store.get(key)
 	}
-}
-
-func (n *simNode) crash(forget bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	clear(n.store.scripts)
-	if forget {
-		clear(n.store.keys)
-		for _, hs := range n.holds {
-			for _, h := range hs {
-				if h.expire > 0 { // it counts as held for as long as it would have been
-					h.expire, h.forgotten = 0, n.w.t()
-				}
-			}
-		}
-	}
-	for _, s := range n.subs {
-		s.breakOff()
-	}
-	n.subs = nil
 }
 
 // expiry is the true time at which a key is gone.
@@ -289,24 +250,32 @@ type simAnswer struct {
 	err error
 }
 
+// simAnswers is what it says to a batch, and to the looks ahead of it and behind.
+type simAnswers struct {
+	who    sighting
+	whoErr error
+	each   []simAnswer
+	look   sighting
+}
+
 // run executes a batch now.
-func (n *simNode) run(p *simProcess, reqs []*request) []simAnswer {
-	w := n.w
-	t := w.t()
+func (n *simNode) run(p *simProcess, reqs []*request) (each []simAnswer, look sighting) {
+	t := n.w.t()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	answers := make([]simAnswer, len(reqs))
-	_, failing := w.faultAt(t, -1, n.i, faultErr)
+	each = make([]simAnswer, len(reqs))
+	denied := n.denies(t)
 	for i, r := range reqs {
-		a := &answers[i]
-		if failing {
-			a.err = memError("LOADING Redis is loading the dataset in memory")
-		} else {
+		a := &each[i]
+		if a.err = denied; denied == nil {
 			a.val, a.err = n.store.do(r)
+			n.stop(p, r, a)
 		}
 		n.notice(p, r, a)
 	}
-	return answers
+	look = n.sighting(t)
+	look.asked = false
+	return each, look
 }
 
 func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
@@ -314,11 +283,6 @@ func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 	value := r.value
 	if r.op == opInspect {
 		value = r.queue.key
-	}
-	if r.op.sets() && r.op != opRepair && (a.err == nil || a.err == wrongType) {
-		if n.sets[value]++; n.sets[value] > 1 && w.plan.Twice == 0 {
-			w.violated("I9: the SET of %.6s came %d times to node %d", value, n.sets[value], n.i)
-		}
 	}
 	if r.op == opJoin && a.err == nil {
 		if got, ok := readAnswer(a.val); ok {
@@ -480,16 +444,20 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 		if names[j] = fmt.Sprintf("node %d", j); w.plan.Names {
 			names[j] += fmt.Sprintf(" of process %d", i)
 		}
-		wires[j] = &simWire{p: p, n: n}
+		wires[j] = newSimWire(p, n)
 	}
 	rl := assemble(names, wires, opts, p)
-	// Of a server that it never met nobody can tell that another is in its place.
-	greet := w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultSwap })
-	for j, n := range w.nodes {
+	if rl.guard != nil {
+		rl.guard.random = p
+	}
+	// Who never met a server cannot tell that another is in its place, unless a minority
+	// is. More may forget here.
+	greet := w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.losesAt() > 0 && f.Kind != faultForget })
+	for j := range w.nodes {
 		c := laneClock{p, int64(j + 1)}
 		rl.nodes[j].lane.clock, rl.nodes[j].lane.alarm.clock = c, c
-		if saw := wires[j].(*simWire).saw; greet && saw != nil {
-			saw(n.sighting(w.t()))
+		if greet {
+			wires[j].(*simWire).greet()
 		}
 	}
 	rl.queues.process = fmt.Sprintf("p%d", i)
@@ -613,7 +581,8 @@ type simTimer struct {
 	real *time.Timer
 }
 
-func (t *simTimer) Stop() bool { return t.real != nil && t.real.Stop() }
+// Stop of a timer that was never armed, since its process was dead: it has not fired.
+func (t *simTimer) Stop() bool { return t.real == nil || t.real.Stop() }
 
 func (t *simTimer) Reset(d time.Duration) bool {
 	p := t.p
@@ -636,155 +605,6 @@ func (p *simProcess) trueEnd(end instant) int64 {
 	return min(p.mono.reach(end.mono, t), p.wall.reach(end.wall, t))
 }
 
-// simWire is the way from one process to one server.
-type simWire struct {
-	p   *simProcess
-	n   *simNode
-	saw func(sighting)
-
-	mu    sync.Mutex
-	conns []int // generations of the server to which idle connections lead
-}
-
-func (s *simWire) watch(_ clock, saw func(sighting)) { s.saw = saw }
-
-var (
-	errSimReset   = errors.New("EOF")
-	errSimTimeout = errors.New("i/o timeout")
-	errSimRefused = &net.OpError{Op: "dial", Net: "sim", Err: syscall.ECONNREFUSED}
-	errSimDial    = &net.OpError{Op: "dial", Net: "sim", Err: errSimTimeout}
-)
-
-func (s *simWire) exchange(batch []*call, bound time.Duration) {
-	p, n, w := s.p, s.n, s.p.w
-	t := w.t()
-	roll := w.mix('x', uint64(p.i), uint64(n.i), uint64(t))
-	// done ends the exchange at a time, if the process runs then.
-	done := func(at int64, err error, sent bool, answers func() []simAnswer, some int) {
-		w.sleep(at-w.t(), roll)
-		p.gate()
-		var as []simAnswer
-		if answers != nil {
-			as = answers()
-		}
-		for i, c := range batch {
-			c.ballot = ballot{err: err, sent: sent}
-			if as != nil && i < some {
-				c.ballot = ballot{val: as[i].val, err: as[i].err, sent: true}
-			}
-		}
-	}
-
-	s.mu.Lock()
-	conn, fresh := -1, true
-	if last := len(s.conns) - 1; last >= 0 {
-		conn, s.conns, fresh = s.conns[last], s.conns[:last], false
-	}
-	s.mu.Unlock()
-	gen, _ := n.generation(t)
-	if !fresh && conn != gen {
-		if roll%2 == 0 {
-			done(t+int64(roll%5000), errSimReset, true, nil, 0)
-			return
-		}
-		fresh = true
-	}
-	if _, cut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut, faultCutBack); cut && fresh {
-		done(t+int64(min(bound, w.plan.NodeTimeout)), errSimDial, false, nil, 0)
-		return
-	}
-	if fresh {
-		if _, down := w.faultAt(t, -1, n.i, faultCrash, faultForget, faultSwap); down {
-			done(t+w.trip(roll), errSimRefused, false, nil, 0)
-			return
-		}
-		// A connection is made, and who answers is asked first of all.
-		at := w.available(n, t+w.trip(roll))
-		back := at + w.trip(mix(roll, 'd'))
-		if at-t > int64(bound) {
-			done(t+int64(bound), errSimDial, false, nil, 0)
-			return
-		}
-		w.sleep(back-t, roll)
-		p.gate()
-		t = w.t()
-		if now, _ := n.generation(t); now != gen {
-			done(t, errSimReset, false, nil, 0)
-			return
-		}
-		if s.saw != nil {
-			s.saw(n.sighting(at))
-		}
-	}
-
-	reqs := make([]*request, len(batch))
-	for i, c := range batch {
-		reqs[i] = c.req
-	}
-	roll = w.mix('s', uint64(p.i), uint64(n.i), uint64(t))
-	there, back := w.trip(roll), w.trip(mix(roll, 'b'))
-	within := func(salt uint64, d time.Duration) int64 { return int64(mix(roll, salt) % uint64(d+1)) }
-	fate := func(permille int, salt uint64) bool {
-		return t < int64(w.plan.Until) && int(mix(roll, salt)%1000) < permille
-	}
-	if fate(w.plan.Slow, 1) {
-		there += within(2, w.plan.NodeTimeout*3/2)
-	}
-	if fate(w.plan.Slow, 3) {
-		back += within(4, w.plan.NodeTimeout*3/2)
-	}
-	limit := t + int64(bound)
-	_, cutOut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut)
-	if cutOut || fate(w.plan.Lost, 5) {
-		done(limit, errSimTimeout, true, nil, 0)
-		return
-	}
-	if fate(w.plan.Late, 6) {
-		s.deliver(reqs, t+there+within(7, 2*w.plan.TTL), gen)
-		if fate(500, 8) {
-			done(limit, errSimTimeout, true, nil, 0)
-		} else {
-			done(t+within(9, w.plan.NodeTimeout), errSimReset, true, nil, 0)
-		}
-		return
-	}
-	if fate(w.plan.Torn, 15) {
-		s.deliver(reqs, t+there+within(16, w.plan.NodeTimeout/2), gen)
-		done(t+there/2, errSimReset, true, nil, 0)
-		return
-	}
-	reset := fate(w.plan.Reset, 10)
-	if reset && fate(300, 11) {
-		done(t+there, errSimReset, true, nil, 0)
-		return
-	}
-	at := n.begins(w.available(n, t+there), len(reqs))
-	if died, _ := n.generation(at); died != gen {
-		done(min(at+back, limit), errSimReset, true, nil, 0)
-		return
-	}
-	answers := s.deliver(reqs, at, gen)
-	if fate(w.plan.Twice, 12) {
-		s.deliver(reqs, at+within(13, 2*w.plan.TTL), gen)
-	}
-	end := at + back
-	_, cutBack := w.faultAt(at, p.i, n.i, faultCut, faultCutBack)
-	died, _ := n.generation(end)
-	switch {
-	case cutBack || end > limit:
-		done(limit, errSimTimeout, true, nil, 0)
-	case died != gen:
-		done(end, errSimReset, true, nil, 0)
-	case reset:
-		done(end, errSimReset, true, answers, int(within(14, time.Duration(len(reqs)))))
-	default:
-		done(end, nil, true, answers, len(reqs))
-		s.mu.Lock()
-		s.conns = append(s.conns, gen)
-		s.mu.Unlock()
-	}
-}
-
 // available is when a server that may hang looks at what came at t.
 func (w *simWorld) available(n *simNode, t int64) int64 {
 	for {
@@ -805,57 +625,4 @@ func (n *simNode) begins(t int64, requests int) int64 {
 	defer n.mu.Unlock()
 	n.busy = max(n.busy, t) + int64(requests)*int64(n.w.plan.Rate)
 	return n.busy
-}
-
-// deliver has the server execute requests at a time, if it is the same process then. It
-// returns a function for the answers, to be called later.
-func (s *simWire) deliver(reqs []*request, at int64, gen int) func() []simAnswer {
-	answers := make(chan []simAnswer, 1)
-	w, n := s.p.w, s.n
-	w.after(at-w.t(), w.mix(uint64(s.p.i), uint64(n.i)), func() {
-		if now, _ := n.generation(w.t()); now == gen {
-			answers <- n.run(s.p, reqs)
-		}
-	})
-	return func() []simAnswer {
-		select {
-		case a := <-answers:
-			return a
-		default:
-			return nil // at the end of the run
-		}
-	}
-}
-
-func (s *simWire) listen(ctx context.Context, channel string, confirmed func(), heard func(string)) error {
-	p, n, w := s.p, s.n, s.p.w
-	t := w.t()
-	roll := w.mix('l', uint64(p.i), uint64(n.i), uint64(t))
-	_, cut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut, faultCutBack)
-	_, down := w.faultAt(t, -1, n.i, faultCrash, faultForget, faultSwap)
-	sub := &simSub{proc: p, channel: channel, heard: heard, broken: make(chan struct{})}
-	w.sleep(w.available(n, t+3*w.trip(roll))-t, roll)
-	p.gate()
-	if cut || down || ctx.Err() != nil {
-		return errSimTimeout
-	}
-	n.mu.Lock()
-	n.subs = append(n.subs, sub)
-	n.mu.Unlock()
-	w.sleep(w.trip(mix(roll, 'b')), roll)
-	p.gate()
-	confirmed()
-	var err error
-	select {
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-sub.broken:
-		err = errSimReset
-	case <-w.over:
-		err = errSimReset
-	}
-	n.mu.Lock()
-	sub.gone = true
-	n.mu.Unlock()
-	return err
 }

@@ -101,7 +101,7 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 // or others are first in queues of other nodes. It returns whether to ask again, and else
 // when it is time for another attempt.
 func (w *waiter) inVain(ctx context.Context, last *QuorumError, home *int) (again bool, err error) {
-	if at := w.queues.arbiter(w.resource, w.clock.now().mono); at >= 0 && at != w.node && at != *home {
+	if at := w.queues.arbiter(w.resource, w.clock.now().mono, w.terms.joinPatience()); at >= 0 && at != w.node && at != *home {
 		*home = at // the others of this process wait there
 		return true, nil
 	}
@@ -137,7 +137,24 @@ func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, l
 			return false, nil
 		}
 	}
+	if w.waitsInVain() {
+		return true, nil
+	}
 	return w.sleep(ctx, nil)
+}
+
+// waitsInVain reports whether no turn will ever come, since a quorum is gone for good, and
+// has the other waiters find that out, too. An attempt then says why.
+func (w *waiter) waitsInVain() bool {
+	if !w.quorumGone() {
+		return false
+	}
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	if w.of != nil {
+		w.of.pokeOthers(w)
+	}
+	return true
 }
 
 // pauseInVain pauses before an attempt that will hardly succeed, unless we are woken.

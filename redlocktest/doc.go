@@ -19,8 +19,19 @@
 // A node is a miniredis whose keys expire as time passes, behind a proxy that
 // produces the faults on the wire. What a node can do is what miniredis can do:
 // scripts, pub/sub, transactions and RESP3, but no persistence, no eviction and no
-// CONFIG. Beyond it a node answers INFO server with a run id and an uptime, as far
-// as a client needs to notice a restart. A node has databases 0 to 15.
+// CONFIG. Beyond it a node answers INFO server and INFO replication, as far as a client
+// needs to notice a restart or a promotion, and CLIENT ID and CLIENT KILL ID. A node has
+// databases 0 to 15.
+//
+// # Emptying nodes between tests
+//
+// A Redlock keeps one key on each node, the memory mark redlock:memory, which has no
+// expiry. So a test that looks for keys left behind has to leave it out. And a Redlock
+// takes a node whose mark is gone for one that has forgotten locks: after
+// [Node.FlushAll] of a majority, a Redlock that was there before gets no lock for the
+// restart guard's period, by default the lock's TTL. A suite that empties the nodes
+// between tests and goes on with the same Redlock sets Options.RestartGuard to -1, or
+// removes the keys that it knows with [Node.Del].
 //
 // # Two kinds of faults
 //

@@ -66,10 +66,12 @@ type Node struct {
 	closed   bool
 	detached bool // a replica holds a copy of the keys
 	runID    string
+	replID   string
 	born     time.Time // by the node's own clock
 	offset   time.Duration
 	failure  string
 	denied   map[string]bool
+	peers    peers
 }
 
 func newNode(i int) *Node {

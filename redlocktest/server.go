@@ -52,7 +52,7 @@ func (n *Node) boot(uptime time.Duration) {
 
 	n.mu.Lock()
 	n.stopped = false
-	n.runID = newRunID()
+	n.runID, n.replID = newRunID(), newRunID()
 	n.born = n.clock().Add(-uptime)
 	n.mu.Unlock()
 	n.relink()
@@ -85,9 +85,11 @@ func (n *Node) intercept(srv *server.Server, c *server.Peer, cmd string, args []
 	n.mu.Lock()
 	failure, denied, detached := n.failure, n.denied[cmd], n.detached
 	offset, now := n.offset, n.clock()
+	killed := n.peers.killed[c]
 	n.mu.Unlock()
 
 	switch {
+	case killed: // and so not executed
 	case failure != "" && !handshake[cmd]:
 		c.WriteError(failure)
 	case denied:
@@ -95,6 +97,7 @@ func (n *Node) intercept(srv *server.Server, c *server.Peer, cmd string, args []
 	case cmd == "INFO":
 		// By way of ECHO it takes part in authentication and transactions.
 		srv.Dispatch(c, []string{"ECHO", n.info(srv, args)})
+	case cmd == "CLIENT" && n.ofClient(c, args):
 	case cmd == "FLUSHALL" && detached:
 		srv.Dispatch(c, append([]string{"FLUSHDB"}, args...)) // leaves the replica alone
 	case offset == 0:
@@ -122,7 +125,7 @@ var handshake = map[string]bool{"HELLO": true, "AUTH": true, "CLIENT": true, "SE
 // info renders the sections of INFO that there are.
 func (n *Node) info(srv *server.Server, args []string) string {
 	n.mu.Lock()
-	runID, now, born := n.runID, n.clock(), n.born
+	runID, replID, now, born := n.runID, n.replID, n.clock(), n.born
 	n.mu.Unlock()
 	wanted := func(section string) bool {
 		if len(args) == 0 {
@@ -145,6 +148,9 @@ func (n *Node) info(srv *server.Server, args []string) string {
 	}
 	if wanted("clients") {
 		sections = append(sections, fmt.Sprintf("# Clients\r\nconnected_clients:%d\r\n", srv.ClientsLen()))
+	}
+	if wanted("replication") {
+		sections = append(sections, fmt.Sprintf("# Replication\r\nrole:master\r\nconnected_slaves:0\r\nmaster_replid:%s\r\n", replID))
 	}
 	if wanted("stats") {
 		sections = append(sections, fmt.Sprintf("# Stats\r\ntotal_connections_received:%d\r\ntotal_commands_processed:%d\r\n",

@@ -1,6 +1,7 @@
 -- Acquire with a fencing token: SET NX and a counter in one step. It grants only what
 -- it can fence: a counter that is none, or has no number left, is an error before
--- anything is set, since a script that fails half-way is not rolled back.
+-- anything is set. A script that fails half-way is not rolled back, so the counter, which
+-- the user may have no right to, is written before the lock. A number too many is harmless.
 --
 -- The proposal is the client's wall clock, kept within a second of this server's, so
 -- that a client whose clock is wrong by days cannot drive the counter away from time:
@@ -30,10 +31,14 @@ end
 if KEYS[3] then
   redis.call('ZREM', KEYS[3], ARGV[5], 'woken ' .. ARGV[5], 'silent ' .. string.match(ARGV[5], '^%S+'))
 end
-if KEYS[3] and redis.call('GET', lock) == ARGV[1] then
-  redis.call('PEXPIRE', lock, ARGV[2])
-elseif not redis.call('SET', lock, ARGV[1], 'NX', 'PX', ARGV[2]) then
+local reserved = KEYS[3] and redis.call('GET', lock) == ARGV[1]
+if not reserved and redis.call('TYPE', lock).ok ~= 'none' then
   return false
 end
 redis.call('SET', counter, string.format('%.0f', fence), 'PX', ARGV[4])
+if reserved then
+  redis.call('PEXPIRE', lock, ARGV[2])
+else
+  redis.call('SET', lock, ARGV[1], 'NX', 'PX', ARGV[2])
+end
 return fence

@@ -15,21 +15,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/child"
 	"github.com/quorumlock/redlock/internal/leaktest"
 )
 
-// asProgram makes the test binary behave as the program, with the lock named in it:
-// "lock", or "none" for one that keeps nobody out.
-const asProgram = "REDLOCK_TEST_AS_PROGRAM"
+// What the test binary can be instead: the program, and the program with a lock that keeps
+// nobody out.
+const (
+	asProgram  = "program"
+	asUnlocked = "program without a lock"
+)
 
 // TestMain fails the run if tests leave goroutines behind.
 func TestMain(m *testing.M) {
-	if lock := os.Getenv(asProgram); lock != "" {
-		if lock == "none" {
-			guard = func(*redlock.Mutex) doer { return unlocked{} }
-		}
+	switch child.Role() {
+	case asUnlocked:
+		guard = func(*redlock.Mutex) doer { return unlocked{} }
+		main()
+	case asProgram:
 		main()
 	}
+	child.DefaultSignals()
 	logging.Disable()
 	leaktest.Main(m)
 }
@@ -48,41 +54,37 @@ func run(t *testing.T, ctx context.Context, args ...string) result {
 	return result{code, out.String(), errOut.String()}
 }
 
-// spawn runs the program as a process of its own.
-func spawn(t *testing.T, program string, env []string, args ...string) result {
+// spawn runs a process to its end.
+func spawn(t *testing.T, cmd *exec.Cmd, env ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(cmd.Environ(), env...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
-	err := cmd.Run()
-	if err != nil {
+	require.NoError(t, cmd.Start())
+	defer time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() }).Stop()
+	if err := cmd.Wait(); err != nil {
 		require.ErrorAs(t, err, new(*exec.ExitError))
 	}
 	return result{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
 }
 
 func TestExitStatus(t *testing.T) {
-	self, err := os.Executable()
-	require.NoError(t, err)
 	for _, c := range []struct {
 		name string
-		lock string
+		role string
 		args []string
 		code int
 		says string // on stderr
 	}{
-		{"nothing lost", "lock", []string{"demo", "--duration", "600ms"}, exitOK, ""},
-		{"updates lost", "none", []string{"demo", "--duration", "600ms"}, exitFailed, "updates were lost under the lock"},
-		{"no servers", "lock", []string{"demo", "--addrs", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"}, exitFailed, "the demo could not run"},
-		{"bad flag", "lock", []string{"demo", "--workers", "1"}, exitUsage, "--workers is 1"},
-		{"version", "lock", []string{"--version"}, exitOK, ""},
+		{"nothing lost", asProgram, []string{"demo", "--duration", "600ms"}, exitOK, ""},
+		{"updates lost", asUnlocked, []string{"demo", "--duration", "600ms"}, exitFailed, "updates were lost under the lock"},
+		{"no servers", asProgram, []string{"demo", "--addrs", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"}, exitFailed, "the demo could not run"},
+		{"bad flag", asProgram, []string{"demo", "--workers", "1"}, exitUsage, "--workers is 1"},
+		{"version", asProgram, []string{"--version"}, exitOK, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			r := spawn(t, self, []string{asProgram + "=" + c.lock, addrsEnv + "="}, c.args...)
+			r := spawn(t, child.Command(c.role, c.args...), addrsEnv+"=")
 			require.Equal(t, c.code, r.code, "stdout:\n%s\nstderr:\n%s", r.out, r.errOut)
 			if c.says == "" {
 				require.Empty(t, r.errOut)
@@ -102,29 +104,26 @@ func TestBuiltBinary(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
-	r := spawn(t, program, []string{addrsEnv + "="}, "demo", "--duration", "500ms")
+	r := spawn(t, exec.Command(program, "demo", "--duration", "500ms"), addrsEnv+"=")
 	require.Equal(t, exitOK, r.code, "%s\n%s", r.out, r.errOut)
 	require.Contains(t, r.out, "SUMMARY")
 	require.Empty(t, r.errOut)
 
-	r = spawn(t, program, nil, "--version")
+	r = spawn(t, exec.Command(program, "--version"))
 	require.Regexp(t, `^redlock \S+\n$`, r.out)
-	require.Equal(t, exitUsage, spawn(t, program, nil, "demo", "--ttl", "1s5").code)
+	require.Equal(t, exitUsage, spawn(t, exec.Command(program, "demo", "--ttl", "1s5")).code)
 }
 
 func TestInterruptedProcessPrintsItsSummary(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no interrupts there")
 	}
-	self, err := os.Executable()
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, self, "demo", "--duration", "10m")
-	cmd.Env = append(os.Environ(), asProgram+"=lock", addrsEnv+"=")
+	cmd := child.Command(asProgram, "demo", "--duration", "10m")
+	cmd.Env = append(cmd.Env, addrsEnv+"=")
 	var out lockedBuffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	require.NoError(t, cmd.Start())
+	defer time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() }).Stop()
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "3 -> 4") }, 30*time.Second, 10*time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, cmd.Wait(), "%s", out.String())

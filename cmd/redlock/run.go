@@ -66,7 +66,7 @@ came while waiting. Otherwise
 	}
 	s := connectFlags(cmd)
 	fl := cmd.Flags()
-	fl.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait; of several that ask at once perhaps none gets the lock, so only for work that may be skipped")
+	fl.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait; of several that ask at once one gets the lock, nearly always")
 	fl.DurationVarP(&f.wait, "timeout", "w", 0, "wait no longer than this; 0 for as long as it takes")
 	fl.DurationVar(&f.ttl, "ttl", 10*time.Second, "the lease, from 1s to 24h; it is renewed at a third of it")
 	fl.BoolVar(&f.fencing, "fencing", false, "get a fencing token")

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/child"
 	"github.com/quorumlock/redlock/internal/realredis"
 )
 
@@ -55,9 +56,6 @@ func (s *site) hold(t *testing.T) *redlock.Lock {
 	return lock
 }
 
-// quickExit spares each process the second that the race detector otherwise waits at its end.
-const quickExit = "GORACE=atexit_sleep_ms=0"
-
 // process is the program, running.
 type process struct {
 	*exec.Cmd
@@ -72,10 +70,8 @@ func (s *site) start(t *testing.T, args ...string) *process {
 
 func (s *site) startWith(t *testing.T, in *os.File, args ...string) *process {
 	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	p := &process{Cmd: exec.Command(self, args...)}
-	p.Env = append(os.Environ(), asProgram+"=lock", addrsEnv+"="+strings.Join(s.addrs, ","), quickExit)
+	p := &process{Cmd: child.Command(asProgram, args...)}
+	p.Env = append(p.Env, addrsEnv+"="+strings.Join(s.addrs, ","))
 	p.Stderr = &p.errs
 	p.WaitDelay = 500 * time.Millisecond // for what a killed one leaves behind
 	if in != nil {

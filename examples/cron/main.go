@@ -1,7 +1,7 @@
-// Command cron runs a job once per tick on one of many instances, as a service does that
-// is deployed several times and has a timer in each copy. Instances have clocks that are
-// a little apart, one of the runs fails and is taken over by another instance, and in the
-// end the ledger shows that each tick was done exactly once.
+// Command cron runs a job once per tick on one of many instances. It stands for a service
+// that is deployed several times and has a timer in each copy. The instances' clocks are a
+// little apart. One run fails, and another instance takes over. At the end the program
+// checks in a ledger that each tick was done exactly once.
 //
 //	go run ./examples/cron
 //	go run ./examples/cron -addrs host1:6379,host2:6379,host3:6379
@@ -33,7 +33,7 @@ const (
 	// patience is how long an instance stays ready to take over from one that fails.
 	patience = 4 * time.Second
 	// lease must outlast the patience of the instance whose timer is latest. The job
-	// itself may take longer: nobody asks for its tick any more by then.
+	// itself may take longer: by then no instance asks for its tick any more.
 	lease = 3 * patience
 )
 
@@ -69,9 +69,9 @@ type instance struct {
 // has nothing to do with the next one. Ticks may then overlap if the job takes longer than
 // the interval; a job that must not wraps its work in Do with a key of its own.
 func (i *instance) onTick(ctx context.Context, tick time.Time) {
-	// Not TryAcquire: of several that ask at the same moment each may get the votes of a
-	// minority, and all are refused: nobody runs the tick. In line, one of them gets it, and
-	// the others stand by for a while in case it fails.
+	// Not TryAcquire: if several instances ask at the same moment one of them gets the lock
+	// nearly always, but not surely. In the wait queue one of them gets it, and the others
+	// stand by for a while in case it fails.
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	lock, err := i.rl.Mutex("report:" + tick.Format(time.RFC3339Nano)).Acquire(waiting)
@@ -79,15 +79,15 @@ func (i *instance) onTick(ctx context.Context, tick time.Time) {
 	case errors.Is(err, redlock.ErrHeld):
 		return // another has it
 	case err != nil:
-		// The nodes are down, or so slow that nobody knows whether another has it. This is the
-		// case that needs an alarm: the tick may not be run at all.
+		// The nodes are down, or too slow to tell whether another has it. This case needs an
+		// alarm: perhaps no instance runs the tick.
 		i.log.Printf("%s  %s  gives up: %v", tick.Format("05.0"), i.name, err)
 		return
 	}
 	if err := i.job(ctx, tick); err != nil {
 		i.log.Printf("%s  %s  failed: %v", tick.Format("05.0"), i.name, err)
-		if err := lock.Release(ctx); err != nil { // the next in line takes over
-			i.log.Print(err) // it does when the lease has ended, if it still waits
+		if err := lock.Release(ctx); err != nil { // the next waiter takes over
+			i.log.Print(err) // it takes over when the lease has ended, if it still waits
 		}
 		return
 	}
@@ -95,9 +95,9 @@ func (i *instance) onTick(ctx context.Context, tick time.Time) {
 	// Not released: an instance whose timer is late would find the tick free and run it
 	// again. The lease ends by itself.
 	//
-	// An instance that dies in the middle of the job leaves the tick undone, and one that fails
-	// after a part of it runs that part twice. No lock can know; a job for which that
-	// matters notes in its own database, in its transaction, which ticks are done.
+	// An instance that dies in the middle of the job leaves the tick undone. If a run fails
+	// half-way, the next one repeats that half. No lock can prevent this; if it matters, the
+	// job records the ticks that are done in its own database, in its own transaction.
 }
 
 // ledger counts what was done. It stands for whatever the job changes.

@@ -1,13 +1,14 @@
 // Command exchange swaps loyalty points for goods of which there are few. Many customers
-// want them at the same moment, by way of several servers, and none must be sold that is
-// not there. It does so first without the lock, to show what goes wrong, then with it.
+// want them at the same moment, through several servers, and no more must be sold than are
+// in stock. The program does it first without the lock, to show what goes wrong, then with
+// it.
 //
 //	go run ./examples/exchange
 //	go run ./examples/exchange -addrs host1:6379,host2:6379,host3:6379
 //
-// A single table of one database needs no lock for this: UPDATE ... SET stock = stock - 1
-// WHERE stock > 0 does it. Here points and stock belong to two systems that know only get and
-// set, as one finds them behind other people's interfaces.
+// If both were in one table of a database, no lock would be needed: UPDATE ... SET stock = stock - 1
+// WHERE stock > 0 does it. Here points and stock belong to two systems that offer only get
+// and set, as other people's interfaces often do.
 package main
 
 import (
@@ -59,8 +60,8 @@ var (
 	errPoor    = errors.New("not enough points")
 )
 
-// exchange gives a customer one of the goods for points. It reads, decides and writes, and is
-// right only if nobody else does so for the same goods meanwhile.
+// exchange gives a customer one of the goods for points. It reads, decides and writes. That
+// is right only if no other call does so for the same goods meanwhile.
 func exchange(ctx context.Context, goods, points *remote, item, customer string) error {
 	left, err := goods.get(ctx, item)
 	if err != nil {
@@ -76,9 +77,9 @@ func exchange(ctx context.Context, goods, points *remote, item, customer string)
 	if balance < price {
 		return errPoor
 	}
-	// ctx ends when the lock is lost, so nothing is sent then. A lock is no transaction, though:
-	// if the second write fails, the customer has paid for nothing, and the error must reach
-	// somebody who gives the points back.
+	// ctx ends when the lock is lost, and then nothing is sent. But a lock is no transaction: if
+	// the second write fails, the customer has paid for nothing. Then the caller has to give the
+	// points back.
 	if err := points.set(ctx, customer, balance-price); err != nil {
 		return err
 	}
@@ -89,9 +90,9 @@ func exchange(ctx context.Context, goods, points *remote, item, customer string)
 func buy(ctx context.Context, rl *redlock.Redlock, goods, points *remote, item, customer string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	// The key is what must not be changed by two at once: the item. Items do not wait for each
-	// other. Do serves the customers in the order in which they came, whichever server they
-	// came to; with retries at random some would come late and be lucky.
+	// The key names the thing that two calls must not change at once: the item. Items do not
+	// wait for each other. Do serves the customers in order of arrival, whichever server they
+	// came to. With random retries a late customer could be lucky.
 	return rl.Mutex("item:"+item).Do(ctx, func(ctx context.Context, _ *redlock.Lock) error {
 		return exchange(ctx, goods, points, item, customer)
 	})

@@ -1,13 +1,14 @@
 // Command fencing shows what a fencing token is for. A worker is paused past the end of
-// its lease, as by a long collection, a suspended machine or a debugger, and wakes in the
-// middle of its work, sure that it has the lock. Another has taken over meanwhile. The
-// table remembers the greatest token that wrote to it, so the first one's write is refused.
+// its lease, as by a long garbage collection, a suspended machine or a debugger. It wakes
+// in the middle of its work, and believes that it has the lock. Another worker has taken
+// over meanwhile. The table remembers the greatest token of its writes, so the first
+// worker's write is refused.
 //
 //	go run ./examples/fencing
 //
 // The nodes run inside this program; with REDLOCK_ADDRS=host1:6379,host2:6379,... it uses
-// yours. The table is in SQLite, in a temporary file; what counts is its UPDATE ... WHERE,
-// which any database can do.
+// yours. The table is in SQLite, in a temporary file. Any database with UPDATE ... WHERE
+// will do.
 package main
 
 import (
@@ -65,9 +66,9 @@ func deposit(ctx context.Context, db *sql.DB, by string, fence uint64) error {
 	return nil
 }
 
-// work is one worker: it takes the lock, says so, waits for a word, and writes, without
-// another look at the lock. A careful worker would look; no care is enough for a pause
-// between the look and the write.
+// work is one worker. It takes the lock, says so, waits for a word, and writes without
+// checking the lock again. A careful worker would check, but no check helps against a pause
+// between the check and the write.
 func work(ctx context.Context, name, path string, in io.Reader, out io.Writer) error {
 	rl, err := redlock.Open(ctx, strings.Split(os.Getenv("REDLOCK_ADDRS"), ","), &redlock.Options{TTL: lease, Owner: name})
 	if err != nil {

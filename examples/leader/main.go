@@ -1,13 +1,13 @@
-// Command leader keeps one of several workers at work, whichever it is. The others stand in
-// line. A leader that is shut down is followed at once by the next; one that cannot renew its
-// lease, because a majority of the nodes is out of reach, steps down before the lease ends,
-// and stands in line again.
+// Command leader lets one of several workers lead while the others wait. If the leader is
+// shut down, the next worker leads at once. If the leader cannot renew its lease, because a
+// majority of the nodes is out of reach, it steps down before the lease ends, and waits
+// again.
 //
 //	go run ./examples/leader
 //	go run ./examples/leader -for 1m -addrs host1:6379,host2:6379,host3:6379
 //
-// With nodes of its own the program makes the outage itself. With yours, stop a majority of
-// them meanwhile, and start them again.
+// On its own nodes the program makes the outage itself. On yours, stop a majority of them
+// while it runs, and start them again.
 package main
 
 import (
@@ -31,7 +31,7 @@ import (
 
 const (
 	workers = 4
-	// lease is how long nobody leads after a leader has died.
+	// lease is how long there is no leader after a leader has died.
 	lease = 2 * time.Second
 	pause = 20 * time.Millisecond // between two pieces of work
 )
@@ -67,18 +67,18 @@ func (w *worker) serve(ctx context.Context) error {
 	// each term has a number greater than all before it.
 	m := w.rl.Mutex("leader", redlock.WithRenewal(), redlock.WithFencing())
 	for ctx.Err() == nil {
-		// Waits as long as it takes: for the leader to go, and for the nodes to come back.
+		// Waits as long as it takes until the leader has gone, and the nodes are back.
 		lock, err := m.Acquire(ctx)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return nil // shut down while in line
+			return nil // shut down while it waited
 		case err != nil:
-			return fmt.Errorf("%s: %w", w.name, err) // what no waiting mends: rights, credentials
+			return fmt.Errorf("%s: %w", w.name, err) // waiting would not help: rights, credentials
 		}
 		w.report("%s leads, term %d", w.name, lock.Fence())
 		err = w.lead(ctx, lock)
-		// Also after a loss: so nodes that still have our key need not keep it to its end. And
-		// also when ctx is over: Release does not end with it.
+		// Release also after a loss, so that nodes that still have our key do not keep it until
+		// it expires; and also if ctx is over, because Release does not end with it.
 		released := lock.Release(ctx)
 		switch {
 		case errors.Is(err, redlock.ErrLost):
@@ -96,8 +96,8 @@ func (w *worker) serve(ctx context.Context) error {
 
 // lead does the leader's work until it is asked to stop (nil) or must not go on (an error).
 func (w *worker) lead(ctx context.Context, lock *redlock.Lock) error {
-	// The lock's context ends with the lease, by a timer of this process: also when no node
-	// can be reached, which is when others may be elected. It does not end with ctx.
+	// The lock's context ends with the lease, by a timer of this process. So it also ends if no
+	// node can be reached, when another worker may become the leader. It does not end with ctx.
 	held := lock.Context()
 	for {
 		select {
@@ -107,8 +107,8 @@ func (w *worker) lead(ctx context.Context, lock *redlock.Lock) error {
 			return nil
 		case <-time.After(pause):
 		}
-		// A process may be suspended right here and wake up when another leads. Nothing it
-		// could look at before it writes would help; the journal refuses it.
+		// A process may be suspended right here and wake up when another leads. No check before
+		// the write would help; the journal refuses the write.
 		if err := w.journal.write(lock.Fence(), w.name); err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes, least time.Duration
 		Hooks: &redlock.Hooks{Lost: func(redlock.LostInfo) {
 			select {
 			case lost <- struct{}{}:
-			default: // nobody waits for it; a hook must not block
+			default: // no receiver; a hook must not block
 			}
 		}},
 	}

@@ -1,7 +1,7 @@
 // Command webhandler is a web server that charges an order once, however often and on however
-// many servers the button is pressed, and that answers in time: 409 while another request
-// works on the order, 503 while the lock's nodes are out of reach. It sends itself some
-// requests, checks the answers, and ends; with -listen it serves until it is interrupted.
+// many servers the button is pressed. It answers in time: 409 while another request works on
+// the order, and 503 while the lock's nodes are out of reach. The program sends itself some
+// requests, checks the answers, and ends. With -listen it serves until it is interrupted.
 //
 //	go run ./examples/webhandler
 //	go run ./examples/webhandler -listen 127.0.0.1:8080
@@ -30,9 +30,9 @@ import (
 	"github.com/quorumlock/redlock/examples/internal/nodes"
 )
 
-// budget is how long a request may take altogether, waiting included. It is less than what
-// clients and proxies in front of this server allow, so that they get our answer and not a
-// timeout of their own, and try again without knowing what became of the first try.
+// budget is how long a request may take altogether, including the wait. It is less than the
+// timeouts of clients and proxies in front of this server. Otherwise they would time out
+// first, and try again without knowing the result of the first try.
 const budget = 2 * time.Second
 
 func main() {
@@ -69,15 +69,16 @@ func (s *shop) handler() http.Handler {
 
 func (s *shop) charge(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	// The request's context ends when the client goes away; then its place in line is
-	// given up too. The budget bounds everything that is done under it.
+	// The request's context ends when the client goes away; then its place in the wait queue
+	// is given up too. The budget bounds everything that is done under the context.
 	ctx, cancel := context.WithTimeout(r.Context(), budget)
 	defer cancel()
 
 	answer := "charged"
 	err := s.rl.Mutex("order:"+id).Do(ctx, func(ctx context.Context, _ *redlock.Lock) error {
-		// Under the lock, look first: whoever waited finds the work of those before it. A
-		// lock keeps two from charging at once; it does not keep the second from charging again.
+		// Look first, under the lock: a request that waited finds the order charged already. A
+		// lock keeps two requests from charging at once; it does not keep the second one from
+		// charging again.
 		done, err := s.charged(ctx, id)
 		if err != nil {
 			return err
@@ -93,14 +94,15 @@ func (s *shop) charge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	// What is left is ErrLost, or the payment's own error: it may have been made or not. To try
-	// again is right, since it looks first.
+	// In all other cases, ErrLost or the payment's own error, the payment may have been made or
+	// not. To try again is right, because the handler looks first.
 	status := http.StatusInternalServerError
 	switch {
 	case r.Context().Err() != nil:
-		return // nobody is there to be answered
+		return // the client has gone
 	case errors.Is(err, redlock.ErrHeld):
-		// Before DeadlineExceeded: an error of the line is both, that it took too long and why.
+		// Before DeadlineExceeded: an Acquire that timed out returns both, the deadline and the
+		// reason.
 		status = http.StatusConflict
 		w.Header().Set("Retry-After", "1")
 	case errors.Is(err, redlock.ErrNoQuorum):

@@ -6,19 +6,19 @@
 // # Spans
 //
 //	redlock acquire    TryAcquire, Acquire, and the beginning of Do
-//	redlock wait       a child of it, from the first refusal, or from going to the line, until
-//	                   the last attempt began or the acquire gave up
-//	redlock extend     Extend; a renewal's is a trace of its own with a link to the acquire's
-//	                   caller, since a lock may outlive the request that took it by days
+//	redlock wait       a child of it, from the first refusal, or from joining the wait queue,
+//	                   until the last attempt began or the acquire gave up
+//	redlock extend     Extend. The span of a renewal is a trace of its own with a link to the
+//	                   acquire's caller: a lock may outlive the request that took it by days
 //	redlock release    Release, and the end of Do
-//	redlock lost       a trace of its own with such a link, where the acquire's caller has no
-//	                   span any more; otherwise an event "redlock.lost" of that one
+//	redlock lost       an event "redlock.lost" of the span of the acquire's caller; if that span
+//	                   has ended, a trace of its own with such a link
 //
-// They are children of the span in the caller's context, have an event "redlock.node" for what
-// each node said, and the attributes redlock.key (see WithoutKeys), redlock.acquire.attempts,
-// redlock.extend.renewal and error.type. The status is Error for all failures but that
-// another holds the lock. Spans are made when their operation has ended, with the times that it
-// had, so what goes on meanwhile cannot be their child.
+// Spans are children of the span in the caller's context. They have an event "redlock.node" for
+// each node's vote, and the attributes redlock.key (see WithoutKeys), redlock.acquire.attempts,
+// redlock.extend.renewal and error.type. The status is Error for all failures, except if another
+// client holds the lock. A span is made when its operation has ended, with the operation's times,
+// so nothing can be its child that happens in between.
 //
 // # Metrics
 //
@@ -35,10 +35,10 @@
 //	redlock.node.degraded          1          by redlock.node.name; 1 if it denies something
 //	                                          that the library can do without
 //
-// What failed has the attribute error.type: held, no_quorum, expired, not_held, timeout, canceled,
-// released, closed, lost, duplicate_node, invalid or other. Where an error has several reasons,
-// what the nodes said goes before the end of the caller's context. Keys are no attributes of
-// metrics, since there may be any number of them.
+// A failed operation has the attribute error.type: held, no_quorum, expired, not_held, timeout, canceled,
+// released, closed, lost, duplicate_node, invalid or other. If an error has several reasons, the
+// nodes' reason goes before the end of the caller's context. Keys are not attributes of metrics,
+// because there may be any number of them.
 package redlockotel
 
 import (

@@ -23,6 +23,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/extra/redlockotel"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -42,9 +43,8 @@ type bed struct {
 }
 
 func inBubble(t *testing.T, test func(b *bed), opts ...redlockotel.Option) {
-	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Hour) }) // go-redis' last retries
-		b := &bed{T: t, cluster: redlocktest.NewCluster(t, 3), spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		b := &bed{T: t, cluster: c, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
 		tp := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(b.spans))
 		mp := sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader))
 		b.tracer = tp.Tracer("user")
@@ -163,7 +163,7 @@ func TestSpansOfFailures(t *testing.T) {
 		assert.Equal(b, codes.Unset, s.Status().Code, "an answer, and no fault")
 
 		for _, n := range b.cluster.Nodes() {
-			n.FlushAll()
+			n.Del(key)
 		}
 		require.Error(b, lock.Release(b.Context()))
 		s = b.span("redlock release")
@@ -243,7 +243,7 @@ func TestWithoutKeys(t *testing.T) {
 		_, err := b.rl.Mutex(key).TryAcquire(ctx)
 		require.Error(b, err)
 		for _, n := range b.cluster.Nodes() {
-			n.FlushAll()
+			n.Del(key)
 		}
 		require.Error(b, lock.Extend(ctx, ttl))
 		require.Error(b, lock.Release(ctx))
@@ -352,7 +352,7 @@ func TestMetrics(t *testing.T) {
 			"redlock.lock.held":                                          1,
 		})
 		for _, n := range b.cluster.Nodes() {
-			n.FlushAll()
+			n.Del(key)
 		}
 		require.Error(b, lock.Extend(b.Context(), ttl))
 		b.has(map[string]float64{
@@ -362,6 +362,7 @@ func TestMetrics(t *testing.T) {
 		})
 		b.cluster.Node(1).Stop()
 		require.NoError(b, b.lock(b.Context()).Release(b.Context()))
+		time.Sleep(time.Second) // it is down when no connection could be had within a node timeout
 		synctest.Wait()
 		node := " redlock.node.name=" + b.rl.Nodes()[1]
 		b.has(map[string]float64{"redlock.node.up" + node: 0})

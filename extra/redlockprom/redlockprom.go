@@ -1,5 +1,5 @@
-// Package redlockprom counts what the locks of github.com/quorumlock/redlock do, for
-// Prometheus.
+// Package redlockprom makes Prometheus metrics of the locks of
+// github.com/quorumlock/redlock.
 //
 //	metrics := redlockprom.New()
 //	prometheus.MustRegister(metrics)
@@ -11,9 +11,9 @@
 // # Metrics
 //
 //	redlock_acquires_total{result}          acquires that ended: granted, held, no_quorum, expired, ...
-//	redlock_acquire_attempts_total          rounds in which they asked the nodes for the lock
-//	redlock_acquire_duration_seconds        of those that were granted, waiting included
-//	redlock_acquire_wait_seconds            of those that waited, in the end granted or not
+//	redlock_acquire_attempts_total          rounds in which acquires asked the nodes for the lock
+//	redlock_acquire_duration_seconds        of acquires that were granted, including the wait
+//	redlock_acquire_wait_seconds            of acquires that waited, in the end granted or not
 //	redlock_extends_total{by,result}        extends by the caller or by renewal: extended, no_quorum, ...
 //	redlock_extend_duration_seconds
 //	redlock_releases_total{result}          released, not_held, no_quorum, ...
@@ -25,11 +25,11 @@
 //	redlock_node_degraded{node}             1 if it denies something that the library can do without
 //	redlock_node_votes_total{node,operation,vote}  granted, refused, unknown, failed, not sent, barred, pending
 //
-// Where errors have several reasons, what the nodes said goes before the end of the caller's
-// context: an acquire that timed out in an outage counts as no_quorum. A pending vote is that
-// of a node that had not answered when the others had decided.
+// If an error has several reasons, the nodes' reason goes before the end of the caller's
+// context: an acquire that timed out in an outage counts as no_quorum. A vote is pending if the
+// node had not answered when the others had decided.
 //
-// Keys are no labels, since there may be any number of them. The operation of a vote is
+// Keys are not labels, because there may be any number of them. The operation of a vote is
 // acquire, extend or release.
 package redlockprom
 

@@ -22,6 +22,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/extra/redlockprom"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -39,9 +40,8 @@ type bed struct {
 }
 
 func inBubble(t *testing.T, metrics *redlockprom.Collector, test func(b *bed)) {
-	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Hour) }) // go-redis' last retries
-		b := &bed{T: t, cluster: redlocktest.NewCluster(t, 3), registry: prometheus.NewPedanticRegistry()}
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		b := &bed{T: t, cluster: c, registry: prometheus.NewPedanticRegistry()}
 		b.registry.MustRegister(metrics)
 		var err error
 		b.rl, err = redlock.New(b.cluster.Clients(), &redlock.Options{Hooks: metrics.Hooks()})
@@ -172,7 +172,7 @@ func TestScrape(t *testing.T) {
 		})
 
 		for _, n := range b.cluster.Nodes() {
-			n.FlushAll()
+			n.Del(key)
 		}
 		require.Error(b, lock.Extend(b.Context(), ttl))
 		require.Error(b, lock.Release(b.Context()))
@@ -194,6 +194,8 @@ func TestScrapeOfNodes(t *testing.T) {
 		first, last := b.rl.Nodes()[0], b.rl.Nodes()[2]
 		b.cluster.Node(0).Stop()
 		b.cycle()
+		time.Sleep(time.Second)
+		synctest.Wait() // it is down when no connection could be had within a node timeout
 		b.has(map[string]float64{
 			`redlock_node_up{node="` + first + `"}`: 0,
 			`redlock_node_up{node="` + last + `"}`:  1,

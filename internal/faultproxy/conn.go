@@ -31,6 +31,8 @@ type conn struct {
 	subscribed bool          // a SUBSCRIBE has passed: arrays may be messages
 	opaque     [2]bool       // not understood: bytes pass unread
 	deaf, mute bool          // requests, replies were lost: none may follow the hole
+	forgotten  bool          // neither end hears of the other any more, see Forget
+	held       bool          // requests wait for LetGo
 	extra      time.Duration // this connection's own delay of requests
 }
 
@@ -228,9 +230,9 @@ func (c *conn) match(frame []byte) (e expected, isReply bool) {
 
 func (c *conn) delay(d direction) time.Duration {
 	if d == requests {
-		return c.p.latency[d] + c.extra
+		return c.p.latency[d] + c.extra + c.p.jittered()
 	}
-	return c.p.latency[d]
+	return c.p.latency[d] + c.p.jittered()
 }
 
 // ended is called by a reader whose source has ended.
@@ -241,6 +243,9 @@ func (c *conn) ended(d direction, err error) {
 		// The client is gone. What it has sent is still under way and will be
 		// executed; what was meant for it has no reader any more.
 		c.stop(replies)
+		if c.forgotten {
+			return // and the server is never told
+		}
 		c.enqueue(requests, item{end: DropCut, at: time.Now().Add(c.delay(requests))})
 		return
 	}
@@ -304,7 +309,7 @@ func (c *conn) take(d direction, timer *time.Timer) (item, bool) {
 			return item{}, false
 		}
 		wait := time.Duration(-1) // until woken
-		if len(q.items) > 0 && !c.p.frozen {
+		if len(q.items) > 0 && !c.p.frozen && !(c.held && d == requests) {
 			wait = time.Until(q.items[0].at)
 			if wait <= 0 {
 				it := q.pop()

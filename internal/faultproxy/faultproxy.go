@@ -92,6 +92,7 @@ type Proxy struct {
 	relinked chan struct{} // closed, and replaced, when link changes
 	frozen   bool
 	latency  [2]time.Duration // by direction
+	jitter   time.Duration    // at most, on top of it
 	nextConn time.Duration    // added to the requests of the next connection
 	rules    []*rule
 	garbage  []byte
@@ -457,13 +458,16 @@ func (p *Proxy) Crash() {
 	}
 }
 
-// Clear ends every fault: Heal, Resume, no delay, no rule, no garbage.
+// Clear ends every fault: Heal, Resume, LetGo, no delay, no rule, no garbage. Flows that
+// were forgotten stay so.
 func (p *Proxy) Clear() {
 	p.Heal()
 	p.Resume()
+	p.LetGo()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.latency = [2]time.Duration{}
+	p.jitter = 0
 	p.nextConn = 0
 	p.rules = nil
 	p.garbage = nil

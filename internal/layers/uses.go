@@ -3,6 +3,7 @@ package layers
 import (
 	"cmp"
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
 	"go/types"
@@ -22,7 +23,7 @@ type Use struct {
 }
 
 // Load type-checks the package in a folder, without its tests, and returns the names of
-// its Go files and all uses between them. Files are those for this system.
+// its Go files and all uses between them. Files for other systems are named only.
 func Load(dir string) (files []string, uses []Use, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -32,6 +33,10 @@ func Load(dir string) (files []string, uses []Use, err error) {
 	var parsed []*ast.File
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		if here, err := build.Default.MatchFile(dir, filepath.Base(path)); err != nil || !here {
+			files = append(files, filepath.Base(path)) // for another system
 			continue
 		}
 		file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)

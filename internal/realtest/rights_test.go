@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/doccheck"
+	"github.com/quorumlock/redlock/internal/faultproxy"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -52,7 +53,7 @@ func TestDocumentedRightsAreEnoughAndNoneIsInVain(t *testing.T) {
 		args := append([]any{"ACL", "SETUSER", user, "reset", "on", ">pw"}, anys(rules)...)
 		require.NoError(t, admin.Do(t.Context(), args...).Err())
 		require.NoError(t, admin.ScriptFlush(t.Context()).Err())
-		useAsTwoProcesses(t, "redis://"+user+":pw@"+server.Addr(), "orders:"+user)
+		useAsTwoProcesses(t, server, user, "orders:"+user)
 		log, err := admin.ACLLog(t.Context(), 128).Result()
 		require.NoError(t, err)
 		for _, e := range log {
@@ -80,8 +81,13 @@ func TestDocumentedRightsAreEnoughAndNoneIsInVain(t *testing.T) {
 }
 
 // useAsTwoProcesses uses all that a lock has, as far as the rights allow.
-func useAsTwoProcesses(t *testing.T, url, key string) {
+func useAsTwoProcesses(t *testing.T, server *realredis.Server, user, key string) {
 	t.Helper()
+	proxy := faultproxy.New(convTo(server))
+	defer proxy.Close()
+	addr, err := proxy.Listen()
+	require.NoError(t, err)
+	url := "redis://" + user + ":pw@" + addr
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	var both []*redlock.Redlock
@@ -112,7 +118,82 @@ func useAsTwoProcesses(t *testing.T, url, key string) {
 		}
 	}
 	_ = lock.Release(ctx)
+	proxy.Forget() // what is sent next has its connection ended on the server
+	_, _ = first.TryAcquire(ctx)
 	if next := <-got; next != nil {
 		_ = second.ForceRelease(ctx, next.Token())
+	}
+}
+
+// users opens a Redlock as a user with the given rights.
+func (s *site) as(t *testing.T, rules ...string) (*redlock.Redlock, func() []redlock.DegradedInfo) {
+	t.Helper()
+	var urls []string
+	for _, x := range s.servers {
+		require.NoError(t, x.Client(t).Do(t.Context(), append([]any{"ACL", "SETUSER", "clerk", "reset", "on", ">pw"}, anys(rules)...)...).Err())
+		urls = append(urls, "redis://clerk:pw@"+x.Addr())
+	}
+	d := new(degradations)
+	rl, err := redlock.Open(t.Context(), urls, &redlock.Options{Hooks: d.hooks()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rl.Close()) })
+	return rl, d.all
+}
+
+func anys(s []string) (a []any) {
+	for _, x := range s {
+		a = append(a, x)
+	}
+	return a
+}
+
+// What the README of a locked-down server has to allow, and what happens with less.
+func TestLineRights(t *testing.T) {
+	const scripts = "+@connection +client|kill ~redlock:memory +ping +info +set +get +del +pttl +pexpire +type +evalsha +eval +time"
+	const lines = "+zadd +zrem +zscore +zrangebyscore +zrevrange +zcount"
+	for _, c := range []struct{ name, rules, lacks string }{
+		{"enough", scripts + " " + lines + " +publish +subscribe +unsubscribe &redlock:* ~k ~{k}:line", ""},
+		{"no publish", scripts + " " + lines + " +subscribe +unsubscribe &redlock:* ~k ~{k}:line", "PUBLISH"},
+		{"no channel", scripts + " " + lines + " +publish +subscribe +unsubscribe resetchannels ~k ~{k}:line", "SUBSCRIBE PUBLISH"},
+		{"no line", scripts + " " + lines + " +publish +subscribe +unsubscribe &redlock:* ~k", "line"},
+		{"no sorted sets", scripts + " +publish +subscribe +unsubscribe &redlock:* ~k ~{k}:line", "line"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSite(t, nil)
+			rl, said := s.as(t, strings.Fields(c.rules)...)
+			m := rl.Mutex("k")
+			for range 3 {
+				l, err := m.Acquire(t.Context())
+				require.NoError(t, err)
+				got := make(chan error)
+				var next *redlock.Lock
+				go func() {
+					var err error
+					next, err = m.Acquire(t.Context())
+					got <- err
+				}()
+				if c.lacks == "line" {
+					soon(t, func() bool { return len(said()) > 0 })
+				} else {
+					s.waiting(t, 1)
+				}
+				require.NoError(t, l.Release(t.Context()))
+				require.NoError(t, <-got)
+				require.NoError(t, next.Release(t.Context()), "a release must not fail for want of a line")
+			}
+			if c.lacks == "" {
+				assert.Empty(t, said())
+			} else {
+				soon(t, func() bool { return len(said()) > 0 })
+				seen := map[string]bool{}
+				for _, d := range said() {
+					what, _, _ := strings.Cut(d.Lacks, ":")
+					assert.Contains(t, c.lacks, strings.Fields(what)[min(1, len(strings.Fields(what))-1)])
+					assert.False(t, seen[d.Node+d.Lacks], "said twice")
+					seen[d.Node+d.Lacks] = true
+				}
+			}
+			s.empty(t)
+		})
 	}
 }

@@ -76,13 +76,25 @@ func TestEachAttemptHasAValueOfItsOwn(t *testing.T) {
 	defer cancel()
 	_, err := rl.Mutex(unlined).Acquire(ctx)
 	require.ErrorIs(t, err, redlock.ErrHeld)
-	for _, p := range f.proxies {
-		seen := make(map[string]bool)
+	for i, p := range f.proxies {
+		// A node that refused may be asked up to twice more, to settle a tie. One that granted
+		// is not, and after a release none is.
+		most := 3
+		if i == 2 {
+			most = 1
+		}
+		seen, released := make(map[string]int), make(map[string]bool)
 		for _, c := range p.Commands() {
-			if c.Name() == "SET" {
+			switch c.Name() {
+			case "SET":
 				require.Equal(t, []string{"SET", unlined, c.Args[2], "NX", "PX", "60000"}, c.Args)
-				require.False(t, seen[c.Args[2]], "sent twice")
-				seen[c.Args[2]] = true
+				require.False(t, released[c.Args[2]], "sent after its release")
+				seen[c.Args[2]]++
+				require.LessOrEqual(t, seen[c.Args[2]], most, "sent too often to node %d", i)
+			case "EVAL", "EVALSHA":
+				for _, a := range c.Args {
+					released[a] = true
+				}
 			}
 		}
 		require.Greater(t, len(seen), 2)
@@ -164,14 +176,19 @@ func TestWireOfAFailedAttempt(t *testing.T) {
 		f.resetLogs()
 		f.plant(t, "x", time.Minute, 0, 1, 2)
 		require.ErrorIs(t, try(t, rl), redlock.ErrHeld)
-		// Where it was refused there is nothing to release, and where it was not sent yet
-		// when the answer was clear, it is not sent at all.
-		eventually(t, func() bool { return slices.Equal(f.releases()[:3], []int{0, 0, 0}) }, "")
+		// Where it was refused there is nothing to release. Where it was not sent yet when
+		// the answer was clear, it may still be, or not at all; if it is, it is taken back.
 		f.requireOnly(t, "x")
-		for i, sets := range f.counts("SET") {
-			require.LessOrEqual(t, sets, 1)
-			require.LessOrEqual(t, f.releases()[i], sets)
-		}
+		var releases, sets []int
+		eventually(t, func() bool {
+			// In this order: in between, a SET and its release may go out.
+			releases, sets = f.releases(), f.counts("SET")
+			return slices.Equal(releases[3:], sets[3:])
+		}, "what was granted is not taken back")
+		require.Equal(t, []int{0, 0, 0}, releases[:3])
+		// The tie-breaker may have granted: then those that refused are asked up to twice more.
+		require.LessOrEqual(t, slices.Max(sets[:3]), 3)
+		require.LessOrEqual(t, slices.Max(sets[3:]), 1)
 		f.do(t, f.all(), "DEL", resource)
 	})
 }
@@ -289,5 +306,5 @@ func TestHungNodeIsSentNoBurstWhenItWakes(t *testing.T) {
 	f.warm(t, rl)
 	assert.Less(t, f.proxies[0].Count("SET"), 10)
 	assert.Less(t, f.proxies[0].Count("EVALSHA", "EVAL"), 20)
-	assert.Zero(t, f.admins[0].DBSize(t.Context()).Val())
+	assert.Empty(t, leftKeys(f.admins[0]))
 }

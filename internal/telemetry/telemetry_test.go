@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/internal/telemetry"
 	"github.com/quorumlock/redlock/redlocktest"
 )
@@ -44,10 +45,8 @@ func TestReason(t *testing.T) {
 
 // bed is a Redlock over three fake nodes whose state is kept, in virtual time.
 func bed(t *testing.T, test func(t *testing.T, s *telemetry.State, rl *redlock.Redlock, c *redlocktest.Cluster)) {
-	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Hour) }) // go-redis' last retries
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 		var s telemetry.State
-		c := redlocktest.NewCluster(t, 3)
 		rl, err := redlock.New(c.Clients(), &redlock.Options{Hooks: s.Hooks()})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = rl.Close() })

@@ -135,8 +135,10 @@ func awaitAge(ctx context.Context, nodes []*node, guard time.Duration) error {
 // isLock tells a lock's key from those that stand beside it.
 func isLock(key string) bool { return !strings.HasPrefix(key, "{") }
 
-// isFence tells a fencing counter, which is to stay.
-func isFence(key string) bool { return strings.HasSuffix(key, ":fence") }
+// stays tells what is to stay: fencing counters, and the memory mark.
+func stays(key string) bool {
+	return strings.HasSuffix(key, ":fence") || strings.HasSuffix(key, "redlock:memory")
+}
 
 // leases reads how long the keys of a node that should end still last. A node that does not answer has none to tell.
 func (n *node) leases(ctx context.Context) (map[string]time.Duration, error) {
@@ -148,7 +150,7 @@ func (n *node) leases(ctx context.Context) (map[string]time.Duration, error) {
 	pipe := n.admin.Pipeline()
 	asked := make(map[string]*redis.DurationCmd)
 	for _, k := range keys {
-		if !isFence(k) {
+		if !stays(k) {
 			asked[k] = pipe.PTTL(ctx, k)
 		}
 	}

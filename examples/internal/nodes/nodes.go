@@ -1,6 +1,6 @@
-// Package nodes gives the examples something to run against: servers of the reader's own,
-// or nodes inside the program. A program of your own needs none of it: it has a list of
-// addresses for redlock.Open.
+// Package nodes gives the examples their nodes: nodes inside the program, or the reader's
+// own servers. Your own program does not need this package: it has a list of addresses for
+// redlock.Open.
 package nodes
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
-// go-redis prints a line for every dial that fails, in the midst of our output. The library
-// names the node in its errors, and tells Hooks.NodeDown.
+// go-redis prints a line for every dial that fails, in the middle of our output. The library
+// names the node in its errors, and calls Hooks.NodeDown.
 func init() { logging.Disable() }
 
 // Usage describes the flag -addrs.
@@ -23,7 +23,7 @@ const Usage = "Redis `servers` to use instead of nodes inside this program: host
 // Nodes are what redlock.Open is to connect to. Close them after everything that uses them.
 type Nodes struct {
 	Addrs []string
-	// Cluster is nil for servers of the reader's own. An example must not break those.
+	// Cluster is nil for the reader's own servers. An example must not break those.
 	Cluster *redlocktest.Cluster
 }
 

@@ -3,7 +3,6 @@ package realtest_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -180,7 +179,7 @@ func (s *site) acquire(t *testing.T) *redlock.Lock {
 func (s *site) empty(t *testing.T) {
 	t.Helper()
 	soon(t, func() bool {
-		return !slices.ContainsFunc(s.admins, func(c *redis.Client) bool { return c.DBSize(t.Context()).Val() > 0 })
+		return !slices.ContainsFunc(s.admins, func(c *redis.Client) bool { return len(leftKeys(c)) > 0 })
 	})
 }
 
@@ -315,79 +314,6 @@ func TestLineExclusionWhileTheArbiterFails(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, done, n, "an increment was lost: there were two holders")
 	s.empty(t)
-}
-
-// users opens a Redlock as a user with the given rights.
-func (s *site) as(t *testing.T, rules ...string) (*redlock.Redlock, func() []redlock.DegradedInfo) {
-	t.Helper()
-	var urls []string
-	for _, x := range s.servers {
-		require.NoError(t, x.Client(t).Do(t.Context(), append([]any{"ACL", "SETUSER", "clerk", "reset", "on", ">pw"}, anys(rules)...)...).Err())
-		urls = append(urls, "redis://clerk:pw@"+x.Addr())
-	}
-	d := new(degradations)
-	rl, err := redlock.Open(t.Context(), urls, &redlock.Options{Hooks: d.hooks()})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, rl.Close()) })
-	return rl, d.all
-}
-
-func anys(s []string) (a []any) {
-	for _, x := range s {
-		a = append(a, x)
-	}
-	return a
-}
-
-// What the README of a locked-down server has to allow, and what happens with less.
-func TestLineRights(t *testing.T) {
-	const scripts = "+@connection +ping +info +set +get +del +pttl +pexpire +type +evalsha +eval +time"
-	const lines = "+zadd +zrem +zscore +zrangebyscore +zrevrange +zcount"
-	for _, c := range []struct{ name, rules, lacks string }{
-		{"enough", scripts + " " + lines + " +publish +subscribe +unsubscribe &redlock:* ~k ~{k}:line", ""},
-		{"no publish", scripts + " " + lines + " +subscribe +unsubscribe &redlock:* ~k ~{k}:line", "PUBLISH"},
-		{"no channel", scripts + " " + lines + " +publish +subscribe +unsubscribe resetchannels ~k ~{k}:line", "SUBSCRIBE PUBLISH"},
-		{"no line", scripts + " " + lines + " +publish +subscribe +unsubscribe &redlock:* ~k", "line"},
-		{"no sorted sets", scripts + " +publish +subscribe +unsubscribe &redlock:* ~k ~{k}:line", "line"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := newSite(t, nil)
-			rl, said := s.as(t, strings.Fields(c.rules)...)
-			m := rl.Mutex("k")
-			for range 3 {
-				l, err := m.Acquire(t.Context())
-				require.NoError(t, err)
-				got := make(chan error)
-				var next *redlock.Lock
-				go func() {
-					var err error
-					next, err = m.Acquire(t.Context())
-					got <- err
-				}()
-				if c.lacks == "line" {
-					soon(t, func() bool { return len(said()) > 0 })
-				} else {
-					s.waiting(t, 1)
-				}
-				require.NoError(t, l.Release(t.Context()))
-				require.NoError(t, <-got)
-				require.NoError(t, next.Release(t.Context()), "a release must not fail for want of a line")
-			}
-			if c.lacks == "" {
-				assert.Empty(t, said())
-			} else {
-				soon(t, func() bool { return len(said()) > 0 })
-				seen := map[string]bool{}
-				for _, d := range said() {
-					what, _, _ := strings.Cut(d.Lacks, ":")
-					assert.Contains(t, c.lacks, strings.Fields(what)[min(1, len(strings.Fields(what))-1)])
-					assert.False(t, seen[d.Node+d.Lacks], "said twice")
-					seen[d.Node+d.Lacks] = true
-				}
-			}
-			s.empty(t)
-		})
-	}
 }
 
 // crowdOptions does not take a machine that is busy with ten thousand callers for dead.

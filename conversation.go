@@ -1,0 +1,487 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// flow is one connection to one server, used by one goroutine at a time. Only heard and
+// close may be called at any time, by anybody.
+type flow interface {
+	// exchange sends the calls in order, each once and never again, with the looks at
+	// their places, and fills in the ballot of each call: val, err and sent. It returns
+	// when all answers were read or the connection broke or was closed.
+	exchange(batch []*call, want looks) said
+	// ask is the whole identity. Its error means that nothing is known: the server, or
+	// nobody, answered so. What the server denies for good is in the sighting.
+	ask() (sighting, error)
+	// write writes the memory mark and tells what is there then.
+	write(*markWrite) (mark, error)
+	// kill ends another connection to the same server. Nil: the server answered with an
+	// integer, so nothing of that connection will be executed any more.
+	kill(id int64) error
+	// alive is false if the other side has ended the connection, as far as this can be
+	// known without asking it.
+	alive() bool
+	// heard grows with what the other side says, and from call to call while something
+	// waits to be read; it stays zero where that is not known. It does not block.
+	heard() int64
+	// close ends everything under way at once.
+	close()
+}
+
+// looks are the questions to a server that go along with a batch.
+type looks uint8
+
+const (
+	lookWho  looks = 1 << iota // at the head: the whole identity
+	lookMark                   // behind the last call: the memory mark
+	lookRole                   // behind the last call: the role and replication id
+)
+
+// said is what a server says of itself beside a batch: the answers to the looks.
+type said struct {
+	who    sighting // to lookWho
+	whoErr error    // why there is none; an error of the server that time mends, or no answer
+	mark   mark     // to lookMark; markUnread with its error where it is denied
+	role   sighting // to lookRole: role and replID
+	roleOK bool
+	broken bool // some look has no answer
+}
+
+// opened is a flow as a dialer hands it over.
+type opened struct {
+	flow flow
+	// stale: it may have lain idle for long, so if nobody answers another one may do.
+	stale bool
+	// single: the connection is not ours alone, so that who answers is known for one
+	// exchange at most, and nobody can be killed for it.
+	single bool
+}
+
+// dialer opens flows to one node.
+type dialer interface {
+	// dial returns within the dialer's own time limit, or when ctx ends. The flow waits
+	// for an answer no longer than bound where it cannot be closed in between.
+	dial(ctx context.Context, bound time.Duration) (opened, error)
+}
+
+// habits are how conversations are begun and kept.
+type habits struct {
+	// lazy: dialing does no I/O, so who answers is asked along with the first batch and
+	// not before it.
+	lazy bool
+	keep int           // how many stay open without work, however long
+	idle time.Duration // for how long the others do
+	life time.Duration // for how long any is used; 0: for ever
+}
+
+// conversation is one connection to one server from its first byte to its last: its
+// socket, the identity of who answers, and an end that is certain.
+type conversation struct {
+	flow   flow
+	single bool
+	known  bool          // who answers was asked and told, or is denied for good
+	who    sighting      // as told last, but for the mark
+	bound  time.Duration // see dialer
+	born   int64
+
+	// conversations.mu guards what follows.
+	busy       bool
+	over       bool // closed by check
+	sentAt     int64
+	overdueAt  int64 // the longest timeout of its batch is over
+	overAt     int64 // it is given up, whatever others say
+	suspectAt  int64 // another one was answered, so this one is over if it is silent till then; 0: no
+	heardThen  int64 // what it had heard when it became suspect
+	answeredAt int64
+	watch      alarm
+}
+
+// taker waits for a conversation.
+type taker struct {
+	got     chan *conversation // capacity 1; closed without one: see err
+	err     error
+	settles bool // it needs one to end another by, which goes first
+	turn    int64
+}
+
+// conversations is the wire of a lane: the conversations with one node.
+//
+// A batch has one of them to itself. When it is not answered in time, one fresh
+// conversation is tried. If that is answered and the first one stays silent, the first is
+// over. A server that hangs answers on neither, so then nothing is over, and late answers
+// are read. Whatever a conversation that is over has sent may still be executed, until
+// the fresh one has killed it by its id; only then does its batch return.
+type conversations struct {
+	clock  clock
+	dialer dialer
+	habits habits
+	onlooker
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+
+	mu        sync.Mutex
+	idle      []*conversation // in the order of use
+	out       []*conversation
+	takers    []*taker
+	turns     int64  // takers there were
+	killing   int    // so many are used to end others, and free soon
+	trying    bool   // a fresh conversation is on its way, see fresh
+	flow      flow   // one that was opened and has not told who it is, to be asked again
+	runID     string // of the process that told last who it is
+	longest   time.Duration
+	patience  time.Duration // of the last batch
+	freshSent int64         // when the last fresh conversation that was answered was asked; 0: never
+	roundTrip time.Duration // of that
+	roleAt    instant       // when the role was asked for last
+	noKill    bool          // it is denied
+	busy      bool          // the last fresh conversation was answered by an error that passes
+	expiry    alarm
+	closed    bool
+}
+
+const (
+	// roleEvery is how old what is known of a node's role may be.
+	roleEvery = time.Second
+	// A conversation that is overdue stays silent for at least leastSilence after the
+	// fresh one's answer before it is over: its own answer may be on its way, or wait for
+	// a processor. See silence.
+	leastSilence = 5 * time.Millisecond
+	// A fresh conversation that nobody answers is given up after firstRedial, and the
+	// next ones after twice as long each, up to lastRedial: a server that hangs must not
+	// be left with many.
+	firstRedial = 250 * time.Millisecond
+	lastRedial  = 4 * time.Second
+)
+
+var (
+	errReplaced = errors.New("answered by a server that another one has taken the place of")
+	errNameless = errors.New("answered, but not who answered")
+	errUnlooked = errors.New("answered, but not whether the node still remembers what it grants")
+	errGivenUp  = errors.New("the conversation was given up: no answer, and another one was answered")
+)
+
+const noEnd = "CLIENT ID or CLIENT KILL: what was sent over a connection that is lost may still arrive, and counts as over only after a timeout"
+
+func newConversations(c clock, d dialer, h habits) *conversations {
+	cs := &conversations{clock: c, dialer: d, habits: h, onlooker: onlooker{lacks: func(string, error) {}}}
+	cs.ctx, cs.cancel = context.WithCancel(context.Background())
+	cs.expiry = alarm{clock: c, f: cs.expire}
+	return cs
+}
+
+// watch implements watcher.
+func (cs *conversations) watch(o onlooker) { cs.onlooker = o }
+
+// exchange implements wire. Settled means that nothing of the batch may be executed any
+// more: all of it was answered or never sent, or its conversation is surely over.
+func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) (settled bool) {
+	start := cs.clock.now().mono
+	cv, err := cs.take(patience, bound)
+	if err != nil {
+		for _, c := range batch {
+			c.ballot = ballot{err: err}
+		}
+		return true
+	}
+	if now := cs.clock.now().mono; now-start >= int64(patience) {
+		// Connecting took so long that nobody waits any more.
+		cs.put(cv, now)
+		for _, c := range batch {
+			c.ballot = ballot{err: errTooLate}
+		}
+		return true
+	}
+	cs.begin(cv, patience, bound)
+	if err := cs.prepare(cv, batch); err != nil {
+		cs.end(cv, false)
+		cv.flow.close()
+		for _, c := range batch {
+			c.ballot = ballot{err: err}
+		}
+		return true
+	}
+	want := cs.wants(cv, batch)
+	got := cv.flow.exchange(batch, want)
+	answered, sent := read(batch)
+	good := cs.heed(cv, batch, want, &got)
+	now := cs.end(cv, answered && !got.broken)
+	switch {
+	case answered && !got.broken && good && !cv.single && !movedOn(batch):
+		cs.put(cv, now)
+		return true
+	case answered || !sent:
+		cv.flow.close()
+		return true
+	default:
+		cv.flow.close()
+		return cs.settle(cv, patience, bound)
+	}
+}
+
+// prepare asks the whole question before a batch with a SET where the node's memory mark
+// is not known, or is yet to be written: as a rule once for each node. What goes ahead in
+// the same batch would be too late to write it.
+func (cs *conversations) prepare(cv *conversation, batch []*call) error {
+	if cs.saw == nil || !setsKeys(batch) || cs.ready() {
+		return nil
+	}
+	s, err := cv.flow.ask()
+	if err == nil {
+		cs.learn(cv, s)
+	}
+	return err
+}
+
+func setsKeys(batch []*call) bool {
+	return slices.ContainsFunc(batch, func(c *call) bool { return c.req.op.sets() })
+}
+
+// read reports whether all calls were answered, and whether any of the others was sent.
+func read(batch []*call) (answered, sent bool) {
+	answered = true
+	for _, c := range batch {
+		if !c.answered() {
+			answered, sent = false, sent || c.sent
+		}
+	}
+	return answered, sent
+}
+
+// movedOn reports whether the answers say that the node's name may lead elsewhere by now.
+// go-redis closes a connection for some of them, and repeats that answer on it for ever.
+func movedOn(batch []*call) bool {
+	return slices.ContainsFunc(batch, func(c *call) bool {
+		return c.err != nil && (strings.HasPrefix(c.err.Error(), "READONLY") || strings.HasPrefix(c.err.Error(), "MOVED"))
+	})
+}
+
+// wants is what to ask along with a batch.
+func (cs *conversations) wants(cv *conversation, batch []*call) (want looks) {
+	if !cv.known {
+		want |= lookWho
+	}
+	if cs.saw == nil {
+		return want
+	}
+	if setsKeys(batch) {
+		want |= lookMark
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	// The monotonic clock stands still while a machine sleeps.
+	at := cs.clock.now()
+	old := at.mono-cs.roleAt.mono >= int64(roleEvery) || at.wall-cs.roleAt.wall >= int64(roleEvery) || at.wall < cs.roleAt.wall
+	if old && cv.who.replID != "" {
+		cs.roleAt = at
+		want |= lookRole
+	}
+	return want
+}
+
+// heed passes on what a server said of itself beside a batch. Where it did not say who it
+// is, or is not the node any more, its answers are no votes; then it is false.
+func (cs *conversations) heed(cv *conversation, batch []*call, want looks, got *said) bool {
+	if want&lookWho != 0 {
+		if got.whoErr != nil {
+			void(batch, fmt.Errorf("%w: %v", errNameless, got.whoErr))
+			return false
+		}
+		cs.learn(cv, got.who)
+	}
+	if want&lookMark != 0 && got.broken {
+		// A grant says nothing without the look behind it.
+		void(slices.DeleteFunc(slices.Clone(batch), func(c *call) bool { return !c.req.op.sets() }), errUnlooked)
+	}
+	news := want&lookMark != 0 && !got.broken
+	if got.roleOK {
+		news = news || got.role.replID != cv.who.replID || got.role.role != cv.who.role
+		cv.who.replID, cv.who.role = got.role.replID, got.role.role
+	}
+	if news && cs.saw != nil && cv.who.err == nil {
+		s := cv.who
+		s.mark, s.asked = got.mark, false
+		cs.tell(cv, s)
+	}
+	if id := cs.latest(); id != "" && cv.who.runID != "" && cv.who.runID != id {
+		void(batch, errReplaced)
+		return false
+	}
+	return true
+}
+
+// void makes answers that are no votes what they are: requests that were sent, and may
+// have been carried out by somebody.
+func void(batch []*call, why error) {
+	for _, c := range batch {
+		if c.sent && c.err == nil { // an error is no vote anyway
+			c.ballot = ballot{err: why, sent: true}
+		}
+	}
+}
+
+func (cs *conversations) latest() string {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.runID
+}
+
+// learn notes who answers over a conversation, and tells so.
+func (cs *conversations) learn(cv *conversation, s sighting) {
+	cv.known, cv.who = true, s
+	cv.who.mark = mark{}
+	var others []*conversation
+	cs.mu.Lock()
+	if s.runID != "" {
+		cs.runID, cs.roleAt = s.runID, cs.clock.now()
+		cs.idle = slices.DeleteFunc(cs.idle, func(o *conversation) bool {
+			other := o.who.runID != s.runID
+			if other {
+				others = append(others, o)
+			}
+			return other
+		})
+	}
+	cs.mu.Unlock()
+	for _, o := range others {
+		o.flow.close()
+	}
+	if s.idErr != nil {
+		cs.lacks(noEnd, s.idErr)
+	}
+	cs.tell(cv, s)
+}
+
+// tell passes a sighting on, and writes the mark if that is wanted.
+func (cs *conversations) tell(cv *conversation, s sighting) {
+	if cs.saw == nil {
+		return
+	}
+	// Others may write at the same time, each time at most once for each of us.
+	for range 4 {
+		w := cs.saw(s)
+		if w == nil {
+			return
+		}
+		m, err := cv.flow.write(w)
+		if err != nil {
+			return // and the next look says what is there
+		}
+		s = cv.who
+		s.mark, s.asked = m, true
+	}
+}
+
+// begin notes that a conversation is in use.
+func (cs *conversations) begin(cv *conversation, patience, bound time.Duration) (now int64) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	now = cs.clock.now().mono
+	cv.busy, cv.suspectAt = true, 0
+	cv.sentAt, cv.overdueAt, cv.overAt = now, now+int64(patience), now+int64(max(patience, bound))
+	cs.out = append(cs.out, cv)
+	if cs.closed {
+		go cv.flow.close()
+		return now
+	}
+	if cv.watch.f == nil {
+		cv.watch = alarm{clock: cs.clock, f: func() { cs.check(cv) }}
+	}
+	cv.watch.set(cv.overdueAt, now)
+	return now
+}
+
+// end is the counterpart of begin.
+func (cs *conversations) end(cv *conversation, answered bool) (now int64) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	now = cs.clock.now().mono
+	cv.busy = false
+	if answered {
+		cv.answeredAt = now
+	}
+	if i := slices.Index(cs.out, cv); i >= 0 {
+		cs.out[i] = cs.out[len(cs.out)-1]
+		cs.out[len(cs.out)-1] = nil
+		cs.out = cs.out[:len(cs.out)-1]
+	}
+	return now
+}
+
+// check looks after a conversation that is out.
+func (cs *conversations) check(cv *conversation) {
+	now := cs.clock.now().mono
+	cs.mu.Lock()
+	cv.watch.rang()
+	over := false
+	switch {
+	case !cv.busy || cs.closed:
+	case now >= cv.overAt:
+		over = true
+	case now < cv.overdueAt:
+		cv.watch.set(cv.overdueAt, now)
+	case cv.suspectAt == 0 && cs.freshSent > cv.sentAt:
+		cs.suspect(cv, now)
+	case cv.suspectAt == 0:
+		cs.refresh()
+		cv.watch.set(cv.overAt, now) // sooner if the fresh one is answered
+	case now < cv.suspectAt:
+		cv.watch.set(cv.suspectAt, now)
+	case cv.flow.heard() != cv.heardThen:
+		cs.suspect(cv, now) // slow, and not silent
+	default:
+		over = true
+	}
+	cv.over = cv.over || over
+	cs.mu.Unlock()
+	if over {
+		cv.flow.close() // so that its exchange returns
+	}
+}
+
+// suspect gives a conversation that is overdue its last chance, since a fresh one was
+// answered; the caller holds mu.
+func (cs *conversations) suspect(cv *conversation, now int64) {
+	cv.heardThen = cv.flow.heard()
+	cv.suspectAt = now + int64(cs.silence())
+	cv.watch.set(min(cv.suspectAt, cv.overAt), now)
+}
+
+// silence is how long a conversation must be silent after the fresh one's answer.
+func (cs *conversations) silence() time.Duration {
+	return max(cs.roundTrip, min(cs.patience, leastSilence))
+}
+
+// close ends all conversations, also those that are out.
+func (cs *conversations) close() {
+	cs.mu.Lock()
+	cs.closed = true
+	all := slices.Concat(cs.idle, cs.out)
+	cs.idle = nil
+	for _, tk := range cs.takers {
+		tk.err = ErrClosed
+		close(tk.got)
+	}
+	cs.takers = nil
+	for _, cv := range all {
+		cv.watch.stop()
+	}
+	cs.expiry.stop()
+	f := cs.flow
+	cs.flow = nil
+	cs.mu.Unlock()
+	cs.cancel()
+	for _, cv := range all {
+		cv.flow.close()
+	}
+	if f != nil {
+		f.close()
+	}
+}

@@ -1,0 +1,471 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+)
+
+// Where conversations come from: those that lie idle, and fresh ones, of which one at a
+// time is tried.
+
+var errBusyPool = errors.New("all of the client's connections are in use")
+
+// take returns a conversation for a batch. It waits no longer than bound.
+func (cs *conversations) take(patience, bound time.Duration) (*conversation, error) {
+	cs.fit(patience, bound)
+	for {
+		cs.mu.Lock()
+		last := len(cs.idle) - 1
+		if last < 0 || cs.closed {
+			cs.mu.Unlock()
+			break
+		}
+		// The one used last is the likeliest to be alive.
+		cv := cs.idle[last]
+		cs.idle[last] = nil
+		cs.idle = cs.idle[:last]
+		cs.mu.Unlock()
+		if cv.flow.alive() {
+			return cv, nil
+		}
+		// Nothing was out on it, so nothing of it can land.
+		cv.flow.close()
+	}
+	if !cs.habits.lazy {
+		return cs.await(bound, 0, false)
+	}
+	cs.mu.Lock()
+	longest, closed := cs.longest, cs.closed
+	cs.mu.Unlock()
+	if closed {
+		return nil, ErrClosed
+	}
+	o, err := cs.dialer.dial(cs.ctx, longest)
+	if err != nil {
+		return nil, err
+	}
+	return &conversation{flow: o.flow, single: o.single, bound: longest, born: cs.clock.now().mono}, nil
+}
+
+// fit notes how long batches wait, and ends conversations that cannot wait that long.
+func (cs *conversations) fit(patience, bound time.Duration) {
+	var short []*conversation
+	cs.mu.Lock()
+	cs.patience = patience
+	if d := coarsely(bound); d > cs.longest {
+		cs.longest = d
+		cs.idle = slices.DeleteFunc(cs.idle, func(cv *conversation) bool {
+			if cv.bound < d {
+				short = append(short, cv)
+			}
+			return cv.bound < d
+		})
+	}
+	cs.mu.Unlock()
+	for _, cv := range short {
+		cv.flow.close()
+	}
+}
+
+// await waits for a conversation for at most limit. One that lies idle will do if it was
+// answered after since.
+func (cs *conversations) await(limit time.Duration, since int64, settles bool) (*conversation, error) {
+	cs.mu.Lock()
+	if cs.closed {
+		cs.mu.Unlock()
+		return nil, ErrClosed
+	}
+	if last := len(cs.idle) - 1; last >= 0 && cs.idle[last].answeredAt > since {
+		cv := cs.idle[last]
+		cs.idle = cs.idle[:last]
+		if settles {
+			cs.killing++
+		}
+		cs.mu.Unlock()
+		return cv, nil
+	}
+	cs.turns++
+	tk := &taker{got: make(chan *conversation, 1), settles: settles, turn: cs.turns}
+	at := len(cs.takers)
+	if settles {
+		at = 0
+	}
+	cs.takers = slices.Insert(cs.takers, at, tk)
+	if !settles || cs.killing == 0 {
+		cs.refresh()
+	}
+	cs.mu.Unlock()
+	t := cs.clock.afterFunc(limit, func() { cs.refuse(errTimeout, func(o *taker) bool { return o == tk }) })
+	cv := <-tk.got
+	t.Stop()
+	cs.clock.yield(2 + 8*tk.turn) // several may be told at the same moment
+	if cv == nil {
+		return nil, tk.err
+	}
+	return cv, nil
+}
+
+// refuse tells those who wait that there is no conversation for them.
+func (cs *conversations) refuse(why error, whom func(*taker) bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.refuseLocked(why, whom)
+}
+
+func (cs *conversations) refuseLocked(why error, whom func(*taker) bool) {
+	cs.takers = slices.DeleteFunc(cs.takers, func(tk *taker) bool {
+		if whom(tk) {
+			tk.err = why
+			close(tk.got)
+			return true
+		}
+		return false
+	})
+}
+
+// put hands a conversation to whoever waits for one, or keeps it.
+func (cs *conversations) put(cv *conversation, now int64) {
+	cs.mu.Lock()
+	keep := !cs.closed && !cv.over && cv.known && cv.bound >= cs.longest &&
+		(cs.habits.life == 0 || now-cv.born < int64(cs.habits.life)) &&
+		(cs.runID == "" || cv.who.runID == "" || cv.who.runID == cs.runID)
+	if keep {
+		cs.hand(cv, now)
+	}
+	cs.mu.Unlock()
+	if !keep {
+		cv.flow.close()
+	}
+}
+
+// hand is put for a conversation that is surely of use; the caller holds mu.
+func (cs *conversations) hand(cv *conversation, now int64) {
+	if len(cs.takers) > 0 {
+		tk := cs.takers[0]
+		cs.takers = slices.Delete(cs.takers, 0, 1)
+		if tk.settles {
+			cs.killing++
+		}
+		tk.got <- cv
+		return
+	}
+	cv.answeredAt = now
+	cs.idle = append(cs.idle, cv)
+	if len(cs.idle) > cs.habits.keep {
+		cs.expiry.set(now+int64(cs.habits.idle), now)
+	}
+}
+
+// expire ends conversations that were idle for long.
+func (cs *conversations) expire() {
+	now := cs.clock.now().mono
+	var over []*conversation
+	cs.mu.Lock()
+	cs.expiry.rang()
+	for len(cs.idle) > cs.habits.keep {
+		// The first one is the one that has been idle for longest.
+		if due := cs.idle[0].answeredAt + int64(cs.habits.idle); now < due {
+			cs.expiry.set(due, now)
+			break
+		}
+		over = append(over, cs.idle[0])
+		cs.idle = slices.Delete(cs.idle, 0, 1)
+	}
+	cs.mu.Unlock()
+	for _, cv := range over {
+		cv.flow.close()
+	}
+}
+
+// refresh sees to it that a fresh conversation is on its way; the caller holds mu.
+func (cs *conversations) refresh() {
+	if !cs.trying && !cs.closed {
+		cs.trying = true
+		go cs.fresh()
+	}
+}
+
+// fresh tries to get a fresh conversation until one is answered, or nobody needs one.
+func (cs *conversations) fresh() {
+	t := trial{cs: cs, wait: firstRedial, pause: minBackoff}
+	cs.mu.Lock()
+	t.flow, cs.flow = cs.flow, nil
+	cs.mu.Unlock()
+	for {
+		cv, err := t.once()
+		if cv != nil {
+			cs.arrive(cv, &t)
+			return
+		}
+		if !cs.goOn(&t, err) {
+			return
+		}
+		if !t.timedOut && !t.stale {
+			cs.sleep(t.pause)
+			t.pause = min(2*t.pause, lastRedial)
+		}
+	}
+}
+
+// trial is what fresh knows of its tries.
+type trial struct {
+	cs       *conversations
+	flow     flow // open, and to be asked again
+	single   bool
+	stale    bool // it was one of a pool that had broken unnoticed
+	wait     time.Duration
+	pause    time.Duration
+	timedOut bool // the last try was given up
+	sentAt   int64
+	doneAt   int64
+}
+
+// once connects, unless that was done, and asks who answers.
+func (t *trial) once() (*conversation, error) {
+	cs := t.cs
+	cs.mu.Lock()
+	patience, longest := cs.patience, cs.longest
+	cs.mu.Unlock()
+	bound := time.Duration(math.MaxInt64)
+	if cs.habits.lazy {
+		// Nobody can end the read of one that turns out to be dead.
+		bound = min(longest, coarsely(lastRedial))
+	}
+	wait := max(t.wait, min(2*patience, lastRedial))
+	t.timedOut, t.stale = false, false
+	if t.flow != nil && !t.flow.alive() {
+		t.flow.close()
+		t.flow = nil
+	}
+	if t.flow == nil {
+		o, err := cs.dialer.dial(cs.ctx, bound)
+		cs.clock.yield(3)
+		if err != nil {
+			return nil, err
+		}
+		t.flow, t.single, t.stale = o.flow, o.single, o.stale
+		if o.stale {
+			wait = patience
+		} else {
+			t.wait = min(2*t.wait, lastRedial)
+		}
+	}
+	f := t.flow
+	cv := &conversation{flow: f, single: t.single, bound: bound}
+	late := make(chan struct{})
+	timer := cs.clock.afterFunc(wait, func() { close(late); f.close() })
+	stop := context.AfterFunc(cs.ctx, f.close)
+	t.sentAt = cs.clock.now().mono
+	s, err := f.ask()
+	t.doneAt = cs.clock.now().mono
+	cs.clock.yield(4)
+	if cv.born = t.sentAt; err == nil {
+		cs.learn(cv, s)
+	}
+	stop()
+	if !timer.Stop() {
+		<-late
+		t.flow, t.timedOut = nil, true
+		return nil, errTimeout
+	}
+	if err == nil {
+		t.flow = nil
+		return cv, nil
+	}
+	if t.stale = t.stale && !isServerError(err) && !neverSent(err); !isServerError(err) {
+		f.close()
+		t.flow = nil
+	}
+	return nil, err
+}
+
+// arrive hands a fresh conversation over. Those that are overdue and stay silent from now
+// on are over.
+func (cs *conversations) arrive(cv *conversation, t *trial) {
+	now := cs.clock.now().mono
+	cs.mu.Lock()
+	cs.trying, cs.busy = false, false
+	if cs.closed {
+		cs.mu.Unlock()
+		cv.flow.close()
+		return
+	}
+	cs.freshSent, cs.roundTrip = t.sentAt, time.Duration(t.doneAt-t.sentAt)
+	for _, o := range cs.out {
+		if o.busy && now >= o.overdueAt && o.suspectAt == 0 {
+			cs.suspect(o, now)
+		}
+	}
+	if cv.single {
+		// It has shown that the server lives, and is not there for anything else.
+		cs.refuseLocked(errBusyPool, func(*taker) bool { return true })
+	} else {
+		cs.hand(cv, now)
+	}
+	// Those that want to end others share this one.
+	if slices.ContainsFunc(cs.takers, func(tk *taker) bool { return !tk.settles }) {
+		cs.refresh()
+	}
+	cs.mu.Unlock()
+	if cv.single {
+		cv.flow.close()
+	}
+}
+
+// goOn tells those who wait what came of a try, and reports whether to try again.
+func (cs *conversations) goOn(t *trial, err error) bool {
+	now := cs.clock.now().mono
+	cs.mu.Lock()
+	cs.busy = isServerError(err) && !permanent(err) && !t.timedOut
+	switch {
+	case t.timedOut, t.stale:
+		// The server may only hang, or another connection of the pool is of more use:
+		// whoever waits goes on waiting.
+	case isServerError(err):
+		// It lives. Time mends this, and whoever wants to end another conversation waits
+		// for it; a batch is told.
+		cs.refuseLocked(err, func(tk *taker) bool { return !tk.settles })
+	default:
+		cs.refuseLocked(err, func(*taker) bool { return true })
+	}
+	overdue := slices.ContainsFunc(cs.out, func(o *conversation) bool { return now >= o.overdueAt })
+	if !cs.closed && (overdue || len(cs.takers) > 0) {
+		cs.mu.Unlock()
+		return true
+	}
+	cs.trying = false
+	f := t.flow
+	if f != nil && !cs.closed {
+		cs.flow, f = f, nil
+	}
+	cs.mu.Unlock()
+	if f != nil {
+		f.close()
+	}
+	return false
+}
+
+// sleep waits for d, or until the conversations are closed.
+func (cs *conversations) sleep(d time.Duration) {
+	over := make(chan struct{})
+	t := cs.clock.afterFunc(d, func() { close(over) })
+	select {
+	case <-over:
+	case <-cs.ctx.Done():
+		t.Stop()
+	}
+	cs.clock.yield(5)
+}
+
+// settle makes certain that nothing of a conversation that is over will be executed any
+// more. It reports false where it cannot: within patience, or for as long as the server says
+// only that it is busy, within bound. Until it serves us again, nothing else can be had
+// there anyway, and what was sent may be read as soon as it does.
+func (cs *conversations) settle(old *conversation, patience, bound time.Duration) bool {
+	cs.mu.Lock()
+	hopeless := cs.noKill || cs.closed || old.single || old.who.runID == "" || old.who.clientID == 0
+	cs.mu.Unlock()
+	if hopeless {
+		return false
+	}
+	deadline := cs.clock.now().mono + int64(max(patience, bound))
+	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
+		left := time.Duration(deadline - cs.clock.now().mono)
+		if left <= 0 {
+			return false
+		}
+		fresh, err := cs.await(min(left, patience), old.sentAt, true)
+		if err != nil && cs.isBusy() {
+			continue
+		}
+		if err != nil {
+			return false
+		}
+		settled, lives := cs.outlive(old, fresh, patience, deadline)
+		if settled || lives {
+			return settled
+		}
+		cs.sleep(pause)
+	}
+}
+
+// isBusy reports whether the server answered the last fresh conversation that it could not
+// serve it at present.
+func (cs *conversations) isBusy() bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.busy && !cs.closed
+}
+
+// outlive ends a conversation over another one, which came later.
+func (cs *conversations) outlive(old, fresh *conversation, patience time.Duration, deadline int64) (settled, lives bool) {
+	defer cs.killed()
+	now := cs.clock.now().mono
+	if fresh.who.runID != old.who.runID {
+		// The process is gone, with all that it had not read. Client ids start again with
+		// the next one: what has this one now is somebody else.
+		cs.put(fresh, now)
+		return fresh.who.runID != "", true
+	}
+	cs.begin(fresh, patience, max(patience, time.Duration(deadline-now)))
+	settled, lives = cs.kill(old, fresh, deadline)
+	now = cs.end(fresh, lives)
+	if lives {
+		cs.put(fresh, now)
+	} else {
+		fresh.flow.close()
+	}
+	return settled, lives
+}
+
+// killed notes that a conversation is not used to end another one any more. Others that
+// wanted to end theirs have waited for that one.
+func (cs *conversations) killed() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.killing--; cs.killing == 0 && len(cs.takers) > 0 {
+		cs.refresh()
+	}
+}
+
+// kill ends a conversation by its id over another one to the same process. Lives: that one
+// is of further use.
+func (cs *conversations) kill(old, fresh *conversation, deadline int64) (settled, lives bool) {
+	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
+		err := fresh.flow.kill(old.who.clientID)
+		switch {
+		case err == nil:
+			return true, true
+		case !isServerError(err):
+			return false, false
+		case permanent(err):
+			cs.mu.Lock()
+			cs.noKill = true
+			cs.mu.Unlock()
+			cs.lacks(noEnd, err)
+			return false, true
+		}
+		// An error, such as BUSY, is no answer: the old one lives and may be read yet.
+		if cs.clock.now().mono+int64(pause) >= deadline {
+			return false, true
+		}
+		cs.sleep(pause)
+	}
+}
+
+// greet opens the first conversation and tells the run id of who answers, empty where the
+// server does not say. It fails where nobody answers, or refuses to serve us.
+func (cs *conversations) greet(ctx context.Context, limit time.Duration) (runID string, err error) {
+	cs.fit(limit, 0)
+	stop := context.AfterFunc(ctx, func() { cs.refuse(ctx.Err(), func(*taker) bool { return true }) })
+	defer stop()
+	cv, err := cs.await(limit, 0, false)
+	if err != nil {
+		return "", err
+	}
+	cs.put(cv, cs.clock.now().mono)
+	return cv.who.runID, nil
+}

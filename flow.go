@@ -1,0 +1,210 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// question is a command beside those of a batch. Like them it is not sent twice, and it
+// is made once for many uses where the connection is ours.
+type question struct {
+	redis.Cmder
+	text *redis.Cmd
+}
+
+func ask(args ...any) *question {
+	c := redis.NewCmd(context.Background(), args...)
+	return &question{Cmder: c, text: c}
+}
+
+func (q *question) NoRetry() bool { return true }
+
+// again makes the question anew.
+func (q *question) again() redis.Cmder {
+	q.text.SetVal(nil)
+	q.text.SetErr(nil)
+	return q
+}
+
+// answer is what the server said. Heard is false where it said nothing; failure is that of
+// the whole pipeline.
+func (q *question) answer(failure error) (val any, err error, heard bool) {
+	err = q.Err()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return nil, nil, true
+	case err != nil && isServerError(err):
+		return nil, err, true
+	}
+	// A pipeline that breaks marks all its commands, also those that were answered before.
+	if val := q.text.Val(); val != nil {
+		return val, nil, true
+	}
+	if err != nil {
+		return nil, err, false
+	}
+	// The greeting of a new connection was refused, and nothing else was sent.
+	if failure == nil {
+		failure = errors.New("go-redis returned neither a reply nor an error")
+	}
+	return nil, failure, false
+}
+
+// string is answer where it is a text.
+func (q *question) string(failure error) (text string, err error, heard bool) {
+	val, err, heard := q.answer(failure)
+	if err != nil {
+		return "", err, heard
+	}
+	text, ok := val.(string)
+	if !ok && val != nil {
+		return "", fmt.Errorf("unexpected reply %.100q", fmt.Sprint(val)), heard
+	}
+	return text, nil, heard
+}
+
+// questions are all that a server may be asked about itself.
+type questions struct {
+	markKey string // empty: there are no marks
+
+	ping, server, replication, id, mark, time *question
+}
+
+func newQuestions(markKey string) *questions {
+	q := &questions{
+		ping: ask("PING"), server: ask("INFO", "server"), replication: ask("INFO", "replication"),
+		id: ask("CLIENT", "ID"), markKey: markKey,
+	}
+	if markKey != "" {
+		q.mark, q.time = ask("GET", markKey), ask("TIME")
+	}
+	return q
+}
+
+// write is the command that writes the mark.
+func (q *questions) write(w *markWrite) *question {
+	r := markRequest(q.markKey, w)
+	r.whole = true
+	return ask(r.plainArguments()...)
+}
+
+// written reads the answer to write. Its error means that there is none.
+func (q *question) written(failure error) (mark, error) {
+	val, err, heard := q.answer(failure)
+	if !heard {
+		return mark{}, err
+	}
+	return readWritten(val, err), nil
+}
+
+// who are the questions after the identity.
+func (q *questions) who() []redis.Cmder {
+	cmds := []redis.Cmder{q.server.again(), q.replication.again(), q.id.again()}
+	if q.mark != nil {
+		cmds = append(cmds, q.mark.again(), q.time.again())
+	}
+	return cmds
+}
+
+// identity reads the answers to who. Its error means that there is none: the server's own
+// that time mends, or why nobody answered.
+func (q *questions) identity(failure error) (s sighting, err error) {
+	text, err, heard := q.server.string(failure)
+	switch {
+	case err == nil:
+		if err := s.readServer(text); err != nil {
+			return sighting{err: err}, nil
+		}
+	case heard && !passing(err):
+		return sighting{err: err}, nil
+	default:
+		return s, err
+	}
+	text, err, heard = q.replication.string(failure)
+	switch {
+	case err == nil:
+		s.readReplication(text)
+	case !heard || passing(err):
+		return s, err
+	}
+	val, err, heard := q.id.answer(failure)
+	switch {
+	case err == nil:
+		s.clientID, _ = val.(int64)
+	case !heard:
+		return s, err
+	case isServerError(err): // denied, or unknown to a proxy
+		s.idErr = err
+	}
+	s.asked = true
+	if q.mark == nil {
+		return s, nil
+	}
+	at, err, heard := q.time.answer(failure)
+	if !heard {
+		return s, err
+	}
+	s.mark, heard = q.remembered(failure, serverTime(at))
+	if !heard {
+		return s, failure
+	}
+	return s, nil
+}
+
+// remembered reads the memory mark.
+func (q *questions) remembered(failure error, now time.Duration) (m mark, heard bool) {
+	val, err, heard := q.mark.answer(failure)
+	if err != nil {
+		return unreadMark(err), heard
+	}
+	text, present := val.(string)
+	return readMark(text, present, now), true
+}
+
+// role reads what INFO replication tells.
+func (q *questions) role(failure error) (s sighting, ok, heard bool) {
+	text, err, heard := q.replication.string(failure)
+	if err != nil {
+		return s, false, heard
+	}
+	s.readReplication(text)
+	return s, true, true
+}
+
+// serverTime is an answer to TIME, since 1970; 0 where it is none.
+func serverTime(val any) time.Duration {
+	parts, _ := val.([]any)
+	if len(parts) != 2 {
+		return 0
+	}
+	read := func(v any) time.Duration {
+		d, _ := time.ParseDuration(fmt.Sprint(v) + "us")
+		return d
+	}
+	return read(parts[0])*1e6 + read(parts[1])
+}
+
+// killed reads the answer to CLIENT KILL: nil only if it is an integer.
+func killed(val any, err error) error {
+	if err != nil {
+		return err
+	}
+	if _, ok := val.(int64); !ok {
+		return fmt.Errorf("unexpected reply %.100q to CLIENT KILL", fmt.Sprint(val))
+	}
+	return nil
+}
+
+// serving is an answer to PING that says why the server serves nobody now, or us never.
+// Not to be allowed to PING is no such reason.
+func serving(err error) error {
+	if err == nil || !isServerError(err) || strings.HasPrefix(err.Error(), "NOPERM") || strings.Contains(err.Error(), "unknown command") {
+		return nil
+	}
+	return err
+}

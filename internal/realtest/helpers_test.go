@@ -1,0 +1,172 @@
+package realtest_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/faultproxy"
+	"github.com/quorumlock/redlock/redlocktest"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// resource is the key that most tests lock. Each test has nodes of its own.
+const resource = "orders:42"
+
+// unlined is a key without a line, for which waiters poll.
+const unlined = resource + "}"
+
+// leftKeys are the keys of a server but for the memory mark, which stays.
+func leftKeys(c *redis.Client) []string {
+	keys, err := c.Keys(context.Background(), "*").Result()
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return slices.DeleteFunc(keys, func(k string) bool { return strings.HasSuffix(k, "redlock:memory") })
+}
+
+// requireLock acquires the resource at the first attempt.
+func requireLock(t *testing.T, rl *redlock.Redlock, opts ...redlock.LockOption) *redlock.Lock {
+	t.Helper()
+	lock, err := rl.Mutex(resource, opts...).TryAcquire(t.Context())
+	require.NoError(t, err)
+	return lock
+}
+
+// requireAcquire waits for the resource, within reason.
+func requireAcquire(t *testing.T, rl *redlock.Redlock) *redlock.Lock {
+	t.Helper()
+	return requireAcquireOf(t, rl, resource)
+}
+
+func requireAcquireOf(t *testing.T, rl *redlock.Redlock, key string) *redlock.Lock {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	lock, err := rl.Mutex(key).Acquire(ctx)
+	require.NoError(t, err)
+	return lock
+}
+
+// try is the error of one attempt that must not succeed.
+func try(t *testing.T, rl *redlock.Redlock) error {
+	t.Helper()
+	lock, err := rl.Mutex(resource).TryAcquire(t.Context())
+	require.Nil(t, lock)
+	require.Error(t, err)
+	return err
+}
+
+// requireNoQuorum checks for an outage that is not mistaken for a holder.
+func requireNoQuorum(t *testing.T, err error) {
+	t.Helper()
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.NotErrorIs(t, err, redlock.ErrHeld)
+	require.NotErrorIs(t, err, redlock.ErrNotHeld)
+}
+
+// promptly fails the test if f takes anything like unhurried's NodeTimeout or what
+// go-redis would wait by default.
+func promptly[T any](t *testing.T, f func() T) T {
+	t.Helper()
+	return within(t, 4*time.Second, background(f), "the call waits for a node that it should not wait for")
+}
+
+// promptLock is requireLock, promptly.
+func promptLock(t *testing.T, rl *redlock.Redlock) *redlock.Lock {
+	t.Helper()
+	type result struct {
+		lock *redlock.Lock
+		err  error
+	}
+	r := promptly(t, func() result {
+		lock, err := rl.Mutex(resource).TryAcquire(context.Background())
+		return result{lock, err}
+	})
+	require.NoError(t, r.err)
+	return r.lock
+}
+
+// background runs f and returns where its result will be.
+func background[T any](f func() T) <-chan T {
+	done := make(chan T, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+// await waits for what background started.
+func await[T any](t *testing.T, c <-chan T) T {
+	t.Helper()
+	return within(t, 30*time.Second, c, "still waiting")
+}
+
+func within[T any](t *testing.T, limit time.Duration, c <-chan T, msg string) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(limit):
+		require.FailNow(t, msg)
+		panic("unreachable")
+	}
+}
+
+func eventually(t *testing.T, cond func() bool, msg string) {
+	t.Helper()
+	require.Eventually(t, cond, 20*time.Second, 2*time.Millisecond, msg)
+}
+
+// votesOf are what the nodes said, as in an error or a lock.
+func votesOf(outcomes []redlock.Outcome) []redlock.Vote {
+	var votes []redlock.Vote
+	for _, o := range outcomes {
+		votes = append(votes, o.Vote)
+	}
+	return votes
+}
+
+// outcomes are those of a failed operation.
+func outcomes(t *testing.T, err error) []redlock.Outcome {
+	t.Helper()
+	var q *redlock.QuorumError
+	require.ErrorAs(t, err, &q)
+	return q.Outcomes
+}
+
+// pass lets virtual time pass.
+func pass(d time.Duration) { <-time.After(d) }
+
+// clientOf is a client of a simulated cluster.
+func clientOf(t *testing.T, c *redlocktest.Cluster, o redlock.Options) *redlock.Redlock {
+	t.Helper()
+	return newOn(t, o, c.Clients()...)
+}
+
+// separable is a client of a simulated cluster that can be cut off by itself.
+func separable(t *testing.T, c *redlocktest.Cluster, o redlock.Options) (*redlock.Redlock, []*faultproxy.Proxy) {
+	t.Helper()
+	var proxies []*faultproxy.Proxy
+	var clients []redis.UniversalClient
+	for i := range c.Len() {
+		clients = append(clients, c.Client(i, func(o *redis.Options) {
+			dial := o.Dialer
+			p := faultproxy.New(func(ctx context.Context) (net.Conn, error) { return dial(ctx, "", "") })
+			t.Cleanup(p.Close)
+			proxies = append(proxies, p)
+			o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) { return p.DialContext(ctx) }
+		}))
+	}
+	return newOn(t, o, clients...), proxies
+}
+
+// waitForVotes returns the votes when none is pending any more.
+func waitForVotes(t *testing.T, lock *redlock.Lock) []redlock.Vote {
+	t.Helper()
+	eventually(t, func() bool { return !slices.Contains(votesOf(lock.Outcomes()), redlock.VotePending) }, "votes are pending")
+	return votesOf(lock.Outcomes())
+}

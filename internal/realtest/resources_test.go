@@ -1,0 +1,213 @@
+package realtest_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/quorumlock/redlock"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// convCargo is what a caller's context carries.
+type convCargo [1 << 10]byte
+
+type convCargoKey struct{}
+
+// Row 87, R1: nothing that is used again keeps a lock that was released, or the context
+// that it was acquired with, and all that it carries.
+func TestReleasedLocksAndTheirContextsAreCollected(t *testing.T) {
+	t.Parallel()
+	convEachWay(t, func(t *testing.T, way convWay) {
+		const rounds, together = 10, 30
+		f := convStart(t, 3)
+		rl := way.make(f.direct(), t, redlock.Options{TTL: time.Minute, NodeTimeout: 10 * time.Second, RestartGuard: -1})
+		convWarm(t, f, rl)
+		var mu sync.Mutex
+		var cargo []weak.Pointer[convCargo]
+		var locks []weak.Pointer[redlock.Lock]
+		for range rounds {
+			var all sync.WaitGroup
+			for i := range together {
+				all.Go(func() {
+					c := new(convCargo)
+					ctx := context.WithValue(context.Background(), convCargoKey{}, c)
+					lock, err := rl.Mutex(fmt.Sprint("orders:", i)).TryAcquire(ctx)
+					if !assert.NoError(t, err) {
+						return
+					}
+					assert.NoError(t, lock.Release(ctx))
+					mu.Lock()
+					defer mu.Unlock()
+					cargo, locks = append(cargo, weak.Make(c)), append(locks, weak.Make(lock))
+				})
+			}
+			all.Wait()
+		}
+		convWarm(t, f, rl) // the last batches may be kept until the next ones
+		kept := 0
+		for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); convPause(20 * time.Millisecond) {
+			runtime.GC()
+			if kept = convAlive(cargo) + convAlive(locks); kept == 0 {
+				break
+			}
+		}
+		assert.Zero(t, convAlive(cargo), "contexts of %d are kept", len(cargo))
+		assert.Zero(t, convAlive(locks), "locks of %d are kept", len(locks))
+	})
+}
+
+func convAlive[T any](all []weak.Pointer[T]) (n int) {
+	for _, p := range all {
+		if p.Value() != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Row 89, R4: while no majority answers, those who wait cost next to nothing, however many
+// they are: the answer of one is the answer of all. It is counted in bytes that this
+// process allocates, so nothing else runs meanwhile. Each node is told of once.
+func TestOutageWithManyWaitersCostsLittle(t *testing.T) {
+	failsToday(t, "R4, 89")
+	const waiters = 2000
+	f := convStart(t, 5)
+	p := f.path(t)
+	var downs atomic.Int64
+	o := redlock.Options{RestartGuard: -1, Hooks: &redlock.Hooks{NodeDown: func(redlock.NodeInfo) { downs.Add(1) }}}
+	rl := p.open(t, o)
+	convWarm(t, f, rl)
+	p.refuse(0, 1, 2, 3, 4)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	var served atomic.Int64
+	m := rl.Mutex(convKey)
+	for range waiters {
+		all.Go(func() {
+			lock, err := m.Acquire(ctx)
+			if err == nil {
+				served.Add(1)
+				_ = lock.Release(context.Background())
+			}
+		})
+	}
+	convPause(time.Second)
+	const period = 2 * time.Second
+	_, bytes := convAllocated(func() { convPause(period) })
+	perSecond := float64(bytes) / waiters / period.Seconds()
+	t.Logf("%.0f bytes per waiter and second, %d nodes went down", perSecond, downs.Load())
+	assert.Less(t, perSecond, 1000.0, "bytes that each waiter costs in a second")
+	assert.EqualValues(t, 5, downs.Load(), "Hooks.NodeDown")
+
+	p.heal()
+	convEventually(t, func() bool { return served.Load() > 0 }, "nobody is served after the outage")
+	cancel()
+	all.Wait()
+}
+
+// Row 90, E1: the clients' owner closes them. An Acquire ends with an error, be it one that
+// waits or one that begins then.
+func TestAcquireEndsWhenTheClientsAreClosed(t *testing.T) {
+	t.Parallel()
+	for _, held := range []bool{false, true} {
+		t.Run(fmt.Sprintf("waiting %v", held), func(t *testing.T) {
+			failsToday(t, "E1, 90")
+			f := convStart(t, 3)
+			clients := f.direct().clients(t)
+			rl, err := redlock.New(clients, &redlock.Options{RestartGuard: -1})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, rl.Close()) })
+			convWarm(t, f, rl)
+			m := rl.Mutex(convKey)
+			result := make(chan error, 1)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if held {
+				_, err := f.direct().open(t, redlock.Options{RestartGuard: -1, TTL: time.Minute}).Mutex(convKey).TryAcquire(t.Context())
+				require.NoError(t, err)
+				go func() { result <- convAcquireError(ctx, m) }()
+				convEventually(t, func() bool {
+					s, err := m.Inspect(context.Background())
+					return err == nil && len(s.Waiters) == 1
+				}, "nobody is in line")
+			}
+			for _, c := range clients {
+				require.NoError(t, c.Close())
+			}
+			if !held {
+				go func() { result <- convAcquireError(ctx, m) }()
+			}
+			select {
+			case err := <-result:
+				require.Error(t, err)
+				t.Log(err)
+			case <-time.After(3 * time.Second):
+				assert.Fail(t, "it waits for ever")
+				cancel()
+				<-result
+			}
+		})
+	}
+}
+
+func convAcquireError(ctx context.Context, m *redlock.Mutex) error {
+	_, err := m.Acquire(ctx)
+	return err
+}
+
+// convLog is a log of go-redis.
+type convLog struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *convLog) Printf(_ context.Context, format string, v ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, fmt.Sprintf(format, v...))
+}
+
+// Row 89: clients of our own write nothing into go-redis' log when a node is down, hangs, or
+// comes and goes. The log belongs to the whole process, so nothing else runs meanwhile.
+func TestNothingIsLoggedForANodeThatIsDown(t *testing.T) {
+	f := convStart(t, 3)
+	p := f.path(t)
+	o := redlock.Options{TTL: 5 * time.Second, RestartGuard: -1}
+	log := new(convLog)
+	redis.SetLogger(log)
+	defer logging.Disable()
+	p.refuse(2)
+	rl := p.open(t, o)
+	m := rl.Mutex(convKey)
+	cycles := func(d time.Duration) {
+		for end := time.Now().Add(d); time.Now().Before(end); convPause(10 * time.Millisecond) {
+			if lock, err := m.TryAcquire(t.Context()); err == nil {
+				_ = lock.Release(t.Context())
+			}
+		}
+	}
+	cycles(500 * time.Millisecond)
+	p.heal()
+	cycles(500 * time.Millisecond)
+	p.refuse(0, 1, 2) // an outage
+	cycles(500 * time.Millisecond)
+	p.heal()
+	require.NoError(t, f.servers[1].Restart())
+	cycles(500 * time.Millisecond)
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	t.Logf("%d lines", len(log.lines))
+	if len(log.lines) > 0 {
+		assert.Empty(t, log.lines[0], "the first of %d lines", len(log.lines))
+	}
+}

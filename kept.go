@@ -1,0 +1,216 @@
+package redlock
+
+import "time"
+
+// sweepEvery is how often releases that wait are looked through for keys that are gone.
+const sweepEvery = time.Second
+
+// keptReleases are releases that a lane could not deliver yet. None is forgotten before its
+// key is gone from the node by itself (releasePlan.goneBy), and that may be a day. The
+// lane's mutex guards them.
+type keptReleases struct {
+	unheard waitingReleases // the node did not answer; sent again when it answers anything
+	failed  waitingReleases // it answered with an error that passes; sent again when it does one of them
+	later   []*call         // to be sent a second time, each at a time of its own (release.due)
+	alarm   *alarm          // the lane's, which calls due
+}
+
+// len is how many there are.
+func (k *keptReleases) len() int { return k.unheard.len() + k.failed.len() + len(k.later) }
+
+// worth reports whether anything of ours can be on the node at that time for a release to
+// take back.
+func (c *call) worth(now, at int64) bool {
+	if c.release.goneBy == 0 {
+		c.release.goneBy = now + int64(c.req.keepFor)
+	}
+	return at <= c.release.goneBy
+}
+
+// wait keeps a release until the node serves us again, or reports that it is not worth it.
+// Nothing is sent before the time notBefore.
+func (k *keptReleases) wait(with *waitingReleases, c *call, now, notBefore int64) bool {
+	if !c.worth(now, max(now, notBefore)) {
+		k.forget(c)
+		return false
+	}
+	with.add(c, now, notBefore)
+	k.alarm.set(with.dueAt, now)
+	return true
+}
+
+// resend keeps a release that was answered for a second time, where the SET that it takes
+// back may land after it.
+func (k *keptReleases) resend(c *call, refused bool, now int64) bool {
+	set := c.release.of
+	if c.release.tries.resent() || set == nil || set.fate() != fateMayLand {
+		return false
+	}
+	switch {
+	case refused:
+		c.release.tries = c.release.tries.withResent()
+		c.vote, c.err = VoteUnknown, errMayLand
+		c.final = !k.postpone(c, now)
+		return true
+	case c.vote == VoteGranted && set.mayFindItself():
+		// The deleted value may come from another SET, so this one may still land: release
+		// again later. The caller need not wait for that.
+		c.release.tries = c.release.tries.withResent()
+		k.postpone(c, now)
+		return true
+	default:
+		return false
+	}
+}
+
+// postpone keeps a release for its second time, or reports that it is not worth it.
+func (k *keptReleases) postpone(c *call, now int64) bool {
+	c.release.due = now + int64(c.req.timeout)
+	if !c.worth(now, c.release.due) {
+		return false
+	}
+	c.state = callKept
+	k.later = append(k.later, c)
+	k.alarm.set(c.release.due, now)
+	return true
+}
+
+// due takes out those that are to be sent now.
+func (k *keptReleases) due(now int64) (list callList) {
+	for _, w := range []*waitingReleases{&k.unheard, &k.failed} {
+		if c := w.next(now); c != nil {
+			list.push(c)
+		}
+		if w.n > 0 {
+			k.alarm.set(w.dueAt, now)
+		}
+	}
+	left := k.later[:0]
+	for _, c := range k.later {
+		if now >= c.release.due {
+			list.push(c)
+			continue
+		}
+		left = append(left, c)
+		k.alarm.set(c.release.due, now)
+	}
+	clear(k.later[len(left):])
+	k.later = left
+	return list
+}
+
+// all takes out every one.
+func (k *keptReleases) all(now int64) callList {
+	list := k.unheard.all(now)
+	list.append(k.failed.all(now))
+	for _, c := range k.later {
+		list.push(c)
+	}
+	k.later = nil
+	return list
+}
+
+// forget lets go of one that will not come back.
+func (k *keptReleases) forget(c *call) {
+	for _, w := range []*waitingReleases{&k.unheard, &k.failed} {
+		if w.probe == c {
+			w.probe = nil
+		}
+	}
+}
+
+// waitingReleases wait for their node. One of them is sent at a time, to find out whether it
+// can be served again, after a pause that doubles; then all others follow. So a node that
+// is away, or fails, costs a few commands per second, however many wait for it.
+type waitingReleases struct {
+	list    callList // their states are callKept
+	n       int      // in it
+	probe   *call    // the one that was sent last
+	pause   time.Duration
+	dueAt   int64 // when the next is sent
+	sweepAt int64
+}
+
+// len counts also the one that is on its way.
+func (w *waitingReleases) len() int {
+	if w.probing() {
+		return w.n + 1
+	}
+	return w.n
+}
+
+// probing reports whether the node is being asked.
+func (w *waitingReleases) probing() bool {
+	return w.probe != nil && (w.probe.state == callQueued || w.probe.state == callOut)
+}
+
+// add puts a release behind the others. Nothing is sent before the time notBefore.
+func (w *waitingReleases) add(c *call, now, notBefore int64) {
+	back := c == w.probe
+	if back {
+		w.probe = nil
+	}
+	if back || w.n == 0 && !w.probing() {
+		w.pause = min(max(2*w.pause, minBackoff), maxBackoff)
+		w.dueAt = max(now+int64(w.pause), notBefore)
+	}
+	w.keep(c)
+}
+
+func (w *waitingReleases) keep(c *call) {
+	w.list.push(c)
+	c.state = callKept
+	w.n++
+}
+
+// next is the one to be sent now, nil if none is.
+func (w *waitingReleases) next(now int64) *call {
+	if w.n == 0 || now < w.dueAt {
+		return nil
+	}
+	w.dueAt = now + int64(w.pause)
+	if w.probing() {
+		return nil
+	}
+	w.sweep(now)
+	w.probe = w.pop(now)
+	return w.probe
+}
+
+// pop takes out the first whose key may still be there.
+func (w *waitingReleases) pop(now int64) *call {
+	for c := w.list.pop(); c != nil; c = w.list.pop() {
+		w.n--
+		if now <= c.release.goneBy {
+			return c
+		}
+		c.state = callDone
+	}
+	return nil
+}
+
+// sweep forgets those whose keys are gone.
+func (w *waitingReleases) sweep(now int64) {
+	if now < w.sweepAt {
+		return
+	}
+	w.sweepAt = now + int64(sweepEvery)
+	rest := w.list.takeAll()
+	w.n = 0
+	for c := rest.pop(); c != nil; c = rest.pop() {
+		if now <= c.release.goneBy {
+			w.keep(c)
+		} else {
+			c.state = callDone
+		}
+	}
+}
+
+// all takes out every one whose key may still be there, since the node serves us again.
+func (w *waitingReleases) all(now int64) (list callList) {
+	for c := w.pop(now); c != nil; c = w.pop(now) {
+		list.push(c)
+	}
+	w.probe, w.pause = nil, 0
+	return list
+}

@@ -1,0 +1,225 @@
+package redlock
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// hold has locks on the bench's node.
+func (b *bench) hold(n int) (sets []*call) {
+	for i := range n {
+		set := b.call(opAcquire, fmt.Sprint("k", i))
+		set.req.keepFor, set.req.key = time.Hour, fmt.Sprint("k", i)
+		b.lane.enqueue(set, b.now())
+		sets = append(sets, set)
+	}
+	b.sent()
+	return sets
+}
+
+// releaseAll releases locks whose keys live on for keepFor.
+func (b *bench) releaseAll(sets []*call, keepFor time.Duration) (all []*call) {
+	for _, set := range sets {
+		c := b.call(opRelease, set.req.value)
+		c.req.keepFor, c.req.key = keepFor, set.req.key
+		c.caller, c.deadline, c.release.of = nil, 0, set
+		b.lane.takeBack(c, b.now())
+		all = append(all, c)
+	}
+	synctest.Wait()
+	return all
+}
+
+// counter tells how many batches and requests were sent since it was last asked.
+func (b *bench) counter() func() (batches, requests int) {
+	seen := len(b.sent())
+	return func() (batches, requests int) {
+		all := b.sent()
+		for _, names := range all[seen:] {
+			batches++
+			requests += len(names)
+		}
+		seen = len(all)
+		return batches, requests
+	}
+}
+
+func (b *bench) delivered(all []*call) (n int) {
+	for _, c := range all {
+		if b.state(c) == callDone && c.vote == VoteGranted {
+			n++
+		}
+	}
+	return n
+}
+
+var failsForNow = map[string]ballot{
+	"READONLY": {err: serverError("READONLY You can't write against a read only replica."), sent: true},
+	"MISCONF":  {err: serverError("MISCONF Redis is configured to save RDB snapshots"), sent: true},
+	"BUSY":     {err: serverError("BUSY Redis is busy running a script."), sent: true},
+	"no link":  refused,
+	"reset":    lost,
+}
+
+// Scenario 88: however many releases wait for a node that fails them, or that cannot be
+// reached, it is asked a few times a second; and all are delivered when it is back.
+func TestReleasesThatWaitForANodeCostLittle(t *testing.T) {
+	const locks, hour = 20_000, time.Hour
+	for name, answer := range failsForNow {
+		t.Run(name, func(t *testing.T) {
+			onBench(t, func(b *bench) {
+				sets := b.hold(locks)
+				counted := b.counter()
+				b.answers(func(string, bool) ballot { return answer })
+				all := b.releaseAll(sets, 2*hour)
+				_, first := counted()
+				assert.LessOrEqual(b, first, locks+10)
+				time.Sleep(10 * time.Second)
+				counted()
+				time.Sleep(hour)
+				batches, requests := counted()
+				perSecond := float64(requests) / hour.Seconds()
+				assert.Less(b, perSecond, 5.0)
+				assert.Greater(b, perSecond, 3.0, "or it is found late that the node is back")
+				assert.Equal(b, requests, batches, "one at a time")
+
+				b.answers(nil)
+				time.Sleep(maxBackoff)
+				synctest.Wait()
+				assert.Equal(b, locks, b.delivered(all), "within a pause")
+				_, requests = counted()
+				assert.Equal(b, locks, requests, "each once")
+				b.empty()
+			})
+		})
+	}
+}
+
+// A node that fails answers all the same. What is sent to it meanwhile must not have the
+// releases sent again each time.
+func TestOtherAnswersDoNotResendWhatFailed(t *testing.T) {
+	onBench(t, func(b *bench) {
+		sets := b.hold(1000)
+		counted := b.counter()
+		b.answers(func(name string, _ bool) ballot { return failsForNow["READONLY"] })
+		b.releaseAll(sets, time.Hour)
+		time.Sleep(10 * time.Second)
+		counted()
+		for range 1000 {
+			b.send(opAcquire, "other")
+			time.Sleep(time.Millisecond)
+		}
+		_, requests := counted()
+		assert.InDelta(b, 1004, requests, 2)
+	})
+}
+
+// One release that fails for a reason of its own holds up none of the others.
+func TestOneReleaseThatFailsHoldsUpNoOther(t *testing.T) {
+	onBench(t, func(b *bench) {
+		sets := b.hold(100)
+		counted := b.counter()
+		failing := true
+		b.answers(func(name string, _ bool) ballot {
+			if failing || name == "k0release" {
+				return failsForNow["BUSY"]
+			}
+			return ballot{}
+		})
+		all := b.releaseAll(sets, time.Hour)
+		time.Sleep(time.Minute)
+		b.mu.Lock()
+		failing = false
+		b.mu.Unlock()
+		time.Sleep(3 * maxBackoff)
+		synctest.Wait()
+		assert.Equal(b, 99, b.delivered(all))
+		counted()
+		time.Sleep(time.Minute)
+		_, requests := counted()
+		assert.Less(b, requests, 5*60, "and it is not sent without a pause")
+		b.answers(nil)
+		time.Sleep(maxBackoff)
+		synctest.Wait()
+		assert.Equal(b, 100, b.delivered(all))
+		b.empty()
+	})
+}
+
+// Nothing is forgotten before its key is gone by itself, and nothing is kept after that.
+func TestReleasesAreKeptUntilTheirKeysAreGone(t *testing.T) {
+	for name, answer := range failsForNow {
+		t.Run(name, func(t *testing.T) {
+			onBench(t, func(b *bench) {
+				sets := b.hold(2000)
+				b.answers(func(string, bool) ballot { return answer })
+				var brief, long []*call
+				for i, set := range sets { // mixed, so that neither is only at the head
+					if i%2 == 0 {
+						brief = append(brief, b.releaseAll(sets[i:i+1], time.Minute)...)
+					} else {
+						long = append(long, b.releaseAll([]*call{set}, time.Hour)...)
+					}
+				}
+				time.Sleep(time.Minute - time.Second)
+				b.lane.mu.Lock()
+				assert.GreaterOrEqual(b, b.lane.kept.len(), 1999)
+				b.lane.mu.Unlock()
+				time.Sleep(3 * time.Second)
+				b.lane.mu.Lock()
+				assert.LessOrEqual(b, b.lane.kept.len(), 1000)
+				assert.GreaterOrEqual(b, b.lane.kept.len(), 999)
+				b.lane.mu.Unlock()
+				for _, c := range brief {
+					require.Equal(b, callDone, b.state(c))
+				}
+				b.answers(nil)
+				time.Sleep(2 * maxBackoff)
+				synctest.Wait()
+				assert.Equal(b, 1000, b.delivered(long))
+				b.empty()
+			})
+		})
+	}
+}
+
+// Behind a batch that hangs releases queue up. When the node turns out to be gone, they
+// wait as well, instead of being tried batch after batch.
+func TestReleasesThatQueuedUpWaitForTheNode(t *testing.T) {
+	onBench(t, func(b *bench) {
+		sets := b.hold(5000)
+		counted := b.counter()
+		b.gate = make(chan struct{})
+		b.send(opExtend, "out")
+		time.Sleep(2 * benchTimeout)
+		all := b.releaseAll(sets, time.Hour)
+		rel := b.call(opRelease, "waits")
+		rel.req.keepFor = time.Hour
+		b.lane.enqueue(rel, b.now())
+		counted()
+		b.answers(func(string, bool) ballot { return refused })
+		b.mu.Lock()
+		close(b.gate)
+		b.gate = nil
+		b.mu.Unlock()
+		synctest.Wait()
+		batches, _ := counted()
+		assert.LessOrEqual(b, batches, 2)
+		assert.Equal(b, VoteNotSent, rel.told().vote)
+		time.Sleep(10 * time.Second)
+		batches, requests := counted()
+		assert.Equal(b, requests, batches)
+		assert.Less(b, requests, 60)
+		b.answers(nil)
+		time.Sleep(maxBackoff)
+		synctest.Wait()
+		assert.Equal(b, 5000, b.delivered(all))
+		assert.Equal(b, VoteGranted, rel.told().vote)
+		b.empty()
+	})
+}

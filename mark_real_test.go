@@ -1,0 +1,251 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/realredis"
+)
+
+// The rules of memory.go rest on what Redis does with its ids and its data. Here real
+// servers lose theirs in each of the ways, and the guard is told what they say. Locks have
+// no part in it.
+
+// realMarks are three servers and the clients that look at them.
+type realMarks struct {
+	t       *testing.T
+	servers []*realredis.Server
+	clients []*redis.Client // by node; a promotion puts another one there
+}
+
+func startMarks(t *testing.T, opts ...realredis.Option) *realMarks {
+	f := &realMarks{t: t, servers: realredis.StartN(t, 3, opts...)}
+	for _, s := range f.servers {
+		f.clients = append(f.clients, s.Client(t))
+	}
+	return f
+}
+
+func (f *realMarks) do(c *redis.Client, args ...any) any {
+	f.t.Helper()
+	val, err := c.Do(context.Background(), args...).Result()
+	if !errors.Is(err, redis.Nil) {
+		require.NoError(f.t, err, "%v", args)
+	}
+	return val
+}
+
+// ask is the full question, look the mark alone.
+func (f *realMarks) ask(i int) sighting {
+	c := f.clients[i]
+	server, replication := parseInfo(f.do(c, "INFO", "server").(string)), parseInfo(f.do(c, "INFO", "replication").(string))
+	text, present := f.do(c, "GET", markKey).(string)
+	now, err := c.Time(context.Background()).Result()
+	require.NoError(f.t, err)
+	up, ok := server.uptime()
+	require.True(f.t, ok)
+	return sighting{
+		asked: true, runID: server.runID(), uptime: up, role: replication["role"],
+		replID: replication["master_replid"], formerID: replication["master_replid2"],
+		mark: readMark(text, present, time.Duration(now.UnixNano())),
+	}
+}
+
+func (f *realMarks) look(i int) sighting {
+	text, present := f.do(f.clients[i], "GET", markKey).(string)
+	return sighting{runID: parseInfo(f.do(f.clients[i], "INFO", "server").(string)).runID(), mark: readMark(text, present, 0)}
+}
+
+// tell hands the guard a sighting and does what it wants. It reports whether something was
+// written.
+func (f *realMarks) tell(g *guard, i int, s sighting) (wrote bool) {
+	for w := g.saw(i, s); w != nil; w = g.saw(i, s) {
+		wrote = true
+		s = f.ask(i)
+		s.mark = readWritten(f.clients[i].Eval(context.Background(), markScript.source, []string{markKey}, w.args()...).Result())
+	}
+	return wrote
+}
+
+// newcomer is a guard that has asked all nodes.
+func (f *realMarks) newcomer() *guard {
+	names := []string{"a", "b", "c"}
+	g := newGuard(names, &Options{}, newSystemClock(), &degradations{hooks: (*Hooks)(nil).copied()})
+	for i := range names {
+		f.tell(g, i, f.ask(i))
+	}
+	return g
+}
+
+// age makes a node's mark older than it is.
+func (f *realMarks) age(i int, d time.Duration) {
+	c := f.clients[i]
+	fields := strings.Fields(f.do(c, "GET", markKey).(string))
+	at := number(fields[1]) - d.Microseconds()
+	fields[1] = argument(at)
+	f.do(c, "SET", markKey, strings.Join(fields, " "))
+}
+
+// used is what a client knows of a fleet that has been in use for a month.
+func (f *realMarks) used() *guard {
+	first := f.newcomer()
+	f.requireVotes(first, "a fleet's first use", true, true, true)
+	for i := range f.clients {
+		f.age(i, 30*24*time.Hour)
+	}
+	g := f.newcomer()
+	f.requireVotes(g, "a month later", true, true, true)
+	return g
+}
+
+const realMarksG = time.Hour // nothing comes of age within a test
+
+func (f *realMarks) requireVotes(g *guard, when string, want ...bool) {
+	f.t.Helper()
+	for i := range want {
+		left, _ := g.judge(i, realMarksG, g.clock.now().mono)
+		require.Equal(f.t, want[i], left == 0, "%s: node %d, %v left", when, i, left)
+		if !want[i] {
+			require.Greater(f.t, left, realMarksG-time.Minute, "%s: node %d", when, i)
+		}
+	}
+}
+
+// follows waits until a server is a replica with its master's data.
+func (f *realMarks) follows(c *redis.Client, key string) {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool {
+		info := parseInfo(c.Info(context.Background(), "replication").Val())
+		return info["master_link_status"] == "up" && c.Exists(context.Background(), key).Val() == 1
+	}, 20*time.Second, 5*time.Millisecond)
+}
+
+// The ways in which the second node loses its data. Each tells whether a look behind the
+// SETs shows it; the full question shows them all.
+var realLosses = map[string]func(f *realMarks) (looks bool){
+	"FLUSHALL": func(f *realMarks) bool {
+		f.do(f.clients[1], "FLUSHALL")
+		return true
+	},
+	"DEL of all that is there": func(f *realMarks) bool {
+		for _, key := range f.do(f.clients[1], "KEYS", "*").([]any) {
+			f.do(f.clients[1], "DEL", key)
+		}
+		return true
+	},
+	"a restart without its keys": func(f *realMarks) bool {
+		require.NoError(f.t, f.servers[1].Restart())
+		return true
+	},
+	"a restart from a snapshot": func(f *realMarks) bool {
+		f.do(f.clients[1], "SAVE")
+		require.NoError(f.t, f.servers[1].Restart())
+		require.NotNil(f.t, f.do(f.clients[1], "GET", markKey), "the mark came with the snapshot")
+		return true
+	},
+	"a replica in its place": func(f *realMarks) bool {
+		f.promote(1)
+		return true
+	},
+	"REPLICAOF and back": func(f *realMarks) bool {
+		own := f.clients[1]
+		other := f.promote(1)
+		f.do(other, "SET", "other", 1)
+		f.clients[1] = own
+		host, port, _ := strings.Cut(other.Options().Addr, ":")
+		f.do(own, "REPLICAOF", host, port)
+		f.follows(own, "other")
+		f.do(own, "REPLICAOF", "NO", "ONE")
+		return false // the copy has the same mark
+	},
+}
+
+// promote puts a replica with all of its data in a node's place.
+func (f *realMarks) promote(i int) *redis.Client {
+	replica := realredis.Start(f.t, realredis.ReplicaOf(f.servers[i])).Client(f.t)
+	f.follows(replica, markKey)
+	f.do(replica, "REPLICAOF", "NO", "ONE")
+	f.clients[i] = replica
+	return replica
+}
+
+func TestMarksOfServersThatForget(t *testing.T) {
+	t.Parallel()
+	for name, lose := range realLosses {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startMarks(t)
+			old := f.used()
+			looks := lose(f)
+			if f.tell(old, 1, f.look(1)); looks {
+				f.requireVotes(old, "who looks", true, false, true)
+			}
+			f.tell(old, 1, f.ask(1))
+			f.requireVotes(old, "who was there", true, false, true)
+			f.requireVotes(f.newcomer(), "a newcomer", true, false, true)
+			require.False(t, f.tell(old, 1, f.ask(1)), "all is said")
+
+			f.age(1, 24*time.Hour)
+			f.requireVotes(f.newcomer(), "a day later", true, true, true)
+		})
+	}
+}
+
+// A newcomer is the first to come after the loss.
+func TestMarksThatANewcomerFindsGone(t *testing.T) {
+	t.Parallel()
+	for name, lose := range realLosses {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startMarks(t)
+			old := f.used()
+			lose(f)
+			f.requireVotes(f.newcomer(), "a newcomer", true, false, true)
+			f.requireVotes(f.newcomer(), "another", true, false, true)
+			f.tell(old, 1, f.ask(1))
+			f.requireVotes(old, "who was there", true, false, true)
+		})
+	}
+}
+
+// A master draws a new replication id when its first replica comes, and loses nothing.
+func TestMarksOfNodesThatGetReplicas(t *testing.T) {
+	t.Parallel()
+	f := startMarks(t)
+	old, other := f.used(), f.newcomer()
+	for i := range f.servers {
+		before := f.ask(i)
+		f.follows(realredis.Start(t, realredis.ReplicaOf(f.servers[i])).Client(t), markKey)
+		after := f.ask(i)
+		require.NotEqual(t, before.replID, after.replID)
+		require.True(t, noFormer(after.formerID), after.formerID)
+		require.True(t, f.tell(old, i, after), "the mark is bound to the new id")
+		f.tell(other, i, f.look(i))
+		f.tell(other, i, f.ask(i))
+	}
+	f.requireVotes(old, "who was there", true, true, true)
+	f.requireVotes(other, "another who was there", true, true, true)
+	f.requireVotes(f.newcomer(), "a newcomer", true, true, true)
+}
+
+// Processes that were up for long before there were marks.
+func TestMarksOfAFleetThatWasUsedBefore(t *testing.T) {
+	t.Parallel()
+	f := startMarks(t)
+	for i := range f.clients {
+		require.Eventually(t, func() bool { return f.ask(i).uptime >= 3*time.Second }, 20*time.Second, 20*time.Millisecond)
+	}
+	require.NoError(t, f.servers[2].Restart())
+	g := f.newcomer()
+	now := g.clock.now().mono
+	for i, want := range []bool{true, true, false} {
+		left, _ := g.judge(i, 2*time.Second, now)
+		require.Equal(t, want, left == 0, "node %d: %v left", i, left)
+	}
+}

@@ -1,0 +1,497 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// The way from a process to a server: the real conversations, over connections in memory.
+
+// simWire is the way from one process to one server.
+type simWire struct {
+	*conversations
+	p       *simProcess
+	n       *simNode
+	repeats simRepeats
+}
+
+func newSimWire(p *simProcess, n *simNode) *simWire {
+	h := habits{keep: 1, idle: 5 * time.Second}
+	if p.w.plan.Users {
+		h = userHabits
+	}
+	// A clock of its own, so that its timers and the lane's do not fall on one instant.
+	dialer := &simDialer{p: p, n: n, lazy: h.lazy}
+	return &simWire{conversations: newConversations(laneClock{p, int64(n.i + 17)}, dialer, h), p: p, n: n}
+}
+
+// exchange also notes what becomes of SETs, see simSent.
+func (s *simWire) exchange(batch []*call, patience, bound time.Duration) (settled bool) {
+	s.examine(batch)
+	settled = s.conversations.exchange(batch, patience, bound)
+	s.p.w.hears(s.n.i, batch)
+	return settled
+}
+
+// greet tells the guard who answers before anything else happens.
+func (s *simWire) greet() {
+	if s.saw == nil {
+		return
+	}
+	for w := s.saw(s.n.ask()); w != nil; {
+		w = s.saw(s.n.writeMark(w))
+	}
+}
+
+var (
+	errSimReset   = errors.New("EOF")
+	errSimTimeout = errors.New("i/o timeout")
+	errSimRefused = &net.OpError{Op: "dial", Net: "sim", Err: syscall.ECONNREFUSED}
+	errSimDial    = &net.OpError{Op: "dial", Net: "sim", Err: errSimTimeout}
+)
+
+// simDialer makes connections.
+type simDialer struct {
+	p    *simProcess
+	n    *simNode
+	lazy bool
+
+	mu    sync.Mutex
+	dials uint64
+}
+
+func (d *simDialer) dial(ctx context.Context, bound time.Duration) (opened, error) {
+	d.mu.Lock()
+	d.dials++
+	f := &simFlow{d: d, salt: d.dials, bound: int64(bound), gone: make(chan struct{})}
+	d.mu.Unlock()
+	if d.lazy {
+		return opened{flow: f}, nil
+	}
+	defer context.AfterFunc(ctx, f.close)()
+	if err := f.connect(); err != nil {
+		return opened{}, err
+	}
+	return opened{flow: f}, nil
+}
+
+// simFlow is a connection.
+type simFlow struct {
+	d         *simDialer
+	salt      uint64
+	bound     int64 // of a lazy one, how long it waits for an answer
+	connected bool
+	gen       int // of the server
+	id        int64
+	born      int64
+
+	gone chan struct{}
+	once sync.Once
+
+	mu     sync.Mutex
+	said   int64
+	killed bool // on the server
+}
+
+func (f *simFlow) close() { f.once.Do(func() { close(f.gone) }) }
+
+func (f *simFlow) isClosed() bool {
+	select {
+	case <-f.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+func (f *simFlow) heard() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.said
+}
+
+// alive: that a server is gone is seen as often as not.
+func (f *simFlow) alive() bool {
+	if f.isClosed() || !f.connected {
+		return !f.isClosed()
+	}
+	gen, _ := f.d.n.generation(f.d.p.w.t())
+	return gen == f.gen || f.roll('v')%2 == 0
+}
+
+func (f *simFlow) roll(what uint64) uint64 {
+	p := f.d.p
+	return p.w.mix(what, uint64(p.i), uint64(f.d.n.i), f.salt, uint64(p.w.t()))
+}
+
+// wait waits until a time, and reports false if the flow was closed before. A lazy flow
+// does not wait longer than its bound, which it began to do at since.
+func (f *simFlow) wait(since, until int64) error {
+	p, w := f.d.p, f.d.p.w
+	var err error
+	if limit := since + f.bound; f.d.lazy && limit < until {
+		until, err = limit, errSimTimeout
+	}
+	roll := f.roll('u')
+	timer := time.NewTimer(w.fine(until-w.t(), roll))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-w.over:
+		err = errSimTimeout
+	case <-f.gone:
+		// Whoever closed it goes on at this very moment.
+		w.sleep(1+int64(roll%1000), roll)
+		err = errGivenUp
+	}
+	p.gate()
+	if err == nil && f.isClosed() {
+		err = errGivenUp
+	}
+	return err
+}
+
+// connect connects, unless that was done.
+func (f *simFlow) connect() error {
+	if f.connected {
+		return nil
+	}
+	p, n, w := f.d.p, f.d.n, f.d.p.w
+	t := w.t()
+	roll := f.roll('c')
+	if _, cut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut, faultCutBack); cut {
+		if err := f.wait(t, t+int64(w.plan.NodeTimeout)); err != nil {
+			return &net.OpError{Op: "dial", Net: "sim", Err: err}
+		}
+		return errSimDial
+	}
+	down := func() bool {
+		_, down := w.faultAt(w.t(), -1, n.i, faultCrash, faultForget, faultSwap, faultPromote)
+		return down
+	}
+	if err := f.wait(t, t+2*w.trip(roll)); err != nil { // the system answers, though the server may hang
+		return &net.OpError{Op: "dial", Net: "sim", Err: err}
+	}
+	if down() {
+		return errSimRefused
+	}
+	f.connected, f.born = true, w.t()
+	n.accept(f)
+	return nil
+}
+
+// silentFrom is when a connection was forgotten by something on its way; never if it was not.
+func (f *simFlow) silentFrom() int64 {
+	from := never
+	for _, fault := range f.d.p.w.plan.Faults {
+		if fault.Kind == faultMute && fault.Node == f.d.n.i && fault.Proc == f.d.p.i && int64(fault.At) > f.born {
+			from = min(from, int64(fault.At))
+		}
+	}
+	return from
+}
+
+// later has the server do something at a time, if it is the same process then and the
+// connection was not killed by then.
+func (f *simFlow) later(at int64, do func()) {
+	w, n := f.d.p.w, f.d.n
+	w.after(at-w.t(), w.mix(uint64(f.d.p.i), uint64(n.i), f.salt), func() {
+		f.mu.Lock()
+		killed := f.killed
+		f.mu.Unlock()
+		if now, _ := n.generation(w.t()); now == f.gen && !killed {
+			do()
+		}
+	})
+}
+
+// simFates are the fates of a message, of which it has one at most.
+type simFates struct {
+	there, back int64
+	lost        bool
+	lands       int64 // after so long, while the sender is told of a broken connection after breaks, or nothing if that is negative
+	breaks      int64
+	cut         bool // the connection breaks on the way
+	reset       bool // and behind the answer to some
+	twice       int64
+}
+
+// draw draws the fates of a batch, or of a question, to which nothing happens.
+func (f *simFlow) draw(roll uint64, batch bool) simFates {
+	w := f.d.p.w
+	t := w.t()
+	x := simFates{there: w.trip(roll), back: w.trip(mix(roll, 'b'))}
+	within := func(salt uint64, d time.Duration) int64 { return int64(mix(roll, salt) % uint64(d+1)) }
+	fate := func(permille int, salt uint64) bool {
+		return batch && t < int64(w.plan.Until) && int(mix(roll, salt)%1000) < permille
+	}
+	if fate(w.plan.Slow, 1) {
+		x.there += within(2, w.plan.NodeTimeout*3/2)
+	}
+	if fate(w.plan.Slow, 3) {
+		x.back += within(4, w.plan.NodeTimeout*3/2)
+	}
+	switch {
+	case fate(w.plan.Lost, 5):
+		x.lost = true
+	case fate(w.plan.Late, 6):
+		x.lands, x.breaks = x.there+within(7, 2*w.plan.TTL), -1
+		if !fate(500, 8) {
+			x.breaks = within(9, w.plan.NodeTimeout)
+		}
+	case fate(w.plan.Torn, 15):
+		x.lands, x.breaks = x.there+within(16, max(w.plan.TornFor, w.plan.NodeTimeout/2)), x.there/2
+	default:
+		x.reset = fate(w.plan.Reset, 10)
+		x.cut = x.reset && fate(300, 11)
+	}
+	if fate(w.plan.Twice, 12) {
+		x.twice = within(13, 2*w.plan.TTL)
+	}
+	return x
+}
+
+// send sends something that the server does, and waits for its answers; some is of how
+// many parts it can be read.
+func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int, err error) {
+	p, n, w := f.d.p, f.d.n, f.d.p.w
+	t := w.t()
+	if gen, _ := n.generation(t); gen != f.gen {
+		return 0, first(f.wait(t, t+int64(roll%5000)), errSimReset)
+	}
+	x := f.draw(roll, batch)
+	silent := f.silentFrom()
+	_, cutOut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut)
+	if cutOut || x.lost || t+x.there >= silent {
+		return 0, first(f.wait(t, t+never), errSimTimeout)
+	}
+	if x.lands > 0 {
+		f.later(t+x.lands, do)
+		if x.breaks < 0 {
+			return 0, first(f.wait(t, t+never), errSimTimeout)
+		}
+		return 0, first(f.wait(t, t+x.breaks), errSimReset)
+	}
+	if x.cut {
+		return 0, first(f.wait(t, t+x.there), errSimReset)
+	}
+	at := n.begins(w.available(n, t+x.there), parts)
+	if died, _ := n.generation(at); died != f.gen {
+		return 0, first(f.wait(t, at+x.back), errSimReset)
+	}
+	f.later(at, do)
+	if x.twice > 0 {
+		f.later(at+x.twice, do)
+	}
+	end := at + x.back
+	_, cutBack := w.faultAt(at, p.i, n.i, faultCut, faultCutBack)
+	died, _ := n.generation(end)
+	switch {
+	case cutBack || end >= silent:
+		return 0, first(f.wait(t, t+never), errSimTimeout)
+	case died != f.gen:
+		return 0, first(f.wait(t, end), errSimReset)
+	}
+	if err := f.wait(t, end); err != nil {
+		return 0, err
+	}
+	f.mu.Lock()
+	f.said++
+	killed := f.killed
+	f.mu.Unlock()
+	if killed {
+		return 0, errSimReset
+	}
+	if x.reset {
+		return int(mix(roll, 14) % uint64(parts+1)), errSimReset
+	}
+	return parts, nil
+}
+
+func first(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+func (f *simFlow) exchange(batch []*call, want looks) (got said) {
+	if err := f.connect(); err != nil {
+		for _, c := range batch {
+			c.ballot = ballot{err: err}
+		}
+		return said{whoErr: err, broken: true}
+	}
+	reqs := make([]*request, len(batch))
+	for i, c := range batch {
+		reqs[i] = c.req
+	}
+	f.d.p.w.sends(f.d.n.i, batch)
+	answers := make(chan simAnswers, 2)
+	some, err := f.send(f.roll('s'), true, len(reqs), func() {
+		a := simAnswers{}
+		a.who, a.whoErr = f.identity()
+		a.each, a.look = f.d.n.run(f.d.p, reqs)
+		select {
+		case answers <- a:
+		default:
+		}
+	})
+	var as simAnswers
+	select {
+	case as = <-answers:
+	default:
+		some = 0
+	}
+	for i, c := range batch {
+		if c.ballot = (ballot{err: err, sent: true}); i < some {
+			c.ballot = ballot{val: as.each[i].val, err: as.each[i].err, sent: true}
+		} else if err == nil {
+			c.ballot.err = errSimReset // at the end of the run
+		}
+	}
+	if got.who, got.whoErr = as.who, as.whoErr; as.each == nil {
+		got.whoErr = first(err, errSimReset)
+	}
+	got.broken = some < len(batch)
+	got.mark = as.look.mark
+	got.role, got.roleOK = sighting{role: as.look.role, replID: as.look.replID, formerID: as.look.formerID}, !got.broken && want&lookRole != 0
+	return got
+}
+
+// identity is what the server says of itself over this connection, now.
+func (f *simFlow) identity() (sighting, error) {
+	n := f.d.n
+	if _, loading := n.w.faultAt(n.w.t(), -1, n.i, faultErr); loading {
+		return sighting{}, errSimLoading
+	}
+	s := n.ask()
+	if s.clientID = f.id; n.w.plan.NoID {
+		s.clientID, s.idErr = 0, errSimDenied
+	}
+	return s, nil
+}
+
+// question sends something to which nothing happens but to the network.
+func (f *simFlow) question(what uint64, do func()) error {
+	if err := f.connect(); err != nil {
+		return err
+	}
+	done := make(chan struct{}, 1)
+	_, err := f.send(f.roll(what), false, 1, func() {
+		do()
+		done <- struct{}{}
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-done:
+		return nil
+	default:
+		return errSimReset
+	}
+}
+
+func (f *simFlow) ask() (s sighting, err error) {
+	var told error
+	if err := f.question('q', func() { s, told = f.identity() }); err != nil {
+		return sighting{}, err
+	}
+	return s, told
+}
+
+func (f *simFlow) write(m *markWrite) (mark, error) {
+	var s sighting
+	err := f.question('m', func() { s = f.d.n.writeMark(m) })
+	return s.mark, err
+}
+
+func (f *simFlow) kill(id int64) error {
+	var told error
+	if err := f.question('k', func() { told = f.d.n.kill(f.d.p, f.gen, id) }); err != nil {
+		return err
+	}
+	return told
+}
+
+// accept gives a connection its id.
+func (n *simNode) accept(f *simFlow) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f.gen, _ = n.generation(n.w.t())
+	n.ids[f.gen]++
+	f.id = n.ids[f.gen]
+	n.flows[simConn{f.gen, f.id}] = f
+}
+
+// simConn names a connection: ids start again with each process of the server.
+type simConn struct {
+	gen int
+	id  int64
+}
+
+const errSimDenied = memError("NOPERM this user has no permissions to run the 'client' command")
+
+// kill is CLIENT KILL ID, now.
+func (n *simNode) kill(p *simProcess, gen int, id int64) error {
+	t := n.w.t()
+	if err := n.denies(t); err == errSimLoading {
+		return err
+	}
+	if n.w.plan.NoKill {
+		return errSimDenied
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	old := n.flows[simConn{gen, id}]
+	if old == nil {
+		return nil
+	}
+	if old.d.p != p || !old.isClosed() {
+		n.w.violated("a kill of process %d on node %d hits connection %d of process %d, which is in use", p.i, n.i, id, old.d.p.i)
+	}
+	old.mu.Lock()
+	old.killed = true
+	old.mu.Unlock()
+	n.w.happened(func() string { return fmt.Sprintf("node %d  kills connection %d of process %d", n.i, id, p.i) }, uint64(n.i), uint64(id), 'k')
+	return nil
+}
+
+func (s *simWire) listen(ctx context.Context, channel string, confirmed func(), heard func(string)) error {
+	p, n, w := s.p, s.n, s.p.w
+	t := w.t()
+	roll := w.mix('l', uint64(p.i), uint64(n.i), uint64(t))
+	_, cut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut, faultCutBack)
+	_, down := w.faultAt(t, -1, n.i, faultCrash, faultForget, faultSwap, faultPromote)
+	sub := &simSub{proc: p, channel: channel, heard: heard, broken: make(chan struct{})}
+	w.sleep(w.available(n, t+3*w.trip(roll))-t, roll)
+	p.gate()
+	if cut || down || ctx.Err() != nil {
+		return errSimTimeout
+	}
+	n.mu.Lock()
+	n.subs = append(n.subs, sub)
+	n.mu.Unlock()
+	w.sleep(w.trip(mix(roll, 'b')), roll)
+	p.gate()
+	confirmed()
+	var err error
+	select {
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-sub.broken:
+		err = errSimReset
+	case <-w.over:
+		err = errSimReset
+	}
+	n.mu.Lock()
+	sub.gone = true
+	n.mu.Unlock()
+	return err
+}

@@ -1,0 +1,216 @@
+package redlock
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// How simulated servers lose what they know, and what they tell of themselves.
+
+// losesAt is when a fault takes a node's keys away; 0: it does not.
+func (f simFault) losesAt() int64 {
+	switch f.Kind {
+	case faultForget, faultSwap, faultPromote, faultFlush:
+		return max(int64(f.At), 1)
+	case faultResync:
+		return max(int64(f.At+f.For), 1)
+	default:
+		return 0
+	}
+}
+
+// drawLosses adds losses that are no restarts to some plans. It draws from a source of its
+// own, so that what a seed had before it still has.
+func (p *simPlan) drawLosses(steady int) {
+	r := rand.New(rand.NewPCG(p.Seed, 0x105e))
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	back := slices.ContainsFunc(p.Faults, func(f simFault) bool { return f.Kind == faultBack }) // then clocks keep the order of fences
+	if p.Strict || p.RestartGuard < 0 || len(p.Nodes) == 1 || back || r.IntN(2) > 0 {
+		return
+	}
+	kinds := []string{faultFlush, faultPromote, faultResync}
+	for range 1 + r.IntN(4) {
+		f := simFault{Kind: kinds[r.IntN(3)], Node: r.IntN(len(p.Nodes)), At: in(0, p.Until), For: in(0, p.TTL/4)}
+		f.For += noticed[f.Kind]
+		if f.Node != steady {
+			p.Faults = append(p.Faults, f)
+		}
+	}
+	if r.IntN(2) > 0 {
+		return
+	}
+	// Many at a time, or whoever holds the lock still has a majority.
+	at, kind := in(0, p.Until), kinds[r.IntN(3)]
+	for i := range p.Nodes {
+		if i != steady && r.IntN(4) > 0 {
+			p.Faults = append(p.Faults, simFault{Kind: kind, Node: i, At: at + in(0, p.TTL/4), For: in(0, p.TTL/8) + noticed[kind]})
+		}
+	}
+}
+
+// noticed is how long a loss must take that is noticed by the role alone, which is not
+// asked with each batch.
+var noticed = map[string]time.Duration{faultResync: roleEvery * 102 / 100}
+
+// generation counts the server's starts before t.
+func (n *simNode) generation(t int64) (g int, since int64) {
+	if !n.w.plan.Young {
+		since = -int64(time.Hour)
+	}
+	for _, f := range n.w.plan.Faults {
+		if f.Node != n.i || int64(f.At) > t {
+			continue
+		}
+		switch f.Kind {
+		case faultCrash, faultForget:
+			g++
+			since = max(since, int64(f.At+f.For))
+		case faultSwap, faultPromote:
+			g++
+		}
+	}
+	return g, since
+}
+
+// replication counts the times that the server drew a replication id before t.
+func (n *simNode) replication(t int64) (count int, former bool) {
+	for _, f := range n.w.plan.Faults {
+		if f.Node != n.i || f.losesAt() == 0 || f.losesAt() > t {
+			continue
+		}
+		if f.Kind != faultFlush {
+			count++
+			former = f.Kind == faultPromote || f.Kind == faultResync
+		}
+	}
+	return count, former
+}
+
+// sighting is what the server that runs at t, which is now unless nobody looks at the mark,
+// tells of itself. The caller holds mu.
+func (n *simNode) sighting(t int64) sighting {
+	gen, since := n.generation(t)
+	replication, former := n.replication(t)
+	s := sighting{
+		asked: true, runID: fmt.Sprintf("run-%d-of-node-%d", gen, n.i), role: "master", formerID: "0",
+		replID: fmt.Sprintf("replication-%d-of-node-%d", replication, n.i),
+		uptime: time.Duration((n.hand.at(t) - n.hand.at(since)) / int64(time.Second) * int64(time.Second)),
+	}
+	if former {
+		s.formerID = "another"
+	}
+	if _, follows := n.w.faultAt(t, -1, n.i, faultResync); follows {
+		s.role, s.replID = "slave", "another"
+	}
+	text, ok, err := n.store.text(markKey)
+	switch _, loading := n.w.faultAt(t, -1, n.i, faultErr); {
+	case loading:
+		s.mark = unreadMark(errSimLoading)
+	case err != nil:
+		s.mark = unreadMark(err)
+	default:
+		s.mark = readMark(text, ok, time.Duration(n.store.now()))
+	}
+	return s
+}
+
+const (
+	errSimLoading  = memError("LOADING Redis is loading the dataset in memory")
+	errSimReadOnly = memError("READONLY You can't write against a read only replica.")
+)
+
+// denies is what the server answers to all requests at t; nil: it does as it is asked.
+func (n *simNode) denies(t int64) error {
+	if _, loading := n.w.faultAt(t, -1, n.i, faultErr); loading {
+		return errSimLoading
+	}
+	if _, follows := n.w.faultAt(t, -1, n.i, faultResync); follows {
+		return errSimReadOnly
+	}
+	return nil
+}
+
+// ask is the answer to the full question, now.
+func (n *simNode) ask() sighting {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.sighting(n.w.t())
+}
+
+// writeMark does what a guard wants, now, and tells what is there then.
+func (n *simNode) writeMark(w *markWrite) sighting {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.sighting(n.w.t())
+	if err := n.denies(n.w.t()); err != nil {
+		s.mark = unreadMark(err)
+		return s
+	}
+	argv := make([]string, 0, 4)
+	for _, a := range w.args() {
+		argv = append(argv, argument(a))
+	}
+	s.mark = readWritten(n.store.mark(markKey, argv, &memOp{}))
+	return s
+}
+
+// lose is the moment of a loss.
+func (n *simNode) lose(kind string) {
+	if kind == faultForget || kind == faultSwap || kind == faultPromote {
+		n.disconnect()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	kept := n.store.keys[markKey]
+	clear(n.store.keys)
+	if kept != nil && (kind == faultPromote || kind == faultResync) {
+		n.store.keys[markKey] = kept
+	}
+	for _, hs := range n.holds {
+		for _, h := range hs {
+			if h.expire > 0 { // it counts as held for as long as it would have been
+				h.expire, h.forgotten = 0, n.w.t()
+			}
+		}
+	}
+}
+
+// disconnect is what a process that dies leaves behind.
+func (n *simNode) disconnect() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.store.scripts)
+	for _, s := range n.subs {
+		s.breakOff()
+	}
+	n.subs = nil
+}
+
+// drawFlows draws what happens to connections, from a source of its own.
+func (p *simPlan) drawFlows() {
+	r := rand.New(rand.NewPCG(p.Seed, 0xf10))
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	p.Users = r.IntN(3) == 0
+	if !p.Strict {
+		p.NoID, p.NoKill = r.IntN(12) == 0, r.IntN(12) == 0
+	}
+	// What stops a process or a server keeps a kill from being in time.
+	stops := slices.ContainsFunc(p.Faults, func(f simFault) bool { return f.Kind != faultWall })
+	if p.Torn > 0 && r.IntN(2) == 0 && !(p.Strict && (stops || p.Users)) {
+		p.TornFor = in(0, 2*p.TTL)
+	}
+	if r.IntN(3) > 0 {
+		return
+	}
+	for range 1 + r.IntN(3) {
+		f := simFault{Kind: faultMute, At: in(0, p.Until), Proc: r.IntN(len(p.Processes))}
+		each := r.IntN(2) == 0
+		for i := range p.Nodes {
+			if f.Node = i; each || r.IntN(3) == 0 {
+				p.Faults = append(p.Faults, f)
+			}
+		}
+	}
+}
