@@ -224,6 +224,19 @@ func (f *flight) silentSince(now int64) int64 {
 	return now
 }
 
+// due is when the caller of a call stops waiting. A join that waits is in time as long as
+// the node answers, however many are before it.
+func (f *flight) due(c *call, now int64) int64 {
+	if c.req.op == opJoin && c.state == callQueued {
+		return f.joinDue(c, now)
+	}
+	return c.deadline
+}
+
+func (f *flight) joinDue(c *call, now int64) int64 {
+	return min(c.deadline, f.silentSince(now)+int64(c.req.joinPatience()))
+}
+
 // roomForJoins is how many joins a batch may carry. On a link that is long they may be so
 // many that they take as long again, since nothing but the next batch waits for them.
 func (f *flight) roomForJoins() int {

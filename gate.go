@@ -43,7 +43,7 @@ func (w *waiter) enter(ctx context.Context) error {
 	w.of = qs.of(w.resource)
 	w.end, w.hurries = ctx.Deadline()
 	now, g := w.clock.now(), &w.of.gate
-	if g.patient+g.hurried == 0 {
+	if g.waiters() == 0 {
 		g.turnAt = now.mono
 	}
 	parked := false
@@ -84,6 +84,9 @@ func (k *keyWaiters) letIn(w *waiter, now instant) bool {
 	w.inside = true
 	return true
 }
+
+// waiters is how many there are, in the queue or not yet.
+func (g *gate) waiters() int { return g.patient + g.hurried + len(g.parked) }
 
 // wait is how long a newcomer can expect to wait.
 func (g *gate) wait() time.Duration {

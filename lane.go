@@ -117,7 +117,7 @@ func (l *lane) admit(c *call, now int64) ballot {
 	case c.needless():
 		c.state = callDropped
 		return unsent(errNeverSent)
-	case l.flight.overdue(now) && !(c.req.op == opJoin && now < l.joinDue(c, now)):
+	case l.flight.overdue(now) && !(c.req.op == opJoin && now < l.flight.joinDue(c, now)):
 		if c.req.op != opRelease || c.nothingThere() && c.release.when == toServe {
 			c.state = callDropped
 			return unsent(errOverdue)
@@ -147,22 +147,9 @@ func (l *lane) queueUp(c *call, now int64) {
 	l.queue.push(c)
 	l.flight.blocked = l.flight.blocked && l.flight.has(c.req.key)
 	if c.caller != nil && !c.overdue {
-		l.alarm.set(l.due(c, now), now)
+		l.alarm.set(l.flight.due(c, now), now)
 	}
 	l.run(now)
-}
-
-// due is when the caller of a call stops waiting. A join that waits is in time as long as
-// the node answers, however many are before it. The caller holds mu.
-func (l *lane) due(c *call, now int64) int64 {
-	if c.req.op == opJoin && c.state == callQueued {
-		return l.joinDue(c, now)
-	}
-	return c.deadline
-}
-
-func (l *lane) joinDue(c *call, now int64) int64 {
-	return min(c.deadline, l.flight.silentSince(now)+int64(c.req.joinPatience()))
 }
 
 // reachable reports whether the node answered last, or may yet: it has not been silent for
@@ -400,8 +387,8 @@ func (l *lane) late(now int64) (all []news) {
 	check := func(c *call, b ballot) {
 		switch {
 		case c.caller == nil || c.overdue || c.state == callDropped:
-		case now < l.due(c, now):
-			l.alarm.set(l.due(c, now), now)
+		case now < l.flight.due(c, now):
+			l.alarm.set(l.flight.due(c, now), now)
 		default:
 			c.overdue = true
 			if b.final {

@@ -1,6 +1,9 @@
 package redlock
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 const (
 	// returnEvery is when waiters that moved to another queue go back to their own.
@@ -218,4 +221,32 @@ func (m *meeting) takenBeside(w *waiter, all []inspection) int {
 		return -1
 	}
 	return best
+}
+
+// inVain is for a waiter whose turns come to nothing: the node would have us, and the others
+// have somebody else. Either another won without the node, and its release wakes us again,
+// or others are first in queues of other nodes. It returns whether to ask again, and else
+// when it is time for another attempt.
+func (w *waiter) inVain(ctx context.Context, last *QuorumError, home *int) (again bool, err error) {
+	if at := w.queues.arbiter(w.resource, w.clock.now().mono, w.terms.joinPatience()); at >= 0 && at != w.node && at != *home {
+		*home = at // the others of this process wait there
+		return true, nil
+	}
+	free, all, err := w.whenFree(ctx, last)
+	switch {
+	case err != nil:
+		return false, err
+	case w.queues.follow(w, all, true):
+		return true, nil
+	default:
+		return false, w.pauseInVain(ctx, last, free)
+	}
+}
+
+// pauseInVain pauses before an attempt that will hardly succeed, unless we are woken.
+func (w *waiter) pauseInVain(ctx context.Context, last *QuorumError, free time.Duration) error {
+	if at := &last.Outcomes[w.node]; at.Holder == w.value {
+		at.Holder = "" // reserved for us, who are not what stands in the way
+	}
+	return w.pauseUnlessWoken(ctx, min(w.backoff(w.failures, free), w.reservation()/2))
 }

@@ -140,13 +140,11 @@ func (k *keyWaiters) remove(w *waiter, now instant) {
 		}
 	}
 	k.leaveGate(w, now)
-	if k.waiters.Len() > 0 {
-		return
-	}
-	k.rest(now.mono)
-	if len(k.gate.parked) == 0 {
+	switch {
+	case k.gate.waiters() == 0:
+		k.rest(now.mono)
 		k.alarm.stop()
-	} else {
+	case k.waiters.Len() == 0: // the others are at the gate
 		k.lookIn(now.mono, k.interval())
 	}
 }
@@ -169,10 +167,11 @@ func (qs *queues) forget(now int64) {
 		qs.idle.Remove(e)
 		k.idlePlace = nil
 		switch {
-		case !k.recentlyRefused(now) && !k.meeting.moved(now):
-			delete(qs.byKey, k.key)
-		case k.waiters.Len() == 0:
+		case k.gate.waiters() > 0: // the last that leaves puts it to rest again
+		case k.recentlyRefused(now) || k.meeting.moved(now):
 			k.rest(now)
+		default:
+			delete(qs.byKey, k.key)
 		}
 	}
 	if len(qs.byKey) == 0 {
