@@ -24,9 +24,9 @@ const (
 //
 // A release tells its holder, and the first in a queue that the holder does not serve, that
 // the other is there. Waiters move to the queue whose first has waited longest: that is the
-// same for all who see it, and who is overtaken grows old. A queue that is younger but is
-// there still when it is seen again has waiters who cannot come here, so we go there,
-// unless we moved already. And if our turns come to nothing although nobody waits
+// same for all who see it, and who is overtaken grows old. If a queue is there still when a
+// release sees it again, its waiters cannot come here, so we go there, unless we moved
+// already. And if our turns come to nothing although nobody waits
 // elsewhere, somebody who does not see our queue takes the lock again and again; then we go
 // where it is seen.
 type meeting struct {
@@ -140,8 +140,8 @@ func (qs *queues) follow(w *waiter, all []inspection, inVain bool) bool {
 	to := qs.oldest(all, w.node, now.mono)
 	switch {
 	case to >= 0:
-		older := all[to].age() > all[w.node].age()
-		if again := k.meeting.saw(to, now.mono); !older && (moved || !again) {
+		k.meeting.saw(to, now.mono) // a release that finds it again follows
+		if all[to].age() <= all[w.node].age() {
 			return false
 		}
 	case inVain:

@@ -208,8 +208,8 @@ var list = []mutant{
 	{
 		name: "lines-younger-queue-ignored",
 		file: "meeting.go",
-		old:  `!older && (moved || !again) {`,
-		new:  `!older && (moved || !again || true) {`,
+		old:  `if !k.meeting.moved(now.mono) && k.meeting.saw(node, now.mono) {`,
+		new:  `if false {`,
 		why:  "those who wait there cannot come here, and have no turn as long as it lasts",
 	},
 	{
@@ -223,7 +223,7 @@ var list = []mutant{
 		name: "lines-holder-does-not-look",
 		file: "release.go",
 		old:  `case !held || !l.hasQueue():`,
-		new:  `default:`,
+		new:  `case true:`,
 		why:  "nobody learns of those who wait in a queue that holders do not serve",
 	},
 	{
