@@ -42,7 +42,7 @@ func (a *arguments) write(r *request) {
 		a.list = append(a.list, "SET")
 		a.str(&r.key)
 		a.str(&r.value)
-		if r.op != opGate {
+		if r.op != opDoor {
 			a.list = append(a.list, "NX")
 		}
 		a.list = append(a.list, "PX")
@@ -65,7 +65,7 @@ func (a *arguments) write(r *request) {
 		a.keys(&r.key)
 		a.str(&r.value)
 		if q != nil {
-			a.add(q.key, q.entry, bit(q.held))
+			a.add(q.key, q.entry, q.as.digit())
 		}
 	case extendScript:
 		a.keys(&r.key)
@@ -80,7 +80,7 @@ func (a *arguments) write(r *request) {
 		a.add(r.value, q.key)
 		a.unusual(s.holders)
 	case sharedClaimScript:
-		a.keys(&r.key, &s.holders, &s.gate)
+		a.keys(&r.key, &s.holders, &s.door)
 		a.str(&r.value)
 		a.num(&r.px)
 		a.num(&s.limit)
@@ -92,11 +92,7 @@ func (a *arguments) write(r *request) {
 	case sharedReleaseScript:
 		a.keys(&r.key, &s.holders)
 		a.str(&r.value)
-		if q == nil {
-			a.add("", "")
-		} else {
-			a.add(q.key, q.entry)
-		}
+		a.add(q.key, q.entry, q.as.digit())
 	case joinScript:
 		a.keys(&r.key, &q.key)
 		a.add(q.entry, q.ended, q.arrival, q.waited, queueLife.Milliseconds())
@@ -127,6 +123,11 @@ func (a *arguments) write(r *request) {
 	}
 }
 
+// digit is what scripts know a releaser by.
+func (as releaser) digit() string {
+	return [...]string{asWaiter: "0", asHolder: "1", asPasser: "2"}[as]
+}
+
 func (a *arguments) keys(names ...*string) {
 	a.list = append(a.list, len(names))
 	for _, n := range names {
@@ -139,13 +140,6 @@ func (a *arguments) unusual(name string) {
 	if name != "" {
 		a.add(name)
 	}
-}
-
-func bit(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
 }
 
 // plainArguments is the request as a command whose arguments anybody may read.

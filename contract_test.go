@@ -171,7 +171,7 @@ const (
 	lineOfK     = "{k}:line"
 	fenceOfK    = "{k}:fence"
 	holdersOfK  = "{k}:shared"
-	gateOfK     = "{k}:gate"
+	doorOfK     = "{k}:door"
 )
 
 // The requests of the library.
@@ -205,8 +205,8 @@ func askClaim(process, value string) *request {
 	return claimRequest(contractTerms(contractTTL), "k", value, lineOfK, entryOf(process, value))
 }
 
-func askLineRelease(value, entry string, held bool) *request {
-	r := queueReleaseRequest(contractTerms(contractTTL), "k", value, &queueArgs{key: lineOfK, entry: entry, held: held})
+func askLineRelease(value, entry string, as releaser) *request {
+	r := queueReleaseRequest(contractTerms(contractTTL), "k", value, &queueArgs{key: lineOfK, entry: entry, as: as})
 	return &r
 }
 
@@ -242,7 +242,7 @@ func askForce(token string) *request {
 	return forceRequest(contractTerms(contractTTL), "k", token, lineOfK, "")
 }
 
-var shareOfK = shareArgs{holders: holdersOfK, gate: gateOfK}
+var shareOfK = shareArgs{holders: holdersOfK, door: doorOfK}
 
 // askShare is a claim: limit is how many may hold the lock, 0 for any number, or below 0 a
 // number that is wanted.
@@ -258,19 +258,19 @@ func askShareExtend(value string, number int64, ttl time.Duration) *request {
 	return sharedExtendRequest(contractTerms(ttl), "k", value, &s)
 }
 
-func askShareLeave(value, line, entry string) *request {
-	r := sharedReleaseRequest(contractTerms(contractTTL), "k", value, &shareOfK, &queueArgs{key: line, entry: entry})
+func askShareLeave(value, line, entry string, as releaser) *request {
+	r := sharedReleaseRequest(contractTerms(contractTTL), "k", value, &shareOfK, &queueArgs{key: line, entry: entry, as: as})
 	return &r
 }
 
-func askShareRelease(value, line string) *request { return askShareLeave(value, line, "") }
+func askShareRelease(value, line string) *request { return askShareLeave(value, line, "", asHolder) }
 
-func askGate(value string) *request {
-	return gateRequest(contractTerms(contractTTL), gateOfK, value, contractTTL)
+func askDoor(value string) *request {
+	return doorRequest(contractTerms(contractTTL), doorOfK, value, contractTTL)
 }
 
-func askOpenGate(value string) *request {
-	return openGateRequest(contractTerms(contractTTL), gateOfK, value)
+func askOpenDoor(value string) *request {
+	return openDoorRequest(contractTerms(contractTTL), doorOfK, value)
 }
 
 // askMark is the writing of a mark over another; at is in microseconds, 0 for now.
@@ -351,8 +351,8 @@ var contractCases = map[string][]struct {
 	},
 	"release with a line hands over and tells": {
 		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"},
-		{askPlainLineRelease("a"), "1"}, {raw("GET", "k"), "b"}, {raw("PTTL", "k"), "less than 31000"}, {askClaim("p", "b"), "OK"},
-		{askLineRelease("b", entryOf("p", "b"), true), "1"}, {raw("GET", "k"), "c"}, {told(), "[redlock:p b redlock:q c]"},
+		{askPlainLineRelease("a"), "3"}, {raw("GET", "k"), "b"}, {raw("PTTL", "k"), "less than 31000"}, {askClaim("p", "b"), "OK"},
+		{askLineRelease("b", entryOf("p", "b"), asHolder), "3"}, {raw("GET", "k"), "c"}, {told(), "[redlock:p b redlock:q c]"},
 	},
 	"release without a line":            {{askSet("a"), "OK"}, {askPlainLineRelease("a"), "1"}, {askPlainLineRelease("a"), "0"}, {raw("TYPE", "k"), "none"}},
 	"release of another's with no line": {{askSet("a"), "OK"}, {askPlainLineRelease("b"), "a"}},
@@ -363,12 +363,24 @@ var contractCases = map[string][]struct {
 	"release of a holder without this node wakes whom it is reserved for": {
 		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askPlainLineRelease("a"), "b"}, {told(), "[redlock:p b]"},
 	},
+	"release on a node whose line is not served tells both": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askLineRelease("a", "", asPasser), "3"},
+		{raw("TYPE", "k"), "none"}, {askSet("c"), "OK"}, {askLineRelease("a", "", asPasser), "c"}, {told(), "[redlock:p b]"},
+	},
+	"release on a node whose line is not served, and where the lock is gone": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("DEL", "k"), ""}, {askLineRelease("a", "", asPasser), "0"},
+		{raw("TYPE", "k"), "none"}, {told(), "[redlock:p b]"},
+	},
+	"release on a node whose line is not served, and that has reserved the lock": {
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askLineRelease("a", "", asPasser), "b"}, {told(), "[redlock:p b]"},
+	},
+	"release where nobody waits": {{askSet("a"), "OK"}, {askLineRelease("a", "", asPasser), "1"}, {raw("TYPE", "k"), "none"}},
 	"taking back a failed attempt does not": {
-		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askLineRelease("a", "", false), "b"}, {told(), "[]"},
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askLineRelease("a", "", asWaiter), "b"}, {told(), "[]"},
 	},
 	"who leaves passes the turn on": {
 		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 b]"},
-		{askLineRelease("b", entryOf("p", "b"), false), "1"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
+		{askLineRelease("b", entryOf("p", "b"), asWaiter), "3"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
 	},
 	"fencing tokens grow": {
 		{askFence("a", farAhead, ""), "~"}, {askFence("b", 1, ""), "<nil>"}, {raw("TYPE", fenceOfK), "string"},
@@ -477,19 +489,23 @@ var contractCases = map[string][]struct {
 		{raw("ZRANGE", holdersOfK, 0, -1), "[a2]"}, {raw("DEL", "k"), ""}, {askSet("b"), "OK"}, {askShareExtend("a2", 0, contractTTL), "b"}, {askRelease("b"), "1"},
 		{askShare("a3", 1, contractTTL), "~"}, {raw("ZRANGE", holdersOfK, 0, -1), "[a3]"},
 	},
-	"the gate keeps newcomers out, and nobody who is listed": {
-		{askShare("a1", 0, contractTTL), "1"}, {askGate("w"), "OK"}, {askGate("w"), "OK"}, {raw("PTTL", gateOfK), "more than 30000"}, {askShare("a2", 0, contractTTL), "<nil>"},
-		{askShare("a1", 0, contractTTL), "1"}, {askShareExtend("a1", 0, contractTTL), "1"}, {askOpenGate("v"), "w"}, {askShare("a2", 0, contractTTL), "<nil>"},
-		{askOpenGate("w"), "1"}, {askOpenGate("w"), "0"}, {askShare("a2", 0, contractTTL), "1"},
+	"the door keeps newcomers out, and nobody who is listed": {
+		{askShare("a1", 0, contractTTL), "1"}, {askDoor("w"), "OK"}, {askDoor("w"), "OK"}, {raw("PTTL", doorOfK), "more than 30000"}, {askShare("a2", 0, contractTTL), "<nil>"},
+		{askShare("a1", 0, contractTTL), "1"}, {askShareExtend("a1", 0, contractTTL), "1"}, {askOpenDoor("v"), "w"}, {askShare("a2", 0, contractTTL), "<nil>"},
+		{askOpenDoor("w"), "1"}, {askOpenDoor("w"), "0"}, {askShare("a2", 0, contractTTL), "1"},
 	},
 	"the last who shares reserves the lock for the first in line": {
 		{askShare("a1", 0, contractTTL), "1"}, {askShare("a2", 0, contractTTL), "1"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"},
-		{askShareRelease("a1", lineOfK), "1"}, {raw("GET", "k"), marker}, {askShareRelease("a1", lineOfK), marker}, {askShareRelease("a2", lineOfK), "1"}, {raw("GET", "k"), "b"}, {told(), "[redlock:p b]"},
-		{askShareRelease("a2", lineOfK), "b"},
+		{askShareRelease("a1", lineOfK), "3"}, {raw("GET", "k"), marker}, {askShareRelease("a1", lineOfK), marker}, {askShareRelease("a2", lineOfK), "3"}, {raw("GET", "k"), "b"},
+		{askShareRelease("a2", lineOfK), "b"}, {askShareLeave("a2", lineOfK, "", asWaiter), "b"}, {told(), "[redlock:p b redlock:p b]"},
+	},
+	"the last who shares, on a node whose line is not served": {
+		{askShare("a1", 0, contractTTL), "1"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"}, {askShareLeave("a1", lineOfK, "", asPasser), "3"}, {raw("TYPE", "k"), "none"},
+		{told(), "[redlock:p b]"},
 	},
 	"who shares after a downgrade takes its entry out of the line": {
 		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askShareExtend("a", 0, contractTTL), "1"},
-		{askShareLeave("a", lineOfK, entryOf("p", "b")), "1"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
+		{askShareLeave("a", lineOfK, entryOf("p", "b"), asHolder), "3"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
 	},
 	"inspect of a lock that several share": {
 		{askShare("a1", 0, contractTTL), "1"}, {askShare("1", 4, contractTTL), "3"}, {askInspect(9), "[string redlock:shared ~ 0 [] [a1 ~ 0 1 ~ 2]]"}, {askInspect(1), "[string redlock:shared ~ 0 [] [a1 ~ 0]]"},
@@ -521,7 +537,7 @@ func TestContract(t *testing.T) {
 			t.Parallel()
 			n := start(t)
 			for name, steps := range contractCases {
-				for _, key := range []string{"k", lineOfK, fenceOfK, markKey, holdersOfK, gateOfK} {
+				for _, key := range []string{"k", lineOfK, fenceOfK, markKey, holdersOfK, doorOfK} {
 					n.raw("DEL", key)
 				}
 				before := len(n.told())
@@ -618,7 +634,7 @@ func TestContractDeadProcess(t *testing.T) {
 			for _, w := range [][2]string{{"p", "b"}, {"p", "c"}, {"q", "d"}} {
 				require.Equal(t, int64(0), join(w[0], w[1]))
 			}
-			n.do(askLineRelease("a", "", true))
+			n.do(askLineRelease("a", "", asHolder))
 			require.Equal(t, "b", n.raw("GET", "k"))
 			if n.pass == nil {
 				require.Eventually(t, func() bool { return n.raw("TYPE", "k") == "none" }, 10*time.Second, time.Millisecond)
@@ -668,7 +684,7 @@ func TestContractAgrees(t *testing.T) {
 			case 8, 9:
 				req = askPlainLineRelease(v)
 			case 10:
-				req = askLineRelease(v, entry, r.IntN(2) == 0)
+				req = askLineRelease(v, entry, releaser(r.IntN(3)))
 			case 11:
 				req = askFence(v, uint64(simEpoch/1000)+uint64(r.IntN(1e7)), []string{"", entry}[r.IntN(2)])
 			case 12:
@@ -691,9 +707,9 @@ func TestContractAgrees(t *testing.T) {
 			case 20:
 				req = askShareExtend(v, max(0, -limit), sharedTTL)
 			case 21, 22:
-				req = askShareLeave(v, []string{"", lineOfK}[r.IntN(2)], []string{"", entry}[r.IntN(2)])
+				req = askShareLeave(v, []string{"", lineOfK}[r.IntN(2)], []string{"", entry}[r.IntN(2)], releaser(r.IntN(3)))
 			case 23:
-				req = []*request{askGate(v), askOpenGate(v), askOpenGate(v), askForce(v)}[r.IntN(4)]
+				req = []*request{askDoor(v), askOpenDoor(v), askOpenDoor(v), askForce(v)}[r.IntN(4)]
 			}
 			want, got := nodes[1].do(req), nodes[0].do(req)
 			if (want.err != nil) != (got.err != nil) || fmt.Sprint(want.val) != fmt.Sprint(got.val) {

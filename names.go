@@ -49,12 +49,12 @@ func (n naming) holdersKey(key string) string {
 	return key + ":shared:"
 }
 
-// gateKey is the key that keeps newcomers from sharing a lock.
-func (n naming) gateKey(key string) string {
+// doorKey is the key that keeps newcomers from sharing a lock.
+func (n naming) doorKey(key string) string {
 	if n == usualNames {
-		return "{" + key + "}:gate"
+		return "{" + key + "}:door"
 	}
-	return key + ":gate:"
+	return key + ":door:"
 }
 
 // fenceKey is the key of a lock's fencing counter.

@@ -24,11 +24,11 @@ const (
 	opInspect
 	opJoin // the wait queue of a lock
 	opMark // the memory mark, which belongs to no lock
-	opGate // keeps newcomers from sharing a lock
+	opDoor // keeps newcomers from sharing a lock
 )
 
 func (o op) String() string {
-	return [...]string{"", "acquire", "acquire", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark", "gate"}[o]
+	return [...]string{"", "acquire", "acquire", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark", "door"}[o]
 }
 
 // sets reports whether the request may create the lock's key.
@@ -82,8 +82,17 @@ type queueArgs struct {
 	arrival      int64  // on that node; 0: not known
 	waited       int64  // microseconds, elsewhere
 	most         int64  // how many entries to list
-	held         bool   // a holder releases, and not one who only waited
+	as           releaser
 }
+
+// releaser is who releases on a node that may keep a wait queue.
+type releaser uint8
+
+const (
+	asWaiter releaser = iota // who did not hold the lock
+	asHolder
+	asPasser // a holder that serves the queue of another node
+)
 
 // fenceArgs is what scripts that touch a fencing counter need.
 type fenceArgs struct {
@@ -96,7 +105,7 @@ const sharedMarker = "redlock:shared"
 
 // shareArgs is what scripts that touch the list of holders need.
 type shareArgs struct {
-	holders, gate string // keys
+	holders, door string // keys
 	// limit is how many may hold the lock; 0: any number. Below 0: that number and no other.
 	limit  int64
 	number int64 // of the permit, from 1; 0: none
@@ -199,13 +208,21 @@ const leastReservation = 500 * time.Millisecond
 // one costs the others.
 func (t *terms) reservation() time.Duration { return max(leastReservation, 4*t.nodeTimeout) }
 
-// joinRequest joins the wait queue or refreshes the place in it. It may take longer than
-// other requests: thousands may join at once.
+// joinPatience is how long a node may be silent before its wait queue is left for that of
+// the next one: the timeout per node, or more than that if it is shorter than what a busy
+// machine may take.
+func (t *terms) joinPatience() time.Duration { return t.reservation() / 4 }
+
+// joinRequest joins the wait queue or refreshes the place in it. It may wait in its lane for
+// as long as a reservation lasts, since thousands may join at once.
 func joinRequest(t *terms, key, value string, q *queueArgs) *request {
 	r := newRequest(opJoin, joinScript, t, key, value)
 	r.queue, r.timeout = q, t.reservation()
 	return &r
 }
+
+// joinPatience is that of a join, see there.
+func (r *request) joinPatience() time.Duration { return r.timeout / 4 }
 
 // inspectRequest reads the lock and, if queue is set, its first most waiters; and as many of
 // those who share it. holders may be empty: the script knows the usual name.
@@ -234,23 +251,23 @@ func sharedExtendRequest(t *terms, key, value string, s *shareArgs) *request {
 	return &r
 }
 
-// sharedReleaseRequest is releaseRequest, or queueReleaseRequest if there is a queue.
+// sharedReleaseRequest is queueReleaseRequest for a lock that is held together with others.
 func sharedReleaseRequest(t *terms, key, value string, s *shareArgs, q *queueArgs) request {
 	r := newRequest(opRelease, sharedReleaseScript, t, key, value)
 	r.share, r.queue = s, q
 	return r
 }
 
-// gateRequest keeps newcomers from sharing a lock for a while; key is the gate's.
-func gateRequest(t *terms, key, value string, lasts time.Duration) *request {
-	r := newRequest(opGate, nil, t, key, value)
+// doorRequest keeps newcomers from sharing a lock for a while; key is the door's.
+func doorRequest(t *terms, key, value string, lasts time.Duration) *request {
+	r := newRequest(opDoor, nil, t, key, value)
 	r.px = lasts.Milliseconds()
 	return &r
 }
 
-// openGateRequest lets newcomers in again, if the gate is still ours.
-func openGateRequest(t *terms, key, value string) *request {
-	r := newRequest(opGate, releaseScript, t, key, value)
+// openDoorRequest lets newcomers in again, if it is still shut by us.
+func openDoorRequest(t *terms, key, value string) *request {
+	r := newRequest(opDoor, releaseScript, t, key, value)
 	return &r
 }
 

@@ -290,7 +290,7 @@ func TestWhoWantsItAloneIsNotStarvedByThoseWhoShareIt(t *testing.T) {
 		readers.Wait()
 		b.pass(time.Second)
 		for _, n := range b.cluster.Nodes() {
-			assert.Empty(b, n.Get("{"+key+"}:gate"))
+			assert.Empty(b, n.Get("{"+key+"}:door"))
 		}
 	})
 }

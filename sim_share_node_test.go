@@ -168,12 +168,12 @@ func (s *memStore) sharedExtend(keys, argv []string, op *memOp) (any, error) {
 }
 
 func (s *memStore) sharedRelease(keys, argv []string, op *memOp) (any, error) {
-	lock, holders, value, line, entry := keys[0], keys[1], argv[0], argv[1], argv[2]
+	lock, holders, value, line, entry, role := keys[0], keys[1], argv[0], argv[1], argv[2], argv[3]
 	v, held, err := s.text(lock)
 	if err != nil {
 		return nil, err
 	}
-	ours := false
+	ours, waits := false, false
 	switch {
 	case held && v == value:
 		s.del(lock, op)
@@ -190,11 +190,21 @@ func (s *memStore) sharedRelease(keys, argv []string, op *memOp) (any, error) {
 			process, _, _ := entryParts(entry)
 			s.zrem(line, entry, "woken "+entry, "silent "+process)
 		}
-		if s.get(lock) == nil {
+		waiting := s.waiting(line)
+		waits = len(waiting) > 0
+		v, held, _ := s.text(lock)
+		if !held && role != "2" {
 			s.serve(lock, line, "", op)
+		} else if waits && role != "0" {
+			if process, _, value := entryParts(waiting[0]); !held || value == v {
+				s.publish("redlock:"+process, value)
+			}
 		}
 	}
-	if ours {
+	switch {
+	case ours && waits:
+		return int64(othersWait), nil
+	case ours:
 		return int64(1), nil
 	}
 	v, held, _ = s.text(lock)

@@ -36,6 +36,7 @@ type simWorld struct {
 	ties     map[int]int          // by round: how many got the lock
 	ended    bool
 	count    simCount
+	calmer   int64 // when the first of those who hurry had enough
 }
 
 // simCount tells what a run was worth.
@@ -135,11 +136,12 @@ type simNode struct {
 	mu    sync.Mutex
 	store *memStore
 	holds map[string][]*simHold // by lock key
-	// gateUntil is when the gate of a lock was or would have been gone at the latest.
-	gateUntil map[string]int64
+	// doorUntil is when the door of a lock was or would have been gone at the latest.
+	doorUntil map[string]int64
 	subs      []*simSub
 	ids       map[int]int64 // the last one given, by generation
 	flows     map[simConn]*simFlow
+	busy      int64 // until when it has work, if it takes time for it
 
 	requests int
 	stopped  []*simHold // set by scripts that failed then
@@ -161,7 +163,7 @@ func newSimNode(w *simWorld, i int) *simNode {
 	p := w.plan.Nodes[i]
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
-		holds: make(map[string][]*simHold), gateUntil: make(map[string]int64),
+		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64),
 		ids: make(map[int]int64), flows: make(map[simConn]*simFlow),
 	}
 	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
@@ -198,15 +200,15 @@ func (n *simNode) expiry(millis int64) int64 {
 	return n.hand.reach((millis+1)*int64(time.Millisecond), n.w.t())
 }
 
-func (n *simNode) isGate(key string) bool { return strings.HasSuffix(key, "}:gate") }
+func (n *simNode) isDoor(key string) bool { return strings.HasSuffix(key, "}:door") }
 
 func (n *simNode) isLock(key string) bool { return key[0] == 'k' }
 
 // put, prolonged and removed see what becomes of locks; the caller holds mu.
 
 func (n *simNode) put(key, value string, expire int64, op *memOp) {
-	if n.isGate(key) {
-		n.gateUntil[key[1:len(key)-len("}:gate")]] = n.expiry(expire)
+	if n.isDoor(key) {
+		n.doorUntil[key[1:len(key)-len("}:door")]] = n.expiry(expire)
 	}
 	if n.isLock(key) && value != marker {
 		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: expire, to: n.expiry(expire)})
@@ -671,4 +673,15 @@ func (w *simWorld) available(n *simNode, t int64) int64 {
 		}
 		t = until + int64(w.mix('h', uint64(t))%10000)
 	}
+}
+
+// begins is when a server has done requests that come at t.
+func (n *simNode) begins(t int64, requests int) int64 {
+	if n.w.plan.Rate == 0 {
+		return t
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.busy = max(n.busy, t) + int64(requests)*int64(n.w.plan.Rate)
+	return n.busy
 }

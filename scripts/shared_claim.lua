@@ -1,7 +1,7 @@
 -- Acquire the lock together with others: unless somebody holds it alone, or keeps newcomers
 -- out because it waits to hold it alone, or there are as many as there may be.
 --
--- KEYS[1] lock   KEYS[2] holders   KEYS[3] gate
+-- KEYS[1] lock   KEYS[2] holders   KEYS[3] door
 -- ARGV[1] our value   ARGV[2] TTL in ms   ARGV[3] how many may hold it, or 0; below 0: the
 -- number that we want, and no other
 --
