@@ -71,6 +71,11 @@ const sharedFence = "WithFencing is for locks that are held alone: a token that 
 // A lock cannot be changed from shared to alone: two who try would wait for each other.
 // Release it, acquire the other, and look again at what was read.
 //
+// Who wants the lock alone waits in line, and keeps newcomers from sharing it once it is the
+// first there, so that it is not starved. Acquire and Do of a shared lock do not join the line:
+// they ask again after random pauses, between Options.RetryMin and RetryMax. So they are
+// promised no order, and while many stand in line they get the lock only between two of them.
+//
 // It cannot be fenced: with WithFencing its methods fail with ErrInvalid. It needs rights to
 // two more keys, see docs/operations.md.
 func (m *Mutex) Shared() *Mutex {

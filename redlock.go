@@ -70,6 +70,7 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 // However nodes fail within what the package promises, no more than permits are held, and no
 // two have the same number. A permit of a holder that died is free when its lease ends. Of
 // several that ask with TryAcquire at the same moment for the last permits all may be refused.
+// Acquire and Do ask again after random pauses, in no order, as those of Mutex.Shared.
 //
 // It needs rights to two more keys, see docs/operations.md.
 func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Mutex {

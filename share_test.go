@@ -35,7 +35,7 @@ func (b *bed) status() redlock.Status {
 	return s
 }
 
-// Scenario 95.
+// Readers together, and never beside one who has the lock alone.
 func TestSharedLocksAreHeldTogetherAndNeverBesideOneAlone(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
 		m := b.rl.Mutex(key)
@@ -57,7 +57,7 @@ func TestSharedLocksAreHeldTogetherAndNeverBesideOneAlone(t *testing.T) {
 	})
 }
 
-// Scenario 96.
+// Each who shares is struck when its own lease ends, and by nothing else.
 func TestEachWhoSharesHasALeaseOfItsOwn(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		dead := b.share()
@@ -79,7 +79,7 @@ func TestEachWhoSharesHasALeaseOfItsOwn(t *testing.T) {
 	})
 }
 
-// Scenarios 18 and 95: two of five nodes are away.
+// Two of five nodes are away.
 func TestSharedLocksAndPermitsWithAMinorityAway(t *testing.T) {
 	for name, fault := range map[string]func(*redlocktest.Node){"stopped": stop, "hung": hang} {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestSharedLocksAndPermitsWithAMinorityAway(t *testing.T) {
 	}
 }
 
-// Scenarios 104 and 107.
+// No more holders than permits, and no number twice.
 func TestSemaphore(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
 		semaphore := b.rl.Semaphore(key, 3)
@@ -144,7 +144,7 @@ func TestSemaphore(t *testing.T) {
 	})
 }
 
-// Scenario 106.
+// The greatest number of permits counts.
 func TestClientsWithDifferentPermits(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		few, many := b.rl.Semaphore(key, 1), b.rl.Semaphore(key, 3)
@@ -167,7 +167,7 @@ func TestClientsWithDifferentPermits(t *testing.T) {
 	})
 }
 
-// Scenario 105: a node that was away lists somebody else under the number, and all agree
+// A node that was away lists somebody else under the number, and all agree
 // after a renewal.
 func TestNodesThatGaveAnotherNumberAreMended(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
@@ -222,7 +222,7 @@ func TestBadUseOfSharedLocksAsksNoNode(t *testing.T) {
 	})
 }
 
-// Scenario 103.
+// From alone to shared without a gap, also where a node is told late.
 func TestDowngrade(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
 		lock := b.lock(redlock.WithRenewal())
@@ -246,7 +246,7 @@ func TestDowngrade(t *testing.T) {
 	})
 }
 
-// Scenario 99: readers without a pause, and who wants the lock alone.
+// Readers without a pause, and who wants the lock alone.
 func TestWhoWantsItAloneIsNotStarvedByThoseWhoShareIt(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
 		m := b.rl.Mutex(key)

@@ -244,28 +244,3 @@ func (s *memStore) sharers(holders string, most int64) []any {
 	}
 	return list
 }
-
-// first is the smallest score of a list; a mutant of settle asks for it.
-func (s *memStore) first(holders string) (score float64, ok bool) {
-	if k := s.get(holders); k != nil {
-		for _, sc := range k.zset {
-			if !ok || sc < score {
-				score, ok = sc, true
-			}
-		}
-	}
-	return score, ok
-}
-
-// firstOf is who has it, or else value.
-func (s *memStore) firstOf(holders, value string) string {
-	if k := s.get(holders); k != nil {
-		score, _ := s.first(holders)
-		for _, m := range sortedKeys(k.zset) {
-			if k.zset[m] == score {
-				return m
-			}
-		}
-	}
-	return value
-}

@@ -573,8 +573,8 @@ var list = []mutant{
 		new:  `redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]`,
 		why:  "the key goes with the shortest lease, and the longer ones with it",
 		twin: edit{
-			old: "last, ok := s.last(holders)",
-			new: "last, ok := s.first(holders)",
+			old: "left := max(int64(last)/numbers-now, 1)",
+			new: "for _, sc := range s.keys[holders].zset {\n\t\tlast = min(last, sc)\n\t}\n\tleft := max(int64(last)/numbers-now, 1)",
 		},
 	},
 	{
@@ -596,7 +596,7 @@ var list = []mutant{
 		why:  "as if holders were counted and not named: a release that comes late ends the lease of another",
 		twin: edit{
 			old: "ours = s.strike(lock, holders, value, op)\n\t\ts.settle",
-			new: "ours = s.strike(lock, holders, s.firstOf(holders, value), op)\n\t\ts.settle",
+			new: "another := value\n\t\tif k := s.get(holders); k != nil {\n\t\t\tfor m := range k.zset {\n\t\t\t\tanother = min(another, m)\n\t\t\t}\n\t\t}\n\t\tours = s.strike(lock, holders, another, op)\n\t\ts.settle",
 		},
 	},
 	{
