@@ -603,17 +603,6 @@ var list = []mutant{
 		},
 	},
 	{
-		name: "shared-extend-creates",
-		file: "scripts/shared_extend.lua",
-		old:  "  settle(lock, holders, now)\n  return 0\nend\nlocal till",
-		new:  "  hold(lock, holders, ARGV[1], want, now + ARGV[2], now)\n  return 1\nend\nlocal till",
-		why:  "who was not listed may have been passed by one who had the lock alone, and one that is released comes back",
-		twin: edit{
-			old: "s.settle(lock, holders, now, op)\n\t\treturn int64(0), nil\n\t}\n\ttill := max",
-			new: "s.hold(lock, holders, value, want, now+ttl, now, op)\n\t\treturn int64(1), nil\n\t}\n\ttill := max",
-		},
-	},
-	{
 		name: "shared-extend-shortens",
 		file: "scripts/shared_extend.lua",
 		old:  `local till = math.max(now + ARGV[2], math.floor(have / numbers))`,
@@ -621,7 +610,7 @@ var list = []mutant{
 		why:  "an extend for less time that comes late cuts what was promised since",
 		twin: edit{
 			old: "till := max(now+ttl, end)\n\tif have",
-			new: "till := now + ttl\n\tif have",
+			new: "till := max(now+ttl, min(end, 0))\n\tif have",
 		},
 	},
 	{
@@ -657,7 +646,7 @@ var list = []mutant{
 		name: "permit-of-the-first-node",
 		file: "lock.go",
 		old:  `l.permit.Store(most)`,
-		new:  `l.permit.Store(max(all[0], 1))`,
+		new:  `l.permit.Store(max(all[0], min(most, 1)))`,
 		why:  "a permit is the number that a majority gave, and one node may differ",
 	},
 	{
