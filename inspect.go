@@ -89,31 +89,16 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 	outcomes := m.outcomes(r)
 	votes := make(map[string]int)
 	for i, n := range inspected(r) {
-		o := outcomes[i]
-		ns := NodeStatus{Node: o.Node, Elapsed: o.Elapsed, Err: o.Err}
+		ns := NodeStatus{Node: outcomes[i].Node, Elapsed: outcomes[i].Elapsed, Err: outcomes[i].Err}
 		if n.known {
 			answers++
-			ns.Value, ns.Waiting = n.value, n.waiting
+			ns.read(&n)
 			if len(n.waiters) > len(s.Waiters) {
 				s.Waiters = n.waiters
 			}
-			switch n.kind {
-			case "string":
-				if n.shared {
-					ns.Holders = n.holdersHere()
-				} else {
-					ns.Token, ns.Owner, _ = strings.Cut(n.value, "@")
-				}
-				ns.TTL = n.ttl
-				if n.ttl == 0 {
-					ns.TTL = 1 // in its last millisecond, but there
-				}
-				votes[n.value]++
-			case "none":
-			default:
-				ns.TTL = n.ttl
-				ns.Err = fmt.Errorf("the key holds a %s, which is no lock", n.kind)
-			}
+		}
+		if n.kind == "string" {
+			votes[n.value]++
 		}
 		s.Nodes = append(s.Nodes, ns)
 	}
@@ -131,6 +116,27 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 		return s, m.failed(r, opInspect, ErrNoQuorum)
 	}
 	return s, nil
+}
+
+// read fills in what a node has under the key.
+func (ns *NodeStatus) read(n *inspection) {
+	ns.Value, ns.Waiting = n.value, n.waiting
+	switch n.kind {
+	case "string":
+		if n.shared {
+			ns.Holders = n.holdersHere()
+		} else {
+			ns.Token, ns.Owner, _ = strings.Cut(n.value, "@")
+		}
+		ns.TTL = n.ttl
+		if n.ttl == 0 {
+			ns.TTL = 1 // in its last millisecond, but there
+		}
+	case "none":
+	default:
+		ns.TTL = n.ttl
+		ns.Err = fmt.Errorf("the key holds a %s, which is no lock", n.kind)
+	}
 }
 
 // lasts is how long a quorum of nodes keeps the value: the quorum-th longest lease.

@@ -428,29 +428,6 @@ func (w *waiter) withdraw() {
 	w.entry, w.value, w.ended, w.joinCall, w.join, w.joined = "", "", "", nil, nil, false
 }
 
-// shutDoor keeps newcomers from sharing the lock, for a reservation, since the first in line
-// wants it alone. Those who share it would otherwise come in for as long as others do, past
-// the line: a majority of nodes does not keep it.
-func (w *waiter) shutDoor() {
-	w.door = w.value
-	w.tellDoor(doorRequest(&w.terms, w.naming.doorKey(w.name), w.door, w.reservation()))
-}
-
-// openDoor lets newcomers in again. Where that does not arrive, it opens by itself.
-func (w *waiter) openDoor() {
-	if w.door != "" {
-		w.tellDoor(openDoorRequest(&w.terms, w.naming.doorKey(w.name), w.door))
-		w.door = ""
-	}
-}
-
-func (w *waiter) tellDoor(req *request) {
-	now := w.clock.now().mono
-	for i := range w.names {
-		w.lane(i).enqueue(&call{req: req, index: int32(i), deadline: now + int64(req.timeout)}, now)
-	}
-}
-
 // done leaves the queue, if the waiter is still in it, and forgets the waiter.
 func (w *waiter) done() {
 	w.openDoor()
