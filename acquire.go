@@ -15,6 +15,7 @@ type acquisition struct {
 	ctx     context.Context
 	wait    bool // for a holder
 	renews  bool // once it is held
+	nth     int  // of those that one call acquires at the same moment
 
 	start    instant
 	attempts int
@@ -115,14 +116,29 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 // that keeps the queue may have put under the key already. It is as fresh as any: it was
 // made for this attempt and is struck out by it.
 func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
-	l, err := a.newLock()
+	l, until, err := a.ask()
 	if err != nil {
 		return nil, false, err
 	}
-	start := a.clock.now()
-	until := validUntil(start, a.terms.ttl, a.opts.DriftFactor)
-	r := l.sendAcquire(start)
+	return a.settle(l, until)
+}
 
+// ask sends the SETs of an attempt. until is the end of validity if they are granted.
+func (a *acquisition) ask() (l *Lock, until instant, err error) {
+	l, err = a.newLock()
+	if err != nil {
+		return nil, until, err
+	}
+	l.nth = int64(a.nth)
+	start := a.clock.now()
+	until = validUntil(start, a.terms.ttl, a.opts.DriftFactor)
+	l.sendAcquire(start)
+	return l, until, nil
+}
+
+// settle waits for what becomes of an attempt.
+func (a *acquisition) settle(l *Lock, until instant) (lock *Lock, retryable bool, err error) {
+	r := &l.acquiring
 	v, cut := l.waitAcquire(a.ctx)
 	if cut == nil && v == verdictHopeless {
 		v = r.giveUp()

@@ -184,7 +184,7 @@ func (l *Lock) lastSet(i int) *call {
 // renewNow extends the lock for the renewer, which calls it on a goroutine of its own.
 func (l *Lock) renewNow() {
 	// Locks fall due together, on a grid: a simulation puts them in order here.
-	l.clock.yield(l.grantedAt.mono)
+	l.clock.yield(l.grantedAt.mono + l.nth<<48)
 	ttl := l.terms.ttl
 	now := l.clock.now()
 	if most := l.terms.maxHold; most > 0 && now.reached(l.grantedAt.add(most)) {

@@ -21,6 +21,7 @@ type Lock struct {
 	acquireCtx context.Context // of Acquire, for its values
 	grantedAt  instant
 	fence      uint64 // with WithFencing
+	nth        int64  // of those that were granted at the same moment, by one call
 
 	arbiter int    // the node whose queue is served when the lock is released; -1: none
 	entry   string // in that queue, for a lock that was waited for

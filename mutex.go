@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
@@ -97,7 +96,7 @@ func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {
 // error and, if the lock was lost while fn ran, one for which errors.Is(err, ErrLost).
 // A release that not enough nodes confirmed is no error here, since fn's work was done
 // under the lock; Hooks.Released is told.
-func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) (err error) {
+func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) error {
 	if fn == nil {
 		return fmt.Errorf("redlock: do: %w fn: it is nil", ErrInvalid)
 	}
@@ -105,26 +104,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock)
 	if err != nil {
 		return err
 	}
-	held := lock.Context()
-	inner, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
-	// Deferred one by one, so that a panic or Goexit, in fn or in a hook, skips nothing and
-	// then goes on.
-	defer func() {
-		stop()
-		cancel(ErrReleased)
-	}()
-	var lost error
-	defer func() {
-		if rerr := lock.Release(ctx); lost == nil && errors.Is(rerr, ErrNotHeld) {
-			lost = fmt.Errorf("redlock: %w: %w", ErrLost, rerr)
-		}
-		if lost != nil && !errors.Is(err, ErrLost) {
-			err = errors.Join(err, lost)
-		}
-	}()
-	defer func() { lost = lock.lost() }()
-	return fn(inner, lock)
+	return Locks{lock}.whileHeld(ctx, func(ctx context.Context) error { return fn(ctx, lock) })
 }
 
 func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {

@@ -20,21 +20,35 @@ func (l *Lock) Release(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err
 	}
+	sent, start := l.startRelease()
+	return l.endRelease(ctx, sent, start)
+}
+
+// startRelease sends the release, and returns its round; nil if there was one before.
+func (l *Lock) startRelease() (sent *round, start instant) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.release != notReleased {
-		defer l.mu.Unlock()
-		return l.firstRelease()
+		return nil, start
 	}
 	l.release = releaseSent
-	start := l.clock.now()
+	start = l.clock.now()
 	if l.over == nil {
 		l.finish(start, errWasReleased)
 	}
 	// Sent under mu, so that no repair can come after it.
-	r := l.sendRelease(start)
-	l.mu.Unlock()
+	return l.sendRelease(start), start
+}
 
-	err := l.waitRelease(r)
+// endRelease waits for the result of the release that startRelease sent, or of the one
+// before it.
+func (l *Lock) endRelease(ctx context.Context, sent *round, start instant) error {
+	if sent == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.firstRelease()
+	}
+	err := l.waitRelease(sent)
 	l.mu.Lock()
 	l.release, l.releaseErr = releaseDone, err
 	if l.released != nil {
@@ -44,7 +58,7 @@ func (l *Lock) Release(ctx context.Context) error {
 	if told := l.opts.Hooks.Released; told != nil {
 		told(ReleaseInfo{
 			Context: ctx, Key: l.key, Token: l.token, Held: start.since(l.grantedAt),
-			Start: start.time, Elapsed: l.clock.now().since(start), Outcomes: l.outcomes(r), Err: err,
+			Start: start.time, Elapsed: l.clock.now().since(start), Outcomes: l.outcomes(sent), Err: err,
 		})
 	}
 	return err

@@ -79,6 +79,7 @@ func (p *simProcess) extended(i ExtendInfo) {
 func (p *simProcess) lost(i LostInfo) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
+	p.w.partEnded(i.Token)
 	if g := p.w.byToken[i.Token]; g != nil {
 		g.lostAt = min(g.lostAt, p.w.t())
 	}
@@ -151,7 +152,8 @@ func (w *simWorld) check() {
 		w.checkFences(grants)
 		// With names of their own processes make several lines, and what somebody holds who is
 		// dead or cut off lapses at a time that whoever looks then finds out first.
-		if w.plan.Calm && !w.plan.Names && !w.disturbed() {
+		// Nor is a lock that is held for a set that is not complete yet among the grants.
+		if w.plan.Calm && !w.plan.Names && !w.plan.Sets && !w.disturbed() {
 			w.checkOrder(grants)
 		}
 		for _, g := range grants {
@@ -159,6 +161,7 @@ func (w *simWorld) check() {
 			w.checkRelease(g)
 		}
 	}
+	w.checkSetProgress(byKey)
 }
 
 func sortedKeys[V any](m map[string]V) []string {
@@ -270,25 +273,13 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 // checkProgress: once nothing goes wrong any more, a lock that nobody has is soon had by one
 // of those who wait for it.
 func (w *simWorld) checkProgress(key string, grants []*simGrant) {
-	quiet := int64(w.plan.Until) + int64(8*w.plan.TTL+5*time.Second)
-	for _, f := range w.plan.Faults {
-		quiet = max(quiet, int64(f.At+f.For)+int64(8*w.plan.TTL+5*time.Second))
-	}
-	grace := int64(max(leastReservation, 4*w.plan.NodeTimeout))
-	// A join that is torn, late or doubled may leave an entry behind whose turn is nobody's.
-	limit := 3 * grace * int64(1+(w.plan.Torn+w.plan.Late+w.plan.Twice)/50)
-	if w.plan.Calm {
-		quiet = 0
-		if limit = grace; w.disturbed() { // what it held, and its turn
-			limit = int64(w.plan.TTL) + 2*grace
-		}
-	}
+	quiet, limit := w.quiet()
 	for _, g := range w.waits[key] {
 		if w.plan.Calm && w.cutOff(g.proc) {
 			continue // it cannot have the lock
 		}
 		// The lock was free from the end of the grant before this one's end, or of the wait.
-		free := max(g.from, quiet)
+		free := max(g.from, quiet, w.heldAsPartUntil(key, g.to))
 		for _, o := range grants {
 			if o.ret < g.to {
 				free = max(free, min(o.end(), g.to), min(o.relRet, g.to))
@@ -467,6 +458,10 @@ func (c *simClient) run(ctx context.Context) {
 
 func (c *simClient) once(ctx context.Context, op int) {
 	w, p := c.w, c.p
+	if w.plan.Sets && c.roll(op, 60)%3 == 0 {
+		c.several(ctx, op)
+		return
+	}
 	key := fmt.Sprint("k", c.plan.Key)
 	var opts []LockOption
 	if w.plan.Fenced[c.plan.Key] {

@@ -21,6 +21,7 @@ type simPlan struct {
 	Strict       bool          `json:",omitempty"` // nothing gets lost: what is left behind is checked closely
 	Young        bool          `json:",omitempty"` // the nodes have just been started
 	Ties         int           `json:",omitempty"` // so many times all ask once at the same moment, and nothing else is done
+	Sets         bool          `json:",omitempty"` // clients also want several keys at once
 	Nodes        []simNodePlan
 	Processes    []simProcessPlan
 	Fenced       []bool // by key
@@ -132,6 +133,7 @@ func drawPlan(seed uint64) *simPlan {
 		p.Processes = append(p.Processes, proc)
 	}
 	p.Names = oneIn(5)
+	p.drawSets()
 	if p.Calm {
 		switch f := (simFault{Kind: faultBack, Node: r.IntN(nodes), Proc: r.IntN(len(p.Processes)), At: in(0, p.Until)}); r.IntN(4) {
 		case 0: // the order must stand it
