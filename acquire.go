@@ -16,6 +16,8 @@ type acquisition struct {
 	wait    bool // for a holder
 	renews  bool // once it is held
 	nth     int  // of those that one call acquires at the same moment
+	// adopts is the token of the lock to go on with; empty: it is to be free.
+	adopts string
 
 	start    instant
 	attempts int
@@ -28,7 +30,7 @@ type acquisition struct {
 // acquire returns the lock, or why there is none.
 func (a *acquisition) acquire() (*Lock, error) {
 	if !a.life.enter() {
-		return nil, fmt.Errorf("redlock: acquire %s: %w", quoteKey(a.key), ErrClosed)
+		return nil, fmt.Errorf("redlock: %v %s: %w", a.op(), quoteKey(a.key), ErrClosed)
 	}
 	defer a.life.leave()
 	a.start = a.clock.now()
@@ -129,7 +131,7 @@ func (a *acquisition) ask() (l *Lock, until instant, err error) {
 	if err != nil {
 		return nil, until, err
 	}
-	l.nth = int64(a.nth)
+	l.nth, l.adopts = int64(a.nth), a.adopts
 	start := a.clock.now()
 	until = validUntil(start, a.terms.ttl, a.opts.DriftFactor)
 	l.sendAcquire(start)
@@ -167,7 +169,7 @@ func (a *acquisition) settle(l *Lock, until instant) (lock *Lock, retryable bool
 		a.w.rejoin()
 	}
 	l.takeBack(false)
-	return nil, retryable, a.failed(r, opAcquire, reasons...)
+	return nil, retryable, a.failed(r, a.op(), reasons...)
 }
 
 // newLock is the lock that an attempt asks for, with the value that stands in the queue if
@@ -186,6 +188,14 @@ func (a *acquisition) newLock() (*Lock, error) {
 	return newLock(a.resource, a.queues, a.renewer, value), nil
 }
 
+// op is what the attempt is called in errors.
+func (a *acquisition) op() op {
+	if a.adopts != "" {
+		return opAdopt
+	}
+	return opAcquire
+}
+
 // reasons is why an attempt failed, and whether waiting may help.
 func (a *acquisition) reasons(r *round, v verdict, cut error) (reasons []error, retryable bool) {
 	switch {
@@ -195,6 +205,8 @@ func (a *acquisition) reasons(r *round, v verdict, cut error) (reasons []error, 
 		return withContextErr(a.ctx), false
 	case v == verdictGranted:
 		return []error{ErrExpired}, true
+	case v == verdictHeld && a.adopts != "":
+		return []error{ErrNotHeld}, false
 	case v == verdictHeld:
 		return []error{ErrHeld}, true
 	default:

@@ -39,7 +39,7 @@ var (
 // QuorumError reports, node by node, why an operation failed. errors.As finds it, and
 // errors.Is tests for its reasons.
 type QuorumError struct {
-	// Op is the operation: "open", "acquire", "extend", "release", "inspect",
+	// Op is the operation: "open", "acquire", "adopt", "extend", "release", "inspect",
 	// "force release" or "check".
 	Op string
 	// Key is the lock's key, without Options.KeyPrefix; empty for "open" and "check".

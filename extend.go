@@ -156,7 +156,7 @@ func (l *Lock) restore(t *terms, i int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.clock.now()
-	if l.over != nil || now.reached(l.until) {
+	if l.over != nil || l.leaving || now.reached(l.until) {
 		return
 	}
 	if l.repairs == nil {

@@ -18,6 +18,7 @@ type Lock struct {
 
 	token      string
 	value      string          // on the nodes: token@owner
+	adopts     string          // the token of the lock that it goes on with; empty: none
 	acquireCtx context.Context // of Acquire, for its values
 	grantedAt  instant
 	fence      uint64 // with WithFencing
@@ -42,6 +43,7 @@ type Lock struct {
 	longest time.Duration // no node was asked to hold the value for longer than this
 	repairs []*call       // SETs that put the value back on nodes that lost it, by node
 	over    error         // why the lock is not ours any more; nil while it is
+	leaving bool          // HandOver: nothing is to be put back
 	renews  bool
 
 	ctx    context.Context // nil until somebody asks for it
@@ -79,8 +81,13 @@ func (l *Lock) sendAcquire(start instant) *round {
 	var fence *fenceArgs
 	if l.terms.fencing {
 		fence = l.fenceArgs(l.fences.propose(start))
+	}
+	switch {
+	case l.adopts != "":
+		l.setReq = adoptRequest(&l.terms, l.name, l.value, l.adopts, fence)
+	case l.terms.fencing:
 		set = fenceRequest(&l.terms, l.name, l.value, fence, nil)
-	} else {
+	default:
 		l.setReq = setRequest(opAcquire, &l.terms, l.name, l.value)
 	}
 	r := &l.acquiring
@@ -104,7 +111,7 @@ func (l *Lock) sendAcquire(start instant) *round {
 // order, as for a wait queue. -1 if no node is reachable, or if the queue decides already.
 func (l *Lock) tieBreaker(now int64) int {
 	switch {
-	case l.entry != "":
+	case l.entry != "", l.adopts != "": // what another gives back is free, and not to be adopted
 		return -1
 	case l.hasQueue():
 		return l.queues.arbiter(l.resource, now, l.terms.nodeTimeout)

@@ -27,6 +27,9 @@ type simGrant struct {
 	relErr    error
 	mu        sync.Mutex // of promises
 	abandoned bool       // never released
+	handedAt  int64      // when HandOver returned; 0: it was not called, or failed
+	leftUntil int64      // when what was handed over to nobody is gone; 0: it was not handed over
+	bridge    int64      // when another process went on with it, without a gap; 0: none did
 }
 
 // simPromise is an end of validity that was promised at some time, in true time.
@@ -39,6 +42,9 @@ type simPromise struct {
 func (g *simGrant) end() int64 {
 	return min(g.promises[len(g.promises)-1].until, g.lostAt, g.relCalled, g.proc.killedAt)
 }
+
+// claimed is until when nobody else may have had the lock.
+func (g *simGrant) claimed() int64 { return max(g.end(), g.bridge) }
 
 func (g *simGrant) String() string {
 	return fmt.Sprintf("%.6s of client %d.%d, granted at %.6f ms", g.value, g.proc.i, g.client, ms(g.ret))
@@ -152,13 +158,15 @@ func (w *simWorld) check() {
 		w.checkFences(grants)
 		// With names of their own processes make several lines, and what somebody holds who is
 		// dead or cut off lapses at a time that whoever looks then finds out first.
-		// Nor is a lock that is held for a set that is not complete yet among the grants.
-		if w.plan.Calm && !w.plan.Names && !w.plan.Sets && !w.disturbed() {
+		// Nor is a lock that is held for a set that is not complete yet among the grants, and
+		// what is handed over is not free.
+		if w.plan.Calm && !w.plan.Names && !w.plan.Sets && !w.plan.HandOvers && !w.disturbed() {
 			w.checkOrder(grants)
 		}
 		for _, g := range grants {
 			w.checkMajority(g)
 			w.checkRelease(g)
+			w.checkHandedOver(g)
 		}
 	}
 	w.checkSetProgress(byKey)
@@ -180,10 +188,10 @@ func (w *simWorld) checkExclusion(grants []*simGrant) {
 		if g.end() <= g.ret {
 			continue
 		}
-		if last != nil && g.ret < last.end() {
-			w.violated("I1: two holders of %s: %v, while %v held until %.6f ms", g.key, g, last, ms(last.end()))
+		if last != nil && g.ret < last.claimed() {
+			w.violated("I1: two holders of %s: %v, while %v held until %.6f ms", g.key, g, last, ms(last.claimed()))
 		}
-		if last == nil || g.end() > last.end() {
+		if last == nil || g.claimed() > last.claimed() {
 			last = g
 		}
 	}
@@ -282,7 +290,7 @@ func (w *simWorld) checkProgress(key string, grants []*simGrant) {
 		free := max(g.from, quiet, w.heldAsPartUntil(key, g.to))
 		for _, o := range grants {
 			if o.ret < g.to {
-				free = max(free, min(o.end(), g.to), min(o.relRet, g.to))
+				free = max(free, min(o.end(), g.to), min(o.relRet, g.to), min(o.leftUntil, g.to))
 			}
 			if o.ret > free && o.ret < g.to {
 				free = g.to
@@ -536,6 +544,10 @@ func (c *simClient) once(ctx context.Context, op int) {
 		return
 	}
 	c.hold(lock, op, g)
+	if c.handsOver(op) {
+		c.handOver(ctx, g, op)
+		return
+	}
 	if !w.plan.Strict && !lock.renews && c.roll(op, 4)%16 == 0 {
 		g.abandoned = true
 		return

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -234,7 +235,7 @@ func (n *simNode) removed(key, value string, op *memOp) {
 	if !n.isLock(key) {
 		return
 	}
-	if value != op.value && value != op.ended {
+	if value != op.value && value != op.ended && !(op.req.op == opAdopt && strings.HasPrefix(value, op.ended)) {
 		n.w.violated("I3: %s of %.6s removed %.6s from node %d", op.req.op, op.value, value, n.i)
 	}
 	if h := n.last(key, value); h != nil {

@@ -244,7 +244,7 @@ var list = []mutant{
 	{
 		name: "repair-after-release",
 		file: "extend.go",
-		old: `	if l.over != nil || now.reached(l.until) {
+		old: `	if l.over != nil || l.leaving || now.reached(l.until) {
 		return
 	}
 	if l.repairs == nil {
@@ -752,7 +752,7 @@ var list = []mutant{
 		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
 	}
 	deadline := min(now.mono+int64(req.timeout), l.until.mono)`,
-		new: `	if l.over != nil {
+		new: `	if l.over != nil || l.leaving {
 		return
 	}
 	if l.repairs == nil {
@@ -813,5 +813,84 @@ var list = []mutant{
 		old:  `if p.held.Validity() <= 0 {`,
 		new:  `if p.held == nil {`,
 		why:  "what was lost while waiting for another may be another's by now",
+	},
+	{
+		name: "adopt-takes-what-is-free",
+		file: "scripts/adopt.lua",
+		old:  `if not v or v ~= token and`,
+		new:  `if v and v ~= token and`,
+		why:  "others may have had the lock since it ended, and the new holder believes that nobody had",
+		twin: edit{
+			old: `if !ok || v != token && !strings.HasPrefix(v, token+"@") {`,
+			new: `if ok && v != token && !strings.HasPrefix(v, token+"@") {`,
+		},
+	},
+	{
+		name: "adopt-takes-anybodys",
+		file: "scripts/adopt.lua",
+		old:  `if not v or v ~= token and string.sub(v, 1, #token + 1) ~= token .. '@' then`,
+		new:  `if not v then`,
+		why:  "a token that is out of date ends the next holder's lock",
+		twin: edit{
+			old: `if !ok || v != token && !strings.HasPrefix(v, token+"@") {`,
+			new: `if !ok || token == "" {`,
+		},
+	},
+	{
+		name: "adopt-does-not-renew",
+		file: "scripts/adopt.lua",
+		old:  `redis.call('SET', lock, ARGV[1], 'PX', ARGV[2])`,
+		new:  `redis.call('SET', lock, ARGV[1], 'PX', math.max(1, redis.call('PTTL', lock)))`,
+		why:  "what was left of the former lease is less than the new holder relies on",
+		twin: edit{
+			old: "s.set(lock, argv[0], number(argv[1]), op)\n\treturn fence, nil",
+			new: "s.set(lock, argv[0], max(1, s.pttl(lock)), op)\n\treturn fence, nil",
+		},
+	},
+	{
+		name: "adopt-fence-of-the-counter",
+		file: "scripts/adopt.lua",
+		old:  `fence = math.max(c + 1, fence)`,
+		new:  `fence = math.max(c, fence)`,
+		why:  "the former holder's token is as great, and the resource cannot refuse it",
+		twin: edit{
+			old: "fence = max(c+1, fence)\n\t\tif fence > mostFence",
+			new: "fence = max(c, fence)\n\t\tif fence > mostFence",
+		},
+	},
+	{
+		name: "adopt-keeps-the-token",
+		file: "acquire.go",
+		old:  "value, err := a.tokens.newValue()\n\tif err != nil {\n\t\treturn nil, err\n\t}",
+		new:  "value, err := a.tokens.newValue()\n\tif err != nil {\n\t\treturn nil, err\n\t}\n\tif a.adopts != \"\" {\n\t\tvalue = a.adopts + value[tokenLen:]\n\t}",
+		why:  "a release of the former holder that comes late ends the new holder's lock",
+	},
+	{
+		name: "handover-handle-goes-on",
+		file: "handover.go",
+		old:  "l.finish(now, errWasReleased)\n\tl.release = releaseDone\n",
+		new:  "",
+		why:  "the former holder believes in its lock still, renews it, and may release it before it is adopted",
+	},
+	{
+		name: "handover-unconfirmed",
+		file: "handover.go",
+		old:  "l.tellExtended(ctx, r, start, ttl, false, err)\n\tif err != nil {\n\t\treturn \"\", err\n\t}",
+		new:  "l.tellExtended(ctx, r, start, ttl, false, err)",
+		why:  "what is handed over may be over, or last for less than the other process was told",
+	},
+	{
+		name: "handover-leaves-what-may-land",
+		file: "handover.go",
+		old:  `l.lane(i).takeBack(l.addressRelease(i, ifPlaced), now.mono)`,
+		new:  ``,
+		why:  "a SET that lands late is nobody's, and keeps others out",
+	},
+	{
+		name: "handover-repairs",
+		file: "extend.go",
+		old:  `if l.over != nil || l.leaving || now.reached(l.until) {`,
+		new:  `if l.over != nil || now.reached(l.until) {`,
+		why:  "a key that is put back late meets the lock under its new token, or after its end",
 	},
 }
