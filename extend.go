@@ -26,7 +26,17 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if err := invalid("extend of "+quoteKey(l.key), brokenTTL("ttl", ttl, l.opts)); err != nil {
 		return err
 	}
+	if l.outer != nil {
+		return l.innerExtend(ctx, ttl)
+	}
 	return l.extend(ctx, ttl, false)
+}
+
+func (l *Lock) innerExtend(ctx context.Context, ttl time.Duration) error {
+	if _, over := l.ended(); over != nil {
+		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), over)
+	}
+	return l.outer.Extend(ctx, ttl)
 }
 
 func (l *Lock) extend(ctx context.Context, ttl time.Duration, renewal bool) error {
@@ -156,7 +166,7 @@ func (l *Lock) restore(t *terms, i int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.clock.now()
-	if l.over != nil || l.leaving || now.reached(l.until) {
+	if l.over != nil || now.reached(l.until) {
 		return
 	}
 	if l.repairs == nil {

@@ -26,14 +26,13 @@ func (l *Lock) HandOver(ctx context.Context, ttl time.Duration) (token string, e
 	if err := invalid("hand-over of "+quoteKey(l.key), brokenTTL("ttl", ttl, l.opts)); err != nil {
 		return "", err
 	}
+	if l.outer != nil {
+		return "", fmt.Errorf("redlock: hand over %s: %w: an inner lock of WithReentry, hand over the outer one", quoteKey(l.key), ErrInvalid)
+	}
 	return l.handOver(ctx, ttl)
 }
 
 func (l *Lock) handOver(ctx context.Context, ttl time.Duration) (token string, err error) {
-	// What is put back on nodes that lost the key might come so late that it meets the lock
-	// under its new token, or after its end.
-	l.setLeaving(true)
-	defer l.setLeaving(false)
 	start := l.clock.now()
 	r := new(round)
 	err = l.tryExtend(ctx, r, start, ttl)
@@ -52,12 +51,6 @@ func (l *Lock) handOver(ctx context.Context, ttl time.Duration) (token string, e
 		})
 	}
 	return l.token, nil
-}
-
-func (l *Lock) setLeaving(leaving bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.leaving = leaving
 }
 
 // leave ends the handle and leaves the keys, but for what may still land: a SET that was not

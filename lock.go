@@ -18,6 +18,7 @@ type Lock struct {
 
 	token      string
 	value      string          // on the nodes: token@owner
+	outer      *Lock           // that this one counts on, see WithReentry; nil: it has its own keys
 	adopts     string          // the token of the lock that it goes on with; empty: none
 	acquireCtx context.Context // of Acquire, for its values
 	grantedAt  instant
@@ -43,7 +44,6 @@ type Lock struct {
 	longest time.Duration // no node was asked to hold the value for longer than this
 	repairs []*call       // SETs that put the value back on nodes that lost it, by node
 	over    error         // why the lock is not ours any more; nil while it is
-	leaving bool          // HandOver: nothing is to be put back
 	renews  bool
 
 	ctx    context.Context // nil until somebody asks for it
@@ -65,6 +65,8 @@ const (
 	releaseSent
 	releaseDone
 )
+
+var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
 
 func newLock(r *resource, qs *queues, k *renewer, value string) *Lock {
 	l := &Lock{
@@ -183,6 +185,9 @@ func (l *Lock) Until() time.Time {
 	if l.check() != nil {
 		return time.Time{}
 	}
+	if l.outer != nil {
+		return l.innerUntil()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.until.time
@@ -195,6 +200,9 @@ func (l *Lock) Validity() time.Duration {
 	if l.check() != nil {
 		return 0
 	}
+	if l.outer != nil {
+		return l.innerValidity()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.clock.now().until(l.until)
@@ -205,6 +213,9 @@ func (l *Lock) Validity() time.Duration {
 func (l *Lock) Outcomes() []Outcome {
 	if l.check() != nil {
 		return nil
+	}
+	if l.outer != nil {
+		return l.outer.Outcomes()
 	}
 	return l.outcomes(&l.acquiring)
 }
@@ -221,7 +232,7 @@ func (l *Lock) Context() context.Context {
 	if l.ctx != nil {
 		return l.ctx
 	}
-	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(l.acquireCtx))
+	l.ctx, l.cancel = context.WithCancelCause(withHeld(context.WithoutCancel(l.acquireCtx), l))
 	if l.over != nil {
 		l.cancel(l.over)
 		return l.ctx
@@ -301,6 +312,9 @@ func (l *Lock) finish(now instant, why error) {
 
 // lost returns why the lock was lost, or nil if it is held or was released.
 func (l *Lock) lost() error {
+	if l.outer != nil {
+		return l.outer.lost()
+	}
 	now := l.clock.now()
 	l.mu.Lock()
 	if l.over == nil && now.reached(l.until) {

@@ -49,7 +49,7 @@ func (ls Locks) Context() context.Context {
 	if len(ls) == 1 {
 		return first
 	}
-	ctx, cancel := context.WithCancelCause(first)
+	ctx, cancel := context.WithCancelCause(withHeld(first, ls[1:]...))
 	endWith := func(other context.Context) { context.AfterFunc(other, func() { cancel(context.Cause(other)) }) }
 	for _, l := range ls[1:] {
 		endWith(l.Context())
@@ -120,7 +120,7 @@ func (ls Locks) releaseAll(ctx context.Context) []error {
 // lost, and releases them all.
 func (ls Locks) whileHeld(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	held := ls.Context()
-	inner, cancel := context.WithCancelCause(ctx)
+	inner, cancel := context.WithCancelCause(withHeld(ctx, ls...))
 	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
 	// Deferred one by one, so that a panic or Goexit, in fn or in a hook, skips nothing and
 	// then goes on.

@@ -61,7 +61,7 @@ func (m *Mutex) check(ctx context.Context, o op) error {
 //
 // It fails with ErrHeld if another holds the lock, ErrNoQuorum if too many nodes do
 // not answer, ErrExpired if the majority came too late to be of use, ErrClosed,
-// ErrInvalid, or with ctx's error when that ends first. A node that does not answer is
+// ErrInvalid, ErrNested, or with ctx's error when that ends first. A node that does not answer is
 // waited for no longer than the timeout per node, or twice that where nodes are asked
 // again. After a failure nothing is left on nodes that can be reached; it is taken back in
 // the background, also from nodes that answer late. On one that stays away, a key lasts
@@ -110,6 +110,12 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock)
 func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {
 	if err := m.check(ctx, opAcquire); err != nil {
 		return nil, err
+	}
+	if outer := m.heldBy(ctx); outer != nil {
+		if m.terms.reentry {
+			return m.reenter(outer)
+		}
+		return nil, m.nested(opAcquire)
 	}
 	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, ctx: ctx, wait: wait, renews: renews}
 	return a.acquire()

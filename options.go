@@ -204,6 +204,7 @@ type terms struct {
 	maxHold     time.Duration // 0: without end
 	renew       bool
 	fencing     bool
+	reentry     bool
 	// plain: the clients are a user's, whose hooks may read commands, see request.plain.
 	plain  bool
 	broken []string

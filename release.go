@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"fmt"
 )
 
 // Release gives the lock up on every node and returns when a majority confirmed it,
@@ -26,6 +25,10 @@ func (l *Lock) Release(ctx context.Context) error {
 
 // startRelease sends the release, and returns its round; nil if there was one before.
 func (l *Lock) startRelease() (sent *round, start instant) {
+	if l.outer != nil {
+		l.endInner()
+		return nil, start
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.release != notReleased {
@@ -63,8 +66,6 @@ func (l *Lock) endRelease(ctx context.Context, sent *round, start instant) error
 	}
 	return err
 }
-
-var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
 
 // firstRelease waits for the result of the first Release. The caller holds mu, which
 // is let go while it waits.

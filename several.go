@@ -119,6 +119,11 @@ func (s *Mutexes) acquire(ctx context.Context, wait bool) (Locks, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
+	for _, m := range s.mutexes {
+		if m.heldBy(ctx) != nil {
+			return nil, m.nested(opAcquire)
+		}
+	}
 	c := newCollection(s, ctx, wait)
 	if !c.life.enter() {
 		return nil, fmt.Errorf("redlock: acquire %s: %w", quoteKey(c.parts[0].key), ErrClosed)

@@ -244,7 +244,7 @@ var list = []mutant{
 	{
 		name: "repair-after-release",
 		file: "extend.go",
-		old: `	if l.over != nil || l.leaving || now.reached(l.until) {
+		old: `	if l.over != nil || now.reached(l.until) {
 		return
 	}
 	if l.repairs == nil {
@@ -752,7 +752,7 @@ var list = []mutant{
 		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
 	}
 	deadline := min(now.mono+int64(req.timeout), l.until.mono)`,
-		new: `	if l.over != nil || l.leaving {
+		new: `	if l.over != nil {
 		return
 	}
 	if l.repairs == nil {
@@ -885,12 +885,5 @@ var list = []mutant{
 		old:  `l.lane(i).takeBack(l.addressRelease(i, ifPlaced), now.mono)`,
 		new:  ``,
 		why:  "a SET that lands late is nobody's, and keeps others out",
-	},
-	{
-		name: "handover-repairs",
-		file: "extend.go",
-		old:  `if l.over != nil || l.leaving || now.reached(l.until) {`,
-		new:  `if l.over != nil || now.reached(l.until) {`,
-		why:  "a key that is put back late meets the lock under its new token, or after its end",
 	},
 }
