@@ -328,3 +328,64 @@ func (l *Lock) lost() error {
 	}
 	return nil
 }
+
+// heldIn is a lock that a context belongs to, and those around it.
+type heldIn struct {
+	lock   *Lock
+	around *heldIn
+}
+
+type heldKey struct{}
+
+// withHeld is a context that belongs to these locks, too.
+func withHeld(ctx context.Context, locks ...*Lock) context.Context {
+	h, _ := ctx.Value(heldKey{}).(*heldIn)
+	for _, l := range locks {
+		h = &heldIn{l, h}
+	}
+	return context.WithValue(ctx, heldKey{}, h)
+}
+
+// heldBy is the lock of the same key that the context belongs to, if it is held still.
+func (r *resource) heldBy(ctx context.Context) *Lock {
+	h, _ := ctx.Value(heldKey{}).(*heldIn)
+	for ; h != nil; h = h.around {
+		if h.lock.nodeSet == r.nodeSet && h.lock.name == r.name && h.lock.Validity() > 0 {
+			return h.lock
+		}
+	}
+	return nil
+}
+
+// endInner ends the handle of an inner lock.
+func (l *Lock) endInner() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over == nil {
+		l.over, l.until = errWasReleased, l.clock.now()
+		l.cancel(errWasReleased)
+	}
+}
+
+// ended is why an inner handle was ended, nil if it was not, and when.
+func (l *Lock) ended() (instant, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until, l.over
+}
+
+func (l *Lock) innerUntil() time.Time {
+	until := l.outer.Until()
+	if end, over := l.ended(); over != nil && end.time.Before(until) {
+		return end.time
+	}
+	return until
+}
+
+func (l *Lock) innerValidity() time.Duration {
+	left := l.outer.Validity()
+	if end, over := l.ended(); over != nil {
+		return min(left, l.clock.now().until(end))
+	}
+	return left
+}
