@@ -249,6 +249,7 @@ func TestHandOverInsideOfDo(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		var token string
 		require.NoError(b, b.rl.Mutex(key).Do(b.Context(), func(ctx context.Context, lock *redlock.Lock) (err error) {
+			synctest.Wait()
 			token, err = lock.HandOver(ctx, time.Minute)
 			<-ctx.Done()
 			assert.ErrorIs(b, context.Cause(ctx), redlock.ErrReleased)

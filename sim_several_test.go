@@ -293,8 +293,11 @@ func (w *simWorld) quiet() (quiet, limit int64) {
 	limit = 3 * grace * int64(1+(w.plan.Torn+w.plan.Late+w.plan.Twice)/50)
 	if w.plan.Calm {
 		quiet = 0
-		if limit = grace; w.disturbed() { // what it held, and its turn
+		switch limit = grace; {
+		case w.disturbed(): // what it held, and its turn
 			limit = int64(w.plan.TTL) + 2*grace
+		case w.plan.Names: // queues on several nodes meet first, and may pass each other
+			limit = 2 * grace
 		}
 	}
 	return quiet, limit
