@@ -181,7 +181,7 @@ func (a *acquisition) newLock() (*Lock, error) {
 		l.arbiter, l.entry = node, entry
 		return l, nil
 	}
-	value, err := a.tokens.newValue()
+	value, err := a.tokens.newValue(a.terms.owner)
 	if err != nil {
 		return nil, err
 	}

@@ -890,8 +890,8 @@ var list = []mutant{
 	{
 		name: "adopt-keeps-the-token",
 		file: "acquire.go",
-		old:  "value, err := a.tokens.newValue()\n\tif err != nil {\n\t\treturn nil, err\n\t}",
-		new:  "value, err := a.tokens.newValue()\n\tif err != nil {\n\t\treturn nil, err\n\t}\n\tif a.adopts != \"\" {\n\t\tvalue = a.adopts + value[tokenLen:]\n\t}",
+		old:  "value, err := a.tokens.newValue(a.terms.owner)\n\tif err != nil {\n\t\treturn nil, err\n\t}",
+		new:  "value, err := a.tokens.newValue(a.terms.owner)\n\tif err != nil {\n\t\treturn nil, err\n\t}\n\tif a.adopts != \"\" {\n\t\tvalue = a.adopts + value[tokenLen:]\n\t}",
 		why:  "a release of the former holder that comes late ends the new holder's lock",
 	},
 	{
