@@ -397,7 +397,7 @@ func (s *memStore) adopt(keys, argv []string, op *memOp) (any, error) {
 		}
 		now := s.micros()
 		fence = max(now-1000000, min(now+1000000, number(argv[3])))
-		fence = max(c+1, fence)
+		fence = max(fence, c+1)
 		if fence > mostFence {
 			return nil, memError("BADFENCE the fencing counter has reached its end")
 		}

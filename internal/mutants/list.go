@@ -170,10 +170,10 @@ var list = []mutant{
 	{
 		name: "token-used-again-in-line",
 		file: "waiter.go",
-		old:  `value, err := w.tokens.newValue()`,
+		old:  `value, err := w.tokens.newValue(w.terms.owner)`,
 		new: `value, err := "", error(nil)
 	if _, none := fmt.Sscanf(w.ended, "%s %s %s", new(string), new(string), &value); none != nil {
-		value, err = w.tokens.newValue()
+		value, err = w.tokens.newValue(w.terms.owner)
 	}`,
 		why: "a late release of the attempt before deletes the keys of the next",
 	},
@@ -886,8 +886,8 @@ var list = []mutant{
 		new:  `fence = math.max(c, fence)`,
 		why:  "the former holder's token is as great, and the resource cannot refuse it",
 		twin: edit{
-			old: "fence = max(c+1, fence)\n\t\tif fence > mostFence",
-			new: "fence = max(c, fence)\n\t\tif fence > mostFence",
+			old: "fence = max(fence, c+1)",
+			new: "fence = max(fence, c)",
 		},
 	},
 	{
