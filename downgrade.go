@@ -24,6 +24,9 @@ func (l *Lock) Downgrade(ctx context.Context) error {
 	if l.terms.shared {
 		return fmt.Errorf("redlock: %w downgrade of %s: it was not held alone", ErrInvalid, quoteKey(l.key))
 	}
+	if l.outer != nil {
+		return fmt.Errorf("redlock: %w downgrade of %s: an inner lock of WithReentry, downgrade the outer one", ErrInvalid, quoteKey(l.key))
+	}
 	l.mu.Lock()
 	l.shared = l.shared || l.over == nil
 	l.mu.Unlock()

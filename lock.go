@@ -19,10 +19,13 @@ type Lock struct {
 
 	token      string
 	value      string          // on the nodes: token@owner
+	outer      *Lock           // that this one counts on, see WithReentry; nil: it has its own keys
+	adopts     string          // the token of the lock that it goes on with; empty: none
 	acquireCtx context.Context // of Acquire, for its values
 	grantedAt  instant
 	fence      uint64       // with WithFencing
 	permit     atomic.Int64 // of a semaphore: its number, from 1; 0: none, or not granted yet
+	nth        int64        // of those that were granted at the same moment, by one call
 
 	arbiter int        // the node whose queue is served when the lock is released; -1: none
 	entry   string     // in that queue, for a lock that was waited for
@@ -73,6 +76,8 @@ const (
 	releaseDone
 )
 
+var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
+
 func newLock(r *resource, qs *queues, k *renewer, value string) *Lock {
 	l := &Lock{
 		resource: r, queues: qs, renewer: k, token: value[:tokenLen], value: value, longest: r.terms.ttl,
@@ -86,11 +91,15 @@ func newLock(r *resource, qs *queues, k *renewer, value string) *Lock {
 func (l *Lock) sendAcquire(start instant) *round {
 	set := &l.setReq
 	var fence *fenceArgs
+	if l.terms.fencing {
+		fence = l.fenceArgs(l.fences.propose(start))
+	}
 	switch {
 	case l.terms.shared:
 		set = sharedClaimRequest(opAcquireShared, &l.terms, l.name, l.value, l.shareArgs(0))
+	case l.adopts != "":
+		l.setReq = adoptRequest(&l.terms, l.name, l.value, l.adopts, fence)
 	case l.terms.fencing:
-		fence = l.fenceArgs(l.fences.propose(start))
 		set = fenceRequest(&l.terms, l.name, l.value, fence, nil)
 	default:
 		l.setReq = setRequest(opAcquire, &l.terms, l.name, l.value)
@@ -120,13 +129,20 @@ func (l *Lock) sendAcquire(start instant) *round {
 // For a semaphore there is none: that one node gave another number says nothing of who goes on.
 func (l *Lock) tieBreaker(now int64) int {
 	switch {
-	case l.entry != "", l.terms.permits > 0:
+	case l.entry != "", l.terms.permits > 0, l.adopts != "": // what another gives back is free, and not to be adopted
 		return -1
 	case l.hasQueue():
 		return l.queues.arbiter(l.resource, now, l.terms.nodeTimeout)
 	default:
 		return l.firstReachable(now, l.terms.nodeTimeout)
 	}
+}
+
+// isShared reports whether the lock is held together with others.
+func (l *Lock) isShared() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.shared
 }
 
 // settlePermit takes the number that a quorum gave. Nodes that gave another one are told.
@@ -231,6 +247,9 @@ func (l *Lock) Until() time.Time {
 	if l.check() != nil {
 		return time.Time{}
 	}
+	if l.outer != nil {
+		return l.innerUntil()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.until.time
@@ -243,6 +262,9 @@ func (l *Lock) Validity() time.Duration {
 	if l.check() != nil {
 		return 0
 	}
+	if l.outer != nil {
+		return l.innerValidity()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.clock.now().until(l.until)
@@ -253,6 +275,9 @@ func (l *Lock) Validity() time.Duration {
 func (l *Lock) Outcomes() []Outcome {
 	if l.check() != nil {
 		return nil
+	}
+	if l.outer != nil {
+		return l.outer.Outcomes()
 	}
 	return l.outcomes(&l.acquiring)
 }
@@ -269,7 +294,7 @@ func (l *Lock) Context() context.Context {
 	if l.ctx != nil {
 		return l.ctx
 	}
-	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(l.acquireCtx))
+	l.ctx, l.cancel = context.WithCancelCause(withHeld(context.WithoutCancel(l.acquireCtx), l))
 	if l.over != nil {
 		l.cancel(l.over)
 		return l.ctx
@@ -349,6 +374,9 @@ func (l *Lock) finish(now instant, why error) {
 
 // lost returns why the lock was lost, or nil if it is held or was released.
 func (l *Lock) lost() error {
+	if l.outer != nil {
+		return l.outer.lost()
+	}
 	now := l.clock.now()
 	l.mu.Lock()
 	if l.over == nil && now.reached(l.until) {
@@ -361,4 +389,65 @@ func (l *Lock) lost() error {
 		return l.over
 	}
 	return nil
+}
+
+// heldIn is a lock that a context belongs to, and those around it.
+type heldIn struct {
+	lock   *Lock
+	around *heldIn
+}
+
+type heldKey struct{}
+
+// withHeld is a context that belongs to these locks, too.
+func withHeld(ctx context.Context, locks ...*Lock) context.Context {
+	h, _ := ctx.Value(heldKey{}).(*heldIn)
+	for _, l := range locks {
+		h = &heldIn{l, h}
+	}
+	return context.WithValue(ctx, heldKey{}, h)
+}
+
+// heldBy is the lock of the same key that the context belongs to, if it is held still.
+func (r *resource) heldBy(ctx context.Context) *Lock {
+	h, _ := ctx.Value(heldKey{}).(*heldIn)
+	for ; h != nil; h = h.around {
+		if h.lock.nodeSet == r.nodeSet && h.lock.name == r.name && h.lock.Validity() > 0 {
+			return h.lock
+		}
+	}
+	return nil
+}
+
+// endInner ends the handle of an inner lock.
+func (l *Lock) endInner() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over == nil {
+		l.over, l.until = errWasReleased, l.clock.now()
+		l.cancel(errWasReleased)
+	}
+}
+
+// ended is why an inner handle was ended, nil if it was not, and when.
+func (l *Lock) ended() (instant, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until, l.over
+}
+
+func (l *Lock) innerUntil() time.Time {
+	until := l.outer.Until()
+	if end, over := l.ended(); over != nil && end.time.Before(until) {
+		return end.time
+	}
+	return until
+}
+
+func (l *Lock) innerValidity() time.Duration {
+	left := l.outer.Validity()
+	if end, over := l.ended(); over != nil {
+		return min(left, l.clock.now().until(end))
+	}
+	return left
 }

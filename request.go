@@ -16,6 +16,7 @@ const (
 	opAcquire op = iota + 1
 	opAcquireFenced
 	opAcquireShared
+	opAdopt // a lock that is held under another token, fenced or not
 	opExtend
 	opRepair // put back a key that a node lost, after a successful extend
 	opRaise  // a fencing counter
@@ -28,12 +29,16 @@ const (
 )
 
 func (o op) String() string {
-	return [...]string{"", "acquire", "acquire", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark", "door"}[o]
+	return [...]string{"", "acquire", "acquire", "acquire", "adopt", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark", "door"}[o]
 }
 
-// sets reports whether the request may create the lock's key.
-func (o op) sets() bool {
-	return o == opAcquire || o == opAcquireFenced || o == opAcquireShared || o == opRepair
+// sets reports whether the request may put our value under the lock's key, or on the list of
+// those who share it.
+func (o op) sets() bool { return o.acquires() || o == opRepair }
+
+// acquires reports whether the request may make us the holder.
+func (o op) acquires() bool {
+	return o == opAcquire || o == opAcquireFenced || o == opAcquireShared || o == opAdopt
 }
 
 // request is one thing asked of nodes, the same for each of them. It is immutable once it
@@ -50,6 +55,7 @@ type request struct {
 	queue *queueArgs // nil: the script knows what it needs
 	fence *fenceArgs // nil: no fencing
 	share *shareArgs // nil: the lock is held alone
+	from  string     // of opAdopt: the token under which the lock is held
 	mark  []any      // of opMark: the script's arguments
 	// plain is the command for users' clients, made once for all nodes; nil: the wires
 	// write it into memory of their own.
@@ -155,6 +161,7 @@ var (
 	sharedClaimScript   = mustScript("shared_claim")
 	sharedExtendScript  = mustScript("shared_extend")
 	sharedReleaseScript = mustScript("shared_release")
+	adoptScript         = mustScript("adopt")
 
 	fenceScript       = mustScript("fence")
 	raiseScript       = mustScript("fence_raise")
@@ -269,6 +276,13 @@ func doorRequest(t *terms, key, value string, lasts time.Duration) *request {
 func openDoorRequest(t *terms, key, value string) *request {
 	r := newRequest(opDoor, releaseScript, t, key, value)
 	return &r
+}
+
+// adoptRequest takes the lock over from whoever holds it under a token. f may be nil.
+func adoptRequest(t *terms, key, value, from string, f *fenceArgs) request {
+	r := newRequest(opAdopt, adoptScript, t, key, value)
+	r.from, r.fence = from, f
+	return r
 }
 
 // fenceRequest is setRequest with a fencing token, or claimRequest if there is a queue.

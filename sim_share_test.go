@@ -12,10 +12,11 @@ import (
 // manyShare is the kind of a key that is held alone and shared.
 const manyShare = -1
 
-// drawKinds makes some keys shared or semaphores. It draws from a source of its own.
+// drawKinds makes some keys shared or semaphores, in plans in which no set is wanted and no lock
+// is handed over: those are of locks that are held alone. It draws from a source of its own.
 func (p *simPlan) drawKinds() {
 	r := rand.New(rand.NewPCG(p.Seed, 0x54a3))
-	if r.IntN(3) > 0 {
+	if r.IntN(3) > 0 || p.Sets || p.HandOvers {
 		return
 	}
 	for _, fenced := range p.Fenced {
