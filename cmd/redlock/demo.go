@@ -56,11 +56,15 @@ the same workers use your servers instead, and whatever you do to these meanwhil
 in the votes. A key "redlock-demo:..." with a lease is all that is written there, and
 it is removed at the end.
 
+With --web the demo is a page to open in a browser, and goes on until Ctrl-C: there you
+break the nodes yourself, or pause whoever holds the lock.
+
 Exit status: 0 if no update was lost under the lock, 1 if one was or the demo could
 not run, 2 if a flag or address breaks a rule. Ctrl-C ends the demo early, with a
 summary.`,
 		Example: `  redlock demo
   redlock demo --workers 8 --duration 30s
+  redlock demo --web
   redlock demo --addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379
   redlock demo --json | jq 'select(.event == "summary")'`,
 		Args:              noArgs,
@@ -74,6 +78,7 @@ summary.`,
 	f.BoolVar(&looks.plain, "plain", false, "no colours, and ASCII only, as in a pipe")
 	f.BoolVar(&looks.noColor, "no-color", false, "no colours, as with $NO_COLOR")
 	f.BoolVar(&looks.json, "json", false, "one JSON object per line instead of the timeline")
+	page := webFlag(cmd)
 	for _, name := range []string{"addrs", "workers", "duration", "ttl"} {
 		if err := cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions); err != nil {
 			panic(err)
@@ -81,6 +86,9 @@ summary.`,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c.addrs = addrs()
+		if page.asked() {
+			return webDemo(cmd, c, page)
+		}
 		if err := c.check(); err != nil {
 			return &usageError{err}
 		}

@@ -16,6 +16,13 @@ const (
 	hang    deed = "hang"
 	resume  deed = "resume"
 	crashIt deed = "crash"
+
+	// What only viewers of the page do.
+	restartEmpty deed = "restart empty"
+	isolate      deed = "cut off"
+	heal         deed = "heal"
+	flush        deed = "flush"
+	bringBack    deed = "bring back" // undoes what was done to the node, whatever it is
 )
 
 // misfortune is a deed at a time, which is a share of the demo's duration.
@@ -106,5 +113,13 @@ func (what deed) do(n *redlocktest.Node) {
 		n.Hang()
 	case resume:
 		n.Resume()
+	case restartEmpty:
+		n.Restart(redlocktest.LoseKeys)
+	case isolate:
+		n.Partition(redlocktest.Blackhole)
+	case heal:
+		n.Heal()
+	case flush:
+		n.FlushAll()
 	}
 }
