@@ -60,7 +60,8 @@ type stage struct {
 // prop is what a node of the stage is to those who watch.
 type prop struct {
 	gone deed // kill, hang or isolate; empty while it is up
-	// forgetful: its data was lost, and its grants do not count before mayVote.
+	// forgetful: its data was lost, and its grants do not count before mayVote, which is known
+	// once a worker has written a new memory mark.
 	forgetful bool
 	mayVote   time.Time
 	vote      redlock.Vote // on the latest lock; 0: none yet
@@ -167,7 +168,7 @@ func (s *stage) befell(i int, what deed) {
 	case kill, hang, isolate:
 		p.gone = what
 	case restartEmpty, flush:
-		p.gone, p.forgetful, p.mayVote = "", true, time.Now().Add(s.ttl)
+		p.gone, p.forgetful, p.mayVote = "", true, time.Time{}
 	default:
 		p.gone = ""
 	}
@@ -260,9 +261,8 @@ func (s *stage) look(ctx context.Context) {
 		if owner != p.holder || until.Sub(p.until).Abs() > 50*time.Millisecond {
 			p.holder, p.until = owner, until
 		}
-		if p.forgetful && p.gone == "" && now.After(p.mayVote) && p.vote != redlock.VoteBarred {
-			p.forgetful = false
-			s.hub.Tell(web.News{Tone: good, Aloud: true, Text: sentence(nodeName(i)) + " may vote again: every lease that it may have forgotten is over."})
+		if p.forgetful && p.gone == "" {
+			s.remembering(i, now)
 		}
 	}
 	if err != nil {
@@ -271,6 +271,21 @@ func (s *stage) look(ctx context.Context) {
 	s.line = s.line[:0]
 	for _, w := range status.Waiters {
 		s.line = append(s.line, w.Owner)
+	}
+}
+
+// markKey is that of the nodes' memory marks.
+const markKey = "redlock:memory"
+
+// remembering looks whether a node that has forgotten locks may vote again; the caller holds mu.
+func (s *stage) remembering(i int, now time.Time) {
+	p := &s.props[i]
+	switch {
+	case p.mayVote.IsZero() && s.cluster.Node(i).Get(markKey) != "":
+		p.mayVote = now.Add(s.ttl)
+	case !p.mayVote.IsZero() && now.After(p.mayVote):
+		p.forgetful = false
+		s.tell(good, true, "%s may vote again: every lease that it may have forgotten is over.", nodeName(i))
 	}
 }
 
@@ -298,9 +313,9 @@ type verdict struct {
 }
 
 type sceneNode struct {
-	State   string `json:"state"` // "up", "kill", "hang", "cut off"
+	State   string `json:"state"` // "up", "barred", "kill", "hang", "cut off"
 	Words   string `json:"words"`
-	MayVote int64  `json:"mayVote"` // not before; 0: it may
+	MayVote int64  `json:"mayVote"` // not before, if it is barred; 0: not known yet
 	Vote    string `json:"vote"`    // on the lock that is held
 	Holder  int    `json:"holder"`  // number of the worker; 0: none
 	Until   int64  `json:"until"`   // of the holder's key
@@ -352,7 +367,7 @@ func (s *stage) scene() scene {
 	for _, p := range s.props {
 		n := sceneNode{State: cmp.Or(string(p.gone), "up"), Words: cmp.Or(stateWords[p.gone], "up")}
 		if p.forgetful && p.gone == "" {
-			n.MayVote, n.Words = s.hub.At(p.mayVote), "may not vote"
+			n.State, n.MayVote, n.Words = "barred", s.hub.At(p.mayVote), "no vote yet"
 		}
 		if p.holder != "" {
 			n.Holder, n.Until = s.number(p.holder), s.hub.At(p.until)

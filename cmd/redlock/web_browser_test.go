@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,10 +22,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/cmd/redlock/internal/web"
+	"github.com/quorumlock/redlock/internal/faultproxy"
 )
 
 // patience is for a browser on a busy machine.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // startBrowser starts a chromium that the test ends.
 func startBrowser(t *testing.T) context.Context {
@@ -56,6 +60,9 @@ func startBrowser(t *testing.T) context.Context {
 type tab struct {
 	t   *testing.T
 	ctx context.Context
+	// close is called by the test's end at the latest. A browser opens six connections to a
+	// server at most, and each page that is seen keeps one.
+	close context.CancelFunc
 }
 
 type size struct{ width, height int64 }
@@ -67,7 +74,7 @@ func openTab(t *testing.T, browser context.Context, url string, s size, scheme s
 	ctx, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
 	require.NoError(t, chromedp.Do(ctx)) // the tab lives as long as the context of its first call
-	p := &tab{t, ctx}
+	p := &tab{t, ctx, cancel}
 	p.do(chromedp.EmulateViewport(s.width, s.height),
 		chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 			_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -184,6 +191,8 @@ func TestBrowser(t *testing.T) {
 		{"a paused holder does not write", pausedHolder},
 		{"no majority, and back", noMajority},
 		{"a page that is frozen catches up", frozenPage},
+		{"a lost connection", lostConnection},
+		{"the end", theEnd},
 		{"looks", looks},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, browser) })
@@ -309,6 +318,59 @@ func frozenPage(t *testing.T, browser context.Context) {
 	p.hears(fmt.Sprintf("writes %d and", now+1)) // meanwhile
 }
 
+// lostConnection: what was missed is there once the connection is, and an address that leads
+// nowhere, or to somebody who does not answer, is said to.
+func lostConnection(t *testing.T, browser context.Context) {
+	s := perform(t, time.Second, quick)
+	u, err := url.Parse(s.server.URL())
+	require.NoError(t, err)
+	proxy := faultproxy.New(func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", u.Host)
+	})
+	t.Cleanup(proxy.Close)
+	addr, err := proxy.Listen()
+	require.NoError(t, err)
+	p := openTab(t, browser, "http://"+addr+u.Path, laptop, "light")
+	p.until(`Number(document.querySelector("#with-made").textContent) > 1`)
+	const banner = `document.querySelector("#link").textContent`
+	back := func() {
+		now, _ := s.counter.read()
+		p.until(`Number(document.querySelector("#with-made").textContent) > %d`, now)
+		assert.Empty(t, ask[string](p, banner))
+		assert.False(t, ask[bool](p, `document.body.classList.contains("stale")`))
+		p.hears(fmt.Sprintf("writes %d and", now)) // which it may have missed
+	}
+
+	proxy.Refuse()
+	p.until(banner + `.includes("No connection to the command.")`)
+	p.press("Kill node 1") // goes nowhere, and nothing breaks
+	now, _ := s.counter.read()
+	require.Eventually(t, func() bool { made, _ := s.counter.read(); return made > now+2 }, patience, 10*time.Millisecond)
+	proxy.Heal()
+	back()
+
+	proxy.Blackhole() // nobody says that the connection is dead
+	p.until(banner + `.includes("No connection to the command.")`)
+	proxy.Heal()
+	back()
+	news := ask[[]string](p, `[...document.querySelectorAll("#news span")].map(e => e.textContent).filter(t => t.includes("writes"))`)
+	assert.Len(t, slices.Compact(news), len(news), "nothing is told twice")
+}
+
+func theEnd(t *testing.T, browser context.Context) {
+	s, err := newStage(2, time.Second, quick, web.Loopback)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx) }()
+	p := openTab(t, browser, s.server.URL(), laptop, "light")
+	p.until(`Number(document.querySelector("#with-made").textContent) > 0`)
+	cancel()
+	p.until(`document.querySelector("#link").textContent.startsWith("The command has ended.")`)
+	require.NoError(t, <-ended, "a viewer does not keep the command from ending")
+}
+
 // unreadable lists texts whose contrast with what is behind them is below 4.5.
 const unreadable = `(() => {
 	const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
@@ -328,7 +390,7 @@ const unreadable = `(() => {
 	return bad;
 })()`
 
-var sizes = map[string]size{"phone": {390, 844}, "small-phone": {320, 640}, "laptop": {1024, 700}, "wide": {1920, 1080}}
+var sizes = map[string]size{"phone": {390, 844}, "small-phone": {320, 640}, "tablet": {800, 1100}, "laptop": {1024, 700}, "wide": {1920, 1080}}
 
 func looks(t *testing.T, browser context.Context) {
 	p := quick
@@ -344,6 +406,7 @@ func looks(t *testing.T, browser context.Context) {
 			p.fits(name+" "+scheme, size)
 			assert.Empty(t, ask[[]string](p, unreadable), "%s %s", name, scheme)
 			p.shoot(strings.Join([]string{"demo", name, scheme}, "-"))
+			p.close()
 		}
 	}
 	for _, r := range []web.Request{{Do: "kill", Node: 1}, {Do: "hang", Node: 3}, {Do: "flush", Node: 4}, {Do: "pause"}} {
@@ -356,6 +419,7 @@ func looks(t *testing.T, browser context.Context) {
 			p.fits("faults "+name, size)
 			assert.Empty(t, ask[[]string](p, unreadable), "%s %s with faults", name, scheme)
 			p.shoot(strings.Join([]string{"faults", name, scheme}, "-"))
+			p.close()
 		}
 	}
 }

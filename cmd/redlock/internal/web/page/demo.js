@@ -57,7 +57,7 @@ const doing = {
 const votes = {
   granted: "said yes to this lock",
   refused: "said no to this lock",
-  barred: "said yes; does not count yet",
+  barred: "yes does not count yet",
   "not sent": "could not be asked",
   unknown: "gave no answer",
   failed: "answered with an error",
@@ -75,14 +75,17 @@ function draw(state) {
   });
   const line = state.workers.map((w, i) => [w.place, i + 1]).filter(([place]) => place > 0);
   line.sort((a, b) => a[0] - b[0]);
-  setText(byId("line"), line.length ? "In line: worker " + line.map(([, n]) => n).join(", then ") : "Nobody waits.");
+  const waiting = state.workers.filter((w) => w.state === "waiting").length;
+  if (line.length) setText(byId("line"), "In line: worker " + line.map(([, n]) => n).join(", then "));
+  else setText(byId("line"), waiting ? waiting + " wait, in no order yet." : "Nobody waits.");
 
   grow(byId("nodes"), state.nodes.length, nodeCard).forEach((card, i) => {
     const n = state.nodes[i];
-    const up = n.state === "up";
-    card.dataset.state = up && n.mayVote ? "barred" : n.state;
+    const up = n.state === "up" || n.state === "barred";
+    card.dataset.state = n.state;
     card.querySelector(".lease").className = "lease " + (n.holder ? hue(n.holder) : "none");
-    setText(card.querySelector(".vote"), votes[n.vote] || "");
+    const vote = n.state === "barred" ? "would not count yet" : votes[n.vote] || "";
+    setText(card.querySelector(".vote"), up ? vote : "");
     for (const b of card.querySelectorAll("button")) {
       setAttribute(b, "aria-disabled", (b.dataset.do === "bring back") === up);
     }
@@ -111,7 +114,7 @@ function tick(state, now) {
   state.nodes.forEach((n, i) => {
     const card = byId("nodes").children[i];
     const left = Math.max(0, n.until - now);
-    const words = n.mayVote && n.state === "up" ? "may not vote for " + seconds(n.mayVote - now) : n.words;
+    const words = n.mayVote ? "no vote: " + seconds(n.mayVote - now) : n.words;
     setText(card.querySelector(".state"), words);
     setText(card.querySelector(".whose"), n.holder && left ? "worker " + n.holder + ", " + seconds(left) : "no key");
     const share = n.holder ? Math.min(1, left / state.ttl) : 0;
@@ -128,7 +131,7 @@ function wire(state) {
     if (!n.holder) return;
     const from = byId("workers").children[n.holder - 1].getBoundingClientRect();
     const to = byId("nodes").children[i].getBoundingClientRect();
-    const reached = n.state === "up";
+    const reached = n.state === "up" || n.state === "barred";
     lines.push([from.left + from.width / 2 - frame.left, to.left + to.width / 2 - frame.left, hue(n.holder) + (reached ? "" : " cut")]);
   });
   while (svg.childElementCount < lines.length) svg.append(document.createElementNS("http://www.w3.org/2000/svg", "line"));
