@@ -78,7 +78,7 @@ func openTab(t *testing.T, browser context.Context, url string, s size, scheme s
 	p.do(chromedp.EmulateViewport(s.width, s.height),
 		chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 			_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}},
 			})
 			return err
 		}),
