@@ -123,25 +123,33 @@ func (s settings) operate(ctx context.Context, o redlock.Options) (rl *redlock.R
 		}
 	}
 	for _, addr := range addrs {
-		co, err := optionsFor(addr)
+		c, err := operatorClient(addr)
 		if err != nil {
 			disconnect()
 			return nil, nil, &usageError{err}
 		}
-		// A node that is down shall say so at once.
-		co.MaxRetries, co.DialerRetries = -1, 1
-		if co.DialTimeout == 0 {
-			co.DialTimeout = operatorPatience
-		}
-		co.DisableIdentity = true
-		co.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		clients = append(clients, redis.NewClient(co))
+		clients = append(clients, c)
 	}
 	if rl, err = redlock.New(clients, &o); err != nil {
 		disconnect()
 		return nil, nil, err
 	}
 	return rl, disconnect, nil
+}
+
+// operatorClient is a client of our own, for which a node that is down says so at once.
+func operatorClient(addr string) (*redis.Client, error) {
+	co, err := optionsFor(addr)
+	if err != nil {
+		return nil, err
+	}
+	co.MaxRetries, co.DialerRetries = -1, 1
+	if co.DialTimeout == 0 {
+		co.DialTimeout = operatorPatience
+	}
+	co.DisableIdentity = true
+	co.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return redis.NewClient(co), nil
 }
 
 // optionsFor are those of a client of our own for an address that Open takes.

@@ -1,15 +1,19 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,8 +25,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/cmd/redlock/internal/web"
 	"github.com/quorumlock/redlock/internal/faultproxy"
+	"github.com/quorumlock/redlock/internal/realredis"
 )
 
 // patience is for a browser on a busy machine.
@@ -194,6 +200,7 @@ func TestBrowser(t *testing.T) {
 		{"a lost connection", lostConnection},
 		{"the end", theEnd},
 		{"looks", looks},
+		{"200 locks of real servers", manyLocks},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, browser) })
 	}
@@ -369,6 +376,115 @@ func theEnd(t *testing.T, browser context.Context) {
 	cancel()
 	p.until(`document.querySelector("#link").textContent.startsWith("The command has ended.")`)
 	require.NoError(t, <-ended, "a viewer does not keep the command from ending")
+}
+
+// manyLocks: watch --web shows what real servers have, and neither a password nor a token.
+func manyLocks(t *testing.T, browser context.Context) {
+	const locks, waiters = 200, 3
+	servers := realredis.StartN(t, 5, realredis.Password("hunter2"))
+	var addrs []string
+	for _, s := range servers {
+		addrs = append(addrs, "redis://:hunter2@"+s.Addr())
+	}
+	t.Setenv(addrsEnv, strings.Join(addrs, ","))
+	rl, err := redlock.Open(t.Context(), addrs, &redlock.Options{TTL: time.Minute, Owner: "app1:7", KeyPrefix: "shop:"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rl.Close() })
+	var tokens []string
+	for i := range locks {
+		lock, err := rl.Mutex(fmt.Sprintf("orders:%d", i)).Acquire(t.Context())
+		require.NoError(t, err)
+		tokens = append(tokens, lock.Token())
+	}
+	lock, err := rl.Mutex("ledger", redlock.WithFencing()).Acquire(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	for range waiters {
+		waiting.Go(func() { _, _ = rl.Mutex("orders:42").Acquire(ctx) })
+	}
+	t.Cleanup(func() { cancel(); waiting.Wait() })
+	client := redis.NewClient(servers[0].Options())
+	require.NoError(t, client.Set(t.Context(), "shop:cart", "no lock", 0).Err())
+	require.NoError(t, client.Close())
+
+	config := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(config, []byte(`{"key_prefix": "shop:"}`), 0o600))
+	var out lockedBuffer
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() {
+		ended <- execute(ctx, []string{"watch", "--web", "--config", config, "--interval", "100ms"}, &out, &out)
+	}()
+	t.Cleanup(func() { end(); require.Equal(t, exitOK, <-ended, out.String()) })
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "Ctrl-C") }, patience, time.Millisecond)
+	address := regexp.MustCompile(`http://\S+`).FindString(out.String())
+
+	p := openTab(t, browser, address, laptop, "light")
+	p.until(`document.querySelectorAll("#locks tbody tr").length === %d`, locks+1)
+	p.until(`document.querySelector("#verdict").textContent === "5 of 5 nodes answer, 3 are enough. %d locks held, 1 of them awaited."`, locks+1)
+	const row = `[...document.querySelectorAll("#locks tbody tr")].find(r => r.firstChild.textContent === %q)?.innerText`
+	p.until(row+`.includes("3: app1:7 for ")`, "orders:42")
+	p.until(row+`.includes(%q)`, "ledger", fmt.Sprint(lock.Fence()))
+	p.until(row+` === undefined`, "cart")
+	p.until(`document.querySelector("#checked").textContent.includes("Checked")`)
+
+	// Of 200 locks the one that matters is found.
+	p.do(chromedp.SendKeys("#filter", "orders:42"))
+	p.until(`[...document.querySelectorAll("#locks tbody tr")].filter(r => !r.hidden).length === 1`)
+	p.do(chromedp.SendKeys("#filter", strings.Repeat(kb.Backspace, len("orders:42"))))
+	p.do(chromedp.Click("#awaited"))
+	p.until(`[...document.querySelectorAll("#locks tbody tr")].filter(r => !r.hidden).length === 1`)
+	p.do(chromedp.Click("#awaited"))
+
+	// A lock that is released goes, one that is taken comes.
+	require.NoError(t, lock.Release(t.Context()))
+	p.until(row+` === undefined`, "ledger")
+	_, err = rl.Mutex("new").Acquire(t.Context())
+	require.NoError(t, err)
+	p.until(row+`.includes("app1:7")`, "new")
+	for name, size := range sizes {
+		for _, scheme := range []string{"light", "dark"} {
+			p := openTab(t, browser, address, size, scheme)
+			p.until(`document.querySelectorAll("#locks tbody tr").length === %d`, locks+1)
+			assert.LessOrEqual(t, ask[int](p, `document.documentElement.scrollWidth`), int(size.width), name)
+			assert.Empty(t, ask[[]string](p, unreadable), "%s %s", name, scheme)
+			p.shoot(strings.Join([]string{"watch", name, scheme}, "-"))
+			p.close()
+		}
+	}
+
+	servers[1].Kill()
+	require.NoError(t, servers[3].Pause())
+	p.until(`document.querySelector("#verdict").textContent.startsWith("3 of 5 nodes answer")`)
+	p.until(row+`.includes("3 of 5")`, "orders:42")
+	p.hears("does not answer")
+	p.shoot("watch-nodes-down")
+	servers[2].Kill()
+	p.until(`document.querySelector("#verdict").textContent.startsWith("No quorum: 2 of 5 nodes answer")`)
+	p.until(row+`.includes("perhaps app1:7")`, "orders:42")
+	require.NoError(t, servers[3].Resume())
+
+	text := ask[string](p, `document.documentElement.outerHTML + JSON.stringify(performance.getEntries())`) + p.streamed(address)
+	assert.NotContains(t, text, "hunter2")
+	for _, token := range tokens {
+		assert.NotContains(t, text, token)
+	}
+}
+
+// streamed is what the page gets until it has a state.
+func (p *tab) streamed(address string) string {
+	p.t.Helper()
+	answer, err := http.Get(address + "events")
+	require.NoError(p.t, err)
+	defer answer.Body.Close()
+	var all strings.Builder
+	for in := bufio.NewReader(answer.Body); !strings.Contains(all.String(), `"locks":[{`); {
+		line, err := in.ReadString('\n')
+		require.NoError(p.t, err)
+		all.WriteString(line)
+	}
+	return all.String()
 }
 
 // unreadable lists texts whose contrast with what is behind them is below 4.5.

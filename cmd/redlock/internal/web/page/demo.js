@@ -146,5 +146,5 @@ function wire(state) {
   });
 }
 
-const live = new Live(draw, tick);
+const live = new Live(draw, tick, 100);
 addEventListener("resize", () => live.state && wire(live.state));

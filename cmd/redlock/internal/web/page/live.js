@@ -30,10 +30,10 @@ export function seconds(ms) {
   return Math.round(s / 3600) + " h";
 }
 
-// Live calls draw(state) for each state, and tick(state, now) a few times a second, where now
-// is the command's clock.
+// Live calls draw(state) for each state, and tick(state, now) every so many milliseconds, where
+// now is the command's clock.
 export class Live {
-  constructor(draw, tick) {
+  constructor(draw, tick, every) {
     this.draw = draw;
     this.tick = tick;
     this.state = null;
@@ -45,7 +45,7 @@ export class Live {
     document.addEventListener("visibilitychange", () => this.reconsider());
     byId("freeze").addEventListener("click", () => this.freeze());
     document.addEventListener("click", (e) => this.pressed(e));
-    setInterval(() => this.beat(), 100);
+    setInterval(() => this.beat(), every);
     this.reconsider();
   }
 
