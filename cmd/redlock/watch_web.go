@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -208,10 +209,23 @@ func (b *board) look(ctx context.Context) view {
 			v.Locks = append(v.Locks, *l)
 		}
 	}
+	slices.SortStableFunc(v.Locks, func(a, b viewLock) int { return cmp.Compare(a.rank(), b.rank()) })
 	b.nodes(&v)
 	b.findings(&v)
 	v.Verdict = v.verdict()
 	return v
+}
+
+// rank puts what an operator looks for above the rest.
+func (l *viewLock) rank() int {
+	switch {
+	case l.State == "in doubt" || l.State == "split":
+		return 0
+	case l.Waiting > 0:
+		return 1
+	default:
+		return 2
+	}
 }
 
 // steady is a time as it was published, if it has moved by no more than a measurement does.

@@ -427,7 +427,7 @@ func manyLocks(t *testing.T, browser context.Context) {
 	p.until(row+`.includes("3: app1:7 for ")`, "orders:42")
 	p.until(row+`.includes(%q)`, "ledger", fmt.Sprint(lock.Fence()))
 	p.until(row+` === undefined`, "cart")
-	p.until(`document.querySelector("#checked").textContent.includes("Checked")`)
+	p.until(`document.querySelector("#checked").textContent.endsWith(" s ago")`)
 
 	// Of 200 locks the one that matters is found.
 	p.do(chromedp.SendKeys("#filter", "orders:42"))
@@ -436,6 +436,9 @@ func manyLocks(t *testing.T, browser context.Context) {
 	p.do(chromedp.Click("#awaited"))
 	p.until(`[...document.querySelectorAll("#locks tbody tr")].filter(r => !r.hidden).length === 1`)
 	p.do(chromedp.Click("#awaited"))
+
+	// It comes before the rest even so.
+	assert.Equal(t, "orders:42", ask[string](p, `document.querySelector("#locks tbody th").textContent`))
 
 	// A lock that is released goes, one that is taken comes.
 	require.NoError(t, lock.Release(t.Context()))

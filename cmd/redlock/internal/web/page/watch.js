@@ -8,12 +8,12 @@ function row(key) {
   const name = make("th", "key", key);
   name.scope = "row";
   tr.append(name);
-  for (const what of ["holder", "lease", "on", "fence", "waiting"]) tr.append(make("td", what));
+  for (const what of ["holder", "left", "on", "fence", "waiting"]) tr.append(make("td", what));
   return tr;
 }
 
 // names of the columns, for where the table is not drawn as one.
-const labels = { holder: "holder", lease: "lease left", on: "on nodes", fence: "fence", waiting: "waiting" };
+const labels = { holder: "holder", left: "lease left", on: "on nodes", fence: "fence", waiting: "waiting" };
 
 const holder = {
   held: (l) => l.owner || "somebody without a name",
@@ -26,6 +26,7 @@ function cell(tr, what, text) {
   const td = tr.querySelector("." + what);
   if (!td.dataset.label) td.dataset.label = labels[what];
   setText(td, text);
+  td.classList.toggle("nothing", text === "–");
 }
 
 function drawLock(tr, l, state) {
@@ -96,18 +97,23 @@ function draw(state) {
   );
 }
 
+function summary(findings) {
+  const of = (severity) => findings.filter((f) => f.severity === severity).length;
+  const parts = ["critical", "warning", "info"].filter(of).map((severity) => of(severity) + " " + severity);
+  return parts.join(", ") || "nothing found";
+}
+
 function tick(state, now) {
   for (const l of state.locks || []) {
     const tr = rows.get(l.key);
     if (!tr || tr.hidden) continue;
-    cell(tr, "lease", l.until < 0 ? "no end" : l.until ? seconds(l.until - now) : "–");
+    cell(tr, "left", l.until < 0 ? "no end" : l.until ? seconds(l.until - now) : "–");
     const names = (l.waiters || []).map((w) => w.owner + " for " + seconds(now - w.since));
     if (l.waiting > names.length) names.push(l.waiting - names.length + " more");
     cell(tr, "waiting", l.waiting ? l.waiting + ": " + names.join(", ") : "–");
   }
   const since = Math.round((now - state.checked) / 1000);
-  const found = (state.findings || []).length ? "" : "Nothing found. ";
-  setText(byId("checked"), state.checked ? found + "Checked " + since + " s ago." : "Being asked…");
+  setText(byId("checked"), state.checked ? summary(state.findings || []) + ", " + since + " s ago" : "being asked");
 }
 
 const live = new Live(draw, tick, 500);
