@@ -163,9 +163,15 @@ export class Live {
   write(n) {
     const list = byId("news");
     if (!list) return;
-    const item = make("li", n.tone, make("time", "", (n.at / 1000).toFixed(1)), " ", make("span", "", n.text));
+    const item = make("li", n.tone, make("time", "", this.when(n.at)), " ", make("span", "", n.text));
     list.prepend(item); // the latest is what one looks for
     while (list.childElementCount > newsMost) list.lastElementChild.remove();
+  }
+
+  // An operator wants the time of day, who watches the demo how long it has run.
+  when(at) {
+    if (!document.body.classList.contains("watch")) return (at / 1000).toFixed(1);
+    return new Date(Date.now() - this.now() + at).toLocaleTimeString();
   }
 
   async pressed(e) {
