@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,9 +31,12 @@ func webFlag(cmd *cobra.Command) *page {
 
 func (p *page) asked() bool { return p.cmd.Flags().Changed(webFlagName) }
 
-// excludes reports flags that mean nothing on a page.
-func (p *page) excludes(flags ...string) error {
-	for _, name := range flags {
+// check reports an address that is none, and flags that mean nothing on a page.
+func (p *page) check(useless ...string) error {
+	if _, _, err := net.SplitHostPort(p.listen); err != nil {
+		return &usageError{fmt.Errorf("--web is %q: must be host:port, such as 127.0.0.1:8080", p.listen)}
+	}
+	for _, name := range useless {
 		if p.cmd.Flags().Changed(name) {
 			return &usageError{fmt.Errorf("--%s and --web do not go together: a page goes on until Ctrl-C, and looks like a page", name)}
 		}
@@ -57,7 +61,7 @@ const webTTL = 4 * time.Second
 
 // webDemo is the demo with --web.
 func webDemo(cmd *cobra.Command, c demoConfig, p *page) error {
-	if err := p.excludes("duration", "json", "plain", "no-color"); err != nil {
+	if err := p.check("duration", "json", "plain", "no-color"); err != nil {
 		return err
 	}
 	if cmd.Flags().Changed("addrs") && len(c.addrs) > 0 {

@@ -72,7 +72,7 @@ type prop struct {
 // newStage starts the nodes, and opens the page at the address, where nobody is answered yet.
 // The caller runs the stage.
 func newStage(workers int, ttl time.Duration, p pace, listen string) (*stage, error) {
-	s := &stage{pace: p, ttl: ttl, key: "redlock-demo:" + randomHex(), hub: web.NewHub(), props: make([]prop, demoNodes)}
+	s := &stage{pace: p, ttl: ttl, key: "redlock-demo:" + randomHex(), hub: web.NewHub(), props: make([]prop, demoNodes), quorum: demoNodes/2 + 1}
 	for i := range workers {
 		s.cast = append(s.cast, &actor{stage: s, name: fmt.Sprintf("worker %d", i+1)})
 	}
@@ -97,7 +97,7 @@ func (s *stage) run(ctx context.Context) error {
 		return err
 	}
 	defer observer.Close()
-	s.observer, s.quorum = observer, observer.Quorum()
+	s.observer = observer // of whom show alone asks anything
 	s.tell("", false, "%d workers take turns to add 1 to a counter. Each needs the lock for that, which is a key on %d of %d nodes.",
 		len(s.cast), s.quorum, len(s.props))
 	group, running := errgroup.WithContext(ctx)

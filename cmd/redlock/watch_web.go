@@ -86,7 +86,7 @@ type viewWaiter struct {
 
 // webWatch is watch with --web.
 func webWatch(cmd *cobra.Command, s settings, keys []string, interval time.Duration, p *page) error {
-	if err := p.excludes("json"); err != nil {
+	if err := p.check("json"); err != nil {
 		return err
 	}
 	addrs, c, err := s.nodes()

@@ -528,9 +528,14 @@ func looks(t *testing.T, browser context.Context) {
 			p.close()
 		}
 	}
-	for _, r := range []web.Request{{Do: "kill", Node: 1}, {Do: "hang", Node: 3}, {Do: "flush", Node: 4}, {Do: "pause"}} {
-		require.NoError(t, s.do(r))
-	}
+	require.NoError(t, s.do(web.Request{Do: "kill", Node: 1}))
+	require.NoError(t, s.do(web.Request{Do: "hang", Node: 3}))
+	readme := openTab(t, browser, s.server.URL(), sizes["laptop"], "light")
+	readme.until(`document.querySelector("#verdict").textContent.includes("has the lock: 3 of 5")`)
+	readme.shoot("readme")
+	readme.close()
+	require.NoError(t, s.do(web.Request{Do: "flush", Node: 4}))
+	require.NoError(t, s.do(web.Request{Do: "pause"}))
 	for _, scheme := range []string{"light", "dark"} {
 		for name, size := range sizes {
 			p := openTab(t, browser, s.server.URL(), size, scheme)
