@@ -34,6 +34,7 @@ const (
 var ignoredAtStart = map[os.Signal]bool{}
 
 func main() {
+	beHelper()
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} { // of others Go does not know
 		ignoredAtStart[s] = signal.Ignored(s)
 	}

@@ -38,8 +38,9 @@ lease until the whole group has gone; then it releases. Signals go to that group
 Standard input and output are the command's.
 
 If the lease cannot be renewed, the group gets SIGTERM when a third of the TTL is left, and
-SIGKILL before another can get the lock. A process that leaves the group, as daemons do, is
-neither waited for nor killed.
+SIGKILL before another can get the lock. It gets SIGKILL, too, when redlock itself is killed:
+a second process, "lock-watchdog", sees to that. A process that leaves the group, as daemons
+do, is neither waited for nor killed.
 
 The command finds REDLOCK_KEY, REDLOCK_TOKEN and, with --fencing, REDLOCK_FENCE in its
 environment.

@@ -70,19 +70,31 @@ func (s *site) start(t *testing.T, args ...string) *process {
 
 func (s *site) startWith(t *testing.T, in *os.File, args ...string) *process {
 	t.Helper()
+	p := s.prepare(t, args...)
+	if in != nil {
+		p.Stdin = in
+	}
+	p.launch(t)
+	return p
+}
+
+// prepare is a program that does not run yet.
+func (s *site) prepare(t *testing.T, args ...string) *process {
+	t.Helper()
 	p := &process{Cmd: child.Command(asProgram, args...)}
 	p.Env = append(p.Env, addrsEnv+"="+strings.Join(s.addrs, ","))
 	p.Stderr = &p.errs
 	p.WaitDelay = 500 * time.Millisecond // for what a killed one leaves behind
-	if in != nil {
-		p.Stdin = in
-	}
 	out, err := p.StdoutPipe()
 	require.NoError(t, err)
 	p.out = bufio.NewReader(out)
+	return p
+}
+
+func (p *process) launch(t *testing.T) {
+	t.Helper()
 	require.NoError(t, p.Start())
 	t.Cleanup(func() { _ = p.Process.Kill() })
-	return p
 }
 
 // line is what the command says next.
