@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,7 +69,7 @@ func (s settings) nodes() ([]string, config, error) {
 		}
 	}
 	if len(addrs) == 0 {
-		addrs = c.Addrs
+		addrs = cleanAddrs(c.Addrs)
 	}
 	if len(addrs) == 0 {
 		return nil, c, errNoNodes
@@ -82,15 +83,21 @@ func (s settings) open(ctx context.Context, ttl time.Duration) (*redlock.Redlock
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	return openNodes(ctx, addrs, &redlock.Options{TTL: ttl, KeyPrefix: c.KeyPrefix})
+	return openNodes(ctx, addrs, &redlock.Options{TTL: ttl, KeyPrefix: c.KeyPrefix, Owner: ownName()})
+}
+
+// ownName is whom others see as the owner. It is the library's default, and here to be found
+// in the line.
+func ownName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return cut(host, 200) + ":" + strconv.Itoa(os.Getpid())
 }
 
 func openNodes(ctx context.Context, addrs []string, o *redlock.Options) (*redlock.Redlock, error) {
-	rl, err := redlock.Open(ctx, addrs, o)
-	if errors.Is(err, redlock.ErrInvalid) || errors.Is(err, redlock.ErrDuplicateNode) {
-		err = &usageError{err}
-	}
-	return rl, err
+	return redlock.Open(ctx, addrs, o)
 }
 
 // operatorPatience is how long a node may take to answer an operator, who wants to see a

@@ -158,6 +158,9 @@ func TestRunExitsAsItsCommand(t *testing.T) {
 		{2, []string{"-n", "-w", "1s", "--", "true"}},
 		{2, []string{"-w", "-1s", "--", "true"}},
 		{2, []string{"-E", "256", "--", "true"}},
+		{2, []string{"--keep", "10ms", "--", "true"}},
+		{2, []string{"--keep", "1m"}},
+		{2, []string{"--keep", "1m", "--ttl", "1m", "--", "true"}},
 		{2, []string{"--addrs", "redis://me:secret@localhost:1", "--", "true"}},
 	} {
 		p := s.start(t, append([]string{"run", "k"}, c.args...)...)
@@ -298,8 +301,8 @@ func TestStatusAndRelease(t *testing.T) {
 
 	r := run(t, ctx, "status", "k", addrs)
 	assert.Equal(t, 0, r.code, r.errOut)
-	assert.Contains(t, r.out, "k is held by the test, token "+lock.Token())
-	assert.Equal(t, 3, strings.Count(r.out, lock.Token()+"@the test"))
+	assert.Contains(t, r.out, "k is held by the test, token "+shortToken(lock.Token()))
+	assert.Equal(t, 3, strings.Count(r.out, shortToken(lock.Token())+" the test"))
 
 	r = run(t, ctx, "status", "k", addrs, "--json")
 	var st statusJSON
