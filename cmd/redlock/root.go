@@ -36,7 +36,8 @@ nodes die and hang.`,
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(demoCommand(), runCommand(), statusCommand(), releaseCommand(), watchCommand(), checkCommand(), benchCommand(), versionCommand(), manCommand())
+	root.AddCommand(demoCommand(), runCommand(), statusCommand(), listCommand(), releaseCommand(), watchCommand(), checkCommand(), benchCommand(), versionCommand(), manCommand())
+	fitHelp(root)
 	return root
 }
 
