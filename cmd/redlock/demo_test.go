@@ -5,8 +5,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/xml"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -88,7 +91,8 @@ func of(lines []line, event string) []line {
 // What the demo promises, read from its JSON lines.
 func TestDemo(t *testing.T) {
 	t.Setenv(addrsEnv, "")
-	r := run(t, t.Context(), "demo", "--duration", "3s", "--ttl", "1s", "--json")
+	film := filepath.Join(t.TempDir(), "demo.svg")
+	r := run(t, t.Context(), "demo", "--duration", "3s", "--ttl", "1s", "--json", "--svg", film)
 	require.Equal(t, exitOK, r.code, "%s\n%s", r.out, r.errOut)
 	require.Empty(t, r.errOut)
 	lines := parse(t, r.out)
@@ -118,6 +122,19 @@ func TestDemo(t *testing.T) {
 		require.GreaterOrEqual(t, granted, 3)
 	}
 	require.Equal(t, s.Increments, value)
+
+	require.NotEmpty(t, of(lines, "may_not_vote"), "of the node that is back")
+	f, err := os.Open(film)
+	require.NoError(t, err)
+	defer f.Close()
+	var all strings.Builder
+	d := xml.NewDecoder(io.TeeReader(f, &all))
+	for err == nil {
+		_, err = d.Token()
+	}
+	require.ErrorIs(t, err, io.EOF, "it is well-formed")
+	require.Contains(t, all.String(), "is killed")
+	require.Contains(t, all.String(), "SUMMARY")
 
 	faults := of(lines, "fault")
 	require.Len(t, faults, len(plan)-1) // the crash is an event of its own
