@@ -57,7 +57,12 @@ func readMark(text string, present bool, now time.Duration) mark {
 	}
 	m := mark{state: markPresent, text: text}
 	m.read()
-	if now > 0 {
+	return m.aged(now)
+}
+
+// aged is the mark with its age by the node's TIME.
+func (m mark) aged(now time.Duration) mark {
+	if m.state == markPresent && now > 0 {
 		m.age = now - time.Duration(m.at)*time.Microsecond
 	}
 	return m
@@ -97,6 +102,9 @@ type markWrite struct {
 	first         bool
 	runID, replID string
 }
+
+// isRedated reports whether this is the mark that is there, with the present date.
+func (w *markWrite) isRedated() bool { return w.id != "" && w.at == 0 }
 
 // args are the script's, behind its keys.
 func (w *markWrite) args() []any {
