@@ -122,7 +122,7 @@ func runBench(cmd *cobra.Command, s settings, f benchFlags) error {
 		}
 		return &usageError{err}
 	}
-	rl, err := openNodes(cmd.Context(), addrs, &redlock.Options{TTL: f.ttl, KeyPrefix: c.KeyPrefix, Owner: "redlock bench"})
+	rl, err := openNodes(cmd.Context(), addrs, &redlock.Options{TTL: f.ttl, KeyPrefix: c.KeyPrefix, Owner: "redlock bench", TLS: c.tls})
 	if err != nil {
 		return failure(cmd, f.json, "", err)
 	}
@@ -140,7 +140,7 @@ func runBench(cmd *cobra.Command, s settings, f benchFlags) error {
 		b.load(cmd.Context(), cmd.ErrOrStderr())
 	}
 	_ = rl.Close() // what it says of releases shows in what tidy finds
-	leftOn := tidyBench(cmd.Context(), addrs, nodes, c.KeyPrefix, b.names)
+	leftOn := tidyBench(cmd.Context(), addrs, nodes, c, b.names)
 	if err != nil {
 		if len(leftOn) > 0 {
 			err = fmt.Errorf("%w; keys named %s... may be left on %s", err, c.KeyPrefix+name, strings.Join(leftOn, ", "))
@@ -332,7 +332,8 @@ func (b *bench) show(ctx context.Context, start time.Time, w io.Writer) {
 // tidyBench removes the keys from all nodes, and returns the nodes that do not confirm it.
 // Locks are released by then; what is left are the counters of fencing tokens, and keys
 // whose release got lost.
-func tidyBench(ctx context.Context, addrs, nodes []string, prefix string, names []string) (leftOn []string) {
+func tidyBench(ctx context.Context, addrs, nodes []string, c config, names []string) (leftOn []string) {
+	prefix := c.KeyPrefix
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchTidyMost)
 	defer cancel()
 	format := []string{"%s", "{%s}:line", "{%s}:fence"}
@@ -343,7 +344,7 @@ func tidyBench(ctx context.Context, addrs, nodes []string, prefix string, names 
 	var all sync.WaitGroup
 	for i, addr := range addrs {
 		all.Go(func() {
-			o, err := optionsFor(addr)
+			o, err := optionsFor(addr, c.tls)
 			if err != nil {
 				failed[i] = true
 				return

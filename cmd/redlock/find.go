@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,10 +14,11 @@ import (
 const (
 	scanCount = 1000 // keys in one step
 	scanSteps = 2    // in one look; the next look goes on from there
+	getMost   = 64   // bytes of a value: what is longer is no lock, or is known by its beginning
 )
 
 // finder finds locks on the nodes by what keys are called and have in them, since nobody
-// keeps a list of locks. It asks with SCAN and GET, and changes nothing.
+// keeps a list of locks. It asks with SCAN and GETRANGE, and changes nothing.
 type finder struct {
 	prefix string
 	nodes  []*nodeFinder
@@ -37,14 +37,13 @@ type nodeFinder struct {
 }
 
 // newFinder connects to the nodes. The caller closes it.
-func newFinder(addrs []string, prefix string) (*finder, error) {
-	f := &finder{prefix: prefix}
-	for _, addr := range addrs {
-		c, err := operatorClient(addr)
-		if err != nil {
-			f.close()
-			return nil, err
-		}
+func newFinder(addrs []string, c config) (*finder, error) {
+	clients, _, err := clientsOf(addrs, c)
+	if err != nil {
+		return nil, err
+	}
+	f := &finder{prefix: c.KeyPrefix}
+	for _, c := range clients {
 		f.nodes = append(f.nodes, &nodeFinder{client: c})
 	}
 	return f, nil
@@ -105,7 +104,7 @@ func (f *finder) fence(key string) (latest uint64) {
 func (n *nodeFinder) scan(ctx context.Context, prefix string) error {
 	pattern := "*"
 	if prefix != "" { // the queue's key has a brace before it
-		pattern = "*" + globEscaper.Replace(prefix) + "*"
+		pattern = "*" + quoteGlob(prefix) + "*"
 	}
 	for range scanSteps {
 		names, cursor, err := n.client.Scan(ctx, n.cursor, pattern, scanCount).Result()
@@ -123,8 +122,6 @@ func (n *nodeFinder) scan(ctx context.Context, prefix string) error {
 	}
 	return nil
 }
-
-var globEscaper = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
 // sort tells locks, their queues and their counters from other keys.
 func (n *nodeFinder) sort(ctx context.Context, names []string, prefix string) error {
@@ -171,7 +168,7 @@ func (n *nodeFinder) get(ctx context.Context, keys []string) ([]string, error) {
 	}
 	pipe := n.client.Pipeline()
 	for _, k := range keys {
-		pipe.Get(ctx, k)
+		pipe.GetRange(ctx, k, 0, getMost-1)
 	}
 	answers, err := pipe.Exec(ctx)
 	if ctx.Err() != nil || len(answers) != len(keys) {
@@ -183,9 +180,6 @@ func (n *nodeFinder) get(ctx context.Context, keys []string) ([]string, error) {
 	}
 	return values, nil
 }
-
-// lockValue is what the library writes: a token, and whose it is.
-var lockValue = regexp.MustCompile(`^[0-9a-f]{32}(@|$)`)
 
 type kindOfName uint8
 

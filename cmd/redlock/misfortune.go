@@ -87,6 +87,9 @@ func (d *demo) misfortunes(ctx context.Context) error {
 		e.Away = len(hit)
 		d.out.emit(e) // before it shows in anybody's votes
 		for _, n := range m.nodes {
+			if m.deed == restart {
+				d.cameBack(n)
+			}
 			m.deed.do(d.cluster.Node(n))
 		}
 	}

@@ -29,6 +29,7 @@ type timeline struct {
 	json   bool
 	glyphs map[redlock.Vote]string
 	paint  palette
+	also   *timeline // gets the same events; nil: none
 
 	mu    sync.Mutex
 	w     io.Writer
@@ -65,11 +66,11 @@ func newPalette(colours bool) palette {
 // Each glyph is one column wide.
 var (
 	richGlyphs = map[redlock.Vote]string{
-		redlock.VoteGranted: "●", redlock.VoteRefused: "○", redlock.VoteNotSent: "✗", redlock.VoteBarred: "◌",
+		redlock.VoteGranted: "●", redlock.VoteRefused: "○", redlock.VoteNotSent: "✗", redlock.VoteBarred: "↻",
 		redlock.VoteUnknown: "?", redlock.VoteFailed: "!", redlock.VotePending: "·",
 	}
 	plainGlyphs = map[redlock.Vote]string{
-		redlock.VoteGranted: "+", redlock.VoteRefused: "o", redlock.VoteNotSent: "x", redlock.VoteBarred: "-",
+		redlock.VoteGranted: "+", redlock.VoteRefused: "o", redlock.VoteNotSent: "x", redlock.VoteBarred: "~",
 		redlock.VoteUnknown: "?", redlock.VoteFailed: "!", redlock.VotePending: ".",
 	}
 )
@@ -117,6 +118,9 @@ func showsUnicode() bool {
 func (t *timeline) begin(d *demo) {
 	t.mu.Lock()
 	t.start = time.Now()
+	if t.also != nil {
+		t.also.start = t.start
+	}
 	t.mu.Unlock()
 	t.emit(newOpening(d))
 }
@@ -126,6 +130,9 @@ func (t *timeline) emit(e event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := time.Since(t.start)
+	if t.also != nil {
+		t.also.emit(e)
+	}
 	var err error
 	if t.json {
 		err = t.writeJSON(at, e)

@@ -98,7 +98,7 @@ func webWatch(cmd *cobra.Command, s settings, keys []string, interval time.Durat
 		return err
 	}
 	defer disconnect()
-	f, err := newFinder(addrs, c.KeyPrefix)
+	f, err := newFinder(addrs, c)
 	if err != nil {
 		return &usageError{err}
 	}

@@ -124,7 +124,7 @@ func TestLocksAreFoundByTheirNamesAndValues(t *testing.T) {
 		n.Set("axb:other", strings.Repeat("0", 32)+"@somebody", 0) // not of this prefix
 		n.Redis().Lpush(prefix+"list", "x")
 	}
-	f, err := newFinder(cluster.Addrs(), prefix)
+	f, err := newFinder(cluster.Addrs(), config{KeyPrefix: prefix})
 	require.NoError(t, err)
 	t.Cleanup(f.close)
 	assert.ElementsMatch(t, keys, distinct(f.look(t.Context(), nil)))
@@ -164,7 +164,7 @@ func TestManyKeysAreLookedThroughBitByBit(t *testing.T) {
 	pipe.Set(t.Context(), "lock", strings.Repeat("0f", 16)+"@app", time.Minute)
 	_, err := pipe.Exec(t.Context())
 	require.NoError(t, err)
-	f, err := newFinder(servers, "")
+	f, err := newFinder(servers, config{})
 	require.NoError(t, err)
 	defer f.close()
 	found := f.look(t.Context(), nil)
