@@ -15,7 +15,6 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/redis/go-redis/v9"
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/redlock"
@@ -312,21 +311,19 @@ func (b *bench) show(ctx context.Context, start time.Time, w io.Writer) {
 		<-ctx.Done()
 		return
 	}
-	theme := progressbar.ThemeASCII
+	const wide = 30
+	full, rest := "#", "."
 	if showsUnicode() {
-		theme = progressbar.ThemeDefault
+		full, rest = "█", "░"
 	}
-	bar := progressbar.NewOptions64(b.duration.Milliseconds(), progressbar.OptionSetWriter(w), progressbar.OptionSetTheme(theme),
-		progressbar.OptionSetWidth(30), progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false),
-		progressbar.OptionClearOnFinish())
-	// A bar that cannot be drawn is no reason to stop.
 	for last := int64(0); sleep(ctx, 100*time.Millisecond); {
 		n := b.cycles.Load()
-		bar.Describe(fmt.Sprintf("%8d cycles/s", (n-last)*10))
+		done := min(int(wide*time.Since(start)/b.duration), wide)
+		// A bar that cannot be drawn is no reason to stop.
+		_, _ = fmt.Fprintf(w, "\r%8d cycles/s  %s%s\x1b[K", (n-last)*10, strings.Repeat(full, done), strings.Repeat(rest, wide-done))
 		last = n
-		_ = bar.Set64(min(time.Since(start).Milliseconds(), b.duration.Milliseconds()-1))
 	}
-	_ = bar.Finish()
+	_, _ = fmt.Fprint(w, "\r\x1b[K")
 }
 
 // tidyBench removes the keys from all nodes, and returns the nodes that do not confirm it.

@@ -103,7 +103,7 @@ func (e *votesAgain) text(t *timeline, at string) string {
 type lineMoved struct {
 	From string `json:"from"`
 	To   string `json:"to"`
-	Away bool   `json:"away"` // the one before
+	Away bool   `json:"from_away"`
 }
 
 func (*lineMoved) kind() string { return "line_moved" }
