@@ -15,10 +15,11 @@ import (
 const (
 	scanCount = 1000 // keys in one step
 	scanSteps = 2    // in one look; the next look goes on from there
+	getMost   = 64   // bytes of a value: what is longer is no lock, or is known by its beginning
 )
 
 // finder finds locks on the nodes by what keys are called and have in them, since nobody
-// keeps a list of locks. It asks with SCAN and GET, and changes nothing.
+// keeps a list of locks. It asks with SCAN and GETRANGE, and changes nothing.
 type finder struct {
 	prefix string
 	nodes  []*nodeFinder
@@ -171,7 +172,7 @@ func (n *nodeFinder) get(ctx context.Context, keys []string) ([]string, error) {
 	}
 	pipe := n.client.Pipeline()
 	for _, k := range keys {
-		pipe.Get(ctx, k)
+		pipe.GetRange(ctx, k, 0, getMost-1)
 	}
 	answers, err := pipe.Exec(ctx)
 	if ctx.Err() != nil || len(answers) != len(keys) {
