@@ -17,7 +17,7 @@ type role uint8
 
 const (
 	resting role = iota
-	waiting
+	inLine
 	holding
 	paused // with a lock, whose lease may be over by now
 	finishing
@@ -102,7 +102,7 @@ func (a *actor) run(ctx context.Context) error {
 
 // turn waits for the lock and adds one to the counter under it.
 func (a *actor) turn(ctx context.Context, m *redlock.Mutex) error {
-	a.become(waiting, time.Time{})
+	a.become(inLine, time.Time{})
 	start := time.Now()
 	lock, err := m.Acquire(ctx)
 	if err != nil {

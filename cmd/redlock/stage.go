@@ -350,7 +350,7 @@ func (s *stage) scene() scene {
 		w := sceneWorker{State: a.role.String(), Since: s.hub.At(a.since)}
 		w.Place = 1 + slices.Index(s.line, a.name)
 		switch {
-		case a.role == waiting:
+		case a.role == inLine:
 		case a.role == resting:
 			w.Place = 0
 		default:
