@@ -84,12 +84,9 @@ func (a *actor) finish() bool {
 // run works until ctx ends.
 func (a *actor) run(ctx context.Context) error {
 	a.become(resting, time.Time{})
-	rl, err := redlock.Open(ctx, a.addrs, &redlock.Options{TTL: a.ttl, Owner: a.name})
+	rl, err := a.open(ctx, a.name)
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return fmt.Errorf("%s: %w", a.name, err)
+		return err
 	}
 	defer rl.Close()
 	for sleep(ctx, a.idle.draw()) {

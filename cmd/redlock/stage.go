@@ -92,7 +92,7 @@ func newStage(workers int, ttl time.Duration, p pace, listen string) (*stage, er
 func (s *stage) run(ctx context.Context) error {
 	defer s.cluster.Close()
 	defer s.server.Close()
-	observer, err := redlock.Open(ctx, s.addrs, &redlock.Options{TTL: s.ttl, Owner: "demo"})
+	observer, err := s.open(ctx, "demo")
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,20 @@ func (s *stage) run(ctx context.Context) error {
 		group.Go(func() error { return a.run(running) })
 		group.Go(func() error { a.careless(running); return nil })
 	}
-	return group.Wait()
+	if err := group.Wait(); ctx.Err() == nil {
+		return err
+	}
+	return nil // whoever could not go on at the end
+}
+
+// open connects, as soon as a majority of the nodes lets it: viewers may be quicker.
+func (s *stage) open(ctx context.Context, owner string) (*redlock.Redlock, error) {
+	for {
+		rl, err := redlock.Open(ctx, s.addrs, &redlock.Options{TTL: s.ttl, Owner: owner})
+		if err == nil || !errors.Is(err, redlock.ErrNoQuorum) || !sleep(ctx, 100*time.Millisecond) {
+			return rl, err
+		}
+	}
 }
 
 func (s *stage) tell(tone string, aloud bool, format string, args ...any) {
