@@ -77,8 +77,7 @@ var entries = []entry{
 	{"rueidislock-1", "redis/rueidis rueidislock, one server, one key", openRueidis("rueidislock-1", 1)},
 	{"rueidislock-3", "redis/rueidis rueidislock, one server, majority 3 of 5 keys", openRueidis("rueidislock-3", 3)},
 	{"bsm", "bsm/redislock, one server; waits by polling every 5 ms", openBsm},
-	{"floor", "the same commands in hand-made pipelines, no lock logic, waits for a majority", openFloor("floor", false)},
-	{"floor-all", "the same, waits for all nodes", openFloor("floor-all", true)},
+	{bareName, "the bare lane: the same commands in pipelines, and nothing else of a lock; returns at the quorum", openBare},
 }
 
 func allNames() []string {

@@ -24,7 +24,7 @@ type config struct {
 	goroutines []int // of scenario 1
 	held       int   // locks of scenario 5
 	soak       int64 // cycles of scenario 7
-	json, svg  string
+	json       string
 	cpuProfile string
 	memProfile string
 }
@@ -65,7 +65,6 @@ func rootCommand() *cobra.Command {
 	f.IntVar(&c.held, "held", 10_000, "locks that are held and renewed (scenario 5)")
 	f.Int64Var(&c.soak, "soak", 500_000, "cycles of scenario 7")
 	f.StringVar(&c.json, "json", "", "write everything that was measured into this `file`")
-	f.StringVar(&c.svg, "svg", "", "draw plots into this `directory`")
 	f.StringVar(&c.cpuProfile, "cpuprofile", "", "write a CPU profile of this process into this `file`")
 	f.StringVar(&c.memProfile, "memprofile", "", "write an allocation profile of this process into this `file`")
 	cmd.AddCommand(scenariosCommand(), contenderCommand(), linkCommand())

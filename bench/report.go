@@ -1,54 +1,20 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/quorumlock/redlock/bench/results"
 )
 
-// report is everything that was measured. Durations are nanoseconds in JSON.
-type report struct {
-	Meta      meta
-	Cycles    []*cycleRow    `json:",omitempty"` // scenarios 1 to 4
-	Benchmark []benchmarkRow `json:",omitempty"`
-	Links     []linkRow      `json:",omitempty"`
-	Renewal   []renewalRow   `json:",omitempty"`
-	Hot       []hotRow       `json:",omitempty"`
-	Handovers []handoverRow  `json:",omitempty"`
-	Soak      []soakRow      `json:",omitempty"`
-	Problems  []string       `json:",omitempty"`
-}
-
-// meta tells where the numbers come from.
-type meta struct {
-	Go, OS  string
-	CPUs    int
-	Redis   string
-	Modules map[string]string
-	Rounds  int
-	Window  time.Duration
-	Took    time.Duration
-}
-
-func (r *report) writeJSON(path string) error {
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
-}
+// report is what this run measured, and can be printed.
+type report struct{ results.Report }
 
 func (r *report) print(w io.Writer) {
 	m := r.Meta
@@ -88,7 +54,7 @@ func newTable(w io.Writer, title string, left int, header ...any) table.Writer {
 }
 
 func (r *report) printCycles(w io.Writer, scenario int) {
-	var rows []*cycleRow
+	var rows []*results.Cycle
 	for _, row := range r.Cycles {
 		if row.Scenario == scenario {
 			rows = append(rows, row)
@@ -97,7 +63,7 @@ func (r *report) printCycles(w io.Writer, scenario int) {
 	if len(rows) == 0 {
 		return
 	}
-	last := "x floor"
+	last := "x bare lane (min-max)"
 	if scenario == 3 {
 		last = "x healthy (min-max)"
 	}
@@ -113,9 +79,9 @@ func (r *report) printCycles(w io.Writer, scenario int) {
 			}
 			t.AppendRow(table.Row{row.Point})
 		}
-		beside := r.toFloor(row)
+		beside := r.beside(row, bareName)
 		if scenario == 3 {
-			beside = row.ToHealthy.String()
+			beside = results.RatioOf(row.Rounds, row.Healthy).String()
 		}
 		server := micros(row.ServerCPU)
 		if scenario == 3 {
@@ -127,7 +93,7 @@ func (r *report) printCycles(w io.Writer, scenario int) {
 		}
 		t.AppendRow(table.Row{
 			"  " + row.Candidate, rate(row.PerSecond), row.Acquire, row.Release, client, server,
-			allocs, size, row.ToBaseline, beside, row.Errors, row.Cut,
+			allocs, size, r.beside(row, baseline), beside, row.Errors, row.Cut,
 		})
 		if row.FirstError != "" {
 			notes = append(notes, fmt.Sprintf("  %s, %s: %s", row.Point, row.Candidate, row.FirstError))
@@ -143,14 +109,13 @@ func (r *report) printCycles(w io.Writer, scenario int) {
 	}
 }
 
-// toFloor compares a row with the hand-made pipelines.
-func (r *report) toFloor(row *cycleRow) string {
-	for _, f := range r.Cycles {
-		if f.Scenario == row.Scenario && f.Point == row.Point && f.Candidate == "floor" && f.PerSecond > 0 {
-			return fmt.Sprintf("%.2f", ratioOf(row.Rounds, f.Rounds).Median)
-		}
+// beside compares a row with another candidate's, round by round.
+func (r *report) beside(row *results.Cycle, other string) string {
+	o := r.Cycle(row.Scenario, row.Point, other)
+	if o == nil {
+		return ""
 	}
-	return ""
+	return results.RatioOf(row.Rounds, o.Rounds).String()
 }
 
 func (r *report) printBenchmark(w io.Writer) {
@@ -169,7 +134,7 @@ func (r *report) printRenewal(w io.Writer) {
 		return
 	}
 	title := fmt.Sprintf("Scenario 5: held locks of %v that are renewed (redsync by a goroutine for each, at a third of it)", lease)
-	t := newTable(w, title, 1, "", "locks", "client CPU", "server CPU", "commands/s", "reads/s", "MB/s",
+	t := newTable(w, title, 1, "", "locks", "client CPU", "server CPU", "commands/s", "reads/s", "MB/s", "bytes/lock",
 		"renewals", "late", "least left", "lost", "errors")
 	for _, row := range r.Renewal {
 		renewals, late, latest := any(row.Renewals), any(row.Late), any(row.Latest.Round(time.Millisecond))
@@ -178,7 +143,7 @@ func (r *report) printRenewal(w io.Writer) {
 		}
 		t.AppendRow(table.Row{
 			row.Candidate, row.Held, percent(row.ClientCPU), percent(row.ServerCPU), rate(row.PerSecond.Commands),
-			rate(row.PerSecond.Batches), fmt.Sprintf("%.2f", row.PerSecond.Bytes/1e6), renewals, late, latest, row.Lost, row.Errors,
+			rate(row.PerSecond.Batches), fmt.Sprintf("%.2f", row.PerSecond.Bytes/1e6), number(row.HeapPerLock), renewals, late, latest, row.Lost, row.Errors,
 		})
 	}
 	t.Render()
@@ -193,11 +158,15 @@ func (r *report) printHot(w io.Writer) {
 		"least-most served", "unserved", "commands", "client CPU", "server CPU", "errors", "exclusion")
 	var notes []string
 	for i, row := range r.Hot {
-		if i == 0 || r.Hot[i-1].Processes != row.Processes || r.Hot[i-1].Goroutines != row.Goroutines {
+		if i == 0 || r.Hot[i-1].Processes != row.Processes || r.Hot[i-1].Goroutines != row.Goroutines || r.Hot[i-1].Down != row.Down {
 			if i > 0 {
 				t.AppendSeparator()
 			}
-			t.AppendRow(table.Row{fmt.Sprintf("%d x %d goroutines", row.Processes, row.Goroutines)})
+			point := fmt.Sprintf("%d x %d goroutines", row.Processes, row.Goroutines)
+			if row.Down > 0 {
+				point += fmt.Sprintf(", %d nodes hung", row.Down)
+			}
+			t.AppendRow(table.Row{point})
 		}
 		exclusion := "kept"
 		if row.Violations > 0 || row.Lost > 0 {

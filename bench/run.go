@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorumlock/redlock/bench/results"
 	"github.com/quorumlock/redlock/internal/realredis"
 )
 
@@ -61,7 +62,8 @@ func runAll(ctx context.Context, c *config, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b.report.Meta = meta{
+	b.report.Meta = results.Meta{
+		Date: began.Format(time.DateOnly), Quick: c.quick,
 		Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Redis: version,
 		Rounds: c.rounds, Window: c.window, Modules: moduleVersions(),
 	}
@@ -79,12 +81,7 @@ func runAll(ctx context.Context, c *config, stdout, stderr io.Writer) error {
 	b.report.Meta.Took = time.Since(began)
 	b.report.print(stdout)
 	if c.json != "" {
-		if err := b.report.writeJSON(c.json); err != nil {
-			return err
-		}
-	}
-	if c.svg != "" {
-		if err := b.report.draw(c.svg); err != nil {
+		if err := b.report.Write(c.json); err != nil {
 			return err
 		}
 	}
