@@ -33,6 +33,43 @@ func (r *report) print(w io.Writer) {
 	r.printHot(w)
 	r.printHandovers(w)
 	r.printSoak(w)
+	r.printCycles(w, 8)
+	printHotRows(w, "Scenario 8: one key for all; waits are p50 / p99 / max; the rest is per handover", r.Others)
+	r.printEnded(w)
+	r.printOutages(w)
+}
+
+func (r *report) printEnded(w io.Writer) {
+	if len(r.Ended) == 0 {
+		return
+	}
+	t := newTable(w, "Scenario 8: until another process has the lock of a holder that was killed, or stopped (SIGSTOP)", 2, "", "holder", "after")
+	for _, row := range r.Ended {
+		after := row.After.Round(time.Millisecond).String()
+		switch {
+		case row.Error != "":
+			after = row.Error
+		case row.GaveUp > 0:
+			after = fmt.Sprintf("gave up after %v", row.GaveUp.Round(time.Millisecond))
+		case row.After == 0:
+			after = fmt.Sprintf("not in %v", row.Limit)
+		}
+		t.AppendRow(table.Row{row.Candidate, row.How, after})
+	}
+	t.Render()
+}
+
+func (r *report) printOutages(w io.Writer) {
+	if len(r.Outages) == 0 {
+		return
+	}
+	t := newTable(w, fmt.Sprintf("Scenario 8: a server is killed under %d goroutines on free keys, the leader if there is one, and comes back", faultGoroutines), 1,
+		"", "servers", "away", "cycles/s before", "during", "after", "longest pause", "errors", "the first")
+	for _, row := range r.Outages {
+		t.AppendRow(table.Row{row.Candidate, row.Servers, row.Down, rate(row.Before), rate(row.During), rate(row.After),
+			row.Pause.Round(time.Millisecond), row.Errors, strings.SplitN(row.FirstError, "\n", 2)[0]})
+	}
+	t.Render()
 }
 
 // newTable returns a table whose first columns are left-aligned.
@@ -151,14 +188,18 @@ func (r *report) printRenewal(w io.Writer) {
 }
 
 func (r *report) printHot(w io.Writer) {
-	if len(r.Hot) == 0 {
+	printHotRows(w, "Scenario 6: one hot key; waits are p50 / p99 / max; the rest is per handover", r.Hot)
+}
+
+func printHotRows(w io.Writer, title string, rows []results.Hot) {
+	if len(rows) == 0 {
 		return
 	}
-	t := newTable(w, "Scenario 6: one hot key; waits are p50 / p99 / max; the rest is per handover", 1, "", "handovers/s", "wait",
+	t := newTable(w, title, 1, "", "handovers/s", "wait",
 		"least-most served", "unserved", "commands", "client CPU", "server CPU", "errors", "exclusion")
 	var notes []string
-	for i, row := range r.Hot {
-		if i == 0 || r.Hot[i-1].Processes != row.Processes || r.Hot[i-1].Goroutines != row.Goroutines || r.Hot[i-1].Down != row.Down {
+	for i, row := range rows {
+		if i == 0 || rows[i-1].Processes != row.Processes || rows[i-1].Goroutines != row.Goroutines || rows[i-1].Down != row.Down {
 			if i > 0 {
 				t.AppendSeparator()
 			}

@@ -103,10 +103,19 @@ func (b *bench) checkHot(r *results.Hot) {
 
 // hot adds one candidate's row, for which the first nodes may hang.
 func (b *bench) hot(ctx context.Context, name string, processes, goroutines, hung int) error {
-	row := results.Hot{Candidate: name, Processes: processes, Goroutines: goroutines, Down: hung}
-	res, err := b.contest(ctx, addrsOf(b.servers), processes, hung, contest{Candidate: name, Goroutines: goroutines, Window: b.hotWindow})
+	row, err := b.hotRow(ctx, name, processes, goroutines, hung)
 	if err != nil {
 		return err
+	}
+	b.report.Hot = append(b.report.Hot, row)
+	return nil
+}
+
+func (b *bench) hotRow(ctx context.Context, name string, processes, goroutines, hung int) (row results.Hot, err error) {
+	row = results.Hot{Candidate: name, Processes: processes, Goroutines: goroutines, Down: hung}
+	res, err := b.contest(ctx, addrsOf(b.servers), processes, hung, contest{Candidate: name, Goroutines: goroutines, Window: b.hotWindow})
+	if err != nil {
+		return row, err
 	}
 	hist := newHistogram()
 	var served []int64
@@ -115,7 +124,7 @@ func (b *bench) hot(ctx context.Context, name string, processes, goroutines, hun
 		o := &res.outcomes[i]
 		h, err := o.histogram()
 		if err != nil {
-			return err
+			return row, err
 		}
 		hist.Merge(h)
 		served = append(served, o.Served...)
@@ -139,9 +148,8 @@ func (b *bench) hot(ctx context.Context, name string, processes, goroutines, hun
 		row.Commands = float64(res.traffic.Commands) / float64(n)
 		row.ClientCPU, row.ServerCPU = cpu/time.Duration(n), res.serverCPU/time.Duration(n)
 	}
-	b.report.Hot = append(b.report.Hot, row)
 	b.checkHot(&row)
-	return nil
+	return row, nil
 }
 
 func (b *bench) handover(ctx context.Context, name string, addrs []string, trip time.Duration) error {

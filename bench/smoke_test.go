@@ -90,7 +90,7 @@ func TestSmokeRunOfScenarios(t *testing.T) {
 
 func TestFlagsAreChecked(t *testing.T) {
 	for _, args := range [][]string{
-		{"--scenario", "8"}, {"--candidate", "nobody"}, {"--rounds", "0"}, {"--goroutines", "0"}, {"more"},
+		{"--scenario", "9"}, {"--candidate", "nobody"}, {"--rounds", "0"}, {"--goroutines", "0"}, {"more"},
 		{"scenarios", "3"}, {"scenarios", "x"}, {"scenarios", "all", "18"}, {"scenarios", "18", "--library", "nobody"},
 	} {
 		cmd := rootCommand()
