@@ -18,8 +18,8 @@ type report struct{ results.Report }
 
 func (r *report) print(w io.Writer) {
 	m := r.Meta
-	fmt.Fprintf(w, "%s, %s, %d CPUs shared with the servers, Redis %s; %d rounds of %v for each candidate; took %v\n",
-		m.Go, m.OS, m.CPUs, m.Redis, m.Rounds, m.Window, m.Took.Round(time.Second))
+	fmt.Fprintf(w, "%s, %s, %d CPUs shared with the servers, %s; %d rounds of %v for each candidate; took %v\n",
+		m.Go, m.OS, m.CPUs, m.ServerName(), m.Rounds, m.Window, m.Took.Round(time.Second))
 	for _, path := range slices.Sorted(maps.Keys(m.Modules)) {
 		fmt.Fprintf(w, "  %s %s\n", path, m.Modules[path])
 	}

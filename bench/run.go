@@ -64,8 +64,13 @@ func runAll(ctx context.Context, c *config, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	valkey, err := valkeyVersion(ctx, b.servers[0].Addr())
+	if err != nil {
+		return err
+	}
 	b.report.Meta = results.Meta{
-		Date: began.Format(time.DateOnly), Quick: c.quick,
+		Valkey: valkey,
+		Date:   began.Format(time.DateOnly), Quick: c.quick,
 		Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Redis: version,
 		Rounds: c.rounds, Window: c.window, Modules: moduleVersions(),
 	}

@@ -128,7 +128,7 @@ func runBlock(r *results.Report) string {
 	if m.Quick {
 		b.WriteString("**These figures are of a smoke run and mean nothing.**\n\n")
 	}
-	fmt.Fprintf(&b, "Run on %s in %v: %s on %s, %d cores for the client and all servers, Redis %s", m.Date, m.Took.Round(time.Second), m.Go, m.OS, m.CPUs, m.Redis)
+	fmt.Fprintf(&b, "Run on %s in %v: %s on %s, %d cores for the client and all servers, %s", m.Date, m.Took.Round(time.Second), m.Go, m.OS, m.CPUs, m.ServerName())
 	for _, name := range slices.Sorted(maps.Keys(m.Servers)) {
 		fmt.Fprintf(&b, ", %s %s", name, m.Servers[name])
 	}

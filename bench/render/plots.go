@@ -23,6 +23,10 @@ func plots(r *results.Report) map[string]*card {
 		"hot-key.svg":       hotPlot(r),
 		"hot-key-wait.svg":  waitPlot(r),
 		"soak.svg":          soakPlot(r),
+
+		"elsewhere.svg":        elsewherePlot(r),
+		"elsewhere-wait.svg":   elsewhereWaitPlot(r),
+		"elsewhere-outage.svg": elsewhereOutagePlot(r),
 	}
 	for name, c := range all {
 		if c == nil {
