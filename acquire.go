@@ -220,8 +220,9 @@ func (a *acquisition) waitBetween(attempts int) error {
 			return err
 		}
 	}
-	if a.w != nil && !isHeld && a.w.failures >= 2 {
-		// Our turn keeps a node from the others, and we cannot reach enough of them.
+	if a.w != nil && !isHeld && (a.w.failures >= 2 || a.outage.over() != nil) {
+		// Our turn keeps a node from the others, and we cannot reach enough of them. In an
+		// outage it may be long until we try again.
 		a.w.giveUpTurn()
 	}
 	free := time.Duration(-1)

@@ -101,6 +101,9 @@ type conversation struct {
 	heardThen  int64 // what it had heard when it became suspect
 	answeredAt int64
 	watch      alarm
+
+	askedAt   instant // when its batch, or the question who it is, was sent
+	rolesTurn bool    // the role is to be asked for along with the batch that it has
 }
 
 // taker waits for a conversation.
@@ -108,7 +111,6 @@ type taker struct {
 	got     chan *conversation // capacity 1; closed without one: see err
 	err     error
 	settles bool // it needs one to end another by, which goes first
-	turn    int64
 }
 
 // conversations is the wire of a lane: the conversations with one node.
@@ -131,18 +133,20 @@ type conversations struct {
 	idle      []*conversation // in the order of use
 	out       []*conversation
 	takers    []*taker
-	turns     int64  // takers there were
+	asked     int64  // so many takers there were
 	killing   int    // so many are used to end others, and free soon
 	trying    bool   // a fresh conversation is on its way, see fresh
 	flow      flow   // one that was opened and has not told who it is, to be asked again
 	runID     string // of the process that told last who it is
 	longest   time.Duration
-	patience  time.Duration // of the last batch
-	freshSent int64         // when the last fresh conversation that was answered was asked; 0: never
-	roundTrip time.Duration // of that
-	roleAt    instant       // when the role was asked for last
-	noKill    bool          // it is denied
-	busy      bool          // the last fresh conversation was answered by an error that passes
+	patience  time.Duration   // of the last batch
+	freshSent int64           // when the last fresh conversation that was answered was asked; 0: never
+	roundTrip time.Duration   // of that
+	roleAt    instant         // since when the role is as it was told last; what was told was asked for then
+	noKill    bool            // it is denied
+	busy      bool            // the last fresh conversation was answered by an error that passes
+	undead    []*conversation // over, and perhaps not on the server: see linger
+	undeadAt  int64           // when to try next to end these
 	expiry    alarm
 	closed    bool
 }
@@ -183,26 +187,14 @@ func (cs *conversations) watch(o onlooker) { cs.onlooker = o }
 // exchange implements wire. Settled means that nothing of the batch may be executed any
 // more: all of it was answered or never sent, or its conversation is surely over.
 func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) (settled bool) {
-	start := cs.clock.now().mono
 	cv, err := cs.take(patience, bound)
+	if err == nil {
+		if err = cs.prepare(cv, batch); err != nil {
+			cs.end(cv, false)
+			cv.flow.close()
+		}
+	}
 	if err != nil {
-		for _, c := range batch {
-			c.ballot = ballot{err: err}
-		}
-		return true
-	}
-	if now := cs.clock.now().mono; now-start >= int64(patience) {
-		// Connecting took so long that nobody waits any more.
-		cs.put(cv, now)
-		for _, c := range batch {
-			c.ballot = ballot{err: errTooLate}
-		}
-		return true
-	}
-	cs.begin(cv, patience, bound)
-	if err := cs.prepare(cv, batch); err != nil {
-		cs.end(cv, false)
-		cv.flow.close()
 		for _, c := range batch {
 			c.ballot = ballot{err: err}
 		}
@@ -211,16 +203,16 @@ func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) 
 	want := cs.wants(cv, batch)
 	got := cv.flow.exchange(batch, want)
 	answered, sent := read(batch)
-	good := cs.heed(cv, batch, want, &got)
-	now := cs.end(cv, answered && !got.broken)
-	switch {
+	switch good := cs.heed(cv, batch, want, &got); {
 	case answered && !got.broken && good && !cv.single && !movedOn(batch):
-		cs.put(cv, now)
+		cs.putBack(cv)
 		return true
 	case answered || !sent:
+		cs.end(cv, answered && !got.broken)
 		cv.flow.close()
 		return true
 	default:
+		cs.end(cv, false)
 		cv.flow.close()
 		return cs.settle(cv, patience, bound)
 	}
@@ -274,13 +266,7 @@ func (cs *conversations) wants(cv *conversation, batch []*call) (want looks) {
 	if setsKeys(batch) {
 		want |= lookMark
 	}
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	// The monotonic clock stands still while a machine sleeps.
-	at := cs.clock.now()
-	old := at.mono-cs.roleAt.mono >= int64(roleEvery) || at.wall-cs.roleAt.wall >= int64(roleEvery) || at.wall < cs.roleAt.wall
-	if old && cv.who.replID != "" {
-		cs.roleAt = at
+	if cv.known && cv.rolesTurn && cv.who.replID != "" {
 		want |= lookRole
 	}
 	return want
@@ -289,11 +275,14 @@ func (cs *conversations) wants(cv *conversation, batch []*call) (want looks) {
 // heed passes on what a server said of itself beside a batch. Where it did not say who it
 // is, or is not the node any more, its answers are no votes; then it is false.
 func (cs *conversations) heed(cv *conversation, batch []*call, want looks, got *said) bool {
-	if want&lookWho != 0 {
-		if got.whoErr != nil {
-			void(batch, fmt.Errorf("%w: %v", errNameless, got.whoErr))
-			return false
-		}
+	switch {
+	case want&lookWho == 0 && cs.replaced(cv):
+		void(batch, errReplaced)
+		return false
+	case want&lookWho != 0 && got.whoErr != nil:
+		void(batch, fmt.Errorf("%w: %v", errNameless, got.whoErr))
+		return false
+	case want&lookWho != 0:
 		cs.learn(cv, got.who)
 	}
 	if want&lookMark != 0 && got.broken {
@@ -303,18 +292,42 @@ func (cs *conversations) heed(cv *conversation, batch []*call, want looks, got *
 	news := want&lookMark != 0 && !got.broken
 	if got.roleOK {
 		news = news || got.role.replID != cv.who.replID || got.role.role != cv.who.role
-		cv.who.replID, cv.who.role = got.role.replID, got.role.role
+		cs.mu.Lock()
+		cs.roleIsOf(cv.askedAt)
+		cs.mu.Unlock()
+		cv.who.replID, cv.who.formerID, cv.who.role = got.role.replID, got.role.formerID, got.role.role
 	}
 	if news && cs.saw != nil && cv.who.err == nil {
 		s := cv.who
 		s.mark, s.asked = got.mark, false
+		if !got.roleOK {
+			// Another conversation may have been told of a new replication id since.
+			s.replID, s.formerID, s.role = "", "", ""
+		}
 		cs.tell(cv, s)
 	}
-	if id := cs.latest(); id != "" && cv.who.runID != "" && cv.who.runID != id {
-		void(batch, errReplaced)
-		return false
-	}
 	return true
+}
+
+// roleIsOf notes when a role that was told was asked for; the caller holds mu. Answers may
+// overtake each other.
+func (cs *conversations) roleIsOf(asked instant) {
+	if asked.mono >= cs.roleAt.mono {
+		cs.roleAt = asked
+	}
+}
+
+// replaced reports whether another process has answered by the node's name since this one
+// did.
+func (cs *conversations) replaced(cv *conversation) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.isReplaced(cv)
+}
+
+// isReplaced is replaced for who holds mu.
+func (cs *conversations) isReplaced(cv *conversation) bool {
+	return cs.runID != "" && cv.who.runID != "" && cv.who.runID != cs.runID
 }
 
 // void makes answers that are no votes what they are: requests that were sent, and may
@@ -327,12 +340,6 @@ func void(batch []*call, why error) {
 	}
 }
 
-func (cs *conversations) latest() string {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	return cs.runID
-}
-
 // learn notes who answers over a conversation, and tells so.
 func (cs *conversations) learn(cv *conversation, s sighting) {
 	cv.known, cv.who = true, s
@@ -340,7 +347,8 @@ func (cs *conversations) learn(cv *conversation, s sighting) {
 	var others []*conversation
 	cs.mu.Lock()
 	if s.runID != "" {
-		cs.runID, cs.roleAt = s.runID, cs.clock.now()
+		cs.runID = s.runID
+		cs.roleIsOf(cv.askedAt)
 		cs.idle = slices.DeleteFunc(cs.idle, func(o *conversation) bool {
 			other := o.who.runID != s.runID
 			if other {
@@ -374,114 +382,6 @@ func (cs *conversations) tell(cv *conversation, s sighting) {
 		if err != nil {
 			return // and the next look says what is there
 		}
-		s = cv.who
-		s.mark, s.asked = m, true
-	}
-}
-
-// begin notes that a conversation is in use.
-func (cs *conversations) begin(cv *conversation, patience, bound time.Duration) (now int64) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	now = cs.clock.now().mono
-	cv.busy, cv.suspectAt = true, 0
-	cv.sentAt, cv.overdueAt, cv.overAt = now, now+int64(patience), now+int64(max(patience, bound))
-	cs.out = append(cs.out, cv)
-	if cs.closed {
-		go cv.flow.close()
-		return now
-	}
-	if cv.watch.f == nil {
-		cv.watch = alarm{clock: cs.clock, f: func() { cs.check(cv) }}
-	}
-	cv.watch.set(cv.overdueAt, now)
-	return now
-}
-
-// end is the counterpart of begin.
-func (cs *conversations) end(cv *conversation, answered bool) (now int64) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	now = cs.clock.now().mono
-	cv.busy = false
-	if answered {
-		cv.answeredAt = now
-	}
-	if i := slices.Index(cs.out, cv); i >= 0 {
-		cs.out[i] = cs.out[len(cs.out)-1]
-		cs.out[len(cs.out)-1] = nil
-		cs.out = cs.out[:len(cs.out)-1]
-	}
-	return now
-}
-
-// check looks after a conversation that is out.
-func (cs *conversations) check(cv *conversation) {
-	now := cs.clock.now().mono
-	cs.mu.Lock()
-	cv.watch.rang()
-	over := false
-	switch {
-	case !cv.busy || cs.closed:
-	case now >= cv.overAt:
-		over = true
-	case now < cv.overdueAt:
-		cv.watch.set(cv.overdueAt, now)
-	case cv.suspectAt == 0 && cs.freshSent > cv.sentAt:
-		cs.suspect(cv, now)
-	case cv.suspectAt == 0:
-		cs.refresh()
-		cv.watch.set(cv.overAt, now) // sooner if the fresh one is answered
-	case now < cv.suspectAt:
-		cv.watch.set(cv.suspectAt, now)
-	case cv.flow.heard() != cv.heardThen:
-		cs.suspect(cv, now) // slow, and not silent
-	default:
-		over = true
-	}
-	cv.over = cv.over || over
-	cs.mu.Unlock()
-	if over {
-		cv.flow.close() // so that its exchange returns
-	}
-}
-
-// suspect gives a conversation that is overdue its last chance, since a fresh one was
-// answered; the caller holds mu.
-func (cs *conversations) suspect(cv *conversation, now int64) {
-	cv.heardThen = cv.flow.heard()
-	cv.suspectAt = now + int64(cs.silence())
-	cv.watch.set(min(cv.suspectAt, cv.overAt), now)
-}
-
-// silence is how long a conversation must be silent after the fresh one's answer.
-func (cs *conversations) silence() time.Duration {
-	return max(cs.roundTrip, min(cs.patience, leastSilence))
-}
-
-// close ends all conversations, also those that are out.
-func (cs *conversations) close() {
-	cs.mu.Lock()
-	cs.closed = true
-	all := slices.Concat(cs.idle, cs.out)
-	cs.idle = nil
-	for _, tk := range cs.takers {
-		tk.err = ErrClosed
-		close(tk.got)
-	}
-	cs.takers = nil
-	for _, cv := range all {
-		cv.watch.stop()
-	}
-	cs.expiry.stop()
-	f := cs.flow
-	cs.flow = nil
-	cs.mu.Unlock()
-	cs.cancel()
-	for _, cv := range all {
-		cv.flow.close()
-	}
-	if f != nil {
-		f.close()
+		s = sighting{runID: cv.who.runID, mark: m, asked: true}
 	}
 }

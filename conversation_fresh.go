@@ -13,30 +13,77 @@ import (
 
 var errBusyPool = errors.New("all of the client's connections are in use")
 
-// take returns a conversation for a batch. It waits no longer than bound.
+// take returns a conversation for a batch, which has begun. It waits no longer than bound.
 func (cs *conversations) take(patience, bound time.Duration) (*conversation, error) {
-	cs.fit(patience, bound)
+	start := cs.clock.now()
 	for {
-		cs.mu.Lock()
-		last := len(cs.idle) - 1
-		if last < 0 || cs.closed {
-			cs.mu.Unlock()
-			break
-		}
-		// The one used last is the likeliest to be alive.
-		cv := cs.idle[last]
-		cs.idle[last] = nil
-		cs.idle = cs.idle[:last]
-		cs.mu.Unlock()
-		if cv.flow.alive() {
+		cv := cs.takeIdle(start, patience, bound)
+		switch {
+		case cv == nil:
+			return cs.takeNew(start.mono, patience, bound)
+		case cv.flow.alive():
 			return cv, nil
 		}
 		// Nothing was out on it, so nothing of it can land.
+		cs.end(cv, false)
 		cv.flow.close()
 	}
-	if !cs.habits.lazy {
-		return cs.await(bound, 0, false)
+}
+
+// takeIdle is the conversation that was used last, since it is the likeliest to be alive;
+// nil if none is idle.
+func (cs *conversations) takeIdle(at instant, patience, bound time.Duration) *conversation {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.patience = patience
+	if d := coarsely(bound); d > cs.longest {
+		cs.longest = d
+		cs.dismissShort()
 	}
+	last := len(cs.idle) - 1
+	if last < 0 || cs.closed {
+		return nil
+	}
+	cv := cs.idle[last]
+	cs.idle[last] = nil
+	cs.idle = cs.idle[:last]
+	cs.beginLocked(cv, at, patience, bound)
+	return cv
+}
+
+// dismissShort ends conversations that cannot wait for as long as batches do; the caller
+// holds mu.
+func (cs *conversations) dismissShort() {
+	cs.idle = slices.DeleteFunc(cs.idle, func(cv *conversation) bool {
+		short := cv.bound < cs.longest
+		if short {
+			go cv.flow.close()
+		}
+		return short
+	})
+}
+
+// takeNew is a new conversation, or one that comes free while it is waited for.
+func (cs *conversations) takeNew(start int64, patience, bound time.Duration) (*conversation, error) {
+	if cs.habits.lazy {
+		cv, err := cs.dialLazily()
+		if err == nil {
+			cs.begin(cv, patience, bound)
+		}
+		return cv, err
+	}
+	cv, err := cs.await(bound, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	if now := cs.begin(cv, patience, bound); now-start >= int64(patience) {
+		cs.putBack(cv)
+		return nil, errTooLate // connecting took so long that nobody waits any more
+	}
+	return cv, nil
+}
+
+func (cs *conversations) dialLazily() (*conversation, error) {
 	cs.mu.Lock()
 	longest, closed := cs.longest, cs.closed
 	cs.mu.Unlock()
@@ -48,26 +95,6 @@ func (cs *conversations) take(patience, bound time.Duration) (*conversation, err
 		return nil, err
 	}
 	return &conversation{flow: o.flow, single: o.single, bound: longest, born: cs.clock.now().mono}, nil
-}
-
-// fit notes how long batches wait, and ends conversations that cannot wait that long.
-func (cs *conversations) fit(patience, bound time.Duration) {
-	var short []*conversation
-	cs.mu.Lock()
-	cs.patience = patience
-	if d := coarsely(bound); d > cs.longest {
-		cs.longest = d
-		cs.idle = slices.DeleteFunc(cs.idle, func(cv *conversation) bool {
-			if cv.bound < d {
-				short = append(short, cv)
-			}
-			return cv.bound < d
-		})
-	}
-	cs.mu.Unlock()
-	for _, cv := range short {
-		cv.flow.close()
-	}
 }
 
 // await waits for a conversation for at most limit. One that lies idle will do if it was
@@ -87,8 +114,8 @@ func (cs *conversations) await(limit time.Duration, since int64, settles bool) (
 		cs.mu.Unlock()
 		return cv, nil
 	}
-	cs.turns++
-	tk := &taker{got: make(chan *conversation, 1), settles: settles, turn: cs.turns}
+	cs.asked++
+	tk, id := &taker{got: make(chan *conversation, 1), settles: settles}, cs.asked%256
 	at := len(cs.takers)
 	if settles {
 		at = 0
@@ -101,7 +128,7 @@ func (cs *conversations) await(limit time.Duration, since int64, settles bool) (
 	t := cs.clock.afterFunc(limit, func() { cs.refuse(errTimeout, func(o *taker) bool { return o == tk }) })
 	cv := <-tk.got
 	t.Stop()
-	cs.clock.yield(2 + 8*tk.turn) // several may be told at the same moment
+	cs.clock.yield(8 + id)
 	if cv == nil {
 		return nil, tk.err
 	}
@@ -126,12 +153,14 @@ func (cs *conversations) refuseLocked(why error, whom func(*taker) bool) {
 	})
 }
 
-// put hands a conversation to whoever waits for one, or keeps it.
-func (cs *conversations) put(cv *conversation, now int64) {
+// putBack ends a batch of a conversation, and hands that to whoever waits for one, or keeps
+// it.
+func (cs *conversations) putBack(cv *conversation) {
 	cs.mu.Lock()
-	keep := !cs.closed && !cv.over && cv.known && cv.bound >= cs.longest &&
-		(cs.habits.life == 0 || now-cv.born < int64(cs.habits.life)) &&
-		(cs.runID == "" || cv.who.runID == "" || cv.who.runID == cs.runID)
+	now := cs.clock.now().mono
+	cs.endLocked(cv, now, true)
+	keep := !cs.closed && !cv.over && cv.known && cv.bound >= cs.longest && !cs.isReplaced(cv) &&
+		(cs.habits.life == 0 || now-cv.born < int64(cs.habits.life))
 	if keep {
 		cs.hand(cv, now)
 	}
@@ -141,8 +170,12 @@ func (cs *conversations) put(cv *conversation, now int64) {
 	}
 }
 
-// hand is put for a conversation that is surely of use; the caller holds mu.
+// hand hands over or keeps a conversation that is surely of use; the caller holds mu.
 func (cs *conversations) hand(cv *conversation, now int64) {
+	if cs.endsUndead(cv, now) {
+		go cs.endUndead(cv)
+		return
+	}
 	if len(cs.takers) > 0 {
 		tk := cs.takers[0]
 		cs.takers = slices.Delete(cs.takers, 0, 1)
@@ -190,6 +223,7 @@ func (cs *conversations) refresh() {
 
 // fresh tries to get a fresh conversation until one is answered, or nobody needs one.
 func (cs *conversations) fresh() {
+	cs.clock.yield(6)
 	t := trial{cs: cs, wait: firstRedial, pause: minBackoff}
 	cs.mu.Lock()
 	t.flow, cs.flow = cs.flow, nil
@@ -255,19 +289,19 @@ func (t *trial) once() (*conversation, error) {
 	}
 	f := t.flow
 	cv := &conversation{flow: f, single: t.single, bound: bound}
-	late := make(chan struct{})
-	timer := cs.clock.afterFunc(wait, func() { close(late); f.close() })
+	timer := cs.clock.afterFunc(wait, f.close)
 	stop := context.AfterFunc(cs.ctx, f.close)
-	t.sentAt = cs.clock.now().mono
+	cv.askedAt = cs.clock.now()
+	t.sentAt, cv.born = cv.askedAt.mono, cv.askedAt.mono
 	s, err := f.ask()
 	t.doneAt = cs.clock.now().mono
 	cs.clock.yield(4)
-	if cv.born = t.sentAt; err == nil {
+	if err == nil {
 		cs.learn(cv, s)
 	}
 	stop()
 	if !timer.Stop() {
-		<-late
+		f.close()
 		t.flow, t.timedOut = nil, true
 		return nil, errTimeout
 	}
@@ -360,112 +394,18 @@ func (cs *conversations) sleep(d time.Duration) {
 	cs.clock.yield(5)
 }
 
-// settle makes certain that nothing of a conversation that is over will be executed any
-// more. It reports false where it cannot: within patience, or for as long as the server says
-// only that it is busy, within bound. Until it serves us again, nothing else can be had
-// there anyway, and what was sent may be read as soon as it does.
-func (cs *conversations) settle(old *conversation, patience, bound time.Duration) bool {
-	cs.mu.Lock()
-	hopeless := cs.noKill || cs.closed || old.single || old.who.runID == "" || old.who.clientID == 0
-	cs.mu.Unlock()
-	if hopeless {
-		return false
-	}
-	deadline := cs.clock.now().mono + int64(max(patience, bound))
-	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
-		left := time.Duration(deadline - cs.clock.now().mono)
-		if left <= 0 {
-			return false
-		}
-		fresh, err := cs.await(min(left, patience), old.sentAt, true)
-		if err != nil && cs.isBusy() {
-			continue
-		}
-		if err != nil {
-			return false
-		}
-		settled, lives := cs.outlive(old, fresh, patience, deadline)
-		if settled || lives {
-			return settled
-		}
-		cs.sleep(pause)
-	}
-}
-
-// isBusy reports whether the server answered the last fresh conversation that it could not
-// serve it at present.
-func (cs *conversations) isBusy() bool {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	return cs.busy && !cs.closed
-}
-
-// outlive ends a conversation over another one, which came later.
-func (cs *conversations) outlive(old, fresh *conversation, patience time.Duration, deadline int64) (settled, lives bool) {
-	defer cs.killed()
-	now := cs.clock.now().mono
-	if fresh.who.runID != old.who.runID {
-		// The process is gone, with all that it had not read. Client ids start again with
-		// the next one: what has this one now is somebody else.
-		cs.put(fresh, now)
-		return fresh.who.runID != "", true
-	}
-	cs.begin(fresh, patience, max(patience, time.Duration(deadline-now)))
-	settled, lives = cs.kill(old, fresh, deadline)
-	now = cs.end(fresh, lives)
-	if lives {
-		cs.put(fresh, now)
-	} else {
-		fresh.flow.close()
-	}
-	return settled, lives
-}
-
-// killed notes that a conversation is not used to end another one any more. Others that
-// wanted to end theirs have waited for that one.
-func (cs *conversations) killed() {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if cs.killing--; cs.killing == 0 && len(cs.takers) > 0 {
-		cs.refresh()
-	}
-}
-
-// kill ends a conversation by its id over another one to the same process. Lives: that one
-// is of further use.
-func (cs *conversations) kill(old, fresh *conversation, deadline int64) (settled, lives bool) {
-	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
-		err := fresh.flow.kill(old.who.clientID)
-		switch {
-		case err == nil:
-			return true, true
-		case !isServerError(err):
-			return false, false
-		case permanent(err):
-			cs.mu.Lock()
-			cs.noKill = true
-			cs.mu.Unlock()
-			cs.lacks(noEnd, err)
-			return false, true
-		}
-		// An error, such as BUSY, is no answer: the old one lives and may be read yet.
-		if cs.clock.now().mono+int64(pause) >= deadline {
-			return false, true
-		}
-		cs.sleep(pause)
-	}
-}
-
 // greet opens the first conversation and tells the run id of who answers, empty where the
 // server does not say. It fails where nobody answers, or refuses to serve us.
 func (cs *conversations) greet(ctx context.Context, limit time.Duration) (runID string, err error) {
-	cs.fit(limit, 0)
+	cs.mu.Lock()
+	cs.patience = limit
+	cs.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { cs.refuse(ctx.Err(), func(*taker) bool { return true }) })
 	defer stop()
 	cv, err := cs.await(limit, 0, false)
 	if err != nil {
 		return "", err
 	}
-	cs.put(cv, cs.clock.now().mono)
+	cs.putBack(cv)
 	return cv.who.runID, nil
 }

@@ -14,16 +14,16 @@ import (
 // guard keeps nodes that may have forgotten what they granted from voting for acquires,
 // and servers that are behind two nodes from voting twice. The rules are those of memory.go.
 //
-// Whoever has the connections owes it this:
+// The wire keeps three promises:
 //   - a batch with a SET goes over a connection only after saw was told who answers there,
-//     and the node is ready; or that goes ahead in the same batch;
+//     and the node is ready. If it is ready, the question may be the head of the same batch;
 //   - the mark is read behind the last SET of each batch, and saw is told before the batch's
 //     votes are delivered. Where that look was not answered, grants of the batch do not
 //     count, whatever judge would say;
-//   - what saw wants written is sent, and saw is told what is there then.
+//   - a mark that saw returns is written, and saw is told which mark is there then.
 //
 // So a grant that counts was given by data whose mark we know, and that mark was there
-// after the grant. If the data is lost later the mark is, too, and everybody sees that.
+// after the grant. If the data is lost later, so is the mark, and every client notices.
 type guard struct {
 	fixed  time.Duration // 0: each attempt's own TTL
 	names  []string
@@ -69,8 +69,8 @@ func markKeyOf(o *Options) string {
 	return o.KeyPrefix + markKey
 }
 
-// saw takes in what a connection told of its node. What it returns, if anything, is to be
-// written over the same connection.
+// saw takes in what a server told over a connection of its node. If it returns a mark, that
+// is to be written over the same connection.
 func (g *guard) saw(i int, s sighting) *markWrite {
 	if k := g.settled[i].Load(); k != nil && k.isAll(&s) {
 		return nil

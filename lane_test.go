@@ -52,6 +52,8 @@ func onBench(t *testing.T, test func(b *bench)) {
 		b.lane.flight.rtt = shortest{before: time.Microsecond, since: math.MaxInt64}
 		test(b)
 		time.Sleep(time.Hour) // nothing may go on for ever
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		assert.LessOrEqual(t, b.most, 1, "batches that are out at once")
 	})
 }

@@ -98,6 +98,9 @@ type markWrite struct {
 	runID, replID string
 }
 
+// isRedated reports whether this is the mark that is there, with the present date.
+func (w *markWrite) isRedated() bool { return w.id != "" && w.at == 0 }
+
 // args are the script's, behind its keys.
 func (w *markWrite) args() []any {
 	at, how, repl := "", markLater, w.replID

@@ -9,12 +9,13 @@ import (
 
 // The rules by which nodes are kept from voting: what is known of each, what a further
 // sighting makes of it, and when its grants may count. Nothing here does I/O, asks for
-// the time or knows of other goroutines; guard.go does. testdata/guard.txt shows them.
+// the time or knows of other goroutines; guard.go does. testdata/guard.txt shows
+// them.
 //
 // A node may vote for a lock of guard period G once its data has been remembering for G,
-// since then every lease that it may have forgotten is over. There are two witnesses:
-// what this client itself saw change, which counts from that moment, and the mark, which
-// tells those who come later.
+// since then every lease that it may have forgotten is over. There are two witnesses: a
+// change that this client saw itself, which counts from that moment, and the mark, which
+// tells the clients that come later.
 
 // memory is what is known of one node. Times are nanoseconds of our monotonic clock.
 type memory struct {
@@ -71,8 +72,8 @@ func (ms *memories) grow() {
 	ms.nodes = append(ms.nodes, memory{changedAt: longAgo})
 }
 
-// see takes in a sighting. It returns what is to be written to the node, nil for nothing,
-// without an id if it is to be a new mark; and what the node has just turned out to deny.
+// see takes in a sighting. It returns the mark to be written to the node, nil for none, without
+// an id if that is a new one; and a right that the node has just turned out to deny.
 func (ms *memories) see(i int, s sighting, now int64) (*markWrite, lack) {
 	m := &ms.nodes[i]
 	if s.err != nil || s.runID == "" {
@@ -81,6 +82,9 @@ func (ms *memories) see(i int, s sighting, now int64) (*markWrite, lack) {
 	before := *m
 	met := m.meet(s, now)
 	w, lacks := m.consider(s, met, now)
+	if w != nil && w.isRedated() && len(ms.nodes) > 1 {
+		w.first = false // its age would no longer be that of its fleet's first use
+	}
 	if m.runID != before.runID || m.changedAt != before.changedAt {
 		ms.young = 0 // no first start any more
 	}
@@ -247,7 +251,7 @@ func (m *memory) adopt(seen mark, known bool, now int64) *markWrite {
 	m.mark = seen
 	m.markedAt = now - int64(min(max(seen.age, 0), maxAge))
 	if seen.age < -time.Second {
-		return m.writes(seen, seen.id, 0, time.Duration(now-m.bornAt), false)
+		return m.writes(seen, seen.id, 0, time.Duration(now-m.bornAt), seen.first)
 	}
 	return nil
 }
@@ -322,6 +326,9 @@ func (m *memory) quiet() int64 {
 // that found nothing, of the same age, and no node has an older one. A node that lost its
 // data later has a younger one than the others. unseen: count in what may be found out of
 // nodes that were not seen yet.
+//
+// Nodes out of reach are not waited for: a fleet that is used for the first time while a
+// minority of it is down works at once. docs/safety.md says what that leaves open.
 //
 // A single node has nobody to witness against it: there, a fixed period asks for more.
 func (ms *memories) isFirst(i int, unseen bool) bool {

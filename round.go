@@ -28,6 +28,7 @@ type round struct {
 	mu      sync.Mutex // guards what follows and the casts
 	tally   tally
 	waiting int     // grants that may count once other nodes were seen
+	spare   int     // so many grants of nodes that are barred count all the same, see spareGrants
 	verdict verdict // only ever moves on, but in reopen: open, then hopeless or final, then final
 	givenUp bool    // it was hopeless, and what was granted is given back
 }
@@ -52,7 +53,7 @@ type cast struct {
 func (r *round) init(start instant, seats []seat) {
 	r.start, r.seats, r.tieBreaker = start, seats, -1
 	r.signal = make(chan struct{}, 1)
-	r.tally = newTally(len(seats))
+	r.tally, r.spare = newTally(len(seats)), spareGrants(len(seats))
 	r.verdict = verdictOpen
 	for i := range seats {
 		seats[i].cast.vote = VotePending
@@ -147,6 +148,8 @@ func (r *round) judge(i int, b ballot, now int64) ballot {
 		r.seats[i].cast.waits = true
 		r.waiting++
 		b.vote, b.final = VotePending, false
+	case left > 0 && r.spare > 0:
+		r.spare--
 	case left > 0:
 		b.vote, b.err = VoteBarred, r.guard.why(i, left)
 	}
@@ -188,11 +191,16 @@ func (r *round) reconsider(now int64) {
 		return
 	}
 	for i := range r.seats {
-		if v := &r.seats[i].cast; v.waits {
-			left, _ := r.guard.judge(i, r.period, now)
-			v.waits, v.vote, v.err, v.final = false, VoteBarred, r.guard.why(i, left), true
-			r.tally.change(VotePending, VoteBarred)
+		v := &r.seats[i].cast
+		if !v.waits {
+			continue
 		}
+		v.waits, v.vote, v.final = false, VoteGranted, true
+		if r.spare--; r.spare < 0 {
+			left, _ := r.guard.judge(i, r.period, now)
+			v.vote, v.err = VoteBarred, r.guard.why(i, left)
+		}
+		r.tally.change(VotePending, v.vote)
 	}
 	r.waiting = 0
 }

@@ -2,10 +2,13 @@ package realtest_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/stretchr/testify/require"
 )
 
@@ -50,4 +53,56 @@ func TestFlowsThatDieSilently(t *testing.T) {
 var ways = map[string]func(*fleet, *testing.T, redlock.Options) *redlock.Redlock{
 	"Open": func(f *fleet, t *testing.T, o redlock.Options) *redlock.Redlock { return f.open(t, o) },
 	"New":  func(f *fleet, t *testing.T, o redlock.Options) *redlock.Redlock { return f.byDefault(t, o) },
+}
+
+// Open dials itself, so it has to know all that go-redis' dialer knows. What a server closes
+// while it is idle is seen before anything is sent, on each kind of connection.
+func TestOwnConnectionsOfEachKind(t *testing.T) {
+	t.Parallel()
+	for name, kind := range map[string]struct {
+		opts []realredis.Option
+		url  func(*realredis.Server) string
+	}{
+		"TCP":      {nil, func(s *realredis.Server) string { return s.Addr() }},
+		"database": {nil, func(s *realredis.Server) string { return "redis://" + s.Addr() + "/7" }},
+		"Unix":     {[]realredis.Option{realredis.UnixSocket()}, func(s *realredis.Server) string { return "unix://" + s.SocketPath() }},
+		"password": {[]realredis.Option{realredis.Password("secret")}, func(s *realredis.Server) string { return "redis://:secret@" + s.Addr() }},
+		"RESP3":    {nil, func(s *realredis.Server) string { return "redis://" + s.Addr() + "?protocol=3" }},
+		"TLS": {
+			[]realredis.Option{realredis.TLS(), realredis.Args("tls-auth-clients", "no")},
+			func(s *realredis.Server) string { return "rediss://" + s.Addr() + "?skip_verify=true" },
+		},
+		"TLS, RESP3": {
+			[]realredis.Option{realredis.TLS(), realredis.Args("tls-auth-clients", "no")},
+			func(s *realredis.Server) string { return "rediss://" + s.Addr() + "?skip_verify=true&protocol=3" },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers := realredis.StartN(t, 3, kind.opts...)
+			var urls []string
+			for _, s := range servers {
+				urls = append(urls, kind.url(s))
+			}
+			rl := openAt(t, urls, patient)
+			warm(t, rl)
+			for round := range 5 {
+				for _, s := range servers {
+					killed, err := s.Client(t).Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Int()
+					require.NoError(t, err)
+					require.Positive(t, killed)
+				}
+				lock, err := rl.Mutex(resource).TryAcquire(t.Context())
+				require.NoError(t, err, "round %d", round)
+				waitForVotes(t, lock)
+				require.Equal(t, "granted granted granted", fmt.Sprint(lock.Outcomes()[0].Vote, " ", lock.Outcomes()[1].Vote, " ", lock.Outcomes()[2].Vote))
+				require.NoError(t, lock.Release(t.Context()))
+				// A quorum is enough for Release to return.
+				eventually(t, func() bool {
+					st, err := rl.Mutex(resource).Inspect(t.Context())
+					return err == nil && !slices.ContainsFunc(st.Nodes, func(n redlock.NodeStatus) bool { return n.Token != "" || n.Err != nil })
+				}, "the lock is left on a node")
+			}
+		})
+	}
 }
