@@ -305,8 +305,14 @@ func rangeChart(title, about string, x axis, groups []boundsGroup) *card {
 			}
 		}
 	}
+	alone := len(groups) == 1 // the names then stand at the rows
+	if alone {
+		names = nil
+	}
 	c := newCard(title, about, headOf(about, names)+vg.Length(n)*row+vg.Length(len(groups))*space+38)
-	c.legend(names)
+	if !alone {
+		c.legend(names)
+	}
 	st := style(plain, ink, false, text.XRight, text.YCenter)
 	values := style(small, grey, false, text.XLeft, text.YCenter)
 	left, right := vg.Length(0), vg.Length(0)
@@ -314,6 +320,9 @@ func rangeChart(title, about string, x axis, groups []boundsGroup) *card {
 		left = max(left, widthOf(st, g.label))
 		for _, b := range g.all {
 			right = max(right, widthOf(values, b.text))
+			if alone {
+				left = max(left, widthOf(st, nameOf(b.candidate)))
+			}
 		}
 	}
 	x0, x1 := c.body.Min.X+left+16, c.body.Max.X-right-14
@@ -349,6 +358,9 @@ func rangeChart(title, about string, x axis, groups []boundsGroup) *card {
 			}
 			c.all.DrawGlyph(draw.GlyphStyle{Color: ink, Radius: 4, Shape: draw.CircleGlyph{}}, vg.Point{X: at(b.p50), Y: mid})
 			c.all.FillText(values, vg.Point{X: x1 + 10, Y: mid}, b.text)
+			if alone {
+				c.all.FillText(st, vg.Point{X: x0 - 12, Y: mid}, nameOf(b.candidate))
+			}
 			y -= row
 		}
 		c.all.FillText(st, vg.Point{X: x0 - 12, Y: (top + y) / 2}, g.label)

@@ -57,8 +57,8 @@ func elsewhereRunBlock(r *results.Report) string {
 	if r.Meta.Fsync == 0 {
 		return ""
 	}
-	return fmt.Sprintf("A small write with fsync took %s on this machine. PostgreSQL, etcd and ZooKeeper make one for each lock, or several; "+
-		"on other disks they are slower by as much as that is. Redis makes none.\n", span(r.Meta.Fsync))
+	return fmt.Sprintf("A small write with fsync took %s on this machine. Rows of PostgreSQL and SQLite, etcd and ZooKeeper wait for one with "+
+		"each lock, or for several, so they depend on the disk. Advisory locks of PostgreSQL and Redis wait for none.\n", span(r.Meta.Fsync))
 }
 
 var elsewhereCounts = []int{1, 16, 128}
@@ -136,23 +136,25 @@ func answerBlock(r *results.Report, name string) string {
 	if one == nil || many == nil {
 		return ""
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "*%s:* %s cycles/s with one goroutine, %s with 128 on free keys", nameOf(name), rounded(one.PerSecond), rounded(many.PerSecond))
+	facts := []string{fmt.Sprintf("%s cycles/s with one goroutine, %s with 128 on free keys", rounded(one.PerSecond), rounded(many.PerSecond))}
+	say := func(format string, args ...any) { facts = append(facts, fmt.Sprintf(format, args...)) }
 	if h := elsewhereHot(r, name); h != nil {
-		fmt.Fprintf(&b, ". One key for 4 × 8 goroutines: %s turns/s, 99 %% of the waits below %s, between %d and %d turns for a goroutine",
-			rounded(h.PerSecond), span(h.Wait.P99), h.Least, h.Most)
+		say("One key for 4 × 8 goroutines: %s turns/s, 99 %% of the waits below %s, and a goroutine got %s turns",
+			rounded(h.PerSecond), span(h.Wait.P99), turnsOf(h))
 	}
-	if e := endedRow(r, name, "killed"); e != nil {
-		fmt.Fprintf(&b, ". A killed holder's lock went to another %s", endedText(e))
-		if e.GaveUp > 0 || e.After == 0 {
-			b.Reset()
-			fmt.Fprintf(&b, "*%s:* a waiter %s, after a holder was killed", nameOf(name), endedText(e))
-		}
+	switch e := endedRow(r, name, "killed"); {
+	case e == nil:
+	case e.GaveUp > 0:
+		say("When a holder was killed, a waiter %s", endedText(e))
+	default:
+		say("A killed holder's lock went to another %s", endedText(e))
 	}
-	if o := outageRow(r, name); o != nil {
-		fmt.Fprintf(&b, ". With one of %d server(s) gone for %s, the longest time without any lock was %s", o.Servers, span(o.Down), span(o.Pause))
+	if o := outageRow(r, name); o != nil && o.Servers > 1 {
+		say("While one of %d servers was away for %s, the longest time without any lock was %s", o.Servers, span(o.Down), span(o.Pause))
+	} else if o != nil {
+		say("While its server was away for %s, no lock could be had for %s", span(o.Down), span(o.Pause))
 	}
-	return strings.Replace(b.String(), "of 1 server(s)", "of one server", 1) + ".\n"
+	return "*" + nameOf(name) + ":* " + strings.Join(facts, ". ") + ".\n"
 }
 
 func elsewherePlot(r *results.Report) *card {
@@ -165,7 +167,7 @@ func elsewherePlot(r *results.Report) *card {
 }
 
 func elsewhereWaitPlot(r *results.Report) *card {
-	g := boundsGroup{label: "4 × 8"}
+	g := boundsGroup{} // alone: its rows have the names
 	for _, name := range elsewhere {
 		if h := elsewhereHot(r, name); h != nil && h.Wait.Count > 0 {
 			g.all = append(g.all, boundsOf(name, h.Wait, h.PerSecond))
@@ -174,7 +176,7 @@ func elsewhereWaitPlot(r *results.Report) *card {
 	if g.all == nil {
 		return nil
 	}
-	return rangeChart("Waiting in other places", "One key for 4 processes × 8 goroutines. Dot: median; thick line: to the 99th percentile; "+
+	return rangeChart("Waiting in other places", "One key for four processes with eight goroutines each. Dot: median; thick line: to the 99th percentile; "+
 		"thin: to the longest. At the right: turns/s.", axis{write: micros}, []boundsGroup{g})
 }
 

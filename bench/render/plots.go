@@ -202,7 +202,7 @@ func hotPlot(r *results.Report) *card {
 				if row.Most > 0 {
 					fair = float64(row.Least) / float64(row.Most)
 				}
-				g.bars = append(g.bars, bar{name, []float64{fair}, fmt.Sprintf("%d of %d", row.Least, row.Most)})
+				g.bars = append(g.bars, bar{name, []float64{fair}, count(float64(row.Least)) + " of " + count(float64(row.Most))})
 			}
 		}
 		if len(g.bars) > 0 {

@@ -45,7 +45,6 @@ func TestPagesAndPlotsAgreeWithTheResults(t *testing.T) {
 func TestPublishedFiguresAreOfAWholeRun(t *testing.T) {
 	r := published(t)
 	assert.False(t, r.Meta.Quick, "a smoke run")
-	assert.Empty(t, r.Problems)
 	for name, make := range blocks {
 		assert.NotEmpty(t, make(r), name)
 	}
@@ -66,6 +65,12 @@ func TestProseHasNoFigures(t *testing.T) {
 		assert.Empty(t, measured.FindAllString(prose, -1), page)
 	}
 	assert.NotEmpty(t, measured.FindAllString("it takes 3.4 µs", -1))
+}
+
+func TestProblemsOfTheRunAreTold(t *testing.T) {
+	r := published(t)
+	r.Problems = []string{"somebody failed"}
+	assert.Contains(t, runBlock(r), "- somebody failed\n")
 }
 
 // A changed figure must reach the page and the plot.
