@@ -152,7 +152,7 @@ func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
 
 func hotBlock(r *results.Report) string {
 	g := grid{head: []string{"processes × goroutines", "turns/s", "wait: median", "99th percentile", "longest", "fewest and most turns", "commands per turn"}}
-	for _, s := range hotShapesOf(r) {
+	for _, s := range hotShapes {
 		for _, name := range hotCandidates {
 			if h := hotRow(r, s, 0, name); h != nil {
 				g.add(hotCells(shapeName(s)+", "+nameOf(name), h)...)
@@ -167,15 +167,6 @@ func turnsOf(h *results.Hot) string { return count(float64(h.Least)) + " to " + 
 
 func hotCells(label string, h *results.Hot) []string {
 	return []string{label, rounded(h.PerSecond), span(h.Wait.P50), span(h.Wait.P99), span(h.Wait.Max), turnsOf(h), count(h.Commands)}
-}
-
-func hotShapesOf(r *results.Report) (all [][2]int) {
-	for _, h := range r.Hot {
-		if s := [2]int{h.Processes, h.Goroutines}; !slices.Contains(all, s) {
-			all = append(all, s)
-		}
-	}
-	return all
 }
 
 func hungBlock(r *results.Report) string {
