@@ -186,15 +186,29 @@ var list = []mutant{
 	},
 	{
 		name: "lines-stay-apart",
-		file: "waiter.go",
-		old:  `if moved = w.queues.moveTo(w, longestQueue(all, from)); moved {`,
-		new:  `if _, moved = longestQueue(all, from), w.queues.moveTo(w, from); moved {`,
+		file: "meeting.go",
+		old:  `if !m.moved(now.mono) && now.mono-m.until < int64(returnPause) {`,
+		new:  `if true {`,
 		why:  "queues on several nodes reserve them for several waiters, of whom none gets a majority",
+	},
+	{
+		name: "lines-newcomers-stay-apart",
+		file: "waiter.go",
+		old:  "first, ok := w.queues.movedTo(w.resource, w.clock.now().mono)\n\tif !ok {",
+		new:  "first, ok := w.queues.movedTo(w.resource, w.clock.now().mono)\n\tif !ok || w.place == nil {",
+		why:  "who comes after a process has moved keeps the queue alive that it left",
+	},
+	{
+		name: "gate-always-open",
+		file: "gate.go",
+		old:  `inTime := g.wait() < w.end.Sub(now.time)/2`,
+		new:  `inTime := true`,
+		why:  "the lock is reserved for waiters whose deadline has passed, one after the other",
 	},
 	{
 		name: "line-timer-never-set",
 		file: "queue.go",
-		old:  "if k.waiters.Len() > 0 {\n\t\tk.alarm.set(",
+		old:  "if k.waiters.Len() > 0 || len(k.gate.parked) > 0 {\n\t\tk.alarm.set(",
 		new:  "if false {\n\t\tk.alarm.set(",
 		why:  "a notice that is lost, or a holder that died, leaves the waiters asleep for ever",
 	},
@@ -329,6 +343,9 @@ var list = []mutant{
 		old:  `return id != "" && strings.Trim(id, "0") == ""`,
 		new:  `return strings.Trim(id, "0") != "0"`,
 		why:  "a new replication id is taken for one that a master drew without a loss",
+		// A simulated server says for a second that it is a replica, which is seen. The model
+		// of marks also has those that nobody asks meanwhile.
+		args: "-test.run=^TestMarkModelKeepsOneHolder$",
 	},
 	{
 		name: "guard-spare-of-odd",
@@ -473,8 +490,8 @@ var list = []mutant{
 	{
 		name: "line-release-compares-nothing",
 		file: "scripts/line_release.lua",
-		old:  `if v == ARGV[1] then`,
-		new:  `if v then`,
+		old:  "~= 'zset' then\n  if v == ARGV[1] then",
+		new:  "~= 'zset' then\n  if v then",
 		why:  "as release-compares-nothing, on the node that keeps the queue",
 		twin: edit{
 			old: "return s.release(lock, argv[0], op)",
@@ -484,23 +501,23 @@ var list = []mutant{
 	{
 		name: "line-release-compares-nothing-with-waiters",
 		file: "scripts/line_release.lua",
-		old:  `if v and v ~= ARGV[1] then`,
-		new:  `if false then`,
+		old:  `if looks or v and v ~= ARGV[1] then`,
+		new:  `if looks then`,
 		why:  "a release that comes late, or of a waiter that gives up, reserves the next holder's key for another",
 		twin: edit{
-			old: "if ok && v != argv[0] {",
-			new: "if false {",
+			old: "if looks || ok && !ours {",
+			new: "if looks {",
 		},
 	},
 	{
 		name: "line-release-tells-nobody",
 		file: "scripts/line_release.lua",
-		old:  `local _, _, denied = pcall(serve, lock, line)`,
-		new:  `local denied = false`,
+		old:  `local _, served, denied = pcall(serve, lock, line)`,
+		new:  `local served, denied = false, false`,
 		why:  "a lock that is free is taken by an attempt that comes by, before those who wait",
 		twin: edit{
-			old: "s.serve(lock, line, \"\", op)\n\treturn truth(ok), nil",
-			new: "return truth(ok), nil",
+			old: "_, served := s.serve(lock, line, \"\", op)\n\tswitch",
+			new: "served := false\n\tswitch",
 		},
 	},
 	{
