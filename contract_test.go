@@ -737,7 +737,7 @@ func TestContractAgrees(t *testing.T) {
 				if r.IntN(10) == 0 {
 					req = askForce("")
 				}
-			case 16:
+			case 24:
 				req = askAdopt(v, other)
 				if r.IntN(2) == 0 {
 					req = askAdoptFenced(v, other, uint64(simEpoch/1000)+uint64(r.IntN(1e7)))

@@ -24,8 +24,8 @@ type Lock struct {
 	acquireCtx context.Context // of Acquire, for its values
 	grantedAt  instant
 	fence      uint64       // with WithFencing
-	permit     atomic.Int64 // of a semaphore: its number, from 1; 0: none, or not granted yet
 	nth        int64        // of those that were granted at the same moment, by one call
+	permit     atomic.Int64 // of a semaphore: its number, from 1; 0: none, or not granted yet
 
 	arbiter int        // the node whose queue is served when the lock is released; -1: none
 	entry   string     // in that queue, for a lock that was waited for
@@ -129,7 +129,7 @@ func (l *Lock) sendAcquire(start instant) *round {
 // A semaphore has none: that a node gave another number says nothing of who goes on.
 func (l *Lock) tieBreaker(now int64) int {
 	switch {
-	case l.entry != "", l.terms.permits > 0, l.adopts != "": // what another gives back is free, and not to be adopted
+	case l.entry != "", l.adopts != "", l.terms.permits > 0: // what another gives back is free, and not to be adopted
 		return -1
 	case l.hasQueue():
 		return l.queues.arbiter(l.resource, now, l.terms.nodeTimeout)
@@ -407,10 +407,14 @@ func withHeld(ctx context.Context, locks ...*Lock) context.Context {
 	return context.WithValue(ctx, heldKey{}, h)
 }
 
-// heldBy is the lock of the same key that the context belongs to, if it is held still.
+// heldBy is the lock of the same key that the context belongs to, if it is held still. Who has
+// a permit may well have another one.
 func (r *resource) heldBy(ctx context.Context) *Lock {
 	h, _ := ctx.Value(heldKey{}).(*heldIn)
 	for ; h != nil; h = h.around {
+		if r.terms.permits > 1 && h.lock.terms.permits > 1 && !r.terms.reentry {
+			continue
+		}
 		if h.lock.nodeSet == r.nodeSet && h.lock.name == r.name && h.lock.Validity() > 0 {
 			return h.lock
 		}

@@ -15,8 +15,8 @@ type op uint8
 const (
 	opAcquire op = iota + 1
 	opAcquireFenced
-	opAcquireShared
 	opAdopt // a lock that is held under another token, fenced or not
+	opAcquireShared
 	opExtend
 	opRepair // put back a key that a node lost, after a successful extend
 	opRaise  // a fencing counter
@@ -29,11 +29,10 @@ const (
 )
 
 func (o op) String() string {
-	return [...]string{"", "acquire", "acquire", "acquire", "adopt", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark", "door"}[o]
+	return [...]string{"", "acquire", "acquire", "adopt", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark", "door"}[o]
 }
 
-// sets reports whether the request may put our value under the lock's key, or on the list of
-// those who share it.
+// sets reports whether the request may create the lock's key or give it to us.
 func (o op) sets() bool { return o.acquires() || o == opRepair }
 
 // acquires reports whether the request may make us the holder.
@@ -54,8 +53,8 @@ type request struct {
 	px    int64
 	queue *queueArgs // nil: the script knows what it needs
 	fence *fenceArgs // nil: no fencing
-	share *shareArgs // nil: the lock is held alone
 	from  string     // of opAdopt: the token under which the lock is held
+	share *shareArgs // nil: the lock is held alone
 	mark  []any      // of opMark: the script's arguments
 	// plain is the command for users' clients, made once for all nodes; nil: the wires
 	// write it into memory of their own.
@@ -158,10 +157,10 @@ var (
 	claimScript        = mustScript("line_claim")
 	queueReleaseScript = mustScript("line_release")
 
+	adoptScript         = mustScript("adopt")
 	sharedClaimScript   = mustScript("shared_claim")
 	sharedExtendScript  = mustScript("shared_extend")
 	sharedReleaseScript = mustScript("shared_release")
-	adoptScript         = mustScript("adopt")
 
 	fenceScript       = mustScript("fence")
 	raiseScript       = mustScript("fence_raise")
