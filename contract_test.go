@@ -748,7 +748,7 @@ func TestContractAgrees(t *testing.T) {
 					n.pass(d)
 				}
 				continue
-			case 17, 18, 19, 24:
+			case 16, 17, 18, 19:
 				req = askShare(v, limit, sharedTTL)
 			case 20:
 				req = askShareExtend(v, max(0, -limit), sharedTTL)

@@ -54,7 +54,7 @@ func (l *Lock) handOver(ctx context.Context, ttl time.Duration) (token string, e
 	if told := l.opts.Hooks.Released; told != nil {
 		now := l.clock.now()
 		told(ReleaseInfo{
-			Context: ctx, Key: l.key, Mode: l.terms.mode(false), Token: l.token, Held: now.since(l.grantedAt),
+			Context: ctx, Key: l.key, Token: l.token, Held: now.since(l.grantedAt),
 			Start: start.time, Elapsed: now.since(start),
 		})
 	}

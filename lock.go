@@ -126,7 +126,7 @@ func (l *Lock) sendAcquire(start instant) *round {
 
 // tieBreaker is the node that decides between attempts at the same moment: the first in
 // order, as for a wait queue. -1 if no node is reachable, or if the queue decides already.
-// A semaphore has none: that a node gave another number says nothing of who goes on.
+// For a semaphore there is none: that one node gave another number says nothing of who goes on.
 func (l *Lock) tieBreaker(now int64) int {
 	switch {
 	case l.entry != "", l.adopts != "", l.terms.permits > 0: // what another gives back is free, and not to be adopted
@@ -136,13 +136,6 @@ func (l *Lock) tieBreaker(now int64) int {
 	default:
 		return l.firstReachable(now, l.terms.nodeTimeout)
 	}
-}
-
-// isShared reports whether the lock is held together with others.
-func (l *Lock) isShared() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.shared
 }
 
 // settlePermit takes the number that a quorum gave. Nodes that gave another one are told.
@@ -159,9 +152,10 @@ type strays struct{ lock *Lock }
 
 func (s strays) observe(i int, b ballot) { s.lock.mendNumber(i, b.number()) }
 
-// mendNumber has a node that gave us another number list us under ours, or not at all if
-// somebody has that. It is an extend, which creates nothing, so it may come after the release.
-// It takes no mutex of the lock: votes are delivered under that, too.
+// mendNumber has a node that gave us another number list us under the one that we have, or
+// not at all if somebody else has that there. It is an extend, which creates nothing, so it
+// may come after the release. It takes no mutex of the lock: votes are delivered under that,
+// too.
 func (l *Lock) mendNumber(i int, number int64) {
 	want := l.permit.Load()
 	if want == 0 || number == 0 || number == want {

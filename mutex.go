@@ -164,8 +164,7 @@ func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {
 	if err := m.check(ctx, opAcquire); err != nil {
 		return nil, err
 	}
-	// A permit beside a permit is another number.
-	if outer := m.heldBy(ctx); outer != nil && (m.terms.permits < 2 || outer.terms.permits < 2) {
+	if outer := m.heldBy(ctx); outer != nil {
 		if m.terms.reentry {
 			return m.reenter(outer)
 		}

@@ -40,9 +40,6 @@ func (r *resource) reenter(outer *Lock) (*Lock, error) {
 	for outer.outer != nil {
 		outer = outer.outer
 	}
-	if r.terms.shared || outer.isShared() {
-		return nil, r.nested(opAcquire) // the outer one need not be alone, or the inner one a permit of its own
-	}
 	if r.terms.fencing && !outer.terms.fencing {
 		return nil, fmt.Errorf("redlock: acquire %s: %w: WithFencing inside of a lock without it, which has no token", quoteKey(r.key), ErrInvalid)
 	}
