@@ -577,7 +577,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 		return
 	}
 	c.hold(lock, op, g)
-	if c.handsOver(op) {
+	if c.handsOver(g, op) {
 		c.handOver(ctx, g, op)
 		return
 	}

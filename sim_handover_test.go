@@ -17,9 +17,10 @@ func (p *simPlan) drawHandOvers() {
 	p.HandOvers = rand.New(rand.NewPCG(p.Seed, 0xad07)).IntN(3) == 0
 }
 
-// handsOver reports whether this use ends with a hand-over.
-func (c *simClient) handsOver(op int) bool {
-	return c.w.plan.HandOvers && c.roll(op, 80)%3 == 0
+// handsOver reports whether this use ends with a hand-over. Only keys of locks that are always
+// held alone have any.
+func (c *simClient) handsOver(g *simGrant, op int) bool {
+	return c.w.plan.HandOvers && c.w.plan.kind(g.key) == 0 && c.roll(op, 80)%3 == 0
 }
 
 // handOver gives a lock to a process that goes on with it, or to nobody. Some former holders
