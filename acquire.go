@@ -33,7 +33,7 @@ func (a *acquisition) acquire() (*Lock, error) {
 	a.start = a.clock.now()
 	lock, err := a.run()
 	if a.w != nil {
-		a.w.end()
+		a.w.done()
 	}
 	err = a.explain(err)
 	a.handOver(lock, err)
@@ -214,7 +214,7 @@ func (a *acquisition) untilNextAttempt() error {
 }
 
 func (a *acquisition) waitBetween(attempts int) error {
-	isHeld := errors.Is(a.last, ErrHeld)
+	isHeld := errors.Is(a.last, ErrHeld) || a.lostToOthers()
 	if a.w != nil && (isHeld || a.knownHeld()) {
 		if err := a.w.await(a.ctx, a.last); !errors.Is(err, errNoQueue) {
 			return err
@@ -236,6 +236,22 @@ func (a *acquisition) waitBetween(attempts int) error {
 		return nil
 	}
 	return a.pauseBetween(a.backoff(attempts, free))
+}
+
+// lostToOthers reports whether the nodes that answered would have been a quorum, had not
+// some of them refused. With a node away, a holder may be seen on too few nodes to say that
+// the lock is held.
+func (a *acquisition) lostToOthers() bool {
+	granted, refused := 0, 0
+	for _, o := range a.last.Outcomes {
+		switch o.Vote {
+		case VoteGranted:
+			granted++
+		case VoteRefused:
+			refused++
+		}
+	}
+	return refused > 0 && granted+refused >= a.quorum
 }
 
 // knownHeld reports whether others of this process were told that the lock is held, while

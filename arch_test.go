@@ -194,7 +194,7 @@ func TestRequirements(t *testing.T) {
 // says "// real time: " and why.
 func TestNoTestSleeps(t *testing.T) {
 	for _, s := range sources(t, ".") {
-		bubbles := slices.Contains(s.imports, "testing/synctest") || strings.Contains(s.text, "inBubble(")
+		bubbles := slices.Contains(s.imports, "testing/synctest") || strings.Contains(s.text, "inBubble(") || strings.Contains(s.text, "inHallOf(")
 		if !s.isTest() || filepath.Dir(s.path) != "." || bubbles {
 			continue
 		}

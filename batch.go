@@ -107,6 +107,7 @@ type batch struct {
 	sentAt    int64
 	overdueAt int64 // the longest timeout in it is over
 	bound     time.Duration
+	join      *call // one of those in it; nil: there is none
 	array     [mostInBatch]*call
 	told      []news // of use while it is settled
 }
@@ -129,7 +130,7 @@ func (b *batch) patience() time.Duration {
 	var patience, ofJoins time.Duration
 	for _, c := range b.calls {
 		if c.req.op == opJoin {
-			ofJoins = max(ofJoins, c.req.timeout)
+			ofJoins = max(ofJoins, c.req.joinPatience())
 		} else {
 			patience = max(patience, c.req.timeout)
 		}
@@ -215,14 +216,25 @@ func (f *flight) has(key string) bool {
 	return false
 }
 
-// silent reports whether a batch has been out for longer than patience.
-func (f *flight) silent(now int64, patience time.Duration) bool {
+// silentSince is when the oldest batch that is out was sent; now if none is out.
+func (f *flight) silentSince(now int64) int64 {
 	for _, b := range f.out {
-		if now-b.sentAt >= int64(patience) {
-			return true
-		}
+		now = min(now, b.sentAt)
 	}
-	return false
+	return now
+}
+
+// due is when the caller of a call stops waiting. A join that waits is in time as long as
+// the node answers, however many are before it.
+func (f *flight) due(c *call, now int64) int64 {
+	if c.req.op == opJoin && c.state == callQueued {
+		return f.joinDue(c, now)
+	}
+	return c.deadline
+}
+
+func (f *flight) joinDue(c *call, now int64) int64 {
+	return min(c.deadline, f.silentSince(now)+int64(c.req.joinPatience()))
 }
 
 // roomForJoins is how many joins a batch may carry. On a link that is long they may be so
@@ -285,6 +297,9 @@ func (p *packing) take(q *callList, most int) {
 			q.push(c)
 		default:
 			c.state, c.next = callOut, nil
+			if c.req.op == opJoin {
+				b.join, c.deadline = c, min(c.deadline, p.now+int64(c.req.joinPatience()))
+			}
 			b.calls = append(b.calls, c)
 			b.bound = max(b.bound, c.req.readBound)
 		}
@@ -301,7 +316,7 @@ func (f *flight) newBatch(now int64) *batch {
 	if f.spare = nil; b == nil {
 		b = new(batch)
 	}
-	b.calls, b.sentAt, b.bound = b.array[:0], now, 0
+	b.calls, b.sentAt, b.bound, b.join = b.array[:0], now, 0, nil
 	return b
 }
 

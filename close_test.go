@@ -37,6 +37,7 @@ func TestCloseEndsWaiters(t *testing.T) {
 func TestCloseTakesBackWhatIsUnderWay(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		b.cycle()
+		require.NoError(b, redlock.LoadScripts(b.rl))
 		for _, n := range b.cluster.Nodes() {
 			n.Delay(20 * time.Millisecond)
 		}

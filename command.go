@@ -62,7 +62,7 @@ func (a *arguments) write(r *request) {
 		a.keys(&r.key)
 		a.str(&r.value)
 		if q != nil {
-			a.add(q.key, q.entry, bit(q.held))
+			a.add(q.key, q.entry, [...]string{asWaiter: "0", asHolder: "1", asPasser: "2"}[q.as])
 		}
 	case extendScript:
 		a.keys(&r.key)
@@ -109,13 +109,6 @@ func (a *arguments) keys(names ...*string) {
 	for _, n := range names {
 		a.str(n)
 	}
-}
-
-func bit(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
 }
 
 // plainArguments is the request as a command whose arguments anybody may read.

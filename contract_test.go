@@ -203,8 +203,8 @@ func askClaim(process, value string) *request {
 	return claimRequest(contractTerms(contractTTL), "k", value, lineOfK, entryOf(process, value))
 }
 
-func askLineRelease(value, entry string, held bool) *request {
-	r := queueReleaseRequest(contractTerms(contractTTL), "k", value, &queueArgs{key: lineOfK, entry: entry, held: held})
+func askLineRelease(value, entry string, as releaser) *request {
+	r := queueReleaseRequest(contractTerms(contractTTL), "k", value, &queueArgs{key: lineOfK, entry: entry, as: as})
 	return &r
 }
 
@@ -318,8 +318,8 @@ var contractCases = map[string][]struct {
 	},
 	"release with a line hands over and tells": {
 		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"},
-		{askPlainLineRelease("a"), "1"}, {raw("GET", "k"), "b"}, {raw("PTTL", "k"), "less than 31000"}, {askClaim("p", "b"), "OK"},
-		{askLineRelease("b", entryOf("p", "b"), true), "1"}, {raw("GET", "k"), "c"}, {told(), "[redlock:p b redlock:q c]"},
+		{askPlainLineRelease("a"), "3"}, {raw("GET", "k"), "b"}, {raw("PTTL", "k"), "less than 31000"}, {askClaim("p", "b"), "OK"},
+		{askLineRelease("b", entryOf("p", "b"), asHolder), "3"}, {raw("GET", "k"), "c"}, {told(), "[redlock:p b redlock:q c]"},
 	},
 	"release without a line":            {{askSet("a"), "OK"}, {askPlainLineRelease("a"), "1"}, {askPlainLineRelease("a"), "0"}, {raw("TYPE", "k"), "none"}},
 	"release of another's with no line": {{askSet("a"), "OK"}, {askPlainLineRelease("b"), "a"}},
@@ -330,12 +330,24 @@ var contractCases = map[string][]struct {
 	"release of a holder without this node wakes whom it is reserved for": {
 		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askPlainLineRelease("a"), "b"}, {told(), "[redlock:p b]"},
 	},
+	"release on a node whose line is not served tells both": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askLineRelease("a", "", asPasser), "3"},
+		{raw("TYPE", "k"), "none"}, {askSet("c"), "OK"}, {askLineRelease("a", "", asPasser), "c"}, {told(), "[redlock:p b]"},
+	},
+	"release on a node whose line is not served, and where the lock is gone": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("DEL", "k"), ""}, {askLineRelease("a", "", asPasser), "0"},
+		{raw("TYPE", "k"), "none"}, {told(), "[redlock:p b]"},
+	},
+	"release on a node whose line is not served, and that has reserved the lock": {
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askLineRelease("a", "", asPasser), "b"}, {told(), "[redlock:p b]"},
+	},
+	"release where nobody waits": {{askSet("a"), "OK"}, {askLineRelease("a", "", asPasser), "1"}, {raw("TYPE", "k"), "none"}},
 	"taking back a failed attempt does not": {
-		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askLineRelease("a", "", false), "b"}, {told(), "[]"},
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askLineRelease("a", "", asWaiter), "b"}, {told(), "[]"},
 	},
 	"who leaves passes the turn on": {
 		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 b]"},
-		{askLineRelease("b", entryOf("p", "b"), false), "1"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
+		{askLineRelease("b", entryOf("p", "b"), asWaiter), "3"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
 	},
 	"fencing tokens grow": {
 		{askFence("a", farAhead, ""), "~"}, {askFence("b", 1, ""), "<nil>"}, {raw("TYPE", fenceOfK), "string"},
@@ -494,7 +506,7 @@ func TestContractDeadProcess(t *testing.T) {
 			for _, w := range [][2]string{{"p", "b"}, {"p", "c"}, {"q", "d"}} {
 				require.Equal(t, int64(0), join(w[0], w[1]))
 			}
-			n.do(askLineRelease("a", "", true))
+			n.do(askLineRelease("a", "", asHolder))
 			require.Equal(t, "b", n.raw("GET", "k"))
 			if n.pass == nil {
 				require.Eventually(t, func() bool { return n.raw("TYPE", "k") == "none" }, 10*time.Second, time.Millisecond)
@@ -542,7 +554,7 @@ func TestContractAgrees(t *testing.T) {
 			case 8, 9:
 				req = askPlainLineRelease(v)
 			case 10:
-				req = askLineRelease(v, entry, r.IntN(2) == 0)
+				req = askLineRelease(v, entry, releaser(r.IntN(3)))
 			case 11:
 				req = askFence(v, uint64(simEpoch/1000)+uint64(r.IntN(1e7)), []string{"", entry}[r.IntN(2)])
 			case 12:

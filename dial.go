@@ -136,6 +136,7 @@ type ownFlow struct {
 	conn      *redis.Conn
 	pipe      redis.Pipeliner
 	cmds      []redis.Cmder // *once, to be used again
+	room      []redis.Cmder // a batch and what follows it
 	questions *questions    // behind batches, and without any
 	closing   sync.Once
 }
@@ -167,25 +168,20 @@ func (f *ownFlow) exchange(batch []*call, want looks) (got said) {
 	for len(f.cmds) < len(batch) {
 		f.cmds = append(f.cmds, &once{})
 	}
-	cmds := f.cmds[:len(batch)]
+	cmds := append(f.room[:0], f.cmds[:len(batch)]...)
 	for i, c := range batch {
 		cmds[i].(*once).reuse(c.req)
 	}
-	q := f.questions
+	cmds = f.questions.behind(cmds, want)
+	f.room = cmds
 	_ = f.pipe.BatchProcess(ctx, cmds...) // only queues them
-	if want&lookMark != 0 {
-		_ = f.pipe.Process(ctx, q.mark.again())
-	}
-	if want&lookRole != 0 {
-		_ = f.pipe.Process(ctx, q.replication.again())
-	}
 	_, failure := f.pipe.Exec(ctx)
 	for i, c := range batch {
 		o := cmds[i].(*once)
 		o.reply(&c.ballot, failure)
 		o.forget()
 	}
-	got.behind(q, want, failure)
+	got.behind(f.questions, want, failure)
 	return got
 }
 

@@ -14,12 +14,13 @@ import (
 // is made once for many uses where the connection is ours.
 type question struct {
 	redis.Cmder
-	text *redis.Cmd
+	text redis.Cmd
 }
 
 func ask(args ...any) *question {
-	c := redis.NewCmd(context.Background(), args...)
-	return &question{Cmder: c, text: c}
+	q := &question{text: *redis.NewCmd(context.Background(), args...)}
+	q.Cmder = &q.text
+	return q
 }
 
 func (q *question) NoRetry() bool { return true }
@@ -71,6 +72,7 @@ func (q *question) string(failure error) (text string, err error, heard bool) {
 // questions are all that a server may be asked about itself.
 type questions struct {
 	markKey string // empty: there are no marks
+	known   *mark  // as read last, since it hardly ever changes
 
 	ping, server, replication, id, mark, time *question
 }
@@ -78,12 +80,35 @@ type questions struct {
 func newQuestions(markKey string) *questions {
 	q := &questions{
 		ping: ask("PING"), server: ask("INFO", "server"), replication: ask("INFO", "replication"),
-		id: ask("CLIENT", "ID"), markKey: markKey,
+		id: ask("CLIENT", "ID"), markKey: markKey, known: &mark{},
 	}
 	if markKey != "" {
 		q.mark, q.time = ask("GET", markKey), ask("TIME")
 	}
 	return q
+}
+
+// newLooks are the questions behind a batch, and no others.
+func newLooks(markKey string, want looks, known *mark) *questions {
+	q := &questions{markKey: markKey, known: known}
+	if want&lookMark != 0 {
+		q.mark = ask("GET", markKey)
+	}
+	if want&lookRole != 0 {
+		q.replication = ask("INFO", "replication")
+	}
+	return q
+}
+
+// behind appends the commands that follow a batch.
+func (q *questions) behind(cmds []redis.Cmder, want looks) []redis.Cmder {
+	if want&lookMark != 0 {
+		cmds = append(cmds, q.mark.again())
+	}
+	if want&lookRole != 0 {
+		cmds = append(cmds, q.replication.again())
+	}
+	return cmds
 }
 
 // write is the command that writes the mark.
@@ -163,7 +188,10 @@ func (q *questions) remembered(failure error, now time.Duration) (m mark, heard 
 		return unreadMark(err), heard
 	}
 	text, present := val.(string)
-	return readMark(text, present, now), true
+	if !present || q.known.state != markPresent || text != q.known.text {
+		*q.known = readMark(text, present, 0)
+	}
+	return q.known.aged(now), true
 }
 
 // role reads what INFO replication tells.

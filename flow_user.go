@@ -76,6 +76,7 @@ type userFlow struct {
 	client *redis.Client
 	conn   *redis.Conn // nil: each exchange goes over whichever the client has for pipelines
 	pipe   redis.Pipeliner
+	known  mark // as read last
 
 	jobs chan []redis.Cmder
 	done chan error // capacity 1
@@ -147,7 +148,7 @@ type unwritable struct{}
 
 func (f *userFlow) exchange(batch []*call, want looks) (got said) {
 	// Nothing is used again: a user's hook may hold on to it.
-	var before, behind *questions
+	var before *questions
 	var head []redis.Cmder
 	if want&lookWho != 0 {
 		before = newQuestions(f.dialer.markKey)
@@ -155,15 +156,8 @@ func (f *userFlow) exchange(batch []*call, want looks) (got said) {
 	}
 	cmds := append(make([]redis.Cmder, 0, len(head)+len(batch)+2), head...)
 	cmds = append(cmds, plainCommands(batch)...)
-	if want&(lookMark|lookRole) != 0 {
-		behind = newQuestions(f.dialer.markKey)
-	}
-	if want&lookMark != 0 {
-		cmds = append(cmds, behind.mark)
-	}
-	if want&lookRole != 0 {
-		cmds = append(cmds, behind.replication)
-	}
+	behind := newLooks(f.dialer.markKey, want, &f.known)
+	cmds = behind.behind(cmds, want)
 	failure, done := f.run(cmds)
 	if !done {
 		for _, c := range batch {

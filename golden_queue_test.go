@@ -54,8 +54,9 @@ func (q *goldenQueue) request(c goldenCommand) *request {
 		})
 	case "claim":
 		return claimRequest(terms, "k", value, lineOfK, q.entry(who, grace))
-	case "release", "takeback":
-		r := queueReleaseRequest(terms, "k", value, &queueArgs{key: lineOfK, entry: q.entry(who, grace), held: c.name == "release"})
+	case "release", "takeback", "pass":
+		as := map[string]releaser{"release": asHolder, "takeback": asWaiter, "pass": asPasser}[c.name]
+		r := queueReleaseRequest(terms, "k", value, &queueArgs{key: lineOfK, entry: q.entry(who, grace), as: as})
 		return &r
 	case "force":
 		return forceRequest(terms, "k", value, lineOfK)
@@ -103,7 +104,7 @@ func goldenAnswer(command string, a simAnswer) string {
 	case nil:
 		return "refused\n"
 	case int64:
-		return []string{"there was nothing to release\n", "released\n"}[v]
+		return []string{"there was nothing to release\n", "released\n", "released, and the next was not told\n", "released, and somebody waits\n"}[v]
 	case []any:
 		got, ok := readAnswer(v)
 		if !ok {

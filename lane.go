@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -116,7 +117,7 @@ func (l *lane) admit(c *call, now int64) ballot {
 	case c.needless():
 		c.state = callDropped
 		return unsent(errNeverSent)
-	case l.flight.overdue(now) && !(c.req.op == opJoin && !l.flight.silent(now, c.req.timeout)):
+	case l.flight.overdue(now) && !(c.req.op == opJoin && now < l.flight.joinDue(c, now)):
 		if c.req.op != opRelease || c.nothingThere() && c.release.when == toServe {
 			c.state = callDropped
 			return unsent(errOverdue)
@@ -146,7 +147,7 @@ func (l *lane) queueUp(c *call, now int64) {
 	l.queue.push(c)
 	l.flight.blocked = l.flight.blocked && l.flight.has(c.req.key)
 	if c.caller != nil && !c.overdue {
-		l.alarm.set(c.deadline, now)
+		l.alarm.set(l.flight.due(c, now), now)
 	}
 	l.run(now)
 }
@@ -157,7 +158,7 @@ func (l *lane) reachable(now int64, patience time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.breaker
-	return (!b.down || b.overdue) && now >= b.until && !l.flight.silent(now, patience)
+	return (!b.down || b.overdue) && now >= b.until && now-l.flight.silentSince(now) < int64(patience)
 }
 
 // gone reports whether the node's client was closed by its owner, as far as is known: the
@@ -193,6 +194,8 @@ func (l *lane) drain() {
 				l.alarm.set(now+wait, now)
 			}
 			l.tellFlushed()
+		} else if c := cmp.Or(b.join, l.queue.joins.head); c != nil {
+			l.alarm.set(now+int64(c.req.joinPatience()), now)
 		}
 		l.mu.Unlock()
 		tellAll(pointless, now)
@@ -384,8 +387,8 @@ func (l *lane) late(now int64) (all []news) {
 	check := func(c *call, b ballot) {
 		switch {
 		case c.caller == nil || c.overdue || c.state == callDropped:
-		case now < c.deadline:
-			l.alarm.set(c.deadline, now)
+		case now < l.flight.due(c, now):
+			l.alarm.set(l.flight.due(c, now), now)
 		default:
 			c.overdue = true
 			if b.final {

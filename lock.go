@@ -22,8 +22,9 @@ type Lock struct {
 	grantedAt  instant
 	fence      uint64 // with WithFencing
 
-	arbiter int    // the node whose queue is served when the lock is released; -1: none
-	entry   string // in that queue, for a lock that was waited for
+	arbiter int        // the node whose queue is served when the lock is released; -1: none
+	entry   string     // in that queue, for a lock that was waited for
+	also    *servedToo // nil: no other
 
 	// Everything that acquiring and releasing needs lies in here, so that a cycle
 	// costs few allocations.
@@ -52,6 +53,12 @@ type Lock struct {
 	releaseErr error
 
 	renewal renewal // guarded by the renewer
+}
+
+// servedToo is a second node whose queue a release serves.
+type servedToo struct {
+	node int
+	req  request
 }
 
 // releaseState only ever moves on.

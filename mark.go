@@ -57,7 +57,12 @@ func readMark(text string, present bool, now time.Duration) mark {
 	}
 	m := mark{state: markPresent, text: text}
 	m.read()
-	if now > 0 {
+	return m.aged(now)
+}
+
+// aged is the mark with its age by the node's TIME.
+func (m mark) aged(now time.Duration) mark {
+	if m.state == markPresent && now > 0 {
 		m.age = now - time.Duration(m.at)*time.Microsecond
 	}
 	return m

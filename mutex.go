@@ -77,8 +77,10 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 // which one of the nodes keeps, and asks again when it is its turn. Grants follow the
 // order of arrival in the line, across goroutines and processes, except that a first
 // attempt may find the lock free just before its turn is given to another; a process
-// that was refused the lock within the last second goes to the line first. Where no node
-// keeps a line, for lack of rights or nodes, it polls, with random pauses.
+// that was refused the lock within the last second goes to the line first. If more callers have
+// a deadline than can be served, those who cannot expect their turn in time wait outside of
+// the line, and the ones with most time left go in first. Where no node keeps a line, for
+// lack of rights or nodes, it polls, with random pauses.
 //
 // A held lock and an outage of the nodes are both waited out. What ends it early are
 // errors that no waiting mends, on so many nodes that they alone rule out a quorum: no

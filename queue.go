@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	// returnEvery is when waiters that moved to a longer queue go back to their own.
-	returnEvery = 5 * time.Second
 	// refusedFor is for how long after a refusal an acquire joins the queue first.
 	refusedFor = time.Second
 	// perKey bounds what looking after very many queues costs: a process that waits for
@@ -64,8 +62,6 @@ type keyWaiters struct {
 	key         string
 	waiters     list.List // of *waiter
 	node        int       // which keeps the queue, as far as we know; -1 if we do not
-	movedTo     int       // the node with the longer queue that they moved to
-	movedUntil  int64     // until when it comes first, whatever the order
 	reservation time.Duration
 	refusedAt   int64         // when one of them was last told to wait
 	rejoinedAt  int64         // when all were last sent to join again
@@ -73,6 +69,8 @@ type keyWaiters struct {
 	idlePlace   *list.Element // in queues.idle; nil: not there
 	emptiedAt   int64         // when it last got there
 	alarm       alarm         // when the first looks again
+	gate        gate
+	meeting     meeting
 }
 
 // arbiter is the node that keeps the queue, as far as this process can see: the one that
@@ -86,20 +84,6 @@ func (qs *queues) arbiter(r *resource, now int64, patience time.Duration) int {
 		return node
 	}
 	return r.firstReachable(now, patience)
-}
-
-// movedTo is the node whose queue the waiters of this process for the key moved to.
-func (qs *queues) movedTo(r *resource, now int64) (node int, ok bool) {
-	if qs.keys.Load() == 0 {
-		return 0, false
-	}
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	k := qs.byKey[r.name]
-	if k == nil || k.movedUntil <= now {
-		return 0, false
-	}
-	return k.movedTo, true
 }
 
 // recentlyRefused reports whether this process was lately told to wait for the lock, so
@@ -117,7 +101,7 @@ func (qs *queues) recentlyRefused(r *resource) bool {
 
 // recentlyRefused needs queues.mu.
 func (k *keyWaiters) recentlyRefused(now int64) bool {
-	return k.waiters.Len() > 0 || now-k.refusedAt < int64(refusedFor)
+	return k.waiters.Len() > 0 || len(k.gate.parked) > 0 || now-k.refusedAt < int64(refusedFor)
 }
 
 // of finds or makes the waiters of a key; the caller holds mu.
@@ -126,13 +110,13 @@ func (qs *queues) of(r *resource) *keyWaiters {
 	now := qs.set.clock.now().mono
 	if k == nil {
 		qs.forget(now)
-		k = &keyWaiters{queues: qs, key: r.name, refusedAt: longAgo}
+		k = &keyWaiters{queues: qs, key: r.name, refusedAt: longAgo, meeting: newMeeting()}
 		k.alarm = alarm{clock: qs.set.clock, f: k.tick}
 		qs.byKey[r.name] = k
 		qs.keys.Store(int64(len(qs.byKey)))
 	}
 	if k.waiters.Len() == 0 {
-		k.node, k.reservation, k.movedUntil, k.mustRejoin, k.rejoinedAt = -1, r.reservation(), 0, false, now
+		k.node, k.reservation, k.mustRejoin, k.rejoinedAt = -1, r.reservation(), false, now
 	}
 	return k
 }
@@ -145,20 +129,32 @@ func (k *keyWaiters) add(w *waiter) {
 }
 
 // remove forgets a waiter; the caller holds mu.
-func (k *keyWaiters) remove(w *waiter, now int64) {
-	k.waiters.Remove(w.place)
-	if w.toldToWait {
-		k.refusedAt = now
+func (k *keyWaiters) remove(w *waiter, now instant) {
+	if w.place != nil {
+		k.waiters.Remove(w.place)
+		if w.toldToWait {
+			k.refusedAt = now.mono
+		}
+		if k.waiters.Len() == 0 {
+			k.queues.awaited.Add(-1)
+		}
 	}
-	if k.waiters.Len() > 0 {
-		return
+	k.leaveGate(w, now)
+	switch {
+	case k.gate.waiters() == 0:
+		k.rest(now.mono)
+		k.alarm.stop()
+	case k.waiters.Len() == 0: // the others are at the gate
+		k.lookIn(now.mono, k.interval())
 	}
-	k.queues.awaited.Add(-1)
+}
+
+// rest puts a key without waiters behind the others that have none; the caller holds mu.
+func (k *keyWaiters) rest(now int64) {
 	k.emptiedAt = now
 	if k.idlePlace == nil {
 		k.idlePlace = k.queues.idle.PushBack(k)
 	}
-	k.alarm.stop()
 }
 
 // forget drops keys that nobody has waited for in a while; the caller holds mu.
@@ -171,10 +167,11 @@ func (qs *queues) forget(now int64) {
 		qs.idle.Remove(e)
 		k.idlePlace = nil
 		switch {
-		case !k.recentlyRefused(now):
+		case k.gate.waiters() > 0: // the last that leaves puts it to rest again
+		case k.recentlyRefused(now) || k.meeting.moved(now):
+			k.rest(now)
+		default:
 			delete(qs.byKey, k.key)
-		case k.waiters.Len() == 0:
-			k.emptiedAt, k.idlePlace = now, qs.idle.PushBack(k)
 		}
 	}
 	if len(qs.byKey) == 0 {
@@ -204,9 +201,11 @@ func (k *keyWaiters) pokeOthers(but *waiter) {
 
 // heard keeps what a node said to one waiter for the benefit of all.
 func (qs *queues) heard(w *waiter, a answer) {
-	now := qs.set.clock.now().mono
+	at := qs.set.clock.now()
+	now := at.mono
 	qs.mu.Lock()
 	k := w.of
+	k.letOthersIn(at)
 	if !a.ours {
 		k.refusedAt, w.toldToWait = now, true
 	}
@@ -249,56 +248,24 @@ func (k *keyWaiters) interval() time.Duration {
 
 // lookIn has the first waiter look in d at the latest; the caller holds mu.
 func (k *keyWaiters) lookIn(now int64, d time.Duration) {
-	if k.waiters.Len() > 0 {
+	if k.waiters.Len() > 0 || len(k.gate.parked) > 0 {
 		k.alarm.set(now+int64(d), now)
 	}
 }
 
 func (k *keyWaiters) tick() {
-	now := k.queues.set.clock.now().mono
+	at := k.queues.set.clock.now()
+	now := at.mono
 	k.queues.mu.Lock()
 	defer k.queues.mu.Unlock()
 	k.alarm.rang()
-	if first := k.first(); first != nil {
+	k.letOthersIn(at)
+	if k.meeting.isTimeToReturn(now) {
+		k.pokeOthers(nil)
+	} else if first := k.first(); first != nil {
 		first.poke()
 	}
-	if k.waiters.Len() > 0 {
-		k.lookIn(now, k.interval())
-	}
-}
-
-// longestQueue is the node with the longest queue. Of several as long, it is the one whose
-// reserved value is smallest: all who look see the same, whatever they call the nodes.
-func longestQueue(all []inspection, ours int) int {
-	best := ours
-	for i, n := range all {
-		b := &all[best]
-		if n.waiting > b.waiting || n.waiting == b.waiting && n.waiting > 0 && n.value < b.value {
-			best = i
-		}
-	}
-	return best
-}
-
-// moveTo has all waiters of this process for the key move to the queue of another node,
-// and reports whether that is another.
-//
-// Queues of one key on several nodes come of clients that know the nodes by different
-// names, or find different ones unreachable. Each queue reserves its node for its own first
-// waiter, so many of them leave nobody a quorum. A waiter whose turn failed twice therefore
-// moves to the longest queue, and the queues merge. All processes return together, at
-// multiples of returnEvery of the wall clock, which is about the same everywhere; one that
-// returned alone would find the longer queue elsewhere and leave again.
-func (qs *queues) moveTo(w *waiter, node int) bool {
-	if node == w.node {
-		return false
-	}
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	now := qs.set.clock.now()
-	w.of.movedTo, w.of.movedUntil = node, now.mono+int64(returnEvery)-now.wall%int64(returnEvery)
-	w.of.pokeOthers(w)
-	return true
+	k.lookIn(now, k.interval())
 }
 
 // skips reports whether a node lately refused to keep a queue.

@@ -69,28 +69,56 @@ func (l *Lock) firstRelease() error {
 
 // prepareRelease fills in the requests; the caller holds mu, or is the only one to know
 // the lock. held: a holder gives the lock up, and not an attempt that failed.
+//
+// A holder serves the queue by which it came, and the one that this process uses now, if
+// that is another. On the other nodes it looks whether somebody waits who knows neither.
 func (l *Lock) prepareRelease(now instant, held bool) {
 	if l.releaseReq.op != 0 {
 		return // they may be on their way already
 	}
-	l.releaseReq = releaseRequest(&l.terms, l.name, l.value)
-	l.releaseReq.readBound, l.releaseReq.keepFor = l.longest, l.longest
+	arbiter := l.queues.arbiter(l.resource, now.mono, l.terms.joinPatience())
 	if l.entry == "" {
-		l.arbiter = l.queues.arbiter(l.resource, now.mono, l.reservation())
+		l.arbiter = arbiter
 	}
+	l.releaseReq = l.releaseRequest(arbiter, held)
 	if l.arbiter < 0 {
 		return
 	}
 	var q *queueArgs
-	if l.entry != "" || !held || l.naming != usualNames {
-		q = &queueArgs{key: l.queueKey(), entry: l.entry, held: held}
+	switch {
+	case !held:
+		q = &queueArgs{key: l.queueKey(), entry: l.entry, as: asWaiter}
+	case l.entry != "" || l.naming != usualNames:
+		q = &queueArgs{key: l.queueKey(), entry: l.entry, as: asHolder}
 	}
 	l.queueReleaseReq = queueReleaseRequest(&l.terms, l.name, l.value, q)
 	l.queueReleaseReq.readBound, l.queueReleaseReq.keepFor = l.longest, l.longest
 	if l.entry != "" {
 		l.queueReleaseReq.keepFor = max(l.longest, queueLife)
 	}
+	if l.arbiter != arbiter && arbiter >= 0 && held {
+		also := queueReleaseRequest(&l.terms, l.name, l.value, &queueArgs{key: l.queueKey(), as: asHolder})
+		also.readBound, also.keepFor = l.longest, l.longest
+		l.also = &servedToo{node: arbiter, req: also}
+	}
 }
+
+// releaseRequest is the request for the nodes whose queue is not served.
+func (l *Lock) releaseRequest(arbiter int, held bool) request {
+	var r request
+	switch {
+	case !held || !l.hasQueue():
+		r = releaseRequest(&l.terms, l.name, l.value)
+	case l.naming == usualNames:
+		r = queueReleaseRequest(&l.terms, l.name, l.value, passer)
+	default:
+		r = queueReleaseRequest(&l.terms, l.name, l.value, &queueArgs{key: l.queueKey(), as: asPasser})
+	}
+	r.readBound, r.keepFor = l.longest, l.longest
+	return r
+}
+
+var passer = &queueArgs{as: asPasser}
 
 // addressRelease makes the call for one node. It does not look at a call that was handed
 // to a lane before.
@@ -98,7 +126,8 @@ func (l *Lock) addressRelease(i int, when insistence) *call {
 	c := &l.seats[len(l.nodes)+i].call
 	c.req, c.index = &l.releaseReq, int32(i)
 	c.release = releasePlan{of: l.lastSet(i), when: when}
-	if i == l.arbiter {
+	switch {
+	case i == l.arbiter:
 		c.req = &l.queueReleaseReq
 		switch {
 		case l.entry != "":
@@ -106,6 +135,9 @@ func (l *Lock) addressRelease(i int, when insistence) *call {
 		case l.over != nil:
 			c.release.when = toServe
 		}
+	case l.also != nil && i == l.also.node:
+		c.req = &l.also.req
+		c.release.when = unconditional
 	}
 	return c
 }
@@ -130,6 +162,16 @@ func (l *Lock) sendRelease(start instant) *round {
 func (l *Lock) observe(i int, b ballot) {
 	if b.val == any(int64(publishDenied)) {
 		l.lacks.tell(l.names[i], noPublish, nil)
+	}
+	switch served := i == l.arbiter || l.also != nil && i == l.also.node; {
+	case b.val != any(int64(publishDenied)) && b.val != any(int64(othersWait)):
+		if b.holder() != "" && !served {
+			l.queues.othersWait(l.resource, false) // the node may be reserved for one of them
+		}
+	case served:
+		l.queues.othersWait(l.resource, true)
+	default:
+		l.queues.othersWaitAt(l.resource, i)
 	}
 }
 

@@ -11,8 +11,11 @@ import (
 
 var errTwice = errors.New("sent more than once, by a hook of the client, so the answer tells nothing")
 
-// publishDenied: a release was done, but the next waiter could not be told.
-const publishDenied = 2
+// What releases answer besides that they were done.
+const (
+	publishDenied = 2 // somebody waits, and could not be told
+	othersWait    = 3 // somebody waits in a queue of that node
+)
 
 // ballot is what is known of one node's answer to one request. The wire fills in val,
 // err and sent; read makes a vote of them.
@@ -116,7 +119,7 @@ func readNumber(o op, n int64) Vote {
 		return VoteGranted
 	case o.sets() || o.tells():
 		return 0
-	case n == 1, n == publishDenied && o == opRelease:
+	case n == 1, (n == publishDenied || n == othersWait) && o == opRelease:
 		return VoteGranted
 	case n == 0:
 		return VoteRefused

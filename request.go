@@ -77,8 +77,17 @@ type queueArgs struct {
 	arrival      int64  // on that node; 0: not known
 	waited       int64  // microseconds, elsewhere
 	most         int64  // how many entries to list
-	held         bool   // a holder releases, and not one who only waited
+	as           releaser
 }
+
+// releaser is who releases on a node that may keep a wait queue.
+type releaser uint8
+
+const (
+	asWaiter releaser = iota // who did not hold the lock
+	asHolder
+	asPasser // a holder that serves the queue of another node
+)
 
 // fenceArgs is what scripts that touch a fencing counter need.
 type fenceArgs struct {
@@ -179,13 +188,21 @@ const leastReservation = 500 * time.Millisecond
 // one costs the others.
 func (t *terms) reservation() time.Duration { return max(leastReservation, 4*t.nodeTimeout) }
 
-// joinRequest joins the wait queue or refreshes the place in it. It may take longer than
-// other requests: thousands may join at once.
+// joinPatience is how long a node may be silent before its wait queue is left for that of
+// the next one: the timeout per node, or more than that if it is shorter than what a busy
+// machine may take.
+func (t *terms) joinPatience() time.Duration { return t.reservation() / 4 }
+
+// joinRequest joins the wait queue or refreshes the place in it. It may wait in its lane for
+// as long as a reservation lasts, since thousands may join at once.
 func joinRequest(t *terms, key, value string, q *queueArgs) *request {
 	r := newRequest(opJoin, joinScript, t, key, value)
 	r.queue, r.timeout = q, t.reservation()
 	return &r
 }
+
+// joinPatience is that of a join, see there.
+func (r *request) joinPatience() time.Duration { return r.timeout / 4 }
 
 // inspectRequest reads the lock and, if queue is set, its first most waiters.
 func inspectRequest(t *terms, key, queue string, most int) *request {

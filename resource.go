@@ -35,9 +35,8 @@ func (r *resource) hasQueue() bool { return r.naming != noQueueName }
 func (r *resource) nodeOrder() []int { return byWeight(r.hash, r.hashes()) }
 
 // firstReachable is the first node in order that has not been silent for longer than
-// patience, -1 if none is. Every
-// release comes by here, and nearly always the first of all is reachable, so the others'
-// lanes are left alone.
+// patience, -1 if none is. Every release comes by here, and nearly always the first of all
+// is reachable, so the others' lanes are left alone.
 func (r *resource) firstReachable(now int64, patience time.Duration) int {
 	above := ^uint64(0)
 	for range r.nodes {
@@ -59,8 +58,10 @@ func (r *resource) firstReachable(now int64, patience time.Duration) int {
 func (r *resource) reservation() time.Duration { return r.terms.reservation() }
 
 // reachable reports whether a node can keep the wait queue: it answered last, or has not
-// been silent for longer than a join may take.
-func (r *resource) reachable(i int, now int64) bool { return r.lane(i).reachable(now, r.reservation()) }
+// been silent for longer than joins are patient.
+func (r *resource) reachable(i int, now int64) bool {
+	return r.lane(i).reachable(now, r.terms.joinPatience())
+}
 
 // fail makes the error of a round for this lock.
 func (r *resource) failed(rd *round, o op, reasons ...error) *QuorumError {
@@ -102,6 +103,8 @@ type Waiter struct {
 	Owner string
 	// Waited is how long it has been in line, by the node's clock.
 	Waited time.Duration
+
+	process string // that it belongs to
 }
 
 // inspection is one node's answer to an inspect request.
@@ -113,6 +116,14 @@ type inspection struct {
 
 	waiting int
 	waiters []Waiter
+}
+
+// age is how long the first in the queue has waited; 0 if nobody waits.
+func (n *inspection) age() time.Duration {
+	if len(n.waiters) == 0 {
+		return 0
+	}
+	return n.waiters[0].Waited
 }
 
 // noLock is why what the key holds is no lock; nil if it is one, or free.
@@ -150,8 +161,9 @@ func readWaiters(queue []any) (all []Waiter) {
 	for ; len(queue) >= 2; queue = queue[2:] {
 		entry, _ := queue[0].(string)
 		waited, _ := queue[1].(int64)
-		_, owner, _ := strings.Cut(entry, "@")
-		all = append(all, Waiter{Owner: owner, Waited: time.Duration(waited) * time.Microsecond})
+		process, rest, _ := strings.Cut(entry, " ")
+		_, owner, _ := strings.Cut(rest, "@")
+		all = append(all, Waiter{Owner: owner, Waited: time.Duration(waited) * time.Microsecond, process: process})
 	}
 	return all
 }
@@ -161,7 +173,7 @@ func readWaiters(queue []any) (all []Waiter) {
 // nothing that will ever be released.
 func (r *resource) whenFree(ctx context.Context, last *QuorumError) (free time.Duration, all []inspection, err error) {
 	// All nodes, since those that hold something strange may be the slowest.
-	rd, err := r.ask(ctx, inspectRequest(&r.terms, r.name, r.queueKey(), 0))
+	rd, err := r.ask(ctx, inspectRequest(&r.terms, r.name, r.queueKey(), 1))
 	if err != nil {
 		return 0, nil, err
 	}

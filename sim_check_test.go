@@ -149,6 +149,12 @@ func (w *simWorld) check() {
 		w.checkExclusion(grants)
 		w.checkProgress(key, grants)
 		w.checkFences(grants)
+		switch w.plan.Regime {
+		case simApart:
+			w.checkOvertaken(key, grants)
+		case simHurry:
+			w.checkIdle(grants)
+		}
 		// With names of their own processes make several lines, and what somebody holds who is
 		// dead or cut off lapses at a time that whoever looks then finds out first.
 		if w.plan.Calm && !w.plan.Names && !w.disturbed() {
@@ -279,8 +285,11 @@ func (w *simWorld) checkProgress(key string, grants []*simGrant) {
 	limit := 3 * grace * int64(1+(w.plan.Torn+w.plan.Late+w.plan.Twice)/50)
 	if w.plan.Calm {
 		quiet = 0
-		if limit = grace; w.disturbed() { // what it held, and its turn
+		switch limit = grace; {
+		case w.disturbed(): // what it held, and its turn
 			limit = int64(w.plan.TTL) + 2*grace
+		case w.plan.Names: // queues on several nodes meet first, and may pass each other
+			limit = 2 * grace
 		}
 	}
 	for _, g := range w.waits[key] {
@@ -457,11 +466,20 @@ func (c *simClient) run(ctx context.Context) {
 			c.tie(ctx, op)
 			continue
 		}
-		c.pause(c.within(op, 0, c.w.plan.TTL))
+		pause := c.w.plan.TTL
+		if c.w.plan.Regime != "" { // a few come first
+			pause = time.Duration(min(1-op, 1)) * 10 * time.Millisecond
+		}
+		c.pause(c.within(op, 0, max(pause, 0)))
 		if ctx.Err() != nil {
 			return
 		}
 		c.once(ctx, op)
+	}
+	if c.plan.Within > 0 {
+		c.w.mu.Lock()
+		c.w.calmer = min(c.w.calmer, c.w.t())
+		c.w.mu.Unlock()
 	}
 }
 
@@ -479,7 +497,10 @@ func (c *simClient) once(ctx context.Context, op int) {
 	m := p.rl.Mutex(key, opts...)
 	m.err = nil // a NodeTimeout above a quarter of the TTL, which makes rare things frequent
 	kind := c.roll(op, 2) % 6
-	if w.plan.Calm {
+	switch {
+	case c.plan.Within > 0:
+		kind = 4
+	case w.plan.Calm || w.plan.Regime != "":
 		kind = 2 + kind%2
 	}
 	call := w.t()
@@ -518,7 +539,14 @@ func (c *simClient) once(ctx context.Context, op int) {
 		w.waited(p, c.i, key, call)
 	case 4: // until some time
 		var stop func()
-		dying, stop, ends = c.dies(ctx, c.within(op, 3, 3*w.plan.TTL))
+		d := c.within(op, 3, 3*w.plan.TTL)
+		if c.plan.Within > 0 {
+			d = c.plan.Within
+		}
+		dying, stop, ends = c.dies(ctx, d)
+		if c.plan.Within > 0 || c.roll(op, 11)%2 == 0 {
+			dying = deadline{dying, p.now().add(d).time}
+		}
 		lock, err = m.Acquire(dying)
 		stop()
 	default:
@@ -561,7 +589,10 @@ func attemptLimit(m *Mutex) time.Duration {
 func (c *simClient) hold(lock *Lock, op int, g *simGrant) {
 	w := c.w
 	longest := w.plan.TTL / 4
-	if !w.plan.Calm && c.roll(op, 5)%3 == 0 {
+	switch {
+	case w.plan.Regime == simHurry || w.plan.Regime == simCrowd:
+		longest = 4 * time.Millisecond
+	case w.plan.Regime == "" && !w.plan.Calm && c.roll(op, 5)%3 == 0:
 		longest = 2 * w.plan.TTL
 	}
 	total := c.within(op, 6, longest)

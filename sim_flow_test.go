@@ -280,7 +280,7 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 	if x.cut {
 		return 0, first(f.wait(t, t+x.there), errSimReset)
 	}
-	at := w.available(n, t+x.there)
+	at := n.begins(w.available(n, t+x.there), parts)
 	if died, _ := n.generation(at); died != f.gen {
 		return 0, first(f.wait(t, at+x.back), errSimReset)
 	}

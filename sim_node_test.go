@@ -592,9 +592,12 @@ func (s *memStore) release(lock, value string, op *memOp) (any, error) {
 }
 
 func (s *memStore) lineRelease(lock string, argv []string, op *memOp) (any, error) {
-	line, entry, held := "{"+lock+"}:line", "", true
+	line, entry, role := "{"+lock+"}:line", "", "1"
 	if len(argv) > 1 {
-		line, entry, held = argv[1], argv[2], argv[3] != "0"
+		entry, role = argv[2], argv[3]
+		if argv[1] != "" {
+			line = argv[1]
+		}
 	}
 	v, ok, err := s.text(lock)
 	if err != nil {
@@ -607,19 +610,38 @@ func (s *memStore) lineRelease(lock string, argv []string, op *memOp) (any, erro
 		process, _, _ := entryParts(entry)
 		s.zrem(line, entry, "woken "+entry, "silent "+process)
 	}
-	if ok && v != argv[0] {
-		if waiting := s.waiting(line); held && len(waiting) > 0 {
-			if process, _, value := entryParts(waiting[0]); value == v {
+	ours, looks := ok && v == argv[0], role == "2"
+	if looks || ok && !ours {
+		waiting := s.waiting(line)
+		if ours {
+			s.del(lock, op)
+		}
+		if role != "0" && len(waiting) > 0 {
+			if process, _, value := entryParts(waiting[0]); !ok || ours || value == v {
 				s.publish("redlock:"+process, value)
 			}
 		}
-		return v, nil
+		switch {
+		case ours && len(waiting) > 0:
+			return int64(othersWait), nil
+		case ours:
+			return int64(1), nil
+		default:
+			return orZero(v, ok), nil
+		}
 	}
 	if ok {
 		s.del(lock, op)
 	}
-	s.serve(lock, line, "", op)
-	return truth(ok), nil
+	_, served := s.serve(lock, line, "", op)
+	switch {
+	case !ok:
+		return int64(0), nil
+	case served:
+		return int64(othersWait), nil
+	default:
+		return int64(1), nil
+	}
 }
 
 func (s *memStore) mark(key string, argv []string, op *memOp) (any, error) {

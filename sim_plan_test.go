@@ -17,6 +17,8 @@ type simPlan struct {
 	RestartGuard time.Duration
 	Until        time.Duration // faults end by then
 	Names        bool          `json:",omitempty"` // each process has names of its own for the nodes
+	Regime       string        `json:",omitempty"` // see sim_regimes_test.go
+	Rate         time.Duration `json:",omitempty"` // that a node takes for each request
 	Calm         bool          `json:",omitempty"` // nothing goes wrong: order and speed of the line are checked
 	Strict       bool          `json:",omitempty"` // nothing gets lost: what is left behind is checked closely
 	Young        bool          `json:",omitempty"` // the nodes have just been started
@@ -54,8 +56,9 @@ type simProcessPlan struct {
 }
 
 type simClientPlan struct {
-	Key int
-	Ops int
+	Key    int
+	Ops    int
+	Within time.Duration `json:",omitempty"` // for which each acquire waits at most; 0: as drawn
 }
 
 // simFault is one thing that goes wrong, from At for For.
@@ -89,6 +92,9 @@ const (
 // drawPlan makes the plan of a seed. Regimes differ from seed to seed, because each fault
 // of the library shows in some of them only.
 func drawPlan(seed uint64) *simPlan {
+	if p := drawRegime(seed); p != nil {
+		return p
+	}
 	if mix(seed, 'q')%25 == 0 {
 		return drawTies(seed)
 	}

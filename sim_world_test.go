@@ -35,6 +35,7 @@ type simWorld struct {
 	ties     map[int]int          // by round: how many got the lock
 	ended    bool
 	count    simCount
+	calmer   int64 // when the first of those who hurry had enough
 }
 
 // simCount tells what a run was worth.
@@ -136,6 +137,7 @@ type simNode struct {
 	subs  []*simSub
 	ids   map[int]int64 // the last one given, by generation
 	flows map[simConn]*simFlow
+	busy  int64 // until when it has work, if it takes time for it
 
 	requests int
 	stopped  []*simHold // set by scripts that failed then
@@ -612,4 +614,15 @@ func (w *simWorld) available(n *simNode, t int64) int64 {
 		}
 		t = until + int64(w.mix('h', uint64(t))%10000)
 	}
+}
+
+// begins is when a server has done requests that come at t.
+func (n *simNode) begins(t int64, requests int) int64 {
+	if n.w.plan.Rate == 0 {
+		return t
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.busy = max(n.busy, t) + int64(requests)*int64(n.w.plan.Rate)
+	return n.busy
 }

@@ -37,13 +37,21 @@ type waiter struct {
 	joinCall     *call   // the latest, which a release of the entry takes back
 	since        instant // when it first joined anywhere
 	failures     int     // attempts in a row that were our turn and failed
+	failedAt     int     // with the queue of this node
 
 	// Guarded by queues.mu:
-	of         *keyWaiters   // nil: not among them
-	place      *list.Element // in of
+	of         *keyWaiters   // those of its key
+	place      *list.Element // in of; nil: not in a queue
 	woken      bool          // the lock is reserved for it
 	aside      bool          // it polls, and looks after nobody
 	toldToWait bool          // some node said that another has the lock
+
+	// Of the gate, guarded by queues.mu as well:
+	hurries  bool      // it has a deadline:
+	end      time.Time // which is this
+	inside   bool      // the gate let it in
+	parkedAt int       // in the heap of those that wait at the gate
+	hadTurn  bool
 }
 
 // newWaiter returns nil if the key cannot have a queue.
@@ -54,29 +62,26 @@ func newWaiter(qs *queues, r *resource) *waiter {
 	return &waiter{resource: r, queues: qs, id: r.clock.now().mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
 }
 
-// vigil is what one wait for a turn has seen.
-type vigil struct {
-	lookedAt int64         // when the other nodes were last looked at
-	left     int           // the node whose queue we left for a longer one; -1: none
-	free     time.Duration // when the lock will be free, as last seen
-}
-
 // await joins the queue, or stays in it, and returns nil when it is time for an attempt.
 // It returns errNoQueue if no node keeps a queue for us, ctx's error, or ErrClosed. What
 // it learns of the holder goes into last.
 func (w *waiter) await(ctx context.Context, last *QuorumError) error {
-	v := vigil{lookedAt: w.clock.now().mono, left: -1}
+	if err := w.enter(ctx); err != nil {
+		return err
+	}
+	lookedAt := w.clock.now().mono
+	home := -1 // where we asked to be let in, since our turn here was in vain
 	for {
 		a, err := w.ask(ctx)
 		if err != nil {
 			return err
 		}
-		if v.left >= 0 && v.left != w.node {
+		if w.node != w.failedAt {
 			w.failures = 0
 		}
 		if !a.ours {
 			w.failures = 0
-			if ready, err := w.waitForTurn(ctx, a, last, &v); ready || err != nil {
+			if ready, err := w.waitForTurn(ctx, a, last, &lookedAt); ready || err != nil {
 				return err
 			}
 			continue
@@ -84,27 +89,32 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		if w.failures < 2 {
 			return nil
 		}
-		moved, err := w.moveOn(ctx, last, &v)
-		if err != nil {
+		again, err := w.inVain(ctx, last, &home)
+		if !again {
 			return err
-		}
-		if !moved {
-			return w.pauseInVain(ctx, last, v.free)
 		}
 	}
 }
 
 // waitForTurn sleeps until the waiter is to look again, or ready for an attempt.
-func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, v *vigil) (ready bool, err error) {
+func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, lookedAt *int64) (ready bool, err error) {
 	last.HolderTTL = max(a.ttl, 0)
 	last.Outcomes[w.node].Holder = a.holder
 	// What is on the arbiter may be gone from the others: its clock was set back, somebody
 	// put a key there, or a holder who lost the majority renewed it. The first in the
 	// queue, who overtakes nobody, finds out.
-	if now := w.clock.now().mono; a.ahead == 0 && now-v.lookedAt >= int64(w.looksEvery()) {
-		v.lookedAt = now
-		if free, _, err := w.whenFree(ctx, last); free == 0 || err != nil {
+	now := w.clock.now().mono
+	due := a.ahead == 0 && now-*lookedAt >= int64(w.looksEvery())
+	if due {
+		*lookedAt = now
+	}
+	if due || w.queues.mustLook(w.of) {
+		free, all, err := w.whenFree(ctx, last)
+		if free == 0 && due || err != nil {
 			return true, err
+		}
+		if w.queues.follow(w, all, false) {
+			return false, nil
 		}
 	}
 	if w.waitsInVain() {
@@ -125,34 +135,6 @@ func (w *waiter) waitsInVain() bool {
 		w.of.pokeOthers(w)
 	}
 	return true
-}
-
-// moveOn goes to the longest queue of the key, after two turns in vain: the arbiter would
-// have us, and the others have somebody else. Either another won without the arbiter, and
-// its release wakes us again, or others are first in queues of other nodes. It stays where
-// we are back at the node that we left, since the other did not let us in.
-func (w *waiter) moveOn(ctx context.Context, last *QuorumError, v *vigil) (moved bool, err error) {
-	if v.left == w.node {
-		return false, nil
-	}
-	free, all, err := w.whenFree(ctx, last)
-	if err != nil {
-		return false, err
-	}
-	from := w.node
-	if moved = w.queues.moveTo(w, longestQueue(all, from)); moved {
-		v.left = from
-	}
-	v.free = free
-	return moved, nil
-}
-
-// pauseInVain pauses before an attempt that will hardly succeed, unless we are woken.
-func (w *waiter) pauseInVain(ctx context.Context, last *QuorumError, free time.Duration) error {
-	if at := &last.Outcomes[w.node]; at.Holder == w.value {
-		at.Holder = "" // reserved for us, who are not what stands in the way
-	}
-	return w.pauseUnlessWoken(ctx, min(w.backoff(w.failures, free), w.reservation()/2))
 }
 
 // stepAside tells whether we pause before an attempt that is out of turn. Meanwhile the next
@@ -214,6 +196,9 @@ func (w *waiter) poke() {
 // wake tells the waiter that the lock is reserved for it; the caller holds queues.mu.
 func (w *waiter) wake() {
 	w.woken = true
+	if w.of != nil {
+		w.of.meeting.beside = ""
+	}
 	w.poke()
 }
 
@@ -278,15 +263,13 @@ func (w *waiter) ask(ctx context.Context) (answer, error) {
 
 // nodes is all nodes in the order in which they are asked to keep the queue.
 func (w *waiter) nodes() []int {
-	qs := w.queues
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	if w.of == nil || w.of.movedUntil <= w.clock.now().mono {
+	first, ok := w.queues.movedTo(w.resource, w.clock.now().mono)
+	if !ok {
 		return w.order
 	}
-	order := []int{w.of.movedTo}
+	order := []int{first}
 	for _, i := range w.order {
-		if i != w.of.movedTo {
+		if i != first {
 			order = append(order, i)
 		}
 	}
@@ -342,8 +325,7 @@ func (w *waiter) register(ctx context.Context, node int) error {
 	qs := w.queues
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if w.of == nil {
-		w.of = qs.of(w.resource)
+	if w.place == nil {
 		w.of.add(w)
 	}
 	w.woken = false
@@ -400,6 +382,10 @@ func (w *waiter) claim() (node int, entry, value string) {
 	qs.mu.Lock()
 	delete(qs.byValue, w.value)
 	w.woken = false
+	if !w.hadTurn {
+		w.hadTurn = true
+		w.of.gate.turn(w.clock.now().mono)
+	}
 	qs.mu.Unlock()
 	node, entry, value = w.node, w.entry, w.value
 	w.ended, w.entry, w.value = entry, "", ""
@@ -411,6 +397,7 @@ func (w *waiter) claim() (node int, entry, value string) {
 // queue still.
 func (w *waiter) rejoin() {
 	w.failures++
+	w.failedAt = w.node
 	if w.register(context.Background(), w.node) == nil {
 		w.send()
 	}
@@ -436,17 +423,16 @@ func (w *waiter) withdraw() {
 	w.entry, w.value, w.ended, w.joinCall, w.join, w.joined = "", "", "", nil, nil, false
 }
 
-// end leaves the queue, if the waiter is still in it, and forgets the waiter.
-func (w *waiter) end() {
+// done leaves the queue, if the waiter is still in it, and forgets the waiter.
+func (w *waiter) done() {
 	w.withdraw()
 	qs := w.queues
-	now := w.clock.now().mono
+	now := w.clock.now()
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if w.of != nil {
 		w.of.remove(w, now)
-		qs.forget(now)
-		w.of = nil
+		qs.forget(now.mono)
 	}
 	qs.unsubscribe(w)
 }

@@ -18,6 +18,7 @@ type scriptedWire struct {
 	// reply answers a request; what it does not know is answered well.
 	reply func(name string, whole bool) ballot
 	takes time.Duration // an exchange
+	each  time.Duration // and every request in it
 	gate  chan struct{} // if set, each exchange waits for it
 	out   int           // exchanges under way
 	most  int           // of them at a time
@@ -46,7 +47,7 @@ func (w *scriptedWire) exchange(batch []*call, _, bound time.Duration) (settled 
 		log.keys = append(log.keys, c.req.key)
 		log.ops = append(log.ops, c.req.op)
 	}
-	gate, takes := w.gate, w.takes
+	gate, takes := w.gate, w.takes+time.Duration(len(batch))*w.each
 	w.mu.Unlock()
 	if gate != nil {
 		<-gate

@@ -1,0 +1,252 @@
+package redlock
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// returnEvery is when waiters that moved to another queue go back to their own.
+	returnEvery = 5 * time.Second
+	// returnPause is how long they stay there at least, since clocks differ.
+	returnPause = 100 * time.Millisecond
+	// lookPause is the least time between two looks for queues on other nodes.
+	lookPause = 20 * time.Millisecond
+)
+
+// meeting is where this process waits for a key, if that is not at the first node in order
+// that it reaches. queues.mu guards it.
+//
+// Clients that know the nodes by different names, or cannot reach the same ones, make
+// queues of one key on several nodes. Each queue reserves its node for its own first
+// waiter, so that they take turns in vain, or only those of one queue are ever served.
+// So they have to meet:
+//
+// A release tells its holder, and the first in a queue that the holder does not serve, that
+// the other is there. Waiters move to the queue whose first has waited longest: that is the
+// same for all who see it, and who is overtaken grows old. If a queue is there still when a
+// release sees it again, its waiters cannot come here, so we go there, unless we moved
+// already. And if our turns come to nothing although nobody waits
+// elsewhere, somebody who does not see our queue takes the lock again and again; then we go
+// where it is seen.
+type meeting struct {
+	at    int   // the node whose queue they moved to
+	until int64 // until when it comes first, whatever the order
+	away  bool  // they have not been sent back since
+
+	elsewhere bool   // others seem to wait in the queue of another node
+	lookedAt  int64  // when one of ours last looked for such a queue
+	seen      int    // the node where it was; -1: none
+	seenAt    int64  // when it was seen there first
+	beside    string // who held the lock when a turn of ours came to nothing
+}
+
+func newMeeting() meeting { return meeting{until: longAgo, lookedAt: longAgo, seen: -1} }
+
+// moved reports whether this process waits elsewhere.
+func (m *meeting) moved(now int64) bool { return m.until > now }
+
+// isTimeToReturn reports once that it is time to go back.
+func (m *meeting) isTimeToReturn(now int64) bool {
+	back := m.away && !m.moved(now)
+	m.away = m.away && !back
+	return back
+}
+
+// movedTo is the node whose queue the waiters of this process for the key moved to.
+func (qs *queues) movedTo(r *resource, now int64) (node int, ok bool) {
+	if qs.keys.Load() == 0 {
+		return 0, false
+	}
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	k := qs.byKey[r.name]
+	if k == nil || !k.meeting.moved(now) {
+		return 0, false
+	}
+	return k.meeting.at, true
+}
+
+// othersWait notes what a release was told: somebody waits, so an acquire of this process
+// must not overtake them. served: they wait in a queue that our releases serve. If not,
+// the next of our waiters looks what queue that is.
+func (qs *queues) othersWait(r *resource, served bool) {
+	now := qs.set.clock.now().mono
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	k := qs.contended(r, now)
+	if !served {
+		k.lookElsewhere()
+	}
+}
+
+// othersWaitAt is othersWait for somebody who waits at a node whose queue our releases do
+// not serve. Seen for the second time, that queue is followed.
+func (qs *queues) othersWaitAt(r *resource, node int) {
+	now := qs.set.clock.now()
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	k := qs.contended(r, now.mono)
+	if !k.meeting.moved(now.mono) && k.meeting.saw(node, now.mono) {
+		k.moveTo(node, now, nil)
+		return
+	}
+	k.lookElsewhere()
+}
+
+// contended is the waiters of a key of which it is known that somebody waits for it; the
+// caller holds mu.
+func (qs *queues) contended(r *resource, now int64) *keyWaiters {
+	k := qs.of(r)
+	k.refusedAt = now
+	if k.waiters.Len() == 0 {
+		k.rest(now)
+	}
+	return k
+}
+
+func (k *keyWaiters) lookElsewhere() {
+	k.meeting.elsewhere = true
+	if first := k.first(); first != nil {
+		first.poke()
+	}
+}
+
+// mustLook reports whether one of the key's waiters is to look at the queues of all nodes,
+// and counts it as done.
+func (qs *queues) mustLook(k *keyWaiters) bool {
+	now := qs.set.clock.now().mono
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	m := &k.meeting
+	if !m.elsewhere || now-m.lookedAt < int64(lookPause) {
+		return false
+	}
+	m.elsewhere, m.lookedAt = false, now
+	return true
+}
+
+// follow has all waiters of this process for the key move to the queue of another node, if
+// that is better, and reports whether it did. inVain: the waiter's turns come to nothing.
+func (qs *queues) follow(w *waiter, all []inspection, inVain bool) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	now := qs.set.clock.now()
+	k := w.of
+	moved := k.meeting.moved(now.mono)
+	if moved && k.meeting.at != w.node {
+		return false // the other did not let us in
+	}
+	to := qs.oldest(all, w.node, now.mono)
+	switch {
+	case to >= 0:
+		k.meeting.saw(to, now.mono) // a release that finds it again follows
+		if all[to].age() <= all[w.node].age() {
+			return false
+		}
+	case inVain:
+		if to = k.meeting.takenBeside(w, all); to < 0 {
+			return false
+		}
+	default:
+		return false
+	}
+	return k.moveTo(to, now, w)
+}
+
+// saw notes that others wait in the queue of a node, and reports whether they did so
+// before; the caller holds mu.
+func (m *meeting) saw(node int, now int64) (again bool) {
+	if m.seen != node {
+		m.seen, m.seenAt = node, now
+		return false
+	}
+	return now-m.seenAt >= int64(lookPause)
+}
+
+// moveTo has all waiters of this process for the key, and those to come, go to the queue of
+// a node, if they may; the caller holds mu.
+//
+// All processes return together, at multiples of returnEvery of the wall clock, which is
+// about the same everywhere; one that returned alone would have to leave again.
+func (k *keyWaiters) moveTo(node int, now instant, but *waiter) bool {
+	m := &k.meeting
+	if !m.moved(now.mono) && now.mono-m.until < int64(returnPause) {
+		return false // others may be on their way back, too
+	}
+	m.seen, m.seenAt = node, now.mono
+	m.at, m.until, m.away = node, now.mono+int64(returnEvery)-now.wall%int64(returnEvery), true
+	k.lookIn(now.mono, time.Duration(m.until-now.mono))
+	k.pokeOthers(but)
+	return true
+}
+
+// oldest is the node, other than ours, with the queue whose first waiter is another
+// process's and has waited longest; -1 if there is none. The caller holds mu.
+func (qs *queues) oldest(all []inspection, ours int, now int64) int {
+	best := -1
+	for i := range all {
+		n := &all[i]
+		if i == ours || len(n.waiters) == 0 || n.waiters[0].process == qs.process || now < qs.skipUntil[i] {
+			continue
+		}
+		if best < 0 || n.age() > all[best].age() {
+			best = i
+		}
+	}
+	return best
+}
+
+// takenBeside is the first node in order, other than ours, that has the value of who holds
+// the lock, if that is already the second to hold it while our turn came to nothing, and
+// the release of neither woke us; -1 otherwise. The caller holds mu.
+func (m *meeting) takenBeside(w *waiter, all []inspection) int {
+	votes := make(map[string]int)
+	best, holder := -1, ""
+	for i := range all {
+		if i != w.node && all[i].kind == "string" {
+			votes[all[i].value]++
+		}
+	}
+	for _, i := range w.order {
+		if v := all[i].value; votes[v] > votes[holder] && i != w.node {
+			best, holder = i, v
+		}
+	}
+	if best < 0 || m.beside == holder {
+		return -1
+	}
+	first := m.beside == ""
+	if m.beside = holder; first {
+		return -1
+	}
+	return best
+}
+
+// inVain is for a waiter whose turns come to nothing: the node would have us, and the others
+// have somebody else. Either another won without the node, and its release wakes us again,
+// or others are first in queues of other nodes. It returns whether to ask again, and else
+// when it is time for another attempt.
+func (w *waiter) inVain(ctx context.Context, last *QuorumError, home *int) (again bool, err error) {
+	if at := w.queues.arbiter(w.resource, w.clock.now().mono, w.terms.joinPatience()); at >= 0 && at != w.node && at != *home {
+		*home = at // the others of this process wait there
+		return true, nil
+	}
+	free, all, err := w.whenFree(ctx, last)
+	switch {
+	case err != nil:
+		return false, err
+	case w.queues.follow(w, all, true):
+		return true, nil
+	default:
+		return false, w.pauseInVain(ctx, last, free)
+	}
+}
+
+// pauseInVain pauses before an attempt that will hardly succeed, unless we are woken.
+func (w *waiter) pauseInVain(ctx context.Context, last *QuorumError, free time.Duration) error {
+	if at := &last.Outcomes[w.node]; at.Holder == w.value {
+		at.Holder = "" // reserved for us, who are not what stands in the way
+	}
+	return w.pauseUnlessWoken(ctx, min(w.backoff(w.failures, free), w.reservation()/2))
+}

@@ -1,0 +1,169 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+// cutOff opens a Redlock that some nodes refuse.
+func (h hall) cutOff(nodes ...int) *redlock.Redlock {
+	h.Helper()
+	clients := make([]redis.UniversalClient, h.cluster.Len())
+	refused := make(map[int]bool)
+	for _, i := range nodes {
+		refused[i] = true
+	}
+	for i := range clients {
+		clients[i] = h.cluster.Client(i, func(o *redis.Options) {
+			if refused[i] {
+				o.DialerRetries = 1
+				o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+				}
+			}
+		})
+	}
+	rl, err := redlock.New(clients, &redlock.Options{RestartGuard: -1})
+	require.NoError(h, err)
+	h.Cleanup(func() { require.NoError(h, rl.Close()) })
+	return rl
+}
+
+// takeTurns has each process hold the lock again and again until the time is over, and
+// returns how often it did.
+func (h hall) takeTurns(rls []*redlock.Redlock, hold, long time.Duration, begin func(i int) time.Duration) []int {
+	h.Helper()
+	ctx, cancel := context.WithTimeout(h.Context(), long)
+	defer cancel()
+	var holders atomic.Int64
+	turns := make([]int, len(rls))
+	var all sync.WaitGroup
+	for i, rl := range rls {
+		all.Go(func() {
+			time.Sleep(begin(i))
+			for m := rl.Mutex("k"); ctx.Err() == nil; {
+				l, err := m.Acquire(ctx)
+				if err != nil {
+					continue
+				}
+				assert.EqualValues(h, 1, holders.Add(1), "holders at a time")
+				turns[i]++
+				time.Sleep(hold)
+				holders.Add(-1)
+				_ = l.Release(context.Background())
+			}
+		})
+	}
+	all.Wait()
+	return turns
+}
+
+// fair checks that each had at least half of its share.
+func (h hall) fair(turns []int) {
+	h.Helper()
+	sum := 0
+	for _, n := range turns {
+		sum += n
+	}
+	h.Logf("turns %v", turns)
+	for i, n := range turns {
+		assert.GreaterOrEqual(h, n, max(1, sum/len(turns)/2), "turns of process %d of %v", i, turns)
+	}
+}
+
+func inHallOf(t *testing.T, nodes int, f func(h hall)) {
+	t.Helper()
+	inBubble(t, nodes, nil, func(b *bed) {
+		b.cluster.Record(false)
+		for _, n := range b.cluster.Nodes() {
+			n.Delay(200 * time.Microsecond)
+		}
+		f(hall{b})
+	})
+}
+
+// A process that cannot reach the node where the others wait, and the others, get their
+// share, for as long as that lasts, whoever comes first.
+func TestQueuesThatMeetAreFair(t *testing.T) {
+	first := map[string]func(i int) time.Duration{
+		"all at once":         func(int) time.Duration { return 0 },
+		"the cut off first":   func(i int) time.Duration { return time.Duration(min(i, 1)) * 3 * time.Second },
+		"the cut off at last": func(i int) time.Duration { return time.Duration(1-min(i, 1)) * 3 * time.Second },
+	}
+	for _, nodes := range []int{3, 5} {
+		for hold, long := range map[time.Duration]time.Duration{
+			5 * time.Millisecond: 12 * time.Second, 50 * time.Millisecond: 30 * time.Second, 200 * time.Millisecond: time.Minute,
+		} {
+			for when, begin := range first {
+				t.Run(fmt.Sprintf("%d nodes, held for %v, %s", nodes, hold, when), func(t *testing.T) {
+					inHallOf(t, nodes, func(h hall) {
+						arbiter := h.process(nil).Mutex("k").NodeOrder()[0]
+						rls := []*redlock.Redlock{h.cutOff(arbiter), h.cutOff(), h.cutOff(), h.cutOff()}
+						h.fair(h.takeTurns(rls, hold, long, begin))
+					})
+				})
+			}
+		}
+	}
+}
+
+// Two processes that cannot reach the node of each other's queue meet at a third.
+func TestQueuesThatCannotMeetAtEitherNode(t *testing.T) {
+	for _, nodes := range []int{3, 5} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			inHallOf(t, nodes, func(h hall) {
+				order := h.process(nil).Mutex("k").NodeOrder()
+				rls := []*redlock.Redlock{h.cutOff(order[0]), h.cutOff(order[1])}
+				h.fair(h.takeTurns(rls, 20*time.Millisecond, 30*time.Second, func(int) time.Duration { return 0 }))
+			})
+		})
+	}
+}
+
+// farAway is a connection on which all that arrives takes its time.
+type farAway struct {
+	net.Conn
+	takes time.Duration
+}
+
+func (c farAway) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	time.Sleep(c.takes)
+	return n, err
+}
+
+// A process near the nodes that was alone for long could take the lock again before one that
+// is far away has even heard that it is its turn. It is told that somebody waits.
+func TestProcessThatIsNearLeavesOthersTheirTurn(t *testing.T) {
+	inHallOf(t, 5, func(h hall) {
+		clients := make([]redis.UniversalClient, h.cluster.Len())
+		for i := range clients {
+			clients[i] = h.cluster.Client(i, func(o *redis.Options) {
+				dial := o.Dialer
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := dial(ctx, network, addr)
+					return farAway{conn, 20 * time.Millisecond}, err
+				}
+			})
+		}
+		far, err := redlock.New(clients, &redlock.Options{RestartGuard: -1})
+		require.NoError(h, err)
+		h.Cleanup(func() { require.NoError(h, far.Close()) })
+		begin := func(i int) time.Duration { return time.Duration(i) * 5 * time.Second }
+		turns := h.takeTurns([]*redlock.Redlock{h.cutOff(), far}, 20*time.Millisecond, 15*time.Second, begin)
+		t.Logf("turns %v", turns)
+		assert.Greater(t, turns[1], 100, "in turn they are some 120")
+	})
+}

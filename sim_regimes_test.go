@@ -1,0 +1,131 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Regimes of their own for waiting: what they attack needs more waiters, or faults that last
+// longer, than the other plans have.
+
+// drawRegime is the plan of a seed that is about waiting; nil for most seeds.
+func drawRegime(seed uint64) *simPlan {
+	r := rand.New(rand.NewPCG(seed, 0x4e91))
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	p := &simPlan{Seed: seed, RestartGuard: -1, Strict: true, Fenced: []bool{r.IntN(4) == 0}}
+	nodes := 3 + 2*r.IntN(2)
+	p.TTL = in(300*time.Millisecond, time.Second).Truncate(time.Millisecond)
+	p.NodeTimeout = p.TTL * time.Duration(2+r.IntN(8)) / 100
+	p.Delay = in(10*time.Microsecond, 300*time.Microsecond)
+	p.Jitter = in(p.Delay/10, p.Delay)
+	ppm := func() int64 { return r.Int64N(9900) - 4950 }
+	for range nodes {
+		p.Nodes = append(p.Nodes, simNodePlan{PPM: ppm(), Offset: in(-400*time.Millisecond, 400*time.Millisecond)})
+	}
+	processes := func(n int, clients ...simClientPlan) {
+		for range n {
+			p.Processes = append(p.Processes, simProcessPlan{PPM: ppm(), Clients: clients})
+		}
+	}
+	switch mix(seed, 'R') % 64 {
+	case 0:
+		p.Regime = simApart
+		processes(2+r.IntN(3), simClientPlan{Ops: 24})
+		p.cutFromArbiter(r)
+	case 1:
+		p.Regime, p.Calm = simCrowd, true
+		p.NodeTimeout = p.TTL * 2 / 100
+		p.Rate = in(2*time.Microsecond, 15*time.Microsecond)
+		processes(1+r.IntN(2), make([]simClientPlan, 40+r.IntN(60))...)
+		for i := range p.Processes {
+			for j := range p.Processes[i].Clients {
+				p.Processes[i].Clients[j].Ops = 1
+			}
+		}
+	case 2:
+		p.Regime = simHurry
+		p.NodeTimeout = p.TTL / 10
+		p.Rate = in(20*time.Microsecond, 100*time.Microsecond)
+		clients := []simClientPlan{{Ops: 12}}
+		for range 30 + r.IntN(40) {
+			clients = append(clients, simClientPlan{Ops: 10, Within: in(20*time.Millisecond, 60*time.Millisecond)})
+		}
+		processes(1+r.IntN(3), clients...)
+	default:
+		return nil
+	}
+	return p
+}
+
+// The regimes.
+const (
+	simApart = "apart" // a process cannot reach the node where the others wait, for as long as it lasts
+	simCrowd = "crowd" // very many come at once
+	simHurry = "hurry" // more than can be served have a deadline
+)
+
+// cutFromArbiter cuts the first process off from the node that keeps the queue, and at
+// times the second from the next one.
+func (p *simPlan) cutFromArbiter(r *rand.Rand) {
+	hashes := make([]uint64, len(p.Nodes))
+	for i := range hashes {
+		hashes[i] = fnv1a(fmt.Sprintf("node %d", i))
+	}
+	order := byWeight(fnv1a("k0"), hashes)
+	cut := func(proc, node int) {
+		kind := []string{faultCut, faultCut, faultCutOut}[r.IntN(3)]
+		p.Faults = append(p.Faults, simFault{Kind: kind, Proc: proc, Node: node, For: time.Hour / 2})
+	}
+	cut(0, order[0])
+	if r.IntN(4) == 0 {
+		cut(1, order[1])
+	}
+}
+
+// checkOvertaken: whoever waits is overtaken a few times at most, wherever the others wait.
+func (w *simWorld) checkOvertaken(key string, grants []*simGrant) {
+	clients := 0
+	for _, p := range w.plan.Processes {
+		clients += len(p.Clients)
+	}
+	for _, wait := range w.waits[key] {
+		n := 0
+		for _, g := range grants {
+			if g.ret > wait.from && g.ret < wait.to {
+				n++
+			}
+		}
+		// Two that are cut off from different nodes find each other by way of a third.
+		if limit := 6 * (clients + 1) * len(w.plan.Faults); n > limit {
+			w.violated("I7: client %d.%d was overtaken %d times while it waited until %.6f ms, %d is enough", wait.proc, wait.client, n, ms(wait.to), limit)
+		}
+	}
+}
+
+// checkIdle: those who leave before their turn do not keep the lock from the others. As long
+// as all who hurry are there, somebody has it for a fair part of the time.
+func (w *simWorld) checkIdle(grants []*simGrant) {
+	if len(grants) == 0 || grants[0].ret >= w.calmer {
+		return
+	}
+	held := int64(0)
+	for _, g := range grants {
+		held += max(0, min(g.end(), w.calmer)-g.ret)
+	}
+	if share := float64(held) / float64(w.calmer-grants[0].ret); share < leastBusy {
+		w.violated("I7: the lock was held for %.0f %% of the time while many wanted it", 100*share)
+	}
+}
+
+// leastBusy is what a queue without a gate falls short of: it comes down to a sixth.
+const leastBusy = 0.35
+
+// deadline is a context that tells when it ends.
+type deadline struct {
+	context.Context
+	at time.Time
+}
+
+func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
