@@ -19,9 +19,9 @@ import (
 func TestCallersInAHurryDoNotStarveEachOther(t *testing.T) {
 	const (
 		patient = 4
-		hold           = time.Millisecond
-		calm           = 2 * time.Second // to measure what the lock can serve
-		rush           = 5 * time.Second
+		hold    = time.Millisecond
+		calm    = 2 * time.Second // to measure what the lock can serve
+		rush    = 5 * time.Second
 	)
 	f := convStart(t, 5)
 	rl := f.direct().open(t, redlock.Options{RestartGuard: -1})
