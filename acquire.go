@@ -15,6 +15,9 @@ type acquisition struct {
 	ctx     context.Context
 	wait    bool // for a holder
 	renews  bool // once it is held
+	nth     int  // of those that one call acquires at the same moment
+	// adopts is the token of the lock to go on with; empty: it is to be free.
+	adopts string
 
 	start    instant
 	attempts int
@@ -27,7 +30,7 @@ type acquisition struct {
 // acquire returns the lock, or why there is none.
 func (a *acquisition) acquire() (*Lock, error) {
 	if !a.life.enter() {
-		return nil, fmt.Errorf("redlock: acquire %s: %w", quoteKey(a.key), ErrClosed)
+		return nil, fmt.Errorf("redlock: %v %s: %w", a.op(), quoteKey(a.key), ErrClosed)
 	}
 	defer a.life.leave()
 	a.start = a.clock.now()
@@ -115,14 +118,29 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 // that keeps the queue may have put under the key already. It is as fresh as any: it was
 // made for this attempt and is struck out by it.
 func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
-	l, err := a.newLock()
+	l, until, err := a.ask()
 	if err != nil {
 		return nil, false, err
 	}
-	start := a.clock.now()
-	until := validUntil(start, a.terms.ttl, a.opts.DriftFactor)
-	r := l.sendAcquire(start)
+	return a.settle(l, until)
+}
 
+// ask sends the SETs of an attempt. until is the end of validity if they are granted.
+func (a *acquisition) ask() (l *Lock, until instant, err error) {
+	l, err = a.newLock()
+	if err != nil {
+		return nil, until, err
+	}
+	l.nth, l.adopts = int64(a.nth), a.adopts
+	start := a.clock.now()
+	until = validUntil(start, a.terms.ttl, a.opts.DriftFactor)
+	l.sendAcquire(start)
+	return l, until, nil
+}
+
+// settle waits for what becomes of an attempt.
+func (a *acquisition) settle(l *Lock, until instant) (lock *Lock, retryable bool, err error) {
+	r := &l.acquiring
 	v, cut := l.waitAcquire(a.ctx)
 	if cut == nil && v == verdictHopeless {
 		v = r.giveUp()
@@ -151,7 +169,7 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 		a.w.rejoin()
 	}
 	l.takeBack(false)
-	return nil, retryable, a.failed(r, opAcquire, reasons...)
+	return nil, retryable, a.failed(r, a.op(), reasons...)
 }
 
 // newLock is the lock that an attempt asks for, with the value that stands in the queue if
@@ -163,11 +181,19 @@ func (a *acquisition) newLock() (*Lock, error) {
 		l.arbiter, l.entry = node, entry
 		return l, nil
 	}
-	value, err := a.tokens.newValue()
+	value, err := a.tokens.newValue(a.terms.owner)
 	if err != nil {
 		return nil, err
 	}
 	return newLock(a.resource, a.queues, a.renewer, value), nil
+}
+
+// op is what the attempt is called in errors.
+func (a *acquisition) op() op {
+	if a.adopts != "" {
+		return opAdopt
+	}
+	return opAcquire
 }
 
 // reasons is why an attempt failed, and whether waiting may help.
@@ -179,6 +205,8 @@ func (a *acquisition) reasons(r *round, v verdict, cut error) (reasons []error, 
 		return withContextErr(a.ctx), false
 	case v == verdictGranted:
 		return []error{ErrExpired}, true
+	case v == verdictHeld && a.adopts != "":
+		return []error{ErrNotHeld}, false
 	case v == verdictHeld:
 		return []error{ErrHeld}, true
 	default:

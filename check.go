@@ -38,7 +38,7 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 	if ctx.Err() != nil {
 		return Report{}, &QuorumError{Op: "check", Need: rl.quorum, reasons: withContextErr(ctx)}
 	}
-	probe, err := rl.tokens.newValue()
+	probe, err := rl.tokens.newValue("")
 	if err != nil {
 		return Report{}, err
 	}

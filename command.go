@@ -90,6 +90,14 @@ func (a *arguments) write(r *request) {
 		if q != nil {
 			a.add(q.entry)
 		}
+	case adoptScript:
+		if f == nil {
+			a.keys(&r.key)
+			a.add(r.value, r.px, r.from)
+		} else {
+			a.keys(&r.key, &f.key)
+			a.add(r.value, r.px, r.from, f.token, fenceLife.Milliseconds())
+		}
 	case raiseScript:
 		a.keys(&r.key, &f.key)
 		a.add(r.value, f.token, fenceLife.Milliseconds())

@@ -223,6 +223,19 @@ func askFence(value string, proposal uint64, entry string) *request {
 	return fenceRequest(contractTerms(contractTTL), "k", value, fenceOfKey(proposal), q)
 }
 
+// tokenA is the token of the value that contract cases of adopt begin with.
+const tokenA = "a0"
+
+func askAdopt(value, token string) *request {
+	r := adoptRequest(contractTerms(contractTTL), "k", value, token, nil)
+	return &r
+}
+
+func askAdoptFenced(value, token string, proposal uint64) *request {
+	r := adoptRequest(contractTerms(contractTTL), "k", value, token, fenceOfKey(proposal))
+	return &r
+}
+
 func askRaise(value string, fence uint64) *request {
 	return raiseRequest(contractTerms(contractTTL), "k", value, fenceOfKey(fence))
 }
@@ -355,26 +368,54 @@ var contractCases = map[string][]struct {
 	"a counter above the clock goes up by one": {
 		{raw("SET", fenceOfK, "4000000000000000"), ""}, {askFence("a", 1, ""), "4000000000000001"}, {raw("GET", fenceOfK), "4000000000000001"},
 	},
-	"a refused SET leaves the counter":     {{askSet("a"), "OK"}, {raw("SET", fenceOfK, "7"), ""}, {askFence("b", farAhead, ""), "<nil>"}, {raw("GET", fenceOfK), "7"}},
-	"a counter that is none":               {{raw("SET", fenceOfK, "x"), ""}, {askFence("a", 1, ""), "error BADFENCE"}, {raw("TYPE", "k"), "none"}},
-	"a counter that is negative":           {{raw("SET", fenceOfK, "-1"), ""}, {askFence("a", 1, ""), "error BADFENCE"}},
-	"a counter with a sign":                {{raw("SET", fenceOfK, "+1"), ""}, {askFence("a", 1, ""), "error BADFENCE"}},
-	"a counter that is empty":              {{raw("SET", fenceOfK, ""), ""}, {askFence("a", 1, ""), "error BADFENCE"}},
-	"a counter at its end":                 {{raw("SET", fenceOfK, "4503599627370496"), ""}, {askFence("a", 1, ""), "error BADFENCE"}, {raw("TYPE", "k"), "none"}},
-	"a counter past its end":               {{raw("SET", fenceOfK, "4503599627370497"), ""}, {askFence("a", 1, ""), "error BADFENCE"}},
-	"a counter that is a list":             {{raw("RPUSH", fenceOfK, "1"), ""}, {askFence("a", 1, ""), "error WRONGTYPE"}, {raw("TYPE", "k"), "none"}},
-	"a fenced claim of what is reserved":   {{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askFence("b", 1, entryOf("p", "b")), "~"}, {raw("PTTL", "k"), "more than 50000"}, {raw("TYPE", lineOfK), "none"}},
-	"a fenced claim of what is another's":  {{askSet("a"), "OK"}, {askFence("b", 1, entryOf("p", "b")), "<nil>"}},
-	"raise while we hold the lock":         {{askFence("a", 1, ""), "~"}, {askRaise("a", 4000000000000000), "1"}, {raw("GET", fenceOfK), "4000000000000000"}},
-	"raise never lowers":                   {{askSet("a"), "OK"}, {raw("SET", fenceOfK, "9"), ""}, {askRaise("a", 8), "1"}, {raw("GET", fenceOfK), "9"}},
-	"raise when the lock is gone":          {{askRaise("a", 8), "0"}, {raw("TYPE", fenceOfK), "none"}},
-	"raise when the lock is another's":     {{askSet("b"), "OK"}, {askRaise("a", 8), "b"}, {raw("TYPE", fenceOfK), "none"}},
-	"a fenced repair brings its counter":   {{askFenceRepair("a", 8), "OK"}, {raw("GET", fenceOfK), "8"}, {raw("GET", "k"), "a"}},
-	"a fenced repair lowers no counter":    {{raw("SET", fenceOfK, "9"), ""}, {askFenceRepair("a", 8), "OK"}, {raw("GET", fenceOfK), "9"}},
-	"a fenced repair of what is another's": {{askSet("b"), "OK"}, {askFenceRepair("a", 8), "<nil>"}, {raw("TYPE", fenceOfK), "none"}},
-	"force whoever holds":                  {{askSet("a"), "OK"}, {askForce(""), "1"}, {raw("TYPE", "k"), "none"}, {askForce(""), "0"}},
-	"force one holder":                     {{askSet("a@me"), "OK"}, {askForce("b"), "a@me"}, {askForce("a"), "1"}},
-	"force what is no lock":                {{raw("RPUSH", "k", "x"), ""}, {askForce(""), "1"}, {raw("TYPE", "k"), "none"}},
+	"a refused SET leaves the counter":      {{askSet("a"), "OK"}, {raw("SET", fenceOfK, "7"), ""}, {askFence("b", farAhead, ""), "<nil>"}, {raw("GET", fenceOfK), "7"}},
+	"a counter that is none":                {{raw("SET", fenceOfK, "x"), ""}, {askFence("a", 1, ""), "error BADFENCE"}, {raw("TYPE", "k"), "none"}},
+	"a counter that is negative":            {{raw("SET", fenceOfK, "-1"), ""}, {askFence("a", 1, ""), "error BADFENCE"}},
+	"a counter with a sign":                 {{raw("SET", fenceOfK, "+1"), ""}, {askFence("a", 1, ""), "error BADFENCE"}},
+	"a counter that is empty":               {{raw("SET", fenceOfK, ""), ""}, {askFence("a", 1, ""), "error BADFENCE"}},
+	"a counter at its end":                  {{raw("SET", fenceOfK, "4503599627370496"), ""}, {askFence("a", 1, ""), "error BADFENCE"}, {raw("TYPE", "k"), "none"}},
+	"a counter past its end":                {{raw("SET", fenceOfK, "4503599627370497"), ""}, {askFence("a", 1, ""), "error BADFENCE"}},
+	"a counter that is a list":              {{raw("RPUSH", fenceOfK, "1"), ""}, {askFence("a", 1, ""), "error WRONGTYPE"}, {raw("TYPE", "k"), "none"}},
+	"a fenced claim of what is reserved":    {{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askFence("b", 1, entryOf("p", "b")), "~"}, {raw("PTTL", "k"), "more than 50000"}, {raw("TYPE", lineOfK), "none"}},
+	"a fenced claim of what is another's":   {{askSet("a"), "OK"}, {askFence("b", 1, entryOf("p", "b")), "<nil>"}},
+	"adopt of a token alone":                {{askSet(tokenA), "OK"}, {askAdopt("b", tokenA), "1"}, {raw("GET", "k"), "b"}},
+	"adopt of a token with its owner":       {{askSet(tokenA + "@x"), "OK"}, {askAdopt("b", tokenA), "1"}, {raw("GET", "k"), "b"}},
+	"adopt of what only begins like it":     {{askSet(tokenA + "1@x"), "OK"}, {askAdopt("b", tokenA), "a01@x"}, {raw("GET", "k"), "a01@x"}},
+	"adopt takes no pattern for a token":    {{askSet("a0"), "OK"}, {askAdopt("b", ".."), "a0"}},
+	"adopt of what is free creates nothing": {{askAdopt("b", tokenA), "0"}, {raw("TYPE", "k"), "none"}},
+	"adopt of another's leaves it":          {{askSet("c@x"), "OK"}, {askAdopt("b", tokenA), "c@x"}, {raw("GET", "k"), "c@x"}},
+	"adopt of what is no lock":              {{raw("RPUSH", "k", "x"), ""}, {askAdopt("b", tokenA), "error WRONGTYPE"}},
+	"adopt begins a lease of its own": {
+		{raw("SET", "k", tokenA), ""}, {raw("PEXPIRE", "k", 3000), ""}, {askAdopt("b", tokenA), "1"}, {raw("PTTL", "k"), "more than 50000"},
+	},
+	"adopt gives a key without TTL one": {
+		{raw("SET", "k", tokenA), ""}, {askAdopt("b", tokenA), "1"}, {raw("PTTL", "k"), "less than 61000"}, {raw("PTTL", "k"), "more than 50000"},
+	},
+	"adopt that comes twice does not shorten the lease": {
+		{askSet(tokenA), "OK"}, {askAdopt("b", tokenA), "1"}, {askExtend("b", time.Hour), "1"}, {askAdopt("b", tokenA), "b"}, {raw("PTTL", "k"), "more than 3000000"},
+	},
+	"the former holder's requests do nothing after adopt": {
+		{askSet(tokenA), "OK"}, {askAdopt("b", tokenA), "1"}, {askRelease(tokenA), "b"}, {askExtend(tokenA, time.Hour), "b"},
+		{askPlainLineRelease(tokenA), "b"}, {askSet(tokenA), "<nil>"}, {raw("GET", "k"), "b"}, {raw("PTTL", "k"), "less than 61000"},
+	},
+	"fenced adopt is above the counter": {
+		{raw("SET", fenceOfK, "4000000000000000"), ""}, {askSet(tokenA), "OK"}, {askAdoptFenced("b", tokenA, 1), "4000000000000001"},
+		{raw("GET", fenceOfK), "4000000000000001"}, {raw("GET", "k"), "b"},
+	},
+	"fenced adopt cuts the proposal down":    {{askSet(tokenA), "OK"}, {askAdoptFenced("b", tokenA, farAhead), "~"}, {askFence("c", 1, ""), "<nil>"}, {askAdopt("c", "b"), "1"}},
+	"fenced adopt of what is free":           {{askAdoptFenced("b", tokenA, 1), "0"}, {raw("TYPE", fenceOfK), "none"}},
+	"fenced adopt with a broken counter":     {{raw("SET", fenceOfK, "x"), ""}, {askSet(tokenA), "OK"}, {askAdoptFenced("b", tokenA, 1), "error BADFENCE"}, {raw("GET", "k"), "a0"}},
+	"fenced adopt with a counter at its end": {{raw("SET", fenceOfK, "4503599627370496"), ""}, {askSet(tokenA), "OK"}, {askAdoptFenced("b", tokenA, 1), "error BADFENCE"}, {raw("GET", "k"), "a0"}},
+	"raise while we hold the lock":           {{askFence("a", 1, ""), "~"}, {askRaise("a", 4000000000000000), "1"}, {raw("GET", fenceOfK), "4000000000000000"}},
+	"raise never lowers":                     {{askSet("a"), "OK"}, {raw("SET", fenceOfK, "9"), ""}, {askRaise("a", 8), "1"}, {raw("GET", fenceOfK), "9"}},
+	"raise when the lock is gone":            {{askRaise("a", 8), "0"}, {raw("TYPE", fenceOfK), "none"}},
+	"raise when the lock is another's":       {{askSet("b"), "OK"}, {askRaise("a", 8), "b"}, {raw("TYPE", fenceOfK), "none"}},
+	"a fenced repair brings its counter":     {{askFenceRepair("a", 8), "OK"}, {raw("GET", fenceOfK), "8"}, {raw("GET", "k"), "a"}},
+	"a fenced repair lowers no counter":      {{raw("SET", fenceOfK, "9"), ""}, {askFenceRepair("a", 8), "OK"}, {raw("GET", fenceOfK), "9"}},
+	"a fenced repair of what is another's":   {{askSet("b"), "OK"}, {askFenceRepair("a", 8), "<nil>"}, {raw("TYPE", fenceOfK), "none"}},
+	"force whoever holds":                    {{askSet("a"), "OK"}, {askForce(""), "1"}, {raw("TYPE", "k"), "none"}, {askForce(""), "0"}},
+	"force one holder":                       {{askSet("a@me"), "OK"}, {askForce("b"), "a@me"}, {askForce("a"), "1"}},
+	"force what is no lock":                  {{raw("RPUSH", "k", "x"), ""}, {askForce(""), "1"}, {raw("TYPE", "k"), "none"}},
 	"a mark where there is none": {
 		{askMark("", "m", 0, true), "[m ~ 60000000 first run repl ~]"}, {raw("GET", markKey), "m ~ 60000000 first run repl"}, {raw("PTTL", markKey), "-1"},
 	},
@@ -535,7 +576,7 @@ func TestContractAgrees(t *testing.T) {
 			p := process[v]
 			entry := entryOf(p, v)
 			var req *request
-			what := r.IntN(16)
+			what := r.IntN(17)
 			switch what {
 			case 0:
 				req = askSet(v)
@@ -565,6 +606,11 @@ func TestContractAgrees(t *testing.T) {
 				req = askInspect(2)
 				if r.IntN(10) == 0 {
 					req = askForce("")
+				}
+			case 16:
+				req = askAdopt(v, other)
+				if r.IntN(2) == 0 {
+					req = askAdoptFenced(v, other, uint64(simEpoch/1000)+uint64(r.IntN(1e7)))
 				}
 			case 15:
 				d := time.Duration(r.IntN([]int{10, 2000, 70_000}[r.IntN(3)])) * time.Millisecond

@@ -20,6 +20,11 @@
 // asks once. A [Mutex] only describes a lock and may be shared freely. A [Lock] is one
 // acquisition, so no holder can extend or release the lock of another.
 //
+// [All] describes several locks that are wanted together, all of them or none, without
+// deadlocks. [Lock.HandOver] and [Mutex.Adopt] let another process go on with a lock.
+// [Mutex.Lead] keeps one of several processes at work. An acquire of a key with a context that
+// belongs to a lock of it would wait for itself, and fails with [ErrNested]; see [WithReentry].
+//
 // # Waiting
 //
 // Acquire and Do wait in line: first come, first served, across goroutines and processes.

@@ -80,7 +80,7 @@ func TestPicturesAreWellFormed(t *testing.T) {
 }
 
 // scenarios is how many failures docs/safety.md goes through.
-const scenarios = 94
+const scenarios = 96
 
 var (
 	scenarioRow = regexp.MustCompile(`(?m)^\| (\d+) \|.*\|$`)
@@ -95,8 +95,13 @@ func TestEveryScenarioIsInTheTableAndItsTestsExist(t *testing.T) {
 	require.True(t, found)
 	rows := scenarioRow.FindAllStringSubmatch(table, -1)
 	require.Len(t, rows, scenarios)
-	for i, row := range rows {
-		assert.Equal(t, strconv.Itoa(i+1), row[1])
+	last := 0
+	for _, row := range rows {
+		// Up to 94 there are all of them; those of what came later have gaps.
+		n, err := strconv.Atoi(row[1])
+		require.NoError(t, err)
+		assert.True(t, n == last+1 || n > max(last, 94), "%d comes after %d", n, last)
+		last = n
 		cells := strings.Split(row[0], "|")
 		require.Len(t, cells, 6, row[0])
 		promise, tests := cells[3], cells[4]

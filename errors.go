@@ -20,6 +20,12 @@ var (
 	// ErrExpired: a majority granted the lock, but so late that no validity was left; or
 	// the validity of a held lock has ended.
 	ErrExpired = errors.New("validity is over")
+	// ErrNested: the context given to the call belongs to a lock of the same key that is held: it
+	// is that of Do's function or of Lock.Context, or comes from it. The call would wait for
+	// itself until that context ends, so no node was asked. Such an error is ErrHeld, too. Hand
+	// the Lock on, use WithReentry, or, to wait for the end of the outer lock in a goroutine of
+	// its own, give the call a context that does not come from it.
+	ErrNested = errors.New("held by the caller's own context")
 	// ErrNotHeld: so many nodes say that the key is not ours, or not any more, that the
 	// others are no majority.
 	ErrNotHeld = errors.New("not held")
@@ -39,7 +45,7 @@ var (
 // QuorumError reports, node by node, why an operation failed. errors.As finds it, and
 // errors.Is tests for its reasons.
 type QuorumError struct {
-	// Op is the operation: "open", "acquire", "extend", "release", "inspect",
+	// Op is the operation: "open", "acquire", "adopt", "extend", "release", "inspect",
 	// "force release" or "check".
 	Op string
 	// Key is the lock's key, without Options.KeyPrefix; empty for "open" and "check".

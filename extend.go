@@ -26,7 +26,17 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if err := invalid("extend of "+quoteKey(l.key), brokenTTL("ttl", ttl, l.opts)); err != nil {
 		return err
 	}
+	if l.outer != nil {
+		return l.innerExtend(ctx, ttl)
+	}
 	return l.extend(ctx, ttl, false)
+}
+
+func (l *Lock) innerExtend(ctx context.Context, ttl time.Duration) error {
+	if _, over := l.ended(); over != nil {
+		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), over)
+	}
+	return l.outer.Extend(ctx, ttl)
 }
 
 func (l *Lock) extend(ctx context.Context, ttl time.Duration, renewal bool) error {
@@ -184,7 +194,7 @@ func (l *Lock) lastSet(i int) *call {
 // renewNow extends the lock for the renewer, which calls it on a goroutine of its own.
 func (l *Lock) renewNow() {
 	// Locks fall due together, on a grid: a simulation puts them in order here.
-	l.clock.yield(l.grantedAt.mono)
+	l.clock.yield(l.grantedAt.mono + l.nth<<48)
 	ttl := l.terms.ttl
 	now := l.clock.now()
 	if most := l.terms.maxHold; most > 0 && now.reached(l.grantedAt.add(most)) {

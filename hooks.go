@@ -23,7 +23,7 @@ type Hooks struct {
 	Acquired func(AcquireInfo)
 	// Extended is called after each extend, by Lock.Extend or by renewal.
 	Extended func(ExtendInfo)
-	// Released is called after the first Release of a lock.
+	// Released is called after the first Release of a lock, and after HandOver.
 	Released func(ReleaseInfo)
 	// Lost is called once per lock, when the library finds that it was lost before it was
 	// released.
@@ -83,7 +83,7 @@ type ReleaseInfo struct {
 	Held       time.Duration // since the grant
 	Start      time.Time
 	Elapsed    time.Duration
-	Outcomes   []Outcome // VoteGranted: the node confirmed it
+	Outcomes   []Outcome // VoteGranted: the node confirmed it; nil after HandOver
 	Err        error
 }
 

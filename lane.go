@@ -36,8 +36,10 @@ type lane struct {
 	// starting: a goroutine is about to take a batch. Several goroutines drain only while
 	// several batches are out.
 	starting bool
-	life     laneLife
-	flushed  chan struct{} // made by close, closed when nothing is left to do
+	// corked: so many callers have more to enqueue that is to go out together.
+	corked  int
+	life    laneLife
+	flushed chan struct{} // made by close, closed when nothing is left to do
 }
 
 // laneLife only ever moves on.
@@ -152,6 +154,21 @@ func (l *lane) queueUp(c *call, now int64) {
 	l.run(now)
 }
 
+// cork keeps what is enqueued from leaving until uncork. A lane that nobody uses would send
+// the first of several requests by itself, and the others a round trip later.
+func (l *lane) cork() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.corked++
+}
+
+func (l *lane) uncork(now int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.corked--
+	l.run(now)
+}
+
 // reachable reports whether the node answered last, or may yet: it has not been silent for
 // longer than patience.
 func (l *lane) reachable(now int64, patience time.Duration) bool {
@@ -172,7 +189,7 @@ func (l *lane) gone() bool {
 // run sees to it that somebody sends what may be sent; the caller holds mu.
 func (l *lane) run(now int64) {
 	switch wait := l.flight.wait(now); {
-	case l.queue.empty() || l.starting || l.flight.blocked:
+	case l.queue.empty() || l.starting || l.corked > 0 || l.flight.blocked:
 	case wait == 0:
 		l.starting = true
 		go l.drain()

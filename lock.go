@@ -18,9 +18,12 @@ type Lock struct {
 
 	token      string
 	value      string          // on the nodes: token@owner
+	outer      *Lock           // that this one counts on, see WithReentry; nil: it has its own keys
+	adopts     string          // the token of the lock that it goes on with; empty: none
 	acquireCtx context.Context // of Acquire, for its values
 	grantedAt  instant
 	fence      uint64 // with WithFencing
+	nth        int64  // of those that were granted at the same moment, by one call
 
 	arbiter int        // the node whose queue is served when the lock is released; -1: none
 	entry   string     // in that queue, for a lock that was waited for
@@ -70,6 +73,8 @@ const (
 	releaseDone
 )
 
+var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
+
 func newLock(r *resource, qs *queues, k *renewer, value string) *Lock {
 	l := &Lock{
 		resource: r, queues: qs, renewer: k, token: value[:tokenLen], value: value, longest: r.terms.ttl,
@@ -85,8 +90,13 @@ func (l *Lock) sendAcquire(start instant) *round {
 	var fence *fenceArgs
 	if l.terms.fencing {
 		fence = l.fenceArgs(l.fences.propose(start))
+	}
+	switch {
+	case l.adopts != "":
+		l.setReq = adoptRequest(&l.terms, l.name, l.value, l.adopts, fence)
+	case l.terms.fencing:
 		set = fenceRequest(&l.terms, l.name, l.value, fence, nil)
-	} else {
+	default:
 		l.setReq = setRequest(opAcquire, &l.terms, l.name, l.value)
 	}
 	r := &l.acquiring
@@ -110,7 +120,7 @@ func (l *Lock) sendAcquire(start instant) *round {
 // order, as for a wait queue. -1 if no node is reachable, or if the queue decides already.
 func (l *Lock) tieBreaker(now int64) int {
 	switch {
-	case l.entry != "":
+	case l.entry != "", l.adopts != "": // what another gives back is free, and not to be adopted
 		return -1
 	case l.hasQueue():
 		return l.queues.arbiter(l.resource, now, l.terms.nodeTimeout)
@@ -182,6 +192,9 @@ func (l *Lock) Until() time.Time {
 	if l.check() != nil {
 		return time.Time{}
 	}
+	if l.outer != nil {
+		return l.innerUntil()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.until.time
@@ -194,6 +207,9 @@ func (l *Lock) Validity() time.Duration {
 	if l.check() != nil {
 		return 0
 	}
+	if l.outer != nil {
+		return l.innerValidity()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.clock.now().until(l.until)
@@ -204,6 +220,9 @@ func (l *Lock) Validity() time.Duration {
 func (l *Lock) Outcomes() []Outcome {
 	if l.check() != nil {
 		return nil
+	}
+	if l.outer != nil {
+		return l.outer.Outcomes()
 	}
 	return l.outcomes(&l.acquiring)
 }
@@ -220,7 +239,7 @@ func (l *Lock) Context() context.Context {
 	if l.ctx != nil {
 		return l.ctx
 	}
-	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(l.acquireCtx))
+	l.ctx, l.cancel = context.WithCancelCause(withHeld(context.WithoutCancel(l.acquireCtx), l))
 	if l.over != nil {
 		l.cancel(l.over)
 		return l.ctx
@@ -300,6 +319,9 @@ func (l *Lock) finish(now instant, why error) {
 
 // lost returns why the lock was lost, or nil if it is held or was released.
 func (l *Lock) lost() error {
+	if l.outer != nil {
+		return l.outer.lost()
+	}
 	now := l.clock.now()
 	l.mu.Lock()
 	if l.over == nil && now.reached(l.until) {
@@ -312,4 +334,65 @@ func (l *Lock) lost() error {
 		return l.over
 	}
 	return nil
+}
+
+// heldIn is a lock that a context belongs to, and those around it.
+type heldIn struct {
+	lock   *Lock
+	around *heldIn
+}
+
+type heldKey struct{}
+
+// withHeld is a context that belongs to these locks, too.
+func withHeld(ctx context.Context, locks ...*Lock) context.Context {
+	h, _ := ctx.Value(heldKey{}).(*heldIn)
+	for _, l := range locks {
+		h = &heldIn{l, h}
+	}
+	return context.WithValue(ctx, heldKey{}, h)
+}
+
+// heldBy is the lock of the same key that the context belongs to, if it is held still.
+func (r *resource) heldBy(ctx context.Context) *Lock {
+	h, _ := ctx.Value(heldKey{}).(*heldIn)
+	for ; h != nil; h = h.around {
+		if h.lock.nodeSet == r.nodeSet && h.lock.name == r.name && h.lock.Validity() > 0 {
+			return h.lock
+		}
+	}
+	return nil
+}
+
+// endInner ends the handle of an inner lock.
+func (l *Lock) endInner() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over == nil {
+		l.over, l.until = errWasReleased, l.clock.now()
+		l.cancel(errWasReleased)
+	}
+}
+
+// ended is why an inner handle was ended, nil if it was not, and when.
+func (l *Lock) ended() (instant, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until, l.over
+}
+
+func (l *Lock) innerUntil() time.Time {
+	until := l.outer.Until()
+	if end, over := l.ended(); over != nil && end.time.Before(until) {
+		return end.time
+	}
+	return until
+}
+
+func (l *Lock) innerValidity() time.Duration {
+	left := l.outer.Validity()
+	if end, over := l.ended(); over != nil {
+		return min(left, l.clock.now().until(end))
+	}
+	return left
 }

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
@@ -62,7 +61,7 @@ func (m *Mutex) check(ctx context.Context, o op) error {
 //
 // It fails with ErrHeld if another holds the lock, ErrNoQuorum if too many nodes do
 // not answer, ErrExpired if the majority came too late to be of use, ErrClosed,
-// ErrInvalid, or with ctx's error when that ends first. A node that does not answer is
+// ErrInvalid, ErrNested, or with ctx's error when that ends first. A node that does not answer is
 // waited for no longer than the timeout per node, or twice that where nodes are asked
 // again. After a failure nothing is left on nodes that can be reached; it is taken back in
 // the background, also from nodes that answer late. On one that stays away, a key lasts
@@ -99,7 +98,7 @@ func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {
 // error and, if the lock was lost while fn ran, one for which errors.Is(err, ErrLost).
 // A release that not enough nodes confirmed is no error here, since fn's work was done
 // under the lock; Hooks.Released is told.
-func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) (err error) {
+func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) error {
 	if fn == nil {
 		return fmt.Errorf("redlock: do: %w fn: it is nil", ErrInvalid)
 	}
@@ -107,31 +106,18 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock)
 	if err != nil {
 		return err
 	}
-	held := lock.Context()
-	inner, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
-	// Deferred one by one, so that a panic or Goexit, in fn or in a hook, skips nothing and
-	// then goes on.
-	defer func() {
-		stop()
-		cancel(ErrReleased)
-	}()
-	var lost error
-	defer func() {
-		if rerr := lock.Release(ctx); lost == nil && errors.Is(rerr, ErrNotHeld) {
-			lost = fmt.Errorf("redlock: %w: %w", ErrLost, rerr)
-		}
-		if lost != nil && !errors.Is(err, ErrLost) {
-			err = errors.Join(err, lost)
-		}
-	}()
-	defer func() { lost = lock.lost() }()
-	return fn(inner, lock)
+	return Locks{lock}.whileHeld(ctx, func(ctx context.Context) error { return fn(ctx, lock) })
 }
 
 func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {
 	if err := m.check(ctx, opAcquire); err != nil {
 		return nil, err
+	}
+	if outer := m.heldBy(ctx); outer != nil {
+		if m.terms.reentry {
+			return m.reenter(outer)
+		}
+		return nil, m.nested(opAcquire)
 	}
 	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, ctx: ctx, wait: wait, renews: renews}
 	return a.acquire()

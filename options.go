@@ -204,6 +204,8 @@ type terms struct {
 	maxHold     time.Duration // 0: without end
 	renew       bool
 	fencing     bool
+	reentry     bool
+	owner       string // empty: Options.Owner
 	// plain: the clients are a user's, whose hooks may read commands, see request.plain.
 	plain  bool
 	broken []string
@@ -219,6 +221,17 @@ func WithTTL(ttl time.Duration) LockOption {
 // every third of the TTL, until they are released or lost. Do always renews.
 func WithRenewal() LockOption {
 	return func(t *terms) { t.renew = true }
+}
+
+// WithOwner is Options.Owner for one lock: a label that tells people who holds it or waits for
+// it, such as the number of a job. It is from 1 to 256 bytes long.
+func WithOwner(label string) LockOption {
+	return func(t *terms) {
+		t.owner = label
+		if label == "" || len(label) > maxOwner {
+			t.broken = append(t.broken, fmt.Sprintf("WithOwner is %d bytes long: must be from 1 to %d", len(label), maxOwner))
+		}
+	}
 }
 
 // WithMaxHold ends renewal and the lock's context d after the grant, so that a holder that

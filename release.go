@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"fmt"
 )
 
 // Release gives the lock up on every node and returns when a majority confirmed it,
@@ -20,21 +19,39 @@ func (l *Lock) Release(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err
 	}
+	sent, start := l.startRelease()
+	return l.endRelease(ctx, sent, start)
+}
+
+// startRelease sends the release, and returns its round; nil if there was one before.
+func (l *Lock) startRelease() (sent *round, start instant) {
+	if l.outer != nil {
+		l.endInner()
+		return nil, start
+	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.release != notReleased {
-		defer l.mu.Unlock()
-		return l.firstRelease()
+		return nil, start
 	}
 	l.release = releaseSent
-	start := l.clock.now()
+	start = l.clock.now()
 	if l.over == nil {
 		l.finish(start, errWasReleased)
 	}
 	// Sent under mu, so that no repair can come after it.
-	r := l.sendRelease(start)
-	l.mu.Unlock()
+	return l.sendRelease(start), start
+}
 
-	err := l.waitRelease(r)
+// endRelease waits for the result of the release that startRelease sent, or of the one
+// before it.
+func (l *Lock) endRelease(ctx context.Context, sent *round, start instant) error {
+	if sent == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.firstRelease()
+	}
+	err := l.waitRelease(sent)
 	l.mu.Lock()
 	l.release, l.releaseErr = releaseDone, err
 	if l.released != nil {
@@ -44,13 +61,11 @@ func (l *Lock) Release(ctx context.Context) error {
 	if told := l.opts.Hooks.Released; told != nil {
 		told(ReleaseInfo{
 			Context: ctx, Key: l.key, Token: l.token, Held: start.since(l.grantedAt),
-			Start: start.time, Elapsed: l.clock.now().since(start), Outcomes: l.outcomes(r), Err: err,
+			Start: start.time, Elapsed: l.clock.now().since(start), Outcomes: l.outcomes(sent), Err: err,
 		})
 	}
 	return err
 }
-
-var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
 
 // firstRelease waits for the result of the first Release. The caller holds mu, which
 // is let go while it waits.

@@ -82,7 +82,7 @@ func (b ballot) read(o op) ballot {
 // comparesOnly: the request acts on a value that is there already, and is answered by a
 // vote about it.
 func (o op) comparesOnly() bool {
-	return o == opExtend || o == opRelease || o == opForceRelease
+	return o == opExtend || o == opAdopt || o == opRelease || o == opForceRelease
 }
 
 // tells reports whether the request is answered with a list of facts and no vote.
@@ -93,14 +93,14 @@ func (o op) tells() bool { return o == opInspect || o == opJoin || o == opMark }
 func readVote(o op, val any) Vote {
 	switch v := val.(type) {
 	case nil:
-		if o.sets() {
+		if o.sets() && o != opAdopt {
 			return VoteRefused
 		}
 	case string:
 		switch {
 		case (o == opAcquire || o == opRepair) && v == "OK":
 			return VoteGranted
-		case !o.sets() && !o.tells():
+		case o == opAdopt, !o.sets() && !o.tells():
 			return VoteRefused // it says who holds it
 		}
 	case int64:
@@ -115,8 +115,10 @@ func readVote(o op, val any) Vote {
 
 func readNumber(o op, n int64) Vote {
 	switch {
-	case o == opAcquireFenced && n > 0:
+	case (o == opAcquireFenced || o == opAdopt) && n > 0:
 		return VoteGranted
+	case o == opAdopt && n == 0:
+		return VoteRefused
 	case o.sets() || o.tells():
 		return 0
 	case n == 1, (n == publishDenied || n == othersWait) && o == opRelease:

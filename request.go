@@ -15,6 +15,7 @@ type op uint8
 const (
 	opAcquire op = iota + 1
 	opAcquireFenced
+	opAdopt // a lock that is held under another token, fenced or not
 	opExtend
 	opRepair // put back a key that a node lost, after a successful extend
 	opRaise  // a fencing counter
@@ -26,11 +27,14 @@ const (
 )
 
 func (o op) String() string {
-	return [...]string{"", "acquire", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark"}[o]
+	return [...]string{"", "acquire", "acquire", "adopt", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark"}[o]
 }
 
-// sets reports whether the request may create the lock's key.
-func (o op) sets() bool { return o == opAcquire || o == opAcquireFenced || o == opRepair }
+// sets reports whether the request may put our value under the lock's key.
+func (o op) sets() bool { return o.acquires() || o == opRepair }
+
+// acquires reports whether the request may make us the holder.
+func (o op) acquires() bool { return o == opAcquire || o == opAcquireFenced || o == opAdopt }
 
 // request is one thing asked of nodes, the same for each of them. It is immutable once it
 // was sent. The wire makes a command of it, see appendArgs.
@@ -45,6 +49,7 @@ type request struct {
 	px    int64
 	queue *queueArgs // nil: the script knows what it needs
 	fence *fenceArgs // nil: no fencing
+	from  string     // of opAdopt: the token under which the lock is held
 	mark  []any      // of opMark: the script's arguments
 	// plain is the command for users' clients, made once for all nodes; nil: the wires
 	// write it into memory of their own.
@@ -136,6 +141,8 @@ var (
 	claimScript        = mustScript("line_claim")
 	queueReleaseScript = mustScript("line_release")
 
+	adoptScript = mustScript("adopt")
+
 	fenceScript       = mustScript("fence")
 	raiseScript       = mustScript("fence_raise")
 	fenceRepairScript = mustScript("fence_repair")
@@ -215,6 +222,13 @@ func forceRequest(t *terms, key, token, queue string) *request {
 	r := newRequest(opForceRelease, forceScript, t, key, token)
 	r.queue = &queueArgs{key: queue}
 	return &r
+}
+
+// adoptRequest takes the lock over from whoever holds it under a token. f may be nil.
+func adoptRequest(t *terms, key, value, from string, f *fenceArgs) request {
+	r := newRequest(opAdopt, adoptScript, t, key, value)
+	r.from, r.fence = from, f
+	return r
 }
 
 // fenceRequest is setRequest with a fencing token, or claimRequest if there is a queue.

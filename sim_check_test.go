@@ -27,6 +27,9 @@ type simGrant struct {
 	relErr    error
 	mu        sync.Mutex // of promises
 	abandoned bool       // never released
+	handedAt  int64      // when HandOver returned; 0: it was not called, or failed
+	leftUntil int64      // when what was handed over to nobody is gone; 0: it was not handed over
+	bridge    int64      // when another process went on with it, without a gap; 0: none did
 }
 
 // simPromise is an end of validity that was promised at some time, in true time.
@@ -39,6 +42,9 @@ type simPromise struct {
 func (g *simGrant) end() int64 {
 	return min(g.promises[len(g.promises)-1].until, g.lostAt, g.relCalled, g.proc.killedAt)
 }
+
+// claimed is until when nobody else may have had the lock.
+func (g *simGrant) claimed() int64 { return max(g.end(), g.bridge) }
 
 func (g *simGrant) String() string {
 	return fmt.Sprintf("%.6s of client %d.%d, granted at %.6f ms", g.value, g.proc.i, g.client, ms(g.ret))
@@ -79,6 +85,7 @@ func (p *simProcess) extended(i ExtendInfo) {
 func (p *simProcess) lost(i LostInfo) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
+	p.w.partEnded(i.Token)
 	if g := p.w.byToken[i.Token]; g != nil {
 		g.lostAt = min(g.lostAt, p.w.t())
 	}
@@ -157,14 +164,18 @@ func (w *simWorld) check() {
 		}
 		// With names of their own processes make several lines, and what somebody holds who is
 		// dead or cut off lapses at a time that whoever looks then finds out first.
-		if w.plan.Calm && !w.plan.Names && !w.disturbed() {
+		// Nor is a lock that is held for a set that is not complete yet among the grants, and
+		// what is handed over is not free.
+		if w.plan.Calm && !w.plan.Names && !w.plan.Sets && !w.plan.HandOvers && !w.disturbed() {
 			w.checkOrder(grants)
 		}
 		for _, g := range grants {
 			w.checkMajority(g)
 			w.checkRelease(g)
+			w.checkHandedOver(g)
 		}
 	}
+	w.checkSetProgress(byKey)
 }
 
 func sortedKeys[V any](m map[string]V) []string {
@@ -183,10 +194,10 @@ func (w *simWorld) checkExclusion(grants []*simGrant) {
 		if g.end() <= g.ret {
 			continue
 		}
-		if last != nil && g.ret < last.end() {
-			w.violated("I1: two holders of %s: %v, while %v held until %.6f ms", g.key, g, last, ms(last.end()))
+		if last != nil && g.ret < last.claimed() {
+			w.violated("I1: two holders of %s: %v, while %v held until %.6f ms", g.key, g, last, ms(last.claimed()))
 		}
-		if last == nil || g.end() > last.end() {
+		if last == nil || g.claimed() > last.claimed() {
 			last = g
 		}
 	}
@@ -276,31 +287,16 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 // checkProgress: once nothing goes wrong any more, a lock that nobody has is soon had by one
 // of those who wait for it.
 func (w *simWorld) checkProgress(key string, grants []*simGrant) {
-	quiet := int64(w.plan.Until) + int64(8*w.plan.TTL+5*time.Second)
-	for _, f := range w.plan.Faults {
-		quiet = max(quiet, int64(f.At+f.For)+int64(8*w.plan.TTL+5*time.Second))
-	}
-	grace := int64(max(leastReservation, 4*w.plan.NodeTimeout))
-	// A join that is torn, late or doubled may leave an entry behind whose turn is nobody's.
-	limit := 3 * grace * int64(1+(w.plan.Torn+w.plan.Late+w.plan.Twice)/50)
-	if w.plan.Calm {
-		quiet = 0
-		switch limit = grace; {
-		case w.disturbed(): // what it held, and its turn
-			limit = int64(w.plan.TTL) + 2*grace
-		case w.plan.Names: // queues on several nodes meet first, and may pass each other
-			limit = 2 * grace
-		}
-	}
+	quiet, limit := w.quiet()
 	for _, g := range w.waits[key] {
 		if w.plan.Calm && w.cutOff(g.proc) {
 			continue // it cannot have the lock
 		}
 		// The lock was free from the end of the grant before this one's end, or of the wait.
-		free := max(g.from, quiet)
+		free := max(g.from, quiet, w.heldAsPartUntil(key, g.to))
 		for _, o := range grants {
 			if o.ret < g.to {
-				free = max(free, min(o.end(), g.to), min(o.relRet, g.to))
+				free = max(free, min(o.end(), g.to), min(o.relRet, g.to), min(o.leftUntil, g.to))
 			}
 			if o.ret > free && o.ret < g.to {
 				free = g.to
@@ -485,6 +481,10 @@ func (c *simClient) run(ctx context.Context) {
 
 func (c *simClient) once(ctx context.Context, op int) {
 	w, p := c.w, c.p
+	if w.plan.Sets && c.roll(op, 60)%3 == 0 {
+		c.several(ctx, op)
+		return
+	}
 	key := fmt.Sprint("k", c.plan.Key)
 	var opts []LockOption
 	if w.plan.Fenced[c.plan.Key] {
@@ -569,6 +569,10 @@ func (c *simClient) once(ctx context.Context, op int) {
 		return
 	}
 	c.hold(lock, op, g)
+	if c.handsOver(op) {
+		c.handOver(ctx, g, op)
+		return
+	}
 	if !w.plan.Strict && !lock.renews && c.roll(op, 4)%16 == 0 {
 		g.abandoned = true
 		return

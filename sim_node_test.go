@@ -238,6 +238,9 @@ func (s *memStore) do(req *request) (any, error) {
 	case fenceScript:
 		op.value = argv[0]
 		return s.fence(keys, argv, op)
+	case adoptScript:
+		op.value, op.ended = argv[0], argv[2]
+		return s.adopt(keys, argv, op)
 	case raiseScript:
 		op.value = argv[0]
 		return s.raise(keys[0], keys[1], argv, op)
@@ -374,6 +377,33 @@ func (s *memStore) fence(keys, argv []string, op *memOp) (any, error) {
 	} else {
 		s.set(lock, argv[0], number(argv[1]), op)
 	}
+	return fence, nil
+}
+
+func (s *memStore) adopt(keys, argv []string, op *memOp) (any, error) {
+	lock, token := keys[0], argv[2]
+	v, ok, err := s.text(lock)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || v != token && !strings.HasPrefix(v, token+"@") {
+		return orZero(v, ok), nil
+	}
+	fence := int64(1)
+	if len(keys) > 1 {
+		c, err := s.counter(keys[1])
+		if err != nil {
+			return nil, err
+		}
+		now := s.micros()
+		fence = max(now-1000000, min(now+1000000, number(argv[3])))
+		fence = max(fence, c+1)
+		if fence > mostFence {
+			return nil, memError("BADFENCE the fencing counter has reached its end")
+		}
+		s.set(keys[1], strconv.FormatInt(fence, 10), number(argv[4]), op)
+	}
+	s.set(lock, argv[0], number(argv[1]), op)
 	return fence, nil
 }
 

@@ -24,6 +24,8 @@ type simPlan struct {
 	Young        bool          `json:",omitempty"` // the nodes have just been started
 	Met          bool          `json:",omitempty"` // all nodes have memory marks, and all processes have seen them
 	Ties         int           `json:",omitempty"` // so many times all ask once at the same moment, and nothing else is done
+	Sets         bool          `json:",omitempty"` // clients also want several keys at once
+	HandOvers    bool          `json:",omitempty"` // some locks go on in other processes
 	Nodes        []simNodePlan
 	Processes    []simProcessPlan
 	Fenced       []bool // by key
@@ -139,6 +141,8 @@ func drawPlan(seed uint64) *simPlan {
 		p.Processes = append(p.Processes, proc)
 	}
 	p.Names = oneIn(5)
+	p.drawSets()
+	p.drawHandOvers()
 	if p.Calm {
 		switch f := (simFault{Kind: faultBack, Node: r.IntN(nodes), Proc: r.IntN(len(p.Processes)), At: in(0, p.Until)}); r.IntN(4) {
 		case 0: // the order must stand it

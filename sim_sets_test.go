@@ -32,7 +32,7 @@ func (w *simWorld) sends(node int, batch []*call) {
 		switch c.req.op {
 		case opRelease:
 			w.taken[simSent{node, c.req.value}] = true
-		case opAcquire, opAcquireFenced:
+		case opAcquire, opAcquireFenced, opAdopt:
 			set := simSent{node, c.req.value}
 			heard, again := w.sets[set]
 			switch {
@@ -58,7 +58,7 @@ func (w *simWorld) hears(node int, batch []*call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range batch {
-		if c.req.op != opAcquire && c.req.op != opAcquireFenced || !c.answered() {
+		if !c.req.op.acquires() || !c.answered() {
 			continue
 		}
 		heard := heardFailed

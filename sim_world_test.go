@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -33,6 +34,8 @@ type simWorld struct {
 	sets     map[simSent]simHeard // what is known of each SET
 	taken    map[simSent]bool     // a release of it was sent
 	ties     map[int]int          // by round: how many got the lock
+	parts    []*simPart           // locks, those of sets that are not complete yet among them
+	setWaits []simSetWait
 	ended    bool
 	count    simCount
 	calmer   int64 // when the first of those who hurry had enough
@@ -234,7 +237,7 @@ func (n *simNode) removed(key, value string, op *memOp) {
 	if !n.isLock(key) {
 		return
 	}
-	if value != op.value && value != op.ended {
+	if value != op.value && value != op.ended && !(op.req.op == opAdopt && strings.HasPrefix(value, op.ended)) {
 		n.w.violated("I3: %s of %.6s removed %.6s from node %d", op.req.op, op.value, value, n.i)
 	}
 	if h := n.last(key, value); h != nil {
@@ -439,6 +442,9 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	// Up to four fifths of the TTL, which Options would refuse.
 	opts.NodeTimeout = w.plan.NodeTimeout
 	opts.Hooks = &Hooks{Extended: p.extended, Lost: p.lost}
+	if w.plan.Sets {
+		opts.Hooks.Acquired, opts.Hooks.Released = p.acquired, p.released
+	}
 	names, wires := make([]string, len(w.nodes)), make([]wire, len(w.nodes))
 	for j, n := range w.nodes {
 		if names[j] = fmt.Sprintf("node %d", j); w.plan.Names {

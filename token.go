@@ -18,20 +18,24 @@ type tokens struct {
 	random io.Reader // nil: crypto/rand
 }
 
-// newValue returns a token of 128 random bits and the owner's label. Every attempt needs
+// newValue returns a token of 128 random bits and the owner's label, empty for that of the
+// Redlock. Every attempt needs
 // its own token: a late release of an earlier attempt would delete the keys of a later
 // one with the same token.
-func (t *tokens) newValue() (string, error) {
+func (t *tokens) newValue(owner string) (string, error) {
+	if owner == "" {
+		owner = t.owner
+	}
 	var random [tokenLen / 2]byte
 	if t.random == nil {
 		_, _ = rand.Read(random[:]) // never fails
 	} else if _, err := io.ReadFull(t.random, random[:]); err != nil {
 		return "", fmt.Errorf("redlock: no randomness for a token: %w", err)
 	}
-	value := make([]byte, tokenLen, tokenLen+1+len(t.owner))
+	value := make([]byte, tokenLen, tokenLen+1+len(owner))
 	hex.Encode(value, random[:])
 	value = append(value, '@')
-	return string(append(value, t.owner...)), nil
+	return string(append(value, owner...)), nil
 }
 
 // lastFence proposes fencing tokens: the wall clock in microseconds, or just above the

@@ -316,7 +316,7 @@ func (w *waiter) register(ctx context.Context, node int) error {
 	if node != w.node {
 		w.node, w.arrival = node, 0
 	}
-	value, err := w.tokens.newValue()
+	value, err := w.tokens.newValue(w.terms.owner)
 	if err != nil {
 		return err
 	}

@@ -170,10 +170,10 @@ var list = []mutant{
 	{
 		name: "token-used-again-in-line",
 		file: "waiter.go",
-		old:  `value, err := w.tokens.newValue()`,
+		old:  `value, err := w.tokens.newValue(w.terms.owner)`,
 		new: `value, err := "", error(nil)
 	if _, none := fmt.Sscanf(w.ended, "%s %s %s", new(string), new(string), &value); none != nil {
-		value, err = w.tokens.newValue()
+		value, err = w.tokens.newValue(w.terms.owner)
 	}`,
 		why: "a late release of the attempt before deletes the keys of the next",
 	},
@@ -796,6 +796,127 @@ var list = []mutant{
 	}
 	deadline := now.mono + int64(req.timeout)`,
 		why: "the node says late that it lost the key, and what is put back there is nobody's",
+	},
+	{
+		name: "several-half-a-set",
+		file: "several.go",
+		old:  "case busy >= 0:\n\t\t\ta.lock.abandon()",
+		new:  "case a.lock.life.over():\n\t\t\ta.lock.abandon()",
+		why:  "the answer for the last key is taken for that of all",
+	},
+	{
+		name: "several-keeps-what-comes-behind",
+		file: "several.go",
+		old:  `return i < busy && turns >= emptyHanded }`,
+		new:  `return i != busy }`,
+		why:  "two who each hold what the other waits for wait for ever",
+	},
+	{
+		name: "several-refused-keeps-the-rest",
+		file: "several.go",
+		old:  "case !c.wait || !retryable:\n\t\t\tc.giveBack(all)",
+		new:  "case !c.wait || !retryable:",
+		why:  "half a set is held by nobody, and renewed for as long as the process lives",
+	},
+	{
+		name: "several-cancelled-keeps-the-rest",
+		file: "several.go",
+		old:  "if !done {\n\t\t\tc.giveBack(all)",
+		new:  "if !done && c.ctx.Err() == nil {\n\t\t\tc.giveBack(all)",
+		why:  "what was kept while waiting for another is renewed for as long as the process lives",
+	},
+	{
+		name: "several-attempts-not-taken-back",
+		file: "several.go",
+		old:  "\tl.takeBack(false)\n",
+		new:  "",
+		why:  "keys behind the one that was refused stay until their TTL ends",
+	},
+	{
+		name: "several-grants-not-taken-back",
+		file: "several.go",
+		old:  "if l.acquiring.giveUp() == verdictGranted {\n\t\tl.startRelease()\n\t\treturn",
+		new:  "if l.acquiring.giveUp() == verdictGranted {\n\t\treturn",
+		why:  "keys behind the one that was refused stay until their TTL ends",
+	},
+	{
+		name: "several-lost-part-counts",
+		file: "several.go",
+		old:  `if p.held.Validity() <= 0 {`,
+		new:  `if p.held == nil {`,
+		why:  "what was lost while waiting for another may be another's by now",
+	},
+	{
+		name: "adopt-takes-what-is-free",
+		file: "scripts/adopt.lua",
+		old:  `if not v or v ~= token and`,
+		new:  `if v and v ~= token and`,
+		why:  "others may have had the lock since it ended, and the new holder believes that nobody had",
+		twin: edit{
+			old: `if !ok || v != token && !strings.HasPrefix(v, token+"@") {`,
+			new: `if ok && v != token && !strings.HasPrefix(v, token+"@") {`,
+		},
+	},
+	{
+		name: "adopt-takes-anybodys",
+		file: "scripts/adopt.lua",
+		old:  `if not v or v ~= token and string.sub(v, 1, #token + 1) ~= token .. '@' then`,
+		new:  `if not v then`,
+		why:  "a token that is out of date ends the next holder's lock",
+		twin: edit{
+			old: `if !ok || v != token && !strings.HasPrefix(v, token+"@") {`,
+			new: `if !ok || token == "" {`,
+		},
+	},
+	{
+		name: "adopt-does-not-renew",
+		file: "scripts/adopt.lua",
+		old:  `redis.call('SET', lock, ARGV[1], 'PX', ARGV[2])`,
+		new:  `redis.call('SET', lock, ARGV[1], 'PX', math.max(1, redis.call('PTTL', lock)))`,
+		why:  "what was left of the former lease is less than the new holder relies on",
+		twin: edit{
+			old: "s.set(lock, argv[0], number(argv[1]), op)\n\treturn fence, nil",
+			new: "s.set(lock, argv[0], max(1, s.pttl(lock)), op)\n\treturn fence, nil",
+		},
+	},
+	{
+		name: "adopt-fence-of-the-counter",
+		file: "scripts/adopt.lua",
+		old:  `fence = math.max(c + 1, fence)`,
+		new:  `fence = math.max(c, fence)`,
+		why:  "the former holder's token is as great, and the resource cannot refuse it",
+		twin: edit{
+			old: "fence = max(fence, c+1)",
+			new: "fence = max(fence, c)",
+		},
+	},
+	{
+		name: "adopt-keeps-the-token",
+		file: "acquire.go",
+		old:  "value, err := a.tokens.newValue(a.terms.owner)\n\tif err != nil {\n\t\treturn nil, err\n\t}",
+		new:  "value, err := a.tokens.newValue(a.terms.owner)\n\tif err != nil {\n\t\treturn nil, err\n\t}\n\tif a.adopts != \"\" {\n\t\tvalue = a.adopts + value[tokenLen:]\n\t}",
+		why:  "a release of the former holder that comes late ends the new holder's lock",
+	},
+	{
+		name: "handover-handle-goes-on",
+		file: "handover.go",
+		old:  "l.finish(now, errWasReleased)\n\tl.release = releaseDone\n",
+		new:  "",
+		why:  "the former holder believes in its lock still, renews it, and may release it before it is adopted",
+	},
+	{
+		name: "handover-unconfirmed",
+		file: "handover.go",
+		old:  "l.tellExtended(ctx, r, start, ttl, false, err)\n\tif err != nil {\n\t\treturn \"\", err\n\t}",
+		new:  "l.tellExtended(ctx, r, start, ttl, false, err)",
+		why:  "what is handed over may be over, or last for less than the other process was told",
+	},
+	{
+		name: "handover-leaves-what-may-land",
+		file: "handover.go",
+		old:  `l.lane(i).takeBack(l.addressRelease(i, ifPlaced), now.mono)`,
+		new:  ``,
+		why:  "a SET that lands late is nobody's, and keeps others out",
 	},
 	{
 		name: "mark-not-bound-to-its-replication-id",

@@ -1,0 +1,110 @@
+package realtest_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/redlock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func setOf(rl *redlock.Redlock, keys ...string) *redlock.Mutexes {
+	var all []*redlock.Mutex
+	for _, k := range keys {
+		all = append(all, rl.Mutex(k))
+	}
+	return redlock.All(all...)
+}
+
+// Scenario 72, with a minority of nodes that does not answer.
+func TestSetsOfKeysOnNodesOfWhichAMinorityIsBroken(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"hung", "dead", "replies get lost"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, 5)
+			rl := f.open(t, unhurried)
+			f.warm(t, rl)
+			fault := faults[name]
+			for _, i := range []int{1, 4} {
+				fault.begin(t, f, i)
+			}
+			for range 3 {
+				held, err := setOf(rl, "b", "a", "c").TryAcquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, promptly(t, func() error { return held.Extend(t.Context(), time.Minute) }))
+				err = promptly(t, func() error { _, err := setOf(rl, "d", "c").TryAcquire(context.Background()); return err })
+				require.Error(t, err, "c is held")
+				require.NoError(t, promptly(t, func() error { return held.Release(t.Context()) }))
+			}
+			for _, i := range []int{1, 4} {
+				fault.end(t, f, i)
+			}
+			for _, k := range []string{"a", "b", "c", "d"} {
+				f.requireGone(t, k)
+			}
+		})
+	}
+}
+
+// Scenario 72: sets that overlap, in any order, from several processes, while a node after
+// the other fails. None waits for ever, nothing is held twice, and nothing is left.
+func TestSetsOfKeysExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 5)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	const accounts = 4
+	var inside [accounts]atomic.Int32
+	var all sync.WaitGroup
+	var done atomic.Int32
+	for p := range 4 {
+		rl := f.open(t, brisk)
+		for g := range 3 {
+			r := rand.New(rand.NewPCG(uint64(p), uint64(g)))
+			all.Go(func() {
+				for range 12 {
+					order := r.Perm(accounts)[:2+r.IntN(2)]
+					var keys []string
+					for _, a := range order {
+						keys = append(keys, fmt.Sprint("account:", a))
+					}
+					err := setOf(rl, keys...).Do(ctx, func(ctx context.Context, held redlock.Locks) error {
+						for _, a := range order {
+							assert.EqualValues(t, 1, inside[a].Add(1), "two hold account %d", a)
+						}
+						time.Sleep(time.Millisecond)
+						for _, a := range order {
+							inside[a].Add(-1)
+						}
+						return context.Cause(ctx)
+					})
+					if !assert.NoError(t, err) {
+						return
+					}
+					done.Add(1)
+				}
+			})
+		}
+	}
+	finished := background(func() error { all.Wait(); return nil })
+	for i := 0; ; i = (i + 1) % 5 {
+		before := done.Load()
+		require.NoError(t, f.servers[i].Pause())
+		eventually(t, func() bool { return done.Load() >= min(before+10, 4*3*12) || ctx.Err() != nil || t.Failed() }, "nobody goes on")
+		require.NoError(t, f.servers[i].Resume())
+		if done.Load() == 4*3*12 || ctx.Err() != nil || t.Failed() {
+			break
+		}
+	}
+	require.NoError(t, await(t, finished))
+	for a := range accounts {
+		f.requireGone(t, fmt.Sprint("account:", a))
+	}
+}

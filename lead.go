@@ -1,0 +1,25 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+)
+
+// Lead keeps one of those who call it at work. It waits for the lock, and calls fn with it as
+// Do does. When the lock is lost while fn runs, it waits for fn to return, whatever that
+// returns, and stands in line again.
+//
+// It returns when fn returns while the lock is held, with fn's error or nil, which is how a
+// leader resigns; when ctx ends; and with Acquire's error where no waiting helps. What is left
+// on the nodes is what Do leaves.
+//
+// fn's context ends when the lock is lost, and fn has to stop then: the next leader may be at
+// work already. With WithFencing, Lock.Fence is the number of the term, by which a resource
+// refuses a leader that was paused.
+func (m *Mutex) Lead(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) error {
+	for {
+		if err := m.Do(ctx, fn); ctx.Err() != nil || !errors.Is(err, ErrLost) {
+			return err
+		}
+	}
+}

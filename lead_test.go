@@ -1,0 +1,98 @@
+package redlock_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+func TestLeadStandsInLineAgainAfterALoss(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		m, terms, last := b.rl.Mutex(key, redlock.WithFencing()), 0, uint64(0)
+		err := m.Lead(b.Context(), func(ctx context.Context, lock *redlock.Lock) error {
+			assert.Greater(b, lock.Fence(), last, "each term has a greater number")
+			last = lock.Fence()
+			if terms++; terms == 3 {
+				return errGaveUp // resigns
+			}
+			synctest.Wait()
+			b.each([]int{0, 1}, gone)
+			<-ctx.Done()
+			assert.ErrorIs(b, context.Cause(ctx), redlock.ErrLost)
+			return context.Cause(ctx)
+		})
+		assert.Equal(b, errGaveUp, err)
+		assert.Equal(b, 3, terms)
+		b.on(0)
+		require.NoError(b, m.Lead(b.Context(), func(context.Context, *redlock.Lock) error { return nil }))
+		require.ErrorIs(b, m.Lead(b.Context(), nil), redlock.ErrInvalid)
+	})
+}
+
+func TestLeadEndsWithItsContextAndWhereNoWaitingHelps(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		leads := func(context.Context, *redlock.Lock) error { panic("leads") }
+		busy := b.lock(redlock.WithTTL(time.Hour))
+		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+		defer cancel()
+		b.takes(time.Second, func() {
+			assert.ErrorIs(b, b.rl.Mutex(key).Lead(ctx, leads), context.DeadlineExceeded)
+		})
+		require.NoError(b, busy.Release(b.Context()))
+
+		ctx, cancel = context.WithTimeout(b.Context(), time.Second)
+		defer cancel()
+		terms := 0
+		err := b.rl.Mutex(key).Lead(ctx, func(ctx context.Context, _ *redlock.Lock) error {
+			terms++
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		assert.ErrorIs(b, err, context.DeadlineExceeded)
+		assert.Equal(b, 1, terms)
+		b.on(0)
+
+		assert.ErrorIs(b, b.rl.Mutex("").Lead(b.Context(), leads), redlock.ErrInvalid)
+		require.NoError(b, b.rl.Close())
+		assert.ErrorIs(b, b.rl.Mutex(key).Lead(b.Context(), leads), redlock.ErrClosed)
+	})
+}
+
+func TestOwnerOfOneLock(t *testing.T) {
+	inBubble(t, 3, &redlock.Options{Owner: "host"}, func(b *bed) {
+		lock := b.lock(redlock.WithOwner("job 7 @ host"))
+		waiting := later(func() (*redlock.Lock, error) {
+			return b.rl.Mutex(key, redlock.WithOwner("job 8")).Acquire(b.Context())
+		})
+		status, err := b.rl.Mutex(key).Inspect(b.Context())
+		require.NoError(b, err)
+		assert.Equal(b, "job 7 @ host", status.Owner)
+		assert.Equal(b, lock.Token(), status.Token)
+		waiters := status.Waiters
+		require.Len(b, waiters, 1)
+		assert.Equal(b, "job 8", waiters[0].Owner)
+		require.NoError(b, lock.Release(b.Context()))
+		r := <-waiting
+		require.NoError(b, r.err)
+		for _, h := range b.cluster.Holders(key) {
+			assert.True(b, h == "" || strings.HasSuffix(h, "@job 8"), h)
+		}
+		require.NoError(b, r.lock.Release(b.Context()))
+		plain := b.lock()
+		assert.True(b, strings.HasSuffix(b.cluster.Holders(key)[0], "@host"))
+		require.NoError(b, plain.Release(b.Context()))
+
+		for _, owner := range []string{"", strings.Repeat("x", 257)} {
+			_, err := b.rl.Mutex(key, redlock.WithOwner(owner)).TryAcquire(b.Context())
+			assert.ErrorIs(b, err, redlock.ErrInvalid)
+			assert.ErrorContains(b, err, "WithOwner")
+		}
+	})
+}

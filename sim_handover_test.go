@@ -1,0 +1,212 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Locks that another process goes on with.
+
+// drawHandOvers makes some plans such that locks are handed over. It has randomness of its
+// own, so that the other plans are what they were.
+func (p *simPlan) drawHandOvers() {
+	p.HandOvers = rand.New(rand.NewPCG(p.Seed, 0xad07)).IntN(3) == 0
+}
+
+// handsOver reports whether this use ends with a hand-over.
+func (c *simClient) handsOver(op int) bool {
+	return c.w.plan.HandOvers && c.roll(op, 80)%3 == 0
+}
+
+// handOver gives a lock to a process that goes on with it, or to nobody. Some former holders
+// do not stop to send, and some were killed, as far as the others know.
+func (c *simClient) handOver(ctx context.Context, g *simGrant, op int) {
+	w := c.w
+	token := g.lock.token
+	if c.roll(op, 81)%4 > 0 {
+		ttl := max(minTTL, w.plan.TTL/4+c.within(op, 82, 2*w.plan.TTL))
+		from := w.t()
+		var err error
+		token, err = c.tryHandOver(g, ttl)
+		w.took(c.p, "HandOver", from, w.plan.NodeTimeout)
+		if err != nil {
+			c.release(g, op)
+			return
+		}
+	} else {
+		if g.lock.renews {
+			c.release(g, op)
+			return
+		}
+		g.relCalled = w.t() // it stops, and nobody is told
+		w.leaves(g, w.plan.TTL)
+	}
+	g.abandoned = true
+	if w.dead(c.p) {
+		return
+	}
+	c.pause(c.within(op, 83, []time.Duration{w.plan.TTL / 4, 3 * w.plan.TTL}[c.roll(op, 84)%2]))
+	if c.roll(op, 85)%8 == 0 {
+		return
+	}
+	next := c.adopts(ctx, g, token, op)
+	if c.roll(op, 86)%2 == 0 { // what the former holder still sends has no effect
+		_ = g.lock.Release(ctx)
+	}
+	if next == nil {
+		return
+	}
+	if c.roll(op, 87)%3 == 0 { // twice: the token is good for nothing any more
+		if again, err := c.heir(op+1).rl.Mutex(g.key, c.adoptOptions()...).adoptAnyway(ctx, token); err == nil {
+			w.violated("adopt: %v was adopted by %.6s, and then by %.6s", g, next.value, again.value)
+		}
+	}
+	heir := &simClient{w: w, p: next.proc, i: c.i, plan: c.plan}
+	heir.hold(next.lock, op, next)
+	heir.release(next, op)
+}
+
+// adoptAnyway is Adopt with a NodeTimeout above a quarter of the TTL.
+func (m *Mutex) adoptAnyway(ctx context.Context, token string) (*Lock, error) {
+	m.err = nil
+	return m.Adopt(ctx, token)
+}
+
+func (c *simClient) adoptOptions() (opts []LockOption) {
+	if c.w.plan.Fenced[c.plan.Key] {
+		opts = append(opts, WithFencing())
+	}
+	return opts
+}
+
+// leaves notes how long what nobody holds may be on the nodes.
+func (w *simWorld) leaves(g *simGrant, ttl time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	g.leftUntil = w.t() + int64(max(ttl, w.plan.TTL)*102/100)
+}
+
+// left reports whether a value is there because it was handed over to nobody yet.
+func (w *simWorld) left(value string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	g := w.byToken[value[:min(len(value), tokenLen)]]
+	return g != nil && w.t() < g.leftUntil
+}
+
+func (w *simWorld) dead(p *simProcess) bool { return w.t() >= p.killedAt }
+
+// tryHandOver is HandOver, with what must hold when it returns.
+func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, err error) {
+	w, l := c.w, g.lock
+	token, err = l.handOver(context.Background(), ttl) // as HandOver, but for the rule about NodeTimeout
+	if err != nil {
+		return "", err
+	}
+	t := w.t()
+	g.relCalled = t
+	w.leaves(g, ttl)
+	g.handedAt = t
+	if w.dead(c.p) {
+		return token, nil
+	}
+	lasting := 0
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		if n.had(g.key, g.value, t) {
+			lasting++
+		}
+		n.mu.Unlock()
+	}
+	if lasting < c.p.rl.quorum {
+		w.violated("adopt: %v was handed over, but only %d nodes have it", g, lasting)
+	}
+	if l.Validity() > 0 || l.Release(context.Background()) != nil || !errors.Is(l.extend(context.Background(), w.plan.TTL, false), ErrReleased) {
+		w.violated("adopt: %v was handed over, and its handle is still good for something", g)
+	}
+	w.happened(func() string { return fmt.Sprintf("client %d.%d hands over %.6s", c.p.i, c.i, g.value) }, 7, fnv1a(g.value))
+	return token, nil
+}
+
+// heir is the process that goes on with a lock: any that lives to the end, or this one.
+func (c *simClient) heir(op int) *simProcess {
+	living := slices.DeleteFunc(slices.Clone(c.w.procs), func(p *simProcess) bool { return p.killedAt != never || len(p.asleep) > 0 })
+	if len(living) == 0 {
+		return c.p
+	}
+	return living[c.roll(op, 88)%uint64(len(living))]
+}
+
+// adopts goes on with a lock, as another process.
+func (c *simClient) adopts(ctx context.Context, g *simGrant, token string, op int) *simGrant {
+	w, p := c.w, c.heir(op)
+	m := p.rl.Mutex(g.key, c.adoptOptions()...)
+	call := w.t()
+	dying, stop, ends := ctx, func() {}, never
+	if c.roll(op, 89)%6 == 0 {
+		dying, stop, ends = c.dies(ctx, c.within(op, 90, w.plan.NodeTimeout))
+	}
+	lock, err := m.adoptAnyway(dying, token)
+	stop()
+	w.took(p, "Adopt", call, attemptLimit(m))
+	c.endedInTime(ends, err)
+	if errors.Is(err, ErrNotHeld) {
+		w.checkNotHeld(p, g, call)
+	}
+	if err != nil {
+		c.adoptFailed(err)
+		return nil
+	}
+	next := w.granted(p, c.i, g.key, call, lock)
+	if next != nil {
+		w.mu.Lock()
+		g.bridge = next.ret // nobody else had it in between
+		w.mu.Unlock()
+	}
+	return next
+}
+
+func (c *simClient) adoptFailed(err error) {
+	known := false
+	for _, e := range []error{ErrNotHeld, ErrNoQuorum, ErrExpired, context.Canceled} {
+		known = known || errors.Is(err, e)
+	}
+	if !known || errors.Is(err, ErrHeld) {
+		c.w.violated("I6: Adopt failed with an error that is none of its own: %v", err)
+	}
+	c.w.happened(func() string { return fmt.Sprintf("client %d.%d does not adopt: %v", c.p.i, c.i, err) },
+		8, uint64(c.p.i), uint64(c.i), uint64(truth(errors.Is(err, ErrNotHeld))))
+}
+
+// checkNotHeld is I6 for an Adopt that failed with ErrNotHeld.
+func (w *simWorld) checkNotHeld(p *simProcess, g *simGrant, call int64) {
+	t, without := w.t(), 0
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		if !n.has(g.key, g.value, call) || !n.has(g.key, g.value, t) {
+			without++
+		}
+		n.mu.Unlock()
+	}
+	if need := len(w.nodes) - p.rl.quorum + 1; without < need {
+		w.violated("I6: Adopt of %v said that it is not held, but only %d nodes were without it", g, without)
+	}
+}
+
+// checkHandedOver: what arrives after a hand-over is taken back, and not left to its TTL.
+func (w *simWorld) checkHandedOver(g *simGrant) {
+	if !w.plan.Strict || g.handedAt == 0 || g.proc.killedAt != never {
+		return
+	}
+	for _, n := range w.nodes {
+		for _, h := range n.holds[g.key] {
+			if h.value == g.value && h.from > g.handedAt && h.expire > 0 && h.forgotten == 0 {
+				w.violated("I5: node %d got %v after it was handed over at %.6f ms, and kept it until %.6f ms", n.i, g, ms(g.handedAt), ms(h.to))
+			}
+		}
+	}
+}

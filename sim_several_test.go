@@ -1,0 +1,304 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Clients that want several keys at once. Each lock of a set is checked like any other; and
+// a set is all of them or nothing.
+
+// drawSets makes some plans such that clients want several keys. It has randomness of its
+// own, so that the other plans are what they were.
+func (p *simPlan) drawSets() {
+	r := rand.New(rand.NewPCG(p.Seed, 0x5e75))
+	if r.IntN(3) > 0 {
+		return
+	}
+	p.Sets = true
+	for len(p.Fenced) < 2+r.IntN(2) {
+		p.Fenced = append(p.Fenced, r.IntN(6) == 0)
+	}
+}
+
+// simPart is a lock that is held for a set that is not complete yet, as hooks tell.
+type simPart struct {
+	key, token string
+	proc       *simProcess
+	from, to   int64
+}
+
+func (p *simProcess) acquired(i AcquireInfo) {
+	w := p.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i.Err == nil && !w.ended {
+		w.parts = append(w.parts, &simPart{key: i.Key, token: i.Token, proc: p, from: w.t(), to: p.killedAt})
+	}
+}
+
+// partEnded notes that a part is not held any more; the caller holds mu.
+func (w *simWorld) partEnded(token string) {
+	for _, part := range w.parts {
+		if part.token == token {
+			part.to = min(part.to, w.t())
+		}
+	}
+}
+
+func (p *simProcess) released(i ReleaseInfo) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	p.w.partEnded(i.Token)
+}
+
+// heldAsPartUntil is until when, before the given time, a key was held for a set that was
+// not complete.
+func (w *simWorld) heldAsPartUntil(key string, before int64) (until int64) {
+	for _, part := range w.parts {
+		if part.key != key || part.from >= before {
+			continue
+		}
+		to := part.to
+		if g := w.byToken[part.token]; g != nil {
+			to = min(to, g.ret) // complete: from then on it is a lock like any other
+		}
+		until = max(until, min(to, before))
+	}
+	return until
+}
+
+// simSetWait is an Acquire of several keys that waited.
+type simSetWait struct {
+	simWait
+	keys []string
+}
+
+func (c *simClient) waitedForSet(keys []string, from int64) {
+	w, p := c.w, c.p
+	if w.t() >= p.killedAt || len(p.asleep) > 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.setWaits = append(w.setWaits, simSetWait{simWait{p.i, c.i, from, w.t()}, keys})
+}
+
+// checkSetProgress: once nothing goes wrong any more, a set whose keys are all free is soon
+// had.
+func (w *simWorld) checkSetProgress(byKey map[string][]*simGrant) {
+	quiet, limit := w.quiet()
+	for _, s := range w.setWaits {
+		if w.plan.Calm && w.cutOff(s.proc) {
+			continue
+		}
+		free := max(s.from, quiet)
+		for _, key := range s.keys {
+			free = max(free, w.heldAsPartUntil(key, s.to))
+			for _, o := range byKey[key] {
+				if o.ret < s.to {
+					free = max(free, min(o.end(), s.to), min(o.relRet, s.to), min(o.leftUntil, s.to))
+				}
+			}
+		}
+		if s.to-free > limit {
+			w.violated("I7: nobody had any of %v for %.3f ms while client %d.%d waited for them until %.6f ms", s.keys, ms(s.to-free), s.proc, s.client, ms(s.to))
+		}
+	}
+}
+
+// several is one use of several keys.
+func (c *simClient) several(ctx context.Context, op int) {
+	w, p := c.w, c.p
+	keys := c.severalKeys(op)
+	var all []*Mutex
+	limit := 2 * w.plan.NodeTimeout
+	for _, i := range keys {
+		var opts []LockOption
+		if w.plan.Fenced[i] {
+			opts = append(opts, WithFencing())
+			limit += w.plan.NodeTimeout // counters are raised one after the other
+		}
+		m := p.rl.Mutex(fmt.Sprint("k", i), opts...)
+		m.err = nil // as in once
+		all = append(all, m)
+	}
+	var names []string
+	for _, m := range all {
+		names = append(names, m.key)
+	}
+	s := All(all...)
+	call := w.t()
+	kind := c.roll(op, 61) % 6
+	if w.plan.Calm {
+		kind = 2 + kind%4
+	}
+	var held Locks
+	var err error
+	switch kind {
+	case 0, 1:
+		dying, stop, ends := ctx, func() {}, never
+		if kind == 1 {
+			dying, stop, ends = c.dies(ctx, c.within(op, 62, w.plan.NodeTimeout))
+		}
+		held, err = s.TryAcquire(dying)
+		stop()
+		w.took(p, "TryAcquire of several", call, limit)
+		if q := (*QuorumError)(nil); errors.Is(err, ErrHeld) && errors.As(err, &q) {
+			w.checkHeld(p, q.Key, call, w.t())
+		}
+		c.endedInTime(ends, err)
+	case 2, 3:
+		held, err = s.Acquire(ctx)
+		c.waitedForSet(names, call)
+	case 4:
+		if w.plan.Calm {
+			held, err = s.Acquire(ctx)
+			break
+		}
+		dying, stop, ends := c.dies(ctx, c.within(op, 62, 3*w.plan.TTL))
+		held, err = s.Acquire(dying)
+		stop()
+		c.endedInTime(ends, err)
+	default:
+		c.doSeveral(ctx, s, op, call)
+		return
+	}
+	if err != nil {
+		c.failed(ctx, err)
+		return
+	}
+	if grants := c.grantedAll(held, len(keys), call); grants != nil {
+		c.holdAll(held, grants, op)
+		c.releaseAll(held, grants, op)
+	}
+}
+
+// severalKeys are the client's key and others, in an order of its own.
+func (c *simClient) severalKeys(op int) (keys []int) {
+	n := len(c.w.plan.Fenced)
+	for i := range n {
+		keys = append(keys, (c.plan.Key+i)%n)
+	}
+	if n > 2 && c.roll(op, 63)%2 == 0 {
+		keys = keys[:2]
+	}
+	if c.roll(op, 64)%2 == 0 {
+		slices.Reverse(keys)
+	}
+	return keys
+}
+
+func (c *simClient) endedInTime(ends int64, err error) {
+	if t := c.w.t(); t > ends && err != nil {
+		c.w.took(c.p, "an acquire whose context had ended", ends, 0)
+	}
+}
+
+// grantedAll registers the locks of a set: all at the same moment.
+func (c *simClient) grantedAll(held Locks, n int, call int64) (grants []*simGrant) {
+	w := c.w
+	if len(held) != n {
+		w.violated("I8: %d locks and no error, of a set of %d", len(held), n)
+		return nil
+	}
+	for _, l := range held {
+		if l == nil {
+			w.violated("I8: half a set is called success")
+			return nil
+		}
+		g := w.granted(c.p, c.i, l.key, call, l)
+		if g == nil {
+			return nil
+		}
+		grants = append(grants, g)
+	}
+	return grants
+}
+
+// holdAll works for a while, and extends all or one.
+func (c *simClient) holdAll(held Locks, grants []*simGrant, op int) {
+	w := c.w
+	total := c.within(op, 65, w.plan.TTL/4)
+	if !w.plan.Calm && c.roll(op, 66)%4 == 0 {
+		total *= 8
+	}
+	for i := range 2 {
+		c.pause(total / 2)
+		if c.roll(op, 67+i)%2 == 0 {
+			one := held[c.roll(op, 70+i)%uint64(len(held))]
+			from := w.t()
+			_ = one.extend(context.Background(), max(minTTL, w.plan.TTL/2+c.within(op, 72+i, w.plan.TTL/2)), false)
+			w.took(c.p, "Extend", from, w.plan.NodeTimeout)
+		}
+	}
+}
+
+func (c *simClient) releaseAll(held Locks, grants []*simGrant, op int) {
+	w := c.w
+	from := w.t()
+	for _, g := range grants {
+		g.relCalled = from
+	}
+	errs := held.releaseAll(context.Background())
+	for i, g := range grants {
+		g.relErr, g.relRet = errs[i], w.t()
+		w.happened(func() string {
+			return fmt.Sprintf("client %d.%d released %.6s of a set: %v", c.p.i, c.i, g.value, g.relErr)
+		},
+			5, fnv1a(g.value), uint64(truth(g.relErr == nil)))
+	}
+	w.took(c.p, "Release of several", from, w.plan.NodeTimeout)
+}
+
+func (c *simClient) doSeveral(ctx context.Context, s *Mutexes, op int, call int64) {
+	w := c.w
+	var grants []*simGrant
+	called := false
+	err := s.Do(ctx, func(ctx context.Context, held Locks) error {
+		called = true
+		grants = c.grantedAll(held, len(s.mutexes), call)
+		if grants == nil {
+			return nil
+		}
+		c.holdAll(held, grants, op)
+		for _, g := range grants {
+			g.relCalled = w.t()
+		}
+		return nil
+	})
+	if !called && err != nil {
+		c.failed(ctx, err)
+	}
+	for _, g := range grants {
+		g.relErr, g.relRet = errDoTellsNot, w.t()
+	}
+	w.happened(func() string { return fmt.Sprintf("client %d.%d is done with a set: %v", c.p.i, c.i, err) },
+		6, uint64(c.p.i), uint64(c.i), uint64(truth(err == nil)))
+}
+
+// quiet is from when on nothing goes wrong, and how long a free lock may wait for one of
+// those who want it.
+func (w *simWorld) quiet() (quiet, limit int64) {
+	quiet = int64(w.plan.Until) + int64(8*w.plan.TTL+5*time.Second)
+	for _, f := range w.plan.Faults {
+		quiet = max(quiet, int64(f.At+f.For)+int64(8*w.plan.TTL+5*time.Second))
+	}
+	grace := int64(max(leastReservation, 4*w.plan.NodeTimeout))
+	// A join that is torn, late or doubled may leave an entry behind whose turn is nobody's.
+	limit = 3 * grace * int64(1+(w.plan.Torn+w.plan.Late+w.plan.Twice)/50)
+	if w.plan.Calm {
+		quiet = 0
+		switch limit = grace; {
+		case w.disturbed(): // what it held, and its turn
+			limit = int64(w.plan.TTL) + 2*grace
+		case w.plan.Names: // queues on several nodes meet first, and may pass each other
+			limit = 2 * grace
+		}
+	}
+	return quiet, limit
+}
