@@ -59,7 +59,7 @@ func (a *acquisition) handOver(lock *Lock, err error) {
 
 // run makes attempts, and waits between them.
 func (a *acquisition) run() (lock *Lock, err error) {
-	if a.wait && a.queues.recentlyRefused(a.resource) {
+	if a.wait && !a.terms.shared && a.queues.recentlyRefused(a.resource) {
 		a.last, a.w = a.notAsked(), newWaiter(a.queues, a.resource)
 		err = a.untilNextAttempt()
 	}
@@ -99,7 +99,7 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 		return
 	}
 	info := AcquireInfo{
-		Context: a.ctx, Key: a.key, Attempts: a.attempts, Start: a.start.time, Elapsed: a.clock.now().since(a.start),
+		Context: a.ctx, Key: a.key, Mode: a.terms.mode(a.terms.shared), Attempts: a.attempts, Start: a.start.time, Elapsed: a.clock.now().since(a.start),
 		WaitStart: a.waiting.time, Waited: a.waited, Err: err,
 	}
 	if lock != nil {
@@ -161,6 +161,9 @@ func (a *acquisition) settle(l *Lock, until instant) (lock *Lock, retryable bool
 	}
 	now := a.clock.now()
 	if cut == nil && v == verdictGranted && !now.reached(until) {
+		if a.terms.permits > 0 {
+			l.settlePermit()
+		}
 		l.begin(a.ctx, until, now, a.renews)
 		return l, false, nil
 	}

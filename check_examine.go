@@ -22,6 +22,7 @@ type examiner struct {
 	mark          string // the key of the memory mark; empty: there is none
 	updates       chan facts
 	lineMasked    bool // the key of the probe's line was refused
+	sharedMasked  bool // and those of shared locks
 }
 
 // examinerSteps is how often update is called at most. The channel has room for as many, so

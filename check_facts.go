@@ -32,6 +32,7 @@ const (
 	forNotices
 	forMemory
 	forEnds
+	forSharing
 )
 
 // servingNodes counts the nodes that can be used.

@@ -43,6 +43,9 @@ func probesFor(key, line, channel, mark string) []probe {
 		{forEnds, []any{"CLIENT", "ID"}},
 		{forEnds, []any{"CLIENT", "KILL", "ID", noClient}},
 	}
+	holders := namingOf(key).holdersKey(key)
+	probes = append(probes, probe{forSharing, []any{"EXISTS", namingOf(key).doorKey(key)}}, probe{forSharing, []any{"ZCARD", holders}},
+		probe{forSharing, []any{"ZRANGE", holders, 0, 0}}, probe{forSharing, []any{"ZREMRANGEBYSCORE", holders, 0, 0}})
 	if mark != "" {
 		probes = append(probes, probe{forMemory, []any{"TIME"}},
 			probe{forMemory, []any{"GET", mark}}, probe{forMemory, []any{"SET", mark, "", "NOTHING"}})
@@ -94,6 +97,10 @@ func (e *examiner) refused(n need, what string, err error) {
 		if n == forLines && !e.masked && !e.lineMasked {
 			e.lineMasked = true
 			e.lacks = append(e.lacks, denial{n, "the keys {...}:line", oneLine(text)})
+		}
+		if n == forSharing && !e.masked && !e.sharedMasked {
+			e.sharedMasked = true
+			e.lacks = append(e.lacks, denial{n, "the keys {...}:shared and {...}:door", oneLine(text)})
 		}
 		if n == forMemory {
 			e.lacks = append(e.lacks, denial{n, "the key " + e.mark, oneLine(text)})

@@ -42,7 +42,10 @@ func (a *arguments) write(r *request) {
 		a.list = append(a.list, "SET")
 		a.str(&r.key)
 		a.str(&r.value)
-		a.list = append(a.list, "NX", "PX")
+		if r.op != opDoor {
+			a.list = append(a.list, "NX")
+		}
+		a.list = append(a.list, "PX")
 		a.num(&r.px)
 		return
 	}
@@ -53,7 +56,7 @@ func (a *arguments) write(r *request) {
 		a.list = append(a.list, "EVALSHA")
 		a.str(&r.script.digest)
 	}
-	q, f := r.queue, r.fence
+	q, f, s := r.queue, r.fence, r.share
 	switch r.script {
 	case releaseScript:
 		a.keys(&r.key)
@@ -62,7 +65,7 @@ func (a *arguments) write(r *request) {
 		a.keys(&r.key)
 		a.str(&r.value)
 		if q != nil {
-			a.add(q.key, q.entry, [...]string{asWaiter: "0", asHolder: "1", asPasser: "2"}[q.as])
+			a.add(q.key, q.entry, q.as.digit())
 		}
 	case extendScript:
 		a.keys(&r.key)
@@ -71,9 +74,25 @@ func (a *arguments) write(r *request) {
 	case inspectScript:
 		a.keys(&r.key)
 		a.add(q.key, q.most)
+		a.unusual(s.holders)
 	case forceScript:
 		a.keys(&r.key)
 		a.add(r.value, q.key)
+		a.unusual(s.holders)
+	case sharedClaimScript:
+		a.keys(&r.key, &s.holders, &s.door)
+		a.str(&r.value)
+		a.num(&r.px)
+		a.num(&s.limit)
+	case sharedExtendScript:
+		a.keys(&r.key, &s.holders)
+		a.str(&r.value)
+		a.num(&r.px)
+		a.num(&s.number)
+	case sharedReleaseScript:
+		a.keys(&r.key, &s.holders)
+		a.str(&r.value)
+		a.add(q.key, q.entry, q.as.digit())
 	case joinScript:
 		a.keys(&r.key, &q.key)
 		a.add(q.entry, q.ended, q.arrival, q.waited, queueLife.Milliseconds())
@@ -112,10 +131,22 @@ func (a *arguments) write(r *request) {
 	}
 }
 
+// digit is what scripts know a releaser by.
+func (as releaser) digit() string {
+	return [...]string{asWaiter: "0", asHolder: "1", asPasser: "2"}[as]
+}
+
 func (a *arguments) keys(names ...*string) {
 	a.list = append(a.list, len(names))
 	for _, n := range names {
 		a.str(n)
+	}
+}
+
+// unusual adds a name that a script does not know by itself.
+func (a *arguments) unusual(name string) {
+	if name != "" {
+		a.add(name)
 	}
 }
 

@@ -170,6 +170,8 @@ const (
 	contractTTL = time.Minute
 	lineOfK     = "{k}:line"
 	fenceOfK    = "{k}:fence"
+	holdersOfK  = "{k}:shared"
+	doorOfK     = "{k}:door"
 )
 
 // The requests of the library.
@@ -246,11 +248,42 @@ func askFenceRepair(value string, fence uint64) *request {
 }
 
 func askInspect(most int) *request {
-	return inspectRequest(contractTerms(contractTTL), "k", lineOfK, most)
+	return inspectRequest(contractTerms(contractTTL), "k", lineOfK, "", most)
 }
 
 func askForce(token string) *request {
-	return forceRequest(contractTerms(contractTTL), "k", token, lineOfK)
+	return forceRequest(contractTerms(contractTTL), "k", token, lineOfK, "")
+}
+
+var shareOfK = shareArgs{holders: holdersOfK, door: doorOfK}
+
+// askShare is a claim: limit is how many may hold the lock, 0 for any number, or below 0 a
+// number that is wanted.
+func askShare(value string, limit int64, ttl time.Duration) *request {
+	s := shareOfK
+	s.limit = limit
+	return sharedClaimRequest(opAcquireShared, contractTerms(ttl), "k", value, &s)
+}
+
+func askShareExtend(value string, number int64, ttl time.Duration) *request {
+	s := shareOfK
+	s.number = number
+	return sharedExtendRequest(contractTerms(ttl), "k", value, &s)
+}
+
+func askShareLeave(value, line, entry string, as releaser) *request {
+	r := sharedReleaseRequest(contractTerms(contractTTL), "k", value, &shareOfK, &queueArgs{key: line, entry: entry, as: as})
+	return &r
+}
+
+func askShareRelease(value, line string) *request { return askShareLeave(value, line, "", asHolder) }
+
+func askDoor(value string) *request {
+	return doorRequest(contractTerms(contractTTL), doorOfK, value, contractTTL)
+}
+
+func askOpenDoor(value string) *request {
+	return openDoorRequest(contractTerms(contractTTL), doorOfK, value)
 }
 
 // askMark is the writing of a mark over another; at is in microseconds, 0 for now.
@@ -434,6 +467,101 @@ var contractCases = map[string][]struct {
 	"a mark under a key that holds something else": {
 		{raw("RPUSH", markKey, "x"), ""}, {askMark("", "m", 0, true), "error WRONGTYPE"}, {raw("TYPE", markKey), "list"},
 	},
+	"several share a lock, and the last one frees it": {
+		{askShare("a1", 0, contractTTL), "1"}, {askShare("a2", 0, contractTTL), "1"}, {raw("GET", "k"), marker}, {raw("ZRANGE", holdersOfK, 0, -1), "[a1 a2]"},
+		{askShareRelease("a1", lineOfK), "1"}, {raw("GET", "k"), marker}, {askShareRelease("a2", lineOfK), "1"}, {raw("TYPE", "k"), "none"}, {raw("TYPE", holdersOfK), "none"},
+	},
+	"who wants it alone is refused while others share it, and the other way round": {
+		{askShare("a1", 0, contractTTL), "1"}, {askSet("b"), "<nil>"}, {askClaim("p", "c"), "<nil>"}, {askFence("c", 1, ""), "<nil>"}, {askShareRelease("a1", ""), "1"},
+		{askSet("b"), "OK"}, {askShare("a1", 0, contractTTL), "<nil>"}, {raw("TYPE", holdersOfK), "none"},
+	},
+	"a claim that comes twice is one holder, and keeps its number": {
+		{askShare("0", 3, contractTTL), "2"}, {askShare("0", 3, contractTTL), "2"}, {askShare("0", 0, contractTTL), "2"}, {raw("ZRANGE", holdersOfK, 0, -1), "[0]"},
+	},
+	"a claim is no extend that shortens": {
+		{askShare("0", 0, time.Hour), "1"}, {askShare("0", 0, time.Minute), "1"}, {raw("PTTL", "k"), "more than 3000000"},
+	},
+	"permits have numbers, from the one on that the token names": {
+		{askShare("00000001", 3, contractTTL), "3"}, {askShare("00000001x", 3, contractTTL), "4"}, {askShare("1", 3, contractTTL), "2"}, {askShare("4", 3, contractTTL), "<nil>"},
+		{askShare("4", 4, contractTTL), "5"}, {askShareRelease("00000001x", ""), "1"}, {askShare("5", 4, contractTTL), "4"}, {askShare("6", 2, contractTTL), "<nil>"},
+	},
+	"those who share without a limit take room, and no number": {
+		{askShare("a", 0, contractTTL), "1"}, {askShare("0", 2, contractTTL), "2"}, {askShare("1", 2, contractTTL), "<nil>"}, {askShare("b", 0, contractTTL), "1"},
+	},
+	"the number that is wanted, and no other": {
+		{askShare("0", -3, contractTTL), "4"}, {askShare("1", -3, contractTTL), "<nil>"}, {askShare("1", -2, contractTTL), "3"}, {askShare("1", -1, contractTTL), "3"},
+	},
+	"the marker lasts as long as the longest lease": {
+		{askShare("a1", 0, time.Hour), "1"}, {askShare("a2", 0, contractTTL), "1"}, {raw("PTTL", "k"), "more than 3000000"}, {raw("PTTL", holdersOfK), "more than 3000000"},
+		{askShareRelease("a1", ""), "1"}, {raw("PTTL", "k"), "less than 61000"}, {raw("PTTL", holdersOfK), "less than 61000"}, {raw("PTTL", "k"), "more than 30000"},
+	},
+	"who shares extends": {
+		{askShare("a1", 0, contractTTL), "1"}, {askShareExtend("a1", 0, time.Hour), "1"}, {raw("PTTL", "k"), "more than 3000000"},
+		{askShareExtend("a1", 0, time.Minute), "1"}, {raw("PTTL", "k"), "more than 3000000"}, {raw("PTTL", holdersOfK), "more than 3000000"},
+	},
+	"who is not listed extends nothing": {
+		{askShareExtend("a1", 0, time.Hour), "0"}, {raw("TYPE", "k"), "none"}, {askShare("a2", 0, contractTTL), "1"}, {askShareExtend("a1", 0, time.Hour), "0"},
+		{raw("PTTL", "k"), "less than 61000"}, {raw("ZRANGE", holdersOfK, 0, -1), "[a2]"},
+	},
+	"who shares nothing extends no lock that is held alone": {{askSet("b"), "OK"}, {askShareExtend("a1", 0, time.Hour), "b"}, {raw("PTTL", "k"), "less than 61000"}},
+	"a permit is given its number, and that is no vote": {
+		{askShare("0", 3, contractTTL), "2"}, {askShareExtend("0", 3, time.Hour), "0"}, {askInspect(9), "[string redlock:shared ~ 0 [] [0 ~ 3]]"}, {raw("PTTL", "k"), "more than 3000000"},
+		{askShareExtend("0", 3, time.Hour), "1"},
+	},
+	"a permit whose number another has is struck": {
+		{askShare("0", 3, contractTTL), "2"}, {askShare("1", 3, contractTTL), "3"}, {askShareExtend("0", 2, time.Hour), "0"}, {raw("ZRANGE", holdersOfK, 0, -1), "[1]"},
+		{raw("PTTL", "k"), "less than 61000"}, {askShareExtend("0", 2, time.Hour), "0"}, {raw("ZRANGE", holdersOfK, 0, -1), "[1]"},
+	},
+	"a downgrade": {
+		{askSet("a1"), "OK"}, {askExtend("a1", time.Hour), "1"}, {askShareExtend("a1", 0, contractTTL), "1"}, {raw("GET", "k"), marker}, {raw("PTTL", "k"), "more than 3000000"},
+		{askShare("a2", 0, contractTTL), "1"}, {askSet("b"), "<nil>"}, {askExtend("a1", time.Hour), marker}, {askRelease("a1"), marker},
+	},
+	"a downgrade of a key without TTL gives it one": {
+		{raw("SET", "k", "a1"), ""}, {askShareExtend("a1", 0, contractTTL), "1"}, {raw("PTTL", "k"), "less than 61000"}, {raw("PTTL", "k"), "more than 30000"},
+	},
+	"release of a downgrade that has not come":            {{askSet("a1"), "OK"}, {askShareRelease("a1", ""), "1"}, {raw("TYPE", "k"), "none"}},
+	"release of a share that is not there":                {{askShareRelease("a1", ""), "0"}, {askShare("a2", 0, contractTTL), "1"}, {askShareRelease("a1", ""), marker}, {askShareRelease("a2", ""), "1"}, {askSet("b"), "OK"}, {askShareRelease("a1", ""), "b"}},
+	"release of a share twice":                            {{askShare("a1", 0, contractTTL), "1"}, {askShare("a2", 0, contractTTL), "1"}, {askShareRelease("a1", ""), "1"}, {askShareRelease("a1", ""), marker}, {raw("ZRANGE", holdersOfK, 0, -1), "[a2]"}},
+	"sharing a key that holds something else":             {{raw("RPUSH", "k", "x"), ""}, {askShare("a1", 0, contractTTL), "error WRONGTYPE"}, {askShareExtend("a1", 0, contractTTL), "error WRONGTYPE"}, {askShareRelease("a1", ""), "error WRONGTYPE"}},
+	"a marker without a list: whoever comes is the first": {{raw("SET", "k", marker), ""}, {askSet("b"), "<nil>"}, {askShare("a1", 0, contractTTL), "1"}, {raw("PTTL", "k"), "less than 61000"}, {askShareRelease("a1", ""), "1"}, {raw("TYPE", "k"), "none"}},
+	"a marker without a list: nobody extends or releases": {{raw("SET", "k", marker), ""}, {askShareExtend("a1", 0, contractTTL), "0"}, {raw("TYPE", "k"), "none"}, {raw("SET", "k", marker), ""}, {askShareRelease("a1", ""), "0"}, {raw("TYPE", "k"), "none"}},
+	"a list without the marker means nothing": {
+		{askShare("a1", 0, contractTTL), "1"}, {raw("DEL", "k"), ""}, {askShareExtend("a1", 0, contractTTL), "0"}, {askShareRelease("a1", ""), "0"}, {askShare("a2", 0, contractTTL), "1"},
+		{raw("ZRANGE", holdersOfK, 0, -1), "[a2]"}, {raw("DEL", "k"), ""}, {askSet("b"), "OK"}, {askShareExtend("a2", 0, contractTTL), "b"}, {askRelease("b"), "1"},
+		{askShare("a3", 1, contractTTL), "~"}, {raw("ZRANGE", holdersOfK, 0, -1), "[a3]"},
+	},
+	"the door keeps newcomers out, and nobody who is listed": {
+		{askShare("a1", 0, contractTTL), "1"}, {askDoor("w"), "OK"}, {askDoor("w"), "OK"}, {raw("PTTL", doorOfK), "more than 30000"}, {askShare("a2", 0, contractTTL), "<nil>"},
+		{askShare("a1", 0, contractTTL), "1"}, {askShareExtend("a1", 0, contractTTL), "1"}, {askOpenDoor("v"), "w"}, {askShare("a2", 0, contractTTL), "<nil>"},
+		{askOpenDoor("w"), "1"}, {askOpenDoor("w"), "0"}, {askShare("a2", 0, contractTTL), "1"},
+	},
+	"the last who shares reserves the lock for the first in line": {
+		{askShare("a1", 0, contractTTL), "1"}, {askShare("a2", 0, contractTTL), "1"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"},
+		{askShareRelease("a1", lineOfK), "3"}, {raw("GET", "k"), marker}, {askShareRelease("a1", lineOfK), marker}, {askShareRelease("a2", lineOfK), "3"}, {raw("GET", "k"), "b"},
+		{askShareRelease("a2", lineOfK), "b"}, {askShareLeave("a2", lineOfK, "", asWaiter), "b"}, {told(), "[redlock:p b redlock:p b]"},
+	},
+	"the last who shares, on a node whose line is not served": {
+		{askShare("a1", 0, contractTTL), "1"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"}, {askShareLeave("a1", lineOfK, "", asPasser), "3"}, {raw("TYPE", "k"), "none"},
+		{told(), "[redlock:p b]"},
+	},
+	"who shares after a downgrade takes its entry out of the line": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askShareExtend("a", 0, contractTTL), "1"},
+		{askShareLeave("a", lineOfK, entryOf("p", "b"), asHolder), "3"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
+	},
+	"inspect of a lock that several share": {
+		{askShare("a1", 0, contractTTL), "1"}, {askShare("1", 4, contractTTL), "3"}, {askInspect(9), "[string redlock:shared ~ 0 [] [a1 ~ 0 1 ~ 2]]"}, {askInspect(1), "[string redlock:shared ~ 0 [] [a1 ~ 0]]"},
+		{raw("DEL", holdersOfK), ""}, {askInspect(9), "[string redlock:shared ~ 0 [] []]"},
+	},
+	"force one of those who share": {
+		{askShare("a1@me", 0, contractTTL), "1"}, {askShare("a2@me", 0, time.Hour), "1"}, {askForce("b"), marker}, {askForce("a2"), "1"}, {raw("PTTL", "k"), "less than 61000"},
+		{raw("ZRANGE", holdersOfK, 0, -1), "[a1@me]"}, {askForce("a1"), "1"}, {raw("TYPE", "k"), "none"}, {raw("TYPE", holdersOfK), "none"},
+	},
+	"force all who share": {
+		{askShare("a1", 0, contractTTL), "1"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"}, {askForce(""), "1"}, {raw("GET", "k"), "b"}, {askShareExtend("a1", 0, contractTTL), "b"},
+	},
+	"force the last of those who share serves the line": {
+		{askShare("a1", 0, contractTTL), "1"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"}, {askForce("a1"), "1"}, {raw("GET", "k"), "b"}, {told(), "[redlock:p b]"},
+	},
 	"force serves the line": {{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askForce("a"), "1"}, {raw("GET", "k"), "b"}, {told(), "[redlock:p b]"}},
 }
 
@@ -450,7 +578,7 @@ func TestContract(t *testing.T) {
 			t.Parallel()
 			n := start(t)
 			for name, steps := range contractCases {
-				for _, key := range []string{"k", lineOfK, fenceOfK, markKey} {
+				for _, key := range []string{"k", lineOfK, fenceOfK, markKey, holdersOfK, doorOfK} {
 					n.raw("DEL", key)
 				}
 				before := len(n.told())
@@ -576,7 +704,9 @@ func TestContractAgrees(t *testing.T) {
 			p := process[v]
 			entry := entryOf(p, v)
 			var req *request
-			what := r.IntN(17)
+			what := r.IntN(25)
+			sharedTTL := time.Duration(1+r.IntN(100)) * time.Second
+			limit := []int64{0, 0, 2, 3, -1, -2}[r.IntN(6)]
 			switch what {
 			case 0:
 				req = askSet(v)
@@ -607,7 +737,7 @@ func TestContractAgrees(t *testing.T) {
 				if r.IntN(10) == 0 {
 					req = askForce("")
 				}
-			case 16:
+			case 24:
 				req = askAdopt(v, other)
 				if r.IntN(2) == 0 {
 					req = askAdoptFenced(v, other, uint64(simEpoch/1000)+uint64(r.IntN(1e7)))
@@ -618,6 +748,14 @@ func TestContractAgrees(t *testing.T) {
 					n.pass(d)
 				}
 				continue
+			case 16, 17, 18, 19:
+				req = askShare(v, limit, sharedTTL)
+			case 20:
+				req = askShareExtend(v, max(0, -limit), sharedTTL)
+			case 21, 22:
+				req = askShareLeave(v, []string{"", lineOfK}[r.IntN(2)], []string{"", entry}[r.IntN(2)], releaser(r.IntN(3)))
+			case 23:
+				req = []*request{askDoor(v), askOpenDoor(v), askOpenDoor(v), askForce(v)}[r.IntN(4)]
 			}
 			want, got := nodes[1].do(req), nodes[0].do(req)
 			if (want.err != nil) != (got.err != nil) || fmt.Sprint(want.val) != fmt.Sprint(got.val) {
@@ -626,12 +764,14 @@ func TestContractAgrees(t *testing.T) {
 			if a, ok := readAnswer(got.val); ok && req.op == opJoin {
 				arrivals[v] = a.arrival
 			}
-			for _, look := range [][]any{{"TYPE", "k"}, {"PTTL", "k"}, {"TYPE", lineOfK}, {"PTTL", lineOfK}, {"PTTL", fenceOfK}} {
+			for _, look := range [][]any{{"TYPE", "k"}, {"PTTL", "k"}, {"TYPE", lineOfK}, {"PTTL", lineOfK}, {"PTTL", fenceOfK}, {"PTTL", holdersOfK}} {
 				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.plainArguments())
 			}
-			if nodes[1].raw("TYPE", lineOfK) == "zset" {
-				look := raw("ZRANGE", lineOfK, 0, -1)
-				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.plainArguments())
+			for _, set := range []string{lineOfK, holdersOfK} {
+				if nodes[1].raw("TYPE", set) == "zset" {
+					look := raw("ZRANGE", set, 0, -1)
+					require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.plainArguments())
+				}
 			}
 		}
 		require.Equal(t, nodes[1].told(), nodes[0].told(), "seed %d: what was published", seed)

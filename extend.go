@@ -55,8 +55,11 @@ func (l *Lock) tellExtended(ctx context.Context, r *round, start instant, ttl ti
 	if renewal {
 		ctx = context.WithoutCancel(l.acquireCtx)
 	}
+	l.mu.Lock()
+	mode := l.terms.mode(l.shared)
+	l.mu.Unlock()
 	extended(ExtendInfo{
-		Context: ctx, Key: l.key, Token: l.token, TTL: ttl, Renewal: renewal,
+		Context: ctx, Key: l.key, Mode: mode, Token: l.token, TTL: ttl, Renewal: renewal,
 		Start: start.time, Elapsed: l.clock.now().since(start), Until: l.Until(),
 		Outcomes: l.outcomes(r), Err: err,
 	})
@@ -78,14 +81,19 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 		return why
 	}
 	l.longest = max(l.longest, ttl)
+	shared := l.shared
 	l.mu.Unlock()
 
 	terms := l.terms
 	terms.ttl, terms.nodeTimeout = ttl, l.opts.nodeTimeout(ttl)
+	req := extendRequest(&terms, l.name, l.value)
+	if shared {
+		req = sharedExtendRequest(&terms, l.name, l.value, l.shareArgs(l.permit.Load()))
+	}
 	mend := &repairs{lock: l, terms: &terms}
 	r.observer, r.guard = mend, l.guard
 	r.init(start, make([]seat, len(l.nodes)))
-	v, cut := l.await(ctx, l.send(r, extendRequest(&terms, l.name, l.value)))
+	v, cut := l.await(ctx, l.send(r, req))
 	now := l.clock.now()
 	switch {
 	case errors.Is(cut, ErrClosed):
@@ -104,7 +112,7 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 		why := l.failed(r, opExtend, ErrLost, ErrExpired)
 		l.loseAndUnlock(now, why)
 		return why
-	case v == verdictHeld:
+	case v == verdictHeld && shared == l.shared: // or a downgrade overtook it, and changed what is there
 		why := l.failed(r, opExtend, ErrNotHeld, ErrLost)
 		l.loseAndUnlock(now, why)
 		return why
@@ -172,14 +180,23 @@ func (l *Lock) restore(t *terms, i int) {
 	if l.repairs == nil {
 		l.repairs = make([]*call, len(l.nodes))
 	}
-	req := setRequest(opRepair, t, l.name, l.value)
-	if t.fencing {
-		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
-	}
+	req := l.repairRequest(t)
 	deadline := min(now.mono+int64(req.timeout), l.until.mono)
 	before, c := l.lastSet(i), &call{req: &req, index: int32(i), deadline: deadline}
 	if l.lane(i).replace(before, c, now.mono) {
 		l.repairs[i] = c
+	}
+}
+
+// repairRequest sets what the acquire set; the caller holds mu.
+func (l *Lock) repairRequest(t *terms) request {
+	switch {
+	case l.shared:
+		return *sharedClaimRequest(opRepair, t, l.name, l.value, l.shareArgs(l.permit.Load()))
+	case t.fencing:
+		return fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
+	default:
+		return setRequest(opRepair, t, l.name, l.value)
 	}
 }
 

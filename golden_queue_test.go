@@ -59,7 +59,7 @@ func (q *goldenQueue) request(c goldenCommand) *request {
 		r := queueReleaseRequest(terms, "k", value, &queueArgs{key: lineOfK, entry: q.entry(who, grace), as: as})
 		return &r
 	case "force":
-		return forceRequest(terms, "k", value, lineOfK)
+		return forceRequest(terms, "k", value, lineOfK, "")
 	default:
 		c.unknown()
 		return nil

@@ -17,7 +17,9 @@ import (
 // Hooks.Released is told. If nobody adopts the lock it ends by its lease. Whoever has the
 // token can take the lock over or end it (ForceRelease), so treat it as a secret.
 //
-// It fails as Extend does, and then nothing is handed over: the handle goes on as after an
+// Shared locks and permits cannot be handed over (ErrInvalid), nor can one after Downgrade.
+//
+// Otherwise it fails as Extend does, and then nothing is handed over: the handle goes on as after an
 // Extend that failed. The nodes may have been extended or not.
 func (l *Lock) HandOver(ctx context.Context, ttl time.Duration) (token string, err error) {
 	if err := l.check(); err != nil {
@@ -28,6 +30,12 @@ func (l *Lock) HandOver(ctx context.Context, ttl time.Duration) (token string, e
 	}
 	if l.outer != nil {
 		return "", fmt.Errorf("redlock: hand over %s: %w: an inner lock of WithReentry, hand over the outer one", quoteKey(l.key), ErrInvalid)
+	}
+	l.mu.Lock()
+	shared := l.shared
+	l.mu.Unlock()
+	if shared {
+		return "", fmt.Errorf("redlock: hand over %s: %w: only a lock that is held alone can be handed over, and this one is %s", quoteKey(l.key), ErrInvalid, l.terms.mode(true))
 	}
 	return l.handOver(ctx, ttl)
 }
@@ -100,6 +108,9 @@ func (l *Lock) leave(extended *round) error {
 func (m *Mutex) Adopt(ctx context.Context, token string) (*Lock, error) {
 	if err := m.check(ctx, opAdopt); err != nil {
 		return nil, err
+	}
+	if m.terms.shared {
+		return nil, fmt.Errorf("redlock: adopt %s: %w: only a lock that is held alone can be adopted, and this Mutex is %s", quoteKey(m.key), ErrInvalid, m.terms.mode(true))
 	}
 	if !isToken(token) {
 		return nil, fmt.Errorf("redlock: adopt %s: %w token: it has %d bytes, and a token is %d hexadecimal digits, as Lock.Token and HandOver return it",

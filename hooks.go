@@ -44,6 +44,7 @@ type Hooks struct {
 type AcquireInfo struct {
 	Context  context.Context // given to TryAcquire, Acquire or Do
 	Key      string
+	Mode     string // "alone", "shared", or "permit" for a semaphore
 	Token    string // empty if Err is set
 	Attempts int    // rounds in which the nodes were asked for the lock
 	Start    time.Time
@@ -67,6 +68,7 @@ type ExtendInfo struct {
 	// given to the acquire, and does not end.
 	Context    context.Context
 	Key, Token string
+	Mode       string // as in AcquireInfo; after a downgrade it is "shared"
 	TTL        time.Duration
 	Renewal    bool // by the library itself
 	Start      time.Time
@@ -80,6 +82,7 @@ type ExtendInfo struct {
 type ReleaseInfo struct {
 	Context    context.Context // given to Release
 	Key, Token string
+	Mode       string        // as in ExtendInfo
 	Held       time.Duration // since the grant
 	Start      time.Time
 	Elapsed    time.Duration

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -13,10 +14,14 @@ import (
 type Status struct {
 	// Key is the lock's key, without Options.KeyPrefix.
 	Key string
-	// Token and Owner are those of the holder: the parts before and behind the first
-	// "@" of the value that a majority of nodes has. Both are empty if there is none.
+	// Token and Owner are those of who holds it alone: the parts before and behind the
+	// first "@" of the value that a majority of nodes has. Both are empty if there is none.
 	// Other libraries set what they like.
 	Token, Owner string
+	// Shared: a majority of nodes says that several may hold it together. Holders are those
+	// whom a majority lists, in the order of their permits, up to a thousand of them.
+	Shared  bool
+	Holders []Holder
 	// TTL is how long the majority lasts unless it is renewed or released. It is
 	// negative if it lasts for ever, and 0 if there is none.
 	TTL time.Duration
@@ -28,10 +33,22 @@ type Status struct {
 	Nodes []NodeStatus
 }
 
-// mostWaiters bounds how many waiters one node lists.
-const mostWaiters = 1000
+// mostWaiters bounds how many waiters and holders one node lists.
+const mostWaiters = 1024
 
-// Held reports whether a majority of nodes has the same value.
+// Holder is one who holds a lock together with others.
+type Holder struct {
+	Token, Owner string
+	// Permit is the number of a semaphore's permit, from 0; -1 for who shares the lock
+	// without a limit.
+	Permit int
+	// TTL is how long a majority lists it, unless it extends or is released; for
+	// NodeStatus, how long the node does.
+	TTL time.Duration
+}
+
+// Held reports whether a majority of nodes has the same value, or lists those who share the
+// lock.
 func (s Status) Held() bool { return s.TTL != 0 }
 
 // NodeStatus is what one node says of a lock.
@@ -44,6 +61,9 @@ type NodeStatus struct {
 	Token, Owner string
 	// TTL is what is left of the lease: 0 if the key is free, negative if it has no end.
 	TTL time.Duration
+	// Holders are those who share the lock by what this node knows, of whom there may be
+	// none on others. Value is then "redlock:shared".
+	Holders []Holder
 	// Waiting is how many wait in line for the lock on this node, which is one of them
 	// as a rule.
 	Waiting int
@@ -60,7 +80,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 	if err := m.check(ctx, opInspect); err != nil {
 		return Status{}, err
 	}
-	r, err := m.ask(ctx, inspectRequest(&m.terms, m.name, m.queueKey(), mostWaiters))
+	r, err := m.ask(ctx, inspectRequest(&m.terms, m.name, m.queueKey(), m.holdersKey(), mostWaiters))
 	if err != nil {
 		return Status{}, fmt.Errorf("redlock: inspect %s: %w", quoteKey(m.key), err)
 	}
@@ -79,7 +99,11 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 			}
 			switch n.kind {
 			case "string":
-				ns.Token, ns.Owner, _ = strings.Cut(n.value, "@")
+				if n.shared {
+					ns.Holders = n.holdersHere()
+				} else {
+					ns.Token, ns.Owner, _ = strings.Cut(n.value, "@")
+				}
 				ns.TTL = n.ttl
 				if n.ttl == 0 {
 					ns.TTL = 1 // in its last millisecond, but there
@@ -95,7 +119,11 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 	}
 	for value, n := range votes {
 		if n >= m.quorum {
-			s.Token, s.Owner, _ = strings.Cut(value, "@")
+			if s.Shared = value == sharedMarker; s.Shared {
+				s.Holders = s.sharers(m.quorum)
+			} else {
+				s.Token, s.Owner, _ = strings.Cut(value, "@")
+			}
 			s.TTL = s.lasts(value, m.quorum)
 		}
 	}
@@ -124,9 +152,42 @@ func (s Status) lasts(value string, quorum int) time.Duration {
 	return -1
 }
 
+// sharers are those whom a quorum lists under the same number.
+func (s Status) sharers(quorum int) (all []Holder) {
+	listed := make(map[Holder][]time.Duration)
+	for _, n := range s.Nodes {
+		for _, h := range n.Holders {
+			ttl := h.TTL
+			h.TTL = 0
+			listed[h] = append(listed[h], ttl)
+		}
+	}
+	for h, ttls := range listed {
+		if len(ttls) >= quorum {
+			slices.Sort(ttls)
+			h.TTL = ttls[len(ttls)-quorum]
+			all = append(all, h)
+		}
+	}
+	slices.SortFunc(all, func(a, b Holder) int {
+		return cmp.Or(cmp.Compare(a.Permit, b.Permit), strings.Compare(a.Token, b.Token))
+	})
+	return all
+}
+
+// holdersHere are those whom a node lists.
+func (n *inspection) holdersHere() (all []Holder) {
+	for _, s := range n.holders {
+		token, owner, _ := strings.Cut(s.value, "@")
+		all = append(all, Holder{Token: token, Owner: owner, Permit: int(s.number) - 1, TTL: max(s.ttl, 1)})
+	}
+	return all
+}
+
 // ForceRelease deletes the lock on every node, for an operator who knows that its
 // holder is gone: with an empty token whoever holds it and whatever the key holds,
-// otherwise only if the token is the holder's (Lock.Token, Status.Token). A holder
+// otherwise only if the token is the holder's (Lock.Token, Status.Token), or that of one of
+// those who share it (Status.Holders), who is struck alone. A holder
 // that is still there learns of it at its next extend, and not before. Whoever waits in
 // line is woken.
 //
@@ -138,7 +199,7 @@ func (m *Mutex) ForceRelease(ctx context.Context, token string) error {
 	if err := m.check(ctx, opForceRelease); err != nil {
 		return err
 	}
-	r, err := m.ask(ctx, forceRequest(&m.terms, m.name, token, m.queueKey()))
+	r, err := m.ask(ctx, forceRequest(&m.terms, m.name, token, m.queueKey(), m.holdersKey()))
 	if err != nil {
 		return fmt.Errorf("redlock: force release %s: %w", quoteKey(m.key), err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,8 +23,9 @@ type Lock struct {
 	adopts     string          // the token of the lock that it goes on with; empty: none
 	acquireCtx context.Context // of Acquire, for its values
 	grantedAt  instant
-	fence      uint64 // with WithFencing
-	nth        int64  // of those that were granted at the same moment, by one call
+	fence      uint64       // with WithFencing
+	nth        int64        // of those that were granted at the same moment, by one call
+	permit     atomic.Int64 // of a semaphore: its number, from 1; 0: none, or not granted yet
 
 	arbiter int        // the node whose queue is served when the lock is released; -1: none
 	entry   string     // in that queue, for a lock that was waited for
@@ -46,6 +48,7 @@ type Lock struct {
 	repairs []*call       // SETs that put the value back on nodes that lost it, by node
 	over    error         // why the lock is not ours any more; nil while it is
 	renews  bool
+	shared  bool // held together with others; a downgrade makes it so
 
 	ctx    context.Context // nil until somebody asks for it
 	cancel context.CancelCauseFunc
@@ -78,7 +81,7 @@ var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
 func newLock(r *resource, qs *queues, k *renewer, value string) *Lock {
 	l := &Lock{
 		resource: r, queues: qs, renewer: k, token: value[:tokenLen], value: value, longest: r.terms.ttl,
-		seats: make([]seat, 2*len(r.nodes)),
+		seats: make([]seat, 2*len(r.nodes)), shared: r.terms.shared,
 	}
 	l.renewal.lock = l
 	return l
@@ -92,6 +95,8 @@ func (l *Lock) sendAcquire(start instant) *round {
 		fence = l.fenceArgs(l.fences.propose(start))
 	}
 	switch {
+	case l.terms.shared:
+		set = sharedClaimRequest(opAcquireShared, &l.terms, l.name, l.value, l.shareArgs(0))
 	case l.adopts != "":
 		l.setReq = adoptRequest(&l.terms, l.name, l.value, l.adopts, fence)
 	case l.terms.fencing:
@@ -100,6 +105,9 @@ func (l *Lock) sendAcquire(start instant) *round {
 		l.setReq = setRequest(opAcquire, &l.terms, l.name, l.value)
 	}
 	r := &l.acquiring
+	if l.terms.permits > 0 {
+		r.numbered, r.observer = true, strays{l}
+	}
 	r.init(start, l.seats[:len(l.nodes)])
 	r.guard, r.period = l.guard, l.guard.period(&l.terms)
 	r.tieBreaker = l.tieBreaker(start.mono)
@@ -118,15 +126,44 @@ func (l *Lock) sendAcquire(start instant) *round {
 
 // tieBreaker is the node that decides between attempts at the same moment: the first in
 // order, as for a wait queue. -1 if no node is reachable, or if the queue decides already.
+// For a semaphore there is none: that one node gave another number says nothing of who goes on.
 func (l *Lock) tieBreaker(now int64) int {
 	switch {
-	case l.entry != "", l.adopts != "": // what another gives back is free, and not to be adopted
+	case l.entry != "", l.adopts != "", l.terms.permits > 0: // what another gives back is free, and not to be adopted
 		return -1
 	case l.hasQueue():
 		return l.queues.arbiter(l.resource, now, l.terms.nodeTimeout)
 	default:
 		return l.firstReachable(now, l.terms.nodeTimeout)
 	}
+}
+
+// settlePermit takes the number that a quorum gave. Nodes that gave another one are told.
+func (l *Lock) settlePermit() {
+	most, all := l.acquiring.permit()
+	l.permit.Store(most)
+	for i, number := range all {
+		l.mendNumber(i, number)
+	}
+}
+
+// strays sees the votes of an attempt for a permit, also those that come after it was granted.
+type strays struct{ lock *Lock }
+
+func (s strays) observe(i int, b ballot) { s.lock.mendNumber(i, b.number()) }
+
+// mendNumber has a node that gave us another number list us under the one that we have, or
+// not at all if somebody else has that there. It is an extend, which creates nothing, so it
+// may come after the release. It takes no mutex of the lock: votes are delivered under that,
+// too.
+func (l *Lock) mendNumber(i int, number int64) {
+	want := l.permit.Load()
+	if want == 0 || number == 0 || number == want {
+		return
+	}
+	now := l.clock.now().mono
+	req := sharedExtendRequest(&l.terms, l.name, l.value, l.shareArgs(want))
+	l.lane(i).enqueue(&call{req: req, index: int32(i), deadline: now + int64(req.timeout)}, now)
 }
 
 // begin makes a lock of a granted attempt.
@@ -182,6 +219,17 @@ func (l *Lock) Fence() uint64 {
 		panic("redlock: Fence of a Lock acquired without WithFencing")
 	}
 	return l.fence
+}
+
+// Permit returns the number of a semaphore's permit, from 0 to permits-1. Nobody else has it
+// before Until, so it may choose a port, a shard, or the worker number of an id. It panics for
+// a lock that is no semaphore's.
+func (l *Lock) Permit() int {
+	l.mustExist("Permit")
+	if l.terms.permits == 0 {
+		panic("redlock: Permit of a Lock that is no semaphore's")
+	}
+	return int(l.permit.Load()) - 1
 }
 
 // Until returns the end of validity: before it a majority of nodes holds the lock for

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -233,6 +234,9 @@ func (w *waiter) inVain(ctx context.Context, last *QuorumError, home *int) (agai
 		return true, nil
 	}
 	free, all, err := w.whenFree(ctx, last)
+	if slices.ContainsFunc(all, func(n inspection) bool { return n.shared }) {
+		w.shutDoor() // the arbiter would have us, and they go on without it
+	}
 	switch {
 	case err != nil:
 		return false, err

@@ -17,7 +17,19 @@ type Mutex struct {
 
 // newMutex judges the terms; what is wrong with them is the error of every operation.
 func newMutex(ns *nodeSet, qs *queues, k *renewer, key string, opts []LockOption) *Mutex {
-	t := terms{ttl: ns.opts.TTL, plain: ns.users}
+	return makeMutex(ns, qs, k, key, terms{ttl: ns.opts.TTL, plain: ns.users}, opts)
+}
+
+// newSemaphore is newMutex for a lock that up to permits hold at a time.
+func newSemaphore(ns *nodeSet, qs *queues, k *renewer, key string, permits int, opts []LockOption) *Mutex {
+	t := terms{ttl: ns.opts.TTL, plain: ns.users, shared: true, permits: permits}
+	if permits < 1 || permits > maxPermits {
+		t.broken = append(t.broken, fmt.Sprintf("permits is %d: must be from 1 to %d", permits, maxPermits))
+	}
+	return makeMutex(ns, qs, k, key, t, opts)
+}
+
+func makeMutex(ns *nodeSet, qs *queues, k *renewer, key string, t terms, opts []LockOption) *Mutex {
 	for _, o := range opts {
 		if o == nil {
 			t.broken = append(t.broken, "a LockOption is nil")
@@ -29,6 +41,9 @@ func newMutex(ns *nodeSet, qs *queues, k *renewer, key string, opts []LockOption
 	if key == "" {
 		broken = append(broken, "the key is empty: must be at least one byte")
 	}
+	if t.shared && t.fencing {
+		broken = append(broken, sharedFence)
+	}
 	broken = append(broken, brokenTTL("TTL", t.ttl, ns.opts)...)
 	t.nodeTimeout = ns.opts.nodeTimeout(t.ttl)
 	m := &Mutex{resource: newResource(ns, key, t), queues: qs, renewer: k}
@@ -36,6 +51,42 @@ func newMutex(ns *nodeSet, qs *queues, k *renewer, key string, opts []LockOption
 		m.err = invalid("lock "+quoteKey(key), broken)
 	}
 	return m
+}
+
+// maxPermits is the most permits that a semaphore can have.
+const maxPermits = 1024
+
+const sharedFence = "WithFencing is for locks that are held alone: a token that several have at once orders nothing"
+
+// Shared describes the same lock, held together with others: any number of shared locks of a
+// key are granted at a time, and none while somebody holds it alone. It has the terms of m, and
+// all methods; m itself goes on to describe the lock that is held alone. Of a semaphore it is
+// the semaphore.
+//
+//	config := rl.Mutex("config")
+//	config.Shared().Do(ctx, read)  // beside other readers
+//	config.Do(ctx, write)          // alone
+//
+// A lock cannot be changed from shared to alone: two who try would wait for each other.
+// Release it, acquire the other, and look again at what was read.
+//
+// Who wants the lock alone waits in line, and keeps newcomers from sharing it once it is the
+// first there, so that it is not starved. Acquire and Do of a shared lock do not join the line:
+// they ask again after random pauses, between Options.RetryMin and RetryMax. So they are
+// promised no order, and while many stand in line they get the lock only between two of them.
+//
+// It cannot be fenced: with WithFencing its methods fail with ErrInvalid. It needs rights to
+// two more keys, see docs/operations.md.
+func (m *Mutex) Shared() *Mutex {
+	if m == nil || m.nodeSet == nil || m.terms.shared {
+		return m
+	}
+	s := *m
+	s.terms.shared = true
+	if s.terms.fencing && s.err == nil {
+		s.err = invalid("lock "+quoteKey(m.key), []string{sharedFence})
+	}
+	return &s
 }
 
 func (m *Mutex) check(ctx context.Context, o op) error {

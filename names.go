@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// naming is how the keys that go with a lock's key are named: its wait queue and its
-// fencing counter. They lie in the same cluster slot as the lock where that can be done.
+// naming is how the keys that go with a lock's key are named: its wait queue, its
+// fencing counter, the list of those who share it and what keeps newcomers from that. They lie in the same cluster slot as the lock where that can be done.
 // Redis takes the text between the first "{" and the next "}" for the tag that decides
 // the slot. The suffixes differ, so the queues of "a" and "{a}" do too.
 type naming uint8
 
 const (
 	noQueueName naming = iota // no second key can share the slot
-	usualNames                // scripts/line_release.lua knows it, too
+	usualNames                // scripts/line_release.lua, force.lua and inspect.lua know it, too
 	taggedNames               // the key has a tag of its own
 )
 
@@ -39,6 +39,22 @@ func (n naming) queueKey(key string) string {
 	default:
 		return ""
 	}
+}
+
+// holdersKey is the key of the list of those who share a lock.
+func (n naming) holdersKey(key string) string {
+	if n == usualNames {
+		return "{" + key + "}:shared"
+	}
+	return key + ":shared:"
+}
+
+// doorKey is the key that keeps newcomers from sharing a lock.
+func (n naming) doorKey(key string) string {
+	if n == usualNames {
+		return "{" + key + "}:door"
+	}
+	return key + ":door:"
 }
 
 // fenceKey is the key of a lock's fencing counter.

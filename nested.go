@@ -22,9 +22,18 @@ func (r *resource) nested(o op) error {
 //
 // Two goroutines that share such a context are both let in: the lock says that the program has
 // it, and not which goroutine. Options of the inner Mutex about the lease have no effect. With
-// WithFencing the outer lock must be fenced, too (ErrInvalid). Hooks are not told, All does
+// WithFencing the outer lock must be fenced, too (ErrInvalid). An outer lock that is shared does not stand
+// for one that is held alone, nor for a permit (ErrNested). Hooks are not told, All does
 // not take part (ErrNested), and an inner lock cannot be handed over (ErrInvalid).
 func WithReentry() LockOption { return func(t *terms) { t.reentry = true } }
+
+// covers reports whether who has this lock has also what the terms ask for: a lock held alone
+// is as good as a shared one or a permit, and not the other way round.
+func (l *Lock) covers(t *terms) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.shared || t.shared && t.permits == l.terms.permits
+}
 
 // reenter is an inner lock that counts on the outer one.
 func (r *resource) reenter(outer *Lock) (*Lock, error) {
@@ -33,6 +42,9 @@ func (r *resource) reenter(outer *Lock) (*Lock, error) {
 	}
 	if r.terms.fencing && !outer.terms.fencing {
 		return nil, fmt.Errorf("redlock: acquire %s: %w: WithFencing inside of a lock without it, which has no token", quoteKey(r.key), ErrInvalid)
+	}
+	if !outer.covers(&r.terms) {
+		return nil, r.nested(opAcquire)
 	}
 	l := &Lock{resource: r, outer: outer, token: outer.token, value: outer.value, fence: outer.fence}
 	l.ctx, l.cancel = context.WithCancelCause(withHeld(outer.Context(), l))

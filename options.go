@@ -206,6 +206,8 @@ type terms struct {
 	fencing     bool
 	reentry     bool
 	owner       string // empty: Options.Owner
+	shared      bool   // held together with others
+	permits     int    // of a semaphore: how many may hold it; 0: any number
 	// plain: the clients are a user's, whose hooks may read commands, see request.plain.
 	plain  bool
 	broken []string

@@ -133,6 +133,30 @@ func (t *tally) change(from, to Vote) {
 	t.count[to]++
 }
 
+// ofOneNumber is the tally in which grants with another number than most nodes gave count as
+// refusals, and that number; 0 if there is none. given has each node's number: 0 if it did
+// not grant.
+//
+// A node gives each holder of a semaphore a number, and no number twice. A permit is a number
+// that a majority gave, so each permit is a lock of its own, and no more are held than there
+// are numbers. To count holders on each node instead would not do: of three holders of two
+// permits on three nodes each can have a majority.
+func (t tally) ofOneNumber(given []int64) (tally, int64) {
+	count, best := make(map[int64]int32), int64(0)
+	for _, n := range given {
+		if n == 0 {
+			continue
+		}
+		if count[n]++; count[n] > count[best] || count[n] == count[best] && n < best {
+			best = n
+		}
+	}
+	others := t.count[VoteGranted] - count[best]
+	t.count[VoteGranted] -= others
+	t.count[VoteRefused] += others
+	return t, best
+}
+
 // withRefusals is how many might yet grant if those that refused were asked again, with
 // those that have granted.
 func (t *tally) withRefusals() int {

@@ -59,6 +59,27 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 	return newMutex(rl.nodeSet, rl.queues, rl.renewer, key, opts)
 }
 
+// Semaphore describes a lock that up to permits hold at a time, each with a permit of its own,
+// numbered from 0: see Lock.Permit. Its methods are those of a Mutex: TryAcquire, Acquire and Do
+// acquire one permit. permits is from 1 to 1024, and all clients of a key should use the same;
+// where they do not, at most the greatest of them is held at a time.
+//
+// rl.Mutex(key) is the same lock held alone: it waits until all permits are given up, and
+// keeps them from being taken again meanwhile.
+//
+// However nodes fail within what the package promises, no more than permits are held, and no
+// two have the same number. A permit of a holder that died is free when its lease ends. Of
+// several that ask with TryAcquire at the same moment for the last permits all may be refused.
+// Acquire and Do ask again after random pauses, in no order, as those of Mutex.Shared.
+//
+// It needs rights to two more keys, see docs/operations.md.
+func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Mutex {
+	if !rl.made() {
+		return &Mutex{}
+	}
+	return newSemaphore(rl.nodeSet, rl.queues, rl.renewer, key, permits, opts)
+}
+
 // Close ends every waiting Acquire with ErrClosed, sends the releases that are on
 // their way, waiting for them no longer than the timeout per node, and closes the
 // connections that Open made. Locks that are held are not released: their keys stay

@@ -53,6 +53,7 @@ func (l *Lock) endRelease(ctx context.Context, sent *round, start instant) error
 	}
 	err := l.waitRelease(sent)
 	l.mu.Lock()
+	mode := l.terms.mode(l.shared)
 	l.release, l.releaseErr = releaseDone, err
 	if l.released != nil {
 		close(l.released)
@@ -60,7 +61,7 @@ func (l *Lock) endRelease(ctx context.Context, sent *round, start instant) error
 	l.mu.Unlock()
 	if told := l.opts.Hooks.Released; told != nil {
 		told(ReleaseInfo{
-			Context: ctx, Key: l.key, Token: l.token, Held: start.since(l.grantedAt),
+			Context: ctx, Key: l.key, Mode: mode, Token: l.token, Held: start.since(l.grantedAt),
 			Start: start.time, Elapsed: l.clock.now().since(start), Outcomes: l.outcomes(sent), Err: err,
 		})
 	}
@@ -106,13 +107,13 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 	case l.entry != "" || l.naming != usualNames:
 		q = &queueArgs{key: l.queueKey(), entry: l.entry, as: asHolder}
 	}
-	l.queueReleaseReq = queueReleaseRequest(&l.terms, l.name, l.value, q)
+	l.queueReleaseReq = l.queueRelease(q)
 	l.queueReleaseReq.readBound, l.queueReleaseReq.keepFor = l.longest, l.longest
 	if l.entry != "" {
 		l.queueReleaseReq.keepFor = max(l.longest, queueLife)
 	}
 	if l.arbiter != arbiter && arbiter >= 0 && held {
-		also := queueReleaseRequest(&l.terms, l.name, l.value, &queueArgs{key: l.queueKey(), as: asHolder})
+		also := l.queueRelease(&queueArgs{key: l.queueKey(), as: asHolder})
 		also.readBound, also.keepFor = l.longest, l.longest
 		l.also = &servedToo{node: arbiter, req: also}
 	}
@@ -122,6 +123,8 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 func (l *Lock) releaseRequest(arbiter int, held bool) request {
 	var r request
 	switch {
+	case l.shared:
+		r = sharedReleaseRequest(&l.terms, l.name, l.value, l.shareArgs(0), &queueArgs{key: l.queueKey(), as: asPasser})
 	case !held || !l.hasQueue():
 		r = releaseRequest(&l.terms, l.name, l.value)
 	case l.naming == usualNames:
@@ -131,6 +134,18 @@ func (l *Lock) releaseRequest(arbiter int, held bool) request {
 	}
 	r.readBound, r.keepFor = l.longest, l.longest
 	return r
+}
+
+// queueRelease is the request for a node whose queue is served; without q it is that of a
+// holder who did not wait, for a queue with the usual name.
+func (l *Lock) queueRelease(q *queueArgs) request {
+	switch {
+	case !l.shared:
+		return queueReleaseRequest(&l.terms, l.name, l.value, q)
+	case q == nil:
+		q = &queueArgs{key: l.queueKey(), as: asHolder}
+	}
+	return sharedReleaseRequest(&l.terms, l.name, l.value, l.shareArgs(0), q)
 }
 
 var passer = &queueArgs{as: asPasser}

@@ -98,7 +98,7 @@ func readVote(o op, val any) Vote {
 		}
 	case string:
 		switch {
-		case (o == opAcquire || o == opRepair) && v == "OK":
+		case (o == opAcquire || o == opRepair || o == opDoor) && v == "OK":
 			return VoteGranted
 		case o == opAdopt, !o.sets() && !o.tells():
 			return VoteRefused // it says who holds it
@@ -115,7 +115,7 @@ func readVote(o op, val any) Vote {
 
 func readNumber(o op, n int64) Vote {
 	switch {
-	case (o == opAcquireFenced || o == opAdopt) && n > 0:
+	case (o == opAcquireFenced || o == opAcquireShared || o == opRepair || o == opAdopt) && n > 0:
 		return VoteGranted
 	case o == opAdopt && n == 0:
 		return VoteRefused
@@ -137,6 +137,14 @@ func (b ballot) holder() string {
 		return ""
 	}
 	return v
+}
+
+// number is that of the permit that a node gave, from 1; 0 if it gave none.
+func (b ballot) number() int64 {
+	if n, ok := b.val.(int64); ok && b.vote == VoteGranted {
+		return n - 1
+	}
+	return 0
 }
 
 // fence is the token that a node granted, or 0.

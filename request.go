@@ -16,6 +16,7 @@ const (
 	opAcquire op = iota + 1
 	opAcquireFenced
 	opAdopt // a lock that is held under another token, fenced or not
+	opAcquireShared
 	opExtend
 	opRepair // put back a key that a node lost, after a successful extend
 	opRaise  // a fencing counter
@@ -24,17 +25,20 @@ const (
 	opInspect
 	opJoin // the wait queue of a lock
 	opMark // the memory mark, which belongs to no lock
+	opDoor // keeps newcomers from sharing a lock
 )
 
 func (o op) String() string {
-	return [...]string{"", "acquire", "acquire", "adopt", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark"}[o]
+	return [...]string{"", "acquire", "acquire", "adopt", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark", "door"}[o]
 }
 
-// sets reports whether the request may put our value under the lock's key.
+// sets reports whether the request may create the lock's key or give it to us.
 func (o op) sets() bool { return o.acquires() || o == opRepair }
 
 // acquires reports whether the request may make us the holder.
-func (o op) acquires() bool { return o == opAcquire || o == opAcquireFenced || o == opAdopt }
+func (o op) acquires() bool {
+	return o == opAcquire || o == opAcquireFenced || o == opAcquireShared || o == opAdopt
+}
 
 // request is one thing asked of nodes, the same for each of them. It is immutable once it
 // was sent. The wire makes a command of it, see appendArgs.
@@ -50,6 +54,7 @@ type request struct {
 	queue *queueArgs // nil: the script knows what it needs
 	fence *fenceArgs // nil: no fencing
 	from  string     // of opAdopt: the token under which the lock is held
+	share *shareArgs // nil: the lock is held alone
 	mark  []any      // of opMark: the script's arguments
 	// plain is the command for users' clients, made once for all nodes; nil: the wires
 	// write it into memory of their own.
@@ -100,6 +105,17 @@ type fenceArgs struct {
 	token uint64 // proposed, or to be raised to
 }
 
+// sharedMarker is the value of a key that several hold; scripts/shared.lua knows it, too.
+const sharedMarker = "redlock:shared"
+
+// shareArgs is what scripts that touch the list of holders need.
+type shareArgs struct {
+	holders, door string // keys
+	// limit is how many may hold the lock; 0: any number. Below 0: that number and no other.
+	limit  int64
+	number int64 // of the permit, from 1; 0: none
+}
+
 const (
 	// queueLife is how long a wait queue outlives the last sign of its waiters.
 	queueLife = 30 * time.Second
@@ -116,7 +132,7 @@ type script struct{ source, digest string }
 
 func mustScript(name string) *script {
 	src := mustRead(name)
-	for _, part := range []string{"line", "fence_counter"} {
+	for _, part := range []string{"line", "shared", "fence_counter"} {
 		src = strings.Replace(src, "-- include "+part+".lua\n", mustRead(part), 1)
 	}
 	sum := sha1.Sum([]byte(src))
@@ -141,7 +157,10 @@ var (
 	claimScript        = mustScript("line_claim")
 	queueReleaseScript = mustScript("line_release")
 
-	adoptScript = mustScript("adopt")
+	adoptScript         = mustScript("adopt")
+	sharedClaimScript   = mustScript("shared_claim")
+	sharedExtendScript  = mustScript("shared_extend")
+	sharedReleaseScript = mustScript("shared_release")
 
 	fenceScript       = mustScript("fence")
 	raiseScript       = mustScript("fence_raise")
@@ -211,16 +230,50 @@ func joinRequest(t *terms, key, value string, q *queueArgs) *request {
 // joinPatience is that of a join, see there.
 func (r *request) joinPatience() time.Duration { return r.timeout / 4 }
 
-// inspectRequest reads the lock and, if queue is set, its first most waiters.
-func inspectRequest(t *terms, key, queue string, most int) *request {
+// inspectRequest reads the lock and, if queue is set, its first most waiters; and as many of
+// those who share it. holders may be empty: the script knows the usual name.
+func inspectRequest(t *terms, key, queue, holders string, most int) *request {
 	r := newRequest(opInspect, inspectScript, t, key, "")
-	r.queue = &queueArgs{key: queue, most: int64(most)}
+	r.queue, r.share = &queueArgs{key: queue, most: int64(most)}, &shareArgs{holders: holders}
 	return &r
 }
 
-func forceRequest(t *terms, key, token, queue string) *request {
+func forceRequest(t *terms, key, token, queue, holders string) *request {
 	r := newRequest(opForceRelease, forceScript, t, key, token)
-	r.queue = &queueArgs{key: queue}
+	r.queue, r.share = &queueArgs{key: queue}, &shareArgs{holders: holders}
+	return &r
+}
+
+// sharedClaimRequest is setRequest for a lock that is held together with others.
+func sharedClaimRequest(o op, t *terms, key, value string, s *shareArgs) *request {
+	r := newRequest(o, sharedClaimScript, t, key, value)
+	r.share = s
+	return &r
+}
+
+func sharedExtendRequest(t *terms, key, value string, s *shareArgs) *request {
+	r := newRequest(opExtend, sharedExtendScript, t, key, value)
+	r.share = s
+	return &r
+}
+
+// sharedReleaseRequest is queueReleaseRequest for a lock that is held together with others.
+func sharedReleaseRequest(t *terms, key, value string, s *shareArgs, q *queueArgs) request {
+	r := newRequest(opRelease, sharedReleaseScript, t, key, value)
+	r.share, r.queue = s, q
+	return r
+}
+
+// doorRequest keeps newcomers from sharing a lock for a while; key is the door's.
+func doorRequest(t *terms, key, value string, lasts time.Duration) *request {
+	r := newRequest(opDoor, nil, t, key, value)
+	r.px = lasts.Milliseconds()
+	return &r
+}
+
+// openDoorRequest lets newcomers in again, if it is still shut by us.
+func openDoorRequest(t *terms, key, value string) *request {
+	r := newRequest(opDoor, releaseScript, t, key, value)
 	return &r
 }
 

@@ -28,6 +28,38 @@ func newResource(ns *nodeSet, key string, t terms) resource {
 // queueKey is made when it is needed, since hardly any acquire needs it.
 func (r *resource) queueKey() string { return r.naming.queueKey(r.name) }
 
+// holdersKey is that of the list of those who share the lock, if scripts do not know its
+// name by themselves.
+func (r *resource) holdersKey() string {
+	if r.naming == usualNames {
+		return ""
+	}
+	return r.naming.holdersKey(r.name)
+}
+
+// shareArgs are those of a holder with this number, 0 for none.
+func (r *resource) shareArgs(number int64) *shareArgs {
+	s := &shareArgs{
+		holders: r.naming.holdersKey(r.name), door: r.naming.doorKey(r.name), limit: int64(r.terms.permits), number: number,
+	}
+	if number > 0 {
+		s.limit = -number
+	}
+	return s
+}
+
+// mode is what hooks call the way in which a lock is held.
+func (t *terms) mode(shared bool) string {
+	switch {
+	case t.permits > 0:
+		return "permit"
+	case shared:
+		return "shared"
+	default:
+		return "alone"
+	}
+}
+
 // hasQueue reports whether the key can have a wait queue.
 func (r *resource) hasQueue() bool { return r.naming != noQueueName }
 
@@ -116,6 +148,15 @@ type inspection struct {
 
 	waiting int
 	waiters []Waiter
+	shared  bool // several may hold it
+	holders []sharer
+}
+
+// sharer is one who shares a lock, as a node lists it.
+type sharer struct {
+	value  string
+	ttl    time.Duration
+	number int64 // of its permit, from 1; 0: none
 }
 
 // age is how long the first in the queue has waited; 0 if nobody waits.
@@ -140,7 +181,7 @@ func inspected(r *round) []inspection {
 	for i := range all {
 		vote, val, _ := r.cast(i)
 		fields, _ := val.([]any)
-		if vote != VoteGranted || len(fields) != 5 {
+		if vote != VoteGranted || len(fields) < 5 {
 			continue
 		}
 		n := &all[i]
@@ -152,6 +193,10 @@ func inspected(r *round) []inspection {
 		n.waiting = int(waiting)
 		queue, _ := fields[4].([]any)
 		n.waiters = readWaiters(queue)
+		if n.shared = len(fields) > 5; n.shared {
+			list, _ := fields[5].([]any)
+			n.holders = readSharers(list)
+		}
 	}
 	return all
 }
@@ -168,12 +213,23 @@ func readWaiters(queue []any) (all []Waiter) {
 	return all
 }
 
+// readSharers reads those who share a lock: value, ms left and number of each.
+func readSharers(list []any) (all []sharer) {
+	for ; len(list) >= 3; list = list[3:] {
+		value, _ := list[0].(string)
+		left, _ := list[1].(int64)
+		number, _ := list[2].(int64)
+		all = append(all, sharer{value, time.Duration(left) * time.Millisecond, number})
+	}
+	return all
+}
+
 // whenFree asks what stands in our way and adds it to the error. It returns in what time
 // the lock will be free, negative if nobody knows, and an error if what is there is
 // nothing that will ever be released.
 func (r *resource) whenFree(ctx context.Context, last *QuorumError) (free time.Duration, all []inspection, err error) {
 	// All nodes, since those that hold something strange may be the slowest.
-	rd, err := r.ask(ctx, inspectRequest(&r.terms, r.name, r.queueKey(), 1))
+	rd, err := r.ask(ctx, inspectRequest(&r.terms, r.name, r.queueKey(), r.holdersKey(), 1))
 	if err != nil {
 		return 0, nil, err
 	}

@@ -24,6 +24,8 @@ type round struct {
 	// tieBreaker is the node whose answer is waited for before the round is given up; -1:
 	// none. An attempt that it granted asks the others again.
 	tieBreaker int
+	// numbered: only grants with the same number count together, see tally.ofOneNumber.
+	numbered bool
 
 	mu      sync.Mutex // guards what follows and the casts
 	tally   tally
@@ -81,7 +83,7 @@ func (r *round) deliver(i int, b ballot, now int64) {
 	}
 	switch {
 	case !r.all:
-		if v := r.tally.verdict(); v == verdictGranted || !r.awaitsTieBreaker() {
+		if v := r.count(); v == verdictGranted || !r.awaitsTieBreaker() {
 			r.advance(v)
 		}
 	case r.tally.count[VotePending] == 0:
@@ -273,6 +275,33 @@ func (r *round) reopen() (again []int) {
 	}
 	r.verdict = r.tally.verdict()
 	return again
+}
+
+// count reads the votes as they are now; the caller holds mu.
+func (r *round) count() verdict {
+	if !r.numbered {
+		return r.tally.verdict()
+	}
+	t, _ := r.tally.ofOneNumber(r.numbers())
+	return t.verdict()
+}
+
+// numbers are those of the permits that the nodes gave, 0 for none; the caller holds mu.
+func (r *round) numbers() []int64 {
+	all := make([]int64, len(r.seats))
+	for i := range r.seats {
+		all[i] = r.seats[i].cast.number()
+	}
+	return all
+}
+
+// permit is the number that most nodes gave, and those that each of them gave.
+func (r *round) permit() (most int64, all []int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all = r.numbers()
+	_, most = r.tally.ofOneNumber(all)
+	return most, all
 }
 
 func (r *round) current() verdict {

@@ -19,6 +19,10 @@ type simGrant struct {
 	lock      *Lock
 	value     string
 	fence     uint64 // 0: none
+	shared    bool   // with others
+	number    int64  // of a permit, from 1
+	permits   int64  // how many there are
+	downgrade int64  // when it was called
 	call, ret int64
 	promises  []simPromise
 	lostAt    int64 // when the library said that it is lost
@@ -96,7 +100,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 	t := w.t()
 	g := &simGrant{
 		proc: p, client: client, key: key, lock: l, value: l.value, call: call, ret: t,
-		lostAt: never, relCalled: never,
+		lostAt: never, relCalled: never, downgrade: never, shared: l.terms.shared, number: l.permit.Load(), permits: int64(l.terms.permits),
 	}
 	if l.terms.fencing {
 		g.fence = l.Fence()
@@ -106,7 +110,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 		holders := 0
 		for _, n := range w.nodes {
 			n.mu.Lock()
-			if n.had(key, g.value, t) {
+			if n.had(key, g.value, g.number, t) {
 				holders++
 			}
 			n.mu.Unlock()
@@ -153,7 +157,11 @@ func (w *simWorld) check() {
 	for _, key := range sortedKeys(byKey) {
 		grants := byKey[key]
 		slices.SortFunc(grants, func(a, b *simGrant) int { return int(a.ret - b.ret) })
-		w.checkExclusion(grants)
+		if w.plan.kind(key) == 0 {
+			w.checkExclusion(grants)
+		} else {
+			w.checkSharing(grants)
+		}
 		w.checkProgress(key, grants)
 		w.checkFences(grants)
 		switch w.plan.Regime {
@@ -166,7 +174,7 @@ func (w *simWorld) check() {
 		// dead or cut off lapses at a time that whoever looks then finds out first.
 		// Nor is a lock that is held for a set that is not complete yet among the grants, and
 		// what is handed over is not free.
-		if w.plan.Calm && !w.plan.Names && !w.plan.Sets && !w.plan.HandOvers && !w.disturbed() {
+		if w.plan.Calm && !w.plan.Names && !w.plan.Sets && !w.plan.HandOvers && !w.disturbed() && w.plan.kind(key) == 0 {
 			w.checkOrder(grants)
 		}
 		for _, g := range grants {
@@ -217,7 +225,7 @@ func (w *simWorld) checkMajority(g *simGrant) {
 	}
 	for _, n := range w.nodes {
 		for _, h := range n.holds[g.key] {
-			if h.value == g.value && h.from < end && h.to > g.ret {
+			if h.value == g.value && h.number == g.number && h.from < end && h.to > g.ret {
 				edges = append(edges, edge{max(h.from, g.ret), 1}, edge{min(h.to, end), -1})
 			}
 		}
@@ -352,11 +360,8 @@ func (w *simWorld) checkHeld(p *simProcess, key string, call, ret int64) {
 	taken := 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		for _, h := range n.holds[key] {
-			if h.from <= ret && h.to > call {
-				taken++
-				break
-			}
+		if n.doorUntil[key] > call || slices.ContainsFunc(n.holds[key], func(h *simHold) bool { return h.from <= ret && h.to > call }) {
+			taken++
 		}
 		n.mu.Unlock()
 	}
@@ -384,7 +389,7 @@ func (w *simWorld) leftBehind(when string) {
 		n.mu.Lock()
 		for _, key := range sortedKeys(n.store.keys) {
 			k := n.store.get(key)
-			if k == nil || k.zset == nil && !n.isLock(key) {
+			if k == nil || k.zset == nil && !n.isLock(key) && !n.isDoor(key) {
 				continue
 			}
 			w.violated("I5: node %d has %s, %.6s, %s", n.i, key, k.str, when)
@@ -401,6 +406,9 @@ func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
 		write(op)
 	}
 	for _, g := range w.grants {
+		if w.plan.kind(g.key) != 0 {
+			continue // the checker of histories knows one holder
+		}
 		over := min(g.lostAt, g.proc.killedAt)
 		until := min(g.promises[0].until, over)
 		write(history.Op{
@@ -494,7 +502,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 	if renews {
 		opts = append(opts, WithRenewal())
 	}
-	m := p.rl.Mutex(key, opts...)
+	m := c.mutex(op, opts)
 	m.err = nil // a NodeTimeout above a quarter of the TTL, which makes rare things frequent
 	kind := c.roll(op, 2) % 6
 	switch {
@@ -602,6 +610,7 @@ func (c *simClient) hold(lock *Lock, op int, g *simGrant) {
 	total := c.within(op, 6, longest)
 	for i := range 1 + c.roll(op, 7)%4 {
 		c.pause(total / 4)
+		c.downgrade(op, i, g)
 		if lock.Validity() <= 0 && c.roll(op, int(10+i))%2 == 0 {
 			break
 		}

@@ -117,7 +117,7 @@ func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, e
 	lasting := 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		if n.had(g.key, g.value, t) {
+		if n.had(g.key, g.value, g.number, t) {
 			lasting++
 		}
 		n.mu.Unlock()

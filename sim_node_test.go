@@ -32,6 +32,9 @@ type memWatch interface {
 	put(key, value string, expire int64, op *memOp)
 	prolonged(key, value string, expire int64, op *memOp)
 	removed(key, value string, op *memOp)
+	// listed and struck: of those who share a lock. till is in milliseconds since 1970.
+	listed(key, value string, number, till int64, op *memOp)
+	struck(key, value string, op *memOp)
 }
 
 // memOp is who does something.
@@ -46,6 +49,9 @@ type nobody struct{}
 func (nobody) put(string, string, int64, *memOp)       {}
 func (nobody) prolonged(string, string, int64, *memOp) {}
 func (nobody) removed(string, string, *memOp)          {}
+
+func (nobody) listed(string, string, int64, int64, *memOp) {}
+func (nobody) struck(string, string, *memOp)               {}
 
 func newMemStore(now func() int64) *memStore {
 	return &memStore{
@@ -247,6 +253,15 @@ func (s *memStore) do(req *request) (any, error) {
 	case fenceRepairScript:
 		op.value = argv[0]
 		return s.fenceRepair(keys[0], keys[1], argv, op)
+	case sharedClaimScript:
+		op.value = argv[0]
+		return s.sharedClaim(keys, argv, op)
+	case sharedExtendScript:
+		op.value = argv[0]
+		return s.sharedExtend(keys, argv, op)
+	case sharedReleaseScript:
+		op.value = argv[0]
+		return s.sharedRelease(keys, argv, op)
 	case forceScript:
 		return s.force(keys[0], argv, op)
 	case markScript:
@@ -441,22 +456,31 @@ func (s *memStore) fenceRepair(lock, counter string, argv []string, op *memOp) (
 }
 
 func (s *memStore) force(lock string, argv []string, op *memOp) (any, error) {
-	line := argv[1]
+	line, holders := argv[1], "{"+lock+"}:shared"
+	if len(argv) > 2 {
+		holders = argv[2]
+	}
+	shared := false
 	if argv[0] != "" {
 		v, ok, err := s.text(lock)
 		if err != nil {
 			return nil, err
 		}
-		if ok && v != argv[0] && !strings.HasPrefix(v, argv[0]+"@") {
+		if shared = ok && v == marker; !shared && ok && v != argv[0] && !strings.HasPrefix(v, argv[0]+"@") {
 			return v, nil
 		}
 	}
 	deleted := int64(0)
-	if s.get(lock) != nil {
-		deleted = 1
+	if shared {
+		if deleted = s.forceShared(lock, holders, argv[0], op); deleted == 0 {
+			v, ok, _ := s.text(lock)
+			return orZero(v, ok), nil
+		}
+	} else {
+		deleted = truth(s.get(lock) != nil)
+		s.del(lock, op)
 	}
-	s.del(lock, op)
-	if s.typ(line) == "zset" {
+	if s.get(lock) == nil && s.typ(line) == "zset" {
 		s.serve(lock, line, "", op)
 	}
 	return deleted, nil
@@ -467,16 +491,23 @@ func (s *memStore) inspect(lock string, argv []string) (any, error) {
 	if t == "string" {
 		v, _, _ = s.text(lock)
 	}
-	line := argv[0]
-	if line == "" || s.typ(line) != "zset" {
-		return []any{t, v, s.pttl(lock), int64(0), []any{}}, nil
+	line, holders := argv[0], "{"+lock+"}:shared"
+	if len(argv) > 2 {
+		holders = argv[2]
 	}
-	waiting := s.waiting(line)
+	var waiting []string
+	if line != "" && s.typ(line) == "zset" {
+		waiting = s.waiting(line)
+	}
 	list := []any{}
 	for _, m := range waiting[:min(len(waiting), int(number(argv[1])))] {
 		list = append(list, m, s.micros()-int64(s.keys[line].zset[m]))
 	}
-	return []any{t, v, s.pttl(lock), int64(len(waiting)), list}, nil
+	found := []any{t, v, s.pttl(lock), int64(len(waiting)), list}
+	if v == marker {
+		found = append(found, s.sharers(holders, number(argv[1])))
+	}
+	return found, nil
 }
 
 // serve is that of line.lua.

@@ -29,6 +29,7 @@ type simPlan struct {
 	Nodes        []simNodePlan
 	Processes    []simProcessPlan
 	Fenced       []bool // by key
+	Kinds        []int  `json:",omitempty"` // by key: 0: held alone; -1: shared by many; above: permits
 	// Messages: a one-way trip takes Delay and up to Jitter more; of 1000 batches so
 	// many have each fate.
 	Delay, Jitter time.Duration
@@ -243,6 +244,7 @@ func drawPlan(seed uint64) *simPlan {
 		}
 	}
 	p.drawHalf(nodes)
+	p.drawKinds()
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
 	return p
 }

@@ -32,7 +32,7 @@ func (w *simWorld) sends(node int, batch []*call) {
 		switch c.req.op {
 		case opRelease:
 			w.taken[simSent{node, c.req.value}] = true
-		case opAcquire, opAcquireFenced, opAdopt:
+		case opAcquire, opAcquireFenced, opAcquireShared, opAdopt:
 			set := simSent{node, c.req.value}
 			heard, again := w.sets[set]
 			switch {

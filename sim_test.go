@@ -264,6 +264,7 @@ func simulateMany(t *testing.T, planOf func(seed uint64) *simPlan, first uint64,
 				total.Requests += res.count.Requests
 				total.Extends += res.count.Extends
 				total.Again += res.count.Again
+				total.Shared += res.count.Shared
 				total.Ties += res.count.Ties
 				total.Nobody += res.count.Nobody
 				total.Faults += res.count.Faults

@@ -45,6 +45,7 @@ type simWorld struct {
 type simCount struct {
 	Grants, Refusals, Requests, Extends, Faults int
 	Again                                       int // SETs sent again to nodes that refused
+	Shared                                      int // grants beside another holder of the same key
 	Ties, Nobody                                int // rounds of several that ask once, and those in which nobody got the lock
 }
 
@@ -137,10 +138,12 @@ type simNode struct {
 	mu    sync.Mutex
 	store *memStore
 	holds map[string][]*simHold // by lock key
-	subs  []*simSub
-	ids   map[int]int64 // the last one given, by generation
-	flows map[simConn]*simFlow
-	busy  int64 // until when it has work, if it takes time for it
+	// doorUntil is when the door of a lock was or would have been gone at the latest.
+	doorUntil map[string]int64
+	subs      []*simSub
+	ids       map[int]int64 // the last one given, by generation
+	flows     map[simConn]*simFlow
+	busy      int64 // until when it has work, if it takes time for it
 
 	requests int
 	stopped  []*simHold // set by scripts that failed then
@@ -152,6 +155,8 @@ type simHold struct {
 	from, to int64 // true time; to is when it is or would have been gone
 	expire   int64 // milliseconds of the server; 0: it is gone
 	released bool  // by a release of this very value
+	shared   bool  // listed with others
+	number   int64 // of a permit
 	// forgotten is when the server lost it with all else; 0: it did not.
 	forgotten int64
 }
@@ -160,8 +165,8 @@ func newSimNode(w *simWorld, i int) *simNode {
 	p := w.plan.Nodes[i]
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
-		holds: make(map[string][]*simHold),
-		ids:   make(map[int]int64), flows: make(map[simConn]*simFlow),
+		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64),
+		ids: make(map[int]int64), flows: make(map[simConn]*simFlow),
 	}
 	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
 	n.store.watch, n.store.publish = n, n.publish
@@ -197,26 +202,37 @@ func (n *simNode) expiry(millis int64) int64 {
 	return n.hand.reach((millis+1)*int64(time.Millisecond), n.w.t())
 }
 
+func (n *simNode) isDoor(key string) bool { return strings.HasSuffix(key, "}:door") }
+
 func (n *simNode) isLock(key string) bool { return key[0] == 'k' }
 
 // put, prolonged and removed see what becomes of locks; the caller holds mu.
 
 func (n *simNode) put(key, value string, expire int64, op *memOp) {
-	if n.isLock(key) {
+	if n.isDoor(key) {
+		n.doorUntil[key[1:len(key)-len("}:door")]] = n.expiry(expire)
+	}
+	if n.isLock(key) && value != marker {
 		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: expire, to: n.expiry(expire)})
 	}
 }
 
 func (n *simNode) last(key, value string) *simHold {
 	hs := n.holds[key]
-	if len(hs) == 0 || hs[len(hs)-1].value != value || hs[len(hs)-1].expire == 0 {
-		return nil
+	for i := len(hs) - 1; i >= 0; i-- {
+		switch h := hs[i]; {
+		case h.shared:
+		case h.value != value || h.expire == 0:
+			return nil
+		default:
+			return h
+		}
 	}
-	return hs[len(hs)-1]
+	return nil
 }
 
 func (n *simNode) prolonged(key, value string, expire int64, op *memOp) {
-	if !n.isLock(key) {
+	if !n.isLock(key) || value == marker {
 		return
 	}
 	if value != op.value {
@@ -234,7 +250,7 @@ func (n *simNode) prolonged(key, value string, expire int64, op *memOp) {
 }
 
 func (n *simNode) removed(key, value string, op *memOp) {
-	if !n.isLock(key) {
+	if !n.isLock(key) || value == marker {
 		return
 	}
 	if value != op.value && value != op.ended && !(op.req.op == opAdopt && strings.HasPrefix(value, op.ended)) {
@@ -243,6 +259,48 @@ func (n *simNode) removed(key, value string, op *memOp) {
 	if h := n.last(key, value); h != nil {
 		h.to, h.expire, h.released = n.w.t(), 0, op.req.op == opRelease && value == op.value
 	}
+}
+
+func (n *simNode) listed(key, value string, number, till int64, op *memOp) {
+	if !n.isLock(key) {
+		return
+	}
+	if value != op.value {
+		n.w.violated("I3: %s of %.6s listed %.6s on node %d", op.req.op, op.value, value, n.i)
+	}
+	to := n.expiry(till)
+	h := n.member(key, value)
+	if h == nil || h.number != number || h.to < n.w.t() {
+		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: till, to: to, shared: true, number: number})
+		return
+	}
+	if to < h.to {
+		n.w.violated("I4: %s made the lease of %.6s on node %d end at %.3f ms and not at %.3f", op.req.op, value, n.i, ms(to), ms(h.to))
+	}
+	h.expire, h.to = till, to
+}
+
+func (n *simNode) struck(key, value string, op *memOp) {
+	if !n.isLock(key) {
+		return
+	}
+	if value != op.value && value != op.ended {
+		n.w.violated("I3: %s of %.6s struck %.6s from node %d", op.req.op, op.value, value, n.i)
+	}
+	if h := n.member(key, value); h != nil {
+		h.to, h.expire, h.released = min(h.to, n.w.t()), 0, op.req.op == opRelease
+	}
+}
+
+// member is the last listing of one who shares a lock.
+func (n *simNode) member(key, value string) *simHold {
+	hs := n.holds[key]
+	for i := len(hs) - 1; i >= 0; i-- {
+		if hs[i].value == value && hs[i].shared && hs[i].expire > 0 {
+			return hs[i]
+		}
+	}
+	return nil
 }
 
 func ms(t int64) float64 { return float64(t) / 1e6 }
@@ -327,10 +385,10 @@ func short(a *simAnswer) string {
 }
 
 // had reports whether the node had the value at a time that is not in the future, or
-// would have had it had it not forgotten.
-func (n *simNode) had(key, value string, t int64) bool {
+// would have had it had it not forgotten. A permit is to have its number there.
+func (n *simNode) had(key, value string, number, t int64) bool {
 	for _, h := range n.holds[key] {
-		if h.value == value && h.from <= t && t < h.to {
+		if h.value == value && h.number == number && h.from <= t && t < h.to {
 			return true
 		}
 	}

@@ -37,6 +37,7 @@ type waiter struct {
 	joinCall     *call   // the latest, which a release of the entry takes back
 	since        instant // when it first joined anywhere
 	failures     int     // attempts in a row that were our turn and failed
+	door         string  // the value under which it keeps others from sharing the lock; empty: it does not
 	failedAt     int     // with the queue of this node
 
 	// Guarded by queues.mu:
@@ -54,9 +55,10 @@ type waiter struct {
 	hadTurn  bool
 }
 
-// newWaiter returns nil if the key cannot have a queue.
+// newWaiter returns nil if the key cannot have a queue, or if it is to be shared: who shares
+// polls.
 func newWaiter(qs *queues, r *resource) *waiter {
-	if !r.hasQueue() {
+	if !r.hasQueue() || r.terms.shared {
 		return nil
 	}
 	return &waiter{resource: r, queues: qs, id: r.clock.now().mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
@@ -103,6 +105,9 @@ func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, l
 	// What is on the arbiter may be gone from the others: its clock was set back, somebody
 	// put a key there, or a holder who lost the majority renewed it. The first in the
 	// queue, who overtakes nobody, finds out.
+	if a.ahead == 0 && a.holder == sharedMarker {
+		w.shutDoor()
+	}
 	now := w.clock.now().mono
 	due := a.ahead == 0 && now-*lookedAt >= int64(w.looksEvery())
 	if due {
@@ -423,8 +428,32 @@ func (w *waiter) withdraw() {
 	w.entry, w.value, w.ended, w.joinCall, w.join, w.joined = "", "", "", nil, nil, false
 }
 
+// shutDoor keeps newcomers from sharing the lock, for a reservation, since the first in line
+// wants it alone. Those who share it would otherwise come in for as long as others do, past
+// the line: a majority of nodes does not keep it.
+func (w *waiter) shutDoor() {
+	w.door = w.value
+	w.tellDoor(doorRequest(&w.terms, w.naming.doorKey(w.name), w.door, w.reservation()))
+}
+
+// openDoor lets newcomers in again. Where that does not arrive, it opens by itself.
+func (w *waiter) openDoor() {
+	if w.door != "" {
+		w.tellDoor(openDoorRequest(&w.terms, w.naming.doorKey(w.name), w.door))
+		w.door = ""
+	}
+}
+
+func (w *waiter) tellDoor(req *request) {
+	now := w.clock.now().mono
+	for i := range w.names {
+		w.lane(i).enqueue(&call{req: req, index: int32(i), deadline: now + int64(req.timeout)}, now)
+	}
+}
+
 // done leaves the queue, if the waiter is still in it, and forgets the waiter.
 func (w *waiter) done() {
+	w.openDoor()
 	w.withdraw()
 	qs := w.queues
 	now := w.clock.now()

@@ -1,18 +1,37 @@
 -- An operator's release: delete the lock whoever holds it if ARGV[1] is empty, or else
--- if its value is ARGV[1], alone or followed by '@' and an owner's label. 1 if deleted,
--- 0 if there was none, or the value that was left alone. Whoever waits is woken.
+-- if its value is ARGV[1], alone or followed by '@' and an owner's label; of those who share
+-- it, the one whose value that is. 1 if deleted, 0 if there was none, or the value that was
+-- left alone. Whoever waits is woken.
+--
+-- The list of holders is no declared key: who never shares a lock needs no right to it.
 --
 -- KEYS[1] lock   ARGV[1] token, or ''   ARGV[2] line, or '' if there cannot be one
+-- ARGV[3] holders, if their key has not the usual name
 -- include line.lua
-local lock, line = KEYS[1], ARGV[2]
-if ARGV[1] ~= '' then
-  local v = redis.call('GET', lock)
-  if v and v ~= ARGV[1] and string.sub(v, 1, #ARGV[1] + 1) ~= ARGV[1] .. '@' then
-    return v
-  end
+-- include shared.lua
+local lock, line, token = KEYS[1], ARGV[2], ARGV[1]
+local function named(v)
+  return v == token or string.sub(v, 1, #token + 1) == token .. '@'
 end
-local deleted = redis.call('DEL', lock)
-if redis.pcall('TYPE', line).ok == 'zset' then
+local v, deleted = token ~= '' and redis.call('GET', lock), 0
+if v == marker then
+  local holders, now = ARGV[3] or '{' .. lock .. '}:shared', millis()
+  purge(lock, holders, now)
+  for _, m in ipairs(redis.call('ZRANGE', holders, 0, -1)) do
+    if named(m) then
+      deleted = deleted + redis.call('ZREM', holders, m)
+    end
+  end
+  settle(lock, holders, now)
+  if deleted == 0 then
+    return redis.call('GET', lock) or 0
+  end
+elseif v and not named(v) then
+  return v
+else
+  deleted = redis.call('DEL', lock)
+end
+if redis.call('TYPE', lock).ok == 'none' and redis.pcall('TYPE', line).ok == 'zset' then
   serve(lock, line)
 end
 return deleted

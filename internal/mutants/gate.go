@@ -34,8 +34,16 @@ type mutant struct {
 	equivalent string
 }
 
-// twinFile has the scripts in Go.
-const twinFile = "sim_node_test.go"
+// twinFile has the scripts in Go, but for those of locks that several hold.
+const twinFile, sharedTwinFile = "sim_node_test.go", "sim_share_node_test.go"
+
+// twinFileOf is where the twin of a script is.
+func twinFileOf(script string) string {
+	if strings.HasPrefix(script, "scripts/shared") {
+		return sharedTwinFile
+	}
+	return twinFile
+}
 
 // edit replaces a text that occurs once in a file.
 type edit struct{ old, new string }
@@ -183,7 +191,7 @@ func (g *gate) try(ctx context.Context, folder string, m mutant) result {
 	replace, bin := make(map[string]string), filepath.Join(folder, "mutant.test")
 	faults := []mutant{m}
 	if m.twin != (edit{}) && !g.oneSided {
-		faults = append(faults, mutant{name: m.name, file: twinFile, old: m.twin.old, new: m.twin.new})
+		faults = append(faults, mutant{name: m.name, file: twinFileOf(m.file), old: m.twin.old, new: m.twin.new})
 	}
 	for _, f := range faults {
 		path, err := filepath.Abs(filepath.Join(g.dir, filepath.FromSlash(f.file)))

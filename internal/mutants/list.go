@@ -264,18 +264,12 @@ var list = []mutant{
 	if l.repairs == nil {
 		l.repairs = make([]*call, len(l.nodes))
 	}
-	req := setRequest(opRepair, t, l.name, l.value)
-	if t.fencing {
-		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
-	}
+	req := l.repairRequest(t)
 	deadline := min(now.mono+int64(req.timeout), l.until.mono)`,
 		new: `	if l.repairs == nil {
 		l.repairs = make([]*call, len(l.nodes))
 	}
-	req := setRequest(opRepair, t, l.name, l.value)
-	if t.fencing {
-		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
-	}
+	req := l.repairRequest(t)
 	deadline := now.mono + int64(req.timeout)`,
 		why: "a key that is put back after the release is nobody's",
 	},
@@ -392,15 +386,15 @@ var list = []mutant{
 	{
 		name: "set-without-nx",
 		file: "command.go",
-		old:  "a.list = append(a.list, \"NX\", \"PX\")\n\t\ta.num(&r.px)",
-		new:  "a.list = append(a.list, \"PX\")\n\t\ta.num(&r.px)",
+		old:  `a.list = append(a.list, "NX")`,
+		new:  `a.list = a.list[:len(a.list):len(a.list)]`,
 		why:  "every acquire takes the lock from its holder",
 	},
 	{
 		name: "set-without-px",
 		file: "command.go",
-		old:  "a.list = append(a.list, \"NX\", \"PX\")\n\t\ta.num(&r.px)",
-		new:  `a.list = append(a.list, "NX")`,
+		old:  "a.list = append(a.list, \"PX\")\n\t\ta.num(&r.px)",
+		new:  "",
 		why:  "the lock of a holder that dies is never free again",
 	},
 	{
@@ -552,6 +546,108 @@ var list = []mutant{
 			old: "return orZero(v, ok), nil\n}\n\nconst mostFence",
 			new: "if !ok {\n\t\ts.set(key, argv[0], number(argv[1]), op)\n\t\treturn int64(1), nil\n\t}\n\treturn v, nil\n}\n\nconst mostFence",
 		},
+	},
+	{
+		name: "shared-claim-beside-one-alone",
+		file: "scripts/shared_claim.lua",
+		old:  `if v and v ~= marker then`,
+		new:  `if false then`,
+		why:  "who shares comes in beside one who holds the lock alone",
+		twin: edit{
+			old: "if held && v != marker {\n\t\treturn nil, nil",
+			new: "if held && v == \"\" {\n\t\treturn nil, nil",
+		},
+	},
+	{
+		name: "shared-marker-lasts-as-the-last-lease",
+		file: "scripts/shared.lua",
+		old:  "  settle(lock, holders, now)\nend\n\n-- Make value",
+		new:  "  settle(lock, holders, now)\n  redis.call('PEXPIRE', lock, string.format('%.0f', math.max(till - now, 1)))\nend\n\n-- Make value",
+		why:  "a short lease that comes last lets the key go while a longer one runs: somebody has it alone beside that holder",
+		twin: edit{
+			old: "s.settle(lock, holders, now, op)\n}\n\n// struck",
+			new: "s.settle(lock, holders, now, op)\n\ts.expireIn(lock, max(till-now, 1), op)\n}\n\n// struck",
+		},
+	},
+	{
+		name: "shared-marker-lasts-as-the-first-lease",
+		file: "scripts/shared.lua",
+		old:  `redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2]`,
+		new:  `redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]`,
+		why:  "the key goes with the shortest lease, and the longer ones with it",
+		twin: edit{
+			old: "left := max(int64(last)/numbers-now, 1)",
+			new: "for _, sc := range s.keys[holders].zset {\n\t\tlast = min(last, sc)\n\t}\n\tleft := max(int64(last)/numbers-now, 1)",
+		},
+	},
+	{
+		name: "shared-release-frees-the-lock",
+		file: "scripts/shared_release.lua",
+		old:  `  settle(lock, holders, now)`,
+		new:  `  redis.call('DEL', lock, holders)`,
+		why:  "whoever releases first takes the lock from all who share it",
+		twin: edit{
+			old: "ours = s.strike(lock, holders, value, op)\n\t\ts.settle(lock, holders, now, op)",
+			new: "ours = s.strike(lock, holders, value, op)\n\t\ts.del(lock, op)\n\t\ts.del(holders, op)",
+		},
+	},
+	{
+		name: "shared-release-strikes-another",
+		file: "scripts/shared_release.lua",
+		old:  `ours = redis.call('ZREM', holders, ARGV[1])`,
+		new:  `ours = redis.call('ZREM', holders, redis.call('ZRANGE', holders, 0, 0)[1] or ARGV[1])`,
+		why:  "as if holders were counted and not named: a release that comes late ends the lease of another",
+		twin: edit{
+			old: "ours = s.strike(lock, holders, value, op)\n\t\ts.settle",
+			new: "another := value\n\t\tif k := s.get(holders); k != nil {\n\t\t\tfor m := range k.zset {\n\t\t\t\tanother = min(another, m)\n\t\t\t}\n\t\t}\n\t\tours = s.strike(lock, holders, another, op)\n\t\ts.settle",
+		},
+	},
+	{
+		name: "shared-extend-shortens",
+		file: "scripts/shared_extend.lua",
+		old:  `local till = math.max(now + ARGV[2], math.floor(have / numbers))`,
+		new:  `local till = now + ARGV[2]`,
+		why:  "an extend for less time that comes late cuts what was promised since",
+		twin: edit{
+			old: "till := max(now+ttl, end)\n\tif have",
+			new: "till := max(now+ttl, min(end, 0))\n\tif have",
+		},
+	},
+	{
+		name: "shared-extend-leaves-the-marker",
+		file: "scripts/shared_extend.lua",
+		old:  "if have % numbers == want then\n  hold(lock, holders, ARGV[1], want, till, now)",
+		new:  "if have % numbers == want then\n  redis.call('ZADD', holders, string.format('%.0f', till * numbers + want), ARGV[1])",
+		why:  "the list says that the lease is longer, and the key ends as before",
+		twin: edit{
+			old: "if have == want {\n\t\ts.hold(lock, holders, value, want, till, now, op)",
+			new: "if have == want {\n\t\ts.zadd(holders, float64(till*numbers+want), value)\n\t\ts.watch.listed(lock, value, want, till, op)",
+		},
+	},
+	{
+		name: "permit-number-taken",
+		file: "scripts/shared.lua",
+		old:  `    if not taken[number] then`,
+		new:  `    if true then`,
+		why:  "a node gives one number twice: two clients have the same permit",
+		twin: edit{
+			old: "if number := (from+i)%limit + 1; !taken[number] {",
+			new: "if number := (from+i)%limit + 1; true {",
+		},
+	},
+	{
+		name: "permit-any-number",
+		file: "round.go",
+		old:  `if !r.numbered {`,
+		new:  `if true {`,
+		why:  "grants of different numbers count together: more permits are held than there are, as where nodes only count",
+	},
+	{
+		name: "permit-of-the-first-node",
+		file: "lock.go",
+		old:  `l.permit.Store(most)`,
+		new:  `l.permit.Store(max(all[0], min(most, 1)))`,
+		why:  "a permit is the number that a majority gave, and one node may differ",
 	},
 	{
 		name: "claim-compares-nothing",
@@ -708,7 +804,7 @@ var list = []mutant{
 	{
 		name: "tie-does-not-wait-for-the-tie-breaker",
 		file: "round.go",
-		old:  `if v := r.tally.verdict(); v == verdictGranted || !r.awaitsTieBreaker() {`,
+		old:  `if v := r.count(); v == verdictGranted || !r.awaitsTieBreaker() {`,
 		new:  `if v := r.tally.verdict(); true {`,
 		why:  "whom the others refused gives up before it knows that it is the one who may go on",
 		args: seedsOf("tie-does-not-wait-for-the-tie-breaker"),
@@ -779,10 +875,7 @@ var list = []mutant{
 	if l.repairs == nil {
 		l.repairs = make([]*call, len(l.nodes))
 	}
-	req := setRequest(opRepair, t, l.name, l.value)
-	if t.fencing {
-		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
-	}
+	req := l.repairRequest(t)
 	deadline := min(now.mono+int64(req.timeout), l.until.mono)`,
 		new: `	if l.over != nil {
 		return
@@ -790,10 +883,7 @@ var list = []mutant{
 	if l.repairs == nil {
 		l.repairs = make([]*call, len(l.nodes))
 	}
-	req := setRequest(opRepair, t, l.name, l.value)
-	if t.fencing {
-		req = fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
-	}
+	req := l.repairRequest(t)
 	deadline := now.mono + int64(req.timeout)`,
 		why: "the node says late that it lost the key, and what is put back there is nobody's",
 	},

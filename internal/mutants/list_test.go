@@ -31,13 +31,13 @@ func TestEveryMutantChangesOnePlace(t *testing.T) {
 			t.Error(err)
 		}
 		if script := strings.HasSuffix(m.file, ".lua"); script != (m.twin != (edit{})) {
-			t.Errorf("mutant %s: a script has a twin in %s, and nothing else has", m.name, twinFile)
+			t.Errorf("mutant %s: a script has a twin in %s, and nothing else has", m.name, twinFileOf(m.file))
 		} else if script {
-			twin, err := os.ReadFile(filepath.Join(root, twinFile))
+			twin, err := os.ReadFile(filepath.Join(root, twinFileOf(m.file)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := (mutant{name: m.name, file: twinFile, old: m.twin.old, new: m.twin.new}).apply(string(twin)); err != nil {
+			if _, err := (mutant{name: m.name, file: twinFileOf(m.file), old: m.twin.old, new: m.twin.new}).apply(string(twin)); err != nil {
 				t.Error(err)
 			}
 		}

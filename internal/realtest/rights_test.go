@@ -101,6 +101,7 @@ func useAsTwoProcesses(t *testing.T, server *realredis.Server, user, key string)
 	}
 	first, second := both[0].Mutex(key), both[1].Mutex(key, redlock.WithFencing())
 
+	useTogether(ctx, both, key)
 	lock, err := first.Acquire(ctx)
 	if err != nil {
 		return
@@ -127,6 +128,17 @@ func useAsTwoProcesses(t *testing.T, server *realredis.Server, user, key string)
 	_, _ = first.TryAcquire(ctx)
 	if next := <-got; next != nil {
 		_ = second.ForceRelease(ctx, next.Token())
+	}
+}
+
+// useTogether uses what locks have that several hold.
+func useTogether(ctx context.Context, both []*redlock.Redlock, key string) {
+	for _, rl := range both {
+		permit, err := rl.Semaphore(key, 2).TryAcquire(ctx)
+		if err != nil {
+			return
+		}
+		defer func() { _ = permit.Release(ctx) }()
 	}
 }
 

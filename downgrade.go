@@ -1,0 +1,31 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+)
+
+// Downgrade goes on sharing a lock that was held alone, without a gap: others may share it from
+// now on, and nobody has it alone in between. From the call on the holder must not rely on
+// being alone, whatever is returned. The lease lasts for the lock's TTL from now, and Until
+// does not become earlier.
+//
+// It fails as Extend does, and may be called again. The lock is then shared on some nodes and
+// held alone on others, which keeps out who wants it alone as before, and perhaps some who want
+// to share it; the next extend or renewal settles that. It fails with ErrInvalid, and asks no
+// node, if the lock was acquired by Mutex.Shared or Redlock.Semaphore.
+//
+// The lock of a fenced Mutex keeps its token: nobody who is fenced has the lock before it is
+// released.
+func (l *Lock) Downgrade(ctx context.Context) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	if l.terms.shared {
+		return fmt.Errorf("redlock: %w downgrade of %s: it was not held alone", ErrInvalid, quoteKey(l.key))
+	}
+	l.mu.Lock()
+	l.shared = l.shared || l.over == nil
+	l.mu.Unlock()
+	return l.extend(ctx, l.terms.ttl, false)
+}

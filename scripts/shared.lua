@@ -1,0 +1,81 @@
+-- What the scripts that touch a shared lock have in common; it is pasted in where they say
+-- "include".
+--
+-- A lock that several hold has a marker under its key, so that whoever wants it alone is
+-- refused by SET NX. Beside it is a sorted set of those who hold it: the member is the
+-- holder's value, the score the end of its lease in milliseconds of this server, times
+-- 2048, plus the number of its permit, or 0. The set means nothing unless the marker is
+-- there. Scores are exact until the year 2109.
+local marker, numbers = 'redlock:shared', 2048
+
+local function millis()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+-- Leave those whose lease is not over.
+local function purge(lock, holders, now)
+  if redis.call('GET', lock) ~= marker then
+    redis.call('DEL', holders)
+  else
+    redis.call('ZREMRANGEBYSCORE', holders, '-inf', string.format('(%.0f', now * numbers))
+  end
+end
+
+-- Let the lock's key last as long as the longest lease. It is gone if nobody is left.
+local function settle(lock, holders, now)
+  local last = redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2]
+  if not last then
+    redis.call('DEL', lock, holders)
+    return
+  end
+  local left = string.format('%.0f', math.max(math.floor(last / numbers) - now, 1))
+  redis.call('SET', lock, marker, 'PX', left)
+  redis.call('PEXPIRE', holders, left)
+end
+
+-- The first number that is free here, beginning with the one that the token names: nodes
+-- that list the same holders choose the same. A negative limit asks for that number and no
+-- other.
+local function free(holders, value, limit)
+  if limit > 0 and redis.call('ZCARD', holders) >= limit then
+    return nil
+  end
+  local taken, all = {}, redis.call('ZRANGE', holders, 0, -1, 'WITHSCORES')
+  for i = 2, #all, 2 do
+    taken[all[i] % numbers] = true
+  end
+  if limit < 0 then
+    return not taken[-limit] and -limit or nil
+  end
+  local from = tonumber(string.sub(value, 1, 8), 16) % limit
+  for i = 0, limit - 1 do
+    local number = (from + i) % limit + 1
+    if not taken[number] then
+      return number
+    end
+  end
+end
+
+local function hold(lock, holders, value, number, till, now)
+  redis.call('ZADD', holders, string.format('%.0f', till * numbers + number), value)
+  settle(lock, holders, now)
+end
+
+-- Make value one of those who hold the lock, which nobody must hold alone, and return its
+-- number; nothing if there are as many as there may be. Who is one of them keeps its
+-- number, and never has less time than before. After purge.
+local function share(lock, holders, value, ttl, limit, now)
+  local till, number = now + ttl, 0
+  local have = redis.call('ZSCORE', holders, value)
+  if have then
+    till, number = math.max(till, math.floor(have / numbers)), have % numbers
+  elseif limit ~= 0 then
+    number = free(holders, value, limit)
+    if not number then
+      return nil
+    end
+  end
+  hold(lock, holders, value, number, till, now)
+  return number
+end
