@@ -93,11 +93,12 @@ func (d *ownDialer) dial(ctx context.Context, _ time.Duration) (opened, error) {
 // socket is a connection that counts what it reads.
 type socket struct {
 	net.Conn
-	under net.Conn        // without TLS
-	raw   syscall.RawConn // of that; nil where there is none
-	peek  peek
-	look  func(fd uintptr) // peek.at, bound once
-	count atomic.Int64
+	under   net.Conn        // without TLS
+	raw     syscall.RawConn // of that; nil where there is none
+	looking sync.Mutex      // guards peek; no other is taken under it
+	peek    peek
+	look    func(fd uintptr) // peek.at, bound once
+	count   atomic.Int64
 }
 
 func newSocket(conn net.Conn) *socket {
@@ -113,10 +114,17 @@ func newSocket(conn net.Conn) *socket {
 }
 
 // quiet reports whether the connection is open and there is nothing to be read: neither
-// its end, nor anything that nobody asked for. Two may not ask at the same time.
+// its end, nor anything that nobody asked for.
 func (s *socket) quiet() bool {
+	if s.raw == nil {
+		return true
+	}
+	// A batch that has just taken the conversation may look while another goroutine does to
+	// whom it is overdue.
+	s.looking.Lock()
+	defer s.looking.Unlock()
 	// Not raw.Read, which waits for whoever reads at present.
-	return s.raw == nil || s.raw.Control(s.look) == nil && s.peek.quiet
+	return s.raw.Control(s.look) == nil && s.peek.quiet
 }
 
 func (s *socket) Read(p []byte) (int, error) {

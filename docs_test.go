@@ -22,7 +22,7 @@ func pages(t *testing.T) []string {
 	all, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	require.NotEmpty(t, all)
-	return append(all, "README.md", "examples/README.md", "cmd/redlock/README.md")
+	return append(all, "README.md", "README.zh-CN.md", "examples/README.md", "cmd/redlock/README.md")
 }
 
 // Examples that import other libraries ("go peers") are compiled in bench, which has them.

@@ -401,10 +401,14 @@ func withHeld(ctx context.Context, locks ...*Lock) context.Context {
 	return context.WithValue(ctx, heldKey{}, h)
 }
 
-// heldBy is the lock of the same key that the context belongs to, if it is held still.
+// heldBy is the lock of the same key that the context belongs to, if it is held still. Who has
+// a permit may well have another one.
 func (r *resource) heldBy(ctx context.Context) *Lock {
 	h, _ := ctx.Value(heldKey{}).(*heldIn)
 	for ; h != nil; h = h.around {
+		if r.terms.permits > 1 && h.lock.terms.permits > 1 && !r.terms.reentry {
+			continue
+		}
 		if h.lock.nodeSet == r.nodeSet && h.lock.name == r.name && h.lock.Validity() > 0 {
 			return h.lock
 		}

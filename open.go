@@ -2,14 +2,17 @@ package redlock
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,7 +31,8 @@ const (
 
 // Open connects to the nodes. It returns when each has answered or has had a second to do
 // so, or when ctx ends. Each address is "host:port", or a redis://, rediss:// (TLS) or
-// unix:// URL, which may have a user, a password and a database number.
+// unix:// URL, which may have a user, a password and a database number. Options.TLS has the
+// certificates; rediss://host:port?skip_verify=true trusts any server.
 //
 // A minority of the nodes may be down; they are used as soon as they answer. Open fails with
 // ErrNoQuorum if so many nodes are down or refuse to serve us that the others are no
@@ -44,6 +48,9 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("redlock: open: %w", err)
+	}
+	for i, p := range parsed {
+		secure(p, addrs[i], o.TLS)
 	}
 	clients, wires := make([]redis.UniversalClient, len(parsed)), make([]wire, len(parsed))
 	clk := newSystemClock()
@@ -214,6 +221,43 @@ func parseAddr(addr string) (*redis.Options, error) {
 	return o, nil
 }
 
+// secure makes the address speak TLS as the user wants. A URL says itself whether it does.
+func secure(o *redis.Options, addr string, with *tls.Config) {
+	if with == nil || strings.Contains(addr, "://") && o.TLSConfig == nil {
+		return
+	}
+	url := o.TLSConfig
+	o.TLSConfig = with.Clone()
+	if url != nil {
+		o.TLSConfig.InsecureSkipVerify = with.InsecureSkipVerify || url.InsecureSkipVerify
+	}
+}
+
+// otherScheme adds a hint to what it looks like if one end speaks TLS and the other does not:
+// a server without TLS waits for the rest of a command, and one with it hangs up.
+func otherScheme(client redis.UniversalClient, err error) error {
+	c, ok := client.(*redis.Client)
+	switch {
+	case !ok || err == nil || isServerError(err):
+		return err
+	case c.Options().TLSConfig != nil && isTimeout(err):
+		return fmt.Errorf("%w; if it does not speak TLS, the URL begins with redis://, not rediss://", err)
+	case c.Options().TLSConfig == nil && hungUp(err):
+		return fmt.Errorf("%w; if it speaks TLS only, the URL begins with rediss://, not redis://", err)
+	default:
+		return err
+	}
+}
+
+func hungUp(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF)
+}
+
+func isTimeout(err error) bool {
+	var n net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout()
+}
+
 // greet asks all nodes for their run ids. It fails if two nodes are the same server, or if
 // no majority answers.
 func (rl *Redlock) greet(ctx context.Context) error {
@@ -230,7 +274,7 @@ func (rl *Redlock) greet(ctx context.Context) error {
 			var err error
 			ids[i], err = rl.lane(i).wire.(*redisWire).talk.(*conversations).greet(asking, openPatience)
 			outcomes[i] = Outcome{
-				Node: rl.names[i], Vote: VoteGranted, Err: withHint(err),
+				Node: rl.names[i], Vote: VoteGranted, Err: otherScheme(rl.owned[i], withHint(err)),
 				Elapsed: rl.clock.now().since(start),
 			}
 			switch {

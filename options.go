@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"crypto/tls"
 	"fmt"
 	"math"
 	"os"
@@ -54,6 +55,14 @@ type Options struct {
 	// Owner is a label that tells people who holds a lock. Nodes store it behind the
 	// random token, and Inspect shows it. Default "host:pid"; at most 256 bytes.
 	Owner string
+
+	// TLS is how Open speaks TLS: with rediss:// URLs, and with all addresses that are
+	// host:port. It may trust an authority of your own (RootCAs) and show a certificate
+	// (Certificates). Without a ServerName each node is verified by its own host name. Open
+	// takes a copy. Default nil: rediss:// URLs speak TLS and trust what the system trusts,
+	// which SSL_CERT_FILE and SSL_CERT_DIR change on Unix. New ignores it: its clients have
+	// settings of their own.
+	TLS *tls.Config
 
 	// RestartGuard is how long a node's grants do not count after it was restarted or
 	// replaced, because it may have forgotten locks that it granted before.

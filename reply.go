@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
@@ -195,13 +197,25 @@ func withHint(err error) error {
 		return fmt.Errorf("%w: its owner closed it while it was in use here", err)
 	}
 	if err == nil || !isServerError(err) {
-		return err
+		return withTLSHint(err)
 	}
 	switch text := err.Error(); {
 	case strings.HasPrefix(text, "MOVED"), strings.HasPrefix(text, "ASK "), strings.HasPrefix(text, "CLUSTERDOWN"):
 		return fmt.Errorf("%w; this is a node of a Redis Cluster, and a quorum needs independent masters", err)
 	case strings.HasPrefix(text, "READONLY"):
 		return fmt.Errorf("%w; this is a replica, and a quorum needs independent masters", err)
+	default:
+		return err
+	}
+}
+
+// withTLSHint is for servers that do not speak TLS, or are not trusted.
+func withTLSHint(err error) error {
+	switch {
+	case errors.As(err, new(tls.RecordHeaderError)):
+		return fmt.Errorf("%w; if it does not speak TLS, the URL begins with redis://, not rediss://", err)
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return fmt.Errorf("%w; name the authority in Options.TLS or SSL_CERT_FILE", err)
 	default:
 		return err
 	}

@@ -27,6 +27,12 @@ type worker interface {
 	release(ctx context.Context) error
 }
 
+// excludes is false for a candidate that does not lock, but checks when it writes.
+func excludes(c candidate) bool {
+	o, ok := c.(interface{ optimistic() bool })
+	return !ok || !o.optimistic()
+}
+
 // holder is a candidate that renews locks, or can be made to.
 type holder interface {
 	// hold takes a lock that is renewed until it is let go.
@@ -55,10 +61,16 @@ type target struct {
 	// NodeTimeout is redlock's; 0 is its default. A smoke run is patient, so that
 	// a machine that stalls for a fraction of a second does not make it fail.
 	NodeTimeout time.Duration
+	// Where the locks of scenario 8 are.
+	Postgres  string
+	Etcd      []string
+	ZooKeeper []string
+	SQLite    string
 }
 
 func (b *bench) target(addrs []string) target {
-	t := target{Addrs: addrs}
+	t := b.others
+	t.Addrs = addrs
 	if b.quick {
 		t.NodeTimeout = lease / 4
 	}
@@ -77,8 +89,13 @@ var entries = []entry{
 	{"rueidislock-1", "redis/rueidis rueidislock, one server, one key", openRueidis("rueidislock-1", 1)},
 	{"rueidislock-3", "redis/rueidis rueidislock, one server, majority 3 of 5 keys", openRueidis("rueidislock-3", 3)},
 	{"bsm", "bsm/redislock, one server; waits by polling every 5 ms", openBsm},
-	{"floor", "the same commands in hand-made pipelines, no lock logic, waits for a majority", openFloor("floor", false)},
-	{"floor-all", "the same, waits for all nodes", openFloor("floor-all", true)},
+	{bareName, "the bare lane: the same commands in pipelines, and nothing else of a lock; returns at the quorum", openBare},
+	{"postgres-lock", "PostgreSQL, pg_advisory_lock", openPostgres("postgres-lock", newAdvisoryWorker)},
+	{"postgres-row", "PostgreSQL, SELECT ... FOR UPDATE", openPostgres("postgres-row", newRowWorker)},
+	{"postgres-version", "PostgreSQL, no lock: a version column, and again if it has changed", openPostgres("postgres-version", newVersionWorker)},
+	{"etcd", "etcd, concurrency.Mutex, three members", openEtcd},
+	{"zookeeper", "ZooKeeper, the recipe of its Go client, three servers", openZooKeeper},
+	{"sqlite", "SQLite, a table of locks with an end, one machine", openSQLite},
 }
 
 func allNames() []string {

@@ -23,6 +23,8 @@ type child struct {
 	in     io.WriteCloser
 	out    *bufio.Reader
 	cancel context.CancelFunc
+
+	stopped bool // by us, so that it would not notice the end of its input
 }
 
 func startChild(ctx context.Context, command string, job any) (*child, error) {
@@ -77,6 +79,7 @@ func (c *child) hear(d time.Duration, v any) error {
 
 // close ends the child.
 func (c *child) close() {
+	c.unstop()
 	_ = c.in.Close()
 	timer := time.AfterFunc(5*time.Second, c.cancel)
 	defer timer.Stop()

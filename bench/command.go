@@ -24,7 +24,7 @@ type config struct {
 	goroutines []int // of scenario 1
 	held       int   // locks of scenario 5
 	soak       int64 // cycles of scenario 7
-	json, svg  string
+	json       string
 	cpuProfile string
 	memProfile string
 }
@@ -55,7 +55,7 @@ func rootCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntSliceVar(&c.scenarios, "scenario", []int{1, 2, 3, 4, 5, 6, 7}, "scenarios to run")
+	f.IntSliceVar(&c.scenarios, "scenario", []int{1, 2, 3, 4, 5, 6, 7, 8}, "scenarios to run")
 	f.StringSliceVar(&c.candidates, "candidate", nil, "candidates to run, all by default: "+strings.Join(allNames(), ", "))
 	f.BoolVar(&c.quick, "quick", false, "smoke run: every scenario, but short")
 	f.IntVar(&c.rounds, "rounds", 5, "rounds, in each of which every candidate has its turn")
@@ -65,10 +65,9 @@ func rootCommand() *cobra.Command {
 	f.IntVar(&c.held, "held", 10_000, "locks that are held and renewed (scenario 5)")
 	f.Int64Var(&c.soak, "soak", 500_000, "cycles of scenario 7")
 	f.StringVar(&c.json, "json", "", "write everything that was measured into this `file`")
-	f.StringVar(&c.svg, "svg", "", "draw plots into this `directory`")
 	f.StringVar(&c.cpuProfile, "cpuprofile", "", "write a CPU profile of this process into this `file`")
 	f.StringVar(&c.memProfile, "memprofile", "", "write an allocation profile of this process into this `file`")
-	cmd.AddCommand(scenariosCommand(), contenderCommand(), linkCommand())
+	cmd.AddCommand(scenariosCommand(), contenderCommand(), holderCommand(), linkCommand())
 	return cmd
 }
 

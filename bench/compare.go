@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
+	"github.com/quorumlock/redlock/bench/results"
 	"github.com/quorumlock/redlock/internal/realredis"
 )
 
@@ -67,56 +67,6 @@ func (b *bench) compare(ctx context.Context, scenario int, point string, x float
 	return nil
 }
 
-// cycleRow is one candidate at one point of scenarios 1 to 4.
-type cycleRow struct {
-	Scenario   int
-	Point      string
-	X          float64 // the point as a number, for plots
-	Candidate  string
-	Goroutines int
-	PerSecond  float64   // median over the rounds
-	Rounds     []float64 // cycles per second
-	Cycles     int64
-	Errors     int64
-	FirstError string `json:",omitempty"`
-	Cut        int64  // calls that lasted until the turn's limit
-	Acquire    spread
-	Release    spread
-	ClientCPU  time.Duration // per cycle, as all that follow
-	ServerCPU  time.Duration
-	Allocs     float64
-	Bytes      float64
-	ToBaseline ratio
-	ToHealthy  ratio // scenario 3: to its own turn before the fault
-}
-
-// ratio compares rates of the same round.
-type ratio struct{ Median, Min, Max float64 }
-
-func ratioOf(rates, base []float64) (r ratio) {
-	var all []float64
-	for i := range min(len(rates), len(base)) {
-		if base[i] > 0 {
-			all = append(all, rates[i]/base[i])
-		}
-	}
-	if len(all) == 0 {
-		return r
-	}
-	return ratio{median(all), slices.Min(all), slices.Max(all)}
-}
-
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	v = slices.Sorted(slices.Values(v))
-	if n := len(v); n%2 == 0 {
-		return (v[n/2-1] + v[n/2]) / 2
-	}
-	return v[len(v)/2]
-}
-
 // rates are the cycles per second of the turns that were taken, in order.
 func (s *series) rates() (rates []float64) {
 	for _, t := range s.turns {
@@ -129,19 +79,13 @@ func (s *series) rates() (rates []float64) {
 
 // addCycles adds the rows of one point. What is wrong with one that must not fail is
 // a problem.
-func (b *bench) addCycles(scenario int, point string, x float64, goroutines int, all []series, mustWork bool) []*cycleRow {
-	var base []float64
-	for i := range all {
-		if all[i].candidate == baseline {
-			base = all[i].rates()
-		}
-	}
-	var rows []*cycleRow
+func (b *bench) addCycles(scenario int, point string, x float64, goroutines int, all []series, mustWork bool) []*results.Cycle {
+	var rows []*results.Cycle
 	for i := range all {
 		s := &all[i]
-		row := &cycleRow{
+		row := &results.Cycle{
 			Scenario: scenario, Point: point, X: x, Candidate: s.candidate, Goroutines: goroutines,
-			Rounds: s.rates(), PerSecond: median(s.rates()), ToBaseline: ratioOf(s.rates(), base),
+			Rounds: s.rates(), PerSecond: results.Median(s.rates()),
 		}
 		acquire, release := newHistogram(), newHistogram()
 		var used usage
@@ -176,7 +120,7 @@ func (b *bench) addCycles(scenario int, point string, x float64, goroutines int,
 	return rows
 }
 
-func (b *bench) checkWorked(row *cycleRow) {
+func (b *bench) checkWorked(row *results.Cycle) {
 	where := fmt.Sprintf("scenario %d, %s: %s", row.Scenario, row.Point, row.Candidate)
 	if row.Cycles == 0 {
 		b.problem("%s made no cycles", where)

@@ -128,7 +128,11 @@ func run(ctx context.Context, c candidate, job *contest, mem *shared) outcome {
 				} else {
 					waits.record(i, granted.Sub(began))
 				}
-				mem.visit()
+				if excludes(c) {
+					mem.visit()
+				} else {
+					mem.count.Add(1)
+				}
 				if job.Handover {
 					mem.releasedBy.Store(int64(job.Process) + 1)
 					mem.releasedAt.Store(time.Now().UnixNano())

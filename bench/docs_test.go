@@ -19,9 +19,10 @@ func TestExamplesWithPeersCompile(t *testing.T) {
 			"context", "errors", "time",
 			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "goredis github.com/go-redsync/redsync/v4/redis/goredis/v9",
 			"github.com/quorumlock/redlock", "github.com/redis/go-redis/v9", "github.com/redis/rueidis", "github.com/redis/rueidis/rueidislock",
+			"clientv3 go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/client/v3/concurrency", "github.com/go-zookeeper/zk",
 		},
 		Scope:  `func work(context.Context) error { return nil }`,
-		Params: "ctx context.Context, client1, client2, client3 *redis.Client, rl *redlock.Redlock, err error",
+		Params: "ctx context.Context, client1, client2, client3 *redis.Client, rl *redlock.Redlock, etcd *clientv3.Client, zoo *zk.Conn, err error",
 	}
 	require.NoError(t, c.Load())
 	pages, err := filepath.Glob("../docs/*.md")

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/quorumlock/redlock/bench/results"
 )
 
 // latencies collects durations of many goroutines. It is small, for a large live heap
@@ -51,14 +52,8 @@ func (l *latencies) merged() *hdrhistogram.Histogram {
 	return h
 }
 
-// spread is what tables show of a histogram.
-type spread struct {
-	P50, P99, Max time.Duration
-	Count         int64
-}
-
-func spreadOf(h *hdrhistogram.Histogram) spread {
-	return spread{
+func spreadOf(h *hdrhistogram.Histogram) results.Spread {
+	return results.Spread{
 		P50: time.Duration(h.ValueAtQuantile(50)), P99: time.Duration(h.ValueAtQuantile(99)),
 		Max: time.Duration(h.Max()), Count: h.TotalCount(),
 	}

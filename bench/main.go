@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 
 	"github.com/redis/go-redis/v9/logging"
 )
@@ -19,10 +20,25 @@ func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	cmd := rootCommand()
-	cmd.SetArgs(args)
+	cmd.SetArgs(twoDashes(args))
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		return 1
 	}
 	return 0
+}
+
+// twoDashes lets flags be written with one dash too, as those of Go's own tools. None has
+// a short form, except for -h.
+func twoDashes(args []string) []string {
+	args = slices.Clone(args)
+	for i, a := range args {
+		if a == "--" {
+			break
+		}
+		if len(a) > 2 && a[0] == '-' && a[1] >= 'a' && a[1] <= 'z' {
+			args[i] = "-" + a
+		}
+	}
+	return args
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/redlock/bench/results"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -24,6 +25,10 @@ func TestTheSoakComesFirst(t *testing.T) {
 	assert.Equal(t, []int{2}, inOrder([]int{2}))
 }
 
+func TestFlagsMayHaveOneDash(t *testing.T) {
+	assert.Equal(t, []string{"--json", "x", "--quick", "-h", "-", "--", "-x"}, twoDashes([]string{"-json", "x", "--quick", "-h", "-", "--", "-x"}))
+}
+
 func TestAtLeast(t *testing.T) {
 	assert.True(t, atLeast("7.0.15", 7, 0, 5))
 	assert.True(t, atLeast("8.0", 7, 0, 5))
@@ -33,9 +38,9 @@ func TestAtLeast(t *testing.T) {
 }
 
 func TestRatioComparesEachRoundWithItself(t *testing.T) {
-	assert.Equal(t, ratio{2, 1, 3}, ratioOf([]float64{10, 40, 90}, []float64{10, 20, 30}))
-	assert.Equal(t, ratio{1, 1, 1}, ratioOf([]float64{10, 40}, []float64{10, 0}))
-	assert.Equal(t, ratio{}, ratioOf([]float64{10}, nil))
+	assert.Equal(t, results.Ratio{Median: 2, Min: 1, Max: 3}, results.RatioOf([]float64{10, 40, 90}, []float64{10, 20, 30}))
+	assert.Equal(t, results.Ratio{Median: 1, Min: 1, Max: 1}, results.RatioOf([]float64{10, 40}, []float64{10, 0}))
+	assert.Equal(t, results.Ratio{}, results.RatioOf([]float64{10}, nil))
 }
 
 func TestSharedMemoryCatchesBrokenExclusion(t *testing.T) {

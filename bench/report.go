@@ -1,59 +1,25 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/quorumlock/redlock/bench/results"
 )
 
-// report is everything that was measured. Durations are nanoseconds in JSON.
-type report struct {
-	Meta      meta
-	Cycles    []*cycleRow    `json:",omitempty"` // scenarios 1 to 4
-	Benchmark []benchmarkRow `json:",omitempty"`
-	Links     []linkRow      `json:",omitempty"`
-	Renewal   []renewalRow   `json:",omitempty"`
-	Hot       []hotRow       `json:",omitempty"`
-	Handovers []handoverRow  `json:",omitempty"`
-	Soak      []soakRow      `json:",omitempty"`
-	Problems  []string       `json:",omitempty"`
-}
-
-// meta tells where the numbers come from.
-type meta struct {
-	Go, OS  string
-	CPUs    int
-	Redis   string
-	Modules map[string]string
-	Rounds  int
-	Window  time.Duration
-	Took    time.Duration
-}
-
-func (r *report) writeJSON(path string) error {
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
-}
+// report is what this run measured, and can be printed.
+type report struct{ results.Report }
 
 func (r *report) print(w io.Writer) {
 	m := r.Meta
-	fmt.Fprintf(w, "%s, %s, %d CPUs shared with the servers, Redis %s; %d rounds of %v for each candidate; took %v\n",
-		m.Go, m.OS, m.CPUs, m.Redis, m.Rounds, m.Window, m.Took.Round(time.Second))
+	fmt.Fprintf(w, "%s, %s, %d CPUs shared with the servers, %s; %d rounds of %v for each candidate; took %v\n",
+		m.Go, m.OS, m.CPUs, m.ServerName(), m.Rounds, m.Window, m.Took.Round(time.Second))
 	for _, path := range slices.Sorted(maps.Keys(m.Modules)) {
 		fmt.Fprintf(w, "  %s %s\n", path, m.Modules[path])
 	}
@@ -67,6 +33,43 @@ func (r *report) print(w io.Writer) {
 	r.printHot(w)
 	r.printHandovers(w)
 	r.printSoak(w)
+	r.printCycles(w, 8)
+	printHotRows(w, "Scenario 8: one key for all; waits are p50 / p99 / max; the rest is per handover", r.Others)
+	r.printEnded(w)
+	r.printOutages(w)
+}
+
+func (r *report) printEnded(w io.Writer) {
+	if len(r.Ended) == 0 {
+		return
+	}
+	t := newTable(w, "Scenario 8: until another process has the lock of a holder that was killed, or stopped (SIGSTOP)", 2, "", "holder", "after")
+	for _, row := range r.Ended {
+		after := row.After.Round(time.Millisecond).String()
+		switch {
+		case row.Error != "":
+			after = row.Error
+		case row.GaveUp > 0:
+			after = fmt.Sprintf("gave up after %v", row.GaveUp.Round(time.Millisecond))
+		case row.After == 0:
+			after = fmt.Sprintf("not in %v", row.Limit)
+		}
+		t.AppendRow(table.Row{row.Candidate, row.How, after})
+	}
+	t.Render()
+}
+
+func (r *report) printOutages(w io.Writer) {
+	if len(r.Outages) == 0 {
+		return
+	}
+	t := newTable(w, fmt.Sprintf("Scenario 8: a server is killed under %d goroutines on free keys, the leader if there is one, and comes back", faultGoroutines), 1,
+		"", "servers", "away", "cycles/s before", "during", "after", "longest pause", "errors", "the first")
+	for _, row := range r.Outages {
+		t.AppendRow(table.Row{row.Candidate, row.Servers, row.Down, rate(row.Before), rate(row.During), rate(row.After),
+			row.Pause.Round(time.Millisecond), row.Errors, strings.SplitN(row.FirstError, "\n", 2)[0]})
+	}
+	t.Render()
 }
 
 // newTable returns a table whose first columns are left-aligned.
@@ -88,7 +91,7 @@ func newTable(w io.Writer, title string, left int, header ...any) table.Writer {
 }
 
 func (r *report) printCycles(w io.Writer, scenario int) {
-	var rows []*cycleRow
+	var rows []*results.Cycle
 	for _, row := range r.Cycles {
 		if row.Scenario == scenario {
 			rows = append(rows, row)
@@ -97,7 +100,7 @@ func (r *report) printCycles(w io.Writer, scenario int) {
 	if len(rows) == 0 {
 		return
 	}
-	last := "x floor"
+	last := "x bare lane (min-max)"
 	if scenario == 3 {
 		last = "x healthy (min-max)"
 	}
@@ -113,9 +116,9 @@ func (r *report) printCycles(w io.Writer, scenario int) {
 			}
 			t.AppendRow(table.Row{row.Point})
 		}
-		beside := r.toFloor(row)
+		beside := r.beside(row, bareName)
 		if scenario == 3 {
-			beside = row.ToHealthy.String()
+			beside = results.RatioOf(row.Rounds, row.Healthy).String()
 		}
 		server := micros(row.ServerCPU)
 		if scenario == 3 {
@@ -127,7 +130,7 @@ func (r *report) printCycles(w io.Writer, scenario int) {
 		}
 		t.AppendRow(table.Row{
 			"  " + row.Candidate, rate(row.PerSecond), row.Acquire, row.Release, client, server,
-			allocs, size, row.ToBaseline, beside, row.Errors, row.Cut,
+			allocs, size, r.beside(row, baseline), beside, row.Errors, row.Cut,
 		})
 		if row.FirstError != "" {
 			notes = append(notes, fmt.Sprintf("  %s, %s: %s", row.Point, row.Candidate, row.FirstError))
@@ -143,14 +146,13 @@ func (r *report) printCycles(w io.Writer, scenario int) {
 	}
 }
 
-// toFloor compares a row with the hand-made pipelines.
-func (r *report) toFloor(row *cycleRow) string {
-	for _, f := range r.Cycles {
-		if f.Scenario == row.Scenario && f.Point == row.Point && f.Candidate == "floor" && f.PerSecond > 0 {
-			return fmt.Sprintf("%.2f", ratioOf(row.Rounds, f.Rounds).Median)
-		}
+// beside compares a row with another candidate's, round by round.
+func (r *report) beside(row *results.Cycle, other string) string {
+	o := r.Cycle(row.Scenario, row.Point, other)
+	if o == nil {
+		return ""
 	}
-	return ""
+	return results.RatioOf(row.Rounds, o.Rounds).String()
 }
 
 func (r *report) printBenchmark(w io.Writer) {
@@ -169,7 +171,7 @@ func (r *report) printRenewal(w io.Writer) {
 		return
 	}
 	title := fmt.Sprintf("Scenario 5: held locks of %v that are renewed (redsync by a goroutine for each, at a third of it)", lease)
-	t := newTable(w, title, 1, "", "locks", "client CPU", "server CPU", "commands/s", "reads/s", "MB/s",
+	t := newTable(w, title, 1, "", "locks", "client CPU", "server CPU", "commands/s", "reads/s", "MB/s", "bytes/lock",
 		"renewals", "late", "least left", "lost", "errors")
 	for _, row := range r.Renewal {
 		renewals, late, latest := any(row.Renewals), any(row.Late), any(row.Latest.Round(time.Millisecond))
@@ -178,7 +180,7 @@ func (r *report) printRenewal(w io.Writer) {
 		}
 		t.AppendRow(table.Row{
 			row.Candidate, row.Held, percent(row.ClientCPU), percent(row.ServerCPU), rate(row.PerSecond.Commands),
-			rate(row.PerSecond.Batches), fmt.Sprintf("%.2f", row.PerSecond.Bytes/1e6), renewals, late, latest, row.Lost, row.Errors,
+			rate(row.PerSecond.Batches), fmt.Sprintf("%.2f", row.PerSecond.Bytes/1e6), number(row.HeapPerLock), renewals, late, latest, row.Lost, row.Errors,
 		})
 	}
 	t.Render()
@@ -186,18 +188,26 @@ func (r *report) printRenewal(w io.Writer) {
 }
 
 func (r *report) printHot(w io.Writer) {
-	if len(r.Hot) == 0 {
+	printHotRows(w, "Scenario 6: one hot key; waits are p50 / p99 / max; the rest is per handover", r.Hot)
+}
+
+func printHotRows(w io.Writer, title string, rows []results.Hot) {
+	if len(rows) == 0 {
 		return
 	}
-	t := newTable(w, "Scenario 6: one hot key; waits are p50 / p99 / max; the rest is per handover", 1, "", "handovers/s", "wait",
+	t := newTable(w, title, 1, "", "handovers/s", "wait",
 		"least-most served", "unserved", "commands", "client CPU", "server CPU", "errors", "exclusion")
 	var notes []string
-	for i, row := range r.Hot {
-		if i == 0 || r.Hot[i-1].Processes != row.Processes || r.Hot[i-1].Goroutines != row.Goroutines {
+	for i, row := range rows {
+		if i == 0 || rows[i-1].Processes != row.Processes || rows[i-1].Goroutines != row.Goroutines || rows[i-1].Down != row.Down {
 			if i > 0 {
 				t.AppendSeparator()
 			}
-			t.AppendRow(table.Row{fmt.Sprintf("%d x %d goroutines", row.Processes, row.Goroutines)})
+			point := fmt.Sprintf("%d x %d goroutines", row.Processes, row.Goroutines)
+			if row.Down > 0 {
+				point += fmt.Sprintf(", %d nodes hung", row.Down)
+			}
+			t.AppendRow(table.Row{point})
 		}
 		exclusion := "kept"
 		if row.Violations > 0 || row.Lost > 0 {

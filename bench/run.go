@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorumlock/redlock/bench/results"
 	"github.com/quorumlock/redlock/internal/realredis"
 )
 
@@ -27,6 +28,7 @@ var scenarios = []scenario{
 	{"many held locks that are renewed", runRenewal},
 	{"one hot key", runHotKey},
 	{"soak: memory over many cycles", runSoak},
+	{"other places for locks: PostgreSQL, etcd, ZooKeeper, SQLite", runOthers},
 }
 
 func scenarioList() string {
@@ -42,6 +44,7 @@ func scenarioList() string {
 type bench struct {
 	*config
 	servers []*realredis.Server
+	others  target // where scenario 8 has its locks
 	report  report
 	err     io.Writer // progress
 }
@@ -61,7 +64,13 @@ func runAll(ctx context.Context, c *config, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b.report.Meta = meta{
+	valkey, err := valkeyVersion(ctx, b.servers[0].Addr())
+	if err != nil {
+		return err
+	}
+	b.report.Meta = results.Meta{
+		Valkey: valkey,
+		Date:   began.Format(time.DateOnly), Quick: c.quick,
 		Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Redis: version,
 		Rounds: c.rounds, Window: c.window, Modules: moduleVersions(),
 	}
@@ -79,12 +88,7 @@ func runAll(ctx context.Context, c *config, stdout, stderr io.Writer) error {
 	b.report.Meta.Took = time.Since(began)
 	b.report.print(stdout)
 	if c.json != "" {
-		if err := b.report.writeJSON(c.json); err != nil {
-			return err
-		}
-	}
-	if c.svg != "" {
-		if err := b.report.draw(c.svg); err != nil {
+		if err := b.report.Write(c.json); err != nil {
 			return err
 		}
 	}
@@ -97,7 +101,7 @@ func runAll(ctx context.Context, c *config, stdout, stderr io.Writer) error {
 // inOrder puts the soak first: it looks at the heap of this process, in which clients
 // of the other scenarios would leave things.
 func inOrder(numbers []int) []int {
-	soak := len(scenarios)
+	const soak = 7
 	order := slices.DeleteFunc(slices.Sorted(slices.Values(numbers)), func(n int) bool { return n == soak })
 	order = slices.Compact(order)
 	if slices.Contains(numbers, soak) {

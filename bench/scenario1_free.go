@@ -9,12 +9,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/redlock/bench/results"
 )
 
 // runFreeKeys is scenario 1.
 func runFreeKeys(ctx context.Context, b *bench) error {
 	l, err := b.open(ctx, addrsOf(b.servers),
-		"redlock", "redlock-fenced", "redsync", "redsync-failfast", "rueidislock-1", "rueidislock-3", "bsm", "floor", "floor-all")
+		"redlock", "redlock-fenced", "redsync", "redsync-failfast", "rueidislock-1", "rueidislock-3", "bsm", bareName)
 	if err != nil {
 		return err
 	}
@@ -34,13 +36,6 @@ func goroutines(n int) string {
 	return fmt.Sprintf("%d goroutines", n)
 }
 
-// benchmarkRow is a measurement of one server by redis-benchmark.
-type benchmarkRow struct {
-	Command               string
-	Connections, Pipeline int
-	PerSecond             float64
-}
-
 // redisBenchmark asks Redis' own tool, where it is installed, what one server can do
 // with the commands of a cycle.
 func (b *bench) redisBenchmark(ctx context.Context) error {
@@ -54,9 +49,9 @@ func (b *bench) redisBenchmark(ctx context.Context) error {
 	defer cancel()
 	for _, command := range [][]string{
 		{"SET", "bench:__rand_int__", "token", "NX", "PX", "10"},
-		{"EVAL", floorScript, "1", "bench:__rand_int__", "token"},
+		{"EVAL", bareScript, "1", "bench:__rand_int__", "token"},
 	} {
-		for _, how := range []benchmarkRow{{Connections: 1, Pipeline: 1}, {Connections: 16, Pipeline: 1}, {Connections: 1, Pipeline: 64}} {
+		for _, how := range []results.Benchmark{{Connections: 1, Pipeline: 1}, {Connections: 16, Pipeline: 1}, {Connections: 1, Pipeline: 64}} {
 			count := 5_000 * how.Connections
 			if how.Pipeline > 1 {
 				count = 200_000

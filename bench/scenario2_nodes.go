@@ -23,7 +23,7 @@ func runNodes(ctx context.Context, b *bench) error {
 	servers := append(append([]*realredis.Server(nil), b.servers...), more...)
 	for _, n := range counts {
 		err := func() error {
-			l, err := b.open(ctx, addrsOf(servers[:n]), "redlock", "redsync", "floor")
+			l, err := b.open(ctx, addrsOf(servers[:n]), "redlock", "redsync", bareName)
 			if err != nil {
 				return err
 			}

@@ -139,7 +139,7 @@ func (b *bench) runFault(ctx context.Context, f fault) (err error) {
 		return err
 	}
 	for _, row := range b.addCycles(3, point, float64(f.nodes), faultGoroutines, all, false) {
-		row.ToHealthy = ratioOf(row.Rounds, healthy[row.Candidate])
+		row.Healthy = healthy[row.Candidate]
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quorumlock/redlock/bench/results"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -31,8 +32,8 @@ func runRoundTrips(ctx context.Context, b *bench) error {
 				return err
 			}
 			b.progress("  link of %v: a PING takes %v", trip, measured)
-			b.report.Links = append(b.report.Links, linkRow{trip, measured})
-			l, err := b.open(ctx, k.addrs, "redlock", "redsync", "floor")
+			b.report.Links = append(b.report.Links, results.Link{Asked: trip, Measured: measured})
+			l, err := b.open(ctx, k.addrs, "redlock", "redsync", bareName)
 			if err != nil {
 				return err
 			}
@@ -51,9 +52,6 @@ func runRoundTrips(ctx context.Context, b *bench) error {
 	}
 	return nil
 }
-
-// linkRow is what a link was to delay, and what a PING over it takes.
-type linkRow struct{ Asked, Measured time.Duration }
 
 // roundTrip is the median time of a PING.
 func roundTrip(ctx context.Context, addr string) (time.Duration, error) {

@@ -3,29 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/redlock/bench/results"
 	"golang.org/x/sync/errgroup"
 )
-
-// renewalRow is what it costs to keep many locks.
-type renewalRow struct {
-	Candidate        string
-	Held             int
-	For              time.Duration
-	ClientCPU        float64 // seconds per second: 1 is a core
-	ServerCPU        float64
-	PerSecond        struct{ Commands, Batches, Bytes float64 }
-	Renewals         int64
-	Late             int64         // renewals that found less than half of the lease
-	Latest           time.Duration // least validity that a renewal found
-	ToldByTheLibrary bool          // whether the two above are known
-	Lost             int64
-	Errors           int64
-}
 
 // runRenewal is scenario 5.
 func runRenewal(ctx context.Context, b *bench) error {
@@ -53,13 +39,16 @@ func (b *bench) renew(ctx context.Context, name string) error {
 	c := l[0].(holder)
 	b.progress("  %s: %d locks of %v", name, b.held, lease)
 
+	heap := liveHeap()
 	locks, err := holdMany(ctx, c, name, b.held)
 	if err != nil && (b.quick || name == "redlock") {
 		b.problem("scenario 5: %s got only %d of %d locks: %v", name, len(locks), b.held, err)
 	} else if err != nil {
 		b.progress("  NOTE: %s got only %d of %d locks: %v", name, len(locks), b.held, err)
 	}
-	row := renewalRow{Candidate: name, Held: len(locks), Latest: lease}
+	row := results.Renewal{Candidate: name, Held: len(locks), Latest: lease}
+	sleep(ctx, 100*time.Millisecond) // answers behind the quorum come in
+	row.HeapPerLock = float64(int64(liveHeap()-heap)) / float64(max(len(locks), 1))
 	servers := b.servers
 	before, err := usageNow(servers)
 	if err != nil {
@@ -112,6 +101,14 @@ func (b *bench) renew(ctx context.Context, name string) error {
 	return nil
 }
 
+// liveHeap is what is left after a collection.
+func liveHeap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
 // holdMany takes n locks, or as many as can be had in time; then err tells why there
 // are not more.
 func holdMany(ctx context.Context, c holder, name string, n int) ([]held, error) {
@@ -157,7 +154,7 @@ func letGo(ctx context.Context, locks []held) int64 {
 // watchRenewals returns a function that looks for renewals. Called more often than
 // locks are renewed it misses none: the end of validity tells when the renewal that set
 // it began, and the end before it what was left at that time.
-func watchRenewals(locks []held, validFor time.Duration, row *renewalRow) func() {
+func watchRenewals(locks []held, validFor time.Duration, row *results.Renewal) func() {
 	ends := make([]time.Time, len(locks))
 	for i, h := range locks {
 		ends[i] = h.until()

@@ -7,37 +7,9 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/quorumlock/redlock/bench/results"
 )
-
-// hotRow is one candidate on the hot key.
-type hotRow struct {
-	Candidate  string
-	Processes  int
-	Goroutines int // in each
-	Handovers  int64
-	PerSecond  float64
-	Wait       spread // those that were in vain included
-	Least      int64  // cycles of the goroutine that was served least
-	Most       int64
-	Unserved   int64
-	Errors     int64
-	FirstError string        `json:",omitempty"`
-	Commands   float64       // per handover, executed by all servers
-	ClientCPU  time.Duration // per handover, over all processes
-	ServerCPU  time.Duration
-	Violations int64 // of mutual exclusion
-	Lost       int64 // increments of the counter that the lock guards
-}
-
-// handoverRow is the time from the call of Release in one process to the return of
-// Acquire in another, the only one that waits.
-type handoverRow struct {
-	Candidate  string
-	RoundTrip  time.Duration // of a PING
-	Latency    spread
-	Errors     int64
-	FirstError string `json:",omitempty"`
-}
 
 // runHotKey is scenario 6.
 func runHotKey(ctx context.Context, b *bench) error {
@@ -52,17 +24,35 @@ func runHotKey(ctx context.Context, b *bench) error {
 			if !b.wants(name) {
 				continue
 			}
-			row, err := b.hot(ctx, name, shape[0], shape[1])
-			if err != nil {
+			if err := b.hot(ctx, name, shape[0], shape[1], 0); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
-			b.report.Hot = append(b.report.Hot, row)
-			b.checkHot(&row)
 		}
+	}
+	if err := b.hotWithHungNodes(ctx, shapes[len(shapes)-1]); err != nil {
+		return err
 	}
 	for _, link := range []time.Duration{0, time.Millisecond} {
 		if err := b.handovers(ctx, names, link); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// hotWithHungNodes is the last shape again for redlock, with nodes that accept connections
+// and answer nothing. They hang once the contenders are ready, as a failure would find them.
+func (b *bench) hotWithHungNodes(ctx context.Context, shape [2]int) error {
+	if !b.wants("redlock") {
+		return nil
+	}
+	for _, n := range []int{1, 2} {
+		if b.quick && n == 1 {
+			continue // two of five say more
+		}
+		b.progress("  %d x %s, %d of %d nodes hung", shape[0], goroutines(shape[1]), n, len(b.servers))
+		if err := b.hot(ctx, "redlock", shape[0], shape[1], n); err != nil {
+			return fmt.Errorf("%d nodes hung: %w", n, err)
 		}
 	}
 	return nil
@@ -98,8 +88,8 @@ func (b *bench) handovers(ctx context.Context, names []string, link time.Duratio
 	return nil
 }
 
-func (b *bench) checkHot(r *hotRow) {
-	point := fmt.Sprintf("scenario 6, %d processes with %s each: %s", r.Processes, goroutines(r.Goroutines), r.Candidate)
+func (b *bench) checkHot(r *results.Hot) {
+	point := fmt.Sprintf("scenario 6, %d processes with %s each, %d nodes hung: %s", r.Processes, goroutines(r.Goroutines), r.Down, r.Candidate)
 	if r.Violations > 0 || r.Lost != 0 {
 		b.problem("%s broke mutual exclusion: %d times two were inside, %d increments lost", point, r.Violations, r.Lost)
 	}
@@ -111,9 +101,19 @@ func (b *bench) checkHot(r *hotRow) {
 	}
 }
 
-func (b *bench) hot(ctx context.Context, name string, processes, goroutines int) (row hotRow, err error) {
-	row = hotRow{Candidate: name, Processes: processes, Goroutines: goroutines}
-	res, err := b.contest(ctx, addrsOf(b.servers), processes, contest{Candidate: name, Goroutines: goroutines, Window: b.hotWindow})
+// hot adds one candidate's row, for which the first nodes may hang.
+func (b *bench) hot(ctx context.Context, name string, processes, goroutines, hung int) error {
+	row, err := b.hotRow(ctx, name, processes, goroutines, hung)
+	if err != nil {
+		return err
+	}
+	b.report.Hot = append(b.report.Hot, row)
+	return nil
+}
+
+func (b *bench) hotRow(ctx context.Context, name string, processes, goroutines, hung int) (row results.Hot, err error) {
+	row = results.Hot{Candidate: name, Processes: processes, Goroutines: goroutines, Down: hung}
+	res, err := b.contest(ctx, addrsOf(b.servers), processes, hung, contest{Candidate: name, Goroutines: goroutines, Window: b.hotWindow})
 	if err != nil {
 		return row, err
 	}
@@ -148,6 +148,7 @@ func (b *bench) hot(ctx context.Context, name string, processes, goroutines int)
 		row.Commands = float64(res.traffic.Commands) / float64(n)
 		row.ClientCPU, row.ServerCPU = cpu/time.Duration(n), res.serverCPU/time.Duration(n)
 	}
+	b.checkHot(&row)
 	return row, nil
 }
 
@@ -156,11 +157,11 @@ func (b *bench) handover(ctx context.Context, name string, addrs []string, trip 
 	if b.quick {
 		window = time.Second
 	}
-	res, err := b.contest(ctx, addrs, 2, contest{Candidate: name, Goroutines: 1, Window: window, Handover: true})
+	res, err := b.contest(ctx, addrs, 2, 0, contest{Candidate: name, Goroutines: 1, Window: window, Handover: true})
 	if err != nil {
 		return err
 	}
-	row := handoverRow{Candidate: name, RoundTrip: trip}
+	row := results.Handover{Candidate: name, RoundTrip: trip}
 	hist := newHistogram()
 	for i := range res.outcomes {
 		o := &res.outcomes[i]
@@ -196,8 +197,8 @@ type contestResult struct {
 	count      int64
 }
 
-// contest runs the contenders, each in a process of its own.
-func (b *bench) contest(ctx context.Context, addrs []string, processes int, job contest) (res contestResult, err error) {
+// contest runs the contenders, each in a process of its own, while the first nodes hang.
+func (b *bench) contest(ctx context.Context, addrs []string, processes, hung int, job contest) (res contestResult, err error) {
 	dir, err := os.MkdirTemp("", "redlock-bench-")
 	if err != nil {
 		return res, err
@@ -210,7 +211,7 @@ func (b *bench) contest(ctx context.Context, addrs []string, processes int, job 
 	defer mem.close()
 
 	job.Target, job.Shared = b.target(addrs), path
-	job.Key = fmt.Sprintf("bench:hot:%s:%d:%d:%v", job.Candidate, processes, job.Goroutines, job.Handover)
+	job.Key = fmt.Sprintf("bench:hot:%s:%d:%d:%d:%v", job.Candidate, processes, job.Goroutines, hung, job.Handover)
 	var children []*child
 	defer func() {
 		for _, c := range children {
@@ -234,8 +235,13 @@ func (b *bench) contest(ctx context.Context, addrs []string, processes int, job 
 			return res, errors.New(ready.Error)
 		}
 	}
-	traffic0, err := trafficOf(ctx, b.servers)
+	alive := b.servers[hung:]
+	traffic0, err := trafficOf(ctx, alive)
 	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, resume(ctx, b, nil, hung)) }()
+	if err := hang(ctx, b, nil, hung); err != nil {
 		return res, err
 	}
 	cpu0, err := cpuOf(b.servers)
@@ -261,7 +267,7 @@ func (b *bench) contest(ctx context.Context, addrs []string, processes int, job 
 	if err != nil {
 		return res, err
 	}
-	traffic1, err := trafficOf(ctx, b.servers)
+	traffic1, err := trafficOf(ctx, alive)
 	if err != nil {
 		return res, err
 	}

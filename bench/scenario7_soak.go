@@ -7,21 +7,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quorumlock/redlock/bench/results"
 )
 
 const soakGoroutines = 128
-
-// soakRow is the state of the process after so many cycles.
-type soakRow struct {
-	Cycles     int64
-	PerSecond  float64
-	LiveHeap   uint64 // after a collection
-	Goroutines int
-	Allocs     float64 // per cycle
-	ClientCPU  time.Duration
-	Errors     int64
-	FirstError string `json:",omitempty"`
-}
 
 // runSoak is scenario 7: redlock alone.
 func runSoak(ctx context.Context, b *bench) error {
@@ -56,7 +46,7 @@ func runSoak(ctx context.Context, b *bench) error {
 }
 
 // soakPart makes so many cycles, with keys that are new in each part.
-func soakPart(ctx context.Context, c candidate, part, cycles int64) (row soakRow, err error) {
+func soakPart(ctx context.Context, c candidate, part, cycles int64) (row results.Soak, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute+time.Duration(cycles)*time.Millisecond)
 	defer cancel()
 	before, err := usageNow(nil)
@@ -100,9 +90,6 @@ func soakPart(ctx context.Context, c candidate, part, cycles int64) (row soakRow
 	used := after.minus(before)
 	row.Allocs, row.ClientCPU = float64(used.allocs)/float64(cycles), used.client/time.Duration(cycles)
 	time.Sleep(20 * time.Millisecond) // releases behind the quorum end
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	row.LiveHeap, row.Goroutines = m.HeapAlloc, runtime.NumGoroutine()
+	row.LiveHeap, row.Goroutines = liveHeap(), runtime.NumGoroutine()
 	return row, nil
 }

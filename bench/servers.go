@@ -42,6 +42,14 @@ func serverVersion(ctx context.Context, addr string) (string, error) {
 	})
 }
 
+// valkeyVersion is empty for Redis.
+func valkeyVersion(ctx context.Context, addr string) (string, error) {
+	return once(ctx, addr, func(ctx context.Context, c *redis.Client) (string, error) {
+		info, err := c.Info(ctx, "server").Result()
+		return infoField(info, "valkey_version"), err
+	})
+}
+
 func infoField(info, name string) string {
 	for line := range strings.Lines(info) {
 		if v, ok := strings.CutPrefix(line, name+":"); ok {

@@ -30,6 +30,7 @@ func moduleVersions() map[string]string {
 	for _, path := range []string{
 		"github.com/go-redsync/redsync/v4", "github.com/redis/rueidis", "github.com/redis/rueidis/rueidislock",
 		"github.com/bsm/redislock", "github.com/redis/go-redis/v9",
+		"github.com/jackc/pgx/v5", "go.etcd.io/etcd/client/v3", "github.com/go-zookeeper/zk", "modernc.org/sqlite",
 	} {
 		for _, m := range info.Deps {
 			if m.Path == path {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/redis/go-redis/v9"
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/redlock"
@@ -122,7 +121,7 @@ func runBench(cmd *cobra.Command, s settings, f benchFlags) error {
 		}
 		return &usageError{err}
 	}
-	rl, err := openNodes(cmd.Context(), addrs, &redlock.Options{TTL: f.ttl, KeyPrefix: c.KeyPrefix, Owner: "redlock bench"})
+	rl, err := openNodes(cmd.Context(), addrs, &redlock.Options{TTL: f.ttl, KeyPrefix: c.KeyPrefix, Owner: "redlock bench", TLS: c.tls})
 	if err != nil {
 		return failure(cmd, f.json, "", err)
 	}
@@ -140,7 +139,7 @@ func runBench(cmd *cobra.Command, s settings, f benchFlags) error {
 		b.load(cmd.Context(), cmd.ErrOrStderr())
 	}
 	_ = rl.Close() // what it says of releases shows in what tidy finds
-	leftOn := tidyBench(cmd.Context(), addrs, nodes, c.KeyPrefix, b.names)
+	leftOn := tidyBench(cmd.Context(), addrs, nodes, c, b.names)
 	if err != nil {
 		if len(leftOn) > 0 {
 			err = fmt.Errorf("%w; keys named %s... may be left on %s", err, c.KeyPrefix+name, strings.Join(leftOn, ", "))
@@ -312,27 +311,26 @@ func (b *bench) show(ctx context.Context, start time.Time, w io.Writer) {
 		<-ctx.Done()
 		return
 	}
-	theme := progressbar.ThemeASCII
+	const wide = 30
+	full, rest := "#", "."
 	if showsUnicode() {
-		theme = progressbar.ThemeDefault
+		full, rest = "█", "░"
 	}
-	bar := progressbar.NewOptions64(b.duration.Milliseconds(), progressbar.OptionSetWriter(w), progressbar.OptionSetTheme(theme),
-		progressbar.OptionSetWidth(30), progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false),
-		progressbar.OptionClearOnFinish())
-	// A bar that cannot be drawn is no reason to stop.
 	for last := int64(0); sleep(ctx, 100*time.Millisecond); {
 		n := b.cycles.Load()
-		bar.Describe(fmt.Sprintf("%8d cycles/s", (n-last)*10))
+		done := min(int(wide*time.Since(start)/b.duration), wide)
+		// A bar that cannot be drawn is no reason to stop.
+		_, _ = fmt.Fprintf(w, "\r%8d cycles/s  %s%s\x1b[K", (n-last)*10, strings.Repeat(full, done), strings.Repeat(rest, wide-done))
 		last = n
-		_ = bar.Set64(min(time.Since(start).Milliseconds(), b.duration.Milliseconds()-1))
 	}
-	_ = bar.Finish()
+	_, _ = fmt.Fprint(w, "\r\x1b[K")
 }
 
 // tidyBench removes the keys from all nodes, and returns the nodes that do not confirm it.
 // Locks are released by then; what is left are the counters of fencing tokens, and keys
 // whose release got lost.
-func tidyBench(ctx context.Context, addrs, nodes []string, prefix string, names []string) (leftOn []string) {
+func tidyBench(ctx context.Context, addrs, nodes []string, c config, names []string) (leftOn []string) {
+	prefix := c.KeyPrefix
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchTidyMost)
 	defer cancel()
 	format := []string{"%s", "{%s}:line", "{%s}:fence"}
@@ -343,7 +341,7 @@ func tidyBench(ctx context.Context, addrs, nodes []string, prefix string, names 
 	var all sync.WaitGroup
 	for i, addr := range addrs {
 		all.Go(func() {
-			o, err := optionsFor(addr)
+			o, err := optionsFor(addr, c.tls)
 			if err != nil {
 				failed[i] = true
 				return

@@ -62,7 +62,7 @@ could be asked, 2 for a fault in the command line.`,
 		case err == nil && report.Worst() == redlock.SeverityCritical:
 			return errors.New("there are critical findings")
 		case errors.Is(err, redlock.ErrNoQuorum) && cmd.Context().Err() == nil:
-			return fmt.Errorf("no quorum: %d of %d nodes serve us, %d needed", serve, len(report.Nodes), report.Quorum)
+			return errors.New("no quorum: " + nodesThat(serve, len(report.Nodes), "serves", "serve") + fmt.Sprintf(" us, %d needed", report.Quorum))
 		default:
 			return err
 		}

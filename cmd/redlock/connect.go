@@ -1,12 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +29,7 @@ const configEnv = "REDLOCK_CONFIG"
 type settings struct {
 	addrs  func() []string
 	config *string
+	tls    *tlsFiles
 	cmd    *cobra.Command
 }
 
@@ -31,12 +37,55 @@ type settings struct {
 type config struct {
 	Addrs     []string `json:"addrs"`
 	KeyPrefix string   `json:"key_prefix"`
+	TLS       tlsFiles `json:"tls"`
+
+	tls *tls.Config // of TLS; nil if there is nothing in it
+}
+
+// tlsFiles are PEM files.
+type tlsFiles struct {
+	CA   string `json:"ca"`
+	Cert string `json:"cert"`
+	Key  string `json:"key"`
+}
+
+// config is nil if no files are named.
+func (f tlsFiles) config() (*tls.Config, error) {
+	if f == (tlsFiles{}) {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.CA != "" {
+		text, err := os.ReadFile(f.CA)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-ca: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("--tls-ca: %s has no certificate in it: must be a PEM file", f.CA)
+		}
+	}
+	if (f.Cert == "") != (f.Key == "") {
+		return nil, errors.New("--tls-cert and --tls-key belong together: give both or none")
+	}
+	if f.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
 }
 
 func connectFlags(cmd *cobra.Command) settings {
 	s := settings{cmd: cmd}
 	s.addrs = addrsFlag(cmd, "the nodes: host:port, or redis://, rediss:// or unix:// URLs, separated by commas")
-	s.config = cmd.Flags().String("config", os.Getenv(configEnv), "a JSON `file` with \"addrs\" and \"key_prefix\" (default: $"+configEnv+")")
+	s.config = cmd.Flags().String("config", os.Getenv(configEnv), "a JSON `file` with \"addrs\", \"key_prefix\" and \"tls\" (default: $"+configEnv+")")
+	s.tls = new(tlsFiles)
+	cmd.Flags().StringVar(&s.tls.CA, "tls-ca", "", "trust servers with certificates of this authority, a PEM `file` (default: $REDLOCK_TLS_CA)")
+	cmd.Flags().StringVar(&s.tls.Cert, "tls-cert", "", "show this certificate, a PEM `file` (default: $REDLOCK_TLS_CERT)")
+	cmd.Flags().StringVar(&s.tls.Key, "tls-key", "", "its key, a PEM `file` (default: $REDLOCK_TLS_KEY)")
 	return s
 }
 
@@ -56,6 +105,18 @@ func (s settings) nodes() ([]string, config, error) {
 			return nil, c, fmt.Errorf("--config %s: %w", *s.config, err)
 		}
 	}
+	for _, f := range []struct {
+		flag       string
+		here, file *string
+	}{{"ca", &s.tls.CA, &c.TLS.CA}, {"cert", &s.tls.Cert, &c.TLS.Cert}, {"key", &s.tls.Key, &c.TLS.Key}} {
+		if !s.cmd.Flags().Changed("tls-" + f.flag) {
+			*f.here = cmp.Or(os.Getenv("REDLOCK_TLS_"+strings.ToUpper(f.flag)), *f.file)
+		}
+	}
+	var err error
+	if c.tls, err = s.tls.config(); err != nil {
+		return nil, c, err
+	}
 	addrs := s.addrs()
 	if s.cmd.Flags().Changed("addrs") {
 		for i, a := range addrs {
@@ -68,7 +129,7 @@ func (s settings) nodes() ([]string, config, error) {
 		}
 	}
 	if len(addrs) == 0 {
-		addrs = c.Addrs
+		addrs = cleanAddrs(c.Addrs)
 	}
 	if len(addrs) == 0 {
 		return nil, c, errNoNodes
@@ -82,15 +143,21 @@ func (s settings) open(ctx context.Context, ttl time.Duration) (*redlock.Redlock
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	return openNodes(ctx, addrs, &redlock.Options{TTL: ttl, KeyPrefix: c.KeyPrefix})
+	return openNodes(ctx, addrs, &redlock.Options{TTL: ttl, KeyPrefix: c.KeyPrefix, Owner: ownName(), TLS: c.tls})
+}
+
+// ownName is whom others see as the owner. It is the library's default, and here to be found
+// in the line.
+func ownName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return cut(host, 200) + ":" + strconv.Itoa(os.Getpid())
 }
 
 func openNodes(ctx context.Context, addrs []string, o *redlock.Options) (*redlock.Redlock, error) {
-	rl, err := redlock.Open(ctx, addrs, o)
-	if errors.Is(err, redlock.ErrInvalid) || errors.Is(err, redlock.ErrDuplicateNode) {
-		err = &usageError{err}
-	}
-	return rl, err
+	return redlock.Open(ctx, addrs, o)
 }
 
 // operatorPatience is how long a node may take to answer an operator, who wants to see a
@@ -105,7 +172,7 @@ func (s settings) operate(ctx context.Context, o redlock.Options) (rl *redlock.R
 	if err != nil {
 		return nil, nil, &usageError{err}
 	}
-	o.KeyPrefix = c.KeyPrefix
+	o.KeyPrefix, o.TLS = c.KeyPrefix, c.tls
 	rl, err = openNodes(ctx, addrs, &o)
 	if err == nil {
 		return rl, func() { _ = rl.Close() }, nil
@@ -113,7 +180,10 @@ func (s settings) operate(ctx context.Context, o redlock.Options) (rl *redlock.R
 	if !errors.Is(err, redlock.ErrNoQuorum) || ctx.Err() != nil {
 		return nil, nil, err
 	}
-	var clients []redis.UniversalClient
+	clients, _, err := clientsOf(addrs, c)
+	if err != nil {
+		return nil, nil, err
+	}
 	disconnect = func() {
 		if rl != nil {
 			_ = rl.Close()
@@ -122,36 +192,59 @@ func (s settings) operate(ctx context.Context, o redlock.Options) (rl *redlock.R
 			_ = c.Close()
 		}
 	}
-	for _, addr := range addrs {
-		co, err := optionsFor(addr)
-		if err != nil {
-			disconnect()
-			return nil, nil, &usageError{err}
-		}
-		// A node that is down shall say so at once.
-		co.MaxRetries, co.DialerRetries = -1, 1
-		if co.DialTimeout == 0 {
-			co.DialTimeout = operatorPatience
-		}
-		co.DisableIdentity = true
-		co.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		clients = append(clients, redis.NewClient(co))
+	universal := make([]redis.UniversalClient, len(clients))
+	for i, c := range clients {
+		universal[i] = c
 	}
-	if rl, err = redlock.New(clients, &o); err != nil {
+	if rl, err = redlock.New(universal, &o); err != nil {
 		disconnect()
 		return nil, nil, err
 	}
 	return rl, disconnect, nil
 }
 
+// clientsOf are clients of our own that say at once that a node is down, and the names of
+// the nodes.
+func clientsOf(addrs []string, c config) (clients []*redis.Client, names []string, err error) {
+	for _, addr := range addrs {
+		o, err := optionsFor(addr, c.tls)
+		if err != nil {
+			for _, c := range clients {
+				_ = c.Close()
+			}
+			return nil, nil, &usageError{err}
+		}
+		o.MaxRetries, o.DialerRetries = -1, 1
+		if o.DialTimeout == 0 {
+			o.DialTimeout = operatorPatience
+		}
+		o.DisableIdentity = true
+		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		clients = append(clients, redis.NewClient(o))
+		names = append(names, fmt.Sprintf("%s/%d", o.Addr, o.DB))
+	}
+	return clients, names, nil
+}
+
 // optionsFor are those of a client of our own for an address that Open takes.
-func optionsFor(addr string) (*redis.Options, error) {
+func optionsFor(addr string, secure *tls.Config) (*redis.Options, error) {
 	o := &redis.Options{Addr: addr}
-	if strings.Contains(addr, "://") {
+	url := strings.Contains(addr, "://")
+	if url {
 		var err error
 		if o, err = redis.ParseURL(addr); err != nil {
 			return nil, errors.New("an address is no URL of a node") // the error may show a password
 		}
+	}
+	if secure != nil && (!url || o.TLSConfig != nil) {
+		c := secure.Clone()
+		if o.TLSConfig != nil {
+			c.InsecureSkipVerify = o.TLSConfig.InsecureSkipVerify
+		}
+		if c.ServerName, _, _ = net.SplitHostPort(o.Addr); c.ServerName == "" {
+			c.ServerName = o.Addr
+		}
+		o.TLSConfig = c
 	}
 	o.Protocol, o.ContextTimeoutEnabled = 2, true
 	return o, nil

@@ -53,38 +53,58 @@ what would have been lost.
 
 The five nodes run inside this program; nothing needs to be installed. With --addrs
 the same workers use your servers instead, and whatever you do to these meanwhile is
-in the votes. A key "redlock-demo:..." with a lease is all that is written there, and
+in the votes.
+
+A node that comes back may not vote for the time of a lease, for it might have forgotten
+a lock. If the node that keeps the wait queue goes away, the queue moves to another one;
+then a worker may be passed by one that came later, and waits longer. A key "redlock-demo:..." with a lease is all that is written there, and
 it is removed at the end.
+
+With --web the demo is a page to open in a browser, and goes on until Ctrl-C: there you
+break the nodes yourself, or pause whoever holds the lock.
 
 Exit status: 0 if no update was lost under the lock, 1 if one was or the demo could
 not run, 2 if a flag or address breaks a rule. Ctrl-C ends the demo early, with a
 summary.`,
 		Example: `  redlock demo
   redlock demo --workers 8 --duration 30s
+  redlock demo --web
   redlock demo --addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379
   redlock demo --json | jq 'select(.event == "summary")'`,
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	addrs := addrsFlag(cmd, "run against these `servers` instead of embedded nodes: host:port, or redis://, rediss:// or unix:// URLs, separated by commas; \"\" for embedded nodes in any case")
 	f := cmd.Flags()
+	// Not from the environment, which is for locks in use: a demo is a load on the servers.
+	addrs := f.StringSlice("addrs", nil, "run against these `servers` instead of embedded nodes: host:port, or redis://, rediss:// or unix:// URLs, separated by commas")
 	f.IntVar(&c.workers, "workers", 4, "how many `workers` compete, from 2 to 64")
 	f.DurationVar(&c.duration, "duration", 8*time.Second, "how long they do, from 500ms to 1h; the control run without the lock comes on top")
 	f.DurationVar(&c.ttl, "ttl", 2*time.Second, "the lock's lease, from 100ms to 1h; it is renewed while a worker is alive")
 	f.BoolVar(&looks.plain, "plain", false, "no colours, and ASCII only, as in a pipe")
 	f.BoolVar(&looks.noColor, "no-color", false, "no colours, as with $NO_COLOR")
 	f.BoolVar(&looks.json, "json", false, "one JSON object per line instead of the timeline")
+	page := webFlag(cmd)
 	for _, name := range []string{"addrs", "workers", "duration", "ttl"} {
 		if err := cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions); err != nil {
 			panic(err)
 		}
 	}
+	svg := f.String("svg", "", "also make a recording, an SVG `file` that plays the demo")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c.addrs = addrs()
+		c.addrs = cleanAddrs(*addrs)
+		if page.asked() {
+			return webDemo(cmd, c, page)
+		}
 		if err := c.check(); err != nil {
 			return &usageError{err}
 		}
-		return runDemo(cmd.Context(), c, newTimeline(cmd.OutOrStdout(), looks))
+		out := newTimeline(cmd.OutOrStdout(), looks)
+		if *svg == "" {
+			return runDemo(cmd.Context(), c, out)
+		}
+		film := new(recording)
+		out.also = recorder(film)
+		return errors.Join(runDemo(cmd.Context(), c, out), film.save(*svg))
 	}
 	return cmd
 }
@@ -131,6 +151,8 @@ type demo struct {
 	tally   tally
 	crashed *crash    // nil until there is one
 	latest  time.Time // of grants, or the beginning
+
+	comebacks map[int]comeback // of nodes
 }
 
 // tally is what the workers did; the crashed one's acquisition is in it.
@@ -154,7 +176,7 @@ type crash struct {
 // runDemo runs the demo. It returns an error if an update was lost, or if there was
 // nothing to see.
 func runDemo(ctx context.Context, c demoConfig, out *timeline) error {
-	d := &demo{demoConfig: c, out: out, counter: new(counter), crash: make(chan struct{}, 1), crashOver: make(chan struct{})}
+	d := &demo{demoConfig: c, out: out, counter: new(counter), crash: make(chan struct{}, 1), crashOver: make(chan struct{}), comebacks: make(map[int]comeback)}
 	d.key = "redlock-demo:" + randomHex()
 	if len(c.addrs) == 0 {
 		cluster, addrs, err := startCluster(demoNodes)
@@ -166,9 +188,6 @@ func runDemo(ctx context.Context, c demoConfig, out *timeline) error {
 	}
 	observer, err := redlock.Open(ctx, d.addrs, &redlock.Options{TTL: c.ttl, Owner: "demo"})
 	if err != nil {
-		if errors.Is(err, redlock.ErrInvalid) || errors.Is(err, redlock.ErrDuplicateNode) {
-			return &usageError{err}
-		}
 		return fmt.Errorf("the demo could not run: %w", err)
 	}
 	defer observer.Close()
@@ -218,6 +237,7 @@ func (d *demo) compete(ctx context.Context, observer *redlock.Redlock) error {
 	}
 	group.Go(func() error { return d.misfortunes(running) })
 	group.Go(func() error { d.watch(running, observer); return nil })
+	group.Go(func() error { d.followLine(running, observer); return nil })
 
 	joined := make(chan error, 1)
 	go func() { joined <- group.Wait() }()

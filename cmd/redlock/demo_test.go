@@ -5,8 +5,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/xml"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -88,7 +91,8 @@ func of(lines []line, event string) []line {
 // What the demo promises, read from its JSON lines.
 func TestDemo(t *testing.T) {
 	t.Setenv(addrsEnv, "")
-	r := run(t, t.Context(), "demo", "--duration", "3s", "--ttl", "1s", "--json")
+	film := filepath.Join(t.TempDir(), "demo.svg")
+	r := run(t, t.Context(), "demo", "--duration", "3s", "--ttl", "1s", "--json", "--svg", film)
 	require.Equal(t, exitOK, r.code, "%s\n%s", r.out, r.errOut)
 	require.Empty(t, r.errOut)
 	lines := parse(t, r.out)
@@ -118,6 +122,19 @@ func TestDemo(t *testing.T) {
 		require.GreaterOrEqual(t, granted, 3)
 	}
 	require.Equal(t, s.Increments, value)
+
+	require.NotEmpty(t, of(lines, "may_not_vote"), "of the node that is back")
+	f, err := os.Open(film)
+	require.NoError(t, err)
+	defer f.Close()
+	var all strings.Builder
+	d := xml.NewDecoder(io.TeeReader(f, &all))
+	for err == nil {
+		_, err = d.Token()
+	}
+	require.ErrorIs(t, err, io.EOF, "it is well-formed")
+	require.Contains(t, all.String(), "is killed")
+	require.Contains(t, all.String(), "SUMMARY")
 
 	faults := of(lines, "fault")
 	require.Len(t, faults, len(plan)-1) // the crash is an event of its own
@@ -154,33 +171,25 @@ func TestPlanNeverTakesAMajority(t *testing.T) {
 }
 
 func TestDemoOnGivenServers(t *testing.T) {
-	for _, from := range []string{"flag", "environment"} {
-		t.Run(from, func(t *testing.T) {
-			cluster := redlocktest.NewCluster(t, 3)
-			cluster.Node(2).Stop() // a minority may be down
-			addrs := strings.Join(cluster.Addrs(), ",")
-			args := []string{"demo", "--duration", "600ms"}
-			if from == "flag" {
-				t.Setenv(addrsEnv, "not:used:at:all")
-				args = append(args, "--addrs", addrs)
-			} else {
-				t.Setenv(addrsEnv, addrs)
-			}
-			r := run(t, t.Context(), args...)
-			require.Equal(t, exitOK, r.code, "%s\n%s", r.out, r.errOut)
-			require.Empty(t, r.errOut)
-			require.Contains(t, r.out, cluster.Addrs()[0])
-			require.Contains(t, r.out, "none made: that takes control of the servers")
-			require.NotContains(t, r.out, "killed")
-			for _, n := range cluster.Nodes() {
-				require.Empty(t, withoutMark(n.Redis().Keys()))
-			}
-		})
-	}
-	t.Run("embedded in any case", func(t *testing.T) {
-		t.Setenv(addrsEnv, "127.0.0.1:1")
-		r := run(t, t.Context(), "demo", "--duration", "500ms", "--addrs", "")
+	t.Run("by the flag", func(t *testing.T) {
+		cluster := redlocktest.NewCluster(t, 3)
+		cluster.Node(2).Stop() // a minority may be down
+		t.Setenv(addrsEnv, "not:used:at:all")
+		r := run(t, t.Context(), "demo", "--duration", "600ms", "--addrs", strings.Join(cluster.Addrs(), ","))
 		require.Equal(t, exitOK, r.code, "%s\n%s", r.out, r.errOut)
+		require.Empty(t, r.errOut)
+		require.Contains(t, r.out, cluster.Addrs()[0])
+		require.Contains(t, r.out, "none made: that takes control of the servers")
+		require.NotContains(t, r.out, "killed")
+		for _, n := range cluster.Nodes() {
+			require.Empty(t, withoutMark(n.Redis().Keys()))
+		}
+	})
+	t.Run("never by the environment", func(t *testing.T) {
+		t.Setenv(addrsEnv, "127.0.0.1:1")
+		r := run(t, t.Context(), "demo", "--duration", "500ms")
+		require.Equal(t, exitOK, r.code, "%s\n%s", r.out, r.errOut)
+		require.Contains(t, r.out, "The nodes run inside this program")
 	})
 	t.Run("a server that refuses us", func(t *testing.T) {
 		cluster := redlocktest.NewCluster(t, 3)

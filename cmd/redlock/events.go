@@ -94,7 +94,7 @@ func (o *opening) text(t *timeline, _ string) string {
 		vote redlock.Vote
 		text string
 	}{
-		{redlock.VoteGranted, "granted"}, {redlock.VoteRefused, "refused"}, {redlock.VoteNotSent, "away"}, {redlock.VoteBarred, "barred"},
+		{redlock.VoteGranted, "granted"}, {redlock.VoteRefused, "refused"}, {redlock.VoteNotSent, "away"}, {redlock.VoteBarred, "not yet"},
 		{redlock.VoteUnknown, "silent"}, {redlock.VoteFailed, "error"}, {redlock.VotePending, "pending"},
 	} {
 		if i > 0 {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"runtime"
 	"strconv"
@@ -40,14 +39,15 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 	if j.lock.Validity() <= j.killBefore() {
 		return j.lose(fmt.Errorf("%w before the command was started", redlock.ErrLost))
 	}
-	child := exec.Command(path, command[1:]...)
-	child.Args[0] = command[0]
-	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
-	child.Env = append(os.Environ(), "REDLOCK_KEY="+j.lock.Key(), "REDLOCK_TOKEN="+j.lock.Token())
+	env := append(os.Environ(), "REDLOCK_KEY="+j.lock.Key(), "REDLOCK_TOKEN="+j.lock.Token())
 	if f.fencing {
-		child.Env = append(child.Env, "REDLOCK_FENCE="+strconv.FormatUint(j.lock.Fence(), 10))
+		env = append(env, "REDLOCK_FENCE="+strconv.FormatUint(j.lock.Fence(), 10))
 	}
-	child.SysProcAttr = processGroup()
+	dog, err := startWatchdog()
+	if err != nil {
+		return &exitStatus{exitRunFailed, fmt.Errorf("the command's watchdog cannot be started: %w", err)}
+	}
+	defer dog.dismiss()
 	// From before the start, so that no command runs on when we are stopped.
 	j.stops = make(chan os.Signal, 1)
 	signal.Notify(j.stops, syscall.SIGTSTP)
@@ -57,14 +57,16 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 	defer runtime.UnlockOSThread()
 	j.tty = openTerminal()
 	defer j.tty.close()
-	if err := child.Start(); err != nil {
-		if errors.Is(err, os.ErrNotExist) {
+	if j.group, err = startUnder(dog, path, command, env); err != nil {
+		switch {
+		case !errors.As(err, new(notExecuted)):
+			return &exitStatus{exitRunFailed, err}
+		case errors.Is(err, os.ErrNotExist):
 			return &exitStatus{exitNotFound, err}
+		default:
+			return &exitStatus{exitCannotExec, err}
 		}
-		return &exitStatus{exitCannotExec, err}
 	}
-	j.group = child.Process.Pid
-	_ = child.Process.Release() // changes waits for it
 	// Only now, so that the command does not ignore it, too. Until it has the terminal it is in
 	// the background, and stopped if it minds; see stopped.
 	signal.Ignore(syscall.SIGTTOU)

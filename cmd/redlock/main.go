@@ -34,6 +34,7 @@ const (
 var ignoredAtStart = map[os.Signal]bool{}
 
 func main() {
+	beHelper()
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} { // of others Go does not know
 		ignoredAtStart[s] = signal.Ignored(s)
 	}
@@ -65,7 +66,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return own.code
 	}
 	fmt.Fprintln(stderr, "redlock:", strings.TrimPrefix(err.Error(), "redlock: "))
-	if usage := (*usageError)(nil); errors.As(err, &usage) {
+	if isUsage(err) {
 		fmt.Fprintf(stderr, "See '%s --help'.\n", cmd.CommandPath())
 		return exitUsage
 	}

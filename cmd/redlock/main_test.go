@@ -81,6 +81,7 @@ func TestExitStatus(t *testing.T) {
 		{"no servers", asProgram, []string{"demo", "--addrs", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"}, exitFailed, "the demo could not run"},
 		{"bad flag", asProgram, []string{"demo", "--workers", "1"}, exitUsage, "--workers is 1"},
 		{"version", asProgram, []string{"--version"}, exitOK, ""},
+		{"the command version", asProgram, []string{"version"}, exitOK, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -145,8 +146,13 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"demo", "--plain=maybe"}, []string{`--plain is "maybe": must be true or false`}},
 		{[]string{"demo", "--colour"}, []string{"unknown flag: --colour"}},
 		{[]string{"demo", "now"}, []string{`unexpected argument "now"`}},
-		{[]string{"demo", "--addrs", "a:6379,b"}, []string{`"b": must be host:port`}},
+		{[]string{"demo", "--addrs", "a:6379,b:x"}, []string{`"b:x": must be host:port`}},
+		{[]string{"demo", "--addrs", "a:6379,a"}, []string{"duplicate node"}}, // the port of Redis
+		{[]string{"demo", "--adrs", "a:6379"}, []string{"unknown flag: --adrs; did you mean --addrs?"}},
+		{[]string{"run", "--time", "5s", "k", "--", "true"}, []string{"did you mean --timeout?"}},
+		{[]string{"version", "now"}, []string{"unexpected argument"}},
 		{[]string{"demo", "--addrs", "a:6379,A:6379"}, []string{"duplicate node"}},
+		{[]string{"status", "", "--addrs", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"}, []string{"the key is empty"}},
 		{[]string{"dmo"}, []string{`there is no command "dmo"; did you mean demo?`}},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
@@ -161,6 +167,19 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
+func TestManPages(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "man1")
+	r := run(t, t.Context(), "man", dir)
+	require.Equal(t, exitOK, r.code, r.errOut)
+	for _, c := range rootCommand().Commands() {
+		page, err := os.ReadFile(filepath.Join(dir, "redlock-"+c.Name()+".1"))
+		require.NoError(t, err)
+		require.Contains(t, string(page), `.TH "REDLOCK`)
+		require.Contains(t, string(page), c.Short[:20])
+	}
+	require.Equal(t, exitFailed, run(t, t.Context(), "man", filepath.Join(dir, "redlock.1")).code, "it is a file")
+}
+
 func TestHelpAndCompletion(t *testing.T) {
 	r := run(t, t.Context())
 	require.Equal(t, exitOK, r.code)
@@ -168,8 +187,17 @@ func TestHelpAndCompletion(t *testing.T) {
 
 	r = run(t, t.Context(), "demo", "--help")
 	require.Equal(t, exitOK, r.code)
-	for _, flag := range []string{"--addrs", "--workers", "--duration", "--ttl", "--plain", "--no-color", "--json", addrsEnv} {
+	for _, flag := range []string{"--addrs", "--workers", "--duration", "--ttl", "--plain", "--no-color", "--json"} {
 		require.Contains(t, r.out, flag)
+	}
+
+	for _, c := range rootCommand().Commands() {
+		r = run(t, t.Context(), c.Name(), "--help")
+		for line := range strings.Lines(r.out) {
+			if !strings.Contains(line, "redlock ") { // examples are to be copied
+				require.LessOrEqual(t, len([]rune(line)), 81, "%s: %s", c.Name(), line)
+			}
+		}
 	}
 
 	r = run(t, t.Context(), "completion", "bash")

@@ -16,6 +16,13 @@ const (
 	hang    deed = "hang"
 	resume  deed = "resume"
 	crashIt deed = "crash"
+
+	// What only viewers of the page do.
+	restartEmpty deed = "restart empty"
+	isolate      deed = "cut off"
+	heal         deed = "heal"
+	flush        deed = "flush"
+	bringBack    deed = "bring back" // undoes what was done to the node, whatever it is
 )
 
 // misfortune is a deed at a time, which is a share of the demo's duration.
@@ -80,6 +87,9 @@ func (d *demo) misfortunes(ctx context.Context) error {
 		e.Away = len(hit)
 		d.out.emit(e) // before it shows in anybody's votes
 		for _, n := range m.nodes {
+			if m.deed == restart {
+				d.cameBack(n)
+			}
 			m.deed.do(d.cluster.Node(n))
 		}
 	}
@@ -106,5 +116,13 @@ func (what deed) do(n *redlocktest.Node) {
 		n.Hang()
 	case resume:
 		n.Resume()
+	case restartEmpty:
+		n.Restart(redlocktest.LoseKeys)
+	case isolate:
+		n.Partition(redlocktest.Blackhole)
+	case heal:
+		n.Heal()
+	case flush:
+		n.FlushAll()
 	}
 }

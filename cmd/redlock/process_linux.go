@@ -1,13 +1,14 @@
 package main
 
 import (
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
 // processGroup puts the command into a group of its own. It dies with us, for then nobody
-// renews the lease, or takes care that it ends in time.
+// renews the lease, or takes care that it ends in time. The watchdog kills the rest.
 func processGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
@@ -15,3 +16,6 @@ func processGroup() *syscall.SysProcAttr {
 // stopSelf returns when we are continued. A signal to the thread stops it before it goes on,
 // as one to the process might not.
 func stopSelf() { _ = unix.Tgkill(unix.Getpid(), unix.Gettid(), syscall.SIGSTOP) }
+
+// nameProcess is what ps and pkill take for the process's name.
+func nameProcess(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }

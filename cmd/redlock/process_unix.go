@@ -14,3 +14,6 @@ func stopSelf() {
 	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
 	time.Sleep(100 * time.Millisecond)
 }
+
+// nameProcess has no way to name the process here.
+func nameProcess(string) {}

@@ -469,7 +469,7 @@ func TestColoursAreForTerminals(t *testing.T) {
 		want string // with colours
 		then string // typed
 	}{
-		{false, []string{"status", "k"}, "\x1b[33mk is held by the test, token " + lock.Token(), ""},
+		{false, []string{"status", "k"}, "\x1b[33mk is held by the test, token " + shortToken(lock.Token()), ""},
 		{false, []string{"status", "free"}, "\x1b[32mfree is free\x1b[0m", ""},
 		{false, []string{"watch", "k", "--interval", "50ms"}, "\x1b[33mk is held by the test", ctrlC},
 		{false, []string{"bench", "--goroutines", "2", "--duration", "500ms"}, "cycles/s", ""},

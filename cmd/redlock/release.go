@@ -72,17 +72,22 @@ func (t notTaken) short() error {
 func (t notTaken) print(w io.Writer) {
 	paint := paletteFor(w)
 	fmt.Fprintln(w, paint.bad(printable(t.Key+": "+t.short().Error())))
-	rows := [][]string{{"NODE", "KEY", "HOLDER", "ERROR"}}
+	nodes := table{heading: []string{"NODE", "HOLDER", "KEY"}, bad: func(i int) bool { return t.nodes[i].Key == "unknown" }}
 	for _, n := range t.nodes {
-		rows = append(rows, []string{n.Node, n.Key, n.Holder, n.Error})
+		nodes.rows = append(nodes.rows, []string{n.Node, shortHolder(n.Holder), n.Key})
 	}
-	printNodes(w, paint, rows, func(i int) bool { return t.nodes[i].Key == "unknown" })
+	nodes.print(w, paint)
+	for _, n := range t.nodes {
+		if n.Error != "" {
+			fmt.Fprint(w, paint.bad(paragraph(w, printable(n.Node+": "+n.Error))))
+		}
+	}
 	switch {
 	case !errors.Is(t, redlock.ErrNotHeld):
-		fmt.Fprintln(w, "Where it is not known, the key may be there yet, and the holder may extend it when those nodes are back.\n"+
-			"Bring them back ('redlock check' says what is wrong with each) and release again, or wait for the lease to end.")
+		fmt.Fprint(w, paragraph(w, "Where it is not known, the key may be there yet, and the holder may extend it when those nodes are back. "+
+			"Bring them back ('redlock check' says what is wrong with each) and release again, or wait for the lease to end."))
 	case t.kept > 0:
-		fmt.Fprintln(w, "The token is the part of the holder before the first @, all of it.")
+		fmt.Fprintln(w, "'redlock status' shows the whole token of the holder.")
 	}
 }
 

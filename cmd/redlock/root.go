@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/quorumlock/redlock"
 )
 
 // addrsEnv is what --addrs is when it is not given.
@@ -34,7 +36,8 @@ nodes die and hang.`,
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(demoCommand(), runCommand(), statusCommand(), releaseCommand(), watchCommand(), checkCommand(), benchCommand())
+	root.AddCommand(demoCommand(), runCommand(), statusCommand(), listCommand(), releaseCommand(), watchCommand(), checkCommand(), benchCommand(), versionCommand(), manCommand())
+	fitHelp(root)
 	return root
 }
 
@@ -44,9 +47,14 @@ type usageError struct{ err error }
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
+// isUsage tells what the user can mend by another command line or setting.
+func isUsage(err error) bool {
+	return errors.As(err, new(*usageError)) || errors.Is(err, redlock.ErrInvalid) || errors.Is(err, redlock.ErrDuplicateNode)
+}
+
 // failure tells those who asked for JSON why there is nothing else, and returns err.
 func failure(cmd *cobra.Command, asJSON bool, key string, err error) error {
-	if usage := (*usageError)(nil); asJSON && !errors.As(err, &usage) {
+	if asJSON && !isUsage(err) {
 		_ = json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
 			Key   string `json:"key,omitempty"`
 			Error string `json:"error"`
@@ -74,7 +82,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 }
 
 // flagError says what a flag must be instead of how parsing it failed.
-func flagError(_ *cobra.Command, err error) error {
+func flagError(cmd *cobra.Command, err error) error {
 	if bad := (*pflag.InvalidValueError)(nil); errors.As(err, &bad) {
 		rule := map[string]string{
 			"int":      "a whole number",
@@ -85,7 +93,51 @@ func flagError(_ *cobra.Command, err error) error {
 			err = fmt.Errorf("--%s is %q: must be %s", bad.GetFlag().Name, bad.GetValue(), rule)
 		}
 	}
+	if none := (*pflag.NotExistError)(nil); errors.As(err, &none) {
+		if near := nearestFlag(cmd, none.GetSpecifiedName()); near != "" {
+			err = fmt.Errorf("%w; did you mean --%s?", err, near)
+		}
+	}
 	return &usageError{err}
+}
+
+// nearestFlag is the flag that was meant, or empty if that is anybody's guess.
+func nearestFlag(cmd *cobra.Command, typed string) (near string) {
+	if len(typed) < 2 {
+		return ""
+	}
+	least := max(2, len(typed)/3) + 1
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		d := distance(typed, f.Name)
+		if strings.HasPrefix(f.Name, typed) || strings.HasPrefix(typed, f.Name) {
+			d = min(d, 1)
+		}
+		if d < least {
+			near, least = f.Name, d
+		}
+	})
+	return near
+}
+
+// distance is how many letters to insert, delete or replace to get from a to b (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := before
+			if a[i] != b[j] {
+				cost++
+			}
+			before = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // addrsFlag adds --addrs to the command and returns what to get its value with, or
@@ -93,25 +145,35 @@ func flagError(_ *cobra.Command, err error) error {
 func addrsFlag(cmd *cobra.Command, usage string) func() []string {
 	given := cmd.Flags().StringSlice("addrs", nil, usage+" (default: $"+addrsEnv+")")
 	return func() []string {
-		list := *given
 		if !cmd.Flags().Changed("addrs") {
-			list = strings.Split(os.Getenv(addrsEnv), ",")
+			return cleanAddrs(strings.Split(os.Getenv(addrsEnv), ","))
 		}
-		var addrs []string
-		for _, a := range list {
-			if a = strings.TrimSpace(a); a != "" {
-				addrs = append(addrs, a)
-			}
-		}
-		return addrs
+		return cleanAddrs(*given)
 	}
 }
 
-// version is the module's version, as far as the build knows it.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(devel)"
+// cleanAddrs leaves out empty ones, and adds the port to a host that has none.
+func cleanAddrs(list []string) (addrs []string) {
+	for _, a := range list {
+		if a = strings.TrimSpace(a); a != "" {
+			addrs = append(addrs, withPort(a))
+		}
 	}
-	return info.Main.Version
+	return addrs
+}
+
+const redisPort = "6379"
+
+// withPort leaves what is no bare host to those who read addresses. URLs have a port anyway.
+func withPort(addr string) string {
+	if strings.ContainsAny(addr, "/@ ") {
+		return addr
+	}
+	if _, _, err := net.SplitHostPort(addr); err == nil {
+		return addr
+	}
+	if host := strings.Trim(addr, "[]"); !strings.Contains(host, ":") || net.ParseIP(host) != nil {
+		return net.JoinHostPort(host, redisPort)
+	}
+	return addr
 }

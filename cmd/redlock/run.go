@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,33 +22,44 @@ type runFlags struct {
 	nonblock bool
 	wait     time.Duration
 	ttl      time.Duration
+	keep     time.Duration
 	fencing  bool
 	busy     int
 	json     bool
+	verbose  bool
 }
 
 func runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:   "run KEY [flags] -- COMMAND [ARGUMENT...]",
+		Use:   "run KEY [flags] [-- COMMAND [ARGUMENT...]]",
 		Short: "Hold a lock while a command runs",
 		Long: `Hold a lock while a command runs.
 
 It waits in line for the lock, runs the command in a process group of its own, and renews the
 lease until the whole group has gone; then it releases. Signals go to that group.
-Standard input and output are the command's.
+Standard input and output are the command's. On a terminal it says after a second what it
+waits for; elsewhere it does with --verbose, and for programs with --json.
+
+Without a command it holds the lock until Ctrl-C, or another signal that ends programs.
+
+With --keep the lock stays for that long after the command has ended, for a job that many
+machines start and one shall run. No process is needed for that: the lease lasts as long.
 
 If the lease cannot be renewed, the group gets SIGTERM when a third of the TTL is left, and
-SIGKILL before another can get the lock. A process that leaves the group, as daemons do, is
-neither waited for nor killed.
+SIGKILL before another can get the lock. It gets SIGKILL, too, when redlock itself is killed:
+a second process, "lock-watchdog", sees to that. A process that leaves the group, as daemons
+do, is neither waited for nor killed.
 
 The command finds REDLOCK_KEY, REDLOCK_TOKEN and, with --fencing, REDLOCK_FENCE in its
-environment.
+environment, besides all that is in ours: REDLOCK_ADDRS, too, with the passwords in it. To
+keep these from the command, give them in the file of --config.
 
 Exit status: the command's, or 128 and the number of the signal that ended it, or that
 came while waiting. Otherwise
+    0  without a command: a signal ended it
     2  the command line breaks a rule
-  120  the lock is held by another (--nonblock, --timeout); -E sets another number
+  120  another holds the lock (--nonblock, --timeout); -E sets another number
   121  no majority of nodes could be asked in time
   122  the lock was lost while the command ran, which was killed
   123  anything else that went wrong
@@ -55,33 +67,47 @@ came while waiting. Otherwise
   127  there is no such command`,
 		Example: `  redlock run prune --nonblock -- ./prune.sh     # every minute, on each machine
   redlock run migrate --timeout 5m --ttl 30s -- ./migrate up
+  redlock run report --timeout 10s --keep 5m -- ./report.sh    # once, on one of many machines
+  redlock run maintenance                         # nobody else has it until Ctrl-C
   redlock run orders --fencing -- sh -c 'echo token $REDLOCK_FENCE'`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if dash := cmd.ArgsLenAtDash(); dash != 1 || len(args) < 2 {
-			return &usageError{errors.New("run takes one key, then --, then the command: redlock run KEY -- COMMAND")}
+		dash := cmd.ArgsLenAtDash()
+		if len(args) == 1 && dash < 0 || len(args) > 1 && dash == 1 {
+			return nil
 		}
-		return nil
+		return &usageError{errors.New("run takes one key, and with a command --, then the command: redlock run KEY -- COMMAND")}
 	}
 	s := connectFlags(cmd)
 	fl := cmd.Flags()
 	fl.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait; of several that ask at once one gets the lock, nearly always")
 	fl.DurationVarP(&f.wait, "timeout", "w", 0, "wait no longer than this; 0 for as long as it takes")
 	fl.DurationVar(&f.ttl, "ttl", 10*time.Second, "the lease, from 1s to 24h; it is renewed at a third of it")
+	fl.DurationVar(&f.keep, "keep", 0, "keep the lock for this long after the command, from 1s to 24h; it is the lease, too")
 	fl.BoolVar(&f.fencing, "fencing", false, "get a fencing token")
 	fl.IntVarP(&f.busy, "conflict-exit-code", "E", exitBusy, "exit `status` if the lock is held, from 0 to 255")
 	fl.BoolVar(&f.json, "json", false, "say on standard error what happens, one JSON object per line")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "say on standard error what it waits for, and when it has the lock")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case f.nonblock && f.wait != 0:
 			return &usageError{errors.New("--nonblock and --timeout exclude each other")}
 		case f.wait < 0:
 			return &usageError{fmt.Errorf("--timeout is %v: must not be negative", f.wait)}
+		case cmd.Flags().Changed("keep") && cmd.Flags().Changed("ttl"):
+			return &usageError{errors.New("--keep is the lease, and --ttl would be another")}
+		case cmd.Flags().Changed("keep") && (f.keep < time.Second || f.keep > 24*time.Hour):
+			return &usageError{fmt.Errorf("--keep is %v: must be from 1s to 24h", f.keep)}
+		case f.keep > 0 && len(args) == 1:
+			return &usageError{errors.New("--keep is for what comes after a command, and there is none")}
 		case f.ttl < time.Second || f.ttl > 24*time.Hour:
 			return &usageError{fmt.Errorf("--ttl is %v: must be from 1s to 24h", f.ttl)}
 		case f.busy < 0 || f.busy > 255:
 			return &usageError{fmt.Errorf("-E is %d: must be from 0 to 255", f.busy)}
+		}
+		if f.keep > 0 {
+			f.ttl = f.keep
 		}
 		return runUnderLock(cmd, s, f, args[0], args[1:])
 	}
@@ -109,13 +135,17 @@ func listen(signals chan<- os.Signal) {
 }
 
 func runUnderLock(cmd *cobra.Command, s settings, f runFlags, key string, command []string) error {
-	log := &runLog{w: cmd.ErrOrStderr(), json: f.json, key: key}
-	path, err := exec.LookPath(command[0])
-	switch {
-	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist):
-		return log.end(&exitStatus{exitNotFound, err})
-	case err != nil:
-		return log.end(&exitStatus{exitCannotExec, err})
+	log := &runLog{w: cmd.ErrOrStderr(), json: f.json, verbose: f.verbose, key: key}
+	path := ""
+	if len(command) > 0 {
+		var err error
+		path, err = exec.LookPath(command[0])
+		switch {
+		case errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist):
+			return log.end(&exitStatus{exitNotFound, err})
+		case err != nil:
+			return log.end(&exitStatus{exitCannotExec, err})
+		}
 	}
 	signals := make(chan os.Signal, 32)
 	listen(signals)
@@ -128,21 +158,55 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, key string, comman
 	if rl != nil {
 		defer rl.Close()
 	}
-	usage := (*usageError)(nil)
 	switch {
 	case sig != nil:
 		return &exitStatus{code: 128 + int(sig.(syscall.Signal))}
-	case errors.As(err, &usage):
+	case isUsage(err):
 		return err
 	case err != nil:
 		return log.end(failedToLock(err, f))
 	}
 	j := &job{lock: lock, ttl: f.ttl, signals: signals, log: log}
+	if path == "" {
+		status := j.hold()
+		j.release(ctx, status)
+		return log.end(status)
+	}
 	status := j.run(path, command, f)
-	if err := lock.Release(ctx); err == nil || status.code != exitLost {
-		log.released(err, f.ttl)
+	if f.keep > 0 && j.group != 0 && status.code != exitLost {
+		log.kept(lock.Extend(ctx, f.keep), lock)
+	} else {
+		j.release(ctx, status)
 	}
 	return log.end(status)
+}
+
+// release says how it went, unless the lock was lost and a failure is no news.
+func (j *job) release(ctx context.Context, status *exitStatus) {
+	if err := j.lock.Release(ctx); err == nil || status.code != exitLost {
+		j.log.released(err, j.ttl)
+	}
+}
+
+// hold returns when a signal ends it, or when the lock is lost.
+func (j *job) hold() *exitStatus {
+	j.log.say(runEvent{Event: "holding"})
+	if j.log.onTerminal() != nil {
+		j.log.print("holding %s until Ctrl-C", j.lock.Key())
+	} else {
+		j.log.add("holding %s until a signal", j.lock.Key())
+	}
+	for {
+		select {
+		case s := <-j.signals:
+			if ends(s) {
+				j.log.say(runEvent{Event: "signal", Signal: nameOf(s), Forwarded: new(false)})
+				return &exitStatus{}
+			}
+		case <-j.lock.Context().Done():
+			return j.lose(context.Cause(j.lock.Context()))
+		}
+	}
 }
 
 func failedToLock(err error, f runFlags) *exitStatus {
@@ -222,6 +286,11 @@ func acquire(ctx context.Context, rl *redlock.Redlock, f runFlags, key string, l
 		return m.TryAcquire(ctx)
 	}
 	log.say(runEvent{Event: "waiting"})
+	told, stop := context.WithCancel(ctx)
+	var telling sync.WaitGroup
+	telling.Go(func() { newWaiting(log, m, rl).tell(told) })
+	defer telling.Wait()
+	defer stop()
 	if f.wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, f.wait)

@@ -11,6 +11,9 @@ import (
 // ignoredAtStart is for run.
 var _ = ignoredAtStart
 
+// beHelper is for run.
+func beHelper() {}
+
 func runCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "run", Short: "Hold a lock while a command runs (on Unix only)",

@@ -70,19 +70,31 @@ func (s *site) start(t *testing.T, args ...string) *process {
 
 func (s *site) startWith(t *testing.T, in *os.File, args ...string) *process {
 	t.Helper()
+	p := s.prepare(t, args...)
+	if in != nil {
+		p.Stdin = in
+	}
+	p.launch(t)
+	return p
+}
+
+// prepare is a program that does not run yet.
+func (s *site) prepare(t *testing.T, args ...string) *process {
+	t.Helper()
 	p := &process{Cmd: child.Command(asProgram, args...)}
 	p.Env = append(p.Env, addrsEnv+"="+strings.Join(s.addrs, ","))
 	p.Stderr = &p.errs
 	p.WaitDelay = 500 * time.Millisecond // for what a killed one leaves behind
-	if in != nil {
-		p.Stdin = in
-	}
 	out, err := p.StdoutPipe()
 	require.NoError(t, err)
 	p.out = bufio.NewReader(out)
+	return p
+}
+
+func (p *process) launch(t *testing.T) {
+	t.Helper()
 	require.NoError(t, p.Start())
 	t.Cleanup(func() { _ = p.Process.Kill() })
-	return p
 }
 
 // line is what the command says next.
@@ -146,6 +158,9 @@ func TestRunExitsAsItsCommand(t *testing.T) {
 		{2, []string{"-n", "-w", "1s", "--", "true"}},
 		{2, []string{"-w", "-1s", "--", "true"}},
 		{2, []string{"-E", "256", "--", "true"}},
+		{2, []string{"--keep", "10ms", "--", "true"}},
+		{2, []string{"--keep", "1m"}},
+		{2, []string{"--keep", "1m", "--ttl", "1m", "--", "true"}},
 		{2, []string{"--addrs", "redis://me:secret@localhost:1", "--", "true"}},
 	} {
 		p := s.start(t, append([]string{"run", "k"}, c.args...)...)
@@ -286,8 +301,8 @@ func TestStatusAndRelease(t *testing.T) {
 
 	r := run(t, ctx, "status", "k", addrs)
 	assert.Equal(t, 0, r.code, r.errOut)
-	assert.Contains(t, r.out, "k is held by the test, token "+lock.Token())
-	assert.Equal(t, 3, strings.Count(r.out, lock.Token()+"@the test"))
+	assert.Contains(t, r.out, "k is held by the test, token "+shortToken(lock.Token()))
+	assert.Equal(t, 3, strings.Count(r.out, shortToken(lock.Token())+" the test"))
 
 	r = run(t, ctx, "status", "k", addrs, "--json")
 	var st statusJSON

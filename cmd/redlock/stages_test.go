@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -48,7 +47,9 @@ func (p *process) event(t *testing.T, name string) (e runEvent) {
 
 func names(all []runEvent) (names []string) {
 	for _, e := range all {
-		names = append(names, e.Event)
+		if e.Event != "still_waiting" { // which a busy machine adds
+			names = append(names, e.Event)
+		}
 	}
 	return names
 }
@@ -158,7 +159,7 @@ func TestRunDiesWhileItsCommandStarts(t *testing.T) {
 				if sig == syscall.SIGTERM {
 					assert.ErrorIs(t, syscall.Kill(-e.PID, 0), syscall.ESRCH)
 				} else {
-					_ = syscall.Kill(-e.PID, syscall.SIGKILL) // the command's own children
+					gone(t, e.PID)
 				}
 			}
 			if sig == syscall.SIGTERM {
@@ -187,9 +188,7 @@ func TestRunDiesWhileItHolds(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Kill(-group, syscall.SIGKILL) })
 	require.NoError(t, p.Process.Kill())
 	p.end(t)
-	if runtime.GOOS == "linux" {
-		gone(t, group)
-	}
+	gone(t, group)
 	s.endsWithin(t, time.Second)
 }
 

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 
@@ -84,6 +82,23 @@ func silent(n redlock.NodeStatus) bool { return n.Err != nil && n.TTL == 0 }
 
 func (p picture) answers() int { return len(p.Nodes) - len(p.silent) }
 
+// count says how many answer.
+func (p picture) count() string {
+	return nodesThat(p.answers(), len(p.Nodes), "answers", "answer") + fmt.Sprintf(", %d needed", p.quorum)
+}
+
+// nodesThat is "n of m nodes" and what they do, for one and for many.
+func nodesThat(n, of int, one, many string) string {
+	nodes, verb := "nodes", many
+	if of == 1 {
+		nodes = "node"
+	}
+	if n == 1 || of == 1 {
+		verb = one
+	}
+	return fmt.Sprintf("%d of %d %s %s", n, of, nodes, verb)
+}
+
 // held is nil where nodes that do not answer may make the difference.
 func (p picture) held() *bool {
 	if !p.Held() && (p.answers() < p.quorum || p.maybe != nil) {
@@ -100,12 +115,12 @@ func (p picture) notes() []string {
 		return nil
 	case spare < 0:
 		return append(cutOff(p.answers()),
-			fmt.Sprintf("No lock can be had, extended or released until %d nodes answer. A holder keeps its lock until the lease ends.", p.quorum),
+			fmt.Sprintf("No lock can be had, extended or released until %d of the nodes answer. A holder keeps its lock until the lease ends.", p.quorum),
 			"'redlock check' says what is wrong with each node. Bring them back; do not point clients at other nodes.")
 	case spare == 0:
-		return []string{fmt.Sprintf("%d of %d nodes do not answer, and if one more fails no lock can be had: see 'redlock check'.", len(p.silent), len(p.Nodes))}
+		return []string{nodesThat(len(p.silent), len(p.Nodes), "does", "do") + " not answer, and if one more fails no lock can be had: see 'redlock check'."}
 	default:
-		return []string{fmt.Sprintf("%d of %d nodes do not answer; locks work as long as %d do: see 'redlock check'.", len(p.silent), len(p.Nodes), p.quorum)}
+		return []string{nodesThat(len(p.silent), len(p.Nodes), "does", "do") + fmt.Sprintf(" not answer; locks work as long as %d do: see 'redlock check'.", p.quorum)}
 	}
 }
 
@@ -157,13 +172,19 @@ func forTime(d time.Duration) string {
 
 // verdict says who holds the lock in one line.
 func (p palette) verdict(s picture) string {
+	ink, text := p.judge(s)
+	return ink(text)
+}
+
+// judge is verdict before it is coloured.
+func (p palette) judge(s picture) (ink func(...any) string, text string) {
 	whose := func(token, owner string) string {
 		if owner == "" {
-			return "token " + token
+			return "token " + shortToken(token)
 		}
-		return owner + ", token " + token
+		return owner + ", token " + shortToken(token)
 	}
-	ink, text := p.odd, ""
+	ink = p.odd
 	switch {
 	case s.Held() && s.Owner == "":
 		text = fmt.Sprintf("%s is held, %s, for %s", s.Key, whose(s.Token, ""), forTime(s.TTL))
@@ -172,17 +193,17 @@ func (p palette) verdict(s picture) string {
 	case s.free >= s.quorum:
 		ink, text = p.good, s.Key+" is free"
 	case s.answers() < s.quorum && s.maybe == nil:
-		ink, text = p.bad, fmt.Sprintf("whether %s is held is not known: no quorum, %d of %d nodes answer, %d needed", s.Key, s.answers(), len(s.Nodes), s.quorum)
+		ink, text = p.bad, fmt.Sprintf("whether %s is held is not known: no quorum, %s", s.Key, s.count())
 	case s.answers() < s.quorum:
-		ink, text = p.bad, fmt.Sprintf("%s may be held by %s: no quorum, %d of %d nodes answer, %d needed",
-			s.Key, whose(s.maybe.Token, s.maybe.Owner), s.answers(), len(s.Nodes), s.quorum)
+		ink, text = p.bad, fmt.Sprintf("%s may be held by %s: no quorum, %s", s.Key, whose(s.maybe.Token, s.maybe.Owner), s.count())
 	case s.maybe != nil:
-		text = fmt.Sprintf("%s may be held by %s: %d of %d nodes have it, and %d do not answer",
-			s.Key, whose(s.maybe.Token, s.maybe.Owner), s.has, len(s.Nodes), len(s.silent))
+		text = fmt.Sprintf("%s may be held by %s: %s it, and %d %s not answer", s.Key, whose(s.maybe.Token, s.maybe.Owner),
+			nodesThat(s.has, len(s.Nodes), "has", "have"), len(s.silent), map[bool]string{true: "does", false: "do"}[len(s.silent) == 1])
 	default:
-		ink, text = p.bad, fmt.Sprintf("nobody holds %s, and it is not free: %d of %d nodes have nothing under the key, %d needed", s.Key, s.free, len(s.Nodes), s.quorum)
+		ink, text = p.bad, fmt.Sprintf("nobody holds %s, and it is not free: %s nothing under the key, %d needed", s.Key,
+			nodesThat(s.free, len(s.Nodes), "has", "have"), s.quorum)
 	}
-	return ink(printable(text))
+	return ink, printable(text)
 }
 
 // printable keeps keys and what servers say, which may be any bytes, from steering a terminal.
@@ -197,53 +218,72 @@ func printable(s string) string {
 
 func printStatus(w io.Writer, s picture) {
 	paint := paletteFor(w)
-	fmt.Fprintln(w, paint.verdict(s))
-	rows := [][]string{{"NODE", "HOLDER", "TTL", "WAITING", "ANSWERED IN", "ERROR"}}
+	ink, text := paint.judge(s)
+	if text += s.waits(); isTerminal(w) {
+		text = strings.TrimSuffix(paragraph(w, text), "\n")
+	}
+	fmt.Fprintln(w, ink(text))
+	switch {
+	case s.Token != "":
+		fmt.Fprintln(w, "the whole token:", printable(s.Token))
+	case s.maybe != nil:
+		fmt.Fprintln(w, "the whole token:", printable(s.maybe.Token))
+	}
+	t := table{
+		heading: []string{"NODE", "HOLDER", "LEASE", "WAITING", "ANSWERED IN"},
+		bad:     func(i int) bool { return s.Nodes[i].Err != nil },
+	}
 	for _, n := range s.Nodes {
-		row := []string{n.Node, n.Value, leaseOf(n.TTL), strconv.Itoa(n.Waiting), n.Elapsed.Round(10 * time.Microsecond).String(), ""}
+		row := []string{n.Node, shortHolder(n.Value), leaseOf(n.TTL), strconv.Itoa(n.Waiting), n.Elapsed.Round(10 * time.Microsecond).String()}
 		if n.Value == "" {
 			row[1] = "-"
-		}
-		if n.Err != nil {
-			row[5] = n.Err.Error()
 		}
 		if silent(n) {
 			row[1], row[2], row[3], row[4] = "?", "?", "?", "-" // which is not the same as none
 		}
-		rows = append(rows, row)
+		t.rows = append(t.rows, row)
 	}
-	printNodes(w, paint, rows, func(i int) bool { return s.Nodes[i].Err != nil })
+	t.print(w, paint)
+	for _, n := range s.Nodes {
+		if n.Err != nil {
+			fmt.Fprint(w, paint.bad(paragraph(w, printable(n.Node+": "+n.Err.Error()))))
+		}
+	}
 	for i, wt := range s.Waiters {
-		fmt.Fprintf(w, "%d. %s has waited for %v\n", i+1, printable(wt.Owner), wt.Waited.Round(time.Millisecond))
+		fmt.Fprintf(w, "%s in line: %s, for %v\n", ordinal(i+1), printable(wt.Owner), wt.Waited.Round(time.Millisecond))
 	}
 	for _, note := range s.notes() {
-		fmt.Fprintln(w, note)
+		fmt.Fprint(w, paragraph(w, note))
 	}
 }
 
-// printNodes prints a table with a heading and a row for each node.
-func printNodes(w io.Writer, paint palette, rows [][]string, bad func(node int) bool) {
-	var table bytes.Buffer
-	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		for i, cell := range row {
-			row[i] = printable(cell)
-		}
-		fmt.Fprintln(t, strings.Join(row, "\t"))
+// waits is how many wait, behind the verdict.
+func (p picture) waits() string {
+	switch n := len(p.Waiters); {
+	case n > 1:
+		return fmt.Sprintf("; %d wait for it", n)
+	case n == 1:
+		return "; one waits for it"
+	case !p.Held():
+		return "" // which says enough, or nobody knows
+	default:
+		return "; nobody waits"
 	}
-	_ = t.Flush()
-	// Coloured afterwards, for escapes have a width in a table.
-	row := -1
-	for line := range strings.Lines(table.String()) {
-		switch line = strings.TrimRight(line, " \n"); {
-		case row < 0:
-			line = paint.bold(line)
-		case bad(row):
-			line = paint.bad(line)
+}
+
+func ordinal(n int) string {
+	suffix := "th"
+	if n%100 < 11 || n%100 > 13 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
 		}
-		fmt.Fprintln(w, line)
-		row++
 	}
+	return fmt.Sprintf("%d%s", n, suffix)
 }
 
 func statusCommand() *cobra.Command {
@@ -284,7 +324,7 @@ With --json, held is null if it depends on nodes that do not answer.`,
 			printStatus(cmd.OutOrStdout(), seen)
 		}
 		if errors.Is(err, redlock.ErrNoQuorum) {
-			return fmt.Errorf("no quorum: %d of %d nodes answer, %d needed", seen.answers(), len(seen.Nodes), seen.quorum)
+			return errors.New("no quorum: " + seen.count())
 		}
 		return err
 	}

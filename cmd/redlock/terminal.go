@@ -6,7 +6,6 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/mattn/go-isatty"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
@@ -32,7 +31,7 @@ func openTerminal() *terminal {
 	t.modes, _ = term.GetState(fd) // nil: not restored
 	var out unix.Stat_t
 	pipe := unix.Fstat(int(os.Stdout.Fd()), &out) == nil && out.Mode&unix.S_IFMT == unix.S_IFIFO
-	t.eager = isatty.IsTerminal(os.Stdin.Fd()) && !pipe
+	t.eager = term.IsTerminal(int(os.Stdin.Fd())) && !pipe
 	return t
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fatih/color"
-	"github.com/mattn/go-isatty"
+	"golang.org/x/term"
 
 	"github.com/quorumlock/redlock"
 )
@@ -29,6 +29,7 @@ type timeline struct {
 	json   bool
 	glyphs map[redlock.Vote]string
 	paint  palette
+	also   *timeline // gets the same events; nil: none
 
 	mu    sync.Mutex
 	w     io.Writer
@@ -65,11 +66,11 @@ func newPalette(colours bool) palette {
 // Each glyph is one column wide.
 var (
 	richGlyphs = map[redlock.Vote]string{
-		redlock.VoteGranted: "●", redlock.VoteRefused: "○", redlock.VoteNotSent: "✗", redlock.VoteBarred: "◌",
+		redlock.VoteGranted: "●", redlock.VoteRefused: "○", redlock.VoteNotSent: "✗", redlock.VoteBarred: "↻",
 		redlock.VoteUnknown: "?", redlock.VoteFailed: "!", redlock.VotePending: "·",
 	}
 	plainGlyphs = map[redlock.Vote]string{
-		redlock.VoteGranted: "+", redlock.VoteRefused: "o", redlock.VoteNotSent: "x", redlock.VoteBarred: "-",
+		redlock.VoteGranted: "+", redlock.VoteRefused: "o", redlock.VoteNotSent: "x", redlock.VoteBarred: "~",
 		redlock.VoteUnknown: "?", redlock.VoteFailed: "!", redlock.VotePending: ".",
 	}
 )
@@ -92,7 +93,7 @@ func paletteFor(w io.Writer) palette {
 
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	return ok && (isatty.IsTerminal(f.Fd()) || isatty.IsCygwinTerminal(f.Fd()))
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // showsUnicode says whether a terminal shows more than ASCII, which it does unless
@@ -117,6 +118,9 @@ func showsUnicode() bool {
 func (t *timeline) begin(d *demo) {
 	t.mu.Lock()
 	t.start = time.Now()
+	if t.also != nil {
+		t.also.start = t.start
+	}
 	t.mu.Unlock()
 	t.emit(newOpening(d))
 }
@@ -126,6 +130,9 @@ func (t *timeline) emit(e event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := time.Since(t.start)
+	if t.also != nil {
+		t.also.emit(e)
+	}
 	var err error
 	if t.json {
 		err = t.writeJSON(at, e)

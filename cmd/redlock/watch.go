@@ -13,22 +13,36 @@ import (
 
 func watchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "watch KEY",
+		Use:   "watch KEY | watch --web [KEY...]",
 		Short: "Follow who holds a lock and how many wait",
 		Long: `Follow who holds a lock, how many wait, and which nodes do not answer: a line each time
 that changes, until interrupted, also while no majority of nodes answers. Holders between
 two looks are missed.
 
+With --web it is a page for browsers: all locks that are held or awaited, or those that you
+name, with holders, fencing tokens, who waits for how long, and what 'redlock check' says of
+the nodes. The page shows and changes nothing, and leaves tokens out.
+
 Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anything else.`,
-		Example: "  redlock watch orders:42 --interval 200ms",
-		Args:    oneKey, ValidArgsFunction: cobra.NoFileCompletions,
+		Example:           "  redlock watch orders:42 --interval 200ms\n  redlock watch --web",
+		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	s := connectFlags(cmd)
 	asked := cmd.Flags().Bool("json", false, "a JSON object for each line")
 	interval := cmd.Flags().Duration("interval", time.Second, "how often to look, from 50ms")
+	page := webFlag(cmd)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if page.asked() {
+			return nil
+		}
+		return oneKey(cmd, args)
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *interval < 50*time.Millisecond {
 			return &usageError{fmt.Errorf("--interval is %v: must be at least 50ms", *interval)}
+		}
+		if page.asked() {
+			return webWatch(cmd, s, args, *interval, page)
 		}
 		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience})
 		if err != nil {

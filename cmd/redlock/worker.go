@@ -151,6 +151,7 @@ func (w *worker) turn(ctx context.Context, lock doer) error {
 		return fmt.Errorf("%s: %w", w.name, err)
 	}
 	e.Votes = w.ballots(e.votes)
+	w.noteVotes(e.votes)
 	e.Attempts = w.attempts.Load()
 	e.Waited, e.Held, e.Release = ms(called.Sub(start)), ms(finished.Sub(called)), ms(end.Sub(finished))
 	if v, ok := voteTime(e.votes, w.quorum); ok {

@@ -169,7 +169,7 @@ var list = []mutant{
 	},
 	{
 		name: "token-used-again-in-line",
-		file: "waiter.go",
+		file: "join.go",
 		old:  `value, err := w.tokens.newValue(w.terms.owner)`,
 		new: `value, err := "", error(nil)
 	if _, none := fmt.Sscanf(w.ended, "%s %s %s", new(string), new(string), &value); none != nil {
@@ -193,7 +193,7 @@ var list = []mutant{
 	},
 	{
 		name: "lines-newcomers-stay-apart",
-		file: "waiter.go",
+		file: "join.go",
 		old:  "first, ok := w.queues.movedTo(w.resource, w.clock.now().mono)\n\tif !ok {",
 		new:  "first, ok := w.queues.movedTo(w.resource, w.clock.now().mono)\n\tif !ok || w.place == nil {",
 		why:  "who comes after a process has moved keeps the queue alive that it left",

@@ -1,0 +1,113 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/realredis"
+)
+
+// list finds the locks that a majority has among all other keys.
+func TestList(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	ctx := t.Context()
+	var tokens []string
+	for i := range 1200 { // more than a batch
+		lock, err := s.rl.Mutex(fmt.Sprintf("many:%d", i)).Acquire(ctx)
+		require.NoError(t, err)
+		tokens = append(tokens, lock.Token())
+	}
+	_, err := s.rl.Mutex("orders:[4*2]", redlock.WithFencing()).Acquire(ctx)
+	require.NoError(t, err)
+	c := s.servers[0].Client(t)
+	require.NoError(t, c.Set(ctx, "orders:text", "no lock", 0).Err())
+	require.NoError(t, c.LPush(ctx, "orders:list", "x").Err())
+	require.NoError(t, c.Set(ctx, "orders:half", strings.Repeat("ab", 16)+"@half", time.Minute).Err())
+
+	r := s.ran(t, "list", "--prefix", "orders:")
+	assert.Equal(t, 0, r.code, r.errOut)
+	assert.Regexp(t, `(?m)^orders:\[4\*2\]  the test  [0-9a-f]{8}\.\.\.  [0-9.ms]+ +3/3$`, r.out)
+	assert.Contains(t, r.out, "\n1 lock\n")
+	assert.NotContains(t, r.out, "half")
+	assert.Contains(t, s.ran(t, "list", "--prefix", "orders:", "--all").out, "1/3")
+	assert.Equal(t, "no locks\n", s.ran(t, "list", "--prefix", "orders:?").out, "it is no pattern")
+
+	var all listJSON
+	r = s.ran(t, "list", "--json", "--limit", "100000")
+	require.NoError(t, json.Unmarshal([]byte(r.out), &all), r.out)
+	assert.Len(t, all.Locks, 1201)
+	assert.False(t, all.More)
+	found := make(map[string]listed)
+	for _, l := range all.Locks {
+		found[l.Key] = l
+	}
+	assert.Equal(t, tokens[77], found["many:77"].Token)
+	assert.Equal(t, "the test", found["many:77"].Owner)
+	assert.InDelta(t, 30, found["many:77"].TTL, 31)
+	assert.Contains(t, s.ran(t, "list", "--limit", "1").out, "There may be more")
+
+	s.servers[0].Kill()
+	r = s.ran(t, "list", "--prefix", "orders:")
+	assert.Equal(t, 0, r.code)
+	assert.Contains(t, r.out, "2/3")
+	assert.Contains(t, r.out, "connection refused")
+	s.servers[1].Kill()
+	assert.Equal(t, 1, s.ran(t, "list").code)
+	assert.Equal(t, 2, s.ran(t, "list", "--limit", "0").code)
+	assert.Equal(t, 2, s.ran(t, "list", "k").code)
+}
+
+// Certificates are named by flags, the environment or the config file.
+func TestTLSFiles(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	server := realredis.Start(t, realredis.TLS())
+	c := server.Client(t)
+	require.NoError(t, c.ConfigSet(t.Context(), "tls-auth-clients", "yes").Err())
+	file := func(directive string) string {
+		v, err := c.ConfigGet(t.Context(), directive).Result()
+		require.NoError(t, err)
+		return v[directive]
+	}
+	files := tlsFiles{CA: file("tls-ca-cert-file"), Cert: file("tls-cert-file"), Key: file("tls-key-file")}
+	s := &site{addrs: []string{server.Addr()}}
+	flags := []string{"--tls-ca", files.CA, "--tls-cert", files.Cert, "--tls-key", files.Key}
+	for _, args := range [][]string{{"status", "k"}, {"list"}, {"check"}, {"bench", "--duration", "200ms", "--goroutines", "1"}, {"run", "k"}} {
+		args = append(args, flags...)
+		if args[0] == "run" {
+			args = append(args, "--", "true")
+		}
+		r := s.ran(t, args...)
+		assert.Zero(t, r.code, "%v: %s%s", args, r.out, r.errOut)
+	}
+
+	p := s.prepare(t, "status", "k")
+	p.Env = append(p.Env, "REDLOCK_TLS_CA="+files.CA, "REDLOCK_TLS_CERT="+files.Cert, "REDLOCK_TLS_KEY="+files.Key)
+	p.launch(t)
+	assert.Contains(t, p.line(t), "k is free", lazily(p.errs.String))
+
+	text, err := json.Marshal(config{Addrs: []string{"rediss://" + server.Addr()}, TLS: files})
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "redlock.json")
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	r := (&site{}).ran(t, "status", "k", "--config", path)
+	assert.Zero(t, r.code, r.errOut)
+
+	for _, bad := range [][]string{{"--tls-ca", "/no/such"}, {"--tls-ca", path}, {"--tls-cert", files.Cert}, {"--tls-key", files.Key}} {
+		r := s.ran(t, append([]string{"status", "k"}, bad...)...)
+		assert.Equal(t, exitUsage, r.code, "%v", bad)
+		assert.Contains(t, r.errOut, "--tls-")
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// plainWidth is how wide a line may be where no terminal says how wide it is.
+const plainWidth = 80
+
+// widthOf is how wide lines may be.
+func widthOf(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 20 {
+			return width
+		}
+	}
+	return plainWidth
+}
+
+// table is one with a heading. What is too wide for a terminal is cut in the columns of
+// names: first in the second, then in the first, at its left, since names of nodes differ at
+// their right.
+type table struct {
+	heading []string
+	rows    [][]string
+	bad     func(row int) bool // nil: none
+}
+
+const leastColumn = 8 // that cuts leave
+
+func (t *table) print(w io.Writer, paint palette) {
+	all := append([][]string{t.heading}, t.rows...)
+	for _, row := range all {
+		for i := range row {
+			row[i] = printable(row[i])
+		}
+	}
+	if isTerminal(w) {
+		t.fit(all, widthOf(w))
+	}
+	var text bytes.Buffer
+	tab := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, row := range all {
+		fmt.Fprintln(tab, strings.Join(row, "\t"))
+	}
+	_ = tab.Flush()
+	// Coloured afterwards, for escapes have a width in a table.
+	row := -1
+	for line := range strings.Lines(text.String()) {
+		switch line = strings.TrimRight(line, " \n"); {
+		case row < 0:
+			line = paint.bold(line)
+		case t.bad != nil && t.bad(row):
+			line = paint.bad(line)
+		}
+		fmt.Fprintln(w, line)
+		row++
+	}
+}
+
+// fit cuts cells until a line has no more than width characters, or nothing is left to cut.
+func (t *table) fit(all [][]string, width int) {
+	widths := make([]int, len(t.heading))
+	excess := 2*(len(widths)-1) - width
+	for i := range widths {
+		for _, row := range all {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+		excess += widths[i]
+	}
+	for _, column := range []int{1, 0} {
+		if excess <= 0 {
+			return
+		}
+		most := max(leastColumn, widths[column]-excess)
+		excess -= widths[column] - most
+		for _, row := range all {
+			if column == 0 {
+				row[0] = cutLeft(row[0], most)
+			} else {
+				row[column] = cut(row[column], most)
+			}
+		}
+	}
+}
+
+// cut leaves no more than this many characters, from the left.
+func cut(text string, most int) string {
+	if r := []rune(text); len(r) > most {
+		return string(r[:max(most-3, 0)]) + "..."
+	}
+	return text
+}
+
+// cutLeft leaves no more than this many characters, from the right.
+func cutLeft(text string, most int) string {
+	if r := []rune(text); len(r) > most {
+		return "..." + string(r[len(r)-max(most-3, 0):])
+	}
+	return text
+}
+
+// paragraph breaks text between words so that it fits a terminal, with what follows the
+// first line indented.
+func paragraph(w io.Writer, text string) string {
+	if !isTerminal(w) {
+		return text + "\n"
+	}
+	const indent = "  "
+	var b strings.Builder
+	line := ""
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > widthOf(w):
+			b.WriteString(line + "\n")
+			line = indent + word
+		default:
+			line += " " + word
+		}
+	}
+	return b.String() + line + "\n"
+}
+
+// shortToken is enough of a token to tell it from others.
+func shortToken(token string) string { return cut(token, 11) }
+
+// shortHolder is a value with a short token and an owner that leaves room for others.
+func shortHolder(value string) string {
+	token, owner, _ := strings.Cut(value, "@")
+	if owner == "" {
+		return cut(token, 26)
+	}
+	return shortToken(token) + " " + cut(owner, 24)
+}

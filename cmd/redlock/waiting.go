@@ -1,0 +1,176 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/quorumlock/redlock"
+)
+
+const (
+	// waitQuietly is how long run waits before it says for what, and how often a line on a
+	// terminal is brought up to date.
+	waitQuietly = time.Second
+	// Elsewhere it looks less and less often: in a fleet many wait, and each look asks all
+	// nodes. It says something if that is news, or if nothing was said for long.
+	waitLooksEvery = 10 * time.Second
+	waitSaysEvery  = time.Minute
+)
+
+// waiting tells what run waits for, while it does.
+type waiting struct {
+	log    *runLog
+	mutex  *redlock.Mutex
+	quorum int
+	own    string // as others see us in the line
+	start  time.Time
+}
+
+func newWaiting(log *runLog, m *redlock.Mutex, rl *redlock.Redlock) *waiting {
+	return &waiting{log: log, mutex: m, quorum: rl.Quorum(), own: ownName(), start: time.Now()}
+}
+
+// waitedFor is what run waits for. It is news if it differs from the last one.
+type waitedFor struct {
+	holder, token string // empty: nobody, or not known
+	place, of     int    // in line; 0: not in it, or not known
+	problem       string // why no lock can be had
+}
+
+// tell returns when ctx has ended.
+func (w *waiting) tell(ctx context.Context) {
+	live := w.log.onTerminal()
+	if live == nil && !w.log.json && !w.log.verbose {
+		return
+	}
+	var last waitedFor
+	said := time.Time{}
+	for pause := waitQuietly; sleep(ctx, pause); {
+		seen, lease, ok := w.look(ctx)
+		switch {
+		case !ok:
+		case live != nil:
+			live.show(w.line(seen, lease))
+			continue
+		case seen != last || time.Since(said) >= waitSaysEvery:
+			last, said = seen, time.Now()
+			w.say(seen, lease)
+		}
+		pause = min(2*pause, waitLooksEvery)
+	}
+	if live != nil {
+		live.clear()
+	}
+}
+
+// look asks the nodes. ok is false if ctx ended.
+func (w *waiting) look(ctx context.Context) (seen waitedFor, lease time.Duration, ok bool) {
+	s, err := w.mutex.Inspect(ctx)
+	if ctx.Err() != nil {
+		return waitedFor{}, 0, false
+	}
+	p := pictureOf(s, w.quorum)
+	if s.Nodes == nil || p.answers() < w.quorum {
+		if err != nil && s.Nodes == nil {
+			return waitedFor{problem: err.Error()}, 0, true
+		}
+		return waitedFor{problem: "no quorum, " + p.count()}, 0, true
+	}
+	if p.Held() {
+		seen.holder, seen.token, lease = p.Owner, p.Token, p.TTL
+	}
+	for i, x := range p.Waiters {
+		if x.Owner == w.own {
+			seen.place, seen.of = i+1, len(p.Waiters)
+			break
+		}
+	}
+	return seen, lease, true
+}
+
+func (w *waiting) say(seen waitedFor, lease time.Duration) {
+	if !w.log.json {
+		fmt.Fprintln(w.log.w, w.line(seen, lease))
+		return
+	}
+	e := runEvent{
+		Event: "still_waiting", Holder: seen.holder, HolderToken: seen.token, Place: seen.place, Waiting: seen.of,
+		Waited: new(time.Since(w.start).Seconds()), Error: seen.problem,
+	}
+	if lease != 0 {
+		e.Lease = new(lease.Seconds())
+	}
+	w.log.say(e)
+}
+
+// line begins with what matters most, for a narrow terminal cuts off the rest.
+func (w *waiting) line(seen waitedFor, lease time.Duration) string {
+	var parts []string
+	switch {
+	case seen.problem != "":
+		parts = append(parts, seen.problem)
+	case seen.place == 1 && seen.of == 1:
+		parts = append(parts, "next in line")
+	case seen.place > 0:
+		parts = append(parts, fmt.Sprintf("%s of %d in line", ordinal(seen.place), seen.of))
+	}
+	switch {
+	case seen.token != "" && seen.holder != "":
+		parts = append(parts, "held by "+seen.holder)
+	case seen.token != "":
+		parts = append(parts, "held by token "+seen.token)
+	}
+	switch {
+	case lease < 0:
+		parts = append(parts, "without end")
+	case lease > 0:
+		parts = append(parts, fmt.Sprintf("lease %v", lease.Round(time.Second)))
+	}
+	text := fmt.Sprintf("redlock: waiting %v for %s", time.Since(w.start).Round(time.Second), w.log.key)
+	if len(parts) > 0 {
+		text += ": " + strings.Join(parts, ", ")
+	}
+	return printable(text)
+}
+
+// liveLine is a line of a terminal that changes in place.
+type liveLine struct {
+	w     *os.File
+	shown bool
+}
+
+// onTerminal is nil unless people see at once what is written.
+func (l *runLog) onTerminal() *liveLine {
+	f, ok := l.w.(*os.File)
+	if !ok || l.json || !isTerminal(f) || os.Getenv("TERM") == "dumb" {
+		return nil
+	}
+	return &liveLine{w: f}
+}
+
+func (l *liveLine) show(text string) {
+	// The line is the shell's while we are in the background.
+	if group, err := unix.IoctlGetInt(int(l.w.Fd()), unix.TIOCGPGRP); err != nil || group != unix.Getpgrp() {
+		l.shown = false
+		return
+	}
+	if width, _, err := term.GetSize(int(l.w.Fd())); err == nil && width > 4 {
+		text = cut(text, width-1)
+	}
+	l.shown = true
+	_, _ = fmt.Fprintf(l.w, "\r%s\x1b[K", text)
+}
+
+func (l *liveLine) clear() {
+	if l.shown {
+		_, _ = fmt.Fprint(l.w, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,371 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/cmd/redlock/internal/web"
+)
+
+const (
+	mostLocks   = 500 // that the page lists
+	mostWaiters = 5   // of a lock that it names
+	checkEvery  = 15 * time.Second
+)
+
+// board is what an operator sees of real nodes in a browser. It changes nothing there.
+type board struct {
+	rl       *redlock.Redlock
+	finder   *finder
+	keys     []string // those to be shown; none: all that are found
+	interval time.Duration
+	hub      *web.Hub
+
+	// Used by the one goroutine that looks.
+	shown []string
+	known map[string]bool // keys of locks that were seen
+	times map[string]int64
+	down  map[string]bool
+	lost  bool // the quorum
+
+	mu     sync.Mutex
+	report *redlock.Report
+	at     time.Time // of the report
+}
+
+// view is a state of the page. Times are by the hub's clock.
+type view struct {
+	Quorum    int           `json:"quorum"`
+	Answers   int           `json:"answers"`
+	Verdict   verdict       `json:"verdict"`
+	Searching bool          `json:"searching"` // the nodes have keys that were not looked at yet
+	More      int           `json:"more"`      // locks that are not listed
+	Nodes     []viewNode    `json:"nodes"`
+	Locks     []viewLock    `json:"locks"`
+	Findings  []viewFinding `json:"findings"`
+	Checked   int64         `json:"checked"` // 0: not yet
+}
+
+type viewNode struct {
+	Name  string `json:"name"`
+	Error string `json:"error,omitempty"`
+	Tells string `json:"tells,omitempty"` // by check
+}
+
+type viewFinding struct {
+	Node     string `json:"node,omitempty"`
+	Severity string `json:"severity"`
+	Message  string `json:"message"`
+	Advice   string `json:"advice"`
+}
+
+type viewLock struct {
+	Key     string       `json:"key"`
+	State   string       `json:"state"` // "held", "free", "in doubt", "split"
+	Owner   string       `json:"owner,omitempty"`
+	Until   int64        `json:"until"` // -1: for ever
+	Has     int          `json:"has"`   // nodes with its key
+	Fence   uint64       `json:"fence,omitempty"`
+	Waiting int          `json:"waiting"`
+	Waiters []viewWaiter `json:"waiters,omitempty"`
+}
+
+type viewWaiter struct {
+	Owner string `json:"owner"`
+	Since int64  `json:"since"`
+}
+
+// webWatch is watch with --web.
+func webWatch(cmd *cobra.Command, s settings, keys []string, interval time.Duration, p *page) error {
+	if err := p.check("json"); err != nil {
+		return err
+	}
+	addrs, c, err := s.nodes()
+	if err != nil {
+		return &usageError{err}
+	}
+	rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience})
+	if err != nil {
+		return err
+	}
+	defer disconnect()
+	f, err := newFinder(addrs, c)
+	if err != nil {
+		return &usageError{err}
+	}
+	defer f.close()
+	b := newBoard(rl, f, keys, interval)
+	server, err := web.Listen(p.listen, "watch", b.hub, nil)
+	if err != nil {
+		return err
+	}
+	p.ready(server)
+	return b.run(cmd.Context(), server)
+}
+
+func newBoard(rl *redlock.Redlock, f *finder, keys []string, interval time.Duration) *board {
+	return &board{rl: rl, finder: f, keys: keys, interval: interval, hub: web.NewHub(),
+		known: make(map[string]bool), times: make(map[string]int64), down: make(map[string]bool)}
+}
+
+func (b *board) run(ctx context.Context, server *web.Server) error {
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { return server.Serve(running) })
+	group.Go(func() error { b.show(running); return nil })
+	return group.Wait()
+}
+
+// show looks at the nodes again and again while somebody watches.
+func (b *board) show(ctx context.Context) {
+	var checking sync.WaitGroup
+	defer checking.Wait()
+	var checked time.Time
+	for ctx.Err() == nil {
+		watched, arrival := b.hub.Watched()
+		if !watched {
+			select {
+			case <-arrival:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if time.Since(checked) > checkEvery {
+			checked = time.Now()
+			checking.Go(func() { b.check(ctx) })
+		}
+		if v := b.look(ctx); ctx.Err() == nil {
+			b.hub.Show(v)
+		}
+		sleep(ctx, b.interval)
+	}
+}
+
+func (b *board) check(ctx context.Context) {
+	report, err := b.rl.Check(ctx)
+	if report.Nodes == nil || ctx.Err() != nil {
+		return
+	}
+	_ = err // that there is no quorum is seen at once; the report says why
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.report, b.at = &report, time.Now()
+}
+
+// look asks the nodes for everything once.
+func (b *board) look(ctx context.Context) view {
+	found := b.finder.look(ctx, b.shown)
+	keys := b.keys
+	if len(keys) == 0 {
+		for _, k := range found {
+			b.known[k] = true
+		}
+		for k := range b.known {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+	}
+	v := view{Quorum: b.rl.Quorum(), Searching: len(b.keys) == 0 && !b.finder.complete()}
+	if len(keys) > mostLocks {
+		v.More = len(keys) - mostLocks
+		keys = keys[:mostLocks]
+	}
+	b.shown = keys
+	locks := make([]*viewLock, len(keys))
+	times := make(map[string]int64)
+	var mu sync.Mutex // of times
+	var all sync.WaitGroup
+	for i, key := range keys {
+		all.Go(func() {
+			status, _ := b.rl.Mutex(key).Inspect(ctx) // what is known is in the status
+			now := time.Now()
+			steady := func(id string, at time.Time) int64 {
+				mu.Lock()
+				defer mu.Unlock()
+				times[key+"\n"+id] = b.steady(key+"\n"+id, at)
+				return times[key+"\n"+id]
+			}
+			if status.Nodes != nil {
+				locks[i] = b.lock(pictureOf(status, v.Quorum), now, steady)
+			}
+		})
+	}
+	all.Wait()
+	b.times = times
+	for i, l := range locks {
+		switch {
+		case l == nil:
+		case len(b.keys) == 0 && l.State == "free" && l.Waiting == 0:
+			delete(b.known, keys[i])
+		default:
+			v.Locks = append(v.Locks, *l)
+		}
+	}
+	slices.SortStableFunc(v.Locks, func(a, b viewLock) int { return cmp.Compare(a.rank(), b.rank()) })
+	b.nodes(&v)
+	b.findings(&v)
+	v.Verdict = v.verdict()
+	return v
+}
+
+// rank puts what an operator looks for above the rest.
+func (l *viewLock) rank() int {
+	switch {
+	case l.State == "in doubt" || l.State == "split":
+		return 0
+	case l.Waiting > 0:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// steady is a time as it was published, if it has moved by no more than a measurement does.
+func (b *board) steady(id string, at time.Time) int64 {
+	now := b.hub.At(at)
+	if was, ok := b.times[id]; ok && max(was-now, now-was) < 200 {
+		return was
+	}
+	return now
+}
+
+// lock is a row of the page. Tokens are left out: whoever has one can release the lock.
+func (b *board) lock(p picture, now time.Time, steady func(string, time.Time) int64) *viewLock {
+	l := &viewLock{Key: printable(p.Key), Waiting: len(p.Waiters), Fence: b.finder.fence(p.Key)}
+	value := ""
+	switch held := p.held(); {
+	case p.Held():
+		l.State, l.Owner = "held", p.Owner
+		value = p.Token
+		if p.Owner != "" {
+			value += "@" + p.Owner
+		}
+	case p.maybe != nil:
+		l.State, l.Owner, value = "in doubt", p.maybe.Owner, p.maybe.Value
+	case held == nil:
+		l.State = "in doubt"
+	case p.free >= p.quorum:
+		l.State = "free"
+	default:
+		l.State = "split"
+	}
+	l.Owner = printable(l.Owner)
+	for _, n := range p.Nodes {
+		if n.Value != "" && n.Value == value {
+			l.Has++
+		}
+	}
+	switch {
+	case p.TTL < 0:
+		l.Until = -1
+	case p.TTL > 0:
+		l.Until = steady(value, now.Add(p.TTL))
+	}
+	for i, w := range p.Waiters {
+		if i == mostWaiters {
+			break
+		}
+		owner := printable(w.Owner)
+		l.Waiters = append(l.Waiters, viewWaiter{owner, steady(fmt.Sprint("waits ", owner, i), now.Add(-w.Waited))})
+	}
+	return l
+}
+
+// nodes fills in which nodes answer, and tells what has changed.
+func (b *board) nodes(v *view) {
+	for i, name := range b.rl.Nodes() {
+		n := viewNode{Name: name}
+		if i < len(b.finder.nodes) && b.finder.nodes[i].err != nil {
+			n.Error = printable(b.finder.nodes[i].err.Error())
+		} else {
+			v.Answers++
+		}
+		if down := n.Error != ""; down != b.down[name] {
+			b.down[name] = down
+			if down {
+				b.hub.Tell(web.News{Tone: bad, Aloud: true, Text: name + " does not answer: " + n.Error})
+			} else {
+				b.hub.Tell(web.News{Tone: good, Aloud: true, Text: name + " answers again."})
+			}
+		}
+		v.Nodes = append(v.Nodes, n)
+	}
+	if lost := v.Answers < v.Quorum; lost != b.lost {
+		b.lost = lost
+		if lost {
+			b.hub.Tell(web.News{Tone: bad, Aloud: true, Text: fmt.Sprintf("No quorum: %d of %d nodes answer, and %d are needed. "+
+				"No lock can be had, extended or released. Holders keep theirs until the lease ends.", v.Answers, len(v.Nodes), v.Quorum)})
+		} else {
+			b.hub.Tell(web.News{Tone: good, Aloud: true, Text: "There is a quorum again."})
+		}
+	}
+}
+
+// findings fills in what check said last.
+func (b *board) findings(v *view) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.report == nil {
+		return
+	}
+	v.Checked = b.hub.At(b.at)
+	for i, n := range b.report.Nodes {
+		if i < len(v.Nodes) && n.Err == nil {
+			v.Nodes[i].Tells = strings.Join(slices.DeleteFunc([]string{n.Version, n.Role, uptime(n.Uptime)}, func(s string) bool { return s == "" }), ", ")
+		}
+	}
+	for _, f := range b.report.Findings {
+		v.Findings = append(v.Findings, viewFinding{f.Node, f.Severity.String(), printable(f.Message), printable(f.Advice)})
+	}
+}
+
+func uptime(d time.Duration) string {
+	switch {
+	case d == 0:
+		return ""
+	case d < 2*time.Minute:
+		return fmt.Sprintf("up %d s", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("up %d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("up %d h", int(d.Hours()))
+	default:
+		return fmt.Sprintf("up %d days", int(d.Hours()/24))
+	}
+}
+
+func (v *view) verdict() verdict {
+	held, awaited := 0, 0
+	for _, l := range v.Locks {
+		if l.State == "held" {
+			held++
+		}
+		if l.Waiting > 0 {
+			awaited++
+		}
+	}
+	text := fmt.Sprintf("%d of %d nodes answer, %d are enough. %s held, %d of them awaited.", v.Answers, len(v.Nodes), v.Quorum, plural(held+v.More, "lock"), awaited)
+	switch {
+	case v.Answers < v.Quorum:
+		return verdict{bad, fmt.Sprintf("No quorum: %d of %d nodes answer, and %d are needed. No lock can be had, extended or released.", v.Answers, len(v.Nodes), v.Quorum)}
+	case v.Answers < len(v.Nodes):
+		return verdict{odd, text}
+	default:
+		return verdict{good, text}
+	}
+}
+
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

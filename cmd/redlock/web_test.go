@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/cmd/redlock/internal/web"
+	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/redlocktest"
+)
+
+func TestDemoOnAPage(t *testing.T) {
+	t.Setenv(addrsEnv, "127.0.0.1:1") // it has nodes of its own
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out, errOut lockedBuffer
+	ended := make(chan int, 1)
+	go func() { ended <- execute(ctx, []string{"demo", "--web", "--workers", "2"}, &out, &errOut) }()
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "Only this machine can reach it") }, time.Minute, time.Millisecond)
+	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+/[0-9a-f]{32}/`).FindString(out.String())
+	require.NotEmpty(t, address, out.String())
+	answer, err := http.Get(address)
+	require.NoError(t, err)
+	page, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	http.DefaultClient.CloseIdleConnections()
+	assert.Contains(t, string(page), "Break a node, watch the lock hold")
+	cancel()
+	assert.Equal(t, exitOK, <-ended, errOut.String())
+	assert.Regexp(t, `\d+ updates under the lock, 0 lost\. Without it: \d+ of \d+ lost\.`, out.String())
+}
+
+func TestFlagsThatAPageHasNoUseFor(t *testing.T) {
+	t.Setenv(addrsEnv, "127.0.0.1:1")
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"demo", "--web", "--duration", "8s"}, "--duration and --web do not go together"},
+		{[]string{"demo", "--web", "--json"}, "--json and --web do not go together"},
+		{[]string{"demo", "--web", "--addrs", "127.0.0.1:1"}, "'redlock watch --web' shows yours"},
+		{[]string{"demo", "--web", "--workers", "1"}, "--workers is 1"},
+		{[]string{"demo", "--web", "--ttl", "1ms"}, "--ttl is 1ms"},
+		{[]string{"demo", "--web=everywhere"}, `--web is "everywhere": must be host:port`},
+		{[]string{"watch", "--web", "--json"}, "--json and --web do not go together"},
+		{[]string{"watch", "--web="}, `--web is "": must be host:port`},
+		{[]string{"watch"}, "takes one key, not 0 arguments"},
+	} {
+		r := run(t, t.Context(), c.args...)
+		assert.Equal(t, exitUsage, r.code, "%v: %s", c.args, r.errOut)
+		assert.Contains(t, r.errOut, c.says)
+	}
+}
+
+// Viewers may do whatever the buttons allow, in any order.
+func TestWhateverViewersDoNoUpdateIsLost(t *testing.T) {
+	s := perform(t, 500*time.Millisecond, quick) // its end looks at the counter
+	deeds := []deed{kill, hang, isolate, flush, bringBack, bringBack, bringBack, "pause"}
+	for begun := time.Now(); time.Since(begun) < 6*time.Second; {
+		err := s.do(web.Request{Do: string(deeds[rand.N(len(deeds))]), Node: rand.N(demoNodes)})
+		if err != nil {
+			require.ErrorAs(t, err, new(web.Refused))
+		}
+		time.Sleep(rand.N(60 * time.Millisecond)) // not for something, but to meet other moments
+	}
+	for i := range demoNodes {
+		_ = s.do(web.Request{Do: string(bringBack), Node: i}) // refused where it is there
+	}
+	made, _ := s.counter.read()
+	require.Eventually(t, func() bool { now, _ := s.counter.read(); return now > made+1 }, time.Minute, 10*time.Millisecond, "it works again")
+	assert.Error(t, s.do(web.Request{Do: "melt"}))
+	assert.Error(t, s.do(web.Request{Do: string(kill), Node: demoNodes}))
+	assert.Error(t, s.do(web.Request{Do: string(kill), Node: -1}))
+}
+
+func TestSentencesAboutVotes(t *testing.T) {
+	o := func(votes ...redlock.Vote) (all []redlock.Outcome) {
+		for _, v := range votes {
+			all = append(all, redlock.Outcome{Vote: v})
+		}
+		return all
+	}
+	const yes, no, barred, silent, unsent = redlock.VoteGranted, redlock.VoteRefused, redlock.VoteBarred, redlock.VoteUnknown, redlock.VoteNotSent
+	for want, votes := range map[string][]redlock.Outcome{
+		"nodes 1, 2, 3, 4 and 5 said yes":                                           o(yes, yes, yes, yes, yes),
+		"nodes 1, 3 and 5 said yes, nodes 2 and 4 did not answer":                   o(yes, silent, yes, unsent, yes),
+		"nodes 1, 2 and 3 said yes, node 4 may not vote yet, node 5 said no":        o(yes, yes, yes, barred, no),
+		"nodes 2, 3 and 4 said yes, node 1 did not answer, node 5 may not vote yet": o(silent, yes, yes, yes, barred),
+	} {
+		assert.Equal(t, want, votesText(votes))
+	}
+	assert.Equal(t, "its lease is over", lossText(errors.Join(redlock.ErrExpired, redlock.ErrLost)))
+}
+
+func TestLocksAreFoundByTheirNamesAndValues(t *testing.T) {
+	cluster := redlocktest.NewCluster(t, 3)
+	const prefix = "a*b:"
+	rl, err := redlock.Open(t.Context(), cluster.Addrs(), &redlock.Options{TTL: time.Minute, KeyPrefix: prefix})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rl.Close() })
+	fences := make(map[string]uint64)
+	keys := []string{"plain", "{tag}x", "odd}", "a{b", "a:line"}
+	for _, k := range keys {
+		lock, err := rl.Mutex(k, redlock.WithFencing()).Acquire(t.Context())
+		require.NoError(t, err)
+		fences[k] = lock.Fence()
+	}
+	for _, n := range cluster.Nodes() {
+		n.Set(prefix+"cart", "some text", 0)
+		n.Set("axb:other", strings.Repeat("0", 32)+"@somebody", 0) // not of this prefix
+		n.Redis().Lpush(prefix+"list", "x")
+	}
+	f, err := newFinder(cluster.Addrs(), config{KeyPrefix: prefix})
+	require.NoError(t, err)
+	t.Cleanup(f.close)
+	assert.ElementsMatch(t, keys, distinct(f.look(t.Context(), nil)))
+	assert.True(t, f.complete())
+	f.look(t.Context(), keys)
+	for _, k := range keys {
+		assert.Equal(t, fences[k], f.fence(k), k)
+	}
+	cluster.Node(1).Stop()
+	f.look(t.Context(), keys)
+	assert.Error(t, f.nodes[1].err)
+	assert.NoError(t, f.nodes[0].err)
+}
+
+func distinct(keys []string) []string {
+	seen := make(map[string]bool)
+	var all []string
+	for _, k := range keys {
+		if !seen[k] {
+			seen[k] = true
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// One look asks a node for no more than its share, so a lock among very many keys takes
+// several.
+func TestManyKeysAreLookedThroughBitByBit(t *testing.T) {
+	servers := realAddrs(t, 1)
+	c := redis.NewClient(&redis.Options{Addr: servers[0]})
+	defer c.Close()
+	pipe := c.Pipeline()
+	for i := range 10 * scanCount {
+		pipe.Set(t.Context(), fmt.Sprintf("page:%d", i), "text", 0)
+	}
+	pipe.Set(t.Context(), "lock", strings.Repeat("0f", 16)+"@app", time.Minute)
+	_, err := pipe.Exec(t.Context())
+	require.NoError(t, err)
+	f, err := newFinder(servers, config{})
+	require.NoError(t, err)
+	defer f.close()
+	found := f.look(t.Context(), nil)
+	assert.False(t, f.complete())
+	looks := 1
+	for ; !f.complete(); looks++ {
+		found = append(found, f.look(t.Context(), nil)...)
+	}
+	assert.Contains(t, found, "lock")
+	assert.GreaterOrEqual(t, looks, 4)
+}
+
+func realAddrs(t *testing.T, n int) (addrs []string) {
+	t.Helper()
+	for _, s := range realredis.StartN(t, n) {
+		addrs = append(addrs, s.Addr())
+	}
+	return addrs
+}

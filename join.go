@@ -1,0 +1,184 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// How a waiter joins the queue at a node, and what it is told there.
+
+// mostAsked is how often a node that is up is asked to keep the queue before the next is.
+const mostAsked = 4
+
+var (
+	errNoQueue    = errors.New("no node keeps a queue")
+	errTurnedAway = fmt.Errorf("%w: refused", errNoQueue)
+)
+
+// answer is what a node says to one that joins.
+type answer struct {
+	ours          bool          // the lock is reserved for us
+	ahead         int64         // how many are before us
+	ttl           time.Duration // of the lock's key
+	arrival       int64
+	fresh         bool // we were not in the queue
+	publishDenied bool
+	holder        string
+}
+
+func readAnswer(val any) (a answer, ok bool) {
+	f, _ := val.([]any)
+	if len(f) != 7 {
+		return a, false
+	}
+	var n [6]int64
+	for i := range n {
+		if n[i], ok = f[i].(int64); !ok {
+			return a, false
+		}
+	}
+	a = answer{
+		ours: n[0] == 1, ahead: n[1], ttl: time.Duration(n[2]) * time.Millisecond,
+		arrival: n[3], fresh: n[4] == 1, publishDenied: n[5] == 1,
+	}
+	a.holder, ok = f[6].(string)
+	return a, ok
+}
+
+// ask joins the queue of the first node that keeps one, or refreshes the place in it.
+func (w *waiter) ask(ctx context.Context) (answer, error) {
+	turnedAway := false
+	if w.join != nil { // sent when the last attempt failed
+		a, err := w.receive(ctx)
+		if !errors.Is(err, errNoQueue) {
+			return a, err
+		}
+		turnedAway = errors.Is(err, errTurnedAway)
+	}
+	for _, i := range w.nodes() {
+		a, err := w.askNode(ctx, i, &turnedAway)
+		if !errors.Is(err, errNoQueue) {
+			return a, err
+		}
+	}
+	if turnedAway {
+		w.withdraw() // or the next attempt would claim by a script what there is no right to
+	}
+	return answer{}, errNoQueue
+}
+
+// nodes is all nodes in the order in which they are asked to keep the queue.
+func (w *waiter) nodes() []int {
+	first, ok := w.queues.movedTo(w.resource, w.clock.now().mono)
+	if !ok {
+		return w.order
+	}
+	order := []int{first}
+	for _, i := range w.order {
+		if i != first {
+			order = append(order, i)
+		}
+	}
+	return order
+}
+
+// askNode joins the queue of one node, or refreshes the place in it.
+func (w *waiter) askNode(ctx context.Context, node int, turnedAway *bool) (answer, error) {
+	now := w.clock.now()
+	if w.queues.skips(node, now.mono) {
+		return answer{}, errNoQueue
+	}
+	if !w.reachable(node, now.mono) {
+		w.queues.probe(w.resource, node, now)
+		return answer{}, errNoQueue
+	}
+	if w.entry == "" || node != w.node {
+		w.withdraw()
+		if err := w.register(ctx, node); err != nil {
+			return answer{}, err
+		}
+	}
+	// One that is only slow, under the load of many who join, is no reason to part the
+	// queue.
+	for range mostAsked {
+		w.send()
+		a, err := w.receive(ctx)
+		if !errors.Is(err, errNoQueue) {
+			return a, err
+		}
+		*turnedAway = errors.Is(err, errTurnedAway)
+		if now := w.clock.now().mono; !w.reachable(node, now) || *turnedAway {
+			break
+		}
+	}
+	return answer{}, errNoQueue
+}
+
+// register gives the waiter a new entry for the queue of a node.
+func (w *waiter) register(ctx context.Context, node int) error {
+	if w.sub == nil || w.sub.node != node {
+		w.queues.subscribe(ctx, w, node)
+	}
+	if node != w.node {
+		w.node, w.arrival = node, 0
+	}
+	value, err := w.tokens.newValue(w.terms.owner)
+	if err != nil {
+		return err
+	}
+	w.value, w.joined, w.joinCall = value, false, nil
+	w.entry = fmt.Sprintf("%s %d %s", w.queues.process, w.reservation().Milliseconds(), value)
+	qs := w.queues
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if w.place == nil {
+		w.of.add(w)
+	}
+	w.woken = false
+	qs.byValue[value] = w
+	return nil
+}
+
+// send joins the queue with the present entry.
+func (w *waiter) send() {
+	now := w.clock.now()
+	waited := time.Duration(0)
+	if w.arrival == 0 && w.since != (instant{}) {
+		waited = now.since(w.since)
+	}
+	w.join = w.askOne(w.node, joinRequest(&w.terms, w.name, w.value, &queueArgs{
+		key: w.queueKey(), entry: w.entry, ended: w.ended, arrival: w.arrival, waited: waited.Microseconds(),
+	}), now)
+	w.joinCall = &w.join.seats[0].call
+}
+
+// receive waits for the answer to send. It returns errTurnedAway if the node answered that
+// it keeps no queue for us, errNoQueue if it did not answer.
+func (w *waiter) receive(ctx context.Context) (answer, error) {
+	join := w.join
+	v, err := w.resource.await(ctx, join)
+	if err != nil {
+		return answer{}, err
+	}
+	w.join = nil
+	vote, val, failure := join.cast(0)
+	a, ok := readAnswer(val)
+	switch {
+	case vote == VoteFailed:
+		w.queues.skip(w.node, failure)
+		return answer{}, errTurnedAway
+	case vote == VoteRefused:
+		return answer{}, errTurnedAway
+	case v != verdictGranted || !ok:
+		return answer{}, errNoQueue
+	}
+	w.ended, w.arrival = "", a.arrival
+	if w.since == (instant{}) {
+		w.since = join.start
+	}
+	w.queues.heard(w, a)
+	w.joined = true
+	return a, nil
+}
