@@ -43,9 +43,8 @@
 // the same addresses.
 //
 // [New] takes clients of any kind. A Sentinel failover client is a node whose master may
-// change. The promoted replica may lack the latest locks, so a client that was connected to
-// the old master treats it as a restarted node; a client that connects later cannot tell. A
-// cluster or ring client counts as one node, however many servers it has, and go-redis' own
+// change. The promoted replica may lack the latest locks, so it is treated as a restarted
+// node, also by clients that connect later. A cluster or ring client counts as one node, however many servers it has, and go-redis' own
 // timeouts apply to it instead of the library's.
 //
 // # Restarted nodes

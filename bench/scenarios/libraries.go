@@ -57,6 +57,11 @@ type grant interface {
 	holds() bool
 }
 
+// extender is a grant that its holder has to renew.
+type extender interface {
+	extend(ctx context.Context) error
+}
+
 var libraries = []library{
 	{
 		name: "redlock", open: openRedlock, keys: same,
@@ -220,6 +225,11 @@ func (g redsyncGrant) unlock(ctx context.Context) error {
 	if ok {
 		return nil // with the errors of a minority of nodes, if any
 	}
+	return err
+}
+
+func (g redsyncGrant) extend(ctx context.Context) error {
+	_, err := g.m.ExtendContext(ctx)
 	return err
 }
 

@@ -44,6 +44,7 @@ var all = []Scenario{
 	{Number: 62, Title: "six clients that reach each node at another time lock at once, 8 times", nodes: 5, script: splitVotes},
 	{Number: 63, Title: "32 goroutines of four clients want one key for 3 s", nodes: 5, script: contention},
 	{Number: 65, Title: "the holder crashed, lease 7 s; no end of patience", nodes: 5, script: crashed},
+	{Number: 73, Title: "all flows to five nodes go silent under a renewed lock of 5 s, and new connections work", nodes: 5, script: silent},
 }
 
 func refuse(p *play) error    { p.net[0].Refuse(); return nil }

@@ -23,22 +23,9 @@ import (
 // still land, nodes that forget, bursts and overload. Their helpers begin with conv, for
 // the conversation between a client and the server that answers it now.
 
-const (
-	// rowsEnv names the environment variable that, set to all, runs the tests of what is
-	// not built yet.
-	rowsEnv = "REDLOCK_ROWS"
-	// longRowsEnv names the one that, set to 1, runs the long form of tests that have one.
-	longRowsEnv = "REDLOCK_ROWS_LONG"
-)
-
-// failsToday marks a test of something that is not built yet, named by a row of the
-// scenarios or a finding. The mark goes when the test passes.
-func failsToday(t *testing.T, row string) {
-	t.Helper()
-	if os.Getenv(rowsEnv) != "all" {
-		t.Skipf("%s is not built yet; %s=all runs the test", row, rowsEnv)
-	}
-}
+// longRowsEnv names the environment variable that, set to 1, runs the long form of tests
+// that have one.
+const longRowsEnv = "REDLOCK_ROWS_LONG"
 
 // convRounds is how many rounds a test makes that counts: few, unless the long form is
 // asked for.

@@ -82,9 +82,6 @@ func TestProcessCutOffFromTheArbiterAndTheOthersGetTheirShare(t *testing.T) {
 	name := func(c cut) string { return fmt.Sprintf("%d nodes, held for %v, whole %v", c.nodes, c.hold, c.whole) }
 	t.Parallel()
 	convTogether(t, cases, name, func(t *testing.T, c cut) {
-		if !c.whole {
-			failsToday(t, "L2, 83")
-		}
 		const processes = 4
 		f := convStart(t, c.nodes)
 		rls := make([]*redlock.Redlock, processes)

@@ -22,7 +22,6 @@ import (
 // script fails after it has set the lock, and scripts are not rolled back: the lock must be
 // taken back all the same.
 func TestFencedAcquireThatFailsHalfwayLeavesNothing(t *testing.T) {
-	failsToday(t, "E7, 91")
 	t.Parallel()
 	f := convStart(t, 3, realredis.User("halfway", "secret", "+@all", "&*", "~warm-up", "~"+convKey, "(~* +eval +evalsha +get)"))
 	rl := f.direct().users(t, redlock.Options{TTL: time.Minute, RestartGuard: -1}, func(o *redis.Options) {
@@ -59,16 +58,12 @@ func TestHookThatRetriesLeavesNothing(t *testing.T) {
 	type retried struct {
 		kind string // of the clients
 		held bool   // by another client, so that the attempt fails
-		row  string
 	}
 	// go-redis v9.23 loses the hooks of a Client in WithTimeout, but not those of a Ring.
-	cases := []retried{{"Client", false, ""}, {"Client", true, ""}, {"Ring", false, ""}, {"Ring", true, "E5, 91"}}
+	cases := []retried{{"Client", false}, {"Client", true}, {"Ring", false}, {"Ring", true}}
 	t.Parallel()
 	name := func(c retried) string { return fmt.Sprintf("%s, held by another %v", c.kind, c.held) }
 	convTogether(t, cases, name, func(t *testing.T, c retried) {
-		if c.row != "" {
-			failsToday(t, c.row)
-		}
 		f := convStart(t, 3)
 		o := redlock.Options{TTL: time.Minute, RestartGuard: -1}
 		holders, p := f.path(t), f.path(t)

@@ -92,7 +92,6 @@ func TestReleasesThatANodeFailsAreSentSeldom(t *testing.T) {
 		}},
 		{"BUSY", func(t *testing.T, f *convFleet) func() { return f.slowScript(t, 2) }},
 	}
-	failsToday(t, "R2, 88")
 	t.Parallel()
 	convTogether(t, cases, func(c failure) string { return c.name }, func(t *testing.T, c failure) {
 		const locks = 300
@@ -150,7 +149,6 @@ func TestReleasesForANodeThatIsAwayDialSeldom(t *testing.T) {
 // again while it is known that the node is away. What that takes is counted in allocations,
 // of the whole process, so nothing else runs meanwhile.
 func TestReleasesForANodeThatIsAwayCostNothing(t *testing.T) {
-	failsToday(t, "R3, 88")
 	const locks = 5000
 	f := convStart(t, 3)
 	p := f.path(t)

@@ -78,7 +78,6 @@ func convAlive[T any](all []weak.Pointer[T]) (n int) {
 // they are: the answer of one is the answer of all. It is counted in bytes that this
 // process allocates, so nothing else runs meanwhile. Each node is told of once.
 func TestOutageWithManyWaitersCostsLittle(t *testing.T) {
-	failsToday(t, "R4, 89")
 	const waiters = 2000
 	f := convStart(t, 5)
 	p := f.path(t)
@@ -121,7 +120,6 @@ func TestAcquireEndsWhenTheClientsAreClosed(t *testing.T) {
 	t.Parallel()
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("waiting %v", held), func(t *testing.T) {
-			failsToday(t, "E1, 90")
 			f := convStart(t, 3)
 			clients := f.direct().clients(t)
 			rl, err := redlock.New(clients, &redlock.Options{RestartGuard: -1})
