@@ -130,7 +130,9 @@ func TestCheckFindsTheSameServerTwice(t *testing.T) {
 func TestCheckOfRights(t *testing.T) {
 	t.Parallel()
 	realredis.Need(t)
-	const locks = "+ping +set +get +del +pttl +pexpire +type +eval +evalsha"
+	const share = " +exists +zcard +zrange +zremrangebyscore"
+	const alone = "+ping +set +get +del +pttl +pexpire +type +eval +evalsha"
+	const locks = alone + share
 	const lines = "+time +zadd +zrem +zscore +zrangebyscore +zrevrange +zcount"
 	const notices = "&redlock:* +publish +subscribe"
 	const ends = "+client|id +client|kill"
@@ -141,6 +143,7 @@ func TestCheckOfRights(t *testing.T) {
 		mention string
 	}{
 		"all it needs":     {[]string{"~*", locks, lines, notices, reading}, nil, ""},
+		"shares no lock":   {[]string{"~*", alone, lines, notices, reading}, []string{"info rights-shared"}, "EXISTS, ZCARD"},
 		"may not read":     {[]string{"~*", locks, lines, notices, ends}, []string{"info unread", "info unread", "info unread", "info unread", "info unread"}, "NOPERM"},
 		"no INFO":          {[]string{"~*", locks, lines, notices, "+role +config|get", ends}, []string{"info unread", "info unread"}, "whether it belongs to a cluster"},
 		"no CONFIG":        {[]string{"~*", locks, lines, notices, "+info", ends}, []string{"info unread"}, "CONFIG GET appendfsync"},
@@ -155,8 +158,8 @@ func TestCheckOfRights(t *testing.T) {
 		"mark, reading":    {[]string{"~orders:* %R~redlock:memory", locks, lines, notices, reading}, []string{"warning rights-memory", "info rights-keys"}, "the key redlock:memory"},
 		"no kill":          {[]string{"~*", locks, lines, notices, reading, "-client|kill"}, []string{"warning rights-client"}, "lacks CLIENT KILL ("},
 		"no id":            {[]string{"~*", locks, lines, notices, reading, "-client|id"}, []string{"warning rights-client"}, "lacks CLIENT ID ("},
-		"prefix":           {[]string{"~app:*", "~{app:*}:line", locks, lines, notices, reading}, nil, ""},
-		"prefix, no lines": {[]string{"~app:*", locks, lines, notices, reading}, []string{"warning rights-line"}, "{...}:line"},
+		"prefix":           {[]string{"~app:*", "~{app:*}:line ~{app:*}:shared ~{app:*}:door", locks, lines, notices, reading}, nil, ""},
+		"prefix, no lines": {[]string{"~app:*", locks, lines, notices, reading}, []string{"warning rights-line", "info rights-shared"}, "{...}:line"},
 		"no PING":          {[]string{"~*", locks, "-ping", lines, notices, reading}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
