@@ -140,7 +140,7 @@ func (n *nodeFinder) sort(ctx context.Context, names []string, prefix string) er
 	}
 	values, err := n.get(ctx, doubtful)
 	for i, v := range values {
-		if lockValue.MatchString(v) {
+		if isLock(v) {
 			n.keys = append(n.keys, doubtful[i][len(prefix):])
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 
 // job is the command while it runs.
 type job struct {
-	lock    *redlock.Lock
+	held    redlock.Locks
 	ttl     time.Duration
 	signals <-chan os.Signal
 	stops   chan os.Signal // SIGTSTP for us, when the terminal is ours
@@ -36,13 +35,10 @@ func (j *job) killBefore() time.Duration {
 }
 
 func (j *job) run(path string, command []string, f runFlags) *exitStatus {
-	if j.lock.Validity() <= j.killBefore() {
+	if j.held.Validity() <= j.killBefore() {
 		return j.lose(fmt.Errorf("%w before the command was started", redlock.ErrLost))
 	}
-	env := append(os.Environ(), "REDLOCK_KEY="+j.lock.Key(), "REDLOCK_TOKEN="+j.lock.Token())
-	if f.fencing {
-		env = append(env, "REDLOCK_FENCE="+strconv.FormatUint(j.lock.Fence(), 10))
-	}
+	env := append(os.Environ(), environment(j.held, f)...)
 	dog, err := startWatchdog()
 	if err != nil {
 		return &exitStatus{exitRunFailed, fmt.Errorf("the command's watchdog cannot be started: %w", err)}
@@ -109,7 +105,8 @@ func (j *job) changes() <-chan syscall.WaitStatus {
 func (j *job) watch(changes <-chan syscall.WaitStatus) (ended syscall.WaitStatus, lost error) {
 	look := time.NewTicker(min(j.ttl/50, 50*time.Millisecond))
 	defer look.Stop()
-	over, gone, termed := j.lock.Context().Done(), false, false
+	lease := j.held.Context()
+	over, gone, termed := lease.Done(), false, false
 	for {
 		j.tty.handOver(j.group)
 		select {
@@ -132,10 +129,10 @@ func (j *job) watch(changes <-chan syscall.WaitStatus) (ended syscall.WaitStatus
 			return ended, lost
 		}
 		// A lock that a majority of nodes says is gone has no validity left.
-		switch left := j.lock.Validity(); {
+		switch left := j.held.Validity(); {
 		case left <= j.killBefore():
 			if lost == nil {
-				lost = context.Cause(j.lock.Context())
+				lost = context.Cause(lease)
 			}
 			if lost == nil {
 				lost = fmt.Errorf("%w: the lease was not renewed, and ends in %v", redlock.ErrLost, left.Round(time.Millisecond))
@@ -196,8 +193,8 @@ func (j *job) suspend(all bool) {
 	// A majority has to say that the lock is still ours before anything goes on.
 	ctx, cancel := context.WithTimeout(context.Background(), j.killBefore())
 	defer cancel()
-	err := j.lock.Extend(ctx, j.ttl)
-	if errors.Is(err, redlock.ErrLost) || j.lock.Validity() <= j.killBefore() {
+	err := j.held.Extend(ctx, j.ttl)
+	if errors.Is(err, redlock.ErrLost) || j.held.Validity() <= j.killBefore() {
 		return // and watch kills it, stopped as it is
 	}
 	j.log.say(runEvent{Event: "resumed"})

@@ -31,6 +31,8 @@ const (
 // lockValue is what this library stores under the key of a lock: a token and an owner.
 var lockValue = regexp.MustCompile(`^[0-9a-f]{32}@`)
 
+func isLock(value string) bool { return lockValue.MatchString(value) || value == sharedMarker }
+
 type listFlags struct {
 	prefix string
 	limit  int
@@ -46,6 +48,9 @@ type listed struct {
 	Owner string  `json:"owner"`
 	TTL   float64 `json:"ttl_seconds"` // how long a majority lasts, or the longest without one; -1: no end
 	Nodes int     `json:"nodes"`       // that have it
+	// Shared: several hold it together. Holders are missing if the nodes could not be asked.
+	Shared  bool         `json:"shared,omitempty"`
+	Holders []holderJSON `json:"holders,omitempty"`
 }
 
 // listJSON is what --json prints.
@@ -74,7 +79,8 @@ func listCommand() *cobra.Command {
 The nodes do not know which locks there are: each is searched with SCAN, a few hundred
 keys at a time, which does not stop it. On a node with millions of other keys that takes
 long; after 30 s, or --limit locks on a node, it shows what it found and says so. What
-looks like a lock of this library counts as one: a string that begins with a token.
+looks like a lock of this library counts as one: a string that begins with a token, or the
+mark of a lock that several hold together.
 Nothing is changed. A lock that comes or goes meanwhile may be missing.
 
 Exit status: 0 if a majority of nodes was searched, also if the search was cut short; 1 if
@@ -103,11 +109,11 @@ func runList(cmd *cobra.Command, s settings, f listFlags) error {
 		return &usageError{err}
 	}
 	// It looks at the addresses and at whom they lead to.
-	_, disconnect, err := s.operate(cmd.Context(), redlock.Options{})
+	rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{})
 	if err != nil {
 		return failure(cmd, f.json, "", err)
 	}
-	disconnect()
+	defer disconnect()
 	clients, names, err := clientsOf(addrs, c)
 	if err != nil {
 		return err
@@ -128,6 +134,7 @@ func runList(cmd *cobra.Command, s settings, f listFlags) error {
 		return err
 	}
 	out := join(found, len(c.KeyPrefix), f)
+	out.nameSharers(ctx, rl)
 	searched := 0
 	for _, n := range out.Nodes {
 		if n.Error == "" || n.Keys > 0 {
@@ -197,7 +204,7 @@ func (s *search) read(ctx context.Context, client *redis.Client, keys []string) 
 	})
 	for i, k := range keys {
 		// Of one that went away, or became another thing, there is an error or nothing.
-		if v, err := values[i].Result(); err == nil && lockValue.MatchString(v) && ttls[i].Err() == nil && ttls[i].Val() != -2 {
+		if v, err := values[i].Result(); err == nil && isLock(v) && ttls[i].Err() == nil && ttls[i].Val() != -2 {
 			s.keys[k] = seenKey{v, ttls[i].Val()}
 		}
 	}
@@ -237,7 +244,9 @@ func join(found []search, prefix int, f listFlags) *listJSON {
 			if !l.Held && !f.all {
 				continue
 			}
-			l.Token, l.Owner, _ = strings.Cut(v, "@")
+			if l.Shared = v == sharedMarker; !l.Shared {
+				l.Token, l.Owner, _ = strings.Cut(v, "@")
+			}
 			if l.TTL = lasting(ttls, out.Quorum).Seconds(); l.TTL < 0 {
 				l.TTL = -1
 			}
@@ -246,6 +255,18 @@ func join(found []search, prefix int, f listFlags) *listJSON {
 	}
 	slices.SortFunc(out.Locks, func(a, b listed) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(b.Nodes, a.Nodes)) })
 	return out
+}
+
+// nameSharers asks who holds the shared locks, which their keys do not say.
+func (l *listJSON) nameSharers(ctx context.Context, rl *redlock.Redlock) {
+	for i, x := range l.Locks {
+		if !x.Shared || ctx.Err() != nil {
+			continue
+		}
+		if s, err := rl.Mutex(x.Key).Inspect(ctx); err == nil {
+			l.Locks[i].Holders = holdersJSON(s.Holders)
+		}
+	}
 }
 
 // lasting is how long a quorum of the leases lasts, or the longest where there is none. It is
@@ -265,7 +286,11 @@ func (l *listJSON) print(w io.Writer) {
 	t := table{heading: []string{"KEY", "HOLDER", "TOKEN", "LEASE", "NODES"}, bad: func(i int) bool { return !l.Locks[i].Held }}
 	for _, x := range l.Locks {
 		lease := time.Duration(x.TTL * float64(time.Second)).Round(100 * time.Millisecond)
-		t.rows = append(t.rows, []string{x.Key, cut(x.Owner, 24), shortToken(x.Token), leaseOf(lease), fmt.Sprintf("%d/%d", x.Nodes, len(l.Nodes))})
+		holder, token := cut(x.Owner, 24), shortToken(x.Token)
+		if x.Shared {
+			holder, token = sharedBy(len(x.Holders)), "-"
+		}
+		t.rows = append(t.rows, []string{x.Key, holder, token, leaseOf(lease), fmt.Sprintf("%d/%d", x.Nodes, len(l.Nodes))})
 	}
 	if len(t.rows) > 0 {
 		t.print(w, paint)

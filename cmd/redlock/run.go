@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -24,6 +23,8 @@ type runFlags struct {
 	ttl      time.Duration
 	keep     time.Duration
 	fencing  bool
+	shared   bool
+	permits  int
 	busy     int
 	json     bool
 	verbose  bool
@@ -32,7 +33,7 @@ type runFlags struct {
 func runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:   "run KEY [flags] [-- COMMAND [ARGUMENT...]]",
+		Use:   "run KEY... [flags] [-- COMMAND [ARGUMENT...]]",
 		Short: "Hold a lock while a command runs",
 		Long: `Hold a lock while a command runs.
 
@@ -43,6 +44,12 @@ waits for; elsewhere it does with --verbose, and for programs with --json.
 
 Without a command it holds the lock until Ctrl-C, or another signal that ends programs.
 
+With several keys the command runs while all of these locks are held. They are had all or
+none, and two who want the same ones do not wait for each other, whatever the order. With
+--shared any number run beside each other, and beside nobody who holds the lock alone. With
+--permits 4 up to four run at a time; all of them must give the same number. Those who wait
+for a shared lock or a permit do not stand in line, but ask again every now and then.
+
 With --keep the lock stays for that long after the command has ended, for a job that many
 machines start and one shall run. No process is needed for that: the lease lasts as long.
 
@@ -52,14 +59,16 @@ a second process, "lock-watchdog", sees to that. A process that leaves the group
 do, is neither waited for nor killed.
 
 The command finds REDLOCK_KEY, REDLOCK_TOKEN and, with --fencing, REDLOCK_FENCE in its
-environment, besides all that is in ours: REDLOCK_ADDRS, too, with the passwords in it. To
+environment, of several locks a line each in the order of the keys; and with --permits
+REDLOCK_PERMIT, a number from 0 that nobody else has meanwhile. These are besides all that is in ours: REDLOCK_ADDRS, too, with the passwords in it. To
 keep these from the command, give them in the file of --config.
 
 Exit status: the command's, or 128 and the number of the signal that ended it, or that
 came while waiting. Otherwise
     0  without a command: a signal ended it
     2  the command line breaks a rule
-  120  another holds the lock (--nonblock, --timeout); -E sets another number
+  120  another holds the lock, or all permits are held (--nonblock, --timeout); -E sets
+       another number
   121  no majority of nodes could be asked in time
   122  the lock was lost while the command ran, which was killed
   123  anything else that went wrong
@@ -68,17 +77,14 @@ came while waiting. Otherwise
 		Example: `  redlock run prune --nonblock -- ./prune.sh     # every minute, on each machine
   redlock run migrate --timeout 5m --ttl 30s -- ./migrate up
   redlock run report --timeout 10s --keep 5m -- ./report.sh    # once, on one of many machines
+  redlock run account:1 account:2 -- ./transfer   # both locks or none
+  redlock run config --shared -- ./read           # beside other readers
+  redlock run api --permits 4 -- ./call           # four at a time; REDLOCK_PERMIT is 0 to 3
   redlock run maintenance                         # nobody else has it until Ctrl-C
   redlock run orders --fencing -- sh -c 'echo token $REDLOCK_FENCE'`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		dash := cmd.ArgsLenAtDash()
-		if len(args) == 1 && dash < 0 || len(args) > 1 && dash == 1 {
-			return nil
-		}
-		return &usageError{errors.New("run takes one key, and with a command --, then the command: redlock run KEY -- COMMAND")}
-	}
+	cmd.Args = runArgs
 	s := connectFlags(cmd)
 	fl := cmd.Flags()
 	fl.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait; of several that ask at once one gets the lock, nearly always")
@@ -86,30 +92,20 @@ came while waiting. Otherwise
 	fl.DurationVar(&f.ttl, "ttl", 10*time.Second, "the lease, from 1s to 24h; it is renewed at a third of it")
 	fl.DurationVar(&f.keep, "keep", 0, "keep the lock for this long after the command, from 1s to 24h; it is the lease, too")
 	fl.BoolVar(&f.fencing, "fencing", false, "get a fencing token")
+	fl.BoolVar(&f.shared, "shared", false, "hold the lock together with others who say --shared")
+	fl.IntVar(&f.permits, "permits", 0, "hold one of this many permits, from 1 to 1024")
 	fl.IntVarP(&f.busy, "conflict-exit-code", "E", exitBusy, "exit `status` if the lock is held, from 0 to 255")
 	fl.BoolVar(&f.json, "json", false, "say on standard error what happens, one JSON object per line")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "say on standard error what it waits for, and when it has the lock")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch {
-		case f.nonblock && f.wait != 0:
-			return &usageError{errors.New("--nonblock and --timeout exclude each other")}
-		case f.wait < 0:
-			return &usageError{fmt.Errorf("--timeout is %v: must not be negative", f.wait)}
-		case cmd.Flags().Changed("keep") && cmd.Flags().Changed("ttl"):
-			return &usageError{errors.New("--keep is the lease, and --ttl would be another")}
-		case cmd.Flags().Changed("keep") && (f.keep < time.Second || f.keep > 24*time.Hour):
-			return &usageError{fmt.Errorf("--keep is %v: must be from 1s to 24h", f.keep)}
-		case f.keep > 0 && len(args) == 1:
-			return &usageError{errors.New("--keep is for what comes after a command, and there is none")}
-		case f.ttl < time.Second || f.ttl > 24*time.Hour:
-			return &usageError{fmt.Errorf("--ttl is %v: must be from 1s to 24h", f.ttl)}
-		case f.busy < 0 || f.busy > 255:
-			return &usageError{fmt.Errorf("-E is %d: must be from 0 to 255", f.busy)}
+		keys, command := splitArgs(cmd, args)
+		if err := f.brokenRule(cmd, len(keys), len(command) > 0); err != nil {
+			return err
 		}
 		if f.keep > 0 {
 			f.ttl = f.keep
 		}
-		return runUnderLock(cmd, s, f, args[0], args[1:])
+		return runUnderLock(cmd, s, f, keys, command)
 	}
 	return cmd
 }
@@ -134,8 +130,8 @@ func listen(signals chan<- os.Signal) {
 	}
 }
 
-func runUnderLock(cmd *cobra.Command, s settings, f runFlags, key string, command []string) error {
-	log := &runLog{w: cmd.ErrOrStderr(), json: f.json, verbose: f.verbose, key: key}
+func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []string) error {
+	log := &runLog{w: cmd.ErrOrStderr(), json: f.json, verbose: f.verbose, keys: keys}
 	path := ""
 	if len(command) > 0 {
 		var err error
@@ -154,7 +150,7 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, key string, comman
 	// The program's own context ends with the first interrupt, which here is the
 	// command's to handle.
 	ctx := context.WithoutCancel(cmd.Context())
-	rl, lock, sig, err := getLock(ctx, s, f, key, signals, log)
+	rl, held, sig, err := getLock(ctx, s, f, keys, signals, log)
 	if rl != nil {
 		defer rl.Close()
 	}
@@ -166,7 +162,7 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, key string, comman
 	case err != nil:
 		return log.end(failedToLock(err, f))
 	}
-	j := &job{lock: lock, ttl: f.ttl, signals: signals, log: log}
+	j := &job{held: held, ttl: f.ttl, signals: signals, log: log}
 	if path == "" {
 		status := j.hold()
 		j.release(ctx, status)
@@ -174,7 +170,7 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, key string, comman
 	}
 	status := j.run(path, command, f)
 	if f.keep > 0 && j.group != 0 && status.code != exitLost {
-		log.kept(lock.Extend(ctx, f.keep), lock)
+		log.kept(held.Extend(ctx, f.keep), held)
 	} else {
 		j.release(ctx, status)
 	}
@@ -183,7 +179,7 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, key string, comman
 
 // release says how it went, unless the lock was lost and a failure is no news.
 func (j *job) release(ctx context.Context, status *exitStatus) {
-	if err := j.lock.Release(ctx); err == nil || status.code != exitLost {
+	if err := j.held.Release(ctx); err == nil || status.code != exitLost {
 		j.log.released(err, j.ttl)
 	}
 }
@@ -192,10 +188,11 @@ func (j *job) release(ctx context.Context, status *exitStatus) {
 func (j *job) hold() *exitStatus {
 	j.log.say(runEvent{Event: "holding"})
 	if j.log.onTerminal() != nil {
-		j.log.print("holding %s until Ctrl-C", j.lock.Key())
+		j.log.print("holding %s until Ctrl-C", j.log.name())
 	} else {
-		j.log.add("holding %s until a signal", j.lock.Key())
+		j.log.add("holding %s until a signal", j.log.name())
 	}
+	over := j.held.Context()
 	for {
 		select {
 		case s := <-j.signals:
@@ -203,8 +200,8 @@ func (j *job) hold() *exitStatus {
 				j.log.say(runEvent{Event: "signal", Signal: nameOf(s), Forwarded: new(false)})
 				return &exitStatus{}
 			}
-		case <-j.lock.Context().Done():
-			return j.lose(context.Cause(j.lock.Context()))
+		case <-over.Done():
+			return j.lose(context.Cause(over))
 		}
 	}
 }
@@ -220,14 +217,14 @@ func failedToLock(err error, f runFlags) *exitStatus {
 	}
 }
 
-// getLock connects and waits. It returns the lock, or the signal that came first. One that
+// getLock connects and waits. It returns the locks, or the signal that came first. One that
 // comes with the grant counts: no command is started during a shutdown.
-func getLock(ctx context.Context, s settings, f runFlags, key string, signals <-chan os.Signal, log *runLog) (*redlock.Redlock, *redlock.Lock, os.Signal, error) {
+func getLock(ctx context.Context, s settings, f runFlags, keys []string, signals <-chan os.Signal, log *runLog) (*redlock.Redlock, redlock.Locks, os.Signal, error) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
 		rl   *redlock.Redlock
-		lock *redlock.Lock
+		held redlock.Locks
 		err  error
 	}
 	done := make(chan result, 1)
@@ -238,8 +235,8 @@ func getLock(ctx context.Context, s settings, f runFlags, key string, signals <-
 			done <- result{err: err}
 			return
 		}
-		lock, err := acquire(inner, rl, f, key, log)
-		done <- result{rl, lock, err}
+		held, err := acquire(inner, rl, f, keys, log)
+		done <- result{rl, held, err}
 	}()
 	var came os.Signal
 	heard := func(s os.Signal) {
@@ -266,29 +263,25 @@ func getLock(ctx context.Context, s settings, f runFlags, key string, signals <-
 			pending = false
 		}
 	}
-	if r.lock != nil {
-		log.acquired(r.lock, f, time.Since(start))
+	if r.held != nil {
+		log.acquired(r.held, f, time.Since(start))
 	}
-	if came != nil && r.lock != nil {
-		log.released(r.lock.Release(ctx), f.ttl)
-		r.lock = nil
+	if came != nil && r.held != nil {
+		log.released(r.held.Release(ctx), f.ttl)
+		r.held = nil
 	}
-	return r.rl, r.lock, came, r.err
+	return r.rl, r.held, came, r.err
 }
 
-func acquire(ctx context.Context, rl *redlock.Redlock, f runFlags, key string, log *runLog) (*redlock.Lock, error) {
-	opts := []redlock.LockOption{redlock.WithRenewal()}
-	if f.fencing {
-		opts = append(opts, redlock.WithFencing())
-	}
-	m := rl.Mutex(key, opts...)
+func acquire(ctx context.Context, rl *redlock.Redlock, f runFlags, keys []string, log *runLog) (redlock.Locks, error) {
+	want := wantedOf(rl, f, keys)
 	if f.nonblock {
-		return m.TryAcquire(ctx)
+		return want.acquire(ctx, false)
 	}
 	log.say(runEvent{Event: "waiting"})
 	told, stop := context.WithCancel(ctx)
 	var telling sync.WaitGroup
-	telling.Go(func() { newWaiting(log, m, rl).tell(told) })
+	telling.Go(func() { newWaiting(log, want.mutexes, rl).tell(told) })
 	defer telling.Wait()
 	defer stop()
 	if f.wait > 0 {
@@ -296,5 +289,5 @@ func acquire(ctx context.Context, rl *redlock.Redlock, f runFlags, key string, l
 		ctx, cancel = context.WithTimeout(ctx, f.wait)
 		defer cancel()
 	}
-	return m.Acquire(ctx)
+	return want.acquire(ctx, true)
 }

@@ -160,6 +160,8 @@ func TestRunExitsAsItsCommand(t *testing.T) {
 		{2, []string{"-E", "256", "--", "true"}},
 		{2, []string{"--keep", "10ms", "--", "true"}},
 		{2, []string{"--keep", "1m"}},
+		{2, []string{"b"}},
+		{2, []string{"b", "--"}},
 		{2, []string{"--keep", "1m", "--ttl", "1m", "--", "true"}},
 		{2, []string{"--addrs", "redis://me:secret@localhost:1", "--", "true"}},
 	} {

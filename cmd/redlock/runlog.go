@@ -24,22 +24,27 @@ type runLog struct {
 	w       io.Writer
 	json    bool
 	verbose bool
-	key     string
+	keys    []string
 }
 
 // runEvent is a JSON line.
 type runEvent struct {
 	Time   time.Time  `json:"time"`
 	Event  string     `json:"event"`
-	Key    string     `json:"key"`
+	Key    string     `json:"key,omitempty"`
+	Keys   []string   `json:"keys,omitempty"` // where there are several
 	Token  string     `json:"token,omitempty"`
 	Fence  uint64     `json:"fence,omitempty"`
+	Tokens []string   `json:"tokens,omitempty"` // of Keys, in that order
+	Fences []uint64   `json:"fences,omitempty"`
+	Permit *int       `json:"permit,omitempty"`
 	Until  *time.Time `json:"until,omitempty"`
 	Waited *float64   `json:"waited_seconds,omitempty"`
 	PID    int        `json:"pid,omitempty"`
 	// Of the lock that is waited for, as far as it is known.
 	Holder      string   `json:"holder,omitempty"`
 	HolderToken string   `json:"holder_token,omitempty"`
+	SharedBy    int      `json:"shared_by,omitempty"` // how many hold it together
 	Lease       *float64 `json:"lease_seconds,omitempty"`
 	Place       int      `json:"place,omitempty"` // in line, from 1
 	Waiting     int      `json:"waiting,omitempty"`
@@ -54,7 +59,12 @@ func (l *runLog) say(e runEvent) {
 	if !l.json {
 		return
 	}
-	e.Time, e.Key = time.Now(), l.key
+	e.Time = time.Now()
+	if len(l.keys) == 1 {
+		e.Key = l.keys[0]
+	} else {
+		e.Keys = l.keys
+	}
 	line, err := json.Marshal(e)
 	if err != nil {
 		panic(err) // strings, numbers and times
@@ -64,13 +74,28 @@ func (l *runLog) say(e runEvent) {
 	_, _ = l.w.Write(append(line, '\n')) // at once, for the command writes there, too
 }
 
-func (l *runLog) acquired(lock *redlock.Lock, f runFlags, waited time.Duration) {
-	e := runEvent{Event: "acquired", Token: lock.Token(), Until: new(lock.Until()), Waited: new(waited.Seconds())}
-	if f.fencing {
-		e.Fence = lock.Fence()
+// name is the keys, for people.
+func (l *runLog) name() string { return strings.Join(l.keys, ", ") }
+
+func (l *runLog) acquired(held redlock.Locks, f runFlags, waited time.Duration) {
+	e := runEvent{Event: "acquired", Until: new(held.Until()), Waited: new(waited.Seconds())}
+	for _, lock := range held {
+		e.Tokens = append(e.Tokens, lock.Token())
+		if f.fencing {
+			e.Fences = append(e.Fences, lock.Fence())
+		}
+	}
+	if len(held) == 1 {
+		e.Token, e.Tokens = e.Tokens[0], nil
+		if f.fencing {
+			e.Fence, e.Fences = e.Fences[0], nil
+		}
+	}
+	if f.permits > 0 {
+		e.Permit = new(held[0].Permit())
 	}
 	l.say(e)
-	l.add("got %s after %v", l.key, waited.Round(time.Millisecond))
+	l.add("got %s after %v", l.name(), waited.Round(time.Millisecond))
 }
 
 // add is for people who want to know all.
@@ -87,13 +112,13 @@ func (l *runLog) print(format string, args ...any) {
 }
 
 // kept is said of a lock that is not released. err is why it may end too early.
-func (l *runLog) kept(err error, lock *redlock.Lock) {
-	e := runEvent{Event: "kept", Until: new(lock.Until())}
+func (l *runLog) kept(err error, held redlock.Locks) {
+	e := runEvent{Event: "kept", Until: new(held.Until())}
 	if err != nil {
 		e.Error = err.Error()
-		l.print("%s may be free before the time of --keep is over: %v", l.key, strings.TrimPrefix(err.Error(), "redlock: "))
+		l.print("%s may be free before the time of --keep is over: %v", l.name(), strings.TrimPrefix(err.Error(), "redlock: "))
 	} else {
-		l.add("%s is kept until %s", l.key, lock.Until().Format(time.TimeOnly))
+		l.add("%s is kept until %s", l.name(), held.Until().Format(time.TimeOnly))
 	}
 	l.say(e)
 }
@@ -105,9 +130,9 @@ func (l *runLog) released(err error, ttl time.Duration) {
 	case l.json:
 		l.say(runEvent{Event: "released", Error: err.Error()})
 	case err != nil:
-		fmt.Fprintf(l.w, "redlock: %s; the lease ends by itself in %v at most\n", strings.TrimPrefix(err.Error(), "redlock: "), ttl)
+		fmt.Fprintf(l.w, "redlock: %s; the lease ends by itself in %v at most\n", strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\nredlock: ", "; "), "redlock: "), ttl)
 	default:
-		l.add("released %s", l.key)
+		l.add("released %s", l.name())
 	}
 }
 

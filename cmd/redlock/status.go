@@ -22,6 +22,8 @@ type statusJSON struct {
 	Held    *bool        `json:"held"`
 	Token   string       `json:"token,omitempty"`
 	Owner   string       `json:"owner,omitempty"`
+	Shared  bool         `json:"shared,omitempty"`
+	Holders []holderJSON `json:"holders,omitempty"` // who share it
 	TTL     float64      `json:"ttl_seconds"`
 	Waiters []waiterJSON `json:"waiters"`
 	Nodes   []nodeJSON   `json:"nodes"`
@@ -135,6 +137,7 @@ func cutOff(answers int) []string {
 func asJSON(p picture) statusJSON {
 	j := statusJSON{
 		Key: p.Key, Held: p.held(), Token: p.Token, Owner: p.Owner, TTL: p.TTL.Seconds(),
+		Shared: p.Shared, Holders: holdersJSON(p.Holders),
 		Waiters: []waiterJSON{}, Nodes: []nodeJSON{}, Answers: p.answers(), Quorum: p.quorum,
 	}
 	for _, w := range p.Waiters {
@@ -179,6 +182,9 @@ func (p palette) verdict(s picture) string {
 // judge is verdict before it is coloured.
 func (p palette) judge(s picture) (ink func(...any) string, text string) {
 	whose := func(token, owner string) string {
+		if token == "" {
+			return "several together" // whose tokens are not under the key
+		}
 		if owner == "" {
 			return "token " + shortToken(token)
 		}
@@ -186,6 +192,8 @@ func (p palette) judge(s picture) (ink func(...any) string, text string) {
 	}
 	ink = p.odd
 	switch {
+	case s.Shared:
+		text = fmt.Sprintf("%s is %s, for %s", s.Key, sharedBy(len(s.Holders)), forTime(s.TTL))
 	case s.Held() && s.Owner == "":
 		text = fmt.Sprintf("%s is held, %s, for %s", s.Key, whose(s.Token, ""), forTime(s.TTL))
 	case s.Held():
@@ -226,18 +234,16 @@ func printStatus(w io.Writer, s picture) {
 	switch {
 	case s.Token != "":
 		fmt.Fprintln(w, "the whole token:", printable(s.Token))
-	case s.maybe != nil:
+	case s.maybe != nil && s.maybe.Token != "":
 		fmt.Fprintln(w, "the whole token:", printable(s.maybe.Token))
 	}
+	printHolders(w, paint, s.Holders)
 	t := table{
 		heading: []string{"NODE", "HOLDER", "LEASE", "WAITING", "ANSWERED IN"},
 		bad:     func(i int) bool { return s.Nodes[i].Err != nil },
 	}
 	for _, n := range s.Nodes {
-		row := []string{n.Node, shortHolder(n.Value), leaseOf(n.TTL), strconv.Itoa(n.Waiting), n.Elapsed.Round(10 * time.Microsecond).String()}
-		if n.Value == "" {
-			row[1] = "-"
-		}
+		row := []string{n.Node, heldText(n), leaseOf(n.TTL), strconv.Itoa(n.Waiting), n.Elapsed.Round(10 * time.Microsecond).String()}
 		if silent(n) {
 			row[1], row[2], row[3], row[4] = "?", "?", "?", "-" // which is not the same as none
 		}
@@ -296,6 +302,9 @@ second is listed with the reason, and it is not known what it has.
 
 Exit status: 0 if a majority of nodes answered, whether the lock is held or not; 1 if
 not, and then what the others said is shown; 2 for a fault in the command line.
+
+A lock that several hold together (run --shared, run --permits) is shown with each of
+them, the number of its permit, and its whole token, for release --force --token.
 
 With --json, held is null if it depends on nodes that do not answer.`,
 		Example: "  redlock status orders:42\n  redlock status --json orders:42 | jq .held",

@@ -19,6 +19,8 @@ func TestPictureOfALock(t *testing.T) {
 			return redlock.NodeStatus{Err: errors.New("no answer")}
 		case "list":
 			return redlock.NodeStatus{TTL: -1, Err: errors.New("no lock")}
+		case sharedMarker:
+			return redlock.NodeStatus{Value: value, TTL: time.Second}
 		default:
 			return redlock.NodeStatus{Value: value, Token: value, TTL: time.Second}
 		}
@@ -38,6 +40,7 @@ func TestPictureOfALock(t *testing.T) {
 		{[]string{"a", "b", "-", "-", "?"}, new(false), "nobody holds k, and it is not free: 2 of 5 nodes have nothing under the key, 3 needed"},
 		{[]string{"a", "a", "b", "b", "-"}, new(false), "nobody holds k, and it is not free: 1 of 5 nodes has nothing under the key, 3 needed"},
 		{[]string{"list", "list", "list", "-", "-"}, new(false), "nobody holds k, and it is not free: 2 of 5 nodes have nothing under the key, 3 needed"},
+		{[]string{"redlock:shared", "-", "-", "?", "?"}, nil, "k may be held by several together: 1 of 5 nodes has it, and 2 do not answer"},
 		{[]string{"?"}, nil, "whether k is held is not known: no quorum, 0 of 1 node answers, 1 needed"},
 	} {
 		s := redlock.Status{Key: "k"}

@@ -27,20 +27,22 @@ const (
 
 // waiting tells what run waits for, while it does.
 type waiting struct {
-	log    *runLog
-	mutex  *redlock.Mutex
-	quorum int
-	own    string // as others see us in the line
-	start  time.Time
+	log     *runLog
+	mutexes []*redlock.Mutex
+	quorum  int
+	own     string // as others see us in the line
+	start   time.Time
 }
 
-func newWaiting(log *runLog, m *redlock.Mutex, rl *redlock.Redlock) *waiting {
-	return &waiting{log: log, mutex: m, quorum: rl.Quorum(), own: ownName(), start: time.Now()}
+func newWaiting(log *runLog, ms []*redlock.Mutex, rl *redlock.Redlock) *waiting {
+	return &waiting{log: log, mutexes: ms, quorum: rl.Quorum(), own: ownName(), start: time.Now()}
 }
 
 // waitedFor is what run waits for. It is news if it differs from the last one.
 type waitedFor struct {
+	key           string // of several locks; empty where there is one, or nothing is known
 	holder, token string // empty: nobody, or not known
+	sharedBy      int    // how many hold it together
 	place, of     int    // in line; 0: not in it, or not known
 	problem       string // why no lock can be had
 }
@@ -71,9 +73,29 @@ func (w *waiting) tell(ctx context.Context) {
 	}
 }
 
-// look asks the nodes. ok is false if ctx ended.
+// look asks the nodes. ok is false if ctx ended. Of several locks one is waited for at a time:
+// the one in whose line we are, or else, since a line may be lost, one that another holds.
 func (w *waiting) look(ctx context.Context) (seen waitedFor, lease time.Duration, ok bool) {
-	s, err := w.mutex.Inspect(ctx)
+	for i, m := range w.mutexes {
+		here, left, ok := w.lookAt(ctx, m)
+		if !ok {
+			return waitedFor{}, 0, false
+		}
+		if len(w.mutexes) > 1 {
+			here.key = w.log.keys[i]
+		}
+		if here.problem != "" || here.place > 0 {
+			return here, left, true
+		}
+		if seen.key == "" && (len(w.mutexes) == 1 || here.token != "" && here.holder != w.own) {
+			seen, lease = here, left
+		}
+	}
+	return seen, lease, true
+}
+
+func (w *waiting) lookAt(ctx context.Context, m *redlock.Mutex) (seen waitedFor, lease time.Duration, ok bool) {
+	s, err := m.Inspect(ctx)
 	if ctx.Err() != nil {
 		return waitedFor{}, 0, false
 	}
@@ -85,7 +107,7 @@ func (w *waiting) look(ctx context.Context) (seen waitedFor, lease time.Duration
 		return waitedFor{problem: "no quorum, " + p.count()}, 0, true
 	}
 	if p.Held() {
-		seen.holder, seen.token, lease = p.Owner, p.Token, p.TTL
+		seen.holder, seen.token, seen.sharedBy, lease = p.Owner, p.Token, len(p.Holders), p.TTL
 	}
 	for i, x := range p.Waiters {
 		if x.Owner == w.own {
@@ -102,7 +124,7 @@ func (w *waiting) say(seen waitedFor, lease time.Duration) {
 		return
 	}
 	e := runEvent{
-		Event: "still_waiting", Holder: seen.holder, HolderToken: seen.token, Place: seen.place, Waiting: seen.of,
+		Event: "still_waiting", Key: seen.key, Holder: seen.holder, HolderToken: seen.token, SharedBy: seen.sharedBy, Place: seen.place, Waiting: seen.of,
 		Waited: new(time.Since(w.start).Seconds()), Error: seen.problem,
 	}
 	if lease != 0 {
@@ -122,11 +144,17 @@ func (w *waiting) line(seen waitedFor, lease time.Duration) string {
 	case seen.place > 0:
 		parts = append(parts, fmt.Sprintf("%s of %d in line", ordinal(seen.place), seen.of))
 	}
+	which := ""
+	if seen.key != "" {
+		which = seen.key + " "
+	}
 	switch {
+	case seen.sharedBy > 0:
+		parts = append(parts, fmt.Sprintf("%sshared by %d", which, seen.sharedBy))
 	case seen.token != "" && seen.holder != "":
-		parts = append(parts, "held by "+seen.holder)
+		parts = append(parts, which+"held by "+seen.holder)
 	case seen.token != "":
-		parts = append(parts, "held by token "+seen.token)
+		parts = append(parts, which+"held by token "+seen.token)
 	}
 	switch {
 	case lease < 0:
@@ -134,7 +162,7 @@ func (w *waiting) line(seen waitedFor, lease time.Duration) string {
 	case lease > 0:
 		parts = append(parts, fmt.Sprintf("lease %v", lease.Round(time.Second)))
 	}
-	text := fmt.Sprintf("redlock: waiting %v for %s", time.Since(w.start).Round(time.Second), w.log.key)
+	text := fmt.Sprintf("redlock: waiting %v for %s", time.Since(w.start).Round(time.Second), w.log.name())
 	if len(parts) > 0 {
 		text += ": " + strings.Join(parts, ", ")
 	}

@@ -54,8 +54,8 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 		// view is what makes a line when it changes. Errors do not: they have times and
 		// ports in them.
 		type view struct {
-			token, maybe, silent string
-			waiting              int
+			token, sharers, maybe, silent string
+			waiting                       int
 		}
 		var last *view
 		tick := time.NewTicker(*interval)
@@ -70,6 +70,12 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 			}
 			seen := pictureOf(status, rl.Quorum())
 			now := view{token: status.Token, waiting: len(status.Waiters)}
+			for _, h := range status.Holders {
+				now.sharers += h.Token + "\n"
+			}
+			if status.Shared {
+				now.token = sharedMarker // also while it is not known by whom
+			}
 			if seen.maybe != nil {
 				now.maybe = seen.maybe.Value
 			}

@@ -242,6 +242,8 @@ func (b *board) lock(p picture, now time.Time, steady func(string, time.Time) in
 	l := &viewLock{Key: printable(p.Key), Waiting: len(p.Waiters), Fence: b.finder.fence(p.Key)}
 	value := ""
 	switch held := p.held(); {
+	case p.Shared:
+		l.State, l.Owner, value = "held", sharedBy(len(p.Holders)), sharedMarker
 	case p.Held():
 		l.State, l.Owner = "held", p.Owner
 		value = p.Token
@@ -267,7 +269,7 @@ func (b *board) lock(p picture, now time.Time, steady func(string, time.Time) in
 	case p.TTL < 0:
 		l.Until = -1
 	case p.TTL > 0:
-		l.Until = steady(value, now.Add(p.TTL))
+		l.Until = steady(p.Key+" "+value, now.Add(p.TTL))
 	}
 	for i, w := range p.Waiters {
 		if i == mostWaiters {

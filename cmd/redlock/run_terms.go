@@ -1,0 +1,139 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/redlock"
+)
+
+// mostPermits is the library's bound.
+const mostPermits = 1024
+
+var errRunArgs = &usageError{errors.New("run takes one key, and with a command any number of keys, --, then the command: redlock run KEY... -- COMMAND")}
+
+// runArgs wants a -- where there is more than one argument: one that was forgotten must not
+// make a command's name a lock.
+func runArgs(cmd *cobra.Command, args []string) error {
+	keys, command := splitArgs(cmd, args)
+	switch {
+	case len(keys) == 0:
+		return errRunArgs
+	case len(command) == 0 && (len(keys) > 1 || cmd.ArgsLenAtDash() >= 0):
+		return errRunArgs
+	}
+	for i, k := range keys {
+		if slices.Contains(keys[:i], k) {
+			return &usageError{fmt.Errorf("the key %q is there twice: keys must differ", k)}
+		}
+	}
+	return nil
+}
+
+func splitArgs(cmd *cobra.Command, args []string) (keys, command []string) {
+	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+		return args[:dash], args[dash:]
+	}
+	return args, nil
+}
+
+// brokenRule is what is wrong with the flags, for this many keys.
+func (f *runFlags) brokenRule(cmd *cobra.Command, keys int, command bool) error {
+	semaphore, keeps := cmd.Flags().Changed("permits"), cmd.Flags().Changed("keep")
+	for _, rule := range []struct {
+		broken bool
+		text   string
+	}{
+		{f.nonblock && f.wait != 0, "--nonblock and --timeout exclude each other"},
+		{f.wait < 0, fmt.Sprintf("--timeout is %v: must not be negative", f.wait)},
+		{keeps && cmd.Flags().Changed("ttl"), "--keep is the lease, and --ttl would be another"},
+		{keeps && (f.keep < time.Second || f.keep > 24*time.Hour), fmt.Sprintf("--keep is %v: must be from 1s to 24h", f.keep)},
+		{f.keep > 0 && !command, "--keep is for what comes after a command, and there is none"},
+		{f.ttl < time.Second || f.ttl > 24*time.Hour, fmt.Sprintf("--ttl is %v: must be from 1s to 24h", f.ttl)},
+		{f.busy < 0 || f.busy > 255, fmt.Sprintf("-E is %d: must be from 0 to 255", f.busy)},
+		{semaphore && (f.permits < 1 || f.permits > mostPermits), fmt.Sprintf("--permits is %d: must be from 1 to %d", f.permits, mostPermits)},
+		{f.shared && semaphore, "--shared and --permits exclude each other"},
+		{f.shared && f.fencing, "--shared and --fencing exclude each other: those who share a lock have no order"},
+		{semaphore && f.fencing, "--permits and --fencing exclude each other: those who share a lock have no order"},
+		{f.shared && keys > 1, fmt.Sprintf("--shared takes one key, not %d", keys)},
+		{semaphore && keys > 1, fmt.Sprintf("--permits takes one key, not %d", keys)},
+	} {
+		if rule.broken {
+			return &usageError{errors.New(rule.text)}
+		}
+	}
+	return nil
+}
+
+// wanted is what run acquires: one lock, or several together.
+type wanted struct {
+	mutexes []*redlock.Mutex
+}
+
+func wantedOf(rl *redlock.Redlock, f runFlags, keys []string) wanted {
+	opts := []redlock.LockOption{redlock.WithRenewal()}
+	if f.fencing {
+		opts = append(opts, redlock.WithFencing())
+	}
+	var w wanted
+	for _, k := range keys {
+		m := rl.Mutex(k, opts...)
+		switch {
+		case f.permits > 0:
+			m = rl.Semaphore(k, f.permits, opts...)
+		case f.shared:
+			m = m.Shared()
+		}
+		w.mutexes = append(w.mutexes, m)
+	}
+	return w
+}
+
+// acquire goes by All for several locks only: the path of one stays that of a Mutex.
+func (w wanted) acquire(ctx context.Context, wait bool) (redlock.Locks, error) {
+	if len(w.mutexes) > 1 {
+		if all := redlock.All(w.mutexes...); wait {
+			return all.Acquire(ctx)
+		} else {
+			return all.TryAcquire(ctx)
+		}
+	}
+	one := w.mutexes[0].TryAcquire
+	if wait {
+		one = w.mutexes[0].Acquire
+	}
+	lock, err := one(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return redlock.Locks{lock}, nil
+}
+
+// environment tells the command of its locks: of several a line each, in the order of the
+// command line.
+func environment(held redlock.Locks, f runFlags) []string {
+	of := func(what func(*redlock.Lock) string) string {
+		var lines []string
+		for _, l := range held {
+			lines = append(lines, what(l))
+		}
+		return strings.Join(lines, "\n")
+	}
+	env := []string{"REDLOCK_KEY=" + of((*redlock.Lock).Key), "REDLOCK_TOKEN=" + of((*redlock.Lock).Token)}
+	if f.fencing {
+		env = append(env, "REDLOCK_FENCE="+of(func(l *redlock.Lock) string { return strconv.FormatUint(l.Fence(), 10) }))
+	}
+	if f.permits > 0 {
+		env = append(env, "REDLOCK_PERMIT="+strconv.Itoa(held[0].Permit()))
+	}
+	return env
+}

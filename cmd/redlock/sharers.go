@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/quorumlock/redlock"
+)
+
+// sharedMarker is what the nodes have under the key of a lock that several hold together.
+const sharedMarker = "redlock:shared"
+
+// holderJSON is one who holds a lock together with others.
+type holderJSON struct {
+	Token  string  `json:"token"`
+	Owner  string  `json:"owner,omitempty"`
+	Permit *int    `json:"permit,omitempty"` // of a semaphore
+	TTL    float64 `json:"ttl_seconds"`
+}
+
+func holdersJSON(all []redlock.Holder) (list []holderJSON) {
+	for _, h := range all {
+		j := holderJSON{Token: h.Token, Owner: h.Owner, TTL: h.TTL.Seconds()}
+		if h.Permit >= 0 {
+			j.Permit = new(h.Permit)
+		}
+		list = append(list, j)
+	}
+	return list
+}
+
+// sharedBy counts holders, in words. A lock may be shared by none for a moment: a minority
+// knows of each.
+func sharedBy(n int) string {
+	if n == 0 {
+		return "shared"
+	}
+	return fmt.Sprintf("shared by %d", n)
+}
+
+// heldText is what a key holds on one node, in a table.
+func heldText(n redlock.NodeStatus) string {
+	switch n.Value {
+	case "":
+		return "-"
+	case sharedMarker:
+		return sharedBy(len(n.Holders))
+	default:
+		return shortHolder(n.Value)
+	}
+}
+
+// printHolders lists those who share a lock, with the tokens by which an operator may strike
+// one of them.
+func printHolders(w io.Writer, p palette, all []redlock.Holder) {
+	if len(all) == 0 {
+		return
+	}
+	t := table{heading: []string{"TOKEN", "HOLDER", "PERMIT", "LEASE"}}
+	for _, h := range all {
+		permit := "-"
+		if h.Permit >= 0 {
+			permit = strconv.Itoa(h.Permit)
+		}
+		t.rows = append(t.rows, []string{h.Token, cut(h.Owner, 40), permit, leaseOf(h.TTL)})
+	}
+	t.print(w, p)
+}
