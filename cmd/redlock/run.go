@@ -67,8 +67,8 @@ Exit status: the command's, or 128 and the number of the signal that ended it, o
 came while waiting. Otherwise
     0  without a command: a signal ended it
     2  the command line breaks a rule
-  120  another holds the lock, or all permits are held (--nonblock, --timeout); -E sets
-       another number
+  120  another holds the lock, or others all permits (--nonblock, --timeout);
+       -E sets another number
   121  no majority of nodes could be asked in time
   122  the lock was lost while the command ran, which was killed
   123  anything else that went wrong

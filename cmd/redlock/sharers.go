@@ -30,8 +30,8 @@ func holdersJSON(all []redlock.Holder) (list []holderJSON) {
 	return list
 }
 
-// sharedBy counts holders, in words. A lock may be shared by none for a moment: a minority
-// knows of each.
+// sharedBy counts holders, in words. There may be none: the mark is there, and no majority
+// lists the same holder, or nobody was asked.
 func sharedBy(n int) string {
 	if n == 0 {
 		return "shared"
@@ -52,18 +52,18 @@ func heldText(n redlock.NodeStatus) string {
 }
 
 // printHolders lists those who share a lock, with the tokens by which an operator may strike
-// one of them.
+// one of them. These are last, where a narrow terminal cuts nothing off.
 func printHolders(w io.Writer, p palette, all []redlock.Holder) {
 	if len(all) == 0 {
 		return
 	}
-	t := table{heading: []string{"TOKEN", "HOLDER", "PERMIT", "LEASE"}}
+	t := table{heading: []string{"PERMIT", "HOLDER", "LEASE", "TOKEN"}}
 	for _, h := range all {
 		permit := "-"
 		if h.Permit >= 0 {
 			permit = strconv.Itoa(h.Permit)
 		}
-		t.rows = append(t.rows, []string{h.Token, cut(h.Owner, 40), permit, leaseOf(h.TTL)})
+		t.rows = append(t.rows, []string{permit, cut(h.Owner, 40), leaseOf(h.TTL), h.Token})
 	}
 	t.print(w, p)
 }

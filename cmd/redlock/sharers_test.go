@@ -102,7 +102,7 @@ func TestRunSharesALock(t *testing.T) {
 	r = s.ran(t, "status", "k")
 	assert.Equal(t, 0, r.code, r.errOut)
 	assert.Contains(t, r.out, "k is shared by 2, for ")
-	assert.Regexp(t, `(?m)^[0-9a-f]{32} +\S+:\d+ +- +[0-9.]+m?s$`, r.out)
+	assert.Regexp(t, `(?m)^- +\S+:\d+ +[0-9.]+m?s +[0-9a-f]{32}$`, r.out)
 	assert.Equal(t, 4, strings.Count(r.out, "shared by 2"), "the verdict and each node:\n%s", r.out)
 	var st statusJSON
 	require.NoError(t, json.Unmarshal([]byte(s.ran(t, "status", "k", "--json").out), &st))
