@@ -44,6 +44,7 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 	}
 	start := rl.clock.now()
 	all, closed := rl.examineAll(ctx, probe[:tokenLen])
+	remember(all, rl.opts.RestartGuard > 0, rl.clock.now())
 
 	report := Report{Quorum: rl.quorum, Findings: judge(all, rl.setup())}
 	for _, f := range all {

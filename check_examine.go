@@ -141,6 +141,11 @@ func (e *examiner) read(ctx context.Context, c redis.UniversalClient) {
 		configs[i] = redis.NewMapStringStringCmd(ctx, "CONFIG", "GET", s)
 		q.add(ctx, configs[i])
 	}
+	var text *redis.StringCmd
+	if e.mark != "" {
+		text = redis.NewStringCmd(ctx, "GET", e.mark)
+		q.add(ctx, text)
+	}
 	q.send(ctx)
 
 	denials := make([]error, len(sections))
@@ -161,6 +166,37 @@ func (e *examiner) read(ctx context.Context, c redis.UniversalClient) {
 		}
 	}
 	e.noteUnread(denials, denied)
+	e.readMemory(&q, infos, text)
+}
+
+// readMemory keeps what tells since when the node remembers: its ids and its mark. text is
+// nil where there are no marks.
+func (e *examiner) readMemory(q *enquiry, infos []*redis.StringCmd, text *redis.StringCmd) {
+	if text == nil {
+		return
+	}
+	for i, cmd := range infos {
+		switch sections[i].name {
+		case "server":
+			e.seen.err = q.errOf(cmd)
+			if e.seen.err == nil {
+				e.seen.err = e.seen.readServer(cmd.Val())
+			}
+		case "replication":
+			e.seen.readReplication(cmd.Val())
+		}
+	}
+	err := q.errOf(text)
+	if err == nil || errors.Is(err, redis.Nil) {
+		e.seen.mark = readMark(text.Val(), err == nil, 0)
+		return
+	}
+	e.seen.mark = unreadMark(err)
+	if strings.HasPrefix(err.Error(), "NOPERM") { // the probes find that, and say what it costs
+		e.Unread = append(e.Unread, "GET "+e.mark+": "+oneLine(err.Error()))
+	} else {
+		e.cannot("GET "+e.mark, "since when it remembers", err)
+	}
 }
 
 // noteUnread notes what is still not known. denials has the error of each section of INFO,

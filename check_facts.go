@@ -5,8 +5,9 @@ import "strconv"
 // facts are what is known about a node. The findings are made from them.
 type facts struct {
 	NodeReport
-	many   bool // a cluster or ring client: several servers
-	cut    bool // waiting was over before the node had answered everything
+	many   bool     // a cluster or ring client: several servers
+	cut    bool     // waiting was over before the node had answered everything
+	seen   sighting // what the memory is judged by
 	unread []unread
 	lacks  []denial
 	masked bool // the probe's key was refused, so nothing is known of rights to keys

@@ -24,6 +24,26 @@ func (rl *Redlock) setup() setup {
 	return s
 }
 
+// remember fills in since when each node's data has been remembering, by the rules of
+// memory.go, for a client that comes now. It takes all nodes to tell a fleet's first use.
+func remember(all []facts, fixed bool, now instant) {
+	ms := newMemories(len(all), fixed)
+	for i, f := range all {
+		if !f.timed {
+			continue // nobody knows how old its mark is
+		}
+		s := f.seen
+		s.asked, s.role = true, f.Role
+		s.mark = s.mark.aged(time.Duration(now.wall) + f.ClockOffset)
+		ms.see(i, s, now.mono)
+	}
+	for i := range all {
+		if at, ok := ms.remembers(i); ok {
+			all[i].RemembersSince = now.when(at)
+		}
+	}
+}
+
 // addFinding notes a finding about one node.
 type addFinding func(severity Severity, code, message, advice string)
 

@@ -15,15 +15,16 @@ func TestReportPrintsAndMarshals(t *testing.T) {
 	r := redlock.Report{
 		Quorum: 2,
 		Nodes: []redlock.NodeReport{
-			{Node: "10.0.0.1:6379/0", Reachable: true, Latency: 420 * time.Microsecond, Role: "master", Version: "redis 7.2.4\x1b[31m\n", AppendOnly: "yes", AppendFsync: "always", MaxMemoryPolicy: "noeviction"},
+			{Node: "10.0.0.1:6379/0", Reachable: true, Latency: 420 * time.Microsecond, Role: "master", Version: "redis 7.2.4\x1b[31m\n", AppendOnly: "yes", AppendFsync: "always", MaxMemoryPolicy: "noeviction",
+				RemembersSince: time.Date(2026, 11, 22, 4, 30, 0, 5e8, time.FixedZone("", 3600))},
 			{Node: "10.0.0.20:6379/0", Err: errors.New("no answer")},
 		},
 		Findings: []redlock.Finding{{Node: "10.0.0.20:6379/0", Severity: redlock.SeverityWarning, Code: "unreachable", Message: "no answer", Advice: "bring it back"},
 			{Severity: redlock.SeverityInfo, Code: "even-number", Message: "two", Advice: "use three"}},
 	}
-	assert.Equal(t, `NODE              STATE        LATENCY  CLOCK  ROLE    REPLICAS  VERSION           UPTIME  PERSISTENCE  EVICTION
-10.0.0.1:6379/0   ok           420µs    -      master  0         redis 7.2.4?[31m  -       aof always   noeviction
-10.0.0.20:6379/0  unreachable  -        -      -       -         -                 -       -            -
+	assert.Equal(t, `NODE              STATE        LATENCY  CLOCK  ROLE    REPLICAS  VERSION           UPTIME  REMEMBERS SINCE       PERSISTENCE  EVICTION
+10.0.0.1:6379/0   ok           420µs    -      master  0         redis 7.2.4?[31m  -       2026-11-22T03:30:00Z  aof always   noeviction
+10.0.0.20:6379/0  unreachable  -        -      -       -         -                 -       -                     -            -
 
 SEVERITY  CODE         NODE              FINDING
 warning   unreachable  10.0.0.20:6379/0  no answer
@@ -36,7 +37,7 @@ info      even-number  (all)             two
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"quorum": 2, "nodes": [
-		{"node": "10.0.0.1:6379/0", "reachable": true, "latency_ms": 0.42, "version": "redis 7.2.4\u001b[31m\n", "role": "master", "replicas": 0,
+		{"node": "10.0.0.1:6379/0", "reachable": true, "latency_ms": 0.42, "version": "redis 7.2.4\u001b[31m\n", "role": "master", "replicas": 0, "remembers_since": "2026-11-22T03:30:00Z",
 		 "appendonly": "yes", "appendfsync": "always", "maxmemory_bytes": 0, "maxmemory_policy": "noeviction"},
 		{"node": "10.0.0.20:6379/0", "reachable": false, "error": "no answer"}],
 		"findings": [{"node": "10.0.0.20:6379/0", "severity": "warning", "code": "unreachable", "message": "no answer", "advice": "bring it back"},

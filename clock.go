@@ -21,6 +21,11 @@ func (i instant) add(d time.Duration) instant {
 	return instant{time: i.time.Add(d), mono: plus(i.mono, d), wall: plus(i.wall, d)}
 }
 
+// when is the time at which the monotonic clock showed at, for people.
+func (i instant) when(at int64) time.Time {
+	return i.time.Add(time.Duration(at - i.mono)).Round(0)
+}
+
 // plus ends at the last time that can be told: a holder may allow itself for ever.
 func plus(at int64, d time.Duration) int64 {
 	if sum := at + int64(d); d < 0 || sum >= at {

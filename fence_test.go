@@ -131,7 +131,11 @@ func TestFenceIsMonotonicOverChangingMajorities(t *testing.T) {
 // their memory one at a time and stay away for three seconds after it, as the restart
 // guard has it, plain locks in between.
 func TestFenceIsMonotonicWhateverHappens(t *testing.T) {
-	for seed := range uint64(20) {
+	seeds := uint64(20)
+	if underRace {
+		seeds = 4
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inHall(t, func(h hall) {
 				rnd := rand.New(rand.NewPCG(seed, 1))

@@ -125,21 +125,20 @@ func (g *guard) ready(i int) bool {
 	return m.voice == voiceMute || m.voice == voiceClear && m.mark.state != markAbsent
 }
 
-// since is since when a node's data has been remembering, by our clock; ok is false where
-// that is not known.
-func (g *guard) since(i int) (since time.Time, ok bool) {
+// since is since when a node's data has been remembering, by our clock; zero where that is
+// not known.
+func (g *guard) since(i int) time.Time {
 	if g == nil {
-		return time.Time{}, false
+		return time.Time{}
 	}
 	now := g.clock.now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m := &g.memories.nodes[i]
-	if m.voice != voiceClear || m.mark.state == markAbsent {
-		return time.Time{}, false
+	at, ok := g.memories.remembers(i)
+	if !ok {
+		return time.Time{}
 	}
-	at := max(m.changedAt, m.since(g.memories.isFirst(i, false)))
-	return now.time.Add(time.Duration(at - now.mono)), true
+	return now.when(at)
 }
 
 // twin reports whether a node leads to the same server as another, whose vote counts

@@ -67,6 +67,11 @@ type NodeStatus struct {
 	// Waiting is how many wait in line for the lock on this node, which is one of them
 	// as a rule.
 	Waiting int
+	// RemembersSince is since when the node's data has been remembering, as NodeReport has it.
+	// Inspect does not ask for it: it is what this client was told when it connected or
+	// acquired locks last. So a loss that it has not noticed yet does not show, and one that
+	// it saw itself counts, too. It is also zero if the node did not answer.
+	RemembersSince time.Time
 	// Elapsed is how long the node took to answer.
 	Elapsed time.Duration
 	// Err says why the node did not answer, or that the key holds no lock.
@@ -93,6 +98,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 		if n.known {
 			answers++
 			ns.read(&n)
+			ns.RemembersSince = m.guard.since(i)
 			if len(n.waiters) > len(s.Waiters) {
 				s.Waiters = n.waiters
 			}

@@ -26,7 +26,7 @@ func TestInspect(t *testing.T) {
 		s := inspect()
 		assert.False(b, s.Held())
 		assert.Equal(b, redlock.Status{Key: key, Nodes: s.Nodes}, s)
-		assert.Equal(b, redlock.NodeStatus{Node: b.rl.Nodes()[3]}, s.Nodes[3])
+		assert.Equal(b, redlock.NodeStatus{Node: b.rl.Nodes()[3], RemembersSince: s.Nodes[3].RemembersSince}, s.Nodes[3])
 
 		lock := b.lock()
 		b.pass(time.Second)

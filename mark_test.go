@@ -298,24 +298,19 @@ func TestMarkThatMayNotBeWritten(t *testing.T) {
 func TestGuardTellsSinceWhenNodesRemember(t *testing.T) {
 	g, c, looks := marked(t, 3, 0)
 	began := c.now().time
-	at, ok := g.since(0)
-	require.True(t, ok)
-	require.Equal(t, began.Add(-2*time.Hour), at, "the process was an hour old at the fleet's first use")
+	require.WithinDuration(t, began.Add(-2*time.Hour), g.since(0), 0, "the process was an hour old at the fleet's first use")
 	c.Advance(time.Minute)
 	looks[1].mark = mark{state: markAbsent}
 	g.saw(1, looks[1])
-	_, ok = g.since(1)
-	require.False(t, ok, "no mark yet")
+	require.Zero(t, g.since(1), "no mark yet")
 	written := sighting{asked: true, runID: "a1", replID: "r", mark: readMark("new 5 5 later a1 r", true, of(5))}
 	g.saw(1, written)
-	at, ok = g.since(1)
-	require.True(t, ok)
-	require.Equal(t, began.Add(time.Minute), at)
+	require.WithinDuration(t, began.Add(time.Minute), g.since(1), 0)
 	g.saw(2, sighting{err: memError("NOPERM")})
-	_, ok = g.since(2)
-	require.False(t, ok)
-	_, ok = (*guard)(nil).since(0)
-	require.False(t, ok)
+	require.Zero(t, g.since(2))
+	g.saw(0, sighting{asked: true, runID: "a0", replID: "r", mark: unreadMark(memError("NOPERM no key"))})
+	require.Zero(t, g.since(0), "not by the mark any more")
+	require.Zero(t, (*guard)(nil).since(0))
 }
 
 // Two names lead to one server: one of its votes counts, whichever came first.

@@ -106,6 +106,9 @@ func TestQueuesThatMeetAreFair(t *testing.T) {
 		for hold, long := range map[time.Duration]time.Duration{
 			5 * time.Millisecond: 12 * time.Second, 50 * time.Millisecond: 30 * time.Second, 200 * time.Millisecond: time.Minute,
 		} {
+			if underRace && (nodes > 3 || hold != 50*time.Millisecond) {
+				continue
+			}
 			for when, begin := range first {
 				t.Run(fmt.Sprintf("%d nodes, held for %v, %s", nodes, hold, when), func(t *testing.T) {
 					inHallOf(t, nodes, func(h hall) {

@@ -309,6 +309,16 @@ func (m *memory) since(first bool) int64 {
 	}
 }
 
+// remembers is since when a node's data has been remembering, by what we know of it now; ok
+// is false where there is no mark of this data, or none that may be read.
+func (ms *memories) remembers(i int) (at int64, ok bool) {
+	m := &ms.nodes[i]
+	if m.voice != voiceClear || m.mark.state != markPresent {
+		return 0, false
+	}
+	return max(m.changedAt, m.since(ms.isFirst(i, false))), true
+}
+
 // quiet is since when nothing speaks against a node, whatever is known of the others.
 func (m *memory) quiet() int64 {
 	switch {

@@ -98,6 +98,14 @@ type NodeReport struct {
 	// Uptime is in whole seconds, and may be up to one second too long. It is 0 if the
 	// server's clock was set back behind its start.
 	Uptime time.Duration
+	// RemembersSince is since when the node's data has been remembering, by its memory mark
+	// and by this machine's clock: a restart, a failover to a replica, FLUSHALL and a
+	// restored backup begin it anew, once a client has written a new mark. Check writes none.
+	// A node whose mark is of its fleet's first use remembers since its server was started.
+	//
+	// It is zero if there is no mark, or only one that belongs to other data; for a replica;
+	// with the restart guard off; and where the mark, INFO server or TIME could not be read.
+	RemembersSince time.Time
 	// Role is "master", "slave" or "sentinel"; Mode "standalone", "cluster" or "sentinel".
 	Role, Mode string
 	// Replicas is how many replicas are connected.
@@ -113,8 +121,8 @@ type NodeReport struct {
 	timed, aged bool // ClockOffset and Uptime are known; both may be zero
 }
 
-// MarshalJSON leaves out fields that are not known. Times are numbers, in the unit that the
-// field's name ends with.
+// MarshalJSON leaves out fields that are not known. Durations are numbers, in the unit that
+// the field's name ends with; RemembersSince is a time of RFC 3339, in UTC.
 func (n NodeReport) MarshalJSON() ([]byte, error) {
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	out := struct {
@@ -127,6 +135,7 @@ func (n NodeReport) MarshalJSON() ([]byte, error) {
 		Version         string   `json:"version,omitempty"`
 		RunID           string   `json:"run_id,omitempty"`
 		UptimeS         *int64   `json:"uptime_s,omitempty"`
+		RemembersSince  string   `json:"remembers_since,omitempty"`
 		Role            string   `json:"role,omitempty"`
 		Mode            string   `json:"mode,omitempty"`
 		Replicas        *int     `json:"replicas,omitempty"`
@@ -137,7 +146,7 @@ func (n NodeReport) MarshalJSON() ([]byte, error) {
 		Unread          []string `json:"unread,omitempty"`
 	}{
 		Node: n.Node, Reachable: n.Reachable, LatencyMS: ms(n.Latency), Version: n.Version, RunID: n.RunID,
-		Role: n.Role, Mode: n.Mode, MaxMemoryPolicy: n.MaxMemoryPolicy,
+		RemembersSince: date(n.RemembersSince), Role: n.Role, Mode: n.Mode, MaxMemoryPolicy: n.MaxMemoryPolicy,
 		AppendOnly: n.AppendOnly, AppendFsync: n.AppendFsync, Unread: n.Unread,
 	}
 	if n.Err != nil {
@@ -170,9 +179,9 @@ func (r Report) String() string {
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
-	row("NODE", "STATE", "LATENCY", "CLOCK", "ROLE", "REPLICAS", "VERSION", "UPTIME", "PERSISTENCE", "EVICTION")
+	row("NODE", "STATE", "LATENCY", "CLOCK", "ROLE", "REPLICAS", "VERSION", "UPTIME", "REMEMBERS SINCE", "PERSISTENCE", "EVICTION")
 	for _, n := range r.Nodes {
-		cells := []string{n.Node, "ok", "-", "-", "-", "-", "-", "-", "-", "-"}
+		cells := []string{n.Node, "ok", "-", "-", "-", "-", "-", "-", "-", "-", "-"}
 		switch {
 		case !n.Reachable:
 			cells[1] = "unreachable"
@@ -190,13 +199,14 @@ func (r Report) String() string {
 		set(5, n.Role != "", strconv.Itoa(n.Replicas))
 		set(6, true, n.Version)
 		set(7, n.aged, n.Uptime.String())
+		set(8, true, date(n.RemembersSince))
 		switch n.AppendOnly {
 		case "yes":
-			cells[8] = strings.TrimSpace("aof " + n.AppendFsync)
+			cells[9] = strings.TrimSpace("aof " + n.AppendFsync)
 		case "no":
-			cells[8] = "no aof"
+			cells[9] = "no aof"
 		}
-		set(9, true, n.MaxMemoryPolicy)
+		set(10, true, n.MaxMemoryPolicy)
 		row(cells...)
 	}
 	_ = w.Flush()
@@ -216,6 +226,15 @@ func (r Report) String() string {
 	}
 	_ = w.Flush()
 	return b.String()
+}
+
+// date is a time in whole seconds and in UTC, which servers' logs and machines in other
+// zones can be compared with; empty if it is not known.
+func date(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
 }
 
 // plain replaces everything in a server's text that could break the table or control a

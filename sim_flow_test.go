@@ -377,47 +377,45 @@ func (f *simFlow) identity() (sighting, error) {
 	return s, nil
 }
 
-// question sends something to which nothing happens but to the network.
-func (f *simFlow) question(what uint64, do func()) error {
+// answerTo sends a question to which nothing happens but to the network. What the server does
+// may be done after the asker has given up.
+func answerTo[T any](f *simFlow, what uint64, do func() T) (answer T, err error) {
 	if err := f.connect(); err != nil {
-		return err
+		return answer, err
 	}
-	done := make(chan struct{}, 1)
-	_, err := f.send(f.roll(what), false, 1, func() {
-		do()
-		done <- struct{}{}
-	})
+	done := make(chan T, 1)
+	_, err = f.send(f.roll(what), false, 1, func() { done <- do() })
 	if err != nil {
-		return err
+		return answer, err
 	}
 	select {
-	case <-done:
-		return nil
+	case answer = <-done:
+		return answer, nil
 	default:
-		return errSimReset
+		return answer, errSimReset
 	}
 }
 
-func (f *simFlow) ask() (s sighting, err error) {
-	var told error
-	if err := f.question('q', func() { s, told = f.identity() }); err != nil {
+func (f *simFlow) ask() (sighting, error) {
+	type told struct {
+		s   sighting
+		err error
+	}
+	t, err := answerTo(f, 'q', func() (t told) { t.s, t.err = f.identity(); return t })
+	if err != nil {
 		return sighting{}, err
 	}
-	return s, told
+	return t.s, t.err
 }
 
 func (f *simFlow) write(m *markWrite) (mark, error) {
-	var s sighting
-	err := f.question('m', func() { s = f.d.n.writeMark(m) })
+	s, err := answerTo(f, 'm', func() sighting { return f.d.n.writeMark(m) })
 	return s.mark, err
 }
 
 func (f *simFlow) kill(id int64) error {
-	var told error
-	if err := f.question('k', func() { told = f.d.n.kill(f.d.p, f.gen, id) }); err != nil {
-		return err
-	}
-	return told
+	told, err := answerTo(f, 'k', func() error { return f.d.n.kill(f.d.p, f.gen, id) })
+	return first(err, told)
 }
 
 // accept gives a connection its id.

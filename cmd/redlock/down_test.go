@@ -97,6 +97,7 @@ func TestOperatorsCommandsWhileNodesAreDown(t *testing.T) {
 			Nodes           []struct {
 				Node, Value, Error string
 				Answers            bool
+				Since              string `json:"remembers_since"`
 			}
 		}
 		judge := func(t *testing.T, line string) {
@@ -112,6 +113,7 @@ func TestOperatorsCommandsWhileNodesAreDown(t *testing.T) {
 				assert.Equal(t, !dead, n.Answers)
 				assert.Equal(t, !dead, n.Value == value)
 				assert.Equal(t, dead, strings.Contains(n.Error, "connection refused"), n.Error)
+				assert.Equal(t, dead, n.Since == "", "since when it remembers")
 			}
 			if up >= 3 {
 				assert.Equal(t, new(true), st.Held)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +45,7 @@ type nodeJSON struct {
 	TTL     float64 `json:"ttl_seconds"`
 	Waiting int     `json:"waiting"`
 	Elapsed float64 `json:"elapsed_seconds"`
+	Since   string  `json:"remembers_since,omitempty"`
 	Error   string  `json:"error,omitempty"`
 }
 
@@ -148,9 +150,17 @@ func asJSON(p picture) statusJSON {
 		if n.Err != nil {
 			e = n.Err.Error()
 		}
-		j.Nodes = append(j.Nodes, nodeJSON{n.Node, !silent(n), n.Value, n.TTL.Seconds(), n.Waiting, n.Elapsed.Seconds(), e})
+		j.Nodes = append(j.Nodes, nodeJSON{n.Node, !silent(n), n.Value, n.TTL.Seconds(), n.Waiting, n.Elapsed.Seconds(), since(n.RemembersSince), e})
 	}
 	return j
+}
+
+// since is since when a node remembers, empty if that is not known.
+func since(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
 }
 
 // leaseOf is how long a lease lasts, in words.
@@ -239,11 +249,11 @@ func printStatus(w io.Writer, s picture) {
 	}
 	printHolders(w, paint, s.Holders)
 	t := table{
-		heading: []string{"NODE", "HOLDER", "LEASE", "WAITING", "ANSWERED IN"},
+		heading: []string{"NODE", "HOLDER", "LEASE", "WAITING", "ANSWERED IN", "REMEMBERS SINCE"},
 		bad:     func(i int) bool { return s.Nodes[i].Err != nil },
 	}
 	for _, n := range s.Nodes {
-		row := []string{n.Node, heldText(n), leaseOf(n.TTL), strconv.Itoa(n.Waiting), n.Elapsed.Round(10 * time.Microsecond).String()}
+		row := []string{n.Node, heldText(n), leaseOf(n.TTL), strconv.Itoa(n.Waiting), n.Elapsed.Round(10 * time.Microsecond).String(), cmp.Or(since(n.RemembersSince), "-")}
 		if silent(n) {
 			row[1], row[2], row[3], row[4] = "?", "?", "?", "-" // which is not the same as none
 		}
