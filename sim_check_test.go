@@ -410,6 +410,9 @@ func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
 			continue // the checker of histories knows one holder
 		}
 		over := min(g.lostAt, g.proc.killedAt)
+		if g.leftUntil != 0 { // handed over: from then on another has it
+			over = min(over, g.relCalled)
+		}
 		until := min(g.promises[0].until, over)
 		write(history.Op{
 			Client: g.proc.i*100 + g.client, Kind: history.Acquire, Key: g.key, Token: g.lock.token,
