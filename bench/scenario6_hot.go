@@ -93,7 +93,8 @@ func (b *bench) checkHot(r *results.Hot) {
 	if r.Violations > 0 || r.Lost != 0 {
 		b.problem("%s broke mutual exclusion: %d times two were inside, %d increments lost", point, r.Violations, r.Lost)
 	}
-	if r.Handovers == 0 {
+	// A smoke run waits longer for a node than it measures.
+	if r.Handovers == 0 && (!b.quick || r.Down == 0) {
 		b.problem("%s made no cycles", point)
 	}
 	if r.Errors > 0 && (b.quick || r.Candidate == "redlock") {
