@@ -65,7 +65,9 @@ func (a *arguments) write(r *request) {
 		a.keys(&r.key)
 		a.str(&r.value)
 		if q != nil {
-			a.add(q.key, q.entry, q.as.digit())
+			a.str(&q.key)
+			a.str(&q.entry)
+			a.str(q.as.digit())
 		}
 	case extendScript:
 		a.keys(&r.key)
@@ -92,7 +94,9 @@ func (a *arguments) write(r *request) {
 	case sharedReleaseScript:
 		a.keys(&r.key, &s.holders)
 		a.str(&r.value)
-		a.add(q.key, q.entry, q.as.digit())
+		a.str(&q.key)
+		a.str(&q.entry)
+		a.str(q.as.digit())
 	case joinScript:
 		a.keys(&r.key, &q.key)
 		a.add(q.entry, q.ended, q.arrival, q.waited, queueLife.Milliseconds())
@@ -131,10 +135,10 @@ func (a *arguments) write(r *request) {
 	}
 }
 
+var releaserDigits = [...]string{asWaiter: "0", asHolder: "1", asPasser: "2"}
+
 // digit is what scripts know a releaser by.
-func (as releaser) digit() string {
-	return [...]string{asWaiter: "0", asHolder: "1", asPasser: "2"}[as]
-}
+func (as releaser) digit() *string { return &releaserDigits[as] }
 
 func (a *arguments) keys(names ...*string) {
 	a.list = append(a.list, len(names))
