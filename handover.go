@@ -19,8 +19,8 @@ import (
 //
 // Shared locks and permits cannot be handed over (ErrInvalid), nor can one after Downgrade.
 //
-// Otherwise it fails as Extend does, and then nothing is handed over: the handle goes on as after an
-// Extend that failed. The nodes may have been extended or not.
+// Otherwise it fails as Extend does, and then nothing is handed over: the handle goes on as
+// after an Extend that failed. The nodes may have been extended or not.
 func (l *Lock) HandOver(ctx context.Context, ttl time.Duration) (token string, err error) {
 	if err := l.check(); err != nil {
 		return "", err
@@ -51,13 +51,7 @@ func (l *Lock) handOver(ctx context.Context, ttl time.Duration) (token string, e
 	if err := l.leave(r); err != nil {
 		return "", err
 	}
-	if told := l.opts.Hooks.Released; told != nil {
-		now := l.clock.now()
-		told(ReleaseInfo{
-			Context: ctx, Key: l.key, Token: l.token, Held: now.since(l.grantedAt),
-			Start: start.time, Elapsed: now.since(start),
-		})
-	}
+	l.tellReleased(ctx, l.terms.mode(false), start, l.clock.now(), nil, nil)
 	return l.token, nil
 }
 

@@ -268,6 +268,7 @@ func TestHandOverTellsHooks(t *testing.T) {
 		Acquired: func(i redlock.AcquireInfo) { held[i.Token] = i.Err == nil },
 		Released: func(i redlock.ReleaseInfo) {
 			assert.True(t, held[i.Token])
+			assert.Equal(t, "alone", i.Mode)
 			assert.NoError(t, i.Err)
 			delete(held, i.Token)
 		},

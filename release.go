@@ -59,13 +59,25 @@ func (l *Lock) endRelease(ctx context.Context, sent *round, start instant) error
 		close(l.released)
 	}
 	l.mu.Unlock()
-	if told := l.opts.Hooks.Released; told != nil {
-		told(ReleaseInfo{
-			Context: ctx, Key: l.key, Mode: mode, Token: l.token, Held: start.since(l.grantedAt),
-			Start: start.time, Elapsed: l.clock.now().since(start), Outcomes: l.outcomes(sent), Err: err,
-		})
-	}
+	l.tellReleased(ctx, mode, start, start, sent, err)
 	return err
+}
+
+// tellReleased tells the hook how the lock was given up by a call that began at start: it was
+// over at the given time. sent is nil where no release was.
+func (l *Lock) tellReleased(ctx context.Context, mode string, start, over instant, sent *round, err error) {
+	told := l.opts.Hooks.Released
+	if told == nil {
+		return
+	}
+	info := ReleaseInfo{
+		Context: ctx, Key: l.key, Mode: mode, Token: l.token, Held: over.since(l.grantedAt),
+		Start: start.time, Elapsed: l.clock.now().since(start), Err: err,
+	}
+	if sent != nil {
+		info.Outcomes = l.outcomes(sent)
+	}
+	told(info)
 }
 
 // firstRelease waits for the result of the first Release. The caller holds mu, which
