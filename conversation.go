@@ -136,7 +136,7 @@ type conversations struct {
 	asked     int64  // so many takers there were
 	killing   int    // so many are used to end others, and free soon
 	trying    bool   // a fresh conversation is on its way, see fresh
-	flow      flow   // one that was opened and has not told who it is, to be asked again
+	spare     opened // one that has not told who it is, to be asked again
 	runID     string // of the process that told last who it is
 	longest   time.Duration
 	patience  time.Duration   // of the last batch
@@ -190,8 +190,7 @@ func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) 
 	cv, err := cs.take(patience, bound)
 	if err == nil {
 		if err = cs.prepare(cv, batch); err != nil {
-			cs.end(cv, false)
-			cv.flow.close()
+			cs.drop(cv)
 		}
 	}
 	if err != nil {
@@ -208,12 +207,10 @@ func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) 
 		cs.putBack(cv)
 		return true
 	case answered || !sent:
-		cs.end(cv, answered && !got.broken)
-		cv.flow.close()
+		cs.drop(cv)
 		return true
 	default:
-		cs.end(cv, false)
-		cv.flow.close()
+		cs.drop(cv)
 		return cs.settle(cv, patience, bound)
 	}
 }

@@ -33,23 +33,22 @@ func (cs *conversations) beginLocked(cv *conversation, at instant, patience, bou
 	cv.watch.set(cv.overdueAt, now)
 }
 
-// end is the counterpart of begin for a conversation that is over.
-func (cs *conversations) end(cv *conversation, answered bool) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	cs.endLocked(cv, cs.clock.now().mono, answered)
-}
-
-func (cs *conversations) endLocked(cv *conversation, now int64, answered bool) {
+// endLocked is the counterpart of beginLocked.
+func (cs *conversations) endLocked(cv *conversation) {
 	cv.busy = false
-	if answered {
-		cv.answeredAt = now
-	}
 	if i := slices.Index(cs.out, cv); i >= 0 {
 		cs.out[i] = cs.out[len(cs.out)-1]
 		cs.out[len(cs.out)-1] = nil
 		cs.out = cs.out[:len(cs.out)-1]
 	}
+}
+
+// drop ends a conversation in use that is of no further use.
+func (cs *conversations) drop(cv *conversation) {
+	cs.mu.Lock()
+	cs.endLocked(cv)
+	cs.mu.Unlock()
+	cv.flow.close()
 }
 
 // check looks after a conversation that is out.
@@ -162,10 +161,9 @@ func (cs *conversations) outlive(old, fresh *conversation, patience time.Duratio
 func (cs *conversations) putBackIf(lives bool, cv *conversation) {
 	if lives {
 		cs.putBack(cv)
-		return
+	} else {
+		cs.drop(cv)
 	}
-	cs.end(cv, false)
-	cv.flow.close()
 }
 
 // linger has a conversation ended later that could not be ended in time: over the next one
@@ -272,8 +270,8 @@ func (cs *conversations) close() {
 		cv.watch.stop()
 	}
 	cs.expiry.stop()
-	f := cs.flow
-	cs.flow = nil
+	f := cs.spare.flow
+	cs.spare = opened{}
 	cs.mu.Unlock()
 	cs.cancel()
 	for _, cv := range all {

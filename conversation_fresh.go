@@ -25,8 +25,7 @@ func (cs *conversations) take(patience, bound time.Duration) (*conversation, err
 			return cv, nil
 		}
 		// Nothing was out on it, so nothing of it can land.
-		cs.end(cv, false)
-		cv.flow.close()
+		cs.drop(cv)
 	}
 }
 
@@ -40,14 +39,20 @@ func (cs *conversations) takeIdle(at instant, patience, bound time.Duration) *co
 		cs.longest = d
 		cs.dismissShort()
 	}
-	last := len(cs.idle) - 1
-	if last < 0 || cs.closed {
+	if len(cs.idle) == 0 || cs.closed {
 		return nil
 	}
+	cv := cs.popIdle()
+	cs.beginLocked(cv, at, patience, bound)
+	return cv
+}
+
+// popIdle takes out the one that was used last; the caller holds mu, and there is one.
+func (cs *conversations) popIdle() *conversation {
+	last := len(cs.idle) - 1
 	cv := cs.idle[last]
 	cs.idle[last] = nil
 	cs.idle = cs.idle[:last]
-	cs.beginLocked(cv, at, patience, bound)
 	return cv
 }
 
@@ -106,8 +111,7 @@ func (cs *conversations) await(limit time.Duration, since int64, settles bool) (
 		return nil, ErrClosed
 	}
 	if last := len(cs.idle) - 1; last >= 0 && cs.idle[last].answeredAt > since {
-		cv := cs.idle[last]
-		cs.idle = cs.idle[:last]
+		cv := cs.popIdle()
 		if settles {
 			cs.killing++
 		}
@@ -158,7 +162,7 @@ func (cs *conversations) refuseLocked(why error, whom func(*taker) bool) {
 func (cs *conversations) putBack(cv *conversation) {
 	cs.mu.Lock()
 	now := cs.clock.now().mono
-	cs.endLocked(cv, now, true)
+	cs.endLocked(cv)
 	keep := !cs.closed && !cv.over && cv.known && cv.bound >= cs.longest && !cs.isReplaced(cv) &&
 		(cs.habits.life == 0 || now-cv.born < int64(cs.habits.life))
 	if keep {
@@ -226,7 +230,7 @@ func (cs *conversations) fresh() {
 	cs.clock.yield(6)
 	t := trial{cs: cs, wait: firstRedial, pause: minBackoff}
 	cs.mu.Lock()
-	t.flow, cs.flow = cs.flow, nil
+	t.opened, cs.spare = cs.spare, opened{}
 	cs.mu.Unlock()
 	for {
 		cv, err := t.once()
@@ -247,9 +251,7 @@ func (cs *conversations) fresh() {
 // trial is what fresh knows of its tries.
 type trial struct {
 	cs       *conversations
-	flow     flow // open, and to be asked again
-	single   bool
-	stale    bool // it was one of a pool that had broken unnoticed
+	opened   // to be asked again, if there is a flow; stale: it had broken unnoticed
 	wait     time.Duration
 	pause    time.Duration
 	timedOut bool // the last try was given up
@@ -280,7 +282,7 @@ func (t *trial) once() (*conversation, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.flow, t.single, t.stale = o.flow, o.single, o.stale
+		t.opened = o
 		if o.stale {
 			wait = patience
 		} else {
@@ -373,7 +375,7 @@ func (cs *conversations) goOn(t *trial, err error) bool {
 	cs.trying = false
 	f := t.flow
 	if f != nil && !cs.closed {
-		cs.flow, f = f, nil
+		cs.spare, f = t.opened, nil
 	}
 	cs.mu.Unlock()
 	if f != nil {

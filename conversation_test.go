@@ -741,6 +741,19 @@ func TestConnectionThatIsSharedKillsNobody(t *testing.T) {
 		require.False(t, s.send("2").settled)
 		require.Empty(t, s.view().kills)
 	})
+	// Nor does one that was kept, because the server was busy when it was asked.
+	onStage(t, userHabits, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { mute(s.flows[0]); s.single, s.askErr = true, serverError("BUSY") })
+		require.False(t, s.send("2").settled)
+		rest(time.Minute)
+		s.now(func() { s.askErr, s.dead = nil, 1 })
+		require.False(t, s.send("3").settled)
+		opened := len(s.view().flows)
+		require.True(t, s.send("4").ok())
+		require.Len(t, s.view().flows, opened+1, "each exchange asks anew")
+		require.Empty(t, s.view().kills)
+	})
 }
 
 // The name leads to another process by now: what the old one says late is no vote.

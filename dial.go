@@ -146,11 +146,12 @@ type ownFlow struct {
 	cmds      []redis.Cmder // *once, to be used again
 	room      []redis.Cmder // a batch and what follows it
 	questions *questions    // behind batches, and without any
+	markKey   string
 	closing   sync.Once
 }
 
 func newOwnFlow(conn net.Conn, o *redis.Options, markKey string) *ownFlow {
-	f := &ownFlow{socket: newSocket(conn), questions: newQuestions(markKey)}
+	f := &ownFlow{socket: newSocket(conn), questions: newQuestions(markKey), markKey: markKey}
 	mine := *o
 	var given atomic.Bool
 	mine.Dialer = func(context.Context, string, string) (net.Conn, error) {
@@ -180,7 +181,7 @@ func (f *ownFlow) exchange(batch []*call, want looks) (got said) {
 	for i, c := range batch {
 		cmds[i].(*once).reuse(c.req)
 	}
-	cmds = f.questions.behind(cmds, want)
+	cmds = f.questions.follow(cmds, want)
 	f.room = cmds
 	_ = f.pipe.BatchProcess(ctx, cmds...) // only queues them
 	_, failure := f.pipe.Exec(ctx)
@@ -228,7 +229,7 @@ func (f *ownFlow) kill(id int64) error {
 }
 
 func (f *ownFlow) write(w *markWrite) (mark, error) {
-	ctx, q := context.Background(), f.questions.write(w)
+	ctx, q := context.Background(), askToWrite(f.markKey, w)
 	_ = f.pipe.Process(ctx, q)
 	_, failure := f.pipe.Exec(ctx)
 	return q.written(failure)

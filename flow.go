@@ -71,8 +71,7 @@ func (q *question) string(failure error) (text string, err error, heard bool) {
 
 // questions are all that a server may be asked about itself.
 type questions struct {
-	markKey string // empty: there are no marks
-	known   *mark  // as read last, since it hardly ever changes
+	known *mark // as read last, since it hardly ever changes
 
 	ping, server, replication, id, mark, time *question
 }
@@ -80,7 +79,7 @@ type questions struct {
 func newQuestions(markKey string) *questions {
 	q := &questions{
 		ping: ask("PING"), server: ask("INFO", "server"), replication: ask("INFO", "replication"),
-		id: ask("CLIENT", "ID"), markKey: markKey, known: &mark{},
+		id: ask("CLIENT", "ID"), known: &mark{},
 	}
 	if markKey != "" {
 		q.mark, q.time = ask("GET", markKey), ask("TIME")
@@ -90,7 +89,7 @@ func newQuestions(markKey string) *questions {
 
 // newLooks are the questions behind a batch, and no others.
 func newLooks(markKey string, want looks, known *mark) *questions {
-	q := &questions{markKey: markKey, known: known}
+	q := &questions{known: known}
 	if want&lookMark != 0 {
 		q.mark = ask("GET", markKey)
 	}
@@ -100,8 +99,8 @@ func newLooks(markKey string, want looks, known *mark) *questions {
 	return q
 }
 
-// behind appends the commands that follow a batch.
-func (q *questions) behind(cmds []redis.Cmder, want looks) []redis.Cmder {
+// follow appends the questions that go behind a batch.
+func (q *questions) follow(cmds []redis.Cmder, want looks) []redis.Cmder {
 	if want&lookMark != 0 {
 		cmds = append(cmds, q.mark.again())
 	}
@@ -111,14 +110,14 @@ func (q *questions) behind(cmds []redis.Cmder, want looks) []redis.Cmder {
 	return cmds
 }
 
-// write is the command that writes the mark.
-func (q *questions) write(w *markWrite) *question {
-	r := markRequest(q.markKey, w)
+// askToWrite is the command that writes the mark.
+func askToWrite(markKey string, w *markWrite) *question {
+	r := markRequest(markKey, w)
 	r.whole = true
 	return ask(r.plainArguments()...)
 }
 
-// written reads the answer to write. Its error means that there is none.
+// written reads the answer to askToWrite. Its error means that there is none.
 func (q *question) written(failure error) (mark, error) {
 	val, err, heard := q.answer(failure)
 	if !heard {

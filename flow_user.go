@@ -157,7 +157,7 @@ func (f *userFlow) exchange(batch []*call, want looks) (got said) {
 	cmds := append(make([]redis.Cmder, 0, len(head)+len(batch)+2), head...)
 	cmds = append(cmds, plainCommands(batch)...)
 	behind := newLooks(f.dialer.markKey, want, &f.known)
-	cmds = behind.behind(cmds, want)
+	cmds = behind.follow(cmds, want)
 	failure, done := f.run(cmds)
 	if !done {
 		for _, c := range batch {
@@ -195,7 +195,7 @@ func (f *userFlow) kill(id int64) error {
 }
 
 func (f *userFlow) write(w *markWrite) (mark, error) {
-	q := newQuestions(f.dialer.markKey).write(w)
+	q := askToWrite(f.dialer.markKey, w)
 	failure, done := f.run([]redis.Cmder{q})
 	if !done {
 		return mark{}, errGivenUp
