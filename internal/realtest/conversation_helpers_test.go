@@ -2,7 +2,6 @@ package realtest_test
 
 import (
 	"context"
-	"errors"
 	"net"
 	"os"
 	"slices"
@@ -137,6 +136,16 @@ type convWay struct {
 	make func(p *convPath, t *testing.T, o redlock.Options) *redlock.Redlock
 }
 
+// warm is a Redlock on n servers that all grant already.
+func (w convWay) warm(t *testing.T, n int, o redlock.Options) (*convFleet, *convPath, *redlock.Redlock) {
+	t.Helper()
+	f := convStart(t, n)
+	p := f.path(t)
+	rl := w.make(p, t, o)
+	convWarm(t, f, rl)
+	return f, p, rl
+}
+
 var convWays = []convWay{
 	{"Open", (*convPath).open},
 	{"New", func(p *convPath, t *testing.T, o redlock.Options) *redlock.Redlock { return p.users(t, o) }},
@@ -173,21 +182,11 @@ func (p *convPath) heal() {
 }
 
 // held is what each server has under the key, "" for nothing.
-func (f *convFleet) held(key string) []string {
-	held := make([]string, len(f.admins))
-	for i, c := range f.admins {
-		v, err := c.Get(context.Background(), key).Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			v = "error: " + err.Error()
-		}
-		held[i] = v
-	}
-	return held
-}
+func (f *convFleet) held(key string) []string { return holdersOn(f.admins, key) }
 
 // gone reports whether no server has the key.
 func (f *convFleet) gone(key string) bool {
-	return !slices.ContainsFunc(f.held(key), func(v string) bool { return v != "" })
+	return !slices.ContainsFunc(f.held(key), notEmpty)
 }
 
 func (f *convFleet) others(nodes []int) (others []int) {

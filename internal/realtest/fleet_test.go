@@ -167,9 +167,11 @@ func (f *fleet) eachWay(t *testing.T, o redlock.Options, test func(t *testing.T,
 
 // holders is what each server holds under the key: "" for nothing. It may be used in
 // eventually.
-func (f *fleet) holders(key string) []string {
-	held := make([]string, len(f.admins))
-	for i, c := range f.admins {
+func (f *fleet) holders(key string) []string { return holdersOn(f.admins, key) }
+
+func holdersOn(admins []*redis.Client, key string) []string {
+	held := make([]string, len(admins))
+	for i, c := range admins {
 		v, err := c.Get(context.Background(), key).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			v = "error: " + err.Error()

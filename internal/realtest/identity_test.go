@@ -153,10 +153,7 @@ func TestEndOfAnOldConnectionHitsNobodyElse(t *testing.T) {
 		o := convTorn
 		o.TTL = 5 * time.Second // for so long at most the silent connection is read
 		convEachWay(t, func(t *testing.T, way convWay) {
-			f := convStart(t, 3)
-			p := f.path(t)
-			rl := way.make(p, t, o)
-			convWarm(t, f, rl)
+			f, p, rl := way.warm(t, 3, o)
 			ours := f.clientIDs(t, 0)
 			require.NotEmpty(t, ours)
 

@@ -34,10 +34,7 @@ const convSoon = 1500 * time.Millisecond
 func TestFlowsThatWentSilentAreReplaced(t *testing.T) {
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
-		f := convStart(t, 5)
-		p := f.path(t)
-		rl := way.make(p, t, convSilent)
-		convWarm(t, f, rl)
+		_, p, rl := way.warm(t, 5, convSilent)
 		p.forget(t, 0, 1, 2, 3, 4)
 		_, took := convTry(t, rl.Mutex("other"))
 		t.Logf("the next lock after %v", took)
@@ -77,10 +74,7 @@ func TestDeadIdleConnectionsOfAUsersPoolAreGotRidOf(t *testing.T) {
 func TestRenewedLockSurvivesSilentFlows(t *testing.T) {
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
-		f := convStart(t, 5)
-		p := f.path(t)
-		rl := way.make(p, t, convSilent)
-		convWarm(t, f, rl)
+		_, p, rl := way.warm(t, 5, convSilent)
 		lock, err := rl.Mutex(convKey, redlock.WithRenewal()).TryAcquire(t.Context())
 		require.NoError(t, err)
 		granted := lock.Until()
@@ -97,10 +91,7 @@ func TestRenewedLockSurvivesSilentFlows(t *testing.T) {
 func TestWaiterOutlivesSilentFlows(t *testing.T) {
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
-		f := convStart(t, 5)
-		p := f.path(t)
-		rl := way.make(p, t, convSilent)
-		convWarm(t, f, rl)
+		f, p, rl := way.warm(t, 5, convSilent)
 		holder := way.make(f.path(t), t, convSilent)
 		lock, err := holder.Mutex(convKey, redlock.WithTTL(time.Minute)).TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -133,10 +124,7 @@ func TestWaiterOutlivesSilentFlows(t *testing.T) {
 func TestOneSilentFlowIsNotFelt(t *testing.T) {
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
-		f := convStart(t, 5)
-		p := f.path(t)
-		rl := way.make(p, t, convSilent)
-		convWarm(t, f, rl)
+		_, p, rl := way.warm(t, 5, convSilent)
 		held, err := rl.Mutex("held", redlock.WithRenewal()).TryAcquire(t.Context())
 		require.NoError(t, err)
 		p.forget(t, 2)

@@ -62,10 +62,7 @@ func TestExtendCountsATwinOnce(t *testing.T) {
 func TestRenewalAndReleaseCountATwinOnce(t *testing.T) {
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
-		f := convStart(t, 3)
-		p := f.path(t)
-		rl := way.make(p, t, convGuarded)
-		convWarm(t, f, rl)
+		_, p, rl := way.warm(t, 3, convGuarded)
 		renewed, err := rl.Mutex(convKey, redlock.WithRenewal()).TryAcquire(t.Context())
 		require.NoError(t, err)
 		released, err := rl.Mutex("released", redlock.WithTTL(time.Minute)).TryAcquire(t.Context())
@@ -103,10 +100,7 @@ func TestTwinCostsOneVoteAlone(t *testing.T) {
 	name := func(c twins) string { return fmt.Sprintf("%d of %d, away %v", len(c.leads), c.n, c.away) }
 	convTogether(t, cases, name, func(t *testing.T, c twins) {
 		convEachWay(t, func(t *testing.T, way convWay) {
-			f := convStart(t, c.n)
-			p := f.path(t)
-			rl := way.make(p, t, convGuarded)
-			convWarm(t, f, rl)
+			_, p, rl := way.warm(t, c.n, convGuarded)
 			for _, l := range c.leads {
 				p.lead(l[0], l[1])
 			}
@@ -133,10 +127,7 @@ func TestTwinCostsOneVoteAlone(t *testing.T) {
 func TestTwinsThatLeaveNoQuorum(t *testing.T) {
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
-		f := convStart(t, 3)
-		p := f.path(t)
-		rl := way.make(p, t, convGuarded)
-		convWarm(t, f, rl)
+		_, p, rl := way.warm(t, 3, convGuarded)
 		p.lead(1, 0)
 		p.lead(2, 0)
 		m := rl.Mutex(convKey)
