@@ -19,9 +19,8 @@ type tokens struct {
 }
 
 // newValue returns a token of 128 random bits and the owner's label, empty for that of the
-// Redlock. Every attempt needs
-// its own token: a late release of an earlier attempt would delete the keys of a later
-// one with the same token.
+// Redlock. Every attempt needs its own token: a late release of an earlier attempt would delete
+// the keys of a later one with the same token.
 func (t *tokens) newValue(owner string) (string, error) {
 	if owner == "" {
 		owner = t.owner
