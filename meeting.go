@@ -142,7 +142,7 @@ func (qs *queues) follow(w *waiter, all []inspection, inVain bool) bool {
 	switch {
 	case to >= 0:
 		k.meeting.saw(to, now.mono) // a release that finds it again follows
-		if all[to].age() <= all[w.node].age() {
+		if !all[to].waitedLonger(&all[w.node]) {
 			return false
 		}
 	case inVain:
@@ -191,7 +191,7 @@ func (qs *queues) oldest(all []inspection, ours int, now int64) int {
 		if i == ours || len(n.waiters) == 0 || n.waiters[0].process == qs.process || now < qs.skipUntil[i] {
 			continue
 		}
-		if best < 0 || n.age() > all[best].age() {
+		if best < 0 || n.waitedLonger(&all[best]) {
 			best = i
 		}
 	}

@@ -167,6 +167,16 @@ func (n *inspection) age() time.Duration {
 	return n.waiters[0].Waited
 }
 
+// waitedLonger reports whether the first in the queue has waited longer than that of another.
+// Of two that began at the same moment it is the one of the lesser process id, for everybody,
+// or the processes would each stay where they are.
+func (n *inspection) waitedLonger(than *inspection) bool {
+	if n.age() != than.age() || len(n.waiters) == 0 || len(than.waiters) == 0 {
+		return n.age() > than.age()
+	}
+	return n.waiters[0].process < than.waiters[0].process
+}
+
 // noLock is why what the key holds is no lock; nil if it is one, or free.
 func (n *inspection) noLock() error {
 	if n.kind == "string" || n.kind == "none" {

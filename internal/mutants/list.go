@@ -1064,4 +1064,12 @@ var list = []mutant{
 		new:  `case false:`,
 		why:  "an answer of the old process comes after the new one has been let vote",
 	},
+	{
+		name: "lines-tie-stays",
+		file: "resource.go",
+		old:  `return n.waiters[0].process < than.waiters[0].process`,
+		new:  `return false`,
+		why:  "processes that began to wait at the same moment each stay in a queue of their own",
+		args: "-test.run=^TestOfTwoQueuesOneHasWaitedLonger$",
+	},
 }
