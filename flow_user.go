@@ -24,9 +24,6 @@ type userDialer struct {
 	markKey string // empty: no memory marks
 	size    int    // of the pool
 	held    atomic.Int64
-
-	mu      sync.Mutex
-	bounded map[time.Duration]*redis.Client // by read timeout
 }
 
 func newUserDialer(c *redis.Client, markKey string) *userDialer {
@@ -34,12 +31,15 @@ func newUserDialer(c *redis.Client, markKey string) *userDialer {
 	if most := c.Options().MaxActiveConns; most > 0 {
 		size = min(size, most)
 	}
-	return &userDialer{client: c, markKey: markKey, size: size, bounded: make(map[time.Duration]*redis.Client)}
+	return &userDialer{client: c, markKey: markKey, size: size}
 }
 
 func (d *userDialer) dial(_ context.Context, bound time.Duration) (opened, error) {
+	// The same client, with the same pool and hooks, that waits for an answer no longer than
+	// bound. Each flow has one of its own: those that share one write to the same options
+	// while they connect, each under a mutex of its own (go-redis 9.23, initConn).
 	f := &userFlow{
-		dialer: d, client: d.patient(bound),
+		dialer: d, client: d.client.WithTimeout(bound),
 		jobs: make(chan []redis.Cmder), done: make(chan error, 1), gone: make(chan struct{}),
 	}
 	stats := d.client.PoolStats()
@@ -53,20 +53,6 @@ func (d *userDialer) dial(_ context.Context, bound time.Duration) (opened, error
 	f.conn = f.client.Conn()
 	f.pipe = f.conn.Pipeline()
 	return opened{flow: f, stale: stats.IdleConns > 0}, nil
-}
-
-// patient is the same client, with the same pool and hooks, that waits for an answer no
-// longer than bound (rounded up by an eighth or less, so that there are only a few).
-func (d *userDialer) patient(bound time.Duration) *redis.Client {
-	bound = coarsely(bound)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	c := d.bounded[bound]
-	if c == nil {
-		c = d.client.WithTimeout(bound)
-		d.bounded[bound] = c
-	}
-	return c
 }
 
 // userFlow is one connection of a user's pool. A goroutine of its own talks to it, so that

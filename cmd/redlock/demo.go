@@ -325,10 +325,13 @@ func (d *demo) tidy(ctx context.Context, observer *redlock.Redlock) (leftOn []st
 	defer cancel()
 	m := observer.Mutex(d.key)
 	for {
-		leftOn = []string{}
 		// Whether a majority confirms is of no interest: we look at each node.
 		_ = m.ForceRelease(ctx, "")
 		s, _ := m.Inspect(ctx)
+		if leftOn != nil && ctx.Err() != nil {
+			return leftOn // this look was cut short, and knows less than the one before
+		}
+		leftOn = []string{}
 		for i := range d.nodes {
 			if i >= len(s.Nodes) || s.Nodes[i].Err != nil || s.Nodes[i].Value != "" {
 				leftOn = append(leftOn, d.label(i))

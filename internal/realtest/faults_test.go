@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -229,7 +228,7 @@ func TestHungListenerDoesNotPileUpGoroutines(t *testing.T) {
 	require.NoError(t, promptly(t, func() error { return promptLock(t, rl).Release(t.Context()) }))
 
 	const callers = 1000
-	before := runtime.NumGoroutine()
+	before := ownGoroutines()
 	var done sync.WaitGroup
 	var most int
 	for i := range callers {
@@ -240,10 +239,10 @@ func TestHungListenerDoesNotPileUpGoroutines(t *testing.T) {
 			}
 		})
 	}
-	most = runtime.NumGoroutine()
+	most = ownGoroutines()
 	promptly(t, func() error { done.Wait(); return nil })
 	assert.LessOrEqual(t, most, before+callers+20)
-	eventually(t, func() bool { return runtime.NumGoroutine() <= before+20 }, "goroutines are left")
+	requireNoGoroutinesLeft(t, before)
 	for _, l := range hung {
 		assert.LessOrEqual(t, l.accepted(), 5)
 	}

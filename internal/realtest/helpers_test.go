@@ -1,8 +1,10 @@
 package realtest_test
 
 import (
+	"bytes"
 	"context"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +30,28 @@ func leftKeys(c *redis.Client) []string {
 		return []string{err.Error()}
 	}
 	return slices.DeleteFunc(keys, func(k string) bool { return strings.HasSuffix(k, "redlock:memory") })
+}
+
+// requireNoGoroutinesLeft waits until the library runs no more goroutines than before, but for
+// a few that talk to a node and may come and go. Those of a proxy and of a client's pool do not
+// count: there are as many as the pool has connections, which is the pool's affair.
+func requireNoGoroutinesLeft(t *testing.T, before int) {
+	t.Helper()
+	const few = 10
+	eventually(t, func() bool { return ownGoroutines() <= before+few }, "goroutines are left")
+}
+
+// ownGoroutines counts the goroutines in which the library's code runs.
+func ownGoroutines() int {
+	stacks := make([]byte, 64<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	n := 0
+	for one := range bytes.SplitSeq(stacks, []byte("\n\n")) {
+		if bytes.Contains(one, []byte("quorumlock/redlock.(")) {
+			n++
+		}
+	}
+	return n
 }
 
 // requireLock acquires the resource at the first attempt.

@@ -3,7 +3,6 @@ package realtest_test
 import (
 	"context"
 	"net"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -319,11 +318,11 @@ func TestPeerRS11_DeadNodePilesUpNoGoroutines(t *testing.T) {
 	rl := newOn(t, unhurried, clients...)
 	require.NoError(t, requireLock(t, rl).Release(t.Context()))
 
-	before := runtime.NumGoroutine()
+	before := ownGoroutines()
 	for range 300 {
 		require.NoError(t, promptLock(t, rl).Release(t.Context()))
 	}
-	eventually(t, func() bool { return runtime.NumGoroutine() <= before+5 }, "goroutines are left")
+	requireNoGoroutinesLeft(t, before)
 }
 
 // stuckDialer is what a client sees of a machine that is switched off, of a DNS server

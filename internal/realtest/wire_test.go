@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -242,7 +241,7 @@ func TestRefusedNodesAccumulateNothing(t *testing.T) {
 			for _, p := range refusing {
 				p.Refuse()
 			}
-			before := runtime.NumGoroutine()
+			before := ownGoroutines()
 			const workers, attempts = 20, 500
 			var done sync.WaitGroup
 			for w := range workers {
@@ -259,7 +258,7 @@ func TestRefusedNodesAccumulateNothing(t *testing.T) {
 				})
 			}
 			done.Wait()
-			eventually(t, func() bool { return runtime.NumGoroutine() <= before }, "goroutines are left")
+			requireNoGoroutinesLeft(t, before)
 
 			for _, p := range refusing {
 				p.Reset()
