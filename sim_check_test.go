@@ -304,7 +304,7 @@ func (w *simWorld) checkProgress(key string, grants []*simGrant) {
 		free := max(g.from, quiet, w.heldAsPartUntil(key, g.to))
 		for _, o := range grants {
 			if o.ret < g.to {
-				free = max(free, min(o.end(), g.to), min(o.relRet, g.to), min(o.leftUntil, g.to))
+				free = max(free, min(o.end(), g.to), min(o.relRet, g.to), min(w.freeFromLeft(o), g.to))
 			}
 			if o.ret > free && o.ret < g.to {
 				free = g.to

@@ -99,6 +99,28 @@ func (w *simWorld) left(value string) bool {
 	return g != nil && w.t() < g.leftUntil
 }
 
+// freeFromLeft is when others can have the key of what was handed over, and adopted by nobody.
+// A node whose clock is set back keeps it for longer than its TTL, so what the nodes really
+// held counts there.
+func (w *simWorld) freeFromLeft(g *simGrant) int64 {
+	if g.leftUntil == 0 || !slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultBack }) {
+		return g.leftUntil
+	}
+	var ends []int64
+	for _, n := range w.nodes {
+		end := int64(0)
+		for _, h := range n.holds[g.key] {
+			if h.value == g.value {
+				end = max(end, h.to)
+			}
+		}
+		ends = append(ends, end)
+	}
+	slices.Sort(ends)
+	// From then on a majority is without it.
+	return max(g.leftUntil, ends[majority(len(ends))-1])
+}
+
 func (w *simWorld) dead(p *simProcess) bool { return w.t() >= p.killedAt }
 
 // tryHandOver is HandOver, with what must hold when it returns.

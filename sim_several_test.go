@@ -101,7 +101,7 @@ func (w *simWorld) checkSetProgress(byKey map[string][]*simGrant) {
 			free = max(free, w.heldAsPartUntil(key, s.to))
 			for _, o := range byKey[key] {
 				if o.ret < s.to {
-					free = max(free, min(o.end(), s.to), min(o.relRet, s.to), min(o.leftUntil, s.to))
+					free = max(free, min(o.end(), s.to), min(o.relRet, s.to), min(w.freeFromLeft(o), s.to))
 				}
 			}
 		}
