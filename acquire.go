@@ -12,8 +12,9 @@ type acquisition struct {
 	*resource
 	queues  *queues
 	renewer *renewer
-	ctx     context.Context
-	wait    bool // for a holder
+	caller  context.Context // given to the call: that of the lock and of hooks
+	ctx     context.Context // what ends the acquire: caller, or the time that it may wait
+	wait    bool            // for a holder
 	renews  bool // once it is held
 	nth     int  // of those that one call acquires at the same moment
 	// adopts is the token of the lock to go on with; empty: it is to be free.
@@ -33,6 +34,11 @@ func (a *acquisition) acquire() (*Lock, error) {
 		return nil, fmt.Errorf("redlock: %v %s: %w", a.op(), quoteKey(a.key), ErrClosed)
 	}
 	defer a.life.leave()
+	if a.wait {
+		ctx, cancel := boundWait(a.ctx, a.terms.maxWait)
+		defer cancel()
+		a.ctx = ctx
+	}
 	a.start = a.clock.now()
 	lock, err := a.run()
 	if a.w != nil {
@@ -43,6 +49,15 @@ func (a *acquisition) acquire() (*Lock, error) {
 	return lock, err
 }
 
+// boundWait is ctx, or a context that ends earlier, after the time that an acquire may wait; 0:
+// without end.
+func boundWait(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	if most == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, most, fmt.Errorf("WithMaxWait of %v is over", most))
+}
+
 // handOver tells the hook before the caller has the lock. A hook that does not return (a
 // panic, which the caller may recover, or runtime.Goexit) leaves the lock to nobody, and it
 // would be renewed for as long as the process lives, so it is released.
@@ -50,7 +65,7 @@ func (a *acquisition) handOver(lock *Lock, err error) {
 	returned := false
 	defer func() {
 		if !returned && lock != nil {
-			_ = lock.Release(a.ctx)
+			_ = lock.Release(a.caller)
 		}
 	}()
 	a.tellAcquired(lock, err)
@@ -82,15 +97,22 @@ func (a *acquisition) run() (lock *Lock, err error) {
 // explain makes the error of an acquire that was cut short while it waited: what the nodes
 // said last tells more than the attempt that was cut.
 func (a *acquisition) explain(err error) error {
-	if err == nil || a.last == nil || a.ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+	if err == nil || a.last == nil {
+		return err
+	}
+	return cutShort(a.ctx, a.last, err)
+}
+
+func cutShort(ctx context.Context, last *QuorumError, err error) error {
+	if ctx.Err() == nil && !errors.Is(err, ErrClosed) {
 		return err
 	}
 	why := []error{ErrClosed}
-	if a.ctx.Err() != nil {
-		why = withContextErr(a.ctx)
+	if ctx.Err() != nil {
+		why = withContextErr(ctx)
 	}
-	a.last.reasons = append(why, a.last.reasons...)
-	return a.last
+	last.reasons = append(why, last.reasons...)
+	return last
 }
 
 func (a *acquisition) tellAcquired(lock *Lock, err error) {
@@ -99,7 +121,7 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 		return
 	}
 	info := AcquireInfo{
-		Context: a.ctx, Key: a.key, Mode: a.terms.mode(a.terms.shared), Attempts: a.attempts, Start: a.start.time, Elapsed: a.clock.now().since(a.start),
+		Context: a.caller, Key: a.key, Mode: a.terms.mode(a.terms.shared), Attempts: a.attempts, Start: a.start.time, Elapsed: a.clock.now().since(a.start),
 		WaitStart: a.waiting.time, Waited: a.waited, Err: err,
 	}
 	if lock != nil {
@@ -164,7 +186,7 @@ func (a *acquisition) settle(l *Lock, until instant) (lock *Lock, retryable bool
 		if a.terms.permits > 0 {
 			l.settlePermit()
 		}
-		l.begin(a.ctx, until, now, a.renews)
+		l.begin(a.caller, until, now, a.renews)
 		return l, false, nil
 	}
 	reasons, retryable := a.reasons(r, v, cut)

@@ -211,6 +211,7 @@ type terms struct {
 	ttl         time.Duration
 	nodeTimeout time.Duration
 	maxHold     time.Duration // 0: without end
+	maxWait     time.Duration // of an acquire that waits; 0: as long as its context
 	renew       bool
 	fencing     bool
 	reentry     bool
@@ -253,6 +254,28 @@ func WithMaxHold(d time.Duration) LockOption {
 		t.maxHold = d
 		if d <= 0 {
 			t.broken = append(t.broken, fmt.Sprintf("WithMaxHold is %v: must be positive", d))
+		}
+	}
+}
+
+// WithMaxWait bounds how long Acquire and Do wait, whatever they wait for, and not the work
+// that follows: the context given to them, and the lock, go on as if it were not there. d is
+// counted from the call, and must be positive. Less than a round trip to the nodes gets no
+// lock at all.
+//
+// When the wait is over, errors.Is finds context.DeadlineExceeded, and ErrHeld if another had
+// the lock, or ErrNoQuorum if too few nodes answered. The caller's own context has not ended
+// then. Nothing is left on nodes that can be reached, as after TryAcquire.
+//
+// It holds for Mutex.Shared and Redlock.Semaphore as well. A set made by All waits for as long
+// as the shortest of its locks' WithMaxWait, for all of them together. Lead gives up when it
+// has waited that long for one term. TryAcquire, Adopt, and WithReentry inside of its own
+// lock never wait.
+func WithMaxWait(d time.Duration) LockOption {
+	return func(t *terms) {
+		t.maxWait = d
+		if d <= 0 {
+			t.broken = append(t.broken, fmt.Sprintf("WithMaxWait is %v: must be positive", d))
 		}
 	}
 }
