@@ -15,8 +15,8 @@ type acquisition struct {
 	caller  context.Context // given to the call: that of the lock and of hooks
 	ctx     context.Context // what ends the acquire: caller, or the time that it may wait
 	wait    bool            // for a holder
-	renews  bool // once it is held
-	nth     int  // of those that one call acquires at the same moment
+	renews  bool            // once it is held
+	nth     int             // of those that one call acquires at the same moment
 	// adopts is the token of the lock to go on with; empty: it is to be free.
 	adopts string
 
@@ -24,7 +24,8 @@ type acquisition struct {
 	attempts int
 	w        *waiter // once it has to wait; nil if the key can have no queue
 	last     *QuorumError
-	waiting  instant // since when
+	waiting  instant   // since when
+	told     *toldWait // by Hooks.Waiting; nil: by nobody
 	waited   time.Duration
 }
 
@@ -44,6 +45,7 @@ func (a *acquisition) acquire() (*Lock, error) {
 	if a.w != nil {
 		a.w.done()
 	}
+	a.told.end()
 	err = a.explain(err)
 	a.handOver(lock, err)
 	return lock, err
@@ -122,7 +124,7 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 	}
 	info := AcquireInfo{
 		Context: a.caller, Key: a.key, Mode: a.terms.mode(a.terms.shared), Attempts: a.attempts, Start: a.start.time, Elapsed: a.clock.now().since(a.start),
-		WaitStart: a.waiting.time, Waited: a.waited, Err: err,
+		WaitID: a.told.waitID(), WaitStart: a.waiting.time, Waited: a.waited, Err: err,
 	}
 	if lock != nil {
 		info.Token, info.Until, info.Outcomes = lock.token, lock.Until(), lock.Outcomes()
@@ -131,6 +133,39 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 	}
 	acquired(info)
 }
+
+// tellWaiting tells Hooks.Waiting that the acquire begins to wait, and keeps what it is told
+// after that up to date. If the hook does not return the acquire has ended, and whoever counts
+// waits hears of that.
+func (a *acquisition) tellWaiting() {
+	hook := a.opts.Hooks.Waiting
+	if hook == nil {
+		return
+	}
+	reason := a.last.reasons[0]
+	if a.lostToOthers() {
+		reason = ErrHeld
+	}
+	begins := a.told == nil
+	if begins {
+		a.told = &toldWait{resource: a.resource, caller: a.caller, id: waitIDs.Add(1), start: a.start, since: a.waiting}
+	}
+	a.told.learn(a.w, a.attempts, reason)
+	if !begins {
+		return
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			a.tellAcquired(nil, errHookLeft)
+		}
+	}()
+	hook(a.told.info(a.waiting))
+	returned = true
+	a.told.goOn(firstNews)
+}
+
+var errHookLeft = fmt.Errorf("redlock: acquire: %w Hooks.Waiting: it did not return", ErrInvalid)
 
 // attempt is one round of the Redlock algorithm: the same key and a fresh token on all
 // nodes, a majority within the validity time, everything taken back otherwise. retryable
@@ -261,6 +296,7 @@ func (a *acquisition) untilNextAttempt() error {
 	if a.waiting.time.IsZero() {
 		a.waiting = a.clock.now()
 	}
+	a.tellWaiting()
 	err := a.waitBetween(max(a.attempts, 1))
 	a.waited = a.clock.now().since(a.waiting)
 	return err
@@ -284,6 +320,7 @@ func (a *acquisition) waitBetween(attempts int) error {
 		if free, _, err = a.whenFree(a.ctx, a.last); err != nil {
 			return err
 		}
+		a.told.polledFor(a.last, a.clock.now())
 	}
 	if a.w != nil && a.w.waitsInVain() {
 		return nil

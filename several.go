@@ -164,7 +164,7 @@ type collection struct {
 	wait    bool
 	parts   []*part      // in order
 	last    *QuorumError // of the part that was refused last
-	waiting instant // since when it first waited
+	waiting instant      // since when it first waited
 	waited  bool
 }
 
