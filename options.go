@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -19,6 +20,7 @@ const (
 	defaultRetryMax = 500 * time.Millisecond
 	maxRetry        = time.Hour
 	maxOwner        = 256
+	maxName         = 256
 )
 
 // Options configures a Redlock. Nil and the zero value mean all defaults. Open and New copy
@@ -55,6 +57,14 @@ type Options struct {
 	// Owner is a label that tells people who holds a lock. Nodes store it behind the
 	// random token, and Inspect shows it. Default "host:pid"; at most 256 bytes.
 	Owner string
+
+	// Names are what the nodes are called in errors, hooks and Redlock.Nodes, in the order of
+	// the addresses or clients. Each must differ from the others and have from 1 to 256 bytes.
+	// Clients compute from the names which node keeps the line of a key. So all clients of a
+	// lock should use the same name for the same node, or the order in the line is lost.
+	// Names help where clients reach the nodes by different addresses, and with Sentinel,
+	// whose clients all report the same one. Default: address/database.
+	Names []string
 
 	// TLS is how Open speaks TLS: with rediss:// URLs, and with all addresses that are
 	// host:port. It may trust an authority of your own (RootCAs) and show a certificate
@@ -105,7 +115,7 @@ func (o *Options) withDefaults() (Options, error) {
 	if c.RestartGuard > maxTTL {
 		broken = append(broken, fmt.Sprintf("RestartGuard is %v: must be at most %v, negative (off) or 0 (each lock's TTL)", c.RestartGuard, maxTTL))
 	}
-	c.Hooks = c.Hooks.copied()
+	c.Hooks, c.Names = c.Hooks.copied(), slices.Clone(c.Names)
 	return c, invalid("options", broken)
 }
 
