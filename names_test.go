@@ -31,17 +31,20 @@ func TestNodesAreCalledByTheirNames(t *testing.T) {
 func TestNamesDecideWhoKeepsTheLine(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
 		held := b.lock()
-		order := []int{3, 1, 4, 0, 2} // another list of the same nodes
-		var clients []redis.UniversalClient
-		var names []string
-		for _, i := range order {
-			clients = append(clients, b.cluster.Clients()[i])
-			names = append(names, string(rune('a'+i)))
+		// They report nothing by which they could be told apart.
+		open := func(order ...int) *redlock.Redlock {
+			var clients []redis.UniversalClient
+			var names []string
+			for _, i := range order {
+				clients = append(clients, struct{ redis.UniversalClient }{b.cluster.Clients()[i]})
+				names = append(names, string(rune('a'+i)))
+			}
+			rl, err := redlock.New(clients, &redlock.Options{Names: names})
+			require.NoError(b, err)
+			b.Cleanup(func() { _ = rl.Close() })
+			return rl
 		}
-		here := b.another(&redlock.Options{Names: []string{"a", "b", "c", "d", "e"}})
-		there, err := redlock.New(clients, &redlock.Options{Names: names})
-		require.NoError(b, err)
-		b.Cleanup(func() { _ = there.Close() })
+		here, there := open(0, 1, 2, 3, 4), open(3, 1, 4, 0, 2)
 		for _, rl := range []*redlock.Redlock{here, there} {
 			later(func() (*redlock.Lock, error) { return rl.Mutex(key).Acquire(b.Context()) })
 		}
