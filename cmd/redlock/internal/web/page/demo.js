@@ -57,7 +57,7 @@ const doing = {
 const votes = {
   granted: "said yes to this lock",
   refused: "said no to this lock",
-  barred: "its yes does not count yet",
+  barred: "does not count yet",
   "not sent": "could not be asked",
   unknown: "gave no answer",
   failed: "answered with an error",
@@ -84,7 +84,7 @@ function draw(state) {
     const up = n.state === "up" || n.state === "barred";
     card.dataset.state = n.state;
     card.querySelector(".lease").className = "lease " + (n.holder ? hue(n.holder) : "none");
-    const vote = n.state === "barred" ? "its yes would not count yet" : votes[n.vote] || "";
+    const vote = n.state === "barred" ? "would not count yet" : votes[n.vote] || "";
     setText(card.querySelector(".vote"), up ? vote : "");
     for (const b of card.querySelectorAll("button")) {
       setAttribute(b, "aria-disabled", (b.dataset.do === "bring back") === up);
