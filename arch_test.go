@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -300,4 +301,14 @@ func TestModulesRequireTheSameVersions(t *testing.T) {
 		return nil
 	}))
 	assert.Greater(t, modules, 5)
+}
+
+// A program that uses the library gets no code that is for tests.
+func TestLibraryNeedsLittle(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", ".").Output()
+	require.NoError(t, err)
+	modules := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(out)))))
+	assert.Subset(t, []string{
+		"github.com/cespare/xxhash/v2", "github.com/quorumlock/redlock", "github.com/redis/go-redis/v9", "go.uber.org/atomic", "golang.org/x/sync", "golang.org/x/sys",
+	}, modules)
 }
