@@ -364,11 +364,12 @@ var list = []mutant{
 		why:  "the holder before may have had more from another node",
 	},
 	{
-		name: "line-join-bars-its-node",
-		file: "request.go",
-		old:  `r := newRequest(opJoin, joinScript, t, key, value)`,
-		new:  "r := newRequest(opJoin, joinScript, t, key, value)\n\tr.readBound = queueLife",
-		why:  "a join whose answer is lost keeps its node from voting for as long as a queue lives",
+		name:       "line-join-bars-its-node",
+		file:       "request.go",
+		old:        `r := newRequest(opJoin, joinScript, t, key, value)`,
+		new:        "r := newRequest(opJoin, joinScript, t, key, value)\n\tr.readBound = queueLife",
+		why:        "a join whose answer is lost keeps its node from voting for as long as a queue lives",
+		equivalent: "a conversation that is overdue is replaced by a fresh one since there are conversations, however long it is read; what is left is a connection that a user's pool gets back later",
 	},
 	{
 		name: "vote-lost-reply-granted",
