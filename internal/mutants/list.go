@@ -428,6 +428,7 @@ var list = []mutant{
 		old:  `case p.busy[c.req.key]:`,
 		new:  `case false:`,
 		why:  "on another connection a release overtakes the SET that it takes back, and the key stays",
+		args: seedsOf("lane-overtakes"),
 	},
 	{
 		name: "lane-sends-twice",
