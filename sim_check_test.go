@@ -34,6 +34,8 @@ type simGrant struct {
 	handedAt  int64      // when HandOver returned; 0: it was not called, or failed
 	leftUntil int64      // when what was handed over to nobody is gone; 0: it was not handed over
 	bridge    int64      // when another process went on with it, without a gap; 0: none did
+	keeps     bool       // others are to be kept from it after its release
+	kept      string     // the value under which they are
 }
 
 // simPromise is an end of validity that was promised at some time, in true time.
@@ -174,13 +176,14 @@ func (w *simWorld) check() {
 		// dead or cut off lapses at a time that whoever looks then finds out first.
 		// Nor is a lock that is held for a set that is not complete yet among the grants, and
 		// what is handed over is not free.
-		if w.plan.Calm && !w.plan.Names && !w.plan.Sets && !w.plan.HandOvers && !w.disturbed() && w.plan.kind(key) == 0 {
+		if w.plan.Calm && !w.plan.Names && !w.plan.Sets && !w.plan.HandOvers && w.plan.MinHold == 0 && !w.disturbed() && w.plan.kind(key) == 0 {
 			w.checkOrder(grants)
 		}
 		for _, g := range grants {
 			w.checkMajority(g)
 			w.checkRelease(g)
 			w.checkHandedOver(g)
+			w.checkMinHold(g, grants)
 		}
 	}
 	w.checkSetProgress(byKey)
@@ -505,6 +508,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 	if renews {
 		opts = append(opts, WithRenewal())
 	}
+	opts = append(opts, c.minHold(op)...)
 	m := c.mutex(op, opts)
 	m.err = nil // a NodeTimeout above a quarter of the TTL, which makes rare things frequent
 	kind := c.roll(op, 2) % 6
@@ -633,8 +637,12 @@ func (c *simClient) release(g *simGrant, op int) {
 		ctx = canceledContext
 	}
 	g.relCalled = w.t()
+	keeps := w.keeps(g)
 	g.relErr = g.lock.Release(ctx)
 	g.relRet = w.t()
+	if keeps {
+		g.handedAt = g.relRet // what arrives later is taken back
+	}
 	w.took(c.p, "Release", g.relCalled, w.plan.NodeTimeout)
 	w.happened(func() string { return fmt.Sprintf("client %d.%d released %.6s: %v", c.p.i, c.i, g.value, g.relErr) },
 		2, fnv1a(g.value), uint64(truth(g.relErr == nil)))
@@ -658,6 +666,7 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string) {
 		}
 		c.hold(lock, op, g)
 		g.relCalled = w.t()
+		w.keeps(g)
 		return nil
 	})
 	if g == nil && err != nil {

@@ -1009,6 +1009,27 @@ var list = []mutant{
 		why:  "a SET that lands late is nobody's, and keeps others out",
 	},
 	{
+		name: "minhold-frees-at-once",
+		file: "minhold.go",
+		old:  `if l.terms.minHold == 0 || l.over != nil {`,
+		new:  `if l.terms.minHold >= 0 {`,
+		why:  "a machine whose clock is behind does the job again",
+	},
+	{
+		name: "minhold-too-short",
+		file: "minhold.go",
+		old:  `terms.ttl = left + allowance(left, l.opts.DriftFactor)`,
+		new:  `terms.ttl = left / 2`,
+		why:  "a machine whose clock is behind does the job again",
+	},
+	{
+		name: "minhold-leaves-what-may-land",
+		file: "release.go",
+		old:  `l.takeBackLate(start)`,
+		new:  ``,
+		why:  "a SET that lands late is nobody's, and keeps others out",
+	},
+	{
 		name: "mark-not-bound-to-its-replication-id",
 		file: "memory.go",
 		old:  `seen.runID == m.runID && (m.replID == "" || seen.replID == m.replID)`,
