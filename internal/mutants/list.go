@@ -914,6 +914,7 @@ var list = []mutant{
 		old:  "if !done {\n\t\t\tc.giveBack(all)",
 		new:  "if !done && c.ctx.Err() == nil {\n\t\t\tc.giveBack(all)",
 		why:  "what was kept while waiting for another is renewed for as long as the process lives",
+		args: seedsOf("several-cancelled-keeps-the-rest"),
 	},
 	{
 		name: "several-attempts-not-taken-back",
