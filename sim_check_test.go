@@ -23,19 +23,21 @@ type simGrant struct {
 	number    int64  // of a permit, from 1
 	permits   int64  // how many there are
 	downgrade int64  // when it was called
-	call, ret int64
-	promises  []simPromise
-	lostAt    int64 // when the library said that it is lost
-	relCalled int64
-	relRet    int64
-	relErr    error
-	mu        sync.Mutex // of promises
-	abandoned bool       // never released
-	handedAt  int64      // when HandOver returned; 0: it was not called, or failed
-	leftUntil int64      // when what was handed over to nobody is gone; 0: it was not handed over
-	bridge    int64      // when another process went on with it, without a gap; 0: none did
-	keeps     bool       // others are to be kept from it after its release
-	kept      string     // the value under which they are
+	// downgraded is when that returned; 0: its process was killed
+	downgraded int64
+	call, ret  int64
+	promises   []simPromise
+	lostAt     int64 // when the library said that it is lost
+	relCalled  int64
+	relRet     int64
+	relErr     error
+	mu         sync.Mutex // of promises
+	abandoned  bool       // never released
+	handedAt   int64      // when HandOver returned; 0: it was not called, or failed
+	leftUntil  int64      // when what was handed over to nobody is gone; 0: it was not handed over
+	bridge     int64      // when another process went on with it, without a gap; 0: none did
+	keeps      bool       // others are to be kept from it after its release
+	kept       string     // the value under which they are
 }
 
 // simPromise is an end of validity that was promised at some time, in true time.
@@ -409,9 +411,6 @@ func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
 		write(op)
 	}
 	for _, g := range w.grants {
-		if w.plan.kind(g.key) != 0 {
-			continue // the checker of histories knows one holder
-		}
 		over := min(g.lostAt, g.proc.killedAt)
 		if g.leftUntil != 0 { // handed over: from then on another has it
 			over = min(over, g.relCalled)
@@ -420,7 +419,14 @@ func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
 		write(history.Op{
 			Client: g.proc.i*100 + g.client, Kind: history.Acquire, Key: g.key, Token: g.lock.token,
 			Call: g.call, Return: g.ret, Outcome: history.OK, Until: until, Fence: g.fence,
+			Mode: g.mode(), Permit: int(g.number), Permits: int(g.permits), From: g.lock.adopts,
 		})
+		if g.downgrade != never {
+			write(history.Op{
+				Client: g.proc.i*100 + g.client, Kind: history.Downgrade, Key: g.key, Token: g.lock.token,
+				Call: g.downgrade, Return: g.downgraded, Outcome: history.Unknown,
+			})
+		}
 		for i, p := range g.promises[1:] {
 			if p.until > g.promises[i].until && p.at < over {
 				write(history.Op{
