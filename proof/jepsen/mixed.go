@@ -103,6 +103,9 @@ func (w *worker) use(ctx context.Context, h *hold, lock *redlock.Lock, mode, use
 	if err := w.work(ctx, h, false); err != nil {
 		return err
 	}
+	if w.stopAt.CompareAndSwap(mixed, "") {
+		stopSelf() // past its lease, and what it does then must have no effect
+	}
 	alone := mode == history.Alone
 	if alone && use == ofReaders && w.chance(50) {
 		if err := w.downgrade(ctx, h, lock); err != nil {
