@@ -70,6 +70,7 @@ func (l *Lock) leave(extended *round) error {
 	l.prepareRelease(now, false)
 	for i := range l.nodes {
 		unsure := l.acquiring.vote(i) != VoteGranted
+		mayLand := l.mayLand(i)
 		found := extended.vote(i) == VoteGranted
 		if found && unsure && i == l.arbiter && l.entry != "" {
 			// What the extend found is what was reserved for us, and our entry is in the line
@@ -77,7 +78,7 @@ func (l *Lock) leave(extended *round) error {
 			l.queueReleaseReq.value = ""
 			found = false
 		}
-		if mayLand := unsure || l.repairs != nil && l.repairs[i] != nil; mayLand && !found {
+		if mayLand && !found {
 			l.lane(i).takeBack(l.addressRelease(i, ifPlaced), now.mono)
 		}
 	}

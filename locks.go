@@ -103,7 +103,7 @@ func (ls Locks) releaseAll(ctx context.Context) []error {
 	ls[at].together(func() {
 		for i, l := range ls {
 			if errs[i] == nil {
-				sent[i].round, sent[i].start = l.startRelease()
+				sent[i].round, sent[i].start = l.startRelease(true)
 			}
 		}
 	})

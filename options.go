@@ -222,6 +222,7 @@ type terms struct {
 	nodeTimeout time.Duration
 	maxHold     time.Duration // 0: without end
 	maxWait     time.Duration // of an acquire that waits; 0: as long as its context
+	minHold     time.Duration // 0: a release frees the lock at once
 	renew       bool
 	fencing     bool
 	reentry     bool
@@ -286,6 +287,24 @@ func WithMaxWait(d time.Duration) LockOption {
 		t.maxWait = d
 		if d <= 0 {
 			t.broken = append(t.broken, fmt.Sprintf("WithMaxWait is %v: must be positive", d))
+		}
+	}
+}
+
+// WithMinHold keeps the lock from others for d from the grant, also when it is released before:
+// Release then leaves on the nodes what lasts until that time. It is for jobs that all machines
+// start at about the same time, and that may be over sooner than their clocks differ. After d it
+// changes nothing. For a holder that dies it promises nothing: its lease ends as ever.
+//
+// d is from 10ms to 24h, and at most the time for which the restart guard keeps a node from
+// granting, Options.RestartGuard or else the TTL: a node that restarts would grant the lock
+// sooner. It is for locks that are held alone (ErrInvalid). What is left belongs to nobody, so
+// nobody can release it, except ForceRelease; Inspect shows the owner, and a token of its own.
+func WithMinHold(d time.Duration) LockOption {
+	return func(t *terms) {
+		t.minHold = d
+		if d < minTTL || d > maxTTL {
+			t.broken = append(t.broken, fmt.Sprintf("WithMinHold is %v: must be from %v to %v", d, minTTL, maxTTL))
 		}
 	}
 }

@@ -328,7 +328,7 @@ func (c *collection) giveBack(which func(i int) bool) {
 func (p *part) giveBack() {
 	lock := p.held
 	p.held = nil
-	sent, start := lock.startRelease()
+	sent, start := lock.startRelease(false)
 	if p.told && p.opts.Hooks.Released != nil {
 		go func() { _ = lock.endRelease(p.caller, sent, start) }()
 	}
@@ -339,7 +339,7 @@ func (p *part) giveBack() {
 // is released as by a holder, so that a waiter whom it kept out is told.
 func (l *Lock) abandon() {
 	if l.acquiring.giveUp() == verdictGranted {
-		l.startRelease()
+		l.startRelease(false)
 		return
 	}
 	l.takeBack(false)
