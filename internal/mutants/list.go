@@ -928,7 +928,7 @@ var list = []mutant{
 	{
 		name: "several-grants-not-taken-back",
 		file: "several.go",
-		old:  "if l.acquiring.giveUp() == verdictGranted {\n\t\tl.startRelease()\n\t\treturn",
+		old:  "if l.acquiring.giveUp() == verdictGranted {\n\t\tl.startRelease(false)\n\t\treturn",
 		new:  "if l.acquiring.giveUp() == verdictGranted {\n\t\treturn",
 		why:  "keys behind the one that was refused stay until their TTL ends",
 	},
