@@ -111,7 +111,7 @@ func (m *Mutex) Adopt(ctx context.Context, token string) (*Lock, error) {
 		return nil, fmt.Errorf("redlock: adopt %s: %w token: it has %d bytes, and a token is %d hexadecimal digits, as Lock.Token and HandOver return it",
 			quoteKey(m.key), ErrInvalid, len(token), tokenLen)
 	}
-	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, ctx: ctx, adopts: token}
+	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, caller: ctx, ctx: ctx, adopts: token}
 	return a.acquire()
 }
 

@@ -133,7 +133,8 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, false, false)
 }
 
-// Acquire waits in line until it is granted or ctx ends. Most callers want Do instead.
+// Acquire waits in line until it is granted, ctx ends, or the time of WithMaxWait is over. Most
+// callers want Do instead.
 //
 // It asks all nodes at once, and if another holds the lock it joins the lock's line,
 // which one of the nodes keeps, and asks again when it is its turn. Grants follow the
@@ -182,6 +183,6 @@ func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {
 		}
 		return nil, m.nested(opAcquire)
 	}
-	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, ctx: ctx, wait: wait, renews: renews}
+	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, caller: ctx, ctx: ctx, wait: wait, renews: renews}
 	return a.acquire()
 }
