@@ -16,9 +16,9 @@ import (
 // back. A batch that is overdue closes the lane to new acquires: nothing piles up behind
 // a node that hangs. Its late answers are still read, and releases wait for it.
 //
-// A goroutine drains the lane while there is something to send and ends when there is
-// nothing. Its callers never wait for a mutex across I/O: enqueue queues, and answers are
-// delivered by the draining goroutine after it let go of mu.
+// A goroutine drains the lane while there is something to send, rests for a moment when there
+// is nothing, and ends. Its callers never wait for a mutex across I/O: enqueue queues, and
+// answers are delivered by the draining goroutine after it let go of mu.
 type lane struct {
 	wire     wire
 	clock    clock
@@ -36,6 +36,10 @@ type lane struct {
 	// starting: a goroutine is about to take a batch. Several goroutines drain only while
 	// several batches are out.
 	starting bool
+	// work wakes the one that rests, and false ends it. It has room for one.
+	work    chan bool
+	resting bool
+	restsAt int64 // since when
 	// corked: so many callers have more to enqueue that is to go out together.
 	corked  int
 	life    laneLife
@@ -51,7 +55,7 @@ const (
 )
 
 func newLane(w wire, c clock, onChange func(bool, error)) *lane {
-	l := &lane{wire: w, clock: c, onChange: onChange}
+	l := &lane{wire: w, clock: c, onChange: onChange, work: make(chan bool, 1)}
 	l.alarm = alarm{clock: c, f: l.tick}
 	l.kept.alarm = &l.alarm
 	return l
@@ -190,6 +194,9 @@ func (l *lane) gone() bool {
 func (l *lane) run(now int64) {
 	switch wait := l.flight.wait(now); {
 	case l.queue.empty() || l.starting || l.corked > 0 || l.flight.blocked:
+	case wait == 0 && l.resting:
+		l.starting, l.resting = true, false
+		l.work <- true
 	case wait == 0:
 		l.starting = true
 		go l.drain()
@@ -198,8 +205,22 @@ func (l *lane) run(now int64) {
 	}
 }
 
-// drain sends batch after batch until none may go, and ends.
+// restFor is how long a goroutine that has drained the lane waits for more. A new one for
+// each batch has to grow its stack anew, which was a seventh of what an uncontended lock cost
+// a client.
+const restFor = 100 * time.Millisecond
+
+// drain sends what there is to send, again and again, until there was nothing for a while.
 func (l *lane) drain() {
+	for l.drainOnce() {
+		if !<-l.work {
+			return
+		}
+	}
+}
+
+// drainOnce sends batch after batch until none may go, and reports whether to rest then.
+func (l *lane) drainOnce() (rests bool) {
 	l.clock.yield(0)
 	l.mu.Lock()
 	l.starting = false
@@ -210,6 +231,7 @@ func (l *lane) drain() {
 			if wait := l.flight.wait(now); !l.queue.empty() && wait > 0 && !l.flight.blocked {
 				l.alarm.set(now+wait, now)
 			}
+			rests = l.rest(now)
 			l.tellFlushed()
 		} else if c := cmp.Or(b.join, l.queue.joins.head); c != nil {
 			l.alarm.set(now+int64(c.req.joinPatience()), now)
@@ -217,12 +239,34 @@ func (l *lane) drain() {
 		l.mu.Unlock()
 		tellAll(pointless, now)
 		if b == nil {
-			return
+			return rests
 		}
 		settled := l.wire.exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound)
 		l.settle(b, settled)
 		l.clock.yield(1)
 		l.mu.Lock()
+	}
+}
+
+// rest notes that a goroutine waits for more to send, unless one does already; the caller
+// holds mu.
+func (l *lane) rest(now int64) bool {
+	if l.resting || l.life == laneClosed {
+		return false
+	}
+	l.resting, l.restsAt = true, now
+	l.alarm.set(now+int64(restFor), now)
+	return true
+}
+
+// dismiss ends a goroutine that has rested for long enough; of a lane that is closed, at once.
+// The caller holds mu.
+func (l *lane) dismiss(now int64) {
+	if end := l.restsAt + int64(restFor); l.resting && now < end && l.life == laneOpen {
+		l.alarm.set(end, now)
+	} else if l.resting {
+		l.resting = false
+		l.work <- false
 	}
 }
 
@@ -381,6 +425,7 @@ func (l *lane) tick() {
 	late := l.late(now)
 	l.requeue(l.kept.due(now))
 	l.run(now)
+	l.dismiss(now)
 	if !l.breaker.down {
 		if l.flight.overdue(now) {
 			l.breaker.down, l.breaker.overdue = true, true
@@ -440,6 +485,7 @@ func (l *lane) close(now int64) <-chan struct{} {
 	}
 	l.requeue(l.kept.all(now))
 	l.run(now)
+	l.dismiss(now)
 	l.tellFlushed()
 	l.mu.Unlock()
 	for _, c := range dropped {
