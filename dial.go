@@ -183,8 +183,7 @@ func (f *ownFlow) exchange(batch []*call, want looks) (got said) {
 	}
 	cmds = f.questions.follow(cmds, want)
 	f.room = cmds
-	_ = f.pipe.BatchProcess(ctx, cmds...) // only queues them
-	_, failure := f.pipe.Exec(ctx)
+	failure := f.send(ctx, cmds)
 	for i, c := range batch {
 		o := cmds[i].(*once)
 		o.reply(&c.ballot, failure)
@@ -192,6 +191,16 @@ func (f *ownFlow) exchange(batch []*call, want looks) (got said) {
 	}
 	got.behind(f.questions, want, failure)
 	return got
+}
+
+// send sends commands. One alone needs no pipeline.
+func (f *ownFlow) send(ctx context.Context, cmds []redis.Cmder) error {
+	if len(cmds) == 1 {
+		return f.conn.Process(ctx, cmds[0])
+	}
+	_ = f.pipe.BatchProcess(ctx, cmds...) // only queues them
+	_, err := f.pipe.Exec(ctx)
+	return err
 }
 
 // behind reads the answers to the looks behind a batch.
