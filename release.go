@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"time"
 )
 
 // Release gives the lock up on every node and returns when a majority confirmed it,
@@ -108,7 +109,7 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 	if l.entry == "" {
 		l.arbiter = arbiter
 	}
-	l.releaseReq = l.releaseRequest(arbiter, held)
+	l.releaseReq = l.releaseRequest(held && l.looksElsewhere(now))
 	if l.arbiter < 0 {
 		return
 	}
@@ -131,13 +132,24 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 	}
 }
 
+// lookAfter is after what time a holder looks for waiters whom it does not serve.
+const lookAfter = 5 * time.Millisecond
+
+// looksElsewhere reports whether the release looks for waiters at nodes whose queue it does not
+// serve. A look costs a server more than the deletion. Whoever waits there has its share as
+// soon as two looks find it that are lookPause apart. So locks that are held briefly, of which
+// there are many, look now and then: one in eight, by the random token.
+func (l *Lock) looksElsewhere(now instant) bool {
+	return now.since(l.grantedAt) >= lookAfter || l.token[0] < '2'
+}
+
 // releaseRequest is the request for the nodes whose queue is not served.
-func (l *Lock) releaseRequest(arbiter int, held bool) request {
+func (l *Lock) releaseRequest(looks bool) request {
 	var r request
 	switch {
 	case l.shared:
 		r = sharedReleaseRequest(&l.terms, l.name, l.value, l.shareArgs(0), &queueArgs{key: l.queueKey(), as: asPasser})
-	case !held || !l.hasQueue():
+	case !looks || !l.hasQueue():
 		r = releaseRequest(&l.terms, l.name, l.value)
 	case l.naming == usualNames:
 		r = queueReleaseRequest(&l.terms, l.name, l.value, passer)
