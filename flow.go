@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -91,6 +92,21 @@ func (q *question) string(failure error) (text string, err error, heard bool) {
 		return "", fmt.Errorf("unexpected reply %.100q", fmt.Sprint(val)), heard
 	}
 	return text, nil, heard
+}
+
+// native is whether one connection's server compares and deletes by a command of its own.
+type native struct {
+	has    bool         // it said so when it was asked who it is
+	denied *atomic.Bool // it did not do it for us over this or another connection
+}
+
+func (n *native) may() bool { return n.has && !n.denied.Load() }
+
+// learn takes in the answer to such a command.
+func (n *native) learn(b *ballot) {
+	if b.native && denied(b.err) {
+		n.denied.Store(true)
+	}
 }
 
 // questions are all that a server may be asked about itself.

@@ -314,14 +314,14 @@ func (l *lane) setDown(down bool, err error) {
 }
 
 // finishAll records the answers of a batch and returns what callers are to be told.
-// Scripts whose text the server wants stay first in the queue, so that nothing overtakes
+// Requests that are put in other words stay first in the queue, so that nothing overtakes
 // them. The caller holds mu.
 func (l *lane) finishAll(b *batch, settled bool, now int64) []news {
 	told := b.told[:0]
 	var again callList
 	for i, c := range b.calls {
-		if c.unknownScript() && !c.req.whole {
-			c.req, b.calls[i] = c.req.withSource(), nil
+		if req := c.instead(); req != nil {
+			c.req, b.calls[i] = req, nil
 			again.push(c)
 			continue
 		}
