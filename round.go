@@ -51,10 +51,13 @@ type cast struct {
 	waits   bool // a grant that may count once other nodes were seen
 }
 
-// init makes the round ready; seats are the nodes', new.
+// init makes the round ready; seats are the nodes', new. It keeps a signal that it was given:
+// a token that is left in it does no harm.
 func (r *round) init(start instant, seats []seat) {
 	r.start, r.seats, r.tieBreaker = start, seats, -1
-	r.signal = make(chan struct{}, 1)
+	if r.signal == nil {
+		r.signal = make(chan struct{}, 1)
+	}
 	r.tally, r.spare = newTally(len(seats)), spareGrants(len(seats))
 	r.verdict = verdictOpen
 	for i := range seats {
@@ -332,6 +335,13 @@ func (r *round) fences() []uint64 {
 		fences[i] = r.seats[i].cast.fence()
 	}
 	return fences
+}
+
+// allGranted reports whether every node has, so that nothing more is to be heard of it.
+func (r *round) allGranted() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return int(r.tally.count[VoteGranted]) == len(r.seats)
 }
 
 // giveUp is the verdict for somebody who gives back what was granted if it is hopeless:
