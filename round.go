@@ -106,7 +106,9 @@ func (r *round) record(i int, b ballot, now int64) {
 	if r.guard != nil && b.vote == VoteGranted {
 		b = r.judge(i, b, now)
 	}
-	b = r.foundOurselves(i, b)
+	if r.guard.anyTwins() {
+		b = r.foundOurselves(i, b)
+	}
 	r.tally.change(v.vote, b.vote)
 	v.ballot, v.elapsed = b, time.Duration(now-r.start.mono)
 }
@@ -115,7 +117,7 @@ func (r *round) record(i int, b ballot, now int64) {
 // found there what we had set ourselves, or had deleted. The refusal may come first. The
 // caller holds mu.
 func (r *round) foundOurselves(i int, b ballot) ballot {
-	if r.guard == nil || b.vote != VoteGranted && b.vote != VoteRefused {
+	if b.vote != VoteGranted && b.vote != VoteRefused {
 		return b
 	}
 	voted := func(v Vote) func(int) bool {
@@ -140,10 +142,12 @@ func (r *round) foundOurselves(i int, b ballot) ballot {
 
 // judge is a grant as the guard sees it; the caller holds mu.
 func (r *round) judge(i int, b ballot, now int64) ballot {
-	granted := func(node int) bool { return r.seats[node].cast.vote == VoteGranted }
-	if of, twin := r.guard.twin(i, granted); twin {
-		b.vote, b.err = VoteBarred, errTwin{r.guard.names[of]}
-		return b
+	if r.guard.anyTwins() {
+		granted := func(node int) bool { return r.seats[node].cast.vote == VoteGranted }
+		if of, twin := r.guard.twin(i, granted); twin {
+			b.vote, b.err = VoteBarred, errTwin{r.guard.names[of]}
+			return b
+		}
 	}
 	if r.period == 0 {
 		return b
