@@ -36,10 +36,7 @@ type lane struct {
 	// starting: a goroutine is about to take a batch. Several goroutines drain only while
 	// several batches are out.
 	starting bool
-	// work wakes the one that rests, and false ends it. It has room for one.
-	work    chan bool
-	resting bool
-	restsAt int64 // since when
+	rest     rest
 	// corked: so many callers have more to enqueue that is to go out together.
 	corked  int
 	life    laneLife
@@ -55,7 +52,7 @@ const (
 )
 
 func newLane(w wire, c clock, onChange func(bool, error)) *lane {
-	l := &lane{wire: w, clock: c, onChange: onChange, work: make(chan bool, 1)}
+	l := &lane{wire: w, clock: c, onChange: onChange, rest: rest{work: make(chan bool, 1)}}
 	l.alarm = alarm{clock: c, f: l.tick}
 	l.kept.alarm = &l.alarm
 	return l
@@ -194,26 +191,19 @@ func (l *lane) gone() bool {
 func (l *lane) run(now int64) {
 	switch wait := l.flight.wait(now); {
 	case l.queue.empty() || l.starting || l.corked > 0 || l.flight.blocked:
-	case wait == 0 && l.resting:
-		l.starting, l.resting = true, false
-		l.work <- true
 	case wait == 0:
-		l.starting = true
-		go l.drain()
+		if l.starting = true; !l.rest.wake() {
+			go l.drain()
+		}
 	case wait > 0:
 		l.alarm.set(now+wait, now)
 	}
 }
 
-// restFor is how long a goroutine that has drained the lane waits for more. A new one for
-// each batch has to grow its stack anew, which was a seventh of what an uncontended lock cost
-// a client.
-const restFor = 100 * time.Millisecond
-
 // drain sends what there is to send, again and again, until there was nothing for a while.
 func (l *lane) drain() {
 	for l.drainOnce() {
-		if !<-l.work {
+		if !l.rest.wait() {
 			return
 		}
 	}
@@ -231,7 +221,9 @@ func (l *lane) drainOnce() (rests bool) {
 			if wait := l.flight.wait(now); !l.queue.empty() && wait > 0 && !l.flight.blocked {
 				l.alarm.set(now+wait, now)
 			}
-			rests = l.rest(now)
+			if rests = l.life == laneOpen && l.rest.begin(now); rests {
+				l.endRest(now)
+			}
 			l.tellFlushed()
 		} else if c := cmp.Or(b.join, l.queue.joins.head); c != nil {
 			l.alarm.set(now+int64(c.req.joinPatience()), now)
@@ -248,25 +240,13 @@ func (l *lane) drainOnce() (rests bool) {
 	}
 }
 
-// rest notes that a goroutine waits for more to send, unless one does already; the caller
-// holds mu.
-func (l *lane) rest(now int64) bool {
-	if l.resting || l.life == laneClosed {
-		return false
-	}
-	l.resting, l.restsAt = true, now
-	l.alarm.set(now+int64(restFor), now)
-	return true
-}
-
-// dismiss ends a goroutine that has rested for long enough; of a lane that is closed, at once.
-// The caller holds mu.
-func (l *lane) dismiss(now int64) {
-	if end := l.restsAt + int64(restFor); l.resting && now < end && l.life == laneOpen {
+// endRest ends a goroutine that has rested for long enough; of a lane that is closed, at
+// once. The caller holds mu.
+func (l *lane) endRest(now int64) {
+	if end, rests := l.rest.over(); rests && now < end && l.life == laneOpen {
 		l.alarm.set(end, now)
-	} else if l.resting {
-		l.resting = false
-		l.work <- false
+	} else {
+		l.rest.dismiss()
 	}
 }
 
@@ -417,6 +397,10 @@ func (l *lane) putAside(told []news, now int64) []news {
 	return told
 }
 
+// leastTick is between two looks for callers whose time is up. Of a lane that is thousands of
+// calls behind, each with a deadline of its own, every look goes through all.
+const leastTick = int64(time.Millisecond)
+
 // tick tells callers whose time is up, and sends the kept releases that are due.
 func (l *lane) tick() {
 	now := l.clock.now().mono
@@ -425,7 +409,7 @@ func (l *lane) tick() {
 	late := l.late(now)
 	l.requeue(l.kept.due(now))
 	l.run(now)
-	l.dismiss(now)
+	l.endRest(now)
 	if !l.breaker.down {
 		if l.flight.overdue(now) {
 			l.breaker.down, l.breaker.overdue = true, true
@@ -450,7 +434,7 @@ func (l *lane) late(now int64) (all []news) {
 		switch {
 		case c.caller == nil || c.overdue || c.state == callDropped:
 		case now < l.flight.due(c, now):
-			l.alarm.set(l.flight.due(c, now), now)
+			l.alarm.set(max(l.flight.due(c, now), now+leastTick), now)
 		default:
 			c.overdue = true
 			if b.final {
@@ -485,7 +469,7 @@ func (l *lane) close(now int64) <-chan struct{} {
 	}
 	l.requeue(l.kept.all(now))
 	l.run(now)
-	l.dismiss(now)
+	l.endRest(now)
 	l.tellFlushed()
 	l.mu.Unlock()
 	for _, c := range dropped {
