@@ -16,7 +16,7 @@ import (
 // back. A batch that is overdue closes the lane to new acquires: nothing piles up behind
 // a node that hangs. Its late answers are still read, and releases wait for it.
 //
-// A goroutine drains the lane while there is something to send, rests for a moment when there
+// A goroutine drains the lane while there is something to send, waits for a moment when there
 // is nothing, and ends. Its callers never wait for a mutex across I/O: enqueue queues, and
 // answers are delivered by the draining goroutine after it let go of mu.
 type lane struct {
@@ -36,7 +36,7 @@ type lane struct {
 	// starting: a goroutine is about to take a batch. Several goroutines drain only while
 	// several batches are out.
 	starting bool
-	rest     rest
+	standby  standby
 	// corked: so many callers have more to enqueue that is to go out together.
 	corked  int
 	life    laneLife
@@ -52,7 +52,7 @@ const (
 )
 
 func newLane(w wire, c clock, onChange func(bool, error)) *lane {
-	l := &lane{wire: w, clock: c, onChange: onChange, rest: rest{work: make(chan bool, 1)}}
+	l := &lane{wire: w, clock: c, onChange: onChange, standby: standby{work: make(chan bool, 1)}}
 	l.alarm = alarm{clock: c, f: l.tick}
 	l.kept.alarm = &l.alarm
 	return l
@@ -192,7 +192,7 @@ func (l *lane) run(now int64) {
 	switch wait := l.flight.wait(now); {
 	case l.queue.empty() || l.starting || l.corked > 0 || l.flight.blocked:
 	case wait == 0:
-		if l.starting = true; !l.rest.wake() {
+		if l.starting = true; !l.standby.wake() {
 			go l.drain()
 		}
 	case wait > 0:
@@ -203,14 +203,14 @@ func (l *lane) run(now int64) {
 // drain sends what there is to send, again and again, until there was nothing for a while.
 func (l *lane) drain() {
 	for l.drainOnce() {
-		if !l.rest.wait() {
+		if !l.standby.wait() {
 			return
 		}
 	}
 }
 
 // drainOnce sends batch after batch until none may go, and reports whether to rest then.
-func (l *lane) drainOnce() (rests bool) {
+func (l *lane) drainOnce() (waits bool) {
 	l.clock.yield(0)
 	l.mu.Lock()
 	l.starting = false
@@ -221,8 +221,8 @@ func (l *lane) drainOnce() (rests bool) {
 			if wait := l.flight.wait(now); !l.queue.empty() && wait > 0 && !l.flight.blocked {
 				l.alarm.set(now+wait, now)
 			}
-			if rests = l.life == laneOpen && l.rest.begin(now); rests {
-				l.endRest(now)
+			if waits = l.life == laneOpen && l.standby.begin(now); waits {
+				l.endStandby(now)
 			}
 			l.tellFlushed()
 		} else if c := cmp.Or(b.join, l.queue.joins.head); c != nil {
@@ -231,7 +231,7 @@ func (l *lane) drainOnce() (rests bool) {
 		l.mu.Unlock()
 		tellAll(pointless, now)
 		if b == nil {
-			return rests
+			return waits
 		}
 		settled := l.wire.exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound)
 		l.settle(b, settled)
@@ -240,13 +240,13 @@ func (l *lane) drainOnce() (rests bool) {
 	}
 }
 
-// endRest ends a goroutine that has rested for long enough; of a lane that is closed, at
+// endStandby ends a goroutine that has rested for long enough; of a lane that is closed, at
 // once. The caller holds mu.
-func (l *lane) endRest(now int64) {
-	if end, rests := l.rest.over(); rests && now < end && l.life == laneOpen {
+func (l *lane) endStandby(now int64) {
+	if end, waits := l.standby.over(); waits && now < end && l.life == laneOpen {
 		l.alarm.set(end, now)
 	} else {
-		l.rest.dismiss()
+		l.standby.dismiss()
 	}
 }
 
@@ -409,7 +409,7 @@ func (l *lane) tick() {
 	late := l.late(now)
 	l.requeue(l.kept.due(now))
 	l.run(now)
-	l.endRest(now)
+	l.endStandby(now)
 	if !l.breaker.down {
 		if l.flight.overdue(now) {
 			l.breaker.down, l.breaker.overdue = true, true
@@ -469,7 +469,7 @@ func (l *lane) close(now int64) <-chan struct{} {
 	}
 	l.requeue(l.kept.all(now))
 	l.run(now)
-	l.endRest(now)
+	l.endStandby(now)
 	l.tellFlushed()
 	l.mu.Unlock()
 	for _, c := range dropped {
