@@ -397,10 +397,6 @@ func (l *lane) putAside(told []news, now int64) []news {
 	return told
 }
 
-// leastTick is between two looks for callers whose time is up. Of a lane that is thousands of
-// calls behind, each with a deadline of its own, every look goes through all.
-const leastTick = int64(time.Millisecond)
-
 // tick tells callers whose time is up, and sends the kept releases that are due.
 func (l *lane) tick() {
 	now := l.clock.now().mono
@@ -434,7 +430,7 @@ func (l *lane) late(now int64) (all []news) {
 		switch {
 		case c.caller == nil || c.overdue || c.state == callDropped:
 		case now < l.flight.due(c, now):
-			l.alarm.set(max(l.flight.due(c, now), now+leastTick), now)
+			l.alarm.set(l.flight.due(c, now), now)
 		default:
 			c.overdue = true
 			if b.final {
