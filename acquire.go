@@ -12,10 +12,11 @@ type acquisition struct {
 	*resource
 	queues  *queues
 	renewer *renewer
-	ctx     context.Context
-	wait    bool // for a holder
-	renews  bool // once it is held
-	nth     int  // of those that one call acquires at the same moment
+	caller  context.Context // given to the call: that of the lock and of hooks
+	ctx     context.Context // what ends the acquire: caller, or the time that it may wait
+	wait    bool            // for a holder
+	renews  bool            // once it is held
+	nth     int             // of those that one call acquires at the same moment
 	// adopts is the token of the lock to go on with; empty: it is to be free.
 	adopts string
 
@@ -23,7 +24,8 @@ type acquisition struct {
 	attempts int
 	w        *waiter // once it has to wait; nil if the key can have no queue
 	last     *QuorumError
-	waiting  instant // since when
+	waiting  instant   // since when
+	told     *toldWait // by Hooks.Waiting; nil: by nobody
 	waited   time.Duration
 }
 
@@ -33,14 +35,29 @@ func (a *acquisition) acquire() (*Lock, error) {
 		return nil, fmt.Errorf("redlock: %v %s: %w", a.op(), quoteKey(a.key), ErrClosed)
 	}
 	defer a.life.leave()
+	if a.wait {
+		ctx, cancel := boundWait(a.ctx, a.terms.maxWait)
+		defer cancel()
+		a.ctx = ctx
+	}
 	a.start = a.clock.now()
 	lock, err := a.run()
 	if a.w != nil {
 		a.w.done()
 	}
+	a.told.end()
 	err = a.explain(err)
 	a.handOver(lock, err)
 	return lock, err
+}
+
+// boundWait is ctx, or a context that ends earlier, after the time that an acquire may wait; 0:
+// without end.
+func boundWait(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	if most == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, most, fmt.Errorf("WithMaxWait of %v is over", most))
 }
 
 // handOver tells the hook before the caller has the lock. A hook that does not return (a
@@ -50,7 +67,7 @@ func (a *acquisition) handOver(lock *Lock, err error) {
 	returned := false
 	defer func() {
 		if !returned && lock != nil {
-			_ = lock.Release(a.ctx)
+			_ = lock.Release(a.caller)
 		}
 	}()
 	a.tellAcquired(lock, err)
@@ -82,15 +99,22 @@ func (a *acquisition) run() (lock *Lock, err error) {
 // explain makes the error of an acquire that was cut short while it waited: what the nodes
 // said last tells more than the attempt that was cut.
 func (a *acquisition) explain(err error) error {
-	if err == nil || a.last == nil || a.ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+	if err == nil || a.last == nil {
+		return err
+	}
+	return cutShort(a.ctx, a.last, err)
+}
+
+func cutShort(ctx context.Context, last *QuorumError, err error) error {
+	if ctx.Err() == nil && !errors.Is(err, ErrClosed) {
 		return err
 	}
 	why := []error{ErrClosed}
-	if a.ctx.Err() != nil {
-		why = withContextErr(a.ctx)
+	if ctx.Err() != nil {
+		why = withContextErr(ctx)
 	}
-	a.last.reasons = append(why, a.last.reasons...)
-	return a.last
+	last.reasons = append(why, last.reasons...)
+	return last
 }
 
 func (a *acquisition) tellAcquired(lock *Lock, err error) {
@@ -99,8 +123,8 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 		return
 	}
 	info := AcquireInfo{
-		Context: a.ctx, Key: a.key, Mode: a.terms.mode(a.terms.shared), Attempts: a.attempts, Start: a.start.time, Elapsed: a.clock.now().since(a.start),
-		WaitStart: a.waiting.time, Waited: a.waited, Err: err,
+		Context: a.caller, Key: a.key, Mode: a.terms.mode(a.terms.shared), Attempts: a.attempts, Start: a.start.time, Elapsed: a.clock.now().since(a.start),
+		WaitID: a.told.waitID(), WaitStart: a.waiting.time, Waited: a.waited, Err: err,
 	}
 	if lock != nil {
 		info.Token, info.Until, info.Outcomes = lock.token, lock.Until(), lock.Outcomes()
@@ -109,6 +133,39 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 	}
 	acquired(info)
 }
+
+// tellWaiting tells Hooks.Waiting that the acquire begins to wait, and keeps what it is told
+// after that up to date. If the hook does not return the acquire has ended, and whoever counts
+// waits hears of that.
+func (a *acquisition) tellWaiting() {
+	hook := a.opts.Hooks.Waiting
+	if hook == nil {
+		return
+	}
+	reason := a.last.reasons[0]
+	if a.lostToOthers() {
+		reason = ErrHeld
+	}
+	begins := a.told == nil
+	if begins {
+		a.told = &toldWait{resource: a.resource, caller: a.caller, id: waitIDs.Add(1), start: a.start, since: a.waiting}
+	}
+	a.told.learn(a.w, a.attempts, reason)
+	if !begins {
+		return
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			a.tellAcquired(nil, errHookLeft)
+		}
+	}()
+	hook(a.told.info(a.waiting))
+	returned = true
+	a.told.goOn(firstNews)
+}
+
+var errHookLeft = fmt.Errorf("redlock: acquire: %w Hooks.Waiting: it did not return", ErrInvalid)
 
 // attempt is one round of the Redlock algorithm: the same key and a fresh token on all
 // nodes, a majority within the validity time, everything taken back otherwise. retryable
@@ -164,7 +221,7 @@ func (a *acquisition) settle(l *Lock, until instant) (lock *Lock, retryable bool
 		if a.terms.permits > 0 {
 			l.settlePermit()
 		}
-		l.begin(a.ctx, until, now, a.renews)
+		l.begin(a.caller, until, now, a.renews)
 		return l, false, nil
 	}
 	reasons, retryable := a.reasons(r, v, cut)
@@ -239,6 +296,7 @@ func (a *acquisition) untilNextAttempt() error {
 	if a.waiting.time.IsZero() {
 		a.waiting = a.clock.now()
 	}
+	a.tellWaiting()
 	err := a.waitBetween(max(a.attempts, 1))
 	a.waited = a.clock.now().since(a.waiting)
 	return err
@@ -262,6 +320,7 @@ func (a *acquisition) waitBetween(attempts int) error {
 		if free, _, err = a.whenFree(a.ctx, a.last); err != nil {
 			return err
 		}
+		a.told.polledFor(a.last, a.clock.now())
 	}
 	if a.w != nil && a.w.waitsInVain() {
 		return nil

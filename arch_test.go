@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -269,4 +270,45 @@ func TestNothingExpiresAtAnAbsoluteTime(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What the library requires has one version in the whole tree, or a scanner that looks at the
+// modules finds two.
+func TestModulesRequireTheSameVersions(t *testing.T) {
+	requirement := regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+/\S+) (v\S+)`)
+	versions := func(path string) map[string]string {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		all := make(map[string]string)
+		for _, m := range requirement.FindAllStringSubmatch(string(text), -1) {
+			all[m[1]] = m[2]
+		}
+		return all
+	}
+	root := versions("go.mod")
+	require.NotEmpty(t, root["golang.org/x/sys"])
+	modules := 0
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "go.mod" {
+			return err
+		}
+		modules++
+		for module, version := range versions(path) {
+			if want := root[module]; want != "" {
+				assert.Equal(t, want, version, "%s in %s", module, path)
+			}
+		}
+		return nil
+	}))
+	assert.Greater(t, modules, 5)
+}
+
+// A program that uses the library gets no code that is for tests.
+func TestLibraryNeedsLittle(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", ".").Output()
+	require.NoError(t, err)
+	modules := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(out)))))
+	assert.Subset(t, []string{
+		"github.com/cespare/xxhash/v2", "github.com/quorumlock/redlock", "github.com/redis/go-redis/v9", "go.uber.org/atomic", "golang.org/x/sync", "golang.org/x/sys",
+	}, modules)
 }

@@ -13,7 +13,7 @@ import (
 // It fails as Extend does, and may be called again. The lock is then shared on some nodes and
 // held alone on others, which keeps out who wants it alone as before, and perhaps some who want
 // to share it; the next extend or renewal settles that. It fails with ErrInvalid, and asks no
-// node, if the lock was acquired by Mutex.Shared or Redlock.Semaphore.
+// node, if the lock was acquired by Mutex.Shared or Redlock.Semaphore, or WithMinHold.
 //
 // The lock of a fenced Mutex keeps its token: nobody who is fenced has the lock before it is
 // released.
@@ -26,6 +26,9 @@ func (l *Lock) Downgrade(ctx context.Context) error {
 	}
 	if l.outer != nil {
 		return fmt.Errorf("redlock: %w downgrade of %s: an inner lock of WithReentry, downgrade the outer one", ErrInvalid, quoteKey(l.key))
+	}
+	if l.terms.minHold > 0 {
+		return fmt.Errorf("redlock: %w downgrade of %s: WithMinHold is for locks that are held alone", ErrInvalid, quoteKey(l.key))
 	}
 	l.mu.Lock()
 	l.shared = l.shared || l.over == nil

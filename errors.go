@@ -3,6 +3,7 @@ package redlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -93,7 +94,8 @@ func (e *QuorumError) Error() string {
 			grants++
 		}
 	}
-	fmt.Fprintf(&b, " (%d of %d nodes granted, %d needed", grants, len(e.Outcomes), e.Need)
+	granted := e.granted()
+	fmt.Fprintf(&b, " (%d of %d nodes %s, %d needed", grants, len(e.Outcomes), granted, e.Need)
 	if e.HolderTTL > 0 {
 		fmt.Fprintf(&b, "; the holder's lease ends in %v", e.HolderTTL.Round(time.Millisecond))
 	}
@@ -102,7 +104,11 @@ func (e *QuorumError) Error() string {
 		b.WriteString([]string{": ", "; "}[min(i, 1)])
 		b.WriteString(oneLine(o.Node))
 		b.WriteByte(' ')
-		b.WriteString(o.Vote.String())
+		if o.Vote == VoteGranted {
+			b.WriteString(granted)
+		} else {
+			b.WriteString(o.Vote.String())
+		}
 		if o.Holder != "" {
 			fmt.Fprintf(&b, " (found %s)", quoteKey(o.Holder))
 		}
@@ -114,6 +120,42 @@ func (e *QuorumError) Error() string {
 		}
 	}
 	return b.String()
+}
+
+// granted is what a node did that did what was asked.
+func (e *QuorumError) granted() string {
+	switch e.Op {
+	case "open", "inspect", "check":
+		return "answered"
+	default:
+		return VoteGranted.String()
+	}
+}
+
+// joinedError is several errors in one line, which is what a log has room for.
+type joinedError []error
+
+// inOneLine puts errors together as errors.Join does; nil if all of them are.
+func inOneLine(errs ...error) error {
+	all := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	default:
+		return joinedError(all)
+	}
+}
+
+func (e joinedError) Unwrap() []error { return e }
+
+func (e joinedError) Error() string {
+	texts := make([]string, len(e))
+	for i, err := range e {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
 }
 
 // quoteKey quotes a key, which may be any bytes, and cuts it off after mostOfKey of them:

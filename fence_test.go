@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/longtest"
 	"github.com/quorumlock/redlock/redlocktest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -131,9 +132,9 @@ func TestFenceIsMonotonicOverChangingMajorities(t *testing.T) {
 // their memory one at a time and stay away for three seconds after it, as the restart
 // guard has it, plain locks in between.
 func TestFenceIsMonotonicWhateverHappens(t *testing.T) {
-	seeds := uint64(20)
-	if underRace {
-		seeds = 4
+	seeds := uint64(4)
+	if longtest.On() {
+		seeds = 20
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -70,6 +70,7 @@ func (l *Lock) leave(extended *round) error {
 	l.prepareRelease(now, false)
 	for i := range l.nodes {
 		unsure := !l.granted(i)
+		mayLand := l.mayLand(i)
 		found := extended.vote(i) == VoteGranted
 		if found && unsure && i == l.arbiter && l.entry != "" {
 			// What the extend found is what was reserved for us, and our entry is in the line
@@ -77,7 +78,7 @@ func (l *Lock) leave(extended *round) error {
 			l.releasing.queueReq.value = ""
 			found = false
 		}
-		if mayLand := unsure || l.repairs != nil && l.repairs[i] != nil; mayLand && !found {
+		if mayLand && !found {
 			l.lane(i).takeBack(l.addressRelease(i, ifPlaced), now.mono)
 		}
 	}
@@ -110,7 +111,7 @@ func (m *Mutex) Adopt(ctx context.Context, token string) (*Lock, error) {
 		return nil, fmt.Errorf("redlock: adopt %s: %w token: it has %d bytes, and a token is %d hexadecimal digits, as Lock.Token and HandOver return it",
 			quoteKey(m.key), ErrInvalid, len(token), tokenLen)
 	}
-	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, ctx: ctx, adopts: token}
+	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, caller: ctx, ctx: ctx, adopts: token}
 	return a.acquire()
 }
 

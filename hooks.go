@@ -21,6 +21,11 @@ import (
 type Hooks struct {
 	// Acquired is called when TryAcquire, Acquire or Do has got its lock or given up.
 	Acquired func(AcquireInfo)
+	// Waiting is called when an Acquire or Do begins to wait, and again while it waits: after
+	// a second, and then each time that the wait has become twice as long, at least once an
+	// hour. Acquired tells that it is over; Waiting is not called for it after that. It must
+	// not wait for the acquire. Of locks that All waits for, it is told of one at a time.
+	Waiting func(WaitInfo)
 	// Extended is called after each extend, by Lock.Extend or by renewal.
 	Extended func(ExtendInfo)
 	// Released is called after the first Release of a lock, and after HandOver.
@@ -49,6 +54,8 @@ type AcquireInfo struct {
 	Attempts int    // rounds in which the nodes were asked for the lock
 	Start    time.Time
 	Elapsed  time.Duration
+	// WaitID is that of the WaitInfos of the same wait; 0 if Hooks.Waiting was not called.
+	WaitID uint64
 	// WaitStart is when the acquire began to wait: after its first attempt failed, or before
 	// any attempt if it joined the line at once. It is zero if the acquire did not wait.
 	// Waited is the time from then until its last attempt began or it gave up. That
@@ -60,6 +67,34 @@ type AcquireInfo struct {
 	// Redlock.Nodes. It is nil if no node was asked.
 	Outcomes []Outcome
 	Err      error
+}
+
+// WaitInfo describes an acquire that waits. What is known of the holder was said to this
+// acquire, or to another one of this process that waits for the same key: nobody is asked for
+// the hook's sake. Inspect asks the nodes.
+type WaitInfo struct {
+	Context   context.Context // given to Acquire or Do
+	Key       string
+	Mode      string // as in AcquireInfo
+	WaitID    uint64 // of all waits in this process; AcquireInfo has it, too
+	Attempts  int    // so far
+	Start     time.Time
+	WaitStart time.Time     // as in AcquireInfo
+	Waited    time.Duration // since WaitStart; 0 when it begins
+	// Err is why the last attempt failed, in one word: ErrHeld, ErrNoQuorum or ErrExpired.
+	Err error
+	// Holder is what the lock's key holds, the holder's token and owner as in Outcome; empty
+	// if that is not known, or if several share the lock. At the beginning it rarely is.
+	Holder string
+	// HolderTTL is how soon the lock becomes free if its holder does nothing; 0 if that is not
+	// known.
+	HolderTTL time.Duration
+	// Ahead is how many were before it in line when a node told it so last; -1 if none did,
+	// because it polls or has not joined yet. The first waiter of each process for a key is
+	// told every few seconds, the others when they join.
+	Ahead int
+	// AsOf is when a node told Holder and HolderTTL; zero if none did.
+	AsOf time.Time
 }
 
 // ExtendInfo describes an extend that has ended.
@@ -129,6 +164,7 @@ func JoinHooks(all ...*Hooks) *Hooks {
 	for _, h := range all {
 		if h != nil {
 			both(&j.Acquired, h.Acquired)
+			both(&j.Waiting, h.Waiting)
 			both(&j.Extended, h.Extended)
 			both(&j.Released, h.Released)
 			both(&j.Lost, h.Lost)

@@ -69,7 +69,7 @@ func (ls Locks) Extend(ctx context.Context, ttl time.Duration) error {
 		all.Go(func() { errs[i] = l.Extend(ctx, ttl) })
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	return inOneLine(errs...)
 }
 
 // Release is Lock.Release for each of the locks, all at once. Its error is that of all that
@@ -78,7 +78,7 @@ func (ls Locks) Release(ctx context.Context) error {
 	if len(ls) == 0 {
 		return errNoLocks("release")
 	}
-	return errors.Join(ls.releaseAll(ctx)...)
+	return inOneLine(ls.releaseAll(ctx)...)
 }
 
 func errNoLocks(what string) error {
@@ -103,7 +103,7 @@ func (ls Locks) releaseAll(ctx context.Context) []error {
 	ls[at].together(func() {
 		for i, l := range ls {
 			if errs[i] == nil {
-				sent[i].round, sent[i].start = l.startRelease()
+				sent[i].round, sent[i].start = l.startRelease(true)
 			}
 		}
 	})
@@ -136,7 +136,7 @@ func (ls Locks) whileHeld(ctx context.Context, fn func(ctx context.Context) erro
 			}
 		}
 		if lost != nil && !errors.Is(err, ErrLost) {
-			err = errors.Join(err, lost)
+			err = inOneLine(err, lost)
 		}
 	}()
 	defer func() { lost = ls.lost() }()

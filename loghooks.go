@@ -4,25 +4,42 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
+	"time"
 )
 
 // LogHooks returns hooks that log to logger, or to slog.Default() if it is nil, with the
 // operation's context. The levels are:
 //
-//	Debug  lock acquired, extended, released; not acquired or not extended because another
-//	       holds it, it was released, the Redlock was closed, or the caller gave up
-//	Info   node up
+//	Debug  waiting for a lock; lock acquired, extended, released; not acquired or not extended
+//	       because another holds it, it was released, the Redlock was closed, or the caller
+//	       gave up
+//	Info   still waiting for a lock, after 8s, 16s, 32s and so on, at most one line in 5s
+//	       however many wait; node up
 //	Warn   not acquired or not extended for any other reason, such as an outage of the
 //	       nodes; not released; node down, node degraded
 //	Error  lock lost
 //
 // The attributes are key, elapsed and err, and where they apply token, attempts, waited,
-// until, ttl, renewal, held, node and lacks.
+// until, ttl, renewal, held, holder, free_in, ahead, node and lacks.
 func LogHooks(logger *slog.Logger) *Hooks {
 	if logger == nil {
 		logger = slog.Default()
 	}
+	var seldom seldom
 	return &Hooks{
+		Waiting: func(i WaitInfo) {
+			message, level := "waiting for lock", slog.LevelDebug
+			if i.Waited > 0 {
+				message = "still waiting for lock"
+			}
+			if i.Waited >= longWait && seldom.may(i.WaitStart.Add(i.Waited)) {
+				level = slog.LevelInfo
+			}
+			if logger.Enabled(i.Context, level) {
+				logger.LogAttrs(i.Context, level, message, waitAttrs(i)...)
+			}
+		},
 		Acquired: func(i AcquireInfo) {
 			message, level := "lock acquired", slog.LevelDebug
 			if i.Err != nil {
@@ -83,6 +100,33 @@ func LogHooks(logger *slog.Logger) *Hooks {
 	}
 }
 
+const (
+	longWait    = 8 * time.Second // is worth a line
+	seldomEvery = 5 * time.Second
+)
+
+// seldom keeps what ten thousand have to say from being said by all of them.
+type seldom struct{ last atomic.Int64 }
+
+func (s *seldom) may(now time.Time) bool {
+	last, at := s.last.Load(), now.UnixNano()
+	return at-last >= int64(seldomEvery) && s.last.CompareAndSwap(last, at)
+}
+
+func waitAttrs(i WaitInfo) []slog.Attr {
+	attrs := []slog.Attr{keyAttr(i.Key), slog.Duration("waited", i.Waited), slog.Int("attempts", i.Attempts)}
+	if i.Holder != "" {
+		attrs = append(attrs, slog.String("holder", i.Holder))
+	}
+	if i.HolderTTL > 0 {
+		attrs = append(attrs, slog.Duration("free_in", i.HolderTTL))
+	}
+	if i.Ahead >= 0 {
+		attrs = append(attrs, slog.Int("ahead", i.Ahead))
+	}
+	return withError(attrs, i.Err)
+}
+
 // failureLevel is Debug for everyday failures: another holds the lock, the caller gave up,
 // or the lock or the Redlock has been done with. An outage of the nodes is a warning, even
 // if the caller gave up because of it.
@@ -90,7 +134,7 @@ func failureLevel(ctx context.Context, err error) slog.Level {
 	switch {
 	case errors.Is(err, ErrNoQuorum):
 		return slog.LevelWarn
-	case errors.Is(err, ErrHeld), errors.Is(err, ErrReleased), errors.Is(err, ErrClosed), ctx.Err() != nil:
+	case errors.Is(err, ErrHeld), errors.Is(err, ErrReleased), errors.Is(err, ErrClosed), errors.Is(err, context.DeadlineExceeded), ctx.Err() != nil:
 		return slog.LevelDebug
 	default:
 		return slog.LevelWarn

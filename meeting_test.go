@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/longtest"
 )
 
 // cutOff opens a Redlock that some nodes refuse.
@@ -106,7 +107,7 @@ func TestQueuesThatMeetAreFair(t *testing.T) {
 		for hold, long := range map[time.Duration]time.Duration{
 			5 * time.Millisecond: 12 * time.Second, 50 * time.Millisecond: 30 * time.Second, 200 * time.Millisecond: time.Minute,
 		} {
-			if underRace && (nodes > 3 || hold != 50*time.Millisecond) {
+			if !longtest.On() && (nodes > 3 || hold != 50*time.Millisecond) {
 				continue
 			}
 			for when, begin := range first {

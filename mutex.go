@@ -41,8 +41,11 @@ func makeMutex(ns *nodeSet, qs *queues, k *renewer, key string, t terms, opts []
 	if key == "" {
 		broken = append(broken, "the key is empty: must be at least one byte")
 	}
-	if t.shared && t.fencing {
-		broken = append(broken, sharedFence)
+	if t.shared {
+		broken = append(broken, t.onlyAlone()...)
+	}
+	if most := ns.guard.period(&t); t.minHold > most && ns.opts.RestartGuard >= 0 {
+		broken = append(broken, fmt.Sprintf("WithMinHold is %v: must be at most %v, for which a node that restarted is kept from granting (the TTL, or Options.RestartGuard)", t.minHold, most))
 	}
 	broken = append(broken, brokenTTL("TTL", t.ttl, ns.opts)...)
 	t.nodeTimeout = ns.opts.nodeTimeout(t.ttl)
@@ -56,7 +59,16 @@ func makeMutex(ns *nodeSet, qs *queues, k *renewer, key string, t terms, opts []
 // maxPermits is the most permits that a semaphore can have.
 const maxPermits = 1024
 
-const sharedFence = "WithFencing is for locks that are held alone: a token that several have at once orders nothing"
+// onlyAlone is what locks cannot have that several hold together.
+func (t *terms) onlyAlone() (broken []string) {
+	if t.fencing {
+		broken = append(broken, "WithFencing is for locks that are held alone: a token that several have at once orders nothing")
+	}
+	if t.minHold > 0 {
+		broken = append(broken, "WithMinHold is for locks that are held alone")
+	}
+	return broken
+}
 
 // Shared describes the same lock, held together with others: any number of shared locks of a
 // key are granted at a time, and none while somebody holds it alone. It has the terms of m, and
@@ -75,7 +87,7 @@ const sharedFence = "WithFencing is for locks that are held alone: a token that 
 // they ask again after random pauses, between Options.RetryMin and RetryMax. So they are
 // promised no order, and while many stand in line they get the lock only between two of them.
 //
-// It cannot be fenced: with WithFencing its methods fail with ErrInvalid. It needs rights to
+// With WithFencing or WithMinHold its methods fail with ErrInvalid. It needs rights to
 // two more keys, see docs/operations.md.
 func (m *Mutex) Shared() *Mutex {
 	if m == nil || m.nodeSet == nil || m.terms.shared {
@@ -83,8 +95,8 @@ func (m *Mutex) Shared() *Mutex {
 	}
 	s := *m
 	s.terms.shared = true
-	if s.terms.fencing && s.err == nil {
-		s.err = invalid("lock "+quoteKey(m.key), []string{sharedFence})
+	if s.err == nil {
+		s.err = invalid("lock "+quoteKey(m.key), s.terms.onlyAlone())
 	}
 	return &s
 }
@@ -121,7 +133,8 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, false, false)
 }
 
-// Acquire waits in line until it is granted or ctx ends. Most callers want Do instead.
+// Acquire waits in line until it is granted, ctx ends, or the time of WithMaxWait is over. Most
+// callers want Do instead.
 //
 // It asks all nodes at once, and if another holds the lock it joins the lock's line,
 // which one of the nodes keeps, and asks again when it is its turn. Grants follow the
@@ -170,6 +183,6 @@ func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {
 		}
 		return nil, m.nested(opAcquire)
 	}
-	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, ctx: ctx, wait: wait, renews: renews}
+	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, caller: ctx, ctx: ctx, wait: wait, renews: renews}
 	return a.acquire()
 }

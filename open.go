@@ -43,7 +43,7 @@ const (
 func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	parsed, err := parseAddrs(addrs)
-	if err := errors.Join(broken, err); err != nil {
+	if err := inOneLine(broken, err, brokenNames(o.Names, len(addrs))); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -58,7 +58,7 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 		side := sideClient(p)
 		clients[i], wires[i] = side, newOwnWire(p, side, markKeyOf(&o), clk)
 	}
-	rl := assemble(nodeNames(clients), wires, o, clk)
+	rl := assemble(nodeNames(clients, o.Names), wires, o, clk)
 	rl.clients, rl.owned = clients, clients
 	if err := rl.greet(ctx); err != nil {
 		_ = rl.Close()
@@ -83,7 +83,7 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 // fail with ErrDuplicateNode.
 func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
-	if err := errors.Join(broken, checkClients(clients)); err != nil {
+	if err := inOneLine(broken, checkClients(clients), brokenNames(o.Names, len(clients))); err != nil {
 		return nil, err
 	}
 	return build(slices.Clone(clients), o, newSystemClock()), nil
@@ -95,7 +95,7 @@ func build(clients []redis.UniversalClient, o Options, clk clock) *Redlock {
 	for i, c := range clients {
 		wires[i] = newRedisWire(c, markKeyOf(&o), clk)
 	}
-	rl := assemble(nodeNames(clients), wires, o, clk)
+	rl := assemble(nodeNames(clients, o.Names), wires, o, clk)
 	rl.clients, rl.users = clients, true
 	return rl
 }
@@ -119,12 +119,15 @@ func checkClients(clients []redis.UniversalClient) error {
 	for _, t := range twins(ids) {
 		duplicates = append(duplicates, fmt.Errorf("redlock: %w: clients %d and %d are the same", ErrDuplicateNode, t.first, t.second))
 	}
-	return errors.Join(append(duplicates, invalid("nodes", broken))...)
+	return inOneLine(append(duplicates, invalid("nodes", broken))...)
 }
 
-// nodeNames names each node by its address and database. To names that occur twice it adds
-// the node's index.
-func nodeNames(clients []redis.UniversalClient) []string {
+// nodeNames are the names that were given, if any. Otherwise each node is named by its address
+// and database, and names that occur twice get the node's index.
+func nodeNames(clients []redis.UniversalClient, given []string) []string {
+	if len(given) > 0 {
+		return given
+	}
 	names := make([]string, len(clients))
 	count := make(map[string]int)
 	for i, c := range clients {
@@ -153,6 +156,23 @@ func nodeNames(clients []redis.UniversalClient) []string {
 	return names
 }
 
+// brokenNames is what is wrong with the names of so many nodes.
+func brokenNames(names []string, nodes int) error {
+	var broken []string
+	if len(names) > 0 && len(names) != nodes {
+		broken = append(broken, fmt.Sprintf("Names has %d names for %d nodes: must have one for each", len(names), nodes))
+	}
+	for i, name := range names {
+		if name == "" || len(name) > maxName {
+			broken = append(broken, fmt.Sprintf("name %d of Names is %d bytes long: must be from 1 to %d", i, len(name), maxName))
+		}
+	}
+	for _, t := range twins(names) {
+		broken = append(broken, fmt.Sprintf("names %d and %d of Names are both %s: must differ", t.first, t.second, quoteKey(names[t.first])))
+	}
+	return invalid("options", broken)
+}
+
 // parseAddrs reads all addresses, or reports all that are wrong. Its errors contain no
 // password.
 func parseAddrs(addrs []string) ([]*redis.Options, error) {
@@ -176,7 +196,7 @@ func parseAddrs(addrs []string) ([]*redis.Options, error) {
 		o := parsed[t.second]
 		duplicates = append(duplicates, fmt.Errorf("redlock: %w: addresses %d and %d are both %s/%d", ErrDuplicateNode, t.first, t.second, o.Addr, o.DB))
 	}
-	return parsed, errors.Join(append(duplicates, invalid("nodes", broken))...)
+	return parsed, inOneLine(append(duplicates, invalid("nodes", broken))...)
 }
 
 func parseAddr(addr string) (*redis.Options, error) {
@@ -303,7 +323,7 @@ func (rl *Redlock) greet(ctx context.Context) error {
 	}
 	switch {
 	case duplicates != nil:
-		return errors.Join(duplicates...)
+		return inOneLine(duplicates...)
 	case up >= rl.quorum:
 		return nil
 	default:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -19,6 +20,7 @@ const (
 	defaultRetryMax = 500 * time.Millisecond
 	maxRetry        = time.Hour
 	maxOwner        = 256
+	maxName         = 256
 )
 
 // Options configures a Redlock. Nil and the zero value mean all defaults. Open and New copy
@@ -55,6 +57,14 @@ type Options struct {
 	// Owner is a label that tells people who holds a lock. Nodes store it behind the
 	// random token, and Inspect shows it. Default "host:pid"; at most 256 bytes.
 	Owner string
+
+	// Names are what the nodes are called in errors, hooks and Redlock.Nodes, in the order of
+	// the addresses or clients. Each must differ from the others and have from 1 to 256 bytes.
+	// Clients compute from the names which node keeps the line of a key. So all clients of a
+	// lock should use the same name for the same node, or the order in the line is lost.
+	// Names help where clients reach the nodes by different addresses, and with Sentinel,
+	// whose clients all report the same one. Default: address/database.
+	Names []string
 
 	// TLS is how Open speaks TLS: with rediss:// URLs, and with all addresses that are
 	// host:port. It may trust an authority of your own (RootCAs) and show a certificate
@@ -105,7 +115,7 @@ func (o *Options) withDefaults() (Options, error) {
 	if c.RestartGuard > maxTTL {
 		broken = append(broken, fmt.Sprintf("RestartGuard is %v: must be at most %v, negative (off) or 0 (each lock's TTL)", c.RestartGuard, maxTTL))
 	}
-	c.Hooks = c.Hooks.copied()
+	c.Hooks, c.Names = c.Hooks.copied(), slices.Clone(c.Names)
 	return c, invalid("options", broken)
 }
 
@@ -211,6 +221,8 @@ type terms struct {
 	ttl         time.Duration
 	nodeTimeout time.Duration
 	maxHold     time.Duration // 0: without end
+	maxWait     time.Duration // of an acquire that waits; 0: as long as its context
+	minHold     time.Duration // 0: a release frees the lock at once
 	renew       bool
 	fencing     bool
 	reentry     bool
@@ -253,6 +265,46 @@ func WithMaxHold(d time.Duration) LockOption {
 		t.maxHold = d
 		if d <= 0 {
 			t.broken = append(t.broken, fmt.Sprintf("WithMaxHold is %v: must be positive", d))
+		}
+	}
+}
+
+// WithMaxWait bounds how long Acquire and Do wait, whatever they wait for, and not the work
+// that follows: the context given to them, and the lock, go on as if it were not there. d is
+// counted from the call, and must be positive. Less than a round trip to the nodes gets no
+// lock at all.
+//
+// When the wait is over, errors.Is finds context.DeadlineExceeded, and ErrHeld if another had
+// the lock, or ErrNoQuorum if too few nodes answered. The caller's own context has not ended
+// then. Nothing is left on nodes that can be reached, as after TryAcquire.
+//
+// It holds for Mutex.Shared and Redlock.Semaphore as well. A set made by All waits for as long
+// as the shortest of its locks' WithMaxWait, for all of them together. Lead gives up when it
+// has waited that long for one term. TryAcquire, Adopt, and WithReentry inside of its own
+// lock never wait.
+func WithMaxWait(d time.Duration) LockOption {
+	return func(t *terms) {
+		t.maxWait = d
+		if d <= 0 {
+			t.broken = append(t.broken, fmt.Sprintf("WithMaxWait is %v: must be positive", d))
+		}
+	}
+}
+
+// WithMinHold keeps the lock from others for d from the grant, also when it is released before:
+// Release then leaves on the nodes what lasts until that time. It is for jobs that all machines
+// start at about the same time, and that may be over sooner than their clocks differ. After d it
+// changes nothing. For a holder that dies it promises nothing: its lease ends as ever.
+//
+// d is from 10ms to 24h, and at most the time for which the restart guard keeps a node from
+// granting, Options.RestartGuard or else the TTL: a node that restarts would grant the lock
+// sooner. It is for locks that are held alone (ErrInvalid). What is left belongs to nobody, so
+// nobody can release it, except ForceRelease; Inspect shows the owner, and a token of its own.
+func WithMinHold(d time.Duration) LockOption {
+	return func(t *terms) {
+		t.minHold = d
+		if d < minTTL || d > maxTTL {
+			t.broken = append(t.broken, fmt.Sprintf("WithMinHold is %v: must be from %v to %v", d, minTTL, maxTTL))
 		}
 	}
 }

@@ -146,6 +146,8 @@ func TestLockRules(t *testing.T) {
 			"long TTL":      {b.rl.Mutex(key, redlock.WithTTL(math.MaxInt64)), []string{"TTL is 2562047h"}},
 			"node timeout":  {b.rl.Mutex(key, redlock.WithTTL(3*time.Second)), []string{"NodeTimeout is 1s", "a quarter of TTL, which is 3s"}},
 			"max hold":      {b.rl.Mutex(key, redlock.WithMaxHold(0)), []string{"WithMaxHold is 0s: must be positive"}},
+			"max wait":      {b.rl.Mutex(key, redlock.WithMaxWait(0)), []string{"WithMaxWait is 0s: must be positive"}},
+			"no max wait":   {b.rl.Semaphore(key, 2, redlock.WithMaxWait(-1)), []string{"WithMaxWait is -1ns: must be positive"}},
 			"nil option":    {b.rl.Mutex(key, nil), []string{"LockOption is nil"}},
 			"all of them":   {b.rl.Mutex("", nil, redlock.WithMaxHold(-1), redlock.WithTTL(1)), []string{"key is empty", "is nil", "-1ns", "TTL is 1ns"}},
 			"zero Mutex":    {&redlock.Mutex{}, []string{"not made by Redlock.Mutex"}},

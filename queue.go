@@ -71,6 +71,22 @@ type keyWaiters struct {
 	alarm       alarm         // when the first looks again
 	gate        gate
 	meeting     meeting
+	holding     holding // the latest of the holder
+}
+
+// holding is what a node said of the holder.
+type holding struct {
+	at     instant
+	holder string // token@owner; empty: nobody, or several
+	ttl    time.Duration
+}
+
+// holderOf is the one who holds the lock by what its key has; empty if several do.
+func holderOf(value string) string {
+	if value == sharedMarker {
+		return ""
+	}
+	return value
 }
 
 // arbiter is the node that keeps the queue, as far as this process can see: the one that
@@ -207,7 +223,8 @@ func (qs *queues) heard(w *waiter, a answer) {
 	k := w.of
 	k.letOthersIn(at)
 	if !a.ours {
-		k.refusedAt, w.toldToWait = now, true
+		k.refusedAt, w.toldToWait, w.ahead = now, true, int(a.ahead)
+		k.holding = holding{at: at, holder: holderOf(a.holder), ttl: max(a.ttl, 0)}
 	}
 	if a.publishDenied {
 		w.sub.publishDenied = true

@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"errors"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -38,8 +37,8 @@ func (rl *Redlock) Quorum() int {
 	return rl.quorum
 }
 
-// Nodes returns the nodes' names, address/database, in the order in which they were
-// given. Equal ones have "#" and their index behind them.
+// Nodes returns the nodes' names in the order in which they were given: Options.Names, or
+// address/database. Equal ones have "#" and their index behind them.
 func (rl *Redlock) Nodes() []string {
 	if !rl.made() {
 		return nil
@@ -125,5 +124,5 @@ func (rl *Redlock) close() error {
 	for _, c := range rl.owned {
 		errs = append(errs, c.Close())
 	}
-	return errors.Join(errs...)
+	return inOneLine(errs...)
 }

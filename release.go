@@ -7,8 +7,8 @@ import (
 
 // Release gives the lock up on every node and returns when a majority confirmed it,
 // without waiting for slower ones, and after the timeout per node at the latest. The
-// first in line, if anybody waits, is told that it is its turn. Release goes on when ctx
-// is cancelled or was before: ctx only lends its values. A second call returns the
+// first in line, if anybody waits, is told that it is its turn. Before the time of WithMinHold
+// is over the lock goes to nobody, and is free then. Release goes on when ctx is cancelled or was before: ctx only lends its values. A second call returns the
 // result of the first.
 //
 // It returns nil when a majority confirms that the lock is gone by our hand,
@@ -20,12 +20,13 @@ func (l *Lock) Release(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	sent, start := l.startRelease()
+	sent, start := l.startRelease(true)
 	return l.endRelease(ctx, sent, start)
 }
 
-// startRelease sends the release, and returns its round; nil if there was one before.
-func (l *Lock) startRelease() (sent *round, start instant) {
+// startRelease sends the release, and returns its round; nil if there was one before. keep: a
+// user released the lock, so WithMinHold counts.
+func (l *Lock) startRelease(keep bool) (sent *round, start instant) {
 	if l.outer != nil {
 		l.endInner()
 		return nil, start
@@ -37,11 +38,32 @@ func (l *Lock) startRelease() (sent *round, start instant) {
 	}
 	l.release = releaseSent
 	start = l.clock.now()
+	left := time.Duration(0)
+	if keep {
+		left = l.minHoldLeft(start)
+	}
 	if l.over == nil {
 		l.finish(start, errWasReleased)
 	}
 	// Sent under mu, so that no repair can come after it.
+	if left > 0 {
+		if kept := l.sendKeep(start, left); kept != nil {
+			l.takeBackLate(start)
+			return kept, start
+		}
+	}
 	return l.sendRelease(start), start
+}
+
+// takeBackLate takes back what may put our value on nodes later, where keys are not released;
+// the caller holds mu.
+func (l *Lock) takeBackLate(now instant) {
+	l.prepareRelease(now, false)
+	for i := range l.nodes {
+		if l.mayLand(i) {
+			l.lane(i).takeBack(l.addressRelease(i, ifPlaced), now.mono)
+		}
+	}
 }
 
 // endRelease waits for the result of the release that startRelease sent, or of the one
@@ -100,7 +122,7 @@ func (l *Lock) firstRelease() error {
 // the lock. held: a holder gives the lock up, and not an attempt that failed.
 //
 // A holder serves the queue by which it came, and the one that this process uses now, if
-// that is another. On the other nodes it looks whether somebody waits who knows neither.
+// that is another. On the other nodes it may look whether somebody waits who knows neither.
 func (l *Lock) prepareRelease(now instant, held bool) {
 	if l.releasing != nil {
 		return // they may be on their way already

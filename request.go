@@ -286,6 +286,14 @@ func adoptRequest(t *terms, key, value, from string, f *fenceArgs) request {
 	return r
 }
 
+// keepRequest has the lock last for t.ttl from now, no longer and no less long, under a value
+// that no request of its holder fits.
+func keepRequest(t *terms, key, value, from string) *request {
+	r := newRequest(opExtend, adoptScript, t, key, value)
+	r.from = from
+	return &r
+}
+
 // fenceRequest is setRequest with a fencing token, or claimRequest if there is a queue.
 func fenceRequest(t *terms, key, value string, f *fenceArgs, q *queueArgs) *request {
 	r := newRequest(opAcquireFenced, fenceScript, t, key, value)

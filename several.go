@@ -2,9 +2,11 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Mutexes describes several locks that are wanted together. It is made by All, has no state
@@ -88,7 +90,8 @@ func (s *Mutexes) check(ctx context.Context) error {
 // each may be refused one of them. Where one must succeed, use Acquire with a deadline.
 func (s *Mutexes) TryAcquire(ctx context.Context) (Locks, error) { return s.acquire(ctx, false) }
 
-// Acquire waits until it has all of them or ctx ends. Most callers want Do instead.
+// Acquire waits until it has all of them, ctx ends, or the time of the shortest WithMaxWait is
+// over. Most callers want Do instead.
 //
 // It asks for all at once. If one is refused it gives the others back, waits in that one's
 // line, and then asks for the rest while it holds it. So while it waits it keeps nobody from
@@ -124,12 +127,28 @@ func (s *Mutexes) acquire(ctx context.Context, wait bool) (Locks, error) {
 			return nil, m.nested(opAcquire)
 		}
 	}
-	c := newCollection(s, ctx, wait)
+	within := ctx
+	if wait {
+		bound, cancel := boundWait(ctx, s.maxWait())
+		defer cancel()
+		within = bound
+	}
+	c := newCollection(s, ctx, within, wait)
 	if !c.life.enter() {
 		return nil, fmt.Errorf("redlock: acquire %s: %w", quoteKey(c.parts[0].key), ErrClosed)
 	}
 	defer c.life.leave()
 	return c.acquire()
+}
+
+// maxWait is how long all may wait together: as the least patient of them; 0: without end.
+func (s *Mutexes) maxWait() (most time.Duration) {
+	for _, m := range s.mutexes {
+		if d := m.terms.maxWait; d > 0 && (most == 0 || d < most) {
+			most = d
+		}
+	}
+	return most
 }
 
 // emptyHanded is for how many turns a collection holds nothing while it waits. Keeping a lock
@@ -140,10 +159,12 @@ const emptyHanded = 4
 // collection is one call of a method of Mutexes, until it has all locks or gives up.
 type collection struct {
 	*nodeSet
-	ctx     context.Context
+	caller  context.Context // given to the call
+	ctx     context.Context // what ends the acquire, see acquisition
 	wait    bool
-	parts   []*part // in order
-	waiting instant // since when it first waited
+	parts   []*part      // in order
+	last    *QuorumError // of the part that was refused last
+	waiting instant      // since when it first waited
 	waited  bool
 }
 
@@ -155,13 +176,13 @@ type part struct {
 	told  bool  // the hooks know that it is held
 }
 
-func newCollection(s *Mutexes, ctx context.Context, wait bool) *collection {
-	c := &collection{nodeSet: s.mutexes[0].nodeSet, ctx: ctx, wait: wait}
+func newCollection(s *Mutexes, caller, ctx context.Context, wait bool) *collection {
+	c := &collection{nodeSet: s.mutexes[0].nodeSet, caller: caller, ctx: ctx, wait: wait}
 	now := c.clock.now()
 	for nth, place := range s.order {
 		m := s.mutexes[place]
 		c.parts = append(c.parts, &part{place: place, acquisition: acquisition{
-			resource: &m.resource, queues: m.queues, renewer: m.renewer, ctx: ctx, renews: true, start: now, nth: nth,
+			resource: &m.resource, queues: m.queues, renewer: m.renewer, caller: caller, ctx: ctx, renews: true, start: now, nth: nth,
 		}})
 	}
 	return c
@@ -186,9 +207,13 @@ func (c *collection) acquire() (held Locks, err error) {
 		case !c.wait || !retryable:
 			c.giveBack(all)
 			done = true
+			if c.last != nil {
+				err = cutShort(c.ctx, c.last, err)
+			}
 			c.parts[busy].tellAcquired(nil, err)
 			return nil, err
 		}
+		errors.As(err, &c.last)
 		if err := c.waitFor(busy, turns); err != nil {
 			return nil, err
 		}
@@ -206,7 +231,7 @@ func (c *collection) waitFor(busy, turns int) error {
 		c.waiting, c.waited = c.clock.now(), true
 	}
 	p := c.parts[busy]
-	a := acquisition{resource: p.resource, queues: p.queues, renewer: p.renewer, ctx: c.ctx, wait: true, renews: true, nth: p.nth}
+	a := acquisition{resource: p.resource, queues: p.queues, renewer: p.renewer, caller: c.caller, ctx: c.ctx, wait: true, renews: true, nth: p.nth}
 	lock, err := a.acquire()
 	if err == nil {
 		p.held, p.told = lock, true
@@ -308,9 +333,9 @@ func (c *collection) giveBack(which func(i int) bool) {
 func (p *part) giveBack() {
 	lock := p.held
 	p.held = nil
-	sent, start := lock.startRelease()
+	sent, start := lock.startRelease(false)
 	if p.told && p.opts.Hooks.Released != nil {
-		go func() { _ = lock.endRelease(p.ctx, sent, start) }()
+		go func() { _ = lock.endRelease(p.caller, sent, start) }()
 	}
 	p.told = false
 }
@@ -319,7 +344,7 @@ func (p *part) giveBack() {
 // is released as by a holder, so that a waiter whom it kept out is told.
 func (l *Lock) abandon() {
 	if l.attempt.Load().giveUp() == verdictGranted {
-		l.startRelease()
+		l.startRelease(false)
 		return
 	}
 	l.takeBack(false)

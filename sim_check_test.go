@@ -23,17 +23,21 @@ type simGrant struct {
 	number    int64  // of a permit, from 1
 	permits   int64  // how many there are
 	downgrade int64  // when it was called
-	call, ret int64
-	promises  []simPromise
-	lostAt    int64 // when the library said that it is lost
-	relCalled int64
-	relRet    int64
-	relErr    error
-	mu        sync.Mutex // of promises
-	abandoned bool       // never released
-	handedAt  int64      // when HandOver returned; 0: it was not called, or failed
-	leftUntil int64      // when what was handed over to nobody is gone; 0: it was not handed over
-	bridge    int64      // when another process went on with it, without a gap; 0: none did
+	// downgraded is when that returned; 0: its process was killed
+	downgraded int64
+	call, ret  int64
+	promises   []simPromise
+	lostAt     int64 // when the library said that it is lost
+	relCalled  int64
+	relRet     int64
+	relErr     error
+	mu         sync.Mutex // of promises
+	abandoned  bool       // never released
+	handedAt   int64      // when HandOver returned; 0: it was not called, or failed
+	leftUntil  int64      // when what was handed over to nobody is gone; 0: it was not handed over
+	bridge     int64      // when another process went on with it, without a gap; 0: none did
+	keeps      bool       // others are to be kept from it after its release
+	kept       string     // the value under which they are
 }
 
 // simPromise is an end of validity that was promised at some time, in true time.
@@ -174,13 +178,14 @@ func (w *simWorld) check() {
 		// dead or cut off lapses at a time that whoever looks then finds out first.
 		// Nor is a lock that is held for a set that is not complete yet among the grants, and
 		// what is handed over is not free.
-		if w.plan.Calm && !w.plan.Names && !w.plan.Sets && !w.plan.HandOvers && !w.disturbed() && w.plan.kind(key) == 0 {
+		if w.plan.Calm && !w.plan.Names && !w.plan.Sets && !w.plan.HandOvers && w.plan.MinHold == 0 && !w.disturbed() && w.plan.kind(key) == 0 {
 			w.checkOrder(grants)
 		}
 		for _, g := range grants {
 			w.checkMajority(g)
 			w.checkRelease(g)
 			w.checkHandedOver(g)
+			w.checkMinHold(g, grants)
 		}
 	}
 	w.checkSetProgress(byKey)
@@ -406,9 +411,6 @@ func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
 		write(op)
 	}
 	for _, g := range w.grants {
-		if w.plan.kind(g.key) != 0 {
-			continue // the checker of histories knows one holder
-		}
 		over := min(g.lostAt, g.proc.killedAt)
 		if g.leftUntil != 0 { // handed over: from then on another has it
 			over = min(over, g.relCalled)
@@ -417,7 +419,14 @@ func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
 		write(history.Op{
 			Client: g.proc.i*100 + g.client, Kind: history.Acquire, Key: g.key, Token: g.lock.token,
 			Call: g.call, Return: g.ret, Outcome: history.OK, Until: until, Fence: g.fence,
+			Mode: g.mode(), Permit: int(g.number), Permits: int(g.permits), From: g.lock.adopts,
 		})
+		if g.downgrade != never {
+			write(history.Op{
+				Client: g.proc.i*100 + g.client, Kind: history.Downgrade, Key: g.key, Token: g.lock.token,
+				Call: g.downgrade, Return: g.downgraded, Outcome: history.Unknown,
+			})
+		}
 		for i, p := range g.promises[1:] {
 			if p.until > g.promises[i].until && p.at < over {
 				write(history.Op{
@@ -505,6 +514,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 	if renews {
 		opts = append(opts, WithRenewal())
 	}
+	opts = append(opts, c.minHold(op)...)
 	m := c.mutex(op, opts)
 	m.err = nil // a NodeTimeout above a quarter of the TTL, which makes rare things frequent
 	kind := c.roll(op, 2) % 6
@@ -633,8 +643,12 @@ func (c *simClient) release(g *simGrant, op int) {
 		ctx = canceledContext
 	}
 	g.relCalled = w.t()
+	keeps := w.keeps(g)
 	g.relErr = g.lock.Release(ctx)
 	g.relRet = w.t()
+	if keeps {
+		g.handedAt = g.relRet // what arrives later is taken back
+	}
 	w.took(c.p, "Release", g.relCalled, w.plan.NodeTimeout)
 	w.happened(func() string { return fmt.Sprintf("client %d.%d released %.6s: %v", c.p.i, c.i, g.value, g.relErr) },
 		2, fnv1a(g.value), uint64(truth(g.relErr == nil)))
@@ -658,6 +672,7 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string) {
 		}
 		c.hold(lock, op, g)
 		g.relCalled = w.t()
+		w.keeps(g)
 		return nil
 	})
 	if g == nil && err != nil {

@@ -110,7 +110,7 @@ func (w *simWorld) freeFromLeft(g *simGrant) int64 {
 	for _, n := range w.nodes {
 		end := int64(0)
 		for _, h := range n.holds[g.key] {
-			if h.value == g.value {
+			if h.value == g.value || h.value == g.kept {
 				end = max(end, h.to)
 			}
 		}

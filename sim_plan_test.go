@@ -26,6 +26,7 @@ type simPlan struct {
 	Ties         int           `json:",omitempty"` // so many times all ask once at the same moment, and nothing else is done
 	Sets         bool          `json:",omitempty"` // clients also want several keys at once
 	HandOvers    bool          `json:",omitempty"` // some locks go on in other processes
+	MinHold      time.Duration `json:",omitempty"` // of some locks
 	Nodes        []simNodePlan
 	Processes    []simProcessPlan
 	Fenced       []bool // by key
@@ -246,6 +247,7 @@ func drawPlan(seed uint64) *simPlan {
 	}
 	p.drawHalf(nodes)
 	p.drawKinds()
+	p.drawMinHold()
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
 	return p
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/quorumlock/redlock/internal/history"
 )
 
 // Locks that several hold, in the simulation: keys that are shared and semaphores.
@@ -73,7 +75,22 @@ func (c *simClient) downgrade(op int, i uint64, g *simGrant) {
 	}
 	g.downgrade = c.w.t()
 	_ = g.lock.Downgrade(context.Background())
+	if !c.w.dead(c.p) {
+		g.downgraded = c.w.t()
+	}
 	c.w.took(c.p, "Downgrade", g.downgrade, c.w.plan.NodeTimeout)
+}
+
+// mode is how it was acquired, for a checker of histories.
+func (g *simGrant) mode() string {
+	switch {
+	case g.permits > 0:
+		return history.Permit
+	case g.shared:
+		return history.Shared
+	default:
+		return history.Alone
+	}
 }
 
 // checkSharing is I1 for locks that several may hold: nobody beside one who holds it alone, no

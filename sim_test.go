@@ -31,7 +31,7 @@ import (
 //	go test -run TestSimSeeds -sim.plan=FILE -sim.seeds=3000  it, with that many seeds from its own on
 var (
 	simSeed    = flag.Uint64("seed", 0, "simulate this seed only, and tell what happens with -v")
-	simSeeds   = flag.Int("sim.seeds", 0, "how many seeds to simulate (default 1000, 200 with -race)")
+	simSeeds   = flag.Int("sim.seeds", 0, "how many seeds to simulate (default 200)")
 	simFirst   = flag.Uint64("sim.first", 1, "the first of them")
 	simPlanIn  = flag.String("sim.plan", "", "simulate the plan in this file only; with -seed or -sim.seeds: with these seeds in place of its own")
 	simHistory = flag.String("sim.history", "", "write the histories of all runs to files in this directory")
@@ -413,12 +413,15 @@ func TestSimSeeds(t *testing.T) {
 			report(t, plan, res.bad)
 		}
 	default:
-		seeds := *simSeeds
-		if seeds == 0 {
-			seeds = simDefault
-		}
-		simulateMany(t, planOf, first, seeds, *simBudget)
+		simulateMany(t, planOf, first, seedsWanted(), *simBudget)
 	}
+}
+
+func seedsWanted() int {
+	if *simSeeds == 0 {
+		return 200
+	}
+	return *simSeeds
 }
 
 func readPlan(t *testing.T, file string) *simPlan {
@@ -430,9 +433,9 @@ func readPlan(t *testing.T, file string) *simPlan {
 }
 
 func TestSimIsDeterministic(t *testing.T) {
-	// Not parallel: it changes GOMAXPROCS. See simDefault for why fewer seeds with -race.
+	// Not parallel: it changes GOMAXPROCS.
 	plans := []*simPlan{renewalsTogether()}
-	for seed := uint64(1); seed <= uint64(simDefault*3/10); seed++ {
+	for seed := uint64(1); seed <= uint64(min(seedsWanted(), 1000)*3/10); seed++ {
 		plans = append(plans, drawPlan(seed))
 	}
 	traces := make([]uint64, len(plans))

@@ -213,6 +213,7 @@ func (n *simNode) put(key, value string, expire int64, op *memOp) {
 		n.doorUntil[key[1:len(key)-len("}:door")]] = n.expiry(expire)
 	}
 	if n.isLock(key) && value != marker {
+		n.w.keptUnder(value, op)
 		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: expire, to: n.expiry(expire)})
 	}
 }
@@ -253,7 +254,7 @@ func (n *simNode) removed(key, value string, op *memOp) {
 	if !n.isLock(key) || value == marker {
 		return
 	}
-	if value != op.value && value != op.ended && !(op.req.op == opAdopt && strings.HasPrefix(value, op.ended)) {
+	if value != op.value && value != op.ended && !(op.req.script == adoptScript && strings.HasPrefix(value, op.ended)) {
 		n.w.violated("I3: %s of %.6s removed %.6s from node %d", op.req.op, op.value, value, n.i)
 	}
 	if h := n.last(key, value); h != nil {

@@ -36,6 +36,7 @@ type waiter struct {
 	woken      bool          // the lock is reserved for it
 	aside      bool          // it polls, and looks after nobody
 	toldToWait bool          // some node said that another has the lock
+	ahead      int           // how many were before it when it was told last; -1: it was not
 
 	// Of the gate, guarded by queues.mu as well:
 	hurries  bool      // it has a deadline:
@@ -51,7 +52,7 @@ func newWaiter(qs *queues, r *resource) *waiter {
 	if !r.hasQueue() || r.terms.shared {
 		return nil
 	}
-	return &waiter{resource: r, queues: qs, id: r.clock.now().mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
+	return &waiter{resource: r, ahead: -1, queues: qs, id: r.clock.now().mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
 }
 
 // await joins the queue, or stays in it, and returns nil when it is time for an attempt.
@@ -186,6 +187,17 @@ func (w *waiter) poke() {
 	case w.signal <- struct{}{}:
 	default:
 	}
+}
+
+// seen is what this waiter or another of its key heard of the holder, and how many were before
+// it when it was told last; -1 if it was not told.
+func (w *waiter) seen() (heard holding, ahead int) {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	if w.of == nil {
+		return holding{}, -1
+	}
+	return w.of.holding, w.ahead
 }
 
 // wake tells the waiter that the lock is reserved for it; the caller holds queues.mu.

@@ -67,7 +67,7 @@ func rootCommand() *cobra.Command {
 	f.StringVar(&c.json, "json", "", "write everything that was measured into this `file`")
 	f.StringVar(&c.cpuProfile, "cpuprofile", "", "write a CPU profile of this process into this `file`")
 	f.StringVar(&c.memProfile, "memprofile", "", "write an allocation profile of this process into this `file`")
-	cmd.AddCommand(scenariosCommand(), contenderCommand(), holderCommand(), linkCommand())
+	cmd.AddCommand(scenariosCommand(), primitivesCommand(), contenderCommand(), holderCommand(), linkCommand())
 	return cmd
 }
 

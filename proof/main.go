@@ -52,8 +52,9 @@ func runJepsen(args []string) int {
 	flags := flag.NewFlagSet("jepsen", flag.ContinueOnError)
 	flags.DurationVar(&c.For, "for", time.Minute, "how long clients work and things break")
 	flags.StringVar(&c.Out, "out", "", "folder for the report (default: a new one in the system's folder for temporary files)")
-	flags.BoolVar(&c.Plain, "plain", false, "counters under plain locks only (default: both kinds)")
-	flags.BoolVar(&c.Fenced, "fenced", false, "counters in a store that checks fencing tokens only (default: both kinds)")
+	flags.BoolVar(&c.Plain, "plain", false, "counters under plain locks only (default: all kinds)")
+	flags.BoolVar(&c.Fenced, "fenced", false, "counters in a store that checks fencing tokens only (default: all kinds)")
+	flags.BoolVar(&c.Mixed, "mixed", false, "only locks that are held in all ways: alone, shared, by permits, in sets, handed over (default: all kinds)")
 	flags.Uint64Var(&c.Seed, "seed", 0, "of the faults; 0 draws one")
 	flags.DurationVar(&c.TTL, "ttl", time.Second, "of the leases")
 	flags.IntVar(&c.Clients, "clients", 8, "client processes")
@@ -71,8 +72,8 @@ func runJepsen(args []string) int {
 	if *faults != "" {
 		c.Faults = strings.Split(*faults, ",")
 	}
-	if c.Plain == c.Fenced {
-		c.Plain, c.Fenced = true, true
+	if !c.Plain && !c.Fenced && !c.Mixed {
+		c.Plain, c.Fenced, c.Mixed = true, true, true
 	}
 	if info, err := os.Stderr.Stat(); err == nil {
 		c.Terminal = info.Mode()&os.ModeCharDevice != 0

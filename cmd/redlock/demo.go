@@ -273,6 +273,13 @@ func (d *demo) watch(ctx context.Context, observer *redlock.Redlock) {
 				e.Away = append(e.Away, d.label(i))
 			}
 		}
+		d.mu.Lock()
+		for i := range d.nodes {
+			if d.comebacks[i].barred(d.ttl) {
+				e.Barred = append(e.Barred, d.label(i))
+			}
+		}
+		d.mu.Unlock()
 		d.out.emit(e)
 	}
 }

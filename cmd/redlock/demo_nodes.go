@@ -20,6 +20,24 @@ func (d *demo) cameBack(node int) {
 	d.comebacks[node] = comeback{at: time.Now()}
 }
 
+// barred is how many nodes are back and may not vote yet, besides those that were hit.
+func (d *demo) barred(hit map[int]deed) (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, c := range d.comebacks {
+		if _, away := hit[i]; !away && c.barred(d.ttl) {
+			n++
+		}
+	}
+	return n
+}
+
+// barred tells whether the node may not vote yet. It votes again when the lease is over that it
+// may have forgotten, or when a worker has seen it vote.
+func (c comeback) barred(ttl time.Duration) bool {
+	return !c.at.IsZero() && !c.over && time.Since(c.at) < ttl
+}
+
 // noteVotes tells of nodes that are back and may not vote yet, and when they do again: once
 // each, though workers see it at different times.
 func (d *demo) noteVotes(outcomes []redlock.Outcome) {

@@ -144,6 +144,30 @@ func TestDemo(t *testing.T) {
 	require.Zero(t, faults[len(faults)-1].Away)
 }
 
+// Two that are away and one that may not vote yet are three that are missing.
+func TestDemoCountsNodesThatMayNotVote(t *testing.T) {
+	tl := newTimeline(io.Discard, look{plain: true})
+	d := &demo{out: tl, comebacks: make(map[int]comeback), nodes: make([]string, 5)}
+	d.ttl = time.Minute
+	away := map[int]deed{0: kill, 2: kill}
+	require.Zero(t, d.barred(away))
+	d.cameBack(1)
+	require.Equal(t, 1, d.barred(away))
+	text := (&fault{Fault: kill, Nodes: []string{"A", "C"}, Away: 2, Barred: 1, total: 5}).text(tl, "")
+	require.Contains(t, text, "[2 of 5 away, 1 without a vote yet]")
+	require.Zero(t, d.barred(map[int]deed{1: kill}), "it is away again")
+	text = (&stalled{For: ms(time.Second), Away: []string{"A", "C"}, Barred: []string{"B"}}).text(tl, "")
+	require.Contains(t, text, "No answer: A, C. No vote yet: B")
+
+	d.noteVotes([]redlock.Outcome{{}, {Vote: redlock.VoteBarred}})
+	require.Equal(t, 1, d.barred(away))
+	d.noteVotes([]redlock.Outcome{{}, {Vote: redlock.VoteGranted}})
+	require.Zero(t, d.barred(away), "it votes again")
+	d.cameBack(1)
+	d.ttl = time.Nanosecond
+	require.Zero(t, d.barred(away), "every lease that it may have forgotten is over")
+}
+
 func TestPlanNeverTakesAMajority(t *testing.T) {
 	away := make(map[int]deed)
 	at := 0.0

@@ -177,17 +177,22 @@ func (e *leaseOver) text(t *timeline, at string) string {
 
 // stalled: nobody got the lock for long.
 type stalled struct {
-	For  ms       `json:"for_ms"`
-	Away []string `json:"away"` // labels of nodes that do not answer as they should
+	For    ms       `json:"for_ms"`
+	Away   []string `json:"away"`             // labels of nodes that do not answer as they should
+	Barred []string `json:"barred,omitempty"` // of those that are back and may not vote yet
 }
 
 func (*stalled) kind() string { return "stalled" }
 
 func (e *stalled) text(t *timeline, at string) string {
-	if len(e.Away) == 0 {
-		return t.banner(at, t.paint.odd, "nobody got the lock for %v, though all nodes answer", e.For)
+	why := ", though all nodes answer"
+	if len(e.Away) > 0 {
+		why = ". No answer: " + strings.Join(e.Away, ", ")
 	}
-	return t.banner(at, t.paint.odd, "nobody got the lock for %v. No answer: %s", e.For, strings.Join(e.Away, ", "))
+	if len(e.Barred) > 0 {
+		why += ". No vote yet: " + strings.Join(e.Barred, ", ")
+	}
+	return t.banner(at, t.paint.odd, "nobody got the lock for %v%s", e.For, why)
 }
 
 // restarted: a crashed worker is back.
@@ -203,9 +208,10 @@ func (e *restarted) text(t *timeline, at string) string {
 
 // fault is a deed on nodes.
 type fault struct {
-	Fault deed     `json:"fault"`
-	Nodes []string `json:"nodes"` // labels
-	Away  int      `json:"away"`  // nodes, from now on
+	Fault  deed     `json:"fault"`
+	Nodes  []string `json:"nodes"`            // labels
+	Away   int      `json:"away"`             // nodes, from now on
+	Barred int      `json:"barred,omitempty"` // nodes that are back and may not vote yet
 
 	total int
 }
@@ -231,7 +237,11 @@ func (e *fault) text(t *timeline, at string) string {
 	case resume:
 		ink, what = t.paint.good, verb("goes", "go")+" on, with all that had been sent"
 	}
-	return t.banner(at, ink, "%s %s [%d of %d away]", strings.Join(e.Nodes, " and "), what, e.Away, e.total)
+	missing := fmt.Sprintf("%d of %d away", e.Away, e.total)
+	if e.Barred > 0 {
+		missing += fmt.Sprintf(", %d without a vote yet", e.Barred)
+	}
+	return t.banner(at, ink, "%s %s [%s]", strings.Join(e.Nodes, " and "), what, missing)
 }
 
 // controlStarted announces the run without the lock.

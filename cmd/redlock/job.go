@@ -25,7 +25,9 @@ type job struct {
 	stops   chan os.Signal // SIGTSTP for us, when the terminal is ours
 	log     *runLog
 	group   int
-	tty     *terminal // nil: none
+	tty     *terminal                 // nil: none
+	changes <-chan syscall.WaitStatus // of the command itself; nil: it has ended
+	ended   syscall.WaitStatus
 }
 
 // killBefore is how long before the end of the lease the group is killed, so that it is
@@ -68,26 +70,27 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 	signal.Ignore(syscall.SIGTTOU)
 	j.tty.handOver(j.group)
 	j.log.say(runEvent{Event: "started", PID: j.group})
-	ended, err := j.watch(j.changes())
-	if ended.Signaled() {
+	j.changes = waitFor(j.group)
+	err = j.watch()
+	if j.ended.Signaled() {
 		j.tty.restoreModes()
 	}
 	j.tty.takeBack(j.group)
 	if err != nil {
 		return j.lose(err)
 	}
-	return j.statusOf(ended)
+	return j.statusOf(j.ended)
 }
 
-// changes tells when the command stops, and last how it ended. It waits for the process
-// itself, since package os does not tell of stops, and there is nothing else to wait for:
-// the command has our own files.
-func (j *job) changes() <-chan syscall.WaitStatus {
+// waitFor tells when a process stops, and last how it ended. It waits for the process itself,
+// since package os does not tell of stops, and there is nothing else to wait for: the command
+// has our own files.
+func waitFor(pid int) <-chan syscall.WaitStatus {
 	changes := make(chan syscall.WaitStatus)
 	go func() {
 		for {
 			var s syscall.WaitStatus
-			_, err := syscall.Wait4(j.group, &s, syscall.WUNTRACED, nil)
+			_, err := syscall.Wait4(pid, &s, syscall.WUNTRACED, nil)
 			if errors.Is(err, syscall.EINTR) {
 				continue
 			}
@@ -100,13 +103,13 @@ func (j *job) changes() <-chan syscall.WaitStatus {
 	return changes
 }
 
-// watch returns how the command ended when its group has gone, and why the lock was lost if
-// it was, after killing the group.
-func (j *job) watch(changes <-chan syscall.WaitStatus) (ended syscall.WaitStatus, lost error) {
+// watch returns when the command has ended and its group has gone. It says why the lock was
+// lost if it was, after killing the group.
+func (j *job) watch() (lost error) {
 	look := time.NewTicker(min(j.ttl/50, 50*time.Millisecond))
 	defer look.Stop()
 	lease := j.held.Context()
-	over, gone, termed := lease.Done(), false, false
+	over, termed := lease.Done(), false
 	for {
 		j.tty.handOver(j.group)
 		select {
@@ -114,19 +117,17 @@ func (j *job) watch(changes <-chan syscall.WaitStatus) (ended syscall.WaitStatus
 			j.forward(s.(syscall.Signal))
 			continue
 		case <-j.stops:
-			j.suspend(false)
-		case s := <-changes:
-			if s.Stopped() {
-				j.stopped(s.StopSignal())
-			} else {
-				ended, gone, changes = s, true, nil
+			j.stop()
+		case s := <-j.changes:
+			if j.stopped(s) {
+				j.stoppedBy(s.StopSignal())
 			}
 		case <-over:
 			over = nil
 		case <-look.C:
 		}
-		if gone && j.kill(0) != nil {
-			return ended, lost
+		if j.changes == nil && j.kill(0) != nil {
+			return lost
 		}
 		// A lock that a majority of nodes says is gone has no validity left.
 		switch left := j.held.Validity(); {
@@ -147,6 +148,14 @@ func (j *job) watch(changes <-chan syscall.WaitStatus) (ended syscall.WaitStatus
 	}
 }
 
+// stopped notes what is told of the command, and reports whether it was stopped.
+func (j *job) stopped(s syscall.WaitStatus) bool {
+	if !s.Stopped() {
+		j.ended, j.changes = s, nil
+	}
+	return s.Stopped()
+}
+
 // forward passes on a signal that we got.
 func (j *job) forward(s syscall.Signal) {
 	j.kill(s)
@@ -158,8 +167,8 @@ func (j *job) forward(s syscall.Signal) {
 	}
 }
 
-// stopped decides what becomes of a command that was stopped.
-func (j *job) stopped(by syscall.Signal) {
+// stoppedBy decides what becomes of a command that was stopped.
+func (j *job) stoppedBy(by syscall.Signal) {
 	wants := by == syscall.SIGTTIN || by == syscall.SIGTTOU
 	switch {
 	case j.tty == nil:
@@ -170,6 +179,21 @@ func (j *job) stopped(by syscall.Signal) {
 	default:
 		j.suspend(true)
 	}
+}
+
+// stop is for the signal that stops jobs, sent to us.
+func (j *job) stop() {
+	if canBeContinued() && j.changes != nil {
+		j.kill(syscall.SIGSTOP)
+		// When we are continued, what we do to it here must not look like another stop. One
+		// that had been stopped before says nothing.
+		select {
+		case s := <-j.changes:
+			j.stopped(s)
+		case <-time.After(time.Second):
+		}
+	}
+	j.suspend(false)
 }
 
 // suspend stops the group and ourselves with it, as a shell expects of a job: nobody may run

@@ -66,7 +66,9 @@ type listNode struct {
 	Node  string `json:"node"`
 	Keys  int    `json:"keys"` // that look like locks
 	Whole bool   `json:"whole"`
-	Error string `json:"error,omitempty"`
+	// Denied is how many keys the user may not read. There may be locks among them.
+	Denied int    `json:"denied,omitempty"`
+	Error  string `json:"error,omitempty"`
 }
 
 func listCommand() *cobra.Command {
@@ -142,7 +144,7 @@ func runList(cmd *cobra.Command, s settings, f listFlags) error {
 		}
 	}
 	if searched < out.Quorum {
-		err = fmt.Errorf("%w: %s, %d needed", redlock.ErrNoQuorum, nodesThat(searched, len(names), "answers", "answer"), out.Quorum)
+		err = fmt.Errorf("%w: %s, %d needed", redlock.ErrNoQuorum, nodesThat(searched, len(names), "could be searched", "could be searched"), out.Quorum)
 		out.Error = err.Error()
 	}
 	if f.json {
@@ -164,7 +166,9 @@ type search struct {
 	node  string
 	keys  map[string]seenKey
 	whole bool
-	err   error
+	// denied is how many keys the user may not read.
+	denied int
+	err    error
 }
 
 func (s *search) run(ctx context.Context, client *redis.Client, prefix string, f listFlags) {
@@ -207,6 +211,12 @@ func (s *search) read(ctx context.Context, client *redis.Client, keys []string) 
 		if v, err := values[i].Result(); err == nil && isLock(v) && ttls[i].Err() == nil && ttls[i].Val() != -2 {
 			s.keys[k] = seenKey{v, ttls[i].Val()}
 		}
+		if err := cmp.Or(values[i].Err(), ttls[i].Err()); redis.IsPermissionError(err) {
+			if strings.Contains(err.Error(), "command") { // of no key, so nothing will be found
+				return err
+			}
+			s.denied++
+		}
 	}
 	if answered := (redis.Error)(nil); errors.As(err, &answered) {
 		return nil
@@ -224,7 +234,7 @@ func join(found []search, prefix int, f listFlags) *listJSON {
 	out := &listJSON{Locks: []listed{}, Nodes: []listNode{}, Quorum: len(found)/2 + 1}
 	leases := make(map[string]map[string][]time.Duration) // by key and value
 	for _, s := range found {
-		n := listNode{Node: s.node, Keys: len(s.keys), Whole: s.whole}
+		n := listNode{Node: s.node, Keys: len(s.keys), Whole: s.whole, Denied: s.denied}
 		if s.err != nil {
 			n.Error = s.err.Error()
 		} else if !s.whole {
@@ -295,10 +305,11 @@ func (l *listJSON) print(w io.Writer) {
 	if len(t.rows) > 0 {
 		t.print(w, paint)
 	}
-	switch n := len(t.rows); n {
-	case 0:
+	switch n := len(t.rows); {
+	case n == 0 && l.Error != "": // nobody knows
+	case n == 0:
 		fmt.Fprintln(w, "no locks")
-	case 1:
+	case n == 1:
 		fmt.Fprintln(w, "1 lock")
 	default:
 		fmt.Fprintf(w, "%d locks\n", n)
@@ -306,6 +317,9 @@ func (l *listJSON) print(w io.Writer) {
 	for _, n := range l.Nodes {
 		if n.Error != "" {
 			fmt.Fprint(w, paint.bad(paragraph(w, printable(n.Node+": "+n.Error))))
+		}
+		if n.Denied > 0 {
+			fmt.Fprint(w, paint.odd(paragraph(w, fmt.Sprintf("%s: this user may not read %d of the keys; --prefix leaves them out", printable(n.Node), n.Denied))))
 		}
 	}
 	if l.More {

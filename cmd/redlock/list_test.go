@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/doccheck"
 	"github.com/quorumlock/redlock/internal/realredis"
 )
 
@@ -64,9 +66,62 @@ func TestList(t *testing.T) {
 	assert.Contains(t, r.out, "2/3")
 	assert.Contains(t, r.out, "connection refused")
 	s.servers[1].Kill()
-	assert.Equal(t, 1, s.ran(t, "list").code)
+	r = s.ran(t, "list")
+	assert.Equal(t, 1, r.code)
+	assert.NotContains(t, r.out, "no locks", "nobody knows")
+	assert.Contains(t, r.errOut, "1 of 3 nodes could be searched, 2 needed")
 	assert.Equal(t, 2, s.ran(t, "list", "--limit", "0").code)
 	assert.Equal(t, 2, s.ran(t, "list", "k").code)
+}
+
+// listRights are the rules that docs/operations.md gives to a user who lists locks.
+func listRights(t *testing.T) (rules []any) {
+	t.Helper()
+	blocks, err := doccheck.Blocks("../../docs/operations.md")
+	require.NoError(t, err)
+	for _, b := range blocks {
+		if b.Info == "acl list" {
+			for _, w := range strings.Fields(b.Code)[3:] {
+				rules = append(rules, w)
+			}
+		}
+	}
+	require.NotEmpty(t, rules)
+	return rules
+}
+
+// The rights on the page are enough, and each is needed, or the list says so.
+func TestListWithFewRights(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	ctx := t.Context()
+	_, err := s.rl.Mutex("orders:1").Acquire(ctx)
+	require.NoError(t, err)
+	as := func(user string, rules []any, args ...string) result {
+		var addrs []string
+		for _, x := range s.servers {
+			require.NoError(t, x.Client(t).Do(ctx, append([]any{"ACL", "SETUSER", user}, rules...)...).Err())
+			addrs = append(addrs, "redis://"+user+":a-long-password@"+x.Addr())
+		}
+		theirs := site{servers: s.servers, addrs: addrs}
+		return theirs.ran(t, append([]string{"list"}, args...)...)
+	}
+	all := listRights(t)
+	r := as("all", all)
+	assert.Equal(t, 0, r.code, r.errOut)
+	assert.Contains(t, r.out, "orders:1")
+	assert.Contains(t, r.out, "\n1 lock\n")
+	assert.Contains(t, r.out, "this user may not read 1 of the keys", "the memory mark")
+	assert.NotContains(t, as("all", all, "--prefix", "orders:").out, "may not read")
+	for _, rule := range all {
+		if word := rule.(string); strings.ContainsAny(word[:1], "+") {
+			less := slices.DeleteFunc(slices.Clone(all), func(r any) bool { return r == rule })
+			r := as("less"+word[1:], less)
+			assert.NotEqual(t, 0, r.code, "without %s: %s", rule, r.out)
+			assert.NotContains(t, r.out, "no locks")
+			assert.Contains(t, r.out, "NOPERM")
+		}
+	}
 }
 
 // Certificates are named by flags, the environment or the config file.

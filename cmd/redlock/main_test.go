@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +39,8 @@ func TestMain(m *testing.M) {
 	}
 	child.DefaultSignals()
 	logging.Disable()
+	// They wait most of the time.
+	_ = flag.Set("test.parallel", fmt.Sprint(2*runtime.GOMAXPROCS(0)))
 	leaktest.Main(m)
 }
 

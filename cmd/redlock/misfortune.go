@@ -83,13 +83,13 @@ func (d *demo) misfortunes(ctx context.Context) error {
 			} else {
 				delete(hit, n)
 			}
-		}
-		e.Away = len(hit)
-		d.out.emit(e) // before it shows in anybody's votes
-		for _, n := range m.nodes {
 			if m.deed == restart {
 				d.cameBack(n)
 			}
+		}
+		e.Away, e.Barred = len(hit), d.barred(hit)
+		d.out.emit(e) // before it shows in anybody's votes
+		for _, n := range m.nodes {
 			m.deed.do(d.cluster.Node(n))
 		}
 	}

@@ -350,6 +350,39 @@ func TestRunIsSuspendedForTooLong(t *testing.T) {
 	assert.NoError(t, lock.Release(t.Context()), "another's lock is left alone")
 }
 
+// The signal may come to us instead of the command, as it does from Ctrl-Z before the command
+// has the terminal. What we then do to the command is no second stop.
+func TestRunIsStoppedBesideItsCommand(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	x := s.shell(t)
+	x.typed(t, `"$REDLOCK" run k -- sh -c 'echo pid=$$.; read x; echo "got $x"; exit 4'`+"\n")
+	x.expect(t, "\n")
+	pid := s.pidOf(t, x)
+	stateBecomes(t, pid, "S+")
+	for range 3 {
+		require.NoError(t, syscall.Kill(parentOf(t, pid), syscall.SIGTSTP))
+		x.expect(t, "Stopped")
+		x.expect(t, prompt)
+		stateBecomes(t, pid, "T")
+		x.typed(t, "fg\n")
+		stateBecomes(t, pid, "S+")
+	}
+	x.typed(t, "hello\n")
+	x.expect(t, "got hello")
+	x.expect(t, prompt)
+	require.Equal(t, 4, x.status(t))
+}
+
+func parentOf(t *testing.T, pid int) int {
+	t.Helper()
+	out, err := exec.Command("ps", "-o", "ppid=", "-p", strconv.Itoa(pid)).Output()
+	require.NoError(t, err)
+	parent, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	require.NoError(t, err)
+	return parent
+}
+
 // Where there is no shell to continue it, Ctrl-Z does nothing.
 func TestRunWithoutAShellIsNotSuspended(t *testing.T) {
 	t.Parallel()
@@ -373,11 +406,7 @@ func TestRunInTheBackground(t *testing.T) {
 	x.typed(t, "echo the shell has the terminal $((1+1))\n")
 	x.expect(t, "the shell has the terminal 2")
 	stateBecomes(t, pid, "T") // it wants to read
-	parent, err := exec.Command("ps", "-o", "ppid=", "-p", strconv.Itoa(pid)).Output()
-	require.NoError(t, err)
-	us, err := strconv.Atoi(strings.TrimSpace(string(parent)))
-	require.NoError(t, err)
-	stateBecomes(t, us, "T")
+	stateBecomes(t, parentOf(t, pid), "T")
 	assert.False(t, s.free(t))
 	x.typed(t, "fg\n")
 	stateBecomes(t, pid, "S+")

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -22,6 +23,9 @@ type runFlags struct {
 	wait     time.Duration
 	ttl      time.Duration
 	keep     time.Duration
+	minHold  time.Duration
+	adopt    bool
+	token    string // of the lock to adopt
 	fencing  bool
 	shared   bool
 	permits  int
@@ -52,6 +56,13 @@ for a shared lock or a permit do not stand in line, but ask again every now and 
 
 With --keep the lock stays for that long after the command has ended, for a job that many
 machines start and one shall run. No process is needed for that: the lease lasts as long.
+With --min-hold it is not free before that long after it was got, and at once if the command
+takes longer: for machines whose clocks differ.
+
+With --adopt it goes on with a lock that another process handed over, or held when it was
+killed; be sure that it was. The token is that of Lock.HandOver in a Go program, or the
+REDLOCK_TOKEN of the killed process's command. It is read from $REDLOCK_ADOPT, which the command
+does not get, since every user of the machine can read arguments.
 
 If the lease cannot be renewed, the group gets SIGTERM when a third of the TTL is left, and
 SIGKILL before another can get the lock. It gets SIGKILL, too, when redlock itself is killed:
@@ -67,8 +78,8 @@ Exit status: the command's, or 128 and the number of the signal that ended it, o
 came while waiting. Otherwise
     0  without a command: a signal ended it
     2  the command line breaks a rule
-  120  another holds the lock, or others all permits (--nonblock, --timeout);
-       -E sets another number
+  120  another holds the lock, or others all permits (--nonblock, --timeout), or
+       nobody holds it under the token (--adopt); -E sets another number
   121  no majority of nodes could be asked in time
   122  the lock was lost while the command ran, which was killed
   123  anything else that went wrong
@@ -77,6 +88,7 @@ came while waiting. Otherwise
 		Example: `  redlock run prune --nonblock -- ./prune.sh     # every minute, on each machine
   redlock run migrate --timeout 5m --ttl 30s -- ./migrate up
   redlock run report --timeout 10s --keep 5m -- ./report.sh    # once, on one of many machines
+  redlock run prune --nonblock --min-hold 30s -- ./prune.sh    # clocks may differ by 30s
   redlock run account:1 account:2 -- ./transfer   # both locks or none
   redlock run config --shared -- ./read           # beside other readers
   redlock run api --permits 4 -- ./call           # four at a time; REDLOCK_PERMIT is 0 to 3
@@ -91,6 +103,8 @@ came while waiting. Otherwise
 	fl.DurationVarP(&f.wait, "timeout", "w", 0, "wait no longer than this; 0 for as long as it takes")
 	fl.DurationVar(&f.ttl, "ttl", 10*time.Second, "the lease, from 1s to 24h; it is renewed at a third of it")
 	fl.DurationVar(&f.keep, "keep", 0, "keep the lock for this long after the command, from 1s to 24h; it is the lease, too")
+	fl.DurationVar(&f.minHold, "min-hold", 0, "not free sooner than this after it was got, from 1s to 24h; the lease is no shorter")
+	fl.BoolVar(&f.adopt, "adopt", false, "go on with the lock whose token is in $REDLOCK_ADOPT")
 	fl.BoolVar(&f.fencing, "fencing", false, "get a fencing token")
 	fl.BoolVar(&f.shared, "shared", false, "hold the lock together with others who say --shared")
 	fl.IntVar(&f.permits, "permits", 0, "hold one of this many permits, from 1 to 1024")
@@ -104,6 +118,16 @@ came while waiting. Otherwise
 		}
 		if f.keep > 0 {
 			f.ttl = f.keep
+		}
+		// The guard keeps a restarted node from granting for the lease.
+		f.ttl = max(f.ttl, f.minHold)
+		if f.adopt {
+			// The command is no process to tell it to.
+			f.token = os.Getenv(adoptVariable)
+			os.Unsetenv(adoptVariable)
+			if !isToken.MatchString(f.token) {
+				return &usageError{fmt.Errorf("--adopt needs a token in $%s: 32 hexadecimal digits, and it has %d bytes", adoptVariable, len(f.token))}
+			}
 		}
 		return runUnderLock(cmd, s, f, keys, command)
 	}
@@ -208,7 +232,7 @@ func (j *job) hold() *exitStatus {
 
 func failedToLock(err error, f runFlags) *exitStatus {
 	switch {
-	case errors.Is(err, redlock.ErrHeld):
+	case errors.Is(err, redlock.ErrHeld), errors.Is(err, redlock.ErrNotHeld):
 		return &exitStatus{f.busy, err}
 	case errors.Is(err, redlock.ErrNoQuorum), errors.Is(err, redlock.ErrExpired):
 		return &exitStatus{exitNoQuorum, err}
@@ -275,6 +299,13 @@ func getLock(ctx context.Context, s settings, f runFlags, keys []string, signals
 
 func acquire(ctx context.Context, rl *redlock.Redlock, f runFlags, keys []string, log *runLog) (redlock.Locks, error) {
 	want := wantedOf(rl, f, keys)
+	if f.adopt {
+		lock, err := want.mutexes[0].Adopt(ctx, f.token)
+		if err != nil {
+			return nil, err
+		}
+		return redlock.Locks{lock}, nil
+	}
 	if f.nonblock {
 		return want.acquire(ctx, false)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,11 @@ import (
 
 // mostPermits is the library's bound.
 const mostPermits = 1024
+
+// adoptVariable has the token for --adopt: every user of the machine can read arguments.
+const adoptVariable = "REDLOCK_ADOPT"
+
+var isToken = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 var errRunArgs = &usageError{errors.New("run takes one key, and with a command any number of keys, --, then the command: redlock run KEY... -- COMMAND")}
 
@@ -48,7 +54,7 @@ func splitArgs(cmd *cobra.Command, args []string) (keys, command []string) {
 
 // brokenRule is what is wrong with the flags, for this many keys.
 func (f *runFlags) brokenRule(cmd *cobra.Command, keys int, command bool) error {
-	semaphore, keeps := cmd.Flags().Changed("permits"), cmd.Flags().Changed("keep")
+	semaphore, keeps, min := cmd.Flags().Changed("permits"), cmd.Flags().Changed("keep"), cmd.Flags().Changed("min-hold")
 	for _, rule := range []struct {
 		broken bool
 		text   string
@@ -64,6 +70,13 @@ func (f *runFlags) brokenRule(cmd *cobra.Command, keys int, command bool) error 
 		{f.shared && semaphore, "--shared and --permits exclude each other"},
 		{f.shared && f.fencing, "--shared and --fencing exclude each other: those who share a lock have no order"},
 		{semaphore && f.fencing, "--permits and --fencing exclude each other: those who share a lock have no order"},
+		{min && (f.minHold < time.Second || f.minHold > 24*time.Hour), fmt.Sprintf("--min-hold is %v: must be from 1s to 24h", f.minHold)},
+		{min && !command, "--min-hold is for what comes after a command, and there is none"},
+		{min && keeps, "--min-hold and --keep exclude each other"},
+		{min && (f.shared || semaphore), "--min-hold is for locks that are held alone, not with --shared or --permits"},
+		{f.adopt && (f.shared || semaphore), "--adopt is for locks that are held alone, not with --shared or --permits"},
+		{f.adopt && (f.nonblock || f.wait != 0), "--adopt waits for nobody, so --nonblock and --timeout have no meaning"},
+		{f.adopt && keys > 1, fmt.Sprintf("--adopt takes one key, not %d", keys)},
 		{f.shared && keys > 1, fmt.Sprintf("--shared takes one key, not %d", keys)},
 		{semaphore && keys > 1, fmt.Sprintf("--permits takes one key, not %d", keys)},
 	} {
@@ -83,6 +96,9 @@ func wantedOf(rl *redlock.Redlock, f runFlags, keys []string) wanted {
 	opts := []redlock.LockOption{redlock.WithRenewal()}
 	if f.fencing {
 		opts = append(opts, redlock.WithFencing())
+	}
+	if f.minHold > 0 {
+		opts = append(opts, redlock.WithMinHold(f.minHold))
 	}
 	var w wanted
 	for _, k := range keys {

@@ -69,6 +69,10 @@ type prop struct {
 	until     time.Time
 }
 
+// useful tells whether the node can be reached and may vote. A key on any other is of no use to
+// its holder.
+func (p *prop) useful() bool { return p.gone == "" && !p.forgetful }
+
 // newStage starts the nodes, and opens the page at the address, where nobody is answered yet.
 // The caller runs the stage.
 func newStage(workers int, ttl time.Duration, p pace, listen string) (*stage, error) {
@@ -387,7 +391,7 @@ func (s *stage) scene() scene {
 		}
 		if holder != nil {
 			n.Vote = p.vote.String()
-			if p.holder == holder.name {
+			if p.holder == holder.name && p.useful() {
 				have++
 			}
 		}
@@ -408,7 +412,7 @@ func (s *stage) number(name string) int {
 func (s *stage) verdict(holder *actor, have int) verdict {
 	useful := 0
 	for _, p := range s.props {
-		if p.gone == "" && !p.forgetful {
+		if p.useful() {
 			useful++
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -187,6 +188,7 @@ func (s *stage) answers(i int) bool {
 }
 
 func TestBrowser(t *testing.T) {
+	t.Parallel()
 	browser := startBrowser(t)
 	for _, c := range []struct {
 		name string
@@ -386,7 +388,6 @@ func manyLocks(t *testing.T, browser context.Context) {
 	for _, s := range servers {
 		addrs = append(addrs, "redis://:hunter2@"+s.Addr())
 	}
-	t.Setenv(addrsEnv, strings.Join(addrs, ","))
 	rl, err := redlock.Open(t.Context(), addrs, &redlock.Options{TTL: time.Minute, Owner: "app1:7", KeyPrefix: "shop:"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rl.Close() })
@@ -409,7 +410,9 @@ func manyLocks(t *testing.T, browser context.Context) {
 	require.NoError(t, client.Close())
 
 	config := filepath.Join(t.TempDir(), "config")
-	require.NoError(t, os.WriteFile(config, []byte(`{"key_prefix": "shop:"}`), 0o600))
+	configured, err := json.Marshal(map[string]any{"addrs": addrs, "key_prefix": "shop:"})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(config, configured, 0o600))
 	var out lockedBuffer
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan int, 1)

@@ -44,6 +44,23 @@ func TestDemoOnAPage(t *testing.T) {
 	assert.Regexp(t, `\d+ updates under the lock, 0 lost\. Without it: \d+ of \d+ lost\.`, out.String())
 }
 
+// A key on a node that is cut off, or that may not vote, is of no use to its holder, and is not
+// counted as one that is.
+func TestVerdictOfThePageCountsNodesThatAreOfUse(t *testing.T) {
+	s := &stage{hub: web.NewHub(), props: make([]prop, 5), quorum: 3}
+	holder := &actor{stage: s, name: "worker 1", role: holding, until: time.Now().Add(time.Minute)}
+	s.cast = []*actor{holder}
+	for i := range s.props {
+		s.props[i].holder = holder.name
+	}
+	assert.Equal(t, "Worker 1 has the lock: 5 of 5 nodes hold its key, and 3 are enough.", s.scene().Verdict.Text)
+	s.props[1].gone = isolate
+	s.props[4].forgetful = true
+	assert.Equal(t, "Worker 1 has the lock: 3 of 5 nodes hold its key, and 3 are enough.", s.scene().Verdict.Text)
+	s.props[0].gone = hang
+	assert.Contains(t, s.scene().Verdict.Text, "only 2 of 5 nodes can renew it")
+}
+
 func TestFlagsThatAPageHasNoUseFor(t *testing.T) {
 	t.Setenv(addrsEnv, "127.0.0.1:1")
 	for _, c := range []struct {

@@ -15,8 +15,8 @@
 //	                   has ended, a trace of its own with such a link
 //
 // Spans are children of the span in the caller's context. They have an event "redlock.node" for
-// each node's vote, and the attributes redlock.key (see WithoutKeys), redlock.acquire.attempts,
-// redlock.extend.renewal and error.type. The status is Error for all failures, except if another
+// each node's vote, and the attributes redlock.key (see WithoutKeys), redlock.lock.mode,
+// redlock.acquire.attempts, redlock.extend.renewal and error.type. The status is Error for all failures, except if another
 // client holds the lock. A span is made when its operation has ended, with the operation's times,
 // so nothing can be its child that happens in between.
 //
@@ -24,16 +24,21 @@
 //
 //	redlock.acquire.duration       s          waiting included
 //	redlock.acquire.wait.duration  s          of acquires that waited, in the end granted or not
+//	redlock.acquire.waiting        {acquire}  acquires that wait now
+//	redlock.acquire.wait.oldest    s          how long the oldest of them has waited; 0 if none waits
 //	redlock.acquire.attempts       {attempt}  rounds in which the nodes were asked for the lock
 //	redlock.extend.duration        s          redlock.extend.renewal tells whose it was
 //	redlock.release.duration       s
 //	redlock.hold.duration          s          from grant to release
-//	redlock.lock.held              {lock}     held and valid now
+//	redlock.lock.held              {lock}     held and valid now; with the mode permit: permits in use
 //	redlock.lock.lost              {lock}     two holders are possible from then on
 //	redlock.node.votes             {vote}     by redlock.node.name, redlock.operation and redlock.vote
 //	redlock.node.up                1          by redlock.node.name; 0 while it does not answer
 //	redlock.node.degraded          1          by redlock.node.name; 1 if it denies something
 //	                                          that the library can do without
+//
+// What is about acquires, waits and held locks has the attribute redlock.lock.mode: alone, shared
+// (Mutex.Shared) or permit (Redlock.Semaphore). The version of the scope is that of the library.
 //
 // A failed operation has the attribute error.type: held, no_quorum, expired, not_held, timeout, canceled,
 // released, closed, lost, duplicate_node, invalid or other. If an error has several reasons, the
@@ -60,6 +65,7 @@ const scope = "github.com/quorumlock/redlock/extra/redlockotel"
 
 const (
 	keyAttr       = attribute.Key("redlock.key")
+	modeAttr      = attribute.Key("redlock.lock.mode")
 	attemptsAttr  = attribute.Key("redlock.acquire.attempts")
 	renewalAttr   = attribute.Key("redlock.extend.renewal")
 	nodeAttr      = attribute.Key("redlock.node.name")
@@ -96,8 +102,9 @@ func Hooks(opts ...Option) *redlock.Hooks {
 	for _, o := range opts {
 		o(&s)
 	}
-	t := &telescope{tracer: s.tracers.Tracer(scope), keys: s.keys}
-	t.makeInstruments(s.meters.Meter(scope))
+	version := telemetry.Version()
+	t := &telescope{tracer: s.tracers.Tracer(scope, trace.WithInstrumentationVersion(version)), keys: s.keys}
+	t.makeInstruments(s.meters.Meter(scope, metric.WithInstrumentationVersion(version)))
 	return redlock.JoinHooks(t.state.Hooks(), &redlock.Hooks{
 		Acquired: t.acquired, Extended: t.extended, Released: t.released, Lost: t.lost,
 	})
@@ -112,6 +119,7 @@ type telescope struct {
 	acquireTime, waitTime, extendTime, releaseTime, holdTime metric.Float64Histogram
 	attempts, losses, votes                                  metric.Int64Counter
 	vote                                                     telemetry.PerVote[[]metric.AddOption] // attributes of votes
+	ofMode                                                   map[string]metric.MeasurementOption   // attributes of a success
 }
 
 func (t *telescope) makeInstruments(m metric.Meter) {
@@ -136,21 +144,36 @@ func (t *telescope) makeInstruments(m metric.Meter) {
 			nodeAttr.String(v.Node), operationAttr.String(v.Operation), voteAttr.String(v.Vote.String())))}
 	}
 
+	t.ofMode = make(map[string]metric.MeasurementOption)
+	for _, mode := range telemetry.Modes() {
+		t.ofMode[mode] = about(nil, modeAttr.String(mode))
+	}
+
 	held := made(m.Int64ObservableUpDownCounter("redlock.lock.held", metric.WithUnit("{lock}"),
 		metric.WithDescription("Locks that are held and valid.")))
+	waiting := made(m.Int64ObservableUpDownCounter("redlock.acquire.waiting", metric.WithUnit("{acquire}"),
+		metric.WithDescription("Acquires that wait now.")))
+	oldest := made(m.Float64ObservableGauge("redlock.acquire.wait.oldest", metric.WithUnit("s"),
+		metric.WithDescription("How long the oldest acquire has waited that waits now.")))
 	up := made(m.Int64ObservableGauge("redlock.node.up", metric.WithUnit("1"),
 		metric.WithDescription("Whether the node answers.")))
 	degraded := made(m.Int64ObservableGauge("redlock.node.degraded", metric.WithUnit("1"),
 		metric.WithDescription("Whether the node denies something that the library can do without.")))
 	made(m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		o.ObserveInt64(held, int64(t.state.Held()))
+		holds, waits := t.state.Held(), t.state.Waiting()
+		for _, mode := range telemetry.Modes() {
+			with := t.ofMode[mode]
+			o.ObserveInt64(held, int64(holds[mode]), with)
+			o.ObserveInt64(waiting, int64(waits[mode].Count), with)
+			o.ObserveFloat64(oldest, waits[mode].Oldest.Seconds(), with)
+		}
 		for _, n := range t.state.Nodes() {
 			node := metric.WithAttributeSet(attribute.NewSet(nodeAttr.String(n.Name)))
 			o.ObserveInt64(up, bit(n.Up), node)
 			o.ObserveInt64(degraded, bit(n.Degraded), node)
 		}
 		return nil
-	}, held, up, degraded))
+	}, held, waiting, oldest, up, degraded))
 }
 
 // made reports an error as OpenTelemetry's own parts do. An instrument can be used all the
@@ -169,12 +192,20 @@ func bit(b bool) int64 {
 	return 0
 }
 
-// failed are attributes of metrics for an error, none for nil.
-func failed(err error, also ...attribute.KeyValue) metric.MeasurementOption {
+// about are attributes of metrics; an error that is not nil is one of them.
+func about(err error, also ...attribute.KeyValue) metric.MeasurementOption {
 	if err != nil {
 		also = append(also, errorTypeAttr.String(telemetry.Reason(err)))
 	}
 	return metric.WithAttributeSet(attribute.NewSet(also...))
+}
+
+// mode are the attributes of what is about a lock, and of an error that is not nil.
+func (t *telescope) mode(mode string, err error) metric.MeasurementOption {
+	if made, ok := t.ofMode[mode]; ok && err == nil {
+		return made
+	}
+	return about(err, modeAttr.String(mode))
 }
 
 func (t *telescope) count(ctx context.Context, operation string, outcomes []redlock.Outcome) {
@@ -185,16 +216,16 @@ func (t *telescope) count(ctx context.Context, operation string, outcomes []redl
 
 func (t *telescope) acquired(i redlock.AcquireInfo) {
 	end := i.Start.Add(i.Elapsed)
-	ctx, span := t.start(i.Context, "redlock acquire", i.Key, i.Start, attemptsAttr.Int(i.Attempts))
+	ctx, span := t.start(i.Context, "redlock acquire", i.Key, i.Start, modeAttr.String(i.Mode), attemptsAttr.Int(i.Attempts))
 	round := i.Start // when the last attempt began
 	if !i.WaitStart.IsZero() {
 		round = i.WaitStart.Add(i.Waited)
 		_, wait := t.tracer.Start(ctx, "redlock wait", trace.WithTimestamp(i.WaitStart))
 		wait.End(trace.WithTimestamp(round))
-		t.waitTime.Record(ctx, i.Waited.Seconds())
+		t.waitTime.Record(ctx, i.Waited.Seconds(), t.mode(i.Mode, nil))
 	}
 	t.end(span, round, end, i.Outcomes, i.Err)
-	t.acquireTime.Record(ctx, i.Elapsed.Seconds(), failed(i.Err))
+	t.acquireTime.Record(ctx, i.Elapsed.Seconds(), t.mode(i.Mode, i.Err))
 	t.attempts.Add(ctx, int64(i.Attempts))
 	t.count(ctx, "acquire", i.Outcomes)
 }
@@ -204,17 +235,17 @@ func (t *telescope) extended(i redlock.ExtendInfo) {
 	if i.Renewal {
 		opts = apart(i.Context)
 	}
-	ctx, span := t.startWith(i.Context, "redlock extend", i.Key, i.Start, opts, renewalAttr.Bool(i.Renewal))
+	ctx, span := t.startWith(i.Context, "redlock extend", i.Key, i.Start, opts, modeAttr.String(i.Mode), renewalAttr.Bool(i.Renewal))
 	t.end(span, i.Start, i.Start.Add(i.Elapsed), i.Outcomes, i.Err)
-	t.extendTime.Record(ctx, i.Elapsed.Seconds(), failed(i.Err, renewalAttr.Bool(i.Renewal)))
+	t.extendTime.Record(ctx, i.Elapsed.Seconds(), about(i.Err, renewalAttr.Bool(i.Renewal)))
 	t.count(ctx, "extend", i.Outcomes)
 }
 
 func (t *telescope) released(i redlock.ReleaseInfo) {
-	ctx, span := t.start(i.Context, "redlock release", i.Key, i.Start)
+	ctx, span := t.start(i.Context, "redlock release", i.Key, i.Start, modeAttr.String(i.Mode))
 	t.end(span, i.Start, i.Start.Add(i.Elapsed), i.Outcomes, i.Err)
-	t.releaseTime.Record(ctx, i.Elapsed.Seconds(), failed(i.Err))
-	t.holdTime.Record(ctx, i.Held.Seconds())
+	t.releaseTime.Record(ctx, i.Elapsed.Seconds(), about(i.Err))
+	t.holdTime.Record(ctx, i.Held.Seconds(), t.mode(i.Mode, nil))
 	t.count(ctx, "release", i.Outcomes)
 }
 
@@ -231,7 +262,7 @@ func (t *telescope) lost(i redlock.LostInfo) {
 		ctx, span = t.startWith(ctx, "redlock lost", i.Key, now, apart(ctx))
 		t.end(span, now, now, nil, i.Err)
 	}
-	t.losses.Add(ctx, 1, failed(i.Err))
+	t.losses.Add(ctx, 1, about(i.Err))
 }
 
 // apart makes a trace of its own that leads back to the caller's.

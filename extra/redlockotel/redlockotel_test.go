@@ -294,6 +294,10 @@ func (b *bed) collect() (points map[string]float64, metrics map[string]metricdat
 				for _, p := range d.DataPoints {
 					points[at("", p.Attributes)] = float64(p.Value)
 				}
+			case metricdata.Gauge[float64]:
+				for _, p := range d.DataPoints {
+					points[at("", p.Attributes)] = p.Value
+				}
 			case metricdata.Gauge[int64]:
 				for _, p := range d.DataPoints {
 					points[at("", p.Attributes)] = float64(p.Value)
@@ -319,9 +323,9 @@ func TestMetrics(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		lock := b.lock(b.Context(), redlock.WithRenewal())
 		b.has(map[string]float64{
-			"redlock.lock.held":                                          1,
+			"redlock.lock.held redlock.lock.mode=alone":                  1,
 			"redlock.acquire.attempts":                                   1,
-			"redlock.acquire.duration count":                             1,
+			"redlock.acquire.duration count redlock.lock.mode=alone":     1,
 			"redlock.node.up redlock.node.name=" + b.rl.Nodes()[0]:       1,
 			"redlock.node.degraded redlock.node.name=" + b.rl.Nodes()[0]: 0,
 		})
@@ -340,24 +344,24 @@ func TestMetrics(t *testing.T) {
 		require.NoError(b, lock.Release(b.Context()))
 		lock = <-done
 		b.has(map[string]float64{
-			"redlock.acquire.duration count":                             2,
-			"redlock.acquire.duration sum":                               2,
-			"redlock.acquire.duration count error.type=held":             1,
-			"redlock.acquire.wait.duration count":                        1,
-			"redlock.acquire.wait.duration sum":                          2,
-			"redlock.extend.duration count redlock.extend.renewal=false": 1,
-			"redlock.extend.duration count redlock.extend.renewal=true":  1,
-			"redlock.release.duration count":                             1,
-			"redlock.hold.duration sum":                                  (ttl/3 + 3*time.Second).Seconds(),
-			"redlock.lock.held":                                          1,
+			"redlock.acquire.duration count redlock.lock.mode=alone":                 2,
+			"redlock.acquire.duration sum redlock.lock.mode=alone":                   2,
+			"redlock.acquire.duration count error.type=held redlock.lock.mode=alone": 1,
+			"redlock.acquire.wait.duration count redlock.lock.mode=alone":            1,
+			"redlock.acquire.wait.duration sum redlock.lock.mode=alone":              2,
+			"redlock.extend.duration count redlock.extend.renewal=false":             1,
+			"redlock.extend.duration count redlock.extend.renewal=true":              1,
+			"redlock.release.duration count":                                         1,
+			"redlock.hold.duration sum redlock.lock.mode=alone":                      (ttl/3 + 3*time.Second).Seconds(),
+			"redlock.lock.held redlock.lock.mode=alone":                              1,
 		})
 		for _, n := range b.cluster.Nodes() {
 			n.Del(key)
 		}
 		require.Error(b, lock.Extend(b.Context(), ttl))
 		b.has(map[string]float64{
-			"redlock.lock.held":                     0,
-			"redlock.lock.lost error.type=not_held": 1,
+			"redlock.lock.held redlock.lock.mode=alone":                                      0,
+			"redlock.lock.lost error.type=not_held":                                          1,
 			"redlock.extend.duration count error.type=not_held redlock.extend.renewal=false": 1,
 		})
 		b.cluster.Node(1).Stop()
@@ -384,6 +388,7 @@ func TestMetrics(t *testing.T) {
 			"redlock.acquire.duration": "s", "redlock.acquire.wait.duration": "s", "redlock.acquire.attempts": "{attempt}",
 			"redlock.extend.duration": "s", "redlock.release.duration": "s", "redlock.hold.duration": "s",
 			"redlock.lock.held": "{lock}", "redlock.lock.lost": "{lock}",
+			"redlock.acquire.waiting": "{acquire}", "redlock.acquire.wait.oldest": "s",
 			"redlock.node.votes": "{vote}", "redlock.node.up": "1", "redlock.node.degraded": "1",
 		}, units)
 		held := metrics["redlock.lock.held"].Data.(metricdata.Sum[int64])
@@ -391,6 +396,40 @@ func TestMetrics(t *testing.T) {
 		for name := range points {
 			assert.NotContains(b, name, key, "keys have no end")
 		}
+	})
+}
+
+func TestMetricsOfWaitsAndModes(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		permit, err := b.rl.Semaphore("s", 1).TryAcquire(b.Context())
+		require.NoError(b, err)
+		assert.Contains(b, attrs(b.span("redlock acquire").Attributes()), "redlock.lock.mode=permit")
+		ctx, cancel := context.WithTimeout(b.Context(), 5*time.Second)
+		defer cancel()
+		done := make(chan error)
+		go func() {
+			_, err := b.rl.Semaphore("s", 1).Acquire(ctx)
+			done <- err
+		}()
+		time.Sleep(3 * time.Second)
+		b.has(map[string]float64{
+			"redlock.acquire.waiting redlock.lock.mode=permit":     1,
+			"redlock.acquire.waiting redlock.lock.mode=alone":      0,
+			"redlock.acquire.wait.oldest redlock.lock.mode=permit": 3,
+			"redlock.lock.held redlock.lock.mode=permit":           1,
+			"redlock.lock.held redlock.lock.mode=shared":           0,
+		})
+		require.Error(b, <-done)
+		require.NoError(b, permit.Release(b.Context()))
+		assert.Contains(b, attrs(b.span("redlock release").Attributes()), "redlock.lock.mode=permit")
+		assert.Equal(b, "(devel)", b.span("redlock release").InstrumentationScope().Version)
+		b.has(map[string]float64{
+			"redlock.acquire.waiting redlock.lock.mode=permit":           0,
+			"redlock.acquire.wait.oldest redlock.lock.mode=permit":       0,
+			"redlock.acquire.wait.duration sum redlock.lock.mode=permit": 5,
+			"redlock.hold.duration sum redlock.lock.mode=permit":         5,
+			"redlock.acquire.duration count redlock.lock.mode=permit":    1,
+		})
 	})
 }
 

@@ -10,20 +10,26 @@
 //
 // # Metrics
 //
-//	redlock_acquires_total{result}          acquires that ended: granted, held, no_quorum, expired, ...
+//	redlock_acquires_total{mode,result}     acquires that ended: granted, held, no_quorum, expired, ...
 //	redlock_acquire_attempts_total          rounds in which acquires asked the nodes for the lock
 //	redlock_acquire_duration_seconds        of acquires that were granted, including the wait
-//	redlock_acquire_wait_seconds            of acquires that waited, in the end granted or not
+//	redlock_acquire_wait_seconds{mode}      of acquires that waited, in the end granted or not
+//	redlock_acquires_waiting{mode}          acquires that wait now
+//	redlock_acquire_oldest_wait_seconds{mode}  how long the oldest of them has waited; 0 if none waits
 //	redlock_extends_total{by,result}        extends by the caller or by renewal: extended, no_quorum, ...
 //	redlock_extend_duration_seconds
 //	redlock_releases_total{result}          released, not_held, no_quorum, ...
 //	redlock_release_duration_seconds
-//	redlock_hold_duration_seconds           from grant to release
-//	redlock_locks_held                      held and valid now
+//	redlock_hold_duration_seconds{mode}     from grant to release
+//	redlock_locks_held{mode}                held and valid now; with the mode permit: permits in use
 //	redlock_locks_lost_total{reason}        expired, not_held: two holders are possible from then on
 //	redlock_node_up{node}                   0 while the node does not answer
 //	redlock_node_degraded{node}             1 if it denies something that the library can do without
 //	redlock_node_votes_total{node,operation,vote}  granted, refused, unknown, failed, not sent, barred, pending
+//
+//	redlock_build_info{version}             1; the version of the library
+//
+// The mode is alone, shared (Mutex.Shared) or permit (Redlock.Semaphore).
 //
 // If an error has several reasons, the nodes' reason goes before the end of the caller's
 // context: an acquire that timed out in an outage counts as no_quorum. A vote is pending if the
@@ -44,11 +50,13 @@ import (
 type Collector struct {
 	state telemetry.State
 
-	acquires, extends, releases, lost, votes                 *prometheus.CounterVec
-	attempts                                                 prometheus.Counter
-	acquireTime, waitTime, extendTime, releaseTime, holdTime prometheus.Histogram
+	acquires, extends, releases, lost, votes *prometheus.CounterVec
+	waitTime, holdTime                       *prometheus.HistogramVec
+	attempts                                 prometheus.Counter
+	build                                    prometheus.Gauge
+	acquireTime, extendTime, releaseTime     prometheus.Histogram
 
-	held, up, degraded *prometheus.Desc
+	held, waiting, oldest, up, degraded *prometheus.Desc
 
 	vote telemetry.PerVote[prometheus.Counter] // those of votes
 }
@@ -79,31 +87,45 @@ func New(opts ...Option) *Collector {
 	seconds := func(name, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: s.buckets})
 	}
+	secondsByMode := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: s.buckets}, []string{"mode"})
+	}
+	byMode, byNode := []string{"mode"}, []string{"node"}
 	c := &Collector{
-		acquires: counters("redlock_acquires_total", "Acquires that ended, by what came of them.", "result"),
+		acquires: counters("redlock_acquires_total", "Acquires that ended, by what came of them.", "mode", "result"),
 		attempts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "redlock_acquire_attempts_total", Help: "Rounds in which acquires asked the nodes for the lock.",
 		}),
 		acquireTime: seconds("redlock_acquire_duration_seconds", "Time from the call to the grant, waiting included."),
-		waitTime:    seconds("redlock_acquire_wait_seconds", "Time that acquires waited because they were refused at first, granted in the end or not."),
+		waitTime:    secondsByMode("redlock_acquire_wait_seconds", "Time that acquires waited because they were refused at first, granted in the end or not."),
 		extends:     counters("redlock_extends_total", "Extends that ended, by the caller or by renewal, and what came of them.", "by", "result"),
 		extendTime:  seconds("redlock_extend_duration_seconds", "Time that extends took, successful or not."),
 		releases:    counters("redlock_releases_total", "Releases that ended, by what came of them.", "result"),
 		releaseTime: seconds("redlock_release_duration_seconds", "Time that releases took, successful or not."),
-		holdTime:    seconds("redlock_hold_duration_seconds", "Time from the grant to the release."),
+		holdTime:    secondsByMode("redlock_hold_duration_seconds", "Time from the grant to the release."),
 		lost:        counters("redlock_locks_lost_total", "Locks that were lost before they were released.", "reason"),
 		votes:       counters("redlock_node_votes_total", "What nodes said, as known when the operation ended.", "node", "operation", "vote"),
-		held:        prometheus.NewDesc("redlock_locks_held", "Locks that are held and valid.", nil, nil),
-		up:          prometheus.NewDesc("redlock_node_up", "Whether the node answers.", []string{"node"}, nil),
-		degraded:    prometheus.NewDesc("redlock_node_degraded", "Whether the node denies something that the library can do without.", []string{"node"}, nil),
+		held:        prometheus.NewDesc("redlock_locks_held", "Locks that are held and valid.", byMode, nil),
+		waiting:     prometheus.NewDesc("redlock_acquires_waiting", "Acquires that wait now.", byMode, nil),
+		oldest:      prometheus.NewDesc("redlock_acquire_oldest_wait_seconds", "How long the oldest acquire has waited that waits now.", byMode, nil),
+		up:          prometheus.NewDesc("redlock_node_up", "Whether the node answers.", byNode, nil),
+		degraded:    prometheus.NewDesc("redlock_node_degraded", "Whether the node denies something that the library can do without.", byNode, nil),
+		build: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "redlock_build_info", Help: "The version of the library.", ConstLabels: prometheus.Labels{"version": telemetry.Version()},
+		}),
 	}
+	c.build.Set(1)
 	c.vote.Make = func(v telemetry.Vote) prometheus.Counter {
 		return c.votes.WithLabelValues(v.Node, v.Operation, v.Vote.String())
 	}
 	// A counter that is not there before it counts hides its first step from rate().
-	for _, result := range []string{"granted", "held", "no_quorum"} {
-		c.acquires.WithLabelValues(result)
+	for _, mode := range telemetry.Modes() {
+		for _, result := range []string{"granted", "held", "no_quorum"} {
+			c.acquires.WithLabelValues(mode, result)
+		}
 	}
+	c.waitTime.WithLabelValues(alone)
+	c.holdTime.WithLabelValues(alone)
 	for _, by := range []string{byCaller, byRenewal} {
 		for _, result := range []string{"extended", "no_quorum"} {
 			c.extends.WithLabelValues(by, result)
@@ -119,6 +141,8 @@ func New(opts ...Option) *Collector {
 }
 
 const (
+	alone = "alone"
+
 	byCaller  = "caller"
 	byRenewal = "renewal"
 )
@@ -127,13 +151,13 @@ const (
 func (c *Collector) Hooks() *redlock.Hooks {
 	return redlock.JoinHooks(c.state.Hooks(), &redlock.Hooks{
 		Acquired: func(i redlock.AcquireInfo) {
-			c.acquires.WithLabelValues(result(i.Err, "granted")).Inc()
+			c.acquires.WithLabelValues(i.Mode, result(i.Err, "granted")).Inc()
 			c.attempts.Add(float64(i.Attempts))
 			if i.Err == nil {
 				c.acquireTime.Observe(i.Elapsed.Seconds())
 			}
 			if !i.WaitStart.IsZero() {
-				c.waitTime.Observe(i.Waited.Seconds())
+				c.waitTime.WithLabelValues(i.Mode).Observe(i.Waited.Seconds())
 			}
 			c.count("acquire", i.Outcomes)
 		},
@@ -149,7 +173,7 @@ func (c *Collector) Hooks() *redlock.Hooks {
 		Released: func(i redlock.ReleaseInfo) {
 			c.releases.WithLabelValues(result(i.Err, "released")).Inc()
 			c.releaseTime.Observe(i.Elapsed.Seconds())
-			c.holdTime.Observe(i.Held.Seconds())
+			c.holdTime.WithLabelValues(i.Mode).Observe(i.Held.Seconds())
 			c.count("release", i.Outcomes)
 		},
 		Lost: func(i redlock.LostInfo) { c.lost.WithLabelValues(telemetry.Reason(i.Err)).Inc() },
@@ -172,7 +196,7 @@ func (c *Collector) count(operation string, outcomes []redlock.Outcome) {
 func (c *Collector) parts() []prometheus.Collector {
 	return []prometheus.Collector{
 		c.acquires, c.attempts, c.acquireTime, c.waitTime, c.extends, c.extendTime,
-		c.releases, c.releaseTime, c.holdTime, c.lost, c.votes,
+		c.releases, c.releaseTime, c.holdTime, c.lost, c.votes, c.build,
 	}
 }
 
@@ -181,7 +205,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, p := range c.parts() {
 		p.Describe(out)
 	}
-	for _, d := range []*prometheus.Desc{c.held, c.up, c.degraded} {
+	for _, d := range []*prometheus.Desc{c.held, c.waiting, c.oldest, c.up, c.degraded} {
 		out <- d
 	}
 }
@@ -191,7 +215,12 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	for _, p := range c.parts() {
 		p.Collect(out)
 	}
-	out <- prometheus.MustNewConstMetric(c.held, prometheus.GaugeValue, float64(c.state.Held()))
+	held, waiting := c.state.Held(), c.state.Waiting()
+	for _, mode := range telemetry.Modes() {
+		out <- prometheus.MustNewConstMetric(c.held, prometheus.GaugeValue, float64(held[mode]), mode)
+		out <- prometheus.MustNewConstMetric(c.waiting, prometheus.GaugeValue, float64(waiting[mode].Count), mode)
+		out <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, waiting[mode].Oldest.Seconds(), mode)
+	}
 	for _, n := range c.state.Nodes() {
 		out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, bit(n.Up), n.Name)
 		out <- prometheus.MustNewConstMetric(c.degraded, prometheus.GaugeValue, bit(n.Degraded), n.Name)

@@ -123,17 +123,17 @@ func (b *bed) has(want map[string]float64) {
 func TestScrape(t *testing.T) {
 	inBubble(t, redlockprom.New(), func(b *bed) {
 		b.has(map[string]float64{
-			`redlock_acquires_total{result="granted"}`:   0,
-			`redlock_acquires_total{result="no_quorum"}`: 0,
-			`redlock_locks_lost_total{reason="expired"}`: 0,
-			`redlock_locks_held`:                         0,
+			`redlock_acquires_total{mode="alone",result="granted"}`:   0,
+			`redlock_acquires_total{mode="alone",result="no_quorum"}`: 0,
+			`redlock_locks_lost_total{reason="expired"}`:              0,
+			`redlock_locks_held{mode="alone"}`:                        0,
 		})
 		b.cycle()
 		b.has(map[string]float64{
-			`redlock_acquires_total{result="granted"}`:              1,
+			`redlock_acquires_total{mode="alone",result="granted"}`: 1,
 			`redlock_acquire_attempts_total`:                        1,
 			`redlock_acquire_duration_seconds_count`:                1,
-			`redlock_acquire_wait_seconds_count`:                    0,
+			`redlock_acquire_wait_seconds_count{mode="alone"}`:      0,
 			`redlock_releases_total{result="released"}`:             1,
 			`redlock_release_duration_seconds_count`:                1,
 			`redlock_node_up{node="` + b.rl.Nodes()[0] + `"}`:       1,
@@ -141,7 +141,7 @@ func TestScrape(t *testing.T) {
 		})
 
 		lock := b.lock(redlock.WithRenewal())
-		b.has(map[string]float64{`redlock_locks_held`: 1})
+		b.has(map[string]float64{`redlock_locks_held{mode="alone"}`: 1})
 		require.NoError(b, lock.Extend(b.Context(), ttl))
 		_, err := b.rl.Mutex(key).TryAcquire(b.Context())
 		require.ErrorIs(b, err, redlock.ErrHeld)
@@ -160,15 +160,15 @@ func TestScrape(t *testing.T) {
 			`redlock_extends_total{by="caller",result="extended"}`:  1,
 			`redlock_extends_total{by="renewal",result="extended"}`: 1,
 			`redlock_extend_duration_seconds_count`:                 2,
-			`redlock_acquires_total{result="granted"}`:              3,
-			`redlock_acquires_total{result="held"}`:                 1,
-			`redlock_acquire_wait_seconds_count`:                    1,
-			`redlock_acquire_wait_seconds_sum`:                      2,
+			`redlock_acquires_total{mode="alone",result="granted"}`: 3,
+			`redlock_acquires_total{mode="alone",result="held"}`:    1,
+			`redlock_acquire_wait_seconds_count{mode="alone"}`:      1,
+			`redlock_acquire_wait_seconds_sum{mode="alone"}`:        2,
 			`redlock_acquire_duration_seconds_count`:                3,
 			`redlock_acquire_duration_seconds_sum`:                  2,
-			`redlock_hold_duration_seconds_count`:                   2,
-			`redlock_hold_duration_seconds_sum`:                     (ttl/3 + 3*time.Second).Seconds(),
-			`redlock_locks_held`:                                    1,
+			`redlock_hold_duration_seconds_count{mode="alone"}`:     2,
+			`redlock_hold_duration_seconds_sum{mode="alone"}`:       (ttl/3 + 3*time.Second).Seconds(),
+			`redlock_locks_held{mode="alone"}`:                      1,
 		})
 
 		for _, n := range b.cluster.Nodes() {
@@ -183,7 +183,48 @@ func TestScrape(t *testing.T) {
 			`redlock_locks_lost_total{reason="expired"}`:           1,
 			`redlock_extends_total{by="caller",result="not_held"}`: 1,
 			`redlock_releases_total{result="not_held"}`:            1,
-			`redlock_locks_held`:                                   0,
+			`redlock_locks_held{mode="alone"}`:                     0,
+		})
+	})
+}
+
+func TestScrapeOfWaitsAndModes(t *testing.T) {
+	inBubble(t, redlockprom.New(), func(b *bed) {
+		b.has(map[string]float64{
+			`redlock_acquires_waiting{mode="permit"}`:           0,
+			`redlock_acquire_oldest_wait_seconds{mode="alone"}`: 0,
+			`redlock_build_info{version="(devel)"}`:             1,
+		})
+		permit, err := b.rl.Semaphore("s", 1).TryAcquire(b.Context())
+		require.NoError(b, err)
+		lock := b.lock(redlock.WithRenewal())
+		ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+		defer cancel()
+		var all sync.WaitGroup
+		for _, m := range []*redlock.Mutex{b.rl.Mutex(key), b.rl.Mutex(key), b.rl.Mutex(key).Shared(), b.rl.Semaphore("s", 1)} {
+			all.Go(func() { _ = m.Do(ctx, func(context.Context, *redlock.Lock) error { return nil }) })
+		}
+		time.Sleep(3 * time.Second)
+		b.has(map[string]float64{
+			`redlock_locks_held{mode="alone"}`:                   1,
+			`redlock_locks_held{mode="shared"}`:                  0,
+			`redlock_locks_held{mode="permit"}`:                  1,
+			`redlock_acquires_waiting{mode="alone"}`:             2,
+			`redlock_acquires_waiting{mode="shared"}`:            1,
+			`redlock_acquires_waiting{mode="permit"}`:            1,
+			`redlock_acquire_oldest_wait_seconds{mode="shared"}`: 3,
+		})
+		require.NoError(b, permit.Release(b.Context()))
+		require.NoError(b, lock.Release(b.Context()))
+		all.Wait()
+		b.has(map[string]float64{
+			`redlock_acquires_waiting{mode="alone"}`:                 0,
+			`redlock_acquires_waiting{mode="permit"}`:                0,
+			`redlock_acquire_oldest_wait_seconds{mode="shared"}`:     0,
+			`redlock_acquires_total{mode="permit",result="granted"}`: 2,
+			`redlock_acquire_wait_seconds_count{mode="permit"}`:      1,
+			`redlock_hold_duration_seconds_count{mode="permit"}`:     2,
+			`redlock_hold_duration_seconds_count{mode="shared"}`:     1,
 		})
 	})
 }
@@ -215,7 +256,7 @@ func TestScrapeOfNodes(t *testing.T) {
 		defer cancel()
 		_, err := b.rl.Mutex(key).Acquire(ctx)
 		require.Error(b, err)
-		b.has(map[string]float64{`redlock_acquires_total{result="no_quorum"}`: 1})
+		b.has(map[string]float64{`redlock_acquires_total{mode="alone",result="no_quorum"}`: 1})
 		samples := b.scrape()
 		assert.Positive(b, samples[`redlock_node_votes_total{node="`+first+`",operation="acquire",vote="not sent"}`])
 		assert.Greater(b, samples[`redlock_acquire_attempts_total`], 3.0)
@@ -249,7 +290,7 @@ func TestLabels(t *testing.T) {
 			}
 		}
 		for l := range maps.Keys(labels) {
-			assert.Contains(b, []string{"result", "reason", "by", "node", "operation", "vote"}, l)
+			assert.Contains(b, []string{"result", "reason", "by", "node", "operation", "vote", "mode", "version"}, l)
 		}
 		problems, err := promlint.New(strings.NewReader(b.fetch())).Lint()
 		require.NoError(b, err)
@@ -292,6 +333,6 @@ func TestSeveralRedlocks(t *testing.T) {
 	all.Wait()
 	b := &bed{T: t, registry: registry}
 	samples := b.scrape()
-	assert.InDelta(t, redlocks*cycles, samples[`redlock_acquires_total{result="granted"}`], 0)
-	assert.InDelta(t, 0, samples[`redlock_locks_held`], 0)
+	assert.InDelta(t, redlocks*cycles, samples[`redlock_acquires_total{mode="alone",result="granted"}`], 0)
+	assert.InDelta(t, 0, samples[`redlock_locks_held{mode="alone"}`], 0)
 }

@@ -15,11 +15,22 @@ const (
 	Acquire = "acquire"
 	Extend  = "extend"
 	Release = "release"
+	// Downgrade goes on sharing a lock that was held alone: from the call on, whatever comes of it.
+	Downgrade = "downgrade"
+	// HandOver leaves a lock to whoever adopts it, with an Acquire that has From.
+	HandOver = "handover"
 
 	OK      = "ok"      // granted, extended, or gone by our hand
 	Failed  = "failed"  // no lock, or no extension
 	NotHeld = "notheld" // a majority says that it was not ours any more
 	Unknown = "unknown" // called, and nobody can say what became of it
+)
+
+// How a lock is held.
+const (
+	Alone  = ""
+	Shared = "shared"
+	Permit = "permit"
 )
 
 // Op is one call of one client. Times are nanoseconds of one clock that all clients of the history share, the zero is the run's own.
@@ -33,6 +44,10 @@ type Op struct {
 	Outcome string `json:"outcome"`
 	Until   int64  `json:"until,omitempty"` // end of validity after an acquire or an extend that is OK, in the shared clock
 	Fence   uint64 `json:"fence,omitempty"`
+	Mode    string `json:"mode,omitempty"`    // of an acquire
+	Permit  int    `json:"permit,omitempty"`  // its number, from 1
+	Permits int    `json:"permits,omitempty"` // how many there are
+	From    string `json:"from,omitempty"`    // of an acquire that adopts: the token of the lock that it goes on with
 	Err     string `json:"err,omitempty"`
 }
 

@@ -4,9 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // toy is a module whose tests see that Add adds, and nothing else.
@@ -203,5 +206,15 @@ func TestFirstFailure(t *testing.T) {
 		if got := firstFailure(text); got != want {
 			t.Errorf("of %q: %q, want %q", text, got, want)
 		}
+	}
+}
+
+func TestPartsMakeTheWhole(t *testing.T) {
+	first, every, err := partOf("3/8")
+	require.NoError(t, err)
+	require.Equal(t, []int{3, 8}, []int{first, every})
+	for _, bad := range []string{"", "3", "8/8", "-1/8", "0/0", "a/b"} {
+		_, _, err := partOf(bad)
+		require.ErrorContains(t, err, strconv.Quote(bad))
 	}
 }

@@ -29,12 +29,14 @@ func main() {
 		limit    = flag.Duration("limit", 10*time.Minute, "how long a test may run")
 		quick    = flag.Bool("quick", false, "do not run the sound code first: of no use but to look at mutants one by one")
 		scripts  = flag.Bool("scripts", false, "break only scripts, and not the simulation's twins of them: the contract must see that they differ")
+		part     = flag.String("part", "0/1", "only every `n`th mutant, beginning with the i-th from 0: i/n")
 		outputs  = flag.String("outputs", "", "write what the test printed to files in this `folder`, named after the mutants")
 		show     = flag.Bool("list", false, "only list the mutants")
 	)
 	flag.Parse()
 	wanted, err := regexp.Compile(*names)
 	files, ferr := regexp.Compile(*only)
+	first, every, perr := partOf(*part)
 	switch err = errors.Join(err, ferr); {
 	case err != nil:
 		refuse(err)
@@ -42,13 +44,19 @@ func main() {
 		refuse(fmt.Errorf("-parallel %d: must be at least 1", *parallel))
 	case *limit <= 0:
 		refuse(fmt.Errorf("-limit %v: must be more than 0", *limit))
+	case perr != nil:
+		refuse(perr)
 	case flag.NArg() > 0:
 		refuse(fmt.Errorf("%q: arguments of the test go into -test", flag.Args()))
 	}
 	var chosen []mutant
+	n := 0
 	for _, m := range list {
 		if wanted.MatchString(m.name) && (!*scripts || m.twin != (edit{})) {
-			chosen = append(chosen, m)
+			if n%every == first {
+				chosen = append(chosen, m)
+			}
+			n++
 		}
 	}
 	if *show {
@@ -68,6 +76,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
+}
+
+func partOf(s string) (first, every int, err error) {
+	if _, err := fmt.Sscanf(s, "%d/%d", &first, &every); err != nil || first < 0 || first >= every {
+		return 0, 0, fmt.Errorf("-part %q: must be i/n with i from 0 and less than n, such as 0/8", s)
+	}
+	return first, every, nil
 }
 
 func refuse(err error) {

@@ -22,7 +22,7 @@ type convBurst struct {
 
 // convCrowd is a share of a burst: all of it, but for the race detector, with which
 // everything takes ten times as long.
-func convCrowd(waiters int) int { return waiters * crowd / 10_000 }
+func convCrowd(waiters int) int { return waiters * crowd() / 10_000 }
 
 // convBurstLimit only keeps a test from going on for ever.
 const convBurstLimit = 60 * time.Second

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/faultproxy"
+	"github.com/quorumlock/redlock/internal/longtest"
 	"github.com/quorumlock/redlock/redlocktest"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -22,6 +23,14 @@ const resource = "orders:42"
 
 // unlined is a key without a line, for which waiters poll.
 const unlined = resource + "}"
+
+// crowd is how many wait at once where many shall.
+func crowd() int {
+	if longtest.On() {
+		return 10_000
+	}
+	return 1_000
+}
 
 // leftKeys are the keys of a server but for the memory mark, which stays.
 func leftKeys(c *redis.Client) []string {

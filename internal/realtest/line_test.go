@@ -320,7 +320,7 @@ func TestLineExclusionWhileTheArbiterFails(t *testing.T) {
 var crowdOptions = &redlock.Options{TTL: 5 * time.Minute, NodeTimeout: 5 * time.Second}
 
 func TestLineOfTenThousand(t *testing.T) {
-	const n = crowd
+	n := crowd()
 	t.Run("on one key", func(t *testing.T) {
 		s := newSite(t, crowdOptions, redlock.WithTTL(5*time.Minute))
 		l := s.acquire(t)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/longtest"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,10 @@ const stressEnv = "REDLOCK_STRESS_DURATION"
 // at a time are killed, paused and restarted with their keys.
 func TestStressNoUpdateIsLostAndNothingIsLeft(t *testing.T) {
 	realredis.Need(t)
-	duration := 10 * time.Second
+	duration := 3 * time.Second
+	if longtest.On() {
+		duration = 10 * time.Second
+	}
 	if s := os.Getenv(stressEnv); s != "" {
 		var err error
 		duration, err = time.ParseDuration(s)

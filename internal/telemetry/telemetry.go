@@ -56,10 +56,26 @@ func Reason(err error) string {
 // goroutines.
 type State struct {
 	mu      sync.Mutex
-	held    map[string]time.Time // until when, by token
+	held    map[string]held // by token
 	sweepAt int
+	waiting map[uint64]wait // by their number
 	nodes   map[string]Node
 }
+
+// held is a lock that is held.
+type held struct {
+	mode  string
+	until time.Time
+}
+
+// wait is an acquire that waits.
+type wait struct {
+	mode  string
+	since time.Time
+}
+
+// Modes are the ways in which locks are held, as the hooks call them.
+func Modes() []string { return []string{"alone", "shared", "permit"} }
 
 // Node is what is known of a node.
 type Node struct {
@@ -83,14 +99,23 @@ func (s *State) Hooks() *redlock.Hooks {
 				}
 			}
 			if i.Err == nil {
-				s.hold(i.Token, i.Until)
+				s.hold(i.Token, held{i.Mode, i.Until})
 			}
+			delete(s.waiting, i.WaitID)
+		},
+		Waiting: func(i redlock.WaitInfo) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.waiting == nil {
+				s.waiting = make(map[uint64]wait)
+			}
+			s.waiting[i.WaitID] = wait{i.Mode, i.WaitStart}
 		},
 		Extended: func(i redlock.ExtendInfo) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if _, ok := s.held[i.Token]; ok {
-				s.held[i.Token] = i.Until
+				s.held[i.Token] = held{i.Mode, i.Until}
 			}
 		},
 		Released: func(i redlock.ReleaseInfo) { s.drop(i.Token) },
@@ -103,11 +128,11 @@ func (s *State) Hooks() *redlock.Hooks {
 
 // hold notes a lock; the caller holds mu. Those that were never released, nor found to be
 // lost by anybody, are swept out when their time is over.
-func (s *State) hold(token string, until time.Time) {
+func (s *State) hold(token string, h held) {
 	if s.held == nil {
-		s.held = make(map[string]time.Time)
+		s.held = make(map[string]held)
 	}
-	s.held[token] = until
+	s.held[token] = h
 	if len(s.held) > max(s.sweepAt, leastSweep) {
 		s.sweep(time.Now())
 		s.sweepAt = 2 * len(s.held)
@@ -115,7 +140,7 @@ func (s *State) hold(token string, until time.Time) {
 }
 
 func (s *State) sweep(now time.Time) {
-	maps.DeleteFunc(s.held, func(_ string, until time.Time) bool { return !now.Before(until) })
+	maps.DeleteFunc(s.held, func(_ string, h held) bool { return !now.Before(h.until) })
 }
 
 func (s *State) drop(token string) {
@@ -142,12 +167,34 @@ func (s *State) change(name string, f func(*Node)) {
 	s.set(n)
 }
 
-// Held is how many locks are held and valid now.
-func (s *State) Held() int {
+// Held is how many locks are held and valid now, by mode.
+func (s *State) Held() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep(time.Now())
-	return len(s.held)
+	count := make(map[string]int)
+	for _, h := range s.held {
+		count[h.mode]++
+	}
+	return count
+}
+
+// Waits are acquires that wait.
+type Waits struct {
+	Count  int
+	Oldest time.Duration // how long that one has waited; 0 if there is none
+}
+
+// Waiting are the acquires that wait now, by mode.
+func (s *State) Waiting() map[string]Waits {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, all := time.Now(), make(map[string]Waits)
+	for _, w := range s.waiting {
+		of := all[w.mode]
+		all[w.mode] = Waits{of.Count + 1, max(of.Oldest, now.Sub(w.since))}
+	}
+	return all
 }
 
 // Nodes are those that were heard of, by name.

@@ -61,24 +61,24 @@ func TestHeldLocksAreCounted(t *testing.T) {
 			require.NoError(t, err)
 			return l
 		}
-		assert.Zero(t, s.Held())
+		assert.Empty(t, s.Held())
 		released, renewed, lost, _ := lock("a"), lock("b", redlock.WithRenewal()), lock("c"), lock("forgotten")
 		_, err := rl.Mutex("a").TryAcquire(t.Context())
 		require.Error(t, err)
-		assert.Equal(t, 4, s.Held())
+		assert.Equal(t, map[string]int{"alone": 4}, s.Held())
 		require.NoError(t, released.Release(t.Context()))
-		assert.Equal(t, 3, s.Held())
+		assert.Equal(t, map[string]int{"alone": 3}, s.Held())
 		for _, n := range c.Nodes() {
 			n.Del("c")
 		}
 		require.ErrorIs(t, lost.Extend(t.Context(), 10*time.Second), redlock.ErrLost)
-		assert.Equal(t, 2, s.Held())
+		assert.Equal(t, map[string]int{"alone": 2}, s.Held())
 		require.Error(t, lost.Release(t.Context()))
-		assert.Equal(t, 2, s.Held(), "not twice")
+		assert.Equal(t, map[string]int{"alone": 2}, s.Held(), "not twice")
 		time.Sleep(11 * time.Second)
-		assert.Equal(t, 1, s.Held(), "what is renewed goes on, and what nobody released is over")
+		assert.Equal(t, map[string]int{"alone": 1}, s.Held(), "what is renewed goes on, and what nobody released is over")
 		require.NoError(t, renewed.Release(t.Context()))
-		assert.Zero(t, s.Held())
+		assert.Empty(t, s.Held())
 	})
 }
 
@@ -89,11 +89,61 @@ func TestForgottenLocksAreSweptOut(t *testing.T) {
 		h := s.Hooks()
 		const live = 100 // at any time
 		for i := range 100_000 {
-			h.Acquired(redlock.AcquireInfo{Token: fmt.Sprint(i), Until: time.Now().Add(live * time.Millisecond)})
+			h.Acquired(redlock.AcquireInfo{Mode: "alone", Token: fmt.Sprint(i), Until: time.Now().Add(live * time.Millisecond)})
 			time.Sleep(time.Millisecond)
 		}
 		assert.Less(t, telemetry.Kept(&s), 3000)
-		assert.Equal(t, live-1, s.Held())
+		assert.Equal(t, map[string]int{"alone": live - 1}, s.Held())
+	})
+}
+
+func TestHeldLocksAreCountedByMode(t *testing.T) {
+	bed(t, func(t *testing.T, s *telemetry.State, rl *redlock.Redlock, _ *redlocktest.Cluster) {
+		acquire := func(m *redlock.Mutex) *redlock.Lock {
+			l, err := m.TryAcquire(t.Context())
+			require.NoError(t, err)
+			synctest.Wait()
+			return l
+		}
+		one, two := acquire(rl.Semaphore("s", 3)), acquire(rl.Semaphore("s", 3))
+		writer := acquire(rl.Mutex("a"))
+		acquire(rl.Mutex("b").Shared())
+		assert.Equal(t, map[string]int{"permit": 2, "alone": 1, "shared": 1}, s.Held())
+		require.NoError(t, writer.Downgrade(t.Context()))
+		require.NoError(t, one.Release(t.Context()))
+		assert.Equal(t, map[string]int{"permit": 1, "shared": 2}, s.Held())
+		require.NoError(t, two.Release(t.Context()))
+		time.Sleep(11 * time.Second)
+		assert.Empty(t, s.Held())
+	})
+}
+
+func TestWaitsAreCounted(t *testing.T) {
+	bed(t, func(t *testing.T, s *telemetry.State, rl *redlock.Redlock, _ *redlocktest.Cluster) {
+		held, err := rl.Mutex("a", redlock.WithRenewal()).TryAcquire(t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, s.Waiting())
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		wait := func(ctx context.Context, m *redlock.Mutex) {
+			all.Go(func() { _ = m.Do(ctx, func(context.Context, *redlock.Lock) error { return nil }) })
+			synctest.Wait()
+		}
+		wait(ctx, rl.Mutex("a"))
+		time.Sleep(time.Minute)
+		wait(t.Context(), rl.Mutex("a"))
+		wait(t.Context(), rl.Mutex("a").Shared())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Equal(t, map[string]telemetry.Waits{
+			"alone": {Count: 2, Oldest: 61 * time.Second}, "shared": {Count: 1, Oldest: time.Second},
+		}, s.Waiting())
+		cancel()
+		synctest.Wait()
+		assert.Equal(t, telemetry.Waits{Count: 1, Oldest: time.Second}, s.Waiting()["alone"])
+		require.NoError(t, held.Release(t.Context()))
+		all.Wait()
+		assert.Empty(t, s.Waiting())
 	})
 }
 

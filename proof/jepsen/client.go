@@ -267,6 +267,9 @@ type hold struct {
 
 // cycle acquires a lock, counts one up under it, and releases it.
 func (w *worker) cycle(ctx context.Context) error {
+	if w.kind == mixed {
+		return w.mixedCycle(ctx)
+	}
 	key := w.key()
 	renewal := w.chance(1)
 	h, err := w.acquire(ctx, key, renewal)

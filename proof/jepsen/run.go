@@ -26,6 +26,7 @@ type Config struct {
 	Out      string        `json:"-"`                  // folder of the report, made if it is not there
 	Plain    bool          `json:"plain"`              // counters under locks alone
 	Fenced   bool          `json:"fenced"`             // counters in a store that refuses stale holders
+	Mixed    bool          `json:"mixed"`              // locks that are held in all ways that there are, and count nothing
 	Seed     uint64        `json:"seed"`               // of the nemesis and the clients; 0: drawn
 	TTL      time.Duration `json:"ttl_ns"`             // of leases
 	Clients  int           `json:"clients"`            // processes
@@ -44,6 +45,9 @@ func (c Config) kinds() (kinds []string) {
 	if c.Fenced {
 		kinds = append(kinds, fenced)
 	}
+	if c.Mixed {
+		kinds = append(kinds, mixed)
+	}
 	return kinds
 }
 
@@ -55,7 +59,7 @@ func (c Config) check() error {
 		}
 	}
 	rule(c.For > 0, "the run is to last for %v: must be above 0", c.For)
-	rule(c.Plain || c.Fenced, "neither plain nor fenced counters")
+	rule(c.Plain || c.Fenced || c.Mixed, "neither plain nor fenced counters, nor mixed locks")
 	rule(c.TTL >= 200*time.Millisecond && c.TTL <= time.Minute, "the TTL is %v: must be from 200ms to 1m", c.TTL)
 	rule(c.Clients >= 1 && c.Clients <= 64, "%d clients: must be from 1 to 64", c.Clients)
 	rule(c.Nodes >= 1 && c.Nodes <= 15, "%d nodes: must be from 1 to 15", c.Nodes)

@@ -83,6 +83,29 @@ func TestPlainLocksLoseNothingWithoutPauses(t *testing.T) {
 	require.Zero(t, r.Plain.Lost, r.Lost)
 }
 
+// Locks that are held in all ways: never a writer beside a reader, nor more permits than there are, nor a gap where one is handed over.
+func TestMixedLocksAreHeldAsTheyShouldBe(t *testing.T) {
+	t.Parallel()
+	c := short(t, AllFaults...)
+	c.Plain, c.Fenced, c.Mixed = false, false, true
+	c.TTL = time.Second
+	r := run(t, c)
+	require.True(t, r.OK, r.Err())
+	require.Positive(t, min(r.Mixed.Alone, r.Mixed.Shared, r.Mixed.Permits), "grants of each kind")
+}
+
+// Whoever breaks them is found.
+func TestSabotageOfMixedLocksIsFound(t *testing.T) {
+	t.Parallel()
+	c := short(t)
+	c.Plain, c.Fenced, c.Mixed, c.Sabotage = false, false, true, noCompare
+	r, err := Run(t.Context(), c)
+	require.NoError(t, err)
+	require.ErrorIs(t, r.Err(), ErrViolation)
+	require.Positive(t, min(len(r.Exclusion), len(r.Linear)), r.Reasons)
+	require.Empty(t, r.Trouble)
+}
+
 // A lock that does nothing, in whatever way, must not pass.
 func TestSabotageIsFound(t *testing.T) {
 	for _, c := range []struct {

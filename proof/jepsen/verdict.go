@@ -23,6 +23,7 @@ type Report struct {
 
 	Plain  *Counts `json:"plain,omitempty"`
 	Fenced *Counts `json:"fenced,omitempty"`
+	Mixed  *Counts `json:"mixed,omitempty"`
 
 	Lost        []Incident         `json:"lost,omitempty"`
 	Exclusion   []linear.Violation `json:"exclusion,omitempty"`
@@ -54,6 +55,14 @@ type Counts struct {
 	Lost      int `json:"lost"`       // acknowledged, and without effect
 	Unexplain int `json:"lost_unexplained"`
 	Counters  int `json:"counters"`
+
+	// Of mixed locks: how grants were held, and how the holder changed.
+	Alone      int `json:"alone,omitempty"`
+	Shared     int `json:"shared,omitempty"`
+	Permits    int `json:"permits,omitempty"`
+	Adopted    int `json:"adopted,omitempty"`
+	Downgrades int `json:"downgrades,omitempty"`
+	HandOvers  int `json:"hand_overs,omitempty"`
 }
 
 // Incident is a place where a counter's history forks: two clients read the same value and both wrote its successor.
@@ -78,6 +87,8 @@ func (r *Report) counts(kind string) *Counts {
 		return r.Plain
 	case kind == fenced && r.Fenced != nil:
 		return r.Fenced
+	case kind == mixed && r.Mixed != nil:
+		return r.Mixed
 	}
 	return new(Counts)
 }
@@ -89,6 +100,9 @@ func (r *Report) judge() {
 	}
 	if r.Config.Fenced {
 		r.Fenced = new(Counts)
+	}
+	if r.Config.Mixed {
+		r.Mixed = new(Counts)
 	}
 	r.countCalls()
 	r.findLost()
@@ -119,6 +133,9 @@ func (r *Report) judge() {
 		because(r.Fenced.Lost, "%d fenced updates were lost", r.Fenced.Lost)
 		because(notGranted(r.Fenced), "no fenced lock was granted at all")
 	}
+	if r.Mixed != nil {
+		because(notGranted(r.Mixed), "no mixed lock was granted at all")
+	}
 	because(len(r.Overstaying), "%d keys were set to outlive every lease", len(r.Overstaying))
 	because(len(r.Leftover), "%d keys were left when every lease was over", len(r.Leftover))
 	because(len(r.Trouble), "%d things went wrong with the run itself", len(r.Trouble))
@@ -140,8 +157,12 @@ func (r *Report) countCalls() {
 		case op.Kind == history.Acquire:
 			c.Calls++
 			if op.Outcome == history.OK {
-				c.Grants++
+				c.granted(op)
 			}
+		case op.Kind == history.Downgrade:
+			c.Downgrades++
+		case op.Kind == history.HandOver && op.Outcome == history.OK:
+			c.HandOvers++
 		case op.Return < op.Call: // says that it calls; the result is another line
 		case op.Outcome == history.Unknown:
 			c.Unknown++
@@ -152,6 +173,21 @@ func (r *Report) countCalls() {
 		case op.Outcome == history.NotHeld:
 			c.NotHeld++
 		}
+	}
+}
+
+func (c *Counts) granted(op history.Op) {
+	c.Grants++
+	switch op.Mode {
+	case history.Shared:
+		c.Shared++
+	case history.Permit:
+		c.Permits++
+	default:
+		c.Alone++
+	}
+	if op.From != "" {
+		c.Adopted++
 	}
 }
 

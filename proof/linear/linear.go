@@ -97,7 +97,9 @@ type grant struct {
 	acquire history.Op
 	extends []history.Op // that succeeded
 	release *history.Op
-	last    int64 // the latest end of validity that its holder was told
+	// downgrade is the first call of it, left the hand-over that succeeded; nil: there was none
+	downgrade, left *history.Op
+	last            int64 // the latest end of validity that its holder was told
 }
 
 // claim is what the holder relies on: it ends with the call of release, which promises nothing from then on.
@@ -105,6 +107,9 @@ func (g *grant) claim() (from, to int64) {
 	to = g.last
 	if g.release != nil {
 		to = min(to, g.release.Call)
+	}
+	if g.left != nil {
+		to = min(to, g.left.Call)
 	}
 	return g.acquire.Return, to
 }
@@ -136,7 +141,7 @@ func byKey(ops []history.Op) ([]key, error) {
 		keys[op.Key].grants = append(keys[op.Key].grants, g)
 	}
 	for _, op := range ops {
-		if op.Kind == history.Acquire || op.Kind == history.Extend && op.Outcome != history.OK {
+		if op.Kind == history.Acquire || (op.Kind == history.Extend || op.Kind == history.HandOver) && op.Outcome != history.OK {
 			continue
 		}
 		g := grants[op.Token]
@@ -149,8 +154,17 @@ func byKey(ops []history.Op) ([]key, error) {
 			g.last = max(g.last, op.Until)
 		case history.Release:
 			g.addRelease(op)
+		case history.Downgrade:
+			if op.Return < op.Call {
+				op.Return = never // its client was killed
+			}
+			if g.downgrade == nil || g.downgrade.Call > op.Call {
+				g.downgrade = &op
+			}
+		case history.HandOver:
+			g.left = &op
 		default:
-			return nil, broken(op, fmt.Sprintf("kind %q is none of acquire, extend, release", op.Kind))
+			return nil, broken(op, fmt.Sprintf("kind %q is none of acquire, extend, release, downgrade, handover", op.Kind))
 		}
 	}
 	all := make([]key, 0, len(keys))
@@ -181,27 +195,70 @@ func (g *grant) addRelease(op history.Op) {
 	g.release = &op
 }
 
+// span is a time for which a holder relies on the lock, in one way.
+type span struct {
+	*grant
+	from, to int64
+	holder
+}
+
+// spans are those of a grant: one, or two with a downgrade in between.
+func (g *grant) spans() (all []span) {
+	from, to := g.claim()
+	h := holder{token: g.acquire.Token, mode: g.acquire.Mode, permit: g.acquire.Permit, of: g.acquire.Permits}
+	if d := g.downgrade; d != nil && d.Call < to {
+		all = append(all, span{g, from, d.Call, h})
+		from, h.mode = d.Call, history.Shared
+	}
+	return append(all, span{g, from, to, h})
+}
+
 func (k key) overlaps() (all []Violation) {
-	byStart := slices.Clone(k.grants) // claims begin when acquire returns, the order they are in
-	var holder *grant
-	var end int64
-	for _, g := range byStart {
-		from, to := g.claim()
-		if to <= from {
+	var byStart []span
+	for _, g := range k.grants {
+		byStart = append(byStart, g.spans()...)
+	}
+	slices.SortStableFunc(byStart, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	var at []span // who holds it then
+	for _, s := range byStart {
+		if s.to <= s.from {
 			continue // over before it was known
 		}
-		if holder != nil && from < end {
+		at = slices.DeleteFunc(at, func(o span) bool { return o.to <= s.from })
+		var state held
+		for _, o := range at {
+			state = state.with(o.holder)
+		}
+		if !state.admits(s.holder) {
+			o := at[len(at)-1]
 			all = append(all, Violation{
-				Rule: "exclusion", Key: k.name, At: from, Ops: []history.Op{holder.acquire, g.acquire},
-				Text: fmt.Sprintf("client %d holds it from %s to %s, and client %d is granted it at %s (until %s)", holder.acquire.Client,
-					clock(holder.acquire.Return), clock(end), g.acquire.Client, clock(from), clock(to)),
+				Rule: "exclusion", Key: k.name, At: s.from, Ops: []history.Op{o.acquire, s.acquire},
+				Text: fmt.Sprintf("client %d holds it%s from %s to %s, and client %d is granted it%s at %s (until %s)%s", o.acquire.Client, o.how(),
+					clock(o.from), clock(o.to), s.acquire.Client, s.how(), clock(s.from), clock(s.to), others(len(at)-1)),
 			})
 		}
-		if to > end {
-			holder, end = g, to
-		}
+		at = append(at, s)
 	}
 	return all
+}
+
+// how a lock is held, for people; nothing for one who has it alone.
+func (h holder) how() string {
+	switch h.mode {
+	case history.Shared:
+		return " together with others"
+	case history.Permit:
+		return fmt.Sprintf(" by permit %d of %d", h.permit, h.of)
+	default:
+		return ""
+	}
+}
+
+func others(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; besides %d others", n)
 }
 
 func (k key) fences() (all []Violation) {
@@ -232,13 +289,6 @@ func (k key) fences() (all []Violation) {
 // expire is the operation that ends a lease: at until, nobody's call.
 const expire = "expire"
 
-// held is the state of a lock: free, or held with a token until an instant at least; fence is the last one given.
-type held struct {
-	token string // empty: free
-	until int64
-	fence uint64
-}
-
 // step is an operation of the model.
 type step struct {
 	history.Op
@@ -248,8 +298,9 @@ type step struct {
 // linearizable looks for an order. Time has no part in the search but for the order of calls and returns, hence the operations that end the leases.
 func (k key) linearizable(patience time.Duration) error {
 	model := porcupine.Model{
-		Init: func() any { return held{} },
-		Step: func(state, input, _ any) (bool, any) { return next(state.(held), input.(*step)) },
+		Init:  func() any { return held{} },
+		Equal: func(a, b any) bool { return a.(held).equal(b.(held)) },
+		Step:  func(state, input, _ any) (bool, any) { return next(state.(held), input.(*step)) },
 	}
 	var ops []porcupine.Operation
 	add := func(op history.Op, last int64) {
@@ -268,6 +319,11 @@ func (k key) linearizable(patience time.Duration) error {
 		if g.release != nil {
 			add(*g.release, g.last)
 		}
+		for _, op := range []*history.Op{g.downgrade, g.left} {
+			if op != nil {
+				add(*op, 0)
+			}
+		}
 	}
 	switch porcupine.CheckOperationsTimeout(model, ops, patience) {
 	case porcupine.Ok:
@@ -276,35 +332,6 @@ func (k key) linearizable(patience time.Duration) error {
 		return fmt.Errorf("key %q, %d operations: %w", k.name, len(ops), ErrUndecided)
 	}
 	return k.explain(model, ops, patience)
-}
-
-// next is the lock: whether it may answer so in this state, and the state after it.
-func next(s held, op *step) (bool, held) {
-	owner := s.token == op.Token
-	switch op.Kind {
-	case history.Acquire:
-		if s.token != "" || op.Fence > 0 && op.Fence <= s.fence {
-			return false, s
-		}
-		return true, held{op.Token, op.Until, max(op.Fence, s.fence)}
-	case history.Extend:
-		if !owner {
-			return false, s
-		}
-		return true, held{s.token, max(s.until, op.Until), s.fence}
-	case history.Release:
-		if owner {
-			return true, held{fence: s.fence}
-		}
-		// Nil from a release that ends after the lease may be true: the nodes still had it, and another got the lock in the meantime. Any other
-		// answer claims nothing.
-		return op.Outcome != history.OK || op.Return > op.last, s
-	default: // expire
-		if owner && s.until == op.Until {
-			return true, held{fence: s.fence}
-		}
-		return true, s
-	}
 }
 
 // explain names the first call, by its return, that fits nowhere behind the longest order found.
@@ -318,12 +345,12 @@ func (k key) explain(model porcupine.Model, ops []porcupine.Operation, patience 
 		}
 	}
 	state, placed := held{}, make(map[*step]bool)
-	var holder history.Op
+	by := make(map[string]history.Op)
 	for _, op := range longest {
 		s := op.Input.(*step)
 		placed[s] = true
 		if _, state = next(state, s); s.Kind == history.Acquire {
-			holder = s.Op
+			by[s.Token] = s.Op
 		}
 	}
 	var odd *step
@@ -337,9 +364,10 @@ func (k key) explain(model porcupine.Model, ops []porcupine.Operation, patience 
 	}
 	v.At, v.Ops = odd.Return, []history.Op{odd.Op}
 	now := "the lock is free"
-	if state.token != "" {
-		now = fmt.Sprintf("client %d holds the lock until %s", holder.Client, clock(state.until))
-		v.Ops = []history.Op{holder, odd.Op}
+	if len(state.holders) > 0 {
+		h := state.holders[0]
+		now = fmt.Sprintf("client %d holds the lock%s until %s%s", by[h.token].Client, h.how(), clock(h.until), others(len(state.holders)-1))
+		v.Ops = []history.Op{by[h.token], odd.Op}
 	}
 	v.Text = fmt.Sprintf("no order explains %s: in the best one, %s (last fence %d)", describe(odd.Op), now, state.fence)
 	return v

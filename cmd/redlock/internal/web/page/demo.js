@@ -57,7 +57,7 @@ const doing = {
 const votes = {
   granted: "said yes to this lock",
   refused: "said no to this lock",
-  barred: "yes does not count yet",
+  barred: "does not count yet",
   "not sent": "could not be asked",
   unknown: "gave no answer",
   failed: "answered with an error",

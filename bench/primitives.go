@@ -1,0 +1,353 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+)
+
+// What locks that several hold, sets of locks and hand-overs cost a server, and how long those
+// wait who want them. No other library has them on independent servers, so there is nothing to
+// compare them with but a plain lock.
+
+func primitivesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "primitives",
+		Short: "Measures shared locks, semaphores, sets of locks and hand-over: the server's time, and waits",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p := &primitives{out: cmd.OutOrStdout(), cycles: 2000, waits: 30, readers: 10_000}
+			return p.measure(cmd.Context())
+		},
+	}
+}
+
+// primitives measures on servers of its own.
+type primitives struct {
+	out     io.Writer
+	cycles  int // of each kind
+	waits   int // of each kind
+	readers int // behind a writer
+	servers []*realredis.Server
+}
+
+func (p *primitives) measure(ctx context.Context) (err error) {
+	if p.servers, err = realredis.LaunchN(ctx, nodeCount); err != nil {
+		return err
+	}
+	defer closeServers(p.servers)
+	fmt.Fprintln(p.out, "| script | us of a server's time |\n|---|---|")
+	if err := p.costs(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(p.out, "\n| who waits | median | longest | of |\n|---|---|---|---|")
+	for _, f := range []func(context.Context) error{p.writerAmongReaders, p.setOfBusyKeys, p.lastPermits, p.readersBehindAWriter} {
+		if err := f(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *primitives) open(ctx context.Context, ttl time.Duration) (*redlock.Redlock, error) {
+	return redlock.Open(ctx, addrsOf(p.servers), &redlock.Options{TTL: ttl, NodeTimeout: time.Second, RestartGuard: -1})
+}
+
+// costs asks the first server how long it worked for a command.
+func (p *primitives) costs(ctx context.Context) error {
+	rl, err := p.open(ctx, time.Minute)
+	if err != nil {
+		return err
+	}
+	defer rl.Close()
+	n := p.cycles
+	mutex := func(i int) *redlock.Mutex { return rl.Mutex(fmt.Sprint("cost-", i)) }
+	semaphore := func(permits int) func(int) *redlock.Mutex {
+		return func(i int) *redlock.Mutex {
+			return rl.Semaphore(fmt.Sprint("permits-", permits, "-", i/permits), permits)
+		}
+	}
+	for _, kind := range []struct {
+		name string
+		of   func(int) *redlock.Mutex
+	}{
+		{"plain", mutex},
+		{"shared", func(i int) *redlock.Mutex { return mutex(i).Shared() }},
+		{fmt.Sprintf("shared by %d", n), func(int) *redlock.Mutex { return mutex(0).Shared() }},
+		{"permit, of 5", semaphore(5)},
+		{"permit, of 100", semaphore(100)},
+	} {
+		if err := p.costOfCycle(ctx, kind.name, n, kind.of); err != nil {
+			return fmt.Errorf("%s: %w", kind.name, err)
+		}
+	}
+	return p.costOfAdopt(ctx, n, mutex)
+}
+
+func (p *primitives) costOfCycle(ctx context.Context, name string, n int, of func(int) *redlock.Mutex) error {
+	locks := make([]*redlock.Lock, n)
+	steps := []struct {
+		what string
+		do   func(i int) error
+	}{
+		{"acquire", func(i int) (err error) { locks[i], err = of(i).TryAcquire(ctx); return err }},
+		{"extend", func(i int) error { return locks[i].Extend(ctx, time.Minute) }},
+		{"release", func(i int) error { return locks[i].Release(ctx) }},
+	}
+	for _, step := range steps {
+		if err := p.cost(ctx, name+": "+step.what, n, step.do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *primitives) costOfAdopt(ctx context.Context, n int, of func(int) *redlock.Mutex) error {
+	locks, tokens := make([]*redlock.Lock, n), make([]string, n)
+	for i := range n {
+		var err error
+		if locks[i], err = of(i).TryAcquire(ctx); err != nil {
+			return err
+		}
+		if tokens[i], err = locks[i].HandOver(ctx, time.Minute); err != nil {
+			return err
+		}
+	}
+	err := p.cost(ctx, "adopt", n, func(i int) (err error) { locks[i], err = of(i).Adopt(ctx, tokens[i]); return err })
+	for _, l := range locks {
+		err = errors.Join(err, l.Release(ctx))
+	}
+	return err
+}
+
+// cost does something n times, one after the other, and prints what each took the first server.
+// What scripts call counts as theirs.
+func (p *primitives) cost(ctx context.Context, name string, n int, do func(i int) error) error {
+	if _, err := once(ctx, p.servers[0].Addr(), func(ctx context.Context, c *redis.Client) (string, error) {
+		return c.ConfigResetStat(ctx).Result()
+	}); err != nil {
+		return err
+	}
+	for i := range n {
+		if err := do(i); err != nil {
+			return err
+		}
+	}
+	time.Sleep(100 * time.Millisecond) // a majority has answered; this server may be none of it
+	info, err := once(ctx, p.servers[0].Addr(), func(ctx context.Context, c *redis.Client) (string, error) {
+		return c.Info(ctx, "commandstats").Result()
+	})
+	if err != nil {
+		return err
+	}
+	calls, usec := statOf(info, "cmdstat_evalsha")
+	if calls < int64(n)/2 {
+		calls, usec = statOf(info, "cmdstat_set")
+	}
+	if calls < int64(n)/2 {
+		return fmt.Errorf("%s: the server counts %d calls of %d", name, calls, n)
+	}
+	fmt.Fprintf(p.out, "| %s | %.1f |\n", name, float64(usec)/float64(calls))
+	return nil
+}
+
+func statOf(info, name string) (calls, usec int64) {
+	for field := range strings.SplitSeq(infoField(info, name), ",") {
+		key, value, _ := strings.Cut(field, "=")
+		switch n, _ := strconv.ParseInt(value, 10, 64); key {
+		case "calls":
+			calls = n
+		case "usec":
+			usec = n
+		}
+	}
+	return calls, usec
+}
+
+func (p *primitives) tell(name string, took []time.Duration) {
+	slices.Sort(took)
+	fmt.Fprintf(p.out, "| %s | %.1f ms | %.1f ms | %d |\n", name, took[len(took)/2].Seconds()*1000, took[len(took)-1].Seconds()*1000, len(took))
+}
+
+// busy has goroutines of four clients hold locks without a pause, until stop.
+func (p *primitives) busy(ctx context.Context, n int, of func(rl *redlock.Redlock, i int) *redlock.Mutex, hold time.Duration) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	var clients []*redlock.Redlock
+	stop = func() {
+		cancel()
+		work.Wait()
+		for _, rl := range clients {
+			_ = rl.Close()
+		}
+	}
+	for range 4 {
+		rl, err := p.open(ctx, 10*time.Second)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		clients = append(clients, rl)
+	}
+	for i := range n {
+		m := of(clients[i%len(clients)], i)
+		work.Go(func() {
+			for ctx.Err() == nil {
+				_ = m.Do(ctx, func(context.Context, *redlock.Lock) error { time.Sleep(hold); return nil })
+			}
+		})
+	}
+	time.Sleep(500 * time.Millisecond)
+	return stop, nil
+}
+
+// repeat acquires and releases n times, and tells how long each acquire took.
+func repeat(n int, acquire func() (release func() error, err error)) (took []time.Duration, err error) {
+	for range n {
+		start := time.Now()
+		release, err := acquire()
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(start))
+		if err := release(); err != nil {
+			return nil, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return took, nil
+}
+
+// releaseOf is what repeat wants of one lock.
+func releaseOf(ctx context.Context, lock *redlock.Lock, err error) (func() error, error) {
+	return func() error { return lock.Release(ctx) }, err
+}
+
+func (p *primitives) writerAmongReaders(ctx context.Context) error {
+	stop, err := p.busy(ctx, 24, func(rl *redlock.Redlock, _ int) *redlock.Mutex { return rl.Mutex("page").Shared() }, 5*time.Millisecond)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	rl, err := p.open(ctx, 10*time.Second)
+	if err != nil {
+		return err
+	}
+	defer rl.Close()
+	took, err := repeat(p.waits, func() (func() error, error) {
+		lock, err := rl.Mutex("page").Acquire(ctx)
+		return releaseOf(ctx, lock, err)
+	})
+	if err == nil {
+		p.tell("a writer among 24 readers, of 5 ms each and without a pause", took)
+	}
+	return err
+}
+
+func (p *primitives) setOfBusyKeys(ctx context.Context) error {
+	keys := []string{"a", "b", "c"}
+	stop, err := p.busy(ctx, 12, func(rl *redlock.Redlock, i int) *redlock.Mutex { return rl.Mutex(keys[i%3]) }, 10*time.Millisecond)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	rl, err := p.open(ctx, 10*time.Second)
+	if err != nil {
+		return err
+	}
+	defer rl.Close()
+	took, err := repeat(p.waits, func() (func() error, error) {
+		held, err := redlock.All(rl.Mutex("a"), rl.Mutex("b"), rl.Mutex("c")).Acquire(ctx)
+		return func() error { return held.Release(ctx) }, err
+	})
+	if err == nil {
+		p.tell("All of three keys that 12 keep busy, for 10 ms each", took)
+	}
+	return err
+}
+
+// lastPermits: 18 of 20 are taken, and one who wants another has it at once.
+func (p *primitives) lastPermits(ctx context.Context) error {
+	rl, err := p.open(ctx, time.Minute)
+	if err != nil {
+		return err
+	}
+	defer rl.Close()
+	for range 18 {
+		if _, err := rl.Semaphore("calls", 20).TryAcquire(ctx); err != nil {
+			return err
+		}
+	}
+	failed := 0
+	took, err := repeat(p.waits, func() (func() error, error) {
+		for {
+			lock, err := rl.Semaphore("calls", 20).TryAcquire(ctx)
+			if errors.Is(err, redlock.ErrHeld) {
+				failed++
+				continue
+			}
+			return releaseOf(ctx, lock, err)
+		}
+	})
+	if err == nil {
+		p.tell(fmt.Sprintf("a permit of 20 of which 18 are taken; %d attempts in vain", failed), took)
+	}
+	return err
+}
+
+// readersBehindAWriter: ten thousand wait while somebody has the lock alone.
+func (p *primitives) readersBehindAWriter(ctx context.Context) error {
+	var clients []*redlock.Redlock
+	for range 4 {
+		rl, err := p.open(ctx, time.Minute)
+		if err != nil {
+			return err
+		}
+		defer rl.Close()
+		clients = append(clients, rl)
+	}
+	writer, err := clients[0].Mutex("crowd").Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var came []time.Time
+	var errs []error
+	var all sync.WaitGroup
+	for i := range p.readers {
+		m := clients[i%len(clients)].Mutex("crowd").Shared()
+		all.Go(func() {
+			lock, err := m.Acquire(ctx)
+			mu.Lock()
+			came, errs = append(came, time.Now()), append(errs, err)
+			mu.Unlock()
+			if err == nil {
+				_ = lock.Release(ctx)
+			}
+		})
+	}
+	time.Sleep(3 * time.Second)
+	free := time.Now()
+	err = writer.Release(ctx)
+	all.Wait()
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return err
+	}
+	took := make([]time.Duration, len(came))
+	for i, t := range came {
+		took[i] = t.Sub(free)
+	}
+	p.tell(fmt.Sprintf("%d readers in four clients behind a writer, from its release on", p.readers), took)
+	return nil
+}

@@ -1,0 +1,19 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPrimitivesAreMeasured(t *testing.T) {
+	realredis.Need(t)
+	var out strings.Builder
+	p := &primitives{out: &out, cycles: 100, waits: 3, readers: 50}
+	require.NoError(t, p.measure(t.Context()))
+	for _, row := range []string{"plain: acquire", "shared by 100: extend", "permit, of 100: release", "adopt", "a writer among", "All of three", "a permit of 20", "50 readers"} {
+		require.Contains(t, out.String(), "| "+row)
+	}
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package realtest_test
-
-const crowd = 10_000

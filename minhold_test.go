@@ -1,0 +1,175 @@
+package redlock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/redlocktest"
+)
+
+// A job is over sooner than machines' clocks differ: whoever comes late finds it held until the
+// time is over, and has it then.
+func TestReleasedBeforeMinHoldItIsKeptUntilThen(t *testing.T) {
+	for _, fencing := range []bool{false, true} {
+		inBubble(t, 5, nil, func(b *bed) {
+			opts := []redlock.LockOption{redlock.WithMinHold(6 * time.Second), redlock.WithRenewal()}
+			if fencing {
+				opts = append(opts, redlock.WithFencing())
+			}
+			lock := b.lock(opts...)
+			granted := time.Now()
+			b.pass(4 * time.Second) // it was renewed, and lasts for longer than it is to be kept
+			held := lock.Context()
+			b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
+			<-held.Done()
+			assert.ErrorIs(b, context.Cause(held), redlock.ErrReleased)
+			assert.LessOrEqual(b, lock.Validity(), time.Duration(0))
+			require.NoError(b, lock.Release(b.Context()), "the result of the first")
+			b.on(5)
+			for _, left := range b.cluster.TTLs(key) {
+				assert.InDelta(b, 2*time.Second, left, float64(100*time.Millisecond), "what is left, whatever the lease was")
+			}
+			require.ErrorIs(b, b.try(), redlock.ErrHeld)
+			status, err := b.rl.Mutex(key).Inspect(b.Context())
+			require.NoError(b, err)
+			assert.NotEqual(b, lock.Token(), status.Token, "nobody can release it")
+
+			next, err := b.another(nil).Mutex(key).Acquire(b.Context())
+			require.NoError(b, err)
+			waited := time.Since(granted)
+			assert.GreaterOrEqual(b, waited, 6*time.Second)
+			assert.Less(b, waited, 7*time.Second)
+			require.NoError(b, next.Release(b.Context()))
+			b.on(0)
+		})
+	}
+}
+
+func TestReleasedAfterMinHoldItIsFreeAtOnce(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		lock := b.lock(redlock.WithMinHold(6*time.Second), redlock.WithRenewal())
+		waiting := later(func() (*redlock.Lock, error) { return b.another(nil).Mutex(key).Acquire(b.Context()) })
+		b.pass(6 * time.Second)
+		b.pending(waiting)
+		b.takes(0, func() {
+			require.NoError(b, lock.Release(b.Context()))
+			r := <-waiting
+			require.NoError(b, r.err)
+			require.NoError(b, r.lock.Release(b.Context()))
+		})
+		b.on(0)
+	})
+}
+
+// What the holder still sends ends nothing, and nothing of it lands later.
+func TestWhatIsKeptIsNobodys(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		b.cycle()
+		b.each([]int{4}, hang) // the SET is on its way there for as long
+		lock, err := b.rl.Mutex(key, redlock.WithMinHold(5*time.Second)).TryAcquire(b.Context())
+		require.NoError(b, err)
+		synctest.Wait()
+		b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
+		require.ErrorIs(b, lock.Extend(b.Context(), time.Minute), redlock.ErrReleased)
+		_, err = b.another(nil).Mutex(key).Adopt(b.Context(), lock.Token())
+		require.ErrorIs(b, err, redlock.ErrNotHeld)
+		b.pass(3 * time.Second)
+		b.on(4)
+		b.each([]int{4}, resume)
+		b.pass(2*time.Second + 60*time.Millisecond)
+		b.on(0)
+		b.cycle()
+	})
+}
+
+func TestMinorityDoesNotEndMinHold(t *testing.T) {
+	for what, fault := range map[string]func(*redlocktest.Node){"hung": hang, "down": stop, "lost the key": gone} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, 5, nil, func(b *bed) {
+				b.cycle()
+				lock := b.lock(redlock.WithMinHold(5 * time.Second))
+				b.each([]int{0, 3}, fault)
+				b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
+				b.pass(4900 * time.Millisecond)
+				_, err := b.another(nil).Mutex(key).TryAcquire(b.Context())
+				require.Error(b, err)
+			})
+		})
+	}
+}
+
+func TestMinHoldOfALockThatIsGone(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		lock := b.lock(redlock.WithMinHold(5 * time.Second))
+		b.each([]int{0, 1, 2}, gone)
+		b.each([]int{3}, taken)
+		require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNotHeld)
+		assert.Equal(b, "somebody@else", b.cluster.Holders(key)[3])
+
+		b.each([]int{0, 1, 2, 3, 4}, gone)
+		lock = b.lock(redlock.WithMinHold(5 * time.Second))
+		b.each([]int{0, 1, 2}, hang)
+		b.takes(nodeTimeout, func() { require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNoQuorum) })
+	})
+}
+
+// All of a set are kept. What a set gives back because another lock was not to be had is free.
+func TestMinHoldOfSeveral(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		kept := func(k string) *redlock.Mutex { return b.rl.Mutex(k, redlock.WithMinHold(5*time.Second)) }
+		busy := b.takeBy(b.another(nil), "b")
+		set := redlock.All(kept("a"), kept("b"), kept("c"))
+		_, err := set.TryAcquire(b.Context())
+		require.ErrorIs(b, err, redlock.ErrHeld)
+		b.isFree(true, "a", "c")
+		require.NoError(b, busy.Release(b.Context()))
+		synctest.Wait()
+
+		held, err := set.TryAcquire(b.Context())
+		require.NoError(b, err)
+		require.NoError(b, held.Release(b.Context()))
+		b.isFree(false, "a", "b", "c")
+		b.pass(5*time.Second + 60*time.Millisecond)
+		b.isFree(true, "a", "b", "c")
+	})
+}
+
+func TestBadMinHoldIsRefusedWithoutIO(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		asked := b.cluster.Commands()
+		min := redlock.WithMinHold
+		guarded := b.another(&redlock.Options{RestartGuard: time.Hour})
+		for text, m := range map[string]*redlock.Mutex{
+			"WithMinHold is 0s: must be from 10ms to 24h0m0s":    b.rl.Mutex(key, min(0)),
+			"WithMinHold is -1s":                                 b.rl.Mutex(key, min(-time.Second)),
+			"WithMinHold is 25h0m0s: must be from":               b.rl.Mutex(key, min(25*time.Hour), redlock.WithTTL(24*time.Hour)),
+			"WithMinHold is 11s: must be at most 10s":            b.rl.Mutex(key, min(11*time.Second)),
+			"WithMinHold is 2h0m0s: must be at most 1h0m0s":      guarded.Mutex(key, min(2*time.Hour), redlock.WithTTL(2*time.Hour)),
+			"WithMinHold is for locks that are held alone":       b.rl.Mutex(key, min(time.Second)).Shared(),
+			"lock \"p\": WithMinHold is for locks that are held": b.rl.Semaphore("p", 2, min(time.Second)),
+		} {
+			_, err := m.TryAcquire(b.Context())
+			require.ErrorIs(b, err, redlock.ErrInvalid, text)
+			assert.ErrorContains(b, err, text)
+		}
+		assert.Equal(b, asked, b.cluster.Commands())
+
+		for rl, d := range map[*redlock.Redlock]time.Duration{
+			b.another(&redlock.Options{RestartGuard: -1}): time.Hour, b.rl: 10 * time.Second,
+		} {
+			lock, err := rl.Mutex("fine", min(d)).TryAcquire(b.Context())
+			require.NoError(b, err)
+			require.ErrorIs(b, lock.Downgrade(b.Context()), redlock.ErrInvalid)
+			assert.Positive(b, lock.Validity())
+			require.NoError(b, b.rl.Mutex("fine").ForceRelease(b.Context(), lock.Token()))
+			_ = lock.Release(b.Context())
+			synctest.Wait()
+		}
+	})
+}

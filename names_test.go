@@ -1,0 +1,127 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/redlocktest"
+)
+
+// Clients of Sentinel all report one address; a fleet behind different addresses needs the same
+// names to agree on who keeps the line.
+func TestNodesAreCalledByTheirNames(t *testing.T) {
+	names := []string{"zone-a", "zone-b", "zone-c"}
+	inBubble(t, 3, &redlock.Options{Names: names}, func(b *bed) {
+		names[0] = "changed"
+		assert.Equal(b, []string{"zone-a", "zone-b", "zone-c"}, b.rl.Nodes())
+		b.each([]int{1, 2}, stop)
+		q := b.try()
+		assert.Equal(b, "zone-b", q.Outcomes[1].Node)
+		assert.ErrorContains(b, q, "; zone-c ")
+	})
+}
+
+func TestNamesDecideWhoKeepsTheLine(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		held := b.lock()
+		// They report nothing by which they could be told apart.
+		open := func(order ...int) *redlock.Redlock {
+			var clients []redis.UniversalClient
+			var names []string
+			for _, i := range order {
+				clients = append(clients, struct{ redis.UniversalClient }{b.cluster.Clients()[i]})
+				names = append(names, string(rune('a'+i)))
+			}
+			rl, err := redlock.New(clients, &redlock.Options{Names: names})
+			require.NoError(b, err)
+			b.Cleanup(func() { _ = rl.Close() })
+			return rl
+		}
+		here, there := open(0, 1, 2, 3, 4), open(3, 4, 1, 0, 2)
+		for _, rl := range []*redlock.Redlock{here, there} {
+			later(func() (*redlock.Lock, error) { return rl.Mutex(key).Acquire(b.Context()) })
+		}
+		b.pass(10 * time.Millisecond)
+		lines := 0
+		for _, n := range b.cluster.Nodes() {
+			if members, err := n.Redis().SortedSet("{" + key + "}:line"); err == nil {
+				lines++
+				assert.Len(b, members, 2)
+			}
+		}
+		assert.Equal(b, 1, lines)
+		require.NoError(b, held.Release(b.Context()))
+	})
+}
+
+func TestBadNamesAreRefusedWithoutIO(t *testing.T) {
+	cluster := redlocktest.NewCluster(t, 3)
+	for says, names := range map[string][]string{
+		"Names has 2 names for 3 nodes":                         {"a", "b"},
+		"name 1 of Names is 0 bytes long":                       {"a", "", "c"},
+		"name 2 of Names is 257 bytes long":                     {"a", "b", strings.Repeat("x", 257)},
+		`names 0 and 2 of Names are both "a": must differ`:      {"a", "b", "a"},
+		"Names has 4 names for 3 nodes: must have one for each": {"a", "b", "c", "d"},
+	} {
+		opts := &redlock.Options{Names: names}
+		_, err := redlock.New(cluster.Clients(), opts)
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		assert.ErrorContains(t, err, says)
+		_, err = redlock.Open(t.Context(), cluster.Addrs(), opts)
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		assert.ErrorContains(t, err, says)
+	}
+	assert.Zero(t, cluster.Commands())
+	rl, err := redlock.Open(t.Context(), cluster.Addrs(), &redlock.Options{Names: []string{"a", "b", "c"}})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a", "b", "c"}, rl.Nodes())
+	require.NoError(t, rl.Close())
+}
+
+// Logs have one line for an error, also for one that is made of several.
+func TestErrorsOfSeveralThingsAreOneLine(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		mine := errors.New("the work failed")
+		err := b.rl.Mutex(key).Do(b.Context(), func(context.Context, *redlock.Lock) error {
+			b.each([]int{0, 1, 2}, gone)
+			return mine
+		})
+		assert.ErrorIs(b, err, mine)
+		assert.ErrorIs(b, err, redlock.ErrLost)
+		assert.NotContains(b, err.Error(), "\n")
+		assert.True(b, strings.HasPrefix(err.Error(), "the work failed; redlock: lock lost: "), err)
+
+		set, err := allOf(b.rl, "a", "z").Acquire(b.Context())
+		require.NoError(b, err)
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Del("a"); n.Del("z") })
+		for _, err := range []error{set.Extend(b.Context(), ttl), set.Release(b.Context())} {
+			assert.ErrorIs(b, err, redlock.ErrNotHeld)
+			assert.NotContains(b, err.Error(), "\n")
+			assert.Contains(b, err.Error(), `"a"`)
+			assert.Contains(b, err.Error(), `"z"`)
+		}
+	})
+	_, err := redlock.Open(t.Context(), []string{"x", "a:1", "a:1"}, &redlock.Options{TTL: -1})
+	assert.ErrorIs(t, err, redlock.ErrDuplicateNode)
+	assert.NotContains(t, err.Error(), "\n")
+}
+
+// A node that is asked whether it is there grants nothing.
+func TestErrorOfOpenSaysWhoAnswered(t *testing.T) {
+	cluster := redlocktest.NewCluster(t, 3)
+	addrs := cluster.Addrs()
+	cluster.Node(1).Stop()
+	cluster.Node(2).Stop()
+	_, err := redlock.Open(t.Context(), addrs, nil)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	assert.ErrorContains(t, err, "(1 of 3 nodes answered, 2 needed): "+addrs[0]+"/0 answered")
+	assert.NotContains(t, err.Error(), "granted")
+}

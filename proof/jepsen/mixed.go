@@ -1,0 +1,224 @@
+package jepsen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/history"
+)
+
+// mixed is the kind of locks that are held in all ways that there are: alone, shared, by permits, in sets, downgraded, handed over and adopted. They
+// protect nothing: what is checked is what clients were told.
+const mixed = "mixed"
+
+// mixedPermits is how many permits a semaphore has.
+const mixedPermits = 3
+
+// The keys of locks of the kind, by how they are used.
+const (
+	ofReaders = "rw"
+	ofPermits = "sem"
+	ofOne     = "one"
+)
+
+// want is one lock as a worker wants it.
+type want struct {
+	*redlock.Mutex
+	key, mode string
+}
+
+// wants draws how to hold a lock that is used in this way.
+func (w *worker) wants(use string) want {
+	key := fmt.Sprintf("%s-%d-%s%d", mixed, w.clock.now()/int64(w.Slice), use, w.random.IntN(w.Counters))
+	m := w.rl.Mutex(key)
+	switch {
+	case use == ofReaders && w.chance(75):
+		return want{m.Shared(), key, history.Shared}
+	case use == ofPermits && w.chance(92):
+		return want{w.rl.Semaphore(key, mixedPermits), key, history.Permit}
+	default:
+		return want{m, key, history.Alone}
+	}
+}
+
+// mixedCycle holds one lock, or several, in some way.
+func (w *worker) mixedCycle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*w.TTL)
+	defer cancel()
+	uses := []string{ofReaders, ofPermits, ofOne}
+	w.random.Shuffle(len(uses), func(i, j int) { uses[i], uses[j] = uses[j], uses[i] })
+	var err error
+	switch {
+	case w.chance(15):
+		err = w.holdSet(ctx, uses[:2+w.random.IntN(2)])
+	default:
+		err = w.holdOne(ctx, w.wants(uses[0]), uses[0])
+	}
+	time.Sleep(w.between(0, 10*time.Millisecond))
+	return err
+}
+
+func (w *worker) holdOne(ctx context.Context, m want, use string) error {
+	op := history.Op{Client: w.Client, Kind: history.Acquire, Key: m.key, Call: w.clock.now()}
+	acquire := m.Acquire
+	switch token := w.inherit(m, use); {
+	case token != "":
+		op.From = token
+		acquire = func(ctx context.Context) (*redlock.Lock, error) { return m.Adopt(ctx, token) }
+	case w.chance(20) || w.Sabotage == noCompare || w.Sabotage == noGuard:
+		acquire = m.TryAcquire // who waits in line would wait until the lease is over, and not notice
+	}
+	lock, err := acquire(ctx)
+	h, werr := w.told(op, m, lock, err)
+	if h == nil || werr != nil {
+		return werr
+	}
+	return w.use(ctx, h, lock, m.mode, use)
+}
+
+// told writes what became of an acquire.
+func (w *worker) told(op history.Op, m want, lock *redlock.Lock, err error) (*hold, error) {
+	op.Return = w.clock.now()
+	if err != nil {
+		op.Outcome, op.Err = history.Failed, reason(err)
+		return nil, w.calls.Write(op)
+	}
+	w.grants.Add(1)
+	op.Outcome, op.Token, op.Until, op.Mode = history.OK, lock.Token(), w.clock.of(lock.Until()), m.mode
+	if m.mode == history.Permit {
+		op.Permit, op.Permits = lock.Permit()+1, mixedPermits
+	}
+	h := &hold{lease: lock, key: m.key}
+	h.last.Store(op.Return)
+	return h, w.calls.Write(op)
+}
+
+// use works under a lock, downgrades it now and then, and gives it up or hands it over.
+func (w *worker) use(ctx context.Context, h *hold, lock *redlock.Lock, mode, use string) error {
+	if err := w.work(ctx, h, false); err != nil {
+		return err
+	}
+	if w.stopAt.CompareAndSwap(mixed, "") {
+		stopSelf() // past its lease, and what it does then must have no effect
+	}
+	alone := mode == history.Alone
+	if alone && use == ofReaders && w.chance(50) {
+		if err := w.downgrade(ctx, h, lock); err != nil {
+			return err
+		}
+	}
+	if alone && use == ofOne && w.chance(30) {
+		if done, err := w.handOver(ctx, h, lock); done || err != nil {
+			return err
+		}
+	}
+	return w.release(h)
+}
+
+// downgrade writes that it calls before it does: a client that is killed meanwhile shares the lock.
+func (w *worker) downgrade(ctx context.Context, h *hold, lock *redlock.Lock) error {
+	op := history.Op{Client: w.Client, Kind: history.Downgrade, Key: h.key, Token: h.Token(), Call: w.clock.now(), Outcome: history.Unknown}
+	if err := w.calls.Write(op); err != nil {
+		return err
+	}
+	err := lock.Downgrade(ctx)
+	extended := history.Op{
+		Client: w.Client, Kind: history.Extend, Key: h.key, Token: h.Token(), Call: op.Call, Return: w.clock.now(),
+		Outcome: history.OK, Until: w.clock.of(h.Until()),
+	}
+	if err != nil {
+		extended.Outcome, extended.Err, extended.Until = history.Unknown, reason(err), 0
+	}
+	if err := w.calls.Write(extended); err != nil {
+		return err
+	}
+	time.Sleep(w.between(0, 5*time.Millisecond))
+	return nil
+}
+
+// handOver leaves the lock to whichever client finds its token.
+func (w *worker) handOver(ctx context.Context, h *hold, lock *redlock.Lock) (done bool, err error) {
+	op := history.Op{Client: w.Client, Kind: history.HandOver, Key: h.key, Token: h.Token(), Call: w.clock.now(), Outcome: history.OK}
+	token, err := lock.HandOver(ctx, w.TTL)
+	op.Return = w.clock.now()
+	if err != nil {
+		op.Outcome, op.Err = history.Unknown, reason(err)
+		return false, w.calls.Write(op)
+	}
+	if err := w.calls.Write(op); err != nil {
+		return true, err
+	}
+	tmp := w.left(h.key) + fmt.Sprintf(".%d.%d", w.Client, w.Life)
+	return true, errors.Join(os.WriteFile(tmp, []byte(token), 0o600), os.Rename(tmp, w.left(h.key)))
+}
+
+// left is where the token lies of a lock that was handed over.
+func (w *worker) left(key string) string { return filepath.Join(w.Dir, "left-"+key) }
+
+// inherit is the token of a lock that was handed over to whoever comes, if there is one. One client gets it.
+func (w *worker) inherit(m want, use string) string {
+	if use != ofOne || m.mode != history.Alone {
+		return ""
+	}
+	ours := w.left(m.key) + fmt.Sprintf(".to.%d.%d", w.Client, w.Life)
+	if os.Rename(w.left(m.key), ours) != nil {
+		return "" // there is none, or another was first
+	}
+	token, err := os.ReadFile(ours)
+	if err != nil {
+		return ""
+	}
+	return string(token)
+}
+
+// holdSet holds several locks at once, which renew themselves.
+func (w *worker) holdSet(ctx context.Context, uses []string) error {
+	var ms []want
+	var all []*redlock.Mutex
+	for _, use := range uses {
+		m := w.wants(use)
+		ms, all = append(ms, m), append(all, m.Mutex)
+	}
+	call := w.clock.now()
+	acquire := redlock.All(all...).Acquire
+	if w.chance(20) {
+		acquire = redlock.All(all...).TryAcquire
+	}
+	held, err := acquire(ctx)
+	var holds []*hold
+	for i, m := range ms {
+		op := history.Op{Client: w.Client, Kind: history.Acquire, Key: m.key, Call: call}
+		var lock *redlock.Lock
+		if err == nil {
+			lock = held[i]
+		}
+		h, werr := w.told(op, m, lock, err)
+		if werr != nil {
+			return werr
+		}
+		if h != nil {
+			w.holds.Store(h.Token(), h)
+			defer w.holds.Delete(h.Token())
+			holds = append(holds, h)
+		}
+	}
+	if err != nil {
+		return nil
+	}
+	pause := w.between(time.Millisecond, 8*time.Millisecond)
+	if w.chance(2) {
+		pause = w.TTL
+	}
+	time.Sleep(pause)
+	for _, h := range holds {
+		if err := w.release(h); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package redlock
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Locks that others shall not have for a while after the grant.
+
+// drawMinHold makes some plans such that locks are kept for a while. It has randomness of its
+// own, so that the other plans are what they were.
+func (p *simPlan) drawMinHold() {
+	r := rand.New(rand.NewPCG(p.Seed, 0x317))
+	if r.IntN(6) == 0 {
+		p.MinHold = minTTL + time.Duration(r.Int64N(int64(p.TTL-minTTL)))
+	}
+}
+
+// minHold is the option that this use has, if any.
+func (c *simClient) minHold(op int) (opts []LockOption) {
+	p := c.w.plan
+	if p.MinHold > 0 && (len(p.Kinds) == 0 || p.Kinds[c.plan.Key] == 0) && c.roll(op, 95)%2 == 0 {
+		opts = append(opts, WithMinHold(p.MinHold))
+	}
+	return opts
+}
+
+// keeps reports whether a release now keeps the lock, and notes for how long it may be on the
+// nodes then.
+func (w *simWorld) keeps(g *simGrant) bool {
+	l := g.lock
+	l.mu.Lock()
+	over := l.over != nil
+	l.mu.Unlock()
+	d := l.terms.minHold
+	g.keeps = d > 0 && !over && g.proc.now().mono < l.grantedAt.mono+int64(d)
+	if g.keeps {
+		w.leaves(g, d)
+	}
+	return g.keeps
+}
+
+// keptUnder notes the value to which the key of a lock goes that is kept.
+func (w *simWorld) keptUnder(value string, op *memOp) {
+	if op.req.script != adoptScript || op.req.op != opExtend {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if g := w.byToken[op.ended]; g != nil {
+		g.kept = value
+		w.byToken[value[:tokenLen]] = g
+	}
+}
+
+// checkMinHold: nobody gets a lock before its time is over, although it was released.
+func (w *simWorld) checkMinHold(g *simGrant, grants []*simGrant) {
+	if !g.keeps || g.relErr != nil || g.proc.killedAt <= g.relRet {
+		return
+	}
+	// By the holder's clock, which may run 1% fast.
+	until := g.ret + int64(g.lock.terms.minHold)*99/100
+	for _, o := range grants {
+		if o.ret > g.relCalled && o.ret < until {
+			w.violated("min hold: %v, although %v was to be kept until %.6f ms", o, g, ms(until))
+		}
+	}
+}

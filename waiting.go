@@ -1,0 +1,135 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// firstNews is after what time Hooks.Waiting hears of a wait again. From then on it hears
+	// each time that the wait has become twice as long, or rarestNews has passed: a wait of
+	// days, as that of a leader's deputy, must not fill a log.
+	firstNews  = time.Second
+	rarestNews = time.Hour
+)
+
+// toldWait is a wait of which Hooks.Waiting is told. There is none without such a hook. It
+// tells what the acquire has learned for itself, and asks nobody.
+type toldWait struct {
+	resource *resource
+	caller   context.Context
+	id       uint64
+	start    instant // of the call
+	since    instant
+
+	// mu guards what follows; queues.mu may be taken under it.
+	mu       sync.Mutex
+	w        *waiter // nil for who polls
+	attempts int
+	reason   error
+	polled   holding // of who polls
+	timer    timer   // nil until the hook was told for the first time
+	ended    bool
+	telling  chan struct{} // closed when the hook that runs has returned; nil: none runs
+}
+
+var waitIDs atomic.Uint64
+
+// learn takes note of why the acquire waits.
+func (t *toldWait) learn(w *waiter, attempts int, reason error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.w, t.attempts, t.reason = w, attempts, reason
+}
+
+// polledFor takes note of what the nodes said to one that polls.
+func (t *toldWait) polledFor(last *QuorumError, now instant) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.polled = holding{at: now, ttl: last.HolderTTL}
+	for _, o := range last.Outcomes {
+		if t.polled.holder = holderOf(o.Holder); t.polled.holder != "" {
+			break
+		}
+	}
+}
+
+// goOn has the hook told again in d.
+func (t *toldWait) goOn(d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.ended:
+	case t.timer == nil:
+		t.timer = t.resource.clock.afterFunc(d, t.again)
+	default:
+		t.timer.Reset(d)
+	}
+}
+
+// again tells the hook that the wait goes on.
+func (t *toldWait) again() {
+	t.mu.Lock()
+	if t.ended {
+		t.mu.Unlock()
+		return
+	}
+	told := make(chan struct{})
+	t.telling = told
+	t.mu.Unlock()
+	defer close(told)
+	info := t.info(t.resource.clock.now())
+	defer t.goOn(min(max(info.Waited, firstNews), rarestNews))
+	t.resource.opts.Hooks.Waiting(info)
+}
+
+// end returns when the hook will not be told any more. So it never hears of a wait after
+// Hooks.Acquired has heard of its end.
+func (t *toldWait) end() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	t.ended = true
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+	telling := t.telling
+	t.mu.Unlock()
+	if telling != nil {
+		<-telling
+	}
+}
+
+func (t *toldWait) info(now instant) WaitInfo {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := WaitInfo{
+		Context: t.caller, Key: t.resource.key, Mode: t.resource.terms.mode(t.resource.terms.shared), WaitID: t.id,
+		Attempts: t.attempts, Start: t.start.time, WaitStart: t.since.time, Waited: now.since(t.since), Err: t.reason, Ahead: -1,
+	}
+	seen := t.polled
+	if t.w != nil {
+		heard, ahead := t.w.seen()
+		if i.Ahead = ahead; heard.at.mono >= seen.at.mono {
+			seen = heard
+		}
+	}
+	if seen.at != (instant{}) {
+		i.AsOf, i.Holder, i.HolderTTL = seen.at.time, seen.holder, max(seen.ttl-now.since(seen.at), 0)
+	}
+	return i
+}
+
+// waitID is that of AcquireInfo.
+func (t *toldWait) waitID() uint64 {
+	if t == nil {
+		return 0
+	}
+	return t.id
+}
