@@ -33,6 +33,9 @@
 // next; the majority alone decides who holds the lock. A line that is lost or wrong therefore
 // costs time, never exclusion. TryAcquire does not wait in line and may overtake.
 //
+// [WithMaxWait] bounds the wait and not the work; the context bounds both. [Hooks.Waiting] tells
+// what is waited for.
+//
 // # What a node is
 //
 // Nodes must fail independently of each other. They are N masters that know nothing of one
@@ -40,7 +43,7 @@
 // single-server lock. Three nodes tolerate the loss of one, five the loss of two. An even
 // number tolerates no more than the odd number below it, so two tolerate none. All clients
 // of a lock need the same nodes. To wait in one line, they also need to know the nodes by
-// the same addresses.
+// the same addresses, or by the same [Options.Names].
 //
 // [New] takes clients of any kind. A Sentinel failover client is a node whose master may
 // change. The promoted replica may lack the latest locks, so it is treated as a restarted

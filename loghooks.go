@@ -26,20 +26,8 @@ func LogHooks(logger *slog.Logger) *Hooks {
 	if logger == nil {
 		logger = slog.Default()
 	}
-	var seldom seldom
 	return &Hooks{
-		Waiting: func(i WaitInfo) {
-			message, level := "waiting for lock", slog.LevelDebug
-			if i.Waited > 0 {
-				message = "still waiting for lock"
-			}
-			if i.Waited >= longWait && seldom.may(i.WaitStart.Add(i.Waited)) {
-				level = slog.LevelInfo
-			}
-			if logger.Enabled(i.Context, level) {
-				logger.LogAttrs(i.Context, level, message, waitAttrs(i)...)
-			}
-		},
+		Waiting: logWaits(logger),
 		Acquired: func(i AcquireInfo) {
 			message, level := "lock acquired", slog.LevelDebug
 			if i.Err != nil {
@@ -111,6 +99,23 @@ type seldom struct{ last atomic.Int64 }
 func (s *seldom) may(now time.Time) bool {
 	last, at := s.last.Load(), now.UnixNano()
 	return at-last >= int64(seldomEvery) && s.last.CompareAndSwap(last, at)
+}
+
+// logWaits is Hooks.Waiting of LogHooks.
+func logWaits(logger *slog.Logger) func(WaitInfo) {
+	var seldom seldom
+	return func(i WaitInfo) {
+		message, level := "waiting for lock", slog.LevelDebug
+		if i.Waited > 0 {
+			message = "still waiting for lock"
+		}
+		if i.Waited >= longWait && seldom.may(i.WaitStart.Add(i.Waited)) {
+			level = slog.LevelInfo
+		}
+		if logger.Enabled(i.Context, level) {
+			logger.LogAttrs(i.Context, level, message, waitAttrs(i)...)
+		}
+	}
 }
 
 func waitAttrs(i WaitInfo) []slog.Attr {

@@ -221,8 +221,8 @@ type terms struct {
 	ttl         time.Duration
 	nodeTimeout time.Duration
 	maxHold     time.Duration // 0: without end
-	maxWait     time.Duration // of an acquire that waits; 0: as long as its context
 	minHold     time.Duration // 0: a release frees the lock at once
+	maxWait     time.Duration // of an acquire that waits; 0: as long as its context
 	renew       bool
 	fencing     bool
 	reentry     bool
@@ -269,6 +269,24 @@ func WithMaxHold(d time.Duration) LockOption {
 	}
 }
 
+// WithMinHold keeps the lock from others for d from the grant, also when it is released before:
+// Release then leaves on the nodes what lasts until that time. It is for jobs that all machines
+// start at about the same time, and that may be over sooner than their clocks differ. After d it
+// changes nothing. For a holder that dies it promises nothing: its lease ends as ever.
+//
+// d is from 10ms to 24h, and at most the time for which the restart guard keeps a node from
+// granting, Options.RestartGuard or else the TTL: a node that restarts would grant the lock
+// sooner. It is for locks that are held alone (ErrInvalid). What is left belongs to nobody, so
+// nobody can release it, except ForceRelease; Inspect shows the owner, and a token of its own.
+func WithMinHold(d time.Duration) LockOption {
+	return func(t *terms) {
+		t.minHold = d
+		if d < minTTL || d > maxTTL {
+			t.broken = append(t.broken, fmt.Sprintf("WithMinHold is %v: must be from %v to %v", d, minTTL, maxTTL))
+		}
+	}
+}
+
 // WithMaxWait bounds how long Acquire and Do wait, whatever they wait for, and not the work
 // that follows: the context given to them, and the lock, go on as if it were not there. d is
 // counted from the call, and must be positive. Less than a round trip to the nodes gets no
@@ -287,24 +305,6 @@ func WithMaxWait(d time.Duration) LockOption {
 		t.maxWait = d
 		if d <= 0 {
 			t.broken = append(t.broken, fmt.Sprintf("WithMaxWait is %v: must be positive", d))
-		}
-	}
-}
-
-// WithMinHold keeps the lock from others for d from the grant, also when it is released before:
-// Release then leaves on the nodes what lasts until that time. It is for jobs that all machines
-// start at about the same time, and that may be over sooner than their clocks differ. After d it
-// changes nothing. For a holder that dies it promises nothing: its lease ends as ever.
-//
-// d is from 10ms to 24h, and at most the time for which the restart guard keeps a node from
-// granting, Options.RestartGuard or else the TTL: a node that restarts would grant the lock
-// sooner. It is for locks that are held alone (ErrInvalid). What is left belongs to nobody, so
-// nobody can release it, except ForceRelease; Inspect shows the owner, and a token of its own.
-func WithMinHold(d time.Duration) LockOption {
-	return func(t *terms) {
-		t.minHold = d
-		if d < minTTL || d > maxTTL {
-			t.broken = append(t.broken, fmt.Sprintf("WithMinHold is %v: must be from %v to %v", d, minTTL, maxTTL))
 		}
 	}
 }

@@ -81,3 +81,37 @@ func shareAndCount(t *testing.T, processes []*redlock.Redlock) {
 	work.Wait()
 	assert.Positive(t, together.Load(), "nobody ever read beside another")
 }
+
+// Three clients, each of which reaches two of three servers. If each server counts its holders
+// and a majority is enough, as in libraries that do so, all three hold a semaphore of two. Numbers
+// that a majority must agree on do not let that happen.
+func TestCountingOnEachServerAdmitsMoreThanTheLimit(t *testing.T) {
+	t.Parallel()
+	const permits = 2
+	f := startFleet(t, 3)
+	counted, held := 0, 0
+	for client := range 3 {
+		reach := []int{client, (client + 1) % 3}
+		granted := 0
+		for _, i := range reach {
+			n, err := f.admins[i].Eval(t.Context(), `
+				if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
+				return redis.call('ZADD', KEYS[1], 1, ARGV[2])`, []string{"counted"}, permits, client).Int()
+			require.NoError(t, err)
+			granted += n
+		}
+		if granted == len(reach) {
+			counted++
+		}
+
+		addrs := addrsOf(f.servers)
+		addrs[(client+2)%3] = "127.0.0.1:1" // nobody answers there
+		rl := openAt(t, addrs, patient)
+		if _, err := rl.Semaphore("numbered", permits).TryAcquire(t.Context()); err == nil {
+			held++
+		}
+	}
+	assert.Equal(t, 3, counted, "holders of a semaphore of two that is counted")
+	assert.LessOrEqual(t, held, permits)
+	assert.Positive(t, held)
+}
