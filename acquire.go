@@ -197,7 +197,7 @@ func (a *acquisition) ask() (l *Lock, until instant, err error) {
 
 // settle waits for what becomes of an attempt.
 func (a *acquisition) settle(l *Lock, until instant) (lock *Lock, retryable bool, err error) {
-	r := &l.acquiring
+	r := &l.attempt.Load().round
 	v, cut := l.waitAcquire(a.ctx)
 	if cut == nil && v == verdictHopeless {
 		v = r.giveUp()

@@ -44,6 +44,19 @@ const (
 	callSettled           // done, its answer was lost, and its connection is surely over
 )
 
+// instead is the request in the words that the server wants, or that tell more; nil if its
+// answer is good. The request that was answered did nothing.
+func (c *call) instead() *request {
+	switch {
+	case c.unknownScript() && !c.req.whole:
+		return c.req.withSource()
+	case c.native && !c.twice && (c.val == any(int64(0)) || denied(c.err)):
+		return c.req.withLua() // says what is there instead
+	default:
+		return nil
+	}
+}
+
 // leftovers is what SETs of the same value, which a later one replaced, may have left on
 // the node. It only ever grows: a SET that is replaced adds what became of it.
 //

@@ -38,6 +38,10 @@ func (a *arguments) add(vs ...any) { a.list = append(a.list, vs...) }
 // write appends the request as a command. It is the only place that knows where a
 // script expects what.
 func (a *arguments) write(r *request) {
+	if r.native {
+		a.compareAndDelete(r)
+		return
+	}
 	if r.script == nil {
 		a.list = append(a.list, "SET")
 		a.str(&r.key)
@@ -135,6 +139,14 @@ func (a *arguments) write(r *request) {
 	}
 }
 
+// compareAndDelete is the release of a server that needs no script for it: 1 if the key had
+// our value, which is gone now, and 0 if not.
+func (a *arguments) compareAndDelete(r *request) {
+	a.list = append(a.list, "DELIFEQ")
+	a.str(&r.key)
+	a.str(&r.value)
+}
+
 var releaserDigits = [...]string{asWaiter: "0", asHolder: "1", asPasser: "2"}
 
 // digit is what scripts know a releaser by.
@@ -171,8 +183,9 @@ func (r *request) plainArguments() []any {
 }
 
 // plainCommands makes commands of a batch for a user's client. They are never used again,
-// since a hook may hold on to them, and so lie in a few pieces of memory.
-func plainCommands(batch []*call) []redis.Cmder {
+// since a hook may hold on to them, and so lie in a few pieces of memory. native: the server
+// has a command in place of the release script.
+func plainCommands(batch []*call, native bool) []redis.Cmder {
 	ctx := context.Background()
 	sets := 0
 	for _, c := range batch {
@@ -184,7 +197,14 @@ func plainCommands(batch []*call) []redis.Cmder {
 	statuses, scripts := make([]redis.StatusCmd, sets), make([]redis.Cmd, len(batch)-sets)
 	for i, c := range batch {
 		o := &all[i]
-		if o.args = c.req.plainArguments(); c.req.script == nil {
+		if o.native = native && c.req.mayBeNative(); o.native {
+			var a arguments
+			a.compareAndDelete(c.req)
+			o.args = a.list
+		} else {
+			o.args = c.req.plainArguments()
+		}
+		if c.req.script == nil {
 			o.status, statuses = &statuses[0], statuses[1:]
 			*o.status = *redis.NewStatusCmd(ctx, o.args...)
 			o.Cmder = o.status
@@ -207,6 +227,7 @@ type once struct {
 	status      *redis.StatusCmd
 	args        []any
 	written     bool
+	native      bool
 	sends       sends
 }
 
@@ -283,12 +304,17 @@ func (o *once) Clone() redis.Cmder {
 
 // reuse makes the command anew, in its own memory. The inner command is given the first
 // word only, and no context of a caller: it lives as long as the wire, and a lock does not.
-func (o *once) reuse(req *request) {
+func (o *once) reuse(req *request, native bool) {
 	a := arguments{list: o.args[:0], byPointer: true}
-	a.write(req)
 	name := scriptName
-	if req.script == nil {
+	switch o.native = native && req.mayBeNative(); {
+	case o.native:
+		a.compareAndDelete(req)
+	case req.script == nil:
+		a.write(req)
 		name = setName
+	default:
+		a.write(req)
 	}
 	o.prepare(context.Background(), req.script == nil, name, a.list)
 }
@@ -327,7 +353,7 @@ func (o *once) forget() { clear(o.args) }
 
 // reply fills in what came of the command; failure is that of the whole pipeline.
 func (o *once) reply(b *ballot, failure error) {
-	*b = ballot{sent: true, twice: o.sends.n > 1}
+	*b = ballot{sent: true, twice: o.sends.n > 1, native: o.native}
 	if err := o.Err(); errors.Is(err, redis.Nil) || err != nil && isServerError(err) {
 		if b.err = err; errors.Is(err, redis.Nil) {
 			b.err = nil

@@ -133,8 +133,8 @@ func overClient(t *testing.T, addr string) *contractNode {
 		do: func(req *request) simAnswer {
 			c := &call{req: req}
 			w.exchange([]*call{c}, 10*time.Second, 10*time.Second)
-			if c.unknownScript() {
-				c.req = req.withSource()
+			for req := c.instead(); req != nil && !c.req.native; req = c.instead() {
+				c.req = req
 				w.exchange([]*call{c}, 10*time.Second, 10*time.Second)
 			}
 			return simAnswer{c.val, c.err}

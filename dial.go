@@ -74,6 +74,7 @@ func sideClient(o *redis.Options) *redis.Client {
 type ownDialer struct {
 	options *redis.Options
 	markKey string // empty: no memory marks
+	denied  atomic.Bool
 }
 
 // ownHabits: the last one is kept, and with keep-alive it stays of use. More are only
@@ -87,7 +88,7 @@ func (d *ownDialer) dial(ctx context.Context, _ time.Duration) (opened, error) {
 	if err != nil {
 		return opened{}, err
 	}
-	return opened{flow: newOwnFlow(conn, d.options, d.markKey)}, nil
+	return opened{flow: newOwnFlow(conn, d.options, d.markKey, &d.denied)}, nil
 }
 
 // socket is a connection that counts what it reads.
@@ -147,11 +148,12 @@ type ownFlow struct {
 	room      []redis.Cmder // a batch and what follows it
 	questions *questions    // behind batches, and without any
 	markKey   string
+	native    native
 	closing   sync.Once
 }
 
-func newOwnFlow(conn net.Conn, o *redis.Options, markKey string) *ownFlow {
-	f := &ownFlow{socket: newSocket(conn), questions: newQuestions(markKey), markKey: markKey}
+func newOwnFlow(conn net.Conn, o *redis.Options, markKey string, denied *atomic.Bool) *ownFlow {
+	f := &ownFlow{socket: newSocket(conn), questions: newQuestions(markKey), markKey: markKey, native: native{denied: denied}}
 	mine := *o
 	var given atomic.Bool
 	mine.Dialer = func(context.Context, string, string) (net.Conn, error) {
@@ -178,20 +180,31 @@ func (f *ownFlow) exchange(batch []*call, want looks) (got said) {
 		f.cmds = append(f.cmds, &once{})
 	}
 	cmds := append(f.room[:0], f.cmds[:len(batch)]...)
+	native := f.native.may()
 	for i, c := range batch {
-		cmds[i].(*once).reuse(c.req)
+		cmds[i].(*once).reuse(c.req, native)
 	}
 	cmds = f.questions.follow(cmds, want)
 	f.room = cmds
-	_ = f.pipe.BatchProcess(ctx, cmds...) // only queues them
-	_, failure := f.pipe.Exec(ctx)
+	failure := f.send(ctx, cmds)
 	for i, c := range batch {
 		o := cmds[i].(*once)
 		o.reply(&c.ballot, failure)
+		f.native.learn(&c.ballot)
 		o.forget()
 	}
 	got.behind(f.questions, want, failure)
 	return got
+}
+
+// send sends commands. One alone needs no pipeline.
+func (f *ownFlow) send(ctx context.Context, cmds []redis.Cmder) error {
+	if len(cmds) == 1 {
+		return f.conn.Process(ctx, cmds[0])
+	}
+	_ = f.pipe.BatchProcess(ctx, cmds...) // only queues them
+	_, err := f.pipe.Exec(ctx)
+	return err
 }
 
 // behind reads the answers to the looks behind a batch.
@@ -217,7 +230,9 @@ func (f *ownFlow) ask() (sighting, error) {
 	} else if err := serving(err); err != nil {
 		return sighting{}, err
 	}
-	return q.identity(failure)
+	s, err := q.identity(failure)
+	f.native.has = s.native
+	return s, err
 }
 
 func (f *ownFlow) kill(id int64) error {

@@ -205,7 +205,14 @@ func (l *Lock) lastSet(i int) *call {
 	if l.repairs != nil && l.repairs[i] != nil {
 		return l.repairs[i]
 	}
-	return &l.seats[i].call
+	switch a := l.attempt.Load(); {
+	case a != nil:
+		return &a.seats[i].call
+	case l.terms.fencing, l.terms.shared, l.adopts != "", l.entry != "" && i == l.arbiter:
+		return scriptGrant
+	default:
+		return plainGrant
+	}
 }
 
 // renewNow extends the lock for the renewer, which calls it on a goroutine of its own.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,6 +16,7 @@ import (
 type question struct {
 	redis.Cmder
 	text redis.Cmd
+	bulk *redis.StringCmd // in the place of text where the answer is a text: it costs less
 }
 
 func ask(args ...any) *question {
@@ -23,37 +25,60 @@ func ask(args ...any) *question {
 	return q
 }
 
+// unanswered stands where no answer was read: a text may be empty.
+const unanswered = "\x00"
+
+// askText is ask where the answer is a text or nothing.
+func askText(args ...any) *question {
+	q := &question{bulk: redis.NewStringCmd(context.Background(), args...)}
+	q.Cmder = q.bulk
+	return q
+}
+
 func (q *question) NoRetry() bool { return true }
 
 // again makes the question anew.
 func (q *question) again() redis.Cmder {
-	q.text.SetVal(nil)
-	q.text.SetErr(nil)
+	if q.bulk != nil {
+		q.bulk.SetVal(unanswered)
+		q.bulk.SetErr(nil)
+	} else {
+		q.text.SetVal(nil)
+		q.text.SetErr(nil)
+	}
 	return q
 }
 
 // answer is what the server said. Heard is false where it said nothing; failure is that of
 // the whole pipeline.
 func (q *question) answer(failure error) (val any, err error, heard bool) {
+	val = q.text.Val()
+	_, err, heard = q.came(val != nil, failure)
+	if err != nil || !heard {
+		val = nil
+	}
+	return val, err, heard
+}
+
+// came is what came of a question beside its value; present: there is one.
+func (q *question) came(value bool, failure error) (present bool, err error, heard bool) {
 	err = q.Err()
 	switch {
 	case errors.Is(err, redis.Nil):
-		return nil, nil, true
+		return false, nil, true
 	case err != nil && isServerError(err):
-		return nil, err, true
-	}
-	// A pipeline that breaks marks all its commands, also those that were answered before.
-	if val := q.text.Val(); val != nil {
-		return val, nil, true
-	}
-	if err != nil {
-		return nil, err, false
+		return false, err, true
+	case value:
+		// A pipeline that breaks marks all its commands, also those that were answered before.
+		return true, nil, true
+	case err != nil:
+		return false, err, false
 	}
 	// The greeting of a new connection was refused, and nothing else was sent.
 	if failure == nil {
 		failure = errors.New("go-redis returned neither a reply nor an error")
 	}
-	return nil, failure, false
+	return false, failure, false
 }
 
 // string is answer where it is a text.
@@ -69,6 +94,21 @@ func (q *question) string(failure error) (text string, err error, heard bool) {
 	return text, nil, heard
 }
 
+// native is whether one connection's server compares and deletes by a command of its own.
+type native struct {
+	has    bool         // it said so when it was asked who it is
+	denied *atomic.Bool // it did not do it for us over this or another connection
+}
+
+func (n *native) may() bool { return n.has && !n.denied.Load() }
+
+// learn takes in the answer to such a command.
+func (n *native) learn(b *ballot) {
+	if b.native && denied(b.err) {
+		n.denied.Store(true)
+	}
+}
+
 // questions are all that a server may be asked about itself.
 type questions struct {
 	known *mark // as read last, since it hardly ever changes
@@ -82,7 +122,7 @@ func newQuestions(markKey string) *questions {
 		id: ask("CLIENT", "ID"), known: &mark{},
 	}
 	if markKey != "" {
-		q.mark, q.time = ask("GET", markKey), ask("TIME")
+		q.mark, q.time = askText("GET", markKey), ask("TIME")
 	}
 	return q
 }
@@ -91,7 +131,7 @@ func newQuestions(markKey string) *questions {
 func newLooks(markKey string, want looks, known *mark) *questions {
 	q := &questions{known: known}
 	if want&lookMark != 0 {
-		q.mark = ask("GET", markKey)
+		q.mark = askText("GET", markKey)
 	}
 	if want&lookRole != 0 {
 		q.replication = ask("INFO", "replication")
@@ -182,11 +222,11 @@ func (q *questions) identity(failure error) (s sighting, err error) {
 
 // remembered reads the memory mark.
 func (q *questions) remembered(failure error, now time.Duration) (m mark, heard bool) {
-	val, err, heard := q.mark.answer(failure)
+	text := q.mark.bulk.Val()
+	present, err, heard := q.mark.came(text != unanswered && (text != "" || q.mark.Err() == nil), failure)
 	if err != nil {
 		return unreadMark(err), heard
 	}
-	text, present := val.(string)
 	if !present || q.known.state != markPresent || text != q.known.text {
 		*q.known = readMark(text, present, 0)
 	}

@@ -23,6 +23,7 @@ type userDialer struct {
 	client  *redis.Client
 	markKey string // empty: no memory marks
 	size    int    // of the pool
+	denied  atomic.Bool
 	held    atomic.Int64
 }
 
@@ -39,7 +40,7 @@ func (d *userDialer) dial(_ context.Context, bound time.Duration) (opened, error
 	// bound. Each flow has one of its own: those that share one write to the same options
 	// while they connect, each under a mutex of its own (go-redis 9.23, initConn).
 	f := &userFlow{
-		dialer: d, client: d.client.WithTimeout(bound),
+		dialer: d, client: d.client.WithTimeout(bound), native: native{denied: &d.denied},
 		jobs: make(chan []redis.Cmder), done: make(chan error, 1), gone: make(chan struct{}),
 	}
 	stats := d.client.PoolStats()
@@ -63,6 +64,7 @@ type userFlow struct {
 	conn   *redis.Conn // nil: each exchange goes over whichever the client has for pipelines
 	pipe   redis.Pipeliner
 	known  mark // as read last
+	native native
 
 	jobs chan []redis.Cmder
 	done chan error // capacity 1
@@ -141,7 +143,7 @@ func (f *userFlow) exchange(batch []*call, want looks) (got said) {
 		head = before.who()
 	}
 	cmds := append(make([]redis.Cmder, 0, len(head)+len(batch)+2), head...)
-	cmds = append(cmds, plainCommands(batch)...)
+	cmds = append(cmds, plainCommands(batch, f.native.may())...)
 	behind := newLooks(f.dialer.markKey, want, &f.known)
 	cmds = behind.follow(cmds, want)
 	failure, done := f.run(cmds)
@@ -153,9 +155,11 @@ func (f *userFlow) exchange(batch []*call, want looks) (got said) {
 	}
 	for i, c := range batch {
 		cmds[len(head)+i].(*once).reply(&c.ballot, failure)
+		f.native.learn(&c.ballot)
 	}
 	if before != nil {
 		got.who, got.whoErr = before.identity(failure)
+		f.native.has = got.who.native
 	}
 	got.behind(behind, want, failure)
 	return got
@@ -167,7 +171,9 @@ func (f *userFlow) ask() (sighting, error) {
 	if !done {
 		return sighting{}, errGivenUp
 	}
-	return q.identity(failure)
+	s, err := q.identity(failure)
+	f.native.has = s.native
+	return s, err
 }
 
 func (f *userFlow) kill(id int64) error {

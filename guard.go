@@ -147,7 +147,7 @@ func (g *guard) since(i int) time.Time {
 // It is enough to look at the round's own votes. Which of the two counts is of no matter,
 // and a name that leads nowhere casts none.
 func (g *guard) twin(i int, counts func(node int) bool) (of int, ok bool) {
-	if g == nil || !g.twins.Load() {
+	if !g.anyTwins() {
 		return 0, false
 	}
 	g.mu.Lock()
@@ -160,6 +160,9 @@ func (g *guard) twin(i int, counts func(node int) bool) (of int, ok bool) {
 	return 0, false
 }
 
+// anyTwins reports whether two nodes lead to one server at present.
+func (g *guard) anyTwins() bool { return g != nil && g.twins.Load() }
+
 // errTwin is why the vote of a node does not count that leads to the same server as another.
 type errTwin struct{ of string }
 
@@ -171,7 +174,7 @@ func (errTwin) Unwrap() error { return ErrDuplicateNode }
 
 // duplicate tells of a server that is behind two nodes at present.
 func (g *guard) duplicate() error {
-	if g == nil || !g.twins.Load() {
+	if !g.anyTwins() {
 		return nil
 	}
 	g.mu.Lock()

@@ -69,13 +69,13 @@ func (l *Lock) leave(extended *round) error {
 	l.release = releaseDone
 	l.prepareRelease(now, false)
 	for i := range l.nodes {
-		unsure := l.acquiring.vote(i) != VoteGranted
+		unsure := !l.granted(i)
 		mayLand := l.mayLand(i)
 		found := extended.vote(i) == VoteGranted
 		if found && unsure && i == l.arbiter && l.entry != "" {
 			// What the extend found is what was reserved for us, and our entry is in the line
 			// still. A release of no value takes it out and leaves the key alone.
-			l.queueReleaseReq.value = ""
+			l.releasing.queueReq.value = ""
 			found = false
 		}
 		if mayLand && !found {

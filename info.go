@@ -36,6 +36,13 @@ func (i serverInfo) uptime() (d time.Duration, ok bool) {
 	return time.Duration(min(max(seconds, 0), int64(maxUptime/time.Second))) * time.Second, ok
 }
 
+// comparesAndDeletes reports whether the server has DELIFEQ: Valkey has it from version 9 on.
+func (i serverInfo) comparesAndDeletes() bool {
+	major, _, _ := strings.Cut(i["valkey_version"], ".")
+	n, err := strconv.Atoi(major)
+	return err == nil && n >= 9
+}
+
 // number is the value of a field that holds an integer; ok is false if the field is
 // missing or holds anything else.
 func (i serverInfo) number(name string) (n int64, ok bool) {

@@ -16,9 +16,9 @@ import (
 // back. A batch that is overdue closes the lane to new acquires: nothing piles up behind
 // a node that hangs. Its late answers are still read, and releases wait for it.
 //
-// A goroutine drains the lane while there is something to send and ends when there is
-// nothing. Its callers never wait for a mutex across I/O: enqueue queues, and answers are
-// delivered by the draining goroutine after it let go of mu.
+// A goroutine drains the lane while there is something to send, waits for a moment when there
+// is nothing, and ends. Its callers never wait for a mutex across I/O: enqueue queues, and
+// answers are delivered by the draining goroutine after it let go of mu.
 type lane struct {
 	wire     wire
 	clock    clock
@@ -36,6 +36,7 @@ type lane struct {
 	// starting: a goroutine is about to take a batch. Several goroutines drain only while
 	// several batches are out.
 	starting bool
+	standby  standby
 	// corked: so many callers have more to enqueue that is to go out together.
 	corked  int
 	life    laneLife
@@ -51,7 +52,7 @@ const (
 )
 
 func newLane(w wire, c clock, onChange func(bool, error)) *lane {
-	l := &lane{wire: w, clock: c, onChange: onChange}
+	l := &lane{wire: w, clock: c, onChange: onChange, standby: standby{work: make(chan bool, 1)}}
 	l.alarm = alarm{clock: c, f: l.tick}
 	l.kept.alarm = &l.alarm
 	return l
@@ -191,15 +192,25 @@ func (l *lane) run(now int64) {
 	switch wait := l.flight.wait(now); {
 	case l.queue.empty() || l.starting || l.corked > 0 || l.flight.blocked:
 	case wait == 0:
-		l.starting = true
-		go l.drain()
+		if l.starting = true; !l.standby.wake() {
+			go l.drain()
+		}
 	case wait > 0:
 		l.alarm.set(now+wait, now)
 	}
 }
 
-// drain sends batch after batch until none may go, and ends.
+// drain sends what there is to send, again and again, until there was nothing for a while.
 func (l *lane) drain() {
+	for l.drainOnce() {
+		if !l.standby.wait() {
+			return
+		}
+	}
+}
+
+// drainOnce sends batch after batch until none may go, and reports whether to rest then.
+func (l *lane) drainOnce() (waits bool) {
 	l.clock.yield(0)
 	l.mu.Lock()
 	l.starting = false
@@ -210,6 +221,9 @@ func (l *lane) drain() {
 			if wait := l.flight.wait(now); !l.queue.empty() && wait > 0 && !l.flight.blocked {
 				l.alarm.set(now+wait, now)
 			}
+			if waits = l.life == laneOpen && l.standby.begin(now); waits {
+				l.endStandby(now)
+			}
 			l.tellFlushed()
 		} else if c := cmp.Or(b.join, l.queue.joins.head); c != nil {
 			l.alarm.set(now+int64(c.req.joinPatience()), now)
@@ -217,12 +231,22 @@ func (l *lane) drain() {
 		l.mu.Unlock()
 		tellAll(pointless, now)
 		if b == nil {
-			return
+			return waits
 		}
 		settled := l.wire.exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound)
 		l.settle(b, settled)
 		l.clock.yield(1)
 		l.mu.Lock()
+	}
+}
+
+// endStandby ends a goroutine that has rested for long enough; of a lane that is closed, at
+// once. The caller holds mu.
+func (l *lane) endStandby(now int64) {
+	if end, waits := l.standby.over(); waits && now < end && l.life == laneOpen {
+		l.alarm.set(end, now)
+	} else {
+		l.standby.dismiss()
 	}
 }
 
@@ -270,14 +294,14 @@ func (l *lane) setDown(down bool, err error) {
 }
 
 // finishAll records the answers of a batch and returns what callers are to be told.
-// Scripts whose text the server wants stay first in the queue, so that nothing overtakes
+// Requests that are put in other words stay first in the queue, so that nothing overtakes
 // them. The caller holds mu.
 func (l *lane) finishAll(b *batch, settled bool, now int64) []news {
 	told := b.told[:0]
 	var again callList
 	for i, c := range b.calls {
-		if c.unknownScript() && !c.req.whole {
-			c.req, b.calls[i] = c.req.withSource(), nil
+		if req := c.instead(); req != nil {
+			c.req, b.calls[i] = req, nil
 			again.push(c)
 			continue
 		}
@@ -381,6 +405,7 @@ func (l *lane) tick() {
 	late := l.late(now)
 	l.requeue(l.kept.due(now))
 	l.run(now)
+	l.endStandby(now)
 	if !l.breaker.down {
 		if l.flight.overdue(now) {
 			l.breaker.down, l.breaker.overdue = true, true
@@ -440,6 +465,7 @@ func (l *lane) close(now int64) <-chan struct{} {
 	}
 	l.requeue(l.kept.all(now))
 	l.run(now)
+	l.endStandby(now)
 	l.tellFlushed()
 	l.mu.Unlock()
 	for _, c := range dropped {

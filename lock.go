@@ -27,18 +27,12 @@ type Lock struct {
 	nth        int64        // of those that were granted at the same moment, by one call
 	permit     atomic.Int64 // of a semaphore: its number, from 1; 0: none, or not granted yet
 
-	arbiter int        // the node whose queue is served when the lock is released; -1: none
-	entry   string     // in that queue, for a lock that was waited for
-	also    *servedToo // nil: no other
+	arbiter int    // the node whose queue is served when the lock is released; -1: none
+	entry   string // in that queue, for a lock that was waited for
 
-	// Everything that acquiring and releasing needs lies in here, so that a cycle
-	// costs few allocations.
-	acquiring       round
-	releasing       round
-	setReq          request
-	releaseReq      request
-	queueReleaseReq request // the release for the arbiter
-	seats           []seat  // those of acquiring, then those of releasing
+	grants
+	signal    chan struct{} // of the attempt's round, and of the release's then
+	releasing *departure    // nil until it is given up
 
 	// mu guards what follows. The mutexes of lanes, of the renewer and of queues may be
 	// taken under it; none of their owners calls a Lock while it holds its own.
@@ -61,12 +55,6 @@ type Lock struct {
 	renewal renewal // guarded by the renewer
 }
 
-// servedToo is a second node whose queue a release serves.
-type servedToo struct {
-	node int
-	req  request
-}
-
 // releaseState only ever moves on.
 type releaseState uint8
 
@@ -81,15 +69,17 @@ var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
 func newLock(r *resource, qs *queues, k *renewer, value string) *Lock {
 	l := &Lock{
 		resource: r, queues: qs, renewer: k, token: value[:tokenLen], value: value, longest: r.terms.ttl,
-		seats: make([]seat, 2*len(r.nodes)), shared: r.terms.shared,
+		shared: r.terms.shared,
 	}
+	l.attempt.Store(newAttempt(len(r.nodes)))
 	l.renewal.lock = l
 	return l
 }
 
 // sendAcquire sends the SETs.
 func (l *Lock) sendAcquire(start instant) *round {
-	set := &l.setReq
+	a := l.attempt.Load()
+	set := &a.set
 	var fence *fenceArgs
 	if l.terms.fencing {
 		fence = l.fenceArgs(l.fences.propose(start))
@@ -98,17 +88,18 @@ func (l *Lock) sendAcquire(start instant) *round {
 	case l.terms.shared:
 		set = sharedClaimRequest(opAcquireShared, &l.terms, l.name, l.value, l.shareArgs(0))
 	case l.adopts != "":
-		l.setReq = adoptRequest(&l.terms, l.name, l.value, l.adopts, fence)
+		a.set = adoptRequest(&l.terms, l.name, l.value, l.adopts, fence)
 	case l.terms.fencing:
 		set = fenceRequest(&l.terms, l.name, l.value, fence, nil)
 	default:
-		l.setReq = setRequest(opAcquire, &l.terms, l.name, l.value)
+		a.set = setRequest(opAcquire, &l.terms, l.name, l.value)
 	}
-	r := &l.acquiring
-	if l.terms.permits > 0 {
+	r := &a.round
+	if r.observer = (onceGranted{&l.grants}); l.terms.permits > 0 {
 		r.numbered, r.observer = true, strays{l}
 	}
-	r.init(start, l.seats[:len(l.nodes)])
+	r.init(start, r.seats)
+	l.signal = r.signal
 	r.guard, r.period = l.guard, l.guard.period(&l.terms)
 	r.tieBreaker = l.tieBreaker(start.mono)
 	for i := range r.seats {
@@ -140,7 +131,7 @@ func (l *Lock) tieBreaker(now int64) int {
 
 // settlePermit takes the number that a quorum gave. Nodes that gave another one are told.
 func (l *Lock) settlePermit() {
-	most, all := l.acquiring.permit()
+	most, all := l.attempt.Load().permit()
 	l.permit.Store(most)
 	for i, number := range all {
 		l.mendNumber(i, number)
@@ -169,8 +160,11 @@ func (l *Lock) mendNumber(i int, number int64) {
 // begin makes a lock of a granted attempt.
 func (l *Lock) begin(ctx context.Context, until, now instant, renew bool) {
 	l.acquireCtx, l.until, l.grantedAt = ctx, until, now
-	l.renews = renew || l.terms.renew
-	if l.renews {
+	l.begun.Store(true)
+	if l.terms.permits == 0 {
+		l.mayForget()
+	}
+	if l.renews = renew || l.terms.renew; l.renews {
 		l.renewer.schedule(&l.renewal, now, l.terms.ttl/3, l.terms.ttl)
 	}
 }
@@ -272,7 +266,7 @@ func (l *Lock) Outcomes() []Outcome {
 	if l.outer != nil {
 		return l.outer.Outcomes()
 	}
-	return l.outcomes(&l.acquiring)
+	return l.answers(l.names)
 }
 
 // Context returns a context that ends when the lock does: at Until at the latest, by a

@@ -28,7 +28,7 @@ func (l *Lock) sendKeep(start instant, left time.Duration) *round {
 	terms.ttl = left + allowance(left, l.opts.DriftFactor)
 	req := keepRequest(&terms, l.name, value, l.token)
 	req.readBound = l.longest
-	r := &l.releasing
+	r := new(round)
 	r.guard = l.guard
 	r.init(start, make([]seat, len(l.nodes)))
 	return l.send(r, req)
@@ -36,5 +36,5 @@ func (l *Lock) sendKeep(start instant, left time.Duration) *round {
 
 // mayLand reports whether a SET of ours may still put our value on a node; the caller holds mu.
 func (l *Lock) mayLand(i int) bool {
-	return l.acquiring.vote(i) != VoteGranted || l.repairs != nil && l.repairs[i] != nil
+	return !l.granted(i) || l.repairs != nil && l.repairs[i] != nil
 }

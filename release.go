@@ -122,16 +122,18 @@ func (l *Lock) firstRelease() error {
 // the lock. held: a holder gives the lock up, and not an attempt that failed.
 //
 // A holder serves the queue by which it came, and the one that this process uses now, if
-// that is another. On the other nodes it looks whether somebody waits who knows neither.
+// that is another. On the other nodes it may look whether somebody waits who knows neither.
 func (l *Lock) prepareRelease(now instant, held bool) {
-	if l.releaseReq.op != 0 {
+	if l.releasing != nil {
 		return // they may be on their way already
 	}
+	d := newDeparture(len(l.nodes))
+	l.releasing = d
 	arbiter := l.queues.arbiter(l.resource, now.mono, l.terms.joinPatience())
 	if l.entry == "" {
 		l.arbiter = arbiter
 	}
-	l.releaseReq = l.releaseRequest(arbiter, held)
+	d.req = l.releaseRequest(held && l.looksElsewhere(now))
 	if l.arbiter < 0 {
 		return
 	}
@@ -142,25 +144,36 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 	case l.entry != "" || l.naming != usualNames:
 		q = &queueArgs{key: l.queueKey(), entry: l.entry, as: asHolder}
 	}
-	l.queueReleaseReq = l.queueRelease(q)
-	l.queueReleaseReq.readBound, l.queueReleaseReq.keepFor = l.longest, l.longest
+	d.queueReq = l.queueRelease(q)
+	d.queueReq.readBound, d.queueReq.keepFor = l.longest, l.longest
 	if l.entry != "" {
-		l.queueReleaseReq.keepFor = max(l.longest, queueLife)
+		d.queueReq.keepFor = max(l.longest, queueLife)
 	}
 	if l.arbiter != arbiter && arbiter >= 0 && held {
 		also := l.queueRelease(&queueArgs{key: l.queueKey(), as: asHolder})
 		also.readBound, also.keepFor = l.longest, l.longest
-		l.also = &servedToo{node: arbiter, req: also}
+		d.also = &servedToo{node: arbiter, req: also}
 	}
 }
 
+// lookAfter is after what time a holder looks for waiters whom it does not serve.
+const lookAfter = 5 * time.Millisecond
+
+// looksElsewhere reports whether the release looks for waiters at nodes whose queue it does not
+// serve. A look costs a server more than the deletion. Whoever waits there has its share as
+// soon as two looks find it that are lookPause apart. So locks that are held briefly, of which
+// there are many, look now and then: one in eight, by the random token.
+func (l *Lock) looksElsewhere(now instant) bool {
+	return now.since(l.grantedAt) >= lookAfter || l.token[0] < '2'
+}
+
 // releaseRequest is the request for the nodes whose queue is not served.
-func (l *Lock) releaseRequest(arbiter int, held bool) request {
+func (l *Lock) releaseRequest(looks bool) request {
 	var r request
 	switch {
 	case l.shared:
 		r = sharedReleaseRequest(&l.terms, l.name, l.value, l.shareArgs(0), &queueArgs{key: l.queueKey(), as: asPasser})
-	case !held || !l.hasQueue():
+	case !looks || !l.hasQueue():
 		r = releaseRequest(&l.terms, l.name, l.value)
 	case l.naming == usualNames:
 		r = queueReleaseRequest(&l.terms, l.name, l.value, passer)
@@ -188,20 +201,21 @@ var passer = &queueArgs{as: asPasser}
 // addressRelease makes the call for one node. It does not look at a call that was handed
 // to a lane before.
 func (l *Lock) addressRelease(i int, when insistence) *call {
-	c := &l.seats[len(l.nodes)+i].call
-	c.req, c.index = &l.releaseReq, int32(i)
+	d := l.releasing
+	c := &d.seats[i].call
+	c.req, c.index = &d.req, int32(i)
 	c.release = releasePlan{of: l.lastSet(i), when: when}
 	switch {
 	case i == l.arbiter:
-		c.req = &l.queueReleaseReq
+		c.req = &d.queueReq
 		switch {
 		case l.entry != "":
 			c.release.when = unconditional
 		case l.over != nil:
 			c.release.when = toServe
 		}
-	case l.also != nil && i == l.also.node:
-		c.req = &l.also.req
+	case d.also != nil && i == d.also.node:
+		c.req = &d.also.req
 		c.release.when = unconditional
 	}
 	return c
@@ -211,9 +225,9 @@ func (l *Lock) addressRelease(i int, when insistence) *call {
 // holds mu.
 func (l *Lock) sendRelease(start instant) *round {
 	l.prepareRelease(start, true)
-	r := &l.releasing
-	r.observer, r.guard = l, l.guard
-	r.init(start, l.seats[len(l.nodes):])
+	r := &l.releasing.round
+	r.observer, r.guard, r.signal = l, l.guard, l.signal
+	r.init(start, r.seats)
 	for i := range r.seats {
 		r.address(i, l.addressRelease(i, ifSent).req)
 	}
@@ -228,7 +242,8 @@ func (l *Lock) observe(i int, b ballot) {
 	if b.val == any(int64(publishDenied)) {
 		l.lacks.tell(l.names[i], noPublish, nil)
 	}
-	switch served := i == l.arbiter || l.also != nil && i == l.also.node; {
+	also := l.releasing.also
+	switch served := i == l.arbiter || also != nil && i == also.node; {
 	case b.val != any(int64(publishDenied)) && b.val != any(int64(othersWait)):
 		if b.holder() != "" && !served {
 			l.queues.othersWait(l.resource, false) // the node may be reserved for one of them
@@ -263,9 +278,9 @@ func (l *Lock) takeBack(onlyGranted bool) {
 	now := l.clock.now()
 	l.prepareRelease(now, false)
 	for i := range l.nodes {
-		handed := l.seats[len(l.nodes)+i].call.release.of != nil
+		handed := l.releasing.seats[i].call.release.of != nil
 		if handed ||
-			onlyGranted && (l.acquiring.vote(i) != VoteGranted || l.entry != "" && i == l.arbiter) {
+			onlyGranted && (!l.granted(i) || l.entry != "" && i == l.arbiter) {
 			continue
 		}
 		l.lane(i).takeBack(l.addressRelease(i, ifPlaced), now.mono)

@@ -29,6 +29,8 @@ type ballot struct {
 	sent bool
 	// twice: it was sent more than once, so that the answer is the last one's.
 	twice bool
+	// native: the server compared and deleted by a command of its own.
+	native bool
 
 	vote Vote // zero: nothing new
 	// final: an answer of the node, or certainty that there will be none. Otherwise
@@ -172,6 +174,11 @@ func permanent(err error) bool {
 		"MOVED", "ASK ", "CROSSSLOT", "CLUSTERDOWN", // a node of a cluster
 		"unknown command", "ERR AUTH", "invalid DB index", "out of range", // no such server or database
 	)
+}
+
+// denied reports whether a server does not do a command for us, ever.
+func denied(err error) bool {
+	return err != nil && isServerError(err) && hasAny(err.Error(), "NOPERM", "can't run this command", "unknown command")
 }
 
 // halfWay reports whether a script that failed with this error may have done a part of its

@@ -45,6 +45,8 @@ func (o op) acquires() bool {
 type request struct {
 	op     op
 	whole  bool    // the script goes as its text, since the server does not know its digest
+	native bool    // a command of the server's own goes in place of the release script
+	lua    bool    // and never
 	script *script // nil: a plain SET
 	key    string  // the lock's
 	value  string  // of the lock: to be set, extended, compared or deleted
@@ -310,6 +312,16 @@ func fenceRepairRequest(t *terms, key, value string, f *fenceArgs) request {
 	r := newRequest(opRepair, fenceRepairScript, t, key, value)
 	r.fence = f
 	return r
+}
+
+// mayBeNative reports whether a server's own compare-and-delete will do.
+func (r *request) mayBeNative() bool { return r.script == releaseScript && !r.lua && !r.whole }
+
+// withLua is the same request by the script, which does the same and tells more.
+func (r *request) withLua() *request {
+	c := *r
+	c.lua = true
+	return &c
 }
 
 // withSource is the same request with the script's text in place of its digest.

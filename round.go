@@ -51,10 +51,13 @@ type cast struct {
 	waits   bool // a grant that may count once other nodes were seen
 }
 
-// init makes the round ready; seats are the nodes', new.
+// init makes the round ready; seats are the nodes', new. It keeps a signal that it was given:
+// a token that is left in it does no harm.
 func (r *round) init(start instant, seats []seat) {
 	r.start, r.seats, r.tieBreaker = start, seats, -1
-	r.signal = make(chan struct{}, 1)
+	if r.signal == nil {
+		r.signal = make(chan struct{}, 1)
+	}
 	r.tally, r.spare = newTally(len(seats)), spareGrants(len(seats))
 	r.verdict = verdictOpen
 	for i := range seats {
@@ -103,7 +106,9 @@ func (r *round) record(i int, b ballot, now int64) {
 	if r.guard != nil && b.vote == VoteGranted {
 		b = r.judge(i, b, now)
 	}
-	b = r.foundOurselves(i, b)
+	if r.guard.anyTwins() {
+		b = r.foundOurselves(i, b)
+	}
 	r.tally.change(v.vote, b.vote)
 	v.ballot, v.elapsed = b, time.Duration(now-r.start.mono)
 }
@@ -112,7 +117,7 @@ func (r *round) record(i int, b ballot, now int64) {
 // found there what we had set ourselves, or had deleted. The refusal may come first. The
 // caller holds mu.
 func (r *round) foundOurselves(i int, b ballot) ballot {
-	if r.guard == nil || b.vote != VoteGranted && b.vote != VoteRefused {
+	if b.vote != VoteGranted && b.vote != VoteRefused {
 		return b
 	}
 	voted := func(v Vote) func(int) bool {
@@ -137,10 +142,12 @@ func (r *round) foundOurselves(i int, b ballot) ballot {
 
 // judge is a grant as the guard sees it; the caller holds mu.
 func (r *round) judge(i int, b ballot, now int64) ballot {
-	granted := func(node int) bool { return r.seats[node].cast.vote == VoteGranted }
-	if of, twin := r.guard.twin(i, granted); twin {
-		b.vote, b.err = VoteBarred, errTwin{r.guard.names[of]}
-		return b
+	if r.guard.anyTwins() {
+		granted := func(node int) bool { return r.seats[node].cast.vote == VoteGranted }
+		if of, twin := r.guard.twin(i, granted); twin {
+			b.vote, b.err = VoteBarred, errTwin{r.guard.names[of]}
+			return b
+		}
 	}
 	if r.period == 0 {
 		return b
@@ -332,6 +339,13 @@ func (r *round) fences() []uint64 {
 		fences[i] = r.seats[i].cast.fence()
 	}
 	return fences
+}
+
+// allGranted reports whether every node has, so that nothing more is to be heard of it.
+func (r *round) allGranted() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return int(r.tally.count[VoteGranted]) == len(r.seats)
 }
 
 // giveUp is the verdict for somebody who gives back what was granted if it is hopeless:

@@ -282,10 +282,15 @@ func (c *collection) tryRest() (busy int, retryable bool, err error) {
 func (c *collection) firstLost() (lost int, retryable bool, err error) {
 	for i, p := range c.parts {
 		if p.held.Validity() <= 0 {
-			return i, true, c.fail(&p.held.acquiring, opAcquire, p.key, ErrExpired)
+			return i, true, p.held.tooLate()
 		}
 	}
 	return -1, false, nil
+}
+
+// tooLate is why a lock that was granted is of no use.
+func (l *Lock) tooLate() error {
+	return &QuorumError{Op: opAcquire.String(), Key: l.key, Need: l.quorum, Outcomes: l.Outcomes(), reasons: []error{ErrExpired}}
 }
 
 // locks are all parts in the order in which they were given to All.
@@ -338,7 +343,7 @@ func (p *part) giveBack() {
 // abandon takes an attempt back whose verdict nobody waits for any more. One that was granted
 // is released as by a holder, so that a waiter whom it kept out is told.
 func (l *Lock) abandon() {
-	if l.acquiring.giveUp() == verdictGranted {
+	if l.attempt.Load().giveUp() == verdictGranted {
 		l.startRelease(false)
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -61,6 +62,8 @@ type simDialer struct {
 	n    *simNode
 	lazy bool
 
+	denied atomic.Bool // DELIFEQ
+
 	mu    sync.Mutex
 	dials uint64
 }
@@ -68,7 +71,7 @@ type simDialer struct {
 func (d *simDialer) dial(ctx context.Context, bound time.Duration) (opened, error) {
 	d.mu.Lock()
 	d.dials++
-	f := &simFlow{d: d, salt: d.dials, bound: int64(bound), gone: make(chan struct{})}
+	f := &simFlow{d: d, salt: d.dials, bound: int64(bound), gone: make(chan struct{}), native: native{denied: &d.denied}}
 	d.mu.Unlock()
 	if d.lazy {
 		return opened{flow: f}, nil
@@ -89,6 +92,8 @@ type simFlow struct {
 	gen       int // of the server
 	id        int64
 	born      int64
+
+	native native
 
 	gone chan struct{}
 	once sync.Once
@@ -329,7 +334,11 @@ func (f *simFlow) exchange(batch []*call, want looks) (got said) {
 	}
 	reqs := make([]*request, len(batch))
 	for i, c := range batch {
-		reqs[i] = c.req
+		if reqs[i] = c.req; f.native.may() && c.req.mayBeNative() {
+			r := *c.req
+			r.native, r.plain = true, nil
+			reqs[i] = &r
+		}
 	}
 	f.d.p.w.sends(f.d.n.i, batch)
 	answers := make(chan simAnswers, 2)
@@ -350,13 +359,17 @@ func (f *simFlow) exchange(batch []*call, want looks) (got said) {
 	}
 	for i, c := range batch {
 		if c.ballot = (ballot{err: err, sent: true}); i < some {
-			c.ballot = ballot{val: as.each[i].val, err: as.each[i].err, sent: true}
+			c.ballot = ballot{val: as.each[i].val, err: as.each[i].err, sent: true, native: reqs[i].native}
+			f.native.learn(&c.ballot)
 		} else if err == nil {
 			c.ballot.err = errSimReset // at the end of the run
 		}
 	}
 	if got.who, got.whoErr = as.who, as.whoErr; as.each == nil {
 		got.whoErr = first(err, errSimReset)
+	}
+	if want&lookWho != 0 && got.whoErr == nil {
+		f.native.has = got.who.native
 	}
 	got.broken = some < len(batch)
 	got.mark = as.look.mark
@@ -405,6 +418,7 @@ func (f *simFlow) ask() (sighting, error) {
 	if err != nil {
 		return sighting{}, err
 	}
+	f.native.has = t.s.native
 	return t.s, t.err
 }
 

@@ -101,6 +101,7 @@ func (n *simNode) sighting(t int64) sighting {
 	if former {
 		s.formerID = "another"
 	}
+	s.native = n.w.plan.Native && n.i%3 > 0
 	if _, follows := n.w.faultAt(t, -1, n.i, faultResync); follows {
 		s.role, s.replID = "slave", "another"
 	}
@@ -192,7 +193,7 @@ func (n *simNode) disconnect() {
 func (p *simPlan) drawFlows() {
 	r := rand.New(rand.NewPCG(p.Seed, 0xf10))
 	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
-	p.Users = r.IntN(3) == 0
+	p.Users, p.Native = r.IntN(3) == 0, mix(p.Seed, 'd')%3 == 0
 	if !p.Strict {
 		p.NoID, p.NoKill = r.IntN(12) == 0, r.IntN(12) == 0
 	}

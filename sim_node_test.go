@@ -213,6 +213,9 @@ func (s *memStore) do(req *request) (any, error) {
 	for i, a := range plain {
 		args[i] = argument(a)
 	}
+	if req.native {
+		return s.deleteIfEqual(args[1], args[2], &memOp{req: req, value: args[2]})
+	}
 	if req.script == nil {
 		return s.command(args, &memOp{req: req, value: args[2]})
 	}
@@ -638,6 +641,18 @@ func truth(b bool) int64 {
 		return 1
 	}
 	return 0
+}
+
+// deleteIfEqual is DELIFEQ of Valkey 9.
+func (s *memStore) deleteIfEqual(lock, value string, op *memOp) (any, error) {
+	switch v, ok, err := s.text(lock); {
+	case err != nil:
+		return nil, err
+	case !ok || v != value:
+		return int64(0), nil
+	}
+	s.del(lock, op)
+	return int64(1), nil
 }
 
 func (s *memStore) release(lock, value string, op *memOp) (any, error) {

@@ -330,7 +330,7 @@ func (n *simNode) run(p *simProcess, reqs []*request) (each []simAnswer, look si
 	for i, r := range reqs {
 		a := &each[i]
 		if a.err = denied; denied == nil {
-			a.val, a.err = n.store.do(r)
+			a.val, a.err = n.do(r)
 			n.stop(p, r, a)
 		}
 		n.notice(p, r, a)
@@ -338,6 +338,14 @@ func (n *simNode) run(p *simProcess, reqs []*request) (each []simAnswer, look si
 	look = n.sighting(t)
 	look.asked = false
 	return each, look
+}
+
+// do has the server carry out a request. Some deny commands that they have.
+func (n *simNode) do(r *request) (any, error) {
+	if r.native && n.i%3 == 2 {
+		return nil, memError("NOPERM this user has no permissions to run the 'delifeq' command")
+	}
+	return n.store.do(r)
 }
 
 func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {

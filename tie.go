@@ -22,7 +22,7 @@ const (
 // granted and others refused. Where a node is silent the others give back only after the
 // timeout per node, and the answers then may take as long again.
 func (l *Lock) waitAcquire(ctx context.Context) (verdict, error) {
-	r := &l.acquiring
+	r := &l.attempt.Load().round
 	v, cut := r.wait(ctx, l.clock, l.life.closing, verdictOpen)
 	pause, took := time.Duration(0), time.Duration(0)
 	end := r.start.add(2 * l.terms.nodeTimeout)
@@ -54,7 +54,7 @@ func (l *Lock) waitAcquire(ctx context.Context) (verdict, error) {
 // must never meet a later SET. So no release may have been sent, and nodes of which no
 // answer is known are left alone.
 func (l *Lock) askAgain(end instant) {
-	r := &l.acquiring
+	r := &l.attempt.Load().round
 	now := l.clock.now().mono
 	deadline := min(now+int64(l.terms.nodeTimeout), end.mono)
 	for _, i := range r.reopen() {

@@ -28,13 +28,20 @@ func (t *tokens) newValue(owner string) (string, error) {
 	var random [tokenLen / 2]byte
 	if t.random == nil {
 		_, _ = rand.Read(random[:]) // never fails
-	} else if _, err := io.ReadFull(t.random, random[:]); err != nil {
+	} else if err := t.read(&random); err != nil {
 		return "", fmt.Errorf("redlock: no randomness for a token: %w", err)
 	}
-	value := make([]byte, tokenLen, tokenLen+1+len(owner))
-	hex.Encode(value, random[:])
-	value = append(value, '@')
+	var room [tokenLen + 1 + 63]byte // on the stack, for all but the longest owners
+	value := append(hex.AppendEncode(room[:0], random[:]), '@')
 	return string(append(value, owner...)), nil
+}
+
+// read is apart from newValue, whose random bytes need not leave the stack otherwise.
+func (t *tokens) read(random *[tokenLen / 2]byte) error {
+	all := make([]byte, len(random))
+	_, err := io.ReadFull(t.random, all)
+	copy(random[:], all)
+	return err
 }
 
 // lastFence proposes fencing tokens: the wall clock in microseconds, or just above the

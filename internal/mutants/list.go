@@ -155,8 +155,8 @@ var list = []mutant{
 	{
 		name: "token-of-the-process",
 		file: "token.go",
-		old:  `hex.Encode(value, random[:])`,
-		new:  "copy(random[:], t.owner+\"................\")\n\thex.Encode(value, random[:])",
+		old:  `value := append(hex.AppendEncode(room[:0], random[:]), '@')`,
+		new:  "copy(random[:], t.owner+\"................\")\n\tvalue := append(hex.AppendEncode(room[:0], random[:]), '@')",
 		why:  "with one token for all its attempts a process takes back locks of its own that it holds",
 	},
 	{
@@ -483,6 +483,27 @@ var list = []mutant{
 			old: "if ok && v == value {",
 			new: "if ok {",
 		},
+	},
+	{
+		name: "native-release-by-the-arbiter",
+		file: "request.go",
+		old:  `return r.script == releaseScript && !r.lua && !r.whole`,
+		new:  `return (r.script == releaseScript || r.script == queueReleaseScript) && !r.lua && !r.whole`,
+		why:  "a node that only compares and deletes does not give the turn to the first in its queue",
+	},
+	{
+		name: "native-release-denied-is-final",
+		file: "call.go",
+		old:  `(c.val == any(int64(0)) || denied(c.err))`,
+		new:  `c.val == any(int64(0))`,
+		why:  "where the server's own command is denied, the key stays until its TTL ends, though the script would delete it",
+	},
+	{
+		name: "attempt-forgotten-before-all-granted",
+		file: "attempt.go",
+		old:  `!g.begun.Load() || !a.allGranted() ||`,
+		new:  `!g.begun.Load() ||`,
+		why:  "a SET whose answer was lost is taken for granted, and what it does after the release stays",
 	},
 	{
 		name: "line-release-compares-nothing",
@@ -929,8 +950,8 @@ var list = []mutant{
 	{
 		name: "several-grants-not-taken-back",
 		file: "several.go",
-		old:  "if l.acquiring.giveUp() == verdictGranted {\n\t\tl.startRelease(false)\n\t\treturn",
-		new:  "if l.acquiring.giveUp() == verdictGranted {\n\t\treturn",
+		old:  "if l.attempt.Load().giveUp() == verdictGranted {\n\t\tl.startRelease(false)\n\t\treturn",
+		new:  "if l.attempt.Load().giveUp() == verdictGranted {\n\t\treturn",
 		why:  "keys behind the one that was refused stay until their TTL ends",
 	},
 	{

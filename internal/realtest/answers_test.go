@@ -143,9 +143,13 @@ func TestForgottenScriptsAreSentOnce(t *testing.T) {
 		eventually(t, func() bool { return slices.Equal(f.counts("EVALSHA"), []int{1, 1, 1}) }, "not sent")
 		assert.Equal(t, []int{0, 1, 0}, f.counts("EVAL"))
 
-		require.NoError(t, requireLock(t, rl).Release(t.Context()))
-		f.requireGone(t, resource)
-		assert.Equal(t, []int{0, 1, 0}, f.counts("EVAL"), "it knows the script again")
+		for range 32 { // a release of a lock that was held briefly is by one of two scripts
+			require.NoError(t, requireLock(t, rl).Release(t.Context()))
+			f.requireGone(t, resource)
+		}
+		sent := f.counts("EVAL")
+		assert.Zero(t, sent[0]+sent[2])
+		assert.LessOrEqual(t, sent[1], 2, "it knows the scripts again")
 	})
 }
 

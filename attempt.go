@@ -1,0 +1,123 @@
+package redlock
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// attempt is what asking for a lock needs. It is let go of as soon as all nodes have granted,
+// which is nearly always, so that a lock that is held for long is small.
+type attempt struct {
+	round
+	set request
+}
+
+// newAttempt makes room for the answers of so many nodes. The usual numbers cost one
+// allocation.
+func newAttempt(nodes int) *attempt {
+	switch nodes {
+	case 3:
+		a := new(struct {
+			attempt
+			room [3]seat
+		})
+		a.seats = a.room[:]
+		return &a.attempt
+	case 5:
+		a := new(struct {
+			attempt
+			room [5]seat
+		})
+		a.seats = a.room[:]
+		return &a.attempt
+	default:
+		return &attempt{round: round{seats: make([]seat, nodes)}}
+	}
+}
+
+// departure is what giving a lock up needs. It is made when that begins.
+type departure struct {
+	round
+	req      request    // for the nodes whose queue is not served
+	queueReq request    // for the arbiter
+	also     *servedToo // nil: no other
+}
+
+func newDeparture(nodes int) *departure {
+	switch nodes {
+	case 3:
+		d := new(struct {
+			departure
+			room [3]seat
+		})
+		d.seats = d.room[:]
+		return &d.departure
+	case 5:
+		d := new(struct {
+			departure
+			room [5]seat
+		})
+		d.seats = d.room[:]
+		return &d.departure
+	default:
+		return &departure{round: round{seats: make([]seat, nodes)}}
+	}
+}
+
+// servedToo is a second node whose queue a release serves.
+type servedToo struct {
+	node int
+	req  request
+}
+
+// grants is what is left of the attempt that made a lock, once all nodes have granted.
+type grants struct {
+	attempt atomic.Pointer[attempt] // nil: all have granted, and it was let go of
+	begun   atomic.Bool             // the lock is held, so nobody waits for answers any more
+	kept    atomic.Bool             // took was written, or is by now
+	took    []time.Duration         // each node; once attempt is nil
+	room    [5]time.Duration
+}
+
+// mayForget lets go of the attempt if nobody needs it.
+func (g *grants) mayForget() {
+	a := g.attempt.Load()
+	if a == nil || !g.begun.Load() || !a.allGranted() || g.kept.Swap(true) {
+		return
+	}
+	g.took = g.room[:0]
+	for i := range a.seats {
+		g.took = append(g.took, a.seats[i].cast.elapsed) // final
+	}
+	g.attempt.Store(nil)
+}
+
+// granted reports whether a node has, as far as is known now.
+func (g *grants) granted(node int) bool {
+	a := g.attempt.Load()
+	return a == nil || a.vote(node) == VoteGranted
+}
+
+// answers are what the nodes said.
+func (g *grants) answers(names []string) []Outcome {
+	if a := g.attempt.Load(); a != nil {
+		return a.outcomes(names)
+	}
+	out := make([]Outcome, len(names))
+	for i := range out {
+		out[i] = Outcome{Node: names[i], Vote: VoteGranted, Elapsed: g.took[i]}
+	}
+	return out
+}
+
+// onceGranted sees the answers to an attempt.
+type onceGranted struct{ *grants }
+
+func (o onceGranted) observe(int, ballot) { o.mayForget() }
+
+// The SETs of attempts that were let go of: they were granted, and have left nothing else.
+// Nothing in them is ever written.
+var (
+	plainGrant  = &call{req: &request{op: opAcquire}, state: callDone, ballot: ballot{vote: VoteGranted, sent: true, final: true}}
+	scriptGrant = &call{req: &request{op: opAcquire, script: claimScript}, state: callDone, ballot: ballot{vote: VoteGranted, sent: true, final: true}}
+)
