@@ -74,8 +74,8 @@ var list = []mutant{
 	{
 		name: "attempt-validity-from-the-end",
 		file: "acquire.go",
-		old:  `l.begin(a.ctx, until, now, a.renews)`,
-		new:  `l.begin(a.ctx, validUntil(now, a.terms.ttl, a.opts.DriftFactor), now, a.renews)`,
+		old:  `l.begin(a.caller, until, now, a.renews)`,
+		new:  `l.begin(a.caller, validUntil(now, a.terms.ttl, a.opts.DriftFactor), now, a.renews)`,
 		why:  "keys live from when the SETs arrived, so that a slow quorum makes Until too late",
 	},
 	{
