@@ -67,7 +67,8 @@ func (a *acquisition) handOver(lock *Lock, err error) {
 	returned := false
 	defer func() {
 		if !returned && lock != nil {
-			_ = lock.Release(a.caller)
+			sent, start := lock.startRelease(false)
+			_ = lock.endRelease(a.caller, sent, start)
 		}
 	}()
 	a.tellAcquired(lock, err)

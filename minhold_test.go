@@ -140,6 +140,14 @@ func TestMinHoldOfSeveral(t *testing.T) {
 	})
 }
 
+// Nobody got the lock, so nobody is to be kept from it.
+func TestMinHoldOfALockWhoseHookPanics(t *testing.T) {
+	inBubble(t, 3, &redlock.Options{Hooks: &redlock.Hooks{Acquired: func(redlock.AcquireInfo) { panic("hook") }}}, func(b *bed) {
+		assert.Panics(b, func() { _, _ = b.rl.Mutex(key, redlock.WithMinHold(5*time.Second)).TryAcquire(b.Context()) })
+		b.on(0)
+	})
+}
+
 func TestBadMinHoldIsRefusedWithoutIO(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		asked := b.cluster.Commands()

@@ -857,12 +857,12 @@ var list = []mutant{
 		why:  "what was given back is counted as granted still",
 	},
 	{
-		name: "line-turn-kept-in-an-outage",
-		file: "acquire.go",
-		old:  `(a.w.failures >= 2 || a.outage.over() != nil)`,
-		new:  `a.w.failures >= 2`,
-		why:  "while a process reaches no quorum its waiters try one at a time, and one that waits for that keeps a node reserved",
-		args: "-sim.first=5551 -sim.seeds=1",
+		name:       "line-turn-kept-in-an-outage",
+		file:       "acquire.go",
+		old:        `(a.w.failures >= 2 || a.outage.over() != nil)`,
+		new:        `a.w.failures >= 2`,
+		why:        "while a process reaches no quorum its waiters try one at a time, and one that waits for that keeps a node reserved",
+		equivalent: "it costs time: the turn ends when its reservation does. One seed once waited too long for that; since joins may take their time none of 20,000 does, nor any of 6,000 of its plan",
 	},
 	{
 		name: "kept-failed-each-by-itself",
