@@ -490,6 +490,7 @@ var list = []mutant{
 		old:  `return r.script == releaseScript && !r.lua && !r.whole`,
 		new:  `return (r.script == releaseScript || r.script == queueReleaseScript) && !r.lua && !r.whole`,
 		why:  "a node that only compares and deletes does not give the turn to the first in its queue",
+		args: "-test.run=^TestOnlyPlainReleasesAreNative$",
 	},
 	{
 		name: "native-release-denied-is-final",
@@ -497,6 +498,7 @@ var list = []mutant{
 		old:  `(c.val == any(int64(0)) || denied(c.err))`,
 		new:  `c.val == any(int64(0))`,
 		why:  "where the server's own command is denied, the key stays until its TTL ends, though the script would delete it",
+		args: "-test.run=^TestWhatANativeReleaseDidNotDoIsLeftToTheScript$",
 	},
 	{
 		name: "attempt-forgotten-before-all-granted",

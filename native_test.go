@@ -1,0 +1,48 @@
+package redlock
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A node that keeps a queue has to give the turn to somebody, which the server's own command
+// does not do.
+func TestOnlyPlainReleasesAreNative(t *testing.T) {
+	t.Parallel()
+	terms := &terms{ttl: contractTTL}
+	plain, queue := releaseRequest(terms, "k", "a"), queueReleaseRequest(terms, "k", "a", nil)
+	assert.True(t, plain.mayBeNative())
+	assert.False(t, queue.mayBeNative(), "somebody may wait there")
+	assert.False(t, plain.withSource().mayBeNative(), "the server has just asked for the script")
+	assert.False(t, extendRequest(terms, "k", "a").mayBeNative())
+}
+
+// What the server's own command did not do, the script does, or says why not.
+func TestWhatANativeReleaseDidNotDoIsLeftToTheScript(t *testing.T) {
+	t.Parallel()
+	r := releaseRequest(&terms{ttl: contractTTL}, "k", "a")
+	answered := func(b ballot) *request {
+		b.sent, b.native = true, true
+		return (&call{req: &r, ballot: b}).instead()
+	}
+	for _, b := range []ballot{
+		{val: int64(0)},
+		{err: memError("NOPERM User locks has no permissions to run the 'delifeq' command")},
+		{err: memError("ERR unknown command 'DELIFEQ', with args beginning with: 'k' 'a'")},
+	} {
+		next := answered(b)
+		if assert.NotNil(t, next, "%v", b) {
+			assert.False(t, next.mayBeNative())
+			assert.Equal(t, r.value, next.value)
+		}
+	}
+	for _, b := range []ballot{
+		{val: int64(1)},
+		{val: int64(0), twice: true}, // by us, perhaps
+		{err: memError("BUSY Redis is busy running a script")},
+		{err: errTimeout},
+	} {
+		assert.Nil(t, answered(b), "%v", b)
+	}
+}
