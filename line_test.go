@@ -216,6 +216,7 @@ func TestLineOneRoundOfPlainSetsWhenNobodyWaits(t *testing.T) {
 		for range 2 { // scripts are known after the first time
 			h.cluster.ResetCommands()
 			l := h.acquire(m)
+			time.Sleep(looksAtRelease)
 			synctest.Wait() // or what was not sent yet would never be
 			h.release(l)
 			synctest.Wait()
