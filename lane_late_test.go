@@ -23,5 +23,6 @@ func TestRequestWhoseTurnComesTooLateIsToldSo(t *testing.T) {
 		assert.Equal(b, VoteNotSent, second.told().vote)
 		assert.Equal(b, errTooLate, second.told().err)
 		assert.Equal(b, [][]string{{"firstacquire"}}, b.sent())
+		b.lane.close(clock.now().mono) // no time passes here that would end its goroutine
 	})
 }
