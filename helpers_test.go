@@ -82,17 +82,20 @@ func (b *bed) lock(opts ...redlock.LockOption) *redlock.Lock {
 	return lock
 }
 
-// looksAtRelease is how long a lock is held whose release surely looks for waiters at all nodes.
-// That of one that was held for less does at times, by another script.
+// looksAtRelease is how long a lock is held whose release looks for waiters at all nodes. That of
+// one that is held for less is another script, but for every eighth.
 const looksAtRelease = 10 * time.Millisecond
 
 // cycle acquires and releases on all nodes, which then are connected and know the
 // script: where they do not, a SET may go out along with a release that has to be sent
 // again, and be refused.
-func (b *bed) cycle() {
+func (b *bed) cycle() { b.cycleOf(0) }
+
+// cycleOf holds the lock for so long.
+func (b *bed) cycleOf(held time.Duration) {
 	b.Helper()
 	lock := b.lock()
-	b.pass(looksAtRelease)
+	b.pass(held)
 	require.NoError(b, lock.Release(b.Context()))
 	synctest.Wait()
 }

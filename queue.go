@@ -31,8 +31,9 @@ const (
 type queues struct {
 	set     *nodeSet
 	process string
-	keys    atomic.Int64 // len(byKey)
-	awaited atomic.Int64 // of them have waiters
+	keys    atomic.Int64  // len(byKey)
+	awaited atomic.Int64  // of them have waiters
+	brief   atomic.Uint64 // locks that were held for a moment only, see looksElsewhere
 
 	// mu guards what follows, all keyWaiters and subscriptions, and the fields of waiters
 	// that say so. No other mutex is taken under it but those of the clock and its timers.

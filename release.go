@@ -159,12 +159,15 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 // lookAfter is after what time a holder looks for waiters whom it does not serve.
 const lookAfter = 5 * time.Millisecond
 
+// lookEvery is how many locks that are held for less are released for one that looks.
+const lookEvery = 8
+
 // looksElsewhere reports whether the release looks for waiters at nodes whose queue it does not
 // serve. A look costs a server more than the deletion. Whoever waits there has its share as
 // soon as two looks find it that are lookPause apart. So locks that are held briefly, of which
-// there are many, look now and then: one in eight, by the random token.
+// there are many, look now and then: every eighth.
 func (l *Lock) looksElsewhere(now instant) bool {
-	return now.since(l.grantedAt) >= lookAfter || l.token[0] < '2'
+	return now.since(l.grantedAt) >= lookAfter || l.queues.brief.Add(1)%lookEvery == 0
 }
 
 // releaseRequest is the request for the nodes whose queue is not served.

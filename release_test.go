@@ -42,7 +42,7 @@ func TestReleaseIsDoneOnce(t *testing.T) {
 // Scenario 60, R6.
 func TestReleaseGoesOnWithADeadContext(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
-		b.cycle()
+		b.cycleOf(looksAtRelease)
 		lock := b.lock()
 		b.pass(looksAtRelease)
 		for _, n := range b.cluster.Nodes() {

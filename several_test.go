@@ -48,7 +48,7 @@ func (b *bed) isFree(want bool, keys ...string) {
 
 func TestAllLocksAreAcquiredInOneRoundTrip(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
-		b.cycle()
+		b.cycleOf(looksAtRelease)
 		for _, n := range b.cluster.Nodes() {
 			n.Delay(10 * time.Millisecond)
 		}

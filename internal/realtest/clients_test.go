@@ -345,6 +345,12 @@ func useFully(t *testing.T, rl *redlock.Redlock) {
 	lock := requireAcquire(t, rl)
 	require.NoError(t, m.ForceRelease(ctx, lock.Token()))
 	require.ErrorIs(t, lock.Release(ctx), redlock.ErrNotHeld)
+	untilFree(t, m)
+}
+
+// untilFree waits until no node has the key.
+func untilFree(t *testing.T, m *redlock.Mutex) {
+	t.Helper()
 	eventually(t, func() bool {
 		s, err := m.Inspect(context.Background())
 		return err == nil && !slices.ContainsFunc(s.Nodes, func(n redlock.NodeStatus) bool { return n.Value != "" })

@@ -3,11 +3,11 @@ import { Live, make, seconds, setAttribute, setText } from "./live.js";
 const byId = (id) => document.getElementById(id);
 const colours = 6;
 const faults = [
-  ["kill", "Kill"],
-  ["hang", "Hang"],
-  ["cut off", "Cut off"],
-  ["flush", "Flush"],
-  ["bring back", "Bring back"],
+  ["kill", "Kill", "it dies, and its keys with it"],
+  ["hang", "Hang", "it takes what it is sent, and answers nothing"],
+  ["cut off", "Cut off", "it runs, but nothing gets through to it or back"],
+  ["flush", "Flush", "all its keys are deleted, and it runs on"],
+  ["bring back", "Bring back", "ends what was done to it"],
 ];
 
 const hue = (worker) => "w" + (((worker - 1) % colours) + 1);
@@ -34,12 +34,13 @@ function nodeCard(i) {
   const buttons = make("div", "buttons");
   buttons.setAttribute("role", "group");
   buttons.setAttribute("aria-labelledby", title.id);
-  for (const [what, label] of faults) {
+  for (const [what, label, means] of faults) {
     const b = make("button", "", label);
     b.type = "button";
     b.dataset.do = what;
     b.dataset.node = i;
     b.setAttribute("aria-label", label + " node " + (i + 1));
+    b.title = means;
     buttons.append(b);
   }
   card.append(make("div", "top", title, state), bar, make("p", "vote"), buttons);
