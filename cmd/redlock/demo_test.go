@@ -154,7 +154,7 @@ func TestDemoCountsNodesThatMayNotVote(t *testing.T) {
 	d.cameBack(1)
 	require.Equal(t, 1, d.barred(away))
 	text := (&fault{Fault: kill, Nodes: []string{"A", "C"}, Away: 2, Barred: 1, total: 5}).text(tl, "")
-	require.Contains(t, text, "[2 of 5 away, 1 without a vote yet]")
+	require.Contains(t, text, "[3 of 5 missing]")
 	require.Zero(t, d.barred(map[int]deed{1: kill}), "it is away again")
 	text = (&stalled{For: ms(time.Second), Away: []string{"A", "C"}, Barred: []string{"B"}}).text(tl, "")
 	require.Contains(t, text, "No answer: A, C. No vote yet: B")

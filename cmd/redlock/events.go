@@ -239,7 +239,7 @@ func (e *fault) text(t *timeline, at string) string {
 	}
 	missing := fmt.Sprintf("%d of %d away", e.Away, e.total)
 	if e.Barred > 0 {
-		missing += fmt.Sprintf(", %d without a vote yet", e.Barred)
+		missing = fmt.Sprintf("%d of %d missing", e.Away+e.Barred, e.total) // no room for more in 80 columns
 	}
 	return t.banner(at, ink, "%s %s [%s]", strings.Join(e.Nodes, " and "), what, missing)
 }

@@ -27,7 +27,7 @@ func TestRunWithMinHold(t *testing.T) {
 
 	// The lease is longer than it is to be kept, and that counts.
 	require.Equal(t, 0, s.start(t, "run", "k", "--min-hold", "2s", "--ttl", "60s", "--", "true").end(t))
-	s.endsWithin(t, 2*time.Second)
+	s.endsWithin(t, 3*time.Second)
 }
 
 // A program hands its lock over to a command; and one that was killed is gone on with.
