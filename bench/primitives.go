@@ -234,8 +234,10 @@ func releaseOf(ctx context.Context, lock *redlock.Lock, err error) (func() error
 	return func() error { return lock.Release(ctx) }, err
 }
 
-func (p *primitives) writerAmongReaders(ctx context.Context) error {
-	stop, err := p.busy(ctx, 24, func(rl *redlock.Redlock, _ int) *redlock.Mutex { return rl.Mutex("page").Shared() }, 5*time.Millisecond)
+// whileBusy measures how long one waits who wants what others keep busy.
+func (p *primitives) whileBusy(ctx context.Context, others int, theirs func(*redlock.Redlock, int) *redlock.Mutex, hold time.Duration,
+	what string, acquire func(*redlock.Redlock) (func() error, error)) error {
+	stop, err := p.busy(ctx, others, theirs, hold)
 	if err != nil {
 		return err
 	}
@@ -245,36 +247,30 @@ func (p *primitives) writerAmongReaders(ctx context.Context) error {
 		return err
 	}
 	defer rl.Close()
-	took, err := repeat(p.waits, func() (func() error, error) {
-		lock, err := rl.Mutex("page").Acquire(ctx)
-		return releaseOf(ctx, lock, err)
-	})
+	took, err := repeat(p.waits, func() (func() error, error) { return acquire(rl) })
 	if err == nil {
-		p.tell("a writer among 24 readers, of 5 ms each and without a pause", took)
+		p.tell(what, took)
 	}
 	return err
 }
 
+func (p *primitives) writerAmongReaders(ctx context.Context) error {
+	return p.whileBusy(ctx, 24, func(rl *redlock.Redlock, _ int) *redlock.Mutex { return rl.Mutex("page").Shared() }, 5*time.Millisecond,
+		"a writer among 24 readers, of 5 ms each and without a pause",
+		func(rl *redlock.Redlock) (func() error, error) {
+			lock, err := rl.Mutex("page").Acquire(ctx)
+			return releaseOf(ctx, lock, err)
+		})
+}
+
 func (p *primitives) setOfBusyKeys(ctx context.Context) error {
 	keys := []string{"a", "b", "c"}
-	stop, err := p.busy(ctx, 12, func(rl *redlock.Redlock, i int) *redlock.Mutex { return rl.Mutex(keys[i%3]) }, 10*time.Millisecond)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	rl, err := p.open(ctx, 10*time.Second)
-	if err != nil {
-		return err
-	}
-	defer rl.Close()
-	took, err := repeat(p.waits, func() (func() error, error) {
-		held, err := redlock.All(rl.Mutex("a"), rl.Mutex("b"), rl.Mutex("c")).Acquire(ctx)
-		return func() error { return held.Release(ctx) }, err
-	})
-	if err == nil {
-		p.tell("All of three keys that 12 keep busy, for 10 ms each", took)
-	}
-	return err
+	return p.whileBusy(ctx, 12, func(rl *redlock.Redlock, i int) *redlock.Mutex { return rl.Mutex(keys[i%3]) }, 10*time.Millisecond,
+		"All of three keys that 12 keep busy, for 10 ms each",
+		func(rl *redlock.Redlock) (func() error, error) {
+			held, err := redlock.All(rl.Mutex("a"), rl.Mutex("b"), rl.Mutex("c")).Acquire(ctx)
+			return func() error { return held.Release(ctx) }, err
+		})
 }
 
 // lastPermits: 18 of 20 are taken, and one who wants another has it at once.

@@ -2,12 +2,8 @@ package linear_test
 
 import (
 	"testing"
-	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/history"
-	"github.com/quorumlock/redlock/proof/linear"
 )
 
 func shared(op history.Op) history.Op {
@@ -97,21 +93,7 @@ func TestHistoriesOfLocksThatSeveralHold(t *testing.T) {
 		{"handed over after the lease", "linear", []history.Op{acquired(1, "a", 0, 5, 100), handedOver(1, "a", 110, 120)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := linear.Check(c.ops, time.Minute)
-			if c.rule == "" {
-				require.NoError(t, err)
-				return
-			}
-			var v *linear.Violation
-			require.ErrorAs(t, err, &v)
-			require.Equal(t, c.rule, v.Rule, err)
-			t.Log(err)
-			if c.rule == "exclusion" {
-				all, err := linear.Linearizable(c.ops, time.Minute)
-				require.NoError(t, err)
-				require.NotEmpty(t, all)
-				t.Log(&all[0])
-			}
+			breaks(t, c.ops, c.rule)
 		})
 	}
 }

@@ -117,22 +117,28 @@ func TestHistories(t *testing.T) {
 		{"an unknown kind", "history", []history.Op{acquired(1, "a", 0, 5, 10), failed(1, "steal", "a", 6, 7)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := linear.Check(c.ops, time.Minute)
-			if c.rule == "" {
-				require.NoError(t, err)
-				return
-			}
-			var v *linear.Violation
-			require.ErrorAs(t, err, &v)
-			require.Equal(t, c.rule, v.Rule, err)
-			t.Log(err)
-			if c.rule == "exclusion" {
-				// The search must find by itself what the claims show directly.
-				all, err := linear.Linearizable(c.ops, time.Minute)
-				require.NoError(t, err)
-				require.NotEmpty(t, all)
-				t.Log(&all[0])
-			}
+			breaks(t, c.ops, c.rule)
 		})
+	}
+}
+
+// breaks asserts which rule a history breaks; empty: none.
+func breaks(t *testing.T, ops []history.Op, rule string) {
+	t.Helper()
+	err := linear.Check(ops, time.Minute)
+	if rule == "" {
+		require.NoError(t, err)
+		return
+	}
+	var v *linear.Violation
+	require.ErrorAs(t, err, &v)
+	require.Equal(t, rule, v.Rule, err)
+	t.Log(err)
+	if rule == "exclusion" {
+		// The search must find by itself what the claims show directly.
+		all, err := linear.Linearizable(ops, time.Minute)
+		require.NoError(t, err)
+		require.NotEmpty(t, all)
+		t.Log(&all[0])
 	}
 }
