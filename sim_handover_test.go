@@ -220,14 +220,15 @@ func (w *simWorld) checkNotHeld(p *simProcess, g *simGrant, call int64) {
 	}
 }
 
-// checkHandedOver: what arrives after a hand-over is taken back, and not left to its TTL.
+// checkHandedOver: what arrives after a hand-over is taken back, and not left to its TTL, unless
+// the process that would take it back stood still meanwhile.
 func (w *simWorld) checkHandedOver(g *simGrant) {
 	if !w.plan.Strict || g.handedAt == 0 || g.proc.killedAt != never {
 		return
 	}
 	for _, n := range w.nodes {
 		for _, h := range n.holds[g.key] {
-			if h.value == g.value && h.from > g.handedAt && h.expire > 0 && h.forgotten == 0 {
+			if h.value == g.value && h.from > g.handedAt && h.expire > 0 && h.forgotten == 0 && !g.proc.sleptBetween(h.from, h.to) {
 				w.violated("I5: node %d got %v after it was handed over at %.6f ms, and kept it until %.6f ms", n.i, g, ms(g.handedAt), ms(h.to))
 			}
 		}

@@ -575,6 +575,13 @@ func (p *simProcess) awake(t int64) int64 {
 	return t
 }
 
+// sleptBetween reports whether the process stood still at some time of an interval.
+func (p *simProcess) sleptBetween(from, to int64) bool {
+	return slices.ContainsFunc(p.asleep, func(f simFault) bool {
+		return int64(f.At) <= to && from <= int64(f.At+f.For)
+	})
+}
+
 // gate is passed when the process runs, which a dead one never does.
 func (p *simProcess) gate() {
 	select {
