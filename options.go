@@ -235,7 +235,8 @@ type terms struct {
 }
 
 // WithTTL sets how long a lease lasts on the nodes, instead of Options.TTL: from 10ms to
-// 24h. The default timeout per node depends on it, see Options.NodeTimeout.
+// 24h. The default timeout per node depends on it, see Options.NodeTimeout: below 10s it is
+// shorter, and a TTL of 500ms leaves each node 10ms to answer.
 func WithTTL(ttl time.Duration) LockOption {
 	return func(t *terms) { t.ttl = ttl }
 }
@@ -273,6 +274,10 @@ func WithMaxHold(d time.Duration) LockOption {
 // Release then leaves on the nodes what lasts until that time. It is for jobs that all machines
 // start at about the same time, and that may be over sooner than their clocks differ. After d it
 // changes nothing. For a holder that dies it promises nothing: its lease ends as ever.
+//
+// For a job that is started again and again, half of the interval is a good d. A d as long as
+// the interval skips a run each time that the lock was granted late: it is still kept when all
+// ask for the next one.
 //
 // d is from 10ms to 24h, and at most the time for which the restart guard keeps a node from
 // granting, Options.RestartGuard or else the TTL: a node that restarts would grant the lock

@@ -67,7 +67,8 @@ type instance struct {
 // keep it until all the others have asked and in time for the next tick, so a slow job, or a
 // timer that is late, would make a tick run twice or not at all. A key for each tick
 // has nothing to do with the next one. Ticks may then overlap if the job takes longer than
-// the interval; a job that must not wraps its work in Do with a key of its own.
+// the interval; a job that must not wraps its work in Do with a key of its own. Where a tick
+// may be left out now and then, one key and WithMinHold are simpler: see docs/recipes.md.
 func (i *instance) onTick(ctx context.Context, tick time.Time) {
 	// Not TryAcquire: if several instances ask at the same moment one of them gets the lock
 	// nearly always, but not surely. In the wait queue one of them gets it, and the others
