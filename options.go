@@ -51,7 +51,9 @@ type Options struct {
 
 	// KeyPrefix is put before each key on the nodes. All clients of a lock need the same
 	// prefix. Default none: the Redis key is the lock's key, so that other Redlock clients
-	// on the same nodes and this library exclude each other.
+	// on the same nodes and this library exclude each other. Each prefix that was ever used has
+	// a memory mark without expiry, see RestartGuard: what differs from run to run belongs into
+	// the key.
 	KeyPrefix string
 
 	// Owner is a label that tells people who holds a lock. Nodes store it behind the

@@ -57,6 +57,7 @@ func main() {
 type instance struct {
 	name string
 	rl   *redlock.Redlock
+	key  string // of the job
 	job  func(ctx context.Context, tick time.Time) error
 	log  *log.Logger
 }
@@ -75,7 +76,7 @@ func (i *instance) onTick(ctx context.Context, tick time.Time) {
 	// stand by for a while in case it fails.
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	lock, err := i.rl.Mutex("report:" + tick.Format(time.RFC3339Nano)).Acquire(waiting)
+	lock, err := i.rl.Mutex(i.key + ":" + tick.Format(time.RFC3339Nano)).Acquire(waiting)
 	switch {
 	case errors.Is(err, redlock.ErrHeld):
 		return // another has it
@@ -123,15 +124,15 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
 	logger := log.New(out, "", 0)
 	l := &ledger{done: make(map[time.Time]int)}
 	all := make([]*instance, instances)
-	prefix := "example-cron-" + rand.Text()[:8] + ":" // runs of this program do not meet
+	key := "example-report-" + rand.Text()[:8] // runs of this program do not meet
 	for i := range all {
 		// One for each, as if each were a process. In a process all share one.
-		rl, err := redlock.Open(ctx, n.Addrs, &redlock.Options{TTL: lease, KeyPrefix: prefix})
+		rl, err := redlock.Open(ctx, n.Addrs, &redlock.Options{TTL: lease})
 		if err != nil {
 			return err
 		}
 		defer rl.Close()
-		all[i] = &instance{name: fmt.Sprintf("instance-%d", i+1), rl: rl, job: l.job, log: logger}
+		all[i] = &instance{name: fmt.Sprintf("instance-%d", i+1), rl: rl, key: key, job: l.job, log: logger}
 	}
 
 	first := time.Now().Truncate(interval).Add(2 * interval)

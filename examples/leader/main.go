@@ -57,6 +57,7 @@ func main() {
 type worker struct {
 	name    string
 	rl      *redlock.Redlock
+	key     string
 	journal *journal
 	report  func(format string, args ...any)
 }
@@ -65,7 +66,7 @@ type worker struct {
 func (w *worker) serve(ctx context.Context) error {
 	// Renewal keeps the lease while this process is alive and reaches a majority. With fencing
 	// each term has a number greater than all before it.
-	m := w.rl.Mutex("leader", redlock.WithRenewal(), redlock.WithFencing())
+	m := w.rl.Mutex(w.key, redlock.WithRenewal(), redlock.WithFencing())
 	for ctx.Err() == nil {
 		// Waits as long as it takes until the leader has gone, and the nodes are back.
 		lock, err := m.Acquire(ctx)
@@ -166,8 +167,7 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes, least time.Duration
 	}
 	lost := make(chan struct{}, 1)
 	opts := &redlock.Options{
-		TTL:       lease,
-		KeyPrefix: "example-leader-" + rand.Text()[:8] + ":", // runs of this program do not meet
+		TTL: lease,
 		Hooks: &redlock.Hooks{Lost: func(redlock.LostInfo) {
 			select {
 			case lost <- struct{}{}:
@@ -175,6 +175,7 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes, least time.Duration
 			}
 		}},
 	}
+	key := "example-leader-" + rand.Text()[:8] // runs of this program do not meet
 	g, ctx := errgroup.WithContext(ctx)
 	shutDown := make(map[string]context.CancelFunc)
 	for i := range workers {
@@ -184,7 +185,7 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes, least time.Duration
 			return err
 		}
 		defer rl.Close()
-		w := &worker{name: fmt.Sprintf("worker-%d", i+1), rl: rl, journal: &j, report: report}
+		w := &worker{name: fmt.Sprintf("worker-%d", i+1), rl: rl, key: key, journal: &j, report: report}
 		working, cancel := context.WithCancel(ctx)
 		defer cancel()
 		shutDown[w.name] = cancel
