@@ -7,7 +7,7 @@ import (
 
 // Lead keeps one of those who call it at work. It waits for the lock, and calls fn with it as
 // Do does. When the lock is lost while fn runs, it waits for fn to return, whatever that
-// returns, and stands in line again.
+// returns, and waits again.
 //
 // It returns when fn returns while the lock is held, with fn's error or nil, which is how a
 // leader resigns; when ctx ends; and with Acquire's error where no waiting helps, or where it

@@ -133,7 +133,7 @@ func (r *resource) backoff(attempts int, free time.Duration) time.Duration {
 type Waiter struct {
 	// Owner is the waiter's Options.Owner.
 	Owner string
-	// Waited is how long it has been in line, by the node's clock.
+	// Waited is how long it has been in the queue, by the node's clock.
 	Waited time.Duration
 
 	process string // that it belongs to
