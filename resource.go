@@ -129,7 +129,7 @@ func (r *resource) backoff(attempts int, free time.Duration) time.Duration {
 	return d
 }
 
-// Waiter is one Acquire that waits in line.
+// Waiter is one Acquire that waits in the queue.
 type Waiter struct {
 	// Owner is the waiter's Options.Owner.
 	Owner string
