@@ -29,7 +29,7 @@ type Hooks struct {
 	// an hour. Acquired tells that it is over; Waiting is not called for it after that. It must
 	// not wait for the acquire. Of locks that All waits for, it is told of one at a time.
 	Waiting func(WaitInfo)
-	// Extended is called after each extend, by Lock.Extend or by renewal.
+	// Extended is called after each extend: by Extend, HandOver or Downgrade, or by renewal.
 	Extended func(ExtendInfo)
 	// Released is called after the first Release of a lock, and after HandOver.
 	Released func(ReleaseInfo)
@@ -102,7 +102,7 @@ type WaitInfo struct {
 
 // ExtendInfo describes an extend that has ended.
 type ExtendInfo struct {
-	// Context is the one given to Extend. For a renewal it has the values of the context
+	// Context is the one given to the call. For a renewal it has the values of the context
 	// given to the acquire, and does not end.
 	Context    context.Context
 	Key, Token string

@@ -114,8 +114,8 @@ func (m *Mutex) check(ctx context.Context, o op) error {
 	}
 }
 
-// TryAcquire asks all nodes, and returns when a majority granted or can grant no more. It does
-// not wait for slower nodes, and never for a holder.
+// TryAcquire asks all nodes, and returns when a majority granted the lock, or when none can any
+// more. It does not wait for slower nodes, and never for a holder.
 //
 // Of several that ask for a free lock at the same moment one gets it, hardly ever none.
 // Where each of them has a minority, one node decides who goes on, the arbiter of the key.
