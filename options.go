@@ -45,8 +45,9 @@ type Options struct {
 
 	// RetryMin and RetryMax bound the random pause between two attempts of an Acquire that
 	// no node can notify of its turn: during an outage of the nodes, where no node keeps a
-	// queue, and for shared locks and permits. The pause is at least RetryMin. Its upper limit doubles with every
-	// attempt, up to RetryMax. Defaults 5ms and 500ms; at most 1h.
+	// queue, and for shared locks and permits. The pause is at least RetryMin. Its upper
+	// limit doubles with every attempt, up to RetryMax. Defaults 5ms and 500ms, where one
+	// that is not set adapts to the other; at most 1h.
 	RetryMin, RetryMax time.Duration
 
 	// KeyPrefix is put before each key on the nodes. All clients of a lock need the same
