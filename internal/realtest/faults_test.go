@@ -147,8 +147,8 @@ func TestReleaseWhoseReplyIsLostIsNotTakenForALoss(t *testing.T) {
 					waitForVotes(t, lock)
 					// They do not fail at once: the first is asked again before the others are heard.
 					for i, p := range f.proxies {
-						p.DropReply(1, how, faultproxy.Named("EVALSHA"))
-						p.DelayRequest(1, time.Duration(i)*30*time.Millisecond, faultproxy.Named("EVALSHA"))
+						p.DropReply(1, how, faultproxy.Named(toRelease...))
+						p.DelayRequest(1, time.Duration(i)*30*time.Millisecond, faultproxy.Named(toRelease...))
 					}
 					err := lock.Release(t.Context())
 					require.NotErrorIs(t, err, redlock.ErrNotHeld)
