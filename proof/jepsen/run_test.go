@@ -97,8 +97,8 @@ func TestMixedLocksAreHeldAsTheyShouldBe(t *testing.T) {
 // Clients are replaced by those of another version while they work. Here both are of this version, the older one without what it could not know.
 func TestClientsOfTwoVersionsTakeTurns(t *testing.T) {
 	t.Parallel()
-	c := short(t, Nodes, Network)
-	c.For, c.Mixed, c.Counters, c.TTL = 12*time.Second, true, 1, time.Second
+	c := short(t, Network)
+	c.For, c.Mixed, c.TTL = 8*time.Second, true, time.Second
 	var err error
 	c.Old, err = os.Executable()
 	require.NoError(t, err)
