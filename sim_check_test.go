@@ -261,25 +261,21 @@ func (w *simWorld) checkFences(grants []*simGrant) {
 	}
 }
 
+// simPlace is when somebody joined the line, in true time, and the node that kept it last.
+type simPlace struct {
+	came int64
+	node int
+}
+
+// setsBack reports whether the clock of a server or process is set back.
+func (w *simWorld) setsBack() bool {
+	return slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultBack })
+}
+
 // checkOrder: in a run without faults the line is served in order, and at once.
 func (w *simWorld) checkOrder(grants []*simGrant) {
-	var last *simGrant
+	w.checkTurns(grants)
 	trip := int64(w.plan.Delay + w.plan.Jitter)
-	for _, g := range grants {
-		came := w.places[g.value]
-		if came == 0 {
-			continue // it did not wait
-		}
-		// While an attempt is under way its entry is out of the line, and whoever comes then,
-		// by a clock that was set back, came before.
-		if w.rejoined[g.value] && slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultBack }) {
-			continue
-		}
-		if last != nil && came < w.places[last.value] {
-			w.violated("order: %v was granted before %v, who stood in line already when it came", last, g)
-		}
-		last = g
-	}
 	// Newcomers may split the votes, which costs some round trips and short pauses. A timer
 	// that stands in for a lost notice takes a quarter of the grace or more.
 	limit := 24*trip + int64(60*time.Millisecond)
@@ -287,13 +283,36 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 		return
 	}
 	for i, g := range grants {
-		if i == 0 || w.places[g.value] == 0 {
+		if i == 0 || w.places[g.value].came == 0 {
 			continue
 		}
 		free := min(grants[i-1].relCalled, grants[i-1].end())
 		if took := g.ret - max(free, g.call); took > limit && free == grants[i-1].relCalled {
 			w.violated("wake-up: %v had to wait for %.3f ms after a release, %.3f ms is enough", g, ms(took), ms(limit))
 		}
+	}
+}
+
+// checkTurns: who joined first is granted first, of those that never waited in another line.
+func (w *simWorld) checkTurns(grants []*simGrant) {
+	var last *simGrant
+	for _, g := range grants {
+		at := w.places[g.value]
+		if at.came == 0 {
+			continue // it did not wait
+		}
+		if last != nil && at.node != w.places[last.value].node {
+			return // whoever moves takes the time with it that it waited, and not its place
+		}
+		// While an attempt is under way its entry is out of the line, and whoever comes then,
+		// by a clock that was set back, came before.
+		if w.rejoined[g.value] && w.setsBack() {
+			continue
+		}
+		if last != nil && at.came < w.places[last.value].came {
+			w.violated("order: %v was granted before %v, who stood in line already when it came", last, g)
+		}
+		last = g
 	}
 }
 

@@ -103,7 +103,7 @@ func (w *simWorld) left(value string) bool {
 // A node whose clock is set back keeps it for longer than its TTL, so what the nodes really
 // held counts there.
 func (w *simWorld) freeFromLeft(g *simGrant) int64 {
-	if g.leftUntil == 0 || !slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultBack }) {
+	if g.leftUntil == 0 || !w.setsBack() {
 		return g.leftUntil
 	}
 	var ends []int64

@@ -37,7 +37,8 @@ func (n *simNode) stop(p *simProcess, r *request, a *simAnswer) {
 		return
 	}
 	*a = simAnswer{err: memError("NOPERM this user has no permissions to access one of the keys used as arguments")}
-	if h := n.last(r.key, r.value); h != nil && len(p.asleep) == 0 && p.killedAt == never {
+	silenced := slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool { return f.Kind == faultMute && f.Proc == p.i && f.Node == n.i })
+	if h := n.last(r.key, r.value); h != nil && len(p.asleep) == 0 && p.killedAt == never && !silenced {
 		n.stopped = append(n.stopped, h)
 	}
 }

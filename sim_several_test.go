@@ -298,6 +298,10 @@ func (w *simWorld) quiet() (quiet, limit int64) {
 			limit = int64(w.plan.TTL) + 2*grace
 		case w.plan.Names: // queues on several nodes meet first, and may pass each other
 			limit = 2 * grace
+		case w.plan.HandOvers && w.setsBack():
+			// What was handed over to nobody ends later at a queue's node whose clock was set
+			// back. The first waiter looks at the others once per grace, when it joins again.
+			limit = 2 * grace
 		}
 	}
 	return quiet, limit

@@ -27,7 +27,7 @@ type simWorld struct {
 	bad      []string
 	grants   []*simGrant
 	byToken  map[string]*simGrant
-	places   map[string]int64     // when who has this value joined the line, in true time
+	places   map[string]simPlace  // where who has this value stands in line
 	rejoined map[string]bool      // by the value: it is that of a further attempt
 	arrivals map[int64]int64      // the same, by arrival in the line: a further attempt has another value
 	waits    map[string][]simWait // by key
@@ -362,8 +362,8 @@ func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 				came = w.t()
 				w.arrivals[got.arrival] = came
 			}
-			w.rejoined[value] = w.rejoined[value] || again && w.places[value] == 0
-			w.places[value] = came
+			w.rejoined[value] = w.rejoined[value] || again && w.places[value].came == 0
+			w.places[value] = simPlace{came, n.i}
 			w.mu.Unlock()
 		}
 	}

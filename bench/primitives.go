@@ -14,6 +14,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 	"github.com/spf13/cobra"
 )
 
@@ -75,7 +76,7 @@ func (p *primitives) costs(ctx context.Context) error {
 	mutex := func(i int) *redlock.Mutex { return rl.Mutex(fmt.Sprint("cost-", i)) }
 	semaphore := func(permits int) func(int) *redlock.Mutex {
 		return func(i int) *redlock.Mutex {
-			return rl.Semaphore(fmt.Sprint("permits-", permits, "-", i/permits), permits)
+			return rl.Semaphore(fmt.Sprint("permits-", permits, "-", i%(n/permits)), permits)
 		}
 	}
 	for _, kind := range []struct {
@@ -131,18 +132,21 @@ func (p *primitives) costOfAdopt(ctx context.Context, n int, of func(int) *redlo
 	return err
 }
 
-// cost does something n times, one after the other, and prints what each took the first server.
-// What scripts call counts as theirs.
+// cost does something n times, 32 at once, and prints what each took the first server. What
+// scripts call counts as theirs. One at a time would cost more: the server is cold each time.
 func (p *primitives) cost(ctx context.Context, name string, n int, do func(i int) error) error {
 	if _, err := once(ctx, p.servers[0].Addr(), func(ctx context.Context, c *redis.Client) (string, error) {
 		return c.ConfigResetStat(ctx).Result()
 	}); err != nil {
 		return err
 	}
+	var work errgroup.Group
+	work.SetLimit(32)
 	for i := range n {
-		if err := do(i); err != nil {
-			return err
-		}
+		work.Go(func() error { return do(i) })
+	}
+	if err := work.Wait(); err != nil {
+		return err
 	}
 	time.Sleep(100 * time.Millisecond) // a majority has answered; this server may be none of it
 	info, err := once(ctx, p.servers[0].Addr(), func(ctx context.Context, c *redis.Client) (string, error) {
