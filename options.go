@@ -258,8 +258,8 @@ func WithOwner(label string) LockOption {
 }
 
 // WithMaxHold ends renewal and the lock's context d after the grant, so that a holder that
-// is stuck does not keep the lock for ever. The lease itself still lasts until Lock.Until.
-// d must be positive.
+// is stuck does not keep the lock for ever. The lease itself still lasts until Lock.Until, so Do
+// returns what fn returns. Lead stands in line again. d must be positive.
 func WithMaxHold(d time.Duration) LockOption {
 	return func(t *terms) {
 		t.maxHold = d

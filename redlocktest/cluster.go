@@ -124,13 +124,14 @@ func (c *Cluster) Addrs() []string {
 
 // Clients returns a new client for each node. They have in-memory connections,
 // the name of their node as address, and go-redis' defaults for the rest, but a
-// large pool and no maintenance notifications. The cluster closes them.
+// large pool, no maintenance notifications, and one try of each dial and command: a pause
+// before the next try would outlive Close. The cluster closes them.
 func (c *Cluster) Clients() []redis.UniversalClient {
 	return each(c, func(n *Node) redis.UniversalClient { return c.Client(n.index, nil) })
 }
 
 // Client returns a new client for node i like those of Clients, whose options
-// adapt, if not nil, may change: a password, a small pool, no retries. The cluster
+// adapt, if not nil, may change: a password, a small pool, retries. The cluster
 // closes it.
 func (c *Cluster) Client(i int, adapt func(*redis.Options)) *redis.Client {
 	n := c.Node(i)
@@ -146,6 +147,8 @@ func (c *Cluster) Client(i int, adapt func(*redis.Options)) *redis.Client {
 		},
 		PoolSize:                 poolSize,
 		PipelinePoolSize:         poolSize,
+		MaxRetries:               -1,
+		DialerRetries:            1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if adapt != nil {
