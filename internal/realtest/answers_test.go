@@ -132,7 +132,9 @@ func TestReplicaInTheListIsNamed(t *testing.T) {
 
 func TestForgottenScriptsAreSentOnce(t *testing.T) {
 	t.Parallel() // 44
-	startFleet(t, 3).eachWay(t, brisk, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
+	f := startFleet(t, 3)
+	f.byScripts()
+	f.eachWay(t, brisk, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
 		f.warm(t, rl)
 		lock := requireLock(t, rl)
 		waitForVotes(t, lock)
