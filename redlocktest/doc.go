@@ -59,13 +59,14 @@
 //
 // A cluster that is used through [Cluster.Clients] and [Cluster.Client] has no
 // sockets and works inside a testing/synctest bubble, where a test of a minute's
-// lease takes a millisecond. Make the cluster inside the bubble, and do not ask for
-// TCP addresses there: a goroutine that waits for a socket keeps fake time from
-// going on.
+// lease takes a millisecond. Make the cluster inside the bubble, close the Redlock before the
+// bubble ends, and do not ask for TCP addresses there: a goroutine that waits for a socket
+// keeps fake time from going on.
 //
 // Two traps of go-redis in bubbles are avoided by the clients made here and lie in
 // wait for others: with maintenance notifications not disabled it may look up a
 // host name, and a command that has to wait for a free connection uses a timer
 // that may come from another bubble. Either ends the test binary. So Client should
-// keep PoolSize at or above the number of concurrent commands in bubbles.
+// keep PoolSize at or above the number of concurrent commands in bubbles, and leave
+// MaxRetries and DialerRetries alone: go-redis' pauses between tries outlive a bubble.
 package redlocktest
