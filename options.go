@@ -48,6 +48,10 @@ type Options struct {
 	// queue, and for shared locks and permits. The pause is at least RetryMin. Its upper
 	// limit doubles with every attempt, up to RetryMax. Defaults 5ms and 500ms, where one
 	// that is not set adapts to the other; at most 1h.
+	//
+	// Who waits for a shared lock or a permit may find it taken by others after each of many
+	// pauses. So where those are busy, RetryMax should be about as long as one is usually
+	// held. Each waiter asks each node about 2/RetryMax times a second.
 	RetryMin, RetryMax time.Duration
 
 	// KeyPrefix is put before each key on the nodes. All clients of a lock need the same
