@@ -9,16 +9,19 @@ import (
 )
 
 // Extend makes the lease last for ttl from now, and never less long than before. It
-// returns when a majority of nodes confirmed it, without waiting for slower ones.
+// returns when a majority of nodes confirmed it, without waiting for slower ones, and
+// waits for no node longer than the timeout per node. ttl follows the rules of
+// Options.TTL: from 10ms to 24h, and at least four times a NodeTimeout that is set.
 //
 // On success Until is ttl from the call's start, less the drift allowance, or what it
-// was if that is later, and nodes that lost the key are given it again. A failure
-// leaves Until as it was, and the lock is still held until then, except that the lock
-// is lost when so many nodes say that it is not ours that no majority is left
+// was if that is later. Nodes that lost the key are given it again.
+//
+// The lock is lost when so many nodes say that it is not ours that no majority is left
 // (ErrNotHeld and ErrLost), or when Until has passed before the majority confirmed, or
-// before the call (ErrExpired and ErrLost). Otherwise it fails with ErrNoQuorum,
-// ErrReleased, ErrClosed, ErrInvalid for a ttl out of range, or with ctx's error when
-// that ends first; the nodes may then have been extended or not.
+// before the call (ErrExpired and ErrLost). Any other failure leaves Until as it was, and
+// the lock is held until then: ErrNoQuorum, ErrClosed, ErrInvalid for a ttl that breaks a
+// rule, or ctx's error when that ends first. The nodes may then have been extended or not.
+// After Release it fails with ErrReleased.
 func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if err := l.check(); err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 
 // Lead keeps one of those who call it at work. It waits for the lock, and calls fn with it as
 // Do does. When the lock is lost while fn runs, or WithMaxHold ends its term, it waits for fn to
-// return, whatever that returns, and stands in line again.
+// return, whatever that returns, and waits for the lock again.
 //
 // It returns when fn returns before its context has ended, with fn's error or nil, which is how a
 // leader resigns; when ctx ends; and with Acquire's error where no waiting helps, or where it

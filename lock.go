@@ -10,8 +10,9 @@ import (
 )
 
 // Lock is one acquisition of a Mutex. Its methods may be called from any number of
-// goroutines. It is made by TryAcquire, Acquire and Do; on the zero value, methods
-// that return an error return ErrInvalid, and Context and Fence panic.
+// goroutines. It is made by what acquires: TryAcquire, Acquire, Do, Lead and Adopt, and by
+// Mutexes. On nil and on the zero value, methods that return an error return ErrInvalid, and
+// Context, Fence and Permit panic.
 type Lock struct {
 	*resource
 	queues  *queues
@@ -269,11 +270,12 @@ func (l *Lock) Outcomes() []Outcome {
 	return l.answers(l.names)
 }
 
-// Context returns a context that ends when the lock does: at Until at the latest, by a
-// timer of this process, whatever the network does; with WithMaxHold, also then.
-// context.Cause tells why: ErrReleased, else ErrLost, and ErrExpired too if time ran
-// out. It carries the values of the context given to Acquire but not its end, which
-// often is a limit for acquiring only.
+// Context returns a context that ends when the lock is released or known to be lost, and at
+// Until at the latest, by a timer of this process, whatever the network does. With WithMaxHold
+// it also ends that long after the grant. context.Cause tells why: ErrReleased, or else
+// ErrLost, and ErrExpired too if time ran out. It carries the values of the context given to
+// the acquire but not its end, which often is a limit for acquiring only. Every call returns
+// the same context.
 func (l *Lock) Context() context.Context {
 	l.mustExist("Context")
 	l.mu.Lock()

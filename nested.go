@@ -22,9 +22,9 @@ func (r *resource) nested(o op) error {
 //
 // Two goroutines that share such a context are both let in: the lock says that the program has
 // it, and not which goroutine. Options of the inner Mutex about the lease have no effect. With
-// WithFencing the outer lock must be fenced, too (ErrInvalid). An outer lock that is shared does not stand
-// for one that is held alone, nor for a permit (ErrNested). Hooks are not told, All does
-// not take part (ErrNested), and an inner lock cannot be handed over (ErrInvalid).
+// WithFencing the outer lock must be fenced, too (ErrInvalid). An outer lock that is shared does
+// not stand for one that is held alone, nor for a permit (ErrNested). Hooks are not told, All
+// does not take part (ErrNested), and an inner lock cannot be handed over (ErrInvalid).
 func WithReentry() LockOption { return func(t *terms) { t.reentry = true } }
 
 // covers reports whether who has this lock has also what the terms ask for: a lock held alone

@@ -44,9 +44,10 @@ type Options struct {
 	DriftFactor float64
 
 	// RetryMin and RetryMax bound the random pause between two attempts of an Acquire that
-	// no node can notify of its turn: during an outage of the nodes, and where no node
-	// keeps a line. The pause is at least RetryMin. Its upper limit doubles with every
-	// attempt, up to RetryMax. Defaults 5ms and 500ms; at most 1h.
+	// no node can notify of its turn: during an outage of the nodes, where no node keeps a
+	// queue, and for shared locks and permits. The pause is at least RetryMin. Its upper
+	// limit doubles with every attempt, up to RetryMax. Defaults 5ms and 500ms, where one
+	// that is not set adapts to the other; at most 1h.
 	RetryMin, RetryMax time.Duration
 
 	// KeyPrefix is put before each key on the nodes. All clients of a lock need the same
@@ -60,8 +61,8 @@ type Options struct {
 
 	// Names are what the nodes are called in errors, hooks and Redlock.Nodes, in the order of
 	// the addresses or clients. Each must differ from the others and have from 1 to 256 bytes.
-	// Clients compute from the names which node keeps the line of a key. So all clients of a
-	// lock should use the same name for the same node, or the order in the line is lost.
+	// Clients compute from the names which node keeps the queue of a key. So all clients of a
+	// lock should use the same name for the same node, or the order of waiters is lost.
 	// Names help where clients reach the nodes by different addresses, and with Sentinel,
 	// whose clients all report the same one. Default: address/database.
 	Names []string
@@ -213,7 +214,8 @@ func brokenTTL(name string, ttl time.Duration, o Options) (broken []string) {
 	return broken
 }
 
-// LockOption changes what one Mutex asks for. The Mutex's methods report invalid ones.
+// LockOption changes what one Mutex asks for. What breaks a rule is reported by the Mutex's
+// methods, with ErrInvalid, before any I/O.
 type LockOption func(*terms)
 
 // terms are what a Mutex asks for with every lock that it acquires.
@@ -258,8 +260,9 @@ func WithOwner(label string) LockOption {
 }
 
 // WithMaxHold ends renewal and the lock's context d after the grant, so that a holder that
-// is stuck does not keep the lock for ever. The lease itself still lasts until Lock.Until, so Do
-// returns what fn returns. Lead stands in line again. d must be positive.
+// is stuck does not keep the lock for ever. The context of Do's function ends with it. The
+// lease itself still lasts until Lock.Until, so Do returns what that function returns, and Lead
+// waits for the lock again. d must be positive.
 func WithMaxHold(d time.Duration) LockOption {
 	return func(t *terms) {
 		t.maxHold = d
@@ -270,7 +273,7 @@ func WithMaxHold(d time.Duration) LockOption {
 }
 
 // WithMinHold keeps the lock from others for d from the grant, also when it is released before:
-// Release then leaves on the nodes what lasts until that time. It is for jobs that all machines
+// Release then leaves the key on the nodes until that time. It is for jobs that all machines
 // start at about the same time, and that may be over sooner than their clocks differ. After d it
 // changes nothing. For a holder that dies it promises nothing: its lease ends as ever.
 //

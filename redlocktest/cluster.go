@@ -53,8 +53,9 @@ func (c client) probing() bool {
 // probeInterval is how often go-redis does.
 const probeInterval = time.Second
 
-// NewCluster starts n nodes, which are up for an hour already, and closes them at
-// the end of the test.
+// NewCluster starts n nodes, and closes them at the end of the test. By what they
+// tell they have been up for an hour, so no restart guard bars them; see
+// [Node.SetUptime]. It ends the test if n is below 1.
 func NewCluster(tb testing.TB, n int) *Cluster {
 	tb.Helper()
 	c, err := Start(n)
@@ -65,8 +66,8 @@ func NewCluster(tb testing.TB, n int) *Cluster {
 	return c
 }
 
-// Start is NewCluster for programs that are no tests. The caller closes the
-// cluster.
+// Start is NewCluster for programs that are no tests. It fails if n is below 1. The
+// caller closes the cluster.
 func Start(n int) (*Cluster, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("redlocktest: a cluster needs at least one node, not %d", n)
@@ -105,7 +106,7 @@ func (c *Cluster) Close() {
 // Len returns the number of nodes.
 func (c *Cluster) Len() int { return len(c.nodes) }
 
-// Node returns node i, counted from 0.
+// Node returns node i, counted from 0. It panics if there is none.
 func (c *Cluster) Node(i int) *Node {
 	if i < 0 || i >= len(c.nodes) {
 		panic(fmt.Sprintf("redlocktest: node %d of a cluster of %d", i, len(c.nodes)))

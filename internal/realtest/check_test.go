@@ -364,7 +364,7 @@ func TestCheckAsksNobodyWhenItsContextIsOver(t *testing.T) {
 // miniredis stands for services that do not let one look inside.
 func TestCheckSaysWhatItCannotRead(t *testing.T) {
 	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
-		c.Node(1).DenyInfo()
+		c.Node(1).Deny("INFO")
 		c.Node(2).ShiftClock(-time.Minute)
 		r := check(t, clientOf(t, c, unhurried))
 		assert.Contains(t, codes(r, 0), "info unread")
