@@ -13,7 +13,8 @@ import (
 // errors.As usually finds a *QuorumError, which has the answer of each.
 var (
 	// ErrHeld: another holds the lock. So many nodes refused it that the others are no
-	// majority. A node that did not answer never counts as a refusal.
+	// majority. A node that did not answer never counts as a refusal. ErrNested is ErrHeld,
+	// too, so who takes ErrHeld for an everyday answer may want to test for that first.
 	ErrHeld = errors.New("held by another")
 	// ErrNoQuorum: no majority of nodes granted the request, and refusals alone do not
 	// explain that: nodes did not answer, could not be reached or answered with an error.
@@ -157,6 +158,14 @@ func (e joinedError) Error() string {
 	}
 	return strings.Join(texts, "; ")
 }
+
+// within is an error of this package inside of the text of another one, which begins with the
+// package's name already.
+type within struct{ error }
+
+func (w within) Error() string { return strings.TrimPrefix(w.error.Error(), "redlock: ") }
+
+func (w within) Unwrap() error { return w.error }
 
 // quoteKey quotes a key, which may be any bytes, and cuts it off after mostOfKey of them:
 // a key of a megabyte must not get into a log line.
