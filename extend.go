@@ -37,7 +37,7 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 
 func (l *Lock) innerExtend(ctx context.Context, ttl time.Duration) error {
 	if _, over := l.ended(); over != nil {
-		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), over)
+		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), within{over})
 	}
 	return l.outer.Extend(ctx, ttl)
 }
@@ -77,7 +77,7 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 	switch {
 	case l.over != nil:
 		defer l.mu.Unlock()
-		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), l.over)
+		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), within{l.over})
 	case start.reached(l.until):
 		why := l.expired()
 		l.loseAndUnlock(start, why)
@@ -109,7 +109,7 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 	switch {
 	case l.over != nil:
 		defer l.mu.Unlock()
-		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), l.over)
+		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), within{l.over})
 	case now.reached(l.until):
 		// However many keys are left: in between others may have had the lock.
 		why := l.failed(r, opExtend, ErrLost, ErrExpired)
@@ -120,9 +120,11 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 		l.loseAndUnlock(now, why)
 		return why
 	case v != verdictGranted:
-		l.mu.Unlock()
-		return l.failed(r, opExtend, ErrNoQuorum)
+		defer l.mu.Unlock()
+		l.notExtended = l.failed(r, opExtend, ErrNoQuorum)
+		return l.notExtended
 	}
+	l.notExtended = nil
 	if until := validUntil(start, ttl, l.opts.DriftFactor); now.until(until) > now.until(l.until) {
 		// Later as seen from now: the wall clock may have been set back meanwhile.
 		l.until = until

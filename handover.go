@@ -61,7 +61,7 @@ func (l *Lock) leave(extended *round) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over != nil {
-		return fmt.Errorf("redlock: hand over %s: %w", quoteKey(l.key), l.over)
+		return fmt.Errorf("redlock: hand over %s: %w", quoteKey(l.key), within{l.over})
 	}
 	now := l.clock.now()
 	l.finish(now, errWasReleased)

@@ -10,8 +10,9 @@ import (
 // return, whatever that returns, and waits for the lock again.
 //
 // It returns when fn returns before its context has ended, with fn's error or nil, which is how a
-// leader resigns; when ctx ends; and with Acquire's error where no waiting helps, or where it
-// waited for a term for longer than WithMaxWait. What is left on the nodes is what Do leaves.
+// leader resigns; when ctx ends, also with what fn returned if it was running, so that only
+// ctx.Err tells this from a resignation; and with Acquire's error where no waiting helps, or where
+// it waited for a term for longer than WithMaxWait. What is left on the nodes is what Do leaves.
 //
 // fn's context ends when the lock is lost, and fn has to stop then: the next leader may be at
 // work already. With WithFencing, Lock.Fence is the number of the term, by which a resource

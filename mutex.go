@@ -73,8 +73,8 @@ func (t *terms) onlyAlone() (broken []string) {
 
 // Shared describes the same lock, held together with others: any number of shared locks of a
 // key are granted at a time, and none while somebody holds it alone. It has the terms of m, and
-// all methods; m itself goes on to describe the lock that is held alone. Shared of a semaphore
-// returns the semaphore.
+// all methods; m itself goes on to describe the lock that is held alone. A semaphore is shared
+// already, so Shared of it returns it as it is.
 //
 //	config := rl.Mutex("config")
 //	config.Shared().Do(ctx, read)  // beside other readers
@@ -87,7 +87,7 @@ func (t *terms) onlyAlone() (broken []string) {
 // the first there, so that it is not starved. Acquire and Do of a shared lock do not join the
 // queue: they ask again after random pauses, between Options.RetryMin and RetryMax. So they are
 // promised no order, and while many wait in the queue they get the lock only between two of
-// them.
+// them. How long they wait differs much, see Options.RetryMax.
 //
 // Its methods fail with ErrInvalid if m has WithFencing or WithMinHold. It needs rights to two
 // more keys on the nodes, see "Rights" in docs/operations.md.

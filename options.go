@@ -48,11 +48,17 @@ type Options struct {
 	// queue, and for shared locks and permits. The pause is at least RetryMin. Its upper
 	// limit doubles with every attempt, up to RetryMax. Defaults 5ms and 500ms, where one
 	// that is not set adapts to the other; at most 1h.
+	//
+	// Who waits for a shared lock or a permit may find it taken by others after each of many
+	// pauses. So where those are busy, RetryMax should be about as long as one is usually
+	// held. Each waiter asks each node about 2/RetryMax times a second.
 	RetryMin, RetryMax time.Duration
 
 	// KeyPrefix is put before each key on the nodes. All clients of a lock need the same
 	// prefix. Default none: the Redis key is the lock's key, so that other Redlock clients
-	// on the same nodes and this library exclude each other.
+	// on the same nodes and this library exclude each other. Each prefix that was ever used has
+	// a memory mark without expiry, see RestartGuard: what differs from run to run belongs into
+	// the key.
 	KeyPrefix string
 
 	// Owner is a label that tells people who holds a lock. Nodes store it behind the
@@ -237,7 +243,8 @@ type terms struct {
 }
 
 // WithTTL sets how long a lease lasts on the nodes, instead of Options.TTL: from 10ms to
-// 24h. The default timeout per node depends on it, see Options.NodeTimeout.
+// 24h. The default timeout per node depends on it, see Options.NodeTimeout: below 10s it is
+// shorter, and a TTL of 500ms leaves each node 10ms to answer.
 func WithTTL(ttl time.Duration) LockOption {
 	return func(t *terms) { t.ttl = ttl }
 }
@@ -276,6 +283,10 @@ func WithMaxHold(d time.Duration) LockOption {
 // Release then leaves the key on the nodes until that time. It is for jobs that all machines
 // start at about the same time, and that may be over sooner than their clocks differ. After d it
 // changes nothing. For a holder that dies it promises nothing: its lease ends as ever.
+//
+// For a job that is started again and again, half of the interval is a good d. A d as long as
+// the interval skips a run each time that the lock was granted late: it is still kept when all
+// ask for the next one.
 //
 // d is from 10ms to 24h, and at most the time for which the restart guard keeps a node from
 // granting, Options.RestartGuard or else the TTL: a node that restarts would grant the lock

@@ -23,6 +23,18 @@
 // needs to notice a restart or a promotion, and CLIENT ID and CLIENT KILL ID. A node has
 // databases 0 to 15.
 //
+// miniredis is no requirement of the library itself, so run "go mod tidy" after the first
+// import of this package.
+//
+// # Lines that go-redis prints
+//
+// A test that passes may print lines such as "redis: ... pool.go:...: Unexpected conn[1]
+// state changed by hook to CLOSED, closing it" on standard error. go-redis writes one when a
+// client is closed while a command is under way, as to a node that hangs, and others when a
+// dial fails. They mean no harm. go-redis has one logger for the whole program, which cannot
+// be read back, so this package leaves it alone. A test binary that wants silence calls
+// logging.Disable of github.com/redis/go-redis/v9/logging in its TestMain.
+//
 // # Emptying nodes between tests
 //
 // A Redlock keeps one key on each node, the memory mark redlock:memory, which has no
