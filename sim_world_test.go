@@ -147,6 +147,8 @@ type simNode struct {
 
 	requests int
 	stopped  []*simHold // set by scripts that failed then
+	// withdrawn is when a release took the entry of a value out of the line, for the first time.
+	withdrawn map[string]int64
 }
 
 // simHold is a time during which a server has a value under a lock's key.
@@ -157,6 +159,7 @@ type simHold struct {
 	released bool  // by a release of this very value
 	shared   bool  // listed with others
 	number   int64 // of a permit
+	turn     bool  // the server reserved it for the first in its line
 	// forgotten is when the server lost it with all else; 0: it did not.
 	forgotten int64
 }
@@ -166,7 +169,7 @@ func newSimNode(w *simWorld, i int) *simNode {
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
 		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64),
-		ids: make(map[int]int64), flows: make(map[simConn]*simFlow),
+		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), withdrawn: make(map[string]int64),
 	}
 	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
 	n.store.watch, n.store.publish = n, n.publish
@@ -214,7 +217,9 @@ func (n *simNode) put(key, value string, expire int64, op *memOp) {
 	}
 	if n.isLock(key) && value != marker {
 		n.w.keptUnder(value, op)
-		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: expire, to: n.expiry(expire)})
+		n.holds[key] = append(n.holds[key], &simHold{
+			value: value, from: n.w.t(), expire: expire, to: n.expiry(expire), turn: op.req.op == opJoin || op.req.op == opRelease,
+		})
 	}
 }
 
@@ -351,6 +356,11 @@ func (n *simNode) do(r *request) (any, error) {
 func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 	w := n.w
 	value := r.value
+	if r.op == opRelease && r.queue != nil && r.queue.entry != "" && a.err == nil {
+		if left := valueIn(r.queue.entry); n.withdrawn[left] == 0 {
+			n.withdrawn[left] = w.t()
+		}
+	}
 	if r.op == opInspect {
 		value = r.queue.key
 	}
