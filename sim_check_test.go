@@ -34,6 +34,7 @@ type simGrant struct {
 	mu         sync.Mutex // of promises
 	abandoned  bool       // never released
 	handedAt   int64      // when HandOver returned; 0: it was not called, or failed
+	stopped    bool       // its holder stopped, and told nobody
 	leftUntil  int64      // when what was handed over to nobody is gone; 0: it was not handed over
 	bridge     int64      // when another process went on with it, without a gap; 0: none did
 	keeps      bool       // others are to be kept from it after its release

@@ -44,6 +44,7 @@ func (c *simClient) handOver(ctx context.Context, g *simGrant, op int) {
 			return
 		}
 		g.relCalled = w.t() // it stops, and nobody is told
+		g.stopped = true
 		w.leaves(g, w.plan.TTL)
 	}
 	g.abandoned = true
@@ -91,12 +92,32 @@ func (w *simWorld) leaves(g *simGrant, ttl time.Duration) {
 	g.leftUntil = w.t() + int64(max(ttl, w.plan.TTL)*102/100)
 }
 
-// left reports whether a value is there because it was handed over to nobody yet.
-func (w *simWorld) left(value string) bool {
+// left reports whether a value is there because it was handed over to nobody yet. A clock that
+// was set back since the acquire makes it last for that much longer. Of a holder that stopped
+// nobody takes back what a server that hung got late.
+func (n *simNode) left(value string) bool {
+	w := n.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	g := w.byToken[value[:min(len(value), tokenLen)]]
-	return g != nil && w.t() < g.leftUntil
+	if g == nil {
+		return false
+	}
+	until := g.leftUntil
+	if h := n.last(g.key, value); g.stopped && h != nil {
+		until = max(until, h.from+int64(w.plan.TTL*102/100))
+	}
+	return w.t() < until+n.setBack(g.call)
+}
+
+// setBack is by how much a server's clock was set back from a time on.
+func (n *simNode) setBack(from int64) (by int64) {
+	for _, s := range n.hand.steps {
+		if s.at >= from {
+			by -= s.by
+		}
+	}
+	return by
 }
 
 // freeFromLeft is when others can have the key of what was handed over, and adopted by nobody.
