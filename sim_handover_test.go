@@ -94,7 +94,8 @@ func (w *simWorld) leaves(g *simGrant, ttl time.Duration) {
 
 // left reports whether a value is there because it was handed over to nobody yet. A clock that
 // was set back since the acquire makes it last for that much longer. Of a holder that stopped
-// nobody takes back what a server that hung got late.
+// nobody takes back what a server that hung got late. And a server that is not told for how long
+// a lock is kept has it for the lease.
 func (n *simNode) left(value string) bool {
 	w := n.w
 	w.mu.Lock()
@@ -104,8 +105,11 @@ func (n *simNode) left(value string) bool {
 		return false
 	}
 	until := g.leftUntil
-	if h := n.last(g.key, value); g.stopped && h != nil {
+	switch h := n.last(g.key, value); {
+	case g.stopped && h != nil:
 		until = max(until, h.from+int64(w.plan.TTL*102/100))
+	case g.keeps && value == g.value:
+		until = max(until, g.relCalled+int64(g.lease*102/100))
 	}
 	return w.t() < until+n.setBack(g.call)
 }
