@@ -368,7 +368,8 @@ func (w *simWorld) checkRelease(g *simGrant) {
 		for _, h := range n.holds[g.key] {
 			deleted = deleted || h.value == g.value && h.released && h.to <= g.relRet
 		}
-		if deleted || !n.has(g.key, g.value, g.relRet) || !n.has(g.key, g.value, g.relCalled) {
+		// Where a SET was refused, and then came again, nobody knows of a key to release.
+		if deleted || !n.has(g.key, g.value, g.relRet) || !n.has(g.key, g.value, g.relCalled) || n.refusedFirst(g.key, g.value) {
 			free++
 		}
 	}

@@ -144,6 +144,7 @@ type simNode struct {
 	ids       map[int]int64 // the last one given, by generation
 	flows     map[simConn]*simFlow
 	busy      int64 // until when it has work, if it takes time for it
+	again     bool  // what it does now came before
 
 	requests int
 	stopped  []*simHold // set by scripts that failed then
@@ -160,6 +161,7 @@ type simHold struct {
 	shared   bool  // listed with others
 	number   int64 // of a permit
 	turn     bool  // the server reserved it for the first in its line
+	again    bool  // by a request that came for the second time
 	// forgotten is when the server lost it with all else; 0: it did not.
 	forgotten int64
 }
@@ -218,7 +220,7 @@ func (n *simNode) put(key, value string, expire int64, op *memOp) {
 	if n.isLock(key) && value != marker {
 		n.w.keptUnder(value, op)
 		n.holds[key] = append(n.holds[key], &simHold{
-			value: value, from: n.w.t(), expire: expire, to: n.expiry(expire), turn: op.req.op == opJoin || op.req.op == opRelease,
+			value: value, from: n.w.t(), expire: expire, to: n.expiry(expire), turn: op.req.op == opJoin || op.req.op == opRelease, again: n.again,
 		})
 	}
 }
@@ -277,7 +279,7 @@ func (n *simNode) listed(key, value string, number, till int64, op *memOp) {
 	to := n.expiry(till)
 	h := n.member(key, value)
 	if h == nil || h.number != number || h.to < n.w.t() {
-		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: till, to: to, shared: true, number: number})
+		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: till, to: to, shared: true, number: number, again: n.again})
 		return
 	}
 	if to < h.to {
@@ -325,11 +327,12 @@ type simAnswers struct {
 	look   sighting
 }
 
-// run executes a batch now.
-func (n *simNode) run(p *simProcess, reqs []*request) (each []simAnswer, look sighting) {
+// run executes a batch now. Again: the same has come before.
+func (n *simNode) run(p *simProcess, reqs []*request, again bool) (each []simAnswer, look sighting) {
 	t := n.w.t()
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.again = again
 	each = make([]simAnswer, len(reqs))
 	denied := n.denies(t)
 	for i, r := range reqs {
@@ -422,6 +425,13 @@ func (n *simNode) has(key, value string, t int64) bool {
 		}
 	}
 	return false
+}
+
+// refusedFirst reports whether the node had nothing of a value until a request came for the
+// second time.
+func (n *simNode) refusedFirst(key, value string) bool {
+	i := slices.IndexFunc(n.holds[key], func(h *simHold) bool { return h.value == value })
+	return i >= 0 && n.holds[key][i].again
 }
 
 // simSub is a subscription.
