@@ -120,9 +120,11 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 		l.loseAndUnlock(now, why)
 		return why
 	case v != verdictGranted:
-		l.mu.Unlock()
-		return l.failed(r, opExtend, ErrNoQuorum)
+		defer l.mu.Unlock()
+		l.notExtended = l.failed(r, opExtend, ErrNoQuorum)
+		return l.notExtended
 	}
+	l.notExtended = nil
 	if until := validUntil(start, ttl, l.opts.DriftFactor); now.until(until) > now.until(l.until) {
 		// Later as seen from now: the wall clock may have been set back meanwhile.
 		l.until = until

@@ -42,8 +42,10 @@ type Lock struct {
 	longest time.Duration // no node was asked to hold the value for longer than this
 	repairs []*call       // SETs that put the value back on nodes that lost it, by node
 	over    error         // why the lock is not ours any more; nil while it is
-	renews  bool
-	shared  bool // held together with others; a downgrade makes it so
+	// notExtended is why the last extend found no quorum; nil if it found one.
+	notExtended error
+	renews      bool
+	shared      bool // held together with others; a downgrade makes it so
 
 	ctx    context.Context // nil until somebody asks for it
 	cancel context.CancelCauseFunc
@@ -327,8 +329,14 @@ func (l *Lock) checkEnd() (lost error) {
 	return lost
 }
 
+// expired is the error of a lease that ran out, with what the nodes answered when it was to be
+// extended last; the caller holds mu.
 func (l *Lock) expired() error {
-	return fmt.Errorf("redlock: %w: %w: lease of %s not extended in time", ErrLost, ErrExpired, quoteKey(l.key))
+	err := fmt.Errorf("redlock: %w: %w: lease of %s not extended in time", ErrLost, ErrExpired, quoteKey(l.key))
+	if l.notExtended == nil {
+		return err
+	}
+	return fmt.Errorf("%w; the last try: %w", err, detail{l.notExtended})
 }
 
 // loseAndUnlock notes that the lock is not ours any more; the caller holds mu, and

@@ -161,7 +161,7 @@ func (w *simWorld) settle(ctx context.Context) {
 		for _, n := range w.nodes {
 			n.mu.Lock()
 			for _, key := range sortedKeys(n.store.keys) {
-				if k := n.store.get(key); k != nil && n.isLock(key) && !w.left(k.str) {
+				if k := n.store.get(key); k != nil && n.isLock(key) && !n.left(k.str) {
 					w.violated("I5: node %d has %s, %.6s, although everybody has gone", n.i, key, k.str)
 				}
 			}
