@@ -50,7 +50,7 @@ func (c *call) instead() *request {
 	switch {
 	case c.unknownScript() && !c.req.whole:
 		return c.req.withSource()
-	case c.native && !c.twice && (c.val == any(int64(0)) || denied(c.err)):
+	case c.native && !c.twice && (c.val == any(int64(0)) || denied(c.err) || otherType(c.err)):
 		return c.req.withLua() // says what is there instead
 	default:
 		return nil

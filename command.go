@@ -38,8 +38,8 @@ func (a *arguments) add(vs ...any) { a.list = append(a.list, vs...) }
 // write appends the request as a command. It is the only place that knows where a
 // script expects what.
 func (a *arguments) write(r *request) {
-	if r.native {
-		a.compareAndDelete(r)
+	if r.native != noNative {
+		a.compareAndDelete(r, r.native)
 		return
 	}
 	if r.script == nil {
@@ -139,11 +139,26 @@ func (a *arguments) write(r *request) {
 	}
 }
 
-// compareAndDelete is the release of a server that needs no script for it: 1 if the key had
-// our value, which is gone now, and 0 if not.
-func (a *arguments) compareAndDelete(r *request) {
-	a.list = append(a.list, "DELIFEQ")
-	a.str(&r.key)
+// nativeDelete is a command by which a server deletes a key if it has a value. It answers 1 if it
+// had, and 0 if not.
+type nativeDelete uint8
+
+const (
+	noNative nativeDelete = iota // there is only the script
+	delIfEq                      // DELIFEQ key value, of Valkey from version 9 on
+	delEx                        // DELEX key IFEQ value, of Redis from version 8.4 on
+)
+
+// compareAndDelete is the release of a server that needs no script for it.
+func (a *arguments) compareAndDelete(r *request, by nativeDelete) {
+	if by == delEx {
+		a.list = append(a.list, "DELEX")
+		a.str(&r.key)
+		a.list = append(a.list, "IFEQ")
+	} else {
+		a.list = append(a.list, "DELIFEQ")
+		a.str(&r.key)
+	}
 	a.str(&r.value)
 }
 
@@ -183,9 +198,9 @@ func (r *request) plainArguments() []any {
 }
 
 // plainCommands makes commands of a batch for a user's client. They are never used again,
-// since a hook may hold on to them, and so lie in a few pieces of memory. native: the server
-// has a command in place of the release script.
-func plainCommands(batch []*call, native bool) []redis.Cmder {
+// since a hook may hold on to them, and so lie in a few pieces of memory. native: the server's
+// command in place of the release script.
+func plainCommands(batch []*call, native nativeDelete) []redis.Cmder {
 	ctx := context.Background()
 	sets := 0
 	for _, c := range batch {
@@ -197,9 +212,9 @@ func plainCommands(batch []*call, native bool) []redis.Cmder {
 	statuses, scripts := make([]redis.StatusCmd, sets), make([]redis.Cmd, len(batch)-sets)
 	for i, c := range batch {
 		o := &all[i]
-		if o.native = native && c.req.mayBeNative(); o.native {
+		if o.native = native != noNative && c.req.mayBeNative(); o.native {
 			var a arguments
-			a.compareAndDelete(c.req)
+			a.compareAndDelete(c.req, native)
 			o.args = a.list
 		} else {
 			o.args = c.req.plainArguments()
@@ -304,12 +319,12 @@ func (o *once) Clone() redis.Cmder {
 
 // reuse makes the command anew, in its own memory. The inner command is given the first
 // word only, and no context of a caller: it lives as long as the wire, and a lock does not.
-func (o *once) reuse(req *request, native bool) {
+func (o *once) reuse(req *request, native nativeDelete) {
 	a := arguments{list: o.args[:0], byPointer: true}
 	name := scriptName
-	switch o.native = native && req.mayBeNative(); {
+	switch o.native = native != noNative && req.mayBeNative(); {
 	case o.native:
-		a.compareAndDelete(req)
+		a.compareAndDelete(req, native)
 	case req.script == nil:
 		a.write(req)
 		name = setName

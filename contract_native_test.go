@@ -11,57 +11,68 @@ import (
 	"github.com/quorumlock/redlock/internal/realredis"
 )
 
-// askNative is a release by the server's own command.
-func askNative(value string) *request {
+// askNative is a release by a server's own command.
+func askNative(by nativeDelete, value string) *request {
 	r := askRelease(value)
-	r.native = true
+	r.native = by
 	return r
 }
 
-// nativeServer is a real server that has DELIFEQ.
-func nativeServer(t *testing.T) *realredis.Server {
+// nativeServer is a real server that compares and deletes by the command.
+func nativeServer(t *testing.T) (*realredis.Server, nativeDelete) {
 	s := realredis.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
 	defer client.Close()
 	text, err := client.Info(t.Context(), "server").Result()
 	require.NoError(t, err)
-	if !parseInfo(text).comparesAndDeletes() {
-		t.Skip("the server has no DELIFEQ; " + realredis.BinaryEnv + " may name a Valkey 9")
+	by := parseInfo(text).compareAndDelete()
+	if by == noNative {
+		t.Skip("the server has no command for it; " + realredis.BinaryEnv + " may name a Valkey 9 or Redis 8.4")
 	}
-	return s
+	return s, by
 }
 
-// What DELIFEQ answers, in the simulation and on a server that has it.
+// What DELIFEQ and DELEX answer, in the simulation and on a server that has one of them.
 func TestContractNative(t *testing.T) {
 	t.Parallel()
+	type release string
 	cases := map[string][]struct {
 		ask  any
 		want string
 	}{
-		"our own":             {{askSet("a"), "OK"}, {askNative("a"), "1"}, {raw("TYPE", "k"), "none"}},
-		"another's":           {{askSet("a"), "OK"}, {askNative("b"), "0"}, {raw("GET", "k"), "a"}},
-		"a longer one":        {{askSet("ab"), "OK"}, {askNative("a"), "0"}, {raw("GET", "k"), "ab"}},
-		"nothing":             {{askNative("a"), "0"}},
-		"twice":               {{askSet("a"), "OK"}, {askNative("a"), "1"}, {askNative("a"), "0"}},
-		"what is no lock":     {{raw("RPUSH", "k", "x"), ""}, {askNative("a"), "error WRONGTYPE"}},
-		"and then it is free": {{askSet("a"), "OK"}, {askNative("a"), "1"}, {askSet("b"), "OK"}, {askRelease("a"), "b"}},
+		"our own":             {{askSet("a"), "OK"}, {release("a"), "1"}, {raw("TYPE", "k"), "none"}},
+		"another's":           {{askSet("a"), "OK"}, {release("b"), "0"}, {raw("GET", "k"), "a"}},
+		"a longer one":        {{askSet("ab"), "OK"}, {release("a"), "0"}, {raw("GET", "k"), "ab"}},
+		"nothing":             {{release("a"), "0"}},
+		"twice":               {{askSet("a"), "OK"}, {release("a"), "1"}, {release("a"), "0"}},
+		"what is no lock":     {{raw("RPUSH", "k", "x"), ""}, {release("a"), "error"}},
+		"and then it is free": {{askSet("a"), "OK"}, {release("a"), "1"}, {askSet("b"), "OK"}, {askRelease("a"), "b"}},
 	}
-	nodes := map[string]func(*testing.T) *contractNode{
-		"in memory": inMemory,
-		"server":    func(t *testing.T) *contractNode { return overClient(t, nativeServer(t).Addr()) },
+	nodes := map[string]func(*testing.T) (*contractNode, nativeDelete){
+		"in memory, DELIFEQ": func(t *testing.T) (*contractNode, nativeDelete) { return inMemory(t), delIfEq },
+		"in memory, DELEX":   func(t *testing.T) (*contractNode, nativeDelete) { return inMemory(t), delEx },
+		"server": func(t *testing.T) (*contractNode, nativeDelete) {
+			s, by := nativeServer(t)
+			return overClient(t, s.Addr()), by
+		},
 	}
 	for server, start := range nodes {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()
-			n := start(t)
+			n, by := start(t)
 			for name, steps := range cases {
 				n.raw("DEL", "k")
 				for i, s := range steps {
+					ask := s.ask
+					if value, ok := ask.(release); ok {
+						ask = askNative(by, string(value))
+					}
 					var got any
-					if ask, ok := s.ask.(*request); !ok {
-						got = n.raw(s.ask.([]any)...)
-					} else if a := n.do(ask); a.err != nil {
-						got = "error " + a.err.Error()
+					if r, ok := ask.(*request); !ok {
+						got = n.raw(ask.([]any)...)
+					} else if a := n.do(r); a.err != nil {
+						got = "error"
+						assert.True(t, otherType(a.err), a.err)
 					} else {
 						got = a.val
 					}
@@ -72,26 +83,31 @@ func TestContractNative(t *testing.T) {
 	}
 }
 
-// Only what names itself Valkey and is at least version 9 has DELIFEQ.
-func TestWhoHasDELIFEQ(t *testing.T) {
+func TestWhoComparesAndDeletes(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]bool{
-		"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n": true,
-		"redis_version:7.2.4\r\nvalkey_version:10.0.0\r\n":                      true,
-		"redis_version:7.2.4\r\nvalkey_version:8.1.1\r\n":                       false,
-		"redis_version:9.0.0\r\n":                                               false,
-		"valkey_version:new\r\n":                                                false,
-		"":                                                                      false,
+	for text, want := range map[string]nativeDelete{
+		"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n": delIfEq,
+		"redis_version:7.2.4\r\nvalkey_version:10.0.0\r\n":                      delIfEq,
+		"redis_version:8.4.0\r\nvalkey_version:8.1.1\r\n":                       noNative,
+		"valkey_version:new\r\n":                                                noNative,
+		"redis_version:8.4.0\r\n":                                               delEx,
+		"redis_version:8.10.1\r\n":                                              delEx,
+		"redis_version:10.0.0\r\n":                                              delEx,
+		"redis_version:8.3.9\r\n":                                               noNative,
+		"redis_version:7.0.15\r\n":                                              noNative,
+		"redis_version:8\r\n":                                                   noNative,
+		"":                                                                      noNative,
 	} {
-		assert.Equal(t, want, parseInfo(text).comparesAndDeletes(), text)
+		assert.Equal(t, want, parseInfo(text).compareAndDelete(), text)
 	}
 }
 
-// counted is how often a server did, or refused to do, DELIFEQ, by its own count.
+// counted is how often a server did, or refused to do, such a command, by its own count.
 func counted(t *testing.T, c *redis.Client, what string) int64 {
 	text, err := c.Info(t.Context(), "commandstats").Result()
 	require.NoError(t, err)
-	_, rest, _ := strings.Cut(","+parseInfo(text)["cmdstat_delifeq"], ","+what+"=")
+	stats := parseInfo(text)
+	_, rest, _ := strings.Cut(","+stats["cmdstat_delifeq"]+stats["cmdstat_delex"], ","+what+"=")
 	n, _, _ := strings.Cut(rest, ",")
 	return number(n)
 }
@@ -116,11 +132,11 @@ func TestReleaseByTheServersOwnCommand(t *testing.T) {
 			var clients []*redis.Client
 			var users []redis.UniversalClient
 			for range 3 {
-				s := nativeServer(t)
+				s, by := nativeServer(t)
 				c := redis.NewClient(&redis.Options{Addr: s.Addr()})
 				t.Cleanup(func() { _ = c.Close() })
 				if user == "denied" {
-					require.NoError(t, c.Do(t.Context(), "ACL", "SETUSER", "default", "-delifeq").Err())
+					require.NoError(t, c.Do(t.Context(), "ACL", "SETUSER", "default", map[nativeDelete]string{delIfEq: "-delifeq", delEx: "-delex"}[by]).Err())
 				}
 				addrs, clients, users = append(addrs, s.Addr()), append(clients, c), append(users, redis.NewClient(&redis.Options{Addr: s.Addr()}))
 			}

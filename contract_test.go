@@ -133,7 +133,7 @@ func overClient(t *testing.T, addr string) *contractNode {
 		do: func(req *request) simAnswer {
 			c := &call{req: req}
 			w.exchange([]*call{c}, 10*time.Second, 10*time.Second)
-			for req := c.instead(); req != nil && !c.req.native; req = c.instead() {
+			for req := c.instead(); req != nil && c.req.native == noNative; req = c.instead() {
 				c.req = req
 				w.exchange([]*call{c}, 10*time.Second, 10*time.Second)
 			}

@@ -94,13 +94,18 @@ func (q *question) string(failure error) (text string, err error, heard bool) {
 	return text, nil, heard
 }
 
-// native is whether one connection's server compares and deletes by a command of its own.
+// native is by what command one connection's server compares and deletes without a script.
 type native struct {
-	has    bool         // it said so when it was asked who it is
+	has    nativeDelete // as it said when it was asked who it is
 	denied *atomic.Bool // it did not do it for us over this or another connection
 }
 
-func (n *native) may() bool { return n.has && !n.denied.Load() }
+func (n *native) may() nativeDelete {
+	if n.denied.Load() {
+		return noNative
+	}
+	return n.has
+}
 
 // learn takes in the answer to such a command.
 func (n *native) learn(b *ballot) {

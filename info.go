@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -36,11 +37,26 @@ func (i serverInfo) uptime() (d time.Duration, ok bool) {
 	return time.Duration(min(max(seconds, 0), int64(maxUptime/time.Second))) * time.Second, ok
 }
 
-// comparesAndDeletes reports whether the server has DELIFEQ: Valkey has it from version 9 on.
-func (i serverInfo) comparesAndDeletes() bool {
-	major, _, _ := strings.Cut(i["valkey_version"], ".")
-	n, err := strconv.Atoi(major)
-	return err == nil && n >= 9
+// compareAndDelete is the server's own command for it, by the version that it tells. A Valkey
+// also tells the version of Redis that it is compatible with.
+func (i serverInfo) compareAndDelete() nativeDelete {
+	if version, is := i["valkey_version"]; is {
+		if atLeast(version, 9, 0) {
+			return delIfEq
+		}
+		return noNative
+	}
+	if atLeast(i["redis_version"], 8, 4) {
+		return delEx
+	}
+	return noNative
+}
+
+// atLeast reports whether a version, as in "8.4.0", is one or a later one.
+func atLeast(version string, major, minor int) bool {
+	var a, b int
+	n, _ := fmt.Sscanf(version, "%d.%d", &a, &b)
+	return n == 2 && (a > major || a == major && b >= minor)
 }
 
 // number is the value of a field that holds an integer; ok is false if the field is

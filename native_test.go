@@ -31,6 +31,8 @@ func TestWhatANativeReleaseDidNotDoIsLeftToTheScript(t *testing.T) {
 		{val: int64(0)},
 		{err: memError("NOPERM User locks has no permissions to run the 'delifeq' command")},
 		{err: memError("ERR unknown command 'DELIFEQ', with args beginning with: 'k' 'a'")},
+		{err: memError("ERR Key should be of string type if conditions are specified")},
+		{err: memError("WRONGTYPE Operation against a key holding the wrong kind of value")},
 	} {
 		next := answered(b)
 		if assert.NotNil(t, next, "%v", b) {

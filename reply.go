@@ -185,6 +185,11 @@ func denied(err error) bool {
 // inside of a longer text if a script was refused.
 func readOnly(err error) bool { return redis.IsReadOnlyError(err) }
 
+// otherType reports whether a server's own command did nothing since the key holds no string.
+func otherType(err error) bool {
+	return err != nil && isServerError(err) && hasAny(err.Error(), "WRONGTYPE", "Key should be of string type")
+}
+
 // halfWay reports whether a script that failed with this error may have done a part of its
 // work, which Redis does not roll back. The other errors come before a script's first write.
 // Those of the server's state are not told apart by their beginning, since some versions

@@ -44,12 +44,12 @@ func (o op) acquires() bool {
 // was sent. The wire makes a command of it, see appendArgs.
 type request struct {
 	op     op
-	whole  bool    // the script goes as its text, since the server does not know its digest
-	native bool    // a command of the server's own goes in place of the release script
-	lua    bool    // and never
-	script *script // nil: a plain SET
-	key    string  // the lock's
-	value  string  // of the lock: to be set, extended, compared or deleted
+	whole  bool         // the script goes as its text, since the server does not know its digest
+	native nativeDelete // goes in place of the release script
+	lua    bool         // and never
+	script *script      // nil: a plain SET
+	key    string       // the lock's
+	value  string       // of the lock: to be set, extended, compared or deleted
 	// px is for how many milliseconds the key is set or extended. PX and not PXAT: a
 	// client's clock must have no say in when a node's key expires.
 	px    int64

@@ -15,7 +15,7 @@ type sighting struct {
 	idErr    error         // why, where it is denied for good
 	uptime   time.Duration // whole seconds, by the node's wall clock
 	mark     mark
-	native   bool // it has DELIFEQ, as Valkey does from version 9 on
+	native   nativeDelete
 	// asked: this is an answer to the full question, or to a mark's writing, and no SET
 	// went ahead of it in its batch. Two of them may arrive in the wrong order. Without it
 	// the sighting is a look: run id of the connection and mark, read behind SETs whose
@@ -28,7 +28,7 @@ type sighting struct {
 // say who it is.
 func (s *sighting) readServer(text string) error {
 	info := parseInfo(text)
-	s.native = info.comparesAndDeletes()
+	s.native = info.compareAndDelete()
 	uptime, told := info.uptime()
 	if s.runID, s.uptime = info.runID(), uptime; s.runID == "" || !told {
 		return errMuteServer

@@ -334,9 +334,9 @@ func (f *simFlow) exchange(batch []*call, want looks) (got said) {
 	}
 	reqs := make([]*request, len(batch))
 	for i, c := range batch {
-		if reqs[i] = c.req; f.native.may() && c.req.mayBeNative() {
+		if reqs[i] = c.req; f.native.may() != noNative && c.req.mayBeNative() {
 			r := *c.req
-			r.native, r.plain = true, nil
+			r.native, r.plain = f.native.may(), nil
 			reqs[i] = &r
 		}
 	}
@@ -360,7 +360,7 @@ func (f *simFlow) exchange(batch []*call, want looks) (got said) {
 	}
 	for i, c := range batch {
 		if c.ballot = (ballot{err: err, sent: true}); i < some {
-			c.ballot = ballot{val: as.each[i].val, err: as.each[i].err, sent: true, native: reqs[i].native}
+			c.ballot = ballot{val: as.each[i].val, err: as.each[i].err, sent: true, native: reqs[i].native != noNative}
 			f.native.learn(&c.ballot)
 		} else if err == nil {
 			c.ballot.err = errSimReset // at the end of the run

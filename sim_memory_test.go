@@ -101,7 +101,9 @@ func (n *simNode) sighting(t int64) sighting {
 	if former {
 		s.formerID = "another"
 	}
-	s.native = n.w.plan.Native && n.i%3 > 0
+	if n.w.plan.Native && n.i%3 > 0 {
+		s.native = delIfEq
+	}
 	if _, follows := n.w.faultAt(t, -1, n.i, faultResync); follows {
 		s.role, s.replID = "slave", "another"
 	}

@@ -213,8 +213,9 @@ func (s *memStore) do(req *request) (any, error) {
 	for i, a := range plain {
 		args[i] = argument(a)
 	}
-	if req.native {
-		return s.deleteIfEqual(args[1], args[2], &memOp{req: req, value: args[2]})
+	if req.native != noNative {
+		value := args[len(args)-1]
+		return s.deleteIfEqual(args[1], value, &memOp{req: req, value: value})
 	}
 	if req.script == nil {
 		return s.command(args, &memOp{req: req, value: args[2]})
@@ -643,7 +644,7 @@ func truth(b bool) int64 {
 	return 0
 }
 
-// deleteIfEqual is DELIFEQ of Valkey 9.
+// deleteIfEqual is DELIFEQ of Valkey 9, and DELEX with IFEQ of Redis 8.4.
 func (s *memStore) deleteIfEqual(lock, value string, op *memOp) (any, error) {
 	switch v, ok, err := s.text(lock); {
 	case err != nil:

@@ -45,7 +45,7 @@ type simPlan struct {
 	Users         bool          `json:",omitempty"` // connections are of users' clients
 	NoID          bool          `json:",omitempty"` // connections are not told their ids
 	NoKill        bool          `json:",omitempty"` // nor may they be ended
-	Native        bool          `json:",omitempty"` // two of three nodes say that they have DELIFEQ, and one of these denies it
+	Native        bool          `json:",omitempty"` // two of three nodes say that they compare and delete by a command, and one of these denies it
 	Faults        []simFault
 }
 

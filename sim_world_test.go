@@ -350,7 +350,7 @@ func (n *simNode) run(p *simProcess, reqs []*request, again bool) (each []simAns
 
 // do has the server carry out a request. Some deny commands that they have.
 func (n *simNode) do(r *request) (any, error) {
-	if r.native && n.i%3 == 2 {
+	if r.native != noNative && n.i%3 == 2 {
 		return nil, memError("NOPERM this user has no permissions to run the 'delifeq' command")
 	}
 	return n.store.do(r)

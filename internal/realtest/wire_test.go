@@ -23,19 +23,24 @@ import (
 // retrying is what would make go-redis send things again.
 func retrying(o *redis.Options) { o.MaxRetries, o.MinRetryBackoff = 10, time.Millisecond }
 
-// toRelease are the commands by which nodes are asked to release; the last is of Valkey 9.
-var toRelease = []string{"EVALSHA", "EVAL", "DELIFEQ"}
+// toRelease are the commands by which nodes are asked to release; the last two are of Valkey 9 and
+// Redis 8.4.
+var toRelease = []string{"EVALSHA", "EVAL", "DELIFEQ", "DELEX"}
 
 // releases are how often each node was asked to release.
 func (f *fleet) releases() []int { return f.counts(toRelease...) }
 
 // deleted is how often a server has deleted a lock, or compared and deleted, by its own count.
-func (f *fleet) deleted(i int) int { return f.executed(i, "del") + f.executed(i, "delifeq") }
+func (f *fleet) deleted(i int) int {
+	return f.executed(i, "del") + f.executed(i, "delifeq") + f.executed(i, "delex")
+}
 
 // byScripts has servers release by scripts only.
 func (f *fleet) byScripts() {
 	for _, c := range f.admins {
-		_ = c.Do(context.Background(), "ACL", "SETUSER", "default", "-delifeq").Err() // most have no such command
+		for _, own := range []string{"-delifeq", "-delex"} {
+			_ = c.Do(context.Background(), "ACL", "SETUSER", "default", own).Err() // most have no such command
+		}
 	}
 }
 
@@ -103,7 +108,7 @@ func TestEachAttemptHasAValueOfItsOwn(t *testing.T) {
 				require.False(t, released[c.Args[2]], "sent after its release")
 				seen[c.Args[2]]++
 				require.LessOrEqual(t, seen[c.Args[2]], most, "sent too often to node %d", i)
-			case "EVAL", "EVALSHA", "DELIFEQ":
+			case "EVAL", "EVALSHA", "DELIFEQ", "DELEX":
 				for _, a := range c.Args {
 					released[a] = true
 				}
