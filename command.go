@@ -139,16 +139,6 @@ func (a *arguments) write(r *request) {
 	}
 }
 
-// nativeDelete is a command by which a server deletes a key if it has a value. It answers 1 if it
-// had, and 0 if not.
-type nativeDelete uint8
-
-const (
-	noNative nativeDelete = iota // there is only the script
-	delIfEq                      // DELIFEQ key value, of Valkey from version 9 on
-	delEx                        // DELEX key IFEQ value, of Redis from version 8.4 on
-)
-
 // compareAndDelete is the release of a server that needs no script for it.
 func (a *arguments) compareAndDelete(r *request, by nativeDelete) {
 	if by == delEx {

@@ -37,6 +37,16 @@ func (i serverInfo) uptime() (d time.Duration, ok bool) {
 	return time.Duration(min(max(seconds, 0), int64(maxUptime/time.Second))) * time.Second, ok
 }
 
+// nativeDelete is a command by which a server deletes a key if it has a value. It answers 1 if it
+// had, and 0 if not.
+type nativeDelete uint8
+
+const (
+	noNative nativeDelete = iota // there is only the script
+	delIfEq                      // DELIFEQ key value, of Valkey from version 9 on
+	delEx                        // DELEX key IFEQ value, of Redis from version 8.4 on
+)
+
 // compareAndDelete is the server's own command for it, by the version that it tells. A Valkey
 // also tells the version of Redis that it is compatible with.
 func (i serverInfo) compareAndDelete() nativeDelete {
