@@ -52,6 +52,7 @@ func said(out, addr string) string {
 func TestOperatorsCommandsWhileNodesAreDown(t *testing.T) {
 	t.Parallel()
 	s := newSiteOf(t, 5)
+	s.ageMarks(t)
 	lock := s.hold(t)
 	for _, key := range []string{"text2", "text3", "text5", "json2", "json3", "json5"} {
 		_, err := s.rl.Mutex(key).Acquire(t.Context())

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -29,6 +30,7 @@ type statusJSON struct {
 	Waiters []waiterJSON `json:"waiters"`
 	Nodes   []nodeJSON   `json:"nodes"`
 	Answers int          `json:"answers"`
+	Votes   *int         `json:"votes,omitempty"` // nodes that can grant locks; left out if not known
 	Quorum  int          `json:"quorum"`
 	Error   string       `json:"error,omitempty"`
 }
@@ -46,6 +48,7 @@ type nodeJSON struct {
 	Waiting int     `json:"waiting"`
 	Elapsed float64 `json:"elapsed_seconds"`
 	Since   string  `json:"remembers_since,omitempty"`
+	Barred  float64 `json:"barred_seconds,omitempty"` // until its grants count
 	Error   string  `json:"error,omitempty"`
 }
 
@@ -58,6 +61,8 @@ type picture struct {
 	// maybe is a node's whose value a majority has if the silent nodes have it, too.
 	maybe *redlock.NodeStatus
 	has   int // how many nodes say that they have it
+
+	health health
 }
 
 func pictureOf(s redlock.Status, quorum int) picture {
@@ -113,18 +118,35 @@ func (p picture) held() *bool {
 
 // notes say what follows from the nodes that do not answer, and what to do.
 func (p picture) notes() []string {
-	spare := p.answers() - p.quorum
+	now := time.Now()
+	h := p.health.at(now)
+	spare := p.answers() - len(h.barred) - p.quorum
 	switch {
-	case len(p.silent) == 0:
+	case len(p.silent) == 0 && len(h.barred) == 0:
 		return nil
+	case p.answers() >= p.quorum && spare < 0:
+		return []string{fmt.Sprintf("No lock can be had%s: %s. Held locks are extended and released. 'redlock check' says more.", h.wait(now), h.count())}
 	case spare < 0:
 		return append(cutOff(p.answers()),
 			fmt.Sprintf("No lock can be had, extended or released until %d of the nodes answer. A holder keeps its lock until the lease ends.", p.quorum),
 			"'redlock check' says what is wrong with each node. Bring them back; do not point clients at other nodes.")
 	case spare == 0:
-		return []string{nodesThat(len(p.silent), len(p.Nodes), "does", "do") + " not answer, and if one more fails no lock can be had: see 'redlock check'."}
+		return []string{p.missing(h) + ", and if one more fails no lock can be had: see 'redlock check'."}
 	default:
-		return []string{nodesThat(len(p.silent), len(p.Nodes), "does", "do") + fmt.Sprintf(" not answer; locks work as long as %d do: see 'redlock check'.", p.quorum)}
+		return []string{p.missing(h) + fmt.Sprintf("; locks work as long as %d do: see 'redlock check'.", p.quorum)}
+	}
+}
+
+// missing counts the nodes that do not count.
+func (p picture) missing(h health) string {
+	n, of := len(p.silent)+len(h.barred), len(p.Nodes)
+	switch {
+	case len(h.barred) == 0:
+		return nodesThat(n, of, "does", "do") + " not answer"
+	case len(p.silent) == 0:
+		return nodesThat(n, of, "may", "may") + " not vote yet"
+	default:
+		return nodesThat(n, of, "does", "do") + " not answer or may not vote yet"
 	}
 }
 
@@ -142,6 +164,11 @@ func asJSON(p picture) statusJSON {
 		Shared: p.Shared, Holders: holdersJSON(p.Holders),
 		Waiters: []waiterJSON{}, Nodes: []nodeJSON{}, Answers: p.answers(), Quorum: p.quorum,
 	}
+	now := time.Now()
+	h := p.health.at(now)
+	if h.quorum > 0 {
+		j.Votes = &h.votes
+	}
 	for _, w := range p.Waiters {
 		j.Waiters = append(j.Waiters, waiterJSON{w.Owner, w.Waited.Seconds()})
 	}
@@ -150,7 +177,11 @@ func asJSON(p picture) statusJSON {
 		if n.Err != nil {
 			e = n.Err.Error()
 		}
-		j.Nodes = append(j.Nodes, nodeJSON{n.Node, !silent(n), n.Value, n.TTL.Seconds(), n.Waiting, n.Elapsed.Seconds(), since(n.RemembersSince), e})
+		node := nodeJSON{n.Node, !silent(n), n.Value, n.TTL.Seconds(), n.Waiting, n.Elapsed.Seconds(), since(n.RemembersSince), 0, e}
+		if until, ok := h.isBarred(n.Node); ok {
+			node.Barred = until.Sub(now).Seconds()
+		}
+		j.Nodes = append(j.Nodes, node)
 	}
 	return j
 }
@@ -265,6 +296,10 @@ func printStatus(w io.Writer, s picture) {
 			fmt.Fprint(w, paint.bad(paragraph(w, printable(n.Node+": "+n.Err.Error()))))
 		}
 	}
+	now := time.Now()
+	for _, b := range s.health.at(now).barred {
+		fmt.Fprint(w, paint.odd(paragraph(w, printable(b.name+": "+mayNotVoteFor(b.until, now)))))
+	}
 	for i, wt := range s.Waiters {
 		fmt.Fprintf(w, "%s in line: %s, for %v\n", ordinal(i+1), printable(wt.Owner), wt.Waited.Round(time.Millisecond))
 	}
@@ -328,11 +363,16 @@ With --json, held is null if it depends on nodes that do not answer.`,
 			return failure(cmd, *asked, args[0], err)
 		}
 		defer disconnect()
+		var h health
+		var asking sync.WaitGroup
+		asking.Go(func() { h = askHealth(cmd.Context(), rl) })
 		status, err := rl.Mutex(args[0]).Inspect(cmd.Context())
+		asking.Wait()
 		if status.Nodes == nil {
 			return failure(cmd, *asked, args[0], err)
 		}
 		seen := pictureOf(status, rl.Quorum())
+		seen.health = h
 		if *asked {
 			line := asJSON(seen)
 			if err != nil {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -29,13 +30,15 @@ const (
 type waiting struct {
 	log     *runLog
 	mutexes []*redlock.Mutex
+	rl      *redlock.Redlock
 	quorum  int
 	own     string // as others see us in the line
 	start   time.Time
+	until   time.Time // when a quorum may vote again; zero: not known
 }
 
 func newWaiting(log *runLog, ms []*redlock.Mutex, rl *redlock.Redlock) *waiting {
-	return &waiting{log: log, mutexes: ms, quorum: rl.Quorum(), own: ownName(), start: time.Now()}
+	return &waiting{log: log, mutexes: ms, rl: rl, quorum: rl.Quorum(), own: ownName(), start: time.Now()}
 }
 
 // waitedFor is what run waits for. It is news if it differs from the last one.
@@ -45,6 +48,7 @@ type waitedFor struct {
 	sharedBy      int    // how many hold it together
 	place, of     int    // in line; 0: not in it, or not known
 	problem       string // why no lock can be had
+	barred        string // nodes whose grants do not count yet, if that is the problem
 }
 
 // tell returns when ctx has ended.
@@ -106,8 +110,18 @@ func (w *waiting) lookAt(ctx context.Context, m *redlock.Mutex) (seen waitedFor,
 		}
 		return waitedFor{problem: "no quorum, " + p.count()}, 0, true
 	}
-	if p.Held() {
+	switch {
+	case p.Held() && p.Owner != w.own: // an attempt of ours is on its way, or is being undone
 		seen.holder, seen.token, seen.sharedBy, lease = p.Owner, p.Token, len(p.Holders), p.TTL
+	default:
+		// Nobody has it, nor have we: perhaps too few grants count. Only then that is asked.
+		h := askHealth(ctx, w.rl)
+		if ctx.Err() != nil {
+			return waitedFor{}, 0, false
+		}
+		if h.lacks() {
+			return w.lacking(h), 0, true
+		}
 	}
 	for i, x := range p.Waiters {
 		if x.Owner == w.own {
@@ -118,6 +132,21 @@ func (w *waiting) lookAt(ctx context.Context, m *redlock.Mutex) (seen waitedFor,
 	return seen, lease, true
 }
 
+// lacking says that too few nodes may vote, and notes until when.
+func (w *waiting) lacking(h health) waitedFor {
+	w.until = h.until
+	return waitedFor{problem: "no quorum", barred: fmt.Sprintf("%s (not yet: %s)", h.count(), cmp.Or(h.names(), "none"))}
+}
+
+// why is the problem, with the time that it lasts yet.
+func (w *waiting) why(seen waitedFor) string {
+	if seen.barred == "" {
+		return seen.problem
+	}
+	h := health{until: w.until}
+	return seen.problem + h.wait(time.Now()) + ", " + seen.barred
+}
+
 func (w *waiting) say(seen waitedFor, lease time.Duration) {
 	if !w.log.json {
 		fmt.Fprintln(w.log.w, w.line(seen, lease))
@@ -125,7 +154,7 @@ func (w *waiting) say(seen waitedFor, lease time.Duration) {
 	}
 	e := runEvent{
 		Event: "still_waiting", Key: seen.key, Holder: seen.holder, HolderToken: seen.token, SharedBy: seen.sharedBy, Place: seen.place, Waiting: seen.of,
-		Waited: new(time.Since(w.start).Seconds()), Error: seen.problem,
+		Waited: new(time.Since(w.start).Seconds()), Error: w.why(seen),
 	}
 	if lease != 0 {
 		e.Lease = new(lease.Seconds())
@@ -138,7 +167,7 @@ func (w *waiting) line(seen waitedFor, lease time.Duration) string {
 	var parts []string
 	switch {
 	case seen.problem != "":
-		parts = append(parts, seen.problem)
+		parts = append(parts, w.why(seen))
 	case seen.place == 1 && seen.of == 1:
 		parts = append(parts, "next in line")
 	case seen.place > 0:

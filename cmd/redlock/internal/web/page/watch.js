@@ -84,10 +84,10 @@ function draw(state) {
   list(byId("nodes"), state.nodes, "name", (n) => {
     const up = !n.error;
     const card = make("li", "card node");
-    card.dataset.state = up ? "up" : "down";
+    card.dataset.state = !up ? "down" : n.barred ? "barred" : "up";
     card.append(
-      make("div", "top", make("h3", "", n.name), make("span", "state", up ? "answers" : "no answer")),
-      make("p", "vote", n.error || n.tells || ""),
+      make("div", "top", make("h3", "", n.name), make("span", "state", !up ? "no answer" : n.barred ? "may not vote" : "answers")),
+      make("p", "vote", n.error || (n.barred ? "for " + n.barred + " yet; " : "") + (n.tells || "")),
     );
     return card;
   });
