@@ -187,6 +187,9 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []st
 		return log.end(failedToLock(err, f))
 	}
 	j := &job{held: held, ttl: f.ttl, signals: signals, log: log}
+	if f.minHold > 0 {
+		j.notBefore = time.Now().Add(f.minHold)
+	}
 	if path == "" {
 		status := j.hold()
 		j.release(ctx, status)
@@ -204,7 +207,7 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []st
 // release says how it went, unless the lock was lost and a failure is no news.
 func (j *job) release(ctx context.Context, status *exitStatus) {
 	if err := j.held.Release(ctx); err == nil || status.code != exitLost {
-		j.log.released(err, j.ttl)
+		j.log.released(err, j.ttl, j.notBefore)
 	}
 }
 
@@ -291,7 +294,7 @@ func getLock(ctx context.Context, s settings, f runFlags, keys []string, signals
 		log.acquired(r.held, f, time.Since(start))
 	}
 	if came != nil && r.held != nil {
-		log.released(r.held.Release(ctx), f.ttl)
+		log.released(r.held.Release(ctx), f.ttl, time.Now().Add(f.minHold))
 		r.held = nil
 	}
 	return r.rl, r.held, came, r.err

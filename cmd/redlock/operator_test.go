@@ -1,0 +1,135 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A command that ends by the signal that redlock sent it, since the lease was not renewed, did
+// not end by itself: the status says that the lock was lost, and the log who sent the signal.
+func TestRunSaysThatItEndedTheCommand(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.start(t, "run", "k", "--ttl", "3s", "--", "sh", "-c", "echo ready; exec sleep 600")
+	asJSON := s.start(t, "run", "j", "--ttl", "3s", "--json", "--", "sh", "-c", "echo ready; exec sleep 600")
+	polite := s.start(t, "run", "p", "--ttl", "3s", "--", "sh", "-c", "trap 'exit 5' TERM; echo ready; while :; do sleep 0.05; done")
+	for _, x := range []*process{p, asJSON, polite} {
+		require.Equal(t, "ready", x.line(t))
+	}
+	for _, x := range s.servers[:2] {
+		require.NoError(t, x.Pause())
+	}
+	assert.Equal(t, exitLost, p.end(t))
+	assert.Regexp(t, `(?m)^redlock: the lease of k was not renewed, and ends in \S+s: the command gets SIGTERM$`, p.errs.String())
+	assert.Regexp(t, `(?m)^redlock: .*lost.*the command ended by SIGTERM`, p.errs.String())
+	assert.Equal(t, exitLost, asJSON.end(t))
+	assert.Equal(t, "SIGTERM", asJSON.event(t, "exit").Signal)
+	assert.Contains(t, asJSON.event(t, "lost").Error, "SIGTERM")
+	assert.Equal(t, new(exitLost), asJSON.event(t, "error").Status)
+	assert.Equal(t, 5, polite.end(t), "its own status, while the lease lasted")
+	assert.Contains(t, polite.errs.String(), "gets SIGTERM")
+	for _, x := range s.servers[:2] {
+		require.NoError(t, x.Resume())
+	}
+}
+
+// A lock that was taken by force: it is said what became of the command.
+func TestRunSaysThatItKilledTheCommand(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.start(t, "run", "k", "--ttl", "3s", "--", "sh", "-c", "echo ready; exec sleep 600")
+	require.Equal(t, "ready", p.line(t))
+	require.NoError(t, s.rl.Mutex("k").ForceRelease(t.Context(), ""))
+	assert.Equal(t, exitLost, p.end(t))
+	assert.Regexp(t, `(?m)^redlock: the command was killed: .*lock lost`, p.errs.String())
+}
+
+// What is on the command line wins over the environment: two who type the same must lock on the
+// same nodes.
+func TestTheCommandLineWinsOverTheEnvironment(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	elsewhere := newSite(t)
+	lock := s.hold(t)
+	file := filepath.Join(t.TempDir(), "redlock.json")
+	text, err := json.Marshal(config{Addrs: s.addrs})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	status := func(env []string, args ...string) result {
+		p := elsewhere.prepare(t, append([]string{"status", "k", "--json"}, args...)...)
+		p.Env = append(p.Env, env...)
+		var out lockedBuffer
+		p.Stdout, p.out = nil, nil
+		p.Stdout = &out
+		require.NoError(t, p.Start())
+		return result{p.end(t), out.String(), p.errs.String()}
+	}
+	assert.Contains(t, status(nil, "--config", file).out, lock.Token(), "$REDLOCK_ADDRS leads elsewhere")
+	assert.NotContains(t, status([]string{configEnv + "=" + file}).out, lock.Token(), "$REDLOCK_ADDRS is more than the file of $REDLOCK_CONFIG")
+	assert.Contains(t, status([]string{configEnv + "=/nonexistent"}, "--config", file).out, lock.Token())
+	assert.Contains(t, status(nil, "--config", file, "--addrs", s.addrs[0]).out, `"quorum":1`, "--addrs is more than the file")
+
+	// Errors name where the setting is.
+	r := status([]string{configEnv + "=/nonexistent"})
+	assert.Contains(t, r.errOut, "$REDLOCK_CONFIG: open /nonexistent")
+	r = status([]string{"REDLOCK_TLS_CA=/nonexistent"})
+	assert.Contains(t, r.errOut, "$REDLOCK_TLS_CA: open /nonexistent")
+	assert.Contains(t, status(nil, "--config", "/nonexistent").errOut, "--config: open /nonexistent")
+}
+
+// A released lock that nobody gets yet is not called free.
+func TestRunSaysHowLongNobodyGetsTheLock(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.start(t, "run", "k", "-v", "--min-hold", "60s", "--", "true")
+	require.Equal(t, 0, p.end(t), p.errs.String())
+	assert.Regexp(t, `redlock: released k; nobody gets it for another (1m0s|\d\d(\.\d)?s)`, p.errs.String())
+	p = s.start(t, "run", "j", "--json", "--min-hold", "60s", "--", "true")
+	require.Equal(t, 0, p.end(t), p.errs.String())
+	e := p.event(t, "released")
+	require.NotNil(t, e.Until)
+	assert.Greater(t, time.Until(*e.Until), 20*time.Second)
+	p = s.start(t, "run", "i", "-v", "--json", "--", "true")
+	require.Equal(t, 0, p.end(t), p.errs.String())
+	assert.Nil(t, p.event(t, "released").Until)
+}
+
+func TestCommandLinesThatMeanSomethingElse(t *testing.T) {
+	t.Setenv(addrsEnv, "127.0.0.1:1")
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"help", "frobnicate"}, `there is no command "frobnicate"`},
+		{[]string{"help", "dmo"}, "did you mean demo?"},
+		{[]string{"completion", "foo"}, `there is no completion for "foo": must be one of bash, fish, powershell, zsh`},
+		{[]string{"run", "k", "sh", "-c", "exit 3"}, "what belongs to the command goes behind --: redlock run KEY... -- COMMAND"},
+		{[]string{"run", "k", "sleep", "--forever"}, "goes behind --"},
+		{[]string{"run", "k1", "true"}, "did you mean: redlock run k1 -- true"},
+		{[]string{"run", "k1", "echo", "two words"}, "did you mean: redlock run k1 -- echo 'two words'"},
+		{[]string{"watch", "web:1", "--web", "127.0.0.1:18097"}, "--web=127.0.0.1:18097"},
+		{[]string{"watch", "--web", "localhost:18097"}, "--web=localhost:18097"},
+		{[]string{"demo", "--web", "127.0.0.1:8099"}, "--web=127.0.0.1:8099"},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			r := run(t, t.Context(), c.args...)
+			require.Equal(t, exitUsage, r.code, "%s%s", r.out, r.errOut)
+			require.Contains(t, r.errOut, c.says)
+			require.Empty(t, r.out)
+		})
+	}
+	for _, args := range [][]string{{"help"}, {"help", "run"}, {"help", "completion", "bash"}, {"completion"}, {"completion", "fish"}} {
+		r := run(t, t.Context(), args...)
+		require.Equal(t, exitOK, r.code, "%v: %s", args, r.errOut)
+		require.NotEmpty(t, r.out)
+	}
+}
