@@ -71,7 +71,6 @@ summary.`,
   redlock demo --web
   redlock demo --addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379
   redlock demo --json | jq 'select(.event == "summary")'`,
-		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f := cmd.Flags()
@@ -84,6 +83,12 @@ summary.`,
 	f.BoolVar(&looks.noColor, "no-color", false, "no colours, as with $NO_COLOR")
 	f.BoolVar(&looks.json, "json", false, "one JSON object per line instead of the timeline")
 	page := webFlag(cmd)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if err := page.misplaced(args, true); err != nil {
+			return err
+		}
+		return noArgs(cmd, args)
+	}
 	for _, name := range []string{"addrs", "workers", "duration", "ttl"} {
 		if err := cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions); err != nil {
 			panic(err)

@@ -57,6 +57,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	strictNames(root) // behind SetOut, which the completion command keeps
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK

@@ -74,6 +74,36 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return &usageError{errors.New(msg)}
 }
 
+// strictNames makes wrong names behind help and completion errors, which cobra answers with its
+// help.
+func strictNames(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if found, _, err := root.Find(args); err == nil && found != root {
+					return nil
+				}
+				return noSuchCommand(root, args)
+			}
+		case "completion":
+			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			c.Args = func(cmd *cobra.Command, args []string) error {
+				if len(args) == 0 {
+					return nil
+				}
+				var shells []string
+				for _, s := range cmd.Commands() {
+					shells = append(shells, s.Name())
+				}
+				return &usageError{fmt.Errorf("there is no completion for %q: must be one of %s", args[0], strings.Join(shells, ", "))}
+			}
+		}
+	}
+}
+
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -96,6 +126,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	if none := (*pflag.NotExistError)(nil); errors.As(err, &none) {
 		if near := nearestFlag(cmd, none.GetSpecifiedName()); near != "" {
 			err = fmt.Errorf("%w; did you mean --%s?", err, near)
+		}
+		if cmd.Name() == "run" {
+			err = fmt.Errorf("%w; what belongs to the command goes behind --: redlock run KEY... -- COMMAND", err)
 		}
 	}
 	return &usageError{err}

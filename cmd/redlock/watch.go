@@ -57,7 +57,7 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 	page := webFlag(cmd)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if page.asked() {
-			return nil
+			return page.misplaced(args, false)
 		}
 		return oneKey(cmd, args)
 	}
