@@ -46,6 +46,7 @@ type line struct {
 	Worker  string   `json:"worker"`
 	Counter int64    `json:"counter"`
 	Away    int      `json:"away"`
+	Barred  int      `json:"barred"`
 	Nodes   any      `json:"nodes"`
 	Votes   []struct {
 		Node, Vote string
@@ -362,4 +363,27 @@ func TestDurationsInColumns(t *testing.T) {
 // withoutMark leaves out the memory mark, which stays on a node.
 func withoutMark(keys []string) []string {
 	return slices.DeleteFunc(keys, func(k string) bool { return strings.HasSuffix(k, "redlock:memory") })
+}
+
+// However short the demo and long the lease, a majority is never away or barred at a time.
+func TestDemoLeavesAMajority(t *testing.T) {
+	t.Setenv(addrsEnv, "")
+	for _, c := range []struct {
+		args   []string
+		faults int // at least
+	}{
+		{[]string{"--duration", "3s"}, 4},
+		{[]string{"--duration", "2s", "--ttl", "1500ms"}, 4},
+		{[]string{"--duration", "2s", "--ttl", "10s"}, 4},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			r := run(t, t.Context(), append([]string{"demo", "--json"}, c.args...)...)
+			require.Equal(t, exitOK, r.code, "%s\n%s", r.out, r.errOut)
+			faults := of(parse(t, r.out), "fault")
+			require.GreaterOrEqual(t, len(faults), c.faults, "%s", r.out)
+			for _, f := range faults {
+				require.LessOrEqual(t, f.Away+f.Barred, 2, "%s", r.out)
+			}
+		})
+	}
 }
