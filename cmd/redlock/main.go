@@ -66,7 +66,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if errors.As(err, &own) && own.err == nil {
 		return own.code
 	}
-	fmt.Fprintln(stderr, "redlock:", strings.TrimPrefix(err.Error(), "redlock: "))
+	text := strings.TrimPrefix(err.Error(), "redlock: ")
+	if v := cmd.Flags().Lookup("verbose"); v == nil || !v.Changed {
+		text = withoutTokens(text)
+	}
+	fmt.Fprintln(stderr, "redlock:", text)
 	if isUsage(err) {
 		fmt.Fprintf(stderr, "See '%s --help'.\n", cmd.CommandPath())
 		return exitUsage

@@ -133,3 +133,55 @@ func TestCommandLinesThatMeanSomethingElse(t *testing.T) {
 		require.NotEmpty(t, r.out)
 	}
 }
+
+// A lock that is held is the commonest failure: one line says by whom, and no token in it is
+// whole, since a token is enough to release the lock.
+func TestRunSaysByWhomTheLockIsHeld(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	lock := s.hold(t)
+	for _, x := range s.servers {
+		require.NoError(t, x.Client(t).RPush(t.Context(), "list", "x").Err())
+	}
+	shared, err := s.rl.Semaphore("p", 1).Acquire(t.Context())
+	require.NoError(t, err)
+	for _, how := range [][]string{{"-n"}, {"-w", "300ms"}} {
+		r := s.ran(t, append(append([]string{"run", "k"}, how...), "--", "true")...)
+		assert.Equal(t, exitBusy, r.code)
+		assert.Regexp(t, `^redlock: k is held by another: the test, lease \S+s\n$`, r.errOut)
+
+		r = s.ran(t, append(append([]string{"run", "a", "k"}, how...), "--", "true")...)
+		assert.Regexp(t, `^redlock: k is held by another: the test, lease \S+s\n$`, r.errOut)
+
+		r = s.ran(t, append(append([]string{"run", "k", "--json"}, how...), "--", "true")...)
+		assert.Equal(t, exitBusy, r.code)
+		assert.Contains(t, r.errOut, `"error":"k is held by another: the test, lease `)
+		assert.NotContains(t, strings.Split(r.errOut, `"error"`)[1], lock.Token())
+
+		r = s.ran(t, append(append([]string{"run", "p", "--permits", "1"}, how...), "--", "true")...)
+		assert.Equal(t, exitBusy, r.code)
+		assert.Regexp(t, `^redlock: all permits of p are held by others: shared by 1, lease \S+s\n$`, r.errOut)
+
+		r = s.ran(t, append(append([]string{"run", "list"}, how...), "--", "true")...)
+		assert.Equal(t, exitBusy, r.code)
+		assert.Equal(t, "redlock: list is held by another: the key holds a list, which is no lock\n", r.errOut)
+	}
+	require.NoError(t, shared.Release(t.Context()))
+	r := s.ran(t, "run", "k", "-w", "300ms", "-v", "--", "true")
+	assert.Contains(t, r.errOut, lock.Token(), "asked for")
+
+	p := s.prepare(t, "run", "k", "--adopt", "--", "true")
+	p.Env = append(p.Env, adoptVariable+"=0123456789abcdef0123456789abcdef")
+	p.launch(t)
+	assert.Equal(t, exitBusy, p.end(t))
+	assert.Equal(t, "redlock: not held: nobody has k under the token in $REDLOCK_ADOPT\n", p.errs.String())
+
+	// Without a majority each node is told of, and tokens are short.
+	s.servers[0].Kill()
+	s.servers[1].Kill()
+	for _, args := range [][]string{{"run", "k", "-n", "--", "true"}, {"run", "k", "-n", "--json", "--", "true"}, {"release", "k", "--force", "--token", "x", "--json"}} {
+		r = s.ran(t, args...)
+		assert.NotContains(t, r.errOut, lock.Token(), "%v", args)
+		assert.NotContains(t, strings.Split(r.out+`"error"`, `"error"`)[1], lock.Token(), "%v", args)
+	}
+}

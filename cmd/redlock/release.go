@@ -132,7 +132,7 @@ a fault in the command line.`,
 		default:
 			t := notTakenOf(q)
 			if *asked {
-				_ = json.NewEncoder(cmd.OutOrStdout()).Encode(takenJSON{Key: args[0], Nodes: t.nodes, Error: err.Error()})
+				_ = json.NewEncoder(cmd.OutOrStdout()).Encode(takenJSON{Key: args[0], Nodes: t.nodes, Error: withoutTokens(err.Error())})
 			} else {
 				t.print(cmd.OutOrStdout())
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,13 +53,19 @@ func isUsage(err error) bool {
 	return errors.As(err, new(*usageError)) || errors.Is(err, redlock.ErrInvalid) || errors.Is(err, redlock.ErrDuplicateNode)
 }
 
+var wholeToken = regexp.MustCompile(`(found "[0-9a-f]{8})[0-9a-f]{24}`)
+
+// withoutTokens leaves of the tokens in the text of an error what tells them apart: a whole one is
+// enough to release a lock, and errors end in logs and mails.
+func withoutTokens(text string) string { return wholeToken.ReplaceAllString(text, "$1...") }
+
 // failure tells those who asked for JSON why there is nothing else, and returns err.
 func failure(cmd *cobra.Command, asJSON bool, key string, err error) error {
 	if asJSON && !isUsage(err) {
 		_ = json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
 			Key   string `json:"key,omitempty"`
 			Error string `json:"error"`
-		}{key, err.Error()})
+		}{key, withoutTokens(err.Error())})
 	}
 	return err
 }

@@ -184,7 +184,7 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []st
 	case isUsage(err):
 		return err
 	case err != nil:
-		return log.end(failedToLock(err, f))
+		return log.end(failedToLock(inShort(ctx, rl, f, keys, err), f))
 	}
 	j := &job{held: held, ttl: f.ttl, signals: signals, log: log}
 	if f.minHold > 0 {
