@@ -30,6 +30,9 @@ type settings struct {
 	config *string
 	tls    *tlsFiles
 	cmd    *cobra.Command
+	// hints are what Open said of nodes that it could not use, by their names, where it says more
+	// than later errors do.
+	hints map[string]error
 }
 
 // config is the file named by --config.
@@ -78,7 +81,7 @@ func (f tlsFiles) config(source map[string]string) (*tls.Config, error) {
 }
 
 func connectFlags(cmd *cobra.Command) settings {
-	s := settings{cmd: cmd}
+	s := settings{cmd: cmd, hints: make(map[string]error)}
 	s.addrs = addrsFlag(cmd, "the nodes: host:port, or redis://, rediss:// or unix:// URLs, separated by commas")
 	s.config = cmd.Flags().String("config", "", "a JSON `file` with \"addrs\", \"key_prefix\" and \"tls\" (default: $"+configEnv+")")
 	s.tls = new(tlsFiles)
@@ -211,6 +214,13 @@ func (s settings) operate(ctx context.Context, o redlock.Options) (rl *redlock.R
 	if !errors.Is(err, redlock.ErrNoQuorum) || ctx.Err() != nil {
 		return nil, nil, err
 	}
+	if q := (*redlock.QuorumError)(nil); errors.As(err, &q) {
+		for _, o := range q.Outcomes {
+			if o.Err != nil && strings.Contains(o.Err.Error(), "; if it ") {
+				s.hints[o.Node] = o.Err
+			}
+		}
+	}
 	clients, _, err := clientsOf(addrs, c)
 	if err != nil {
 		return nil, nil, err
@@ -232,6 +242,16 @@ func (s settings) operate(ctx context.Context, o redlock.Options) (rl *redlock.R
 		return nil, nil, err
 	}
 	return rl, disconnect, nil
+}
+
+// hint puts what is known to help into a status, in place of why nodes do not answer.
+func (s settings) hint(status redlock.Status) redlock.Status {
+	for i, n := range status.Nodes {
+		if err, ok := s.hints[n.Node]; ok && silent(n) {
+			status.Nodes[i].Err = err
+		}
+	}
+	return status
 }
 
 // clientsOf are clients of our own that say at once that a node is down, and the names of

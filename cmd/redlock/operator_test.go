@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/realredis"
 )
 
 // A command that ends by the signal that redlock sent it, since the lease was not renewed, did
@@ -184,4 +186,73 @@ func TestRunSaysByWhomTheLockIsHeld(t *testing.T) {
 		assert.NotContains(t, r.errOut, lock.Token(), "%v", args)
 		assert.NotContains(t, strings.Split(r.out+`"error"`, `"error"`)[1], lock.Token(), "%v", args)
 	}
+}
+
+// A node that answers and refuses our user is not down, and nobody is sent to bring it back.
+func TestStatusOfNodesThatRefuseUs(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	server := realredis.Start(t, realredis.Password("right"))
+	require.NoError(t, server.Client(t).Do(t.Context(), "ACL", "SETUSER", "poor", "on", ">word", "+ping", "+info").Err())
+	for user, code := range map[string]string{":wrong": "WRONGPASS", "poor:word": "NOPERM"} {
+		s := &site{addrs: []string{"redis://" + user + "@" + server.Addr()}}
+		r := s.ran(t, "status", "k")
+		assert.Equal(t, exitFailed, r.code)
+		assert.Contains(t, r.out, code)
+		assert.Contains(t, r.out, "whether k is held is not known: no quorum, 0 of 1 node serves us, 1 needed")
+		assert.Contains(t, r.out, "1 of 1 node answers but does not serve us: mend what it names, as a rule user, password or rights")
+		for _, wrong := range []string{"it is this machine", "Bring them back", "not answer"} {
+			assert.NotContains(t, r.out, wrong)
+		}
+		assert.Contains(t, r.errOut, "0 of 1 node serves us")
+	}
+}
+
+// Where one end speaks TLS and the other does not, each command says what to try.
+func TestHintsAtTLS(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	for addr, hint := range map[string]string{
+		"rediss://" + realredis.Start(t).Addr():                 "redis://, not rediss://",
+		"redis://" + realredis.Start(t, realredis.TLS()).Addr(): "rediss://, not redis://",
+	} {
+		s := &site{addrs: []string{addr}}
+		for _, args := range [][]string{{"run", "k", "-n", "--", "true"}, {"check"}, {"check", "--json"}, {"status", "k"}, {"status", "k", "--json"}} {
+			r := s.ran(t, args...)
+			assert.Contains(t, r.out+r.errOut, hint, "%v %s", args, addr)
+		}
+	}
+}
+
+// Who waits for a permit polls, so nobody knows of it: the status does not say that nobody waits.
+func TestStatusSaysWhoseWaitIsKnown(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	_, err := s.rl.Semaphore("p", 1).Acquire(t.Context())
+	require.NoError(t, err)
+	r := s.ran(t, "status", "p")
+	assert.Regexp(t, `^p is shared by 1, for \S+; nobody waits in line\n`, r.out)
+	assert.Contains(t, r.out, "Who waits for a permit, or to share the lock, stands in no line")
+	s.hold(t)
+	r = s.ran(t, "status", "k")
+	assert.Regexp(t, `; nobody waits in line\n`, r.out)
+	assert.NotContains(t, r.out, "permit")
+}
+
+// A semaphore and a shared lock of one key are not kept apart, as the README says: a sharer counts
+// as one of the permits, and is let in however many are held.
+func TestPermitsAndSharersOfOneKey(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	one, err := s.rl.Semaphore("p", 2).TryAcquire(t.Context())
+	require.NoError(t, err)
+	_, err = s.rl.Semaphore("p", 2).TryAcquire(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, exitBusy, s.ran(t, "run", "p", "--permits", "2", "-n", "--", "true").code)
+	assert.Equal(t, 0, s.ran(t, "run", "p", "--shared", "-n", "--", "true").code)
+	_, err = s.rl.Mutex("p").Shared().TryAcquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, one.Release(t.Context()))
+	assert.Equal(t, exitBusy, s.ran(t, "run", "p", "--permits", "2", "-n", "--", "true").code)
+	assert.Equal(t, 0, s.ran(t, "run", "p", "--permits", "3", "-n", "--", "true").code)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/redlock"
@@ -89,11 +90,30 @@ func pictureOf(s redlock.Status, quorum int) picture {
 // silent tells nodes that did not answer from those that have something else than a lock.
 func silent(n redlock.NodeStatus) bool { return n.Err != nil && n.TTL == 0 }
 
+// refuses tells nodes that answer, and do not serve us, from those that do not answer.
+func refuses(n redlock.NodeStatus) bool {
+	answered := (redis.Error)(nil)
+	return silent(n) && errors.As(n.Err, &answered)
+}
+
+func (p picture) refusing() (n int) {
+	for _, s := range p.silent {
+		if refuses(s) {
+			n++
+		}
+	}
+	return n
+}
+
 func (p picture) answers() int { return len(p.Nodes) - len(p.silent) }
 
 // count says how many answer.
 func (p picture) count() string {
-	return nodesThat(p.answers(), len(p.Nodes), "answers", "answer") + fmt.Sprintf(", %d needed", p.quorum)
+	one, many := "answers", "answer"
+	if p.refusing() > 0 {
+		one, many = "serves us", "serve us"
+	}
+	return nodesThat(p.answers(), len(p.Nodes), one, many) + fmt.Sprintf(", %d needed", p.quorum)
 }
 
 // nodesThat is "n of m nodes" and what they do, for one and for many.
@@ -127,8 +147,13 @@ func (p picture) notes() []string {
 	case p.answers() >= p.quorum && spare < 0:
 		return []string{fmt.Sprintf("No lock can be had%s: %s. Held locks are extended and released. 'redlock check' says more.", h.wait(now), h.count())}
 	case spare < 0:
-		return append(cutOff(p.answers()),
-			fmt.Sprintf("No lock can be had, extended or released until %d of the nodes answer. A holder keeps its lock until the lease ends.", p.quorum),
+		notes := cutOff(p.answers() + p.refusing())
+		if n := p.refusing(); n > 0 {
+			return append(notes, nodesThat(n, len(p.Nodes), "answers but does", "answer but do")+" not serve us: mend what "+
+				map[bool]string{true: "it names", false: "they name"}[n == 1]+", as a rule user, password or rights. 'redlock check' says what is wrong with each node.")
+		}
+		return append(notes,
+			fmt.Sprintf("No lock can be had, extended or released until %s. A holder keeps its lock until the lease ends.", nodesThat(p.quorum, len(p.Nodes), "answers", "answer")),
 			"'redlock check' says what is wrong with each node. Bring them back; do not point clients at other nodes.")
 	case spare == 0:
 		return []string{p.missing(h) + ", and if one more fails no lock can be had: see 'redlock check'."}
@@ -142,6 +167,9 @@ func (p picture) missing(h health) string {
 	n, of := len(p.silent)+len(h.barred), len(p.Nodes)
 	switch {
 	case len(h.barred) == 0:
+		if p.refusing() > 0 {
+			return nodesThat(n, of, "does", "do") + " not answer or refuse us"
+		}
 		return nodesThat(n, of, "does", "do") + " not answer"
 	case len(p.silent) == 0:
 		return nodesThat(n, of, "may", "may") + " not vote yet"
@@ -303,6 +331,9 @@ func printStatus(w io.Writer, s picture) {
 	for i, wt := range s.Waiters {
 		fmt.Fprintf(w, "%s in line: %s, for %v\n", ordinal(i+1), printable(wt.Owner), wt.Waited.Round(time.Millisecond))
 	}
+	if s.Shared {
+		fmt.Fprint(w, paragraph(w, "Who waits for a permit, or to share the lock, stands in no line: it is not known how many do."))
+	}
 	for _, note := range s.notes() {
 		fmt.Fprint(w, paragraph(w, note))
 	}
@@ -312,13 +343,13 @@ func printStatus(w io.Writer, s picture) {
 func (p picture) waits() string {
 	switch n := len(p.Waiters); {
 	case n > 1:
-		return fmt.Sprintf("; %d wait for it", n)
+		return fmt.Sprintf("; %d wait in line", n)
 	case n == 1:
-		return "; one waits for it"
+		return "; 1 waits in line"
 	case !p.Held():
 		return "" // which says enough, or nobody knows
 	default:
-		return "; nobody waits"
+		return "; nobody waits in line"
 	}
 }
 
@@ -371,7 +402,7 @@ With --json, held is null if it depends on nodes that do not answer.`,
 		if status.Nodes == nil {
 			return failure(cmd, *asked, args[0], err)
 		}
-		seen := pictureOf(status, rl.Quorum())
+		seen := pictureOf(s.hint(status), rl.Quorum())
 		seen.health = h
 		if *asked {
 			line := asJSON(seen)

@@ -94,7 +94,7 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 			if status.Nodes == nil {
 				return failure(cmd, *asJSONLines, args[0], err)
 			}
-			seen := pictureOf(status, rl.Quorum())
+			seen := pictureOf(s.hint(status), rl.Quorum())
 			if last == nil || last.silent != silentNames(seen) || time.Since(asked) >= votesEvery {
 				h, asked = askHealth(cmd.Context(), rl), time.Now()
 				if cmd.Context().Err() != nil {
@@ -112,9 +112,9 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 			if seen.maybe != nil {
 				now.maybe = seen.maybe.Value
 			}
-			var why []string
+			why := map[bool][]string{}
 			for _, n := range seen.silent {
-				why = append(why, fmt.Sprintf("%s (%v)", n.Node, n.Err))
+				why[refuses(n)] = append(why[refuses(n)], fmt.Sprintf("%s (%v)", n.Node, n.Err))
 			}
 			if last == nil || now != *last {
 				at := time.Now()
@@ -130,10 +130,13 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 				} else {
 					text := paint.verdict(seen)
 					if now.waiting > 0 || err == nil { // else nobody knows
-						text += fmt.Sprintf(", %d waiting", now.waiting)
+						text += fmt.Sprintf(", %d in line", now.waiting)
 					}
-					if why != nil {
-						text += paint.bad(printable("; no answer from " + strings.Join(why, ", ")))
+					if why[false] != nil {
+						text += paint.bad(printable("; no answer from " + strings.Join(why[false], ", ")))
+					}
+					if why[true] != nil {
+						text += paint.bad(printable("; refused by " + strings.Join(why[true], ", ")))
 					}
 					text += paint.odd(printable(seen.barredNote(at)))
 					fmt.Fprintf(out, "%s  %s\n", at.Format(time.TimeOnly), text)
