@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -112,6 +114,10 @@ summary.`,
 		out := newTimeline(cmd.OutOrStdout(), looks)
 		if *svg == "" {
 			return runDemo(cmd.Context(), c, out)
+		}
+		// Not after the demo: that takes a while.
+		if dir, err := os.Stat(filepath.Dir(*svg)); err != nil || !dir.IsDir() {
+			return &usageError{fmt.Errorf("--svg is %q: there is no such folder", *svg)}
 		}
 		film := new(recording)
 		out.also = recorder(film)

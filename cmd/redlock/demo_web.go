@@ -105,7 +105,7 @@ func webDemo(cmd *cobra.Command, c demoConfig, p *page) error {
 		return fmt.Errorf("the demo could not run: %w", err)
 	}
 	with, without := sceneOf(&s.counter), sceneOf(&s.control)
-	fmt.Fprintf(cmd.OutOrStdout(), "\n%d updates under the lock, %d lost. Without it: %d of %d lost.\n", with.Made, with.Lost, without.Lost, without.Made)
+	fmt.Fprintf(cmd.OutOrStdout(), "\n%s under the lock, %d lost. Without it: %d of %d lost.\n", plural(int(with.Made), "update"), with.Lost, without.Lost, without.Made)
 	if with.Lost != 0 {
 		return fmt.Errorf("%d of %d updates were lost under the lock", with.Lost, with.Made)
 	}

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -255,4 +257,43 @@ func TestPermitsAndSharersOfOneKey(t *testing.T) {
 	require.NoError(t, one.Release(t.Context()))
 	assert.Equal(t, exitBusy, s.ran(t, "run", "p", "--permits", "2", "-n", "--", "true").code)
 	assert.Equal(t, 0, s.ran(t, "run", "p", "--permits", "3", "-n", "--", "true").code)
+}
+
+// On a narrow terminal no line is wider than it, and what tells nodes and keys apart is whole.
+func TestTablesOnNarrowTerminals(t *testing.T) {
+	t.Parallel()
+	s := newSiteOf(t, 5)
+	s.ageMarks(t)
+	colours := regexp.MustCompile("\x1b\\[[0-9;]*m")
+	key := "a-key-that-is-rather-long:4711"
+	_, err := s.rl.Mutex(key).Acquire(t.Context())
+	require.NoError(t, err)
+	s.servers[1].Kill()
+	s.servers[2].Kill()
+	x := s.shell(t)
+	for _, width := range []int{80, 60} {
+		require.NoError(t, pty.Setsize(x.File, &pty.Winsize{Rows: 24, Cols: uint16(width)}))
+		for _, command := range []string{"status " + key, "check", "list"} {
+			x.typed(t, `"$REDLOCK" `+command+"; echo 'the 'end\n")
+			x.expect(t, "\n")
+			out := colours.ReplaceAllString(x.expect(t, "the end"), "")
+			for line := range strings.Lines(out) {
+				if line = strings.TrimRight(line, "\r\n"); strings.HasPrefix(line, prompt) {
+					continue // what was typed
+				}
+				assert.LessOrEqual(t, len([]rune(line)), width, "%s at %d: %s", command, width, line)
+			}
+			if command == "list" {
+				assert.Contains(t, out, key)
+				assert.Contains(t, out, "the test")
+				continue
+			}
+			for _, addr := range s.addrs {
+				assert.Contains(t, out, "\n"+addr+"/0 ", "%s at %d: %s", command, width, out)
+			}
+			if command == "check" {
+				assert.Equal(t, 1, strings.Count(out, "info, persistence: "), "it is told once: %s", out)
+			}
+		}
+	}
 }

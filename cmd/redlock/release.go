@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func (t notTaken) print(w io.Writer) {
 	fmt.Fprintln(w, paint.bad(printable(t.Key+": "+t.short().Error())))
 	nodes := table{heading: []string{"NODE", "HOLDER", "KEY"}, bad: func(i int) bool { return t.nodes[i].Key == "unknown" }}
 	for _, n := range t.nodes {
-		nodes.rows = append(nodes.rows, []string{n.Node, shortHolder(n.Holder), n.Key})
+		nodes.rows = append(nodes.rows, []string{n.Node, cmp.Or(shortHolder(n.Holder), "-"), n.Key})
 	}
 	nodes.print(w, paint)
 	for _, n := range t.nodes {

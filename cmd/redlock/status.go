@@ -309,6 +309,7 @@ func printStatus(w io.Writer, s picture) {
 	printHolders(w, paint, s.Holders)
 	t := table{
 		heading: []string{"NODE", "HOLDER", "LEASE", "WAITING", "ANSWERED IN", "REMEMBERS SINCE"},
+		spare:   []int{4, 5},
 		bad:     func(i int) bool { return s.Nodes[i].Err != nil },
 	}
 	for _, n := range s.Nodes {
