@@ -3,6 +3,11 @@ package redlock_test
 import (
 	"encoding/json"
 	"errors"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,4 +56,28 @@ info      even-number  (all)             two
 	var s redlock.Severity
 	require.ErrorIs(t, s.UnmarshalText([]byte("grave")), redlock.ErrInvalid)
 	assert.Equal(t, "severity 9", redlock.Severity(9).String())
+}
+
+// Programs decide by the code of a finding, so the comment of Finding.Code lists all that there
+// are.
+func TestCodesOfFindingsAreListed(t *testing.T) {
+	source, err := os.ReadFile("check_judge.go")
+	require.NoError(t, err)
+	used := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`\b(?:Severity[A-Z][a-z]+|severity), "([a-z-]+)"`).FindAllStringSubmatch(string(source), -1) {
+		used[m[1]] = true
+	}
+	source, err = os.ReadFile("report.go")
+	require.NoError(t, err)
+	_, text, ok := strings.Cut(string(source), "// Newer versions may have more. The codes are ")
+	require.True(t, ok)
+	text, _, _ = strings.Cut(text, ".")
+	var listed []string
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '\n' }) {
+		word, _, _ = strings.Cut(strings.TrimLeft(word, "\t/ "), " (")
+		listed = append(listed, strings.Split(word, " and ")...)
+	}
+	listed = slices.DeleteFunc(listed, func(s string) bool { return s == "" })
+	require.Greater(t, len(used), 20)
+	require.Equal(t, slices.Sorted(maps.Keys(used)), listed)
 }

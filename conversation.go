@@ -248,7 +248,7 @@ func read(batch []*call) (answered, sent bool) {
 // go-redis closes a connection for some of them, and repeats that answer on it for ever.
 func movedOn(batch []*call) bool {
 	return slices.ContainsFunc(batch, func(c *call) bool {
-		return c.err != nil && (strings.HasPrefix(c.err.Error(), "READONLY") || strings.HasPrefix(c.err.Error(), "MOVED"))
+		return readOnly(c.err) || c.err != nil && strings.HasPrefix(c.err.Error(), "MOVED")
 	})
 }
 

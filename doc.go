@@ -20,18 +20,21 @@
 // asks once. A [Mutex] only describes a lock and may be shared freely. A [Lock] is one
 // acquisition, so no holder can extend or release the lock of another.
 //
-// [All] describes several locks that are wanted together, all of them or none, without
-// deadlocks. [Lock.HandOver] and [Mutex.Adopt] let another process go on with a lock.
-// [Mutex.Lead] keeps one of several processes at work. An acquire of a key with a context that
+// [Mutex.Shared] is for many readers or one writer, [Redlock.Semaphore] for up to n holders,
+// and [Mutex.Lead] for one of several processes that is to be at work. [All] describes several
+// locks that are wanted together, all of them or none, without deadlocks. [Lock.HandOver] and
+// [Mutex.Adopt] let another process go on with a lock. An acquire of a key with a context that
 // belongs to a lock of it would wait for itself, and fails with [ErrNested]; see [WithReentry].
 //
 // # Waiting
 //
-// Acquire and Do wait in line: first come, first served, across goroutines and processes.
-// One node keeps the line of a key. A release reserves the lock for the first waiter in it
-// and notifies that waiter, so waiters do not poll. The line only decides which waiter asks
-// next; the majority alone decides who holds the lock. A line that is lost or wrong therefore
-// costs time, never exclusion. TryAcquire does not wait in line and may overtake.
+// Acquire and Do wait in a queue: first come, first served, across goroutines and processes,
+// with the exceptions that [Mutex.Acquire] names. One node keeps the queue of a key. A release
+// reserves the lock for the first waiter and notifies it, so waiters do not poll. The queue
+// only decides which waiter asks next; the majority alone decides who holds the lock. A queue
+// that is lost or wrong therefore costs time, never exclusion. TryAcquire does not join the
+// queue and may overtake. Nor do shared locks and permits of a semaphore, whose waiters ask
+// again after random pauses.
 //
 // [WithMaxWait] bounds the wait and not the work; the context bounds both. [Hooks.Waiting] tells
 // what is waited for.
@@ -42,13 +45,13 @@
 // another: no replicas, and not the nodes of one cluster. One node makes an ordinary
 // single-server lock. Three nodes tolerate the loss of one, five the loss of two. An even
 // number tolerates no more than the odd number below it, so two tolerate none. All clients
-// of a lock need the same nodes. To wait in one line, they also need to know the nodes by
+// of a lock need the same nodes. To wait in one queue, they also need to know the nodes by
 // the same addresses, or by the same [Options.Names].
 //
 // [New] takes clients of any kind. A Sentinel failover client is a node whose master may
 // change. The promoted replica may lack the latest locks, so it is treated as a restarted
-// node, also by clients that connect later. A cluster or ring client counts as one node, however many servers it has, and go-redis' own
-// timeouts apply to it instead of the library's.
+// node, also by clients that connect later. A cluster or ring client counts as one node,
+// however many servers it has, and go-redis' own timeouts apply to it instead of the library's.
 //
 // # Restarted nodes
 //
@@ -56,8 +59,8 @@
 // second client a majority. Its votes for new locks therefore do not count until every
 // lease that it may have granted has ended ([Options.RestartGuard]). The same holds for a
 // promoted replica, for data that was replaced, and after FLUSHALL: each node keeps one
-// small key, the memory mark, and where that is gone or another's, data was lost. The node
-// still takes part in extends and releases. Its [Outcome] has [VoteBarred].
+// small key, the memory mark, and where that is gone, or is another node's, data was lost.
+// The node still takes part in extends and releases. Its [Outcome] has [VoteBarred].
 //
 // # What it does not promise
 //

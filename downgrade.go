@@ -13,7 +13,8 @@ import (
 // It fails as Extend does, and may be called again. The lock is then shared on some nodes and
 // held alone on others, which keeps out who wants it alone as before, and perhaps some who want
 // to share it; the next extend or renewal settles that. It fails with ErrInvalid, and asks no
-// node, if the lock was acquired by Mutex.Shared or Redlock.Semaphore, or WithMinHold.
+// node, if the lock was acquired by Mutex.Shared or Redlock.Semaphore, has WithMinHold, or is
+// an inner lock of WithReentry.
 //
 // The lock of a fenced Mutex keeps its token: nobody who is fenced has the lock before it is
 // released.

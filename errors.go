@@ -13,7 +13,8 @@ import (
 // errors.As usually finds a *QuorumError, which has the answer of each.
 var (
 	// ErrHeld: another holds the lock. So many nodes refused it that the others are no
-	// majority. A node that did not answer never counts as a refusal.
+	// majority. A node that did not answer never counts as a refusal. ErrNested is ErrHeld,
+	// too, so who takes ErrHeld for an everyday answer may want to test for that first.
 	ErrHeld = errors.New("held by another")
 	// ErrNoQuorum: no majority of nodes granted the request, and refusals alone do not
 	// explain that: nodes did not answer, could not be reached or answered with an error.
@@ -30,7 +31,8 @@ var (
 	// ErrNotHeld: so many nodes say that the key is not ours, or not any more, that the
 	// others are no majority.
 	ErrNotHeld = errors.New("not held")
-	// ErrLost: the lock was ours and ended without being released.
+	// ErrLost: the lock was ours and ended without being released. If its lease ran out
+	// because extends found no quorum, errors.As finds the last one's *QuorumError.
 	ErrLost = errors.New("lock lost")
 	// ErrReleased: the lock had been released before.
 	ErrReleased = errors.New("lock released")
@@ -157,6 +159,23 @@ func (e joinedError) Error() string {
 	}
 	return strings.Join(texts, "; ")
 }
+
+// within is an error of this package inside of the text of another one, which begins with the
+// package's name already.
+type within struct{ error }
+
+func (w within) Error() string { return strings.TrimPrefix(w.error.Error(), "redlock: ") }
+
+func (w within) Unwrap() error { return w.error }
+
+// detail is an error that tells more of another one, and is not its reason: errors.As finds it,
+// and errors.Is does not. Who tests a lost lock for ErrNoQuorum first would take it for one that
+// was never had.
+type detail struct{ error }
+
+func (d detail) Error() string { return strings.TrimPrefix(d.error.Error(), "redlock: ") }
+
+func (d detail) As(target any) bool { return errors.As(d.error, target) }
 
 // quoteKey quotes a key, which may be any bytes, and cuts it off after mostOfKey of them:
 // a key of a megabyte must not get into a log line.

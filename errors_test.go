@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/redlocktest"
 )
 
 func TestQuorumErrorIsOneReadableLine(t *testing.T) {
@@ -60,6 +61,41 @@ func TestCauseOfManyLines(t *testing.T) {
 		_, err := b.rl.Mutex(key).Acquire(ctx)
 		require.ErrorIs(b, err, errGaveUp)
 		assert.NotContains(b, err.Error(), "\n")
+	})
+}
+
+// An error inside of another one's text does not say once more which package it is from.
+func TestErrorsNameThePackageOnce(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		require.NoError(b, lock.Release(b.Context()))
+		assert.EqualError(b, lock.Extend(b.Context(), ttl), `redlock: extend "orders:42": lock released`)
+		_, err := lock.HandOver(b.Context(), ttl)
+		assert.EqualError(b, err, `redlock: extend "orders:42": lock released`)
+
+		err = b.rl.Mutex(key).Do(b.Context(), func(ctx context.Context, _ *redlock.Lock) error {
+			inner, err := b.rl.Mutex(key, redlock.WithReentry()).Acquire(ctx)
+			require.NoError(b, err)
+			require.NoError(b, inner.Release(ctx))
+			return inner.Extend(ctx, ttl)
+		})
+		assert.EqualError(b, err, `redlock: extend "orders:42": lock released`)
+
+		lock = b.lock()
+		time.Sleep(ttl)
+		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrLost)
+		err = lock.Extend(b.Context(), ttl)
+		require.ErrorIs(b, err, redlock.ErrExpired)
+		assert.EqualError(b, err, `redlock: extend "orders:42": lock lost: validity is over: lease of "orders:42" not extended in time`)
+
+		err = b.rl.Mutex(key).Do(b.Context(), func(context.Context, *redlock.Lock) error {
+			b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Del(key) })
+			return nil
+		})
+		require.ErrorIs(b, err, redlock.ErrLost)
+		var q *redlock.QuorumError
+		require.ErrorAs(b, err, &q)
+		assert.Equal(b, "redlock: lock lost: "+strings.TrimPrefix(q.Error(), "redlock: "), err.Error())
 	})
 }
 

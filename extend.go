@@ -9,16 +9,19 @@ import (
 )
 
 // Extend makes the lease last for ttl from now, and never less long than before. It
-// returns when a majority of nodes confirmed it, without waiting for slower ones.
+// returns when a majority of nodes confirmed it, without waiting for slower ones, and
+// waits for no node longer than the timeout per node. ttl follows the rules of
+// Options.TTL: from 10ms to 24h, and at least four times a NodeTimeout that is set.
 //
 // On success Until is ttl from the call's start, less the drift allowance, or what it
-// was if that is later, and nodes that lost the key are given it again. A failure
-// leaves Until as it was, and the lock is still held until then, except that the lock
-// is lost when so many nodes say that it is not ours that no majority is left
+// was if that is later. Nodes that lost the key are given it again.
+//
+// The lock is lost when so many nodes say that it is not ours that no majority is left
 // (ErrNotHeld and ErrLost), or when Until has passed before the majority confirmed, or
-// before the call (ErrExpired and ErrLost). Otherwise it fails with ErrNoQuorum,
-// ErrReleased, ErrClosed, ErrInvalid for a ttl out of range, or with ctx's error when
-// that ends first; the nodes may then have been extended or not.
+// before the call (ErrExpired and ErrLost). Any other failure leaves Until as it was, and
+// the lock is held until then: ErrNoQuorum, ErrClosed, ErrInvalid for a ttl that breaks a
+// rule, or ctx's error when that ends first. The nodes may then have been extended or not.
+// After Release it fails with ErrReleased.
 func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if err := l.check(); err != nil {
 		return err
@@ -34,7 +37,7 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 
 func (l *Lock) innerExtend(ctx context.Context, ttl time.Duration) error {
 	if _, over := l.ended(); over != nil {
-		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), over)
+		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), within{over})
 	}
 	return l.outer.Extend(ctx, ttl)
 }
@@ -74,7 +77,7 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 	switch {
 	case l.over != nil:
 		defer l.mu.Unlock()
-		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), l.over)
+		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), within{l.over})
 	case start.reached(l.until):
 		why := l.expired()
 		l.loseAndUnlock(start, why)
@@ -106,7 +109,7 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 	switch {
 	case l.over != nil:
 		defer l.mu.Unlock()
-		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), l.over)
+		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), within{l.over})
 	case now.reached(l.until):
 		// However many keys are left: in between others may have had the lock.
 		why := l.failed(r, opExtend, ErrLost, ErrExpired)
@@ -117,9 +120,11 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 		l.loseAndUnlock(now, why)
 		return why
 	case v != verdictGranted:
-		l.mu.Unlock()
-		return l.failed(r, opExtend, ErrNoQuorum)
+		defer l.mu.Unlock()
+		l.notExtended = l.failed(r, opExtend, ErrNoQuorum)
+		return l.notExtended
 	}
+	l.notExtended = nil
 	if until := validUntil(start, ttl, l.opts.DriftFactor); now.until(until) > now.until(l.until) {
 		// Later as seen from now: the wall clock may have been set back meanwhile.
 		l.until = until

@@ -132,7 +132,7 @@ func TestFenceIsMonotonicOverChangingMajorities(t *testing.T) {
 // their memory one at a time and stay away for three seconds after it, as the restart
 // guard has it, plain locks in between.
 func TestFenceIsMonotonicWhateverHappens(t *testing.T) {
-	seeds := uint64(4)
+	seeds := uint64(2)
 	if longtest.On() {
 		seeds = 20
 	}

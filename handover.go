@@ -17,10 +17,9 @@ import (
 // Hooks.Released is told. If nobody adopts the lock it ends by its lease. Whoever has the
 // token can take the lock over or end it (ForceRelease), so treat it as a secret.
 //
-// Shared locks and permits cannot be handed over (ErrInvalid), nor can one after Downgrade.
-//
-// Otherwise it fails as Extend does, and then nothing is handed over: the handle goes on as
-// after an Extend that failed. The nodes may have been extended or not.
+// It fails as Extend does, and then nothing is handed over: the handle goes on as after an
+// Extend that failed. It fails with ErrInvalid, and asks no node, for shared locks and
+// permits, after Downgrade, and for an inner lock of WithReentry.
 func (l *Lock) HandOver(ctx context.Context, ttl time.Duration) (token string, err error) {
 	if err := l.check(); err != nil {
 		return "", err
@@ -62,7 +61,7 @@ func (l *Lock) leave(extended *round) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over != nil {
-		return fmt.Errorf("redlock: hand over %s: %w", quoteKey(l.key), l.over)
+		return fmt.Errorf("redlock: hand over %s: %w", quoteKey(l.key), within{l.over})
 	}
 	now := l.clock.now()
 	l.finish(now, errWasReleased)

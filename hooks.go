@@ -19,14 +19,17 @@ import (
 // get it. A panic on the caller's goroutine then goes on there; on a goroutine of the
 // library's it ends the program.
 type Hooks struct {
-	// Acquired is called when TryAcquire, Acquire or Do has got its lock or given up.
+	// Acquired is called when a call that acquires a lock (TryAcquire, Acquire, Do, Lead, Adopt)
+	// has got it or has given up, before the caller learns of it. Of locks that All acquires it
+	// is called for each. It is not called for calls that break a rule (ErrInvalid, ErrNested),
+	// and if the Redlock was closed or ctx had ended before the call.
 	Acquired func(AcquireInfo)
-	// Waiting is called when an Acquire or Do begins to wait, and again while it waits: after
-	// a second, and then each time that the wait has become twice as long, at least once an
-	// hour. Acquired tells that it is over; Waiting is not called for it after that. It must
+	// Waiting is called when an Acquire, Do or Lead begins to wait, and again while it waits:
+	// after a second, and then each time that the wait has become twice as long, at least once
+	// an hour. Acquired tells that it is over; Waiting is not called for it after that. It must
 	// not wait for the acquire. Of locks that All waits for, it is told of one at a time.
 	Waiting func(WaitInfo)
-	// Extended is called after each extend, by Lock.Extend or by renewal.
+	// Extended is called after each extend: by Extend, HandOver or Downgrade, or by renewal.
 	Extended func(ExtendInfo)
 	// Released is called after the first Release of a lock, and after HandOver.
 	Released func(ReleaseInfo)
@@ -47,7 +50,7 @@ type Hooks struct {
 // The Context, here and in the other types, carries values such as a trace, and may have
 // ended already. Other hooks and Err share the Outcomes, so hooks must not change them.
 type AcquireInfo struct {
-	Context  context.Context // given to TryAcquire, Acquire or Do
+	Context  context.Context // given to the call
 	Key      string
 	Mode     string // "alone", "shared", or "permit" for a semaphore
 	Token    string // empty if Err is set
@@ -57,7 +60,7 @@ type AcquireInfo struct {
 	// WaitID is that of the WaitInfos of the same wait; 0 if Hooks.Waiting was not called.
 	WaitID uint64
 	// WaitStart is when the acquire began to wait: after its first attempt failed, or before
-	// any attempt if it joined the line at once. It is zero if the acquire did not wait.
+	// any attempt if it joined the queue at once. It is zero if the acquire did not wait.
 	// Waited is the time from then until its last attempt began or it gave up. That
 	// includes the attempts in between.
 	WaitStart time.Time
@@ -73,7 +76,7 @@ type AcquireInfo struct {
 // acquire, or to another one of this process that waits for the same key: nobody is asked for
 // the hook's sake. Inspect asks the nodes.
 type WaitInfo struct {
-	Context   context.Context // given to Acquire or Do
+	Context   context.Context // given to the call
 	Key       string
 	Mode      string // as in AcquireInfo
 	WaitID    uint64 // of all waits in this process; AcquireInfo has it, too
@@ -89,9 +92,9 @@ type WaitInfo struct {
 	// HolderTTL is how soon the lock becomes free if its holder does nothing; 0 if that is not
 	// known.
 	HolderTTL time.Duration
-	// Ahead is how many were before it in line when a node told it so last; -1 if none did,
-	// because it polls or has not joined yet. The first waiter of each process for a key is
-	// told every few seconds, the others when they join.
+	// Ahead is how many were before it in the queue when a node told it so last; -1 if none
+	// did, because it polls or has not joined yet. The first waiter of each process for a key
+	// is told every few seconds, the others when they join.
 	Ahead int
 	// AsOf is when a node told Holder and HolderTTL; zero if none did.
 	AsOf time.Time
@@ -99,7 +102,7 @@ type WaitInfo struct {
 
 // ExtendInfo describes an extend that has ended.
 type ExtendInfo struct {
-	// Context is the one given to Extend. For a renewal it has the values of the context
+	// Context is the one given to the call. For a renewal it has the values of the context
 	// given to the acquire, and does not end.
 	Context    context.Context
 	Key, Token string

@@ -25,9 +25,9 @@ type Status struct {
 	// TTL is how long the majority lasts unless it is renewed or released. It is
 	// negative if it lasts for ever, and 0 if there is none.
 	TTL time.Duration
-	// Waiters are those who wait in line, first come first, up to a thousand of them:
-	// the line of the node that keeps it. Where nodes failed lately there may be parts
-	// of it on several nodes, and this is the longest; see NodeStatus.Waiting.
+	// Waiters are those who wait in the queue, first come first, up to a thousand of them. One
+	// node keeps it. Where nodes failed lately there may be parts of it on several nodes, and
+	// this is the longest; see NodeStatus.Waiting.
 	Waiters []Waiter
 	// Nodes has one entry per node, in the order of Redlock.Nodes.
 	Nodes []NodeStatus
@@ -64,10 +64,10 @@ type NodeStatus struct {
 	// Holders are those who share the lock by what this node knows, of whom there may be
 	// none on others. Value is then "redlock:shared".
 	Holders []Holder
-	// Waiting is how many wait in line for the lock on this node, which is one of them
-	// as a rule.
+	// Waiting is how many wait in this node's queue for the lock. As a rule only one of the
+	// nodes has one.
 	Waiting int
-	// RemembersSince is since when the node's data has been remembering, as NodeReport has it.
+	// RemembersSince is since when the node has lost no data, as NodeReport has it.
 	// Inspect does not ask for it: it is what this client was told when it connected or
 	// acquired locks last. So a loss that it has not noticed yet does not show, and one that
 	// it saw itself counts, too. It is also zero if the node did not answer.
@@ -79,8 +79,9 @@ type NodeStatus struct {
 }
 
 // Inspect asks every node what it has under the key, and waits for all of them, for
-// the timeout per node at most. It changes nothing. Fewer than a majority of answers
-// is ErrNoQuorum, along with what was learnt.
+// the timeout per node at most. It changes nothing. If fewer than a majority answered it
+// returns what was learnt along with ErrNoQuorum. It also fails with ErrInvalid, ErrClosed,
+// and with ctx's error when that ends first.
 func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 	if err := m.check(ctx, opInspect); err != nil {
 		return Status{}, err
@@ -196,17 +197,17 @@ func (n *inspection) holdersHere() (all []Holder) {
 	return all
 }
 
-// ForceRelease deletes the lock on every node, for an operator who knows that its
-// holder is gone: with an empty token whoever holds it and whatever the key holds,
-// otherwise only if the token is the holder's (Lock.Token, Status.Token), or that of one of
-// those who share it (Status.Holders), who is struck alone. A holder
-// that is still there learns of it at its next extend, and not before. Whoever waits in
-// line is woken.
+// ForceRelease deletes the lock on every node, for an operator who knows that its holder is
+// gone. An empty token deletes it whoever holds it, and whatever the key holds. Otherwise the
+// token must be the holder's (Lock.Token, Status.Token), or that of one of those who share it
+// (Status.Holders), and only that one is struck out. A holder that is still there learns of it
+// at its next extend, and not before. Whoever waits in the queue is woken.
 //
-// It returns nil when a majority of nodes confirms that the key is gone and at least
-// one of them had it; ErrNotHeld when there was nothing to delete, or another's token
-// on so many nodes that no majority is left; ErrNoQuorum when too few nodes answered,
-// which may have deleted it on those that did.
+// It waits for no node longer than the timeout per node, and returns nil when a majority of
+// nodes confirms that the key is gone and at least one of them had it. It fails with
+// ErrNotHeld when there was nothing to delete, or another's token on so many nodes that no
+// majority is left; with ErrNoQuorum when too few nodes answered, and with ctx's error when
+// that ends first: the key may then be gone on some nodes. And with ErrInvalid and ErrClosed.
 func (m *Mutex) ForceRelease(ctx context.Context, token string) error {
 	if err := m.check(ctx, opForceRelease); err != nil {
 		return err

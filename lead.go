@@ -6,19 +6,29 @@ import (
 )
 
 // Lead keeps one of those who call it at work. It waits for the lock, and calls fn with it as
-// Do does. When the lock is lost while fn runs, it waits for fn to return, whatever that
-// returns, and stands in line again.
+// Do does. When the lock is lost while fn runs, or WithMaxHold ends its term, it waits for fn to
+// return, whatever that returns, and waits for the lock again.
 //
-// It returns when fn returns while the lock is held, with fn's error or nil, which is how a
-// leader resigns; when ctx ends; and with Acquire's error where no waiting helps, or where it
-// waited for a term for longer than WithMaxWait. What is left on the nodes is what Do leaves.
+// It returns when fn returns before its context has ended, with fn's error or nil, which is how a
+// leader resigns; when ctx ends, also with what fn returned if it was running, so that only
+// ctx.Err tells this from a resignation; and with Acquire's error where no waiting helps, or where
+// it waited for a term for longer than WithMaxWait. What is left on the nodes is what Do leaves.
 //
 // fn's context ends when the lock is lost, and fn has to stop then: the next leader may be at
 // work already. With WithFencing, Lock.Fence is the number of the term, by which a resource
 // refuses a leader that was paused.
 func (m *Mutex) Lead(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) error {
+	if fn == nil {
+		return m.Do(ctx, nil) // which says so
+	}
 	for {
-		if err := m.Do(ctx, fn); ctx.Err() != nil || !errors.Is(err, ErrLost) {
+		ended := false // by WithMaxHold the lock is not lost yet, and yet it is no resignation
+		term := func(ctx context.Context, lock *Lock) error {
+			err := fn(ctx, lock)
+			ended = errors.Is(context.Cause(ctx), ErrLost)
+			return err
+		}
+		if err := m.Do(ctx, term); ctx.Err() != nil || !ended && !errors.Is(err, ErrLost) {
 			return err
 		}
 	}

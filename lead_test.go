@@ -36,6 +36,22 @@ func TestLeadStandsInLineAgainAfterALoss(t *testing.T) {
 	})
 }
 
+func TestLeadStandsInLineAgainAfterItsTerm(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		m, terms := b.rl.Mutex(key, redlock.WithMaxHold(15*time.Second)), 0
+		b.takes(45*time.Second, func() {
+			require.NoError(b, m.Lead(b.Context(), func(ctx context.Context, _ *redlock.Lock) error {
+				if terms++; terms <= 3 {
+					<-ctx.Done()
+				}
+				return nil // the fourth resigns
+			}))
+		})
+		assert.Equal(b, 4, terms)
+		b.on(0)
+	})
+}
+
 func TestLeadEndsWithItsContextAndWhereNoWaitingHelps(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		leads := func(context.Context, *redlock.Lock) error { panic("leads") }

@@ -127,7 +127,7 @@ func TestWaiterBehindOneThatGaveItsTurnUp(t *testing.T) {
 
 // What once was contended is forgotten, and slows nobody down.
 func TestKeysThatNobodyWaitsForAnyMore(t *testing.T) {
-	const burst = 3000
+	const burst = 1000
 	inHall(t, func(h hall) {
 		h.cluster.Record(false)
 		for _, n := range h.cluster.Nodes() {

@@ -450,7 +450,7 @@ func TestLineIsFoundByTheHolderWhoWonWithoutTheArbiter(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Less(t, h.cluster.Commands(), 300, "it must not ask all the time")
 		h.release(l)
-		assert.Less(t, h.served(v), 100*time.Millisecond)
+		assert.Less(t, h.served(v), 500*time.Millisecond, "its timer, where the holder's process still takes the arbiter for dead")
 		assert.True(t, other.waits(), "the first keeps its place")
 		h.release(v.lock)
 		assert.Less(t, h.served(other), 100*time.Millisecond)

@@ -10,8 +10,9 @@ import (
 )
 
 // Lock is one acquisition of a Mutex. Its methods may be called from any number of
-// goroutines. It is made by TryAcquire, Acquire and Do; on the zero value, methods
-// that return an error return ErrInvalid, and Context and Fence panic.
+// goroutines. It is made by what acquires: TryAcquire, Acquire, Do, Lead and Adopt, and by
+// Mutexes. On nil and on the zero value, methods that return an error return ErrInvalid, and
+// Context, Fence and Permit panic.
 type Lock struct {
 	*resource
 	queues  *queues
@@ -41,8 +42,10 @@ type Lock struct {
 	longest time.Duration // no node was asked to hold the value for longer than this
 	repairs []*call       // SETs that put the value back on nodes that lost it, by node
 	over    error         // why the lock is not ours any more; nil while it is
-	renews  bool
-	shared  bool // held together with others; a downgrade makes it so
+	// notExtended is why the last extend found no quorum; nil if it found one.
+	notExtended error
+	renews      bool
+	shared      bool // held together with others; a downgrade makes it so
 
 	ctx    context.Context // nil until somebody asks for it
 	cancel context.CancelCauseFunc
@@ -269,11 +272,12 @@ func (l *Lock) Outcomes() []Outcome {
 	return l.answers(l.names)
 }
 
-// Context returns a context that ends when the lock does: at Until at the latest, by a
-// timer of this process, whatever the network does; with WithMaxHold, also then.
-// context.Cause tells why: ErrReleased, else ErrLost, and ErrExpired too if time ran
-// out. It carries the values of the context given to Acquire but not its end, which
-// often is a limit for acquiring only.
+// Context returns a context that ends when the lock is released or known to be lost, and at
+// Until at the latest, by a timer of this process, whatever the network does. With WithMaxHold
+// it also ends that long after the grant. context.Cause tells why: ErrReleased, or else
+// ErrLost, and ErrExpired too if time ran out. It carries the values of the context given to
+// the acquire but not its end, which often is a limit for acquiring only. Every call returns
+// the same context.
 func (l *Lock) Context() context.Context {
 	l.mustExist("Context")
 	l.mu.Lock()
@@ -325,8 +329,14 @@ func (l *Lock) checkEnd() (lost error) {
 	return lost
 }
 
+// expired is the error of a lease that ran out, with what the nodes answered when it was to be
+// extended last; the caller holds mu.
 func (l *Lock) expired() error {
-	return fmt.Errorf("redlock: %w: %w: lease of %s not extended in time", ErrLost, ErrExpired, quoteKey(l.key))
+	err := fmt.Errorf("redlock: %w: %w: lease of %s not extended in time", ErrLost, ErrExpired, quoteKey(l.key))
+	if l.notExtended == nil {
+		return err
+	}
+	return fmt.Errorf("%w; the last try: %w", err, detail{l.notExtended})
 }
 
 // loseAndUnlock notes that the lock is not ours any more; the caller holds mu, and

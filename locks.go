@@ -132,7 +132,7 @@ func (ls Locks) whileHeld(ctx context.Context, fn func(ctx context.Context) erro
 	defer func() {
 		for _, rerr := range ls.releaseAll(ctx) {
 			if lost == nil && errors.Is(rerr, ErrNotHeld) {
-				lost = fmt.Errorf("redlock: %w: %w", ErrLost, rerr)
+				lost = fmt.Errorf("redlock: %w: %w", ErrLost, within{rerr})
 			}
 		}
 		if lost != nil && !errors.Is(err, ErrLost) {

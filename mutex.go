@@ -7,7 +7,8 @@ import (
 
 // Mutex describes a lock: its key and its terms. It has no state of its own, so one
 // Mutex serves any number of goroutines, and two with the same key are the same lock.
-// It is made by Redlock.Mutex; the zero value refuses every operation.
+// It is made by Redlock.Mutex, Redlock.Semaphore and Shared. On nil and on the zero value
+// every operation fails with ErrInvalid.
 type Mutex struct {
 	resource
 	queues  *queues
@@ -72,8 +73,8 @@ func (t *terms) onlyAlone() (broken []string) {
 
 // Shared describes the same lock, held together with others: any number of shared locks of a
 // key are granted at a time, and none while somebody holds it alone. It has the terms of m, and
-// all methods; m itself goes on to describe the lock that is held alone. Of a semaphore it is
-// the semaphore.
+// all methods; m itself goes on to describe the lock that is held alone. A semaphore is shared
+// already, so Shared of it returns it as it is.
 //
 //	config := rl.Mutex("config")
 //	config.Shared().Do(ctx, read)  // beside other readers
@@ -82,13 +83,14 @@ func (t *terms) onlyAlone() (broken []string) {
 // A lock cannot be changed from shared to alone: two who try would wait for each other.
 // Release it, acquire the other, and look again at what was read.
 //
-// Who wants the lock alone waits in line, and keeps newcomers from sharing it once it is the
-// first there, so that it is not starved. Acquire and Do of a shared lock do not join the line:
-// they ask again after random pauses, between Options.RetryMin and RetryMax. So they are
-// promised no order, and while many stand in line they get the lock only between two of them.
+// Who wants the lock alone waits in the queue, and keeps newcomers from sharing it once it is
+// the first there, so that it is not starved. Acquire and Do of a shared lock do not join the
+// queue: they ask again after random pauses, between Options.RetryMin and RetryMax. So they are
+// promised no order, and while many wait in the queue they get the lock only between two of
+// them. How long they wait differs much, see Options.RetryMax.
 //
-// With WithFencing or WithMinHold its methods fail with ErrInvalid. It needs rights to
-// two more keys, see docs/operations.md.
+// Its methods fail with ErrInvalid if m has WithFencing or WithMinHold. It needs rights to two
+// more keys on the nodes, see "Rights" in docs/operations.md.
 func (m *Mutex) Shared() *Mutex {
 	if m == nil || m.nodeSet == nil || m.terms.shared {
 		return m
@@ -112,8 +114,8 @@ func (m *Mutex) check(ctx context.Context, o op) error {
 	}
 }
 
-// TryAcquire asks all nodes and returns when a majority granted or none is left to be
-// had, without waiting for slower nodes, and never waits for a holder.
+// TryAcquire asks all nodes, and returns when a majority granted the lock, or when none can any
+// more. It does not wait for slower nodes, and never for a holder.
 //
 // Of several that ask for a free lock at the same moment one gets it, hardly ever none.
 // Where each of them has a minority, one node decides who goes on, the arbiter of the key.
@@ -122,41 +124,44 @@ func (m *Mutex) check(ctx context.Context, o op) error {
 // back what they have at once. Clients that reach different nodes may disagree about the
 // arbiter: where one of them must get the lock, use Acquire with a deadline.
 //
-// It fails with ErrHeld if another holds the lock, ErrNoQuorum if too many nodes do
-// not answer, ErrExpired if the majority came too late to be of use, ErrClosed,
-// ErrInvalid, ErrNested, or with ctx's error when that ends first. A node that does not answer is
-// waited for no longer than the timeout per node, or twice that where nodes are asked
-// again. After a failure nothing is left on nodes that can be reached; it is taken back in
-// the background, also from nodes that answer late. On one that stays away, a key lasts
-// for the TTL at most.
+// It fails with ErrHeld if another holds the lock, ErrNoQuorum if too many nodes do not
+// answer, ErrExpired if the majority came too late to be of use, ErrClosed, ErrInvalid,
+// ErrNested, or with ctx's error when that ends first. A node that does not answer is waited
+// for no longer than the timeout per node, or twice that where nodes are asked again.
+//
+// After a failure nothing is left on nodes that can be reached; it is taken back in the
+// background, also from nodes that answer late. On one that stays away, a key lasts for the
+// TTL at most.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, false, false)
 }
 
-// Acquire waits in line until it is granted, ctx ends, or the time of WithMaxWait is over. Most
+// Acquire waits until the lock is granted, ctx ends, or the time of WithMaxWait is over. Most
 // callers want Do instead.
 //
-// It asks all nodes at once, and if another holds the lock it joins the lock's line,
-// which one of the nodes keeps, and asks again when it is its turn. Grants follow the
-// order of arrival in the line, across goroutines and processes, except that a first
-// attempt may find the lock free just before its turn is given to another; a process
-// that was refused the lock within the last second goes to the line first. If more callers have
-// a deadline than can be served, those who cannot expect their turn in time wait outside of
-// the line, and the ones with most time left go in first. Where no node keeps a line, for
-// lack of rights or nodes, it polls, with random pauses.
+// It asks all nodes at once. If another holds the lock it joins the lock's queue, which one of
+// the nodes keeps, and asks again when it is its turn. Grants follow the order of arrival in
+// the queue, across goroutines and processes. There are two exceptions. A first attempt may
+// find the lock free just before the turn is given to a waiter; a process that was refused the
+// lock within the last second joins the queue first. And if more callers have a deadline than
+// can be served, those who cannot expect their turn in time wait outside of the queue, and the
+// ones with most time left go in first. Where no node keeps a queue, for lack of rights or
+// nodes, it polls, with random pauses.
 //
-// A held lock and an outage of the nodes are both waited out. What ends it early are
-// errors that no waiting mends, on so many nodes that they alone rule out a quorum: no
-// or wrong credentials, a key that holds something else, a node of a cluster, a client that
-// its owner closed. When ctx ends, errors.Is finds its error and the last attempt's reason, and errors.As the last
-// attempt's *QuorumError. Each attempt leaves as little behind as TryAcquire.
+// A held lock and an outage of the nodes are both waited out. What ends it early are errors
+// that no waiting mends, on so many nodes that they alone rule out a quorum: no or wrong
+// credentials, a key that holds something else, a node of a cluster, a client that its owner
+// closed. Close ends it with ErrClosed. When ctx ends, errors.Is finds its error and the last
+// attempt's reason, and errors.As the last attempt's *QuorumError. Each attempt leaves as
+// little behind as TryAcquire.
 func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, true, false)
 }
 
-// Do acquires the lock, calls fn, and releases it, also when fn panics. While fn runs
-// the lock is renewed. fn's context ends with ctx, and with cause ErrLost when the lock
-// is lost; fn should then stop at once, since another may hold the lock.
+// Do acquires the lock as Acquire does, calls fn, and releases the lock, also when fn panics.
+// While fn runs the lock is renewed. fn's context ends with ctx, and with cause ErrLost when
+// the lock is lost; fn should then stop at once, since another may hold the lock. Do waits for
+// fn to return in any case.
 //
 // It returns Acquire's error if there is no lock and fn was not called; otherwise fn's
 // error and, if the lock was lost while fn ran, one for which errors.Is(err, ErrLost).

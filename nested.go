@@ -9,9 +9,16 @@ import (
 // would wait for itself.
 
 func (r *resource) nested(o op) error {
-	// It is held, so callers who can do without the lock need not know of nesting.
-	return fmt.Errorf("redlock: %v %s: %w: %w", o, quoteKey(r.key), ErrHeld, ErrNested)
+	return nestedError(fmt.Sprintf("redlock: %v %s: %v", o, quoteKey(r.key), ErrNested))
 }
+
+// nestedError is ErrHeld, too: callers who can do without the lock need not know of nesting.
+// Its text is about ErrNested alone, since it is not another who holds the lock.
+type nestedError string
+
+func (e nestedError) Error() string { return string(e) }
+
+func (e nestedError) Unwrap() []error { return []error{ErrHeld, ErrNested} }
 
 // WithReentry lets a function that locks be called by one that has locked: where the context
 // belongs to a lock of the same key that is held (it is that of Do's function or of
@@ -22,9 +29,9 @@ func (r *resource) nested(o op) error {
 //
 // Two goroutines that share such a context are both let in: the lock says that the program has
 // it, and not which goroutine. Options of the inner Mutex about the lease have no effect. With
-// WithFencing the outer lock must be fenced, too (ErrInvalid). An outer lock that is shared does not stand
-// for one that is held alone, nor for a permit (ErrNested). Hooks are not told, All does
-// not take part (ErrNested), and an inner lock cannot be handed over (ErrInvalid).
+// WithFencing the outer lock must be fenced, too (ErrInvalid). An outer lock that is shared does
+// not stand for one that is held alone, nor for a permit (ErrNested). Hooks are not told, All
+// does not take part (ErrNested), and an inner lock cannot be handed over (ErrInvalid).
 func WithReentry() LockOption { return func(t *terms) { t.reentry = true } }
 
 // covers reports whether who has this lock has also what the terms ask for: a lock held alone

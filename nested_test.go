@@ -45,6 +45,7 @@ func TestAcquireInsideOfItsOwnLockIsRefusedWithoutIO(t *testing.T) {
 					_, err := m.TryAcquire(ctx)
 					assert.ErrorIs(b, err, redlock.ErrNested, what)
 					assert.ErrorIs(b, err, redlock.ErrHeld, what)
+					assert.EqualError(b, err, "redlock: acquire \""+key+"\": held by the caller's own context", what)
 					_, err = m.Acquire(deeper)
 					assert.ErrorIs(b, err, redlock.ErrNested, what)
 					assert.ErrorContains(b, err, key)

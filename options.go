@@ -44,14 +44,21 @@ type Options struct {
 	DriftFactor float64
 
 	// RetryMin and RetryMax bound the random pause between two attempts of an Acquire that
-	// no node can notify of its turn: during an outage of the nodes, and where no node
-	// keeps a line. The pause is at least RetryMin. Its upper limit doubles with every
-	// attempt, up to RetryMax. Defaults 5ms and 500ms; at most 1h.
+	// no node can notify of its turn: during an outage of the nodes, where no node keeps a
+	// queue, and for shared locks and permits. The pause is at least RetryMin. Its upper
+	// limit doubles with every attempt, up to RetryMax. Defaults 5ms and 500ms, where one
+	// that is not set adapts to the other; at most 1h.
+	//
+	// Who waits for a shared lock or a permit may find it taken by others after each of many
+	// pauses. So where those are busy, RetryMax should be about as long as one is usually
+	// held. Each waiter asks each node about 2/RetryMax times a second.
 	RetryMin, RetryMax time.Duration
 
 	// KeyPrefix is put before each key on the nodes. All clients of a lock need the same
 	// prefix. Default none: the Redis key is the lock's key, so that other Redlock clients
-	// on the same nodes and this library exclude each other.
+	// on the same nodes and this library exclude each other. Each prefix that was ever used has
+	// a memory mark without expiry, see RestartGuard: what differs from run to run belongs into
+	// the key.
 	KeyPrefix string
 
 	// Owner is a label that tells people who holds a lock. Nodes store it behind the
@@ -60,8 +67,8 @@ type Options struct {
 
 	// Names are what the nodes are called in errors, hooks and Redlock.Nodes, in the order of
 	// the addresses or clients. Each must differ from the others and have from 1 to 256 bytes.
-	// Clients compute from the names which node keeps the line of a key. So all clients of a
-	// lock should use the same name for the same node, or the order in the line is lost.
+	// Clients compute from the names which node keeps the queue of a key. So all clients of a
+	// lock should use the same name for the same node, or the order of waiters is lost.
 	// Names help where clients reach the nodes by different addresses, and with Sentinel,
 	// whose clients all report the same one. Default: address/database.
 	Names []string
@@ -213,7 +220,8 @@ func brokenTTL(name string, ttl time.Duration, o Options) (broken []string) {
 	return broken
 }
 
-// LockOption changes what one Mutex asks for. The Mutex's methods report invalid ones.
+// LockOption changes what one Mutex asks for. What breaks a rule is reported by the Mutex's
+// methods, with ErrInvalid, before any I/O.
 type LockOption func(*terms)
 
 // terms are what a Mutex asks for with every lock that it acquires.
@@ -235,7 +243,8 @@ type terms struct {
 }
 
 // WithTTL sets how long a lease lasts on the nodes, instead of Options.TTL: from 10ms to
-// 24h. The default timeout per node depends on it, see Options.NodeTimeout.
+// 24h. The default timeout per node depends on it, see Options.NodeTimeout: below 10s it is
+// shorter, and a TTL of 500ms leaves each node 10ms to answer.
 func WithTTL(ttl time.Duration) LockOption {
 	return func(t *terms) { t.ttl = ttl }
 }
@@ -258,8 +267,9 @@ func WithOwner(label string) LockOption {
 }
 
 // WithMaxHold ends renewal and the lock's context d after the grant, so that a holder that
-// is stuck does not keep the lock for ever. The lease itself still lasts until Lock.Until.
-// d must be positive.
+// is stuck does not keep the lock for ever. The context of Do's function ends with it. The
+// lease itself still lasts until Lock.Until, so Do returns what that function returns, and Lead
+// waits for the lock again. d must be positive.
 func WithMaxHold(d time.Duration) LockOption {
 	return func(t *terms) {
 		t.maxHold = d
@@ -270,9 +280,13 @@ func WithMaxHold(d time.Duration) LockOption {
 }
 
 // WithMinHold keeps the lock from others for d from the grant, also when it is released before:
-// Release then leaves on the nodes what lasts until that time. It is for jobs that all machines
+// Release then leaves the key on the nodes until that time. It is for jobs that all machines
 // start at about the same time, and that may be over sooner than their clocks differ. After d it
 // changes nothing. For a holder that dies it promises nothing: its lease ends as ever.
+//
+// For a job that is started again and again, half of the interval is a good d. A d as long as
+// the interval skips a run each time that the lock was granted late: it is still kept when all
+// ask for the next one.
 //
 // d is from 10ms to 24h, and at most the time for which the restart guard keeps a node from
 // granting, Options.RestartGuard or else the TTL: a node that restarts would grant the lock

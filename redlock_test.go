@@ -243,8 +243,8 @@ func TestOpenRefusesTheSameServerTwice(t *testing.T) {
 		_, err := redlock.Open(t.Context(), same, nil)
 		require.ErrorIs(t, err, redlock.ErrDuplicateNode, name)
 	}
-	cluster.Node(0).DenyInfo()
-	cluster.Node(1).DenyInfo()
+	cluster.Node(0).Deny("INFO")
+	cluster.Node(1).Deny("INFO")
 	rl, err := redlock.Open(t.Context(), addrs, nil)
 	require.NoError(t, err, "who does not tell is not a duplicate")
 	assert.NoError(t, rl.Close())

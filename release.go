@@ -7,9 +7,10 @@ import (
 
 // Release gives the lock up on every node and returns when a majority confirmed it,
 // without waiting for slower ones, and after the timeout per node at the latest. The
-// first in line, if anybody waits, is told that it is its turn. Before the time of WithMinHold
-// is over the lock goes to nobody, and is free then. Release goes on when ctx is cancelled or
-// was before: ctx only lends its values. A second call returns the result of the first.
+// first in the queue, if anybody waits, is told that it is its turn. With WithMinHold the
+// lock goes to nobody before that time is over, and is free then. The end of ctx neither
+// prevents a release nor cuts it short: ctx only lends its values to Hooks.Released. A second
+// call waits for the first one, and returns its result.
 //
 // It returns nil when a majority confirms that the lock is gone by our hand,
 // ErrNotHeld when so many nodes say that it was not ours any more that no majority is

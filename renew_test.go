@@ -235,3 +235,22 @@ func TestReleaseInTheMiddleOfARenewal(t *testing.T) {
 		})
 	}
 }
+
+// Whoever loses a lock in an outage is told which nodes were away.
+func TestLossInAnOutageNamesTheNodes(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock(redlock.WithRenewal())
+		b.each([]int{0, 2}, (*redlocktest.Node).Hang)
+		<-lock.Context().Done()
+		err := context.Cause(lock.Context())
+		require.ErrorIs(b, err, redlock.ErrLost)
+		require.ErrorIs(b, err, redlock.ErrExpired)
+		require.NotErrorIs(b, err, redlock.ErrNoQuorum, "it was had")
+		var q *redlock.QuorumError
+		require.ErrorAs(b, err, &q)
+		assert.Equal(b, "extend", q.Op)
+		assert.Equal(b, 1, strings.Count(err.Error(), "redlock:"))
+		assert.ErrorContains(b, err, `lease of "orders:42" not extended in time; the last try: extend "orders:42": no quorum (`)
+		assert.ErrorContains(b, err, b.cluster.Node(2).Name()+"/0 not sent (the node has not answered earlier requests in time)")
+	})
+}

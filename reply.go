@@ -181,6 +181,10 @@ func denied(err error) bool {
 	return err != nil && isServerError(err) && hasAny(err.Error(), "NOPERM", "can't run this command", "unknown command")
 }
 
+// readOnly reports whether a server says that it is a replica. Before Redis 7 that stands
+// inside of a longer text if a script was refused.
+func readOnly(err error) bool { return redis.IsReadOnlyError(err) }
+
 // halfWay reports whether a script that failed with this error may have done a part of its
 // work, which Redis does not roll back. The other errors come before a script's first write.
 // Those of the server's state are not told apart by their beginning, since some versions

@@ -53,7 +53,12 @@ type Finding struct {
 	// Node is the node's name, as in Redlock.Nodes; empty if the finding is about all nodes.
 	Node     string   `json:"node,omitempty"`
 	Severity Severity `json:"severity"`
-	// Code names the kind of finding for programs. It does not change between versions.
+	// Code names the kind of finding for programs, and keeps its meaning between versions.
+	// Newer versions may have more. The codes are clock-local, clocks-apart, cluster-node,
+	// even-number, eviction, incomplete, many-servers, no-quorum, persistence, refused, replica,
+	// replicas, rights, rights-client, rights-keys, rights-line (the wait queue), rights-memory,
+	// rights-notify, rights-shared, same-server, sentinel, single-node, slow, unreachable,
+	// unread, version and young.
 	Code string `json:"code"`
 	// Message says what was found and what it means; Advice says what to do.
 	Message string `json:"message"`
@@ -98,10 +103,10 @@ type NodeReport struct {
 	// Uptime is in whole seconds, and may be up to one second too long. It is 0 if the
 	// server's clock was set back behind its start.
 	Uptime time.Duration
-	// RemembersSince is since when the node's data has been remembering, by its memory mark
-	// and by this machine's clock: a restart, a failover to a replica, FLUSHALL and a
-	// restored backup begin it anew, once a client has written a new mark. Check writes none.
-	// It is the date of that mark, so no earlier than the first use of these nodes.
+	// RemembersSince is since when the node has lost no data, by its memory mark and by this
+	// machine's clock: a restart, a failover to a replica, FLUSHALL and a restored backup
+	// begin it anew, once a client has written a new mark. Check writes none. It is the date
+	// of that mark, so no earlier than the first use of these nodes.
 	//
 	// It is zero if there is no mark, or only one that belongs to other data; for a replica;
 	// with the restart guard off; and where the mark, INFO server or TIME could not be read.

@@ -129,11 +129,11 @@ func (r *resource) backoff(attempts int, free time.Duration) time.Duration {
 	return d
 }
 
-// Waiter is one Acquire that waits in line.
+// Waiter is one Acquire that waits in the queue.
 type Waiter struct {
 	// Owner is the waiter's Options.Owner.
 	Owner string
-	// Waited is how long it has been in line, by the node's clock.
+	// Waited is how long it has been in the queue, by the node's clock.
 	Waited time.Duration
 
 	process string // that it belongs to

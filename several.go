@@ -20,8 +20,8 @@ type Mutexes struct {
 }
 
 // All describes several locks that are wanted together: all of them or none. They must be of
-// one Redlock and of different keys; each keeps its own options. What breaks a rule is
-// reported by the methods, with ErrInvalid, before any I/O.
+// one Redlock and of different keys. Each keeps its own options, and all are renewed. What
+// breaks a rule is reported by the methods, with ErrInvalid, before any I/O.
 //
 //	transfer := redlock.All(rl.Mutex("account:1"), rl.Mutex("account:2"))
 //	err := transfer.Do(ctx, func(ctx context.Context, held redlock.Locks) error { ... })
@@ -94,7 +94,7 @@ func (s *Mutexes) TryAcquire(ctx context.Context) (Locks, error) { return s.acqu
 // over. Most callers want Do instead.
 //
 // It asks for all at once. If one is refused it gives the others back, waits in that one's
-// line, and then asks for the rest while it holds it. So while it waits it keeps nobody from
+// queue, and then asks for the rest while it holds it. So while it waits it keeps nobody from
 // the others, at first. After a few turns in vain it keeps those whose keys come before the
 // one that it waits for, so that it has all of them in the end even if none is ever free for
 // long.

@@ -31,13 +31,15 @@ type simGrant struct {
 	relCalled  int64
 	relRet     int64
 	relErr     error
-	mu         sync.Mutex // of promises
-	abandoned  bool       // never released
-	handedAt   int64      // when HandOver returned; 0: it was not called, or failed
-	leftUntil  int64      // when what was handed over to nobody is gone; 0: it was not handed over
-	bridge     int64      // when another process went on with it, without a gap; 0: none did
-	keeps      bool       // others are to be kept from it after its release
-	kept       string     // the value under which they are
+	mu         sync.Mutex    // of promises
+	abandoned  bool          // never released
+	handedAt   int64         // when HandOver returned; 0: it was not called, or failed
+	stopped    bool          // its holder stopped, and told nobody
+	leftUntil  int64         // when what was handed over to nobody is gone; 0: it was not handed over
+	bridge     int64         // when another process went on with it, without a gap; 0: none did
+	keeps      bool          // others are to be kept from it after its release
+	kept       string        // the value under which they are
+	lease      time.Duration // the longest that was asked for by then
 }
 
 // simPromise is an end of validity that was promised at some time, in true time.
@@ -366,7 +368,8 @@ func (w *simWorld) checkRelease(g *simGrant) {
 		for _, h := range n.holds[g.key] {
 			deleted = deleted || h.value == g.value && h.released && h.to <= g.relRet
 		}
-		if deleted || !n.has(g.key, g.value, g.relRet) || !n.has(g.key, g.value, g.relCalled) {
+		// Where a SET was refused, and then came again, nobody knows of a key to release.
+		if deleted || !n.has(g.key, g.value, g.relRet) || !n.has(g.key, g.value, g.relCalled) || n.refusedFirst(g.key, g.value) {
 			free++
 		}
 	}

@@ -342,10 +342,11 @@ func (f *simFlow) exchange(batch []*call, want looks) (got said) {
 	}
 	f.d.p.w.sends(f.d.n.i, batch)
 	answers := make(chan simAnswers, 2)
+	var came atomic.Bool
 	some, err := f.send(f.roll('s'), true, len(reqs), func() {
 		a := simAnswers{}
 		a.who, a.whoErr = f.identity()
-		a.each, a.look = f.d.n.run(f.d.p, reqs)
+		a.each, a.look = f.d.n.run(f.d.p, reqs, came.Swap(true))
 		select {
 		case answers <- a:
 		default:

@@ -31,6 +31,7 @@ func (w *simWorld) keeps(g *simGrant) bool {
 	l := g.lock
 	l.mu.Lock()
 	over := l.over != nil
+	g.lease = l.longest
 	l.mu.Unlock()
 	d := l.terms.minHold
 	g.keeps = d > 0 && !over && g.proc.now().mono < l.grantedAt.mono+int64(d)

@@ -144,9 +144,12 @@ type simNode struct {
 	ids       map[int]int64 // the last one given, by generation
 	flows     map[simConn]*simFlow
 	busy      int64 // until when it has work, if it takes time for it
+	again     bool  // what it does now came before
 
 	requests int
 	stopped  []*simHold // set by scripts that failed then
+	// withdrawn is when a release took the entry of a value out of the line, for the first time.
+	withdrawn map[string]int64
 }
 
 // simHold is a time during which a server has a value under a lock's key.
@@ -157,6 +160,8 @@ type simHold struct {
 	released bool  // by a release of this very value
 	shared   bool  // listed with others
 	number   int64 // of a permit
+	turn     bool  // the server reserved it for the first in its line
+	again    bool  // by a request that came for the second time
 	// forgotten is when the server lost it with all else; 0: it did not.
 	forgotten int64
 }
@@ -166,7 +171,7 @@ func newSimNode(w *simWorld, i int) *simNode {
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
 		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64),
-		ids: make(map[int]int64), flows: make(map[simConn]*simFlow),
+		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), withdrawn: make(map[string]int64),
 	}
 	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
 	n.store.watch, n.store.publish = n, n.publish
@@ -214,7 +219,9 @@ func (n *simNode) put(key, value string, expire int64, op *memOp) {
 	}
 	if n.isLock(key) && value != marker {
 		n.w.keptUnder(value, op)
-		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: expire, to: n.expiry(expire)})
+		n.holds[key] = append(n.holds[key], &simHold{
+			value: value, from: n.w.t(), expire: expire, to: n.expiry(expire), turn: op.req.op == opJoin || op.req.op == opRelease, again: n.again,
+		})
 	}
 }
 
@@ -272,7 +279,7 @@ func (n *simNode) listed(key, value string, number, till int64, op *memOp) {
 	to := n.expiry(till)
 	h := n.member(key, value)
 	if h == nil || h.number != number || h.to < n.w.t() {
-		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: till, to: to, shared: true, number: number})
+		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: till, to: to, shared: true, number: number, again: n.again})
 		return
 	}
 	if to < h.to {
@@ -320,11 +327,12 @@ type simAnswers struct {
 	look   sighting
 }
 
-// run executes a batch now.
-func (n *simNode) run(p *simProcess, reqs []*request) (each []simAnswer, look sighting) {
+// run executes a batch now. Again: the same has come before.
+func (n *simNode) run(p *simProcess, reqs []*request, again bool) (each []simAnswer, look sighting) {
 	t := n.w.t()
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.again = again
 	each = make([]simAnswer, len(reqs))
 	denied := n.denies(t)
 	for i, r := range reqs {
@@ -351,6 +359,11 @@ func (n *simNode) do(r *request) (any, error) {
 func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 	w := n.w
 	value := r.value
+	if r.op == opRelease && r.queue != nil && r.queue.entry != "" && a.err == nil {
+		if left := valueIn(r.queue.entry); n.withdrawn[left] == 0 {
+			n.withdrawn[left] = w.t()
+		}
+	}
 	if r.op == opInspect {
 		value = r.queue.key
 	}
@@ -412,6 +425,13 @@ func (n *simNode) has(key, value string, t int64) bool {
 		}
 	}
 	return false
+}
+
+// refusedFirst reports whether the node had nothing of a value until a request came for the
+// second time.
+func (n *simNode) refusedFirst(key, value string) bool {
+	i := slices.IndexFunc(n.holds[key], func(h *simHold) bool { return h.value == value })
+	return i >= 0 && n.holds[key][i].again
 }
 
 // simSub is a subscription.

@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 )
 
 // What locks that several hold, sets of locks and hand-overs cost a server, and how long those

@@ -19,7 +19,7 @@ import (
 
 const usage = `usage: proof COMMAND
 
-  jepsen [-for 60s] [-out DIR] [-plain | -fenced] [-seed N] [-faults LIST] ...
+  jepsen [-for 60s] [-out DIR] [-plain | -fenced] [-seed N] [-faults LIST] [-old PROGRAM] ...
                                  run clients on real servers that fail, and check everything they were told
   check [-patience 1m] FILE...   say whether the histories in FILE... could have come from a lock
 
@@ -61,6 +61,7 @@ func runJepsen(args []string) int {
 	flags.IntVar(&c.Nodes, "nodes", 5, "servers")
 	flags.IntVar(&c.Counters, "counters", 3, "counters of each kind at a time")
 	faults := flags.String("faults", strings.Join(jepsen.AllFaults, ","), "what may happen; empty: nothing")
+	flags.StringVar(&c.Old, "old", "", "this program as an older version built it: clients of that version are replaced by ours one after another, and back")
 	flags.StringVar(&c.Sabotage, "sabotage", "", "break clients or the store on purpose, to see that it is found: nolock, nocompare, overstay, nofence or noguard")
 	if err := flags.Parse(args); err != nil {
 		return 2

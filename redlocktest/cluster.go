@@ -53,8 +53,9 @@ func (c client) probing() bool {
 // probeInterval is how often go-redis does.
 const probeInterval = time.Second
 
-// NewCluster starts n nodes, which are up for an hour already, and closes them at
-// the end of the test.
+// NewCluster starts n nodes, and closes them at the end of the test. By what they
+// tell they have been up for an hour, so no restart guard bars them; see
+// [Node.SetUptime]. It ends the test if n is below 1.
 func NewCluster(tb testing.TB, n int) *Cluster {
 	tb.Helper()
 	c, err := Start(n)
@@ -65,8 +66,8 @@ func NewCluster(tb testing.TB, n int) *Cluster {
 	return c
 }
 
-// Start is NewCluster for programs that are no tests. The caller closes the
-// cluster.
+// Start is NewCluster for programs that are no tests. It fails if n is below 1. The
+// caller closes the cluster.
 func Start(n int) (*Cluster, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("redlocktest: a cluster needs at least one node, not %d", n)
@@ -105,7 +106,7 @@ func (c *Cluster) Close() {
 // Len returns the number of nodes.
 func (c *Cluster) Len() int { return len(c.nodes) }
 
-// Node returns node i, counted from 0.
+// Node returns node i, counted from 0. It panics if there is none.
 func (c *Cluster) Node(i int) *Node {
 	if i < 0 || i >= len(c.nodes) {
 		panic(fmt.Sprintf("redlocktest: node %d of a cluster of %d", i, len(c.nodes)))
@@ -124,13 +125,14 @@ func (c *Cluster) Addrs() []string {
 
 // Clients returns a new client for each node. They have in-memory connections,
 // the name of their node as address, and go-redis' defaults for the rest, but a
-// large pool and no maintenance notifications. The cluster closes them.
+// large pool, no maintenance notifications, and one try of each dial and command: a pause
+// before the next try would outlive Close. The cluster closes them.
 func (c *Cluster) Clients() []redis.UniversalClient {
 	return each(c, func(n *Node) redis.UniversalClient { return c.Client(n.index, nil) })
 }
 
 // Client returns a new client for node i like those of Clients, whose options
-// adapt, if not nil, may change: a password, a small pool, no retries. The cluster
+// adapt, if not nil, may change: a password, a small pool, retries. The cluster
 // closes it.
 func (c *Cluster) Client(i int, adapt func(*redis.Options)) *redis.Client {
 	n := c.Node(i)
@@ -146,6 +148,8 @@ func (c *Cluster) Client(i int, adapt func(*redis.Options)) *redis.Client {
 		},
 		PoolSize:                 poolSize,
 		PipelinePoolSize:         poolSize,
+		MaxRetries:               -1,
+		DialerRetries:            1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if adapt != nil {

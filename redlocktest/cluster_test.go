@@ -521,7 +521,7 @@ func TestInfo(t *testing.T) {
 		assert.Contains(r, c.Info(ctx, "clients").Val(), "connected_clients:1")
 		assert.Empty(r, c.Info(ctx, "persistence").Val())
 
-		r.node.DenyInfo()
+		r.node.Deny("INFO")
 		assert.True(r, redis.HasErrorPrefix(c.Info(ctx, "server").Err(), "NOPERM"))
 		r.node.Allow("info")
 		require.NoError(r, c.Info(ctx, "server").Err())

@@ -23,6 +23,18 @@
 // needs to notice a restart or a promotion, and CLIENT ID and CLIENT KILL ID. A node has
 // databases 0 to 15.
 //
+// miniredis is no requirement of the library itself, so run "go mod tidy" after the first
+// import of this package.
+//
+// # Lines that go-redis prints
+//
+// A test that passes may print lines such as "redis: ... pool.go:...: Unexpected conn[1]
+// state changed by hook to CLOSED, closing it" on standard error. go-redis writes one when a
+// client is closed while a command is under way, as to a node that hangs, and others when a
+// dial fails. They mean no harm. go-redis has one logger for the whole program, which cannot
+// be read back, so this package leaves it alone. A test binary that wants silence calls
+// logging.Disable of github.com/redis/go-redis/v9/logging in its TestMain.
+//
 // # Emptying nodes between tests
 //
 // A Redlock keeps one key on each node, the memory mark redlock:memory, which has no
@@ -47,13 +59,14 @@
 //
 // A cluster that is used through [Cluster.Clients] and [Cluster.Client] has no
 // sockets and works inside a testing/synctest bubble, where a test of a minute's
-// lease takes a millisecond. Make the cluster inside the bubble, and do not ask for
-// TCP addresses there: a goroutine that waits for a socket keeps fake time from
-// going on.
+// lease takes a millisecond. Make the cluster inside the bubble, close the Redlock before the
+// bubble ends, and do not ask for TCP addresses there: a goroutine that waits for a socket
+// keeps fake time from going on.
 //
 // Two traps of go-redis in bubbles are avoided by the clients made here and lie in
 // wait for others: with maintenance notifications not disabled it may look up a
 // host name, and a command that has to wait for a free connection uses a timer
 // that may come from another bubble. Either ends the test binary. So Client should
-// keep PoolSize at or above the number of concurrent commands in bubbles.
+// keep PoolSize at or above the number of concurrent commands in bubbles, and leave
+// MaxRetries and DialerRetries alone: go-redis' pauses between tries outlive a bubble.
 package redlocktest

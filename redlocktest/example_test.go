@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -115,18 +116,23 @@ func ExampleNode_Failover() {
 	// Output: true
 }
 
-// In a bubble of testing/synctest a lease of an hour is over in no time.
+// In a bubble of testing/synctest a minute's work is over in no time, nodes that fail included.
 func Example_synctest() {
-	test := func(t *testing.T) { // in a real program: func TestExpiry(t *testing.T)
+	test := func(t *testing.T) { // in a real program: func TestJob(t *testing.T)
 		synctest.Test(t, func(t *testing.T) {
 			cluster := redlocktest.NewCluster(t, 5)
-			for _, client := range cluster.Clients() {
-				client.Set(t.Context(), "lock", "alice", time.Hour)
+			rl, err := redlock.New(cluster.Clients(), nil)
+			if err != nil {
+				t.Fatal(err)
 			}
-			time.Sleep(time.Hour - time.Second)
-			t.Log(cluster.TTLs("lock")) // [1s 1s 1s 1s 1s]
-			time.Sleep(time.Second)
-			t.Logf("%q", cluster.Holders("lock")) // ["" "" "" "" ""]
+			defer rl.Close()
+			cluster.Node(0).Stop()
+			err = rl.Mutex("job").Do(t.Context(), func(ctx context.Context, _ *redlock.Lock) error {
+				cluster.Node(1).Hang()
+				time.Sleep(time.Minute) // the lease is renewed by the other three
+				return ctx.Err()
+			})
+			t.Log(err) // <nil>
 		})
 	}
 	_ = test

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/redlock/internal/faultproxy"
 )
 
-// Memory says what a restarted node remembers.
+// Memory says what a node remembers after [Node.Restart].
 type Memory uint8
 
 const (
@@ -21,7 +21,7 @@ const (
 	KeepKeys                   // all keys, whose expiry went on while the node was down
 )
 
-// Mode says how a partition treats what it separates.
+// Mode says what a [Node.Partition] does to connections.
 type Mode uint8
 
 const (
@@ -130,9 +130,9 @@ func (n *Node) Addr() string {
 }
 
 // Redis returns the miniredis behind the node, for what Node has no method for,
-// such as RequireAuth. It is the same one for the life of the node. Its SetError,
-// SetTime, ClockTTL, Restart and Close, and its Server's SetPreHook, would disable
-// the node's own ways; so they are not to be used.
+// such as RequireAuth. It is the same one for the life of the node. Do not use its
+// SetError, SetTime, ClockTTL, Restart and Close, nor its Server's SetPreHook: they
+// would disable the node's own ways.
 func (n *Node) Redis() *miniredis.Miniredis { return n.redis }
 
 // Stop kills the server process, as kill -9 does. Connections end, new ones are
@@ -292,8 +292,8 @@ func (n *Node) DelayCommand(command string, count int, d time.Duration) {
 	n.proxy.DelayRequest(count, d, faultproxy.Named(command))
 }
 
-// DropReply lets the node execute the next count commands of that name, in any
-// case, but cuts the connection in place of the reply. Commands that were sent
+// DropReply lets the node execute the next count commands of that name, in upper or
+// lower case, but cuts the connection in place of the reply. Commands that were sent
 // before do not count.
 func (n *Node) DropReply(command string, count int) {
 	n.proxy.DropReply(count, faultproxy.DropCut, faultproxy.Named(command))
@@ -347,16 +347,13 @@ func (n *Node) SetError(msg string) {
 	n.failure = msg
 }
 
-// Deny makes the node answer the commands, given by name in any case, with a
-// NOPERM error as for a user whom the ACL does not allow them, inside scripts, too.
-// Allow ends it.
+// Deny makes the node answer the commands, given by name in upper or lower case, with
+// a NOPERM error as for a user whom the ACL does not allow them, inside scripts, too.
+// After Deny("INFO") nobody can see that the node restarts. Allow ends it.
 func (n *Node) Deny(commands ...string) { n.setDenied(commands, true) }
 
 // Allow ends Deny for the commands.
 func (n *Node) Allow(commands ...string) { n.setDenied(commands, false) }
-
-// DenyInfo is Deny("INFO"): the node has restarts, but nobody can see them.
-func (n *Node) DenyInfo() { n.Deny("INFO") }
 
 // Get returns what [Cluster.Holders] does, for this node.
 func (n *Node) Get(key string) string {
@@ -410,9 +407,9 @@ func (n *Node) flush() {
 	}
 }
 
-// Commands returns how many commands with one of the names, in any case, clients
-// have sent to the node since the start or ResetCommands; without names, how many
-// altogether. Counted is what arrives on the wire, so also what a fault swallows
+// Commands returns how many commands with one of the names, in upper or lower case,
+// clients have sent to the node since the start or ResetCommands; without names, how
+// many altogether. Counted is what arrives on the wire, so also what a fault swallows
 // or still holds, and handshakes; not what scripts call.
 func (n *Node) Commands(names ...string) int { return n.proxy.Count(names...) }
 

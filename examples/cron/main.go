@@ -57,6 +57,7 @@ func main() {
 type instance struct {
 	name string
 	rl   *redlock.Redlock
+	key  string // of the job
 	job  func(ctx context.Context, tick time.Time) error
 	log  *log.Logger
 }
@@ -67,14 +68,15 @@ type instance struct {
 // keep it until all the others have asked and in time for the next tick, so a slow job, or a
 // timer that is late, would make a tick run twice or not at all. A key for each tick
 // has nothing to do with the next one. Ticks may then overlap if the job takes longer than
-// the interval; a job that must not wraps its work in Do with a key of its own.
+// the interval; a job that must not wraps its work in Do with a key of its own. Where a tick
+// may be left out now and then, one key and WithMinHold are simpler: see docs/recipes.md.
 func (i *instance) onTick(ctx context.Context, tick time.Time) {
 	// Not TryAcquire: if several instances ask at the same moment one of them gets the lock
 	// nearly always, but not surely. In the wait queue one of them gets it, and the others
 	// stand by for a while in case it fails.
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	lock, err := i.rl.Mutex("report:" + tick.Format(time.RFC3339Nano)).Acquire(waiting)
+	lock, err := i.rl.Mutex(i.key + ":" + tick.Format(time.RFC3339Nano)).Acquire(waiting)
 	switch {
 	case errors.Is(err, redlock.ErrHeld):
 		return // another has it
@@ -122,15 +124,15 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
 	logger := log.New(out, "", 0)
 	l := &ledger{done: make(map[time.Time]int)}
 	all := make([]*instance, instances)
-	prefix := "example-cron-" + rand.Text()[:8] + ":" // runs of this program do not meet
+	key := "example-report-" + rand.Text()[:8] // runs of this program do not meet
 	for i := range all {
 		// One for each, as if each were a process. In a process all share one.
-		rl, err := redlock.Open(ctx, n.Addrs, &redlock.Options{TTL: lease, KeyPrefix: prefix})
+		rl, err := redlock.Open(ctx, n.Addrs, &redlock.Options{TTL: lease})
 		if err != nil {
 			return err
 		}
 		defer rl.Close()
-		all[i] = &instance{name: fmt.Sprintf("instance-%d", i+1), rl: rl, job: l.job, log: logger}
+		all[i] = &instance{name: fmt.Sprintf("instance-%d", i+1), rl: rl, key: key, job: l.job, log: logger}
 	}
 
 	first := time.Now().Truncate(interval).Add(2 * interval)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/examples/internal/left"
 	"github.com/quorumlock/redlock/examples/internal/nodes"
 	"github.com/quorumlock/redlock/internal/leaktest"
 )
@@ -28,6 +29,7 @@ func TestEachTickIsDoneOnce(t *testing.T) {
 			fault(n)
 			var out bytes.Buffer
 			require.NoError(t, run(t.Context(), &out, n), "%s", &out)
+			left.Check(t, n)
 			assert.Contains(t, out.String(), "each done exactly once\n")
 			assert.Equal(t, ticks, strings.Count(out.String(), "  done\n"))
 			assert.Contains(t, out.String(), "failed: disk full\n")

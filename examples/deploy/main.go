@@ -81,6 +81,7 @@ func findNote(file string) (n note, found bool, err error) {
 type version struct {
 	name string
 	rl   *redlock.Redlock
+	key  string
 	file string
 	did  func(item int)
 	say  func(format string, args ...any)
@@ -89,7 +90,7 @@ type version struct {
 // start takes the lock: that of the version before, if it left one, or a new one.
 func (v *version) start(ctx context.Context) (lock *redlock.Lock, from int, err error) {
 	// Both versions fence: what the old one still sends can be refused by its smaller number.
-	m := v.rl.Mutex("job", redlock.WithRenewal(), redlock.WithFencing())
+	m := v.rl.Mutex(v.key, redlock.WithRenewal(), redlock.WithFencing())
 	left, found, err := findNote(v.file)
 	if err != nil {
 		return nil, 0, err
@@ -146,19 +147,16 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	prefix := "example-deploy-" + rand.Text()[:8] + ":" // runs of this program do not meet
-	open := func() (*redlock.Redlock, error) {
-		return redlock.Open(ctx, n.Addrs, &redlock.Options{KeyPrefix: prefix})
-	}
+	key := "example-job-" + rand.Text()[:8] // runs of this program do not meet
 	var did []int
 	say := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
 	deploy := func(name string, stop <-chan struct{}, progress func(item int)) error {
-		rl, err := open() // a process of its own has its own
+		rl, err := redlock.Open(ctx, n.Addrs, nil) // a process of its own has its own
 		if err != nil {
 			return err
 		}
 		defer rl.Close()
-		v := version{name: name, rl: rl, file: filepath.Join(dir, "handover.json"), say: say,
+		v := version{name: name, rl: rl, key: key, file: filepath.Join(dir, "handover.json"), say: say,
 			did: func(item int) { did = append(did, item); progress(item) }}
 		return v.serve(ctx, stop)
 	}
@@ -180,7 +178,7 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
 	case err := <-ended: // it did not even begin
 		return err
 	}
-	other, err := open()
+	other, err := redlock.Open(ctx, n.Addrs, nil)
 	if err != nil {
 		return err
 	}
@@ -188,7 +186,7 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
 	var waiter errgroup.Group
 	seen := 0
 	waiter.Go(func() error {
-		return other.Mutex("job", redlock.WithFencing()).Do(ctx, func(context.Context, *redlock.Lock) error {
+		return other.Mutex(key, redlock.WithFencing()).Do(ctx, func(context.Context, *redlock.Lock) error {
 			seen = len(did) // under the lock, so nobody writes
 			return nil
 		})

@@ -93,7 +93,7 @@ func buy(ctx context.Context, rl *redlock.Redlock, goods, points *remote, item, 
 	// The key names the thing that two calls must not change at once: the item. Items do not
 	// wait for each other. Do serves the customers in order of arrival, whichever server they
 	// came to. With random retries a late customer could be lucky.
-	return rl.Mutex("item:"+item).Do(ctx, func(ctx context.Context, _ *redlock.Lock) error {
+	return rl.Mutex("example-item:"+item).Do(ctx, func(ctx context.Context, _ *redlock.Lock) error {
 		return exchange(ctx, goods, points, item, customer)
 	})
 }
@@ -138,7 +138,7 @@ func sell(goods, points *remote, item string, try func(server int, customer stri
 
 func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
 	var goods, points remote
-	const item = "teapot"
+	item := "teapot-" + rand.Text()[:8] // runs of this program do not meet
 	s, err := sell(&goods, &points, item, func(_ int, customer string) error {
 		return exchange(ctx, &goods, &points, item, customer)
 	})
@@ -149,10 +149,9 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
 	fmt.Fprintf(out, "without the lock: sold %d, refused %d, oversold %d\n", s.sold, s.refused, s.oversold)
 
 	at := make([]*redlock.Redlock, servers)
-	prefix := "example-exchange-" + rand.Text()[:8] + ":" // runs of this program do not meet
 	for i := range at {
 		// One for each, as if each were a process. In a process all requests share one.
-		if at[i], err = redlock.Open(ctx, n.Addrs, &redlock.Options{KeyPrefix: prefix}); err != nil {
+		if at[i], err = redlock.Open(ctx, n.Addrs, nil); err != nil {
 			return err
 		}
 		defer at[i].Close()

@@ -80,7 +80,7 @@ func work(ctx context.Context, name, path string, in io.Reader, out io.Writer) e
 		return err
 	}
 	defer db.Close()
-	lock, err := rl.Mutex("account:1", redlock.WithFencing()).Acquire(ctx)
+	lock, err := rl.Mutex("example-account:1", redlock.WithFencing()).Acquire(ctx)
 	if err != nil {
 		return err
 	}

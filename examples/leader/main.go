@@ -57,59 +57,46 @@ func main() {
 type worker struct {
 	name    string
 	rl      *redlock.Redlock
+	key     string
 	journal *journal
 	report  func(format string, args ...any)
 }
 
 // serve leads whenever it is this worker's turn, until ctx ends.
 func (w *worker) serve(ctx context.Context) error {
-	// Renewal keeps the lease while this process is alive and reaches a majority. With fencing
-	// each term has a number greater than all before it.
-	m := w.rl.Mutex("leader", redlock.WithRenewal(), redlock.WithFencing())
-	for ctx.Err() == nil {
-		// Waits as long as it takes until the leader has gone, and the nodes are back.
-		lock, err := m.Acquire(ctx)
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return nil // shut down while it waited
-		case err != nil:
-			return fmt.Errorf("%s: %w", w.name, err) // waiting would not help: rights, credentials
-		}
-		w.report("%s leads, term %d", w.name, lock.Fence())
-		err = w.lead(ctx, lock)
-		// Release also after a loss, so that nodes that still have our key do not keep it until
-		// it expires; and also if ctx is over, because Release does not end with it.
-		released := lock.Release(ctx)
-		switch {
-		case errors.Is(err, redlock.ErrLost):
+	// With fencing each term has a number greater than all before it.
+	m := w.rl.Mutex(w.key, redlock.WithFencing())
+	// Lead waits as long as it takes until the leader has gone and the nodes are back. It renews
+	// the lease while this process is alive and reaches a majority, and releases the lock when
+	// this worker is shut down. After a loss it stands in line again.
+	err := m.Lead(ctx, func(ctx context.Context, term *redlock.Lock) error {
+		w.report("%s leads, term %d", w.name, term.Fence())
+		err := w.lead(ctx, term.Fence())
+		if errors.Is(err, redlock.ErrLost) {
 			w.report("%s steps down: %v", w.name, err)
-		case err != nil:
-			return err
-		case released != nil:
-			w.report("%s is shut down; the lease must end by itself: %v", w.name, released)
-		default:
-			w.report("%s is shut down", w.name)
 		}
+		return err
+	})
+	if ctx.Err() != nil {
+		w.report("%s is shut down", w.name)
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s: %w", w.name, err) // waiting would not help: rights, credentials
 }
 
-// lead does the leader's work until it is asked to stop (nil) or must not go on (an error).
-func (w *worker) lead(ctx context.Context, lock *redlock.Lock) error {
-	// The lock's context ends with the lease, by a timer of this process. So it also ends if no
-	// node can be reached, when another worker may become the leader. It does not end with ctx.
-	held := lock.Context()
+// lead does the leader's work until it must not go on. It never resigns.
+func (w *worker) lead(ctx context.Context, term uint64) error {
 	for {
+		// ctx ends when this worker is shut down. It also ends with the lease, by a timer of this
+		// process: even if no node can be reached, when another worker may become the leader.
 		select {
-		case <-held.Done():
-			return context.Cause(held)
 		case <-ctx.Done():
-			return nil
+			return context.Cause(ctx) // ErrLost, if that is why
 		case <-time.After(pause):
 		}
 		// A process may be suspended right here and wake up when another leads. No check before
-		// the write would help; the journal refuses the write.
-		if err := w.journal.write(lock.Fence(), w.name); err != nil {
+		// the write would help; the journal refuses the write, and says ErrLost.
+		if err := w.journal.write(term, w.name); err != nil {
 			return err
 		}
 	}
@@ -166,8 +153,7 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes, least time.Duration
 	}
 	lost := make(chan struct{}, 1)
 	opts := &redlock.Options{
-		TTL:       lease,
-		KeyPrefix: "example-leader-" + rand.Text()[:8] + ":", // runs of this program do not meet
+		TTL: lease,
 		Hooks: &redlock.Hooks{Lost: func(redlock.LostInfo) {
 			select {
 			case lost <- struct{}{}:
@@ -175,6 +161,7 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes, least time.Duration
 			}
 		}},
 	}
+	key := "example-leader-" + rand.Text()[:8] // runs of this program do not meet
 	g, ctx := errgroup.WithContext(ctx)
 	shutDown := make(map[string]context.CancelFunc)
 	for i := range workers {
@@ -184,7 +171,7 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes, least time.Duration
 			return err
 		}
 		defer rl.Close()
-		w := &worker{name: fmt.Sprintf("worker-%d", i+1), rl: rl, journal: &j, report: report}
+		w := &worker{name: fmt.Sprintf("worker-%d", i+1), rl: rl, key: key, journal: &j, report: report}
 		working, cancel := context.WithCancel(ctx)
 		defer cancel()
 		shutDown[w.name] = cancel

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/examples/internal/left"
 	"github.com/quorumlock/redlock/examples/internal/nodes"
 	"github.com/quorumlock/redlock/internal/leaktest"
 )
@@ -28,6 +29,7 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 			fault(n)
 			var out bytes.Buffer
 			require.NoError(t, run(t.Context(), &out, n, 0), "%s", &out)
+			left.Check(t, n)
 			assert.GreaterOrEqual(t, strings.Count(out.String(), "leads, term"), 3, "%s", &out)
 			assert.Contains(t, out.String(), "steps down: redlock: lock lost")
 		})

@@ -49,6 +49,8 @@ func main() {
 
 // world is what the workers share. It stands for what lies outside of the programs.
 type world struct {
+	name string // with which its keys begin
+
 	head, body atomic.Int64 // of a page, which belong together
 	reads      atomic.Int64
 	torn       atomic.Int64
@@ -68,7 +70,7 @@ type worker struct {
 
 // read may run beside other readers, and never beside a rebuild.
 func (w *worker) read(ctx context.Context) error {
-	return w.rl.Mutex("page").Shared().Do(ctx, func(context.Context, *redlock.Lock) error {
+	return w.rl.Mutex(w.name+":page").Shared().Do(ctx, func(context.Context, *redlock.Lock) error {
 		head := w.head.Load()
 		time.Sleep(time.Millisecond)
 		if w.body.Load() != head {
@@ -82,7 +84,7 @@ func (w *worker) read(ctx context.Context) error {
 // rebuild has the page alone. When it is done it goes on as a reader, without a gap in which
 // another could rebuild the page: it looks at what it wrote itself.
 func (w *worker) rebuild(ctx context.Context) error {
-	return w.rl.Mutex("page").Do(ctx, func(ctx context.Context, lock *redlock.Lock) error {
+	return w.rl.Mutex(w.name+":page").Do(ctx, func(ctx context.Context, lock *redlock.Lock) error {
 		version := w.head.Add(1)
 		time.Sleep(time.Millisecond)
 		w.body.Store(version)
@@ -99,7 +101,7 @@ func (w *worker) rebuild(ctx context.Context) error {
 
 // call takes one of the service's places. Which one does not matter here.
 func (w *worker) call(ctx context.Context) error {
-	return w.rl.Semaphore("service", calls).Do(ctx, func(context.Context, *redlock.Lock) error {
+	return w.rl.Semaphore(w.name+":service", calls).Do(ctx, func(context.Context, *redlock.Lock) error {
 		n := w.busy.Add(1)
 		defer w.busy.Add(-1)
 		for most := w.most.Load(); n > most && !w.most.CompareAndSwap(most, n); most = w.most.Load() {
@@ -113,7 +115,7 @@ func (w *worker) call(ctx context.Context) error {
 // each id, so the processes need not talk about them. Whoever loses the lock must stop: the
 // number may be another's then.
 func (w *worker) makeIDs(ctx context.Context, stop <-chan struct{}) error {
-	return w.rl.Semaphore("worker-numbers", numbers).Do(ctx, func(ctx context.Context, lock *redlock.Lock) error {
+	return w.rl.Semaphore(w.name+":worker-numbers", numbers).Do(ctx, func(ctx context.Context, lock *redlock.Lock) error {
 		for sequence := int64(0); ; sequence++ {
 			select {
 			case <-ctx.Done():
@@ -149,15 +151,14 @@ func (w *worker) work(ctx context.Context, i int) error {
 }
 
 func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
-	shared := &world{ids: make(map[int64]bool)}
-	prefix := "example-sharing-" + rand.Text()[:8] + ":" // runs of this program do not meet
+	shared := &world{name: "example-sharing-" + rand.Text()[:8], ids: make(map[int64]bool)} // runs of this program do not meet
 	errs := make([]error, workers)
 	var running sync.WaitGroup
 	for i := range workers {
 		// One for each, as if each were a process. In a process all share one. Who waits to
 		// share asks again after a pause, so the longest pause is the price of a turn.
 		// The nodes are in this program, and a busy machine must not look like an outage.
-		rl, err := redlock.Open(ctx, n.Addrs, &redlock.Options{KeyPrefix: prefix, RetryMin: 10 * time.Millisecond, RetryMax: 100 * time.Millisecond, NodeTimeout: 2 * time.Second})
+		rl, err := redlock.Open(ctx, n.Addrs, &redlock.Options{RetryMin: 10 * time.Millisecond, RetryMax: 100 * time.Millisecond, NodeTimeout: 2 * time.Second})
 		if err != nil {
 			return err
 		}

@@ -58,8 +58,7 @@ func run(ctx context.Context, out io.Writer, addrs string) (err error) {
 
 	// Hooks takes the global providers, which setUp has set.
 	rl, err := redlock.Open(ctx, list, &redlock.Options{
-		Hooks:     redlockotel.Hooks(),
-		KeyPrefix: "example-telemetry-" + rand.Text()[:8] + ":", // trials do not meet
+		Hooks: redlockotel.Hooks(),
 	})
 	if err != nil {
 		return err
@@ -93,7 +92,8 @@ func setUp(out io.Writer) (finish func(context.Context) error, err error) {
 func work(ctx context.Context, rl *redlock.Redlock) error {
 	ctx, span := otel.Tracer("example").Start(ctx, "charge order 42")
 	defer span.End()
-	other, err := rl.Mutex("order:42").Acquire(ctx)
+	key := "example-order:42-" + rand.Text()[:8] // trials do not meet
+	other, err := rl.Mutex(key).Acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,6 +102,6 @@ func work(ctx context.Context, rl *redlock.Redlock) error {
 		time.Sleep(100 * time.Millisecond)
 		released <- other.Release(ctx)
 	}()
-	err = rl.Mutex("order:42").Do(ctx, func(context.Context, *redlock.Lock) error { return nil })
+	err = rl.Mutex(key).Do(ctx, func(context.Context, *redlock.Lock) error { return nil })
 	return errors.Join(err, <-released)
 }

@@ -82,7 +82,7 @@ func (b *bank) lockedTransfer(ctx context.Context, rl *redlock.Redlock, from, to
 	// The order in which the accounts are named does not matter. With two nested calls of Do it
 	// would: one who holds a and waits for b, and one who holds b and waits for a, would wait
 	// until their deadlines. Transfers between other accounts go on meanwhile.
-	both := redlock.All(rl.Mutex("account:"+from), rl.Mutex("account:"+to))
+	both := redlock.All(rl.Mutex("example-account:"+from), rl.Mutex("example-account:"+to))
 	return both.Do(ctx, func(ctx context.Context, _ redlock.Locks) error {
 		return b.transfer(ctx, from, to, amount)
 	})
@@ -92,13 +92,13 @@ func (b *bank) lockedTransfer(ctx context.Context, rl *redlock.Redlock, from, to
 func (b *bank) all(do func(server int, from, to string) error) (total int, err error) {
 	b.values = make(map[string]int)
 	for a := range accounts {
-		b.values[name(a)] = opening
+		b.values[b.account(a)] = opening
 	}
 	var g errgroup.Group
 	for i := range transfers {
 		// Every pair of accounts in both directions, many times.
 		from, to := i%accounts, (i+1+i/accounts%(accounts-1))%accounts
-		g.Go(func() error { return do(i%servers, name(from), name(to)) })
+		g.Go(func() error { return do(i%servers, b.account(from), b.account(to)) })
 	}
 	err = g.Wait()
 	for _, v := range b.values {
@@ -107,10 +107,10 @@ func (b *bank) all(do func(server int, from, to string) error) (total int, err e
 	return total, err
 }
 
-func name(account int) string { return string(rune('a' + account)) }
+func (b *bank) account(i int) string { return fmt.Sprintf("%s-%d", b.name, i) }
 
 func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
-	var b bank
+	b := bank{name: rand.Text()[:8]} // runs of this program do not meet
 	total, err := b.all(func(_ int, from, to string) error { return b.transfer(ctx, from, to, 100) })
 	if err != nil {
 		return err
@@ -119,10 +119,9 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
 	fmt.Fprintf(out, "without locks: %d in all\n", total)
 
 	at := make([]*redlock.Redlock, servers)
-	prefix := "example-transfer-" + rand.Text()[:8] + ":" // runs of this program do not meet
 	for i := range at {
 		// One for each, as if each were a process. In a process all requests share one.
-		if at[i], err = redlock.Open(ctx, n.Addrs, &redlock.Options{KeyPrefix: prefix}); err != nil {
+		if at[i], err = redlock.Open(ctx, n.Addrs, nil); err != nil {
 			return err
 		}
 		defer at[i].Close()
@@ -143,6 +142,7 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
 // bank is somebody else's system: each call is safe and takes a while, and there is nothing
 // like a transaction.
 type bank struct {
+	name   string
 	mu     sync.Mutex
 	values map[string]int
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/examples/internal/left"
 	"github.com/quorumlock/redlock/examples/internal/nodes"
 	"github.com/quorumlock/redlock/internal/leaktest"
 )
@@ -27,6 +28,7 @@ func TestNoMoneyIsLost(t *testing.T) {
 			fault(n)
 			var out bytes.Buffer
 			require.NoError(t, run(t.Context(), &out, n), "%s", &out)
+			left.Check(t, n)
 			assert.Contains(t, out.String(), "with locks:    4000 in all\n")
 		})
 	}

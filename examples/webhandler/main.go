@@ -58,8 +58,9 @@ func main() {
 
 // shop is what the handlers need. All requests of a process share one Redlock.
 type shop struct {
-	rl  *redlock.Redlock
-	log *log.Logger
+	rl   *redlock.Redlock
+	keys string // what the keys of its locks begin with
+	log  *log.Logger
 
 	mu      sync.Mutex
 	charges map[string]int // by order; stands for a database and a payment provider
@@ -79,7 +80,7 @@ func (s *shop) charge(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 
 	answer := "charged"
-	err := s.rl.Mutex("order:"+id, redlock.WithMaxWait(patience)).Do(ctx, func(ctx context.Context, _ *redlock.Lock) error {
+	err := s.rl.Mutex(s.keys+"order:"+id, redlock.WithMaxWait(patience)).Do(ctx, func(ctx context.Context, _ *redlock.Lock) error {
 		// Look first, under the lock: a request that waited finds the order charged already. A
 		// lock keeps two requests from charging at once; it does not keep the second one from
 		// charging again.
@@ -139,21 +140,18 @@ func (s *shop) pay(ctx context.Context, id string) error {
 }
 
 func run(ctx context.Context, out io.Writer, n *nodes.Nodes, listen string) error {
-	opts := &redlock.Options{}
-	if listen == "" {
-		opts.KeyPrefix = "example-webhandler-" + rand.Text()[:8] + ":" // trials do not meet
-	}
-	rl, err := redlock.Open(ctx, n.Addrs, opts)
+	rl, err := redlock.Open(ctx, n.Addrs, nil)
 	if err != nil {
 		return err
 	}
 	defer rl.Close()
 
 	logger := log.New(out, "", 0)
-	s := &shop{rl: rl, log: logger, charges: make(map[string]int)}
+	s := &shop{rl: rl, keys: "example-", log: logger, charges: make(map[string]int)}
 	at := listen
 	if at == "" {
 		at = "127.0.0.1:0"
+		s.keys += rand.Text()[:8] + ":" // trials do not meet
 	}
 	l, err := net.Listen("tcp", at)
 	if err != nil {
@@ -222,7 +220,7 @@ func try(ctx context.Context, out *log.Logger, url string, n *nodes.Nodes, s *sh
 	}
 
 	out.Print("\nanother server works on the order for longer than requests are patient")
-	other, err := s.rl.Mutex("order:7").Acquire(ctx)
+	other, err := s.rl.Mutex(s.keys + "order:7").Acquire(ctx)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/examples/internal/left"
 	"github.com/quorumlock/redlock/examples/internal/nodes"
 	"github.com/quorumlock/redlock/internal/leaktest"
 )
@@ -34,6 +35,7 @@ func TestAnswersInTime(t *testing.T) {
 			fault(n)
 			var out bytes.Buffer
 			require.NoError(t, run(t.Context(), &out, n, ""), "%s", &out)
+			left.Check(t, n)
 			for id, want := range map[string][]string{
 				"42": {"200"}, "7": {"409", "200"}, "8": {"503", "200"},
 			} {

@@ -61,7 +61,8 @@ func Password(password string) Option {
 // [Server.Options] keeps on using the default user.
 func User(name, password string, rules ...string) Option {
 	return func(c *config) {
-		c.add("user", strings.Join(append([]string{name, "on", quote(">" + password)}, rules...), " "))
+		// New users may use all channels before Redis 7, and none from then on.
+		c.add("user", strings.Join(append([]string{name, "on", quote(">" + password), "resetchannels"}, rules...), " "))
 	}
 }
 

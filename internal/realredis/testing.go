@@ -3,6 +3,9 @@ package realredis
 import (
 	"context"
 	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -25,6 +28,29 @@ func Need(tb testing.TB) {
 	default:
 		tb.Skipf("realredis: %v. %s", err, install)
 	}
+}
+
+var version = regexp.MustCompile(`\bv=(\d+)\.`)
+
+// Major returns the first number of the version that [Binary] says it has. Valkey goes on counting
+// from Redis 7.
+func Major(tb testing.TB) int {
+	tb.Helper()
+	Need(tb)
+	bin, err := Binary()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	text, err := exec.CommandContext(tb.Context(), bin, "--version").Output()
+	if err != nil {
+		tb.Fatalf("realredis: %s --version: %v", bin, err)
+	}
+	m := version.FindSubmatch(text)
+	if m == nil {
+		tb.Fatalf("realredis: %s --version tells no version: %q", bin, text)
+	}
+	major, _ := strconv.Atoi(string(m[1])) // digits
+	return major
 }
 
 const install = "Install it (package redis-server on Debian and Ubuntu, redis elsewhere) " +

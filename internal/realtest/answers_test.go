@@ -119,11 +119,11 @@ func TestReplicaInTheListIsNamed(t *testing.T) {
 	}
 	a, b := client(f.proxies[0]), client(f.proxies[1])
 
-	lock := requireLock(t, newOn(t, brisk, a, b, client(second)))
+	lock := requireLock(t, newOn(t, unhurried, a, b, client(second)))
 	assert.Equal(t, redlock.VoteFailed, waitForVotes(t, lock)[2])
 	require.NoError(t, lock.Release(t.Context()))
 
-	err := try(t, newOn(t, brisk, a, client(replica), client(second)))
+	err := try(t, newOn(t, unhurried, a, client(replica), client(second)))
 	requireNoQuorum(t, err)
 	assert.ErrorContains(t, err, "this is a replica, and a quorum needs independent masters")
 	assert.Equal(t, 1, replica.Count("SET"), "go-redis retries READONLY by default")
@@ -132,7 +132,9 @@ func TestReplicaInTheListIsNamed(t *testing.T) {
 
 func TestForgottenScriptsAreSentOnce(t *testing.T) {
 	t.Parallel() // 44
-	startFleet(t, 3).eachWay(t, brisk, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
+	f := startFleet(t, 3)
+	f.byScripts()
+	f.eachWay(t, brisk, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
 		f.warm(t, rl)
 		lock := requireLock(t, rl)
 		waitForVotes(t, lock)

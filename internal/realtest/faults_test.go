@@ -149,7 +149,7 @@ func TestReleaseWhoseReplyIsLostIsNotTakenForALoss(t *testing.T) {
 					waitForVotes(t, lock)
 					// The round before may still be sending releases.
 					ours := func(args []string) bool {
-						return args[0] == "EVALSHA" && slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, lock.Token()) })
+						return slices.Contains(toRelease, args[0]) && slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, lock.Token()) })
 					}
 					// They do not fail at once: the first is asked again before the others are heard.
 					for i, p := range f.proxies {

@@ -161,7 +161,7 @@ func TestEndOfAnOldConnectionHitsNobodyElse(t *testing.T) {
 			node := p.proxies[0]
 			node.SetUpstream(func(context.Context) (net.Conn, error) { return nil, errors.New("not yet") })
 			node.Hold()
-			held, err := rl.Mutex("held").TryAcquire(t.Context())
+			held, err := rl.Mutex("held").Acquire(t.Context()) // the others may be late once, on a busy machine
 			require.NoError(t, err)
 			require.NotZero(t, c.tear(node))
 			require.NoError(t, f.servers[0].Restart())

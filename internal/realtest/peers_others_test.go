@@ -219,7 +219,7 @@ func TestPeerB3_FailedAcquireLeavesNothing(t *testing.T) {
 	lock, err := rl.Mutex(resource).TryAcquire(ctx)
 	require.Nil(t, lock)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	eventually(t, func() bool { return f.executed(0, "del") == 2 }, "the SET was not taken back")
+	eventually(t, func() bool { return f.deleted(0) == 2 }, "the SET was not taken back")
 	f.requireGone(t, resource)
 }
 

@@ -71,6 +71,9 @@ func TestDocumentedRightsAreEnoughAndNoneIsInVain(t *testing.T) {
 	assert.Empty(t, denied(t, "all", all))
 	for _, rule := range all {
 		t.Run("without "+rule, func(t *testing.T) {
+			if strings.Contains(rule, "|") && realredis.Major(t) < 7 {
+				t.Skip("before Redis 7 the server's log does not tell which subcommand was denied")
+			}
 			user := "less" + strings.Map(func(r rune) rune { // no "}", or the key could have no line
 				if unicode.IsLetter(r) {
 					return r

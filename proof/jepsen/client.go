@@ -62,6 +62,10 @@ type job struct {
 	Slice        time.Duration
 	Seed         uint64
 	Sabotage     string
+
+	// Where clients of two versions take turns, programs of the older one do not read these.
+	Old    bool // this life is the older version's
+	Beside bool // locks of the kind mixed are on the keys of plain counters, which both versions use
 }
 
 // files are where a life of a client writes to. Each has its own, so that a line cut short by a kill is the last one.
@@ -231,8 +235,8 @@ func (c *client) tell(out io.Writer) {
 }
 
 // key is the counter to work on. Counters change with time, so that the search for an order of the calls of one key stays small.
-func (w *worker) key() string {
-	return fmt.Sprintf("%s-%d-%d", w.kind, w.clock.now()/int64(w.Slice), w.random.IntN(w.Counters))
+func (w *worker) key(kind string) string {
+	return fmt.Sprintf("%s-%d-%d", kind, w.clock.now()/int64(w.Slice), w.random.IntN(w.Counters))
 }
 
 // worker is a client's goroutine for counters of one kind.
@@ -270,7 +274,7 @@ func (w *worker) cycle(ctx context.Context) error {
 	if w.kind == mixed {
 		return w.mixedCycle(ctx)
 	}
-	key := w.key()
+	key := w.key(w.kind)
 	renewal := w.chance(1)
 	h, err := w.acquire(ctx, key, renewal)
 	if h == nil || err != nil {

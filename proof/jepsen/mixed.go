@@ -32,15 +32,21 @@ type want struct {
 	key, mode string
 }
 
+// mixedKey is a key whose locks are used in this way, and in no other.
+func (w *worker) mixedKey(use string) string {
+	return fmt.Sprintf("%s-%d-%s%d", mixed, w.clock.now()/int64(w.Slice), use, w.random.IntN(w.Counters))
+}
+
 // wants draws how to hold a lock that is used in this way.
-func (w *worker) wants(use string) want {
-	key := fmt.Sprintf("%s-%d-%s%d", mixed, w.clock.now()/int64(w.Slice), use, w.random.IntN(w.Counters))
+func (w *worker) wants(use, key string) want {
 	m := w.rl.Mutex(key)
 	switch {
 	case use == ofReaders && w.chance(75):
 		return want{m.Shared(), key, history.Shared}
 	case use == ofPermits && w.chance(92):
 		return want{w.rl.Semaphore(key, mixedPermits), key, history.Permit}
+	case use == ofPermits: // these are neither downgraded nor handed over
+		return want{w.rl.Mutex(key, redlock.WithMinHold(w.between(w.TTL/50, w.TTL/10))), key, history.Alone}
 	default:
 		return want{m, key, history.Alone}
 	}
@@ -52,12 +58,20 @@ func (w *worker) mixedCycle(ctx context.Context) error {
 	defer cancel()
 	uses := []string{ofReaders, ofPermits, ofOne}
 	w.random.Shuffle(len(uses), func(i, j int) { uses[i], uses[j] = uses[j], uses[i] })
+	first := w.mixedKey(uses[0])
+	if w.Beside {
+		first = w.key(plain)
+	}
+	wanted := []want{w.wants(uses[0], first)}
 	var err error
 	switch {
 	case w.chance(15):
-		err = w.holdSet(ctx, uses[:2+w.random.IntN(2)])
+		for _, use := range uses[1 : 2+w.random.IntN(2)] {
+			wanted = append(wanted, w.wants(use, w.mixedKey(use)))
+		}
+		err = w.holdSet(ctx, wanted)
 	default:
-		err = w.holdOne(ctx, w.wants(uses[0]), uses[0])
+		err = w.holdOne(ctx, wanted[0], uses[0])
 	}
 	time.Sleep(w.between(0, 10*time.Millisecond))
 	return err
@@ -177,12 +191,10 @@ func (w *worker) inherit(m want, use string) string {
 }
 
 // holdSet holds several locks at once, which renew themselves.
-func (w *worker) holdSet(ctx context.Context, uses []string) error {
-	var ms []want
+func (w *worker) holdSet(ctx context.Context, ms []want) error {
 	var all []*redlock.Mutex
-	for _, use := range uses {
-		m := w.wants(use)
-		ms, all = append(ms, m), append(all, m.Mutex)
+	for _, m := range ms {
+		all = append(all, m.Mutex)
 	}
 	call := w.clock.now()
 	acquire := redlock.All(all...).Acquire

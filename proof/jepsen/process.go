@@ -20,23 +20,20 @@ type process struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	exited chan struct{}
-	killed bool // by us; guarded by the seat's mutex
+	killed bool // by us; guarded by the seat's mutex, as is ending
+	ending bool // asked to
 
 	mu  sync.Mutex
 	now tally
 }
 
-// spawn starts a client process from this program's own binary. It ends with us, however we end.
-func spawn(j job, stderr io.Writer) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+// spawn starts a client process. It ends with us, however we end.
+func spawn(program string, j job, stderr io.Writer) (*process, error) {
 	text, err := json.Marshal(j)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: exec.Command(self), exited: make(chan struct{})}
+	p := &process{cmd: exec.Command(program), exited: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), clientEnv+"="+string(text))
 	p.cmd.Stderr = stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -113,8 +110,9 @@ func (p *process) kill() {
 
 // seat is a client over all of its lives.
 type seat struct {
-	job    job
-	stderr io.Writer
+	job      job
+	programs programs
+	stderr   io.Writer
 
 	mu    sync.Mutex
 	proc  *process
@@ -129,7 +127,8 @@ func (s *seat) start() error {
 		s.past.add(s.proc.tally())
 	}
 	s.job.Life++
-	p, err := spawn(s.job, s.stderr)
+	program, j := s.programs.of(s.job)
+	p, err := spawn(program, j, s.stderr)
 	if err != nil {
 		return err
 	}
@@ -164,7 +163,7 @@ func (s *seat) tally() tally {
 func (s *seat) died() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proc.alive() || s.proc.killed {
+	if s.proc.alive() || s.proc.killed || s.proc.ending {
 		return ""
 	}
 	return fmt.Sprintf("client %d, life %d, ended by itself: %v", s.job.Client, s.job.Life, s.proc.cmd.ProcessState)
@@ -173,6 +172,9 @@ func (s *seat) died() string {
 // end asks the process to finish what it does, and kills it if it does not within d.
 func (s *seat) end(d time.Duration) error {
 	p := s.process()
+	s.mu.Lock()
+	p.ending = true
+	s.mu.Unlock()
 	p.signal(syscall.SIGCONT)
 	p.say("end")
 	timer := time.NewTimer(d)

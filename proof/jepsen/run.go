@@ -33,6 +33,7 @@ type Config struct {
 	Nodes    int           `json:"nodes"`              // servers
 	Counters int           `json:"counters"`           // at a time, of each kind
 	Faults   []string      `json:"faults"`             // of AllFaults
+	Old      string        `json:"old,omitempty"`      // this program as an older version built it: clients of both versions take turns; empty: not
 	Sabotage string        `json:"sabotage,omitempty"` // how clients or the store are broken on purpose; empty: not
 	Progress io.Writer     `json:"-"`                  // nil: nobody is told
 	Terminal bool          `json:"-"`                  // Progress shows one line that changes
@@ -64,6 +65,7 @@ func (c Config) check() error {
 	rule(c.Clients >= 1 && c.Clients <= 64, "%d clients: must be from 1 to 64", c.Clients)
 	rule(c.Nodes >= 1 && c.Nodes <= 15, "%d nodes: must be from 1 to 15", c.Nodes)
 	rule(c.Counters >= 1, "%d counters of each kind: must be 1 at least", c.Counters)
+	rule(c.Old == "" || c.Plain, "clients of an older version need plain counters")
 	for _, f := range c.Faults {
 		rule(slices.Contains(AllFaults, f), "fault %q: must be one of %s", f, strings.Join(AllFaults, ", "))
 	}
@@ -99,7 +101,11 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := errors.Join(os.MkdirAll(c.Out, 0o755), os.Mkdir(filepath.Join(work, "counters"), 0o700)); err != nil {
 		return nil, err
 	}
-	r := &Report{Config: c, Started: time.Now().UTC()}
+	all, err := findPrograms(c.Old)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Config: c, Started: time.Now().UTC(), programs: all}
 
 	var s *shim
 	if slices.Contains(c.Faults, Clocks) {
@@ -145,14 +151,14 @@ func (r *Report) run(ctx context.Context, c Config, work string, nodes []*node, 
 	for i := range c.Clients {
 		j := job{
 			Client: i, Dir: work, Zero: clk.zero, Kinds: c.kinds(), Counters: c.Counters, TTL: c.TTL, NodeTimeout: min(100*time.Millisecond, c.TTL/4),
-			Guard: guard, Slice: slice, Seed: c.Seed, Sabotage: c.Sabotage,
+			Guard: guard, Slice: slice, Seed: c.Seed, Sabotage: c.Sabotage, Old: c.Old != "", Beside: c.Old != "",
 		}
 		for _, n := range nodes {
 			way, err := n.ways[i].Listen()
 			r.trouble(err)
 			j.Nodes, j.Ways = append(j.Nodes, n.server.Addr()), append(j.Ways, way)
 		}
-		seats = append(seats, &seat{job: j, stderr: stderr})
+		seats = append(seats, &seat{job: j, programs: r.programs, stderr: stderr})
 	}
 	for _, s := range seats {
 		r.trouble(s.start())
@@ -166,6 +172,9 @@ func (r *Report) run(ctx context.Context, c Config, work string, nodes []*node, 
 	}
 	go func() {
 		defer close(raging)
+		if c.Old != "" {
+			n.running.Go(func() { n.upgrade(limited, c.For/time.Duration(2*len(seats)+2)) })
+		}
 		n.rage(limited)
 	}()
 	r.watch(limited, clk, n)
@@ -268,6 +277,7 @@ func (r *Report) gather(work string) error {
 		err := readFile(calls, func(f io.Reader) error {
 			ops, err := history.Read(f)
 			r.history = append(r.history, ops...)
+			r.countVersion(j, ops)
 			return err
 		})
 		r.trouble(err)

@@ -94,6 +94,23 @@ func TestMixedLocksAreHeldAsTheyShouldBe(t *testing.T) {
 	require.Positive(t, min(r.Mixed.Alone, r.Mixed.Shared, r.Mixed.Permits), "grants of each kind")
 }
 
+// Clients are replaced by those of another version while they work. Here both are of this version, the older one without what it could not know.
+func TestClientsOfTwoVersionsTakeTurns(t *testing.T) {
+	t.Parallel()
+	c := short(t, Network)
+	c.For, c.Mixed, c.TTL = 8*time.Second, true, time.Second
+	var err error
+	c.Old, err = os.Executable()
+	require.NoError(t, err)
+	r := run(t, c)
+	require.True(t, r.OK, r.Err())
+	require.Len(t, r.Versions, 2)
+	require.Greater(t, r.Versions[0].Lives, c.Clients, "processes of the older version: some are back")
+	require.Equal(t, c.Clients, r.Versions[1].Lives)
+	older, ours := r.Versions[0].Plain, r.Versions[1].Plain
+	require.Positive(t, min(older.Alone, ours.Alone, ours.Shared, ours.Permits), "all ways to hold the locks that both versions use")
+}
+
 // Whoever breaks them is found.
 func TestSabotageOfMixedLocksIsFound(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ var (
 	fencedFills = []string{"#006d2c", "#31a354", "#a1d99b"}
 	eventFills  = map[string]string{
 		"pause": "url(#hatch)", "kill": "#404040", "stop": "#fdae61", "killed": "#555555", "forgets": "#762a83", "cut": "#f46d43", "partial": "#fee08b", "clock": "#74add1",
-		"barred": "#c2a5cf",
+		"barred": "#c2a5cf", "version": "#8c510a",
 	}
 	eventInk = map[string]string{"killed": "white", "forgets": "white", "kill": "white"}
 )
@@ -188,7 +188,7 @@ func (r *Report) timeline() ([]byte, error) {
 			p.mark(v.At, lane(last.Client, v.Key), brokenFill, v.Error())
 		}
 	}
-	p.legend(kinds)
+	p.legend(kinds, r.Config.Old != "")
 
 	t, err := template.New("timeline").Parse(timelineTemplate)
 	if err != nil {
@@ -286,7 +286,7 @@ func (p *picture) mark(at int64, y int, fill, title string) {
 	p.Marks = append(p.Marks, mark{px(p.x(at)), y + 4, fill, html.EscapeString(title)})
 }
 
-func (p *picture) legend(kinds []string) {
+func (p *picture) legend(kinds []string, versions bool) {
 	entries := []legendEntry{}
 	for _, kind := range kinds {
 		fills := plainFills
@@ -306,6 +306,9 @@ func (p *picture) legend(kinds []string) {
 		legendEntry{Name: "stale write refused", Fill: refusedFill, Mark: true}, legendEntry{Name: "late write lost updates", Fill: lostFill, Mark: true},
 		legendEntry{Name: "violation", Fill: brokenFill, Mark: true},
 	)
+	if versions {
+		entries = append(entries, legendEntry{Name: "client replaced by the other version", Fill: eventFills["version"]})
+	}
 	for i, e := range entries {
 		e.X, e.Y = 12+(i%9)*212, p.Bottom+22+(i/9)*18
 		e.Box, e.TextX = e.Y-9, e.X+18

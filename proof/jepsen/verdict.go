@@ -25,6 +25,8 @@ type Report struct {
 	Fenced *Counts `json:"fenced,omitempty"`
 	Mixed  *Counts `json:"mixed,omitempty"`
 
+	Versions []*Version `json:"versions,omitempty"` // the older and ours, where clients of both took turns
+
 	Lost        []Incident         `json:"lost,omitempty"`
 	Exclusion   []linear.Violation `json:"exclusion,omitempty"`
 	Fences      []linear.Violation `json:"fences,omitempty"`
@@ -33,6 +35,8 @@ type Report struct {
 	Leftover    []string           `json:"leftover,omitempty"`    // keys that did
 	Trouble     []string           `json:"trouble,omitempty"`     // what went wrong with the run itself
 	Events      []Event            `json:"events"`
+
+	programs programs
 
 	lives   []job
 	history []history.Op
@@ -136,6 +140,7 @@ func (r *Report) judge() {
 	if r.Mixed != nil {
 		because(notGranted(r.Mixed), "no mixed lock was granted at all")
 	}
+	because(len(r.waitedInVain()), "without a turn: %s", strings.Join(r.waitedInVain(), ", "))
 	because(len(r.Overstaying), "%d keys were set to outlive every lease", len(r.Overstaying))
 	because(len(r.Leftover), "%d keys were left when every lease was over", len(r.Leftover))
 	because(len(r.Trouble), "%d things went wrong with the run itself", len(r.Trouble))
@@ -152,27 +157,30 @@ func notGranted(c *Counts) int {
 
 func (r *Report) countCalls() {
 	for _, op := range r.history {
-		c := r.counts(kindOf(op.Key))
-		switch {
-		case op.Kind == history.Acquire:
-			c.Calls++
-			if op.Outcome == history.OK {
-				c.granted(op)
-			}
-		case op.Kind == history.Downgrade:
-			c.Downgrades++
-		case op.Kind == history.HandOver && op.Outcome == history.OK:
-			c.HandOvers++
-		case op.Return < op.Call: // says that it calls; the result is another line
-		case op.Outcome == history.Unknown:
-			c.Unknown++
-		case op.Kind == history.Extend && op.Outcome == history.OK:
-			c.Extends++
-		case op.Kind == history.Release && op.Outcome == history.OK:
-			c.Releases++
-		case op.Outcome == history.NotHeld:
-			c.NotHeld++
+		r.counts(kindOf(op.Key)).add(op)
+	}
+}
+
+func (c *Counts) add(op history.Op) {
+	switch {
+	case op.Kind == history.Acquire:
+		c.Calls++
+		if op.Outcome == history.OK {
+			c.granted(op)
 		}
+	case op.Kind == history.Downgrade:
+		c.Downgrades++
+	case op.Kind == history.HandOver && op.Outcome == history.OK:
+		c.HandOvers++
+	case op.Return < op.Call: // says that it calls; the result is another line
+	case op.Outcome == history.Unknown:
+		c.Unknown++
+	case op.Kind == history.Extend && op.Outcome == history.OK:
+		c.Extends++
+	case op.Kind == history.Release && op.Outcome == history.OK:
+		c.Releases++
+	case op.Outcome == history.NotHeld:
+		c.NotHeld++
 	}
 }
 
