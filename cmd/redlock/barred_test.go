@@ -119,7 +119,9 @@ func TestPageTellsOfNodesThatMayNotVoteYet(t *testing.T) {
 	b.check(context.WithoutCancel(t.Context()))
 	v = look()
 	assert.Equal(t, bad, v.Verdict.Tone)
-	assert.Regexp(t, `^No lock can be had for \S+: 1 of 3 nodes may vote, and 2 are needed`, v.Verdict.Text)
+	assert.Regexp(t, `^No lock can be had yet: 1 of 3 nodes may vote, and 2 are needed`, v.Verdict.Text)
 	assert.NotEmpty(t, v.Nodes[0].Barred)
 	assert.Empty(t, v.Nodes[2].Barred)
+	b.check(t.Context())
+	assert.Equal(t, v.Nodes[0].Barred, look().Nodes[0].Barred, "a state changes only when something happens")
 }

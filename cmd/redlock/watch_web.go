@@ -35,7 +35,9 @@ type board struct {
 	known map[string]bool // keys of locks that were seen
 	times map[string]int64
 	down  map[string]bool
-	lost  bool // the quorum
+	// barred is until when nodes may not vote, as it was published.
+	barred map[string]int64
+	lost   bool // the quorum
 	// recheck: a node came back, or its memory mark is another one, so it may not vote perhaps.
 	recheck bool
 
@@ -66,8 +68,8 @@ type viewNode struct {
 	Name  string `json:"name"`
 	Error string `json:"error,omitempty"`
 	Tells string `json:"tells,omitempty"` // by check
-	// Barred is for how long yet its grants do not count, in words.
-	Barred string `json:"barred,omitempty"`
+	// Barred is until when its grants do not count.
+	Barred int64 `json:"barred,omitempty"`
 }
 
 type viewFinding struct {
@@ -123,7 +125,7 @@ func webWatch(cmd *cobra.Command, s settings, keys []string, interval time.Durat
 
 func newBoard(rl *redlock.Redlock, f *finder, keys []string, interval time.Duration) *board {
 	return &board{rl: rl, finder: f, keys: keys, interval: interval, hub: web.NewHub(),
-		known: make(map[string]bool), times: make(map[string]int64), down: make(map[string]bool)}
+		known: make(map[string]bool), times: make(map[string]int64), down: make(map[string]bool), barred: make(map[string]int64)}
 }
 
 func (b *board) run(ctx context.Context, server *web.Server) error {
@@ -317,7 +319,11 @@ func (b *board) nodes(v *view) {
 		}
 		if until, ok := v.health.isBarred(name); ok && n.Error == "" {
 			v.Barred++
-			n.Barred = seconds(time.Until(until))
+			n.Barred = b.hub.At(until)
+			if was := b.barred[name]; max(was-n.Barred, n.Barred-was) < 1000 { // each check finds it anew
+				n.Barred = was
+			}
+			b.barred[name] = n.Barred
 		}
 		v.Nodes = append(v.Nodes, n)
 	}
@@ -382,8 +388,8 @@ func (v *view) verdict() verdict {
 	text := fmt.Sprintf("%s%s, %d needed. %s held, %d of them awaited.", nodesThat(v.Answers, len(v.Nodes), "answers", "answer"), barred, v.Quorum, plural(held+v.More, "lock"), awaited)
 	switch votes := v.Answers - v.Barred; {
 	case votes < v.Quorum && v.Answers >= v.Quorum:
-		return verdict{bad, fmt.Sprintf("No lock can be had%s: %d of %d nodes may vote, and %d are needed. Held locks are extended and released.",
-			v.health.wait(time.Now()), votes, len(v.Nodes), v.Quorum)}
+		return verdict{bad, fmt.Sprintf("No lock can be had yet: %d of %d nodes may vote, and %d are needed. Held locks are extended and released.",
+			votes, len(v.Nodes), v.Quorum)}
 	case v.Answers < v.Quorum:
 		return verdict{bad, fmt.Sprintf("No quorum: %d of %d nodes answer, and %d are needed. No lock can be had, extended or released.", v.Answers, len(v.Nodes), v.Quorum)}
 	case votes < len(v.Nodes):
