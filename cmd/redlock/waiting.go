@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -64,7 +65,7 @@ func (w *waiting) tell(ctx context.Context) {
 		switch {
 		case !ok:
 		case live != nil:
-			live.show(w.line(seen, lease))
+			live.show(w.line(seen, lease, live.width()))
 			continue
 		case seen != last || time.Since(said) >= waitSaysEvery:
 			last, said = seen, time.Now()
@@ -149,7 +150,7 @@ func (w *waiting) why(seen waitedFor) string {
 
 func (w *waiting) say(seen waitedFor, lease time.Duration) {
 	if !w.log.json {
-		fmt.Fprintln(w.log.w, w.line(seen, lease))
+		fmt.Fprintln(w.log.w, w.line(seen, lease, 0))
 		return
 	}
 	e := runEvent{
@@ -162,8 +163,9 @@ func (w *waiting) say(seen waitedFor, lease time.Duration) {
 	w.log.say(e)
 }
 
-// line begins with what matters most, for a narrow terminal cuts off the rest.
-func (w *waiting) line(seen waitedFor, lease time.Duration) string {
+// line begins with what matters most, for a narrow terminal cuts off the rest. It is shorter where
+// it has more than width characters; 0: it may have any number.
+func (w *waiting) line(seen waitedFor, lease time.Duration, width int) string {
 	var parts []string
 	switch {
 	case seen.problem != "":
@@ -191,11 +193,15 @@ func (w *waiting) line(seen waitedFor, lease time.Duration) string {
 	case lease > 0:
 		parts = append(parts, fmt.Sprintf("lease %v", lease.Round(time.Second)))
 	}
-	text := fmt.Sprintf("redlock: waiting %v for %s", time.Since(w.start).Round(time.Second), w.log.name())
+	waited := time.Since(w.start).Round(time.Second)
+	text, why := fmt.Sprintf("redlock: waiting %v for %s", waited, w.log.name()), ""
 	if len(parts) > 0 {
-		text += ": " + strings.Join(parts, ", ")
+		why = ": " + strings.Join(parts, ", ")
 	}
-	return printable(text)
+	if width > 0 && utf8.RuneCountInString(text+why) > width { // what is cut off is what matters then
+		text = fmt.Sprintf("redlock: %s, %v", w.log.name(), waited)
+	}
+	return printable(text + why)
 }
 
 // liveLine is a line of a terminal that changes in place.
@@ -213,14 +219,22 @@ func (l *runLog) onTerminal() *liveLine {
 	return &liveLine{w: f}
 }
 
+// width is how many characters the line may have; 0 if that is not known.
+func (l *liveLine) width() int {
+	if width, _, err := term.GetSize(int(l.w.Fd())); err == nil && width > 4 {
+		return width - 1
+	}
+	return 0
+}
+
 func (l *liveLine) show(text string) {
 	// The line is the shell's while we are in the background.
 	if group, err := unix.IoctlGetInt(int(l.w.Fd()), unix.TIOCGPGRP); err != nil || group != unix.Getpgrp() {
 		l.shown = false
 		return
 	}
-	if width, _, err := term.GetSize(int(l.w.Fd())); err == nil && width > 4 {
-		text = cut(text, width-1)
+	if width := l.width(); width > 0 {
+		text = cut(text, width)
 	}
 	l.shown = true
 	_, _ = fmt.Fprintf(l.w, "\r%s\x1b[K", text)
