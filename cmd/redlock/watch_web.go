@@ -385,7 +385,7 @@ func (v *view) verdict() verdict {
 	if v.Barred > 0 {
 		barred = fmt.Sprintf(", %d of them may not vote yet", v.Barred)
 	}
-	text := fmt.Sprintf("%s%s, %d needed. %s held, %d of them awaited.", nodesThat(v.Answers, len(v.Nodes), "answers", "answer"), barred, v.Quorum, plural(held+v.More, "lock"), awaited)
+	text := fmt.Sprintf("%s%s, %d are enough. %s held, %d of them awaited.", nodesThat(v.Answers, len(v.Nodes), "answers", "answer"), barred, v.Quorum, plural(held+v.More, "lock"), awaited)
 	switch votes := v.Answers - v.Barred; {
 	case votes < v.Quorum && v.Answers >= v.Quorum:
 		return verdict{bad, fmt.Sprintf("No lock can be had yet: %d of %d nodes may vote, and %d are needed. Held locks are extended and released.",
