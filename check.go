@@ -14,7 +14,7 @@ const checkPatience = 3 * time.Second
 // Check asks every node about things that could break locks. Each finding says what it means
 // and what to do. There are findings about nodes that are down or refuse to serve us, the
 // same server under two names, replicas, nodes of a cluster, eviction, persistence, replicas
-// that a failover would promote, clocks that differ, answers slower than Options.NodeTimeout,
+// that a failover would promote, nodes that may not vote yet after they lost their data, clocks that differ, answers slower than Options.NodeTimeout,
 // old versions, and rights that the library needs and the user lacks. Settings that a node
 // does not let us read are findings, too.
 //
@@ -44,9 +44,12 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 	}
 	start := rl.clock.now()
 	all, closed := rl.examineAll(ctx, probe[:tokenLen])
-	remember(all, rl.opts.RestartGuard > 0, rl.clock.now())
-
-	report := Report{Quorum: rl.quorum, Findings: judge(all, rl.setup())}
+	now, s := rl.clock.now(), rl.setup()
+	ms, missing := remember(all, rl.opts.RestartGuard > 0, now)
+	if rl.guard != nil {
+		barring(all, ms, missing, s.guard, now, rl.guard.changed)
+	}
+	report := Report{Quorum: rl.quorum, Findings: judge(all, s)}
 	for _, f := range all {
 		report.Nodes = append(report.Nodes, f.NodeReport)
 	}

@@ -52,7 +52,8 @@ func (e *examiner) ping(ctx context.Context, c processor) bool {
 	if e.Reachable && err != nil && strings.HasPrefix(err.Error(), "NOPERM") {
 		err = nil // nothing needs PING
 	}
-	e.Err = withHint(err)
+	client, _ := c.(redis.UniversalClient)
+	e.Err = otherScheme(client, withHint(err))
 	return err == nil
 }
 

@@ -46,6 +46,21 @@ func servingNodes(all []facts) (n int) {
 	return n
 }
 
+// votes reports whether the node can be used, and its grants count.
+func (f facts) votes() bool {
+	return f.Err == nil && f.BarredFor <= 0 && f.Role != "slave" && f.Role != "sentinel"
+}
+
+// votingNodes counts the nodes whose grants count.
+func votingNodes(all []facts) (n int) {
+	for _, f := range all {
+		if f.votes() {
+			n++
+		}
+	}
+	return n
+}
+
 // readInfo takes what one answer to INFO tells, and leaves the rest as it is.
 func (n *NodeReport) readInfo(text string) {
 	info := parseInfo(text)

@@ -25,9 +25,10 @@ func (rl *Redlock) setup() setup {
 }
 
 // remember fills in since when each node's data has been remembering, by the rules of
-// memory.go, for a client that comes now. It takes all nodes to tell a fleet's first use.
-func remember(all []facts, fixed bool, now instant) {
-	ms := newMemories(len(all), fixed)
+// memory.go, for a client that comes now. It returns what that client would know, and which
+// marks it would write.
+func remember(all []facts, fixed bool, now instant) (ms *memories, missing []*markWrite) {
+	ms, missing = newMemories(len(all), fixed), make([]*markWrite, len(all))
 	for i, f := range all {
 		if !f.timed {
 			continue // nobody knows how old its mark is
@@ -35,13 +36,45 @@ func remember(all []facts, fixed bool, now instant) {
 		s := f.seen
 		s.asked, s.role = true, f.Role
 		s.mark = s.mark.aged(time.Duration(now.wall) + f.ClockOffset)
-		ms.see(i, s, now.mono)
+		missing[i], _ = ms.see(i, s, now.mono)
 	}
 	for i := range all {
 		if at, ok := ms.remembers(i); ok {
 			all[i].RemembersSince = now.when(at)
 		}
 	}
+	return ms, missing
+}
+
+// barring fills in for how long yet each node's grants do not count, for a client that knows ms
+// and has written the marks that are missing; it takes all nodes to tell a fleet's first use.
+// changed is when this client saw other data on a node itself.
+func barring(all []facts, ms *memories, missing []*markWrite, period time.Duration, now instant, changed func(i int) int64) {
+	for i, w := range missing {
+		if w != nil {
+			s := all[i].seen
+			s.asked, s.role = true, all[i].Role
+			s.mark = w.written()
+			ms.see(i, s, now.mono)
+		}
+	}
+	for i, f := range all {
+		// Of a node that did not tell all there are other findings. So there are of replicas.
+		if f.Err != nil || !f.timed || f.cut || ms.nodes[i].voice == voiceUnsure {
+			continue
+		}
+		left, _ := ms.bar(i, period, now.mono)
+		all[i].BarredFor = max(left, time.Duration(changed(i)+int64(period)-now.mono))
+	}
+}
+
+// written is the mark as it is there once it was written, a moment ago.
+func (w *markWrite) written() mark {
+	id := w.id
+	if id == "" {
+		id = "new"
+	}
+	return mark{state: markPresent, id: id, runID: w.runID, replID: w.replID, uptime: w.uptime, first: w.first}
 }
 
 // addFinding notes a finding about one node.
@@ -75,6 +108,7 @@ func judgeNode(f facts, s setup, add addFinding) {
 		return
 	}
 	judgeRole(f, add)
+	judgeBarred(f, s, add)
 	judgePersistence(f, s, add)
 	judgeEviction(f, add)
 	judgeLatency(f, s, add)
@@ -225,24 +259,34 @@ func judgeAges(all []facts, s setup, add addAbout) {
 	if s.guard > 0 {
 		limit = s.guard
 	}
-	left := func(f facts) time.Duration { return limit - (f.Uptime - time.Second) } // see NodeReport.Uptime
-	young := func(f facts) bool { return f.aged && left(f) > 0 }
+	young := func(f facts) bool { return f.aged && f.Uptime-time.Second < limit } // see NodeReport.Uptime
 	everybody := !slices.ContainsFunc(all, func(f facts) bool { return !young(f) })
 	for _, f := range all {
 		switch {
-		case !young(f):
+		case f.BarredFor > 0 || !young(f):
 		case everybody:
 			add(f.Node, SeverityInfo, "young", fmt.Sprintf("started %v ago, as all nodes were lately: taken for a first start, with nothing to forget", f.Uptime),
 				"nothing, if it was one")
-		case s.guard > 0:
-			add(f.Node, SeverityInfo, "young", fmt.Sprintf("started %v ago: the restart guard bars its grants for %v more", f.Uptime, left(f)),
-				"restart no other node before that")
+		case s.guard > 0: // which would bar it if it had to
 		case f.AppendOnly == "yes" && f.AppendFsync == "always":
 		default:
 			add(f.Node, SeverityWarning, "young", fmt.Sprintf("started %v ago, less than the TTL of %v: it may have forgotten locks that are still held", f.Uptime, limit),
 				"keep a restarted node down for the longest TTL, and restart one node at a time")
 		}
 	}
+}
+
+// judgeBarred finds a node whose grants do not count yet.
+func judgeBarred(f facts, s setup, add addFinding) {
+	if f.BarredFor <= 0 {
+		return
+	}
+	why := "its data was lost or replaced lately"
+	if f.aged && f.Uptime-time.Second < s.guard {
+		why = fmt.Sprintf("started %v ago", f.Uptime)
+	}
+	add(SeverityWarning, "barred", fmt.Sprintf("%s: it may have forgotten locks, so the restart guard does not count its grants for %v more (for locks with a TTL of %v; longer for longer ones)",
+		why, tenths(f.BarredFor), s.ttl), "wait; restart or flush no other node before that")
 }
 
 // clockPatience is by how much clocks may differ before Check says so.
@@ -278,11 +322,16 @@ func judgeClocks(all []facts, add addAbout) {
 
 // judgeNumber makes the findings about how many nodes there are and how many of them serve us.
 func judgeNumber(all []facts, s setup, add addAbout) {
-	if n := servingNodes(all); n < s.quorum {
+	n, votes := servingNodes(all), votingNodes(all)
+	switch {
+	case n < s.quorum:
 		add("", SeverityCritical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us, and %d are needed: no lock can be acquired or extended", n, len(all), s.quorum),
 			"bring nodes back before anything else; do not point clients at other nodes")
+	case votes < s.quorum:
+		add("", SeverityCritical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us and may vote, and %d are needed: no lock can be acquired%s; held ones are extended and released",
+			votes, len(all), s.quorum, forLeft(untilQuorum(all, s.quorum))), "wait for the barred nodes, or bring others back; do not point clients at other nodes")
 	}
-	switch n := len(all); {
+	switch n = len(all); {
 	case n == 1:
 		add("", SeverityInfo, "single-node", "there is one node, so its failure is the failure of all locks", "use three or five independent nodes if that is not enough")
 	case n%2 == 0:
@@ -310,6 +359,35 @@ func plural(n int, what string) string {
 		what += "s"
 	}
 	return fmt.Sprintf("%d %s", n, what)
+}
+
+// untilQuorum is how long it takes until a quorum may vote if nothing else happens; 0 if that
+// does not help.
+func untilQuorum(all []facts, quorum int) time.Duration {
+	var left []time.Duration
+	for _, f := range all {
+		if f.votes() || f.BarredFor > 0 {
+			left = append(left, f.BarredFor)
+		}
+	}
+	if len(left) < quorum {
+		return 0
+	}
+	slices.Sort(left)
+	return left[quorum-1]
+}
+
+func forLeft(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" for %v more", tenths(d))
+}
+
+// tenths is never 0 of what is not.
+func tenths(d time.Duration) time.Duration {
+	const tenth = 100 * time.Millisecond
+	return (d + tenth - 1).Truncate(tenth)
 }
 
 func rounded(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }

@@ -29,6 +29,7 @@ func (serverSays) RedisError()     {}
 func TestJudge(t *testing.T) {
 	down := func(f *facts) { f.NodeReport = NodeReport{Node: f.Node, Err: errors.New("connection refused")} }
 	young := func(f *facts) { f.Uptime = 3 * time.Second }
+	barred := func(f *facts) { f.BarredFor = 57800 * time.Millisecond }
 	behind := func(d time.Duration) func(*facts) { return func(f *facts) { f.ClockOffset = -d } }
 	for _, c := range []struct {
 		name    string
@@ -73,7 +74,16 @@ func TestJudge(t *testing.T) {
 			want: []string{"warning young a"}},
 		{name: "a second more than the TTL is not enough", change: map[int]func(*facts){0: func(f *facts) { f.Uptime, f.AppendOnly = 10*time.Second, "" }}, want: []string{"warning young a"}},
 		{name: "old enough", change: map[int]func(*facts){0: func(f *facts) { f.Uptime, f.AppendOnly = 11*time.Second, "" }}},
-		{name: "young under the guard", guard: time.Minute, change: map[int]func(*facts){0: young}, want: []string{"info young a"}, mention: []string{"58s more"}},
+		{name: "young, and the guard has nothing against it", guard: time.Minute, change: map[int]func(*facts){0: young}},
+		{name: "barred after a start", guard: time.Minute, change: map[int]func(*facts){0: func(f *facts) { young(f); barred(f) }},
+			want: []string{"warning barred a"}, mention: []string{"started 3s ago", "for 57.8s more"}},
+		{name: "barred after FLUSHALL", guard: time.Minute, change: map[int]func(*facts){0: barred}, want: []string{"warning barred a"}, mention: []string{"its data was lost"}},
+		{name: "too many barred", guard: time.Minute, change: map[int]func(*facts){0: barred, 1: func(f *facts) { f.BarredFor = 1 }},
+			want: []string{"critical no-quorum ", "warning barred a", "warning barred b"}, mention: []string{"1 of 3 nodes serve us and may vote, and 2 are needed: no lock can be acquired for 100ms more"}},
+		{name: "one barred and one down", guard: time.Minute, change: map[int]func(*facts){0: barred, 1: down},
+			want: []string{"critical no-quorum ", "warning barred a", "warning unreachable b"}, mention: []string{"no lock can be acquired for 57.8s more"}},
+		{name: "one barred and one replica", guard: time.Minute, change: map[int]func(*facts){0: barred, 1: func(f *facts) { f.Role = "slave" }, 2: down},
+			want: []string{"critical replica b", "critical no-quorum ", "warning barred a", "warning unreachable c"}, mention: []string{"no lock can be acquired; held"}},
 		{name: "all young", change: map[int]func(*facts){0: young, 1: young, 2: young}, want: []string{"info young a", "info young b", "info young c"}, mention: []string{"first start"}},
 		{name: "age unknown", change: map[int]func(*facts){0: func(f *facts) { f.Uptime, f.aged, f.AppendOnly = 0, false, "" }}},
 		{name: "never in time", change: map[int]func(*facts){0: func(f *facts) { f.Latency = 200 * time.Millisecond }}, want: []string{"critical slow a"}},

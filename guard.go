@@ -141,6 +141,13 @@ func (g *guard) since(i int) time.Time {
 	return now.when(at)
 }
 
+// changed is when we saw other data on a node than before, by our monotonic clock; longAgo: never.
+func (g *guard) changed(i int) int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.memories.nodes[i].changedAt
+}
+
 // twin reports whether a node leads to the same server as another, whose vote counts
 // already. A round with both votes would rest on fewer servers than it seems to.
 //

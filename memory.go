@@ -309,14 +309,16 @@ func (m *memory) since(first bool) int64 {
 	}
 }
 
-// remembers is since when a node's data has been remembering, by what we know of it now; ok
-// is false where there is no mark of this data, or none that may be read.
+// remembers is since when a node's data has been remembering, for people; ok is false where
+// there is no mark of this data, or none that may be read. It is the mark's date also where
+// isFirst vouches for the time before: that takes a quorum of other nodes, so the time would
+// jump when one of these goes away or loses its data.
 func (ms *memories) remembers(i int) (at int64, ok bool) {
 	m := &ms.nodes[i]
 	if m.voice != voiceClear || m.mark.state != markPresent {
 		return 0, false
 	}
-	return max(m.changedAt, m.since(ms.isFirst(i, false))), true
+	return max(m.changedAt, m.since(false)), true
 }
 
 // quiet is since when nothing speaks against a node, whatever is known of the others.

@@ -275,7 +275,7 @@ func hungUp(err error) bool {
 
 func isTimeout(err error) bool {
 	var n net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout()
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTimeout) || errors.As(err, &n) && n.Timeout()
 }
 
 // greet asks all nodes for their run ids. It fails if two nodes are the same server, or if

@@ -105,12 +105,16 @@ type NodeReport struct {
 	Uptime time.Duration
 	// RemembersSince is since when the node has lost no data, by its memory mark and by this
 	// machine's clock: a restart, a failover to a replica, FLUSHALL and a restored backup
-	// begin it anew, once a client has written a new mark. Check writes none. A node whose
-	// mark was written at the first use of all nodes remembers since its server was started.
+	// begin it anew, once a client has written a new mark. Check writes none. It is the date
+	// of that mark, so no earlier than the first use of these nodes.
 	//
 	// It is zero if there is no mark, or only one that belongs to other data; for a replica;
 	// with the restart guard off; and where the mark, INFO server or TIME could not be read.
 	RemembersSince time.Time
+	// BarredFor is for how long yet the restart guard keeps the node's grants from counting,
+	// for a client that comes now and for locks of Options.TTL; see Options.RestartGuard. It is
+	// zero if they count, if the guard is off, and where that cannot be known.
+	BarredFor time.Duration
 	// Role is "master", "slave" or "sentinel"; Mode "standalone", "cluster" or "sentinel".
 	Role, Mode string
 	// Replicas is how many replicas are connected.
@@ -141,6 +145,7 @@ func (n NodeReport) MarshalJSON() ([]byte, error) {
 		RunID           string   `json:"run_id,omitempty"`
 		UptimeS         *int64   `json:"uptime_s,omitempty"`
 		RemembersSince  string   `json:"remembers_since,omitempty"`
+		BarredForMS     float64  `json:"barred_for_ms,omitempty"`
 		Role            string   `json:"role,omitempty"`
 		Mode            string   `json:"mode,omitempty"`
 		Replicas        *int     `json:"replicas,omitempty"`
@@ -151,7 +156,7 @@ func (n NodeReport) MarshalJSON() ([]byte, error) {
 		Unread          []string `json:"unread,omitempty"`
 	}{
 		Node: n.Node, Reachable: n.Reachable, LatencyMS: ms(n.Latency), Version: n.Version, RunID: n.RunID,
-		RemembersSince: date(n.RemembersSince), Role: n.Role, Mode: n.Mode, MaxMemoryPolicy: n.MaxMemoryPolicy,
+		RemembersSince: date(n.RemembersSince), BarredForMS: ms(n.BarredFor), Role: n.Role, Mode: n.Mode, MaxMemoryPolicy: n.MaxMemoryPolicy,
 		AppendOnly: n.AppendOnly, AppendFsync: n.AppendFsync, Unread: n.Unread,
 	}
 	if n.Err != nil {
@@ -192,6 +197,8 @@ func (r Report) String() string {
 			cells[1] = "unreachable"
 		case n.Err != nil:
 			cells[1] = "refuses"
+		case n.BarredFor > 0:
+			cells[1] = "barred"
 		}
 		set := func(i int, known bool, text string) {
 			if known && text != "" {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -53,7 +52,7 @@ could be asked, 2 for a fault in the command line.`,
 			}
 			_ = json.NewEncoder(cmd.OutOrStdout()).Encode(out)
 		} else {
-			_, _ = io.WriteString(cmd.OutOrStdout(), paletteFor(cmd.OutOrStdout()).report(report))
+			printReport(cmd.OutOrStdout(), report)
 			for _, note := range cutOff(answer) {
 				fmt.Fprintln(cmd.OutOrStdout(), note)
 			}

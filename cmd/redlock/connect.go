@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -31,6 +30,9 @@ type settings struct {
 	config *string
 	tls    *tlsFiles
 	cmd    *cobra.Command
+	// hints are what Open said of nodes that it could not use, by their names, where it says more
+	// than later errors do.
+	hints map[string]error
 }
 
 // config is the file named by --config.
@@ -49,8 +51,8 @@ type tlsFiles struct {
 	Key  string `json:"key"`
 }
 
-// config is nil if no files are named.
-func (f tlsFiles) config() (*tls.Config, error) {
+// config is nil if no files are named. source says where each is named.
+func (f tlsFiles) config(source map[string]string) (*tls.Config, error) {
 	if f == (tlsFiles{}) {
 		return nil, nil
 	}
@@ -58,11 +60,11 @@ func (f tlsFiles) config() (*tls.Config, error) {
 	if f.CA != "" {
 		text, err := os.ReadFile(f.CA)
 		if err != nil {
-			return nil, fmt.Errorf("--tls-ca: %w", err)
+			return nil, fmt.Errorf("%s: %w", source["ca"], err)
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("--tls-ca: %s has no certificate in it: must be a PEM file", f.CA)
+			return nil, fmt.Errorf("%s: %s has no certificate in it: must be a PEM file", source["ca"], f.CA)
 		}
 	}
 	if (f.Cert == "") != (f.Key == "") {
@@ -71,7 +73,7 @@ func (f tlsFiles) config() (*tls.Config, error) {
 	if f.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 		if err != nil {
-			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+			return nil, fmt.Errorf("%s, %s: %w", source["cert"], source["key"], err)
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
@@ -79,9 +81,9 @@ func (f tlsFiles) config() (*tls.Config, error) {
 }
 
 func connectFlags(cmd *cobra.Command) settings {
-	s := settings{cmd: cmd}
+	s := settings{cmd: cmd, hints: make(map[string]error)}
 	s.addrs = addrsFlag(cmd, "the nodes: host:port, or redis://, rediss:// or unix:// URLs, separated by commas")
-	s.config = cmd.Flags().String("config", os.Getenv(configEnv), "a JSON `file` with \"addrs\", \"key_prefix\" and \"tls\" (default: $"+configEnv+")")
+	s.config = cmd.Flags().String("config", "", "a JSON `file` with \"addrs\", \"key_prefix\" and \"tls\" (default: $"+configEnv+")")
 	s.tls = new(tlsFiles)
 	cmd.Flags().StringVar(&s.tls.CA, "tls-ca", "", "trust servers with certificates of this authority, a PEM `file` (default: $REDLOCK_TLS_CA)")
 	cmd.Flags().StringVar(&s.tls.Cert, "tls-cert", "", "show this certificate, a PEM `file` (default: $REDLOCK_TLS_CERT)")
@@ -91,39 +93,71 @@ func connectFlags(cmd *cobra.Command) settings {
 
 var errNoNodes = fmt.Errorf("no nodes: give --addrs, $%s or a --config file with \"addrs\"", addrsEnv)
 
-// nodes are the addresses, and what else the config file says.
-func (s settings) nodes() ([]string, config, error) {
-	var c config
-	if *s.config != "" {
-		text, err := os.ReadFile(*s.config)
-		if err != nil {
-			return nil, c, fmt.Errorf("--config: %w", err)
-		}
-		d := json.NewDecoder(strings.NewReader(string(text)))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&c); err != nil {
-			return nil, c, fmt.Errorf("--config %s: %w", *s.config, err)
-		}
+// file reads the configuration. named: it was named on the command line, so it is worth more
+// than the environment; one that the environment names is worth less than the rest of it.
+func (s settings) file() (c config, named bool, err error) {
+	source, path := "--config", *s.config
+	named = s.cmd.Flags().Changed("config")
+	if !named {
+		source, path = "$"+configEnv, os.Getenv(configEnv)
 	}
+	if path == "" {
+		return c, named, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return c, named, fmt.Errorf("%s: %w", source, err)
+	}
+	d := json.NewDecoder(strings.NewReader(string(text)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return c, named, fmt.Errorf("%s %s: %w", source, path, err)
+	}
+	return c, named, nil
+}
+
+// chooseTLS takes each file of TLS from where it counts most.
+func (s settings) chooseTLS(c *config, named bool) error {
+	sources := make(map[string]string)
 	for _, f := range []struct {
-		flag       string
+		what       string
 		here, file *string
 	}{{"ca", &s.tls.CA, &c.TLS.CA}, {"cert", &s.tls.Cert, &c.TLS.Cert}, {"key", &s.tls.Key, &c.TLS.Key}} {
-		if !s.cmd.Flags().Changed("tls-" + f.flag) {
-			*f.here = cmp.Or(os.Getenv("REDLOCK_TLS_"+strings.ToUpper(f.flag)), *f.file)
+		variable := "REDLOCK_TLS_" + strings.ToUpper(f.what)
+		env := os.Getenv(variable)
+		switch {
+		case s.cmd.Flags().Changed("tls-" + f.what):
+			sources[f.what] = "--tls-" + f.what
+		case env != "" && (!named || *f.file == ""):
+			*f.here, sources[f.what] = env, "$"+variable
+		default:
+			*f.here, sources[f.what] = *f.file, "\"tls\" of the file"
 		}
 	}
 	var err error
-	if c.tls, err = s.tls.config(); err != nil {
+	c.tls, err = s.tls.config(sources)
+	return err
+}
+
+// nodes are the addresses, and what else the config file says.
+func (s settings) nodes() ([]string, config, error) {
+	c, named, err := s.file()
+	if err != nil {
+		return nil, c, err
+	}
+	if err := s.chooseTLS(&c, named); err != nil {
 		return nil, c, err
 	}
 	addrs := s.addrs()
+	if named && len(c.Addrs) > 0 && !s.cmd.Flags().Changed("addrs") {
+		addrs = nil // they are from the environment
+	}
 	if s.cmd.Flags().Changed("addrs") {
 		for i, a := range addrs {
 			if u, err := url.Parse(a); err == nil && u.User != nil {
 				if _, secret := u.User.Password(); secret {
-					return nil, c, fmt.Errorf("address %d of --addrs has a password, which every user of this machine could read: "+
-						"put it into $%s or the file of --config", i, addrsEnv)
+					return nil, c, fmt.Errorf("the %s address of --addrs has a password, which every user of this machine could read: "+
+						"put it into $%s or the file of --config", ordinal(i+1), addrsEnv)
 				}
 			}
 		}
@@ -180,6 +214,13 @@ func (s settings) operate(ctx context.Context, o redlock.Options) (rl *redlock.R
 	if !errors.Is(err, redlock.ErrNoQuorum) || ctx.Err() != nil {
 		return nil, nil, err
 	}
+	if q := (*redlock.QuorumError)(nil); errors.As(err, &q) {
+		for _, o := range q.Outcomes {
+			if o.Err != nil && strings.Contains(o.Err.Error(), "; if it ") {
+				s.hints[o.Node] = o.Err
+			}
+		}
+	}
 	clients, _, err := clientsOf(addrs, c)
 	if err != nil {
 		return nil, nil, err
@@ -201,6 +242,16 @@ func (s settings) operate(ctx context.Context, o redlock.Options) (rl *redlock.R
 		return nil, nil, err
 	}
 	return rl, disconnect, nil
+}
+
+// hint puts what is known to help into a status, in place of why nodes do not answer.
+func (s settings) hint(status redlock.Status) redlock.Status {
+	for i, n := range status.Nodes {
+		if err, ok := s.hints[n.Node]; ok && silent(n) {
+			status.Nodes[i].Err = err
+		}
+	}
+	return status
 }
 
 // clientsOf are clients of our own that say at once that a node is down, and the names of

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +27,9 @@ const (
 	joinMost    = 20 * time.Second // for workers to finish once the time is up
 	tidyMost    = 3 * time.Second
 )
+
+// demoTTL is the lease unless another is given or the demo is short.
+const demoTTL = 2 * time.Second
 
 // demoConfig is what a user may choose.
 type demoConfig struct {
@@ -47,8 +52,8 @@ func demoCommand() *cobra.Command {
 Several workers, each with connections of its own as if it were a process of its
 own, increment one counter: read it, work for a while, write it back plus one. Only
 the lock keeps them from losing each other's updates. Meanwhile nodes are killed and
-hung and brought back, never more than a minority at a time, and a worker crashes
-while it holds the lock. In the end the same workers do it without the lock, to show
+hung and brought back, never more than a minority at a time (so fewer of them if --ttl is
+long for the --duration), and a worker crashes while it holds the lock. In the end the same workers do it without the lock, to show
 what would have been lost.
 
 The five nodes run inside this program; nothing needs to be installed. With --addrs
@@ -71,7 +76,6 @@ summary.`,
   redlock demo --web
   redlock demo --addrs 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379
   redlock demo --json | jq 'select(.event == "summary")'`,
-		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f := cmd.Flags()
@@ -79,11 +83,17 @@ summary.`,
 	addrs := f.StringSlice("addrs", nil, "run against these `servers` instead of embedded nodes: host:port, or redis://, rediss:// or unix:// URLs, separated by commas")
 	f.IntVar(&c.workers, "workers", 4, "how many `workers` compete, from 2 to 64")
 	f.DurationVar(&c.duration, "duration", 8*time.Second, "how long they do, from 500ms to 1h; the control run without the lock comes on top")
-	f.DurationVar(&c.ttl, "ttl", 2*time.Second, "the lock's lease, from 100ms to 1h; it is renewed while a worker is alive")
+	f.DurationVar(&c.ttl, "ttl", demoTTL, "the lock's lease, from 100ms to 1h; it is renewed while a worker is alive. Without this flag it is shorter in a demo of less than 8s")
 	f.BoolVar(&looks.plain, "plain", false, "no colours, and ASCII only, as in a pipe")
 	f.BoolVar(&looks.noColor, "no-color", false, "no colours, as with $NO_COLOR")
 	f.BoolVar(&looks.json, "json", false, "one JSON object per line instead of the timeline")
 	page := webFlag(cmd)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if err := page.misplaced(args, true); err != nil {
+			return err
+		}
+		return noArgs(cmd, args)
+	}
 	for _, name := range []string{"addrs", "workers", "duration", "ttl"} {
 		if err := cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions); err != nil {
 			panic(err)
@@ -95,12 +105,19 @@ summary.`,
 		if page.asked() {
 			return webDemo(cmd, c, page)
 		}
+		if !f.Changed("ttl") && len(c.addrs) == 0 {
+			c.ttl = min(demoTTL, max(500*time.Millisecond, c.duration/4))
+		}
 		if err := c.check(); err != nil {
 			return &usageError{err}
 		}
 		out := newTimeline(cmd.OutOrStdout(), looks)
 		if *svg == "" {
 			return runDemo(cmd.Context(), c, out)
+		}
+		// Not after the demo: that takes a while.
+		if dir, err := os.Stat(filepath.Dir(*svg)); err != nil || !dir.IsDir() {
+			return &usageError{fmt.Errorf("--svg is %q: there is no such folder", *svg)}
 		}
 		film := new(recording)
 		out.also = recorder(film)

@@ -32,6 +32,20 @@ func (d *demo) barred(hit map[int]deed) (n int) {
 	return n
 }
 
+// waitedFor is how many nodes are back and perhaps may not vote yet for some worker: each sees a
+// little later than the node itself that it is back.
+func (d *demo) waitedFor(hit map[int]deed) (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, c := range d.comebacks {
+		over := time.Since(c.at) >= d.ttl+d.ttl/10 && (c.over || !c.told)
+		if _, away := hit[i]; !away && !c.at.IsZero() && !over {
+			n++
+		}
+	}
+	return n
+}
+
 // barred tells whether the node may not vote yet. It votes again when the lease is over that it
 // may have forgotten, or when a worker has seen it vote.
 func (c comeback) barred(ttl time.Duration) bool {

@@ -363,3 +363,31 @@ func TestDurationsInColumns(t *testing.T) {
 func withoutMark(keys []string) []string {
 	return slices.DeleteFunc(keys, func(k string) bool { return strings.HasSuffix(k, "redlock:memory") })
 }
+
+// However short the demo and long the lease, a majority is never away or barred at a time.
+func TestDemoLeavesAMajority(t *testing.T) {
+	t.Setenv(addrsEnv, "")
+	for _, c := range []struct {
+		args []string
+	}{
+		{[]string{"--duration", "3s"}},
+		{[]string{"--duration", "2s", "--ttl", "1500ms"}},
+		{[]string{"--duration", "2s", "--ttl", "10s"}},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			// On a busy machine nobody may get the lock, which is no matter here.
+			r := run(t, t.Context(), append([]string{"demo", "--json"}, c.args...)...)
+			faults := 0
+			for text := range strings.Lines(r.out) {
+				if !strings.Contains(text, `"event":"fault"`) {
+					continue
+				}
+				var f fault
+				require.NoError(t, json.Unmarshal([]byte(text), &f))
+				require.LessOrEqual(t, f.Away+f.Barred, 2, "%s", r.out)
+				faults++
+			}
+			require.GreaterOrEqual(t, faults, 2, "%s", r.out)
+		})
+	}
+}

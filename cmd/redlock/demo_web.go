@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,6 +40,27 @@ func (p *page) check(useless ...string) error {
 	for _, name := range useless {
 		if p.cmd.Flags().Changed(name) {
 			return &usageError{fmt.Errorf("--%s and --web do not go together: a page goes on until Ctrl-C, and looks like a page", name)}
+		}
+	}
+	return nil
+}
+
+// misplaced reports an address that stands behind --web without a =, so that it is an argument.
+// sure: no argument can be anything else.
+func (p *page) misplaced(args []string, sure bool) error {
+	if !p.asked() || p.listen != web.Loopback {
+		return nil
+	}
+	if dash := p.cmd.ArgsLenAtDash(); dash >= 0 {
+		args = args[:dash]
+	}
+	for _, a := range args {
+		host, port, err := net.SplitHostPort(a)
+		if _, number := strconv.ParseUint(port, 10, 16); err != nil || number != nil {
+			continue
+		}
+		if sure || host == "" || host == "localhost" || net.ParseIP(host) != nil {
+			return &usageError{fmt.Errorf("%q is no part of --web: an address needs a =, --web=%s", a, a)}
 		}
 	}
 	return nil
@@ -83,7 +105,7 @@ func webDemo(cmd *cobra.Command, c demoConfig, p *page) error {
 		return fmt.Errorf("the demo could not run: %w", err)
 	}
 	with, without := sceneOf(&s.counter), sceneOf(&s.control)
-	fmt.Fprintf(cmd.OutOrStdout(), "\n%d updates under the lock, %d lost. Without it: %d of %d lost.\n", with.Made, with.Lost, without.Lost, without.Made)
+	fmt.Fprintf(cmd.OutOrStdout(), "\n%s under the lock, %d lost. Without it: %d of %d lost.\n", plural(int(with.Made), "update"), with.Lost, without.Lost, without.Made)
 	if with.Lost != 0 {
 		return fmt.Errorf("%d of %d updates were lost under the lock", with.Lost, with.Made)
 	}

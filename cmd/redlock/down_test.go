@@ -52,6 +52,7 @@ func said(out, addr string) string {
 func TestOperatorsCommandsWhileNodesAreDown(t *testing.T) {
 	t.Parallel()
 	s := newSiteOf(t, 5)
+	s.ageMarks(t)
 	lock := s.hold(t)
 	for _, key := range []string{"text2", "text3", "text5", "json2", "json3", "json5"} {
 		_, err := s.rl.Mutex(key).Acquire(t.Context())
@@ -250,7 +251,7 @@ func TestWatchOutlastsAnOutage(t *testing.T) {
 	for _, x := range s.servers[:3] {
 		require.NoError(t, x.Restart())
 	}
-	for line := ""; !strings.Contains(line, "k is free, 0 waiting"); { // one comes back after the other
+	for line := ""; !strings.Contains(line, "k is free, 0 in line"); { // one comes back after the other
 		line = p.line(t)
 		require.NotEmpty(t, line, "it has ended")
 	}

@@ -353,10 +353,10 @@ func (s *summary) text(t *timeline, _ string) string {
 	case !s.OK:
 		b.WriteString(t.paint.bad("FAILED") + "  " + s.Error + "\n")
 	case s.Control != nil:
-		fmt.Fprintf(&b, "%s  %d updates under the lock, %d lost. Without it: %d of %d lost.\n",
-			t.paint.good("OK"), s.Increments, s.Lost, s.Control.Lost, s.Control.Increments)
+		fmt.Fprintf(&b, "%s  %s under the lock, %d lost. Without it: %d of %d lost.\n",
+			t.paint.good("OK"), plural(int(s.Increments), "update"), s.Lost, s.Control.Lost, s.Control.Increments)
 	default:
-		fmt.Fprintf(&b, "%s  %d updates under the lock, %d lost.\n", t.paint.good("OK"), s.Increments, s.Lost)
+		fmt.Fprintf(&b, "%s  %s under the lock, %d lost.\n", t.paint.good("OK"), plural(int(s.Increments), "update"), s.Lost)
 	}
 	return b.String()
 }

@@ -1,6 +1,9 @@
 package main
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // What run exits with besides the command's own status. The last two are those of shells.
 const (
@@ -17,6 +20,15 @@ type exitStatus struct {
 	code int
 	err  error // nil: nothing to say
 }
+
+// because is an error with what it led to before it.
+type because struct {
+	what string
+	err  error
+}
+
+func (e *because) Error() string { return e.what + strings.TrimPrefix(e.err.Error(), "redlock: ") }
+func (e *because) Unwrap() error { return e.err }
 
 func (e *exitStatus) Error() string {
 	if e.err == nil {

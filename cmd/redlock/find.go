@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,11 +30,17 @@ type nodeFinder struct {
 	cursor uint64
 	once   bool // it has been through all keys
 
+	mark       string // the node's memory mark, as it was last read
+	marked     bool   // it was read
+	markDenied bool   // it may not be read
+
 	// Of the latest look.
 	err     error
 	elapsed time.Duration
-	keys    []string // of locks that are held or awaited
-	fences  map[string]uint64
+	// remarked: the mark is another one than before, so data may have been lost.
+	remarked bool
+	keys     []string // of locks that are held or awaited
+	fences   map[string]uint64
 }
 
 // newFinder connects to the nodes. The caller closes it.
@@ -65,9 +72,11 @@ func (f *finder) look(ctx context.Context, shown []string) (keys []string) {
 		all.Go(func() {
 			begun := time.Now()
 			n.keys = nil
+			n.remarked = false
 			n.err = n.client.Ping(ctx).Err()
 			n.elapsed = time.Since(begun)
 			if n.err == nil {
+				n.readMark(ctx, f.prefix)
 				n.err = n.scan(ctx, f.prefix)
 			}
 			if n.err == nil {
@@ -81,6 +90,25 @@ func (f *finder) look(ctx context.Context, shown []string) (keys []string) {
 	}
 	return keys
 }
+
+// readMark looks whether the node's memory mark is still the same. Where that is denied there
+// is one attempt only, since each is an entry in the server's log.
+func (n *nodeFinder) readMark(ctx context.Context, prefix string) {
+	if n.markDenied {
+		return
+	}
+	text, err := n.client.Get(ctx, prefix+markName).Result()
+	switch {
+	case redis.IsPermissionError(err):
+		n.markDenied = true
+	case err == nil || errors.Is(err, redis.Nil):
+		n.remarked = n.marked && text != n.mark
+		n.mark, n.marked = text, true
+	}
+}
+
+// markName is the key of a node's memory mark, behind the prefix.
+const markName = "redlock:memory"
 
 // complete says whether each node that answers has been through all its keys once.
 func (f *finder) complete() bool {

@@ -5,18 +5,27 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/redlock/cmd/redlock/internal/web"
 )
 
 // fitHelp makes help fit a terminal of the usual width: cobra wraps nothing by itself.
 func fitHelp(root *cobra.Command) {
 	usage := root.UsageTemplate()
+	cobra.AddTemplateFunc("optional", optional)
 	for _, flags := range []string{".LocalFlags.FlagUsages", ".InheritedFlags.FlagUsages"} {
-		usage = strings.ReplaceAll(usage, flags+" ", flags+"Wrapped 80 ")
+		usage = strings.ReplaceAll(usage, flags+" ", flags+"Wrapped 80 | optional ")
 	}
 	root.SetUsageTemplate(usage)
 	for _, c := range append(root.Commands(), root) {
 		c.Long = reflow(c.Long, plainWidth-1)
 	}
+}
+
+// optional shows a flag whose value is optional in the only way in which it takes one.
+func optional(usages string) string {
+	was, is := "--web host:port[=\""+web.Loopback+"\"]", "--web[=host:port]"
+	return strings.ReplaceAll(usages, was, is+strings.Repeat(" ", len(was)-len(is)))
 }
 
 // reflow breaks the lines of paragraphs anew. Indented lines stay as they are, and so do

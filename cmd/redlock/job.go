@@ -25,7 +25,11 @@ type job struct {
 	stops   chan os.Signal // SIGTSTP for us, when the terminal is ours
 	log     *runLog
 	group   int
-	tty     *terminal                 // nil: none
+	tty     *terminal // nil: none
+	// notBefore is when others may get the lock at the earliest, with --min-hold.
+	notBefore time.Time
+
+	asked   bool                      // it was sent SIGTERM, since the lease ends
 	changes <-chan syscall.WaitStatus // of the command itself; nil: it has ended
 	ended   syscall.WaitStatus
 }
@@ -77,9 +81,13 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 	}
 	j.tty.takeBack(j.group)
 	if err != nil {
-		return j.lose(err)
+		return j.lose(&because{"the command was killed: ", err})
 	}
-	return j.statusOf(j.ended)
+	status := j.statusOf(j.ended)
+	if j.asked && j.ended.Signaled() {
+		return j.lose(fmt.Errorf("%w: the lease was not renewed, and the command ended by %s, which redlock sent it", redlock.ErrLost, nameOf(j.ended.Signal())))
+	}
+	return status
 }
 
 // waitFor tells when a process stops, and last how it ended. It waits for the process itself,
@@ -109,7 +117,7 @@ func (j *job) watch() (lost error) {
 	look := time.NewTicker(min(j.ttl/50, 50*time.Millisecond))
 	defer look.Stop()
 	lease := j.held.Context()
-	over, termed := lease.Done(), false
+	over := lease.Done()
 	for {
 		j.tty.handOver(j.group)
 		select {
@@ -139,9 +147,11 @@ func (j *job) watch() (lost error) {
 				lost = fmt.Errorf("%w: the lease was not renewed, and ends in %v", redlock.ErrLost, left.Round(time.Millisecond))
 			}
 			j.kill(syscall.SIGKILL)
-		case left <= j.ttl/3 && !termed:
-			termed = true
-			j.log.say(runEvent{Event: "signal", Signal: "SIGTERM", Error: fmt.Sprintf("the lease was not renewed, and ends in %v", left.Round(time.Millisecond))})
+		case left <= j.ttl/3 && !j.asked:
+			j.asked = true
+			why := fmt.Sprintf("was not renewed, and ends in %v", left.Round(time.Millisecond))
+			j.log.say(runEvent{Event: "signal", Signal: "SIGTERM", Error: "the lease " + why})
+			j.log.print("the lease of %s %s: the command gets SIGTERM", j.log.name(), why)
 			j.kill(syscall.SIGTERM)
 			j.kill(syscall.SIGCONT) // or else a stopped one would not hear of it
 		}

@@ -293,7 +293,7 @@ func lasting(ttls []time.Duration, quorum int) time.Duration {
 
 func (l *listJSON) print(w io.Writer) {
 	paint := paletteFor(w)
-	t := table{heading: []string{"KEY", "HOLDER", "TOKEN", "LEASE", "NODES"}, bad: func(i int) bool { return !l.Locks[i].Held }}
+	t := table{heading: []string{"KEY", "HOLDER", "TOKEN", "LEASE", "NODES"}, spare: []int{2}, bad: func(i int) bool { return !l.Locks[i].Held }}
 	for _, x := range l.Locks {
 		lease := time.Duration(x.TTL * float64(time.Second)).Round(100 * time.Millisecond)
 		holder, token := cut(x.Owner, 24), shortToken(x.Token)

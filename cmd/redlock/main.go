@@ -57,6 +57,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	strictNames(root) // behind SetOut, which the completion command keeps
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
@@ -65,7 +66,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if errors.As(err, &own) && own.err == nil {
 		return own.code
 	}
-	fmt.Fprintln(stderr, "redlock:", strings.TrimPrefix(err.Error(), "redlock: "))
+	text := strings.TrimPrefix(err.Error(), "redlock: ")
+	if v := cmd.Flags().Lookup("verbose"); v == nil || !v.Changed {
+		text = withoutTokens(text)
+	}
+	fmt.Fprintln(stderr, "redlock:", text)
 	if isUsage(err) {
 		fmt.Fprintf(stderr, "See '%s --help'.\n", cmd.CommandPath())
 		return exitUsage

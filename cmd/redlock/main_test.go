@@ -149,6 +149,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"demo", "--workers", "few"}, []string{`--workers is "few": must be a whole number`}},
 		{[]string{"demo", "--plain=maybe"}, []string{`--plain is "maybe": must be true or false`}},
 		{[]string{"demo", "--colour"}, []string{"unknown flag: --colour"}},
+		{[]string{"demo", "--svg", "/no/such/folder/x.svg"}, []string{"there is no such folder"}},
 		{[]string{"demo", "now"}, []string{`unexpected argument "now"`}},
 		{[]string{"demo", "--addrs", "a:6379,b:x"}, []string{`"b:x": must be host:port`}},
 		{[]string{"demo", "--addrs", "a:6379,a"}, []string{"duplicate node"}}, // the port of Redis
@@ -178,7 +179,7 @@ func TestManPages(t *testing.T) {
 	for _, c := range rootCommand().Commands() {
 		page, err := os.ReadFile(filepath.Join(dir, "redlock-"+c.Name()+".1"))
 		require.NoError(t, err)
-		require.Contains(t, string(page), `.TH "REDLOCK`)
+		require.Contains(t, string(page), `.TH "REDLOCK-`+strings.ToUpper(c.Name())+`" "1"`)
 		require.Contains(t, string(page), c.Short[:20])
 	}
 	require.Equal(t, exitFailed, run(t, t.Context(), "man", filepath.Join(dir, "redlock.1")).code, "it is a file")

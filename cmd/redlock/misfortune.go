@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/quorumlock/redlock/redlocktest"
@@ -32,7 +33,8 @@ type misfortune struct {
 	nodes []int
 }
 
-// plan is for five nodes, of which no more than two are ever away. Nodes come back
+// plan is for five nodes, of which no more than two are ever away or barred: what would take
+// more waits, or is left out where leases are long for the duration. Nodes come back
 // with their keys, as with appendonly yes: one that forgets its votes would have to
 // stay away until the leases that it granted are over.
 var plan = []misfortune{
@@ -58,19 +60,24 @@ func (d *demo) misfortunes(ctx context.Context) error {
 		defer d.mend(hit)
 	}
 	begin := time.Now()
-	for _, m := range plan {
+	for i, m := range plan {
 		if m.deed != crashIt && d.cluster == nil {
 			continue
 		}
-		at := begin.Add(time.Duration(m.at * float64(d.duration)))
-		if !sleep(ctx, time.Until(at)) {
+		at := func(share float64) time.Time { return begin.Add(time.Duration(share * float64(d.duration))) }
+		if !sleep(ctx, time.Until(at(m.at))) {
 			return nil
+		}
+		if harms := m.deed == kill || m.deed == hang; harms && !d.spares(ctx, hit, len(m.nodes), at(undone(i))) {
+			continue // before it could be done without taking a majority away, it would be over
+		} else if !harms && m.deed != crashIt && hit[m.nodes[0]] == "" {
+			continue
 		}
 		if m.deed == crashIt {
 			d.crash <- struct{}{}
 			select { // what comes next shall not disturb it
 			case <-d.crashOver:
-			case <-time.After(time.Until(begin.Add(time.Duration(crashMost * float64(d.duration))))):
+			case <-time.After(time.Until(at(crashMost))):
 			case <-ctx.Done():
 			}
 			continue
@@ -94,6 +101,27 @@ func (d *demo) misfortunes(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// undone is when the plan undoes what it does at this place.
+func undone(i int) float64 {
+	for _, m := range plan[i+1:] {
+		if slices.Contains(m.nodes, plan[i].nodes[0]) {
+			return m.at
+		}
+	}
+	return 1
+}
+
+// spares waits until so many more nodes can be away and a majority votes yet. It returns false
+// when that is too late.
+func (d *demo) spares(ctx context.Context, hit map[int]deed, more int, late time.Time) bool {
+	for len(hit)+d.waitedFor(hit)+more > len(d.nodes)-d.quorum {
+		if !time.Now().Before(late) || !sleep(ctx, 10*time.Millisecond) {
+			return false
+		}
+	}
+	return true
 }
 
 func (d *demo) mend(hit map[int]deed) {

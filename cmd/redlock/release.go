@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func (t notTaken) print(w io.Writer) {
 	fmt.Fprintln(w, paint.bad(printable(t.Key+": "+t.short().Error())))
 	nodes := table{heading: []string{"NODE", "HOLDER", "KEY"}, bad: func(i int) bool { return t.nodes[i].Key == "unknown" }}
 	for _, n := range t.nodes {
-		nodes.rows = append(nodes.rows, []string{n.Node, shortHolder(n.Holder), n.Key})
+		nodes.rows = append(nodes.rows, []string{n.Node, cmp.Or(shortHolder(n.Holder), "-"), n.Key})
 	}
 	nodes.print(w, paint)
 	for _, n := range t.nodes {
@@ -132,7 +133,7 @@ a fault in the command line.`,
 		default:
 			t := notTakenOf(q)
 			if *asked {
-				_ = json.NewEncoder(cmd.OutOrStdout()).Encode(takenJSON{Key: args[0], Nodes: t.nodes, Error: err.Error()})
+				_ = json.NewEncoder(cmd.OutOrStdout()).Encode(takenJSON{Key: args[0], Nodes: t.nodes, Error: withoutTokens(err.Error())})
 			} else {
 				t.print(cmd.OutOrStdout())
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,13 +53,19 @@ func isUsage(err error) bool {
 	return errors.As(err, new(*usageError)) || errors.Is(err, redlock.ErrInvalid) || errors.Is(err, redlock.ErrDuplicateNode)
 }
 
+var wholeToken = regexp.MustCompile(`(found "[0-9a-f]{8})[0-9a-f]{24}`)
+
+// withoutTokens leaves of the tokens in the text of an error what tells them apart: a whole one is
+// enough to release a lock, and errors end in logs and mails.
+func withoutTokens(text string) string { return wholeToken.ReplaceAllString(text, "$1...") }
+
 // failure tells those who asked for JSON why there is nothing else, and returns err.
 func failure(cmd *cobra.Command, asJSON bool, key string, err error) error {
 	if asJSON && !isUsage(err) {
 		_ = json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
 			Key   string `json:"key,omitempty"`
 			Error string `json:"error"`
-		}{key, err.Error()})
+		}{key, withoutTokens(err.Error())})
 	}
 	return err
 }
@@ -72,6 +79,36 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 		msg += "; did you mean " + strings.Join(near, " or ") + "?"
 	}
 	return &usageError{errors.New(msg)}
+}
+
+// strictNames makes wrong names behind help and completion errors, which cobra answers with its
+// help.
+func strictNames(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if found, _, err := root.Find(args); err == nil && found != root {
+					return nil
+				}
+				return noSuchCommand(root, args)
+			}
+		case "completion":
+			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			c.Args = func(cmd *cobra.Command, args []string) error {
+				if len(args) == 0 {
+					return nil
+				}
+				var shells []string
+				for _, s := range cmd.Commands() {
+					shells = append(shells, s.Name())
+				}
+				return &usageError{fmt.Errorf("there is no completion for %q: must be one of %s", args[0], strings.Join(shells, ", "))}
+			}
+		}
+	}
 }
 
 func noArgs(_ *cobra.Command, args []string) error {
@@ -96,6 +133,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	if none := (*pflag.NotExistError)(nil); errors.As(err, &none) {
 		if near := nearestFlag(cmd, none.GetSpecifiedName()); near != "" {
 			err = fmt.Errorf("%w; did you mean --%s?", err, near)
+		}
+		if cmd.Name() == "run" {
+			err = fmt.Errorf("%w; what belongs to the command goes behind --: redlock run KEY... -- COMMAND", err)
 		}
 	}
 	return &usageError{err}

@@ -51,7 +51,8 @@ Without a command it holds the lock until Ctrl-C, or another signal that ends pr
 With several keys the command runs while all of these locks are held. They are had all or
 none, and two who want the same ones do not wait for each other, whatever the order. With
 --shared any number run beside each other, and beside nobody who holds the lock alone. With
---permits 4 up to four run at a time; all of them must give the same number. Those who wait
+--permits 4 up to four run at a time; all of them must give the same number, and none of
+them --shared, which is let in beside permits. Those who wait
 for a shared lock or a permit do not stand in line, but ask again every now and then.
 
 With --keep the lock stays for that long after the command has ended, for a job that many
@@ -64,8 +65,8 @@ killed; be sure that it was. The token is that of Lock.HandOver in a Go program,
 REDLOCK_TOKEN of the killed process's command. It is read from $REDLOCK_ADOPT, which the command
 does not get, since every user of the machine can read arguments.
 
-If the lease cannot be renewed, the group gets SIGTERM when a third of the TTL is left, and
-SIGKILL before another can get the lock. It gets SIGKILL, too, when redlock itself is killed:
+If the lease cannot be renewed, it says so, and the group gets SIGTERM when a third of the
+TTL is left, and SIGKILL before another can get the lock. It gets SIGKILL, too, when redlock itself is killed:
 a second process, "lock-watchdog", sees to that. A process that leaves the group, as daemons
 do, is neither waited for nor killed.
 
@@ -81,7 +82,8 @@ came while waiting. Otherwise
   120  another holds the lock, or others all permits (--nonblock, --timeout), or
        nobody holds it under the token (--adopt); -E sets another number
   121  no majority of nodes could be asked in time
-  122  the lock was lost while the command ran, which was killed
+  122  the lock was lost or could not be renewed, and redlock ended the command,
+       by SIGTERM or SIGKILL
   123  anything else that went wrong
   126  the command cannot be executed
   127  there is no such command`,
@@ -184,9 +186,12 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []st
 	case isUsage(err):
 		return err
 	case err != nil:
-		return log.end(failedToLock(err, f))
+		return log.end(failedToLock(inShort(ctx, rl, f, keys, err), f))
 	}
 	j := &job{held: held, ttl: f.ttl, signals: signals, log: log}
+	if f.minHold > 0 {
+		j.notBefore = time.Now().Add(f.minHold)
+	}
 	if path == "" {
 		status := j.hold()
 		j.release(ctx, status)
@@ -204,7 +209,7 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []st
 // release says how it went, unless the lock was lost and a failure is no news.
 func (j *job) release(ctx context.Context, status *exitStatus) {
 	if err := j.held.Release(ctx); err == nil || status.code != exitLost {
-		j.log.released(err, j.ttl)
+		j.log.released(err, j.ttl, j.notBefore)
 	}
 }
 
@@ -291,7 +296,7 @@ func getLock(ctx context.Context, s settings, f runFlags, keys []string, signals
 		log.acquired(r.held, f, time.Since(start))
 	}
 	if came != nil && r.held != nil {
-		log.released(r.held.Release(ctx), f.ttl)
+		log.released(r.held.Release(ctx), f.ttl, time.Now().Add(f.minHold))
 		r.held = nil
 	}
 	return r.rl, r.held, came, r.err

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +35,9 @@ func runArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(keys) == 0:
 		return errRunArgs
-	case len(command) == 0 && (len(keys) > 1 || cmd.ArgsLenAtDash() >= 0):
+	case len(command) == 0 && len(keys) > 1 && cmd.ArgsLenAtDash() < 0:
+		return &usageError{fmt.Errorf("%w; did you mean: redlock run %s -- %s", errRunArgs, quoted(keys[:1]), quoted(keys[1:]))}
+	case len(command) == 0 && cmd.ArgsLenAtDash() >= 0:
 		return errRunArgs
 	}
 	for i, k := range keys {
@@ -43,6 +46,19 @@ func runArgs(cmd *cobra.Command, args []string) error {
 		}
 	}
 	return nil
+}
+
+// quoted is words as a shell takes them.
+func quoted(words []string) string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		if out[i] = w; w == "" || strings.ContainsFunc(w, func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:=,+@%", r)
+		}) {
+			out[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(out, " ")
 }
 
 func splitArgs(cmd *cobra.Command, args []string) (keys, command []string) {

@@ -60,6 +60,9 @@ func (l *runLog) say(e runEvent) {
 		return
 	}
 	e.Time = time.Now()
+	if !l.verbose {
+		e.Error = withoutTokens(e.Error)
+	}
 	if len(l.keys) == 1 {
 		e.Key = l.keys[0]
 	} else {
@@ -107,7 +110,11 @@ func (l *runLog) add(format string, args ...any) {
 
 func (l *runLog) print(format string, args ...any) {
 	if !l.json {
-		fmt.Fprintln(l.w, "redlock:", printable(fmt.Sprintf(format, args...)))
+		text := fmt.Sprintf(format, args...)
+		if !l.verbose {
+			text = withoutTokens(text)
+		}
+		fmt.Fprintln(l.w, "redlock:", printable(text))
 	}
 }
 
@@ -123,14 +130,21 @@ func (l *runLog) kept(err error, held redlock.Locks) {
 	l.say(e)
 }
 
-func (l *runLog) released(err error, ttl time.Duration) {
+// released is said of a lock that was released. Nobody gets it before until, if that is in the
+// future.
+func (l *runLog) released(err error, ttl time.Duration, until time.Time) {
+	left := time.Until(until).Round(100 * time.Millisecond)
 	switch {
+	case l.json && err == nil && left > 0:
+		l.say(runEvent{Event: "released", Until: &until})
 	case l.json && err == nil:
 		l.say(runEvent{Event: "released"})
 	case l.json:
 		l.say(runEvent{Event: "released", Error: err.Error()})
 	case err != nil:
-		fmt.Fprintf(l.w, "redlock: %s; the lease ends by itself in %v at most\n", strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\nredlock: ", "; "), "redlock: "), ttl)
+		l.print("%s; the lease ends by itself in %v at most", strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\nredlock: ", "; "), "redlock: "), ttl)
+	case left > 0:
+		l.add("released %s; nobody gets it for another %v", l.name(), left)
 	default:
 		l.add("released %s", l.name())
 	}

@@ -8,9 +8,11 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/redlock"
@@ -29,6 +31,7 @@ type statusJSON struct {
 	Waiters []waiterJSON `json:"waiters"`
 	Nodes   []nodeJSON   `json:"nodes"`
 	Answers int          `json:"answers"`
+	Votes   *int         `json:"votes,omitempty"` // nodes that can grant locks; left out if not known
 	Quorum  int          `json:"quorum"`
 	Error   string       `json:"error,omitempty"`
 }
@@ -46,6 +49,7 @@ type nodeJSON struct {
 	Waiting int     `json:"waiting"`
 	Elapsed float64 `json:"elapsed_seconds"`
 	Since   string  `json:"remembers_since,omitempty"`
+	Barred  float64 `json:"barred_seconds,omitempty"` // until its grants count
 	Error   string  `json:"error,omitempty"`
 }
 
@@ -58,6 +62,8 @@ type picture struct {
 	// maybe is a node's whose value a majority has if the silent nodes have it, too.
 	maybe *redlock.NodeStatus
 	has   int // how many nodes say that they have it
+
+	health health
 }
 
 func pictureOf(s redlock.Status, quorum int) picture {
@@ -84,11 +90,30 @@ func pictureOf(s redlock.Status, quorum int) picture {
 // silent tells nodes that did not answer from those that have something else than a lock.
 func silent(n redlock.NodeStatus) bool { return n.Err != nil && n.TTL == 0 }
 
+// refuses tells nodes that answer, and do not serve us, from those that do not answer.
+func refuses(n redlock.NodeStatus) bool {
+	answered := (redis.Error)(nil)
+	return silent(n) && errors.As(n.Err, &answered)
+}
+
+func (p picture) refusing() (n int) {
+	for _, s := range p.silent {
+		if refuses(s) {
+			n++
+		}
+	}
+	return n
+}
+
 func (p picture) answers() int { return len(p.Nodes) - len(p.silent) }
 
 // count says how many answer.
 func (p picture) count() string {
-	return nodesThat(p.answers(), len(p.Nodes), "answers", "answer") + fmt.Sprintf(", %d needed", p.quorum)
+	one, many := "answers", "answer"
+	if p.refusing() > 0 {
+		one, many = "serves us", "serve us"
+	}
+	return nodesThat(p.answers(), len(p.Nodes), one, many) + fmt.Sprintf(", %d needed", p.quorum)
 }
 
 // nodesThat is "n of m nodes" and what they do, for one and for many.
@@ -113,18 +138,43 @@ func (p picture) held() *bool {
 
 // notes say what follows from the nodes that do not answer, and what to do.
 func (p picture) notes() []string {
-	spare := p.answers() - p.quorum
+	now := time.Now()
+	h := p.health.at(now)
+	spare := p.answers() - len(h.barred) - p.quorum
 	switch {
-	case len(p.silent) == 0:
+	case len(p.silent) == 0 && len(h.barred) == 0:
 		return nil
+	case p.answers() >= p.quorum && spare < 0:
+		return []string{fmt.Sprintf("No lock can be had%s: %s. Held locks are extended and released. 'redlock check' says more.", h.wait(now), h.count())}
 	case spare < 0:
-		return append(cutOff(p.answers()),
-			fmt.Sprintf("No lock can be had, extended or released until %d of the nodes answer. A holder keeps its lock until the lease ends.", p.quorum),
+		notes := cutOff(p.answers() + p.refusing())
+		if n := p.refusing(); n > 0 {
+			return append(notes, nodesThat(n, len(p.Nodes), "answers but does", "answer but do")+" not serve us: mend what "+
+				map[bool]string{true: "it names", false: "they name"}[n == 1]+", as a rule user, password or rights. 'redlock check' says what is wrong with each node.")
+		}
+		return append(notes,
+			fmt.Sprintf("No lock can be had, extended or released until %s. A holder keeps its lock until the lease ends.", nodesThat(p.quorum, len(p.Nodes), "answers", "answer")),
 			"'redlock check' says what is wrong with each node. Bring them back; do not point clients at other nodes.")
 	case spare == 0:
-		return []string{nodesThat(len(p.silent), len(p.Nodes), "does", "do") + " not answer, and if one more fails no lock can be had: see 'redlock check'."}
+		return []string{p.missing(h) + ", and if one more fails no lock can be had: see 'redlock check'."}
 	default:
-		return []string{nodesThat(len(p.silent), len(p.Nodes), "does", "do") + fmt.Sprintf(" not answer; locks work as long as %d do: see 'redlock check'.", p.quorum)}
+		return []string{p.missing(h) + fmt.Sprintf("; locks work as long as %d do: see 'redlock check'.", p.quorum)}
+	}
+}
+
+// missing counts the nodes that do not count.
+func (p picture) missing(h health) string {
+	n, of := len(p.silent)+len(h.barred), len(p.Nodes)
+	switch {
+	case len(h.barred) == 0:
+		if p.refusing() > 0 {
+			return nodesThat(n, of, "does", "do") + " not answer or refuse us"
+		}
+		return nodesThat(n, of, "does", "do") + " not answer"
+	case len(p.silent) == 0:
+		return nodesThat(n, of, "may", "may") + " not vote yet"
+	default:
+		return nodesThat(n, of, "does", "do") + " not answer or may not vote yet"
 	}
 }
 
@@ -142,6 +192,11 @@ func asJSON(p picture) statusJSON {
 		Shared: p.Shared, Holders: holdersJSON(p.Holders),
 		Waiters: []waiterJSON{}, Nodes: []nodeJSON{}, Answers: p.answers(), Quorum: p.quorum,
 	}
+	now := time.Now()
+	h := p.health.at(now)
+	if h.quorum > 0 {
+		j.Votes = &h.votes
+	}
 	for _, w := range p.Waiters {
 		j.Waiters = append(j.Waiters, waiterJSON{w.Owner, w.Waited.Seconds()})
 	}
@@ -150,7 +205,11 @@ func asJSON(p picture) statusJSON {
 		if n.Err != nil {
 			e = n.Err.Error()
 		}
-		j.Nodes = append(j.Nodes, nodeJSON{n.Node, !silent(n), n.Value, n.TTL.Seconds(), n.Waiting, n.Elapsed.Seconds(), since(n.RemembersSince), e})
+		node := nodeJSON{n.Node, !silent(n), n.Value, n.TTL.Seconds(), n.Waiting, n.Elapsed.Seconds(), since(n.RemembersSince), 0, e}
+		if until, ok := h.isBarred(n.Node); ok {
+			node.Barred = until.Sub(now).Seconds()
+		}
+		j.Nodes = append(j.Nodes, node)
 	}
 	return j
 }
@@ -250,6 +309,7 @@ func printStatus(w io.Writer, s picture) {
 	printHolders(w, paint, s.Holders)
 	t := table{
 		heading: []string{"NODE", "HOLDER", "LEASE", "WAITING", "ANSWERED IN", "REMEMBERS SINCE"},
+		spare:   []int{4, 5},
 		bad:     func(i int) bool { return s.Nodes[i].Err != nil },
 	}
 	for _, n := range s.Nodes {
@@ -265,8 +325,15 @@ func printStatus(w io.Writer, s picture) {
 			fmt.Fprint(w, paint.bad(paragraph(w, printable(n.Node+": "+n.Err.Error()))))
 		}
 	}
+	now := time.Now()
+	for _, b := range s.health.at(now).barred {
+		fmt.Fprint(w, paint.odd(paragraph(w, printable(b.name+": "+mayNotVoteFor(b.until, now)))))
+	}
 	for i, wt := range s.Waiters {
 		fmt.Fprintf(w, "%s in line: %s, for %v\n", ordinal(i+1), printable(wt.Owner), wt.Waited.Round(time.Millisecond))
+	}
+	if s.Shared {
+		fmt.Fprint(w, paragraph(w, "Who waits for a permit, or to share the lock, stands in no line: it is not known how many do."))
 	}
 	for _, note := range s.notes() {
 		fmt.Fprint(w, paragraph(w, note))
@@ -277,13 +344,13 @@ func printStatus(w io.Writer, s picture) {
 func (p picture) waits() string {
 	switch n := len(p.Waiters); {
 	case n > 1:
-		return fmt.Sprintf("; %d wait for it", n)
+		return fmt.Sprintf("; %d wait in line", n)
 	case n == 1:
-		return "; one waits for it"
+		return "; 1 waits in line"
 	case !p.Held():
 		return "" // which says enough, or nobody knows
 	default:
-		return "; nobody waits"
+		return "; nobody waits in line"
 	}
 }
 
@@ -328,11 +395,16 @@ With --json, held is null if it depends on nodes that do not answer.`,
 			return failure(cmd, *asked, args[0], err)
 		}
 		defer disconnect()
+		var h health
+		var asking sync.WaitGroup
+		asking.Go(func() { h = askHealth(cmd.Context(), rl) })
 		status, err := rl.Mutex(args[0]).Inspect(cmd.Context())
+		asking.Wait()
 		if status.Nodes == nil {
 			return failure(cmd, *asked, args[0], err)
 		}
-		seen := pictureOf(status, rl.Quorum())
+		seen := pictureOf(s.hint(status), rl.Quorum())
+		seen.health = h
 		if *asked {
 			line := asJSON(seen)
 			if err != nil {

@@ -25,13 +25,14 @@ func widthOf(w io.Writer) int {
 	return plainWidth
 }
 
-// table is one with a heading. What is too wide for a terminal is cut in the columns of
-// names: first in the second, then in the first, at its left, since names of nodes differ at
-// their right.
+// table is one with a heading. What is too wide for a terminal loses columns that can be spared.
+// Then it is cut in the columns of names: first in the second, then in the first, at its left,
+// since names of nodes differ at their right.
 type table struct {
 	heading []string
 	rows    [][]string
 	bad     func(row int) bool // nil: none
+	spare   []int              // columns to leave out on a terminal too narrow for all, in that order
 }
 
 const leastColumn = 8 // that cuts leave
@@ -44,6 +45,7 @@ func (t *table) print(w io.Writer, paint palette) {
 		}
 	}
 	if isTerminal(w) {
+		all = t.narrow(all, widthOf(w))
 		t.fit(all, widthOf(w))
 	}
 	var text bytes.Buffer
@@ -66,16 +68,45 @@ func (t *table) print(w io.Writer, paint palette) {
 	}
 }
 
+// widths are those of the columns, and how many characters a line has beyond the width.
+func widths(all [][]string, width int) (columns []int, excess int) {
+	columns = make([]int, len(all[0]))
+	excess = 2*(len(columns)-1) - width
+	for i := range columns {
+		for _, row := range all {
+			columns[i] = max(columns[i], utf8.RuneCountInString(row[i]))
+		}
+		excess += columns[i]
+	}
+	return columns, excess
+}
+
+// narrow leaves out columns until a line fits, or none can be spared.
+func (t *table) narrow(all [][]string, width int) [][]string {
+	gone := make(map[int]bool)
+	some := all
+	for _, column := range t.spare {
+		if _, excess := widths(some, width); excess <= 0 {
+			break
+		}
+		gone[column] = true
+		some = nil
+		for _, row := range all {
+			var kept []string
+			for i, cell := range row {
+				if !gone[i] {
+					kept = append(kept, cell)
+				}
+			}
+			some = append(some, kept)
+		}
+	}
+	return some
+}
+
 // fit cuts cells until a line has no more than width characters, or nothing is left to cut.
 func (t *table) fit(all [][]string, width int) {
-	widths := make([]int, len(t.heading))
-	excess := 2*(len(widths)-1) - width
-	for i := range widths {
-		for _, row := range all {
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
-		}
-		excess += widths[i]
-	}
+	widths, excess := widths(all, width)
 	for _, column := range []int{1, 0} {
 		if excess <= 0 {
 			return

@@ -65,7 +65,7 @@ Exit status: 0 if they were written, 1 if not, 2 for a fault in the command line
 				return err
 			}
 			cmd.Root().DisableAutoGenTag = true // the same pages for the same version
-			return doc.GenManTree(cmd.Root(), &doc.GenManHeader{Title: "REDLOCK", Section: "1", Source: "redlock " + version(), Manual: "redlock"}, args[0])
+			return doc.GenManTree(cmd.Root(), &doc.GenManHeader{Section: "1", Source: "redlock " + version(), Manual: "redlock"}, args[0])
 		},
 	}
 }

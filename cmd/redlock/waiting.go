@@ -3,11 +3,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -29,13 +31,15 @@ const (
 type waiting struct {
 	log     *runLog
 	mutexes []*redlock.Mutex
+	rl      *redlock.Redlock
 	quorum  int
 	own     string // as others see us in the line
 	start   time.Time
+	until   time.Time // when a quorum may vote again; zero: not known
 }
 
 func newWaiting(log *runLog, ms []*redlock.Mutex, rl *redlock.Redlock) *waiting {
-	return &waiting{log: log, mutexes: ms, quorum: rl.Quorum(), own: ownName(), start: time.Now()}
+	return &waiting{log: log, mutexes: ms, rl: rl, quorum: rl.Quorum(), own: ownName(), start: time.Now()}
 }
 
 // waitedFor is what run waits for. It is news if it differs from the last one.
@@ -45,6 +49,7 @@ type waitedFor struct {
 	sharedBy      int    // how many hold it together
 	place, of     int    // in line; 0: not in it, or not known
 	problem       string // why no lock can be had
+	barred        string // nodes whose grants do not count yet, if that is the problem
 }
 
 // tell returns when ctx has ended.
@@ -60,7 +65,7 @@ func (w *waiting) tell(ctx context.Context) {
 		switch {
 		case !ok:
 		case live != nil:
-			live.show(w.line(seen, lease))
+			live.show(w.line(seen, lease, live.width()))
 			continue
 		case seen != last || time.Since(said) >= waitSaysEvery:
 			last, said = seen, time.Now()
@@ -106,8 +111,18 @@ func (w *waiting) lookAt(ctx context.Context, m *redlock.Mutex) (seen waitedFor,
 		}
 		return waitedFor{problem: "no quorum, " + p.count()}, 0, true
 	}
-	if p.Held() {
+	switch {
+	case p.Held() && p.Owner != w.own: // an attempt of ours is on its way, or is being undone
 		seen.holder, seen.token, seen.sharedBy, lease = p.Owner, p.Token, len(p.Holders), p.TTL
+	default:
+		// Nobody has it, nor have we: perhaps too few grants count. Only then that is asked.
+		h := askHealth(ctx, w.rl)
+		if ctx.Err() != nil {
+			return waitedFor{}, 0, false
+		}
+		if h.lacks() {
+			return w.lacking(h), 0, true
+		}
 	}
 	for i, x := range p.Waiters {
 		if x.Owner == w.own {
@@ -118,14 +133,29 @@ func (w *waiting) lookAt(ctx context.Context, m *redlock.Mutex) (seen waitedFor,
 	return seen, lease, true
 }
 
+// lacking says that too few nodes may vote, and notes until when.
+func (w *waiting) lacking(h health) waitedFor {
+	w.until = h.until
+	return waitedFor{problem: "no quorum", barred: fmt.Sprintf("%s (not yet: %s)", h.count(), cmp.Or(h.names(), "none"))}
+}
+
+// why is the problem, with the time that it lasts yet.
+func (w *waiting) why(seen waitedFor) string {
+	if seen.barred == "" {
+		return seen.problem
+	}
+	h := health{until: w.until}
+	return seen.problem + h.wait(time.Now()) + ", " + seen.barred
+}
+
 func (w *waiting) say(seen waitedFor, lease time.Duration) {
 	if !w.log.json {
-		fmt.Fprintln(w.log.w, w.line(seen, lease))
+		fmt.Fprintln(w.log.w, w.line(seen, lease, 0))
 		return
 	}
 	e := runEvent{
 		Event: "still_waiting", Key: seen.key, Holder: seen.holder, HolderToken: seen.token, SharedBy: seen.sharedBy, Place: seen.place, Waiting: seen.of,
-		Waited: new(time.Since(w.start).Seconds()), Error: seen.problem,
+		Waited: new(time.Since(w.start).Seconds()), Error: w.why(seen),
 	}
 	if lease != 0 {
 		e.Lease = new(lease.Seconds())
@@ -133,12 +163,13 @@ func (w *waiting) say(seen waitedFor, lease time.Duration) {
 	w.log.say(e)
 }
 
-// line begins with what matters most, for a narrow terminal cuts off the rest.
-func (w *waiting) line(seen waitedFor, lease time.Duration) string {
+// line begins with what matters most, for a narrow terminal cuts off the rest. It is shorter where
+// it has more than width characters; 0: it may have any number.
+func (w *waiting) line(seen waitedFor, lease time.Duration, width int) string {
 	var parts []string
 	switch {
 	case seen.problem != "":
-		parts = append(parts, seen.problem)
+		parts = append(parts, w.why(seen))
 	case seen.place == 1 && seen.of == 1:
 		parts = append(parts, "next in line")
 	case seen.place > 0:
@@ -162,11 +193,15 @@ func (w *waiting) line(seen waitedFor, lease time.Duration) string {
 	case lease > 0:
 		parts = append(parts, fmt.Sprintf("lease %v", lease.Round(time.Second)))
 	}
-	text := fmt.Sprintf("redlock: waiting %v for %s", time.Since(w.start).Round(time.Second), w.log.name())
+	waited := time.Since(w.start).Round(time.Second)
+	text, why := fmt.Sprintf("redlock: waiting %v for %s", waited, w.log.name()), ""
 	if len(parts) > 0 {
-		text += ": " + strings.Join(parts, ", ")
+		why = ": " + strings.Join(parts, ", ")
 	}
-	return printable(text)
+	if width > 0 && utf8.RuneCountInString(text+why) > width { // what is cut off is what matters then
+		text = fmt.Sprintf("redlock: %s, %v", w.log.name(), waited)
+	}
+	return printable(text + why)
 }
 
 // liveLine is a line of a terminal that changes in place.
@@ -184,14 +219,22 @@ func (l *runLog) onTerminal() *liveLine {
 	return &liveLine{w: f}
 }
 
+// width is how many characters the line may have; 0 if that is not known.
+func (l *liveLine) width() int {
+	if width, _, err := term.GetSize(int(l.w.Fd())); err == nil && width > 4 {
+		return width - 1
+	}
+	return 0
+}
+
 func (l *liveLine) show(text string) {
 	// The line is the shell's while we are in the background.
 	if group, err := unix.IoctlGetInt(int(l.w.Fd()), unix.TIOCGPGRP); err != nil || group != unix.Getpgrp() {
 		l.shown = false
 		return
 	}
-	if width, _, err := term.GetSize(int(l.w.Fd())); err == nil && width > 4 {
-		text = cut(text, width-1)
+	if width := l.width(); width > 0 {
+		text = cut(text, width)
 	}
 	l.shown = true
 	_, _ = fmt.Fprintf(l.w, "\r%s\x1b[K", text)

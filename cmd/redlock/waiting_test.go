@@ -27,12 +27,19 @@ func TestRunTellsAtTheTerminalWhatItWaitsFor(t *testing.T) {
 		x.expect(t, "\n")
 		line := ""
 		for range 2 {
-			x.expect(t, "\rredlock: waiting ")
-			line = "redlock: waiting " + x.expect(t, "\x1b[K")
+			begin := "redlock: waiting "
+			if width < 80 {
+				begin = "redlock: k, "
+			}
+			x.expect(t, "\r"+begin)
+			line = begin + x.expect(t, "\x1b[K")
 			assert.Less(t, len(line), width)
 		}
 		if width == 80 {
 			assert.Regexp(t, `^redlock: waiting \d+s for k: next in line, held by the test, lease \d+s$`, line)
+		}
+		if width == 60 {
+			assert.Regexp(t, `^redlock: k, \d+s: next in line, held by the test, lease \d+s$`, line)
 		}
 		x.typed(t, ctrlC)
 		x.expect(t, "\r\x1b[K") // nothing is left of it

@@ -11,6 +11,30 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
+// votesEvery is how often watch asks which nodes may vote, besides when other nodes answer than
+// before.
+const votesEvery = 5 * time.Second
+
+func silentNames(p picture) (names string) {
+	for _, n := range p.silent {
+		names += n.Node + "\n"
+	}
+	return names
+}
+
+// barredNote is what watch says of nodes whose grants do not count.
+func (p picture) barredNote(now time.Time) string {
+	h := p.health
+	if len(h.barred) == 0 {
+		return ""
+	}
+	text := "; may not vote yet: " + h.names()
+	if h.lacks() && p.answers() >= p.quorum {
+		text = fmt.Sprintf("; no lock can be had%s: %s%s", h.wait(now), h.count(), text)
+	}
+	return text
+}
+
 func watchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch KEY | watch --web [KEY...]",
@@ -28,12 +52,12 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	s := connectFlags(cmd)
-	asked := cmd.Flags().Bool("json", false, "a JSON object for each line")
+	asJSONLines := cmd.Flags().Bool("json", false, "a JSON object for each line")
 	interval := cmd.Flags().Duration("interval", time.Second, "how often to look, from 50ms")
 	page := webFlag(cmd)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if page.asked() {
-			return nil
+			return page.misplaced(args, false)
 		}
 		return oneKey(cmd, args)
 	}
@@ -46,7 +70,7 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 		}
 		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience})
 		if err != nil {
-			return failure(cmd, *asked, args[0], err)
+			return failure(cmd, *asJSONLines, args[0], err)
 		}
 		defer disconnect()
 		out := cmd.OutOrStdout()
@@ -54,10 +78,12 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 		// view is what makes a line when it changes. Errors do not: they have times and
 		// ports in them.
 		type view struct {
-			token, sharers, maybe, silent string
-			waiting                       int
+			token, sharers, maybe, silent, barred string
+			waiting                               int
 		}
 		var last *view
+		var h health
+		var asked time.Time // for it
 		tick := time.NewTicker(*interval)
 		defer tick.Stop()
 		for {
@@ -66,10 +92,17 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 				return nil
 			}
 			if status.Nodes == nil {
-				return failure(cmd, *asked, args[0], err)
+				return failure(cmd, *asJSONLines, args[0], err)
 			}
-			seen := pictureOf(status, rl.Quorum())
-			now := view{token: status.Token, waiting: len(status.Waiters)}
+			seen := pictureOf(s.hint(status), rl.Quorum())
+			if last == nil || last.silent != silentNames(seen) || time.Since(asked) >= votesEvery {
+				h, asked = askHealth(cmd.Context(), rl), time.Now()
+				if cmd.Context().Err() != nil {
+					return nil
+				}
+			}
+			seen.health = h.at(time.Now())
+			now := view{token: status.Token, waiting: len(status.Waiters), silent: silentNames(seen), barred: seen.health.names()}
 			for _, h := range status.Holders {
 				now.sharers += h.Token + "\n"
 			}
@@ -79,14 +112,13 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 			if seen.maybe != nil {
 				now.maybe = seen.maybe.Value
 			}
-			var why []string
+			why := map[bool][]string{}
 			for _, n := range seen.silent {
-				now.silent += n.Node + "\n"
-				why = append(why, fmt.Sprintf("%s (%v)", n.Node, n.Err))
+				why[refuses(n)] = append(why[refuses(n)], fmt.Sprintf("%s (%v)", n.Node, n.Err))
 			}
 			if last == nil || now != *last {
 				at := time.Now()
-				if *asked {
+				if *asJSONLines {
 					line := struct {
 						Time time.Time `json:"time"`
 						statusJSON
@@ -98,11 +130,15 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 				} else {
 					text := paint.verdict(seen)
 					if now.waiting > 0 || err == nil { // else nobody knows
-						text += fmt.Sprintf(", %d waiting", now.waiting)
+						text += fmt.Sprintf(", %d in line", now.waiting)
 					}
-					if why != nil {
-						text += paint.bad(printable("; no answer from " + strings.Join(why, ", ")))
+					if why[false] != nil {
+						text += paint.bad(printable("; no answer from " + strings.Join(why[false], ", ")))
 					}
+					if why[true] != nil {
+						text += paint.bad(printable("; refused by " + strings.Join(why[true], ", ")))
+					}
+					text += paint.odd(printable(seen.barredNote(at)))
 					fmt.Fprintf(out, "%s  %s\n", at.Format(time.TimeOnly), text)
 				}
 			}

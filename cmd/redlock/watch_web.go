@@ -35,17 +35,24 @@ type board struct {
 	known map[string]bool // keys of locks that were seen
 	times map[string]int64
 	down  map[string]bool
-	lost  bool // the quorum
+	// barred is until when nodes may not vote, as it was published.
+	barred map[string]int64
+	lost   bool // the quorum
+	// recheck: a node came back, or its memory mark is another one, so it may not vote perhaps.
+	recheck bool
 
+	asking sync.Mutex // held while check asks the nodes
 	mu     sync.Mutex
 	report *redlock.Report
 	at     time.Time // of the report
+	health health    // by the report
 }
 
 // view is a state of the page. Times are by the hub's clock.
 type view struct {
 	Quorum    int           `json:"quorum"`
 	Answers   int           `json:"answers"`
+	Barred    int           `json:"barred"` // of those that answer, how many may not vote yet
 	Verdict   verdict       `json:"verdict"`
 	Searching bool          `json:"searching"` // the nodes have keys that were not looked at yet
 	More      int           `json:"more"`      // locks that are not listed
@@ -53,12 +60,16 @@ type view struct {
 	Locks     []viewLock    `json:"locks"`
 	Findings  []viewFinding `json:"findings"`
 	Checked   int64         `json:"checked"` // 0: not yet
+
+	health health
 }
 
 type viewNode struct {
 	Name  string `json:"name"`
 	Error string `json:"error,omitempty"`
 	Tells string `json:"tells,omitempty"` // by check
+	// Barred is until when its grants do not count.
+	Barred int64 `json:"barred,omitempty"`
 }
 
 type viewFinding struct {
@@ -114,7 +125,7 @@ func webWatch(cmd *cobra.Command, s settings, keys []string, interval time.Durat
 
 func newBoard(rl *redlock.Redlock, f *finder, keys []string, interval time.Duration) *board {
 	return &board{rl: rl, finder: f, keys: keys, interval: interval, hub: web.NewHub(),
-		known: make(map[string]bool), times: make(map[string]int64), down: make(map[string]bool)}
+		known: make(map[string]bool), times: make(map[string]int64), down: make(map[string]bool), barred: make(map[string]int64)}
 }
 
 func (b *board) run(ctx context.Context, server *web.Server) error {
@@ -138,8 +149,8 @@ func (b *board) show(ctx context.Context) {
 			}
 			continue
 		}
-		if time.Since(checked) > checkEvery {
-			checked = time.Now()
+		if b.recheck || time.Since(checked) > checkEvery {
+			b.recheck, checked = false, time.Now()
 			checking.Go(func() { b.check(ctx) })
 		}
 		if v := b.look(ctx); ctx.Err() == nil {
@@ -150,6 +161,8 @@ func (b *board) show(ctx context.Context) {
 }
 
 func (b *board) check(ctx context.Context) {
+	b.asking.Lock()
+	defer b.asking.Unlock()
 	report, err := b.rl.Check(ctx)
 	if report.Nodes == nil || ctx.Err() != nil {
 		return
@@ -158,6 +171,7 @@ func (b *board) check(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.report, b.at = &report, time.Now()
+	b.health = healthOf(report, b.at)
 }
 
 // look asks the nodes for everything once.
@@ -173,7 +187,10 @@ func (b *board) look(ctx context.Context) view {
 		}
 		slices.Sort(keys)
 	}
-	v := view{Quorum: b.rl.Quorum(), Searching: len(b.keys) == 0 && !b.finder.complete()}
+	b.mu.Lock()
+	h := b.health.at(time.Now())
+	b.mu.Unlock()
+	v := view{health: h, Quorum: b.rl.Quorum(), Searching: len(b.keys) == 0 && !b.finder.complete()}
 	if len(keys) > mostLocks {
 		v.More = len(keys) - mostLocks
 		keys = keys[:mostLocks]
@@ -285,6 +302,7 @@ func (b *board) lock(p picture, now time.Time, steady func(string, time.Time) in
 func (b *board) nodes(v *view) {
 	for i, name := range b.rl.Nodes() {
 		n := viewNode{Name: name}
+		b.recheck = b.recheck || i < len(b.finder.nodes) && b.finder.nodes[i].remarked
 		if i < len(b.finder.nodes) && b.finder.nodes[i].err != nil {
 			n.Error = printable(b.finder.nodes[i].err.Error())
 		} else {
@@ -295,8 +313,17 @@ func (b *board) nodes(v *view) {
 			if down {
 				b.hub.Tell(web.News{Tone: bad, Aloud: true, Text: name + " does not answer: " + n.Error})
 			} else {
+				b.recheck = true
 				b.hub.Tell(web.News{Tone: good, Aloud: true, Text: name + " answers again."})
 			}
+		}
+		if until, ok := v.health.isBarred(name); ok && n.Error == "" {
+			v.Barred++
+			n.Barred = b.hub.At(until)
+			if was := b.barred[name]; max(was-n.Barred, n.Barred-was) < 1000 { // each check finds it anew
+				n.Barred = was
+			}
+			b.barred[name] = n.Barred
 		}
 		v.Nodes = append(v.Nodes, n)
 	}
@@ -354,11 +381,18 @@ func (v *view) verdict() verdict {
 			awaited++
 		}
 	}
-	text := fmt.Sprintf("%d of %d nodes answer, %d are enough. %s held, %d of them awaited.", v.Answers, len(v.Nodes), v.Quorum, plural(held+v.More, "lock"), awaited)
-	switch {
+	barred := ""
+	if v.Barred > 0 {
+		barred = fmt.Sprintf(", %d of them may not vote yet", v.Barred)
+	}
+	text := fmt.Sprintf("%s%s, %d are enough. %s held, %d of them awaited.", nodesThat(v.Answers, len(v.Nodes), "answers", "answer"), barred, v.Quorum, plural(held+v.More, "lock"), awaited)
+	switch votes := v.Answers - v.Barred; {
+	case votes < v.Quorum && v.Answers >= v.Quorum:
+		return verdict{bad, fmt.Sprintf("No lock can be had yet: %d of %d nodes may vote, and %d are needed. Held locks are extended and released.",
+			votes, len(v.Nodes), v.Quorum)}
 	case v.Answers < v.Quorum:
 		return verdict{bad, fmt.Sprintf("No quorum: %d of %d nodes answer, and %d are needed. No lock can be had, extended or released.", v.Answers, len(v.Nodes), v.Quorum)}
-	case v.Answers < len(v.Nodes):
+	case votes < len(v.Nodes):
 		return verdict{odd, text}
 	default:
 		return verdict{good, text}

@@ -84,11 +84,12 @@ function draw(state) {
   list(byId("nodes"), state.nodes, "name", (n) => {
     const up = !n.error;
     const card = make("li", "card node");
-    card.dataset.state = up ? "up" : "down";
+    card.dataset.state = !up ? "down" : n.barred ? "barred" : "up";
     card.append(
-      make("div", "top", make("h3", "", n.name), make("span", "state", up ? "answers" : "no answer")),
+      make("div", "top", make("h3", "", n.name), make("span", "state", !up ? "no answer" : n.barred ? "may not vote" : "answers")),
       make("p", "vote", n.error || n.tells || ""),
     );
+    if (n.barred) card.append(make("p", "vote until", ""));
     return card;
   });
   drawLocks(state);
@@ -111,6 +112,10 @@ function tick(state, now) {
     const names = (l.waiters || []).map((w) => w.owner + " for " + seconds(now - w.since));
     if (l.waiting > names.length) names.push(l.waiting - names.length + " more");
     cell(tr, "waiting", l.waiting ? l.waiting + ": " + names.join(", ") : "–");
+  }
+  for (const [i, n] of state.nodes.entries()) {
+    const until = byId("nodes").children[i]?.querySelector(".until");
+    if (until) setText(until, "for " + seconds(n.barred - now) + " yet");
   }
   const since = Math.round((now - state.checked) / 1000);
   setText(byId("checked"), state.checked ? summary(state.findings || []) + ", " + since + " s ago" : "being asked");

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/redlock"
+)
+
+// health is which nodes can grant locks: they answer, serve us, and their grants count.
+type health struct {
+	quorum int
+	total  int
+	votes  int
+	barred []barredNode
+	until  time.Time // when a quorum may vote if nothing else happens; zero: that does not help
+}
+
+// barredNode is one whose grants do not count yet: it may have forgotten locks.
+type barredNode struct {
+	name  string
+	until time.Time
+}
+
+// askHealth asks the nodes, for as long as an operator waits for a node. It knows nothing, and
+// has a quorum of 0, where nobody could be asked.
+func askHealth(ctx context.Context, rl *redlock.Redlock) health {
+	ctx, cancel := context.WithTimeout(ctx, operatorPatience)
+	defer cancel()
+	report, _ := rl.Check(ctx) // what is known is in the report
+	if report.Nodes == nil {
+		return health{}
+	}
+	return healthOf(report, time.Now())
+}
+
+// healthOf is what a report of that time says.
+func healthOf(r redlock.Report, at time.Time) health {
+	h := health{quorum: r.Quorum, total: len(r.Nodes)}
+	var votes []time.Time
+	for _, n := range r.Nodes {
+		switch {
+		case n.Err != nil || n.Role == "slave" || n.Role == "sentinel":
+		case n.BarredFor > 0:
+			h.barred = append(h.barred, barredNode{n.Node, at.Add(n.BarredFor)})
+			votes = append(votes, at.Add(n.BarredFor))
+		default:
+			h.votes++
+			votes = append(votes, at)
+		}
+	}
+	if h.votes < h.quorum && len(votes) >= h.quorum {
+		slices.SortFunc(votes, time.Time.Compare)
+		h.until = votes[h.quorum-1]
+	}
+	return h
+}
+
+// at is the health at a later time, if nothing else has happened.
+func (h health) at(now time.Time) health {
+	var left []barredNode
+	for _, b := range h.barred {
+		if b.until.After(now) {
+			left = append(left, b)
+		} else {
+			h.votes++
+		}
+	}
+	h.barred = left
+	return h
+}
+
+// lacks reports whether no lock can be had.
+func (h health) lacks() bool { return h.votes < h.quorum }
+
+// isBarred is until when a node is barred.
+func (h health) isBarred(name string) (until time.Time, ok bool) {
+	for _, b := range h.barred {
+		if b.name == name {
+			return b.until, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// count says how many may vote.
+func (h health) count() string {
+	return nodesThat(h.votes, h.total, "may vote", "may vote") + fmt.Sprintf(", %d needed", h.quorum)
+}
+
+// names are the barred nodes.
+func (h health) names() string {
+	names := make([]string, len(h.barred))
+	for i, b := range h.barred {
+		names[i] = b.name
+	}
+	return strings.Join(names, ", ")
+}
+
+// wait is how long it takes until a quorum may vote, in words; empty if waiting does not help.
+func (h health) wait(now time.Time) string {
+	if h.until.IsZero() {
+		return ""
+	}
+	return " for " + seconds(h.until.Sub(now))
+}
+
+// mayNotVoteFor is what is said of a barred node.
+func mayNotVoteFor(until, now time.Time) string {
+	return "may not vote for " + seconds(until.Sub(now)) + " yet: it was restarted or lost its data, so it may have forgotten locks"
+}
+
+// seconds is a time that is left, rounded up: when it is over, it is.
+func seconds(d time.Duration) string {
+	return (max(d, 1) + time.Second - 1).Truncate(time.Second).String()
+}

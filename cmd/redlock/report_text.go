@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/quorumlock/redlock"
+)
+
+// printReport shows a report. On a terminal that is too narrow for its tables they have fewer
+// columns, and a finding about several nodes is told once.
+func printReport(w io.Writer, r redlock.Report) {
+	paint := paletteFor(w)
+	whole := paint.report(r)
+	wide := slices.ContainsFunc(strings.Split(r.String(), "\n"), func(line string) bool {
+		return utf8.RuneCountInString(line) > widthOf(w)
+	})
+	if !isTerminal(w) || !wide {
+		_, _ = io.WriteString(w, whole)
+		return
+	}
+	t := table{
+		heading: []string{"NODE", "STATE", "LATENCY", "ROLE", "VERSION", "UPTIME"},
+		bad:     func(i int) bool { return r.Nodes[i].Err != nil },
+		spare:   []int{4, 3, 2},
+	}
+	for _, n := range r.Nodes {
+		t.rows = append(t.rows, []string{n.Node, stateOf(n), orDash(n.Latency.Round(10 * time.Microsecond)), or(n.Role), or(n.Version), or(uptime(n.Uptime))})
+	}
+	t.print(w, paint)
+	fmt.Fprintln(w)
+	if len(r.Findings) == 0 {
+		fmt.Fprintln(w, paint.good("Nothing found."))
+	}
+	var told []redlock.Finding
+	for _, f := range r.Findings {
+		same := func(g redlock.Finding) bool {
+			return f.Severity == g.Severity && f.Code == g.Code && f.Message == g.Message && f.Advice == g.Advice
+		}
+		if slices.ContainsFunc(told, same) {
+			continue
+		}
+		told = append(told, f)
+		var nodes []string
+		for _, g := range r.Findings {
+			if same(g) && g.Node != "" {
+				nodes = append(nodes, g.Node)
+			}
+		}
+		head := f.Severity.String() + ", " + f.Code
+		if len(nodes) > 0 {
+			head += ": " + strings.Join(nodes, ", ")
+		}
+		ink := func(a ...any) string { return fmt.Sprint(a...) }
+		switch f.Severity {
+		case redlock.SeverityCritical:
+			ink = paint.bad
+		case redlock.SeverityWarning:
+			ink = paint.odd
+		}
+		fmt.Fprintln(w, ink(strings.TrimSuffix(paragraph(w, printable(head+": "+f.Message)), "\n")))
+		fmt.Fprint(w, paragraph(w, "-> "+printable(f.Advice)))
+	}
+}
+
+func stateOf(n redlock.NodeReport) string {
+	switch {
+	case !n.Reachable:
+		return "unreachable"
+	case n.Err != nil:
+		return "refuses"
+	case n.BarredFor > 0:
+		return "barred"
+	default:
+		return "ok"
+	}
+}
+
+func or(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func orDash(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return d.String()
+}
