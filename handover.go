@@ -90,6 +90,11 @@ func (l *Lock) leave(extended *round) error {
 // holder still sends has no effect. It lasts for the Mutex's TTL from now. To release a lock
 // from elsewhere, use ForceRelease.
 //
+// Adopt before the lease ends, which is what HandOver's ttl is for. Afterwards Adopt fails with
+// ErrNotHeld, with one exception: if requests of the former holder reach a majority of nodes only
+// then, because they were held up or delivered twice, it succeeds although others may have had the
+// lock in between.
+//
 // Whoever calls it must know that the former holder has stopped: one that was only paused
 // believes in its lock until its own Until. With WithFencing, Adopt returns a greater fence,
 // and the resource can refuse the former holder.

@@ -180,6 +180,20 @@ func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, e
 	return token, nil
 }
 
+// wasThere reports whether a majority of nodes had a value that was set before its lease ended,
+// which is what an Adopt has to find to go on without a gap.
+func (w *simWorld) wasThere(g *simGrant, at int64) bool {
+	nodes := 0
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		if slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == g.value && h.from < g.leftUntil && h.to >= at }) {
+			nodes++
+		}
+		n.mu.Unlock()
+	}
+	return nodes >= g.proc.rl.quorum
+}
+
 // heir is the process that goes on with a lock: any that lives to the end, or this one.
 func (c *simClient) heir(op int) *simProcess {
 	living := slices.DeleteFunc(slices.Clone(c.w.procs), func(p *simProcess) bool { return p.killedAt != never || len(p.asleep) > 0 })
@@ -211,8 +225,11 @@ func (c *simClient) adopts(ctx context.Context, g *simGrant, token string, op in
 	}
 	next := w.granted(p, c.i, g.key, call, lock)
 	if next != nil {
+		there := w.wasThere(g, call)
 		w.mu.Lock()
-		g.bridge = next.ret // nobody else had it in between
+		if there {
+			g.bridge = next.ret // nobody else had it in between
+		}
 		w.mu.Unlock()
 	}
 	return next
