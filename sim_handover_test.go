@@ -270,7 +270,7 @@ func (w *simWorld) checkHandedOver(g *simGrant) {
 	}
 	for _, n := range w.nodes {
 		for _, h := range n.holds[g.key] {
-			if h.value == g.value && h.from > g.handedAt && h.expire > 0 && h.forgotten == 0 && !g.proc.sleptBetween(h.from, h.to) && !n.couldNotTakeBack(h) {
+			if h.value == g.value && h.from > g.handedAt && h.expire > 0 && h.forgotten == 0 && !g.proc.sleptBetween(h.from, h.to) && !n.couldNotTakeBack(h, g.handedAt) {
 				w.violated("I5: node %d got %v after it was handed over at %.6f ms, and kept it until %.6f ms", n.i, g, ms(g.handedAt), ms(h.to))
 			}
 		}
@@ -278,10 +278,11 @@ func (w *simWorld) checkHandedOver(g *simGrant) {
 }
 
 // couldNotTakeBack reports whether what a node has late had to end by itself.
-func (n *simNode) couldNotTakeBack(h *simHold) bool {
+func (n *simNode) couldNotTakeBack(h *simHold, handedAt int64) bool {
 	// A turn that comes before the entry is taken out of the line: the value may be the key that
-	// was handed over, so nobody deletes it.
-	if h.turn && n.withdrawn[h.value] > h.from {
+	// was handed over, so nobody deletes it. And a join that lands after all of that: whoever is
+	// in line and does not come has the lock reserved once.
+	if h.turn && (n.withdrawn[h.value] > h.from || n.joined[h.value] > handedAt) {
 		return true
 	}
 	// A release is sent again a node timeout after the first, behind a batch that may be silent

@@ -150,6 +150,7 @@ type simNode struct {
 	stopped  []*simHold // set by scripts that failed then
 	// withdrawn is when a release took the entry of a value out of the line, for the first time.
 	withdrawn map[string]int64
+	joined    map[string]int64 // when a value came to the line last
 }
 
 // simHold is a time during which a server has a value under a lock's key.
@@ -171,7 +172,7 @@ func newSimNode(w *simWorld, i int) *simNode {
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
 		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64),
-		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), withdrawn: make(map[string]int64),
+		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), withdrawn: make(map[string]int64), joined: make(map[string]int64),
 	}
 	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
 	n.store.watch, n.store.publish = n, n.publish
@@ -368,6 +369,7 @@ func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 		value = r.queue.key
 	}
 	if r.op == opJoin && a.err == nil {
+		n.joined[value] = w.t()
 		if got, ok := readAnswer(a.val); ok {
 			w.mu.Lock()
 			came, again := w.arrivals[got.arrival]
