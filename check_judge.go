@@ -223,7 +223,7 @@ func judgeRights(f facts, add addFinding) {
 		means    string
 	}{
 		{forLocks, SeverityCritical, "rights", "locks cannot be acquired, extended or released on this node"},
-		{forLines, SeverityWarning, "rights-line", "waiters poll, in no order"},
+		{forLines, SeverityWarning, "rights-queue", "waiters poll, in no order"},
 		{forNotices, SeverityWarning, "rights-notify", "waiters find a release by timers, some time later"},
 		{forMemory, SeverityWarning, "rights-memory", "a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds"},
 		{forEnds, SeverityWarning, "rights-client", "what was sent over a connection that broke cannot be stopped, so a lock that nobody holds may appear later and last for its TTL"},
@@ -315,7 +315,7 @@ func judgeClocks(all []facts, add addAbout) {
 		return
 	}
 	if apart := (late.ClockOffset - late.ClockMargin) - (early.ClockOffset + early.ClockMargin); apart > clockPatience {
-		add("", SeverityWarning, "clocks-apart", fmt.Sprintf("the clock of %s is %v ahead of that of %s: fencing tokens may lose their order when counters are lost, and times in lines are off",
+		add("", SeverityWarning, "clocks-apart", fmt.Sprintf("the clock of %s is %v ahead of that of %s: fencing tokens may lose their order when counters are lost, and times in wait queues are off",
 			late.Node, rounded(late.ClockOffset-early.ClockOffset), early.Node), "synchronize the nodes' clocks")
 	}
 }

@@ -99,7 +99,7 @@ func TestJudge(t *testing.T) {
 		{name: "rights for locks", change: map[int]func(*facts){0: func(f *facts) { f.lacks = []denial{{forLocks, "SET", "NOPERM so"}, {forLocks, "DEL", "NOPERM so"}} }},
 			want: []string{"critical rights a"}, mention: []string{"lacks SET, DEL (NOPERM so)"}},
 		{name: "other rights", change: map[int]func(*facts){0: func(f *facts) { f.lacks = []denial{{forNotices, "PUBLISH", "NOPERM"}, {forLines, "ZADD", "NOPERM"}} }},
-			want: []string{"warning rights-line a", "warning rights-notify a"}},
+			want: []string{"warning rights-queue a", "warning rights-notify a"}},
 		{name: "rights for the guard", change: map[int]func(*facts){0: func(f *facts) {
 			f.lacks = []denial{{forEnds, "CLIENT KILL", "NOPERM"}, {forMemory, "the key redlock:memory", "NOPERM"}}
 		}}, want: []string{"warning rights-memory a", "warning rights-client a"}, mention: []string{"CLIENT KILL", "redlock:memory"}},

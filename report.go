@@ -56,7 +56,7 @@ type Finding struct {
 	// Code names the kind of finding for programs, and keeps its meaning between versions.
 	// Newer versions may have more. The codes are clock-local, clocks-apart, cluster-node,
 	// even-number, eviction, incomplete, many-servers, no-quorum, persistence, refused, replica,
-	// replicas, rights, rights-client, rights-keys, rights-line (the wait queue), rights-memory,
+	// replicas, rights, rights-client, rights-keys, rights-queue (the wait queue), rights-memory,
 	// rights-notify, rights-shared, same-server, sentinel, single-node, slow, unreachable,
 	// unread, version and young.
 	Code string `json:"code"`

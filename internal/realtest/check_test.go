@@ -149,8 +149,8 @@ func TestCheckOfRights(t *testing.T) {
 		"no CONFIG":        {[]string{"~*", locks, lines, notices, "+info", ends}, []string{"info unread"}, "CONFIG GET appendfsync"},
 		"no SET, no DEL":   {[]string{"~*", locks, "-set -del", lines, notices, reading}, []string{"critical rights", "warning rights-memory"}, "SET, DEL"},
 		"no scripts":       {[]string{"~*", locks, "-eval -evalsha", lines, notices, reading}, []string{"critical rights"}, "EVAL, EVALSHA"},
-		"no lines":         {[]string{"~*", locks, notices, reading, "+time"}, []string{"warning rights-line"}, "ZADD"},
-		"no TIME":          {[]string{"~*", locks, lines, "-time", notices, reading}, []string{"warning rights-line", "warning rights-memory", "info unread"}, "TIME"},
+		"no lines":         {[]string{"~*", locks, notices, reading, "+time"}, []string{"warning rights-queue"}, "ZADD"},
+		"no TIME":          {[]string{"~*", locks, lines, "-time", notices, reading}, []string{"warning rights-queue", "warning rights-memory", "info unread"}, "TIME"},
 		"no notices":       {[]string{"~*", locks, lines, "&redlock:*", reading}, []string{"warning rights-notify"}, "PUBLISH, SUBSCRIBE"},
 		"no channels":      {[]string{"~*", locks, lines, "resetchannels +publish +subscribe", reading}, []string{"warning rights-notify"}, "PUBLISH, SUBSCRIBE"},
 		"keys of its own":  {[]string{"~orders:* ~redlock:memory", locks, lines, notices, reading}, []string{"info rights-keys"}, "key patterns"},
@@ -159,7 +159,7 @@ func TestCheckOfRights(t *testing.T) {
 		"no kill":          {[]string{"~*", locks, lines, notices, reading, "-client|kill"}, []string{"warning rights-client"}, "lacks CLIENT KILL ("},
 		"no id":            {[]string{"~*", locks, lines, notices, reading, "-client|id"}, []string{"warning rights-client"}, "lacks CLIENT ID ("},
 		"prefix":           {[]string{"~app:*", "~{app:*}:line ~{app:*}:shared ~{app:*}:door", locks, lines, notices, reading}, nil, ""},
-		"prefix, no lines": {[]string{"~app:*", locks, lines, notices, reading}, []string{"warning rights-line", "info rights-shared"}, "{...}:line"},
+		"prefix, no lines": {[]string{"~app:*", locks, lines, notices, reading}, []string{"warning rights-queue", "info rights-shared"}, "{...}:line"},
 		"no PING":          {[]string{"~*", locks, "-ping", lines, notices, reading}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
