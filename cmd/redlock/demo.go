@@ -28,9 +28,6 @@ const (
 	tidyMost    = 3 * time.Second
 )
 
-// demoTTL is the lease unless another is given or the demo is short.
-const demoTTL = 2 * time.Second
-
 // demoConfig is what a user may choose.
 type demoConfig struct {
 	addrs    []string // empty: nodes of our own
@@ -52,7 +49,7 @@ func demoCommand() *cobra.Command {
 Several workers, each with connections of its own as if it were a process of its
 own, increment one counter: read it, work for a while, write it back plus one. Only
 the lock keeps them from losing each other's updates. Meanwhile nodes are killed and
-hung and brought back, never more than a minority at a time (so fewer of them if --ttl is
+hung and brought back, never more than a minority at a time (fewer of them if --ttl is
 long for the --duration), and a worker crashes while it holds the lock. In the end the same workers do it without the lock, to show
 what would have been lost.
 
@@ -83,7 +80,7 @@ summary.`,
 	addrs := f.StringSlice("addrs", nil, "run against these `servers` instead of embedded nodes: host:port, or redis://, rediss:// or unix:// URLs, separated by commas")
 	f.IntVar(&c.workers, "workers", 4, "how many `workers` compete, from 2 to 64")
 	f.DurationVar(&c.duration, "duration", 8*time.Second, "how long they do, from 500ms to 1h; the control run without the lock comes on top")
-	f.DurationVar(&c.ttl, "ttl", demoTTL, "the lock's lease, from 100ms to 1h; it is renewed while a worker is alive. Without this flag it is shorter in a demo of less than 8s")
+	f.DurationVar(&c.ttl, "ttl", 2*time.Second, "the lock's lease, from 100ms to 1h; it is renewed while a worker is alive")
 	f.BoolVar(&looks.plain, "plain", false, "no colours, and ASCII only, as in a pipe")
 	f.BoolVar(&looks.noColor, "no-color", false, "no colours, as with $NO_COLOR")
 	f.BoolVar(&looks.json, "json", false, "one JSON object per line instead of the timeline")
@@ -104,9 +101,6 @@ summary.`,
 		c.addrs = cleanAddrs(*addrs)
 		if page.asked() {
 			return webDemo(cmd, c, page)
-		}
-		if !f.Changed("ttl") && len(c.addrs) == 0 {
-			c.ttl = min(demoTTL, max(500*time.Millisecond, c.duration/4))
 		}
 		if err := c.check(); err != nil {
 			return &usageError{err}

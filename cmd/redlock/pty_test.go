@@ -491,6 +491,7 @@ func TestRunLeavesDispositionsOfSignalsAlone(t *testing.T) {
 func TestColoursAreForTerminals(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
+	s.ageMarks(t) // or the others are barred when one is dead
 	lock := s.hold(t)
 	for _, c := range []struct {
 		dead bool // the last node
