@@ -237,8 +237,8 @@ var list = []mutant{
 	{
 		name: "extend-without-quorum-is-success",
 		file: "extend.go",
-		old:  "case v != verdictGranted:\n\t\tl.mu.Unlock()",
-		new:  "case v != verdictGranted && v != verdictNoQuorum:\n\t\tl.mu.Unlock()",
+		old:  "case v != verdictGranted:\n\t\tdefer l.mu.Unlock()",
+		new:  "case v != verdictGranted && v != verdictNoQuorum:\n\t\tdefer l.mu.Unlock()",
 		why:  "nodes that do not answer have extended nothing",
 	},
 	{
@@ -495,7 +495,7 @@ var list = []mutant{
 	{
 		name: "native-release-denied-is-final",
 		file: "call.go",
-		old:  `(c.val == any(int64(0)) || denied(c.err))`,
+		old:  `(c.val == any(int64(0)) || denied(c.err) || otherType(c.err))`,
 		new:  `c.val == any(int64(0))`,
 		why:  "where the server's own command is denied, the key stays until its TTL ends, though the script would delete it",
 		args: "-test.run=^TestWhatANativeReleaseDidNotDoIsLeftToTheScript$",
