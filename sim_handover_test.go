@@ -108,6 +108,8 @@ func (n *simNode) left(value string) bool {
 	switch h := n.last(g.key, value); {
 	case g.stopped && h != nil:
 		until = max(until, h.from+int64(w.plan.TTL*102/100))
+	case !g.keeps && h != nil && h.extended > g.handedAt: // it hung when the lock was handed over
+		until = max(until, h.extended+int64(g.lease*102/100))
 	case g.keeps && value == g.value:
 		until = max(until, g.relCalled+int64(g.lease*102/100))
 	}
@@ -159,6 +161,9 @@ func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, e
 	g.relCalled = t
 	w.leaves(g, ttl)
 	g.handedAt = t
+	l.mu.Lock()
+	g.lease = l.longest
+	l.mu.Unlock()
 	if w.dead(c.p) {
 		return token, nil
 	}

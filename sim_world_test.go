@@ -163,6 +163,7 @@ type simHold struct {
 	number   int64 // of a permit
 	turn     bool  // the server reserved it for the first in its line
 	again    bool  // by a request that came for the second time
+	extended int64 // when its TTL was set last, after it was set
 	// forgotten is when the server lost it with all else; 0: it did not.
 	forgotten int64
 }
@@ -255,7 +256,7 @@ func (n *simNode) prolonged(key, value string, expire int64, op *memOp) {
 	if op.req.op == opExtend && to < h.to {
 		n.w.violated("I4: an extend made the lease of %.6s on node %d end at %.3f ms and not at %.3f", value, n.i, ms(to), ms(h.to))
 	}
-	h.expire, h.to = expire, to
+	h.expire, h.to, h.extended = expire, to, n.w.t()
 }
 
 func (n *simNode) removed(key, value string, op *memOp) {
