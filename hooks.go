@@ -258,7 +258,7 @@ func (d *degradations) tell(node, lacks string, err error) {
 const (
 	noGuard   = "the restart guard: whether the node was restarted and forgot locks is not known, so its votes always count"
 	noMark    = "the memory mark: FLUSHALL is not noticed, nor by clients that start later that the node was restarted or replaced"
-	noQueue   = "the wait queue: they poll instead, in no order"
+	noQueue   = "the queue of waiters: they poll instead, in no order"
 	noPublish = "PUBLISH: waiters are not told of releases and find them by timers"
 	noListen  = "SUBSCRIBE: our waiters are not told of releases and find them by timers"
 )

