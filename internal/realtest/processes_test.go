@@ -149,6 +149,7 @@ func TestBusyHolderKnowsThatItsLockIsOver(t *testing.T) {
 	var found afterwards
 	busy.Hear(t, &found)
 	require.Equal(t, allOver, found)
-	f.requireOn(t, ours)
+	// The busy one's keys end one after another, so a server may still have refused us.
+	require.GreaterOrEqual(t, len(slices.DeleteFunc(f.holders(resource), not(ours))), 2, "the busy one took it from a server")
 	require.NoError(t, ours.Release(t.Context()))
 }
