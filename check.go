@@ -14,9 +14,9 @@ const checkPatience = 3 * time.Second
 // Check asks every node about things that could break locks. Each finding says what it means
 // and what to do. There are findings about nodes that are down or refuse to serve us, the
 // same server under two names, replicas, nodes of a cluster, eviction, persistence, replicas
-// that a failover would promote, nodes that may not vote yet after they lost their data, clocks that differ, answers slower than Options.NodeTimeout,
-// old versions, and rights that the library needs and the user lacks. Settings that a node
-// does not let us read are findings, too.
+// that a failover would promote, nodes that may not vote yet after they lost their data, clocks
+// that differ, answers slower than Options.NodeTimeout, old versions, and rights that the library
+// needs and the user lacks. Settings that a node does not let us read are findings, too.
 //
 // Check asks all nodes at once. It returns when each has answered, after three seconds, when
 // ctx ends or when the Redlock is closed. The Report has what was learned until then in any
@@ -59,7 +59,7 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 		reasons = withContextErr(ctx)
 	case closed:
 		reasons = []error{ErrClosed}
-	case servingNodes(all) < rl.quorum:
+	case countNodes(all, facts.serves) < rl.quorum:
 		reasons = []error{ErrNoQuorum}
 	default:
 		return report, nil

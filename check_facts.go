@@ -36,25 +36,18 @@ const (
 	forSharing
 )
 
-// servingNodes counts the nodes that can be used.
-func servingNodes(all []facts) (n int) {
-	for _, f := range all {
-		if f.Err == nil {
-			n++
-		}
-	}
-	return n
-}
+// serves reports whether the node can be used.
+func (f facts) serves() bool { return f.Err == nil }
 
 // votes reports whether the node can be used, and its grants count.
 func (f facts) votes() bool {
-	return f.Err == nil && f.BarredFor <= 0 && f.Role != "slave" && f.Role != "sentinel"
+	return f.serves() && f.BarredFor <= 0 && f.Role != "slave" && f.Role != "sentinel"
 }
 
-// votingNodes counts the nodes whose grants count.
-func votingNodes(all []facts) (n int) {
+// countNodes counts the nodes of which something is true.
+func countNodes(all []facts, that func(facts) bool) (n int) {
 	for _, f := range all {
-		if f.votes() {
+		if that(f) {
 			n++
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -322,7 +321,7 @@ func judgeClocks(all []facts, add addAbout) {
 
 // judgeNumber makes the findings about how many nodes there are and how many of them serve us.
 func judgeNumber(all []facts, s setup, add addAbout) {
-	n, votes := servingNodes(all), votingNodes(all)
+	n, votes := countNodes(all, facts.serves), countNodes(all, facts.votes)
 	switch {
 	case n < s.quorum:
 		add("", SeverityCritical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us, and %d are needed: no lock can be acquired or extended", n, len(all), s.quorum),
@@ -341,17 +340,9 @@ func judgeNumber(all []facts, s setup, add addAbout) {
 
 // outdated reports whether the version is a Redis below 6.2. One that cannot be parsed is not.
 func outdated(version string) bool {
-	number, ok := strings.CutPrefix(version, "redis ")
-	if !ok {
-		return false
-	}
-	parts := strings.SplitN(number, ".", 3)
-	major, err := strconv.Atoi(parts[0])
-	if err != nil || len(parts) < 2 {
-		return false
-	}
-	minor, err := strconv.Atoi(parts[1])
-	return err == nil && (major < 6 || major == 6 && minor < 2)
+	number, redis := strings.CutPrefix(version, "redis ")
+	_, _, parsed := parseVersion(number)
+	return redis && parsed && !atLeast(number, 6, 2)
 }
 
 func plural(n int, what string) string {

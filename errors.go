@@ -173,7 +173,7 @@ func (w within) Unwrap() error { return w.error }
 // was never had.
 type detail struct{ error }
 
-func (d detail) Error() string { return strings.TrimPrefix(d.error.Error(), "redlock: ") }
+func (d detail) Error() string { return within(d).Error() }
 
 func (d detail) As(target any) bool { return errors.As(d.error, target) }
 

@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -64,9 +63,22 @@ func (i serverInfo) compareAndDelete() nativeDelete {
 
 // atLeast reports whether a version, as in "8.4.0", is one or a later one.
 func atLeast(version string, major, minor int) bool {
-	var a, b int
-	n, _ := fmt.Sscanf(version, "%d.%d", &a, &b)
-	return n == 2 && (a > major || a == major && b >= minor)
+	a, b, ok := parseVersion(version)
+	return ok && (a > major || a == major && b >= minor)
+}
+
+// parseVersion is the first two numbers of a version.
+func parseVersion(version string) (major, minor int, ok bool) {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return 0, 0, false
+	}
+	major, err := strconv.Atoi(parts[0])
+	if err != nil {
+		return 0, 0, false
+	}
+	minor, err = strconv.Atoi(parts[1])
+	return major, minor, err == nil
 }
 
 // number is the value of a field that holds an integer; ok is false if the field is
