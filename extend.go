@@ -227,12 +227,14 @@ func (l *Lock) renewNow() {
 	ttl := l.terms.ttl
 	now := l.clock.now()
 	if most := l.terms.maxHold; most > 0 && now.reached(l.grantedAt.add(most)) {
+		l.renewer.ended()
 		return
 	}
 	start, r := now, new(round)
 	err := l.tryExtend(context.Background(), r, start, ttl)
-	// The next one is not put off by a hook that takes its time.
+	// Neither the next one nor those of other locks are put off by a hook that takes its time.
 	l.renewLater(err)
+	l.renewer.ended()
 	l.tellExtended(context.Background(), r, start, ttl, true, err)
 }
 

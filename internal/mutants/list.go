@@ -1105,6 +1105,15 @@ var list = []mutant{
 		args: "-test.run=^TestGrantWithoutALookBehindItIsNoVote$",
 	},
 	{
+		name: "renewals-all-begin-at-once",
+		file: "renew.go",
+		old:  `for ; k.underWay < mostRenewals; k.underWay++ {`,
+		new:  `for ; true; k.underWay++ {`,
+		why:  "most of the renewals that fall due together wait for longer than the timeout per node, and are tried again",
+		// The simulation has no process with a thousand locks.
+		args: "-test.run=^TestLocksThatFallDueTogetherAreAllRenewed$",
+	},
+	{
 		name: "conversation-nameless-counts",
 		file: "conversation.go",
 		old:  `case want&lookWho != 0 && got.whoErr != nil:`,
