@@ -88,9 +88,9 @@ func of(lines []line, event string) []line {
 	return some
 }
 
-// What the demo promises, read from its JSON lines.
+// What the demo promises, read from its JSON lines. Not beside other tests: it wants to see all
+// faults of three seconds.
 func TestDemo(t *testing.T) {
-	t.Setenv(addrsEnv, "")
 	film := filepath.Join(t.TempDir(), "demo.svg")
 	r := run(t, t.Context(), "demo", "--duration", "3s", "--ttl", "1s", "--json", "--svg", film)
 	require.Equal(t, exitOK, r.code, "%s\n%s", r.out, r.errOut)
@@ -228,6 +228,7 @@ func TestDemoOnGivenServers(t *testing.T) {
 }
 
 func TestDemoTellsWhyNothingHappens(t *testing.T) {
+	t.Parallel()
 	cluster := redlocktest.NewCluster(t, 3)
 	var out lockedBuffer
 	go func() {
@@ -244,7 +245,7 @@ func TestDemoTellsWhyNothingHappens(t *testing.T) {
 }
 
 func TestPlainOutput(t *testing.T) {
-	t.Setenv(addrsEnv, "")
+	t.Parallel()
 	r := run(t, t.Context(), "demo", "--duration", "1s")
 	require.Equal(t, exitOK, r.code, "%s\n%s", r.out, r.errOut)
 	for s := range strings.Lines(r.out) {
@@ -366,7 +367,7 @@ func withoutMark(keys []string) []string {
 
 // However short the demo and long the lease, a majority is never away or barred at a time.
 func TestDemoLeavesAMajority(t *testing.T) {
-	t.Setenv(addrsEnv, "")
+	t.Parallel()
 	for _, c := range []struct {
 		args []string
 	}{
@@ -375,6 +376,7 @@ func TestDemoLeavesAMajority(t *testing.T) {
 		{[]string{"--duration", "2s", "--ttl", "10s"}},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			t.Parallel()
 			// On a busy machine nobody may get the lock, which is no matter here.
 			r := run(t, t.Context(), append([]string{"demo", "--json"}, c.args...)...)
 			faults := 0

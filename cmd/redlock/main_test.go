@@ -40,7 +40,8 @@ func TestMain(m *testing.M) {
 	child.DefaultSignals()
 	logging.Disable()
 	// They wait most of the time.
-	_ = flag.Set("test.parallel", fmt.Sprint(2*runtime.GOMAXPROCS(0)))
+	_ = flag.Set("test.parallel", fmt.Sprint(3*runtime.GOMAXPROCS(0)))
+	_ = os.Unsetenv(addrsEnv) // the servers of whoever runs the tests are not for them
 	leaktest.Main(m)
 }
 
@@ -102,6 +103,7 @@ func TestExitStatus(t *testing.T) {
 
 // The program as it is built, without the test binary's detour.
 func TestBuiltBinary(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds the program")
 	}
@@ -136,7 +138,6 @@ func TestInterruptedProcessPrintsItsSummary(t *testing.T) {
 }
 
 func TestCommandLine(t *testing.T) {
-	t.Setenv(addrsEnv, "")
 	for _, c := range []struct {
 		args []string
 		says []string

@@ -187,25 +187,36 @@ func (s *stage) answers(i int) bool {
 	return c.Ping(context.Background()).Err() == nil
 }
 
-func TestBrowser(t *testing.T) {
+type browserTest struct {
+	name string
+	test func(*testing.T, context.Context)
+}
+
+// browse runs tests one after the other in a browser of their own.
+func browse(t *testing.T, tests ...browserTest) {
 	t.Parallel()
 	browser := startBrowser(t)
-	for _, c := range []struct {
-		name string
-		test func(*testing.T, context.Context)
-	}{
-		{"every button of every node", everyButton},
-		{"the keyboard alone", keyboardAlone},
-		{"a paused holder does not write", pausedHolder},
-		{"no majority, and back", noMajority},
-		{"a page that is frozen catches up", frozenPage},
-		{"a lost connection", lostConnection},
-		{"the end", theEnd},
-		{"looks", looks},
-		{"200 locks of real servers", manyLocks},
-	} {
+	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) { c.test(t, browser) })
 	}
+}
+
+func TestBrowserShowsWhatHappens(t *testing.T) {
+	browse(t,
+		browserTest{"every button of every node", everyButton},
+		browserTest{"the keyboard alone", keyboardAlone},
+		browserTest{"a paused holder does not write", pausedHolder},
+		browserTest{"no majority, and back", noMajority},
+		browserTest{"a page that is frozen catches up", frozenPage},
+		browserTest{"the end", theEnd})
+}
+
+func TestBrowserLosesItsConnection(t *testing.T) {
+	browse(t, browserTest{"and has it back", lostConnection})
+}
+
+func TestBrowserLooks(t *testing.T) {
+	browse(t, browserTest{"at every size", looks}, browserTest{"200 locks of real servers", manyLocks})
 }
 
 func everyButton(t *testing.T, browser context.Context) {
