@@ -21,6 +21,7 @@ import (
 // What docs/migrating.md says of a rolling update: clients of the old library and ours
 // exclude each other.
 func TestOldAndNewExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	const key = "orders:42"
 	type free func()
 	for name, c := range map[string]struct {

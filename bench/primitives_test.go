@@ -9,6 +9,7 @@ import (
 )
 
 func TestPrimitivesAreMeasured(t *testing.T) {
+	t.Parallel()
 	realredis.Need(t)
 	var out strings.Builder
 	p := &primitives{out: &out, cycles: 100, waits: 3, readers: 50}

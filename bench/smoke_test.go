@@ -18,6 +18,7 @@ import (
 // The smoke run measures everything a little. It asserts that all candidates work, not
 // how fast.
 func TestSmokeRun(t *testing.T) {
+	t.Parallel()
 	realredis.Need(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "out", "bench.json")
@@ -46,6 +47,7 @@ func TestSmokeRun(t *testing.T) {
 // A few of the failures that are played to other libraries, too. It asserts what this one
 // does, and that the others were played to.
 func TestSmokeRunOfScenarios(t *testing.T) {
+	t.Parallel()
 	realredis.Need(t)
 	file := filepath.Join(t.TempDir(), "scenarios.json")
 	var out bytes.Buffer

@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) {
 	ClientMain() // a client's process is this binary, too
 	// Runs mostly wait, for servers to grow old and for leases to end.
-	if err := flag.Set("test.parallel", "3"); err != nil {
+	if err := flag.Set("test.parallel", "5"); err != nil {
 		panic(err)
 	}
 	leaktest.Main(m)
