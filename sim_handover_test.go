@@ -117,9 +117,11 @@ func (n *simNode) left(value string) bool {
 }
 
 // setBack is by how much a server's clock was set back from a time on.
-func (n *simNode) setBack(from int64) (by int64) {
+func (n *simNode) setBack(from int64) int64 { return n.setBackBetween(from, never) }
+
+func (n *simNode) setBackBetween(from, to int64) (by int64) {
 	for _, s := range n.hand.steps {
-		if s.at >= from {
+		if s.at >= from && s.at < to {
 			by -= s.by
 		}
 	}
