@@ -187,18 +187,31 @@ func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, e
 	return token, nil
 }
 
-// wasThere reports whether a majority of nodes had a value that was set before its lease ended,
-// which is what an Adopt has to find to go on without a gap.
-func (w *simWorld) wasThere(g *simGrant, at int64) bool {
-	nodes := 0
+// checkAdopted: Adopt is granted by a majority of nodes that had the former value. If a majority
+// had one that was set before the former lease ended, nobody else had the lock in between.
+func (w *simWorld) checkAdopted(g, next *simGrant) {
+	g.mu.Lock()
+	over := g.promises[len(g.promises)-1].until
+	g.mu.Unlock()
+	had, before := 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		if slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == g.value && h.from < g.leftUntil && h.to >= at }) {
-			nodes++
+		for _, h := range n.holds[g.key] {
+			if h.value == g.value && h.to >= next.call {
+				had += int(truth(h.forgotten == 0 || h.forgotten > next.call))
+				before += int(truth(h.from < over))
+				break
+			}
 		}
 		n.mu.Unlock()
 	}
-	return nodes >= g.proc.rl.quorum
+	if quorum := g.proc.rl.quorum; had < quorum {
+		w.violated("adopt: %v was adopted by %v, but only %d nodes had it", g, next, had)
+	} else if before >= quorum {
+		w.mu.Lock()
+		g.bridge = next.ret
+		w.mu.Unlock()
+	}
 }
 
 // heir is the process that goes on with a lock: any that lives to the end, or this one.
@@ -232,12 +245,7 @@ func (c *simClient) adopts(ctx context.Context, g *simGrant, token string, op in
 	}
 	next := w.granted(p, c.i, g.key, call, lock)
 	if next != nil {
-		there := w.wasThere(g, call)
-		w.mu.Lock()
-		if there {
-			g.bridge = next.ret // nobody else had it in between
-		}
-		w.mu.Unlock()
+		w.checkAdopted(g, next)
 	}
 	return next
 }
