@@ -285,7 +285,7 @@ func (w *simWorld) checkHandedOver(g *simGrant) {
 	}
 	for _, n := range w.nodes {
 		for _, h := range n.holds[g.key] {
-			if h.value == g.value && h.from > g.handedAt && h.expire > 0 && h.forgotten == 0 && !g.proc.sleptBetween(h.from, h.to) && !n.couldNotTakeBack(h, g.handedAt) {
+			if h.value == g.value && h.from > g.handedAt && h.expire > 0 && h.forgotten == 0 && !g.proc.sleptBetween(h.from, h.to) && !n.couldNotTakeBack(h, g) {
 				w.violated("I5: node %d got %v after it was handed over at %.6f ms, and kept it until %.6f ms", n.i, g, ms(g.handedAt), ms(h.to))
 			}
 		}
@@ -293,14 +293,31 @@ func (w *simWorld) checkHandedOver(g *simGrant) {
 }
 
 // couldNotTakeBack reports whether what a node has late had to end by itself.
-func (n *simNode) couldNotTakeBack(h *simHold, handedAt int64) bool {
+func (n *simNode) couldNotTakeBack(h *simHold, g *simGrant) bool {
 	// A turn that comes before the entry is taken out of the line: the value may be the key that
 	// was handed over, so nobody deletes it. And a join that lands after all of that: whoever is
 	// in line and does not come has the lock reserved once.
-	if h.turn && (n.withdrawn[h.value] > h.from || n.joined[h.value] > handedAt) {
+	if h.turn && (n.withdrawn[h.value] > h.from || n.joined[h.value] > g.handedAt) {
 		return true
 	}
 	// A release is sent again a node timeout after the first, behind a batch that may be silent
 	// for another one, and may take half as long again. Options wants TTLs above that.
-	return h.to-h.from <= int64(4*n.w.plan.NodeTimeout)
+	takes := int64(4 * n.w.plan.NodeTimeout)
+	return h.to-h.from <= takes || h.to <= n.silentUntil(g.proc)+takes
+}
+
+// silentUntil is until when a process may not know that its flow to a node went silent while the
+// node hung. It has one that is fresh by then, and waits for that one for as long again as for
+// those before together, and for a first time.
+func (n *simNode) silentUntil(p *simProcess) (until int64) {
+	faults := n.w.plan.Faults
+	for _, mute := range faults {
+		for _, hang := range faults {
+			if mute.Kind == faultMute && mute.Proc == p.i && mute.Node == n.i && hang.Kind == faultHang && hang.Node == n.i &&
+				mute.At >= hang.At && mute.At <= hang.At+hang.For {
+				until = max(until, int64(mute.At+min(lastRedial, mute.At-hang.At+max(firstRedial, 2*n.w.plan.NodeTimeout))))
+			}
+		}
+	}
+	return until
 }
