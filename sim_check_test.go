@@ -327,7 +327,7 @@ func (w *simWorld) checkProgress(key string, grants []*simGrant) {
 			continue // it cannot have the lock
 		}
 		// The lock was free from the end of the grant before this one's end, or of the wait.
-		free := max(g.from, quiet, w.heldAsPartUntil(key, g.to))
+		free := max(g.from, quiet, w.heldAsPartUntil(key, g.to), w.barredUntil(g.proc, key))
 		for _, o := range grants {
 			if o.ret < g.to {
 				free = max(free, min(o.end(), g.to), min(o.relRet, g.to), min(w.freeFromLeft(o), g.to))

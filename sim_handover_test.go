@@ -117,9 +117,11 @@ func (n *simNode) left(value string) bool {
 }
 
 // setBack is by how much a server's clock was set back from a time on.
-func (n *simNode) setBack(from int64) (by int64) {
+func (n *simNode) setBack(from int64) int64 { return n.setBackBetween(from, never) }
+
+func (n *simNode) setBackBetween(from, to int64) (by int64) {
 	for _, s := range n.hand.steps {
-		if s.at >= from {
+		if s.at >= from && s.at < to {
 			by -= s.by
 		}
 	}
@@ -185,18 +187,31 @@ func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, e
 	return token, nil
 }
 
-// wasThere reports whether a majority of nodes had a value that was set before its lease ended,
-// which is what an Adopt has to find to go on without a gap.
-func (w *simWorld) wasThere(g *simGrant, at int64) bool {
-	nodes := 0
+// checkAdopted: Adopt is granted by a majority of nodes that had the former value. If a majority
+// had one that was set before the former lease ended, nobody else had the lock in between.
+func (w *simWorld) checkAdopted(g, next *simGrant) {
+	g.mu.Lock()
+	over := g.promises[len(g.promises)-1].until
+	g.mu.Unlock()
+	had, before := 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		if slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == g.value && h.from < g.leftUntil && h.to >= at }) {
-			nodes++
+		for _, h := range n.holds[g.key] {
+			if h.value == g.value && h.to >= next.call {
+				had += int(truth(h.forgotten == 0 || h.forgotten > next.call))
+				before += int(truth(h.from < over))
+				break
+			}
 		}
 		n.mu.Unlock()
 	}
-	return nodes >= g.proc.rl.quorum
+	if quorum := g.proc.rl.quorum; had < quorum {
+		w.violated("adopt: %v was adopted by %v, but only %d nodes had it", g, next, had)
+	} else if before >= quorum {
+		w.mu.Lock()
+		g.bridge = next.ret
+		w.mu.Unlock()
+	}
 }
 
 // heir is the process that goes on with a lock: any that lives to the end, or this one.
@@ -230,12 +245,7 @@ func (c *simClient) adopts(ctx context.Context, g *simGrant, token string, op in
 	}
 	next := w.granted(p, c.i, g.key, call, lock)
 	if next != nil {
-		there := w.wasThere(g, call)
-		w.mu.Lock()
-		if there {
-			g.bridge = next.ret // nobody else had it in between
-		}
-		w.mu.Unlock()
+		w.checkAdopted(g, next)
 	}
 	return next
 }
@@ -275,7 +285,7 @@ func (w *simWorld) checkHandedOver(g *simGrant) {
 	}
 	for _, n := range w.nodes {
 		for _, h := range n.holds[g.key] {
-			if h.value == g.value && h.from > g.handedAt && h.expire > 0 && h.forgotten == 0 && !g.proc.sleptBetween(h.from, h.to) && !n.couldNotTakeBack(h, g.handedAt) {
+			if h.value == g.value && h.from > g.handedAt && h.expire > 0 && h.forgotten == 0 && !g.proc.sleptBetween(h.from, h.to) && !n.couldNotTakeBack(h, g) {
 				w.violated("I5: node %d got %v after it was handed over at %.6f ms, and kept it until %.6f ms", n.i, g, ms(g.handedAt), ms(h.to))
 			}
 		}
@@ -283,14 +293,31 @@ func (w *simWorld) checkHandedOver(g *simGrant) {
 }
 
 // couldNotTakeBack reports whether what a node has late had to end by itself.
-func (n *simNode) couldNotTakeBack(h *simHold, handedAt int64) bool {
+func (n *simNode) couldNotTakeBack(h *simHold, g *simGrant) bool {
 	// A turn that comes before the entry is taken out of the line: the value may be the key that
 	// was handed over, so nobody deletes it. And a join that lands after all of that: whoever is
 	// in line and does not come has the lock reserved once.
-	if h.turn && (n.withdrawn[h.value] > h.from || n.joined[h.value] > handedAt) {
+	if h.turn && (n.withdrawn[h.value] > h.from || n.joined[h.value] > g.handedAt) {
 		return true
 	}
 	// A release is sent again a node timeout after the first, behind a batch that may be silent
 	// for another one, and may take half as long again. Options wants TTLs above that.
-	return h.to-h.from <= int64(4*n.w.plan.NodeTimeout)
+	takes := int64(4 * n.w.plan.NodeTimeout)
+	return h.to-h.from <= takes || h.to <= n.silentUntil(g.proc)+takes
+}
+
+// silentUntil is until when a process may not know that its flow to a node went silent while the
+// node hung. It has one that is fresh by then, and waits for that one for as long again as for
+// those before together, and for a first time.
+func (n *simNode) silentUntil(p *simProcess) (until int64) {
+	faults := n.w.plan.Faults
+	for _, mute := range faults {
+		for _, hang := range faults {
+			if mute.Kind == faultMute && mute.Proc == p.i && mute.Node == n.i && hang.Kind == faultHang && hang.Node == n.i &&
+				mute.At >= hang.At && mute.At <= hang.At+hang.For {
+				until = max(until, int64(mute.At+min(lastRedial, mute.At-hang.At+max(firstRedial, 2*n.w.plan.NodeTimeout))))
+			}
+		}
+	}
+	return until
 }

@@ -156,7 +156,37 @@ func (n *simNode) writeMark(w *markWrite) sighting {
 		argv = append(argv, argument(a))
 	}
 	s.mark = readWritten(n.store.mark(markKey, argv, &memOp{}))
+	if n.marked == 0 {
+		n.marked = n.w.t()
+	}
 	return s
+}
+
+// barredUntil is until when a process may find too few of two nodes that vote. Both marks are
+// of the first use, but one node's clock was set back, so for who comes then they are further
+// apart than those of a first use. Then neither node votes before its mark is as old as the
+// guard's period, and one that is barred is not missed.
+func (w *simWorld) barredUntil(proc int, keys ...string) (until int64) {
+	if len(w.nodes) != 2 || w.plan.RestartGuard < 0 {
+		return 0
+	}
+	period := w.plan.TTL
+	if w.plan.RestartGuard > 0 {
+		period = w.plan.RestartGuard
+	}
+	if slices.ContainsFunc(keys, func(key string) bool { return w.plan.Fenced[number(key[1:])] }) {
+		period = max(period, fencedGuard)
+	}
+	for i, n := range w.nodes {
+		other := w.nodes[1-i]
+		met := n.met[proc]
+		by := n.setBackBetween(n.marked, met)
+		age := max(0, met-n.marked-by)
+		if by > 0 && met-other.marked-age > int64(firstUse*98/100) {
+			until = max(until, other.marked+int64(period*102/100))
+		}
+	}
+	return until
 }
 
 // lose is the moment of a loss.

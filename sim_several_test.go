@@ -96,7 +96,7 @@ func (w *simWorld) checkSetProgress(byKey map[string][]*simGrant) {
 		if w.plan.Calm && w.cutOff(s.proc) {
 			continue
 		}
-		free := max(s.from, quiet)
+		free := max(s.from, quiet, w.barredUntil(s.proc, s.keys...))
 		for _, key := range s.keys {
 			free = max(free, w.heldAsPartUntil(key, s.to))
 			for _, o := range byKey[key] {

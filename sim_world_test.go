@@ -151,6 +151,8 @@ type simNode struct {
 	// withdrawn is when a release took the entry of a value out of the line, for the first time.
 	withdrawn map[string]int64
 	joined    map[string]int64 // when a value came to the line last
+	met       map[int]int64    // by process: when it sent something first
+	marked    int64            // when the memory mark was written first; 0: never
 }
 
 // simHold is a time during which a server has a value under a lock's key.
@@ -173,7 +175,7 @@ func newSimNode(w *simWorld, i int) *simNode {
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
 		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64),
-		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), withdrawn: make(map[string]int64), joined: make(map[string]int64),
+		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), withdrawn: make(map[string]int64), joined: make(map[string]int64), met: make(map[int]int64),
 	}
 	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
 	n.store.watch, n.store.publish = n, n.publish
@@ -335,6 +337,9 @@ func (n *simNode) run(p *simProcess, reqs []*request, again bool) (each []simAns
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.again = again
+	if _, known := n.met[p.i]; !known {
+		n.met[p.i] = t
+	}
 	each = make([]simAnswer, len(reqs))
 	denied := n.denies(t)
 	for i, r := range reqs {
