@@ -91,9 +91,9 @@ func (l *Lock) leave(extended *round) error {
 // from elsewhere, use ForceRelease.
 //
 // Adopt before the lease ends, which is what HandOver's ttl is for. Afterwards Adopt fails with
-// ErrNotHeld, with one exception: if requests of the former holder reach a majority of nodes only
-// then, because they were held up or delivered twice, it succeeds although others may have had the
-// lock in between.
+// ErrNotHeld, with one exception: requests of the former holder that were held up, or delivered
+// twice, may have put its value back on a majority of nodes. Then it succeeds although others may
+// have had the lock in between.
 //
 // Whoever calls it must know that the former holder has stopped: one that was only paused
 // believes in its lock until its own Until. With WithFencing, Adopt returns a greater fence,
