@@ -53,7 +53,7 @@ func (p *primitives) measure(ctx context.Context) (err error) {
 		return err
 	}
 	fmt.Fprintln(p.out, "\n| who waits | median | longest | of |\n|---|---|---|---|")
-	for _, f := range []func(context.Context) error{p.writerAmongReaders, p.setOfBusyKeys, p.lastPermits, p.readersBehindAWriter} {
+	for _, f := range []func(context.Context) error{p.writerAmongReaders, p.setOfBusyKeys, p.lastPermits, p.readersBehindAWriter, p.minorityAway} {
 		if err := f(ctx); err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ func TestPrimitivesAreMeasured(t *testing.T) {
 	var out strings.Builder
 	p := &primitives{out: &out, cycles: 100, waits: 3, readers: 50}
 	require.NoError(t, p.measure(t.Context()))
-	for _, row := range []string{"plain: acquire", "shared by 100: extend", "permit, of 100: release", "adopt", "a writer among", "All of three", "a permit of 20", "50 readers"} {
+	for _, row := range []string{"plain: acquire", "shared by 100: extend", "permit, of 100: release", "adopt", "a writer among", "All of three", "a permit of 20", "50 readers", "all of three keys"} {
 		require.Contains(t, out.String(), "| "+row)
 	}
 }
