@@ -218,7 +218,7 @@ func withHint(err error) error {
 	switch text := err.Error(); {
 	case strings.HasPrefix(text, "MOVED"), strings.HasPrefix(text, "ASK "), strings.HasPrefix(text, "CLUSTERDOWN"):
 		return fmt.Errorf("%w; this is a node of a Redis Cluster, and a quorum needs independent masters", err)
-	case strings.HasPrefix(text, "READONLY"):
+	case readOnly(err):
 		return fmt.Errorf("%w; this is a replica, and a quorum needs independent masters", err)
 	default:
 		return err
