@@ -238,6 +238,9 @@ func (l *Lock) renewNow() {
 	l.tellExtended(context.Background(), r, start, ttl, true, err)
 }
 
+// nodeTimeout is that of renewals, whose TTL is the one of the acquire.
+func (l *Lock) nodeTimeout() time.Duration { return l.terms.nodeTimeout }
+
 // renewLater has the renewer extend the lock again, soon after a renewal that failed.
 func (l *Lock) renewLater(err error) {
 	now := l.clock.now()

@@ -12,11 +12,14 @@ const (
 	renewalGrid = 50 * time.Millisecond
 	// watchEvery is how soon after a wake-up of the machine contexts end.
 	watchEvery = 250 * time.Millisecond
-	// mostRenewals bounds how many renewals are under way, to what two batches hold: one that
-	// is out, and one that fills behind it. More would only wait in the lanes. Of 100,000 that
-	// fell due within a second most waited there for longer than the timeout per node, and
-	// were tried again, for which they took the time of those behind them.
-	mostRenewals = 2 * mostInBatch
+	// mostRenewals bounds how many renewals are under way: more do not fit into the batches
+	// that are out on a long link, and would only wait in the lanes. Of 100,000 that fell due
+	// within a second most waited there for longer than the timeout per node, and were tried
+	// again, for which they took the time of those behind them.
+	mostRenewals = mostOut * mostInBatch
+	// renewalCost is what a renewal takes where the client and five nodes share two cores that
+	// are busy. Behind as many as fit into its timeout, a renewal is in time.
+	renewalCost = 40 * time.Microsecond
 )
 
 // renewer renews the locks that want it and ends the contexts of those that a sleeping
@@ -28,6 +31,7 @@ type renewer struct {
 	mu       sync.Mutex
 	due      renewals
 	underWay int
+	full     bool // the next that is due waits for one that is under way
 	timer    timer
 	watched  map[renewable]struct{}
 	watching timer
@@ -43,6 +47,8 @@ type renewable interface {
 	// checkEnd ends the lock's context if its time has come by either clock, and returns why
 	// the lock was lost if it was found out just now.
 	checkEnd() (lost error)
+	// nodeTimeout is that of its renewals. It takes no mutex, and is called with the renewer's.
+	nodeTimeout() time.Duration
 	// tellLost calls the hook, which may take its time.
 	tellLost(why error)
 }
@@ -96,26 +102,26 @@ func (k *renewer) tick() {
 
 // begin starts the renewals that are due, as many as may be under way; the caller holds mu.
 func (k *renewer) begin() {
-	if k.stopped {
+	if k.full = false; k.stopped {
 		return
 	}
 	now := k.clock.now().mono
-	for ; k.underWay < mostRenewals; k.underWay++ {
-		if len(k.due) == 0 || now < k.due[0].at {
-			k.setTimer(now)
-			return
+	for ; len(k.due) > 0 && now >= k.due[0].at; k.underWay++ {
+		most := min(mostRenewals, int(k.due[0].lock.nodeTimeout()/renewalCost))
+		if k.full = k.underWay >= most; k.full {
+			return // ended goes on
 		}
 		go heap.Pop(&k.due).(*renewal).lock.renewNow()
 	}
+	k.setTimer(now)
 }
 
-// ended lets the next renewal begin where others had to wait for this one.
+// ended lets the next renewal begin where one waits for that.
 func (k *renewer) ended() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	full := k.underWay == mostRenewals
 	k.underWay--
-	if full {
+	if k.full {
 		k.begin()
 	}
 }

@@ -1107,8 +1107,8 @@ var list = []mutant{
 	{
 		name: "renewals-all-begin-at-once",
 		file: "renew.go",
-		old:  `for ; k.underWay < mostRenewals; k.underWay++ {`,
-		new:  `for ; true; k.underWay++ {`,
+		old:  `if k.full = k.underWay >= most; k.full {`,
+		new:  `if k.full = most < 0; k.full {`,
 		why:  "most of the renewals that fall due together wait for longer than the timeout per node, and are tried again",
 		// The simulation has no process with a thousand locks.
 		args: "-test.run=^TestLocksThatFallDueTogetherAreAllRenewed$",
