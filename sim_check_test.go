@@ -269,6 +269,24 @@ type simPlace struct {
 	node int
 }
 
+// simSeat is where the waiters of a process stand in line for a key.
+type simSeat struct {
+	proc, node int
+	key        string
+}
+
+// moved reports whether whoever was granted a lock may have waited in the line of another node
+// before: its process did while it waited.
+func (w *simWorld) moved(g *simGrant) bool {
+	for i := range w.nodes {
+		at := w.joins[simSeat{g.proc.i, i, g.key}]
+		if i != w.places[g.value].node && slices.ContainsFunc(at, func(t int64) bool { return t >= g.call && t <= g.ret }) {
+			return true
+		}
+	}
+	return false
+}
+
 // setsBack reports whether the clock of a server or process is set back.
 func (w *simWorld) setsBack() bool {
 	return slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultBack })
@@ -304,7 +322,10 @@ func (w *simWorld) checkTurns(grants []*simGrant) {
 			continue // it did not wait
 		}
 		if last != nil && at.node != w.places[last.value].node {
-			return // whoever moves takes the time with it that it waited, and not its place
+			return
+		}
+		if w.moved(g) {
+			continue // whoever moves takes the time with it that it waited, and not its place
 		}
 		// While an attempt is under way its entry is out of the line, and whoever comes then,
 		// by a clock that was set back, came before.

@@ -111,7 +111,11 @@ func (n *simNode) left(value string) bool {
 	case !g.keeps && h != nil && h.extended > g.handedAt: // it hung when the lock was handed over
 		until = max(until, h.extended+int64(g.lease*102/100))
 	case g.keeps && value == g.value:
-		until = max(until, g.relCalled+int64(g.lease*102/100))
+		since := g.relCalled
+		if h != nil {
+			since = max(since, h.extended) // it hung before the release, and then did the last extend
+		}
+		until = max(until, since+int64(g.lease*102/100))
 	}
 	return w.t() < until+n.setBack(g.call)
 }
@@ -196,13 +200,15 @@ func (w *simWorld) checkAdopted(g, next *simGrant) {
 	had, before := 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
+		there, old := false, false // a node that forgot it may have had it put back
 		for _, h := range n.holds[g.key] {
 			if h.value == g.value && h.to >= next.call {
-				had += int(truth(h.forgotten == 0 || h.forgotten > next.call))
-				before += int(truth(h.from < over))
-				break
+				there = there || h.forgotten == 0 || h.forgotten > next.call
+				old = old || h.from < over
 			}
 		}
+		had += int(truth(there))
+		before += int(truth(old))
 		n.mu.Unlock()
 	}
 	if quorum := g.proc.rl.quorum; had < quorum {

@@ -58,7 +58,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 	synctest.Test(t, func(t *testing.T) {
 		w := &simWorld{
 			plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
-			calmer: never, byToken: make(map[string]*simGrant), places: make(map[string]simPlace), arrivals: make(map[int64]int64), rejoined: make(map[string]bool), waits: make(map[string][]simWait),
+			calmer: never, byToken: make(map[string]*simGrant), places: make(map[string]simPlace), arrivals: make(map[int64]int64), rejoined: make(map[string]bool), waits: make(map[string][]simWait), joins: make(map[simSeat][]int64),
 			sets: make(map[simSent]simHeard), taken: make(map[simSent]bool), ties: make(map[int]int),
 		}
 		w.run(t)

@@ -34,6 +34,7 @@ type simWorld struct {
 	sets     map[simSent]simHeard // what is known of each SET
 	taken    map[simSent]bool     // a release of it was sent
 	ties     map[int]int          // by round: how many got the lock
+	joins    map[simSeat][]int64  // when a process came to the line of a node
 	parts    []*simPart           // locks, those of sets that are not complete yet among them
 	setWaits []simSetWait
 	ended    bool
@@ -385,6 +386,8 @@ func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 			}
 			w.rejoined[value] = w.rejoined[value] || again && w.places[value].came == 0
 			w.places[value] = simPlace{came, n.i}
+			seat := simSeat{p.i, n.i, r.key}
+			w.joins[seat] = append(w.joins[seat], w.t())
 			w.mu.Unlock()
 		}
 	}
