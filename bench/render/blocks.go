@@ -132,7 +132,7 @@ func runBlock(r *results.Report) string {
 	for _, name := range slices.Sorted(maps.Keys(m.Servers)) {
 		fmt.Fprintf(&b, ", %s %s", name, m.Servers[name])
 	}
-	fmt.Fprintf(&b, ". %d rounds of %s for each candidate.\n", m.Rounds, span(m.Window))
+	fmt.Fprintf(&b, ". %d rounds of %s for each candidate (3 over links and in other places for locks).\n", m.Rounds, span(m.Window))
 	for i, path := range slices.Sorted(maps.Keys(m.Modules)) {
 		sep := ", "
 		if i == 0 {

@@ -87,14 +87,14 @@ came while waiting. Otherwise
   123  anything else that went wrong
   126  the command cannot be executed
   127  there is no such command`,
-		Example: `  redlock run prune --nonblock -- ./prune.sh     # every minute, on each machine
+		Example: `  redlock run prune --nonblock -- ./prune.sh     # skipped while another does it
   redlock run migrate --timeout 5m --ttl 30s -- ./migrate up
   redlock run report --timeout 10s --keep 5m -- ./report.sh    # once, on one of many machines
-  redlock run prune --nonblock --min-hold 30s -- ./prune.sh    # clocks may differ by 30s
+  redlock run prune --nonblock --min-hold 30s -- ./prune.sh    # clocks that differ by less than 30s
   redlock run account:1 account:2 -- ./transfer   # both locks or none
   redlock run config --shared -- ./read           # beside other readers
   redlock run api --permits 4 -- ./call           # four at a time; REDLOCK_PERMIT is 0 to 3
-  redlock run maintenance                         # nobody else has it until Ctrl-C
+  redlock run maintenance                         # held until Ctrl-C, or until it is lost
   redlock run orders --fencing -- sh -c 'echo token $REDLOCK_FENCE'`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
