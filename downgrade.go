@@ -34,5 +34,5 @@ func (l *Lock) Downgrade(ctx context.Context) error {
 	l.mu.Lock()
 	l.shared = l.shared || l.over == nil
 	l.mu.Unlock()
-	return l.extend(ctx, l.terms.ttl, false)
+	return l.extend(ctx, l.terms.ttl)
 }

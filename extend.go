@@ -32,7 +32,7 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if l.outer != nil {
 		return l.innerExtend(ctx, ttl)
 	}
-	return l.extend(ctx, ttl, false)
+	return l.extend(ctx, ttl)
 }
 
 func (l *Lock) innerExtend(ctx context.Context, ttl time.Duration) error {
@@ -42,15 +42,19 @@ func (l *Lock) innerExtend(ctx context.Context, ttl time.Duration) error {
 	return l.outer.Extend(ctx, ttl)
 }
 
-func (l *Lock) extend(ctx context.Context, ttl time.Duration, renewal bool) error {
+func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 	start := l.clock.now()
 	r := new(round)
-	err := l.tryExtend(ctx, r, start, ttl)
-	l.tellExtended(ctx, r, start, ttl, renewal, err)
+	lost, err := l.tryExtend(ctx, r, start, ttl)
+	l.tellExtended(ctx, r, start, ttl, false, lost, err)
 	return err
 }
 
-func (l *Lock) tellExtended(ctx context.Context, r *round, start instant, ttl time.Duration, renewal bool, err error) {
+// tellExtended calls the hooks. lost: the lock was lost just now, by err.
+func (l *Lock) tellExtended(ctx context.Context, r *round, start instant, ttl time.Duration, renewal, lost bool, err error) {
+	if lost {
+		l.tellLost(err)
+	}
 	extended := l.opts.Hooks.Extended
 	if extended == nil {
 		return
@@ -68,20 +72,22 @@ func (l *Lock) tellExtended(ctx context.Context, r *round, start instant, ttl ti
 	})
 }
 
-// tryExtend leaves r as it is where no node is asked.
-func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.Duration) error {
+// tryExtend leaves r as it is where no node is asked. It calls no hook. lost: the lock was lost
+// just now, by err.
+func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.Duration) (lost bool, err error) {
 	if err := l.usable(ctx, opExtend); err != nil {
-		return err
+		return false, err
 	}
 	l.mu.Lock()
 	switch {
 	case l.over != nil:
 		defer l.mu.Unlock()
-		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), within{l.over})
+		return false, fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), within{l.over})
 	case start.reached(l.until):
+		defer l.mu.Unlock()
 		why := l.expired()
-		l.loseAndUnlock(start, why)
-		return why
+		l.finish(start, why)
+		return true, why
 	}
 	l.longest = max(l.longest, ttl)
 	shared := l.shared
@@ -100,29 +106,35 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 	now := l.clock.now()
 	switch {
 	case errors.Is(cut, ErrClosed):
-		return l.failed(r, opExtend, ErrClosed)
+		return false, l.failed(r, opExtend, ErrClosed)
 	case cut != nil:
-		return l.failed(r, opExtend, withContextErr(ctx)...)
+		return false, l.failed(r, opExtend, withContextErr(ctx)...)
 	}
+	if lost, err = l.extended(r, v, shared, start, now, ttl); err == nil {
+		mend.begin()
+	}
+	return lost, err
+}
 
+// extended is what has come of an extend that was decided.
+func (l *Lock) extended(r *round, v verdict, shared bool, start, now instant, ttl time.Duration) (lost bool, err error) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
 	case l.over != nil:
-		defer l.mu.Unlock()
-		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), within{l.over})
+		return false, fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), within{l.over})
 	case now.reached(l.until):
 		// However many keys are left: in between others may have had the lock.
 		why := l.failed(r, opExtend, ErrLost, ErrExpired)
-		l.loseAndUnlock(now, why)
-		return why
+		l.finish(now, why)
+		return true, why
 	case v == verdictHeld && shared == l.shared: // or a downgrade overtook it, and changed what is there
 		why := l.failed(r, opExtend, ErrNotHeld, ErrLost)
-		l.loseAndUnlock(now, why)
-		return why
+		l.finish(now, why)
+		return true, why
 	case v != verdictGranted:
-		defer l.mu.Unlock()
 		l.notExtended = l.failed(r, opExtend, ErrNoQuorum)
-		return l.notExtended
+		return false, l.notExtended
 	}
 	l.notExtended = nil
 	if until := validUntil(start, ttl, l.opts.DriftFactor); now.until(until) > now.until(l.until) {
@@ -132,9 +144,7 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 			l.timer.Reset(now.until(l.contextEnd()))
 		}
 	}
-	l.mu.Unlock()
-	mend.begin()
-	return nil
+	return false, nil
 }
 
 // repairs puts the key back on nodes that lost it, once an extend has succeeded
@@ -227,19 +237,19 @@ func (l *Lock) renewNow() {
 	ttl := l.terms.ttl
 	now := l.clock.now()
 	if most := l.terms.maxHold; most > 0 && now.reached(l.grantedAt.add(most)) {
-		l.renewer.ended()
+		l.renewer.ended(true)
 		return
 	}
-	start, r := now, new(round)
-	err := l.tryExtend(context.Background(), r, start, ttl)
+	start, r := now, &round{answered: l.renewer.answered}
+	lost, err := l.tryExtend(context.Background(), r, start, ttl)
 	// Neither the next one nor those of other locks are put off by a hook that takes its time.
 	l.renewLater(err)
-	l.renewer.ended()
-	l.tellExtended(context.Background(), r, start, ttl, true, err)
+	l.renewer.ended(r.seats == nil)
+	l.tellExtended(context.Background(), r, start, ttl, true, lost, err)
 }
 
-// nodeTimeout is that of renewals, whose TTL is the one of the acquire.
-func (l *Lock) nodeTimeout() time.Duration { return l.terms.nodeTimeout }
+// times are those of the acquire, for renewals too.
+func (l *Lock) times() (ttl, nodeTimeout time.Duration) { return l.terms.ttl, l.terms.nodeTimeout }
 
 // renewLater has the renewer extend the lock again, soon after a renewal that failed.
 func (l *Lock) renewLater(err error) {

@@ -42,8 +42,8 @@ func (l *Lock) HandOver(ctx context.Context, ttl time.Duration) (token string, e
 func (l *Lock) handOver(ctx context.Context, ttl time.Duration) (token string, err error) {
 	start := l.clock.now()
 	r := new(round)
-	err = l.tryExtend(ctx, r, start, ttl)
-	l.tellExtended(ctx, r, start, ttl, false, err)
+	lost, err := l.tryExtend(ctx, r, start, ttl)
+	l.tellExtended(ctx, r, start, ttl, false, lost, err)
 	if err != nil {
 		return "", err
 	}

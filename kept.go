@@ -2,8 +2,13 @@ package redlock
 
 import "time"
 
-// sweepEvery is how often releases that wait are looked through for keys that are gone.
-const sweepEvery = time.Second
+const (
+	// sweepEvery is how often releases that wait are looked through for keys that are gone.
+	sweepEvery = time.Second
+	// keptAtOnce is how many of them are sent together. When their node is back there may be a
+	// hundred thousand, and locks that are held must be extended, too.
+	keptAtOnce = mostInBatch / 4
+)
 
 // keptReleases are releases that a lane could not deliver yet. None is forgotten before its
 // key is gone from the node by itself (releasePlan.goneBy), and that may be a day. The
@@ -99,10 +104,20 @@ func (k *keptReleases) due(now int64) (list callList) {
 	return list
 }
 
+// some takes out as many as are sent together, and has the next follow, if these do not bring
+// them.
+func (k *keptReleases) some(w *waitingReleases, now int64) callList {
+	list := w.take(keptAtOnce, now)
+	if w.n > 0 {
+		k.alarm.set(w.dueAt, now)
+	}
+	return list
+}
+
 // all takes out every one.
 func (k *keptReleases) all(now int64) callList {
-	list := k.unheard.all(now)
-	list.append(k.failed.all(now))
+	list := k.unheard.take(k.unheard.n, now)
+	list.append(k.failed.take(k.failed.n, now))
 	for _, c := range k.later {
 		list.push(c)
 	}
@@ -120,8 +135,9 @@ func (k *keptReleases) forget(c *call) {
 }
 
 // waitingReleases wait for their node. One of them is sent at a time, to find out whether it
-// can be served again, after a pause that doubles; then all others follow. So a node that
-// is away, or fails, costs a few commands per second, however many wait for it.
+// can be served again, after a pause that doubles; then the others follow, some with each
+// answer. So a node that is away, or fails, costs a few commands per second, however many
+// wait for it, and one that is back serves others beside them.
 type waitingReleases struct {
 	list    callList // their states are callKept
 	n       int      // in it
@@ -206,11 +222,20 @@ func (w *waitingReleases) sweep(now int64) {
 	}
 }
 
-// all takes out every one whose key may still be there, since the node serves us again.
-func (w *waitingReleases) all(now int64) (list callList) {
-	for c := w.pop(now); c != nil; c = w.pop(now) {
+// take takes out so many of those whose keys may still be there, since the node serves us again.
+// If others are left, the last of these finds out whether it still does.
+func (w *waitingReleases) take(most int, now int64) (list callList) {
+	for ; most > 0; most-- {
+		c := w.pop(now)
+		if c == nil {
+			break
+		}
 		list.push(c)
 	}
 	w.probe, w.pause = nil, 0
+	if w.n > 0 {
+		w.probe, w.pause = list.tail, minBackoff
+		w.dueAt = now + int64(w.pause)
+	}
 	return list
 }

@@ -261,7 +261,7 @@ func (l *lane) settle(b *batch, settled bool) {
 	l.breaker.landed(heard)
 	if heard {
 		l.flight.took(b, now)
-		l.requeue(l.kept.unheard.all(now))
+		l.requeue(l.kept.some(&l.kept.unheard, now))
 		l.run(now) // the next batch need not wait until all are told of this one
 	}
 	away := !heard && !sent
@@ -369,7 +369,7 @@ func (l *lane) requeue(list callList) {
 // it still does; the caller holds mu.
 func (l *lane) served(c *call, now int64) {
 	if c == l.kept.failed.probe {
-		l.requeue(l.kept.failed.all(now))
+		l.requeue(l.kept.some(&l.kept.failed, now))
 	}
 }
 

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"container/heap"
+	"slices"
 	"sync"
 	"time"
 )
@@ -17,9 +18,10 @@ const (
 	// within a second most waited there for longer than the timeout per node, and were tried
 	// again, for which they took the time of those behind them.
 	mostRenewals = mostOut * mostInBatch
-	// renewalCost is what a renewal takes where the client and five nodes share two cores that
-	// are busy. Behind as many as fit into its timeout, a renewal is in time.
-	renewalCost = 40 * time.Microsecond
+	// renewalCost is twice what a renewal takes where the client and five nodes share two cores
+	// that are busy: as many as fit into its timeout may be under way together with one, and
+	// that many again may be in the batch before it.
+	renewalCost = 80 * time.Microsecond
 )
 
 // renewer renews the locks that want it and ends the contexts of those that a sleeping
@@ -28,27 +30,31 @@ type renewer struct {
 	clock clock
 
 	// mu guards what follows and the renewals. Nothing but timers is called under it.
-	mu       sync.Mutex
-	due      renewals
-	underWay int
-	full     bool // the next that is due waits for one that is under way
-	timer    timer
-	watched  map[renewable]struct{}
-	watching timer
-	stopped  bool
+	mu    sync.Mutex
+	due   renewals // not due yet, the first to fall due on top
+	ready renewals // due, the most urgent on top: they wait for those under way
+	// undecided renewals are under way, and so are those of which the slower nodes have not
+	// answered. Both are bounded, or a node that is slower than the others would be sent more
+	// than it can do in time, and keep the keys of some locks only.
+	undecided, unanswered int
+	most                  int // the least that one of those under way allows
+	timer                 timer
+	watched               map[renewable]struct{}
+	watching              timer
+	stopped               bool
 }
 
 // renewable is a lock, as far as the renewer knows it. Its methods may take the lock's
 // mutex, and are called without the renewer's.
 type renewable interface {
 	// renewNow extends the lock, schedules the next renewal, and then tells the renewer that
-	// this one has ended.
+	// this one has ended, before it calls a hook.
 	renewNow()
 	// checkEnd ends the lock's context if its time has come by either clock, and returns why
 	// the lock was lost if it was found out just now.
 	checkEnd() (lost error)
-	// nodeTimeout is that of its renewals. It takes no mutex, and is called with the renewer's.
-	nodeTimeout() time.Duration
+	// times are those of its renewals. It takes no mutex, and is called with the renewer's.
+	times() (ttl, nodeTimeout time.Duration)
 	// tellLost calls the hook, which may take its time.
 	tellLost(why error)
 }
@@ -56,8 +62,9 @@ type renewable interface {
 // renewal is a lock's place among those to be renewed.
 type renewal struct {
 	lock  renewable
-	at    int64 // of the clock
-	index int   // in the heap, plus one; 0: it is not there
+	at    int64 // when it falls due, by the clock; of one that is ready, by when it should begin
+	index int32 // in its heap, plus one; 0: it is in none
+	ready bool
 }
 
 func newRenewer(c clock) *renewer {
@@ -74,7 +81,7 @@ func (k *renewer) schedule(r *renewal, now instant, d, ttl time.Duration) {
 	if k.stopped || r.index > 0 {
 		return
 	}
-	r.at = at
+	r.at, r.ready = at, false
 	heap.Push(&k.due, r)
 	if r.index == 1 {
 		k.setTimer(now.mono)
@@ -102,26 +109,57 @@ func (k *renewer) tick() {
 
 // begin starts the renewals that are due, as many as may be under way; the caller holds mu.
 func (k *renewer) begin() {
-	if k.full = false; k.stopped {
+	if k.stopped {
 		return
 	}
 	now := k.clock.now().mono
-	for ; len(k.due) > 0 && now >= k.due[0].at; k.underWay++ {
-		most := min(mostRenewals, int(k.due[0].lock.nodeTimeout()/renewalCost))
-		if k.full = k.underWay >= most; k.full {
-			return // ended goes on
-		}
-		go heap.Pop(&k.due).(*renewal).lock.renewNow()
+	for len(k.due) > 0 && now >= k.due[0].at {
+		r := heap.Pop(&k.due).(*renewal)
+		// A third of the TTL is over, or more. What is left of a long one can wait.
+		ttl, _ := r.lock.times()
+		r.at, r.ready = r.at+int64(ttl/2), true
+		heap.Push(&k.ready, r)
+	}
+	for len(k.ready) > 0 && k.room(k.ready[0]) {
+		k.undecided++
+		k.unanswered++
+		r := heap.Pop(&k.ready).(*renewal)
+		r.ready = false
+		go r.lock.renewNow()
 	}
 	k.setTimer(now)
 }
 
-// ended lets the next renewal begin where one waits for that.
-func (k *renewer) ended() {
+// room reports whether there is room for another; the caller holds mu. One with a short timeout
+// waits until few enough are under way, and lets few others begin beside it.
+func (k *renewer) room(r *renewal) bool {
+	_, nodeTimeout := r.lock.times()
+	most := min(mostRenewals, max(int(nodeTimeout/renewalCost), 1))
+	if k.most = min(k.most, most); k.unanswered == 0 {
+		k.most = most
+	}
+	return k.undecided < k.most && k.unanswered < 2*k.most
+}
+
+// ended counts a renewal that was decided, and unasked one of which no node was asked.
+func (k *renewer) ended(unasked bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.underWay--
-	if k.full {
+	k.undecided--
+	if unasked {
+		k.unanswered--
+	}
+	if len(k.ready) > 0 {
+		k.begin()
+	}
+}
+
+// answered counts a renewal that every node has answered, or has had its time for.
+func (k *renewer) answered() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unanswered--
+	if len(k.ready) > 0 {
 		k.begin()
 	}
 }
@@ -167,8 +205,12 @@ func (k *renewer) checkEnds() {
 func (k *renewer) forget(r *renewal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if r.index > 0 {
-		heap.Remove(&k.due, r.index-1)
+	switch {
+	case r.index == 0:
+	case r.ready:
+		heap.Remove(&k.ready, int(r.index-1))
+	default:
+		heap.Remove(&k.due, int(r.index-1))
 	}
 	if _, ok := k.watched[r.lock]; ok {
 		delete(k.watched, r.lock)
@@ -183,10 +225,10 @@ func (k *renewer) stop() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stopped = true
-	for _, r := range k.due {
+	for _, r := range slices.Concat(k.due, k.ready) {
 		r.index = 0
 	}
-	k.due = nil
+	k.due, k.ready = nil, nil
 	for _, t := range []timer{k.timer, k.watching} {
 		if t != nil {
 			t.Stop()
@@ -195,20 +237,20 @@ func (k *renewer) stop() {
 	clear(k.watched)
 }
 
-// renewals is a heap, the first to fall due on top.
+// renewals is a heap, the first on top.
 type renewals []*renewal
 
 func (r renewals) Len() int           { return len(r) }
 func (r renewals) Less(i, j int) bool { return r[i].at < r[j].at }
 func (r renewals) Swap(i, j int) {
 	r[i], r[j] = r[j], r[i]
-	r[i].index, r[j].index = i+1, j+1
+	r[i].index, r[j].index = int32(i+1), int32(j+1)
 }
 
 func (r *renewals) Push(x any) {
 	it := x.(*renewal)
 	*r = append(*r, it)
-	it.index = len(*r)
+	it.index = int32(len(*r))
 }
 
 func (r *renewals) Pop() any {

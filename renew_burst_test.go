@@ -72,3 +72,192 @@ func TestLocksThatFallDueTogetherAreAllRenewed(t *testing.T) {
 		})
 	}
 }
+
+// burstNode is a node whose keys end, and that takes its time for each request.
+type burstNode struct {
+	mu      sync.Mutex
+	each    time.Duration
+	keys    map[string]time.Time
+	refuses func(key string) bool // an extend
+	away    bool
+}
+
+// burstNodes are three, and a Redlock of them.
+func burstNodes(t *testing.T, o *Options) ([]*burstNode, *Redlock) {
+	nodes := make([]*burstNode, 3)
+	wires := make([]wire, len(nodes))
+	for i := range nodes {
+		nodes[i] = &burstNode{keys: make(map[string]time.Time), each: time.Microsecond}
+		wires[i] = nodes[i]
+	}
+	full, err := o.withDefaults()
+	require.NoError(t, err)
+	return nodes, assemble([]string{"a", "b", "c"}, wires, full, newSystemClock())
+}
+
+func (n *burstNode) exchange(batch []*call, _, _ time.Duration) bool {
+	n.mu.Lock()
+	each, away := n.each, n.away
+	n.mu.Unlock()
+	if away {
+		for _, c := range batch {
+			c.ballot = refused
+		}
+		return true
+	}
+	time.Sleep(50*time.Microsecond + time.Duration(len(batch))*each)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range batch {
+		c.ballot = n.answer(c.req)
+	}
+	answered, sent := read(batch)
+	return answered || !sent
+}
+
+func (n *burstNode) answer(req *request) ballot {
+	held := time.Now().Before(n.keys[req.key])
+	switch {
+	case req.op.sets():
+		n.keys[req.key] = time.Now().Add(req.keepFor)
+		return ok
+	case req.op == opExtend && held && (n.refuses == nil || !n.refuses(req.key)):
+		n.keys[req.key] = time.Now().Add(req.keepFor)
+		return one
+	case req.op == opRelease && held:
+		delete(n.keys, req.key)
+		return one
+	default:
+		return zero
+	}
+}
+
+// set changes the node.
+func (n *burstNode) set(change func(*burstNode)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change(n)
+}
+
+// live is how many keys are held.
+func (n *burstNode) live() (live int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, end := range n.keys {
+		if time.Now().Before(end) {
+			live++
+		}
+	}
+	return live
+}
+
+// holdMany acquires locks that are renewed.
+func holdMany(t *testing.T, rl *Redlock, n int, name string, opts ...LockOption) []*Lock {
+	locks := make([]*Lock, n)
+	var g errgroup.Group
+	g.SetLimit(mostInBatch)
+	for i := range n {
+		g.Go(func() (err error) {
+			locks[i], err = rl.Mutex(fmt.Sprint(name, i), append(opts, WithRenewal())...).TryAcquire(t.Context())
+			return err
+		})
+	}
+	require.NoError(t, g.Wait())
+	return locks
+}
+
+func valid(locks []*Lock) (n int) {
+	for _, l := range locks {
+		if l.Validity() > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func TestLostHookThatDoesNotReturnHoldsUpNoRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		done := make(chan struct{})
+		nodes, rl := burstNodes(t, &Options{TTL: time.Second, Hooks: &Hooks{Lost: func(LostInfo) { <-done }}})
+		holdMany(t, rl, 1000, "lost")
+		others := holdMany(t, rl, 20, "other")
+		for _, n := range nodes {
+			n.set(func(n *burstNode) { n.refuses = func(key string) bool { return key[:4] == "lost" } })
+		}
+		<-time.After(5 * time.Second)
+		assert.Equal(t, 20, valid(others))
+		close(done)
+		require.NoError(t, rl.Close())
+	})
+}
+
+// A node that is slower than the majority gets no more at once than it can do in time, so it
+// keeps all keys: they are needed when another node fails.
+func TestSlowerNodeKeepsAllThatFallDueTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const locks = 6000
+		nodes, rl := burstNodes(t, &Options{TTL: 2 * time.Second}) // 40 ms per node
+		held := holdMany(t, rl, locks, "key")
+		nodes[2].set(func(n *burstNode) { n.each = 30 * time.Microsecond })
+		<-time.After(5 * time.Second)
+		assert.Equal(t, locks, nodes[2].live())
+		nodes[0].set(func(n *burstNode) { n.away = true })
+		<-time.After(5 * time.Second)
+		assert.Equal(t, locks, valid(held))
+		require.NoError(t, rl.Close())
+	})
+}
+
+// What has least time left is renewed first, whatever fell due before it.
+func TestShortLeasesAreRenewedBeforeLongOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, rl := burstNodes(t, nil)
+		long := holdMany(t, rl, 15_000, "long")
+		for _, n := range nodes {
+			n.set(func(n *burstNode) { n.each = 40 * time.Microsecond }) // 0.6 s for all
+		}
+		rl.renewer.mu.Lock()
+		first := rl.renewer.due[0].at
+		rl.renewer.mu.Unlock()
+		<-time.After(time.Duration(first-rl.clock.now().mono) - 100*time.Millisecond)
+		short := holdMany(t, rl, 10, "short", WithTTL(500*time.Millisecond))
+		<-time.After(2 * time.Second)
+		assert.Equal(t, 10, valid(short))
+		assert.Equal(t, 15_000, valid(long))
+		require.NoError(t, rl.Close())
+	})
+}
+
+// Releases that were kept for nodes that were away do not take all of their time when they are
+// back.
+func TestKeptReleasesLeaveRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, rl := burstNodes(t, &Options{TTL: 4 * time.Second})
+		gone := holdMany(t, rl, 40_000, "gone")
+		held := holdMany(t, rl, 200, "held")
+		<-time.After(time.Second)
+		for _, n := range nodes {
+			n.set(func(n *burstNode) { n.away = true })
+		}
+		var g errgroup.Group
+		g.SetLimit(mostInBatch)
+		for _, l := range gone {
+			g.Go(func() error { _ = l.Release(t.Context()); return nil })
+		}
+		_ = g.Wait()
+		<-time.After(time.Second)
+		for _, n := range nodes {
+			n.set(func(n *burstNode) { n.away, n.each = false, 40*time.Microsecond }) // 1.6 s for all
+		}
+		<-time.After(2 * maxBackoff)
+		lock, err := rl.Mutex("free").TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lock.Release(t.Context()))
+		<-time.After(4 * time.Second)
+		assert.Equal(t, 200, valid(held))
+		for _, n := range nodes {
+			assert.Equal(t, 200, n.live())
+		}
+		require.NoError(t, rl.Close())
+	})
+}

@@ -16,6 +16,9 @@ type round struct {
 	// observer is told each final vote after it is recorded, with no mutex held; nil if
 	// nobody wants to know.
 	observer observer
+	// answered is called once, when no vote is pending any more, with no mutex held; nil if nobody
+	// wants to know.
+	answered func()
 	// guard says which votes count; nil: all do.
 	guard *guard
 	// period is for how long it keeps nodes from voting that may have forgotten; 0: only
@@ -92,9 +95,18 @@ func (r *round) deliver(i int, b ballot, now int64) {
 	case r.tally.count[VotePending] == 0:
 		r.advance(verdictGranted)
 	}
+	answered := r.answered
+	if r.tally.count[VotePending] > 0 {
+		answered = nil
+	} else {
+		r.answered = nil
+	}
 	r.mu.Unlock()
 	if b.final && r.observer != nil {
 		r.observer.observe(i, b)
+	}
+	if answered != nil {
+		answered()
 	}
 }
 

@@ -673,7 +673,7 @@ func (c *simClient) hold(lock *Lock, op int, g *simGrant) {
 		if c.roll(op, int(20+i))%2 == 0 {
 			ttl := max(minTTL, w.plan.TTL/2+c.within(op, int(30+i), w.plan.TTL/2))
 			from := w.t()
-			_ = lock.extend(context.Background(), ttl, false) // as Extend, but for the same rule
+			_ = lock.extend(context.Background(), ttl) // as Extend, but for the same rule
 			w.took(c.p, "Extend", from, w.plan.NodeTimeout)
 		}
 	}

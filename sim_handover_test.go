@@ -184,7 +184,7 @@ func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, e
 	if lasting < c.p.rl.quorum {
 		w.violated("adopt: %v was handed over, but only %d nodes have it", g, lasting)
 	}
-	if l.Validity() > 0 || l.Release(context.Background()) != nil || !errors.Is(l.extend(context.Background(), w.plan.TTL, false), ErrReleased) {
+	if l.Validity() > 0 || l.Release(context.Background()) != nil || !errors.Is(l.extend(context.Background(), w.plan.TTL), ErrReleased) {
 		w.violated("adopt: %v was handed over, and its handle is still good for something", g)
 	}
 	w.happened(func() string { return fmt.Sprintf("client %d.%d hands over %.6s", c.p.i, c.i, g.value) }, 7, fnv1a(g.value))

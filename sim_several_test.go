@@ -232,7 +232,7 @@ func (c *simClient) holdAll(held Locks, grants []*simGrant, op int) {
 		if c.roll(op, 67+i)%2 == 0 {
 			one := held[c.roll(op, 70+i)%uint64(len(held))]
 			from := w.t()
-			_ = one.extend(context.Background(), max(minTTL, w.plan.TTL/2+c.within(op, 72+i, w.plan.TTL/2)), false)
+			_ = one.extend(context.Background(), max(minTTL, w.plan.TTL/2+c.within(op, 72+i, w.plan.TTL/2)))
 			w.took(c.p, "Extend", from, w.plan.NodeTimeout)
 		}
 	}
