@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"container/heap"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,8 @@ const (
 	renewalGrid = 50 * time.Millisecond
 	// watchEvery is how soon after a wake-up of the machine contexts end.
 	watchEvery = 250 * time.Millisecond
+	// clockStep is by how much the clocks may move apart unnoticed. Leases leave out more.
+	clockStep = time.Millisecond
 	// mostRenewals bounds how many renewals are under way: more do not fit into the batches
 	// that are out on a long link, and would only wait in the lanes. Of 100,000 that fell due
 	// within a second most waited there for longer than the timeout per node, and were tried
@@ -41,6 +44,7 @@ type renewer struct {
 	timer                 timer
 	watched               map[renewable]struct{}
 	watching              timer
+	apart                 int64 // by how much the wall clock was ahead when contexts were looked at last
 	stopped               bool
 }
 
@@ -182,15 +186,20 @@ func (k *renewer) watch(l renewable) {
 	}
 }
 
+// checkEnds looks at the contexts if the clocks have moved apart. If not, their timers are right.
 func (k *renewer) checkEnds() {
 	k.mu.Lock()
-	locks := make([]renewable, 0, len(k.watched))
-	for l := range k.watched {
-		locks = append(locks, l)
-	}
-	if len(locks) > 0 && !k.stopped {
+	now := k.clock.now()
+	if len(k.watched) > 0 && !k.stopped {
 		k.watching.Reset(watchEvery)
 	}
+	apart := now.wall - now.mono
+	if step := time.Duration(apart - k.apart); step.Abs() < clockStep {
+		k.mu.Unlock()
+		return
+	}
+	k.apart = apart
+	locks := slices.Collect(maps.Keys(k.watched))
 	k.mu.Unlock()
 	for _, l := range locks {
 		// After a sleep of the machine all may be over. The hook of one must not keep the

@@ -261,3 +261,24 @@ func TestKeptReleasesLeaveRoomForOthers(t *testing.T) {
 		require.NoError(t, rl.Close())
 	})
 }
+
+// looked counts how often it is looked at.
+type looked struct {
+	renewable
+	n int
+}
+
+func (l *looked) checkEnd() error { l.n++; return nil }
+
+// While the clocks go together, contexts end by their own timers. To look at a hundred thousand
+// of them four times a second would take a quarter of a core.
+func TestContextsAreLookedAtWhenTheClocksMoveApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newRenewer(newSystemClock())
+		l := new(looked)
+		k.watch(l)
+		<-time.After(time.Minute)
+		assert.LessOrEqual(t, l.n, 1)
+		k.stop()
+	})
+}
