@@ -237,8 +237,8 @@ var list = []mutant{
 	{
 		name: "extend-without-quorum-is-success",
 		file: "extend.go",
-		old:  "case v != verdictGranted:\n\t\tdefer l.mu.Unlock()",
-		new:  "case v != verdictGranted && v != verdictNoQuorum:\n\t\tdefer l.mu.Unlock()",
+		old:  "case v != verdictGranted:\n\t\tl.notExtended",
+		new:  "case v != verdictGranted && v != verdictNoQuorum:\n\t\tl.notExtended",
 		why:  "nodes that do not answer have extended nothing",
 	},
 	{
@@ -874,8 +874,8 @@ var list = []mutant{
 	{
 		name: "kept-failed-with-every-answer",
 		file: "lane.go",
-		old:  `l.requeue(l.kept.unheard.all(now))`,
-		new:  "l.requeue(l.kept.unheard.all(now))\n\t\tl.requeue(l.kept.failed.all(now))",
+		old:  `l.requeue(l.kept.some(&l.kept.unheard, now))`,
+		new:  "l.requeue(l.kept.some(&l.kept.unheard, now))\n\t\tl.requeue(l.kept.some(&l.kept.failed, now))",
 		why:  "a node that fails releases answers all the same, and is sent them all again each time",
 	},
 	{
