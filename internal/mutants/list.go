@@ -1025,7 +1025,7 @@ var list = []mutant{
 		name: "handover-unconfirmed",
 		file: "handover.go",
 		old:  "l.tellExtended(ctx, r, start, ttl, false, lost, err)\n\tif err != nil {\n\t\treturn \"\", err\n\t}",
-		new:  "l.tellExtended(ctx, r, start, ttl, false, err)",
+		new:  "l.tellExtended(ctx, r, start, ttl, false, lost, err)",
 		why:  "what is handed over may be over, or last for less than the other process was told",
 	},
 	{
