@@ -9,10 +9,12 @@ import (
 	"github.com/quorumlock/redlock/cmd/redlock/internal/web"
 )
 
+// Once: the functions of templates are cobra's, for all commands of the process.
+func init() { cobra.AddTemplateFunc("optional", optional) }
+
 // fitHelp makes help fit a terminal of the usual width: cobra wraps nothing by itself.
 func fitHelp(root *cobra.Command) {
 	usage := root.UsageTemplate()
-	cobra.AddTemplateFunc("optional", optional)
 	for _, flags := range []string{".LocalFlags.FlagUsages", ".InheritedFlags.FlagUsages"} {
 		usage = strings.ReplaceAll(usage, flags+" ", flags+"Wrapped 80 | optional ")
 	}
