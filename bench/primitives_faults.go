@@ -85,14 +85,12 @@ func (p *primitives) minorityAway(ctx context.Context) error {
 // before it, and the one before it, of each round.
 func (p *primitives) whileAway(ctx context.Context, f fault) (ratios [][]float64, healthy [][]time.Duration, err error) {
 	b := &bench{servers: p.servers}
-	addrs := addrsOf(p.servers)
-	var k *links
-	if f.name == faults[len(faults)-1].name {
-		if k, err = startLinks(ctx, addrs[:f.nodes]); err != nil {
-			return nil, nil, err
-		}
+	k, addrs, err := f.reach(ctx, addrsOf(p.servers))
+	if err != nil {
+		return nil, nil, err
+	}
+	if k != nil {
 		defer k.close()
-		addrs = append(slices.Clone(k.addrs), addrs[f.nodes:]...)
 	}
 	rl, err := redlock.Open(ctx, addrs, &redlock.Options{NodeTimeout: time.Second, RestartGuard: -1})
 	if err != nil {

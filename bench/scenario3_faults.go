@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -62,6 +63,19 @@ func unslow(_ context.Context, _ *bench, k *links, n int) error {
 	return k.delay(n, 0)
 }
 
+// reach returns the addresses by which the nodes are reached. Only those that will be slow are
+// behind proxies; nil: none is.
+func (f fault) reach(ctx context.Context, addrs []string) (*links, []string, error) {
+	if f.name != faults[len(faults)-1].name {
+		return nil, addrs, nil
+	}
+	k, err := startLinks(ctx, addrs[:f.nodes])
+	if err != nil {
+		return nil, nil, err
+	}
+	return k, append(slices.Clone(k.addrs), addrs[f.nodes:]...), nil
+}
+
 // runFaults is scenario 3. In each round every candidate first has a turn with all
 // nodes healthy, then one with the fault.
 func runFaults(ctx context.Context, b *bench) error {
@@ -79,15 +93,12 @@ func runFaults(ctx context.Context, b *bench) error {
 func (b *bench) runFault(ctx context.Context, f fault) (err error) {
 	point := fmt.Sprintf("%d of %d nodes %s, %s", f.nodes, len(b.servers), f.name, goroutines(faultGoroutines))
 	b.progress("  %s", point)
-	addrs := addrsOf(b.servers)
-	var k *links
-	if f.name == faults[len(faults)-1].name {
-		// Only the nodes that will be slow are behind the proxy.
-		if k, err = startLinks(ctx, addrs[:f.nodes]); err != nil {
-			return err
-		}
+	k, addrs, err := f.reach(ctx, addrsOf(b.servers))
+	if err != nil {
+		return err
+	}
+	if k != nil {
 		defer k.close()
-		addrs = append(append([]string(nil), k.addrs...), addrs[f.nodes:]...)
 	}
 	l, err := b.open(ctx, addrs, "redlock", "redsync", "redsync-failfast")
 	if err != nil {
