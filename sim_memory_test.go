@@ -159,13 +159,17 @@ func (n *simNode) writeMark(w *markWrite) sighting {
 	if n.marked == 0 {
 		n.marked = n.w.t()
 	}
+	if w.isRedated() && n.redated == 0 {
+		n.redated = n.w.t()
+	}
 	return s
 }
 
 // barredUntil is until when a process may find too few of two nodes that vote. Both marks are
 // of the first use, but one node's clock was set back, so for who comes then they are further
-// apart than those of a first use. Then neither node votes before its mark is as old as the
-// guard's period, and one that is barred is not missed.
+// apart than those of a first use, or one is from the future, was given another date, and is
+// none of the first use any more. Then neither node votes before its mark is as old as the
+// guard's period: with two nodes, none can be spared.
 func (w *simWorld) barredUntil(proc int, keys ...string) (until int64) {
 	if len(w.nodes) != 2 || w.plan.RestartGuard < 0 {
 		return 0
@@ -182,8 +186,8 @@ func (w *simWorld) barredUntil(proc int, keys ...string) (until int64) {
 		met := n.met[proc]
 		by := n.setBackBetween(n.marked, met)
 		age := max(0, met-n.marked-by)
-		if by > 0 && met-other.marked-age > int64(firstUse*98/100) {
-			until = max(until, other.marked+int64(period*102/100))
+		if by > 0 && (n.redated > 0 || met-other.marked-age > int64(firstUse*98/100)) {
+			until = max(until, n.redated+int64(period*102/100), other.marked+int64(period*102/100))
 		}
 	}
 	return until

@@ -154,6 +154,7 @@ type simNode struct {
 	joined    map[string]int64 // when a value came to the line last
 	met       map[int]int64    // by process: when it sent something first
 	marked    int64            // when the memory mark was written first; 0: never
+	redated   int64            // when it was given another date first; 0: never
 }
 
 // simHold is a time during which a server has a value under a lock's key.
