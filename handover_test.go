@@ -131,18 +131,25 @@ func TestAdoptOfWhatIsNotThere(t *testing.T) {
 // Where a majority has the key no more, the others are given back, and the rest ends by its
 // lease. Never do two have the lock.
 func TestAdoptInTheMiddleOfAnOutage(t *testing.T) {
-	inBubble(t, 5, nil, func(b *bed) {
-		token, err := b.lock().HandOver(b.Context(), time.Minute)
-		require.NoError(b, err)
-		synctest.Wait()
-		b.each([]int{0, 1, 2}, stop)
-		_, err = b.another(nil).Mutex(key).Adopt(b.Context(), token)
-		require.ErrorIs(b, err, redlock.ErrNoQuorum)
-		synctest.Wait()
-		for i, h := range b.cluster.Holders(key)[3:] {
-			assert.Empty(b, h, "what changed hands on node %d is released", i+3)
-		}
-	})
+	for what, fault := range map[string]func(*redlocktest.Node){"hung": hang, "down": stop} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, 5, nil, func(b *bed) {
+				token, err := b.lock().HandOver(b.Context(), time.Minute)
+				require.NoError(b, err)
+				synctest.Wait()
+				b.each([]int{0, 1, 2}, fault)
+				_, err = b.another(nil).Mutex(key).Adopt(b.Context(), token)
+				require.ErrorIs(b, err, redlock.ErrNoQuorum)
+				synctest.Wait()
+				for i, h := range b.cluster.Holders(key)[3:] {
+					if what == "down" && strings.HasPrefix(h, token) {
+						continue // three refuse at once, and it was over before this one was asked
+					}
+					assert.Empty(b, h, "what changed hands on node %d is released", i+3)
+				}
+			})
+		})
+	}
 }
 
 func TestMinorityDoesNotDelayAHandOver(t *testing.T) {
