@@ -370,11 +370,14 @@ var contractCases = map[string][]struct {
 	"release without a line":            {{askSet("a"), "OK"}, {askPlainLineRelease("a"), "1"}, {askPlainLineRelease("a"), "0"}, {raw("TYPE", "k"), "none"}},
 	"release of another's with no line": {{askSet("a"), "OK"}, {askPlainLineRelease("b"), "a"}},
 	"release of nothing serves the line": {
-		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("DEL", "k"), ""}, {askPlainLineRelease("a"), "0"},
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("DEL", "k"), ""}, {askPlainLineRelease("a"), "4"},
 		{raw("GET", "k"), "b"}, {told(), "[redlock:p b]"},
 	},
 	"release of a holder without this node wakes whom it is reserved for": {
-		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askPlainLineRelease("a"), "b"}, {told(), "[redlock:p b]"},
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askPlainLineRelease("a"), "4"}, {told(), "[redlock:p b]"},
+	},
+	"release of a holder without this node that another has": {
+		{askSet("c"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 c]"}, {askPlainLineRelease("a"), "c"}, {told(), "[]"},
 	},
 	"release on a node whose line is not served tells both": {
 		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askLineRelease("a", "", asPasser), "3"},
@@ -385,7 +388,7 @@ var contractCases = map[string][]struct {
 		{raw("TYPE", "k"), "none"}, {told(), "[redlock:p b]"},
 	},
 	"release on a node whose line is not served, and that has reserved the lock": {
-		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askLineRelease("a", "", asPasser), "b"}, {told(), "[redlock:p b]"},
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askLineRelease("a", "", asPasser), "4"}, {told(), "[redlock:p b]"},
 	},
 	"release where nobody waits": {{askSet("a"), "OK"}, {askLineRelease("a", "", asPasser), "1"}, {raw("TYPE", "k"), "none"}},
 	"taking back a failed attempt does not": {
@@ -538,7 +541,7 @@ var contractCases = map[string][]struct {
 	"the last who shares reserves the lock for the first in line": {
 		{askShare("a1", 0, contractTTL), "1"}, {askShare("a2", 0, contractTTL), "1"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"},
 		{askShareRelease("a1", lineOfK), "3"}, {raw("GET", "k"), marker}, {askShareRelease("a1", lineOfK), marker}, {askShareRelease("a2", lineOfK), "3"}, {raw("GET", "k"), "b"},
-		{askShareRelease("a2", lineOfK), "b"}, {askShareLeave("a2", lineOfK, "", asWaiter), "b"}, {told(), "[redlock:p b redlock:p b]"},
+		{askShareRelease("a2", lineOfK), "4"}, {askShareLeave("a2", lineOfK, "", asWaiter), "b"}, {told(), "[redlock:p b redlock:p b]"},
 	},
 	"the last who shares, on a node whose line is not served": {
 		{askShare("a1", 0, contractTTL), "1"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"}, {askShareLeave("a1", lineOfK, "", asPasser), "3"}, {raw("TYPE", "k"), "none"},

@@ -104,7 +104,8 @@ func goldenAnswer(command string, a simAnswer) string {
 	case nil:
 		return "refused\n"
 	case int64:
-		return []string{"there was nothing to release\n", "released\n", "released, and the next was not told\n", "released, and somebody waits\n"}[v]
+		return []string{"there was nothing to release\n", "released\n", "released, and the next was not told\n", "released, and somebody waits\n",
+			"there was nothing to release: it is reserved for somebody who waits\n"}[v]
 	case []any:
 		got, ok := readAnswer(v)
 		if !ok {

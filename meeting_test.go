@@ -149,25 +149,37 @@ func (c farAway) Read(p []byte) (int, error) {
 }
 
 // A process near the nodes that was alone for long could take the lock again before one that
-// is far away has even heard that it is its turn. It is told that somebody waits.
+// is far away has even heard that it is its turn. It is told that somebody waits, whenever the
+// other comes: also if that joins in the moment in which the lock is free, and is first at the
+// node of the queue only.
 func TestProcessThatIsNearLeavesOthersTheirTurn(t *testing.T) {
-	inHallOf(t, 5, func(h hall) {
-		clients := make([]redis.UniversalClient, h.cluster.Len())
-		for i := range clients {
-			clients[i] = h.cluster.Client(i, func(o *redis.Options) {
-				dial := o.Dialer
-				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-					conn, err := dial(ctx, network, addr)
-					return farAway{conn, 20 * time.Millisecond}, err
-				}
-			})
-		}
-		far, err := redlock.New(clients, &redlock.Options{RestartGuard: -1})
-		require.NoError(h, err)
-		h.Cleanup(func() { require.NoError(h, far.Close()) })
-		begin := func(i int) time.Duration { return time.Duration(i) * 5 * time.Second }
-		turns := h.takeTurns([]*redlock.Redlock{h.cutOff(), far}, 20*time.Millisecond, 15*time.Second, begin)
-		t.Logf("turns %v", turns)
-		assert.Greater(t, turns[1], 100, "in turn they are some 120")
-	})
+	const hold, trip = 20 * time.Millisecond, 400 * time.Microsecond
+	step := 4 * trip
+	if longtest.On() {
+		step = trip / 2
+	}
+	comes := []time.Duration{5600 * time.Microsecond, 5800 * time.Microsecond, 6 * time.Millisecond, 6200 * time.Microsecond}
+	for d := time.Duration(0); d < hold+2*trip; d += step {
+		comes = append(comes, d)
+	}
+	for _, after := range comes {
+		inHallOf(t, 5, func(h hall) {
+			clients := make([]redis.UniversalClient, h.cluster.Len())
+			for i := range clients {
+				clients[i] = h.cluster.Client(i, func(o *redis.Options) {
+					dial := o.Dialer
+					o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+						conn, err := dial(ctx, network, addr)
+						return farAway{conn, 20 * time.Millisecond}, err
+					}
+				})
+			}
+			far, err := redlock.New(clients, &redlock.Options{RestartGuard: -1})
+			require.NoError(h, err)
+			h.Cleanup(func() { require.NoError(h, far.Close()) })
+			begin := func(i int) time.Duration { return time.Duration(i) * (time.Second + after) }
+			turns := h.takeTurns([]*redlock.Redlock{h.cutOff(), far}, hold, 4*time.Second, begin)
+			assert.Greater(h, turns[1], 30, "turns of who comes after %v; in turn they are some 34", after)
+		})
+	}
 }

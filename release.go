@@ -247,8 +247,9 @@ func (l *Lock) observe(i int, b ballot) {
 		l.lacks.tell(l.names[i], noPublish, nil)
 	}
 	also := l.releasing.also
+	wait := b.val == any(int64(publishDenied)) || b.val == any(int64(othersWait)) || b.val == any(int64(othersTurn))
 	switch served := i == l.arbiter || also != nil && i == also.node; {
-	case b.val != any(int64(publishDenied)) && b.val != any(int64(othersWait)):
+	case !wait:
 		if b.holder() != "" && !served {
 			l.queues.othersWait(l.resource, false) // the node may be reserved for one of them
 		}

@@ -17,6 +17,7 @@ var errTwice = errors.New("sent more than once, by a hook of the client, so the 
 const (
 	publishDenied = 2 // somebody waits, and could not be told
 	othersWait    = 3 // somebody waits in a queue of that node
+	othersTurn    = 4 // nothing was released: the node is reserved for somebody who waits there
 )
 
 // ballot is what is known of one node's answer to one request. The wire fills in val,
@@ -127,7 +128,7 @@ func readNumber(o op, n int64) Vote {
 		return 0
 	case n == 1, (n == publishDenied || n == othersWait) && o == opRelease:
 		return VoteGranted
-	case n == 0:
+	case n == 0, n == othersTurn && o == opRelease:
 		return VoteRefused
 	default:
 		return 0

@@ -693,8 +693,11 @@ func (s *memStore) lineRelease(lock string, argv []string, op *memOp) (any, erro
 		if ours {
 			s.del(lock, op)
 		}
+		reserved := false
 		if role != "0" && len(waiting) > 0 {
-			if process, _, value := entryParts(waiting[0]); !ok || ours || value == v {
+			process, _, value := entryParts(waiting[0])
+			reserved = ok && value == v
+			if reserved || !ok || ours {
 				s.publish("redlock:"+process, value)
 			}
 		}
@@ -703,6 +706,8 @@ func (s *memStore) lineRelease(lock string, argv []string, op *memOp) (any, erro
 			return int64(othersWait), nil
 		case ours:
 			return int64(1), nil
+		case reserved:
+			return int64(othersTurn), nil
 		default:
 			return orZero(v, ok), nil
 		}
@@ -712,6 +717,8 @@ func (s *memStore) lineRelease(lock string, argv []string, op *memOp) (any, erro
 	}
 	_, served := s.serve(lock, line, "", op)
 	switch {
+	case !ok && served:
+		return int64(othersTurn), nil
 	case !ok:
 		return int64(0), nil
 	case served:

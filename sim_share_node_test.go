@@ -173,7 +173,7 @@ func (s *memStore) sharedRelease(keys, argv []string, op *memOp) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ours, waits := false, false
+	ours, waits, reserved := false, false, false
 	switch {
 	case held && v == value:
 		s.del(lock, op)
@@ -194,9 +194,11 @@ func (s *memStore) sharedRelease(keys, argv []string, op *memOp) (any, error) {
 		waits = len(waiting) > 0
 		v, held, _ := s.text(lock)
 		if !held && role != "2" {
-			s.serve(lock, line, "", op)
+			_, reserved = s.serve(lock, line, "", op)
 		} else if waits && role != "0" {
-			if process, _, value := entryParts(waiting[0]); !held || value == v {
+			process, _, value := entryParts(waiting[0])
+			reserved = held && value == v
+			if reserved || !held {
 				s.publish("redlock:"+process, value)
 			}
 		}
@@ -206,6 +208,8 @@ func (s *memStore) sharedRelease(keys, argv []string, op *memOp) (any, error) {
 		return int64(othersWait), nil
 	case ours:
 		return int64(1), nil
+	case reserved:
+		return int64(othersTurn), nil
 	}
 	v, held, _ = s.text(lock)
 	return orZero(v, held), nil

@@ -14,7 +14,8 @@
 -- who did not wait: ARGV[2] line, or '' for the usual name   ARGV[3] our entry in it, or ''
 -- ARGV[4] '0' if we did not hold the lock, '2' if another node's line is served
 --
--- Returns as release.lua; instead of 1, if somebody waits, 3, or 2 if PUBLISH was denied.
+-- Returns as release.lua; instead of 1, if somebody waits, 3, or 2 if PUBLISH was denied; and
+-- 4 if it was not ours, and is reserved for the first in line.
 local lock = KEYS[1]
 local line = ARGV[2]
 if not line or line == '' then
@@ -40,16 +41,18 @@ if looks or v and v ~= ARGV[1] then
   if v == ARGV[1] then
     redis.call('DEL', lock)
   end
+  local reserved = false
   if head then
     local process, _, value = parts(head)
-    if value == v or not v or v == ARGV[1] then
+    reserved = value == v
+    if reserved or not v or v == ARGV[1] then
       notify(process, value)
     end
   end
   if v == ARGV[1] then
     return head and 3 or 1
   end
-  return v or 0
+  return reserved and 4 or v or 0
 end
 if v then
   redis.call('DEL', lock)
@@ -57,6 +60,6 @@ end
 -- What is deleted is released, even if a full node has no room for what comes next.
 local _, served, denied = pcall(serve, lock, line)
 if not v then
-  return 0
+  return served and 4 or 0
 end
 return denied and 2 or served and 3 or 1

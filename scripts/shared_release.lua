@@ -10,7 +10,8 @@
 -- cannot be one   ARGV[3] our entry in it, or ''   ARGV[4] '0' if we did not hold the lock,
 -- '2' if another node's line is served
 --
--- Returns as line_release.lua: instead of 1, if somebody waits, 3, or 2 if PUBLISH was denied.
+-- Returns as line_release.lua: instead of 1, if somebody waits, 3, or 2 if PUBLISH was denied;
+-- and 4 if we held nothing, and it is reserved for the first in line.
 local lock, holders, line = KEYS[1], KEYS[2], ARGV[2]
 -- include line.lua
 -- include shared.lua
@@ -24,7 +25,7 @@ elseif v == marker then
   ours = redis.call('ZREM', holders, ARGV[1])
   settle(lock, holders, now)
 end
-local denied, waits = false, false
+local denied, waits, reserved = false, false, false
 if line ~= '' and redis.pcall('TYPE', line).ok == 'zset' then
   if ARGV[3] ~= '' then
     redis.call('ZREM', line, ARGV[3], 'woken ' .. ARGV[3], 'silent ' .. parts(ARGV[3]))
@@ -33,12 +34,13 @@ if line ~= '' and redis.pcall('TYPE', line).ok == 'zset' then
   local now = redis.call('GET', lock)
   waits = head
   if not now and ARGV[4] ~= '2' then
-    local _, _, d = pcall(serve, lock, line)
-    denied = d == true
+    local _, served, d = pcall(serve, lock, line)
+    denied, reserved = d == true, served
   elseif head and ARGV[4] ~= '0' then
     -- It has the lock reserved here, and tried in vain, or cannot reach the other line.
     local process, _, value = parts(head)
-    if not now or value == now then
+    reserved = value == now
+    if reserved or not now then
       notify(process, value)
     end
   end
@@ -46,4 +48,4 @@ end
 if ours == 1 then
   return denied and 2 or waits and 3 or 1
 end
-return redis.call('GET', lock) or 0
+return reserved and 4 or redis.call('GET', lock) or 0

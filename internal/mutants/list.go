@@ -290,6 +290,14 @@ var list = []mutant{
 		why:  "Release says that the lock is gone where too few nodes have said so",
 	},
 	{
+		name: "release-hears-no-reservation",
+		file: "release.go",
+		old:  ` || b.val == any(int64(othersTurn))`,
+		new:  ``,
+		why:  "who holds the lock without the node of the queue takes it again and again, and the first who waits has that node only",
+		args: "-test.run=^TestProcessThatIsNearLeavesOthersTheirTurn$",
+	},
+	{
 		name: "guard-off",
 		file: "lock.go",
 		old:  `r.guard, r.period = l.guard, l.guard.period(&l.terms)`,
