@@ -228,9 +228,9 @@ func (m *meeting) takenBeside(w *waiter, all []inspection) int {
 // have somebody else. Either another won without the node, and its release wakes us again,
 // or others are first in queues of other nodes. It returns whether to ask again, and else
 // when it is time for another attempt.
-func (w *waiter) inVain(ctx context.Context, last *QuorumError, home *int) (again bool, err error) {
-	if at := w.queues.arbiter(w.resource, w.clock.now().mono, w.terms.joinPatience()); at >= 0 && at != w.node && at != *home {
-		*home = at // the others of this process wait there
+func (w *waiter) inVain(ctx context.Context, last *QuorumError) (again bool, err error) {
+	if at := w.queues.arbiter(w.resource, w.clock.now().mono, w.terms.joinPatience()); at >= 0 && at != w.node && at != w.home {
+		w.home = at // the others of this process wait there
 		return true, nil
 	}
 	free, all, err := w.whenFree(ctx, last)

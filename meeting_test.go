@@ -183,3 +183,29 @@ func TestProcessThatIsNearLeavesOthersTheirTurn(t *testing.T) {
 		})
 	}
 }
+
+// The lock is held by nodes that keep no queue, and the node that would keep it refuses, as a
+// replica does. The first waiter asks there whether the others wait, finds its turn taken when it
+// comes back, and the next one does the same. They ask once, and not again and again.
+func TestWaitersWhoseTurnsAreInVainTakeTheirTime(t *testing.T) {
+	inHallOf(t, 5, func(h hall) {
+		h.cluster.Record(true)
+		m := h.process(nil).Mutex("k")
+		order := m.NodeOrder()
+		for _, i := range order[2:] {
+			h.cluster.Node(i).Set("k", "a holder that died", 5*time.Second)
+		}
+		h.cluster.Node(order[0]).SetError("READONLY You can't write against a read only replica.")
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(h.Context(), 4*time.Second)
+				defer cancel()
+				_, err := m.Acquire(ctx)
+				assert.ErrorIs(h, err, context.DeadlineExceeded)
+			})
+		}
+		all.Wait()
+		assert.Less(h, h.cluster.Commands(), 2000, "commands in four seconds")
+	})
+}

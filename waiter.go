@@ -29,6 +29,7 @@ type waiter struct {
 	failures     int     // attempts in a row that were our turn and failed
 	door         string  // the value under which it keeps others from sharing the lock; empty: it does not
 	failedAt     int     // with the queue of this node
+	home         int     // where we asked to be let in, since our turns were in vain; -1: nowhere
 
 	// Guarded by queues.mu:
 	of         *keyWaiters   // those of its key
@@ -52,7 +53,7 @@ func newWaiter(qs *queues, r *resource) *waiter {
 	if !r.hasQueue() || r.terms.shared {
 		return nil
 	}
-	return &waiter{resource: r, ahead: -1, queues: qs, id: r.clock.now().mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
+	return &waiter{resource: r, ahead: -1, home: -1, queues: qs, id: r.clock.now().mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
 }
 
 // await joins the queue, or stays in it, and returns nil when it is time for an attempt.
@@ -63,7 +64,6 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		return err
 	}
 	lookedAt := w.clock.now().mono
-	home := -1 // where we asked to be let in, since our turn here was in vain
 	for {
 		a, err := w.ask(ctx)
 		if err != nil {
@@ -82,7 +82,7 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		if w.failures < 2 {
 			return nil
 		}
-		again, err := w.inVain(ctx, last, &home)
+		again, err := w.inVain(ctx, last)
 		if !again {
 			return err
 		}

@@ -298,6 +298,14 @@ var list = []mutant{
 		args: "-test.run=^TestProcessThatIsNearLeavesOthersTheirTurn$",
 	},
 	{
+		name: "waiter-asks-home-again-and-again",
+		file: "meeting.go",
+		old:  `at >= 0 && at != w.node && at != w.home {`,
+		new:  `at >= 0 && at != w.node {`,
+		why:  "where the first node refuses, waiters whose turns come to nothing ask it and each other in turn, without a pause",
+		args: "-test.run=^TestWaitersWhoseTurnsAreInVainTakeTheirTime$",
+	},
+	{
 		name: "guard-off",
 		file: "lock.go",
 		old:  `r.guard, r.period = l.guard, l.guard.period(&l.terms)`,
