@@ -166,6 +166,10 @@ func TestOldClientsAndNewOnesExcludeEachOther(t *testing.T) {
 		old := &oldClient{nodes: f.admins, key: kind + " by a new client"}
 		end, err := newKinds(t, rl, old.key)[kind]()
 		require.NoError(t, err, kind)
+		eventually(t, func() bool { // a majority was enough for it to return
+			held := holdersOn(old.nodes, old.key)
+			return len(slices.Compact(held)) == 1
+		}, kind+": it has not come to all nodes")
 		value := old.newValue()
 		assert.False(t, old.acquire(t, value), "%s: an old client has it as well", kind)
 		for i := range old.nodes {

@@ -110,9 +110,13 @@ func addrsOf(servers []*realredis.Server) []string {
 	return addrs
 }
 
+// openAt is a Redlock by Open. On a busy machine the nodes, all well, may answer too late.
 func openAt(t *testing.T, addrs []string, o redlock.Options) *redlock.Redlock {
 	t.Helper()
 	rl, err := redlock.Open(t.Context(), addrs, &o)
+	for end := time.Now().Add(20 * time.Second); errors.Is(err, redlock.ErrNoQuorum) && time.Now().Before(end); {
+		rl, err = redlock.Open(t.Context(), addrs, &o)
+	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	return rl

@@ -229,8 +229,8 @@ func TestThreeOfFiveRestartedWhileTwoAreOld(t *testing.T) {
 	o.TTL = 4 * time.Second
 	o.NodeTimeout = time.Second
 	f.aged(t, o.TTL)
-	f.restart(t, 0, 1, 2)
 	before := time.Now()
+	f.restart(t, 0, 1, 2)
 	f.bothWays(t, o, func(t *testing.T, rl *redlock.Redlock) {
 		require.ErrorIs(t, barred(t, rl.Mutex(resource), 0), redlock.ErrNoQuorum)
 	})

@@ -104,7 +104,7 @@ func TestPeerRS5_ReleaseWithADeadContextReleases(t *testing.T) {
 	// redsync: UnlockContext(cancelled) released nothing; PTTL 8 s.
 	t.Parallel()
 	f := startFleet(t, 3)
-	lock := requireLock(t, f.byDefault(t, brisk))
+	lock := requireLock(t, f.byDefault(t, unhurried))
 	dead, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, lock.Release(dead))

@@ -23,9 +23,7 @@ import (
 func convHoldMany(t *testing.T, f *convFleet, rl *redlock.Redlock, n int) (locks []*redlock.Lock) {
 	t.Helper()
 	for i := range n {
-		lock, err := rl.Mutex(fmt.Sprint("orders:", i)).TryAcquire(t.Context())
-		require.NoError(t, err)
-		locks = append(locks, lock)
+		locks = append(locks, requireAcquireOf(t, rl, fmt.Sprint("orders:", i)))
 	}
 	convEventually(t, func() bool {
 		for _, c := range f.admins {
