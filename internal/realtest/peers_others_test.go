@@ -173,6 +173,7 @@ func TestPeerB1_TokensAreComparedWhole(t *testing.T) {
 	f := startFleet(t, 3)
 	rl := f.direct(t, brisk)
 	lock := requireLock(t, rl)
+	f.requireOn(t, lock)
 	ours := f.holders(resource)[0]
 	m := rl.Mutex(resource)
 	for _, token := range []string{lock.Token()[:31], lock.Token() + "0", "@", ours + "1"} {
