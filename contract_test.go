@@ -373,6 +373,10 @@ var contractCases = map[string][]struct {
 		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("DEL", "k"), ""}, {askPlainLineRelease("a"), "4"},
 		{raw("GET", "k"), "b"}, {told(), "[redlock:p b]"},
 	},
+	"taking back where the key is gone serves the line": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("DEL", "k"), ""}, {askLineRelease("a", "", asWaiter), "4"},
+		{raw("GET", "k"), "b"}, {told(), "[redlock:p b]"},
+	},
 	"release of a holder without this node wakes whom it is reserved for": {
 		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askPlainLineRelease("a"), "4"}, {told(), "[redlock:p b]"},
 	},

@@ -229,8 +229,10 @@ func (m *meeting) takenBeside(w *waiter, all []inspection) int {
 // or others are first in queues of other nodes. It returns whether to ask again, and else
 // when it is time for another attempt.
 func (w *waiter) inVain(ctx context.Context, last *QuorumError) (again bool, err error) {
-	if at := w.queues.arbiter(w.resource, w.clock.now().mono, w.terms.joinPatience()); at >= 0 && at != w.node && at != w.home {
-		w.home = at // the others of this process wait there
+	now := w.clock.now().mono
+	at := w.queues.arbiter(w.resource, now, w.terms.joinPatience())
+	if at >= 0 && at != w.node && (at != w.home || now-w.homeAt >= int64(returnEvery)) {
+		w.home, w.homeAt = at, now // the others of this process wait there
 		return true, nil
 	}
 	free, all, err := w.whenFree(ctx, last)

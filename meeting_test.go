@@ -206,6 +206,35 @@ func TestWaitersWhoseTurnsAreInVainTakeTheirTime(t *testing.T) {
 			})
 		}
 		all.Wait()
-		assert.Less(h, h.cluster.Commands(), 2000, "commands in four seconds")
+		assert.Less(h, h.cluster.Commands(), 5000, "commands in four seconds")
+	})
+}
+
+// A node that refused while it was a replica keeps the queue again when it is a master, also for
+// those whose turns were in vain elsewhere all the time.
+func TestWaiterWhoseTurnsAreInVainGoesBackToItsNode(t *testing.T) {
+	inHallOf(t, 5, func(h hall) {
+		m := h.process(nil).Mutex("k")
+		order := m.NodeOrder()
+		for _, i := range order[2:] {
+			h.cluster.Node(i).Set("k", "a holder that goes on", time.Minute)
+		}
+		first := h.cluster.Node(order[0])
+		first.SetError("READONLY You can't write against a read only replica.")
+		ctx, cancel := context.WithTimeout(h.Context(), 20*time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, err := m.Acquire(ctx)
+			assert.ErrorIs(h, err, context.Canceled)
+		})
+		time.Sleep(2 * time.Second)
+		assert.NotEmpty(h, h.entries(h.cluster.Node(order[1]), m))
+		first.SetError("")
+		time.Sleep(10 * time.Second)
+		assert.NotEmpty(h, h.entries(first, m))
+		assert.Empty(h, h.entries(h.cluster.Node(order[1]), m))
+		cancel()
+		all.Wait()
 	})
 }

@@ -63,7 +63,8 @@ type Outcome struct {
 	// still replaces VotePending or VoteUnknown in later copies.
 	Vote Vote
 	// Holder is the value that the node found under the key: a token and the
-	// owner's label. It is empty where no script told it; a plain acquire does not.
+	// owner's label. It is empty where no script told it: a plain acquire does not, and
+	// neither does a release where the key is reserved for a waiter.
 	Holder string
 	// Elapsed is the time from the start of the operation to the vote, zero while
 	// the vote is pending.

@@ -255,6 +255,8 @@ func (l *Lock) observe(i int, b ballot) {
 		}
 	case served:
 		l.queues.othersWait(l.resource, true)
+	case b.val == any(int64(othersTurn)):
+		l.queues.othersWait(l.resource, false) // one who may be dead, so that nobody is to go there for it
 	default:
 		l.queues.othersWaitAt(l.resource, i)
 	}

@@ -29,7 +29,8 @@ type waiter struct {
 	failures     int     // attempts in a row that were our turn and failed
 	door         string  // the value under which it keeps others from sharing the lock; empty: it does not
 	failedAt     int     // with the queue of this node
-	home         int     // where we asked to be let in, since our turns were in vain; -1: nowhere
+	home         int     // where we asked last to be let in, since our turns were in vain; -1: nowhere
+	homeAt       int64   // when we did
 
 	// Guarded by queues.mu:
 	of         *keyWaiters   // those of its key

@@ -58,8 +58,8 @@ if v then
   redis.call('DEL', lock)
 end
 -- What is deleted is released, even if a full node has no room for what comes next.
-local _, served, denied = pcall(serve, lock, line)
+local done, served, denied = pcall(serve, lock, line)
 if not v then
-  return served and 4 or 0
+  return done and served and 4 or 0
 end
 return denied and 2 or served and 3 or 1

@@ -34,8 +34,8 @@ if line ~= '' and redis.pcall('TYPE', line).ok == 'zset' then
   local now = redis.call('GET', lock)
   waits = head
   if not now and ARGV[4] ~= '2' then
-    local _, served, d = pcall(serve, lock, line)
-    denied, reserved = d == true, served
+    local done, served, d = pcall(serve, lock, line)
+    denied, reserved = d == true, done and served
   elseif head and ARGV[4] ~= '0' then
     -- It has the lock reserved here, and tried in vain, or cannot reach the other line.
     local process, _, value = parts(head)

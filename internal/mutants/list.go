@@ -300,7 +300,7 @@ var list = []mutant{
 	{
 		name: "waiter-asks-home-again-and-again",
 		file: "meeting.go",
-		old:  `at >= 0 && at != w.node && at != w.home {`,
+		old:  `at >= 0 && at != w.node && (at != w.home || now-w.homeAt >= int64(returnEvery)) {`,
 		new:  `at >= 0 && at != w.node {`,
 		why:  "where the first node refuses, waiters whose turns come to nothing ask it and each other in turn, without a pause",
 		args: "-test.run=^TestWaitersWhoseTurnsAreInVainTakeTheirTime$",
@@ -548,8 +548,8 @@ var list = []mutant{
 	{
 		name: "line-release-tells-nobody",
 		file: "scripts/line_release.lua",
-		old:  `local _, served, denied = pcall(serve, lock, line)`,
-		new:  `local served, denied = false, false`,
+		old:  `local done, served, denied = pcall(serve, lock, line)`,
+		new:  `local done, served, denied = true, false, false`,
 		why:  "a lock that is free is taken by an attempt that comes by, before those who wait",
 		twin: edit{
 			old: "_, served := s.serve(lock, line, \"\", op)\n\tswitch",
