@@ -231,7 +231,7 @@ func (m *meeting) takenBeside(w *waiter, all []inspection) int {
 func (w *waiter) inVain(ctx context.Context, last *QuorumError) (again bool, err error) {
 	now := w.clock.now().mono
 	at := w.queues.arbiter(w.resource, now, w.terms.joinPatience())
-	if at >= 0 && at != w.node && (at != w.home || now-w.homeAt >= int64(returnEvery)) {
+	if at >= 0 && at != w.node && (at != w.home || now-w.homeAt >= int64(w.looksEvery())) {
 		w.home, w.homeAt = at, now // the others of this process wait there
 		return true, nil
 	}

@@ -300,7 +300,7 @@ var list = []mutant{
 	{
 		name: "waiter-asks-home-again-and-again",
 		file: "meeting.go",
-		old:  `at >= 0 && at != w.node && (at != w.home || now-w.homeAt >= int64(returnEvery)) {`,
+		old:  `at >= 0 && at != w.node && (at != w.home || now-w.homeAt >= int64(w.looksEvery())) {`,
 		new:  `at >= 0 && at != w.node {`,
 		why:  "where the first node refuses, waiters whose turns come to nothing ask it and each other in turn, without a pause",
 		args: "-test.run=^TestWaitersWhoseTurnsAreInVainTakeTheirTime$",
