@@ -158,6 +158,7 @@ func TestProcessThatIsNearLeavesOthersTheirTurn(t *testing.T) {
 	if longtest.On() {
 		step = trip / 2
 	}
+	// With these it joins when the lock is free.
 	comes := []time.Duration{5600 * time.Microsecond, 5800 * time.Microsecond, 6 * time.Millisecond, 6200 * time.Microsecond}
 	for d := time.Duration(0); d < hold+2*trip; d += step {
 		comes = append(comes, d)
@@ -186,7 +187,7 @@ func TestProcessThatIsNearLeavesOthersTheirTurn(t *testing.T) {
 
 // The lock is held by nodes that keep no queue, and the node that would keep it refuses, as a
 // replica does. The first waiter asks there whether the others wait, finds its turn taken when it
-// comes back, and the next one does the same. They ask once, and not again and again.
+// comes back, and the next one does the same. They pause in between.
 func TestWaitersWhoseTurnsAreInVainTakeTheirTime(t *testing.T) {
 	inHallOf(t, 5, func(h hall) {
 		h.cluster.Record(true)

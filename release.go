@@ -243,22 +243,26 @@ func (l *Lock) sendRelease(start instant) *round {
 
 // observe sees each node's answer to the release.
 func (l *Lock) observe(i int, b ballot) {
-	if b.val == any(int64(publishDenied)) {
+	also := l.releasing.also
+	served := i == l.arbiter || also != nil && i == also.node
+	told, _ := b.val.(int64)
+	if told == publishDenied {
 		l.lacks.tell(l.names[i], noPublish, nil)
 	}
-	also := l.releasing.also
-	wait := b.val == any(int64(publishDenied)) || b.val == any(int64(othersWait)) || b.val == any(int64(othersTurn))
-	switch served := i == l.arbiter || also != nil && i == also.node; {
-	case !wait:
+	switch told {
+	case othersTurn:
+		// Where that queue is not served, nobody is to go there for it: they may be dead.
+		l.queues.othersWait(l.resource, served)
+	case publishDenied, othersWait:
+		if served {
+			l.queues.othersWait(l.resource, true)
+		} else {
+			l.queues.othersWaitAt(l.resource, i)
+		}
+	default:
 		if b.holder() != "" && !served {
 			l.queues.othersWait(l.resource, false) // the node may be reserved for one of them
 		}
-	case served:
-		l.queues.othersWait(l.resource, true)
-	case b.val == any(int64(othersTurn)):
-		l.queues.othersWait(l.resource, false) // one who may be dead, so that nobody is to go there for it
-	default:
-		l.queues.othersWaitAt(l.resource, i)
 	}
 }
 

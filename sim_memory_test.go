@@ -187,7 +187,7 @@ func (w *simWorld) barredUntil(proc int, keys ...string) (until int64) {
 		by := n.setBackBetween(n.marked, met)
 		age := max(0, met-n.marked-by)
 		if by > 0 && (n.redated > 0 || met-other.marked-age > int64(firstUse*98/100)) {
-			until = max(until, n.redated+int64(period*102/100), other.marked+int64(period*102/100))
+			until = max(until, max(n.redated, other.marked)+int64(period*102/100))
 		}
 	}
 	return until

@@ -19,12 +19,13 @@ type fault struct {
 	name       string
 	nodes      int
 	begin, end func(ctx context.Context, b *bench, k *links, n int) error
+	linked     bool // the nodes concerned are behind links
 }
 
 var faults = []fault{
-	{"hung", 1, hang, resume}, {"hung", 2, hang, resume},
-	{"refusing", 1, kill, restart}, {"refusing", 2, kill, restart},
-	{"slow by 5 ms", 1, slow, unslow}, {"slow by 5 ms", 2, slow, unslow},
+	{"hung", 1, hang, resume, false}, {"hung", 2, hang, resume, false},
+	{"refusing", 1, kill, restart, false}, {"refusing", 2, kill, restart, false},
+	{"slow by 5 ms", 1, slow, unslow, true}, {"slow by 5 ms", 2, slow, unslow, true},
 }
 
 func hang(_ context.Context, b *bench, _ *links, n int) (err error) {
@@ -63,10 +64,10 @@ func unslow(_ context.Context, _ *bench, k *links, n int) error {
 	return k.delay(n, 0)
 }
 
-// reach returns the addresses by which the nodes are reached. Only those that will be slow are
-// behind proxies; nil: none is.
+// reach returns the addresses by which the nodes are reached, and the links that lead to those
+// concerned; nil: none do.
 func (f fault) reach(ctx context.Context, addrs []string) (*links, []string, error) {
-	if f.name != faults[len(faults)-1].name {
+	if !f.linked {
 		return nil, addrs, nil
 	}
 	k, err := startLinks(ctx, addrs[:f.nodes])

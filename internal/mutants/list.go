@@ -292,7 +292,7 @@ var list = []mutant{
 	{
 		name: "release-hears-no-reservation",
 		file: "release.go",
-		old:  ` || b.val == any(int64(othersTurn))`,
+		old:  `l.queues.othersWait(l.resource, served)`,
 		new:  ``,
 		why:  "who holds the lock without the node of the queue takes it again and again, and the first who waits has that node only",
 		args: "-test.run=^TestProcessThatIsNearLeavesOthersTheirTurn$",
