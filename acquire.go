@@ -57,7 +57,7 @@ func boundWait(ctx context.Context, most time.Duration) (context.Context, contex
 	if most == 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, most, fmt.Errorf("WithMaxWait of %v is over", most))
+	return context.WithTimeoutCause(ctx, most, waitOver(most))
 }
 
 // handOver tells the hook before the caller has the lock. A hook that does not return (a
@@ -77,7 +77,7 @@ func (a *acquisition) handOver(lock *Lock, err error) {
 
 // run makes attempts, and waits between them.
 func (a *acquisition) run() (lock *Lock, err error) {
-	if a.wait && !a.terms.shared && a.queues.recentlyRefused(a.resource) {
+	if a.wait && a.queues.recentlyRefused(a.resource) {
 		a.last, a.w = a.notAsked(), newWaiter(a.queues, a.resource)
 		err = a.untilNextAttempt()
 	}
@@ -128,7 +128,7 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 		WaitID: a.told.waitID(), WaitStart: a.waiting.time, Waited: a.waited, Err: err,
 	}
 	if lock != nil {
-		info.Token, info.Until, info.Outcomes = lock.token, lock.Until(), lock.Outcomes()
+		info.Token, info.Until, info.Outcomes = lock.Token(), lock.Until(), lock.Outcomes()
 	} else if q := (*QuorumError)(nil); a.attempts > 0 && errors.As(err, &q) {
 		info.Outcomes = q.Outcomes
 	}
@@ -189,7 +189,7 @@ func (a *acquisition) ask() (l *Lock, until instant, err error) {
 	if err != nil {
 		return nil, until, err
 	}
-	l.nth, l.adopts = int64(a.nth), a.adopts
+	l.nth, l.adopts = int32(a.nth), a.adopts
 	start := a.clock.now()
 	until = validUntil(start, a.terms.ttl, a.opts.DriftFactor)
 	l.sendAcquire(start)
@@ -226,6 +226,9 @@ func (a *acquisition) settle(l *Lock, until instant) (lock *Lock, retryable bool
 		return l, false, nil
 	}
 	reasons, retryable := a.reasons(r, v, cut)
+	if !retryable && a.quorumGone() {
+		a.queues.turnsAreOver(a.resource)
+	}
 	if retryable && l.entry != "" {
 		a.w.rejoin()
 	}
@@ -237,9 +240,9 @@ func (a *acquisition) settle(l *Lock, until instant) (lock *Lock, retryable bool
 // the acquire waits there.
 func (a *acquisition) newLock() (*Lock, error) {
 	if a.w != nil && a.w.entry != "" {
-		node, entry, value := a.w.claim()
+		node, entry, value, number := a.w.claim()
 		l := newLock(a.resource, a.queues, a.renewer, value)
-		l.arbiter, l.entry = node, entry
+		l.arbiter, l.entry, l.wants = node, entry, number
 		return l, nil
 	}
 	value, err := a.tokens.newValue(a.terms.owner)
@@ -271,7 +274,7 @@ func (a *acquisition) reasons(r *round, v verdict, cut error) (reasons []error, 
 	case v == verdictHeld:
 		return []error{ErrHeld}, true
 	default:
-		if twin := r.twins(); twin != nil {
+		if r.lacksTwins() {
 			return []error{ErrNoQuorum, ErrDuplicateNode}, false
 		}
 		return []error{ErrNoQuorum}, !r.permanent()
@@ -317,13 +320,17 @@ func (a *acquisition) waitBetween(attempts int) error {
 	}
 	free := time.Duration(-1)
 	if isHeld {
+		var all []inspection
 		var err error
-		if free, _, err = a.whenFree(a.ctx, a.last); err != nil {
+		if free, all, err = a.whenFree(a.ctx, a.last); err != nil {
 			return err
 		}
 		a.told.polledFor(a.last, a.clock.now())
+		if free == 0 && anyShared(all) {
+			free = -1 // there is room among those who share it, and a door keeps us out
+		}
 	}
-	if a.w != nil && a.w.waitsInVain() {
+	if a.w != nil && a.quorumGone() {
 		return nil
 	}
 	return a.pauseBetween(a.backoff(attempts, free))

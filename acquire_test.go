@@ -24,6 +24,7 @@ import (
 // Scenarios 19 and 21, R4: decided at quorum; what the others say comes later.
 func TestAcquireIsDecidedWithoutTheSlowest(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
+		b.cycle() // or it would have to connect first
 		b.each([]int{3, 4}, hang)
 		var lock *redlock.Lock
 		b.takes(0, func() { lock = b.lock() })
@@ -465,6 +466,7 @@ func TestPartitionBetweenClients(t *testing.T) {
 
 // Acquire waits for holders and through outages alike.
 func TestAcquireWaits(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ begin, end func(*redlocktest.Node) }{
 		"held":        {taken, func(n *redlocktest.Node) { n.Del(key) }},
 		"crashed":     {stop, func(n *redlocktest.Node) { n.Restart(redlocktest.KeepKeys) }},
@@ -530,6 +532,7 @@ func TestAcquireTellsWhyItWaitedInVain(t *testing.T) {
 // Scenarios 45, 46 and 47: what no waiting mends is returned at once, if it alone rules
 // out a quorum; otherwise the other nodes decide.
 func TestErrorsThatNoWaitingMends(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		fault func(*redlocktest.Node)
 		says  string

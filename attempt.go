@@ -12,26 +12,28 @@ type attempt struct {
 	set request
 }
 
-// newAttempt makes room for the answers of so many nodes. The usual numbers cost one
-// allocation.
-func newAttempt(nodes int) *attempt {
+// withSeats makes what has a round, and room for the answers of so many nodes. The usual numbers
+// cost one allocation.
+func withSeats[T any](nodes int, of func(*T) *round) *T {
 	switch nodes {
 	case 3:
-		a := new(struct {
-			attempt
+		x := new(struct {
+			it   T
 			room [3]seat
 		})
-		a.seats = a.room[:]
-		return &a.attempt
+		of(&x.it).seats = x.room[:]
+		return &x.it
 	case 5:
-		a := new(struct {
-			attempt
+		x := new(struct {
+			it   T
 			room [5]seat
 		})
-		a.seats = a.room[:]
-		return &a.attempt
+		of(&x.it).seats = x.room[:]
+		return &x.it
 	default:
-		return &attempt{round: round{seats: make([]seat, nodes)}}
+		it := new(T)
+		of(it).seats = make([]seat, nodes)
+		return it
 	}
 }
 
@@ -41,27 +43,6 @@ type departure struct {
 	req      request    // for the nodes whose queue is not served
 	queueReq request    // for the arbiter
 	also     *servedToo // nil: no other
-}
-
-func newDeparture(nodes int) *departure {
-	switch nodes {
-	case 3:
-		d := new(struct {
-			departure
-			room [3]seat
-		})
-		d.seats = d.room[:]
-		return &d.departure
-	case 5:
-		d := new(struct {
-			departure
-			room [5]seat
-		})
-		d.seats = d.room[:]
-		return &d.departure
-	default:
-		return &departure{round: round{seats: make([]seat, nodes)}}
-	}
 }
 
 // servedToo is a second node whose queue a release serves.

@@ -108,6 +108,8 @@ type batch struct {
 	overdueAt int64 // the longest timeout in it is over
 	bound     time.Duration
 	join      *call // one of those in it; nil: there is none
+	left      bool  // its wire has written it, or has to wait
+	hasLeft   func()
 	array     [mostInBatch]*call
 	told      []news // of use while it is settled
 }
@@ -216,6 +218,11 @@ func (f *flight) has(key string) bool {
 	return false
 }
 
+// leaves reports whether a call is in a batch that is about to be written.
+func (f *flight) leaves(c *call) bool {
+	return slices.ContainsFunc(f.out, func(b *batch) bool { return !b.left && slices.Contains(b.calls, c) })
+}
+
 // silentSince is when the oldest batch that is out was sent; now if none is out.
 func (f *flight) silentSince(now int64) int64 {
 	for _, b := range f.out {
@@ -296,7 +303,7 @@ func (p *packing) take(q *callList, most int) {
 			passed++
 			q.push(c)
 		default:
-			c.state, c.next = callOut, nil
+			c.state, c.next, c.req = callOut, nil, c.req.asOf(p.now)
 			if c.req.op == opJoin {
 				b.join, c.deadline = c, min(c.deadline, p.now+int64(c.req.joinPatience()))
 			}
@@ -316,7 +323,7 @@ func (f *flight) newBatch(now int64) *batch {
 	if f.spare = nil; b == nil {
 		b = new(batch)
 	}
-	b.calls, b.sentAt, b.bound, b.join = b.array[:0], now, 0, nil
+	b.calls, b.sentAt, b.bound, b.join, b.left = b.array[:0], now, 0, nil, false
 	return b
 }
 

@@ -50,7 +50,7 @@ func (c *call) instead() *request {
 	switch {
 	case c.unknownScript() && !c.req.whole:
 		return c.req.withSource()
-	case c.native && !c.twice && (c.val == any(int64(0)) || denied(c.err) || otherType(c.err)):
+	case c.native && (c.val == any(int64(0)) || denied(c.err) || otherType(c.err)):
 		return c.req.withLua() // says what is there instead
 	default:
 		return nil
@@ -203,6 +203,10 @@ func (c *call) needless() bool {
 	set := c.release.of
 	return c.release.when == ifPlaced || set.state == callDropped || set.vote == VoteNotSent
 }
+
+// keptLate reports whether a node was slow to leave the key for a while, which then begins
+// late, too.
+func (c *call) keptLate() bool { return c.req.keep != nil && c.req.px > 0 && c.overdue }
 
 // tell gives whoever waits the news; an empty ballot is none. No mutex may be held.
 func (c *call) tell(b ballot, now int64) {

@@ -24,6 +24,10 @@ const checkPatience = 3 * time.Second
 // us; if nodes were asked, errors.As finds a *QuorumError. A Redlock that was not made by
 // Open or New is ErrInvalid. Findings are no error, however severe they are; see Report.Worst.
 //
+// It cannot see that clients of a key use different TTLs, which the restart guard does not cover (see
+// Options.RestartGuard): nodes know leases, and not for how long clients will bar a node. A client that
+// waits and meets such a lease tells Hooks.Degraded.
+//
 // Check itself leaves nothing on the nodes. It tests rights with commands that fail even where they
 // are allowed, or whose key does not exist. Commands that are denied appear in the server's
 // ACL LOG. Rights to keys are tested with one random key behind Options.KeyPrefix only. A
@@ -100,7 +104,10 @@ func (e *examiner) examine(ctx context.Context, c redis.UniversalClient) {
 	case *redis.ClusterClient, *redis.Ring:
 		e.many = true
 	case *redis.Client:
-		c = single.WithTimeout(checkPatience)
+		o := *single.Options()
+		o.MaxRetries, o.ReadTimeout, o.WriteTimeout = -1, checkPatience, checkPatience
+		c = redis.NewClient(&o)
+		defer c.Close() // a pool would keep the connection
 	}
 	if !e.ping(ctx, c) || e.many {
 		if e.many {

@@ -120,6 +120,7 @@ var sections = []struct {
 	{"replication", "whether it is a master and has replicas", func(n *NodeReport) bool { return n.Role != "" }},
 	{"memory", "whether it may evict locks", func(n *NodeReport) bool { return n.MaxMemoryPolicy != "" }},
 	{"persistence", "whether a restart forgets locks", func(n *NodeReport) bool { return n.AppendOnly != "" }},
+	{"stats", "whether it has evicted keys", func(n *NodeReport) bool { return n.counted }},
 	{"cluster", "whether it belongs to a cluster", func(n *NodeReport) bool { return n.Mode != "" }},
 }
 
@@ -193,9 +194,12 @@ func (e *examiner) readMemory(q *enquiry, infos []*redis.StringCmd, text *redis.
 		return
 	}
 	e.seen.mark = unreadMark(err)
-	if strings.HasPrefix(err.Error(), "NOPERM") { // the probes find that, and say what it costs
+	switch {
+	case strings.HasPrefix(err.Error(), "NOPERM"): // the probes find that, and say what it costs
 		e.Unread = append(e.Unread, "GET "+e.mark+": "+oneLine(err.Error()))
-	} else {
+	case otherType(err):
+		e.noMark = e.mark
+	default:
 		e.cannot("GET "+e.mark, "since when it remembers", err)
 	}
 }

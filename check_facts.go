@@ -10,7 +10,8 @@ type facts struct {
 	seen   sighting // what the memory is judged by
 	unread []unread
 	lacks  []denial
-	masked bool // the probe's key was refused, so nothing is known of rights to keys
+	noMark string // the key of the memory mark, where it holds something else
+	masked bool   // the probe's key was refused, so nothing is known of rights to keys
 }
 
 // unread is a question without an answer: what was asked, what is not known without it, and
@@ -80,6 +81,9 @@ func (n *NodeReport) readInfo(text string) {
 		n.MaxMemory = bytes
 	}
 	set(&n.MaxMemoryPolicy, info["maxmemory_policy"])
+	if count, ok := info.number("evicted_keys"); ok {
+		n.EvictedKeys, n.counted = count, true
+	}
 	if on, ok := info["aof_enabled"]; ok {
 		n.AppendOnly = yesNo[on == "1"]
 	}

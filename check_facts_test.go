@@ -18,11 +18,12 @@ func TestReadInfo(t *testing.T) {
 			"# Server\r\nredis_version:7.2.4\r\nredis_mode:standalone\r\nrun_id:0f3a\r\nuptime_in_seconds:90\r\n",
 			"role:master\r\nconnected_slaves:2\r\n",
 			"maxmemory:1048576\r\nmaxmemory_policy:noeviction\r\n",
+			"evicted_keys:12\r\n",
 			"aof_enabled:1\r\n",
 			"cluster_enabled:0\r\n",
 		}, want: NodeReport{
 			Version: "redis 7.2.4", Mode: "standalone", RunID: "0f3a", Uptime: 90 * time.Second, aged: true, Role: "master", Replicas: 2,
-			MaxMemory: 1 << 20, MaxMemoryPolicy: "noeviction", AppendOnly: "yes",
+			MaxMemory: 1 << 20, MaxMemoryPolicy: "noeviction", EvictedKeys: 12, counted: true, AppendOnly: "yes",
 		}},
 		{name: "Valkey gives a Redis version, too", sections: []string{"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\nserver_mode:standalone\r\nredis_mode:standalone\r\n"},
 			want: NodeReport{Version: "valkey 8.0.1", Mode: "standalone"}},

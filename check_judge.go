@@ -115,6 +115,7 @@ func judgeNode(f facts, s setup, add addFinding) {
 		add(SeverityWarning, "version", f.Version+" is older than Redis 6.2, which is the oldest that is supported", "upgrade the server")
 	}
 	judgeRights(f, add)
+	judgeMark(f, add)
 	for _, u := range f.unread {
 		add(SeverityInfo, "unread", fmt.Sprintf("%s cannot be read (%s), so it is not known %s", u.what, u.err, u.means),
 			"look it up in the server's configuration, or check as a user who may read it")
@@ -185,10 +186,19 @@ func judgePersistence(f facts, s setup, add addFinding) {
 
 // judgeEviction finds servers that throw away locks when their memory is full.
 func judgeEviction(f facts, add addFinding) {
+	already := ""
+	if f.EvictedKeys > 0 {
+		already = fmt.Sprintf("; it has evicted %s since its start", plural(f.EvictedKeys, "key"))
+	}
 	switch {
+	case f.MaxMemoryPolicy == "" && f.EvictedKeys > 0:
+		add(SeverityCritical, "eviction", "the server has been full and has thrown away keys, which may be locks"+already,
+			"set maxmemory-policy noeviction, and give the server more memory")
+	case f.MaxMemoryPolicy == "noeviction" && f.EvictedKeys > 0:
+		add(SeverityInfo, "eviction", "maxmemory-policy is noeviction now, and was another before"+already, "nothing, if it stays so")
 	case f.MaxMemoryPolicy == "" || f.MaxMemoryPolicy == "noeviction":
 	case f.MaxMemory > 0:
-		add(SeverityCritical, "eviction", fmt.Sprintf("maxmemory-policy %s with maxmemory %d: the server throws away locks when it is full", f.MaxMemoryPolicy, f.MaxMemory),
+		add(SeverityCritical, "eviction", fmt.Sprintf("maxmemory-policy %s with maxmemory %d: the server throws away locks when it is full%s", f.MaxMemoryPolicy, f.MaxMemory, already),
 			"set maxmemory-policy noeviction")
 	default:
 		add(SeverityWarning, "eviction", fmt.Sprintf("maxmemory-policy %s would throw away locks; only the missing maxmemory prevents it", f.MaxMemoryPolicy),
@@ -238,6 +248,14 @@ func judgeRights(f facts, add addFinding) {
 	}
 }
 
+// judgeMark finds nodes where others have something under the key of the memory mark.
+func judgeMark(f facts, add addFinding) {
+	if f.noMark != "" {
+		add(SeverityWarning, "memory-mark", fmt.Sprintf("%q holds what is no memory mark: a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds", f.noMark),
+			"move it: the key belongs to this library, or give Options.KeyPrefix another value in all clients")
+	}
+}
+
 // judgeTwins finds servers that are two nodes.
 func judgeTwins(all []facts, add addAbout) {
 	ids := make([]string, len(all))
@@ -280,7 +298,7 @@ func judgeBarred(f facts, s setup, add addFinding) {
 	if f.BarredFor <= 0 {
 		return
 	}
-	why := "its data was lost or replaced lately"
+	why := "its data was lost or replaced lately, or its first replica was attached"
 	if f.aged && f.Uptime-time.Second < s.guard {
 		why = fmt.Sprintf("started %v ago", f.Uptime)
 	}
@@ -345,7 +363,7 @@ func outdated(version string) bool {
 	return redis && parsed && !atLeast(number, 6, 2)
 }
 
-func plural(n int, what string) string {
+func plural[N int | int64](n N, what string) string {
 	if n != 1 {
 		what += "s"
 	}

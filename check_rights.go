@@ -44,8 +44,8 @@ func probesFor(key, line, channel, mark string) []probe {
 		{forEnds, []any{"CLIENT", "KILL", "ID", noClient}},
 	}
 	holders := namingOf(key).holdersKey(key)
-	probes = append(probes, probe{forSharing, []any{"EXISTS", namingOf(key).doorKey(key)}}, probe{forSharing, []any{"ZCARD", holders}},
-		probe{forSharing, []any{"ZRANGE", holders, 0, 0}}, probe{forSharing, []any{"ZREMRANGEBYSCORE", holders, 0, 0}})
+	probes = append(probes, probe{forSharing, []any{"GET", namingOf(key).doorKey(key)}}, probe{forSharing, []any{"ZCARD", holders}},
+		probe{forSharing, []any{"ZRANGE", holders, 0, 0}}, probe{forSharing, []any{"UNLINK", holders}}, probe{forSharing, []any{"ZREMRANGEBYSCORE", holders, 0, 0}})
 	if mark != "" {
 		probes = append(probes, probe{forMemory, []any{"TIME"}},
 			probe{forMemory, []any{"GET", mark}}, probe{forMemory, []any{"SET", mark, "", "NOTHING"}})

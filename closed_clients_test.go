@@ -13,6 +13,16 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
+// wrapped is a client of a type of the user's own, which gets the commands itself.
+type wrapped struct{ redis.UniversalClient }
+
+func (b *bed) wrapped() (clients []redis.UniversalClient) {
+	for _, c := range b.cluster.Clients() {
+		clients = append(clients, wrapped{c})
+	}
+	return clients
+}
+
 // Scenario 90: a client is closed for good, so an Acquire that waited for such clients would
 // wait for ever.
 func TestClosedClientsEndAcquires(t *testing.T) {
@@ -28,7 +38,7 @@ func TestClosedClientsEndAcquires(t *testing.T) {
 					_, err := b.rl.Mutex(key, redlock.WithRenewal()).TryAcquire(b.Context())
 					require.NoError(b, err)
 				}
-				clients := b.cluster.Clients()
+				clients := b.wrapped()
 				rl, err := redlock.New(clients, nil)
 				require.NoError(b, err)
 				b.Cleanup(func() { _ = rl.Close() })
@@ -63,22 +73,28 @@ func TestClosedClientsEndAcquires(t *testing.T) {
 	}
 }
 
+// crowd is twenty that wait for a lock that is held, in a process with clients of its own.
+func (b *bed) crowd() (clients []redis.UniversalClient, rl *redlock.Redlock, waiters []<-chan result) {
+	b.Helper()
+	_, err := b.rl.Mutex(key, redlock.WithRenewal()).TryAcquire(b.Context())
+	require.NoError(b, err)
+	clients = b.wrapped()
+	rl, err = redlock.New(clients, nil)
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = rl.Close() })
+	for range 20 {
+		waiters = append(waiters, later(func() (*redlock.Lock, error) { return rl.Mutex(key).Acquire(b.Context()) }))
+	}
+	return clients, rl, waiters
+}
+
 // They all end as soon as one of them has found out, also where the node that keeps their
 // queue is there.
 func TestClosedClientsEndAllWaitersAtOnce(t *testing.T) {
 	for _, all := range []bool{true, false} {
 		t.Run(fmt.Sprint(all), func(t *testing.T) {
 			inBubble(t, 3, nil, func(b *bed) {
-				_, err := b.rl.Mutex(key, redlock.WithRenewal()).TryAcquire(b.Context())
-				require.NoError(b, err)
-				clients := b.cluster.Clients()
-				rl, err := redlock.New(clients, nil)
-				require.NoError(b, err)
-				b.Cleanup(func() { _ = rl.Close() })
-				var waiters []<-chan result
-				for range 20 {
-					waiters = append(waiters, later(func() (*redlock.Lock, error) { return rl.Mutex(key).Acquire(b.Context()) }))
-				}
+				clients, _, waiters := b.crowd()
 				for i, c := range clients {
 					if all || !b.cluster.Node(i).Redis().Exists("{"+key+"}:line") {
 						require.NoError(b, c.Close())
@@ -97,10 +113,28 @@ func TestClosedClientsEndAllWaitersAtOnce(t *testing.T) {
 	}
 }
 
+// Nobody need wait in the queue to find that out: an attempt that fails for it tells all waiters.
+func TestClosedClientsEndAllWaitersWithAnAttempt(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		clients, rl, waiters := b.crowd()
+		for _, c := range clients {
+			require.NoError(b, c.Close())
+		}
+		_, err := rl.Mutex(key).TryAcquire(b.Context())
+		require.ErrorIs(b, err, redlock.ErrNoQuorum)
+		found := time.Now()
+		for _, w := range waiters {
+			r := <-w
+			require.ErrorIs(b, r.err, redlock.ErrNoQuorum)
+			require.Zero(b, r.at.Sub(found))
+		}
+	})
+}
+
 // A minority of them is like nodes that are down.
 func TestAMinorityOfClosedClientsChangesNothing(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
-		clients := b.cluster.Clients()
+		clients := b.wrapped()
 		rl, err := redlock.New(clients, nil)
 		require.NoError(b, err)
 		b.Cleanup(func() { _ = rl.Close() })

@@ -8,32 +8,31 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// arguments are a request's, as go-redis writes them.
-type arguments struct {
-	list []any
-	// byPointer: strings and numbers stay where they are in the request, and go-redis
-	// follows the pointer. It saves an allocation for each of them, but a user's hook that
-	// prints commands would show addresses.
-	byPointer bool
-}
+// arguments are a request's, as go-redis writes them. Most strings and numbers stay where they
+// are in the request, and go-redis follows the pointer: that saves an allocation for each.
+type arguments struct{ list []any }
 
-func (a *arguments) str(s *string) {
-	if a.byPointer {
-		a.list = append(a.list, s)
-	} else {
-		a.list = append(a.list, *s)
-	}
-}
+func (a *arguments) str(s *string) { a.list = append(a.list, s) }
 
-func (a *arguments) num(n *int64) {
-	if a.byPointer {
-		a.list = append(a.list, n)
-	} else {
-		a.list = append(a.list, *n)
-	}
-}
+func (a *arguments) num(n *int64) { a.list = append(a.list, n) }
 
 func (a *arguments) add(vs ...any) { a.list = append(a.list, vs...) }
+
+// sharedClaim appends a claim of a lock that is held together with others.
+func (a *arguments) sharedClaim(r *request) {
+	q, s := r.queue, r.share
+	if q != nil && q.key != "" {
+		a.keys(&r.key, &s.holders, &s.door, &q.key)
+	} else {
+		a.keys(&r.key, &s.holders, &s.door)
+	}
+	a.str(&r.value)
+	a.num(&r.px)
+	a.num(&s.limit)
+	if q != nil {
+		a.str(&q.entry)
+	}
+}
 
 // write appends the request as a command. It is the only place that knows where a
 // script expects what.
@@ -46,9 +45,7 @@ func (a *arguments) write(r *request) {
 		a.list = append(a.list, "SET")
 		a.str(&r.key)
 		a.str(&r.value)
-		if r.op != opDoor {
-			a.list = append(a.list, "NX")
-		}
+		a.list = append(a.list, "NX")
 		a.list = append(a.list, "PX")
 		a.num(&r.px)
 		return
@@ -65,6 +62,9 @@ func (a *arguments) write(r *request) {
 	case releaseScript:
 		a.keys(&r.key)
 		a.str(&r.value)
+	case keepScript:
+		a.keys(&r.key)
+		a.add(r.value, r.keep.value, r.px)
 	case queueReleaseScript:
 		a.keys(&r.key)
 		a.str(&r.value)
@@ -72,8 +72,9 @@ func (a *arguments) write(r *request) {
 			a.str(&q.key)
 			a.str(&q.entry)
 			a.str(q.as.digit())
+			a.unusual(q.holders)
 		}
-	case extendScript:
+	case extendScript, doorScript:
 		a.keys(&r.key)
 		a.str(&r.value)
 		a.num(&r.px)
@@ -86,15 +87,15 @@ func (a *arguments) write(r *request) {
 		a.add(r.value, q.key)
 		a.unusual(s.holders)
 	case sharedClaimScript:
-		a.keys(&r.key, &s.holders, &s.door)
-		a.str(&r.value)
-		a.num(&r.px)
-		a.num(&s.limit)
+		a.sharedClaim(r)
 	case sharedExtendScript:
 		a.keys(&r.key, &s.holders)
 		a.str(&r.value)
 		a.num(&r.px)
 		a.num(&s.number)
+		if q != nil {
+			a.str(&q.key)
+		}
 	case sharedReleaseScript:
 		a.keys(&r.key, &s.holders)
 		a.str(&r.value)
@@ -104,6 +105,7 @@ func (a *arguments) write(r *request) {
 	case joinScript:
 		a.keys(&r.key, &q.key)
 		a.add(q.entry, q.ended, q.arrival, q.waited, queueLife.Milliseconds())
+		a.unusual(q.holders)
 	case claimScript:
 		a.keys(&r.key, &q.key)
 		a.add(r.value, r.px, q.entry)
@@ -171,56 +173,20 @@ func (a *arguments) unusual(name string) {
 	}
 }
 
-// plainArguments is the request as a command whose arguments anybody may read.
-func (r *request) plainArguments() []any {
-	if r.plain == nil {
-		a := arguments{list: make([]any, 0, mostArguments)}
-		a.write(r)
-		return a.list
-	}
-	p := r.plain
-	p.once.Do(func() {
-		a := arguments{list: p.room[:0]}
-		a.write(r)
-		p.list = a.list
-	})
-	return p.list
-}
-
-// plainCommands makes commands of a batch for a user's client. They are never used again,
-// since a hook may hold on to them, and so lie in a few pieces of memory. native: the server's
-// command in place of the release script.
-func plainCommands(batch []*call, native nativeDelete) []redis.Cmder {
-	ctx := context.Background()
-	sets := 0
-	for _, c := range batch {
-		if c.req.script == nil {
-			sets++
+// values is the request as a command whose arguments others may read: hooks, and clients that
+// choose a server by the key.
+func (r *request) values() []any {
+	var a arguments
+	a.write(r)
+	for i, v := range a.list {
+		switch v := v.(type) {
+		case *string:
+			a.list[i] = *v
+		case *int64:
+			a.list[i] = *v
 		}
 	}
-	cmds, all := make([]redis.Cmder, len(batch)), make([]once, len(batch))
-	statuses, scripts := make([]redis.StatusCmd, sets), make([]redis.Cmd, len(batch)-sets)
-	for i, c := range batch {
-		o := &all[i]
-		if o.native = native != noNative && c.req.mayBeNative(); o.native {
-			var a arguments
-			a.compareAndDelete(c.req, native)
-			o.args = a.list
-		} else {
-			o.args = c.req.plainArguments()
-		}
-		if c.req.script == nil {
-			o.status, statuses = &statuses[0], statuses[1:]
-			*o.status = *redis.NewStatusCmd(ctx, o.args...)
-			o.Cmder = o.status
-		} else {
-			o.script, scripts = &scripts[0], scripts[1:]
-			*o.script = *redis.NewCmd(ctx, o.args...)
-			o.Cmder = o.script
-		}
-		cmds[i] = o
-	}
-	return cmds
+	return a.list
 }
 
 // once is a command that go-redis must not send a second time by itself: a SET NX that
@@ -233,59 +199,6 @@ type once struct {
 	args        []any
 	written     bool
 	native      bool
-	sends       sends
-}
-
-// sends counts how often the command was sent to somebody who may have done it. go-redis
-// sends it once (see NoRetry), but a hook of a user's client may call the next one again.
-//
-// It stands in the place of an argument, since go-redis asks that for its bytes when it
-// writes the command to a connection, and never else; Args is also called by hooks that
-// only look.
-type sends struct {
-	text string // the argument
-	n    int
-	out  bool // nobody told what came of the last one
-}
-
-func (s *sends) MarshalBinary() ([]byte, error) {
-	s.n++
-	s.out = true
-	return []byte(s.text), nil
-}
-
-// String is for hooks that print commands.
-func (s *sends) String() string { return s.text }
-
-// replace takes the place of the lock's value in a command; of one of another kind it takes
-// none.
-func (s *sends) replace(args []any) {
-	*s = sends{}
-	at := 2 // SET key value
-	if n, ok := args[min(2, len(args)-1)].(int); ok {
-		at = 3 + n // EVAL script n keys... value
-	}
-	if at >= len(args) {
-		return
-	}
-	if text, ok := args[at].(string); ok {
-		s.text, args[at] = text, s
-	}
-}
-
-// heard notes what go-redis found out about the last time. Where the server did nothing,
-// sending it again is as good as sending it for the first time.
-func (s *sends) heard(err error) {
-	if s.out && err != nil && isServerError(err) && !errors.Is(err, redis.Nil) && !halfWay(err) {
-		s.n--
-	}
-	s.out = false
-}
-
-// SetErr is how go-redis tells what came of the command.
-func (o *once) SetErr(err error) {
-	o.sends.heard(err)
-	o.Cmder.SetErr(err)
 }
 
 // NoRetry makes go-redis send the command, and the pipeline it is in, at most once,
@@ -301,7 +214,7 @@ func (o *once) Args() []any {
 
 // Clone keeps the wrapper where go-redis copies commands (clusters, rings).
 func (o *once) Clone() redis.Cmder {
-	c := &once{Cmder: o.Cmder.Clone(), args: o.args} // what it sends is counted with the rest
+	c := &once{Cmder: o.Cmder.Clone(), args: o.args}
 	c.script, _ = c.Cmder.(*redis.Cmd)
 	c.status, _ = c.Cmder.(*redis.StatusCmd)
 	return c
@@ -310,7 +223,7 @@ func (o *once) Clone() redis.Cmder {
 // reuse makes the command anew, in its own memory. The inner command is given the first
 // word only, and no context of a caller: it lives as long as the wire, and a lock does not.
 func (o *once) reuse(req *request, native nativeDelete) {
-	a := arguments{list: o.args[:0], byPointer: true}
+	a := arguments{list: o.args[:0]}
 	name := scriptName
 	switch o.native = native != noNative && req.mayBeNative(); {
 	case o.native:
@@ -321,20 +234,15 @@ func (o *once) reuse(req *request, native nativeDelete) {
 	default:
 		a.write(req)
 	}
-	o.prepare(context.Background(), req.script == nil, name, a.list)
+	o.prepare(req.script == nil, name, a.list)
 }
 
 var setName, scriptName = []any{"SET"}, []any{"EVALSHA"}
 
-// reset makes the command of arguments that others may keep, and look at.
-func (o *once) reset(ctx context.Context, plain bool, args []any) {
-	o.sends.replace(args)
-	o.prepare(ctx, plain, args, args)
-}
-
 // prepare makes the inner command of inner. Plain SETs are read as a status, which costs
 // less than a reply of any kind.
-func (o *once) prepare(ctx context.Context, plain bool, inner, args []any) {
+func (o *once) prepare(plain bool, inner, args []any) {
+	ctx := context.Background()
 	o.args, o.written = args, false
 	switch {
 	case plain && o.status == nil:
@@ -358,7 +266,7 @@ func (o *once) forget() { clear(o.args) }
 
 // reply fills in what came of the command; failure is that of the whole pipeline.
 func (o *once) reply(b *ballot, failure error) {
-	*b = ballot{sent: true, twice: o.sends.n > 1, native: o.native}
+	*b = ballot{sent: true, native: o.native}
 	if err := o.Err(); errors.Is(err, redis.Nil) || err != nil && isServerError(err) {
 		if b.err = err; errors.Is(err, redis.Nil) {
 			b.err = nil

@@ -12,8 +12,6 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-type ctxKey struct{}
-
 // Scenario 15, as far as a test can: the end comes by this process' own timer.
 func TestContextEndsAtUntil(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {

@@ -36,9 +36,12 @@ var contractNodes = map[string]func(t *testing.T) *contractNode{
 	"redis":     realRedis,
 }
 
-func inMemory(t *testing.T) *contractNode {
+func inMemory(*testing.T) *contractNode { return newInMemory(false) }
+
+func newInMemory(mute bool) *contractNode {
 	now := simEpoch
 	s := newMemStore(func() int64 { return now })
+	s.mute = mute
 	var told []string
 	s.publish = func(channel, message string) { told = append(told, channel+" "+message) }
 	n := &contractNode{
@@ -60,7 +63,13 @@ func inMemory(t *testing.T) *contractNode {
 		case "PEXPIRE":
 			s.expireIn(key, int64(args[2].(int)), &memOp{})
 		case "RPUSH":
-			s.keys[key] = &memKey{list: true}
+			s.keys[key] = &memKey{other: "list"}
+		case "SADD":
+			s.keys[key] = &memKey{other: "set"}
+		case "HSET":
+			s.keys[key] = &memKey{other: "hash"}
+		case "ZADD":
+			s.zadd(key, float64(args[2].(int)), args[3].(string))
 		case "DEL":
 			s.del(key, &memOp{})
 		case "TYPE":
@@ -127,15 +136,15 @@ func overClient(t *testing.T, addr string) *contractNode {
 		_, err := listener.Receive(ctx)
 		require.NoError(t, err)
 	}
-	w := newOwnWire(client.Options(), client, "", newSystemClock())
+	w := newOwnWire(client, openHabits, "", newSystemClock())
 	t.Cleanup(w.close)
 	return &contractNode{
 		do: func(req *request) simAnswer {
 			c := &call{req: req}
-			w.exchange([]*call{c}, 10*time.Second, 10*time.Second)
+			w.exchange([]*call{c}, 10*time.Second, 10*time.Second, func() {})
 			for req := c.instead(); req != nil && c.req.native == noNative; req = c.instead() {
 				c.req = req
-				w.exchange([]*call{c}, 10*time.Second, 10*time.Second)
+				w.exchange([]*call{c}, 10*time.Second, 10*time.Second, func() {})
 			}
 			return simAnswer{c.val, c.err}
 		},
@@ -186,11 +195,20 @@ func askRelease(value string) *request {
 	return &r
 }
 
+// askKeep leaves the lock to the value that is kept, for so long from now on.
+func askKeep(value, kept string, lasts time.Duration) *request {
+	r := keepRequest(contractTerms(contractTTL), "k", value, &keepArgs{value: kept, until: int64(lasts)})
+	return r.asOf(0)
+}
+
 func askExtend(value string, ttl time.Duration) *request {
 	return extendRequest(contractTerms(ttl), "k", value)
 }
 
-func entryOf(process, value string) string { return process + " 30000 " + value }
+// modesOf are those of values whose waiters want to share the lock.
+var modesOf = map[string]string{"f": "s0", "f1": "s0", "9": "s2", "91": "s2", "8": "s3"}
+
+func entryOf(process, value string) string { return process + " 30000" + modesOf[value] + " " + value }
 
 func askJoin(process, value, ended string, arrival int64, waited time.Duration) *request {
 	if ended != "" {
@@ -233,6 +251,11 @@ func askAdopt(value, token string) *request {
 	return &r
 }
 
+// askMove gives a lock to a ticket for a time.
+func askMove(ticket, token string, ttl time.Duration) *request {
+	return moveRequest(contractTerms(ttl), "k", ticket, token)
+}
+
 func askAdoptFenced(value, token string, proposal uint64) *request {
 	r := adoptRequest(contractTerms(contractTTL), "k", value, token, fenceOfKey(proposal))
 	return &r
@@ -262,13 +285,20 @@ var shareOfK = shareArgs{holders: holdersOfK, door: doorOfK}
 func askShare(value string, limit int64, ttl time.Duration) *request {
 	s := shareOfK
 	s.limit = limit
-	return sharedClaimRequest(opAcquireShared, contractTerms(ttl), "k", value, &s)
+	return sharedClaimRequest(opAcquireShared, contractTerms(ttl), "k", value, &s, nil)
 }
 
 func askShareExtend(value string, number int64, ttl time.Duration) *request {
 	s := shareOfK
 	s.number = number
 	return sharedExtendRequest(contractTerms(ttl), "k", value, &s)
+}
+
+// askDowngrade is askShareExtend on the node that keeps the line, of a lock that is held alone.
+func askDowngrade(value string) *request {
+	r := askShareExtend(value, 0, contractTTL)
+	r.queue = &queueArgs{key: lineOfK}
+	return r
 }
 
 func askShareLeave(value, line, entry string, as releaser) *request {
@@ -278,12 +308,15 @@ func askShareLeave(value, line, entry string, as releaser) *request {
 
 func askShareRelease(value, line string) *request { return askShareLeave(value, line, "", asHolder) }
 
+// doorValue is one that a waiter would have.
+func doorValue(value string) string { return "0d@" + value }
+
 func askDoor(value string) *request {
-	return doorRequest(contractTerms(contractTTL), doorOfK, value, contractTTL)
+	return doorRequest(contractTerms(contractTTL), doorOfK, doorValue(value), contractTTL)
 }
 
 func askOpenDoor(value string) *request {
-	return openDoorRequest(contractTerms(contractTTL), doorOfK, value)
+	return openDoorRequest(contractTerms(contractTTL), doorOfK, doorValue(value))
 }
 
 // askMark is the writing of a mark over another; at is in microseconds, 0 for now.
@@ -310,6 +343,30 @@ var contractCases = map[string][]struct {
 	"release of nothing":                                {{askRelease("a"), "0"}},
 	"release twice":                                     {{askSet("a"), "OK"}, {askRelease("a"), "1"}, {askRelease("a"), "0"}},
 	"release of what is no lock":                        {{raw("RPUSH", "k", "x"), ""}, {askRelease("a"), "error WRONGTYPE"}},
+	"a lock that is kept is another's": {
+		{askSet("a"), "OK"}, {askKeep("a", "n", time.Second), "1"}, {raw("GET", "k"), "n"}, {raw("PTTL", "k"), "less than 1100"},
+		{askRelease("a"), "n"}, {askExtend("a", time.Hour), "n"}, {askSet("a"), "<nil>"}, {raw("PTTL", "k"), "less than 1100"},
+	},
+	"a lock may be kept for longer than its lease": {
+		{askSet("a"), "OK"}, {askKeep("a", "n", time.Hour), "1"}, {raw("PTTL", "k"), "more than 3000000"},
+	},
+	"kept again it lasts for less and never for longer": {
+		{askSet("a"), "OK"}, {askKeep("a", "n", time.Minute), "1"}, {askKeep("a", "n", time.Second), "1"}, {raw("PTTL", "k"), "less than 1100"},
+		{askKeep("a", "n", time.Hour), "1"}, {raw("PTTL", "k"), "less than 1100"}, {raw("GET", "k"), "n"},
+	},
+	"when the time is over it is deleted, if it is ours": {
+		{askSet("a"), "OK"}, {askKeep("a", "n", 0), "1"}, {raw("TYPE", "k"), "none"}, {askKeep("a", "n", 0), "0"}, {raw("TYPE", "k"), "none"},
+	},
+	"or if it was kept": {
+		{askSet("a"), "OK"}, {askKeep("a", "n", time.Minute), "1"}, {askKeep("a", "n", 0), "1"}, {raw("TYPE", "k"), "none"},
+	},
+	"another's is not kept, and none is made": {
+		{askKeep("a", "n", time.Minute), "0"}, {raw("TYPE", "k"), "none"},
+		{askSet("b"), "OK"}, {askKeep("a", "n", time.Minute), "b"}, {askKeep("a", "n", 0), "b"}, {raw("GET", "k"), "b"},
+	},
+	"what is no lock is not kept": {
+		{raw("RPUSH", "k", "x"), ""}, {askKeep("a", "n", time.Minute), "error WRONGTYPE"}, {askKeep("a", "n", 0), "error WRONGTYPE"},
+	},
 	"extend of our own makes it longer": {
 		{askSet("a"), "OK"}, {askExtend("a", time.Hour), "1"}, {raw("PTTL", "k"), "more than 3000000"},
 	},
@@ -438,6 +495,20 @@ var contractCases = map[string][]struct {
 		{askSet(tokenA), "OK"}, {askAdopt("b", tokenA), "1"}, {askRelease(tokenA), "b"}, {askExtend(tokenA, time.Hour), "b"},
 		{askPlainLineRelease(tokenA), "b"}, {askSet(tokenA), "<nil>"}, {raw("GET", "k"), "b"}, {raw("PTTL", "k"), "less than 61000"},
 	},
+	"a lock moves to a ticket for a shorter time": {
+		{askSet(tokenA + "@x"), "OK"}, {askExtend(tokenA+"@x", time.Hour), "1"}, {askMove("t@x", tokenA, 3*time.Second), "1"},
+		{raw("GET", "k"), "t@x"}, {raw("PTTL", "k"), "less than 3001"}, {raw("PTTL", "k"), "more than 1000"},
+	},
+	"the former holder's requests do nothing to a ticket, once or twice": {
+		{askSet(tokenA), "OK"}, {askMove("t", tokenA, 3*time.Second), "1"},
+		{askSet(tokenA), "<nil>"}, {askExtend(tokenA, time.Hour), "t"}, {askMove("t", tokenA, time.Hour), "t"}, {askMove("u", tokenA, time.Hour), "t"},
+		{askRelease(tokenA), "t"}, {askPlainLineRelease(tokenA), "t"}, {askAdopt("b", tokenA), "t"},
+		{raw("GET", "k"), "t"}, {raw("PTTL", "k"), "less than 3001"}, {askAdopt("b", "t"), "1"}, {askMove("t", tokenA, time.Hour), "b"}, {raw("GET", "k"), "b"},
+	},
+	"a ticket of what is free or another's": {
+		{askMove("t", tokenA, time.Hour), "0"}, {raw("TYPE", "k"), "none"}, {askSet("b"), "OK"}, {askMove("t", tokenA, time.Hour), "b"}, {raw("GET", "k"), "b"},
+	},
+	"a ticket of what is no lock": {{raw("RPUSH", "k", "x"), ""}, {askMove("t", tokenA, time.Hour), "error WRONGTYPE"}},
 	"fenced adopt is above the counter": {
 		{raw("SET", fenceOfK, "4000000000000000"), ""}, {askSet(tokenA), "OK"}, {askAdoptFenced("b", tokenA, 1), "4000000000000001"},
 		{raw("GET", fenceOfK), "4000000000000001"}, {raw("GET", "k"), "b"},
@@ -523,6 +594,13 @@ var contractCases = map[string][]struct {
 		{askSet("a1"), "OK"}, {askExtend("a1", time.Hour), "1"}, {askShareExtend("a1", 0, contractTTL), "1"}, {raw("GET", "k"), marker}, {raw("PTTL", "k"), "more than 3000000"},
 		{askShare("a2", 0, contractTTL), "1"}, {askSet("b"), "<nil>"}, {askExtend("a1", time.Hour), marker}, {askRelease("a1"), marker},
 	},
+	"a downgrade lets in who waits to share, and nobody else": {
+		{askSet("a"), "OK"}, {askJoin("p", "f", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askDowngrade("a"), "1"},
+		{raw("ZRANGE", holdersOfK, 0, -1), "[f a]"}, {told(), "[redlock:p 0 f]"},
+	},
+	"a release beside a sorted set of others tells of no waiter": {
+		{raw("ZADD", lineOfK, 7, "theirs"), ""}, {askSet("a"), "OK"}, {askPlainLineRelease("a"), "1"}, {raw("TYPE", "k"), "none"}, {told(), "[]"},
+	},
 	"a downgrade of a key without TTL gives it one": {
 		{raw("SET", "k", "a1"), ""}, {askShareExtend("a1", 0, contractTTL), "1"}, {raw("PTTL", "k"), "less than 61000"}, {raw("PTTL", "k"), "more than 30000"},
 	},
@@ -539,7 +617,7 @@ var contractCases = map[string][]struct {
 	},
 	"the door keeps newcomers out, and nobody who is listed": {
 		{askShare("a1", 0, contractTTL), "1"}, {askDoor("w"), "OK"}, {askDoor("w"), "OK"}, {raw("PTTL", doorOfK), "more than 30000"}, {askShare("a2", 0, contractTTL), "<nil>"},
-		{askShare("a1", 0, contractTTL), "1"}, {askShareExtend("a1", 0, contractTTL), "1"}, {askOpenDoor("v"), "w"}, {askShare("a2", 0, contractTTL), "<nil>"},
+		{askShare("a1", 0, contractTTL), "1"}, {askShareExtend("a1", 0, contractTTL), "1"}, {askOpenDoor("v"), "0d@w"}, {askShare("a2", 0, contractTTL), "<nil>"},
 		{askOpenDoor("w"), "1"}, {askOpenDoor("w"), "0"}, {askShare("a2", 0, contractTTL), "1"},
 	},
 	"the last who shares reserves the lock for the first in line": {
@@ -554,6 +632,10 @@ var contractCases = map[string][]struct {
 	"who shares after a downgrade takes its entry out of the line": {
 		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askShareExtend("a", 0, contractTTL), "1"},
 		{askShareLeave("a", lineOfK, entryOf("p", "b"), asHolder), "3"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
+	},
+	"one who wants it alone hears of those of its process who have it reserved with others": {
+		{askSet("a"), "OK"}, {askJoin("q", "f1", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("p", "b", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askJoin("p", "f", "", 0, 0), "[0 2 ~ ~ 1 0 a]"},
+		{askPlainLineRelease("a"), "3"}, {askJoin("p", "b", "", 0, 0), "[0 1 ~ ~ 0 0 redlock:shared 0 f]"}, {askJoin("q", "d", "", 0, 0), "[0 3 ~ ~ 1 0 redlock:shared]"},
 	},
 	"inspect of a lock that several share": {
 		{askShare("a1", 0, contractTTL), "1"}, {askShare("1", 4, contractTTL), "3"}, {askInspect(9), "[string redlock:shared ~ 0 [] [a1 ~ 0 1 ~ 2]]"}, {askInspect(1), "[string redlock:shared ~ 0 [] [a1 ~ 0]]"},
@@ -699,11 +781,14 @@ func TestContractDeadProcess(t *testing.T) {
 // answers. Time passes by hand, so a real server is not among them.
 func TestContractAgrees(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(40) {
+	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		nodes := []*contractNode{inMemory(t), miniRedis(t)}
 		values := []string{"a", "b", "c", "d", "e"}
-		process := map[string]string{"a": "p", "b": "p", "c": "q", "d": "q", "e": "p"}
+		process := map[string]string{"a": "p", "b": "p", "c": "q", "d": "q", "e": "p", "f": "p", "f1": "q", "9": "p", "91": "q", "8": "q"}
+		if seed%4 != 0 {
+			values = append(values, "f", "f1", "9", "91", "8")
+		}
 		arrivals := make(map[string]int64)
 		for step := range 200 {
 			v := values[r.IntN(len(values))]
@@ -728,7 +813,11 @@ func TestContractAgrees(t *testing.T) {
 				}
 				req = askJoin(p, v, ended, arrivals[v]*r.Int64N(2), time.Duration(r.IntN(2)*r.IntN(1000))*time.Millisecond)
 			case 6, 7:
-				req = askClaim(p, v)
+				if req = askClaim(p, v); modesOf[v] != "" {
+					s := shareOfK
+					s.limit = limit
+					req = sharedClaimRequest(opAcquireShared, contractTerms(sharedTTL), "k", v, &s, &queueArgs{key: []string{"", lineOfK}[r.IntN(2)], entry: entry})
+				}
 			case 8, 9:
 				req = askPlainLineRelease(v)
 			case 10:
@@ -766,18 +855,18 @@ func TestContractAgrees(t *testing.T) {
 			}
 			want, got := nodes[1].do(req), nodes[0].do(req)
 			if (want.err != nil) != (got.err != nil) || fmt.Sprint(want.val) != fmt.Sprint(got.val) {
-				t.Fatalf("seed %d, step %d: %v: in memory %v %v, miniredis %v %v", seed, step, req.plainArguments(), got.val, got.err, want.val, want.err)
+				t.Fatalf("seed %d, step %d: %v: in memory %v %v, miniredis %v %v", seed, step, req.values(), got.val, got.err, want.val, want.err)
 			}
 			if a, ok := readAnswer(got.val); ok && req.op == opJoin {
 				arrivals[v] = a.arrival
 			}
 			for _, look := range [][]any{{"TYPE", "k"}, {"PTTL", "k"}, {"TYPE", lineOfK}, {"PTTL", lineOfK}, {"PTTL", fenceOfK}, {"PTTL", holdersOfK}} {
-				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.plainArguments())
+				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.values())
 			}
 			for _, set := range []string{lineOfK, holdersOfK} {
 				if nodes[1].raw("TYPE", set) == "zset" {
 					look := raw("ZRANGE", set, 0, -1)
-					require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.plainArguments())
+					require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.values())
 				}
 			}
 		}

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -15,8 +14,8 @@ import (
 type flow interface {
 	// exchange sends the calls in order, each once and never again, with the looks at
 	// their places, and fills in the ballot of each call: val, err and sent. It returns
-	// when all answers were read or the connection broke or was closed.
-	exchange(batch []*call, want looks) said
+	// when all answers were read or the connection broke or was closed. left is as for a wire.
+	exchange(batch []*call, want looks, left func()) said
 	// ask is the whole identity. Its error means that nothing is known: the server, or
 	// nobody, answered so. What the server denies for good is in the sighting.
 	ask() (sighting, error)
@@ -39,61 +38,44 @@ type flow interface {
 type looks uint8
 
 const (
-	lookWho  looks = 1 << iota // at the head: the whole identity
-	lookMark                   // behind the last call: the memory mark
-	lookRole                   // behind the last call: the role and replication id
+	lookMark looks = 1 << iota // behind the last call: the memory mark
+	lookRole                   // behind the last call: the role and replication id, and how many keys were evicted
 )
 
 // said is what a server says of itself beside a batch: the answers to the looks.
 type said struct {
-	who    sighting // to lookWho
-	whoErr error    // why there is none; an error of the server that time mends, or no answer
 	mark   mark     // to lookMark; markUnread with its error where it is denied
 	role   sighting // to lookRole: role and replID
 	roleOK bool
-	broken bool // some look has no answer
-}
-
-// opened is a flow as a dialer hands it over.
-type opened struct {
-	flow flow
-	// stale: it may have lain idle for long, so if nobody answers another one may do.
-	stale bool
-	// single: the connection is not ours alone, so that who answers is known for one
-	// exchange at most, and nobody can be killed for it.
-	single bool
+	// evicted is how many keys the server has evicted since its start, to lookRole; -1: it does
+	// not tell.
+	evicted int64
+	broken  bool // some look has no answer
 }
 
 // dialer opens flows to one node.
 type dialer interface {
-	// dial returns within the dialer's own time limit, or when ctx ends. The flow waits
-	// for an answer no longer than bound where it cannot be closed in between.
-	dial(ctx context.Context, bound time.Duration) (opened, error)
+	// dial returns within the dialer's own time limit, or when ctx ends.
+	dial(ctx context.Context) (flow, error)
 }
 
-// habits are how conversations are begun and kept.
+// habits are how conversations are kept.
 type habits struct {
-	// lazy: dialing does no I/O, so who answers is asked along with the first batch and
-	// not before it.
-	lazy bool
 	keep int           // how many stay open without work, however long
 	idle time.Duration // for how long the others do
-	life time.Duration // for how long any is used; 0: for ever
+	life time.Duration // after so long another one takes the place of any; 0: never
 }
 
 // conversation is one connection to one server from its first byte to its last: its
 // socket, the identity of who answers, and an end that is certain.
 type conversation struct {
-	flow   flow
-	single bool
-	known  bool          // who answers was asked and told, or is denied for good
-	who    sighting      // as told last, but for the mark
-	bound  time.Duration // see dialer
-	born   int64
+	flow flow
+	who  sighting // as told last, but for the mark
 
 	// conversations.mu guards what follows.
 	busy       bool
-	over       bool // closed by check
+	over       bool  // closed by check
+	agedAt     int64 // when another one is to take its place
 	sentAt     int64
 	overdueAt  int64 // the longest timeout of its batch is over
 	overAt     int64 // it is given up, whatever others say
@@ -133,12 +115,11 @@ type conversations struct {
 	idle      []*conversation // in the order of use
 	out       []*conversation
 	takers    []*taker
-	asked     int64  // so many takers there were
-	killing   int    // so many are used to end others, and free soon
-	trying    bool   // a fresh conversation is on its way, see fresh
-	spare     opened // one that has not told who it is, to be asked again
-	runID     string // of the process that told last who it is
-	longest   time.Duration
+	asked     int64           // so many takers there were
+	killing   int             // so many are used to end others, and free soon
+	trying    bool            // a fresh conversation is on its way, see fresh
+	spare     flow            // one that has not told who it is, to be asked again
+	runID     string          // of the process that told last who it is
 	patience  time.Duration   // of the last batch
 	freshSent int64           // when the last fresh conversation that was answered was asked; 0: never
 	roundTrip time.Duration   // of that
@@ -167,9 +148,7 @@ const (
 
 var (
 	errReplaced = errors.New("answered by a server that another one has taken the place of")
-	errNameless = errors.New("answered, but not who answered")
 	errUnlooked = errors.New("answered, but not whether the node still remembers what it grants")
-	errGivenUp  = errors.New("the conversation was given up: no answer, and another one was answered")
 )
 
 const noEnd = "CLIENT ID or CLIENT KILL: what was sent over a connection that is lost may still arrive, and counts as over only after a timeout"
@@ -186,10 +165,10 @@ func (cs *conversations) watch(o onlooker) { cs.onlooker = o }
 
 // exchange implements wire. Settled means that nothing of the batch may be executed any
 // more: all of it was answered or never sent, or its conversation is surely over.
-func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) (settled bool) {
-	cv, err := cs.take(patience, bound)
+func (cs *conversations) exchange(batch []*call, patience, bound time.Duration, left func()) (settled bool) {
+	cv, err := cs.take(patience, bound, left)
 	if err == nil {
-		if err = cs.prepare(cv, batch); err != nil {
+		if err = cs.prepare(cv, batch, left); err != nil {
 			cs.drop(cv)
 		}
 	}
@@ -200,10 +179,10 @@ func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) 
 		return true
 	}
 	want := cs.wants(cv, batch)
-	got := cv.flow.exchange(batch, want)
+	got := cv.flow.exchange(batch, want, left)
 	answered, sent := read(batch)
 	switch good := cs.heed(cv, batch, want, &got); {
-	case answered && !got.broken && good && !cv.single && !movedOn(batch):
+	case answered && !got.broken && good && !movedOn(batch):
 		cs.putBack(cv)
 		return true
 	case answered || !sent:
@@ -217,16 +196,22 @@ func (cs *conversations) exchange(batch []*call, patience, bound time.Duration) 
 
 // prepare asks the whole question before a batch with a SET where the node's memory mark
 // is not known, or is yet to be written: as a rule once for each node. What goes ahead in
-// the same batch would be too late to write it.
-func (cs *conversations) prepare(cv *conversation, batch []*call) error {
-	if cs.saw == nil || !setsKeys(batch) || cs.ready() {
+// the same batch would be too late to write it. Where the server is another node's already, nothing
+// is sent to it: it would refuse what that node has set, or say that what that node has deleted was
+// not there. The next batch goes over a fresh conversation, which tells whether that is still so.
+func (cs *conversations) prepare(cv *conversation, batch []*call, left func()) error {
+	if cs.saw == nil {
 		return nil
 	}
-	s, err := cv.flow.ask()
-	if err == nil {
+	if setsKeys(batch) && !cs.ready() {
+		left()
+		s, err := cv.flow.ask()
+		if err != nil {
+			return err
+		}
 		cs.learn(cv, s)
 	}
-	return err
+	return cs.twin()
 }
 
 func setsKeys(batch []*call) bool {
@@ -244,43 +229,40 @@ func read(batch []*call) (answered, sent bool) {
 	return answered, sent
 }
 
-// movedOn reports whether the answers say that the node's name may lead elsewhere by now.
-// go-redis closes a connection for some of them, and repeats that answer on it for ever.
+// movedOn reports whether one of the answers ends a conversation, see elsewhere.
 func movedOn(batch []*call) bool {
-	return slices.ContainsFunc(batch, func(c *call) bool {
-		return readOnly(c.err) || c.err != nil && strings.HasPrefix(c.err.Error(), "MOVED")
-	})
+	return slices.ContainsFunc(batch, func(c *call) bool { return elsewhere(c.err) })
+}
+
+// elsewhere reports whether an answer says that the node's name may lead elsewhere by now.
+// go-redis gives a connection up for some of them, and repeats that answer on it for ever.
+func elsewhere(err error) bool {
+	return readOnly(err) || err != nil && strings.HasPrefix(err.Error(), "MOVED")
 }
 
 // wants is what to ask along with a batch.
 func (cs *conversations) wants(cv *conversation, batch []*call) (want looks) {
-	if !cv.known {
-		want |= lookWho
-	}
 	if cs.saw == nil {
-		return want
+		return 0
 	}
 	if setsKeys(batch) {
 		want |= lookMark
 	}
-	if cv.known && cv.rolesTurn && cv.who.replID != "" {
+	if cv.rolesTurn && cv.who.replID != "" {
 		want |= lookRole
 	}
 	return want
 }
 
-// heed passes on what a server said of itself beside a batch. Where it did not say who it
-// is, or is not the node any more, its answers are no votes; then it is false.
+// heed passes on what a server said of itself beside a batch. Where it is not the node any
+// more, its answers are no votes; then it is false.
 func (cs *conversations) heed(cv *conversation, batch []*call, want looks, got *said) bool {
-	switch {
-	case want&lookWho == 0 && cs.replaced(cv):
+	if cs.replaced(cv) {
 		void(batch, errReplaced)
 		return false
-	case want&lookWho != 0 && got.whoErr != nil:
-		void(batch, fmt.Errorf("%w: %v", errNameless, got.whoErr))
-		return false
-	case want&lookWho != 0:
-		cs.learn(cv, got.who)
+	}
+	if want&lookRole != 0 && !got.broken && got.evicted >= 0 && cv.who.runID != "" {
+		cs.evicted(cv.who.runID, got.evicted)
 	}
 	if want&lookMark != 0 && got.broken {
 		// A grant says nothing without the look behind it.
@@ -339,7 +321,7 @@ func void(batch []*call, why error) {
 
 // learn notes who answers over a conversation, and tells so.
 func (cs *conversations) learn(cv *conversation, s sighting) {
-	cv.known, cv.who = true, s
+	cv.who = s
 	cv.who.mark = mark{}
 	var others []*conversation
 	cs.mu.Lock()

@@ -101,7 +101,7 @@ func (cs *conversations) silence() time.Duration {
 // there anyway, and what was sent may be read as soon as it does.
 func (cs *conversations) settle(old *conversation, patience, bound time.Duration) (settled bool) {
 	cs.mu.Lock()
-	hopeless := cs.noKill || cs.closed || old.single || old.who.runID == "" || old.who.clientID == 0
+	hopeless := cs.noKill || cs.closed || old.who.runID == "" || old.who.clientID == 0
 	cs.mu.Unlock()
 	if hopeless {
 		return false
@@ -270,8 +270,8 @@ func (cs *conversations) close() {
 		cv.watch.stop()
 	}
 	cs.expiry.stop()
-	f := cs.spare.flow
-	cs.spare = opened{}
+	f := cs.spare
+	cs.spare = nil
 	cs.mu.Unlock()
 	cs.cancel()
 	for _, cv := range all {

@@ -2,8 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
-	"math"
 	"slices"
 	"time"
 )
@@ -11,15 +9,14 @@ import (
 // Where conversations come from: those that lie idle, and fresh ones, of which one at a
 // time is tried.
 
-var errBusyPool = errors.New("all of the client's connections are in use")
-
 // take returns a conversation for a batch, which has begun. It waits no longer than bound.
-func (cs *conversations) take(patience, bound time.Duration) (*conversation, error) {
+func (cs *conversations) take(patience, bound time.Duration, left func()) (*conversation, error) {
 	start := cs.clock.now()
 	for {
 		cv := cs.takeIdle(start, patience, bound)
 		switch {
 		case cv == nil:
+			left()
 			return cs.takeNew(start.mono, patience, bound)
 		case cv.flow.alive():
 			return cv, nil
@@ -35,10 +32,6 @@ func (cs *conversations) takeIdle(at instant, patience, bound time.Duration) *co
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.patience = patience
-	if d := coarsely(bound); d > cs.longest {
-		cs.longest = d
-		cs.dismissShort()
-	}
 	if len(cs.idle) == 0 || cs.closed {
 		return nil
 	}
@@ -56,27 +49,8 @@ func (cs *conversations) popIdle() *conversation {
 	return cv
 }
 
-// dismissShort ends conversations that cannot wait for as long as batches do; the caller
-// holds mu.
-func (cs *conversations) dismissShort() {
-	cs.idle = slices.DeleteFunc(cs.idle, func(cv *conversation) bool {
-		short := cv.bound < cs.longest
-		if short {
-			go cv.flow.close()
-		}
-		return short
-	})
-}
-
 // takeNew is a new conversation, or one that comes free while it is waited for.
 func (cs *conversations) takeNew(start int64, patience, bound time.Duration) (*conversation, error) {
-	if cs.habits.lazy {
-		cv, err := cs.dialLazily()
-		if err == nil {
-			cs.begin(cv, patience, bound)
-		}
-		return cv, err
-	}
 	cv, err := cs.await(bound, 0, false)
 	if err != nil {
 		return nil, err
@@ -86,20 +60,6 @@ func (cs *conversations) takeNew(start int64, patience, bound time.Duration) (*c
 		return nil, errTooLate // connecting took so long that nobody waits any more
 	}
 	return cv, nil
-}
-
-func (cs *conversations) dialLazily() (*conversation, error) {
-	cs.mu.Lock()
-	longest, closed := cs.longest, cs.closed
-	cs.mu.Unlock()
-	if closed {
-		return nil, ErrClosed
-	}
-	o, err := cs.dialer.dial(cs.ctx, longest)
-	if err != nil {
-		return nil, err
-	}
-	return &conversation{flow: o.flow, single: o.single, bound: longest, born: cs.clock.now().mono}, nil
 }
 
 // await waits for a conversation for at most limit. One that lies idle will do if it was
@@ -163,10 +123,15 @@ func (cs *conversations) putBack(cv *conversation) {
 	cs.mu.Lock()
 	now := cs.clock.now().mono
 	cs.endLocked(cv)
-	keep := !cs.closed && !cv.over && cv.known && cv.bound >= cs.longest && !cs.isReplaced(cv) &&
-		(cs.habits.life == 0 || now-cv.born < int64(cs.habits.life))
+	aged := cs.habits.life > 0 && now >= cv.agedAt
+	keep := !cs.closed && !cv.over && !cs.isReplaced(cv) && !(aged && len(cs.idle) > 0)
 	if keep {
 		cs.hand(cv, now)
+	}
+	if keep && aged {
+		// It serves until the other one has been answered, so that no batch waits for that.
+		cv.agedAt = now + int64(lastRedial)
+		cs.refresh()
 	}
 	cs.mu.Unlock()
 	if !keep {
@@ -230,7 +195,7 @@ func (cs *conversations) fresh() {
 	cs.clock.yield(6)
 	t := trial{cs: cs, wait: firstRedial, pause: minBackoff}
 	cs.mu.Lock()
-	t.opened, cs.spare = cs.spare, opened{}
+	t.flow, cs.spare = cs.spare, nil
 	cs.mu.Unlock()
 	for {
 		cv, err := t.once()
@@ -241,9 +206,9 @@ func (cs *conversations) fresh() {
 		if !cs.goOn(&t, err) {
 			return
 		}
-		if !t.timedOut && !t.stale {
+		if !t.timedOut {
 			cs.sleep(t.pause)
-			t.pause = min(2*t.pause, lastRedial)
+			t.pause = min(2*t.pause, maxBackoff)
 		}
 	}
 }
@@ -251,7 +216,7 @@ func (cs *conversations) fresh() {
 // trial is what fresh knows of its tries.
 type trial struct {
 	cs       *conversations
-	opened   // to be asked again, if there is a flow; stale: it had broken unnoticed
+	flow     flow // to be asked again; nil: none
 	wait     time.Duration
 	pause    time.Duration
 	timedOut bool // the last try was given up
@@ -263,38 +228,28 @@ type trial struct {
 func (t *trial) once() (*conversation, error) {
 	cs := t.cs
 	cs.mu.Lock()
-	patience, longest := cs.patience, cs.longest
+	patience := cs.patience
 	cs.mu.Unlock()
-	bound := time.Duration(math.MaxInt64)
-	if cs.habits.lazy {
-		// Nobody can end the read of one that turns out to be dead.
-		bound = min(longest, coarsely(lastRedial))
-	}
 	wait := max(t.wait, min(2*patience, lastRedial))
-	t.timedOut, t.stale = false, false
+	t.timedOut = false
 	if t.flow != nil && !t.flow.alive() {
 		t.flow.close()
 		t.flow = nil
 	}
 	if t.flow == nil {
-		o, err := cs.dialer.dial(cs.ctx, bound)
+		f, err := cs.dialer.dial(cs.ctx)
 		cs.clock.yield(3)
 		if err != nil {
 			return nil, err
 		}
-		t.opened = o
-		if o.stale {
-			wait = patience
-		} else {
-			t.wait = min(2*t.wait, lastRedial)
-		}
+		t.flow, t.wait = f, min(2*t.wait, lastRedial)
 	}
 	f := t.flow
-	cv := &conversation{flow: f, single: t.single, bound: bound}
+	cv := &conversation{flow: f}
 	timer := cs.clock.afterFunc(wait, f.close)
 	stop := context.AfterFunc(cs.ctx, f.close)
 	cv.askedAt = cs.clock.now()
-	t.sentAt, cv.born = cv.askedAt.mono, cv.askedAt.mono
+	t.sentAt, cv.agedAt = cv.askedAt.mono, cv.askedAt.mono+int64(cs.habits.life)
 	s, err := f.ask()
 	t.doneAt = cs.clock.now().mono
 	cs.clock.yield(4)
@@ -311,7 +266,7 @@ func (t *trial) once() (*conversation, error) {
 		t.flow = nil
 		return cv, nil
 	}
-	if t.stale = t.stale && !isServerError(err) && !neverSent(err); !isServerError(err) {
+	if !isServerError(err) || elsewhere(err) {
 		f.close()
 		t.flow = nil
 	}
@@ -335,20 +290,12 @@ func (cs *conversations) arrive(cv *conversation, t *trial) {
 			cs.suspect(o, now)
 		}
 	}
-	if cv.single {
-		// It has shown that the server lives, and is not there for anything else.
-		cs.refuseLocked(errBusyPool, func(*taker) bool { return true })
-	} else {
-		cs.hand(cv, now)
-	}
+	cs.hand(cv, now)
 	// Those that want to end others share this one.
 	if slices.ContainsFunc(cs.takers, func(tk *taker) bool { return !tk.settles }) {
 		cs.refresh()
 	}
 	cs.mu.Unlock()
-	if cv.single {
-		cv.flow.close()
-	}
 }
 
 // goOn tells those who wait what came of a try, and reports whether to try again.
@@ -357,9 +304,8 @@ func (cs *conversations) goOn(t *trial, err error) bool {
 	cs.mu.Lock()
 	cs.busy = isServerError(err) && !permanent(err) && !t.timedOut
 	switch {
-	case t.timedOut, t.stale:
-		// The server may only hang, or another connection of the pool is of more use:
-		// whoever waits goes on waiting.
+	case t.timedOut:
+		// The server may only hang: those that wait go on waiting.
 	case isServerError(err):
 		// It lives. Time mends this, and whoever wants to end another conversation waits
 		// for it; a batch is told.
@@ -375,7 +321,7 @@ func (cs *conversations) goOn(t *trial, err error) bool {
 	cs.trying = false
 	f := t.flow
 	if f != nil && !cs.closed {
-		cs.spare, f = t.opened, nil
+		cs.spare, f = f, nil
 	}
 	cs.mu.Unlock()
 	if f != nil {

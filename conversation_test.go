@@ -38,10 +38,6 @@ type stage struct {
 	mostOpen int
 	kills    []int64
 	executed []string // values
-	single   bool
-	stale    bool
-	dead     int // so many connections more are muted
-	bounds   []time.Duration
 
 	seen     []string
 	lacked   []string
@@ -72,7 +68,7 @@ func onStage(t *testing.T, h habits, test func(s *stage)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{T: t, start: time.Now(), changed: make(chan struct{}), runID: "a", replID: "r", trip: time.Millisecond}
 		s.cs = newConversations(newSystemClock(), s, h)
-		s.cs.watch(onlooker{saw: func(who sighting) *markWrite {
+		s.cs.watch(onlooker{twin: func() error { return nil }, evicted: func(string, int64) {}, saw: func(who sighting) *markWrite {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.seen = append(s.seen, fmt.Sprint(who.runID, " ", who.replID, " ", who.role, " ", who.mark.text, " ", who.err))
@@ -97,7 +93,10 @@ func onStage(t *testing.T, h habits, test func(s *stage)) {
 	})
 }
 
-var stageOwn = habits{keep: 1, idle: 5 * time.Second}
+var (
+	stageOwn  = habits{keep: 1, idle: 5 * time.Second}
+	stageUser = habits{idle: 5 * time.Second, life: 8 * time.Second}
+)
 
 const (
 	stagePatience = 100 * time.Millisecond
@@ -115,23 +114,19 @@ func (s *stage) now(f func()) {
 
 func (s *stage) elapsed() time.Duration { return time.Since(s.start) }
 
-func (s *stage) dial(_ context.Context, bound time.Duration) (opened, error) {
-	if !s.cs.habits.lazy {
-		time.Sleep(s.trip)
-	}
+func (s *stage) dial(context.Context) (flow, error) {
+	time.Sleep(s.trip)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.refuse != nil {
-		return opened{}, s.refuse
+		return nil, s.refuse
 	}
 	s.lastID++
 	f := &stagedFlow{s: s, id: s.lastID, runID: s.runID, closed: make(chan struct{})}
-	f.muted = s.dead > 0
-	s.dead = max(s.dead-1, 0)
-	s.flows, s.bounds = append(s.flows, f), append(s.bounds, bound)
+	s.flows = append(s.flows, f)
 	s.open++
 	s.mostOpen = max(s.mostOpen, s.open)
-	return opened{flow: f, single: s.single, stale: s.stale}, nil
+	return f, nil
 }
 
 var errStageClosed, errStageCut = errors.New("use of closed connection"), errors.New("EOF")
@@ -177,12 +172,10 @@ func (f *stagedFlow) isClosed() bool {
 	}
 }
 
-func (f *stagedFlow) exchange(batch []*call, want looks) (got said) {
+func (f *stagedFlow) exchange(batch []*call, want looks, left func()) (got said) {
+	left()
 	s := f.s
 	err := f.carry(func() {
-		if want&lookWho != 0 {
-			got.who, got.whoErr = s.identity(f)
-		}
 		for _, c := range batch {
 			value := c.req.value
 			s.executed = append(s.executed, value)
@@ -202,7 +195,7 @@ func (f *stagedFlow) exchange(batch []*call, want looks) (got said) {
 		for _, c := range batch {
 			c.ballot = ballot{err: err, sent: true}
 		}
-		return said{whoErr: err, broken: true}
+		return said{broken: true}
 	}
 	return got
 }
@@ -280,7 +273,6 @@ type view struct {
 	flows                  []*stagedFlow
 	kills                  []int64
 	executed, seen, lacked []string
-	bounds                 []time.Duration
 }
 
 func (s *stage) view() view {
@@ -288,7 +280,7 @@ func (s *stage) view() view {
 	defer s.mu.Unlock()
 	return view{
 		s.open, s.writes, slices.Clone(s.flows), slices.Clone(s.kills),
-		slices.Clone(s.executed), slices.Clone(s.seen), slices.Clone(s.lacked), slices.Clone(s.bounds),
+		slices.Clone(s.executed), slices.Clone(s.seen), slices.Clone(s.lacked),
 	}
 }
 
@@ -348,7 +340,7 @@ func (s *stage) exchanging(o op, values []string) <-chan outcome {
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		settled := s.cs.exchange(calls, stagePatience, stageBound)
+		settled := s.cs.exchange(calls, stagePatience, stageBound, func() {})
 		done <- outcome{calls, settled, s.elapsed()}
 	}()
 	return done
@@ -389,20 +381,10 @@ func TestNoIdentityNoVote(t *testing.T) {
 		require.Len(t, s.view().flows, 1, "the same connection is asked again")
 		require.Equal(t, []string{"2"}, s.view().executed)
 	})
-	onStage(t, userHabits, func(s *stage) {
-		s.askErr = busy
-		got := s.send("1")
-		require.ErrorIs(t, got.calls[0].err, errNameless)
-		require.ErrorContains(t, got.calls[0].err, "BUSY")
-		require.Equal(t, VoteUnknown, got.calls[0].ballot.read(opAcquire).vote)
-		require.True(t, got.settled, "it was answered")
-		require.Empty(t, s.view().seen)
-		require.True(t, s.flows[0].isClosed())
-	})
 }
 
 func TestIdentityThatIsDeniedForGood(t *testing.T) {
-	for _, h := range []habits{stageOwn, userHabits} {
+	for _, h := range []habits{stageOwn, stageUser} {
 		onStage(t, h, func(s *stage) {
 			s.denies = serverError("NOPERM")
 			require.True(t, s.send("1").ok(), "the vote counts")
@@ -417,7 +399,7 @@ func TestIdentityThatIsDeniedForGood(t *testing.T) {
 }
 
 func TestOverdueConversationIsReplacedAndKilled(t *testing.T) {
-	for _, h := range []habits{stageOwn, userHabits} {
+	for _, h := range []habits{stageOwn, stageUser} {
 		onStage(t, h, func(s *stage) {
 			require.True(t, s.send("1").ok())
 			s.now(s.each(mute))
@@ -432,9 +414,7 @@ func TestOverdueConversationIsReplacedAndKilled(t *testing.T) {
 			require.GreaterOrEqual(t, got.at-sent, stagePatience+leastSilence)
 			require.True(t, s.send("3").ok())
 			require.Equal(t, []string{"1", "3"}, s.view().executed)
-			if !h.lazy {
-				require.Len(t, s.view().flows, 2, "the fresh one has taken its place")
-			}
+			require.Len(t, s.view().flows, 2, "the fresh one has taken its place")
 		})
 	}
 }
@@ -594,7 +574,7 @@ func TestKilledAnswersAreIntegers(t *testing.T) {
 }
 
 func TestConversationThatBreaks(t *testing.T) {
-	for _, h := range []habits{stageOwn, userHabits} {
+	for _, h := range []habits{stageOwn, stageUser} {
 		onStage(t, h, func(s *stage) {
 			require.True(t, s.send("1").ok())
 			s.now(func() { s.hung = true })
@@ -631,6 +611,26 @@ func TestConversationThatBreaksAndNobodyIsThere(t *testing.T) {
 		got := await1(pending)
 		require.False(t, got.settled)
 		require.Equal(t, stagePatience, got.at-at, "a node timeout, and no longer")
+	})
+}
+
+// A server that answers, if only by errors that pass, is asked as often as a release is repeated.
+func TestServerThatIsBusyForLongIsAskedAgainSoon(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.hung = true })
+		pending := s.sending("2")
+		rest(10 * time.Millisecond)
+		s.now(func() {
+			s.hung, s.flows[0].cut, s.askErr = false, true, serverError("LOADING Redis is loading the dataset in memory")
+		})
+		rest(6 * time.Second)
+		require.Empty(t, pending)
+		at := s.elapsed()
+		s.now(func() { s.askErr = nil })
+		got := await1(pending)
+		require.True(t, got.settled)
+		require.LessOrEqual(t, got.at-at, maxBackoff+4*s.trip)
 	})
 }
 
@@ -684,76 +684,16 @@ func TestHowLongConversationsAreKept(t *testing.T) {
 		rest(time.Hour)
 		require.Equal(t, 1, s.view().open)
 	})
-	onStage(t, userHabits, func(s *stage) {
+	onStage(t, stageUser, func(s *stage) {
 		require.True(t, s.send("1").ok())
 		require.Equal(t, 1, s.view().open)
-		rest(userHabits.idle + time.Millisecond)
-		require.Zero(t, s.view().open, "given back")
-		for range 30 {
+		rest(stageUser.idle + time.Millisecond)
+		require.Zero(t, s.view().open)
+		for range 20 {
 			require.True(t, s.send("1").ok())
-			rest(userHabits.idle / 2)
+			rest(stageUser.life / 8)
 		}
-		require.Equal(t, 3, len(s.view().flows), "also one that is busy, now and then")
-	})
-}
-
-func TestUsersConversationsWaitAsLongAsTheirBatches(t *testing.T) {
-	onStage(t, userHabits, func(s *stage) {
-		short := func(d time.Duration) {
-			c := stagedCall("1")
-			require.True(t, s.cs.exchange([]*call{c}, stagePatience, d))
-			require.NoError(t, c.err)
-		}
-		short(time.Second)
-		short(time.Second / 2)
-		require.Len(t, s.view().flows, 1)
-		short(20 * time.Second)
-		require.Len(t, s.view().flows, 2)
-		require.True(t, s.flows[0].isClosed())
-		require.Equal(t, []time.Duration{coarsely(time.Second), coarsely(20 * time.Second)}, s.view().bounds)
-	})
-}
-
-// A connection of a pool may be as dead as the one that it is to replace.
-func TestStaleConnectionsOfAPoolAreTriedOneAfterTheOther(t *testing.T) {
-	onStage(t, userHabits, func(s *stage) {
-		require.True(t, s.send("1").ok())
-		s.now(func() { s.flows[0].muted, s.stale, s.dead = true, true, 2 })
-		sent := s.elapsed()
-		got := s.send("2")
-		require.True(t, got.settled)
-		require.Len(t, s.view().flows, 4)
-		require.Less(t, got.at-sent, 3*stagePatience+20*time.Millisecond, "a node timeout for each that is dead")
-		require.Equal(t, []int64{1}, s.view().kills)
-	})
-}
-
-func TestConnectionThatIsSharedKillsNobody(t *testing.T) {
-	onStage(t, userHabits, func(s *stage) {
-		s.single = true
-		require.True(t, s.send("1").ok())
-		require.True(t, s.send("2").ok())
-		require.Len(t, s.view().flows, 2, "each exchange asks anew")
-		require.Len(t, s.view().seen, 2)
-	})
-	onStage(t, userHabits, func(s *stage) {
-		require.True(t, s.send("1").ok())
-		s.now(func() { mute(s.flows[0]); s.single = true })
-		require.False(t, s.send("2").settled)
-		require.Empty(t, s.view().kills)
-	})
-	// Nor does one that was kept, because the server was busy when it was asked.
-	onStage(t, userHabits, func(s *stage) {
-		require.True(t, s.send("1").ok())
-		s.now(func() { mute(s.flows[0]); s.single, s.askErr = true, serverError("BUSY") })
-		require.False(t, s.send("2").settled)
-		rest(time.Minute)
-		s.now(func() { s.askErr, s.dead = nil, 1 })
-		require.False(t, s.send("3").settled)
-		opened := len(s.view().flows)
-		require.True(t, s.send("4").ok())
-		require.Len(t, s.view().flows, opened+1, "each exchange asks anew")
-		require.Empty(t, s.view().kills)
+		require.Equal(t, 4, len(s.view().flows), "also one that is busy, now and then")
 	})
 }
 
@@ -836,7 +776,7 @@ func TestGrantWithoutALookBehindItIsNoVote(t *testing.T) {
 
 // What the guard wants written must be there before the first SET.
 func TestWholeQuestionGoesAheadWhereTheGuardWantsIt(t *testing.T) {
-	for _, h := range []habits{stageOwn, userHabits} {
+	for _, h := range []habits{stageOwn, stageUser} {
 		onStage(t, h, func(s *stage) {
 			s.unready = true
 			require.True(t, s.send("1").ok())
@@ -853,7 +793,7 @@ func TestWholeQuestionGoesAheadWhereTheGuardWantsIt(t *testing.T) {
 }
 
 func TestCloseEndsConversationsAtOnce(t *testing.T) {
-	for _, h := range []habits{stageOwn, userHabits} {
+	for _, h := range []habits{stageOwn, stageUser} {
 		onStage(t, h, func(s *stage) {
 			require.True(t, s.send("1").ok())
 			s.now(func() { s.hung = true })

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -10,35 +11,38 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// keepAlive keeps idle connections known to firewalls and load balancers, which forget
-// silent ones after a minute or more, and notices dead ones within half a minute.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
+// The way to one server, over connections of our own to where a go-redis client leads.
+
+// ownOptions are a client's options, for connections of our own. What leads to the server stays:
+// the Dialer (by which a Sentinel's client finds the master), credentials, database, protocol,
+// OnConnect. What the client does beside that does not: retries, its pool's limits, its cache.
+func ownOptions(of *redis.Options) *redis.Options {
+	o := *of
+	// One dial and one try: that a node is down must be known at once, and the library
+	// decides itself what it sends again.
+	o.MaxRetries, o.DialerRetries = -1, 1
+	o.ContextTimeoutEnabled = true
+	// After as many failed dials as the pool is large, go-redis stops dialing for a second.
+	o.PoolSize, o.PipelinePoolSize = 64, -1
+	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = 0, 0, 0
+	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
+	o.Limiter = nil
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return &o
+}
 
 // connect opens a connection as the options say.
 func connect(ctx context.Context, o *redis.Options) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)
 	defer cancel()
-	d := net.Dialer{KeepAliveConfig: keepAlive}
-	conn, err := d.DialContext(ctx, o.Network, o.Addr)
-	if err != nil || o.TLSConfig == nil {
-		return conn, err
+	conn, err := o.Dialer(ctx, o.Network, o.Addr)
+	if isServerError(err) {
+		err = fmt.Errorf("dial: %v", err) // a Sentinel's, which is not the node
 	}
-	cfg := o.TLSConfig
-	if cfg.ServerName == "" && !cfg.InsecureSkipVerify {
-		cfg = cfg.Clone()
-		if cfg.ServerName, _, err = net.SplitHostPort(o.Addr); err != nil {
-			cfg.ServerName = o.Addr
-		}
-	}
-	secure := tls.Client(conn, cfg)
-	if err := secure.HandshakeContext(ctx); err != nil {
-		_ = conn.Close()
-		// Nothing was asked of the server yet.
-		return nil, &net.OpError{Op: "dial", Net: o.Network, Addr: conn.RemoteAddr(), Err: err}
-	}
-	return secure, nil
+	return conn, err
 }
 
 // failed is a connection that was none: it says why when it is used. go-redis logs each
@@ -57,7 +61,8 @@ func (f failed) SetDeadline(time.Time) error      { return nil }
 func (f failed) SetReadDeadline(time.Time) error  { return nil }
 func (f failed) SetWriteDeadline(time.Time) error { return nil }
 
-// sideClient is a node's client beside the conversations: for subscriptions and Check.
+// sideClient is a node's client beside the conversations: for subscriptions and Check, which
+// both end what they open.
 func sideClient(o *redis.Options) *redis.Client {
 	side := *o
 	side.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -70,25 +75,42 @@ func sideClient(o *redis.Options) *redis.Client {
 	return redis.NewClient(&side)
 }
 
-// ownDialer opens conversations of a client of our own.
+// ownDialer opens conversations.
 type ownDialer struct {
 	options *redis.Options
 	markKey string // empty: no memory marks
 	denied  atomic.Bool
 }
 
-// ownHabits: the last one is kept, and with keep-alive it stays of use. More are only
-// needed on long links, and to end others.
-func ownHabits(o *redis.Options) habits {
+// userConn is for how long New's connections stay open without work, and after what time another
+// one takes their place. The name may lead to another server by then: a Sentinel may have promoted
+// one while the old master, which is cut off from it, goes on as a master.
+const userConn = time.Minute
+
+// openHabits are those of Open: the last connection stays. More are only needed on long
+// links, and to end others.
+func openHabits(o *redis.Options) habits {
 	return habits{keep: 1, idle: 5 * time.Second, life: o.ConnMaxLifetime}
 }
 
-func (d *ownDialer) dial(ctx context.Context, _ time.Duration) (opened, error) {
+// userHabits are those of New: a Redlock that is not closed leaves no connection behind.
+func userHabits(o *redis.Options) habits {
+	h := habits{idle: userConn, life: userConn}
+	if o.ConnMaxIdleTime > 0 {
+		h.idle = min(h.idle, o.ConnMaxIdleTime)
+	}
+	if o.ConnMaxLifetime > 0 {
+		h.life = min(h.life, o.ConnMaxLifetime)
+	}
+	return h
+}
+
+func (d *ownDialer) dial(ctx context.Context) (flow, error) {
 	conn, err := connect(ctx, d.options)
 	if err != nil {
-		return opened{}, err
+		return nil, err
 	}
-	return opened{flow: newOwnFlow(conn, d.options, d.markKey, &d.denied)}, nil
+	return newOwnFlow(conn, d.options, d.markKey, &d.denied), nil
 }
 
 // socket is a connection that counts what it reads.
@@ -100,6 +122,7 @@ type socket struct {
 	peek    peek
 	look    func(fd uintptr) // peek.at, bound once
 	count   atomic.Int64
+	written func() // called before the next read, since go-redis flushes before that; nil: none is
 }
 
 func newSocket(conn net.Conn) *socket {
@@ -124,11 +147,16 @@ func (s *socket) quiet() bool {
 	// whom it is overdue.
 	s.looking.Lock()
 	defer s.looking.Unlock()
-	// Not raw.Read, which waits for whoever reads at present.
+	s.peek.quiet = true // a Dialer of the user's may have put something in the place of a socket
+	// Not raw.Read, which waits for another goroutine that reads at present.
 	return s.raw.Control(s.look) == nil && s.peek.quiet
 }
 
 func (s *socket) Read(p []byte) (int, error) {
+	if w := s.written; w != nil {
+		s.written = nil
+		w()
+	}
 	n, err := s.Conn.Read(p)
 	s.count.Add(int64(n))
 	return n, err
@@ -163,8 +191,7 @@ func newOwnFlow(conn net.Conn, o *redis.Options, markKey string, denied *atomic.
 		return f.socket, nil
 	}
 	mine.TLSConfig = nil // done
-	mine.PoolSize, mine.MinIdleConns, mine.MaxIdleConns, mine.MaxActiveConns = 1, 0, 0, 0
-	mine.PipelinePoolSize = -1
+	mine.PoolSize = 1
 	mine.ConnMaxLifetime, mine.ConnMaxIdleTime = 0, -1
 	// Without deadlines: a timer closes the socket.
 	mine.ReadTimeout, mine.WriteTimeout = -2, -2
@@ -174,7 +201,7 @@ func newOwnFlow(conn net.Conn, o *redis.Options, markKey string, denied *atomic.
 	return f
 }
 
-func (f *ownFlow) exchange(batch []*call, want looks) (got said) {
+func (f *ownFlow) exchange(batch []*call, want looks, left func()) (got said) {
 	ctx := context.Background()
 	for len(f.cmds) < len(batch) {
 		f.cmds = append(f.cmds, &once{})
@@ -186,7 +213,9 @@ func (f *ownFlow) exchange(batch []*call, want looks) (got said) {
 	}
 	cmds = f.questions.follow(cmds, want)
 	f.room = cmds
+	f.socket.written = left
 	failure := f.send(ctx, cmds)
+	f.socket.written = nil
 	for i, c := range batch {
 		o := cmds[i].(*once)
 		o.reply(&c.ballot, failure)
@@ -216,6 +245,8 @@ func (got *said) behind(q *questions, want looks, failure error) {
 	}
 	if want&lookRole != 0 {
 		got.role, got.roleOK, heard = q.role(failure)
+		got.broken = got.broken || !heard
+		got.evicted, heard = q.evicted(failure)
 		got.broken = got.broken || !heard
 	}
 }

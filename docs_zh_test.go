@@ -16,6 +16,7 @@ type outline struct {
 	headings []string // only how deep each is
 	code     []string // fenced and indented blocks
 	pictures []string
+	bullets  int
 	rows     int // of tables, but for those of figures, which a command makes anew
 }
 
@@ -45,6 +46,8 @@ func outlineOf(t *testing.T, page string) (o outline) {
 			o.headings = append(o.headings, line[:strings.IndexByte(line, ' ')])
 		case strings.HasPrefix(line, "<!-- figures"), strings.HasPrefix(line, "<!-- /figures"):
 			made = !made
+		case strings.HasPrefix(line, "- "):
+			o.bullets++
 		case strings.HasPrefix(line, "|") && !made:
 			o.rows++
 		}
@@ -69,6 +72,7 @@ func TestPagesInChineseHaveWhatTheEnglishOnesHave(t *testing.T) {
 		assert.Equal(t, want.headings, got.headings, "%s: the headings' levels are not those of %s", page, english)
 		assert.Equal(t, want.code, got.code, "%s: the code is not that of %s", page, english)
 		assert.Equal(t, want.pictures, got.pictures, "%s: the pictures are not those of %s", page, english)
+		assert.Equal(t, want.bullets, got.bullets, "%s: the lists do not have as many items as those of %s", page, english)
 		assert.Equal(t, want.rows, got.rows, "%s: the tables do not have as many rows as those of %s", page, english)
 		for of, other := range map[string]string{page: english, english: page} {
 			text, err := os.ReadFile(of)

@@ -1,11 +1,13 @@
 package redlock
 
-// shutDoor keeps newcomers from sharing the lock, for a reservation, since the first in line
-// wants it alone. Those who share it would otherwise come in for as long as others do, past
-// the line: a majority of nodes does not keep it.
+// shutDoor keeps newcomers from sharing the lock, since the first in line wants it alone.
+// Those who share it would otherwise come in for as long as others do, past the line: a
+// majority of nodes does not keep it. It lasts until the next look shuts it again, which is
+// later in a process that waits for thousands of keys, and for half a reservation more.
 func (w *waiter) shutDoor() {
+	half := w.reservation() / 2
 	w.door = w.value
-	w.tellDoor(doorRequest(&w.terms, w.naming.doorKey(w.name), w.door, w.reservation()))
+	w.tellDoor(doorRequest(&w.terms, w.naming.doorKey(w.name), w.door, w.of.paced(half)+half))
 }
 
 // openDoor lets newcomers in again. Where that does not arrive, it opens by itself.

@@ -13,8 +13,7 @@ import (
 // It fails as Extend does, and may be called again. The lock is then shared on some nodes and
 // held alone on others, which keeps out who wants it alone as before, and perhaps some who want
 // to share it; the next extend or renewal settles that. It fails with ErrInvalid, and asks no
-// node, if the lock was acquired by Mutex.Shared or Redlock.Semaphore, has WithMinHold, or is
-// an inner lock of WithReentry.
+// node, if the lock was acquired by Mutex.Shared or Redlock.Semaphore, or has WithMinHold.
 //
 // The lock of a fenced Mutex keeps its token: nobody who is fenced has the lock before it is
 // released.
@@ -24,9 +23,6 @@ func (l *Lock) Downgrade(ctx context.Context) error {
 	}
 	if l.terms.shared {
 		return fmt.Errorf("redlock: %w downgrade of %s: it was not held alone", ErrInvalid, quoteKey(l.key))
-	}
-	if l.outer != nil {
-		return fmt.Errorf("redlock: %w downgrade of %s: an inner lock of WithReentry, downgrade the outer one", ErrInvalid, quoteKey(l.key))
 	}
 	if l.terms.minHold > 0 {
 		return fmt.Errorf("redlock: %w downgrade of %s: WithMinHold is for locks that are held alone", ErrInvalid, quoteKey(l.key))

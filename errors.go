@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,8 +14,8 @@ import (
 // errors.As usually finds a *QuorumError, which has the answer of each.
 var (
 	// ErrHeld: another holds the lock. So many nodes refused it that the others are no
-	// majority. A node that did not answer never counts as a refusal. ErrNested is ErrHeld,
-	// too, so who takes ErrHeld for an everyday answer may want to test for that first.
+	// majority. A node that did not answer never counts as a refusal. ErrNested also matches
+	// ErrHeld, so check for it first if you treat ErrHeld as routine.
 	ErrHeld = errors.New("held by another")
 	// ErrNoQuorum: no majority of nodes granted the request, and refusals alone do not
 	// explain that: nodes did not answer, could not be reached or answered with an error.
@@ -25,8 +26,8 @@ var (
 	// ErrNested: the context given to the call belongs to a lock of the same key that is held: it
 	// is that of Do's function or of Lock.Context, or comes from it. The call would wait for
 	// itself until that context ends, so no node was asked. Such an error is ErrHeld, too. Hand
-	// the Lock on, use WithReentry, or, to wait for the end of the outer lock in a goroutine of
-	// its own, give the call a context that does not come from it.
+	// the Lock on, use Do with WithReentry, or, to wait for the end of the outer lock in a
+	// goroutine of its own, give the call a context that does not come from it.
 	ErrNested = errors.New("held by the caller's own context")
 	// ErrNotHeld: so many nodes say that the key is not ours, or not any more, that the
 	// others are no majority.
@@ -73,20 +74,15 @@ type QuorumError struct {
 // of the operation.
 func (e *QuorumError) Unwrap() []error { return e.reasons }
 
-// Error returns one line that names each node and what it said.
+// Error returns one line: the reason, what ended the call if it was cut short, and each node with
+// what it said. Of the holder's token it has eight digits; Outcome.Holder has all of it.
 func (e *QuorumError) Error() string {
 	var b strings.Builder
 	b.WriteString("redlock: " + e.Op)
 	if e.Key != "" {
 		b.WriteString(" " + quoteKey(e.Key))
 	}
-	b.WriteString(": ")
-	for i, r := range e.reasons {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(oneLine(r.Error()))
-	}
+	b.WriteString(": " + why(e.reasons))
 	if len(e.Outcomes) == 0 {
 		return b.String() // no node was asked
 	}
@@ -111,8 +107,12 @@ func (e *QuorumError) Error() string {
 		} else {
 			b.WriteString(o.Vote.String())
 		}
-		if o.Holder != "" {
-			fmt.Fprintf(&b, " (found %s)", quoteKey(o.Holder))
+		switch {
+		case o.Holder == "" || o.Vote == VotePending || o.Vote == VoteUnknown: // it has not answered
+		case o.Vote == VoteNotSent:
+			fmt.Fprintf(&b, " (has %s)", quoteKey(withoutSecret(o.Holder))) // as it said when it was looked at
+		default:
+			fmt.Fprintf(&b, " (found %s)", quoteKey(withoutSecret(o.Holder)))
 		}
 		if o.Err != nil {
 			fmt.Fprintf(&b, " (%s)", oneLine(o.Err.Error()))
@@ -123,6 +123,51 @@ func (e *QuorumError) Error() string {
 	}
 	return b.String()
 }
+
+// why puts the reasons of this package before what ended the call: that a lock is held tells more
+// than that a context is over.
+func why(all []error) string {
+	var reasons, ends []string
+	gaveUp := slices.ContainsFunc(all, func(err error) bool { return errors.As(err, new(waitOver)) })
+	for _, err := range all {
+		switch text := oneLine(err.Error()); {
+		case slices.Contains(sentinels, err):
+			reasons = append(reasons, text)
+		case !gaveUp || err != context.DeadlineExceeded:
+			ends = append(ends, text)
+		}
+	}
+	return strings.Join(slices.DeleteFunc([]string{strings.Join(reasons, ", "), strings.Join(ends, ", ")}, func(s string) bool { return s == "" }), ": ")
+}
+
+var sentinels = []error{
+	ErrHeld, ErrNoQuorum, ErrExpired, ErrNested, ErrNotHeld, ErrLost, ErrReleased, ErrClosed, ErrDuplicateNode, ErrInvalid,
+}
+
+// waitOver is the cause of a context that WithMaxWait ended.
+type waitOver time.Duration
+
+func (w waitOver) Error() string {
+	return fmt.Sprintf("gave up after %v (WithMaxWait)", time.Duration(w))
+}
+
+// withoutSecret leaves eight characters of what may be a token in the value of a key. Errors and
+// log lines end in mails and tickets, and the whole token is enough to take the lock.
+func withoutSecret(value string) string {
+	token, owner, owned := strings.Cut(value, "@")
+	if len(token) < shortestSecret || strings.ContainsAny(token, " \t") {
+		return value
+	}
+	token = token[:8] + "..."
+	if owned {
+		return token + "@" + owner
+	}
+	return token
+}
+
+// shortestSecret is below the length of the tokens of ours and of other libraries, such as 24
+// characters of redsync's.
+const shortestSecret = 20
 
 // granted is what a node did that did what was asked.
 func (e *QuorumError) granted() string {

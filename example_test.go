@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/redlocktest"
 )
@@ -21,6 +23,49 @@ func startExample() (*redlocktest.Cluster, *redlock.Redlock) {
 		panic(err)
 	}
 	return cluster, rl
+}
+
+// traced is a client whose hooks see lock commands, since New does not look into it. Wrapped like
+// this, a *redis.Client lacks the restart guard.
+type traced struct{ redis.UniversalClient }
+
+// commandNames is a hook that notes the names of commands.
+type commandNames struct{ seen chan string }
+
+func (commandNames) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (commandNames) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h commandNames) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, c := range cmds {
+			select {
+			case h.seen <- c.Name():
+			default:
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// For a *redis.Client, New opens connections of its own, and the client's hooks see none of its
+// commands. A type with the client in it gets the commands itself.
+func ExampleNew_hooks() {
+	cluster, err := redlocktest.Start(1)
+	if err != nil {
+		panic(err)
+	}
+	defer cluster.Close()
+	client := cluster.Client(0, nil)
+	hook := commandNames{make(chan string, 1)}
+	client.AddHook(hook)
+
+	rl, err := redlock.New([]redis.UniversalClient{traced{client}}, &redlock.Options{Names: []string{"a"}})
+	if err != nil {
+		panic(err)
+	}
+	defer rl.Close()
+	_, err = rl.Mutex("orders:42").TryAcquire(context.Background())
+	fmt.Println(<-hook.seen, err)
+	// Output: set <nil>
 }
 
 // Do is what most programs need.
@@ -93,7 +138,7 @@ func ExampleLock_Extend() {
 	defer rl.Close()
 	ctx := context.Background()
 
-	lock, err := rl.Mutex("import").TryAcquire(ctx)
+	lock, err := rl.Mutex("import", redlock.WithTTL(time.Minute)).TryAcquire(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return

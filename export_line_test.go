@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // LoadScripts lets all nodes know all scripts.
@@ -23,6 +24,9 @@ func (m *Mutex) NodeOrder() []int { return m.nodeOrder() }
 // Line is the key of the line.
 func (m *Mutex) Line() string { return m.queueKey() }
 
+// SeeLease lets a waiter find a holder with so much of its lease left.
+func (m *Mutex) SeeLease(left time.Duration) { m.sawLease(left) }
+
 // Waits reports how many of this Redlock wait in lines, and how many subscriptions it has.
 func (rl *Redlock) Waits() (waiters, subscriptions int) {
 	rl.queues.mu.Lock()
@@ -35,6 +39,17 @@ func (rl *Redlock) Waits() (waiters, subscriptions int) {
 
 // LineName is the key of the line of a Redis key.
 func LineName(key string) string { return namingOf(key).queueKey(key) }
+
+// NamesBeside are the names of all keys that go with a lock's.
+func NamesBeside(name string) (all []string) {
+	n := namingOf(name)
+	for _, beside := range []string{n.queueKey(name), n.holdersKey(name), n.doorKey(name), n.fenceKey(name)} {
+		if beside != "" {
+			all = append(all, beside)
+		}
+	}
+	return all
+}
 
 // Queues reports how many keys are remembered because somebody waits for them, or did.
 func (rl *Redlock) Queues() int {

@@ -18,7 +18,7 @@ func NewWithClock(clients []redis.UniversalClient, opts *Options, c *FakeClock) 
 	if err != nil {
 		return nil, err
 	}
-	return build(clients, o, c), nil
+	return build(clients, o, c, userHabits), nil
 }
 
 // SetRandom replaces the source of tokens.
@@ -144,7 +144,7 @@ func NewSkewed(clients []redis.UniversalClient, opts *Options, wrong *atomic.Int
 	if err != nil {
 		return nil, err
 	}
-	return build(clients, o, skewedClock{newSystemClock(), wrong}), nil
+	return build(clients, o, skewedClock{newSystemClock(), wrong}, userHabits), nil
 }
 
 type skewedClock struct {
@@ -157,4 +157,15 @@ func (c skewedClock) now() instant {
 	d := time.Duration(c.wrong.Load())
 	i.time, i.wall = i.time.Add(d), plus(i.wall, d)
 	return i
+}
+
+// len is how many there are.
+func (k *keptReleases) len() int { return k.unheard.len() + k.failed.len() + len(k.later) }
+
+// len counts also the one that is on its way.
+func (w *waitingReleases) len() int {
+	if w.probing() {
+		return w.n + 1
+	}
+	return w.n
 }

@@ -11,7 +11,11 @@ import (
 // Extend makes the lease last for ttl from now, and never less long than before. It
 // returns when a majority of nodes confirmed it, without waiting for slower ones, and
 // waits for no node longer than the timeout per node. ttl follows the rules of
-// Options.TTL: from 10ms to 24h, and at least four times a NodeTimeout that is set.
+// Options.TTL: from 10ms to 24h, and at least four times a NodeTimeout that is set. It is at
+// most the greater of the lock's own TTL (WithTTL or Options.TTL) and Options.RestartGuard: a
+// node that restarted may vote again after that time, and has forgotten a lease that is longer.
+// With the guard off that rule does not apply. To hold a lock for longer, extend it again, or
+// have it renewed.
 //
 // On success Until is ttl from the call's start, less the drift allowance, or what it
 // was if that is later. Nodes that lost the key are given it again.
@@ -26,20 +30,30 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	if err := invalid("extend of "+quoteKey(l.key), brokenTTL("ttl", ttl, l.opts)); err != nil {
+	if err := invalid("extend of "+quoteKey(l.key), l.brokenLease(ttl)); err != nil {
 		return err
-	}
-	if l.outer != nil {
-		return l.innerExtend(ctx, ttl)
 	}
 	return l.extend(ctx, ttl)
 }
 
-func (l *Lock) innerExtend(ctx context.Context, ttl time.Duration) error {
-	if _, over := l.ended(); over != nil {
-		return fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), within{over})
+// brokenLease is what is wrong with making the lease last for ttl.
+func (l *Lock) brokenLease(ttl time.Duration) []string {
+	broken := brokenTTL("ttl", ttl, l.opts)
+	if beyond := l.beyondGuard(ttl); beyond != "" && len(broken) == 0 {
+		broken = []string{beyond}
 	}
-	return l.outer.Extend(ctx, ttl)
+	return broken
+}
+
+// beyondGuard is not empty where a node that forgets a lease of ttl may vote before it is over.
+func (l *Lock) beyondGuard(ttl time.Duration) string {
+	most := l.opts.longestLease(l.terms.ttl)
+	if ttl <= most {
+		return ""
+	}
+	return fmt.Sprintf("ttl is %v: must be at most %v, for which a node that restarted is kept from granting: "+
+		"the lock's TTL is %v and RestartGuard is %s; set WithTTL or, in all clients, RestartGuard to at least %v",
+		ttl, most, l.terms.ttl, guardText(l.opts.RestartGuard), ttl)
 }
 
 func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
@@ -66,7 +80,7 @@ func (l *Lock) tellExtended(ctx context.Context, r *round, start instant, ttl ti
 	mode := l.terms.mode(l.shared)
 	l.mu.Unlock()
 	extended(ExtendInfo{
-		Context: ctx, Key: l.key, Mode: mode, Token: l.token, TTL: ttl, Renewal: renewal,
+		Context: ctx, Key: l.key, Mode: mode, Token: l.Token(), TTL: ttl, Renewal: renewal,
 		Start: start.time, Elapsed: l.clock.now().since(start), Until: l.Until(),
 		Outcomes: l.outcomes(r), Err: err,
 	})
@@ -102,7 +116,13 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 	mend := &repairs{lock: l, terms: &terms}
 	r.observer, r.guard = mend, l.guard
 	r.init(start, make([]seat, len(l.nodes)))
-	v, cut := l.await(ctx, l.send(r, req))
+	for i := range r.seats {
+		r.address(i, req)
+	}
+	if shared && !l.terms.shared {
+		l.serveDowngrade(r, &terms)
+	}
+	v, cut := l.await(ctx, l.sendAddressed(r))
 	now := l.clock.now()
 	switch {
 	case errors.Is(cut, ErrClosed):
@@ -114,6 +134,18 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 		mend.begin()
 	}
 	return lost, err
+}
+
+// serveDowngrade has the node that keeps the queue let those in who wait to share the lock, as
+// soon as it is shared there.
+func (l *Lock) serveDowngrade(r *round, t *terms) {
+	arbiter := l.queues.arbiter(l.resource, r.start.mono, l.terms.joinPatience())
+	if arbiter < 0 {
+		return
+	}
+	req := sharedExtendRequest(t, l.name, l.value, l.shareArgs(0))
+	req.queue = &queueArgs{key: l.queueKey()}
+	r.address(arbiter, req)
 }
 
 // extended is what has come of an extend that was decided.
@@ -207,7 +239,7 @@ func (l *Lock) restore(t *terms, i int) {
 func (l *Lock) repairRequest(t *terms) request {
 	switch {
 	case l.shared:
-		return *sharedClaimRequest(opRepair, t, l.name, l.value, l.shareArgs(l.permit.Load()))
+		return *sharedClaimRequest(opRepair, t, l.name, l.value, l.shareArgs(l.permit.Load()), nil)
 	case t.fencing:
 		return fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
 	default:
@@ -233,18 +265,21 @@ func (l *Lock) lastSet(i int) *call {
 // renewNow extends the lock for the renewer, which calls it on a goroutine of its own.
 func (l *Lock) renewNow() {
 	// Locks fall due together, on a grid: a simulation puts them in order here.
-	l.clock.yield(l.grantedAt.mono + l.nth<<48)
+	l.clock.yield(l.grantedAt.mono + int64(l.nth)<<48)
 	ttl := l.terms.ttl
 	now := l.clock.now()
 	if most := l.terms.maxHold; most > 0 && now.reached(l.grantedAt.add(most)) {
-		l.renewer.ended(true)
+		l.renewer.fewer(1, 1)
 		return
 	}
-	start, r := now, &round{answered: l.renewer.answered}
+	start, r := now, &round{answered: func() { l.renewer.fewer(0, 1) }}
 	lost, err := l.tryExtend(context.Background(), r, start, ttl)
 	// Neither the next one nor those of other locks are put off by a hook that takes its time.
 	l.renewLater(err)
-	l.renewer.ended(r.seats == nil)
+	if r.seats == nil { // no node was asked
+		l.renewer.fewer(0, 1)
+	}
+	l.renewer.fewer(1, 0)
 	l.tellExtended(context.Background(), r, start, ttl, true, lost, err)
 }
 

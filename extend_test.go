@@ -16,7 +16,7 @@ import (
 
 func TestExtendMovesTheEnd(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
-		lock := b.lock()
+		lock := b.lock(redlock.WithTTL(20 * time.Second))
 		b.pass(4 * time.Second)
 		b.takes(0, func() { require.NoError(b, lock.Extend(b.Context(), 20*time.Second)) })
 		assert.Equal(b, 20*time.Second-202*time.Millisecond, lock.Validity())
@@ -24,7 +24,7 @@ func TestExtendMovesTheEnd(t *testing.T) {
 		for _, left := range b.cluster.TTLs(key) {
 			assert.Equal(b, 20*time.Second, left)
 		}
-		b.pass(15 * time.Second)
+		b.pass(17 * time.Second)
 		require.ErrorIs(b, b.try(), redlock.ErrHeld)
 	})
 }
@@ -33,7 +33,7 @@ func TestExtendMovesTheEnd(t *testing.T) {
 // said so.
 func TestExtendCountsFromTheCall(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
-		lock := b.lock()
+		lock := b.lock(redlock.WithTTL(20 * time.Second))
 		require.NoError(b, lock.Extend(b.Context(), ttl)) // the script is known
 		synctest.Wait()
 		for _, n := range b.cluster.Nodes() {
@@ -59,7 +59,7 @@ func TestExtendNeverShortens(t *testing.T) {
 // Scenario 14: a shorter extend that lands late, after its connection was given up and
 // a longer one was promised, does not cut it.
 func TestLateExtendDoesNotCut(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
+	inBubble(t, 3, &redlock.Options{RestartGuard: time.Minute}, func(b *bed) {
 		lock := b.lock(redlock.WithTTL(time.Second))
 		require.NoError(b, lock.Extend(b.Context(), time.Second)) // the script is known
 		synctest.Wait()
@@ -78,7 +78,7 @@ func TestLateExtendDoesNotCut(t *testing.T) {
 // Scenario 48.
 func TestExtendGivesBackALostTTL(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
-		lock := b.lock()
+		lock := b.lock(redlock.WithTTL(time.Minute))
 		for _, n := range b.cluster.Nodes() {
 			n.Set(key, n.Get(key), 0)
 		}
@@ -171,7 +171,7 @@ func TestExtendNeedsAQuorumThatKeptTheKey(t *testing.T) {
 // a success, and released like all others.
 func TestExtendRepairsNodesThatForgot(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
-		lock := b.lock()
+		lock := b.lock(redlock.WithTTL(time.Minute))
 		b.pass(2 * time.Second) // no connection is kept out of its pool, so all are checked
 		b.each([]int{0, 1}, func(n *redlocktest.Node) { n.Restart(redlocktest.LoseKeys) })
 		b.cluster.ResetCommands()
@@ -316,7 +316,7 @@ func TestReleaseDuringExtend(t *testing.T) {
 // Extends at the same time all succeed, and the longest counts.
 func TestExtendsAtTheSameTime(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
-		lock := b.lock()
+		lock := b.lock(redlock.WithTTL(20 * time.Second))
 		var all sync.WaitGroup
 		for i := range 20 {
 			all.Go(func() { assert.NoError(b, lock.Extend(b.Context(), time.Duration(20-i)*time.Second)) })

@@ -29,13 +29,13 @@ func TestFencedScriptsFailWhole(t *testing.T) {
 	require.NoError(t, client.Set(ctx, "k", "x", 0).Err(), "it may set the lock")
 	require.NoError(t, admin.Del(ctx, "k").Err())
 
-	w := newOwnWire(client.Options(), client, "", newSystemClock())
+	w := newOwnWire(client, openHabits, "", newSystemClock())
 	t.Cleanup(w.close)
 	for name, req := range map[string]*request{
 		"acquire": askFence("a", 1, ""), "claim": askFence("a", 1, entryOf("p", "a")), "repair": askFenceRepair("a", 8),
 	} {
 		c := &call{req: req.withSource()}
-		w.exchange([]*call{c}, 10*time.Second, 10*time.Second)
+		w.exchange([]*call{c}, 10*time.Second, 10*time.Second, func() {})
 		assert.Equal(t, VoteFailed, c.read(req.op).vote, name)
 		assert.True(t, permanent(c.err), "%s: %v", name, c.err)
 		assert.True(t, halfWay(c.err), "%s: %v", name, c.err)

@@ -132,6 +132,7 @@ func TestFenceIsMonotonicOverChangingMajorities(t *testing.T) {
 // their memory one at a time and stay away for three seconds after it, as the restart
 // guard has it, plain locks in between.
 func TestFenceIsMonotonicWhateverHappens(t *testing.T) {
+	t.Parallel()
 	seeds := uint64(2)
 	if longtest.On() {
 		seeds = 20
@@ -362,7 +363,7 @@ func TestFenceIsPutBackWithTheLock(t *testing.T) {
 		l := h.acquire(fenced(h.process(nil)))
 		time.Sleep(time.Second)
 		h.cluster.Node(2).FlushAll()
-		require.NoError(h, l.Extend(h.Context(), 20*time.Second))
+		require.NoError(h, l.Extend(h.Context(), ttl))
 		time.Sleep(time.Second)
 		for _, c := range h.counters() {
 			assert.Equal(t, l.Fence(), c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -116,30 +117,18 @@ func (n *native) learn(b *ballot) {
 
 // questions are all that a server may be asked about itself.
 type questions struct {
-	known *mark // as read last, since it hardly ever changes
+	known mark // as read last, since it hardly ever changes
 
-	ping, server, replication, id, mark, time *question
+	ping, server, replication, stats, id, mark, time *question
 }
 
 func newQuestions(markKey string) *questions {
 	q := &questions{
 		ping: ask("PING"), server: ask("INFO", "server"), replication: ask("INFO", "replication"),
-		id: ask("CLIENT", "ID"), known: &mark{},
+		stats: ask("INFO", "stats"), id: ask("CLIENT", "ID"),
 	}
 	if markKey != "" {
 		q.mark, q.time = askText("GET", markKey), ask("TIME")
-	}
-	return q
-}
-
-// newLooks are the questions behind a batch, and no others.
-func newLooks(markKey string, want looks, known *mark) *questions {
-	q := &questions{known: known}
-	if want&lookMark != 0 {
-		q.mark = askText("GET", markKey)
-	}
-	if want&lookRole != 0 {
-		q.replication = ask("INFO", "replication")
 	}
 	return q
 }
@@ -150,7 +139,7 @@ func (q *questions) follow(cmds []redis.Cmder, want looks) []redis.Cmder {
 		cmds = append(cmds, q.mark.again())
 	}
 	if want&lookRole != 0 {
-		cmds = append(cmds, q.replication.again())
+		cmds = append(cmds, q.replication.again(), q.stats.again())
 	}
 	return cmds
 }
@@ -159,7 +148,7 @@ func (q *questions) follow(cmds []redis.Cmder, want looks) []redis.Cmder {
 func askToWrite(markKey string, w *markWrite) *question {
 	r := markRequest(markKey, w)
 	r.whole = true
-	return ask(r.plainArguments()...)
+	return ask(r.values()...)
 }
 
 // written reads the answer to askToWrite. Its error means that there is none.
@@ -233,7 +222,7 @@ func (q *questions) remembered(failure error, now time.Duration) (m mark, heard 
 		return unreadMark(err), heard
 	}
 	if !present || q.known.state != markPresent || text != q.known.text {
-		*q.known = readMark(text, present, 0)
+		q.known = readMark(text, present, 0)
 	}
 	return q.known.aged(now), true
 }
@@ -246,6 +235,25 @@ func (q *questions) role(failure error) (s sighting, ok, heard bool) {
 	}
 	s.readReplication(text)
 	return s, true, true
+}
+
+// evicted reads how many keys INFO stats says were evicted; -1: it does not tell.
+func (q *questions) evicted(failure error) (count int64, heard bool) {
+	text, err, heard := q.stats.string(failure)
+	if err != nil {
+		return -1, heard
+	}
+	// Read without a map of some sixty fields, since it is asked for each second.
+	_, rest, _ := strings.Cut(text, "evicted_keys:")
+	n := 0
+	for n < len(rest) && rest[n] >= '0' && rest[n] <= '9' {
+		n++
+	}
+	count, err = strconv.ParseInt(rest[:n], 10, 64)
+	if err != nil {
+		return -1, true
+	}
+	return count, true
 }
 
 // serverTime is an answer to TIME, since 1970; 0 where it is none.

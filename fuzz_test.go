@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,24 +55,35 @@ func FuzzOptions(f *testing.F) {
 	})
 }
 
-// FuzzKeys: any bytes but none are a key, and pass through unchanged.
+// FuzzKeys: any bytes but none, too many and the names of ours are a key, and pass through
+// unchanged. What goes with the key is a name of ours.
 func FuzzKeys(f *testing.F) {
-	for _, k := range []string{"", "a", "{a}", "a\x00b", "\xff\xfe\xfd", "\r\n", "日本", " ", strings.Repeat("k", 1000)} {
+	for _, k := range []string{"", "a", "{a}", "a\x00b", "\xff\xfe\xfd", "\r\n", "日本", " ", strings.Repeat("k", 1000), "{a}:line", "{a}:line:", "{{a}:fence", "a}:door:", "redlock:memory"} {
 		f.Add(k, "")
 		f.Add(k, "prefix:")
 	}
 	f.Fuzz(func(t *testing.T, k, prefix string) {
 		bubble.Run(t, 1, func(t *testing.T, cluster *redlocktest.Cluster) {
 			rl, err := redlock.New(cluster.Clients(), &redlock.Options{KeyPrefix: prefix})
-			require.NoError(t, err)
-			defer rl.Close()
-			m := rl.Mutex(k)
-			lock, err := m.TryAcquire(t.Context())
-			if k == "" {
+			if len(prefix) > 8191 {
 				require.ErrorIs(t, err, redlock.ErrInvalid)
 				return
 			}
 			require.NoError(t, err)
+			defer rl.Close()
+			m := rl.Mutex(k)
+			lock, err := m.TryAcquire(t.Context())
+			if k == "" || len(prefix+k) > 8192 || isOurs(prefix+k) {
+				require.ErrorIs(t, err, redlock.ErrInvalid)
+				return
+			}
+			require.NoError(t, err)
+			for _, beside := range redlock.NamesBeside(prefix + k) {
+				if name, ok := strings.CutPrefix(beside, prefix); ok {
+					_, err := rl.Mutex(name).TryAcquire(t.Context())
+					require.ErrorIs(t, err, redlock.ErrInvalid, beside)
+				}
+			}
 			require.Equal(t, []string{prefix + k}, keysOf(cluster.Node(0)))
 			require.Equal(t, k, lock.Key())
 			_, err = m.TryAcquire(t.Context())
@@ -80,11 +92,29 @@ func FuzzKeys(f *testing.F) {
 			s, err := m.Inspect(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, lock.Token(), s.Token)
-			require.NoError(t, lock.Extend(t.Context(), time.Minute))
+			require.NoError(t, lock.Extend(t.Context(), ttl))
 			require.NoError(t, lock.Release(t.Context()))
 			require.Empty(t, keysOf(cluster.Node(0)))
 		})
 	})
+}
+
+// isOurs says by other means than the library whether something of ours has the name: whether
+// there is a key that would have it.
+func isOurs(name string) bool {
+	if strings.HasSuffix(name, memoryMark) {
+		return true
+	}
+	for _, kind := range []string{"line", "shared", "door", "fence"} {
+		usual, isUsual := strings.CutSuffix(strings.TrimPrefix(name, "{"), "}:"+kind)
+		other, isOther := strings.CutSuffix(name, ":"+kind+":")
+		for key, is := range map[string]bool{usual: isUsual, other: isOther} {
+			if is && key != "" && slices.Contains(redlock.NamesBeside(key), name) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // FuzzQuorumError: whatever names, keys, values and errors there are, it is one line.

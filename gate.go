@@ -9,27 +9,28 @@ import (
 const (
 	// leastPace is the least time that a turn is expected to take.
 	leastPace = 500 * time.Microsecond
-	// longestRetry is after what time at the latest one that is parked tries its luck.
-	longestRetry = time.Second
+	// mostPaces bounds what one turn tells of the next ones: however long it took, it counts as
+	// so many of those before. One long hold is no reason to expect others.
+	mostPaces = 8
 )
 
 // gate keeps waiters of a key out of the queue that would be gone before their turn.
 //
 // Without it an overload feeds on itself: the lock is reserved for waiters whose deadline
 // has passed, which takes the time that the next ones have. So one with a deadline goes
-// into the queue only if it can expect its turn in half of the time that it has left. The
+// into the queue only if it can expect its turn in half of the time that it has left, or if
+// no other of its process with a deadline is there, so that a free lock is always had. The
 // others are parked in the process, without a request, and the one with the most time left
-// goes in first. Who has no deadline is always served in the end, and never parked.
+// goes in first. A waiter without a deadline is always served in the end, and never parked.
 //
 // Each process judges by its own waiters and how often one of them has its turn: where
 // several processes wait, each has a share of both. queues.mu guards all of it.
 type gate struct {
 	patient int // waiters without a deadline
-	hurried int // those with one that are in the queue
+	hurried int // those with one that are in the queue; some are if any are parked
 	parked  parking
-	pace    time.Duration // from one turn of ours to the next, while somebody waits
+	pace    time.Duration // from one turn of ours to the next, while there are waiters
 	turnAt  int64         // when the last one began, or the first waiter came
-	retryAt int64         // whatever it looks like, one may go in then if no other with a deadline has
 }
 
 // enter waits at the gate, until ctx ends or the Redlock is closed.
@@ -50,10 +51,10 @@ func (w *waiter) enter(ctx context.Context) error {
 	switch {
 	case !w.hurries:
 		g.patient++
-	case !w.of.letIn(w, now):
+	case !g.letIn(w, now):
 		parked = true
 		heap.Push(&g.parked, w)
-		w.of.lookIn(now.mono, w.of.interval())
+		w.of.lookIn(now.mono, w.of.paced(lookPause)) // it asks no node, so another does
 	}
 	qs.mu.Unlock()
 	for parked {
@@ -72,12 +73,9 @@ func (w *waiter) enter(ctx context.Context) error {
 	return nil
 }
 
-// letIn counts the waiter as one in the queue if it can expect its turn in time; the caller
-// holds mu.
-func (k *keyWaiters) letIn(w *waiter, now instant) bool {
-	g := &k.gate
-	inTime := g.wait() < w.end.Sub(now.time)/2
-	if !inTime && (g.hurried > 0 || now.mono < g.retryAt) {
+// letIn counts the waiter as one in the queue if it may go there.
+func (g *gate) letIn(w *waiter, now instant) bool {
+	if g.hurried > 0 && g.wait(now.mono) >= w.end.Sub(now.time)/2 {
 		return false
 	}
 	g.hurried++
@@ -88,22 +86,22 @@ func (k *keyWaiters) letIn(w *waiter, now instant) bool {
 // waiters is how many there are, in the queue or not yet.
 func (g *gate) waiters() int { return g.patient + g.hurried + len(g.parked) }
 
-// wait is how long a newcomer can expect to wait.
-func (g *gate) wait() time.Duration {
-	return time.Duration(g.patient+g.hurried+1) * max(g.pace, leastPace)
+// wait is how long a newcomer can expect to wait: a turn for each that is there, and for the
+// present one as long again as it has taken.
+func (g *gate) wait(now int64) time.Duration {
+	pace := max(g.pace, leastPace)
+	return time.Duration(g.patient+g.hurried)*pace + max(pace, time.Duration(now-g.turnAt))
 }
 
-// letOthersIn has as many go into the queue as can expect their turn; the caller holds mu.
-func (k *keyWaiters) letOthersIn(now instant) {
-	for g := &k.gate; len(g.parked) > 0 && k.letIn(g.parked[0], now); {
-		w := heap.Pop(&g.parked).(*waiter)
-		w.poke()
+// letOthersIn has as many go into the queue as may.
+func (g *gate) letOthersIn(now instant) {
+	for len(g.parked) > 0 && g.letIn(g.parked[0], now) {
+		heap.Pop(&g.parked).(*waiter).poke()
 	}
 }
 
-// leaveGate is for a waiter that is done, one way or another; the caller holds mu.
-func (k *keyWaiters) leaveGate(w *waiter, now instant) {
-	g := &k.gate
+// leave is for a waiter that is done, one way or another.
+func (g *gate) leave(w *waiter, now instant) {
 	switch {
 	case !w.hurries:
 		g.patient--
@@ -112,23 +110,26 @@ func (k *keyWaiters) leaveGate(w *waiter, now instant) {
 	default:
 		heap.Remove(&g.parked, w.parkedAt)
 	}
-	if w.inside && !w.hadTurn {
-		if idle := time.Duration(now.mono - g.turnAt); idle > g.pace {
-			g.learn(idle) // nobody had a turn for so long
-		}
-		g.retryAt = now.mono + int64(min(g.wait(), longestRetry))
-	}
-	k.letOthersIn(now)
+	g.letOthersIn(now)
 }
 
 // turn notes that one of our waiters has its turn.
 func (g *gate) turn(now int64) {
-	g.learn(time.Duration(now - g.turnAt))
+	took := min(time.Duration(now-g.turnAt), mostPaces*max(g.pace, leastPace))
+	g.pace += (took - g.pace) / 8
 	g.turnAt = now
 }
 
-// learn takes note of the time from one turn to the next.
-func (g *gate) learn(took time.Duration) { g.pace += (took - g.pace) / 8 }
+// tellParked adds to the error of a waiter that was not let in what a node told another of
+// this process meanwhile.
+func (w *waiter) tellParked(last *QuorumError) {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	if h := &w.of.holding; w.of.node >= 0 && h.at.mono >= w.id-int64(lookPause) {
+		last.HolderTTL = max(h.ttl-w.clock.now().since(h.at), 0)
+		last.Outcomes[w.of.node].Holder = h.holder
+	}
+}
 
 // parking is a heap of parked waiters, the one with the most time left first.
 type parking []*waiter

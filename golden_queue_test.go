@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,14 +21,26 @@ func newGoldenQueue(t *testing.T) *goldenQueue {
 	return &goldenQueue{twin: inMemory(t), redis: miniRedis(t), entries: map[string]string{"": ""}}
 }
 
-// entry is that of a waiter as the library writes it.
-func (q *goldenQueue) entry(name string, grace time.Duration) string {
+// entry is that of a waiter as the library writes it, with the mode of its first command.
+func (q *goldenQueue) entry(name, mode string, grace time.Duration) string {
 	if e, ok := q.entries[name]; ok {
 		return e
 	}
 	process, value, _ := strings.Cut(name, "/")
-	q.entries[name] = fmt.Sprintf("%s %d %s", process, grace.Milliseconds(), value)
+	q.entries[name] = fmt.Sprintf("%s %d%s %s", process, grace.Milliseconds(), mode, value)
 	return q.entries[name]
+}
+
+// share asks for a place among those who share the lock. mode is as in an entry: s0, or s3 for
+// one of three permits; number asks for that permit and no other.
+func (c goldenCommand) share() *shareArgs {
+	s := shareOfK
+	mode := strings.TrimPrefix(c.values["mode"], "s")
+	if n := c.values["number"]; n != "" {
+		mode = "-" + n
+	}
+	s.limit = number(mode)
+	return &s
 }
 
 // request is what the library would send.
@@ -44,19 +57,34 @@ func (q *goldenQueue) request(c goldenCommand) *request {
 		r := setRequest(opAcquire, terms, "k", value)
 		return &r
 	case "join":
-		entry := q.entry(who, c.duration("grace", grace))
+		entry := q.entry(who, c.values["mode"], c.duration("grace", grace))
 		arrival := int64(0)
 		if at := c.values["arrival"]; at != "" {
 			arrival = simEpoch/1000 + c.parse(at).Microseconds()
 		}
 		return joinRequest(terms, "k", value, &queueArgs{
-			key: lineOfK, entry: entry, ended: q.entry(c.values["after"], grace), arrival: arrival, waited: c.duration("waited", 0).Microseconds(),
+			key: lineOfK, entry: entry, ended: q.entry(c.values["after"], c.values["mode"], grace), arrival: arrival, waited: c.duration("waited", 0).Microseconds(),
 		})
 	case "claim":
-		return claimRequest(terms, "k", value, lineOfK, q.entry(who, grace))
+		if c.values["mode"] != "" {
+			return sharedClaimRequest(opAcquireShared, terms, "k", value, c.share(), &queueArgs{key: lineOfK, entry: q.entry(who, "", grace)})
+		}
+		return claimRequest(terms, "k", value, lineOfK, q.entry(who, "", grace))
+	case "share":
+		return sharedClaimRequest(opAcquireShared, terms, "k", value, c.share(), nil)
+	case "door":
+		return doorRequest(terms, doorOfK, doorValue(value), grace)
+	case "downgrade":
+		r := sharedExtendRequest(terms, "k", value, &shareOfK)
+		r.queue = &queueArgs{key: lineOfK}
+		return r
 	case "release", "takeback", "pass":
 		as := map[string]releaser{"release": asHolder, "takeback": asWaiter, "pass": asPasser}[c.name]
-		r := queueReleaseRequest(terms, "k", value, &queueArgs{key: lineOfK, entry: q.entry(who, grace), as: as})
+		args := &queueArgs{key: lineOfK, entry: q.entry(who, c.values["mode"], grace), as: as}
+		r := queueReleaseRequest(terms, "k", value, args)
+		if c.values["mode"] != "" {
+			r = sharedReleaseRequest(terms, "k", value, &shareOfK, args)
+		}
 		return &r
 	case "force":
 		return forceRequest(terms, "k", value, lineOfK, "")
@@ -104,6 +132,9 @@ func goldenAnswer(command string, a simAnswer) string {
 	case nil:
 		return "refused\n"
 	case int64:
+		if command == "share" || command == "claim" || command == "downgrade" {
+			return fmt.Sprintf("granted, permit %d\n", v-1)
+		}
 		return []string{"there was nothing to release\n", "released\n", "released, and the next was not told\n", "released, and somebody waits\n",
 			"there was nothing to release: it is reserved for somebody who waits\n"}[v]
 	case []any:
@@ -115,8 +146,14 @@ func goldenAnswer(command string, a simAnswer) string {
 		if !got.fresh {
 			text += ", was in the queue"
 		}
-		if got.ours {
+		switch {
+		case got.number > 0:
+			text += fmt.Sprintf("; permit %d is reserved for it", got.number)
+		case got.ours:
 			text += "; the lock is reserved for it"
+		}
+		if got.given != "" {
+			text += "; its process has turns: " + got.given
 		}
 		return text + "\n"
 	case string:
@@ -134,6 +171,12 @@ func goldenLook(n *contractNode) string {
 	if v := n.raw("GET", "k"); v != nil {
 		lock = fmt.Sprintf("%v for %v", v, time.Duration(n.raw("PTTL", "k").(int64))*time.Millisecond)
 	}
+	for i, holder := range goldenHolders(n) {
+		if lock += ", "; i == 0 {
+			lock += "held by "
+		}
+		lock += holder
+	}
 	var waiting, silent []string
 	woken := make(map[string]bool)
 	members, _ := n.raw("ZRANGE", lineOfK, 0, -1).([]any)
@@ -145,9 +188,13 @@ func goldenLook(n *contractNode) string {
 			woken[rest] = true
 		case "silent":
 			silent = append(silent, rest)
+		case "told": // the cursor: where to look next, and nothing that a waiter relies on
 		default:
-			process, _, value := entryParts(member)
+			process, _, value, limit := entryMode(member)
 			name := process + "/" + value
+			if limit >= 0 {
+				name += fmt.Sprintf(" s%d", limit)
+			}
 			if woken[member] { // marks come first
 				name += " (woken)"
 			}
@@ -162,6 +209,19 @@ func goldenLook(n *contractNode) string {
 		text += fmt.Sprintf("  silent: %s\n", strings.Join(silent, ", "))
 	}
 	return text
+}
+
+// goldenHolders are those who share the lock, each with its permit.
+func goldenHolders(n *contractNode) (all []string) {
+	fields, _ := n.do(inspectRequest(contractTerms(time.Second), "k", "", "", mostWaiters)).val.([]any)
+	if len(fields) < 6 {
+		return nil
+	}
+	for _, h := range readSharers(fields[5].([]any)) {
+		all = append(all, fmt.Sprintf("%s (%d) for %v", h.value, h.number, h.ttl))
+	}
+	slices.Sort(all)
+	return all
 }
 
 // notices is what was published since the last command.

@@ -30,15 +30,18 @@ type guard struct {
 	denied *degradations
 	clock  clock
 	random io.Reader // of the marks' ids; nil: crypto/rand
+	looks  bool      // it writes no marks
 
 	// By node. quiet is since when, by our clock, nothing speaks against it: what most votes
 	// are judged by, without a mutex. settled is what most looks find; nil: nothing yet.
 	quiet   []*atomic.Int64
 	settled []*atomic.Pointer[settledMark]
-	twins   atomic.Bool // two nodes lead to one server at present
+	twins   []atomic.Pointer[errTwin] // nil: it is the only one that leads to its server, or the first
 
 	mu       sync.Mutex // guards what follows; none but that of denied is taken under it
 	memories *memories
+
+	evictions []evictions // by node
 }
 
 // newGuard returns nil, which guards nothing, where the options say so.
@@ -48,9 +51,9 @@ func newGuard(names []string, o *Options, c clock, denied *degradations) *guard 
 	}
 	n := len(names)
 	g := &guard{
-		fixed: o.RestartGuard, names: names, denied: denied, clock: c,
+		fixed: o.RestartGuard, names: names, denied: denied, clock: c, looks: o.ReadOnly,
 		quiet: make([]*atomic.Int64, n), settled: make([]*atomic.Pointer[settledMark], n),
-		memories: newMemories(n, o.RestartGuard > 0),
+		twins: make([]atomic.Pointer[errTwin], n), memories: newMemories(n, o.RestartGuard > 0), evictions: make([]evictions, n),
 	}
 	for i := range names {
 		g.quiet[i], g.settled[i] = new(atomic.Int64), new(atomic.Pointer[settledMark])
@@ -82,8 +85,17 @@ func (g *guard) saw(i int, s sighting) *markWrite {
 	m := &g.memories.nodes[i]
 	g.quiet[i].Store(m.quiet())
 	g.settled[i].Store(m.settled())
-	g.twins.Store(g.memories.anyTwins())
+	for j := range g.twins {
+		if of := g.memories.twinOf(j); of >= 0 {
+			g.twins[j].Store(&errTwin{g.names[of]})
+		} else {
+			g.twins[j].Store(nil)
+		}
+	}
 	g.tell(i, lacks, s)
+	if g.looks {
+		return nil
+	}
 	if w != nil && w.id == "" {
 		w.id = g.newID()
 	}
@@ -100,6 +112,20 @@ func (g *guard) tell(i int, l lack, s sighting) {
 		err = s.mark.err
 	}
 	g.denied.tell(g.names[i], lacks[l], err)
+}
+
+// evicted takes in how many keys a node has evicted.
+func (g *guard) evicted(i int, runID string, count int64) {
+	now := g.clock.now().mono
+	g.mu.Lock()
+	grown, tell := g.evictions[i].see(runID, count, now)
+	g.mu.Unlock()
+	if tell {
+		g.denied.tellAgain(DegradedInfo{
+			Node: g.names[i], Lacks: evicts, Evicted: grown,
+			Err: fmt.Errorf("evicted_keys has grown by %d to %d: set maxmemory-policy noeviction, and give the server the memory that it needs", grown, count),
+		})
+	}
 }
 
 // newID makes the id of a mark; the caller holds mu.
@@ -148,53 +174,24 @@ func (g *guard) changed(i int) int64 {
 	return g.memories.nodes[i].changedAt
 }
 
-// twin reports whether a node leads to the same server as another, whose vote counts
-// already. A round with both votes would rest on fewer servers than it seems to.
-//
-// It is enough to look at the round's own votes. Which of the two counts is of no matter,
-// and a name that leads nowhere casts none.
-func (g *guard) twin(i int, counts func(node int) bool) (of int, ok bool) {
-	if !g.anyTwins() {
-		return 0, false
+// twin is why a node has no vote that leads to the same server as another, and was seen to do so
+// later than that one; nil if it has one. So a server has one vote in each round: the node that has
+// it keeps it until it is seen to lead elsewhere.
+func (g *guard) twin(i int) error {
+	if e := g.twins[i].Load(); e != nil {
+		return *e
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for j := range g.memories.nodes {
-		if j != i && g.memories.areTwins(i, j) && counts(j) {
-			return j, true
-		}
-	}
-	return 0, false
+	return nil
 }
-
-// anyTwins reports whether two nodes lead to one server at present.
-func (g *guard) anyTwins() bool { return g != nil && g.twins.Load() }
 
 // errTwin is why the vote of a node does not count that leads to the same server as another.
 type errTwin struct{ of string }
 
 func (e errTwin) Error() string {
-	return fmt.Sprintf("the same server as %s, whose vote counts already", e.of)
+	return fmt.Sprintf("the same server as %s, whose vote counts", e.of)
 }
 
 func (errTwin) Unwrap() error { return ErrDuplicateNode }
-
-// duplicate tells of a server that is behind two nodes at present.
-func (g *guard) duplicate() error {
-	if !g.anyTwins() {
-		return nil
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for i := range g.names {
-		for j := range i {
-			if g.memories.areTwins(i, j) {
-				return fmt.Errorf("redlock: %w: %s and %s are the same server, run id %s", ErrDuplicateNode, g.names[j], g.names[i], g.memories.nodes[i].runID)
-			}
-		}
-	}
-	return nil
-}
 
 // fencedGuard is the least guard for fenced locks: a node that lost its counters must not
 // give tokens before its clock is past all that it gave, of which none was more than a
@@ -211,6 +208,16 @@ func (g *guard) period(t *terms) time.Duration {
 		p = max(p, fencedGuard)
 	}
 	return p
+}
+
+// longestLease is the longest that a lease of a lock of this TTL may be made: a node that forgot
+// it is kept from voting for no longer, whichever client comes next. Without a guard it makes
+// no difference how long a lease is.
+func (o *Options) longestLease(ttl time.Duration) time.Duration {
+	if o.RestartGuard < 0 {
+		return maxTTL
+	}
+	return max(ttl, o.RestartGuard)
 }
 
 // judge reports for how long yet a node's grant may not be counted, where nodes are kept

@@ -153,21 +153,9 @@ func TestGuardOfNodesThatDoNotTell(t *testing.T) {
 	require.Equal(t, 10*s, g.left(1, 10*s), "what was seen stays")
 }
 
-func TestGuardFindsAServerThatIsTwoNodes(t *testing.T) {
-	g, _ := guardOf(3, 0)
-	require.NoError(t, g.duplicate())
-	g.all("a", 99*s, 99*s, 99*s)
-	require.NoError(t, g.duplicate())
-	g.saw(2, sighting{runID: "a0", uptime: 99 * s})
-	require.ErrorIs(t, g.duplicate(), ErrDuplicateNode)
-	g.saw(2, sighting{runID: "b", uptime: 99 * s})
-	require.NoError(t, g.duplicate(), "an address that moved back")
-}
-
 func TestNoGuard(t *testing.T) {
 	g, _ := guardOf(3, -1)
 	require.Nil(t, g)
-	require.NoError(t, g.duplicate())
 }
 
 // A round's grants that wait for other nodes to be seen count once they are, and not
@@ -206,29 +194,4 @@ func TestGuardOfFencedLocks(t *testing.T) {
 	g, _ = guardOf(3, 2*s)
 	require.Equal(t, 2*s, g.period(&terms{ttl: 10 * s}))
 	require.Equal(t, 3*s, g.period(&terms{ttl: 10 * s, fencing: true}))
-}
-
-// Of an even number of nodes one may have forgotten: the majorities share another one.
-func TestRoundOfAnEvenNumberCountsOneBarredGrant(t *testing.T) {
-	yes := ballot{vote: VoteGranted, final: true}
-	for n, want := range map[int]int{1: 0, 2: 1, 3: 0, 4: 1, 5: 0, 6: 1, 7: 0} {
-		g, c := guardOf(n, 0)
-		for i := range n {
-			g.saw(i, sighting{runID: fmt.Sprint("a", i), uptime: 99 * s})
-			g.saw(i, sighting{runID: fmt.Sprint("b", i), uptime: 0})
-		}
-		r := &round{guard: g, period: 10 * s}
-		r.init(c.now(), make([]seat, n))
-		for i := range n {
-			r.deliver(i, yes, c.now().mono)
-		}
-		counted := 0
-		for _, o := range r.outcomes(g.names) {
-			if o.Vote == VoteGranted {
-				counted++
-			}
-		}
-		require.Equal(t, want, counted, "of %d", n)
-		require.Equal(t, spareGrants(n), counted)
-	}
 }

@@ -7,28 +7,42 @@ import (
 	"time"
 )
 
-// HandOver gives up this handle without releasing the lock, for another process to go on
-// with: it extends the lease to ttl from now, which is how long that process has time, and
-// returns the token to pass to Mutex.Adopt there. ttl follows the rules of Extend, and the
-// lease never gets shorter.
+// HandOver gives the lock to a ticket, for another process to go on with: on a majority of nodes
+// its value becomes that of a fresh token, with a lease of ttl from now, which is how long that
+// process has time. HandOver returns the token, to pass to Mutex.Adopt there. ttl follows the rules
+// of Extend; the lease may become shorter.
 //
-// On success the handle is over as if released: Validity is 0, its context ends with
-// ErrReleased, it is not renewed, and Release does nothing and returns nil.
-// Hooks.Released is told. If nobody adopts the lock it ends by its lease. Whoever has the
-// token can take the lock over or end it (ForceRelease), so treat it as a secret.
+// So ttl is at most the lock's TTL or Options.RestartGuard, whichever is greater. There are two
+// ways to have two minutes for a deployment. With WithTTL(2*time.Minute) and renewal in all clients
+// of the key, a holder that crashes keeps the others out for up to two minutes. With a RestartGuard
+// of two minutes in all clients the TTL may stay short; then a node that restarted has no vote for
+// two minutes, on any lock, and a set of nodes that is started for the first time grants nothing
+// for that long.
 //
-// It fails as Extend does, and then nothing is handed over: the handle goes on as after an
-// Extend that failed. It fails with ErrInvalid, and asks no node, for shared locks and
-// permits, after Downgrade, and for an inner lock of WithReentry.
+// From the call on the handle is over: Validity is 0, it is not renewed, and Extend fails with
+// ErrReleased. When HandOver returns the handle's context has ended, with ErrReleased, and Release
+// does nothing and returns nil. Hooks.Released is told. Nothing that was sent for the handle, and
+// comes late or twice, takes the lock away from the ticket or keeps it for longer. If the lock is
+// not adopted it ends by its lease. The token is enough to take the lock over or to end it
+// (ForceRelease), so treat it as a secret.
+//
+// HandOver asks all nodes once, and waits for each of them, for the timeout per node at most; the
+// end of ctx does not cut it short. If no majority confirms that the ticket has the lock, the lock is lost,
+// as it may be lost when an extend finds no majority: HandOver returns an error that is ErrLost, the
+// handle's context ends with it, Hooks.Lost and Hooks.Released are told, and what reached a minority
+// is taken back. The error is also ErrNotHeld if so many nodes have another's key or none that no
+// majority is left, ErrExpired if Until passed before the nodes had answered, or ttl, ErrClosed, or
+// else ErrNoQuorum.
+//
+// With ErrInvalid, with ErrClosed, and with ctx's error, if it has ended, HandOver fails before it
+// asks any node, and the handle goes on. ErrInvalid is for a ttl that breaks a rule, for shared
+// locks and permits, and after Downgrade. For a handle that was over it fails as Extend does.
 func (l *Lock) HandOver(ctx context.Context, ttl time.Duration) (token string, err error) {
 	if err := l.check(); err != nil {
 		return "", err
 	}
-	if err := invalid("hand-over of "+quoteKey(l.key), brokenTTL("ttl", ttl, l.opts)); err != nil {
+	if err := invalid("hand-over of "+quoteKey(l.key), l.brokenLease(ttl)); err != nil {
 		return "", err
-	}
-	if l.outer != nil {
-		return "", fmt.Errorf("redlock: hand over %s: %w: an inner lock of WithReentry, hand over the outer one", quoteKey(l.key), ErrInvalid)
 	}
 	l.mu.Lock()
 	shared := l.shared
@@ -40,66 +54,151 @@ func (l *Lock) HandOver(ctx context.Context, ttl time.Duration) (token string, e
 }
 
 func (l *Lock) handOver(ctx context.Context, ttl time.Duration) (token string, err error) {
-	start := l.clock.now()
-	r := new(round)
-	lost, err := l.tryExtend(ctx, r, start, ttl)
-	l.tellExtended(ctx, r, start, ttl, false, lost, err)
+	if err := l.usable(ctx, opMove); err != nil {
+		return "", err
+	}
+	ticket, err := l.tokens.newValue(l.terms.owner)
 	if err != nil {
 		return "", err
 	}
-	if err := l.leave(r); err != nil {
+	start := l.clock.now()
+	until, lost, err := l.leave(start)
+	if err != nil {
+		if lost {
+			l.tellLost(err)
+		}
 		return "", err
 	}
-	l.tellReleased(ctx, l.terms.mode(false), start, l.clock.now(), nil, nil)
-	return l.token, nil
+	h := newHandOver(l, start, ticket, ttl)
+	// Nothing but the lanes ends it: they resolve every call by its deadline.
+	_, _ = l.send(&h.round, h.req).waitFinal(context.WithoutCancel(ctx), l.clock, nil)
+	now := l.clock.now()
+	err = h.result(now.reached(until) || now.reached(validUntil(start, ttl, l.opts.DriftFactor)))
+	h.takeBack(err != nil, now)
+	l.left(err)
+	if err != nil {
+		l.tellLost(err)
+	}
+	l.tellReleased(ctx, l.terms.mode(false), start, now, &h.round, err)
+	if err != nil {
+		return "", err
+	}
+	return ticket[:tokenLen], nil
 }
 
-// leave ends the handle and leaves the keys, but for what may still land: a SET that was not
-// granted, or one that put the key back, is taken back where the extend did not find the key.
-// Nobody would do so later, since who adopts the lock knows nothing of it.
-func (l *Lock) leave(extended *round) error {
+// leave ends the handle, but for its context, and returns when it would have ended by itself. From
+// then on nothing is sent that sets or extends the key.
+func (l *Lock) leave(now instant) (until instant, lost bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over != nil {
-		return fmt.Errorf("redlock: hand over %s: %w", quoteKey(l.key), within{l.over})
+	switch {
+	case l.over != nil:
+		return until, false, fmt.Errorf("redlock: hand over %s: %w", quoteKey(l.key), within{l.over})
+	case now.reached(l.until):
+		why := l.expired()
+		l.finish(now, why)
+		return until, true, why
 	}
-	now := l.clock.now()
-	l.finish(now, errWasReleased)
-	l.release = releaseDone
+	until = l.until
+	l.stop(now, errWasReleased)
+	l.release = releaseSent
 	l.prepareRelease(now, false)
-	for i := range l.nodes {
-		unsure := !l.granted(i)
-		mayLand := l.mayLand(i)
-		found := extended.vote(i) == VoteGranted
-		if found && unsure && i == l.arbiter && l.entry != "" {
-			// What the extend found is what was reserved for us, and our entry is in the line
-			// still. A release of no value takes it out and leaves the key alone.
-			l.releasing.queueReq.value = ""
-			found = false
-		}
-		if mayLand && !found {
-			l.lane(i).takeBack(l.addressRelease(i, ifPlaced), now.mono)
-		}
-	}
-	return nil
+	return until, false, nil
 }
 
-// Adopt goes on with a lock that another process held, by its token: the one that HandOver
-// returned, or the one of a process that wrote it down (Lock.Token) and was killed since. The
-// lock is held all the while, and is held under a new token afterwards: what the former
-// holder still sends has no effect. It lasts for the Mutex's TTL from now. To release a lock
-// from elsewhere, use ForceRelease.
+// left notes what has come of a hand-over.
+func (l *Lock) left(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.over = err
+	}
+	l.release, l.releaseErr = releaseDone, err
+	if l.released != nil {
+		close(l.released)
+	}
+	if l.ctx != nil {
+		l.cancel(l.over)
+	}
+}
+
+// handOver is the round that moves a lock to its ticket. It waits for each node: where the ticket came
+// after an Adopt it would keep others out for its lease, so one that comes later is taken back.
+type handOver struct {
+	round
+	lock    *Lock
+	req     *request
+	release request // of the ticket
+	serves  request // of the ticket, for the node whose queue is served
+}
+
+func newHandOver(l *Lock, start instant, ticket string, ttl time.Duration) *handOver {
+	terms := l.terms
+	terms.ttl, terms.nodeTimeout = ttl, l.opts.nodeTimeout(ttl)
+	h := &handOver{lock: l, req: moveRequest(&terms, l.name, ticket, l.Token())}
+	h.req.readBound = max(ttl, l.longest)
+	h.release = releaseRequest(&terms, l.name, ticket)
+	h.serves = queueReleaseRequest(&terms, l.name, ticket, l.queueArgs("", asWaiter))
+	h.all, h.guard = true, l.guard
+	h.init(start, make([]seat, len(l.nodes)))
+	return h
+}
+
+// result is why the lock is lost, or nil.
+func (h *handOver) result(late bool) error {
+	l := h.lock
+	switch v := h.votes(); {
+	case v == verdictGranted && !late:
+		return nil
+	case v == verdictGranted:
+		return l.failed(&h.round, opMove, ErrLost, ErrExpired) // in between others may have had the lock, or have it
+	case v == verdictHeld:
+		return l.failed(&h.round, opMove, ErrNotHeld, ErrLost)
+	case l.life.over():
+		return l.failed(&h.round, opMove, ErrClosed, ErrLost)
+	default:
+		return l.failed(&h.round, opMove, ErrNoQuorum, ErrLost)
+	}
+}
+
+// takeBack has nodes delete what they have, or may get later, and is of no use to anybody: the former
+// value, with our entry in the queue, and the ticket where it was not confirmed, or if the lock is
+// lost. The former value goes first. Then nothing is left, whenever a node gets the request that
+// makes the one of the other.
+func (h *handOver) takeBack(lost bool, now instant) {
+	l := h.lock
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.nodes {
+		if !lost && h.vote(i) == VoteGranted {
+			continue // with the ticket there, no SET of ours is still to land
+		}
+		l.lane(i).takeBack(l.addressRelease(i, ifPlaced), now.mono)
+		c := &call{req: &h.release, index: int32(i), release: releasePlan{of: &h.seats[i].call, when: ifPlaced}}
+		if i == l.arbiter {
+			c.req = &h.serves
+		}
+		l.lane(i).takeBack(c, now.mono)
+	}
+}
+
+// Adopt goes on with a lock that another process handed over, by the token that HandOver returned:
+// on a majority of nodes the key goes from the ticket's value to a fresh one. The lock is held all
+// the while, and is held under a new token afterwards. It lasts for the Mutex's TTL from now. To
+// release a lock from elsewhere, use ForceRelease.
 //
 // Adopt before the lease ends, which is what HandOver's ttl is for. Afterwards Adopt fails with
-// ErrNotHeld, with one exception: requests of the former holder that were held up, or delivered
-// twice, may have put its value back on a majority of nodes. Then it succeeds although others may
-// have had the lock in between.
+// ErrNotHeld: nobody has had the lock between a HandOver and the Adopt of its ticket.
 //
-// Whoever calls it must know that the former holder has stopped: one that was only paused
-// believes in its lock until its own Until. With WithFencing, Adopt returns a greater fence,
-// and the resource can refuse the former holder.
+// Adopt also takes the token of a process that was killed, and had written it down (Lock.Token). Then
+// its caller must know that the former holder has stopped: one that was only paused believes in its
+// lock until its own Until, and what it still sends has no effect. With WithFencing, Adopt returns a
+// greater fence, and the resource can refuse the former holder. Here there is an exception to
+// ErrNotHeld after the lease: requests of the former holder that were held up, or delivered twice,
+// may have put its value back on a majority of nodes, and Adopt succeeds although others may have had
+// the lock in between.
 //
-// It asks all nodes once. It fails with ErrNotHeld if so many nodes have another's key or none
+// Adopt asks all nodes once. It fails with ErrNotHeld if so many nodes have another's key or none
 // that no majority is left, with ErrInvalid for a token that is none, and otherwise as
 // TryAcquire does. After a failure the lock may be gone: what had changed hands already is
 // released, and the rest ends by its lease. The same is true if two adopt a lock at the same

@@ -14,14 +14,21 @@ import (
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
+// longLeases lets locks of the usual TTL be handed over for a minute.
+var longLeases = &redlock.Options{RestartGuard: time.Minute}
+
 func TestLockIsHandedOverToAnotherProcess(t *testing.T) {
-	inBubble(t, 5, nil, func(b *bed) {
+	inBubble(t, 5, longLeases, func(b *bed) {
 		other := b.another(nil)
 		lock := b.lock(redlock.WithRenewal(), redlock.WithFencing())
 		ctx := lock.Context()
 		token, err := lock.HandOver(b.Context(), time.Minute)
 		require.NoError(b, err)
-		assert.Equal(b, lock.Token(), token)
+		assert.NotEqual(b, lock.Token(), token)
+		synctest.Wait()
+		for _, h := range b.cluster.Holders(key) {
+			assert.True(b, strings.HasPrefix(h, token+"@"), "the ticket's, with the owner's label: %s", h)
+		}
 
 		assert.LessOrEqual(b, lock.Validity(), time.Duration(0))
 		<-ctx.Done()
@@ -39,7 +46,7 @@ func TestLockIsHandedOverToAnotherProcess(t *testing.T) {
 		assert.NotEqual(b, token, next.Token())
 		assert.Greater(b, next.Fence(), lock.Fence())
 		assert.Equal(b, valid, next.Validity())
-		b.pass(time.Hour)
+		b.pass(5 * time.Minute)
 		assert.Positive(b, next.Validity(), "renewed")
 		require.ErrorIs(b, b.try(), redlock.ErrHeld)
 		require.NoError(b, next.Release(b.Context()))
@@ -48,7 +55,7 @@ func TestLockIsHandedOverToAnotherProcess(t *testing.T) {
 }
 
 func TestHandOverThatNobodyAdoptsEndsByItsLease(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
+	inBubble(t, 3, longLeases, func(b *bed) {
 		_, err := b.lock(redlock.WithRenewal()).HandOver(b.Context(), time.Minute)
 		require.NoError(b, err)
 		start := time.Now()
@@ -61,7 +68,7 @@ func TestHandOverThatNobodyAdoptsEndsByItsLease(t *testing.T) {
 
 // Waiters wait on while the lock changes hands, and are served by the new holder's release.
 func TestWaitersStayInLineAcrossAHandOver(t *testing.T) {
-	inBubble(t, 5, nil, func(b *bed) {
+	inBubble(t, 5, longLeases, func(b *bed) {
 		lock := b.lock()
 		waiting := later(func() (*redlock.Lock, error) { return b.another(nil).Mutex(key).Acquire(b.Context()) })
 		token, err := lock.HandOver(b.Context(), time.Minute)
@@ -86,7 +93,7 @@ func TestAdoptOfALockWhoseHolderIsGone(t *testing.T) {
 		next, err := b.another(nil).Mutex(key, redlock.WithTTL(time.Minute)).Adopt(b.Context(), lock.Token())
 		require.NoError(b, err)
 		synctest.Wait()
-		require.ErrorIs(b, lock.Extend(b.Context(), time.Hour), redlock.ErrLost)
+		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrLost)
 		require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNotHeld)
 		synctest.Wait()
 		b.on(5)
@@ -117,9 +124,10 @@ func TestAdoptOfWhatIsNotThere(t *testing.T) {
 		next := b.lock()
 		_, err = m.Adopt(b.Context(), lock.Token())
 		require.ErrorIs(b, err, redlock.ErrNotHeld)
-		assert.ErrorContains(b, err, next.Token(), "who holds it")
+		assert.ErrorContains(b, err, next.Token()[:8], "who holds it")
 		b.on(5)
 		require.NoError(b, next.Release(b.Context()))
+		b.on(0)
 
 		b.each([]int{0, 1, 2, 3, 4}, list)
 		_, err = m.Adopt(b.Context(), lock.Token())
@@ -133,7 +141,7 @@ func TestAdoptOfWhatIsNotThere(t *testing.T) {
 func TestAdoptInTheMiddleOfAnOutage(t *testing.T) {
 	for what, fault := range map[string]func(*redlocktest.Node){"hung": hang, "down": stop} {
 		t.Run(what, func(t *testing.T) {
-			inBubble(t, 5, nil, func(b *bed) {
+			inBubble(t, 5, longLeases, func(b *bed) {
 				token, err := b.lock().HandOver(b.Context(), time.Minute)
 				require.NoError(b, err)
 				synctest.Wait()
@@ -152,23 +160,33 @@ func TestAdoptInTheMiddleOfAnOutage(t *testing.T) {
 	}
 }
 
-func TestMinorityDoesNotDelayAHandOver(t *testing.T) {
+// HandOver waits for a node that hangs, once, and nothing else waits for any.
+func TestMinorityDoesNotKeepALockFromBeingHandedOver(t *testing.T) {
 	for what, fault := range map[string]func(*redlocktest.Node){"hung": hang, "down": stop, "lost the key": gone} {
 		t.Run(what, func(t *testing.T) {
-			inBubble(t, 5, nil, func(b *bed) {
-				other := b.another(nil)
+			inBubble(t, 5, longLeases, func(b *bed) {
+				other := b.another(longLeases)
 				l, err := other.Mutex("warm").TryAcquire(b.Context())
 				require.NoError(b, err)
 				require.NoError(b, l.Release(b.Context()))
 				lock := b.lock(redlock.WithFencing())
 				b.each([]int{1, 3}, fault)
-				b.takes(0, func() {
-					token, err := lock.HandOver(b.Context(), time.Minute)
-					require.NoError(b, err)
-					lock, err = other.Mutex(key, redlock.WithFencing()).Adopt(b.Context(), token)
-					require.NoError(b, err)
-				})
-				b.takes(0, func() { require.NoError(b, lock.Extend(b.Context(), time.Minute)) })
+				wait := time.Duration(0)
+				if what == "hung" {
+					wait = 200 * time.Millisecond // the timeout per node
+				}
+				for range 2 {
+					var token string
+					b.takes(wait, func() {
+						token, err = lock.HandOver(b.Context(), time.Minute)
+						require.NoError(b, err)
+					})
+					b.takes(0, func() {
+						lock, err = other.Mutex(key, redlock.WithFencing()).Adopt(b.Context(), token)
+						require.NoError(b, err)
+					})
+				}
+				b.takes(0, func() { require.NoError(b, lock.Extend(b.Context(), ttl)) })
 				b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
 				b.each([]int{1, 3}, resume)
 				b.pass(3 * time.Minute)
@@ -180,7 +198,7 @@ func TestMinorityDoesNotDelayAHandOver(t *testing.T) {
 
 // Of two that adopt a lock at the same moment one gets it, or none, but never both.
 func TestTwoAdoptAtTheSameMoment(t *testing.T) {
-	inBubble(t, 5, nil, func(b *bed) {
+	inBubble(t, 5, longLeases, func(b *bed) {
 		got := 0
 		for range 20 {
 			token, err := b.lock().HandOver(b.Context(), time.Minute)
@@ -225,35 +243,316 @@ func TestHandOverTakesBackWhatMayLand(t *testing.T) {
 		next, err := b.another(nil).Mutex(key).Adopt(b.Context(), token)
 		require.NoError(b, err)
 		require.NoError(b, next.Release(b.Context()))
+		b.pass(time.Second)
 		b.cluster.Node(2).Resume()
 		b.pass(time.Minute)
 		b.on(0)
 	})
 }
 
-func TestHandOverThatFailsLeavesTheHandle(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
+// Before a node is asked, nothing has changed.
+func TestHandOverThatAsksNobodyLeavesTheHandle(t *testing.T) {
+	inBubble(t, 3, longLeases, func(b *bed) {
 		lock := b.lock(redlock.WithRenewal())
-		b.each([]int{0, 1}, hang)
-		_, err := lock.HandOver(b.Context(), time.Minute)
-		require.ErrorIs(b, err, redlock.ErrNoQuorum)
-		assert.Positive(b, lock.Validity())
-		_, err = lock.HandOver(canceled(), time.Minute)
+		_, err := lock.HandOver(canceled(), time.Minute)
 		require.ErrorIs(b, err, errGaveUp)
-		b.each([]int{0, 1}, resume)
-		b.pass(time.Hour)
+		assert.NotErrorIs(b, err, redlock.ErrLost)
+		b.pass(5 * time.Minute)
 		assert.Positive(b, lock.Validity(), "renewed")
+		require.NoError(b, lock.Release(b.Context()))
+	})
+}
 
-		b.each([]int{0, 1}, gone)
-		_, err = lock.HandOver(b.Context(), time.Minute)
-		require.ErrorIs(b, err, redlock.ErrLost)
-		_ = lock.Release(b.Context())
+// Where no majority has the ticket the lock is lost, and what reached a minority is taken back.
+func TestHandOverWithoutAMajorityIsALoss(t *testing.T) {
+	for what, c := range map[string]struct {
+		fault func(*redlocktest.Node)
+		want  error
+		there int // keys that are left once the nodes can be reached
+	}{
+		"hung":         {hang, redlock.ErrNoQuorum, 0},
+		"stopped":      {stop, redlock.ErrNoQuorum, 0},
+		"lost the key": {gone, redlock.ErrNotHeld, 0},
+		"another's":    {taken, redlock.ErrNotHeld, 3},
+	} {
+		t.Run(what, func(t *testing.T) {
+			var told []string
+			opts := *longLeases
+			opts.Hooks = &redlock.Hooks{
+				Lost: func(i redlock.LostInfo) {
+					told = append(told, "lost")
+					assert.ErrorIs(t, i.Err, redlock.ErrLost)
+				},
+				Released: func(i redlock.ReleaseInfo) {
+					told = append(told, "released")
+					assert.ErrorIs(t, i.Err, redlock.ErrLost)
+					assert.Len(t, i.Outcomes, 5)
+				},
+				Extended: func(redlock.ExtendInfo) { told = append(told, "extended") },
+			}
+			inBubble(t, 5, &opts, func(b *bed) {
+				lock := b.lock(redlock.WithTTL(time.Minute), redlock.WithFencing())
+				ctx := lock.Context()
+				b.each([]int{0, 2, 4}, c.fault)
+				token, err := lock.HandOver(b.Context(), time.Minute)
+				require.ErrorIs(b, err, redlock.ErrLost)
+				require.ErrorIs(b, err, c.want)
+				assert.Empty(b, token)
+				assert.Equal(b, []string{"lost", "released"}, told)
+				assert.Equal(b, "hand over", b.quorumError(err).Op)
+				assert.ErrorIs(b, context.Cause(ctx), redlock.ErrLost, "it ends before HandOver returns")
+				assert.LessOrEqual(b, lock.Validity(), time.Duration(0))
+				assert.ErrorIs(b, lock.Extend(b.Context(), time.Minute), redlock.ErrLost)
+				assert.Equal(b, err, lock.Release(b.Context()), "the hand-over was it")
+				assert.Equal(b, []string{"lost", "released", "extended"}, told)
+				synctest.Wait()
+				for _, i := range []int{1, 3} {
+					assert.Empty(b, b.cluster.Node(i).Get(key), "taken back")
+				}
+				b.each([]int{0, 2, 4}, func(n *redlocktest.Node) {
+					if what == "stopped" {
+						n.Restart(redlocktest.KeepKeys)
+					}
+					n.Resume()
+				})
+				b.pass(time.Second)
+				b.on(c.there)
+			})
+		})
+	}
+}
+
+// A waiter has the lock that is lost in this way as soon as its keys are gone.
+func TestWaitersAreServedAfterAHandOverThatFails(t *testing.T) {
+	inBubble(t, 5, longLeases, func(b *bed) {
+		lock := b.lock(redlock.WithTTL(time.Minute))
+		waiting := later(func() (*redlock.Lock, error) { return b.another(nil).Mutex(key).Acquire(b.Context()) })
+		b.pending(waiting)
+		b.each([]int{2, 3, 4}, gone)
+		_, err := lock.HandOver(b.Context(), time.Minute)
+		require.ErrorIs(b, err, redlock.ErrNotHeld)
+		start := time.Now()
+		r := <-waiting
+		require.NoError(b, r.err)
+		assert.Less(b, time.Since(start), 2*time.Second)
+		require.NoError(b, r.lock.Release(b.Context()))
+	})
+}
+
+// All that the former holder ever sent comes to every node once more, after the hand-over and
+// after the Adopt.
+func TestNothingOfTheFormerHolderChangesATicket(t *testing.T) {
+	inBubble(t, 3, longLeases, func(b *bed) {
+		b.cluster.Record(true)
+		b.cluster.ResetCommands()
+		lock := b.lock(redlock.WithFencing(), redlock.WithTTL(time.Hour))
+		require.NoError(b, lock.Extend(b.Context(), time.Hour))
+		token, err := lock.HandOver(b.Context(), time.Minute)
+		require.NoError(b, err)
+		synctest.Wait()
+		sent := make([][]redlocktest.Command, 3)
+		for i, n := range b.cluster.Nodes() {
+			sent[i] = n.Log()
+		}
+		again := func() {
+			for i := range sent {
+				c := b.cluster.Client(i, nil)
+				for _, cmd := range sent[i] {
+					args := make([]any, len(cmd.Args))
+					for j, a := range cmd.Args {
+						args[j] = a
+					}
+					switch strings.ToUpper(cmd.Args[0]) {
+					case "SET", "EVAL", "EVALSHA", "DELIFEQ", "DELEX":
+						_ = c.Do(b.Context(), args...).Err()
+					}
+				}
+				require.NoError(b, c.Close())
+			}
+		}
+		again()
+		for i, h := range b.cluster.Holders(key) {
+			assert.True(b, strings.HasPrefix(h, token), "node %d has %s", i, h)
+			assert.LessOrEqual(b, b.cluster.TTLs(key)[i], time.Minute)
+		}
+		next, err := b.another(nil).Mutex(key, redlock.WithFencing()).Adopt(b.Context(), token)
+		require.NoError(b, err)
+		assert.Greater(b, next.Fence(), lock.Fence())
+		synctest.Wait()
+		again()
+		for i, h := range b.cluster.Holders(key) {
+			assert.True(b, strings.HasPrefix(h, next.Token()), "node %d has %s", i, h)
+			assert.LessOrEqual(b, b.cluster.TTLs(key)[i], ttl)
+		}
+		require.NoError(b, next.Release(b.Context()))
 		b.on(0)
 	})
 }
 
+// A renewal that is on its way when the lock is handed over neither fails the hand-over, nor makes
+// the ticket's lease longer, nor loses the lock.
+func TestHandOverDuringARenewal(t *testing.T) {
+	lost := 0
+	opts := *longLeases
+	opts.Hooks = &redlock.Hooks{Lost: func(redlock.LostInfo) { lost++ }}
+	inBubble(t, 5, &opts, func(b *bed) {
+		lock := b.lock(redlock.WithRenewal(), redlock.WithTTL(30*time.Second))
+		b.pass(9900 * time.Millisecond)
+		b.each([]int{0, 1, 2, 3, 4}, func(n *redlocktest.Node) { n.Delay(20 * time.Millisecond) })
+		b.pass(120 * time.Millisecond) // it was sent after 10 s, and is not there yet
+		token, err := lock.HandOver(b.Context(), 20*time.Second)
+		require.NoError(b, err)
+		b.each([]int{0, 1, 2, 3, 4}, func(n *redlocktest.Node) { n.Delay(0) })
+		b.pass(5 * time.Second)
+		assert.Zero(b, lost)
+		for i, h := range b.cluster.Holders(key) {
+			assert.True(b, strings.HasPrefix(h, token), "node %d has %s", i, h)
+			assert.Less(b, b.cluster.TTLs(key)[i], 16*time.Second)
+		}
+		next, err := b.another(nil).Mutex(key).Adopt(b.Context(), token)
+		require.NoError(b, err)
+		require.NoError(b, next.Release(b.Context()))
+		b.on(0)
+	})
+}
+
+// A node that was away during the hand-over has the former value when it is back, or gets the
+// ticket late. Both are taken back, so that it is of use for the next holder.
+func TestNodeThatWasAwayAtAHandOver(t *testing.T) {
+	for what, fault := range map[string]struct{ begin, end func(*redlocktest.Node) }{
+		"hung":    {hang, resume},
+		"stopped": {stop, func(n *redlocktest.Node) { n.Restart(redlocktest.KeepKeys) }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, 5, longLeases, func(b *bed) {
+				other := b.another(longLeases)
+				l, err := other.Mutex("warm").TryAcquire(b.Context())
+				require.NoError(b, err)
+				require.NoError(b, l.Release(b.Context()))
+				lock := b.lock(redlock.WithTTL(time.Minute))
+				b.each([]int{1, 3}, fault.begin)
+				token, err := lock.HandOver(b.Context(), time.Minute)
+				require.NoError(b, err)
+				next, err := other.Mutex(key, redlock.WithTTL(time.Minute)).Adopt(b.Context(), token)
+				require.NoError(b, err)
+				b.pass(time.Second)
+				b.each([]int{1, 3}, fault.end)
+				b.pass(5 * time.Second)
+				for _, i := range []int{1, 3} {
+					got := b.cluster.Node(i).Get(key)
+					assert.False(b, strings.HasPrefix(got, lock.Token()) || strings.HasPrefix(got, token), "node %d has %s", i, got)
+				}
+				require.NoError(b, next.Extend(b.Context(), time.Minute))
+				b.pass(time.Second)
+				b.on(5)
+				require.NoError(b, next.Release(b.Context()))
+				b.on(0)
+			})
+		})
+	}
+}
+
+// A node moves the lock to the ticket just after HandOver has stopped waiting for it, and the process
+// that adopts the lock cannot reach that node. The ticket there belongs to no lock, and is taken back.
+func TestTicketThatComesTooLate(t *testing.T) {
+	inBubble(t, 3, longLeases, func(b *bed) {
+		first := b.lock()
+		token, err := first.HandOver(b.Context(), ttl) // from then on all nodes know the script
+		require.NoError(b, err)
+		next, err := b.rl.Mutex(key).Adopt(b.Context(), token)
+		require.NoError(b, err)
+		require.NoError(b, next.Release(b.Context()))
+		b.on(0)
+
+		clients := b.cluster.Clients()
+		clients[0] = b.cluster.Client(0, cannotReach)
+		other, err := redlock.New(clients, longLeases)
+		require.NoError(b, err)
+		b.Cleanup(func() { _ = other.Close() })
+		lock := b.lock()
+		b.cluster.Node(0).DelayCommand(evalsha, 1, nodeTimeout+2*time.Millisecond)
+		token, err = lock.HandOver(b.Context(), time.Minute)
+		require.NoError(b, err)
+		require.True(b, strings.HasPrefix(b.cluster.Node(0).Get(key), lock.Token()), "it has not had the ticket yet")
+		_, err = other.Mutex(key, redlock.WithTTL(time.Minute)).Adopt(b.Context(), token)
+		require.NoError(b, err)
+		b.pass(time.Second)
+		assert.Empty(b, b.cluster.Node(0).Get(key))
+		b.on(2)
+	})
+}
+
+// The nodes have the key for longer than its holder may rely on it, so they move it to the ticket
+// also after that. Then others may have had the lock in between, as far as the holder can know.
+func TestTicketThatWasMadeAfterTheLeaseIsNone(t *testing.T) {
+	inBubble(t, 3, longLeases, func(b *bed) {
+		lock := b.lock()
+		b.pass(time.Until(lock.Until()) - 10*time.Millisecond)
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Delay(20 * time.Millisecond) })
+		_, err := lock.HandOver(b.Context(), time.Minute)
+		require.ErrorIs(b, err, redlock.ErrLost)
+		require.ErrorIs(b, err, redlock.ErrExpired)
+		b.pass(time.Second)
+		b.on(0)
+	})
+}
+
+// The lease is the ticket's alone, so it may become shorter.
+func TestTicketHasALeaseOfItsOwn(t *testing.T) {
+	inBubble(t, 3, longLeases, func(b *bed) {
+		lock := b.lock(redlock.WithTTL(time.Hour))
+		token, err := lock.HandOver(b.Context(), time.Minute)
+		require.NoError(b, err)
+		synctest.Wait()
+		for _, ttl := range b.cluster.TTLs(key) {
+			assert.InDelta(b, time.Minute, ttl, float64(time.Second))
+		}
+		status, err := b.rl.Mutex(key).Inspect(b.Context())
+		require.NoError(b, err)
+		for _, n := range status.Nodes {
+			assert.Equal(b, token, n.Token)
+			assert.Equal(b, token, n.Token)
+		}
+		b.pass(time.Minute + time.Second)
+		_, err = b.rl.Mutex(key).Adopt(b.Context(), token)
+		require.ErrorIs(b, err, redlock.ErrNotHeld)
+	})
+}
+
+// Two hand over at the same moment: one of them has the ticket.
+func TestLockIsHandedOverOnce(t *testing.T) {
+	inBubble(t, 5, longLeases, func(b *bed) {
+		lock := b.lock()
+		type handed struct {
+			token string
+			err   error
+		}
+		all := make(chan handed, 4)
+		for range cap(all) {
+			go func() {
+				token, err := lock.HandOver(b.Context(), time.Minute)
+				all <- handed{token, err}
+			}()
+		}
+		var tokens []string
+		for range cap(all) {
+			h := <-all
+			if h.err != nil {
+				assert.ErrorIs(b, h.err, redlock.ErrReleased)
+				continue
+			}
+			tokens = append(tokens, h.token)
+		}
+		require.Len(b, tokens, 1)
+		require.NoError(b, lock.Release(b.Context()))
+		next, err := b.rl.Mutex(key).Adopt(b.Context(), tokens[0])
+		require.NoError(b, err)
+		require.NoError(b, next.Release(b.Context()))
+	})
+}
+
 func TestHandOverInsideOfDo(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
+	inBubble(t, 3, longLeases, func(b *bed) {
 		var token string
 		require.NoError(b, b.rl.Mutex(key).Do(b.Context(), func(ctx context.Context, lock *redlock.Lock) (err error) {
 			synctest.Wait()
@@ -281,7 +580,7 @@ func TestHandOverTellsHooks(t *testing.T) {
 		},
 	}}, func(b *bed) {
 		lock := b.lock()
-		token, err := lock.HandOver(b.Context(), time.Minute)
+		token, err := lock.HandOver(b.Context(), ttl)
 		require.NoError(b, err)
 		require.NoError(b, lock.Release(b.Context()))
 		assert.Empty(b, held)

@@ -239,3 +239,14 @@ func (b *bed) pending(done <-chan result) {
 	default:
 	}
 }
+
+type ctxKey struct{}
+
+// allOf is the set of these keys.
+func allOf(rl *redlock.Redlock, keys ...string) *redlock.Mutexes {
+	var ms []*redlock.Mutex
+	for _, k := range keys {
+		ms = append(ms, rl.Mutex(k))
+	}
+	return redlock.All(ms...)
+}

@@ -29,9 +29,10 @@ type Hooks struct {
 	// an hour. Acquired tells that it is over; Waiting is not called for it after that. It must
 	// not wait for the acquire. Of locks that All waits for, it is told of one at a time.
 	Waiting func(WaitInfo)
-	// Extended is called after each extend: by Extend, HandOver or Downgrade, or by renewal.
+	// Extended is called after each extend: by Extend or Downgrade, or by renewal.
 	Extended func(ExtendInfo)
-	// Released is called after the first Release of a lock, and after HandOver.
+	// Released is called after the first Release of a lock, and instead after a HandOver that
+	// asked nodes, with its error.
 	Released func(ReleaseInfo)
 	// Lost is called once per lock, when the library finds that it was lost before it was
 	// released.
@@ -40,8 +41,15 @@ type Hooks struct {
 	// calls for one node come one after the other, in the order of the events.
 	NodeDown func(NodeInfo)
 	NodeUp   func(NodeInfo)
-	// Degraded is called once per node and feature, when a node denies something that the
-	// library can do without. DegradedInfo.Lacks says what gets worse.
+	// Degraded is called when something is missing that the library can do without.
+	// DegradedInfo.Lacks says what gets worse. It is called
+	//   - once per node and feature, when a node denies something;
+	//   - when a node begins to evict keys, and once an hour while it goes on. That is over when
+	//     none was evicted for a minute. Nodes are asked along with locks, once a second at most,
+	//     and only where Options.RestartGuard is not off;
+	//   - once per key, and for the first 1,000 keys, when an Acquire, Do or Lead that waits finds
+	//     that the holder's lease goes on for longer than a node that forgot it would be kept from
+	//     voting for this client: clients of the key use different TTLs, see Options.RestartGuard.
 	Degraded func(DegradedInfo)
 }
 
@@ -124,7 +132,7 @@ type ReleaseInfo struct {
 	Held       time.Duration // since the grant
 	Start      time.Time
 	Elapsed    time.Duration
-	Outcomes   []Outcome // VoteGranted: the node confirmed it; nil after HandOver
+	Outcomes   []Outcome // VoteGranted: the node confirmed it; after HandOver: it has the ticket
 	Err        error
 }
 
@@ -142,11 +150,13 @@ type NodeInfo struct {
 	Err  error // why the node counts as down; nil for NodeUp
 }
 
-// DegradedInfo describes a feature that a node denies.
+// DegradedInfo describes something that is missing.
 type DegradedInfo struct {
-	Node  string
-	Lacks string // the feature, and what follows from its absence
-	Err   error  // the node's error; nil if it gave none
+	Node    string // empty if it is about a key
+	Key     string // of a lock; empty if it is about a node
+	Lacks   string // what is missing, and what follows from that
+	Evicted int64  // how many keys the node has evicted since it was asked before; 0 if it is not about that
+	Err     error  // the node's error, or the figures and what to set; nil if there is no more to say
 }
 
 // copied returns a copy, so that changes to Options.Hooks have no effect later; never nil.
@@ -237,8 +247,9 @@ func (o *inOrder) run() {
 type degradations struct {
 	hooks *Hooks
 
-	mu   sync.Mutex
-	told map[string]bool
+	mu       sync.Mutex
+	told     map[string]bool
+	toldKeys map[uint64]bool // by hash
 }
 
 // tell says that a node lacks something, unless it was said before.
@@ -250,8 +261,36 @@ func (d *degradations) tell(node, lacks string, err error) {
 	}
 	d.told[node+lacks] = true
 	d.mu.Unlock()
-	if f := d.hooks.Degraded; f != nil && !told {
-		go f(DegradedInfo{Node: node, Lacks: lacks, Err: err})
+	if !told {
+		d.tellAgain(DegradedInfo{Node: node, Lacks: lacks, Err: err})
+	}
+}
+
+// mostToldKeys bounds what is kept of keys of which the hook was told. One that was told of so many
+// has said what there is to say.
+const mostToldKeys = 1000
+
+// tellOfKey says what is missing for a key, unless it was said before. Of two keys with one hash the
+// second is left out.
+func (d *degradations) tellOfKey(hash uint64, i DegradedInfo) {
+	d.mu.Lock()
+	told := d.toldKeys[hash] || len(d.toldKeys) == mostToldKeys
+	if d.toldKeys == nil {
+		d.toldKeys = make(map[uint64]bool)
+	}
+	if !told {
+		d.toldKeys[hash] = true
+	}
+	d.mu.Unlock()
+	if !told {
+		d.tellAgain(i)
+	}
+}
+
+// tellAgain calls the hook, whatever was said before. It needs no mutex.
+func (d *degradations) tellAgain(i DegradedInfo) {
+	if f := d.hooks.Degraded; f != nil {
+		go f(i)
 	}
 }
 
@@ -260,5 +299,7 @@ const (
 	noMark    = "the memory mark: FLUSHALL is not noticed, nor by clients that start later that the node was restarted or replaced"
 	noQueue   = "the queue of waiters: they poll instead, in no order"
 	noPublish = "PUBLISH: waiters are not told of releases and find them by timers"
-	noListen  = "SUBSCRIBE: our waiters are not told of releases and find them by timers"
+	// longerLease is about a key.
+	longerLease = "one TTL for all clients of the key: a node that restarts may grant it while its holder's lease goes on"
+	noListen    = "SUBSCRIBE: our waiters are not told of releases and find them by timers"
 )

@@ -80,7 +80,7 @@ func (d *diary) hooks(token *string) *redlock.Hooks {
 func TestHooksAreToldWhatHappens(t *testing.T) {
 	var d diary
 	var token string
-	inBubble(t, 3, &redlock.Options{Hooks: d.hooks(&token), RetryMin: time.Second, RetryMax: time.Second}, func(b *bed) {
+	inBubble(t, 3, &redlock.Options{Hooks: d.hooks(&token), RetryMin: time.Second, RetryMax: time.Second, RestartGuard: 20 * time.Second}, func(b *bed) {
 		lock := b.lock(redlock.WithRenewal())
 		token = lock.Token()
 		assert.Equal(b, "acquired orders:42 token:true attempts:1 in 0s ", d.take())
@@ -256,7 +256,7 @@ func TestHooksAreToldWhoAndWhen(t *testing.T) {
 		lost     journal[redlock.LostInfo]
 	)
 	hooks := &redlock.Hooks{Acquired: acquired.add, Extended: extended.add, Released: released.add, Lost: lost.add}
-	inBubble(t, 3, &redlock.Options{Hooks: hooks}, func(b *bed) {
+	inBubble(t, 3, &redlock.Options{Hooks: hooks, RestartGuard: 20 * time.Second}, func(b *bed) {
 		with := func(id string) context.Context { return context.WithValue(b.Context(), requestID{}, id) }
 		id := func(ctx context.Context) any { return ctx.Value(requestID{}) }
 
@@ -313,6 +313,8 @@ func TestHooksAreToldWhoAndWhen(t *testing.T) {
 
 		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { taken(n); n.Delay(time.Millisecond) })
 		b.pass(time.Minute) // the line is forgotten
+		_, err = b.rl.Mutex(key).Inspect(b.Context())
+		require.NoError(b, err, "it connects anew")
 		inVain := func() redlock.AcquireInfo {
 			ctx, cancel := context.WithTimeout(with("in vain"), 3*time.Second)
 			defer cancel()

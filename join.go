@@ -20,17 +20,19 @@ var (
 // answer is what a node says to one that joins.
 type answer struct {
 	ours          bool          // the lock is reserved for us
+	number        int64         // of our permit then; 0: none
 	ahead         int64         // how many are before us
 	ttl           time.Duration // of the lock's key
 	arrival       int64
 	fresh         bool // we were not in the queue
 	publishDenied bool
 	holder        string
+	given         string // a notice of all of this process who have it reserved with others
 }
 
 func readAnswer(val any) (a answer, ok bool) {
 	f, _ := val.([]any)
-	if len(f) != 7 {
+	if len(f) != 7 && len(f) != 8 {
 		return a, false
 	}
 	var n [6]int64
@@ -40,8 +42,11 @@ func readAnswer(val any) (a answer, ok bool) {
 		}
 	}
 	a = answer{
-		ours: n[0] == 1, ahead: n[1], ttl: time.Duration(n[2]) * time.Millisecond,
+		ours: n[0] > 0, number: max(n[0]-1, 0), ahead: n[1], ttl: time.Duration(n[2]) * time.Millisecond,
 		arrival: n[3], fresh: n[4] == 1, publishDenied: n[5] == 1,
+	}
+	if len(f) == 8 {
+		a.given, _ = f[7].(string)
 	}
 	a.holder, ok = f[6].(string)
 	return a, ok
@@ -129,15 +134,15 @@ func (w *waiter) register(ctx context.Context, node int) error {
 		return err
 	}
 	w.value, w.joined, w.joinCall = value, false, nil
-	w.entry = fmt.Sprintf("%s %d %s", w.queues.process, w.reservation().Milliseconds(), value)
+	w.entry = fmt.Sprintf("%s %d%s %s", w.queues.process, w.reservation().Milliseconds(), w.terms.modeInQueue(), value)
 	qs := w.queues
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if w.place == nil {
 		w.of.add(w)
 	}
-	w.woken = false
-	qs.byValue[value] = w
+	w.woken, w.number = false, 0
+	qs.byToken[value[:tokenLen]] = w
 	return nil
 }
 
@@ -149,7 +154,7 @@ func (w *waiter) send() {
 		waited = now.since(w.since)
 	}
 	w.join = w.askOne(w.node, joinRequest(&w.terms, w.name, w.value, &queueArgs{
-		key: w.queueKey(), entry: w.entry, ended: w.ended, arrival: w.arrival, waited: waited.Microseconds(),
+		key: w.queueKey(), holders: w.holdersKey(), entry: w.entry, ended: w.ended, arrival: w.arrival, waited: waited.Microseconds(),
 	}), now)
 	w.joinCall = &w.join.seats[0].call
 }
@@ -174,7 +179,7 @@ func (w *waiter) receive(ctx context.Context) (answer, error) {
 	case v != verdictGranted || !ok:
 		return answer{}, errNoQueue
 	}
-	w.ended, w.arrival = "", a.arrival
+	w.ended, w.arrival, w.number = "", a.arrival, a.number
 	if w.since == (instant{}) {
 		w.since = join.start
 	}

@@ -1,6 +1,9 @@
 package redlock
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 const (
 	// sweepEvery is how often releases that wait are looked through for keys that are gone.
@@ -16,12 +19,9 @@ const (
 type keptReleases struct {
 	unheard waitingReleases // the node did not answer; sent again when it answers anything
 	failed  waitingReleases // it answered with an error that passes; sent again when it does one of them
-	later   []*call         // to be sent a second time, each at a time of its own (release.due)
+	later   []*call         // to be sent a second time, in the order of their times (release.due)
 	alarm   *alarm          // the lane's, which calls due
 }
-
-// len is how many there are.
-func (k *keptReleases) len() int { return k.unheard.len() + k.failed.len() + len(k.later) }
 
 // worth reports whether anything of ours can be on the node at that time for a release to
 // take back.
@@ -45,13 +45,19 @@ func (k *keptReleases) wait(with *waitingReleases, c *call, now, notBefore int64
 }
 
 // resend keeps a release that was answered for a second time, where the SET that it takes
-// back may land after it.
+// back may land after it, or where the node may have been so late that the key stays for
+// longer than it is to be kept.
 func (k *keptReleases) resend(c *call, refused bool, now int64) bool {
 	set := c.release.of
-	if c.release.tries.resent() || set == nil || set.fate() != fateMayLand {
-		return false
-	}
 	switch {
+	case c.release.tries.resent():
+		return false
+	case c.vote == VoteGranted && c.keptLate():
+		c.release.tries = c.release.tries.withResent()
+		k.postpone(c, now)
+		return true
+	case set == nil || set.fate() != fateMayLand:
+		return false
 	case refused:
 		c.release.tries = c.release.tries.withResent()
 		c.vote, c.err = VoteUnknown, errMayLand
@@ -75,8 +81,12 @@ func (k *keptReleases) postpone(c *call, now int64) bool {
 		return false
 	}
 	c.state = callKept
-	k.later = append(k.later, c)
-	k.alarm.set(c.release.due, now)
+	at := len(k.later)
+	for at > 0 && k.later[at-1].release.due > c.release.due { // as a rule all have one timeout
+		at--
+	}
+	k.later = slices.Insert(k.later, at, c)
+	k.alarm.set(k.later[0].release.due, now)
 	return true
 }
 
@@ -90,17 +100,15 @@ func (k *keptReleases) due(now int64) (list callList) {
 			k.alarm.set(w.dueAt, now)
 		}
 	}
-	left := k.later[:0]
-	for _, c := range k.later {
-		if now >= c.release.due {
-			list.push(c)
-			continue
-		}
-		left = append(left, c)
-		k.alarm.set(c.release.due, now)
+	n := 0
+	for n < len(k.later) && now >= k.later[n].release.due {
+		list.push(k.later[n])
+		n++
 	}
-	clear(k.later[len(left):])
-	k.later = left
+	k.later = slices.Delete(k.later, 0, n)
+	if len(k.later) > 0 {
+		k.alarm.set(k.later[0].release.due, now)
+	}
 	return list
 }
 
@@ -145,14 +153,6 @@ type waitingReleases struct {
 	pause   time.Duration
 	dueAt   int64 // when the next is sent
 	sweepAt int64
-}
-
-// len counts also the one that is on its way.
-func (w *waitingReleases) len() int {
-	if w.probing() {
-		return w.n + 1
-	}
-	return w.n
 }
 
 // probing reports whether the node is being asked.

@@ -2,12 +2,15 @@ package redlock
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/longtest"
 )
 
 // hold has locks on the bench's node.
@@ -69,9 +72,15 @@ var failsForNow = map[string]ballot{
 // Scenario 88: however many releases wait for a node that fails them, or that cannot be
 // reached, it is asked a few times a second; and all are delivered when it is back.
 func TestReleasesThatWaitForANodeCostLittle(t *testing.T) {
-	const locks, hour = 20_000, time.Hour
+	t.Parallel()
+	const hour = time.Hour
+	locks, outage := 4000, hour/4
+	if longtest.On() {
+		locks, outage = 20_000, hour
+	}
 	for name, answer := range failsForNow {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			onBench(t, func(b *bench) {
 				sets := b.hold(locks)
 				counted := b.counter()
@@ -81,9 +90,9 @@ func TestReleasesThatWaitForANodeCostLittle(t *testing.T) {
 				assert.LessOrEqual(b, first, locks+10)
 				time.Sleep(10 * time.Second)
 				counted()
-				time.Sleep(hour)
+				time.Sleep(outage)
 				batches, requests := counted()
-				perSecond := float64(requests) / hour.Seconds()
+				perSecond := float64(requests) / outage.Seconds()
 				assert.Less(b, perSecond, 5.0)
 				assert.Greater(b, perSecond, 3.0, "or it is found late that the node is back")
 				assert.Equal(b, requests, batches, "one at a time")
@@ -221,5 +230,38 @@ func TestReleasesThatQueuedUpWaitForTheNode(t *testing.T) {
 		assert.Equal(b, 5000, b.delivered(all))
 		assert.Equal(b, VoteGranted, rel.told().vote)
 		b.empty()
+	})
+}
+
+// Releases that are to be sent a second time leave in the order of their times, none of them early.
+func TestSecondReleasesLeaveInTheOrderOfTheirTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newSystemClock()
+		var k keptReleases
+		var left []time.Duration
+		var mu sync.Mutex // in the place of the lane's
+		began := c.now().mono
+		k.alarm = &alarm{clock: c, f: func() {
+			mu.Lock()
+			defer mu.Unlock()
+			k.alarm.rang()
+			now := c.now().mono
+			for list := k.due(now); !list.empty(); list.pop() {
+				left = append(left, time.Duration(now-began))
+			}
+		}}
+		for _, timeout := range []time.Duration{3, 1, 2, 5, 4, 2} {
+			r := &call{req: &request{timeout: timeout * time.Second, keepFor: time.Hour}}
+			mu.Lock()
+			kept := k.postpone(r, c.now().mono)
+			mu.Unlock()
+			require.True(t, kept)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, []time.Duration{time.Second, 2 * time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second}, left)
+		require.Empty(t, k.later)
 	})
 }

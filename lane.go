@@ -41,6 +41,7 @@ type lane struct {
 	corked  int
 	life    laneLife
 	flushed chan struct{} // made by close, closed when nothing is left to do
+	moved   sync.Cond     // a batch has left, or none will go, or it is time to look: for awaitLeft
 }
 
 // laneLife only ever moves on.
@@ -51,10 +52,16 @@ const (
 	laneClosed          // takes nothing new, and sends the releases that it has
 )
 
+// lateAfter is how many times as long as the other nodes needed a node may have been silent for a
+// release to wait for it. A holder that works for no time has sent its SET two such times ago, and
+// the node may take as long again.
+const lateAfter = 4
+
 func newLane(w wire, c clock, onChange func(bool, error)) *lane {
 	l := &lane{wire: w, clock: c, onChange: onChange, standby: standby{work: make(chan bool, 1)}}
 	l.alarm = alarm{clock: c, f: l.tick}
 	l.kept.alarm = &l.alarm
+	l.moved.L = &l.mu
 	return l
 }
 
@@ -75,7 +82,7 @@ func (l *lane) takeBack(c *call, now int64) {
 	if set.state == callQueued {
 		set.state, dropped = callDropped, unsent(errMoot)
 	}
-	if dropped.vote != 0 && set.earlier == leftNothing && c.release.when < toServe {
+	if dropped.vote != 0 && set.earlier == leftNothing && c.release.when < toServe && c.req.keep == nil {
 		// Gone by our hand, as much as if the node had deleted it.
 		c.state, b = callDropped, ballot{vote: VoteGranted, final: true}
 	} else {
@@ -225,6 +232,7 @@ func (l *lane) drainOnce() (waits bool) {
 				l.endStandby(now)
 			}
 			l.tellFlushed()
+			l.moved.Broadcast()
 		} else if c := cmp.Or(b.join, l.queue.joins.head); c != nil {
 			l.alarm.set(now+int64(c.req.joinPatience()), now)
 		}
@@ -233,11 +241,54 @@ func (l *lane) drainOnce() (waits bool) {
 		if b == nil {
 			return waits
 		}
-		settled := l.wire.exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound)
+		if b.hasLeft == nil {
+			b.hasLeft = func() { l.left(b) }
+		}
+		settled := l.wire.exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound, b.hasLeft)
 		l.settle(b, settled)
 		l.clock.yield(1)
 		l.mu.Lock()
 	}
+}
+
+// left notes that a batch was written, or has to wait.
+func (l *lane) left(b *batch) {
+	l.mu.Lock()
+	b.left = true
+	l.mu.Unlock()
+	l.moved.Broadcast()
+}
+
+// awaitLeft returns once a call was written to the node's connection, unless that has to wait for
+// a node that is slow, hung or down, or for a connection. Answers to what was sent before are
+// waited for while they are not late: took is how long the others needed to answer such a call.
+func (l *lane) awaitLeft(c *call, took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.leaves(c, took) {
+		l.moved.Wait()
+	}
+}
+
+// leaves reports whether a call is about to be written; the caller holds mu, and looks again when
+// the lane has moved.
+func (l *lane) leaves(c *call, took time.Duration) bool {
+	switch {
+	case c.state == callOut:
+		return l.flight.leaves(c)
+	case c.state != callQueued:
+		return false
+	case len(l.flight.out) == 0:
+		return l.starting || l.corked > 0
+	case l.life == laneClosed || l.breaker.down || l.flight.rtt.get() > took:
+		return false // what a closed lane has to send, close waits for
+	}
+	now := l.clock.now().mono
+	end := min(l.flight.silentSince(now)+lateAfter*int64(took), c.deadline)
+	if now < end {
+		l.alarm.set(end, now)
+	}
+	return now < end
 }
 
 // endStandby ends a goroutine that has rested for long enough; of a lane that is closed, at
@@ -306,7 +357,7 @@ func (l *lane) finishAll(b *batch, settled bool, now int64) []news {
 			continue
 		}
 		l.finish(c, now)
-		if settled && !c.twice && c.state == callDone && c.vote == VoteUnknown {
+		if settled && c.state == callDone && c.vote == VoteUnknown {
 			c.state = callSettled
 		}
 		if c.caller != nil {
@@ -331,7 +382,7 @@ func (l *lane) finish(c *call, now int64) {
 	switch {
 	case c.vote == VoteUnknown:
 		c.release.tries = c.release.tries.withLost()
-	case refused && (wasLost || c.twice):
+	case refused && wasLost:
 		c.vote, c.err = VoteUnknown, errByUs
 	}
 	if l.life == laneClosed {
@@ -402,6 +453,7 @@ func (l *lane) tick() {
 	now := l.clock.now().mono
 	l.mu.Lock()
 	l.alarm.rang()
+	l.moved.Broadcast()
 	late := l.late(now)
 	l.requeue(l.kept.due(now))
 	l.run(now)
@@ -467,6 +519,7 @@ func (l *lane) close(now int64) <-chan struct{} {
 	l.run(now)
 	l.endStandby(now)
 	l.tellFlushed()
+	l.moved.Broadcast()
 	l.mu.Unlock()
 	for _, c := range dropped {
 		c.tell(unsent(ErrClosed), now)

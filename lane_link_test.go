@@ -15,9 +15,7 @@ import (
 func overLink(t *testing.T, roundTrip time.Duration) (*Redlock, *scriptedWire) {
 	w := newScriptedWire()
 	w.takes = roundTrip
-	o, err := (&Options{}).withDefaults()
-	require.NoError(t, err)
-	return assemble([]string{"one"}, []wire{w}, o, newSystemClock()), w
+	return overWires(t, &Options{}, w), w
 }
 
 // cycle acquires and releases each key from a goroutine of its own, times over.

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/redlocktest"
 )
 
 func TestLeadStandsInLineAgainAfterALoss(t *testing.T) {
@@ -36,10 +38,13 @@ func TestLeadStandsInLineAgainAfterALoss(t *testing.T) {
 	})
 }
 
+// pauseOfLead is that between two terms: Options.RetryMin, by default.
+const pauseOfLead = 5 * time.Millisecond
+
 func TestLeadStandsInLineAgainAfterItsTerm(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		m, terms := b.rl.Mutex(key, redlock.WithMaxHold(15*time.Second)), 0
-		b.takes(45*time.Second, func() {
+		b.takes(3*(15*time.Second+pauseOfLead), func() {
 			require.NoError(b, m.Lead(b.Context(), func(ctx context.Context, _ *redlock.Lock) error {
 				if terms++; terms <= 3 {
 					<-ctx.Done()
@@ -49,6 +54,60 @@ func TestLeadStandsInLineAgainAfterItsTerm(t *testing.T) {
 		})
 		assert.Equal(b, 4, terms)
 		b.on(0)
+	})
+}
+
+// An error says nothing of this lock because it says something of another.
+func TestLeadResignsWithTheLossOfAnotherLock(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		other, err := b.rl.Mutex("other").TryAcquire(b.Context())
+		require.NoError(b, err)
+		b.pass(time.Millisecond)
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Del("other") })
+		lost := other.Extend(b.Context(), ttl)
+		require.ErrorIs(b, lost, redlock.ErrLost)
+		for _, returned := range []error{lost, redlock.ErrLost, errors.Join(errGaveUp, lost)} {
+			terms := 0
+			err := b.rl.Mutex(key).Lead(b.Context(), func(context.Context, *redlock.Lock) error {
+				if terms++; terms > 3 {
+					return nil
+				}
+				return returned
+			})
+			assert.Equal(b, returned, err, "as it is")
+			assert.Equal(b, 1, terms)
+			b.on(0)
+		}
+	})
+}
+
+// A lock that is lost again and again costs the nodes a term every now and then, not as many as
+// they can take.
+func TestLeadPausesBetweenTerms(t *testing.T) {
+	inBubble(t, 3, &redlock.Options{RetryMin: 40 * time.Millisecond}, func(b *bed) {
+		terms := 0
+		b.takes(3*40*time.Millisecond, func() {
+			require.NoError(b, b.rl.Mutex(key).Lead(b.Context(), func(context.Context, *redlock.Lock) error {
+				if terms++; terms <= 3 {
+					synctest.Wait()
+					b.each([]int{0, 1, 2}, gone)
+				}
+				return nil
+			}))
+		})
+		assert.Equal(b, 4, terms)
+
+		ctx, cancel := context.WithTimeout(b.Context(), 60*time.Millisecond)
+		defer cancel()
+		b.takes(60*time.Millisecond, func() {
+			assert.ErrorIs(b, b.rl.Mutex(key).Lead(ctx, func(context.Context, *redlock.Lock) error {
+				if terms++; terms < 10 {
+					synctest.Wait()
+					b.each([]int{0, 1, 2}, gone)
+				}
+				return nil
+			}), context.DeadlineExceeded, "also of a pause")
+		})
 	})
 }
 
@@ -97,6 +156,7 @@ func TestOwnerOfOneLock(t *testing.T) {
 		require.NoError(b, lock.Release(b.Context()))
 		r := <-waiting
 		require.NoError(b, r.err)
+		synctest.Wait() // a majority has decided, and a release may be on its way to the others
 		for _, h := range b.cluster.Holders(key) {
 			assert.True(b, h == "" || strings.HasSuffix(h, "@job 8"), h)
 		}

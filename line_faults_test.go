@@ -127,6 +127,7 @@ func TestWaiterBehindOneThatGaveItsTurnUp(t *testing.T) {
 
 // What once was contended is forgotten, and slows nobody down.
 func TestKeysThatNobodyWaitsForAnyMore(t *testing.T) {
+	t.Parallel()
 	const burst = 1000
 	inHall(t, func(h hall) {
 		h.cluster.Record(false)

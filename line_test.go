@@ -16,6 +16,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/bubble"
+	"github.com/quorumlock/redlock/internal/longtest"
 	"github.com/quorumlock/redlock/redlocktest"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -340,13 +341,24 @@ func TestLineFindsALeaseThatEnds(t *testing.T) {
 	})
 }
 
+// longWait is one in which a queue that was not kept up would be gone, and waiters that come less
+// often the longer they wait would be slow.
+func longWait() time.Duration {
+	if longtest.On() {
+		return 30 * time.Minute
+	}
+	return 5 * time.Minute
+}
+
 func TestLineFindsAStrangersKeyGone(t *testing.T) {
+	t.Parallel()
 	inHall(t, func(h hall) {
+		h.cluster.Record(false)
 		for _, n := range h.cluster.Nodes() {
 			n.Set("k", "by hand", 0)
 		}
 		v := visit(h.Context(), h.process(nil).Mutex("k"))
-		time.Sleep(10 * time.Minute)
+		time.Sleep(longWait())
 		require.True(t, v.waits())
 		for _, n := range h.cluster.Nodes() {
 			n.Del("k")
@@ -358,14 +370,16 @@ func TestLineFindsAStrangersKeyGone(t *testing.T) {
 }
 
 func TestLineOutlivesALongHolder(t *testing.T) {
+	t.Parallel()
 	inHall(t, func(h hall) {
+		h.cluster.Record(false)
 		l := h.acquire(h.process(nil).Mutex("k", redlock.WithTTL(time.Hour)))
 		m := h.process(nil).Mutex("k")
 		var vs []*visitor
 		for range 3 {
 			vs = append(vs, visit(h.Context(), m))
 		}
-		time.Sleep(30 * time.Minute)
+		time.Sleep(longWait())
 		h.release(l)
 		for i, v := range vs {
 			assert.Less(t, h.served(v), 50*time.Millisecond)
@@ -500,6 +514,7 @@ func TestLineConnectionsAndGoroutines(t *testing.T) {
 }
 
 func TestLineOfTheArbiterThatIsLost(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]struct{ lose, back func(*redlocktest.Node) }{
 		"killed": {(*redlocktest.Node).Stop, func(n *redlocktest.Node) { n.Restart(redlocktest.KeepKeys) }},
 		"empty":  {(*redlocktest.Node).Stop, func(n *redlocktest.Node) { n.Restart(redlocktest.LoseKeys) }},
@@ -511,6 +526,7 @@ func TestLineOfTheArbiterThatIsLost(t *testing.T) {
 		"at once empty": {func(n *redlocktest.Node) { n.Stop(); n.Restart(redlocktest.LoseKeys) }, func(*redlocktest.Node) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			inHall(t, func(h hall) {
 				h.cluster.Record(false)
 				var holders, grants atomic.Int64
@@ -615,6 +631,7 @@ func TestLineNamesDiffer(t *testing.T) {
 }
 
 func TestLineExcludesPollers(t *testing.T) {
+	t.Parallel()
 	inHall(t, func(h hall) {
 		var holders, ours, theirs atomic.Int64
 		end := time.Now().Add(5 * time.Second)
@@ -737,10 +754,15 @@ func TestLineMissesNoReleaseBeforeItJoined(t *testing.T) {
 }
 
 func TestLinesOnSeveralNodesRunTogether(t *testing.T) {
+	t.Parallel()
 	// Four processes that know the nodes by different names, so that each begins a line of
 	// its own. Each node that keeps one reserves itself for its own first waiter; when all
 	// of them did, nobody had a majority any more: 0 of 120 in a minute.
-	for round := range 12 {
+	rounds := 4
+	if longtest.On() {
+		rounds = 12
+	}
+	for round := range rounds {
 		bubble.Run(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
 			c.Record(false)
 			for _, n := range c.Nodes() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,18 +19,16 @@ type Lock struct {
 	queues  *queues
 	renewer *renewer
 
-	token      string
 	value      string          // on the nodes: token@owner
-	outer      *Lock           // that this one counts on, see WithReentry; nil: it has its own keys
 	adopts     string          // the token of the lock that it goes on with; empty: none
 	acquireCtx context.Context // of Acquire, for its values
 	grantedAt  instant
 	fence      uint64       // with WithFencing
-	nth        int64        // of those that were granted at the same moment, by one call
 	permit     atomic.Int64 // of a semaphore: its number, from 1; 0: none, or not granted yet
 
 	arbiter int    // the node whose queue is served when the lock is released; -1: none
 	entry   string // in that queue, for a lock that was waited for
+	wants   int64  // the number of the permit that is reserved for it there; 0: any
 
 	grants
 	signal    chan struct{} // of the attempt's round, and of the release's then
@@ -46,12 +45,14 @@ type Lock struct {
 	notExtended error
 	renews      bool
 	shared      bool // held together with others; a downgrade makes it so
+	release     releaseState
+	nth         int32 // of those that were granted at the same moment, by one call; does not change
 
 	ctx    context.Context // nil until somebody asks for it
 	cancel context.CancelCauseFunc
-	timer  timer // ends ctx
+	timer  timer         // ends ctx
+	joint  *jointContext // see Locks.Context
 
-	release    releaseState
 	released   chan struct{} // closed when the result is known; nil if nobody waits for it
 	releaseErr error
 
@@ -71,10 +72,10 @@ var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
 
 func newLock(r *resource, qs *queues, k *renewer, value string) *Lock {
 	l := &Lock{
-		resource: r, queues: qs, renewer: k, token: value[:tokenLen], value: value, longest: r.terms.ttl,
+		resource: r, queues: qs, renewer: k, value: value, longest: r.terms.ttl,
 		shared: r.terms.shared,
 	}
-	l.attempt.Store(newAttempt(len(r.nodes)))
+	l.attempt.Store(withSeats(len(r.nodes), func(a *attempt) *round { return &a.round }))
 	l.renewal.lock = l
 	return l
 }
@@ -87,9 +88,15 @@ func (l *Lock) sendAcquire(start instant) *round {
 	if l.terms.fencing {
 		fence = l.fenceArgs(l.fences.propose(start))
 	}
+	var share *shareArgs
 	switch {
 	case l.terms.shared:
-		set = sharedClaimRequest(opAcquireShared, &l.terms, l.name, l.value, l.shareArgs(0))
+		share = l.shareArgs(l.wants)
+		var q *queueArgs
+		if l.entry != "" {
+			q = &queueArgs{entry: l.entry}
+		}
+		set = sharedClaimRequest(opAcquireShared, &l.terms, l.name, l.value, share, q)
 	case l.adopts != "":
 		a.set = adoptRequest(&l.terms, l.name, l.value, l.adopts, fence)
 	case l.terms.fencing:
@@ -98,8 +105,9 @@ func (l *Lock) sendAcquire(start instant) *round {
 		a.set = setRequest(opAcquire, &l.terms, l.name, l.value)
 	}
 	r := &a.round
-	if r.observer = (onceGranted{&l.grants}); l.terms.permits > 0 {
-		r.numbered, r.observer = true, strays{l}
+	r.numbered, r.observer = l.terms.permits > 0, onceGranted{&l.grants}
+	if l.terms.shared {
+		r.observer = sharedGrants{l}
 	}
 	r.init(start, r.seats)
 	l.signal = r.signal
@@ -110,6 +118,9 @@ func (l *Lock) sendAcquire(start instant) *round {
 	}
 	switch {
 	case l.entry == "":
+	case l.terms.shared:
+		q := &queueArgs{key: l.queueKey(), entry: l.entry}
+		r.seats[l.arbiter].call.req = sharedClaimRequest(opAcquireShared, &l.terms, l.name, l.value, share, q)
 	case l.terms.fencing:
 		r.seats[l.arbiter].call.req = fenceRequest(&l.terms, l.name, l.value, fence, &queueArgs{key: l.queueKey(), entry: l.entry})
 	default:
@@ -123,7 +134,11 @@ func (l *Lock) sendAcquire(start instant) *round {
 // For a semaphore there is none: that one node gave another number says nothing of who goes on.
 func (l *Lock) tieBreaker(now int64) int {
 	switch {
-	case l.entry != "", l.adopts != "", l.terms.permits > 0: // what another gives back is free, and not to be adopted
+	case l.entry != "" && !l.terms.shared:
+		return -1
+	case l.entry != "":
+		return l.arbiter // reserved for us, while a release is still on its way to the others
+	case l.adopts != "", l.terms.permits > 0: // what another gives back is free, and not to be adopted
 		return -1
 	case l.hasQueue():
 		return l.queues.arbiter(l.resource, now, l.terms.nodeTimeout)
@@ -132,19 +147,34 @@ func (l *Lock) tieBreaker(now int64) int {
 	}
 }
 
-// settlePermit takes the number that a quorum gave. Nodes that gave another one are told.
+// settlePermit takes the number that a quorum gave. Nodes that gave another one are told: by
+// sharedGrants where they vote after that, here where they did before.
 func (l *Lock) settlePermit() {
-	most, all := l.attempt.Load().permit()
+	r := &l.attempt.Load().round
+	most, _ := r.permit()
 	l.permit.Store(most)
+	_, all := r.permit() // not those from before: a vote may have come in between
 	for i, number := range all {
 		l.mendNumber(i, number)
 	}
 }
 
-// strays sees the votes of an attempt for a permit, also those that come after it was granted.
-type strays struct{ lock *Lock }
+// sharedGrants sees the votes of an attempt to share a lock, also those that come after it was
+// granted.
+type sharedGrants struct{ lock *Lock }
 
-func (s strays) observe(i int, b ballot) { s.lock.mendNumber(i, b.number()) }
+func (s sharedGrants) observe(i int, b ballot) {
+	l := s.lock
+	if l.terms.permits > 0 {
+		l.mendNumber(i, b.number())
+	} else {
+		l.mayForget()
+	}
+	if b.leftUntold() {
+		l.queues.notTold(i)
+		l.queues.othersWait(l.resource, true)
+	}
+}
 
 // mendNumber has a node that gave us another number list us under the one that we have, or
 // not at all if somebody else has that there. It is an extend, which creates nothing, so it
@@ -199,7 +229,7 @@ func (l *Lock) Token() string {
 	if l.check() != nil {
 		return ""
 	}
-	return l.token
+	return l.value[:tokenLen]
 }
 
 // Fence returns the fencing token: greater than that of every earlier lock of the key,
@@ -237,9 +267,6 @@ func (l *Lock) Until() time.Time {
 	if l.check() != nil {
 		return time.Time{}
 	}
-	if l.outer != nil {
-		return l.innerUntil()
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.until.time
@@ -252,9 +279,6 @@ func (l *Lock) Validity() time.Duration {
 	if l.check() != nil {
 		return 0
 	}
-	if l.outer != nil {
-		return l.innerValidity()
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.clock.now().until(l.until)
@@ -265,9 +289,6 @@ func (l *Lock) Validity() time.Duration {
 func (l *Lock) Outcomes() []Outcome {
 	if l.check() != nil {
 		return nil
-	}
-	if l.outer != nil {
-		return l.outer.Outcomes()
 	}
 	return l.answers(l.names)
 }
@@ -293,6 +314,33 @@ func (l *Lock) Context() context.Context {
 	l.timer = l.clock.afterFunc(l.clock.now().until(l.contextEnd()), l.timeUp)
 	l.renewer.watch(l)
 	return l.ctx
+}
+
+// jointContext is the context of a lock together with others, of which the lock keeps a list.
+type jointContext struct {
+	context.Context
+	others []*Lock
+	next   *jointContext
+}
+
+// contextWith is the context that ends when the first of l and the others does, whose own
+// contexts are there. It is made once for each list of others, and kept by l: it must last
+// until they end, so one for each call would pile up for as long as they are held.
+func (l *Lock) contextWith(own context.Context, others []*Lock) context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for j := l.joint; j != nil; j = j.next {
+		if slices.Equal(j.others, others) {
+			return j.Context
+		}
+	}
+	ctx, cancel := context.WithCancelCause(withHeld(own, others...))
+	endWith := func(other context.Context) { context.AfterFunc(other, func() { cancel(context.Cause(other)) }) }
+	for _, o := range others {
+		endWith(o.ctx)
+	}
+	l.joint = &jointContext{ctx, slices.Clone(others), l.joint}
+	return ctx
 }
 
 // contextEnd is when the context is to end; the caller holds mu.
@@ -350,12 +398,20 @@ func (l *Lock) loseAndUnlock(now instant, why error) {
 // tellLost calls the hook; mu must not be held.
 func (l *Lock) tellLost(why error) {
 	if lost := l.opts.Hooks.Lost; lost != nil {
-		lost(LostInfo{Context: context.WithoutCancel(l.acquireCtx), Key: l.key, Token: l.token, Err: why})
+		lost(LostInfo{Context: context.WithoutCancel(l.acquireCtx), Key: l.key, Token: l.Token(), Err: why})
 	}
 }
 
 // finish ends everything that lasts as long as the lock; the caller holds mu.
 func (l *Lock) finish(now instant, why error) {
+	l.stop(now, why)
+	if l.ctx != nil {
+		l.cancel(why)
+	}
+}
+
+// stop is finish without the lock's context; the caller holds mu.
+func (l *Lock) stop(now instant, why error) {
 	l.over = why
 	if l.until.after(now) {
 		l.until = now
@@ -365,15 +421,11 @@ func (l *Lock) finish(now instant, why error) {
 	}
 	if l.ctx != nil {
 		l.timer.Stop()
-		l.cancel(why)
 	}
 }
 
 // lost returns why the lock was lost, or nil if it is held or was released.
 func (l *Lock) lost() error {
-	if l.outer != nil {
-		return l.outer.lost()
-	}
 	now := l.clock.now()
 	l.mu.Lock()
 	if l.over == nil && now.reached(l.until) {
@@ -405,50 +457,14 @@ func withHeld(ctx context.Context, locks ...*Lock) context.Context {
 	return context.WithValue(ctx, heldKey{}, h)
 }
 
-// heldBy is the lock of the same key that the context belongs to, if it is held still. Who has
-// a permit may well have another one.
-func (r *resource) heldBy(ctx context.Context) *Lock {
+// innermost is the innermost lock that the context belongs to of those that are still held and
+// for which is returns true; nil if there is none.
+func innermost(ctx context.Context, is func(*Lock) bool) *Lock {
 	h, _ := ctx.Value(heldKey{}).(*heldIn)
 	for ; h != nil; h = h.around {
-		if r.terms.permits > 1 && h.lock.terms.permits > 1 && !r.terms.reentry {
-			continue
-		}
-		if h.lock.nodeSet == r.nodeSet && h.lock.name == r.name && h.lock.Validity() > 0 {
+		if is(h.lock) && h.lock.Validity() > 0 {
 			return h.lock
 		}
 	}
 	return nil
-}
-
-// endInner ends the handle of an inner lock.
-func (l *Lock) endInner() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.over == nil {
-		l.over, l.until = errWasReleased, l.clock.now()
-		l.cancel(errWasReleased)
-	}
-}
-
-// ended is why an inner handle was ended, nil if it was not, and when.
-func (l *Lock) ended() (instant, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.until, l.over
-}
-
-func (l *Lock) innerUntil() time.Time {
-	until := l.outer.Until()
-	if end, over := l.ended(); over != nil && end.time.Before(until) {
-		return end.time
-	}
-	return until
-}
-
-func (l *Lock) innerValidity() time.Duration {
-	left := l.outer.Validity()
-	if end, over := l.ended(); over != nil {
-		return min(left, l.clock.now().until(end))
-	}
-	return left
 }

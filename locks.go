@@ -40,7 +40,7 @@ func (ls Locks) Validity() time.Duration {
 
 // Context returns a context that ends when the first lock does, with the cause that
 // Lock.Context of that lock has, and that carries the values of the context given to the
-// acquire.
+// acquire. Every call on the same locks in the same order returns the same context.
 func (ls Locks) Context() context.Context {
 	if len(ls) == 0 {
 		panic("redlock: Context of no Locks")
@@ -49,12 +49,10 @@ func (ls Locks) Context() context.Context {
 	if len(ls) == 1 {
 		return first
 	}
-	ctx, cancel := context.WithCancelCause(withHeld(first, ls[1:]...))
-	endWith := func(other context.Context) { context.AfterFunc(other, func() { cancel(context.Cause(other)) }) }
 	for _, l := range ls[1:] {
-		endWith(l.Context())
+		l.Context() // is there from now on: no two locks' mutexes are held at once
 	}
-	return ctx
+	return ls[0].contextWith(first, ls[1:])
 }
 
 // Extend is Lock.Extend for each of the locks, all at once. Where some fail, the others are
@@ -116,31 +114,51 @@ func (ls Locks) releaseAll(ctx context.Context) []error {
 	return errs
 }
 
+// withLost is both errors of whileHeld in one.
+func withLost(lost, err error) error {
+	if lost != nil && !errors.Is(err, ErrLost) {
+		return inOneLine(err, lost)
+	}
+	return err
+}
+
 // whileHeld calls fn with a context that ends with ctx, or when the first of the locks is
-// lost, and releases them all.
-func (ls Locks) whileHeld(ctx context.Context, fn func(ctx context.Context) error) (err error) {
-	held := ls.Context()
-	inner, cancel := context.WithCancelCause(withHeld(ctx, ls...))
-	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
+// lost, and releases them all. It returns fn's error as it is, and beside it why the first of
+// the locks was lost; nil if none was.
+func (ls Locks) whileHeld(ctx context.Context, fn func(ctx context.Context) error) (lost, err error) {
+	inner, cancel := ls.within(ctx)
 	// Deferred one by one, so that a panic or Goexit, in fn or in a hook, skips nothing and
 	// then goes on.
-	defer func() {
-		stop()
-		cancel(ErrReleased)
-	}()
-	var lost error
+	defer cancel(ErrReleased)
 	defer func() {
 		for _, rerr := range ls.releaseAll(ctx) {
 			if lost == nil && errors.Is(rerr, ErrNotHeld) {
 				lost = fmt.Errorf("redlock: %w: %w", ErrLost, within{rerr})
 			}
 		}
-		if lost != nil && !errors.Is(err, ErrLost) {
-			err = inOneLine(err, lost)
-		}
 	}()
 	defer func() { lost = ls.lost() }()
-	return fn(inner)
+	return nil, fn(inner)
+}
+
+// again is whileHeld inside of it, and leaves the releases to the one outside.
+func (ls Locks) again(ctx context.Context, fn func(ctx context.Context) error) (lost, err error) {
+	inner, cancel := ls.within(ctx)
+	defer cancel(nil)
+	err = fn(inner)
+	return ls.lost(), err
+}
+
+// within is a context that ends with ctx, or when the first of the locks does, and belongs
+// to them.
+func (ls Locks) within(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	held := ls.Context()
+	inner, cancel := context.WithCancelCause(withHeld(ctx, ls...))
+	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
+	return inner, func(cause error) {
+		stop()
+		cancel(cause)
+	}
 }
 
 // lost returns why the first of the locks was lost that was, or nil.

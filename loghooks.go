@@ -17,11 +17,12 @@ import (
 //	Info   still waiting for a lock, after 8s, 16s, 32s and so on, at most one line in 5s
 //	       however many wait; node up
 //	Warn   not acquired or not extended for any other reason, such as an outage of the
-//	       nodes; not released; node down, node degraded
+//	       nodes; not released; node down, node or lock degraded
 //	Error  lock lost
 //
 // The attributes are key, elapsed and err, and where they apply token, attempts, waited,
-// until, ttl, renewal, held, holder, free_in, ahead, node and lacks.
+// until, ttl, renewal, held, holder, free_in, ahead, node and lacks. Of tokens they have the first
+// eight digits, which tell holders apart: with all of a token a reader of the log could take the lock.
 func LogHooks(logger *slog.Logger) *Hooks {
 	if logger == nil {
 		logger = slog.Default()
@@ -41,7 +42,7 @@ func LogHooks(logger *slog.Logger) *Hooks {
 				attrs = append(attrs, slog.Duration("waited", i.Waited))
 			}
 			if i.Err == nil {
-				attrs = append(attrs, slog.String("token", i.Token), slog.Time("until", i.Until))
+				attrs = append(attrs, slog.String("token", withoutSecret(i.Token)), slog.Time("until", i.Until))
 			}
 			logger.LogAttrs(i.Context, level, message, withError(attrs, i.Err)...)
 		},
@@ -54,7 +55,7 @@ func LogHooks(logger *slog.Logger) *Hooks {
 				return
 			}
 			logger.LogAttrs(i.Context, level, message, withError([]slog.Attr{
-				keyAttr(i.Key), slog.Duration("elapsed", i.Elapsed), slog.String("token", i.Token),
+				keyAttr(i.Key), slog.Duration("elapsed", i.Elapsed), slog.String("token", withoutSecret(i.Token)),
 				slog.Duration("ttl", i.TTL), slog.Bool("renewal", i.Renewal), slog.Time("until", i.Until),
 			}, i.Err)...)
 		},
@@ -67,13 +68,13 @@ func LogHooks(logger *slog.Logger) *Hooks {
 				return
 			}
 			logger.LogAttrs(i.Context, level, message, withError([]slog.Attr{
-				keyAttr(i.Key), slog.Duration("elapsed", i.Elapsed), slog.String("token", i.Token),
+				keyAttr(i.Key), slog.Duration("elapsed", i.Elapsed), slog.String("token", withoutSecret(i.Token)),
 				slog.Duration("held", i.Held),
 			}, i.Err)...)
 		},
 		Lost: func(i LostInfo) {
 			logger.LogAttrs(i.Context, slog.LevelError, "lock lost",
-				withError([]slog.Attr{keyAttr(i.Key), slog.String("token", i.Token)}, i.Err)...)
+				withError([]slog.Attr{keyAttr(i.Key), slog.String("token", withoutSecret(i.Token))}, i.Err)...)
 		},
 		NodeDown: func(i NodeInfo) {
 			logger.LogAttrs(context.Background(), slog.LevelWarn, "redlock node down", withError([]slog.Attr{slog.String("node", i.Node)}, i.Err)...)
@@ -82,8 +83,12 @@ func LogHooks(logger *slog.Logger) *Hooks {
 			logger.LogAttrs(context.Background(), slog.LevelInfo, "redlock node up", slog.String("node", i.Node))
 		},
 		Degraded: func(i DegradedInfo) {
-			logger.LogAttrs(context.Background(), slog.LevelWarn, "redlock node degraded",
-				withError([]slog.Attr{slog.String("node", i.Node), slog.String("lacks", i.Lacks)}, i.Err)...)
+			message, about := "redlock node degraded", slog.String("node", i.Node)
+			if i.Key != "" {
+				message, about = "redlock lock degraded", keyAttr(i.Key)
+			}
+			logger.LogAttrs(context.Background(), slog.LevelWarn, message,
+				withError([]slog.Attr{about, slog.String("lacks", i.Lacks)}, i.Err)...)
 		},
 	}
 }
@@ -121,7 +126,7 @@ func logWaits(logger *slog.Logger) func(WaitInfo) {
 func waitAttrs(i WaitInfo) []slog.Attr {
 	attrs := []slog.Attr{keyAttr(i.Key), slog.Duration("waited", i.Waited), slog.Int("attempts", i.Attempts)}
 	if i.Holder != "" {
-		attrs = append(attrs, slog.String("holder", i.Holder))
+		attrs = append(attrs, slog.String("holder", withoutSecret(i.Holder)))
 	}
 	if i.HolderTTL > 0 {
 		attrs = append(attrs, slog.Duration("free_in", i.HolderTTL))

@@ -33,7 +33,6 @@ type markRules struct {
 	noReplID  bool          // it is not told
 	noFormer  bool          // a new one is always taken for one that was drawn anew
 	noMark    bool          // the mark may not be read
-	spare     int           // so many barred grants count
 	// What is changed in the guard.
 	after func(m *memory)
 	fixed time.Duration
@@ -373,15 +372,11 @@ func (w *markModel) acquire(c *modelClient) {
 		w.tell(c, c.stale[0].node, c.stale[0].s)
 		c.stale = c.stale[1:]
 	}
-	votes, spare := 0, w.rules.spare
+	votes := 0
 	for _, g := range grants {
 		if !g.counts && g.open {
 			left, _ := c.g.judge(g.node, modelTTL, w.now)
 			g.counts = left == 0
-		}
-		if !g.counts && spare > 0 {
-			spare--
-			g.counts = true
 		}
 		if g.counts {
 			votes++
@@ -452,7 +447,7 @@ func TestMarkModelKeepsOneHolder(t *testing.T) {
 	}{
 		{"everything looked at behind the SETs", markRules{}},
 		{"the replication id once a second, or after a pause", markRules{infoLazy: time.Second, infoIdle: true}},
-		{"even numbers, one barred grant counts", markRules{nodes: []int{2, 4, 6}, spare: 1}},
+		{"even numbers", markRules{nodes: []int{2, 4, 6}}},
 		{"the mark is evicted", markRules{evict: true}},
 		{"clocks are set back", markRules{clocks: true}},
 		{"in use before there were marks", markRules{legacy: true}},
@@ -504,7 +499,6 @@ func TestMarkModelNeedsEachRule(t *testing.T) {
 				m.mark.uptime = maxAge
 			}
 		}}, 1},
-		{"one barred grant counts with odd numbers", markRules{nodes: []int{3, 5}, spare: 1}, 1},
 		{"one node without a fixed guard", markRules{nodes: []int{1}}, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -245,7 +245,7 @@ func TestGuardOfManyConnections(t *testing.T) {
 				}
 				g.ready(0)
 				g.since(0)
-				g.twin(0, func(int) bool { return true })
+				_ = g.twin(0)
 			}
 		})
 	}
@@ -313,34 +313,34 @@ func TestGuardTellsSinceWhenNodesRemember(t *testing.T) {
 	require.Zero(t, (*guard)(nil).since(0))
 }
 
-// Two names lead to one server: one of its votes counts, whichever came first.
-func TestTwinsAreJudgedByTheRoundsVotes(t *testing.T) {
+// Of two names that lead to one server, the one that was seen first has its vote.
+func TestTwinOfANodeIsSentNothing(t *testing.T) {
 	g, _, _ := marked(t, 3, 0)
-	counted := map[int]bool{}
-	counts := func(i int) bool { return counted[i] }
-	for i := range 3 {
-		_, ok := g.twin(i, counts)
-		require.False(t, ok)
-		counted[i] = true
+	twins := func() (all []int) {
+		for i := range 3 {
+			if g.twin(i) != nil {
+				all = append(all, i)
+			}
+		}
+		return all
 	}
-	g.saw(2, sighting{asked: true, runID: "a0", replID: "r", uptime: 3600 * s, mark: readMark("id0 1000000 3600000000 first a0 r", true, of(9e9))})
-	server, ok := g.twin(2, counts)
-	require.True(t, ok)
-	require.Equal(t, 0, server)
-	server, ok = g.twin(0, counts)
-	require.True(t, ok, "the second to come, not the second in the list")
-	require.Equal(t, 2, server)
-	_, ok = g.twin(1, counts)
-	require.False(t, ok)
-	counted[0] = false // away, barred, or refused
-	_, ok = g.twin(2, counts)
-	require.False(t, ok, "a name that leads nowhere is nobody's twin")
-	require.ErrorIs(t, errTwin{"node0"}, ErrDuplicateNode)
-	require.ErrorContains(t, errTwin{"node0"}, "node0")
-	g.saw(2, sighting{asked: true, runID: "b", replID: "r", uptime: 3600 * s})
-	counted[0] = true
-	_, ok = g.twin(2, counts)
-	require.False(t, ok, "an address that moved back")
-	_, ok = (*guard)(nil).twin(0, counts)
-	require.False(t, ok)
+	leads := func(node int, to string) {
+		g.saw(node, sighting{asked: true, runID: to, replID: "r", uptime: 3600 * s, mark: readMark("id0 1000000 3600000000 first "+to+" r", true, of(9e9))})
+	}
+	require.Empty(t, twins())
+	leads(2, "a0")
+	require.Equal(t, []int{2}, twins())
+	require.ErrorIs(t, g.twin(2), ErrDuplicateNode)
+	require.ErrorContains(t, g.twin(2), "node0")
+	leads(1, "a0")
+	require.Equal(t, []int{1, 2}, twins())
+	leads(0, "b")
+	require.Equal(t, []int{1}, twins(), "the second to come, not the second in the list")
+	require.ErrorContains(t, g.twin(1), "node2")
+	leads(0, "a0")
+	require.Equal(t, []int{0, 1}, twins(), "it comes back as the last one")
+	leads(2, "c")
+	require.Equal(t, []int{0}, twins())
+	leads(1, "d")
+	require.Empty(t, twins(), "addresses that moved back")
 }

@@ -48,7 +48,7 @@ func TestMaxWaitBoundsEachWayOfWaiting(t *testing.T) {
 					err := wait(b.Context(), waiter)
 					assert.ErrorIs(b, err, redlock.ErrHeld)
 					assert.ErrorIs(b, err, context.DeadlineExceeded)
-					assert.ErrorContains(b, err, "WithMaxWait of 300ms is over")
+					assert.ErrorContains(b, err, ": held by another: gave up after 300ms (WithMaxWait) (")
 				})
 				assert.NoError(b, b.Context().Err(), "the caller's own context goes on")
 				require.NoError(b, held.Release(b.Context()))

@@ -27,19 +27,19 @@ const (
 // the other is there. Waiters move to the queue whose first has waited longest: that is the
 // same for all who see it, and who is overtaken grows old. If a queue is there still when a
 // release sees it again, its waiters cannot come here, so we go there, unless we moved
-// already. And if our turns come to nothing although nobody waits
-// elsewhere, somebody who does not see our queue takes the lock again and again; then we go
-// where it is seen.
+// already. The same is true if our turns come to nothing: the queue of those who have the
+// lock instead stays younger than ours, since it is served. And if they come to nothing
+// although nobody waits elsewhere, somebody who does not see our queue takes the lock again and
+// again; then we go where it is seen.
 type meeting struct {
 	at    int   // the node whose queue they moved to
 	until int64 // until when it comes first, whatever the order
 	away  bool  // they have not been sent back since
 
-	elsewhere bool   // others seem to wait in the queue of another node
-	lookedAt  int64  // when one of ours last looked for such a queue
-	seen      int    // the node where it was; -1: none
-	seenAt    int64  // when it was seen there first
-	beside    string // who held the lock when a turn of ours came to nothing
+	elsewhere bool  // others seem to wait in the queue of another node
+	lookedAt  int64 // when one of ours last looked for such a queue
+	seen      int   // the node where it was; -1: none
+	seenAt    int64 // when it was seen there first
 }
 
 func newMeeting() meeting { return meeting{until: longAgo, lookedAt: longAgo, seen: -1} }
@@ -78,6 +78,8 @@ func (qs *queues) othersWait(r *resource, served bool) {
 	k := qs.contended(r, now)
 	if !served {
 		k.lookElsewhere()
+	} else if first := k.first(); first != nil && k.deniesNotices() {
+		first.poke() // it may be the turn of one of ours
 	}
 }
 
@@ -141,12 +143,12 @@ func (qs *queues) follow(w *waiter, all []inspection, inVain bool) bool {
 	to := qs.oldest(all, w.node, now.mono)
 	switch {
 	case to >= 0:
-		k.meeting.saw(to, now.mono) // a release that finds it again follows
-		if !all[to].waitedLonger(&all[w.node]) {
+		again := k.meeting.saw(to, now.mono) // a release that finds it again follows
+		if !all[to].waitedLonger(&all[w.node]) && !(inVain && again) {
 			return false
 		}
 	case inVain:
-		if to = k.meeting.takenBeside(w, all); to < 0 {
+		if to = w.takenBeside(all); to < 0 {
 			return false
 		}
 	default:
@@ -198,30 +200,40 @@ func (qs *queues) oldest(all []inspection, ours int, now int64) int {
 	return best
 }
 
-// takenBeside is the first node in order, other than ours, that has the value of who holds
-// the lock, if that is already the second to hold it while our turn came to nothing, and
-// the release of neither woke us; -1 otherwise. The caller holds mu.
-func (m *meeting) takenBeside(w *waiter, all []inspection) int {
-	votes := make(map[string]int)
-	best, holder := -1, ""
-	for i := range all {
-		if i != w.node && all[i].kind == "string" {
-			votes[all[i].value]++
-		}
-	}
+// takenBeside is the first node in order, other than ours, that has the value of somebody who holds
+// the lock without our node, if that is already the second to do so while our turns came to nothing,
+// and the release of neither woke us; -1 otherwise. The caller holds queues.mu.
+func (w *waiter) takenBeside(all []inspection) int {
+	first, node := len(w.beside) == 0, -1
+	here := all[w.node].held()
 	for _, i := range w.order {
-		if v := all[i].value; votes[v] > votes[holder] && i != w.node {
-			best, holder = i, v
+		for _, v := range all[i].held() {
+			if slices.Contains(here, v) || slices.Contains(w.beside, v) {
+				continue
+			}
+			if w.beside = append(w.beside, v); node < 0 {
+				node = i
+			}
 		}
 	}
-	if best < 0 || m.beside == holder {
+	if first {
 		return -1
 	}
-	first := m.beside == ""
-	if m.beside = holder; first {
-		return -1
+	return node
+}
+
+// held is the values of those who hold the lock at a node.
+func (n *inspection) held() (all []string) {
+	if n.kind != "string" {
+		return nil
 	}
-	return best
+	if !n.shared {
+		return []string{n.value}
+	}
+	for _, h := range n.holders {
+		all = append(all, h.value)
+	}
+	return all
 }
 
 // inVain is for a waiter whose turns come to nothing: the node would have us, and the others
@@ -236,7 +248,7 @@ func (w *waiter) inVain(ctx context.Context, last *QuorumError) (again bool, err
 		return true, nil
 	}
 	free, all, err := w.whenFree(ctx, last)
-	if slices.ContainsFunc(all, func(n inspection) bool { return n.shared }) {
+	if !w.terms.shared && anyShared(all) {
 		w.shutDoor() // the arbiter would have us, and they go on without it
 	}
 	switch {

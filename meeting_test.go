@@ -98,6 +98,7 @@ func inHallOf(t *testing.T, nodes int, f func(h hall)) {
 // A process that cannot reach the node where the others wait, and the others, get their
 // share, for as long as that lasts, whoever comes first.
 func TestQueuesThatMeetAreFair(t *testing.T) {
+	t.Parallel()
 	first := map[string]func(i int) time.Duration{
 		"all at once":         func(int) time.Duration { return 0 },
 		"the cut off first":   func(i int) time.Duration { return time.Duration(min(i, 1)) * 3 * time.Second },
@@ -112,6 +113,7 @@ func TestQueuesThatMeetAreFair(t *testing.T) {
 			}
 			for when, begin := range first {
 				t.Run(fmt.Sprintf("%d nodes, held for %v, %s", nodes, hold, when), func(t *testing.T) {
+					t.Parallel()
 					inHallOf(t, nodes, func(h hall) {
 						arbiter := h.process(nil).Mutex("k").NodeOrder()[0]
 						rls := []*redlock.Redlock{h.cutOff(arbiter), h.cutOff(), h.cutOff(), h.cutOff()}
@@ -125,8 +127,10 @@ func TestQueuesThatMeetAreFair(t *testing.T) {
 
 // Two processes that cannot reach the node of each other's queue meet at a third.
 func TestQueuesThatCannotMeetAtEitherNode(t *testing.T) {
+	t.Parallel()
 	for _, nodes := range []int{3, 5} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			t.Parallel()
 			inHallOf(t, nodes, func(h hall) {
 				order := h.process(nil).Mutex("k").NodeOrder()
 				rls := []*redlock.Redlock{h.cutOff(order[0]), h.cutOff(order[1])}
@@ -153,6 +157,7 @@ func (c farAway) Read(p []byte) (int, error) {
 // other comes: also if that joins in the moment in which the lock is free, and is first at the
 // node of the queue only.
 func TestProcessThatIsNearLeavesOthersTheirTurn(t *testing.T) {
+	t.Parallel()
 	const hold, trip = 20 * time.Millisecond, 400 * time.Microsecond
 	step := 4 * trip
 	if longtest.On() {

@@ -25,6 +25,7 @@ type memory struct {
 	changedAt     int64 // when we saw other data there than before; longAgo: never
 	mark          mark  // markPresent only while it fits this process and its data
 	markedAt      int64 // when it was written, at the latest
+	rank          int   // the lower one of two nodes was seen first to lead to its process
 }
 
 // voice is how far a node tells who it is.
@@ -58,6 +59,7 @@ type memories struct {
 	// at one time. They are taken to have started together, and stay exempt when the first
 	// of them outgrows it. Zero: none.
 	young time.Duration
+	ranks int // so many were given
 }
 
 func newMemories(n int, fixed bool) *memories {
@@ -81,6 +83,10 @@ func (ms *memories) see(i int, s sighting, now int64) (*markWrite, lack) {
 	}
 	before := *m
 	met := m.meet(s, now)
+	if met == newProcess {
+		ms.ranks++
+		m.rank = ms.ranks
+	}
 	w, lacks := m.consider(s, met, now)
 	if w != nil && w.isRedated() && len(ms.nodes) > 1 {
 		w.first = false // its age would no longer be that of its fleet's first use
@@ -419,19 +425,19 @@ func (m *memory) settled() *settledMark {
 	return &settledMark{m.runID, m.replID, m.mark.text}
 }
 
-func (ms *memories) areTwins(i, j int) bool {
-	return ms.nodes[i].runID != "" && ms.nodes[i].runID == ms.nodes[j].runID
-}
-
-func (ms *memories) anyTwins() bool {
-	for i := range ms.nodes {
-		for j := range i {
-			if ms.areTwins(i, j) {
-				return true
-			}
+// twinOf is the node that was seen first of those that lead to the same server as this one; -1 if
+// this is it.
+func (ms *memories) twinOf(i int) int {
+	first := i
+	for j := range ms.nodes {
+		if m, f := &ms.nodes[j], &ms.nodes[first]; m.runID != "" && m.runID == f.runID && m.rank < f.rank {
+			first = j
 		}
 	}
-	return false
+	if first == i {
+		return -1
+	}
+	return first
 }
 
 const (

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -18,19 +19,19 @@ type Mutex struct {
 
 // newMutex judges the terms; what is wrong with them is the error of every operation.
 func newMutex(ns *nodeSet, qs *queues, k *renewer, key string, opts []LockOption) *Mutex {
-	return makeMutex(ns, qs, k, key, terms{ttl: ns.opts.TTL, plain: ns.users}, opts)
+	return makeMutex(ns, qs, k, key, draft{terms: terms{ttl: ns.opts.TTL}}, opts)
 }
 
 // newSemaphore is newMutex for a lock that up to permits hold at a time.
 func newSemaphore(ns *nodeSet, qs *queues, k *renewer, key string, permits int, opts []LockOption) *Mutex {
-	t := terms{ttl: ns.opts.TTL, plain: ns.users, shared: true, permits: permits}
+	t := draft{terms: terms{ttl: ns.opts.TTL, shared: true, permits: permits}}
 	if permits < 1 || permits > maxPermits {
 		t.broken = append(t.broken, fmt.Sprintf("permits is %d: must be from 1 to %d", permits, maxPermits))
 	}
 	return makeMutex(ns, qs, k, key, t, opts)
 }
 
-func makeMutex(ns *nodeSet, qs *queues, k *renewer, key string, t terms, opts []LockOption) *Mutex {
+func makeMutex(ns *nodeSet, qs *queues, k *renewer, key string, t draft, opts []LockOption) *Mutex {
 	for _, o := range opts {
 		if o == nil {
 			t.broken = append(t.broken, "a LockOption is nil")
@@ -38,19 +39,16 @@ func makeMutex(ns *nodeSet, qs *queues, k *renewer, key string, t terms, opts []
 		}
 		o(&t)
 	}
-	broken := t.broken
-	if key == "" {
-		broken = append(broken, "the key is empty: must be at least one byte")
-	}
+	broken := append(t.broken, brokenName(key, ns.opts.KeyPrefix)...)
 	if t.shared {
 		broken = append(broken, t.onlyAlone()...)
 	}
-	if most := ns.guard.period(&t); t.minHold > most && ns.opts.RestartGuard >= 0 {
+	if most := ns.guard.period(&t.terms); t.minHold > most && ns.opts.RestartGuard >= 0 {
 		broken = append(broken, fmt.Sprintf("WithMinHold is %v: must be at most %v, for which a node that restarted is kept from granting (the TTL, or Options.RestartGuard)", t.minHold, most))
 	}
 	broken = append(broken, brokenTTL("TTL", t.ttl, ns.opts)...)
 	t.nodeTimeout = ns.opts.nodeTimeout(t.ttl)
-	m := &Mutex{resource: newResource(ns, key, t), queues: qs, renewer: k}
+	m := &Mutex{resource: newResource(ns, key, t.terms), queues: qs, renewer: k}
 	if len(broken) > 0 {
 		m.err = invalid("lock "+quoteKey(key), broken)
 	}
@@ -83,11 +81,11 @@ func (t *terms) onlyAlone() (broken []string) {
 // A lock cannot be changed from shared to alone: two who try would wait for each other.
 // Release it, acquire the other, and look again at what was read.
 //
-// Who wants the lock alone waits in the queue, and keeps newcomers from sharing it once it is
-// the first there, so that it is not starved. Acquire and Do of a shared lock do not join the
-// queue: they ask again after random pauses, between Options.RetryMin and RetryMax. So they are
-// promised no order, and while many wait in the queue they get the lock only between two of
-// them. How long they wait differs much, see Options.RetryMax.
+// Those who want to share the lock wait in the same queue as those who want it alone, first come,
+// first served. When it is the turn of one who shares it and the lock is free, all in the queue
+// who share it have their turn with it, so that one who wants it alone is passed by them once at
+// most. Once it is the first in the queue it keeps newcomers from sharing the lock, so that it is
+// not starved.
 //
 // Its methods fail with ErrInvalid if m has WithFencing or WithMinHold. It needs rights to two
 // more keys on the nodes, see "Rights" in docs/operations.md.
@@ -109,6 +107,8 @@ func (m *Mutex) check(ctx context.Context, o op) error {
 		return fmt.Errorf("redlock: %s: %w Mutex: it was not made by Redlock.Mutex", o, ErrInvalid)
 	case m.err != nil:
 		return m.err
+	case m.opts.ReadOnly && o != opInspect:
+		return fmt.Errorf("redlock: %s %s: %w Redlock: Options.ReadOnly is set", o, quoteKey(m.key), ErrInvalid)
 	default:
 		return m.usable(ctx, o)
 	}
@@ -132,6 +132,9 @@ func (m *Mutex) check(ctx context.Context, o op) error {
 // After a failure nothing is left on nodes that can be reached; it is taken back in the
 // background, also from nodes that answer late. On one that stays away, a key lasts for the
 // TTL at most.
+//
+// Its ErrHeld names no holder: a refused node does not say who that is, and TryAcquire does not
+// ask again, as Acquire does while it waits. Mutex.Inspect tells.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, false, false)
 }
@@ -141,7 +144,8 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 //
 // It asks all nodes at once. If another holds the lock it joins the lock's queue, which one of
 // the nodes keeps, and asks again when it is its turn. Grants follow the order of arrival in
-// the queue, across goroutines and processes. There are two exceptions. A first attempt may
+// the queue, across goroutines, processes and ways to hold the lock. There are three exceptions.
+// Those who share a lock come in together, see Shared. A first attempt may
 // find the lock free just before the turn is given to a waiter; a process that was refused the
 // lock within the last second joins the queue first. And if more callers have a deadline than
 // can be served, those who cannot expect their turn in time wait outside of the queue, and the
@@ -171,22 +175,30 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock)
 	if fn == nil {
 		return fmt.Errorf("redlock: do: %w fn: it is nil", ErrInvalid)
 	}
+	return withLost(m.whileHeld(ctx, fn))
+}
+
+// whileHeld is Do, with fn's error as it is, and beside it why the lock was lost.
+func (m *Mutex) whileHeld(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) (lost, err error) {
 	lock, err := m.acquire(ctx, true, true)
-	if err != nil {
-		return err
+	whileHeld := Locks.whileHeld
+	if errors.Is(err, ErrNested) && m.terms.reentry {
+		if lock = m.covering(ctx); lock != nil {
+			whileHeld, err = Locks.again, nil
+		}
 	}
-	return Locks{lock}.whileHeld(ctx, func(ctx context.Context) error { return fn(ctx, lock) })
+	if err != nil {
+		return nil, err
+	}
+	return whileHeld(Locks{lock}, ctx, func(ctx context.Context) error { return fn(ctx, lock) })
 }
 
 func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {
 	if err := m.check(ctx, opAcquire); err != nil {
 		return nil, err
 	}
-	if outer := m.heldBy(ctx); outer != nil {
-		if m.terms.reentry {
-			return m.reenter(outer)
-		}
-		return nil, m.nested(opAcquire)
+	if err := m.checkNested(ctx); err != nil {
+		return nil, err
 	}
 	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, caller: ctx, ctx: ctx, wait: wait, renews: renews}
 	return a.acquire()

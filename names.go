@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -63,6 +64,56 @@ func (n naming) fenceKey(key string) string {
 		return "{" + key + "}:fence"
 	}
 	return key + ":fence:"
+}
+
+// markKey is the mark's key, behind Options.KeyPrefix and in the same database as the
+// locks, so that it is lost and replaced together with them.
+const markKey = "redlock:memory"
+
+// besides are the keys that go with a lock's, by how their names end.
+var besides = []struct {
+	usual, other string
+	of           func(naming, string) string
+	what         string // with the lock's key
+}{
+	{"}:line", ":line:", naming.queueKey, "the wait queue of %s"},
+	{"}:shared", ":shared:", naming.holdersKey, "the list of those who share %s"},
+	{"}:door", ":door:", naming.doorKey, "the key that keeps newcomers from sharing %s"},
+	{"}:fence", ":fence:", naming.fenceKey, "the fencing counter of %s"},
+}
+
+// ours says what this library keeps under a name on the nodes; empty if it is free for a lock.
+// It is the one place that knows. A lock of such a name, and what is kept there, would delete,
+// bar or outlive each other.
+func ours(name string) string {
+	if strings.HasSuffix(name, markKey) { // behind whatever prefix: other clients may have another
+		return "the memory mark"
+	}
+	for _, b := range besides {
+		key, ok := strings.CutSuffix(name, b.other)
+		if !ok && strings.HasPrefix(name, "{") {
+			key, ok = strings.CutSuffix(name[1:], b.usual)
+		}
+		if ok && key != "" && b.of(namingOf(key), key) == name {
+			return fmt.Sprintf(b.what, quoteKey(key))
+		}
+	}
+	return ""
+}
+
+// brokenName is what is wrong with a lock's key, or with its name on the nodes.
+func brokenName(key, prefix string) (broken []string) {
+	if key == "" {
+		return []string{"the key is empty: must be at least one byte"}
+	}
+	name := prefix + key
+	if len(name) > maxKeyName {
+		return []string{fmt.Sprintf("the key is %d bytes long, with Options.KeyPrefix: must be at most %d", len(name), maxKeyName)}
+	}
+	if what := ours(name); what != "" {
+		return []string{fmt.Sprintf("%s is where %s is kept on the nodes: must be another key", quoteKey(name), what)}
+	}
+	return nil
 }
 
 // weight orders the nodes that may keep the wait queue of a key: the highest is the

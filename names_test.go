@@ -116,6 +116,7 @@ func TestErrorsOfSeveralThingsAreOneLine(t *testing.T) {
 
 // A node that is asked whether it is there grants nothing.
 func TestErrorOfOpenSaysWhoAnswered(t *testing.T) {
+	t.Parallel()
 	cluster := redlocktest.NewCluster(t, 3)
 	addrs := cluster.Addrs()
 	cluster.Node(1).Stop()

@@ -42,7 +42,6 @@ func TestWhatANativeReleaseDidNotDoIsLeftToTheScript(t *testing.T) {
 	}
 	for _, b := range []ballot{
 		{val: int64(1)},
-		{val: int64(0), twice: true}, // by us, perhaps
 		{err: memError("BUSY Redis is busy running a script")},
 		{err: errTimeout},
 	} {

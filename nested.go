@@ -8,10 +8,6 @@ import (
 // An acquire inside of its own lock: with a context that ends with a lock of the same key it
 // would wait for itself.
 
-func (r *resource) nested(o op) error {
-	return nestedError(fmt.Sprintf("redlock: %v %s: %v", o, quoteKey(r.key), ErrNested))
-}
-
 // nestedError is ErrHeld, too: callers who can do without the lock need not know of nesting.
 // Its text is about ErrNested alone, since it is not another who holds the lock.
 type nestedError string
@@ -20,40 +16,54 @@ func (e nestedError) Error() string { return string(e) }
 
 func (e nestedError) Unwrap() []error { return []error{ErrHeld, ErrNested} }
 
-// WithReentry lets a function that locks be called by one that has locked: where the context
-// belongs to a lock of the same key that is held (it is that of Do's function or of
-// Lock.Context, or derived from it), TryAcquire, Acquire and Do return at once, without asking
-// any node, a Lock that counts on that one. It has the same token, fence and end; Extend
-// extends the outer lock; Release ends this handle and nothing else. With any other context
-// it changes nothing. It is for the inner Mutex; without it such a call fails with ErrNested.
+// WithReentry lets a function that locks be called by one that has locked: where the context of
+// Do belongs to a lock of the same key that is held (it is that of Do's function or of
+// Lock.Context, or derived from it), Do asks no node and calls its function at once, with that
+// Lock. With any other context it changes nothing. It is for the inner Mutex; without it such a
+// Do fails with ErrNested, as TryAcquire, Acquire and All do always. See [Held].
+//
+// The outer lock must cover what the inner Mutex describes: an exclusive lock covers an exclusive
+// and a shared one and a permit, a shared lock covers a shared one, a permit covers one of as many
+// permits, and a Mutex that has WithFencing needs a lock that has it. Otherwise Do fails with
+// ErrNested.
 //
 // Two goroutines that share such a context are both let in: the lock says that the program has
-// it, and not which goroutine. Options of the inner Mutex about the lease have no effect. With
-// WithFencing the outer lock must be fenced, too (ErrInvalid). An outer lock that is shared does
-// not stand for one that is held alone, nor for a permit (ErrNested). Hooks are not told, All
-// does not take part (ErrNested), and an inner lock cannot be handed over (ErrInvalid).
-func WithReentry() LockOption { return func(t *terms) { t.reentry = true } }
+// it, and not which goroutine. The lease stays that of the outer lock, and is not renewed if
+// that is not; other options of the inner Mutex have no effect. Hooks are not told. Release of
+// the Lock releases the outer lock, and Permit panics if that is no semaphore's.
+func WithReentry() LockOption { return func(t *draft) { t.reentry = true } }
 
-// covers reports whether who has this lock has also what the terms ask for: a lock held alone
-// is as good as a shared one or a permit, and not the other way round.
-func (l *Lock) covers(t *terms) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.shared || t.shared && t.permits == l.terms.permits
+// Held returns the lock of the key that ctx belongs to, and whether there is one that is still
+// held: ctx is that of Do's function or of Lock.Context, or derived from it. key is that of
+// Lock.Key, without Options.KeyPrefix. Of several it is the innermost. It asks no node.
+//
+// It is for functions that are called under a lock and were not given it: for its Fence, or to
+// return an error where the caller should have locked.
+func Held(ctx context.Context, key string) (*Lock, bool) {
+	l := innermost(ctx, func(l *Lock) bool { return l.key == key })
+	return l, l != nil
 }
 
-// reenter is an inner lock that counts on the outer one.
-func (r *resource) reenter(outer *Lock) (*Lock, error) {
-	for outer.outer != nil {
-		outer = outer.outer
+func (r *resource) same(l *Lock) bool { return l.nodeSet == r.nodeSet && l.name == r.name }
+
+// checkNested returns ErrNested if the context belongs to the lock that is to be acquired. A
+// holder of a permit may well acquire another one, unless the same one is asked for.
+func (r *resource) checkNested(ctx context.Context) error {
+	another := func(l *Lock) bool { return r.terms.permits > 1 && l.terms.permits > 1 && !r.terms.reentry }
+	if innermost(ctx, func(l *Lock) bool { return r.same(l) && !another(l) }) == nil {
+		return nil
 	}
-	if r.terms.fencing && !outer.terms.fencing {
-		return nil, fmt.Errorf("redlock: acquire %s: %w: WithFencing inside of a lock without it, which has no token", quoteKey(r.key), ErrInvalid)
-	}
-	if !outer.covers(&r.terms) {
-		return nil, r.nested(opAcquire)
-	}
-	l := &Lock{resource: r, outer: outer, token: outer.token, value: outer.value, fence: outer.fence}
-	l.ctx, l.cancel = context.WithCancelCause(withHeld(outer.Context(), l))
-	return l, nil
+	return nestedError(fmt.Sprintf("redlock: %v %s: %v", opAcquire, quoteKey(r.key), ErrNested))
+}
+
+// covering is the lock that the context belongs to, if it has all that the terms ask for.
+func (r *resource) covering(ctx context.Context) *Lock {
+	return innermost(ctx, func(l *Lock) bool {
+		if !r.same(l) || r.terms.fencing && !l.terms.fencing {
+			return false
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return !l.shared || r.terms.shared && r.terms.permits == l.terms.permits
+	})
 }

@@ -49,7 +49,7 @@ func TestAcquireInsideOfItsOwnLockIsRefusedWithoutIO(t *testing.T) {
 					_, err = m.Acquire(deeper)
 					assert.ErrorIs(b, err, redlock.ErrNested, what)
 					assert.ErrorContains(b, err, key)
-					err = m.Do(deeper, func(context.Context, *redlock.Lock) error { panic("called") })
+					err = m.Do(deeper, mustNotRun)
 					assert.ErrorIs(b, err, redlock.ErrNested, what)
 					_, err = redlock.All(b.rl.Mutex("z"), b.rl.Mutex(key, redlock.WithReentry())).Acquire(deeper)
 					assert.ErrorIs(b, err, redlock.ErrNested, what)
@@ -82,41 +82,40 @@ func TestContextOfALockThatIsOverIsNotNested(t *testing.T) {
 	})
 }
 
+func mustNotRun(context.Context, *redlock.Lock) error { panic("called") }
+
+// Do inside of its own lock, with WithReentry, runs its function with the outer lock.
 func TestReentry(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		inner := b.rl.Mutex(key, redlock.WithReentry(), redlock.WithFencing())
 		require.NoError(b, b.rl.Mutex(key, redlock.WithFencing()).Do(b.Context(), func(ctx context.Context, outer *redlock.Lock) error {
 			synctest.Wait()
 			asked := b.cluster.Commands()
-			lock, err := inner.Acquire(ctx)
-			require.NoError(b, err)
-			assert.Equal(b, outer.Token(), lock.Token())
-			assert.Equal(b, outer.Fence(), lock.Fence())
-			assert.Equal(b, outer.Until(), lock.Until())
-			assert.Equal(b, outer.Validity(), lock.Validity())
-			assert.Equal(b, outer.Outcomes(), lock.Outcomes())
-			assert.Equal(b, key, lock.Key())
-			inside := lock.Context()
-			_, err = lock.HandOver(ctx, time.Minute)
-			assert.ErrorIs(b, err, redlock.ErrInvalid)
-			require.NoError(b, lock.Release(ctx))
-			require.NoError(b, lock.Release(ctx), "again")
-			assert.Equal(b, asked, b.cluster.Commands(), "no node was asked")
-
-			assert.LessOrEqual(b, lock.Validity(), time.Duration(0))
-			assert.ErrorIs(b, context.Cause(inside), redlock.ErrReleased)
-			assert.ErrorIs(b, lock.Extend(ctx, time.Hour), redlock.ErrReleased)
-			assert.Positive(b, outer.Validity(), "ends nothing else")
-			assert.NoError(b, ctx.Err())
-			b.on(3)
-
-			return inner.Do(ctx, func(ctx context.Context, lock *redlock.Lock) error {
+			called := 0
+			err := inner.Do(ctx, func(ctx context.Context, lock *redlock.Lock) error {
+				called++
+				assert.Same(b, outer, lock)
 				return inner.Do(ctx, func(ctx context.Context, lock *redlock.Lock) error { // and deeper
-					require.NoError(b, lock.Extend(ctx, time.Hour))
-					assert.Greater(b, outer.Validity(), 30*time.Minute)
-					return ctx.Err()
+					called++
+					assert.Same(b, outer, lock)
+					assert.NoError(b, ctx.Err())
+					return errGaveUp
 				})
 			})
+			assert.Equal(b, errGaveUp, err, "it is the function's own")
+			assert.Equal(b, 2, called)
+			assert.Positive(b, outer.Validity(), "its end ends nothing else")
+			assert.NoError(b, ctx.Err())
+
+			_, err = inner.Acquire(ctx)
+			assert.ErrorIs(b, err, redlock.ErrNested)
+			_, err = inner.TryAcquire(ctx)
+			assert.ErrorIs(b, err, redlock.ErrNested)
+			_, err = redlock.All(inner, b.rl.Mutex("z")).TryAcquire(ctx)
+			assert.ErrorIs(b, err, redlock.ErrNested)
+			assert.Equal(b, asked, b.cluster.Commands(), "no node was asked")
+			b.on(3)
+			return nil
 		}))
 		b.on(0)
 
@@ -125,33 +124,131 @@ func TestReentry(t *testing.T) {
 		require.NoError(b, err)
 		require.NoError(b, lock.Release(b.Context()))
 		b.on(0)
-
-		_, err = inner.TryAcquire(b.lock().Context())
-		require.ErrorIs(b, err, redlock.ErrInvalid, "the outer lock is not fenced")
 	})
 }
 
-func TestInnerLockEndsWithTheOuterOne(t *testing.T) {
+func TestReentryWhereTheOuterLockCovers(t *testing.T) {
+	type mutex func(rl *redlock.Redlock, opts ...redlock.LockOption) *redlock.Mutex
+	exclusive := func(rl *redlock.Redlock, opts ...redlock.LockOption) *redlock.Mutex { return rl.Mutex(key, opts...) }
+	fenced := func(rl *redlock.Redlock, opts ...redlock.LockOption) *redlock.Mutex {
+		return rl.Mutex(key, append(opts, redlock.WithFencing())...)
+	}
+	shared := func(rl *redlock.Redlock, opts ...redlock.LockOption) *redlock.Mutex {
+		return rl.Mutex(key, opts...).Shared()
+	}
+	permits := func(n int) mutex {
+		return func(rl *redlock.Redlock, opts ...redlock.LockOption) *redlock.Mutex {
+			return rl.Semaphore(key, n, opts...)
+		}
+	}
+	for name, c := range map[string]struct {
+		outer, inner mutex
+		covers       bool
+	}{
+		"exclusive, exclusive":  {exclusive, exclusive, true},
+		"exclusive, shared":     {exclusive, shared, true},
+		"exclusive, permit":     {exclusive, permits(3), true},
+		"exclusive, fenced":     {exclusive, fenced, false},
+		"fenced, exclusive":     {fenced, exclusive, true},
+		"fenced, fenced":        {fenced, fenced, true},
+		"fenced, shared":        {fenced, shared, true},
+		"shared, shared":        {shared, shared, true},
+		"shared, exclusive":     {shared, exclusive, false},
+		"shared, permit":        {shared, permits(3), false},
+		"permit, same permit":   {permits(3), permits(3), true},
+		"permit, one of others": {permits(3), permits(4), false},
+		"permit, shared":        {permits(3), shared, false},
+		"permit, exclusive":     {permits(3), exclusive, false},
+		"of one, of one":        {permits(1), permits(1), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 3, nil, func(b *bed) {
+				lock, err := c.outer(b.rl).TryAcquire(b.Context())
+				require.NoError(b, err)
+				synctest.Wait()
+				asked := b.cluster.Commands()
+				var with *redlock.Lock
+				err = c.inner(b.rl, redlock.WithReentry()).Do(lock.Context(), func(_ context.Context, lock *redlock.Lock) error {
+					with = lock
+					return nil
+				})
+				if c.covers {
+					require.NoError(b, err)
+					assert.Same(b, lock, with)
+				} else {
+					require.ErrorIs(b, err, redlock.ErrNested)
+					assert.Nil(b, with)
+				}
+				assert.Equal(b, asked, b.cluster.Commands(), "no node was asked")
+			})
+		})
+	}
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		require.NoError(b, lock.Downgrade(b.Context()))
+		err := b.rl.Mutex(key, redlock.WithReentry()).Do(lock.Context(), mustNotRun)
+		require.ErrorIs(b, err, redlock.ErrNested, "it is shared now")
+		called := false
+		require.NoError(b, b.rl.Mutex(key, redlock.WithReentry()).Shared().Do(lock.Context(), func(context.Context, *redlock.Lock) error {
+			called = true
+			return nil
+		}))
+		assert.True(b, called)
+	})
+}
+
+// What is inside of a lock ends with it, also where its context does not come to an end with it.
+func TestReentryEndsWithTheOuterLock(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		inner := b.rl.Mutex(key, redlock.WithReentry())
-		outer := b.lock()
-		lock, err := inner.TryAcquire(outer.Context())
-		require.NoError(b, err)
-		require.NoError(b, outer.Release(b.Context()))
-		assert.ErrorIs(b, context.Cause(lock.Context()), redlock.ErrReleased)
-		assert.LessOrEqual(b, lock.Validity(), time.Duration(0))
-
-		err = b.rl.Mutex(key).Do(b.Context(), func(ctx context.Context, _ *redlock.Lock) error {
-			err := inner.Do(ctx, func(ctx context.Context, lock *redlock.Lock) error {
+		err := b.rl.Mutex(key).Do(b.Context(), func(ctx context.Context, _ *redlock.Lock) error {
+			err := inner.Do(context.WithoutCancel(ctx), func(ctx context.Context, lock *redlock.Lock) error {
 				synctest.Wait()
 				b.each([]int{0, 1}, func(n *redlocktest.Node) { n.Del(key) })
 				<-ctx.Done()
 				assert.ErrorIs(b, context.Cause(ctx), redlock.ErrLost)
-				return nil
+				return errGaveUp
 			})
-			assert.ErrorIs(b, err, redlock.ErrLost, "the inner one is lost as well")
+			assert.ErrorIs(b, err, redlock.ErrLost, "the inner Do says so as well")
+			assert.ErrorIs(b, err, errGaveUp)
 			return nil
 		})
 		assert.ErrorIs(b, err, redlock.ErrLost)
+	})
+}
+
+func TestHeld(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		_, ok := redlock.Held(b.Context(), key)
+		assert.False(b, ok)
+		lock := b.lock()
+		ctx := context.WithoutCancel(context.WithValue(lock.Context(), ctxKey{}, 1))
+		held, ok := redlock.Held(ctx, key)
+		assert.True(b, ok)
+		assert.Same(b, lock, held)
+		_, ok = redlock.Held(ctx, "another")
+		assert.False(b, ok)
+
+		require.NoError(b, b.rl.Mutex("inside").Do(ctx, func(ctx context.Context, inside *redlock.Lock) error {
+			for key, want := range map[string]*redlock.Lock{key: lock, "inside": inside} {
+				held, ok := redlock.Held(ctx, key)
+				assert.True(b, ok)
+				assert.Same(b, want, held)
+			}
+			return nil
+		}))
+		require.NoError(b, allOf(b.rl, "a", "b").Do(ctx, func(ctx context.Context, locks redlock.Locks) error {
+			for i, key := range []string{"a", "b"} {
+				held, ok := redlock.Held(ctx, key)
+				assert.True(b, ok)
+				assert.Same(b, locks[i], held)
+			}
+			return nil
+		}))
+
+		require.NoError(b, lock.Release(b.Context()))
+		held, ok = redlock.Held(ctx, key)
+		assert.False(b, ok, "it is over")
+		assert.Nil(b, held)
 	})
 }

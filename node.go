@@ -19,7 +19,6 @@ type nodeSet struct {
 	nodes  []*node
 	names  []string
 	quorum int
-	users  bool // the clients are a user's, who may have put hooks on them
 
 	opts   Options
 	clock  clock
@@ -64,6 +63,8 @@ func (ns *nodeSet) add(i int, w wire) {
 		if g := ns.guard; g != nil {
 			o.saw = func(s sighting) *markWrite { return g.saw(i, s) }
 			o.ready = func() bool { return g.ready(i) }
+			o.twin = func() error { return g.twin(i) }
+			o.evicted = func(runID string, count int64) { g.evicted(i, runID, count) }
 		}
 		w.watch(o)
 	}

@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -152,13 +154,37 @@ func (s *subscription) confirmed() {
 	}
 }
 
-// notice is a message on the process's channel: the value that the lock now has. It takes
-// mu.
-func (qs *queues) notice(value string) {
+// notice is a message on the process's channel: who of it has the lock reserved. It takes mu.
+func (qs *queues) notice(text string) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if w := qs.byValue[value]; w != nil {
-		w.wake()
+	qs.wake(text, nil)
+}
+
+// wake wakes those whom a notice names, but for one; the caller holds mu. A notice is the value
+// that the lock has now, of one who wants it alone, or the number and the token of each who
+// shares it: see add in scripts/line.lua. A value begins with its token, which is longer than any
+// number.
+func (qs *queues) wake(text string, but *waiter) {
+	first, rest, _ := strings.Cut(text, " ")
+	if len(first) >= tokenLen {
+		qs.wakeOne(text, 0, but)
+		return
+	}
+	for ; rest != ""; first, rest, _ = strings.Cut(rest, " ") {
+		var token string
+		token, rest, _ = strings.Cut(rest, " ")
+		number, _ := strconv.ParseInt(first, 10, 64)
+		qs.wakeOne(token, number, but)
+	}
+}
+
+func (qs *queues) wakeOne(value string, number int64, but *waiter) {
+	if len(value) < tokenLen {
+		return
+	}
+	if w := qs.byToken[value[:tokenLen]]; w != nil && w != but {
+		w.wake(number)
 	}
 }
 

@@ -16,30 +16,33 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"golang.org/x/sync/errgroup"
 )
 
 const (
-	// openPatience bounds how long Open waits for a node.
+	// openPatience bounds how long Open waits for a node, each time it asks.
 	openPatience = time.Second
-	// openPool is the size of the connection pools that Open makes. A lane needs only one
-	// connection, but after as many failed dials as the pool is large, go-redis stops
-	// dialing for a second.
-	openPool = 64
+	// openWait is for how long Open asks the nodes again where its context has no deadline.
+	openWait = 5 * time.Second
+	// openPause is that between the first two times. It doubles, up to openPatience.
+	openPause = 50 * time.Millisecond
 )
 
-// Open connects to the nodes. It returns when each has answered or has had a second to do
-// so, or when ctx ends. Each address is "host:port", or a redis://, rediss:// (TLS) or
+// Open connects to the nodes. Each address is "host:port", or a redis://, rediss:// (TLS) or
 // unix:// URL, which may have a user, a password and a database number. Options.TLS has the
 // certificates; rediss://host:port?skip_verify=true trusts any server.
 //
-// A minority of the nodes may be down; they are used as soon as they answer. Open fails with
-// ErrNoQuorum if so many nodes are down or refuse to serve us that the others are no
-// majority, with ErrDuplicateNode if the same server is given twice (the same address and
-// database, or the same run id), with ErrInvalid for options or addresses that break a rule,
-// and with ctx's error. Unless the restart guard is off, it leaves one small key on
-// each node, the memory mark KeyPrefix+"redlock:memory". Redlock.Close closes the connections.
+// A minority of the nodes may be down; they are used as soon as they answer. So Open returns
+// when a majority has answered and each other node has had a second to do so. Until then it
+// asks again, which waits out an outage: until ctx ends, or for five seconds if ctx has no
+// deadline. It gives up early only if so many nodes return errors that waiting cannot fix, such
+// as a wrong password or an untrusted certificate, that no majority is left.
+//
+// Open fails with ErrNoQuorum if no majority answered in time, and with ctx's error if ctx
+// ended; with ErrDuplicateNode if the same server is given twice (the same address and database,
+// or the same run id); and with ErrInvalid for options or addresses that break a rule. Unless the
+// restart guard is off or Options.ReadOnly is set, it leaves one small key on each node, the memory mark
+// KeyPrefix+"redlock:memory". Redlock.Close closes the connections.
 func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	parsed, err := parseAddrs(addrs)
@@ -49,17 +52,12 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("redlock: open: %w", err)
 	}
+	clients := make([]redis.UniversalClient, len(parsed))
 	for i, p := range parsed {
 		secure(p, addrs[i], o.TLS)
+		clients[i] = redis.NewClient(ownOptions(p)) // as it is, it would start goroutines that end only with it
 	}
-	clients, wires := make([]redis.UniversalClient, len(parsed)), make([]wire, len(parsed))
-	clk := newSystemClock()
-	for i, p := range parsed {
-		side := sideClient(p)
-		clients[i], wires[i] = side, newOwnWire(p, side, markKeyOf(&o), clk)
-	}
-	rl := assemble(nodeNames(clients, o.Names), wires, o, clk)
-	rl.clients, rl.owned = clients, clients
+	rl := build(clients, o, newSystemClock(), openHabits)
 	if err := rl.greet(ctx); err != nil {
 		_ = rl.Close()
 		return nil, err
@@ -67,36 +65,52 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	return rl, nil
 }
 
-// New uses clients of the caller, with any settings. The caller still owns them, and closes
-// them after the Redlock. Each client is one node: a *redis.Client, a Sentinel failover
-// client, or a cluster or ring client, which counts as one node although it has many servers
-// (the package documentation says what that is worth). New does no I/O.
+// New makes a Redlock of the servers that clients of the caller lead to. Each client is one
+// node. New does no I/O.
 //
-// A client's hooks may look at commands, but should not send them again: a node's answer to
-// an acquire that a hook sent twice counts as VoteUnknown, and what it may have set is taken
-// back.
+// For a *redis.Client, Sentinel failover clients included, the library opens connections of its
+// own, with a copy of the client's options: address or Dialer, TLS, credentials and their
+// provider, DB, Protocol, ClientName, OnConnect, timeout of dials. So the client's hooks do not see
+// lock commands, and its pool, Limiter, timeouts of commands and retries do not apply to them.
+// Closing the client does not end the Redlock: Close does. Only a failover client has to stay
+// open, since it is asked where the master is. A connection is closed when it was idle for a
+// minute, and replaced after a minute of use; ConnMaxIdleTime and ConnMaxLifetime of the client may
+// be less. So a Redlock that was not closed keeps no connection for longer, and runs no goroutine.
 //
-// It fails with ErrInvalid for options that break a rule, for no clients and for nil
-// clients, and with ErrDuplicateNode if a client is given twice. Two clients that lead to the
-// same server are noticed by its run id when both have answered, unless the restart guard is
-// off. From then on only one of them has a vote, and operations that lack a quorum for that
-// fail with ErrDuplicateNode.
+// Any other client gets the commands itself, in pipelines: a cluster or ring client, which counts
+// as one node although it has many servers (the package documentation says what that is worth),
+// and a type of your own with a client in it, for programs whose hooks have to see lock commands.
+// Which server answers is not known there: there is no restart guard, a request whose answer was
+// lost may arrive later, and the client's own timeouts apply. Hooks must not send a command again,
+// or a lock that was not granted may stay for its TTL. Such a client is closed after the Redlock.
+//
+// New fails with ErrInvalid for options that break a rule, for no clients, nil clients and a
+// *redis.Client that go-redis did not make, and with ErrDuplicateNode if a client is given twice.
+// Two clients that lead to the same server are noticed by its run id when both have answered,
+// unless the restart guard is off. From then on only one of them has a vote, and operations that
+// lack a quorum for that fail with ErrDuplicateNode.
 func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	if err := inOneLine(broken, checkClients(clients), brokenNames(o.Names, len(clients))); err != nil {
 		return nil, err
 	}
-	return build(slices.Clone(clients), o, newSystemClock()), nil
+	return build(clients, o, newSystemClock(), userHabits), nil
 }
 
-// build makes a Redlock of a user's clients.
-func build(clients []redis.UniversalClient, o Options, clk clock) *Redlock {
+// build makes a Redlock of the servers that clients lead to.
+func build(clients []redis.UniversalClient, o Options, clk clock, h func(*redis.Options) habits) *Redlock {
 	wires := make([]wire, len(clients))
+	var used, owned []redis.UniversalClient // what is not for the lanes goes over used
 	for i, c := range clients {
-		wires[i] = newRedisWire(c, markKeyOf(&o), clk)
+		w := &redisWire{&manyServers{c}, c}
+		if single, ok := c.(*redis.Client); ok {
+			w = newOwnWire(single, h, markKeyOf(&o), clk)
+			owned = append(owned, w.client)
+		}
+		wires[i], used = w, append(used, w.client)
 	}
 	rl := assemble(nodeNames(clients, o.Names), wires, o, clk)
-	rl.clients, rl.users = clients, true
+	rl.clients, rl.owned = used, owned
 	return rl
 }
 
@@ -110,6 +124,10 @@ func checkClients(clients []redis.UniversalClient) error {
 	for i, c := range clients {
 		if c == nil || reflect.ValueOf(c).Kind() == reflect.Pointer && reflect.ValueOf(c).IsNil() {
 			broken = append(broken, fmt.Sprintf("client %d is nil", i))
+			continue
+		}
+		if single, ok := c.(*redis.Client); ok && reflect.ValueOf(single).Elem().IsZero() {
+			broken = append(broken, fmt.Sprintf("client %d is a zero redis.Client: must be made by go-redis", i))
 			continue
 		}
 		if reflect.ValueOf(c).Comparable() {
@@ -186,7 +204,7 @@ func parseAddrs(addrs []string) ([]*redis.Options, error) {
 	for i, addr := range addrs {
 		o, err := parseAddr(addr)
 		if err != nil {
-			broken = append(broken, fmt.Sprintf("address %d, %s", i, err))
+			broken = append(broken, fmt.Sprintf("address %d, %s", i+1, err))
 			continue
 		}
 		parsed[i] = o
@@ -194,7 +212,7 @@ func parseAddrs(addrs []string) ([]*redis.Options, error) {
 	}
 	for _, t := range twins(ids) {
 		o := parsed[t.second]
-		duplicates = append(duplicates, fmt.Errorf("redlock: %w: addresses %d and %d are both %s/%d", ErrDuplicateNode, t.first, t.second, o.Addr, o.DB))
+		duplicates = append(duplicates, fmt.Errorf("redlock: %w: addresses %d and %d are both %s/%d", ErrDuplicateNode, t.first+1, t.second+1, o.Addr, o.DB))
 	}
 	return parsed, inOneLine(append(duplicates, invalid("nodes", broken))...)
 }
@@ -225,19 +243,10 @@ func parseAddr(addr string) (*redis.Options, error) {
 		// reply.
 		o.Protocol = 2
 	}
-	if o.PoolSize == 0 {
-		o.PoolSize = openPool
-	}
 	if o.DialTimeout == 0 {
 		o.DialTimeout = openPatience
 	}
-	// One dial and one try: that a node is down must be known at once, and the library
-	// decides itself what it sends again.
-	o.MaxRetries, o.DialerRetries = -1, 1
-	o.ContextTimeoutEnabled = true
-	o.PipelinePoolSize = -1
-	o.DisableIdentity = true
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.MinIdleConns, o.DisableIdentity = 0, true
 	return o, nil
 }
 
@@ -278,30 +287,80 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTimeout) || errors.As(err, &n) && n.Timeout()
 }
 
-// greet asks all nodes for their run ids. It fails if two nodes are the same server, or if
-// no majority answers.
+// greet asks all nodes for their run ids, until a quorum has answered. It fails if two nodes are
+// the same server, or if no majority answers in time.
 func (rl *Redlock) greet(ctx context.Context) error {
+	asking := ctx
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		asking, cancel = context.WithTimeout(ctx, openWait)
+		defer cancel()
+	}
+	g := greeting{ids: make([]string, len(rl.nodes)), outcomes: make([]Outcome, len(rl.nodes))}
+	for pause := openPause; ; pause = min(2*pause, openPatience) {
+		rl.greetOnce(asking, &g)
+		var duplicates []error
+		for _, t := range twins(g.ids) {
+			duplicates = append(duplicates, sameServer(rl.names, t, g.ids[t.first]))
+		}
+		switch up, lasting := g.count(); {
+		case duplicates != nil:
+			return inOneLine(duplicates...)
+		case up >= rl.quorum:
+			return nil
+		case len(rl.nodes)-lasting < rl.quorum, rl.pause(asking, pause) != nil:
+			return &QuorumError{Op: "open", Need: rl.quorum, Outcomes: g.outcomes, reasons: withContextErr(ctx, ErrNoQuorum)}
+		}
+	}
+}
+
+// greeting is what the nodes have answered to Open so far.
+type greeting struct {
+	ids      []string
+	outcomes []Outcome
+}
+
+// count is how many nodes answer, and how many refuse to for a reason that waiting cannot fix.
+func (g *greeting) count() (up, lasting int) {
+	for _, o := range g.outcomes {
+		switch {
+		case o.Vote == VoteGranted:
+			up++
+		case permanent(o.Err) || mistrusts(o.Err):
+			lasting++
+		}
+	}
+	return up, lasting
+}
+
+// greetOnce asks those nodes that have not answered.
+func (rl *Redlock) greetOnce(ctx context.Context, g *greeting) {
 	start := rl.clock.now()
 	asking, cancel := context.WithTimeout(ctx, openPatience)
 	defer cancel()
-	var (
-		outcomes = make([]Outcome, len(rl.nodes))
-		ids      = make([]string, len(rl.nodes))
-		group    errgroup.Group
-	)
-	for i := range rl.owned {
+	var group errgroup.Group
+	for i := range rl.nodes {
+		if g.outcomes[i].Vote == VoteGranted {
+			continue
+		}
 		group.Go(func() error {
-			var err error
-			ids[i], err = rl.lane(i).wire.(*redisWire).talk.(*conversations).greet(asking, openPatience)
-			outcomes[i] = Outcome{
-				Node: rl.names[i], Vote: VoteGranted, Err: otherScheme(rl.owned[i], withHint(err)),
+			id, err := rl.lane(i).wire.(*redisWire).talk.(*conversations).greet(asking, openPatience)
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = errTimeout // whatever ended the wait for the node
+			}
+			if err != nil && ctx.Err() != nil && g.outcomes[i].Err != nil {
+				return nil // what it said before says more
+			}
+			g.ids[i] = id
+			g.outcomes[i] = Outcome{
+				Node: rl.names[i], Vote: VoteGranted, Err: otherScheme(rl.clients[i], withHint(err)),
 				Elapsed: rl.clock.now().since(start),
 			}
 			switch {
 			case err != nil && isServerError(err):
-				outcomes[i].Vote = VoteFailed
+				g.outcomes[i].Vote = VoteFailed
 			case err != nil:
-				outcomes[i].Vote = VoteNotSent
+				g.outcomes[i].Vote = VoteNotSent
 			}
 			return nil
 		})
@@ -310,23 +369,9 @@ func (rl *Redlock) greet(ctx context.Context) error {
 	if end, ok := ctx.Deadline(); ok && !rl.clock.now().time.Before(end) {
 		<-ctx.Done() // connections time out a little earlier than their context
 	}
+}
 
-	var duplicates []error
-	for _, t := range twins(ids) {
-		duplicates = append(duplicates, sameServer(rl.names, t, ids[t.first]))
-	}
-	up := 0
-	for _, o := range outcomes {
-		if o.Vote == VoteGranted {
-			up++
-		}
-	}
-	switch {
-	case duplicates != nil:
-		return inOneLine(duplicates...)
-	case up >= rl.quorum:
-		return nil
-	default:
-		return &QuorumError{Op: "open", Need: rl.quorum, Outcomes: outcomes, reasons: withContextErr(ctx, ErrNoQuorum)}
-	}
+// mistrusts reports whether the two ends cannot agree on TLS.
+func mistrusts(err error) bool {
+	return remoteAlert(err) || errors.As(err, new(tls.RecordHeaderError)) || errors.As(err, new(*tls.CertificateVerificationError))
 }

@@ -23,6 +23,12 @@ const (
 	maxName         = 256
 )
 
+// maxKeyName is the longest name of a lock's key on the nodes, in bytes. A path of a file has up to
+// 4096, and web servers accept addresses of about this length. A request names up to four keys
+// that are made of it, so 32 KB: a third of a millisecond at 1 Gbit/s, which is less than the
+// least NodeTimeout. A key of a megabyte would time out on each node as if that were away.
+const maxKeyName = 8192
+
 // Options configures a Redlock. Nil and the zero value mean all defaults. Open and New copy
 // it, so changing it afterwards has no effect. They check it before any I/O, and report
 // every broken rule in one error.
@@ -44,21 +50,17 @@ type Options struct {
 	DriftFactor float64
 
 	// RetryMin and RetryMax bound the random pause between two attempts of an Acquire that
-	// no node can notify of its turn: during an outage of the nodes, where no node keeps a
-	// queue, and for shared locks and permits. The pause is at least RetryMin. Its upper
-	// limit doubles with every attempt, up to RetryMax. Defaults 5ms and 500ms, where one
-	// that is not set adapts to the other; at most 1h.
-	//
-	// Who waits for a shared lock or a permit may find it taken by others after each of many
-	// pauses. So where those are busy, RetryMax should be about as long as one is usually
-	// held. Each waiter asks each node about 2/RetryMax times a second.
+	// no node can notify of its turn: during an outage of the nodes, and where no node keeps a
+	// queue. The pause is at least RetryMin. Its upper limit doubles with every attempt, up to
+	// RetryMax. Defaults 5ms and 500ms, where one that is not set adapts to the other; at most
+	// 1h.
 	RetryMin, RetryMax time.Duration
 
 	// KeyPrefix is put before each key on the nodes. All clients of a lock need the same
 	// prefix. Default none: the Redis key is the lock's key, so that other Redlock clients
 	// on the same nodes and this library exclude each other. Each prefix that was ever used has
 	// a memory mark without expiry, see RestartGuard: what differs from run to run belongs into
-	// the key.
+	// the key. Below 8192 bytes, which is the most for a prefix and a key together.
 	KeyPrefix string
 
 	// Owner is a label that tells people who holds a lock. Nodes store it behind the
@@ -85,7 +87,8 @@ type Options struct {
 	// replaced, because it may have forgotten locks that it granted before.
 	//
 	//   - 0, the default, means the TTL of the lock that is being acquired. That is right
-	//     if all clients use the same TTL for a key. It does not apply while every node is
+	//     if all clients use the same TTL for a key; where an Acquire sees that they do not,
+	//     Hooks.Degraded is called. It does not apply while every node is
 	//     younger than that: they are taken to be starting for the first time.
 	//   - A positive value, at most 24h, should be the longest TTL in use, and the same in
 	//     all clients. A set of nodes that is started for the first time then grants
@@ -101,9 +104,14 @@ type Options struct {
 	// notices restarts, failovers, data that was replaced (REPLICAOF), FLUSHALL and
 	// FLUSHDB, also those from before this client started. Each of them bars the node, for
 	// clients that were there and for those that come later. If a node denies all that, or
-	// its client is a cluster or ring client, its grants always count, and Hooks.Degraded
+	// its client is no *redis.Client, its grants always count, and Hooks.Degraded
 	// is called. A test suite that empties its nodes turns the guard off.
 	RestartGuard time.Duration
+
+	// ReadOnly is for programs that only look: Inspect and Check work as always and nothing is
+	// written to the nodes, not even the memory mark, which is read where it is. Whatever
+	// acquires, adopts or takes a lock away fails with ErrInvalid. Default false.
+	ReadOnly bool
 
 	// Hooks are called when something happens, for logs and metrics. Default none.
 	Hooks *Hooks
@@ -118,7 +126,7 @@ func (o *Options) withDefaults() (Options, error) {
 	}
 	broken := c.fillLease()
 	broken = append(broken, c.fillRetries()...)
-	broken = append(broken, c.fillOwner()...)
+	broken = append(broken, c.fillTexts()...)
 	if c.RestartGuard > maxTTL {
 		broken = append(broken, fmt.Sprintf("RestartGuard is %v: must be at most %v, negative (off) or 0 (each lock's TTL)", c.RestartGuard, maxTTL))
 	}
@@ -176,7 +184,8 @@ func (o *Options) fillRetries() (broken []string) {
 	return broken
 }
 
-func (o *Options) fillOwner() (broken []string) {
+// fillTexts is about Owner and KeyPrefix.
+func (o *Options) fillTexts() (broken []string) {
 	if o.Owner == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -185,9 +194,12 @@ func (o *Options) fillOwner() (broken []string) {
 		o.Owner = fmt.Sprintf("%s:%d", host, os.Getpid())
 	}
 	if len(o.Owner) > maxOwner {
-		return []string{fmt.Sprintf("Owner is %d bytes long: must be at most %d", len(o.Owner), maxOwner)}
+		broken = append(broken, fmt.Sprintf("Owner is %d bytes long: must be at most %d", len(o.Owner), maxOwner))
 	}
-	return nil
+	if len(o.KeyPrefix) >= maxKeyName {
+		broken = append(broken, fmt.Sprintf("KeyPrefix is %d bytes long: must be below %d, which is the most for it and a key together", len(o.KeyPrefix), maxKeyName))
+	}
+	return broken
 }
 
 // nodeTimeout is how long an operation on a lock of this TTL waits for one node.
@@ -196,6 +208,14 @@ func (o *Options) nodeTimeout(ttl time.Duration) time.Duration {
 		return o.NodeTimeout
 	}
 	return min(ttl/4, max(5*time.Millisecond, min(200*time.Millisecond, ttl/50)))
+}
+
+// guardText is RestartGuard in an error's text.
+func guardText(d time.Duration) string {
+	if d == 0 {
+		return "not set"
+	}
+	return d.String()
 }
 
 func ttlRange(name string, ttl time.Duration) string {
@@ -222,7 +242,13 @@ func brokenTTL(name string, ttl time.Duration, o Options) (broken []string) {
 
 // LockOption changes what one Mutex asks for. What breaks a rule is reported by the Mutex's
 // methods, with ErrInvalid, before any I/O.
-type LockOption func(*terms)
+type LockOption func(*draft)
+
+// draft is the terms of a lock while its options are applied, and what is wrong with these.
+type draft struct {
+	terms
+	broken []string
+}
 
 // terms are what a Mutex asks for with every lock that it acquires.
 type terms struct {
@@ -234,31 +260,28 @@ type terms struct {
 	renew       bool
 	fencing     bool
 	reentry     bool
-	owner       string // empty: Options.Owner
 	shared      bool   // held together with others
+	owner       string // empty: Options.Owner
 	permits     int    // of a semaphore: how many may hold it; 0: any number
-	// plain: the clients are a user's, whose hooks may read commands, see request.plain.
-	plain  bool
-	broken []string
 }
 
 // WithTTL sets how long a lease lasts on the nodes, instead of Options.TTL: from 10ms to
 // 24h. The default timeout per node depends on it, see Options.NodeTimeout: below 10s it is
 // shorter, and a TTL of 500ms leaves each node 10ms to answer.
 func WithTTL(ttl time.Duration) LockOption {
-	return func(t *terms) { t.ttl = ttl }
+	return func(t *draft) { t.ttl = ttl }
 }
 
 // WithRenewal makes Acquire and TryAcquire return locks that are extended by themselves
 // every third of the TTL, until they are released or lost. Do always renews.
 func WithRenewal() LockOption {
-	return func(t *terms) { t.renew = true }
+	return func(t *draft) { t.renew = true }
 }
 
 // WithOwner is Options.Owner for one lock: a label that tells people who holds it or waits for
 // it, such as the number of a job. It is from 1 to 256 bytes long.
 func WithOwner(label string) LockOption {
-	return func(t *terms) {
+	return func(t *draft) {
 		t.owner = label
 		if label == "" || len(label) > maxOwner {
 			t.broken = append(t.broken, fmt.Sprintf("WithOwner is %d bytes long: must be from 1 to %d", len(label), maxOwner))
@@ -271,7 +294,7 @@ func WithOwner(label string) LockOption {
 // lease itself still lasts until Lock.Until, so Do returns what that function returns, and Lead
 // waits for the lock again. d must be positive.
 func WithMaxHold(d time.Duration) LockOption {
-	return func(t *terms) {
+	return func(t *draft) {
 		t.maxHold = d
 		if d <= 0 {
 			t.broken = append(t.broken, fmt.Sprintf("WithMaxHold is %v: must be positive", d))
@@ -293,7 +316,7 @@ func WithMaxHold(d time.Duration) LockOption {
 // sooner. It is for locks that are held alone (ErrInvalid). What is left belongs to nobody, so
 // nobody can release it, except ForceRelease; Inspect shows the owner, and a token of its own.
 func WithMinHold(d time.Duration) LockOption {
-	return func(t *terms) {
+	return func(t *draft) {
 		t.minHold = d
 		if d < minTTL || d > maxTTL {
 			t.broken = append(t.broken, fmt.Sprintf("WithMinHold is %v: must be from %v to %v", d, minTTL, maxTTL))
@@ -306,16 +329,17 @@ func WithMinHold(d time.Duration) LockOption {
 // counted from the call, and must be positive. Less than a round trip to the nodes gets no
 // lock at all.
 //
-// When the wait is over, errors.Is finds context.DeadlineExceeded, and ErrHeld if another had
-// the lock, or ErrNoQuorum if too few nodes answered. The caller's own context has not ended
-// then. Nothing is left on nodes that can be reached, as after TryAcquire.
+// When the wait is over, errors.Is finds ErrHeld if another had the lock, or ErrNoQuorum if too
+// few nodes answered, and context.DeadlineExceeded in both cases, although the caller's own
+// context has not ended. So test for ErrHeld and ErrNoQuorum before DeadlineExceeded. Nothing
+// is left on nodes that can be reached, as after TryAcquire.
 //
 // It holds for Mutex.Shared and Redlock.Semaphore as well. A set made by All waits for as long
 // as the shortest of its locks' WithMaxWait, for all of them together. Lead gives up when it
-// has waited that long for one term. TryAcquire, Adopt, and WithReentry inside of its own
+// has waited that long for one term. TryAcquire, Adopt, and Do with WithReentry inside of its own
 // lock never wait.
 func WithMaxWait(d time.Duration) LockOption {
-	return func(t *terms) {
+	return func(t *draft) {
 		t.maxWait = d
 		if d <= 0 {
 			t.broken = append(t.broken, fmt.Sprintf("WithMaxWait is %v: must be positive", d))
@@ -330,4 +354,4 @@ func WithMaxWait(d time.Duration) LockOption {
 // or a "}"), which expires 7 days after its last use. A node whose counter holds anything
 // but an integer from 0 to 2^52 does not grant the lock. Acquiring takes one round trip, and
 // a second one if the nodes' counters differ.
-func WithFencing() LockOption { return func(t *terms) { t.fencing = true } }
+func WithFencing() LockOption { return func(t *draft) { t.fencing = true } }

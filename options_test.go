@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -60,6 +61,8 @@ func TestOptionRules(t *testing.T) {
 
 		{redlock.Options{Owner: strings.Repeat("x", 256)}, nil},
 		{redlock.Options{Owner: strings.Repeat("x", 257)}, []string{"Owner is 257 bytes long", "at most 256"}},
+		{redlock.Options{KeyPrefix: strings.Repeat("p", 8191)}, nil},
+		{redlock.Options{KeyPrefix: strings.Repeat("p", 8192)}, []string{"KeyPrefix is 8192 bytes long", "below 8192"}},
 		{redlock.Options{RestartGuard: -1}, nil},
 		{redlock.Options{RestartGuard: time.Second}, nil},
 		{redlock.Options{RestartGuard: 25 * time.Hour}, []string{"RestartGuard is 25h0m0s", "at most 24h"}},
@@ -206,14 +209,44 @@ func TestExtendChecksItsTTL(t *testing.T) {
 	})
 }
 
-func TestClientsOfAnyKindOfOptions(t *testing.T) {
+// The library's own connections are made as the client would make them, and what belongs to its
+// pool does not apply to them.
+func TestNewConnectsAsTheClientWould(t *testing.T) {
 	inBubble(t, 1, nil, func(b *bed) {
-		clients := []redis.UniversalClient{b.cluster.Client(0, func(o *redis.Options) { o.Protocol = 2; o.ContextTimeoutEnabled = true })}
-		rl, err := redlock.New(clients, nil)
+		n := b.cluster.Node(0)
+		n.Redis().RequireUserAuth("app", "secret")
+		connected := 0
+		c := b.cluster.Client(0, func(o *redis.Options) {
+			o.CredentialsProvider = func() (string, string) { return "app", "secret" }
+			o.Protocol, o.DB, o.ClientName, o.IdentitySuffix = 2, 3, "orders", "suffix"
+			o.OnConnect = func(context.Context, *redis.Conn) error { connected++; return nil }
+			o.MaxActiveConns, o.PoolSize, o.ReadTimeout, o.MaxRetries = 1, 1, time.Nanosecond, 3
+			o.Limiter = closed{}
+		})
+		seen := make(chan string, 1)
+		c.AddHook(commandNames{seen})
+		n.ResetCommands()
+		rl, err := redlock.New([]redis.UniversalClient{c}, nil)
 		require.NoError(b, err)
 		defer rl.Close()
+		assert.Zero(b, b.cluster.Commands(), "New does no I/O")
 		lock, err := rl.Mutex(key).TryAcquire(b.Context())
 		require.NoError(b, err)
-		assert.NoError(b, lock.Release(b.Context()))
+		assert.True(b, n.Redis().DB(3).Exists(key))
+		require.NoError(b, lock.Release(b.Context()))
+		synctest.Wait()
+		assert.Equal(b, 1, connected)
+		log := fmt.Sprint(n.Log())
+		for _, sent := range []string{"[hello 2 auth app secret setname orders]", "[select 3]", "LIB-NAME go-redis(suffix,"} {
+			assert.Contains(b, log, sent)
+		}
+		assert.Zero(b, c.PoolStats().TotalConns)
+		assert.Empty(b, seen, "no hook sees it")
 	})
 }
+
+// closed is a limit of a client's that lets nothing through.
+type closed struct{}
+
+func (closed) Allow() error       { return errors.New("not allowed") }
+func (closed) ReportResult(error) {}

@@ -18,6 +18,7 @@ import (
 // While too few nodes answer, an attempt of each of many who wait would tell nobody
 // anything: one of them asks, and all go on when the nodes are back.
 func TestOutageIsAskedAboutByOneAtATime(t *testing.T) {
+	t.Parallel()
 	const waiters = 200
 	inHall(t, func(h hall) {
 		h.cluster.Record(false)

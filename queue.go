@@ -39,7 +39,7 @@ type queues struct {
 	// that say so. No other mutex is taken under it but those of the clock and its timers.
 	mu        sync.Mutex
 	byKey     map[string]*keyWaiters
-	byValue   map[string]*waiter    // by what the next attempt will set
+	byToken   map[string]*waiter    // by that of the next attempt
 	subs      map[int]*subscription // by node
 	skipUntil map[int]int64         // by node: not asked to keep a queue before this time
 	probedAt  map[int]int64         // by node: not asked whether it is back before this time
@@ -51,7 +51,7 @@ func newQueues(set *nodeSet) *queues {
 	return &queues{
 		set: set, process: fmt.Sprintf("%016x", rand.Uint64()), // told apart, not kept secret
 		subs: make(map[int]*subscription), skipUntil: make(map[int]int64), probedAt: make(map[int]int64),
-		byKey: make(map[string]*keyWaiters), byValue: make(map[string]*waiter),
+		byKey: make(map[string]*keyWaiters), byToken: make(map[string]*waiter),
 	}
 }
 
@@ -156,13 +156,9 @@ func (k *keyWaiters) remove(w *waiter, now instant) {
 			k.queues.awaited.Add(-1)
 		}
 	}
-	k.leaveGate(w, now)
-	switch {
-	case k.gate.waiters() == 0:
+	if k.gate.leave(w, now); k.gate.waiters() == 0 {
 		k.rest(now.mono)
 		k.alarm.stop()
-	case k.waiters.Len() == 0: // the others are at the gate
-		k.lookIn(now.mono, k.interval())
 	}
 }
 
@@ -216,13 +212,23 @@ func (k *keyWaiters) pokeOthers(but *waiter) {
 	}
 }
 
+// turnsAreOver has all waiters of a key look again, since none will have a turn: a quorum is
+// gone for good. Each then makes an attempt, which says why.
+func (qs *queues) turnsAreOver(r *resource) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if k := qs.byKey[r.name]; k != nil {
+		k.pokeOthers(nil)
+	}
+}
+
 // heard keeps what a node said to one waiter for the benefit of all.
 func (qs *queues) heard(w *waiter, a answer) {
 	at := qs.set.clock.now()
 	now := at.mono
 	qs.mu.Lock()
 	k := w.of
-	k.letOthersIn(at)
+	k.gate.letOthersIn(at)
 	if !a.ours {
 		k.refusedAt, w.toldToWait, w.ahead = now, true, int(a.ahead)
 		k.holding = holding{at: at, holder: holderOf(a.holder), ttl: max(a.ttl, 0)}
@@ -239,9 +245,8 @@ func (qs *queues) heard(w *waiter, a answer) {
 		k.pokeOthers(w)
 	}
 	k.node = w.node
-	if other := qs.byValue[a.holder]; other != nil && other != w {
-		other.wake() // its notice may be on the way, or lost
-	}
+	qs.wake(a.given, w) // notices may be on the way, or lost
+	qs.wakeOne(a.holder, 0, w)
 	d := k.interval()
 	if a.ttl > 0 {
 		d = min(d, a.ttl+time.Millisecond+qs.set.clock.jitter(qs.set.opts.RetryMin))
@@ -258,26 +263,56 @@ func (qs *queues) heard(w *waiter, a answer) {
 func (k *keyWaiters) interval() time.Duration {
 	d := k.reservation / 2
 	if s := k.queues.subs[k.node]; s == nil || s.state != subOpen || s.publishDenied {
-		d = k.reservation / 8
+		d = k.untold()
 	}
-	d = max(d, time.Duration(k.queues.awaited.Load())*perKey)
+	d = k.paced(d)
 	return d/2 + k.queues.set.clock.jitter(d/2)
+}
+
+// deniesNotices reports whether the node of the queue is known to deny PUBLISH; the caller holds mu.
+func (k *keyWaiters) deniesNotices() bool {
+	s := k.queues.subs[k.node]
+	return s != nil && s.publishDenied
+}
+
+// paced is d, or more in a process that waits for very many keys.
+func (k *keyWaiters) paced(d time.Duration) time.Duration {
+	return max(d, time.Duration(k.queues.awaited.Load())*perKey)
+}
+
+// untold is how often a waiter looks that no notice reaches: up to eight times a turn where turns are
+// short, and the more seldom the longer the last one is ago. The caller holds mu.
+func (k *keyWaiters) untold() time.Duration {
+	d := k.reservation / 32
+	if g := &k.gate; g.pace > 0 {
+		idle := time.Duration(k.queues.set.clock.now().mono - g.turnAt)
+		d = min(d, max(g.pace, idle, 4*k.queues.set.opts.RetryMin)/8)
+	}
+	return d
+}
+
+// notTold notes that a node denies PUBLISH, and tells of it.
+func (qs *queues) notTold(node int) {
+	qs.lacks(node, noPublish, nil)
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if s := qs.subs[node]; s != nil {
+		s.publishDenied = true
+	}
 }
 
 // lookIn has the first waiter look in d at the latest; the caller holds mu.
 func (k *keyWaiters) lookIn(now int64, d time.Duration) {
-	if k.waiters.Len() > 0 || len(k.gate.parked) > 0 {
+	if k.waiters.Len() > 0 {
 		k.alarm.set(now+int64(d), now)
 	}
 }
 
 func (k *keyWaiters) tick() {
-	at := k.queues.set.clock.now()
-	now := at.mono
+	now := k.queues.set.clock.now().mono
 	k.queues.mu.Lock()
 	defer k.queues.mu.Unlock()
 	k.alarm.rang()
-	k.letOthersIn(at)
 	if k.meeting.isTimeToReturn(now) {
 		k.pokeOthers(nil)
 	} else if first := k.first(); first != nil {

@@ -76,11 +76,6 @@ type Outcome struct {
 // majority is the smallest number of nodes of which any two sets intersect.
 func majority(n int) int { return n/2 + 1 }
 
-// spareGrants is how many grants of n nodes may be those of nodes that have forgotten. Any two
-// majorities of an even number share two nodes, so that one of them may be such a node: the
-// other one still refuses.
-func spareGrants(n int) int { return 2*majority(n) - n - 1 }
-
 // verdict is what the votes of a round amount to.
 type verdict uint8
 

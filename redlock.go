@@ -49,8 +49,11 @@ func (rl *Redlock) Nodes() []string {
 // made reports whether the Redlock was made by Open or New.
 func (rl *Redlock) made() bool { return rl != nil && rl.nodeSet != nil }
 
-// Mutex describes the lock of a key, which may be any bytes but not empty. It does no
-// I/O. What breaks a rule is reported by the Mutex's methods, with ErrInvalid.
+// Mutex describes the lock of a key, which may be any bytes but not empty, and at most 8192 of
+// them with Options.KeyPrefix. Names that the library needs on the nodes are no keys: what ends
+// with redlock:memory, and {k}:line, {k}:shared, {k}:door and {k}:fence, or, for a k with a hash
+// tag or a "}", k:line:, k:shared:, k:door: and k:fence:. It does no I/O. What breaks a rule is
+// reported by the Mutex's methods, with ErrInvalid, before any I/O.
 func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 	if !rl.made() {
 		return &Mutex{}
@@ -64,15 +67,15 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 // where they do not, at most the greatest of them is held at a time.
 //
 // rl.Mutex(key) is the same lock held alone: it waits until all permits are given up, and
-// keeps them from being taken again meanwhile.
+// keeps them from being taken again meanwhile. rl.Mutex(key).Shared() is let in beside any number
+// of permits, and takes the room of one from those that come after it.
 //
 // However nodes fail within what the package promises, no more than permits are held, and no
 // two have the same number. A permit of a holder that died is free when its lease ends. Of
 // several that ask with TryAcquire at the same moment for the last permits all may be refused.
-// Acquire and Do ask again after random pauses, in no order, as those of Mutex.Shared. So where
-// permits are busy, waits are uneven, and Options.RetryMax decides by how much: on a busy machine,
-// when twelve wanted three permits for 20ms each again and again, the longest wait in 8s was 7s
-// with the default of 500ms, and 1s with 20ms.
+// Acquire and Do wait in the same queue as those who want the lock otherwise, first come, first
+// served: one who wants the lock alone, or who knows of fewer permits than are held, keeps those
+// behind it waiting until it has its turn.
 //
 // It needs rights to two more keys on the nodes, see "Rights" in docs/operations.md.
 func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Mutex {

@@ -6,7 +6,9 @@ import (
 )
 
 // Release gives the lock up on every node and returns when a majority confirmed it,
-// without waiting for slower ones, and after the timeout per node at the latest. The
+// without waiting for slower ones, and after the timeout per node at the latest. By then the
+// request was also written to each other node of Open and New that is healthy and about as
+// fast as the majority; for the rest, a program that exits should call Redlock.Close. The
 // first in the queue, if anybody waits, is told that it is its turn. With WithMinHold the
 // lock goes to nobody before that time is over, and is free then. The end of ctx neither
 // prevents a release nor cuts it short: ctx only lends its values to Hooks.Released. A second
@@ -28,10 +30,6 @@ func (l *Lock) Release(ctx context.Context) error {
 // startRelease sends the release, and returns its round; nil if there was one before. keep: a
 // user released the lock, so WithMinHold counts.
 func (l *Lock) startRelease(keep bool) (sent *round, start instant) {
-	if l.outer != nil {
-		l.endInner()
-		return nil, start
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.release != notReleased {
@@ -49,22 +47,10 @@ func (l *Lock) startRelease(keep bool) (sent *round, start instant) {
 	// Sent under mu, so that no repair can come after it.
 	if left > 0 {
 		if kept := l.sendKeep(start, left); kept != nil {
-			l.takeBackLate(start)
 			return kept, start
 		}
 	}
 	return l.sendRelease(start), start
-}
-
-// takeBackLate takes back what may put our value on nodes later, where keys are not released;
-// the caller holds mu.
-func (l *Lock) takeBackLate(now instant) {
-	l.prepareRelease(now, false)
-	for i := range l.nodes {
-		if l.mayLand(i) {
-			l.lane(i).takeBack(l.addressRelease(i, ifPlaced), now.mono)
-		}
-	}
 }
 
 // endRelease waits for the result of the release that startRelease sent, or of the one
@@ -95,7 +81,7 @@ func (l *Lock) tellReleased(ctx context.Context, mode string, start, over instan
 		return
 	}
 	info := ReleaseInfo{
-		Context: ctx, Key: l.key, Mode: mode, Token: l.token, Held: over.since(l.grantedAt),
+		Context: ctx, Key: l.key, Mode: mode, Token: l.Token(), Held: over.since(l.grantedAt),
 		Start: start.time, Elapsed: l.clock.now().since(start), Err: err,
 	}
 	if sent != nil {
@@ -128,7 +114,7 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 	if l.releasing != nil {
 		return // they may be on their way already
 	}
-	d := newDeparture(len(l.nodes))
+	d := withSeats(len(l.nodes), func(d *departure) *round { return &d.round })
 	l.releasing = d
 	arbiter := l.queues.arbiter(l.resource, now.mono, l.terms.joinPatience())
 	if l.entry == "" {
@@ -141,9 +127,9 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 	var q *queueArgs
 	switch {
 	case !held:
-		q = &queueArgs{key: l.queueKey(), entry: l.entry, as: asWaiter}
+		q = l.queueArgs(l.entry, asWaiter)
 	case l.entry != "" || l.naming != usualNames:
-		q = &queueArgs{key: l.queueKey(), entry: l.entry, as: asHolder}
+		q = l.queueArgs(l.entry, asHolder)
 	}
 	d.queueReq = l.queueRelease(q)
 	d.queueReq.readBound, d.queueReq.keepFor = l.longest, l.longest
@@ -151,7 +137,7 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 		d.queueReq.keepFor = max(l.longest, queueLife)
 	}
 	if l.arbiter != arbiter && arbiter >= 0 && held {
-		also := l.queueRelease(&queueArgs{key: l.queueKey(), as: asHolder})
+		also := l.queueRelease(l.queueArgs("", asHolder))
 		also.readBound, also.keepFor = l.longest, l.longest
 		d.also = &servedToo{node: arbiter, req: also}
 	}
@@ -176,13 +162,13 @@ func (l *Lock) releaseRequest(looks bool) request {
 	var r request
 	switch {
 	case l.shared:
-		r = sharedReleaseRequest(&l.terms, l.name, l.value, l.shareArgs(0), &queueArgs{key: l.queueKey(), as: asPasser})
+		r = sharedReleaseRequest(&l.terms, l.name, l.value, l.shareArgs(0), l.queueArgs("", asPasser))
 	case !looks || !l.hasQueue():
 		r = releaseRequest(&l.terms, l.name, l.value)
 	case l.naming == usualNames:
 		r = queueReleaseRequest(&l.terms, l.name, l.value, passer)
 	default:
-		r = queueReleaseRequest(&l.terms, l.name, l.value, &queueArgs{key: l.queueKey(), as: asPasser})
+		r = queueReleaseRequest(&l.terms, l.name, l.value, l.queueArgs("", asPasser))
 	}
 	r.readBound, r.keepFor = l.longest, l.longest
 	return r
@@ -195,7 +181,7 @@ func (l *Lock) queueRelease(q *queueArgs) request {
 	case !l.shared:
 		return queueReleaseRequest(&l.terms, l.name, l.value, q)
 	case q == nil:
-		q = &queueArgs{key: l.queueKey(), as: asHolder}
+		q = l.queueArgs("", asHolder)
 	}
 	return sharedReleaseRequest(&l.terms, l.name, l.value, l.shareArgs(0), q)
 }
@@ -241,13 +227,46 @@ func (l *Lock) sendRelease(start instant) *round {
 	return r
 }
 
+// sendKeep leaves the keys for what is left, in place of a release; the caller holds mu. It
+// returns nil without randomness for a token.
+//
+// To the lanes it is a release like any other. A node that is away is sent it when it is back,
+// and then what is left is less, or nothing. Where our SET may still land it is sent again.
+func (l *Lock) sendKeep(start instant, left time.Duration) *round {
+	value, err := l.tokens.newValue(l.terms.owner)
+	if err != nil {
+		return nil
+	}
+	l.prepareRelease(start, false)
+	d := l.releasing
+	d.req = keepRequest(&l.terms, l.name, l.value, &keepArgs{value: value, until: start.mono + int64(left), drift: l.opts.DriftFactor})
+	d.req.readBound, d.req.keepFor = l.longest, l.longest+left
+	r := &d.round
+	r.guard, r.signal = l.guard, l.signal
+	r.init(start, r.seats)
+	for i := range r.seats {
+		r.address(i, &d.req)
+		c := &r.seats[i].call
+		c.release = releasePlan{of: l.lastSet(i), when: ifSent}
+		l.lane(i).takeBack(c, start.mono)
+	}
+	if l.entry != "" && l.mayLand(l.arbiter) {
+		// Our entry may be in the line still. A release of no value takes it out, and leaves
+		// the key alone.
+		d.queueReq.value = ""
+		c := &call{req: &d.queueReq, index: int32(l.arbiter), release: releasePlan{of: l.lastSet(l.arbiter), when: unconditional}}
+		l.lane(l.arbiter).takeBack(c, start.mono)
+	}
+	return r
+}
+
 // observe sees each node's answer to the release.
 func (l *Lock) observe(i int, b ballot) {
 	also := l.releasing.also
 	served := i == l.arbiter || also != nil && i == also.node
 	told, _ := b.val.(int64)
 	if told == publishDenied {
-		l.lacks.tell(l.names[i], noPublish, nil)
+		l.queues.notTold(i)
 	}
 	switch told {
 	case othersTurn:
@@ -269,6 +288,7 @@ func (l *Lock) observe(i int, b ballot) {
 func (l *Lock) waitRelease(r *round) error {
 	// Nothing but the lanes ends it: they resolve every call by its deadline.
 	v, _ := r.waitFinal(context.Background(), l.clock, nil)
+	l.awaitLeft(r)
 	switch {
 	case v == verdictGranted:
 		return nil
@@ -278,6 +298,17 @@ func (l *Lock) waitRelease(r *round) error {
 		return l.failed(r, opRelease, ErrNotHeld)
 	default:
 		return l.failed(r, opRelease, ErrNoQuorum)
+	}
+}
+
+// awaitLeft returns once the release has left for all nodes that are there to take it: a program
+// may end now, and what it only meant to send would end with it.
+func (l *Lock) awaitLeft(r *round) {
+	took := l.clock.now().since(r.start)
+	for i := range r.seats {
+		if r.vote(i) == VotePending {
+			l.lane(i).awaitLeft(&r.seats[i].call, took)
+		}
 	}
 }
 

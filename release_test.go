@@ -118,7 +118,7 @@ func TestReleaseAfterAnotherHasTakenOver(t *testing.T) {
 		next := b.lock()
 		err := lock.Release(b.Context())
 		require.ErrorIs(b, err, redlock.ErrNotHeld)
-		assert.ErrorContains(b, err, next.Token())
+		assert.ErrorContains(b, err, next.Token()[:8])
 		b.on(3)
 		require.NoError(b, next.Release(b.Context()))
 	})
@@ -215,7 +215,7 @@ func TestReleaseThatFailsForNow(t *testing.T) {
 // It is forgotten when the key is gone by itself.
 func TestReleaseIsNotKeptForEver(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
-		lock := b.lock()
+		lock := b.lock(redlock.WithTTL(time.Minute))
 		require.NoError(b, lock.Extend(b.Context(), time.Minute))
 		b.cluster.Node(0).Stop()
 		require.NoError(b, lock.Release(b.Context()))

@@ -145,24 +145,13 @@ func (k *renewer) room(r *renewal) bool {
 	return k.undecided < k.most && k.unanswered < 2*k.most
 }
 
-// ended counts a renewal that was decided, and unasked one of which no node was asked.
-func (k *renewer) ended(unasked bool) {
+// fewer counts off renewals that were decided, and those that every node has answered, or has had
+// its time for.
+func (k *renewer) fewer(undecided, unanswered int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.undecided--
-	if unasked {
-		k.unanswered--
-	}
-	if len(k.ready) > 0 {
-		k.begin()
-	}
-}
-
-// answered counts a renewal that every node has answered, or has had its time for.
-func (k *renewer) answered() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.unanswered--
+	k.undecided -= undecided
+	k.unanswered -= unanswered
 	if len(k.ready) > 0 {
 		k.begin()
 	}

@@ -90,12 +90,11 @@ func burstNodes(t *testing.T, o *Options) ([]*burstNode, *Redlock) {
 		nodes[i] = &burstNode{keys: make(map[string]time.Time), each: time.Microsecond}
 		wires[i] = nodes[i]
 	}
-	full, err := o.withDefaults()
-	require.NoError(t, err)
-	return nodes, assemble([]string{"a", "b", "c"}, wires, full, newSystemClock())
+	return nodes, overWires(t, o, wires...)
 }
 
-func (n *burstNode) exchange(batch []*call, _, _ time.Duration) bool {
+func (n *burstNode) exchange(batch []*call, _, _ time.Duration, left func()) bool {
+	left()
 	n.mu.Lock()
 	each, away := n.each, n.away
 	n.mu.Unlock()
@@ -194,6 +193,7 @@ func TestLostHookThatDoesNotReturnHoldsUpNoRenewal(t *testing.T) {
 // A node that is slower than the majority gets no more at once than it can do in time, so it
 // keeps all keys: they are needed when another node fails.
 func TestSlowerNodeKeepsAllThatFallDueTogether(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const locks = 6000
 		nodes, rl := burstNodes(t, &Options{TTL: 2 * time.Second}) // 40 ms per node
@@ -231,6 +231,7 @@ func TestShortLeasesAreRenewedBeforeLongOnes(t *testing.T) {
 // Releases that were kept for nodes that were away do not take all of their time when they are
 // back.
 func TestKeptReleasesLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		nodes, rl := burstNodes(t, &Options{TTL: 4 * time.Second})
 		gone := holdMany(t, rl, 40_000, "gone")

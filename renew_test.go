@@ -176,7 +176,7 @@ func TestMaxHoldEndsRenewalAndContext(t *testing.T) {
 
 // An extend by hand and the renewals do not disturb each other.
 func TestRenewalBesideExtend(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
+	inBubble(t, 3, &redlock.Options{RestartGuard: 5 * time.Minute}, func(b *bed) {
 		lock := b.lock(redlock.WithRenewal())
 		b.pass(time.Second)
 		require.NoError(b, lock.Extend(b.Context(), 5*time.Minute))

@@ -5,13 +5,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
-
-var errTwice = errors.New("sent more than once, by a hook of the client, so the answer tells nothing")
 
 // What releases answer besides that they were done.
 const (
@@ -19,6 +18,10 @@ const (
 	othersWait    = 3 // somebody waits in a queue of that node
 	othersTurn    = 4 // nothing was released: the node is reserved for somebody who waits there
 )
+
+// unheard is added to what a claim is answered if it let others in whom the node could not tell.
+// It is above the number of any permit.
+const unheard = 2048
 
 // ballot is what is known of one node's answer to one request. The wire fills in val,
 // err and sent; read makes a vote of them.
@@ -28,8 +31,6 @@ type ballot struct {
 	// sent is false when surely no byte of the request left. It says nothing where
 	// the server answered.
 	sent bool
-	// twice: it was sent more than once, so that the answer is the last one's.
-	twice bool
 	// native: the server compared and deleted by a command of its own.
 	native bool
 
@@ -59,10 +60,6 @@ func (b ballot) unknownScript() bool {
 func (b ballot) read(o op) ballot {
 	b.final = true
 	switch {
-	case b.twice && o.sets():
-		// It finds its own key, or the one before may still land.
-		b.vote, b.val, b.err = VoteUnknown, nil, errTwice
-		return b
 	case b.err != nil && isServerError(b.err):
 		b.vote = VoteFailed
 		if o.comparesOnly() && strings.Contains(b.err.Error(), "WRONGTYPE") {
@@ -87,7 +84,7 @@ func (b ballot) read(o op) ballot {
 // comparesOnly: the request acts on a value that is there already, and is answered by a
 // vote about it.
 func (o op) comparesOnly() bool {
-	return o == opExtend || o == opAdopt || o == opRelease || o == opForceRelease
+	return o == opExtend || o == opMove || o == opAdopt || o == opRelease || o == opForceRelease
 }
 
 // tells reports whether the request is answered with a list of facts and no vote.
@@ -147,9 +144,15 @@ func (b ballot) holder() string {
 // number is that of the permit that a node gave, from 1; 0 if it gave none.
 func (b ballot) number() int64 {
 	if n, ok := b.val.(int64); ok && b.vote == VoteGranted {
-		return n - 1
+		return (n - 1) % unheard
 	}
 	return 0
+}
+
+// leftUntold reports whether a claim let others in whom the node could not tell.
+func (b ballot) leftUntold() bool {
+	n, ok := b.val.(int64)
+	return ok && b.vote == VoteGranted && n > unheard
 }
 
 // fence is the token that a node granted, or 0.
@@ -233,7 +236,15 @@ func withTLSHint(err error) error {
 		return fmt.Errorf("%w; if it does not speak TLS, the URL begins with redis://, not rediss://", err)
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return fmt.Errorf("%w; name the authority in Options.TLS or SSL_CERT_FILE", err)
+	case remoteAlert(err) && strings.Contains(err.Error(), "certificate required"):
+		return fmt.Errorf("%w; give it a certificate in Options.TLS", err)
 	default:
 		return err
 	}
+}
+
+// remoteAlert reports whether the other end refused TLS with us.
+func remoteAlert(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "remote error"
 }

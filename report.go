@@ -55,7 +55,7 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	// Code names the kind of finding for programs, and keeps its meaning between versions.
 	// Newer versions may have more. The codes are barred, clock-local, clocks-apart,
-	// cluster-node, even-number, eviction, incomplete, many-servers, no-quorum, persistence,
+	// cluster-node, even-number, eviction, incomplete, many-servers, memory-mark, no-quorum, persistence,
 	// refused, replica, replicas, rights, rights-client, rights-keys, rights-memory,
 	// rights-notify, rights-queue (the wait queue), rights-shared, same-server, sentinel,
 	// single-node, slow, unreachable, unread, version and young.
@@ -122,12 +122,15 @@ type NodeReport struct {
 	// MaxMemory is in bytes; 0 means no limit.
 	MaxMemory       int64
 	MaxMemoryPolicy string
+	// EvictedKeys is how many keys the server has thrown away since its start because its memory
+	// was full.
+	EvictedKeys int64
 	// AppendOnly is "yes" or "no", AppendFsync "always", "everysec" or "no".
 	AppendOnly, AppendFsync string
 	// Unread names each thing that could not be read, with the reason.
 	Unread []string
 
-	timed, aged bool // ClockOffset and Uptime are known; both may be zero
+	timed, aged, counted bool // ClockOffset, Uptime and EvictedKeys are known; all may be zero
 }
 
 // MarshalJSON leaves out fields that are not known. Durations are numbers, in the unit that
@@ -151,6 +154,7 @@ func (n NodeReport) MarshalJSON() ([]byte, error) {
 		Replicas        *int     `json:"replicas,omitempty"`
 		MaxMemoryBytes  *int64   `json:"maxmemory_bytes,omitempty"`
 		MaxMemoryPolicy string   `json:"maxmemory_policy,omitempty"`
+		EvictedKeys     *int64   `json:"evicted_keys,omitempty"`
 		AppendOnly      string   `json:"appendonly,omitempty"`
 		AppendFsync     string   `json:"appendfsync,omitempty"`
 		Unread          []string `json:"unread,omitempty"`
@@ -172,6 +176,9 @@ func (n NodeReport) MarshalJSON() ([]byte, error) {
 	}
 	if n.Role != "" {
 		out.Replicas = &n.Replicas
+	}
+	if n.counted {
+		out.EvictedKeys = &n.EvictedKeys
 	}
 	if n.MaxMemoryPolicy != "" {
 		out.MaxMemoryBytes = &n.MaxMemory

@@ -4,8 +4,8 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -18,6 +18,7 @@ const (
 	opAdopt // a lock that is held under another token, fenced or not
 	opAcquireShared
 	opExtend
+	opMove   // to another token, which stands for a lock that was handed over or is kept
 	opRepair // put back a key that a node lost, after a successful extend
 	opRaise  // a fencing counter
 	opRelease
@@ -29,7 +30,7 @@ const (
 )
 
 func (o op) String() string {
-	return [...]string{"", "acquire", "acquire", "adopt", "acquire", "extend", "repair", "raise", "release", "force release", "inspect", "join", "mark", "door"}[o]
+	return [...]string{"", "acquire", "acquire", "adopt", "acquire", "extend", "hand over", "repair", "raise", "release", "force release", "inspect", "join", "mark", "door"}[o]
 }
 
 // sets reports whether the request may create the lock's key or give it to us.
@@ -55,12 +56,10 @@ type request struct {
 	px    int64
 	queue *queueArgs // nil: the script knows what it needs
 	fence *fenceArgs // nil: no fencing
-	from  string     // of opAdopt: the token under which the lock is held
+	from  string     // of opAdopt and opMove: the token under which the lock is held
 	share *shareArgs // nil: the lock is held alone
 	mark  []any      // of opMark: the script's arguments
-	// plain is the command for users' clients, made once for all nodes; nil: the wires
-	// write it into memory of their own.
-	plain *plainArguments
+	keep  *keepArgs  // of a release that leaves the key for a while; nil: it does not
 
 	// timeout is how long the caller waits for one node.
 	timeout time.Duration
@@ -72,20 +71,11 @@ type request struct {
 	keepFor time.Duration
 }
 
-// plainArguments are a request's arguments in a form that anybody may read.
-type plainArguments struct {
-	once sync.Once
-	list []any
-	room [6]any // enough for those that every cycle has
-}
-
-// mostArguments is how many arguments a request has at most.
-const mostArguments = 11
-
 // queueArgs is what scripts that touch a wait queue need besides the lock.
 type queueArgs struct {
 	key          string // of the queue; empty: the lock can have none
 	entry, ended string // our own in it, and that of the attempt before; may be empty
+	holders      string // key of the list of those who share the lock
 	arrival      int64  // on that node; 0: not known
 	waited       int64  // microseconds, elsewhere
 	most         int64  // how many entries to list
@@ -105,6 +95,13 @@ const (
 type fenceArgs struct {
 	key   string // of the counter
 	token uint64 // proposed, or to be raised to
+}
+
+// keepArgs is what a release needs that leaves the key for a while.
+type keepArgs struct {
+	value string // that it leaves the key under
+	until int64  // nanoseconds of the clock
+	drift float64
 }
 
 // sharedMarker is the value of a key that several hold; scripts/shared.lua knows it, too.
@@ -134,7 +131,7 @@ type script struct{ source, digest string }
 
 func mustScript(name string) *script {
 	src := mustRead(name)
-	for _, part := range []string{"line", "shared", "fence_counter"} {
+	for _, part := range []string{"shared", "line", "fence_counter"} {
 		src = strings.Replace(src, "-- include "+part+".lua\n", mustRead(part), 1)
 	}
 	sum := sha1.Sum([]byte(src))
@@ -151,7 +148,9 @@ func mustRead(name string) string {
 
 var (
 	releaseScript = mustScript("release")
+	keepScript    = mustScript("keep")
 	extendScript  = mustScript("extend")
+	doorScript    = mustScript("door")
 	inspectScript = mustScript("inspect")
 	forceScript   = mustScript("force")
 
@@ -171,13 +170,8 @@ var (
 
 // newRequest is a request on a lock with these terms.
 func newRequest(o op, s *script, t *terms, key, value string) request {
-	var plain *plainArguments
-	if t.plain {
-		plain = new(plainArguments)
-	}
 	return request{
-		plain: plain,
-		op:    o, script: s, key: key, value: value, px: ttlOnNode(t.ttl),
+		op: o, script: s, key: key, value: value, px: ttlOnNode(t.ttl),
 		timeout: t.nodeTimeout, readBound: t.ttl, keepFor: t.ttl,
 	}
 }
@@ -216,6 +210,14 @@ const leastReservation = 500 * time.Millisecond
 // one costs the others.
 func (t *terms) reservation() time.Duration { return max(leastReservation, 4*t.nodeTimeout) }
 
+// modeInQueue is how a waiter's entry says that it wants to share the lock, see scripts/line.lua.
+func (t *terms) modeInQueue() string {
+	if !t.shared {
+		return ""
+	}
+	return "s" + strconv.Itoa(t.permits)
+}
+
 // joinPatience is how long a node may be silent before its wait queue is left for that of
 // the next one: the timeout per node, or more than that if it is shorter than what a busy
 // machine may take.
@@ -246,10 +248,11 @@ func forceRequest(t *terms, key, token, queue, holders string) *request {
 	return &r
 }
 
-// sharedClaimRequest is setRequest for a lock that is held together with others.
-func sharedClaimRequest(o op, t *terms, key, value string, s *shareArgs) *request {
+// sharedClaimRequest is setRequest for a lock that is held together with others. q is that of a
+// waiter whose turn it is, with the queue's key for the node that keeps it; nil: of a newcomer.
+func sharedClaimRequest(o op, t *terms, key, value string, s *shareArgs, q *queueArgs) *request {
 	r := newRequest(o, sharedClaimScript, t, key, value)
-	r.share = s
+	r.share, r.queue = s, q
 	return &r
 }
 
@@ -268,7 +271,7 @@ func sharedReleaseRequest(t *terms, key, value string, s *shareArgs, q *queueArg
 
 // doorRequest keeps newcomers from sharing a lock for a while; key is the door's.
 func doorRequest(t *terms, key, value string, lasts time.Duration) *request {
-	r := newRequest(opDoor, nil, t, key, value)
+	r := newRequest(opDoor, doorScript, t, key, value)
 	r.px = lasts.Milliseconds()
 	return &r
 }
@@ -286,10 +289,36 @@ func adoptRequest(t *terms, key, value, from string, f *fenceArgs) request {
 	return r
 }
 
-// keepRequest has the lock last for t.ttl from now, no longer and no less long, under a value
-// that no request of its holder fits.
-func keepRequest(t *terms, key, value, from string) *request {
-	r := newRequest(opExtend, adoptScript, t, key, value)
+// keepRequest is releaseRequest for a lock that is left to nobody until a time.
+func keepRequest(t *terms, key, value string, k *keepArgs) request {
+	r := newRequest(opRelease, keepScript, t, key, value)
+	r.keep = k
+	return r
+}
+
+// left is for how many milliseconds the key is to stay from now on.
+func (k *keepArgs) left(now int64) int64 {
+	d := time.Duration(k.until - now)
+	if d <= 0 {
+		return 0
+	}
+	return ttlOnNode(d + allowance(d, k.drift))
+}
+
+// asOf is the request in the words in which it is to be sent now.
+func (r *request) asOf(now int64) *request {
+	if r.keep == nil {
+		return r
+	}
+	c := *r
+	c.px = r.keep.left(now)
+	return &c
+}
+
+// moveRequest moves the lock from the token under which it is held to a value that no request of
+// its holder fits, for t.ttl from now, no longer and no less long.
+func moveRequest(t *terms, key, value, from string) *request {
+	r := newRequest(opMove, adoptScript, t, key, value)
 	r.from = from
 	return &r
 }
@@ -328,8 +357,5 @@ func (r *request) withLua() *request {
 func (r *request) withSource() *request {
 	c := *r
 	c.whole = true
-	if c.plain != nil {
-		c.plain = new(plainArguments)
-	}
 	return &c
 }

@@ -48,15 +48,26 @@ func (r *resource) shareArgs(number int64) *shareArgs {
 	return s
 }
 
-// mode is what hooks call the way in which a lock is held.
+// queueArgs are those of a release on a node that may keep a queue.
+func (r *resource) queueArgs(entry string, as releaser) *queueArgs {
+	return &queueArgs{key: r.queueKey(), entry: entry, as: as, holders: r.holdersKey()}
+}
+
+// The ways in which a lock is held, as hooks call them.
+const (
+	modeAlone  = "alone"
+	modeShared = "shared"
+	modePermit = "permit"
+)
+
 func (t *terms) mode(shared bool) string {
 	switch {
 	case t.permits > 0:
-		return "permit"
+		return modePermit
 	case shared:
-		return "shared"
+		return modeShared
 	default:
-		return "alone"
+		return modeAlone
 	}
 }
 
@@ -133,6 +144,8 @@ func (r *resource) backoff(attempts int, free time.Duration) time.Duration {
 type Waiter struct {
 	// Owner is the waiter's Options.Owner.
 	Owner string
+	// Mode is how it wants to hold the lock: "alone", "shared", or "permit" of a semaphore.
+	Mode string
 	// Waited is how long it has been in the queue, by the node's clock.
 	Waited time.Duration
 
@@ -177,6 +190,11 @@ func (n *inspection) waitedLonger(than *inspection) bool {
 	return n.waiters[0].process < than.waiters[0].process
 }
 
+// anyShared reports whether several hold the lock on one of the nodes, or may.
+func anyShared(all []inspection) bool {
+	return slices.ContainsFunc(all, func(n inspection) bool { return n.shared })
+}
+
 // noLock is why what the key holds is no lock; nil if it is one, or free.
 func (n *inspection) noLock() error {
 	if n.kind == "string" || n.kind == "none" {
@@ -217,10 +235,23 @@ func readWaiters(queue []any) (all []Waiter) {
 		entry, _ := queue[0].(string)
 		waited, _ := queue[1].(int64)
 		process, rest, _ := strings.Cut(entry, " ")
-		_, owner, _ := strings.Cut(rest, "@")
-		all = append(all, Waiter{Owner: owner, Waited: time.Duration(waited) * time.Microsecond, process: process})
+		terms, value, _ := strings.Cut(rest, " ")
+		_, owner, _ := strings.Cut(value, "@")
+		all = append(all, Waiter{Owner: owner, Mode: modeOf(terms), Waited: time.Duration(waited) * time.Microsecond, process: process})
 	}
 	return all
+}
+
+// modeOf is the mode of a waiter by the second word of its entry, see scripts/line.lua.
+func modeOf(terms string) string {
+	switch _, limit, shares := strings.Cut(terms, "s"); {
+	case !shares:
+		return modeAlone
+	case limit == "0":
+		return modeShared
+	default:
+		return modePermit
+	}
 }
 
 // readSharers reads those who share a lock: value, ms left and number of each.
@@ -239,7 +270,7 @@ func readSharers(list []any) (all []sharer) {
 // nothing that will ever be released.
 func (r *resource) whenFree(ctx context.Context, last *QuorumError) (free time.Duration, all []inspection, err error) {
 	// All nodes, since those that hold something strange may be the slowest.
-	rd, err := r.ask(ctx, inspectRequest(&r.terms, r.name, r.queueKey(), r.holdersKey(), 1))
+	rd, err := r.ask(ctx, inspectRequest(&r.terms, r.name, r.queueKey(), r.holdersKey(), max(1, r.terms.permits)))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -257,8 +288,10 @@ func (r *resource) whenFree(ctx context.Context, last *QuorumError) (free time.D
 			last.Outcomes[i].Err = err
 		}
 		switch {
-		case n.kind == "none":
+		case n.kind == "none", n.shared && r.terms.shared && (r.terms.permits == 0 || len(n.holders) < r.terms.permits):
 			lefts = append(lefts, 0)
+		case n.shared && r.terms.permits > 0 && len(n.holders) > 0:
+			lefts = append(lefts, n.holders[0].ttl)
 		case n.ttl >= 0:
 			lefts = append(lefts, n.ttl)
 		}
@@ -271,7 +304,25 @@ func (r *resource) whenFree(ctx context.Context, last *QuorumError) (free time.D
 		return -1, all, nil
 	}
 	last.HolderTTL = lefts[r.quorum-1]
+	r.sawLease(last.HolderTTL)
 	return last.HolderTTL, all, nil
+}
+
+// sawLease takes in what is left of a lease that stands in our way on so many nodes that others
+// cannot be a majority. One that is longer than a lease of these terms can be is that of a client
+// with another TTL: a node that forgets it would vote for us before it is over.
+func (r *resource) sawLease(left time.Duration) {
+	most := r.opts.longestLease(r.terms.ttl)
+	// A reservation is no lease, and keys of WithMinHold last longer by the drift allowance.
+	if left <= max(most+allowance(most, r.opts.DriftFactor), r.reservation()) {
+		return
+	}
+	r.lacks.tellOfKey(r.hash, DegradedInfo{
+		Key: r.key, Lacks: longerLease,
+		Err: fmt.Errorf("the holder's lease goes on for %v, and here the TTL is %v and RestartGuard is %s: "+
+			"use one TTL in all clients of the key, or set RestartGuard to the longest in all of them",
+			left, r.terms.ttl, guardText(r.opts.RestartGuard)),
+	})
 }
 
 // withContextErr puts the error of a context that is over in front of other reasons.

@@ -33,7 +33,6 @@ type round struct {
 	mu      sync.Mutex // guards what follows and the casts
 	tally   tally
 	waiting int     // grants that may count once other nodes were seen
-	spare   int     // so many grants of nodes that are barred count all the same, see spareGrants
 	verdict verdict // only ever moves on, but in reopen: open, then hopeless or final, then final
 	givenUp bool    // it was hopeless, and what was granted is given back
 }
@@ -61,7 +60,7 @@ func (r *round) init(start instant, seats []seat) {
 	if r.signal == nil {
 		r.signal = make(chan struct{}, 1)
 	}
-	r.tally, r.spare = newTally(len(seats)), spareGrants(len(seats))
+	r.tally = newTally(len(seats))
 	r.verdict = verdictOpen
 	for i := range seats {
 		seats[i].cast.vote = VotePending
@@ -118,49 +117,12 @@ func (r *round) record(i int, b ballot, now int64) {
 	if r.guard != nil && b.vote == VoteGranted {
 		b = r.judge(i, b, now)
 	}
-	if r.guard.anyTwins() {
-		b = r.foundOurselves(i, b)
-	}
 	r.tally.change(v.vote, b.vote)
 	v.ballot, v.elapsed = b, time.Duration(now-r.start.mono)
 }
 
-// foundOurselves bars refusals by a node that is the same server as one that granted: it
-// found there what we had set ourselves, or had deleted. The refusal may come first. The
-// caller holds mu.
-func (r *round) foundOurselves(i int, b ballot) ballot {
-	if b.vote != VoteGranted && b.vote != VoteRefused {
-		return b
-	}
-	voted := func(v Vote) func(int) bool {
-		return func(node int) bool { return r.seats[node].cast.vote == v }
-	}
-	if b.vote == VoteRefused {
-		if of, twin := r.guard.twin(i, voted(VoteGranted)); twin {
-			b.vote, b.err = VoteBarred, errTwin{r.guard.names[of]}
-		}
-		return b
-	}
-	for {
-		other, twin := r.guard.twin(i, voted(VoteRefused))
-		if !twin {
-			return b
-		}
-		v := &r.seats[other].cast
-		v.vote, v.err = VoteBarred, errTwin{r.guard.names[i]}
-		r.tally.change(VoteRefused, VoteBarred)
-	}
-}
-
 // judge is a grant as the guard sees it; the caller holds mu.
 func (r *round) judge(i int, b ballot, now int64) ballot {
-	if r.guard.anyTwins() {
-		granted := func(node int) bool { return r.seats[node].cast.vote == VoteGranted }
-		if of, twin := r.guard.twin(i, granted); twin {
-			b.vote, b.err = VoteBarred, errTwin{r.guard.names[of]}
-			return b
-		}
-	}
 	if r.period == 0 {
 		return b
 	}
@@ -169,30 +131,23 @@ func (r *round) judge(i int, b ballot, now int64) ballot {
 		r.seats[i].cast.waits = true
 		r.waiting++
 		b.vote, b.final = VotePending, false
-	case left > 0 && r.spare > 0:
-		r.spare--
 	case left > 0:
 		b.vote, b.err = VoteBarred, r.guard.why(i, left)
 	}
 	return b
 }
 
-// twins returns why votes do not count that would have made a quorum: nodes are the same
-// server as others. Nil if that is not what is missing.
-func (r *round) twins() error {
+// lacksTwins reports whether a quorum is missing since nodes are the same server as others.
+func (r *round) lacksTwins() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var why errTwin
-	grants := int(r.tally.count[VoteGranted])
+	twins := 0
 	for i := range r.seats {
-		if e, ok := r.seats[i].cast.err.(errTwin); ok {
-			grants, why = grants+1, e
+		if _, ok := r.seats[i].cast.err.(errTwin); ok {
+			twins++
 		}
 	}
-	if why.of == "" || grants < r.tally.need {
-		return nil
-	}
-	return why
+	return twins > 0 && int(r.tally.count[VoteGranted])+twins >= r.tally.need
 }
 
 // reconsider looks again at grants that waited for other nodes to be seen. When no more
@@ -216,12 +171,9 @@ func (r *round) reconsider(now int64) {
 		if !v.waits {
 			continue
 		}
-		v.waits, v.vote, v.final = false, VoteGranted, true
-		if r.spare--; r.spare < 0 {
-			left, _ := r.guard.judge(i, r.period, now)
-			v.vote, v.err = VoteBarred, r.guard.why(i, left)
-		}
-		r.tally.change(VotePending, v.vote)
+		left, _ := r.guard.judge(i, r.period, now)
+		v.waits, v.vote, v.final, v.err = false, VoteBarred, true, r.guard.why(i, left)
+		r.tally.change(VotePending, VoteBarred)
 	}
 	r.waiting = 0
 }
@@ -283,7 +235,7 @@ func (r *round) reopen() (again []int) {
 	if r.tally.withRefusals() < r.tally.need {
 		return nil
 	}
-	if r.tally.verdict() != verdictGranted { // by answers that came late
+	if r.count() != verdictGranted { // by answers that came late
 		for i := range r.seats {
 			if c := &r.seats[i].cast; c.vote == VoteRefused && c.final {
 				*c = cast{ballot: ballot{vote: VotePending}}
@@ -292,7 +244,7 @@ func (r *round) reopen() (again []int) {
 			}
 		}
 	}
-	r.verdict = r.tally.verdict()
+	r.verdict = r.count()
 	return again
 }
 
@@ -321,6 +273,13 @@ func (r *round) permit() (most int64, all []int64) {
 	all = r.numbers()
 	_, most = r.tally.ofOneNumber(all)
 	return most, all
+}
+
+// votes is what the votes amount to, of a round that waited for all of them.
+func (r *round) votes() verdict {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count()
 }
 
 func (r *round) current() verdict {

@@ -73,7 +73,7 @@ func TestNodesThatRunFastKeepTheKeyForAsLongAsItIsHeld(t *testing.T) {
 // Scenario 9: what the nodes take to answer is not the holder's to use.
 func TestSlowNodesCostValidity(t *testing.T) {
 	const slow = 400 * time.Millisecond
-	inBubble(t, 3, &redlock.Options{NodeTimeout: ttl / 4}, func(b *bed) {
+	inBubble(t, 3, &redlock.Options{NodeTimeout: ttl / 4, RestartGuard: 2 * ttl}, func(b *bed) {
 		known := b.lock() // and with it the scripts
 		require.NoError(b, known.Extend(b.Context(), ttl))
 		require.NoError(b, known.Release(b.Context()))

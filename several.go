@@ -115,7 +115,7 @@ func (s *Mutexes) Do(ctx context.Context, fn func(ctx context.Context, held Lock
 	if err != nil {
 		return err
 	}
-	return held.whileHeld(ctx, func(ctx context.Context) error { return fn(ctx, held) })
+	return withLost(held.whileHeld(ctx, func(ctx context.Context) error { return fn(ctx, held) }))
 }
 
 func (s *Mutexes) acquire(ctx context.Context, wait bool) (Locks, error) {
@@ -123,8 +123,8 @@ func (s *Mutexes) acquire(ctx context.Context, wait bool) (Locks, error) {
 		return nil, err
 	}
 	for _, m := range s.mutexes {
-		if m.heldBy(ctx) != nil {
-			return nil, m.nested(opAcquire)
+		if err := m.checkNested(ctx); err != nil {
+			return nil, err
 		}
 	}
 	within := ctx
@@ -197,6 +197,11 @@ func (c *collection) acquire() (held Locks, err error) {
 			c.giveBack(all)
 		}
 	}()
+	if busy := c.waitedFor(); busy >= 0 {
+		if err := c.waitFor(busy, 0); err != nil {
+			return nil, err
+		}
+	}
 	for turns := 0; ; turns++ {
 		busy, retryable, err := c.tryRest()
 		switch {
@@ -218,6 +223,16 @@ func (c *collection) acquire() (held Locks, err error) {
 			return nil, err
 		}
 	}
+}
+
+// waitedFor is the first part that this process was refused lately, or that others of it wait for;
+// -1 if there is none. Who asks for such a lock at once may have it in the moment between a
+// release and the claim of the one whose turn it is, again and again.
+func (c *collection) waitedFor() int {
+	if !c.wait {
+		return -1
+	}
+	return slices.IndexFunc(c.parts, func(p *part) bool { return p.queues.recentlyRefused(p.resource) })
 }
 
 // waitFor waits in line for the part that was refused, and holds it. It holds no part behind

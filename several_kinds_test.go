@@ -77,6 +77,7 @@ func TestSetOfLocksOfAllKinds(t *testing.T) {
 // Sets are named in all orders, of all kinds, and each has its turns. Nobody is beside one who
 // has a lock alone, and no more permits are held than there are.
 func TestSetsOfAllKindsDoNotDeadlock(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 3, nil, func(b *bed) {
 		for _, n := range b.cluster.Nodes() {
 			n.Delay(time.Millisecond)

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// Readers wait without a place in line and without notices, so none can be forgotten.
+// Readers that wait behind a writer are let in by its release, and none is forgotten.
 func TestReadersBehindAWriterAreLetIn(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		const readers = 100
@@ -38,14 +38,16 @@ func TestReadersBehindAWriterAreLetIn(t *testing.T) {
 		for range readers {
 			require.NoError(b, <-got)
 		}
-		assert.Less(b, time.Since(freed), 2*time.Second)
+		assert.Less(b, time.Since(freed), 100*time.Millisecond)
 		b.on(0)
 	})
 }
 
 func TestSemaphoreOfOneAndOfTheMost(t *testing.T) {
+	t.Parallel()
 	for _, permits := range []int{1, 1024} {
 		inBubble(t, 1, nil, func(b *bed) {
+			b.cluster.Record(false)
 			m := b.rl.Semaphore(key, permits)
 			held := make(map[int]*redlock.Lock)
 			for range permits {

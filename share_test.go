@@ -57,6 +57,38 @@ func TestSharedLocksAreHeldTogetherAndNeverBesideOneAlone(t *testing.T) {
 	})
 }
 
+// Readers and permits of one key are held together: a reader is let in beside any number of permits,
+// and takes the room of one from those that come after it.
+func TestReadersTakeTheRoomOfPermits(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		permits := b.rl.Semaphore(key, 2)
+		reader := b.share()
+		permit, err := permits.TryAcquire(b.Context())
+		require.NoError(b, err)
+		synctest.Wait()
+		_, err = permits.TryAcquire(b.Context())
+		require.ErrorIs(b, err, redlock.ErrHeld, "a reader and a permit have the room of two")
+		synctest.Wait()
+		second := b.share()
+
+		waiting := make(chan *redlock.Lock)
+		go func() {
+			lock, err := permits.Acquire(context.Background())
+			assert.NoError(b, err)
+			waiting <- lock
+		}()
+		time.Sleep(time.Second)
+		require.NoError(b, second.Release(b.Context()))
+		synctest.Wait()
+		assert.Empty(b, waiting, "there is no room yet")
+		require.NoError(b, reader.Release(b.Context()))
+		other := <-waiting
+		assert.NotEqual(b, permit.Permit(), other.Permit())
+		require.NoError(b, other.Release(b.Context()))
+		require.NoError(b, permit.Release(b.Context()))
+	})
+}
+
 // Each who shares is struck when its own lease ends, and by nothing else.
 func TestEachWhoSharesHasALeaseOfItsOwn(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
@@ -220,8 +252,8 @@ func TestBadUseOfSharedLocksAsksNoNode(t *testing.T) {
 		require.ErrorIs(b, err, redlock.ErrInvalid)
 		_, err = b.rl.Semaphore(key, 2).Adopt(b.Context(), shared.Token())
 		require.ErrorIs(b, err, redlock.ErrInvalid)
-		_, err = b.rl.Mutex(key, redlock.WithReentry()).TryAcquire(shared.Context())
-		require.ErrorIs(b, err, redlock.ErrNested, "who shares a lock does not have it alone")
+		err = b.rl.Mutex(key, redlock.WithReentry()).Do(shared.Context(), mustNotRun)
+		require.ErrorIs(b, err, redlock.ErrNested, "a shared lock is no exclusive one")
 		assert.Equal(b, asked, b.cluster.Commands(evalsha))
 		permit, err := b.rl.Semaphore("two", 2).TryAcquire(b.Context())
 		require.NoError(b, err)
@@ -258,6 +290,7 @@ func TestDowngrade(t *testing.T) {
 
 // Readers without a pause, and who wants the lock alone.
 func TestWhoWantsItAloneIsNotStarvedByThoseWhoShareIt(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 5, nil, func(b *bed) {
 		m := b.rl.Mutex(key)
 		var stop, writing atomic.Bool

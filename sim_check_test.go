@@ -31,15 +31,18 @@ type simGrant struct {
 	relCalled  int64
 	relRet     int64
 	relErr     error
-	mu         sync.Mutex    // of promises
-	abandoned  bool          // never released
-	handedAt   int64         // when HandOver returned; 0: it was not called, or failed
-	stopped    bool          // its holder stopped, and told nobody
-	leftUntil  int64         // when what was handed over to nobody is gone; 0: it was not handed over
-	bridge     int64         // when another process went on with it, without a gap; 0: none did
-	keeps      bool          // others are to be kept from it after its release
-	kept       string        // the value under which they are
-	lease      time.Duration // the longest that was asked for by then
+	told       simReleased // what Hooks.Released said of it, also where no caller is told
+	mu         sync.Mutex  // of promises
+	abandoned  bool        // never released
+	handedAt   int64       // when HandOver returned, or a release that keeps the lock; 0: there was none
+	handErr    error       // of HandOver
+	handing    bool        // HandOver was called, with the lock held
+	ticket     string      // the value to which it was handed over
+	stopped    bool        // its holder stopped, and told nobody
+	leftUntil  int64       // when what was handed over to nobody is gone; 0: it was not handed over
+	bridge     int64       // when another process went on with it, without a gap; 0: none did
+	keeps      bool        // others are to be kept from it after its release
+	kept       string      // the value under which they are
 }
 
 // simPromise is an end of validity that was promised at some time, in true time.
@@ -93,11 +96,17 @@ func (p *simProcess) extended(i ExtendInfo) {
 }
 
 func (p *simProcess) lost(i LostInfo) {
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
-	p.w.partEnded(i.Token)
-	if g := p.w.byToken[i.Token]; g != nil {
-		g.lostAt = min(g.lostAt, p.w.t())
+	w := p.w
+	w.mu.Lock()
+	w.partEnded(i.Token)
+	g := w.byToken[i.Token]
+	first := g != nil && g.lostAt == never
+	if first {
+		g.lostAt = w.t()
+	}
+	w.mu.Unlock()
+	if first {
+		w.checkLoss(g, i.Err)
 	}
 }
 
@@ -135,7 +144,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 	}
 	w.count.Grants++
 	w.grants = append(w.grants, g)
-	w.byToken[l.token] = g
+	w.byToken[l.Token()] = g
 	w.mu.Unlock()
 	g.mu.Lock()
 	until := g.promises[0].until
@@ -156,6 +165,7 @@ func (w *simWorld) check() {
 	}
 	w.checkTies()
 	w.checkStopped()
+	w.checkLeftBehind()
 	byKey := make(map[string][]*simGrant)
 	for _, g := range w.grants {
 		byKey[g.key] = append(byKey[g.key], g)
@@ -170,6 +180,7 @@ func (w *simWorld) check() {
 		}
 		w.checkProgress(key, grants)
 		w.checkFences(grants)
+		w.checkWell(key, grants)
 		switch w.plan.Regime {
 		case simApart:
 			w.checkOvertaken(key, grants)
@@ -180,13 +191,17 @@ func (w *simWorld) check() {
 		// dead or cut off lapses at a time that whoever looks then finds out first.
 		// Nor is a lock that is held for a set that is not complete yet among the grants, and
 		// what is handed over is not free.
-		if w.plan.Calm && !w.plan.Names && !w.plan.Sets && !w.plan.HandOvers && w.plan.MinHold == 0 && !w.disturbed() && w.plan.kind(key) == 0 {
-			w.checkOrder(grants)
+		if w.plan.Calm && !w.plan.Names && !w.plan.Sets && !w.plan.HandOvers && w.plan.MinHold == 0 && !w.disturbed() {
+			if w.plan.kind(key) == 0 {
+				w.checkOrder(grants)
+			} else {
+				w.checkToldInTime(grants)
+			}
 		}
 		for _, g := range grants {
 			w.checkMajority(g)
 			w.checkRelease(g)
-			w.checkHandedOver(g)
+			w.checkByWhoseHand(g)
 			w.checkMinHold(g, grants)
 		}
 	}
@@ -301,6 +316,9 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 	limit := 24*trip + int64(60*time.Millisecond)
 	if limit > int64(leastReservation)/4 || len(w.nodes) < 3 || w.disturbed() {
 		return
+	}
+	if w.plan.NoPublish { // who was never told so looks twice per reservation
+		limit += int64(max(leastReservation, 4*w.plan.NodeTimeout)) / 2
 	}
 	for i, g := range grants {
 		if i == 0 || w.places[g.value].came == 0 {
@@ -460,26 +478,26 @@ func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
 		}
 		until := min(g.promises[0].until, over)
 		write(history.Op{
-			Client: g.proc.i*100 + g.client, Kind: history.Acquire, Key: g.key, Token: g.lock.token,
+			Client: g.proc.i*100 + g.client, Kind: history.Acquire, Key: g.key, Token: g.lock.Token(),
 			Call: g.call, Return: g.ret, Outcome: history.OK, Until: until, Fence: g.fence,
-			Mode: g.mode(), Permit: int(g.number), Permits: int(g.permits), From: g.lock.adopts,
+			Mode: g.mode(), Permit: int(g.number), Permits: int(g.permits), From: w.former(g),
 		})
 		if g.downgrade != never {
 			write(history.Op{
-				Client: g.proc.i*100 + g.client, Kind: history.Downgrade, Key: g.key, Token: g.lock.token,
+				Client: g.proc.i*100 + g.client, Kind: history.Downgrade, Key: g.key, Token: g.lock.Token(),
 				Call: g.downgrade, Return: g.downgraded, Outcome: history.Unknown,
 			})
 		}
 		for i, p := range g.promises[1:] {
 			if p.until > g.promises[i].until && p.at < over {
 				write(history.Op{
-					Client: g.proc.i*100 + g.client, Kind: history.Extend, Key: g.key, Token: g.lock.token,
+					Client: g.proc.i*100 + g.client, Kind: history.Extend, Key: g.key, Token: g.lock.Token(),
 					Call: p.at - 1, Return: p.at, Outcome: history.OK, Until: min(p.until, over),
 				})
 			}
 		}
 		op := history.Op{
-			Client: g.proc.i*100 + g.client, Kind: history.Release, Key: g.key, Token: g.lock.token,
+			Client: g.proc.i*100 + g.client, Kind: history.Release, Key: g.key, Token: g.lock.Token(),
 			Call: g.relCalled, Return: g.relRet, Outcome: history.OK,
 		}
 		switch {
@@ -525,12 +543,12 @@ func (c *simClient) run(ctx context.Context) {
 			c.tie(ctx, op)
 			continue
 		}
-		pause := c.w.plan.TTL
-		if c.w.plan.Regime != "" { // a few come first
+		pause := min(c.w.plan.TTL, simLongPause)
+		if c.w.plan.waitsOnly() { // a few come first
 			pause = time.Duration(min(1-op, 1)) * 10 * time.Millisecond
 		}
 		c.pause(c.within(op, 0, max(pause, 0)))
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || c.over() {
 			return
 		}
 		c.once(ctx, op)
@@ -557,14 +575,14 @@ func (c *simClient) once(ctx context.Context, op int) {
 	if renews {
 		opts = append(opts, WithRenewal())
 	}
-	opts = append(opts, c.minHold(op)...)
+	opts = append(append(opts, c.minHold(op)...), c.ownTTL(op)...)
 	m := c.mutex(op, opts)
 	m.err = nil // a NodeTimeout above a quarter of the TTL, which makes rare things frequent
 	kind := c.roll(op, 2) % 6
 	switch {
 	case c.plan.Within > 0:
 		kind = 4
-	case w.plan.Calm || w.plan.Regime != "":
+	case w.plan.Calm || w.plan.waitsOnly() || w.isWell(p, w.t()):
 		kind = 2 + kind%2
 	}
 	call := w.t()
@@ -601,6 +619,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 	case 2, 3:
 		lock, err = m.Acquire(ctx)
 		w.waited(p, c.i, key, call)
+		c.mustSucceed(call, err)
 	case 4: // until some time
 		var stop func()
 		d := c.within(op, 3, 3*w.plan.TTL)
@@ -656,7 +675,11 @@ func attemptLimit(m *Mutex) time.Duration {
 // hold works for a while, and extends.
 func (c *simClient) hold(lock *Lock, op int, g *simGrant) {
 	w := c.w
-	longest := w.plan.TTL / 4
+	if w.plan.Regime == simLease {
+		c.holdLease(lock, op, g)
+		return
+	}
+	longest := min(w.plan.TTL/4, simLongPause)
 	switch {
 	case w.plan.Regime == simHurry || w.plan.Regime == simCrowd:
 		longest = 4 * time.Millisecond
@@ -673,8 +696,9 @@ func (c *simClient) hold(lock *Lock, op int, g *simGrant) {
 		if c.roll(op, int(20+i))%2 == 0 {
 			ttl := max(minTTL, w.plan.TTL/2+c.within(op, int(30+i), w.plan.TTL/2))
 			from := w.t()
-			_ = lock.extend(context.Background(), ttl) // as Extend, but for the same rule
+			err := lock.extend(context.Background(), ttl) // as Extend, but for the same rule
 			w.took(c.p, "Extend", from, w.plan.NodeTimeout)
+			w.checkExtend(g, err)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // The way from a process to a server: the real conversations, over connections in memory.
@@ -24,17 +26,17 @@ type simWire struct {
 func newSimWire(p *simProcess, n *simNode) *simWire {
 	h := habits{keep: 1, idle: 5 * time.Second}
 	if p.w.plan.Users {
-		h = userHabits
+		h = userHabits(&redis.Options{})
 	}
 	// A clock of its own, so that its timers and the lane's do not fall on one instant.
-	dialer := &simDialer{p: p, n: n, lazy: h.lazy}
+	dialer := &simDialer{p: p, n: n}
 	return &simWire{conversations: newConversations(laneClock{p, int64(n.i + 17)}, dialer, h), p: p, n: n}
 }
 
 // exchange also notes what becomes of SETs, see simSent.
-func (s *simWire) exchange(batch []*call, patience, bound time.Duration) (settled bool) {
+func (s *simWire) exchange(batch []*call, patience, bound time.Duration, left func()) (settled bool) {
 	s.examine(batch)
-	settled = s.conversations.exchange(batch, patience, bound)
+	settled = s.conversations.exchange(batch, patience, bound, left)
 	s.p.w.hears(s.n.i, batch)
 	return settled
 }
@@ -51,6 +53,7 @@ func (s *simWire) greet() {
 
 var (
 	errSimReset   = errors.New("EOF")
+	errSimGivenUp = errors.New("use of closed connection")
 	errSimTimeout = errors.New("i/o timeout")
 	errSimRefused = &net.OpError{Op: "dial", Net: "sim", Err: syscall.ECONNREFUSED}
 	errSimDial    = &net.OpError{Op: "dial", Net: "sim", Err: errSimTimeout}
@@ -58,9 +61,8 @@ var (
 
 // simDialer makes connections.
 type simDialer struct {
-	p    *simProcess
-	n    *simNode
-	lazy bool
+	p *simProcess
+	n *simNode
 
 	denied atomic.Bool // DELIFEQ
 
@@ -68,30 +70,26 @@ type simDialer struct {
 	dials uint64
 }
 
-func (d *simDialer) dial(ctx context.Context, bound time.Duration) (opened, error) {
+func (d *simDialer) dial(ctx context.Context) (flow, error) {
 	d.mu.Lock()
 	d.dials++
-	f := &simFlow{d: d, salt: d.dials, bound: int64(bound), gone: make(chan struct{}), native: native{denied: &d.denied}}
+	f := &simFlow{d: d, n: d.n.led(d.p), salt: d.dials, gone: make(chan struct{}), native: native{denied: &d.denied}}
 	d.mu.Unlock()
-	if d.lazy {
-		return opened{flow: f}, nil
-	}
 	defer context.AfterFunc(ctx, f.close)()
 	if err := f.connect(); err != nil {
-		return opened{}, err
+		return nil, err
 	}
-	return opened{flow: f}, nil
+	return f, nil
 }
 
 // simFlow is a connection.
 type simFlow struct {
-	d         *simDialer
-	salt      uint64
-	bound     int64 // of a lazy one, how long it waits for an answer
-	connected bool
-	gen       int // of the server
-	id        int64
-	born      int64
+	d    *simDialer
+	n    *simNode // that the name led to
+	salt uint64
+	gen  int // of the server
+	id   int64
+	born int64
 
 	native native
 
@@ -122,10 +120,10 @@ func (f *simFlow) heard() int64 {
 
 // alive: that a server is gone is seen as often as not.
 func (f *simFlow) alive() bool {
-	if f.isClosed() || !f.connected {
-		return !f.isClosed()
+	if f.isClosed() {
+		return false
 	}
-	gen, _ := f.d.n.generation(f.d.p.w.t())
+	gen, _ := f.n.generation(f.d.p.w.t())
 	return gen == f.gen || f.roll('v')%2 == 0
 }
 
@@ -134,14 +132,9 @@ func (f *simFlow) roll(what uint64) uint64 {
 	return p.w.mix(what, uint64(p.i), uint64(f.d.n.i), f.salt, uint64(p.w.t()))
 }
 
-// wait waits until a time, and reports false if the flow was closed before. A lazy flow
-// does not wait longer than its bound, which it began to do at since.
-func (f *simFlow) wait(since, until int64) error {
+// wait waits until a time, and fails if the flow was closed before.
+func (f *simFlow) wait(until int64) (err error) {
 	p, w := f.d.p, f.d.p.w
-	var err error
-	if limit := since + f.bound; f.d.lazy && limit < until {
-		until, err = limit, errSimTimeout
-	}
 	roll := f.roll('u')
 	timer := time.NewTimer(w.fine(until-w.t(), roll))
 	defer timer.Stop()
@@ -152,25 +145,21 @@ func (f *simFlow) wait(since, until int64) error {
 	case <-f.gone:
 		// Whoever closed it goes on at this very moment.
 		w.sleep(1+int64(roll%1000), roll)
-		err = errGivenUp
+		err = errSimGivenUp
 	}
 	p.gate()
 	if err == nil && f.isClosed() {
-		err = errGivenUp
+		err = errSimGivenUp
 	}
 	return err
 }
 
-// connect connects, unless that was done.
 func (f *simFlow) connect() error {
-	if f.connected {
-		return nil
-	}
-	p, n, w := f.d.p, f.d.n, f.d.p.w
+	p, n, w := f.d.p, f.n, f.d.p.w
 	t := w.t()
 	roll := f.roll('c')
 	if _, cut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut, faultCutBack); cut {
-		if err := f.wait(t, t+int64(w.plan.NodeTimeout)); err != nil {
+		if err := f.wait(t + int64(w.plan.NodeTimeout)); err != nil {
 			return &net.OpError{Op: "dial", Net: "sim", Err: err}
 		}
 		return errSimDial
@@ -179,13 +168,13 @@ func (f *simFlow) connect() error {
 		_, down := w.faultAt(w.t(), -1, n.i, faultCrash, faultForget, faultSwap, faultPromote)
 		return down
 	}
-	if err := f.wait(t, t+2*w.trip(roll)); err != nil { // the system answers, though the server may hang
+	if err := f.wait(t + 2*w.trip(roll)); err != nil { // the system answers, though the server may hang
 		return &net.OpError{Op: "dial", Net: "sim", Err: err}
 	}
 	if down() {
 		return errSimRefused
 	}
-	f.connected, f.born = true, w.t()
+	f.born = w.t()
 	n.accept(f)
 	return nil
 }
@@ -194,7 +183,7 @@ func (f *simFlow) connect() error {
 func (f *simFlow) silentFrom() int64 {
 	from := never
 	for _, fault := range f.d.p.w.plan.Faults {
-		if fault.Kind == faultMute && fault.Node == f.d.n.i && fault.Proc == f.d.p.i && int64(fault.At) > f.born {
+		if fault.Kind == faultMute && fault.Node == f.n.i && fault.Proc == f.d.p.i && int64(fault.At) > f.born {
 			from = min(from, int64(fault.At))
 		}
 	}
@@ -204,7 +193,7 @@ func (f *simFlow) silentFrom() int64 {
 // later has the server do something at a time, if it is the same process then and the
 // connection was not killed by then.
 func (f *simFlow) later(at int64, do func()) {
-	w, n := f.d.p.w, f.d.n
+	w, n := f.d.p.w, f.n
 	w.after(at-w.t(), w.mix(uint64(f.d.p.i), uint64(n.i), f.salt), func() {
 		f.mu.Lock()
 		killed := f.killed
@@ -264,30 +253,30 @@ func (f *simFlow) draw(roll uint64, batch bool) simFates {
 // send sends something that the server does, and waits for its answers; some is of how
 // many parts it can be read.
 func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int, err error) {
-	p, n, w := f.d.p, f.d.n, f.d.p.w
+	p, n, w := f.d.p, f.n, f.d.p.w
 	t := w.t()
-	if gen, _ := n.generation(t); gen != f.gen {
-		return 0, first(f.wait(t, t+int64(roll%5000)), errSimReset)
+	if gen, _ := n.generation(t); gen != f.gen || f.d.n.led(p) != n {
+		return 0, first(f.wait(t+int64(roll%5000)), errSimReset)
 	}
 	x := f.draw(roll, batch)
 	silent := f.silentFrom()
 	_, cutOut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut)
 	if cutOut || x.lost || t+x.there >= silent {
-		return 0, first(f.wait(t, t+never), errSimTimeout)
+		return 0, first(f.wait(t+never), errSimTimeout)
 	}
 	if x.lands > 0 {
 		f.later(t+x.lands, do)
 		if x.breaks < 0 {
-			return 0, first(f.wait(t, t+never), errSimTimeout)
+			return 0, first(f.wait(t+never), errSimTimeout)
 		}
-		return 0, first(f.wait(t, t+x.breaks), errSimReset)
+		return 0, first(f.wait(t+x.breaks), errSimReset)
 	}
 	if x.cut {
-		return 0, first(f.wait(t, t+x.there), errSimReset)
+		return 0, first(f.wait(t+x.there), errSimReset)
 	}
 	at := n.begins(w.available(n, t+x.there), parts)
 	if died, _ := n.generation(at); died != f.gen {
-		return 0, first(f.wait(t, at+x.back), errSimReset)
+		return 0, first(f.wait(at+x.back), errSimReset)
 	}
 	f.later(at, do)
 	if x.twice > 0 {
@@ -298,11 +287,11 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 	died, _ := n.generation(end)
 	switch {
 	case cutBack || end >= silent:
-		return 0, first(f.wait(t, t+never), errSimTimeout)
+		return 0, first(f.wait(t+never), errSimTimeout)
 	case died != f.gen:
-		return 0, first(f.wait(t, end), errSimReset)
+		return 0, first(f.wait(end), errSimReset)
 	}
-	if err := f.wait(t, end); err != nil {
+	if err := f.wait(end); err != nil {
 		return 0, err
 	}
 	f.mu.Lock()
@@ -325,28 +314,22 @@ func first(a, b error) error {
 	return b
 }
 
-func (f *simFlow) exchange(batch []*call, want looks) (got said) {
-	if err := f.connect(); err != nil {
-		for _, c := range batch {
-			c.ballot = ballot{err: err}
-		}
-		return said{whoErr: err, broken: true}
-	}
+func (f *simFlow) exchange(batch []*call, want looks, left func()) (got said) {
 	reqs := make([]*request, len(batch))
 	for i, c := range batch {
 		if reqs[i] = c.req; f.native.may() != noNative && c.req.mayBeNative() {
 			r := *c.req
-			r.native, r.plain = f.native.may(), nil
+			r.native = f.native.may()
 			reqs[i] = &r
 		}
 	}
-	f.d.p.w.sends(f.d.n.i, batch)
+	f.d.p.w.sends(f.d.p, f.d.n.i, batch)
+	left()
 	answers := make(chan simAnswers, 2)
 	var came atomic.Bool
 	some, err := f.send(f.roll('s'), true, len(reqs), func() {
 		a := simAnswers{}
-		a.who, a.whoErr = f.identity()
-		a.each, a.look = f.d.n.run(f.d.p, reqs, came.Swap(true))
+		a.each, a.look = f.n.run(f.d.p, reqs, came.Swap(true))
 		select {
 		case answers <- a:
 		default:
@@ -366,21 +349,15 @@ func (f *simFlow) exchange(batch []*call, want looks) (got said) {
 			c.ballot.err = errSimReset // at the end of the run
 		}
 	}
-	if got.who, got.whoErr = as.who, as.whoErr; as.each == nil {
-		got.whoErr = first(err, errSimReset)
-	}
-	if want&lookWho != 0 && got.whoErr == nil {
-		f.native.has = got.who.native
-	}
 	got.broken = some < len(batch)
-	got.mark = as.look.mark
+	got.mark, got.evicted = as.look.mark, -1
 	got.role, got.roleOK = sighting{role: as.look.role, replID: as.look.replID, formerID: as.look.formerID}, !got.broken && want&lookRole != 0
 	return got
 }
 
 // identity is what the server says of itself over this connection, now.
 func (f *simFlow) identity() (sighting, error) {
-	n := f.d.n
+	n := f.n
 	if _, loading := n.w.faultAt(n.w.t(), -1, n.i, faultErr); loading {
 		return sighting{}, errSimLoading
 	}
@@ -394,9 +371,6 @@ func (f *simFlow) identity() (sighting, error) {
 // answerTo sends a question to which nothing happens but to the network. What the server does
 // may be done after the asker has given up.
 func answerTo[T any](f *simFlow, what uint64, do func() T) (answer T, err error) {
-	if err := f.connect(); err != nil {
-		return answer, err
-	}
 	done := make(chan T, 1)
 	_, err = f.send(f.roll(what), false, 1, func() { done <- do() })
 	if err != nil {
@@ -424,12 +398,12 @@ func (f *simFlow) ask() (sighting, error) {
 }
 
 func (f *simFlow) write(m *markWrite) (mark, error) {
-	s, err := answerTo(f, 'm', func() sighting { return f.d.n.writeMark(m) })
+	s, err := answerTo(f, 'm', func() sighting { return f.n.writeMark(m) })
 	return s.mark, err
 }
 
 func (f *simFlow) kill(id int64) error {
-	told, err := answerTo(f, 'k', func() error { return f.d.n.kill(f.d.p, f.gen, id) })
+	told, err := answerTo(f, 'k', func() error { return f.n.kill(f.d.p, f.gen, id) })
 	return first(err, told)
 }
 
@@ -477,7 +451,7 @@ func (n *simNode) kill(p *simProcess, gen int, id int64) error {
 }
 
 func (s *simWire) listen(ctx context.Context, channel string, confirmed func(), heard func(string)) error {
-	p, n, w := s.p, s.n, s.p.w
+	p, n, w := s.p, s.n.led(s.p), s.p.w
 	t := w.t()
 	roll := w.mix('l', uint64(p.i), uint64(n.i), uint64(t))
 	_, cut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut, faultCutBack)

@@ -27,15 +27,11 @@ func (c *simClient) handsOver(g *simGrant, op int) bool {
 // do not stop to send, and some were killed, as far as the others know.
 func (c *simClient) handOver(ctx context.Context, g *simGrant, op int) {
 	w := c.w
-	token := g.lock.token
+	token := g.lock.Token()
 	if c.roll(op, 81)%4 > 0 {
-		ttl := max(minTTL, w.plan.TTL/4+c.within(op, 82, 2*w.plan.TTL))
-		from := w.t()
+		ttl := g.lock.allowed(max(minTTL, w.plan.TTL/4+c.within(op, 82, w.longestAsked())))
 		var err error
-		token, err = c.tryHandOver(g, ttl)
-		w.took(c.p, "HandOver", from, w.plan.NodeTimeout)
-		if err != nil {
-			c.release(g, op)
+		if token, err = c.tryHandOver(g, ttl); err != nil {
 			return
 		}
 	} else {
@@ -45,7 +41,10 @@ func (c *simClient) handOver(ctx context.Context, g *simGrant, op int) {
 		}
 		g.relCalled = w.t() // it stops, and nobody is told
 		g.stopped = true
-		w.leaves(g, w.plan.TTL)
+		g.lock.mu.Lock()
+		longest := g.lock.longest
+		g.lock.mu.Unlock()
+		w.leaves(g, longest)
 	}
 	g.abandoned = true
 	if w.dead(c.p) {
@@ -89,35 +88,52 @@ func (c *simClient) adoptOptions() (opts []LockOption) {
 func (w *simWorld) leaves(g *simGrant, ttl time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	g.leftUntil = w.t() + int64(max(ttl, w.plan.TTL)*102/100)
+	g.leftUntil = w.t() + int64(ttl*102/100)
 }
 
-// left reports whether a value is there because it was handed over to nobody yet. A clock that
-// was set back since the acquire makes it last for that much longer. Of a holder that stopped
-// nobody takes back what a server that hung got late. And a server that is not told for how long
-// a lock is kept has it for the lease.
+func (w *simWorld) handing(g *simGrant) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return g.handing
+}
+
+// ticket is the value to which a lock was handed over; empty: it was not.
+func (w *simWorld) ticket(g *simGrant) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if g.handedAt == 0 {
+		return ""
+	}
+	return g.ticket
+}
+
+// left reports whether a value is there because it was handed over to nobody yet: the ticket's, and
+// never the former holder's. A clock that was set back since makes it last for that much longer. Of a
+// holder that stopped nobody takes back what a server that hung got late. And a server that is
+// not told for how long a lock is kept has it for the lease.
 func (n *simNode) left(value string) bool {
 	w := n.w
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	g := w.byToken[value[:min(len(value), tokenLen)]]
-	if g == nil {
+	w.mu.Unlock()
+	if g == nil || !g.stopped && !g.keeps && value != w.ticket(g) {
 		return false
 	}
-	until := g.leftUntil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	until, since := g.leftUntil, g.call
 	switch h := n.last(g.key, value); {
 	case g.stopped && h != nil:
 		until = max(until, h.from+int64(w.plan.TTL*102/100))
-	case !g.keeps && h != nil && h.extended > g.handedAt: // it hung when the lock was handed over
-		until = max(until, h.extended+int64(g.lease*102/100))
 	case g.keeps && value == g.value:
-		since := g.relCalled
-		if h != nil {
-			since = max(since, h.extended) // it hung before the release, and then did the last extend
-		}
-		until = max(until, since+int64(g.lease*102/100))
+		return false
+	case g.keeps && value == g.kept && g.proc.killedAt == never:
+		// Whatever a node did late was made good.
+		until = g.ret + int64(g.lock.terms.minHold*104/100) + int64(10*time.Millisecond)
+	case !g.stopped && !g.keeps:
+		since = g.relCalled
 	}
-	return w.t() < until+n.setBack(g.call)
+	return w.t() < until+n.setBack(since)
 }
 
 // setBack is by how much a server's clock was set back from a time on.
@@ -143,7 +159,7 @@ func (w *simWorld) freeFromLeft(g *simGrant) int64 {
 	for _, n := range w.nodes {
 		end := int64(0)
 		for _, h := range n.holds[g.key] {
-			if h.value == g.value || h.value == g.kept {
+			if h.value == g.value || h.value == g.kept || h.value == g.ticket {
 				end = max(end, h.to)
 			}
 		}
@@ -156,53 +172,73 @@ func (w *simWorld) freeFromLeft(g *simGrant) int64 {
 
 func (w *simWorld) dead(p *simProcess) bool { return w.t() >= p.killedAt }
 
-// tryHandOver is HandOver, with what must hold when it returns.
+// tryHandOver is HandOver, with what must hold when it returns: a majority of nodes has the ticket's
+// value, or the lock is lost. In both cases the handle is over from the call on.
 func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, err error) {
-	w, l := c.w, g.lock
-	token, err = l.handOver(context.Background(), ttl) // as HandOver, but for the rule about NodeTimeout
+	w, l, ctx := c.w, g.lock, context.Background()
+	call := w.t()
+	g.relCalled = call
+	held := l.Context()
+	before := l.Validity() > 0 && held.Err() == nil
+	w.mu.Lock()
+	g.handing = before
+	w.mu.Unlock()
+	token, err = l.handOver(ctx, ttl) // as HandOver, but for the rule about NodeTimeout
+	t := w.t()
+	w.took(c.p, "HandOver", call, w.plan.NodeTimeout)
+	g.handedAt, g.handErr = t, err
+	if w.dead(c.p) {
+		return token, err
+	}
+	again := l.Release(ctx)
+	if l.Validity() > 0 || held.Err() == nil || l.extend(ctx, w.plan.TTL) == nil {
+		w.violated("adopt: %v was handed over, and its handle is still good for something", g)
+	}
+	w.happened(func() string { return fmt.Sprintf("client %d.%d hands over %.6s: %v", c.p.i, c.i, g.value, err) }, 7, fnv1a(g.value), uint64(truth(err == nil)))
 	if err != nil {
+		if before && w.plan.Calm && !w.cutOff(c.p.i) && !errors.Is(err, ErrExpired) {
+			w.violated("adopt: %v was not handed over, although nothing goes wrong: %v", g, err)
+		}
+		if !errors.Is(err, ErrLost) || !errors.Is(context.Cause(held), ErrLost) {
+			w.violated("adopt: %v was not handed over, and that is no loss: %v, %v", g, err, context.Cause(held))
+		}
+		if before && errors.Is(err, ErrNotHeld) {
+			w.checkNotHeld(c.p, g, g.value, call)
+		}
 		return "", err
 	}
-	t := w.t()
-	g.relCalled = t
 	w.leaves(g, ttl)
-	g.handedAt = t
-	l.mu.Lock()
-	g.lease = l.longest
-	l.mu.Unlock()
-	if w.dead(c.p) {
-		return token, nil
-	}
-	lasting := 0
+	ticket, lasting := w.ticket(g), 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		if n.had(g.key, g.value, g.number, t) {
+		if ticket != "" && n.had(g.key, ticket, 0, t) {
 			lasting++
 		}
 		n.mu.Unlock()
 	}
 	if lasting < c.p.rl.quorum {
-		w.violated("adopt: %v was handed over, but only %d nodes have it", g, lasting)
+		w.violated("adopt: %v was handed over, but only %d nodes have the ticket", g, lasting)
 	}
-	if l.Validity() > 0 || l.Release(context.Background()) != nil || !errors.Is(l.extend(context.Background(), w.plan.TTL), ErrReleased) {
-		w.violated("adopt: %v was handed over, and its handle is still good for something", g)
+	if !errors.Is(context.Cause(held), ErrReleased) || again != nil {
+		w.violated("adopt: %v was handed over, and not released: %v, %v", g, context.Cause(held), again)
 	}
-	w.happened(func() string { return fmt.Sprintf("client %d.%d hands over %.6s", c.p.i, c.i, g.value) }, 7, fnv1a(g.value))
 	return token, nil
 }
 
-// checkAdopted: Adopt is granted by a majority of nodes that had the former value. If a majority
-// had one that was set before the former lease ended, nobody else had the lock in between.
+// checkAdopted: Adopt is granted by a majority of nodes that had the ticket's value, and nobody else
+// had the lock since the hand-over. Of a holder that stopped, nobody else had it if a majority had
+// its value from a time before its lease ended.
 func (w *simWorld) checkAdopted(g, next *simGrant) {
 	g.mu.Lock()
 	over := g.promises[len(g.promises)-1].until
 	g.mu.Unlock()
+	from := w.heritage(g)
 	had, before := 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
 		there, old := false, false // a node that forgot it may have had it put back
 		for _, h := range n.holds[g.key] {
-			if h.value == g.value && h.to >= next.call {
+			if h.value == from && h.to >= next.call {
 				there = there || h.forgotten == 0 || h.forgotten > next.call
 				old = old || h.from < over
 			}
@@ -213,11 +249,27 @@ func (w *simWorld) checkAdopted(g, next *simGrant) {
 	}
 	if quorum := g.proc.rl.quorum; had < quorum {
 		w.violated("adopt: %v was adopted by %v, but only %d nodes had it", g, next, had)
-	} else if before >= quorum {
+	} else if !g.stopped || before >= quorum {
 		w.mu.Lock()
 		g.bridge = next.ret
 		w.mu.Unlock()
 	}
+}
+
+// former is the token of the holder whose lock this one goes on with.
+func (w *simWorld) former(g *simGrant) string {
+	if f := w.byToken[g.lock.adopts]; f != nil {
+		return f.lock.Token()
+	}
+	return g.lock.adopts
+}
+
+// heritage is the value from which a lock is adopted.
+func (w *simWorld) heritage(g *simGrant) string {
+	if g.stopped {
+		return g.value
+	}
+	return w.ticket(g)
 }
 
 // heir is the process that goes on with a lock: any that lives to the end, or this one.
@@ -243,7 +295,7 @@ func (c *simClient) adopts(ctx context.Context, g *simGrant, token string, op in
 	w.took(p, "Adopt", call, attemptLimit(m))
 	c.endedInTime(ends, err)
 	if errors.Is(err, ErrNotHeld) {
-		w.checkNotHeld(p, g, call)
+		w.checkNotHeld(p, g, w.heritage(g), call)
 	}
 	if err != nil {
 		c.adoptFailed(err)
@@ -268,48 +320,19 @@ func (c *simClient) adoptFailed(err error) {
 		8, uint64(c.p.i), uint64(c.i), uint64(truth(errors.Is(err, ErrNotHeld))))
 }
 
-// checkNotHeld is I6 for an Adopt that failed with ErrNotHeld.
-func (w *simWorld) checkNotHeld(p *simProcess, g *simGrant, call int64) {
+// checkNotHeld is I6 for an Adopt or HandOver of a value that failed with ErrNotHeld.
+func (w *simWorld) checkNotHeld(p *simProcess, g *simGrant, value string, call int64) {
 	t, without := w.t(), 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		if !n.has(g.key, g.value, call) || !n.has(g.key, g.value, t) {
+		if !n.has(g.key, value, call) || !n.has(g.key, value, t) {
 			without++
 		}
 		n.mu.Unlock()
 	}
 	if need := len(w.nodes) - p.rl.quorum + 1; without < need {
-		w.violated("I6: Adopt of %v said that it is not held, but only %d nodes were without it", g, without)
+		w.violated("I6: %v did not change hands, for it is not held, but only %d nodes were without it", g, without)
 	}
-}
-
-// checkHandedOver: what arrives after a hand-over is taken back, and not left to its TTL, unless
-// the process that would take it back stood still meanwhile.
-func (w *simWorld) checkHandedOver(g *simGrant) {
-	if !w.plan.Strict || g.handedAt == 0 || g.proc.killedAt != never {
-		return
-	}
-	for _, n := range w.nodes {
-		for _, h := range n.holds[g.key] {
-			if h.value == g.value && h.from > g.handedAt && h.expire > 0 && h.forgotten == 0 && !g.proc.sleptBetween(h.from, h.to) && !n.couldNotTakeBack(h, g) {
-				w.violated("I5: node %d got %v after it was handed over at %.6f ms, and kept it until %.6f ms", n.i, g, ms(g.handedAt), ms(h.to))
-			}
-		}
-	}
-}
-
-// couldNotTakeBack reports whether what a node has late had to end by itself.
-func (n *simNode) couldNotTakeBack(h *simHold, g *simGrant) bool {
-	// A turn that comes before the entry is taken out of the line: the value may be the key that
-	// was handed over, so nobody deletes it. And a join that lands after all of that: whoever is
-	// in line and does not come has the lock reserved once.
-	if h.turn && (n.withdrawn[h.value] > h.from || n.joined[h.value] > g.handedAt) {
-		return true
-	}
-	// A release is sent again a node timeout after the first, behind a batch that may be silent
-	// for another one, and may take half as long again. Options wants TTLs above that.
-	takes := int64(4 * n.w.plan.NodeTimeout)
-	return h.to-h.from <= takes || h.to <= n.silentUntil(g.proc)+takes
 }
 
 // silentUntil is until when a process may not know that its flow to a node went silent while the

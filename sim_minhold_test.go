@@ -31,36 +31,40 @@ func (w *simWorld) keeps(g *simGrant) bool {
 	l := g.lock
 	l.mu.Lock()
 	over := l.over != nil
-	g.lease = l.longest
 	l.mu.Unlock()
 	d := l.terms.minHold
 	g.keeps = d > 0 && !over && g.proc.now().mono < l.grantedAt.mono+int64(d)
 	if g.keeps {
-		w.leaves(g, d)
+		w.leaves(g, max(d, w.plan.TTL))
 	}
 	return g.keeps
 }
 
-// keptUnder notes the value to which the key of a lock goes that is kept.
+// keptUnder notes the value to which the key of a lock goes that is kept or handed over.
 func (w *simWorld) keptUnder(value string, op *memOp) {
-	if op.req.script != adoptScript || op.req.op != opExtend {
+	if op.req.script != keepScript && op.req.op != opMove {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if g := w.byToken[op.ended]; g != nil {
+	if g := w.byToken[op.value[:tokenLen]]; g != nil && op.req.script == keepScript {
 		g.kept = value
 		w.byToken[value[:tokenLen]] = g
 	}
+	if g := w.byToken[op.ended]; g != nil && op.req.op == opMove {
+		g.ticket = value
+		w.byToken[value[:tokenLen]] = g
+		w.sentBy[value] = simSender{g.proc, w.t()}
+	}
 }
 
-// checkMinHold: nobody gets a lock before its time is over, although it was released.
+// checkMinHold: nobody gets a lock before its time is over, although it was released. A lock that
+// is lost before its release is not kept: its end is true by another rule.
 func (w *simWorld) checkMinHold(g *simGrant, grants []*simGrant) {
-	if !g.keeps || g.relErr != nil || g.proc.killedAt <= g.relRet {
+	if !g.keeps || g.told.at == 0 || g.told.err != nil || g.proc.killedAt <= g.told.at || g.lostAt <= g.told.at {
 		return
 	}
-	// By the holder's clock, which may run 1% fast.
-	until := g.ret + int64(g.lock.terms.minHold)*99/100
+	until := g.ret + g.proc.mono.lasts(int64(g.lock.terms.minHold)) - simMoment
 	for _, o := range grants {
 		if o.ret > g.relCalled && o.ret < until {
 			w.violated("min hold: %v, although %v was to be kept until %.6f ms", o, g, ms(until))

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -16,6 +17,7 @@ type memStore struct {
 	keys    map[string]*memKey
 	scripts map[*script]bool // that it was sent whole
 	publish func(channel, message string)
+	mute    bool // nobody may publish
 	watch   memWatch
 }
 
@@ -23,8 +25,8 @@ type memStore struct {
 type memKey struct {
 	str    string
 	zset   map[string]float64
-	list   bool
-	expire int64 // milliseconds since 1970; 0: never
+	other  string // the type of what is no string and no sorted set
+	expire int64  // milliseconds since 1970; 0: never
 }
 
 // memWatch is told what becomes of strings, which locks are. The op is the request's.
@@ -65,6 +67,8 @@ type memError string
 
 func (e memError) Error() string { return string(e) }
 func (memError) RedisError()     {}
+
+func wrongTypeOf(key string) memError { return wrongType + memError(": "+key) }
 
 const wrongType = memError("WRONGTYPE Operation against a key holding the wrong kind of value")
 
@@ -130,8 +134,8 @@ func (s *memStore) typ(key string) string {
 		return "none"
 	case k.zset != nil:
 		return "zset"
-	case k.list:
-		return "list"
+	case k.other != "":
+		return k.other
 	default:
 		return "string"
 	}
@@ -142,7 +146,7 @@ func (s *memStore) text(key string) (value string, ok bool, err error) {
 	switch k := s.get(key); {
 	case k == nil:
 		return "", false, nil
-	case k.zset != nil || k.list:
+	case k.zset != nil || k.other != "":
 		return "", false, wrongType
 	default:
 		return k.str, true, nil
@@ -156,7 +160,7 @@ func (s *memStore) zset(key string) (map[string]float64, error) {
 	case k == nil:
 		return nil, nil
 	case k.zset == nil:
-		return nil, wrongType
+		return nil, wrongTypeOf(key)
 	default:
 		return k.zset, nil
 	}
@@ -208,7 +212,7 @@ func (s *memStore) waiting(key string) (members []string) {
 
 // do answers a request as the server would: a value as go-redis reads it, or an error.
 func (s *memStore) do(req *request) (any, error) {
-	plain := req.plainArguments()
+	plain := req.values()
 	args := make([]string, len(plain))
 	for i, a := range plain {
 		args[i] = argument(a)
@@ -234,8 +238,14 @@ func (s *memStore) do(req *request) (any, error) {
 	case extendScript:
 		op.value = argv[0]
 		return s.extend(keys[0], argv, op)
+	case doorScript:
+		op.value = argv[0]
+		return s.shut(keys[0], argv, op)
 	case inspectScript:
 		return s.inspect(keys[0], argv)
+	case keepScript:
+		op.value, op.ended = argv[0], argv[1]
+		return s.keep(keys[0], argv, op)
 	case queueReleaseScript:
 		op.value = argv[0]
 		return s.lineRelease(keys[0], argv, op)
@@ -297,11 +307,24 @@ func number(s string) int64 {
 
 // entryParts is parts of line.lua.
 func entryParts(member string) (process string, grace int64, value string) {
+	process, grace, value, _ = entryMode(member)
+	return process, grace, value
+}
+
+// entryMode is entryParts with the limit of one who wants to share the lock; -1: it does not.
+func entryMode(member string) (process string, grace int64, value string, limit int64) {
 	f := strings.SplitN(member, " ", 3)
 	if len(f) < 3 {
-		return "", 0, ""
+		return "", 0, "", -1
 	}
-	return f[0], number(f[1]), f[2]
+	time, many, shares := strings.Cut(f[1], "s")
+	if time == "" || strings.Trim(time+many, "0123456789") != "" || f[0] == "" {
+		return "", 0, "", -1
+	}
+	if limit = -1; shares {
+		limit = number(many)
+	}
+	return f[0], number(time), f[2], limit
 }
 
 func valueIn(entry string) string {
@@ -355,32 +378,66 @@ const mostFence = 1 << 52
 
 func (s *memStore) counter(key string) (int64, error) {
 	v, ok, err := s.text(key)
-	if err != nil || !ok {
-		return 0, err
+	if err != nil {
+		return 0, wrongTypeOf(key)
+	}
+	if !ok {
+		return 0, nil
 	}
 	n, perr := strconv.ParseUint(v, 10, 64)
 	if perr != nil || len(v) > 16 || n > mostFence || v[0] == '+' {
-		return 0, memError("BADFENCE the fencing counter holds no integer from 0 to 2^52")
+		return 0, memError("BADFENCE the fencing counter holds no integer from 0 to 2^52: " + memError(key))
 	}
 	return int64(n), nil
 }
 
+// foreignDoor is an error if a door is not one that a waiter shut.
+func (s *memStore) foreignDoor(door string) error {
+	v, held, err := s.text(door)
+	switch token, _, ok := strings.Cut(v, "@"); {
+	case err != nil:
+		return wrongTypeOf(door)
+	case held && (!ok || token == "" || strings.Trim(token, "0123456789abcdefABCDEF") != ""):
+		return memError("WRONGTYPE a value of others: " + door)
+	}
+	return nil
+}
+
+// shut is door.lua.
+func (s *memStore) shut(door string, argv []string, op *memOp) (any, error) {
+	if err := s.foreignDoor(door); err != nil {
+		return nil, err
+	}
+	s.set(door, argv[0], number(argv[1]), op)
+	return "OK", nil
+}
+
+// nextToken is that of fence_counter.lua.
+func (s *memStore) nextToken(counter string, proposal int64) (int64, error) {
+	c, err := s.counter(counter)
+	if err != nil {
+		return 0, err
+	}
+	now := s.micros()
+	token := max(now-1000000, min(now+1000000, proposal))
+	token = max(c+1, token)
+	if token > mostFence {
+		return 0, memError("BADFENCE the fencing counter has reached its end")
+	}
+	return token, nil
+}
+
 func (s *memStore) fence(keys, argv []string, op *memOp) (any, error) {
 	lock, counter := keys[0], keys[1]
-	c, err := s.counter(counter)
+	fence, err := s.nextToken(counter, number(argv[2]))
 	if err != nil {
 		return nil, err
 	}
-	now := s.micros()
-	fence := max(now-1000000, min(now+1000000, number(argv[2])))
-	fence = max(c+1, fence)
-	if fence > mostFence {
-		return nil, memError("BADFENCE the fencing counter has reached its end")
-	}
 	claimed := false
 	if len(keys) > 2 {
-		process, _, _ := entryParts(argv[4])
-		s.zrem(keys[2], argv[4], "woken "+argv[4], "silent "+process)
+		if err := s.leave(keys[2], argv[4]); err != nil {
+			return nil, err
+		}
 		v, ok, err := s.text(lock)
 		if err != nil {
 			return nil, err
@@ -410,15 +467,8 @@ func (s *memStore) adopt(keys, argv []string, op *memOp) (any, error) {
 	}
 	fence := int64(1)
 	if len(keys) > 1 {
-		c, err := s.counter(keys[1])
-		if err != nil {
+		if fence, err = s.nextToken(keys[1], number(argv[3])); err != nil {
 			return nil, err
-		}
-		now := s.micros()
-		fence = max(now-1000000, min(now+1000000, number(argv[3])))
-		fence = max(fence, c+1)
-		if fence > mostFence {
-			return nil, memError("BADFENCE the fencing counter has reached its end")
 		}
 		s.set(keys[1], strconv.FormatInt(fence, 10), number(argv[4]), op)
 	}
@@ -476,7 +526,11 @@ func (s *memStore) force(lock string, argv []string, op *memOp) (any, error) {
 	}
 	deleted := int64(0)
 	if shared {
-		if deleted = s.forceShared(lock, holders, argv[0], op); deleted == 0 {
+		var err error
+		if deleted, err = s.forceShared(lock, holders, argv[0], op); err != nil {
+			return nil, err
+		}
+		if deleted == 0 {
 			v, ok, _ := s.text(lock)
 			return orZero(v, ok), nil
 		}
@@ -484,8 +538,8 @@ func (s *memStore) force(lock string, argv []string, op *memOp) (any, error) {
 		deleted = truth(s.get(lock) != nil)
 		s.del(lock, op)
 	}
-	if s.get(lock) == nil && s.typ(line) == "zset" {
-		s.serve(lock, line, "", op)
+	if v, ok, err := s.text(lock); err == nil && (!ok || v == marker) && s.typ(line) == "zset" {
+		s.serve(lock, holders, line, atOnce, "", false, op)
 	}
 	return deleted, nil
 }
@@ -500,7 +554,7 @@ func (s *memStore) inspect(lock string, argv []string) (any, error) {
 		holders = argv[2]
 	}
 	var waiting []string
-	if line != "" && s.typ(line) == "zset" {
+	if line != "" && s.headOf(line) != "" {
 		waiting = s.waiting(line)
 	}
 	list := []any{}
@@ -514,42 +568,230 @@ func (s *memStore) inspect(lock string, argv []string) (any, error) {
 	return found, nil
 }
 
-// serve is that of line.lua.
-func (s *memStore) serve(lock, line, mine string, op *memOp) (value string, ok bool) {
-	now := s.micros()
-	for {
-		waiting := s.waiting(line)
-		if len(waiting) == 0 {
-			s.del(line, op)
-			return "", false
+// remind is that of line.lua.
+func (s *memStore) remind(lock, holders, member string) (reserved bool) {
+	process, _, value, limit := entryMode(member)
+	v, held, _ := s.text(lock)
+	text := value
+	if held && v == marker && limit >= 0 {
+		var number int64
+		if _, number, reserved = s.have(holders, value); reserved {
+			text = addNotice("", number, value)
 		}
-		head := waiting[0]
-		process, grace, value := entryParts(head)
-		left := grace * 1000
-		till, woken := s.keys[line].zset["woken "+head]
-		if woken {
-			left = min(left, -int64(till)-now)
+	}
+	reserved = reserved || held && v == value
+	if reserved || !held {
+		s.notify(process, text)
+	}
+	return reserved
+}
+
+// addNotice is add of line.lua.
+func addNotice(text string, number int64, value string) string {
+	if text != "" {
+		text += " "
+	}
+	return fmt.Sprint(text, number, " ", value[:min(32, len(value))])
+}
+
+const atOnce = 64
+
+// score is that of a member of a line.
+func (s *memStore) score(line, member string) (score float64, ok bool) {
+	if k := s.get(line); k != nil {
+		score, ok = k.zset[member]
+	}
+	return score, ok
+}
+
+// nth is the waiter that so many came before, of those who came at a time or later.
+func (s *memStore) nth(line string, from float64, at int) (member string) {
+	for _, m := range s.waiting(line) {
+		if score, _ := s.score(line, m); score < from {
+			continue
 		}
-		if left > 0 {
-			if !woken {
-				s.zadd(line, float64(-(now + left)), "woken "+head)
-				s.zadd(line, float64(-(now + left)), "silent "+process)
-			}
-			s.set(lock, value, (left+999)/1000, op)
-			if value != mine {
-				s.publish("redlock:"+process, value)
-			}
-			return value, true
+		if at == 0 {
+			return m
 		}
-		s.zrem(line, head, "woken "+head)
-		if s.zrem(line, "silent "+process) == 1 {
-			for _, m := range s.waiting(line) {
-				if strings.HasPrefix(m, process+" ") {
-					s.zrem(line, m)
-				}
+		at--
+	}
+	return ""
+}
+
+// leave is that of line.lua.
+func (s *memStore) leave(line, member string) error {
+	process, _, _ := entryParts(member)
+	_, err := s.zset(line)
+	if err == nil {
+		s.zrem(line, member, "woken "+member, "silent "+process)
+	}
+	return err
+}
+
+// headOf is that of line.lua.
+func (s *memStore) headOf(line string) string {
+	if _, err := s.zset(line); err != nil {
+		return ""
+	}
+	head := s.nth(line, 0, 0)
+	if process, _, _ := entryParts(head); process == "" {
+		return ""
+	}
+	return head
+}
+
+// known is that of line.lua.
+func known(member string) bool {
+	process, _, _ := entryParts(member)
+	return process != "" || member == "told" || strings.HasPrefix(member, "woken ") || strings.HasPrefix(member, "silent ")
+}
+
+// highest is the member of a sorted set with the greatest score; of several the last.
+func (s *memStore) highest(key string) (member string, score float64) {
+	if k := s.get(key); k != nil {
+		for m, at := range k.zset {
+			if member == "" || at > score || at == score && m > member {
+				member, score = m, at
 			}
 		}
 	}
+	return member, score
+}
+
+// farthest is how many waiters of a line serve looks at to take out those of a dead process. Lines
+// here are shorter.
+const farthest = 5000
+
+// serve is that of line.lua.
+func (s *memStore) serve(lock, holders, line string, most int, mine string, all bool, op *memOp) (last string, ok, denied bool) {
+	now := s.micros()
+	ms := now / 1000
+	v, held, err := s.text(lock)
+	if err != nil || held && v != marker {
+		return "", false, false
+	}
+	if held {
+		if s.purge(true, holders, ms, op) != nil {
+			return "", false, false
+		}
+		if s.get(holders) == nil {
+			s.del(lock, op)
+			held = false
+		}
+	}
+	told := 0.0
+	if !all && held {
+		told, _ = s.score(line, "told")
+	}
+	from, before := -told, told
+	first, past, at, come, far := !held, false, 0, 0, farthest
+	var processes []string
+	notices := make(map[string]string)
+loop:
+	for range 2 * most {
+		member := s.nth(line, from, at)
+		if member == "" {
+			if last, score := s.highest(line); at == 0 && (last == "" || score < 0) {
+				told = before
+				if last != "" && known(last) {
+					s.del(line, op)
+				}
+			}
+			break
+		}
+		process, grace, value, limit := entryMode(member)
+		if process == "" {
+			break
+		}
+		left := grace * 1000
+		till, woken := s.score(line, "woken "+member)
+		if woken {
+			left = min(left, -int64(till)-now)
+		}
+		tell := func() {
+			if woken {
+				return
+			}
+			s.zadd(line, float64(-(now + left)), "woken "+member)
+			if _, there := s.score(line, "silent "+process); !there {
+				s.zadd(line, float64(-(now + left)), "silent "+process)
+			}
+		}
+		silent, there := s.score(line, "silent "+process)
+		dead := there && -int64(silent) <= now && (left <= 0 || !woken)
+		switch {
+		case left <= 0 || dead:
+			s.zrem(line, member, "woken "+member)
+			if dead && far <= 0 {
+				break loop
+			}
+			if dead {
+				far -= len(s.waiting(line))
+				s.zrem(line, "silent "+process)
+				for _, m := range s.waiting(line) {
+					if strings.HasPrefix(m, process+" ") {
+						s.zrem(line, m, "woken "+m)
+					}
+				}
+				at = 0
+			}
+			continue
+		case limit < 0 && come == 0 && at == 0 && !held:
+			tell()
+			s.set(lock, value, (left+999)/1000, op)
+			return value, true, value != mine && s.notify(process, value)
+		case limit < 0:
+			if !first {
+				break loop
+			}
+			past = true
+			at++
+			continue
+		}
+		if _, _, listed := s.have(holders, value); !woken || !held || !listed {
+			if !held && s.purge(false, holders, ms, op) != nil {
+				return "", false, false
+			}
+			number, ok := int64(0), come < most
+			if ok {
+				number, ok = s.list(lock, holders, value, (left+999)/1000, limit, ms, op)
+			}
+			if !ok {
+				break loop
+			}
+			tell()
+			if value != mine {
+				if notices[process] == "" {
+					processes = append(processes, process)
+				}
+				notices[process] = addNotice(notices[process], number, value)
+			}
+			come, last, held = come+1, value, true
+		}
+		at++
+		if !past {
+			score, _ := s.score(line, member)
+			told = -score
+		}
+	}
+	if told != 0 && told != before {
+		s.zadd(line, told, "told")
+	}
+	if come > 0 {
+		s.settle(lock, holders, ms, op)
+	}
+	for _, process := range processes {
+		denied = s.notify(process, notices[process]) || denied
+	}
+	return last, come > 0, denied
+}
+
+// notify is that of line.lua.
+func (s *memStore) notify(process, text string) (denied bool) {
+	if !s.mute {
+		s.publish("redlock:"+process, text)
+	}
+	return s.mute
 }
 
 func (s *memStore) claim(lock, line string, argv []string, op *memOp) (any, error) {
@@ -557,11 +799,9 @@ func (s *memStore) claim(lock, line string, argv []string, op *memOp) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	process, _, _ := entryParts(argv[2])
-	if _, err := s.zset(line); err != nil {
+	if err := s.leave(line, argv[2]); err != nil {
 		return nil, err
 	}
-	s.zrem(line, argv[2], "woken "+argv[2], "silent "+process)
 	if ok && v == argv[0] {
 		s.expireIn(lock, number(argv[1]), op)
 		return "OK", nil
@@ -574,7 +814,11 @@ func (s *memStore) claim(lock, line string, argv []string, op *memOp) (any, erro
 }
 
 func (s *memStore) join(lock, line string, argv []string, op *memOp) (any, error) {
-	process, _, value := entryParts(argv[0])
+	process, _, value, limit := entryMode(argv[0])
+	holders := "{" + lock + "}:shared"
+	if len(argv) > 5 {
+		holders = argv[5]
+	}
 	v, held, err := s.text(lock)
 	if err != nil {
 		return nil, err
@@ -585,6 +829,14 @@ func (s *memStore) join(lock, line string, argv []string, op *memOp) (any, error
 	}
 	place, present := set[argv[0]]
 	isNew, placed := !present, present
+	if last, _ := s.highest(line); isNew && last != "" && !known(last) {
+		return nil, memError("WRONGTYPE a sorted set of others: " + line)
+	}
+	if limit >= 0 && (!held || v == marker) {
+		if err := s.purge(held, holders, s.millis(), op); err != nil {
+			return nil, err
+		}
+	}
 	if argv[1] != "" {
 		if score, ok := set[argv[1]]; ok && !placed {
 			place, placed = score, true
@@ -593,6 +845,9 @@ func (s *memStore) join(lock, line string, argv []string, op *memOp) (any, error
 		if held && v == valueIn(argv[1]) {
 			s.del(lock, op)
 			v, held = "", false
+		} else if held && v == marker && limit >= 0 && s.strike(lock, holders, valueIn(argv[1]), op) {
+			s.settle(lock, holders, s.millis(), op)
+			v, held, _ = s.text(lock)
 		}
 	}
 	if isNew {
@@ -606,11 +861,28 @@ func (s *memStore) join(lock, line string, argv []string, op *memOp) (any, error
 			}
 		}
 		s.zadd(line, place, argv[0])
+		if told, ok := s.score(line, "told"); ok && place <= -told {
+			s.zadd(line, -place, "told")
+		}
 	}
 	s.zrem(line, "silent "+process)
 	s.expireIn(line, number(argv[4]), op)
-	if !held {
-		v, held = s.serve(lock, line, value, op)
+	denied := false
+	if !held || v == marker {
+		_, _, denied = s.serve(lock, holders, line, atOnce, value, !isNew, op)
+		v, held, _ = s.text(lock)
+	}
+	ours, left, given := truth(held && v == value), s.pttl(lock), ""
+	if held && v == marker && limit >= 0 {
+		if _, number, listed := s.have(holders, value); listed {
+			ours = number + 1
+		}
+		if limit > 0 {
+			left = max(s.earliest(holders)-s.millis(), 1)
+		}
+	}
+	if held && v == marker && !isNew {
+		given = s.given(line, holders, process)
 	}
 	ahead := int64(0)
 	if k := s.get(line); k != nil {
@@ -620,7 +892,40 @@ func (s *memStore) join(lock, line string, argv []string, op *memOp) (any, error
 			}
 		}
 	}
-	return []any{truth(held && v == value), ahead, s.pttl(lock), int64(place), truth(isNew), int64(0), v}, nil
+	answer := []any{ours, ahead, left, int64(place), truth(isNew), truth(denied), v}
+	if given != "" {
+		answer = append(answer, given)
+	}
+	return answer, nil
+}
+
+// earliest is when the first of those who share a lock is struck.
+func (s *memStore) earliest(holders string) int64 {
+	first := math.Inf(1)
+	for _, score := range s.get(holders).zset {
+		first = min(first, score)
+	}
+	return int64(first) / numbers
+}
+
+// given is for whom of a process the lock is reserved together with others.
+func (s *memStore) given(line, holders, process string) (all string) {
+	k := s.get(line)
+	if k == nil {
+		return all
+	}
+	set := k.zset
+	members := sortedKeys(set)
+	slices.SortStableFunc(members, func(a, b string) int { return cmp.Compare(set[a], set[b]) })
+	for _, m := range members[:min(len(members), 4*atOnce)] {
+		if entry, ok := strings.CutPrefix(m, "woken "+process+" "); ok {
+			value := valueIn(process + " " + entry)
+			if _, number, listed := s.have(holders, value); listed {
+				all = addNotice(all, number, value)
+			}
+		}
+	}
+	return all
 }
 
 // last is the greatest score of a line, as ZREVRANGE 0 0 has it.
@@ -668,8 +973,26 @@ func (s *memStore) release(lock, value string, op *memOp) (any, error) {
 	return orZero(v, ok), nil
 }
 
+func (s *memStore) keep(lock string, argv []string, op *memOp) (any, error) {
+	v, ok, err := s.text(lock)
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok || v != argv[0] && v != argv[1]:
+		return orZero(v, ok), nil
+	case argv[2] == "0":
+		s.del(lock, op)
+	case v == argv[0] || s.pttl(lock) > number(argv[2]):
+		s.set(lock, argv[1], number(argv[2]), op)
+	}
+	return int64(1), nil
+}
+
 func (s *memStore) lineRelease(lock string, argv []string, op *memOp) (any, error) {
-	line, entry, role := "{"+lock+"}:line", "", "1"
+	line, entry, role, holders := "{"+lock+"}:line", "", "1", "{"+lock+"}:shared"
+	if len(argv) > 4 {
+		holders = argv[4]
+	}
 	if len(argv) > 1 {
 		entry, role = argv[2], argv[3]
 		if argv[1] != "" {
@@ -684,25 +1007,17 @@ func (s *memStore) lineRelease(lock string, argv []string, op *memOp) (any, erro
 		return s.release(lock, argv[0], op)
 	}
 	if entry != "" {
-		process, _, _ := entryParts(entry)
-		s.zrem(line, entry, "woken "+entry, "silent "+process)
+		_ = s.leave(line, entry)
 	}
 	ours, looks := ok && v == argv[0], role == "2"
-	if looks || ok && !ours {
-		waiting := s.waiting(line)
+	if looks || ok && !ours && v != marker {
+		head := s.headOf(line)
 		if ours {
 			s.del(lock, op)
 		}
-		reserved := false
-		if role != "0" && len(waiting) > 0 {
-			process, _, value := entryParts(waiting[0])
-			reserved = ok && value == v
-			if reserved || !ok || ours {
-				s.publish("redlock:"+process, value)
-			}
-		}
+		reserved := role != "0" && head != "" && s.remind(lock, holders, head)
 		switch {
-		case ours && len(waiting) > 0:
+		case ours && head != "":
 			return int64(othersWait), nil
 		case ours:
 			return int64(1), nil
@@ -712,15 +1027,17 @@ func (s *memStore) lineRelease(lock string, argv []string, op *memOp) (any, erro
 			return orZero(v, ok), nil
 		}
 	}
-	if ok {
+	if ours {
 		s.del(lock, op)
 	}
-	_, served := s.serve(lock, line, "", op)
+	_, served, denied := s.serve(lock, holders, line, atOnce, "", false, op)
 	switch {
-	case !ok && served:
+	case !ours && served:
 		return int64(othersTurn), nil
-	case !ok:
-		return int64(0), nil
+	case !ours:
+		return orZero(v, ok), nil
+	case denied:
+		return int64(publishDenied), nil
 	case served:
 		return int64(othersWait), nil
 	default:

@@ -27,6 +27,7 @@ type simPlan struct {
 	Sets         bool          `json:",omitempty"` // clients also want several keys at once
 	HandOvers    bool          `json:",omitempty"` // some locks go on in other processes
 	MinHold      time.Duration `json:",omitempty"` // of some locks
+	Mixed        bool          `json:",omitempty"` // locks have different TTLs, up to RestartGuard
 	Nodes        []simNodePlan
 	Processes    []simProcessPlan
 	Fenced       []bool // by key
@@ -41,6 +42,7 @@ type simPlan struct {
 	Late          int           `json:",omitempty"` // arrives up to 2 TTLs later, on a connection given up by then
 	Twice         int           `json:",omitempty"` // arrives again
 	Deaf          int           `json:",omitempty"` // of 1000 notices so many are lost
+	NoPublish     bool          `json:",omitempty"` // nobody may publish
 	TornFor       time.Duration `json:",omitempty"` // and not within half a NodeTimeout, but within this
 	Users         bool          `json:",omitempty"` // connections are of users' clients
 	NoID          bool          `json:",omitempty"` // connections are not told their ids
@@ -72,6 +74,7 @@ type simFault struct {
 	At, For    time.Duration
 	Node, Proc int           `json:",omitempty"`
 	By         time.Duration `json:",omitempty"` // of clocks that are set
+	To         int           `json:",omitempty"` // another node
 }
 
 const (
@@ -92,6 +95,7 @@ const (
 	faultWall    = "wall"    // Proc's wall clock is set By
 	faultKill    = "kill"    // Proc dies
 	faultMute    = "mute"    // what Proc has open to Node goes silent
+	faultTwin    = "twin"    // for Proc, Node's name leads to the server of To
 )
 
 // drawPlan makes the plan of a seed. Regimes differ from seed to seed, because each fault
@@ -144,6 +148,7 @@ func drawPlan(seed uint64) *simPlan {
 		p.Processes = append(p.Processes, proc)
 	}
 	p.Names = oneIn(5)
+	p.NoPublish = mix(seed, 'N')%20 == 0
 	p.drawSets()
 	p.drawHandOvers()
 	if p.Calm {
@@ -248,6 +253,7 @@ func drawPlan(seed uint64) *simPlan {
 	p.drawHalf(nodes)
 	p.drawKinds()
 	p.drawMinHold()
+	p.drawTwins()
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
 	return p
 }
@@ -277,6 +283,9 @@ func (h *simHand) at(t int64) int64 {
 	}
 	return v
 }
+
+// lasts is for how long the hand takes to move on by d, in true time and without its steps.
+func (h *simHand) lasts(d int64) int64 { return int64(float64(d) / (1 + float64(h.ppm)/1e6)) }
 
 // reach is the first time from t on at which the hand shows v or more.
 func (h *simHand) reach(v, t int64) int64 {

@@ -25,7 +25,7 @@ func (h simHeard) String() string {
 
 // sends is I9: the SET of a value goes to a server once, and again only if that refused it
 // and was sent no release of the value. A message that the network doubles was sent once.
-func (w *simWorld) sends(node int, batch []*call) {
+func (w *simWorld) sends(p *simProcess, node int, batch []*call) {
 	var wrong []string
 	w.mu.Lock()
 	for _, c := range batch {
@@ -34,6 +34,7 @@ func (w *simWorld) sends(node int, batch []*call) {
 			w.taken[simSent{node, c.req.value}] = true
 		case opAcquire, opAcquireFenced, opAcquireShared, opAdopt:
 			set := simSent{node, c.req.value}
+			w.sentBy[c.req.value] = simSender{p, w.t()}
 			heard, again := w.sets[set]
 			switch {
 			case !again, heard == heardNoScript:

@@ -51,9 +51,13 @@ func (w *simWorld) partEnded(token string) {
 }
 
 func (p *simProcess) released(i ReleaseInfo) {
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
-	p.w.partEnded(i.Token)
+	w := p.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.partEnded(i.Token)
+	if g := w.byToken[i.Token]; g != nil && g.told.at == 0 {
+		g.told = simReleased{at: w.t(), err: i.Err}
+	}
 }
 
 // heldAsPartUntil is until when, before the given time, a key was held for a set that was
@@ -291,7 +295,10 @@ func (w *simWorld) quiet() (quiet, limit int64) {
 	grace := int64(max(leastReservation, 4*w.plan.NodeTimeout))
 	// A join that is torn, late or doubled may leave an entry behind whose turn is nobody's.
 	limit = 3 * grace * int64(1+(w.plan.Torn+w.plan.Late+w.plan.Twice)/50)
-	if w.plan.Calm {
+	switch {
+	case w.plan.Regime == simWell:
+		quiet, limit = w.wellFrom(), grace
+	case w.plan.Calm:
 		quiet = 0
 		switch limit = grace; {
 		case w.disturbed(): // what it held, and its turn

@@ -14,24 +14,29 @@ const (
 	numbers = 2048
 )
 
-func (s *memStore) marked(lock string) bool {
-	v, ok, _ := s.text(lock)
-	return ok && v == marker
-}
-
-// purge leaves those whose lease is not over.
-func (s *memStore) purge(lock, holders string, now int64, op *memOp) {
-	if !s.marked(lock) {
-		s.del(holders, op)
-		return
+// purge leaves those whose lease is not over, or nobody without the marker.
+func (s *memStore) purge(marked bool, holders string, now int64, op *memOp) error {
+	set, err := s.zset(holders)
+	if err != nil || len(set) == 0 {
+		return err
 	}
-	if k := s.get(holders); k != nil {
-		for m, score := range k.zset {
-			if int64(score) < now*numbers {
-				s.zrem(holders, m)
-			}
+	if !marked {
+		least := math.Inf(1)
+		for _, score := range set {
+			least = min(least, score)
+		}
+		if least < 1<<51 || least > 1<<53 {
+			return memError("WRONGTYPE a sorted set of others: " + holders)
+		}
+		s.del(holders, op)
+		return nil
+	}
+	for m, score := range set {
+		if int64(score) < now*numbers {
+			s.zrem(holders, m)
 		}
 	}
+	return nil
 }
 
 // settle lets the lock's key last as long as the longest lease.
@@ -39,7 +44,6 @@ func (s *memStore) settle(lock, holders string, now int64, op *memOp) {
 	last, ok := s.last(holders)
 	if !ok {
 		s.del(lock, op)
-		s.del(holders, op)
 		return
 	}
 	left := max(int64(last)/numbers-now, 1)
@@ -96,7 +100,8 @@ func (s *memStore) have(holders, value string) (till, number int64, ok bool) {
 	return int64(score) / numbers, int64(score) % numbers, ok
 }
 
-func (s *memStore) share(lock, holders, value string, ttl, limit, now int64, op *memOp) (number int64, ok bool) {
+// list is that of shared.lua: settle is to follow.
+func (s *memStore) list(lock, holders, value string, ttl, limit, now int64, op *memOp) (number int64, ok bool) {
 	till := now + ttl
 	if end, n, have := s.have(holders, value); have {
 		till, number = max(till, end), n
@@ -105,11 +110,31 @@ func (s *memStore) share(lock, holders, value string, ttl, limit, now int64, op 
 			return 0, false
 		}
 	}
-	s.hold(lock, holders, value, number, till, now, op)
+	s.zadd(holders, float64(till*numbers+number), value)
+	s.watch.listed(lock, value, number, till, op)
 	return number, true
 }
 
 func (s *memStore) sharedClaim(keys, argv []string, op *memOp) (any, error) {
+	if len(keys) == 3 {
+		return s.listClaim(keys, argv, op)
+	}
+	lock, holders, line := keys[0], keys[1], keys[3]
+	if err := s.leave(line, argv[3]); err != nil {
+		return nil, err
+	}
+	number, err := s.listClaim(keys, argv, op)
+	if err == nil && s.typ(line) == "zset" {
+		_, _, denied := s.serve(lock, holders, line, 2, "", false, op)
+		if n, granted := number.(int64); granted && denied {
+			return n + unheard, nil
+		}
+	}
+	return number, err
+}
+
+// listClaim is claim of shared_claim.lua.
+func (s *memStore) listClaim(keys, argv []string, op *memOp) (any, error) {
 	lock, holders := keys[0], keys[1]
 	v, held, err := s.text(lock)
 	if err != nil {
@@ -119,15 +144,18 @@ func (s *memStore) sharedClaim(keys, argv []string, op *memOp) (any, error) {
 		return nil, nil
 	}
 	now := s.millis()
-	s.purge(lock, holders, now, op)
-	if _, _, listed := s.have(holders, argv[0]); s.get(keys[2]) != nil && !listed {
+	if err := s.purge(held, holders, now, op); err != nil {
+		return nil, err
+	}
+	if _, _, listed := s.have(holders, argv[0]); len(argv) < 4 && s.get(keys[2]) != nil && !listed {
+		return nil, s.foreignDoor(keys[2])
+	}
+	n, granted := s.list(lock, holders, argv[0], number(argv[1]), number(argv[2]), now, op)
+	if !granted {
 		return nil, nil
 	}
-	number, ok := s.share(lock, holders, argv[0], number(argv[1]), number(argv[2]), now, op)
-	if !ok {
-		return nil, nil
-	}
-	return number + 1, nil
+	s.settle(lock, holders, now, op)
+	return n + 1, nil
 }
 
 func (s *memStore) sharedExtend(keys, argv []string, op *memOp) (any, error) {
@@ -140,14 +168,21 @@ func (s *memStore) sharedExtend(keys, argv []string, op *memOp) (any, error) {
 	now := s.millis()
 	if held && v == value {
 		till := now + max(ttl, s.pttl(lock))
-		s.del(holders, op)
+		if err := s.purge(false, holders, now, op); err != nil {
+			return nil, err
+		}
 		s.hold(lock, holders, value, want, till, now, op)
+		if len(argv) > 3 && s.typ(argv[3]) == "zset" {
+			s.serve(lock, holders, argv[3], atOnce, "", false, op)
+		}
 		return int64(1), nil
 	}
 	if !held || v != marker {
 		return orZero(v, held), nil
 	}
-	s.purge(lock, holders, now, op)
+	if err := s.purge(true, holders, now, op); err != nil {
+		return nil, err
+	}
 	end, have, ok := s.have(holders, value)
 	if !ok {
 		s.settle(lock, holders, now, op)
@@ -173,37 +208,36 @@ func (s *memStore) sharedRelease(keys, argv []string, op *memOp) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ours, waits, reserved := false, false, false
+	ours, waits, reserved, denied := false, false, false, false
 	switch {
 	case held && v == value:
 		s.del(lock, op)
-		s.del(holders, op)
+		_ = s.purge(false, holders, s.millis(), op)
 		ours = true
 	case held && v == marker:
 		now := s.millis()
-		s.purge(lock, holders, now, op)
+		if err := s.purge(true, holders, now, op); err != nil {
+			return nil, err
+		}
 		ours = s.strike(lock, holders, value, op)
 		s.settle(lock, holders, now, op)
 	}
 	if line != "" && s.typ(line) == "zset" {
 		if entry != "" {
-			process, _, _ := entryParts(entry)
-			s.zrem(line, entry, "woken "+entry, "silent "+process)
+			_ = s.leave(line, entry)
 		}
-		waiting := s.waiting(line)
-		waits = len(waiting) > 0
-		v, held, _ := s.text(lock)
-		if !held && role != "2" {
-			_, reserved = s.serve(lock, line, "", op)
-		} else if waits && role != "0" {
-			process, _, value := entryParts(waiting[0])
-			reserved = held && value == v
-			if reserved || !held {
-				s.publish("redlock:"+process, value)
-			}
+		head := s.headOf(line)
+		waits = head != ""
+		if role != "2" && s.get(line) != nil {
+			_, reserved, denied = s.serve(lock, holders, line, atOnce, "", false, op)
+		}
+		if waits && !reserved && role != "0" && (!ours || role == "2") {
+			reserved = s.remind(lock, holders, head)
 		}
 	}
 	switch {
+	case ours && denied:
+		return int64(publishDenied), nil
 	case ours && waits:
 		return int64(othersWait), nil
 	case ours:
@@ -216,9 +250,11 @@ func (s *memStore) sharedRelease(keys, argv []string, op *memOp) (any, error) {
 }
 
 // forceShared is the part of force for a lock that several hold.
-func (s *memStore) forceShared(lock, holders, token string, op *memOp) int64 {
+func (s *memStore) forceShared(lock, holders, token string, op *memOp) (int64, error) {
 	now := s.millis()
-	s.purge(lock, holders, now, op)
+	if err := s.purge(true, holders, now, op); err != nil {
+		return 0, err
+	}
 	deleted := int64(0)
 	if k := s.get(holders); k != nil {
 		for _, m := range sortedKeys(k.zset) {
@@ -228,7 +264,7 @@ func (s *memStore) forceShared(lock, holders, token string, op *memOp) int64 {
 		}
 	}
 	s.settle(lock, holders, now, op)
-	return deleted
+	return deleted, nil
 }
 
 // sharers is what inspect tells of those who share a lock.

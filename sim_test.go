@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -34,6 +35,7 @@ var (
 	simSeeds   = flag.Int("sim.seeds", 0, "how many seeds to simulate (default 200)")
 	simFirst   = flag.Uint64("sim.first", 1, "the first of them")
 	simPlanIn  = flag.String("sim.plan", "", "simulate the plan in this file only; with -seed or -sim.seeds: with these seeds in place of its own")
+	simRegime  = flag.String("sim.regime", "", "simulate only those seeds whose plan is of this regime, such as well")
 	simHistory = flag.String("sim.history", "", "write the histories of all runs to files in this directory")
 	simTraces  = flag.String("sim.traces", "", "write the hash of each seed's trace to this file, one line per seed, to compare two versions of the library")
 	simShrink  = flag.Bool("sim.shrink", true, "look for the smallest plan that fails alike")
@@ -59,7 +61,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 		w := &simWorld{
 			plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
 			calmer: never, byToken: make(map[string]*simGrant), places: make(map[string]simPlace), arrivals: make(map[int64]int64), rejoined: make(map[string]bool), waits: make(map[string][]simWait), joins: make(map[simSeat][]int64),
-			sets: make(map[simSent]simHeard), taken: make(map[simSent]bool), ties: make(map[int]int),
+			sets: make(map[simSent]simHeard), sentBy: make(map[string]simSender), taken: make(map[simSent]bool), ties: make(map[int]int),
 		}
 		w.run(t)
 		w.mu.Lock()
@@ -215,6 +217,8 @@ func simulateMany(t *testing.T, planOf func(seed uint64) *simPlan, first uint64,
 		traces   = make(map[uint64]uint64)
 		problems []string
 	)
+	// Garbage is collected less often: a world is thrown away whole, and two of them live at a time.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	next.Store(first)
 	began := time.Now()
 	over := func(seed uint64) bool {
@@ -254,7 +258,11 @@ func simulateMany(t *testing.T, planOf func(seed uint64) *simPlan, first uint64,
 				if stop || over(seed) {
 					return
 				}
-				res := simulate(t, planOf(seed), nil)
+				plan := planOf(seed)
+				if *simRegime != "" && plan.Regime != *simRegime {
+					continue
+				}
+				res := simulate(t, plan, nil)
 				mu.Lock()
 				done++
 				traces[seed] = res.trace
@@ -265,6 +273,7 @@ func simulateMany(t *testing.T, planOf func(seed uint64) *simPlan, first uint64,
 				total.Extends += res.count.Extends
 				total.Again += res.count.Again
 				total.Shared += res.count.Shared
+				total.Well += res.count.Well
 				total.Ties += res.count.Ties
 				total.Nobody += res.count.Nobody
 				total.Faults += res.count.Faults

@@ -33,6 +33,7 @@ type simWorld struct {
 	waits    map[string][]simWait // by key
 	sets     map[simSent]simHeard // what is known of each SET
 	taken    map[simSent]bool     // a release of it was sent
+	sentBy   map[string]simSender // the process that sent the SETs of a value
 	ties     map[int]int          // by round: how many got the lock
 	joins    map[simSeat][]int64  // when a process came to the line of a node
 	parts    []*simPart           // locks, those of sets that are not complete yet among them
@@ -47,6 +48,7 @@ type simCount struct {
 	Grants, Refusals, Requests, Extends, Faults int
 	Again                                       int // SETs sent again to nodes that refused
 	Shared                                      int // grants beside another holder of the same key
+	Well                                        int // grants after a recovery from all faults
 	Ties, Nobody                                int // rounds of several that ask once, and those in which nobody got the lock
 }
 
@@ -148,13 +150,11 @@ type simNode struct {
 	again     bool  // what it does now came before
 
 	requests int
-	stopped  []*simHold // set by scripts that failed then
-	// withdrawn is when a release took the entry of a value out of the line, for the first time.
-	withdrawn map[string]int64
-	joined    map[string]int64 // when a value came to the line last
-	met       map[int]int64    // by process: when it sent something first
-	marked    int64            // when the memory mark was written first; 0: never
-	redated   int64            // when it was given another date first; 0: never
+	stopped  []*simHold       // set by scripts that failed then
+	toldAt   map[string]int64 // when the lock was reserved for a value
+	met      map[int]int64    // by process: when it sent something first
+	marked   int64            // when the memory mark was written first; 0: never
+	redated  int64            // when it was given another date first; 0: never
 }
 
 // simHold is a time during which a server has a value under a lock's key.
@@ -177,10 +177,10 @@ func newSimNode(w *simWorld, i int) *simNode {
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
 		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64),
-		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), withdrawn: make(map[string]int64), joined: make(map[string]int64), met: make(map[int]int64),
+		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), toldAt: make(map[string]int64), met: make(map[int]int64),
 	}
 	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
-	n.store.watch, n.store.publish = n, n.publish
+	n.store.watch, n.store.publish, n.store.mute = n, n.publish, w.plan.NoPublish
 	for _, f := range w.plan.Faults {
 		if f.Node != i {
 			continue
@@ -226,7 +226,7 @@ func (n *simNode) put(key, value string, expire int64, op *memOp) {
 	if n.isLock(key) && value != marker {
 		n.w.keptUnder(value, op)
 		n.holds[key] = append(n.holds[key], &simHold{
-			value: value, from: n.w.t(), expire: expire, to: n.expiry(expire), turn: op.req.op == opJoin || op.req.op == opRelease, again: n.again,
+			value: value, from: n.w.t(), expire: expire, to: n.expiry(expire), turn: op.req.op == opJoin || op.req.op == opRelease && op.req.script != keepScript, again: n.again,
 		})
 	}
 }
@@ -275,11 +275,16 @@ func (n *simNode) removed(key, value string, op *memOp) {
 	}
 }
 
+// serves: the request may reserve the lock for others, who wait.
+func (op *memOp) serves() bool {
+	return op.req.queue != nil || op.req.op == opForceRelease || op.req.script == queueReleaseScript
+}
+
 func (n *simNode) listed(key, value string, number, till int64, op *memOp) {
 	if !n.isLock(key) {
 		return
 	}
-	if value != op.value {
+	if value != op.value && !op.serves() {
 		n.w.violated("I3: %s of %.6s listed %.6s on node %d", op.req.op, op.value, value, n.i)
 	}
 	to := n.expiry(till)
@@ -327,10 +332,8 @@ type simAnswer struct {
 
 // simAnswers is what it says to a batch, and to the looks ahead of it and behind.
 type simAnswers struct {
-	who    sighting
-	whoErr error
-	each   []simAnswer
-	look   sighting
+	each []simAnswer
+	look sighting
 }
 
 // run executes a batch now. Again: the same has come before.
@@ -362,22 +365,24 @@ func (n *simNode) do(r *request) (any, error) {
 	if r.native != noNative && n.i%3 == 2 {
 		return nil, memError("NOPERM this user has no permissions to run the 'delifeq' command")
 	}
-	return n.store.do(r)
+	if !touchesLine(r) {
+		return n.store.do(r)
+	}
+	before := n.lineOf(r.key)
+	val, err := n.store.do(r)
+	if err == nil {
+		n.checkLine(r, before, val)
+	}
+	return val, err
 }
 
 func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 	w := n.w
 	value := r.value
-	if r.op == opRelease && r.queue != nil && r.queue.entry != "" && a.err == nil {
-		if left := valueIn(r.queue.entry); n.withdrawn[left] == 0 {
-			n.withdrawn[left] = w.t()
-		}
-	}
 	if r.op == opInspect {
 		value = r.queue.key
 	}
 	if r.op == opJoin && a.err == nil {
-		n.joined[value] = w.t()
 		if got, ok := readAnswer(a.val); ok {
 			w.mu.Lock()
 			came, again := w.arrivals[got.arrival]
@@ -540,9 +545,9 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	}
 	// Up to four fifths of the TTL, which Options would refuse.
 	opts.NodeTimeout = w.plan.NodeTimeout
-	opts.Hooks = &Hooks{Extended: p.extended, Lost: p.lost}
+	opts.Hooks = &Hooks{Extended: p.extended, Lost: p.lost, Released: p.released}
 	if w.plan.Sets {
-		opts.Hooks.Acquired, opts.Hooks.Released = p.acquired, p.released
+		opts.Hooks.Acquired = p.acquired
 	}
 	names, wires := make([]string, len(w.nodes)), make([]wire, len(w.nodes))
 	for j, n := range w.nodes {
@@ -605,13 +610,6 @@ func (p *simProcess) awake(t int64) int64 {
 		}
 	}
 	return t
-}
-
-// sleptBetween reports whether the process stood still at some time of an interval.
-func (p *simProcess) sleptBetween(from, to int64) bool {
-	return slices.ContainsFunc(p.asleep, func(f simFault) bool {
-		return int64(f.At) <= to && from <= int64(f.At+f.For)
-	})
 }
 
 // gate is passed when the process runs, which a dead one never does.

@@ -23,6 +23,7 @@ type waiter struct {
 	ended        string
 	arrival      int64   // on node
 	joined       bool    // node has confirmed the entry
+	number       int64   // of the permit that is reserved for us; 0: none
 	join         *round  // under way; nil: none
 	joinCall     *call   // the latest, which a release of the entry takes back
 	since        instant // when it first joined anywhere
@@ -37,6 +38,8 @@ type waiter struct {
 	place      *list.Element // in of; nil: not in a queue
 	woken      bool          // the lock is reserved for it
 	aside      bool          // it polls, and looks after nobody
+	beside     []string      // who held the lock without our node when turns of ours came to nothing
+	told       int64         // the number of the permit that is; 0: none
 	toldToWait bool          // some node said that another has the lock
 	ahead      int           // how many were before it when it was told last; -1: it was not
 
@@ -48,10 +51,9 @@ type waiter struct {
 	hadTurn  bool
 }
 
-// newWaiter returns nil if the key cannot have a queue, or if it is to be shared: who shares
-// polls.
+// newWaiter returns nil if the key cannot have a queue.
 func newWaiter(qs *queues, r *resource) *waiter {
-	if !r.hasQueue() || r.terms.shared {
+	if !r.hasQueue() {
 		return nil
 	}
 	return &waiter{resource: r, ahead: -1, home: -1, queues: qs, id: r.clock.now().mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
@@ -62,6 +64,7 @@ func newWaiter(qs *queues, r *resource) *waiter {
 // it learns of the holder goes into last.
 func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 	if err := w.enter(ctx); err != nil {
+		w.tellParked(last)
 		return err
 	}
 	lookedAt := w.clock.now().mono
@@ -80,10 +83,16 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 			}
 			continue
 		}
-		if w.failures < 2 {
-			return nil
+		var again bool
+		switch {
+		case w.failures >= 2:
+			again, err = w.inVain(ctx, last)
+		case w.queues.mustLook(w.of): // who is let in at once would never look otherwise
+			var all []inspection
+			if _, all, err = w.whenFree(ctx, last); err == nil {
+				again = w.queues.follow(w, all, false)
+			}
 		}
-		again, err := w.inVain(ctx, last)
 		if !again {
 			return err
 		}
@@ -97,7 +106,7 @@ func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, l
 	// What is on the arbiter may be gone from the others: its clock was set back, somebody
 	// put a key there, or a holder who lost the majority renewed it. The first in the
 	// queue, who overtakes nobody, finds out.
-	if a.ahead == 0 && a.holder == sharedMarker {
+	if a.ahead == 0 && a.holder == sharedMarker && !w.terms.shared {
 		w.shutDoor()
 	}
 	now := w.clock.now().mono
@@ -114,24 +123,10 @@ func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, l
 			return false, nil
 		}
 	}
-	if w.waitsInVain() {
+	if w.quorumGone() {
 		return true, nil
 	}
 	return w.sleep(ctx, nil)
-}
-
-// waitsInVain reports whether no turn will ever come, since a quorum is gone for good, and
-// has the other waiters find that out, too. An attempt then says why.
-func (w *waiter) waitsInVain() bool {
-	if !w.quorumGone() {
-		return false
-	}
-	w.queues.mu.Lock()
-	defer w.queues.mu.Unlock()
-	if w.of != nil {
-		w.of.pokeOthers(w)
-	}
-	return true
 }
 
 // stepAside tells whether we pause before an attempt that is out of turn. Meanwhile the next
@@ -178,7 +173,9 @@ func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (woken bool, e
 	}
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
-	woken, w.woken = w.woken, false
+	if woken, w.woken = w.woken, false; woken {
+		w.number = w.told
+	}
 	return woken, nil
 }
 
@@ -202,11 +199,9 @@ func (w *waiter) seen() (heard holding, ahead int) {
 }
 
 // wake tells the waiter that the lock is reserved for it; the caller holds queues.mu.
-func (w *waiter) wake() {
-	w.woken = true
-	if w.of != nil {
-		w.of.meeting.beside = ""
-	}
+func (w *waiter) wake(number int64) {
+	w.woken, w.told = true, number
+	w.beside = nil
 	w.poke()
 }
 
@@ -219,19 +214,19 @@ func (w *waiter) giveUpTurn() {
 
 // claim hands the entry over to an attempt, which sets its value. The attempt ends, and
 // with it the value: it is never registered again.
-func (w *waiter) claim() (node int, entry, value string) {
+func (w *waiter) claim() (node int, entry, value string, number int64) {
 	qs := w.queues
 	qs.mu.Lock()
-	delete(qs.byValue, w.value)
+	delete(qs.byToken, w.value[:tokenLen])
 	w.woken = false
 	if !w.hadTurn {
 		w.hadTurn = true
 		w.of.gate.turn(w.clock.now().mono)
 	}
 	qs.mu.Unlock()
-	node, entry, value = w.node, w.entry, w.value
-	w.ended, w.entry, w.value = entry, "", ""
-	return node, entry, value
+	node, entry, value, number = w.node, w.entry, w.value, w.number
+	w.ended, w.entry, w.value, w.number = entry, "", "", 0
+	return node, entry, value, number
 }
 
 // rejoin takes the old place with a new entry, after an attempt that failed. It is sent
@@ -252,7 +247,11 @@ func (w *waiter) withdraw() {
 	if w.entry == "" {
 		return
 	}
-	req := queueReleaseRequest(&w.terms, w.name, w.value, &queueArgs{key: w.queueKey(), entry: w.entry})
+	q := w.queueArgs(w.entry, asWaiter)
+	req := queueReleaseRequest(&w.terms, w.name, w.value, q)
+	if w.terms.shared {
+		req = sharedReleaseRequest(&w.terms, w.name, w.value, w.shareArgs(0), q)
+	}
 	req.keepFor = max(req.keepFor, queueLife)
 	if w.joinCall != nil {
 		c := &call{req: &req, release: releasePlan{of: w.joinCall, when: unconditional}}
@@ -260,7 +259,7 @@ func (w *waiter) withdraw() {
 	}
 	qs := w.queues
 	qs.mu.Lock()
-	delete(qs.byValue, w.value)
+	delete(qs.byToken, w.value[:tokenLen])
 	qs.mu.Unlock()
 	w.entry, w.value, w.ended, w.joinCall, w.join, w.joined = "", "", "", nil, nil, false
 }

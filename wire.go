@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"math/bits"
 	"time"
 )
 
@@ -15,8 +14,11 @@ import (
 // whether the node still answers others. Settled: nothing of the batch may take effect any
 // more that did not. It must not look at anything but req of a call, nor keep the slice.
 // On a long link several exchanges run at the same time.
+//
+// left is called once all of the batch is written, or as soon as that has to wait for more than
+// a processor, as where a connection must be made first. It may be called again.
 type wire interface {
-	exchange(batch []*call, patience, bound time.Duration) (settled bool)
+	exchange(batch []*call, patience, bound time.Duration, left func()) (settled bool)
 }
 
 // watcher is a wire that tells who answers, before their answers are read. A node whose
@@ -35,6 +37,12 @@ type onlooker struct {
 	// ready is false where the whole question has to be asked ahead of the next SET. It is
 	// nil if saw is.
 	ready func() bool
+	// twin is why nothing is to be sent over a connection to the server that told last who it
+	// is; nil if it is to be. It is nil if saw is.
+	twin func() error
+	// evicted is told how many keys the process of this run id has evicted since its start. It
+	// is nil if saw is.
+	evicted func(runID string, count int64)
 	// lacks is told what the node denies; never nil.
 	lacks func(what string, err error)
 }
@@ -52,11 +60,3 @@ const (
 	// longestRead bounds how long a batch that is not answered keeps its connection.
 	longestRead = 30 * time.Second
 )
-
-// coarsely rounds up by an eighth or less, so that there are only a few values.
-func coarsely(d time.Duration) time.Duration {
-	if coarse := time.Duration(1) << max(bits.Len64(uint64(d))-4, 0); d < longestRead {
-		d = min((d+coarse-1)/coarse*coarse, longestRead)
-	}
-	return d
-}

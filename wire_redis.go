@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,32 +22,26 @@ type talk interface {
 	close()
 }
 
-// newRedisWire is the wire over a user's client. mark is the key of the memory mark, empty
-// if there is none.
-func newRedisWire(c redis.UniversalClient, mark string, clk clock) *redisWire {
-	if single, ok := c.(*redis.Client); ok {
-		return &redisWire{newConversations(clk, newUserDialer(single, mark), userHabits), c}
-	}
-	return &redisWire{&manyServers{c}, c}
+// newOwnWire is the wire to the server that a client leads to. mark is the key of the memory
+// mark, empty if there is none.
+func newOwnWire(c *redis.Client, h func(*redis.Options) habits, mark string, clk clock) *redisWire {
+	o := ownOptions(c.Options())
+	return &redisWire{newConversations(clk, &ownDialer{options: o, markKey: mark}, h(o)), sideClient(o)}
 }
 
-// newOwnWire is the wire of Open; side is for what does not go by conversations.
-func newOwnWire(o *redis.Options, side *redis.Client, mark string, clk clock) *redisWire {
-	return &redisWire{newConversations(clk, &ownDialer{options: o, markKey: mark}, ownHabits(o)), side}
-}
-
-// manyServers is the talk over a client for which one name stands for several servers, or
-// nobody knows for how many. Who answers is not known there, so there is nothing to guard
-// and nobody to kill, and how long to wait is the client's own affair.
+// manyServers is the talk over a client of the user's for which one name stands for several
+// servers, or for a number that is not known. Who answers is not known there, so there is
+// nothing to guard and no connection to kill, and how long to wait is up to the client.
 type manyServers struct{ client redis.UniversalClient }
 
-func (m *manyServers) exchange(batch []*call, _, _ time.Duration) (settled bool) {
+func (m *manyServers) exchange(batch []*call, _, _ time.Duration, left func()) (settled bool) {
+	left() // the client does not tell when it has written
 	ctx := context.Background()
 	cmds := make([]redis.Cmder, len(batch))
 	for i, c := range batch {
-		// Hooks see these commands, and may send them again, which each of them counts.
 		o := new(once)
-		o.reset(ctx, c.req.script == nil, slices.Clone(c.req.plainArguments()))
+		args := c.req.values()
+		o.prepare(c.req.script == nil, args, args)
 		cmds[i] = o
 	}
 	pipe := m.client.Pipeline()

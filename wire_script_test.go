@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // scriptedWire is a wire to a node whose replies a test scripts, and which notes what
@@ -33,9 +36,22 @@ type exchangeLog struct {
 	ops       []op
 }
 
+// overWires is a Redlock whose nodes are at the end of these wires.
+func overWires(t *testing.T, o *Options, wires ...wire) *Redlock {
+	t.Helper()
+	full, broken := o.withDefaults()
+	require.NoError(t, broken)
+	names := make([]string, len(wires))
+	for i := range names {
+		names[i] = fmt.Sprint("node ", i)
+	}
+	return assemble(names, wires, full, newSystemClock())
+}
+
 func newScriptedWire() *scriptedWire { return &scriptedWire{start: time.Now()} }
 
-func (w *scriptedWire) exchange(batch []*call, _, bound time.Duration) (settled bool) {
+func (w *scriptedWire) exchange(batch []*call, _, bound time.Duration, left func()) (settled bool) {
+	left()
 	w.mu.Lock()
 	w.out++
 	w.most = max(w.most, w.out)

@@ -28,7 +28,7 @@ func primitivesCommand() *cobra.Command {
 		Short: "Measures shared locks, semaphores, sets of locks and hand-over: the server's time, and waits",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p := &primitives{out: cmd.OutOrStdout(), cycles: 2000, waits: 30, readers: 10_000}
+			p := &primitives{out: cmd.OutOrStdout(), cycles: 2000, waits: 30, readers: 10_000, contestFor: 5 * time.Second}
 			return p.measure(cmd.Context())
 		},
 	}
@@ -39,8 +39,10 @@ type primitives struct {
 	out     io.Writer
 	cycles  int // of each kind
 	waits   int // of each kind
-	readers int // behind a writer
-	servers []*realredis.Server
+	readers int // behind a writer, and for five permits
+	// contestFor is for how long some take a lock again and again.
+	contestFor time.Duration
+	servers    []*realredis.Server
 }
 
 func (p *primitives) measure(ctx context.Context) (err error) {
@@ -53,7 +55,7 @@ func (p *primitives) measure(ctx context.Context) (err error) {
 		return err
 	}
 	fmt.Fprintln(p.out, "\n| who waits | median | longest | of |\n|---|---|---|---|")
-	for _, f := range []func(context.Context) error{p.writerAmongReaders, p.setOfBusyKeys, p.lastPermits, p.readersBehindAWriter, p.minorityAway} {
+	for _, f := range []func(context.Context) error{p.writerAmongReaders, p.setOfBusyKeys, p.lastPermits, p.turns, p.crowds, p.minorityAway} {
 		if err := f(ctx); err != nil {
 			return err
 		}
@@ -217,7 +219,7 @@ func (p *primitives) busy(ctx context.Context, n int, of func(rl *redlock.Redloc
 }
 
 // repeat acquires and releases n times, and tells how long each acquire took.
-func repeat(n int, acquire func() (release func() error, err error)) (took []time.Duration, err error) {
+func repeat(ctx context.Context, n int, acquire func() (release func(context.Context) error, err error)) (took []time.Duration, err error) {
 	for range n {
 		start := time.Now()
 		release, err := acquire()
@@ -225,7 +227,7 @@ func repeat(n int, acquire func() (release func() error, err error)) (took []tim
 			return nil, err
 		}
 		took = append(took, time.Since(start))
-		if err := release(); err != nil {
+		if err := release(ctx); err != nil {
 			return nil, err
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -233,14 +235,9 @@ func repeat(n int, acquire func() (release func() error, err error)) (took []tim
 	return took, nil
 }
 
-// releaseOf is what repeat wants of one lock.
-func releaseOf(ctx context.Context, lock *redlock.Lock, err error) (func() error, error) {
-	return func() error { return lock.Release(ctx) }, err
-}
-
 // whileBusy measures how long one waits who wants what others keep busy.
 func (p *primitives) whileBusy(ctx context.Context, others int, theirs func(*redlock.Redlock, int) *redlock.Mutex, hold time.Duration,
-	what string, acquire func(*redlock.Redlock) (func() error, error)) error {
+	what string, acquire func(*redlock.Redlock) (func(context.Context) error, error)) error {
 	stop, err := p.busy(ctx, others, theirs, hold)
 	if err != nil {
 		return err
@@ -251,7 +248,7 @@ func (p *primitives) whileBusy(ctx context.Context, others int, theirs func(*red
 		return err
 	}
 	defer rl.Close()
-	took, err := repeat(p.waits, func() (func() error, error) { return acquire(rl) })
+	took, err := repeat(ctx, p.waits, func() (func(context.Context) error, error) { return acquire(rl) })
 	if err == nil {
 		p.tell(what, took)
 	}
@@ -261,9 +258,8 @@ func (p *primitives) whileBusy(ctx context.Context, others int, theirs func(*red
 func (p *primitives) writerAmongReaders(ctx context.Context) error {
 	return p.whileBusy(ctx, 24, func(rl *redlock.Redlock, _ int) *redlock.Mutex { return rl.Mutex("page").Shared() }, 5*time.Millisecond,
 		"a writer among 24 readers, of 5 ms each and without a pause",
-		func(rl *redlock.Redlock) (func() error, error) {
-			lock, err := rl.Mutex("page").Acquire(ctx)
-			return releaseOf(ctx, lock, err)
+		func(rl *redlock.Redlock) (func(context.Context) error, error) {
+			return releaser(rl.Mutex("page").Acquire(ctx))
 		})
 }
 
@@ -271,9 +267,12 @@ func (p *primitives) setOfBusyKeys(ctx context.Context) error {
 	keys := []string{"a", "b", "c"}
 	return p.whileBusy(ctx, 12, func(rl *redlock.Redlock, i int) *redlock.Mutex { return rl.Mutex(keys[i%3]) }, 10*time.Millisecond,
 		"All of three keys that 12 keep busy, for 10 ms each",
-		func(rl *redlock.Redlock) (func() error, error) {
+		func(rl *redlock.Redlock) (func(context.Context) error, error) {
 			held, err := redlock.All(rl.Mutex("a"), rl.Mutex("b"), rl.Mutex("c")).Acquire(ctx)
-			return func() error { return held.Release(ctx) }, err
+			if err != nil {
+				return nil, err
+			}
+			return held.Release, nil
 		})
 }
 
@@ -290,64 +289,18 @@ func (p *primitives) lastPermits(ctx context.Context) error {
 		}
 	}
 	failed := 0
-	took, err := repeat(p.waits, func() (func() error, error) {
+	took, err := repeat(ctx, p.waits, func() (func(context.Context) error, error) {
 		for {
 			lock, err := rl.Semaphore("calls", 20).TryAcquire(ctx)
 			if errors.Is(err, redlock.ErrHeld) {
 				failed++
 				continue
 			}
-			return releaseOf(ctx, lock, err)
+			return releaser(lock, err)
 		}
 	})
 	if err == nil {
 		p.tell(fmt.Sprintf("a permit of 20 of which 18 are taken; %d attempts in vain", failed), took)
 	}
 	return err
-}
-
-// readersBehindAWriter: ten thousand wait while somebody has the lock alone.
-func (p *primitives) readersBehindAWriter(ctx context.Context) error {
-	var clients []*redlock.Redlock
-	for range 4 {
-		rl, err := p.open(ctx, time.Minute)
-		if err != nil {
-			return err
-		}
-		defer rl.Close()
-		clients = append(clients, rl)
-	}
-	writer, err := clients[0].Mutex("crowd").Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	var mu sync.Mutex
-	var came []time.Time
-	var errs []error
-	var all sync.WaitGroup
-	for i := range p.readers {
-		m := clients[i%len(clients)].Mutex("crowd").Shared()
-		all.Go(func() {
-			lock, err := m.Acquire(ctx)
-			mu.Lock()
-			came, errs = append(came, time.Now()), append(errs, err)
-			mu.Unlock()
-			if err == nil {
-				_ = lock.Release(ctx)
-			}
-		})
-	}
-	time.Sleep(3 * time.Second)
-	free := time.Now()
-	err = writer.Release(ctx)
-	all.Wait()
-	if err = errors.Join(append(errs, err)...); err != nil {
-		return err
-	}
-	took := make([]time.Duration, len(came))
-	for i, t := range came {
-		took[i] = t.Sub(free)
-	}
-	p.tell(fmt.Sprintf("%d readers in four clients behind a writer, from its release on", p.readers), took)
-	return nil
 }

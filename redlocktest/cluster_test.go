@@ -520,6 +520,10 @@ func TestInfo(t *testing.T) {
 		assert.Contains(r, c.Info(ctx).Val(), "run_id:"+id)
 		assert.Contains(r, c.Info(ctx, "clients").Val(), "connected_clients:1")
 		assert.Empty(r, c.Info(ctx, "persistence").Val())
+		r.node.Set("full", "v", 0)
+		r.node.Evict("full", "not there")
+		assert.Zero(r, c.Exists(ctx, "full").Val())
+		assert.Contains(r, c.Info(ctx, "stats").Val(), "evicted_keys:1\r\n")
 
 		r.node.Deny("INFO")
 		assert.True(r, redis.HasErrorPrefix(c.Info(ctx, "server").Err(), "NOPERM"))

@@ -66,6 +66,7 @@ type Node struct {
 	closed   bool
 	detached bool // a replica holds a copy of the keys
 	runID    string
+	evicted  int
 	replID   string
 	born     time.Time // by the node's own clock
 	offset   time.Duration
@@ -396,6 +397,19 @@ func (n *Node) Set(key, value string, ttl time.Duration) {
 // Del removes a key from the node's memory, past the network, and reports whether
 // it was there.
 func (n *Node) Del(key string) bool { return n.redis.DB(0).Del(key) }
+
+// Evict removes keys from the node's memory as a server does that is full and whose
+// maxmemory-policy is not noeviction: nobody is told, and INFO stats counts them. The count
+// starts anew with the process.
+func (n *Node) Evict(keys ...string) {
+	for _, key := range keys {
+		if n.Del(key) {
+			n.mu.Lock()
+			n.evicted++
+			n.mu.Unlock()
+		}
+	}
+}
 
 // FlushAll removes all keys from the node's memory, as an operator's FLUSHALL does.
 // Neither run id nor uptime tell of it, and a detached replica keeps its keys.

@@ -53,7 +53,7 @@ func (n *Node) boot(uptime time.Duration) {
 	n.mu.Lock()
 	n.stopped = false
 	n.runID, n.replID = newRunID(), newRunID()
-	n.born = n.clock().Add(-uptime)
+	n.born, n.evicted = n.clock().Add(-uptime), 0
 	n.mu.Unlock()
 	n.relink()
 }
@@ -125,7 +125,7 @@ var handshake = map[string]bool{"HELLO": true, "AUTH": true, "CLIENT": true, "SE
 // info renders the sections of INFO that there are.
 func (n *Node) info(srv *server.Server, args []string) string {
 	n.mu.Lock()
-	runID, replID, now, born := n.runID, n.replID, n.clock(), n.born
+	runID, replID, now, born, evicted := n.runID, n.replID, n.clock(), n.born, n.evicted
 	n.mu.Unlock()
 	wanted := func(section string) bool {
 		if len(args) == 0 {
@@ -153,8 +153,8 @@ func (n *Node) info(srv *server.Server, args []string) string {
 		sections = append(sections, fmt.Sprintf("# Replication\r\nrole:master\r\nconnected_slaves:0\r\nmaster_replid:%s\r\n", replID))
 	}
 	if wanted("stats") {
-		sections = append(sections, fmt.Sprintf("# Stats\r\ntotal_connections_received:%d\r\ntotal_commands_processed:%d\r\n",
-			srv.TotalConnections(), srv.TotalCommands()))
+		sections = append(sections, fmt.Sprintf("# Stats\r\ntotal_connections_received:%d\r\ntotal_commands_processed:%d\r\nevicted_keys:%d\r\n",
+			srv.TotalConnections(), srv.TotalCommands(), evicted))
 	}
 	return strings.Join(sections, "\r\n")
 }

@@ -1,7 +1,9 @@
--- Take a lock over from whoever holds it under a token: the key goes from that token,
--- followed by '@' and an owner's label or by nothing, to our value in one step, and the lease
--- begins anew. A key that is free is left alone: others may have had it since. So is one that
--- has our value already: this request came twice, and the lease may be longer by now.
+-- Move a lock from the token under which it is held: the key goes from that token, followed by '@'
+-- and an owner's label or by nothing, to another value in one step, and the lease begins anew. So a
+-- holder hands it over to a ticket, another process adopts it from there, and what is kept after
+-- its release goes to a token of nobody. A key that is free is left alone: others may have had it
+-- since. So is one that has our value already: this request came twice, and the lease may be
+-- longer by now.
 --
 -- With a counter it is fenced as by fence.lua, and in the same order: the counter, which the
 -- user may have no right to, is written before the lock.
@@ -19,16 +21,10 @@ if not v or v ~= token and string.sub(v, 1, #token + 1) ~= token .. '@' then
 end
 local fence = 1
 if counter then
-  local c, failure = read(counter)
+  local failure
+  fence, failure = next_token(counter, ARGV[4])
   if failure then
     return failure
-  end
-  local t = redis.call('TIME')
-  local now = t[1] * 1000000 + t[2]
-  fence = math.max(now - 1000000, math.min(now + 1000000, tonumber(ARGV[4])))
-  fence = math.max(c + 1, fence)
-  if fence > most then
-    return redis.error_reply('BADFENCE the fencing counter has reached its end')
   end
   redis.call('SET', counter, string.format('%.0f', fence), 'PX', ARGV[5])
 end

@@ -7,8 +7,8 @@
 --
 -- KEYS[1] lock   ARGV[1] token, or ''   ARGV[2] line, or '' if there cannot be one
 -- ARGV[3] holders, if their key has not the usual name
--- include line.lua
 -- include shared.lua
+-- include line.lua
 local lock, line, token = KEYS[1], ARGV[2], ARGV[1]
 local function named(v)
   return v == token or string.sub(v, 1, #token + 1) == token .. '@'
@@ -16,11 +16,19 @@ end
 local v, deleted = token ~= '' and redis.call('GET', lock), 0
 if v == marker then
   local holders, now = ARGV[3] or '{' .. lock .. '}:shared', millis()
-  purge(lock, holders, now)
-  for _, m in ipairs(redis.call('ZRANGE', holders, 0, -1)) do
+  local failure = purge(true, holders, now)
+  if failure then
+    return failure
+  end
+  local most = 10000
+  local all = redis.call('ZRANGE', holders, 0, most - 1)
+  for _, m in ipairs(all) do
     if named(m) then
       deleted = deleted + redis.call('ZREM', holders, m)
     end
+  end
+  if deleted == 0 and #all == most then
+    return redis.error_reply('ERR more than ' .. most .. ' share the lock, too many to look for one of them')
   end
   settle(lock, holders, now)
   if deleted == 0 then
@@ -31,7 +39,8 @@ elseif v and not named(v) then
 else
   deleted = redis.call('DEL', lock)
 end
-if redis.call('TYPE', lock).ok == 'none' and redis.pcall('TYPE', line).ok == 'zset' then
-  serve(lock, line)
+local left = redis.call('GET', lock)
+if (not left or left == marker) and redis.pcall('TYPE', line).ok == 'zset' then
+  pcall(serve, lock, ARGV[3] or '{' .. lock .. '}:shared', line, atOnce) -- what is deleted is released
 end
 return deleted

@@ -19,6 +19,9 @@ if ARGV[1] ~= '' and redis.pcall('TYPE', ARGV[1]).ok == 'zset' then
   local now = redis.call('TIME')
   found[4] = redis.call('ZCOUNT', ARGV[1], 0, '+inf')
   found[5] = redis.call('ZRANGEBYSCORE', ARGV[1], 0, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[2])
+  if found[5][1] and not string.find(found[5][1], '^%S+ %d+s?%d* ') then
+    found[4], found[5] = 0, {} -- a sorted set of others
+  end
   for i = 2, #found[5], 2 do
     found[5][i] = now[1] * 1000000 + now[2] - found[5][i]
   end

@@ -5,7 +5,10 @@
 --
 -- KEYS[1] lock   KEYS[2] line   ARGV[1] our value   ARGV[2] TTL in ms   ARGV[3] our entry
 local v = redis.call('GET', KEYS[1])
-redis.call('ZREM', KEYS[2], ARGV[3], 'woken ' .. ARGV[3], 'silent ' .. string.match(ARGV[3], '^%S+'))
+local r = redis.pcall('ZREM', KEYS[2], ARGV[3], 'woken ' .. ARGV[3], 'silent ' .. string.match(ARGV[3], '^%S+'))
+if type(r) == 'table' then
+  return redis.error_reply(r.err .. ': ' .. KEYS[2])
+end
 if v == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return redis.status_reply('OK')

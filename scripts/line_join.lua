@@ -1,22 +1,42 @@
--- Join the line of a lock, or say that we still wait. If the lock is free, it is
--- reserved for the first in line, who may be the caller.
+-- Join the line of a lock, or say that we still wait. If the lock can be had, it is
+-- reserved for the first in line, who may be the caller, or for all who share it up to one
+-- who cannot.
 --
 -- Joining twice is joining once. A waiter that comes back, be it after a failed attempt,
 -- after it was taken for dead or from another node, gets its old place. What is left of
 -- an attempt that ended is taken back in the same step, so that nobody slips in between.
 --
+-- The list of holders is no declared key: who never shares a lock needs no right to it.
+--
 -- KEYS[1] lock   KEYS[2] line   ARGV[1] our entry   ARGV[2] entry of the ended attempt, or ''
 -- ARGV[3] our arrival on this server, or 0   ARGV[4] microseconds we have waited elsewhere
 -- ARGV[5] how long the line lives unless somebody refreshes it, in ms
+-- ARGV[6] holders, if their key has not the usual name
 --
--- Returns: is the lock reserved for us; how many are ahead; PTTL of the lock; our
--- arrival; was our entry new; was PUBLISH denied; the value of the lock.
+-- Returns: is the lock reserved for us, 1 or the number of our permit plus 1; how many are ahead;
+-- in how many ms it may be ours; our arrival; was our entry new; was PUBLISH denied; the value of
+-- the lock; and, unless our entry was new, a notice of all of our process who have it reserved
+-- together with others, whatever we want ourselves: the first waiter of a process looks after all.
+-- include shared.lua
 -- include line.lua
-local lock, line = KEYS[1], KEYS[2]
-local process, _, value = parts(ARGV[1])
+local lock, line, holders = KEYS[1], KEYS[2], ARGV[6] or '{' .. KEYS[1] .. '}:shared'
+local process, _, value, limit = parts(ARGV[1])
 local v = redis.call('GET', lock)
-local place = redis.call('ZSCORE', line, ARGV[1])
+local place = redis.pcall('ZSCORE', line, ARGV[1])
+if type(place) == 'table' then
+  return redis.error_reply(place.err .. ': ' .. line)
+end
 local new = not place
+local last = new and redis.call('ZREVRANGE', line, 0, 0, 'WITHSCORES')
+if new and last[1] and not known(last[1]) then
+  return redis.error_reply('WRONGTYPE a sorted set of others: ' .. line)
+end
+if limit ~= '' and (not v or v == marker) then
+  local failure = purge(v == marker, holders, millis())
+  if failure then
+    return failure
+  end
+end
 
 if ARGV[2] ~= '' then
   local _, _, ended = parts(ARGV[2])
@@ -25,26 +45,58 @@ if ARGV[2] ~= '' then
   if v == ended then
     redis.call('DEL', lock)
     v = false
+  elseif v == marker and limit ~= '' and redis.call('ZREM', holders, ended) == 1 then
+    settle(lock, holders, math.floor(micros() / 1000))
+    v = redis.call('GET', lock)
   end
 end
 if new then
   place = tonumber(place or ARGV[3])
   if place == 0 then
     place = micros() - ARGV[4]
-    local last = redis.call('ZREVRANGE', line, 0, 0, 'WITHSCORES')[2]
-    if ARGV[4] == '0' and last and place <= tonumber(last) then
-      place = last + 1 -- the clock stood still, or was set back
+    if ARGV[4] == '0' and last[2] and place <= tonumber(last[2]) then
+      place = last[2] + 1 -- the clock stood still, or was set back
     end
   end
   redis.call('ZADD', line, string.format('%.0f', place), ARGV[1])
+  local told = redis.call('ZSCORE', line, 'told')
+  if told and place <= -told then
+    redis.call('ZADD', line, string.format('-%.0f', place), 'told')
+  end
 end
 place = tonumber(place)
 redis.call('ZREM', line, 'silent ' .. process)
 redis.call('PEXPIRE', line, ARGV[5])
 
 local denied = false
-if not v then
-  v, denied = serve(lock, line, value)
+if not v or v == marker then
+  -- Who never shares may have no right to the list: then others, who have it, let us in.
+  local done, served, silent = pcall(serve, lock, holders, line, atOnce, value, not new)
+  if not done and not v then
+    error(served)
+  end
+  denied, v = done and silent, redis.call('GET', lock)
+end
+local ours, left, given = v == value and 1, redis.call('PTTL', lock), nil
+if v == marker and limit ~= '' then
+  ours = redis.call('ZSCORE', holders, value)
+  ours = ours and ours % numbers + 1
+  if limit ~= '0' then
+    local next = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
+    left = next and math.max(math.floor(next / numbers) - math.floor(micros() / 1000), 1) or left
+  end
+end
+if v == marker and not new then
+  local start = 'woken ' .. process .. ' '
+  for _, m in ipairs(redis.call('ZRANGEBYSCORE', line, '-inf', '(0', 'LIMIT', 0, 4 * atOnce)) do
+    if string.sub(m, 1, #start) == start then
+      local _, _, other = parts(string.sub(m, 7))
+      local listed = redis.pcall('ZSCORE', holders, other)
+      if type(listed) == 'string' then
+        given = add(given, listed % numbers, other)
+      end
+    end
+  end
 end
 local ahead = redis.call('ZCOUNT', line, 0, string.format('(%.0f', place))
-return {v == value and 1 or 0, ahead, redis.call('PTTL', lock), place, new and 1 or 0, denied and 1 or 0, v or ''}
+return {ours or 0, ahead, left, place, new and 1 or 0, denied and 1 or 0, v or '', given}

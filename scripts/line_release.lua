@@ -6,13 +6,14 @@
 -- cannot reach that line may wait there. The first of them is told that the lock is free,
 -- and the holder that somebody waits there.
 --
--- The line is no declared key, and looked at by pcall: a user who may not touch it must
--- still be able to release. What comes before "include" is all that runs when nobody
--- waits.
+-- The line and the list of holders are no declared keys, and looked at by pcall: a user who may
+-- not touch them must still be able to release. What comes before "include" is all that runs
+-- when nobody waits.
 --
 -- KEYS[1] lock   ARGV[1] our value   and only where they differ from what a holder has
 -- who did not wait: ARGV[2] line, or '' for the usual name   ARGV[3] our entry in it, or ''
 -- ARGV[4] '0' if we did not hold the lock, '2' if another node's line is served
+-- ARGV[5] holders, if their key has not the usual name
 --
 -- Returns as release.lua; instead of 1, if somebody waits, 3, or 2 if PUBLISH was denied; and
 -- 4 if it was not ours, and is reserved for the first in line.
@@ -29,37 +30,32 @@ if redis.pcall('TYPE', line).ok ~= 'zset' then
   end
   return v or 0
 end
+-- include shared.lua
 -- include line.lua
+local holders = ARGV[5] or '{' .. lock .. '}:shared'
 if ARGV[3] and ARGV[3] ~= '' then
-  redis.call('ZREM', line, ARGV[3], 'woken ' .. ARGV[3], 'silent ' .. parts(ARGV[3]))
+  leave(line, ARGV[3])
 end
 local looks = ARGV[4] == '2'
-if looks or v and v ~= ARGV[1] then
+if looks or v and v ~= ARGV[1] and v ~= marker then
   -- Whoever held the lock without this node, where the first in line has it reserved
   -- and tries in vain, is gone now.
-  local head = ARGV[4] ~= '0' and redis.call('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', 0, 1)[1]
+  local head = ARGV[4] ~= '0' and headOf(line)
   if v == ARGV[1] then
     redis.call('DEL', lock)
   end
-  local reserved = false
-  if head then
-    local process, _, value = parts(head)
-    reserved = value == v
-    if reserved or not v or v == ARGV[1] then
-      notify(process, value)
-    end
-  end
+  local reserved = head and remind(lock, holders, head)
   if v == ARGV[1] then
     return head and 3 or 1
   end
   return reserved and 4 or v or 0
 end
-if v then
+if v == ARGV[1] then
   redis.call('DEL', lock)
 end
 -- What is deleted is released, even if a full node has no room for what comes next.
-local done, served, denied = pcall(serve, lock, line)
-if not v then
-  return done and served and 4 or 0
+local done, served, denied = pcall(serve, lock, holders, line, atOnce)
+if v ~= ARGV[1] then
+  return done and served and 4 or v or 0
 end
 return denied and 2 or served and 3 or 1

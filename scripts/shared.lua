@@ -6,6 +6,9 @@
 -- holder's value, the score the end of its lease in milliseconds of this server, times
 -- 2048, plus the number of its permit, or 0. The set means nothing unless the marker is
 -- there. Scores are exact until the year 2109.
+--
+-- What others put under one of our keys stays as it is: a script that needs the key changes
+-- nothing and returns an error that names it.
 local marker, numbers = 'redlock:shared', 2048
 
 local function millis()
@@ -13,20 +16,31 @@ local function millis()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
--- Leave those whose lease is not over.
-local function purge(lock, holders, now)
-  if redis.call('GET', lock) ~= marker then
-    redis.call('DEL', holders)
+-- Leave those whose lease is not over, or nobody if the marker is not there. Returns an error if
+-- the key is not ours. Without the marker a sorted set is ours if its scores are times since
+-- 2004: one that we left is gone soon, and one of others is not ours to delete.
+local function purge(marked, holders, now)
+  local r
+  if marked then
+    r = redis.pcall('ZREMRANGEBYSCORE', holders, '-inf', string.format('(%.0f', now * numbers))
   else
-    redis.call('ZREMRANGEBYSCORE', holders, '-inf', string.format('(%.0f', now * numbers))
+    r = redis.pcall('ZRANGE', holders, 0, 0, 'WITHSCORES')
   end
+  if type(r) ~= 'table' or not (r.err or r[1]) then
+    return nil
+  end
+  local score = tonumber(r[2])
+  if r.err or score < 2 ^ 51 or score > 2 ^ 53 then
+    return redis.error_reply((r.err or 'WRONGTYPE a sorted set of others') .. ': ' .. holders)
+  end
+  redis.call('UNLINK', holders)
 end
 
 -- Let the lock's key last as long as the longest lease. It is gone if nobody is left.
 local function settle(lock, holders, now)
   local last = redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2]
   if not last then
-    redis.call('DEL', lock, holders)
+    redis.call('DEL', lock)
     return
   end
   local left = string.format('%.0f', math.max(math.floor(last / numbers) - now, 1))
@@ -41,7 +55,10 @@ local function free(holders, value, limit)
   if limit > 0 and redis.call('ZCARD', holders) >= limit then
     return nil
   end
-  local taken, all = {}, redis.call('ZRANGE', holders, 0, -1, 'WITHSCORES')
+  local taken, all = {}, redis.call('ZRANGE', holders, 0, numbers - 1, 'WITHSCORES')
+  if #all == 2 * numbers then
+    return nil -- so many share it that there may be one more who has the number
+  end
   for i = 2, #all, 2 do
     taken[all[i] % numbers] = true
   end
@@ -57,15 +74,10 @@ local function free(holders, value, limit)
   end
 end
 
-local function hold(lock, holders, value, number, till, now)
-  redis.call('ZADD', holders, string.format('%.0f', till * numbers + number), value)
-  settle(lock, holders, now)
-end
-
 -- Make value one of those who hold the lock, which nobody must hold alone, and return its
 -- number; nothing if there are as many as there may be. Who is one of them keeps its
--- number, and never has less time than before. After purge.
-local function share(lock, holders, value, ttl, limit, now)
+-- number, and never has less time than before. After purge; settle is to follow.
+local function list(holders, value, ttl, limit, now)
   local till, number = now + ttl, 0
   local have = redis.call('ZSCORE', holders, value)
   if have then
@@ -76,6 +88,6 @@ local function share(lock, holders, value, ttl, limit, now)
       return nil
     end
   end
-  hold(lock, holders, value, number, till, now)
+  redis.call('ZADD', holders, string.format('%.0f', till * numbers + number), value)
   return number
 end

@@ -1,22 +1,57 @@
 -- Acquire the lock together with others: unless somebody holds it alone, or keeps newcomers
 -- out because it waits to hold it alone, or there are as many as there may be.
 --
--- KEYS[1] lock   KEYS[2] holders   KEYS[3] door
--- ARGV[1] our value   ARGV[2] TTL in ms   ARGV[3] how many may hold it, or 0; below 0: the
--- number that we want, and no other
+-- A waiter whose turn it is passes the door. On the node that keeps its line it is listed
+-- already, since the lock is reserved for it. There it leaves the line, and lets one more in.
 --
--- Returns the number of our permit plus 1, so 1 without a limit. Nothing if it is refused:
--- then we are not listed.
-local lock, holders = KEYS[1], KEYS[2]
+-- KEYS[1] lock   KEYS[2] holders   KEYS[3] door   KEYS[4] line, on the node that keeps it
+-- ARGV[1] our value   ARGV[2] TTL in ms   ARGV[3] how many may hold it, or 0; below 0: the
+-- number that we want, and no other   ARGV[4] our entry in the line, if we were in it
+--
+-- Returns the number of our permit plus 1, so 1 without a limit, and 2048 more if others were let
+-- in and PUBLISH was denied. Nothing if it is refused: then we are not listed.
+local lock, holders, line = KEYS[1], KEYS[2], KEYS[4]
 -- include shared.lua
-local v = redis.call('GET', lock)
-if v and v ~= marker then
-  return false
+local function claim()
+  local v = redis.call('GET', lock)
+  if v and v ~= marker then
+    return nil
+  end
+  local now = millis()
+  local failure = purge(v == marker, holders, now)
+  if failure then
+    return failure
+  end
+  local door = not ARGV[4] and redis.pcall('GET', KEYS[3])
+  if door and not redis.call('ZSCORE', holders, ARGV[1]) then
+    if type(door) == 'table' then
+      return redis.error_reply(door.err .. ': ' .. KEYS[3])
+    elseif not string.find(door, '^%x+@') then
+      return redis.error_reply('WRONGTYPE a value of others: ' .. KEYS[3])
+    end
+    return nil
+  end
+  local number = list(holders, ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), now)
+  if not number then
+    return nil
+  end
+  settle(lock, holders, now)
+  return number + 1
 end
-local now = millis()
-purge(lock, holders, now)
-if redis.call('EXISTS', KEYS[3]) == 1 and not redis.call('ZSCORE', holders, ARGV[1]) then
-  return false
+if not line then
+  return claim()
 end
-local number = share(lock, holders, ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), now)
-return number and number + 1
+-- include line.lua
+-- It leaves first: a script that fails after it has listed us would leave us there.
+local failure = leave(line, ARGV[4])
+if failure then
+  return failure
+end
+local number = claim()
+if redis.pcall('TYPE', line).ok == 'zset' then
+  local done, _, denied = pcall(serve, lock, holders, line, 2)
+  if done and denied and type(number) == 'number' then
+    number = number + numbers
+  end
+end
+return number

@@ -7,20 +7,37 @@
 -- no vote before.
 --
 -- KEYS[1] lock   KEYS[2] holders   ARGV[1] our value   ARGV[2] TTL in ms   ARGV[3] our number
+-- ARGV[4] line, on the node that keeps it, of a lock that becomes shared: who waits to share it
+-- comes in
 local lock, holders = KEYS[1], KEYS[2]
 -- include shared.lua
+local function hold(lock, holders, value, number, till, now)
+  redis.call('ZADD', holders, string.format('%.0f', till * numbers + number), value)
+  settle(lock, holders, now)
+end
+
 local v, want = redis.call('GET', lock), tonumber(ARGV[3])
 local now = millis()
 if v == ARGV[1] then
   local till = now + math.max(tonumber(ARGV[2]), redis.call('PTTL', lock))
-  redis.call('DEL', holders)
+  local failure = purge(false, holders, now)
+  if failure then
+    return failure
+  end
   hold(lock, holders, ARGV[1], want, till, now)
+  if ARGV[4] and redis.pcall('TYPE', ARGV[4]).ok == 'zset' then
+    -- include line.lua
+    pcall(serve, lock, holders, ARGV[4], atOnce)
+  end
   return 1
 end
 if v ~= marker then
   return v or 0
 end
-purge(lock, holders, now)
+local failure = purge(true, holders, now)
+if failure then
+  return failure
+end
 local have = redis.call('ZSCORE', holders, ARGV[1])
 if not have then
   settle(lock, holders, now)

@@ -134,6 +134,8 @@ func runBench(cmd *cobra.Command, s settings, f benchFlags) error {
 		b.names = append(b.names, name+strconv.Itoa(i))
 	}
 	nodes := rl.Nodes()
+	// The answers that come after a lock was granted count, too.
+	votes := askHealth(cmd.Context(), rl).votes
 	err = b.tryOnce(cmd.Context())
 	if err == nil {
 		b.load(cmd.Context(), cmd.ErrOrStderr())
@@ -147,6 +149,7 @@ func runBench(cmd *cobra.Command, s settings, f benchFlags) error {
 		return failure(cmd, f.json, "", err)
 	}
 	r := b.result(nodes)
+	r.Votes = votes
 	r.LeftOn, r.Interrupted = leftOn, cmd.Context().Err() != nil
 	if f.json {
 		err = json.NewEncoder(cmd.OutOrStdout()).Encode(r)
@@ -376,6 +379,7 @@ type benchResult struct {
 	Version     string        `json:"version"`
 	Nodes       []string      `json:"nodes"`
 	Quorum      int           `json:"quorum"`
+	Votes       int           `json:"votes"` // nodes that can grant locks, at the beginning
 	Embedded    bool          `json:"embedded"`
 	Goroutines  int           `json:"goroutines"`
 	Keys        int           `json:"keys"`
@@ -459,7 +463,7 @@ func (r *benchResult) text(w io.Writer) string {
 	if isTerminal(w) && showsUnicode() {
 		bar = "█"
 	}
-	head := fmt.Sprintf("redlock bench: %d of %d nodes grant; %d goroutines, ", r.Quorum, len(r.Nodes), r.Goroutines)
+	head := fmt.Sprintf("redlock bench: %d of %d nodes grant, %d needed; %d goroutines, ", r.Votes, len(r.Nodes), r.Quorum, r.Goroutines)
 	switch r.Keys {
 	case 1:
 		head += "one lock"

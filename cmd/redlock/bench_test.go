@@ -127,7 +127,7 @@ func TestBench(t *testing.T) {
 	}
 	t.Run("in text", func(t *testing.T) {
 		r := run(t, t.Context(), "bench", addrs, "--goroutines", "2", "--duration", "200ms")
-		for _, want := range []string{"2 of 3 nodes grant; 2 goroutines, a lock each, TTL 10s", "  errors    ", "p99.9", "ACQUIRE", "RELEASE", "#"} {
+		for _, want := range []string{"3 of 3 nodes grant, 2 needed; 2 goroutines, a lock each, TTL 10s", "  errors    ", "p99.9", "ACQUIRE", "RELEASE", "#"} {
 			assert.Contains(t, r.out, want)
 		}
 		assert.NotContains(t, r.out, "\x1b")

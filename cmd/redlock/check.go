@@ -27,7 +27,7 @@ could be asked, 2 for a fault in the command line.`,
 	s := connectFlags(cmd)
 	asked := cmd.Flags().Bool("json", false, "one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{})
+		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{ReadOnly: true})
 		if err != nil {
 			return failure(cmd, *asked, "", err)
 		}

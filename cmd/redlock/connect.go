@@ -171,23 +171,22 @@ func (s settings) nodes() ([]string, config, error) {
 	return addrs, c, nil
 }
 
-// open connects to the nodes, for locks of this TTL.
-func (s settings) open(ctx context.Context, ttl time.Duration) (*redlock.Redlock, error) {
+// open connects to the nodes, for locks of this TTL and owner.
+func (s settings) open(ctx context.Context, ttl time.Duration, owner string) (*redlock.Redlock, error) {
 	addrs, c, err := s.nodes()
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	return openNodes(ctx, addrs, &redlock.Options{TTL: ttl, KeyPrefix: c.KeyPrefix, Owner: ownName(), TLS: c.tls})
+	return openNodes(ctx, addrs, &redlock.Options{TTL: ttl, KeyPrefix: c.KeyPrefix, Owner: owner, TLS: c.tls})
 }
 
-// ownName is whom others see as the owner. It is the library's default, and here to be found
-// in the line.
+// ownName tells this process from all others.
 func ownName() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return cut(host, 200) + ":" + strconv.Itoa(os.Getpid())
+	return cut(host, 100) + ":" + strconv.Itoa(os.Getpid())
 }
 
 func openNodes(ctx context.Context, addrs []string, o *redlock.Options) (*redlock.Redlock, error) {
@@ -207,7 +206,9 @@ func (s settings) operate(ctx context.Context, o redlock.Options) (rl *redlock.R
 		return nil, nil, &usageError{err}
 	}
 	o.KeyPrefix, o.TLS = c.KeyPrefix, c.tls
-	rl, err = openNodes(ctx, addrs, &o)
+	soon, cancel := context.WithTimeout(ctx, operatorPatience)
+	defer cancel()
+	rl, err = openNodes(soon, addrs, &o)
 	if err == nil {
 		return rl, func() { _ = rl.Close() }, nil
 	}

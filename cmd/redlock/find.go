@@ -214,20 +214,32 @@ type kindOfName uint8
 const (
 	aLock kindOfName = iota // or anything else
 	aQueue
+	aDoor // holds the value of a waiter, as a lock does that of its holder
 )
 
 // lockOfName is the key of the lock that something on a node belongs to by its name, with the
-// prefix.
+// prefix. A name that no lock's key would be given, such as "x:line:", is a lock's own.
 func lockOfName(name string) (key string, what kindOfName) {
-	if inner, ok := strings.CutPrefix(name, "{"); ok {
-		if key, ok := strings.CutSuffix(inner, "}:line"); ok {
-			return key, aQueue
+	for _, end := range []struct {
+		usual, other string
+		what         kindOfName
+	}{{"}:line", ":line:", aQueue}, {"}:door", ":door:", aDoor}} {
+		if inner, ok := strings.CutPrefix(name, "{"); ok {
+			if key, ok := strings.CutSuffix(inner, end.usual); ok && !strings.Contains(key, "}") {
+				return key, end.what
+			}
+		}
+		if key, ok := strings.CutSuffix(name, end.other); ok && strings.Contains(key, "}") && (end.what == aDoor || hasTag(key)) {
+			return key, end.what
 		}
 	}
-	if key, ok := strings.CutSuffix(name, ":line:"); ok {
-		return key, aQueue
-	}
 	return name, aLock
+}
+
+// hasTag reports whether a key has a tag of its own, which decides its slot in a cluster.
+func hasTag(key string) bool {
+	_, behind, ok := strings.Cut(key, "{")
+	return ok && strings.IndexByte(behind, '}') > 0
 }
 
 // fenceName is the key of a lock's fencing counter.

@@ -75,8 +75,8 @@ func listCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Which locks are held, by whom, and for how long yet",
-		Long: `Which locks are held, by whom, for how long yet, and on how many nodes.
+		Short: "List the locks that are held, their holders and the time left",
+		Long: `List the locks that are held, their holders, the time left, and how many nodes have them.
 
 The nodes do not know which locks there are: each is searched with SCAN, a few hundred
 keys at a time, which does not stop it. On a node with millions of other keys that takes
@@ -111,7 +111,7 @@ func runList(cmd *cobra.Command, s settings, f listFlags) error {
 		return &usageError{err}
 	}
 	// It looks at the addresses and at whom they lead to.
-	rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{})
+	rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{ReadOnly: true})
 	if err != nil {
 		return failure(cmd, f.json, "", err)
 	}
@@ -207,6 +207,9 @@ func (s *search) read(ctx context.Context, client *redis.Client, keys []string) 
 		return nil
 	})
 	for i, k := range keys {
+		if _, what := lockOfName(k); what == aDoor {
+			continue
+		}
 		// Of one that went away, or became another thing, there is an error or nothing.
 		if v, err := values[i].Result(); err == nil && isLock(v) && ttls[i].Err() == nil && ttls[i].Val() != -2 {
 			s.keys[k] = seenKey{v, ttls[i].Val()}
@@ -298,7 +301,7 @@ func (l *listJSON) print(w io.Writer) {
 		lease := time.Duration(x.TTL * float64(time.Second)).Round(100 * time.Millisecond)
 		holder, token := cut(x.Owner, 24), shortToken(x.Token)
 		if x.Shared {
-			holder, token = sharedBy(len(x.Holders)), "-"
+			holder, token = sharers(x.Holders), "-"
 		}
 		t.rows = append(t.rows, []string{x.Key, holder, token, leaseOf(lease), fmt.Sprintf("%d/%d", x.Nodes, len(l.Nodes))})
 	}

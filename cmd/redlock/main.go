@@ -66,11 +66,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if errors.As(err, &own) && own.err == nil {
 		return own.code
 	}
-	text := strings.TrimPrefix(err.Error(), "redlock: ")
-	if v := cmd.Flags().Lookup("verbose"); v == nil || !v.Changed {
-		text = withoutTokens(text)
-	}
-	fmt.Fprintln(stderr, "redlock:", text)
+	fmt.Fprint(stderr, paragraph(stderr, "redlock: "+inShell(strings.TrimPrefix(err.Error(), "redlock: "))))
 	if isUsage(err) {
 		fmt.Fprintf(stderr, "See '%s --help'.\n", cmd.CommandPath())
 		return exitUsage

@@ -107,6 +107,27 @@ func TestRunSaysHowLongNobodyGetsTheLock(t *testing.T) {
 	assert.Nil(t, p.event(t, "released").Until)
 }
 
+// A name of the library's own is no key for any command, and what it holds stays.
+func TestNamesOfOursAreRefusedByEachCommand(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	lock, err := s.rl.Mutex("report").Shared().Acquire(t.Context()) // so that there is a list, and a mark
+	require.NoError(t, err)
+	for _, name := range []string{"{report}:shared", "redlock:memory"} {
+		before := s.servers[0].Client(t).Do(t.Context(), "DUMP", name).Val()
+		require.NotNil(t, before, name)
+		for _, args := range [][]string{
+			{"run", name, "--", "true"}, {"run", "other", name, "--", "true"}, {"status", name}, {"watch", name}, {"release", name, "--force"},
+		} {
+			r := s.ran(t, args...)
+			assert.Equal(t, exitUsage, r.code, "%v: %s%s", args, r.out, r.errOut)
+			assert.Contains(t, r.errOut, "is kept on the nodes", "%v", args)
+		}
+		assert.Equal(t, before, s.servers[0].Client(t).Do(t.Context(), "DUMP", name).Val(), name)
+	}
+	require.NoError(t, lock.Release(t.Context()))
+}
+
 func TestCommandLinesThatMeanSomethingElse(t *testing.T) {
 	t.Setenv(addrsEnv, "127.0.0.1:1")
 	for _, c := range []struct {
@@ -149,7 +170,7 @@ func TestRunSaysByWhomTheLockIsHeld(t *testing.T) {
 	}
 	shared, err := s.rl.Semaphore("p", 1).Acquire(t.Context())
 	require.NoError(t, err)
-	for _, how := range [][]string{{"-n"}, {"-w", "300ms"}} {
+	for _, how := range [][]string{{"-n"}, {"-w", "2s"}} {
 		r := s.ran(t, append(append([]string{"run", "k"}, how...), "--", "true")...)
 		assert.Equal(t, exitBusy, r.code)
 		assert.Regexp(t, `^redlock: k is held by another: the test, lease \S+s\n$`, r.errOut)
@@ -164,15 +185,16 @@ func TestRunSaysByWhomTheLockIsHeld(t *testing.T) {
 
 		r = s.ran(t, append(append([]string{"run", "p", "--permits", "1"}, how...), "--", "true")...)
 		assert.Equal(t, exitBusy, r.code)
-		assert.Regexp(t, `^redlock: all permits of p are held by others: shared by 1, lease \S+s\n$`, r.errOut)
+		assert.Regexp(t, `^redlock: all permits of p are held by others: the test, permit 0, lease \S+s\n$`, r.errOut)
 
 		r = s.ran(t, append(append([]string{"run", "list"}, how...), "--", "true")...)
 		assert.Equal(t, exitBusy, r.code)
 		assert.Equal(t, "redlock: list is held by another: the key holds a list, which is no lock\n", r.errOut)
 	}
 	require.NoError(t, shared.Release(t.Context()))
-	r := s.ran(t, "run", "k", "-w", "300ms", "-v", "--", "true")
-	assert.Contains(t, r.errOut, lock.Token(), "asked for")
+	r := s.ran(t, "run", "k", "-w", "2s", "-v", "--", "true")
+	assert.Contains(t, r.errOut, lock.Token()[:8]+"...@the test")
+	assert.NotContains(t, r.errOut, lock.Token())
 
 	p := s.prepare(t, "run", "k", "--adopt", "--", "true")
 	p.Env = append(p.Env, adoptVariable+"=0123456789abcdef0123456789abcdef")
@@ -202,7 +224,7 @@ func TestStatusOfNodesThatRefuseUs(t *testing.T) {
 		assert.Equal(t, exitFailed, r.code)
 		assert.Contains(t, r.out, code)
 		assert.Contains(t, r.out, "whether k is held is not known: no quorum, 0 of 1 node serves us, 1 needed")
-		assert.Contains(t, r.out, "1 of 1 node answers but does not serve us: mend what it names, as a rule user, password or rights")
+		assert.Contains(t, r.out, "1 of 1 node answers but does not serve us: fix what it names, usually user, password, certificate or permissions")
 		for _, wrong := range []string{"it is this machine", "Bring them back", "not answer"} {
 			assert.NotContains(t, r.out, wrong)
 		}

@@ -95,8 +95,8 @@ func (t notTaken) print(w io.Writer) {
 func releaseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release KEY --force",
-		Short: "Take a lock from its holder, who is not asked",
-		Long: `Take a lock from its holder, who is not asked and may go on as if it had the lock:
+		Short: "Take a lock away from its holder",
+		Long: `Take a lock away from its holder, which is not asked and may go on as if it had the lock:
 for locks whose holder is known to be dead, or that somebody set by hand. Whoever waits
 is woken; fencing counters stay.
 
@@ -133,7 +133,7 @@ a fault in the command line.`,
 		default:
 			t := notTakenOf(q)
 			if *asked {
-				_ = json.NewEncoder(cmd.OutOrStdout()).Encode(takenJSON{Key: args[0], Nodes: t.nodes, Error: withoutTokens(err.Error())})
+				_ = json.NewEncoder(cmd.OutOrStdout()).Encode(takenJSON{Key: args[0], Nodes: t.nodes, Error: err.Error()})
 			} else {
 				t.print(cmd.OutOrStdout())
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -53,11 +52,13 @@ func isUsage(err error) bool {
 	return errors.As(err, new(*usageError)) || errors.Is(err, redlock.ErrInvalid) || errors.Is(err, redlock.ErrDuplicateNode)
 }
 
-var wholeToken = regexp.MustCompile(`(found "[0-9a-f]{8})[0-9a-f]{24}`)
+// inShell names flags where the library's hints name Go.
+func inShell(text string) string { return flagsForGo.Replace(text) }
 
-// withoutTokens leaves of the tokens in the text of an error what tells them apart: a whole one is
-// enough to release a lock, and errors end in logs and mails.
-func withoutTokens(text string) string { return wholeToken.ReplaceAllString(text, "$1...") }
+var flagsForGo = strings.NewReplacer(
+	"name the authority in Options.TLS or SSL_CERT_FILE", "name the authority with --tls-ca or SSL_CERT_FILE",
+	"give it a certificate in Options.TLS", "give it one with --tls-cert and --tls-key",
+)
 
 // failure tells those who asked for JSON why there is nothing else, and returns err.
 func failure(cmd *cobra.Command, asJSON bool, key string, err error) error {
@@ -65,7 +66,7 @@ func failure(cmd *cobra.Command, asJSON bool, key string, err error) error {
 		_ = json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
 			Key   string `json:"key,omitempty"`
 			Error string `json:"error"`
-		}{key, withoutTokens(err.Error())})
+		}{key, inShell(err.Error())})
 	}
 	return err
 }

@@ -30,6 +30,7 @@ type runFlags struct {
 	shared   bool
 	permits  int
 	busy     int
+	owner    string // as others see us
 	json     bool
 	verbose  bool
 }
@@ -44,12 +45,13 @@ func runCommand() *cobra.Command {
 It waits in line for the lock, runs the command in a process group of its own, and renews the
 lease until the whole group has gone; then it releases. Signals go to that group.
 Standard input and output are the command's. On a terminal it says after a second what it
-waits for; elsewhere it does with --verbose, and for programs with --json.
+waits for; elsewhere it does with --verbose, and for programs with --json. If no majority of
+the nodes answers it waits, too.
 
 Without a command it holds the lock until Ctrl-C, or another signal that ends programs.
 
-With several keys the command runs while all of these locks are held. They are had all or
-none, and two who want the same ones do not wait for each other, whatever the order. With
+With several keys the command runs while all of these locks are held. It acquires all of
+them or none. Two commands that want the same keys cannot deadlock, whatever their order. With
 --shared any number run beside each other, and beside nobody who holds the lock alone. With
 --permits 4 up to four run at a time; all of them must give the same number, and none of
 them --shared, which is let in beside permits. Those who wait
@@ -81,7 +83,8 @@ came while waiting. Otherwise
     2  the command line breaks a rule
   120  another holds the lock, or others all permits (--nonblock, --timeout), or
        nobody holds it under the token (--adopt); -E sets another number
-  121  no majority of nodes could be asked in time
+  121  no majority of nodes answered within --timeout (five seconds with
+       --nonblock and --adopt), or a majority refuses us (a wrong password)
   122  the lock was lost or could not be renewed, and redlock ended the command,
        by SIGTERM or SIGKILL
   123  anything else that went wrong
@@ -111,6 +114,7 @@ came while waiting. Otherwise
 	fl.BoolVar(&f.shared, "shared", false, "hold the lock together with others who say --shared")
 	fl.IntVar(&f.permits, "permits", 0, "hold one of this many permits, from 1 to 1024")
 	fl.IntVarP(&f.busy, "conflict-exit-code", "E", exitBusy, "exit `status` if the lock is held, from 0 to 255")
+	fl.StringVar(&f.owner, "owner", "", "a `label` that others see, before host:pid, up to 100 bytes (default: user@host:pid and the command's name)")
 	fl.BoolVar(&f.json, "json", false, "say on standard error what happens, one JSON object per line")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "say on standard error what it waits for, and when it has the lock")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -121,6 +125,7 @@ came while waiting. Otherwise
 		if f.keep > 0 {
 			f.ttl = f.keep
 		}
+		f.owner = f.label(command)
 		// The guard keeps a restarted node from granting for the lease.
 		f.ttl = max(f.ttl, f.minHold)
 		if f.adopt {
@@ -250,6 +255,9 @@ func failedToLock(err error, f runFlags) *exitStatus {
 // comes with the grant counts: no command is started during a shutdown.
 func getLock(ctx context.Context, s settings, f runFlags, keys []string, signals <-chan os.Signal, log *runLog) (*redlock.Redlock, redlock.Locks, os.Signal, error) {
 	inner, cancel := context.WithCancel(ctx)
+	if f.wait > 0 {
+		inner, cancel = context.WithTimeout(ctx, f.wait)
+	}
 	defer cancel()
 	type result struct {
 		rl   *redlock.Redlock
@@ -259,7 +267,7 @@ func getLock(ctx context.Context, s settings, f runFlags, keys []string, signals
 	done := make(chan result, 1)
 	start := time.Now()
 	go func() {
-		rl, err := s.open(inner, f.ttl)
+		rl, err := s.openFor(inner, f, log)
 		if err != nil {
 			done <- result{err: err}
 			return
@@ -302,6 +310,28 @@ func getLock(ctx context.Context, s settings, f runFlags, keys []string, signals
 	return r.rl, r.held, came, r.err
 }
 
+// openFor connects to the nodes. It waits out an outage as long as run waits for the lock; with
+// --nonblock and --adopt as long as the library does.
+func (s settings) openFor(ctx context.Context, f runFlags, log *runLog) (*redlock.Redlock, error) {
+	if f.nonblock || f.adopt {
+		return s.open(ctx, f.ttl, f.owner)
+	}
+	told, stop := context.WithCancel(ctx)
+	var telling sync.WaitGroup
+	telling.Go(func() { log.tellOutage(told) })
+	defer telling.Wait()
+	defer stop()
+	if f.wait == 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, forEver)
+		defer cancel()
+	}
+	return s.open(ctx, f.ttl, f.owner)
+}
+
+// forEver is longer than any machine runs.
+const forEver = 100 * 365 * 24 * time.Hour
+
 func acquire(ctx context.Context, rl *redlock.Redlock, f runFlags, keys []string, log *runLog) (redlock.Locks, error) {
 	want := wantedOf(rl, f, keys)
 	if f.adopt {
@@ -317,13 +347,8 @@ func acquire(ctx context.Context, rl *redlock.Redlock, f runFlags, keys []string
 	log.say(runEvent{Event: "waiting"})
 	told, stop := context.WithCancel(ctx)
 	var telling sync.WaitGroup
-	telling.Go(func() { newWaiting(log, want.mutexes, rl).tell(told) })
+	telling.Go(func() { newWaiting(log, want.mutexes, rl, f.owner).tell(told) })
 	defer telling.Wait()
 	defer stop()
-	if f.wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.wait)
-		defer cancel()
-	}
 	return want.acquire(ctx, true)
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/user"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -92,6 +94,7 @@ func (f *runFlags) brokenRule(cmd *cobra.Command, keys int, command bool) error 
 		{min && (f.shared || semaphore), "--min-hold is for locks that are held alone, not with --shared or --permits"},
 		{f.adopt && (f.shared || semaphore), "--adopt is for locks that are held alone, not with --shared or --permits"},
 		{f.adopt && (f.nonblock || f.wait != 0), "--adopt waits for nobody, so --nonblock and --timeout have no meaning"},
+		{len(f.owner) > mostOfOwner, fmt.Sprintf("--owner is %d bytes long: must be at most %d", len(f.owner), mostOfOwner)},
 		{f.adopt && keys > 1, fmt.Sprintf("--adopt takes one key, not %d", keys)},
 		{f.shared && keys > 1, fmt.Sprintf("--shared takes one key, not %d", keys)},
 		{semaphore && keys > 1, fmt.Sprintf("--permits takes one key, not %d", keys)},
@@ -148,6 +151,25 @@ func (w wanted) acquire(ctx context.Context, wait bool) (redlock.Locks, error) {
 		return nil, err
 	}
 	return redlock.Locks{lock}, nil
+}
+
+// mostOfOwner leaves room for host:pid within what the library takes.
+const mostOfOwner = 100
+
+// label is what others see of this run. It ends up in tables and error texts, so it has the name of the
+// command and none of its arguments, which may be secrets. The process makes it unique.
+func (f *runFlags) label(command []string) string {
+	if f.owner != "" {
+		return f.owner + " " + ownName()
+	}
+	label := ownName()
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		label = u.Username + "@" + label
+	}
+	if len(command) > 0 {
+		label += " " + filepath.Base(command[0])
+	}
+	return strings.ToValidUTF8(label[:min(len(label), 250)], "")
 }
 
 // environment tells the command of its locks: of several a line each, in the order of the

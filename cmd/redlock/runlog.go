@@ -60,9 +60,6 @@ func (l *runLog) say(e runEvent) {
 		return
 	}
 	e.Time = time.Now()
-	if !l.verbose {
-		e.Error = withoutTokens(e.Error)
-	}
 	if len(l.keys) == 1 {
 		e.Key = l.keys[0]
 	} else {
@@ -110,11 +107,7 @@ func (l *runLog) add(format string, args ...any) {
 
 func (l *runLog) print(format string, args ...any) {
 	if !l.json {
-		text := fmt.Sprintf(format, args...)
-		if !l.verbose {
-			text = withoutTokens(text)
-		}
-		fmt.Fprintln(l.w, "redlock:", printable(text))
+		fmt.Fprintln(l.w, "redlock:", printable(fmt.Sprintf(format, args...)))
 	}
 }
 

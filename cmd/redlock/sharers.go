@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -37,6 +38,25 @@ func sharedBy(n int) string {
 		return "shared"
 	}
 	return fmt.Sprintf("shared by %d", n)
+}
+
+// sharers names the first of those who hold a lock together, and counts the others and their permits.
+func sharers(all []holderJSON) string {
+	if len(all) == 0 {
+		return sharedBy(0)
+	}
+	text := cut(cmp.Or(all[0].Owner, shortToken(all[0].Token)), 40)
+	if n := len(all) - 1; n > 0 {
+		text += fmt.Sprintf(" +%d", n)
+	}
+	switch permit := all[0].Permit; {
+	case permit == nil:
+		return text + ", shared"
+	case len(all) == 1:
+		return text + fmt.Sprintf(", permit %d", *permit)
+	default:
+		return text + fmt.Sprintf(", %d permits", len(all))
+	}
 }
 
 // heldText is what a key holds on one node, in a table.

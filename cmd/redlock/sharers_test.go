@@ -102,7 +102,7 @@ func TestRunSharesALock(t *testing.T) {
 	r = s.ran(t, "status", "k")
 	assert.Equal(t, 0, r.code, r.errOut)
 	assert.Contains(t, r.out, "k is shared by 2, for ")
-	assert.Regexp(t, `(?m)^- +\S+:\d+ +[0-9.]+m?s +[0-9a-f]{32}$`, r.out)
+	assert.Regexp(t, `(?m)^- +\S+:\d+ sh +[0-9.]+m?s +[0-9a-f]{32}$`, r.out)
 	assert.Equal(t, 4, strings.Count(r.out, "shared by 2"), "the verdict and each node:\n%s", r.out)
 	var st statusJSON
 	require.NoError(t, json.Unmarshal([]byte(s.ran(t, "status", "k", "--json").out), &st))
@@ -110,7 +110,7 @@ func TestRunSharesALock(t *testing.T) {
 	require.Len(t, st.Holders, 2)
 	assert.Nil(t, st.Holders[0].Permit)
 	assert.Positive(t, st.Holders[0].TTL)
-	assert.Regexp(t, `(?m)^k +shared by 2 +- +[0-9.]+m?s +3/3$`, s.ran(t, "list").out)
+	assert.Regexp(t, `(?m)^k +\S+ sh \+1, shared +- +[0-9.]+m?s +3/3$`, s.ran(t, "list").out)
 	var all listJSON
 	require.NoError(t, json.Unmarshal([]byte(s.ran(t, "list", "--json").out), &all))
 	require.Len(t, all.Locks, 1)

@@ -93,7 +93,7 @@ func silent(n redlock.NodeStatus) bool { return n.Err != nil && n.TTL == 0 }
 // refuses tells nodes that answer, and do not serve us, from those that do not answer.
 func refuses(n redlock.NodeStatus) bool {
 	answered := (redis.Error)(nil)
-	return silent(n) && errors.As(n.Err, &answered)
+	return silent(n) && (errors.As(n.Err, &answered) || strings.Contains(n.Err.Error(), "tls: "))
 }
 
 func (p picture) refusing() (n int) {
@@ -149,8 +149,8 @@ func (p picture) notes() []string {
 	case spare < 0:
 		notes := cutOff(p.answers() + p.refusing())
 		if n := p.refusing(); n > 0 {
-			return append(notes, nodesThat(n, len(p.Nodes), "answers but does", "answer but do")+" not serve us: mend what "+
-				map[bool]string{true: "it names", false: "they name"}[n == 1]+", as a rule user, password or rights. 'redlock check' says what is wrong with each node.")
+			return append(notes, nodesThat(n, len(p.Nodes), "answers but does", "answer but do")+" not serve us: fix what "+
+				map[bool]string{true: "it names", false: "they name"}[n == 1]+", usually user, password, certificate or permissions. 'redlock check' says what is wrong with each node.")
 		}
 		return append(notes,
 			fmt.Sprintf("No lock can be had, extended or released until %s. A holder keeps its lock until the lease ends.", nodesThat(p.quorum, len(p.Nodes), "answers", "answer")),
@@ -322,7 +322,7 @@ func printStatus(w io.Writer, s picture) {
 	t.print(w, paint)
 	for _, n := range s.Nodes {
 		if n.Err != nil {
-			fmt.Fprint(w, paint.bad(paragraph(w, printable(n.Node+": "+n.Err.Error()))))
+			fmt.Fprint(w, paint.bad(paragraph(w, printable(n.Node+": "+inShell(n.Err.Error())))))
 		}
 	}
 	now := time.Now()
@@ -372,8 +372,8 @@ func ordinal(n int) string {
 func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status KEY",
-		Short: "Who holds a lock, for how long yet, and who waits for it",
-		Long: `Who holds a lock, for how long yet, and who waits for it: what each node says, and
+		Short: "Show the holder of a lock, the time left, and the waiters",
+		Long: `Show the holder of a lock, the time left, and the waiters: what each node says, and
 what the majority makes of it. Nothing is changed. A node that does not answer within a
 second is listed with the reason, and it is not known what it has.
 
@@ -390,7 +390,7 @@ With --json, held is null if it depends on nodes that do not answer.`,
 	s := connectFlags(cmd)
 	asked := cmd.Flags().Bool("json", false, "one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience})
+		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience, ReadOnly: true})
 		if err != nil {
 			return failure(cmd, *asked, args[0], err)
 		}

@@ -38,8 +38,8 @@ type waiting struct {
 	until   time.Time // when a quorum may vote again; zero: not known
 }
 
-func newWaiting(log *runLog, ms []*redlock.Mutex, rl *redlock.Redlock) *waiting {
-	return &waiting{log: log, mutexes: ms, rl: rl, quorum: rl.Quorum(), own: ownName(), start: time.Now()}
+func newWaiting(log *runLog, ms []*redlock.Mutex, rl *redlock.Redlock, own string) *waiting {
+	return &waiting{log: log, mutexes: ms, rl: rl, quorum: rl.Quorum(), own: own, start: time.Now()}
 }
 
 // waitedFor is what run waits for. It is news if it differs from the last one.
@@ -72,6 +72,34 @@ func (w *waiting) tell(ctx context.Context) {
 			w.say(seen, lease)
 		}
 		pause = min(2*pause, waitLooksEvery)
+	}
+	if live != nil {
+		live.clear()
+	}
+}
+
+// tellOutage says, until ctx ends, that too few nodes answer for run to begin. Where nobody asked
+// for such lines it says so once: a job that hangs in silence is worse than one that fails.
+func (l *runLog) tellOutage(ctx context.Context) {
+	const problem = "no quorum, too few of the nodes answer; 'redlock check' says which"
+	live, start, pause := l.onTerminal(), time.Now(), waitQuietly
+	if live == nil && !l.json && !l.verbose {
+		pause = waitLooksEvery
+	}
+	for sleep(ctx, pause) {
+		waited := time.Since(start)
+		w := waiting{log: l, start: start}
+		switch {
+		case live != nil:
+			live.show(w.line(waitedFor{problem: problem}, 0, live.width()))
+			continue
+		case !l.json && !l.verbose:
+			fmt.Fprintln(l.w, w.line(waitedFor{problem: problem}, 0, 0))
+			return
+		case waited < waitSaysEvery:
+			pause = waitSaysEvery
+		}
+		w.say(waitedFor{problem: problem}, 0)
 	}
 	if live != nil {
 		live.clear()
@@ -200,6 +228,9 @@ func (w *waiting) line(seen waitedFor, lease time.Duration, width int) string {
 	}
 	if width > 0 && utf8.RuneCountInString(text+why) > width { // what is cut off is what matters then
 		text = fmt.Sprintf("redlock: %s, %v", w.log.name(), waited)
+	}
+	if width > 0 && utf8.RuneCountInString(text+why) > width && seen.place > 0 && len(parts) > 1 { // the lease matters more than the place
+		why = ": " + strings.Join(parts[1:], ", ")
 	}
 	return printable(text + why)
 }

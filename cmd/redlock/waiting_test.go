@@ -123,3 +123,30 @@ func TestRunKeepsTheLock(t *testing.T) {
 	assert.Equal(t, exitNotFound, s.start(t, "run", "k", "--keep", "1h", "--", bad).end(t))
 	assert.True(t, s.free(t))
 }
+
+// A job that starts while two of three nodes hang starts its command when they are back.
+func TestRunWaitsOutAnOutageAtItsStart(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, x := range s.servers[:2] {
+		require.NoError(t, x.Pause())
+	}
+	hurried := s.start(t, "run", "k", "--timeout", "2500ms", "--json", "--", "echo", "ran")
+	timed := s.start(t, "run", "a", "--timeout", "5m", "--json", "--", "echo", "ran")
+	endless := s.start(t, "run", "b", "--verbose", "--", "echo", "ran")
+	mute := s.start(t, "run", "c", "--", "echo", "ran")
+	assert.Contains(t, timed.event(t, "still_waiting").Error, "no quorum")
+	require.Eventually(t, func() bool {
+		return strings.Contains(endless.errs.String(), "for b: no quorum, too few of the nodes answer")
+	},
+		20*time.Second, 5*time.Millisecond, "%s", lazily(endless.errs.String))
+	require.Eventually(t, func() bool { return strings.Contains(mute.errs.String(), "for c: no quorum") }, 30*time.Second, 5*time.Millisecond)
+	assert.Equal(t, exitNoQuorum, hurried.end(t), hurried.errs.String())
+	for _, x := range s.servers[:2] {
+		require.NoError(t, x.Resume())
+	}
+	for _, p := range []*process{timed, endless, mute} {
+		assert.Equal(t, "ran", p.line(t))
+		assert.Equal(t, 0, p.end(t), p.errs.String())
+	}
+}

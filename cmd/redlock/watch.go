@@ -68,7 +68,7 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 		if page.asked() {
 			return webWatch(cmd, s, args, *interval, page)
 		}
-		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience})
+		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience, ReadOnly: true})
 		if err != nil {
 			return failure(cmd, *asJSONLines, args[0], err)
 		}

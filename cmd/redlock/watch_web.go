@@ -104,7 +104,7 @@ func webWatch(cmd *cobra.Command, s settings, keys []string, interval time.Durat
 	if err != nil {
 		return &usageError{err}
 	}
-	rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience})
+	rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience, ReadOnly: true})
 	if err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (b *board) lock(p picture, now time.Time, steady func(string, time.Time) in
 	value := ""
 	switch held := p.held(); {
 	case p.Shared:
-		l.State, l.Owner, value = "held", sharedBy(len(p.Holders)), sharedMarker
+		l.State, l.Owner, value = "held", sharers(holdersJSON(p.Holders)), sharedMarker
 	case p.Held():
 		l.State, l.Owner = "held", p.Owner
 		value = p.Token

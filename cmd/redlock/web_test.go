@@ -131,7 +131,7 @@ func TestLocksAreFoundByTheirNamesAndValues(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rl.Close() })
 	fences := make(map[string]uint64)
-	keys := []string{"plain", "{tag}x", "odd}", "a{b", "a:line"}
+	keys := []string{"plain", "{tag}x", "odd}", "a{b", "a:line", "a:line:", "b:door:", "odd}:line:"}
 	for _, k := range keys {
 		lock, err := rl.Mutex(k, redlock.WithFencing()).Acquire(t.Context())
 		require.NoError(t, err)
@@ -141,6 +141,8 @@ func TestLocksAreFoundByTheirNamesAndValues(t *testing.T) {
 		n.Set(prefix+"cart", "some text", 0)
 		n.Set("axb:other", strings.Repeat("0", 32)+"@somebody", 0) // not of this prefix
 		n.Redis().Lpush(prefix+"list", "x")
+		n.Set("{"+prefix+"plain}:door", strings.Repeat("0", 32)+"@waiter", 0) // keeps newcomers from sharing
+		n.Set(prefix+"{tag}x:door:", strings.Repeat("0", 32)+"@waiter", 0)
 	}
 	f, err := newFinder(cluster.Addrs(), config{KeyPrefix: prefix})
 	require.NoError(t, err)

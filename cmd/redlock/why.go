@@ -21,7 +21,7 @@ func (t *told) Error() string { return t.text }
 func (t *told) Unwrap() error { return t.err }
 
 // inShort says in a line why there is no lock, where the nodes are not what is wrong. The
-// library names each node and what it found there, with whole tokens.
+// library names each node and what it found there.
 func inShort(ctx context.Context, rl *redlock.Redlock, f runFlags, keys []string, err error) error {
 	switch {
 	case f.verbose || rl == nil || errors.Is(err, redlock.ErrNoQuorum):
@@ -36,7 +36,7 @@ func inShort(ctx context.Context, rl *redlock.Redlock, f runFlags, keys []string
 	text := ""
 	for i, m := range wantedOf(rl, f, keys).mutexes {
 		s, _ := m.Inspect(ctx) // what is known is in the status
-		if by := holderIn(pictureOf(s, rl.Quorum())); by != "" && s.Owner != ownName() {
+		if by := holderIn(pictureOf(s, rl.Quorum())); by != "" && s.Owner != f.owner {
 			text = ": " + by
 			keys = keys[i : i+1]
 			break
@@ -60,7 +60,7 @@ func holderIn(p picture) string {
 	lease := ", lease " + leaseOf(p.TTL.Round(time.Second))
 	switch {
 	case p.Shared:
-		return sharedBy(len(p.Holders)) + lease
+		return sharers(holdersJSON(p.Holders)) + lease
 	case p.Held() && p.Owner != "":
 		return p.Owner + lease
 	case p.Held():

@@ -31,7 +31,8 @@ const (
 	work  = 5 * time.Millisecond // per item
 
 	// restart is how long the next version may take to start. If it does not come in time, the
-	// lease ends, and somebody else starts the job from the beginning.
+	// lease ends, and somebody else starts the job from the beginning. The lock's TTL is as long,
+	// since no lease may be longer than that.
 	restart = 30 * time.Second
 )
 
@@ -90,7 +91,7 @@ type version struct {
 // start takes the lock: that of the version before, if it left one, or a new one.
 func (v *version) start(ctx context.Context) (lock *redlock.Lock, from int, err error) {
 	// Both versions fence: what the old one still sends can be refused by its smaller number.
-	m := v.rl.Mutex(v.key, redlock.WithRenewal(), redlock.WithFencing())
+	m := v.rl.Mutex(v.key, redlock.WithTTL(restart), redlock.WithRenewal(), redlock.WithFencing())
 	left, found, err := findNote(v.file)
 	if err != nil {
 		return nil, 0, err
@@ -186,7 +187,7 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
 	var waiter errgroup.Group
 	seen := 0
 	waiter.Go(func() error {
-		return other.Mutex(key, redlock.WithFencing()).Do(ctx, func(context.Context, *redlock.Lock) error {
+		return other.Mutex(key, redlock.WithTTL(restart), redlock.WithFencing()).Do(ctx, func(context.Context, *redlock.Lock) error {
 			seen = len(did) // under the lock, so nobody writes
 			return nil
 		})

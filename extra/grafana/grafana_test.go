@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/extra/redlockprom"
+	"github.com/quorumlock/redlock/internal/doccheck"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -306,6 +308,11 @@ func TestAlertsAreComplete(t *testing.T) {
 		assert.True(t, slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]), r.Alert)
 		assert.NotEmpty(t, r.Annotations["summary"], r.Alert)
 		assert.NotEmpty(t, r.Annotations["description"], r.Alert)
+		page, anchor, _ := strings.Cut(strings.TrimPrefix(r.Annotations["runbook_url"], "https://github.com/quorumlock/redlock/blob/main/"), "#")
+		runbook, err := os.ReadFile(filepath.Join("../..", page))
+		require.NoError(t, err, r.Alert)
+		assert.True(t, doccheck.HasAnchor(filepath.Join("../..", page), anchor), "%s: %s has no %s", r.Alert, page, anchor)
+		assert.Contains(t, string(runbook), "| `"+r.Alert+"` |", "%s: what to do", r.Alert)
 		if r.For != "" {
 			_, err := time.ParseDuration(r.For)
 			assert.NoError(t, err, r.Alert)
@@ -314,11 +321,15 @@ func TestAlertsAreComplete(t *testing.T) {
 	}
 }
 
-// When the alerts fire, and when they do not.
+// When the alerts fire, and when they do not. Where promtool is not installed it is built, which takes a
+// minute and a half of CPU time once.
 func TestAlertsFire(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
-		t.Skip("promtool, which comes with Prometheus, is not installed")
+		promtool = filepath.Join(t.TempDir(), "promtool")
+		build := exec.Command("go", "build", "-C", "../../internal/tools/promtool", "-tags", "remove_all_sd", "-o", promtool, "github.com/prometheus/prometheus/cmd/promtool")
+		out, err := build.CombinedOutput()
+		require.NoError(t, err, "%s", out)
 	}
 	out, err := exec.Command(promtool, "test", "rules", "alerts_test.yml").CombinedOutput()
 	require.NoError(t, err, "%s", out)

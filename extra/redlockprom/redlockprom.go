@@ -56,7 +56,7 @@ type Collector struct {
 	build                                    prometheus.Gauge
 	acquireTime, extendTime, releaseTime     prometheus.Histogram
 
-	held, waiting, oldest, up, degraded *prometheus.Desc
+	held, waiting, oldest, up, degraded, evicting *prometheus.Desc
 
 	vote telemetry.PerVote[prometheus.Counter] // those of votes
 }
@@ -110,6 +110,7 @@ func New(opts ...Option) *Collector {
 		oldest:      prometheus.NewDesc("redlock_acquire_oldest_wait_seconds", "How long the oldest acquire has waited that waits now.", byMode, nil),
 		up:          prometheus.NewDesc("redlock_node_up", "Whether the node answers.", byNode, nil),
 		degraded:    prometheus.NewDesc("redlock_node_degraded", "Whether the node denies something that the library can do without.", byNode, nil),
+		evicting:    prometheus.NewDesc("redlock_node_eviction_spells_total", "How often the node was found to evict keys: once per spell, and each hour that one lasts.", byNode, nil),
 		build: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "redlock_build_info", Help: "The version of the library.", ConstLabels: prometheus.Labels{"version": telemetry.Version()},
 		}),
@@ -205,7 +206,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, p := range c.parts() {
 		p.Describe(out)
 	}
-	for _, d := range []*prometheus.Desc{c.held, c.waiting, c.oldest, c.up, c.degraded} {
+	for _, d := range []*prometheus.Desc{c.held, c.waiting, c.oldest, c.up, c.degraded, c.evicting} {
 		out <- d
 	}
 }
@@ -224,6 +225,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	for _, n := range c.state.Nodes() {
 		out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, bit(n.Up), n.Name)
 		out <- prometheus.MustNewConstMetric(c.degraded, prometheus.GaugeValue, bit(n.Degraded), n.Name)
+		out <- prometheus.MustNewConstMetric(c.evicting, prometheus.CounterValue, float64(n.Evicting), n.Name)
 	}
 }
 

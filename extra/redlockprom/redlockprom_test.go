@@ -138,6 +138,8 @@ func TestScrape(t *testing.T) {
 			`redlock_release_duration_seconds_count`:                1,
 			`redlock_node_up{node="` + b.rl.Nodes()[0] + `"}`:       1,
 			`redlock_node_degraded{node="` + b.rl.Nodes()[2] + `"}`: 0,
+
+			`redlock_node_eviction_spells_total{node="` + b.rl.Nodes()[2] + `"}`: 0,
 		})
 
 		lock := b.lock(redlock.WithRenewal())
@@ -263,6 +265,11 @@ func TestScrapeOfNodes(t *testing.T) {
 		assert.InDelta(b, 3, votes(), 0)
 		b.cluster.Node(0).Restart(redlocktest.KeepKeys)
 		b.cluster.Node(2).Restart(redlocktest.KeepKeys)
+		// Nothing was left to send to them, so the next attempt that reaches them finds out that they
+		// are other processes now, whose votes count after a TTL.
+		time.Sleep(time.Second)
+		_, err = b.rl.Mutex(key).TryAcquire(b.Context())
+		require.ErrorIs(b, err, redlock.ErrNoQuorum)
 		time.Sleep(time.Minute)
 		b.cycle()
 		b.has(map[string]float64{

@@ -20,6 +20,12 @@ var source []byte
 // Shim is a clock that is shared by all programs that are started under it.
 type Shim struct{ lib, file string }
 
+// Another is a clock of its own beside the first, with a name of its own.
+func (s *Shim) Another(name string) (*Shim, error) {
+	other := &Shim{s.lib, s.file + "-" + name}
+	return other, other.Step(0)
+}
+
 // Compile makes a shim whose files are in dir. It fails where there is no C compiler
 // called cc, or none that can make a shared library.
 func Compile(ctx context.Context, dir string) (*Shim, error) {
@@ -41,12 +47,11 @@ func Compile(ctx context.Context, dir string) (*Shim, error) {
 // Env is the environment that puts a program under the shim.
 func (s *Shim) Env() []string { return []string{"LD_PRELOAD=" + s.lib, "SHIM_FILE=" + s.file} }
 
-// Step makes the wall clock of all its programs differ by d, in whole seconds, from the
-// machine's.
+// Step makes the wall clock of all its programs differ by d from the machine's.
 func (s *Shim) Step(d time.Duration) error {
 	// By renaming, so that nobody reads half a number.
 	next := s.file + ".new"
-	if err := os.WriteFile(next, []byte(strconv.Itoa(int(d/time.Second))), 0o600); err != nil {
+	if err := os.WriteFile(next, []byte(strconv.FormatInt(int64(d), 10)), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(next, s.file)

@@ -161,15 +161,15 @@ func BrokenLinks(page string) ([]string, error) {
 			broken = append(broken, m[1])
 			continue
 		}
-		if u.Fragment != "" && strings.HasSuffix(target, ".md") && !hasAnchor(target, u.Fragment) {
+		if u.Fragment != "" && strings.HasSuffix(target, ".md") && !HasAnchor(target, u.Fragment) {
 			broken = append(broken, m[1])
 		}
 	}
 	return broken, nil
 }
 
-// hasAnchor reports whether a page has a heading with that anchor, made as GitHub does.
-func hasAnchor(page, anchor string) bool {
+// HasAnchor reports whether a page has a heading with that anchor, made as GitHub does.
+func HasAnchor(page, anchor string) bool {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return false

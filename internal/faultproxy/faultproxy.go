@@ -32,12 +32,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/port"
 )
 
 // ErrClosed is what Dial and Listen return after Close.
@@ -99,8 +103,10 @@ type Proxy struct {
 	conns    map[*conn]struct{}
 	lastID   int
 	listener net.Listener
-	addr     string
-	log      wireLog
+	// reservation keeps the port of addr from others while the listener is closed.
+	reservation io.Closer
+	addr        string
+	log         wireLog
 }
 
 // rule is a fault that waits for matching commands to arrive.
@@ -148,19 +154,18 @@ func (p *Proxy) Listen() (string, error) {
 	if addr != "" {
 		return addr, nil
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	chosen, reservation, err := port.Reserve()
 	if err != nil {
 		return "", err
 	}
+	addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(chosen))
 	p.mu.Lock()
-	p.addr = l.Addr().String()
+	p.addr, p.reservation = addr, reservation
 	p.mu.Unlock()
-	if refused {
-		l.Close()
-	} else {
-		p.accept(l)
+	if !refused {
+		p.accept(listen(addr))
 	}
-	return l.Addr().String(), nil
+	return addr, nil
 }
 
 // accept serves l until it is closed. The caller holds control, not mu.
@@ -341,20 +346,20 @@ func (p *Proxy) relink(to link) {
 	p.mu.Unlock()
 
 	if reopen {
-		p.accept(relisten(p.addr)) // addr is fixed once set
+		p.accept(listen(p.addr)) // addr is fixed once set
 	}
 }
 
-// relisten opens a listener on a port that was ours. A client's outgoing
-// connection may happen to sit on that port for a moment, hence the patience.
-func relisten(addr string) net.Listener {
+// listen opens a listener on the port that is reserved for the proxy. The reservation keeps nothing
+// away but other proxies and servers of tests, hence the patience.
+func listen(addr string) net.Listener {
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		l, err := net.Listen("tcp", addr)
 		if err == nil {
 			return l
 		}
 		if time.Now().After(deadline) {
-			panic(fmt.Sprintf("faultproxy: cannot listen on %s again: %v", addr, err))
+			panic(fmt.Sprintf("faultproxy: cannot listen on %s: %v", addr, err))
 		}
 	}
 }
@@ -481,6 +486,9 @@ func (p *Proxy) Close() {
 	if p.listener != nil {
 		p.listener.Close()
 		p.listener = nil
+	}
+	if p.reservation != nil {
+		p.reservation.Close()
 	}
 	for c := range p.conns {
 		c.kill()

@@ -93,8 +93,8 @@ func (c *memConn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "mem", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
-// SyscallConn exists for go-redis, which peeks at the socket of an idle
-// connection before it uses it again. Without it every connection that died in
+// SyscallConn exists for clients that peek at the socket of an idle connection before they
+// use it again: go-redis by Read, the library by Control. Without it every connection that died in
 // the pool would cost its next user an error, which it does not with TCP.
 func (c *memConn) SyscallConn() (syscall.RawConn, error) { return rawMemConn{c}, nil }
 
@@ -112,5 +112,11 @@ func (r rawMemConn) Read(func(fd uintptr) bool) error {
 	return nil
 }
 
+func (r rawMemConn) Control(func(fd uintptr)) error {
+	if r.c.mine.Load() != memOpen {
+		return net.ErrClosed
+	}
+	return r.Read(nil)
+}
+
 func (rawMemConn) Write(func(fd uintptr) bool) error { return errors.ErrUnsupported }
-func (rawMemConn) Control(func(fd uintptr)) error    { return errors.ErrUnsupported }

@@ -47,7 +47,8 @@ type Op struct {
 	Mode    string `json:"mode,omitempty"`    // of an acquire
 	Permit  int    `json:"permit,omitempty"`  // its number, from 1
 	Permits int    `json:"permits,omitempty"` // how many there are
-	From    string `json:"from,omitempty"`    // of an acquire that adopts: the token of the lock that it goes on with
+	From    string `json:"from,omitempty"`    // of an acquire that adopts: the token of the lock that it goes on with, or of its ticket
+	Ticket  string `json:"ticket,omitempty"`  // of a hand-over: the token that it returned
 	Err     string `json:"err,omitempty"`
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -44,5 +46,48 @@ func TestEveryMutantChangesOnePlace(t *testing.T) {
 	}
 	if runs < 25 {
 		t.Errorf("%d mutants are run, want at least 25", runs)
+	}
+}
+
+// A test that a mutant names is of no use where its file is not built.
+func TestTestsThatMutantsNameAreBuilt(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join(root, ".ci", "mutants"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := regexp.MustCompile(`(?m)^files='(.*)'$`).FindSubmatch(script)
+	if files == nil {
+		t.Fatal("no files= in .ci/mutants")
+	}
+	built := regexp.MustCompile(string(files[1]))
+	paths, err := filepath.Glob(filepath.Join(root, "*_test.go"))
+	if err != nil || len(paths) == 0 {
+		t.Fatal("no tests", err)
+	}
+	var names []string
+	for _, path := range paths {
+		if !built.MatchString(filepath.Base(path)) {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(text, -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	for _, m := range list {
+		for _, arg := range strings.Fields(m.args) {
+			run, ok := strings.CutPrefix(arg, "-test.run=")
+			if !ok {
+				continue
+			}
+			// Behind a slash come the names of parts of a test.
+			whole, _, _ := strings.Cut(run, "/")
+			if !slices.ContainsFunc(names, regexp.MustCompile(whole).MatchString) {
+				t.Errorf("mutant %s: no test file that .ci/mutants builds has %s", m.name, run)
+			}
+		}
 	}
 }

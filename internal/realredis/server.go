@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quorumlock/redlock/internal/port"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
@@ -43,7 +45,7 @@ type Server struct {
 	bin         string
 	dir         string
 	port        int
-	reservation net.PacketConn
+	reservation io.Closer
 	identity    *identity // nil without TLS
 
 	op     sync.Mutex // one Restart or Close at a time
@@ -122,8 +124,8 @@ var errPortTaken = errors.New("port is taken")
 func (s *Server) firstStart(ctx context.Context) error {
 	for attempt := 0; ; attempt++ {
 		var err error
-		if s.port, s.reservation, err = reservePort(); err != nil {
-			return err
+		if s.port, s.reservation, err = port.Reserve(); err != nil {
+			return fmt.Errorf("realredis: %w", err)
 		}
 		if err = s.writeConfig(); err != nil {
 			return fmt.Errorf("realredis: %w", err)

@@ -130,7 +130,7 @@ func TestCheckFindsTheSameServerTwice(t *testing.T) {
 func TestCheckOfRights(t *testing.T) {
 	t.Parallel()
 	realredis.Need(t)
-	const share = " +exists +zcard +zrange +zremrangebyscore"
+	const share = " +unlink +zcard +zrange +zremrangebyscore"
 	const alone = "+ping +set +get +del +pttl +pexpire +type +eval +evalsha"
 	const locks = alone + share
 	const lines = "+time +zadd +zrem +zscore +zrangebyscore +zrevrange +zcount"
@@ -143,9 +143,9 @@ func TestCheckOfRights(t *testing.T) {
 		mention string
 	}{
 		"all it needs":     {[]string{"~*", locks, lines, notices, reading}, nil, ""},
-		"shares no lock":   {[]string{"~*", alone, lines, notices, reading}, []string{"info rights-shared"}, "EXISTS, ZCARD"},
-		"may not read":     {[]string{"~*", locks, lines, notices, ends}, []string{"info unread", "info unread", "info unread", "info unread", "info unread"}, "NOPERM"},
-		"no INFO":          {[]string{"~*", locks, lines, notices, "+role +config|get", ends}, []string{"info unread", "info unread"}, "whether it belongs to a cluster"},
+		"shares no lock":   {[]string{"~*", alone, lines, notices, reading}, []string{"info rights-shared"}, "ZCARD, ZRANGE, UNLINK"},
+		"may not read":     {[]string{"~*", locks, lines, notices, ends}, []string{"info unread", "info unread", "info unread", "info unread", "info unread", "info unread"}, "NOPERM"},
+		"no INFO":          {[]string{"~*", locks, lines, notices, "+role +config|get", ends}, []string{"info unread", "info unread", "info unread"}, "whether it belongs to a cluster"},
 		"no CONFIG":        {[]string{"~*", locks, lines, notices, "+info", ends}, []string{"info unread"}, "CONFIG GET appendfsync"},
 		"no SET, no DEL":   {[]string{"~*", locks, "-set -del", lines, notices, reading}, []string{"critical rights", "warning rights-memory"}, "SET, DEL"},
 		"no scripts":       {[]string{"~*", locks, "-eval -evalsha", lines, notices, reading}, []string{"critical rights"}, "EVAL, EVALSHA"},

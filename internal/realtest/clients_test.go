@@ -131,10 +131,10 @@ func TestReleaseAfterTheEndLeavesTheNextHolderAlone(t *testing.T) {
 func TestKeysOfAnyBytesPassUnchanged(t *testing.T) {
 	t.Parallel() // 68
 	f := startFleet(t, 3)
-	long := strings.Repeat("0123456789abcdef", 1<<16)
+	long := strings.Repeat("0123456789abcdef", 511) // with the prefix below the limit of 8,192 bytes
 	for name, key := range map[string]string{
 		"NUL": "a\x00b\x00", "braces": "{a}{b}}", "spaces": " a  b ", "line ends": "a\r\nb\n", "not UTF-8": "\xff\xfe\x80",
-		"quotes": `"'\`, "percent": "%s%d%!", "1 MiB": long, "unicode": "Schloß\u2028🔒", "like a command": "*1\r\n$4\r\nPING\r\n",
+		"quotes": `"'\`, "percent": "%s%d%!", "8 KB": long, "unicode": "Schloß\u2028🔒", "like a command": "*1\r\n$4\r\nPING\r\n",
 	} {
 		for _, prefix := range []string{"", "p:\x00{"} {
 			t.Run(name+prefix, func(t *testing.T) {
@@ -324,7 +324,7 @@ func TestEveryKindOfConnection(t *testing.T) {
 func useFully(t *testing.T, rl *redlock.Redlock) {
 	t.Helper()
 	ctx := t.Context()
-	m := rl.Mutex(resource)
+	m := rl.Mutex(resource, redlock.WithTTL(2*time.Minute))
 	for range 2 { // the second time with the scripts known
 		lock, err := m.TryAcquire(ctx)
 		require.NoError(t, err)

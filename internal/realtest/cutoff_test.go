@@ -110,11 +110,19 @@ func TestProcessCutOffFromTheArbiterAndTheOthersGetTheirShare(t *testing.T) {
 // convTakeTurns has each process hold the lock again and again, and returns how often it
 // did and how long it waited at most.
 func convTakeTurns(ctx context.Context, rls []*redlock.Redlock, hold time.Duration) (turns []int, longest []time.Duration) {
-	turns, longest = make([]int, len(rls)), make([]time.Duration, len(rls))
+	var each []*redlock.Mutex
+	for _, rl := range rls {
+		each = append(each, rl.Mutex(convKey))
+	}
+	return convTakeTurnsOf(ctx, each, hold)
+}
+
+func convTakeTurnsOf(ctx context.Context, each []*redlock.Mutex, hold time.Duration) (turns []int, longest []time.Duration) {
+	turns, longest = make([]int, len(each)), make([]time.Duration, len(each))
 	var all sync.WaitGroup
-	for i, rl := range rls {
+	for i, m := range each {
 		all.Go(func() {
-			for m := rl.Mutex(convKey); ctx.Err() == nil; {
+			for ctx.Err() == nil {
 				begin := time.Now()
 				lock, err := m.Acquire(ctx)
 				longest[i] = max(longest[i], time.Since(begin).Round(time.Millisecond))

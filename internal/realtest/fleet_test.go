@@ -299,7 +299,7 @@ func script(t *testing.T, file string) string {
 // warm lets every node grant a lock once, and waits until nothing of it is left.
 func warm(t *testing.T, rl *redlock.Redlock) {
 	t.Helper()
-	m := rl.Mutex("warm-up")
+	m := rl.Mutex("warm-up", redlock.WithTTL(time.Minute))
 	eventually(t, func() bool {
 		lock, err := m.TryAcquire(context.Background())
 		if err != nil {

@@ -2,16 +2,13 @@ package realtest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/faultproxy"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -35,65 +32,6 @@ func TestFencedAcquireThatFailsHalfwayLeavesNothing(t *testing.T) {
 	require.Error(t, err)
 	t.Log(err)
 	require.Eventually(t, func() bool { return f.gone(convKey) }, 3*time.Second, 5*time.Millisecond, "the lock is left: %v", f.held(convKey))
-}
-
-// convRetrying is a hook of a user's client that sends a pipeline again when it broke.
-type convRetrying struct{}
-
-func (convRetrying) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (convRetrying) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (convRetrying) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) (err error) {
-		for range 3 {
-			err = next(ctx, cmds)
-			if err == nil || errors.As(err, new(redis.Error)) {
-				break
-			}
-			convPause(5 * time.Millisecond)
-		}
-		return err
-	}
-}
-
-// Row 91, E5: a hook of the user's client sends a SET again whose answer was lost. It then
-// finds its own key, which is no refusal by another holder: it has to be taken back.
-func TestHookThatRetriesLeavesNothing(t *testing.T) {
-	type retried struct {
-		kind string // of the clients
-		held bool   // by another client, so that the attempt fails
-	}
-	// go-redis v9.23 loses the hooks of a Client in WithTimeout, but not those of a Ring.
-	cases := []retried{{"Client", false}, {"Client", true}, {"Ring", false}, {"Ring", true}}
-	t.Parallel()
-	name := func(c retried) string { return fmt.Sprintf("%s, held by another %v", c.kind, c.held) }
-	convTogether(t, cases, name, func(t *testing.T, c retried) {
-		f := convStart(t, 3)
-		o := redlock.Options{TTL: time.Minute, RestartGuard: -1}
-		holders, p := f.path(t), f.path(t)
-		if c.held {
-			holders.holdOn(t, holders.open(t, o), convKey, 1, 2)
-		}
-		clients := p.clients(t)
-		for i := range clients {
-			if c.kind == "Ring" {
-				clients[i] = redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": p.addrs[i]}})
-				t.Cleanup(func() { _ = clients[i].Close() })
-			}
-			clients[i].AddHook(convRetrying{})
-		}
-		rl, err := redlock.New(clients, &o)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, rl.Close()) })
-		convWarm(t, f, rl)
-		p.proxies[0].DropReply(1, faultproxy.DropCut, func(args []string) bool { return slices.Contains(args, convKey) })
-		lock, err := rl.Mutex(convKey).TryAcquire(t.Context())
-		require.Equal(t, c.held, err != nil, "%v", err)
-		if lock != nil {
-			require.NoError(t, lock.Release(t.Context()))
-		}
-		convEventually(t, func() bool { return p.proxies[0].CountFunc(convNames(convKey)) > 0 }, "nothing was sent")
-		require.Eventually(t, func() bool { return f.held(convKey)[0] == "" }, 3*time.Second, 5*time.Millisecond, "the key is left on node 0")
-	})
 }
 
 // Row 92: on nil and on zero values every method returns an error, does nothing, or panics

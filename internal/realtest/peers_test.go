@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -136,7 +137,7 @@ func TestPeerRS6_LateSetDoesNotLand(t *testing.T) {
 			require.Never(t, func() bool { return f.executed(0, "set") > sets }, 2*time.Second, 10*time.Millisecond,
 				"the late SET arrived, although its connection was ended")
 			require.Equal(t, 1, f.proxies[0].CountFunc(func(c faultproxy.Command) bool {
-				return c.Name() == "CLIENT" && c.Args[1] == "kill" || c.Args[1] == "KILL"
+				return c.Name() == "CLIENT" && strings.EqualFold(c.Args[1], "kill")
 			}))
 			require.Equal(t, 1, f.proxies[0].Count(toRelease...), "one release tells the truth")
 			f.requireGone(t, resource)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -114,53 +115,82 @@ func TestOutageWithManyWaitersCostsLittle(t *testing.T) {
 	all.Wait()
 }
 
-// Row 90, E1: the clients' owner closes them. An Acquire ends with an error, be it one that
-// waits or one that begins then.
-func TestAcquireEndsWhenTheClientsAreClosed(t *testing.T) {
+// Row 90, E1: New has connections of its own, so the clients may be closed. What waits goes on.
+func TestClosingTheClientsDoesNotEndTheRedlock(t *testing.T) {
 	t.Parallel()
-	for _, held := range []bool{false, true} {
-		t.Run(fmt.Sprintf("waiting %v", held), func(t *testing.T) {
-			f := convStart(t, 3)
-			clients := f.direct().clients(t)
-			rl, err := redlock.New(clients, &redlock.Options{RestartGuard: -1})
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, rl.Close()) })
-			convWarm(t, f, rl)
-			m := rl.Mutex(convKey)
-			result := make(chan error, 1)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if held {
-				_, err := f.direct().open(t, redlock.Options{RestartGuard: -1, TTL: time.Minute}).Mutex(convKey).TryAcquire(t.Context())
-				require.NoError(t, err)
-				go func() { result <- convAcquireError(ctx, m) }()
-				convEventually(t, func() bool {
-					s, err := m.Inspect(context.Background())
-					return err == nil && len(s.Waiters) == 1
-				}, "nobody is in line")
-			}
-			for _, c := range clients {
-				require.NoError(t, c.Close())
-			}
-			if !held {
-				go func() { result <- convAcquireError(ctx, m) }()
-			}
-			select {
-			case err := <-result:
-				require.Error(t, err)
-				t.Log(err)
-			case <-time.After(3 * time.Second):
-				assert.Fail(t, "it waits for ever")
-				cancel()
-				<-result
-			}
-		})
+	f := convStart(t, 3)
+	clients := f.direct().clients(t)
+	rl, err := redlock.New(clients, &redlock.Options{RestartGuard: -1, TTL: time.Minute})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rl.Close()) })
+	m := rl.Mutex(convKey)
+	held, err := m.TryAcquire(t.Context())
+	require.NoError(t, err)
+	type result struct {
+		lock *redlock.Lock
+		err  error
 	}
+	next := make(chan result, 1)
+	go func() {
+		lock, err := m.Acquire(context.Background())
+		next <- result{lock, err}
+	}()
+	convEventually(t, func() bool {
+		s, err := m.Inspect(context.Background())
+		return err == nil && len(s.Waiters) == 1
+	}, "it is not in the queue")
+	for _, c := range clients {
+		require.NoError(t, c.Close())
+	}
+	require.NoError(t, held.Extend(t.Context(), time.Minute))
+	require.NoError(t, held.Release(t.Context()))
+	got := <-next
+	require.NoError(t, got.err)
+	require.NoError(t, got.lock.Release(t.Context()))
+	_, err = rl.Check(t.Context())
+	require.NoError(t, err)
 }
 
-func convAcquireError(ctx context.Context, m *redlock.Mutex) error {
-	_, err := m.Acquire(ctx)
-	return err
+// Row 90: a Redlock that is not closed keeps no connection for ever, and nothing of it runs when
+// it is garbage. It counts what the whole process has, so nothing else runs meanwhile.
+func TestRedlockThatIsNotClosedLeavesNothing(t *testing.T) {
+	f := convStart(t, 1)
+	connections := func() int {
+		return len(strings.Split(strings.TrimSpace(f.admins[0].ClientList(context.Background()).Val()), "\n"))
+	}
+	for _, way := range []string{"Open", "New"} {
+		t.Run(way, func(t *testing.T) {
+			before, goroutines := connections(), ownGoroutines()
+			gone := make(chan struct{})
+			func() {
+				o := &redlock.Options{RestartGuard: -1}
+				rl, err := redlock.Open(t.Context(), f.direct().addrs, o)
+				if way == "New" {
+					require.NoError(t, rl.Close())
+					rl, err = redlock.New(f.direct().clients(t, func(o *redis.Options) { o.ConnMaxIdleTime = 50 * time.Millisecond }), o)
+				}
+				require.NoError(t, err)
+				runtime.AddCleanup(rl, func(gone chan struct{}) { close(gone) }, gone)
+				convWarm(t, f, rl)
+				require.Greater(t, connections(), before)
+				_, err = rl.Check(t.Context())
+				require.NoError(t, err)
+				if way == "New" {
+					convEventually(t, func() bool { return connections() == before }, "an idle connection stays")
+					convWarm(t, f, rl)
+				}
+			}()
+			convEventually(t, func() bool {
+				runtime.GC()
+				select {
+				case <-gone:
+					return connections() == before && ownGoroutines() <= goroutines
+				default:
+					return false
+				}
+			}, "something of it stays")
+		})
+	}
 }
 
 // convLog is a log of go-redis.

@@ -115,14 +115,14 @@ func useAsTwoProcesses(t *testing.T, server *realredis.Server, user, key string)
 		next, _ := second.Acquire(ctx)
 		got <- next
 	}()
-	_ = lock.Extend(ctx, 3*time.Second)
+	_ = lock.Extend(ctx, 2*time.Second)
 	for try := time.NewTicker(5 * time.Millisecond); ; <-try.C {
 		// Who may not join a line polls, and is never seen in one.
-		if s, err := first.Inspect(ctx); err != nil || s.Nodes[0].Waiting > 0 || lock.Validity() < 2500*time.Millisecond {
+		if s, err := first.Inspect(ctx); err != nil || s.Nodes[0].Waiting > 0 || lock.Validity() < 1500*time.Millisecond {
 			break
 		}
 	}
-	if token, err := lock.HandOver(ctx, 3*time.Second); err == nil {
+	if token, err := lock.HandOver(ctx, 2*time.Second); err == nil {
 		if adopted, err := first.Adopt(ctx, token); err == nil {
 			lock = adopted
 		}
@@ -137,6 +137,9 @@ func useAsTwoProcesses(t *testing.T, server *realredis.Server, user, key string)
 
 // useTogether uses what locks have that several hold.
 func useTogether(ctx context.Context, both []*redlock.Redlock, key string) {
+	if _, err := both[0].Semaphore(key, 2).TryAcquire(ctx); err == nil {
+		_ = both[0].Mutex(key).ForceRelease(ctx, "") // leaves the list to whoever comes next
+	}
 	for _, rl := range both {
 		permit, err := rl.Semaphore(key, 2).TryAcquire(ctx)
 		if err != nil {

@@ -82,6 +82,7 @@ type Node struct {
 	Name     string
 	Up       bool
 	Degraded bool // something that the library can do without is denied there
+	Evicting int  // how often it was told that it evicts keys
 }
 
 // leastSweep keeps small sets from being swept all the time.
@@ -122,7 +123,14 @@ func (s *State) Hooks() *redlock.Hooks {
 		Lost:     func(i redlock.LostInfo) { s.drop(i.Token) },
 		NodeDown: func(i redlock.NodeInfo) { s.change(i.Node, func(n *Node) { n.Up = false }) },
 		NodeUp:   func(i redlock.NodeInfo) { s.change(i.Node, func(n *Node) { n.Up = true }) },
-		Degraded: func(i redlock.DegradedInfo) { s.change(i.Node, func(n *Node) { n.Degraded = true }) },
+		Degraded: func(i redlock.DegradedInfo) {
+			switch {
+			case i.Evicted > 0:
+				s.change(i.Node, func(n *Node) { n.Evicting++ })
+			case i.Key == "":
+				s.change(i.Node, func(n *Node) { n.Degraded = true })
+			}
+		},
 	}
 }
 

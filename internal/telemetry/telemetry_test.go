@@ -175,6 +175,12 @@ func TestNodesAreUpOrDown(t *testing.T) {
 		assert.False(t, s.Nodes()[2].Degraded)
 		s.Hooks().Degraded(redlock.DegradedInfo{Node: rl.Nodes()[2]})
 		assert.True(t, s.Nodes()[2].Degraded)
+		assert.Zero(t, s.Nodes()[1].Evicting)
+		s.Hooks().Degraded(redlock.DegradedInfo{Node: rl.Nodes()[1], Evicted: 7})
+		s.Hooks().Degraded(redlock.DegradedInfo{Key: "k", Lacks: "one TTL"})
+		assert.Equal(t, 1, s.Nodes()[1].Evicting)
+		assert.False(t, s.Nodes()[1].Degraded, "it denies nothing")
+		assert.Len(t, s.Nodes(), 3, "a key is no node")
 		assert.Equal(t, []bool{true, true, true}, up())
 	})
 }

@@ -155,11 +155,15 @@ func (w *worker) downgrade(ctx context.Context, h *hold, lock *redlock.Lock) err
 	return nil
 }
 
-// handOver leaves the lock to whichever client finds its token.
+// handOver leaves the lock to whichever client finds its token. It writes before it calls that it relies on the lock no more: one that is killed
+// meanwhile, or whose hand-over fails, has lost it.
 func (w *worker) handOver(ctx context.Context, h *hold, lock *redlock.Lock) (done bool, err error) {
-	op := history.Op{Client: w.Client, Kind: history.HandOver, Key: h.key, Token: h.Token(), Call: w.clock.now(), Outcome: history.OK}
+	op := history.Op{Client: w.Client, Kind: history.Release, Key: h.key, Token: h.Token(), Call: w.clock.now(), Outcome: history.Unknown}
+	if err := w.calls.Write(op); err != nil {
+		return false, err
+	}
 	token, err := lock.HandOver(ctx, w.TTL)
-	op.Return = w.clock.now()
+	op.Kind, op.Outcome, op.Ticket, op.Return = history.HandOver, history.OK, token, w.clock.now()
 	if err != nil {
 		op.Outcome, op.Err = history.Unknown, reason(err)
 		return false, w.calls.Write(op)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quorumlock/redlock/internal/clockshim"
 	"github.com/quorumlock/redlock/internal/faultproxy"
 	"github.com/quorumlock/redlock/internal/realredis"
 )
@@ -31,7 +32,7 @@ type node struct {
 }
 
 // startNodes starts n servers, of which the given ones forget their keys when they are killed, and a way for each of the clients to each of them.
-func startNodes(ctx context.Context, n, clients int, forgetful map[int]bool, s *shim) (nodes []*node, err error) {
+func startNodes(ctx context.Context, n, clients int, forgetful map[int]bool, s *clockshim.Shim) (nodes []*node, err error) {
 	defer func() {
 		if err != nil {
 			closeNodes(nodes)
@@ -44,11 +45,11 @@ func startNodes(ctx context.Context, n, clients int, forgetful map[int]bool, s *
 			opts = append(opts, realredis.AOF("always"))
 		}
 		if s != nil {
-			env, shift, err := s.server(i)
+			clock, err := s.Another(strconv.Itoa(i))
 			if err != nil {
 				return nodes, err
 			}
-			opts, nd.shift = append(opts, env), shift
+			opts, nd.shift = append(opts, realredis.Env(clock.Env()...)), clock.Step
 		}
 		if nd.server, err = realredis.Launch(ctx, opts...); err != nil {
 			return nodes, err

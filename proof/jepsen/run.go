@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/quorumlock/redlock/internal/clockshim"
 	"github.com/quorumlock/redlock/internal/history"
 )
 
@@ -107,9 +108,9 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	}
 	r := &Report{Config: c, Started: time.Now().UTC(), programs: all}
 
-	var s *shim
+	var s *clockshim.Shim
 	if slices.Contains(c.Faults, Clocks) {
-		if s, err = newShim(work); err != nil {
+		if s, err = clockshim.Compile(ctx, work); err != nil {
 			r.Notes = append(r.Notes, "clocks were not set: "+err.Error())
 		}
 	}

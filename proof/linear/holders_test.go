@@ -25,6 +25,16 @@ func downgraded(client int, token string, call, ret int64) history.Op {
 	return history.Op{Client: client, Kind: history.Downgrade, Key: "k", Token: token, Call: call, Return: ret, Outcome: history.Unknown}
 }
 
+func ticket(op history.Op, token string) history.Op {
+	op.Ticket = token
+	return op
+}
+
+// left is what a client writes before it hands over: it relies on the lock no more.
+func left(client int, token string, call int64) history.Op {
+	return history.Op{Client: client, Kind: history.Release, Key: "k", Token: token, Call: call, Outcome: history.Unknown}
+}
+
 func handedOver(client int, token string, call, ret int64) history.Op {
 	return history.Op{Client: client, Kind: history.HandOver, Key: "k", Token: token, Call: call, Return: ret, Outcome: history.OK}
 }
@@ -73,6 +83,13 @@ func TestHistoriesOfLocksThatSeveralHold(t *testing.T) {
 		{"handed over", "", []history.Op{
 			acquired(1, "a", 0, 5, 100), handedOver(1, "a", 10, 20), adopted(acquired(2, "b", 21, 25, 125), "a"), released(2, "b", 30, 31, history.OK),
 		}},
+		{"adopted by the ticket", "", []history.Op{
+			acquired(1, "a", 0, 5, 100), left(1, "a", 10), ticket(handedOver(1, "a", 10, 20), "t"), adopted(acquired(2, "b", 21, 25, 125), "t"),
+		}},
+		{"adopted by the former token, beside a ticket", "linear", []history.Op{
+			acquired(1, "a", 0, 5, 100), ticket(handedOver(1, "a", 10, 20), "t"), adopted(acquired(2, "b", 21, 25, 125), "a"),
+		}},
+		{"handed over in vain, and lost", "", []history.Op{acquired(1, "a", 0, 5, 100), left(1, "a", 10), acquired(2, "b", 12, 15, 115)}},
 		{"adopted from one who was killed", "", []history.Op{acquired(1, "a", 0, 5, 50), adopted(acquired(2, "b", 70, 75, 175), "a")}},
 		{"handed over, and not adopted", "", []history.Op{
 			acquired(1, "a", 0, 5, 100), handedOver(1, "a", 10, 20), acquired(2, "b", 21, 200, 300),

@@ -1,6 +1,7 @@
 package linear
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/quorumlock/redlock/internal/history"
@@ -98,7 +99,7 @@ func next(s held, op *step) (bool, held) {
 			return false, s
 		}
 		s = s.without(op.Token)
-		s.left = op.Token
+		s.left = cmp.Or(op.Ticket, op.Token)
 		return true, s
 	case history.Release:
 		if owner {

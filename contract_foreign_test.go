@@ -1,0 +1,222 @@
+package redlock
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/realredis"
+)
+
+// foreignTypes put something of others under a key.
+var foreignTypes = map[string]func(n *contractNode, key string){
+	"string": func(n *contractNode, key string) { n.raw("SET", key, "theirs") },
+	"list":   func(n *contractNode, key string) { n.raw("RPUSH", key, "theirs") },
+	"set":    func(n *contractNode, key string) { n.raw("SADD", key, "theirs") },
+	"hash":   func(n *contractNode, key string) { n.raw("HSET", key, "theirs", "1") },
+	"zset":   func(n *contractNode, key string) { n.raw("ZADD", key, 7, "theirs") },
+	"below":  func(n *contractNode, key string) { n.raw("ZADD", key, -7, "theirs") },
+	"spaced": func(n *contractNode, key string) { n.raw("ZADD", key, 1_700_000_000_000_000, "theirs and ours") },
+}
+
+// lookOf is what can be seen of a key on all servers.
+func lookOf(n *contractNode, key string) string {
+	look := fmt.Sprint(n.raw("TYPE", key), " ", n.raw("PTTL", key))
+	switch n.raw("TYPE", key) {
+	case "string":
+		look += fmt.Sprint(" ", n.raw("GET", key))
+	case "zset":
+		look += fmt.Sprint(" ", n.raw("ZRANGE", key, 0, -1))
+	}
+	return look
+}
+
+// What others put under a key of ours stays as it is. A request that needs the key fails with an
+// error that names it, and changes nothing; any other does what it always does.
+func TestContractForeignKeys(t *testing.T) {
+	t.Parallel()
+	claim := func(value, line string) *request {
+		s := shareOfK
+		return sharedClaimRequest(opAcquireShared, contractTerms(contractTTL), "k", value, &s, &queueArgs{key: line, entry: entryOf("p", value)})
+	}
+	const free, held, shared = "", "a", marker
+	cases := []struct {
+		name  string
+		value string // of the lock before
+		ask   func() *request
+		needs []string
+		after string // the lock's value, where the request does what it always does
+	}{
+		{"set", free, func() *request { return askSet("b") }, nil, "b"},
+		{"release", held, func() *request { return askRelease("a") }, nil, ""},
+		{"release beside a line", held, func() *request { return askPlainLineRelease("a") }, nil, ""},
+		{"release of who waited", held, func() *request { return askLineRelease("a", entryOf("p", "a"), asHolder) }, nil, ""},
+		{"release of a passer", held, func() *request { return askLineRelease("a", "", asPasser) }, nil, ""},
+		{"release where others share", shared, func() *request { return askPlainLineRelease("a") }, nil, "?"}, // nobody is listed
+		{"leave", free, func() *request { return askLineRelease("b", entryOf("p", "b"), asWaiter) }, nil, ""},
+		{"extend", held, func() *request { return askExtend("a", time.Hour) }, nil, "a"},
+		{"adopt", held, func() *request { return askAdopt("b", "a") }, nil, "b"},
+		{"fenced adopt", held, func() *request { return askAdoptFenced("b", "a", 1) }, []string{fenceOfK}, "b"},
+		{"fence", free, func() *request { return askFence("b", 1, "") }, []string{fenceOfK}, "b"},
+		{"fence of a waiter", free, func() *request { return askFence("b", 1, entryOf("p", "b")) }, []string{fenceOfK, lineOfK}, "b"},
+		{"raise", held, func() *request { return askRaise("a", 8) }, []string{fenceOfK}, "a"},
+		{"fenced repair", free, func() *request { return askFenceRepair("b", 8) }, []string{fenceOfK}, "b"},
+		{"join", free, func() *request { return askJoin("p", "b", "", 0, 0) }, []string{lineOfK}, "b"},
+		{"join of a held lock", held, func() *request { return askJoin("p", "b", "", 0, 0) }, []string{lineOfK}, "a"},
+		{"join of a shared lock", shared, func() *request { return askJoin("p", "b", "", 0, 0) }, []string{lineOfK}, "?"},
+		{"join after an attempt", held, func() *request { return askJoin("p", "b", "a", 0, 0) }, []string{lineOfK}, "b"},
+		{"join to share", free, func() *request { return askJoin("p", "f", "", 0, 0) }, []string{lineOfK, holdersOfK}, marker},
+		{"join to share a shared lock", shared, func() *request { return askJoin("p", "f", "f1", 0, 0) }, []string{lineOfK, holdersOfK}, marker},
+		{"claim of a waiter", free, func() *request { return askClaim("p", "b") }, []string{lineOfK}, "b"},
+		{"shared claim", free, func() *request { return askShare("f", 0, contractTTL) }, []string{holdersOfK, doorOfK}, marker},
+		{"permit", free, func() *request { return askShare("0", 3, contractTTL) }, []string{holdersOfK, doorOfK}, marker},
+		{"shared claim of a shared lock", shared, func() *request { return askShare("f", 0, contractTTL) }, []string{holdersOfK, doorOfK}, marker},
+		{"shared claim of a waiter", free, func() *request { return claim("f", lineOfK) }, []string{holdersOfK, lineOfK}, marker},
+		{"shared claim of a waiter elsewhere", free, func() *request { return claim("f", "") }, []string{holdersOfK}, marker},
+		{"downgrade", held, func() *request { return askDowngrade("a") }, []string{holdersOfK}, marker},
+		{"shared extend", shared, func() *request { return askShareExtend("f", 0, contractTTL) }, []string{holdersOfK}, ""},
+		{"shared release", shared, func() *request { return askShareRelease("f", lineOfK) }, []string{holdersOfK}, ""},
+		{"release of a downgrade that has not come", held, func() *request { return askShareRelease("a", lineOfK) }, nil, ""},
+		{"shared release of a passer", held, func() *request { return askShareLeave("a", lineOfK, entryOf("p", "a"), asPasser) }, nil, ""},
+		{"force", held, func() *request { return askForce("") }, nil, ""},
+		{"force of a shared lock", shared, func() *request { return askForce("") }, nil, ""},
+		{"force of a token", held, func() *request { return askForce("a") }, nil, ""},
+		{"force of one who shares", shared, func() *request { return askForce("f") }, []string{holdersOfK}, ""},
+		{"inspect", held, func() *request { return askInspect(3) }, nil, "a"},
+		{"inspect of a shared lock", shared, func() *request { return askInspect(3) }, nil, marker},
+		{"door", free, func() *request { return askDoor("b") }, []string{doorOfK}, ""},
+	}
+	for server, start := range contractNodes {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			n := start(t)
+			keys := []string{lineOfK, holdersOfK, doorOfK, fenceOfK}
+			for _, c := range cases {
+				for _, key := range keys {
+					for kind, put := range foreignTypes {
+						isSet := kind == "zset" || kind == "below" || kind == "spaced"
+						if c.value == marker && isSet && key == holdersOfK {
+							continue // with the marker there, it is the list
+						}
+						what := fmt.Sprintf("%s, with a %s at %s", c.name, kind, key)
+						for _, k := range append(keys, "k") {
+							n.raw("DEL", k)
+						}
+						if c.value != "" {
+							n.raw("SET", "k", c.value)
+						}
+						put(n, key)
+						before := lookOf(n, key)
+						a := n.do(c.ask())
+						require.Equal(t, before, lookOf(n, key), "%s: it changed", what)
+						need := false
+						for _, k := range c.needs {
+							need = need || k == key
+						}
+						if strings.Contains(c.name, "of a waiter") && isSet && key == lineOfK {
+							need = false // who leaves a line that is none changes nothing
+						}
+						if need {
+							require.ErrorContains(t, a.err, key, what)
+							after := n.raw("GET", "k")
+							if c.value == "" {
+								require.Nil(t, after, what)
+							} else {
+								require.Equal(t, c.value, after, what)
+							}
+							continue
+						}
+						require.NoError(t, a.err, what)
+						switch after := n.raw("GET", "k"); c.after {
+						case "?":
+						case "":
+							assert.Nil(t, after, what)
+						default:
+							assert.Equal(t, c.after, after, what)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// A list that was left is no other's, and goes.
+func TestContractListThatWasLeft(t *testing.T) {
+	t.Parallel()
+	for server, start := range contractNodes {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			n := start(t)
+			for _, again := range []*request{askShare("f1", 0, contractTTL), askJoin("p", "f1", "", 0, 0)} {
+				require.Equal(t, int64(1), n.do(askShare("f", 0, contractTTL)).val)
+				n.raw("DEL", "k")
+				require.NoError(t, n.do(again).err)
+				assert.Equal(t, []any{"f1"}, n.raw("ZRANGE", holdersOfK, 0, -1))
+				n.raw("DEL", "k")
+				n.raw("DEL", lineOfK)
+				n.raw("DEL", holdersOfK)
+			}
+		})
+	}
+}
+
+// One script must not stop a server, however many wait. What is counted is commands, which each
+// look at 500 waiters at most.
+func TestContractLineOfAHundredThousand(t *testing.T) {
+	t.Parallel()
+	const many = 100_000
+	client := realredis.Start(t).Client(t)
+	n := overClient(t, client.Options().Addr)
+	commands := func() (calls int) {
+		info, err := client.Info(t.Context(), "commandstats").Result()
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`calls=(\d+)`).FindAllStringSubmatch(info, -1) {
+			c, err := strconv.Atoi(m[1])
+			require.NoError(t, err)
+			calls += c
+		}
+		return calls
+	}
+	fill := func(process string) {
+		pipe := client.Pipeline()
+		for i := 0; i < many; i += 1000 {
+			var members []redis.Z
+			for j := range 1000 {
+				members = append(members, redis.Z{Score: float64(1000 + i + j), Member: fmt.Sprintf("%s 50 %d", process, i+j)})
+			}
+			pipe.ZAdd(t.Context(), lineOfK, members...)
+		}
+		// The first had its turn long ago, and nothing was heard of its process since.
+		pipe.ZAdd(t.Context(), lineOfK, redis.Z{Score: -1000, Member: "woken " + process + " 50 0"}, redis.Z{Score: -1000, Member: "silent " + process})
+		pipe.ZAdd(t.Context(), lineOfK, redis.Z{Score: 1e15, Member: entryOf("q", "d")})
+		_, err := pipe.Exec(t.Context())
+		require.NoError(t, err)
+	}
+	for name, ask := range map[string]func() *request{
+		"join":    func() *request { return askJoin("q", "d", "", 0, 0) },
+		"release": func() *request { return askPlainLineRelease("x") },
+		"leave":   func() *request { return askShareLeave("x", lineOfK, "", asHolder) },
+	} {
+		fill("p")
+		n.do(ask()) // the server knows the script
+		scripts := 1
+		for ; n.raw("TYPE", "k") == "none" && scripts < 50; scripts++ {
+			before := commands()
+			a := n.do(ask())
+			require.NoError(t, a.err)
+			require.Less(t, commands()-before, 60, "%s", name)
+		}
+		assert.Equal(t, "d", n.raw("GET", "k"), "%s: the one that lives has its turn, and no grace was waited for", name)
+		assert.Greater(t, scripts, 10, "%s: it took some scripts", name)
+		n.raw("DEL", "k")
+		n.raw("DEL", lineOfK)
+	}
+}

@@ -1,0 +1,16 @@
+package redlockgocron_test
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/apirecord"
+)
+
+var rewrite = flag.Bool("rewrite", false, "add what is not recorded")
+
+func TestAPI(t *testing.T) {
+	require.NoError(t, apirecord.Check(".", []string{"GOWORK=off"}, "github.com/quorumlock/redlock/extra/redlockgocron", "testdata/api.txt", *rewrite))
+}

@@ -1,0 +1,76 @@
+package realtest_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/realredis"
+)
+
+// What others put under the names of ours stays there. Locks that are held alone do not need
+// these keys, and work; shared ones fail with an error that names the key.
+func TestKeysOfOthersUnderNamesOfOurs(t *testing.T) {
+	t.Parallel()
+	var addrs []string
+	for range 3 {
+		c := realredis.Start(t).Client(t)
+		addrs = append(addrs, c.Options().Addr)
+		require.NoError(t, c.HSet(t.Context(), "{game}:shared", "theirs", "1").Err())
+		require.NoError(t, c.ZAdd(t.Context(), "{game}:line", redis.Z{Score: 7, Member: "theirs"}).Err())
+		require.NoError(t, c.LPush(t.Context(), "redlock:memory", "theirs").Err())
+		t.Cleanup(func() {
+			ctx := context.Background()
+			assert.Equal(t, "1", c.HGet(ctx, "{game}:shared", "theirs").Val())
+			assert.Equal(t, []string{"theirs"}, c.ZRange(ctx, "{game}:line", 0, -1).Val())
+			assert.Equal(t, int64(-1), int64(c.TTL(ctx, "{game}:line").Val()))
+			assert.Equal(t, []string{"theirs"}, c.LRange(ctx, "redlock:memory", 0, -1).Val())
+		})
+	}
+	var mu sync.Mutex
+	told := make(map[string]error)
+	done := make(chan struct{})
+	rl, err := redlock.Open(t.Context(), addrs, &redlock.Options{Hooks: &redlock.Hooks{Degraded: func(d redlock.DegradedInfo) {
+		mu.Lock()
+		defer mu.Unlock()
+		if told[d.Node] = d.Err; len(told) == 3 {
+			close(done)
+		}
+	}}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rl.Close() })
+	m := rl.Mutex("game")
+	for range 3 {
+		lock, err := m.Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lock.Extend(t.Context(), 10*time.Second))
+		require.NoError(t, lock.Release(t.Context()))
+	}
+	for _, try := range []func(context.Context) (*redlock.Lock, error){m.Shared().TryAcquire, m.Shared().Acquire, rl.Semaphore("game", 3).Acquire} {
+		_, err = try(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		assert.ErrorContains(t, err, "{game}:shared")
+	}
+	<-done
+	for _, err := range told {
+		assert.ErrorContains(t, err, "redlock:memory")
+		assert.ErrorContains(t, err, "WRONGTYPE")
+	}
+	report, err := rl.Check(t.Context())
+	require.NoError(t, err)
+	found := 0
+	for _, f := range report.Findings {
+		if f.Code == "memory-mark" {
+			found++
+			assert.Equal(t, redlock.SeverityWarning, f.Severity)
+			assert.Contains(t, f.Message, "redlock:memory")
+		}
+	}
+	assert.Equal(t, 3, found)
+}

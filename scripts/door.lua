@@ -1,0 +1,12 @@
+-- Keep newcomers from sharing a lock, as long as somebody waits to hold it alone. That of another
+-- waiter is replaced: whoever came last is the first in line. What is no waiter's value is
+-- another's, and stays as it is.
+--
+-- KEYS[1] door   ARGV[1] our value   ARGV[2] for how long, in ms
+local v = redis.pcall('GET', KEYS[1])
+if type(v) == 'table' then
+  return redis.error_reply(v.err .. ': ' .. KEYS[1])
+elseif v and not string.find(v, '^%x+@') then
+  return redis.error_reply('WRONGTYPE a value of others: ' .. KEYS[1])
+end
+return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

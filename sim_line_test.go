@@ -1,0 +1,386 @@
+package redlock
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// The order in a wait queue, checked on each node after each script, from what lies there.
+//
+//	O1  Where a script serves the queue, the first that was not told cannot be let in.
+//	O2  All before the cursor share the lock, and were told.
+//	O3  Whoever shares and was told is listed until its grace is over.
+//	O4  Nobody is told before another that came earlier, except those who share the lock before
+//	    those who want it alone, when a phase begins.
+//	O5  A refresh names all of its process for whom the lock is reserved with others.
+//	O6  What was taken back is not listed.
+//	O7  A newcomer does not pass the door.
+
+// simLine is what a node has of a key's queue at one moment.
+type simLine struct {
+	lock    string // value of the lock's key; empty: it is free
+	holders map[string]simListed
+	entries []simEntry // first come first
+	cursor  int64      // 0: none
+	door    bool
+}
+
+type simListed struct{ till, number int64 } // in ms
+
+// simEntry is a waiter as it stands in the queue.
+type simEntry struct {
+	member, process, value string
+	shares                 bool
+	limit, arrival         int64
+	told                   int64 // until when the lock is reserved for it, in us; 0: it was not told
+}
+
+// parseSimEntry reads a member of the queue in words of its own, not those of the twins.
+func parseSimEntry(member string, arrival int64) simEntry {
+	e := simEntry{member: member, arrival: arrival}
+	_, _ = fmt.Sscan(member, &e.process)
+	rest := strings.TrimPrefix(member, e.process+" ")
+	grace, value, _ := strings.Cut(rest, " ")
+	e.value = value
+	if at := strings.IndexByte(grace, 's'); at >= 0 {
+		e.shares = true
+		e.limit, _ = strconv.ParseInt(grace[at+1:], 10, 64)
+	}
+	return e
+}
+
+// lineOf looks at a key's queue; the caller holds mu.
+func (n *simNode) lineOf(key string) (l simLine) {
+	s := n.store
+	l.lock, _, _ = s.text(key)
+	l.door = s.get("{"+key+"}:door") != nil
+	l.holders = make(map[string]simListed)
+	if k := s.get("{" + key + "}:shared"); k != nil && l.lock == marker {
+		for value, score := range k.zset {
+			if h := (simListed{int64(score) / numbers, int64(score) % numbers}); h.till >= s.millis() {
+				l.holders[value] = h
+			}
+		}
+	}
+	k := s.get("{" + key + "}:line")
+	if k == nil {
+		return l
+	}
+	told := make(map[string]int64)
+	for m, score := range k.zset {
+		switch mark, member, _ := strings.Cut(m, " "); {
+		case score >= 0:
+			l.entries = append(l.entries, parseSimEntry(m, int64(score)))
+		case mark == "woken":
+			told[member] = -int64(score)
+		case m == "told":
+			l.cursor = -int64(score)
+		}
+	}
+	slices.SortFunc(l.entries, func(a, b simEntry) int {
+		return cmp.Or(cmp.Compare(a.arrival, b.arrival), strings.Compare(a.member, b.member))
+	})
+	for i := range l.entries {
+		l.entries[i].told = told[l.entries[i].member]
+	}
+	return l
+}
+
+// touchesLine reports whether the request may change a queue, or the list of holders.
+func touchesLine(r *request) bool {
+	switch r.script {
+	case joinScript, queueReleaseScript, sharedClaimScript, sharedReleaseScript, sharedExtendScript, forceScript:
+		return true
+	default:
+		return false
+	}
+}
+
+// serves reports whether the request is to let in all that may come, where it finds the queue.
+func (r *request) serves(before simLine) bool {
+	switch q := r.queue; r.script {
+	case joinScript, forceScript:
+		return true
+	case queueReleaseScript, sharedReleaseScript:
+		return q == nil || q.as != asPasser
+	case sharedClaimScript:
+		return q != nil && q.key != ""
+	case sharedExtendScript:
+		return q != nil && before.lock == r.value // a downgrade that comes first
+	default:
+		return false
+	}
+}
+
+// checkLine compares a queue before and after a script; the caller holds mu.
+func (n *simNode) checkLine(r *request, before simLine, val any) {
+	after := n.lineOf(r.key)
+	was := make(map[string]simEntry)
+	for _, e := range before.entries {
+		was[e.member] = e
+	}
+	bad := func(format string, args ...any) {
+		n.w.violated("%s; %s of %.6s on node %d", fmt.Sprintf(format, args...), r.op, r.value, n.i)
+	}
+	now := n.store.micros()
+	var untold *simEntry // the first
+	begins := !slices.ContainsFunc(slices.Collect(maps.Keys(before.holders)), func(v string) bool {
+		_, still := after.holders[v]
+		return still
+	})
+	fresh, pending := 0, 0
+	for i := range after.entries {
+		e := &after.entries[i]
+		_, listed := after.holders[e.value]
+		if e.told == 0 && untold == nil {
+			untold = e
+		}
+		if e.told > 0 {
+			pending++
+		}
+		if e.arrival < after.cursor && (e.told == 0 || !e.shares) {
+			bad("O2: %.6s came at %d, before the cursor %d, and was not told", e.value, e.arrival, after.cursor)
+		}
+		// A clock that was set back since makes a turn that is over look as if it were to come.
+		told := e.told - n.setBackBetween(n.toldAt[e.value], n.w.t()+1)/int64(time.Microsecond)
+		if e.shares && told > now && !listed && !n.w.hasLock(e.value) {
+			bad("O3: %.6s was told and is not listed", e.value)
+		}
+		if e.told > 0 && was[e.member].told == 0 {
+			fresh++
+			n.toldAt[e.value] = n.w.t()
+			if untold != nil && !(begins && e.shares && onlyAlone(after.entries[:i])) {
+				bad("O4: %.6s was told before %.6s", e.value, untold.value)
+			}
+		}
+	}
+	most := atOnce
+	if r.script == sharedClaimScript {
+		most = 2
+	}
+	// One who had its turn alone, downgrades, and whose claim has not come here is in the way until
+	// its reservation is over.
+	ghost := slices.ContainsFunc(after.entries, func(e simEntry) bool { return e.told > now && !e.shares })
+	if untold != nil && r.serves(before) && fresh < most && pending < atOnce && !(ghost && after.lock == marker) {
+		room := len(after.holders)
+		switch {
+		case after.lock == "":
+			bad("O1: the lock is free, and %.6s waits", untold.value)
+		case after.lock == marker && untold.shares && (untold.limit == 0 || int64(room) < untold.limit):
+			bad("O1: %.6s waits, and only %d share the lock", untold.value, room)
+		}
+	}
+	n.checkGiven(r, before, after, val, bad)
+	if q := r.queue; q != nil && (r.op == opRelease && q.entry != "" || r.op == opJoin && q.ended != "") {
+		taken := r.value
+		if r.op == opJoin {
+			taken = valueIn(q.ended)
+		}
+		if _, listed := after.holders[taken]; listed {
+			bad("O6: %.6s is listed after it was taken back", taken)
+		}
+	}
+	_, was1 := before.holders[r.value]
+	if _, is := after.holders[r.value]; r.op == opAcquireShared && r.queue == nil && before.door && is && !was1 {
+		bad("O7: %.6s passed the door", r.value)
+	}
+}
+
+// hasLock reports whether somebody was granted a lock with this value. An extend of it may strike
+// it where it has another number, though its claim never came.
+func (w *simWorld) hasLock(value string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.byToken[value[:min(tokenLen, len(value))]] != nil
+}
+
+// onlyAlone: all of them that were not told want the lock alone.
+func onlyAlone(entries []simEntry) bool {
+	return !slices.ContainsFunc(entries, func(e simEntry) bool { return e.told == 0 && e.shares })
+}
+
+// checkGiven is O5.
+func (n *simNode) checkGiven(r *request, before, after simLine, val any, bad func(string, ...any)) {
+	if r.op != opJoin {
+		return
+	}
+	own := parseSimEntry(r.queue.entry, 0)
+	if !slices.ContainsFunc(before.entries, func(e simEntry) bool { return e.member == own.member }) {
+		return
+	}
+	fields, _ := val.([]any)
+	given := ""
+	if len(fields) > 7 {
+		given, _ = fields[7].(string)
+	}
+	for _, e := range after.entries {
+		h, listed := after.holders[e.value]
+		if e.process == own.process && e.told > 0 && listed && !strings.Contains(given, fmt.Sprint(h.number, " ", e.value[:tokenLen])) {
+			bad("O5: %.6s was not named", e.value)
+		}
+	}
+}
+
+// drawModes is many who want one key in all modes, with what hurts those who were told. Half of
+// these plans are calm: nothing goes wrong.
+func (p *simPlan) drawModes(r *rand.Rand) {
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	p.Regime, p.Until = simModes, 4*p.TTL
+	p.Kinds = []int{[]int{manyShare, manyShare, 2, 3, 5}[r.IntN(5)]}
+	p.Fenced[0] = p.Fenced[0] && p.Kinds[0] == manyShare
+	for range 2 + r.IntN(3) {
+		proc := simProcessPlan{PPM: r.Int64N(9900) - 4950}
+		for range 3 + r.IntN(6) {
+			proc.Clients = append(proc.Clients, simClientPlan{Ops: 3 + r.IntN(3)})
+		}
+		p.Processes = append(p.Processes, proc)
+	}
+	if p.Calm = r.IntN(2) == 0; p.Calm {
+		return
+	}
+	if r.IntN(2) == 0 {
+		p.Deaf = r.IntN(1000)
+	}
+	if r.IntN(3) == 0 {
+		p.Slow = r.IntN(300)
+	}
+	for range 1 + r.IntN(4) {
+		f := simFault{Node: r.IntN(len(p.Nodes)), Proc: r.IntN(len(p.Processes)), At: in(0, p.Until), For: in(0, 2*max(p.TTL, leastReservation))}
+		switch f.Kind = []string{faultKill, faultPause, faultPause, faultBack, faultHang, faultCut, faultForget}[r.IntN(7)]; f.Kind {
+		case faultKill, faultCut:
+			p.Strict = false
+		case faultForget:
+			p.Strict, p.RestartGuard = false, 0
+			f.For = min(f.For, p.NodeTimeout)
+		case faultBack:
+			p.Strict = false
+			f.By = -in(0, 3*p.TTL)
+		}
+		p.Faults = append(p.Faults, f)
+	}
+	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
+}
+
+// checkToldInTime: in a run without faults, whoever was told has the lock soon.
+func (w *simWorld) checkToldInTime(grants []*simGrant) {
+	limit := 24*int64(w.plan.Delay+w.plan.Jitter) + int64(60*time.Millisecond)
+	if limit > int64(leastReservation)/4 || len(w.nodes) < 3 || w.disturbed() || w.setsBack() {
+		return
+	}
+	for _, g := range grants {
+		for _, n := range w.nodes {
+			if at, told := n.toldAt[g.value]; told && g.ret-at > limit {
+				w.violated("wake-up: %v was told %.3f ms before, %.3f ms is enough", g, ms(g.ret-at), ms(limit))
+			}
+		}
+	}
+}
+
+// lineStore is a server's memory with hands on its clock.
+func lineStore() (s *memStore, pass func(time.Duration)) {
+	now := simEpoch
+	s = newMemStore(func() int64 { return now })
+	return s, func(d time.Duration) { now += int64(d) }
+}
+
+func lineEntry(process, mode, value string) string {
+	return fmt.Sprintf("%s 2000%s %s", process, mode, value)
+}
+
+func (s *memStore) ask(t *testing.T, r *request) any {
+	t.Helper()
+	s.scripts[r.script] = true
+	val, err := s.do(r)
+	assert.NoError(t, err)
+	return val
+}
+
+func (s *memStore) joinLine(t *testing.T, entry string) {
+	t.Helper()
+	s.ask(t, joinRequest(contractTermsOfSim(), "k", valueIn(entry), &queueArgs{key: "{k}:line", entry: entry}))
+}
+
+func contractTermsOfSim() *terms {
+	return &terms{ttl: 10 * time.Second, nodeTimeout: 100 * time.Millisecond}
+}
+
+// A process of which one waiter let its turn pass is condemned when the first of its
+// reservations is over, and no earlier: until then it may be about to claim.
+func TestSimLineOfASilentProcess(t *testing.T) {
+	s, pass := lineStore()
+	share := &shareArgs{holders: "{k}:shared", door: "{k}:door", limit: 2}
+	s.ask(t, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
+	s.ask(t, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "22222222", share, nil))
+	for _, v := range []string{"a1", "a2", "a3"} {
+		s.joinLine(t, lineEntry("p", "s2", v))
+		pass(time.Millisecond)
+	}
+	s.joinLine(t, lineEntry("q", "s2", "b1"))
+	release := func(value string) {
+		r := sharedReleaseRequest(contractTermsOfSim(), "k", value, share, &queueArgs{key: "{k}:line", as: asHolder})
+		s.ask(t, &r)
+	}
+	release("11111111") // a1 is told
+	pass(1500 * time.Millisecond)
+	release("22222222") // a2 is told; its reservation ends later
+	pass(600 * time.Millisecond)
+	s.joinLine(t, lineEntry("q", "s2", "b1"))
+	_, silent := s.score("{k}:line", "silent p")
+	assert.False(t, silent)
+	assert.Equal(t, []string{lineEntry("q", "s2", "b1")}, s.waiting("{k}:line"), "all of p went when the first of its reservations was over")
+	_, marked := s.score("{k}:line", "woken "+lineEntry("p", "s2", "a2"))
+	assert.False(t, marked, "with their marks")
+
+	// The time of the mark decides, not that there is one.
+	s, pass = lineStore()
+	s.ask(t, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
+	s.ask(t, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "22222222", share, nil))
+	s.joinLine(t, lineEntry("p", "s2", "a1"))
+	s.joinLine(t, lineEntry("p", "s2", "a2"))
+	release("11111111") // a1 is told
+	both := []string{lineEntry("p", "s2", "a1"), lineEntry("p", "s2", "a2")}
+	assert.Equal(t, both, s.waiting("{k}:line"), "and p has the time of the mark")
+	pass(1500 * time.Millisecond)
+	s.joinLine(t, lineEntry("p", "s2", "a2")) // p is heard of
+	release("22222222")                       // a2 is told
+	s.joinLine(t, lineEntry("q", "s2", "b1"))
+	pass(600 * time.Millisecond)
+	s.joinLine(t, lineEntry("q", "s2", "b1")) // looks at all, and a1 is over
+	assert.NotContains(t, s.waiting("{k}:line"), lineEntry("p", "s2", "a1"))
+	assert.Contains(t, s.waiting("{k}:line"), lineEntry("p", "s2", "a2"), "p was heard of after a1 was told")
+}
+
+// A list that was left behind when the lock's key was deleted means nothing to those who are let
+// in next.
+func TestSimLineBesideAStaleList(t *testing.T) {
+	s, _ := lineStore()
+	share := &shareArgs{holders: "{k}:shared", door: "{k}:door"}
+	s.ask(t, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
+	s.del("k", &memOp{})
+	s.joinLine(t, lineEntry("p", "s0", "a1"))
+	_, _, back := s.have("{k}:shared", "11111111")
+	assert.False(t, back, "a holder whose lock was deleted does not come back to life")
+	_, _, listed := s.have("{k}:shared", "a1")
+	assert.True(t, listed)
+
+	// Where one waits already, a release finds the list.
+	s, _ = lineStore()
+	share.limit = 1
+	s.ask(t, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
+	s.joinLine(t, lineEntry("p", "s0", "a1"))
+	s.joinLine(t, lineEntry("p", "s1", "a2"))
+	s.del("k", &memOp{})
+	r := sharedReleaseRequest(contractTermsOfSim(), "k", "22222222", share, &queueArgs{key: "{k}:line", as: asHolder})
+	s.ask(t, &r)
+	_, _, back = s.have("{k}:shared", "11111111")
+	assert.False(t, back)
+}
