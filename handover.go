@@ -161,14 +161,16 @@ func (h *handOver) result(late bool) error {
 	}
 }
 
-// takeBack has nodes delete what they have, or may get later, and is of no use to anybody: the former
-// value, with our entry in the queue, and the ticket where it was not confirmed, or if the lock is
-// lost. The former value goes first. Then nothing is left, whenever a node gets the request that
+// takeBack has nodes delete what they have, or may get later, and is of no use to anybody: the
+// ticket of which the lock was adopted, where that was not confirmed; the former value, with our
+// entry in the queue; and the new ticket, where it was not confirmed, or if the lock is lost. The
+// former value goes before the ticket. Then nothing is left, whenever a node gets the request that
 // makes the one of the other.
 func (h *handOver) takeBack(lost bool, now instant) {
 	l := h.lock
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.takeBackTicket(now)
 	for i := range l.nodes {
 		if !lost && h.vote(i) == VoteGranted {
 			continue // with the ticket there, no SET of ours is still to land

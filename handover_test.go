@@ -452,6 +452,36 @@ func TestNodeThatWasAwayAtAHandOver(t *testing.T) {
 	}
 }
 
+// A node that was away during the Adopt still has the ticket, which no release of the new value
+// fits. It is free nevertheless as soon as it is back, and not when the ticket's lease ends.
+func TestNodeThatWasAwayAtAnAdopt(t *testing.T) {
+	for what, c := range map[string]struct {
+		begin, end func(*redlocktest.Node)
+		opts       []redlock.LockOption
+	}{
+		"hung":    {begin: hang, end: resume},
+		"stopped": {begin: stop, end: func(n *redlocktest.Node) { n.Restart(redlocktest.KeepKeys) }},
+		"kept for a while": {begin: stop, end: func(n *redlocktest.Node) { n.Restart(redlocktest.KeepKeys) },
+			opts: []redlock.LockOption{redlock.WithMinHold(500 * time.Millisecond)}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, 5, longLeases, func(b *bed) {
+				opts := append(c.opts, redlock.WithTTL(time.Minute))
+				token, err := b.lock(redlock.WithTTL(time.Minute)).HandOver(b.Context(), time.Minute)
+				require.NoError(b, err)
+				b.each([]int{1, 3}, c.begin)
+				next, err := b.another(longLeases).Mutex(key, opts...).Adopt(b.Context(), token)
+				require.NoError(b, err)
+				require.NoError(b, next.Release(b.Context()))
+				b.pass(time.Second)
+				b.each([]int{1, 3}, c.end)
+				b.pass(5 * time.Second)
+				b.on(0)
+			})
+		})
+	}
+}
+
 // A node moves the lock to the ticket just after HandOver has stopped waiting for it, and the process
 // that adopts the lock cannot reach that node. The ticket there belongs to no lock, and is taken back.
 func TestTicketThatComesTooLate(t *testing.T) {

@@ -221,6 +221,7 @@ func (l *Lock) sendRelease(start instant) *round {
 	for i := range r.seats {
 		r.address(i, l.addressRelease(i, ifSent).req)
 	}
+	l.takeBackTicket(start)
 	for i := range r.seats {
 		l.lane(i).takeBack(&r.seats[i].call, start.mono)
 	}
@@ -244,6 +245,7 @@ func (l *Lock) sendKeep(start instant, left time.Duration) *round {
 	r := &d.round
 	r.guard, r.signal = l.guard, l.signal
 	r.init(start, r.seats)
+	l.takeBackTicket(start)
 	for i := range r.seats {
 		r.address(i, &d.req)
 		c := &r.seats[i].call
@@ -258,6 +260,23 @@ func (l *Lock) sendKeep(start instant, left time.Duration) *round {
 		l.lane(l.arbiter).takeBack(c, start.mono)
 	}
 	return r
+}
+
+// takeBackTicket has the nodes that did not confirm an Adopt delete the ticket, which no release of
+// the new value fits: it would keep others from the node until its lease ends. It goes ahead of
+// the release, so that nothing is left there, whenever the request of Adopt comes.
+func (l *Lock) takeBackTicket(start instant) {
+	if l.adopts == "" {
+		return
+	}
+	r := ticketReleaseRequest(&l.terms, l.name, l.adopts, l.queueKey(), l.holdersKey())
+	r.keepFor = max(l.longest, l.opts.RestartGuard) // as long as a ticket's lease may be
+	for i := range l.nodes {
+		if !l.granted(i) {
+			c := &call{req: r, index: int32(i), release: releasePlan{of: plainGrant, when: ifSent}}
+			l.lane(i).takeBack(c, start.mono)
+		}
+	}
 }
 
 // observe sees each node's answer to the release.

@@ -248,6 +248,13 @@ func forceRequest(t *terms, key, token, queue, holders string) *request {
 	return &r
 }
 
+// ticketReleaseRequest is the release of a value of which only the token is known.
+func ticketReleaseRequest(t *terms, key, token, queue, holders string) *request {
+	r := forceRequest(t, key, token, queue, holders)
+	r.op = opRelease
+	return r
+}
+
 // sharedClaimRequest is setRequest for a lock that is held together with others. q is that of a
 // waiter whose turn it is, with the queue's key for the node that keeps it; nil: of a newcomer.
 func sharedClaimRequest(o op, t *terms, key, value string, s *shareArgs, q *queueArgs) *request {

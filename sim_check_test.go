@@ -38,6 +38,7 @@ type simGrant struct {
 	handErr    error       // of HandOver
 	handing    bool        // HandOver was called, with the lock held
 	ticket     string      // the value to which it was handed over
+	heir       *simGrant   // which went on with it; nil: none did
 	stopped    bool        // its holder stopped, and told nobody
 	leftUntil  int64       // when what was handed over to nobody is gone; 0: it was not handed over
 	bridge     int64       // when another process went on with it, without a gap; 0: none did

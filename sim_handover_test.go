@@ -233,6 +233,9 @@ func (w *simWorld) checkAdopted(g, next *simGrant) {
 	over := g.promises[len(g.promises)-1].until
 	g.mu.Unlock()
 	from := w.heritage(g)
+	w.mu.Lock()
+	g.heir = next
+	w.mu.Unlock()
 	had, before := 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()

@@ -40,11 +40,11 @@ func (w *simWorld) checkLeftBehind() {
 	for _, n := range w.nodes {
 		for _, key := range sortedKeys(n.holds) {
 			for _, h := range n.holds[key] {
-				since := w.goodForNothing(h)
+				since, by := w.goodForNothing(h)
 				if since == never || h.forgotten > 0 || h.turn && h.extended == 0 {
 					continue
 				}
-				since = n.reachable(w.sentBy[h.value].proc, max(since, h.from), limit)
+				since = n.reachable(by, max(since, h.from), limit)
 				if h.to-since > limit {
 					w.violated("I5: node %d had %.6s of %s until %.6f ms, although it could be reached from %.6f ms on, and %.3f ms is enough",
 						n.i, h.value, key, ms(h.to), ms(since), ms(limit))
@@ -55,27 +55,36 @@ func (w *simWorld) checkLeftBehind() {
 }
 
 // goodForNothing is from when on nothing wants a value: its lock was released, or its attempt has
-// ended without one. Never if its process died, or has not given it up.
-func (w *simWorld) goodForNothing(h *simHold) int64 {
-	by, sent := w.sentBy[h.value]
-	if !sent || by.proc.killedAt != never {
-		return never
+// ended without one; and which process is to see that it goes. Never if that process died, or has
+// not given the lock up.
+func (w *simWorld) goodForNothing(h *simHold) (since int64, by *simProcess) {
+	set, sent := w.sentBy[h.value]
+	if !sent {
+		return never, nil
 	}
-	if g := w.byToken[h.value[:tokenLen]]; g != nil {
+	g := w.byToken[h.value[:tokenLen]]
+	if g != nil && g.heir != nil && h.from <= g.heir.relCalled && g.heir.relCalled != never && g.heir.proc.killedAt == never {
+		return g.heir.relCalled, g.heir.proc
+	}
+	by = set.proc
+	if by.killedAt != never {
+		return never, by
+	}
+	if g != nil {
 		switch given := g.handedAt != 0; {
 		case given && h.value == g.ticket && g.handErr == nil && h.from <= g.handedAt, h.value == g.kept:
-			return never // it is there for whoever adopts it, or for as long as others are kept out
+			return never, by // it is there for whoever adopts it, or for as long as others are kept out
 		case given:
-			return g.handedAt
+			return g.handedAt, by
 		case g.leftUntil != 0 || g.abandoned || g.keeps:
-			return never
+			return never, by
 		}
-		return g.relCalled
+		return g.relCalled, by
 	}
 	if i := slices.IndexFunc(w.parts, func(p *simPart) bool { return p.token == h.value[:tokenLen] }); i >= 0 {
-		return w.parts[i].to
+		return w.parts[i].to, by
 	}
-	return by.at + int64(3*w.plan.NodeTimeout)
+	return set.at + int64(3*w.plan.NodeTimeout), by
 }
 
 // reachable is the first time from t on at which nothing keeps the process and the node apart for

@@ -1538,6 +1538,14 @@ var list = []mutant{
 		args: "-test.run=^TestTicketThatComesTooLate$",
 	},
 	{
+		name: "adopt-leaves-the-ticket",
+		file: "release.go",
+		old:  "\tif l.adopts == \"\" {\n\t\treturn\n",
+		new:  "\tif true {\n\t\treturn\n",
+		why:  "a node that did not answer the Adopt keeps the ticket for its lease, after the release",
+		args: "-test.run=^TestNodeThatWasAwayAtAnAdopt$",
+	},
+	{
 		name: "twins-all-vote",
 		file: "memory.go",
 		old:  "if first == i {\n\t\treturn -1",
