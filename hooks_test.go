@@ -300,9 +300,10 @@ func TestHooksAreToldWhoAndWhen(t *testing.T) {
 		next := (<-waiting).lock
 		a = acquired.last()
 		assert.Equal(b, "next", id(a.Context))
-		assert.Equal(b, 2*time.Second, a.Waited)
+		// It was told by one node, and may have asked another before that had the release.
+		assert.InDelta(b, 2.05, a.Waited.Seconds(), 0.05)
 		assert.True(b, a.WaitStart.Equal(a.Start))
-		assert.Equal(b, 2*time.Second, a.Elapsed)
+		assert.Equal(b, a.Waited, a.Elapsed)
 
 		b.each([]int{0, 1, 2}, gone)
 		require.Error(b, next.Extend(with("extend"), ttl))

@@ -264,6 +264,9 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 	if cutOut || x.lost || t+x.there >= silent {
 		return 0, first(f.wait(t+never), errSimTimeout)
 	}
+	if x.lands > 0 || x.twice > 0 {
+		w.strays.Add(1)
+	}
 	if x.lands > 0 {
 		f.later(t+x.lands, do)
 		if x.breaks < 0 {

@@ -295,6 +295,10 @@ func (w *simWorld) quiet() (quiet, limit int64) {
 	grace := int64(max(leastReservation, 4*w.plan.NodeTimeout))
 	// A join that is torn, late or doubled may leave an entry behind whose turn is nobody's.
 	limit = 3 * grace * int64(1+(w.plan.Torn+w.plan.Late+w.plan.Twice)/50)
+	if w.plan.NoPublish {
+		// Waiters then join again a hundred times a second, and not now and then.
+		limit = max(limit, w.strays.Load()*grace)
+	}
 	switch {
 	case w.plan.Regime == simWell:
 		quiet, limit = w.wellFrom(), grace

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,7 +41,8 @@ type simWorld struct {
 	setWaits []simSetWait
 	ended    bool
 	count    simCount
-	calmer   int64 // when the first of those who hurry had enough
+	strays   atomic.Int64 // messages that came late, or twice
+	calmer   int64        // when the first of those who hurry had enough
 }
 
 // simCount tells what a run was worth.
