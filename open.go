@@ -271,6 +271,9 @@ func otherScheme(client redis.UniversalClient, err error) error {
 		return err
 	case c.Options().TLSConfig != nil && isTimeout(err):
 		return fmt.Errorf("%w; if it does not speak TLS, the URL begins with redis://, not rediss://", err)
+	case c.Options().TLSConfig != nil && hungUp(err) && len(c.Options().TLSConfig.Certificates) == 0:
+		// The alert that says so is lost if the server closes before it has read what we sent.
+		return fmt.Errorf("%w; if it wants a certificate of its clients, give it one in Options.TLS", err)
 	case c.Options().TLSConfig == nil && hungUp(err):
 		return fmt.Errorf("%w; if it speaks TLS only, the URL begins with rediss://, not redis://", err)
 	default:
