@@ -15,8 +15,8 @@ const checkPatience = 3 * time.Second
 // and what to do. There are findings about nodes that are down or refuse to serve us, the
 // same server under two names, replicas, nodes of a cluster, eviction, persistence, replicas
 // that a failover would promote, nodes that may not vote yet after they lost their data, clocks
-// that differ, answers slower than Options.NodeTimeout, old versions, and rights that the library
-// needs and the user lacks. Settings that a node does not let us read are findings, too.
+// that differ, answers slower than Options.NodeTimeout, old versions, and permissions that the
+// library needs and the user lacks. Settings that a node does not let us read are findings, too.
 //
 // Check asks all nodes at once. It returns when each has answered, after three seconds, when
 // ctx ends or when the Redlock is closed. The Report has what was learned until then in any
@@ -28,9 +28,9 @@ const checkPatience = 3 * time.Second
 // Options.RestartGuard): nodes know leases, and not for how long clients will bar a node. A client that
 // waits and meets such a lease tells Hooks.Degraded.
 //
-// Check itself leaves nothing on the nodes. It tests rights with commands that fail even where they
-// are allowed, or whose key does not exist. Commands that are denied appear in the server's
-// ACL LOG. Rights to keys are tested with one random key behind Options.KeyPrefix only. A
+// Check itself leaves nothing on the nodes. It tests permissions with commands that fail even where
+// they are allowed, or whose key does not exist. Commands that are denied appear in the server's
+// ACL LOG. Permissions for keys are tested with one random key behind Options.KeyPrefix only. A
 // cluster or ring client has several servers, so Check only learns whether it answers at all.
 func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 	if !rl.made() {

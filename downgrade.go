@@ -5,17 +5,17 @@ import (
 	"fmt"
 )
 
-// Downgrade goes on sharing a lock that was held alone, without a gap: others may share it from
-// now on, and nobody has it alone in between. From the call on the holder must not rely on
-// being alone, whatever is returned. The lease lasts for the lock's TTL from now, and Until
-// does not become earlier.
+// Downgrade turns an exclusive lock into a shared one, without a gap: others may share it from
+// now on, and no other client holds it exclusively in between. From the call on the holder must
+// not rely on exclusion, whatever is returned. The lease lasts for the lock's TTL from now, and
+// Until does not become earlier.
 //
 // It fails as Extend does, and may be called again. The lock is then shared on some nodes and
-// held alone on others, which keeps out who wants it alone as before, and perhaps some who want
-// to share it; the next extend or renewal settles that. It fails with ErrInvalid, and asks no
-// node, if the lock was acquired by Mutex.Shared or Redlock.Semaphore, or has WithMinHold.
+// exclusive on others, which keeps out exclusive locks as before, and perhaps some shared ones;
+// the next extend or renewal settles that. It fails with ErrInvalid, and asks no node, if the
+// lock was acquired by Mutex.Shared or Redlock.Semaphore, or has WithMinHold.
 //
-// The lock of a fenced Mutex keeps its token: nobody who is fenced has the lock before it is
+// The lock of a fenced Mutex keeps its token: no fenced client has the lock before it is
 // released.
 func (l *Lock) Downgrade(ctx context.Context) error {
 	if err := l.check(); err != nil {

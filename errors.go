@@ -214,8 +214,8 @@ func (w within) Error() string { return strings.TrimPrefix(w.error.Error(), "red
 func (w within) Unwrap() error { return w.error }
 
 // detail is an error that tells more of another one, and is not its reason: errors.As finds it,
-// and errors.Is does not. Who tests a lost lock for ErrNoQuorum first would take it for one that
-// was never had.
+// and errors.Is does not. A program that tests a lost lock for ErrNoQuorum first would take it for
+// one that was never granted.
 type detail struct{ error }
 
 func (d detail) Error() string { return within(d).Error() }

@@ -201,7 +201,7 @@ func (h *handOver) takeBack(lost bool, now instant) {
 // the lock in between.
 //
 // Adopt asks all nodes once. It fails with ErrNotHeld if so many nodes have another's key or none
-// that no majority is left, with ErrInvalid for a token that is none, and otherwise as
+// that no majority is left, with ErrInvalid for a malformed token, and otherwise as
 // TryAcquire does. After a failure the lock may be gone: what had changed hands already is
 // released, and the rest ends by its lease. The same is true if two adopt a lock at the same
 // moment; never do both get it.

@@ -27,7 +27,7 @@ type Hooks struct {
 	// Waiting is called when an Acquire, Do or Lead begins to wait, and again while it waits:
 	// after a second, and then each time that the wait has become twice as long, at least once
 	// an hour. Acquired tells that it is over; Waiting is not called for it after that. It must
-	// not wait for the acquire. Of locks that All waits for, it is told of one at a time.
+	// not wait for the acquire. Where All waits for several locks, it is called for one at a time.
 	Waiting func(WaitInfo)
 	// Extended is called after each extend: by Extend or Downgrade, or by renewal.
 	Extended func(ExtendInfo)

@@ -25,7 +25,7 @@ type Status struct {
 	// TTL is how long the majority lasts unless it is renewed or released. It is
 	// negative if it lasts for ever, and 0 if there is none.
 	TTL time.Duration
-	// Waiters are those who wait in the queue, first come first, up to a thousand of them. One
+	// Waiters is the wait queue, first come first, up to a thousand of them. One
 	// node keeps it. Where nodes failed lately there may be parts of it on several nodes, and
 	// this is the longest; see NodeStatus.Waiting.
 	Waiters []Waiter
@@ -47,8 +47,8 @@ type Holder struct {
 	TTL time.Duration
 }
 
-// Held reports whether a majority of nodes has the same value, or lists those who share the
-// lock.
+// Held reports whether a majority of nodes has the same value, or lists holders of a
+// shared lock.
 func (s Status) Held() bool { return s.TTL != 0 }
 
 // NodeStatus is what one node says of a lock.
@@ -61,8 +61,8 @@ type NodeStatus struct {
 	Token, Owner string
 	// TTL is what is left of the lease: 0 if the key is free, negative if it has no end.
 	TTL time.Duration
-	// Holders are those who share the lock by what this node knows, of whom there may be
-	// none on others. Value is then "redlock:shared".
+	// Holders are the holders of a shared lock or of permits that this node has listed; other
+	// nodes may have none of them. Value is then "redlock:shared".
 	Holders []Holder
 	// Waiting is how many wait in this node's queue for the lock. As a rule only one of the
 	// nodes has one.
@@ -198,10 +198,10 @@ func (n *inspection) holdersHere() (all []Holder) {
 }
 
 // ForceRelease deletes the lock on every node, for an operator who knows that its holder is
-// gone. An empty token deletes it whoever holds it, and whatever the key holds. Otherwise the
-// token must be the holder's (Lock.Token, Status.Token), or that of one of those who share it
+// gone. An empty token deletes it for any holder, and whatever the key holds. Otherwise the
+// token must be the holder's (Lock.Token, Status.Token), or that of one of several holders
 // (Status.Holders), and only that one is struck out. A holder that is still there learns of it
-// at its next extend, and not before. Whoever waits in the queue is woken.
+// at its next extend, and not before. Waiters in the queue are woken.
 //
 // It waits for no node longer than the timeout per node, and returns nil when a majority of
 // nodes confirms that the key is gone and at least one of them had it. It fails with

@@ -5,14 +5,14 @@ import (
 	"errors"
 )
 
-// Lead keeps one of those who call it at work. It waits for the lock, and calls fn with it as
+// Lead keeps one of its callers at work. It waits for the lock, and calls fn with it as
 // Do does. When the lock is lost while fn runs, or WithMaxHold ends its term, it waits for fn to
 // return, whatever that returns, pauses for Options.RetryMin, and waits for the lock again.
 //
 // It returns when fn returns before its context has ended, with fn's error or nil, which is how a
 // leader resigns: also with an error that wraps the ErrLost of another lock. It returns when ctx
 // ends, also with what fn returned if it was running, so that only ctx.Err tells this from a
-// resignation; and with Acquire's error where no waiting helps, or where it waited for a term for
+// resignation; and with Acquire's error where waiting does not help, or where it waited for a term for
 // longer than WithMaxWait. What is left on the nodes is what Do leaves.
 //
 // fn's context ends when the lock is lost, and fn has to stop then: the next leader may be at

@@ -69,26 +69,25 @@ func (t *terms) onlyAlone() (broken []string) {
 	return broken
 }
 
-// Shared describes the same lock, held together with others: any number of shared locks of a
-// key are granted at a time, and none while somebody holds it alone. It has the terms of m, and
-// all methods; m itself goes on to describe the lock that is held alone. A semaphore is shared
-// already, so Shared of it returns it as it is.
+// Shared describes the shared lock of the same key: any number of shared locks of a key are
+// granted at a time, and none beside an exclusive one. It has the terms of m, and all methods; m
+// itself still describes the exclusive lock. A semaphore is shared already, so Shared of it
+// returns it as it is.
 //
 //	config := rl.Mutex("config")
 //	config.Shared().Do(ctx, read)  // beside other readers
-//	config.Do(ctx, write)          // alone
+//	config.Do(ctx, write)          // exclusive
 //
-// A lock cannot be changed from shared to alone: two who try would wait for each other.
-// Release it, acquire the other, and look again at what was read.
+// A lock cannot be changed from shared to exclusive: two holders that try would wait for each
+// other. Release it, acquire the other, and look again at what was read.
 //
-// Those who want to share the lock wait in the same queue as those who want it alone, first come,
-// first served. When it is the turn of one who shares it and the lock is free, all in the queue
-// who share it have their turn with it, so that one who wants it alone is passed by them once at
-// most. Once it is the first in the queue it keeps newcomers from sharing the lock, so that it is
-// not starved.
+// Readers, which want a shared lock, wait in the same queue as writers, which want an exclusive
+// one, first come, first served. When it is a reader's turn and the lock is free, all readers in
+// the queue have their turn with it, so that they pass a writer once at most. Once a writer is
+// the first in the queue it keeps newcomers from sharing the lock, so that it is not starved.
 //
-// Its methods fail with ErrInvalid if m has WithFencing or WithMinHold. It needs rights to two
-// more keys on the nodes, see "Rights" in docs/operations.md.
+// Its methods fail with ErrInvalid if m has WithFencing or WithMinHold. It needs permissions for
+// two more keys on the nodes, see "Permissions" in docs/operations.md.
 func (m *Mutex) Shared() *Mutex {
 	if m == nil || m.nodeSet == nil || m.terms.shared {
 		return m
@@ -145,17 +144,16 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 // It asks all nodes at once. If another holds the lock it joins the lock's queue, which one of
 // the nodes keeps, and asks again when it is its turn. Grants follow the order of arrival in
 // the queue, across goroutines, processes and ways to hold the lock. There are three exceptions.
-// Those who share a lock come in together, see Shared. A first attempt may
+// Readers come in together, see Shared. A first attempt may
 // find the lock free just before the turn is given to a waiter; a process that was refused the
 // lock within the last second joins the queue first. And if more callers have a deadline than
-// can be served, those who cannot expect their turn in time wait outside of the queue, and the
-// ones with most time left go in first. Where no node keeps a queue, for lack of rights or
+// can be served, those that cannot expect their turn in time wait outside of the queue, and the
+// ones with most time left go in first. Where no node keeps a queue, for lack of permissions or
 // nodes, it polls, with random pauses.
 //
-// A held lock and an outage of the nodes are both waited out. What ends it early are errors
-// that no waiting mends, on so many nodes that they alone rule out a quorum: no or wrong
-// credentials, a key that holds something else, a node of a cluster, a client that its owner
-// closed. Close ends it with ErrClosed. When ctx ends, errors.Is finds its error and the last
+// A held lock and an outage of the nodes are both waited out. It gives up early only if so many
+// nodes return errors that waiting cannot fix that no quorum is left: no or wrong credentials, a
+// key that holds something else, a node of a cluster, a client that its owner closed. Close ends it with ErrClosed. When ctx ends, errors.Is finds its error and the last
 // attempt's reason, and errors.As the last attempt's *QuorumError. Each attempt leaves as
 // little behind as TryAcquire.
 func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {

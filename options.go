@@ -305,7 +305,7 @@ func WithMaxHold(d time.Duration) LockOption {
 // WithMinHold keeps the lock from others for d from the grant, also when it is released before:
 // Release then leaves the key on the nodes until that time. It is for jobs that all machines
 // start at about the same time, and that may be over sooner than their clocks differ. After d it
-// changes nothing. For a holder that dies it promises nothing: its lease ends as ever.
+// changes nothing. For a holder that dies it promises nothing: its lease ends as always.
 //
 // For a job that is started again and again, half of the interval is a good d. A d as long as
 // the interval skips a run each time that the lock was granted late: it is still kept when all
@@ -313,8 +313,8 @@ func WithMaxHold(d time.Duration) LockOption {
 //
 // d is from 10ms to 24h, and at most the time for which the restart guard keeps a node from
 // granting, Options.RestartGuard or else the TTL: a node that restarts would grant the lock
-// sooner. It is for locks that are held alone (ErrInvalid). What is left belongs to nobody, so
-// nobody can release it, except ForceRelease; Inspect shows the owner, and a token of its own.
+// sooner. It is for exclusive locks (otherwise ErrInvalid). What is left belongs to no holder, so
+// only ForceRelease can release it; Inspect shows the owner, and a token of its own.
 func WithMinHold(d time.Duration) LockOption {
 	return func(t *draft) {
 		t.minHold = d

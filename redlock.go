@@ -66,18 +66,18 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 // acquire one permit. permits is from 1 to 1024, and all clients of a key should use the same;
 // where they do not, at most the greatest of them is held at a time.
 //
-// rl.Mutex(key) is the same lock held alone: it waits until all permits are given up, and
-// keeps them from being taken again meanwhile. rl.Mutex(key).Shared() is let in beside any number
+// rl.Mutex(key) is the exclusive lock of the same key: it waits until all permits are given up,
+// and keeps them from being taken again meanwhile. rl.Mutex(key).Shared() is let in beside any number
 // of permits, and takes the room of one from those that come after it.
 //
 // However nodes fail within what the package promises, no more than permits are held, and no
 // two have the same number. A permit of a holder that died is free when its lease ends. Of
 // several that ask with TryAcquire at the same moment for the last permits all may be refused.
-// Acquire and Do wait in the same queue as those who want the lock otherwise, first come, first
-// served: one who wants the lock alone, or who knows of fewer permits than are held, keeps those
+// Acquire and Do wait in the same queue as readers and writers, first come, first served: a
+// waiter that wants an exclusive lock, or was made with fewer permits than are held, keeps those
 // behind it waiting until it has its turn.
 //
-// It needs rights to two more keys on the nodes, see "Rights" in docs/operations.md.
+// It needs permissions for two more keys on the nodes, see "Permissions" in docs/operations.md.
 func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Mutex {
 	if !rl.made() {
 		return &Mutex{}

@@ -9,12 +9,12 @@ import (
 // without waiting for slower ones, and after the timeout per node at the latest. By then the
 // request was also written to each other node of Open and New that is healthy and about as
 // fast as the majority; for the rest, a program that exits should call Redlock.Close. The
-// first in the queue, if anybody waits, is told that it is its turn. With WithMinHold the
-// lock goes to nobody before that time is over, and is free then. The end of ctx neither
+// first in the queue, if there is one, is told that it is its turn. With WithMinHold the
+// lock goes to no other client before that time is over, and is free then. The end of ctx neither
 // prevents a release nor cuts it short: ctx only lends its values to Hooks.Released. A second
 // call waits for the first one, and returns its result.
 //
-// It returns nil when a majority confirms that the lock is gone by our hand,
+// It returns nil when a majority confirms that the lock is gone because we removed it,
 // ErrNotHeld when so many nodes say that it was not ours any more that no majority is
 // left, ErrNoQuorum when too few nodes answered, ErrClosed after Close. Whatever it
 // returns, the lock is over, and releases that were not confirmed are sent again in

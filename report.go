@@ -111,8 +111,8 @@ type NodeReport struct {
 	// It is zero if there is no mark, or only one that belongs to other data; for a replica;
 	// with the restart guard off; and where the mark, INFO server or TIME could not be read.
 	RemembersSince time.Time
-	// BarredFor is for how long yet the restart guard keeps the node's grants from counting,
-	// for a client that comes now and for locks of Options.TTL; see Options.RestartGuard. It is
+	// BarredFor is for how much longer the restart guard keeps the node's grants from counting,
+	// for a client that starts now and for locks of Options.TTL; see Options.RestartGuard. It is
 	// zero if they count, if the guard is off, and where that cannot be known.
 	BarredFor time.Duration
 	// Role is "master", "slave" or "sentinel"; Mode "standalone", "cluster" or "sentinel".

@@ -26,8 +26,8 @@ type Mutexes struct {
 //	transfer := redlock.All(rl.Mutex("account:1"), rl.Mutex("account:2"))
 //	err := transfer.Do(ctx, func(ctx context.Context, held redlock.Locks) error { ... })
 //
-// Locks that are free are acquired in one round trip, however many they are. Those who use
-// All do not wait for each other in a circle, whatever the order in which they name their
+// Locks that are free are acquired in one round trip, however many they are. Clients that
+// use All cannot deadlock with each other, whatever the order in which they name their
 // keys, and each has its turn. A program that acquires one lock while it holds another by
 // itself has no such promise.
 func All(mutexes ...*Mutex) *Mutexes {
@@ -94,14 +94,14 @@ func (s *Mutexes) TryAcquire(ctx context.Context) (Locks, error) { return s.acqu
 // over. Most callers want Do instead.
 //
 // It asks for all at once. If one is refused it gives the others back, waits in that one's
-// queue, and then asks for the rest while it holds it. So while it waits it keeps nobody from
-// the others, at first. After a few turns in vain it keeps those whose keys come before the
-// one that it waits for, so that it has all of them in the end even if none is ever free for
+// queue, and then asks for the rest while it holds it. So while it waits it keeps no client from
+// the others, at first. After a few turns without success it keeps those whose keys come before
+// the one that it waits for, so that it has all of them in the end even if none is ever free for
 // long.
 //
 // It fails as Mutex.Acquire does for the lock that it waited for. What it held is released
-// then, without waiting for answers. Hooks are told of each lock by itself: of one that was
-// held while waiting for another, also that it was acquired and released.
+// then, without waiting for answers. Hooks are called for each lock by itself: for one that
+// was held while waiting for another, also when it was acquired and released.
 func (s *Mutexes) Acquire(ctx context.Context) (Locks, error) { return s.acquire(ctx, true) }
 
 // Do acquires all of them, calls fn, and releases them, also when fn panics. It is Mutex.Do

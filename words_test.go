@@ -1,9 +1,14 @@
 package redlock_test
 
 import (
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,22 +17,53 @@ import (
 )
 
 // oddWords are not what the Go documentation would say. What stands behind each is.
-var oddWords = map[string]string{
-	`(?i)\bas ever\b`:              "as always",
-	`(?i)\bis told of\b`:           "says so, is reported",
-	`(?i)\bmends?\b|\bmended\b`:    "fix",
-	`(?i)\bfor how long yet\b`:     "the time left",
-	`(?i)\bare had all or none\b`:  "acquires all or none",
-	`(?i)lock[s]? alone\b`:         "an exclusive lock",
-	`(?i)\b(held|hold it) alone\b`: "exclusive",
+var oddWords = func() map[*regexp.Regexp]string {
+	compiled := map[*regexp.Regexp]string{}
+	for odd, instead := range map[string]string{
+		`(?i)\bas ever\b`:                              "as always",
+		`(?i)\b(is|are|was|were) told of\b`:            "says so, is reported, is told about",
+		`(?i)\bmends?\b|\bmended\b`:                    "fix",
+		`(?i)\bfor how long yet\b`:                     "the time left",
+		`(?i)\b(are|is) had all or none\b`:             "acquires all or none",
+		`(?i)locks? alone\b`:                           "an exclusive lock",
+		`(?i)\b(held|hold it|wants? it) alone\b`:       "exclusive",
+		`(?i)\bin vain\b`:                              "without success, fails",
+		`(?i)\bwhoever\b`:                              "anyone who, the client that",
+		`(^|[.;|] |^- |^\* )Who `:                      "a client that, anyone who",
+		`(?i)\bthose who\b`:                            "name them: the waiters, clients that",
+		`(?i)\bgone by our hand\b|free of the lock by`: "because we removed it",
+		`(?i)\bthat is none\b`:                         "malformed, invalid",
+		`(?i)\brights([^-,]|$)`:                        "permissions",
+		`(?i)\b(stands?|stay|first) in line\b`:         "in the queue",
+	} {
+		compiled[regexp.MustCompile(odd)] = instead
+	}
+	return compiled
+}()
+
+// sayOtherwise fails for each odd word in a line.
+func sayOtherwise(t *testing.T, where string, n int, line string) {
+	t.Helper()
+	for odd, instead := range oddWords {
+		assert.Empty(t, odd.FindString(line), "%s:%d: say %q: %s", where, n, instead, strings.TrimSpace(line))
+	}
 }
 
-// The pages that a user reads first are in idiomatic English, and stay so.
-func TestFirstPagesAreWrittenAsGoDocumentationIs(t *testing.T) {
-	pages := []string{"README.md", "SECURITY.md", "docs/faq.md", "docs/how-it-works.md", "docs/recipes.md", "errors.go", "loghooks.go", "open.go", "cmd/redlock/list.go", "cmd/redlock/status.go"}
-	more, err := filepath.Glob("examples/kubernetes/*.md")
-	require.NoError(t, err)
-	for _, page := range append(pages, more...) {
+// Pages and help texts are in idiomatic English, and stay so. Not looked at are the pages for
+// people who change the library (design.md, the lists of the track record) and the record of versions.
+func TestPagesAreWrittenAsGoDocumentationIs(t *testing.T) {
+	pages := []string{"README.md", "SECURITY.md", "CONTRIBUTING.md", "cmd/redlock/README.md", "errors.go", "loghooks.go", "open.go", "cmd/redlock/list.go", "cmd/redlock/status.go"}
+	for _, pattern := range []string{"docs/*.md", "examples/kubernetes/*.md", "cmd/redlock/internal/web/page/*.html"} {
+		more, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, more, pattern)
+		pages = append(pages, more...)
+	}
+	notLookedAt := []string{"docs/design.md", "docs/track-record.md"}
+	for _, page := range pages {
+		if slices.Contains(notLookedAt, page) || strings.HasSuffix(page, ".zh-CN.md") {
+			continue
+		}
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		n := 0
@@ -36,10 +72,68 @@ func TestFirstPagesAreWrittenAsGoDocumentationIs(t *testing.T) {
 			if strings.HasSuffix(page, ".go") && !strings.HasPrefix(page, "cmd/") && !strings.HasPrefix(strings.TrimSpace(line), "//") {
 				continue
 			}
-			for odd, instead := range oddWords {
-				found := regexp.MustCompile(odd).FindString(line)
-				assert.Empty(t, found, "%s:%d: say %q: %s", page, n, instead, strings.TrimSpace(line))
-			}
+			sayOtherwise(t, page, n, strings.TrimRight(line, "\n"))
 		}
 	}
+}
+
+// What pkg.go.dev shows is a page, too.
+func TestCommentsOfTheAPIAreWrittenAsGoDocumentationIs(t *testing.T) {
+	sources, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	set := token.NewFileSet()
+	var files []*ast.File
+	for _, source := range sources {
+		if strings.HasSuffix(source, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(set, source, nil, parser.ParseComments)
+		require.NoError(t, err)
+		files = append(files, f)
+	}
+	p, err := doc.NewFromFiles(set, files, "github.com/quorumlock/redlock")
+	require.NoError(t, err)
+	looked := 0
+	look := func(name, text string) {
+		looked++
+		n := 0
+		for line := range strings.Lines(text) {
+			n++
+			sayOtherwise(t, "go doc "+name, n, strings.TrimRight(line, "\n"))
+		}
+	}
+	values := func(all []*doc.Value) {
+		for _, v := range all {
+			look(v.Names[0], v.Doc)
+			ast.Inspect(v.Decl, func(n ast.Node) bool {
+				if s, ok := n.(*ast.ValueSpec); ok {
+					look(s.Names[0].Name, s.Doc.Text()+s.Comment.Text())
+				}
+				return true
+			})
+		}
+	}
+	funcs := func(all []*doc.Func) {
+		for _, f := range all {
+			look(strings.Trim(f.Recv+"."+f.Name, "*."), f.Doc)
+		}
+	}
+	look("redlock", p.Doc)
+	values(p.Consts)
+	values(p.Vars)
+	funcs(p.Funcs)
+	for _, typ := range p.Types {
+		look(typ.Name, typ.Doc)
+		values(typ.Consts)
+		values(typ.Vars)
+		funcs(typ.Funcs)
+		funcs(typ.Methods)
+		ast.Inspect(typ.Decl, func(n ast.Node) bool {
+			if f, ok := n.(*ast.Field); ok && len(f.Names) > 0 && f.Names[0].IsExported() {
+				look(typ.Name+"."+f.Names[0].Name, f.Doc.Text()+f.Comment.Text())
+			}
+			return true
+		})
+	}
+	assert.Greater(t, looked, 100)
 }
