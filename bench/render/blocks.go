@@ -15,6 +15,7 @@ import (
 var blocks = map[string]func(*results.Report) string{
 	"run":          runBlock,
 	"summary":      summaryBlock,
+	"summary-zh":   summaryInChinese,
 	"worse":        worseBlock,
 	"free":         freeBlock,
 	"latency":      latencyBlock,
@@ -204,6 +205,26 @@ func summaryBlock(r *results.Report) string {
 	row("... turns of a goroutine, fewest and most", hotCell(r, shape, func(h *results.Hot) string { return turnsOf(h) }))
 	return g.String()
 }
+
+// inChinese are the words of the summary; a figure is the same in both languages.
+var inChinese = strings.NewReplacer(
+	"redlock (this)", "redlock（这个库）",
+	"servers", "服务器",
+	"5 independent", "5 台互相独立",
+	"1, majority of 5 keys", "1 台，5 个键的多数",
+	"lock and release, ", "加锁并释放，",
+	"median acquire, ", "加锁的中位数，",
+	"one server hung, ", "一台服务器卡住，",
+	" at once, cycles/s", " 个同时，次/秒",
+	" at once", " 个同时",
+	"none: it is the only one", "没有：只有这一台",
+	"one key, 8 × 16 goroutines: turns/s", "同一个键，8 × 16 个 goroutine：轮/秒",
+	"... 99th percentile of the wait", "…… 等待时间的第 99 百分位",
+	"... turns of a goroutine, fewest and most", "…… 每个 goroutine 轮到的次数，最少和最多",
+	" to ", " 到 ",
+)
+
+func summaryInChinese(r *results.Report) string { return inChinese.Replace(summaryBlock(r)) }
 
 func hotCell(r *results.Report, shape [2]int, write func(*results.Hot) string) func(string) string {
 	return func(name string) string {

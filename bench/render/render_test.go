@@ -67,6 +67,15 @@ func TestProseHasNoFigures(t *testing.T) {
 	assert.NotEmpty(t, measured.FindAllString("it takes 3.4 µs", -1))
 }
 
+// A row that is added to the summary needs Chinese words, too.
+func TestSummaryInChineseHasNoEnglish(t *testing.T) {
+	text := summaryInChinese(published(t))
+	for _, name := range []string{"redlock", "redsync", "rueidislock", "bsm/redislock", "goroutine"} {
+		text = strings.ReplaceAll(text, name, "")
+	}
+	assert.NotRegexp(t, `[A-Za-z]{3,}`, text)
+}
+
 func TestProblemsOfTheRunAreTold(t *testing.T) {
 	r := published(t)
 	r.Problems = []string{"somebody failed"}
@@ -81,7 +90,7 @@ func TestAChangedFigureIsNoticed(t *testing.T) {
 	free(r, 128, "redlock").PerSecond *= 2
 	after, err := render(r, root)
 	require.NoError(t, err)
-	for _, path := range []string{"docs/performance.md", "docs/comparison.md", "README.md", "docs/free-keys.svg"} {
+	for _, path := range []string{"docs/performance.md", "docs/comparison.md", "README.md", "README.zh-CN.md", "docs/free-keys.svg"} {
 		assert.NotEqual(t, string(before[path]), string(after[path]), path)
 	}
 }

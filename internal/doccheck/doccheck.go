@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/quorumlock/redlock/internal/gotypes"
@@ -138,6 +139,7 @@ func (c *Compiler) wrap(b Block) string {
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	named   = regexp.MustCompile(`<a id="([^"]+)"></a>`)
 	odd     = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
@@ -168,17 +170,28 @@ func BrokenLinks(page string) ([]string, error) {
 	return broken, nil
 }
 
-// HasAnchor reports whether a page has a heading with that anchor, made as GitHub does.
+// HasAnchor reports whether a page has that anchor: by a heading, or by a name of its own.
 func HasAnchor(page, anchor string) bool {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return false
 	}
-	for _, m := range heading.FindAllStringSubmatch(string(text), -1) {
-		slug := strings.ReplaceAll(strings.ToLower(odd.ReplaceAllString(m[1], "")), " ", "-")
-		if slug == anchor {
-			return true
-		}
+	return slices.Contains(Anchors(string(text)), anchor) || slices.Contains(Names(string(text)), anchor)
+}
+
+// Anchors returns the anchors of a text's headings in order, made as GitHub does.
+func Anchors(text string) (all []string) {
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		all = append(all, strings.ReplaceAll(strings.ToLower(odd.ReplaceAllString(m[1], "")), " ", "-"))
 	}
-	return false
+	return all
+}
+
+// Names returns the anchors that a text sets by itself, <a id="name"></a>, in order: a translation
+// has those of the original, so that a link may lead to either.
+func Names(text string) (all []string) {
+	for _, m := range named.FindAllStringSubmatch(text, -1) {
+		all = append(all, m[1])
+	}
+	return all
 }

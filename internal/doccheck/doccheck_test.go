@@ -56,7 +56,8 @@ func TestBlocks(t *testing.T) {
 
 func TestBrokenLinks(t *testing.T) {
 	broken, err := doccheck.BrokenLinks(page(t, "# What's up, at 3 a.m.?\n"+
-		"[a](page.md) [b](https://example.org/x) [c](#whats-up-at-3-am) [d](page.md#whats-up-at-3-am) [e](none.md) [f](#nothing)\n"))
+		"[a](page.md) [b](https://example.org/x) [c](#whats-up-at-3-am) [d](page.md#whats-up-at-3-am) [e](none.md) [f](#nothing)\n"+
+		"<a id=\"named\"></a>\n## 名\n[g](#named) [h](#名)\n"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"none.md", "#nothing"}, broken)
 }
