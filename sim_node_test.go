@@ -277,6 +277,7 @@ func (s *memStore) do(req *request) (any, error) {
 		op.value = argv[0]
 		return s.sharedRelease(keys, argv, op)
 	case forceScript:
+		op.ended = argv[0]
 		return s.force(keys[0], argv, op)
 	case markScript:
 		return s.mark(keys[0], argv, op)

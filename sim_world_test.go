@@ -269,7 +269,8 @@ func (n *simNode) removed(key, value string, op *memOp) {
 	if !n.isLock(key) || value == marker {
 		return
 	}
-	if value != op.value && value != op.ended && !(op.req.script == adoptScript && strings.HasPrefix(value, op.ended)) {
+	byToken := op.req.script == adoptScript || op.req.script == forceScript
+	if value != op.value && value != op.ended && !(byToken && strings.HasPrefix(value, op.ended)) {
 		n.w.violated("I3: %s of %.6s removed %.6s from node %d", op.req.op, op.value, value, n.i)
 	}
 	if h := n.last(key, value); h != nil {
