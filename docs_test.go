@@ -79,7 +79,7 @@ func TestPicturesAreWellFormed(t *testing.T) {
 	}
 }
 
-// scenarios is how many failures docs/safety.md goes through.
+// scenarios is how many failures docs/safety-tests.md goes through.
 const scenarios = 121
 
 var (
@@ -89,11 +89,9 @@ var (
 )
 
 func TestEveryScenarioIsInTheTableAndItsTestsExist(t *testing.T) {
-	page, err := os.ReadFile("docs/safety.md")
+	page, err := os.ReadFile("docs/safety-tests.md")
 	require.NoError(t, err)
-	_, table, found := strings.Cut(string(page), "## Scenarios and their tests")
-	require.True(t, found)
-	rows := scenarioRow.FindAllStringSubmatch(table, -1)
+	rows := scenarioRow.FindAllStringSubmatch(string(page), -1)
 	require.Len(t, rows, scenarios)
 	last := 0
 	for _, row := range rows {
@@ -129,6 +127,30 @@ func TestEveryScenarioIsInTheTableAndItsTestsExist(t *testing.T) {
 			assert.True(t, slices.Contains(all, name[1]), "%s names %s, which does not exist", page, name[1])
 		}
 	}
+}
+
+// The track record has each fault of its appendix in one row.
+func TestEveryFaultOfTheAppendixIsInTheTrackRecord(t *testing.T) {
+	appendix, err := os.ReadFile("docs/track-record-appendix.md")
+	require.NoError(t, err)
+	_, list, found := strings.Cut(string(appendix), "\n## What was found\n")
+	require.True(t, found)
+	list, _, found = strings.Cut(list, "\n## ")
+	require.True(t, found)
+	var faults, named []string
+	for _, row := range scenarioRow.FindAllStringSubmatch(list, -1) {
+		if strings.Count(row[0], " | ") > 2 { // another table has groups of them
+			faults = append(faults, row[1])
+		}
+	}
+	require.NotEmpty(t, faults)
+	results, err := os.ReadFile("docs/track-record.md")
+	require.NoError(t, err)
+	for _, row := range regexp.MustCompile(`(?m)\| ((?:\d+, )*\d+) \|$`).FindAllStringSubmatch(string(results), -1) {
+		named = append(named, strings.Split(row[1], ", ")...)
+	}
+	assert.ElementsMatch(t, faults, named)
+	assert.Contains(t, string(results), strconv.Itoa(len(faults))+" faults of the library")
 }
 
 // testNames are the tests of all modules.

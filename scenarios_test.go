@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Scenarios of docs/safety.md that no file of another subject shows. The page says which
+// Scenarios of docs/safety-tests.md that no file of another subject shows. The page says which
 // test shows which.
 
 // Scenario 7: keys of clocks that were set back seem to last for another hour; a waiter

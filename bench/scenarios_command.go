@@ -20,9 +20,9 @@ func scenariosCommand() *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
 		Use:   "scenarios [all | number...]",
-		Short: "Plays failures of docs/safety.md to redlock, redsync and rueidislock, and prints what each does",
+		Short: "Plays failures of docs/safety-tests.md to redlock, redsync and rueidislock, and prints what each does",
 		Long: "Plays failures to redlock, redsync and rueidislock, and prints what each does. The numbers are those\n" +
-			"of docs/safety.md; without any, the scenarios are listed. Each takes up to ten seconds per library.",
+			"of docs/safety-tests.md; without any, the scenarios are listed. Each takes up to ten seconds per library.",
 		Args: func(_ *cobra.Command, args []string) error { _, err := numbersOf(args); return err },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out := cmd.OutOrStdout()

@@ -1,4 +1,4 @@
-// Package scenarios plays failures from the table of docs/safety.md to redlock, redsync
+// Package scenarios plays failures from docs/safety-tests.md to redlock, redsync
 // and rueidislock alike, on real servers behind proxies that break connections, and
 // notes what each of them does.
 package scenarios
@@ -16,7 +16,7 @@ import (
 // included. Calls that last are cut long before it.
 const limit = 10 * time.Second
 
-// Scenario is a failure that can be played. Its number is that of docs/safety.md.
+// Scenario is a failure that can be played. Its number is that of docs/safety-tests.md.
 type Scenario struct {
 	Number int
 	Title  string

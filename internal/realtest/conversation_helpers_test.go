@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests of rows 73 to 93 of the scenarios in docs/safety.md: silent flows, what may
+// The tests of rows 73 to 93 of the scenarios in docs/safety-tests.md: silent flows, what may
 // still land, nodes that forget, bursts and overload. Their helpers begin with conv, for
 // the conversation between a client and the server that answers it now.
 

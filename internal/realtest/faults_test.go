@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The numbers in comments are those of the catalogue of failures in docs/safety.md.
+// The numbers in comments are those of the catalogue of failures in docs/safety-tests.md.
 
 // fault is something that keeps a node from answering, and how it ends.
 type fault struct {

@@ -53,7 +53,7 @@ func (f *convFleet) measure(t *testing.T, what, each string, n int, do func()) {
 }
 
 // TestSizing measures what client processes cost one node, for "Sizing" in
-// docs/operations.md. Each Redlock has connections of its own, as a process has. It asserts
+// docs/sizing.md. Each Redlock has connections of its own, as a process has. It asserts
 // nothing, and runs only when it is asked for:
 //
 //	REDLOCK_SIZING=500 go test -run TestSizing -v ./internal/realtest
