@@ -206,7 +206,10 @@ func ExampleLogHooks() {
 		panic(err)
 	}
 	defer cluster.Close()
-	rl, err := redlock.New(cluster.Clients(), &redlock.Options{Hooks: redlock.LogHooks(slog.New(plain))})
+	rl, err := redlock.New(cluster.Clients(), &redlock.Options{
+		TTL: time.Minute, NodeTimeout: 5 * time.Second, // a busy machine is no news here
+		Hooks: redlock.LogHooks(slog.New(plain)),
+	})
 	if err != nil {
 		panic(err)
 	}
