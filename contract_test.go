@@ -754,8 +754,12 @@ func TestContractDeadProcess(t *testing.T) {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()
 			n := start(t)
+			reserved := " 50 "
+			if n.pass == nil {
+				reserved = " 2000 " // in true time, in which a busy machine asks what is reserved
+			}
 			join := func(process, value string) any {
-				entry := process + " 50 " + value
+				entry := process + reserved + value
 				val, _ := n.do(joinRequest(contractTerms(contractTTL), "k", valueIn(entry), &queueArgs{key: lineOfK, entry: entry})).val.([]any)
 				require.Len(t, val, 7)
 				return val[0]
