@@ -46,7 +46,7 @@ func benchCommand() *cobra.Command {
 		Long: `How fast your nodes grant and release locks: a quick load test.
 
 Goroutines acquire and release as fast as they can, each a lock of its own unless
---keys is smaller. With --keys 1 all of them wait in one line, and the time of an acquire is
+--keys is smaller. With --keys 1 all of them wait in one queue, and the time of an acquire is
 mostly that wait. What is measured is this machine, the network and the nodes together.
 
 It is a load on the nodes while it lasts. The keys begin with "redlock-bench:" and a

@@ -63,7 +63,7 @@ then a worker may be passed by one that came later, and waits longer. A key "red
 it is removed at the end.
 
 With --web the demo is a page to open in a browser, and goes on until Ctrl-C: there you
-break the nodes yourself, or pause whoever holds the lock.
+break the nodes yourself, or pause the holder of the lock.
 
 Exit status: 0 if no update was lost under the lock, 1 if one was or the demo could
 not run, 2 if a flag or address breaks a rule. Ctrl-C ends the demo early, with a

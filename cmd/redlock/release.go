@@ -97,8 +97,8 @@ func releaseCommand() *cobra.Command {
 		Use:   "release KEY --force",
 		Short: "Take a lock away from its holder",
 		Long: `Take a lock away from its holder, which is not asked and may go on as if it had the lock:
-for locks whose holder is known to be dead, or that somebody set by hand. Whoever waits
-is woken; fencing counters stay.
+for locks whose holder is known to be dead, or that were set by hand. Waiters are woken;
+fencing counters stay.
 
 With --token only that holder loses it, so that the lock is not taken from one who got it
 in the meantime.

@@ -42,7 +42,7 @@ func runCommand() *cobra.Command {
 		Short: "Hold a lock while a command runs",
 		Long: `Hold a lock while a command runs.
 
-It waits in line for the lock, runs the command in a process group of its own, and renews the
+It waits in the lock's queue, runs the command in a process group of its own, and renews the
 lease until the whole group has gone; then it releases. Signals go to that group.
 Standard input and output are the command's. On a terminal it says after a second what it
 waits for; elsewhere it does with --verbose, and for programs with --json. If no majority of
@@ -52,10 +52,10 @@ Without a command it holds the lock until Ctrl-C, or another signal that ends pr
 
 With several keys the command runs while all of these locks are held. It acquires all of
 them or none. Two commands that want the same keys cannot deadlock, whatever their order. With
---shared any number run beside each other, and beside nobody who holds the lock alone. With
+--shared any number run beside each other, and none beside an exclusive lock. With
 --permits 4 up to four run at a time; all of them must give the same number, and none of
-them --shared, which is let in beside permits. Those who wait
-for a shared lock or a permit do not stand in line, but ask again every now and then.
+them --shared, which is let in beside permits. All wait in one queue, first come, first
+served; when it is the turn of one with --shared, all that wait with --shared run.
 
 With --keep the lock stays for that long after the command has ended, for a job that many
 machines start and one shall run. No process is needed for that: the lease lasts as long.

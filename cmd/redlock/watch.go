@@ -44,7 +44,7 @@ that changes, until interrupted, also while no majority of nodes answers. Holder
 two looks are missed.
 
 With --web it is a page for browsers: all locks that are held or awaited, or those that you
-name, with holders, fencing tokens, who waits for how long, and what 'redlock check' says of
+name, with holders, fencing tokens, how long each waiter has waited, and what 'redlock check' says of
 the nodes. The page shows and changes nothing, and leaves tokens out.
 
 Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anything else.`,
