@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/internal/longtest"
 	"github.com/quorumlock/redlock/internal/realredis"
 )
 
@@ -785,7 +786,11 @@ func TestContractDeadProcess(t *testing.T) {
 // answers. Time passes by hand, so a real server is not among them.
 func TestContractAgrees(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(200) {
+	seeds := uint64(40)
+	if longtest.On() {
+		seeds = 200
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 11))
 		nodes := []*contractNode{inMemory(t), miniRedis(t)}
 		values := []string{"a", "b", "c", "d", "e"}
