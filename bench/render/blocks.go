@@ -193,10 +193,14 @@ func summaryBlock(r *results.Report) string {
 			continue
 		}
 		row("one server hung, 16 at once, cycles/s", func(name string) string {
-			if c := r.Cycle(3, point, name); c != nil {
-				return rounded(c.PerSecond)
+			c := r.Cycle(3, point, name)
+			if c == nil {
+				return "none: it is the only one"
 			}
-			return "none: it is the only one"
+			if f := r.Cycle(3, point, name+"-failfast"); f != nil {
+				return rounded(c.PerSecond) + "; with WithFailFast " + rounded(f.PerSecond)
+			}
+			return rounded(c.PerSecond)
 		})
 	}
 	shape := [2]int{8, 16}
@@ -218,6 +222,7 @@ var inChinese = strings.NewReplacer(
 	" at once, cycles/s", " 个同时，次/秒",
 	" at once", " 个同时",
 	"none: it is the only one", "没有：只有这一台",
+	"; with WithFailFast ", "；WithFailFast 时 ",
 	"one key, 8 × 16 goroutines: turns/s", "同一个键，8 × 16 个 goroutine：轮/秒",
 	"... 99th percentile of the wait", "…… 等待时间的第 99 百分位",
 	"... turns of a goroutine, fewest and most", "…… 每个 goroutine 轮到的次数，最少和最多",
