@@ -63,6 +63,49 @@ func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 	}
 }
 
+var (
+	linkOfOurs  = regexp.MustCompile(`https://github\.com/quorumlock/redlock/blob/main/([\w./-]+)(?:#([\w-]+))?`)
+	pageInWords = regexp.MustCompile(`\b((?:docs|bench|proof|examples)/[\w./-]*\w\.md)\b`)
+	partInWords = regexp.MustCompile(`(?s)"([A-Z][^"\n]*)"(?: in|,)?\s+(?://\s+|#\s+)?(docs/[\w.-]+\.md)`)
+)
+
+// Alerts, templates and comments name pages, too, and parts of them. A page that is split or
+// renamed takes them along.
+func TestPagesThatAreNamedElsewhereExist(t *testing.T) {
+	named := 0
+	require.NoError(t, filepath.WalkDir(".", func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			if entry != nil && entry.Name() == ".git" {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		if !slices.Contains([]string{".go", ".yml", ".yaml", ".sh", ".html"}, filepath.Ext(path)) {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, link := range linkOfOurs.FindAllStringSubmatch(string(text), -1) {
+			named++
+			assert.FileExists(t, link[1], "linked in %s", path)
+			if link[2] != "" {
+				assert.True(t, doccheck.HasAnchor(link[1], link[2]), "%s links to %s, which has no #%s", path, link[1], link[2])
+			}
+		}
+		for _, page := range pageInWords.FindAllStringSubmatch(string(text), -1) {
+			named++
+			assert.FileExists(t, page[1], "named in %s", path)
+		}
+		for _, part := range partInWords.FindAllStringSubmatch(string(text), -1) {
+			page, err := os.ReadFile(part[2])
+			if assert.NoError(t, err, path) {
+				assert.Contains(t, string(page), "# "+part[1]+"\n", "%s names this part of %s", path, part[2])
+			}
+		}
+		return err
+	}))
+	assert.NotZero(t, named)
+}
+
 func TestPicturesAreWellFormed(t *testing.T) {
 	pictures, err := filepath.Glob("docs/img/*.svg")
 	require.NoError(t, err)
