@@ -190,7 +190,7 @@ func (h *handOver) takeBack(lost bool, now instant) {
 // release a lock from elsewhere, use ForceRelease.
 //
 // Adopt before the lease ends, which is what HandOver's ttl is for. Afterwards Adopt fails with
-// ErrNotHeld: nobody has had the lock between a HandOver and the Adopt of its ticket.
+// ErrNotHeld: no other client has had the lock between a HandOver and the Adopt of its ticket.
 //
 // Adopt also takes the token of a process that was killed, and had written it down (Lock.Token). Then
 // its caller must know that the former holder has stopped: one that was only paused believes in its

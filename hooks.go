@@ -81,8 +81,8 @@ type AcquireInfo struct {
 }
 
 // WaitInfo describes an acquire that waits. What is known of the holder was said to this
-// acquire, or to another one of this process that waits for the same key: nobody is asked for
-// the hook's sake. Inspect asks the nodes.
+// acquire, or to another one of this process that waits for the same key: no node is asked
+// for the hook's sake. Inspect asks the nodes.
 type WaitInfo struct {
 	Context   context.Context // given to the call
 	Key       string

@@ -248,7 +248,7 @@ func (l *Lock) Fence() uint64 {
 	return l.fence
 }
 
-// Permit returns the number of a semaphore's permit, from 0 to permits-1. Nobody else has it
+// Permit returns the number of a semaphore's permit, from 0 to permits-1. No other holder has it
 // before Until, so it may choose a port, a shard, or the worker number of an id. It panics for
 // a lock that is no semaphore's.
 func (l *Lock) Permit() int {

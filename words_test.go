@@ -41,11 +41,17 @@ var oddWords = func() map[*regexp.Regexp]string {
 	return compiled
 }()
 
+// noSubject is for pages and the API: a client, waiter, process, node or request does things there.
+var noSubject = regexp.MustCompile(`(?i)\b(nobody|somebody)\b`)
+
 // sayOtherwise fails for each odd word in a line.
 func sayOtherwise(t *testing.T, where string, n int, line string) {
 	t.Helper()
 	for odd, instead := range oddWords {
 		assert.Empty(t, odd.FindString(line), "%s:%d: say %q: %s", where, n, instead, strings.TrimSpace(line))
+	}
+	if strings.HasSuffix(where, ".md") || strings.HasPrefix(where, "go doc") {
+		assert.Empty(t, noSubject.FindString(line), "%s:%d: name it: %s", where, n, strings.TrimSpace(line))
 	}
 }
 

@@ -106,7 +106,7 @@ in the meantime.
 If no majority of nodes answers, it is deleted on those that do, and each is listed with
 what became of it there.
 
-Exit status: 0 if a majority of nodes confirmed it; 1 if not, also if nobody held it; 2 for
+Exit status: 0 if a majority of nodes confirmed it; 1 if not, also if it was not held; 2 for
 a fault in the command line.`,
 		Example: "  redlock release orders:42 --force --token 6f1c...",
 		Args:    oneKey, ValidArgsFunction: cobra.NoFileCompletions,

@@ -74,7 +74,7 @@ do, is neither waited for nor killed.
 
 The command finds REDLOCK_KEY, REDLOCK_TOKEN and, with --fencing, REDLOCK_FENCE in its
 environment, of several locks a line each in the order of the keys; and with --permits
-REDLOCK_PERMIT, a number from 0 that nobody else has meanwhile. These are besides all that is in ours: REDLOCK_ADDRS, too, with the passwords in it. To
+REDLOCK_PERMIT, a number from 0 that no other command has meanwhile. These are besides all that is in ours: REDLOCK_ADDRS, too, with the passwords in it. To
 keep these from the command, give them in the file of --config.
 
 Exit status: the command's, or 128 and the number of the signal that ended it, or that
@@ -82,7 +82,7 @@ came while waiting. Otherwise
     0  without a command: a signal ended it
     2  the command line breaks a rule
   120  another holds the lock, or others all permits (--nonblock, --timeout), or
-       nobody holds it under the token (--adopt); -E sets another number
+       it is not held under the token (--adopt); -E sets another number
   121  no majority of nodes answered within --timeout (five seconds with
        --nonblock and --adopt), or a majority refuses us (a wrong password)
   122  the lock was lost or could not be renewed, and redlock ended the command,
