@@ -32,9 +32,9 @@
 // with the exceptions that [Mutex.Acquire] names. One node keeps the queue of a key. A release
 // reserves the lock for the first waiter and notifies it, so waiters do not poll. The queue
 // only decides which waiter asks next; the majority alone decides who holds the lock. A queue
-// that is lost or wrong therefore costs time, never exclusion. TryAcquire does not join the
-// queue and may overtake. Nor do shared locks and permits of a semaphore, whose waiters ask
-// again after random pauses.
+// that is lost or wrong therefore costs time, never exclusion. Shared locks
+// and permits of a semaphore wait in the same queue. TryAcquire does not join it and may
+// overtake.
 //
 // [WithMaxWait] bounds the wait and not the work; the context bounds both. [Hooks.Waiting] tells
 // what is waited for.

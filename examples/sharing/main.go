@@ -155,8 +155,8 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
 	errs := make([]error, workers)
 	var running sync.WaitGroup
 	for i := range workers {
-		// One for each, as if each were a process. In a process all share one. Who waits to
-		// share asks again after a pause, so the longest pause is the price of a turn.
+		// One for each, as if each were a process. In a process all share one. The pauses are
+		// those of an outage, in which waiters poll; otherwise they wait in the lock's queue.
 		// The nodes are in this program, and a busy machine must not look like an outage.
 		rl, err := redlock.Open(ctx, n.Addrs, &redlock.Options{RetryMin: 10 * time.Millisecond, RetryMax: 100 * time.Millisecond, NodeTimeout: 2 * time.Second})
 		if err != nil {
