@@ -19,8 +19,8 @@ type simReleased struct {
 }
 
 // checkLoss: a lock that is said to be lost is lost. Either its validity is over by a clock of
-// its process, or so many nodes were without its value at some time since it was confirmed last
-// that no majority is left.
+// its process, or so many nodes were without its value at some time since it was confirmed last, or
+// since the round began that found out, that no majority is left.
 func (w *simWorld) checkLoss(g *simGrant, why error) {
 	t := w.t()
 	if t >= g.proc.killedAt {
@@ -38,16 +38,24 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 		}
 		return
 	}
+	// An extend that was called before that may have found it lost, and a repair has put it back
+	// since: others could have had it in between.
+	from := last.at
+	if q := (*QuorumError)(nil); errors.As(why, &q) {
+		for _, o := range q.Outcomes {
+			from = min(from, t-int64(o.Elapsed))
+		}
+	}
 	kept := 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		if n.keptFrom(g, last.at, t) {
+		if n.keptFrom(g, from, t) {
 			kept++
 		}
 		n.mu.Unlock()
 	}
 	if kept >= g.proc.rl.quorum {
-		w.violated("loss: %v was said to be lost (%v), but %d nodes have had it since %.6f ms", g, why, kept, ms(last.at))
+		w.violated("loss: %v was said to be lost (%v), but %d nodes have had it since %.6f ms", g, why, kept, ms(from))
 	}
 }
 
