@@ -1,0 +1,8 @@
+// Package redis has the type of the pools that redsync.New takes. It stands where a program finds
+// github.com/go-redsync/redsync/v4/redis after it changed the imports.
+package redis
+
+import goredis "github.com/redis/go-redis/v9"
+
+// Pool is one node. It is a client of go-redis v9 as it is.
+type Pool = goredis.UniversalClient
