@@ -115,17 +115,19 @@ type conversations struct {
 	idle      []*conversation // in the order of use
 	out       []*conversation
 	takers    []*taker
-	asked     int64         // so many takers there were
-	killing   int           // so many are used to end others, and free soon
-	trying    bool          // a fresh conversation is on its way, see fresh
-	spare     flow          // one that has not told who it is, to be asked again
-	runID     string        // of the process that told last who it is
-	patience  time.Duration // of the last batch
-	freshSent int64         // when the last fresh conversation that was answered was asked; 0: never
-	roundTrip time.Duration // of that
-	roleAt    instant       // since when the role is as it was told last; what was told was asked for then
-	noKill    bool          // it is denied
-	busy      bool          // the last fresh conversation was answered by an error that passes
+	asked     int64           // so many takers there were
+	killing   int             // so many are used to end others, and free soon
+	trying    bool            // a fresh conversation is on its way, see fresh
+	spare     flow            // one that has not told who it is, to be asked again
+	runID     string          // of the process that told last who it is
+	patience  time.Duration   // of the last batch
+	freshSent int64           // when the last fresh conversation that was answered was asked; 0: never
+	roundTrip time.Duration   // of that
+	roleAt    instant         // since when the role is as it was told last; what was told was asked for then
+	noKill    bool            // it is denied
+	busy      bool            // the last fresh conversation was answered by an error that passes
+	undead    []*conversation // over, and perhaps not on the server: see linger
+	undeadAt  int64           // when to try next to end these
 	expiry    alarm
 	closed    bool
 }

@@ -129,6 +129,7 @@ func (cs *conversations) settle(old *conversation, patience, bound time.Duration
 		}
 		cs.sleep(pause)
 	}
+	cs.linger(old)
 	return false
 }
 
@@ -163,6 +164,60 @@ func (cs *conversations) putBackIf(lives bool, cv *conversation) {
 	} else {
 		cs.drop(cv)
 	}
+}
+
+// linger has a conversation ended later that could not be ended in time: over the next one
+// that comes free. Its batch has returned by then, so this only makes it less likely that
+// something of it is left behind.
+func (cs *conversations) linger(old *conversation) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if !cs.noKill && !cs.closed && len(cs.undead) < mostUndead {
+		cs.undead = append(cs.undead, old)
+	}
+}
+
+const (
+	mostUndead = 64
+	// undeadFor is for how long it is worth to end what lingers. It covers the TTL of most
+	// locks.
+	undeadFor = int64(longestRead)
+)
+
+// endsUndead reports whether a conversation that comes free is to be used to end those that
+// linger; the caller holds mu.
+func (cs *conversations) endsUndead(cv *conversation, now int64) bool {
+	if len(cs.undead) == 0 || now < cs.undeadAt || cs.noKill {
+		return false
+	}
+	cs.undead = slices.DeleteFunc(cs.undead, func(old *conversation) bool {
+		// Of another process: what that had not read is gone.
+		return old.who.runID != cv.who.runID || now-old.sentAt > undeadFor
+	})
+	return len(cs.undead) > 0
+}
+
+// endUndead ends those that linger over a conversation that came free, and puts that back.
+func (cs *conversations) endUndead(cv *conversation) {
+	cs.clock.yield(7)
+	cs.mu.Lock()
+	undead := slices.Clone(cs.undead)
+	patience := cs.patience
+	cs.mu.Unlock()
+	now := cs.begin(cv, patience, patience)
+	done, lives := 0, true
+	for _, old := range undead {
+		var settled bool
+		if settled, lives = cs.kill(old, cv, now); !settled {
+			break
+		}
+		done++
+	}
+	cs.mu.Lock()
+	cs.undead = slices.DeleteFunc(cs.undead, func(old *conversation) bool { return slices.Contains(undead[:done], old) })
+	cs.undeadAt = cs.clock.now().mono + int64(maxBackoff)
+	cs.mu.Unlock()
+	cs.putBackIf(lives, cv)
 }
 
 // killed notes that a conversation is not used to end another one any more. Others that

@@ -141,6 +141,10 @@ func (cs *conversations) putBack(cv *conversation) {
 
 // hand hands over or keeps a conversation that is surely of use; the caller holds mu.
 func (cs *conversations) hand(cv *conversation, now int64) {
+	if cs.endsUndead(cv, now) {
+		go cs.endUndead(cv)
+		return
+	}
 	if len(cs.takers) > 0 {
 		tk := cs.takers[0]
 		cs.takers = slices.Delete(cs.takers, 0, 1)

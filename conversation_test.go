@@ -522,6 +522,26 @@ func TestOnlyAnIntegerSettles(t *testing.T) {
 		rest(time.Minute)
 		require.Len(t, s.view().kills, asked, "and nobody asks while nothing goes on")
 	})
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.flows[0].late = true; s.killErr = busy })
+		require.False(t, s.send("2").settled)
+		for range 20 { // it is busy for a second more
+			require.True(t, s.send("3").ok(), "the fresh one is of use")
+			rest(50 * time.Millisecond)
+		}
+		s.now(func() { s.killErr = nil })
+		rest(maxBackoff)
+		asked := len(s.view().kills)
+		require.True(t, s.send("4").ok())
+		rest(2 * s.trip)
+		require.Len(t, s.view().kills, asked+1, "ended with the next that comes free")
+		require.True(t, s.view().flows[0].killed)
+		s.now(func() { s.flows[0].late = false })
+		require.True(t, s.send("5").ok())
+		require.NotContains(t, s.view().executed, "2")
+		require.Len(t, s.view().kills, asked+1, "and no more")
+	})
 }
 
 func TestKillThatIsDenied(t *testing.T) {

@@ -248,7 +248,7 @@ func (qs *queues) heard(w *waiter, a answer) {
 	qs.wake(a.given, w) // notices may be on the way, or lost
 	qs.wakeOne(a.holder, 0, w)
 	d := k.interval()
-	if a.ttl > 0 {
+	if a.ttl >= 0 { // 0: within this millisecond
 		d = min(d, a.ttl+time.Millisecond+qs.set.clock.jitter(qs.set.opts.RetryMin))
 	}
 	k.lookIn(now, d)
