@@ -110,6 +110,11 @@ func (c *call) fate() fate {
 	}
 }
 
+// mayLand reports whether a SET may take effect at a later time; the caller holds its lane's mutex.
+func (c *call) mayLand() bool {
+	return c != nil && (c.fate() == fateMayLand || c.state == callOut)
+}
+
 // halfDone reports whether a SET is a script that failed and may have set the key before.
 func (c *call) halfDone() bool {
 	return c.req.script != nil && c.vote == VoteFailed && halfWay(c.err)

@@ -28,6 +28,10 @@ type keptReleases struct {
 func (c *call) worth(now, at int64) bool {
 	if c.release.goneBy == 0 {
 		c.release.goneBy = now + int64(c.req.keepFor)
+		if c.release.of.mayLand() {
+			// A server that hangs sets the key when it wakes, and its lease begins then.
+			c.release.goneBy += int64(longestRead)
+		}
 	}
 	return at <= c.release.goneBy
 }

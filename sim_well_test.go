@@ -69,6 +69,9 @@ func (p *simPlan) drawWell(r *rand.Rand) {
 			}
 			f.For = min(f.For, p.TTL)
 		}
+		if f.For < noticed[f.Kind] {
+			continue
+		}
 		p.Faults = append(p.Faults, f)
 	}
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })

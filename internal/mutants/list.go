@@ -1538,6 +1538,13 @@ var list = []mutant{
 		args: "-test.run=^TestTicketThatComesTooLate$",
 	},
 	{
+		name: "release-forgotten-while-its-set-may-land",
+		file: "kept.go",
+		old:  `if c.release.of.mayLand() {`,
+		new:  `if false {`,
+		why:  "a server that hangs for longer than the lease has our key when it wakes",
+	},
+	{
 		name: "adopt-leaves-the-ticket",
 		file: "release.go",
 		old:  "\tif l.adopts == \"\" {\n\t\treturn\n",
