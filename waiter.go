@@ -164,6 +164,9 @@ func (w *waiter) looksEvery() time.Duration {
 func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (woken bool, err error) {
 	select {
 	case <-w.signal:
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
 		w.clock.yield(w.id)
 	case <-over:
 	case <-ctx.Done():
