@@ -79,6 +79,14 @@ func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 	}
 }
 
+// The README grew by a page a month. What it promises can be read without the page of decisions.
+func TestTheREADMEStaysShort(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	assert.LessOrEqual(t, len(strings.Fields(string(text))), 1650, "words: move what not every reader needs to a page below docs")
+	assert.NotContains(t, string(text), "design.md", "a promise is explained in the FAQ or safety.md")
+}
+
 var (
 	linkOfOurs  = regexp.MustCompile(`https://github\.com/quorumlock/redlock/blob/main/([\w./-]+)(?:#([\w-]+))?`)
 	pageInWords = regexp.MustCompile(`\b((?:docs|bench|proof|examples)/[\w./-]*\w\.md)\b`)
