@@ -610,8 +610,8 @@ func (c *simClient) once(ctx context.Context, op int) {
 		asked := p.requests()
 		lock, err = m.TryAcquire(dying)
 		stop()
-		if dying == canceledContext && (lock != nil || !errors.Is(err, context.Canceled) || w.t() != call || p.requests() != asked) {
-			w.violated("I8: an attempt on a context that was over: %v, %v", lock, err)
+		if dying == canceledContext {
+			w.checkStillborn(lock, err, w.t() != call || p.requests() != asked)
 		}
 		w.took(p, "TryAcquire", call, limit)
 		if errors.Is(err, ErrHeld) {
@@ -640,8 +640,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 	if t := w.t(); t > ends && err != nil {
 		w.took(p, "an acquire whose context had ended", ends, 0)
 	}
-	if lock == nil && err == nil {
-		w.violated("I8: neither a lock nor an error")
+	if !w.checkAnswered(lock, err) {
 		return
 	}
 	if err != nil {
@@ -662,6 +661,22 @@ func (c *simClient) once(ctx context.Context, op int) {
 		return
 	}
 	c.release(g, op)
+}
+
+// checkStillborn is I8 for an attempt on a context that was over: it asks nobody.
+func (w *simWorld) checkStillborn(lock *Lock, err error, asked bool) {
+	if lock != nil || !errors.Is(err, context.Canceled) || asked {
+		w.violated("I8: an attempt on a context that was over: %v, %v", lock, err)
+	}
+}
+
+// checkAnswered is I8 for an acquire that returned.
+func (w *simWorld) checkAnswered(lock *Lock, err error) bool {
+	if lock == nil && err == nil {
+		w.violated("I8: neither a lock nor an error")
+		return false
+	}
+	return true
 }
 
 // attemptLimit is how long one attempt may take: the SETs, the same again where the

@@ -62,13 +62,18 @@ func (c *simClient) handOver(ctx context.Context, g *simGrant, op int) {
 		return
 	}
 	if c.roll(op, 87)%3 == 0 { // twice: the token is good for nothing any more
-		if again, err := c.heir(op+1).rl.Mutex(g.key, c.adoptOptions()...).adoptAnyway(ctx, token); err == nil {
-			w.violated("adopt: %v was adopted by %.6s, and then by %.6s", g, next.value, again.value)
-		}
+		again, err := c.heir(op+1).rl.Mutex(g.key, c.adoptOptions()...).adoptAnyway(ctx, token)
+		w.checkAdoptedAgain(g, next, again, err)
 	}
 	heir := &simClient{w: w, p: next.proc, i: c.i, plan: c.plan}
 	heir.hold(next.lock, op, next)
 	heir.release(next, op)
+}
+
+func (w *simWorld) checkAdoptedAgain(g, next *simGrant, again *Lock, err error) {
+	if err == nil {
+		w.violated("adopt: %v was adopted by %.6s, and then by %.6s", g, next.value, again.value)
+	}
 }
 
 // adoptAnyway is Adopt with a NodeTimeout above a quarter of the TTL.
@@ -190,39 +195,57 @@ func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, e
 	if w.dead(c.p) {
 		return token, err
 	}
-	again := l.Release(ctx)
-	if l.Validity() > 0 || held.Err() == nil || l.extend(ctx, w.plan.TTL) == nil {
-		w.violated("adopt: %v was handed over, and its handle is still good for something", g)
-	}
+	after := simHanded{again: l.Release(ctx), good: l.Validity() > 0 || held.Err() == nil || l.extend(ctx, w.plan.TTL) == nil, cause: context.Cause(held)}
 	w.happened(func() string { return fmt.Sprintf("client %d.%d hands over %.6s: %v", c.p.i, c.i, g.value, err) }, 7, fnv1a(g.value), uint64(truth(err == nil)))
+	if err == nil {
+		w.leaves(g, ttl)
+	}
+	w.checkHandedOver(g, err, before, after)
 	if err != nil {
-		if before && w.plan.Calm && !w.cutOff(c.p.i) && !errors.Is(err, ErrExpired) {
-			w.violated("adopt: %v was not handed over, although nothing goes wrong: %v", g, err)
-		}
-		if !errors.Is(err, ErrLost) || !errors.Is(context.Cause(held), ErrLost) {
-			w.violated("adopt: %v was not handed over, and that is no loss: %v, %v", g, err, context.Cause(held))
-		}
-		if before && errors.Is(err, ErrNotHeld) {
-			w.checkNotHeld(c.p, g, g.value, call)
-		}
 		return "", err
 	}
-	w.leaves(g, ttl)
+	return token, nil
+}
+
+// simHanded is what is left of a handle after HandOver.
+type simHanded struct {
+	again error // of a release
+	good  bool  // it is still valid, or can be extended
+	cause error // of its context's end
+}
+
+// checkHandedOver looks at a hand-over that returned, of a lock that was valid before or not.
+func (w *simWorld) checkHandedOver(g *simGrant, err error, before bool, after simHanded) {
+	p := g.proc
+	if after.good {
+		w.violated("adopt: %v was handed over, and its handle is still good for something", g)
+	}
+	if err != nil {
+		if before && w.plan.Calm && !w.cutOff(p.i) && !errors.Is(err, ErrExpired) {
+			w.violated("adopt: %v was not handed over, although nothing goes wrong: %v", g, err)
+		}
+		if !errors.Is(err, ErrLost) || !errors.Is(after.cause, ErrLost) {
+			w.violated("adopt: %v was not handed over, and that is no loss: %v, %v", g, err, after.cause)
+		}
+		if before && errors.Is(err, ErrNotHeld) {
+			w.checkNotHeld(p, g, g.value, g.relCalled)
+		}
+		return
+	}
 	ticket, lasting := w.ticket(g), 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		if ticket != "" && n.had(g.key, ticket, 0, t) {
+		if ticket != "" && n.had(g.key, ticket, 0, g.handedAt) {
 			lasting++
 		}
 		n.mu.Unlock()
 	}
-	if lasting < c.p.rl.quorum {
+	if lasting < p.rl.quorum {
 		w.violated("adopt: %v was handed over, but only %d nodes have the ticket", g, lasting)
 	}
-	if !errors.Is(context.Cause(held), ErrReleased) || again != nil {
-		w.violated("adopt: %v was handed over, and not released: %v, %v", g, context.Cause(held), again)
+	if !errors.Is(after.cause, ErrReleased) || after.again != nil {
+		w.violated("adopt: %v was handed over, and not released: %v, %v", g, after.cause, after.again)
 	}
-	return token, nil
 }
 
 // checkAdopted: Adopt is granted by a majority of nodes that had the ticket's value, and nobody else

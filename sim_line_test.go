@@ -129,7 +129,7 @@ func (n *simNode) checkLine(r *request, before simLine, val any) {
 		was[e.member] = e
 	}
 	bad := func(format string, args ...any) {
-		n.w.violated("%s; %s of %.6s on node %d", fmt.Sprintf(format, args...), r.op, r.value, n.i)
+		n.w.violated(format+"; %s of %.6s on node %d", append(args, r.op, r.value, n.i)...)
 	}
 	now := n.store.micros()
 	var untold *simEntry // the first

@@ -58,11 +58,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
-		w := &simWorld{
-			plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
-			calmer: never, byToken: make(map[string]*simGrant), places: make(map[string]simPlace), arrivals: make(map[int64]int64), rejoined: make(map[string]bool), waits: make(map[string][]simWait), joins: make(map[simSeat][]int64),
-			sets: make(map[simSent]simHeard), sentBy: make(map[string]simSender), taken: make(map[simSent]bool), ties: make(map[int]int),
-		}
+		w := newSimWorld(plan, verbose)
 		w.run(t)
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -71,8 +67,12 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 	return res
 }
 
-func (w *simWorld) run(t *testing.T) {
-	plan := w.plan
+func newSimWorld(plan *simPlan, verbose func(string)) *simWorld {
+	w := &simWorld{
+		plan: plan, began: time.Now(), over: make(chan struct{}), verbose: verbose,
+		calmer: never, byToken: make(map[string]*simGrant), places: make(map[string]simPlace), arrivals: make(map[int64]int64), rejoined: make(map[string]bool), waits: make(map[string][]simWait), joins: make(map[simSeat][]int64),
+		sets: make(map[simSent]simHeard), sentBy: make(map[string]simSender), taken: make(map[simSent]bool), ties: make(map[int]int),
+	}
 	w.count.Faults = len(plan.Faults)
 	for i := range plan.Nodes {
 		w.nodes = append(w.nodes, newSimNode(w, i))
@@ -80,6 +80,11 @@ func (w *simWorld) run(t *testing.T) {
 	for i, sp := range plan.Processes {
 		w.procs = append(w.procs, newSimProcess(w, i, sp))
 	}
+	return w
+}
+
+func (w *simWorld) run(t *testing.T) {
+	plan := w.plan
 	if w.verbose != nil {
 		for _, f := range plan.Faults {
 			w.after(int64(f.At), 0, func() { w.happened(func() string { return fmt.Sprintf("FAULT %+v", f) }) })
@@ -107,14 +112,7 @@ func (w *simWorld) run(t *testing.T) {
 		until = max(until, f.At+f.For)
 	}
 	patience := time.After(w.fine(min(int64(until+time.Duration(ops)*longest), never), 0))
-	for _, c := range alive {
-		select {
-		case <-c.done:
-		case <-patience:
-			w.violated("I7: client %d.%d waits for ever", c.p.i, c.i)
-			patience = closedTime
-		}
-	}
+	w.await(alive, patience)
 	w.settle(ctx)
 	w.check()
 	if *simHistory != "" {
@@ -131,7 +129,15 @@ func (w *simWorld) run(t *testing.T) {
 		n.mu.Unlock()
 	}
 	w.mu.Lock()
-	w.ended, w.count.Requests = true, requests
+	w.count.Requests = requests
+	w.mu.Unlock()
+	w.end(stop)
+}
+
+// end lets all that is still under way go.
+func (w *simWorld) end(stop func()) {
+	w.mu.Lock()
+	w.ended = true
 	w.mu.Unlock()
 	close(w.over)
 	stop()
@@ -140,6 +146,18 @@ func (w *simWorld) run(t *testing.T) {
 			n.lane.wire.(*simWire).close()
 		}
 		_ = p.rl.Close()
+	}
+}
+
+// await waits for clients, and no longer than patience.
+func (w *simWorld) await(clients []*simClient, patience <-chan time.Time) {
+	for _, c := range clients {
+		select {
+		case <-c.done:
+		case <-patience:
+			w.violated("I7: client %d.%d waits for ever", c.p.i, c.i)
+			patience = closedTime
+		}
 	}
 }
 

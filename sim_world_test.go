@@ -26,6 +26,7 @@ type simWorld struct {
 	trace    uint64 // the sum of the hashes of all that happened
 	steps    int
 	bad      []string
+	broken   []string // the rules that bad is about, as their formats
 	grants   []*simGrant
 	byToken  map[string]*simGrant
 	places   map[string]simPlace  // where who has this value stands in line
@@ -112,6 +113,7 @@ func (w *simWorld) violated(what string, args ...any) {
 	}
 	text := fmt.Sprintf("at %.6f ms: ", float64(w.t())/1e6) + fmt.Sprintf(what, args...)
 	w.bad = append(w.bad, text)
+	w.broken = append(w.broken, what)
 	if w.verbose != nil {
 		w.verbose("VIOLATED " + text)
 	}

@@ -1,0 +1,589 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Each rule of the checker is seen to fail once, for a history made by hand, and not to fail for
+// the same history without its fault.
+
+// handMade is a world in which nothing happens but what a case puts there.
+type handMade struct {
+	*simWorld
+	t   *testing.T
+	bad bool // the history has the fault
+}
+
+const (
+	msec    = int64(time.Millisecond)
+	allLong = 1000 * msec
+)
+
+// is a value: one letter for a token.
+func is(letter string) string { return strings.Repeat(letter, tokenLen) + "@" + letter }
+
+// either is the wrong value where the history has the fault.
+func either[T any](h *handMade, wrong, right T) T {
+	if h.bad {
+		return wrong
+	}
+	return right
+}
+
+// at is a time in milliseconds.
+func (h *handMade) at(wrong, right int64) int64 { return either(h, wrong, right) * msec }
+
+// grant is a lock of k0 that is relied on from ret to until, neither released nor lost.
+func (h *handMade) grant(proc int, letter string, ret, until int64) *simGrant {
+	g := &simGrant{
+		proc: h.procs[proc], key: "k0", value: is(letter), call: ret - msec, ret: ret,
+		promises: []simPromise{{at: ret, until: until}}, lostAt: never, relCalled: never, downgrade: never,
+	}
+	h.grants = append(h.grants, g)
+	h.byToken[g.value[:tokenLen]] = g
+	return g
+}
+
+// releasedAt notes that a release was called at a time, and what it came to.
+func (g *simGrant) releasedAt(at int64, err error) *simGrant {
+	g.relCalled, g.relRet, g.relErr, g.told = at, at+msec, err, simReleased{at + msec, err}
+	return g
+}
+
+// on has the first nodes keep a value of k0 for a time.
+func (h *handMade) on(nodes int, letter string, from, to int64) (holds []*simHold) {
+	for _, n := range h.nodes[:nodes] {
+		hold := &simHold{value: is(letter), from: from, to: to, expire: 1}
+		n.holds["k0"] = append(n.holds["k0"], hold)
+		holds = append(holds, hold)
+	}
+	return holds
+}
+
+func (h *handMade) client() *simClient {
+	return &simClient{w: h.simWorld, p: h.procs[0], done: make(chan struct{})}
+}
+
+// lock is one that the first process really has.
+func (h *handMade) lock(opts ...LockOption) *Lock {
+	l, err := h.procs[0].rl.Mutex("k0", opts...).TryAcquire(context.Background())
+	require.NoError(h.t, err)
+	return l
+}
+
+func (h *handMade) waitsFor(to int64) {
+	h.waits["k0"] = append(h.waits["k0"], simWait{proc: 0, client: 0, from: 0, to: to})
+}
+
+// entries puts waiters into the queue of the first node, told ones until a second from now.
+func (h *handMade) entries(told string, each ...string) *simNode {
+	n := h.nodes[0]
+	for i, e := range each {
+		n.store.zadd("{k0}:line", float64(i+1), e)
+		if told[i] == '1' {
+			n.store.zadd("{k0}:line", -float64(n.store.micros()+1e6), "woken "+e)
+		}
+	}
+	return n
+}
+
+// locked has the first node's key be held by another, alone or shared with those listed.
+func (h *handMade) locked(value string, listed ...string) {
+	s := h.nodes[0].store
+	s.keys["k0"] = &memKey{str: value}
+	for i, v := range listed {
+		s.zadd("{k0}:shared", float64((s.millis()+1000)*numbers+int64(i+1)), v)
+	}
+}
+
+func joins(entry string) *request {
+	return &request{op: opJoin, script: joinScript, key: "k0", value: valueIn(entry), queue: &queueArgs{key: "{k0}:line", entry: entry}}
+}
+
+func calmPlan(p *simPlan)   { p.Calm, p.Strict = true, true }
+func strictPlan(p *simPlan) { p.Strict = true }
+
+type simRule struct {
+	rule string
+	plan func(p *simPlan)
+	make func(h *handMade)
+}
+
+// simRules has a history for each of the checker's rules, which are named by how they begin.
+var simRules = []simRule{
+	{"I1: two holders of %s: ", nil, func(h *handMade) {
+		h.grant(0, "a", 10*msec, 100*msec)
+		h.grant(1, "b", either(h, 50*msec, 100*msec), 200*msec)
+		h.checkExclusion(h.grants)
+	}},
+	{"I1: two holders of %s, of whom one has it alone", nil, func(h *handMade) {
+		h.grant(0, "a", 10*msec, 100*msec).shared = true
+		h.grant(1, "b", 50*msec, 200*msec).shared = !h.bad
+		h.checkSharing(h.grants)
+	}},
+	{"I1: permit %d of %s twice", nil, func(h *handMade) {
+		for i, letter := range []string{"a", "b"} {
+			g := h.grant(i, letter, int64(10+i)*msec, 100*msec)
+			g.shared, g.permits, g.number = true, 3, either(h, 1, int64(i+1))
+		}
+		h.checkSharing(h.grants)
+	}},
+	{"I1: %d permits of %s are held", nil, func(h *handMade) {
+		for i, letter := range []string{"a", "b", "c"} {
+			g := h.grant(0, letter, int64(10+i)*msec, 100*msec)
+			g.shared, g.permits, g.number = true, either(h, int64(2), 3), int64(i+1)
+		}
+		h.checkSharing(h.grants)
+	}},
+	{"I2: %v, but only %d nodes have it", nil, func(h *handMade) {
+		l := h.lock()
+		if h.bad {
+			clear(h.nodes[0].holds)
+			clear(h.nodes[1].holds)
+		}
+		h.granted(h.procs[0], 0, "k0", 0, l)
+	}},
+	{"I2: %v and relied on until", nil, func(h *handMade) {
+		g := h.grant(0, "a", 10*msec, 100*msec)
+		h.on(2, "a", 5*msec, 110*msec)[1].to = h.at(60, 100)
+		h.checkMajority(g)
+	}},
+	{"I3: %s of %.6s changed the TTL", nil, func(h *handMade) {
+		op := &memOp{req: &request{op: opExtend}, value: is(either(h, "b", "a"))}
+		h.nodes[0].prolonged("k0", is("a"), simEpoch/msec+1000, op)
+	}},
+	{"I3: %s of %.6s removed", nil, func(h *handMade) {
+		h.nodes[0].removed("k0", is("a"), &memOp{req: &request{op: opRelease}, value: is(either(h, "b", "a"))})
+	}},
+	{"I3: %s of %.6s listed", nil, func(h *handMade) {
+		op := &memOp{req: &request{op: opAcquireShared}, value: is(either(h, "b", "a"))}
+		h.nodes[0].listed("k0", is("a"), 1, simEpoch/msec+1000, op)
+	}},
+	{"I3: %s of %.6s struck", nil, func(h *handMade) {
+		h.nodes[0].struck("k0", is("a"), &memOp{req: &request{op: opRelease}, value: is(either(h, "b", "a"))})
+	}},
+	{"I4: an extend made the lease", nil, func(h *handMade) {
+		op := &memOp{req: &request{op: opExtend}, value: is("a")}
+		h.nodes[0].put("k0", is("a"), simEpoch/msec+1000, op)
+		h.nodes[0].prolonged("k0", is("a"), simEpoch/msec+either(h, int64(900), 1100), op)
+	}},
+	{"I4: %s made the lease", nil, func(h *handMade) {
+		op := &memOp{req: &request{op: opExtend}, value: is("a")}
+		h.nodes[0].listed("k0", is("a"), 1, simEpoch/msec+1000, op)
+		h.nodes[0].listed("k0", is("a"), 1, simEpoch/msec+either(h, int64(900), 1100), op)
+	}},
+	{"I5: node %d had %.6s of %s until", strictPlan, func(h *handMade) {
+		h.grant(0, "a", 10*msec, 9000*msec).releasedAt(50*msec, nil)
+		h.sentBy[is("a")] = simSender{h.procs[0], 5 * msec}
+		h.on(1, "a", 5*msec, either(h, 5000*msec, 55*msec))
+		h.checkLeftBehind()
+	}},
+	{"I5: node %d has %s, %.6s, although everybody has gone", strictPlan, (*handMade).settledBesideAKey},
+	{"I5: node %d has %s, %.6s, %s", strictPlan, (*handMade).settledBesideAKey},
+	{"I7: a newcomer does not get", strictPlan, (*handMade).settledBesideAKey},
+	{"I5: node %d kept %.6s until", strictPlan, func(h *handMade) {
+		h.nodes[0].stopped = h.on(1, "a", 5*msec, 500*msec)
+		h.nodes[0].stopped[0].expire = either(h, int64(1), 0)
+		h.checkStopped()
+	}},
+	{"I6: release of %v succeeded", nil, func(h *handMade) {
+		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
+		h.on(2, "a", 5*msec, h.at(200, 50))
+		h.checkRelease(g)
+	}},
+	{"I6: release of %v said that it was not held", nil, func(h *handMade) {
+		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, ErrNotHeld)
+		h.on(2, "a", 5*msec, h.at(200, 40))
+		h.checkRelease(g)
+	}},
+	{"I6: the release of %v is confirmed", nil, func(h *handMade) {
+		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
+		for _, hold := range h.on(3, "a", 5*msec, 50*msec) {
+			hold.released = !h.bad
+		}
+		h.checkByWhoseHand(g)
+	}},
+	{"I6: the release of %v says that it was not held", nil, func(h *handMade) {
+		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, ErrNotHeld)
+		for _, hold := range h.on(3, "a", 5*msec, 50*msec) {
+			hold.released = h.bad
+		}
+		h.checkByWhoseHand(g)
+	}},
+	{"I6: an attempt for %s said that it is held", nil, func(h *handMade) {
+		h.on(either(h, 1, 2), "b", 5*msec, 50*msec)
+		h.checkHeld(h.procs[0], "k0", 10*msec, 20*msec)
+	}},
+	{"I6: an acquire failed with an error that is none of ours", nil, func(h *handMade) {
+		h.client().failed(context.Background(), either(h, errors.New("EOF"), ErrNoQuorum))
+	}},
+	{"I6: Adopt failed with an error that is none of its own", nil, func(h *handMade) {
+		h.client().adoptFailed(either(h, ErrHeld, ErrNotHeld))
+	}},
+	{"I6: %v did not change hands", nil, func(h *handMade) {
+		h.on(either(h, 2, 1), "a", 0, allLong)
+		h.checkNotHeld(h.procs[0], h.grant(0, "a", 10*msec, 100*msec), is("a"), 0)
+	}},
+	{"I7: client %d.%d waits for ever", nil, func(h *handMade) {
+		c := h.client()
+		patience := closedTime
+		if !h.bad {
+			close(c.done)
+			patience = nil
+		}
+		h.await([]*simClient{c}, patience)
+	}},
+	{"I7: %s by process %d took", nil, func(h *handMade) {
+		h.sleep(100*msec, 0)
+		h.took(h.procs[0], "TryAcquire", 0, time.Duration(h.at(50, 100)))
+	}},
+	{"I7: nobody had %s for", calmPlan, func(h *handMade) {
+		h.grant(1, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
+		h.waitsFor(h.at(600, 500))
+		h.checkProgress("k0", h.grants)
+	}},
+	{"I7: nobody had any of %v for", calmPlan, func(h *handMade) {
+		h.setWaits = []simSetWait{{simWait{from: 0, to: h.at(600, 500)}, []string{"k0", "k1"}}}
+		h.checkSetProgress(nil)
+	}},
+	{"I7: client %d.%d was overtaken", func(p *simPlan) { p.Faults = []simFault{{Kind: faultCut, For: time.Hour}} }, func(h *handMade) {
+		for i := range either(h, int64(19), 18) {
+			h.grant(1, "a", (10+i)*msec, (11+i)*msec)
+		}
+		h.waitsFor(100 * msec)
+		h.checkOvertaken("k0", h.grants)
+	}},
+	{"I7: the lock was held for", nil, func(h *handMade) {
+		h.calmer = 1000 * msec
+		h.grant(0, "a", 10*msec, h.at(300, 400))
+		h.checkIdle(h.grants)
+	}},
+	{"I8: an attempt on a context that was over", nil, func(h *handMade) {
+		h.checkStillborn(nil, either(h, ErrHeld, context.Canceled), false)
+	}},
+	{"I8: neither a lock nor an error", nil, func(h *handMade) {
+		h.checkAnswered(nil, either(h, nil, ErrHeld))
+	}},
+	{"I8: %d locks and no error", nil, func(h *handMade) {
+		h.client().grantedAll(Locks{h.lock()}, either(h, 2, 1), 0)
+	}},
+	{"I8: half a set is called success", nil, func(h *handMade) {
+		h.client().grantedAll(Locks{either(h, nil, h.lock())}, 1, 0)
+	}},
+	{"I9: %s", nil, func(h *handMade) { // a SET whose answer was lost
+		set := []*call{{req: &request{op: opAcquire, value: is("a")}}}
+		h.sends(h.procs[0], 0, set)
+		h.sets[simSent{0, is("a")}] = either(h, heardNothing, heardRefused)
+		h.sends(h.procs[0], 0, set)
+	}},
+	{"I9: %s", nil, func(h *handMade) { // one that was taken back
+		set := []*call{{req: &request{op: opAcquire, value: is("a")}}}
+		h.sends(h.procs[0], 0, set)
+		h.sets[simSent{0, is("a")}] = heardRefused
+		if h.bad {
+			h.sends(h.procs[0], 0, []*call{{req: &request{op: opRelease, value: is("a")}}})
+		}
+		h.sends(h.procs[0], 0, set)
+	}},
+	{"R2: process %d sent node", func(p *simPlan) { p.Faults = []simFault{{Kind: faultErr, For: time.Hour}} }, func(h *handMade) {
+		batch := make([]*call, either(h, repeatsAtOnce+repeatsPerSecond+1, repeatsAtOnce+repeatsPerSecond))
+		for i := range batch {
+			batch[i] = &call{req: &request{op: opRelease, value: is("a")}, ballot: ballot{vote: VoteFailed}}
+		}
+		newSimWire(h.procs[0], h.nodes[0]).examine(batch)
+	}},
+	{"R7: %v was extended after its validity had ended", nil, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
+		h.sleep(h.at(1100, 500), 0)
+		g.promised()
+	}},
+	{"R7: %v, when its validity was over", nil, func(h *handMade) {
+		l := h.lock()
+		if h.bad {
+			l.until = h.procs[0].now()
+		}
+		h.granted(h.procs[0], 0, "k0", 0, l)
+	}},
+	{"E8: a repair of %v begins", nil, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
+		h.sleep(h.at(1100, 500), 0)
+		newSimWire(h.procs[0], h.nodes[0]).examine([]*call{{req: &request{op: opRepair, value: g.value}}})
+	}},
+	{"fence: %v has token", nil, func(h *handMade) {
+		h.grant(0, "a", 10*msec, 20*msec).fence = 2
+		h.grant(1, "b", 30*msec, 40*msec).fence = either(h, uint64(2), 3)
+		h.checkFences(h.grants)
+	}},
+	{"order: %v was granted before", calmPlan, func(h *handMade) {
+		for i, came := range either(h, []int64{2, 1}, []int64{1, 2}) {
+			g := h.grant(i, string(rune('a'+i)), int64(i+1)*10*msec, int64(i+2)*10*msec)
+			h.places[g.value] = simPlace{came: came}
+		}
+		h.checkTurns(h.grants)
+	}},
+	{"wake-up: %v had to wait for", calmPlan, func(h *handMade) {
+		h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, nil)
+		g := h.grant(1, "b", h.at(120, 110), 900*msec)
+		g.call = 0
+		h.places[g.value] = simPlace{came: 1}
+		h.checkOrder(h.grants)
+	}},
+	{"wake-up: %v was told", calmPlan, func(h *handMade) {
+		g := h.grant(0, "a", h.at(120, 110), 900*msec)
+		h.nodes[0].toldAt[g.value] = 50 * msec
+		h.checkToldInTime(h.grants)
+	}},
+	{"tie: %d clients got the lock", tiesOfTen, func(h *handMade) {
+		for round := range h.plan.Ties {
+			h.ties[round] = 1
+		}
+		h.ties[5] = either(h, 2, 1)
+		h.checkTies()
+	}},
+	{"tie: nobody got a free lock", tiesOfTen, func(h *handMade) {
+		for round := range h.plan.Ties - either(h, 3, 2) {
+			h.ties[round] = 1
+		}
+		h.checkTies()
+	}},
+	{"loss: %v was said to have expired", nil, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
+		h.sleep(h.at(500, 1100), 0)
+		h.checkLoss(g, ErrExpired)
+	}},
+	{"loss: %v was said to be lost", nil, func(h *handMade) {
+		g := h.grant(0, "a", 10*msec, 900*msec)
+		h.on(either(h, 2, 1), "a", 0, allLong)
+		h.sleep(100*msec, 0)
+		h.checkLoss(g, ErrNotHeld)
+	}},
+	{"extend: %v was not extended", calmPlan, func(h *handMade) {
+		h.checkExtend(h.granted(h.procs[0], 0, "k0", 0, h.lock()), either(h, ErrNoQuorum, nil))
+	}},
+	{"min hold: %v, although", nil, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMinHold(200*time.Millisecond)))
+		g.releasedAt(h.t0()+10*msec, nil).keeps = true
+		h.grant(1, "b", h.t0()+h.at(150, 250), 900*msec)
+		h.checkMinHold(g, h.grants)
+	}},
+	{"well: the release of", wellPlan, func(h *handMade) {
+		g := h.grant(0, "a", h.wellFrom(), h.wellFrom()+msec)
+		g.releasedAt(g.ret, either(h, ErrNoQuorum, nil))
+		h.checkWell("k0", h.grants)
+	}},
+	{"well: node %d had no part", wellPlan, func(h *handMade) {
+		for i := range int64(10) {
+			letter := fmt.Sprint(i)
+			at := h.wellFrom() + i*msec
+			h.grant(0, letter, at, at+msec/2).releasedAt(at+1, nil)
+			h.on(either(h, 2, 3), letter, at-1, at+2)
+		}
+		h.checkWell("k0", h.grants)
+	}},
+	{"well: client %d.%d was overtaken", wellPlan, func(h *handMade) {
+		for i := range either(h, int64(5), 4) {
+			g := h.grant(1, "a", h.wellFrom()+(10+i)*msec, 0)
+			g.call = g.ret - msec/2
+		}
+		h.waits["k0"] = []simWait{{from: h.wellFrom(), to: h.wellFrom() + 100*msec}}
+		h.checkWell("k0", h.grants)
+	}},
+	{"well: client %d.%d has no lock", wellPlan, func(h *handMade) {
+		h.client().mustSucceed(h.wellFrom(), either(h, ErrNoQuorum, nil))
+	}},
+	{"a kill of process %d on node %d hits", nil, func(h *handMade) {
+		n := h.nodes[0]
+		f := &simFlow{d: &simDialer{p: h.procs[0], n: n}, n: n, gone: make(chan struct{})}
+		n.flows[simConn{0, 99}] = f
+		if !h.bad {
+			f.close()
+		}
+		require.NoError(h.t, n.kill(h.procs[0], 0, 99))
+	}},
+	{"adopt: %v was adopted by %.6s, and then", nil, func(h *handMade) {
+		g := h.grant(0, "a", 10*msec, 100*msec)
+		h.checkAdoptedAgain(g, h.grant(1, "b", 20*msec, 100*msec), &Lock{value: is("c")}, either(h, nil, ErrNotHeld))
+	}},
+	{"adopt: %v was adopted by %v, but only", nil, func(h *handMade) {
+		g := h.handed()
+		h.on(either(h, 1, 2), "t", 50*msec, allLong)
+		h.checkAdopted(g, h.grant(1, "b", 70*msec, 200*msec))
+	}},
+	{"adopt: %v was handed over, and its handle", nil, func(h *handMade) {
+		h.on(3, "t", 50*msec, allLong)
+		h.checkHandedOver(h.handed(), nil, true, simHanded{good: h.bad, cause: ErrReleased})
+	}},
+	{"adopt: %v was not handed over, although", calmPlan, func(h *handMade) {
+		h.checkHandedOver(h.handed(), fmt.Errorf("%w: %w", ErrLost, ErrNoQuorum), h.bad, simHanded{cause: ErrLost})
+	}},
+	{"adopt: %v was not handed over, and that is no loss", nil, func(h *handMade) {
+		h.checkHandedOver(h.handed(), either(h, ErrNoQuorum, ErrLost), true, simHanded{cause: ErrLost})
+	}},
+	{"adopt: %v was handed over, but only", nil, func(h *handMade) {
+		h.on(either(h, 1, 2), "t", 50*msec, allLong)
+		h.checkHandedOver(h.handed(), nil, true, simHanded{cause: ErrReleased})
+	}},
+	{"adopt: %v was handed over, and not released", nil, func(h *handMade) {
+		h.on(3, "t", 50*msec, allLong)
+		h.checkHandedOver(h.handed(), nil, true, simHanded{cause: either(h, ErrLost, ErrReleased)})
+	}},
+	{"O1: the lock is free", nil, func(h *handMade) {
+		e := lineEntry("p", "", is("a"))
+		n := h.entries("0", e)
+		if !h.bad {
+			h.locked(is("x"))
+		}
+		n.checkLine(joins(e), simLine{}, nil)
+	}},
+	{"O1: %.6s waits, and only", nil, func(h *handMade) {
+		e := lineEntry("p", either(h, "s2", "s1"), is("a"))
+		n := h.entries("0", e)
+		h.locked(marker, is("x"))
+		n.checkLine(joins(e), simLine{}, nil)
+	}},
+	{"O2: %.6s came at", nil, func(h *handMade) {
+		e := lineEntry("p", "s5", is("a"))
+		n := h.entries(either(h, "0", "1"), e)
+		n.store.zadd("{k0}:line", -9, "told")
+		h.locked(marker, is("a"))
+		n.checkLine(&request{op: opRelease, key: "k0", script: queueReleaseScript, queue: &queueArgs{as: asPasser}}, simLine{}, nil)
+	}},
+	{"O3: %.6s was told", nil, func(h *handMade) {
+		e := lineEntry("p", "s5", is("a"))
+		n := h.entries("1", e)
+		h.locked(marker, is(either(h, "x", "a")))
+		n.checkLine(joins(e), simLine{}, nil)
+	}},
+	{"O4: %.6s was told before", nil, func(h *handMade) {
+		a, b := lineEntry("p", "", is("a")), lineEntry("q", "", is("b"))
+		n := h.entries(either(h, "01", "10"), a, b)
+		h.locked(is("x"))
+		n.checkLine(joins(a), simLine{}, nil)
+	}},
+	{"O5: %.6s was not named", nil, func(h *handMade) {
+		e := lineEntry("p", "s5", is("a"))
+		n := h.entries("1", e)
+		h.locked(marker, is("a"))
+		val := make([]any, 8)
+		val[7] = either(h, "", "1 "+is("a")[:tokenLen])
+		n.checkLine(joins(e), simLine{entries: []simEntry{{member: e}}}, val)
+	}},
+	{"O6: %.6s is listed after", nil, func(h *handMade) {
+		h.locked(marker, is(either(h, "a", "x")))
+		r := &request{op: opRelease, key: "k0", value: is("a"), script: queueReleaseScript, queue: &queueArgs{entry: lineEntry("p", "s5", is("a"))}}
+		h.nodes[0].checkLine(r, simLine{}, nil)
+	}},
+	{"O7: %.6s passed the door", nil, func(h *handMade) {
+		h.locked(marker, is("a"))
+		h.nodes[0].checkLine(&request{op: opAcquireShared, key: "k0", value: is("a"), script: sharedClaimScript}, simLine{door: h.bad}, nil)
+	}},
+}
+
+func tiesOfTen(p *simPlan) { p.Ties = 10 }
+func wellPlan(p *simPlan)  { p.Regime, p.Until = simWell, time.Second }
+
+// t0 is now.
+func (h *handMade) t0() int64 { return h.simWorld.t() }
+
+// handed is a lock that was handed over to the ticket t.
+func (h *handMade) handed() *simGrant {
+	g := h.grant(0, "a", 10*msec, 100*msec)
+	g.relCalled, g.handedAt, g.ticket = 50*msec, 60*msec, is("t")
+	return g
+}
+
+// settledBesideAKey is the end of a run with a key on all nodes that nothing will take away.
+func (h *handMade) settledBesideAKey() {
+	if h.bad {
+		for _, n := range h.nodes {
+			n.store.keys["k0"] = &memKey{str: is("x")}
+		}
+	}
+	h.settle(context.Background())
+}
+
+// byHand makes a history, and returns the rules that it breaks and what is said of them.
+func byHand(t *testing.T, plan func(p *simPlan), bad bool, history func(h *handMade)) (broken, said []string) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &simPlan{
+			Seed: 1, TTL: time.Second, NodeTimeout: 50 * time.Millisecond, RestartGuard: -1,
+			Delay: 100 * time.Microsecond, Jitter: 100 * time.Microsecond,
+			Nodes: make([]simNodePlan, 3), Fenced: make([]bool, 1), Processes: make([]simProcessPlan, 2),
+		}
+		for i := range p.Processes {
+			p.Processes[i].Clients = make([]simClientPlan, 1)
+		}
+		if plan != nil {
+			plan(p)
+		}
+		w := newSimWorld(p, nil)
+		history(&handMade{w, t, bad})
+		w.mu.Lock()
+		broken, said = w.broken, w.bad
+		w.mu.Unlock()
+		w.end(func() {})
+	})
+	return broken, said
+}
+
+func TestSimCheckerSeesEachFault(t *testing.T) {
+	for _, c := range simRules {
+		broken, said := byHand(t, c.plan, true, c.make)
+		require.True(t, slices.ContainsFunc(broken, func(f string) bool { return strings.HasPrefix(f, c.rule) }), "%s: a history with that fault passes: %v", c.rule, said)
+		_, said = byHand(t, c.plan, false, c.make)
+		require.Empty(t, said, "%s: the history without the fault", c.rule)
+	}
+	c := simCount{Ties: tieLeast, Nobody: tieLeast * tieLimitOfMany / 100}
+	require.Empty(t, c.tooManyTies())
+	c.Nobody++
+	require.NotEmpty(t, c.tooManyTies())
+}
+
+// A rule that is added to the checker needs a history above.
+func TestSimCheckerHasAHistoryForEachRule(t *testing.T) {
+	files, err := filepath.Glob("sim_*test.go")
+	require.NoError(t, err)
+	found := 0
+	for _, file := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(f, func(n ast.Node) bool {
+			called, ok := n.(*ast.CallExpr)
+			if !ok || len(called.Args) == 0 {
+				return true
+			}
+			name := ""
+			switch fun := called.Fun.(type) {
+			case *ast.SelectorExpr:
+				name = fun.Sel.Name
+			case *ast.Ident:
+				name = fun.Name
+			}
+			literal, ok := called.Args[0].(*ast.BasicLit)
+			if name != "violated" && name != "bad" || !ok {
+				return true
+			}
+			format, err := strconv.Unquote(literal.Value)
+			require.NoError(t, err)
+			found++
+			at := slices.IndexFunc(simRules, func(c simRule) bool { return strings.HasPrefix(format, c.rule) })
+			require.GreaterOrEqual(t, at, 0, "%s: no history shows that this rule can fail: %s", file, format)
+			return true
+		})
+	}
+	require.Greater(t, found, 60)
+}
