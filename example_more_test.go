@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -144,20 +143,141 @@ func ExampleMutex_Lead() {
 
 // A late write of a holder that was paused carries a smaller number, and the database refuses it.
 func ExampleWithFencing() {
-	update := func(ctx context.Context, db *sql.DB, rl *redlock.Redlock, id int, status string) error {
-		m := rl.Mutex(fmt.Sprintf("order:%d", id), redlock.WithFencing())
-		return m.Do(ctx, func(ctx context.Context, lock *redlock.Lock) error {
-			r, err := db.ExecContext(ctx, `UPDATE orders SET status = $1, fence = $2 WHERE id = $3 AND fence <= $2`, status, int64(lock.Fence()), id)
-			if err != nil {
-				return err
-			}
-			if n, err := r.RowsAffected(); err != nil || n == 0 {
-				return errors.Join(err, errors.New("a later holder has written"))
-			}
-			return nil
-		})
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+	ctx, m := context.Background(), rl.Mutex("order:42", redlock.WithFencing())
+
+	// In SQL: UPDATE orders SET status = $1, fence = $2 WHERE id = $3 AND fence <= $2
+	latest := uint64(0)
+	update := func(status string, fence uint64) {
+		if fence < latest {
+			fmt.Println(status, "refused: a later holder has written")
+			return
+		}
+		latest = fence
+		fmt.Println(status, "written")
 	}
-	_ = update // needs a database; see examples/fencing for all of it
+
+	paused, err := m.Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	// Its process is paused past the end of the lease. Here an operator takes the lock away, which is sooner.
+	if err := m.ForceRelease(ctx, paused.Token()); err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = m.Do(ctx, func(_ context.Context, lock *redlock.Lock) error {
+		update("shipped", lock.Fence())
+		return nil
+	})
+	fmt.Println(err)
+	update("cancelled", paused.Fence())
+	// Output:
+	// shipped written
+	// <nil>
+	// cancelled refused: a later holder has written
+}
+
+// The old version of a service gives its lock to the new one. No other client gets it in between.
+func ExampleLock_HandOver() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+	ctx, m := context.Background(), rl.Mutex("import", redlock.WithTTL(time.Minute))
+
+	old, err := m.Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	token, err := old.HandOver(ctx, 30*time.Second) // time for the new version to start
+	if err != nil {
+		fmt.Println(err) // with ErrLost the lock is lost; otherwise no node was asked, and it is still held
+		return
+	}
+	fmt.Println("old version holds it:", old.Validity() > 0, errors.Is(context.Cause(old.Context()), redlock.ErrReleased))
+
+	_, err = m.TryAcquire(ctx)
+	fmt.Println("others:", errors.Is(err, redlock.ErrHeld))
+
+	next, err := m.Adopt(ctx, token) // in the new version, which was told the token
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("new version:", next.Validity() > 50*time.Second, next.Release(ctx))
+	// Output:
+	// old version holds it: false true
+	// others: true
+	// new version: true <nil>
+}
+
+// The program that was to adopt a lock begins anew if it comes too late. A token is good for one Adopt.
+func ExampleMutex_Adopt() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+	ctx, m := context.Background(), rl.Mutex("import", redlock.WithTTL(time.Minute), redlock.WithRenewal())
+
+	goOn := func(token string) *redlock.Lock {
+		lock, err := m.Adopt(ctx, token)
+		switch {
+		case err == nil:
+			fmt.Println("go on")
+		case errors.Is(err, redlock.ErrNotHeld): // others may have had the lock meanwhile
+			fmt.Println("begin anew")
+			lock, err = m.Acquire(ctx)
+		}
+		if err != nil {
+			fmt.Println(err)
+		}
+		return lock
+	}
+
+	old, err := m.Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	token, err := old.HandOver(ctx, time.Minute)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(goOn(token).Release(ctx))
+	fmt.Println(goOn(token).Release(ctx))
+	// Output:
+	// go on
+	// <nil>
+	// begin anew
+	// <nil>
+}
+
+// Held is for a function that must be called under a lock and was not given it.
+func ExampleHeld() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+
+	save := func(ctx context.Context) error {
+		lock, ok := redlock.Held(ctx, "orders")
+		if !ok {
+			return errors.New("save is called without the lock")
+		}
+		fmt.Println("under the lock:", lock.Validity() > 0)
+		return nil
+	}
+	fmt.Println(save(context.Background()))
+	fmt.Println(rl.Mutex("orders").Do(context.Background(), func(ctx context.Context, _ *redlock.Lock) error {
+		return save(ctx)
+	}))
+	// Output:
+	// save is called without the lock
+	// under the lock: true
+	// <nil>
 }
 
 // WithMaxWait bounds the wait and not the work. Test for ErrHeld and ErrNoQuorum first: the error is
@@ -177,7 +297,7 @@ func ExampleWithMaxWait() {
 	case err == nil:
 		fmt.Println("200")
 	case errors.Is(err, redlock.ErrHeld):
-		fmt.Println("409: somebody else does it")
+		fmt.Println("409: another request does it")
 	case errors.Is(err, redlock.ErrNoQuorum):
 		fmt.Println("503: the nodes are down")
 	default:
@@ -185,7 +305,7 @@ func ExampleWithMaxWait() {
 	}
 	fmt.Println(lock.Release(ctx))
 	// Output:
-	// 409: somebody else does it
+	// 409: another request does it
 	// <nil>
 }
 

@@ -100,7 +100,7 @@ func ExampleMutex_Acquire() {
 	}
 	fmt.Println("valid:", lock.Validity() > 29*time.Second)
 
-	// Somebody else waits for a moment only.
+	// Another client waits for a moment only.
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	_, err = m.Acquire(ctx)

@@ -19,7 +19,7 @@ import (
 // two minutes, on any lock, and a set of nodes that is started for the first time grants nothing
 // for that long.
 //
-// From the call on the handle is over: Validity is 0, it is not renewed, and Extend fails with
+// From the call on the handle is over: Validity is zero or less, it is not renewed, and Extend fails with
 // ErrReleased. When HandOver returns the handle's context has ended, with ErrReleased, and Release
 // does nothing and returns nil. Hooks.Released is told. Nothing that was sent for the handle, and
 // comes late or twice, takes the lock away from the ticket or keeps it for longer. If the lock is
