@@ -99,6 +99,6 @@ func (o onceGranted) observe(int, ballot) { o.mayForget() }
 // The SETs of attempts that were let go of: they were granted, and have left nothing else.
 // Nothing in them is ever written.
 var (
-	plainGrant  = &call{req: &request{op: opAcquire}, state: callDone, ballot: ballot{vote: VoteGranted, sent: true, final: true}}
-	scriptGrant = &call{req: &request{op: opAcquire, script: claimScript}, state: callDone, ballot: ballot{vote: VoteGranted, sent: true, final: true}}
+	plainGrant  = &call{req: &request{op: opAcquire}, state: callDone, ballot: ballot{kind: kindGranted, sent: true, final: true}}
+	scriptGrant = &call{req: &request{op: opAcquire, script: claimScript}, state: callDone, ballot: ballot{kind: kindGranted, sent: true, final: true}}
 )

@@ -97,11 +97,11 @@ const (
 //	     --answer lost, its connection ended on the server--> settled, likewise
 func (c *call) fate() fate {
 	switch {
-	case c.earlier&leftDoubt != 0, c.state == callDone && c.vote == VoteUnknown:
+	case c.earlier&leftDoubt != 0, c.state == callDone && c.kind == kindUnknown:
 		return fateMayLand
 	case c.state == callSettled:
 		return fateSettled
-	case c.state == callDropped, c.state == callDone && c.vote != VoteGranted && !c.halfDone():
+	case c.state == callDropped, c.state == callDone && c.kind != kindGranted && !c.halfDone():
 		return fateNone
 	case c.state == callDone:
 		return fateGranted
@@ -117,14 +117,14 @@ func (c *call) mayLand() bool {
 
 // halfDone reports whether a SET is a script that failed and may have set the key before.
 func (c *call) halfDone() bool {
-	return c.req.script != nil && c.vote == VoteFailed && halfWay(c.err)
+	return c.req.script != nil && c.kind == kindFailed && halfWay(c.err)
 }
 
 // leaves is what a SET leaves for the one that replaces it; the caller holds its lane's
 // mutex.
 func (c *call) leaves() leftovers {
 	left := c.earlier
-	if c.vote == VoteGranted || c.halfDone() || c.state == callSettled {
+	if c.kind == kindGranted || c.halfDone() || c.state == callSettled {
 		left |= leftGrant
 	}
 	if c.fate() == fateMayLand {
@@ -206,7 +206,7 @@ func (c *call) needless() bool {
 		return false
 	}
 	set := c.release.of
-	return c.release.when == ifPlaced || set.state == callDropped || set.vote == VoteNotSent
+	return c.release.when == ifPlaced || set.state == callDropped || set.kind == kindNotSent
 }
 
 // keptLate reports whether a node was slow to leave the key for a while, which then begins
@@ -215,7 +215,7 @@ func (c *call) keptLate() bool { return c.req.keep != nil && c.req.px > 0 && c.o
 
 // tell gives whoever waits the news; an empty ballot is none. No mutex may be held.
 func (c *call) tell(b ballot, now int64) {
-	if c.caller != nil && b.vote != 0 {
+	if c.caller != nil && b.kind != 0 {
 		c.caller.deliver(int(c.index), b, now)
 	}
 }
@@ -231,7 +231,6 @@ var (
 	errOverdue   = errors.New("the node has not answered earlier requests in time")
 	errMoot      = errors.New("the attempt was decided before")
 	errTooLate   = errors.New("waited too long behind other requests")
-	errTimeout   = errors.New("no answer in time")
 	errNeverSent = errors.New("nothing left to be done there")
 	errByUs      = errors.New("not there, perhaps by an earlier release of ours whose answer was lost")
 	errMayLand   = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")

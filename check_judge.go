@@ -18,7 +18,7 @@ type setup struct {
 func (rl *Redlock) setup() setup {
 	s := setup{ttl: rl.opts.TTL, nodeTimeout: rl.opts.nodeTimeout(rl.opts.TTL), quorum: rl.quorum}
 	if rl.guard != nil {
-		s.guard = rl.guard.period(&terms{ttl: rl.opts.TTL})
+		s.guard = rl.guard.period(rl.opts.TTL, false)
 	}
 	return s
 }

@@ -63,11 +63,6 @@ func allowance(ttl time.Duration, factor float64) time.Duration {
 	return time.Duration(float64(ttl)*factor) + 2*time.Millisecond
 }
 
-// ttlOnNode is the TTL as it is sent, in milliseconds, never less than asked for.
-func ttlOnNode(ttl time.Duration) int64 {
-	return int64((ttl + time.Millisecond - 1) / time.Millisecond)
-}
-
 // validUntil is the end of what the holder may rely on, for a request whose first
 // byte left no earlier than start: start + TTL - allowance, the TTL rounded down
 // to whole milliseconds. See https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.

@@ -172,8 +172,8 @@ func overClient(t *testing.T, addr string) *contractNode {
 
 // contractTerms describes a lock as the library does. Times are long where the server's
 // own clock is not in our hands.
-func contractTerms(ttl time.Duration) *terms {
-	return &terms{ttl: ttl, nodeTimeout: time.Second}
+func contractTerms(ttl time.Duration) *leaseTerms {
+	return &leaseTerms{ttl: ttl, nodeTimeout: time.Second}
 }
 
 const (

@@ -262,7 +262,7 @@ func (cs *conversations) close() {
 	all := slices.Concat(cs.idle, cs.out)
 	cs.idle = nil
 	for _, tk := range cs.takers {
-		tk.err = ErrClosed
+		tk.err = errClosed
 		close(tk.got)
 	}
 	cs.takers = nil

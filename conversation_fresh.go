@@ -68,7 +68,7 @@ func (cs *conversations) await(limit time.Duration, since int64, settles bool) (
 	cs.mu.Lock()
 	if cs.closed {
 		cs.mu.Unlock()
-		return nil, ErrClosed
+		return nil, errClosed
 	}
 	if last := len(cs.idle) - 1; last >= 0 && cs.idle[last].answeredAt > since {
 		cv := cs.popIdle()

@@ -7,13 +7,13 @@ package redlock
 func (w *waiter) shutDoor() {
 	half := w.reservation() / 2
 	w.door = w.value
-	w.tellDoor(doorRequest(&w.terms, w.naming.doorKey(w.name), w.door, w.of.paced(half)+half))
+	w.tellDoor(doorRequest(&w.terms.leaseTerms, w.naming.doorKey(w.name), w.door, w.of.paced(half)+half))
 }
 
 // openDoor lets newcomers in again. Where that does not arrive, it opens by itself.
 func (w *waiter) openDoor() {
 	if w.door != "" {
-		w.tellDoor(openDoorRequest(&w.terms, w.naming.doorKey(w.name), w.door))
+		w.tellDoor(openDoorRequest(&w.terms.leaseTerms, w.naming.doorKey(w.name), w.door))
 		w.door = ""
 	}
 }

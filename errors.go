@@ -38,9 +38,9 @@ var (
 	// ErrReleased: the lock had been released before.
 	ErrReleased = errors.New("lock released")
 	// ErrClosed: the Redlock was closed.
-	ErrClosed = errors.New("closed")
+	ErrClosed = errClosed
 	// ErrDuplicateNode: two of the nodes are the same server, which would vote twice.
-	ErrDuplicateNode = errors.New("duplicate node")
+	ErrDuplicateNode = errDuplicateNode
 	// ErrInvalid: an argument or option breaks a rule, or a Redlock, Mutex or Lock was
 	// not made by this package. The text says which.
 	ErrInvalid = errors.New("invalid")

@@ -109,9 +109,9 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 
 	terms := l.terms
 	terms.ttl, terms.nodeTimeout = ttl, l.opts.nodeTimeout(ttl)
-	req := extendRequest(&terms, l.name, l.value)
+	req := extendRequest(&terms.leaseTerms, l.name, l.value)
 	if shared {
-		req = sharedExtendRequest(&terms, l.name, l.value, l.shareArgs(l.permit.Load()))
+		req = sharedExtendRequest(&terms.leaseTerms, l.name, l.value, l.shareArgs(l.permit.Load()))
 	}
 	mend := &repairs{lock: l, terms: &terms}
 	r.observer, r.guard = mend, l.guard
@@ -143,7 +143,7 @@ func (l *Lock) serveDowngrade(r *round, t *terms) {
 	if arbiter < 0 {
 		return
 	}
-	req := sharedExtendRequest(t, l.name, l.value, l.shareArgs(0))
+	req := sharedExtendRequest(&t.leaseTerms, l.name, l.value, l.shareArgs(0))
 	req.queue = &queueArgs{key: l.queueKey()}
 	r.address(arbiter, req)
 }
@@ -193,7 +193,7 @@ type repairs struct {
 
 // observe sees each node's answer to the extend, also those after its decision.
 func (p *repairs) observe(i int, b ballot) {
-	if b.vote != VoteRefused || b.holder() != "" || b.err != nil {
+	if b.kind != kindRefused || b.holder() != "" || b.err != nil {
 		return
 	}
 	p.mu.Lock()
@@ -239,11 +239,11 @@ func (l *Lock) restore(t *terms, i int) {
 func (l *Lock) repairRequest(t *terms) request {
 	switch {
 	case l.shared:
-		return *sharedClaimRequest(opRepair, t, l.name, l.value, l.shareArgs(l.permit.Load()), nil)
+		return *sharedClaimRequest(opRepair, &t.leaseTerms, l.name, l.value, l.shareArgs(l.permit.Load()), nil)
 	case t.fencing:
-		return fenceRepairRequest(t, l.name, l.value, l.fenceArgs(l.fence))
+		return fenceRepairRequest(&t.leaseTerms, l.name, l.value, l.fenceArgs(l.fence))
 	default:
-		return setRequest(opRepair, t, l.name, l.value)
+		return setRequest(opRepair, &t.leaseTerms, l.name, l.value)
 	}
 }
 

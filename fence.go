@@ -42,13 +42,13 @@ func (r *resource) settleFence(ctx context.Context, acquiring *round, value stri
 		return token, nil, verdictGranted, nil
 	}
 	now := r.clock.now()
-	req := raiseRequest(&r.terms, r.name, value, r.fenceArgs(token))
+	req := raiseRequest(&r.terms.leaseTerms, r.name, value, r.fenceArgs(token))
 	raised = &round{guard: r.guard}
 	raised.init(now, make([]seat, len(r.nodes)))
 	for i, f := range fences {
 		switch f {
 		case token:
-			raised.deliver(i, ballot{vote: VoteGranted, final: true}, now.mono)
+			raised.deliver(i, ballot{kind: kindGranted, final: true}, now.mono)
 		case 0:
 			raised.deliver(i, unsent(errNoGrant), now.mono)
 		default:

@@ -36,7 +36,7 @@ func TestFencedScriptsFailWhole(t *testing.T) {
 	} {
 		c := &call{req: req.withSource()}
 		w.exchange([]*call{c}, 10*time.Second, 10*time.Second, func() {})
-		assert.Equal(t, VoteFailed, c.read(req.op).vote, name)
+		assert.Equal(t, kindFailed, c.read(req.op).kind, name)
 		assert.True(t, permanent(c.err), "%s: %v", name, c.err)
 		assert.True(t, halfWay(c.err), "%s: %v", name, c.err)
 		assert.Empty(t, admin.Keys(ctx, "*").Val(), name)
@@ -73,7 +73,7 @@ func TestReleaseOfAScriptThatFailed(t *testing.T) {
 			set.req.script = fenceScript
 			b.lane.enqueue(set, b.now())
 			synctest.Wait()
-			require.Equal(b, VoteFailed, set.told().vote)
+			require.Equal(b, kindFailed, set.told().kind)
 			b.release(set, "a")
 			assert.Equal(b, released, len(b.sent()) == 2, "%s: %v", answer, b.sent())
 			b.empty()

@@ -27,7 +27,7 @@ import (
 type guard struct {
 	fixed  time.Duration // 0: each attempt's own TTL
 	names  []string
-	denied *degradations
+	tell   func(degradation)
 	clock  clock
 	random io.Reader // of the marks' ids; nil: crypto/rand
 	looks  bool      // it writes no marks
@@ -38,22 +38,32 @@ type guard struct {
 	settled []*atomic.Pointer[settledMark]
 	twins   []atomic.Pointer[errTwin] // nil: it is the only one that leads to its server, or the first
 
-	mu       sync.Mutex // guards what follows; none but that of denied is taken under it
+	mu       sync.Mutex // guards what follows; none but what tell takes is taken under it
 	memories *memories
 
 	evictions []evictions // by node
 }
 
-// newGuard returns nil, which guards nothing, where the options say so.
-func newGuard(names []string, o *Options, c clock, denied *degradations) *guard {
-	if o.RestartGuard < 0 {
+// degradation is what a node lacks for being guarded.
+type degradation struct {
+	node, lacks string
+	err         error
+	evicted     int64 // how many keys; 0: it is not about that
+	again       bool  // to be reported although the same was before
+}
+
+// newGuard returns the guard of the nodes with these names. fixed is for how long a node that may
+// have forgotten is kept from voting, 0 for each attempt's own TTL; below 0 there is no guard,
+// which is nil. looks: no marks are written. tell must not block.
+func newGuard(names []string, fixed time.Duration, looks bool, c clock, tell func(degradation)) *guard {
+	if fixed < 0 {
 		return nil
 	}
 	n := len(names)
 	g := &guard{
-		fixed: o.RestartGuard, names: names, denied: denied, clock: c, looks: o.ReadOnly,
+		fixed: fixed, names: names, tell: tell, clock: c, looks: looks,
 		quiet: make([]*atomic.Int64, n), settled: make([]*atomic.Pointer[settledMark], n),
-		twins: make([]atomic.Pointer[errTwin], n), memories: newMemories(n, o.RestartGuard > 0), evictions: make([]evictions, n),
+		twins: make([]atomic.Pointer[errTwin], n), memories: newMemories(n, fixed > 0), evictions: make([]evictions, n),
 	}
 	for i := range names {
 		g.quiet[i], g.settled[i] = new(atomic.Int64), new(atomic.Pointer[settledMark])
@@ -63,14 +73,6 @@ func newGuard(names []string, o *Options, c clock, denied *degradations) *guard 
 }
 
 var lacks = map[lack]string{lackIdentity: noGuard, lackMark: noMark}
-
-// markKeyOf is the key of the nodes' memory marks; empty without a guard.
-func markKeyOf(o *Options) string {
-	if o.RestartGuard < 0 {
-		return ""
-	}
-	return o.KeyPrefix + markKey
-}
 
 // saw takes in what a server told over a connection of its node. If it returns a mark, that
 // is to be written over the same connection.
@@ -92,7 +94,7 @@ func (g *guard) saw(i int, s sighting) *markWrite {
 			g.twins[j].Store(nil)
 		}
 	}
-	g.tell(i, lacks, s)
+	g.report(i, lacks, s)
 	if g.looks {
 		return nil
 	}
@@ -102,8 +104,8 @@ func (g *guard) saw(i int, s sighting) *markWrite {
 	return w
 }
 
-// tell says once what a node denies. It needs no mutex.
-func (g *guard) tell(i int, l lack, s sighting) {
+// report says once what a node denies. It needs no mutex.
+func (g *guard) report(i int, l lack, s sighting) {
 	if l == lackNothing {
 		return
 	}
@@ -111,7 +113,7 @@ func (g *guard) tell(i int, l lack, s sighting) {
 	if err == nil {
 		err = s.mark.err
 	}
-	g.denied.tell(g.names[i], lacks[l], err)
+	g.tell(degradation{node: g.names[i], lacks: lacks[l], err: err})
 }
 
 // evicted takes in how many keys a node has evicted.
@@ -121,9 +123,9 @@ func (g *guard) evicted(i int, runID string, count int64) {
 	grown, tell := g.evictions[i].see(runID, count, now)
 	g.mu.Unlock()
 	if tell {
-		g.denied.tellAgain(DegradedInfo{
-			Node: g.names[i], Lacks: evicts, Evicted: grown,
-			Err: fmt.Errorf("evicted_keys has grown by %d to %d: set maxmemory-policy noeviction, and give the server the memory that it needs", grown, count),
+		g.tell(degradation{
+			node: g.names[i], lacks: evicts, evicted: grown, again: true,
+			err: fmt.Errorf("evicted_keys has grown by %d to %d: set maxmemory-policy noeviction, and give the server the memory that it needs", grown, count),
 		})
 	}
 }
@@ -191,33 +193,25 @@ func (e errTwin) Error() string {
 	return fmt.Sprintf("the same server as %s, whose vote counts", e.of)
 }
 
-func (errTwin) Unwrap() error { return ErrDuplicateNode }
+func (errTwin) Unwrap() error { return errDuplicateNode }
+
+var errDuplicateNode = errors.New("duplicate node")
 
 // fencedGuard is the least guard for fenced locks: a node that lost its counters must not
 // give tokens before its clock is past all that it gave, of which none was more than a
 // second ahead, on servers that agree within a second. See docs/safety.md.
 const fencedGuard = 3 * time.Second
 
-// period is how long a node is kept from voting on locks of these terms.
-func (g *guard) period(t *terms) time.Duration {
-	p := t.ttl
+// period is how long a node is kept from voting on locks of this TTL.
+func (g *guard) period(ttl time.Duration, fencing bool) time.Duration {
+	p := ttl
 	if g != nil && g.fixed > 0 {
 		p = g.fixed
 	}
-	if t.fencing {
+	if fencing {
 		p = max(p, fencedGuard)
 	}
 	return p
-}
-
-// longestLease is the longest that a lease of a lock of this TTL may be made: a node that forgot
-// it is kept from voting for no longer, whichever client comes next. Without a guard it makes
-// no difference how long a lease is.
-func (o *Options) longestLease(ttl time.Duration) time.Duration {
-	if o.RestartGuard < 0 {
-		return maxTTL
-	}
-	return max(ttl, o.RestartGuard)
 }
 
 // judge reports for how long yet a node's grant may not be counted, where nodes are kept
@@ -256,6 +250,9 @@ func (e errRestarted) Error() string {
 var (
 	errNoIdentity = errors.New("does not tell at present which server it is, or is a replica, so its votes do not count")
 	errNoMark     = errors.New("has no memory mark yet, so its votes do not count")
+)
 
-	errNoSinglePool = errors.New("the client is no *redis.Client, so which server answers is not known")
+const (
+	noGuard = "the restart guard: whether the node was restarted and forgot locks is not known, so its votes always count"
+	noMark  = "the memory mark: FLUSHALL is not noticed, nor by clients that start later that the node was restarted or replaced"
 )

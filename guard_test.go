@@ -49,7 +49,7 @@ func guardOf(n int, fixed time.Duration) (*guard, *FakeClock) {
 		names[i] = fmt.Sprint("node", i)
 	}
 	var h *Hooks
-	return newGuard(names, &Options{RestartGuard: fixed}, c, &degradations{hooks: h.copied()}), c
+	return newGuard(names, fixed, false, c, (&degradations{hooks: h.copied()}).ofNode), c
 }
 
 func (g *guard) all(ids string, uptimes ...time.Duration) {
@@ -59,7 +59,7 @@ func (g *guard) all(ids string, uptimes ...time.Duration) {
 }
 
 func (g *guard) left(i int, ttl time.Duration) time.Duration {
-	left, _ := g.judge(i, g.period(&terms{ttl: ttl}), g.clock.now().mono)
+	left, _ := g.judge(i, g.period(ttl, false), g.clock.now().mono)
 	return left
 }
 
@@ -133,7 +133,7 @@ func TestGuardWithOneOldNodeIsNoFirstStart(t *testing.T) {
 func TestFixedGuard(t *testing.T) {
 	g, c := guardOf(3, 5*s)
 	g.all("a", s, s, 3*s)
-	left, open := g.judge(0, g.period(&terms{ttl: time.Hour}), c.now().mono)
+	left, open := g.judge(0, g.period(time.Hour, false), c.now().mono)
 	require.Equal(t, 5*s, left, "whatever the lock's TTL")
 	require.False(t, open)
 	require.Equal(t, 3*s, g.left(2, time.Hour))
@@ -165,7 +165,7 @@ func TestRoundWaitsForNodesThatWereNotSeen(t *testing.T) {
 		g, c := guardOf(3, 0)
 		r := &round{guard: g, period: 10 * s}
 		r.init(c.now(), make([]seat, 3))
-		yes := ballot{vote: VoteGranted, final: true}
+		yes := ballot{kind: kindGranted, final: true}
 		for i := range 2 {
 			g.saw(i, sighting{runID: fmt.Sprint(i), uptime: 0})
 			r.deliver(i, yes, c.now().mono)
@@ -178,7 +178,7 @@ func TestRoundWaitsForNodesThatWereNotSeen(t *testing.T) {
 			require.Equal(t, verdictGranted, r.current())
 			continue
 		}
-		r.deliver(2, ballot{vote: VoteUnknown, err: errTimeout}, c.now().mono)
+		r.deliver(2, ballot{kind: kindUnknown, err: errTimeout}, c.now().mono)
 		require.Equal(t, verdictNoQuorum, r.current())
 		require.Equal(t, VoteBarred, r.vote(0))
 		require.Equal(t, VoteBarred, r.vote(1))
@@ -188,10 +188,10 @@ func TestRoundWaitsForNodesThatWereNotSeen(t *testing.T) {
 
 func TestGuardOfFencedLocks(t *testing.T) {
 	g, _ := guardOf(3, 0)
-	require.Equal(t, s, g.period(&terms{ttl: s}))
-	require.Equal(t, 3*s, g.period(&terms{ttl: s, fencing: true}))
-	require.Equal(t, 10*s, g.period(&terms{ttl: 10 * s, fencing: true}))
+	require.Equal(t, s, g.period(s, false))
+	require.Equal(t, 3*s, g.period(s, true))
+	require.Equal(t, 10*s, g.period(10*s, true))
 	g, _ = guardOf(3, 2*s)
-	require.Equal(t, 2*s, g.period(&terms{ttl: 10 * s}))
-	require.Equal(t, 3*s, g.period(&terms{ttl: 10 * s, fencing: true}))
+	require.Equal(t, 2*s, g.period(10*s, false))
+	require.Equal(t, 3*s, g.period(10*s, true))
 }

@@ -135,10 +135,10 @@ type handOver struct {
 func newHandOver(l *Lock, start instant, ticket string, ttl time.Duration) *handOver {
 	terms := l.terms
 	terms.ttl, terms.nodeTimeout = ttl, l.opts.nodeTimeout(ttl)
-	h := &handOver{lock: l, req: moveRequest(&terms, l.name, ticket, l.Token())}
+	h := &handOver{lock: l, req: moveRequest(&terms.leaseTerms, l.name, ticket, l.Token())}
 	h.req.readBound = max(ttl, l.longest)
-	h.release = releaseRequest(&terms, l.name, ticket)
-	h.serves = queueReleaseRequest(&terms, l.name, ticket, l.queueArgs("", asWaiter))
+	h.release = releaseRequest(&terms.leaseTerms, l.name, ticket)
+	h.serves = queueReleaseRequest(&terms.leaseTerms, l.name, ticket, l.queueArgs("", asWaiter))
 	h.all, h.guard = true, l.guard
 	h.init(start, make([]seat, len(l.nodes)))
 	return h

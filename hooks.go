@@ -266,6 +266,15 @@ func (d *degradations) tell(node, lacks string, err error) {
 	}
 }
 
+// ofNode says what the guard lacks.
+func (d *degradations) ofNode(g degradation) {
+	if !g.again {
+		d.tell(g.node, g.lacks, g.err)
+		return
+	}
+	d.tellAgain(DegradedInfo{Node: g.node, Lacks: g.lacks, Evicted: g.evicted, Err: g.err})
+}
+
 // mostToldKeys bounds what is kept of keys of which the hook was told. One that was told of so many
 // has said what there is to say.
 const mostToldKeys = 1000
@@ -295,8 +304,6 @@ func (d *degradations) tellAgain(i DegradedInfo) {
 }
 
 const (
-	noGuard   = "the restart guard: whether the node was restarted and forgot locks is not known, so its votes always count"
-	noMark    = "the memory mark: FLUSHALL is not noticed, nor by clients that start later that the node was restarted or replaced"
 	noQueue   = "the queue of waiters: they poll instead, in no order"
 	noPublish = "PUBLISH: waiters are not told of releases and find them by timers"
 	// longerLease is about a key.

@@ -86,7 +86,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 	if err := m.check(ctx, opInspect); err != nil {
 		return Status{}, err
 	}
-	r, err := m.ask(ctx, inspectRequest(&m.terms, m.name, m.queueKey(), m.holdersKey(), mostWaiters))
+	r, err := m.ask(ctx, inspectRequest(&m.terms.leaseTerms, m.name, m.queueKey(), m.holdersKey(), mostWaiters))
 	if err != nil {
 		return Status{}, fmt.Errorf("redlock: inspect %s: %w", quoteKey(m.key), err)
 	}
@@ -212,7 +212,7 @@ func (m *Mutex) ForceRelease(ctx context.Context, token string) error {
 	if err := m.check(ctx, opForceRelease); err != nil {
 		return err
 	}
-	r, err := m.ask(ctx, forceRequest(&m.terms, m.name, token, m.queueKey(), m.holdersKey()))
+	r, err := m.ask(ctx, forceRequest(&m.terms.leaseTerms, m.name, token, m.queueKey(), m.holdersKey()))
 	if err != nil {
 		return fmt.Errorf("redlock: force release %s: %w", quoteKey(m.key), err)
 	}

@@ -153,7 +153,7 @@ func (w *waiter) send() {
 	if w.arrival == 0 && w.since != (instant{}) {
 		waited = now.since(w.since)
 	}
-	w.join = w.askOne(w.node, joinRequest(&w.terms, w.name, w.value, &queueArgs{
+	w.join = w.askOne(w.node, joinRequest(&w.terms.leaseTerms, w.name, w.value, &queueArgs{
 		key: w.queueKey(), holders: w.holdersKey(), entry: w.entry, ended: w.ended, arrival: w.arrival, waited: waited.Microseconds(),
 	}), now)
 	w.joinCall = &w.join.seats[0].call

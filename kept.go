@@ -56,7 +56,7 @@ func (k *keptReleases) resend(c *call, refused bool, now int64) bool {
 	switch {
 	case c.release.tries.resent():
 		return false
-	case c.vote == VoteGranted && c.keptLate():
+	case c.kind == kindGranted && c.keptLate():
 		c.release.tries = c.release.tries.withResent()
 		k.postpone(c, now)
 		return true
@@ -64,10 +64,10 @@ func (k *keptReleases) resend(c *call, refused bool, now int64) bool {
 		return false
 	case refused:
 		c.release.tries = c.release.tries.withResent()
-		c.vote, c.err = VoteUnknown, errMayLand
+		c.kind, c.err = kindUnknown, errMayLand
 		c.final = !k.postpone(c, now)
 		return true
-	case c.vote == VoteGranted && set.mayFindItself():
+	case c.kind == kindGranted && set.mayFindItself():
 		// The deleted value may come from another SET, so this one may still land: release
 		// again later. The caller need not wait for that.
 		c.release.tries = c.release.tries.withResent()

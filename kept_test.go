@@ -54,7 +54,7 @@ func (b *bench) counter() func() (batches, requests int) {
 
 func (b *bench) delivered(all []*call) (n int) {
 	for _, c := range all {
-		if b.state(c) == callDone && c.vote == VoteGranted {
+		if b.state(c) == callDone && c.kind == kindGranted {
 			n++
 		}
 	}
@@ -219,7 +219,7 @@ func TestReleasesThatQueuedUpWaitForTheNode(t *testing.T) {
 		synctest.Wait()
 		batches, _ := counted()
 		assert.LessOrEqual(b, batches, 2)
-		assert.Equal(b, VoteNotSent, rel.told().vote)
+		assert.Equal(b, kindNotSent, rel.told().kind)
 		time.Sleep(10 * time.Second)
 		batches, requests := counted()
 		assert.Equal(b, requests, batches)
@@ -228,7 +228,7 @@ func TestReleasesThatQueuedUpWaitForTheNode(t *testing.T) {
 		time.Sleep(maxBackoff)
 		synctest.Wait()
 		assert.Equal(b, 5000, b.delivered(all))
-		assert.Equal(b, VoteGranted, rel.told().vote)
+		assert.Equal(b, kindGranted, rel.told().kind)
 		b.empty()
 	})
 }

@@ -82,9 +82,9 @@ func (l *lane) takeBack(c *call, now int64) {
 	if set.state == callQueued {
 		set.state, dropped = callDropped, unsent(errMoot)
 	}
-	if dropped.vote != 0 && set.earlier == leftNothing && c.release.when < toServe && c.req.keep == nil {
+	if dropped.kind != 0 && set.earlier == leftNothing && c.release.when < toServe && c.req.keep == nil {
 		// Gone by our hand, as much as if the node had deleted it.
-		c.state, b = callDropped, ballot{vote: VoteGranted, final: true}
+		c.state, b = callDropped, ballot{kind: kindGranted, final: true}
 	} else {
 		b = l.admit(c, now)
 	}
@@ -123,7 +123,7 @@ func (l *lane) admit(c *call, now int64) ballot {
 	switch {
 	case l.life == laneClosed:
 		c.state = callDropped
-		return unsent(ErrClosed)
+		return unsent(errClosed)
 	case c.needless():
 		c.state = callDropped
 		return unsent(errNeverSent)
@@ -135,7 +135,7 @@ func (l *lane) admit(c *call, now int64) ballot {
 		// It waits for the node, and its caller does not.
 		c.overdue = true
 		l.queueUp(c, now)
-		return ballot{vote: VoteNotSent, err: errOverdue}
+		return ballot{kind: kindNotSent, err: errOverdue}
 	case now < l.breaker.until:
 		if c.req.op != opRelease {
 			c.state = callDropped
@@ -145,7 +145,7 @@ func (l *lane) admit(c *call, now int64) ballot {
 		if !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until) {
 			return unsent(l.breaker.err)
 		}
-		return ballot{vote: VoteNotSent, err: l.breaker.err}
+		return ballot{kind: kindNotSent, err: l.breaker.err}
 	default:
 		l.queueUp(c, now)
 		return ballot{}
@@ -357,7 +357,7 @@ func (l *lane) finishAll(b *batch, settled bool, now int64) []news {
 			continue
 		}
 		l.finish(c, now)
-		if settled && c.state == callDone && c.vote == VoteUnknown {
+		if settled && c.state == callDone && c.kind == kindUnknown {
 			c.state = callSettled
 		}
 		if c.caller != nil {
@@ -378,12 +378,12 @@ func (l *lane) finish(c *call, now int64) {
 	if c.req.op != opRelease {
 		return
 	}
-	refused, wasLost := c.vote == VoteRefused, c.release.tries.lost()
+	refused, wasLost := c.kind == kindRefused, c.release.tries.lost()
 	switch {
-	case c.vote == VoteUnknown:
+	case c.kind == kindUnknown:
 		c.release.tries = c.release.tries.withLost()
 	case refused && wasLost:
-		c.vote, c.err = VoteUnknown, errByUs
+		c.kind, c.err = kindUnknown, errByUs
 	}
 	if l.life == laneClosed {
 		return
@@ -397,9 +397,9 @@ func (l *lane) finish(c *call, now int64) {
 		l.served(c, now)
 	case permanent(c.err):
 		l.kept.forget(c)
-	case c.vote == VoteUnknown || c.vote == VoteNotSent:
+	case c.kind == kindUnknown || c.kind == kindNotSent:
 		c.final = !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until)
-	case c.vote == VoteFailed && !c.unknownScript():
+	case c.kind == kindFailed && !c.unknownScript():
 		// Busy, loading, for the time being a replica: what is there is still there.
 		c.final = !l.kept.wait(&l.kept.failed, c, now, now)
 	default:
@@ -436,7 +436,7 @@ func (l *lane) putAside(told []news, now int64) []news {
 			l.queue.calls.push(c)
 			continue
 		}
-		b := ballot{vote: VoteNotSent, err: l.breaker.err}
+		b := ballot{kind: kindNotSent, err: l.breaker.err}
 		if !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until) {
 			c.state, b.final = callDone, true
 		}
@@ -493,11 +493,11 @@ func (l *lane) late(now int64) (all []news) {
 	}
 	for _, b := range l.flight.out {
 		for _, c := range b.calls {
-			check(c, ballot{vote: VoteUnknown, err: errTimeout})
+			check(c, ballot{kind: kindUnknown, err: errTimeout})
 		}
 	}
 	for c := range l.queue.all() {
-		check(c, ballot{vote: VoteNotSent, err: errTooLate, final: c.req.op != opRelease})
+		check(c, ballot{kind: kindNotSent, err: errTooLate, final: c.req.op != opRelease})
 	}
 	return all
 }
@@ -522,7 +522,7 @@ func (l *lane) close(now int64) <-chan struct{} {
 	l.moved.Broadcast()
 	l.mu.Unlock()
 	for _, c := range dropped {
-		c.tell(unsent(ErrClosed), now)
+		c.tell(unsent(errClosed), now)
 	}
 	return flushed
 }
@@ -547,6 +547,6 @@ func (l *lane) abandon(now int64) {
 	l.alarm.stop()
 	l.mu.Unlock()
 	for _, c := range left {
-		c.tell(ballot{vote: VoteUnknown, err: ErrClosed}, now)
+		c.tell(ballot{kind: kindUnknown, err: errClosed}, now)
 	}
 }

@@ -13,7 +13,7 @@ import (
 func (b *bench) join(name, ended string) *call {
 	r := new(round)
 	r.init(b.lane.clock.now(), make([]seat, 1))
-	t := &terms{ttl: benchTTL, nodeTimeout: benchTimeout}
+	t := &leaseTerms{ttl: benchTTL, nodeTimeout: benchTimeout}
 	r.address(0, joinRequest(t, "waited for", name, &queueArgs{entry: name, ended: ended}))
 	c := &r.seats[0].call
 	b.lane.enqueue(c, b.now())
@@ -41,10 +41,10 @@ func TestJoinsMakeNoBatchLonger(t *testing.T) {
 		rest(time.Millisecond)
 		set := b.send(opAcquire, "set")
 		rest(benchTimeout / 2)
-		assert.Equal(t, VoteGranted, set.told().vote, "a SET behind them is in time")
+		assert.Equal(t, kindGranted, set.told().kind, "a SET behind them is in time")
 		rest(time.Second)
 		for i, c := range joins {
-			assert.Equal(t, VoteGranted, c.told().vote, "join %d", i)
+			assert.Equal(t, kindGranted, c.told().kind, "join %d", i)
 		}
 		assert.Empty(t, b.downs)
 		for _, names := range b.sent() {
@@ -78,13 +78,13 @@ func TestJoinsWaitForANodeThatIsSilentForAMoment(t *testing.T) {
 		b.send(opAcquire, "set")
 		rest(2 * benchTimeout)
 		join, late := b.join("join", ""), b.send(opAcquire, "late")
-		assert.Equal(t, VotePending, join.told().vote)
-		assert.Equal(t, VoteNotSent, late.told().vote)
+		assert.Zero(t, join.told().kind)
+		assert.Equal(t, kindNotSent, late.told().kind)
 		assert.True(t, b.lane.reachable(b.now(), join.req.joinPatience()))
 		b.answers(joined)
 		close(b.gate)
 		rest(time.Millisecond)
-		assert.Equal(t, VoteGranted, join.told().vote)
+		assert.Equal(t, kindGranted, join.told().kind)
 	})
 }
 
@@ -96,12 +96,12 @@ func TestJoinsDoNotWaitForANodeThatHangs(t *testing.T) {
 		rest(time.Millisecond)
 		join := b.join("join", "")
 		rest(benchTimeout)
-		assert.Equal(t, VoteUnknown, set.told().vote)
-		assert.Equal(t, VotePending, join.told().vote)
+		assert.Equal(t, kindUnknown, set.told().kind)
+		assert.Zero(t, join.told().kind)
 		rest(join.req.joinPatience())
-		assert.Equal(t, VoteNotSent, join.told().vote)
+		assert.Equal(t, kindNotSent, join.told().kind)
 		assert.False(t, b.lane.reachable(b.now(), join.req.joinPatience()))
-		assert.Equal(t, VoteNotSent, b.join("another", "").told().vote)
+		assert.Equal(t, kindNotSent, b.join("another", "").told().kind)
 		b.answers(joined)
 		close(b.gate)
 	})

@@ -20,7 +20,7 @@ func TestRequestWhoseTurnComesTooLateIsToldSo(t *testing.T) {
 		clock.Stun(2 * benchTimeout)
 		close(b.gate)
 		synctest.Wait()
-		assert.Equal(b, VoteNotSent, second.told().vote)
+		assert.Equal(b, kindNotSent, second.told().kind)
 		assert.Equal(b, errTooLate, second.told().err)
 		assert.Equal(b, [][]string{{"firstacquire"}}, b.sent())
 		b.lane.close(clock.now().mono) // no time passes here that would end its goroutine

@@ -146,17 +146,17 @@ func TestLaneDropsWhatWaitedTooLong(t *testing.T) {
 		second := b.send(opAcquire, "second")
 		time.Sleep(benchTimeout)
 		synctest.Wait()
-		assert.Equal(b, VoteUnknown, first.told().vote)
+		assert.Equal(b, kindUnknown, first.told().kind)
 		assert.False(b, first.told().final)
-		assert.Equal(b, VoteNotSent, second.told().vote)
+		assert.Equal(b, kindNotSent, second.told().kind)
 		assert.True(b, second.told().final, "it was never sent and never will be")
 		assert.Equal(b, errTooLate, second.told().err)
 		third := b.send(opAcquire, "third")
 		assert.Equal(b, errOverdue, third.told().err, "the circuit is open")
-		assert.Equal(b, VoteNotSent, b.send(opExtend, "fourth").told().vote)
+		assert.Equal(b, kindNotSent, b.send(opExtend, "fourth").told().kind)
 		close(b.gate)
 		assert.Equal(b, [][]string{{"firstacquire"}}, b.sent())
-		assert.Equal(b, VoteGranted, first.told().vote, "late, but an answer")
+		assert.Equal(b, kindGranted, first.told().kind, "late, but an answer")
 		b.empty()
 		b.gate = nil
 		assert.Equal(b, []string{"fifthacquire"}, func() []string { b.send(opAcquire, "fifth"); return b.sent()[1] }())
@@ -208,11 +208,11 @@ func TestReleaseWaitsBehindItsSet(t *testing.T) {
 		rel := b.call(opRelease, "a")
 		rel.release.of = set
 		b.lane.takeBack(rel, b.now())
-		assert.Equal(b, VoteNotSent, rel.told().vote, "the caller need not wait")
+		assert.Equal(b, kindNotSent, rel.told().kind, "the caller need not wait")
 		assert.False(b, rel.told().final)
 		close(b.gate)
 		assert.Equal(b, [][]string{{"aacquire"}, {"arelease"}}, b.sent())
-		assert.Equal(b, VoteGranted, rel.told().vote)
+		assert.Equal(b, kindGranted, rel.told().kind)
 		b.empty()
 	})
 }
@@ -242,8 +242,8 @@ func TestReleaseOfASetThatWasRefusedIsNotSent(t *testing.T) {
 			rel.release = releasePlan{of: set, when: ifSent}
 			b.lane.takeBack(rel, b.now())
 			synctest.Wait()
-			assert.Equal(b, name == "not sent", rel.told().vote == VoteNotSent, name)
-			assert.NotEqual(b, VotePending, rel.told().vote, name)
+			assert.Equal(b, name == "not sent", rel.told().kind == kindNotSent, name)
+			assert.NotZero(b, rel.told().kind, name)
 		})
 	}
 }
@@ -267,7 +267,7 @@ func TestNoScriptResendStaysFirst(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Equal(b, [][]string{{"zeroacquire"}, {"onerelease", "tworelease", "threeextend"}, {"onerelease", "tworelease", "fouracquire"}}, b.sent())
 		for _, c := range []*call{one, two, three} {
-			assert.Equal(b, VoteGranted, c.told().vote)
+			assert.Equal(b, kindGranted, c.told().kind)
 		}
 		b.empty()
 	})
@@ -275,7 +275,7 @@ func TestNoScriptResendStaysFirst(t *testing.T) {
 		b.reply = func(string, bool) ballot { return noScript }
 		c := b.send(opRelease, "a")
 		assert.Len(b, b.sent(), 2)
-		assert.Equal(b, VoteFailed, c.told().vote)
+		assert.Equal(b, kindFailed, c.told().kind)
 		b.empty()
 	})
 }
@@ -291,12 +291,12 @@ func TestUnsureSetIsReleasedTwice(t *testing.T) {
 		}
 		set := b.send(opAcquire, "a")
 		synctest.Wait()
-		assert.Equal(b, VoteUnknown, set.told().vote)
+		assert.Equal(b, kindUnknown, set.told().kind)
 		rel := b.call(opRelease, "a")
 		rel.release.of = set
 		b.lane.takeBack(rel, b.now())
 		synctest.Wait()
-		assert.Equal(b, VoteUnknown, rel.told().vote, "no proof")
+		assert.Equal(b, kindUnknown, rel.told().kind, "no proof")
 		assert.Equal(b, errMayLand, rel.told().err)
 		time.Sleep(benchTimeout - 1)
 		assert.Len(b, b.sent(), 2)
@@ -403,7 +403,7 @@ func TestReleaseOfARepairThatWasNotSent(t *testing.T) {
 				want = append(want, []string{"arelease"})
 			}
 			assert.Equal(b, want, b.sent(), c.name)
-			assert.Equal(b, VoteGranted, rel.told().vote, c.name)
+			assert.Equal(b, kindGranted, rel.told().kind, c.name)
 			b.empty()
 		})
 	}
@@ -468,7 +468,7 @@ func TestReleaseThatIsSentAgainWhileItsAnswerIsTold(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		go close(told)
 		synctest.Wait()
-		assert.Equal(b, VoteGranted, rel.told().vote)
+		assert.Equal(b, kindGranted, rel.told().kind)
 	})
 }
 
@@ -488,7 +488,7 @@ func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
 		rel.release.of = set
 		b.lane.takeBack(rel, b.now())
 		synctest.Wait()
-		assert.Equal(b, VoteFailed, rel.told().vote)
+		assert.Equal(b, kindFailed, rel.told().kind)
 		for range 3 {
 			b.send(opAcquire, "b")
 			synctest.Wait()
@@ -499,7 +499,7 @@ func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
 		b.answers(nil)
 		time.Sleep(16 * minBackoff)
 		synctest.Wait()
-		assert.Equal(b, VoteGranted, rel.told().vote)
+		assert.Equal(b, kindGranted, rel.told().kind)
 		b.empty()
 
 		b.answers(func(string, bool) ballot {
@@ -562,10 +562,10 @@ func TestHoldOffAfterFailedDials(t *testing.T) {
 		b.reply = func(string, bool) ballot { return refused }
 		first := b.send(opAcquire, "first")
 		synctest.Wait()
-		assert.Equal(b, VoteNotSent, first.told().vote)
+		assert.Equal(b, kindNotSent, first.told().kind)
 		for range 1000 {
 			c := b.send(opAcquire, "next")
-			require.Equal(b, VoteNotSent, c.told().vote)
+			require.Equal(b, kindNotSent, c.told().kind)
 			require.ErrorIs(b, c.told().err, syscall.ECONNREFUSED)
 			require.Equal(b, callDropped, b.state(b.release(c, "next")))
 		}
@@ -584,7 +584,7 @@ func TestHoldOffAfterFailedDials(t *testing.T) {
 
 		b.reply = nil
 		time.Sleep(maxBackoff)
-		assert.Equal(b, VoteGranted, func() Vote { c := b.send(opAcquire, "up"); synctest.Wait(); return c.told().vote }())
+		assert.Equal(b, kindGranted, func() answerKind { c := b.send(opAcquire, "up"); synctest.Wait(); return c.told().kind }())
 		b.reply = func(string, bool) ballot { return refused }
 		b.send(opAcquire, "down")
 		synctest.Wait()
@@ -607,11 +607,11 @@ func TestReleaseDuringHoldOff(t *testing.T) {
 		rel := b.call(opRelease, "a")
 		rel.release = releasePlan{of: set, when: ifSent}
 		b.lane.takeBack(rel, b.now())
-		assert.Equal(b, VoteNotSent, rel.told().vote)
+		assert.Equal(b, kindNotSent, rel.told().kind)
 		assert.False(b, rel.told().final)
 		time.Sleep(minBackoff)
 		synctest.Wait()
-		assert.Equal(b, VoteGranted, rel.told().vote)
+		assert.Equal(b, kindGranted, rel.told().kind)
 		b.empty()
 	})
 	onBench(t, func(b *bench) { // unless the key is gone before
@@ -693,41 +693,41 @@ func TestAbandonedLaneTellsWhoeverWaits(t *testing.T) {
 		b.lane.abandon(b.now())
 		for _, c := range []*call{set, rel} {
 			assert.ErrorIs(b, c.told().err, ErrClosed)
-			assert.Equal(b, VoteUnknown, c.told().vote)
+			assert.Equal(b, kindUnknown, c.told().kind)
 		}
 		close(b.gate)
 		<-flushed
 		assert.Equal(b, [][]string{{"aacquire"}}, b.sent())
-		assert.Equal(b, VoteGranted, set.told().vote, "it is still read to its end")
+		assert.Equal(b, kindGranted, set.told().kind, "it is still read to its end")
 		b.empty()
 	})
 }
 
-// Replies make votes: what each may be read as.
-func TestBallots(t *testing.T) {
+// What each reply may be read as.
+func TestReadingOfReplies(t *testing.T) {
 	wrongType := ballot{err: serverError("WRONGTYPE Operation against a key"), sent: true}
 	for _, c := range []struct {
 		op   op
 		b    ballot
-		want Vote
+		want answerKind
 	}{
-		{opAcquire, ok, VoteGranted}, {opAcquire, ballot{sent: true}, VoteRefused}, {opAcquire, one, VoteUnknown},
-		{opAcquire, ballot{val: "QUEUED"}, VoteUnknown}, {opAcquire, lost, VoteUnknown}, {opAcquire, refused, VoteNotSent},
-		{opAcquire, ballot{err: serverError("OOM")}, VoteFailed}, {opAcquire, wrongType, VoteFailed},
-		{opRepair, ok, VoteGranted}, {opRepair, ballot{}, VoteRefused},
-		{opExtend, one, VoteGranted}, {opExtend, zero, VoteRefused}, {opExtend, ballot{val: "another"}, VoteRefused},
-		{opExtend, ballot{val: "OK"}, VoteRefused}, {opExtend, wrongType, VoteRefused}, {opExtend, ballot{}, VoteUnknown},
-		{opExtend, ballot{val: int64(2)}, VoteUnknown}, {opExtend, ballot{val: []any{}}, VoteUnknown},
-		{opRelease, one, VoteGranted}, {opRelease, zero, VoteRefused}, {opRelease, ballot{val: "x"}, VoteRefused},
-		{opRelease, wrongType, VoteRefused}, {opRelease, lost, VoteUnknown}, {opRelease, ballot{val: 1.5}, VoteUnknown},
-		{opForceRelease, one, VoteGranted}, {opForceRelease, ballot{val: "x"}, VoteRefused},
-		{opInspect, ballot{val: []any{}}, VoteGranted}, {opInspect, ballot{val: "x"}, VoteUnknown}, {opInspect, one, VoteUnknown},
-		{opInspect, ballot{}, VoteUnknown}, {opInspect, wrongType, VoteFailed},
+		{opAcquire, ok, kindGranted}, {opAcquire, ballot{sent: true}, kindRefused}, {opAcquire, one, kindUnknown},
+		{opAcquire, ballot{val: "QUEUED"}, kindUnknown}, {opAcquire, lost, kindUnknown}, {opAcquire, refused, kindNotSent},
+		{opAcquire, ballot{err: serverError("OOM")}, kindFailed}, {opAcquire, wrongType, kindFailed},
+		{opRepair, ok, kindGranted}, {opRepair, ballot{}, kindRefused},
+		{opExtend, one, kindGranted}, {opExtend, zero, kindRefused}, {opExtend, ballot{val: "another"}, kindRefused},
+		{opExtend, ballot{val: "OK"}, kindRefused}, {opExtend, wrongType, kindRefused}, {opExtend, ballot{}, kindUnknown},
+		{opExtend, ballot{val: int64(2)}, kindUnknown}, {opExtend, ballot{val: []any{}}, kindUnknown},
+		{opRelease, one, kindGranted}, {opRelease, zero, kindRefused}, {opRelease, ballot{val: "x"}, kindRefused},
+		{opRelease, wrongType, kindRefused}, {opRelease, lost, kindUnknown}, {opRelease, ballot{val: 1.5}, kindUnknown},
+		{opForceRelease, one, kindGranted}, {opForceRelease, ballot{val: "x"}, kindRefused},
+		{opInspect, ballot{val: []any{}}, kindGranted}, {opInspect, ballot{val: "x"}, kindUnknown}, {opInspect, one, kindUnknown},
+		{opInspect, ballot{}, kindUnknown}, {opInspect, wrongType, kindFailed},
 	} {
 		got := c.b.read(c.op)
-		assert.Equal(t, c.want, got.vote, "%v %+v", c.op, c.b)
+		assert.Equal(t, c.want, got.kind, "%v %+v", c.op, c.b)
 		assert.True(t, got.final)
-		if got.vote == VoteUnknown {
+		if got.kind == kindUnknown {
 			assert.Error(t, got.err)
 		}
 	}

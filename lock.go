@@ -96,13 +96,13 @@ func (l *Lock) sendAcquire(start instant) *round {
 		if l.entry != "" {
 			q = &queueArgs{entry: l.entry}
 		}
-		set = sharedClaimRequest(opAcquireShared, &l.terms, l.name, l.value, share, q)
+		set = sharedClaimRequest(opAcquireShared, &l.terms.leaseTerms, l.name, l.value, share, q)
 	case l.adopts != "":
-		a.set = adoptRequest(&l.terms, l.name, l.value, l.adopts, fence)
+		a.set = adoptRequest(&l.terms.leaseTerms, l.name, l.value, l.adopts, fence)
 	case l.terms.fencing:
-		set = fenceRequest(&l.terms, l.name, l.value, fence, nil)
+		set = fenceRequest(&l.terms.leaseTerms, l.name, l.value, fence, nil)
 	default:
-		a.set = setRequest(opAcquire, &l.terms, l.name, l.value)
+		a.set = setRequest(opAcquire, &l.terms.leaseTerms, l.name, l.value)
 	}
 	r := &a.round
 	r.numbered, r.observer = l.terms.permits > 0, onceGranted{&l.grants}
@@ -111,7 +111,7 @@ func (l *Lock) sendAcquire(start instant) *round {
 	}
 	r.init(start, r.seats)
 	l.signal = r.signal
-	r.guard, r.period = l.guard, l.guard.period(&l.terms)
+	r.guard, r.period = l.guard, l.guard.period(l.terms.ttl, l.terms.fencing)
 	r.tieBreaker = l.tieBreaker(start.mono)
 	for i := range r.seats {
 		r.address(i, set)
@@ -120,11 +120,11 @@ func (l *Lock) sendAcquire(start instant) *round {
 	case l.entry == "":
 	case l.terms.shared:
 		q := &queueArgs{key: l.queueKey(), entry: l.entry}
-		r.seats[l.arbiter].call.req = sharedClaimRequest(opAcquireShared, &l.terms, l.name, l.value, share, q)
+		r.seats[l.arbiter].call.req = sharedClaimRequest(opAcquireShared, &l.terms.leaseTerms, l.name, l.value, share, q)
 	case l.terms.fencing:
-		r.seats[l.arbiter].call.req = fenceRequest(&l.terms, l.name, l.value, fence, &queueArgs{key: l.queueKey(), entry: l.entry})
+		r.seats[l.arbiter].call.req = fenceRequest(&l.terms.leaseTerms, l.name, l.value, fence, &queueArgs{key: l.queueKey(), entry: l.entry})
 	default:
-		r.seats[l.arbiter].call.req = claimRequest(&l.terms, l.name, l.value, l.queueKey(), l.entry)
+		r.seats[l.arbiter].call.req = claimRequest(&l.terms.leaseTerms, l.name, l.value, l.queueKey(), l.entry)
 	}
 	return l.sendAddressed(r)
 }
@@ -186,7 +186,7 @@ func (l *Lock) mendNumber(i int, number int64) {
 		return
 	}
 	now := l.clock.now().mono
-	req := sharedExtendRequest(&l.terms, l.name, l.value, l.shareArgs(want))
+	req := sharedExtendRequest(&l.terms.leaseTerms, l.name, l.value, l.shareArgs(want))
 	l.lane(i).enqueue(&call{req: req, index: int32(i), deadline: now + int64(req.timeout)}, now)
 }
 

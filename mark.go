@@ -17,6 +17,10 @@ import (
 // data has been remembering: data that was lost or replaced has no mark, or one that was
 // written under another run id or replication id. The rules are in memory.go.
 
+// markKey is the mark's key, behind Options.KeyPrefix and in the same database as the
+// locks, so that it is lost and replaced together with them.
+const markKey = "redlock:memory"
+
 // mark is what a node's memory mark says.
 type mark struct {
 	state markState

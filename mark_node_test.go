@@ -152,7 +152,7 @@ func newMarkClient(nodes []*markNode, now *int64, guard time.Duration, seed int)
 	for i := range names {
 		names[i] = fmt.Sprint("node", i)
 	}
-	c.g = newGuard(names, &Options{RestartGuard: guard}, c.clock, &degradations{hooks: new(Hooks)})
+	c.g = newGuard(names, guard, false, c.clock, func(degradation) {})
 	c.g.random = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
 	return c
 }

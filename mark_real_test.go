@@ -76,7 +76,7 @@ func (f *realMarks) tell(g *guard, i int, s sighting) (wrote bool) {
 // newcomer is a guard that has asked all nodes.
 func (f *realMarks) newcomer() *guard {
 	names := []string{"a", "b", "c"}
-	g := newGuard(names, &Options{}, newSystemClock(), &degradations{hooks: (*Hooks)(nil).copied()})
+	g := newGuard(names, 0, false, newSystemClock(), func(degradation) {})
 	for i := range names {
 		f.tell(g, i, f.ask(i))
 	}

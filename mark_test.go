@@ -78,7 +78,7 @@ func FuzzMark(f *testing.F) {
 			return
 		}
 		c := NewFakeClock()
-		g := newGuard([]string{"0"}, &Options{}, c, &degradations{hooks: &Hooks{}})
+		g := newGuard([]string{"0"}, 0, false, c, func(degradation) {})
 		g.saw(0, sighting{asked: true, runID: m.runID, replID: m.replID, mark: m})
 		if left, _ := g.judge(0, s, c.now().mono); left < 0 || left > s {
 			t.Fatalf("%q: barred for %v", text, left)
@@ -258,7 +258,7 @@ func TestGuardOfManyConnections(t *testing.T) {
 func TestGuardTellsOnceWhatANodeLacks(t *testing.T) {
 	told := make(chan DegradedInfo, 10)
 	g, _ := guardOf(2, 0)
-	g.denied.hooks = &Hooks{Degraded: func(i DegradedInfo) { told <- i }}
+	g.tell = (&degradations{hooks: &Hooks{Degraded: func(i DegradedInfo) { told <- i }}}).ofNode
 	full := sighting{asked: true, runID: "a", replID: "r", mark: unreadMark(memError("NOPERM no access"))}
 	for range 3 {
 		g.saw(0, full)

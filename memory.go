@@ -368,7 +368,7 @@ func (ms *memories) isFirst(i int, unseen bool) bool {
 			n++
 		}
 	}
-	return of(&ms.nodes[i]) && n >= majority(len(ms.nodes))
+	return of(&ms.nodes[i]) && n >= len(ms.nodes)/2+1
 }
 
 // maybeFirst is isFirst, and true also where there is no mark to tell.

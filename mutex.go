@@ -19,12 +19,12 @@ type Mutex struct {
 
 // newMutex judges the terms; what is wrong with them is the error of every operation.
 func newMutex(ns *nodeSet, qs *queues, k *renewer, key string, opts []LockOption) *Mutex {
-	return makeMutex(ns, qs, k, key, draft{terms: terms{ttl: ns.opts.TTL}}, opts)
+	return makeMutex(ns, qs, k, key, draft{terms: terms{leaseTerms: leaseTerms{ttl: ns.opts.TTL}}}, opts)
 }
 
 // newSemaphore is newMutex for a lock that up to permits hold at a time.
 func newSemaphore(ns *nodeSet, qs *queues, k *renewer, key string, permits int, opts []LockOption) *Mutex {
-	t := draft{terms: terms{ttl: ns.opts.TTL, shared: true, permits: permits}}
+	t := draft{terms: terms{leaseTerms: leaseTerms{ttl: ns.opts.TTL}, shared: true, permits: permits}}
 	if permits < 1 || permits > maxPermits {
 		t.broken = append(t.broken, fmt.Sprintf("permits is %d: must be from 1 to %d", permits, maxPermits))
 	}
@@ -43,7 +43,7 @@ func makeMutex(ns *nodeSet, qs *queues, k *renewer, key string, t draft, opts []
 	if t.shared {
 		broken = append(broken, t.onlyAlone()...)
 	}
-	if most := ns.guard.period(&t.terms); t.minHold > most && ns.opts.RestartGuard >= 0 {
+	if most := ns.guard.period(t.ttl, t.fencing); t.minHold > most && ns.opts.RestartGuard >= 0 {
 		broken = append(broken, fmt.Sprintf("WithMinHold is %v: must be at most %v, for which a node that restarted is kept from granting (the TTL, or Options.RestartGuard)", t.minHold, most))
 	}
 	broken = append(broken, brokenTTL("TTL", t.ttl, ns.opts)...)

@@ -66,10 +66,6 @@ func (n naming) fenceKey(key string) string {
 	return key + ":fence:"
 }
 
-// markKey is the mark's key, behind Options.KeyPrefix and in the same database as the
-// locks, so that it is lost and replaced together with them.
-const markKey = "redlock:memory"
-
 // besides are the keys that go with a lock's, by how their names end.
 var besides = []struct {
 	usual, other string

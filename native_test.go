@@ -11,7 +11,7 @@ import (
 // does not do.
 func TestOnlyPlainReleasesAreNative(t *testing.T) {
 	t.Parallel()
-	terms := &terms{ttl: time.Minute}
+	terms := &leaseTerms{ttl: time.Minute}
 	plain, queue := releaseRequest(terms, "k", "a"), queueReleaseRequest(terms, "k", "a", nil)
 	assert.True(t, plain.mayBeNative())
 	assert.False(t, queue.mayBeNative(), "somebody may wait there")
@@ -22,7 +22,7 @@ func TestOnlyPlainReleasesAreNative(t *testing.T) {
 // What the server's own command did not do, the script does, or says why not.
 func TestWhatANativeReleaseDidNotDoIsLeftToTheScript(t *testing.T) {
 	t.Parallel()
-	r := releaseRequest(&terms{ttl: time.Minute}, "k", "a")
+	r := releaseRequest(&leaseTerms{ttl: time.Minute}, "k", "a")
 	answered := func(b ballot) *request {
 		b.sent, b.native = true, true
 		return (&call{req: &r, ballot: b}).instead()

@@ -37,7 +37,7 @@ func newNodeSet(names []string, wires []wire, o Options, c clock) *nodeSet {
 	ns := &nodeSet{
 		names: names, quorum: majority(len(names)),
 		opts: o, clock: c, tokens: tokens{owner: o.Owner}, lacks: lacks,
-		guard: newGuard(names, &o, c, lacks), outage: newOutage(len(names)),
+		guard: newGuard(names, o.RestartGuard, o.ReadOnly, c, lacks.ofNode), outage: newOutage(len(names)),
 		life: lifetime{closing: make(chan struct{}), idle: make(chan struct{}, 1)},
 	}
 	for i, w := range wires {

@@ -210,6 +210,24 @@ func (o *Options) nodeTimeout(ttl time.Duration) time.Duration {
 	return min(ttl/4, max(5*time.Millisecond, min(200*time.Millisecond, ttl/50)))
 }
 
+// longestLease is the longest that a lease of a lock of this TTL may be made: a node that forgot
+// it is kept from voting for no longer, whichever client comes next. Without a guard it makes
+// no difference how long a lease is.
+func (o *Options) longestLease(ttl time.Duration) time.Duration {
+	if o.RestartGuard < 0 {
+		return maxTTL
+	}
+	return max(ttl, o.RestartGuard)
+}
+
+// markKeyOf is the key of the nodes' memory marks; empty without a guard.
+func markKeyOf(o *Options) string {
+	if o.RestartGuard < 0 {
+		return ""
+	}
+	return o.KeyPrefix + markKey
+}
+
 // guardText is RestartGuard in an error's text.
 func guardText(d time.Duration) string {
 	if d == 0 {
@@ -252,17 +270,16 @@ type draft struct {
 
 // terms are what a Mutex asks for with every lock that it acquires.
 type terms struct {
-	ttl         time.Duration
-	nodeTimeout time.Duration
-	maxHold     time.Duration // 0: without end
-	minHold     time.Duration // 0: a release frees the lock at once
-	maxWait     time.Duration // of an acquire that waits; 0: as long as its context
-	renew       bool
-	fencing     bool
-	reentry     bool
-	shared      bool   // held together with others
-	owner       string // empty: Options.Owner
-	permits     int    // of a semaphore: how many may hold it; 0: any number
+	leaseTerms
+	maxHold time.Duration // 0: without end
+	minHold time.Duration // 0: a release frees the lock at once
+	maxWait time.Duration // of an acquire that waits; 0: as long as its context
+	renew   bool
+	fencing bool
+	reentry bool
+	shared  bool   // held together with others
+	owner   string // empty: Options.Owner
+	permits int    // of a semaphore: how many may hold it; 0: any number
 }
 
 // WithTTL sets how long a lease lasts on the nodes, instead of Options.TTL: from 10ms to

@@ -355,7 +355,7 @@ func (qs *queues) probe(r *resource, node int, now instant) {
 	}
 	qs.mu.Unlock()
 	if due {
-		req := inspectRequest(&r.terms, r.name, "", r.holdersKey(), 0)
+		req := inspectRequest(&r.terms.leaseTerms, r.name, "", r.holdersKey(), 0)
 		qs.set.lane(node).enqueue(&call{req: req, deadline: now.mono + int64(req.timeout)}, now.mono)
 	}
 }

@@ -174,17 +174,17 @@ type step struct {
 // "not sent" for now), a round moves on from open by way of hopeless to a final
 // verdict, never back, and never ends without one.
 func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
-	guesses := []Vote{VoteUnknown, VoteNotSent}
+	guesses := []answerKind{kindUnknown, kindNotSent}
 	for seed := range uint64(10000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		n := 1 + rng.IntN(5)
 		var steps []step
 		for i := range n {
 			if rng.IntN(2) == 0 {
-				steps = append(steps, step{i, ballot{vote: guesses[rng.IntN(2)]}})
+				steps = append(steps, step{i, ballot{kind: guesses[rng.IntN(2)]}})
 			}
-			final := VoteGranted + Vote(rng.IntN(int(voteEnd-VoteGranted)))
-			steps = append(steps, step{i, ballot{vote: final, final: true}})
+			final := kindGranted + answerKind(rng.IntN(int(kindNotSent)))
+			steps = append(steps, step{i, ballot{kind: final, final: true}})
 		}
 		// A guess for a node comes before its answer, whatever the rest does.
 		rng.Shuffle(len(steps), func(i, j int) {
@@ -232,15 +232,15 @@ func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
 func TestLateGrantsChangeNothingOnceHopeless(t *testing.T) {
 	var r round
 	r.init(instant{}, make([]seat, 5))
-	for i, v := range []Vote{VoteRefused, VoteRefused, VoteUnknown, VoteGranted} {
-		r.deliver(i, ballot{vote: v}, int64(i))
+	for i, v := range []answerKind{kindRefused, kindRefused, kindUnknown, kindGranted} {
+		r.deliver(i, ballot{kind: v}, int64(i))
 	}
 	v, err := r.wait(t.Context(), newSystemClock(), nil, verdictOpen)
 	require.NoError(t, err)
 	require.Equal(t, verdictHopeless, v)
 	require.Equal(t, verdictHopeless, r.giveUp())
-	r.deliver(2, ballot{vote: VoteGranted, final: true}, 2)
-	r.deliver(4, ballot{vote: VoteGranted, final: true}, 4)
+	r.deliver(2, ballot{kind: kindGranted, final: true}, 2)
+	r.deliver(4, ballot{kind: kindGranted, final: true}, 4)
 	v, err = r.waitFinal(t.Context(), newSystemClock(), nil)
 	require.NoError(t, err)
 	assert.Equal(t, verdictNoQuorum, v)
@@ -249,8 +249,8 @@ func TestLateGrantsChangeNothingOnceHopeless(t *testing.T) {
 
 // Nodes are asked again that refused for good, and no others.
 func TestRoundThatIsReopened(t *testing.T) {
-	refused, granted := ballot{vote: VoteRefused, final: true}, ballot{vote: VoteGranted, final: true}
-	unknown, failed := ballot{vote: VoteUnknown}, ballot{vote: VoteFailed, final: true}
+	refused, granted := ballot{kind: kindRefused, final: true}, ballot{kind: kindGranted, final: true}
+	unknown, failed := ballot{kind: kindUnknown}, ballot{kind: kindFailed, final: true}
 	for _, c := range []struct {
 		name    string
 		votes   []ballot // the tie-breaker's first; empty ones are pending
@@ -271,7 +271,7 @@ func TestRoundThatIsReopened(t *testing.T) {
 		r.init(instant{}, make([]seat, len(c.votes)))
 		r.tieBreaker = 0
 		for i, b := range c.votes {
-			if b.vote != 0 {
+			if b.kind != 0 {
 				r.deliver(i, b, 5)
 			}
 		}
@@ -291,9 +291,9 @@ func TestRoundThatIsReopened(t *testing.T) {
 func TestAnswersAreNotReplaced(t *testing.T) {
 	var r round
 	r.init(instant{mono: 100}, make([]seat, 1))
-	r.deliver(0, ballot{vote: VoteUnknown}, 100+int64(time.Second))
-	r.deliver(0, ballot{vote: VoteGranted, final: true}, 100+int64(time.Minute))
-	r.deliver(0, ballot{vote: VoteUnknown}, 100+int64(time.Hour))
+	r.deliver(0, ballot{kind: kindUnknown}, 100+int64(time.Second))
+	r.deliver(0, ballot{kind: kindGranted, final: true}, 100+int64(time.Minute))
+	r.deliver(0, ballot{kind: kindUnknown}, 100+int64(time.Hour))
 	assert.Equal(t, []Outcome{{Node: "a", Vote: VoteGranted, Elapsed: time.Minute}}, r.outcomes([]string{"a"}))
 }
 

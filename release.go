@@ -162,13 +162,13 @@ func (l *Lock) releaseRequest(looks bool) request {
 	var r request
 	switch {
 	case l.shared:
-		r = sharedReleaseRequest(&l.terms, l.name, l.value, l.shareArgs(0), l.queueArgs("", asPasser))
+		r = sharedReleaseRequest(&l.terms.leaseTerms, l.name, l.value, l.shareArgs(0), l.queueArgs("", asPasser))
 	case !looks || !l.hasQueue():
-		r = releaseRequest(&l.terms, l.name, l.value)
+		r = releaseRequest(&l.terms.leaseTerms, l.name, l.value)
 	case l.naming == usualNames:
-		r = queueReleaseRequest(&l.terms, l.name, l.value, passer)
+		r = queueReleaseRequest(&l.terms.leaseTerms, l.name, l.value, passer)
 	default:
-		r = queueReleaseRequest(&l.terms, l.name, l.value, l.queueArgs("", asPasser))
+		r = queueReleaseRequest(&l.terms.leaseTerms, l.name, l.value, l.queueArgs("", asPasser))
 	}
 	r.readBound, r.keepFor = l.longest, l.longest
 	return r
@@ -179,11 +179,11 @@ func (l *Lock) releaseRequest(looks bool) request {
 func (l *Lock) queueRelease(q *queueArgs) request {
 	switch {
 	case !l.shared:
-		return queueReleaseRequest(&l.terms, l.name, l.value, q)
+		return queueReleaseRequest(&l.terms.leaseTerms, l.name, l.value, q)
 	case q == nil:
 		q = l.queueArgs("", asHolder)
 	}
-	return sharedReleaseRequest(&l.terms, l.name, l.value, l.shareArgs(0), q)
+	return sharedReleaseRequest(&l.terms.leaseTerms, l.name, l.value, l.shareArgs(0), q)
 }
 
 var passer = &queueArgs{as: asPasser}
@@ -240,7 +240,7 @@ func (l *Lock) sendKeep(start instant, left time.Duration) *round {
 	}
 	l.prepareRelease(start, false)
 	d := l.releasing
-	d.req = keepRequest(&l.terms, l.name, l.value, &keepArgs{value: value, until: start.mono + int64(left), drift: l.opts.DriftFactor})
+	d.req = keepRequest(&l.terms.leaseTerms, l.name, l.value, &keepArgs{value: value, until: start.mono + int64(left), drift: l.opts.DriftFactor})
 	d.req.readBound, d.req.keepFor = l.longest, l.longest+left
 	r := &d.round
 	r.guard, r.signal = l.guard, l.signal
@@ -269,7 +269,7 @@ func (l *Lock) takeBackTicket(start instant) {
 	if l.adopts == "" {
 		return
 	}
-	r := ticketReleaseRequest(&l.terms, l.name, l.adopts, l.queueKey(), l.holdersKey())
+	r := ticketReleaseRequest(&l.terms.leaseTerms, l.name, l.adopts, l.queueKey(), l.holdersKey())
 	r.keepFor = max(l.longest, l.opts.RestartGuard) // as long as a ticket's lease may be
 	for i := range l.nodes {
 		if !l.granted(i) {

@@ -12,6 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+var (
+	errClosed  = errors.New("closed")
+	errTimeout = errors.New("no answer in time")
+)
+
 // What releases answer besides that they were done.
 const (
 	publishDenied = 2 // somebody waits, and could not be told
@@ -22,6 +27,22 @@ const (
 // unheard is added to what a claim is answered if it let others in whom the node could not tell.
 // It is above the number of any permit.
 const unheard = 2048
+
+// answerKind is what a node's answer amounts to. How it counts is the round's to say.
+type answerKind uint8
+
+const (
+	// kindGranted: the node did what was asked.
+	kindGranted answerKind = iota + 1
+	// kindRefused: the node answered that the key is not ours.
+	kindRefused
+	// kindUnknown: the request was or may have been sent, and no answer came.
+	kindUnknown
+	// kindFailed: the server answered with an error.
+	kindFailed
+	// kindNotSent: no byte of the request left, and none will.
+	kindNotSent
+)
 
 // ballot is what is known of one node's answer to one request. The wire fills in val,
 // err and sent; read makes a vote of them.
@@ -34,14 +55,14 @@ type ballot struct {
 	// native: the server compared and deleted by a command of its own.
 	native bool
 
-	vote Vote // zero: nothing new
+	kind answerKind // zero: nothing new
 	// final: an answer of the node, or certainty that there will be none. Otherwise
-	// the vote may still change.
+	// the kind may still change.
 	final bool
 }
 
 // unsent is the ballot of a request that did not leave and will not.
-func unsent(why error) ballot { return ballot{vote: VoteNotSent, err: why, final: true} }
+func unsent(why error) ballot { return ballot{kind: kindNotSent, err: why, final: true} }
 
 // answered reports whether the server itself spoke.
 func (b ballot) answered() bool { return b.err == nil || isServerError(b.err) }
@@ -56,27 +77,27 @@ func (b ballot) unknownScript() bool {
 	return b.err != nil && isServerError(b.err) && strings.HasPrefix(b.err.Error(), "NOSCRIPT")
 }
 
-// read turns what came of a request into a vote.
+// read tells the kind of what came of a request.
 func (b ballot) read(o op) ballot {
 	b.final = true
 	switch {
 	case b.err != nil && isServerError(b.err):
-		b.vote = VoteFailed
+		b.kind = kindFailed
 		if o.comparesOnly() && strings.Contains(b.err.Error(), "WRONGTYPE") {
 			// A string is all that we ever put there.
-			b.vote = VoteRefused
+			b.kind = kindRefused
 		}
 		return b
 	case b.err != nil && !b.sent:
-		b.vote = VoteNotSent
+		b.kind = kindNotSent
 		return b
 	case b.err != nil:
-		b.vote = VoteUnknown
+		b.kind = kindUnknown
 		return b
 	}
-	if b.vote = readVote(o, b.val); b.vote == 0 {
+	if b.kind = readKind(o, b.val); b.kind == 0 {
 		// Something that is no Redis answered. Whether it did anything is anyone's guess.
-		b.vote, b.err = VoteUnknown, fmt.Errorf("unexpected reply %.100q to %v", fmt.Sprint(b.val), o)
+		b.kind, b.err = kindUnknown, fmt.Errorf("unexpected reply %.100q to %v", fmt.Sprint(b.val), o)
 	}
 	return b
 }
@@ -90,43 +111,43 @@ func (o op) comparesOnly() bool {
 // tells reports whether the request is answered with a list of facts and no vote.
 func (o op) tells() bool { return o == opInspect || o == opJoin || o == opMark }
 
-// readVote is the vote that an answer which is no error amounts to, 0 if it is none that
+// readKind is what an answer which is no error amounts to, 0 if it is none that
 // Redis gives to such a request.
-func readVote(o op, val any) Vote {
+func readKind(o op, val any) answerKind {
 	switch v := val.(type) {
 	case nil:
 		if o.sets() && o != opAdopt {
-			return VoteRefused
+			return kindRefused
 		}
 	case string:
 		switch {
 		case (o == opAcquire || o == opRepair || o == opDoor) && v == "OK":
-			return VoteGranted
+			return kindGranted
 		case o == opAdopt, !o.sets() && !o.tells():
-			return VoteRefused // it says who holds it
+			return kindRefused // it says who holds it
 		}
 	case int64:
 		return readNumber(o, v)
 	case []any:
 		if o.tells() {
-			return VoteGranted
+			return kindGranted
 		}
 	}
 	return 0
 }
 
-func readNumber(o op, n int64) Vote {
+func readNumber(o op, n int64) answerKind {
 	switch {
 	case (o == opAcquireFenced || o == opAcquireShared || o == opRepair || o == opAdopt) && n > 0:
-		return VoteGranted
+		return kindGranted
 	case o == opAdopt && n == 0:
-		return VoteRefused
+		return kindRefused
 	case o.sets() || o.tells():
 		return 0
 	case n == 1, (n == publishDenied || n == othersWait) && o == opRelease:
-		return VoteGranted
+		return kindGranted
 	case n == 0, n == othersTurn && o == opRelease:
-		return VoteRefused
+		return kindRefused
 	default:
 		return 0
 	}
@@ -135,7 +156,7 @@ func readNumber(o op, n int64) Vote {
 // holder is the value that a script found instead of ours, or empty.
 func (b ballot) holder() string {
 	v, _ := b.val.(string)
-	if b.vote != VoteRefused {
+	if b.kind != kindRefused {
 		return ""
 	}
 	return v
@@ -143,7 +164,7 @@ func (b ballot) holder() string {
 
 // number is that of the permit that a node gave, from 1; 0 if it gave none.
 func (b ballot) number() int64 {
-	if n, ok := b.val.(int64); ok && b.vote == VoteGranted {
+	if n, ok := b.val.(int64); ok && b.kind == kindGranted {
 		return (n - 1) % unheard
 	}
 	return 0
@@ -152,12 +173,12 @@ func (b ballot) number() int64 {
 // leftUntold reports whether a claim let others in whom the node could not tell.
 func (b ballot) leftUntold() bool {
 	n, ok := b.val.(int64)
-	return ok && b.vote == VoteGranted && n > unheard
+	return ok && b.kind == kindGranted && n > unheard
 }
 
 // fence is the token that a node granted, or 0.
 func (b ballot) fence() uint64 {
-	if f, ok := b.val.(int64); ok && b.vote == VoteGranted {
+	if f, ok := b.val.(int64); ok && b.kind == kindGranted {
 		return uint64(f)
 	}
 	return 0

@@ -4,7 +4,6 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -168,8 +167,19 @@ var (
 	fenceRepairScript = mustScript("fence_repair")
 )
 
+// ttlOnNode is the TTL as it is sent, in milliseconds, never less than asked for.
+func ttlOnNode(ttl time.Duration) int64 {
+	return int64((ttl + time.Millisecond - 1) / time.Millisecond)
+}
+
+// leaseTerms are what requests on a lock need to know of its terms.
+type leaseTerms struct {
+	ttl         time.Duration // of the lease that is asked for
+	nodeTimeout time.Duration // how long the caller waits for one node
+}
+
 // newRequest is a request on a lock with these terms.
-func newRequest(o op, s *script, t *terms, key, value string) request {
+func newRequest(o op, s *script, t *leaseTerms, key, value string) request {
 	return request{
 		op: o, script: s, key: key, value: value, px: ttlOnNode(t.ttl),
 		timeout: t.nodeTimeout, readBound: t.ttl, keepFor: t.ttl,
@@ -177,28 +187,30 @@ func newRequest(o op, s *script, t *terms, key, value string) request {
 }
 
 // setRequest is the command of the Redlock algorithm.
-func setRequest(o op, t *terms, key, value string) request { return newRequest(o, nil, t, key, value) }
+func setRequest(o op, t *leaseTerms, key, value string) request {
+	return newRequest(o, nil, t, key, value)
+}
 
 // claimRequest is setRequest for the node that keeps the queue that we wait in.
-func claimRequest(t *terms, key, value, queue, entry string) *request {
+func claimRequest(t *leaseTerms, key, value, queue, entry string) *request {
 	r := newRequest(opAcquire, claimScript, t, key, value)
 	r.queue = &queueArgs{key: queue, entry: entry}
 	return &r
 }
 
-func releaseRequest(t *terms, key, value string) request {
+func releaseRequest(t *leaseTerms, key, value string) request {
 	return newRequest(opRelease, releaseScript, t, key, value)
 }
 
 // queueReleaseRequest is releaseRequest for the node that keeps the wait queue. Without q
 // it is that of a holder who did not wait, for a queue with the usual name.
-func queueReleaseRequest(t *terms, key, value string, q *queueArgs) request {
+func queueReleaseRequest(t *leaseTerms, key, value string, q *queueArgs) request {
 	r := newRequest(opRelease, queueReleaseScript, t, key, value)
 	r.queue = q
 	return r
 }
 
-func extendRequest(t *terms, key, value string) *request {
+func extendRequest(t *leaseTerms, key, value string) *request {
 	r := newRequest(opExtend, extendScript, t, key, value)
 	return &r
 }
@@ -208,24 +220,16 @@ const leastReservation = 500 * time.Millisecond
 
 // reservation is for how long the lock is reserved for a woken waiter, and so what a dead
 // one costs the others.
-func (t *terms) reservation() time.Duration { return max(leastReservation, 4*t.nodeTimeout) }
-
-// modeInQueue is how a waiter's entry says that it wants to share the lock, see scripts/line.lua.
-func (t *terms) modeInQueue() string {
-	if !t.shared {
-		return ""
-	}
-	return "s" + strconv.Itoa(t.permits)
-}
+func (t *leaseTerms) reservation() time.Duration { return max(leastReservation, 4*t.nodeTimeout) }
 
 // joinPatience is how long a node may be silent before its wait queue is left for that of
 // the next one: the timeout per node, or more than that if it is shorter than what a busy
 // machine may take.
-func (t *terms) joinPatience() time.Duration { return t.reservation() / 4 }
+func (t *leaseTerms) joinPatience() time.Duration { return t.reservation() / 4 }
 
 // joinRequest joins the wait queue or refreshes the place in it. It may wait in its lane for
 // as long as a reservation lasts, since thousands may join at once.
-func joinRequest(t *terms, key, value string, q *queueArgs) *request {
+func joinRequest(t *leaseTerms, key, value string, q *queueArgs) *request {
 	r := newRequest(opJoin, joinScript, t, key, value)
 	r.queue, r.timeout = q, t.reservation()
 	return &r
@@ -236,20 +240,20 @@ func (r *request) joinPatience() time.Duration { return r.timeout / 4 }
 
 // inspectRequest reads the lock and, if queue is set, its first most waiters; and as many of
 // those who share it. holders may be empty: the script knows the usual name.
-func inspectRequest(t *terms, key, queue, holders string, most int) *request {
+func inspectRequest(t *leaseTerms, key, queue, holders string, most int) *request {
 	r := newRequest(opInspect, inspectScript, t, key, "")
 	r.queue, r.share = &queueArgs{key: queue, most: int64(most)}, &shareArgs{holders: holders}
 	return &r
 }
 
-func forceRequest(t *terms, key, token, queue, holders string) *request {
+func forceRequest(t *leaseTerms, key, token, queue, holders string) *request {
 	r := newRequest(opForceRelease, forceScript, t, key, token)
 	r.queue, r.share = &queueArgs{key: queue}, &shareArgs{holders: holders}
 	return &r
 }
 
 // ticketReleaseRequest is the release of a value of which only the token is known.
-func ticketReleaseRequest(t *terms, key, token, queue, holders string) *request {
+func ticketReleaseRequest(t *leaseTerms, key, token, queue, holders string) *request {
 	r := forceRequest(t, key, token, queue, holders)
 	r.op = opRelease
 	return r
@@ -257,47 +261,47 @@ func ticketReleaseRequest(t *terms, key, token, queue, holders string) *request 
 
 // sharedClaimRequest is setRequest for a lock that is held together with others. q is that of a
 // waiter whose turn it is, with the queue's key for the node that keeps it; nil: of a newcomer.
-func sharedClaimRequest(o op, t *terms, key, value string, s *shareArgs, q *queueArgs) *request {
+func sharedClaimRequest(o op, t *leaseTerms, key, value string, s *shareArgs, q *queueArgs) *request {
 	r := newRequest(o, sharedClaimScript, t, key, value)
 	r.share, r.queue = s, q
 	return &r
 }
 
-func sharedExtendRequest(t *terms, key, value string, s *shareArgs) *request {
+func sharedExtendRequest(t *leaseTerms, key, value string, s *shareArgs) *request {
 	r := newRequest(opExtend, sharedExtendScript, t, key, value)
 	r.share = s
 	return &r
 }
 
 // sharedReleaseRequest is queueReleaseRequest for a lock that is held together with others.
-func sharedReleaseRequest(t *terms, key, value string, s *shareArgs, q *queueArgs) request {
+func sharedReleaseRequest(t *leaseTerms, key, value string, s *shareArgs, q *queueArgs) request {
 	r := newRequest(opRelease, sharedReleaseScript, t, key, value)
 	r.share, r.queue = s, q
 	return r
 }
 
 // doorRequest keeps newcomers from sharing a lock for a while; key is the door's.
-func doorRequest(t *terms, key, value string, lasts time.Duration) *request {
+func doorRequest(t *leaseTerms, key, value string, lasts time.Duration) *request {
 	r := newRequest(opDoor, doorScript, t, key, value)
 	r.px = lasts.Milliseconds()
 	return &r
 }
 
 // openDoorRequest lets newcomers in again, if it is still shut by us.
-func openDoorRequest(t *terms, key, value string) *request {
+func openDoorRequest(t *leaseTerms, key, value string) *request {
 	r := newRequest(opDoor, releaseScript, t, key, value)
 	return &r
 }
 
 // adoptRequest takes the lock over from whoever holds it under a token. f may be nil.
-func adoptRequest(t *terms, key, value, from string, f *fenceArgs) request {
+func adoptRequest(t *leaseTerms, key, value, from string, f *fenceArgs) request {
 	r := newRequest(opAdopt, adoptScript, t, key, value)
 	r.from, r.fence = from, f
 	return r
 }
 
 // keepRequest is releaseRequest for a lock that is left to nobody until a time.
-func keepRequest(t *terms, key, value string, k *keepArgs) request {
+func keepRequest(t *leaseTerms, key, value string, k *keepArgs) request {
 	r := newRequest(opRelease, keepScript, t, key, value)
 	r.keep = k
 	return r
@@ -324,27 +328,27 @@ func (r *request) asOf(now int64) *request {
 
 // moveRequest moves the lock from the token under which it is held to a value that no request of
 // its holder fits, for t.ttl from now, no longer and no less long.
-func moveRequest(t *terms, key, value, from string) *request {
+func moveRequest(t *leaseTerms, key, value, from string) *request {
 	r := newRequest(opMove, adoptScript, t, key, value)
 	r.from = from
 	return &r
 }
 
 // fenceRequest is setRequest with a fencing token, or claimRequest if there is a queue.
-func fenceRequest(t *terms, key, value string, f *fenceArgs, q *queueArgs) *request {
+func fenceRequest(t *leaseTerms, key, value string, f *fenceArgs, q *queueArgs) *request {
 	r := newRequest(opAcquireFenced, fenceScript, t, key, value)
 	r.fence, r.queue = f, q
 	return &r
 }
 
-func raiseRequest(t *terms, key, value string, f *fenceArgs) *request {
+func raiseRequest(t *leaseTerms, key, value string, f *fenceArgs) *request {
 	r := newRequest(opRaise, raiseScript, t, key, value)
 	r.fence = f
 	return &r
 }
 
 // fenceRepairRequest puts a fenced lock back on a node that lost it.
-func fenceRepairRequest(t *terms, key, value string, f *fenceArgs) request {
+func fenceRepairRequest(t *leaseTerms, key, value string, f *fenceArgs) request {
 	r := newRequest(opRepair, fenceRepairScript, t, key, value)
 	r.fence = f
 	return r

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -59,6 +60,14 @@ const (
 	modeShared = "shared"
 	modePermit = "permit"
 )
+
+// modeInQueue is how a waiter's entry says that it wants to share the lock, see scripts/line.lua.
+func (t *terms) modeInQueue() string {
+	if !t.shared {
+		return ""
+	}
+	return "s" + strconv.Itoa(t.permits)
+}
 
 func (t *terms) mode(shared bool) string {
 	switch {
@@ -270,7 +279,7 @@ func readSharers(list []any) (all []sharer) {
 // nothing that will ever be released.
 func (r *resource) whenFree(ctx context.Context, last *QuorumError) (free time.Duration, all []inspection, err error) {
 	// All nodes, since those that hold something strange may be the slowest.
-	rd, err := r.ask(ctx, inspectRequest(&r.terms, r.name, r.queueKey(), r.holdersKey(), max(1, r.terms.permits)))
+	rd, err := r.ask(ctx, inspectRequest(&r.terms.leaseTerms, r.name, r.queueKey(), r.holdersKey(), max(1, r.terms.permits)))
 	if err != nil {
 		return 0, nil, err
 	}

@@ -49,8 +49,25 @@ type seat struct {
 // cast is the latest that is known of one node's vote.
 type cast struct {
 	ballot
+	vote    Vote // as it counts
 	elapsed time.Duration
 	waits   bool // a grant that may count once other nodes were seen
+}
+
+// number is that of the permit that the node gave, if its grant counts; otherwise 0.
+func (c *cast) number() int64 {
+	if c.vote != VoteGranted {
+		return 0
+	}
+	return c.ballot.number()
+}
+
+// fence is the token that the node granted, if its grant counts; otherwise 0.
+func (c *cast) fence() uint64 {
+	if c.vote != VoteGranted {
+		return 0
+	}
+	return c.ballot.fence()
 }
 
 // init makes the round ready; seats are the nodes', new. It keeps a signal that it was given:
@@ -114,27 +131,35 @@ func (r *round) deliver(i int, b ballot, now int64) {
 func (r *round) record(i int, b ballot, now int64) {
 	v := &r.seats[i].cast
 	v.waits = false
-	if r.guard != nil && b.vote == VoteGranted {
-		b = r.judge(i, b, now)
+	vote := votes[b.kind]
+	if r.guard != nil && vote == VoteGranted {
+		vote, b = r.judge(i, b, now)
 	}
-	r.tally.change(v.vote, b.vote)
-	v.ballot, v.elapsed = b, time.Duration(now-r.start.mono)
+	r.tally.change(v.vote, vote)
+	v.ballot, v.vote, v.elapsed = b, vote, time.Duration(now-r.start.mono)
+}
+
+// votes are what a node's answers count as, but for what the guard says of a grant.
+var votes = [...]Vote{
+	kindGranted: VoteGranted, kindRefused: VoteRefused, kindUnknown: VoteUnknown, kindFailed: VoteFailed, kindNotSent: VoteNotSent,
 }
 
 // judge is a grant as the guard sees it; the caller holds mu.
-func (r *round) judge(i int, b ballot, now int64) ballot {
+func (r *round) judge(i int, b ballot, now int64) (Vote, ballot) {
 	if r.period == 0 {
-		return b
+		return VoteGranted, b
 	}
 	switch left, open := r.guard.judge(i, r.period, now); {
 	case open:
 		r.seats[i].cast.waits = true
 		r.waiting++
-		b.vote, b.final = VotePending, false
+		b.final = false
+		return VotePending, b
 	case left > 0:
-		b.vote, b.err = VoteBarred, r.guard.why(i, left)
+		b.err = r.guard.why(i, left)
+		return VoteBarred, b
 	}
-	return b
+	return VoteGranted, b
 }
 
 // lacksTwins reports whether a quorum is missing since nodes are the same server as others.
@@ -160,7 +185,7 @@ func (r *round) reconsider(now int64) {
 		}
 		r.waiting--
 		b := v.ballot
-		b.vote, b.final = VoteGranted, true
+		b.final = true
 		r.record(i, b, now)
 	}
 	if r.waiting == 0 || int(r.tally.count[VotePending]) > r.waiting {
@@ -238,7 +263,7 @@ func (r *round) reopen() (again []int) {
 	if r.count() != verdictGranted { // by answers that came late
 		for i := range r.seats {
 			if c := &r.seats[i].cast; c.vote == VoteRefused && c.final {
-				*c = cast{ballot: ballot{vote: VotePending}}
+				*c = cast{vote: VotePending}
 				r.tally.change(VoteRefused, VotePending)
 				again = append(again, i)
 			}

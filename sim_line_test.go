@@ -315,8 +315,8 @@ func (s *memStore) joinLine(t *testing.T, entry string) {
 	s.ask(t, joinRequest(contractTermsOfSim(), "k", valueIn(entry), &queueArgs{key: "{k}:line", entry: entry}))
 }
 
-func contractTermsOfSim() *terms {
-	return &terms{ttl: 10 * time.Second, nodeTimeout: 100 * time.Millisecond}
+func contractTermsOfSim() *leaseTerms {
+	return &leaseTerms{ttl: 10 * time.Second, nodeTimeout: 100 * time.Millisecond}
 }
 
 // A process of which one waiter let its turn pass is condemned when the first of its

@@ -82,7 +82,7 @@ func (s *simWire) examine(batch []*call) {
 	again := 0
 	for _, c := range batch {
 		switch {
-		case c.req.op == opRelease && c.vote == VoteFailed:
+		case c.req.op == opRelease && c.kind == kindFailed:
 			again++
 		case c.req.op == opRepair:
 			p.examineRepair(c)

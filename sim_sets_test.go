@@ -63,10 +63,10 @@ func (w *simWorld) hears(node int, batch []*call) {
 			continue
 		}
 		heard := heardFailed
-		switch c.read(c.req.op).vote {
-		case VoteRefused:
+		switch c.read(c.req.op).kind {
+		case kindRefused:
 			heard = heardRefused
-		case VoteGranted:
+		case kindGranted:
 			heard = heardGranted
 		}
 		if c.unknownScript() {

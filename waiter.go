@@ -251,9 +251,9 @@ func (w *waiter) withdraw() {
 		return
 	}
 	q := w.queueArgs(w.entry, asWaiter)
-	req := queueReleaseRequest(&w.terms, w.name, w.value, q)
+	req := queueReleaseRequest(&w.terms.leaseTerms, w.name, w.value, q)
 	if w.terms.shared {
-		req = sharedReleaseRequest(&w.terms, w.name, w.value, w.shareArgs(0), q)
+		req = sharedReleaseRequest(&w.terms.leaseTerms, w.name, w.value, w.shareArgs(0), q)
 	}
 	req.keepFor = max(req.keepFor, queueLife)
 	if w.joinCall != nil {

@@ -54,6 +54,8 @@ func (m *manyServers) exchange(batch []*call, _, _ time.Duration, left func()) (
 	return answered || !sent
 }
 
+var errNoSinglePool = errors.New("the client is no *redis.Client, so which server answers is not known")
+
 func (m *manyServers) watch(o onlooker) {
 	if o.saw != nil {
 		o.saw(sighting{err: errNoSinglePool})

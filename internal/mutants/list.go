@@ -65,7 +65,7 @@ var list = []mutant{
 	},
 	{
 		name:       "clock-rounds-down",
-		file:       "clock.go",
+		file:       "request.go",
 		old:        `return int64((ttl + time.Millisecond - 1) / time.Millisecond)`,
 		new:        `return int64(ttl / time.Millisecond)`,
 		why:        "the key lasts less long than asked for",
@@ -361,8 +361,8 @@ var list = []mutant{
 	{
 		name: "guard-off",
 		file: "lock.go",
-		old:  `r.guard, r.period = l.guard, l.guard.period(&l.terms)`,
-		new:  `r.guard, r.period = nil, l.guard.period(&l.terms)`,
+		old:  `r.guard, r.period = l.guard, l.guard.period(l.terms.ttl, l.terms.fencing)`,
+		new:  `r.guard, r.period = nil, l.guard.period(l.terms.ttl, l.terms.fencing)`,
 		why:  "a node that forgot its locks grants them again",
 	},
 	{
@@ -436,15 +436,15 @@ var list = []mutant{
 	{
 		name: "vote-lost-reply-granted",
 		file: "reply.go",
-		old:  "b.vote = VoteUnknown\n\t\treturn b",
-		new:  "b.vote = VoteGranted\n\t\treturn b",
+		old:  "b.kind = kindUnknown\n\t\treturn b",
+		new:  "b.kind = kindGranted\n\t\treturn b",
 		why:  "a request that may never have arrived is counted as done",
 	},
 	{
 		name: "vote-lost-reply-refused",
 		file: "reply.go",
-		old:  "b.vote = VoteUnknown\n\t\treturn b",
-		new:  "b.vote = VoteRefused\n\t\treturn b",
+		old:  "b.kind = kindUnknown\n\t\treturn b",
+		new:  "b.kind = kindRefused\n\t\treturn b",
 		why:  "a request that may have been done is taken for one that was not, and nothing is taken back",
 	},
 	{
@@ -464,7 +464,7 @@ var list = []mutant{
 	{
 		name: "repair-forgets-the-one-before",
 		file: "call.go",
-		old:  "if c.vote == VoteGranted || c.halfDone() || c.state == callSettled {\n\t\tleft |= leftGrant",
+		old:  "if c.kind == kindGranted || c.halfDone() || c.state == callSettled {\n\t\tleft |= leftGrant",
 		new:  "if false {\n\t\tleft |= leftGrant",
 		why:  "a release that drops a repair still waiting takes an earlier one, which was granted, for gone",
 		args: seedsOf("repair-forgets-the-one-before"),
@@ -472,8 +472,8 @@ var list = []mutant{
 	{
 		name: "lane-release-skips-the-unanswered",
 		file: "call.go",
-		old:  `case c.state == callDropped, c.state == callDone && c.vote != VoteGranted && !c.halfDone():`,
-		new:  `case c.state == callDropped, c.vote != VoteGranted && !c.halfDone():`,
+		old:  `case c.state == callDropped, c.state == callDone && c.kind != kindGranted && !c.halfDone():`,
+		new:  `case c.state == callDropped, c.kind != kindGranted && !c.halfDone():`,
 		why:  "as lane-forgets-what-is-on-its-way, decided by the vote",
 	},
 	{
@@ -562,7 +562,7 @@ var list = []mutant{
 	{
 		name: "lane-no-second-release-of-a-claim",
 		file: "kept.go",
-		old:  `case c.vote == VoteGranted && set.mayFindItself():`,
+		old:  `case c.kind == kindGranted && set.mayFindItself():`,
 		new:  `case false:`,
 		why:  "a claim whose answer was lost may land after the release that deleted its reservation",
 		args: seedsOf("lane-no-second-release-of-a-claim"),
@@ -570,7 +570,7 @@ var list = []mutant{
 	{
 		name: "lane-release-sent-once",
 		file: "lane.go",
-		old:  `case c.vote == VoteUnknown || c.vote == VoteNotSent:`,
+		old:  `case c.kind == kindUnknown || c.kind == kindNotSent:`,
 		new:  `case false:`,
 		why:  "a release that was lost leaves the key until its TTL ends",
 	},
@@ -1236,8 +1236,8 @@ var list = []mutant{
 	{
 		name: "tie-asks-after-no-answer",
 		file: "round.go",
-		old:  "c.vote == VoteRefused && c.final {\n\t\t\t\t*c = cast{ballot: ballot{vote: VotePending}}\n\t\t\t\tr.tally.change(VoteRefused, VotePending)",
-		new:  "(c.vote == VoteRefused || c.vote == VoteUnknown) && c.final {\n\t\t\t\tr.tally.change(c.vote, VotePending)\n\t\t\t\t*c = cast{ballot: ballot{vote: VotePending}}",
+		old:  "c.vote == VoteRefused && c.final {\n\t\t\t\t*c = cast{vote: VotePending}\n\t\t\t\tr.tally.change(VoteRefused, VotePending)",
+		new:  "(c.vote == VoteRefused || c.vote == VoteUnknown) && c.final {\n\t\t\t\tr.tally.change(c.vote, VotePending)\n\t\t\t\t*c = cast{vote: VotePending}",
 		why:  "the SET whose answer was lost may land after the release of the second, and nobody takes it back any more",
 	},
 	{
@@ -1279,8 +1279,8 @@ var list = []mutant{
 	{
 		name: "failed-script-did-nothing",
 		file: "call.go",
-		old:  `c.state == callDone && c.vote != VoteGranted && !c.halfDone():`,
-		new:  `c.state == callDone && c.vote != VoteGranted:`,
+		old:  `c.state == callDone && c.kind != kindGranted && !c.halfDone():`,
+		new:  `c.state == callDone && c.kind != kindGranted:`,
 		why:  "a script is not rolled back: one that failed may have set the key before",
 	},
 	{
