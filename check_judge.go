@@ -67,15 +67,6 @@ func barring(all []facts, ms *memories, missing []*markWrite, period time.Durati
 	}
 }
 
-// written is the mark as it is there once it was written, a moment ago.
-func (w *markWrite) written() mark {
-	id := w.id
-	if id == "" {
-		id = "new"
-	}
-	return mark{state: markPresent, id: id, runID: w.runID, replID: w.replID, uptime: w.uptime, first: w.first}
-}
-
 // addFinding notes a finding about one node.
 type addFinding func(severity Severity, code, message, advice string)
 

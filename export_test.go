@@ -35,7 +35,7 @@ func LaneLoad(rl *Redlock, node int) (queued, kept int) {
 			queued++
 		}
 	}
-	return queued, l.kept.len()
+	return queued, keptIn(&l.kept)
 }
 
 // FakeClock is a clock whose monotonic and wall hands are moved by hand and apart
@@ -159,11 +159,11 @@ func (c skewedClock) now() instant {
 	return i
 }
 
-// len is how many there are.
-func (k *keptReleases) len() int { return k.unheard.len() + k.failed.len() + len(k.later) }
+// keptIn is how many there are.
+func keptIn(k *keptReleases) int { return waitingIn(&k.unheard) + waitingIn(&k.failed) + len(k.later) }
 
-// len counts also the one that is on its way.
-func (w *waitingReleases) len() int {
+// waitingIn counts also the one that is on its way.
+func waitingIn(w *waitingReleases) int {
 	if w.probing() {
 		return w.n + 1
 	}

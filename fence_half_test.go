@@ -73,7 +73,7 @@ func TestReleaseOfAScriptThatFailed(t *testing.T) {
 			set.req.script = fenceScript
 			b.lane.enqueue(set, b.now())
 			synctest.Wait()
-			require.Equal(b, kindFailed, set.told().kind)
+			require.Equal(b, kindFailed, lastTold(set).kind)
 			b.release(set, "a")
 			assert.Equal(b, released, len(b.sent()) == 2, "%s: %v", answer, b.sent())
 			b.empty()

@@ -52,13 +52,13 @@ func guardOf(n int, fixed time.Duration) (*guard, *FakeClock) {
 	return newGuard(names, fixed, false, c, (&degradations{hooks: h.copied()}).ofNode), c
 }
 
-func (g *guard) all(ids string, uptimes ...time.Duration) {
+func seeAll(g *guard, ids string, uptimes ...time.Duration) {
 	for i, u := range uptimes {
 		g.saw(i, sighting{runID: fmt.Sprint(ids, i), uptime: u})
 	}
 }
 
-func (g *guard) left(i int, ttl time.Duration) time.Duration {
+func leftOf(g *guard, i int, ttl time.Duration) time.Duration {
 	left, _ := g.judge(i, g.period(ttl, false), g.clock.now().mono)
 	return left
 }
@@ -67,40 +67,40 @@ const s = time.Second
 
 func TestGuardOfNodesThatAreOld(t *testing.T) {
 	g, c := guardOf(3, 0)
-	g.all("a", 99*s, 99*s, 99*s)
-	require.Zero(t, g.left(0, 10*s))
+	seeAll(g, "a", 99*s, 99*s, 99*s)
+	require.Zero(t, leftOf(g, 0, 10*s))
 	g.saw(0, sighting{runID: "b", uptime: 0})
-	require.Equal(t, 10*s, g.left(0, 10*s))
-	require.Equal(t, 24*time.Hour, g.left(0, 24*time.Hour), "a longer lock waits longer")
-	require.Zero(t, g.left(1, 10*s))
-	require.Equal(t, time.Duration(0), g.left(1, 97*s), "the others are not concerned")
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
+	require.Equal(t, 24*time.Hour, leftOf(g, 0, 24*time.Hour), "a longer lock waits longer")
+	require.Zero(t, leftOf(g, 1, 10*s))
+	require.Equal(t, time.Duration(0), leftOf(g, 1, 97*s), "the others are not concerned")
 	c.Advance(10*s - 1)
-	require.Equal(t, time.Duration(1), g.left(0, 10*s))
+	require.Equal(t, time.Duration(1), leftOf(g, 0, 10*s))
 	c.Advance(1)
-	require.Zero(t, g.left(0, 10*s))
-	require.NotZero(t, g.left(0, 24*time.Hour))
+	require.Zero(t, leftOf(g, 0, 10*s))
+	require.NotZero(t, leftOf(g, 0, 24*time.Hour))
 }
 
 func TestGuardGoesByTheMonotonicClock(t *testing.T) {
 	g, c := guardOf(3, 0)
-	g.all("a", 99*s, 99*s, 99*s)
+	seeAll(g, "a", 99*s, 99*s, 99*s)
 	g.saw(0, sighting{runID: "b", uptime: 3600 * s})
 	for _, step := range []time.Duration{time.Hour, -9 * time.Hour} {
 		c.SetWall(step) // also what a suspended machine sees: it may only wait longer
-		require.Equal(t, 10*s, g.left(0, 10*s))
+		require.Equal(t, 10*s, leftOf(g, 0, 10*s))
 	}
 }
 
 // The same process again is no news, whatever a clock that was set makes of its age.
 func TestGuardKeepsWhatItSawOfAProcessFirst(t *testing.T) {
 	g, c := guardOf(3, 0)
-	g.all("a", 99*s, 99*s, 99*s)
-	g.all("a", 0, 0, 0)
-	require.Zero(t, g.left(0, 10*s))
+	seeAll(g, "a", 99*s, 99*s, 99*s)
+	seeAll(g, "a", 0, 0, 0)
+	require.Zero(t, leftOf(g, 0, 10*s))
 	g.saw(1, sighting{runID: "b", uptime: 2 * s})
 	g.saw(1, sighting{runID: "b", uptime: 7200 * s})
 	c.Advance(s)
-	require.Equal(t, 9*s, g.left(1, 10*s))
+	require.Equal(t, 9*s, leftOf(g, 1, 10*s))
 }
 
 func TestGuardOfTheFirstStart(t *testing.T) {
@@ -109,48 +109,48 @@ func TestGuardOfTheFirstStart(t *testing.T) {
 	left, open := g.judge(0, 10*s, c.now().mono)
 	require.NotZero(t, left)
 	require.True(t, open, "the others were not seen yet")
-	g.all("a", s, 2*s, s)
-	require.Zero(t, g.left(0, 10*s))
-	require.Zero(t, g.left(1, 20*s), "young for a longer guard too")
-	require.NotZero(t, g.left(0, s), "not for one that the second has outgrown")
+	seeAll(g, "a", s, 2*s, s)
+	require.Zero(t, leftOf(g, 0, 10*s))
+	require.Zero(t, leftOf(g, 1, 20*s), "young for a longer guard too")
+	require.NotZero(t, leftOf(g, 0, s), "not for one that the second has outgrown")
 
 	// The first one comes of age before the others: nothing changes for them.
 	c.Advance(9 * s)
-	require.Zero(t, g.left(0, 10*s))
+	require.Zero(t, leftOf(g, 0, 10*s))
 
 	g.saw(2, sighting{runID: "b", uptime: 0})
-	require.Equal(t, 10*s, g.left(2, 10*s), "a restart afterwards is one")
-	require.Equal(t, s, g.left(0, 10*s), "and no first start any more")
+	require.Equal(t, 10*s, leftOf(g, 2, 10*s), "a restart afterwards is one")
+	require.Equal(t, s, leftOf(g, 0, 10*s), "and no first start any more")
 }
 
 func TestGuardWithOneOldNodeIsNoFirstStart(t *testing.T) {
 	g, _ := guardOf(5, 0)
-	g.all("a", s, s, s, 99*s, 99*s)
+	seeAll(g, "a", s, s, s, 99*s, 99*s)
 	require.Equal(t, []time.Duration{10 * s, 10 * s, 10 * s, 0, 0},
-		[]time.Duration{g.left(0, 10*s), g.left(1, 10*s), g.left(2, 10*s), g.left(3, 10*s), g.left(4, 10*s)})
+		[]time.Duration{leftOf(g, 0, 10*s), leftOf(g, 1, 10*s), leftOf(g, 2, 10*s), leftOf(g, 3, 10*s), leftOf(g, 4, 10*s)})
 }
 
 func TestFixedGuard(t *testing.T) {
 	g, c := guardOf(3, 5*s)
-	g.all("a", s, s, 3*s)
+	seeAll(g, "a", s, s, 3*s)
 	left, open := g.judge(0, g.period(time.Hour, false), c.now().mono)
 	require.Equal(t, 5*s, left, "whatever the lock's TTL")
 	require.False(t, open)
-	require.Equal(t, 3*s, g.left(2, time.Hour))
+	require.Equal(t, 3*s, leftOf(g, 2, time.Hour))
 	c.Advance(5 * s)
-	require.Zero(t, g.left(0, time.Hour))
+	require.Zero(t, leftOf(g, 0, time.Hour))
 }
 
 func TestGuardOfNodesThatDoNotTell(t *testing.T) {
 	g, c := guardOf(3, 0)
 	g.saw(0, sighting{err: memError("NOPERM no permission")})
 	g.saw(1, sighting{runID: "a", uptime: 0})
-	require.Zero(t, g.left(0, 10*s), "it votes")
+	require.Zero(t, leftOf(g, 0, 10*s), "it votes")
 	left, open := g.judge(1, 10*s, c.now().mono)
 	require.Equal(t, 10*s, left, "there is no telling that all are young")
 	require.False(t, open)
 	g.saw(1, sighting{err: memError("NOPERM no permission")})
-	require.Equal(t, 10*s, g.left(1, 10*s), "what was seen stays")
+	require.Equal(t, 10*s, leftOf(g, 1, 10*s), "what was seen stays")
 }
 
 func TestNoGuard(t *testing.T) {

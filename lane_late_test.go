@@ -20,8 +20,8 @@ func TestRequestWhoseTurnComesTooLateIsToldSo(t *testing.T) {
 		clock.Stun(2 * benchTimeout)
 		close(b.gate)
 		synctest.Wait()
-		assert.Equal(b, kindNotSent, second.told().kind)
-		assert.Equal(b, errTooLate, second.told().err)
+		assert.Equal(b, kindNotSent, lastTold(second).kind)
+		assert.Equal(b, errTooLate, lastTold(second).err)
 		assert.Equal(b, [][]string{{"firstacquire"}}, b.sent())
 		b.lane.close(clock.now().mono) // no time passes here that would end its goroutine
 	})

@@ -94,7 +94,7 @@ func (b *bench) release(set *call, name string) *call {
 }
 
 // vote is what the caller has been told.
-func (c *call) told() cast {
+func lastTold(c *call) cast {
 	r := c.caller.(*round)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +113,7 @@ func (b *bench) empty() {
 	defer b.lane.mu.Unlock()
 	assert.Zero(b, b.lane.queue)
 	assert.Empty(b, b.lane.flight.out)
-	assert.Zero(b, b.lane.kept.len())
+	assert.Zero(b, keptIn(&b.lane.kept))
 	assert.False(b, b.lane.starting)
 }
 
@@ -146,17 +146,17 @@ func TestLaneDropsWhatWaitedTooLong(t *testing.T) {
 		second := b.send(opAcquire, "second")
 		time.Sleep(benchTimeout)
 		synctest.Wait()
-		assert.Equal(b, kindUnknown, first.told().kind)
-		assert.False(b, first.told().final)
-		assert.Equal(b, kindNotSent, second.told().kind)
-		assert.True(b, second.told().final, "it was never sent and never will be")
-		assert.Equal(b, errTooLate, second.told().err)
+		assert.Equal(b, kindUnknown, lastTold(first).kind)
+		assert.False(b, lastTold(first).final)
+		assert.Equal(b, kindNotSent, lastTold(second).kind)
+		assert.True(b, lastTold(second).final, "it was never sent and never will be")
+		assert.Equal(b, errTooLate, lastTold(second).err)
 		third := b.send(opAcquire, "third")
-		assert.Equal(b, errOverdue, third.told().err, "the circuit is open")
-		assert.Equal(b, kindNotSent, b.send(opExtend, "fourth").told().kind)
+		assert.Equal(b, errOverdue, lastTold(third).err, "the circuit is open")
+		assert.Equal(b, kindNotSent, lastTold(b.send(opExtend, "fourth")).kind)
 		close(b.gate)
 		assert.Equal(b, [][]string{{"firstacquire"}}, b.sent())
-		assert.Equal(b, kindGranted, first.told().kind, "late, but an answer")
+		assert.Equal(b, kindGranted, lastTold(first).kind, "late, but an answer")
 		b.empty()
 		b.gate = nil
 		assert.Equal(b, []string{"fifthacquire"}, func() []string { b.send(opAcquire, "fifth"); return b.sent()[1] }())
@@ -189,8 +189,8 @@ func TestLaneDropsASetThatWaitsTogetherWithItsRelease(t *testing.T) {
 		synctest.Wait()
 		second := b.send(opAcquire, "second")
 		rel := b.release(second, "second")
-		assert.Equal(b, errMoot, second.told().err)
-		assert.True(b, second.told().final)
+		assert.Equal(b, errMoot, lastTold(second).err)
+		assert.True(b, lastTold(second).final)
 		assert.Equal(b, callDropped, b.state(rel))
 		close(b.gate)
 		assert.Equal(b, [][]string{{"firstacquire"}}, b.sent())
@@ -208,11 +208,11 @@ func TestReleaseWaitsBehindItsSet(t *testing.T) {
 		rel := b.call(opRelease, "a")
 		rel.release.of = set
 		b.lane.takeBack(rel, b.now())
-		assert.Equal(b, kindNotSent, rel.told().kind, "the caller need not wait")
-		assert.False(b, rel.told().final)
+		assert.Equal(b, kindNotSent, lastTold(rel).kind, "the caller need not wait")
+		assert.False(b, lastTold(rel).final)
 		close(b.gate)
 		assert.Equal(b, [][]string{{"aacquire"}, {"arelease"}}, b.sent())
-		assert.Equal(b, kindGranted, rel.told().kind)
+		assert.Equal(b, kindGranted, lastTold(rel).kind)
 		b.empty()
 	})
 }
@@ -242,8 +242,8 @@ func TestReleaseOfASetThatWasRefusedIsNotSent(t *testing.T) {
 			rel.release = releasePlan{of: set, when: ifSent}
 			b.lane.takeBack(rel, b.now())
 			synctest.Wait()
-			assert.Equal(b, name == "not sent", rel.told().kind == kindNotSent, name)
-			assert.NotZero(b, rel.told().kind, name)
+			assert.Equal(b, name == "not sent", lastTold(rel).kind == kindNotSent, name)
+			assert.NotZero(b, lastTold(rel).kind, name)
 		})
 	}
 }
@@ -267,7 +267,7 @@ func TestNoScriptResendStaysFirst(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Equal(b, [][]string{{"zeroacquire"}, {"onerelease", "tworelease", "threeextend"}, {"onerelease", "tworelease", "fouracquire"}}, b.sent())
 		for _, c := range []*call{one, two, three} {
-			assert.Equal(b, kindGranted, c.told().kind)
+			assert.Equal(b, kindGranted, lastTold(c).kind)
 		}
 		b.empty()
 	})
@@ -275,7 +275,7 @@ func TestNoScriptResendStaysFirst(t *testing.T) {
 		b.reply = func(string, bool) ballot { return noScript }
 		c := b.send(opRelease, "a")
 		assert.Len(b, b.sent(), 2)
-		assert.Equal(b, kindFailed, c.told().kind)
+		assert.Equal(b, kindFailed, lastTold(c).kind)
 		b.empty()
 	})
 }
@@ -291,13 +291,13 @@ func TestUnsureSetIsReleasedTwice(t *testing.T) {
 		}
 		set := b.send(opAcquire, "a")
 		synctest.Wait()
-		assert.Equal(b, kindUnknown, set.told().kind)
+		assert.Equal(b, kindUnknown, lastTold(set).kind)
 		rel := b.call(opRelease, "a")
 		rel.release.of = set
 		b.lane.takeBack(rel, b.now())
 		synctest.Wait()
-		assert.Equal(b, kindUnknown, rel.told().kind, "no proof")
-		assert.Equal(b, errMayLand, rel.told().err)
+		assert.Equal(b, kindUnknown, lastTold(rel).kind, "no proof")
+		assert.Equal(b, errMayLand, lastTold(rel).err)
 		time.Sleep(benchTimeout - 1)
 		assert.Len(b, b.sent(), 2)
 		time.Sleep(time.Nanosecond)
@@ -403,7 +403,7 @@ func TestReleaseOfARepairThatWasNotSent(t *testing.T) {
 				want = append(want, []string{"arelease"})
 			}
 			assert.Equal(b, want, b.sent(), c.name)
-			assert.Equal(b, kindGranted, rel.told().kind, c.name)
+			assert.Equal(b, kindGranted, lastTold(rel).kind, c.name)
 			b.empty()
 		})
 	}
@@ -468,7 +468,7 @@ func TestReleaseThatIsSentAgainWhileItsAnswerIsTold(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		go close(told)
 		synctest.Wait()
-		assert.Equal(b, kindGranted, rel.told().kind)
+		assert.Equal(b, kindGranted, lastTold(rel).kind)
 	})
 }
 
@@ -488,7 +488,7 @@ func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
 		rel.release.of = set
 		b.lane.takeBack(rel, b.now())
 		synctest.Wait()
-		assert.Equal(b, kindFailed, rel.told().kind)
+		assert.Equal(b, kindFailed, lastTold(rel).kind)
 		for range 3 {
 			b.send(opAcquire, "b")
 			synctest.Wait()
@@ -499,7 +499,7 @@ func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
 		b.answers(nil)
 		time.Sleep(16 * minBackoff)
 		synctest.Wait()
-		assert.Equal(b, kindGranted, rel.told().kind)
+		assert.Equal(b, kindGranted, lastTold(rel).kind)
 		b.empty()
 
 		b.answers(func(string, bool) ballot {
@@ -562,11 +562,11 @@ func TestHoldOffAfterFailedDials(t *testing.T) {
 		b.reply = func(string, bool) ballot { return refused }
 		first := b.send(opAcquire, "first")
 		synctest.Wait()
-		assert.Equal(b, kindNotSent, first.told().kind)
+		assert.Equal(b, kindNotSent, lastTold(first).kind)
 		for range 1000 {
 			c := b.send(opAcquire, "next")
-			require.Equal(b, kindNotSent, c.told().kind)
-			require.ErrorIs(b, c.told().err, syscall.ECONNREFUSED)
+			require.Equal(b, kindNotSent, lastTold(c).kind)
+			require.ErrorIs(b, lastTold(c).err, syscall.ECONNREFUSED)
 			require.Equal(b, callDropped, b.state(b.release(c, "next")))
 		}
 		assert.Len(b, b.sent(), 1)
@@ -584,7 +584,7 @@ func TestHoldOffAfterFailedDials(t *testing.T) {
 
 		b.reply = nil
 		time.Sleep(maxBackoff)
-		assert.Equal(b, kindGranted, func() answerKind { c := b.send(opAcquire, "up"); synctest.Wait(); return c.told().kind }())
+		assert.Equal(b, kindGranted, func() answerKind { c := b.send(opAcquire, "up"); synctest.Wait(); return lastTold(c).kind }())
 		b.reply = func(string, bool) ballot { return refused }
 		b.send(opAcquire, "down")
 		synctest.Wait()
@@ -607,11 +607,11 @@ func TestReleaseDuringHoldOff(t *testing.T) {
 		rel := b.call(opRelease, "a")
 		rel.release = releasePlan{of: set, when: ifSent}
 		b.lane.takeBack(rel, b.now())
-		assert.Equal(b, kindNotSent, rel.told().kind)
-		assert.False(b, rel.told().final)
+		assert.Equal(b, kindNotSent, lastTold(rel).kind)
+		assert.False(b, lastTold(rel).final)
 		time.Sleep(minBackoff)
 		synctest.Wait()
-		assert.Equal(b, kindGranted, rel.told().kind)
+		assert.Equal(b, kindGranted, lastTold(rel).kind)
 		b.empty()
 	})
 	onBench(t, func(b *bench) { // unless the key is gone before
@@ -625,7 +625,7 @@ func TestReleaseDuringHoldOff(t *testing.T) {
 		rel := b.call(opRelease, "a")
 		rel.req.keepFor, rel.release.of = time.Millisecond, set
 		b.lane.takeBack(rel, b.now())
-		assert.True(b, rel.told().final)
+		assert.True(b, lastTold(rel).final)
 		b.empty()
 	})
 }
@@ -665,9 +665,9 @@ func TestClosedLaneSendsReleasesOnly(t *testing.T) {
 		b.release(set, "a")
 		n := len(b.sent())
 		flushed := b.lane.close(b.now())
-		assert.ErrorIs(b, waiting.told().err, ErrClosed)
-		assert.ErrorIs(b, b.send(opAcquire, "late").told().err, ErrClosed)
-		assert.ErrorIs(b, b.send(opRelease, "late").told().err, ErrClosed)
+		assert.ErrorIs(b, lastTold(waiting).err, ErrClosed)
+		assert.ErrorIs(b, lastTold(b.send(opAcquire, "late")).err, ErrClosed)
+		assert.ErrorIs(b, lastTold(b.send(opRelease, "late")).err, ErrClosed)
 		select {
 		case <-flushed:
 			b.Error("flushed too early")
@@ -692,13 +692,13 @@ func TestAbandonedLaneTellsWhoeverWaits(t *testing.T) {
 		flushed := b.lane.close(b.now())
 		b.lane.abandon(b.now())
 		for _, c := range []*call{set, rel} {
-			assert.ErrorIs(b, c.told().err, ErrClosed)
-			assert.Equal(b, kindUnknown, c.told().kind)
+			assert.ErrorIs(b, lastTold(c).err, ErrClosed)
+			assert.Equal(b, kindUnknown, lastTold(c).kind)
 		}
 		close(b.gate)
 		<-flushed
 		assert.Equal(b, [][]string{{"aacquire"}}, b.sent())
-		assert.Equal(b, kindGranted, set.told().kind, "it is still read to its end")
+		assert.Equal(b, kindGranted, lastTold(set).kind, "it is still read to its end")
 		b.empty()
 	})
 }

@@ -106,6 +106,15 @@ type markWrite struct {
 // isRedated reports whether this is the mark that is there, with the present date.
 func (w *markWrite) isRedated() bool { return w.id != "" && w.at == 0 }
 
+// written is the mark as it is there once it was written, a moment ago.
+func (w *markWrite) written() mark {
+	id := w.id
+	if id == "" {
+		id = "new"
+	}
+	return mark{state: markPresent, id: id, runID: w.runID, replID: w.replID, uptime: w.uptime, first: w.first}
+}
+
 // args are the script's, behind its keys.
 func (w *markWrite) args() []any {
 	at, how, repl := "", markLater, w.replID

@@ -157,12 +157,12 @@ func TestLookThatDiffersBarsItsOwnBatch(t *testing.T) {
 	} {
 		g, _, looks := marked(t, 3, 0)
 		require.Nil(t, g.saw(0, looks[0]), name)
-		require.Zero(t, g.left(0, 10*s), name)
+		require.Zero(t, leftOf(g, 0, 10*s), name)
 		change(&looks[0])
 		g.saw(0, looks[0])
-		require.Equal(t, 10*s, g.left(0, 10*s), name)
+		require.Equal(t, 10*s, leftOf(g, 0, 10*s), name)
 		require.Error(t, g.why(0, s), name)
-		require.Zero(t, g.left(1, 10*s), name)
+		require.Zero(t, leftOf(g, 1, 10*s), name)
 	}
 }
 
@@ -174,16 +174,16 @@ func TestOlderLookDoesNotUnbar(t *testing.T) {
 	after.mark.text = "new 1 1 later a0 r"
 	c.Advance(s)
 	g.saw(0, after)
-	require.Equal(t, 10*s, g.left(0, 10*s))
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
 	c.Advance(s)
 	g.saw(0, before) // sent before the loss, and late
 	g.saw(0, after)
-	require.Equal(t, 10*s, g.left(0, 10*s), "the last that differs counts")
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s), "the last that differs counts")
 	c.Advance(s)
 	g.saw(0, after)
-	require.Equal(t, 9*s, g.left(0, 10*s), "and nothing else")
+	require.Equal(t, 9*s, leftOf(g, 0, 10*s), "and nothing else")
 	g.saw(0, gone)
-	require.Equal(t, 10*s, g.left(0, 10*s))
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
 }
 
 // Two connections ask at once who is there. The answer of the first comes after what the
@@ -201,12 +201,12 @@ func TestOlderAnswerToTheFullQuestionIsNoLoss(t *testing.T) {
 		require.NotNil(t, g.saw(i, full), "it is to be written where it is gone")
 		require.Nil(t, g.saw(i, written), "and was there")
 	}
-	require.Zero(t, g.left(0, 10*s))
+	require.Zero(t, leftOf(g, 0, 10*s))
 	written := full
 	written.mark = readMark("other 6 3600000000 later a2 r", true, of(6))
 	g.saw(2, full)
 	g.saw(2, written)
-	require.Equal(t, 10*s, g.left(2, 10*s), "it was gone")
+	require.Equal(t, 10*s, leftOf(g, 2, 10*s), "it was gone")
 }
 
 // What counts most often needs no mutex, neither a vote nor a look.
@@ -251,8 +251,8 @@ func TestGuardOfManyConnections(t *testing.T) {
 	}
 	close(begin)
 	group.Wait()
-	require.Equal(t, 10*s, g.left(0, 10*s))
-	require.Zero(t, g.left(1, 10*s))
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
+	require.Zero(t, leftOf(g, 1, 10*s))
 }
 
 func TestGuardTellsOnceWhatANodeLacks(t *testing.T) {
@@ -289,10 +289,10 @@ func TestMarkThatMayNotBeWritten(t *testing.T) {
 	require.True(t, g.ready(0))
 	require.Nil(t, g.saw(0, full))
 	require.Nil(t, g.saw(0, sighting{runID: "a", mark: mark{state: markAbsent}}))
-	require.Zero(t, g.left(0, 10*s), "as without marks")
+	require.Zero(t, leftOf(g, 0, 10*s), "as without marks")
 	full.mark = readMark("id 1 1 later a r", true, of(1))
 	g.saw(0, full)
-	require.Equal(t, 10*s, g.left(0, 10*s), "somebody else's is of use")
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s), "somebody else's is of use")
 }
 
 func TestGuardTellsSinceWhenNodesRemember(t *testing.T) {

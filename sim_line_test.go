@@ -106,7 +106,7 @@ func touchesLine(r *request) bool {
 }
 
 // serves reports whether the request is to let in all that may come, where it finds the queue.
-func (r *request) serves(before simLine) bool {
+func serves(r *request, before simLine) bool {
 	switch q := r.queue; r.script {
 	case joinScript, forceScript:
 		return true
@@ -170,7 +170,7 @@ func (n *simNode) checkLine(r *request, before simLine, val any) {
 	// One who had its turn alone, downgrades, and whose claim has not come here is in the way until
 	// its reservation is over.
 	ghost := slices.ContainsFunc(after.entries, func(e simEntry) bool { return e.told > now && !e.shares })
-	if untold != nil && r.serves(before) && fresh < most && pending < atOnce && !(ghost && after.lock == marker) {
+	if untold != nil && serves(r, before) && fresh < most && pending < atOnce && !(ghost && after.lock == marker) {
 		room := len(after.holders)
 		switch {
 		case after.lock == "":
