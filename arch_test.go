@@ -112,11 +112,11 @@ func TestMemoryIsPure(t *testing.T) {
 	})
 }
 
-// Only clock.go asks for the present time; everything else is handed it.
+// Only tick.go asks for the present time; everything else is handed it.
 func TestOnlyTheClockTellsTheTime(t *testing.T) {
 	present := []string{"Now", "Since", "Until", "After", "NewTimer", "AfterFunc", "Tick", "NewTicker", "Sleep"}
 	for _, s := range ofPackage(t) {
-		if s.path != "clock.go" {
+		if s.path != "tick.go" {
 			s.uses("time", func(name string, line int) {
 				assert.NotContains(t, present, name, "%s:%d", s.path, line)
 			})

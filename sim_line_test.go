@@ -302,7 +302,7 @@ func lineEntry(process, mode, value string) string {
 	return fmt.Sprintf("%s 2000%s %s", process, mode, value)
 }
 
-func (s *memStore) ask(t *testing.T, r *request) any {
+func askStore(t *testing.T, s *memStore, r *request) any {
 	t.Helper()
 	s.scripts[r.script] = true
 	val, err := s.do(r)
@@ -310,9 +310,9 @@ func (s *memStore) ask(t *testing.T, r *request) any {
 	return val
 }
 
-func (s *memStore) joinLine(t *testing.T, entry string) {
+func joinStore(t *testing.T, s *memStore, entry string) {
 	t.Helper()
-	s.ask(t, joinRequest(contractTermsOfSim(), "k", valueIn(entry), &queueArgs{key: "{k}:line", entry: entry}))
+	askStore(t, s, joinRequest(contractTermsOfSim(), "k", valueIn(entry), &queueArgs{key: "{k}:line", entry: entry}))
 }
 
 func contractTermsOfSim() *leaseTerms {
@@ -324,22 +324,22 @@ func contractTermsOfSim() *leaseTerms {
 func TestSimLineOfASilentProcess(t *testing.T) {
 	s, pass := lineStore()
 	share := &shareArgs{holders: "{k}:shared", door: "{k}:door", limit: 2}
-	s.ask(t, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
-	s.ask(t, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "22222222", share, nil))
+	askStore(t, s, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
+	askStore(t, s, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "22222222", share, nil))
 	for _, v := range []string{"a1", "a2", "a3"} {
-		s.joinLine(t, lineEntry("p", "s2", v))
+		joinStore(t, s, lineEntry("p", "s2", v))
 		pass(time.Millisecond)
 	}
-	s.joinLine(t, lineEntry("q", "s2", "b1"))
+	joinStore(t, s, lineEntry("q", "s2", "b1"))
 	release := func(value string) {
 		r := sharedReleaseRequest(contractTermsOfSim(), "k", value, share, &queueArgs{key: "{k}:line", as: asHolder})
-		s.ask(t, &r)
+		askStore(t, s, &r)
 	}
 	release("11111111") // a1 is told
 	pass(1500 * time.Millisecond)
 	release("22222222") // a2 is told; its reservation ends later
 	pass(600 * time.Millisecond)
-	s.joinLine(t, lineEntry("q", "s2", "b1"))
+	joinStore(t, s, lineEntry("q", "s2", "b1"))
 	_, silent := s.score("{k}:line", "silent p")
 	assert.False(t, silent)
 	assert.Equal(t, []string{lineEntry("q", "s2", "b1")}, s.waiting("{k}:line"), "all of p went when the first of its reservations was over")
@@ -348,19 +348,19 @@ func TestSimLineOfASilentProcess(t *testing.T) {
 
 	// The time of the mark decides, not that there is one.
 	s, pass = lineStore()
-	s.ask(t, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
-	s.ask(t, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "22222222", share, nil))
-	s.joinLine(t, lineEntry("p", "s2", "a1"))
-	s.joinLine(t, lineEntry("p", "s2", "a2"))
+	askStore(t, s, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
+	askStore(t, s, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "22222222", share, nil))
+	joinStore(t, s, lineEntry("p", "s2", "a1"))
+	joinStore(t, s, lineEntry("p", "s2", "a2"))
 	release("11111111") // a1 is told
 	both := []string{lineEntry("p", "s2", "a1"), lineEntry("p", "s2", "a2")}
 	assert.Equal(t, both, s.waiting("{k}:line"), "and p has the time of the mark")
 	pass(1500 * time.Millisecond)
-	s.joinLine(t, lineEntry("p", "s2", "a2")) // p is heard of
+	joinStore(t, s, lineEntry("p", "s2", "a2")) // p is heard of
 	release("22222222")                       // a2 is told
-	s.joinLine(t, lineEntry("q", "s2", "b1"))
+	joinStore(t, s, lineEntry("q", "s2", "b1"))
 	pass(600 * time.Millisecond)
-	s.joinLine(t, lineEntry("q", "s2", "b1")) // looks at all, and a1 is over
+	joinStore(t, s, lineEntry("q", "s2", "b1")) // looks at all, and a1 is over
 	assert.NotContains(t, s.waiting("{k}:line"), lineEntry("p", "s2", "a1"))
 	assert.Contains(t, s.waiting("{k}:line"), lineEntry("p", "s2", "a2"), "p was heard of after a1 was told")
 }
@@ -370,9 +370,9 @@ func TestSimLineOfASilentProcess(t *testing.T) {
 func TestSimLineBesideAStaleList(t *testing.T) {
 	s, _ := lineStore()
 	share := &shareArgs{holders: "{k}:shared", door: "{k}:door"}
-	s.ask(t, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
+	askStore(t, s, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
 	s.del("k", &memOp{})
-	s.joinLine(t, lineEntry("p", "s0", "a1"))
+	joinStore(t, s, lineEntry("p", "s0", "a1"))
 	_, _, back := s.have("{k}:shared", "11111111")
 	assert.False(t, back, "a holder whose lock was deleted does not come back to life")
 	_, _, listed := s.have("{k}:shared", "a1")
@@ -381,12 +381,12 @@ func TestSimLineBesideAStaleList(t *testing.T) {
 	// Where one waits already, a release finds the list.
 	s, _ = lineStore()
 	share.limit = 1
-	s.ask(t, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
-	s.joinLine(t, lineEntry("p", "s0", "a1"))
-	s.joinLine(t, lineEntry("p", "s1", "a2"))
+	askStore(t, s, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
+	joinStore(t, s, lineEntry("p", "s0", "a1"))
+	joinStore(t, s, lineEntry("p", "s1", "a2"))
 	s.del("k", &memOp{})
 	r := sharedReleaseRequest(contractTermsOfSim(), "k", "22222222", share, &queueArgs{key: "{k}:line", as: asHolder})
-	s.ask(t, &r)
+	askStore(t, s, &r)
 	_, _, back = s.have("{k}:shared", "11111111")
 	assert.False(t, back)
 }

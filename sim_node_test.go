@@ -3,6 +3,7 @@ package redlock
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -916,7 +917,7 @@ func (s *memStore) given(line, holders, process string) (all string) {
 		return all
 	}
 	set := k.zset
-	members := sortedKeys(set)
+	members := slices.Sorted(maps.Keys(set))
 	slices.SortStableFunc(members, func(a, b string) int { return cmp.Compare(set[a], set[b]) })
 	for _, m := range members[:min(len(members), 4*atOnce)] {
 		if entry, ok := strings.CutPrefix(m, "woken "+process+" "); ok {
@@ -1060,4 +1061,9 @@ func (s *memStore) mark(key string, argv []string, op *memOp) (any, error) {
 		s.set(key, v, 0, op)
 	}
 	return []any{v, s.micros()}, nil
+}
+
+// serves: the request may reserve the lock for others, who wait.
+func (op *memOp) serves() bool {
+	return op.req.queue != nil || op.req.script == forceScript || op.req.script == queueReleaseScript
 }

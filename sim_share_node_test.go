@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -257,7 +258,7 @@ func (s *memStore) forceShared(lock, holders, token string, op *memOp) (int64, e
 	}
 	deleted := int64(0)
 	if k := s.get(holders); k != nil {
-		for _, m := range sortedKeys(k.zset) {
+		for _, m := range slices.Sorted(maps.Keys(k.zset)) {
 			if m == token || strings.HasPrefix(m, token+"@") {
 				deleted += truth(s.strike(lock, holders, m, op))
 			}
@@ -275,7 +276,7 @@ func (s *memStore) sharers(holders string, most int64) []any {
 		return list
 	}
 	now := s.millis()
-	members := sortedKeys(k.zset)
+	members := slices.Sorted(maps.Keys(k.zset))
 	slices.SortStableFunc(members, func(a, b string) int { return int(math.Copysign(1, k.zset[a]-k.zset[b])) })
 	for _, m := range members {
 		if score := int64(k.zset[m]); score >= now*numbers && len(list) < int(3*most) {

@@ -280,11 +280,6 @@ func (n *simNode) removed(key, value string, op *memOp) {
 	}
 }
 
-// serves: the request may reserve the lock for others, who wait.
-func (op *memOp) serves() bool {
-	return op.req.queue != nil || op.req.script == forceScript || op.req.script == queueReleaseScript
-}
-
 func (n *simNode) listed(key, value string, number, till int64, op *memOp) {
 	if !n.isLock(key) {
 		return

@@ -51,14 +51,14 @@ var list = []mutant{
 	},
 	{
 		name: "clock-monotonic-only",
-		file: "clock.go",
+		file: "tick.go",
 		old:  `return time.Duration(min(end.mono-i.mono, end.wall-i.wall))`,
 		new:  `return time.Duration(end.mono - i.mono)`,
 		why:  "the monotonic clock stands still while a machine sleeps, and leases do not",
 	},
 	{
 		name: "clock-wall-only",
-		file: "clock.go",
+		file: "tick.go",
 		old:  `return time.Duration(min(end.mono-i.mono, end.wall-i.wall))`,
 		new:  `return time.Duration(end.wall - i.wall)`,
 		why:  "a wall clock that is set back makes a lease seem longer than it is",
