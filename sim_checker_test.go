@@ -302,7 +302,7 @@ var simRules = []simRule{
 	{"R2: process %d sent node", func(p *simPlan) { p.Faults = []simFault{{Kind: faultErr, For: time.Hour}} }, func(h *handMade) {
 		batch := make([]*call, either(h, repeatsAtOnce+repeatsPerSecond+1, repeatsAtOnce+repeatsPerSecond))
 		for i := range batch {
-			batch[i] = &call{req: &request{op: opRelease, value: is("a")}, ballot: ballot{vote: VoteFailed}}
+			batch[i] = &call{req: &request{op: opRelease, value: is("a")}, ballot: ballot{kind: kindFailed}}
 		}
 		newSimWire(h.procs[0], h.nodes[0]).examine(batch)
 	}},
