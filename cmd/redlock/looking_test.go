@@ -30,6 +30,10 @@ func TestCommandsThatLookWriteNothing(t *testing.T) {
 	assert.Contains(t, w.line(t), "k is free")
 	require.NoError(t, w.Process.Signal(os.Interrupt))
 	require.Equal(t, 0, w.end(t))
+	all := s.start(t, "watch", "--interval", "50ms")
+	assert.Contains(t, all.line(t), "0 locks held")
+	require.NoError(t, all.Process.Signal(os.Interrupt))
+	require.Equal(t, 0, all.end(t))
 	for _, x := range s.servers {
 		assert.Empty(t, x.Client(t).Keys(t.Context(), "*").Val())
 	}

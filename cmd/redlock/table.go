@@ -38,15 +38,24 @@ type table struct {
 const leastColumn = 8 // that cuts leave
 
 func (t *table) print(w io.Writer, paint palette) {
+	width := 0
+	if isTerminal(w) {
+		width = widthOf(w)
+	}
+	t.printFor(w, paint, width)
+}
+
+// printFor prints for a terminal of that width; 0: for none.
+func (t *table) printFor(w io.Writer, paint palette, width int) {
 	all := append([][]string{t.heading}, t.rows...)
 	for _, row := range all {
 		for i := range row {
 			row[i] = printable(row[i])
 		}
 	}
-	if isTerminal(w) {
-		all = t.narrow(all, widthOf(w))
-		t.fit(all, widthOf(w))
+	if width > 0 {
+		all = t.narrow(all, width)
+		t.fit(all, width)
 	}
 	var text bytes.Buffer
 	tab := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

@@ -37,29 +37,32 @@ func (p picture) barredNote(now time.Time) string {
 
 func watchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "watch KEY | watch --web [KEY...]",
-		Short: "Follow who holds a lock and how many wait",
+		Use:   "watch [--web] [KEY...]",
+		Short: "Follow who holds a lock, or all locks, and how many wait",
 		Long: `Follow who holds a lock, how many wait, and which nodes do not answer: a line each time
 that changes, until interrupted, also while no majority of nodes answers. Holders between
 two looks are missed.
 
-With --web it is a page for browsers: all locks that are held or awaited, or those that you
-name, with holders, fencing tokens, how long each waiter has waited, and what 'redlock check' says of
-the nodes. The page shows and changes nothing, and leaves tokens out.
+Without a key, or with several, it is a table of all locks that are held or awaited, or of
+those that you name. It changes in place on a terminal; elsewhere there is a line for each
+change. Locks are found as by 'redlock list'. Tokens are left out.
+
+With --web it is a page for browsers: the same, with how long each waiter has waited, and what
+'redlock check' says of the nodes. The page shows and changes nothing.
 
 Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anything else.`,
-		Example:           "  redlock watch orders:42 --interval 200ms\n  redlock watch --web",
+		Example:           "  redlock watch\n  redlock watch orders:42 --interval 200ms\n  redlock watch --web",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	s := connectFlags(cmd)
-	asJSONLines := cmd.Flags().Bool("json", false, "a JSON object for each line")
+	asJSONLines := cmd.Flags().Bool("json", false, "a JSON object for each change")
 	interval := cmd.Flags().Duration("interval", time.Second, "how often to look, from 50ms")
 	page := webFlag(cmd)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if page.asked() {
 			return page.misplaced(args, false)
 		}
-		return oneKey(cmd, args)
+		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *interval < 50*time.Millisecond {
@@ -67,6 +70,9 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 		}
 		if page.asked() {
 			return webWatch(cmd, s, args, *interval, page)
+		}
+		if len(args) != 1 {
+			return tableWatch(cmd, s, args, *interval, *asJSONLines)
 		}
 		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience, ReadOnly: true})
 		if err != nil {

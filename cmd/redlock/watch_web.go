@@ -40,6 +40,8 @@ type board struct {
 	lost   bool // the quorum
 	// recheck: a node came back, or its memory mark is another one, so it may not vote perhaps.
 	recheck bool
+	checked time.Time // when that was begun
+	tell    func(web.News)
 
 	asking sync.Mutex // held while check asks the nodes
 	mu     sync.Mutex
@@ -124,7 +126,8 @@ func webWatch(cmd *cobra.Command, s settings, keys []string, interval time.Durat
 }
 
 func newBoard(rl *redlock.Redlock, f *finder, keys []string, interval time.Duration) *board {
-	return &board{rl: rl, finder: f, keys: keys, interval: interval, hub: web.NewHub(),
+	hub := web.NewHub()
+	return &board{rl: rl, finder: f, keys: keys, interval: interval, hub: hub, tell: hub.Tell,
 		known: make(map[string]bool), times: make(map[string]int64), down: make(map[string]bool), barred: make(map[string]int64)}
 }
 
@@ -139,7 +142,6 @@ func (b *board) run(ctx context.Context, server *web.Server) error {
 func (b *board) show(ctx context.Context) {
 	var checking sync.WaitGroup
 	defer checking.Wait()
-	var checked time.Time
 	for ctx.Err() == nil {
 		watched, arrival := b.hub.Watched()
 		if !watched {
@@ -149,10 +151,7 @@ func (b *board) show(ctx context.Context) {
 			}
 			continue
 		}
-		if b.recheck || time.Since(checked) > checkEvery {
-			b.recheck, checked = false, time.Now()
-			checking.Go(func() { b.check(ctx) })
-		}
+		b.checkIfDue(ctx, &checking)
 		if v := b.look(ctx); ctx.Err() == nil {
 			b.hub.Show(v)
 		}
@@ -172,6 +171,14 @@ func (b *board) check(ctx context.Context) {
 	defer b.mu.Unlock()
 	b.report, b.at = &report, time.Now()
 	b.health = healthOf(report, b.at)
+}
+
+// checkIfDue has the nodes checked in the background, now and then and when one came back.
+func (b *board) checkIfDue(ctx context.Context, checking *sync.WaitGroup) {
+	if b.recheck || time.Since(b.checked) > checkEvery {
+		b.recheck, b.checked = false, time.Now()
+		checking.Go(func() { b.check(ctx) })
+	}
 }
 
 // look asks the nodes for everything once.
@@ -311,10 +318,10 @@ func (b *board) nodes(v *view) {
 		if down := n.Error != ""; down != b.down[name] {
 			b.down[name] = down
 			if down {
-				b.hub.Tell(web.News{Tone: bad, Aloud: true, Text: name + " does not answer: " + n.Error})
+				b.tell(web.News{Tone: bad, Aloud: true, Text: name + " does not answer: " + n.Error})
 			} else {
 				b.recheck = true
-				b.hub.Tell(web.News{Tone: good, Aloud: true, Text: name + " answers again."})
+				b.tell(web.News{Tone: good, Aloud: true, Text: name + " answers again."})
 			}
 		}
 		if until, ok := v.health.isBarred(name); ok && n.Error == "" {
@@ -330,10 +337,10 @@ func (b *board) nodes(v *view) {
 	if lost := v.Answers < v.Quorum; lost != b.lost {
 		b.lost = lost
 		if lost {
-			b.hub.Tell(web.News{Tone: bad, Aloud: true, Text: fmt.Sprintf("No quorum: %d of %d nodes answer, and %d are needed. "+
+			b.tell(web.News{Tone: bad, Aloud: true, Text: fmt.Sprintf("No quorum: %d of %d nodes answer, and %d are needed. "+
 				"No lock can be had, extended or released. Holders keep theirs until the lease ends.", v.Answers, len(v.Nodes), v.Quorum)})
 		} else {
-			b.hub.Tell(web.News{Tone: good, Aloud: true, Text: "There is a quorum again."})
+			b.tell(web.News{Tone: good, Aloud: true, Text: "There is a quorum again."})
 		}
 	}
 }

@@ -75,7 +75,6 @@ func TestFlagsThatAPageHasNoUseFor(t *testing.T) {
 		{[]string{"demo", "--web=everywhere"}, `--web is "everywhere": must be host:port`},
 		{[]string{"watch", "--web", "--json"}, "--json and --web do not go together"},
 		{[]string{"watch", "--web="}, `--web is "": must be host:port`},
-		{[]string{"watch"}, "takes one key, not 0 arguments"},
 	} {
 		r := run(t, t.Context(), c.args...)
 		assert.Equal(t, exitUsage, r.code, "%v: %s", c.args, r.errOut)

@@ -1,0 +1,150 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// waits has a client of another owner wait for k, until the returned function is called.
+func (s *site) waits(t *testing.T) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		if lock, err := s.rl.Mutex("k").Acquire(ctx); err == nil {
+			_ = lock.Release(ctx)
+		}
+	})
+	end = func() { cancel(); waiting.Wait() }
+	t.Cleanup(end)
+	return end
+}
+
+// lineWith is the next line that has the text.
+func (p *process) lineWith(t *testing.T, text string) string {
+	t.Helper()
+	for {
+		if line := p.line(t); strings.Contains(line, text) {
+			return line
+		}
+	}
+}
+
+// Without a key watch follows all locks, in a pipe by a line for each change.
+func TestWatchOfAllLocksInAPipe(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.ageMarks(t)
+	p := s.start(t, "watch", "--interval", "50ms")
+	assert.Contains(t, p.line(t), "3 of 3 nodes answer, 2 are enough. 0 locks held")
+	lock := s.hold(t)
+	assert.True(t, strings.HasSuffix(p.line(t), "  k is held by the test"))
+	end := s.waits(t)
+	assert.True(t, strings.HasSuffix(p.line(t), "  k is held by the test, 1 waiting"))
+	end()
+	assert.True(t, strings.HasSuffix(p.line(t), "  k is held by the test"))
+	s.servers[2].Kill()
+	assert.Contains(t, p.line(t), s.rl.Nodes()[2]+" does not answer: ")
+	require.NoError(t, lock.Release(t.Context()))
+	p.lineWith(t, "k is free")
+	s.servers[1].Kill()
+	p.lineWith(t, "No quorum: 1 of 3 nodes answer")
+	require.NoError(t, p.Process.Signal(syscall.SIGINT))
+	assert.Zero(t, p.end(t))
+}
+
+func TestWatchOfSeveralLocksAsJSON(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	lock := s.hold(t)
+	other, err := s.rl.Mutex("not named").Acquire(t.Context())
+	require.NoError(t, err)
+	p := s.start(t, "watch", "k", "free", "--json", "--interval", "50ms")
+	line := p.line(t)
+	assert.NotContains(t, line, lock.Token(), "anyone who has it can release the lock")
+	var seen locksJSON
+	require.NoError(t, json.Unmarshal([]byte(line), &seen))
+	assert.Equal(t, 2, seen.Quorum)
+	assert.Equal(t, 3, seen.Answers)
+	require.Len(t, seen.Nodes, 3)
+	assert.Equal(t, lockNodeJSON{Node: s.rl.Nodes()[0]}, seen.Nodes[0])
+	require.Len(t, seen.Locks, 2)
+	k := map[string]lockJSON{seen.Locks[0].Key: seen.Locks[0], seen.Locks[1].Key: seen.Locks[1]}
+	assert.InDelta(t, 60, k["k"].TTL, 30)
+	was := k["k"]
+	was.TTL = 0
+	assert.Equal(t, lockJSON{Key: "k", State: "held", Owner: "the test", Nodes: 3}, was)
+	assert.Equal(t, lockJSON{Key: "free", State: "free"}, k["free"])
+	require.NoError(t, lock.Release(t.Context()))
+	require.NoError(t, json.Unmarshal([]byte(p.line(t)), &seen))
+	assert.Equal(t, "free", seen.Locks[0].State)
+	assert.Equal(t, "free", seen.Locks[1].State)
+	require.NoError(t, p.Process.Signal(syscall.SIGINT))
+	assert.Zero(t, p.end(t))
+	require.NoError(t, other.Release(t.Context()))
+	assert.Equal(t, exitUsage, s.ran(t, "watch", "k", "redlock:memory").code, "a name of the library's own")
+}
+
+// On a terminal the table changes in place, and is drawn anew when the terminal has another width.
+func TestWatchOfAllLocksOnATerminal(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	lock := s.hold(t)
+	x := s.terminal(t, "sh", "-c", `exec "$REDLOCK" watch --interval 50ms`)
+	x.expect(t, "3 of 3 nodes answer")
+	x.expect(t, "KEY")
+	x.expect(t, "k    the test")
+	x.expect(t, "\x1b[3A") // the verdict, the heading and a lock
+	require.NoError(t, pty.Setsize(x.File, &pty.Winsize{Rows: 24, Cols: 90}))
+	x.expect(t, "\x1b[H\x1b[2J")
+	x.expect(t, "k    the test")
+	require.NoError(t, lock.Release(t.Context()))
+	x.expect(t, "0 locks held")
+	x.typed(t, ctrlC)
+	assert.Zero(t, x.end(t))
+}
+
+// The table has no more lines than the terminal, whatever is in it, and locks in doubt come first.
+func TestTableOfLocksFitsTheTerminal(t *testing.T) {
+	b := newBoard(nil, nil, nil, 0)
+	table := &lockTable{board: b, paint: newPalette(false)}
+	v := view{Quorum: 2, Answers: 2, More: 3, Verdict: verdict{odd, "2 of 3 nodes answer."},
+		Nodes: []viewNode{{Name: "a"}, {Name: "b", Barred: 60_000}, {Name: "c", Error: "connection refused"}}}
+	v.Locks = append(v.Locks, viewLock{Key: "first", State: "in doubt", Owner: "app1:7", Has: 1, Waiting: 2, Waiters: []viewWaiter{{"app2:9", 0}}})
+	for i := range 50 {
+		v.Locks = append(v.Locks, viewLock{Key: fmt.Sprint("k", i), State: "held", Owner: "app1:7", Until: -1, Has: 2, Fence: 17})
+	}
+	for _, height := range []int{3, 10, 24} {
+		lines := table.text(v, height)
+		assert.LessOrEqual(t, len(lines), max(height-1, 6), "the last one is the cursor's; %d", height)
+		text := strings.Join(lines, "\n")
+		assert.Contains(t, text, "\nKEY    HOLDER          LEASE")
+		assert.Contains(t, text, "\nfirst  perhaps app1:7  -")
+		assert.Contains(t, text, "2: app2:9 for 0s")
+		assert.Regexp(t, `\nand \d+ more locks\nb may not vote for another (1m0s|59s)\nc does not answer: connection refused$`, text)
+	}
+	text := strings.Join(table.text(v, 200), "\n")
+	assert.Contains(t, text, "\nk49    app1:7          no end  2/3    17     -\nand 3 more locks\n")
+}
+
+// A terminal that understands nothing gets lines, as a pipe does.
+func TestWatchOnADumbTerminalWritesLines(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.hold(t)
+	x := s.terminal(t, "sh", "-c", `export TERM=dumb; exec "$REDLOCK" watch --interval 50ms`)
+	x.expect(t, "k is held by the test")
+	x.typed(t, ctrlC)
+	assert.Zero(t, x.end(t))
+	assert.NotContains(t, x.out.String(), "\x1b")
+}
