@@ -298,6 +298,24 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
+// An alert without a panel cannot be looked at: each metric that an alert asks for is on the dashboard.
+func TestWhatAlertsAskForIsOnTheDashboard(t *testing.T) {
+	var shown strings.Builder
+	for _, p := range readDashboard(t).Panels {
+		for _, target := range p.Targets {
+			shown.WriteString(target.Expr + "\n")
+		}
+	}
+	asked := 0
+	for _, r := range readRules(t) {
+		for _, metric := range regexp.MustCompile(`\bredlock_\w+`).FindAllString(r.Expr, -1) {
+			asked++
+			assert.True(t, strings.Contains(shown.String(), metric+"{"), "%s: no panel shows %s", r.Alert, metric)
+		}
+	}
+	assert.NotZero(t, asked)
+}
+
 func TestAlertsAreComplete(t *testing.T) {
 	tested, err := os.ReadFile("alerts_test.yml")
 	require.NoError(t, err)
