@@ -77,7 +77,7 @@ func (g *simGrant) promised() {
 	until := g.proc.trueEnd(told)
 	t := g.proc.w.t()
 	// A clock that was set past the end, and back before anybody looked, has ended nothing.
-	if n := len(g.promises); n > 0 && g.promises[n-1].until <= t && isOver(g.promises[n-1].told, g.proc.now()) {
+	if n := len(g.promises); n > 0 && g.promises[n-1].until <= t && !g.proc.w.excused(exClockThereAndBack, !isOver(g.promises[n-1].told, g.proc.now())) {
 		g.proc.w.violated("R7: %v was extended after its validity had ended at %.6f ms", g, ms(g.promises[n-1].until))
 	}
 	g.promises = append(g.promises, simPromise{t, until, told})
@@ -94,12 +94,15 @@ func (p *simProcess) extended(i ExtendInfo) {
 	if g != nil && i.Err == nil {
 		g.promised()
 	}
+	w.reached("an extend is confirmed after Until", errors.Is(i.Err, ErrExpired))
+	w.reached("an extend finds the lock lost", errors.Is(i.Err, ErrNotHeld))
+	w.reached("an extend finds no quorum", errors.Is(i.Err, ErrNoQuorum))
 }
 
 func (p *simProcess) lost(i LostInfo) {
 	w := p.w
 	w.mu.Lock()
-	w.partEnded(i.Token)
+	w.reached("a part of a set is lost before the set is complete", w.partEnded(i.Token) && w.byToken[i.Token] == nil)
 	g := w.byToken[i.Token]
 	first := g != nil && g.lostAt == never
 	if first {
@@ -107,6 +110,7 @@ func (p *simProcess) lost(i LostInfo) {
 	}
 	w.mu.Unlock()
 	if first {
+		w.reached("a lock is lost", true)
 		w.checkLoss(g, i.Err)
 	}
 }
@@ -144,6 +148,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 		return nil
 	}
 	w.count.Grants++
+	w.grantedIn(g)
 	w.grants = append(w.grants, g)
 	w.byToken[l.Token()] = g
 	w.mu.Unlock()
@@ -238,8 +243,8 @@ func (w *simWorld) checkExclusion(grants []*simGrant) {
 // its value, or would have it had it not forgotten.
 func (w *simWorld) checkMajority(g *simGrant) {
 	type edge struct {
-		at int64
-		by int
+		at         int64
+		by, really int
 	}
 	var edges []edge
 	end := g.end()
@@ -249,20 +254,32 @@ func (w *simWorld) checkMajority(g *simGrant) {
 	for _, n := range w.nodes {
 		for _, h := range n.holds[g.key] {
 			if h.value == g.value && h.number == g.number && h.from < end && h.to > g.ret {
-				edges = append(edges, edge{max(h.from, g.ret), 1}, edge{min(h.to, end), -1})
+				from, to := max(h.from, g.ret), min(h.to, end)
+				edges = append(edges, edge{from, 1, 1})
+				if h.forgotten > 0 && h.forgotten < to {
+					edges = append(edges, edge{max(h.forgotten, from), 0, -1}, edge{to, -1, 0})
+				} else {
+					edges = append(edges, edge{to, -1, -1})
+				}
 			}
 		}
 	}
-	edges = append(edges, edge{g.ret, 0}, edge{end, 0})
+	edges = append(edges, edge{g.ret, 0, 0}, edge{end, 0, 0})
 	slices.SortFunc(edges, func(a, b edge) int { return int(a.at-b.at)*4 - a.by + b.by })
-	holders := 0
+	holders, really, forgot := 0, 0, false
 	for i, e := range edges {
 		holders += e.by
-		if i+1 < len(edges) && edges[i+1].at > e.at && e.at < end && holders < g.proc.rl.quorum {
+		really += e.really
+		if i+1 == len(edges) || edges[i+1].at == e.at || e.at >= end {
+			continue
+		}
+		if holders < g.proc.rl.quorum {
 			w.violated("I2: %v and relied on until %.6f ms, but from %.6f ms on only %d nodes had it", g, ms(end), ms(e.at), holders)
 			return
 		}
+		forgot = forgot || really < g.proc.rl.quorum
 	}
+	w.excused(exForgot, forgot)
 }
 
 // checkFences: whoever was granted later has the greater token.
@@ -318,6 +335,7 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 	if limit > int64(leastReservation)/4 || len(w.nodes) < 3 || w.disturbed() {
 		return
 	}
+	usual := limit
 	if w.plan.NoPublish { // who was never told so looks twice per reservation
 		limit += int64(max(leastReservation, 4*w.plan.NodeTimeout)) / 2
 	}
@@ -326,7 +344,7 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 			continue
 		}
 		free := min(grants[i-1].relCalled, grants[i-1].end())
-		if took := g.ret - max(free, g.call); took > limit && free == grants[i-1].relCalled {
+		if took := g.ret - max(free, g.call); took > usual && free == grants[i-1].relCalled && !w.excused(exNoNotices, took <= limit) {
 			w.violated("wake-up: %v had to wait for %.3f ms after a release, %.3f ms is enough", g, ms(took), ms(limit))
 		}
 	}
@@ -343,15 +361,18 @@ func (w *simWorld) checkTurns(grants []*simGrant) {
 		if last != nil && at.node != w.places[last.value].node {
 			return
 		}
+		early := last != nil && at.came < w.places[last.value].came
 		if w.moved(g) {
+			w.excused(exMoved, early)
 			continue // whoever moves takes the time with it that it waited, and not its place
 		}
 		// While an attempt is under way its entry is out of the line, and whoever comes then,
 		// by a clock that was set back, came before.
 		if w.rejoined[g.value] && w.setsBack() {
+			w.excused(exRejoined, early)
 			continue
 		}
-		if last != nil && at.came < w.places[last.value].came {
+		if early {
 			w.violated("order: %v was granted before %v, who stood in line already when it came", last, g)
 		}
 		last = g
@@ -361,21 +382,19 @@ func (w *simWorld) checkTurns(grants []*simGrant) {
 // checkProgress: once nothing goes wrong any more, a lock that nobody has is soon had by one
 // of those who wait for it.
 func (w *simWorld) checkProgress(key string, grants []*simGrant) {
-	quiet, limit := w.quiet()
+	quiet := w.quiet()
 	for _, g := range w.waits[key] {
-		if w.plan.Calm && w.cutOff(g.proc) {
-			continue // it cannot have the lock
-		}
 		// The lock was free from the end of the grant before this one's end, or of the wait.
-		free := max(g.from, quiet, w.heldAsPartUntil(key, g.to), w.barredUntil(g.proc, key))
+		free, left := g.from, int64(0)
 		for _, o := range grants {
 			if o.ret < g.to {
-				free = max(free, min(o.end(), g.to), min(o.relRet, g.to), min(w.freeFromLeft(o), g.to))
-			}
-			if o.ret > free && o.ret < g.to {
-				free = g.to
+				free = max(free, min(o.end(), g.to), min(o.relRet, g.to))
+				left = max(left, min(w.freeFromLeft(o), g.to))
 			}
 		}
+		cutOff := w.plan.Calm && w.cutOff(g.proc) // it cannot have the lock
+		free, limit := w.freeFor(quiet, g.to, free, cutOff,
+			simExcuse{exPart, w.heldAsPartUntil(key, g.to)}, simExcuse{exBarred, w.barredUntil(g.proc, key)}, simExcuse{exLeftOver, left})
 		if g.to-free > limit {
 			w.violated("I7: nobody had %s for %.3f ms while client %d.%d waited for it until %.6f ms", key, ms(g.to-free), g.proc, g.client, ms(g.to))
 		}
@@ -403,36 +422,60 @@ func (w *simWorld) checkRelease(g *simGrant) {
 		return
 	}
 	free := 0
+	surely, atCall := 0, 0
 	for _, n := range w.nodes {
 		deleted := false
 		for _, h := range n.holds[g.key] {
 			deleted = deleted || h.value == g.value && h.released && h.to <= g.relRet
 		}
 		// Where a SET was refused, and then came again, nobody knows of a key to release.
-		if deleted || !n.has(g.key, g.value, g.relRet) || !n.has(g.key, g.value, g.relCalled) || n.refusedFirst(g.key, g.value) {
+		switch {
+		case deleted || !n.has(g.key, g.value, g.relRet):
+			surely++
+		case !n.has(g.key, g.value, g.relCalled):
+			atCall++
+		case n.refusedFirst(g.key, g.value):
 			free++
 		}
 	}
-	quorum, nodes := g.proc.rl.quorum, len(w.nodes)
+	free += surely + atCall
+	need := w.needsFree(g)
+	w.excused(exFreeAtCall, free >= need && free-atCall < need)
+	w.excused(exRefusedFirst, free >= need && surely+atCall < need)
 	switch {
-	case g.relErr == nil && free < quorum:
+	case g.relErr == nil && free < need:
 		w.violated("I6: release of %v succeeded, but only %d nodes were free of it", g, free)
-	case errors.Is(g.relErr, ErrNotHeld) && free < nodes-quorum+1:
+	case errors.Is(g.relErr, ErrNotHeld) && free < need:
 		w.violated("I6: release of %v said that it was not held, but only %d nodes were free of it", g, free)
+	}
+}
+
+// needsFree is how many nodes must be free of a lock for what its release said.
+func (w *simWorld) needsFree(g *simGrant) int {
+	switch quorum := g.proc.rl.quorum; {
+	case g.relErr == nil:
+		return quorum
+	case errors.Is(g.relErr, ErrNotHeld):
+		return len(w.nodes) - quorum + 1
+	default:
+		return 0
 	}
 }
 
 // checkHeld is I6 for one round that failed with ErrHeld.
 func (w *simWorld) checkHeld(p *simProcess, key string, call, ret int64) {
-	taken := 0
+	taken, doors := 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		if n.doorUntil[key] > call || slices.ContainsFunc(n.holds[key], func(h *simHold) bool { return h.from <= ret && h.to > call }) {
+		switch {
+		case slices.ContainsFunc(n.holds[key], func(h *simHold) bool { return h.from <= ret && h.to > call }):
 			taken++
+		case n.doorUntil[key] > call:
+			doors++
 		}
 		n.mu.Unlock()
 	}
-	if need := len(w.nodes) - p.rl.quorum + 1; taken < need {
+	if need := len(w.nodes) - p.rl.quorum + 1; taken < need && !w.excused(exDoor, taken+doors >= need) {
 		w.violated("I6: an attempt for %s said that it is held, but only %d nodes had it meanwhile", key, taken)
 	}
 }
@@ -445,6 +488,7 @@ func (w *simWorld) took(p *simProcess, what string, from int64, limit time.Durat
 		slept += max(0, min(t, int64(f.At+f.For)+2000)-max(from, int64(f.At)))
 	}
 	limit += limit/100 + 100*time.Microsecond + 8*(w.plan.Delay+w.plan.Jitter)
+	w.excused(exSlept, t < p.killedAt && t-from > int64(limit) && t-from-slept <= int64(limit))
 	if over := t - from - slept; over > int64(limit) && t < p.killedAt {
 		w.violated("I7: %s by process %d took %.3f ms, which is more than %v", what, p.i, ms(over), limit)
 	}
@@ -769,7 +813,7 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string) {
 }
 
 func (w *simWorld) waited(p *simProcess, client int, key string, from int64) {
-	if w.t() >= p.killedAt || len(p.asleep) > 0 {
+	if w.t() >= p.killedAt || w.excused(exSleeper, len(p.asleep) > 0) {
 		return
 	}
 	w.mu.Lock()
@@ -784,6 +828,8 @@ func (c *simClient) failed(ctx context.Context, err error) {
 	w.count.Refusals++
 	w.mu.Unlock()
 	known := false
+	w.reached("an acquire finds no quorum", errors.Is(err, ErrNoQuorum))
+	w.reached("a grant comes too late", errors.Is(err, ErrExpired))
 	for _, e := range []error{ErrHeld, ErrNoQuorum, ErrExpired, context.Canceled, context.DeadlineExceeded, ErrClosed} {
 		known = known || errors.Is(err, e)
 	}

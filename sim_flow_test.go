@@ -435,6 +435,7 @@ func (n *simNode) kill(p *simProcess, gen int, id int64) error {
 		return err
 	}
 	if n.w.plan.NoKill {
+		n.w.reached("an old connection may not be ended", true)
 		return errSimDenied
 	}
 	n.mu.Lock()
@@ -448,6 +449,7 @@ func (n *simNode) kill(p *simProcess, gen int, id int64) error {
 	}
 	old.mu.Lock()
 	old.killed = true
+	n.w.reached("an old connection is ended", true)
 	old.mu.Unlock()
 	n.w.happened(func() string { return fmt.Sprintf("node %d  kills connection %d of process %d", n.i, id, p.i) }, uint64(n.i), uint64(id), 'k')
 	return nil

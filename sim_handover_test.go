@@ -126,19 +126,26 @@ func (n *simNode) left(value string) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	until, since := g.leftUntil, g.call
+	t, until, since, why := w.t(), g.leftUntil, g.call, exHandedOver
 	switch h := n.last(g.key, value); {
 	case g.stopped && h != nil:
-		until = max(until, h.from+int64(w.plan.TTL*102/100))
+		if late := h.from + int64(w.plan.TTL*102/100); late > until {
+			until, why = late, exStoppedLate
+		}
 	case g.keeps && value == g.value:
 		return false
 	case g.keeps && value == g.kept && g.proc.killedAt == never:
 		// Whatever a node did late was made good.
-		until = g.ret + int64(g.lock.terms.minHold*104/100) + int64(10*time.Millisecond)
-	case !g.stopped && !g.keeps:
+		until, why = g.ret+int64(g.lock.terms.minHold*104/100)+int64(10*time.Millisecond), exKept
+	case g.keeps:
+		why = exKept
+	case !g.stopped:
 		since = g.relCalled
 	}
-	return w.t() < until+n.setBack(since)
+	if t >= until {
+		why = exLastsLonger
+	}
+	return w.excused(why, t < until+n.setBack(since))
 }
 
 // setBack is by how much a server's clock was set back from a time on.
@@ -221,7 +228,7 @@ func (w *simWorld) checkHandedOver(g *simGrant, err error, before bool, after si
 		w.violated("adopt: %v was handed over, and its handle is still good for something", g)
 	}
 	if err != nil {
-		if before && w.plan.Calm && !w.cutOff(p.i) && !errors.Is(err, ErrExpired) {
+		if before && w.plan.Calm && !w.excused(exCutOff, w.cutOff(p.i)) && !w.excused(exHandedLate, errors.Is(err, ErrExpired)) {
 			w.violated("adopt: %v was not handed over, although nothing goes wrong: %v", g, err)
 		}
 		if !errors.Is(err, ErrLost) || !errors.Is(after.cause, ErrLost) {
@@ -260,10 +267,14 @@ func (w *simWorld) checkAdopted(g, next *simGrant) {
 	g.heir = next
 	w.mu.Unlock()
 	had, before := 0, 0
+	w.reached("a lock is adopted", true)
+	w.reached("a lock is adopted from a holder that stopped", g.stopped)
+	w.reached("a lock is adopted while a node is down", w.down(next.proc) > 0)
 	for _, n := range w.nodes {
 		n.mu.Lock()
 		there, old := false, false // a node that forgot it may have had it put back
 		for _, h := range n.holds[g.key] {
+			w.reached("a lock is adopted after a node forgot it", h.value == from && h.forgotten > 0 && h.forgotten <= next.call)
 			if h.value == from && h.to >= next.call {
 				there = there || h.forgotten == 0 || h.forgotten > next.call
 				old = old || h.from < over
@@ -348,15 +359,18 @@ func (c *simClient) adoptFailed(err error) {
 
 // checkNotHeld is I6 for an Adopt or HandOver of a value that failed with ErrNotHeld.
 func (w *simWorld) checkNotHeld(p *simProcess, g *simGrant, value string, call int64) {
-	t, without := w.t(), 0
+	t, without, atCall := w.t(), 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		if !n.has(g.key, value, call) || !n.has(g.key, value, t) {
+		switch {
+		case !n.has(g.key, value, t):
 			without++
+		case !n.has(g.key, value, call):
+			atCall++
 		}
 		n.mu.Unlock()
 	}
-	if need := len(w.nodes) - p.rl.quorum + 1; without < need {
+	if need := len(w.nodes) - p.rl.quorum + 1; without < need && !w.excused(exWithoutAtCall, without+atCall >= need) {
 		w.violated("I6: %v did not change hands, for it is not held, but only %d nodes were without it", g, without)
 	}
 }

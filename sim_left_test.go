@@ -41,7 +41,8 @@ func (w *simWorld) checkLeftBehind() {
 		for _, key := range sortedKeys(n.holds) {
 			for _, h := range n.holds[key] {
 				since, by := w.goodForNothing(h)
-				if since == never || h.forgotten > 0 || h.turn && h.extended == 0 {
+				if since == never || h.to-max(since, h.from) <= limit ||
+					w.excused(exForgottenKey, h.forgotten > 0) || w.excused(exTurn, h.turn && h.extended == 0) {
 					continue
 				}
 				since = n.reachable(by, max(since, h.from), limit)
@@ -72,7 +73,7 @@ func (w *simWorld) goodForNothing(h *simHold) (since int64, by *simProcess) {
 	}
 	if g != nil {
 		switch given := g.handedAt != 0; {
-		case given && h.value == g.ticket && g.handErr == nil && h.from <= g.handedAt, h.value == g.kept:
+		case w.excused(exForTheHeir, given && h.value == g.ticket && g.handErr == nil && h.from <= g.handedAt), w.excused(exForTheTime, h.value == g.kept):
 			return never, by // it is there for whoever adopts it, or for as long as others are kept out
 		case given:
 			return g.handedAt, by
@@ -92,6 +93,7 @@ func (w *simWorld) goodForNothing(h *simHold) (since int64, by *simProcess) {
 func (n *simNode) reachable(p *simProcess, t, limit int64) int64 {
 	w := n.w
 	if w.plan.Slow+w.plan.Torn+w.plan.Reset+w.plan.Late+w.plan.Lost+w.plan.Twice > 0 {
+		w.excused(exAstray, t < int64(w.plan.Until))
 		t = max(t, int64(w.plan.Until))
 	}
 	for again := true; again; {
@@ -111,7 +113,9 @@ func (n *simNode) reachable(p *simProcess, t, limit int64) int64 {
 				if f.Proc != p.i || f.Node != n.i {
 					continue
 				}
-				to = max(to, n.silentUntil(p))
+				silent := n.silentUntil(p)
+				w.excused(exSilent, to < silent && from < t+limit && t < silent)
+				to = max(to, silent)
 			default:
 				if f.Node != n.i {
 					continue

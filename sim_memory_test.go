@@ -130,6 +130,7 @@ func (n *simNode) denies(t int64) error {
 		return errSimLoading
 	}
 	if _, follows := n.w.faultAt(t, -1, n.i, faultResync); follows {
+		n.w.reached("a replica is asked", true)
 		return errSimReadOnly
 	}
 	return nil
@@ -161,6 +162,7 @@ func (n *simNode) writeMark(w *markWrite) sighting {
 	}
 	if w.isRedated() && n.redated == 0 {
 		n.redated = n.w.t()
+		n.w.reached("a mark from the future is given another date", true)
 	}
 	return s
 }

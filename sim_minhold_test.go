@@ -61,7 +61,7 @@ func (w *simWorld) keptUnder(value string, op *memOp) {
 // checkMinHold: nobody gets a lock before its time is over, although it was released. A lock that
 // is lost before its release is not kept: its end is true by another rule.
 func (w *simWorld) checkMinHold(g *simGrant, grants []*simGrant) {
-	if !g.keeps || g.told.at == 0 || g.told.err != nil || g.proc.killedAt <= g.told.at || g.lostAt <= g.told.at {
+	if !g.keeps || g.told.at == 0 || g.told.err != nil || g.proc.killedAt <= g.told.at || w.excused(exLostBefore, g.lostAt <= g.told.at) {
 		return
 	}
 	until := g.ret + g.proc.mono.lasts(int64(g.lock.terms.minHold)) - simMoment

@@ -36,6 +36,7 @@ func (n *simNode) stop(p *simProcess, r *request, a *simAnswer) {
 	if _, half := n.w.faultAt(n.w.t(), -1, n.i, faultHalf); !half {
 		return
 	}
+	n.w.reached("a script stops half way", true)
 	*a = simAnswer{err: memError("NOPERM this user has no permissions to access one of the keys used as arguments")}
 	silenced := slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool { return f.Kind == faultMute && f.Proc == p.i && f.Node == n.i })
 	if h := n.last(r.key, r.value); h != nil && len(p.asleep) == 0 && p.killedAt == never && !silenced {
@@ -84,7 +85,9 @@ func (s *simWire) examine(batch []*call) {
 		switch {
 		case c.req.op == opRelease && c.kind == kindFailed:
 			again++
+			w.reached("a release is sent again", true)
 		case c.req.op == opRepair:
+			w.reached("a key is put back", true)
 			p.examineRepair(c)
 		}
 	}

@@ -44,6 +44,7 @@ func (w *simWorld) sends(p *simProcess, node int, batch []*call) {
 				wrong = append(wrong, fmt.Sprintf("the SET of %.6s goes to node %d again after a release", set.value, node))
 			default:
 				w.count.Again++
+				w.reached("a SET is sent again to a node that refused", true)
 			}
 			w.sets[set] = heardNothing
 		}

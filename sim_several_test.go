@@ -42,19 +42,23 @@ func (p *simProcess) acquired(i AcquireInfo) {
 }
 
 // partEnded notes that a part is not held any more; the caller holds mu.
-func (w *simWorld) partEnded(token string) {
+func (w *simWorld) partEnded(token string) (was bool) {
 	for _, part := range w.parts {
 		if part.token == token {
+			was = true
 			part.to = min(part.to, w.t())
 		}
 	}
+	return was
 }
 
 func (p *simProcess) released(i ReleaseInfo) {
 	w := p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.partEnded(i.Token)
+	_ = w.partEnded(i.Token)
+	w.reached("a release finds the lock lost", errors.Is(i.Err, ErrNotHeld))
+	w.reached("a release finds no quorum", errors.Is(i.Err, ErrNoQuorum))
 	if g := w.byToken[i.Token]; g != nil && g.told.at == 0 {
 		g.told = simReleased{at: w.t(), err: i.Err}
 	}
@@ -84,7 +88,7 @@ type simSetWait struct {
 
 func (c *simClient) waitedForSet(keys []string, from int64) {
 	w, p := c.w, c.p
-	if w.t() >= p.killedAt || len(p.asleep) > 0 {
+	if w.t() >= p.killedAt || w.excused(exSleeper, len(p.asleep) > 0) {
 		return
 	}
 	w.mu.Lock()
@@ -95,20 +99,20 @@ func (c *simClient) waitedForSet(keys []string, from int64) {
 // checkSetProgress: once nothing goes wrong any more, a set whose keys are all free is soon
 // had.
 func (w *simWorld) checkSetProgress(byKey map[string][]*simGrant) {
-	quiet, limit := w.quiet()
+	quiet := w.quiet()
 	for _, s := range w.setWaits {
-		if w.plan.Calm && w.cutOff(s.proc) {
-			continue
-		}
-		free := max(s.from, quiet, w.barredUntil(s.proc, s.keys...))
+		free, left, part := s.from, int64(0), int64(0)
 		for _, key := range s.keys {
-			free = max(free, w.heldAsPartUntil(key, s.to))
+			part = max(part, w.heldAsPartUntil(key, s.to))
 			for _, o := range byKey[key] {
 				if o.ret < s.to {
-					free = max(free, min(o.end(), s.to), min(o.relRet, s.to), min(w.freeFromLeft(o), s.to))
+					free = max(free, min(o.end(), s.to), min(o.relRet, s.to))
+					left = max(left, min(w.freeFromLeft(o), s.to))
 				}
 			}
 		}
+		free, limit := w.freeFor(quiet, s.to, free, w.plan.Calm && w.cutOff(s.proc),
+			simExcuse{exPart, part}, simExcuse{exBarred, w.barredUntil(s.proc, s.keys...)}, simExcuse{exLeftOver, left})
 		if s.to-free > limit {
 			w.violated("I7: nobody had any of %v for %.3f ms while client %d.%d waited for them until %.6f ms", s.keys, ms(s.to-free), s.proc, s.client, ms(s.to))
 		}
@@ -221,6 +225,8 @@ func (c *simClient) grantedAll(held Locks, n int, call int64) (grants []*simGran
 		}
 		grants = append(grants, g)
 	}
+	w.reached("a set is granted", true)
+	w.reached("a set is granted while a node is down", w.down(c.p) > 0)
 	return grants
 }
 
@@ -285,35 +291,42 @@ func (c *simClient) doSeveral(ctx context.Context, s *Mutexes, op int, call int6
 		6, uint64(c.p.i), uint64(c.i), uint64(truth(err == nil)))
 }
 
-// quiet is from when on nothing goes wrong, and how long a free lock may wait for one of
-// those who want it.
-func (w *simWorld) quiet() (quiet, limit int64) {
-	quiet = int64(w.plan.Until) + int64(8*w.plan.TTL+5*time.Second)
+// simQuiet is when waits are judged, and how.
+type simQuiet struct {
+	from  int64  // nothing goes wrong any more
+	limit int64  // for how long a free lock may wait for one of those who want it
+	usual int64  // the same, were it not for an excuse
+	why   string // that excuse
+}
+
+func (w *simWorld) quiet() (q simQuiet) {
+	q.from = int64(w.plan.Until) + int64(8*w.plan.TTL+5*time.Second)
 	for _, f := range w.plan.Faults {
-		quiet = max(quiet, int64(f.At+f.For)+int64(8*w.plan.TTL+5*time.Second))
+		q.from = max(q.from, int64(f.At+f.For)+int64(8*w.plan.TTL+5*time.Second))
 	}
 	grace := int64(max(leastReservation, 4*w.plan.NodeTimeout))
 	// A join that is torn, late or doubled may leave an entry behind whose turn is nobody's.
-	limit = 3 * grace * int64(1+(w.plan.Torn+w.plan.Late+w.plan.Twice)/50)
+	q.usual, q.why = 3*grace, exStrays
+	q.limit = q.usual * int64(1+(w.plan.Torn+w.plan.Late+w.plan.Twice)/50)
 	if w.plan.NoPublish {
 		// Waiters then join again a hundred times a second, and not now and then.
-		limit = max(limit, w.strays.Load()*grace)
+		q.limit = max(q.limit, w.strays.Load()*grace)
 	}
 	switch {
 	case w.plan.Regime == simWell:
-		quiet, limit = w.wellFrom(), grace
+		q.from, q.usual, q.limit = w.wellFrom(), grace, grace
 	case w.plan.Calm:
-		quiet = 0
-		switch limit = grace; {
+		q.from, q.usual = 0, grace
+		switch q.limit = grace; {
 		case w.disturbed(): // what it held, and its turn
-			limit = int64(w.plan.TTL) + 2*grace
+			q.limit, q.why = int64(w.plan.TTL)+2*grace, exDisturbed
 		case w.plan.Names: // queues on several nodes meet first, and may pass each other
-			limit = 2 * grace
+			q.limit, q.why = 2*grace, exNames
 		case w.plan.HandOvers && w.setsBack():
 			// What was handed over to nobody ends later at a queue's node whose clock was set
 			// back. The first waiter looks at the others once per grace, when it joins again.
-			limit = 2 * grace
+			q.limit, q.why = 2*grace, exHandedBack
 		}
 	}
-	return quiet, limit
+	return q
 }

@@ -77,6 +77,7 @@ func (c *simClient) downgrade(op int, i uint64, g *simGrant) {
 	_ = g.lock.Downgrade(context.Background())
 	if !c.w.dead(c.p) {
 		g.downgraded = c.w.t()
+		c.w.reached("a lock is downgraded", true)
 	}
 	c.w.took(c.p, "Downgrade", g.downgrade, c.w.plan.NodeTimeout)
 }
@@ -136,6 +137,8 @@ func (w *simWorld) checkSharing(grants []*simGrant) {
 		}
 		if held = append(held, c); len(held) > 1 {
 			w.count.Shared++
+			w.reached("a permit is held beside another", c.permits > 0)
+			w.reached("readers share a lock", c.permits == 0)
 		}
 	}
 }

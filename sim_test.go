@@ -48,6 +48,7 @@ type simResult struct {
 	steps int
 	count simCount
 	bad   []string
+	tally map[string]int // uses of excuses
 }
 
 // simulate runs a plan.
@@ -62,7 +63,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 		w.run(t)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		res = simResult{w.trace, w.steps, w.count, w.bad}
+		res = simResult{w.trace, w.steps, w.count, w.bad, w.tallies.of}
 	})
 	return res
 }
@@ -74,6 +75,7 @@ func newSimWorld(plan *simPlan, verbose func(string)) *simWorld {
 		sets: make(map[simSent]simHeard), sentBy: make(map[string]simSender), taken: make(map[simSent]bool), ties: make(map[int]int),
 	}
 	w.count.Faults = len(plan.Faults)
+	w.planned()
 	for i := range plan.Nodes {
 		w.nodes = append(w.nodes, newSimNode(w, i))
 	}
@@ -233,6 +235,8 @@ func simulateMany(t *testing.T, planOf func(seed uint64) *simPlan, first uint64,
 		done     int
 		failed   uint64
 		traces   = make(map[uint64]uint64)
+		uses     = make(map[string]int)
+		seedsOf  = make(map[string]int)
 		problems []string
 	)
 	// Garbage is collected less often: a world is thrown away whole, and two of them live at a time.
@@ -285,6 +289,10 @@ func simulateMany(t *testing.T, planOf func(seed uint64) *simPlan, first uint64,
 				done++
 				traces[seed] = res.trace
 				steps += res.steps
+				for name, n := range res.tally {
+					uses[name] += n
+					seedsOf[name]++
+				}
 				total.Grants += res.count.Grants
 				total.Refusals += res.count.Refusals
 				total.Requests += res.count.Requests
@@ -309,6 +317,10 @@ func simulateMany(t *testing.T, planOf func(seed uint64) *simPlan, first uint64,
 	}
 	took := time.Since(began).Round(time.Second)
 	// Behind the failure, if there is one.
+	defer func() {
+		t.Log("excuses, per 10,000 seeds:", tallyTable(simExcuses, uses, seedsOf, done))
+		t.Log("states, per 10,000 seeds:", tallyTable(append(stateNames(), unlisted(seedsOf)...), uses, seedsOf, done))
+	}()
 	defer t.Logf("%d seeds from %d on in %v: %+v, %d steps", done, first, took, total, steps)
 	if failed > 0 {
 		report(t, planOf(failed), problems)

@@ -43,7 +43,8 @@ type simWorld struct {
 	ended    bool
 	count    simCount
 	strays   atomic.Int64 // messages that came late, or twice
-	calmer   int64        // when the first of those who hurry had enough
+	tallies  simTallies
+	calmer   int64 // when the first of those who hurry had enough
 }
 
 // simCount tells what a run was worth.
@@ -225,6 +226,7 @@ func (n *simNode) isLock(key string) bool { return key[0] == 'k' }
 
 func (n *simNode) put(key, value string, expire int64, op *memOp) {
 	if n.isDoor(key) {
+		n.w.reached("a door is shut", true)
 		n.doorUntil[key[1:len(key)-len("}:door")]] = n.expiry(expire)
 	}
 	if n.isLock(key) && value != marker {
@@ -396,6 +398,10 @@ func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 			w.joins[seat] = append(w.joins[seat], w.t())
 			w.mu.Unlock()
 		}
+	}
+	if r.op == opRaise {
+		w.reached("a fencing counter is raised", a.err == nil)
+		w.reached("a fencing counter cannot be raised", a.err != nil)
 	}
 	code := uint64(0)
 	switch v := a.val.(type) {

@@ -1,0 +1,137 @@
+package redlock
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// States that only some seeds come to. Each is counted, so that one that is lost when plans change,
+// or the library, is noticed.
+
+// reached counts a state of the run.
+func (w *simWorld) reached(state string, here bool) {
+	if here {
+		w.tallies.count(state)
+	}
+}
+
+// down is how many nodes a process cannot use now.
+func (w *simWorld) down(p *simProcess) (n int) {
+	t := w.t()
+	for i := range w.nodes {
+		_, gone := w.faultAt(t, -1, i, faultHang, faultCrash, faultForget, faultSwap, faultPromote, faultErr, faultResync)
+		_, cut := w.faultAt(t, p.i, i, faultCut, faultCutOut, faultCutBack)
+		n += int(truth(gone || cut))
+	}
+	return n
+}
+
+// grantedIn counts the states in which a lock is granted; the caller holds mu.
+func (w *simWorld) grantedIn(g *simGrant) {
+	p, t := g.proc, w.t()
+	spare := len(w.nodes) - p.rl.quorum
+	down, shares := w.down(p), g.shared
+	w.reached("a grant with a node down", down > 0)
+	w.reached("a grant with as many nodes down as may be", down > 0 && down == spare)
+	w.reached("a shared grant with a node down", down > 0 && shares)
+	w.reached("a grant of a shared lock", shares && g.permits == 0)
+	w.reached("a grant of a permit", g.permits > 0)
+	w.reached("a grant with a fencing token", g.fence > 0)
+	w.reached("a grant to one that waited", w.places[g.value].came != 0)
+	barred := 0
+	for i := range w.nodes {
+		if guard := p.rl.guard; guard != nil {
+			left, _ := guard.judge(i, guard.period(g.lock.terms.ttl, g.lock.terms.fencing), p.mono.at(t))
+			barred += int(truth(left > 0))
+		}
+	}
+	w.reached("a grant although a node is barred", barred > 0)
+	w.reached("a grant although as many nodes are barred as may be", barred > 0 && barred == spare)
+	for _, f := range w.plan.Faults {
+		at := f.losesAt()
+		n := w.nodes[f.Node]
+		n.mu.Lock()
+		met, known := n.met[p.i]
+		n.mu.Unlock()
+		if at > 0 && at <= t && known && met > at && met <= at+int64(w.plan.TTL) {
+			w.reached("a grant to a process that met a node within a TTL after its loss", true)
+			break
+		}
+	}
+}
+
+// planned counts what a plan has.
+func (w *simWorld) planned() {
+	p := w.plan
+	w.reached(fmt.Sprint("nodes: ", len(p.Nodes)), true)
+	if p.Regime != "" {
+		w.reached("plan: "+p.Regime, true)
+	}
+	for _, f := range p.Faults {
+		w.reached("fault: "+f.Kind, true)
+	}
+	for _, kind := range p.Kinds {
+		w.reached("plan: semaphores", kind > 0)
+		w.reached("plan: shared locks", kind < 0)
+	}
+	for state, here := range map[string]bool{
+		"plan: calm": p.Calm, "plan: strict with faults": p.Strict && !p.Calm && len(p.Faults) > 0, "plan: ties": p.Ties > 0,
+		"plan: sets": p.Sets, "plan: sets of all modes": p.Sets && len(p.Kinds) > 0, "plan: hand-overs": p.HandOvers, "plan: min hold": p.MinHold > 0,
+		"plan: own names": p.Names, "plan: young nodes": p.Young, "plan: nobody may publish": p.NoPublish, "plan: users' clients": p.Users,
+		"plan: no connection ids": p.NoID, "plan: no kills": p.NoKill, "plan: native deletes": p.Native, "plan: mixed TTLs": p.Mixed,
+		"plan: torn for long": p.TornFor > 0, "plan: slow": p.Slow > 0, "plan: lost": p.Lost > 0, "plan: reset": p.Reset > 0,
+		"plan: torn": p.Torn > 0, "plan: late": p.Late > 0, "plan: twice": p.Twice > 0, "plan: deaf": p.Deaf > 0,
+	} {
+		w.reached(state, here)
+	}
+}
+
+// simState is a state, and how many of 10,000 seeds come to it.
+type simState struct {
+	name string
+	of   float64
+}
+
+// notReached lists the states that none of so many seeds came to, although it is next to
+// impossible that a dozen are expected and none comes.
+func notReached(states []simState, seedsOf map[string]int, seeds int) (lost []string) {
+	for _, s := range states {
+		if expected := s.of * float64(seeds) / 1e4; expected >= 12 && seedsOf[s.name] == 0 {
+			lost = append(lost, fmt.Sprintf("%s: no seed of %d, about %.0f were to be expected", s.name, seeds, expected))
+		}
+	}
+	return lost
+}
+
+// unlisted is what was counted and is in no list.
+func unlisted(seedsOf map[string]int) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(seedsOf)) {
+		if !slices.Contains(simExcuses, name) && !slices.ContainsFunc(simStates, func(s simState) bool { return s.name == name }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func stateNames() (names []string) {
+	for _, s := range simStates {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+func TestSimStateThatIsLostIsNoticed(t *testing.T) {
+	states := []simState{{"rare", 100}, {"frequent", 5000}}
+	require.Empty(t, notReached(states, nil, 20), "too few seeds to say anything")
+	require.Empty(t, notReached(states, map[string]int{"frequent": 1}, 1000))
+	require.Len(t, notReached(states, map[string]int{"rare": 1}, 1000), 1)
+	require.Len(t, notReached(states, map[string]int{"frequent": 1}, 1200), 1)
+	require.Len(t, notReached(states, nil, 1200), 2)
+}
+
+// simStates is all states that are counted, with what was measured over 20,000 seeds.
+var simStates = []simState{}
