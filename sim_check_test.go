@@ -185,6 +185,7 @@ func (w *simWorld) check() {
 			w.checkSharing(grants)
 		}
 		w.checkProgress(key, grants)
+		w.checkShareProgress(key, grants)
 		w.checkFences(grants)
 		w.checkWell(key, grants)
 		switch w.plan.Regime {
@@ -414,6 +415,7 @@ func (w *simWorld) disturbed() bool {
 type simWait struct {
 	proc, client int
 	from, to     int64
+	mode         int64 // how it wants the lock, see wayOf
 }
 
 // checkRelease is I6 for releases.
@@ -631,6 +633,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 		kind = 2 + kind%2
 	}
 	call := w.t()
+	over := w.wanted(m)
 	limit := attemptLimit(m)
 	var (
 		lock  *Lock
@@ -663,7 +666,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 		}
 	case 2, 3:
 		lock, err = m.Acquire(ctx)
-		w.waited(p, c.i, key, call)
+		w.waited(p, c.i, m, call)
 		c.mustSucceed(call, err)
 	case 4: // until some time
 		var stop func()
@@ -678,9 +681,10 @@ func (c *simClient) once(ctx context.Context, op int) {
 		lock, err = m.Acquire(dying)
 		stop()
 	default:
-		c.do(ctx, m, op, key)
+		c.do(ctx, m, op, key, over)
 		return
 	}
+	over()
 	if t := w.t(); t > ends && err != nil {
 		w.took(p, "an acquire whose context had ended", ends, 0)
 	}
@@ -789,11 +793,12 @@ var canceledContext = func() context.Context {
 
 var errDoTellsNot = errors.New("whether a release was confirmed is no error of Do")
 
-func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string) {
+func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string, over func()) {
 	w := c.w
 	call := w.t()
 	var g *simGrant
 	err := m.Do(ctx, func(ctx context.Context, lock *Lock) error {
+		over()
 		if g = w.granted(c.p, c.i, key, call, lock); g == nil {
 			return nil
 		}
@@ -802,6 +807,7 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string) {
 		w.keeps(g)
 		return nil
 	})
+	over()
 	if g == nil && err != nil {
 		c.failed(ctx, err)
 	}
@@ -812,13 +818,13 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string) {
 	}
 }
 
-func (w *simWorld) waited(p *simProcess, client int, key string, from int64) {
+func (w *simWorld) waited(p *simProcess, client int, m *Mutex, from int64) {
 	if w.t() >= p.killedAt || w.excused(exSleeper, len(p.asleep) > 0) {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.waits[key] = append(w.waits[key], simWait{p.i, client, from, w.t()})
+	w.waits[m.key] = append(w.waits[m.key], simWait{p.i, client, from, w.t(), wayOf(m)})
 }
 
 // failed looks at why there is no lock.

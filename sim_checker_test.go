@@ -117,6 +117,11 @@ func joins(entry string) *request {
 func calmPlan(p *simPlan)   { p.Calm, p.Strict = true, true }
 func strictPlan(p *simPlan) { p.Strict = true }
 
+func sharedCalmPlan(p *simPlan) {
+	calmPlan(p)
+	p.Kinds = []int{2}
+}
+
 type simRule struct {
 	rule string
 	plan func(p *simPlan)
@@ -259,6 +264,26 @@ var simRules = []simRule{
 	{"I7: nobody had any of %v for", calmPlan, func(h *handMade) {
 		h.setWaits = []simSetWait{{simWait{from: 0, to: h.at(600, 500)}, []string{"k0", "k1"}}}
 		h.checkSetProgress(nil)
+	}},
+	{"I7: client %d.%d could have had", sharedCalmPlan, func(h *handMade) { // one of two permits
+		g := h.grant(1, "a", 10*msec, 900*msec)
+		g.shared, g.permits, g.number = true, 2, 1
+		h.waits["k0"] = []simWait{{to: h.at(600, 500), mode: 2}}
+		h.checkShareProgress("k0", h.grants)
+	}},
+	{"I7: client %d.%d could have had", sharedCalmPlan, func(h *handMade) { // both are held until it has one
+		for i, letter := range []string{"a", "b"} {
+			g := h.grant(1, letter, 10*msec, h.at(100, 900))
+			g.shared, g.permits, g.number = true, 2, int64(i+1)
+		}
+		h.waits["k0"] = []simWait{{to: 800 * msec, mode: 2}}
+		h.checkShareProgress("k0", h.grants)
+	}},
+	{"I7: client %d.%d could have had", sharedCalmPlan, func(h *handMade) { // a reader beside readers, or behind a writer
+		h.grant(1, "a", 10*msec, 900*msec).shared = true
+		h.waits["k0"] = []simWait{{to: 800 * msec}}
+		h.wants["k0"] = []*simWait{{from: 20 * msec, to: h.at(30, 700), mode: -1}}
+		h.checkShareProgress("k0", h.grants)
 	}},
 	{"I7: client %d.%d was overtaken", func(p *simPlan) { p.Faults = []simFault{{Kind: faultCut, For: time.Hour}} }, func(h *handMade) {
 		for i := range either(h, int64(19), 18) {

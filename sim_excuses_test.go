@@ -2,17 +2,19 @@ package redlock
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 )
 
-// Where a rule excuses something, the excuse has a name, and each use is counted: of those that
-// say so, only where the rule would have failed without it.
+// Where a rule excuses something, the excuse has a name, and its uses are counted: those without which
+// the rule would have failed. Where two excuse the same, neither is counted. Of the few in
+// simWhenever the checker cannot tell, and counts all uses, which their names say in the table.
 
 const (
 	exClockThereAndBack = "R7: a wall clock was past the end, and is set back"
 	exForgot            = "I2: nodes of the majority have forgotten the lock"
-	exNoNotices         = "wake-up: nobody may publish"
+	exNoNotices         = "wake-up: PUBLISH is denied"
 	exMoved             = "order: it waited at another node before"
 	exRejoined          = "order: a further attempt, and a clock is set back"
 	exFreeAtCall        = "I6, release: a node was without the value at the call"
@@ -32,7 +34,7 @@ const (
 	exDisturbed         = "I7, progress: a process of a calm plan died, or was cut off"
 	exNames             = "I7, progress: queues on several nodes"
 	exHandedBack        = "I7, progress: handed over, and a clock is set back"
-	exHandedOver        = "I5, at the end: handed over to nobody yet"
+	exHandedOver        = "I5, at the end: handed over, and not adopted yet"
 	exKept              = "I5, at the end: kept for its time"
 	exStoppedLate       = "I5, at the end: a node that hung got it when its holder had stopped"
 	exLastsLonger       = "I5, at the end: the node's clock was set back"
@@ -48,6 +50,7 @@ const (
 	exHandedLate        = "adopt: handed over when it was nearly over"
 	exToldBack          = "O3: the node's clock was set back"
 	exStruck            = "O3: an extend with another number struck it"
+	exOtherName         = "O3: it joined by another node's name"
 	exGhost             = "O1: one that had its turn alone is in the way"
 	exNewcomer          = "wake-up: a newcomer has the permit"
 )
@@ -58,8 +61,10 @@ var simExcuses = []string{
 	exWithoutAtCall, exKeptByHand, exNeverHad, exSlept, exSleeper, exNotQuiet, exCutOff, exPart, exBarred, exLeftOver,
 	exStrays, exDisturbed, exNames, exHandedBack, exHandedOver, exKept, exStoppedLate, exLastsLonger, exForgottenKey,
 	exTurn, exForTheHeir, exForTheTime, exAstray, exSilent, exHanding, exFoundBefore, exLostBefore, exHandedLate,
-	exToldBack, exStruck, exGhost, exNewcomer,
+	exToldBack, exStruck, exOtherName, exGhost, exNewcomer,
 }
+
+var simWhenever = []string{exKeptByHand, exSleeper, exForTheHeir, exForTheTime, exAstray, exHanding, exLostBefore}
 
 // excused counts the use of an excuse.
 func (w *simWorld) excused(name string, used bool) bool {
@@ -106,7 +111,11 @@ func (w *simWorld) freeFor(q simQuiet, to, free int64, cutOff bool, others ...si
 func tallyTable(names []string, uses, seeds map[string]int, of int) string {
 	var text strings.Builder
 	for _, name := range names {
-		fmt.Fprintf(&text, "\n%9.1f uses %8.1f seeds  %s", float64(uses[name])*1e4/float64(of), float64(seeds[name])*1e4/float64(of), name)
+		whenever := ""
+		if slices.Contains(simWhenever, name) {
+			whenever = " (whenever it applies)"
+		}
+		fmt.Fprintf(&text, "\n%9.1f uses %8.1f seeds  %s%s", float64(uses[name])*1e4/float64(of), float64(seeds[name])*1e4/float64(of), name, whenever)
 	}
 	return text.String()
 }

@@ -162,7 +162,7 @@ func (n *simNode) writeMark(w *markWrite) sighting {
 	}
 	if w.isRedated() && n.redated == 0 {
 		n.redated = n.w.t()
-		n.w.reached("a mark from the future is given another date", true)
+		n.w.reached("a mark is given the present date", true)
 	}
 	return s
 }

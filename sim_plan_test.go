@@ -150,6 +150,7 @@ func drawPlan(seed uint64) *simPlan {
 	p.Names = oneIn(5)
 	p.NoPublish = mix(seed, 'N')%20 == 0
 	p.drawSets()
+	p.drawSetKinds()
 	p.drawHandOvers()
 	if p.Calm {
 		switch f := (simFault{Kind: faultBack, Node: r.IntN(nodes), Proc: r.IntN(len(p.Processes)), At: in(0, p.Until)}); r.IntN(4) {

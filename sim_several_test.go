@@ -93,7 +93,7 @@ func (c *simClient) waitedForSet(keys []string, from int64) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.setWaits = append(w.setWaits, simSetWait{simWait{p.i, c.i, from, w.t()}, keys})
+	w.setWaits = append(w.setWaits, simSetWait{simWait{proc: p.i, client: c.i, from: from, to: w.t()}, keys})
 }
 
 // checkSetProgress: once nothing goes wrong any more, a set whose keys are all free is soon
@@ -124,6 +124,7 @@ func (c *simClient) several(ctx context.Context, op int) {
 	w, p := c.w, c.p
 	keys := c.severalKeys(op)
 	var all []*Mutex
+	var wants []func()
 	limit := 2 * w.plan.NodeTimeout
 	for _, i := range keys {
 		var opts []LockOption
@@ -131,9 +132,15 @@ func (c *simClient) several(ctx context.Context, op int) {
 			opts = append(opts, WithFencing())
 			limit += w.plan.NodeTimeout // counters are raised one after the other
 		}
-		m := p.rl.Mutex(fmt.Sprint("k", i), opts...)
+		m := c.mutexOf(i, c.roll(op, 160+i), opts)
 		m.err = nil // as in once
 		all = append(all, m)
+		wants = append(wants, w.wanted(m))
+	}
+	over := func() {
+		for _, f := range wants {
+			f()
+		}
 	}
 	var names []string
 	for _, m := range all {
@@ -173,9 +180,10 @@ func (c *simClient) several(ctx context.Context, op int) {
 		stop()
 		c.endedInTime(ends, err)
 	default:
-		c.doSeveral(ctx, s, op, call)
+		c.doSeveral(ctx, s, op, call, over)
 		return
 	}
+	over()
 	if err != nil {
 		c.failed(ctx, err)
 		return
@@ -265,12 +273,13 @@ func (c *simClient) releaseAll(held Locks, grants []*simGrant, op int) {
 	w.took(c.p, "Release of several", from, w.plan.NodeTimeout)
 }
 
-func (c *simClient) doSeveral(ctx context.Context, s *Mutexes, op int, call int64) {
+func (c *simClient) doSeveral(ctx context.Context, s *Mutexes, op int, call int64, over func()) {
 	w := c.w
 	var grants []*simGrant
 	called := false
 	err := s.Do(ctx, func(ctx context.Context, held Locks) error {
 		called = true
+		over()
 		grants = c.grantedAll(held, len(s.mutexes), call)
 		if grants == nil {
 			return nil
@@ -281,6 +290,7 @@ func (c *simClient) doSeveral(ctx context.Context, s *Mutexes, op int, call int6
 		}
 		return nil
 	})
+	over()
 	if !called && err != nil {
 		c.failed(ctx, err)
 	}

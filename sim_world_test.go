@@ -29,16 +29,17 @@ type simWorld struct {
 	broken   []string // the rules that bad is about, as their formats
 	grants   []*simGrant
 	byToken  map[string]*simGrant
-	places   map[string]simPlace  // where who has this value stands in line
-	rejoined map[string]bool      // by the value: it is that of a further attempt
-	arrivals map[int64]int64      // the same, by arrival in the line: a further attempt has another value
-	waits    map[string][]simWait // by key
-	sets     map[simSent]simHeard // what is known of each SET
-	taken    map[simSent]bool     // a release of it was sent
-	sentBy   map[string]simSender // the process that sent the SETs of a value
-	ties     map[int]int          // by round: how many got the lock
-	joins    map[simSeat][]int64  // when a process came to the line of a node
-	parts    []*simPart           // locks, those of sets that are not complete yet among them
+	places   map[string]simPlace   // where who has this value stands in line
+	rejoined map[string]bool       // by the value: it is that of a further attempt
+	arrivals map[int64]int64       // the same, by arrival in the line: a further attempt has another value
+	waits    map[string][]simWait  // by key
+	wants    map[string][]*simWait // by key: all calls that want it in any way, and are not over
+	sets     map[simSent]simHeard  // what is known of each SET
+	taken    map[simSent]bool      // a release of it was sent
+	sentBy   map[string]simSender  // the process that sent the SETs of a value
+	ties     map[int]int           // by round: how many got the lock
+	joins    map[simSeat][]int64   // when a process came to the line of a node
+	parts    []*simPart            // locks, those of sets that are not complete yet among them
 	setWaits []simSetWait
 	ended    bool
 	count    simCount

@@ -765,6 +765,13 @@ var list = []mutant{
 		},
 	},
 	{
+		name: "permit-nobody-waits-for",
+		file: "request.go",
+		old:  `return "s" + strconv.Itoa(t.permits)`,
+		new:  `return "s" + strconv.Itoa(max(t.permits-1, min(t.permits, 1)))`,
+		why:  "waiters of the queue wait beside a permit that is free",
+	},
+	{
 		name: "permit-any-number",
 		file: "round.go",
 		old:  `if !r.numbered {`,
