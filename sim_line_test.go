@@ -47,8 +47,8 @@ type simEntry struct {
 // parseSimEntry reads a member of the queue in words of its own, not those of the twins.
 func parseSimEntry(member string, arrival int64) simEntry {
 	e := simEntry{member: member, arrival: arrival}
-	_, _ = fmt.Sscan(member, &e.process)
-	rest := strings.TrimPrefix(member, e.process+" ")
+	process, rest, _ := strings.Cut(member, " ")
+	e.process = process
 	grace, value, _ := strings.Cut(rest, " ")
 	e.value = value
 	if at := strings.IndexByte(grace, 's'); at >= 0 {
@@ -58,20 +58,33 @@ func parseSimEntry(member string, arrival int64) simEntry {
 	return e
 }
 
+// simBeside is the names of what goes with a lock's key.
+type simBeside struct{ door, shared, line string }
+
+func (n *simNode) beside(key string) simBeside {
+	b, known := n.names[key]
+	if !known {
+		b = simBeside{"{" + key + "}:door", "{" + key + "}:shared", "{" + key + "}:line"}
+		n.names[key] = b
+	}
+	return b
+}
+
 // lineOf looks at a key's queue; the caller holds mu.
 func (n *simNode) lineOf(key string) (l simLine) {
 	s := n.store
 	l.lock, _, _ = s.text(key)
-	l.door = s.get("{"+key+"}:door") != nil
-	l.holders = make(map[string]simListed)
-	if k := s.get("{" + key + "}:shared"); k != nil && l.lock == marker {
+	beside := n.beside(key)
+	l.door = s.get(beside.door) != nil
+	if k := s.get(beside.shared); k != nil && l.lock == marker {
+		l.holders = make(map[string]simListed)
 		for value, score := range k.zset {
 			if h := (simListed{int64(score) / numbers, int64(score) % numbers}); h.till >= s.millis() {
 				l.holders[value] = h
 			}
 		}
 	}
-	k := s.get("{" + key + "}:line")
+	k := s.get(beside.line)
 	if k == nil {
 		return l
 	}
@@ -124,6 +137,9 @@ func serves(r *request, before simLine) bool {
 // checkLine compares a queue before and after a script; the caller holds mu.
 func (n *simNode) checkLine(r *request, before simLine, val any) {
 	after := n.lineOf(r.key)
+	if len(after.entries)+len(after.holders) == 0 {
+		return // every rule is about one of them
+	}
 	was := make(map[string]simEntry)
 	for _, e := range before.entries {
 		was[e.member] = e

@@ -88,14 +88,30 @@ func (n *simNode) replication(t int64) (count int, former bool) {
 	return count, former
 }
 
+// simName is what a server calls its nth run, or replication.
+type simName struct {
+	what string
+	nth  int
+}
+
+// called makes a name, once. The caller holds mu.
+func (n *simNode) called(what string, nth int) string {
+	name, known := n.calls[simName{what, nth}]
+	if !known {
+		name = fmt.Sprintf("%s-%d-of-node-%d", what, nth, n.i)
+		n.calls[simName{what, nth}] = name
+	}
+	return name
+}
+
 // sighting is what the server that runs at t, which is now unless nobody looks at the mark,
 // tells of itself. The caller holds mu.
 func (n *simNode) sighting(t int64) sighting {
 	gen, since := n.generation(t)
 	replication, former := n.replication(t)
 	s := sighting{
-		asked: true, runID: fmt.Sprintf("run-%d-of-node-%d", gen, n.i), role: "master", formerID: "0",
-		replID: fmt.Sprintf("replication-%d-of-node-%d", replication, n.i),
+		asked: true, runID: n.called("run", gen), role: "master", formerID: "0",
+		replID: n.called("replication", replication),
 		uptime: time.Duration((n.hand.at(t) - n.hand.at(since)) / int64(time.Second) * int64(time.Second)),
 	}
 	if former {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/redlock/internal/history"
@@ -54,8 +56,8 @@ func (p *simPlan) drawKindsFrom(r *rand.Rand) {
 
 // kind is that of a key.
 func (p *simPlan) kind(key string) int {
-	var i int
-	if _, err := fmt.Sscanf(key, "k%d", &i); err != nil || i >= len(p.Kinds) {
+	i, err := strconv.Atoi(strings.TrimPrefix(key, "k"))
+	if err != nil || i >= len(p.Kinds) {
 		return 0
 	}
 	return p.Kinds[i]

@@ -156,7 +156,9 @@ type simNode struct {
 	again     bool  // what it does now came before
 
 	requests int
-	stopped  []*simHold       // set by scripts that failed then
+	stopped  []*simHold // set by scripts that failed then
+	names    map[string]simBeside
+	calls    map[simName]string
 	toldAt   map[string]int64 // when the lock was reserved for a value
 	met      map[int]int64    // by process: when it sent something first
 	marked   int64            // when the memory mark was written first; 0: never
@@ -183,7 +185,7 @@ func newSimNode(w *simWorld, i int) *simNode {
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
 		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64),
-		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), toldAt: make(map[string]int64), met: make(map[int]int64),
+		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), toldAt: make(map[string]int64), names: make(map[string]simBeside), calls: make(map[simName]string), met: make(map[int]int64),
 	}
 	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
 	n.store.watch, n.store.publish, n.store.mute = n, n.publish, w.plan.NoPublish
