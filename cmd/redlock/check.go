@@ -17,7 +17,8 @@ func checkCommand() *cobra.Command {
 		Short: "Look at the nodes for what breaks locks, and say what to do",
 		Long: `Look at the nodes for what breaks locks: servers given twice, replicas, evictions, lost
 writes, clocks that differ, missing permissions. Each finding says what it means and
-what to do. Nothing is left on the nodes.
+what to do. REMEMBERS SINCE is since when a node has lost no data, by its memory mark. Nothing is
+left on the nodes.
 
 Exit status: 0 if nothing critical was found, 1 if something was or no majority of nodes
 could be asked, 2 for a fault in the command line.`,

@@ -239,7 +239,7 @@ func join(found []search, prefix int, f listFlags) *listJSON {
 	for _, s := range found {
 		n := listNode{Node: s.node, Keys: len(s.keys), Whole: s.whole, Denied: s.denied}
 		if s.err != nil {
-			n.Error = s.err.Error()
+			n.Error = inPlain(s.err)
 		} else if !s.whole {
 			out.More = true
 		}

@@ -68,7 +68,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprint(stderr, paragraph(stderr, "redlock: "+inShell(strings.TrimPrefix(err.Error(), "redlock: "))))
 	if isUsage(err) {
-		fmt.Fprintf(stderr, "See '%s --help'.\n", cmd.CommandPath())
+		if !errors.Is(err, redlock.ErrDuplicateNode) { // --help knows nothing of it
+			fmt.Fprintf(stderr, "See '%s --help'.\n", cmd.CommandPath())
+		}
 		return exitUsage
 	}
 	if errors.Is(err, redlock.ErrNoQuorum) {

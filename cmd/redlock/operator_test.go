@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"github.com/quorumlock/redlock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -320,4 +321,22 @@ func TestTablesOnNarrowTerminals(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Information about several nodes is there once, with their names or how many they are.
+func TestFindingsOfSeveralNodesAreThereOnce(t *testing.T) {
+	severity := redlock.SeverityInfo
+	found := func(node, code string) redlock.Finding {
+		return redlock.Finding{Severity: severity, Code: code, Node: node, Message: "message of " + code, Advice: "advice"}
+	}
+	r := redlock.Report{Nodes: []redlock.NodeReport{{Node: "a"}, {Node: "b"}, {Node: "c"}},
+		Findings: []redlock.Finding{found("a", "young"), found("b", "young"), found("c", "young"), found("a", "slow"), found("", "set"), found("c", "slow")}}
+	assert.Equal(t, []redlock.Finding{found("all 3 nodes", "young"), found("a, c", "slow"), found("", "set")}, together(r).Findings)
+	var out strings.Builder
+	printReport(&out, r)
+	assert.Equal(t, 1, strings.Count(out.String(), "message of slow"))
+	assert.Len(t, r.Findings, 6, "--json has them all")
+	severity = redlock.SeverityWarning
+	r.Findings = []redlock.Finding{found("a", "down"), found("b", "down")}
+	assert.Equal(t, r.Findings, together(r).Findings, "what is worse has a line for each")
 }

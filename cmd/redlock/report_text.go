@@ -12,11 +12,12 @@ import (
 )
 
 // printReport shows a report. On a terminal that is too narrow for its tables they have fewer
-// columns, and a finding about several nodes is told once.
+// columns, and a finding about several nodes is there once.
 func printReport(w io.Writer, r redlock.Report) {
 	paint := paletteFor(w)
-	whole := paint.report(r)
-	wide := slices.ContainsFunc(strings.Split(r.String(), "\n"), func(line string) bool {
+	joined := together(r)
+	whole := paint.report(joined)
+	wide := slices.ContainsFunc(strings.Split(joined.String(), "\n"), func(line string) bool {
 		return utf8.RuneCountInString(line) > widthOf(w)
 	})
 	if !isTerminal(w) || !wide {
@@ -65,6 +66,32 @@ func printReport(w io.Writer, r redlock.Report) {
 		fmt.Fprintln(w, ink(strings.TrimSuffix(paragraph(w, printable(head+": "+f.Message)), "\n")))
 		fmt.Fprint(w, paragraph(w, "-> "+printable(f.Advice)))
 	}
+}
+
+// together is a report in which information about several nodes is there once. What is worse has a
+// line for each, with its name at the same place.
+func together(r redlock.Report) redlock.Report {
+	var findings []redlock.Finding
+	nodes := map[redlock.Finding][]string{}
+	for _, f := range r.Findings {
+		name := f.Node
+		if f.Severity == redlock.SeverityInfo {
+			f.Node = ""
+		}
+		if f.Node != "" || nodes[f] == nil {
+			findings = append(findings, f)
+		}
+		nodes[f] = append(nodes[f], name)
+	}
+	for i, f := range findings {
+		names := nodes[f]
+		findings[i].Node = strings.Join(slices.Compact(names), ", ")
+		if len(names) > 1 && len(names) == len(r.Nodes) {
+			findings[i].Node = fmt.Sprintf("all %d nodes", len(names))
+		}
+	}
+	r.Findings = findings
+	return r
 }
 
 func stateOf(n redlock.NodeReport) string {

@@ -60,6 +60,14 @@ var flagsForGo = strings.NewReplacer(
 	"give it a certificate in Options.TLS", "give it one with --tls-cert and --tls-key",
 )
 
+// inPlain says of each way not to get an answer the same, as the library does.
+func inPlain(err error) string {
+	if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {
+		return "no answer in time"
+	}
+	return inShell(err.Error())
+}
+
 // failure tells those who asked for JSON why there is nothing else, and returns err.
 func failure(cmd *cobra.Command, asJSON bool, key string, err error) error {
 	if asJSON && !isUsage(err) {

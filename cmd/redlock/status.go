@@ -375,7 +375,8 @@ func statusCommand() *cobra.Command {
 		Short: "Show the holder of a lock, the time left, and the waiters",
 		Long: `Show the holder of a lock, the time left, and the waiters: what each node says, and
 what the majority makes of it. Nothing is changed. A node that does not answer within a
-second is listed with the reason, and it is not known what it has.
+second is listed with the reason, and it is not known what it has. REMEMBERS SINCE is since when
+a node has lost no data, by its memory mark.
 
 Exit status: 0 if a majority of nodes answered, whether the lock is held or not; 1 if
 not, and then what the others said is shown; 2 for a fault in the command line.

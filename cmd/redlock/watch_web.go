@@ -311,7 +311,7 @@ func (b *board) nodes(v *view) {
 		n := viewNode{Name: name}
 		b.recheck = b.recheck || i < len(b.finder.nodes) && b.finder.nodes[i].remarked
 		if i < len(b.finder.nodes) && b.finder.nodes[i].err != nil {
-			n.Error = printable(b.finder.nodes[i].err.Error())
+			n.Error = printable(inPlain(b.finder.nodes[i].err))
 		} else {
 			v.Answers++
 		}

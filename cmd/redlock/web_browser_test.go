@@ -476,6 +476,7 @@ func manyLocks(t *testing.T, browser context.Context) {
 	p.until(`document.querySelector("#verdict").textContent.startsWith("3 of 5 nodes answer")`)
 	p.until(row+`.includes("3 of 5")`, "orders:42")
 	p.hears("does not answer")
+	p.until(`document.querySelector("#nodes").innerText.includes("no answer in time")`)
 	p.shoot("watch-nodes-down")
 	servers[2].Kill()
 	p.until(`document.querySelector("#verdict").textContent.startsWith("No quorum: 2 of 5 nodes answer")`)
@@ -523,7 +524,7 @@ const unreadable = `(() => {
 	return bad;
 })()`
 
-var sizes = map[string]size{"phone": {390, 844}, "small-phone": {320, 640}, "tablet": {800, 1100}, "laptop": {1024, 700}, "wide": {1920, 1080}}
+var sizes = map[string]size{"phone": {390, 844}, "small-phone": {320, 640}, "tablet": {800, 1100}, "laptop": {1024, 700}, "desk": {1280, 900}, "wide": {1920, 1080}}
 
 func looks(t *testing.T, browser context.Context) {
 	p := quick
@@ -573,4 +574,5 @@ func (p *tab) fits(name string, s size) {
 	for _, e := range []string{"h1", "#verdict", "#workers", "#nodes", "table", "#news"} {
 		assert.LessOrEqual(p.t, ask[float64](p, fmt.Sprintf(`document.querySelector(%q).getBoundingClientRect().bottom`, e)), float64(s.height), "%s: %s", name, e)
 	}
+	assert.Greater(p.t, ask[float64](p, `document.querySelector("#news").getBoundingClientRect().bottom`), 0.9*float64(s.height), "%s: what happens has the rest of the window", name)
 }
