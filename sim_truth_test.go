@@ -93,7 +93,7 @@ func (w *simWorld) checkByWhoseHand(g *simGrant) {
 	if g.told.at == 0 || g.told.at >= g.proc.killedAt || w.excused(exKeptByHand, g.keeps || g.handedAt != 0) {
 		return
 	}
-	ours, clean := 0, 0
+	ours, clean, again := 0, 0, 0
 	for _, n := range w.nodes {
 		there, removed := false, false
 		for _, h := range n.holds[g.key] {
@@ -101,16 +101,18 @@ func (w *simWorld) checkByWhoseHand(g *simGrant) {
 				there, removed = true, removed || h.released && h.to <= g.told.at
 			}
 		}
-		if removed {
+		switch {
+		case removed:
 			ours++
-		}
-		if !there {
+		case !there:
 			clean++
+		case n.refusedFirst(g.key, g.value):
+			again++
 		}
 	}
 	quorum := g.proc.rl.quorum
 	switch {
-	case g.told.err == nil && ours < quorum && !w.excused(exNeverHad, ours+clean >= quorum):
+	case g.told.err == nil && ours < quorum && !w.excused(exNeverHad, ours+clean >= quorum) && !w.excused(exRefusedFirst, ours+clean+again >= quorum):
 		w.violated("I6: the release of %v is confirmed, but only %d nodes removed it because of it, and %d never had it", g, ours, clean)
 	case errors.Is(g.told.err, ErrNotHeld) && ours >= quorum:
 		w.violated("I6: the release of %v says that it was not held, but %d nodes removed it because of it", g, ours)
