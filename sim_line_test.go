@@ -169,7 +169,7 @@ func (n *simNode) checkLine(r *request, before simLine, val any) {
 		// A clock that was set back since makes a turn that is over look as if it were to come.
 		told := e.told - n.setBackBetween(n.toldAt[e.value], n.w.t()+1)/int64(time.Microsecond)
 		n.w.excused(exToldBack, e.shares && e.told > now && told <= now && !listed)
-		if e.shares && told > now && !listed && !n.w.excused(exStruck, n.w.hasLock(e.value)) && !n.w.excused(exOtherName, n.w.joinedByAnotherName(n, e.value)) {
+		if e.shares && told > now && !listed && !n.w.excused(exStruck, n.w.hasLock(e.value)) && !n.w.excused(exOtherName, n.otherNames()) {
 			bad("O3: %.6s was told and is not listed", e.value)
 		}
 		if e.told > 0 && was[e.member].told == 0 {
@@ -221,13 +221,11 @@ func (w *simWorld) hasLock(value string) bool {
 	return w.byToken[value[:min(tokenLen, len(value))]] != nil
 }
 
-// joinedByAnotherName reports whether a waiter came to this node's queue while another node's name
-// led here, and then to that node's own. The release of its attempt finds it here, and takes it
-// from the list, not from the queue, which this name never led to.
-func (w *simWorld) joinedByAnotherName(n *simNode, value string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.places[value].node != n.i && slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultTwin && f.To == n.i })
+// otherNames reports whether another node's name leads to this node's server at some time. A waiter may
+// have come to its queue by that name. A release that comes by its own name, to which no join was sent,
+// takes it from the list and not from the queue.
+func (n *simNode) otherNames() bool {
+	return slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool { return f.Kind == faultTwin && f.To == n.i })
 }
 
 // onlyAlone: all of them that were not told want the lock alone.
