@@ -217,6 +217,8 @@ func TestRunWithoutAMajority(t *testing.T) {
 	p := s.start(t, "run", "k", "-w", "1s", "--", "echo", "ran")
 	assert.Empty(t, p.line(t))
 	assert.Equal(t, exitNoQuorum, p.end(t), p.errs.String())
+	assert.Contains(t, p.errs.String(), "redlock: open: no quorum within 1s (1 of 3 nodes")
+	assert.NotContains(t, p.errs.String(), "context deadline")
 }
 
 // A signal while waiting ends the wait, and the command is never started.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/redlock"
@@ -24,6 +25,9 @@ func (t *told) Unwrap() error { return t.err }
 // library names each node and what it found there.
 func inShort(ctx context.Context, rl *redlock.Redlock, f runFlags, keys []string, err error) error {
 	switch {
+	case f.wait > 0 && errors.Is(err, redlock.ErrNoQuorum) && errors.Is(err, context.DeadlineExceeded):
+		within := fmt.Sprintf("no quorum within %v", f.wait) // a shell has no context
+		return &told{strings.Replace(err.Error(), "no quorum: context deadline exceeded", within, 1), err}
 	case f.verbose || rl == nil || errors.Is(err, redlock.ErrNoQuorum):
 		return err
 	case errors.Is(err, redlock.ErrNotHeld) && f.adopt:
