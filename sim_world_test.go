@@ -516,6 +516,11 @@ type simProcess struct {
 		at    int64
 		count uint64
 	}
+	told struct { // what now returned last, and when by the bubble
+		sync.Mutex
+		at   time.Duration
+		mono int64
+	}
 }
 
 const never = int64(1) << 42 // more than an hour
@@ -652,10 +657,23 @@ func (w *simWorld) sleep(d int64, id uint64) {
 
 // The clock of the process.
 
+// now never gives the same instant at two times of the bubble, though they lie within a
+// nanosecond: acquires and rounds yield by the instant at which they began. Two with the same
+// one would be woken together, in an order that Go's scheduler chooses.
 func (p *simProcess) now() instant {
 	t := p.w.t()
 	wall := p.wall.at(t)
-	return instant{time: time.Unix(0, wall), mono: p.mono.at(t), wall: wall}
+	return instant{time: time.Unix(0, wall), mono: p.distinct(p.mono.at(t)), wall: wall}
+}
+
+func (p *simProcess) distinct(mono int64) int64 {
+	at := time.Since(p.w.began)
+	p.told.Lock()
+	defer p.told.Unlock()
+	if at > p.told.at || mono > p.told.mono {
+		p.told.at, p.told.mono = at, max(mono, p.told.mono+1)
+	}
+	return p.told.mono
 }
 
 func (p *simProcess) yield(id int64) {
