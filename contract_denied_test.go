@@ -1,11 +1,14 @@
 package redlock
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -77,5 +80,35 @@ func TestContractDeniedPublish(t *testing.T) {
 			n.raw("DEL", "k")
 			asks("[0 1 ~ ~ 0 1 c]", askJoin("q", "d", "", 0, 0))
 		})
+	}
+}
+
+// Scenario 91: a user may write the lock, but not its fencing counter. Redis does not roll
+// back what a script did before it failed, so the counter comes first.
+func TestFencedScriptsFailWhole(t *testing.T) {
+	t.Parallel()
+	if realredis.Major(t) < 7 {
+		t.Skip("no user can have such rights before Redis 7")
+	}
+	server := realredis.Start(t)
+	admin := server.Client(t)
+	ctx := context.Background()
+	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "half", "on", ">pw", "+@all", "-set", "~*", "&*", "(+set ~k)").Err())
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "half", Password: "pw", Protocol: 2, MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	require.NoError(t, client.Set(ctx, "k", "x", 0).Err(), "it may set the lock")
+	require.NoError(t, admin.Del(ctx, "k").Err())
+
+	w := newOwnWire(client, openHabits, "", newSystemClock())
+	t.Cleanup(w.close)
+	for name, req := range map[string]*request{
+		"acquire": askFence("a", 1, ""), "claim": askFence("a", 1, entryOf("p", "a")), "repair": askFenceRepair("a", 8),
+	} {
+		c := &call{req: req.withSource()}
+		w.exchange([]*call{c}, 10*time.Second, 10*time.Second, func() {})
+		assert.Equal(t, kindFailed, c.read(req.op).kind, name)
+		assert.True(t, permanent(c.err), "%s: %v", name, c.err)
+		assert.True(t, halfWay(c.err), "%s: %v", name, c.err)
+		assert.Empty(t, admin.Keys(ctx, "*").Val(), name)
 	}
 }

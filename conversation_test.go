@@ -321,12 +321,6 @@ func await1(pending <-chan outcome) outcome {
 	return o
 }
 
-// rest lets time pass.
-func rest(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 // sets is send of what may create keys.
 func (s *stage) sets(values ...string) outcome { return await1(s.exchanging(opAcquire, values)) }
 
@@ -806,7 +800,7 @@ func TestCloseEndsConversationsAtOnce(t *testing.T) {
 			require.Equal(t, at, (<-first).at)
 			require.Equal(t, at, (<-second).at)
 			got := s.send("4")
-			require.Equal(t, ballot{err: ErrClosed}, got.calls[0].ballot)
+			require.Equal(t, ballot{err: errClosed}, got.calls[0].ballot)
 		})
 	}
 }

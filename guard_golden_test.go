@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"strconv"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+var rewriteGuard = flag.Bool("rewrite.guard", false, "write what the golden test prints into its file")
 
 const goldenGuard = "testdata/guard.txt"
 
@@ -34,7 +37,7 @@ func TestGuardGolden(t *testing.T) {
 			fmt.Fprintf(&out, "    %s\n", told)
 		}
 	}
-	if *rewrite {
+	if *rewriteGuard {
 		require.NoError(t, os.WriteFile(goldenGuard, []byte(out.String()), 0o644))
 		return
 	}

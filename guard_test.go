@@ -48,8 +48,7 @@ func guardOf(n int, fixed time.Duration) (*guard, *FakeClock) {
 	for i := range names {
 		names[i] = fmt.Sprint("node", i)
 	}
-	var h *Hooks
-	return newGuard(names, fixed, false, c, (&degradations{hooks: h.copied()}).ofNode), c
+	return newGuard(names, fixed, false, c, func(degradation) {}), c
 }
 
 func seeAll(g *guard, ids string, uptimes ...time.Duration) {
@@ -156,34 +155,6 @@ func TestGuardOfNodesThatDoNotTell(t *testing.T) {
 func TestNoGuard(t *testing.T) {
 	g, _ := guardOf(3, -1)
 	require.Nil(t, g)
-}
-
-// A round's grants that wait for other nodes to be seen count once they are, and not
-// at all when no more nodes answer.
-func TestRoundWaitsForNodesThatWereNotSeen(t *testing.T) {
-	for _, all := range []bool{true, false} {
-		g, c := guardOf(3, 0)
-		r := &round{guard: g, period: 10 * s}
-		r.init(c.now(), make([]seat, 3))
-		yes := ballot{kind: kindGranted, final: true}
-		for i := range 2 {
-			g.saw(i, sighting{runID: fmt.Sprint(i), uptime: 0})
-			r.deliver(i, yes, c.now().mono)
-			require.Equal(t, verdictOpen, r.current())
-			require.Equal(t, VotePending, r.vote(i))
-		}
-		if all {
-			g.saw(2, sighting{runID: "2", uptime: 0})
-			r.deliver(2, yes, c.now().mono)
-			require.Equal(t, verdictGranted, r.current())
-			continue
-		}
-		r.deliver(2, ballot{kind: kindUnknown, err: errTimeout}, c.now().mono)
-		require.Equal(t, verdictNoQuorum, r.current())
-		require.Equal(t, VoteBarred, r.vote(0))
-		require.Equal(t, VoteBarred, r.vote(1))
-		require.Equal(t, errRestarted{10 * s}, r.outcomes(g.names)[0].Err)
-	}
 }
 
 func TestGuardOfFencedLocks(t *testing.T) {

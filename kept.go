@@ -137,6 +137,9 @@ func (k *keptReleases) all(now int64) callList {
 	return list
 }
 
+// len is how many there are.
+func (k *keptReleases) len() int { return k.unheard.len() + k.failed.len() + len(k.later) }
+
 // forget lets go of one that will not come back.
 func (k *keptReleases) forget(c *call) {
 	for _, w := range []*waitingReleases{&k.unheard, &k.failed} {
@@ -162,6 +165,14 @@ type waitingReleases struct {
 // probing reports whether the node is being asked.
 func (w *waitingReleases) probing() bool {
 	return w.probe != nil && (w.probe.state == callQueued || w.probe.state == callOut)
+}
+
+// len counts also the one that is on its way.
+func (w *waitingReleases) len() int {
+	if w.probing() {
+		return w.n + 1
+	}
+	return w.n
 }
 
 // add puts a release behind the others. Nothing is sent before the time notBefore.

@@ -177,12 +177,12 @@ func TestReleasesAreKeptUntilTheirKeysAreGone(t *testing.T) {
 				}
 				time.Sleep(time.Minute - time.Second)
 				b.lane.mu.Lock()
-				assert.GreaterOrEqual(b, keptIn(&b.lane.kept), 1999)
+				assert.GreaterOrEqual(b, b.keeps(), 1999)
 				b.lane.mu.Unlock()
 				time.Sleep(3 * time.Second)
 				b.lane.mu.Lock()
-				assert.LessOrEqual(b, keptIn(&b.lane.kept), 1000)
-				assert.GreaterOrEqual(b, keptIn(&b.lane.kept), 999)
+				assert.LessOrEqual(b, b.keeps(), 1000)
+				assert.GreaterOrEqual(b, b.keeps(), 999)
 				b.lane.mu.Unlock()
 				for _, c := range brief {
 					require.Equal(b, callDone, b.state(c))
@@ -263,5 +263,50 @@ func TestSecondReleasesLeaveInTheOrderOfTheirTimes(t *testing.T) {
 		defer mu.Unlock()
 		require.Equal(t, []time.Duration{time.Second, 2 * time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second}, left)
 		require.Empty(t, k.later)
+	})
+}
+
+// Whatever the order in a script, one that failed may have done a part, so it is released.
+// Errors that come before a script does anything need no release: a node that answers them
+// would be asked twice as often.
+func TestReleaseOfAScriptThatFailed(t *testing.T) {
+	for answer, released := range map[string]bool{
+		"NOPERM this user has no permissions to access one of the keys used as arguments":                                               true,
+		"ERR ACL failure in script: No permissions to access a key script: d8f2, on @user_script:30.":                                   true,
+		"ERR Error running script (call to f_d8f2): @user_script:3: The user executing the script can't run this command or subcommand": true,
+		"ERR something that nobody has heard of":                                                                                        true,
+		"READONLY You can't write against a read only replica. script: d8f2, on @user_script:30.":                                       false,
+		"ERR Error running script (call to f_d8f2): @user_script:3: -READONLY You can't write against a read only replica.":             false,
+		"MISCONF Redis is configured to save RDB snapshots":                                                                             false,
+		"OOM command not allowed when used memory > 'maxmemory'.":                                                                       false,
+		"BUSY Redis is busy running a script.":                                                                                          false,
+		"LOADING Redis is loading the dataset in memory":                                                                                false,
+		"NOAUTH Authentication required.":                                                                                               false,
+		"BADFENCE the fencing counter has reached its end":                                                                              false,
+		"MOVED 1 127.0.0.1:7001": false,
+	} {
+		onBench(t, func(b *bench) {
+			b.reply = func(name string, _ bool) ballot {
+				if name == "aacquire" {
+					return ballot{err: serverError(answer), sent: true}
+				}
+				return ballot{}
+			}
+			set := b.call(opAcquireFenced, "a")
+			set.req.script = fenceScript
+			b.lane.enqueue(set, b.now())
+			synctest.Wait()
+			require.Equal(b, kindFailed, lastTold(set).kind)
+			b.release(set, "a")
+			assert.Equal(b, released, len(b.sent()) == 2, "%s: %v", answer, b.sent())
+			b.empty()
+		})
+	}
+	onBench(t, func(b *bench) { // a plain SET is one step
+		b.reply = func(string, bool) ballot { return ballot{err: serverError("NOPERM"), sent: true} }
+		set := b.send(opAcquire, "a")
+		synctest.Wait()
+		b.release(set, "a")
+		assert.Len(b, b.sent(), 1)
 	})
 }

@@ -186,6 +186,18 @@ func (l *lane) reachable(now int64, patience time.Duration) bool {
 	return (!b.down || b.overdue) && now >= b.until && now-l.flight.silentSince(now) < int64(patience)
 }
 
+// load is how many calls wait in the lane, and how many releases it keeps.
+func (l *lane) load() (queued, kept int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.queue.all() {
+		if c.state != callDropped {
+			queued++
+		}
+	}
+	return queued, l.kept.len()
+}
+
 // gone reports whether the node's client was closed by its owner, as far as is known: the
 // node is not coming back.
 func (l *lane) gone() bool {

@@ -11,11 +11,8 @@ import (
 
 // join is a join of a wait queue; ended is the entry that it takes the place of.
 func (b *bench) join(name, ended string) *call {
-	r := new(round)
-	r.init(b.lane.clock.now(), make([]seat, 1))
 	t := &leaseTerms{ttl: benchTTL, nodeTimeout: benchTimeout}
-	r.address(0, joinRequest(t, "waited for", name, &queueArgs{entry: name, ended: ended}))
-	c := &r.seats[0].call
+	c := b.asks(joinRequest(t, "waited for", name, &queueArgs{entry: name, ended: ended}))
 	b.lane.enqueue(c, b.now())
 	return c
 }

@@ -139,3 +139,15 @@ func TestAHeldKeyHoldsUpNoOther(t *testing.T) {
 		require.NoError(t, rl.Close())
 	})
 }
+
+// overWires is a Redlock whose nodes are at the end of these wires.
+func overWires(t *testing.T, o *Options, wires ...wire) *Redlock {
+	t.Helper()
+	full, broken := o.withDefaults()
+	require.NoError(t, broken)
+	names := make([]string, len(wires))
+	for i := range names {
+		names[i] = fmt.Sprint("node ", i)
+	}
+	return assemble(names, wires, full, newSystemClock())
+}

@@ -1,10 +1,9 @@
 package redlock
 
 import (
-	"errors"
 	"fmt"
 	"math"
-	"net"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -12,23 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-)
-
-// serverError is an answer of a server that is an error.
-type serverError string
-
-func (e serverError) Error() string { return string(e) }
-func (serverError) RedisError()     {}
-
-var (
-	errEOF     = errors.New("EOF")
-	errRefused = &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-	noScript   = ballot{err: serverError("NOSCRIPT No matching script."), sent: true}
-	ok         = ballot{val: "OK", sent: true}
-	one        = ballot{val: int64(1), sent: true}
-	zero       = ballot{val: int64(0), sent: true}
-	lost       = ballot{err: errEOF, sent: true}
-	refused    = ballot{err: errRefused}
 )
 
 // bench is a lane over a wire whose replies a test scripts.
@@ -65,18 +47,36 @@ const (
 	benchTimeout = 20 * time.Millisecond
 )
 
-// call makes a call with a round of its own, which waits for this one node.
+// call makes a call with a caller of its own.
 func (b *bench) call(k op, name string) *call {
-	r := new(round)
-	r.init(b.lane.clock.now(), make([]seat, 1))
-	c := &r.seats[0].call
 	req := &request{op: k, key: name, value: name, timeout: benchTimeout, readBound: benchTTL, keepFor: benchTTL}
 	if !k.sets() {
 		req.script = releaseScript
 		req.key = "key"
 	}
-	r.address(0, req)
-	return c
+	return b.asks(req)
+}
+
+func (b *bench) asks(req *request) *call {
+	return &call{req: req, caller: new(asker), deadline: b.now() + int64(req.timeout)}
+}
+
+// asker waits for one node.
+type asker struct {
+	mu   sync.Mutex
+	last ballot
+	slow chan struct{} // if set, it takes its final answer only then
+}
+
+func (a *asker) deliver(_ int, b ballot, _ int64) {
+	a.mu.Lock()
+	if !a.last.final {
+		a.last = b
+	}
+	a.mu.Unlock()
+	if b.final && a.slow != nil {
+		<-a.slow
+	}
 }
 
 func (b *bench) send(k op, name string) *call {
@@ -93,12 +93,12 @@ func (b *bench) release(set *call, name string) *call {
 	return c
 }
 
-// vote is what the caller has been told.
-func lastTold(c *call) cast {
-	r := c.caller.(*round)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.seats[0].cast
+// lastTold is what the caller was told last.
+func lastTold(c *call) ballot {
+	a := c.caller.(*asker)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.last
 }
 
 func (b *bench) state(c *call) callState {
@@ -107,13 +107,18 @@ func (b *bench) state(c *call) callState {
 	return c.state
 }
 
+func (b *bench) keeps() int {
+	_, kept := b.lane.load()
+	return kept
+}
+
 func (b *bench) empty() {
 	b.Helper()
+	assert.Zero(b, b.keeps())
 	b.lane.mu.Lock()
 	defer b.lane.mu.Unlock()
 	assert.Zero(b, b.lane.queue)
 	assert.Empty(b, b.lane.flight.out)
-	assert.Zero(b, keptIn(&b.lane.kept))
 	assert.False(b, b.lane.starting)
 }
 
@@ -436,10 +441,6 @@ func TestReleaseOfARepairAfterASetThatMayLand(t *testing.T) {
 	}
 }
 
-type slowObserver chan struct{}
-
-func (o slowObserver) observe(int, ballot) { <-o }
-
 // What a release was answered is told while the lane sends it again. The race detector sees
 // whether the two share it.
 func TestReleaseThatIsSentAgainWhileItsAnswerIsTold(t *testing.T) {
@@ -448,8 +449,8 @@ func TestReleaseThatIsSentAgainWhileItsAnswerIsTold(t *testing.T) {
 		b.send(opAcquire, "first")
 		synctest.Wait()
 		slow := b.call(opAcquire, "slow")
-		told := make(slowObserver)
-		slow.caller.(*round).observer = told
+		told := make(chan struct{})
+		slow.caller.(*asker).slow = told
 		b.lane.enqueue(slow, b.now())
 		sent := 0
 		b.answers(func(name string, _ bool) ballot {
@@ -665,9 +666,9 @@ func TestClosedLaneSendsReleasesOnly(t *testing.T) {
 		b.release(set, "a")
 		n := len(b.sent())
 		flushed := b.lane.close(b.now())
-		assert.ErrorIs(b, lastTold(waiting).err, ErrClosed)
-		assert.ErrorIs(b, lastTold(b.send(opAcquire, "late")).err, ErrClosed)
-		assert.ErrorIs(b, lastTold(b.send(opRelease, "late")).err, ErrClosed)
+		assert.ErrorIs(b, lastTold(waiting).err, errClosed)
+		assert.ErrorIs(b, lastTold(b.send(opAcquire, "late")).err, errClosed)
+		assert.ErrorIs(b, lastTold(b.send(opRelease, "late")).err, errClosed)
 		select {
 		case <-flushed:
 			b.Error("flushed too early")
@@ -692,7 +693,7 @@ func TestAbandonedLaneTellsWhoeverWaits(t *testing.T) {
 		flushed := b.lane.close(b.now())
 		b.lane.abandon(b.now())
 		for _, c := range []*call{set, rel} {
-			assert.ErrorIs(b, lastTold(c).err, ErrClosed)
+			assert.ErrorIs(b, lastTold(c).err, errClosed)
 			assert.Equal(b, kindUnknown, lastTold(c).kind)
 		}
 		close(b.gate)

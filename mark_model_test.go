@@ -116,7 +116,7 @@ func newMarkModel(seed uint64, rules *markRules) *markModel {
 // holdBefore has somebody hold the lock on a bare majority, of which a node was restarted.
 func (w *markModel) holdBefore(node int) {
 	n := len(w.nodes)
-	for j := range majority(n) {
+	for j := range n/2 + 1 {
 		if k := (node + j) % n; k != node {
 			w.nodes[k].store.set(modelKeys[0], "before", modelTTL.Milliseconds(), &memOp{})
 		}
@@ -382,7 +382,7 @@ func (w *markModel) acquire(c *modelClient) {
 			votes++
 		}
 	}
-	if votes >= majority(len(w.nodes)) {
+	if votes >= len(w.nodes)/2+1 {
 		w.held = append(w.held, modelHold{key, start + int64(modelTTL) - int64(12*time.Millisecond)})
 		w.say("%p holds %s by %v", c, key, grants)
 		return

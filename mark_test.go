@@ -255,28 +255,6 @@ func TestGuardOfManyConnections(t *testing.T) {
 	require.Zero(t, leftOf(g, 1, 10*s))
 }
 
-func TestGuardTellsOnceWhatANodeLacks(t *testing.T) {
-	told := make(chan DegradedInfo, 10)
-	g, _ := guardOf(2, 0)
-	g.tell = (&degradations{hooks: &Hooks{Degraded: func(i DegradedInfo) { told <- i }}}).ofNode
-	full := sighting{asked: true, runID: "a", replID: "r", mark: unreadMark(memError("NOPERM no access"))}
-	for range 3 {
-		g.saw(0, full)
-		g.saw(1, sighting{err: memError("NOPERM no info")})
-		g.saw(1, sighting{err: memError("BUSY")})
-	}
-	byNode := make(map[string]DegradedInfo)
-	for range 2 {
-		d := <-told
-		byNode[d.Node] = d
-	}
-	require.Empty(t, told)
-	require.Contains(t, byNode["node0"].Lacks, "memory mark")
-	require.ErrorContains(t, byNode["node0"].Err, "no access")
-	require.Contains(t, byNode["node1"].Lacks, "restart guard")
-	require.ErrorContains(t, byNode["node1"].Err, "no info")
-}
-
 // A mark that may be read and not written is asked for once, not with each batch.
 func TestMarkThatMayNotBeWritten(t *testing.T) {
 	g, _ := guardOf(3, 0)
@@ -330,7 +308,7 @@ func TestTwinOfANodeIsSentNothing(t *testing.T) {
 	require.Empty(t, twins())
 	leads(2, "a0")
 	require.Equal(t, []int{2}, twins())
-	require.ErrorIs(t, g.twin(2), ErrDuplicateNode)
+	require.ErrorIs(t, g.twin(2), errDuplicateNode)
 	require.ErrorContains(t, g.twin(2), "node0")
 	leads(1, "a0")
 	require.Equal(t, []int{1, 2}, twins())

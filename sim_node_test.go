@@ -1067,3 +1067,6 @@ func (s *memStore) mark(key string, argv []string, op *memOp) (any, error) {
 func (op *memOp) serves() bool {
 	return op.req.queue != nil || op.req.script == forceScript || op.req.script == queueReleaseScript
 }
+
+// simEpoch is a time to begin at, in nanoseconds since 1970.
+var simEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()

@@ -57,9 +57,6 @@ type simCount struct {
 	Ties, Nobody                                int // rounds of several that ask once, and those in which nobody got the lock
 }
 
-// simEpoch is the servers' time at the start.
-var simEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
-
 // simFine: a nanosecond of the run is so many of the bubble's, between which hashes
 // spread what would fall on the same one.
 const simFine = 1 << 20

@@ -1,14 +1,14 @@
 package redlock
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
-	"testing"
+	"syscall"
 	"testing/synctest"
 	"time"
-
-	"github.com/stretchr/testify/require"
 )
 
 // scriptedWire is a wire to a node whose replies a test scripts, and which notes what
@@ -34,18 +34,6 @@ type exchangeLog struct {
 	names     []string
 	keys      []string
 	ops       []op
-}
-
-// overWires is a Redlock whose nodes are at the end of these wires.
-func overWires(t *testing.T, o *Options, wires ...wire) *Redlock {
-	t.Helper()
-	full, broken := o.withDefaults()
-	require.NoError(t, broken)
-	names := make([]string, len(wires))
-	for i := range names {
-		names[i] = fmt.Sprint("node ", i)
-	}
-	return assemble(names, wires, full, newSystemClock())
 }
 
 func newScriptedWire() *scriptedWire { return &scriptedWire{start: time.Now()} }
@@ -76,8 +64,7 @@ func (w *scriptedWire) exchange(batch []*call, _, bound time.Duration, left func
 	for _, c := range batch {
 		c.ballot = w.answer(c.req)
 	}
-	answered, sent := read(batch)
-	return answered || !sent
+	return !slices.ContainsFunc(batch, func(c *call) bool { return !c.answered() && c.sent })
 }
 
 // answers changes the script while requests may be on their way.
@@ -143,4 +130,27 @@ func (w *scriptedWire) order() map[string][]op {
 		}
 	}
 	return ops
+}
+
+// serverError is an answer of a server that is an error.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+func (serverError) RedisError()     {}
+
+var (
+	errEOF     = errors.New("EOF")
+	errRefused = &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	noScript   = ballot{err: serverError("NOSCRIPT No matching script."), sent: true}
+	ok         = ballot{val: "OK", sent: true}
+	one        = ballot{val: int64(1), sent: true}
+	zero       = ballot{val: int64(0), sent: true}
+	lost       = ballot{err: errEOF, sent: true}
+	refused    = ballot{err: errRefused}
+)
+
+// rest lets time pass.
+func rest(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
