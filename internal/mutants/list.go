@@ -766,7 +766,7 @@ var list = []mutant{
 	},
 	{
 		name: "permit-nobody-waits-for",
-		file: "request.go",
+		file: "resource.go",
 		old:  `return "s" + strconv.Itoa(t.permits)`,
 		new:  `return "s" + strconv.Itoa(max(t.permits-1, min(t.permits, 1)))`,
 		why:  "waiters of the queue wait beside a permit that is free",
