@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // acquisition is one call of TryAcquire, Acquire or Do until it has its lock or gives up.
@@ -20,12 +23,12 @@ type acquisition struct {
 	// adopts is the token of the lock to go on with; empty: it is to be free.
 	adopts string
 
-	start    instant
+	start    tick.Instant
 	attempts int
 	w        *waiter // once it has to wait; nil if the key can have no queue
 	last     *QuorumError
-	waiting  instant   // since when
-	told     *toldWait // by Hooks.Waiting; nil: by nobody
+	waiting  tick.Instant // since when
+	told     *toldWait    // by Hooks.Waiting; nil: by nobody
 	waited   time.Duration
 }
 
@@ -40,7 +43,7 @@ func (a *acquisition) acquire() (*Lock, error) {
 		defer cancel()
 		a.ctx = ctx
 	}
-	a.start = a.clock.now()
+	a.start = a.clock.Now()
 	lock, err := a.run()
 	if a.w != nil {
 		a.w.done()
@@ -124,8 +127,8 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 		return
 	}
 	info := AcquireInfo{
-		Context: a.caller, Key: a.key, Mode: a.terms.mode(a.terms.shared), Attempts: a.attempts, Start: a.start.time, Elapsed: a.clock.now().since(a.start),
-		WaitID: a.told.waitID(), WaitStart: a.waiting.time, Waited: a.waited, Err: err,
+		Context: a.caller, Key: a.key, Mode: a.terms.mode(a.terms.shared), Attempts: a.attempts, Start: a.start.Time, Elapsed: a.clock.Now().Since(a.start),
+		WaitID: a.told.waitID(), WaitStart: a.waiting.Time, Waited: a.waited, Err: err,
 	}
 	if lock != nil {
 		info.Token, info.Until, info.Outcomes = lock.Token(), lock.Until(), lock.Outcomes()
@@ -184,20 +187,20 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 }
 
 // ask sends the SETs of an attempt. until is the end of validity if they are granted.
-func (a *acquisition) ask() (l *Lock, until instant, err error) {
+func (a *acquisition) ask() (l *Lock, until tick.Instant, err error) {
 	l, err = a.newLock()
 	if err != nil {
 		return nil, until, err
 	}
 	l.nth, l.adopts = int32(a.nth), a.adopts
-	start := a.clock.now()
-	until = validUntil(start, a.terms.ttl, a.opts.DriftFactor)
+	start := a.clock.Now()
+	until = validUntil(start, a.terms.TTL, a.opts.DriftFactor)
 	l.sendAcquire(start)
 	return l, until, nil
 }
 
 // settle waits for what becomes of an attempt.
-func (a *acquisition) settle(l *Lock, until instant) (lock *Lock, retryable bool, err error) {
+func (a *acquisition) settle(l *Lock, until tick.Instant) (lock *Lock, retryable bool, err error) {
 	r := &l.attempt.Load().round
 	v, cut := l.waitAcquire(a.ctx)
 	if cut == nil && v == verdictHopeless {
@@ -217,8 +220,8 @@ func (a *acquisition) settle(l *Lock, until instant) (lock *Lock, retryable bool
 			}
 		}
 	}
-	now := a.clock.now()
-	if cut == nil && v == verdictGranted && !now.reached(until) {
+	now := a.clock.Now()
+	if cut == nil && v == verdictGranted && !now.Reached(until) {
 		if a.terms.permits > 0 {
 			l.settlePermit()
 		}
@@ -253,11 +256,11 @@ func (a *acquisition) newLock() (*Lock, error) {
 }
 
 // op is what the attempt is called in errors.
-func (a *acquisition) op() op {
+func (a *acquisition) op() protocol.Op {
 	if a.adopts != "" {
-		return opAdopt
+		return protocol.OpAdopt
 	}
-	return opAcquire
+	return protocol.OpAcquire
 }
 
 // reasons is why an attempt failed, and whether waiting may help.
@@ -284,7 +287,7 @@ func (a *acquisition) reasons(r *round, v verdict, cut error) (reasons []error, 
 // notAsked is what there is to say of an acquire that is still in the queue: that another
 // holds the lock, as the last one of this process was told.
 func (a *acquisition) notAsked() *QuorumError {
-	e := &QuorumError{Op: opAcquire.String(), Key: a.key, Need: a.quorum, reasons: []error{ErrHeld}}
+	e := &QuorumError{Op: protocol.OpAcquire.String(), Key: a.key, Need: a.quorum, reasons: []error{ErrHeld}}
 	for _, name := range a.names {
 		e.Outcomes = append(e.Outcomes, Outcome{Node: name, Vote: VoteNotSent, Err: errInQueue})
 	}
@@ -297,12 +300,12 @@ var errInQueue = errors.New("waiting in the queue")
 // and a node keeps one, else for a random time. Other failures (an outage) are not a matter
 // of order, so they are waited out with a random pause.
 func (a *acquisition) untilNextAttempt() error {
-	if a.waiting.time.IsZero() {
-		a.waiting = a.clock.now()
+	if a.waiting.Time.IsZero() {
+		a.waiting = a.clock.Now()
 	}
 	a.tellWaiting()
 	err := a.waitBetween(max(a.attempts, 1))
-	a.waited = a.clock.now().since(a.waiting)
+	a.waited = a.clock.Now().Since(a.waiting)
 	return err
 }
 
@@ -325,7 +328,7 @@ func (a *acquisition) waitBetween(attempts int) error {
 		if free, all, err = a.whenFree(a.ctx, a.last); err != nil {
 			return err
 		}
-		a.told.polledFor(a.last, a.clock.now())
+		a.told.polledFor(a.last, a.clock.Now())
 		if free == 0 && anyShared(all) {
 			free = -1 // there is room among those who share it, and a door keeps us out
 		}
@@ -356,7 +359,7 @@ func (a *acquisition) lostToOthers() bool {
 // this one came too late to ask, behind thousands that came with it.
 func (a *acquisition) knownHeld() bool {
 	// One that was in the queue and gave its turn up must not be sent straight back to it.
-	return a.w.since == (instant{}) && a.queues.recentlyRefused(a.resource)
+	return a.w.since == (tick.Instant{}) && a.queues.recentlyRefused(a.resource)
 }
 
 // pauseBetween waits for d before the next attempt. While too few nodes answer, everybody
@@ -376,7 +379,7 @@ func (a *acquisition) pauseBetween(d time.Duration) error {
 		case <-a.life.closing:
 			return ErrClosed
 		}
-		a.clock.yield(a.start.mono)
+		a.clock.Yield(a.start.Mono)
 	}
 	if a.w != nil {
 		return a.w.pauseUnlessWoken(a.ctx, d)

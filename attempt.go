@@ -3,13 +3,16 @@ package redlock
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // attempt is what asking for a lock needs. It is let go of as soon as all nodes have granted,
 // which is nearly always, so that a lock that is held for long is small.
 type attempt struct {
 	round
-	set request
+	set protocol.Request
 }
 
 // withSeats makes what has a round, and room for the answers of so many nodes. The usual numbers
@@ -40,15 +43,15 @@ func withSeats[T any](nodes int, of func(*T) *round) *T {
 // departure is what giving a lock up needs. It is made when that begins.
 type departure struct {
 	round
-	req      request    // for the nodes whose queue is not served
-	queueReq request    // for the arbiter
-	also     *servedToo // nil: no other
+	req      protocol.Request // for the nodes whose queue is not served
+	queueReq protocol.Request // for the arbiter
+	also     *servedToo       // nil: no other
 }
 
 // servedToo is a second node whose queue a release serves.
 type servedToo struct {
 	node int
-	req  request
+	req  protocol.Request
 }
 
 // grants is what is left of the attempt that made a lock, once all nodes have granted.
@@ -94,11 +97,11 @@ func (g *grants) answers(names []string) []Outcome {
 // onceGranted sees the answers to an attempt.
 type onceGranted struct{ *grants }
 
-func (o onceGranted) observe(int, ballot) { o.mayForget() }
+func (o onceGranted) observe(int, protocol.Answer) { o.mayForget() }
 
 // The SETs of attempts that were let go of: they were granted, and have left nothing else.
 // Nothing in them is ever written.
 var (
-	plainGrant  = &call{req: &request{op: opAcquire}, state: callDone, ballot: ballot{kind: kindGranted, sent: true, final: true}}
-	scriptGrant = &call{req: &request{op: opAcquire, script: claimScript}, state: callDone, ballot: ballot{kind: kindGranted, sent: true, final: true}}
+	plainGrant  = &lane.Call{Req: &protocol.Request{Op: protocol.OpAcquire}, State: lane.CallDone, Answer: protocol.Answer{Kind: protocol.Granted, Sent: true, Final: true}}
+	scriptGrant = &lane.Call{Req: &protocol.Request{Op: protocol.OpAcquire, Script: protocol.ClaimScript}, State: lane.CallDone, Answer: protocol.Answer{Kind: protocol.Granted, Sent: true, Final: true}}
 )

@@ -46,12 +46,12 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	start := rl.clock.now()
+	start := rl.clock.Now()
 	all, closed := rl.examineAll(ctx, probe[:tokenLen])
-	now, s := rl.clock.now(), rl.setup()
+	now, s := rl.clock.Now(), rl.setup()
 	ms, missing := remember(all, rl.opts.RestartGuard > 0, now)
 	if rl.guard != nil {
-		barring(all, ms, missing, s.guard, now, rl.guard.changed)
+		barring(all, ms, missing, s.guard, now, rl.guard.Changed)
 	}
 	report := Report{Quorum: rl.quorum, Findings: judge(all, s)}
 	for _, f := range all {
@@ -68,7 +68,7 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 	default:
 		return report, nil
 	}
-	outcomes := checkOutcomes(all, rl.clock.now().since(start))
+	outcomes := checkOutcomes(all, rl.clock.Now().Since(start))
 	return report, &QuorumError{Op: "check", Need: rl.quorum, Outcomes: outcomes, reasons: reasons}
 }
 
@@ -90,7 +90,7 @@ func (rl *Redlock) examineAll(ctx context.Context, probe string) (all []facts, c
 		last, c := latest(asking, rl.life.closing, updates[i], rl.names[i])
 		all, closed = append(all, last), closed || c
 	}
-	if end, ok := ctx.Deadline(); ok && !rl.clock.now().time.Before(end) {
+	if end, ok := ctx.Deadline(); ok && !rl.clock.Now().Time.Before(end) {
 		<-ctx.Done() // connections time out a little earlier than their context
 	}
 	return all, closed

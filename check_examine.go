@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // clockSamples is how many times a node is asked for its time; the quickest answer counts.
@@ -17,7 +20,7 @@ const clockSamples = 3
 // examiner asks one node, on a goroutine of its own.
 type examiner struct {
 	facts
-	clock         clock
+	clock         tick.Clock
 	prefix, probe string
 	mark          string // the key of the memory mark; empty: there is none
 	updates       chan facts
@@ -44,24 +47,24 @@ type processor interface {
 // ping reports whether the node serves us.
 func (e *examiner) ping(ctx context.Context, c processor) bool {
 	err := e.run(ctx, c, redis.NewStatusCmd(ctx, "PING"))
-	if err == nil || !isServerError(err) && !neverSent(err) {
+	if err == nil || !protocol.IsServerError(err) && !protocol.NeverSent(err) {
 		// The first PING may have had to connect, or may have used a connection that was dead.
 		err = e.run(ctx, c, redis.NewStatusCmd(ctx, "PING"))
 	}
-	e.Reachable = err == nil || isServerError(err)
+	e.Reachable = err == nil || protocol.IsServerError(err)
 	if e.Reachable && err != nil && strings.HasPrefix(err.Error(), "NOPERM") {
 		err = nil // nothing needs PING
 	}
 	client, _ := c.(redis.UniversalClient)
-	e.Err = otherScheme(client, withHint(err))
+	e.Err = otherScheme(client, protocol.WithHint(err))
 	return err == nil
 }
 
 // run sends one command and keeps the time that its answer took, if that is the shortest.
 func (e *examiner) run(ctx context.Context, c processor, cmd redis.Cmder) error {
-	start := e.clock.now()
+	start := e.clock.Now()
 	err := c.Process(ctx, cmd)
-	if d := e.clock.now().since(start); (err == nil || isServerError(err)) && (e.Latency == 0 || d < e.Latency) {
+	if d := e.clock.Now().Since(start); (err == nil || protocol.IsServerError(err)) && (e.Latency == 0 || d < e.Latency) {
 		e.Latency = max(d, 1)
 	}
 	return err
@@ -72,15 +75,15 @@ func (e *examiner) run(ctx context.Context, c processor, cmd redis.Cmder) error 
 func (e *examiner) time(ctx context.Context, c processor) {
 	for range clockSamples {
 		cmd := redis.NewTimeCmd(ctx, "TIME")
-		start := e.clock.now()
+		start := e.clock.Now()
 		if err := e.run(ctx, c, cmd); err != nil {
 			e.cannot("TIME", "how far its clock is off", err)
 			return
 		}
-		trip := e.clock.now().since(start)
+		trip := e.clock.Now().Since(start)
 		if margin := trip / 2; !e.timed || margin < e.ClockMargin {
 			e.timed = true
-			e.ClockOffset, e.ClockMargin = time.Duration(cmd.Val().UnixNano()-start.wall)-margin, margin
+			e.ClockOffset, e.ClockMargin = time.Duration(cmd.Val().UnixNano()-start.Wall)-margin, margin
 		}
 	}
 }
@@ -101,7 +104,7 @@ type enquiry struct {
 func (q *enquiry) add(ctx context.Context, cmd redis.Cmder) { _ = q.pipe.Process(ctx, cmd) } // only queues it
 
 func (q *enquiry) send(ctx context.Context) {
-	if _, err := q.pipe.Exec(ctx); !isServerError(err) { // a server's error is that of one command
+	if _, err := q.pipe.Exec(ctx); !protocol.IsServerError(err) { // a server's error is that of one command
 		q.failure = err
 	}
 }
@@ -180,24 +183,24 @@ func (e *examiner) readMemory(q *enquiry, infos []*redis.StringCmd, text *redis.
 	for i, cmd := range infos {
 		switch sections[i].name {
 		case "server":
-			e.seen.err = q.errOf(cmd)
-			if e.seen.err == nil {
-				e.seen.err = e.seen.readServer(cmd.Val())
+			e.seen.Err = q.errOf(cmd)
+			if e.seen.Err == nil {
+				e.seen.Err = e.seen.ReadServer(cmd.Val())
 			}
 		case "replication":
-			e.seen.readReplication(cmd.Val())
+			e.seen.ReadReplication(cmd.Val())
 		}
 	}
 	err := q.errOf(text)
 	if err == nil || errors.Is(err, redis.Nil) {
-		e.seen.mark = readMark(text.Val(), err == nil, 0)
+		e.seen.Mark = protocol.ReadMark(text.Val(), err == nil, 0)
 		return
 	}
-	e.seen.mark = unreadMark(err)
+	e.seen.Mark = protocol.UnreadMark(err)
 	switch {
 	case strings.HasPrefix(err.Error(), "NOPERM"): // the probes find that, and say what it costs
 		e.Unread = append(e.Unread, "GET "+e.mark+": "+oneLine(err.Error()))
-	case otherType(err):
+	case protocol.OtherType(err):
 		e.noMark = e.mark
 	default:
 		e.cannot("GET "+e.mark, "since when it remembers", err)

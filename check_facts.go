@@ -1,13 +1,17 @@
 package redlock
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+)
 
 // facts are what is known about a node. The findings are made from them.
 type facts struct {
 	NodeReport
-	many   bool     // a cluster or ring client: several servers
-	cut    bool     // waiting was over before the node had answered everything
-	seen   sighting // what the memory is judged by
+	many   bool                  // a cluster or ring client: several servers
+	cut    bool                  // waiting was over before the node had answered everything
+	seen   protocol.ServerReport // what the memory is judged by
 	unread []unread
 	lacks  []denial
 	noMark string // the key of the memory mark, where it holds something else
@@ -57,31 +61,31 @@ func countNodes(all []facts, that func(facts) bool) (n int) {
 
 // readInfo takes what one answer to INFO tells, and leaves the rest as it is.
 func (n *NodeReport) readInfo(text string) {
-	info := parseInfo(text)
+	info := protocol.ParseInfo(text)
 	set := func(field *string, value string) {
 		if value != "" {
 			*field = value
 		}
 	}
-	set(&n.RunID, info.runID())
+	set(&n.RunID, info.RunID())
 	if version := info["valkey_version"]; version != "" {
 		n.Version = "valkey " + version
 	} else if version := info["redis_version"]; version != "" {
 		n.Version = "redis " + version
 	}
-	if d, ok := info.uptime(); ok {
+	if d, ok := info.Uptime(); ok {
 		n.Uptime, n.aged = d, true
 	}
 	n.readMode(info)
 	set(&n.Role, info["role"])
-	if replicas, ok := info.number("connected_slaves"); ok {
+	if replicas, ok := info.Number("connected_slaves"); ok {
 		n.Replicas = int(replicas)
 	}
-	if bytes, ok := info.number("maxmemory"); ok {
+	if bytes, ok := info.Number("maxmemory"); ok {
 		n.MaxMemory = bytes
 	}
 	set(&n.MaxMemoryPolicy, info["maxmemory_policy"])
-	if count, ok := info.number("evicted_keys"); ok {
+	if count, ok := info.Number("evicted_keys"); ok {
 		n.EvictedKeys, n.counted = count, true
 	}
 	if on, ok := info["aof_enabled"]; ok {
@@ -93,7 +97,7 @@ var yesNo = map[bool]string{true: "yes", false: "no"}
 
 // readMode takes the mode, which the sections server and cluster tell. If they differ, the
 // latter counts.
-func (n *NodeReport) readMode(info serverInfo) {
+func (n *NodeReport) readMode(info protocol.Info) {
 	for _, name := range []string{"redis_mode", "server_mode"} {
 		if mode := info[name]; mode != "" {
 			n.Mode = mode

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // setup is what findings depend on besides the facts about the nodes.
@@ -18,7 +22,7 @@ type setup struct {
 func (rl *Redlock) setup() setup {
 	s := setup{ttl: rl.opts.TTL, nodeTimeout: rl.opts.nodeTimeout(rl.opts.TTL), quorum: rl.quorum}
 	if rl.guard != nil {
-		s.guard = rl.guard.period(rl.opts.TTL, false)
+		s.guard = rl.guard.Period(rl.opts.TTL, false)
 	}
 	return s
 }
@@ -26,20 +30,20 @@ func (rl *Redlock) setup() setup {
 // remember fills in since when each node's data has been remembering, by the rules of
 // memory.go, for a client that comes now. It returns what that client would know, and which
 // marks it would write.
-func remember(all []facts, fixed bool, now instant) (ms *memories, missing []*markWrite) {
-	ms, missing = newMemories(len(all), fixed), make([]*markWrite, len(all))
+func remember(all []facts, fixed bool, now tick.Instant) (ms *guard.Memories, missing []*protocol.MarkWrite) {
+	ms, missing = guard.NewMemories(len(all), fixed), make([]*protocol.MarkWrite, len(all))
 	for i, f := range all {
 		if !f.timed {
 			continue // nobody knows how old its mark is
 		}
 		s := f.seen
-		s.asked, s.role = true, f.Role
-		s.mark = s.mark.aged(time.Duration(now.wall) + f.ClockOffset)
-		missing[i], _ = ms.see(i, s, now.mono)
+		s.Asked, s.Role = true, f.Role
+		s.Mark = s.Mark.Aged(time.Duration(now.Wall) + f.ClockOffset)
+		missing[i], _ = ms.See(i, s, now.Mono)
 	}
 	for i := range all {
-		if at, ok := ms.remembers(i); ok {
-			all[i].RemembersSince = now.when(at)
+		if at, ok := ms.Remembers(i); ok {
+			all[i].RemembersSince = now.When(at)
 		}
 	}
 	return ms, missing
@@ -48,22 +52,22 @@ func remember(all []facts, fixed bool, now instant) (ms *memories, missing []*ma
 // barring fills in for how long yet each node's grants do not count, for a client that knows ms
 // and has written the marks that are missing; it takes all nodes to tell a fleet's first use.
 // changed is when this client saw other data on a node itself.
-func barring(all []facts, ms *memories, missing []*markWrite, period time.Duration, now instant, changed func(i int) int64) {
+func barring(all []facts, ms *guard.Memories, missing []*protocol.MarkWrite, period time.Duration, now tick.Instant, changed func(i int) int64) {
 	for i, w := range missing {
 		if w != nil {
 			s := all[i].seen
-			s.asked, s.role = true, all[i].Role
-			s.mark = w.written()
-			ms.see(i, s, now.mono)
+			s.Asked, s.Role = true, all[i].Role
+			s.Mark = w.Written()
+			ms.See(i, s, now.Mono)
 		}
 	}
 	for i, f := range all {
 		// Of a node that did not tell all there are other findings. So there are of replicas.
-		if f.Err != nil || !f.timed || f.cut || ms.nodes[i].voice == voiceUnsure {
+		if f.Err != nil || !f.timed || f.cut || ms.Nodes[i].Voice == guard.VoiceUnsure {
 			continue
 		}
-		left, _ := ms.bar(i, period, now.mono)
-		all[i].BarredFor = max(left, time.Duration(changed(i)+int64(period)-now.mono))
+		left, _ := ms.Bar(i, period, now.Mono)
+		all[i].BarredFor = max(left, time.Duration(changed(i)+int64(period)-now.Mono))
 	}
 }
 
@@ -124,7 +128,7 @@ func judgeService(f facts, add addFinding) bool {
 			"bring the node back, or mend the way to it; until then one failure fewer is tolerated")
 	case f.Err != nil:
 		severity := SeverityWarning
-		if permanent(f.Err) {
+		if protocol.Permanent(f.Err) {
 			severity = SeverityCritical
 		}
 		add(severity, "refused", fmt.Sprintf("the server answers, but does not serve us: %v", f.Err),
@@ -350,8 +354,8 @@ func judgeNumber(all []facts, s setup, add addAbout) {
 // outdated reports whether the version is a Redis below 6.2. One that cannot be parsed is not.
 func outdated(version string) bool {
 	number, redis := strings.CutPrefix(version, "redis ")
-	_, _, parsed := parseVersion(number)
-	return redis && parsed && !atLeast(number, 6, 2)
+	_, _, parsed := protocol.ParseVersion(number)
+	return redis && parsed && !protocol.AtLeast(number, 6, 2)
 }
 
 func plural[N int | int64](n N, what string) string {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // sound are the facts of a node in which there is nothing to find.
@@ -167,10 +169,10 @@ func TestEveryCommandHasAProbe(t *testing.T) {
 	for _, p := range probesFor("k", "{k}:line", "c", "m") {
 		probed = append(probed, p.args[0].(string))
 	}
-	files, err := scriptFiles.ReadDir("scripts")
+	files, err := protocol.ScriptFiles.ReadDir("scripts")
 	require.NoError(t, err)
 	for _, f := range files {
-		for _, call := range strings.Split(mustRead(strings.TrimSuffix(f.Name(), ".lua")), "call('")[1:] {
+		for _, call := range strings.Split(protocol.MustRead(strings.TrimSuffix(f.Name(), ".lua")), "call('")[1:] {
 			command, _, _ := strings.Cut(call, "'")
 			assert.True(t, slices.Contains(probed, command), "%s runs %s", f.Name(), command)
 		}

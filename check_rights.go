@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // probe is a command that tests a right and has no effect: a server checks the number of
@@ -87,7 +90,7 @@ func (e *examiner) rights(ctx context.Context, c redis.UniversalClient) {
 
 // refused notes a right that is missing, if the error says so.
 func (e *examiner) refused(n need, what string, err error) {
-	if err == nil || !isServerError(err) {
+	if err == nil || !protocol.IsServerError(err) {
 		return
 	}
 	switch text := err.Error(); {
@@ -115,10 +118,10 @@ func (e *examiner) subscribe(ctx context.Context, c redis.UniversalClient) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	confirmed := false
-	err := (&redisWire{client: c}).listen(ctx, "redlock:"+e.probe, func() { confirmed = true; done() }, func(string) {})
+	err := (&conn.Wire{Client: c}).Listen(ctx, "redlock:"+e.probe, func() { confirmed = true; done() }, func(string) {})
 	switch {
 	case confirmed:
-	case isServerError(err):
+	case protocol.IsServerError(err):
 		e.refused(forNotices, "SUBSCRIBE", err)
 	default:
 		e.cannot("SUBSCRIBE", "whether waiters can be told of a release", err)

@@ -7,10 +7,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
-func at(mono, wall time.Duration) instant {
-	return instant{time: time.Unix(0, int64(wall)), mono: int64(mono), wall: int64(wall)}
+func at(mono, wall time.Duration) tick.Instant {
+	return tick.Instant{Time: time.Unix(0, int64(wall)), Mono: int64(mono), Wall: int64(wall)}
 }
 
 // Scenarios 4 and 5, as arithmetic: a lease ends when either clock says so.
@@ -18,7 +21,7 @@ func TestDeadlineIsOverWhenEitherClockSaysSo(t *testing.T) {
 	end := at(10*time.Second, 1010*time.Second)
 	for _, c := range []struct {
 		name string
-		now  instant
+		now  tick.Instant
 		left time.Duration
 	}{
 		{"both clocks run", at(4*time.Second, 1004*time.Second), 6 * time.Second},
@@ -29,28 +32,28 @@ func TestDeadlineIsOverWhenEitherClockSaysSo(t *testing.T) {
 		{"at the very end", at(10*time.Second, 1010*time.Second), 0},
 		{"a nanosecond before it", at(10*time.Second-1, 1010*time.Second-1), 1},
 	} {
-		assert.Equal(t, c.left, c.now.until(end), c.name)
-		assert.Equal(t, c.left <= 0, c.now.reached(end), c.name)
-		assert.Equal(t, c.left > 0, end.after(c.now), c.name)
+		assert.Equal(t, c.left, c.now.Until(end), c.name)
+		assert.Equal(t, c.left <= 0, c.now.Reached(end), c.name)
+		assert.Equal(t, c.left > 0, end.After(c.now), c.name)
 	}
 }
 
 func TestElapsedTimeIsThatOfTheClockNobodyCanSet(t *testing.T) {
-	assert.Equal(t, time.Second, at(3*time.Second, 0).since(at(2*time.Second, time.Hour)))
+	assert.Equal(t, time.Second, at(3*time.Second, 0).Since(at(2*time.Second, time.Hour)))
 }
 
 func TestInstantMovesWithAllItsClocks(t *testing.T) {
-	i := at(time.Second, 2*time.Second).add(time.Minute)
+	i := at(time.Second, 2*time.Second).Add(time.Minute)
 	assert.Equal(t, at(61*time.Second, 62*time.Second), i)
-	assert.Equal(t, time.Unix(62, 0), i.time)
+	assert.Equal(t, time.Unix(62, 0), i.Time)
 }
 
 // An end that no clock can show is the last that it can show, not one in the past.
 func TestInstantDoesNotOverflow(t *testing.T) {
-	now := newSystemClock().now()
-	far := now.add(math.MaxInt64)
-	assert.True(t, far.after(now))
-	assert.Greater(t, now.until(far), 200*365*24*time.Hour)
+	now := tick.NewSystem().Now()
+	far := now.Add(math.MaxInt64)
+	assert.True(t, far.After(now))
+	assert.Greater(t, now.Until(far), 200*365*24*time.Hour)
 }
 
 // Scenario 11 and R12.
@@ -66,14 +69,14 @@ func TestTTLIsRoundedUpOnNodesAndDownForTheHolder(t *testing.T) {
 		{1500 * time.Microsecond, 2, -time.Millisecond},
 		{maxTTL, 86_400_000, maxTTL - 2*time.Millisecond},
 	} {
-		assert.Equal(t, c.node, ttlOnNode(c.ttl), "%v", c.ttl)
-		assert.Equal(t, int64(c.valid), validUntil(at(0, 0), c.ttl, 0).mono, "%v", c.ttl)
+		assert.Equal(t, c.node, protocol.TTLOnNode(c.ttl), "%v", c.ttl)
+		assert.Equal(t, int64(c.valid), validUntil(at(0, 0), c.ttl, 0).Mono, "%v", c.ttl)
 	}
 }
 
 func TestAllowance(t *testing.T) {
-	assert.Equal(t, 102*time.Millisecond, allowance(10*time.Second, 0.01))
-	assert.Equal(t, 2*time.Millisecond, allowance(10*time.Second, 0))
+	assert.Equal(t, 102*time.Millisecond, tick.Allowance(10*time.Second, 0.01))
+	assert.Equal(t, 2*time.Millisecond, tick.Allowance(10*time.Second, 0))
 	assert.Equal(t, at(9898*time.Millisecond, 9898*time.Millisecond), validUntil(at(0, 0), 10*time.Second, 0.01))
 }
 
@@ -90,35 +93,35 @@ func FuzzValidity(f *testing.F) {
 		}
 		// Clocks of this and the next hundred years.
 		mono, wall = mono&(1<<61-1), wall&(1<<62-1)
-		start := instant{mono: mono, wall: wall}
+		start := tick.Instant{Mono: mono, Wall: wall}
 		until := validUntil(start, ttl, factor)
-		lasts := start.until(until)
-		onNode := time.Duration(ttlOnNode(ttl)) * time.Millisecond
-		if lasts > ttl-2*time.Millisecond || lasts > onNode-allowance(ttl, factor) {
+		lasts := start.Until(until)
+		onNode := time.Duration(protocol.TTLOnNode(ttl)) * time.Millisecond
+		if lasts > ttl-2*time.Millisecond || lasts > onNode-tick.Allowance(ttl, factor) {
 			t.Fatalf("valid for %v of %v", lasts, ttl)
 		}
 		if onNode < ttl || onNode >= ttl+time.Millisecond {
 			t.Fatalf("%v on the node for %v", onNode, ttl)
 		}
-		if until.mono-mono != until.wall-wall {
+		if until.Mono-mono != until.Wall-wall {
 			t.Fatal("the clocks have parted")
 		}
-		if drift := float64(ttl) * factor; float64(allowance(ttl, factor)) < drift {
-			t.Fatalf("%v allowed for a drift of %v", allowance(ttl, factor), drift)
+		if drift := float64(ttl) * factor; float64(tick.Allowance(ttl, factor)) < drift {
+			t.Fatalf("%v allowed for a drift of %v", tick.Allowance(ttl, factor), drift)
 		}
 	})
 }
 
 func TestSystemClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newSystemClock()
-		start := c.now()
-		fired := make(chan instant, 1)
-		c.afterFunc(time.Minute, func() { fired <- c.now() })
-		stopped := c.afterFunc(time.Second, func() { t.Error("fired although stopped") })
+		c := tick.NewSystem()
+		start := c.Now()
+		fired := make(chan tick.Instant, 1)
+		c.AfterFunc(time.Minute, func() { fired <- c.Now() })
+		stopped := c.AfterFunc(time.Second, func() { t.Error("fired although stopped") })
 		assert.True(t, stopped.Stop())
-		assert.Equal(t, start.add(time.Minute), <-fired)
-		assert.Zero(t, start.mono)
-		assert.Equal(t, time.Now().UnixNano(), c.now().wall)
+		assert.Equal(t, start.Add(time.Minute), <-fired)
+		assert.Zero(t, start.Mono)
+		assert.Equal(t, time.Now().UnixNano(), c.Now().Wall)
 	})
 }

@@ -12,7 +12,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // mutedNodes are servers on which a user may not PUBLISH.
@@ -43,17 +48,17 @@ func TestContractDeniedPublish(t *testing.T) {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()
 			n := start(t)
-			asks := func(want string, req *request) {
+			asks := func(want string, req *protocol.Request) {
 				t.Helper()
 				a := n.do(req)
 				require.NoError(t, a.err)
 				assert.True(t, answers(want, a.val), "got %v, want %s", a.val, want)
 			}
-			claim := func(process, value string) *request {
-				return sharedClaimRequest(opAcquireShared, contractTerms(contractTTL), "k", value, &shareOfK, &queueArgs{key: lineOfK, entry: process + " 30000s0 " + value})
+			claim := func(process, value string) *protocol.Request {
+				return protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTerms(contractTTL), "k", value, &shareOfK, &protocol.QueueArgs{Key: lineOfK, Entry: process + " 30000s0 " + value})
 			}
-			join := func(process, value string) *request {
-				return joinRequest(contractTerms(contractTTL), "k", value, &queueArgs{key: lineOfK, entry: process + " 30000s0 " + value})
+			join := func(process, value string) *protocol.Request {
+				return protocol.JoinRequest(contractTerms(contractTTL), "k", value, &protocol.QueueArgs{Key: lineOfK, Entry: process + " 30000s0 " + value})
 			}
 
 			asks("OK", askSet("a"))
@@ -62,21 +67,21 @@ func TestContractDeniedPublish(t *testing.T) {
 			asks("OK", askClaim("p", "b"))
 
 			// A crowd of which one release lets in all but one.
-			for i := range atOnce + 1 {
+			for i := range fakenode.AtOnce + 1 {
 				asks(fmt.Sprintf("[0 %d ~ ~ 1 0 b]", i), join("q", fmt.Sprint("r", i)))
 			}
 			asks("2", askPlainLineRelease("b"))
 			asks("2049", claim("q", "r0"))
-			for i := range atOnce {
+			for i := range fakenode.AtOnce {
 				asks("1", claim("q", fmt.Sprint("r", i+1)))
 			}
 
 			asks("[0 0 ~ ~ 1 0 redlock:shared]", askJoin("p", "c", "", 0, 0))
 			asks("[0 1 ~ ~ 1 0 redlock:shared]", askJoin("q", "d", "", 0, 0))
-			for i := range atOnce {
+			for i := range fakenode.AtOnce {
 				asks("3", askShareRelease(fmt.Sprint("r", i), lineOfK))
 			}
-			asks("2", askShareRelease(fmt.Sprint("r", atOnce), lineOfK))
+			asks("2", askShareRelease(fmt.Sprint("r", fakenode.AtOnce), lineOfK))
 			n.raw("DEL", "k")
 			asks("[0 1 ~ ~ 0 1 c]", askJoin("q", "d", "", 0, 0))
 		})
@@ -99,16 +104,16 @@ func TestFencedScriptsFailWhole(t *testing.T) {
 	require.NoError(t, client.Set(ctx, "k", "x", 0).Err(), "it may set the lock")
 	require.NoError(t, admin.Del(ctx, "k").Err())
 
-	w := newOwnWire(client, openHabits, "", newSystemClock())
-	t.Cleanup(w.close)
-	for name, req := range map[string]*request{
+	w := conn.NewWire(client, conn.OpenHabits, "", tick.NewSystem())
+	t.Cleanup(w.Close)
+	for name, req := range map[string]*protocol.Request{
 		"acquire": askFence("a", 1, ""), "claim": askFence("a", 1, entryOf("p", "a")), "repair": askFenceRepair("a", 8),
 	} {
-		c := &call{req: req.withSource()}
-		w.exchange([]*call{c}, 10*time.Second, 10*time.Second, func() {})
-		assert.Equal(t, kindFailed, c.read(req.op).kind, name)
-		assert.True(t, permanent(c.err), "%s: %v", name, c.err)
-		assert.True(t, halfWay(c.err), "%s: %v", name, c.err)
+		c := &lane.Call{Req: req.WithSource()}
+		w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second, func() {})
+		assert.Equal(t, protocol.Failed, c.Read(req.Op).Kind, name)
+		assert.True(t, protocol.Permanent(c.Err), "%s: %v", name, c.Err)
+		assert.True(t, protocol.HalfWay(c.Err), "%s: %v", name, c.Err)
 		assert.Empty(t, admin.Keys(ctx, "*").Val(), name)
 	}
 }

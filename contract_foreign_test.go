@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/realredis"
 )
 
@@ -42,56 +44,56 @@ func lookOf(n *contractNode, key string) string {
 // error that names it, and changes nothing; any other does what it always does.
 func TestContractForeignKeys(t *testing.T) {
 	t.Parallel()
-	claim := func(value, line string) *request {
+	claim := func(value, line string) *protocol.Request {
 		s := shareOfK
-		return sharedClaimRequest(opAcquireShared, contractTerms(contractTTL), "k", value, &s, &queueArgs{key: line, entry: entryOf("p", value)})
+		return protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTerms(contractTTL), "k", value, &s, &protocol.QueueArgs{Key: line, Entry: entryOf("p", value)})
 	}
-	const free, held, shared = "", "a", marker
+	const free, held, shared = "", "a", fakenode.Marker
 	cases := []struct {
 		name  string
 		value string // of the lock before
-		ask   func() *request
+		ask   func() *protocol.Request
 		needs []string
 		after string // the lock's value, where the request does what it always does
 	}{
-		{"set", free, func() *request { return askSet("b") }, nil, "b"},
-		{"release", held, func() *request { return askRelease("a") }, nil, ""},
-		{"release beside a line", held, func() *request { return askPlainLineRelease("a") }, nil, ""},
-		{"release of who waited", held, func() *request { return askLineRelease("a", entryOf("p", "a"), asHolder) }, nil, ""},
-		{"release of a passer", held, func() *request { return askLineRelease("a", "", asPasser) }, nil, ""},
-		{"release where others share", shared, func() *request { return askPlainLineRelease("a") }, nil, "?"}, // nobody is listed
-		{"leave", free, func() *request { return askLineRelease("b", entryOf("p", "b"), asWaiter) }, nil, ""},
-		{"extend", held, func() *request { return askExtend("a", time.Hour) }, nil, "a"},
-		{"adopt", held, func() *request { return askAdopt("b", "a") }, nil, "b"},
-		{"fenced adopt", held, func() *request { return askAdoptFenced("b", "a", 1) }, []string{fenceOfK}, "b"},
-		{"fence", free, func() *request { return askFence("b", 1, "") }, []string{fenceOfK}, "b"},
-		{"fence of a waiter", free, func() *request { return askFence("b", 1, entryOf("p", "b")) }, []string{fenceOfK, lineOfK}, "b"},
-		{"raise", held, func() *request { return askRaise("a", 8) }, []string{fenceOfK}, "a"},
-		{"fenced repair", free, func() *request { return askFenceRepair("b", 8) }, []string{fenceOfK}, "b"},
-		{"join", free, func() *request { return askJoin("p", "b", "", 0, 0) }, []string{lineOfK}, "b"},
-		{"join of a held lock", held, func() *request { return askJoin("p", "b", "", 0, 0) }, []string{lineOfK}, "a"},
-		{"join of a shared lock", shared, func() *request { return askJoin("p", "b", "", 0, 0) }, []string{lineOfK}, "?"},
-		{"join after an attempt", held, func() *request { return askJoin("p", "b", "a", 0, 0) }, []string{lineOfK}, "b"},
-		{"join to share", free, func() *request { return askJoin("p", "f", "", 0, 0) }, []string{lineOfK, holdersOfK}, marker},
-		{"join to share a shared lock", shared, func() *request { return askJoin("p", "f", "f1", 0, 0) }, []string{lineOfK, holdersOfK}, marker},
-		{"claim of a waiter", free, func() *request { return askClaim("p", "b") }, []string{lineOfK}, "b"},
-		{"shared claim", free, func() *request { return askShare("f", 0, contractTTL) }, []string{holdersOfK, doorOfK}, marker},
-		{"permit", free, func() *request { return askShare("0", 3, contractTTL) }, []string{holdersOfK, doorOfK}, marker},
-		{"shared claim of a shared lock", shared, func() *request { return askShare("f", 0, contractTTL) }, []string{holdersOfK, doorOfK}, marker},
-		{"shared claim of a waiter", free, func() *request { return claim("f", lineOfK) }, []string{holdersOfK, lineOfK}, marker},
-		{"shared claim of a waiter elsewhere", free, func() *request { return claim("f", "") }, []string{holdersOfK}, marker},
-		{"downgrade", held, func() *request { return askDowngrade("a") }, []string{holdersOfK}, marker},
-		{"shared extend", shared, func() *request { return askShareExtend("f", 0, contractTTL) }, []string{holdersOfK}, ""},
-		{"shared release", shared, func() *request { return askShareRelease("f", lineOfK) }, []string{holdersOfK}, ""},
-		{"release of a downgrade that has not come", held, func() *request { return askShareRelease("a", lineOfK) }, nil, ""},
-		{"shared release of a passer", held, func() *request { return askShareLeave("a", lineOfK, entryOf("p", "a"), asPasser) }, nil, ""},
-		{"force", held, func() *request { return askForce("") }, nil, ""},
-		{"force of a shared lock", shared, func() *request { return askForce("") }, nil, ""},
-		{"force of a token", held, func() *request { return askForce("a") }, nil, ""},
-		{"force of one who shares", shared, func() *request { return askForce("f") }, []string{holdersOfK}, ""},
-		{"inspect", held, func() *request { return askInspect(3) }, nil, "a"},
-		{"inspect of a shared lock", shared, func() *request { return askInspect(3) }, nil, marker},
-		{"door", free, func() *request { return askDoor("b") }, []string{doorOfK}, ""},
+		{"set", free, func() *protocol.Request { return askSet("b") }, nil, "b"},
+		{"release", held, func() *protocol.Request { return askRelease("a") }, nil, ""},
+		{"release beside a line", held, func() *protocol.Request { return askPlainLineRelease("a") }, nil, ""},
+		{"release of who waited", held, func() *protocol.Request { return askLineRelease("a", entryOf("p", "a"), protocol.AsHolder) }, nil, ""},
+		{"release of a passer", held, func() *protocol.Request { return askLineRelease("a", "", protocol.AsPasser) }, nil, ""},
+		{"release where others share", shared, func() *protocol.Request { return askPlainLineRelease("a") }, nil, "?"}, // nobody is listed
+		{"leave", free, func() *protocol.Request { return askLineRelease("b", entryOf("p", "b"), protocol.AsWaiter) }, nil, ""},
+		{"extend", held, func() *protocol.Request { return askExtend("a", time.Hour) }, nil, "a"},
+		{"adopt", held, func() *protocol.Request { return askAdopt("b", "a") }, nil, "b"},
+		{"fenced adopt", held, func() *protocol.Request { return askAdoptFenced("b", "a", 1) }, []string{fenceOfK}, "b"},
+		{"fence", free, func() *protocol.Request { return askFence("b", 1, "") }, []string{fenceOfK}, "b"},
+		{"fence of a waiter", free, func() *protocol.Request { return askFence("b", 1, entryOf("p", "b")) }, []string{fenceOfK, lineOfK}, "b"},
+		{"raise", held, func() *protocol.Request { return askRaise("a", 8) }, []string{fenceOfK}, "a"},
+		{"fenced repair", free, func() *protocol.Request { return askFenceRepair("b", 8) }, []string{fenceOfK}, "b"},
+		{"join", free, func() *protocol.Request { return askJoin("p", "b", "", 0, 0) }, []string{lineOfK}, "b"},
+		{"join of a held lock", held, func() *protocol.Request { return askJoin("p", "b", "", 0, 0) }, []string{lineOfK}, "a"},
+		{"join of a shared lock", shared, func() *protocol.Request { return askJoin("p", "b", "", 0, 0) }, []string{lineOfK}, "?"},
+		{"join after an attempt", held, func() *protocol.Request { return askJoin("p", "b", "a", 0, 0) }, []string{lineOfK}, "b"},
+		{"join to share", free, func() *protocol.Request { return askJoin("p", "f", "", 0, 0) }, []string{lineOfK, holdersOfK}, fakenode.Marker},
+		{"join to share a shared lock", shared, func() *protocol.Request { return askJoin("p", "f", "f1", 0, 0) }, []string{lineOfK, holdersOfK}, fakenode.Marker},
+		{"claim of a waiter", free, func() *protocol.Request { return askClaim("p", "b") }, []string{lineOfK}, "b"},
+		{"shared claim", free, func() *protocol.Request { return askShare("f", 0, contractTTL) }, []string{holdersOfK, doorOfK}, fakenode.Marker},
+		{"permit", free, func() *protocol.Request { return askShare("0", 3, contractTTL) }, []string{holdersOfK, doorOfK}, fakenode.Marker},
+		{"shared claim of a shared lock", shared, func() *protocol.Request { return askShare("f", 0, contractTTL) }, []string{holdersOfK, doorOfK}, fakenode.Marker},
+		{"shared claim of a waiter", free, func() *protocol.Request { return claim("f", lineOfK) }, []string{holdersOfK, lineOfK}, fakenode.Marker},
+		{"shared claim of a waiter elsewhere", free, func() *protocol.Request { return claim("f", "") }, []string{holdersOfK}, fakenode.Marker},
+		{"downgrade", held, func() *protocol.Request { return askDowngrade("a") }, []string{holdersOfK}, fakenode.Marker},
+		{"shared extend", shared, func() *protocol.Request { return askShareExtend("f", 0, contractTTL) }, []string{holdersOfK}, ""},
+		{"shared release", shared, func() *protocol.Request { return askShareRelease("f", lineOfK) }, []string{holdersOfK}, ""},
+		{"release of a downgrade that has not come", held, func() *protocol.Request { return askShareRelease("a", lineOfK) }, nil, ""},
+		{"shared release of a passer", held, func() *protocol.Request { return askShareLeave("a", lineOfK, entryOf("p", "a"), protocol.AsPasser) }, nil, ""},
+		{"force", held, func() *protocol.Request { return askForce("") }, nil, ""},
+		{"force of a shared lock", shared, func() *protocol.Request { return askForce("") }, nil, ""},
+		{"force of a token", held, func() *protocol.Request { return askForce("a") }, nil, ""},
+		{"force of one who shares", shared, func() *protocol.Request { return askForce("f") }, []string{holdersOfK}, ""},
+		{"inspect", held, func() *protocol.Request { return askInspect(3) }, nil, "a"},
+		{"inspect of a shared lock", shared, func() *protocol.Request { return askInspect(3) }, nil, fakenode.Marker},
+		{"door", free, func() *protocol.Request { return askDoor("b") }, []string{doorOfK}, ""},
 	}
 	for server, start := range contractNodes {
 		t.Run(server, func(t *testing.T) {
@@ -102,7 +104,7 @@ func TestContractForeignKeys(t *testing.T) {
 				for _, key := range keys {
 					for kind, put := range foreignTypes {
 						isSet := kind == "zset" || kind == "below" || kind == "spaced"
-						if c.value == marker && isSet && key == holdersOfK {
+						if c.value == fakenode.Marker && isSet && key == holdersOfK {
 							continue // with the marker there, it is the list
 						}
 						what := fmt.Sprintf("%s, with a %s at %s", c.name, kind, key)
@@ -155,7 +157,7 @@ func TestContractListThatWasLeft(t *testing.T) {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()
 			n := start(t)
-			for _, again := range []*request{askShare("f1", 0, contractTTL), askJoin("p", "f1", "", 0, 0)} {
+			for _, again := range []*protocol.Request{askShare("f1", 0, contractTTL), askJoin("p", "f1", "", 0, 0)} {
 				require.Equal(t, int64(1), n.do(askShare("f", 0, contractTTL)).val)
 				n.raw("DEL", "k")
 				require.NoError(t, n.do(again).err)
@@ -200,10 +202,10 @@ func TestContractLineOfAHundredThousand(t *testing.T) {
 		_, err := pipe.Exec(t.Context())
 		require.NoError(t, err)
 	}
-	for name, ask := range map[string]func() *request{
-		"join":    func() *request { return askJoin("q", "d", "", 0, 0) },
-		"release": func() *request { return askPlainLineRelease("x") },
-		"leave":   func() *request { return askShareLeave("x", lineOfK, "", asHolder) },
+	for name, ask := range map[string]func() *protocol.Request{
+		"join":    func() *protocol.Request { return askJoin("q", "d", "", 0, 0) },
+		"release": func() *protocol.Request { return askPlainLineRelease("x") },
+		"leave":   func() *protocol.Request { return askShareLeave("x", lineOfK, "", protocol.AsHolder) },
 	} {
 		fill("p")
 		n.do(ask()) // the server knows the script

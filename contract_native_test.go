@@ -8,25 +8,27 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/realredis"
 )
 
 // askNative is a release by a server's own command.
-func askNative(by nativeDelete, value string) *request {
+func askNative(by protocol.NativeDelete, value string) *protocol.Request {
 	r := askRelease(value)
-	r.native = by
+	r.Native = by
 	return r
 }
 
 // nativeServer is a real server that compares and deletes by the command.
-func nativeServer(t *testing.T) (*realredis.Server, nativeDelete) {
+func nativeServer(t *testing.T) (*realredis.Server, protocol.NativeDelete) {
 	s := realredis.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
 	defer client.Close()
 	text, err := client.Info(t.Context(), "server").Result()
 	require.NoError(t, err)
-	by := parseInfo(text).compareAndDelete()
-	if by == noNative {
+	by := protocol.ParseInfo(text).CompareAndDelete()
+	if by == protocol.NoNative {
 		t.Skip("the server has no command for it; " + realredis.BinaryEnv + " may name a Valkey 9 or Redis 8.4")
 	}
 	return s, by
@@ -48,10 +50,10 @@ func TestContractNative(t *testing.T) {
 		"what is no lock":     {{raw("RPUSH", "k", "x"), ""}, {release("a"), "error"}},
 		"and then it is free": {{askSet("a"), "OK"}, {release("a"), "1"}, {askSet("b"), "OK"}, {askRelease("a"), "b"}},
 	}
-	nodes := map[string]func(*testing.T) (*contractNode, nativeDelete){
-		"in memory, DELIFEQ": func(t *testing.T) (*contractNode, nativeDelete) { return inMemory(t), delIfEq },
-		"in memory, DELEX":   func(t *testing.T) (*contractNode, nativeDelete) { return inMemory(t), delEx },
-		"server": func(t *testing.T) (*contractNode, nativeDelete) {
+	nodes := map[string]func(*testing.T) (*contractNode, protocol.NativeDelete){
+		"in memory, DELIFEQ": func(t *testing.T) (*contractNode, protocol.NativeDelete) { return inMemory(t), protocol.DelIfEq },
+		"in memory, DELEX":   func(t *testing.T) (*contractNode, protocol.NativeDelete) { return inMemory(t), protocol.DelEx },
+		"server": func(t *testing.T) (*contractNode, protocol.NativeDelete) {
 			s, by := nativeServer(t)
 			return overClient(t, s.Addr()), by
 		},
@@ -68,11 +70,11 @@ func TestContractNative(t *testing.T) {
 						ask = askNative(by, string(value))
 					}
 					var got any
-					if r, ok := ask.(*request); !ok {
+					if r, ok := ask.(*protocol.Request); !ok {
 						got = n.raw(ask.([]any)...)
 					} else if a := n.do(r); a.err != nil {
 						got = "error"
-						assert.True(t, otherType(a.err), a.err)
+						assert.True(t, protocol.OtherType(a.err), a.err)
 					} else {
 						got = a.val
 					}
@@ -85,20 +87,20 @@ func TestContractNative(t *testing.T) {
 
 func TestWhoComparesAndDeletes(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]nativeDelete{
-		"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n": delIfEq,
-		"redis_version:7.2.4\r\nvalkey_version:10.0.0\r\n":                      delIfEq,
-		"redis_version:8.4.0\r\nvalkey_version:8.1.1\r\n":                       noNative,
-		"valkey_version:new\r\n":                                                noNative,
-		"redis_version:8.4.0\r\n":                                               delEx,
-		"redis_version:8.10.1\r\n":                                              delEx,
-		"redis_version:10.0.0\r\n":                                              delEx,
-		"redis_version:8.3.9\r\n":                                               noNative,
-		"redis_version:7.0.15\r\n":                                              noNative,
-		"redis_version:8\r\n":                                                   noNative,
-		"":                                                                      noNative,
+	for text, want := range map[string]protocol.NativeDelete{
+		"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n": protocol.DelIfEq,
+		"redis_version:7.2.4\r\nvalkey_version:10.0.0\r\n":                      protocol.DelIfEq,
+		"redis_version:8.4.0\r\nvalkey_version:8.1.1\r\n":                       protocol.NoNative,
+		"valkey_version:new\r\n":                                                protocol.NoNative,
+		"redis_version:8.4.0\r\n":                                               protocol.DelEx,
+		"redis_version:8.10.1\r\n":                                              protocol.DelEx,
+		"redis_version:10.0.0\r\n":                                              protocol.DelEx,
+		"redis_version:8.3.9\r\n":                                               protocol.NoNative,
+		"redis_version:7.0.15\r\n":                                              protocol.NoNative,
+		"redis_version:8\r\n":                                                   protocol.NoNative,
+		"":                                                                      protocol.NoNative,
 	} {
-		assert.Equal(t, want, parseInfo(text).compareAndDelete(), text)
+		assert.Equal(t, want, protocol.ParseInfo(text).CompareAndDelete(), text)
 	}
 }
 
@@ -106,10 +108,10 @@ func TestWhoComparesAndDeletes(t *testing.T) {
 func counted(t *testing.T, c *redis.Client, what string) int64 {
 	text, err := c.Info(t.Context(), "commandstats").Result()
 	require.NoError(t, err)
-	stats := parseInfo(text)
+	stats := protocol.ParseInfo(text)
 	_, rest, _ := strings.Cut(","+stats["cmdstat_delifeq"]+stats["cmdstat_delex"], ","+what+"=")
 	n, _, _ := strings.Cut(rest, ",")
-	return number(n)
+	return fakenode.Number(n)
 }
 
 // cycles acquires and releases a lock n times.
@@ -136,7 +138,7 @@ func TestReleaseByTheServersOwnCommand(t *testing.T) {
 				c := redis.NewClient(&redis.Options{Addr: s.Addr()})
 				t.Cleanup(func() { _ = c.Close() })
 				if user == "denied" {
-					require.NoError(t, c.Do(t.Context(), "ACL", "SETUSER", "default", map[nativeDelete]string{delIfEq: "-delifeq", delEx: "-delex"}[by]).Err())
+					require.NoError(t, c.Do(t.Context(), "ACL", "SETUSER", "default", map[protocol.NativeDelete]string{protocol.DelIfEq: "-delifeq", protocol.DelEx: "-delex"}[by]).Err())
 				}
 				addrs, clients, users = append(addrs, s.Addr()), append(clients, c), append(users, redis.NewClient(&redis.Options{Addr: s.Addr()}))
 			}

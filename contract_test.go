@@ -15,8 +15,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/longtest"
+	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // What the library expects of a node, shown on the servers of the simulation, of the other
@@ -25,7 +30,7 @@ import (
 
 // contractNode is a server that is asked what the library asks, and looked into.
 type contractNode struct {
-	do   func(req *request) simAnswer
+	do   func(req *protocol.Request) simAnswer
 	raw  func(args ...any) any // a plain command, to prepare or to look
 	pass func(d time.Duration) // lets time pass; nil: it passes by itself
 	told func() []string       // what was published to the processes p and q, in order
@@ -40,17 +45,17 @@ var contractNodes = map[string]func(t *testing.T) *contractNode{
 func inMemory(*testing.T) *contractNode { return newInMemory(false) }
 
 func newInMemory(mute bool) *contractNode {
-	now := simEpoch
-	s := newMemStore(func() int64 { return now })
-	s.mute = mute
+	now := fakenode.Epoch
+	s := fakenode.New(func() int64 { return now })
+	s.Mute = mute
 	var told []string
-	s.publish = func(channel, message string) { told = append(told, channel+" "+message) }
+	s.Publish = func(channel, message string) { told = append(told, channel+" "+message) }
 	n := &contractNode{
-		do: func(req *request) simAnswer {
-			if req.script != nil {
-				s.scripts[req.script] = true
+		do: func(req *protocol.Request) simAnswer {
+			if req.Script != nil {
+				s.Scripts[req.Script] = true
 			}
-			val, err := s.do(req)
+			val, err := s.Do(req)
 			return simAnswer{val, err}
 		},
 		pass: func(d time.Duration) { now += int64(d) },
@@ -60,38 +65,38 @@ func newInMemory(mute bool) *contractNode {
 		key := args[1].(string)
 		switch args[0] {
 		case "SET":
-			s.set(key, args[2].(string), 0, &memOp{})
+			s.Set(key, args[2].(string), 0, &fakenode.Op{})
 		case "PEXPIRE":
-			s.expireIn(key, int64(args[2].(int)), &memOp{})
+			s.ExpireIn(key, int64(args[2].(int)), &fakenode.Op{})
 		case "RPUSH":
-			s.keys[key] = &memKey{other: "list"}
+			s.Keys[key] = &fakenode.Key{Other: "list"}
 		case "SADD":
-			s.keys[key] = &memKey{other: "set"}
+			s.Keys[key] = &fakenode.Key{Other: "set"}
 		case "HSET":
-			s.keys[key] = &memKey{other: "hash"}
+			s.Keys[key] = &fakenode.Key{Other: "hash"}
 		case "ZADD":
-			s.zadd(key, float64(args[2].(int)), args[3].(string))
+			s.Zadd(key, float64(args[2].(int)), args[3].(string))
 		case "DEL":
-			s.del(key, &memOp{})
+			s.Del(key, &fakenode.Op{})
 		case "TYPE":
-			return s.typ(key)
+			return s.Typ(key)
 		case "GET":
-			v, ok, _ := s.text(key)
+			v, ok, _ := s.Text(key)
 			if !ok {
 				return nil
 			}
 			return v
 		case "PTTL":
-			return s.pttl(key)
+			return s.Pttl(key)
 		case "ZRANGE":
 			var all []any
-			if k := s.get(key); k != nil {
+			if k := s.Get(key); k != nil {
 				var members []string
-				for m := range k.zset {
+				for m := range k.Zset {
 					members = append(members, m)
 				}
 				slices.SortFunc(members, func(a, b string) int {
-					if d := k.zset[a] - k.zset[b]; d != 0 {
+					if d := k.Zset[a] - k.Zset[b]; d != 0 {
 						return int(math.Copysign(1, d))
 					}
 					return strings.Compare(a, b)
@@ -111,7 +116,7 @@ func newInMemory(mute bool) *contractNode {
 
 func miniRedis(t *testing.T) *contractNode {
 	m := miniredis.RunT(t)
-	now := time.Unix(0, simEpoch)
+	now := time.Unix(0, fakenode.Epoch)
 	m.SetTime(now)
 	n := overClient(t, m.Addr())
 	n.pass = func(d time.Duration) {
@@ -137,17 +142,17 @@ func overClient(t *testing.T, addr string) *contractNode {
 		_, err := listener.Receive(ctx)
 		require.NoError(t, err)
 	}
-	w := newOwnWire(client, openHabits, "", newSystemClock())
-	t.Cleanup(w.close)
+	w := conn.NewWire(client, conn.OpenHabits, "", tick.NewSystem())
+	t.Cleanup(w.Close)
 	return &contractNode{
-		do: func(req *request) simAnswer {
-			c := &call{req: req}
-			w.exchange([]*call{c}, 10*time.Second, 10*time.Second, func() {})
-			for req := c.instead(); req != nil && c.req.native == noNative; req = c.instead() {
-				c.req = req
-				w.exchange([]*call{c}, 10*time.Second, 10*time.Second, func() {})
+		do: func(req *protocol.Request) simAnswer {
+			c := &lane.Call{Req: req}
+			w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second, func() {})
+			for req := c.Instead(); req != nil && c.Req.Native == protocol.NoNative; req = c.Instead() {
+				c.Req = req
+				w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second, func() {})
 			}
-			return simAnswer{c.val, c.err}
+			return simAnswer{c.Val, c.Err}
 		},
 		raw: func(args ...any) any {
 			v, err := client.Do(ctx, args...).Result()
@@ -172,8 +177,8 @@ func overClient(t *testing.T, addr string) *contractNode {
 
 // contractTerms describes a lock as the library does. Times are long where the server's
 // own clock is not in our hands.
-func contractTerms(ttl time.Duration) *leaseTerms {
-	return &leaseTerms{ttl: ttl, nodeTimeout: time.Second}
+func contractTerms(ttl time.Duration) *protocol.Terms {
+	return &protocol.Terms{TTL: ttl, NodeTimeout: time.Second}
 }
 
 const (
@@ -186,24 +191,24 @@ const (
 
 // The requests of the library.
 
-func askSet(value string) *request {
-	r := setRequest(opAcquire, contractTerms(contractTTL), "k", value)
+func askSet(value string) *protocol.Request {
+	r := protocol.SetRequest(protocol.OpAcquire, contractTerms(contractTTL), "k", value)
 	return &r
 }
 
-func askRelease(value string) *request {
-	r := releaseRequest(contractTerms(contractTTL), "k", value)
+func askRelease(value string) *protocol.Request {
+	r := protocol.ReleaseRequest(contractTerms(contractTTL), "k", value)
 	return &r
 }
 
 // askKeep leaves the lock to the value that is kept, for so long from now on.
-func askKeep(value, kept string, lasts time.Duration) *request {
-	r := keepRequest(contractTerms(contractTTL), "k", value, &keepArgs{value: kept, until: int64(lasts)})
-	return r.asOf(0)
+func askKeep(value, kept string, lasts time.Duration) *protocol.Request {
+	r := protocol.KeepRequest(contractTerms(contractTTL), "k", value, &protocol.KeepArgs{Value: kept, Until: int64(lasts)})
+	return r.AsOf(0)
 }
 
-func askExtend(value string, ttl time.Duration) *request {
-	return extendRequest(contractTerms(ttl), "k", value)
+func askExtend(value string, ttl time.Duration) *protocol.Request {
+	return protocol.ExtendRequest(contractTerms(ttl), "k", value)
 }
 
 // modesOf are those of values whose waiters want to share the lock.
@@ -211,119 +216,123 @@ var modesOf = map[string]string{"f": "s0", "f1": "s0", "9": "s2", "91": "s2", "8
 
 func entryOf(process, value string) string { return process + " 30000" + modesOf[value] + " " + value }
 
-func askJoin(process, value, ended string, arrival int64, waited time.Duration) *request {
+func askJoin(process, value, ended string, arrival int64, waited time.Duration) *protocol.Request {
 	if ended != "" {
 		ended = entryOf(process, ended)
 	}
-	return joinRequest(contractTerms(contractTTL), "k", value, &queueArgs{
-		key: lineOfK, entry: entryOf(process, value), ended: ended, arrival: arrival, waited: waited.Microseconds(),
+	return protocol.JoinRequest(contractTerms(contractTTL), "k", value, &protocol.QueueArgs{
+		Key: lineOfK, Entry: entryOf(process, value), Ended: ended, Arrival: arrival, Waited: waited.Microseconds(),
 	})
 }
 
-func askClaim(process, value string) *request {
-	return claimRequest(contractTerms(contractTTL), "k", value, lineOfK, entryOf(process, value))
+func askClaim(process, value string) *protocol.Request {
+	return protocol.ClaimRequest(contractTerms(contractTTL), "k", value, lineOfK, entryOf(process, value))
 }
 
-func askLineRelease(value, entry string, as releaser) *request {
-	r := queueReleaseRequest(contractTerms(contractTTL), "k", value, &queueArgs{key: lineOfK, entry: entry, as: as})
+func askLineRelease(value, entry string, as protocol.Releaser) *protocol.Request {
+	r := protocol.QueueReleaseRequest(contractTerms(contractTTL), "k", value, &protocol.QueueArgs{Key: lineOfK, Entry: entry, As: as})
 	return &r
 }
 
-func askPlainLineRelease(value string) *request {
-	r := queueReleaseRequest(contractTerms(contractTTL), "k", value, nil)
+func askPlainLineRelease(value string) *protocol.Request {
+	r := protocol.QueueReleaseRequest(contractTerms(contractTTL), "k", value, nil)
 	return &r
 }
 
-func fenceOfKey(token uint64) *fenceArgs { return &fenceArgs{key: fenceOfK, token: token} }
+func fenceOfKey(token uint64) *protocol.FenceArgs {
+	return &protocol.FenceArgs{Key: fenceOfK, Token: token}
+}
 
-func askFence(value string, proposal uint64, entry string) *request {
-	var q *queueArgs
+func askFence(value string, proposal uint64, entry string) *protocol.Request {
+	var q *protocol.QueueArgs
 	if entry != "" {
-		q = &queueArgs{key: lineOfK, entry: entry}
+		q = &protocol.QueueArgs{Key: lineOfK, Entry: entry}
 	}
-	return fenceRequest(contractTerms(contractTTL), "k", value, fenceOfKey(proposal), q)
+	return protocol.FenceRequest(contractTerms(contractTTL), "k", value, fenceOfKey(proposal), q)
 }
 
 // tokenA is the token of the value that contract cases of adopt begin with.
 const tokenA = "a0"
 
-func askAdopt(value, token string) *request {
-	r := adoptRequest(contractTerms(contractTTL), "k", value, token, nil)
+func askAdopt(value, token string) *protocol.Request {
+	r := protocol.AdoptRequest(contractTerms(contractTTL), "k", value, token, nil)
 	return &r
 }
 
 // askMove gives a lock to a ticket for a time.
-func askMove(ticket, token string, ttl time.Duration) *request {
-	return moveRequest(contractTerms(ttl), "k", ticket, token)
+func askMove(ticket, token string, ttl time.Duration) *protocol.Request {
+	return protocol.MoveRequest(contractTerms(ttl), "k", ticket, token)
 }
 
-func askAdoptFenced(value, token string, proposal uint64) *request {
-	r := adoptRequest(contractTerms(contractTTL), "k", value, token, fenceOfKey(proposal))
+func askAdoptFenced(value, token string, proposal uint64) *protocol.Request {
+	r := protocol.AdoptRequest(contractTerms(contractTTL), "k", value, token, fenceOfKey(proposal))
 	return &r
 }
 
-func askRaise(value string, fence uint64) *request {
-	return raiseRequest(contractTerms(contractTTL), "k", value, fenceOfKey(fence))
+func askRaise(value string, fence uint64) *protocol.Request {
+	return protocol.RaiseRequest(contractTerms(contractTTL), "k", value, fenceOfKey(fence))
 }
 
-func askFenceRepair(value string, fence uint64) *request {
-	r := fenceRepairRequest(contractTerms(contractTTL), "k", value, fenceOfKey(fence))
+func askFenceRepair(value string, fence uint64) *protocol.Request {
+	r := protocol.FenceRepairRequest(contractTerms(contractTTL), "k", value, fenceOfKey(fence))
 	return &r
 }
 
-func askInspect(most int) *request {
-	return inspectRequest(contractTerms(contractTTL), "k", lineOfK, "", most)
+func askInspect(most int) *protocol.Request {
+	return protocol.InspectRequest(contractTerms(contractTTL), "k", lineOfK, "", most)
 }
 
-func askForce(token string) *request {
-	return forceRequest(contractTerms(contractTTL), "k", token, lineOfK, "")
+func askForce(token string) *protocol.Request {
+	return protocol.ForceRequest(contractTerms(contractTTL), "k", token, lineOfK, "")
 }
 
-var shareOfK = shareArgs{holders: holdersOfK, door: doorOfK}
+var shareOfK = protocol.ShareArgs{Holders: holdersOfK, Door: doorOfK}
 
 // askShare is a claim: limit is how many may hold the lock, 0 for any number, or below 0 a
 // number that is wanted.
-func askShare(value string, limit int64, ttl time.Duration) *request {
+func askShare(value string, limit int64, ttl time.Duration) *protocol.Request {
 	s := shareOfK
-	s.limit = limit
-	return sharedClaimRequest(opAcquireShared, contractTerms(ttl), "k", value, &s, nil)
+	s.Limit = limit
+	return protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTerms(ttl), "k", value, &s, nil)
 }
 
-func askShareExtend(value string, number int64, ttl time.Duration) *request {
+func askShareExtend(value string, number int64, ttl time.Duration) *protocol.Request {
 	s := shareOfK
-	s.number = number
-	return sharedExtendRequest(contractTerms(ttl), "k", value, &s)
+	s.Number = number
+	return protocol.SharedExtendRequest(contractTerms(ttl), "k", value, &s)
 }
 
 // askDowngrade is askShareExtend on the node that keeps the line, of a lock that is held alone.
-func askDowngrade(value string) *request {
+func askDowngrade(value string) *protocol.Request {
 	r := askShareExtend(value, 0, contractTTL)
-	r.queue = &queueArgs{key: lineOfK}
+	r.Queue = &protocol.QueueArgs{Key: lineOfK}
 	return r
 }
 
-func askShareLeave(value, line, entry string, as releaser) *request {
-	r := sharedReleaseRequest(contractTerms(contractTTL), "k", value, &shareOfK, &queueArgs{key: line, entry: entry, as: as})
+func askShareLeave(value, line, entry string, as protocol.Releaser) *protocol.Request {
+	r := protocol.SharedReleaseRequest(contractTerms(contractTTL), "k", value, &shareOfK, &protocol.QueueArgs{Key: line, Entry: entry, As: as})
 	return &r
 }
 
-func askShareRelease(value, line string) *request { return askShareLeave(value, line, "", asHolder) }
+func askShareRelease(value, line string) *protocol.Request {
+	return askShareLeave(value, line, "", protocol.AsHolder)
+}
 
 // doorValue is one that a waiter would have.
 func doorValue(value string) string { return "0d@" + value }
 
-func askDoor(value string) *request {
-	return doorRequest(contractTerms(contractTTL), doorOfK, doorValue(value), contractTTL)
+func askDoor(value string) *protocol.Request {
+	return protocol.DoorRequest(contractTerms(contractTTL), doorOfK, doorValue(value), contractTTL)
 }
 
-func askOpenDoor(value string) *request {
-	return openDoorRequest(contractTerms(contractTTL), doorOfK, doorValue(value))
+func askOpenDoor(value string) *protocol.Request {
+	return protocol.OpenDoorRequest(contractTerms(contractTTL), doorOfK, doorValue(value))
 }
 
 // askMark is the writing of a mark over another; at is in microseconds, 0 for now.
-func askMark(old, id string, at int64, first bool) *request {
-	w := markWrite{old: old, id: id, at: at, uptime: time.Minute, first: first, runID: "run", replID: "repl"}
-	return markRequest(markKey, &w)
+func askMark(old, id string, at int64, first bool) *protocol.Request {
+	w := protocol.MarkWrite{Old: old, ID: id, At: at, Uptime: time.Minute, First: first, RunID: "run", ReplID: "repl"}
+	return protocol.MarkRequest(protocol.MarkKey, &w)
 }
 
 const farAhead = uint64(1) << 51 // a proposal that every server cuts down
@@ -423,7 +432,7 @@ var contractCases = map[string][]struct {
 	"release with a line hands over and tells": {
 		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"},
 		{askPlainLineRelease("a"), "3"}, {raw("GET", "k"), "b"}, {raw("PTTL", "k"), "less than 31000"}, {askClaim("p", "b"), "OK"},
-		{askLineRelease("b", entryOf("p", "b"), asHolder), "3"}, {raw("GET", "k"), "c"}, {told(), "[redlock:p b redlock:q c]"},
+		{askLineRelease("b", entryOf("p", "b"), protocol.AsHolder), "3"}, {raw("GET", "k"), "c"}, {told(), "[redlock:p b redlock:q c]"},
 	},
 	"release without a line":            {{askSet("a"), "OK"}, {askPlainLineRelease("a"), "1"}, {askPlainLineRelease("a"), "0"}, {raw("TYPE", "k"), "none"}},
 	"release of another's with no line": {{askSet("a"), "OK"}, {askPlainLineRelease("b"), "a"}},
@@ -432,7 +441,7 @@ var contractCases = map[string][]struct {
 		{raw("GET", "k"), "b"}, {told(), "[redlock:p b]"},
 	},
 	"taking back where the key is gone serves the line": {
-		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("DEL", "k"), ""}, {askLineRelease("a", "", asWaiter), "4"},
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("DEL", "k"), ""}, {askLineRelease("a", "", protocol.AsWaiter), "4"},
 		{raw("GET", "k"), "b"}, {told(), "[redlock:p b]"},
 	},
 	"release of a holder without this node wakes whom it is reserved for": {
@@ -442,23 +451,23 @@ var contractCases = map[string][]struct {
 		{askSet("c"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 c]"}, {askPlainLineRelease("a"), "c"}, {told(), "[]"},
 	},
 	"release on a node whose line is not served tells both": {
-		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askLineRelease("a", "", asPasser), "3"},
-		{raw("TYPE", "k"), "none"}, {askSet("c"), "OK"}, {askLineRelease("a", "", asPasser), "c"}, {told(), "[redlock:p b]"},
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askLineRelease("a", "", protocol.AsPasser), "3"},
+		{raw("TYPE", "k"), "none"}, {askSet("c"), "OK"}, {askLineRelease("a", "", protocol.AsPasser), "c"}, {told(), "[redlock:p b]"},
 	},
 	"release on a node whose line is not served, and where the lock is gone": {
-		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("DEL", "k"), ""}, {askLineRelease("a", "", asPasser), "0"},
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("DEL", "k"), ""}, {askLineRelease("a", "", protocol.AsPasser), "0"},
 		{raw("TYPE", "k"), "none"}, {told(), "[redlock:p b]"},
 	},
 	"release on a node whose line is not served, and that has reserved the lock": {
-		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askLineRelease("a", "", asPasser), "4"}, {told(), "[redlock:p b]"},
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askLineRelease("a", "", protocol.AsPasser), "4"}, {told(), "[redlock:p b]"},
 	},
-	"release where nobody waits": {{askSet("a"), "OK"}, {askLineRelease("a", "", asPasser), "1"}, {raw("TYPE", "k"), "none"}},
+	"release where nobody waits": {{askSet("a"), "OK"}, {askLineRelease("a", "", protocol.AsPasser), "1"}, {raw("TYPE", "k"), "none"}},
 	"taking back a failed attempt does not": {
-		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askLineRelease("a", "", asWaiter), "b"}, {told(), "[]"},
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askLineRelease("a", "", protocol.AsWaiter), "b"}, {told(), "[]"},
 	},
 	"who leaves passes the turn on": {
 		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 b]"},
-		{askLineRelease("b", entryOf("p", "b"), asWaiter), "3"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
+		{askLineRelease("b", entryOf("p", "b"), protocol.AsWaiter), "3"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
 	},
 	"fencing tokens grow": {
 		{askFence("a", farAhead, ""), "~"}, {askFence("b", 1, ""), "<nil>"}, {raw("TYPE", fenceOfK), "string"},
@@ -529,26 +538,26 @@ var contractCases = map[string][]struct {
 	"force one holder":                       {{askSet("a@me"), "OK"}, {askForce("b"), "a@me"}, {askForce("a"), "1"}},
 	"force what is no lock":                  {{raw("RPUSH", "k", "x"), ""}, {askForce(""), "1"}, {raw("TYPE", "k"), "none"}},
 	"a mark where there is none": {
-		{askMark("", "m", 0, true), "[m ~ 60000000 first run repl ~]"}, {raw("GET", markKey), "m ~ 60000000 first run repl"}, {raw("PTTL", markKey), "-1"},
+		{askMark("", "m", 0, true), "[m ~ 60000000 first run repl ~]"}, {raw("GET", protocol.MarkKey), "m ~ 60000000 first run repl"}, {raw("PTTL", protocol.MarkKey), "-1"},
 	},
 	"a mark where there is another": {
 		{askMark("", "m", 5, true), "[m 5 60000000 first run repl ~]"}, {askMark("", "n", 0, true), "[m 5 60000000 first run repl ~]"},
-		{askMark("m 4 60000000 first run repl", "n", 0, false), "[m 5 60000000 first run repl ~]"}, {raw("GET", markKey), "m 5 60000000 first run repl"},
+		{askMark("m 4 60000000 first run repl", "n", 0, false), "[m 5 60000000 first run repl ~]"}, {raw("GET", protocol.MarkKey), "m 5 60000000 first run repl"},
 	},
 	"a mark over the one that was read": {
 		{askMark("", "m", 5, true), "[m 5 60000000 first run repl ~]"}, {askMark("m 5 60000000 first run repl", "n", 0, false), "[n ~ 60000000 later run repl ~]"},
-		{raw("GET", markKey), "n ~ 60000000 later run repl"},
+		{raw("GET", protocol.MarkKey), "n ~ 60000000 later run repl"},
 	},
 	"a mark that is given another date": {
 		{askMark("", "m", 5, true), "[m 5 60000000 first run repl ~]"}, {askMark("m 5 60000000 first run repl", "m", 7, true), "[m 7 60000000 first run repl ~]"},
 	},
-	"a mark over another that is gone": {{askMark("m 5 60000000 first run repl", "n", 0, false), "[ ~]"}, {raw("TYPE", markKey), "none"}},
+	"a mark over another that is gone": {{askMark("m 5 60000000 first run repl", "n", 0, false), "[ ~]"}, {raw("TYPE", protocol.MarkKey), "none"}},
 	"a mark under a key that holds something else": {
-		{raw("RPUSH", markKey, "x"), ""}, {askMark("", "m", 0, true), "error WRONGTYPE"}, {raw("TYPE", markKey), "list"},
+		{raw("RPUSH", protocol.MarkKey, "x"), ""}, {askMark("", "m", 0, true), "error WRONGTYPE"}, {raw("TYPE", protocol.MarkKey), "list"},
 	},
 	"several share a lock, and the last one frees it": {
-		{askShare("a1", 0, contractTTL), "1"}, {askShare("a2", 0, contractTTL), "1"}, {raw("GET", "k"), marker}, {raw("ZRANGE", holdersOfK, 0, -1), "[a1 a2]"},
-		{askShareRelease("a1", lineOfK), "1"}, {raw("GET", "k"), marker}, {askShareRelease("a2", lineOfK), "1"}, {raw("TYPE", "k"), "none"}, {raw("TYPE", holdersOfK), "none"},
+		{askShare("a1", 0, contractTTL), "1"}, {askShare("a2", 0, contractTTL), "1"}, {raw("GET", "k"), fakenode.Marker}, {raw("ZRANGE", holdersOfK, 0, -1), "[a1 a2]"},
+		{askShareRelease("a1", lineOfK), "1"}, {raw("GET", "k"), fakenode.Marker}, {askShareRelease("a2", lineOfK), "1"}, {raw("TYPE", "k"), "none"}, {raw("TYPE", holdersOfK), "none"},
 	},
 	"who wants it alone is refused while others share it, and the other way round": {
 		{askShare("a1", 0, contractTTL), "1"}, {askSet("b"), "<nil>"}, {askClaim("p", "c"), "<nil>"}, {askFence("c", 1, ""), "<nil>"}, {askShareRelease("a1", ""), "1"},
@@ -592,8 +601,8 @@ var contractCases = map[string][]struct {
 		{raw("PTTL", "k"), "less than 61000"}, {askShareExtend("0", 2, time.Hour), "0"}, {raw("ZRANGE", holdersOfK, 0, -1), "[1]"},
 	},
 	"a downgrade": {
-		{askSet("a1"), "OK"}, {askExtend("a1", time.Hour), "1"}, {askShareExtend("a1", 0, contractTTL), "1"}, {raw("GET", "k"), marker}, {raw("PTTL", "k"), "more than 3000000"},
-		{askShare("a2", 0, contractTTL), "1"}, {askSet("b"), "<nil>"}, {askExtend("a1", time.Hour), marker}, {askRelease("a1"), marker},
+		{askSet("a1"), "OK"}, {askExtend("a1", time.Hour), "1"}, {askShareExtend("a1", 0, contractTTL), "1"}, {raw("GET", "k"), fakenode.Marker}, {raw("PTTL", "k"), "more than 3000000"},
+		{askShare("a2", 0, contractTTL), "1"}, {askSet("b"), "<nil>"}, {askExtend("a1", time.Hour), fakenode.Marker}, {askRelease("a1"), fakenode.Marker},
 	},
 	"a downgrade lets in who waits to share, and nobody else": {
 		{askSet("a"), "OK"}, {askJoin("p", "f", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askDowngrade("a"), "1"},
@@ -606,11 +615,11 @@ var contractCases = map[string][]struct {
 		{raw("SET", "k", "a1"), ""}, {askShareExtend("a1", 0, contractTTL), "1"}, {raw("PTTL", "k"), "less than 61000"}, {raw("PTTL", "k"), "more than 30000"},
 	},
 	"release of a downgrade that has not come":            {{askSet("a1"), "OK"}, {askShareRelease("a1", ""), "1"}, {raw("TYPE", "k"), "none"}},
-	"release of a share that is not there":                {{askShareRelease("a1", ""), "0"}, {askShare("a2", 0, contractTTL), "1"}, {askShareRelease("a1", ""), marker}, {askShareRelease("a2", ""), "1"}, {askSet("b"), "OK"}, {askShareRelease("a1", ""), "b"}},
-	"release of a share twice":                            {{askShare("a1", 0, contractTTL), "1"}, {askShare("a2", 0, contractTTL), "1"}, {askShareRelease("a1", ""), "1"}, {askShareRelease("a1", ""), marker}, {raw("ZRANGE", holdersOfK, 0, -1), "[a2]"}},
+	"release of a share that is not there":                {{askShareRelease("a1", ""), "0"}, {askShare("a2", 0, contractTTL), "1"}, {askShareRelease("a1", ""), fakenode.Marker}, {askShareRelease("a2", ""), "1"}, {askSet("b"), "OK"}, {askShareRelease("a1", ""), "b"}},
+	"release of a share twice":                            {{askShare("a1", 0, contractTTL), "1"}, {askShare("a2", 0, contractTTL), "1"}, {askShareRelease("a1", ""), "1"}, {askShareRelease("a1", ""), fakenode.Marker}, {raw("ZRANGE", holdersOfK, 0, -1), "[a2]"}},
 	"sharing a key that holds something else":             {{raw("RPUSH", "k", "x"), ""}, {askShare("a1", 0, contractTTL), "error WRONGTYPE"}, {askShareExtend("a1", 0, contractTTL), "error WRONGTYPE"}, {askShareRelease("a1", ""), "error WRONGTYPE"}},
-	"a marker without a list: whoever comes is the first": {{raw("SET", "k", marker), ""}, {askSet("b"), "<nil>"}, {askShare("a1", 0, contractTTL), "1"}, {raw("PTTL", "k"), "less than 61000"}, {askShareRelease("a1", ""), "1"}, {raw("TYPE", "k"), "none"}},
-	"a marker without a list: nobody extends or releases": {{raw("SET", "k", marker), ""}, {askShareExtend("a1", 0, contractTTL), "0"}, {raw("TYPE", "k"), "none"}, {raw("SET", "k", marker), ""}, {askShareRelease("a1", ""), "0"}, {raw("TYPE", "k"), "none"}},
+	"a marker without a list: whoever comes is the first": {{raw("SET", "k", fakenode.Marker), ""}, {askSet("b"), "<nil>"}, {askShare("a1", 0, contractTTL), "1"}, {raw("PTTL", "k"), "less than 61000"}, {askShareRelease("a1", ""), "1"}, {raw("TYPE", "k"), "none"}},
+	"a marker without a list: nobody extends or releases": {{raw("SET", "k", fakenode.Marker), ""}, {askShareExtend("a1", 0, contractTTL), "0"}, {raw("TYPE", "k"), "none"}, {raw("SET", "k", fakenode.Marker), ""}, {askShareRelease("a1", ""), "0"}, {raw("TYPE", "k"), "none"}},
 	"a list without the marker means nothing": {
 		{askShare("a1", 0, contractTTL), "1"}, {raw("DEL", "k"), ""}, {askShareExtend("a1", 0, contractTTL), "0"}, {askShareRelease("a1", ""), "0"}, {askShare("a2", 0, contractTTL), "1"},
 		{raw("ZRANGE", holdersOfK, 0, -1), "[a2]"}, {raw("DEL", "k"), ""}, {askSet("b"), "OK"}, {askShareExtend("a2", 0, contractTTL), "b"}, {askRelease("b"), "1"},
@@ -623,16 +632,16 @@ var contractCases = map[string][]struct {
 	},
 	"the last who shares reserves the lock for the first in line": {
 		{askShare("a1", 0, contractTTL), "1"}, {askShare("a2", 0, contractTTL), "1"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"},
-		{askShareRelease("a1", lineOfK), "3"}, {raw("GET", "k"), marker}, {askShareRelease("a1", lineOfK), marker}, {askShareRelease("a2", lineOfK), "3"}, {raw("GET", "k"), "b"},
-		{askShareRelease("a2", lineOfK), "4"}, {askShareLeave("a2", lineOfK, "", asWaiter), "b"}, {told(), "[redlock:p b redlock:p b]"},
+		{askShareRelease("a1", lineOfK), "3"}, {raw("GET", "k"), fakenode.Marker}, {askShareRelease("a1", lineOfK), fakenode.Marker}, {askShareRelease("a2", lineOfK), "3"}, {raw("GET", "k"), "b"},
+		{askShareRelease("a2", lineOfK), "4"}, {askShareLeave("a2", lineOfK, "", protocol.AsWaiter), "b"}, {told(), "[redlock:p b redlock:p b]"},
 	},
 	"the last who shares, on a node whose line is not served": {
-		{askShare("a1", 0, contractTTL), "1"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"}, {askShareLeave("a1", lineOfK, "", asPasser), "3"}, {raw("TYPE", "k"), "none"},
+		{askShare("a1", 0, contractTTL), "1"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"}, {askShareLeave("a1", lineOfK, "", protocol.AsPasser), "3"}, {raw("TYPE", "k"), "none"},
 		{told(), "[redlock:p b]"},
 	},
 	"who shares after a downgrade takes its entry out of the line": {
 		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askShareExtend("a", 0, contractTTL), "1"},
-		{askShareLeave("a", lineOfK, entryOf("p", "b"), asHolder), "3"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
+		{askShareLeave("a", lineOfK, entryOf("p", "b"), protocol.AsHolder), "3"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
 	},
 	"one who wants it alone hears of those of its process who have it reserved with others": {
 		{askSet("a"), "OK"}, {askJoin("q", "f1", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("p", "b", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askJoin("p", "f", "", 0, 0), "[0 2 ~ ~ 1 0 a]"},
@@ -643,7 +652,7 @@ var contractCases = map[string][]struct {
 		{raw("DEL", holdersOfK), ""}, {askInspect(9), "[string redlock:shared ~ 0 [] []]"},
 	},
 	"force one of those who share": {
-		{askShare("a1@me", 0, contractTTL), "1"}, {askShare("a2@me", 0, time.Hour), "1"}, {askForce("b"), marker}, {askForce("a2"), "1"}, {raw("PTTL", "k"), "less than 61000"},
+		{askShare("a1@me", 0, contractTTL), "1"}, {askShare("a2@me", 0, time.Hour), "1"}, {askForce("b"), fakenode.Marker}, {askForce("a2"), "1"}, {raw("PTTL", "k"), "less than 61000"},
 		{raw("ZRANGE", holdersOfK, 0, -1), "[a1@me]"}, {askForce("a1"), "1"}, {raw("TYPE", "k"), "none"}, {raw("TYPE", holdersOfK), "none"},
 	},
 	"force all who share": {
@@ -668,14 +677,14 @@ func TestContract(t *testing.T) {
 			t.Parallel()
 			n := start(t)
 			for name, steps := range contractCases {
-				for _, key := range []string{"k", lineOfK, fenceOfK, markKey, holdersOfK, doorOfK} {
+				for _, key := range []string{"k", lineOfK, fenceOfK, protocol.MarkKey, holdersOfK, doorOfK} {
 					n.raw("DEL", key)
 				}
 				before := len(n.told())
 				for i, s := range steps {
 					var got any
 					switch ask := s.ask.(type) {
-					case *request:
+					case *protocol.Request:
 						a := n.do(ask)
 						if got = a.val; a.err != nil {
 							got = "error " + a.err.Error()
@@ -727,7 +736,7 @@ func TestContractExpiry(t *testing.T) {
 			t.Parallel()
 			n := start(t)
 			short := contractTerms(50 * time.Millisecond)
-			set := setRequest(opAcquire, short, "k", "a")
+			set := protocol.SetRequest(protocol.OpAcquire, short, "k", "a")
 			began := time.Now()
 			require.Equal(t, "OK", n.do(&set).val)
 			gone := func() bool { return n.raw("TYPE", "k") == "none" }
@@ -761,7 +770,7 @@ func TestContractDeadProcess(t *testing.T) {
 			}
 			join := func(process, value string) any {
 				entry := process + reserved + value
-				val, _ := n.do(joinRequest(contractTerms(contractTTL), "k", valueIn(entry), &queueArgs{key: lineOfK, entry: entry})).val.([]any)
+				val, _ := n.do(protocol.JoinRequest(contractTerms(contractTTL), "k", fakenode.ValueIn(entry), &protocol.QueueArgs{Key: lineOfK, Entry: entry})).val.([]any)
 				require.Len(t, val, 7)
 				return val[0]
 			}
@@ -769,7 +778,7 @@ func TestContractDeadProcess(t *testing.T) {
 			for _, w := range [][2]string{{"p", "b"}, {"p", "c"}, {"q", "d"}} {
 				require.Equal(t, int64(0), join(w[0], w[1]))
 			}
-			n.do(askLineRelease("a", "", asHolder))
+			n.do(askLineRelease("a", "", protocol.AsHolder))
 			require.Equal(t, "b", n.raw("GET", "k"))
 			if n.pass == nil {
 				require.Eventually(t, func() bool { return n.raw("TYPE", "k") == "none" }, 10*time.Second, time.Millisecond)
@@ -804,7 +813,7 @@ func TestContractAgrees(t *testing.T) {
 			other := values[r.IntN(len(values))]
 			p := process[v]
 			entry := entryOf(p, v)
-			var req *request
+			var req *protocol.Request
 			what := r.IntN(25)
 			sharedTTL := time.Duration(1+r.IntN(100)) * time.Second
 			limit := []int64{0, 0, 2, 3, -1, -2}[r.IntN(6)]
@@ -824,19 +833,19 @@ func TestContractAgrees(t *testing.T) {
 			case 6, 7:
 				if req = askClaim(p, v); modesOf[v] != "" {
 					s := shareOfK
-					s.limit = limit
-					req = sharedClaimRequest(opAcquireShared, contractTerms(sharedTTL), "k", v, &s, &queueArgs{key: []string{"", lineOfK}[r.IntN(2)], entry: entry})
+					s.Limit = limit
+					req = protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTerms(sharedTTL), "k", v, &s, &protocol.QueueArgs{Key: []string{"", lineOfK}[r.IntN(2)], Entry: entry})
 				}
 			case 8, 9:
 				req = askPlainLineRelease(v)
 			case 10:
-				req = askLineRelease(v, entry, releaser(r.IntN(3)))
+				req = askLineRelease(v, entry, protocol.Releaser(r.IntN(3)))
 			case 11:
-				req = askFence(v, uint64(simEpoch/1000)+uint64(r.IntN(1e7)), []string{"", entry}[r.IntN(2)])
+				req = askFence(v, uint64(fakenode.Epoch/1000)+uint64(r.IntN(1e7)), []string{"", entry}[r.IntN(2)])
 			case 12:
-				req = askRaise(v, uint64(simEpoch/1000)+uint64(r.IntN(1e7)))
+				req = askRaise(v, uint64(fakenode.Epoch/1000)+uint64(r.IntN(1e7)))
 			case 13:
-				req = askFenceRepair(v, uint64(simEpoch/1000))
+				req = askFenceRepair(v, uint64(fakenode.Epoch/1000))
 			case 14:
 				req = askInspect(2)
 				if r.IntN(10) == 0 {
@@ -845,7 +854,7 @@ func TestContractAgrees(t *testing.T) {
 			case 24:
 				req = askAdopt(v, other)
 				if r.IntN(2) == 0 {
-					req = askAdoptFenced(v, other, uint64(simEpoch/1000)+uint64(r.IntN(1e7)))
+					req = askAdoptFenced(v, other, uint64(fakenode.Epoch/1000)+uint64(r.IntN(1e7)))
 				}
 			case 15:
 				d := time.Duration(r.IntN([]int{10, 2000, 70_000}[r.IntN(3)])) * time.Millisecond
@@ -858,24 +867,24 @@ func TestContractAgrees(t *testing.T) {
 			case 20:
 				req = askShareExtend(v, max(0, -limit), sharedTTL)
 			case 21, 22:
-				req = askShareLeave(v, []string{"", lineOfK}[r.IntN(2)], []string{"", entry}[r.IntN(2)], releaser(r.IntN(3)))
+				req = askShareLeave(v, []string{"", lineOfK}[r.IntN(2)], []string{"", entry}[r.IntN(2)], protocol.Releaser(r.IntN(3)))
 			case 23:
-				req = []*request{askDoor(v), askOpenDoor(v), askOpenDoor(v), askForce(v)}[r.IntN(4)]
+				req = []*protocol.Request{askDoor(v), askOpenDoor(v), askOpenDoor(v), askForce(v)}[r.IntN(4)]
 			}
 			want, got := nodes[1].do(req), nodes[0].do(req)
 			if (want.err != nil) != (got.err != nil) || fmt.Sprint(want.val) != fmt.Sprint(got.val) {
-				t.Fatalf("seed %d, step %d: %v: in memory %v %v, miniredis %v %v", seed, step, req.values(), got.val, got.err, want.val, want.err)
+				t.Fatalf("seed %d, step %d: %v: in memory %v %v, miniredis %v %v", seed, step, req.Values(), got.val, got.err, want.val, want.err)
 			}
-			if a, ok := readAnswer(got.val); ok && req.op == opJoin {
+			if a, ok := readAnswer(got.val); ok && req.Op == protocol.OpJoin {
 				arrivals[v] = a.arrival
 			}
 			for _, look := range [][]any{{"TYPE", "k"}, {"PTTL", "k"}, {"TYPE", lineOfK}, {"PTTL", lineOfK}, {"PTTL", fenceOfK}, {"PTTL", holdersOfK}} {
-				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.values())
+				require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.Values())
 			}
 			for _, set := range []string{lineOfK, holdersOfK} {
 				if nodes[1].raw("TYPE", set) == "zset" {
 					look := raw("ZRANGE", set, 0, -1)
-					require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.values())
+					require.Equal(t, nodes[1].raw(look...), nodes[0].raw(look...), "seed %d, step %d: %v after %v", seed, step, look, req.Values())
 				}
 			}
 		}

@@ -30,5 +30,5 @@ func (l *Lock) Downgrade(ctx context.Context) error {
 	l.mu.Lock()
 	l.shared = l.shared || l.over == nil
 	l.mu.Unlock()
-	return l.extend(ctx, l.terms.ttl)
+	return l.extend(ctx, l.terms.TTL)
 }

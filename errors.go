@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // The reasons for which an operation fails. Errors of this package wrap one or more of
@@ -38,9 +41,9 @@ var (
 	// ErrReleased: the lock had been released before.
 	ErrReleased = errors.New("lock released")
 	// ErrClosed: the Redlock was closed.
-	ErrClosed = errClosed
+	ErrClosed = protocol.ErrClosed
 	// ErrDuplicateNode: two of the nodes are the same server, which would vote twice.
-	ErrDuplicateNode = errDuplicateNode
+	ErrDuplicateNode = guard.ErrDuplicateNode
 	// ErrInvalid: an argument or option breaks a rule, or a Redlock, Mutex or Lock was
 	// not made by this package. The text says which.
 	ErrInvalid = errors.New("invalid")

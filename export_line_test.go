@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // LoadScripts lets all nodes know all scripts.
 func LoadScripts(rl *Redlock) error {
 	var errs []error
 	for _, n := range rl.nodes {
-		client := n.lane.wire.(*redisWire).client
-		for _, s := range []*script{releaseScript, queueReleaseScript, joinScript, claimScript} {
-			errs = append(errs, client.ScriptLoad(context.Background(), s.source).Err())
+		client := n.lane.Wire.(*conn.Wire).Client
+		for _, s := range []*protocol.Script{protocol.ReleaseScript, protocol.QueueReleaseScript, protocol.JoinScript, protocol.ClaimScript} {
+			errs = append(errs, client.ScriptLoad(context.Background(), s.Source).Err())
 		}
 	}
 	return errors.Join(errs...)

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // Extend makes the lease last for ttl from now, and never less long than before. It
@@ -47,17 +51,17 @@ func (l *Lock) brokenLease(ttl time.Duration) []string {
 
 // beyondGuard is not empty where a node that forgets a lease of ttl may vote before it is over.
 func (l *Lock) beyondGuard(ttl time.Duration) string {
-	most := l.opts.longestLease(l.terms.ttl)
+	most := l.opts.longestLease(l.terms.TTL)
 	if ttl <= most {
 		return ""
 	}
 	return fmt.Sprintf("ttl is %v: must be at most %v, for which a node that restarted is kept from granting: "+
 		"the lock's TTL is %v and RestartGuard is %s; set WithTTL or, in all clients, RestartGuard to at least %v",
-		ttl, most, l.terms.ttl, guardText(l.opts.RestartGuard), ttl)
+		ttl, most, l.terms.TTL, guardText(l.opts.RestartGuard), ttl)
 }
 
 func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
-	start := l.clock.now()
+	start := l.clock.Now()
 	r := new(round)
 	lost, err := l.tryExtend(ctx, r, start, ttl)
 	l.tellExtended(ctx, r, start, ttl, false, lost, err)
@@ -65,7 +69,7 @@ func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 }
 
 // tellExtended calls the hooks. lost: the lock was lost just now, by err.
-func (l *Lock) tellExtended(ctx context.Context, r *round, start instant, ttl time.Duration, renewal, lost bool, err error) {
+func (l *Lock) tellExtended(ctx context.Context, r *round, start tick.Instant, ttl time.Duration, renewal, lost bool, err error) {
 	if lost {
 		l.tellLost(err)
 	}
@@ -81,15 +85,15 @@ func (l *Lock) tellExtended(ctx context.Context, r *round, start instant, ttl ti
 	l.mu.Unlock()
 	extended(ExtendInfo{
 		Context: ctx, Key: l.key, Mode: mode, Token: l.Token(), TTL: ttl, Renewal: renewal,
-		Start: start.time, Elapsed: l.clock.now().since(start), Until: l.Until(),
+		Start: start.Time, Elapsed: l.clock.Now().Since(start), Until: l.Until(),
 		Outcomes: l.outcomes(r), Err: err,
 	})
 }
 
 // tryExtend leaves r as it is where no node is asked. It calls no hook. lost: the lock was lost
 // just now, by err.
-func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.Duration) (lost bool, err error) {
-	if err := l.usable(ctx, opExtend); err != nil {
+func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl time.Duration) (lost bool, err error) {
+	if err := l.usable(ctx, protocol.OpExtend); err != nil {
 		return false, err
 	}
 	l.mu.Lock()
@@ -97,7 +101,7 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 	case l.over != nil:
 		defer l.mu.Unlock()
 		return false, fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), within{l.over})
-	case start.reached(l.until):
+	case start.Reached(l.until):
 		defer l.mu.Unlock()
 		why := l.expired()
 		l.finish(start, why)
@@ -108,10 +112,10 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 	l.mu.Unlock()
 
 	terms := l.terms
-	terms.ttl, terms.nodeTimeout = ttl, l.opts.nodeTimeout(ttl)
-	req := extendRequest(&terms.leaseTerms, l.name, l.value)
+	terms.TTL, terms.NodeTimeout = ttl, l.opts.nodeTimeout(ttl)
+	req := protocol.ExtendRequest(&terms.Terms, l.name, l.value)
 	if shared {
-		req = sharedExtendRequest(&terms.leaseTerms, l.name, l.value, l.shareArgs(l.permit.Load()))
+		req = protocol.SharedExtendRequest(&terms.Terms, l.name, l.value, l.shareArgs(l.permit.Load()))
 	}
 	mend := &repairs{lock: l, terms: &terms}
 	r.observer, r.guard = mend, l.guard
@@ -123,12 +127,12 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 		l.serveDowngrade(r, &terms)
 	}
 	v, cut := l.await(ctx, l.sendAddressed(r))
-	now := l.clock.now()
+	now := l.clock.Now()
 	switch {
 	case errors.Is(cut, ErrClosed):
-		return false, l.failed(r, opExtend, ErrClosed)
+		return false, l.failed(r, protocol.OpExtend, ErrClosed)
 	case cut != nil:
-		return false, l.failed(r, opExtend, withContextErr(ctx)...)
+		return false, l.failed(r, protocol.OpExtend, withContextErr(ctx)...)
 	}
 	if lost, err = l.extended(r, v, shared, start, now, ttl); err == nil {
 		mend.begin()
@@ -139,41 +143,41 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start instant, ttl time.
 // serveDowngrade has the node that keeps the queue let those in who wait to share the lock, as
 // soon as it is shared there.
 func (l *Lock) serveDowngrade(r *round, t *terms) {
-	arbiter := l.queues.arbiter(l.resource, r.start.mono, l.terms.joinPatience())
+	arbiter := l.queues.arbiter(l.resource, r.start.Mono, l.terms.JoinPatience())
 	if arbiter < 0 {
 		return
 	}
-	req := sharedExtendRequest(&t.leaseTerms, l.name, l.value, l.shareArgs(0))
-	req.queue = &queueArgs{key: l.queueKey()}
+	req := protocol.SharedExtendRequest(&t.Terms, l.name, l.value, l.shareArgs(0))
+	req.Queue = &protocol.QueueArgs{Key: l.queueKey()}
 	r.address(arbiter, req)
 }
 
 // extended is what has come of an extend that was decided.
-func (l *Lock) extended(r *round, v verdict, shared bool, start, now instant, ttl time.Duration) (lost bool, err error) {
+func (l *Lock) extended(r *round, v verdict, shared bool, start, now tick.Instant, ttl time.Duration) (lost bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.over != nil:
 		return false, fmt.Errorf("redlock: extend %s: %w", quoteKey(l.key), within{l.over})
-	case now.reached(l.until):
+	case now.Reached(l.until):
 		// However many keys are left: in between others may have had the lock.
-		why := l.failed(r, opExtend, ErrLost, ErrExpired)
+		why := l.failed(r, protocol.OpExtend, ErrLost, ErrExpired)
 		l.finish(now, why)
 		return true, why
 	case v == verdictHeld && shared == l.shared: // or a downgrade overtook it, and changed what is there
-		why := l.failed(r, opExtend, ErrNotHeld, ErrLost)
+		why := l.failed(r, protocol.OpExtend, ErrNotHeld, ErrLost)
 		l.finish(now, why)
 		return true, why
 	case v != verdictGranted:
-		l.notExtended = l.failed(r, opExtend, ErrNoQuorum)
+		l.notExtended = l.failed(r, protocol.OpExtend, ErrNoQuorum)
 		return false, l.notExtended
 	}
 	l.notExtended = nil
-	if until := validUntil(start, ttl, l.opts.DriftFactor); now.until(until) > now.until(l.until) {
+	if until := validUntil(start, ttl, l.opts.DriftFactor); now.Until(until) > now.Until(l.until) {
 		// Later as seen from now: the wall clock may have been set back meanwhile.
 		l.until = until
 		if l.ctx != nil {
-			l.timer.Reset(now.until(l.contextEnd()))
+			l.timer.Reset(now.Until(l.contextEnd()))
 		}
 	}
 	return false, nil
@@ -192,8 +196,8 @@ type repairs struct {
 }
 
 // observe sees each node's answer to the extend, also those after its decision.
-func (p *repairs) observe(i int, b ballot) {
-	if b.kind != kindRefused || b.holder() != "" || b.err != nil {
+func (p *repairs) observe(i int, b protocol.Answer) {
+	if b.Kind != protocol.Refused || b.Holder() != "" || b.Err != nil {
 		return
 	}
 	p.mu.Lock()
@@ -220,35 +224,35 @@ func (p *repairs) begin() {
 func (l *Lock) restore(t *terms, i int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.clock.now()
-	if l.over != nil || now.reached(l.until) {
+	now := l.clock.Now()
+	if l.over != nil || now.Reached(l.until) {
 		return
 	}
 	if l.repairs == nil {
-		l.repairs = make([]*call, len(l.nodes))
+		l.repairs = make([]*lane.Call, len(l.nodes))
 	}
 	req := l.repairRequest(t)
-	deadline := min(now.mono+int64(req.timeout), l.until.mono)
-	before, c := l.lastSet(i), &call{req: &req, index: int32(i), deadline: deadline}
-	if l.lane(i).replace(before, c, now.mono) {
+	deadline := min(now.Mono+int64(req.Timeout), l.until.Mono)
+	before, c := l.lastSet(i), &lane.Call{Req: &req, Index: int32(i), Deadline: deadline}
+	if l.lane(i).Replace(before, c, now.Mono) {
 		l.repairs[i] = c
 	}
 }
 
 // repairRequest sets what the acquire set; the caller holds mu.
-func (l *Lock) repairRequest(t *terms) request {
+func (l *Lock) repairRequest(t *terms) protocol.Request {
 	switch {
 	case l.shared:
-		return *sharedClaimRequest(opRepair, &t.leaseTerms, l.name, l.value, l.shareArgs(l.permit.Load()), nil)
+		return *protocol.SharedClaimRequest(protocol.OpRepair, &t.Terms, l.name, l.value, l.shareArgs(l.permit.Load()), nil)
 	case t.fencing:
-		return fenceRepairRequest(&t.leaseTerms, l.name, l.value, l.fenceArgs(l.fence))
+		return protocol.FenceRepairRequest(&t.Terms, l.name, l.value, l.fenceArgs(l.fence))
 	default:
-		return setRequest(opRepair, &t.leaseTerms, l.name, l.value)
+		return protocol.SetRequest(protocol.OpRepair, &t.Terms, l.name, l.value)
 	}
 }
 
 // lastSet is the last SET that may have put the value on a node; the caller holds mu.
-func (l *Lock) lastSet(i int) *call {
+func (l *Lock) lastSet(i int) *lane.Call {
 	if l.repairs != nil && l.repairs[i] != nil {
 		return l.repairs[i]
 	}
@@ -265,10 +269,10 @@ func (l *Lock) lastSet(i int) *call {
 // renewNow extends the lock for the renewer, which calls it on a goroutine of its own.
 func (l *Lock) renewNow() {
 	// Locks fall due together, on a grid: a simulation puts them in order here.
-	l.clock.yield(l.grantedAt.mono + int64(l.nth)<<48)
-	ttl := l.terms.ttl
-	now := l.clock.now()
-	if most := l.terms.maxHold; most > 0 && now.reached(l.grantedAt.add(most)) {
+	l.clock.Yield(l.grantedAt.Mono + int64(l.nth)<<48)
+	ttl := l.terms.TTL
+	now := l.clock.Now()
+	if most := l.terms.maxHold; most > 0 && now.Reached(l.grantedAt.Add(most)) {
 		l.renewer.fewer(1, 1)
 		return
 	}
@@ -284,19 +288,19 @@ func (l *Lock) renewNow() {
 }
 
 // times are those of the acquire, for renewals too.
-func (l *Lock) times() (ttl, nodeTimeout time.Duration) { return l.terms.ttl, l.terms.nodeTimeout }
+func (l *Lock) times() (ttl, nodeTimeout time.Duration) { return l.terms.TTL, l.terms.NodeTimeout }
 
 // renewLater has the renewer extend the lock again, soon after a renewal that failed.
 func (l *Lock) renewLater(err error) {
-	now := l.clock.now()
+	now := l.clock.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over != nil || l.life.over() {
 		return
 	}
-	if next := l.terms.ttl / 3; err == nil {
-		l.renewer.schedule(&l.renewal, now, next, l.terms.ttl)
+	if next := l.terms.TTL / 3; err == nil {
+		l.renewer.schedule(&l.renewal, now, next, l.terms.TTL)
 	} else {
-		l.renewer.schedule(&l.renewal, now, next/5, l.terms.ttl)
+		l.renewer.schedule(&l.renewal, now, next/5, l.terms.TTL)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // Fencing. Each node has a counter per key; a grant by the node is a number above all
@@ -17,8 +19,8 @@ import (
 var errNoGrant = errors.New("it had not granted the lock, so its fencing counter is left alone")
 
 // fenceArgs are those of the lock's counter.
-func (r *resource) fenceArgs(token uint64) *fenceArgs {
-	return &fenceArgs{key: r.naming.fenceKey(r.name), token: token}
+func (r *resource) fenceArgs(token uint64) *protocol.FenceArgs {
+	return &protocol.FenceArgs{Key: r.naming.fenceKey(r.name), Token: token}
 }
 
 // settleFence gives an attempt that a quorum has granted its fencing token: the greatest
@@ -41,19 +43,19 @@ func (r *resource) settleFence(ctx context.Context, acquiring *round, value stri
 	if agreed >= r.quorum {
 		return token, nil, verdictGranted, nil
 	}
-	now := r.clock.now()
-	req := raiseRequest(&r.terms.leaseTerms, r.name, value, r.fenceArgs(token))
+	now := r.clock.Now()
+	req := protocol.RaiseRequest(&r.terms.Terms, r.name, value, r.fenceArgs(token))
 	raised = &round{guard: r.guard}
 	raised.init(now, make([]seat, len(r.nodes)))
 	for i, f := range fences {
 		switch f {
 		case token:
-			raised.deliver(i, ballot{kind: kindGranted, final: true}, now.mono)
+			raised.Deliver(i, protocol.Answer{Kind: protocol.Granted, Final: true}, now.Mono)
 		case 0:
-			raised.deliver(i, unsent(errNoGrant), now.mono)
+			raised.Deliver(i, protocol.Unsent(errNoGrant), now.Mono)
 		default:
 			raised.address(i, req)
-			r.lane(i).enqueue(&raised.seats[i].call, now.mono)
+			r.lane(i).Enqueue(&raised.seats[i].call, now.Mono)
 		}
 	}
 	v, cut = r.await(ctx, raised)

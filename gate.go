@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"context"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 const (
@@ -43,9 +45,9 @@ func (w *waiter) enter(ctx context.Context) error {
 	}
 	w.of = qs.of(w.resource)
 	w.end, w.hurries = ctx.Deadline()
-	now, g := w.clock.now(), &w.of.gate
+	now, g := w.clock.Now(), &w.of.gate
 	if g.waiters() == 0 {
-		g.turnAt = now.mono
+		g.turnAt = now.Mono
 	}
 	parked := false
 	switch {
@@ -54,13 +56,13 @@ func (w *waiter) enter(ctx context.Context) error {
 	case !g.letIn(w, now):
 		parked = true
 		heap.Push(&g.parked, w)
-		w.of.lookIn(now.mono, w.of.paced(lookPause)) // it asks no node, so another does
+		w.of.lookIn(now.Mono, w.of.paced(lookPause)) // it asks no node, so another does
 	}
 	qs.mu.Unlock()
 	for parked {
 		select {
 		case <-w.signal:
-			w.clock.yield(w.id)
+			w.clock.Yield(w.id)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.life.closing:
@@ -74,8 +76,8 @@ func (w *waiter) enter(ctx context.Context) error {
 }
 
 // letIn counts the waiter as one in the queue if it may go there.
-func (g *gate) letIn(w *waiter, now instant) bool {
-	if g.hurried > 0 && g.wait(now.mono) >= w.end.Sub(now.time)/2 {
+func (g *gate) letIn(w *waiter, now tick.Instant) bool {
+	if g.hurried > 0 && g.wait(now.Mono) >= w.end.Sub(now.Time)/2 {
 		return false
 	}
 	g.hurried++
@@ -94,14 +96,14 @@ func (g *gate) wait(now int64) time.Duration {
 }
 
 // letOthersIn has as many go into the queue as may.
-func (g *gate) letOthersIn(now instant) {
+func (g *gate) letOthersIn(now tick.Instant) {
 	for len(g.parked) > 0 && g.letIn(g.parked[0], now) {
 		heap.Pop(&g.parked).(*waiter).poke()
 	}
 }
 
 // leave is for a waiter that is done, one way or another.
-func (g *gate) leave(w *waiter, now instant) {
+func (g *gate) leave(w *waiter, now tick.Instant) {
 	switch {
 	case !w.hurries:
 		g.patient--
@@ -125,8 +127,8 @@ func (g *gate) turn(now int64) {
 func (w *waiter) tellParked(last *QuorumError) {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
-	if h := &w.of.holding; w.of.node >= 0 && h.at.mono >= w.id-int64(lookPause) {
-		last.HolderTTL = max(h.ttl-w.clock.now().since(h.at), 0)
+	if h := &w.of.holding; w.of.node >= 0 && h.at.Mono >= w.id-int64(lookPause) {
+		last.HolderTTL = max(h.ttl-w.clock.Now().Since(h.at), 0)
 		last.Outcomes[w.of.node].Holder = h.holder
 	}
 }

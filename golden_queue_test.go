@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // goldenQueue is a node that keeps a wait queue, twice: the Go twins of the scripts, whose
@@ -33,18 +36,18 @@ func (q *goldenQueue) entry(name, mode string, grace time.Duration) string {
 
 // share asks for a place among those who share the lock. mode is as in an entry: s0, or s3 for
 // one of three permits; number asks for that permit and no other.
-func (c goldenCommand) share() *shareArgs {
+func (c goldenCommand) share() *protocol.ShareArgs {
 	s := shareOfK
 	mode := strings.TrimPrefix(c.values["mode"], "s")
 	if n := c.values["number"]; n != "" {
 		mode = "-" + n
 	}
-	s.limit = number(mode)
+	s.Limit = fakenode.Number(mode)
 	return &s
 }
 
 // request is what the library would send.
-func (q *goldenQueue) request(c goldenCommand) *request {
+func (q *goldenQueue) request(c goldenCommand) *protocol.Request {
 	const grace = 2 * time.Second
 	who := append(c.args, "")[0]
 	_, value, waited := strings.Cut(who, "/")
@@ -54,40 +57,40 @@ func (q *goldenQueue) request(c goldenCommand) *request {
 	terms := contractTerms(c.duration("ttl", 10*time.Second))
 	switch c.name {
 	case "set":
-		r := setRequest(opAcquire, terms, "k", value)
+		r := protocol.SetRequest(protocol.OpAcquire, terms, "k", value)
 		return &r
 	case "join":
 		entry := q.entry(who, c.values["mode"], c.duration("grace", grace))
 		arrival := int64(0)
 		if at := c.values["arrival"]; at != "" {
-			arrival = simEpoch/1000 + c.parse(at).Microseconds()
+			arrival = fakenode.Epoch/1000 + c.parse(at).Microseconds()
 		}
-		return joinRequest(terms, "k", value, &queueArgs{
-			key: lineOfK, entry: entry, ended: q.entry(c.values["after"], c.values["mode"], grace), arrival: arrival, waited: c.duration("waited", 0).Microseconds(),
+		return protocol.JoinRequest(terms, "k", value, &protocol.QueueArgs{
+			Key: lineOfK, Entry: entry, Ended: q.entry(c.values["after"], c.values["mode"], grace), Arrival: arrival, Waited: c.duration("waited", 0).Microseconds(),
 		})
 	case "claim":
 		if c.values["mode"] != "" {
-			return sharedClaimRequest(opAcquireShared, terms, "k", value, c.share(), &queueArgs{key: lineOfK, entry: q.entry(who, "", grace)})
+			return protocol.SharedClaimRequest(protocol.OpAcquireShared, terms, "k", value, c.share(), &protocol.QueueArgs{Key: lineOfK, Entry: q.entry(who, "", grace)})
 		}
-		return claimRequest(terms, "k", value, lineOfK, q.entry(who, "", grace))
+		return protocol.ClaimRequest(terms, "k", value, lineOfK, q.entry(who, "", grace))
 	case "share":
-		return sharedClaimRequest(opAcquireShared, terms, "k", value, c.share(), nil)
+		return protocol.SharedClaimRequest(protocol.OpAcquireShared, terms, "k", value, c.share(), nil)
 	case "door":
-		return doorRequest(terms, doorOfK, doorValue(value), grace)
+		return protocol.DoorRequest(terms, doorOfK, doorValue(value), grace)
 	case "downgrade":
-		r := sharedExtendRequest(terms, "k", value, &shareOfK)
-		r.queue = &queueArgs{key: lineOfK}
+		r := protocol.SharedExtendRequest(terms, "k", value, &shareOfK)
+		r.Queue = &protocol.QueueArgs{Key: lineOfK}
 		return r
 	case "release", "takeback", "pass":
-		as := map[string]releaser{"release": asHolder, "takeback": asWaiter, "pass": asPasser}[c.name]
-		args := &queueArgs{key: lineOfK, entry: q.entry(who, c.values["mode"], grace), as: as}
-		r := queueReleaseRequest(terms, "k", value, args)
+		as := map[string]protocol.Releaser{"release": protocol.AsHolder, "takeback": protocol.AsWaiter, "pass": protocol.AsPasser}[c.name]
+		args := &protocol.QueueArgs{Key: lineOfK, Entry: q.entry(who, c.values["mode"], grace), As: as}
+		r := protocol.QueueReleaseRequest(terms, "k", value, args)
 		if c.values["mode"] != "" {
-			r = sharedReleaseRequest(terms, "k", value, &shareOfK, args)
+			r = protocol.SharedReleaseRequest(terms, "k", value, &shareOfK, args)
 		}
 		return &r
 	case "force":
-		return forceRequest(terms, "k", value, lineOfK, "")
+		return protocol.ForceRequest(terms, "k", value, lineOfK, "")
 	default:
 		c.unknown()
 		return nil
@@ -142,7 +145,7 @@ func goldenAnswer(command string, a simAnswer) string {
 		if !ok {
 			break
 		}
-		text := fmt.Sprintf("%d ahead, arrived at %v", got.ahead, time.Duration(got.arrival*1000-simEpoch))
+		text := fmt.Sprintf("%d ahead, arrived at %v", got.ahead, time.Duration(got.arrival*1000-fakenode.Epoch))
 		if !got.fresh {
 			text += ", was in the queue"
 		}
@@ -190,7 +193,7 @@ func goldenLook(n *contractNode) string {
 			silent = append(silent, rest)
 		case "told": // the cursor: where to look next, and nothing that a waiter relies on
 		default:
-			process, _, value, limit := entryMode(member)
+			process, _, value, limit := fakenode.EntryMode(member)
 			name := process + "/" + value
 			if limit >= 0 {
 				name += fmt.Sprintf(" s%d", limit)
@@ -213,7 +216,7 @@ func goldenLook(n *contractNode) string {
 
 // goldenHolders are those who share the lock, each with its permit.
 func goldenHolders(n *contractNode) (all []string) {
-	fields, _ := n.do(inspectRequest(contractTerms(time.Second), "k", "", "", mostWaiters)).val.([]any)
+	fields, _ := n.do(protocol.InspectRequest(contractTerms(time.Second), "k", "", "", mostWaiters)).val.([]any)
 	if len(fields) < 6 {
 		return nil
 	}

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // HandOver gives the lock to a ticket, for another process to go on with: on a majority of nodes
@@ -54,14 +58,14 @@ func (l *Lock) HandOver(ctx context.Context, ttl time.Duration) (token string, e
 }
 
 func (l *Lock) handOver(ctx context.Context, ttl time.Duration) (token string, err error) {
-	if err := l.usable(ctx, opMove); err != nil {
+	if err := l.usable(ctx, protocol.OpMove); err != nil {
 		return "", err
 	}
 	ticket, err := l.tokens.newValue(l.terms.owner)
 	if err != nil {
 		return "", err
 	}
-	start := l.clock.now()
+	start := l.clock.Now()
 	until, lost, err := l.leave(start)
 	if err != nil {
 		if lost {
@@ -72,8 +76,8 @@ func (l *Lock) handOver(ctx context.Context, ttl time.Duration) (token string, e
 	h := newHandOver(l, start, ticket, ttl)
 	// Nothing but the lanes ends it: they resolve every call by its deadline.
 	_, _ = l.send(&h.round, h.req).waitFinal(context.WithoutCancel(ctx), l.clock, nil)
-	now := l.clock.now()
-	err = h.result(now.reached(until) || now.reached(validUntil(start, ttl, l.opts.DriftFactor)))
+	now := l.clock.Now()
+	err = h.result(now.Reached(until) || now.Reached(validUntil(start, ttl, l.opts.DriftFactor)))
 	h.takeBack(err != nil, now)
 	l.left(err)
 	if err != nil {
@@ -88,13 +92,13 @@ func (l *Lock) handOver(ctx context.Context, ttl time.Duration) (token string, e
 
 // leave ends the handle, but for its context, and returns when it would have ended by itself. From
 // then on nothing is sent that sets or extends the key.
-func (l *Lock) leave(now instant) (until instant, lost bool, err error) {
+func (l *Lock) leave(now tick.Instant) (until tick.Instant, lost bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.over != nil:
 		return until, false, fmt.Errorf("redlock: hand over %s: %w", quoteKey(l.key), within{l.over})
-	case now.reached(l.until):
+	case now.Reached(l.until):
 		why := l.expired()
 		l.finish(now, why)
 		return until, true, why
@@ -127,18 +131,18 @@ func (l *Lock) left(err error) {
 type handOver struct {
 	round
 	lock    *Lock
-	req     *request
-	release request // of the ticket
-	serves  request // of the ticket, for the node whose queue is served
+	req     *protocol.Request
+	release protocol.Request // of the ticket
+	serves  protocol.Request // of the ticket, for the node whose queue is served
 }
 
-func newHandOver(l *Lock, start instant, ticket string, ttl time.Duration) *handOver {
+func newHandOver(l *Lock, start tick.Instant, ticket string, ttl time.Duration) *handOver {
 	terms := l.terms
-	terms.ttl, terms.nodeTimeout = ttl, l.opts.nodeTimeout(ttl)
-	h := &handOver{lock: l, req: moveRequest(&terms.leaseTerms, l.name, ticket, l.Token())}
-	h.req.readBound = max(ttl, l.longest)
-	h.release = releaseRequest(&terms.leaseTerms, l.name, ticket)
-	h.serves = queueReleaseRequest(&terms.leaseTerms, l.name, ticket, l.queueArgs("", asWaiter))
+	terms.TTL, terms.NodeTimeout = ttl, l.opts.nodeTimeout(ttl)
+	h := &handOver{lock: l, req: protocol.MoveRequest(&terms.Terms, l.name, ticket, l.Token())}
+	h.req.ReadBound = max(ttl, l.longest)
+	h.release = protocol.ReleaseRequest(&terms.Terms, l.name, ticket)
+	h.serves = protocol.QueueReleaseRequest(&terms.Terms, l.name, ticket, l.queueArgs("", protocol.AsWaiter))
 	h.all, h.guard = true, l.guard
 	h.init(start, make([]seat, len(l.nodes)))
 	return h
@@ -151,13 +155,13 @@ func (h *handOver) result(late bool) error {
 	case v == verdictGranted && !late:
 		return nil
 	case v == verdictGranted:
-		return l.failed(&h.round, opMove, ErrLost, ErrExpired) // in between others may have had the lock, or have it
+		return l.failed(&h.round, protocol.OpMove, ErrLost, ErrExpired) // in between others may have had the lock, or have it
 	case v == verdictHeld:
-		return l.failed(&h.round, opMove, ErrNotHeld, ErrLost)
+		return l.failed(&h.round, protocol.OpMove, ErrNotHeld, ErrLost)
 	case l.life.over():
-		return l.failed(&h.round, opMove, ErrClosed, ErrLost)
+		return l.failed(&h.round, protocol.OpMove, ErrClosed, ErrLost)
 	default:
-		return l.failed(&h.round, opMove, ErrNoQuorum, ErrLost)
+		return l.failed(&h.round, protocol.OpMove, ErrNoQuorum, ErrLost)
 	}
 }
 
@@ -166,7 +170,7 @@ func (h *handOver) result(late bool) error {
 // entry in the queue; and the new ticket, where it was not confirmed, or if the lock is lost. The
 // former value goes before the ticket. Then nothing is left, whenever a node gets the request that
 // makes the one of the other.
-func (h *handOver) takeBack(lost bool, now instant) {
+func (h *handOver) takeBack(lost bool, now tick.Instant) {
 	l := h.lock
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,12 +179,12 @@ func (h *handOver) takeBack(lost bool, now instant) {
 		if !lost && h.vote(i) == VoteGranted {
 			continue // with the ticket there, no SET of ours is still to land
 		}
-		l.lane(i).takeBack(l.addressRelease(i, ifPlaced), now.mono)
-		c := &call{req: &h.release, index: int32(i), release: releasePlan{of: &h.seats[i].call, when: ifPlaced}}
+		l.lane(i).TakeBack(l.addressRelease(i, lane.IfPlaced), now.Mono)
+		c := &lane.Call{Req: &h.release, Index: int32(i), Release: lane.ReleasePlan{Of: &h.seats[i].call, When: lane.IfPlaced}}
 		if i == l.arbiter {
-			c.req = &h.serves
+			c.Req = &h.serves
 		}
-		l.lane(i).takeBack(c, now.mono)
+		l.lane(i).TakeBack(c, now.Mono)
 	}
 }
 
@@ -206,7 +210,7 @@ func (h *handOver) takeBack(lost bool, now instant) {
 // released, and the rest ends by its lease. The same is true if two adopt a lock at the same
 // moment; never do both get it.
 func (m *Mutex) Adopt(ctx context.Context, token string) (*Lock, error) {
-	if err := m.check(ctx, opAdopt); err != nil {
+	if err := m.check(ctx, protocol.OpAdopt); err != nil {
 		return nil, err
 	}
 	if m.terms.shared {

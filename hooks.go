@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/guard"
 )
 
 // Hooks are optional functions that the library calls when something happens, for logs,
@@ -267,12 +269,12 @@ func (d *degradations) tell(node, lacks string, err error) {
 }
 
 // ofNode says what the guard lacks.
-func (d *degradations) ofNode(g degradation) {
-	if !g.again {
-		d.tell(g.node, g.lacks, g.err)
+func (d *degradations) ofNode(g guard.Degradation) {
+	if !g.Again {
+		d.tell(g.Node, g.Lacks, g.Err)
 		return
 	}
-	d.tellAgain(DegradedInfo{Node: g.node, Lacks: g.lacks, Evicted: g.evicted, Err: g.err})
+	d.tellAgain(DegradedInfo{Node: g.Node, Lacks: g.Lacks, Evicted: g.Evicted, Err: g.Err})
 }
 
 // mostToldKeys bounds what is kept of keys of which the hook was told. One that was told of so many

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // Status is what the nodes say of a lock at one time.
@@ -83,10 +85,10 @@ type NodeStatus struct {
 // returns what was learnt along with ErrNoQuorum. It also fails with ErrInvalid, ErrClosed,
 // and with ctx's error when that ends first.
 func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
-	if err := m.check(ctx, opInspect); err != nil {
+	if err := m.check(ctx, protocol.OpInspect); err != nil {
 		return Status{}, err
 	}
-	r, err := m.ask(ctx, inspectRequest(&m.terms.leaseTerms, m.name, m.queueKey(), m.holdersKey(), mostWaiters))
+	r, err := m.ask(ctx, protocol.InspectRequest(&m.terms.Terms, m.name, m.queueKey(), m.holdersKey(), mostWaiters))
 	if err != nil {
 		return Status{}, fmt.Errorf("redlock: inspect %s: %w", quoteKey(m.key), err)
 	}
@@ -99,7 +101,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 		if n.known {
 			answers++
 			ns.read(&n)
-			ns.RemembersSince = m.guard.since(i)
+			ns.RemembersSince = m.guard.Since(i)
 			if len(n.waiters) > len(s.Waiters) {
 				s.Waiters = n.waiters
 			}
@@ -111,7 +113,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 	}
 	for value, n := range votes {
 		if n >= m.quorum {
-			if s.Shared = value == sharedMarker; s.Shared {
+			if s.Shared = value == protocol.SharedMarker; s.Shared {
 				s.Holders = s.sharers(m.quorum)
 			} else {
 				s.Token, s.Owner, _ = strings.Cut(value, "@")
@@ -120,7 +122,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 		}
 	}
 	if answers < m.quorum {
-		return s, m.failed(r, opInspect, ErrNoQuorum)
+		return s, m.failed(r, protocol.OpInspect, ErrNoQuorum)
 	}
 	return s, nil
 }
@@ -209,10 +211,10 @@ func (n *inspection) holdersHere() (all []Holder) {
 // majority is left; with ErrNoQuorum when too few nodes answered, and with ctx's error when
 // that ends first: the key may then be gone on some nodes. And with ErrInvalid and ErrClosed.
 func (m *Mutex) ForceRelease(ctx context.Context, token string) error {
-	if err := m.check(ctx, opForceRelease); err != nil {
+	if err := m.check(ctx, protocol.OpForceRelease); err != nil {
 		return err
 	}
-	r, err := m.ask(ctx, forceRequest(&m.terms.leaseTerms, m.name, token, m.queueKey(), m.holdersKey()))
+	r, err := m.ask(ctx, protocol.ForceRequest(&m.terms.Terms, m.name, token, m.queueKey(), m.holdersKey()))
 	if err != nil {
 		return fmt.Errorf("redlock: force release %s: %w", quoteKey(m.key), err)
 	}
@@ -232,8 +234,8 @@ func (m *Mutex) ForceRelease(ctx context.Context, token string) error {
 	case gone >= m.quorum && deleted > 0:
 		return nil
 	case gone >= m.quorum || others > len(m.nodes)-m.quorum:
-		return m.failed(r, opForceRelease, ErrNotHeld)
+		return m.failed(r, protocol.OpForceRelease, ErrNotHeld)
 	default:
-		return m.failed(r, opForceRelease, ErrNoQuorum)
+		return m.failed(r, protocol.OpForceRelease, ErrNoQuorum)
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // How a waiter joins the queue at a node, and what it is told there.
@@ -76,7 +79,7 @@ func (w *waiter) ask(ctx context.Context) (answer, error) {
 
 // nodes is all nodes in the order in which they are asked to keep the queue.
 func (w *waiter) nodes() []int {
-	first, ok := w.queues.movedTo(w.resource, w.clock.now().mono)
+	first, ok := w.queues.movedTo(w.resource, w.clock.Now().Mono)
 	if !ok {
 		return w.order
 	}
@@ -91,11 +94,11 @@ func (w *waiter) nodes() []int {
 
 // askNode joins the queue of one node, or refreshes the place in it.
 func (w *waiter) askNode(ctx context.Context, node int, turnedAway *bool) (answer, error) {
-	now := w.clock.now()
-	if w.queues.skips(node, now.mono) {
+	now := w.clock.Now()
+	if w.queues.skips(node, now.Mono) {
 		return answer{}, errNoQueue
 	}
-	if !w.reachable(node, now.mono) {
+	if !w.reachable(node, now.Mono) {
 		w.queues.probe(w.resource, node, now)
 		return answer{}, errNoQueue
 	}
@@ -114,7 +117,7 @@ func (w *waiter) askNode(ctx context.Context, node int, turnedAway *bool) (answe
 			return a, err
 		}
 		*turnedAway = errors.Is(err, errTurnedAway)
-		if now := w.clock.now().mono; !w.reachable(node, now) || *turnedAway {
+		if now := w.clock.Now().Mono; !w.reachable(node, now) || *turnedAway {
 			break
 		}
 	}
@@ -148,13 +151,13 @@ func (w *waiter) register(ctx context.Context, node int) error {
 
 // send joins the queue with the present entry.
 func (w *waiter) send() {
-	now := w.clock.now()
+	now := w.clock.Now()
 	waited := time.Duration(0)
-	if w.arrival == 0 && w.since != (instant{}) {
-		waited = now.since(w.since)
+	if w.arrival == 0 && w.since != (tick.Instant{}) {
+		waited = now.Since(w.since)
 	}
-	w.join = w.askOne(w.node, joinRequest(&w.terms.leaseTerms, w.name, w.value, &queueArgs{
-		key: w.queueKey(), holders: w.holdersKey(), entry: w.entry, ended: w.ended, arrival: w.arrival, waited: waited.Microseconds(),
+	w.join = w.askOne(w.node, protocol.JoinRequest(&w.terms.Terms, w.name, w.value, &protocol.QueueArgs{
+		Key: w.queueKey(), Holders: w.holdersKey(), Entry: w.entry, Ended: w.ended, Arrival: w.arrival, Waited: waited.Microseconds(),
 	}), now)
 	w.joinCall = &w.join.seats[0].call
 }
@@ -180,7 +183,7 @@ func (w *waiter) receive(ctx context.Context) (answer, error) {
 		return answer{}, errNoQueue
 	}
 	w.ended, w.arrival, w.number = "", a.arrival, a.number
-	if w.since == (instant{}) {
+	if w.since == (tick.Instant{}) {
 		w.since = join.start
 	}
 	w.queues.heard(w, a)

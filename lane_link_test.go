@@ -9,12 +9,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/lanetest"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // overLink is a Redlock whose one node is at the end of a link with a round trip.
-func overLink(t *testing.T, roundTrip time.Duration) (*Redlock, *scriptedWire) {
-	w := newScriptedWire()
-	w.takes = roundTrip
+func overLink(t *testing.T, roundTrip time.Duration) (*Redlock, *lanetest.ScriptedWire) {
+	w := lanetest.NewScriptedWire()
+	w.Takes = roundTrip
 	return overWires(t, &Options{}, w), w
 }
 
@@ -51,7 +56,7 @@ func TestOnAShortLinkOneBatchIsOutAtATime(t *testing.T) {
 		rl, w := overLink(t, 100*time.Microsecond)
 		cycle(t, rl, 50, 20)
 		require.NoError(t, rl.Close())
-		require.Equal(t, 1, w.most)
+		require.Equal(t, 1, w.Most)
 	})
 }
 
@@ -75,9 +80,9 @@ func TestOnALongLinkBatchesFollowEachOtherButNeverOneKeyTwice(t *testing.T) {
 		}
 		wg.Wait()
 		require.NoError(t, rl.Close())
-		require.Greater(t, w.most, 1)
-		require.LessOrEqual(t, w.most, mostOut)
-		require.Empty(t, w.twice())
+		require.Greater(t, w.Most, 1)
+		require.LessOrEqual(t, w.Most, lane.MostOut)
+		require.Empty(t, w.Twice())
 	})
 }
 
@@ -87,7 +92,7 @@ func TestOnALongLinkARequestWaitsForAShareOfARoundTripOnly(t *testing.T) {
 		cycle(t, rl, 1, 3)
 		longest := cycle(t, rl, 64, 50)
 		require.NoError(t, rl.Close())
-		require.LessOrEqual(t, longest, 2*w.takes)
+		require.LessOrEqual(t, longest, 2*w.Takes)
 	})
 }
 
@@ -97,28 +102,28 @@ func TestAReleaseNeverOvertakesItsSetOnALongLink(t *testing.T) {
 		cycle(t, rl, 1, 3)
 		cycle(t, rl, 30, 10)
 		require.NoError(t, rl.Close())
-		for key, kinds := range w.order() {
+		for key, kinds := range w.Order() {
 			for pair := range slices.Chunk(kinds, 2) {
-				require.Equal(t, []op{opAcquire, opRelease}, pair, key)
+				require.Equal(t, []protocol.Op{protocol.OpAcquire, protocol.OpRelease}, pair, key)
 			}
 		}
 	})
 }
 
 func TestTheShortestRoundTripForgetsAfterAWhile(t *testing.T) {
-	var s shortest
+	var s lane.Shortest
 	at := int64(1)
-	require.Zero(t, s.get())
-	s.add(5*time.Millisecond, at)
-	s.add(time.Millisecond, at)
-	s.add(3*time.Millisecond, at)
-	require.Equal(t, time.Millisecond, s.get())
-	at += shortestPeriod + 1
-	s.add(2*time.Millisecond, at)
-	require.Equal(t, time.Millisecond, s.get(), "the period before still counts")
-	at += shortestPeriod + 1
-	s.add(4*time.Millisecond, at)
-	require.Equal(t, 2*time.Millisecond, s.get())
+	require.Zero(t, s.Get())
+	s.Add(5*time.Millisecond, at)
+	s.Add(time.Millisecond, at)
+	s.Add(3*time.Millisecond, at)
+	require.Equal(t, time.Millisecond, s.Get())
+	at += lane.ShortestPeriod + 1
+	s.Add(2*time.Millisecond, at)
+	require.Equal(t, time.Millisecond, s.Get(), "the period before still counts")
+	at += lane.ShortestPeriod + 1
+	s.Add(4*time.Millisecond, at)
+	require.Equal(t, 2*time.Millisecond, s.Get())
 }
 
 func TestAHeldKeyHoldsUpNoOther(t *testing.T) {
@@ -135,13 +140,13 @@ func TestAHeldKeyHoldsUpNoOther(t *testing.T) {
 		start := time.Now()
 		_, err = rl.Mutex("cold").TryAcquire(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, w.takes, time.Since(start))
+		require.Equal(t, w.Takes, time.Since(start))
 		require.NoError(t, rl.Close())
 	})
 }
 
 // overWires is a Redlock whose nodes are at the end of these wires.
-func overWires(t *testing.T, o *Options, wires ...wire) *Redlock {
+func overWires(t *testing.T, o *Options, wires ...lane.Wire) *Redlock {
 	t.Helper()
 	full, broken := o.withDefaults()
 	require.NoError(t, broken)
@@ -149,5 +154,5 @@ func overWires(t *testing.T, o *Options, wires ...wire) *Redlock {
 	for i := range names {
 		names[i] = fmt.Sprint("node ", i)
 	}
-	return assemble(names, wires, full, newSystemClock())
+	return assemble(names, wires, full, tick.NewSystem())
 }

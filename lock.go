@@ -8,6 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // Lock is one acquisition of a Mutex. Its methods may be called from any number of
@@ -22,7 +26,7 @@ type Lock struct {
 	value      string          // on the nodes: token@owner
 	adopts     string          // the token of the lock that it goes on with; empty: none
 	acquireCtx context.Context // of Acquire, for its values
-	grantedAt  instant
+	grantedAt  tick.Instant
 	fence      uint64       // with WithFencing
 	permit     atomic.Int64 // of a semaphore: its number, from 1; 0: none, or not granted yet
 
@@ -37,9 +41,9 @@ type Lock struct {
 	// mu guards what follows. The mutexes of lanes, of the renewer and of queues may be
 	// taken under it; none of their owners calls a Lock while it holds its own.
 	mu      sync.Mutex
-	until   instant       // at least a quorum of nodes holds the value before this
+	until   tick.Instant  // at least a quorum of nodes holds the value before this
 	longest time.Duration // no node was asked to hold the value for longer than this
-	repairs []*call       // SETs that put the value back on nodes that lost it, by node
+	repairs []*lane.Call  // SETs that put the value back on nodes that lost it, by node
 	over    error         // why the lock is not ours any more; nil while it is
 	// notExtended is why the last extend found no quorum; nil if it found one.
 	notExtended error
@@ -50,7 +54,7 @@ type Lock struct {
 
 	ctx    context.Context // nil until somebody asks for it
 	cancel context.CancelCauseFunc
-	timer  timer         // ends ctx
+	timer  tick.Timer    // ends ctx
 	joint  *jointContext // see Locks.Context
 
 	released   chan struct{} // closed when the result is known; nil if nobody waits for it
@@ -72,7 +76,7 @@ var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
 
 func newLock(r *resource, qs *queues, k *renewer, value string) *Lock {
 	l := &Lock{
-		resource: r, queues: qs, renewer: k, value: value, longest: r.terms.ttl,
+		resource: r, queues: qs, renewer: k, value: value, longest: r.terms.TTL,
 		shared: r.terms.shared,
 	}
 	l.attempt.Store(withSeats(len(r.nodes), func(a *attempt) *round { return &a.round }))
@@ -81,28 +85,28 @@ func newLock(r *resource, qs *queues, k *renewer, value string) *Lock {
 }
 
 // sendAcquire sends the SETs.
-func (l *Lock) sendAcquire(start instant) *round {
+func (l *Lock) sendAcquire(start tick.Instant) *round {
 	a := l.attempt.Load()
 	set := &a.set
-	var fence *fenceArgs
+	var fence *protocol.FenceArgs
 	if l.terms.fencing {
 		fence = l.fenceArgs(l.fences.propose(start))
 	}
-	var share *shareArgs
+	var share *protocol.ShareArgs
 	switch {
 	case l.terms.shared:
 		share = l.shareArgs(l.wants)
-		var q *queueArgs
+		var q *protocol.QueueArgs
 		if l.entry != "" {
-			q = &queueArgs{entry: l.entry}
+			q = &protocol.QueueArgs{Entry: l.entry}
 		}
-		set = sharedClaimRequest(opAcquireShared, &l.terms.leaseTerms, l.name, l.value, share, q)
+		set = protocol.SharedClaimRequest(protocol.OpAcquireShared, &l.terms.Terms, l.name, l.value, share, q)
 	case l.adopts != "":
-		a.set = adoptRequest(&l.terms.leaseTerms, l.name, l.value, l.adopts, fence)
+		a.set = protocol.AdoptRequest(&l.terms.Terms, l.name, l.value, l.adopts, fence)
 	case l.terms.fencing:
-		set = fenceRequest(&l.terms.leaseTerms, l.name, l.value, fence, nil)
+		set = protocol.FenceRequest(&l.terms.Terms, l.name, l.value, fence, nil)
 	default:
-		a.set = setRequest(opAcquire, &l.terms.leaseTerms, l.name, l.value)
+		a.set = protocol.SetRequest(protocol.OpAcquire, &l.terms.Terms, l.name, l.value)
 	}
 	r := &a.round
 	r.numbered, r.observer = l.terms.permits > 0, onceGranted{&l.grants}
@@ -111,20 +115,20 @@ func (l *Lock) sendAcquire(start instant) *round {
 	}
 	r.init(start, r.seats)
 	l.signal = r.signal
-	r.guard, r.period = l.guard, l.guard.period(l.terms.ttl, l.terms.fencing)
-	r.tieBreaker = l.tieBreaker(start.mono)
+	r.guard, r.period = l.guard, l.guard.Period(l.terms.TTL, l.terms.fencing)
+	r.tieBreaker = l.tieBreaker(start.Mono)
 	for i := range r.seats {
 		r.address(i, set)
 	}
 	switch {
 	case l.entry == "":
 	case l.terms.shared:
-		q := &queueArgs{key: l.queueKey(), entry: l.entry}
-		r.seats[l.arbiter].call.req = sharedClaimRequest(opAcquireShared, &l.terms.leaseTerms, l.name, l.value, share, q)
+		q := &protocol.QueueArgs{Key: l.queueKey(), Entry: l.entry}
+		r.seats[l.arbiter].call.Req = protocol.SharedClaimRequest(protocol.OpAcquireShared, &l.terms.Terms, l.name, l.value, share, q)
 	case l.terms.fencing:
-		r.seats[l.arbiter].call.req = fenceRequest(&l.terms.leaseTerms, l.name, l.value, fence, &queueArgs{key: l.queueKey(), entry: l.entry})
+		r.seats[l.arbiter].call.Req = protocol.FenceRequest(&l.terms.Terms, l.name, l.value, fence, &protocol.QueueArgs{Key: l.queueKey(), Entry: l.entry})
 	default:
-		r.seats[l.arbiter].call.req = claimRequest(&l.terms.leaseTerms, l.name, l.value, l.queueKey(), l.entry)
+		r.seats[l.arbiter].call.Req = protocol.ClaimRequest(&l.terms.Terms, l.name, l.value, l.queueKey(), l.entry)
 	}
 	return l.sendAddressed(r)
 }
@@ -141,9 +145,9 @@ func (l *Lock) tieBreaker(now int64) int {
 	case l.adopts != "", l.terms.permits > 0: // what another gives back is free, and not to be adopted
 		return -1
 	case l.hasQueue():
-		return l.queues.arbiter(l.resource, now, l.terms.nodeTimeout)
+		return l.queues.arbiter(l.resource, now, l.terms.NodeTimeout)
 	default:
-		return l.firstReachable(now, l.terms.nodeTimeout)
+		return l.firstReachable(now, l.terms.NodeTimeout)
 	}
 }
 
@@ -163,14 +167,14 @@ func (l *Lock) settlePermit() {
 // granted.
 type sharedGrants struct{ lock *Lock }
 
-func (s sharedGrants) observe(i int, b ballot) {
+func (s sharedGrants) observe(i int, b protocol.Answer) {
 	l := s.lock
 	if l.terms.permits > 0 {
-		l.mendNumber(i, b.number())
+		l.mendNumber(i, b.Number())
 	} else {
 		l.mayForget()
 	}
-	if b.leftUntold() {
+	if b.LeftUntold() {
 		l.queues.notTold(i)
 		l.queues.othersWait(l.resource, true)
 	}
@@ -185,20 +189,20 @@ func (l *Lock) mendNumber(i int, number int64) {
 	if want == 0 || number == 0 || number == want {
 		return
 	}
-	now := l.clock.now().mono
-	req := sharedExtendRequest(&l.terms.leaseTerms, l.name, l.value, l.shareArgs(want))
-	l.lane(i).enqueue(&call{req: req, index: int32(i), deadline: now + int64(req.timeout)}, now)
+	now := l.clock.Now().Mono
+	req := protocol.SharedExtendRequest(&l.terms.Terms, l.name, l.value, l.shareArgs(want))
+	l.lane(i).Enqueue(&lane.Call{Req: req, Index: int32(i), Deadline: now + int64(req.Timeout)}, now)
 }
 
 // begin makes a lock of a granted attempt.
-func (l *Lock) begin(ctx context.Context, until, now instant, renew bool) {
+func (l *Lock) begin(ctx context.Context, until, now tick.Instant, renew bool) {
 	l.acquireCtx, l.until, l.grantedAt = ctx, until, now
 	l.begun.Store(true)
 	if l.terms.permits == 0 {
 		l.mayForget()
 	}
 	if l.renews = renew || l.terms.renew; l.renews {
-		l.renewer.schedule(&l.renewal, now, l.terms.ttl/3, l.terms.ttl)
+		l.renewer.schedule(&l.renewal, now, l.terms.TTL/3, l.terms.TTL)
 	}
 }
 
@@ -269,7 +273,7 @@ func (l *Lock) Until() time.Time {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.until.time
+	return l.until.Time
 }
 
 // Validity returns what remains until Until by the more pessimistic of the monotonic
@@ -281,7 +285,7 @@ func (l *Lock) Validity() time.Duration {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.clock.now().until(l.until)
+	return l.clock.Now().Until(l.until)
 }
 
 // Outcomes returns what each node said to the acquire, in the order of Redlock.Nodes.
@@ -311,7 +315,7 @@ func (l *Lock) Context() context.Context {
 		l.cancel(l.over)
 		return l.ctx
 	}
-	l.timer = l.clock.afterFunc(l.clock.now().until(l.contextEnd()), l.timeUp)
+	l.timer = l.clock.AfterFunc(l.clock.Now().Until(l.contextEnd()), l.timeUp)
 	l.renewer.watch(l)
 	return l.ctx
 }
@@ -344,9 +348,9 @@ func (l *Lock) contextWith(own context.Context, others []*Lock) context.Context 
 }
 
 // contextEnd is when the context is to end; the caller holds mu.
-func (l *Lock) contextEnd() instant {
+func (l *Lock) contextEnd() tick.Instant {
 	if most := l.terms.maxHold; most > 0 {
-		return earliest(l.until, l.grantedAt.add(most))
+		return tick.Earliest(l.until, l.grantedAt.Add(most))
 	}
 	return l.until
 }
@@ -361,18 +365,18 @@ func (l *Lock) timeUp() {
 // checkEnd ends the lock's context if its time has come. If the lock was not known to be
 // over, it returns why it was lost, and tellLost is the caller's to call.
 func (l *Lock) checkEnd() (lost error) {
-	now := l.clock.now()
+	now := l.clock.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.over != nil || l.ctx == nil:
-	case now.reached(l.until):
+	case now.Reached(l.until):
 		lost = l.expired()
 		l.finish(now, lost)
-	case now.reached(l.contextEnd()):
+	case now.Reached(l.contextEnd()):
 		l.cancel(fmt.Errorf("redlock: %w: %w: %s held for WithMaxHold, %v", ErrLost, ErrExpired, quoteKey(l.key), l.terms.maxHold))
 	default:
-		l.timer.Reset(now.until(l.contextEnd()))
+		l.timer.Reset(now.Until(l.contextEnd()))
 	}
 	return lost
 }
@@ -389,7 +393,7 @@ func (l *Lock) expired() error {
 
 // loseAndUnlock notes that the lock is not ours any more; the caller holds mu, and
 // over is nil.
-func (l *Lock) loseAndUnlock(now instant, why error) {
+func (l *Lock) loseAndUnlock(now tick.Instant, why error) {
 	l.finish(now, why)
 	l.mu.Unlock()
 	l.tellLost(why)
@@ -403,7 +407,7 @@ func (l *Lock) tellLost(why error) {
 }
 
 // finish ends everything that lasts as long as the lock; the caller holds mu.
-func (l *Lock) finish(now instant, why error) {
+func (l *Lock) finish(now tick.Instant, why error) {
 	l.stop(now, why)
 	if l.ctx != nil {
 		l.cancel(why)
@@ -411,9 +415,9 @@ func (l *Lock) finish(now instant, why error) {
 }
 
 // stop is finish without the lock's context; the caller holds mu.
-func (l *Lock) stop(now instant, why error) {
+func (l *Lock) stop(now tick.Instant, why error) {
 	l.over = why
-	if l.until.after(now) {
+	if l.until.After(now) {
 		l.until = now
 	}
 	if l.renews || l.ctx != nil {
@@ -426,9 +430,9 @@ func (l *Lock) stop(now instant, why error) {
 
 // lost returns why the lock was lost, or nil if it is held or was released.
 func (l *Lock) lost() error {
-	now := l.clock.now()
+	now := l.clock.Now()
 	l.mu.Lock()
-	if l.over == nil && now.reached(l.until) {
+	if l.over == nil && now.Reached(l.until) {
 		why := l.expired()
 		l.loseAndUnlock(now, why)
 		return why

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // Locks are what Mutexes acquired, in the order in which they were given to All. They are
@@ -95,7 +97,7 @@ func (ls Locks) releaseAll(ctx context.Context) []error {
 	}
 	type release struct {
 		round *round
-		start instant
+		start tick.Instant
 	}
 	sent := make([]release, len(ls))
 	ls[at].together(func() {

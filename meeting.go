@@ -4,6 +4,9 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 const (
@@ -42,7 +45,7 @@ type meeting struct {
 	seenAt    int64 // when it was seen there first
 }
 
-func newMeeting() meeting { return meeting{until: longAgo, lookedAt: longAgo, seen: -1} }
+func newMeeting() meeting { return meeting{until: guard.LongAgo, lookedAt: guard.LongAgo, seen: -1} }
 
 // moved reports whether this process waits elsewhere.
 func (m *meeting) moved(now int64) bool { return m.until > now }
@@ -72,7 +75,7 @@ func (qs *queues) movedTo(r *resource, now int64) (node int, ok bool) {
 // must not overtake them. served: they wait in a queue that our releases serve. If not,
 // the next of our waiters looks what queue that is.
 func (qs *queues) othersWait(r *resource, served bool) {
-	now := qs.set.clock.now().mono
+	now := qs.set.clock.Now().Mono
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	k := qs.contended(r, now)
@@ -86,11 +89,11 @@ func (qs *queues) othersWait(r *resource, served bool) {
 // othersWaitAt is othersWait for somebody who waits at a node whose queue our releases do
 // not serve. Seen for the second time, that queue is followed.
 func (qs *queues) othersWaitAt(r *resource, node int) {
-	now := qs.set.clock.now()
+	now := qs.set.clock.Now()
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	k := qs.contended(r, now.mono)
-	if !k.meeting.moved(now.mono) && k.meeting.saw(node, now.mono) {
+	k := qs.contended(r, now.Mono)
+	if !k.meeting.moved(now.Mono) && k.meeting.saw(node, now.Mono) {
 		k.moveTo(node, now, nil)
 		return
 	}
@@ -118,7 +121,7 @@ func (k *keyWaiters) lookElsewhere() {
 // mustLook reports whether one of the key's waiters is to look at the queues of all nodes,
 // and counts it as done.
 func (qs *queues) mustLook(k *keyWaiters) bool {
-	now := qs.set.clock.now().mono
+	now := qs.set.clock.Now().Mono
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	m := &k.meeting
@@ -134,16 +137,16 @@ func (qs *queues) mustLook(k *keyWaiters) bool {
 func (qs *queues) follow(w *waiter, all []inspection, inVain bool) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	now := qs.set.clock.now()
+	now := qs.set.clock.Now()
 	k := w.of
-	moved := k.meeting.moved(now.mono)
+	moved := k.meeting.moved(now.Mono)
 	if moved && k.meeting.at != w.node {
 		return false // the other did not let us in
 	}
-	to := qs.oldest(all, w.node, now.mono)
+	to := qs.oldest(all, w.node, now.Mono)
 	switch {
 	case to >= 0:
-		again := k.meeting.saw(to, now.mono) // a release that finds it again follows
+		again := k.meeting.saw(to, now.Mono) // a release that finds it again follows
 		if !all[to].waitedLonger(&all[w.node]) && !(inVain && again) {
 			return false
 		}
@@ -172,14 +175,14 @@ func (m *meeting) saw(node int, now int64) (again bool) {
 //
 // All processes return together, at multiples of returnEvery of the wall clock, which is
 // about the same everywhere; one that returned alone would have to leave again.
-func (k *keyWaiters) moveTo(node int, now instant, but *waiter) bool {
+func (k *keyWaiters) moveTo(node int, now tick.Instant, but *waiter) bool {
 	m := &k.meeting
-	if !m.moved(now.mono) && now.mono-m.until < int64(returnPause) {
+	if !m.moved(now.Mono) && now.Mono-m.until < int64(returnPause) {
 		return false // others may be on their way back, too
 	}
-	m.seen, m.seenAt = node, now.mono
-	m.at, m.until, m.away = node, now.mono+int64(returnEvery)-now.wall%int64(returnEvery), true
-	k.lookIn(now.mono, time.Duration(m.until-now.mono))
+	m.seen, m.seenAt = node, now.Mono
+	m.at, m.until, m.away = node, now.Mono+int64(returnEvery)-now.Wall%int64(returnEvery), true
+	k.lookIn(now.Mono, time.Duration(m.until-now.Mono))
 	k.pokeOthers(but)
 	return true
 }
@@ -241,8 +244,8 @@ func (n *inspection) held() (all []string) {
 // or others are first in queues of other nodes. It returns whether to ask again, and else
 // when it is time for another attempt.
 func (w *waiter) inVain(ctx context.Context, last *QuorumError) (again bool, err error) {
-	now := w.clock.now().mono
-	at := w.queues.arbiter(w.resource, now, w.terms.joinPatience())
+	now := w.clock.Now().Mono
+	at := w.queues.arbiter(w.resource, now, w.terms.JoinPatience())
 	if at >= 0 && at != w.node && (at != w.home || now-w.homeAt >= int64(w.looksEvery())) {
 		w.home, w.homeAt = at, now // the others of this process wait there
 		return true, nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // Mutex describes a lock: its key and its terms. It has no state of its own, so one
@@ -19,12 +21,12 @@ type Mutex struct {
 
 // newMutex judges the terms; what is wrong with them is the error of every operation.
 func newMutex(ns *nodeSet, qs *queues, k *renewer, key string, opts []LockOption) *Mutex {
-	return makeMutex(ns, qs, k, key, draft{terms: terms{leaseTerms: leaseTerms{ttl: ns.opts.TTL}}}, opts)
+	return makeMutex(ns, qs, k, key, draft{terms: terms{Terms: protocol.Terms{TTL: ns.opts.TTL}}}, opts)
 }
 
 // newSemaphore is newMutex for a lock that up to permits hold at a time.
 func newSemaphore(ns *nodeSet, qs *queues, k *renewer, key string, permits int, opts []LockOption) *Mutex {
-	t := draft{terms: terms{leaseTerms: leaseTerms{ttl: ns.opts.TTL}, shared: true, permits: permits}}
+	t := draft{terms: terms{Terms: protocol.Terms{TTL: ns.opts.TTL}, shared: true, permits: permits}}
 	if permits < 1 || permits > maxPermits {
 		t.broken = append(t.broken, fmt.Sprintf("permits is %d: must be from 1 to %d", permits, maxPermits))
 	}
@@ -43,11 +45,11 @@ func makeMutex(ns *nodeSet, qs *queues, k *renewer, key string, t draft, opts []
 	if t.shared {
 		broken = append(broken, t.onlyAlone()...)
 	}
-	if most := ns.guard.period(t.ttl, t.fencing); t.minHold > most && ns.opts.RestartGuard >= 0 {
+	if most := ns.guard.Period(t.TTL, t.fencing); t.minHold > most && ns.opts.RestartGuard >= 0 {
 		broken = append(broken, fmt.Sprintf("WithMinHold is %v: must be at most %v, for which a node that restarted is kept from granting (the TTL, or Options.RestartGuard)", t.minHold, most))
 	}
-	broken = append(broken, brokenTTL("TTL", t.ttl, ns.opts)...)
-	t.nodeTimeout = ns.opts.nodeTimeout(t.ttl)
+	broken = append(broken, brokenTTL("TTL", t.TTL, ns.opts)...)
+	t.NodeTimeout = ns.opts.nodeTimeout(t.TTL)
 	m := &Mutex{resource: newResource(ns, key, t.terms), queues: qs, renewer: k}
 	if len(broken) > 0 {
 		m.err = invalid("lock "+quoteKey(key), broken)
@@ -100,13 +102,13 @@ func (m *Mutex) Shared() *Mutex {
 	return &s
 }
 
-func (m *Mutex) check(ctx context.Context, o op) error {
+func (m *Mutex) check(ctx context.Context, o protocol.Op) error {
 	switch {
 	case m == nil || m.nodeSet == nil:
 		return fmt.Errorf("redlock: %s: %w Mutex: it was not made by Redlock.Mutex", o, ErrInvalid)
 	case m.err != nil:
 		return m.err
-	case m.opts.ReadOnly && o != opInspect:
+	case m.opts.ReadOnly && o != protocol.OpInspect:
 		return fmt.Errorf("redlock: %s %s: %w Redlock: Options.ReadOnly is set", o, quoteKey(m.key), ErrInvalid)
 	default:
 		return m.usable(ctx, o)
@@ -192,7 +194,7 @@ func (m *Mutex) whileHeld(ctx context.Context, fn func(ctx context.Context, lock
 }
 
 func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {
-	if err := m.check(ctx, opAcquire); err != nil {
+	if err := m.check(ctx, protocol.OpAcquire); err != nil {
 		return nil, err
 	}
 	if err := m.checkNested(ctx); err != nil {

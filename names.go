@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // naming is how the keys that go with a lock's key are named: its wait queue, its
@@ -82,7 +84,7 @@ var besides = []struct {
 // It is the one place that knows. A lock of such a name, and what is kept there, would delete,
 // bar or outlive each other.
 func ours(name string) string {
-	if strings.HasSuffix(name, markKey) { // behind whatever prefix: other clients may have another
+	if strings.HasSuffix(name, protocol.MarkKey) { // behind whatever prefix: other clients may have another
 		return "the memory mark"
 	}
 	for _, b := range besides {

@@ -3,6 +3,8 @@ package redlock
 import (
 	"context"
 	"fmt"
+
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // An acquire inside of its own lock: with a context that ends with a lock of the same key it
@@ -53,7 +55,7 @@ func (r *resource) checkNested(ctx context.Context) error {
 	if innermost(ctx, func(l *Lock) bool { return r.same(l) && !another(l) }) == nil {
 		return nil
 	}
-	return nestedError(fmt.Sprintf("redlock: %v %s: %v", opAcquire, quoteKey(r.key), ErrNested))
+	return nestedError(fmt.Sprintf("redlock: %v %s: %v", protocol.OpAcquire, quoteKey(r.key), ErrNested))
 }
 
 // covering is the lock that the context belongs to, if it has all that the terms ask for.

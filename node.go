@@ -4,13 +4,18 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // node is one master: its name and the only way to it.
 type node struct {
 	name string
 	hash uint64 // of the name, see weight
-	lane *lane
+	lane *lane.Lane
 }
 
 // nodeSet is the nodes that vote together, and what every request to them needs. Mutex,
@@ -21,10 +26,10 @@ type nodeSet struct {
 	quorum int
 
 	opts   Options
-	clock  clock
+	clock  tick.Clock
 	tokens tokens
 	fences lastFence
-	guard  *guard // nil: none
+	guard  *guard.Guard // nil: none
 	lacks  *degradations
 	outage *outage
 
@@ -32,12 +37,12 @@ type nodeSet struct {
 }
 
 // newNodeSet makes the set of the nodes behind the wires.
-func newNodeSet(names []string, wires []wire, o Options, c clock) *nodeSet {
+func newNodeSet(names []string, wires []lane.Wire, o Options, c tick.Clock) *nodeSet {
 	lacks := &degradations{hooks: o.Hooks}
 	ns := &nodeSet{
 		names: names, quorum: majority(len(names)),
 		opts: o, clock: c, tokens: tokens{owner: o.Owner}, lacks: lacks,
-		guard: newGuard(names, o.RestartGuard, o.ReadOnly, c, lacks.ofNode), outage: newOutage(len(names)),
+		guard: guard.New(names, o.RestartGuard, o.ReadOnly, c, lacks.ofNode), outage: newOutage(len(names)),
 		life: lifetime{closing: make(chan struct{}), idle: make(chan struct{}, 1)},
 	}
 	for i, w := range wires {
@@ -46,29 +51,29 @@ func newNodeSet(names []string, wires []wire, o Options, c clock) *nodeSet {
 	return ns
 }
 
-func (ns *nodeSet) add(i int, w wire) {
+func (ns *nodeSet) add(i int, w lane.Wire) {
 	name, hooks := ns.names[i], ns.opts.Hooks
 	var changes inOrder
 	onChange := func(down bool, err error) {
 		ns.outage.changed(down)
 		switch {
 		case down && hooks.NodeDown != nil:
-			changes.do(func() { hooks.NodeDown(NodeInfo{Node: name, Err: withHint(err)}) })
+			changes.do(func() { hooks.NodeDown(NodeInfo{Node: name, Err: protocol.WithHint(err)}) })
 		case !down && hooks.NodeUp != nil:
 			changes.do(func() { hooks.NodeUp(NodeInfo{Node: name}) })
 		}
 	}
-	if w, ok := w.(watcher); ok {
-		o := onlooker{lacks: func(what string, err error) { ns.lacks.tell(name, what, err) }}
+	if w, ok := w.(lane.Watcher); ok {
+		o := lane.Onlooker{Lacks: func(what string, err error) { ns.lacks.tell(name, what, err) }}
 		if g := ns.guard; g != nil {
-			o.saw = func(s sighting) *markWrite { return g.saw(i, s) }
-			o.ready = func() bool { return g.ready(i) }
-			o.twin = func() error { return g.twin(i) }
-			o.evicted = func(runID string, count int64) { g.evicted(i, runID, count) }
+			o.Saw = func(s protocol.ServerReport) *protocol.MarkWrite { return g.Saw(i, s) }
+			o.Ready = func() bool { return g.Ready(i) }
+			o.Twin = func() error { return g.Twin(i) }
+			o.Evicted = func(runID string, count int64) { g.Evicted(i, runID, count) }
 		}
-		w.watch(o)
+		w.Watch(o)
 	}
-	ns.nodes = append(ns.nodes, &node{name: name, hash: fnv1a(name), lane: newLane(w, ns.clock, onChange)})
+	ns.nodes = append(ns.nodes, &node{name: name, hash: fnv1a(name), lane: lane.New(w, ns.clock, onChange)})
 }
 
 // hashes are those of the nodes' names.
@@ -80,13 +85,13 @@ func (ns *nodeSet) hashes() []uint64 {
 	return all
 }
 
-func (ns *nodeSet) lane(i int) *lane { return ns.nodes[i].lane }
+func (ns *nodeSet) lane(i int) *lane.Lane { return ns.nodes[i].lane }
 
 // quorumGone reports whether so many nodes are gone for good that no quorum is left.
 func (ns *nodeSet) quorumGone() bool {
 	gone := 0
 	for _, n := range ns.nodes {
-		if n.lane.gone() {
+		if n.lane.Gone() {
 			gone++
 		}
 	}
@@ -94,7 +99,7 @@ func (ns *nodeSet) quorumGone() bool {
 }
 
 // send starts a round with the same request to every node.
-func (ns *nodeSet) send(r *round, req *request) *round {
+func (ns *nodeSet) send(r *round, req *protocol.Request) *round {
 	for i := range r.seats {
 		r.address(i, req)
 	}
@@ -104,7 +109,7 @@ func (ns *nodeSet) send(r *round, req *request) *round {
 // sendAddressed starts a round whose calls have their requests.
 func (ns *nodeSet) sendAddressed(r *round) *round {
 	for i, n := range ns.nodes {
-		n.lane.enqueue(&r.seats[i].call, r.start.mono)
+		n.lane.Enqueue(&r.seats[i].call, r.start.Mono)
 	}
 	return r
 }
@@ -113,12 +118,12 @@ func (ns *nodeSet) sendAddressed(r *round) *round {
 // neither waits nor calls code of the user.
 func (ns *nodeSet) together(f func()) {
 	for _, n := range ns.nodes {
-		n.lane.cork()
+		n.lane.Cork()
 	}
 	defer func() {
-		now := ns.clock.now().mono
+		now := ns.clock.Now().Mono
 		for _, n := range ns.nodes {
-			n.lane.uncork(now)
+			n.lane.Uncork(now)
 		}
 	}()
 	f()
@@ -131,19 +136,19 @@ func (ns *nodeSet) await(ctx context.Context, r *round) (verdict, error) {
 
 // ask sends the request to all nodes and waits for each of them, for the timeout per node
 // at most.
-func (ns *nodeSet) ask(ctx context.Context, req *request) (*round, error) {
+func (ns *nodeSet) ask(ctx context.Context, req *protocol.Request) (*round, error) {
 	r := &round{all: true}
-	r.init(ns.clock.now(), make([]seat, len(ns.nodes)))
+	r.init(ns.clock.Now(), make([]seat, len(ns.nodes)))
 	_, err := ns.await(ctx, ns.send(r, req))
 	return r, err
 }
 
 // askOne sends a request to one node, in a round of its own.
-func (ns *nodeSet) askOne(i int, req *request, now instant) *round {
+func (ns *nodeSet) askOne(i int, req *protocol.Request, now tick.Instant) *round {
 	r := new(round)
 	r.init(now, make([]seat, 1))
 	r.address(0, req)
-	ns.lane(i).enqueue(&r.seats[0].call, now.mono)
+	ns.lane(i).Enqueue(&r.seats[0].call, now.Mono)
 	return r
 }
 
@@ -151,13 +156,13 @@ func (ns *nodeSet) askOne(i int, req *request, now instant) *round {
 func (ns *nodeSet) outcomes(r *round) []Outcome { return r.outcomes(ns.names) }
 
 // fail makes the error of a round that did not get its quorum.
-func (ns *nodeSet) fail(r *round, o op, key string, reasons ...error) *QuorumError {
+func (ns *nodeSet) fail(r *round, o protocol.Op, key string, reasons ...error) *QuorumError {
 	return &QuorumError{Op: o.String(), Key: key, Need: ns.quorum, Outcomes: ns.outcomes(r), reasons: reasons}
 }
 
 // pause waits for d, or less if ctx ends or the Redlock is closed.
 func (ns *nodeSet) pause(ctx context.Context, d time.Duration) error {
-	over, stop := after(ns.clock, d)
+	over, stop := tick.After(ns.clock, d)
 	defer stop()
 	select {
 	case <-over:

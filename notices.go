@@ -5,6 +5,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // listenFor is how long a subscription is kept when nobody waits.
@@ -23,7 +27,7 @@ type subscription struct {
 	ready         chan struct{}
 	stop          context.CancelFunc
 	done          chan struct{} // closed when nothing of it runs
-	idle          timer
+	idle          tick.Timer
 }
 
 // subState is how far a subscription is.
@@ -54,7 +58,7 @@ func (s *subscription) enter(next subState) {
 // subscription is confirmed, so that no notice is lost between joining and listening. It
 // does not wait for longer than any request: without notices there are timers.
 func (qs *queues) subscribe(ctx context.Context, w *waiter, node int) {
-	now := qs.set.clock.now().mono
+	now := qs.set.clock.Now().Mono
 	qs.mu.Lock()
 	qs.unsubscribe(w)
 	s := qs.subs[node]
@@ -68,7 +72,7 @@ func (qs *queues) subscribe(ctx context.Context, w *waiter, node int) {
 	if !waits {
 		return
 	}
-	over, stop := after(qs.set.clock, w.terms.nodeTimeout)
+	over, stop := tick.After(qs.set.clock, w.terms.NodeTimeout)
 	defer stop()
 	select {
 	case <-s.ready:
@@ -76,7 +80,7 @@ func (qs *queues) subscribe(ctx context.Context, w *waiter, node int) {
 	case <-ctx.Done():
 	case <-qs.set.life.closing:
 	}
-	qs.set.clock.yield(w.id)
+	qs.set.clock.Yield(w.id)
 }
 
 // listen starts a subscription; the caller holds mu.
@@ -84,7 +88,7 @@ func (qs *queues) listen(node int) *subscription {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &subscription{queues: qs, node: node, ready: make(chan struct{}), stop: stop, done: make(chan struct{})}
 	qs.subs[node] = s
-	if l, ok := qs.set.lane(node).wire.(listener); ok && !qs.closed {
+	if l, ok := qs.set.lane(node).Wire.(lane.Listener); ok && !qs.closed {
 		go s.run(ctx, l)
 	} else {
 		stop()
@@ -95,12 +99,12 @@ func (qs *queues) listen(node int) *subscription {
 }
 
 // run keeps the subscription until it is stopped or denied.
-func (s *subscription) run(ctx context.Context, l listener) {
+func (s *subscription) run(ctx context.Context, l lane.Listener) {
 	defer close(s.done)
 	defer s.stop()
-	pause := minBackoff
+	pause := lane.MinBackoff
 	for {
-		err := l.listen(ctx, "redlock:"+s.queues.process, s.confirmed, s.queues.notice)
+		err := l.Listen(ctx, "redlock:"+s.queues.process, s.confirmed, s.queues.notice)
 		wasOpen, denied := s.broke(ctx, err)
 		if denied {
 			s.queues.lacks(s.node, noListen, err)
@@ -109,26 +113,26 @@ func (s *subscription) run(ctx context.Context, l listener) {
 			return
 		}
 		if wasOpen {
-			pause = minBackoff
+			pause = lane.MinBackoff
 		}
-		over, stop := after(s.queues.set.clock, pause)
+		over, stop := tick.After(s.queues.set.clock, pause)
 		select {
 		case <-over:
 		case <-ctx.Done():
 			stop()
 			return
 		}
-		pause = min(2*pause, maxBackoff)
+		pause = min(2*pause, lane.MaxBackoff)
 	}
 }
 
 // broke notes that the subscription ended, and takes mu for it.
 func (s *subscription) broke(ctx context.Context, err error) (wasOpen, denied bool) {
-	now := s.queues.set.clock.now().mono
+	now := s.queues.set.clock.Now().Mono
 	s.queues.mu.Lock()
 	defer s.queues.mu.Unlock()
 	wasOpen = s.state == subOpen
-	if denied = ctx.Err() == nil && isServerError(err) && permanent(err); denied {
+	if denied = ctx.Err() == nil && protocol.IsServerError(err) && protocol.Permanent(err); denied {
 		s.enter(subDenied)
 	} else {
 		s.enter(subBroken)
@@ -203,7 +207,7 @@ func (qs *queues) unsubscribe(w *waiter) {
 		s.idle.Reset(listenFor)
 		return
 	}
-	s.idle = qs.set.clock.afterFunc(listenFor, s.closeIdle)
+	s.idle = qs.set.clock.AfterFunc(listenFor, s.closeIdle)
 }
 
 // closeIdle ends a subscription that nobody uses. It takes mu.

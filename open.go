@@ -17,6 +17,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 const (
@@ -55,9 +60,9 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	clients := make([]redis.UniversalClient, len(parsed))
 	for i, p := range parsed {
 		secure(p, addrs[i], o.TLS)
-		clients[i] = redis.NewClient(ownOptions(p)) // as it is, it would start goroutines that end only with it
+		clients[i] = redis.NewClient(conn.OwnOptions(p)) // as it is, it would start goroutines that end only with it
 	}
-	rl := build(clients, o, newSystemClock(), openHabits)
+	rl := build(clients, o, tick.NewSystem(), conn.OpenHabits)
 	if err := rl.greet(ctx); err != nil {
 		_ = rl.Close()
 		return nil, err
@@ -94,20 +99,20 @@ func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	if err := inOneLine(broken, checkClients(clients), brokenNames(o.Names, len(clients))); err != nil {
 		return nil, err
 	}
-	return build(clients, o, newSystemClock(), userHabits), nil
+	return build(clients, o, tick.NewSystem(), conn.UserHabits), nil
 }
 
 // build makes a Redlock of the servers that clients lead to.
-func build(clients []redis.UniversalClient, o Options, clk clock, h func(*redis.Options) habits) *Redlock {
-	wires := make([]wire, len(clients))
+func build(clients []redis.UniversalClient, o Options, clk tick.Clock, h func(*redis.Options) conn.Habits) *Redlock {
+	wires := make([]lane.Wire, len(clients))
 	var used, owned []redis.UniversalClient // what is not for the lanes goes over used
 	for i, c := range clients {
-		w := &redisWire{&manyServers{c}, c}
+		w := &conn.Wire{Talk: &conn.ManyServers{Client: c}, Client: c}
 		if single, ok := c.(*redis.Client); ok {
-			w = newOwnWire(single, h, markKeyOf(&o), clk)
-			owned = append(owned, w.client)
+			w = conn.NewWire(single, h, markKeyOf(&o), clk)
+			owned = append(owned, w.Client)
 		}
-		wires[i], used = w, append(used, w.client)
+		wires[i], used = w, append(used, w.Client)
 	}
 	rl := assemble(nodeNames(clients, o.Names), wires, o, clk)
 	rl.clients, rl.owned = used, owned
@@ -267,7 +272,7 @@ func secure(o *redis.Options, addr string, with *tls.Config) {
 func otherScheme(client redis.UniversalClient, err error) error {
 	c, ok := client.(*redis.Client)
 	switch {
-	case !ok || err == nil || isServerError(err):
+	case !ok || err == nil || protocol.IsServerError(err):
 		return err
 	case c.Options().TLSConfig != nil && isTimeout(err):
 		return fmt.Errorf("%w; if it does not speak TLS, the URL begins with redis://, not rediss://", err)
@@ -287,7 +292,7 @@ func hungUp(err error) bool {
 
 func isTimeout(err error) bool {
 	var n net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTimeout) || errors.As(err, &n) && n.Timeout()
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, protocol.ErrTimeout) || errors.As(err, &n) && n.Timeout()
 }
 
 // greet asks all nodes for their run ids, until a quorum has answered. It fails if two nodes are
@@ -329,7 +334,7 @@ func (g *greeting) count() (up, lasting int) {
 		switch {
 		case o.Vote == VoteGranted:
 			up++
-		case permanent(o.Err) || mistrusts(o.Err):
+		case protocol.Permanent(o.Err) || mistrusts(o.Err):
 			lasting++
 		}
 	}
@@ -338,7 +343,7 @@ func (g *greeting) count() (up, lasting int) {
 
 // greetOnce asks those nodes that have not answered.
 func (rl *Redlock) greetOnce(ctx context.Context, g *greeting) {
-	start := rl.clock.now()
+	start := rl.clock.Now()
 	asking, cancel := context.WithTimeout(ctx, openPatience)
 	defer cancel()
 	var group errgroup.Group
@@ -347,20 +352,20 @@ func (rl *Redlock) greetOnce(ctx context.Context, g *greeting) {
 			continue
 		}
 		group.Go(func() error {
-			id, err := rl.lane(i).wire.(*redisWire).talk.(*conversations).greet(asking, openPatience)
+			id, err := rl.lane(i).Wire.(*conn.Wire).Talk.(*conn.Conversations).Greet(asking, openPatience)
 			if errors.Is(err, context.DeadlineExceeded) {
-				err = errTimeout // whatever ended the wait for the node
+				err = protocol.ErrTimeout // whatever ended the wait for the node
 			}
 			if err != nil && ctx.Err() != nil && g.outcomes[i].Err != nil {
 				return nil // what it said before says more
 			}
 			g.ids[i] = id
 			g.outcomes[i] = Outcome{
-				Node: rl.names[i], Vote: VoteGranted, Err: otherScheme(rl.clients[i], withHint(err)),
-				Elapsed: rl.clock.now().since(start),
+				Node: rl.names[i], Vote: VoteGranted, Err: otherScheme(rl.clients[i], protocol.WithHint(err)),
+				Elapsed: rl.clock.Now().Since(start),
 			}
 			switch {
-			case err != nil && isServerError(err):
+			case err != nil && protocol.IsServerError(err):
 				g.outcomes[i].Vote = VoteFailed
 			case err != nil:
 				g.outcomes[i].Vote = VoteNotSent
@@ -369,12 +374,12 @@ func (rl *Redlock) greetOnce(ctx context.Context, g *greeting) {
 		})
 	}
 	_ = group.Wait()
-	if end, ok := ctx.Deadline(); ok && !rl.clock.now().time.Before(end) {
+	if end, ok := ctx.Deadline(); ok && !rl.clock.Now().Time.Before(end) {
 		<-ctx.Done() // connections time out a little earlier than their context
 	}
 }
 
 // mistrusts reports whether the two ends cannot agree on TLS.
 func mistrusts(err error) bool {
-	return remoteAlert(err) || errors.As(err, new(tls.RecordHeaderError)) || errors.As(err, new(*tls.CertificateVerificationError))
+	return protocol.RemoteAlert(err) || errors.As(err, new(tls.RecordHeaderError)) || errors.As(err, new(*tls.CertificateVerificationError))
 }

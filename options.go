@@ -7,6 +7,9 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 const (
@@ -225,7 +228,7 @@ func markKeyOf(o *Options) string {
 	if o.RestartGuard < 0 {
 		return ""
 	}
-	return o.KeyPrefix + markKey
+	return o.KeyPrefix + protocol.MarkKey
 }
 
 // guardText is RestartGuard in an error's text.
@@ -251,7 +254,7 @@ func brokenTTL(name string, ttl time.Duration, o Options) (broken []string) {
 	if o.NodeTimeout > ttl/4 {
 		broken = append(broken, fmt.Sprintf("NodeTimeout is %v: must be at most a quarter of %s, which is %v", o.NodeTimeout, name, ttl))
 	}
-	if lost := allowance(ttl, o.DriftFactor) + o.nodeTimeout(ttl); lost >= ttl.Truncate(time.Millisecond) {
+	if lost := tick.Allowance(ttl, o.DriftFactor) + o.nodeTimeout(ttl); lost >= ttl.Truncate(time.Millisecond) {
 		broken = append(broken, fmt.Sprintf("%s is %v: must be above the drift allowance (%v of it and 2ms) and NodeTimeout, which add up to %v",
 			name, ttl, o.DriftFactor, lost))
 	}
@@ -270,7 +273,7 @@ type draft struct {
 
 // terms are what a Mutex asks for with every lock that it acquires.
 type terms struct {
-	leaseTerms
+	protocol.Terms
 	maxHold time.Duration // 0: without end
 	minHold time.Duration // 0: a release frees the lock at once
 	maxWait time.Duration // of an acquire that waits; 0: as long as its context
@@ -286,7 +289,7 @@ type terms struct {
 // 24h. The default timeout per node depends on it, see Options.NodeTimeout: below 10s it is
 // shorter, and a TTL of 500ms leaves each node 10ms to answer.
 func WithTTL(ttl time.Duration) LockOption {
-	return func(t *draft) { t.ttl = ttl }
+	return func(t *draft) { t.TTL = ttl }
 }
 
 // WithRenewal makes Acquire and TryAcquire return locks that are extended by themselves

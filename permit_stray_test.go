@@ -8,6 +8,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/lanetest"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // numberingWire gives every permit the same number, and notes whether it was told another.
@@ -17,16 +21,16 @@ type numberingWire struct {
 	told   atomic.Bool
 }
 
-func (w *numberingWire) exchange(batch []*call, _, _ time.Duration, left func()) bool {
+func (w *numberingWire) Exchange(batch []*lane.Call, _, _ time.Duration, left func()) bool {
 	left()
 	for _, c := range batch {
-		c.ballot = one
-		if c.req.op.sets() {
+		c.Answer = lanetest.One
+		if c.Req.Op.Sets() {
 			time.Sleep(w.takes)
-			c.ballot.val = w.number + 1
+			c.Answer.Val = w.number + 1
 		}
 	}
-	if slices.ContainsFunc(batch, func(c *call) bool { return c.req.op == opExtend }) {
+	if slices.ContainsFunc(batch, func(c *lane.Call) bool { return c.Req.Op == protocol.OpExtend }) {
 		w.told.Store(true)
 	}
 	return true

@@ -8,6 +8,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 const (
@@ -69,7 +74,7 @@ type keyWaiters struct {
 	mustRejoin  bool          // some may be in a queue that is none any more
 	idlePlace   *list.Element // in queues.idle; nil: not there
 	emptiedAt   int64         // when it last got there
-	alarm       alarm         // when the first looks again
+	alarm       tick.Alarm    // when the first looks again
 	gate        gate
 	meeting     meeting
 	holding     holding // the latest of the holder
@@ -77,14 +82,14 @@ type keyWaiters struct {
 
 // holding is what a node said of the holder.
 type holding struct {
-	at     instant
+	at     tick.Instant
 	holder string // token@owner; empty: nobody, or several
 	ttl    time.Duration
 }
 
 // holderOf is the one who holds the lock by what its key has; empty if several do.
 func holderOf(value string) string {
-	if value == sharedMarker {
+	if value == protocol.SharedMarker {
 		return ""
 	}
 	return value
@@ -97,7 +102,7 @@ func (qs *queues) arbiter(r *resource, now int64, patience time.Duration) int {
 	if !r.hasQueue() {
 		return -1
 	}
-	if node, ok := qs.movedTo(r, now); ok && r.lane(node).reachable(now, patience) {
+	if node, ok := qs.movedTo(r, now); ok && r.lane(node).Reachable(now, patience) {
 		return node
 	}
 	return r.firstReachable(now, patience)
@@ -109,7 +114,7 @@ func (qs *queues) recentlyRefused(r *resource) bool {
 	if qs.keys.Load() == 0 || !r.hasQueue() {
 		return false
 	}
-	now := qs.set.clock.now().mono
+	now := qs.set.clock.Now().Mono
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	k := qs.byKey[r.name]
@@ -124,11 +129,11 @@ func (k *keyWaiters) recentlyRefused(now int64) bool {
 // of finds or makes the waiters of a key; the caller holds mu.
 func (qs *queues) of(r *resource) *keyWaiters {
 	k := qs.byKey[r.name]
-	now := qs.set.clock.now().mono
+	now := qs.set.clock.Now().Mono
 	if k == nil {
 		qs.forget(now)
-		k = &keyWaiters{queues: qs, key: r.name, refusedAt: longAgo, meeting: newMeeting()}
-		k.alarm = alarm{clock: qs.set.clock, f: k.tick}
+		k = &keyWaiters{queues: qs, key: r.name, refusedAt: guard.LongAgo, meeting: newMeeting()}
+		k.alarm = tick.Alarm{Clock: qs.set.clock, F: k.tick}
 		qs.byKey[r.name] = k
 		qs.keys.Store(int64(len(qs.byKey)))
 	}
@@ -146,19 +151,19 @@ func (k *keyWaiters) add(w *waiter) {
 }
 
 // remove forgets a waiter; the caller holds mu.
-func (k *keyWaiters) remove(w *waiter, now instant) {
+func (k *keyWaiters) remove(w *waiter, now tick.Instant) {
 	if w.place != nil {
 		k.waiters.Remove(w.place)
 		if w.toldToWait {
-			k.refusedAt = now.mono
+			k.refusedAt = now.Mono
 		}
 		if k.waiters.Len() == 0 {
 			k.queues.awaited.Add(-1)
 		}
 	}
 	if k.gate.leave(w, now); k.gate.waiters() == 0 {
-		k.rest(now.mono)
-		k.alarm.stop()
+		k.rest(now.Mono)
+		k.alarm.Stop()
 	}
 }
 
@@ -224,8 +229,8 @@ func (qs *queues) turnsAreOver(r *resource) {
 
 // heard keeps what a node said to one waiter for the benefit of all.
 func (qs *queues) heard(w *waiter, a answer) {
-	at := qs.set.clock.now()
-	now := at.mono
+	at := qs.set.clock.Now()
+	now := at.Mono
 	qs.mu.Lock()
 	k := w.of
 	k.gate.letOthersIn(at)
@@ -249,7 +254,7 @@ func (qs *queues) heard(w *waiter, a answer) {
 	qs.wakeOne(a.holder, 0, w)
 	d := k.interval()
 	if a.ttl >= 0 { // 0: within this millisecond
-		d = min(d, a.ttl+time.Millisecond+qs.set.clock.jitter(qs.set.opts.RetryMin))
+		d = min(d, a.ttl+time.Millisecond+qs.set.clock.Jitter(qs.set.opts.RetryMin))
 	}
 	k.lookIn(now, d)
 	qs.mu.Unlock()
@@ -266,7 +271,7 @@ func (k *keyWaiters) interval() time.Duration {
 		d = k.untold()
 	}
 	d = k.paced(d)
-	return d/2 + k.queues.set.clock.jitter(d/2)
+	return d/2 + k.queues.set.clock.Jitter(d/2)
 }
 
 // deniesNotices reports whether the node of the queue is known to deny PUBLISH; the caller holds mu.
@@ -285,7 +290,7 @@ func (k *keyWaiters) paced(d time.Duration) time.Duration {
 func (k *keyWaiters) untold() time.Duration {
 	d := k.reservation / 32
 	if g := &k.gate; g.pace > 0 {
-		idle := time.Duration(k.queues.set.clock.now().mono - g.turnAt)
+		idle := time.Duration(k.queues.set.clock.Now().Mono - g.turnAt)
 		d = min(d, max(g.pace, idle, 4*k.queues.set.opts.RetryMin)/8)
 	}
 	return d
@@ -304,15 +309,15 @@ func (qs *queues) notTold(node int) {
 // lookIn has the first waiter look in d at the latest; the caller holds mu.
 func (k *keyWaiters) lookIn(now int64, d time.Duration) {
 	if k.waiters.Len() > 0 {
-		k.alarm.set(now+int64(d), now)
+		k.alarm.Set(now+int64(d), now)
 	}
 }
 
 func (k *keyWaiters) tick() {
-	now := k.queues.set.clock.now().mono
+	now := k.queues.set.clock.Now().Mono
 	k.queues.mu.Lock()
 	defer k.queues.mu.Unlock()
-	k.alarm.rang()
+	k.alarm.Rang()
 	if k.meeting.isTimeToReturn(now) {
 		k.pokeOthers(nil)
 	} else if first := k.first(); first != nil {
@@ -331,10 +336,10 @@ func (qs *queues) skips(node int, now int64) bool {
 // skip leaves a node out of the order for a while if it may not keep a queue; other
 // errors, as of a full node, may be over the next time.
 func (qs *queues) skip(node int, err error) {
-	if err == nil || !permanent(err) || strings.Contains(err.Error(), "WRONGTYPE") {
+	if err == nil || !protocol.Permanent(err) || strings.Contains(err.Error(), "WRONGTYPE") {
 		return
 	}
-	now := qs.set.clock.now().mono
+	now := qs.set.clock.Now().Mono
 	qs.mu.Lock()
 	qs.skipUntil[node] = now + int64(skipFor)
 	qs.mu.Unlock()
@@ -347,16 +352,16 @@ func (qs *queues) lacks(node int, what string, err error) {
 }
 
 // probe asks a node that failed for anything. Nobody else might find out that it is back.
-func (qs *queues) probe(r *resource, node int, now instant) {
+func (qs *queues) probe(r *resource, node int, now tick.Instant) {
 	qs.mu.Lock()
-	due := now.mono >= qs.probedAt[node]
+	due := now.Mono >= qs.probedAt[node]
 	if due {
-		qs.probedAt[node] = now.mono + int64(probeEvery)
+		qs.probedAt[node] = now.Mono + int64(probeEvery)
 	}
 	qs.mu.Unlock()
 	if due {
-		req := inspectRequest(&r.terms.leaseTerms, r.name, "", r.holdersKey(), 0)
-		qs.set.lane(node).enqueue(&call{req: req, deadline: now.mono + int64(req.timeout)}, now.mono)
+		req := protocol.InspectRequest(&r.terms.Terms, r.name, "", r.holdersKey(), 0)
+		qs.set.lane(node).Enqueue(&lane.Call{Req: req, Deadline: now.Mono + int64(req.Timeout)}, now.Mono)
 	}
 }
 

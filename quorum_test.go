@@ -8,6 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // Scenario 53.
@@ -167,24 +170,24 @@ func FuzzTally(f *testing.F) {
 // step is a ballot that reaches a round.
 type step struct {
 	node int
-	ballot
+	protocol.Answer
 }
 
 // Whatever order answers come in, also such that replace a guess ("unknown" or
 // "not sent" for now), a round moves on from open by way of hopeless to a final
 // verdict, never back, and never ends without one.
 func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
-	guesses := []answerKind{kindUnknown, kindNotSent}
+	guesses := []protocol.Kind{protocol.Unknown, protocol.NotSent}
 	for seed := range uint64(10000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		n := 1 + rng.IntN(5)
 		var steps []step
 		for i := range n {
 			if rng.IntN(2) == 0 {
-				steps = append(steps, step{i, ballot{kind: guesses[rng.IntN(2)]}})
+				steps = append(steps, step{i, protocol.Answer{Kind: guesses[rng.IntN(2)]}})
 			}
-			final := kindGranted + answerKind(rng.IntN(int(kindNotSent)))
-			steps = append(steps, step{i, ballot{kind: final, final: true}})
+			final := protocol.Granted + protocol.Kind(rng.IntN(int(protocol.NotSent)))
+			steps = append(steps, step{i, protocol.Answer{Kind: final, Final: true}})
 		}
 		// A guess for a node comes before its answer, whatever the rest does.
 		rng.Shuffle(len(steps), func(i, j int) {
@@ -196,15 +199,15 @@ func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
 		acts := rng.IntN(2) == 0 // whether somebody acts on hopelessness
 
 		var r round
-		r.init(instant{}, make([]seat, n))
+		r.init(tick.Instant{}, make([]seat, n))
 		r.tieBreaker = rng.IntN(n+1) - 1
 		before, givenUp := r.current(), false
 		for _, s := range steps {
-			if guessedAfter[s.node] && !s.final {
+			if guessedAfter[s.node] && !s.Final {
 				continue
 			}
-			guessedAfter[s.node] = s.final || guessedAfter[s.node]
-			r.deliver(s.node, s.ballot, 0)
+			guessedAfter[s.node] = s.Final || guessedAfter[s.node]
+			r.Deliver(s.node, s.Answer, 0)
 			now := r.current()
 			switch {
 			case now == before:
@@ -231,17 +234,17 @@ func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
 // Somebody who gives up a round has released what was granted.
 func TestLateGrantsChangeNothingOnceHopeless(t *testing.T) {
 	var r round
-	r.init(instant{}, make([]seat, 5))
-	for i, v := range []answerKind{kindRefused, kindRefused, kindUnknown, kindGranted} {
-		r.deliver(i, ballot{kind: v}, int64(i))
+	r.init(tick.Instant{}, make([]seat, 5))
+	for i, v := range []protocol.Kind{protocol.Refused, protocol.Refused, protocol.Unknown, protocol.Granted} {
+		r.Deliver(i, protocol.Answer{Kind: v}, int64(i))
 	}
-	v, err := r.wait(t.Context(), newSystemClock(), nil, verdictOpen)
+	v, err := r.wait(t.Context(), tick.NewSystem(), nil, verdictOpen)
 	require.NoError(t, err)
 	require.Equal(t, verdictHopeless, v)
 	require.Equal(t, verdictHopeless, r.giveUp())
-	r.deliver(2, ballot{kind: kindGranted, final: true}, 2)
-	r.deliver(4, ballot{kind: kindGranted, final: true}, 4)
-	v, err = r.waitFinal(t.Context(), newSystemClock(), nil)
+	r.Deliver(2, protocol.Answer{Kind: protocol.Granted, Final: true}, 2)
+	r.Deliver(4, protocol.Answer{Kind: protocol.Granted, Final: true}, 4)
+	v, err = r.waitFinal(t.Context(), tick.NewSystem(), nil)
 	require.NoError(t, err)
 	assert.Equal(t, verdictNoQuorum, v)
 	assert.Equal(t, VoteGranted, r.outcomes(make([]string, 5))[4].Vote, "but they are recorded")
@@ -249,30 +252,30 @@ func TestLateGrantsChangeNothingOnceHopeless(t *testing.T) {
 
 // Nodes are asked again that refused for good, and no others.
 func TestRoundThatIsReopened(t *testing.T) {
-	refused, granted := ballot{kind: kindRefused, final: true}, ballot{kind: kindGranted, final: true}
-	unknown, failed := ballot{kind: kindUnknown}, ballot{kind: kindFailed, final: true}
+	refused, granted := protocol.Answer{Kind: protocol.Refused, Final: true}, protocol.Answer{Kind: protocol.Granted, Final: true}
+	unknown, failed := protocol.Answer{Kind: protocol.Unknown}, protocol.Answer{Kind: protocol.Failed, Final: true}
 	for _, c := range []struct {
 		name    string
-		votes   []ballot // the tie-breaker's first; empty ones are pending
+		votes   []protocol.Answer // the tie-breaker's first; empty ones are pending
 		may     bool
 		again   []int
 		verdict verdict
 	}{
-		{"all others refused", []ballot{granted, refused, refused, refused, refused}, true, []int{1, 2, 3, 4}, verdictOpen},
-		{"one is silent", []ballot{granted, refused, unknown, refused, granted}, true, []int{1, 3}, verdictOpen},
-		{"one has not answered yet", []ballot{granted, refused, failed, refused, {}}, true, []int{1, 3}, verdictOpen},
-		{"too many are silent", []ballot{granted, refused, unknown, unknown, unknown}, false, nil, verdictNoQuorum},
-		{"too many failed", []ballot{granted, granted, failed, failed, failed}, false, nil, verdictNoQuorum},
-		{"the tie-breaker refused", []ballot{refused, granted, refused, refused, granted}, false, []int{0, 2, 3}, verdictOpen},
-		{"the tie-breaker is silent", []ballot{unknown, granted, refused, refused, granted}, false, []int{2, 3}, verdictOpen},
-		{"a late grant made a quorum", []ballot{granted, granted, granted, refused, refused}, true, nil, verdictGranted},
+		{"all others refused", []protocol.Answer{granted, refused, refused, refused, refused}, true, []int{1, 2, 3, 4}, verdictOpen},
+		{"one is silent", []protocol.Answer{granted, refused, unknown, refused, granted}, true, []int{1, 3}, verdictOpen},
+		{"one has not answered yet", []protocol.Answer{granted, refused, failed, refused, {}}, true, []int{1, 3}, verdictOpen},
+		{"too many are silent", []protocol.Answer{granted, refused, unknown, unknown, unknown}, false, nil, verdictNoQuorum},
+		{"too many failed", []protocol.Answer{granted, granted, failed, failed, failed}, false, nil, verdictNoQuorum},
+		{"the tie-breaker refused", []protocol.Answer{refused, granted, refused, refused, granted}, false, []int{0, 2, 3}, verdictOpen},
+		{"the tie-breaker is silent", []protocol.Answer{unknown, granted, refused, refused, granted}, false, []int{2, 3}, verdictOpen},
+		{"a late grant made a quorum", []protocol.Answer{granted, granted, granted, refused, refused}, true, nil, verdictGranted},
 	} {
 		var r round
-		r.init(instant{}, make([]seat, len(c.votes)))
+		r.init(tick.Instant{}, make([]seat, len(c.votes)))
 		r.tieBreaker = 0
 		for i, b := range c.votes {
-			if b.kind != 0 {
-				r.deliver(i, b, 5)
+			if b.Kind != 0 {
+				r.Deliver(i, b, 5)
 			}
 		}
 		assert.Equal(t, c.may, r.mayAskAgain(), c.name)
@@ -280,7 +283,7 @@ func TestRoundThatIsReopened(t *testing.T) {
 		assert.Equal(t, c.verdict, r.current(), c.name)
 		for _, i := range c.again {
 			assert.Equal(t, Outcome{Vote: VotePending}, r.outcomes(make([]string, len(c.votes)))[i], c.name)
-			r.deliver(i, granted, 7)
+			r.Deliver(i, granted, 7)
 		}
 		if c.again != nil {
 			assert.Equal(t, verdictGranted, r.current(), c.name)
@@ -290,10 +293,10 @@ func TestRoundThatIsReopened(t *testing.T) {
 
 func TestAnswersAreNotReplaced(t *testing.T) {
 	var r round
-	r.init(instant{mono: 100}, make([]seat, 1))
-	r.deliver(0, ballot{kind: kindUnknown}, 100+int64(time.Second))
-	r.deliver(0, ballot{kind: kindGranted, final: true}, 100+int64(time.Minute))
-	r.deliver(0, ballot{kind: kindUnknown}, 100+int64(time.Hour))
+	r.init(tick.Instant{Mono: 100}, make([]seat, 1))
+	r.Deliver(0, protocol.Answer{Kind: protocol.Unknown}, 100+int64(time.Second))
+	r.Deliver(0, protocol.Answer{Kind: protocol.Granted, Final: true}, 100+int64(time.Minute))
+	r.Deliver(0, protocol.Answer{Kind: protocol.Unknown}, 100+int64(time.Hour))
 	assert.Equal(t, []Outcome{{Node: "a", Vote: VoteGranted, Elapsed: time.Minute}}, r.outcomes([]string{"a"}))
 }
 

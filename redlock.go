@@ -4,6 +4,9 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // Redlock holds the way to N independent Redis masters. It is made by Open or New, is
@@ -24,7 +27,7 @@ type Redlock struct {
 }
 
 // assemble makes a Redlock of wires to nodes with these names.
-func assemble(names []string, wires []wire, o Options, clk clock) *Redlock {
+func assemble(names []string, wires []lane.Wire, o Options, clk tick.Clock) *Redlock {
 	set := newNodeSet(names, wires, o, clk)
 	return &Redlock{nodeSet: set, queues: newQueues(set), renewer: newRenewer(clk)}
 }
@@ -101,7 +104,7 @@ func (rl *Redlock) Close() error {
 func (rl *Redlock) close() error {
 	close(rl.life.closing)
 	rl.renewer.stop()
-	over, stop := after(rl.clock, rl.opts.nodeTimeout(rl.opts.TTL))
+	over, stop := tick.After(rl.clock, rl.opts.nodeTimeout(rl.opts.TTL))
 	defer stop()
 
 	if rl.life.busy.Load() > 0 {
@@ -111,9 +114,9 @@ func (rl *Redlock) close() error {
 		}
 	}
 	flushed := rl.queues.close()
-	now := rl.clock.now().mono
+	now := rl.clock.Now().Mono
 	for _, n := range rl.nodes {
-		flushed = append(flushed, n.lane.close(now))
+		flushed = append(flushed, n.lane.Close(now))
 	}
 	for _, f := range flushed {
 		select {
@@ -122,9 +125,9 @@ func (rl *Redlock) close() error {
 		}
 	}
 	for _, n := range rl.nodes {
-		n.lane.abandon(now)
-		if w, ok := n.lane.wire.(interface{ close() }); ok {
-			w.close()
+		n.lane.Abandon(now)
+		if w, ok := n.lane.Wire.(interface{ Close() }); ok {
+			w.Close()
 		}
 	}
 	var errs []error

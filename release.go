@@ -3,6 +3,10 @@ package redlock
 import (
 	"context"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // Release gives the lock up on every node and returns when a majority confirmed it,
@@ -29,14 +33,14 @@ func (l *Lock) Release(ctx context.Context) error {
 
 // startRelease sends the release, and returns its round; nil if there was one before. keep: a
 // user released the lock, so WithMinHold counts.
-func (l *Lock) startRelease(keep bool) (sent *round, start instant) {
+func (l *Lock) startRelease(keep bool) (sent *round, start tick.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.release != notReleased {
 		return nil, start
 	}
 	l.release = releaseSent
-	start = l.clock.now()
+	start = l.clock.Now()
 	left := time.Duration(0)
 	if keep {
 		left = l.minHoldLeft(start)
@@ -55,7 +59,7 @@ func (l *Lock) startRelease(keep bool) (sent *round, start instant) {
 
 // endRelease waits for the result of the release that startRelease sent, or of the one
 // before it.
-func (l *Lock) endRelease(ctx context.Context, sent *round, start instant) error {
+func (l *Lock) endRelease(ctx context.Context, sent *round, start tick.Instant) error {
 	if sent == nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -75,14 +79,14 @@ func (l *Lock) endRelease(ctx context.Context, sent *round, start instant) error
 
 // tellReleased tells the hook how the lock was given up by a call that began at start: it was
 // over at the given time. sent is nil where no release was.
-func (l *Lock) tellReleased(ctx context.Context, mode string, start, over instant, sent *round, err error) {
+func (l *Lock) tellReleased(ctx context.Context, mode string, start, over tick.Instant, sent *round, err error) {
 	told := l.opts.Hooks.Released
 	if told == nil {
 		return
 	}
 	info := ReleaseInfo{
-		Context: ctx, Key: l.key, Mode: mode, Token: l.Token(), Held: over.since(l.grantedAt),
-		Start: start.time, Elapsed: l.clock.now().since(start), Err: err,
+		Context: ctx, Key: l.key, Mode: mode, Token: l.Token(), Held: over.Since(l.grantedAt),
+		Start: start.Time, Elapsed: l.clock.Now().Since(start), Err: err,
 	}
 	if sent != nil {
 		info.Outcomes = l.outcomes(sent)
@@ -110,13 +114,13 @@ func (l *Lock) firstRelease() error {
 //
 // A holder serves the queue by which it came, and the one that this process uses now, if
 // that is another. On the other nodes it may look whether somebody waits who knows neither.
-func (l *Lock) prepareRelease(now instant, held bool) {
+func (l *Lock) prepareRelease(now tick.Instant, held bool) {
 	if l.releasing != nil {
 		return // they may be on their way already
 	}
 	d := withSeats(len(l.nodes), func(d *departure) *round { return &d.round })
 	l.releasing = d
-	arbiter := l.queues.arbiter(l.resource, now.mono, l.terms.joinPatience())
+	arbiter := l.queues.arbiter(l.resource, now.Mono, l.terms.JoinPatience())
 	if l.entry == "" {
 		l.arbiter = arbiter
 	}
@@ -124,21 +128,21 @@ func (l *Lock) prepareRelease(now instant, held bool) {
 	if l.arbiter < 0 {
 		return
 	}
-	var q *queueArgs
+	var q *protocol.QueueArgs
 	switch {
 	case !held:
-		q = l.queueArgs(l.entry, asWaiter)
+		q = l.queueArgs(l.entry, protocol.AsWaiter)
 	case l.entry != "" || l.naming != usualNames:
-		q = l.queueArgs(l.entry, asHolder)
+		q = l.queueArgs(l.entry, protocol.AsHolder)
 	}
 	d.queueReq = l.queueRelease(q)
-	d.queueReq.readBound, d.queueReq.keepFor = l.longest, l.longest
+	d.queueReq.ReadBound, d.queueReq.KeepFor = l.longest, l.longest
 	if l.entry != "" {
-		d.queueReq.keepFor = max(l.longest, queueLife)
+		d.queueReq.KeepFor = max(l.longest, protocol.QueueLife)
 	}
 	if l.arbiter != arbiter && arbiter >= 0 && held {
-		also := l.queueRelease(l.queueArgs("", asHolder))
-		also.readBound, also.keepFor = l.longest, l.longest
+		also := l.queueRelease(l.queueArgs("", protocol.AsHolder))
+		also.ReadBound, also.KeepFor = l.longest, l.longest
 		d.also = &servedToo{node: arbiter, req: also}
 	}
 }
@@ -153,77 +157,77 @@ const lookEvery = 8
 // serve. A look costs a server more than the deletion. Whoever waits there has its share as
 // soon as two looks find it that are lookPause apart. So locks that are held briefly, of which
 // there are many, look now and then: every eighth.
-func (l *Lock) looksElsewhere(now instant) bool {
-	return now.since(l.grantedAt) >= lookAfter || l.queues.brief.Add(1)%lookEvery == 0
+func (l *Lock) looksElsewhere(now tick.Instant) bool {
+	return now.Since(l.grantedAt) >= lookAfter || l.queues.brief.Add(1)%lookEvery == 0
 }
 
 // releaseRequest is the request for the nodes whose queue is not served.
-func (l *Lock) releaseRequest(looks bool) request {
-	var r request
+func (l *Lock) releaseRequest(looks bool) protocol.Request {
+	var r protocol.Request
 	switch {
 	case l.shared:
-		r = sharedReleaseRequest(&l.terms.leaseTerms, l.name, l.value, l.shareArgs(0), l.queueArgs("", asPasser))
+		r = protocol.SharedReleaseRequest(&l.terms.Terms, l.name, l.value, l.shareArgs(0), l.queueArgs("", protocol.AsPasser))
 	case !looks || !l.hasQueue():
-		r = releaseRequest(&l.terms.leaseTerms, l.name, l.value)
+		r = protocol.ReleaseRequest(&l.terms.Terms, l.name, l.value)
 	case l.naming == usualNames:
-		r = queueReleaseRequest(&l.terms.leaseTerms, l.name, l.value, passer)
+		r = protocol.QueueReleaseRequest(&l.terms.Terms, l.name, l.value, passer)
 	default:
-		r = queueReleaseRequest(&l.terms.leaseTerms, l.name, l.value, l.queueArgs("", asPasser))
+		r = protocol.QueueReleaseRequest(&l.terms.Terms, l.name, l.value, l.queueArgs("", protocol.AsPasser))
 	}
-	r.readBound, r.keepFor = l.longest, l.longest
+	r.ReadBound, r.KeepFor = l.longest, l.longest
 	return r
 }
 
 // queueRelease is the request for a node whose queue is served; without q it is that of a
 // holder who did not wait, for a queue with the usual name.
-func (l *Lock) queueRelease(q *queueArgs) request {
+func (l *Lock) queueRelease(q *protocol.QueueArgs) protocol.Request {
 	switch {
 	case !l.shared:
-		return queueReleaseRequest(&l.terms.leaseTerms, l.name, l.value, q)
+		return protocol.QueueReleaseRequest(&l.terms.Terms, l.name, l.value, q)
 	case q == nil:
-		q = l.queueArgs("", asHolder)
+		q = l.queueArgs("", protocol.AsHolder)
 	}
-	return sharedReleaseRequest(&l.terms.leaseTerms, l.name, l.value, l.shareArgs(0), q)
+	return protocol.SharedReleaseRequest(&l.terms.Terms, l.name, l.value, l.shareArgs(0), q)
 }
 
-var passer = &queueArgs{as: asPasser}
+var passer = &protocol.QueueArgs{As: protocol.AsPasser}
 
 // addressRelease makes the call for one node. It does not look at a call that was handed
 // to a lane before.
-func (l *Lock) addressRelease(i int, when insistence) *call {
+func (l *Lock) addressRelease(i int, when lane.Insistence) *lane.Call {
 	d := l.releasing
 	c := &d.seats[i].call
-	c.req, c.index = &d.req, int32(i)
-	c.release = releasePlan{of: l.lastSet(i), when: when}
+	c.Req, c.Index = &d.req, int32(i)
+	c.Release = lane.ReleasePlan{Of: l.lastSet(i), When: when}
 	switch {
 	case i == l.arbiter:
-		c.req = &d.queueReq
+		c.Req = &d.queueReq
 		switch {
 		case l.entry != "":
-			c.release.when = unconditional
+			c.Release.When = lane.Unconditional
 		case l.over != nil:
-			c.release.when = toServe
+			c.Release.When = lane.ToServe
 		}
 	case d.also != nil && i == d.also.node:
-		c.req = &d.also.req
-		c.release.when = unconditional
+		c.Req = &d.also.req
+		c.Release.When = lane.Unconditional
 	}
 	return c
 }
 
 // sendRelease starts the release on every node where the value may be; the caller
 // holds mu.
-func (l *Lock) sendRelease(start instant) *round {
+func (l *Lock) sendRelease(start tick.Instant) *round {
 	l.prepareRelease(start, true)
 	r := &l.releasing.round
 	r.observer, r.guard, r.signal = l, l.guard, l.signal
 	r.init(start, r.seats)
 	for i := range r.seats {
-		r.address(i, l.addressRelease(i, ifSent).req)
+		r.address(i, l.addressRelease(i, lane.IfSent).Req)
 	}
 	l.takeBackTicket(start)
 	for i := range r.seats {
-		l.lane(i).takeBack(&r.seats[i].call, start.mono)
+		l.lane(i).TakeBack(&r.seats[i].call, start.Mono)
 	}
 	return r
 }
@@ -233,15 +237,15 @@ func (l *Lock) sendRelease(start instant) *round {
 //
 // To the lanes it is a release like any other. A node that is away is sent it when it is back,
 // and then what is left is less, or nothing. Where our SET may still land it is sent again.
-func (l *Lock) sendKeep(start instant, left time.Duration) *round {
+func (l *Lock) sendKeep(start tick.Instant, left time.Duration) *round {
 	value, err := l.tokens.newValue(l.terms.owner)
 	if err != nil {
 		return nil
 	}
 	l.prepareRelease(start, false)
 	d := l.releasing
-	d.req = keepRequest(&l.terms.leaseTerms, l.name, l.value, &keepArgs{value: value, until: start.mono + int64(left), drift: l.opts.DriftFactor})
-	d.req.readBound, d.req.keepFor = l.longest, l.longest+left
+	d.req = protocol.KeepRequest(&l.terms.Terms, l.name, l.value, &protocol.KeepArgs{Value: value, Until: start.Mono + int64(left), Drift: l.opts.DriftFactor})
+	d.req.ReadBound, d.req.KeepFor = l.longest, l.longest+left
 	r := &d.round
 	r.guard, r.signal = l.guard, l.signal
 	r.init(start, r.seats)
@@ -249,15 +253,15 @@ func (l *Lock) sendKeep(start instant, left time.Duration) *round {
 	for i := range r.seats {
 		r.address(i, &d.req)
 		c := &r.seats[i].call
-		c.release = releasePlan{of: l.lastSet(i), when: ifSent}
-		l.lane(i).takeBack(c, start.mono)
+		c.Release = lane.ReleasePlan{Of: l.lastSet(i), When: lane.IfSent}
+		l.lane(i).TakeBack(c, start.Mono)
 	}
 	if l.entry != "" && l.mayLand(l.arbiter) {
 		// Our entry may be in the line still. A release of no value takes it out, and leaves
 		// the key alone.
-		d.queueReq.value = ""
-		c := &call{req: &d.queueReq, index: int32(l.arbiter), release: releasePlan{of: l.lastSet(l.arbiter), when: unconditional}}
-		l.lane(l.arbiter).takeBack(c, start.mono)
+		d.queueReq.Value = ""
+		c := &lane.Call{Req: &d.queueReq, Index: int32(l.arbiter), Release: lane.ReleasePlan{Of: l.lastSet(l.arbiter), When: lane.Unconditional}}
+		l.lane(l.arbiter).TakeBack(c, start.Mono)
 	}
 	return r
 }
@@ -265,40 +269,40 @@ func (l *Lock) sendKeep(start instant, left time.Duration) *round {
 // takeBackTicket has the nodes that did not confirm an Adopt delete the ticket, which no release of
 // the new value fits: it would keep others from the node until its lease ends. It goes ahead of
 // the release, so that nothing is left there, whenever the request of Adopt comes.
-func (l *Lock) takeBackTicket(start instant) {
+func (l *Lock) takeBackTicket(start tick.Instant) {
 	if l.adopts == "" {
 		return
 	}
-	r := ticketReleaseRequest(&l.terms.leaseTerms, l.name, l.adopts, l.queueKey(), l.holdersKey())
-	r.keepFor = max(l.longest, l.opts.RestartGuard) // as long as a ticket's lease may be
+	r := protocol.TicketReleaseRequest(&l.terms.Terms, l.name, l.adopts, l.queueKey(), l.holdersKey())
+	r.KeepFor = max(l.longest, l.opts.RestartGuard) // as long as a ticket's lease may be
 	for i := range l.nodes {
 		if !l.granted(i) {
-			c := &call{req: r, index: int32(i), release: releasePlan{of: plainGrant, when: ifSent}}
-			l.lane(i).takeBack(c, start.mono)
+			c := &lane.Call{Req: r, Index: int32(i), Release: lane.ReleasePlan{Of: plainGrant, When: lane.IfSent}}
+			l.lane(i).TakeBack(c, start.Mono)
 		}
 	}
 }
 
 // observe sees each node's answer to the release.
-func (l *Lock) observe(i int, b ballot) {
+func (l *Lock) observe(i int, b protocol.Answer) {
 	also := l.releasing.also
 	served := i == l.arbiter || also != nil && i == also.node
-	told, _ := b.val.(int64)
-	if told == publishDenied {
+	told, _ := b.Val.(int64)
+	if told == protocol.PublishDenied {
 		l.queues.notTold(i)
 	}
 	switch told {
-	case othersTurn:
+	case protocol.OthersTurn:
 		// Where that queue is not served, nobody is to go there for it: they may be dead.
 		l.queues.othersWait(l.resource, served)
-	case publishDenied, othersWait:
+	case protocol.PublishDenied, protocol.OthersWait:
 		if served {
 			l.queues.othersWait(l.resource, true)
 		} else {
 			l.queues.othersWaitAt(l.resource, i)
 		}
 	default:
-		if b.holder() != "" && !served {
+		if b.Holder() != "" && !served {
 			l.queues.othersWait(l.resource, false) // the node may be reserved for one of them
 		}
 	}
@@ -312,21 +316,21 @@ func (l *Lock) waitRelease(r *round) error {
 	case v == verdictGranted:
 		return nil
 	case l.life.over():
-		return l.failed(r, opRelease, ErrClosed)
+		return l.failed(r, protocol.OpRelease, ErrClosed)
 	case v == verdictHeld:
-		return l.failed(r, opRelease, ErrNotHeld)
+		return l.failed(r, protocol.OpRelease, ErrNotHeld)
 	default:
-		return l.failed(r, opRelease, ErrNoQuorum)
+		return l.failed(r, protocol.OpRelease, ErrNoQuorum)
 	}
 }
 
 // awaitLeft returns once the release has left for all nodes that are there to take it: a program
 // may end now, and what it only meant to send would end with it.
 func (l *Lock) awaitLeft(r *round) {
-	took := l.clock.now().since(r.start)
+	took := l.clock.Now().Since(r.start)
 	for i := range r.seats {
 		if r.vote(i) == VotePending {
-			l.lane(i).awaitLeft(&r.seats[i].call, took)
+			l.lane(i).AwaitLeft(&r.seats[i].call, took)
 		}
 	}
 }
@@ -336,14 +340,14 @@ func (l *Lock) awaitLeft(r *round) {
 // answer yet, whose answers still tell what to call the failure, and the one that keeps
 // the queue we are in, where we take our place again first.
 func (l *Lock) takeBack(onlyGranted bool) {
-	now := l.clock.now()
+	now := l.clock.Now()
 	l.prepareRelease(now, false)
 	for i := range l.nodes {
-		handed := l.releasing.seats[i].call.release.of != nil
+		handed := l.releasing.seats[i].call.Release.Of != nil
 		if handed ||
 			onlyGranted && (!l.granted(i) || l.entry != "" && i == l.arbiter) {
 			continue
 		}
-		l.lane(i).takeBack(l.addressRelease(i, ifPlaced), now.mono)
+		l.lane(i).TakeBack(l.addressRelease(i, lane.IfPlaced), now.Mono)
 	}
 }

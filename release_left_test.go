@@ -9,43 +9,47 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/lanetest"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // leavingWire is a wire that is slow to write, or has to wait before it can.
 type leavingWire struct {
-	*scriptedWire
+	*lanetest.ScriptedWire
 	writes time.Duration // how long that takes; the answers take the script's time from then on
 	waits  bool          // for a connection, which is made meanwhile
-	log    []op          // what was written
+	log    []protocol.Op // what was written
 }
 
-func (w *leavingWire) exchange(batch []*call, patience, bound time.Duration, left func()) bool {
-	w.mu.Lock()
+func (w *leavingWire) Exchange(batch []*lane.Call, patience, bound time.Duration, left func()) bool {
+	w.Mu.Lock()
 	writes, waits := w.writes, w.waits
-	w.mu.Unlock()
+	w.Mu.Unlock()
 	if waits {
 		left()
 	}
 	time.Sleep(writes)
-	w.mu.Lock()
+	w.Mu.Lock()
 	for _, c := range batch {
-		w.log = append(w.log, c.req.op)
+		w.log = append(w.log, c.Req.Op)
 	}
-	w.mu.Unlock()
+	w.Mu.Unlock()
 	left()
-	return w.scriptedWire.exchange(batch, patience, bound, func() {})
+	return w.ScriptedWire.Exchange(batch, patience, bound, func() {})
 }
 
 // slow sets how long it takes to write from now on, and whether it has to wait before that.
 func (w *leavingWire) slow(writes time.Duration, waits bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
 	w.writes, w.waits = writes, waits
 }
 
-func (w *leavingWire) wrote() []op {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (w *leavingWire) wrote() []protocol.Op {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
 	return w.log
 }
 
@@ -53,26 +57,26 @@ func (w *leavingWire) wrote() []op {
 // its release takes.
 func onLeaving(t *testing.T, prepare func(rl *Redlock, last *leavingWire), check func(t *testing.T, took time.Duration, last *leavingWire)) {
 	synctest.Test(t, func(t *testing.T) {
-		wires := make([]wire, 3)
+		wires := make([]lane.Wire, 3)
 		var last *leavingWire
 		for i := range wires {
-			last = &leavingWire{scriptedWire: newScriptedWire()}
+			last = &leavingWire{ScriptedWire: lanetest.NewScriptedWire()}
 			wires[i] = last
 		}
 		rl := overWires(t, &Options{RestartGuard: -1}, wires...)
 		lock, err := rl.Mutex("k").TryAcquire(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
-		last.mu.Lock()
-		last.takes = 50 * time.Millisecond
-		last.mu.Unlock()
+		last.Mu.Lock()
+		last.Takes = 50 * time.Millisecond
+		last.Mu.Unlock()
 		prepare(rl, last)
 		start := time.Now()
 		require.NoError(t, lock.Release(t.Context()))
 		check(t, time.Since(start), last)
-		last.mu.Lock()
-		last.takes, last.writes = 0, 0
-		last.mu.Unlock()
+		last.Mu.Lock()
+		last.Takes, last.writes = 0, 0
+		last.Mu.Unlock()
 		time.Sleep(time.Second)
 		require.NoError(t, rl.Close())
 	})
@@ -83,7 +87,7 @@ func onLeaving(t *testing.T, prepare func(rl *Redlock, last *leavingWire), check
 func TestReleaseHasLeftForASlowNodeWhenItReturns(t *testing.T) {
 	onLeaving(t, func(_ *Redlock, last *leavingWire) { last.slow(10*time.Millisecond, false) },
 		func(t *testing.T, took time.Duration, last *leavingWire) {
-			assert.Contains(t, last.wrote(), opRelease)
+			assert.Contains(t, last.wrote(), protocol.OpRelease)
 			assert.Equal(t, 10*time.Millisecond, took, "and its answer is not waited for")
 		})
 }
@@ -92,12 +96,12 @@ func TestReleaseHasLeftForASlowNodeWhenItReturns(t *testing.T) {
 // late is measured by the time that the others need.
 func TestReleaseWaitsForANodeThatIsAboutToTakeIt(t *testing.T) {
 	const usual = 100 * time.Microsecond
-	onLast := func(do func(l *lane, now int64)) func(*testing.T, *Redlock) {
+	onLast := func(do func(l *lane.Lane, now int64)) func(*testing.T, *Redlock) {
 		return func(_ *testing.T, rl *Redlock) {
 			last := rl.lane(2)
-			last.mu.Lock()
-			defer last.mu.Unlock()
-			do(last, rl.clock.now().mono)
+			last.Mu.Lock()
+			defer last.Mu.Unlock()
+			do(last, rl.clock.Now().Mono)
 		}
 	}
 	for _, c := range []struct {
@@ -109,30 +113,30 @@ func TestReleaseWaitsForANodeThatIsAboutToTakeIt(t *testing.T) {
 	}{
 		{name: "healthy", last: 350 * time.Microsecond, took: 250 * time.Microsecond, left: true},
 		// From its SET on, which is as old as the acquire took.
-		{name: "hung", last: time.Second, took: lateAfter*usual - usual},
+		{name: "hung", last: time.Second, took: lane.LateAfter*usual - usual},
 		{name: "hung, and closed meanwhile", last: time.Second, took: usual * 3 / 2,
 			prepare: func(_ *testing.T, rl *Redlock) { time.AfterFunc(usual*5/2, func() { _ = rl.Close() }) }},
 		{name: "hung for long", last: time.Second, took: usual, prepare: func(t *testing.T, rl *Redlock) {
 			_, err := rl.Mutex("before").TryAcquire(context.Background())
 			require.NoError(t, err)
-			time.Sleep(lateAfter * usual)
+			time.Sleep(lane.LateAfter * usual)
 		}},
 		{name: "slow", last: 350 * time.Microsecond, took: usual,
-			prepare: onLast(func(l *lane, now int64) { l.flight.rtt = shortest{now: 350 * time.Microsecond, since: now} })},
+			prepare: onLast(func(l *lane.Lane, now int64) { l.Flight.RTT = lane.Shortest{Now: 350 * time.Microsecond, Since: now} })},
 		{name: "down", last: 350 * time.Microsecond, took: usual,
-			prepare: onLast(func(l *lane, _ int64) { l.setDown(true, errTimeout) })},
+			prepare: onLast(func(l *lane.Lane, _ int64) { l.SetDown(true, protocol.ErrTimeout) })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			onLeaving(t, func(rl *Redlock, w *leavingWire) {
 				for i := range rl.nodes {
-					leaving := rl.lane(i).wire.(*leavingWire)
-					leaving.mu.Lock()
-					leaving.takes = usual
-					leaving.mu.Unlock()
+					leaving := rl.lane(i).Wire.(*leavingWire)
+					leaving.Mu.Lock()
+					leaving.Takes = usual
+					leaving.Mu.Unlock()
 				}
-				w.mu.Lock()
-				w.takes = c.last
-				w.mu.Unlock()
+				w.Mu.Lock()
+				w.Takes = c.last
+				w.Mu.Unlock()
 				if c.prepare != nil {
 					c.prepare(t, rl)
 				}
@@ -141,7 +145,7 @@ func TestReleaseWaitsForANodeThatIsAboutToTakeIt(t *testing.T) {
 				synctest.Wait()
 			}, func(t *testing.T, took time.Duration, last *leavingWire) {
 				assert.Equal(t, c.took, took)
-				assert.Equal(t, c.left, slices.Contains(last.wrote(), opRelease))
+				assert.Equal(t, c.left, slices.Contains(last.wrote(), protocol.OpRelease))
 			})
 		})
 	}
@@ -153,7 +157,7 @@ func TestReleaseWaitsForNoNodeToTakeIt(t *testing.T) {
 		onLeaving(t, func(_ *Redlock, last *leavingWire) { last.slow(10*time.Millisecond, true) },
 			func(t *testing.T, took time.Duration, last *leavingWire) {
 				assert.Zero(t, took)
-				assert.NotContains(t, last.wrote(), opRelease)
+				assert.NotContains(t, last.wrote(), protocol.OpRelease)
 			})
 	})
 	t.Run("busy", func(t *testing.T) {
@@ -163,7 +167,7 @@ func TestReleaseWaitsForNoNodeToTakeIt(t *testing.T) {
 			synctest.Wait() // the last node has been asked, not only the majority that granted
 		}, func(t *testing.T, took time.Duration, last *leavingWire) {
 			assert.Zero(t, took)
-			assert.NotContains(t, last.wrote(), opRelease)
+			assert.NotContains(t, last.wrote(), protocol.OpRelease)
 		})
 	})
 }
@@ -173,17 +177,17 @@ func TestReleaseWaitsForNoNodeToTakeIt(t *testing.T) {
 // nothing.
 func TestReleaseIsSentAgainWhereTheSetMayLand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		last := newScriptedWire()
-		last.takes = 50 * time.Millisecond
-		last.reply = func(string, bool) ballot { return lost }
-		rl := overWires(t, &Options{RestartGuard: -1}, newScriptedWire(), newScriptedWire(), last)
+		last := lanetest.NewScriptedWire()
+		last.Takes = 50 * time.Millisecond
+		last.Reply = func(string, bool) protocol.Answer { return lanetest.Lost }
+		rl := overWires(t, &Options{RestartGuard: -1}, lanetest.NewScriptedWire(), lanetest.NewScriptedWire(), last)
 		lock, err := rl.Mutex("k").TryAcquire(t.Context())
 		require.NoError(t, err)
 		time.Sleep(time.Second) // the third node's answer is known to be lost by then
-		last.answers(func(string, bool) ballot { return zero })
+		last.Answers(func(string, bool) protocol.Answer { return lanetest.Zero })
 		require.NoError(t, lock.Release(t.Context()))
 		time.Sleep(time.Minute)
-		assert.Equal(t, []op{opAcquire, opRelease, opRelease}, last.order()["k"])
+		assert.Equal(t, []protocol.Op{protocol.OpAcquire, protocol.OpRelease, protocol.OpRelease}, last.Order()["k"])
 		require.NoError(t, rl.Close())
 	})
 }

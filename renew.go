@@ -6,6 +6,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 const (
@@ -20,7 +23,7 @@ const (
 	// that are out on a long link, and would only wait in the lanes. Of 100,000 that fell due
 	// within a second most waited there for longer than the timeout per node, and were tried
 	// again, for which they took the time of those behind them.
-	mostRenewals = mostOut * mostInBatch
+	mostRenewals = lane.MostOut * lane.MostInBatch
 	// renewalCost is twice what a renewal takes where the client and five nodes share two cores
 	// that are busy: as many as fit into its timeout may be under way together with one, and
 	// that many again may be in the batch before it.
@@ -30,7 +33,7 @@ const (
 // renewer renews the locks that want it and ends the contexts of those that a sleeping
 // machine outlived. It has timers and no goroutine of its own.
 type renewer struct {
-	clock clock
+	clock tick.Clock
 
 	// mu guards what follows and the renewals. Nothing but timers is called under it.
 	mu    sync.Mutex
@@ -41,9 +44,9 @@ type renewer struct {
 	// than it can do in time, and keep the keys of some locks only.
 	undecided, unanswered int
 	most                  int // the least that one of those under way allows
-	timer                 timer
+	timer                 tick.Timer
 	watched               map[renewable]struct{}
-	watching              timer
+	watching              tick.Timer
 	apart                 int64 // by how much the wall clock was ahead when contexts were looked at last
 	stopped               bool
 }
@@ -71,14 +74,14 @@ type renewal struct {
 	ready bool
 }
 
-func newRenewer(c clock) *renewer {
+func newRenewer(c tick.Clock) *renewer {
 	return &renewer{clock: c, watched: make(map[renewable]struct{})}
 }
 
 // schedule renews the lock once, in about d from now and not later. Due times are rounded
 // down to the grid, which is finer for locks with a TTL that is short.
-func (k *renewer) schedule(r *renewal, now instant, d, ttl time.Duration) {
-	at := now.mono + int64(d)
+func (k *renewer) schedule(r *renewal, now tick.Instant, d, ttl time.Duration) {
+	at := now.Mono + int64(d)
 	at -= at % int64(min(renewalGrid, ttl/20))
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -88,7 +91,7 @@ func (k *renewer) schedule(r *renewal, now instant, d, ttl time.Duration) {
 	r.at, r.ready = at, false
 	heap.Push(&k.due, r)
 	if r.index == 1 {
-		k.setTimer(now.mono)
+		k.setTimer(now.Mono)
 	}
 }
 
@@ -99,7 +102,7 @@ func (k *renewer) setTimer(now int64) {
 		return
 	}
 	if d := time.Duration(max(k.due[0].at-now, 0)); k.timer == nil {
-		k.timer = k.clock.afterFunc(d, k.tick)
+		k.timer = k.clock.AfterFunc(d, k.tick)
 	} else {
 		k.timer.Reset(d)
 	}
@@ -116,7 +119,7 @@ func (k *renewer) begin() {
 	if k.stopped {
 		return
 	}
-	now := k.clock.now().mono
+	now := k.clock.Now().Mono
 	for len(k.due) > 0 && now >= k.due[0].at {
 		r := heap.Pop(&k.due).(*renewal)
 		// A third of the TTL is over, or more. What is left of a long one can wait.
@@ -169,7 +172,7 @@ func (k *renewer) watch(l renewable) {
 		return
 	}
 	if k.watching == nil {
-		k.watching = k.clock.afterFunc(watchEvery, k.checkEnds)
+		k.watching = k.clock.AfterFunc(watchEvery, k.checkEnds)
 	} else {
 		k.watching.Reset(watchEvery)
 	}
@@ -178,11 +181,11 @@ func (k *renewer) watch(l renewable) {
 // checkEnds looks at the contexts if the clocks have moved apart. If not, their timers are right.
 func (k *renewer) checkEnds() {
 	k.mu.Lock()
-	now := k.clock.now()
+	now := k.clock.Now()
 	if len(k.watched) > 0 && !k.stopped {
 		k.watching.Reset(watchEvery)
 	}
-	apart := now.wall - now.mono
+	apart := now.Wall - now.Mono
 	if step := time.Duration(apart - k.apart); step.Abs() < clockStep {
 		k.mu.Unlock()
 		return
@@ -227,7 +230,7 @@ func (k *renewer) stop() {
 		r.index = 0
 	}
 	k.due, k.ready = nil, nil
-	for _, t := range []timer{k.timer, k.watching} {
+	for _, t := range []tick.Timer{k.timer, k.watching} {
 		if t != nil {
 			t.Stop()
 		}

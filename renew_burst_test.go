@@ -11,6 +11,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/lanetest"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // Locks that were acquired within a moment fall due together, and so do all whose process stood
@@ -41,13 +47,13 @@ func TestLocksThatFallDueTogetherAreAllRenewed(t *testing.T) {
 					<-done
 				}}}).withDefaults()
 				require.NoError(t, err)
-				w := newScriptedWire()
-				w.takes, w.each = c.takes, c.each
-				rl := assemble([]string{"one"}, []wire{w}, o, newSystemClock())
+				w := lanetest.NewScriptedWire()
+				w.Takes, w.Each = c.takes, c.each
+				rl := assemble([]string{"one"}, []lane.Wire{w}, o, tick.NewSystem())
 				began := time.Now()
 				cycle(t, rl, 1, 3) // learns what link it is
 				var g errgroup.Group
-				g.SetLimit(mostOut * mostInBatch)
+				g.SetLimit(lane.MostOut * lane.MostInBatch)
 				for i := range c.locks {
 					g.Go(func() error {
 						_, err := rl.Mutex(fmt.Sprint("key", i), WithRenewal()).TryAcquire(t.Context())
@@ -85,7 +91,7 @@ type burstNode struct {
 // burstNodes are three, and a Redlock of them.
 func burstNodes(t *testing.T, o *Options) ([]*burstNode, *Redlock) {
 	nodes := make([]*burstNode, 3)
-	wires := make([]wire, len(nodes))
+	wires := make([]lane.Wire, len(nodes))
 	for i := range nodes {
 		nodes[i] = &burstNode{keys: make(map[string]time.Time), each: time.Microsecond}
 		wires[i] = nodes[i]
@@ -93,14 +99,14 @@ func burstNodes(t *testing.T, o *Options) ([]*burstNode, *Redlock) {
 	return nodes, overWires(t, o, wires...)
 }
 
-func (n *burstNode) exchange(batch []*call, _, _ time.Duration, left func()) bool {
+func (n *burstNode) Exchange(batch []*lane.Call, _, _ time.Duration, left func()) bool {
 	left()
 	n.mu.Lock()
 	each, away := n.each, n.away
 	n.mu.Unlock()
 	if away {
 		for _, c := range batch {
-			c.ballot = refused
+			c.Answer = lanetest.Refused
 		}
 		return true
 	}
@@ -108,26 +114,26 @@ func (n *burstNode) exchange(batch []*call, _, _ time.Duration, left func()) boo
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range batch {
-		c.ballot = n.answer(c.req)
+		c.Answer = n.answer(c.Req)
 	}
-	answered, sent := read(batch)
+	answered, sent := conn.Read(batch)
 	return answered || !sent
 }
 
-func (n *burstNode) answer(req *request) ballot {
-	held := time.Now().Before(n.keys[req.key])
+func (n *burstNode) answer(req *protocol.Request) protocol.Answer {
+	held := time.Now().Before(n.keys[req.Key])
 	switch {
-	case req.op.sets():
-		n.keys[req.key] = time.Now().Add(req.keepFor)
-		return ok
-	case req.op == opExtend && held && (n.refuses == nil || !n.refuses(req.key)):
-		n.keys[req.key] = time.Now().Add(req.keepFor)
-		return one
-	case req.op == opRelease && held:
-		delete(n.keys, req.key)
-		return one
+	case req.Op.Sets():
+		n.keys[req.Key] = time.Now().Add(req.KeepFor)
+		return lanetest.Ok
+	case req.Op == protocol.OpExtend && held && (n.refuses == nil || !n.refuses(req.Key)):
+		n.keys[req.Key] = time.Now().Add(req.KeepFor)
+		return lanetest.One
+	case req.Op == protocol.OpRelease && held:
+		delete(n.keys, req.Key)
+		return lanetest.One
 	default:
-		return zero
+		return lanetest.Zero
 	}
 }
 
@@ -154,7 +160,7 @@ func (n *burstNode) live() (live int) {
 func holdMany(t *testing.T, rl *Redlock, n int, name string, opts ...LockOption) []*Lock {
 	locks := make([]*Lock, n)
 	var g errgroup.Group
-	g.SetLimit(mostInBatch)
+	g.SetLimit(lane.MostInBatch)
 	for i := range n {
 		g.Go(func() (err error) {
 			locks[i], err = rl.Mutex(fmt.Sprint(name, i), append(opts, WithRenewal())...).TryAcquire(t.Context())
@@ -219,7 +225,7 @@ func TestShortLeasesAreRenewedBeforeLongOnes(t *testing.T) {
 		rl.renewer.mu.Lock()
 		first := rl.renewer.due[0].at
 		rl.renewer.mu.Unlock()
-		<-time.After(time.Duration(first-rl.clock.now().mono) - 100*time.Millisecond)
+		<-time.After(time.Duration(first-rl.clock.Now().Mono) - 100*time.Millisecond)
 		short := holdMany(t, rl, 10, "short", WithTTL(500*time.Millisecond))
 		<-time.After(2 * time.Second)
 		assert.Equal(t, 10, valid(short))
@@ -241,7 +247,7 @@ func TestKeptReleasesLeaveRoomForOthers(t *testing.T) {
 			n.set(func(n *burstNode) { n.away = true })
 		}
 		var g errgroup.Group
-		g.SetLimit(mostInBatch)
+		g.SetLimit(lane.MostInBatch)
 		for _, l := range gone {
 			g.Go(func() error { _ = l.Release(t.Context()); return nil })
 		}
@@ -250,7 +256,7 @@ func TestKeptReleasesLeaveRoomForOthers(t *testing.T) {
 		for _, n := range nodes {
 			n.set(func(n *burstNode) { n.away, n.each = false, 40*time.Microsecond }) // 1.6 s for all
 		}
-		<-time.After(2 * maxBackoff)
+		<-time.After(2 * lane.MaxBackoff)
 		lock, err := rl.Mutex("free").TryAcquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, lock.Release(t.Context()))
@@ -275,7 +281,7 @@ func (l *looked) checkEnd() error { l.n.Add(1); return nil }
 // of them four times a second would take a quarter of a core.
 func TestContextsAreLookedAtWhenTheClocksMoveApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newRenewer(newSystemClock())
+		k := newRenewer(tick.NewSystem())
 		l := new(looked)
 		k.watch(l)
 		<-time.After(time.Minute)

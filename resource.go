@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // resource is a lock's key on a set of nodes and the terms on which it is asked for: what
@@ -39,19 +42,19 @@ func (r *resource) holdersKey() string {
 }
 
 // shareArgs are those of a holder with this number, 0 for none.
-func (r *resource) shareArgs(number int64) *shareArgs {
-	s := &shareArgs{
-		holders: r.naming.holdersKey(r.name), door: r.naming.doorKey(r.name), limit: int64(r.terms.permits), number: number,
+func (r *resource) shareArgs(number int64) *protocol.ShareArgs {
+	s := &protocol.ShareArgs{
+		Holders: r.naming.holdersKey(r.name), Door: r.naming.doorKey(r.name), Limit: int64(r.terms.permits), Number: number,
 	}
 	if number > 0 {
-		s.limit = -number
+		s.Limit = -number
 	}
 	return s
 }
 
 // queueArgs are those of a release on a node that may keep a queue.
-func (r *resource) queueArgs(entry string, as releaser) *queueArgs {
-	return &queueArgs{key: r.queueKey(), entry: entry, as: as, holders: r.holdersKey()}
+func (r *resource) queueArgs(entry string, as protocol.Releaser) *protocol.QueueArgs {
+	return &protocol.QueueArgs{Key: r.queueKey(), Entry: entry, As: as, Holders: r.holdersKey()}
 }
 
 // The ways in which a lock is held, as hooks call them.
@@ -98,7 +101,7 @@ func (r *resource) firstReachable(now int64, patience time.Duration) int {
 				best, at = w, i
 			}
 		}
-		if at < 0 || r.lane(at).reachable(now, patience) {
+		if at < 0 || r.lane(at).Reachable(now, patience) {
 			return at
 		}
 		above = best
@@ -107,21 +110,21 @@ func (r *resource) firstReachable(now int64, patience time.Duration) int {
 }
 
 // reservation is that of the lock's terms.
-func (r *resource) reservation() time.Duration { return r.terms.reservation() }
+func (r *resource) reservation() time.Duration { return r.terms.Reservation() }
 
 // reachable reports whether a node can keep the wait queue: it answered last, or has not
 // been silent for longer than joins are patient.
 func (r *resource) reachable(i int, now int64) bool {
-	return r.lane(i).reachable(now, r.terms.joinPatience())
+	return r.lane(i).Reachable(now, r.terms.JoinPatience())
 }
 
 // fail makes the error of a round for this lock.
-func (r *resource) failed(rd *round, o op, reasons ...error) *QuorumError {
+func (r *resource) failed(rd *round, o protocol.Op, reasons ...error) *QuorumError {
 	return r.fail(rd, o, r.key, reasons...)
 }
 
 // usable returns why an operation cannot begin, or nil.
-func (r *resource) usable(ctx context.Context, o op) error {
+func (r *resource) usable(ctx context.Context, o protocol.Op) error {
 	switch {
 	case r.life.over():
 		return fmt.Errorf("redlock: %s %s: %w", o, quoteKey(r.key), ErrClosed)
@@ -141,10 +144,10 @@ func (r *resource) backoff(attempts int, free time.Duration) time.Duration {
 	if shift := attempts - 1; o.RetryMin < limit>>shift {
 		limit = o.RetryMin << shift
 	}
-	d := o.RetryMin + r.clock.jitter(limit-o.RetryMin+1)
+	d := o.RetryMin + r.clock.Jitter(limit-o.RetryMin+1)
 	if free >= 0 {
 		// Nobody will tell us of a lease that ends; be there when it does.
-		d = min(d, max(o.RetryMin, free)+r.clock.jitter(o.RetryMin))
+		d = min(d, max(o.RetryMin, free)+r.clock.Jitter(o.RetryMin))
 	}
 	return d
 }
@@ -279,7 +282,7 @@ func readSharers(list []any) (all []sharer) {
 // nothing that will ever be released.
 func (r *resource) whenFree(ctx context.Context, last *QuorumError) (free time.Duration, all []inspection, err error) {
 	// All nodes, since those that hold something strange may be the slowest.
-	rd, err := r.ask(ctx, inspectRequest(&r.terms.leaseTerms, r.name, r.queueKey(), r.holdersKey(), max(1, r.terms.permits)))
+	rd, err := r.ask(ctx, protocol.InspectRequest(&r.terms.Terms, r.name, r.queueKey(), r.holdersKey(), max(1, r.terms.permits)))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -321,16 +324,16 @@ func (r *resource) whenFree(ctx context.Context, last *QuorumError) (free time.D
 // cannot be a majority. One that is longer than a lease of these terms can be is that of a client
 // with another TTL: a node that forgets it would vote for us before it is over.
 func (r *resource) sawLease(left time.Duration) {
-	most := r.opts.longestLease(r.terms.ttl)
+	most := r.opts.longestLease(r.terms.TTL)
 	// A reservation is no lease, and keys of WithMinHold last longer by the drift allowance.
-	if left <= max(most+allowance(most, r.opts.DriftFactor), r.reservation()) {
+	if left <= max(most+tick.Allowance(most, r.opts.DriftFactor), r.reservation()) {
 		return
 	}
 	r.lacks.tellOfKey(r.hash, DegradedInfo{
 		Key: r.key, Lacks: longerLease,
 		Err: fmt.Errorf("the holder's lease goes on for %v, and here the TTL is %v and RestartGuard is %s: "+
 			"use one TTL in all clients of the key, or set RestartGuard to the longest in all of them",
-			left, r.terms.ttl, guardText(r.opts.RestartGuard)),
+			left, r.terms.TTL, guardText(r.opts.RestartGuard)),
 	})
 }
 

@@ -4,12 +4,17 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // round is one fan-out: a request to every node, decided as early as the votes allow.
 // Answers that come after the decision are still recorded. It must not be copied.
 type round struct {
-	start  instant
+	start  tick.Instant
 	all    bool // wait for every node, not just for a quorum
 	seats  []seat
 	signal chan struct{} // one token: the verdict moved
@@ -20,7 +25,7 @@ type round struct {
 	// wants to know.
 	answered func()
 	// guard says which votes count; nil: all do.
-	guard *guard
+	guard *guard.Guard
 	// period is for how long it keeps nodes from voting that may have forgotten; 0: only
 	// the second of two nodes that are one server is kept from it.
 	period time.Duration
@@ -37,18 +42,20 @@ type round struct {
 	givenUp bool    // it was hopeless, and what was granted is given back
 }
 
-type observer interface{ observe(node int, b ballot) }
+type observer interface {
+	observe(node int, b protocol.Answer)
+}
 
 // seat is one node's place in a round. It has two guards: the call's lane guards the call,
 // the round guards the cast.
 type seat struct {
-	call call
+	call lane.Call
 	cast cast
 }
 
 // cast is the latest that is known of one node's vote.
 type cast struct {
-	ballot
+	protocol.Answer
 	vote    Vote // as it counts
 	elapsed time.Duration
 	waits   bool // a grant that may count once other nodes were seen
@@ -59,7 +66,7 @@ func (c *cast) number() int64 {
 	if c.vote != VoteGranted {
 		return 0
 	}
-	return c.ballot.number()
+	return c.Answer.Number()
 }
 
 // fence is the token that the node granted, if its grant counts; otherwise 0.
@@ -67,12 +74,12 @@ func (c *cast) fence() uint64 {
 	if c.vote != VoteGranted {
 		return 0
 	}
-	return c.ballot.fence()
+	return c.Answer.Fence()
 }
 
 // init makes the round ready; seats are the nodes', new. It keeps a signal that it was given:
 // a token that is left in it does no harm.
-func (r *round) init(start instant, seats []seat) {
+func (r *round) init(start tick.Instant, seats []seat) {
 	r.start, r.seats, r.tieBreaker = start, seats, -1
 	if r.signal == nil {
 		r.signal = make(chan struct{}, 1)
@@ -85,17 +92,17 @@ func (r *round) init(start instant, seats []seat) {
 }
 
 // address prepares the round's call to a node.
-func (r *round) address(node int, req *request) {
+func (r *round) address(node int, req *protocol.Request) {
 	c := &r.seats[node].call
-	c.req, c.caller, c.index = req, r, int32(node)
-	c.deadline = r.start.mono + int64(req.timeout)
+	c.Req, c.Caller, c.Index = req, r, int32(node)
+	c.Deadline = r.start.Mono + int64(req.Timeout)
 }
 
-// deliver records a node's vote. A vote that is not final never replaces one that is.
-func (r *round) deliver(i int, b ballot, now int64) {
+// Deliver records a node's vote. A vote that is not final never replaces one that is.
+func (r *round) Deliver(i int, b protocol.Answer, now int64) {
 	r.mu.Lock()
 	v := &r.seats[i].cast
-	if v.final {
+	if v.Final {
 		r.mu.Unlock()
 		return
 	}
@@ -118,7 +125,7 @@ func (r *round) deliver(i int, b ballot, now int64) {
 		r.answered = nil
 	}
 	r.mu.Unlock()
-	if b.final && r.observer != nil {
+	if b.Final && r.observer != nil {
 		r.observer.observe(i, b)
 	}
 	if answered != nil {
@@ -128,35 +135,35 @@ func (r *round) deliver(i int, b ballot, now int64) {
 
 // record notes a ballot as the guard judges it. What the lane knows of the call stays as
 // it was: a grant that does not count is taken back like any other. The caller holds mu.
-func (r *round) record(i int, b ballot, now int64) {
+func (r *round) record(i int, b protocol.Answer, now int64) {
 	v := &r.seats[i].cast
 	v.waits = false
-	vote := votes[b.kind]
+	vote := votes[b.Kind]
 	if r.guard != nil && vote == VoteGranted {
 		vote, b = r.judge(i, b, now)
 	}
 	r.tally.change(v.vote, vote)
-	v.ballot, v.vote, v.elapsed = b, vote, time.Duration(now-r.start.mono)
+	v.Answer, v.vote, v.elapsed = b, vote, time.Duration(now-r.start.Mono)
 }
 
 // votes are what a node's answers count as, but for what the guard says of a grant.
 var votes = [...]Vote{
-	kindGranted: VoteGranted, kindRefused: VoteRefused, kindUnknown: VoteUnknown, kindFailed: VoteFailed, kindNotSent: VoteNotSent,
+	protocol.Granted: VoteGranted, protocol.Refused: VoteRefused, protocol.Unknown: VoteUnknown, protocol.Failed: VoteFailed, protocol.NotSent: VoteNotSent,
 }
 
 // judge is a grant as the guard sees it; the caller holds mu.
-func (r *round) judge(i int, b ballot, now int64) (Vote, ballot) {
+func (r *round) judge(i int, b protocol.Answer, now int64) (Vote, protocol.Answer) {
 	if r.period == 0 {
 		return VoteGranted, b
 	}
-	switch left, open := r.guard.judge(i, r.period, now); {
+	switch left, open := r.guard.Judge(i, r.period, now); {
 	case open:
 		r.seats[i].cast.waits = true
 		r.waiting++
-		b.final = false
+		b.Final = false
 		return VotePending, b
 	case left > 0:
-		b.err = r.guard.why(i, left)
+		b.Err = r.guard.Why(i, left)
 		return VoteBarred, b
 	}
 	return VoteGranted, b
@@ -168,7 +175,7 @@ func (r *round) lacksTwins() bool {
 	defer r.mu.Unlock()
 	twins := 0
 	for i := range r.seats {
-		if _, ok := r.seats[i].cast.err.(errTwin); ok {
+		if _, ok := r.seats[i].cast.Err.(guard.TwinError); ok {
 			twins++
 		}
 	}
@@ -184,8 +191,8 @@ func (r *round) reconsider(now int64) {
 			continue
 		}
 		r.waiting--
-		b := v.ballot
-		b.final = true
+		b := v.Answer
+		b.Final = true
 		r.record(i, b, now)
 	}
 	if r.waiting == 0 || int(r.tally.count[VotePending]) > r.waiting {
@@ -196,8 +203,8 @@ func (r *round) reconsider(now int64) {
 		if !v.waits {
 			continue
 		}
-		left, _ := r.guard.judge(i, r.period, now)
-		v.waits, v.vote, v.final, v.err = false, VoteBarred, true, r.guard.why(i, left)
+		left, _ := r.guard.Judge(i, r.period, now)
+		v.waits, v.vote, v.Final, v.Err = false, VoteBarred, true, r.guard.Why(i, left)
 		r.tally.change(VotePending, VoteBarred)
 	}
 	r.waiting = 0
@@ -262,7 +269,7 @@ func (r *round) reopen() (again []int) {
 	}
 	if r.count() != verdictGranted { // by answers that came late
 		for i := range r.seats {
-			if c := &r.seats[i].cast; c.vote == VoteRefused && c.final {
+			if c := &r.seats[i].cast; c.vote == VoteRefused && c.Final {
 				*c = cast{vote: VotePending}
 				r.tally.change(VoteRefused, VotePending)
 				again = append(again, i)
@@ -318,7 +325,7 @@ func (r *round) cast(i int) (Vote, any, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := &r.seats[i].cast
-	return c.vote, c.val, c.err
+	return c.vote, c.Val, c.Err
 }
 
 func (r *round) vote(i int) Vote {
@@ -357,16 +364,16 @@ func (r *round) giveUp() verdict {
 // Redlock is closed first. Lanes resolve every call by its deadline, so it takes no
 // longer than the timeout per node. It returns hopeless once, as soon as that is
 // clear, if the caller has not seen it; called again, it waits for the final verdict.
-func (r *round) wait(ctx context.Context, c clock, closing <-chan struct{}, seen verdict) (verdict, error) {
+func (r *round) wait(ctx context.Context, c tick.Clock, closing <-chan struct{}, seen verdict) (verdict, error) {
 	for {
 		if v := r.current(); v != verdictOpen && v != seen {
 			return v, nil
 		}
 		select {
 		case <-r.signal:
-			c.yield(r.start.mono)
+			c.Yield(r.start.Mono)
 		case <-ctx.Done():
-			c.yield(-r.start.mono)
+			c.Yield(-r.start.Mono)
 			return r.current(), ctx.Err()
 		case <-closing:
 			return r.current(), ErrClosed
@@ -375,7 +382,7 @@ func (r *round) wait(ctx context.Context, c clock, closing <-chan struct{}, seen
 }
 
 // waitFinal waits for the final verdict.
-func (r *round) waitFinal(ctx context.Context, c clock, closing <-chan struct{}) (verdict, error) {
+func (r *round) waitFinal(ctx context.Context, c tick.Clock, closing <-chan struct{}) (verdict, error) {
 	return r.wait(ctx, c, closing, verdictHopeless)
 }
 
@@ -386,7 +393,7 @@ func (r *round) outcomes(names []string) []Outcome {
 	out := make([]Outcome, len(r.seats))
 	for i := range r.seats {
 		v := &r.seats[i].cast
-		out[i] = Outcome{Node: names[i], Vote: v.vote, Holder: v.holder(), Elapsed: v.elapsed, Err: withHint(v.err)}
+		out[i] = Outcome{Node: names[i], Vote: v.vote, Holder: v.Holder(), Elapsed: v.elapsed, Err: protocol.WithHint(v.Err)}
 	}
 	return out
 }
@@ -397,7 +404,7 @@ func (r *round) permanent() bool {
 	defer r.mu.Unlock()
 	n := 0
 	for i := range r.seats {
-		if permanent(r.seats[i].cast.err) {
+		if protocol.Permanent(r.seats[i].cast.Err) {
 			n++
 		}
 	}

@@ -6,46 +6,51 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/ticktest"
 )
 
 // A round's grants that wait for other nodes to be seen count once they are, and not
 // at all when no more nodes answer.
 func TestRoundWaitsForNodesThatWereNotSeen(t *testing.T) {
 	for _, all := range []bool{true, false} {
-		c := NewFakeClock()
-		g := newGuard([]string{"0", "1", "2"}, 0, false, c, func(degradation) {})
+		c := ticktest.NewFakeClock()
+		g := guard.New([]string{"0", "1", "2"}, 0, false, c, func(guard.Degradation) {})
 		r := &round{guard: g, period: 10 * time.Second}
-		r.init(c.now(), make([]seat, 3))
-		yes := ballot{kind: kindGranted, final: true}
+		r.init(c.Now(), make([]seat, 3))
+		yes := protocol.Answer{Kind: protocol.Granted, Final: true}
 		for i := range 2 {
-			g.saw(i, sighting{runID: fmt.Sprint(i), uptime: 0})
-			r.deliver(i, yes, c.now().mono)
+			g.Saw(i, protocol.ServerReport{RunID: fmt.Sprint(i), Uptime: 0})
+			r.Deliver(i, yes, c.Now().Mono)
 			require.Equal(t, verdictOpen, r.current())
 			require.Equal(t, VotePending, r.vote(i))
 		}
 		if all {
-			g.saw(2, sighting{runID: "2", uptime: 0})
-			r.deliver(2, yes, c.now().mono)
+			g.Saw(2, protocol.ServerReport{RunID: "2", Uptime: 0})
+			r.Deliver(2, yes, c.Now().Mono)
 			require.Equal(t, verdictGranted, r.current())
 			continue
 		}
-		r.deliver(2, ballot{kind: kindUnknown, err: errTimeout}, c.now().mono)
+		r.Deliver(2, protocol.Answer{Kind: protocol.Unknown, Err: protocol.ErrTimeout}, c.Now().Mono)
 		require.Equal(t, verdictNoQuorum, r.current())
 		require.Equal(t, VoteBarred, r.vote(0))
 		require.Equal(t, VoteBarred, r.vote(1))
-		require.Equal(t, errRestarted{10 * time.Second}, r.outcomes(make([]string, 3))[0].Err)
+		require.Equal(t, guard.RestartedError{Left: 10 * time.Second}, r.outcomes(make([]string, 3))[0].Err)
 	}
 }
 
 func TestGuardTellsOnceWhatANodeLacks(t *testing.T) {
 	told := make(chan DegradedInfo, 10)
 	d := &degradations{hooks: &Hooks{Degraded: func(i DegradedInfo) { told <- i }}}
-	g := newGuard([]string{"node0", "node1"}, 0, false, NewFakeClock(), d.ofNode)
-	full := sighting{asked: true, runID: "a", replID: "r", mark: unreadMark(memError("NOPERM no access"))}
+	g := guard.New([]string{"node0", "node1"}, 0, false, ticktest.NewFakeClock(), d.ofNode)
+	full := protocol.ServerReport{Asked: true, RunID: "a", ReplID: "r", Mark: protocol.UnreadMark(fakenode.Error("NOPERM no access"))}
 	for range 3 {
-		g.saw(0, full)
-		g.saw(1, sighting{err: memError("NOPERM no info")})
-		g.saw(1, sighting{err: memError("BUSY")})
+		g.Saw(0, full)
+		g.Saw(1, protocol.ServerReport{Err: fakenode.Error("NOPERM no info")})
+		g.Saw(1, protocol.ServerReport{Err: fakenode.Error("BUSY")})
 	}
 	byNode := make(map[string]DegradedInfo)
 	for range 2 {

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // Mutexes describes several locks that are wanted together. It is made by All, has no state
@@ -78,7 +81,7 @@ func (s *Mutexes) check(ctx context.Context) error {
 	case s.err != nil:
 		return s.err
 	default:
-		return s.mutexes[0].check(ctx, opAcquire)
+		return s.mutexes[0].check(ctx, protocol.OpAcquire)
 	}
 }
 
@@ -164,7 +167,7 @@ type collection struct {
 	wait    bool
 	parts   []*part      // in order
 	last    *QuorumError // of the part that was refused last
-	waiting instant      // since when it first waited
+	waiting tick.Instant // since when it first waited
 	waited  bool
 }
 
@@ -178,7 +181,7 @@ type part struct {
 
 func newCollection(s *Mutexes, caller, ctx context.Context, wait bool) *collection {
 	c := &collection{nodeSet: s.mutexes[0].nodeSet, caller: caller, ctx: ctx, wait: wait}
-	now := c.clock.now()
+	now := c.clock.Now()
 	for nth, place := range s.order {
 		m := s.mutexes[place]
 		c.parts = append(c.parts, &part{place: place, acquisition: acquisition{
@@ -243,7 +246,7 @@ func (c *collection) waitFor(busy, turns int) error {
 	c.tellHeld(keep)
 	c.giveBack(func(i int) bool { return !keep(i) })
 	if !c.waited {
-		c.waiting, c.waited = c.clock.now(), true
+		c.waiting, c.waited = c.clock.Now(), true
 	}
 	p := c.parts[busy]
 	a := acquisition{resource: p.resource, queues: p.queues, renewer: p.renewer, caller: c.caller, ctx: c.ctx, wait: true, renews: true, nth: p.nth}
@@ -259,7 +262,7 @@ func (c *collection) waitFor(busy, turns int) error {
 func (c *collection) tryRest() (busy int, retryable bool, err error) {
 	type attempt struct {
 		lock  *Lock
-		until instant
+		until tick.Instant
 	}
 	asked := make([]attempt, len(c.parts))
 	busy = -1
@@ -305,7 +308,7 @@ func (c *collection) firstLost() (lost int, retryable bool, err error) {
 
 // tooLate is why a lock that was granted is of no use.
 func (l *Lock) tooLate() error {
-	return &QuorumError{Op: opAcquire.String(), Key: l.key, Need: l.quorum, Outcomes: l.Outcomes(), reasons: []error{ErrExpired}}
+	return &QuorumError{Op: protocol.OpAcquire.String(), Key: l.key, Need: l.quorum, Outcomes: l.Outcomes(), reasons: []error{ErrExpired}}
 }
 
 // locks are all parts in the order in which they were given to All.
@@ -327,7 +330,7 @@ func (c *collection) tellHeld(which func(i int) bool) {
 		}
 		p.told = true
 		if c.waited {
-			p.waiting, p.waited = c.waiting, c.clock.now().since(c.waiting)
+			p.waiting, p.waited = c.waiting, c.clock.Now().Since(c.waiting)
 		}
 		p.tellAcquired(p.held, nil)
 	}

@@ -8,7 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // simGrant is a lock that a client got, and what it may rely on by it.
@@ -49,7 +52,7 @@ type simGrant struct {
 // simPromise is an end of validity that was promised at some time, in true time.
 type simPromise struct {
 	at, until int64
-	told      instant // the same end, in the process's clocks
+	told      tick.Instant // the same end, in the process's clocks
 }
 
 // end is when the holder ceased to rely on the lock.
@@ -65,7 +68,7 @@ func (g *simGrant) String() string {
 }
 
 // isOver is R8 in the checker's own words.
-func isOver(end, now instant) bool { return now.mono >= end.mono || now.wall >= end.wall }
+func isOver(end, now tick.Instant) bool { return now.Mono >= end.Mono || now.Wall >= end.Wall }
 
 // promised notes what the lock promises now.
 func (g *simGrant) promised() {
@@ -77,7 +80,7 @@ func (g *simGrant) promised() {
 	until := g.proc.trueEnd(told)
 	t := g.proc.w.t()
 	// A clock that was set past the end, and back before anybody looked, has ended nothing.
-	if n := len(g.promises); n > 0 && g.promises[n-1].until <= t && !g.proc.w.excused(exClockThereAndBack, !isOver(g.promises[n-1].told, g.proc.now())) {
+	if n := len(g.promises); n > 0 && g.promises[n-1].until <= t && !g.proc.w.excused(exClockThereAndBack, !isOver(g.promises[n-1].told, g.proc.Now())) {
 		g.proc.w.violated("R7: %v was extended after its validity had ended at %.6f ms", g, ms(g.promises[n-1].until))
 	}
 	g.promises = append(g.promises, simPromise{t, until, told})
@@ -136,7 +139,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 			n.mu.Unlock()
 		}
 		switch {
-		case isOver(l.until, p.now()):
+		case isOver(l.until, p.Now()):
 			w.violated("R7: %v, when its validity was over", g)
 		case holders < p.rl.quorum:
 			w.violated("I2: %v, but only %d nodes have it", g, holders)
@@ -333,12 +336,12 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 	// Newcomers may split the votes, which costs some round trips and short pauses. A timer
 	// that stands in for a lost notice takes a quarter of the grace or more.
 	limit := 24*trip + int64(60*time.Millisecond)
-	if limit > int64(leastReservation)/4 || len(w.nodes) < 3 || w.disturbed() {
+	if limit > int64(protocol.LeastReservation)/4 || len(w.nodes) < 3 || w.disturbed() {
 		return
 	}
 	usual := limit
 	if w.plan.NoPublish { // who was never told so looks twice per reservation
-		limit += int64(max(leastReservation, 4*w.plan.NodeTimeout)) / 2
+		limit += int64(max(protocol.LeastReservation, 4*w.plan.NodeTimeout)) / 2
 	}
 	for i, g := range grants {
 		if i == 0 || w.places[g.value].came == 0 {
@@ -500,12 +503,12 @@ func (w *simWorld) took(p *simProcess, what string, from int64, limit time.Durat
 func (w *simWorld) leftBehind(when string) {
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		for _, key := range sortedKeys(n.store.keys) {
-			k := n.store.get(key)
-			if k == nil || k.zset == nil && !n.isLock(key) && !n.isDoor(key) {
+		for _, key := range sortedKeys(n.store.Keys) {
+			k := n.store.Get(key)
+			if k == nil || k.Zset == nil && !n.isLock(key) && !n.isDoor(key) {
 				continue
 			}
-			w.violated("I5: node %d has %s, %.6s, %s", n.i, key, k.str, when)
+			w.violated("I5: node %d has %s, %.6s, %s", n.i, key, k.Str, when)
 		}
 		n.mu.Unlock()
 	}
@@ -676,7 +679,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 		}
 		dying, stop, ends = c.dies(ctx, d)
 		if c.plan.Within > 0 || c.roll(op, 11)%2 == 0 {
-			dying = deadline{dying, p.now().add(d).time}
+			dying = deadline{dying, p.Now().Add(d).Time}
 		}
 		lock, err = m.Acquire(dying)
 		stop()
@@ -731,9 +734,9 @@ func (w *simWorld) checkAnswered(lock *Lock, err error) bool {
 // tie-breaker granted them, and raising the counters.
 func attemptLimit(m *Mutex) time.Duration {
 	if m.terms.fencing {
-		return 3 * m.terms.nodeTimeout
+		return 3 * m.terms.NodeTimeout
 	}
-	return 2 * m.terms.nodeTimeout
+	return 2 * m.terms.NodeTimeout
 }
 
 // hold works for a while, and extends.
@@ -782,7 +785,7 @@ func (c *simClient) release(g *simGrant, op int) {
 	}
 	w.took(c.p, "Release", g.relCalled, w.plan.NodeTimeout)
 	w.happened(func() string { return fmt.Sprintf("client %d.%d released %.6s: %v", c.p.i, c.i, g.value, g.relErr) },
-		2, fnv1a(g.value), uint64(truth(g.relErr == nil)))
+		2, fnv1a(g.value), uint64(fakenode.Truth(g.relErr == nil)))
 }
 
 var canceledContext = func() context.Context {
@@ -814,7 +817,7 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string, over f
 	if g != nil {
 		g.relErr, g.relRet = errDoTellsNot, w.t()
 		w.happened(func() string { return fmt.Sprintf("client %d.%d is done with %.6s: %v", c.p.i, c.i, g.value, err) },
-			3, fnv1a(g.value), uint64(truth(err == nil)))
+			3, fnv1a(g.value), uint64(fakenode.Truth(err == nil)))
 	}
 }
 
@@ -843,18 +846,18 @@ func (c *simClient) failed(ctx context.Context, err error) {
 		w.violated("I6: an acquire failed with an error that is none of ours: %v", err)
 	}
 	w.happened(func() string { return fmt.Sprintf("client %d.%d has no lock: %v", c.p.i, c.i, err) },
-		4, uint64(c.p.i), uint64(c.i), uint64(truth(errors.Is(err, ErrHeld))))
+		4, uint64(c.p.i), uint64(c.i), uint64(fakenode.Truth(errors.Is(err, ErrHeld))))
 }
 
 // requests counts what waits in the process's lanes.
 func (p *simProcess) requests() (n int) {
 	for _, node := range p.rl.nodes {
 		l := node.lane
-		l.mu.Lock()
-		for range l.queue.all() {
+		l.Mu.Lock()
+		for range l.Queue.All() {
 			n++
 		}
-		l.mu.Unlock()
+		l.Mu.Unlock()
 	}
 	return n
 }

@@ -16,6 +16,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // Each rule of the checker is seen to fail once, for a history made by hand, and not to fail for
@@ -93,9 +97,9 @@ func (h *handMade) waitsFor(to int64) {
 func (h *handMade) entries(told string, each ...string) *simNode {
 	n := h.nodes[0]
 	for i, e := range each {
-		n.store.zadd("{k0}:line", float64(i+1), e)
+		n.store.Zadd("{k0}:line", float64(i+1), e)
 		if told[i] == '1' {
-			n.store.zadd("{k0}:line", -float64(n.store.micros()+1e6), "woken "+e)
+			n.store.Zadd("{k0}:line", -float64(n.store.Micros()+1e6), "woken "+e)
 		}
 	}
 	return n
@@ -104,14 +108,14 @@ func (h *handMade) entries(told string, each ...string) *simNode {
 // locked has the first node's key be held by another, alone or shared with those listed.
 func (h *handMade) locked(value string, listed ...string) {
 	s := h.nodes[0].store
-	s.keys["k0"] = &memKey{str: value}
+	s.Keys["k0"] = &fakenode.Key{Str: value}
 	for i, v := range listed {
-		s.zadd("{k0}:shared", float64((s.millis()+1000)*numbers+int64(i+1)), v)
+		s.Zadd("{k0}:shared", float64((s.Millis()+1000)*fakenode.Numbers+int64(i+1)), v)
 	}
 }
 
-func joins(entry string) *request {
-	return &request{op: opJoin, script: joinScript, key: "k0", value: valueIn(entry), queue: &queueArgs{key: "{k0}:line", entry: entry}}
+func joins(entry string) *protocol.Request {
+	return &protocol.Request{Op: protocol.OpJoin, Script: protocol.JoinScript, Key: "k0", Value: fakenode.ValueIn(entry), Queue: &protocol.QueueArgs{Key: "{k0}:line", Entry: entry}}
 }
 
 func calmPlan(p *simPlan)   { p.Calm, p.Strict = true, true }
@@ -168,28 +172,28 @@ var simRules = []simRule{
 		h.checkMajority(g)
 	}},
 	{"I3: %s of %.6s changed the TTL", nil, func(h *handMade) {
-		op := &memOp{req: &request{op: opExtend}, value: is(either(h, "b", "a"))}
-		h.nodes[0].prolonged("k0", is("a"), simEpoch/msec+1000, op)
+		op := &fakenode.Op{Req: &protocol.Request{Op: protocol.OpExtend}, Value: is(either(h, "b", "a"))}
+		h.nodes[0].Prolonged("k0", is("a"), fakenode.Epoch/msec+1000, op)
 	}},
 	{"I3: %s of %.6s removed", nil, func(h *handMade) {
-		h.nodes[0].removed("k0", is("a"), &memOp{req: &request{op: opRelease}, value: is(either(h, "b", "a"))})
+		h.nodes[0].Removed("k0", is("a"), &fakenode.Op{Req: &protocol.Request{Op: protocol.OpRelease}, Value: is(either(h, "b", "a"))})
 	}},
 	{"I3: %s of %.6s listed", nil, func(h *handMade) {
-		op := &memOp{req: &request{op: opAcquireShared}, value: is(either(h, "b", "a"))}
-		h.nodes[0].listed("k0", is("a"), 1, simEpoch/msec+1000, op)
+		op := &fakenode.Op{Req: &protocol.Request{Op: protocol.OpAcquireShared}, Value: is(either(h, "b", "a"))}
+		h.nodes[0].Listed("k0", is("a"), 1, fakenode.Epoch/msec+1000, op)
 	}},
 	{"I3: %s of %.6s struck", nil, func(h *handMade) {
-		h.nodes[0].struck("k0", is("a"), &memOp{req: &request{op: opRelease}, value: is(either(h, "b", "a"))})
+		h.nodes[0].Struck("k0", is("a"), &fakenode.Op{Req: &protocol.Request{Op: protocol.OpRelease}, Value: is(either(h, "b", "a"))})
 	}},
 	{"I4: an extend made the lease", nil, func(h *handMade) {
-		op := &memOp{req: &request{op: opExtend}, value: is("a")}
-		h.nodes[0].put("k0", is("a"), simEpoch/msec+1000, op)
-		h.nodes[0].prolonged("k0", is("a"), simEpoch/msec+either(h, int64(900), 1100), op)
+		op := &fakenode.Op{Req: &protocol.Request{Op: protocol.OpExtend}, Value: is("a")}
+		h.nodes[0].Put("k0", is("a"), fakenode.Epoch/msec+1000, op)
+		h.nodes[0].Prolonged("k0", is("a"), fakenode.Epoch/msec+either(h, int64(900), 1100), op)
 	}},
 	{"I4: %s made the lease", nil, func(h *handMade) {
-		op := &memOp{req: &request{op: opExtend}, value: is("a")}
-		h.nodes[0].listed("k0", is("a"), 1, simEpoch/msec+1000, op)
-		h.nodes[0].listed("k0", is("a"), 1, simEpoch/msec+either(h, int64(900), 1100), op)
+		op := &fakenode.Op{Req: &protocol.Request{Op: protocol.OpExtend}, Value: is("a")}
+		h.nodes[0].Listed("k0", is("a"), 1, fakenode.Epoch/msec+1000, op)
+		h.nodes[0].Listed("k0", is("a"), 1, fakenode.Epoch/msec+either(h, int64(900), 1100), op)
 	}},
 	{"I5: node %d had %.6s of %s until", strictPlan, func(h *handMade) {
 		h.grant(0, "a", 10*msec, 9000*msec).releasedAt(50*msec, nil)
@@ -310,24 +314,24 @@ var simRules = []simRule{
 		h.client().grantedAll(Locks{either(h, nil, h.lock())}, 1, 0)
 	}},
 	{"I9: %s", nil, func(h *handMade) { // a SET whose answer was lost
-		set := []*call{{req: &request{op: opAcquire, value: is("a")}}}
+		set := []*lane.Call{{Req: &protocol.Request{Op: protocol.OpAcquire, Value: is("a")}}}
 		h.sends(h.procs[0], 0, set)
 		h.sets[simSent{0, is("a")}] = either(h, heardNothing, heardRefused)
 		h.sends(h.procs[0], 0, set)
 	}},
 	{"I9: %s", nil, func(h *handMade) { // one that was taken back
-		set := []*call{{req: &request{op: opAcquire, value: is("a")}}}
+		set := []*lane.Call{{Req: &protocol.Request{Op: protocol.OpAcquire, Value: is("a")}}}
 		h.sends(h.procs[0], 0, set)
 		h.sets[simSent{0, is("a")}] = heardRefused
 		if h.bad {
-			h.sends(h.procs[0], 0, []*call{{req: &request{op: opRelease, value: is("a")}}})
+			h.sends(h.procs[0], 0, []*lane.Call{{Req: &protocol.Request{Op: protocol.OpRelease, Value: is("a")}}})
 		}
 		h.sends(h.procs[0], 0, set)
 	}},
 	{"R2: process %d sent node", func(p *simPlan) { p.Faults = []simFault{{Kind: faultErr, For: time.Hour}} }, func(h *handMade) {
-		batch := make([]*call, either(h, repeatsAtOnce+repeatsPerSecond+1, repeatsAtOnce+repeatsPerSecond))
+		batch := make([]*lane.Call, either(h, repeatsAtOnce+repeatsPerSecond+1, repeatsAtOnce+repeatsPerSecond))
 		for i := range batch {
-			batch[i] = &call{req: &request{op: opRelease, value: is("a")}, ballot: ballot{kind: kindFailed}}
+			batch[i] = &lane.Call{Req: &protocol.Request{Op: protocol.OpRelease, Value: is("a")}, Answer: protocol.Answer{Kind: protocol.Failed}}
 		}
 		newSimWire(h.procs[0], h.nodes[0]).examine(batch)
 	}},
@@ -339,14 +343,14 @@ var simRules = []simRule{
 	{"R7: %v, when its validity was over", nil, func(h *handMade) {
 		l := h.lock()
 		if h.bad {
-			l.until = h.procs[0].now()
+			l.until = h.procs[0].Now()
 		}
 		h.granted(h.procs[0], 0, "k0", 0, l)
 	}},
 	{"E8: a repair of %v begins", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
 		h.sleep(h.at(1100, 500), 0)
-		newSimWire(h.procs[0], h.nodes[0]).examine([]*call{{req: &request{op: opRepair, value: g.value}}})
+		newSimWire(h.procs[0], h.nodes[0]).examine([]*lane.Call{{Req: &protocol.Request{Op: protocol.OpRepair, Value: g.value}}})
 	}},
 	{"fence: %v has token", nil, func(h *handMade) {
 		h.grant(0, "a", 10*msec, 20*msec).fence = 2
@@ -435,7 +439,7 @@ var simRules = []simRule{
 		f := &simFlow{d: &simDialer{p: h.procs[0], n: n}, n: n, gone: make(chan struct{})}
 		n.flows[simConn{0, 99}] = f
 		if !h.bad {
-			f.close()
+			f.Close()
 		}
 		require.NoError(h.t, n.kill(h.procs[0], 0, 99))
 	}},
@@ -477,20 +481,20 @@ var simRules = []simRule{
 	{"O1: %.6s waits, and only", nil, func(h *handMade) {
 		e := lineEntry("p", either(h, "s2", "s1"), is("a"))
 		n := h.entries("0", e)
-		h.locked(marker, is("x"))
+		h.locked(fakenode.Marker, is("x"))
 		n.checkLine(joins(e), simLine{}, nil)
 	}},
 	{"O2: %.6s came at", nil, func(h *handMade) {
 		e := lineEntry("p", "s5", is("a"))
 		n := h.entries(either(h, "0", "1"), e)
-		n.store.zadd("{k0}:line", -9, "told")
-		h.locked(marker, is("a"))
-		n.checkLine(&request{op: opRelease, key: "k0", script: queueReleaseScript, queue: &queueArgs{as: asPasser}}, simLine{}, nil)
+		n.store.Zadd("{k0}:line", -9, "told")
+		h.locked(fakenode.Marker, is("a"))
+		n.checkLine(&protocol.Request{Op: protocol.OpRelease, Key: "k0", Script: protocol.QueueReleaseScript, Queue: &protocol.QueueArgs{As: protocol.AsPasser}}, simLine{}, nil)
 	}},
 	{"O3: %.6s was told", nil, func(h *handMade) {
 		e := lineEntry("p", "s5", is("a"))
 		n := h.entries("1", e)
-		h.locked(marker, is(either(h, "x", "a")))
+		h.locked(fakenode.Marker, is(either(h, "x", "a")))
 		n.checkLine(joins(e), simLine{}, nil)
 	}},
 	{"O4: %.6s was told before", nil, func(h *handMade) {
@@ -502,19 +506,19 @@ var simRules = []simRule{
 	{"O5: %.6s was not named", nil, func(h *handMade) {
 		e := lineEntry("p", "s5", is("a"))
 		n := h.entries("1", e)
-		h.locked(marker, is("a"))
+		h.locked(fakenode.Marker, is("a"))
 		val := make([]any, 8)
 		val[7] = either(h, "", "1 "+is("a")[:tokenLen])
 		n.checkLine(joins(e), simLine{entries: []simEntry{{member: e}}}, val)
 	}},
 	{"O6: %.6s is listed after", nil, func(h *handMade) {
-		h.locked(marker, is(either(h, "a", "x")))
-		r := &request{op: opRelease, key: "k0", value: is("a"), script: queueReleaseScript, queue: &queueArgs{entry: lineEntry("p", "s5", is("a"))}}
+		h.locked(fakenode.Marker, is(either(h, "a", "x")))
+		r := &protocol.Request{Op: protocol.OpRelease, Key: "k0", Value: is("a"), Script: protocol.QueueReleaseScript, Queue: &protocol.QueueArgs{Entry: lineEntry("p", "s5", is("a"))}}
 		h.nodes[0].checkLine(r, simLine{}, nil)
 	}},
 	{"O7: %.6s passed the door", nil, func(h *handMade) {
-		h.locked(marker, is("a"))
-		h.nodes[0].checkLine(&request{op: opAcquireShared, key: "k0", value: is("a"), script: sharedClaimScript}, simLine{door: h.bad}, nil)
+		h.locked(fakenode.Marker, is("a"))
+		h.nodes[0].checkLine(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a"), Script: protocol.SharedClaimScript}, simLine{door: h.bad}, nil)
 	}},
 }
 
@@ -535,7 +539,7 @@ func (h *handMade) handed() *simGrant {
 func (h *handMade) settledBesideAKey() {
 	if h.bad {
 		for _, n := range h.nodes {
-			n.store.keys["k0"] = &memKey{str: is("x")}
+			n.store.Keys["k0"] = &fakenode.Key{Str: is("x")}
 		}
 	}
 	h.settle(context.Background())

@@ -11,26 +11,31 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // The way from a process to a server: the real conversations, over connections in memory.
 
 // simWire is the way from one process to one server.
 type simWire struct {
-	*conversations
+	*conn.Conversations
 	p       *simProcess
 	n       *simNode
 	repeats simRepeats
 }
 
 func newSimWire(p *simProcess, n *simNode) *simWire {
-	h := habits{keep: 1, idle: 5 * time.Second}
+	h := conn.Habits{Keep: 1, Idle: 5 * time.Second}
 	if p.w.plan.Users {
-		h = userHabits(&redis.Options{})
+		h = conn.UserHabits(&redis.Options{})
 	}
 	// A clock of its own, so that its timers and the lane's do not fall on one instant.
 	dialer := &simDialer{p: p, n: n}
-	return &simWire{conversations: newConversations(laneClock{p, int64(n.i + 17)}, dialer, h), p: p, n: n}
+	return &simWire{Conversations: conn.NewConversations(laneClock{p, int64(n.i + 17)}, dialer, h), p: p, n: n}
 }
 
 // simRoom has the goroutine's stack grow at once to what a script needs, or an exchange. Most
@@ -42,22 +47,22 @@ func simRoom(i int) byte {
 	return room[i]
 }
 
-// exchange also notes what becomes of SETs, see simSent.
-func (s *simWire) exchange(batch []*call, patience, bound time.Duration, left func()) (settled bool) {
+// Exchange also notes what becomes of SETs, see simSent.
+func (s *simWire) Exchange(batch []*lane.Call, patience, bound time.Duration, left func()) (settled bool) {
 	simRoom(0)
 	s.examine(batch)
-	settled = s.conversations.exchange(batch, patience, bound, left)
+	settled = s.Conversations.Exchange(batch, patience, bound, left)
 	s.p.w.hears(s.n.i, batch)
 	return settled
 }
 
 // greet tells the guard who answers before anything else happens.
 func (s *simWire) greet() {
-	if s.saw == nil {
+	if s.Saw == nil {
 		return
 	}
-	for w := s.saw(s.n.ask()); w != nil; {
-		w = s.saw(s.n.writeMark(w))
+	for w := s.Saw(s.n.ask()); w != nil; {
+		w = s.Saw(s.n.writeMark(w))
 	}
 }
 
@@ -80,13 +85,13 @@ type simDialer struct {
 	dials uint64
 }
 
-func (d *simDialer) dial(ctx context.Context) (flow, error) {
+func (d *simDialer) Dial(ctx context.Context) (conn.Flow, error) {
 	simRoom(0)
 	d.mu.Lock()
 	d.dials++
-	f := &simFlow{d: d, n: d.n.led(d.p), salt: d.dials, gone: make(chan struct{}), native: native{denied: &d.denied}}
+	f := &simFlow{d: d, n: d.n.led(d.p), salt: d.dials, gone: make(chan struct{}), native: conn.Native{Denied: &d.denied}}
 	d.mu.Unlock()
-	defer context.AfterFunc(ctx, f.close)()
+	defer context.AfterFunc(ctx, f.Close)()
 	if err := f.connect(); err != nil {
 		return nil, err
 	}
@@ -102,7 +107,7 @@ type simFlow struct {
 	id   int64
 	born int64
 
-	native native
+	native conn.Native
 
 	gone chan struct{}
 	once sync.Once
@@ -112,7 +117,7 @@ type simFlow struct {
 	killed bool // on the server
 }
 
-func (f *simFlow) close() { f.once.Do(func() { close(f.gone) }) }
+func (f *simFlow) Close() { f.once.Do(func() { close(f.gone) }) }
 
 func (f *simFlow) isClosed() bool {
 	select {
@@ -123,14 +128,14 @@ func (f *simFlow) isClosed() bool {
 	}
 }
 
-func (f *simFlow) heard() int64 {
+func (f *simFlow) Heard() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.said
 }
 
-// alive: that a server is gone is seen as often as not.
-func (f *simFlow) alive() bool {
+// Alive: that a server is gone is seen as often as not.
+func (f *simFlow) Alive() bool {
 	if f.isClosed() {
 		return false
 	}
@@ -329,12 +334,12 @@ func first(a, b error) error {
 	return b
 }
 
-func (f *simFlow) exchange(batch []*call, want looks, left func()) (got said) {
-	reqs := make([]*request, len(batch))
+func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (got conn.Said) {
+	reqs := make([]*protocol.Request, len(batch))
 	for i, c := range batch {
-		if reqs[i] = c.req; f.native.may() != noNative && c.req.mayBeNative() {
-			r := *c.req
-			r.native = f.native.may()
+		if reqs[i] = c.Req; f.native.May() != protocol.NoNative && c.Req.MayBeNative() {
+			r := *c.Req
+			r.Native = f.native.May()
 			reqs[i] = &r
 		}
 	}
@@ -357,28 +362,28 @@ func (f *simFlow) exchange(batch []*call, want looks, left func()) (got said) {
 		some = 0
 	}
 	for i, c := range batch {
-		if c.ballot = (ballot{err: err, sent: true}); i < some {
-			c.ballot = ballot{val: as.each[i].val, err: as.each[i].err, sent: true, native: reqs[i].native != noNative}
-			f.native.learn(&c.ballot)
+		if c.Answer = (protocol.Answer{Err: err, Sent: true}); i < some {
+			c.Answer = protocol.Answer{Val: as.each[i].val, Err: as.each[i].err, Sent: true, Native: reqs[i].Native != protocol.NoNative}
+			f.native.Learn(&c.Answer)
 		} else if err == nil {
-			c.ballot.err = errSimReset // at the end of the run
+			c.Answer.Err = errSimReset // at the end of the run
 		}
 	}
-	got.broken = some < len(batch)
-	got.mark, got.evicted = as.look.mark, -1
-	got.role, got.roleOK = sighting{role: as.look.role, replID: as.look.replID, formerID: as.look.formerID}, !got.broken && want&lookRole != 0
+	got.Broken = some < len(batch)
+	got.Mark, got.Evicted = as.look.Mark, -1
+	got.Role, got.RoleOK = protocol.ServerReport{Role: as.look.Role, ReplID: as.look.ReplID, FormerID: as.look.FormerID}, !got.Broken && want&conn.LookRole != 0
 	return got
 }
 
 // identity is what the server says of itself over this connection, now.
-func (f *simFlow) identity() (sighting, error) {
+func (f *simFlow) identity() (protocol.ServerReport, error) {
 	n := f.n
 	if _, loading := n.w.faultAt(n.w.t(), -1, n.i, faultErr); loading {
-		return sighting{}, errSimLoading
+		return protocol.ServerReport{}, errSimLoading
 	}
 	s := n.ask()
-	if s.clientID = f.id; n.w.plan.NoID {
-		s.clientID, s.idErr = 0, errSimDenied
+	if s.ClientID = f.id; n.w.plan.NoID {
+		s.ClientID, s.IDErr = 0, errSimDenied
 	}
 	return s, nil
 }
@@ -399,25 +404,25 @@ func answerTo[T any](f *simFlow, what uint64, do func() T) (answer T, err error)
 	}
 }
 
-func (f *simFlow) ask() (sighting, error) {
+func (f *simFlow) Ask() (protocol.ServerReport, error) {
 	type told struct {
-		s   sighting
+		s   protocol.ServerReport
 		err error
 	}
 	t, err := answerTo(f, 'q', func() (t told) { t.s, t.err = f.identity(); return t })
 	if err != nil {
-		return sighting{}, err
+		return protocol.ServerReport{}, err
 	}
-	f.native.has = t.s.native
+	f.native.Has = t.s.Native
 	return t.s, t.err
 }
 
-func (f *simFlow) write(m *markWrite) (mark, error) {
-	s, err := answerTo(f, 'm', func() sighting { return f.n.writeMark(m) })
-	return s.mark, err
+func (f *simFlow) Write(m *protocol.MarkWrite) (protocol.Mark, error) {
+	s, err := answerTo(f, 'm', func() protocol.ServerReport { return f.n.writeMark(m) })
+	return s.Mark, err
 }
 
-func (f *simFlow) kill(id int64) error {
+func (f *simFlow) Kill(id int64) error {
 	told, err := answerTo(f, 'k', func() error { return f.n.kill(f.d.p, f.gen, id) })
 	return first(err, told)
 }
@@ -438,7 +443,7 @@ type simConn struct {
 	id  int64
 }
 
-const errSimDenied = memError("NOPERM this user has no permissions to run the 'client' command")
+const errSimDenied = fakenode.Error("NOPERM this user has no permissions to run the 'client' command")
 
 // kill is CLIENT KILL ID, now.
 func (n *simNode) kill(p *simProcess, gen int, id int64) error {
@@ -467,7 +472,7 @@ func (n *simNode) kill(p *simProcess, gen int, id int64) error {
 	return nil
 }
 
-func (s *simWire) listen(ctx context.Context, channel string, confirmed func(), heard func(string)) error {
+func (s *simWire) Listen(ctx context.Context, channel string, confirmed func(), heard func(string)) error {
 	p, n, w := s.p, s.n.led(s.p), s.p.w
 	t := w.t()
 	roll := w.mix('l', uint64(p.i), uint64(n.i), uint64(t))

@@ -7,6 +7,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/fakenode"
 )
 
 // Locks that another process goes on with.
@@ -203,7 +206,7 @@ func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, e
 		return token, err
 	}
 	after := simHanded{again: l.Release(ctx), good: l.Validity() > 0 || held.Err() == nil || l.extend(ctx, w.plan.TTL) == nil, cause: context.Cause(held)}
-	w.happened(func() string { return fmt.Sprintf("client %d.%d hands over %.6s: %v", c.p.i, c.i, g.value, err) }, 7, fnv1a(g.value), uint64(truth(err == nil)))
+	w.happened(func() string { return fmt.Sprintf("client %d.%d hands over %.6s: %v", c.p.i, c.i, g.value, err) }, 7, fnv1a(g.value), uint64(fakenode.Truth(err == nil)))
 	if err == nil {
 		w.leaves(g, ttl)
 	}
@@ -280,8 +283,8 @@ func (w *simWorld) checkAdopted(g, next *simGrant) {
 				old = old || h.from < over
 			}
 		}
-		had += int(truth(there))
-		before += int(truth(old))
+		had += int(fakenode.Truth(there))
+		before += int(fakenode.Truth(old))
 		n.mu.Unlock()
 	}
 	if quorum := g.proc.rl.quorum; had < quorum {
@@ -354,7 +357,7 @@ func (c *simClient) adoptFailed(err error) {
 		c.w.violated("I6: Adopt failed with an error that is none of its own: %v", err)
 	}
 	c.w.happened(func() string { return fmt.Sprintf("client %d.%d does not adopt: %v", c.p.i, c.i, err) },
-		8, uint64(c.p.i), uint64(c.i), uint64(truth(errors.Is(err, ErrNotHeld))))
+		8, uint64(c.p.i), uint64(c.i), uint64(fakenode.Truth(errors.Is(err, ErrNotHeld))))
 }
 
 // checkNotHeld is I6 for an Adopt or HandOver of a value that failed with ErrNotHeld.
@@ -384,7 +387,7 @@ func (n *simNode) silentUntil(p *simProcess) (until int64) {
 		for _, hang := range faults {
 			if mute.Kind == faultMute && mute.Proc == p.i && mute.Node == n.i && hang.Kind == faultHang && hang.Node == n.i &&
 				mute.At >= hang.At && mute.At <= hang.At+hang.For {
-				until = max(until, int64(mute.At+min(lastRedial, mute.At-hang.At+max(firstRedial, 2*n.w.plan.NodeTimeout))))
+				until = max(until, int64(mute.At+min(conn.LastRedial, mute.At-hang.At+max(conn.FirstRedial, 2*n.w.plan.NodeTimeout))))
 			}
 		}
 	}

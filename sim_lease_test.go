@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/guard"
 )
 
 // Leases that are as long as the guard lets them be, beside nodes that forget one after the other.
@@ -22,7 +24,7 @@ func (p *simPlan) drawLease(r *rand.Rand) {
 	}
 	period := max(p.TTL, p.RestartGuard)
 	if p.Fenced[0] {
-		period = max(period, fencedGuard)
+		period = max(period, guard.FencedGuard)
 	}
 	p.Until = 8 * period
 	n := len(p.Nodes)
@@ -68,13 +70,13 @@ func (l *Lock) allowed(ttl time.Duration) time.Duration {
 	if l.beyondGuard(ttl) == "" {
 		return ttl
 	}
-	return max(l.terms.ttl, l.opts.RestartGuard)
+	return max(l.terms.TTL, l.opts.RestartGuard)
 }
 
 // holdLease asks for leases up to the limit and beyond it, and relies on them to the end.
 func (c *simClient) holdLease(lock *Lock, op int, g *simGrant) {
 	w := c.w
-	most := max(lock.terms.ttl, w.plan.RestartGuard)
+	most := max(lock.terms.TTL, w.plan.RestartGuard)
 	for i := range 1 + c.roll(op, 141)%3 {
 		c.pause(c.within(op, 142+int(i), most/8))
 		ttl := lock.allowed(most/2 + c.within(op, 145+int(i), 4*most))

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // The order in a wait queue, checked on each node after each script, from what lies there.
@@ -73,23 +76,23 @@ func (n *simNode) beside(key string) simBeside {
 // lineOf looks at a key's queue; the caller holds mu.
 func (n *simNode) lineOf(key string) (l simLine) {
 	s := n.store
-	l.lock, _, _ = s.text(key)
+	l.lock, _, _ = s.Text(key)
 	beside := n.beside(key)
-	l.door = s.get(beside.door) != nil
-	if k := s.get(beside.shared); k != nil && l.lock == marker {
+	l.door = s.Get(beside.door) != nil
+	if k := s.Get(beside.shared); k != nil && l.lock == fakenode.Marker {
 		l.holders = make(map[string]simListed)
-		for value, score := range k.zset {
-			if h := (simListed{int64(score) / numbers, int64(score) % numbers}); h.till >= s.millis() {
+		for value, score := range k.Zset {
+			if h := (simListed{int64(score) / fakenode.Numbers, int64(score) % fakenode.Numbers}); h.till >= s.Millis() {
 				l.holders[value] = h
 			}
 		}
 	}
-	k := s.get(beside.line)
+	k := s.Get(beside.line)
 	if k == nil {
 		return l
 	}
 	told := make(map[string]int64)
-	for m, score := range k.zset {
+	for m, score := range k.Zset {
 		switch mark, member, _ := strings.Cut(m, " "); {
 		case score >= 0:
 			l.entries = append(l.entries, parseSimEntry(m, int64(score)))
@@ -109,9 +112,9 @@ func (n *simNode) lineOf(key string) (l simLine) {
 }
 
 // touchesLine reports whether the request may change a queue, or the list of holders.
-func touchesLine(r *request) bool {
-	switch r.script {
-	case joinScript, queueReleaseScript, sharedClaimScript, sharedReleaseScript, sharedExtendScript, forceScript:
+func touchesLine(r *protocol.Request) bool {
+	switch r.Script {
+	case protocol.JoinScript, protocol.QueueReleaseScript, protocol.SharedClaimScript, protocol.SharedReleaseScript, protocol.SharedExtendScript, protocol.ForceScript:
 		return true
 	default:
 		return false
@@ -119,24 +122,24 @@ func touchesLine(r *request) bool {
 }
 
 // serves reports whether the request is to let in all that may come, where it finds the queue.
-func serves(r *request, before simLine) bool {
-	switch q := r.queue; r.script {
-	case joinScript, forceScript:
+func serves(r *protocol.Request, before simLine) bool {
+	switch q := r.Queue; r.Script {
+	case protocol.JoinScript, protocol.ForceScript:
 		return true
-	case queueReleaseScript, sharedReleaseScript:
-		return q == nil || q.as != asPasser
-	case sharedClaimScript:
-		return q != nil && q.key != ""
-	case sharedExtendScript:
-		return q != nil && before.lock == r.value // a downgrade that comes first
+	case protocol.QueueReleaseScript, protocol.SharedReleaseScript:
+		return q == nil || q.As != protocol.AsPasser
+	case protocol.SharedClaimScript:
+		return q != nil && q.Key != ""
+	case protocol.SharedExtendScript:
+		return q != nil && before.lock == r.Value // a downgrade that comes first
 	default:
 		return false
 	}
 }
 
 // checkLine compares a queue before and after a script; the caller holds mu.
-func (n *simNode) checkLine(r *request, before simLine, val any) {
-	after := n.lineOf(r.key)
+func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
+	after := n.lineOf(r.Key)
 	if len(after.entries)+len(after.holders) == 0 {
 		return // every rule is about one of them
 	}
@@ -145,9 +148,9 @@ func (n *simNode) checkLine(r *request, before simLine, val any) {
 		was[e.member] = e
 	}
 	bad := func(format string, args ...any) {
-		n.w.violated(format+"; %s of %.6s on node %d", append(args, r.op, r.value, n.i)...)
+		n.w.violated(format+"; %s of %.6s on node %d", append(args, r.Op, r.Value, n.i)...)
 	}
-	now := n.store.micros()
+	now := n.store.Micros()
 	var untold *simEntry // the first
 	begins := !slices.ContainsFunc(slices.Collect(maps.Keys(before.holders)), func(v string) bool {
 		_, still := after.holders[v]
@@ -181,35 +184,35 @@ func (n *simNode) checkLine(r *request, before simLine, val any) {
 			}
 		}
 	}
-	most := atOnce
-	if r.script == sharedClaimScript {
+	most := fakenode.AtOnce
+	if r.Script == protocol.SharedClaimScript {
 		most = 2
 	}
 	// One who had its turn alone, downgrades, and whose claim has not come here is in the way until
 	// its reservation is over.
 	ghost := slices.ContainsFunc(after.entries, func(e simEntry) bool { return e.told > now && !e.shares })
-	if untold != nil && serves(r, before) && fresh < most && pending < atOnce {
+	if untold != nil && serves(r, before) && fresh < most && pending < fakenode.AtOnce {
 		room := len(after.holders)
 		switch {
 		case after.lock == "":
 			bad("O1: the lock is free, and %.6s waits", untold.value)
-		case after.lock == marker && untold.shares && (untold.limit == 0 || int64(room) < untold.limit) && !n.w.excused(exGhost, ghost):
+		case after.lock == fakenode.Marker && untold.shares && (untold.limit == 0 || int64(room) < untold.limit) && !n.w.excused(exGhost, ghost):
 			bad("O1: %.6s waits, and only %d share the lock", untold.value, room)
 		}
 	}
 	n.checkGiven(r, before, after, val, bad)
-	if q := r.queue; q != nil && (r.op == opRelease && q.entry != "" || r.op == opJoin && q.ended != "") {
-		taken := r.value
-		if r.op == opJoin {
-			taken = valueIn(q.ended)
+	if q := r.Queue; q != nil && (r.Op == protocol.OpRelease && q.Entry != "" || r.Op == protocol.OpJoin && q.Ended != "") {
+		taken := r.Value
+		if r.Op == protocol.OpJoin {
+			taken = fakenode.ValueIn(q.Ended)
 		}
 		if _, listed := after.holders[taken]; listed {
 			bad("O6: %.6s is listed after it was taken back", taken)
 		}
 	}
-	_, was1 := before.holders[r.value]
-	if _, is := after.holders[r.value]; r.op == opAcquireShared && r.queue == nil && before.door && is && !was1 {
-		bad("O7: %.6s passed the door", r.value)
+	_, was1 := before.holders[r.Value]
+	if _, is := after.holders[r.Value]; r.Op == protocol.OpAcquireShared && r.Queue == nil && before.door && is && !was1 {
+		bad("O7: %.6s passed the door", r.Value)
 	}
 }
 
@@ -234,11 +237,11 @@ func onlyAlone(entries []simEntry) bool {
 }
 
 // checkGiven is O5.
-func (n *simNode) checkGiven(r *request, before, after simLine, val any, bad func(string, ...any)) {
-	if r.op != opJoin {
+func (n *simNode) checkGiven(r *protocol.Request, before, after simLine, val any, bad func(string, ...any)) {
+	if r.Op != protocol.OpJoin {
 		return
 	}
-	own := parseSimEntry(r.queue.entry, 0)
+	own := parseSimEntry(r.Queue.Entry, 0)
 	if !slices.ContainsFunc(before.entries, func(e simEntry) bool { return e.member == own.member }) {
 		return
 	}
@@ -279,7 +282,7 @@ func (p *simPlan) drawModes(r *rand.Rand) {
 		p.Slow = r.IntN(300)
 	}
 	for range 1 + r.IntN(4) {
-		f := simFault{Node: r.IntN(len(p.Nodes)), Proc: r.IntN(len(p.Processes)), At: in(0, p.Until), For: in(0, 2*max(p.TTL, leastReservation))}
+		f := simFault{Node: r.IntN(len(p.Nodes)), Proc: r.IntN(len(p.Processes)), At: in(0, p.Until), For: in(0, 2*max(p.TTL, protocol.LeastReservation))}
 		switch f.Kind = []string{faultKill, faultPause, faultPause, faultBack, faultHang, faultCut, faultForget}[r.IntN(7)]; f.Kind {
 		case faultKill, faultCut:
 			p.Strict = false
@@ -300,7 +303,7 @@ func (p *simPlan) drawModes(r *rand.Rand) {
 // before the newcomer asked, and the queue's node after that.
 func (w *simWorld) checkToldInTime(grants []*simGrant) {
 	limit := 24*int64(w.plan.Delay+w.plan.Jitter) + int64(60*time.Millisecond)
-	if limit > int64(leastReservation)/4 || len(w.nodes) < 3 || w.disturbed() || w.setsBack() {
+	if limit > int64(protocol.LeastReservation)/4 || len(w.nodes) < 3 || w.disturbed() || w.setsBack() {
 		return
 	}
 	for _, g := range grants {
@@ -317,9 +320,9 @@ func (w *simWorld) checkToldInTime(grants []*simGrant) {
 }
 
 // lineStore is a server's memory with hands on its clock.
-func lineStore() (s *memStore, pass func(time.Duration)) {
-	now := simEpoch
-	s = newMemStore(func() int64 { return now })
+func lineStore() (s *fakenode.Store, pass func(time.Duration)) {
+	now := fakenode.Epoch
+	s = fakenode.New(func() int64 { return now })
 	return s, func(d time.Duration) { now += int64(d) }
 }
 
@@ -327,37 +330,37 @@ func lineEntry(process, mode, value string) string {
 	return fmt.Sprintf("%s 2000%s %s", process, mode, value)
 }
 
-func askStore(t *testing.T, s *memStore, r *request) any {
+func askStore(t *testing.T, s *fakenode.Store, r *protocol.Request) any {
 	t.Helper()
-	s.scripts[r.script] = true
-	val, err := s.do(r)
+	s.Scripts[r.Script] = true
+	val, err := s.Do(r)
 	assert.NoError(t, err)
 	return val
 }
 
-func joinStore(t *testing.T, s *memStore, entry string) {
+func joinStore(t *testing.T, s *fakenode.Store, entry string) {
 	t.Helper()
-	askStore(t, s, joinRequest(contractTermsOfSim(), "k", valueIn(entry), &queueArgs{key: "{k}:line", entry: entry}))
+	askStore(t, s, protocol.JoinRequest(contractTermsOfSim(), "k", fakenode.ValueIn(entry), &protocol.QueueArgs{Key: "{k}:line", Entry: entry}))
 }
 
-func contractTermsOfSim() *leaseTerms {
-	return &leaseTerms{ttl: 10 * time.Second, nodeTimeout: 100 * time.Millisecond}
+func contractTermsOfSim() *protocol.Terms {
+	return &protocol.Terms{TTL: 10 * time.Second, NodeTimeout: 100 * time.Millisecond}
 }
 
 // A process of which one waiter let its turn pass is condemned when the first of its
 // reservations is over, and no earlier: until then it may be about to claim.
 func TestSimLineOfASilentProcess(t *testing.T) {
 	s, pass := lineStore()
-	share := &shareArgs{holders: "{k}:shared", door: "{k}:door", limit: 2}
-	askStore(t, s, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
-	askStore(t, s, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "22222222", share, nil))
+	share := &protocol.ShareArgs{Holders: "{k}:shared", Door: "{k}:door", Limit: 2}
+	askStore(t, s, protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
+	askStore(t, s, protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTermsOfSim(), "k", "22222222", share, nil))
 	for _, v := range []string{"a1", "a2", "a3"} {
 		joinStore(t, s, lineEntry("p", "s2", v))
 		pass(time.Millisecond)
 	}
 	joinStore(t, s, lineEntry("q", "s2", "b1"))
 	release := func(value string) {
-		r := sharedReleaseRequest(contractTermsOfSim(), "k", value, share, &queueArgs{key: "{k}:line", as: asHolder})
+		r := protocol.SharedReleaseRequest(contractTermsOfSim(), "k", value, share, &protocol.QueueArgs{Key: "{k}:line", As: protocol.AsHolder})
 		askStore(t, s, &r)
 	}
 	release("11111111") // a1 is told
@@ -365,53 +368,53 @@ func TestSimLineOfASilentProcess(t *testing.T) {
 	release("22222222") // a2 is told; its reservation ends later
 	pass(600 * time.Millisecond)
 	joinStore(t, s, lineEntry("q", "s2", "b1"))
-	_, silent := s.score("{k}:line", "silent p")
+	_, silent := s.Score("{k}:line", "silent p")
 	assert.False(t, silent)
-	assert.Equal(t, []string{lineEntry("q", "s2", "b1")}, s.waiting("{k}:line"), "all of p went when the first of its reservations was over")
-	_, marked := s.score("{k}:line", "woken "+lineEntry("p", "s2", "a2"))
+	assert.Equal(t, []string{lineEntry("q", "s2", "b1")}, s.Waiting("{k}:line"), "all of p went when the first of its reservations was over")
+	_, marked := s.Score("{k}:line", "woken "+lineEntry("p", "s2", "a2"))
 	assert.False(t, marked, "with their marks")
 
 	// The time of the mark decides, not that there is one.
 	s, pass = lineStore()
-	askStore(t, s, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
-	askStore(t, s, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "22222222", share, nil))
+	askStore(t, s, protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
+	askStore(t, s, protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTermsOfSim(), "k", "22222222", share, nil))
 	joinStore(t, s, lineEntry("p", "s2", "a1"))
 	joinStore(t, s, lineEntry("p", "s2", "a2"))
 	release("11111111") // a1 is told
 	both := []string{lineEntry("p", "s2", "a1"), lineEntry("p", "s2", "a2")}
-	assert.Equal(t, both, s.waiting("{k}:line"), "and p has the time of the mark")
+	assert.Equal(t, both, s.Waiting("{k}:line"), "and p has the time of the mark")
 	pass(1500 * time.Millisecond)
 	joinStore(t, s, lineEntry("p", "s2", "a2")) // p is heard of
 	release("22222222")                         // a2 is told
 	joinStore(t, s, lineEntry("q", "s2", "b1"))
 	pass(600 * time.Millisecond)
 	joinStore(t, s, lineEntry("q", "s2", "b1")) // looks at all, and a1 is over
-	assert.NotContains(t, s.waiting("{k}:line"), lineEntry("p", "s2", "a1"))
-	assert.Contains(t, s.waiting("{k}:line"), lineEntry("p", "s2", "a2"), "p was heard of after a1 was told")
+	assert.NotContains(t, s.Waiting("{k}:line"), lineEntry("p", "s2", "a1"))
+	assert.Contains(t, s.Waiting("{k}:line"), lineEntry("p", "s2", "a2"), "p was heard of after a1 was told")
 }
 
 // A list that was left behind when the lock's key was deleted means nothing to those who are let
 // in next.
 func TestSimLineBesideAStaleList(t *testing.T) {
 	s, _ := lineStore()
-	share := &shareArgs{holders: "{k}:shared", door: "{k}:door"}
-	askStore(t, s, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
-	s.del("k", &memOp{})
+	share := &protocol.ShareArgs{Holders: "{k}:shared", Door: "{k}:door"}
+	askStore(t, s, protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
+	s.Del("k", &fakenode.Op{})
 	joinStore(t, s, lineEntry("p", "s0", "a1"))
-	_, _, back := s.have("{k}:shared", "11111111")
+	_, _, back := s.Have("{k}:shared", "11111111")
 	assert.False(t, back, "a holder whose lock was deleted does not come back to life")
-	_, _, listed := s.have("{k}:shared", "a1")
+	_, _, listed := s.Have("{k}:shared", "a1")
 	assert.True(t, listed)
 
 	// Where one waits already, a release finds the list.
 	s, _ = lineStore()
-	share.limit = 1
-	askStore(t, s, sharedClaimRequest(opAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
+	share.Limit = 1
+	askStore(t, s, protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
 	joinStore(t, s, lineEntry("p", "s0", "a1"))
 	joinStore(t, s, lineEntry("p", "s1", "a2"))
-	s.del("k", &memOp{})
-	r := sharedReleaseRequest(contractTermsOfSim(), "k", "22222222", share, &queueArgs{key: "{k}:line", as: asHolder})
+	s.Del("k", &fakenode.Op{})
+	r := protocol.SharedReleaseRequest(contractTermsOfSim(), "k", "22222222", share, &protocol.QueueArgs{Key: "{k}:line", As: protocol.AsHolder})
 	askStore(t, s, &r)
-	_, _, back = s.have("{k}:shared", "11111111")
+	_, _, back = s.Have("{k}:shared", "11111111")
 	assert.False(t, back)
 }

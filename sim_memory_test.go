@@ -5,6 +5,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // How simulated servers lose what they know, and what they tell of themselves.
@@ -52,7 +57,7 @@ func (p *simPlan) drawLosses(steady int) {
 
 // noticed is how long a loss must take that is noticed by the role alone, which is not
 // asked with each batch.
-var noticed = map[string]time.Duration{faultResync: roleEvery * 102 / 100}
+var noticed = map[string]time.Duration{faultResync: conn.RoleEvery * 102 / 100}
 
 // generation counts the server's starts before t.
 func (n *simNode) generation(t int64) (g int, since int64) {
@@ -106,38 +111,38 @@ func (n *simNode) called(what string, nth int) string {
 
 // sighting is what the server that runs at t, which is now unless nobody looks at the mark,
 // tells of itself. The caller holds mu.
-func (n *simNode) sighting(t int64) sighting {
+func (n *simNode) sighting(t int64) protocol.ServerReport {
 	gen, since := n.generation(t)
 	replication, former := n.replication(t)
-	s := sighting{
-		asked: true, runID: n.called("run", gen), role: "master", formerID: "0",
-		replID: n.called("replication", replication),
-		uptime: time.Duration((n.hand.at(t) - n.hand.at(since)) / int64(time.Second) * int64(time.Second)),
+	s := protocol.ServerReport{
+		Asked: true, RunID: n.called("run", gen), Role: "master", FormerID: "0",
+		ReplID: n.called("replication", replication),
+		Uptime: time.Duration((n.hand.at(t) - n.hand.at(since)) / int64(time.Second) * int64(time.Second)),
 	}
 	if former {
-		s.formerID = "another"
+		s.FormerID = "another"
 	}
 	if n.w.plan.Native && n.i%3 > 0 {
-		s.native = delIfEq
+		s.Native = protocol.DelIfEq
 	}
 	if _, follows := n.w.faultAt(t, -1, n.i, faultResync); follows {
-		s.role, s.replID = "slave", "another"
+		s.Role, s.ReplID = "slave", "another"
 	}
-	text, ok, err := n.store.text(markKey)
+	text, ok, err := n.store.Text(protocol.MarkKey)
 	switch _, loading := n.w.faultAt(t, -1, n.i, faultErr); {
 	case loading:
-		s.mark = unreadMark(errSimLoading)
+		s.Mark = protocol.UnreadMark(errSimLoading)
 	case err != nil:
-		s.mark = unreadMark(err)
+		s.Mark = protocol.UnreadMark(err)
 	default:
-		s.mark = readMark(text, ok, time.Duration(n.store.now()))
+		s.Mark = protocol.ReadMark(text, ok, time.Duration(n.store.Now()))
 	}
 	return s
 }
 
 const (
-	errSimLoading  = memError("LOADING Redis is loading the dataset in memory")
-	errSimReadOnly = memError("READONLY You can't write against a read only replica.")
+	errSimLoading  = fakenode.Error("LOADING Redis is loading the dataset in memory")
+	errSimReadOnly = fakenode.Error("READONLY You can't write against a read only replica.")
 )
 
 // denies is what the server answers to all requests at t; nil: it does as it is asked.
@@ -153,30 +158,30 @@ func (n *simNode) denies(t int64) error {
 }
 
 // ask is the answer to the full question, now.
-func (n *simNode) ask() sighting {
+func (n *simNode) ask() protocol.ServerReport {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.sighting(n.w.t())
 }
 
 // writeMark does what a guard wants, now, and tells what is there then.
-func (n *simNode) writeMark(w *markWrite) sighting {
+func (n *simNode) writeMark(w *protocol.MarkWrite) protocol.ServerReport {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.sighting(n.w.t())
 	if err := n.denies(n.w.t()); err != nil {
-		s.mark = unreadMark(err)
+		s.Mark = protocol.UnreadMark(err)
 		return s
 	}
 	argv := make([]string, 0, 4)
-	for _, a := range w.args() {
-		argv = append(argv, argument(a))
+	for _, a := range w.Args() {
+		argv = append(argv, fakenode.Argument(a))
 	}
-	s.mark = readWritten(n.store.mark(markKey, argv, &memOp{}))
+	s.Mark = protocol.ReadWritten(n.store.Mark(protocol.MarkKey, argv, &fakenode.Op{}))
 	if n.marked == 0 {
 		n.marked = n.w.t()
 	}
-	if w.isRedated() && n.redated == 0 {
+	if w.IsRedated() && n.redated == 0 {
 		n.redated = n.w.t()
 		n.w.reached("a mark is given the present date", true)
 	}
@@ -196,15 +201,15 @@ func (w *simWorld) barredUntil(proc int, keys ...string) (until int64) {
 	if w.plan.RestartGuard > 0 {
 		period = w.plan.RestartGuard
 	}
-	if slices.ContainsFunc(keys, func(key string) bool { return w.plan.Fenced[number(key[1:])] }) {
-		period = max(period, fencedGuard)
+	if slices.ContainsFunc(keys, func(key string) bool { return w.plan.Fenced[fakenode.Number(key[1:])] }) {
+		period = max(period, guard.FencedGuard)
 	}
 	for i, n := range w.nodes {
 		other := w.nodes[1-i]
 		met := n.met[proc]
 		by := n.setBackBetween(n.marked, met)
 		age := max(0, met-n.marked-by)
-		if by > 0 && (n.redated > 0 || met-other.marked-age > int64(firstUse*98/100)) {
+		if by > 0 && (n.redated > 0 || met-other.marked-age > int64(guard.FirstUse*98/100)) {
 			until = max(until, max(n.redated, other.marked)+int64(period*102/100))
 		}
 	}
@@ -218,10 +223,10 @@ func (n *simNode) lose(kind string) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	kept := n.store.keys[markKey]
-	clear(n.store.keys)
+	kept := n.store.Keys[protocol.MarkKey]
+	clear(n.store.Keys)
 	if kept != nil && (kind == faultPromote || kind == faultResync) {
-		n.store.keys[markKey] = kept
+		n.store.Keys[protocol.MarkKey] = kept
 	}
 	for _, hs := range n.holds {
 		for _, h := range hs {
@@ -236,7 +241,7 @@ func (n *simNode) lose(kind string) {
 func (n *simNode) disconnect() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	clear(n.store.scripts)
+	clear(n.store.Scripts)
 	for _, s := range n.subs {
 		s.breakOff()
 	}

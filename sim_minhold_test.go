@@ -3,6 +3,9 @@ package redlock
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // Locks that others shall not have for a while after the grant.
@@ -33,7 +36,7 @@ func (w *simWorld) keeps(g *simGrant) bool {
 	over := l.over != nil
 	l.mu.Unlock()
 	d := l.terms.minHold
-	g.keeps = d > 0 && !over && g.proc.now().mono < l.grantedAt.mono+int64(d)
+	g.keeps = d > 0 && !over && g.proc.Now().Mono < l.grantedAt.Mono+int64(d)
 	if g.keeps {
 		w.leaves(g, max(d, w.plan.TTL))
 	}
@@ -41,17 +44,17 @@ func (w *simWorld) keeps(g *simGrant) bool {
 }
 
 // keptUnder notes the value to which the key of a lock goes that is kept or handed over.
-func (w *simWorld) keptUnder(value string, op *memOp) {
-	if op.req.script != keepScript && op.req.op != opMove {
+func (w *simWorld) keptUnder(value string, op *fakenode.Op) {
+	if op.Req.Script != protocol.KeepScript && op.Req.Op != protocol.OpMove {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if g := w.byToken[op.value[:tokenLen]]; g != nil && op.req.script == keepScript {
+	if g := w.byToken[op.Value[:tokenLen]]; g != nil && op.Req.Script == protocol.KeepScript {
 		g.kept = value
 		w.byToken[value[:tokenLen]] = g
 	}
-	if g := w.byToken[op.ended]; g != nil && op.req.op == opMove {
+	if g := w.byToken[op.Ended]; g != nil && op.Req.Op == protocol.OpMove {
 		g.ticket = value
 		w.byToken[value[:tokenLen]] = g
 		w.sentBy[value] = simSender{g.proc, w.t()}

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // simPlan is everything that a simulated run does not leave to the code under test: who
@@ -165,7 +167,7 @@ func drawPlan(seed uint64) *simPlan {
 			if nodes < 3 || len(p.Processes) < 2 {
 				break
 			}
-			f.Kind, f.For = faultCut, 12*max(p.TTL, 4*p.NodeTimeout, leastReservation)
+			f.Kind, f.For = faultCut, 12*max(p.TTL, 4*p.NodeTimeout, protocol.LeastReservation)
 			for _, i := range r.Perm(nodes)[:nodes/2+1] {
 				f.Node = i
 				p.Faults = append(p.Faults, f)

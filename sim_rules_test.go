@@ -4,6 +4,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // Rules about what a process sends, which no key on a node shows.
@@ -29,17 +33,17 @@ func (p *simPlan) drawHalf(nodes int) {
 }
 
 // stop breaks off a script that has just done its work; the caller holds mu.
-func (n *simNode) stop(p *simProcess, r *request, a *simAnswer) {
-	if r.op != opAcquireFenced || a.err != nil || a.val == nil {
+func (n *simNode) stop(p *simProcess, r *protocol.Request, a *simAnswer) {
+	if r.Op != protocol.OpAcquireFenced || a.err != nil || a.val == nil {
 		return
 	}
 	if _, half := n.w.faultAt(n.w.t(), -1, n.i, faultHalf); !half {
 		return
 	}
 	n.w.reached("a script stops half way", true)
-	*a = simAnswer{err: memError("NOPERM this user has no permissions to access one of the keys used as arguments")}
+	*a = simAnswer{err: fakenode.Error("NOPERM this user has no permissions to access one of the keys used as arguments")}
 	silenced := slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool { return f.Kind == faultMute && f.Proc == p.i && f.Node == n.i })
-	if h := n.last(r.key, r.value); h != nil && len(p.asleep) == 0 && p.killedAt == never && !silenced {
+	if h := n.last(r.Key, r.Value); h != nil && len(p.asleep) == 0 && p.killedAt == never && !silenced {
 		n.stopped = append(n.stopped, h)
 	}
 }
@@ -77,22 +81,22 @@ type simRepeats struct {
 }
 
 // examine looks at a batch that is about to leave.
-func (s *simWire) examine(batch []*call) {
+func (s *simWire) examine(batch []*lane.Call) {
 	p, w := s.p, s.p.w
 	t := w.t()
 	again := 0
 	for _, c := range batch {
 		switch {
-		case c.req.op == opRelease && c.kind == kindFailed:
+		case c.Req.Op == protocol.OpRelease && c.Kind == protocol.Failed:
 			again++
 			w.reached("a release is sent again", true)
-		case c.req.op == opRepair:
+		case c.Req.Op == protocol.OpRepair:
 			w.reached("a key is put back", true)
 			p.examineRepair(c)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	if _, failing := w.faultAt(t, -1, s.n.i, faultErr); !failing {
 		s.repeats = simRepeats{}
 		return
@@ -108,10 +112,10 @@ func (s *simWire) examine(batch []*call) {
 }
 
 // examineRepair: a key is put back only while the lock is held.
-func (p *simProcess) examineRepair(c *call) {
+func (p *simProcess) examineRepair(c *lane.Call) {
 	w := p.w
 	w.mu.Lock()
-	g := w.byToken[c.req.value[:tokenLen]]
+	g := w.byToken[c.Req.Value[:tokenLen]]
 	w.mu.Unlock()
 	if g == nil {
 		return
@@ -119,7 +123,7 @@ func (p *simProcess) examineRepair(c *call) {
 	g.lock.mu.Lock()
 	until, over := g.lock.until, g.lock.over
 	g.lock.mu.Unlock()
-	if now := p.now(); over == nil && now.mono > until.mono {
-		w.violated("E8: a repair of %v begins %.6f ms after Until", g, ms(now.mono-until.mono))
+	if now := p.Now(); over == nil && now.Mono > until.Mono {
+		w.violated("E8: a repair of %v begins %.6f ms after Until", g, ms(now.Mono-until.Mono))
 	}
 }

@@ -1,6 +1,11 @@
 package redlock
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+)
 
 // simSent is the SET of a value, as it was sent to one server.
 type simSent struct {
@@ -25,16 +30,16 @@ func (h simHeard) String() string {
 
 // sends is I9: the SET of a value goes to a server once, and again only if that refused it
 // and was sent no release of the value. A message that the network doubles was sent once.
-func (w *simWorld) sends(p *simProcess, node int, batch []*call) {
+func (w *simWorld) sends(p *simProcess, node int, batch []*lane.Call) {
 	var wrong []string
 	w.mu.Lock()
 	for _, c := range batch {
-		switch c.req.op {
-		case opRelease:
-			w.taken[simSent{node, c.req.value}] = true
-		case opAcquire, opAcquireFenced, opAcquireShared, opAdopt:
-			set := simSent{node, c.req.value}
-			w.sentBy[c.req.value] = simSender{p, w.t()}
+		switch c.Req.Op {
+		case protocol.OpRelease:
+			w.taken[simSent{node, c.Req.Value}] = true
+		case protocol.OpAcquire, protocol.OpAcquireFenced, protocol.OpAcquireShared, protocol.OpAdopt:
+			set := simSent{node, c.Req.Value}
+			w.sentBy[c.Req.Value] = simSender{p, w.t()}
 			heard, again := w.sets[set]
 			switch {
 			case !again, heard == heardNoScript:
@@ -56,23 +61,23 @@ func (w *simWorld) sends(p *simProcess, node int, batch []*call) {
 }
 
 // hears notes the answers to a batch.
-func (w *simWorld) hears(node int, batch []*call) {
+func (w *simWorld) hears(node int, batch []*lane.Call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range batch {
-		if !c.req.op.acquires() || !c.answered() {
+		if !c.Req.Op.Acquires() || !c.Answered() {
 			continue
 		}
 		heard := heardFailed
-		switch c.read(c.req.op).kind {
-		case kindRefused:
+		switch c.Read(c.Req.Op).Kind {
+		case protocol.Refused:
 			heard = heardRefused
-		case kindGranted:
+		case protocol.Granted:
 			heard = heardGranted
 		}
-		if c.unknownScript() {
+		if c.UnknownScript() {
 			heard = heardNoScript
 		}
-		w.sets[simSent{node, c.req.value}] = heard
+		w.sets[simSent{node, c.Req.Value}] = heard
 	}
 }

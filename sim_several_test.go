@@ -7,6 +7,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // Clients that want several keys at once. Each lock of a set is checked like any other; and
@@ -268,7 +271,7 @@ func (c *simClient) releaseAll(held Locks, grants []*simGrant, op int) {
 		w.happened(func() string {
 			return fmt.Sprintf("client %d.%d released %.6s of a set: %v", c.p.i, c.i, g.value, g.relErr)
 		},
-			5, fnv1a(g.value), uint64(truth(g.relErr == nil)))
+			5, fnv1a(g.value), uint64(fakenode.Truth(g.relErr == nil)))
 	}
 	w.took(c.p, "Release of several", from, w.plan.NodeTimeout)
 }
@@ -298,7 +301,7 @@ func (c *simClient) doSeveral(ctx context.Context, s *Mutexes, op int, call int6
 		g.relErr, g.relRet = errDoTellsNot, w.t()
 	}
 	w.happened(func() string { return fmt.Sprintf("client %d.%d is done with a set: %v", c.p.i, c.i, err) },
-		6, uint64(c.p.i), uint64(c.i), uint64(truth(err == nil)))
+		6, uint64(c.p.i), uint64(c.i), uint64(fakenode.Truth(err == nil)))
 }
 
 // simQuiet is when waits are judged, and how.
@@ -314,7 +317,7 @@ func (w *simWorld) quiet() (q simQuiet) {
 	for _, f := range w.plan.Faults {
 		q.from = max(q.from, int64(f.At+f.For)+int64(8*w.plan.TTL+5*time.Second))
 	}
-	grace := int64(max(leastReservation, 4*w.plan.NodeTimeout))
+	grace := int64(max(protocol.LeastReservation, 4*w.plan.NodeTimeout))
 	// A join that is torn, late or doubled may leave an entry behind whose turn is nobody's.
 	q.usual, q.why = 3*grace, exStrays
 	q.limit = q.usual * int64(1+(w.plan.Torn+w.plan.Late+w.plan.Twice)/50)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fakenode"
 )
 
 // States that only some seeds come to. Each is counted, so that one that is lost when plans change,
@@ -25,7 +27,7 @@ func (w *simWorld) down(p *simProcess) (n int) {
 	for i := range w.nodes {
 		_, gone := w.faultAt(t, -1, i, faultHang, faultCrash, faultForget, faultSwap, faultPromote, faultErr, faultResync)
 		_, cut := w.faultAt(t, p.i, i, faultCut, faultCutOut, faultCutBack)
-		n += int(truth(gone || cut))
+		n += int(fakenode.Truth(gone || cut))
 	}
 	return n
 }
@@ -45,8 +47,8 @@ func (w *simWorld) grantedIn(g *simGrant) {
 	barred := 0
 	for i := range w.nodes {
 		if guard := p.rl.guard; guard != nil {
-			left, _ := guard.judge(i, guard.period(g.lock.terms.ttl, g.lock.terms.fencing), p.mono.at(t))
-			barred += int(truth(left > 0))
+			left, _ := guard.Judge(i, guard.Period(g.lock.terms.TTL, g.lock.terms.fencing), p.mono.at(t))
+			barred += int(fakenode.Truth(left > 0))
 		}
 	}
 	w.reached("a grant although a node is barred", barred > 0)

@@ -20,7 +20,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // The simulation runs the library itself (Redlock, Mutex, Lock, rounds, lanes, lines,
@@ -108,7 +111,7 @@ func (w *simWorld) run(t *testing.T) {
 	if plan.Ties > 0 {
 		ops = 1 // a wait never holds up the next round
 	}
-	longest := 3*plan.TTL + 10*time.Second + 2*max(leastReservation, 4*plan.NodeTimeout)
+	longest := 3*plan.TTL + 10*time.Second + 2*max(protocol.LeastReservation, 4*plan.NodeTimeout)
 	until := plan.Until
 	for _, f := range plan.Faults {
 		until = max(until, f.At+f.For)
@@ -145,7 +148,7 @@ func (w *simWorld) end(stop func()) {
 	stop()
 	for _, p := range w.procs {
 		for _, n := range p.rl.nodes { // no timer of a dead process ends its waiting
-			n.lane.wire.(*simWire).close()
+			n.lane.Wire.(*simWire).Close()
 		}
 		_ = p.rl.Close()
 	}
@@ -179,12 +182,12 @@ func (w *simWorld) settle(ctx context.Context) {
 		if slices.ContainsFunc(plan.Faults, func(f simFault) bool { return f.Kind == faultKill }) {
 			w.sleep(int64(plan.TTL+plan.TTL/100), 0)
 		}
-		w.sleep(int64(4*plan.NodeTimeout+2*maxBackoff+8*(plan.Delay+plan.Jitter)), 0)
+		w.sleep(int64(4*plan.NodeTimeout+2*lane.MaxBackoff+8*(plan.Delay+plan.Jitter)), 0)
 		for _, n := range w.nodes {
 			n.mu.Lock()
-			for _, key := range sortedKeys(n.store.keys) {
-				if k := n.store.get(key); k != nil && n.isLock(key) && !n.left(k.str) {
-					w.violated("I5: node %d has %s, %.6s, although everybody has gone", n.i, key, k.str)
+			for _, key := range sortedKeys(n.store.Keys) {
+				if k := n.store.Get(key); k != nil && n.isLock(key) && !n.left(k.Str) {
+					w.violated("I5: node %d has %s, %.6s, although everybody has gone", n.i, key, k.Str)
 				}
 			}
 			n.mu.Unlock()
@@ -201,9 +204,9 @@ func (w *simWorld) settle(ctx context.Context) {
 	w.mu.Unlock()
 	if lost {
 		for _, n := range fresh.rl.nodes {
-			n.lane.wire.(*simWire).greet()
+			n.lane.Wire.(*simWire).greet()
 		}
-		w.sleep(int64(max(plan.TTL, plan.RestartGuard, fencedGuard))*102/100, 0)
+		w.sleep(int64(max(plan.TTL, plan.RestartGuard, guard.FencedGuard))*102/100, 0)
 	}
 	for i := range plan.Fenced {
 		key := fmt.Sprint("k", i)
@@ -220,7 +223,7 @@ func (w *simWorld) settle(ctx context.Context) {
 		g.relErr = l.Release(ctx)
 		g.relRet = w.t()
 	}
-	w.sleep(int64(queueLife+12*plan.TTL+time.Second), 0)
+	w.sleep(int64(protocol.QueueLife+12*plan.TTL+time.Second), 0)
 	w.leftBehind("long after everybody has gone")
 }
 

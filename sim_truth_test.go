@@ -33,7 +33,7 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 		return // no majority confirmed the ticket in time, see tryHandOver
 	}
 	if errors.Is(why, ErrExpired) {
-		if !isOver(last.told, g.proc.now()) {
+		if !isOver(last.told, g.proc.Now()) {
 			w.violated("loss: %v was said to have expired, but it is valid until %.6f ms", g, ms(last.until))
 		}
 		return

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/guard"
 )
 
 // Plans in which everything goes wrong for some seconds and nothing afterwards, while the clients go
@@ -83,7 +85,7 @@ func (p *simPlan) drawWell(r *rand.Rand) {
 func (w *simWorld) wellFrom() int64 {
 	period := 1.02 * float64(w.plan.TTL)
 	if slices.Contains(w.plan.Fenced, true) {
-		period = max(period, 1.02*float64(fencedGuard))
+		period = max(period, 1.02*float64(guard.FencedGuard))
 	}
 	return int64(w.plan.Until) + int64(period) + int64(4*w.plan.TTL+simRecovery)
 }

@@ -8,6 +8,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // simWorld is one run: servers in memory, a network between them and the processes under
@@ -142,7 +147,7 @@ type simNode struct {
 	hand simHand
 
 	mu    sync.Mutex
-	store *memStore
+	store *fakenode.Store
 	holds map[string][]*simHold // by lock key
 	// doorUntil is when the door of a lock was or would have been gone at the latest.
 	doorUntil map[string]int64
@@ -180,12 +185,12 @@ type simHold struct {
 func newSimNode(w *simWorld, i int) *simNode {
 	p := w.plan.Nodes[i]
 	n := &simNode{
-		w: w, i: i, hand: simHand{base: simEpoch + int64(p.Offset), ppm: p.PPM},
+		w: w, i: i, hand: simHand{base: fakenode.Epoch + int64(p.Offset), ppm: p.PPM},
 		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64),
 		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), toldAt: make(map[string]int64), names: make(map[string]simBeside), calls: make(map[simName]string), met: make(map[int]int64),
 	}
-	n.store = newMemStore(func() int64 { return n.hand.at(w.t()) })
-	n.store.watch, n.store.publish, n.store.mute = n, n.publish, w.plan.NoPublish
+	n.store = fakenode.New(func() int64 { return n.hand.at(w.t()) })
+	n.store.Watch, n.store.Publish, n.store.Mute = n, n.publish, w.plan.NoPublish
 	for _, f := range w.plan.Faults {
 		if f.Node != i {
 			continue
@@ -208,8 +213,8 @@ func newSimNode(w *simWorld, i int) *simNode {
 func (n *simNode) expireAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for key := range n.store.keys {
-		n.store.get(key)
+	for key := range n.store.Keys {
+		n.store.Get(key)
 	}
 }
 
@@ -224,15 +229,15 @@ func (n *simNode) isLock(key string) bool { return key[0] == 'k' }
 
 // put, prolonged and removed see what becomes of locks; the caller holds mu.
 
-func (n *simNode) put(key, value string, expire int64, op *memOp) {
+func (n *simNode) Put(key, value string, expire int64, op *fakenode.Op) {
 	if n.isDoor(key) {
 		n.w.reached("a door is shut", true)
 		n.doorUntil[key[1:len(key)-len("}:door")]] = n.expiry(expire)
 	}
-	if n.isLock(key) && value != marker {
+	if n.isLock(key) && value != fakenode.Marker {
 		n.w.keptUnder(value, op)
 		n.holds[key] = append(n.holds[key], &simHold{
-			value: value, from: n.w.t(), expire: expire, to: n.expiry(expire), turn: op.req.op == opJoin || op.req.op == opRelease && op.req.script != keepScript, again: n.again,
+			value: value, from: n.w.t(), expire: expire, to: n.expiry(expire), turn: op.Req.Op == protocol.OpJoin || op.Req.Op == protocol.OpRelease && op.Req.Script != protocol.KeepScript, again: n.again,
 		})
 	}
 }
@@ -251,43 +256,43 @@ func (n *simNode) last(key, value string) *simHold {
 	return nil
 }
 
-func (n *simNode) prolonged(key, value string, expire int64, op *memOp) {
-	if !n.isLock(key) || value == marker {
+func (n *simNode) Prolonged(key, value string, expire int64, op *fakenode.Op) {
+	if !n.isLock(key) || value == fakenode.Marker {
 		return
 	}
-	if value != op.value {
-		n.w.violated("I3: %s of %.6s changed the TTL of %.6s on node %d", op.req.op, op.value, value, n.i)
+	if value != op.Value {
+		n.w.violated("I3: %s of %.6s changed the TTL of %.6s on node %d", op.Req.Op, op.Value, value, n.i)
 	}
 	h := n.last(key, value)
 	if h == nil {
 		return
 	}
 	to := n.expiry(expire)
-	if op.req.op == opExtend && to < h.to {
+	if op.Req.Op == protocol.OpExtend && to < h.to {
 		n.w.violated("I4: an extend made the lease of %.6s on node %d end at %.3f ms and not at %.3f", value, n.i, ms(to), ms(h.to))
 	}
 	h.expire, h.to, h.extended = expire, to, n.w.t()
 }
 
-func (n *simNode) removed(key, value string, op *memOp) {
-	if !n.isLock(key) || value == marker {
+func (n *simNode) Removed(key, value string, op *fakenode.Op) {
+	if !n.isLock(key) || value == fakenode.Marker {
 		return
 	}
-	byToken := op.req.script == adoptScript || op.req.script == forceScript
-	if value != op.value && value != op.ended && !(byToken && strings.HasPrefix(value, op.ended)) {
-		n.w.violated("I3: %s of %.6s removed %.6s from node %d", op.req.op, op.value, value, n.i)
+	byToken := op.Req.Script == protocol.AdoptScript || op.Req.Script == protocol.ForceScript
+	if value != op.Value && value != op.Ended && !(byToken && strings.HasPrefix(value, op.Ended)) {
+		n.w.violated("I3: %s of %.6s removed %.6s from node %d", op.Req.Op, op.Value, value, n.i)
 	}
 	if h := n.last(key, value); h != nil {
-		h.to, h.expire, h.released = n.w.t(), 0, op.req.op == opRelease && value == op.value
+		h.to, h.expire, h.released = n.w.t(), 0, op.Req.Op == protocol.OpRelease && value == op.Value
 	}
 }
 
-func (n *simNode) listed(key, value string, number, till int64, op *memOp) {
+func (n *simNode) Listed(key, value string, number, till int64, op *fakenode.Op) {
 	if !n.isLock(key) {
 		return
 	}
-	if value != op.value && !op.serves() {
-		n.w.violated("I3: %s of %.6s listed %.6s on node %d", op.req.op, op.value, value, n.i)
+	if value != op.Value && !op.Serves() {
+		n.w.violated("I3: %s of %.6s listed %.6s on node %d", op.Req.Op, op.Value, value, n.i)
 	}
 	to := n.expiry(till)
 	h := n.member(key, value)
@@ -296,20 +301,20 @@ func (n *simNode) listed(key, value string, number, till int64, op *memOp) {
 		return
 	}
 	if to < h.to {
-		n.w.violated("I4: %s made the lease of %.6s on node %d end at %.3f ms and not at %.3f", op.req.op, value, n.i, ms(to), ms(h.to))
+		n.w.violated("I4: %s made the lease of %.6s on node %d end at %.3f ms and not at %.3f", op.Req.Op, value, n.i, ms(to), ms(h.to))
 	}
 	h.expire, h.to = till, to
 }
 
-func (n *simNode) struck(key, value string, op *memOp) {
+func (n *simNode) Struck(key, value string, op *fakenode.Op) {
 	if !n.isLock(key) {
 		return
 	}
-	if value != op.value && value != op.ended {
-		n.w.violated("I3: %s of %.6s struck %.6s from node %d", op.req.op, op.value, value, n.i)
+	if value != op.Value && value != op.Ended {
+		n.w.violated("I3: %s of %.6s struck %.6s from node %d", op.Req.Op, op.Value, value, n.i)
 	}
 	if h := n.member(key, value); h != nil {
-		h.to, h.expire, h.released = min(h.to, n.w.t()), 0, op.req.op == opRelease
+		h.to, h.expire, h.released = min(h.to, n.w.t()), 0, op.Req.Op == protocol.OpRelease
 	}
 }
 
@@ -335,11 +340,11 @@ type simAnswer struct {
 // simAnswers is what it says to a batch, and to the looks ahead of it and behind.
 type simAnswers struct {
 	each []simAnswer
-	look sighting
+	look protocol.ServerReport
 }
 
 // run executes a batch now. Again: the same has come before.
-func (n *simNode) run(p *simProcess, reqs []*request, again bool) (each []simAnswer, look sighting) {
+func (n *simNode) run(p *simProcess, reqs []*protocol.Request, again bool) (each []simAnswer, look protocol.ServerReport) {
 	t := n.w.t()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -358,33 +363,33 @@ func (n *simNode) run(p *simProcess, reqs []*request, again bool) (each []simAns
 		n.notice(p, r, a)
 	}
 	look = n.sighting(t)
-	look.asked = false
+	look.Asked = false
 	return each, look
 }
 
 // do has the server carry out a request. Some deny commands that they have.
-func (n *simNode) do(r *request) (any, error) {
-	if r.native != noNative && n.i%3 == 2 {
-		return nil, memError("NOPERM this user has no permissions to run the 'delifeq' command")
+func (n *simNode) do(r *protocol.Request) (any, error) {
+	if r.Native != protocol.NoNative && n.i%3 == 2 {
+		return nil, fakenode.Error("NOPERM this user has no permissions to run the 'delifeq' command")
 	}
 	if !touchesLine(r) {
-		return n.store.do(r)
+		return n.store.Do(r)
 	}
-	before := n.lineOf(r.key)
-	val, err := n.store.do(r)
+	before := n.lineOf(r.Key)
+	val, err := n.store.Do(r)
 	if err == nil {
 		n.checkLine(r, before, val)
 	}
 	return val, err
 }
 
-func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
+func (n *simNode) notice(p *simProcess, r *protocol.Request, a *simAnswer) {
 	w := n.w
-	value := r.value
-	if r.op == opInspect {
-		value = r.queue.key
+	value := r.Value
+	if r.Op == protocol.OpInspect {
+		value = r.Queue.Key
 	}
-	if r.op == opJoin && a.err == nil {
+	if r.Op == protocol.OpJoin && a.err == nil {
 		if got, ok := readAnswer(a.val); ok {
 			w.mu.Lock()
 			came, again := w.arrivals[got.arrival]
@@ -394,12 +399,12 @@ func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 			}
 			w.rejoined[value] = w.rejoined[value] || again && w.places[value].came == 0
 			w.places[value] = simPlace{came, n.i}
-			seat := simSeat{p.i, n.i, r.key}
+			seat := simSeat{p.i, n.i, r.Key}
 			w.joins[seat] = append(w.joins[seat], w.t())
 			w.mu.Unlock()
 		}
 	}
-	if r.op == opRaise {
+	if r.Op == protocol.OpRaise {
 		w.reached("a fencing counter is raised", a.err == nil)
 		w.reached("a fencing counter cannot be raised", a.err != nil)
 	}
@@ -415,8 +420,8 @@ func (n *simNode) notice(p *simProcess, r *request, a *simAnswer) {
 	}
 	n.requests++
 	w.happened(func() string {
-		return fmt.Sprintf("node %d  %-8s of process %d, %.6s: %s", n.i, r.op, p.i, value, short(a))
-	}, uint64(n.i), uint64(r.op), fnv1a(value), code)
+		return fmt.Sprintf("node %d  %-8s of process %d, %.6s: %s", n.i, r.Op, p.i, value, short(a))
+	}, uint64(n.i), uint64(r.Op), fnv1a(value), code)
 }
 
 func short(a *simAnswer) string {
@@ -526,7 +531,7 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	p := &simProcess{
 		w: w, i: i, killedAt: never,
 		mono: simHand{base: int64(time.Hour), ppm: sp.PPM},
-		wall: simHand{base: simEpoch + int64(sp.Offset), ppm: sp.PPM},
+		wall: simHand{base: fakenode.Epoch + int64(sp.Offset), ppm: sp.PPM},
 	}
 	for _, f := range w.plan.Faults {
 		if f.Proc != i {
@@ -560,7 +565,7 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	if w.plan.Sets {
 		opts.Hooks.Acquired = p.acquired
 	}
-	names, wires := make([]string, len(w.nodes)), make([]wire, len(w.nodes))
+	names, wires := make([]string, len(w.nodes)), make([]lane.Wire, len(w.nodes))
 	for j, n := range w.nodes {
 		if names[j] = fmt.Sprintf("node %d", j); w.plan.Names {
 			names[j] += fmt.Sprintf(" of process %d", i)
@@ -569,14 +574,14 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	}
 	rl := assemble(names, wires, opts, p)
 	if rl.guard != nil {
-		rl.guard.random = p
+		rl.guard.Random = p
 	}
 	// Who never met a server cannot tell that another is in its place, unless a minority
 	// is. More may forget here.
 	greet := w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.losesAt() > 0 && f.Kind != faultForget })
 	for j := range w.nodes {
 		c := laneClock{p, int64(j + 1)}
-		rl.nodes[j].lane.clock, rl.nodes[j].lane.alarm.clock = c, c
+		rl.nodes[j].lane.Clock, rl.nodes[j].lane.Alarm.Clock = c, c
 		if greet {
 			wires[j].(*simWire).greet()
 		}
@@ -657,10 +662,10 @@ func (w *simWorld) sleep(d int64, id uint64) {
 // now never gives the same instant at two times of the bubble, though they lie within a
 // nanosecond: acquires and rounds yield by the instant at which they began. Two with the same
 // one would be woken together, in an order that Go's scheduler chooses.
-func (p *simProcess) now() instant {
+func (p *simProcess) Now() tick.Instant {
 	t := p.w.t()
 	wall := p.wall.at(t)
-	return instant{time: time.Unix(0, wall), mono: p.distinct(p.mono.at(t)), wall: wall}
+	return tick.Instant{Time: time.Unix(0, wall), Mono: p.distinct(p.mono.at(t)), Wall: wall}
 }
 
 func (p *simProcess) distinct(mono int64) int64 {
@@ -673,7 +678,7 @@ func (p *simProcess) distinct(mono int64) int64 {
 	return p.told.mono
 }
 
-func (p *simProcess) yield(id int64) {
+func (p *simProcess) Yield(id int64) {
 	roll := p.w.mix('y', uint64(p.i), uint64(p.w.t()), uint64(id))
 	d := int64(1 + roll%2000)
 	if roll>>32%40 == 0 { // it was not its turn for a while
@@ -683,15 +688,15 @@ func (p *simProcess) yield(id int64) {
 	p.gate()
 }
 
-func (p *simProcess) jitter(d time.Duration) time.Duration {
+func (p *simProcess) Jitter(d time.Duration) time.Duration {
 	return time.Duration(p.w.mix('j', uint64(p.i), uint64(p.w.t()), uint64(d)) % uint64(d))
 }
 
-func (p *simProcess) afterFunc(d time.Duration, f func()) timer {
+func (p *simProcess) AfterFunc(d time.Duration, f func()) tick.Timer {
 	return p.timer(0, d, f)
 }
 
-func (p *simProcess) timer(id int64, d time.Duration, f func()) timer {
+func (p *simProcess) timer(id int64, d time.Duration, f func()) tick.Timer {
 	t := &simTimer{p: p, id: id, f: f}
 	t.Reset(d)
 	return t
@@ -703,9 +708,9 @@ type laneClock struct {
 	id int64
 }
 
-func (c laneClock) yield(id int64) { c.simProcess.yield(id + 16*c.id) }
+func (c laneClock) Yield(id int64) { c.simProcess.Yield(id + 16*c.id) }
 
-func (c laneClock) afterFunc(d time.Duration, f func()) timer { return c.timer(c.id, d, f) }
+func (c laneClock) AfterFunc(d time.Duration, f func()) tick.Timer { return c.timer(c.id, d, f) }
 
 // simTimer fires by the monotonic clock of its process, when that runs.
 type simTimer struct {
@@ -734,9 +739,9 @@ func (t *simTimer) Reset(d time.Duration) bool {
 }
 
 // trueEnd is when the process's clocks reach an instant.
-func (p *simProcess) trueEnd(end instant) int64 {
+func (p *simProcess) trueEnd(end tick.Instant) int64 {
 	t := p.w.t()
-	return min(p.mono.reach(end.mono, t), p.wall.reach(end.wall, t))
+	return min(p.mono.reach(end.Mono, t), p.wall.reach(end.Wall, t))
 }
 
 // available is when a server that may hang looks at what came at t.

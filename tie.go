@@ -3,6 +3,8 @@ package redlock
 import (
 	"context"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // Ties. Of several that ask for a free lock at the same moment each may get a minority, and
@@ -25,7 +27,7 @@ func (l *Lock) waitAcquire(ctx context.Context) (verdict, error) {
 	r := &l.attempt.Load().round
 	v, cut := r.wait(ctx, l.clock, l.life.closing, verdictOpen)
 	pause, took := time.Duration(0), time.Duration(0)
-	end := r.start.add(2 * l.terms.nodeTimeout)
+	end := r.start.Add(2 * l.terms.NodeTimeout)
 	for try := 0; try < tieTries && cut == nil && v != verdictGranted && r.mayAskAgain(); try++ {
 		// All who refuse are asked at once, or the last of them would be asked too seldom.
 		if v, cut = l.await(ctx, r); cut != nil || v == verdictGranted {
@@ -35,10 +37,10 @@ func (l *Lock) waitAcquire(ctx context.Context) (verdict, error) {
 			took = r.slowestAnswer()
 			pause = max(took/2, leastTiePause) // until the others' releases have arrived
 		}
-		if pause+pause/2+took > l.clock.now().until(end) {
+		if pause+pause/2+took > l.clock.Now().Until(end) {
 			break
 		}
-		if cut = l.pause(ctx, pause/2+l.clock.jitter(pause)); cut != nil {
+		if cut = l.pause(ctx, pause/2+l.clock.Jitter(pause)); cut != nil {
 			break
 		}
 		l.askAgain(end)
@@ -53,11 +55,11 @@ func (l *Lock) waitAcquire(ctx context.Context) (verdict, error) {
 // to it this is like a first SET. That ends with the first release: one of the same token
 // must never meet a later SET. So no release may have been sent, and nodes of which no
 // answer is known are left alone.
-func (l *Lock) askAgain(end instant) {
+func (l *Lock) askAgain(end tick.Instant) {
 	r := &l.attempt.Load().round
-	now := l.clock.now().mono
-	deadline := min(now+int64(l.terms.nodeTimeout), end.mono)
+	now := l.clock.Now().Mono
+	deadline := min(now+int64(l.terms.NodeTimeout), end.Mono)
 	for _, i := range r.reopen() {
-		l.lane(i).again(&r.seats[i].call, deadline, now)
+		l.lane(i).Again(&r.seats[i].call, deadline, now)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"sync/atomic"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // tokenLen is the length of a token in hexadecimal digits.
@@ -49,8 +51,8 @@ func (t *tokens) read(random *[tokenLen / 2]byte) error {
 // trips depends on it: nodes that were proposed more than they have agree at once.
 type lastFence struct{ last atomic.Uint64 }
 
-func (l *lastFence) propose(now instant) uint64 {
-	wall := uint64(max(now.wall/int64(time.Microsecond), 0))
+func (l *lastFence) propose(now tick.Instant) uint64 {
+	wall := uint64(max(now.Wall/int64(time.Microsecond), 0))
 	// A counter that is far ahead of time is a matter of its own key.
 	if last := l.last.Load(); last >= wall && last < wall+uint64(time.Second/time.Microsecond) {
 		return last + 1

@@ -4,6 +4,10 @@ import (
 	"container/list"
 	"context"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // waiter is an Acquire that waits. Its fields belong to the Acquire's goroutine, except
@@ -11,7 +15,7 @@ import (
 type waiter struct {
 	*resource
 	queues *queues
-	id     int64         // for clock.yield
+	id     int64         // for Clock.Yield
 	signal chan struct{} // one token: woken, or look again
 	order  []int         // of nodes, the arbiter first
 	sub    *subscription // guarded by queues.mu
@@ -21,17 +25,17 @@ type waiter struct {
 	node         int
 	entry, value string
 	ended        string
-	arrival      int64   // on node
-	joined       bool    // node has confirmed the entry
-	number       int64   // of the permit that is reserved for us; 0: none
-	join         *round  // under way; nil: none
-	joinCall     *call   // the latest, which a release of the entry takes back
-	since        instant // when it first joined anywhere
-	failures     int     // attempts in a row that were our turn and failed
-	door         string  // the value under which it keeps others from sharing the lock; empty: it does not
-	failedAt     int     // with the queue of this node
-	home         int     // where we asked last to be let in, since our turns were in vain; -1: nowhere
-	homeAt       int64   // when we did
+	arrival      int64        // on node
+	joined       bool         // node has confirmed the entry
+	number       int64        // of the permit that is reserved for us; 0: none
+	join         *round       // under way; nil: none
+	joinCall     *lane.Call   // the latest, which a release of the entry takes back
+	since        tick.Instant // when it first joined anywhere
+	failures     int          // attempts in a row that were our turn and failed
+	door         string       // the value under which it keeps others from sharing the lock; empty: it does not
+	failedAt     int          // with the queue of this node
+	home         int          // where we asked last to be let in, since our turns were in vain; -1: nowhere
+	homeAt       int64        // when we did
 
 	// Guarded by queues.mu:
 	of         *keyWaiters   // those of its key
@@ -56,7 +60,7 @@ func newWaiter(qs *queues, r *resource) *waiter {
 	if !r.hasQueue() {
 		return nil
 	}
-	return &waiter{resource: r, ahead: -1, home: -1, queues: qs, id: r.clock.now().mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
+	return &waiter{resource: r, ahead: -1, home: -1, queues: qs, id: r.clock.Now().Mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
 }
 
 // await joins the queue, or stays in it, and returns nil when it is time for an attempt.
@@ -67,7 +71,7 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		w.tellParked(last)
 		return err
 	}
-	lookedAt := w.clock.now().mono
+	lookedAt := w.clock.Now().Mono
 	for {
 		a, err := w.ask(ctx)
 		if err != nil {
@@ -106,10 +110,10 @@ func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, l
 	// What is on the arbiter may be gone from the others: its clock was set back, somebody
 	// put a key there, or a holder who lost the majority renewed it. The first in the
 	// queue, who overtakes nobody, finds out.
-	if a.ahead == 0 && a.holder == sharedMarker && !w.terms.shared {
+	if a.ahead == 0 && a.holder == protocol.SharedMarker && !w.terms.shared {
 		w.shutDoor()
 	}
-	now := w.clock.now().mono
+	now := w.clock.Now().Mono
 	due := a.ahead == 0 && now-*lookedAt >= int64(w.looksEvery())
 	if due {
 		*lookedAt = now
@@ -139,7 +143,7 @@ func (w *waiter) stepAside(aside bool) {
 
 // pauseUnlessWoken pauses, and ends early when it is our turn.
 func (w *waiter) pauseUnlessWoken(ctx context.Context, d time.Duration) error {
-	over, stop := after(w.clock, d)
+	over, stop := tick.After(w.clock, d)
 	defer stop()
 	for {
 		woken, err := w.sleep(ctx, over)
@@ -167,7 +171,7 @@ func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (woken bool, e
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		w.clock.yield(w.id)
+		w.clock.Yield(w.id)
 	case <-over:
 	case <-ctx.Done():
 		return false, ctx.Err()
@@ -224,7 +228,7 @@ func (w *waiter) claim() (node int, entry, value string, number int64) {
 	w.woken = false
 	if !w.hadTurn {
 		w.hadTurn = true
-		w.of.gate.turn(w.clock.now().mono)
+		w.of.gate.turn(w.clock.Now().Mono)
 	}
 	qs.mu.Unlock()
 	node, entry, value, number = w.node, w.entry, w.value, w.number
@@ -250,15 +254,15 @@ func (w *waiter) withdraw() {
 	if w.entry == "" {
 		return
 	}
-	q := w.queueArgs(w.entry, asWaiter)
-	req := queueReleaseRequest(&w.terms.leaseTerms, w.name, w.value, q)
+	q := w.queueArgs(w.entry, protocol.AsWaiter)
+	req := protocol.QueueReleaseRequest(&w.terms.Terms, w.name, w.value, q)
 	if w.terms.shared {
-		req = sharedReleaseRequest(&w.terms.leaseTerms, w.name, w.value, w.shareArgs(0), q)
+		req = protocol.SharedReleaseRequest(&w.terms.Terms, w.name, w.value, w.shareArgs(0), q)
 	}
-	req.keepFor = max(req.keepFor, queueLife)
+	req.KeepFor = max(req.KeepFor, protocol.QueueLife)
 	if w.joinCall != nil {
-		c := &call{req: &req, release: releasePlan{of: w.joinCall, when: unconditional}}
-		w.lane(w.node).takeBack(c, w.clock.now().mono)
+		c := &lane.Call{Req: &req, Release: lane.ReleasePlan{Of: w.joinCall, When: lane.Unconditional}}
+		w.lane(w.node).TakeBack(c, w.clock.Now().Mono)
 	}
 	qs := w.queues
 	qs.mu.Lock()
@@ -272,12 +276,12 @@ func (w *waiter) done() {
 	w.openDoor()
 	w.withdraw()
 	qs := w.queues
-	now := w.clock.now()
+	now := w.clock.Now()
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if w.of != nil {
 		w.of.remove(w, now)
-		qs.forget(now.mono)
+		qs.forget(now.Mono)
 	}
 	qs.unsubscribe(w)
 }

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 const (
@@ -21,16 +23,16 @@ type toldWait struct {
 	resource *resource
 	caller   context.Context
 	id       uint64
-	start    instant // of the call
-	since    instant
+	start    tick.Instant // of the call
+	since    tick.Instant
 
 	// mu guards what follows; queues.mu may be taken under it.
 	mu       sync.Mutex
 	w        *waiter // nil for who polls
 	attempts int
 	reason   error
-	polled   holding // of who polls
-	timer    timer   // nil until the hook was told for the first time
+	polled   holding    // of who polls
+	timer    tick.Timer // nil until the hook was told for the first time
 	ended    bool
 	telling  chan struct{} // closed when the hook that runs has returned; nil: none runs
 }
@@ -45,7 +47,7 @@ func (t *toldWait) learn(w *waiter, attempts int, reason error) {
 }
 
 // polledFor takes note of what the nodes said to one that polls.
-func (t *toldWait) polledFor(last *QuorumError, now instant) {
+func (t *toldWait) polledFor(last *QuorumError, now tick.Instant) {
 	if t == nil {
 		return
 	}
@@ -66,7 +68,7 @@ func (t *toldWait) goOn(d time.Duration) {
 	switch {
 	case t.ended:
 	case t.timer == nil:
-		t.timer = t.resource.clock.afterFunc(d, t.again)
+		t.timer = t.resource.clock.AfterFunc(d, t.again)
 	default:
 		t.timer.Reset(d)
 	}
@@ -83,7 +85,7 @@ func (t *toldWait) again() {
 	t.telling = told
 	t.mu.Unlock()
 	defer close(told)
-	info := t.info(t.resource.clock.now())
+	info := t.info(t.resource.clock.Now())
 	defer t.goOn(min(max(info.Waited, firstNews), rarestNews))
 	t.resource.opts.Hooks.Waiting(info)
 }
@@ -106,22 +108,22 @@ func (t *toldWait) end() {
 	}
 }
 
-func (t *toldWait) info(now instant) WaitInfo {
+func (t *toldWait) info(now tick.Instant) WaitInfo {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := WaitInfo{
 		Context: t.caller, Key: t.resource.key, Mode: t.resource.terms.mode(t.resource.terms.shared), WaitID: t.id,
-		Attempts: t.attempts, Start: t.start.time, WaitStart: t.since.time, Waited: now.since(t.since), Err: t.reason, Ahead: -1,
+		Attempts: t.attempts, Start: t.start.Time, WaitStart: t.since.Time, Waited: now.Since(t.since), Err: t.reason, Ahead: -1,
 	}
 	seen := t.polled
 	if t.w != nil {
 		heard, ahead := t.w.seen()
-		if i.Ahead = ahead; heard.at.mono >= seen.at.mono {
+		if i.Ahead = ahead; heard.at.Mono >= seen.at.Mono {
 			seen = heard
 		}
 	}
-	if seen.at != (instant{}) {
-		i.AsOf, i.Holder, i.HolderTTL = seen.at.time, seen.holder, max(seen.ttl-now.since(seen.at), 0)
+	if seen.at != (tick.Instant{}) {
+		i.AsOf, i.Holder, i.HolderTTL = seen.at.Time, seen.holder, max(seen.ttl-now.Since(seen.at), 0)
 	}
 	return i
 }

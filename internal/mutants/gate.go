@@ -35,11 +35,11 @@ type mutant struct {
 }
 
 // twinFile has the scripts in Go, but for those of locks that several hold.
-const twinFile, sharedTwinFile = "sim_node_test.go", "sim_share_node_test.go"
+const twinFile, sharedTwinFile = "internal/fakenode/fakenode.go", "internal/fakenode/share.go"
 
 // twinFileOf is where the twin of a script is.
 func twinFileOf(script string) string {
-	if strings.HasPrefix(script, "scripts/shared") {
+	if strings.HasPrefix(filepath.Base(script), "shared") {
 		return sharedTwinFile
 	}
 	return twinFile

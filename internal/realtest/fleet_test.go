@@ -276,7 +276,7 @@ func (f *fleet) warm(t *testing.T, rl *redlock.Redlock) {
 // scripts are the library's, as it sends them.
 func scripts(t *testing.T) (sources []string) {
 	t.Helper()
-	files, err := filepath.Glob("../../scripts/*.lua")
+	files, err := filepath.Glob("../protocol/scripts/*.lua")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, file := range files {

@@ -1,0 +1,113 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
+)
+
+// Wire is the way to a node over go-redis.
+type Wire struct {
+	Talk
+	Client redis.UniversalClient // for subscriptions
+}
+
+// Talk is the part of a wire that batches go over.
+type Talk interface {
+	lane.Wire
+	lane.Watcher
+	Close()
+}
+
+// NewWire is the wire to the server that a client leads to. mark is the key of the memory
+// mark, empty if there is none.
+func NewWire(c *redis.Client, h func(*redis.Options) Habits, mark string, clk tick.Clock) *Wire {
+	o := OwnOptions(c.Options())
+	return &Wire{NewConversations(clk, &ownDialer{options: o, markKey: mark}, h(o)), sideClient(o)}
+}
+
+// ManyServers is the talk over a client of the user's for which one name stands for several
+// servers, or for a number that is not known. Who answers is not known there, so there is
+// nothing to guard and no connection to kill, and how long to wait is up to the client.
+type ManyServers struct{ Client redis.UniversalClient }
+
+func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration, left func()) (settled bool) {
+	left() // the client does not tell when it has written
+	ctx := context.Background()
+	cmds := make([]redis.Cmder, len(batch))
+	for i, c := range batch {
+		o := new(protocol.Command)
+		args := c.Req.Values()
+		o.Prepare(c.Req.Script == nil, args, args)
+		cmds[i] = o
+	}
+	pipe := m.Client.Pipeline()
+	_ = pipe.BatchProcess(ctx, cmds...) // only queues them
+	_, failure := pipe.Exec(ctx)
+	for i, c := range batch {
+		cmds[i].(*protocol.Command).Reply(&c.Answer, failure)
+	}
+	answered, sent := Read(batch)
+	return answered || !sent
+}
+
+var ErrNoSinglePool = errors.New("the client is no *redis.Client, so which server answers is not known")
+
+func (m *ManyServers) Watch(o lane.Onlooker) {
+	if o.Saw != nil {
+		o.Saw(protocol.ServerReport{Err: ErrNoSinglePool})
+	}
+}
+
+func (m *ManyServers) Close() {}
+
+// Listen subscribes to a channel on a connection of its own and returns when that breaks
+// or ctx ends. It tells when the server has confirmed, and of each message.
+func (w *Wire) Listen(ctx context.Context, channel string, confirmed func(), heard func(message string)) error {
+	var ps *redis.PubSub
+	if ring, ok := w.Client.(*redis.Ring); ok {
+		// It must know the channel to choose a server, which may be another than the
+		// key's: what is published there goes unheard, and waiters find it by timers.
+		ps = ring.Subscribe(ctx, channel)
+	} else {
+		ps = w.Client.Subscribe(ctx) // no I/O yet
+	}
+	defer ps.Close()
+	// A read does not look at ctx.
+	defer context.AfterFunc(ctx, func() { _ = ps.Close() })()
+	if err := ps.Subscribe(ctx, channel); err != nil {
+		return err
+	}
+	for asked := false; ; {
+		m, err := ps.ReceiveTimeout(ctx, listenPatience)
+		var nerr net.Error
+		switch m := m.(type) {
+		case *redis.Subscription:
+			confirmed()
+		case *redis.Message:
+			heard(m.Payload)
+		}
+		switch {
+		case err == nil:
+			asked = false
+		case !asked && errors.As(err, &nerr) && nerr.Timeout():
+			// Nothing to hear looks like a dead connection, so ask.
+			if err := ps.Ping(ctx); err != nil {
+				return err
+			}
+			asked = true
+		default:
+			return err
+		}
+	}
+}
+
+// listenPatience is how long a subscription may be silent before we doubt it.
+const listenPatience = 3 * time.Second

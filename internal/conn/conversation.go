@@ -1,0 +1,370 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
+)
+
+// Flow is one connection to one server, used by one goroutine at a time. Only heard and
+// close may be called at any time, by anybody.
+type Flow interface {
+	// Exchange sends the calls in order, each once and never again, with the looks at
+	// their places, and fills in the ballot of each call: val, err and sent. It returns
+	// when all answers were read or the connection broke or was closed. left is as for a wire.
+	Exchange(batch []*lane.Call, want Looks, left func()) Said
+	// Ask is the whole identity. Its error means that nothing is known: the server, or
+	// nobody, answered so. What the server denies for good is in the sighting.
+	Ask() (protocol.ServerReport, error)
+	// Write writes the memory mark and tells what is there then.
+	Write(*protocol.MarkWrite) (protocol.Mark, error)
+	// Kill ends another connection to the same server. Nil: the server answered with an
+	// integer, so nothing of that connection will be executed any more.
+	Kill(id int64) error
+	// Alive is false if the other side has ended the connection, as far as this can be
+	// known without asking it.
+	Alive() bool
+	// Heard grows with what the other side says, and from call to call while something
+	// waits to be read; it stays zero where that is not known. It does not block.
+	Heard() int64
+	// Close ends everything under way at once.
+	Close()
+}
+
+// Looks are the questions to a server that go along with a batch.
+type Looks uint8
+
+const (
+	LookMark Looks = 1 << iota // behind the last call: the memory mark
+	LookRole                   // behind the last call: the role and replication id, and how many keys were evicted
+)
+
+// Said is what a server says of itself beside a batch: the answers to the looks.
+type Said struct {
+	Mark   protocol.Mark         // to lookMark; markUnread with its error where it is denied
+	Role   protocol.ServerReport // to lookRole: role and replID
+	RoleOK bool
+	// Evicted is how many keys the server has evicted since its start, to lookRole; -1: it does
+	// not tell.
+	Evicted int64
+	Broken  bool // some look has no answer
+}
+
+// Dialer opens flows to one node.
+type Dialer interface {
+	// Dial returns within the dialer's own time limit, or when ctx ends.
+	Dial(ctx context.Context) (Flow, error)
+}
+
+// Habits are how conversations are kept.
+type Habits struct {
+	Keep int           // how many stay open without work, however long
+	Idle time.Duration // for how long the others do
+	Life time.Duration // after so long another one takes the place of any; 0: never
+}
+
+// conversation is one connection to one server from its first byte to its last: its
+// socket, the identity of who answers, and an end that is certain.
+type conversation struct {
+	flow Flow
+	who  protocol.ServerReport // as told last, but for the mark
+
+	// Conversations.Mu guards what follows.
+	busy       bool
+	over       bool  // closed by check
+	agedAt     int64 // when another one is to take its place
+	sentAt     int64
+	overdueAt  int64 // the longest timeout of its batch is over
+	overAt     int64 // it is given up, whatever others say
+	suspectAt  int64 // another one was answered, so this one is over if it is silent till then; 0: no
+	heardThen  int64 // what it had heard when it became suspect
+	answeredAt int64
+	watch      tick.Alarm
+
+	askedAt   tick.Instant // when its batch, or the question who it is, was sent
+	rolesTurn bool         // the role is to be asked for along with the batch that it has
+}
+
+// taker waits for a conversation.
+type taker struct {
+	got     chan *conversation // capacity 1; closed without one: see err
+	err     error
+	settles bool // it needs one to end another by, which goes first
+}
+
+// Conversations is the wire of a lane: the conversations with one node.
+//
+// A batch has one of them to itself. When it is not answered in time, one fresh
+// conversation is tried. If that is answered and the first one stays silent, the first is
+// over. A server that hangs answers on neither, so then nothing is over, and late answers
+// are read. Whatever a conversation that is over has sent may still be executed, until
+// the fresh one has killed it by its id; only then does its batch return.
+type Conversations struct {
+	clock  tick.Clock
+	dialer Dialer
+	habits Habits
+	lane.Onlooker
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+
+	Mu        sync.Mutex
+	idle      []*conversation // in the order of use
+	out       []*conversation
+	takers    []*taker
+	asked     int64           // so many takers there were
+	killing   int             // so many are used to end others, and free soon
+	trying    bool            // a fresh conversation is on its way, see fresh
+	spare     Flow            // one that has not told who it is, to be asked again
+	runID     string          // of the process that told last who it is
+	patience  time.Duration   // of the last batch
+	freshSent int64           // when the last fresh conversation that was answered was asked; 0: never
+	roundTrip time.Duration   // of that
+	roleAt    tick.Instant    // since when the role is as it was told last; what was told was asked for then
+	noKill    bool            // it is denied
+	busy      bool            // the last fresh conversation was answered by an error that passes
+	undead    []*conversation // over, and perhaps not on the server: see linger
+	undeadAt  int64           // when to try next to end these
+	expiry    tick.Alarm
+	closed    bool
+}
+
+const (
+	// RoleEvery is how old what is known of a node's role may be.
+	RoleEvery = time.Second
+	// A conversation that is overdue stays silent for at least leastSilence after the
+	// fresh one's answer before it is over: its own answer may be on its way, or wait for
+	// a processor. See silence.
+	LeastSilence = 5 * time.Millisecond
+	// A fresh conversation that nobody answers is given up after firstRedial, and the
+	// next ones after twice as long each, up to lastRedial: a server that hangs must not
+	// be left with many.
+	FirstRedial = 250 * time.Millisecond
+	LastRedial  = 4 * time.Second
+)
+
+var (
+	ErrReplaced = errors.New("answered by a server that another one has taken the place of")
+	ErrUnlooked = errors.New("answered, but not whether the node still remembers what it grants")
+)
+
+const NoEnd = "CLIENT ID or CLIENT KILL: what was sent over a connection that is lost may still arrive, and counts as over only after a timeout"
+
+func NewConversations(c tick.Clock, d Dialer, h Habits) *Conversations {
+	cs := &Conversations{clock: c, dialer: d, habits: h, Onlooker: lane.Onlooker{Lacks: func(string, error) {}}}
+	cs.ctx, cs.cancel = context.WithCancel(context.Background())
+	cs.expiry = tick.Alarm{Clock: c, F: cs.expire}
+	return cs
+}
+
+// Watch implements watcher.
+func (cs *Conversations) Watch(o lane.Onlooker) { cs.Onlooker = o }
+
+// Exchange implements wire. Settled means that nothing of the batch may be executed any
+// more: all of it was answered or never sent, or its conversation is surely over.
+func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Duration, left func()) (settled bool) {
+	cv, err := cs.take(patience, bound, left)
+	if err == nil {
+		if err = cs.prepare(cv, batch, left); err != nil {
+			cs.drop(cv)
+		}
+	}
+	if err != nil {
+		for _, c := range batch {
+			c.Answer = protocol.Answer{Err: err}
+		}
+		return true
+	}
+	want := cs.wants(cv, batch)
+	got := cv.flow.Exchange(batch, want, left)
+	answered, sent := Read(batch)
+	switch good := cs.heed(cv, batch, want, &got); {
+	case answered && !got.Broken && good && !movedOn(batch):
+		cs.putBack(cv)
+		return true
+	case answered || !sent:
+		cs.drop(cv)
+		return true
+	default:
+		cs.drop(cv)
+		return cs.settle(cv, patience, bound)
+	}
+}
+
+// prepare asks the whole question before a batch with a SET where the node's memory mark
+// is not known, or is yet to be written: as a rule once for each node. What goes ahead in
+// the same batch would be too late to write it. Where the server is another node's already, nothing
+// is sent to it: it would refuse what that node has set, or say that what that node has deleted was
+// not there. The next batch goes over a fresh conversation, which tells whether that is still so.
+func (cs *Conversations) prepare(cv *conversation, batch []*lane.Call, left func()) error {
+	if cs.Saw == nil {
+		return nil
+	}
+	if setsKeys(batch) && !cs.Ready() {
+		left()
+		s, err := cv.flow.Ask()
+		if err != nil {
+			return err
+		}
+		cs.learn(cv, s)
+	}
+	return cs.Twin()
+}
+
+func setsKeys(batch []*lane.Call) bool {
+	return slices.ContainsFunc(batch, func(c *lane.Call) bool { return c.Req.Op.Sets() })
+}
+
+// Read reports whether all calls were answered, and whether any of the others was sent.
+func Read(batch []*lane.Call) (answered, sent bool) {
+	answered = true
+	for _, c := range batch {
+		if !c.Answered() {
+			answered, sent = false, sent || c.Sent
+		}
+	}
+	return answered, sent
+}
+
+// movedOn reports whether one of the answers ends a conversation, see elsewhere.
+func movedOn(batch []*lane.Call) bool {
+	return slices.ContainsFunc(batch, func(c *lane.Call) bool { return elsewhere(c.Err) })
+}
+
+// elsewhere reports whether an answer says that the node's name may lead elsewhere by now.
+// go-redis gives a connection up for some of them, and repeats that answer on it for ever.
+func elsewhere(err error) bool {
+	return protocol.ReadOnly(err) || err != nil && strings.HasPrefix(err.Error(), "MOVED")
+}
+
+// wants is what to ask along with a batch.
+func (cs *Conversations) wants(cv *conversation, batch []*lane.Call) (want Looks) {
+	if cs.Saw == nil {
+		return 0
+	}
+	if setsKeys(batch) {
+		want |= LookMark
+	}
+	if cv.rolesTurn && cv.who.ReplID != "" {
+		want |= LookRole
+	}
+	return want
+}
+
+// heed passes on what a server said of itself beside a batch. Where it is not the node any
+// more, its answers are no votes; then it is false.
+func (cs *Conversations) heed(cv *conversation, batch []*lane.Call, want Looks, got *Said) bool {
+	if cs.replaced(cv) {
+		void(batch, ErrReplaced)
+		return false
+	}
+	if want&LookRole != 0 && !got.Broken && got.Evicted >= 0 && cv.who.RunID != "" {
+		cs.Evicted(cv.who.RunID, got.Evicted)
+	}
+	if want&LookMark != 0 && got.Broken {
+		// A grant says nothing without the look behind it.
+		void(slices.DeleteFunc(slices.Clone(batch), func(c *lane.Call) bool { return !c.Req.Op.Sets() }), ErrUnlooked)
+	}
+	news := want&LookMark != 0 && !got.Broken
+	if got.RoleOK {
+		news = news || got.Role.ReplID != cv.who.ReplID || got.Role.Role != cv.who.Role
+		cs.Mu.Lock()
+		cs.roleIsOf(cv.askedAt)
+		cs.Mu.Unlock()
+		cv.who.ReplID, cv.who.FormerID, cv.who.Role = got.Role.ReplID, got.Role.FormerID, got.Role.Role
+	}
+	if news && cs.Saw != nil && cv.who.Err == nil {
+		s := cv.who
+		s.Mark, s.Asked = got.Mark, false
+		if !got.RoleOK {
+			// Another conversation may have been told of a new replication id since.
+			s.ReplID, s.FormerID, s.Role = "", "", ""
+		}
+		cs.tell(cv, s)
+	}
+	return true
+}
+
+// roleIsOf notes when a role that was told was asked for; the caller holds mu. Answers may
+// overtake each other.
+func (cs *Conversations) roleIsOf(asked tick.Instant) {
+	if asked.Mono >= cs.roleAt.Mono {
+		cs.roleAt = asked
+	}
+}
+
+// replaced reports whether another process has answered by the node's name since this one
+// did.
+func (cs *Conversations) replaced(cv *conversation) bool {
+	cs.Mu.Lock()
+	defer cs.Mu.Unlock()
+	return cs.isReplaced(cv)
+}
+
+// isReplaced is replaced for who holds mu.
+func (cs *Conversations) isReplaced(cv *conversation) bool {
+	return cs.runID != "" && cv.who.RunID != "" && cv.who.RunID != cs.runID
+}
+
+// void makes answers that are no votes what they are: requests that were sent, and may
+// have been carried out by somebody.
+func void(batch []*lane.Call, why error) {
+	for _, c := range batch {
+		if c.Sent && c.Err == nil { // an error is no vote anyway
+			c.Answer = protocol.Answer{Err: why, Sent: true}
+		}
+	}
+}
+
+// learn notes who answers over a conversation, and tells so.
+func (cs *Conversations) learn(cv *conversation, s protocol.ServerReport) {
+	cv.who = s
+	cv.who.Mark = protocol.Mark{}
+	var others []*conversation
+	cs.Mu.Lock()
+	if s.RunID != "" {
+		cs.runID = s.RunID
+		cs.roleIsOf(cv.askedAt)
+		cs.idle = slices.DeleteFunc(cs.idle, func(o *conversation) bool {
+			other := o.who.RunID != s.RunID
+			if other {
+				others = append(others, o)
+			}
+			return other
+		})
+	}
+	cs.Mu.Unlock()
+	for _, o := range others {
+		o.flow.Close()
+	}
+	if s.IDErr != nil {
+		cs.Lacks(NoEnd, s.IDErr)
+	}
+	cs.tell(cv, s)
+}
+
+// tell passes a sighting on, and writes the mark if that is wanted.
+func (cs *Conversations) tell(cv *conversation, s protocol.ServerReport) {
+	if cs.Saw == nil {
+		return
+	}
+	// Others may write at the same time, each time at most once for each of us.
+	for range 4 {
+		w := cs.Saw(s)
+		if w == nil {
+			return
+		}
+		m, err := cv.flow.Write(w)
+		if err != nil {
+			return // and the next look says what is there
+		}
+		s = protocol.ServerReport{RunID: cv.who.RunID, Mark: m, Asked: true}
+	}
+}

@@ -1,0 +1,826 @@
+package conn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/lanetest"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
+)
+
+// stage is a server with a script, and the dialer of conversations with it. What is said
+// here about kills and silence, real servers show in conversation_real_test.go.
+type stage struct {
+	*testing.T
+	cs    *conn.Conversations
+	start time.Time
+
+	mu       sync.Mutex
+	changed  chan struct{} // closed, and replaced, when anything below changes
+	runID    string
+	replID   string
+	hung     bool  // nothing is read
+	refuse   error // of dials
+	askErr   error // of the server, to the identity
+	denies   error // the identity, for good
+	noID     bool
+	killErr  error
+	trip     time.Duration
+	lastID   int64
+	flows    []*stagedFlow // all that were opened
+	open     int
+	mostOpen int
+	kills    []int64
+	executed []string // values
+
+	seen     []string
+	lacked   []string
+	write    *protocol.MarkWrite
+	cutsLook bool // the connection breaks between a batch and the look behind it
+	unready  bool // the guard wants the whole question first
+	mark     protocol.Mark
+	writes   int
+}
+
+// stagedFlow is a connection to a stage.
+type stagedFlow struct {
+	s      *stage
+	id     int64
+	runID  string
+	muted  bool // what is sent gets lost, and nothing is heard
+	cut    bool // the other side has ended it
+	late   bool // what is sent waits on the way, until it lands
+	killed bool
+	count  int64
+	drips  bool // it is heard of, without an end
+	closed chan struct{}
+	once   sync.Once
+}
+
+func onStage(t *testing.T, h conn.Habits, test func(s *stage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{T: t, start: time.Now(), changed: make(chan struct{}), runID: "a", replID: "r", trip: time.Millisecond}
+		s.cs = conn.NewConversations(tick.NewSystem(), s, h)
+		s.cs.Watch(lane.Onlooker{Twin: func() error { return nil }, Evicted: func(string, int64) {}, Saw: func(who protocol.ServerReport) *protocol.MarkWrite {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.seen = append(s.seen, fmt.Sprint(who.RunID, " ", who.ReplID, " ", who.Role, " ", who.Mark.Text, " ", who.Err))
+			w := s.write
+			s.write = nil
+			return w
+		}, Ready: func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return !s.unready
+		}, Lacks: func(lacks string, err error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if text := fmt.Sprint(lacks == conn.NoEnd, " ", err); !slices.Contains(s.lacked, text) {
+				s.lacked = append(s.lacked, text)
+			}
+		}})
+		test(s)
+		s.cs.Close()
+		lanetest.Rest(time.Second)
+		require.Zero(t, s.view().open, "a connection is left open")
+	})
+}
+
+var (
+	stageOwn  = conn.Habits{Keep: 1, Idle: 5 * time.Second}
+	stageUser = conn.Habits{Idle: 5 * time.Second, Life: 8 * time.Second}
+)
+
+const (
+	stagePatience = 100 * time.Millisecond
+	stageBound    = 10 * time.Second
+)
+
+// now changes the stage.
+func (s *stage) now(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *stage) elapsed() time.Duration { return time.Since(s.start) }
+
+func (s *stage) Dial(context.Context) (conn.Flow, error) {
+	time.Sleep(s.trip)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuse != nil {
+		return nil, s.refuse
+	}
+	s.lastID++
+	f := &stagedFlow{s: s, id: s.lastID, runID: s.runID, closed: make(chan struct{})}
+	s.flows = append(s.flows, f)
+	s.open++
+	s.mostOpen = max(s.mostOpen, s.open)
+	return f, nil
+}
+
+var errStageClosed, errStageCut = errors.New("use of closed connection"), errors.New("EOF")
+
+// carry has the server run do, unless the connection ends or is muted.
+func (f *stagedFlow) carry(do func()) error {
+	s := f.s
+	time.Sleep(s.trip / 2)
+	for done := false; ; {
+		s.mu.Lock()
+		changed := s.changed
+		switch {
+		case f.isClosed():
+			s.mu.Unlock()
+			return errStageClosed
+		case f.cut, f.killed, f.runID != s.runID:
+			s.mu.Unlock()
+			return errStageCut
+		case f.muted || s.hung || f.late:
+		case !done:
+			do()
+			done = true
+			fallthrough
+		default:
+			s.mu.Unlock()
+			time.Sleep(s.trip / 2)
+			return nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-f.closed:
+		}
+	}
+}
+
+func (f *stagedFlow) isClosed() bool {
+	select {
+	case <-f.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+func (f *stagedFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (got conn.Said) {
+	left()
+	s := f.s
+	err := f.carry(func() {
+		for _, c := range batch {
+			value := c.Req.Value
+			s.executed = append(s.executed, value)
+			c.Answer = protocol.Answer{Val: "OK", Sent: true}
+			if strings.Contains(value, "READONLY") {
+				c.Answer = protocol.Answer{Err: lanetest.ServerError(value), Sent: true}
+			}
+		}
+		if want&conn.LookMark != 0 {
+			got.Mark, got.Broken = s.mark, s.cutsLook
+		}
+		if want&conn.LookRole != 0 {
+			got.Role, got.RoleOK = protocol.ServerReport{ReplID: s.replID, Role: "master"}, true
+		}
+	})
+	if err != nil {
+		for _, c := range batch {
+			c.Answer = protocol.Answer{Err: err, Sent: true}
+		}
+		return conn.Said{Broken: true}
+	}
+	return got
+}
+
+// identity is what the server says of itself; the caller holds mu.
+func (s *stage) identity(f *stagedFlow) (protocol.ServerReport, error) {
+	switch {
+	case s.askErr != nil:
+		return protocol.ServerReport{}, s.askErr
+	case s.denies != nil:
+		return protocol.ServerReport{Err: s.denies}, nil
+	}
+	who := protocol.ServerReport{RunID: s.runID, ReplID: s.replID, Role: "master", ClientID: f.id, Mark: s.mark}
+	if s.noID {
+		who.ClientID, who.IDErr = 0, lanetest.ServerError("NOPERM no client|id")
+	}
+	return who, nil
+}
+
+func (f *stagedFlow) Ask() (who protocol.ServerReport, err error) {
+	if broken := f.carry(func() { who, err = f.s.identity(f) }); broken != nil {
+		return protocol.ServerReport{}, broken
+	}
+	return who, err
+}
+
+func (f *stagedFlow) Write(*protocol.MarkWrite) (m protocol.Mark, err error) {
+	err = f.carry(func() {
+		f.s.writes++
+		f.s.mark = protocol.Mark{State: protocol.MarkPresent, Text: "written"}
+		m = f.s.mark
+	})
+	return m, err
+}
+
+func (f *stagedFlow) Kill(id int64) (err error) {
+	broken := f.carry(func() {
+		f.s.kills = append(f.s.kills, id)
+		if err = f.s.killErr; err == nil {
+			for _, o := range f.s.flows {
+				o.killed = o.killed || o.id == id && o.runID == f.runID
+			}
+		}
+	})
+	return errors.Join(broken, err)
+}
+
+func (f *stagedFlow) Alive() bool {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	return !f.cut && !f.isClosed() && f.runID == f.s.runID
+}
+
+func (f *stagedFlow) Heard() int64 {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	if f.drips {
+		f.count++
+	}
+	return f.count
+}
+
+func (f *stagedFlow) Close() {
+	f.once.Do(func() {
+		f.s.mu.Lock()
+		f.s.open--
+		f.s.mu.Unlock()
+		close(f.closed)
+	})
+}
+
+// view is what is to be seen of a stage.
+type view struct {
+	open, writes           int
+	flows                  []*stagedFlow
+	kills                  []int64
+	executed, seen, lacked []string
+}
+
+func (s *stage) view() view {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return view{
+		s.open, s.writes, slices.Clone(s.flows), slices.Clone(s.kills),
+		slices.Clone(s.executed), slices.Clone(s.seen), slices.Clone(s.lacked),
+	}
+}
+
+// several opens some conversations.
+func (s *stage) several() {
+	s.now(func() { s.trip = 10 * time.Millisecond })
+	var pending []<-chan outcome
+	for range 8 {
+		pending = append(pending, s.sending("1"))
+	}
+	for _, p := range pending {
+		require.True(s, await1(p).ok())
+	}
+	lanetest.Rest(time.Second / 10)
+	s.now(func() { s.trip = time.Millisecond })
+}
+
+// outcome is what came of a batch.
+type outcome struct {
+	calls   []*lane.Call
+	settled bool
+	at      time.Duration
+}
+
+func (o outcome) ok() bool { return o.settled && o.calls[0].Err == nil }
+
+func stagedCall(value string) *lane.Call {
+	return &lane.Call{Req: &protocol.Request{Op: protocol.OpExtend, Key: "key", Value: value}}
+}
+
+// send exchanges a batch, and waits.
+func (s *stage) send(values ...string) outcome { return await1(s.sending(values...)) }
+
+// await1 waits for a batch, and for all that goes on beside it.
+func await1(pending <-chan outcome) outcome {
+	o := <-pending
+	synctest.Wait()
+	return o
+}
+
+// sets is send of what may create keys.
+func (s *stage) sets(values ...string) outcome {
+	return await1(s.exchanging(protocol.OpAcquire, values))
+}
+
+func (s *stage) sending(values ...string) <-chan outcome {
+	return s.exchanging(protocol.OpExtend, values)
+}
+
+func (s *stage) exchanging(o protocol.Op, values []string) <-chan outcome {
+	var calls []*lane.Call
+	for _, v := range values {
+		calls = append(calls, stagedCall(v))
+		calls[len(calls)-1].Req.Op = o
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		settled := s.cs.Exchange(calls, stagePatience, stageBound, func() {})
+		done <- outcome{calls, settled, s.elapsed()}
+	}()
+	return done
+}
+
+func (s *stage) each(f func(*stagedFlow)) func() {
+	return func() {
+		for _, o := range s.flows {
+			f(o)
+		}
+	}
+}
+
+func mute(f *stagedFlow) { f.muted = true }
+
+func TestConversationIsAskedBeforeTheFirstBatch(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		require.True(t, s.send("2").ok())
+		require.Len(t, s.view().flows, 1)
+		require.Equal(t, []string{"a r master  <nil>"}, s.view().seen)
+		require.Equal(t, []string{"1", "2"}, s.view().executed)
+	})
+}
+
+// S1: a server that is busy for the moment has no identity, and so no vote.
+func TestNoIdentityNoVote(t *testing.T) {
+	busy := lanetest.ServerError("BUSY Redis is busy running a script.")
+	onStage(t, stageOwn, func(s *stage) {
+		s.askErr = busy
+		got := s.send("1")
+		require.Equal(t, protocol.Answer{Err: busy}, got.calls[0].Answer, "as not sent")
+		require.True(t, got.settled)
+		require.Empty(t, s.view().executed)
+		require.Empty(t, s.view().seen)
+		s.now(func() { s.askErr = nil })
+		require.True(t, s.send("2").ok())
+		require.Len(t, s.view().flows, 1, "the same connection is asked again")
+		require.Equal(t, []string{"2"}, s.view().executed)
+	})
+}
+
+func TestIdentityThatIsDeniedForGood(t *testing.T) {
+	for _, h := range []conn.Habits{stageOwn, stageUser} {
+		onStage(t, h, func(s *stage) {
+			s.denies = lanetest.ServerError("NOPERM")
+			require.True(t, s.send("1").ok(), "the vote counts")
+			require.Equal(t, []string{"    NOPERM"}, s.view().seen)
+			// Nobody knows whom to kill.
+			s.now(s.each(mute))
+			got := s.send("2")
+			require.False(t, got.settled)
+			require.Empty(t, s.view().kills)
+		})
+	}
+}
+
+func TestOverdueConversationIsReplacedAndKilled(t *testing.T) {
+	for _, h := range []conn.Habits{stageOwn, stageUser} {
+		onStage(t, h, func(s *stage) {
+			require.True(t, s.send("1").ok())
+			s.now(s.each(mute))
+			sent := s.elapsed()
+			got := s.send("2")
+			require.True(t, got.settled)
+			require.True(t, got.calls[0].Sent)
+			require.Error(t, got.calls[0].Err)
+			require.Equal(t, []int64{1}, s.view().kills)
+			require.True(t, s.flows[0].killed)
+			require.Less(t, got.at-sent, stagePatience+conn.LeastSilence+10*s.trip)
+			require.GreaterOrEqual(t, got.at-sent, stagePatience+conn.LeastSilence)
+			require.True(t, s.send("3").ok())
+			require.Equal(t, []string{"1", "3"}, s.view().executed)
+			require.Len(t, s.view().flows, 2, "the fresh one has taken its place")
+		})
+	}
+}
+
+// What is on its way when the kill is answered never lands.
+func TestNothingLandsAfterItWasSettled(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.flows[0].late = true })
+		require.True(t, s.send("2").settled)
+		s.now(func() { s.flows[0].late = false })
+		synctest.Wait()
+		require.Equal(t, []string{"1"}, s.view().executed)
+	})
+}
+
+func TestServerThatHangsIsLeftAlone(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.hung = true })
+		pending := s.sending("2")
+		lanetest.Rest(9 * time.Second)
+		require.LessOrEqual(t, s.view().open, 2, "one fresh conversation at a time")
+		require.LessOrEqual(t, len(s.view().flows), 8, "and not a new one all the time")
+		require.Empty(t, s.view().kills)
+		s.now(func() { s.hung = false })
+		got := await1(pending)
+		require.True(t, got.ok(), "the late answer is read")
+		require.Empty(t, s.view().kills)
+		require.Equal(t, []string{"1", "2"}, s.view().executed)
+	})
+}
+
+func TestServerThatHangsForLongerThanItIsWaitedFor(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.hung = true })
+		sent := s.elapsed()
+		got := s.send("2")
+		require.False(t, got.settled)
+		require.True(t, got.calls[0].Sent)
+		require.Equal(t, stageBound+stagePatience, got.at-sent, "and as long for somebody to kill it")
+		require.Empty(t, s.view().kills)
+	})
+}
+
+func TestServerThatHangsFromTheStart(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		s.hung = true
+		pending := s.sending("1")
+		lanetest.Rest(5 * time.Second)
+		require.Equal(t, 1, s.view().open)
+		s.now(func() { s.hung = false })
+		got := await1(pending)
+		require.Equal(t, protocol.Answer{Err: lane.ErrTooLate}, got.calls[0].Answer, "nobody waits for it any more")
+		require.True(t, got.settled)
+		require.Empty(t, s.view().executed)
+		require.True(t, s.send("2").ok())
+	})
+}
+
+// Client ids start again with the process, so the same one may be an innocent's.
+func TestOnlyTheSameProcessIsAskedToKill(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(s.each(mute))
+		pending := s.sending("2")
+		lanetest.Rest(stagePatience / 2)
+		s.now(func() {
+			s.flows[0].runID = "b" // or it would see its end
+			s.runID, s.replID = "b", "q"
+		})
+		got := await1(pending)
+		require.True(t, got.settled, "the process is gone with all that it had not read")
+		require.Empty(t, s.view().kills)
+		require.Equal(t, "b q master  <nil>", s.view().seen[1])
+	})
+}
+
+func TestOnlyAnIntegerSettles(t *testing.T) {
+	busy := lanetest.ServerError("BUSY Redis is busy running a script.")
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { mute(s.flows[0]); s.killErr = busy })
+		pending := s.sending("2")
+		lanetest.Rest(stagePatience + 40*time.Millisecond)
+		require.Greater(t, len(s.view().kills), 1, "asked again")
+		select {
+		case <-pending:
+			t.Fatal("returned while the old conversation may live")
+		default:
+		}
+		s.now(func() { s.killErr = nil })
+		require.True(t, await1(pending).settled)
+	})
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { mute(s.flows[0]); s.killErr = busy })
+		sent := s.elapsed()
+		got := s.send("2")
+		require.False(t, got.settled, "nobody waits for ever")
+		require.Less(t, got.at-sent, stageBound+3*stagePatience)
+		require.Empty(t, s.view().lacked)
+		asked := len(s.view().kills)
+		lanetest.Rest(time.Minute)
+		require.Len(t, s.view().kills, asked, "and nobody asks while nothing goes on")
+	})
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.flows[0].late = true; s.killErr = busy })
+		require.False(t, s.send("2").settled)
+		for range 20 { // it is busy for a second more
+			require.True(t, s.send("3").ok(), "the fresh one is of use")
+			lanetest.Rest(50 * time.Millisecond)
+		}
+		s.now(func() { s.killErr = nil })
+		lanetest.Rest(lane.MaxBackoff)
+		asked := len(s.view().kills)
+		require.True(t, s.send("4").ok())
+		lanetest.Rest(2 * s.trip)
+		require.Len(t, s.view().kills, asked+1, "ended with the next that comes free")
+		require.True(t, s.view().flows[0].killed)
+		s.now(func() { s.flows[0].late = false })
+		require.True(t, s.send("5").ok())
+		require.NotContains(t, s.view().executed, "2")
+		require.Len(t, s.view().kills, asked+1, "and no more")
+	})
+}
+
+func TestKillThatIsDenied(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		s.killErr = lanetest.ServerError("NOPERM no client|kill")
+		for i := range 3 {
+			require.True(t, s.send("1").ok())
+			s.now(s.each(mute))
+			require.False(t, s.send("2").settled, i)
+		}
+		require.Len(t, s.view().kills, 1)
+		require.Equal(t, []string{"true NOPERM no client|kill"}, s.view().lacked)
+	})
+	onStage(t, stageOwn, func(s *stage) {
+		s.noID = true
+		require.True(t, s.send("1").ok())
+		require.Equal(t, []string{"true NOPERM no client|id"}, s.view().lacked)
+		s.now(s.each(mute))
+		require.False(t, s.send("2").settled)
+		require.Empty(t, s.view().kills)
+	})
+}
+
+func TestKilledAnswersAreIntegers(t *testing.T) {
+	require.NoError(t, conn.Killed(int64(0), nil))
+	require.NoError(t, conn.Killed(int64(1), nil))
+	require.Error(t, conn.Killed("OK", nil))
+	require.Error(t, conn.Killed(nil, nil))
+	require.Error(t, conn.Killed(int64(1), lanetest.ServerError("BUSY")))
+}
+
+func TestConversationThatBreaks(t *testing.T) {
+	for _, h := range []conn.Habits{stageOwn, stageUser} {
+		onStage(t, h, func(s *stage) {
+			require.True(t, s.send("1").ok())
+			s.now(func() { s.hung = true })
+			pending := s.sending("2")
+			lanetest.Rest(10 * time.Millisecond)
+			s.now(func() { s.hung, s.flows[0].cut = false, true })
+			got := await1(pending)
+			require.Equal(t, []int64{1}, s.view().kills, "before the batch returns")
+			require.True(t, got.settled)
+			require.ErrorIs(t, got.calls[0].Err, errStageCut)
+		})
+	}
+}
+
+func TestConversationThatBreaksAndNobodyIsThere(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.hung = true })
+		pending := s.sending("2")
+		lanetest.Rest(10 * time.Millisecond)
+		at := s.elapsed()
+		s.now(func() { s.flows[0].cut, s.refuse = true, lanetest.ErrRefused })
+		got := await1(pending)
+		require.False(t, got.settled)
+		require.Equal(t, s.trip, got.at-at, "what is refused is refused")
+	})
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.hung = true })
+		pending := s.sending("2")
+		lanetest.Rest(10 * time.Millisecond)
+		at := s.elapsed()
+		s.now(func() { s.flows[0].cut = true }) // and the fresh one is not answered
+		got := await1(pending)
+		require.False(t, got.settled)
+		require.Equal(t, stagePatience, got.at-at, "a node timeout, and no longer")
+	})
+}
+
+// A server that answers, if only by errors that pass, is asked as often as a release is repeated.
+func TestServerThatIsBusyForLongIsAskedAgainSoon(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.hung = true })
+		pending := s.sending("2")
+		lanetest.Rest(10 * time.Millisecond)
+		s.now(func() {
+			s.hung, s.flows[0].cut, s.askErr = false, true, lanetest.ServerError("LOADING Redis is loading the dataset in memory")
+		})
+		lanetest.Rest(6 * time.Second)
+		require.Empty(t, pending)
+		at := s.elapsed()
+		s.now(func() { s.askErr = nil })
+		got := await1(pending)
+		require.True(t, got.settled)
+		require.LessOrEqual(t, got.at-at, lane.MaxBackoff+4*s.trip)
+	})
+}
+
+// A large answer over a slow link is no silence.
+func TestSlowConversationIsNotSilent(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.flows[0].late, s.flows[0].drips = true, true })
+		pending := s.sending("2")
+		lanetest.Rest(10 * stagePatience)
+		require.Empty(t, s.view().kills)
+		s.now(func() { s.flows[0].late = false })
+		require.True(t, await1(pending).ok())
+	})
+}
+
+func TestOneFreshConversationForAllThatAreOverdue(t *testing.T) {
+	onStage(t, conn.Habits{Keep: 4, Idle: time.Second}, func(s *stage) {
+		s.several()
+		n := len(s.view().flows)
+		require.Greater(t, n, 2)
+		s.now(s.each(mute))
+		var pending []<-chan outcome
+		for range n {
+			pending = append(pending, s.sending("2"))
+		}
+		for _, p := range pending {
+			require.True(t, await1(p).settled)
+		}
+		require.Len(t, s.view().kills, n)
+		require.Len(t, s.view().flows, n+1)
+	})
+}
+
+func TestConversationThatEndedWhileIdleIsReplacedUnnoticed(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.flows[0].cut = true })
+		require.True(t, s.send("2").ok())
+		require.Equal(t, []string{"1", "2"}, s.view().executed)
+		require.Empty(t, s.view().kills, "nothing was out on it")
+	})
+}
+
+func TestHowLongConversationsAreKept(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		s.several()
+		require.Greater(t, s.view().open, 1)
+		lanetest.Rest(stageOwn.Idle + time.Second)
+		require.Equal(t, 1, s.view().open)
+		lanetest.Rest(time.Hour)
+		require.Equal(t, 1, s.view().open)
+	})
+	onStage(t, stageUser, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		require.Equal(t, 1, s.view().open)
+		lanetest.Rest(stageUser.Idle + time.Millisecond)
+		require.Zero(t, s.view().open)
+		for range 20 {
+			require.True(t, s.send("1").ok())
+			lanetest.Rest(stageUser.Life / 8)
+		}
+		require.Equal(t, 4, len(s.view().flows), "also one that is busy, now and then")
+	})
+}
+
+// The name leads to another process by now: what the old one says late is no vote.
+func TestAnswersOfAServerThatWasReplacedAreNoVotes(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.flows[0].late, s.flows[0].drips = true, true })
+		pending := s.sending("2")
+		lanetest.Rest(time.Millisecond)
+		s.now(func() { s.runID = "b"; s.flows[0].runID = "b" }) // the connection lives on
+		require.True(t, s.send("3").ok())
+		s.now(func() { s.flows[0].late = false })
+		got := await1(pending)
+		require.ErrorIs(t, got.calls[0].Err, conn.ErrReplaced)
+		require.True(t, got.calls[0].Sent)
+		require.True(t, got.settled)
+		require.True(t, s.flows[0].isClosed())
+	})
+}
+
+func TestServerThatSaysItIsAReplicaIsAskedAgain(t *testing.T) {
+	for _, answer := range []string{
+		"READONLY You can't write against a read only replica.",
+		"ERR Error running script (call to f_d8f2): @user_script:26: @user_script: 26: -READONLY You can't write against a read only replica.", // before Redis 7
+	} {
+		onStage(t, stageOwn, func(s *stage) {
+			require.True(t, s.send(answer).settled)
+			s.now(func() { s.replID = "q" })
+			require.True(t, s.send("1").ok())
+			require.Len(t, s.view().flows, 2, "the name may lead elsewhere")
+			require.Equal(t, []string{"a r master  <nil>", "a q master  <nil>"}, s.view().seen)
+		})
+	}
+}
+
+func TestRoleIsAskedForOnceASecond(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.replID = "q" })
+		require.True(t, s.send("1").ok())
+		require.Len(t, s.view().seen, 1)
+		lanetest.Rest(conn.RoleEvery)
+		require.True(t, s.send("1").ok())
+		require.Equal(t, "a q master  <nil>", s.view().seen[1])
+		lanetest.Rest(conn.RoleEvery)
+		require.True(t, s.send("1").ok())
+		require.Len(t, s.view().seen, 2, "nothing new")
+	})
+}
+
+func TestMarkIsLookedAtBehindBatchesThatSet(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		s.mark = protocol.Mark{State: protocol.MarkPresent, Text: "m"}
+		require.True(t, s.send("1").ok())
+		require.Equal(t, []string{"a r master m <nil>"}, s.view().seen, "a batch that sets nothing")
+		require.True(t, s.sets("2").ok())
+		require.Equal(t, "a   m <nil>", s.view().seen[1], "another conversation may know of a newer replication id")
+		s.now(func() { s.mark = protocol.Mark{State: protocol.MarkAbsent} })
+		require.True(t, s.sets("3").ok())
+		require.Equal(t, "a    <nil>", s.view().seen[2])
+		s.now(func() { s.write = &protocol.MarkWrite{} })
+		require.True(t, s.sets("4").ok())
+		require.Equal(t, 1, s.view().writes)
+		require.Equal(t, "a   written <nil>", s.view().seen[4], "what is there then is told too, before the votes")
+	})
+}
+
+func TestGrantWithoutALookBehindItIsNoVote(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.cutsLook = true })
+		got := s.sets("2")
+		require.ErrorIs(t, got.calls[0].Err, conn.ErrUnlooked)
+		require.True(t, got.calls[0].Sent)
+		require.True(t, got.settled, "it was answered")
+		require.True(t, s.view().flows[0].isClosed())
+	})
+}
+
+// What the guard wants written must be there before the first SET.
+func TestWholeQuestionGoesAheadWhereTheGuardWantsIt(t *testing.T) {
+	for _, h := range []conn.Habits{stageOwn, stageUser} {
+		onStage(t, h, func(s *stage) {
+			s.unready = true
+			require.True(t, s.send("1").ok())
+			before := len(s.view().seen)
+			require.True(t, s.sets("2").ok())
+			require.Len(t, s.view().seen, before+2, "the question, and the look")
+			s.now(func() { s.askErr = lanetest.ServerError("BUSY") })
+			got := s.sets("3")
+			require.EqualError(t, got.calls[0].Err, "BUSY")
+			require.False(t, got.calls[0].Sent)
+			require.NotContains(t, s.view().executed, "3")
+		})
+	}
+}
+
+func TestCloseEndsConversationsAtOnce(t *testing.T) {
+	for _, h := range []conn.Habits{stageOwn, stageUser} {
+		onStage(t, h, func(s *stage) {
+			require.True(t, s.send("1").ok())
+			s.now(func() { s.hung = true })
+			first := s.sending("2")
+			time.Sleep(3 * stagePatience) // the fresh one waits as well
+			second := s.sending("3")
+			lanetest.Rest(s.trip)
+			at := s.elapsed()
+			s.cs.Close()
+			require.Equal(t, at, (<-first).at)
+			require.Equal(t, at, (<-second).at)
+			got := s.send("4")
+			require.Equal(t, protocol.Answer{Err: protocol.ErrClosed}, got.calls[0].Answer)
+		})
+	}
+}
+
+func TestNoTimerIsLeftRunning(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		for range 100 {
+			require.True(t, s.send("1").ok())
+			lanetest.Rest(10 * time.Millisecond)
+		}
+		require.Equal(t, 1, slices.Index(s.view().executed, "1")+1)
+	})
+}

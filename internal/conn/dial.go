@@ -1,0 +1,301 @@
+package conn
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+)
+
+// The way to one server, over connections of our own to where a go-redis client leads.
+
+// OwnOptions are a client's options, for connections of our own. What leads to the server stays:
+// the Dialer (by which a Sentinel's client finds the master), credentials, database, protocol,
+// OnConnect. What the client does beside that does not: retries, its pool's limits, its cache.
+func OwnOptions(of *redis.Options) *redis.Options {
+	o := *of
+	// One dial and one try: that a node is down must be known at once, and the library
+	// decides itself what it sends again.
+	o.MaxRetries, o.DialerRetries = -1, 1
+	o.ContextTimeoutEnabled = true
+	// After as many failed dials as the pool is large, go-redis stops dialing for a second.
+	o.PoolSize, o.PipelinePoolSize = 64, -1
+	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = 0, 0, 0
+	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
+	o.Limiter = nil
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return &o
+}
+
+// connect opens a connection as the options say.
+func connect(ctx context.Context, o *redis.Options) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)
+	defer cancel()
+	conn, err := o.Dialer(ctx, o.Network, o.Addr)
+	if protocol.IsServerError(err) {
+		err = fmt.Errorf("dial: %v", err) // a Sentinel's, which is not the node
+	}
+	return conn, err
+}
+
+// failed is a connection that was none: it says why when it is used. go-redis logs each
+// dial that fails, and after some failures answers for the network itself.
+type failed struct {
+	net.Conn // nil
+	err      error
+}
+
+func (f failed) Read([]byte) (int, error)         { return 0, f.err }
+func (f failed) Write([]byte) (int, error)        { return 0, f.err }
+func (f failed) Close() error                     { return nil }
+func (f failed) LocalAddr() net.Addr              { return nil }
+func (f failed) RemoteAddr() net.Addr             { return nil }
+func (f failed) SetDeadline(time.Time) error      { return nil }
+func (f failed) SetReadDeadline(time.Time) error  { return nil }
+func (f failed) SetWriteDeadline(time.Time) error { return nil }
+
+// sideClient is a node's client beside the conversations: for subscriptions and Check, which
+// both end what they open.
+func sideClient(o *redis.Options) *redis.Client {
+	side := *o
+	side.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := connect(ctx, o)
+		if err != nil {
+			return failed{err: err}, nil
+		}
+		return conn, nil
+	}
+	return redis.NewClient(&side)
+}
+
+// ownDialer opens conversations.
+type ownDialer struct {
+	options *redis.Options
+	markKey string // empty: no memory marks
+	denied  atomic.Bool
+}
+
+// userConn is for how long New's connections stay open without work, and after what time another
+// one takes their place. The name may lead to another server by then: a Sentinel may have promoted
+// one while the old master, which is cut off from it, goes on as a master.
+const userConn = time.Minute
+
+// OpenHabits are those of Open: the last connection stays. More are only needed on long
+// links, and to end others.
+func OpenHabits(o *redis.Options) Habits {
+	return Habits{Keep: 1, Idle: 5 * time.Second, Life: o.ConnMaxLifetime}
+}
+
+// UserHabits are those of New: a Redlock that is not closed leaves no connection behind.
+func UserHabits(o *redis.Options) Habits {
+	h := Habits{Idle: userConn, Life: userConn}
+	if o.ConnMaxIdleTime > 0 {
+		h.Idle = min(h.Idle, o.ConnMaxIdleTime)
+	}
+	if o.ConnMaxLifetime > 0 {
+		h.Life = min(h.Life, o.ConnMaxLifetime)
+	}
+	return h
+}
+
+func (d *ownDialer) Dial(ctx context.Context) (Flow, error) {
+	conn, err := connect(ctx, d.options)
+	if err != nil {
+		return nil, err
+	}
+	return newOwnFlow(conn, d.options, d.markKey, &d.denied), nil
+}
+
+// socket is a connection that counts what it reads.
+type socket struct {
+	net.Conn
+	under   net.Conn        // without TLS
+	raw     syscall.RawConn // of that; nil where there is none
+	looking sync.Mutex      // guards peek; no other is taken under it
+	peek    peek
+	look    func(fd uintptr) // peek.at, bound once
+	count   atomic.Int64
+	written func() // called before the next read, since go-redis flushes before that; nil: none is
+}
+
+func newSocket(conn net.Conn) *socket {
+	s := &socket{Conn: conn, under: conn}
+	if secure, ok := conn.(*tls.Conn); ok {
+		s.under = secure.NetConn()
+	}
+	if sc, ok := s.under.(syscall.Conn); ok {
+		s.raw, _ = sc.SyscallConn()
+	}
+	s.look = s.peek.at
+	return s
+}
+
+// quiet reports whether the connection is open and there is nothing to be read: neither
+// its end, nor anything that nobody asked for.
+func (s *socket) quiet() bool {
+	if s.raw == nil {
+		return true
+	}
+	// A batch that has just taken the conversation may look while another goroutine does to
+	// whom it is overdue.
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	s.peek.quiet = true // a Dialer of the user's may have put something in the place of a socket
+	// Not raw.Read, which waits for another goroutine that reads at present.
+	return s.raw.Control(s.look) == nil && s.peek.quiet
+}
+
+func (s *socket) Read(p []byte) (int, error) {
+	if w := s.written; w != nil {
+		s.written = nil
+		w()
+	}
+	n, err := s.Conn.Read(p)
+	s.count.Add(int64(n))
+	return n, err
+}
+
+// Close skips TLS' goodbye, which may block.
+func (s *socket) Close() error { return s.under.Close() }
+
+// ownFlow is a connection of our own. A go-redis client of its own holds it, so socket and
+// identity belong together: a pool would replace one behind the other's back.
+type ownFlow struct {
+	socket    *socket
+	client    *redis.Client
+	conn      *redis.Conn
+	pipe      redis.Pipeliner
+	cmds      []redis.Cmder // *once, to be used again
+	room      []redis.Cmder // a batch and what follows it
+	questions *questions    // behind batches, and without any
+	markKey   string
+	native    Native
+	closing   sync.Once
+}
+
+func newOwnFlow(conn net.Conn, o *redis.Options, markKey string, denied *atomic.Bool) *ownFlow {
+	f := &ownFlow{socket: newSocket(conn), questions: newQuestions(markKey), markKey: markKey, native: Native{Denied: denied}}
+	mine := *o
+	var given atomic.Bool
+	mine.Dialer = func(context.Context, string, string) (net.Conn, error) {
+		if given.Swap(true) {
+			return failed{err: net.ErrClosed}, nil
+		}
+		return f.socket, nil
+	}
+	mine.TLSConfig = nil // done
+	mine.PoolSize = 1
+	mine.ConnMaxLifetime, mine.ConnMaxIdleTime = 0, -1
+	// Without deadlines: a timer closes the socket.
+	mine.ReadTimeout, mine.WriteTimeout = -2, -2
+	f.client = redis.NewClient(&mine)
+	f.conn = f.client.Conn()
+	f.pipe = f.conn.Pipeline()
+	return f
+}
+
+func (f *ownFlow) Exchange(batch []*lane.Call, want Looks, left func()) (got Said) {
+	ctx := context.Background()
+	for len(f.cmds) < len(batch) {
+		f.cmds = append(f.cmds, &protocol.Command{})
+	}
+	cmds := append(f.room[:0], f.cmds[:len(batch)]...)
+	native := f.native.May()
+	for i, c := range batch {
+		cmds[i].(*protocol.Command).Reuse(c.Req, native)
+	}
+	cmds = f.questions.follow(cmds, want)
+	f.room = cmds
+	f.socket.written = left
+	failure := f.send(ctx, cmds)
+	f.socket.written = nil
+	for i, c := range batch {
+		o := cmds[i].(*protocol.Command)
+		o.Reply(&c.Answer, failure)
+		f.native.Learn(&c.Answer)
+		o.Forget()
+	}
+	got.behind(f.questions, want, failure)
+	return got
+}
+
+// send sends commands. One alone needs no pipeline.
+func (f *ownFlow) send(ctx context.Context, cmds []redis.Cmder) error {
+	if len(cmds) == 1 {
+		return f.conn.Process(ctx, cmds[0])
+	}
+	_ = f.pipe.BatchProcess(ctx, cmds...) // only queues them
+	_, err := f.pipe.Exec(ctx)
+	return err
+}
+
+// behind reads the answers to the looks behind a batch.
+func (got *Said) behind(q *questions, want Looks, failure error) {
+	heard := true
+	if want&LookMark != 0 {
+		got.Mark, heard = q.remembered(failure, 0)
+		got.Broken = got.Broken || !heard
+	}
+	if want&LookRole != 0 {
+		got.Role, got.RoleOK, heard = q.role(failure)
+		got.Broken = got.Broken || !heard
+		got.Evicted, heard = q.evicted(failure)
+		got.Broken = got.Broken || !heard
+	}
+}
+
+func (f *ownFlow) Ask() (protocol.ServerReport, error) {
+	ctx, q := context.Background(), f.questions
+	_ = f.pipe.Process(ctx, q.ping.again())
+	_ = f.pipe.BatchProcess(ctx, q.who()...)
+	_, failure := f.pipe.Exec(ctx)
+	if _, err, heard := q.ping.answer(failure); !heard {
+		return protocol.ServerReport{}, err
+	} else if err := serving(err); err != nil {
+		return protocol.ServerReport{}, err
+	}
+	s, err := q.identity(failure)
+	f.native.Has = s.Native
+	return s, err
+}
+
+func (f *ownFlow) Kill(id int64) error {
+	ctx, q := context.Background(), ask("CLIENT", "KILL", "ID", id)
+	_ = f.pipe.Process(ctx, q)
+	_, failure := f.pipe.Exec(ctx)
+	val, err, _ := q.answer(failure)
+	return Killed(val, err)
+}
+
+func (f *ownFlow) Write(w *protocol.MarkWrite) (protocol.Mark, error) {
+	ctx, q := context.Background(), askToWrite(f.markKey, w)
+	_ = f.pipe.Process(ctx, q)
+	_, failure := f.pipe.Exec(ctx)
+	return q.written(failure)
+}
+
+func (f *ownFlow) Alive() bool { return f.socket.quiet() }
+
+func (f *ownFlow) Heard() int64 {
+	if !f.socket.quiet() {
+		return f.socket.count.Add(1)
+	}
+	return f.socket.count.Load()
+}
+
+func (f *ownFlow) Close() {
+	f.closing.Do(func() {
+		_ = f.socket.Close()
+		_ = f.client.Close()
+	})
+}

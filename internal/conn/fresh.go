@@ -1,0 +1,363 @@
+package conn
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
+)
+
+// Where conversations come from: those that lie idle, and fresh ones, of which one at a
+// time is tried.
+
+// take returns a conversation for a batch, which has begun. It waits no longer than bound.
+func (cs *Conversations) take(patience, bound time.Duration, left func()) (*conversation, error) {
+	start := cs.clock.Now()
+	for {
+		cv := cs.takeIdle(start, patience, bound)
+		switch {
+		case cv == nil:
+			left()
+			return cs.takeNew(start.Mono, patience, bound)
+		case cv.flow.Alive():
+			return cv, nil
+		}
+		// Nothing was out on it, so nothing of it can land.
+		cs.drop(cv)
+	}
+}
+
+// takeIdle is the conversation that was used last, since it is the likeliest to be alive;
+// nil if none is idle.
+func (cs *Conversations) takeIdle(at tick.Instant, patience, bound time.Duration) *conversation {
+	cs.Mu.Lock()
+	defer cs.Mu.Unlock()
+	cs.patience = patience
+	if len(cs.idle) == 0 || cs.closed {
+		return nil
+	}
+	cv := cs.popIdle()
+	cs.beginLocked(cv, at, patience, bound)
+	return cv
+}
+
+// popIdle takes out the one that was used last; the caller holds mu, and there is one.
+func (cs *Conversations) popIdle() *conversation {
+	last := len(cs.idle) - 1
+	cv := cs.idle[last]
+	cs.idle[last] = nil
+	cs.idle = cs.idle[:last]
+	return cv
+}
+
+// takeNew is a new conversation, or one that comes free while it is waited for.
+func (cs *Conversations) takeNew(start int64, patience, bound time.Duration) (*conversation, error) {
+	cv, err := cs.await(bound, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	if now := cs.begin(cv, patience, bound); now-start >= int64(patience) {
+		cs.putBack(cv)
+		return nil, lane.ErrTooLate // connecting took so long that nobody waits any more
+	}
+	return cv, nil
+}
+
+// await waits for a conversation for at most limit. One that lies idle will do if it was
+// answered after since.
+func (cs *Conversations) await(limit time.Duration, since int64, settles bool) (*conversation, error) {
+	cs.Mu.Lock()
+	if cs.closed {
+		cs.Mu.Unlock()
+		return nil, protocol.ErrClosed
+	}
+	if last := len(cs.idle) - 1; last >= 0 && cs.idle[last].answeredAt > since {
+		cv := cs.popIdle()
+		if settles {
+			cs.killing++
+		}
+		cs.Mu.Unlock()
+		return cv, nil
+	}
+	cs.asked++
+	tk, id := &taker{got: make(chan *conversation, 1), settles: settles}, cs.asked%256
+	at := len(cs.takers)
+	if settles {
+		at = 0
+	}
+	cs.takers = slices.Insert(cs.takers, at, tk)
+	if !settles || cs.killing == 0 {
+		cs.refresh()
+	}
+	cs.Mu.Unlock()
+	t := cs.clock.AfterFunc(limit, func() { cs.refuse(protocol.ErrTimeout, func(o *taker) bool { return o == tk }) })
+	cv := <-tk.got
+	t.Stop()
+	cs.clock.Yield(8 + id)
+	if cv == nil {
+		return nil, tk.err
+	}
+	return cv, nil
+}
+
+// refuse tells those who wait that there is no conversation for them.
+func (cs *Conversations) refuse(why error, whom func(*taker) bool) {
+	cs.Mu.Lock()
+	defer cs.Mu.Unlock()
+	cs.refuseLocked(why, whom)
+}
+
+func (cs *Conversations) refuseLocked(why error, whom func(*taker) bool) {
+	cs.takers = slices.DeleteFunc(cs.takers, func(tk *taker) bool {
+		if whom(tk) {
+			tk.err = why
+			close(tk.got)
+			return true
+		}
+		return false
+	})
+}
+
+// putBack ends a batch of a conversation, and hands that to whoever waits for one, or keeps
+// it.
+func (cs *Conversations) putBack(cv *conversation) {
+	cs.Mu.Lock()
+	now := cs.clock.Now().Mono
+	cs.endLocked(cv)
+	aged := cs.habits.Life > 0 && now >= cv.agedAt
+	keep := !cs.closed && !cv.over && !cs.isReplaced(cv) && !(aged && len(cs.idle) > 0)
+	if keep {
+		cs.hand(cv, now)
+	}
+	if keep && aged {
+		// It serves until the other one has been answered, so that no batch waits for that.
+		cv.agedAt = now + int64(LastRedial)
+		cs.refresh()
+	}
+	cs.Mu.Unlock()
+	if !keep {
+		cv.flow.Close()
+	}
+}
+
+// hand hands over or keeps a conversation that is surely of use; the caller holds mu.
+func (cs *Conversations) hand(cv *conversation, now int64) {
+	if cs.endsUndead(cv, now) {
+		go cs.endUndead(cv)
+		return
+	}
+	if len(cs.takers) > 0 {
+		tk := cs.takers[0]
+		cs.takers = slices.Delete(cs.takers, 0, 1)
+		if tk.settles {
+			cs.killing++
+		}
+		tk.got <- cv
+		return
+	}
+	cv.answeredAt = now
+	cs.idle = append(cs.idle, cv)
+	if len(cs.idle) > cs.habits.Keep {
+		cs.expiry.Set(now+int64(cs.habits.Idle), now)
+	}
+}
+
+// expire ends conversations that were idle for long.
+func (cs *Conversations) expire() {
+	now := cs.clock.Now().Mono
+	var over []*conversation
+	cs.Mu.Lock()
+	cs.expiry.Rang()
+	for len(cs.idle) > cs.habits.Keep {
+		// The first one is the one that has been idle for longest.
+		if due := cs.idle[0].answeredAt + int64(cs.habits.Idle); now < due {
+			cs.expiry.Set(due, now)
+			break
+		}
+		over = append(over, cs.idle[0])
+		cs.idle = slices.Delete(cs.idle, 0, 1)
+	}
+	cs.Mu.Unlock()
+	for _, cv := range over {
+		cv.flow.Close()
+	}
+}
+
+// refresh sees to it that a fresh conversation is on its way; the caller holds mu.
+func (cs *Conversations) refresh() {
+	if !cs.trying && !cs.closed {
+		cs.trying = true
+		go cs.fresh()
+	}
+}
+
+// fresh tries to get a fresh conversation until one is answered, or nobody needs one.
+func (cs *Conversations) fresh() {
+	cs.clock.Yield(6)
+	t := trial{cs: cs, wait: FirstRedial, pause: lane.MinBackoff}
+	cs.Mu.Lock()
+	t.flow, cs.spare = cs.spare, nil
+	cs.Mu.Unlock()
+	for {
+		cv, err := t.once()
+		if cv != nil {
+			cs.arrive(cv, &t)
+			return
+		}
+		if !cs.goOn(&t, err) {
+			return
+		}
+		if !t.timedOut {
+			cs.sleep(t.pause)
+			t.pause = min(2*t.pause, lane.MaxBackoff)
+		}
+	}
+}
+
+// trial is what fresh knows of its tries.
+type trial struct {
+	cs       *Conversations
+	flow     Flow // to be asked again; nil: none
+	wait     time.Duration
+	pause    time.Duration
+	timedOut bool // the last try was given up
+	sentAt   int64
+	doneAt   int64
+}
+
+// once connects, unless that was done, and asks who answers.
+func (t *trial) once() (*conversation, error) {
+	cs := t.cs
+	cs.Mu.Lock()
+	patience := cs.patience
+	cs.Mu.Unlock()
+	wait := max(t.wait, min(2*patience, LastRedial))
+	t.timedOut = false
+	if t.flow != nil && !t.flow.Alive() {
+		t.flow.Close()
+		t.flow = nil
+	}
+	if t.flow == nil {
+		f, err := cs.dialer.Dial(cs.ctx)
+		cs.clock.Yield(3)
+		if err != nil {
+			return nil, err
+		}
+		t.flow, t.wait = f, min(2*t.wait, LastRedial)
+	}
+	f := t.flow
+	cv := &conversation{flow: f}
+	timer := cs.clock.AfterFunc(wait, f.Close)
+	stop := context.AfterFunc(cs.ctx, f.Close)
+	cv.askedAt = cs.clock.Now()
+	t.sentAt, cv.agedAt = cv.askedAt.Mono, cv.askedAt.Mono+int64(cs.habits.Life)
+	s, err := f.Ask()
+	t.doneAt = cs.clock.Now().Mono
+	cs.clock.Yield(4)
+	if err == nil {
+		cs.learn(cv, s)
+	}
+	stop()
+	if !timer.Stop() {
+		f.Close()
+		t.flow, t.timedOut = nil, true
+		return nil, protocol.ErrTimeout
+	}
+	if err == nil {
+		t.flow = nil
+		return cv, nil
+	}
+	if !protocol.IsServerError(err) || elsewhere(err) {
+		f.Close()
+		t.flow = nil
+	}
+	return nil, err
+}
+
+// arrive hands a fresh conversation over. Those that are overdue and stay silent from now
+// on are over.
+func (cs *Conversations) arrive(cv *conversation, t *trial) {
+	now := cs.clock.Now().Mono
+	cs.Mu.Lock()
+	cs.trying, cs.busy = false, false
+	if cs.closed {
+		cs.Mu.Unlock()
+		cv.flow.Close()
+		return
+	}
+	cs.freshSent, cs.roundTrip = t.sentAt, time.Duration(t.doneAt-t.sentAt)
+	for _, o := range cs.out {
+		if o.busy && now >= o.overdueAt && o.suspectAt == 0 {
+			cs.suspect(o, now)
+		}
+	}
+	cs.hand(cv, now)
+	// Those that want to end others share this one.
+	if slices.ContainsFunc(cs.takers, func(tk *taker) bool { return !tk.settles }) {
+		cs.refresh()
+	}
+	cs.Mu.Unlock()
+}
+
+// goOn tells those who wait what came of a try, and reports whether to try again.
+func (cs *Conversations) goOn(t *trial, err error) bool {
+	now := cs.clock.Now().Mono
+	cs.Mu.Lock()
+	cs.busy = protocol.IsServerError(err) && !protocol.Permanent(err) && !t.timedOut
+	switch {
+	case t.timedOut:
+		// The server may only hang: those that wait go on waiting.
+	case protocol.IsServerError(err):
+		// It lives. Time mends this, and whoever wants to end another conversation waits
+		// for it; a batch is told.
+		cs.refuseLocked(err, func(tk *taker) bool { return !tk.settles })
+	default:
+		cs.refuseLocked(err, func(*taker) bool { return true })
+	}
+	overdue := slices.ContainsFunc(cs.out, func(o *conversation) bool { return now >= o.overdueAt })
+	if !cs.closed && (overdue || len(cs.takers) > 0) {
+		cs.Mu.Unlock()
+		return true
+	}
+	cs.trying = false
+	f := t.flow
+	if f != nil && !cs.closed {
+		cs.spare, f = f, nil
+	}
+	cs.Mu.Unlock()
+	if f != nil {
+		f.Close()
+	}
+	return false
+}
+
+// sleep waits for d, or until the conversations are closed.
+func (cs *Conversations) sleep(d time.Duration) {
+	over := make(chan struct{})
+	t := cs.clock.AfterFunc(d, func() { close(over) })
+	select {
+	case <-over:
+	case <-cs.ctx.Done():
+		t.Stop()
+	}
+	cs.clock.Yield(5)
+}
+
+// Greet opens the first conversation and tells the run id of who answers, empty where the
+// server does not say. It fails where nobody answers, or refuses to serve us.
+func (cs *Conversations) Greet(ctx context.Context, limit time.Duration) (runID string, err error) {
+	cs.Mu.Lock()
+	cs.patience = limit
+	cs.Mu.Unlock()
+	stop := context.AfterFunc(ctx, func() { cs.refuse(ctx.Err(), func(*taker) bool { return true }) })
+	defer stop()
+	cv, err := cs.await(limit, 0, false)
+	if err != nil {
+		return "", err
+	}
+	cs.putBack(cv)
+	return cv.who.RunID, nil
+}

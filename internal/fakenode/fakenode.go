@@ -1,0 +1,1074 @@
+package fakenode
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+)
+
+// memory of a simulated server: the part of Redis that the library uses, with the scripts
+// in Go. That it answers as a server does is what contract_test.go shows, case by case.
+type Store struct {
+	Now     func() int64 // nanoseconds of the server's wall clock since 1970
+	Keys    map[string]*Key
+	Scripts map[*protocol.Script]bool // that it was sent whole
+	Publish func(channel, message string)
+	Mute    bool // nobody may publish
+	Watch   Watch
+}
+
+// Key is what lies under a key: a string, a sorted set, or something else.
+type Key struct {
+	Str    string
+	Zset   map[string]float64
+	Other  string // the type of what is no string and no sorted set
+	expire int64  // milliseconds since 1970; 0: never
+}
+
+// Watch is told what becomes of strings, which locks are. The op is the request's.
+type Watch interface {
+	Put(key, value string, expire int64, op *Op)
+	Prolonged(key, value string, expire int64, op *Op)
+	Removed(key, value string, op *Op)
+	// Listed and struck: of those who share a lock. till is in milliseconds since 1970.
+	Listed(key, value string, number, till int64, op *Op)
+	Struck(key, value string, op *Op)
+}
+
+// Op is who does something.
+type Op struct {
+	Req   *protocol.Request
+	Value string // of the lock that the request is about
+	Ended string // and of the attempt before
+}
+
+type nobody struct{}
+
+func (nobody) Put(string, string, int64, *Op)       {}
+func (nobody) Prolonged(string, string, int64, *Op) {}
+func (nobody) Removed(string, string, *Op)          {}
+
+func (nobody) Listed(string, string, int64, int64, *Op) {}
+func (nobody) Struck(string, string, *Op)               {}
+
+func New(now func() int64) *Store {
+	return &Store{
+		Now: now, Keys: make(map[string]*Key), Scripts: make(map[*protocol.Script]bool),
+		Publish: func(string, string) {}, Watch: nobody{},
+	}
+}
+
+// Error is an answer that is an error.
+type Error string
+
+func (e Error) Error() string { return string(e) }
+func (Error) RedisError()     {}
+
+func wrongTypeOf(key string) Error { return wrongType + Error(": "+key) }
+
+const wrongType = Error("WRONGTYPE Operation against a key holding the wrong kind of value")
+
+func (s *Store) Millis() int64 { return s.Now() / int64(time.Millisecond) }
+func (s *Store) Micros() int64 { return s.Now() / int64(time.Microsecond) }
+
+// Get is what is under a key now.
+func (s *Store) Get(key string) *Key {
+	k := s.Keys[key]
+	if k != nil && k.expire > 0 && s.Millis() > k.expire {
+		delete(s.Keys, key)
+		return nil
+	}
+	return k
+}
+
+func (s *Store) Set(key, value string, px int64, op *Op) {
+	at := int64(0)
+	if px > 0 {
+		at = s.Millis() + px
+	}
+	if k := s.Get(key); k != nil {
+		s.Watch.Removed(key, k.Str, op)
+	}
+	s.Keys[key] = &Key{Str: value, expire: at}
+	s.Watch.Put(key, value, at, op)
+}
+
+func (s *Store) Del(key string, op *Op) {
+	if k := s.Get(key); k != nil {
+		delete(s.Keys, key)
+		s.Watch.Removed(key, k.Str, op)
+	}
+}
+
+func (s *Store) ExpireIn(key string, px int64, op *Op) {
+	k := s.Get(key)
+	if k == nil {
+		return
+	}
+	if px <= 0 {
+		s.Del(key, op)
+		return
+	}
+	k.expire = s.Millis() + px
+	s.Watch.Prolonged(key, k.Str, k.expire, op)
+}
+
+func (s *Store) Pttl(key string) int64 {
+	switch k := s.Get(key); {
+	case k == nil:
+		return -2
+	case k.expire == 0:
+		return -1
+	default:
+		return k.expire - s.Millis()
+	}
+}
+
+func (s *Store) Typ(key string) string {
+	switch k := s.Get(key); {
+	case k == nil:
+		return "none"
+	case k.Zset != nil:
+		return "zset"
+	case k.Other != "":
+		return k.Other
+	default:
+		return "string"
+	}
+}
+
+// Text is GET.
+func (s *Store) Text(key string) (value string, ok bool, err error) {
+	switch k := s.Get(key); {
+	case k == nil:
+		return "", false, nil
+	case k.Zset != nil || k.Other != "":
+		return "", false, wrongType
+	default:
+		return k.Str, true, nil
+	}
+}
+
+// The sorted set of a line. Missing ones read as empty.
+
+func (s *Store) zset(key string) (map[string]float64, error) {
+	switch k := s.Get(key); {
+	case k == nil:
+		return nil, nil
+	case k.Zset == nil:
+		return nil, wrongTypeOf(key)
+	default:
+		return k.Zset, nil
+	}
+}
+
+func (s *Store) Zadd(key string, score float64, member string) {
+	if s.Get(key) == nil {
+		s.Keys[key] = &Key{Zset: make(map[string]float64)}
+	}
+	s.Keys[key].Zset[member] = score
+}
+
+func (s *Store) zrem(key string, members ...string) (n int) {
+	k := s.Get(key)
+	if k == nil {
+		return 0
+	}
+	for _, m := range members {
+		if _, ok := k.Zset[m]; ok {
+			delete(k.Zset, m)
+			n++
+		}
+	}
+	if len(k.Zset) == 0 {
+		delete(s.Keys, key)
+	}
+	return n
+}
+
+// Waiting is the members with a score of at least 0, first come first.
+func (s *Store) Waiting(key string) (members []string) {
+	k := s.Get(key)
+	if k == nil {
+		return nil
+	}
+	for m, score := range k.Zset {
+		if score >= 0 {
+			members = append(members, m)
+		}
+	}
+	slices.SortFunc(members, func(a, b string) int {
+		if d := k.Zset[a] - k.Zset[b]; d != 0 {
+			return int(math.Copysign(1, d))
+		}
+		return strings.Compare(a, b)
+	})
+	return members
+}
+
+// Do answers a request as the server would: a value as go-redis reads it, or an error.
+func (s *Store) Do(req *protocol.Request) (any, error) {
+	plain := req.Values()
+	args := make([]string, len(plain))
+	for i, a := range plain {
+		args[i] = Argument(a)
+	}
+	if req.Native != protocol.NoNative {
+		value := args[len(args)-1]
+		return s.deleteIfEqual(args[1], value, &Op{Req: req, Value: value})
+	}
+	if req.Script == nil {
+		return s.command(args, &Op{Req: req, Value: args[2]})
+	}
+	if !req.Whole && !s.Scripts[req.Script] {
+		return nil, Error("NOSCRIPT No matching script. Please use EVAL.")
+	}
+	s.Scripts[req.Script] = true
+	n, _ := strconv.Atoi(args[2])
+	keys, argv := args[3:3+n], args[3+n:]
+	op := &Op{Req: req}
+	switch req.Script {
+	case protocol.ReleaseScript:
+		op.Value = argv[0]
+		return s.release(keys[0], argv[0], op)
+	case protocol.ExtendScript:
+		op.Value = argv[0]
+		return s.extend(keys[0], argv, op)
+	case protocol.DoorScript:
+		op.Value = argv[0]
+		return s.shut(keys[0], argv, op)
+	case protocol.InspectScript:
+		return s.inspect(keys[0], argv)
+	case protocol.KeepScript:
+		op.Value, op.Ended = argv[0], argv[1]
+		return s.keep(keys[0], argv, op)
+	case protocol.QueueReleaseScript:
+		op.Value = argv[0]
+		return s.lineRelease(keys[0], argv, op)
+	case protocol.JoinScript:
+		op.Value, op.Ended = ValueIn(argv[0]), ValueIn(argv[1])
+		return s.join(keys[0], keys[1], argv, op)
+	case protocol.ClaimScript:
+		op.Value = argv[0]
+		return s.claim(keys[0], keys[1], argv, op)
+	case protocol.FenceScript:
+		op.Value = argv[0]
+		return s.fence(keys, argv, op)
+	case protocol.AdoptScript:
+		op.Value, op.Ended = argv[0], argv[2]
+		return s.adopt(keys, argv, op)
+	case protocol.RaiseScript:
+		op.Value = argv[0]
+		return s.raise(keys[0], keys[1], argv, op)
+	case protocol.FenceRepairScript:
+		op.Value = argv[0]
+		return s.fenceRepair(keys[0], keys[1], argv, op)
+	case protocol.SharedClaimScript:
+		op.Value = argv[0]
+		return s.sharedClaim(keys, argv, op)
+	case protocol.SharedExtendScript:
+		op.Value = argv[0]
+		return s.sharedExtend(keys, argv, op)
+	case protocol.SharedReleaseScript:
+		op.Value = argv[0]
+		return s.sharedRelease(keys, argv, op)
+	case protocol.ForceScript:
+		op.Ended = argv[0]
+		return s.force(keys[0], argv, op)
+	case protocol.MarkScript:
+		return s.Mark(keys[0], argv, op)
+	default:
+		panic("no such script")
+	}
+}
+
+func Argument(a any) string {
+	switch a := a.(type) {
+	case string:
+		return a
+	case int64:
+		return strconv.FormatInt(a, 10)
+	case int:
+		return strconv.Itoa(a)
+	case uint64:
+		return strconv.FormatUint(a, 10)
+	default:
+		return fmt.Sprint(a)
+	}
+}
+
+func Number(s string) int64 {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return n
+}
+
+// entryParts is parts of line.lua.
+func entryParts(member string) (process string, grace int64, value string) {
+	process, grace, value, _ = EntryMode(member)
+	return process, grace, value
+}
+
+// EntryMode is entryParts with the limit of one who wants to share the lock; -1: it does not.
+func EntryMode(member string) (process string, grace int64, value string, limit int64) {
+	f := strings.SplitN(member, " ", 3)
+	if len(f) < 3 {
+		return "", 0, "", -1
+	}
+	time, many, shares := strings.Cut(f[1], "s")
+	if time == "" || strings.Trim(time+many, "0123456789") != "" || f[0] == "" {
+		return "", 0, "", -1
+	}
+	if limit = -1; shares {
+		limit = Number(many)
+	}
+	return f[0], Number(time), f[2], limit
+}
+
+func ValueIn(entry string) string {
+	_, _, v := entryParts(entry)
+	return v
+}
+
+// command is SET with its options.
+func (s *Store) command(args []string, op *Op) (any, error) {
+	nx, px := false, int64(0)
+	for i := 3; i < len(args); i++ {
+		switch args[i] {
+		case "NX":
+			nx = true
+		case "PX":
+			i++
+			px = Number(args[i])
+		}
+	}
+	if nx && s.Get(args[1]) != nil {
+		return nil, nil
+	}
+	s.Set(args[1], args[2], px, op)
+	return "OK", nil
+}
+
+// The scripts, in the order of their files.
+
+func orZero(v string, ok bool) any {
+	if !ok {
+		return int64(0)
+	}
+	return v
+}
+
+func (s *Store) extend(key string, argv []string, op *Op) (any, error) {
+	v, ok, err := s.Text(key)
+	if err != nil {
+		return nil, err
+	}
+	if ok && v == argv[0] {
+		if s.Pttl(key) < Number(argv[1]) {
+			s.ExpireIn(key, Number(argv[1]), op)
+		}
+		return int64(1), nil
+	}
+	return orZero(v, ok), nil
+}
+
+const mostFence = 1 << 52
+
+func (s *Store) counter(key string) (int64, error) {
+	v, ok, err := s.Text(key)
+	if err != nil {
+		return 0, wrongTypeOf(key)
+	}
+	if !ok {
+		return 0, nil
+	}
+	n, perr := strconv.ParseUint(v, 10, 64)
+	if perr != nil || len(v) > 16 || n > mostFence || v[0] == '+' {
+		return 0, Error("BADFENCE the fencing counter holds no integer from 0 to 2^52: " + Error(key))
+	}
+	return int64(n), nil
+}
+
+// foreignDoor is an error if a door is not one that a waiter shut.
+func (s *Store) foreignDoor(door string) error {
+	v, held, err := s.Text(door)
+	switch token, _, ok := strings.Cut(v, "@"); {
+	case err != nil:
+		return wrongTypeOf(door)
+	case held && (!ok || token == "" || strings.Trim(token, "0123456789abcdefABCDEF") != ""):
+		return Error("WRONGTYPE a value of others: " + door)
+	}
+	return nil
+}
+
+// shut is door.lua.
+func (s *Store) shut(door string, argv []string, op *Op) (any, error) {
+	if err := s.foreignDoor(door); err != nil {
+		return nil, err
+	}
+	s.Set(door, argv[0], Number(argv[1]), op)
+	return "OK", nil
+}
+
+// nextToken is that of fence_counter.lua.
+func (s *Store) nextToken(counter string, proposal int64) (int64, error) {
+	c, err := s.counter(counter)
+	if err != nil {
+		return 0, err
+	}
+	now := s.Micros()
+	token := max(now-1000000, min(now+1000000, proposal))
+	token = max(c+1, token)
+	if token > mostFence {
+		return 0, Error("BADFENCE the fencing counter has reached its end")
+	}
+	return token, nil
+}
+
+func (s *Store) fence(keys, argv []string, op *Op) (any, error) {
+	lock, counter := keys[0], keys[1]
+	fence, err := s.nextToken(counter, Number(argv[2]))
+	if err != nil {
+		return nil, err
+	}
+	claimed := false
+	if len(keys) > 2 {
+		if err := s.leave(keys[2], argv[4]); err != nil {
+			return nil, err
+		}
+		v, ok, err := s.Text(lock)
+		if err != nil {
+			return nil, err
+		}
+		claimed = ok && v == argv[0]
+	}
+	if !claimed && s.Get(lock) != nil {
+		return nil, nil
+	}
+	s.Set(counter, strconv.FormatInt(fence, 10), Number(argv[3]), op)
+	if claimed {
+		s.ExpireIn(lock, Number(argv[1]), op)
+	} else {
+		s.Set(lock, argv[0], Number(argv[1]), op)
+	}
+	return fence, nil
+}
+
+func (s *Store) adopt(keys, argv []string, op *Op) (any, error) {
+	lock, token := keys[0], argv[2]
+	v, ok, err := s.Text(lock)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || v != token && !strings.HasPrefix(v, token+"@") {
+		return orZero(v, ok), nil
+	}
+	fence := int64(1)
+	if len(keys) > 1 {
+		if fence, err = s.nextToken(keys[1], Number(argv[3])); err != nil {
+			return nil, err
+		}
+		s.Set(keys[1], strconv.FormatInt(fence, 10), Number(argv[4]), op)
+	}
+	s.Set(lock, argv[0], Number(argv[1]), op)
+	return fence, nil
+}
+
+func (s *Store) raise(lock, counter string, argv []string, op *Op) (any, error) {
+	v, ok, err := s.Text(lock)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || v != argv[0] {
+		return orZero(v, ok), nil
+	}
+	c, err := s.counter(counter)
+	if err != nil {
+		return nil, err
+	}
+	if c < Number(argv[1]) {
+		s.Set(counter, argv[1], Number(argv[2]), op)
+	}
+	return int64(1), nil
+}
+
+func (s *Store) fenceRepair(lock, counter string, argv []string, op *Op) (any, error) {
+	c, err := s.counter(counter)
+	if err != nil {
+		return nil, err
+	}
+	if s.Get(lock) != nil {
+		return nil, nil
+	}
+	if c < Number(argv[2]) {
+		s.Set(counter, argv[2], Number(argv[3]), op)
+	}
+	s.Set(lock, argv[0], Number(argv[1]), op)
+	return "OK", nil
+}
+
+func (s *Store) force(lock string, argv []string, op *Op) (any, error) {
+	line, holders := argv[1], "{"+lock+"}:shared"
+	if len(argv) > 2 {
+		holders = argv[2]
+	}
+	shared := false
+	if argv[0] != "" {
+		v, ok, err := s.Text(lock)
+		if err != nil {
+			return nil, err
+		}
+		if shared = ok && v == Marker; !shared && ok && v != argv[0] && !strings.HasPrefix(v, argv[0]+"@") {
+			return v, nil
+		}
+	}
+	deleted := int64(0)
+	if shared {
+		var err error
+		if deleted, err = s.forceShared(lock, holders, argv[0], op); err != nil {
+			return nil, err
+		}
+		if deleted == 0 {
+			v, ok, _ := s.Text(lock)
+			return orZero(v, ok), nil
+		}
+	} else {
+		deleted = Truth(s.Get(lock) != nil)
+		s.Del(lock, op)
+	}
+	if v, ok, err := s.Text(lock); err == nil && (!ok || v == Marker) && s.Typ(line) == "zset" {
+		s.serve(lock, holders, line, AtOnce, "", false, op)
+	}
+	return deleted, nil
+}
+
+func (s *Store) inspect(lock string, argv []string) (any, error) {
+	t, v := s.Typ(lock), ""
+	if t == "string" {
+		v, _, _ = s.Text(lock)
+	}
+	line, holders := argv[0], "{"+lock+"}:shared"
+	if len(argv) > 2 {
+		holders = argv[2]
+	}
+	var waiting []string
+	if line != "" && s.headOf(line) != "" {
+		waiting = s.Waiting(line)
+	}
+	list := []any{}
+	for _, m := range waiting[:min(len(waiting), int(Number(argv[1])))] {
+		list = append(list, m, s.Micros()-int64(s.Keys[line].Zset[m]))
+	}
+	found := []any{t, v, s.Pttl(lock), int64(len(waiting)), list}
+	if v == Marker {
+		found = append(found, s.sharers(holders, Number(argv[1])))
+	}
+	return found, nil
+}
+
+// remind is that of line.lua.
+func (s *Store) remind(lock, holders, member string) (reserved bool) {
+	process, _, value, limit := EntryMode(member)
+	v, held, _ := s.Text(lock)
+	text := value
+	if held && v == Marker && limit >= 0 {
+		var number int64
+		if _, number, reserved = s.Have(holders, value); reserved {
+			text = addNotice("", number, value)
+		}
+	}
+	reserved = reserved || held && v == value
+	if reserved || !held {
+		s.notify(process, text)
+	}
+	return reserved
+}
+
+// addNotice is add of line.lua.
+func addNotice(text string, number int64, value string) string {
+	if text != "" {
+		text += " "
+	}
+	return fmt.Sprint(text, number, " ", value[:min(32, len(value))])
+}
+
+const AtOnce = 64
+
+// Score is that of a member of a line.
+func (s *Store) Score(line, member string) (score float64, ok bool) {
+	if k := s.Get(line); k != nil {
+		score, ok = k.Zset[member]
+	}
+	return score, ok
+}
+
+// nth is the waiter that so many came before, of those who came at a time or later.
+func (s *Store) nth(line string, from float64, at int) (member string) {
+	for _, m := range s.Waiting(line) {
+		if score, _ := s.Score(line, m); score < from {
+			continue
+		}
+		if at == 0 {
+			return m
+		}
+		at--
+	}
+	return ""
+}
+
+// leave is that of line.lua.
+func (s *Store) leave(line, member string) error {
+	process, _, _ := entryParts(member)
+	_, err := s.zset(line)
+	if err == nil {
+		s.zrem(line, member, "woken "+member, "silent "+process)
+	}
+	return err
+}
+
+// headOf is that of line.lua.
+func (s *Store) headOf(line string) string {
+	if _, err := s.zset(line); err != nil {
+		return ""
+	}
+	head := s.nth(line, 0, 0)
+	if process, _, _ := entryParts(head); process == "" {
+		return ""
+	}
+	return head
+}
+
+// known is that of line.lua.
+func known(member string) bool {
+	process, _, _ := entryParts(member)
+	return process != "" || member == "told" || strings.HasPrefix(member, "woken ") || strings.HasPrefix(member, "silent ")
+}
+
+// highest is the member of a sorted set with the greatest score; of several the last.
+func (s *Store) highest(key string) (member string, score float64) {
+	if k := s.Get(key); k != nil {
+		for m, at := range k.Zset {
+			if member == "" || at > score || at == score && m > member {
+				member, score = m, at
+			}
+		}
+	}
+	return member, score
+}
+
+// farthest is how many waiters of a line serve looks at to take out those of a dead process. Lines
+// here are shorter.
+const farthest = 5000
+
+// serve is that of line.lua.
+func (s *Store) serve(lock, holders, line string, most int, mine string, all bool, op *Op) (last string, ok, denied bool) {
+	now := s.Micros()
+	ms := now / 1000
+	v, held, err := s.Text(lock)
+	if err != nil || held && v != Marker {
+		return "", false, false
+	}
+	if held {
+		if s.purge(true, holders, ms, op) != nil {
+			return "", false, false
+		}
+		if s.Get(holders) == nil {
+			s.Del(lock, op)
+			held = false
+		}
+	}
+	told := 0.0
+	if !all && held {
+		told, _ = s.Score(line, "told")
+	}
+	from, before := -told, told
+	first, past, at, come, far := !held, false, 0, 0, farthest
+	var processes []string
+	notices := make(map[string]string)
+loop:
+	for range 2 * most {
+		member := s.nth(line, from, at)
+		if member == "" {
+			if last, score := s.highest(line); at == 0 && (last == "" || score < 0) {
+				told = before
+				if last != "" && known(last) {
+					s.Del(line, op)
+				}
+			}
+			break
+		}
+		process, grace, value, limit := EntryMode(member)
+		if process == "" {
+			break
+		}
+		left := grace * 1000
+		till, woken := s.Score(line, "woken "+member)
+		if woken {
+			left = min(left, -int64(till)-now)
+		}
+		tell := func() {
+			if woken {
+				return
+			}
+			s.Zadd(line, float64(-(now + left)), "woken "+member)
+			if _, there := s.Score(line, "silent "+process); !there {
+				s.Zadd(line, float64(-(now + left)), "silent "+process)
+			}
+		}
+		silent, there := s.Score(line, "silent "+process)
+		dead := there && -int64(silent) <= now && (left <= 0 || !woken)
+		switch {
+		case left <= 0 || dead:
+			s.zrem(line, member, "woken "+member)
+			if dead && far <= 0 {
+				break loop
+			}
+			if dead {
+				far -= len(s.Waiting(line))
+				s.zrem(line, "silent "+process)
+				for _, m := range s.Waiting(line) {
+					if strings.HasPrefix(m, process+" ") {
+						s.zrem(line, m, "woken "+m)
+					}
+				}
+				at = 0
+			}
+			continue
+		case limit < 0 && come == 0 && at == 0 && !held:
+			tell()
+			s.Set(lock, value, (left+999)/1000, op)
+			return value, true, value != mine && s.notify(process, value)
+		case limit < 0:
+			if !first {
+				break loop
+			}
+			past = true
+			at++
+			continue
+		}
+		if _, _, listed := s.Have(holders, value); !woken || !held || !listed {
+			if !held && s.purge(false, holders, ms, op) != nil {
+				return "", false, false
+			}
+			number, ok := int64(0), come < most
+			if ok {
+				number, ok = s.list(lock, holders, value, (left+999)/1000, limit, ms, op)
+			}
+			if !ok {
+				break loop
+			}
+			tell()
+			if value != mine {
+				if notices[process] == "" {
+					processes = append(processes, process)
+				}
+				notices[process] = addNotice(notices[process], number, value)
+			}
+			come, last, held = come+1, value, true
+		}
+		at++
+		if !past {
+			score, _ := s.Score(line, member)
+			told = -score
+		}
+	}
+	if told != 0 && told != before {
+		s.Zadd(line, told, "told")
+	}
+	if come > 0 {
+		s.settle(lock, holders, ms, op)
+	}
+	for _, process := range processes {
+		denied = s.notify(process, notices[process]) || denied
+	}
+	return last, come > 0, denied
+}
+
+// notify is that of line.lua.
+func (s *Store) notify(process, text string) (denied bool) {
+	if !s.Mute {
+		s.Publish("redlock:"+process, text)
+	}
+	return s.Mute
+}
+
+func (s *Store) claim(lock, line string, argv []string, op *Op) (any, error) {
+	v, ok, err := s.Text(lock)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.leave(line, argv[2]); err != nil {
+		return nil, err
+	}
+	if ok && v == argv[0] {
+		s.ExpireIn(lock, Number(argv[1]), op)
+		return "OK", nil
+	}
+	if s.Get(lock) != nil {
+		return nil, nil
+	}
+	s.Set(lock, argv[0], Number(argv[1]), op)
+	return "OK", nil
+}
+
+func (s *Store) join(lock, line string, argv []string, op *Op) (any, error) {
+	process, _, value, limit := EntryMode(argv[0])
+	holders := "{" + lock + "}:shared"
+	if len(argv) > 5 {
+		holders = argv[5]
+	}
+	v, held, err := s.Text(lock)
+	if err != nil {
+		return nil, err
+	}
+	set, err := s.zset(line)
+	if err != nil {
+		return nil, err
+	}
+	place, present := set[argv[0]]
+	isNew, placed := !present, present
+	if last, _ := s.highest(line); isNew && last != "" && !known(last) {
+		return nil, Error("WRONGTYPE a sorted set of others: " + line)
+	}
+	if limit >= 0 && (!held || v == Marker) {
+		if err := s.purge(held, holders, s.Millis(), op); err != nil {
+			return nil, err
+		}
+	}
+	if argv[1] != "" {
+		if score, ok := set[argv[1]]; ok && !placed {
+			place, placed = score, true
+		}
+		s.zrem(line, argv[1], "woken "+argv[1])
+		if held && v == ValueIn(argv[1]) {
+			s.Del(lock, op)
+			v, held = "", false
+		} else if held && v == Marker && limit >= 0 && s.strike(lock, holders, ValueIn(argv[1]), op) {
+			s.settle(lock, holders, s.Millis(), op)
+			v, held, _ = s.Text(lock)
+		}
+	}
+	if isNew {
+		if !placed {
+			place = float64(Number(argv[2]))
+		}
+		if place == 0 {
+			place = float64(s.Micros() - Number(argv[3]))
+			if last, ok := s.last(line); ok && argv[3] == "0" && place <= last {
+				place = last + 1
+			}
+		}
+		s.Zadd(line, place, argv[0])
+		if told, ok := s.Score(line, "told"); ok && place <= -told {
+			s.Zadd(line, -place, "told")
+		}
+	}
+	s.zrem(line, "silent "+process)
+	s.ExpireIn(line, Number(argv[4]), op)
+	denied := false
+	if !held || v == Marker {
+		_, _, denied = s.serve(lock, holders, line, AtOnce, value, !isNew, op)
+		v, held, _ = s.Text(lock)
+	}
+	ours, left, given := Truth(held && v == value), s.Pttl(lock), ""
+	if held && v == Marker && limit >= 0 {
+		if _, number, listed := s.Have(holders, value); listed {
+			ours = number + 1
+		}
+		if limit > 0 {
+			left = max(s.earliest(holders)-s.Millis(), 1)
+		}
+	}
+	if held && v == Marker && !isNew {
+		given = s.given(line, holders, process)
+	}
+	ahead := int64(0)
+	if k := s.Get(line); k != nil {
+		for _, score := range k.Zset {
+			if score >= 0 && score < place {
+				ahead++
+			}
+		}
+	}
+	answer := []any{ours, ahead, left, int64(place), Truth(isNew), Truth(denied), v}
+	if given != "" {
+		answer = append(answer, given)
+	}
+	return answer, nil
+}
+
+// earliest is when the first of those who share a lock is struck.
+func (s *Store) earliest(holders string) int64 {
+	first := math.Inf(1)
+	for _, score := range s.Get(holders).Zset {
+		first = min(first, score)
+	}
+	return int64(first) / Numbers
+}
+
+// given is for whom of a process the lock is reserved together with others.
+func (s *Store) given(line, holders, process string) (all string) {
+	k := s.Get(line)
+	if k == nil {
+		return all
+	}
+	set := k.Zset
+	members := slices.Sorted(maps.Keys(set))
+	slices.SortStableFunc(members, func(a, b string) int { return cmp.Compare(set[a], set[b]) })
+	for _, m := range members[:min(len(members), 4*AtOnce)] {
+		if entry, ok := strings.CutPrefix(m, "woken "+process+" "); ok {
+			value := ValueIn(process + " " + entry)
+			if _, number, listed := s.Have(holders, value); listed {
+				all = addNotice(all, number, value)
+			}
+		}
+	}
+	return all
+}
+
+// last is the greatest score of a line, as ZREVRANGE 0 0 has it.
+func (s *Store) last(line string) (score float64, ok bool) {
+	k := s.Get(line)
+	if k == nil {
+		return 0, false
+	}
+	for _, sc := range k.Zset {
+		if !ok || sc > score {
+			score, ok = sc, true
+		}
+	}
+	return score, ok
+}
+
+func Truth(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// deleteIfEqual is DELIFEQ of Valkey 9, and DELEX with IFEQ of Redis 8.4.
+func (s *Store) deleteIfEqual(lock, value string, op *Op) (any, error) {
+	switch v, ok, err := s.Text(lock); {
+	case err != nil:
+		return nil, err
+	case !ok || v != value:
+		return int64(0), nil
+	}
+	s.Del(lock, op)
+	return int64(1), nil
+}
+
+func (s *Store) release(lock, value string, op *Op) (any, error) {
+	v, ok, err := s.Text(lock)
+	if err != nil {
+		return nil, err
+	}
+	if ok && v == value {
+		s.Del(lock, op)
+		return int64(1), nil
+	}
+	return orZero(v, ok), nil
+}
+
+func (s *Store) keep(lock string, argv []string, op *Op) (any, error) {
+	v, ok, err := s.Text(lock)
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok || v != argv[0] && v != argv[1]:
+		return orZero(v, ok), nil
+	case argv[2] == "0":
+		s.Del(lock, op)
+	case v == argv[0] || s.Pttl(lock) > Number(argv[2]):
+		s.Set(lock, argv[1], Number(argv[2]), op)
+	}
+	return int64(1), nil
+}
+
+func (s *Store) lineRelease(lock string, argv []string, op *Op) (any, error) {
+	line, entry, role, holders := "{"+lock+"}:line", "", "1", "{"+lock+"}:shared"
+	if len(argv) > 4 {
+		holders = argv[4]
+	}
+	if len(argv) > 1 {
+		entry, role = argv[2], argv[3]
+		if argv[1] != "" {
+			line = argv[1]
+		}
+	}
+	v, ok, err := s.Text(lock)
+	if err != nil {
+		return nil, err
+	}
+	if s.Typ(line) != "zset" {
+		return s.release(lock, argv[0], op)
+	}
+	if entry != "" {
+		_ = s.leave(line, entry)
+	}
+	ours, looks := ok && v == argv[0], role == "2"
+	if looks || ok && !ours && v != Marker {
+		head := s.headOf(line)
+		if ours {
+			s.Del(lock, op)
+		}
+		reserved := role != "0" && head != "" && s.remind(lock, holders, head)
+		switch {
+		case ours && head != "":
+			return int64(protocol.OthersWait), nil
+		case ours:
+			return int64(1), nil
+		case reserved:
+			return int64(protocol.OthersTurn), nil
+		default:
+			return orZero(v, ok), nil
+		}
+	}
+	if ours {
+		s.Del(lock, op)
+	}
+	_, served, denied := s.serve(lock, holders, line, AtOnce, "", false, op)
+	switch {
+	case !ours && served:
+		return int64(protocol.OthersTurn), nil
+	case !ours:
+		return orZero(v, ok), nil
+	case denied:
+		return int64(protocol.PublishDenied), nil
+	case served:
+		return int64(protocol.OthersWait), nil
+	default:
+		return int64(1), nil
+	}
+}
+
+func (s *Store) Mark(key string, argv []string, op *Op) (any, error) {
+	v, _, err := s.Text(key)
+	if err != nil {
+		return nil, err
+	}
+	if v == argv[0] {
+		at := argv[2]
+		if at == "" {
+			at = strconv.FormatInt(s.Micros(), 10)
+		}
+		v = argv[1] + " " + at + " " + argv[3]
+		s.Set(key, v, 0, op)
+	}
+	return []any{v, s.Micros()}, nil
+}
+
+// Serves: the request may reserve the lock for others, who wait.
+func (op *Op) Serves() bool {
+	return op.Req.Queue != nil || op.Req.Script == protocol.ForceScript || op.Req.Script == protocol.QueueReleaseScript
+}
+
+// Epoch is a time to begin at, in nanoseconds since 1970.
+var Epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()

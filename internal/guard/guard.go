@@ -1,0 +1,261 @@
+package guard
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
+)
+
+// Guard keeps nodes that may have forgotten what they granted from voting for acquires,
+// and servers that are behind two nodes from voting twice. The rules are those of memory.go.
+//
+// The wire keeps three promises:
+//   - a batch with a SET goes over a connection only after saw was told who answers there,
+//     and the node is ready. If it is ready, the question may be the head of the same batch;
+//   - the mark is read behind the last SET of each batch, and saw is told before the batch's
+//     votes are delivered. Where that look was not answered, grants of the batch do not
+//     count, whatever judge would say;
+//   - a mark that saw returns is written, and saw is told which mark is there then.
+//
+// So a grant that counts was given by data whose mark we know, and that mark was there
+// after the grant. If the data is lost later, so is the mark, and every client notices.
+type Guard struct {
+	fixed  time.Duration // 0: each attempt's own TTL
+	names  []string
+	tell   func(Degradation)
+	Clock  tick.Clock
+	Random io.Reader // of the marks' ids; nil: crypto/rand
+	looks  bool      // it writes no marks
+
+	// By node. quiet is since when, by our clock, nothing speaks against it: what most votes
+	// are judged by, without a mutex. settled is what most looks find; nil: nothing yet.
+	Quiet   []*atomic.Int64
+	settled []*atomic.Pointer[settledMark]
+	twins   []atomic.Pointer[TwinError] // nil: it is the only one that leads to its server, or the first
+
+	Mu       sync.Mutex // guards what follows; none but what tell takes is taken under it
+	Memories *Memories
+
+	evictions []evictions // by node
+}
+
+// Degradation is what a node lacks for being guarded.
+type Degradation struct {
+	Node, Lacks string
+	Err         error
+	Evicted     int64 // how many keys; 0: it is not about that
+	Again       bool  // to be reported although the same was before
+}
+
+// New returns the guard of the nodes with these names. fixed is for how long a node that may
+// have forgotten is kept from voting, 0 for each attempt's own TTL; below 0 there is no guard,
+// which is nil. looks: no marks are written. tell must not block.
+func New(names []string, fixed time.Duration, looks bool, c tick.Clock, tell func(Degradation)) *Guard {
+	if fixed < 0 {
+		return nil
+	}
+	n := len(names)
+	g := &Guard{
+		fixed: fixed, names: names, tell: tell, Clock: c, looks: looks,
+		Quiet: make([]*atomic.Int64, n), settled: make([]*atomic.Pointer[settledMark], n),
+		twins: make([]atomic.Pointer[TwinError], n), Memories: NewMemories(n, fixed > 0), evictions: make([]evictions, n),
+	}
+	for i := range names {
+		g.Quiet[i], g.settled[i] = new(atomic.Int64), new(atomic.Pointer[settledMark])
+		g.Quiet[i].Store(LongAgo)
+	}
+	return g
+}
+
+var lacks = map[lack]string{lackIdentity: noGuard, lackMark: noMark}
+
+// Saw takes in what a server told over a connection of its node. If it returns a mark, that
+// is to be written over the same connection.
+func (g *Guard) Saw(i int, s protocol.ServerReport) *protocol.MarkWrite {
+	if k := g.settled[i].Load(); k != nil && k.isAll(&s) {
+		return nil
+	}
+	now := g.Clock.Now().Mono
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	w, lacks := g.Memories.See(i, s, now)
+	m := &g.Memories.Nodes[i]
+	g.Quiet[i].Store(m.Quiet())
+	g.settled[i].Store(m.settled())
+	for j := range g.twins {
+		if of := g.Memories.twinOf(j); of >= 0 {
+			g.twins[j].Store(&TwinError{g.names[of]})
+		} else {
+			g.twins[j].Store(nil)
+		}
+	}
+	g.report(i, lacks, s)
+	if g.looks {
+		return nil
+	}
+	if w != nil && w.ID == "" {
+		w.ID = g.newID()
+	}
+	return w
+}
+
+// report says once what a node denies. It needs no mutex.
+func (g *Guard) report(i int, l lack, s protocol.ServerReport) {
+	if l == lackNothing {
+		return
+	}
+	err := s.Err
+	if err == nil {
+		err = s.Mark.Err
+	}
+	g.tell(Degradation{Node: g.names[i], Lacks: lacks[l], Err: err})
+}
+
+// Evicted takes in how many keys a node has evicted.
+func (g *Guard) Evicted(i int, runID string, count int64) {
+	now := g.Clock.Now().Mono
+	g.Mu.Lock()
+	grown, tell := g.evictions[i].see(runID, count, now)
+	g.Mu.Unlock()
+	if tell {
+		g.tell(Degradation{
+			Node: g.names[i], Lacks: evicts, Evicted: grown, Again: true,
+			Err: fmt.Errorf("evicted_keys has grown by %d to %d: set maxmemory-policy noeviction, and give the server the memory that it needs", grown, count),
+		})
+	}
+}
+
+// newID makes the id of a mark; the caller holds mu.
+func (g *Guard) newID() string {
+	r := g.Random
+	if r == nil {
+		r = rand.Reader
+	}
+	var b [12]byte
+	_, _ = io.ReadFull(r, b[:]) // crypto/rand never fails
+	return hex.EncodeToString(b[:])
+}
+
+// Ready reports whether a batch with a SET may go to the node without the full question
+// ahead of it: it is known who it is, and its mark.
+func (g *Guard) Ready(i int) bool {
+	if g == nil {
+		return true
+	}
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	m := &g.Memories.Nodes[i]
+	return m.Voice == VoiceMute || m.Voice == VoiceClear && m.Mark.State != protocol.MarkAbsent
+}
+
+// Since is since when a node's data has been remembering, by our clock; zero where that is
+// not known.
+func (g *Guard) Since(i int) time.Time {
+	if g == nil {
+		return time.Time{}
+	}
+	now := g.Clock.Now()
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	at, ok := g.Memories.Remembers(i)
+	if !ok {
+		return time.Time{}
+	}
+	return now.When(at)
+}
+
+// Changed is when we saw other data on a node than before, by our monotonic clock; longAgo: never.
+func (g *Guard) Changed(i int) int64 {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	return g.Memories.Nodes[i].ChangedAt
+}
+
+// Twin is why a node has no vote that leads to the same server as another, and was seen to do so
+// later than that one; nil if it has one. So a server has one vote in each round: the node that has
+// it keeps it until it is seen to lead elsewhere.
+func (g *Guard) Twin(i int) error {
+	if e := g.twins[i].Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+// TwinError is why the vote of a node does not count that leads to the same server as another.
+type TwinError struct{ of string }
+
+func (e TwinError) Error() string {
+	return fmt.Sprintf("the same server as %s, whose vote counts", e.of)
+}
+
+func (TwinError) Unwrap() error { return ErrDuplicateNode }
+
+var ErrDuplicateNode = errors.New("duplicate node")
+
+// FencedGuard is the least guard for fenced locks: a node that lost its counters must not
+// give tokens before its clock is past all that it gave, of which none was more than a
+// second ahead, on servers that agree within a second. See docs/safety.md.
+const FencedGuard = 3 * time.Second
+
+// Period is how long a node is kept from voting on locks of this TTL.
+func (g *Guard) Period(ttl time.Duration, fencing bool) time.Duration {
+	p := ttl
+	if g != nil && g.fixed > 0 {
+		p = g.fixed
+	}
+	if fencing {
+		p = max(p, FencedGuard)
+	}
+	return p
+}
+
+// Judge reports for how long yet a node's grant may not be counted, where nodes are kept
+// from voting for a period; zero if it may. open: that may change as soon as more nodes
+// were seen.
+func (g *Guard) Judge(i int, period time.Duration, now int64) (left time.Duration, open bool) {
+	if now-g.Quiet[i].Load() >= int64(period) {
+		return 0, false
+	}
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	return g.Memories.Bar(i, period, now)
+}
+
+// Why is the error of a vote that judge does not count.
+func (g *Guard) Why(i int, left time.Duration) error {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	switch m := &g.Memories.Nodes[i]; {
+	case m.Voice == VoiceUnsure:
+		return errNoIdentity
+	case m.Voice == VoiceClear && m.Mark.State == protocol.MarkAbsent:
+		return errNoMark
+	default:
+		return RestartedError{left}
+	}
+}
+
+// RestartedError is why a grant is not counted.
+type RestartedError struct{ Left time.Duration }
+
+func (e RestartedError) Error() string {
+	return fmt.Sprintf("restarted or replaced, or its data was, so it may have forgotten locks: may vote in %v", e.Left.Round(time.Millisecond))
+}
+
+var (
+	errNoIdentity = errors.New("does not tell at present which server it is, or is a replica, so its votes do not count")
+	errNoMark     = errors.New("has no memory mark yet, so its votes do not count")
+)
+
+const (
+	noGuard = "the restart guard: whether the node was restarted and forgot locks is not known, so its votes always count"
+	noMark  = "the memory mark: FLUSHALL is not noticed, nor by clients that start later that the node was restarted or replaced"
+)

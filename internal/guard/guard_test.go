@@ -1,0 +1,173 @@
+package guard_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/ticktest"
+)
+
+func TestBarredFor(t *testing.T) {
+	const (
+		now    = int64(time.Hour)
+		second = int64(time.Second)
+		period = 10 * time.Second
+	)
+	of := func(bornAt, changedAt int64) guard.Memory {
+		return guard.Memory{Voice: guard.VoiceClear, RunID: "a", BornAt: bornAt, ChangedAt: changedAt}
+	}
+	young := of(now-4*second, guard.LongAgo)
+	promoted := of(now-1000*second, now-3*second)
+	restarted := of(now-second, now-second/2)
+	for name, c := range map[string]struct {
+		m     guard.Memory
+		first bool
+		want  time.Duration
+	}{
+		"mute":                           {guard.Memory{Voice: guard.VoiceMute, ChangedAt: guard.LongAgo}, false, 0},
+		"mute where another had spoken":  {guard.Memory{Voice: guard.VoiceMute, ChangedAt: now - second}, false, 9 * time.Second},
+		"of age to the nanosecond":       {of(now-10*second, guard.LongAgo), false, 0},
+		"a nanosecond too young":         {of(now-10*second+1, guard.LongAgo), false, 1},
+		"young":                          {young, false, 6 * time.Second},
+		"young at the first start":       {young, true, 0},
+		"promoted, though old":           {promoted, false, 7 * time.Second},
+		"promoted, no first start":       {promoted, true, 7 * time.Second},
+		"changed longer ago":             {of(now-90*second, now-10*second), false, 0},
+		"restarted: the later counts":    {restarted, false, 9500 * time.Millisecond},
+		"restarted, all of them at once": {restarted, true, 9500 * time.Millisecond},
+	} {
+		require.Equal(t, c.want, c.m.BarredFor(period, false, c.first, now), name)
+	}
+}
+
+// guardOf is a guard of n nodes and the clock that it goes by.
+func guardOf(n int, fixed time.Duration) (*guard.Guard, *ticktest.FakeClock) {
+	c := ticktest.NewFakeClock()
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprint("node", i)
+	}
+	return guard.New(names, fixed, false, c, func(guard.Degradation) {}), c
+}
+
+func seeAll(g *guard.Guard, ids string, uptimes ...time.Duration) {
+	for i, u := range uptimes {
+		g.Saw(i, protocol.ServerReport{RunID: fmt.Sprint(ids, i), Uptime: u})
+	}
+}
+
+func leftOf(g *guard.Guard, i int, ttl time.Duration) time.Duration {
+	left, _ := g.Judge(i, g.Period(ttl, false), g.Clock.Now().Mono)
+	return left
+}
+
+const s = time.Second
+
+func TestGuardOfNodesThatAreOld(t *testing.T) {
+	g, c := guardOf(3, 0)
+	seeAll(g, "a", 99*s, 99*s, 99*s)
+	require.Zero(t, leftOf(g, 0, 10*s))
+	g.Saw(0, protocol.ServerReport{RunID: "b", Uptime: 0})
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
+	require.Equal(t, 24*time.Hour, leftOf(g, 0, 24*time.Hour), "a longer lock waits longer")
+	require.Zero(t, leftOf(g, 1, 10*s))
+	require.Equal(t, time.Duration(0), leftOf(g, 1, 97*s), "the others are not concerned")
+	c.Advance(10*s - 1)
+	require.Equal(t, time.Duration(1), leftOf(g, 0, 10*s))
+	c.Advance(1)
+	require.Zero(t, leftOf(g, 0, 10*s))
+	require.NotZero(t, leftOf(g, 0, 24*time.Hour))
+}
+
+func TestGuardGoesByTheMonotonicClock(t *testing.T) {
+	g, c := guardOf(3, 0)
+	seeAll(g, "a", 99*s, 99*s, 99*s)
+	g.Saw(0, protocol.ServerReport{RunID: "b", Uptime: 3600 * s})
+	for _, step := range []time.Duration{time.Hour, -9 * time.Hour} {
+		c.SetWall(step) // also what a suspended machine sees: it may only wait longer
+		require.Equal(t, 10*s, leftOf(g, 0, 10*s))
+	}
+}
+
+// The same process again is no news, whatever a clock that was set makes of its age.
+func TestGuardKeepsWhatItSawOfAProcessFirst(t *testing.T) {
+	g, c := guardOf(3, 0)
+	seeAll(g, "a", 99*s, 99*s, 99*s)
+	seeAll(g, "a", 0, 0, 0)
+	require.Zero(t, leftOf(g, 0, 10*s))
+	g.Saw(1, protocol.ServerReport{RunID: "b", Uptime: 2 * s})
+	g.Saw(1, protocol.ServerReport{RunID: "b", Uptime: 7200 * s})
+	c.Advance(s)
+	require.Equal(t, 9*s, leftOf(g, 1, 10*s))
+}
+
+func TestGuardOfTheFirstStart(t *testing.T) {
+	g, c := guardOf(3, 0)
+	g.Saw(0, protocol.ServerReport{RunID: "a0", Uptime: s})
+	left, open := g.Judge(0, 10*s, c.Now().Mono)
+	require.NotZero(t, left)
+	require.True(t, open, "the others were not seen yet")
+	seeAll(g, "a", s, 2*s, s)
+	require.Zero(t, leftOf(g, 0, 10*s))
+	require.Zero(t, leftOf(g, 1, 20*s), "young for a longer guard too")
+	require.NotZero(t, leftOf(g, 0, s), "not for one that the second has outgrown")
+
+	// The first one comes of age before the others: nothing changes for them.
+	c.Advance(9 * s)
+	require.Zero(t, leftOf(g, 0, 10*s))
+
+	g.Saw(2, protocol.ServerReport{RunID: "b", Uptime: 0})
+	require.Equal(t, 10*s, leftOf(g, 2, 10*s), "a restart afterwards is one")
+	require.Equal(t, s, leftOf(g, 0, 10*s), "and no first start any more")
+}
+
+func TestGuardWithOneOldNodeIsNoFirstStart(t *testing.T) {
+	g, _ := guardOf(5, 0)
+	seeAll(g, "a", s, s, s, 99*s, 99*s)
+	require.Equal(t, []time.Duration{10 * s, 10 * s, 10 * s, 0, 0},
+		[]time.Duration{leftOf(g, 0, 10*s), leftOf(g, 1, 10*s), leftOf(g, 2, 10*s), leftOf(g, 3, 10*s), leftOf(g, 4, 10*s)})
+}
+
+func TestFixedGuard(t *testing.T) {
+	g, c := guardOf(3, 5*s)
+	seeAll(g, "a", s, s, 3*s)
+	left, open := g.Judge(0, g.Period(time.Hour, false), c.Now().Mono)
+	require.Equal(t, 5*s, left, "whatever the lock's TTL")
+	require.False(t, open)
+	require.Equal(t, 3*s, leftOf(g, 2, time.Hour))
+	c.Advance(5 * s)
+	require.Zero(t, leftOf(g, 0, time.Hour))
+}
+
+func TestGuardOfNodesThatDoNotTell(t *testing.T) {
+	g, c := guardOf(3, 0)
+	g.Saw(0, protocol.ServerReport{Err: fakenode.Error("NOPERM no permission")})
+	g.Saw(1, protocol.ServerReport{RunID: "a", Uptime: 0})
+	require.Zero(t, leftOf(g, 0, 10*s), "it votes")
+	left, open := g.Judge(1, 10*s, c.Now().Mono)
+	require.Equal(t, 10*s, left, "there is no telling that all are young")
+	require.False(t, open)
+	g.Saw(1, protocol.ServerReport{Err: fakenode.Error("NOPERM no permission")})
+	require.Equal(t, 10*s, leftOf(g, 1, 10*s), "what was seen stays")
+}
+
+func TestNoGuard(t *testing.T) {
+	g, _ := guardOf(3, -1)
+	require.Nil(t, g)
+}
+
+func TestGuardOfFencedLocks(t *testing.T) {
+	g, _ := guardOf(3, 0)
+	require.Equal(t, s, g.Period(s, false))
+	require.Equal(t, 3*s, g.Period(s, true))
+	require.Equal(t, 10*s, g.Period(10*s, true))
+	g, _ = guardOf(3, 2*s)
+	require.Equal(t, 2*s, g.Period(10*s, false))
+	require.Equal(t, 3*s, g.Period(10*s, true))
+}

@@ -1,0 +1,330 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/ticktest"
+)
+
+// of is a server's time.
+func of(micros int64) time.Duration { return time.Duration(micros) * time.Microsecond }
+
+func TestMarkText(t *testing.T) {
+	const micros = int64(1_800_000_000_000_000)
+	text := fmt.Sprintf("id %d 5000000 first run repl", micros)
+	m := protocol.ReadMark(text, true, of(micros+7))
+	require.Equal(t, protocol.Mark{
+		State: protocol.MarkPresent, Text: text, Age: 7 * time.Microsecond,
+		ID: "id", RunID: "run", ReplID: "repl", At: micros, Uptime: 5 * time.Second, First: true,
+	}, m)
+	require.Zero(t, protocol.ReadMark(text, true, 0).Age, "no TIME was asked")
+	require.Equal(t, -time.Hour, protocol.ReadMark(text, true, of(micros)-time.Hour).Age, "the clock was set back")
+	later := protocol.ReadMark("id 1 2 later run - and what a later version appends", true, of(1))
+	require.Equal(t, "id", later.ID)
+	require.Empty(t, later.ReplID)
+	require.False(t, later.First)
+
+	for _, text := range []string{
+		"", " ", "x", "id 1 2 first run", "id x 2 first run repl", "id 1 x first run repl", "id 1 2 last run repl",
+		"id -1 2 first run repl", "id 1 -2 first run repl", "id 9223372036854775807 2 first run repl",
+		"id 1 9223372036854775807 first run repl", "id 9007199254740993 1 first run repl",
+	} {
+		m := protocol.ReadMark(text, true, of(micros))
+		assert.Empty(t, m.ID, "%q", text)
+		assert.Equal(t, protocol.MarkPresent, m.State, "%q", text)
+	}
+}
+
+// What is written is read again.
+func TestMarkIsReadAsItWasWritten(t *testing.T) {
+	s := fakenode.New(func() int64 { return fakenode.Epoch })
+	for _, w := range []protocol.MarkWrite{
+		{ID: "a", Uptime: time.Hour, First: true, RunID: "run", ReplID: "repl"},
+		{ID: "b", At: 12345, Uptime: 1500 * time.Nanosecond, RunID: "run"},
+		{ID: "c", Uptime: protocol.MaxAge, RunID: "run", ReplID: "repl"},
+	} {
+		w.Old, _, _ = s.Text(protocol.MarkKey)
+		val, err := s.Do(protocol.MarkRequest(protocol.MarkKey, &w)) // unknown script
+		require.Error(t, err)
+		require.Nil(t, val)
+		s.Scripts[protocol.MarkScript] = true
+		m := protocol.ReadWritten(s.Do(protocol.MarkRequest(protocol.MarkKey, &w)))
+		at := w.At
+		if at == 0 {
+			at = fakenode.Epoch / int64(time.Microsecond)
+		}
+		require.Equal(t, protocol.Mark{
+			State: protocol.MarkPresent, Text: m.Text, Age: time.Duration(fakenode.Epoch/1000-at) * time.Microsecond,
+			ID: w.ID, RunID: w.RunID, ReplID: w.ReplID, At: at, Uptime: w.Uptime.Truncate(time.Microsecond), First: w.First,
+		}, m)
+		s.Scripts[protocol.MarkScript] = false
+	}
+}
+
+func FuzzMark(f *testing.F) {
+	f.Add("id 1800000000000000 5000000 first run repl", int64(1_800_000_000_000_000))
+	f.Add("id 9007199254740992 1 later run -", int64(0))
+	f.Fuzz(func(t *testing.T, text string, now int64) {
+		m := protocol.ReadMark(text, true, of(now%(1<<53)))
+		if m.ID == "" {
+			return
+		}
+		c := ticktest.NewFakeClock()
+		g := guard.New([]string{"0"}, 0, false, c, func(guard.Degradation) {})
+		g.Saw(0, protocol.ServerReport{Asked: true, RunID: m.RunID, ReplID: m.ReplID, Mark: m})
+		if left, _ := g.Judge(0, s, c.Now().Mono); left < 0 || left > s {
+			t.Fatalf("%q: barred for %v", text, left)
+		}
+	})
+}
+
+func TestWhatTheMarksScriptAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		val  any
+		err  error
+		want protocol.MarkState
+	}{
+		"a mark":             {[]any{"id 1 2 first run repl", int64(5)}, nil, protocol.MarkPresent},
+		"something else":     {[]any{int64(5)}, nil, protocol.MarkDenied},
+		"no list":            {"OK", nil, protocol.MarkDenied},
+		"no text":            {[]any{int64(1), int64(5)}, nil, protocol.MarkDenied},
+		"nothing":            {nil, nil, protocol.MarkDenied},
+		"no permission":      {nil, fakenode.Error("NOPERM this user has no permissions"), protocol.MarkDenied},
+		"no scripts":         {nil, fakenode.Error("ERR unknown command 'EVALSHA'"), protocol.MarkDenied},
+		"no room":            {nil, fakenode.Error("OOM command not allowed"), protocol.MarkUnread},
+		"a replica":          {nil, fakenode.Error("READONLY You can't write"), protocol.MarkUnread},
+		"a connection broke": {nil, io.EOF, protocol.MarkUnread},
+		"no key":             {nil, redis.Nil, protocol.MarkAbsent},
+	} {
+		m := protocol.ReadWritten(c.val, c.err)
+		assert.Equal(t, c.want, m.State, name)
+		if c.want == protocol.MarkDenied || c.want == protocol.MarkUnread {
+			assert.Error(t, m.Err, name)
+		}
+	}
+}
+
+func TestPassingErrors(t *testing.T) {
+	for _, err := range []error{
+		fakenode.Error("BUSY Redis is busy running a script"), fakenode.Error("LOADING Redis is loading the dataset in memory"),
+		fakenode.Error("MASTERDOWN Link with MASTER is down"), fakenode.Error("OOM command not allowed"), fakenode.Error("READONLY You can't write"),
+		fakenode.Error("TRYAGAIN"), fakenode.Error("ERR max number of clients reached"), io.EOF, context.DeadlineExceeded, protocol.ErrTimeout,
+	} {
+		assert.True(t, protocol.Passing(err), "%v", err)
+	}
+	for _, err := range []error{
+		fakenode.Error("NOPERM no permission"), fakenode.Error("ERR unknown command 'INFO'"), fakenode.Error("ERR section (server) is not supported"),
+		conn.ErrNoSinglePool, errors.New("INFO server tells no run_id"), fakenode.Error("WRONGTYPE"),
+	} {
+		assert.False(t, protocol.Passing(err), "%v", err)
+	}
+}
+
+// marked is a guard of n nodes that have been up for long, with marks of run "a" and their
+// number, and the looks that show them.
+func marked(t *testing.T, n int, fixed time.Duration) (*guard.Guard, *ticktest.FakeClock, []protocol.ServerReport) {
+	t.Helper()
+	g, c := guardOf(n, fixed)
+	looks := make([]protocol.ServerReport, n)
+	for i := range n {
+		full := protocol.ServerReport{Asked: true, RunID: fmt.Sprint("a", i), ReplID: "r", FormerID: "0", Role: "master", Uptime: 3600 * s}
+		full.Mark = protocol.ReadMark(fmt.Sprintf("id%d 1000000 3600000000 first a%d r", i, i), true, of(int64(1000000+3600_000_000)))
+		require.Nil(t, g.Saw(i, full))
+		looks[i] = protocol.ServerReport{RunID: full.RunID, Mark: protocol.Mark{State: protocol.MarkPresent, Text: full.Mark.Text}}
+	}
+	return g, c, looks
+}
+
+func TestLookThatDiffersBarsItsOwnBatch(t *testing.T) {
+	for name, change := range map[string]func(l *protocol.ServerReport){
+		"no mark":                func(l *protocol.ServerReport) { l.Mark = protocol.Mark{State: protocol.MarkAbsent} },
+		"another mark":           func(l *protocol.ServerReport) { l.Mark.Text = "new 1 1 later a0 r" },
+		"a mark of another data": func(l *protocol.ServerReport) { l.Mark.Text = "id0 1 1 later a0 other" },
+		"no mark at all":         func(l *protocol.ServerReport) { l.Mark.Text = "garbage" },
+		"another process":        func(l *protocol.ServerReport) { l.RunID = "b" },
+		"a mark that is denied":  func(l *protocol.ServerReport) { l.Mark = protocol.UnreadMark(fakenode.Error("NOPERM")) },
+		"a mark not read":        func(l *protocol.ServerReport) { l.Mark = protocol.UnreadMark(fakenode.Error("BUSY")) },
+		"nobody":                 func(l *protocol.ServerReport) { l.RunID = "" },
+		"an error":               func(l *protocol.ServerReport) { *l = protocol.ServerReport{Err: io.EOF} },
+	} {
+		g, _, looks := marked(t, 3, 0)
+		require.Nil(t, g.Saw(0, looks[0]), name)
+		require.Zero(t, leftOf(g, 0, 10*s), name)
+		change(&looks[0])
+		g.Saw(0, looks[0])
+		require.Equal(t, 10*s, leftOf(g, 0, 10*s), name)
+		require.Error(t, g.Why(0, s), name)
+		require.Zero(t, leftOf(g, 1, 10*s), name)
+	}
+}
+
+// Looks of several connections arrive in any order.
+func TestOlderLookDoesNotUnbar(t *testing.T) {
+	g, c, looks := marked(t, 3, 0)
+	before, gone, after := looks[0], looks[0], looks[0]
+	gone.Mark = protocol.Mark{State: protocol.MarkAbsent}
+	after.Mark.Text = "new 1 1 later a0 r"
+	c.Advance(s)
+	g.Saw(0, after)
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
+	c.Advance(s)
+	g.Saw(0, before) // sent before the loss, and late
+	g.Saw(0, after)
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s), "the last that differs counts")
+	c.Advance(s)
+	g.Saw(0, after)
+	require.Equal(t, 9*s, leftOf(g, 0, 10*s), "and nothing else")
+	g.Saw(0, gone)
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
+}
+
+// Two connections ask at once who is there. The answer of the first comes after what the
+// second has written: that is no loss, and the script shows it.
+func TestOlderAnswerToTheFullQuestionIsNoLoss(t *testing.T) {
+	g, _ := guardOf(3, 0)
+	full := protocol.ServerReport{Asked: true, RunID: "a", ReplID: "r", Uptime: 3600 * s, Mark: protocol.Mark{State: protocol.MarkAbsent}}
+	for i := range 3 {
+		full.RunID = fmt.Sprint("a", i)
+		w := g.Saw(i, full)
+		require.True(t, w.First)
+		written := full
+		written.Mark = protocol.ReadMark(fmt.Sprintf("%s 5 3600000000 first a%d r", w.ID, i), true, of(5))
+		require.Nil(t, g.Saw(i, written))
+		require.NotNil(t, g.Saw(i, full), "it is to be written where it is gone")
+		require.Nil(t, g.Saw(i, written), "and was there")
+	}
+	require.Zero(t, leftOf(g, 0, 10*s))
+	written := full
+	written.Mark = protocol.ReadMark("other 6 3600000000 later a2 r", true, of(6))
+	g.Saw(2, full)
+	g.Saw(2, written)
+	require.Equal(t, 10*s, leftOf(g, 2, 10*s), "it was gone")
+}
+
+// What counts most often needs no mutex, neither a vote nor a look.
+func TestGuardIsQuietWithoutAMutex(t *testing.T) {
+	g, c, looks := marked(t, 5, 0)
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	now := c.Now().Mono
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		g.Saw(3, looks[3])
+		left, open := g.Judge(3, 10*s, now)
+		if left != 0 || open {
+			t.Error("barred")
+		}
+	}))
+}
+
+// Several connections of a node at once, with -race. After the loss nothing counts.
+func TestGuardOfManyConnections(t *testing.T) {
+	g, c, looks := marked(t, 3, 0)
+	lost := looks[0]
+	lost.Mark = protocol.Mark{State: protocol.MarkAbsent}
+	var group sync.WaitGroup
+	begin := make(chan struct{})
+	for k := range 8 {
+		group.Go(func() {
+			<-begin
+			for range 500 {
+				g.Saw(0, looks[0])
+				g.Judge(0, 10*s, c.Now().Mono)
+				if k == 0 {
+					g.Saw(0, lost)
+				}
+				if left, _ := g.Judge(0, 10*s, c.Now().Mono); k == 0 && left == 0 {
+					t.Error("a vote counts after the loss")
+				}
+				g.Ready(0)
+				g.Since(0)
+				_ = g.Twin(0)
+			}
+		})
+	}
+	close(begin)
+	group.Wait()
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
+	require.Zero(t, leftOf(g, 1, 10*s))
+}
+
+// A mark that may be read and not written is asked for once, not with each batch.
+func TestMarkThatMayNotBeWritten(t *testing.T) {
+	g, _ := guardOf(3, 0)
+	full := protocol.ServerReport{Asked: true, RunID: "a", ReplID: "r", Uptime: 3600 * s, Mark: protocol.Mark{State: protocol.MarkAbsent}}
+	require.NotNil(t, g.Saw(0, full))
+	require.False(t, g.Ready(0))
+	refused := full
+	refused.Mark = protocol.ReadWritten(nil, fakenode.Error("NOPERM no script"))
+	require.Nil(t, g.Saw(0, refused))
+	require.True(t, g.Ready(0))
+	require.Nil(t, g.Saw(0, full))
+	require.Nil(t, g.Saw(0, protocol.ServerReport{RunID: "a", Mark: protocol.Mark{State: protocol.MarkAbsent}}))
+	require.Zero(t, leftOf(g, 0, 10*s), "as without marks")
+	full.Mark = protocol.ReadMark("id 1 1 later a r", true, of(1))
+	g.Saw(0, full)
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s), "somebody else's is of use")
+}
+
+func TestGuardTellsSinceWhenNodesRemember(t *testing.T) {
+	g, c, looks := marked(t, 3, 0)
+	began := c.Now().Time
+	require.WithinDuration(t, began.Add(-time.Hour), g.Since(0), 0, "the mark's date, though the process was an hour old at the fleet's first use")
+	c.Advance(time.Minute)
+	looks[1].Mark = protocol.Mark{State: protocol.MarkAbsent}
+	g.Saw(1, looks[1])
+	require.Zero(t, g.Since(1), "no mark yet")
+	written := protocol.ServerReport{Asked: true, RunID: "a1", ReplID: "r", Mark: protocol.ReadMark("new 5 5 later a1 r", true, of(5))}
+	g.Saw(1, written)
+	require.WithinDuration(t, began.Add(time.Minute), g.Since(1), 0)
+	g.Saw(2, protocol.ServerReport{Err: fakenode.Error("NOPERM")})
+	require.Zero(t, g.Since(2))
+	g.Saw(0, protocol.ServerReport{Asked: true, RunID: "a0", ReplID: "r", Mark: protocol.UnreadMark(fakenode.Error("NOPERM no key"))})
+	require.Zero(t, g.Since(0), "not by the mark any more")
+	require.Zero(t, (*guard.Guard)(nil).Since(0))
+}
+
+// Of two names that lead to one server, the one that was seen first has its vote.
+func TestTwinOfANodeIsSentNothing(t *testing.T) {
+	g, _, _ := marked(t, 3, 0)
+	twins := func() (all []int) {
+		for i := range 3 {
+			if g.Twin(i) != nil {
+				all = append(all, i)
+			}
+		}
+		return all
+	}
+	leads := func(node int, to string) {
+		g.Saw(node, protocol.ServerReport{Asked: true, RunID: to, ReplID: "r", Uptime: 3600 * s, Mark: protocol.ReadMark("id0 1000000 3600000000 first "+to+" r", true, of(9e9))})
+	}
+	require.Empty(t, twins())
+	leads(2, "a0")
+	require.Equal(t, []int{2}, twins())
+	require.ErrorIs(t, g.Twin(2), guard.ErrDuplicateNode)
+	require.ErrorContains(t, g.Twin(2), "node0")
+	leads(1, "a0")
+	require.Equal(t, []int{1, 2}, twins())
+	leads(0, "b")
+	require.Equal(t, []int{1}, twins(), "the second to come, not the second in the list")
+	require.ErrorContains(t, g.Twin(1), "node2")
+	leads(0, "a0")
+	require.Equal(t, []int{0, 1}, twins(), "it comes back as the last one")
+	leads(2, "c")
+	require.Equal(t, []int{0}, twins())
+	leads(1, "d")
+	require.Empty(t, twins(), "addresses that moved back")
+}

@@ -1,0 +1,448 @@
+package guard
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+)
+
+// The rules by which nodes are kept from voting: what is known of each, what a further
+// sighting makes of it, and when its grants may count. Nothing here does I/O, asks for
+// the time or knows of other goroutines; guard.go does. testdata/guard.txt shows
+// them.
+//
+// A node may vote for a lock of guard period G once its data has been remembering for G,
+// since then every lease that it may have forgotten is over. There are two witnesses: a
+// change that this client saw itself, which counts from that moment, and the mark, which
+// tells the clients that come later.
+
+// Memory is what is known of one node. Times are nanoseconds of our monotonic clock.
+type Memory struct {
+	Voice         voice
+	RunID, replID string
+	BornAt        int64         // its process, at the latest
+	ChangedAt     int64         // when we saw other data there than before; longAgo: never
+	Mark          protocol.Mark // markPresent only while it fits this process and its data
+	MarkedAt      int64         // when it was written, at the latest
+	rank          int           // the lower one of two nodes was seen first to lead to its process
+}
+
+// voice is how far a node tells who it is.
+type voice uint8
+
+const (
+	VoiceNone   voice = iota // never heard
+	VoiceMute                // does not tell, and never will
+	VoiceUnsure              // did not tell when it was asked last, or is a replica
+	VoiceClear
+)
+
+// lack is what a node denies for good.
+type lack uint8
+
+const (
+	lackNothing lack = iota
+	lackIdentity
+	lackMark
+)
+
+// FirstUse is how far apart the marks of nodes may be that were written when their fleet
+// was used for the first time: clients come one after the other, and so do nodes.
+const FirstUse = 2 * time.Second
+
+// Memories is what is known of all nodes of a Redlock.
+type Memories struct {
+	fixed bool // the period is the same for all locks
+	Nodes []Memory
+	// young is the shortest period for which all of these processes were found too young
+	// at one time. They are taken to have started together, and stay exempt when the first
+	// of them outgrows it. Zero: none.
+	young time.Duration
+	ranks int // so many were given
+}
+
+func NewMemories(n int, fixed bool) *Memories {
+	ms := &Memories{fixed: fixed}
+	for range n {
+		ms.grow()
+	}
+	return ms
+}
+
+func (ms *Memories) grow() {
+	ms.Nodes = append(ms.Nodes, Memory{ChangedAt: LongAgo})
+}
+
+// See takes in a sighting. It returns the mark to be written to the node, nil for none, without
+// an id if that is a new one; and a right that the node has just turned out to deny.
+func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (*protocol.MarkWrite, lack) {
+	m := &ms.Nodes[i]
+	if s.Err != nil || s.RunID == "" {
+		return nil, m.silent(s.Err, now)
+	}
+	before := *m
+	met := m.meet(s, now)
+	if met == newProcess {
+		ms.ranks++
+		m.rank = ms.ranks
+	}
+	w, lacks := m.consider(s, met, now)
+	if w != nil && w.IsRedated() && len(ms.Nodes) > 1 {
+		w.First = false // its age would no longer be that of its fleet's first use
+	}
+	if m.RunID != before.RunID || m.ChangedAt != before.ChangedAt {
+		ms.young = 0 // no first start any more
+	}
+	return w, lacks
+}
+
+// silent takes in an answer without an identity. Where a node told who it is before, an
+// error that is not known to be lasting is taken for one that passes; and one that is
+// lasting may come from another server in its place.
+func (m *Memory) silent(err error, now int64) lack {
+	if err == nil || protocol.Passing(err) || m.RunID != "" && !protocol.Permanent(err) {
+		if m.Voice != VoiceMute {
+			m.Voice = VoiceUnsure
+		}
+		return lackNothing
+	}
+	if m.RunID != "" {
+		m.ChangedAt = now
+	}
+	*m = Memory{Voice: VoiceMute, ChangedAt: m.ChangedAt}
+	return lackIdentity
+}
+
+// acquaintance is what the ids of a sighting are to us.
+type acquaintance uint8
+
+const (
+	sameData acquaintance = iota
+	newProcess
+	newData   // other data in the same process
+	redrawnID // a new replication id for the same data
+)
+
+// meet compares the ids with those that are known.
+func (m *Memory) meet(s protocol.ServerReport, now int64) acquaintance {
+	m.Voice = VoiceClear
+	if s.RunID != m.RunID {
+		if m.RunID != "" {
+			m.ChangedAt = now
+		}
+		// INFO counts seconds from a clock that it reads now and then, so it may be up to a
+		// second ahead. A clock that was set back must not make a node younger than new.
+		age := min(max(s.Uptime-time.Second, 0), protocol.MaxAge)
+		*m = Memory{Voice: VoiceClear, RunID: s.RunID, replID: s.ReplID, BornAt: now - int64(age), ChangedAt: m.ChangedAt}
+		return newProcess
+	}
+	if s.ReplID == "" || s.ReplID == m.replID {
+		return sameData
+	}
+	told := m.replID != ""
+	m.replID = s.ReplID
+	switch {
+	case told && NoFormer(s.FormerID):
+		return redrawnID
+	case told || m.Mark.State == protocol.MarkPresent && m.Mark.ReplID != s.ReplID:
+		m.change(now)
+		return newData
+	default:
+		return sameData
+	}
+}
+
+// NoFormer reports whether a master with a new replication id was no replica meanwhile. A
+// master draws one without any loss when its first replica comes, and some time after the
+// last has gone, and then has no former id. A replica that becomes a master keeps its
+// master's as the former one.
+func NoFormer(id string) bool { return id != "" && strings.Trim(id, "0") == "" }
+
+// forget makes the mark that we know one that says nothing of the node's data.
+func (m *Memory) forget() {
+	if m.Mark.State == protocol.MarkPresent {
+		m.Mark = protocol.Mark{State: protocol.MarkAbsent}
+	}
+}
+
+// change notes that the node's data is not what it was.
+func (m *Memory) change(now int64) {
+	m.ChangedAt = now
+	m.forget()
+}
+
+// consider takes in the mark, once the ids have been.
+func (m *Memory) consider(s protocol.ServerReport, met acquaintance, now int64) (*protocol.MarkWrite, lack) {
+	seen := s.Mark
+	if seen.State == protocol.MarkPresent && seen.ID == "" {
+		seen.Read()
+	}
+	switch {
+	case s.Role == "slave": // it may become a master again unseen
+		m.Voice = VoiceUnsure
+		m.change(now)
+		return nil, lackNothing
+	case seen.State == protocol.MarkDenied, seen.State == protocol.MarkUnread && seen.Err != nil && !protocol.Passing(seen.Err):
+		return nil, m.deny(seen.Err, now)
+	case seen.State == protocol.MarkUnread:
+		if seen.Err != nil {
+			m.Voice = VoiceUnsure
+		}
+		return nil, lackNothing
+	}
+	known := m.Mark.State == protocol.MarkPresent
+	switch same := known && seen.ID == m.Mark.ID && seen.RunID == m.RunID; {
+	case same:
+		return m.again(seen, s.Asked), lackNothing
+	case m.fits(seen):
+		return m.adopt(seen, known, now), lackNothing
+	case m.Mark.State == protocol.MarkDenied:
+		return nil, lackNothing
+	case known && !s.Asked:
+		m.change(now)
+	case !known:
+		m.Mark = protocol.Mark{State: protocol.MarkAbsent}
+	}
+	// Where this was asked, it may be older than what we know. Then the mark that we know is
+	// still there, the script finds it and writes nothing; and else we shall see what it wrote.
+	first := seen.State == protocol.MarkAbsent && m.ChangedAt == LongAgo
+	return m.writes(seen, "", 0, time.Duration(now-m.BornAt), first), lackNothing
+}
+
+// again takes in the mark that we know, found again by its id.
+func (m *Memory) again(seen protocol.Mark, asked bool) *protocol.MarkWrite {
+	switch {
+	case m.fits(seen):
+		m.Mark.Text, m.Mark.ReplID = seen.Text, seen.ReplID // or given another date
+		return nil
+	case seen.ReplID != m.Mark.ReplID:
+		// Somebody bound it to a replication id that we were not told yet, or it is a copy of
+		// before. Asking tells.
+		m.Voice = VoiceUnsure
+		return nil
+	case !asked:
+		return nil
+	default:
+		// The replication id was drawn anew for the same data, and the mark is bound to it for
+		// those who come later.
+		return m.writes(seen, seen.ID, seen.At, seen.Uptime, seen.First)
+	}
+}
+
+// deny takes in that the mark may not be read or written.
+func (m *Memory) deny(err error, now int64) lack {
+	if m.Mark.State == protocol.MarkDenied {
+		return lackNothing
+	}
+	if m.Mark.State == protocol.MarkPresent {
+		m.ChangedAt = now
+	}
+	m.Mark = protocol.Mark{State: protocol.MarkDenied, Err: err}
+	return lackMark
+}
+
+// fits reports whether a mark is one of this process and its data.
+func (m *Memory) fits(seen protocol.Mark) bool {
+	return seen.ID != "" && seen.RunID == m.RunID && (m.replID == "" || seen.ReplID == m.replID)
+}
+
+// adopt takes in a mark that fits and is new to us. One from the future, as a clock that
+// was set back leaves it, would bar the node to every client that comes until then; it is
+// given the present date, and keeps its id for those who know it.
+func (m *Memory) adopt(seen protocol.Mark, known bool, now int64) *protocol.MarkWrite {
+	if known {
+		m.ChangedAt = now
+	}
+	m.Mark = seen
+	m.MarkedAt = now - int64(min(max(seen.Age, 0), protocol.MaxAge))
+	if seen.Age < -time.Second {
+		return m.writes(seen, seen.ID, 0, time.Duration(now-m.BornAt), seen.First)
+	}
+	return nil
+}
+
+func (m *Memory) writes(over protocol.Mark, id string, at int64, uptime time.Duration, first bool) *protocol.MarkWrite {
+	return &protocol.MarkWrite{Old: over.Text, ID: id, At: at, Uptime: min(uptime, protocol.MaxAge), First: first, RunID: m.RunID, ReplID: m.replID}
+}
+
+// Bar is for how long yet a node's grants do not count for locks of this period; zero if
+// they do. open: that may change as soon as more nodes were seen.
+func (ms *Memories) Bar(i int, period time.Duration, now int64) (left time.Duration, open bool) {
+	m := &ms.Nodes[i]
+	switch {
+	case m.Voice == VoiceNone:
+		return 0, false // its wire tells of nobody
+	case m.Voice == VoiceUnsure, m.Mark.State == protocol.MarkAbsent && m.Voice == VoiceClear:
+		return period, false
+	}
+	if !ms.fixed && ms.allYoung(period, now, false) && (ms.young == 0 || period < ms.young) {
+		ms.young = period
+	}
+	young := !ms.fixed && ms.young > 0 && period >= ms.young && ms.maybeFirst(i, false)
+	left = m.BarredFor(period, ms.isFirst(i, false), young, now)
+	if left == 0 {
+		return 0, false
+	}
+	// Nodes that were not seen yet may turn out to be as young, or marked at the same time.
+	young = !ms.fixed && ms.allYoung(period, now, true) && ms.maybeFirst(i, true)
+	return left, ms.anyUnseen() && m.BarredFor(period, ms.isFirst(i, true), young, now) == 0
+}
+
+// BarredFor is for how long yet a node is barred: for the period after other data was first
+// seen there, and until its data has remembered for the period. first: its mark is of the
+// fleet's first use, so what counts is the age of the process. young: all nodes started
+// together, so that nothing can have been forgotten before.
+func (m *Memory) BarredFor(period time.Duration, first, young bool, now int64) time.Duration {
+	since := m.ChangedAt
+	if !young {
+		since = max(since, m.since(first))
+	}
+	return max(0, time.Duration(since+int64(period)-now))
+}
+
+// since is since when the node's data has been remembering, at the latest.
+func (m *Memory) since(first bool) int64 {
+	switch {
+	case m.Voice == VoiceMute:
+		return LongAgo
+	case m.Mark.State != protocol.MarkPresent:
+		return m.BornAt
+	case first:
+		return m.MarkedAt - int64(m.Mark.Uptime)
+	default:
+		return m.MarkedAt
+	}
+}
+
+// Remembers is since when a node's data has been remembering, for people; ok is false where
+// there is no mark of this data, or none that may be read. It is the mark's date also where
+// isFirst vouches for the time before: that takes a quorum of other nodes, so the time would
+// jump when one of these goes away or loses its data.
+func (ms *Memories) Remembers(i int) (at int64, ok bool) {
+	m := &ms.Nodes[i]
+	if m.Voice != VoiceClear || m.Mark.State != protocol.MarkPresent {
+		return 0, false
+	}
+	return max(m.ChangedAt, m.since(false)), true
+}
+
+// Quiet is since when nothing speaks against a node, whatever is known of the others.
+func (m *Memory) Quiet() int64 {
+	switch {
+	case m.Voice == VoiceNone:
+		return LongAgo
+	case m.Voice == VoiceUnsure, m.Voice == VoiceClear && m.Mark.State == protocol.MarkAbsent:
+		return notYet
+	default:
+		return max(m.ChangedAt, m.since(false))
+	}
+}
+
+// isFirst reports whether a node's mark was written when the fleet was used for the first
+// time. Then nothing was there before, and nothing was lost: a quorum of nodes has marks
+// that found nothing, of the same age, and no node has an older one. A node that lost its
+// data later has a younger one than the others. unseen: count in what may be found out of
+// nodes that were not seen yet.
+//
+// Nodes out of reach are not waited for: a fleet that is used for the first time while a
+// minority of it is down works at once. docs/safety.md says what that leaves open.
+//
+// A single node has nobody to witness against it: there, a fixed period asks for more.
+func (ms *Memories) isFirst(i int, unseen bool) bool {
+	if ms.fixed && len(ms.Nodes) == 1 {
+		return false
+	}
+	oldest := int64(notYet)
+	for j := range ms.Nodes {
+		if m := &ms.Nodes[j]; m.Mark.State == protocol.MarkPresent {
+			oldest = min(oldest, m.MarkedAt)
+		}
+	}
+	of := func(m *Memory) bool {
+		return m.Mark.State == protocol.MarkPresent && m.Mark.First && m.MarkedAt-oldest <= int64(FirstUse)
+	}
+	n := 0
+	for j := range ms.Nodes {
+		if m := &ms.Nodes[j]; of(m) || unseen && m.unseen() {
+			n++
+		}
+	}
+	return of(&ms.Nodes[i]) && n >= len(ms.Nodes)/2+1
+}
+
+// maybeFirst is isFirst, and true also where there is no mark to tell.
+func (ms *Memories) maybeFirst(i int, unseen bool) bool {
+	return ms.Nodes[i].Mark.State != protocol.MarkPresent || ms.isFirst(i, unseen)
+}
+
+// allYoung reports whether every node is younger than the period, or was when its fleet was
+// used for the first time. unseen: nodes that were not seen yet are taken for young.
+func (ms *Memories) allYoung(period time.Duration, now int64, unseen bool) bool {
+	for i := range ms.Nodes {
+		m := &ms.Nodes[i]
+		young := false
+		switch {
+		case m.unseen():
+			young = unseen
+		case m.Voice != VoiceClear, m.Mark.State == protocol.MarkAbsent:
+		case m.Mark.State == protocol.MarkPresent && ms.isFirst(i, unseen):
+			young = m.Mark.Uptime < period
+		default:
+			young = now-m.BornAt < int64(period)
+		}
+		if !young {
+			return false
+		}
+	}
+	return true
+}
+
+// unseen: it may turn out to be anything. So may a node that told who it is and whose mark
+// is being written at this moment.
+func (m *Memory) unseen() bool {
+	return m.RunID == "" && m.Voice != VoiceMute || m.Voice == VoiceClear && m.Mark.State == protocol.MarkAbsent
+}
+
+func (ms *Memories) anyUnseen() bool {
+	return slices.ContainsFunc(ms.Nodes, func(m Memory) bool { return m.unseen() })
+}
+
+// settledMark is a mark that says nothing new where it is found again.
+type settledMark struct{ runID, replID, text string }
+
+// isAll reports whether a look shows nothing else.
+func (k *settledMark) isAll(s *protocol.ServerReport) bool {
+	return !s.Asked && s.Err == nil && s.Role != "slave" && s.RunID == k.runID && (s.ReplID == "" || s.ReplID == k.replID) &&
+		s.Mark.State == protocol.MarkPresent && s.Mark.Text == k.text
+}
+
+// settled is the mark where finding it again changes nothing, nil if anything would.
+func (m *Memory) settled() *settledMark {
+	if m.Voice != VoiceClear || m.Mark.State != protocol.MarkPresent {
+		return nil
+	}
+	return &settledMark{m.RunID, m.replID, m.Mark.Text}
+}
+
+// twinOf is the node that was seen first of those that lead to the same server as this one; -1 if
+// this is it.
+func (ms *Memories) twinOf(i int) int {
+	first := i
+	for j := range ms.Nodes {
+		if m, f := &ms.Nodes[j], &ms.Nodes[first]; m.RunID != "" && m.RunID == f.RunID && m.rank < f.rank {
+			first = j
+		}
+	}
+	if first == i {
+		return -1
+	}
+	return first
+}
+
+const (
+	LongAgo = math.MinInt64 / 2
+	notYet  = math.MaxInt64
+)

@@ -1,0 +1,366 @@
+package lane
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+)
+
+const (
+	// MostInBatch bounds how long one batch keeps the next one waiting.
+	MostInBatch = 512
+	// A link is long from longLink on. There, up to mostOut batches are out at a time,
+	// and a batch leaves no sooner than a share of the round trip after the one before.
+	longLink = 500 * time.Microsecond
+	gapShare = 4
+	// mostPassed bounds the search for calls that may go while others are out.
+	mostPassed = MostInBatch
+	// callCost is what a call in a batch takes at both ends, which is not the link's.
+	callCost = 10 * time.Microsecond
+	// FewestJoins is how many joins a batch has room for on any link. They take a node half
+	// a millisecond, which is what they may cost the calls behind them.
+	FewestJoins = 64
+)
+
+// callList is a queue of calls, linked through them, so that it costs no allocation.
+type callList struct{ head, tail *Call }
+
+func (q *callList) Empty() bool { return q.head == nil }
+
+func (q *callList) push(c *Call) {
+	c.State, c.next = callQueued, nil
+	if q.tail == nil {
+		q.head = c
+	} else {
+		q.tail.next = c
+	}
+	q.tail = c
+}
+
+// Pop takes out the first, nil if there is none.
+func (q *callList) Pop() *Call {
+	c := q.head
+	if c == nil {
+		return nil
+	}
+	if q.head = c.next; q.head == nil {
+		q.tail = nil
+	}
+	c.next = nil
+	return c
+}
+
+// takeAll empties the list and returns what was in it.
+func (q *callList) takeAll() callList {
+	all := *q
+	*q = callList{}
+	return all
+}
+
+// append puts another list, which is used no longer, behind this one.
+func (q *callList) append(other callList) {
+	switch {
+	case other.head == nil:
+	case q.tail == nil:
+		*q = other
+	default:
+		q.tail.next, q.tail = other.head, other.tail
+	}
+}
+
+// backlog is the calls that wait in a lane. Joins of a wait queue have a list of their own,
+// since thousands of them may come at once: a batch takes a number of them, so neither it
+// nor the calls behind them take any longer for that.
+//
+// So joins do not keep the order with calls of other kinds. A waiter has one request under
+// way at a time, and no call of its own overtakes its join, with one exception: one that
+// joins anew after a failed attempt takes the attempt's place in the queue, and has to come
+// before the release that strikes it out.
+type backlog struct{ calls, joins callList }
+
+func (q *backlog) empty() bool { return q.calls.Empty() && q.joins.Empty() }
+
+func (q *backlog) push(c *Call) {
+	if c.Req.Op == protocol.OpJoin && c.Req.Queue.Ended == "" {
+		q.joins.push(c)
+	} else {
+		q.calls.push(c)
+	}
+}
+
+// All is every call, those that were dropped included.
+func (q *backlog) All() iter.Seq[*Call] {
+	return func(yield func(*Call) bool) {
+		for _, list := range []*callList{&q.calls, &q.joins} {
+			for c := list.head; c != nil; c = c.next {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// batch is what goes out together.
+type batch struct {
+	calls     []*Call
+	sentAt    int64
+	overdueAt int64 // the longest timeout in it is over
+	bound     time.Duration
+	join      *Call // one of those in it; nil: there is none
+	left      bool  // its wire has written it, or has to wait
+	hasLeft   func()
+	array     [MostInBatch]*Call
+	told      []news // of use while it is settled
+}
+
+// news is what a caller is to be told.
+type news struct {
+	call   *Call
+	ballot protocol.Answer
+}
+
+func tellAll(all []news, now int64) {
+	for _, n := range all {
+		n.call.tell(n.ballot, now)
+	}
+}
+
+// patience is after what time without an answer the node counts as hung: the longest
+// timeout in the batch. Joins may take longer than other calls, and must not put that off.
+func (b *batch) patience() time.Duration {
+	var patience, ofJoins time.Duration
+	for _, c := range b.calls {
+		if c.Req.Op == protocol.OpJoin {
+			ofJoins = max(ofJoins, c.Req.JoinPatience())
+		} else {
+			patience = max(patience, c.Req.Timeout)
+		}
+	}
+	if patience == 0 {
+		return ofJoins
+	}
+	return patience
+}
+
+// result sums up what came of a batch: whether the node answered anything, whether
+// anything may have left, and what it failed with last.
+func (b *batch) result() (heard, sent bool, failure error) {
+	for _, c := range b.calls {
+		if c.Answered() {
+			heard = true
+		} else {
+			failure = c.Err
+		}
+		sent = sent || c.Sent
+	}
+	return heard, sent, failure
+}
+
+// flight is the batches that are out, and when the next one may leave. Its lane's mutex
+// guards it.
+//
+// Invariant: no key is in two batches that are out.
+type flight struct {
+	Out      []*batch
+	lastSent int64
+	// blocked: every call that could go has its key in a batch that is out. It holds
+	// until a batch is settled or a call with another key comes.
+	blocked bool
+	RTT     Shortest
+	spare   *batch // to be used again
+}
+
+func (f *flight) overdue(now int64) bool {
+	for _, b := range f.Out {
+		if now >= b.overdueAt {
+			return true
+		}
+	}
+	return false
+}
+
+// wait is how long the next batch has to wait: 0 if it may go, negative if it is not
+// for the time to decide.
+func (f *flight) wait(now int64) int64 {
+	if len(f.Out) == 0 {
+		return 0
+	}
+	rtt := f.RTT.Get()
+	if rtt < longLink || len(f.Out) == MostOut || f.overdue(now) {
+		return -1
+	}
+	return max(f.lastSent+int64(rtt/gapShare)-now, 0)
+}
+
+// keys are those of the batches that are out; nil if there are none.
+func (f *flight) keys() map[string]bool {
+	if len(f.Out) == 0 {
+		return nil
+	}
+	keys := make(map[string]bool)
+	for _, b := range f.Out {
+		for _, c := range b.calls {
+			keys[c.Req.Key] = true
+		}
+	}
+	return keys
+}
+
+func (f *flight) has(key string) bool {
+	for _, b := range f.Out {
+		for _, c := range b.calls {
+			if c.Req.Key == key {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// leaves reports whether a call is in a batch that is about to be written.
+func (f *flight) leaves(c *Call) bool {
+	return slices.ContainsFunc(f.Out, func(b *batch) bool { return !b.left && slices.Contains(b.calls, c) })
+}
+
+// silentSince is when the oldest batch that is out was sent; now if none is out.
+func (f *flight) silentSince(now int64) int64 {
+	for _, b := range f.Out {
+		now = min(now, b.sentAt)
+	}
+	return now
+}
+
+// due is when the caller of a call stops waiting. A join that waits is in time as long as
+// the node answers, however many are before it.
+func (f *flight) due(c *Call, now int64) int64 {
+	if c.Req.Op == protocol.OpJoin && c.State == callQueued {
+		return f.joinDue(c, now)
+	}
+	return c.Deadline
+}
+
+func (f *flight) joinDue(c *Call, now int64) int64 {
+	return min(c.Deadline, f.silentSince(now)+int64(c.Req.JoinPatience()))
+}
+
+// roomForJoins is how many joins a batch may carry. On a link that is long they may be so
+// many that they take as long again, since nothing but the next batch waits for them.
+func (f *flight) roomForJoins() int {
+	return min(max(FewestJoins, int(f.RTT.Get()/callCost)), MostInBatch*3/4)
+}
+
+// next takes what is to go out next, nil if there is nothing or it has to wait, and the
+// news for those that have become pointless: too late for their callers, or releases of
+// what turned out not to be there.
+func (f *flight) next(q *backlog, now int64) (b *batch, pointless []news) {
+	if q.empty() || f.wait(now) != 0 {
+		return nil, nil
+	}
+	p := packing{batch: f.newBatch(now), busy: f.keys(), now: now}
+	forJoins := 0
+	if !q.joins.Empty() {
+		forJoins = f.roomForJoins()
+	}
+	p.take(&q.calls, MostInBatch-forJoins)
+	p.take(&q.joins, len(p.batch.calls)+forJoins)
+	b = p.batch
+	if f.blocked = len(b.calls) == 0 && p.passed > 0; len(b.calls) == 0 {
+		f.spare = b
+		return nil, p.pointless
+	}
+	patience := b.patience()
+	b.overdueAt, b.bound = now+int64(patience), max(patience, min(b.bound, LongestRead))
+	f.Out, f.lastSent = append(f.Out, b), now
+	return b, p.pointless
+}
+
+// packing is a batch while it is filled.
+type packing struct {
+	batch     *batch
+	busy      map[string]bool // keys of calls that are out
+	now       int64
+	passed    int // calls that may not go because of their keys
+	pointless []news
+}
+
+// take moves calls from the list to the batch until it holds most.
+func (p *packing) take(q *callList, most int) {
+	b := p.batch
+	rest, passed := q.takeAll(), 0
+	c := rest.head
+	for c != nil && len(b.calls) < most && passed < mostPassed {
+		next := c.next
+		switch {
+		case c.State == CallDropped:
+		case c.needless():
+			c.State = CallDropped
+			p.pointless = append(p.pointless, news{c, protocol.Unsent(errNeverSent)})
+		case c.Req.Op != protocol.OpRelease && c.Deadline < p.now:
+			c.State = CallDropped
+			p.pointless = append(p.pointless, news{c, protocol.Unsent(ErrTooLate)})
+		case p.busy[c.Req.Key]:
+			passed++
+			q.push(c)
+		default:
+			c.State, c.next, c.Req = callOut, nil, c.Req.AsOf(p.now)
+			if c.Req.Op == protocol.OpJoin {
+				b.join, c.Deadline = c, min(c.Deadline, p.now+int64(c.Req.JoinPatience()))
+			}
+			b.calls = append(b.calls, c)
+			b.bound = max(b.bound, c.Req.ReadBound)
+		}
+		c = next
+	}
+	if rest.head = c; c != nil {
+		q.append(rest)
+	}
+	p.passed += passed
+}
+
+func (f *flight) newBatch(now int64) *batch {
+	b := f.spare
+	if f.spare = nil; b == nil {
+		b = new(batch)
+	}
+	b.calls, b.sentAt, b.bound, b.join, b.left = b.array[:0], now, 0, nil, false
+	return b
+}
+
+// landed notes that a batch is not out any more.
+func (f *flight) landed(b *batch) {
+	f.Out = slices.DeleteFunc(f.Out, func(o *batch) bool { return o == b })
+	f.blocked = false
+}
+
+// took notes how long a batch took that the node answered.
+func (f *flight) took(b *batch, now int64) {
+	f.RTT.Add(max(time.Duration(now-b.sentAt)-time.Duration(len(b.calls))*callCost, 1), now)
+}
+
+// Shortest is the shortest round trip of the last few seconds. Being the shortest, it
+// tells of the link and not of the load.
+type Shortest struct {
+	Before, Now time.Duration // in the last whole period and in this one; 0: none
+	Since       int64
+}
+
+const ShortestPeriod = int64(5 * time.Second)
+
+func (s *Shortest) Add(d time.Duration, now int64) {
+	if now-s.Since > ShortestPeriod {
+		s.Before, s.Now, s.Since = s.Now, 0, now
+	}
+	if s.Now == 0 || d < s.Now {
+		s.Now = d
+	}
+}
+
+func (s *Shortest) Get() time.Duration {
+	if s.Before == 0 || s.Now != 0 && s.Now < s.Before {
+		return s.Now
+	}
+	return s.Before
+}

@@ -1,0 +1,567 @@
+package lane
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
+)
+
+// Lane is the ordered, batched conversation with one node, and the only way to it.
+//
+// One batch is out at a time; what comes meanwhile makes the next one, so load makes
+// batches larger instead of making more of them ("group commit"). Only on a link whose
+// round trip is long do further batches follow on other connections while the first is
+// out. No key is ever in two of them, so a release cannot overtake the SET that it takes
+// back. A batch that is overdue closes the lane to new acquires: nothing piles up behind
+// a node that hangs. Its late answers are still read, and releases wait for it.
+//
+// A goroutine drains the lane while there is something to send, waits for a moment when there
+// is nothing, and ends. Its callers never wait for a mutex across I/O: enqueue queues, and
+// answers are delivered by the draining goroutine after it let go of mu.
+type Lane struct {
+	Wire     Wire
+	Clock    tick.Clock
+	onChange func(down bool, err error) // may be nil; called with mu held, in order
+
+	// Mu guards what follows, and the fields of calls that say so. It is never held
+	// across I/O, and no other mutex is taken under it but those of the clock and of
+	// onChange.
+	Mu      sync.Mutex
+	Queue   backlog // times are nanoseconds of the clock
+	Flight  flight
+	kept    KeptReleases
+	breaker breaker
+	Alarm   tick.Alarm
+	// Starting: a goroutine is about to take a batch. Several goroutines drain only while
+	// several batches are out.
+	Starting bool
+	standby  standby
+	// corked: so many callers have more to enqueue that is to go out together.
+	corked  int
+	life    laneLife
+	flushed chan struct{} // made by close, closed when nothing is left to do
+	moved   sync.Cond     // a batch has left, or none will go, or it is time to look: for awaitLeft
+}
+
+// laneLife only ever moves on.
+type laneLife uint8
+
+const (
+	laneOpen   laneLife = iota
+	laneClosed          // takes nothing new, and sends the releases that it has
+)
+
+// LateAfter is how many times as long as the other nodes needed a node may have been silent for a
+// release to wait for it. A holder that works for no time has sent its SET two such times ago, and
+// the node may take as long again.
+const LateAfter = 4
+
+func New(w Wire, c tick.Clock, onChange func(bool, error)) *Lane {
+	l := &Lane{Wire: w, Clock: c, onChange: onChange, standby: standby{work: make(chan bool, 1)}}
+	l.Alarm = tick.Alarm{Clock: c, F: l.tick}
+	l.kept.Alarm = &l.Alarm
+	l.moved.L = &l.Mu
+	return l
+}
+
+// Enqueue sends a call after all that came before, or delivers at once why it cannot.
+func (l *Lane) Enqueue(c *Call, now int64) {
+	l.Mu.Lock()
+	b := l.admit(c, now)
+	l.Mu.Unlock()
+	c.tell(b, now)
+}
+
+// TakeBack enqueues the release of what a SET did or may do. A SET that still waits in
+// the queue is dropped instead.
+func (l *Lane) TakeBack(c *Call, now int64) {
+	l.Mu.Lock()
+	set := c.Release.Of
+	var dropped, b protocol.Answer
+	if set.State == callQueued {
+		set.State, dropped = CallDropped, protocol.Unsent(ErrMoot)
+	}
+	if dropped.Kind != 0 && set.earlier == leftNothing && c.Release.When < ToServe && c.Req.Keep == nil {
+		// Gone by our hand, as much as if the node had deleted it.
+		c.State, b = CallDropped, protocol.Answer{Kind: protocol.Granted, Final: true}
+	} else {
+		b = l.admit(c, now)
+	}
+	l.Mu.Unlock()
+	set.tell(dropped, now)
+	c.tell(b, now)
+}
+
+// Replace enqueues a SET that takes the place of an earlier one of the same value, unless
+// that is on its way yet. What the earlier one did, or may still do, is from now on the
+// later one's to answer for: a release looks at the last one only.
+func (l *Lane) Replace(before, c *Call, now int64) (replaced bool) {
+	l.Mu.Lock()
+	if before.State == callQueued || before.State == callOut {
+		l.Mu.Unlock()
+		return false
+	}
+	c.earlier = before.leaves()
+	b := l.admit(c, now)
+	l.Mu.Unlock()
+	c.tell(b, now)
+	return true
+}
+
+// Again enqueues a SET once more that the node has refused, and so has left nothing.
+func (l *Lane) Again(c *Call, deadline, now int64) {
+	l.Mu.Lock()
+	c.Answer, c.overdue, c.Deadline = protocol.Answer{}, false, deadline
+	b := l.admit(c, now)
+	l.Mu.Unlock()
+	c.tell(b, now)
+}
+
+// admit queues a call, or says why not; the caller holds mu and delivers the ballot.
+func (l *Lane) admit(c *Call, now int64) protocol.Answer {
+	switch {
+	case l.life == laneClosed:
+		c.State = CallDropped
+		return protocol.Unsent(protocol.ErrClosed)
+	case c.needless():
+		c.State = CallDropped
+		return protocol.Unsent(errNeverSent)
+	case l.Flight.overdue(now) && !(c.Req.Op == protocol.OpJoin && now < l.Flight.joinDue(c, now)):
+		if c.Req.Op != protocol.OpRelease || c.nothingThere() && c.Release.When == ToServe {
+			c.State = CallDropped
+			return protocol.Unsent(ErrOverdue)
+		}
+		// It waits for the node, and its caller does not.
+		c.overdue = true
+		l.queueUp(c, now)
+		return protocol.Answer{Kind: protocol.NotSent, Err: ErrOverdue}
+	case now < l.breaker.until:
+		if c.Req.Op != protocol.OpRelease {
+			c.State = CallDropped
+			return protocol.Unsent(l.breaker.err)
+		}
+		c.overdue = true
+		if !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until) {
+			return protocol.Unsent(l.breaker.err)
+		}
+		return protocol.Answer{Kind: protocol.NotSent, Err: l.breaker.err}
+	default:
+		l.queueUp(c, now)
+		return protocol.Answer{}
+	}
+}
+
+// queueUp puts a call behind all others; the caller holds mu.
+func (l *Lane) queueUp(c *Call, now int64) {
+	l.Queue.push(c)
+	l.Flight.blocked = l.Flight.blocked && l.Flight.has(c.Req.Key)
+	if c.Caller != nil && !c.overdue {
+		l.Alarm.Set(l.Flight.due(c, now), now)
+	}
+	l.run(now)
+}
+
+// Cork keeps what is enqueued from leaving until uncork. A lane that nobody uses would send
+// the first of several requests by itself, and the others a round trip later.
+func (l *Lane) Cork() {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	l.corked++
+}
+
+func (l *Lane) Uncork(now int64) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	l.corked--
+	l.run(now)
+}
+
+// Reachable reports whether the node answered last, or may yet: it has not been silent for
+// longer than patience.
+func (l *Lane) Reachable(now int64, patience time.Duration) bool {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	b := &l.breaker
+	return (!b.down || b.overdue) && now >= b.until && now-l.Flight.silentSince(now) < int64(patience)
+}
+
+// Load is how many calls wait in the lane, and how many releases it keeps.
+func (l *Lane) Load() (queued, kept int) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	for c := range l.Queue.All() {
+		if c.State != CallDropped {
+			queued++
+		}
+	}
+	return queued, l.kept.len()
+}
+
+// Gone reports whether the node's client was closed by its owner, as far as is known: the
+// node is not coming back.
+func (l *Lane) Gone() bool {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	return l.breaker.down && protocol.Permanent(l.breaker.err)
+}
+
+// run sees to it that somebody sends what may be sent; the caller holds mu.
+func (l *Lane) run(now int64) {
+	switch wait := l.Flight.wait(now); {
+	case l.Queue.empty() || l.Starting || l.corked > 0 || l.Flight.blocked:
+	case wait == 0:
+		if l.Starting = true; !l.standby.wake() {
+			go l.drain()
+		}
+	case wait > 0:
+		l.Alarm.Set(now+wait, now)
+	}
+}
+
+// drain sends what there is to send, again and again, until there was nothing for a while.
+func (l *Lane) drain() {
+	for l.drainOnce() {
+		if !l.standby.wait() {
+			return
+		}
+	}
+}
+
+// drainOnce sends batch after batch until none may go, and reports whether to rest then.
+func (l *Lane) drainOnce() (waits bool) {
+	l.Clock.Yield(0)
+	l.Mu.Lock()
+	l.Starting = false
+	for {
+		now := l.Clock.Now().Mono
+		b, pointless := l.Flight.next(&l.Queue, now)
+		if b == nil {
+			if wait := l.Flight.wait(now); !l.Queue.empty() && wait > 0 && !l.Flight.blocked {
+				l.Alarm.Set(now+wait, now)
+			}
+			if waits = l.life == laneOpen && l.standby.begin(now); waits {
+				l.endStandby(now)
+			}
+			l.tellFlushed()
+			l.moved.Broadcast()
+		} else if c := cmp.Or(b.join, l.Queue.joins.head); c != nil {
+			l.Alarm.Set(now+int64(c.Req.JoinPatience()), now)
+		}
+		l.Mu.Unlock()
+		tellAll(pointless, now)
+		if b == nil {
+			return waits
+		}
+		if b.hasLeft == nil {
+			b.hasLeft = func() { l.left(b) }
+		}
+		settled := l.Wire.Exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound, b.hasLeft)
+		l.settle(b, settled)
+		l.Clock.Yield(1)
+		l.Mu.Lock()
+	}
+}
+
+// left notes that a batch was written, or has to wait.
+func (l *Lane) left(b *batch) {
+	l.Mu.Lock()
+	b.left = true
+	l.Mu.Unlock()
+	l.moved.Broadcast()
+}
+
+// AwaitLeft returns once a call was written to the node's connection, unless that has to wait for
+// a node that is slow, hung or down, or for a connection. Answers to what was sent before are
+// waited for while they are not late: took is how long the others needed to answer such a call.
+func (l *Lane) AwaitLeft(c *Call, took time.Duration) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	for l.leaves(c, took) {
+		l.moved.Wait()
+	}
+}
+
+// leaves reports whether a call is about to be written; the caller holds mu, and looks again when
+// the lane has moved.
+func (l *Lane) leaves(c *Call, took time.Duration) bool {
+	switch {
+	case c.State == callOut:
+		return l.Flight.leaves(c)
+	case c.State != callQueued:
+		return false
+	case len(l.Flight.Out) == 0:
+		return l.Starting || l.corked > 0
+	case l.life == laneClosed || l.breaker.down || l.Flight.RTT.Get() > took:
+		return false // what a closed lane has to send, close waits for
+	}
+	now := l.Clock.Now().Mono
+	end := min(l.Flight.silentSince(now)+LateAfter*int64(took), c.Deadline)
+	if now < end {
+		l.Alarm.Set(end, now)
+	}
+	return now < end
+}
+
+// endStandby ends a goroutine that has rested for long enough; of a lane that is closed, at
+// once. The caller holds mu.
+func (l *Lane) endStandby(now int64) {
+	if end, waits := l.standby.over(); waits && now < end && l.life == laneOpen {
+		l.Alarm.Set(end, now)
+	} else {
+		l.standby.dismiss()
+	}
+}
+
+// settle reads the replies of a batch and tells whoever waits for them. settled: nothing of
+// it may take effect any more that did not.
+func (l *Lane) settle(b *batch, settled bool) {
+	now := l.Clock.Now().Mono
+	heard, sent, failure := b.result()
+	l.Mu.Lock()
+	l.Flight.landed(b)
+	l.SetDown(!heard, failure)
+	l.breaker.landed(heard)
+	if heard {
+		l.Flight.took(b, now)
+		l.requeue(l.kept.some(&l.kept.unheard, now))
+		l.run(now) // the next batch need not wait until all are told of this one
+	}
+	away := !heard && !sent
+	if away {
+		l.breaker.failed(failure, now)
+	}
+	told := l.finishAll(b, settled, now)
+	if away && l.life == laneOpen {
+		told = l.putAside(told, now)
+	}
+	l.Mu.Unlock()
+
+	tellAll(told, now)
+
+	clear(b.calls)
+	clear(told)
+	b.told = told
+	l.Mu.Lock()
+	l.Flight.spare = b
+	l.Mu.Unlock()
+}
+
+// SetDown notes whether the node answers; the caller holds mu.
+func (l *Lane) SetDown(down bool, err error) {
+	changed := l.breaker.down != down && l.life == laneOpen
+	l.breaker.down, l.breaker.overdue = down, false
+	if changed && l.onChange != nil {
+		l.onChange(down, err)
+	}
+}
+
+// finishAll records the answers of a batch and returns what callers are to be told.
+// Requests that are put in other words stay first in the queue, so that nothing overtakes
+// them. The caller holds mu.
+func (l *Lane) finishAll(b *batch, settled bool, now int64) []news {
+	told := b.told[:0]
+	var again callList
+	for i, c := range b.calls {
+		if req := c.Instead(); req != nil {
+			c.Req, b.calls[i] = req, nil
+			again.push(c)
+			continue
+		}
+		l.finish(c, now)
+		if settled && c.State == CallDone && c.Kind == protocol.Unknown {
+			c.State = callSettled
+		}
+		if c.Caller != nil {
+			told = append(told, news{c, c.Answer})
+		}
+	}
+	if !again.Empty() {
+		again.append(l.Queue.calls)
+		l.Queue.calls = again
+	}
+	return told
+}
+
+// finish records a call's answer, or keeps a release that is not done yet; the caller
+// holds mu.
+func (l *Lane) finish(c *Call, now int64) {
+	c.State, c.Answer = CallDone, c.Answer.Read(c.Req.Op)
+	if c.Req.Op != protocol.OpRelease {
+		return
+	}
+	refused, wasLost := c.Kind == protocol.Refused, c.Release.tries.lost()
+	switch {
+	case c.Kind == protocol.Unknown:
+		c.Release.tries = c.Release.tries.withLost()
+	case refused && wasLost:
+		c.Kind, c.Err = protocol.Unknown, errByUs
+	}
+	if l.life == laneClosed {
+		return
+	}
+	if l.kept.resend(c, refused, now) {
+		l.served(c, now)
+		return
+	}
+	switch {
+	case refused:
+		l.served(c, now)
+	case protocol.Permanent(c.Err):
+		l.kept.forget(c)
+	case c.Kind == protocol.Unknown || c.Kind == protocol.NotSent:
+		c.Final = !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until)
+	case c.Kind == protocol.Failed && !c.UnknownScript():
+		// Busy, loading, for the time being a replica: what is there is still there.
+		c.Final = !l.kept.wait(&l.kept.failed, c, now, now)
+	default:
+		l.served(c, now)
+	}
+}
+
+// requeue puts releases that were kept behind all others; the caller holds mu, and runs
+// the lane.
+func (l *Lane) requeue(list callList) {
+	if !list.Empty() {
+		l.Queue.calls.append(list)
+		l.Flight.blocked = false
+	}
+}
+
+// served queues the releases that the node failed, if this one was sent to find out whether
+// it still does; the caller holds mu.
+func (l *Lane) served(c *Call, now int64) {
+	if c == l.kept.failed.probe {
+		l.requeue(l.kept.some(&l.kept.failed, now))
+	}
+}
+
+// putAside has the releases that are queued wait for the node, to which no connection is
+// to be had, and adds the news of that; the caller holds mu.
+func (l *Lane) putAside(told []news, now int64) []news {
+	queue := l.Queue.calls.takeAll()
+	for c := queue.Pop(); c != nil; c = queue.Pop() {
+		switch {
+		case c.State == CallDropped:
+			continue
+		case c.Req.Op != protocol.OpRelease || c.needless():
+			l.Queue.calls.push(c)
+			continue
+		}
+		b := protocol.Answer{Kind: protocol.NotSent, Err: l.breaker.err}
+		if !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until) {
+			c.State, b.Final = CallDone, true
+		}
+		if c.Caller != nil && !c.overdue {
+			told = append(told, news{c, b})
+		}
+		c.overdue = true
+	}
+	return told
+}
+
+// tick tells callers whose time is up, and sends the kept releases that are due.
+func (l *Lane) tick() {
+	now := l.Clock.Now().Mono
+	l.Mu.Lock()
+	l.Alarm.Rang()
+	l.moved.Broadcast()
+	late := l.late(now)
+	l.requeue(l.kept.Due(now))
+	l.run(now)
+	l.endStandby(now)
+	if !l.breaker.down {
+		if l.Flight.overdue(now) {
+			l.breaker.down, l.breaker.overdue = true, true
+			if l.onChange != nil {
+				l.onChange(true, protocol.ErrTimeout)
+			}
+		}
+		for _, b := range l.Flight.Out {
+			if now < b.overdueAt {
+				l.Alarm.Set(b.overdueAt, now)
+			}
+		}
+	}
+	l.Mu.Unlock()
+	tellAll(late, now)
+}
+
+// late is the news for callers whose time is up; for the others the alarm is set. The
+// caller holds mu.
+func (l *Lane) late(now int64) (all []news) {
+	check := func(c *Call, b protocol.Answer) {
+		switch {
+		case c.Caller == nil || c.overdue || c.State == CallDropped:
+		case now < l.Flight.due(c, now):
+			l.Alarm.Set(l.Flight.due(c, now), now)
+		default:
+			c.overdue = true
+			if b.Final {
+				c.State = CallDropped
+			}
+			all = append(all, news{c, b})
+		}
+	}
+	for _, b := range l.Flight.Out {
+		for _, c := range b.calls {
+			check(c, protocol.Answer{Kind: protocol.Unknown, Err: protocol.ErrTimeout})
+		}
+	}
+	for c := range l.Queue.All() {
+		check(c, protocol.Answer{Kind: protocol.NotSent, Err: ErrTooLate, Final: c.Req.Op != protocol.OpRelease})
+	}
+	return all
+}
+
+// Close refuses new calls and drops those that wait, but sends the releases. The
+// channel is closed when they are done.
+func (l *Lane) Close(now int64) <-chan struct{} {
+	flushed := make(chan struct{})
+	var dropped []*Call
+	l.Mu.Lock()
+	l.life, l.flushed = laneClosed, flushed
+	for c := range l.Queue.All() {
+		if c.State == callQueued && c.Req.Op != protocol.OpRelease {
+			c.State = CallDropped
+			dropped = append(dropped, c)
+		}
+	}
+	l.requeue(l.kept.all(now))
+	l.run(now)
+	l.endStandby(now)
+	l.tellFlushed()
+	l.moved.Broadcast()
+	l.Mu.Unlock()
+	for _, c := range dropped {
+		c.tell(protocol.Unsent(protocol.ErrClosed), now)
+	}
+	return flushed
+}
+
+// tellFlushed ends close's wait if nothing is left to do; the caller holds mu.
+func (l *Lane) tellFlushed() {
+	if l.flushed != nil && l.Queue.empty() && len(l.Flight.Out) == 0 && !l.Starting {
+		close(l.flushed)
+		l.flushed = nil
+	}
+}
+
+// Abandon forgets what a closed lane still has to send, and tells whoever waits.
+func (l *Lane) Abandon(now int64) {
+	var left []*Call
+	l.Mu.Lock()
+	left = slices.AppendSeq(left, l.Queue.All())
+	l.Queue = backlog{}
+	for _, b := range l.Flight.Out {
+		left = append(left, b.calls...)
+	}
+	l.Alarm.Stop()
+	l.Mu.Unlock()
+	for _, c := range left {
+		c.tell(protocol.Answer{Kind: protocol.Unknown, Err: protocol.ErrClosed}, now)
+	}
+}

@@ -1,0 +1,64 @@
+package lane
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+)
+
+// Wire puts requests on the wire; it is the part of a lane that a simulation replaces.
+//
+// exchange sends the requests of the batch in order over one connection, each of them
+// once and never again, and fills in the ballot of each: val, err and sent. It returns
+// when all replies were read or the connection broke, and waits for a reply no longer
+// than bound. After patience nobody waits for the replies any more, and it may look
+// whether the node still answers others. Settled: nothing of the batch may take effect any
+// more that did not. It must not look at anything but req of a call, nor keep the slice.
+// On a long link several exchanges run at the same time.
+//
+// left is called once all of the batch is written, or as soon as that has to wait for more than
+// a processor, as where a connection must be made first. It may be called again.
+type Wire interface {
+	Exchange(batch []*Call, patience, bound time.Duration, left func()) (settled bool)
+}
+
+// Watcher is a wire that tells who answers, before their answers are read. A node whose
+// wire never tells is not guarded.
+type Watcher interface {
+	// Watch is called before the wire is used.
+	Watch(Onlooker)
+}
+
+// Onlooker is told by a wire who answers.
+type Onlooker struct {
+	// Saw is told before any vote that came over the same connection is delivered. It
+	// returns what is to be written over that connection, see guard. Nil: nobody wants to
+	// know who answers.
+	Saw func(protocol.ServerReport) *protocol.MarkWrite
+	// Ready is false where the whole question has to be asked ahead of the next SET. It is
+	// nil if saw is.
+	Ready func() bool
+	// Twin is why nothing is to be sent over a connection to the server that told last who it
+	// is; nil if it is to be. It is nil if saw is.
+	Twin func() error
+	// Evicted is told how many keys the process of this run id has evicted since its start. It
+	// is nil if saw is.
+	Evicted func(runID string, count int64)
+	// Lacks is told what the node denies; never nil.
+	Lacks func(what string, err error)
+}
+
+// Listener is a wire that can tell of messages on a channel.
+type Listener interface {
+	// Listen returns when the subscription breaks or ctx ends. It tells when the server
+	// confirmed it, and of each message.
+	Listen(ctx context.Context, channel string, confirmed func(), heard func(message string)) error
+}
+
+const (
+	// MostOut is how many exchanges run at a time on a long link.
+	MostOut = 4
+	// LongestRead bounds how long a batch that is not answered keeps its connection.
+	LongestRead = 30 * time.Second
+)

@@ -1,0 +1,184 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The memory mark is one key on each node, without expiry. It says since when the node's
+// data has been remembering: data that was lost or replaced has no mark, or one that was
+// written under another run id or replication id. The rules are in memory.go.
+
+// MarkKey is the mark's key, behind Options.KeyPrefix and in the same database as the
+// locks, so that it is lost and replaced together with them.
+const MarkKey = "redlock:memory"
+
+// Mark is what a node's memory mark says.
+type Mark struct {
+	State MarkState
+	// Text is the key's bytes. It is empty for anything but markPresent.
+	Text string
+	// Age is the node's TIME less that of the mark, at the moment it was read. It is
+	// negative if the node's clock was set back since. 0 where only the key was read.
+	Age time.Duration
+	Err error // why it is unread or denied
+
+	// What follows is read from the text; see read.
+
+	ID            string // random; empty: the text is no mark
+	RunID, ReplID string // under which it was written; replID is empty if not known then
+	At            int64  // when, in microseconds of the node since 1970
+	Uptime        time.Duration
+	First         bool // nothing was there, and its writer had never seen anything there
+}
+
+type MarkState uint8
+
+const (
+	MarkUnread  MarkState = iota // not asked for, or no answer: see err
+	MarkAbsent                   // no mark, or one that says nothing of this data
+	MarkPresent                  // a mark
+	MarkDenied                   // it may not be read or not be written
+)
+
+// ReadMark is the mark that an answer to GET shows; now is the node's TIME since 1970, 0
+// where it was not asked.
+func ReadMark(text string, present bool, now time.Duration) Mark {
+	if !present {
+		return Mark{State: MarkAbsent}
+	}
+	m := Mark{State: MarkPresent, Text: text}
+	m.Read()
+	return m.Aged(now)
+}
+
+// Aged is the mark with its age by the node's TIME.
+func (m Mark) Aged(now time.Duration) Mark {
+	if m.State == MarkPresent && now > 0 {
+		m.Age = now - time.Duration(m.At)*time.Microsecond
+	}
+	return m
+}
+
+// Read takes the text apart. Later versions may append to it. A text that is no mark is
+// one of no id, which is replaced.
+func (m *Mark) Read() {
+	f := strings.Fields(m.Text)
+	if len(f) < 6 || f[3] != markFirst && f[3] != markLater {
+		return
+	}
+	at, err := strconv.ParseInt(f[1], 10, 64)
+	age, aerr := strconv.ParseInt(f[2], 10, 64)
+	if err != nil || aerr != nil || at < 0 || at > 1<<53 || age < 0 || age > int64(MaxAge/time.Microsecond) {
+		return
+	}
+	m.ID, m.At, m.Uptime, m.First = f[0], at, time.Duration(age)*time.Microsecond, f[3] == markFirst
+	m.RunID, m.ReplID = f[4], f[5]
+	if m.ReplID == markNoReplID {
+		m.ReplID = ""
+	}
+}
+
+const (
+	markFirst    = "first"
+	markLater    = "later"
+	markNoReplID = "-"
+)
+
+// MarkWrite is what is to be written to a node, by compare and set.
+type MarkWrite struct {
+	Old           string // what must be there; empty: no mark
+	ID            string
+	At            int64         // in microseconds of the node since 1970; 0: its TIME
+	Uptime        time.Duration // of the process, when it is written
+	First         bool
+	RunID, ReplID string
+}
+
+// IsRedated reports whether this is the mark that is there, with the present date.
+func (w *MarkWrite) IsRedated() bool { return w.ID != "" && w.At == 0 }
+
+// Written is the mark as it is there once it was written, a moment ago.
+func (w *MarkWrite) Written() Mark {
+	id := w.ID
+	if id == "" {
+		id = "new"
+	}
+	return Mark{State: MarkPresent, ID: id, RunID: w.RunID, ReplID: w.ReplID, Uptime: w.Uptime, First: w.First}
+}
+
+// Args are the script's, behind its keys.
+func (w *MarkWrite) Args() []any {
+	at, how, repl := "", markLater, w.ReplID
+	if w.At > 0 {
+		at = strconv.FormatInt(w.At, 10)
+	}
+	if w.First {
+		how = markFirst
+	}
+	if repl == "" {
+		repl = markNoReplID
+	}
+	return []any{w.Old, w.ID, at, fmt.Sprintf("%d %s %s %s", w.Uptime.Microseconds(), how, w.RunID, repl)}
+}
+
+// ReadWritten is what the script's answer says of the mark.
+func ReadWritten(val any, err error) Mark {
+	if err != nil {
+		return UnreadMark(err)
+	}
+	if v, ok := val.([]any); ok && len(v) == 2 {
+		text, isText := v[0].(string)
+		if now, isInt := v[1].(int64); isText && isInt {
+			return ReadMark(text, true, time.Duration(now)*time.Microsecond)
+		}
+	}
+	return UnreadMark(fmt.Errorf("unexpected reply %.100q", fmt.Sprint(val)))
+}
+
+// UnreadMark is a mark that could not be read or written.
+func UnreadMark(err error) Mark {
+	if errors.Is(err, redis.Nil) {
+		return Mark{State: MarkAbsent}
+	}
+	if Passing(err) {
+		return Mark{State: MarkUnread, Err: err}
+	}
+	if OtherType(err) {
+		err = fmt.Errorf("%w: %s, behind Options.KeyPrefix, holds what is no memory mark", err, MarkKey)
+	}
+	return Mark{State: MarkDenied, Err: err}
+}
+
+var MarkScript = mustScript("mark")
+
+func MarkRequest(key string, w *MarkWrite) *Request {
+	return &Request{Op: opMark, Script: MarkScript, Key: key, mark: w.Args()}
+}
+
+// Passing reports whether asking again may help: there was no answer, or the server says by
+// a code of its own, such as BUSY or LOADING, that it cannot answer at present. A node has no
+// vote until it answers, whereas one that denies the question for good votes unguarded. ERR,
+// and what has no code, says that there is no such command.
+func Passing(err error) bool {
+	if !IsServerError(err) {
+		var n net.Error
+		return errors.As(err, &n) || errors.Is(err, ErrTimeout) || errors.Is(err, redis.ErrClosed) ||
+			errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+			errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	}
+	code, _, _ := strings.Cut(err.Error(), " ")
+	return !Permanent(err) && code != "ERR" && code == strings.ToUpper(code) ||
+		strings.HasPrefix(err.Error(), "ERR max number of clients")
+}
+
+// MaxAge keeps sums of times in range; no guard is as long.
+const MaxAge = 100 * 365 * 24 * time.Hour

@@ -1,0 +1,271 @@
+package protocol
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	ErrClosed  = errors.New("closed")
+	ErrTimeout = errors.New("no answer in time")
+)
+
+// What releases answer besides that they were done.
+const (
+	PublishDenied = 2 // somebody waits, and could not be told
+	OthersWait    = 3 // somebody waits in a queue of that node
+	OthersTurn    = 4 // nothing was released: the node is reserved for somebody who waits there
+)
+
+// Unheard is added to what a claim is answered if it let others in whom the node could not tell.
+// It is above the number of any permit.
+const Unheard = 2048
+
+// Kind is what a node's answer amounts to. How it counts is the round's to say.
+type Kind uint8
+
+const (
+	// Granted: the node did what was asked.
+	Granted Kind = iota + 1
+	// Refused: the node answered that the key is not ours.
+	Refused
+	// Unknown: the request was or may have been sent, and no answer came.
+	Unknown
+	// Failed: the server answered with an error.
+	Failed
+	// NotSent: no byte of the request left, and none will.
+	NotSent
+)
+
+// Answer is what is known of one node's answer to one request. The wire fills in val,
+// err and sent; read makes a vote of them.
+type Answer struct {
+	Val any   // of the server's answer; nil for a null answer
+	Err error // a server's error answer (redis.Error), or why there is no answer
+	// Sent is false when surely no byte of the request left. It says nothing where
+	// the server answered.
+	Sent bool
+	// Native: the server compared and deleted by a command of its own.
+	Native bool
+
+	Kind Kind // zero: nothing new
+	// Final: an answer of the node, or certainty that there will be none. Otherwise
+	// the kind may still change.
+	Final bool
+}
+
+// Unsent is the ballot of a request that did not leave and will not.
+func Unsent(why error) Answer { return Answer{Kind: NotSent, Err: why, Final: true} }
+
+// Answered reports whether the server itself spoke.
+func (b Answer) Answered() bool { return b.Err == nil || IsServerError(b.Err) }
+
+func IsServerError(err error) bool {
+	var e redis.Error
+	return errors.As(err, &e)
+}
+
+// UnknownScript reports whether the server wants the script's text.
+func (b Answer) UnknownScript() bool {
+	return b.Err != nil && IsServerError(b.Err) && strings.HasPrefix(b.Err.Error(), "NOSCRIPT")
+}
+
+// Read tells the kind of what came of a request.
+func (b Answer) Read(o Op) Answer {
+	b.Final = true
+	switch {
+	case b.Err != nil && IsServerError(b.Err):
+		b.Kind = Failed
+		if o.comparesOnly() && strings.Contains(b.Err.Error(), "WRONGTYPE") {
+			// A string is all that we ever put there.
+			b.Kind = Refused
+		}
+		return b
+	case b.Err != nil && !b.Sent:
+		b.Kind = NotSent
+		return b
+	case b.Err != nil:
+		b.Kind = Unknown
+		return b
+	}
+	if b.Kind = readKind(o, b.Val); b.Kind == 0 {
+		// Something that is no Redis answered. Whether it did anything is anyone's guess.
+		b.Kind, b.Err = Unknown, fmt.Errorf("unexpected reply %.100q to %v", fmt.Sprint(b.Val), o)
+	}
+	return b
+}
+
+// comparesOnly: the request acts on a value that is there already, and is answered by a
+// vote about it.
+func (o Op) comparesOnly() bool {
+	return o == OpExtend || o == OpMove || o == OpAdopt || o == OpRelease || o == OpForceRelease
+}
+
+// tells reports whether the request is answered with a list of facts and no vote.
+func (o Op) tells() bool { return o == OpInspect || o == OpJoin || o == opMark }
+
+// readKind is what an answer which is no error amounts to, 0 if it is none that
+// Redis gives to such a request.
+func readKind(o Op, val any) Kind {
+	switch v := val.(type) {
+	case nil:
+		if o.Sets() && o != OpAdopt {
+			return Refused
+		}
+	case string:
+		switch {
+		case (o == OpAcquire || o == OpRepair || o == opDoor) && v == "OK":
+			return Granted
+		case o == OpAdopt, !o.Sets() && !o.tells():
+			return Refused // it says who holds it
+		}
+	case int64:
+		return readNumber(o, v)
+	case []any:
+		if o.tells() {
+			return Granted
+		}
+	}
+	return 0
+}
+
+func readNumber(o Op, n int64) Kind {
+	switch {
+	case (o == OpAcquireFenced || o == OpAcquireShared || o == OpRepair || o == OpAdopt) && n > 0:
+		return Granted
+	case o == OpAdopt && n == 0:
+		return Refused
+	case o.Sets() || o.tells():
+		return 0
+	case n == 1, (n == PublishDenied || n == OthersWait) && o == OpRelease:
+		return Granted
+	case n == 0, n == OthersTurn && o == OpRelease:
+		return Refused
+	default:
+		return 0
+	}
+}
+
+// Holder is the value that a script found instead of ours, or empty.
+func (b Answer) Holder() string {
+	v, _ := b.Val.(string)
+	if b.Kind != Refused {
+		return ""
+	}
+	return v
+}
+
+// Number is that of the permit that a node gave, from 1; 0 if it gave none.
+func (b Answer) Number() int64 {
+	if n, ok := b.Val.(int64); ok && b.Kind == Granted {
+		return (n - 1) % Unheard
+	}
+	return 0
+}
+
+// LeftUntold reports whether a claim let others in whom the node could not tell.
+func (b Answer) LeftUntold() bool {
+	n, ok := b.Val.(int64)
+	return ok && b.Kind == Granted && n > Unheard
+}
+
+// Fence is the token that a node granted, or 0.
+func (b Answer) Fence() uint64 {
+	if f, ok := b.Val.(int64); ok && b.Kind == Granted {
+		return uint64(f)
+	}
+	return 0
+}
+
+// Permanent reports whether waiting cannot mend why a node did not do what it was asked: it
+// is set up wrongly, we are not allowed to use it, or its client was closed.
+func Permanent(err error) bool {
+	if errors.Is(err, redis.ErrClosed) {
+		return true
+	}
+	if err == nil || !IsServerError(err) {
+		return false
+	}
+	return hasAny(err.Error(),
+		"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "can't run this command", "can't access at least one of the keys", "ACL failure", // not allowed
+		"WRONGTYPE", "BADFENCE", // the key, or its fencing counter, holds something else
+		"MOVED", "ASK ", "CROSSSLOT", "CLUSTERDOWN", // a node of a cluster
+		"unknown command", "ERR AUTH", "invalid DB index", "out of range", // no such server or database
+	)
+}
+
+// Denied reports whether a server does not do a command for us, ever.
+func Denied(err error) bool {
+	return err != nil && IsServerError(err) && hasAny(err.Error(), "NOPERM", "can't run this command", "unknown command")
+}
+
+// ReadOnly reports whether a server says that it is a replica. Before Redis 7 that stands
+// inside of a longer text if a script was refused.
+func ReadOnly(err error) bool { return redis.IsReadOnlyError(err) }
+
+// OtherType reports whether a server's own command did nothing since the key holds no string.
+func OtherType(err error) bool {
+	return err != nil && IsServerError(err) && hasAny(err.Error(), "WRONGTYPE", "Key should be of string type")
+}
+
+// HalfWay reports whether a script that failed with this error may have done a part of its
+// work, which Redis does not roll back. The other errors come before a script's first write.
+// Those of the server's state are not told apart by their beginning, since some versions
+// put them into a longer text.
+func HalfWay(err error) bool {
+	return err != nil && !hasAny(err.Error(),
+		"NOSCRIPT", "NOAUTH", "WRONGPASS", "DENIED", // not run
+		"BUSY", "LOADING", "MASTERDOWN", "READONLY", "MISCONF", "OOM", "NOREPLICAS", // the state of the server
+		"MOVED", "ASK ", "CROSSSLOT", "CLUSTERDOWN", "TRYAGAIN", // another node's
+		"BADFENCE", // our own, see scripts/fence_counter.lua
+	)
+}
+
+func hasAny(text string, marks ...string) bool {
+	return slices.ContainsFunc(marks, func(m string) bool { return strings.Contains(text, m) })
+}
+
+// WithHint adds what to do to errors that people meet when they set up nodes.
+func WithHint(err error) error {
+	if errors.Is(err, redis.ErrClosed) {
+		return fmt.Errorf("%w: its owner closed it while it was in use here", err)
+	}
+	if err == nil || !IsServerError(err) {
+		return withTLSHint(err)
+	}
+	switch text := err.Error(); {
+	case strings.HasPrefix(text, "MOVED"), strings.HasPrefix(text, "ASK "), strings.HasPrefix(text, "CLUSTERDOWN"):
+		return fmt.Errorf("%w; this is a node of a Redis Cluster, and a quorum needs independent masters", err)
+	case ReadOnly(err):
+		return fmt.Errorf("%w; this is a replica, and a quorum needs independent masters", err)
+	default:
+		return err
+	}
+}
+
+// withTLSHint is for servers that do not speak TLS, or are not trusted.
+func withTLSHint(err error) error {
+	switch {
+	case errors.As(err, new(tls.RecordHeaderError)):
+		return fmt.Errorf("%w; if it does not speak TLS, the URL begins with redis://, not rediss://", err)
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return fmt.Errorf("%w; name the authority in Options.TLS or SSL_CERT_FILE", err)
+	case RemoteAlert(err) && strings.Contains(err.Error(), "certificate required"):
+		return fmt.Errorf("%w; give it a certificate in Options.TLS", err)
+	default:
+		return err
+	}
+}
+
+// RemoteAlert reports whether the other end refused TLS with us.
+func RemoteAlert(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "remote error"
+}

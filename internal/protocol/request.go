@@ -1,0 +1,374 @@
+package protocol
+
+import (
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/tick"
+)
+
+// Op is what a request asks of a node.
+type Op uint8
+
+const (
+	OpAcquire Op = iota + 1
+	OpAcquireFenced
+	OpAdopt // a lock that is held under another token, fenced or not
+	OpAcquireShared
+	OpExtend
+	OpMove   // to another token, which stands for a lock that was handed over or is kept
+	OpRepair // put back a key that a node lost, after a successful extend
+	OpRaise  // a fencing counter
+	OpRelease
+	OpForceRelease
+	OpInspect
+	OpJoin // the wait queue of a lock
+	opMark // the memory mark, which belongs to no lock
+	opDoor // keeps newcomers from sharing a lock
+)
+
+func (o Op) String() string {
+	return [...]string{"", "acquire", "acquire", "adopt", "acquire", "extend", "hand over", "repair", "raise", "release", "force release", "inspect", "join", "mark", "door"}[o]
+}
+
+// Sets reports whether the request may create the lock's key or give it to us.
+func (o Op) Sets() bool { return o.Acquires() || o == OpRepair }
+
+// Acquires reports whether the request may make us the holder.
+func (o Op) Acquires() bool {
+	return o == OpAcquire || o == OpAcquireFenced || o == OpAcquireShared || o == OpAdopt
+}
+
+// Request is one thing asked of nodes, the same for each of them. It is immutable once it
+// was sent. The wire makes a command of it, see appendArgs.
+type Request struct {
+	Op     Op
+	Whole  bool         // the script goes as its text, since the server does not know its digest
+	Native NativeDelete // goes in place of the release script
+	lua    bool         // and never
+	Script *Script      // nil: a plain SET
+	Key    string       // the lock's
+	Value  string       // of the lock: to be set, extended, compared or deleted
+	// Px is for how many milliseconds the key is set or extended. PX and not PXAT: a
+	// client's clock must have no say in when a node's key expires.
+	Px    int64
+	Queue *QueueArgs // nil: the script knows what it needs
+	fence *FenceArgs // nil: no fencing
+	from  string     // of opAdopt and opMove: the token under which the lock is held
+	share *ShareArgs // nil: the lock is held alone
+	mark  []any      // of opMark: the script's arguments
+	Keep  *KeepArgs  // of a release that leaves the key for a while; nil: it does not
+
+	// Timeout is how long the caller waits for one node.
+	Timeout time.Duration
+	// ReadBound is how long the answer may keep its connection when it does not come: as
+	// long as a key may live because of the request, so that a late one is still seen.
+	ReadBound time.Duration
+	// KeepFor is how long a release that cannot be delivered is worth keeping: after that
+	// nothing of what it takes back is left on the node.
+	KeepFor time.Duration
+}
+
+// QueueArgs is what scripts that touch a wait queue need besides the lock.
+type QueueArgs struct {
+	Key          string // of the queue; empty: the lock can have none
+	Entry, Ended string // our own in it, and that of the attempt before; may be empty
+	Holders      string // key of the list of those who share the lock
+	Arrival      int64  // on that node; 0: not known
+	Waited       int64  // microseconds, elsewhere
+	most         int64  // how many entries to list
+	As           Releaser
+}
+
+// Releaser is who releases on a node that may keep a wait queue.
+type Releaser uint8
+
+const (
+	AsWaiter Releaser = iota // who did not hold the lock
+	AsHolder
+	AsPasser // a holder that serves the queue of another node
+)
+
+// FenceArgs is what scripts that touch a fencing counter need.
+type FenceArgs struct {
+	Key   string // of the counter
+	Token uint64 // proposed, or to be raised to
+}
+
+// KeepArgs is what a release needs that leaves the key for a while.
+type KeepArgs struct {
+	Value string // that it leaves the key under
+	Until int64  // nanoseconds of the clock
+	Drift float64
+}
+
+// SharedMarker is the value of a key that several hold; scripts/shared.lua knows it, too.
+const SharedMarker = "redlock:shared"
+
+// ShareArgs is what scripts that touch the list of holders need.
+type ShareArgs struct {
+	Holders, Door string // keys
+	// Limit is how many may hold the lock; 0: any number. Below 0: that number and no other.
+	Limit  int64
+	Number int64 // of the permit, from 1; 0: none
+}
+
+const (
+	// QueueLife is how long a wait queue outlives the last sign of its waiters.
+	QueueLife = 30 * time.Second
+	// fenceLife is how long a counter outlives its last use. After that, servers' clocks
+	// keep the order, since tokens are microseconds of theirs or more.
+	fenceLife = 7 * 24 * time.Hour
+)
+
+//go:embed scripts/*.lua
+var ScriptFiles embed.FS
+
+// Script is a Lua script, run by its digest once a server knows it.
+type Script struct{ Source, digest string }
+
+func mustScript(name string) *Script {
+	src := MustRead(name)
+	for _, part := range []string{"shared", "line", "fence_counter"} {
+		src = strings.Replace(src, "-- include "+part+".lua\n", MustRead(part), 1)
+	}
+	sum := sha1.Sum([]byte(src))
+	return &Script{Source: src, digest: hex.EncodeToString(sum[:])}
+}
+
+func MustRead(name string) string {
+	src, err := ScriptFiles.ReadFile("scripts/" + name + ".lua")
+	if err != nil {
+		panic("bug: " + err.Error())
+	}
+	return string(src)
+}
+
+var (
+	ReleaseScript = mustScript("release")
+	KeepScript    = mustScript("keep")
+	ExtendScript  = mustScript("extend")
+	DoorScript    = mustScript("door")
+	InspectScript = mustScript("inspect")
+	ForceScript   = mustScript("force")
+
+	JoinScript         = mustScript("line_join")
+	ClaimScript        = mustScript("line_claim")
+	QueueReleaseScript = mustScript("line_release")
+
+	AdoptScript         = mustScript("adopt")
+	SharedClaimScript   = mustScript("shared_claim")
+	SharedExtendScript  = mustScript("shared_extend")
+	SharedReleaseScript = mustScript("shared_release")
+
+	FenceScript       = mustScript("fence")
+	RaiseScript       = mustScript("fence_raise")
+	FenceRepairScript = mustScript("fence_repair")
+)
+
+// TTLOnNode is the TTL as it is sent, in milliseconds, never less than asked for.
+func TTLOnNode(ttl time.Duration) int64 {
+	return int64((ttl + time.Millisecond - 1) / time.Millisecond)
+}
+
+// Terms are what requests on a lock need to know of its terms.
+type Terms struct {
+	TTL         time.Duration // of the lease that is asked for
+	NodeTimeout time.Duration // how long the caller waits for one node
+}
+
+// newRequest is a request on a lock with these terms.
+func newRequest(o Op, s *Script, t *Terms, key, value string) Request {
+	return Request{
+		Op: o, Script: s, Key: key, Value: value, Px: TTLOnNode(t.TTL),
+		Timeout: t.NodeTimeout, ReadBound: t.TTL, KeepFor: t.TTL,
+	}
+}
+
+// SetRequest is the command of the Redlock algorithm.
+func SetRequest(o Op, t *Terms, key, value string) Request {
+	return newRequest(o, nil, t, key, value)
+}
+
+// ClaimRequest is setRequest for the node that keeps the queue that we wait in.
+func ClaimRequest(t *Terms, key, value, queue, entry string) *Request {
+	r := newRequest(OpAcquire, ClaimScript, t, key, value)
+	r.Queue = &QueueArgs{Key: queue, Entry: entry}
+	return &r
+}
+
+func ReleaseRequest(t *Terms, key, value string) Request {
+	return newRequest(OpRelease, ReleaseScript, t, key, value)
+}
+
+// QueueReleaseRequest is releaseRequest for the node that keeps the wait queue. Without q
+// it is that of a holder who did not wait, for a queue with the usual name.
+func QueueReleaseRequest(t *Terms, key, value string, q *QueueArgs) Request {
+	r := newRequest(OpRelease, QueueReleaseScript, t, key, value)
+	r.Queue = q
+	return r
+}
+
+func ExtendRequest(t *Terms, key, value string) *Request {
+	r := newRequest(OpExtend, ExtendScript, t, key, value)
+	return &r
+}
+
+// LeastReservation is the least time for which a lock is reserved for a woken waiter.
+const LeastReservation = 500 * time.Millisecond
+
+// Reservation is for how long the lock is reserved for a woken waiter, and so what a dead
+// one costs the others.
+func (t *Terms) Reservation() time.Duration { return max(LeastReservation, 4*t.NodeTimeout) }
+
+// JoinPatience is how long a node may be silent before its wait queue is left for that of
+// the next one: the timeout per node, or more than that if it is shorter than what a busy
+// machine may take.
+func (t *Terms) JoinPatience() time.Duration { return t.Reservation() / 4 }
+
+// JoinRequest joins the wait queue or refreshes the place in it. It may wait in its lane for
+// as long as a reservation lasts, since thousands may join at once.
+func JoinRequest(t *Terms, key, value string, q *QueueArgs) *Request {
+	r := newRequest(OpJoin, JoinScript, t, key, value)
+	r.Queue, r.Timeout = q, t.Reservation()
+	return &r
+}
+
+// JoinPatience is that of a join, see there.
+func (r *Request) JoinPatience() time.Duration { return r.Timeout / 4 }
+
+// InspectRequest reads the lock and, if queue is set, its first most waiters; and as many of
+// those who share it. holders may be empty: the script knows the usual name.
+func InspectRequest(t *Terms, key, queue, holders string, most int) *Request {
+	r := newRequest(OpInspect, InspectScript, t, key, "")
+	r.Queue, r.share = &QueueArgs{Key: queue, most: int64(most)}, &ShareArgs{Holders: holders}
+	return &r
+}
+
+func ForceRequest(t *Terms, key, token, queue, holders string) *Request {
+	r := newRequest(OpForceRelease, ForceScript, t, key, token)
+	r.Queue, r.share = &QueueArgs{Key: queue}, &ShareArgs{Holders: holders}
+	return &r
+}
+
+// TicketReleaseRequest is the release of a value of which only the token is known.
+func TicketReleaseRequest(t *Terms, key, token, queue, holders string) *Request {
+	r := ForceRequest(t, key, token, queue, holders)
+	r.Op = OpRelease
+	return r
+}
+
+// SharedClaimRequest is setRequest for a lock that is held together with others. q is that of a
+// waiter whose turn it is, with the queue's key for the node that keeps it; nil: of a newcomer.
+func SharedClaimRequest(o Op, t *Terms, key, value string, s *ShareArgs, q *QueueArgs) *Request {
+	r := newRequest(o, SharedClaimScript, t, key, value)
+	r.share, r.Queue = s, q
+	return &r
+}
+
+func SharedExtendRequest(t *Terms, key, value string, s *ShareArgs) *Request {
+	r := newRequest(OpExtend, SharedExtendScript, t, key, value)
+	r.share = s
+	return &r
+}
+
+// SharedReleaseRequest is queueReleaseRequest for a lock that is held together with others.
+func SharedReleaseRequest(t *Terms, key, value string, s *ShareArgs, q *QueueArgs) Request {
+	r := newRequest(OpRelease, SharedReleaseScript, t, key, value)
+	r.share, r.Queue = s, q
+	return r
+}
+
+// DoorRequest keeps newcomers from sharing a lock for a while; key is the door's.
+func DoorRequest(t *Terms, key, value string, lasts time.Duration) *Request {
+	r := newRequest(opDoor, DoorScript, t, key, value)
+	r.Px = lasts.Milliseconds()
+	return &r
+}
+
+// OpenDoorRequest lets newcomers in again, if it is still shut by us.
+func OpenDoorRequest(t *Terms, key, value string) *Request {
+	r := newRequest(opDoor, ReleaseScript, t, key, value)
+	return &r
+}
+
+// AdoptRequest takes the lock over from whoever holds it under a token. f may be nil.
+func AdoptRequest(t *Terms, key, value, from string, f *FenceArgs) Request {
+	r := newRequest(OpAdopt, AdoptScript, t, key, value)
+	r.from, r.fence = from, f
+	return r
+}
+
+// KeepRequest is releaseRequest for a lock that is left to nobody until a time.
+func KeepRequest(t *Terms, key, value string, k *KeepArgs) Request {
+	r := newRequest(OpRelease, KeepScript, t, key, value)
+	r.Keep = k
+	return r
+}
+
+// left is for how many milliseconds the key is to stay from now on.
+func (k *KeepArgs) left(now int64) int64 {
+	d := time.Duration(k.Until - now)
+	if d <= 0 {
+		return 0
+	}
+	return TTLOnNode(d + tick.Allowance(d, k.Drift))
+}
+
+// AsOf is the request in the words in which it is to be sent now.
+func (r *Request) AsOf(now int64) *Request {
+	if r.Keep == nil {
+		return r
+	}
+	c := *r
+	c.Px = r.Keep.left(now)
+	return &c
+}
+
+// MoveRequest moves the lock from the token under which it is held to a value that no request of
+// its holder fits, for t.ttl from now, no longer and no less long.
+func MoveRequest(t *Terms, key, value, from string) *Request {
+	r := newRequest(OpMove, AdoptScript, t, key, value)
+	r.from = from
+	return &r
+}
+
+// FenceRequest is setRequest with a fencing token, or claimRequest if there is a queue.
+func FenceRequest(t *Terms, key, value string, f *FenceArgs, q *QueueArgs) *Request {
+	r := newRequest(OpAcquireFenced, FenceScript, t, key, value)
+	r.fence, r.Queue = f, q
+	return &r
+}
+
+func RaiseRequest(t *Terms, key, value string, f *FenceArgs) *Request {
+	r := newRequest(OpRaise, RaiseScript, t, key, value)
+	r.fence = f
+	return &r
+}
+
+// FenceRepairRequest puts a fenced lock back on a node that lost it.
+func FenceRepairRequest(t *Terms, key, value string, f *FenceArgs) Request {
+	r := newRequest(OpRepair, FenceRepairScript, t, key, value)
+	r.fence = f
+	return r
+}
+
+// MayBeNative reports whether a server's own compare-and-delete will do.
+func (r *Request) MayBeNative() bool { return r.Script == ReleaseScript && !r.lua && !r.Whole }
+
+// WithLua is the same request by the script, which does the same and tells more.
+func (r *Request) WithLua() *Request {
+	c := *r
+	c.lua = true
+	return &c
+}
+
+// WithSource is the same request with the script's text in place of its digest.
+func (r *Request) WithSource() *Request {
+	c := *r
+	c.Whole = true
+	return &c
+}
