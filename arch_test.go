@@ -71,13 +71,65 @@ func parse(t *testing.T, path string) source {
 func (s source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 
 // ofPackage are the files of the root package that are no tests.
-func ofPackage(t *testing.T) (all []source) {
-	for _, s := range sources(t, ".") {
-		if filepath.Dir(s.path) == "." && !s.isTest() {
+func ofPackage(t *testing.T) []source { return ofFolder(t, ".") }
+
+// ofFolder are the files of the package in a folder that are no tests.
+func ofFolder(t *testing.T, folder string) (all []source) {
+	for _, s := range sources(t, folder) {
+		if filepath.Dir(s.path) == folder && !s.isTest() {
 			all = append(all, s)
 		}
 	}
+	require.NotEmpty(t, all, folder)
 	return all
+}
+
+// wall is what each package on the way to a node may import of this module, and whether it may
+// know go-redis. The packages above may import those below; none imports the root, which the
+// compiler sees to.
+var wall = map[string]struct {
+	below   []string
+	goRedis bool
+}{
+	"tick":     {nil, false},
+	"protocol": {[]string{"tick"}, true},
+	"lane":     {[]string{"protocol", "tick"}, false},
+	"conn":     {[]string{"lane", "protocol", "tick"}, true},
+	"guard":    {[]string{"protocol", "tick"}, false},
+	"fakenode": {[]string{"protocol"}, false},
+}
+
+const internalPath = "github.com/quorumlock/redlock/internal/"
+
+// ofLibrary are the files that users compile, tests aside.
+func ofLibrary(t *testing.T) []source {
+	all := ofPackage(t)
+	for name := range wall {
+		if name != "fakenode" {
+			all = append(all, ofFolder(t, filepath.Join("internal", name))...)
+		}
+	}
+	return all
+}
+
+// What leads to a node is behind a wall: these packages import each other downwards only, and know
+// neither votes nor options nor hooks, all of which are the root's.
+func TestWall(t *testing.T) {
+	for name, may := range wall {
+		for _, s := range ofFolder(t, filepath.Join("internal", name)) {
+			for _, i := range s.imports {
+				if below, ok := strings.CutPrefix(i, internalPath); ok {
+					assert.Contains(t, may.below, below, s.path)
+				}
+				assert.False(t, !may.goRedis && strings.HasPrefix(i, "github.com/redis/go-redis"), "%s imports go-redis", s.path)
+			}
+		}
+	}
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}}", "./internal/lane").Output()
+	require.NoError(t, err)
+	for dep := range strings.Lines(string(out)) {
+		assert.NotContains(t, []string{"github.com/quorumlock/redlock", internalPath + "conn"}, strings.TrimSpace(dep))
+	}
 }
 
 // uses calls f with every qualified name, such as time.Now, in a file.
@@ -104,19 +156,20 @@ func TestQuorumIsPure(t *testing.T) {
 
 // The rules of the guard are a reader's to check: no I/O, no clock, no goroutines.
 func TestMemoryIsPure(t *testing.T) {
-	for _, i := range parse(t, "memory.go").imports {
-		assert.Contains(t, []string{"math", "slices", "strings", "time"}, i)
+	path := filepath.Join("internal", "guard", "memory.go")
+	for _, i := range parse(t, path).imports {
+		assert.Contains(t, []string{"math", "slices", "strings", "time", internalPath + "protocol"}, i)
 	}
-	parse(t, "memory.go").uses("time", func(name string, line int) {
+	parse(t, path).uses("time", func(name string, line int) {
 		assert.Contains(t, []string{"Duration", "Second", "Hour"}, name, "memory.go:%d", line)
 	})
 }
 
-// Only tick.go asks for the present time; everything else is handed it.
+// Only the package tick asks for the present time; everything else is handed it.
 func TestOnlyTheClockTellsTheTime(t *testing.T) {
 	present := []string{"Now", "Since", "Until", "After", "NewTimer", "AfterFunc", "Tick", "NewTicker", "Sleep"}
-	for _, s := range ofPackage(t) {
-		if s.path != "tick.go" {
+	for _, s := range ofLibrary(t) {
+		if filepath.Base(filepath.Dir(s.path)) != "tick" {
 			s.uses("time", func(name string, line int) {
 				assert.NotContains(t, present, name, "%s:%d", s.path, line)
 			})
@@ -148,16 +201,15 @@ func TestLayers(t *testing.T) {
 }
 
 func TestOnlyTheEdgeKnowsGoRedis(t *testing.T) {
-	edge := []string{
-		"wire_redis.go", "dial.go", "flow.go", "command.go", "reply.go", "mark.go",
-		"redlock.go", "open.go", "check.go", "check_examine.go", "check_rights.go",
-	}
+	edge := []string{"redlock.go", "open.go", "check.go", "check_examine.go", "check_rights.go"}
 	for _, s := range ofPackage(t) {
 		for _, i := range s.imports {
 			if strings.HasPrefix(i, "github.com/redis/go-redis") {
 				assert.Contains(t, edge, s.path)
 			}
-			assert.NotContains(t, i, "/internal/", "%s: what users compile has no test code in it", s.path)
+			if below, ok := strings.CutPrefix(i, internalPath); ok {
+				assert.Contains(t, []string{"tick", "protocol", "lane", "conn", "guard"}, below, "%s: what users compile has no test code in it", s.path)
+			}
 			assert.NotContains(t, i, "redlocktest", "%s", s.path)
 		}
 	}
@@ -216,7 +268,7 @@ func TestNoPathsOfThisMachine(t *testing.T) {
 }
 
 func TestEverythingExportedIsExplained(t *testing.T) {
-	for _, s := range ofPackage(t) {
+	for _, s := range ofLibrary(t) {
 		for _, d := range s.file.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
@@ -250,7 +302,7 @@ func onUnexported(d *ast.FuncDecl) bool {
 // Scenario 10, R10: expiry is always relative. An absolute one would let a client's clock
 // decide when a node's key ends.
 func TestNothingExpiresAtAnAbsoluteTime(t *testing.T) {
-	for _, pattern := range []string{"*.go", "scripts/*.lua"} {
+	for _, pattern := range []string{"*.go", "internal/tick/*.go", "internal/protocol/*.go", "internal/lane/*.go", "internal/conn/*.go", "internal/guard/*.go", "internal/protocol/scripts/*.lua"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, files)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -182,4 +185,406 @@ func ExampleQuorumError() {
 	// node0:6379/0 failed LOADING Redis is loading the dataset in memory
 	// node1:6379/0 failed LOADING Redis is loading the dataset in memory
 	// node2:6379/0 failed LOADING Redis is loading the dataset in memory
+}
+
+// Open takes the addresses of the nodes. A minority of them may be down.
+func ExampleOpen() {
+	cluster, err := redlocktest.Start(3)
+	if err != nil {
+		panic(err)
+	}
+	defer cluster.Close()
+	addrs := cluster.Addrs() // in a program: "10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // how long to wait out an outage
+	defer cancel()
+	rl, err := redlock.Open(ctx, addrs, &redlock.Options{TTL: 30 * time.Second})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rl.Close()
+	fmt.Println(len(rl.Nodes()), "nodes,", rl.Quorum(), "needed")
+	// Output: 3 nodes, 2 needed
+}
+
+// New takes clients of your own, which you close after the Redlock.
+func ExampleNew() {
+	var clients []redis.UniversalClient
+	for _, addr := range []string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"} {
+		c := redis.NewClient(&redis.Options{Addr: addr, Username: "locks", Password: os.Getenv("LOCKS_PASSWORD"), ReadTimeout: time.Second})
+		defer c.Close()
+		clients = append(clients, c)
+	}
+	rl, err := redlock.New(clients, nil) // does no I/O
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rl.Close()
+	fmt.Println(rl.Quorum(), rl.Nodes()[0])
+	// Output: 2 10.0.0.1:6379/0
+}
+
+// All takes several locks together. The order of their names does not matter: two transfers between the
+// same accounts do not wait for each other for ever.
+func ExampleAll() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+
+	transfer := func(from, to string) error {
+		return redlock.All(rl.Mutex("account:"+from), rl.Mutex("account:"+to)).Do(context.Background(),
+			func(ctx context.Context, locks redlock.Locks) error {
+				fmt.Println(from, "to", to, "with", len(locks), "locks")
+				return ctx.Err()
+			})
+	}
+	fmt.Println(transfer("7", "8"), transfer("8", "7"))
+	// Output:
+	// 7 to 8 with 2 locks
+	// 8 to 7 with 2 locks
+	// <nil> <nil>
+}
+
+// Several readers hold a shared lock at once, and a writer excludes them.
+func ExampleMutex_Shared() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+	ctx, m := context.Background(), rl.Mutex("page")
+
+	one, err := m.Shared().Acquire(ctx)
+	fmt.Println(err)
+	two, err := m.Shared().Acquire(ctx)
+	fmt.Println(err)
+	_, err = m.TryAcquire(ctx)
+	fmt.Println("writer:", errors.Is(err, redlock.ErrHeld))
+	fmt.Println(one.Release(ctx), two.Release(ctx))
+	// Output:
+	// <nil>
+	// <nil>
+	// writer: true
+	// <nil> <nil>
+}
+
+// At most two calls at a time, in all processes. Each has a number that no other call has meanwhile.
+func ExampleRedlock_Semaphore() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+	ctx, api := context.Background(), rl.Semaphore("api", 2)
+
+	a, err := api.Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	b, err := api.Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = api.TryAcquire(ctx)
+	fmt.Println("third:", errors.Is(err, redlock.ErrHeld), "same number:", a.Permit() == b.Permit())
+	fmt.Println(a.Release(ctx), b.Release(ctx))
+	// Output:
+	// third: true same number: false
+	// <nil> <nil>
+}
+
+// Lead runs the function while this process is the leader, and again after it lost its term. It
+// returns when its context ends, or with the function's own error.
+func ExampleMutex_Lead() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+	ctx, shutdown := context.WithCancel(context.Background())
+
+	err := rl.Mutex("leader").Lead(ctx, func(ctx context.Context, _ *redlock.Lock) error {
+		fmt.Println("leading")
+		shutdown()
+		<-ctx.Done() // work until the term is over
+		return ctx.Err()
+	})
+	fmt.Println(errors.Is(err, context.Canceled))
+	// Output:
+	// leading
+	// true
+}
+
+// A late write of a holder that was paused carries a smaller number, and the database refuses it.
+func ExampleWithFencing() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+	ctx, m := context.Background(), rl.Mutex("order:42", redlock.WithFencing())
+
+	// In SQL: UPDATE orders SET status = $1, fence = $2 WHERE id = $3 AND fence <= $2
+	latest := uint64(0)
+	update := func(status string, fence uint64) {
+		if fence < latest {
+			fmt.Println(status, "refused: a later holder has written")
+			return
+		}
+		latest = fence
+		fmt.Println(status, "written")
+	}
+
+	paused, err := m.Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	// Its process is paused past the end of the lease. Here an operator takes the lock away, which is sooner.
+	if err := m.ForceRelease(ctx, paused.Token()); err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = m.Do(ctx, func(_ context.Context, lock *redlock.Lock) error {
+		update("shipped", lock.Fence())
+		return nil
+	})
+	fmt.Println(err)
+	update("cancelled", paused.Fence())
+	// Output:
+	// shipped written
+	// <nil>
+	// cancelled refused: a later holder has written
+}
+
+// The old version of a service gives its lock to the new one. No other client gets it in between.
+func ExampleLock_HandOver() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+	ctx, m := context.Background(), rl.Mutex("import", redlock.WithTTL(time.Minute))
+
+	old, err := m.Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	token, err := old.HandOver(ctx, 30*time.Second) // time for the new version to start
+	if err != nil {
+		fmt.Println(err) // with ErrLost the lock is lost; otherwise no node was asked, and it is still held
+		return
+	}
+	fmt.Println("old version holds it:", old.Validity() > 0, errors.Is(context.Cause(old.Context()), redlock.ErrReleased))
+
+	_, err = m.TryAcquire(ctx)
+	fmt.Println("others:", errors.Is(err, redlock.ErrHeld))
+
+	next, err := m.Adopt(ctx, token) // in the new version, which was told the token
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("new version:", next.Validity() > 50*time.Second, next.Release(ctx))
+	// Output:
+	// old version holds it: false true
+	// others: true
+	// new version: true <nil>
+}
+
+// The program that was to adopt a lock begins anew if it comes too late. A token is good for one Adopt.
+func ExampleMutex_Adopt() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+	ctx, m := context.Background(), rl.Mutex("import", redlock.WithTTL(time.Minute), redlock.WithRenewal())
+
+	goOn := func(token string) *redlock.Lock {
+		lock, err := m.Adopt(ctx, token)
+		switch {
+		case err == nil:
+			fmt.Println("go on")
+		case errors.Is(err, redlock.ErrNotHeld): // others may have had the lock meanwhile
+			fmt.Println("begin anew")
+			lock, err = m.Acquire(ctx)
+		}
+		if err != nil {
+			fmt.Println(err)
+		}
+		return lock
+	}
+
+	old, err := m.Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	token, err := old.HandOver(ctx, time.Minute)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(goOn(token).Release(ctx))
+	fmt.Println(goOn(token).Release(ctx))
+	// Output:
+	// go on
+	// <nil>
+	// begin anew
+	// <nil>
+}
+
+// Held is for a function that must be called under a lock and was not given it.
+func ExampleHeld() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+
+	save := func(ctx context.Context) error {
+		lock, ok := redlock.Held(ctx, "orders")
+		if !ok {
+			return errors.New("save is called without the lock")
+		}
+		fmt.Println("under the lock:", lock.Validity() > 0)
+		return nil
+	}
+	fmt.Println(save(context.Background()))
+	fmt.Println(rl.Mutex("orders").Do(context.Background(), func(ctx context.Context, _ *redlock.Lock) error {
+		return save(ctx)
+	}))
+	// Output:
+	// save is called without the lock
+	// under the lock: true
+	// <nil>
+}
+
+// WithMaxWait bounds the wait and not the work. Test for ErrHeld and ErrNoQuorum first: the error is
+// context.DeadlineExceeded, too, although no context of yours has ended.
+func ExampleWithMaxWait() {
+	cluster, rl := startExample()
+	defer cluster.Close()
+	defer rl.Close()
+	ctx := context.Background()
+	lock, err := rl.Mutex("order:42").Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = rl.Mutex("order:42", redlock.WithMaxWait(20*time.Millisecond)).Do(ctx, func(context.Context, *redlock.Lock) error { return nil })
+	switch {
+	case err == nil:
+		fmt.Println("200")
+	case errors.Is(err, redlock.ErrHeld):
+		fmt.Println("409: another request does it")
+	case errors.Is(err, redlock.ErrNoQuorum):
+		fmt.Println("503: the nodes are down")
+	default:
+		fmt.Println("500:", err)
+	}
+	fmt.Println(lock.Release(ctx))
+	// Output:
+	// 409: another request does it
+	// <nil>
+}
+
+// LogHooks logs what is worth a line: outages, nodes that go down and come back, lost locks.
+func ExampleLogHooks() {
+	plain := slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		Level: slog.LevelDebug,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr { // what differs from run to run
+			switch a.Key {
+			case slog.LevelKey, slog.MessageKey, "key":
+				return a
+			}
+			return slog.Attr{}
+		},
+	})
+	cluster, err := redlocktest.Start(3)
+	if err != nil {
+		panic(err)
+	}
+	defer cluster.Close()
+	rl, err := redlock.New(cluster.Clients(), &redlock.Options{
+		TTL: time.Minute, NodeTimeout: 5 * time.Second, // a busy machine is no news here
+		Hooks: redlock.LogHooks(slog.New(plain)),
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer rl.Close()
+	_ = rl.Mutex("report").Do(context.Background(), func(context.Context, *redlock.Lock) error { return nil })
+	// Output:
+	// level=DEBUG msg="lock acquired" key=report
+	// level=DEBUG msg="lock released" key=report
+}
+
+// JoinHooks gives events to several hooks, such as logs and counters of your own.
+func ExampleJoinHooks() {
+	cluster, err := redlocktest.Start(3)
+	if err != nil {
+		panic(err)
+	}
+	defer cluster.Close()
+	granted := 0
+	hooks := redlock.JoinHooks(redlock.LogHooks(nil), &redlock.Hooks{
+		Acquired: func(i redlock.AcquireInfo) {
+			if i.Err == nil {
+				granted++
+			}
+		},
+	})
+	rl, err := redlock.New(cluster.Clients(), &redlock.Options{Hooks: hooks})
+	if err != nil {
+		panic(err)
+	}
+	defer rl.Close()
+	for range 3 {
+		_ = rl.Mutex("report").Do(context.Background(), func(context.Context, *redlock.Lock) error { return nil })
+	}
+	fmt.Println(granted)
+	// Output: 3
+}
+
+// Check says what is wrong with the nodes before it costs a lock. ReadOnly leaves nothing on them.
+func ExampleRedlock_Check() {
+	cluster, err := redlocktest.Start(3)
+	if err != nil {
+		panic(err)
+	}
+	defer cluster.Close()
+	cluster.Node(2).Stop()
+	rl, err := redlock.New(cluster.Clients(), &redlock.Options{ReadOnly: true})
+	if err != nil {
+		panic(err)
+	}
+	defer rl.Close()
+	report, err := rl.Check(context.Background())
+	fmt.Println(err)
+	for _, n := range report.Nodes {
+		fmt.Println(n.Node, n.Reachable)
+	}
+	for _, f := range report.Findings {
+		if f.Code == "down" || f.Code == "unreachable" {
+			fmt.Println(f.Severity, f.Node)
+		}
+	}
+	// Output:
+	// <nil>
+	// node0:6379/0 true
+	// node1:6379/0 true
+	// node2:6379/0 false
+	// warning node2:6379/0
+}
+
+// A test of your own code, on nodes that hang. In synctest the lease takes no real time.
+func Example_redlocktest() {
+	_ = func(t *testing.T) {
+		cluster := redlocktest.NewCluster(t, 3)
+		rl, err := redlock.New(cluster.Clients(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rl.Close()
+		cluster.Node(0).Hang() // a minority
+		err = rl.Mutex("invoice:1").Do(t.Context(), func(ctx context.Context, lock *redlock.Lock) error {
+			return nil // the code under test
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }

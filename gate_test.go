@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
 )
@@ -134,5 +135,175 @@ func TestOverloadLeavesTheOrderOfThePatient(t *testing.T) {
 		cancel()
 		all.Wait()
 		assert.True(t, slices.IsSorted(order), "%v", order)
+	})
+}
+
+// within acquires and releases, and returns why there was no lock in that time.
+func (h hall) within(rl *redlock.Redlock, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(h.Context(), patience)
+	defer cancel()
+	l, err := rl.Mutex("k").Acquire(ctx)
+	if err == nil {
+		h.release(l)
+	}
+	return err
+}
+
+// However long others held the lock while callers of this process waited, those that come
+// when it is free have it, one after the other and all at once.
+func TestLockThatIsFreeAfterALongHoldIsHad(t *testing.T) {
+	inHallOf(t, 5, func(h hall) {
+		holder, rl := h.cutOff(), h.cutOff()
+		held := h.acquire(holder.Mutex("k", redlock.WithRenewal()))
+		for range 4 {
+			require.ErrorIs(t, h.within(rl, 3*time.Second), redlock.ErrHeld)
+		}
+		h.release(held)
+		for range 20 {
+			require.NoError(t, h.within(rl, 50*time.Millisecond))
+		}
+		held = h.acquire(holder.Mutex("k", redlock.WithRenewal()))
+		require.ErrorIs(t, h.within(rl, 3*time.Second), redlock.ErrHeld)
+		h.release(held)
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() { assert.NoError(t, h.within(rl, 50*time.Millisecond)) })
+		}
+		all.Wait()
+	})
+}
+
+// Callers with a deadline, which want the lock again and again, miss none of the short times
+// in which it is free between long ones in which another holds it.
+func TestNoFreeTimeIsMissedBetweenLongHolds(t *testing.T) {
+	t.Parallel()
+	inHallOf(t, 5, func(h hall) {
+		holder, rl := h.cutOff(), h.cutOff()
+		var served atomic.Int64
+		ctx, cancel := context.WithCancel(h.Context())
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					if h.within(rl, 300*time.Millisecond) == nil {
+						served.Add(1)
+						time.Sleep(5 * time.Millisecond)
+					}
+				}
+			})
+		}
+		m := holder.Mutex("k", redlock.WithRenewal())
+		missed, times := 0, 12
+		for i := range times {
+			held := h.acquire(m)
+			time.Sleep(time.Second + time.Duration(i%5)*500*time.Millisecond)
+			before := served.Load()
+			h.release(held)
+			time.Sleep(300 * time.Millisecond)
+			if served.Load() == before {
+				missed++
+			}
+		}
+		cancel()
+		all.Wait()
+		assert.Zero(t, missed, "of %d times in which the lock was free", times)
+	})
+}
+
+// One hold that took long tells nothing of those that follow: callers with time enough are
+// served in the order of arrival.
+func TestLongHoldLeavesTheOrderOfThoseWithTime(t *testing.T) {
+	inHallOf(t, 5, func(h hall) {
+		rl := h.cutOff()
+		held := h.acquire(h.cutOff().Mutex("k", redlock.WithRenewal()))
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		var order []int
+		come := func(i int) {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(h.Context(), 30*time.Second)
+				defer cancel()
+				l, err := rl.Mutex("k").Acquire(ctx)
+				if !assert.NoError(t, err) {
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(50 * time.Millisecond)
+				h.release(l)
+			})
+			time.Sleep(time.Millisecond)
+		}
+		come(0)
+		time.Sleep(50 * time.Millisecond) // it is refused, and joins; the next one joins at once
+		come(1)
+		time.Sleep(time.Minute / 3)
+		h.release(held)
+		time.Sleep(time.Millisecond)
+		for i := 2; i < 40; i++ {
+			come(i)
+		}
+		all.Wait()
+		assert.Len(t, order, 40)
+		assert.True(t, slices.IsSorted(order), "%v", order)
+	})
+}
+
+// Holds that are longer than those who want the lock have time: it is always had, and few of
+// them go into the queue.
+func TestOverloadOfLongHolds(t *testing.T) {
+	t.Parallel()
+	const hold, long = 100 * time.Millisecond, 4 * time.Second
+	inHallOf(t, 5, func(h hall) {
+		h.cluster.Record(true)
+		ctx, cancel := context.WithTimeout(h.Context(), long)
+		defer cancel()
+		var all sync.WaitGroup
+		hurried := &callers{n: 80, patience: 40 * time.Millisecond, hold: hold}
+		for range 4 {
+			hurried.start(ctx, &all, h.cutOff().Mutex("k"))
+		}
+		all.Wait()
+		scripts := h.cluster.Commands("EVALSHA")
+		t.Logf("%d turns, %d scripts", hurried.served.Load(), scripts)
+		assert.Greater(t, hurried.served.Load(), int64(long/hold)*9/10)
+		assert.Less(t, scripts, 6000, "of 30,000 calls")
+	})
+}
+
+// A caller that is kept out of the queue asks no node. What its error says is what a node
+// told another of its process meanwhile, and asking that is no burden.
+func TestErrorOfOneThatWasKeptOutIsAnAnswer(t *testing.T) {
+	inHallOf(t, 5, func(h hall) {
+		taken := func(by string, ttl time.Duration) {
+			for _, n := range h.cluster.Nodes() {
+				n.Set("k", by, ttl)
+			}
+		}
+		rl := h.cutOff()
+		taken("one@else", time.Hour)
+		ctx, cancel := context.WithTimeout(h.Context(), 20*time.Second)
+		defer cancel()
+		inLine := visit(ctx, rl.Mutex("k"))
+		time.Sleep(time.Second)
+		for i := range 20 {
+			by, ttl := fmt.Sprintf("%d@else", i), time.Hour+time.Duration(i)*time.Minute
+			taken(by, ttl)
+			q := h.quorumError(h.within(rl, 50*time.Millisecond))
+			require.ErrorIs(t, q, redlock.ErrHeld)
+			assert.ErrorContains(t, q, by)
+			assert.InDelta(t, ttl, q.HolderTTL, float64(100*time.Millisecond))
+		}
+		h.cluster.Record(true)
+		var all sync.WaitGroup
+		for range 1000 {
+			all.Go(func() { assert.ErrorIs(t, h.within(rl, 50*time.Millisecond), redlock.ErrHeld) })
+			time.Sleep(time.Millisecond)
+		}
+		all.Wait()
+		assert.Less(t, h.cluster.Commands("EVALSHA"), 100)
+		cancel()
+		<-inLine.done
 	})
 }

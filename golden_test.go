@@ -2,14 +2,20 @@ package redlock
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"text/tabwriter"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // Golden files are commands and what they print, so that rules can be read without
@@ -114,4 +120,329 @@ func (c goldenCommand) parse(s string) time.Duration {
 	d, err := time.ParseDuration(s)
 	require.NoError(c.t, err, "golden: %s", c.name)
 	return d
+}
+
+// goldenQueue is a node that keeps a wait queue, twice: the Go twins of the scripts, whose
+// answers are printed, and miniredis, which runs the scripts themselves. Both are in
+// virtual time and have no other lock than k.
+type goldenQueue struct {
+	twin, redis *contractNode
+	told        int               // notices of the twin that were printed
+	entries     map[string]string // by name, as in p/b: value b of a waiter of process p
+}
+
+func newGoldenQueue(t *testing.T) *goldenQueue {
+	return &goldenQueue{twin: inMemory(t), redis: miniRedis(t), entries: map[string]string{"": ""}}
+}
+
+// entry is that of a waiter as the library writes it, with the mode of its first command.
+func (q *goldenQueue) entry(name, mode string, grace time.Duration) string {
+	if e, ok := q.entries[name]; ok {
+		return e
+	}
+	process, value, _ := strings.Cut(name, "/")
+	q.entries[name] = fmt.Sprintf("%s %d%s %s", process, grace.Milliseconds(), mode, value)
+	return q.entries[name]
+}
+
+// share asks for a place among those who share the lock. mode is as in an entry: s0, or s3 for
+// one of three permits; number asks for that permit and no other.
+func (c goldenCommand) share() *protocol.ShareArgs {
+	s := shareOfK
+	mode := strings.TrimPrefix(c.values["mode"], "s")
+	if n := c.values["number"]; n != "" {
+		mode = "-" + n
+	}
+	s.Limit = fakenode.Number(mode)
+	return &s
+}
+
+// request is what the library would send.
+func (q *goldenQueue) request(c goldenCommand) *protocol.Request {
+	const grace = 2 * time.Second
+	who := append(c.args, "")[0]
+	_, value, waited := strings.Cut(who, "/")
+	if !waited {
+		value, who = who, ""
+	}
+	terms := contractTerms(c.duration("ttl", 10*time.Second))
+	switch c.name {
+	case "set":
+		r := protocol.SetRequest(protocol.OpAcquire, terms, "k", value)
+		return &r
+	case "join":
+		entry := q.entry(who, c.values["mode"], c.duration("grace", grace))
+		arrival := int64(0)
+		if at := c.values["arrival"]; at != "" {
+			arrival = fakenode.Epoch/1000 + c.parse(at).Microseconds()
+		}
+		return protocol.JoinRequest(terms, "k", value, &protocol.QueueArgs{
+			Key: lineOfK, Entry: entry, Ended: q.entry(c.values["after"], c.values["mode"], grace), Arrival: arrival, Waited: c.duration("waited", 0).Microseconds(),
+		})
+	case "claim":
+		if c.values["mode"] != "" {
+			return protocol.SharedClaimRequest(protocol.OpAcquireShared, terms, "k", value, c.share(), &protocol.QueueArgs{Key: lineOfK, Entry: q.entry(who, "", grace)})
+		}
+		return protocol.ClaimRequest(terms, "k", value, lineOfK, q.entry(who, "", grace))
+	case "share":
+		return protocol.SharedClaimRequest(protocol.OpAcquireShared, terms, "k", value, c.share(), nil)
+	case "door":
+		return protocol.DoorRequest(terms, doorOfK, doorValue(value), grace)
+	case "downgrade":
+		r := protocol.SharedExtendRequest(terms, "k", value, &shareOfK)
+		r.Queue = &protocol.QueueArgs{Key: lineOfK}
+		return r
+	case "release", "takeback", "pass":
+		as := map[string]protocol.Releaser{"release": protocol.AsHolder, "takeback": protocol.AsWaiter, "pass": protocol.AsPasser}[c.name]
+		args := &protocol.QueueArgs{Key: lineOfK, Entry: q.entry(who, c.values["mode"], grace), As: as}
+		r := protocol.QueueReleaseRequest(terms, "k", value, args)
+		if c.values["mode"] != "" {
+			r = protocol.SharedReleaseRequest(terms, "k", value, &shareOfK, args)
+		}
+		return &r
+	case "force":
+		return protocol.ForceRequest(terms, "k", value, lineOfK, "")
+	default:
+		c.unknown()
+		return nil
+	}
+}
+
+func TestGoldenQueue(t *testing.T) {
+	var q *goldenQueue
+	golden(t, "queue.txt", func(c goldenCommand) string {
+		switch c.name {
+		case "node": // a new one
+			q = newGoldenQueue(t)
+			return ""
+		case "advance": // time passes
+			q.twin.pass(c.parse(c.args[0]))
+			q.redis.pass(c.parse(c.args[0]))
+			return ""
+		case "look":
+			return q.both(func(n *contractNode) string { return goldenLook(n) })
+		default:
+			r := q.request(c)
+			return q.both(func(n *contractNode) string { return goldenAnswer(c.name, n.do(r)) + goldenLook(n) + q.notices(n) })
+		}
+	})
+}
+
+// both is what the twin prints, and what miniredis does if that is different.
+func (q *goldenQueue) both(print func(*contractNode) string) string {
+	twin, redis := print(q.twin), print(q.redis)
+	if twin != redis {
+		return twin + "MISMATCH miniredis:\n" + redis
+	}
+	return twin
+}
+
+// goldenAnswer is an answer in words.
+func goldenAnswer(command string, a simAnswer) string {
+	if a.err != nil {
+		return fmt.Sprintln("error", a.err)
+	}
+	switch v := a.val.(type) {
+	case nil:
+		return "refused\n"
+	case int64:
+		if command == "share" || command == "claim" || command == "downgrade" {
+			return fmt.Sprintf("granted, permit %d\n", v-1)
+		}
+		return []string{"there was nothing to release\n", "released\n", "released, and the next was not told\n", "released, and somebody waits\n",
+			"there was nothing to release: it is reserved for somebody who waits\n"}[v]
+	case []any:
+		got, ok := readAnswer(v)
+		if !ok {
+			break
+		}
+		text := fmt.Sprintf("%d ahead, arrived at %v", got.ahead, time.Duration(got.arrival*1000-fakenode.Epoch))
+		if !got.fresh {
+			text += ", was in the queue"
+		}
+		switch {
+		case got.number > 0:
+			text += fmt.Sprintf("; permit %d is reserved for it", got.number)
+		case got.ours:
+			text += "; the lock is reserved for it"
+		}
+		if got.given != "" {
+			text += "; its process has turns: " + got.given
+		}
+		return text + "\n"
+	case string:
+		if v == "OK" {
+			return "granted\n"
+		}
+		return "the lock is " + v + "'s\n"
+	}
+	return fmt.Sprintf("%q to %s\n", fmt.Sprint(a.val), command)
+}
+
+// goldenLook is what a node has under the lock's keys.
+func goldenLook(n *contractNode) string {
+	lock := "free"
+	if v := n.raw("GET", "k"); v != nil {
+		lock = fmt.Sprintf("%v for %v", v, time.Duration(n.raw("PTTL", "k").(int64))*time.Millisecond)
+	}
+	for i, holder := range goldenHolders(n) {
+		if lock += ", "; i == 0 {
+			lock += "held by "
+		}
+		lock += holder
+	}
+	var waiting, silent []string
+	woken := make(map[string]bool)
+	members, _ := n.raw("ZRANGE", lineOfK, 0, -1).([]any)
+	for _, m := range members {
+		member := m.(string)
+		mark, rest, _ := strings.Cut(member, " ")
+		switch mark {
+		case "woken":
+			woken[rest] = true
+		case "silent":
+			silent = append(silent, rest)
+		case "told": // the cursor: where to look next, and nothing that a waiter relies on
+		default:
+			process, _, value, limit := fakenode.EntryMode(member)
+			name := process + "/" + value
+			if limit >= 0 {
+				name += fmt.Sprintf(" s%d", limit)
+			}
+			if woken[member] { // marks come first
+				name += " (woken)"
+			}
+			waiting = append(waiting, name)
+		}
+	}
+	text := fmt.Sprintf("  lock: %s\n  queue: %s\n", lock, strings.Join(waiting, ", "))
+	if len(waiting) == 0 {
+		text = fmt.Sprintf("  lock: %s\n  queue: empty\n", lock)
+	}
+	if len(silent) > 0 {
+		text += fmt.Sprintf("  silent: %s\n", strings.Join(silent, ", "))
+	}
+	return text
+}
+
+// goldenHolders are those who share the lock, each with its permit.
+func goldenHolders(n *contractNode) (all []string) {
+	fields, _ := n.do(protocol.InspectRequest(contractTerms(time.Second), "k", "", "", mostWaiters)).val.([]any)
+	if len(fields) < 6 {
+		return nil
+	}
+	for _, h := range readSharers(fields[5].([]any)) {
+		all = append(all, fmt.Sprintf("%s (%d) for %v", h.value, h.number, h.ttl))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// notices is what was published since the last command.
+func (q *goldenQueue) notices(n *contractNode) string {
+	told := n.told()
+	if n == q.twin { // it tells all there ever were
+		told, q.told = told[q.told:], len(told)
+	}
+	var b strings.Builder
+	for _, notice := range told {
+		process, value, _ := strings.Cut(strings.TrimPrefix(notice, "redlock:"), " ")
+		fmt.Fprintf(&b, "  notice to %s: %s\n", process, value)
+	}
+	return b.String()
+}
+
+func TestGoldenQuorum(t *testing.T) {
+	golden(t, "quorum.txt", func(c goldenCommand) string {
+		switch c.name {
+		case "majority": // n
+			tally := newTally(c.number("n"))
+			return fmt.Sprintf("n=%d: quorum %d, ruled out by %d refusals", tally.n, tally.need, blocking(tally.n))
+		case "verdict": // n, votes in the order of nodes; the rest is pending
+			return goldenVerdict(c.votes())
+		case "votes": // the same, and the verdict after each vote
+			var b strings.Builder
+			votes := c.votes()
+			for i := range c.args {
+				soFar := append([]Vote(nil), votes...)
+				for j := i + 1; j < len(votes); j++ {
+					soFar[j] = VotePending
+				}
+				fmt.Fprintf(&b, "%-8v %s\n", votes[i], goldenVerdict(soFar))
+			}
+			return b.String()
+		case "table": // n, rest: the verdict for each number of grants and refusals
+			return c.table(c.number("n"), c.vote(c.values["rest"]))
+		default:
+			return c.unknown()
+		}
+	})
+}
+
+func (c goldenCommand) vote(name string) Vote {
+	for v := VotePending; v < voteEnd; v++ {
+		if v.String() == name {
+			return v
+		}
+	}
+	c.t.Fatalf("golden: there is no such vote as %q", name)
+	return 0
+}
+
+func (c goldenCommand) votes() []Vote {
+	votes := make([]Vote, c.number("n"))
+	for i := range votes {
+		if votes[i] = VotePending; i < len(c.args) {
+			votes[i] = c.vote(c.args[i])
+		}
+	}
+	return votes
+}
+
+func (c goldenCommand) table(n int, rest Vote) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for refused := range n + 1 {
+		fmt.Fprintf(w, "\t%d refused", refused)
+	}
+	for grants := range n + 1 {
+		fmt.Fprintf(w, "\n%d granted", grants)
+		for refused := range n + 1 - grants {
+			votes := make([]Vote, n)
+			for i := range votes {
+				switch {
+				case i < grants:
+					votes[i] = VoteGranted
+				case i < grants+refused:
+					votes[i] = VoteRefused
+				default:
+					votes[i] = rest
+				}
+			}
+			fmt.Fprint(w, "\t", goldenVerdict(votes))
+		}
+	}
+	_ = w.Flush()
+	return b.String()
+}
+
+// goldenVerdict is the verdict on votes, computed by a naive twin, too, and for nodes in
+// other orders.
+func goldenVerdict(votes []Vote) string {
+	order := make([]int, len(votes))
+	for i := range order {
+		order[i] = i
+	}
+	t := count(votes, order)
+	text := t.verdict().String()
+	if twin := naive(append([]Vote(nil), votes...)); twin != t.verdict() {
+		text += fmt.Sprint(" MISMATCH twin: ", twin)
+	}
+	for range votes {
+		order = append(order[1:], order[0])
+		if turned := count(votes, order); turned.verdict() != t.verdict() {
+			text += fmt.Sprint(" MISMATCH nodes in order ", order, ": ", turned.verdict())
+		}
+	}
+	return text
 }

@@ -167,7 +167,7 @@ func FuzzTally(f *testing.F) {
 	})
 }
 
-// step is a ballot that reaches a round.
+// step is an answer that reaches a round.
 type step struct {
 	node int
 	protocol.Answer

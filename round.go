@@ -133,7 +133,7 @@ func (r *round) Deliver(i int, b protocol.Answer, now int64) {
 	}
 }
 
-// record notes a ballot as the guard judges it. What the lane knows of the call stays as
+// record notes an answer as the guard judges it. What the lane knows of the call stays as
 // it was: a grant that does not count is taken back like any other. The caller holds mu.
 func (r *round) record(i int, b protocol.Answer, now int64) {
 	v := &r.seats[i].cast

@@ -10,6 +10,8 @@ import (
 
 	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // Locks that another process goes on with.
@@ -392,4 +394,151 @@ func (n *simNode) silentUntil(p *simProcess) (until int64) {
 		}
 	}
 	return until
+}
+
+// Leases that are as long as the guard lets them be, beside nodes that forget one after the other.
+
+const simLease = "lease"
+
+// drawLease has nodes that forget in turns, so that a minority of them forgets within the guard's
+// time, and nodes that are cut off now and then, so that a lock is on a bare majority. A lease that is
+// longer than the guard's time does not survive that.
+func (p *simPlan) drawLease(r *rand.Rand) {
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	p.Strict, p.HandOvers, p.RestartGuard = false, r.IntN(2) == 0, 0
+	if r.IntN(2) == 0 {
+		p.RestartGuard = in(p.TTL, 3*p.TTL)
+		p.Mixed = r.IntN(2) == 0
+	}
+	period := max(p.TTL, p.RestartGuard)
+	if p.Fenced[0] {
+		period = max(period, guard.FencedGuard)
+	}
+	p.Until = 8 * period
+	n := len(p.Nodes)
+	first, lost := r.IntN(n), 1+r.IntN(n-majority(n))
+	kinds := []string{faultFlush, faultSwap, faultForget}
+	kind := kinds[r.IntN(len(kinds))]
+	for at, turn := in(0, period), 0; at < p.Until; turn++ {
+		down := in(0, p.TTL/4)
+		for i := range lost {
+			// One stays, since all nodes that are young are taken for a fleet that starts.
+			node := (first + (turn*lost+i)%(n-1)) % n
+			p.Faults = append(p.Faults, simFault{Kind: kind, Node: node, At: at, For: down})
+		}
+		if r.IntN(2) == 0 {
+			away := simFault{Kind: faultCut, Node: r.IntN(n), At: max(0, at-in(0, period)), For: in(0, p.TTL/2)}
+			for away.Proc = range 4 {
+				p.Faults = append(p.Faults, away)
+			}
+		}
+		at += down + period*103/100 + in(0, period/2)
+	}
+}
+
+// ownTTL is the option of a use whose TTL is not that of the others.
+func (c *simClient) ownTTL(op int) (opts []LockOption) {
+	if p := c.w.plan; p.Mixed {
+		opts = append(opts, WithTTL(p.TTL/2+c.within(op, 140, p.RestartGuard-p.TTL/2)))
+	}
+	return opts
+}
+
+// longestAsked is how long a lease clients ask for when they hand over, allowed or not.
+func (w *simWorld) longestAsked() time.Duration {
+	if w.plan.Regime == simLease {
+		return 4 * max(w.plan.TTL, w.plan.RestartGuard)
+	}
+	return 2 * w.plan.TTL
+}
+
+// allowed is the lease that a client asks for that wants one of ttl: what the library refuses is cut
+// down to the longest that it may be.
+func (l *Lock) allowed(ttl time.Duration) time.Duration {
+	if l.beyondGuard(ttl) == "" {
+		return ttl
+	}
+	return max(l.terms.TTL, l.opts.RestartGuard)
+}
+
+// holdLease asks for leases up to the limit and beyond it, and relies on them to the end.
+func (c *simClient) holdLease(lock *Lock, op int, g *simGrant) {
+	w := c.w
+	most := max(lock.terms.TTL, w.plan.RestartGuard)
+	for i := range 1 + c.roll(op, 141)%3 {
+		c.pause(c.within(op, 142+int(i), most/8))
+		ttl := lock.allowed(most/2 + c.within(op, 145+int(i), 4*most))
+		from := w.t()
+		err := lock.extend(context.Background(), ttl)
+		w.took(c.p, "Extend", from, w.plan.NodeTimeout)
+		w.checkExtend(g, err)
+	}
+	c.pause(c.within(op, 148, 2*most))
+}
+
+// Locks that others shall not have for a while after the grant.
+
+// drawMinHold makes some plans such that locks are kept for a while. It has randomness of its
+// own, so that the other plans are what they were.
+func (p *simPlan) drawMinHold() {
+	r := rand.New(rand.NewPCG(p.Seed, 0x317))
+	if r.IntN(6) == 0 {
+		p.MinHold = minTTL + time.Duration(r.Int64N(int64(p.TTL-minTTL)))
+	}
+}
+
+// minHold is the option that this use has, if any.
+func (c *simClient) minHold(op int) (opts []LockOption) {
+	p := c.w.plan
+	if p.MinHold > 0 && (len(p.Kinds) == 0 || p.Kinds[c.plan.Key] == 0) && c.roll(op, 95)%2 == 0 {
+		opts = append(opts, WithMinHold(p.MinHold))
+	}
+	return opts
+}
+
+// keeps reports whether a release now keeps the lock, and notes for how long it may be on the
+// nodes then.
+func (w *simWorld) keeps(g *simGrant) bool {
+	l := g.lock
+	l.mu.Lock()
+	over := l.over != nil
+	l.mu.Unlock()
+	d := l.terms.minHold
+	g.keeps = d > 0 && !over && g.proc.Now().Mono < l.grantedAt.Mono+int64(d)
+	if g.keeps {
+		w.leaves(g, max(d, w.plan.TTL))
+	}
+	return g.keeps
+}
+
+// keptUnder notes the value to which the key of a lock goes that is kept or handed over.
+func (w *simWorld) keptUnder(value string, op *fakenode.Op) {
+	if op.Req.Script != protocol.KeepScript && op.Req.Op != protocol.OpMove {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if g := w.byToken[op.Value[:tokenLen]]; g != nil && op.Req.Script == protocol.KeepScript {
+		g.kept = value
+		w.byToken[value[:tokenLen]] = g
+	}
+	if g := w.byToken[op.Ended]; g != nil && op.Req.Op == protocol.OpMove {
+		g.ticket = value
+		w.byToken[value[:tokenLen]] = g
+		w.sentBy[value] = simSender{g.proc, w.t()}
+	}
+}
+
+// checkMinHold: nobody gets a lock before its time is over, although it was released. A lock that
+// is lost before its release is not kept: its end is true by another rule.
+func (w *simWorld) checkMinHold(g *simGrant, grants []*simGrant) {
+	if !g.keeps || g.told.at == 0 || g.told.err != nil || g.proc.killedAt <= g.told.at || w.excused(exLostBefore, g.lostAt <= g.told.at) {
+		return
+	}
+	until := g.ret + g.proc.mono.lasts(int64(g.lock.terms.minHold)) - simMoment
+	for _, o := range grants {
+		if o.ret > g.relCalled && o.ret < until {
+			w.violated("min hold: %v, although %v was to be kept until %.6f ms", o, g, ms(until))
+		}
+	}
 }

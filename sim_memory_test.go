@@ -4,11 +4,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/longtest"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -109,7 +113,7 @@ func (n *simNode) called(what string, nth int) string {
 	return name
 }
 
-// sighting is what the server that runs at t, which is now unless nobody looks at the mark,
+// report is what the server that runs at t, which is now unless nobody looks at the mark,
 // tells of itself. The caller holds mu.
 func (n *simNode) sighting(t int64) protocol.ServerReport {
 	gen, since := n.generation(t)
@@ -273,4 +277,71 @@ func (p *simPlan) drawFlows() {
 			}
 		}
 	}
+}
+
+// A fleet of a thousand processes: half of them have keys of their own, the others wait for
+// one of five. Meanwhile a node hangs, another loses its keys, and a third one's connections
+// go silent for one process.
+func TestSimFleet(t *testing.T) {
+	processes := 100
+	if longtest.On() {
+		processes = 1000
+	}
+	plan := &simPlan{
+		Seed: 7, TTL: time.Second, NodeTimeout: 100 * time.Millisecond, Until: 30 * time.Second,
+		Nodes: make([]simNodePlan, 5), Fenced: make([]bool, processes+5),
+		Delay: 200 * time.Microsecond, Jitter: 200 * time.Microsecond,
+		Faults: []simFault{
+			{Kind: faultHang, Node: 1, At: 2 * time.Second, For: 2 * time.Second},
+			{Kind: faultForget, Node: 3, At: 6 * time.Second, For: time.Second},
+			{Kind: faultMute, Node: 2, Proc: 3, At: time.Second, For: 10 * time.Second},
+		},
+	}
+	for i := range processes {
+		key := i
+		if i%2 == 0 {
+			key = processes + i/2%5
+		}
+		plan.Processes = append(plan.Processes, simProcessPlan{Clients: []simClientPlan{{Key: key, Ops: 2}}})
+	}
+	res := simulate(t, plan, nil)
+	require.Empty(t, res.bad)
+	require.GreaterOrEqual(t, res.count.Grants, processes)
+	t.Logf("%d processes: %+v", processes, res.count)
+}
+
+// Two names of one server.
+
+// drawTwins has names lead to other nodes' servers for a while. It has randomness of its own, so that
+// plans without it are what they were. Without a guard nobody looks at who answers.
+func (p *simPlan) drawTwins() {
+	r := rand.New(rand.NewPCG(p.Seed, 0x7417))
+	nodes := len(p.Nodes)
+	if r.IntN(12) > 0 || p.Strict || p.RestartGuard < 0 || nodes < 2 {
+		return
+	}
+	f := simFault{Kind: faultTwin}
+	each := r.IntN(2) == 0
+	for range 1 + r.IntN(nodes) {
+		f.Node = r.IntN(nodes)
+		f.To = (f.Node + 1 + r.IntN(nodes-1)) % nodes
+		f.At = time.Duration(r.Int64N(int64(p.Until))) * time.Duration(r.IntN(4)) / 3
+		f.For = time.Duration(r.Int64N(int64(p.Until)))
+		for f.Proc = range p.Processes {
+			if each || r.IntN(2) == 0 {
+				p.Faults = append(p.Faults, f)
+			}
+		}
+	}
+}
+
+// led is the node whose server answers a process by this node's name now.
+func (n *simNode) led(p *simProcess) *simNode {
+	t := n.w.t()
+	for _, f := range n.w.plan.Faults {
+		if f.Kind == faultTwin && f.Node == n.i && f.Proc == p.i && t >= int64(f.At) && t < int64(f.At+f.For) {
+			return n.w.nodes[f.To]
+		}
+	}
+	return n
 }

@@ -512,14 +512,14 @@ var startsTogether = []uint64{1559, 2132, 3113}
 func TestSimTellsStartsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newSimProcess(newSimWorld(&simPlan{TTL: time.Second, NodeTimeout: time.Second}, nil), 0, simProcessPlan{})
-		first := p.now()
-		require.Equal(t, first, p.now())
+		first := p.Now()
+		require.Equal(t, first, p.Now())
 		time.Sleep(time.Nanosecond)
-		second := p.now()
-		require.Equal(t, first.wall, second.wall, "it is the same nanosecond of the run")
-		require.Greater(t, second.mono, first.mono)
+		second := p.Now()
+		require.Equal(t, first.Wall, second.Wall, "it is the same nanosecond of the run")
+		require.Greater(t, second.Mono, first.Mono)
 		time.Sleep(simFine * 10)
-		require.EqualValues(t, p.mono.at(p.w.t()), p.now().mono, "and the clock loses nothing by it")
+		require.EqualValues(t, p.mono.at(p.w.t()), p.Now().Mono, "and the clock loses nothing by it")
 	})
 }
 

@@ -38,6 +38,7 @@ func NewWire(c *redis.Client, h func(*redis.Options) Habits, mark string, clk ti
 // nothing to guard and no connection to kill, and how long to wait is up to the client.
 type ManyServers struct{ Client redis.UniversalClient }
 
+// Exchange is that of lane.Wire; how long it waits is up to the client.
 func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration, left func()) (settled bool) {
 	left() // the client does not tell when it has written
 	ctx := context.Background()
@@ -60,12 +61,14 @@ func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration, left func
 
 var ErrNoSinglePool = errors.New("the client is no *redis.Client, so which server answers is not known")
 
+// Watch says at once that which server answers is not known.
 func (m *ManyServers) Watch(o lane.Onlooker) {
 	if o.Saw != nil {
 		o.Saw(protocol.ServerReport{Err: ErrNoSinglePool})
 	}
 }
 
+// Close does nothing: the client is its owner's to close.
 func (m *ManyServers) Close() {}
 
 // Listen subscribes to a channel on a connection of its own and returns when that breaks

@@ -17,11 +17,11 @@ import (
 // close may be called at any time, by anybody.
 type Flow interface {
 	// Exchange sends the calls in order, each once and never again, with the looks at
-	// their places, and fills in the ballot of each call: val, err and sent. It returns
+	// their places, and fills in the answer of each call: val, err and sent. It returns
 	// when all answers were read or the connection broke or was closed. left is as for a wire.
 	Exchange(batch []*lane.Call, want Looks, left func()) Said
 	// Ask is the whole identity. Its error means that nothing is known: the server, or
-	// nobody, answered so. What the server denies for good is in the sighting.
+	// nobody, answered so. What the server denies for good is in the report.
 	Ask() (protocol.ServerReport, error)
 	// Write writes the memory mark and tells what is there then.
 	Write(*protocol.MarkWrite) (protocol.Mark, error)
@@ -48,10 +48,10 @@ const (
 
 // Said is what a server says of itself beside a batch: the answers to the looks.
 type Said struct {
-	Mark   protocol.Mark         // to lookMark; markUnread with its error where it is denied
-	Role   protocol.ServerReport // to lookRole: role and replID
+	Mark   protocol.Mark         // to LookMark; MarkUnread with its error where it is denied
+	Role   protocol.ServerReport // to LookRole: role and ReplID
 	RoleOK bool
-	// Evicted is how many keys the server has evicted since its start, to lookRole; -1: it does
+	// Evicted is how many keys the server has evicted since its start, to LookRole; -1: it does
 	// not tell.
 	Evicted int64
 	Broken  bool // some look has no answer
@@ -139,12 +139,12 @@ type Conversations struct {
 const (
 	// RoleEvery is how old what is known of a node's role may be.
 	RoleEvery = time.Second
-	// A conversation that is overdue stays silent for at least leastSilence after the
+	// A conversation that is overdue stays silent for at least LeastSilence after the
 	// fresh one's answer before it is over: its own answer may be on its way, or wait for
 	// a processor. See silence.
 	LeastSilence = 5 * time.Millisecond
-	// A fresh conversation that nobody answers is given up after firstRedial, and the
-	// next ones after twice as long each, up to lastRedial: a server that hangs must not
+	// A fresh conversation that nobody answers is given up after FirstRedial, and the
+	// next ones after twice as long each, up to LastRedial: a server that hangs must not
 	// be left with many.
 	FirstRedial = 250 * time.Millisecond
 	LastRedial  = 4 * time.Second
@@ -157,6 +157,7 @@ var (
 
 const NoEnd = "CLIENT ID or CLIENT KILL: what was sent over a connection that is lost may still arrive, and counts as over only after a timeout"
 
+// NewConversations connects to nothing before the first batch.
 func NewConversations(c tick.Clock, d Dialer, h Habits) *Conversations {
 	cs := &Conversations{clock: c, dialer: d, habits: h, Onlooker: lane.Onlooker{Lacks: func(string, error) {}}}
 	cs.ctx, cs.cancel = context.WithCancel(context.Background())
@@ -350,7 +351,7 @@ func (cs *Conversations) learn(cv *conversation, s protocol.ServerReport) {
 	cs.tell(cv, s)
 }
 
-// tell passes a sighting on, and writes the mark if that is wanted.
+// tell passes a report on, and writes the mark if that is wanted.
 func (cs *Conversations) tell(cv *conversation, s protocol.ServerReport) {
 	if cs.Saw == nil {
 		return

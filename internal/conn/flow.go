@@ -103,6 +103,7 @@ type Native struct {
 	Denied *atomic.Bool          // it did not do it for us over this or another connection
 }
 
+// May is the command of the server's own that may take the place of the release script.
 func (n *Native) May() protocol.NativeDelete {
 	if n.Denied.Load() {
 		return protocol.NoNative

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// The scripts of locks that several hold, in Go; see memStore.
+// The scripts of locks that several hold, in Go; see Store.
 
 const (
 	Marker  = protocol.SharedMarker

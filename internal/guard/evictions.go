@@ -10,7 +10,7 @@ import "time"
 type evictions struct {
 	runID  string // of the process that counts; empty: it was not asked
 	count  int64  // since its start
-	grewAt int64  // when the count was last seen to grow; longAgo: never
+	grewAt int64  // when the count was last seen to grow; LongAgo: never
 	toldAt int64
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-var rewriteGuard = flag.Bool("rewrite.guard", false, "write what the golden test prints into its file")
+var rewrite = flag.Bool("rewrite", false, "write what the golden test prints into its file")
 
 const goldenGuard = "testdata/guard.txt"
 
@@ -41,7 +41,7 @@ func TestGuardGolden(t *testing.T) {
 			fmt.Fprintf(&out, "    %s\n", told)
 		}
 	}
-	if *rewriteGuard {
+	if *rewrite {
 		require.NoError(t, os.WriteFile(goldenGuard, []byte(out.String()), 0o644))
 		return
 	}

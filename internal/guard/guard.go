@@ -172,7 +172,7 @@ func (g *Guard) Since(i int) time.Time {
 	return now.When(at)
 }
 
-// Changed is when we saw other data on a node than before, by our monotonic clock; longAgo: never.
+// Changed is when we saw other data on a node than before, by our monotonic clock; LongAgo: never.
 func (g *Guard) Changed(i int) int64 {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
@@ -192,10 +192,12 @@ func (g *Guard) Twin(i int) error {
 // TwinError is why the vote of a node does not count that leads to the same server as another.
 type TwinError struct{ of string }
 
+// Error names the node whose vote counts.
 func (e TwinError) Error() string {
 	return fmt.Sprintf("the same server as %s, whose vote counts", e.of)
 }
 
+// Unwrap returns ErrDuplicateNode.
 func (TwinError) Unwrap() error { return ErrDuplicateNode }
 
 var ErrDuplicateNode = errors.New("duplicate node")
@@ -246,6 +248,7 @@ func (g *Guard) Why(i int, left time.Duration) error {
 // RestartedError is why a grant is not counted.
 type RestartedError struct{ Left time.Duration }
 
+// Error says when the node may vote again.
 func (e RestartedError) Error() string {
 	return fmt.Sprintf("restarted or replaced, or its data was, so it may have forgotten locks: may vote in %v", e.Left.Round(time.Millisecond))
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // The rules by which nodes are kept from voting: what is known of each, what a further
-// sighting makes of it, and when its grants may count. Nothing here does I/O, asks for
+// report makes of it, and when its grants may count. Nothing here does I/O, asks for
 // the time or knows of other goroutines; guard.go does. testdata/guard.txt shows
 // them.
 //
@@ -24,8 +24,8 @@ type Memory struct {
 	Voice         voice
 	RunID, replID string
 	BornAt        int64         // its process, at the latest
-	ChangedAt     int64         // when we saw other data there than before; longAgo: never
-	Mark          protocol.Mark // markPresent only while it fits this process and its data
+	ChangedAt     int64         // when we saw other data there than before; LongAgo: never
+	Mark          protocol.Mark // MarkPresent only while it fits this process and its data
 	MarkedAt      int64         // when it was written, at the latest
 	rank          int           // the lower one of two nodes was seen first to lead to its process
 }
@@ -64,6 +64,7 @@ type Memories struct {
 	ranks int // so many were given
 }
 
+// NewMemories knows nothing of n nodes. fixed: the guard's period is the same for all locks.
 func NewMemories(n int, fixed bool) *Memories {
 	ms := &Memories{fixed: fixed}
 	for range n {
@@ -76,7 +77,7 @@ func (ms *Memories) grow() {
 	ms.Nodes = append(ms.Nodes, Memory{ChangedAt: LongAgo})
 }
 
-// See takes in a sighting. It returns the mark to be written to the node, nil for none, without
+// See takes in a report. It returns the mark to be written to the node, nil for none, without
 // an id if that is a new one; and a right that the node has just turned out to deny.
 func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (*protocol.MarkWrite, lack) {
 	m := &ms.Nodes[i]
@@ -116,7 +117,7 @@ func (m *Memory) silent(err error, now int64) lack {
 	return lackIdentity
 }
 
-// acquaintance is what the ids of a sighting are to us.
+// acquaintance is what the ids of a report are to us.
 type acquaintance uint8
 
 const (

@@ -162,7 +162,7 @@ func newMarkClient(nodes []*markNode, now *int64, g time.Duration, seed int) *ma
 	return c
 }
 
-// tell hands a sighting of a node to the guard, and what that wants written to the node.
+// tell hands a report of a node to the guard, and what that wants written to the node.
 func (c *markClient) tell(i int, s protocol.ServerReport) (writes []*protocol.MarkWrite) {
 	for w := c.g.Saw(i, s); w != nil; w = c.g.Saw(i, s) {
 		writes = append(writes, w)

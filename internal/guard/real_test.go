@@ -66,7 +66,7 @@ func (f *realMarks) look(i int) protocol.ServerReport {
 	return protocol.ServerReport{RunID: protocol.ParseInfo(f.do(f.clients[i], "INFO", "server").(string)).RunID(), Mark: protocol.ReadMark(text, present, 0)}
 }
 
-// tell hands the guard a sighting and does what it wants. It reports whether something was
+// tell hands the guard a report and does what it wants. It reports whether something was
 // written.
 func (f *realMarks) tell(g *guard.Guard, i int, s protocol.ServerReport) (wrote bool) {
 	for w := g.Saw(i, s); w != nil; w = g.Saw(i, s) {

@@ -11,7 +11,7 @@ import (
 const (
 	// MostInBatch bounds how long one batch keeps the next one waiting.
 	MostInBatch = 512
-	// A link is long from longLink on. There, up to mostOut batches are out at a time,
+	// A link is long from longLink on. There, up to MostOut batches are out at a time,
 	// and a batch leaves no sooner than a share of the round trip after the one before.
 	longLink = 500 * time.Microsecond
 	gapShare = 4
@@ -349,6 +349,7 @@ type Shortest struct {
 
 const ShortestPeriod = int64(5 * time.Second)
 
+// Add takes in a duration that was measured now.
 func (s *Shortest) Add(d time.Duration, now int64) {
 	if now-s.Since > ShortestPeriod {
 		s.Before, s.Now, s.Since = s.Now, 0, now
@@ -358,6 +359,7 @@ func (s *Shortest) Add(d time.Duration, now int64) {
 	}
 }
 
+// Get is the shortest of late; 0: there was none.
 func (s *Shortest) Get() time.Duration {
 	if s.Before == 0 || s.Now != 0 && s.Now < s.Before {
 		return s.Now

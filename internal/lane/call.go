@@ -27,7 +27,7 @@ type Call struct {
 
 // Caller is told what becomes of its calls.
 type Caller interface {
-	// Deliver is called without any mutex of a lane. A ballot that is not final is news
+	// Deliver is called without any mutex of a lane. An answer that is not final is news
 	// that may be followed by others.
 	Deliver(node int, b protocol.Answer, now int64)
 }
@@ -215,7 +215,7 @@ func (c *Call) needless() bool {
 // late, too.
 func (c *Call) keptLate() bool { return c.Req.Keep != nil && c.Req.Px > 0 && c.overdue }
 
-// tell gives whoever waits the news; an empty ballot is none. No mutex may be held.
+// tell gives whoever waits the news; an empty answer is none. No mutex may be held.
 func (c *Call) tell(b protocol.Answer, now int64) {
 	if c.Caller != nil && b.Kind != 0 {
 		c.Caller.Deliver(int(c.Index), b, now)

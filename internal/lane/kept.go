@@ -157,7 +157,7 @@ func (k *KeptReleases) forget(c *Call) {
 // answer. So a node that is away, or fails, costs a few commands per second, however many
 // wait for it, and one that is back serves others beside them.
 type waitingReleases struct {
-	list    callList // their states are callKept
+	list    callList // their states are CallKept
 	n       int      // in it
 	probe   *Call    // the one that was sent last
 	pause   time.Duration

@@ -44,7 +44,7 @@ type Lane struct {
 	corked  int
 	life    laneLife
 	flushed chan struct{} // made by close, closed when nothing is left to do
-	moved   sync.Cond     // a batch has left, or none will go, or it is time to look: for awaitLeft
+	moved   sync.Cond     // a batch has left, or none will go, or it is time to look: for AwaitLeft
 }
 
 // laneLife only ever moves on.
@@ -60,6 +60,8 @@ const (
 // the node may take as long again.
 const LateAfter = 4
 
+// New returns an open lane. onChange may be nil; it is called with Lane.Mu held when the node stops
+// answering, with the reason, and when it answers again.
 func New(w Wire, c tick.Clock, onChange func(bool, error)) *Lane {
 	l := &Lane{Wire: w, Clock: c, onChange: onChange, standby: standby{work: make(chan bool, 1)}}
 	l.Alarm = tick.Alarm{Clock: c, F: l.tick}
@@ -121,7 +123,7 @@ func (l *Lane) Again(c *Call, deadline, now int64) {
 	c.tell(b, now)
 }
 
-// admit queues a call, or says why not; the caller holds mu and delivers the ballot.
+// admit queues a call, or says why not; the caller holds mu and delivers the answer.
 func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 	switch {
 	case l.life == laneClosed:
@@ -173,6 +175,7 @@ func (l *Lane) Cork() {
 	l.corked++
 }
 
+// Uncork ends a Cork.
 func (l *Lane) Uncork(now int64) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()

@@ -10,7 +10,7 @@ import (
 // Wire puts requests on the wire; it is the part of a lane that a simulation replaces.
 //
 // exchange sends the requests of the batch in order over one connection, each of them
-// once and never again, and fills in the ballot of each: val, err and sent. It returns
+// once and never again, and fills in the answer of each: val, err and sent. It returns
 // when all replies were read or the connection broke, and waits for a reply no longer
 // than bound. After patience nobody waits for the replies any more, and it may look
 // whether the node still answers others. Settled: nothing of the batch may take effect any

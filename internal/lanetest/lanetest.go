@@ -1,3 +1,4 @@
+// Package lanetest is the end of a lane for tests: a wire whose answers are scripted.
 package lanetest
 
 import (

@@ -29,6 +29,9 @@ type mutant struct {
 	// args are further arguments of the test binary for this mutant. They come last, so
 	// they may replace the usual ones.
 	args string
+	// in is the folder of the package whose test binary it is, with slashes; empty: the root's. That
+	// of another package gets args alone.
+	in string
 	// equivalent says why no test can see the fault. It is listed so that nobody tries
 	// again, and never run.
 	equivalent string
@@ -150,17 +153,20 @@ func (g *gate) print(name string, r result) {
 // control sees to it that the sound code passes, whichever arguments the mutants have:
 // otherwise they would all look killed.
 func (g *gate) control(ctx context.Context, tmp string, mutants []mutant) error {
-	bin := filepath.Join(tmp, "sound.test")
-	if text, err := g.build(ctx, bin, nil); err != nil {
-		return fmt.Errorf("the sound code: %w\n%s", err, text)
-	}
-	var done []string
+	var done, built []string
 	for _, m := range mutants {
-		if m.equivalent != "" || slices.Contains(done, m.args) {
+		if m.equivalent != "" || slices.Contains(done, m.in+" "+m.args) {
 			continue
 		}
-		done = append(done, m.args)
-		r, text := g.test(ctx, bin, m.args)
+		done = append(done, m.in+" "+m.args)
+		bin := filepath.Join(tmp, strings.ReplaceAll("sound/"+m.in, "/", "_")+".test")
+		if !slices.Contains(built, m.in) {
+			if text, err := g.build(ctx, bin, m.in, nil); err != nil {
+				return fmt.Errorf("the sound code: %w\n%s", err, text)
+			}
+			built = append(built, m.in)
+		}
+		r, text := g.test(ctx, bin, m.in, m.args)
 		if r.verdict == survived {
 			r.verdict = passed
 		}
@@ -212,12 +218,12 @@ func (g *gate) try(ctx context.Context, folder string, m mutant) result {
 		}
 		replace[path] = source
 	}
-	if text, err := g.build(ctx, bin, replace); err != nil {
+	if text, err := g.build(ctx, bin, m.in, replace); err != nil {
 		return bad(fmt.Errorf("%w: %s", err, firstFailure(text)))
 	}
-	r, text := g.test(ctx, bin, m.args)
+	r, text := g.test(ctx, bin, m.in, m.args)
 	if g.oneSided && m.args != "" && r.verdict == survived {
-		r, text = g.test(ctx, bin, "") // its own arguments may be of a test that sees only the twin
+		r, text = g.test(ctx, bin, "", "") // its own arguments may be of a test that sees only the twin
 	}
 	r.took = time.Since(start)
 	if g.outputs != "" {
@@ -228,8 +234,8 @@ func (g *gate) try(ctx context.Context, folder string, m mutant) result {
 	return r
 }
 
-// build makes the package's test binary, with other files in place of some.
-func (g *gate) build(ctx context.Context, bin string, instead map[string]string) (text string, err error) {
+// build makes the test binary of the package in a folder, with other files in place of some.
+func (g *gate) build(ctx context.Context, bin, in string, instead map[string]string) (text string, err error) {
 	replace := make(map[string]string)
 	maps.Copy(replace, instead)
 	tests, err := filepath.Glob(filepath.Join(g.dir, "*_test.go"))
@@ -252,21 +258,24 @@ func (g *gate) build(ctx context.Context, bin string, instead map[string]string)
 	}
 	// Nothing inlined and no symbols: that takes two thirds of the time to build, and most
 	// tests end as soon as they have begun.
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-gcflags=-l", "-ldflags=-s", "-o", bin, "-overlay", overlay, ".")
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-gcflags=-l", "-ldflags=-s", "-o", bin, "-overlay", overlay, "./"+in)
 	cmd.Dir = g.dir
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
 // test runs a test binary.
-func (g *gate) test(ctx context.Context, bin, more string) (r result, text string) {
+func (g *gate) test(ctx context.Context, bin, in, more string) (r result, text string) {
 	start := time.Now()
-	args := append([]string{"-test.failfast", "-test.timeout=" + g.limit.String()}, g.args...)
+	args := []string{"-test.failfast", "-test.timeout=" + g.limit.String()}
+	if in == "" {
+		args = append(args, g.args...)
+	}
 	// The binary ends itself, and tells where it hung. This is for one that cannot.
 	ctx, cancel := context.WithTimeout(ctx, g.limit+10*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin, append(args, strings.Fields(more)...)...)
-	cmd.Dir = g.dir
+	cmd.Dir = filepath.Join(g.dir, filepath.FromSlash(in))
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	text = string(out)

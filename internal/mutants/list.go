@@ -409,6 +409,7 @@ var list = []mutant{
 		why:  "a new replication id is taken for one that a master drew without a loss",
 		// A simulated server says for a second that it is a replica, which is seen. The model
 		// of marks also has those that nobody asks meanwhile.
+		in:   "internal/guard",
 		args: "-test.run=^TestMarkModelKeepsOneHolder$",
 	},
 	{
@@ -591,6 +592,7 @@ var list = []mutant{
 		old:  `return r.Script == ReleaseScript && !r.lua && !r.Whole`,
 		new:  `return (r.Script == ReleaseScript || r.Script == QueueReleaseScript) && !r.lua && !r.Whole`,
 		why:  "a node that only compares and deletes does not give the turn to the first in its queue",
+		in:   "internal/lane",
 		args: "-test.run=^TestOnlyPlainReleasesAreNative$",
 	},
 	{
@@ -599,6 +601,7 @@ var list = []mutant{
 		old:  `(c.Val == any(int64(0)) || protocol.Denied(c.Err) || protocol.OtherType(c.Err))`,
 		new:  `c.Val == any(int64(0))`,
 		why:  "where the server's own command is denied, the key stays until its TTL ends, though the script would delete it",
+		in:   "internal/lane",
 		args: "-test.run=^TestWhatANativeReleaseDidNotDoIsLeftToTheScript$",
 	},
 	{
@@ -1654,6 +1657,7 @@ var list = []mutant{
 		new:  `seen.RunID == m.RunID`,
 		why:  "a newcomer takes the copy of a mark that came along with another master's data for one of this data",
 		// Hardly a seed of 20,000 shows it.
+		in:   "internal/guard",
 		args: "-test.run=^TestMarkModelKeepsOneHolder$",
 	},
 	{
@@ -1705,6 +1709,7 @@ var list = []mutant{
 		new:  "case err == nil || protocol.IsServerError(err):\n\t\t\treturn true, true",
 		why:  "a server that is busy has ended nothing",
 		// Hardly a seed of 20,000 shows it.
+		in:   "internal/conn",
 		args: "-test.run=^TestOnlyAnIntegerSettles$",
 	},
 	{
@@ -1714,6 +1719,7 @@ var list = []mutant{
 		new:  `if false {`,
 		why:  "the connection broke between a SET and the look behind it, so nobody knows what the grant is worth",
 		// Hardly a seed of 20,000 shows it.
+		in:   "internal/conn",
 		args: "-test.run=^TestGrantWithoutALookBehindItIsNoVote$",
 	},
 	{
@@ -1766,6 +1772,7 @@ var list = []mutant{
 		new:  `if false {`,
 		why:  "an answer of the old process comes after the new one has been let vote",
 		// Hardly a seed of 20,000 shows it.
+		in:   "internal/conn",
 		args: "-test.run=^TestAnswersOfAServerThatWasReplacedAreNoVotes$",
 	},
 	{

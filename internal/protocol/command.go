@@ -141,7 +141,7 @@ func (a *arguments) write(r *Request) {
 	}
 }
 
-// compareAndDelete is the release of a server that needs no script for it.
+// CompareAndDelete is the release of a server that needs no script for it.
 func (a *arguments) compareAndDelete(r *Request, by NativeDelete) {
 	if by == DelEx {
 		a.list = append(a.list, "DELEX")

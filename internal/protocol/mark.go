@@ -24,7 +24,7 @@ const MarkKey = "redlock:memory"
 // Mark is what a node's memory mark says.
 type Mark struct {
 	State MarkState
-	// Text is the key's bytes. It is empty for anything but markPresent.
+	// Text is the key's bytes. It is empty for anything but MarkPresent.
 	Text string
 	// Age is the node's TIME less that of the mark, at the moment it was read. It is
 	// negative if the node's clock was set back since. 0 where only the key was read.
@@ -34,12 +34,13 @@ type Mark struct {
 	// What follows is read from the text; see read.
 
 	ID            string // random; empty: the text is no mark
-	RunID, ReplID string // under which it was written; replID is empty if not known then
+	RunID, ReplID string // under which it was written; ReplID is empty if not known then
 	At            int64  // when, in microseconds of the node since 1970
 	Uptime        time.Duration
 	First         bool // nothing was there, and its writer had never seen anything there
 }
 
+// MarkState is what a look at a node's mark came to.
 type MarkState uint8
 
 const (
@@ -160,6 +161,7 @@ func UnreadMark(err error) Mark {
 
 var MarkScript = mustScript("mark")
 
+// MarkRequest writes a mark by compare and set, and reads what is there then.
 func MarkRequest(key string, w *MarkWrite) *Request {
 	return &Request{Op: opMark, Script: MarkScript, Key: key, mark: w.Args()}
 }

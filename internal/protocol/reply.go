@@ -61,12 +61,13 @@ type Answer struct {
 	Final bool
 }
 
-// Unsent is the ballot of a request that did not leave and will not.
+// Unsent is the answer of a request that did not leave and will not.
 func Unsent(why error) Answer { return Answer{Kind: NotSent, Err: why, Final: true} }
 
 // Answered reports whether the server itself spoke.
 func (b Answer) Answered() bool { return b.Err == nil || IsServerError(b.Err) }
 
+// IsServerError reports whether a server answered with this error, so that its request was read.
 func IsServerError(err error) bool {
 	var e redis.Error
 	return errors.As(err, &e)

@@ -18,7 +18,7 @@ type ServerReport struct {
 	Native   NativeDelete
 	// Asked: this is an answer to the full question, or to a mark's writing, and no SET
 	// went ahead of it in its batch. Two of them may arrive in the wrong order. Without it
-	// the sighting is a look: run id of the connection and mark, read behind SETs whose
+	// the report is a look: run id of the connection and mark, read behind SETs whose
 	// grants are to be judged by it.
 	Asked bool
 	Err   error // why there is no identity; nothing else is set then

@@ -30,6 +30,7 @@ const (
 	opDoor // keeps newcomers from sharing a lock
 )
 
+// String is the operation as errors name it.
 func (o Op) String() string {
 	return [...]string{"", "acquire", "acquire", "adopt", "acquire", "extend", "hand over", "repair", "raise", "release", "force release", "inspect", "join", "mark", "door"}[o]
 }
@@ -57,7 +58,7 @@ type Request struct {
 	Px    int64
 	Queue *QueueArgs // nil: the script knows what it needs
 	fence *FenceArgs // nil: no fencing
-	from  string     // of opAdopt and opMove: the token under which the lock is held
+	from  string     // of OpAdopt and OpMove: the token under which the lock is held
 	share *ShareArgs // nil: the lock is held alone
 	mark  []any      // of opMark: the script's arguments
 	Keep  *KeepArgs  // of a release that leaves the key for a while; nil: it does not
@@ -139,6 +140,7 @@ func mustScript(name string) *Script {
 	return &Script{Source: src, digest: hex.EncodeToString(sum[:])}
 }
 
+// MustRead is a file of scripts, such as "release", or "line", which others include.
 func MustRead(name string) string {
 	src, err := ScriptFiles.ReadFile("scripts/" + name + ".lua")
 	if err != nil {
@@ -193,18 +195,19 @@ func SetRequest(o Op, t *Terms, key, value string) Request {
 	return newRequest(o, nil, t, key, value)
 }
 
-// ClaimRequest is setRequest for the node that keeps the queue that we wait in.
+// ClaimRequest is SetRequest for the node that keeps the queue that we wait in.
 func ClaimRequest(t *Terms, key, value, queue, entry string) *Request {
 	r := newRequest(OpAcquire, ClaimScript, t, key, value)
 	r.Queue = &QueueArgs{Key: queue, Entry: entry}
 	return &r
 }
 
+// ReleaseRequest deletes the key if it has our value.
 func ReleaseRequest(t *Terms, key, value string) Request {
 	return newRequest(OpRelease, ReleaseScript, t, key, value)
 }
 
-// QueueReleaseRequest is releaseRequest for the node that keeps the wait queue. Without q
+// QueueReleaseRequest is ReleaseRequest for the node that keeps the wait queue. Without q
 // it is that of a holder who did not wait, for a queue with the usual name.
 func QueueReleaseRequest(t *Terms, key, value string, q *QueueArgs) Request {
 	r := newRequest(OpRelease, QueueReleaseScript, t, key, value)
@@ -212,6 +215,7 @@ func QueueReleaseRequest(t *Terms, key, value string, q *QueueArgs) Request {
 	return r
 }
 
+// ExtendRequest gives the key the TTL again if it has our value.
 func ExtendRequest(t *Terms, key, value string) *Request {
 	r := newRequest(OpExtend, ExtendScript, t, key, value)
 	return &r
@@ -248,6 +252,9 @@ func InspectRequest(t *Terms, key, queue, holders string, most int) *Request {
 	return &r
 }
 
+// ForceRequest deletes the key, whatever value it has if token is empty, and otherwise if its value is
+// that token, alone or with an owner's label; of a lock that several hold it strikes the holder with
+// that token. Waiters are woken.
 func ForceRequest(t *Terms, key, token, queue, holders string) *Request {
 	r := newRequest(OpForceRelease, ForceScript, t, key, token)
 	r.Queue, r.share = &QueueArgs{Key: queue}, &ShareArgs{Holders: holders}
@@ -261,7 +268,7 @@ func TicketReleaseRequest(t *Terms, key, token, queue, holders string) *Request 
 	return r
 }
 
-// SharedClaimRequest is setRequest for a lock that is held together with others. q is that of a
+// SharedClaimRequest is SetRequest for a lock that is held together with others. q is that of a
 // waiter whose turn it is, with the queue's key for the node that keeps it; nil: of a newcomer.
 func SharedClaimRequest(o Op, t *Terms, key, value string, s *ShareArgs, q *QueueArgs) *Request {
 	r := newRequest(o, SharedClaimScript, t, key, value)
@@ -269,13 +276,15 @@ func SharedClaimRequest(o Op, t *Terms, key, value string, s *ShareArgs, q *Queu
 	return &r
 }
 
+// SharedExtendRequest is ExtendRequest for a lock that is held together with others. Of an exclusive
+// holder it is a downgrade.
 func SharedExtendRequest(t *Terms, key, value string, s *ShareArgs) *Request {
 	r := newRequest(OpExtend, SharedExtendScript, t, key, value)
 	r.share = s
 	return &r
 }
 
-// SharedReleaseRequest is queueReleaseRequest for a lock that is held together with others.
+// SharedReleaseRequest is QueueReleaseRequest for a lock that is held together with others.
 func SharedReleaseRequest(t *Terms, key, value string, s *ShareArgs, q *QueueArgs) Request {
 	r := newRequest(OpRelease, SharedReleaseScript, t, key, value)
 	r.share, r.Queue = s, q
@@ -302,7 +311,7 @@ func AdoptRequest(t *Terms, key, value, from string, f *FenceArgs) Request {
 	return r
 }
 
-// KeepRequest is releaseRequest for a lock that is left to nobody until a time.
+// KeepRequest is ReleaseRequest for a lock that is left to nobody until a time.
 func KeepRequest(t *Terms, key, value string, k *KeepArgs) Request {
 	r := newRequest(OpRelease, KeepScript, t, key, value)
 	r.Keep = k
@@ -336,13 +345,14 @@ func MoveRequest(t *Terms, key, value, from string) *Request {
 	return &r
 }
 
-// FenceRequest is setRequest with a fencing token, or claimRequest if there is a queue.
+// FenceRequest is SetRequest with a fencing token, or ClaimRequest if there is a queue.
 func FenceRequest(t *Terms, key, value string, f *FenceArgs, q *QueueArgs) *Request {
 	r := newRequest(OpAcquireFenced, FenceScript, t, key, value)
 	r.fence, r.Queue = f, q
 	return &r
 }
 
+// RaiseRequest raises a fencing counter to a token that a majority agreed on.
 func RaiseRequest(t *Terms, key, value string, f *FenceArgs) *Request {
 	r := newRequest(OpRaise, RaiseScript, t, key, value)
 	r.fence = f

@@ -17,6 +17,7 @@ type Instant struct {
 	Wall int64     // Unix nanoseconds
 }
 
+// Add is the instant d later, on both clocks.
 func (i Instant) Add(d time.Duration) Instant {
 	return Instant{Time: i.Time.Add(d), Mono: Plus(i.Mono, d), Wall: Plus(i.Wall, d)}
 }
@@ -78,6 +79,7 @@ type Clock interface {
 	Jitter(d time.Duration) time.Duration
 }
 
+// Timer is that of a Clock, as time.Timer.
 type Timer interface {
 	Stop() bool
 	Reset(d time.Duration) bool
@@ -113,6 +115,7 @@ func (a *Alarm) Set(at, now int64) {
 // Rang notes that f runs.
 func (a *Alarm) Rang() { a.armed = false }
 
+// Stop keeps the alarm from ringing, unless its func is about to run.
 func (a *Alarm) Stop() {
 	if a.armed {
 		a.timer.Stop()
@@ -129,15 +132,20 @@ func After(c Clock, d time.Duration) (over <-chan struct{}, stop func() bool) {
 // System is this machine's clock.
 type System struct{ start time.Time }
 
+// NewSystem is this machine's clock; its monotonic time begins now.
 func NewSystem() System { return System{start: time.Now()} }
 
+// Now reads both clocks at once.
 func (c System) Now() Instant {
 	t := time.Now()
 	return Instant{Time: t, Mono: int64(t.Sub(c.start)), Wall: t.UnixNano()}
 }
 
+// AfterFunc is time.AfterFunc.
 func (System) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 
+// Yield does nothing.
 func (System) Yield(int64) {}
 
+// Jitter is a random time, at least 0 and less than d.
 func (System) Jitter(d time.Duration) time.Duration { return rand.N(d) }

@@ -1,3 +1,4 @@
+// Package ticktest is a clock for tests that is moved by hand.
 package ticktest
 
 import (

@@ -1,0 +1,28 @@
+// Package conn is the connections to one node: it implements [lane.Wire] and is certain about which
+// server answers on a connection.
+//
+// A connection to a server is a conversation: a socket, the identity of the server that answers, and
+// an end that is certain. [Conversations] keeps those with one node. A batch has one of them to itself.
+// When a batch is not answered in time, a fresh conversation is tried; if that is answered and the
+// first stays silent, the first is over, and the fresh one kills it by its id (CLIENT KILL). Only then
+// does its batch return, and nothing of it can take effect any more. A server that hangs answers on
+// neither, so nothing is over, and late answers are still read.
+//
+// What it promises upwards:
+//   - A request is sent once. go-redis' own retries are off.
+//   - The observer of a lane ([lane.Onlooker]) is told which server answers, and what its memory mark
+//     says, before any answer of that connection is delivered. A batch with a SET goes out only where
+//     that is known.
+//   - Exchange reports whether anything of the batch may still take effect.
+//
+// What it expects downwards: go-redis dials, greets, authenticates and parses. [ManyServers] is the
+// general way, for clients of which one name stands for several servers: no identity, nothing to
+// guard, no connection to kill.
+//
+// One mutex guards the conversations with a node and what each says. It is not held across I/O, and
+// none but the clock's is taken under it. A flow is used by one goroutine at a time.
+//
+// Where to look: conversation.go has the life of a conversation and how a batch finds one, fresh.go
+// where new ones come from, end.go those that are overdue and how they are ended, dial.go sockets and
+// go-redis, flow.go the questions that go along with a batch, conn.go the way over a client.
+package conn

@@ -1,0 +1,19 @@
+// Package guard keeps nodes that may have forgotten what they granted from voting, and servers that
+// are behind two nodes from voting twice.
+//
+// A node may vote for a lock once its data has been remembering for as long as a lease that it might
+// have forgotten. There are two witnesses: a change of the server or of its data that this client saw
+// itself, and the memory mark, a key on the node that tells clients that come later.
+//
+// What it promises upwards: [Guard.Judge] says whether a grant of a node may count now, for how long
+// not, or that this depends on nodes that were not seen so far; [Guard.Why] gives the reason as an
+// error. Both are cheap where nothing speaks against a node: an atomic load.
+//
+// What it expects downwards, of the package conn: [Guard.Saw] is told what a server reports before the
+// answers of the same connection are delivered; a mark that Saw returns is written over that
+// connection, and Saw is told what is there then.
+//
+// memory.go has the rules and is pure: no I/O, no clock, no goroutines. testdata/guard.txt of the
+// root shows them as stories. guard.go applies them: Guard.Mu guards what is known of all nodes, and
+// no mutex is taken under it but what the func takes that is told what a node lacks. evictions.go says when a server's evictions are reported.
+package guard

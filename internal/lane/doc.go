@@ -1,0 +1,29 @@
+// Package lane is the ordered, batched way to one node, and the only one.
+//
+// A [Lane] takes calls from any goroutine and sends them in batches: one batch is out at a time, and
+// what comes meanwhile makes the next one. Only on a link with a long round trip are several out, and
+// never two with the same key.
+//
+// What it promises upwards:
+//   - [Lane.Enqueue] and its siblings never wait for I/O. Each call with a [Caller] gets exactly one
+//     final answer, by its deadline at the latest one that is not final. Deliver runs with no mutex
+//     of the lane held.
+//   - Calls on one key take effect in the order in which they were enqueued, or not at all. So a
+//     release never overtakes the SET that it takes back.
+//   - A release is not given up before its key is gone from the node by itself: it is kept while the
+//     node is away, sent again where its SET may still land ([Call] says when that is so), and sent
+//     by Close. A node that is away costs a few commands per second, however many releases wait.
+//   - Nothing piles up behind a node that hangs: acquires are refused at once with the reason.
+//
+// What it expects downwards is [Wire]: a batch goes over one connection, in order, each request once
+// and never again; exchange returns when the batch is answered or the connection is over, and says
+// whether anything of it may still take effect.
+//
+// One mutex, Lane.Mu, guards the queue, the batches that are out, the releases that are kept, and the
+// fields of calls that say so. It is never held across I/O, and nothing is locked under it but the
+// mutexes of the clock and of the func that is told of changes.
+//
+// Where to look: lane.go has the states of a lane, batch.go says what goes together and when, call.go
+// what becomes of one request, kept.go has the releases that wait for their node, breaker.go the pause
+// before a node is tried again, and standby.go the goroutine that waits for the next batch.
+package lane

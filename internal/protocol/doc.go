@@ -1,0 +1,22 @@
+// Package protocol is what is said to a node, and what its answers mean: requests, the Lua scripts
+// and their arguments, replies read as one of five kinds of answer, the memory mark, and what a
+// server reports of itself. It does no I/O but for the commands that it makes, and knows neither
+// quorums nor votes nor the options of a lock.
+//
+// What it promises upwards:
+//   - A [Request] is immutable once it was sent. It says what is wanted in fields; the only place
+//     that knows where a script expects which key or argument is command.go.
+//   - [Answer.Read] gives each reply one [Kind]. [Granted] and [Refused] come from the node itself.
+//     [NotSent] is certain: no byte of the request left, and none will. [Unknown] promises nothing:
+//     the request may have taken effect, may do so later, or never. [Failed] is a server's error,
+//     which scripts may return after a part of their work; [HalfWay] says which errors can.
+//   - Expiry is always relative (PX), so that no clock of a client decides when a node's key ends.
+//
+// What it expects downwards: go-redis to write a command and to read its reply.
+//
+// Adding an operation: a constant [Op] with its name, a script in scripts/ and a constructor in
+// request.go, its arguments in command.go, what its replies mean in reply.go, and the same script in
+// Go in package fakenode. The contract test runs both side by side on real servers.
+//
+// It has no mutex. Values are safe for concurrent use as long as they are only read.
+package protocol
