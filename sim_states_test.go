@@ -285,6 +285,7 @@ const (
 	exOtherName         = "O3: it joined by another node's name"
 	exGhost             = "O1: one that had its turn alone is in the way"
 	exNewcomer          = "wake-up: a newcomer has the permit"
+	exKeptOut           = "wake-up: a newcomer had the lock until shortly before"
 )
 
 // simExcuses is all of them, in the order of the table.
@@ -293,7 +294,7 @@ var simExcuses = []string{
 	exWithoutAtCall, exKeptByHand, exNeverHad, exSlept, exSleeper, exNotQuiet, exCutOff, exPart, exBarred, exLeftOver,
 	exStrays, exDisturbed, exNames, exHandedBack, exHandedOver, exKept, exStoppedLate, exLastsLonger, exForgottenKey,
 	exTurn, exForTheHeir, exForTheTime, exAstray, exSilent, exHanding, exFoundBefore, exLostBefore, exHandedLate,
-	exToldBack, exStruck, exOtherName, exGhost, exNewcomer,
+	exToldBack, exStruck, exOtherName, exGhost, exNewcomer, exKeptOut,
 }
 
 var simWhenever = []string{exKeptByHand, exSleeper, exForTheHeir, exForTheTime, exAstray, exHanding, exLostBefore}

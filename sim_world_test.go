@@ -659,7 +659,7 @@ func (w *simWorld) sleep(d int64, id uint64) {
 
 // The clock of the process.
 
-// now never gives the same instant at two times of the bubble, though they lie within a
+// Now never gives the same instant at two times of the bubble, though they lie within a
 // nanosecond: acquires and rounds yield by the instant at which they began. Two with the same
 // one would be woken together, in an order that Go's scheduler chooses.
 func (p *simProcess) Now() tick.Instant {

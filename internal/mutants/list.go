@@ -1144,6 +1144,17 @@ var list = []mutant{
 		args: "-test.run=^TestContractLineOfAHundredThousand$",
 	},
 	{
+		name: "line-nobody-is-reminded",
+		file: "internal/protocol/scripts/line.lua",
+		old:  `if reserved or not v then`,
+		new:  `if false then`,
+		why:  "where one held the lock without the node of the queue, the first in line waits out its pause although it was released",
+		twin: edit{
+			old: "if reserved || !held {",
+			new: "if reserved && !held {",
+		},
+	},
+	{
 		name: "line-newcomer-first",
 		file: "internal/protocol/scripts/line_join.lua",
 		old:  `if ARGV[4] == '0' and last[2] and place <= tonumber(last[2]) then`,
