@@ -667,6 +667,8 @@ func (s *Store) highest(key string) (member string, score float64) {
 const farthest = 5000
 
 // serve is that of line.lua.
+//
+// gocognit: line by line what the script does, so that the two can be compared.
 func (s *Store) serve(lock, holders, line string, most int, mine string, all bool, op *Op) (last string, ok, denied bool) {
 	now := s.Micros()
 	ms := now / 1000
@@ -817,6 +819,9 @@ func (s *Store) claim(lock, line string, argv []string, op *Op) (any, error) {
 	return "OK", nil
 }
 
+// join is line_join.lua.
+//
+// gocognit: line by line what the script does, so that the two can be compared.
 func (s *Store) join(lock, line string, argv []string, op *Op) (any, error) {
 	process, _, value, limit := EntryMode(argv[0])
 	holders := "{" + lock + "}:shared"

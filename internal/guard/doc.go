@@ -13,7 +13,7 @@
 // answers of the same connection are delivered; a mark that Saw returns is written over that
 // connection, and Saw is told what is there then.
 //
-// memory.go has the rules and is pure: no I/O, no clock, no goroutines. testdata/guard.txt of the
-// root shows them as stories. guard.go applies them: Guard.Mu guards what is known of all nodes, and
+// memory.go has the rules and is pure: no I/O, no clock, no goroutines. testdata/guard.txt shows
+// them as stories, and "Restarted nodes" in docs/design.md as a table. guard.go applies them: Guard.Mu guards what is known of all nodes, and
 // no mutex is taken under it but what the func takes that is told what a node lacks. evictions.go says when a server's evictions are reported.
 package guard

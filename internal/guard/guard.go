@@ -18,12 +18,12 @@ import (
 // and servers that are behind two nodes from voting twice. The rules are those of memory.go.
 //
 // The wire keeps three promises:
-//   - a batch with a SET goes over a connection only after saw was told who answers there,
+//   - a batch with a SET goes over a connection only after Saw was told who answers there,
 //     and the node is ready. If it is ready, the question may be the head of the same batch;
-//   - the mark is read behind the last SET of each batch, and saw is told before the batch's
+//   - the mark is read behind the last SET of each batch, and Saw is told before the batch's
 //     votes are delivered. Where that look was not answered, grants of the batch do not
-//     count, whatever judge would say;
-//   - a mark that saw returns is written, and saw is told which mark is there then.
+//     count, whatever Judge would say;
+//   - a mark that Saw returns is written, and Saw is told which mark is there then.
 //
 // So a grant that counts was given by data whose mark we know, and that mark was there
 // after the grant. If the data is lost later, so is the mark, and every client notices.
@@ -231,7 +231,7 @@ func (g *Guard) Judge(i int, period time.Duration, now int64) (left time.Duratio
 	return g.Memories.Bar(i, period, now)
 }
 
-// Why is the error of a vote that judge does not count.
+// Why is the error of a vote that Judge does not count.
 func (g *Guard) Why(i int, left time.Duration) error {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()

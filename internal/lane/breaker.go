@@ -2,8 +2,9 @@ package lane
 
 import "time"
 
-// breaker keeps requests from a node to which no connection can be had, and tells whether
-// the node answers. Its lane's mutex guards it.
+// breaker tells whether the node answers. Two things close a lane: a batch that is overdue refuses
+// acquires until it is answered (down and overdue, which Lane.tick sets), and where no connection can
+// be had nothing is sent for a pause that doubles. Its lane's mutex guards it.
 type breaker struct {
 	down    bool // the last batch was not answered, or one is overdue
 	overdue bool // down for the latter alone

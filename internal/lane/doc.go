@@ -16,12 +16,16 @@
 //   - Nothing piles up behind a node that hangs: acquires are refused at once with the reason.
 //
 // What it expects downwards is [Wire]: a batch goes over one connection, in order, each request once
-// and never again; exchange returns when the batch is answered or the connection is over, and says
+// and never again; Exchange returns when the batch is answered or the connection is over, and says
 // whether anything of it may still take effect.
 //
 // One mutex, Lane.Mu, guards the queue, the batches that are out, the releases that are kept, and the
 // fields of calls that say so. It is never held across I/O, and nothing is locked under it but the
 // mutexes of the clock and of the func that is told of changes.
+//
+// Words: a call is due when its caller's time is up (Call.Deadline, which the caller sets), and a
+// batch overdue when the node's time is up: the longest Request.Timeout in it, counted from when it
+// was sent, see batch.patience. A lane with an overdue batch counts as down and refuses acquires.
 //
 // Where to look: lane.go has the states of a lane, batch.go says what goes together and when, call.go
 // what becomes of one request, kept.go has the releases that wait for their node, breaker.go the pause

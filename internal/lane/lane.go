@@ -20,7 +20,7 @@ import (
 // a node that hangs. Its late answers are still read, and releases wait for it.
 //
 // A goroutine drains the lane while there is something to send, waits for a moment when there
-// is nothing, and ends. Its callers never wait for a mutex across I/O: enqueue queues, and
+// is nothing, and ends. Its callers never wait for a mutex across I/O: Enqueue queues, and
 // answers are delivered by the draining goroutine after it let go of mu.
 type Lane struct {
 	Wire     Wire
@@ -43,7 +43,7 @@ type Lane struct {
 	// corked: so many callers have more to enqueue that is to go out together.
 	corked  int
 	life    laneLife
-	flushed chan struct{} // made by close, closed when nothing is left to do
+	flushed chan struct{} // made by Close, closed when nothing is left to do
 	moved   sync.Cond     // a batch has left, or none will go, or it is time to look: for AwaitLeft
 }
 
@@ -545,7 +545,7 @@ func (l *Lane) Close(now int64) <-chan struct{} {
 	return flushed
 }
 
-// tellFlushed ends close's wait if nothing is left to do; the caller holds mu.
+// tellFlushed ends Close's wait if nothing is left to do; the caller holds mu.
 func (l *Lane) tellFlushed() {
 	if l.flushed != nil && l.Queue.empty() && len(l.Flight.Out) == 0 && !l.Starting {
 		close(l.flushed)

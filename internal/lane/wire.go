@@ -9,7 +9,7 @@ import (
 
 // Wire puts requests on the wire; it is the part of a lane that a simulation replaces.
 //
-// exchange sends the requests of the batch in order over one connection, each of them
+// Exchange sends the requests of the batch in order over one connection, each of them
 // once and never again, and fills in the answer of each: val, err and sent. It returns
 // when all replies were read or the connection broke, and waits for a reply no longer
 // than bound. After patience nobody waits for the replies any more, and it may look
@@ -37,13 +37,13 @@ type Onlooker struct {
 	// know who answers.
 	Saw func(protocol.ServerReport) *protocol.MarkWrite
 	// Ready is false where the whole question has to be asked ahead of the next SET. It is
-	// nil if saw is.
+	// nil if Saw is.
 	Ready func() bool
 	// Twin is why nothing is to be sent over a connection to the server that told last who it
-	// is; nil if it is to be. It is nil if saw is.
+	// is; nil if it is to be. It is nil if Saw is.
 	Twin func() error
 	// Evicted is told how many keys the process of this run id has evicted since its start. It
-	// is nil if saw is.
+	// is nil if Saw is.
 	Evicted func(runID string, count int64)
 	// Lacks is told what the node denies; never nil.
 	Lacks func(what string, err error)

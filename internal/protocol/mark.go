@@ -15,7 +15,7 @@ import (
 
 // The memory mark is one key on each node, without expiry. It says since when the node's
 // data has been remembering: data that was lost or replaced has no mark, or one that was
-// written under another run id or replication id. The rules are in memory.go.
+// written under another run id or replication id. The rules are in package guard, memory.go.
 
 // MarkKey is the mark's key, behind Options.KeyPrefix and in the same database as the
 // locks, so that it is lost and replaced together with them.
@@ -69,8 +69,9 @@ func (m Mark) Aged(now time.Duration) Mark {
 	return m
 }
 
-// Read takes the text apart. Later versions may append to it. A text that is no mark is
-// one of no id, which is replaced.
+// Read takes the text apart: "<id> <at> <age> <first|later> <run id> <replication id>", of which the
+// script knows the first two. Newer versions may append to it. A text that is no mark, or has another
+// word there, is one of no id, which is replaced.
 func (m *Mark) Read() {
 	f := strings.Fields(m.Text)
 	if len(f) < 6 || f[3] != markFirst && f[3] != markLater {
@@ -96,7 +97,9 @@ const (
 
 // MarkWrite is what is to be written to a node, by compare and set.
 type MarkWrite struct {
-	Old           string // what must be there; empty: no mark
+	Old string // what must be there; empty: no mark
+	// ID is that of a new mark, or of the one that is there. A client that knows the id takes the mark
+	// for the one it knows and looks at its replication id alone, so what is to bar needs a new id.
 	ID            string
 	At            int64         // in microseconds of the node since 1970; 0: its TIME
 	Uptime        time.Duration // of the process, when it is written
