@@ -1455,6 +1455,7 @@ var list = []mutant{
 		old:  `until, lost, err := l.leave(start)`,
 		new:  "ticket = l.Token() + ticket[tokenLen:]\n\tuntil, lost, err := l.leave(start)",
 		why:  "what the former holder sent, and comes late or twice, keeps or makes what is handed over",
+		args: "-test.run=^TestLockIsHandedOverToAnotherProcess$",
 	},
 	{
 		name: "lead-judges-by-the-error",
