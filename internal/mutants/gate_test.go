@@ -53,6 +53,7 @@ var (
 	lives     = mutant{name: "lives", file: "toy.go", old: "return a - b", new: "return a", why: "it does not subtract"}
 	diesOnly  = mutant{name: "dies-only-with-arguments", file: "toy.go", old: "return a - b", new: "return a", args: "-strict"}
 	same      = mutant{name: "same", file: "toy.go", old: "a + b", new: "b + a", equivalent: "sums commute"}
+	known     = mutant{name: "known", file: "toy.go", old: "return a - b", new: "return a", open: "nothing subtracts"}
 	hangs     = mutant{name: "hangs", file: "toy.go", old: "return a + b", new: "for {}"}
 	nonsense  = mutant{name: "nonsense", file: "toy.go", old: "a + b", new: "a + c"}
 	twice     = mutant{name: "twice", file: "toy.go", old: "a, b int", new: "b, a int"}
@@ -120,6 +121,15 @@ func TestAllMutantsKilled(t *testing.T) {
 	if err != nil || string(text) != toy["toy.go"] {
 		t.Errorf("the sound code was changed: %s", text)
 	}
+}
+
+// A fault that is known to be seen by nothing does not fail the gate, unless it is asked for by name.
+func TestMutantsThatAreOpen(t *testing.T) {
+	g, out := newGate(t)
+	expect(t, g.run(t.Context(), []mutant{dies, known}), "", out, "known OPEN nothing subtracts", "2 mutants: 1 killed, 0 equivalent, 1 open")
+	g, out = newGate(t)
+	g.named = true
+	expect(t, g.run(t.Context(), []mutant{known}), "1 survived", out, "known SURVIVED")
 }
 
 func TestSurvivorFailsTheGate(t *testing.T) {

@@ -237,6 +237,7 @@ var list = []mutant{
 		new:  `half+half`,
 		why:  "a writer of a process that waits for thousands of keys never has its turn among readers",
 		args: "-test.run=^TestDoorStaysShutForAProcessThatWaitsForThousandsOfKeys$",
+		open: "since 2026-11-23: its test passes without the longer door, perhaps since releases of readers remind the first waiter",
 	},
 	{
 		name: "line-timer-never-set",
@@ -349,6 +350,7 @@ var list = []mutant{
 		new:  ``,
 		why:  "who holds the lock without the node of the queue takes it again and again, and the first who waits has that node only",
 		args: "-test.run=^TestProcessThatIsNearLeavesOthersTheirTurn$",
+		open: "since 2026-11-23: its test passes without it, perhaps since claims and joins hear the same",
 	},
 	{
 		name: "waiter-asks-home-again-and-again",
@@ -1615,6 +1617,7 @@ var list = []mutant{
 		old:  `c.Release = lane.ReleasePlan{Of: l.lastSet(i), When: lane.IfSent}`,
 		new:  `c.Release = lane.ReleasePlan{Of: plainGrant, When: lane.IfSent}`,
 		why:  "a SET that lands late belongs to no lock, and keeps others out",
+		open: "since 2026-11-23: seeds 1 to 20,000 mean other plans now, and none comes to it",
 	},
 	{
 		name: "minhold-begins-anew",

@@ -65,13 +65,16 @@ func main() {
 			if m.equivalent != "" {
 				fmt.Printf("\tequivalent: %s\n", m.equivalent)
 			}
+			if m.open != "" {
+				fmt.Printf("\topen: %s\n", m.open)
+			}
 		}
 		return
 	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	g := gate{dir: ".", args: strings.Fields(*args), files: files, limit: *limit, parallel: *parallel, uncontrolled: *quick, oneSided: *scripts, outputs: *outputs, out: os.Stdout}
+	g := gate{dir: ".", args: strings.Fields(*args), files: files, limit: *limit, parallel: *parallel, uncontrolled: *quick, named: *names != "", oneSided: *scripts, outputs: *outputs, out: os.Stdout}
 	if err := g.run(ctx, chosen); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
