@@ -161,7 +161,7 @@ func (g *gate) print(name string, r result) {
 func (g *gate) control(ctx context.Context, tmp string, mutants []mutant) error {
 	var done, built []string
 	for _, m := range mutants {
-		if m.equivalent != "" || m.open != "" && !g.named || slices.Contains(done, m.in+" "+m.args) {
+		if g.known(m).verdict != "" || slices.Contains(done, m.in+" "+m.args) {
 			continue
 		}
 		done = append(done, m.in+" "+m.args)
@@ -187,13 +187,22 @@ func (g *gate) control(ctx context.Context, tmp string, mutants []mutant) error 
 	return nil
 }
 
+// known is what is said of a mutant that is not run; its verdict is empty for the others.
+func (g *gate) known(m mutant) (r result) {
+	switch {
+	case m.equivalent != "":
+		return result{verdict: equivalent, by: m.equivalent}
+	case m.open != "" && !g.named:
+		return result{verdict: unsettled, by: m.open}
+	default:
+		return r
+	}
+}
+
 // try builds and tests a mutant in a folder of its own.
 func (g *gate) try(ctx context.Context, folder string, m mutant) result {
-	if m.equivalent != "" {
-		return result{verdict: equivalent, by: m.equivalent}
-	}
-	if m.open != "" && !g.named {
-		return result{verdict: unsettled, by: m.open}
+	if r := g.known(m); r.verdict != "" {
+		return r
 	}
 	start := time.Now()
 	bad := func(err error) result {
