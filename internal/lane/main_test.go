@@ -3,12 +3,7 @@ package lane_test
 import (
 	"testing"
 
-	"github.com/redis/go-redis/v9/logging"
-
 	"github.com/quorumlock/redlock/internal/leaktest"
 )
 
-func TestMain(m *testing.M) {
-	logging.Disable() // or go-redis reports every dial that fails
-	leaktest.Main(m)
-}
+func TestMain(m *testing.M) { leaktest.Main(m) }
