@@ -452,6 +452,22 @@ func TestServerThatHangsIsLeftAlone(t *testing.T) {
 	})
 }
 
+// What was sent to a server that hangs may be lost on the way as well, as in a short cut.
+func TestServerThatHangsNeverGetsTheBatch(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		s.now(func() { s.hung = true; mute(s.flows[0]) })
+		pending := s.sending("2")
+		lanetest.Rest(stageBound / 2)
+		woke := s.elapsed()
+		s.now(func() { s.hung = false })
+		got := await1(pending)
+		require.True(t, got.settled)
+		require.Equal(t, []int64{1}, s.view().kills)
+		require.Less(t, got.at-woke, 2*stagePatience, "however long the server hung")
+	})
+}
+
 func TestServerThatHangsForLongerThanItIsWaitedFor(t *testing.T) {
 	onStage(t, stageOwn, func(s *stage) {
 		require.True(t, s.send("1").ok())

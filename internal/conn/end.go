@@ -94,9 +94,10 @@ func (cs *Conversations) suspect(cv *conversation, now int64) {
 	cv.watch.Set(min(cv.suspectAt, cv.overAt), now)
 }
 
-// silence is how long a conversation must be silent after the fresh one's answer.
+// silence is how long a conversation must be silent after the fresh one's answer. An answer that
+// took longer than anything is waited for tells for how long the server hung, and not of the link.
 func (cs *Conversations) silence() time.Duration {
-	return max(cs.roundTrip, min(cs.patience, LeastSilence))
+	return min(max(cs.roundTrip, LeastSilence), cs.patience)
 }
 
 // settle makes certain that nothing of a conversation that is over will be executed any

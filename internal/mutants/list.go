@@ -1718,6 +1718,14 @@ var list = []mutant{
 		why:  "ids start again with the process, so the kill hits a connection of somebody else",
 	},
 	{
+		name: "conversation-silence-as-long-as-the-hang",
+		file: "internal/conn/end.go",
+		old:  `return min(max(cs.roundTrip, LeastSilence), cs.patience)`,
+		new:  `return max(cs.roundTrip, min(cs.patience, LeastSilence))`,
+		why:  "a request that was lost on its way to a server that hung is sent again only after as long again",
+		args: seedsOf("silence-of-a-server-that-hung"),
+	},
+	{
 		name: "conversation-any-answer-settles",
 		file: "internal/conn/end.go",
 		old:  "case err == nil:\n\t\t\treturn true, true",
