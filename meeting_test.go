@@ -152,6 +152,25 @@ func (c farAway) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// farOff opens a Redlock to which each answer takes its time.
+func (h hall) farOff(takes time.Duration) *redlock.Redlock {
+	h.Helper()
+	clients := make([]redis.UniversalClient, h.cluster.Len())
+	for i := range clients {
+		clients[i] = h.cluster.Client(i, func(o *redis.Options) {
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := dial(ctx, network, addr)
+				return farAway{conn, takes}, err
+			}
+		})
+	}
+	rl, err := redlock.New(clients, &redlock.Options{RestartGuard: -1})
+	require.NoError(h, err)
+	h.Cleanup(func() { require.NoError(h, rl.Close()) })
+	return rl
+}
+
 // A process near the nodes that was alone for long could take the lock again before one that
 // is far away has even heard that it is its turn. It is told that somebody waits, whenever the
 // other comes: also if that joins in the moment in which the lock is free, and is first at the
@@ -170,24 +189,36 @@ func TestProcessThatIsNearLeavesOthersTheirTurn(t *testing.T) {
 	}
 	for _, after := range comes {
 		inHallOf(t, 5, func(h hall) {
-			clients := make([]redis.UniversalClient, h.cluster.Len())
-			for i := range clients {
-				clients[i] = h.cluster.Client(i, func(o *redis.Options) {
-					dial := o.Dialer
-					o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-						conn, err := dial(ctx, network, addr)
-						return farAway{conn, 20 * time.Millisecond}, err
-					}
-				})
-			}
-			far, err := redlock.New(clients, &redlock.Options{RestartGuard: -1})
-			require.NoError(h, err)
-			h.Cleanup(func() { require.NoError(h, far.Close()) })
+			far := h.farOff(20 * time.Millisecond)
 			begin := func(i int) time.Duration { return time.Duration(i) * (time.Second + after) }
 			turns := h.takeTurns([]*redlock.Redlock{h.cutOff(), far}, hold, 4*time.Second, begin)
 			assert.Greater(h, turns[1], 30, "turns of who comes after %v; in turn they are some 34", after)
 		})
 	}
+}
+
+// A holder whose lock is gone from the node of the queue, by which it is reserved for a waiter from
+// far away, hears of that when it releases, and leaves the waiter its turn. It would have taken the
+// other nodes again before the waiter has heard of the release.
+func TestHolderWithoutTheNodeOfTheQueueLeavesOthersTheirTurn(t *testing.T) {
+	inHallOf(t, 5, func(h hall) {
+		near := h.process(nil).Mutex("k")
+		l := h.acquire(near)
+		arbiter := h.arbiter(near)
+		arbiter.Redis().Del("k")
+		waiter := visit(h.Context(), h.farOff(20*time.Millisecond).Mutex("k"))
+		for len(h.entries(arbiter, near)) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		h.release(l)
+		time.Sleep(time.Millisecond) // until all nodes have answered
+		again := visit(h.Context(), near)
+		h.served(waiter)
+		assert.True(h, again.waits(), "the waiter was there before")
+		h.release(waiter.lock)
+		h.served(again)
+		h.release(again.lock)
+	})
 }
 
 // The lock is held by nodes that keep no queue, and the node that would keep it refuses, as a

@@ -237,7 +237,6 @@ var list = []mutant{
 		new:  `half+half`,
 		why:  "a writer of a process that waits for thousands of keys never has its turn among readers",
 		args: "-test.run=^TestDoorStaysShutForAProcessThatWaitsForThousandsOfKeys$",
-		open: "since 2026-11-23: its test passes without the longer door, perhaps since releases of readers remind the first waiter",
 	},
 	{
 		name: "line-timer-never-set",
@@ -349,8 +348,7 @@ var list = []mutant{
 		old:  `l.queues.othersWait(l.resource, served)`,
 		new:  ``,
 		why:  "who holds the lock without the node of the queue takes it again and again, and the first who waits has that node only",
-		args: "-test.run=^TestProcessThatIsNearLeavesOthersTheirTurn$",
-		open: "since 2026-11-23: its test passes without it, perhaps since claims and joins hear the same",
+		args: "-test.run=^TestHolderWithoutTheNodeOfTheQueueLeavesOthersTheirTurn$",
 	},
 	{
 		name: "waiter-asks-home-again-and-again",
