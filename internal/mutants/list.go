@@ -1615,7 +1615,7 @@ var list = []mutant{
 		old:  `c.Release = lane.ReleasePlan{Of: l.lastSet(i), When: lane.IfSent}`,
 		new:  `c.Release = lane.ReleasePlan{Of: plainGrant, When: lane.IfSent}`,
 		why:  "a SET that lands late belongs to no lock, and keeps others out",
-		open: "since 2026-11-23: seeds 1 to 20,000 mean other plans now, and none comes to it",
+		args: seedsOf("minhold-leaves-what-may-land"),
 	},
 	{
 		name: "minhold-begins-anew",
