@@ -179,41 +179,35 @@ var errHookLeft = fmt.Errorf("redlock: acquire: %w Hooks.Waiting: it did not ret
 // that keeps the queue may have put under the key already. It is as fresh as any: it was
 // made for this attempt and is struck out by it.
 func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
-	l, until, err := a.ask()
+	at, err := a.ask()
 	if err != nil {
 		return nil, false, err
 	}
-	return a.settle(l, until)
+	return a.settle(at)
 }
 
-// ask sends the SETs of an attempt. until is the end of validity if they are granted.
-func (a *acquisition) ask() (l *Lock, until tick.Instant, err error) {
-	l, err = a.newLock()
-	if err != nil {
-		return nil, until, err
+// ask sends the SETs of an attempt, with the value that stands in the queue if the acquire waits
+// there.
+func (a *acquisition) ask() (at *attempt, err error) {
+	at = newAttempt(a.resource, a.queues)
+	at.nth, at.adopts = int32(a.nth), a.adopts
+	if a.w != nil && a.w.entry != "" {
+		at.arbiter, at.entry, at.value, at.wants = a.w.claim()
+	} else if at.value, err = a.tokens.newValue(a.terms.owner); err != nil {
+		return nil, err
 	}
-	l.nth, l.adopts = int32(a.nth), a.adopts
-	start := a.clock.Now()
-	until = validUntil(start, a.terms.TTL, a.opts.DriftFactor)
-	l.sendAcquire(start)
-	return l, until, nil
+	at.send(a.clock.Now())
+	return at, nil
 }
 
-// settle waits for what becomes of an attempt.
-func (a *acquisition) settle(l *Lock, until tick.Instant) (lock *Lock, retryable bool, err error) {
-	r := &l.attempt.Load().round
-	v, cut := l.waitAcquire(a.ctx)
-	if cut == nil && v == verdictHopeless {
-		v = r.giveUp()
-	}
-	if cut == nil && v == verdictHopeless {
-		// Already over: free what we got at once, then wait for what to call it.
-		l.takeBack(true)
-		v, cut = a.await(a.ctx, r)
-	}
+// settle waits for what becomes of an attempt, and makes a lock of it if it was granted.
+func (a *acquisition) settle(at *attempt) (lock *Lock, retryable bool, err error) {
+	r, until := &at.round, validUntil(at.round.start, a.terms.TTL, a.opts.DriftFactor)
+	v, cut := at.wait(a.ctx)
+	var fence uint64
 	if cut == nil && v == verdictGranted && a.terms.fencing {
 		var raised *round
-		if l.fence, raised, v, cut = a.settleFence(a.ctx, r, l.value); v != verdictGranted {
+		if fence, raised, v, cut = a.settleFence(a.ctx, r, at.value); v != verdictGranted {
 			r = raised // its votes tell what went wrong
 			if v == verdictHeld {
 				v = verdictNoQuorum // whose lease ended is not held by another
@@ -223,36 +217,31 @@ func (a *acquisition) settle(l *Lock, until tick.Instant) (lock *Lock, retryable
 	now := a.clock.Now()
 	if cut == nil && v == verdictGranted && !now.Reached(until) {
 		if a.terms.permits > 0 {
-			l.settlePermit()
+			at.settlePermit()
 		}
-		l.begin(a.caller, until, now, a.renews)
-		return l, false, nil
+		lock = newLock(at, a.renewer)
+		lock.begin(a.caller, fence, until, now, a.renews)
+		return lock, false, nil
 	}
 	reasons, retryable := a.reasons(r, v, cut)
 	if !retryable && a.quorumGone() {
 		a.queues.turnsAreOver(a.resource)
 	}
-	if retryable && l.entry != "" {
+	if retryable && at.entry != "" {
 		a.w.rejoin()
 	}
-	l.takeBack(false)
+	at.takeBack(false)
 	return nil, retryable, a.failed(r, a.op(), reasons...)
 }
 
-// newLock is the lock that an attempt asks for, with the value that stands in the queue if
-// the acquire waits there.
-func (a *acquisition) newLock() (*Lock, error) {
-	if a.w != nil && a.w.entry != "" {
-		node, entry, value, number := a.w.claim()
-		l := newLock(a.resource, a.queues, a.renewer, value)
-		l.arbiter, l.entry, l.wants = node, entry, number
-		return l, nil
+// abandon takes an attempt back whose verdict nobody waits for any more. One that was granted
+// is released as by a holder, so that a waiter whom it kept out is told.
+func (a *acquisition) abandon(at *attempt) {
+	if at.round.giveUp() == verdictGranted {
+		newLock(at, a.renewer).startRelease(false)
+		return
 	}
-	value, err := a.tokens.newValue(a.terms.owner)
-	if err != nil {
-		return nil, err
-	}
-	return newLock(a.resource, a.queues, a.renewer, value), nil
+	at.takeBack(false)
 }
 
 // op is what the attempt is called in errors.

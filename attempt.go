@@ -1,91 +1,265 @@
 package redlock
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// attempt is what asking for a lock needs. It is let go of as soon as all nodes have granted,
-// which is nearly always, so that a lock that is held for long is small.
+// attempt asks all nodes for a lock once, under a value of its own. A Lock is made of it if it is
+// granted, and of nothing else; otherwise it takes back what it has. The Lock lets go of it as
+// soon as all nodes have granted, which is nearly always, so that a lock that is held for long is
+// small.
 type attempt struct {
-	round
-	set protocol.Request
+	footprint
+	round  round
+	set    protocol.Request
+	wants  int64                       // the number of the permit that is reserved for it; 0: any
+	permit atomic.Int64                // the number that a quorum gave, from 1; 0: none, or not granted yet
+	record atomic.Pointer[grantRecord] // of the lock that was made of it
 }
 
-// withSeats makes what has a round, and room for the answers of so many nodes. The usual numbers
-// cost one allocation.
-func withSeats[T any](nodes int, of func(*T) *round) *T {
-	switch nodes {
-	case 3:
-		x := new(struct {
-			it   T
-			room [3]seat
-		})
-		of(&x.it).seats = x.room[:]
-		return &x.it
-	case 5:
-		x := new(struct {
-			it   T
-			room [5]seat
-		})
-		of(&x.it).seats = x.room[:]
-		return &x.it
+// newAttempt is not sent yet, and has no value.
+func newAttempt(r *resource, qs *queues) *attempt {
+	a := withSeats(len(r.nodes), func(a *attempt) *round { return &a.round })
+	a.footprint = footprint{resource: r, queues: qs, shared: r.terms.shared, longest: r.terms.TTL}
+	return a
+}
+
+// send hands the SETs to the lanes.
+func (a *attempt) send(start tick.Instant) {
+	set := &a.set
+	var fence *protocol.FenceArgs
+	if a.terms.fencing {
+		fence = a.fenceArgs(a.fences.propose(start))
+	}
+	var share *protocol.ShareArgs
+	switch {
+	case a.terms.shared:
+		share = a.shareArgs(a.wants)
+		var q *protocol.QueueArgs
+		if a.entry != "" {
+			q = &protocol.QueueArgs{Entry: a.entry}
+		}
+		set = protocol.SharedClaimRequest(protocol.OpAcquireShared, &a.terms.Terms, a.name, a.value, share, q)
+	case a.adopts != "":
+		a.set = protocol.AdoptRequest(&a.terms.Terms, a.name, a.value, a.adopts, fence)
+	case a.terms.fencing:
+		set = protocol.FenceRequest(&a.terms.Terms, a.name, a.value, fence, nil)
 	default:
-		it := new(T)
-		of(it).seats = make([]seat, nodes)
-		return it
+		a.set = protocol.SetRequest(protocol.OpAcquire, &a.terms.Terms, a.name, a.value)
+	}
+	r := &a.round
+	r.numbered, r.observer = a.terms.permits > 0, a
+	r.init(start, r.seats)
+	r.guard, r.period = a.guard, a.guard.Period(a.terms.TTL, a.terms.fencing)
+	r.tieBreaker = a.tieBreaker(start.Mono)
+	for i := range r.seats {
+		r.address(i, set)
+	}
+	switch {
+	case a.entry == "":
+	case a.terms.shared:
+		q := &protocol.QueueArgs{Key: a.queueKey(), Entry: a.entry}
+		r.seats[a.arbiter].call.Req = protocol.SharedClaimRequest(protocol.OpAcquireShared, &a.terms.Terms, a.name, a.value, share, q)
+	case a.terms.fencing:
+		r.seats[a.arbiter].call.Req = protocol.FenceRequest(&a.terms.Terms, a.name, a.value, fence, &protocol.QueueArgs{Key: a.queueKey(), Entry: a.entry})
+	default:
+		r.seats[a.arbiter].call.Req = protocol.ClaimRequest(&a.terms.Terms, a.name, a.value, a.queueKey(), a.entry)
+	}
+	a.sendAddressed(r)
+}
+
+// Ties. Of several that ask for a free lock at the same moment each may get a minority, and
+// if all gave theirs back, nobody would have the lock. One node decides between them: its
+// grant goes to one attempt only. That attempt keeps its grants and asks the nodes that
+// refused it again, and all others give theirs back. docs/design.md says why this is safe.
+
+const (
+	// tieTries is how often nodes that refused are asked again. The others have given back
+	// after the first or the second pause, or it is a holder who refuses us.
+	tieTries = 2
+	// leastTiePause is the least that the others are given to give back.
+	leastTiePause = 500 * time.Microsecond
+)
+
+// tieBreaker is the node that decides between attempts at the same moment: the first in
+// order, as for a wait queue. -1 if no node is reachable, or if the queue decides already.
+// For a semaphore there is none: that one node gave another number says nothing of who goes on.
+func (a *attempt) tieBreaker(now int64) int {
+	switch {
+	case a.entry != "" && !a.terms.shared:
+		return -1
+	case a.entry != "":
+		return a.arbiter // reserved for us, while a release is still on its way to the others
+	case a.adopts != "", a.terms.permits > 0: // what another gives back is free, and not to be adopted
+		return -1
+	case a.hasQueue():
+		return a.queues.arbiter(a.resource, now, a.terms.NodeTimeout)
+	default:
+		return a.firstReachable(now, a.terms.NodeTimeout)
 	}
 }
 
-// departure is what giving a lock up needs. It is made when that begins.
-type departure struct {
-	round
-	req      protocol.Request // for the nodes whose queue is not served
-	queueReq protocol.Request // for the arbiter
-	also     *servedToo       // nil: no other
+// wait waits for the verdict, and asks again where the tie-breaker has granted and others
+// refused. Where a node is silent the others give back only after the timeout per node, and the
+// answers then may take as long again.
+//
+// If it is hopeless, what was granted is free again at once, before what to call it is known.
+func (a *attempt) wait(ctx context.Context) (verdict, error) {
+	v, cut := a.waitOutTies(ctx)
+	if cut == nil && v == verdictHopeless {
+		v = a.round.giveUp()
+	}
+	if cut == nil && v == verdictHopeless {
+		a.takeBack(true)
+		v, cut = a.await(ctx, &a.round)
+	}
+	return v, cut
 }
 
-// servedToo is a second node whose queue a release serves.
-type servedToo struct {
-	node int
-	req  protocol.Request
+func (a *attempt) waitOutTies(ctx context.Context) (verdict, error) {
+	r := &a.round
+	v, cut := r.wait(ctx, a.clock, a.life.closing, verdictOpen)
+	pause, took := time.Duration(0), time.Duration(0)
+	end := r.start.Add(2 * a.terms.NodeTimeout)
+	for try := 0; try < tieTries && cut == nil && v != verdictGranted && r.mayAskAgain(); try++ {
+		// All who refuse are asked at once, or the last of them would be asked too seldom.
+		if v, cut = a.await(ctx, r); cut != nil || v == verdictGranted {
+			break
+		}
+		if try == 0 {
+			took = r.slowestAnswer()
+			pause = max(took/2, leastTiePause) // until the others' releases have arrived
+		}
+		if pause+pause/2+took > a.clock.Now().Until(end) {
+			break
+		}
+		if cut = a.pause(ctx, pause/2+a.clock.Jitter(pause)); cut != nil {
+			break
+		}
+		a.askAgain(end)
+		v, cut = r.wait(ctx, a.clock, a.life.closing, verdictOpen)
+	}
+	return v, cut
 }
 
-// grants is what is left of the attempt that made a lock, once all nodes have granted.
-type grants struct {
-	attempt atomic.Pointer[attempt] // nil: all have granted, and it was let go of
-	begun   atomic.Bool             // the lock is held, so nobody waits for answers any more
+// askAgain sends the SET again to the nodes that refused it, with the same token.
+//
+// A node that refused has nothing of ours, and no request of ours is on its way there, so
+// to it this is like a first SET. That ends with the first release: one of the same token
+// must never meet a later SET. So no release may have been sent, and nodes of which no
+// answer is known are left alone.
+func (a *attempt) askAgain(end tick.Instant) {
+	now := a.clock.Now().Mono
+	deadline := min(now+int64(a.terms.NodeTimeout), end.Mono)
+	for _, i := range a.round.reopen() {
+		a.lane(i).Again(&a.round.seats[i].call, deadline, now)
+	}
+}
+
+// granted reports whether a node has, as far as is known now.
+func (a *attempt) granted(node int) bool { return a.round.vote(node) == VoteGranted }
+
+// takeBack releases a failed attempt wherever its SET was or may have been applied,
+// with nobody waiting for it. With only granted, it leaves alone the nodes that did not
+// answer yet, whose answers still tell what to call the failure, and the one that keeps
+// the queue we are in, where we take our place again first.
+func (a *attempt) takeBack(onlyGranted bool) {
+	now := a.clock.Now()
+	a.prepareRelease(now, protocol.AsWaiter, false)
+	for i := range a.nodes {
+		handed := a.leaving.seats[i].call.Release.Of != nil
+		if handed ||
+			onlyGranted && (!a.granted(i) || a.entry != "" && i == a.arbiter) {
+			continue
+		}
+		a.lane(i).TakeBack(a.releaseCall(i, &a.round.seats[i].call, lane.IfPlaced, lane.IfPlaced), now.Mono)
+	}
+}
+
+// settlePermit takes the number that a quorum gave. Nodes that gave another one are told: by
+// observe where they vote after that, here where they did before.
+func (a *attempt) settlePermit() {
+	most, _ := a.round.permit()
+	a.permit.Store(most)
+	_, all := a.round.permit() // not those from before: a vote may have come in between
+	for i, number := range all {
+		a.mendNumber(i, number)
+	}
+}
+
+// mendNumber has a node that gave us another number list us under the one that we have, or
+// not at all if somebody else has that there. It is an extend, which creates nothing, so it
+// may come after the release. It takes no mutex of the lock: votes are delivered under that,
+// too.
+func (a *attempt) mendNumber(i int, number int64) {
+	want := a.permit.Load()
+	if want == 0 || number == 0 || number == want {
+		return
+	}
+	now := a.clock.Now().Mono
+	req := protocol.SharedExtendRequest(&a.terms.Terms, a.name, a.value, a.shareArgs(want))
+	a.lane(i).Enqueue(&lane.Call{Req: req, Index: int32(i), Deadline: now + int64(req.Timeout)}, now)
+}
+
+// observe sees each node's answer, also those that come after a lock was made of the attempt.
+func (a *attempt) observe(i int, b protocol.Answer) {
+	if a.terms.permits > 0 {
+		a.mendNumber(i, b.Number())
+	} else if g := a.record.Load(); g != nil {
+		g.mayForget()
+	}
+	if a.terms.shared && b.LeftUntold() {
+		a.queues.notTold(i)
+		a.queues.othersWait(a.resource, true)
+	}
+}
+
+// grantRecord is what a lock knows of the attempt that it was made of.
+type grantRecord struct {
+	attempt atomic.Pointer[attempt] // nil: all nodes have granted, and it was let go of
 	kept    atomic.Bool             // took was written, or is by now
 	took    []time.Duration         // each node; once attempt is nil
 	room    [5]time.Duration
 }
 
+// of begins the record. That of a permit keeps its attempt, which mends numbers by later answers.
+func (g *grantRecord) of(a *attempt) {
+	g.attempt.Store(a)
+	a.record.Store(g)
+	if a.terms.permits == 0 {
+		g.mayForget()
+	}
+}
+
 // mayForget lets go of the attempt if nobody needs it.
-func (g *grants) mayForget() {
+func (g *grantRecord) mayForget() {
 	a := g.attempt.Load()
-	if a == nil || !g.begun.Load() || !a.allGranted() || g.kept.Swap(true) {
+	if a == nil || !a.round.allGranted() || g.kept.Swap(true) {
 		return
 	}
 	g.took = g.room[:0]
-	for i := range a.seats {
-		g.took = append(g.took, a.seats[i].cast.elapsed) // final
+	for i := range a.round.seats {
+		g.took = append(g.took, a.round.seats[i].cast.elapsed) // final
 	}
 	g.attempt.Store(nil)
 }
 
 // granted reports whether a node has, as far as is known now.
-func (g *grants) granted(node int) bool {
+func (g *grantRecord) granted(node int) bool {
 	a := g.attempt.Load()
-	return a == nil || a.vote(node) == VoteGranted
+	return a == nil || a.granted(node)
 }
 
 // answers are what the nodes said.
-func (g *grants) answers(names []string) []Outcome {
+func (g *grantRecord) answers(names []string) []Outcome {
 	if a := g.attempt.Load(); a != nil {
-		return a.outcomes(names)
+		return a.round.outcomes(names)
 	}
 	out := make([]Outcome, len(names))
 	for i := range out {
@@ -93,11 +267,6 @@ func (g *grants) answers(names []string) []Outcome {
 	}
 	return out
 }
-
-// onceGranted sees the answers to an attempt.
-type onceGranted struct{ *grants }
-
-func (o onceGranted) observe(int, protocol.Answer) { o.mayForget() }
 
 // The SETs of attempts that were let go of: they were granted, and have left nothing else.
 // Nothing in them is ever written.

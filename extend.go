@@ -115,7 +115,7 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl 
 	terms.TTL, terms.NodeTimeout = ttl, l.opts.nodeTimeout(ttl)
 	req := protocol.ExtendRequest(&terms.Terms, l.name, l.value)
 	if shared {
-		req = protocol.SharedExtendRequest(&terms.Terms, l.name, l.value, l.shareArgs(l.permit.Load()))
+		req = protocol.SharedExtendRequest(&terms.Terms, l.name, l.value, l.shareArgs(l.permit))
 	}
 	mend := &repairs{lock: l, terms: &terms}
 	r.observer, r.guard = mend, l.guard
@@ -243,7 +243,7 @@ func (l *Lock) restore(t *terms, i int) {
 func (l *Lock) repairRequest(t *terms) protocol.Request {
 	switch {
 	case l.shared:
-		return *protocol.SharedClaimRequest(protocol.OpRepair, &t.Terms, l.name, l.value, l.shareArgs(l.permit.Load()), nil)
+		return *protocol.SharedClaimRequest(protocol.OpRepair, &t.Terms, l.name, l.value, l.shareArgs(l.permit), nil)
 	case t.fencing:
 		return protocol.FenceRepairRequest(&t.Terms, l.name, l.value, l.fenceArgs(l.fence))
 	default:
@@ -258,7 +258,7 @@ func (l *Lock) lastSet(i int) *lane.Call {
 	}
 	switch a := l.attempt.Load(); {
 	case a != nil:
-		return &a.seats[i].call
+		return &a.round.seats[i].call
 	case l.terms.fencing, l.terms.shared, l.adopts != "", l.entry != "" && i == l.arbiter:
 		return scriptGrant
 	default:

@@ -106,7 +106,7 @@ func (l *Lock) leave(now tick.Instant) (until tick.Instant, lost bool, err error
 	until = l.until
 	l.stop(now, errWasReleased)
 	l.release = releaseSent
-	l.prepareRelease(now, false)
+	l.prepareRelease(now, protocol.AsWaiter, false)
 	return until, false, nil
 }
 
@@ -179,7 +179,7 @@ func (h *handOver) takeBack(lost bool, now tick.Instant) {
 		if !lost && h.vote(i) == VoteGranted {
 			continue // with the ticket there, no SET of ours is still to land
 		}
-		l.lane(i).TakeBack(l.addressRelease(i, lane.IfPlaced), now.Mono)
+		l.lane(i).TakeBack(l.releaseCall(i, l.lastSet(i), lane.IfPlaced, lane.ToServe), now.Mono)
 		c := &lane.Call{Req: &h.release, Index: int32(i), Release: lane.ReleasePlan{Of: &h.seats[i].call, When: lane.IfPlaced}}
 		if i == l.arbiter {
 			c.Req = &h.serves

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/redlock/internal/lane"
-	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
@@ -19,38 +17,27 @@ import (
 // Mutexes. On nil and on the zero value, methods that return an error return ErrInvalid, and
 // Context, Fence and Permit panic.
 type Lock struct {
-	*resource
-	queues  *queues
+	footprint
 	renewer *renewer
 
-	value      string          // on the nodes: token@owner
-	adopts     string          // the token of the lock that it goes on with; empty: none
 	acquireCtx context.Context // of Acquire, for its values
 	grantedAt  tick.Instant
-	fence      uint64       // with WithFencing
-	permit     atomic.Int64 // of a semaphore: its number, from 1; 0: none, or not granted yet
+	fence      uint64 // with WithFencing
+	permit     int64  // of a semaphore: its number, from 1
 
-	arbiter int    // the node whose queue is served when the lock is released; -1: none
-	entry   string // in that queue, for a lock that was waited for
-	wants   int64  // the number of the permit that is reserved for it there; 0: any
-
-	grants
-	signal    chan struct{} // of the attempt's round, and of the release's then
-	releasing *departure    // nil until it is given up
+	grantRecord
+	signal chan struct{} // of the attempt's round, and of the release's then
 
 	// mu guards what follows. The mutexes of lanes, of the renewer and of queues may be
 	// taken under it; none of their owners calls a Lock while it holds its own.
 	mu      sync.Mutex
-	until   tick.Instant  // at least a quorum of nodes holds the value before this
-	longest time.Duration // no node was asked to hold the value for longer than this
-	repairs []*lane.Call  // SETs that put the value back on nodes that lost it, by node
-	over    error         // why the lock is not ours any more; nil while it is
+	until   tick.Instant // at least a quorum of nodes holds the value before this
+	repairs []*lane.Call // SETs that put the value back on nodes that lost it, by node
+	over    error        // why the lock is not ours any more; nil while it is
 	// notExtended is why the last extend found no quorum; nil if it found one.
 	notExtended error
 	renews      bool
-	shared      bool // held together with others; a downgrade makes it so
 	release     releaseState
-	nth         int32 // of those that were granted at the same moment, by one call; does not change
 
 	ctx    context.Context // nil until somebody asks for it
 	cancel context.CancelCauseFunc
@@ -74,133 +61,17 @@ const (
 
 var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
 
-func newLock(r *resource, qs *queues, k *renewer, value string) *Lock {
-	l := &Lock{
-		resource: r, queues: qs, renewer: k, value: value, longest: r.terms.TTL,
-		shared: r.terms.shared,
-	}
-	l.attempt.Store(withSeats(len(r.nodes), func(a *attempt) *round { return &a.round }))
+// newLock makes a lock of an attempt that was granted. It is not held before begin.
+func newLock(a *attempt, k *renewer) *Lock {
+	l := &Lock{footprint: a.footprint, renewer: k, permit: a.permit.Load(), signal: a.round.signal}
+	l.grantRecord.of(a)
 	l.renewal.lock = l
 	return l
 }
 
-// sendAcquire sends the SETs.
-func (l *Lock) sendAcquire(start tick.Instant) *round {
-	a := l.attempt.Load()
-	set := &a.set
-	var fence *protocol.FenceArgs
-	if l.terms.fencing {
-		fence = l.fenceArgs(l.fences.propose(start))
-	}
-	var share *protocol.ShareArgs
-	switch {
-	case l.terms.shared:
-		share = l.shareArgs(l.wants)
-		var q *protocol.QueueArgs
-		if l.entry != "" {
-			q = &protocol.QueueArgs{Entry: l.entry}
-		}
-		set = protocol.SharedClaimRequest(protocol.OpAcquireShared, &l.terms.Terms, l.name, l.value, share, q)
-	case l.adopts != "":
-		a.set = protocol.AdoptRequest(&l.terms.Terms, l.name, l.value, l.adopts, fence)
-	case l.terms.fencing:
-		set = protocol.FenceRequest(&l.terms.Terms, l.name, l.value, fence, nil)
-	default:
-		a.set = protocol.SetRequest(protocol.OpAcquire, &l.terms.Terms, l.name, l.value)
-	}
-	r := &a.round
-	r.numbered, r.observer = l.terms.permits > 0, onceGranted{&l.grants}
-	if l.terms.shared {
-		r.observer = sharedGrants{l}
-	}
-	r.init(start, r.seats)
-	l.signal = r.signal
-	r.guard, r.period = l.guard, l.guard.Period(l.terms.TTL, l.terms.fencing)
-	r.tieBreaker = l.tieBreaker(start.Mono)
-	for i := range r.seats {
-		r.address(i, set)
-	}
-	switch {
-	case l.entry == "":
-	case l.terms.shared:
-		q := &protocol.QueueArgs{Key: l.queueKey(), Entry: l.entry}
-		r.seats[l.arbiter].call.Req = protocol.SharedClaimRequest(protocol.OpAcquireShared, &l.terms.Terms, l.name, l.value, share, q)
-	case l.terms.fencing:
-		r.seats[l.arbiter].call.Req = protocol.FenceRequest(&l.terms.Terms, l.name, l.value, fence, &protocol.QueueArgs{Key: l.queueKey(), Entry: l.entry})
-	default:
-		r.seats[l.arbiter].call.Req = protocol.ClaimRequest(&l.terms.Terms, l.name, l.value, l.queueKey(), l.entry)
-	}
-	return l.sendAddressed(r)
-}
-
-// tieBreaker is the node that decides between attempts at the same moment: the first in
-// order, as for a wait queue. -1 if no node is reachable, or if the queue decides already.
-// For a semaphore there is none: that one node gave another number says nothing of who goes on.
-func (l *Lock) tieBreaker(now int64) int {
-	switch {
-	case l.entry != "" && !l.terms.shared:
-		return -1
-	case l.entry != "":
-		return l.arbiter // reserved for us, while a release is still on its way to the others
-	case l.adopts != "", l.terms.permits > 0: // what another gives back is free, and not to be adopted
-		return -1
-	case l.hasQueue():
-		return l.queues.arbiter(l.resource, now, l.terms.NodeTimeout)
-	default:
-		return l.firstReachable(now, l.terms.NodeTimeout)
-	}
-}
-
-// settlePermit takes the number that a quorum gave. Nodes that gave another one are told: by
-// sharedGrants where they vote after that, here where they did before.
-func (l *Lock) settlePermit() {
-	r := &l.attempt.Load().round
-	most, _ := r.permit()
-	l.permit.Store(most)
-	_, all := r.permit() // not those from before: a vote may have come in between
-	for i, number := range all {
-		l.mendNumber(i, number)
-	}
-}
-
-// sharedGrants sees the votes of an attempt to share a lock, also those that come after it was
-// granted.
-type sharedGrants struct{ lock *Lock }
-
-func (s sharedGrants) observe(i int, b protocol.Answer) {
-	l := s.lock
-	if l.terms.permits > 0 {
-		l.mendNumber(i, b.Number())
-	} else {
-		l.mayForget()
-	}
-	if b.LeftUntold() {
-		l.queues.notTold(i)
-		l.queues.othersWait(l.resource, true)
-	}
-}
-
-// mendNumber has a node that gave us another number list us under the one that we have, or
-// not at all if somebody else has that there. It is an extend, which creates nothing, so it
-// may come after the release. It takes no mutex of the lock: votes are delivered under that,
-// too.
-func (l *Lock) mendNumber(i int, number int64) {
-	want := l.permit.Load()
-	if want == 0 || number == 0 || number == want {
-		return
-	}
-	now := l.clock.Now().Mono
-	req := protocol.SharedExtendRequest(&l.terms.Terms, l.name, l.value, l.shareArgs(want))
-	l.lane(i).Enqueue(&lane.Call{Req: req, Index: int32(i), Deadline: now + int64(req.Timeout)}, now)
-}
-
-// begin makes a lock of a granted attempt.
-func (l *Lock) begin(ctx context.Context, until, now tick.Instant, renew bool) {
-	l.acquireCtx, l.until, l.grantedAt = ctx, until, now
-	l.begun.Store(true)
-	if l.terms.permits == 0 {
-		l.mayForget()
-	}
+// begin is the moment from which on the lock is held.
+func (l *Lock) begin(ctx context.Context, fence uint64, until, now tick.Instant, renew bool) {
+	l.acquireCtx, l.fence, l.until, l.grantedAt = ctx, fence, until, now
 	if l.renews = renew || l.terms.renew; l.renews {
 		l.renewer.schedule(&l.renewal, now, l.terms.TTL/3, l.terms.TTL)
 	}
@@ -260,7 +131,7 @@ func (l *Lock) Permit() int {
 	if l.terms.permits == 0 {
 		panic("redlock: Permit of a Lock that is no semaphore's")
 	}
-	return int(l.permit.Load()) - 1
+	return int(l.permit) - 1
 }
 
 // Until returns the end of validity: before it a majority of nodes holds the lock for

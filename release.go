@@ -109,44 +109,6 @@ func (l *Lock) firstRelease() error {
 	return l.releaseErr
 }
 
-// prepareRelease fills in the requests; the caller holds mu, or is the only one to know
-// the lock. held: a holder gives the lock up, and not an attempt that failed.
-//
-// A holder serves the queue by which it came, and the one that this process uses now, if
-// that is another. On the other nodes it may look whether somebody waits who knows neither.
-func (l *Lock) prepareRelease(now tick.Instant, held bool) {
-	if l.releasing != nil {
-		return // they may be on their way already
-	}
-	d := withSeats(len(l.nodes), func(d *departure) *round { return &d.round })
-	l.releasing = d
-	arbiter := l.queues.arbiter(l.resource, now.Mono, l.terms.JoinPatience())
-	if l.entry == "" {
-		l.arbiter = arbiter
-	}
-	d.req = l.releaseRequest(held && l.looksElsewhere(now))
-	if l.arbiter < 0 {
-		return
-	}
-	var q *protocol.QueueArgs
-	switch {
-	case !held:
-		q = l.queueArgs(l.entry, protocol.AsWaiter)
-	case l.entry != "" || l.naming != usualNames:
-		q = l.queueArgs(l.entry, protocol.AsHolder)
-	}
-	d.queueReq = l.queueRelease(q)
-	d.queueReq.ReadBound, d.queueReq.KeepFor = l.longest, l.longest
-	if l.entry != "" {
-		d.queueReq.KeepFor = max(l.longest, protocol.QueueLife)
-	}
-	if l.arbiter != arbiter && arbiter >= 0 && held {
-		also := l.queueRelease(l.queueArgs("", protocol.AsHolder))
-		also.ReadBound, also.KeepFor = l.longest, l.longest
-		d.also = &servedToo{node: arbiter, req: also}
-	}
-}
-
 // lookAfter is after what time a holder looks for waiters whom it does not serve.
 const lookAfter = 5 * time.Millisecond
 
@@ -161,69 +123,15 @@ func (l *Lock) looksElsewhere(now tick.Instant) bool {
 	return now.Since(l.grantedAt) >= lookAfter || l.queues.brief.Add(1)%lookEvery == 0
 }
 
-// releaseRequest is the request for the nodes whose queue is not served.
-func (l *Lock) releaseRequest(looks bool) protocol.Request {
-	var r protocol.Request
-	switch {
-	case l.shared:
-		r = protocol.SharedReleaseRequest(&l.terms.Terms, l.name, l.value, l.shareArgs(0), l.queueArgs("", protocol.AsPasser))
-	case !looks || !l.hasQueue():
-		r = protocol.ReleaseRequest(&l.terms.Terms, l.name, l.value)
-	case l.naming == usualNames:
-		r = protocol.QueueReleaseRequest(&l.terms.Terms, l.name, l.value, passer)
-	default:
-		r = protocol.QueueReleaseRequest(&l.terms.Terms, l.name, l.value, l.queueArgs("", protocol.AsPasser))
-	}
-	r.ReadBound, r.KeepFor = l.longest, l.longest
-	return r
-}
-
-// queueRelease is the request for a node whose queue is served; without q it is that of a
-// holder who did not wait, for a queue with the usual name.
-func (l *Lock) queueRelease(q *protocol.QueueArgs) protocol.Request {
-	switch {
-	case !l.shared:
-		return protocol.QueueReleaseRequest(&l.terms.Terms, l.name, l.value, q)
-	case q == nil:
-		q = l.queueArgs("", protocol.AsHolder)
-	}
-	return protocol.SharedReleaseRequest(&l.terms.Terms, l.name, l.value, l.shareArgs(0), q)
-}
-
-var passer = &protocol.QueueArgs{As: protocol.AsPasser}
-
-// addressRelease makes the call for one node. It does not look at a call that was handed
-// to a lane before.
-func (l *Lock) addressRelease(i int, when lane.Insistence) *lane.Call {
-	d := l.releasing
-	c := &d.seats[i].call
-	c.Req, c.Index = &d.req, int32(i)
-	c.Release = lane.ReleasePlan{Of: l.lastSet(i), When: when}
-	switch {
-	case i == l.arbiter:
-		c.Req = &d.queueReq
-		switch {
-		case l.entry != "":
-			c.Release.When = lane.Unconditional
-		case l.over != nil:
-			c.Release.When = lane.ToServe
-		}
-	case d.also != nil && i == d.also.node:
-		c.Req = &d.also.req
-		c.Release.When = lane.Unconditional
-	}
-	return c
-}
-
 // sendRelease starts the release on every node where the value may be; the caller
 // holds mu.
 func (l *Lock) sendRelease(start tick.Instant) *round {
-	l.prepareRelease(start, true)
-	r := &l.releasing.round
+	l.prepareRelease(start, protocol.AsHolder, l.looksElsewhere(start))
+	r := &l.leaving.round
 	r.observer, r.guard, r.signal = l, l.guard, l.signal
 	r.init(start, r.seats)
 	for i := range r.seats {
-		r.address(i, l.addressRelease(i, lane.IfSent).Req)
+		r.address(i, l.releaseCall(i, l.lastSet(i), lane.IfSent, lane.ToServe).Req)
 	}
 	l.takeBackTicket(start)
 	for i := range r.seats {
@@ -242,8 +150,8 @@ func (l *Lock) sendKeep(start tick.Instant, left time.Duration) *round {
 	if err != nil {
 		return nil
 	}
-	l.prepareRelease(start, false)
-	d := l.releasing
+	l.prepareRelease(start, protocol.AsWaiter, false)
+	d := l.leaving
 	d.req = protocol.KeepRequest(&l.terms.Terms, l.name, l.value, &protocol.KeepArgs{Value: value, Until: start.Mono + int64(left), Drift: l.opts.DriftFactor})
 	d.req.ReadBound, d.req.KeepFor = l.longest, l.longest+left
 	r := &d.round
@@ -285,8 +193,7 @@ func (l *Lock) takeBackTicket(start tick.Instant) {
 
 // observe sees each node's answer to the release.
 func (l *Lock) observe(i int, b protocol.Answer) {
-	also := l.releasing.also
-	served := i == l.arbiter || also != nil && i == also.node
+	served := l.leaving.serves(i, l.arbiter)
 	told, _ := b.Val.(int64)
 	if told == protocol.PublishDenied {
 		l.queues.notTold(i)
@@ -332,22 +239,5 @@ func (l *Lock) awaitLeft(r *round) {
 		if r.vote(i) == VotePending {
 			l.lane(i).AwaitLeft(&r.seats[i].call, took)
 		}
-	}
-}
-
-// takeBack releases a failed attempt wherever its SET was or may have been applied,
-// with nobody waiting for it. With only granted, it leaves alone the nodes that did not
-// answer yet, whose answers still tell what to call the failure, and the one that keeps
-// the queue we are in, where we take our place again first.
-func (l *Lock) takeBack(onlyGranted bool) {
-	now := l.clock.Now()
-	l.prepareRelease(now, false)
-	for i := range l.nodes {
-		handed := l.releasing.seats[i].call.Release.Of != nil
-		if handed ||
-			onlyGranted && (!l.granted(i) || l.entry != "" && i == l.arbiter) {
-			continue
-		}
-		l.lane(i).TakeBack(l.addressRelease(i, lane.IfPlaced), now.Mono)
 	}
 }

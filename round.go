@@ -77,6 +77,31 @@ func (c *cast) fence() uint64 {
 	return c.Answer.Fence()
 }
 
+// withSeats makes what has a round, and room for the answers of so many nodes. The usual numbers
+// cost one allocation.
+func withSeats[T any](nodes int, of func(*T) *round) *T {
+	switch nodes {
+	case 3:
+		x := new(struct {
+			it   T
+			room [3]seat
+		})
+		of(&x.it).seats = x.room[:]
+		return &x.it
+	case 5:
+		x := new(struct {
+			it   T
+			room [5]seat
+		})
+		of(&x.it).seats = x.room[:]
+		return &x.it
+	default:
+		it := new(T)
+		of(it).seats = make([]seat, nodes)
+		return it
+	}
+}
+
 // init makes the round ready; seats are the nodes', new. It keeps a signal that it was given:
 // a token that is left in it does no harm.
 func (r *round) init(start tick.Instant, seats []seat) {

@@ -260,11 +260,7 @@ func (c *collection) waitFor(busy, turns int) error {
 // tryRest asks for all parts that are missing, at once. If that leaves some missing, it
 // returns the first that is.
 func (c *collection) tryRest() (busy int, retryable bool, err error) {
-	type attempt struct {
-		lock  *Lock
-		until tick.Instant
-	}
-	asked := make([]attempt, len(c.parts))
+	asked := make([]*attempt, len(c.parts))
 	busy = -1
 	c.together(func() {
 		for i, p := range c.parts {
@@ -272,19 +268,19 @@ func (c *collection) tryRest() (busy int, retryable bool, err error) {
 				continue
 			}
 			p.attempts++
-			if asked[i].lock, asked[i].until, err = p.ask(); err != nil {
+			if asked[i], err = p.ask(); err != nil {
 				busy = i
 				return
 			}
 		}
 	})
 	for i, p := range c.parts {
-		switch a := asked[i]; {
-		case a.lock == nil:
+		switch at := asked[i]; {
+		case at == nil:
 		case busy >= 0:
-			a.lock.abandon()
+			p.abandon(at)
 		default:
-			if p.held, retryable, err = p.settle(a.lock, a.until); err != nil {
+			if p.held, retryable, err = p.settle(at); err != nil {
 				busy = i
 			}
 		}
@@ -356,14 +352,4 @@ func (p *part) giveBack() {
 		go func() { _ = lock.endRelease(p.caller, sent, start) }()
 	}
 	p.told = false
-}
-
-// abandon takes an attempt back whose verdict nobody waits for any more. One that was granted
-// is released as by a holder, so that a waiter whom it kept out is told.
-func (l *Lock) abandon() {
-	if l.attempt.Load().giveUp() == verdictGranted {
-		l.startRelease(false)
-		return
-	}
-	l.takeBack(false)
 }

@@ -473,7 +473,7 @@ var simRules = []simRule{
 	}},
 	{"adopt: %v was adopted by %.6s, and then", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 100*msec)
-		h.checkAdoptedAgain(g, h.grant(1, "b", 20*msec, 100*msec), &Lock{value: is("c")}, either(h, nil, ErrNotHeld))
+		h.checkAdoptedAgain(g, h.grant(1, "b", 20*msec, 100*msec), &Lock{footprint: footprint{value: is("c")}}, either(h, nil, ErrNotHeld))
 	}},
 	{"adopt: %v was adopted by %v, but only", nil, func(h *handMade) {
 		g := h.handed()

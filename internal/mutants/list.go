@@ -74,8 +74,8 @@ var list = []mutant{
 	{
 		name: "attempt-validity-from-the-end",
 		file: "acquire.go",
-		old:  `l.begin(a.caller, until, now, a.renews)`,
-		new:  `l.begin(a.caller, validUntil(now, a.terms.TTL, a.opts.DriftFactor), now, a.renews)`,
+		old:  `lock.begin(a.caller, fence, until, now, a.renews)`,
+		new:  `lock.begin(a.caller, fence, validUntil(now, a.terms.TTL, a.opts.DriftFactor), now, a.renews)`,
 		why:  "keys live from when the SETs arrived, so that a slow quorum makes Until too late",
 	},
 	{
@@ -88,15 +88,15 @@ var list = []mutant{
 	{
 		name: "attempt-no-clean-up",
 		file: "acquire.go",
-		old:  `l.takeBack(false)`,
-		new:  ``,
+		old:  "\tat.takeBack(false)\n\treturn nil, retryable",
+		new:  "\treturn nil, retryable",
 		why:  "the keys of a failed attempt keep everybody out until their TTL ends",
 	},
 	{
 		name: "attempt-clean-up-on-callers-context",
 		file: "acquire.go",
-		old:  `l.takeBack(false)`,
-		new:  "if a.ctx.Err() == nil {\n\t\tl.takeBack(false)\n\t}",
+		old:  "\tat.takeBack(false)\n\treturn nil, retryable",
+		new:  "\tif a.ctx.Err() == nil {\n\t\tat.takeBack(false)\n\t}\n\treturn nil, retryable",
 		why:  "a caller that gives up leaves its keys behind",
 	},
 	{
@@ -111,7 +111,7 @@ var list = []mutant{
 		file: "acquire.go",
 		old: `	if cut == nil && v == verdictGranted && a.terms.fencing {
 		var raised *round
-		if l.fence, raised, v, cut = a.settleFence(a.ctx, r, l.value); v != verdictGranted {
+		if fence, raised, v, cut = a.settleFence(a.ctx, r, at.value); v != verdictGranted {
 			r = raised // its votes tell what went wrong
 			if v == verdictHeld {
 				v = verdictNoQuorum // whose lease ended is not held by another
@@ -122,7 +122,7 @@ var list = []mutant{
 		new: `	now := a.clock.Now()
 	if cut == nil && v == verdictGranted && a.terms.fencing {
 		var raised *round
-		if l.fence, raised, v, cut = a.settleFence(a.ctx, r, l.value); v != verdictGranted {
+		if fence, raised, v, cut = a.settleFence(a.ctx, r, at.value); v != verdictGranted {
 			r = raised
 			if v == verdictHeld {
 				v = verdictNoQuorum
@@ -360,9 +360,9 @@ var list = []mutant{
 	},
 	{
 		name: "guard-off",
-		file: "lock.go",
-		old:  `r.guard, r.period = l.guard, l.guard.Period(l.terms.TTL, l.terms.fencing)`,
-		new:  `r.guard, r.period = nil, l.guard.Period(l.terms.TTL, l.terms.fencing)`,
+		file: "attempt.go",
+		old:  `r.guard, r.period = a.guard, a.guard.Period(a.terms.TTL, a.terms.fencing)`,
+		new:  `r.guard, r.period = nil, a.guard.Period(a.terms.TTL, a.terms.fencing)`,
 		why:  "a node that forgot its locks grants them again",
 	},
 	{
@@ -607,8 +607,8 @@ var list = []mutant{
 	{
 		name: "attempt-forgotten-before-all-granted",
 		file: "attempt.go",
-		old:  `!g.begun.Load() || !a.allGranted() ||`,
-		new:  `!g.begun.Load() ||`,
+		old:  `a == nil || !a.round.allGranted() ||`,
+		new:  `a == nil ||`,
 		why:  "a SET whose answer was lost is taken for granted, and what it does after the release stays",
 		// Hardly a seed of 20,000 shows it.
 		args: "-test.run=^TestReleaseIsSentAgain",
@@ -783,9 +783,9 @@ var list = []mutant{
 	},
 	{
 		name: "permit-of-the-first-node",
-		file: "lock.go",
-		old:  `l.permit.Store(most)`,
-		new:  "_, first := r.permit()\n\tfor i, n := range first {\n\t\tif i == 0 {\n\t\t\tmost = max(n, min(most, 1))\n\t\t}\n\t}\n\tl.permit.Store(most)",
+		file: "attempt.go",
+		old:  `a.permit.Store(most)`,
+		new:  "_, first := a.round.permit()\n\tfor i, n := range first {\n\t\tif i == 0 {\n\t\t\tmost = max(n, min(most, 1))\n\t\t}\n\t}\n\ta.permit.Store(most)",
 		why:  "a permit is the number that a majority gave, and one node may differ",
 	},
 	{
@@ -1234,7 +1234,7 @@ var list = []mutant{
 	},
 	{
 		name: "tie-nobody-asks-again",
-		file: "tie.go",
+		file: "attempt.go",
 		old:  `for try := 0; try < tieTries &&`,
 		new:  `for try := 0; false &&`,
 		why:  "of several that ask at the same moment each may get a minority, and then nobody gets the lock",
@@ -1263,9 +1263,9 @@ var list = []mutant{
 	},
 	{
 		name: "tie-asks-after-a-release",
-		file: "tie.go",
-		old:  "l.askAgain(end)\n",
-		new:  "l.takeBack(true)\n\t\tl.askAgain(end)\n",
+		file: "attempt.go",
+		old:  "a.askAgain(end)\n",
+		new:  "a.takeBack(true)\n\t\ta.askAgain(end)\n",
 		why:  "what was given back is counted as granted still",
 	},
 	{
@@ -1328,8 +1328,8 @@ var list = []mutant{
 	{
 		name: "several-half-a-set",
 		file: "several.go",
-		old:  "case busy >= 0:\n\t\t\ta.lock.abandon()",
-		new:  "case a.lock.life.over():\n\t\t\ta.lock.abandon()",
+		old:  "case busy >= 0:\n\t\t\tp.abandon(at)",
+		new:  "case at.life.over():\n\t\t\tp.abandon(at)",
 		why:  "the answer for the last key is taken for that of all",
 	},
 	{
@@ -1356,16 +1356,16 @@ var list = []mutant{
 	},
 	{
 		name: "several-attempts-not-taken-back",
-		file: "several.go",
-		old:  "\tl.takeBack(false)\n",
-		new:  "",
+		file: "acquire.go",
+		old:  "\tat.takeBack(false)\n}",
+		new:  "}",
 		why:  "keys behind the one that was refused stay until their TTL ends",
 	},
 	{
 		name: "several-grants-not-taken-back",
-		file: "several.go",
-		old:  "if l.attempt.Load().giveUp() == verdictGranted {\n\t\tl.startRelease(false)\n\t\treturn",
-		new:  "if l.attempt.Load().giveUp() == verdictGranted {\n\t\treturn",
+		file: "acquire.go",
+		old:  "if at.round.giveUp() == verdictGranted {\n\t\tnewLock(at, a.renewer).startRelease(false)\n\t\treturn",
+		new:  "if at.round.giveUp() == verdictGranted {\n\t\treturn",
 		why:  "keys behind the one that was refused stay until their TTL ends",
 	},
 	{
@@ -1422,8 +1422,8 @@ var list = []mutant{
 	{
 		name: "adopt-keeps-the-token",
 		file: "acquire.go",
-		old:  "value, err := a.tokens.newValue(a.terms.owner)\n\tif err != nil {\n\t\treturn nil, err\n\t}",
-		new:  "value, err := a.tokens.newValue(a.terms.owner)\n\tif err != nil {\n\t\treturn nil, err\n\t}\n\tif a.adopts != \"\" {\n\t\tvalue = a.adopts + value[tokenLen:]\n\t}",
+		old:  "\tat.send(a.clock.Now())\n",
+		new:  "\tif a.adopts != \"\" {\n\t\tat.value = a.adopts + at.value[tokenLen:]\n\t}\n\tat.send(a.clock.Now())\n",
 		why:  "a release of the former holder that comes late ends the new holder's lock",
 	},
 	{
@@ -1540,7 +1540,7 @@ var list = []mutant{
 	{
 		name: "handover-leaves-the-former-value",
 		file: "handover.go",
-		old:  "\t\tl.lane(i).TakeBack(l.addressRelease(i, lane.IfPlaced), now.Mono)\n",
+		old:  "\t\tl.lane(i).TakeBack(l.releaseCall(i, l.lastSet(i), lane.IfPlaced, lane.ToServe), now.Mono)\n",
 		new:  "",
 		why:  "where the ticket did not come, the former holder's value keeps others out",
 	},
@@ -1830,9 +1830,9 @@ var list = []mutant{
 	},
 	{
 		name: "permit-vote-in-between",
-		file: "lock.go",
-		old:  "most, _ := r.permit()\n\tl.permit.Store(most)\n\t_, all := r.permit()",
-		new:  "most, all := r.permit()\n\ttime.Sleep(time.Microsecond)\n\tl.permit.Store(most)",
+		file: "attempt.go",
+		old:  "most, _ := a.round.permit()\n\ta.permit.Store(most)\n\t_, all := a.round.permit()",
+		new:  "most, all := a.round.permit()\n\ttime.Sleep(time.Microsecond)\n\ta.permit.Store(most)",
 		why:  "a vote that comes before the number is known, and after the others were looked at, leaves a stray until a renewal",
 		args: "-test.run=^TestStrayNumber",
 	},
