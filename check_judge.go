@@ -173,7 +173,7 @@ func judgePersistence(f facts, s setup, add addFinding) {
 	case f.AppendOnly == "no":
 		add(severity, "persistence", "appendonly no: a restart forgets the locks that the node granted", advice)
 	case f.AppendOnly == "yes" && f.AppendFsync == "everysec":
-		add(severity, "persistence", "appendfsync everysec: a crash of the machine forgets the locks of about the last second", advice)
+		add(severity, "persistence", "appendfsync everysec: a crash of the machine, or of the server while the disk is slow, forgets the locks of about the last second", advice)
 	case f.AppendOnly == "yes" && f.AppendFsync == "no":
 		add(severity, "persistence", "appendfsync no: a crash of the machine forgets the locks that the system had not written yet, some 30s as a rule", advice)
 	}

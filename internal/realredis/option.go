@@ -67,7 +67,9 @@ func User(name, password string, rules ...string) Option {
 }
 
 // AOF makes the server keep an append only file, so that keys survive a kill.
-// The fsync policy is "always", "everysec" or "no".
+// The fsync policy is "always", "everysec" or "no". With "everysec" a server that is killed while its
+// disk is slow may have answered what it had not written yet: as long as a sync takes, it puts off
+// writing. With the others it writes before it answers.
 func AOF(fsync string) Option {
 	return func(c *config) {
 		c.add("appendonly", "yes")

@@ -122,7 +122,7 @@ func TestRestart(t *testing.T) {
 		{"shutdown", nil, func(s *Server) { require.NoError(t, s.Shutdown()) }, false},
 		{"alive", nil, func(*Server) {}, false},
 		{"kill, AOF always", []Option{AOF("always")}, (*Server).Kill, true},
-		{"kill, AOF everysec", []Option{AOF("everysec")}, (*Server).Kill, true},
+		{"kill, AOF no", []Option{AOF("no")}, (*Server).Kill, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := Start(t, tc.opts...)
