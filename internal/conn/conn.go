@@ -44,10 +44,7 @@ func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration, left func
 	ctx := context.Background()
 	cmds := make([]redis.Cmder, len(batch))
 	for i, c := range batch {
-		o := new(protocol.Command)
-		args := c.Req.Values()
-		o.Prepare(c.Req.Script == nil, args, args)
-		cmds[i] = o
+		cmds[i] = protocol.NewCommand(c.Req)
 	}
 	pipe := m.Client.Pipeline()
 	_ = pipe.BatchProcess(ctx, cmds...) // only queues them

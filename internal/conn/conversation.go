@@ -19,6 +19,7 @@ type Flow interface {
 	// Exchange sends the calls in order, each once and never again, with the looks at
 	// their places, and fills in the answer of each call: val, err and sent. It returns
 	// when all answers were read or the connection broke or was closed. left is as for a wire.
+	// Ask must have been answered before.
 	Exchange(batch []*lane.Call, want Looks, left func()) Said
 	// Ask is the whole identity. Its error means that nothing is known: the server, or
 	// nobody, answered so. What the server denies for good is in the report.

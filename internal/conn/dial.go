@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -125,7 +126,6 @@ type socket struct {
 	peek    peek
 	look    func(fd uintptr) // peek.at, bound once
 	count   atomic.Int64
-	written func() // called before the next read, since go-redis flushes before that; nil: none is
 }
 
 func newSocket(conn net.Conn) *socket {
@@ -156,10 +156,6 @@ func (s *socket) quiet() bool {
 }
 
 func (s *socket) Read(p []byte) (int, error) {
-	if w := s.written; w != nil {
-		s.written = nil
-		w()
-	}
 	n, err := s.Conn.Read(p)
 	s.count.Add(int64(n))
 	return n, err
@@ -169,15 +165,15 @@ func (s *socket) Read(p []byte) (int, error) {
 func (s *socket) Close() error { return s.under.Close() }
 
 // ownFlow is a connection of our own. A go-redis client of its own holds it, so socket and
-// identity belong together: a pool would replace one behind the other's back.
+// identity belong together: a pool would replace one behind the other's back. go-redis greets on it
+// and asks; batches go past it, see resp.go.
 type ownFlow struct {
 	socket    *socket
 	client    *redis.Client
-	conn      *redis.Conn
 	pipe      redis.Pipeliner
-	cmds      []redis.Cmder // *once, to be used again
-	room      []redis.Cmder // a batch and what follows it
-	questions *questions    // behind batches, and without any
+	out       respWriter
+	in        respReader
+	questions *questions
 	markKey   string
 	native    Native
 	closing   sync.Once
@@ -194,63 +190,78 @@ func newOwnFlow(conn net.Conn, o *redis.Options, markKey string, denied *atomic.
 		return f.socket, nil
 	}
 	mine.TLSConfig = nil // done
+	mine.Protocol = 2    // which is what resp.go reads
 	mine.PoolSize = 1
 	mine.ConnMaxLifetime, mine.ConnMaxIdleTime = 0, -1
 	// Without deadlines: a timer closes the socket.
 	mine.ReadTimeout, mine.WriteTimeout = -2, -2
+	f.in = newRespReader(f.socket)
 	f.client = redis.NewClient(&mine)
-	f.conn = f.client.Conn()
-	f.pipe = f.conn.Pipeline()
+	f.pipe = f.client.Conn().Pipeline()
 	return f
 }
 
 func (f *ownFlow) Exchange(batch []*lane.Call, want Looks, left func()) (got Said) {
-	ctx := context.Background()
-	for len(f.cmds) < len(batch) {
-		f.cmds = append(f.cmds, &protocol.Command{})
-	}
-	cmds := append(f.room[:0], f.cmds[:len(batch)]...)
-	native := f.native.May()
-	for i, c := range batch {
-		cmds[i].(*protocol.Command).Reuse(c.Req, native)
-	}
-	cmds = f.questions.follow(cmds, want)
-	f.room = cmds
-	f.socket.written = left
-	failure := f.send(ctx, cmds)
-	f.socket.written = nil
-	for i, c := range batch {
-		o := cmds[i].(*protocol.Command)
-		o.Reply(&c.Answer, failure)
+	f.send(batch, want)
+	left()
+	for _, c := range batch {
+		c.Val, c.Err = f.in.reply()
 		f.native.Learn(&c.Answer)
-		o.Forget()
 	}
-	got.behind(f.questions, want, failure)
+	f.look(&got, want)
+	if err := f.in.over(); errors.Is(err, errUnasked) {
+		for _, c := range batch {
+			c.Answer = protocol.Answer{Err: err, Sent: true}
+		}
+	}
+	got.Broken = f.in.broken != nil
 	return got
 }
 
-// send sends commands. One alone needs no pipeline.
-func (f *ownFlow) send(ctx context.Context, cmds []redis.Cmder) error {
-	if len(cmds) == 1 {
-		return f.conn.Process(ctx, cmds[0])
+// send writes a batch and what is asked behind it. Once it has begun to, any of it may have been
+// sent: what a connection that breaks says of that is not certain everywhere.
+func (f *ownFlow) send(batch []*lane.Call, want Looks) {
+	may := f.native.May()
+	for _, c := range batch {
+		c.Answer = protocol.Answer{Sent: true, Native: f.out.request(c.Req, may)}
 	}
-	_ = f.pipe.BatchProcess(ctx, cmds...) // only queues them
-	_, err := f.pipe.Exec(ctx)
-	return err
-}
-
-// behind reads the answers to the looks behind a batch.
-func (got *Said) behind(q *questions, want Looks, failure error) {
-	heard := true
 	if want&LookMark != 0 {
-		got.Mark, heard = q.remembered(failure, 0)
-		got.Broken = got.Broken || !heard
+		f.out.ask("GET", f.markKey)
 	}
 	if want&LookRole != 0 {
-		got.Role, got.RoleOK, heard = q.role(failure)
-		got.Broken = got.Broken || !heard
-		got.Evicted, heard = q.evicted(failure)
-		got.Broken = got.Broken || !heard
+		f.out.ask("INFO", "replication")
+		f.out.ask("INFO", "stats")
+	}
+	if _, err := f.socket.Write(f.out.bytes); err != nil {
+		f.in.fail(err)
+	}
+	if f.out.bytes = f.out.bytes[:0]; cap(f.out.bytes) > mostRoom {
+		f.out.bytes = nil
+	}
+}
+
+// mostRoom is what a connection keeps for its next batch. A full one of plain requests takes half
+// of it, one of scripts as their text several times as much.
+const mostRoom = 256 << 10
+
+// look reads the answers to the looks behind a batch.
+func (f *ownFlow) look(got *Said, want Looks) {
+	if want&LookMark != 0 {
+		if text, present, err := f.in.text(); err != nil {
+			got.Mark = protocol.UnreadMark(err)
+		} else {
+			got.Mark = f.questions.look(text, present)
+		}
+	}
+	if want&LookRole != 0 {
+		role, err := f.in.reply()
+		if text, ok := role.(string); ok && err == nil {
+			got.Role.ReadReplication(text)
+			got.RoleOK = true
+		}
+		stats, _ := f.in.reply()
+		text, _ := stats.(string)
+		got.Evicted = evictedKeys(text)
 	}
 }
 

@@ -14,15 +14,18 @@
 //     says, before any answer of that connection is delivered. A batch with a SET goes out only where
 //     that is known.
 //   - Exchange reports whether anything of the batch may still take effect.
+//   - No reply counts whose place is in doubt. What is no reply ends its connection, and the rest of
+//     the batch has no answer; where more came than was asked for, none of the batch has one.
 //
-// What it expects downwards: go-redis dials, greets, authenticates and parses. [ManyServers] is the
-// general way, for clients of which one name stands for several servers: no identity, nothing to
-// guard, no connection to kill.
+// What it expects downwards: go-redis dials, greets, authenticates, and asks who answers. Batches are
+// written and read in resp.go, over the same sockets. [ManyServers] is the general way, by go-redis
+// alone, for clients of which one name stands for several servers: no identity, nothing to guard, no
+// connection to kill.
 //
 // One mutex guards the conversations with a node and what each says. It is not held across I/O, and
 // none but the clock's is taken under it. A flow is used by one goroutine at a time.
 //
 // Where to look: conversation.go has the life of a conversation and how a batch finds one, fresh.go
 // where new ones come from, end.go those that are overdue and how they are ended, dial.go sockets and
-// go-redis, flow.go the questions that go along with a batch, conn.go the way over a client.
+// batches, resp.go their bytes, flow.go the questions to a server, conn.go the way over a client.
 package conn

@@ -122,29 +122,18 @@ func (n *Native) Learn(b *protocol.Answer) {
 type questions struct {
 	known protocol.Mark // as read last, since it hardly ever changes
 
-	ping, server, replication, stats, id, mark, time *question
+	ping, server, replication, id, mark, time *question
 }
 
 func newQuestions(markKey string) *questions {
 	q := &questions{
 		ping: ask("PING"), server: ask("INFO", "server"), replication: ask("INFO", "replication"),
-		stats: ask("INFO", "stats"), id: ask("CLIENT", "ID"),
+		id: ask("CLIENT", "ID"),
 	}
 	if markKey != "" {
 		q.mark, q.time = askText("GET", markKey), ask("TIME")
 	}
 	return q
-}
-
-// follow appends the questions that go behind a batch.
-func (q *questions) follow(cmds []redis.Cmder, want Looks) []redis.Cmder {
-	if want&LookMark != 0 {
-		cmds = append(cmds, q.mark.again())
-	}
-	if want&LookRole != 0 {
-		cmds = append(cmds, q.replication.again(), q.stats.again())
-	}
-	return cmds
 }
 
 // askToWrite is the command that writes the mark.
@@ -224,39 +213,30 @@ func (q *questions) remembered(failure error, now time.Duration) (m protocol.Mar
 	if err != nil {
 		return protocol.UnreadMark(err), heard
 	}
-	if !present || q.known.State != protocol.MarkPresent || text != q.known.Text {
-		q.known = protocol.ReadMark(text, present, 0)
-	}
-	return q.known.Aged(now), true
+	return q.look([]byte(text), present).Aged(now), true
 }
 
-// role reads what INFO replication tells.
-func (q *questions) role(failure error) (s protocol.ServerReport, ok, heard bool) {
-	text, err, heard := q.replication.string(failure)
-	if err != nil {
-		return s, false, heard
+// look is the mark of which only the key was read.
+func (q *questions) look(text []byte, present bool) protocol.Mark {
+	if !present || q.known.State != protocol.MarkPresent || string(text) != q.known.Text {
+		q.known = protocol.ReadMark(string(text), present, 0)
 	}
-	s.ReadReplication(text)
-	return s, true, true
+	return q.known
 }
 
-// evicted reads how many keys INFO stats says were evicted; -1: it does not tell.
-func (q *questions) evicted(failure error) (count int64, heard bool) {
-	text, err, heard := q.stats.string(failure)
-	if err != nil {
-		return -1, heard
-	}
+// evictedKeys is how many keys INFO stats says were evicted; -1: it does not tell.
+func evictedKeys(stats string) int64 {
 	// Read without a map of some sixty fields, since it is asked for each second.
-	_, rest, _ := strings.Cut(text, "evicted_keys:")
+	_, rest, _ := strings.Cut(stats, "evicted_keys:")
 	n := 0
 	for n < len(rest) && rest[n] >= '0' && rest[n] <= '9' {
 		n++
 	}
-	count, err = strconv.ParseInt(rest[:n], 10, 64)
+	count, err := strconv.ParseInt(rest[:n], 10, 64)
 	if err != nil {
-		return -1, true
+		return -1
 	}
-	return count, true
+	return count
 }
 
 // serverTime is an answer to TIME, since 1970; 0 where it is none.

@@ -72,7 +72,7 @@ func (f *realMarks) tell(g *guard.Guard, i int, s protocol.ServerReport) (wrote 
 	for w := g.Saw(i, s); w != nil; w = g.Saw(i, s) {
 		wrote = true
 		s = f.ask(i)
-		s.Mark = protocol.ReadWritten(f.clients[i].Eval(context.Background(), protocol.MarkScript.Source, []string{protocol.MarkKey}, w.Args()...).Result())
+		s.Mark = protocol.ReadWritten(f.clients[i].Eval(context.Background(), protocol.MarkScript.Source, []string{protocol.MarkKey}, w.Args()).Result())
 	}
 	return wrote
 }

@@ -12,7 +12,8 @@
 //     which scripts may return after a part of their work; [HalfWay] says which errors can.
 //   - Expiry is always relative (PX), so that no clock of a client decides when a node's key ends.
 //
-// What it expects downwards: go-redis to write a command and to read its reply.
+// What it expects downwards: [Words] that take a request's words in order, and replies that are read
+// as go-redis reads them.
 //
 // Adding an operation: a constant [Op] with its name, a script in scripts/ and a constructor in
 // request.go, its arguments in command.go, what its replies mean in reply.go, and the same script in

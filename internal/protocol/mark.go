@@ -120,7 +120,7 @@ func (w *MarkWrite) Written() Mark {
 }
 
 // Args are the script's, behind its keys.
-func (w *MarkWrite) Args() []any {
+func (w *MarkWrite) Args() []string {
 	at, how, repl := "", markLater, w.ReplID
 	if w.At > 0 {
 		at = strconv.FormatInt(w.At, 10)
@@ -131,7 +131,7 @@ func (w *MarkWrite) Args() []any {
 	if repl == "" {
 		repl = markNoReplID
 	}
-	return []any{w.Old, w.ID, at, fmt.Sprintf("%d %s %s %s", w.Uptime.Microseconds(), how, w.RunID, repl)}
+	return []string{w.Old, w.ID, at, fmt.Sprintf("%d %s %s %s", w.Uptime.Microseconds(), how, w.RunID, repl)}
 }
 
 // ReadWritten is what the script's answer says of the mark.

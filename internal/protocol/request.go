@@ -44,7 +44,7 @@ func (o Op) Acquires() bool {
 }
 
 // Request is one thing asked of nodes, the same for each of them. It is immutable once it
-// was sent. The wire makes a command of it, see appendArgs.
+// was sent. The wire makes a command of it, see Write.
 type Request struct {
 	Op     Op
 	Whole  bool         // the script goes as its text, since the server does not know its digest
@@ -60,7 +60,7 @@ type Request struct {
 	fence *FenceArgs // nil: no fencing
 	from  string     // of OpAdopt and OpMove: the token under which the lock is held
 	share *ShareArgs // nil: the lock is held alone
-	mark  []any      // of opMark: the script's arguments
+	mark  []string   // of opMark: the script's arguments
 	Keep  *KeepArgs  // of a release that leaves the key for a while; nil: it does not
 
 	// Timeout is how long the caller waits for one node.
