@@ -1,52 +1,77 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"io"
+	"net"
+	"strconv"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
 const (
-	bareName   = "bare"
+	bareName     = "bare"
+	bareRESPName = "bare-resp"
+
 	bareScript = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
 )
 
 // bareCandidate is what a lock costs with nothing but lanes: one goroutine per node sends
-// what has collected in one go-redis pipeline, and a call returns at the quorum. It has no
-// queue, guard, hooks, fencing, deadlines, clean-up or errors per node. It is a measure of
-// what those cost, and no lock to use: a node that hangs stops it for good.
+// what has collected at once, and a call returns at the quorum. It has no queue, guard, hooks,
+// fencing, deadlines, clean-up or errors per node. It is a measure of what those cost, and no
+// lock to use: a node that hangs stops it for good.
 type bareCandidate struct {
-	need  int
-	nodes []*bareLane
-	sha   string
+	called string
+	resp   bool
+	need   int
+	nodes  []*bareLane
+	sha    string
 }
 
-func openBare(ctx context.Context, t target) (candidate, error) {
-	c := &bareCandidate{need: len(t.Addrs)/2 + 1}
-	for _, addr := range t.Addrs {
-		client := redis.NewClient(&redis.Options{
-			Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true, DisableIdentity: true, PoolSize: 8,
-		})
-		c.nodes = append(c.nodes, newBareLane(client))
-		var err error
-		if c.sha, err = client.ScriptLoad(ctx, bareScript).Result(); err != nil {
-			c.close()
-			return nil, err
+// openBare opens one whose batches are go-redis pipelines, or, with resp, bytes that are written
+// and read without it, which is the floor.
+func openBare(name string, resp bool) func(context.Context, target) (candidate, error) {
+	return func(ctx context.Context, t target) (candidate, error) {
+		c := &bareCandidate{called: name, resp: resp, need: len(t.Addrs)/2 + 1}
+		for _, addr := range t.Addrs {
+			if err := c.add(ctx, addr); err != nil {
+				c.close()
+				return nil, err
+			}
 		}
+		return c, nil
 	}
-	return c, nil
 }
 
-func (c *bareCandidate) name() string { return bareName }
+func (c *bareCandidate) add(ctx context.Context, addr string) (err error) {
+	client := redis.NewClient(&redis.Options{
+		Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true, DisableIdentity: true, PoolSize: 8,
+	})
+	if c.sha, err = client.ScriptLoad(ctx, bareScript).Result(); err != nil {
+		return errors.Join(err, client.Close())
+	}
+	if !c.resp {
+		c.nodes = append(c.nodes, newBareLane(barePipeline{client}))
+		return nil
+	}
+	conn, err := net.Dial("tcp", addr)
+	if err == nil {
+		c.nodes = append(c.nodes, newBareLane(&bareRESP{Conn: conn, in: bufio.NewReaderSize(conn, 32<<10)}))
+	}
+	return errors.Join(err, client.Close())
+}
+
+func (c *bareCandidate) name() string { return c.called }
 
 func (c *bareCandidate) close() {
 	for _, l := range c.nodes {
 		l.end()
-		_ = l.client.Close()
+		_ = l.wire.Close()
 	}
 }
 
@@ -61,24 +86,26 @@ func (w *bareWorker) acquire(context.Context) error {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // it cannot fail
 	w.token = hex.EncodeToString(random[:])
-	return w.c.ask([]any{"set", w.key, w.token, "nx", "px", lease.Milliseconds()})
+	return w.c.ask("set", w.key, w.token, "nx", "px", leaseText)
 }
 
 func (w *bareWorker) release(context.Context) error {
-	return w.c.ask([]any{"evalsha", w.c.sha, 1, w.key, w.token})
+	return w.c.ask("evalsha", w.c.sha, "1", w.key, w.token)
 }
+
+var leaseText = strconv.FormatInt(lease.Milliseconds(), 10)
 
 var errBare = errors.New("bare lane: no quorum")
 
 // ask sends a command to all nodes and waits until enough have done it.
-func (c *bareCandidate) ask(args []any) error {
-	results := make(chan bareResult, len(c.nodes))
+func (c *bareCandidate) ask(words ...string) error {
+	results, cmd := make(chan bool, len(c.nodes)), c.command(words)
 	for _, l := range c.nodes {
-		l.put(bareOp{args, results})
+		l.put(bareOp{cmd, results})
 	}
 	good := 0
 	for range c.nodes {
-		if r := <-results; r.err == nil && (r.value == "OK" || r.value == int64(1)) {
+		if <-results {
 			good++
 		}
 		if good == c.need {
@@ -88,19 +115,42 @@ func (c *bareCandidate) ask(args []any) error {
 	return errBare
 }
 
-type bareOp struct {
-	args    []any
-	results chan<- bareResult
+// bareCommand is made once for all nodes: for go-redis, or as bytes.
+type bareCommand struct {
+	args  []any
+	bytes []byte
 }
 
-type bareResult struct {
-	value any
-	err   error
+func (c *bareCandidate) command(words []string) (cmd bareCommand) {
+	if !c.resp {
+		for _, w := range words {
+			cmd.args = append(cmd.args, w)
+		}
+		return cmd
+	}
+	b := append(strconv.AppendInt([]byte{'*'}, int64(len(words)), 10), "\r\n"...)
+	for _, w := range words {
+		b = append(strconv.AppendInt(append(b, '$'), int64(len(w)), 10), "\r\n"...)
+		b = append(append(b, w...), "\r\n"...)
+	}
+	return bareCommand{bytes: b}
+}
+
+// bareOp is a command, and where it is told whether it was done.
+type bareOp struct {
+	bareCommand
+	done chan<- bool
+}
+
+// bareWire carries out a batch.
+type bareWire interface {
+	send(batch []bareOp)
+	io.Closer
 }
 
 type bareLane struct {
-	client *redis.Client
-	done   sync.WaitGroup
+	wire bareWire
+	done sync.WaitGroup
 
 	mu    sync.Mutex
 	more  sync.Cond
@@ -108,8 +158,8 @@ type bareLane struct {
 	ended bool
 }
 
-func newBareLane(client *redis.Client) *bareLane {
-	l := &bareLane{client: client}
+func newBareLane(w bareWire) *bareLane {
+	l := &bareLane{wire: w}
 	l.more.L = &l.mu
 	l.done.Go(l.run)
 	return l
@@ -145,29 +195,53 @@ func (l *bareLane) run() {
 		}
 		batch, l.queue = l.queue, batch[:0]
 		l.mu.Unlock()
-		l.send(batch)
+		l.wire.send(batch)
 		clear(batch)
 	}
 }
 
-func (l *bareLane) send(batch []bareOp) {
+// barePipeline sends batches by go-redis.
+type barePipeline struct{ *redis.Client }
+
+func (p barePipeline) send(batch []bareOp) {
 	ctx := context.Background()
-	if len(batch) == 1 { // needs no pipeline
-		cmd := redis.NewCmd(ctx, batch[0].args...)
-		_ = l.client.Process(ctx, cmd) // the command has its error
-		v, err := cmd.Result()
-		batch[0].results <- bareResult{v, err}
-		return
-	}
-	pipe := l.client.Pipeline()
 	cmds := make([]redis.Cmd, len(batch))
-	for i := range batch {
-		cmds[i] = *redis.NewCmd(ctx, batch[i].args...)
-		_ = pipe.Process(ctx, &cmds[i]) // only queues it
+	for i, o := range batch {
+		cmds[i] = *redis.NewCmd(ctx, o.args...)
 	}
-	_, _ = pipe.Exec(ctx)
+	if len(batch) == 1 { // needs no pipeline
+		_ = p.Process(ctx, &cmds[0]) // the command has its error
+	} else {
+		pipe := p.Pipeline()
+		for i := range cmds {
+			_ = pipe.Process(ctx, &cmds[i]) // only queues it
+		}
+		_, _ = pipe.Exec(ctx)
+	}
 	for i := range batch {
 		v, err := cmds[i].Result()
-		batch[i].results <- bareResult{v, err}
+		batch[i].done <- err == nil && (v == "OK" || v == int64(1))
+	}
+}
+
+// bareRESP needs no go-redis for batches. It knows no reply but those that a bare lane is given.
+type bareRESP struct {
+	net.Conn
+	in  *bufio.Reader
+	out []byte
+}
+
+func (r *bareRESP) send(batch []bareOp) {
+	r.out = r.out[:0]
+	for _, o := range batch {
+		r.out = append(r.out, o.bytes...)
+	}
+	_, err := r.Write(r.out)
+	for _, o := range batch {
+		var line []byte
+		if err == nil {
+			line, err = r.in.ReadSlice('\n')
+		}
+		o.done <- err == nil && (string(line) == "+OK\r\n" || string(line) == ":1\r\n")
 	}
 }

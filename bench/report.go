@@ -100,14 +100,14 @@ func (r *report) printCycles(w io.Writer, scenario int) {
 	if len(rows) == 0 {
 		return
 	}
-	last := "x bare lane (min-max)"
+	last := table.Row{"x bare lane (min-max)", "x bare, no go-redis (min-max)"}
 	if scenario == 3 {
-		last = "x healthy (min-max)"
+		last = table.Row{"x healthy (min-max)"}
 	}
 	title := fmt.Sprintf("Scenario %d: %s. Cycles of lock and release; acquire and release are p50 / p99 / max; the rest is per cycle",
 		scenario, scenarios[scenario-1].title)
-	t := newTable(w, title, 1, "", "cycles/s", "acquire", "release", "client CPU", "server CPU", "allocs", "bytes",
-		"x redsync (min-max)", last, "errors", "cut")
+	t := newTable(w, title, 1, append(append(table.Row{"", "cycles/s", "acquire", "release", "client CPU", "server CPU", "allocs", "bytes",
+		"x redsync (min-max)"}, last...), "errors", "cut")...)
 	var notes []string
 	for i, row := range rows {
 		if i == 0 || rows[i-1].Point != row.Point {
@@ -116,9 +116,9 @@ func (r *report) printCycles(w io.Writer, scenario int) {
 			}
 			t.AppendRow(table.Row{row.Point})
 		}
-		beside := r.beside(row, bareName)
+		beside := table.Row{r.beside(row, bareName), r.beside(row, bareRESPName)}
 		if scenario == 3 {
-			beside = results.RatioOf(row.Rounds, row.Healthy).String()
+			beside = table.Row{results.RatioOf(row.Rounds, row.Healthy).String()}
 		}
 		server := micros(row.ServerCPU)
 		if scenario == 3 {
@@ -128,10 +128,10 @@ func (r *report) printCycles(w io.Writer, scenario int) {
 		if row.Cycles == 0 {
 			client, server, allocs, size = "-", "-", "-", "-"
 		}
-		t.AppendRow(table.Row{
+		t.AppendRow(append(append(table.Row{
 			"  " + row.Candidate, rate(row.PerSecond), row.Acquire, row.Release, client, server,
-			allocs, size, r.beside(row, baseline), beside, row.Errors, row.Cut,
-		})
+			allocs, size, r.beside(row, baseline),
+		}, beside...), row.Errors, row.Cut))
 		if row.FirstError != "" {
 			notes = append(notes, fmt.Sprintf("  %s, %s: %s", row.Point, row.Candidate, row.FirstError))
 		}

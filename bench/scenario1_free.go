@@ -16,7 +16,7 @@ import (
 // runFreeKeys is scenario 1.
 func runFreeKeys(ctx context.Context, b *bench) error {
 	l, err := b.open(ctx, addrsOf(b.servers),
-		"redlock", "redlock-fenced", "redsync", "redsync-failfast", "rueidislock-1", "rueidislock-3", "bsm", bareName)
+		"redlock", "redlock-fenced", "redsync", "redsync-failfast", "rueidislock-1", "rueidislock-3", "bsm", bareName, bareRESPName)
 	if err != nil {
 		return err
 	}

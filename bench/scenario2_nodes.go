@@ -15,7 +15,7 @@ func runNodes(ctx context.Context, b *bench) error {
 	if b.quick {
 		counts = []int{1, 3, 7}
 	}
-	more, err := realredis.LaunchN(ctx, counts[len(counts)-1]-len(b.servers))
+	more, err := b.launch(ctx, counts[len(counts)-1]-len(b.servers))
 	if err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func runNodes(ctx context.Context, b *bench) error {
 	servers := append(append([]*realredis.Server(nil), b.servers...), more...)
 	for _, n := range counts {
 		err := func() error {
-			l, err := b.open(ctx, addrsOf(servers[:n]), "redlock", "redsync", bareName)
+			l, err := b.open(ctx, addrsOf(servers[:n]), "redlock", "redsync", bareName, bareRESPName)
 			if err != nil {
 				return err
 			}

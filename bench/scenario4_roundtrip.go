@@ -33,7 +33,7 @@ func runRoundTrips(ctx context.Context, b *bench) error {
 			}
 			b.progress("  link of %v: a PING takes %v", trip, measured)
 			b.report.Links = append(b.report.Links, results.Link{Asked: trip, Measured: measured})
-			l, err := b.open(ctx, k.addrs, "redlock", "redsync", bareName)
+			l, err := b.open(ctx, k.addrs, "redlock", "redsync", bareName, bareRESPName)
 			if err != nil {
 				return err
 			}
