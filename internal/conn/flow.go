@@ -56,7 +56,18 @@ func (q *question) again() redis.Cmder {
 // the whole pipeline.
 func (q *question) answer(failure error) (val any, err error, heard bool) {
 	val = q.text.Val()
-	_, err, heard = q.came(val != nil, failure)
+	whole := val != nil
+	if q.Err() != nil {
+		// Where a connection breaks in the middle of a text or a list, go-redis returns an
+		// empty one.
+		switch v := val.(type) {
+		case string:
+			whole = v != ""
+		case []any:
+			whole = v != nil
+		}
+	}
+	_, err, heard = q.came(whole, failure)
 	if err != nil || !heard {
 		val = nil
 	}

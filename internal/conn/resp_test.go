@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -384,4 +385,23 @@ func TestReleasesGoNative(t *testing.T) {
 	w = respWriter{}
 	assert.False(t, w.request(r.WithLua(), protocol.DelEx))
 	assert.Contains(t, string(w.bytes), "EVALSHA")
+}
+
+// An identity of which a part is missing is none, wherever the connection breaks: of a text that was
+// torn, go-redis returns an empty one.
+func TestTornIdentity(t *testing.T) {
+	whole := "+PONG\r\n" + bulkReply("run_id:abc\r\nuptime_in_seconds:7\r\n") + bulkReply("role:master\r\nmaster_replid:r\r\n") +
+		":42\r\n" + bulkReply("text") + "*2\r\n$10\r\n1700000000\r\n$1\r\n5\r\n"
+	ask := func(answer string) (protocol.ServerReport, error) {
+		f := newOwnFlow(&canned{answer: strings.NewReader(answer)}, &redis.Options{DisableIdentity: true}, "mark", new(atomic.Bool))
+		defer f.Close()
+		return f.Ask()
+	}
+	s, err := ask(whole)
+	require.NoError(t, err)
+	require.Equal(t, protocol.ServerReport{RunID: "abc", ReplID: "r", Role: "master", ClientID: 42, Uptime: 7 * time.Second, Asked: true, Mark: s.Mark}, s)
+	for cut := range len(whole) {
+		s, err := ask(whole[:cut])
+		assert.Error(t, err, "cut at %d: %+v", cut, s)
+	}
 }

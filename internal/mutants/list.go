@@ -1582,6 +1582,15 @@ var list = []mutant{
 		why:  "a server whose two names are known has two votes, and two hold the lock",
 	},
 	{
+		name: "identity-torn-is-whole",
+		file: "internal/conn/flow.go",
+		old:  `whole = v != ""`,
+		new:  `whole = true`,
+		why:  "a connection that breaks in the middle of INFO makes the node one that tells no run id, which votes unguarded",
+		in:   "internal/conn",
+		args: "-test.run=^TestTornIdentity$",
+	},
+	{
 		name: "resp-unasked-counts",
 		file: "internal/conn/resp.go",
 		old:  `if r.broken == nil && r.from.Buffered() > 0 {`,
