@@ -42,7 +42,7 @@ func TestAcquireIsDecidedWithoutTheSlowest(t *testing.T) {
 }
 
 // Who is told what: held only by refusals that alone rule out a quorum, anything else
-// is no quorum; in both cases as soon as that is sure. Node 4 breaks ties, see tie_test.go.
+// is no quorum; in both cases as soon as that is sure. Node 4 breaks ties, see attempt_test.go.
 func TestWhyAnAttemptFailed(t *testing.T) {
 	const loading = "LOADING Redis is loading the dataset in memory"
 	const late = 10 * time.Millisecond

@@ -2,6 +2,9 @@ package redlock
 
 import (
 	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -176,5 +179,88 @@ func TestEveryCommandHasAProbe(t *testing.T) {
 			command, _, _ := strings.Cut(call, "'")
 			assert.True(t, slices.Contains(probed, command), "%s runs %s", f.Name(), command)
 		}
+	}
+}
+
+func TestReadInfo(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		sections []string
+		want     NodeReport
+	}{
+		{name: "nothing"},
+		{name: "all sections", sections: []string{
+			"# Server\r\nredis_version:7.2.4\r\nredis_mode:standalone\r\nrun_id:0f3a\r\nuptime_in_seconds:90\r\n",
+			"role:master\r\nconnected_slaves:2\r\n",
+			"maxmemory:1048576\r\nmaxmemory_policy:noeviction\r\n",
+			"evicted_keys:12\r\n",
+			"aof_enabled:1\r\n",
+			"cluster_enabled:0\r\n",
+		}, want: NodeReport{
+			Version: "redis 7.2.4", Mode: "standalone", RunID: "0f3a", Uptime: 90 * time.Second, aged: true, Role: "master", Replicas: 2,
+			MaxMemory: 1 << 20, MaxMemoryPolicy: "noeviction", EvictedKeys: 12, counted: true, AppendOnly: "yes",
+		}},
+		{name: "Valkey gives a Redis version, too", sections: []string{"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\nserver_mode:standalone\r\nredis_mode:standalone\r\n"},
+			want: NodeReport{Version: "valkey 8.0.1", Mode: "standalone"}},
+		{name: "no persistence", sections: []string{"aof_enabled:0\r\n"}, want: NodeReport{AppendOnly: "no"}},
+		{name: "sentinel", sections: []string{"redis_mode:sentinel\r\n", "cluster_enabled:0"}, want: NodeReport{Mode: "sentinel"}},
+		{name: "cluster by its own section only", sections: []string{"cluster_enabled:1\r\n"}, want: NodeReport{Mode: "cluster"}},
+		{name: "the section about clusters knows best", sections: []string{"redis_mode:standalone\r\n", "cluster_enabled:1\r\n"}, want: NodeReport{Mode: "cluster"}},
+		{name: "no cluster", sections: []string{"cluster_enabled:0\r\n"}, want: NodeReport{Mode: "standalone"}},
+		{name: "a clock that was set back", sections: []string{"uptime_in_seconds:-5\r\n"}, want: NodeReport{aged: true}},
+		{name: "a later section that lacks a field", sections: []string{"run_id:0f3a\r\nrole:slave\r\n", "run_id:\r\nused_memory:1\r\n"},
+			want: NodeReport{RunID: "0f3a", Role: "slave"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var n NodeReport
+			for _, s := range c.sections {
+				n.readInfo(s)
+			}
+			assert.Equal(t, c.want, n)
+		})
+	}
+}
+
+func TestTwins(t *testing.T) {
+	for ids, want := range map[string][]twin{
+		"":          nil,
+		"a":         nil,
+		"a b c":     nil,
+		"a b a":     {{0, 2}},
+		"a a a":     {{0, 1}, {0, 2}},
+		"a b b a":   {{1, 2}, {0, 3}},
+		"- - -":     nil,
+		"- a - a -": {{1, 3}},
+	} {
+		split := strings.Fields(ids)
+		for i, id := range split {
+			split[i] = strings.Trim(id, "-")
+		}
+		assert.Equal(t, want, twins(split), ids)
+	}
+}
+
+func TestTwinsOfInterfaces(t *testing.T) {
+	a, b := strings.NewReader("same"), strings.NewReader("same")
+	assert.Equal(t, []twin{{0, 3}}, twins([]io.Reader{a, nil, b, a, nil}), "equal contents are not the same client")
+	assert.Panics(t, func() { twins([]any{[]int{1}, []int{1}}) })
+}
+
+// The pairs are those that comparing each entry with all others finds.
+func TestTwinsAgainstAllPairs(t *testing.T) {
+	const seed = 1
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 500 {
+		ids := make([]int, rng.IntN(9))
+		for i := range ids {
+			ids[i] = rng.IntN(5)
+		}
+		var want []twin
+		for i, id := range ids {
+			if j := slices.Index(ids, id); id != 0 && j < i {
+				want = append(want, twin{j, i})
+			}
+		}
+		require.Equal(t, want, twins(ids), fmt.Sprint(ids))
 	}
 }

@@ -309,3 +309,330 @@ func TestNothingPilesUpBeforeANodeThatRefuses(t *testing.T) {
 		assert.Equal(b, redlock.VoteGranted, b.lock().Outcomes()[0].Vote)
 	})
 }
+
+// A job is over sooner than machines' clocks differ: whoever comes late finds it held until the
+// time is over, and has it then.
+func TestReleasedBeforeMinHoldItIsKeptUntilThen(t *testing.T) {
+	for _, fencing := range []bool{false, true} {
+		inBubble(t, 5, nil, func(b *bed) {
+			opts := []redlock.LockOption{redlock.WithMinHold(6 * time.Second), redlock.WithRenewal()}
+			if fencing {
+				opts = append(opts, redlock.WithFencing())
+			}
+			lock := b.lock(opts...)
+			granted := time.Now()
+			b.pass(4 * time.Second) // it was renewed, and lasts for longer than it is to be kept
+			held := lock.Context()
+			b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
+			<-held.Done()
+			assert.ErrorIs(b, context.Cause(held), redlock.ErrReleased)
+			assert.LessOrEqual(b, lock.Validity(), time.Duration(0))
+			require.NoError(b, lock.Release(b.Context()), "the result of the first")
+			b.on(5)
+			for _, left := range b.cluster.TTLs(key) {
+				assert.InDelta(b, 2*time.Second, left, float64(100*time.Millisecond), "what is left, whatever the lease was")
+			}
+			require.ErrorIs(b, b.try(), redlock.ErrHeld)
+			status, err := b.rl.Mutex(key).Inspect(b.Context())
+			require.NoError(b, err)
+			assert.NotEqual(b, lock.Token(), status.Token, "nobody can release it")
+
+			next, err := b.another(nil).Mutex(key).Acquire(b.Context())
+			require.NoError(b, err)
+			waited := time.Since(granted)
+			assert.GreaterOrEqual(b, waited, 6*time.Second)
+			assert.Less(b, waited, 7*time.Second)
+			require.NoError(b, next.Release(b.Context()))
+			b.on(0)
+		})
+	}
+}
+
+func TestReleasedAfterMinHoldItIsFreeAtOnce(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		lock := b.lock(redlock.WithMinHold(6*time.Second), redlock.WithRenewal())
+		waiting := later(func() (*redlock.Lock, error) { return b.another(nil).Mutex(key).Acquire(b.Context()) })
+		b.pass(6 * time.Second)
+		b.pending(waiting)
+		b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
+		released := time.Now()
+		b.isFreeOf(lock)
+		// It may have asked some nodes before they had the release, and asks again soon.
+		r := <-waiting
+		require.NoError(b, r.err)
+		assert.Less(b, r.at.Sub(released), time.Second)
+		require.NoError(b, r.lock.Release(b.Context()))
+		b.on(0)
+	})
+}
+
+// What the holder still sends ends nothing, and nothing of it lands later.
+func TestWhatIsKeptIsNobodys(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		b.cycle()
+		b.each([]int{4}, hang) // the SET is on its way there for as long
+		lock, err := b.rl.Mutex(key, redlock.WithMinHold(5*time.Second)).TryAcquire(b.Context())
+		require.NoError(b, err)
+		synctest.Wait()
+		b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
+		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrReleased)
+		synctest.Wait() // a node that has the holder's value still could be adopted, and given back
+		_, err = b.another(nil).Mutex(key).Adopt(b.Context(), lock.Token())
+		require.ErrorIs(b, err, redlock.ErrNotHeld)
+		b.pass(3 * time.Second)
+		b.on(4)
+		b.each([]int{4}, resume)
+		b.pass(2*time.Second + 60*time.Millisecond)
+		b.on(0)
+		b.cycle()
+	})
+}
+
+func TestMinorityDoesNotEndMinHold(t *testing.T) {
+	for what, fault := range map[string]func(*redlocktest.Node){"hung": hang, "down": stop, "lost the key": gone} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, 5, nil, func(b *bed) {
+				b.cycle()
+				lock := b.lock(redlock.WithMinHold(5 * time.Second))
+				b.each([]int{0, 3}, fault)
+				b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
+				b.pass(4900 * time.Millisecond)
+				_, err := b.another(nil).Mutex(key).TryAcquire(b.Context())
+				require.Error(b, err)
+			})
+		})
+	}
+}
+
+func TestMinHoldOfALockThatIsGone(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		lock := b.lock(redlock.WithMinHold(5 * time.Second))
+		b.each([]int{0, 1, 2}, gone)
+		b.each([]int{3}, taken)
+		require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNotHeld)
+		assert.Equal(b, "somebody@else", b.cluster.Holders(key)[3])
+
+		b.each([]int{0, 1, 2, 3, 4}, gone)
+		lock = b.lock(redlock.WithMinHold(5 * time.Second))
+		b.each([]int{0, 1, 2}, hang)
+		b.takes(nodeTimeout, func() { require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNoQuorum) })
+	})
+}
+
+// All of a set are kept. What a set gives back because another lock was not to be had is free.
+func TestMinHoldOfSeveral(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		kept := func(k string) *redlock.Mutex { return b.rl.Mutex(k, redlock.WithMinHold(5*time.Second)) }
+		busy := b.takeBy(b.another(nil), "b")
+		set := redlock.All(kept("a"), kept("b"), kept("c"))
+		_, err := set.TryAcquire(b.Context())
+		require.ErrorIs(b, err, redlock.ErrHeld)
+		b.isFree(true, "a", "c")
+		require.NoError(b, busy.Release(b.Context()))
+		synctest.Wait()
+
+		held, err := set.TryAcquire(b.Context())
+		require.NoError(b, err)
+		require.NoError(b, held.Release(b.Context()))
+		b.isFree(false, "a", "b", "c")
+		b.pass(5*time.Second + 60*time.Millisecond)
+		b.isFree(true, "a", "b", "c")
+	})
+}
+
+// Nobody got the lock, so nobody is to be kept from it.
+func TestMinHoldOfALockWhoseHookPanics(t *testing.T) {
+	inBubble(t, 3, &redlock.Options{Hooks: &redlock.Hooks{Acquired: func(redlock.AcquireInfo) { panic("hook") }}}, func(b *bed) {
+		assert.Panics(b, func() { _, _ = b.rl.Mutex(key, redlock.WithMinHold(5*time.Second)).TryAcquire(b.Context()) })
+		b.on(0)
+	})
+}
+
+func TestBadMinHoldIsRefusedWithoutIO(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		asked := b.cluster.Commands()
+		min := redlock.WithMinHold
+		guarded := b.another(&redlock.Options{RestartGuard: time.Hour})
+		for text, m := range map[string]*redlock.Mutex{
+			"WithMinHold is 0s: must be from 10ms to 24h0m0s":    b.rl.Mutex(key, min(0)),
+			"WithMinHold is -1s":                                 b.rl.Mutex(key, min(-time.Second)),
+			"WithMinHold is 25h0m0s: must be from":               b.rl.Mutex(key, min(25*time.Hour), redlock.WithTTL(24*time.Hour)),
+			"WithMinHold is 11s: must be at most 10s":            b.rl.Mutex(key, min(11*time.Second)),
+			"WithMinHold is 2h0m0s: must be at most 1h0m0s":      guarded.Mutex(key, min(2*time.Hour), redlock.WithTTL(2*time.Hour)),
+			"WithMinHold is for locks that are held alone":       b.rl.Mutex(key, min(time.Second)).Shared(),
+			"lock \"p\": WithMinHold is for locks that are held": b.rl.Semaphore("p", 2, min(time.Second)),
+		} {
+			_, err := m.TryAcquire(b.Context())
+			require.ErrorIs(b, err, redlock.ErrInvalid, text)
+			assert.ErrorContains(b, err, text)
+		}
+		assert.Equal(b, asked, b.cluster.Commands())
+
+		for rl, d := range map[*redlock.Redlock]time.Duration{
+			b.another(&redlock.Options{RestartGuard: -1}): time.Hour, b.rl: 10 * time.Second,
+		} {
+			lock, err := rl.Mutex("fine", min(d)).TryAcquire(b.Context())
+			require.NoError(b, err)
+			require.ErrorIs(b, lock.Downgrade(b.Context()), redlock.ErrInvalid)
+			assert.Positive(b, lock.Validity())
+			require.NoError(b, b.rl.Mutex("fine").ForceRelease(b.Context(), lock.Token()))
+			_ = lock.Release(b.Context())
+			synctest.Wait()
+		}
+	})
+}
+
+// isFreeOf asserts that nothing of the lock is on the nodes, and nothing that it left.
+func (b *bed) isFreeOf(lock *redlock.Lock) {
+	b.Helper()
+	synctest.Wait()
+	for _, h := range b.cluster.Holders(key) {
+		assert.NotContains(b, h, lock.Token())
+	}
+}
+
+// outages are ways in which nodes are away, and how each ends.
+var outages = map[string]struct{ begin, end func(*redlocktest.Node) }{
+	"hung":     {hang, resume},
+	"down":     {stop, func(n *redlocktest.Node) { n.Restart(redlocktest.KeepKeys) }},
+	"cut off":  {func(n *redlocktest.Node) { n.Partition(redlocktest.Refuse) }, (*redlocktest.Node).Heal},
+	"silent":   {func(n *redlocktest.Node) { n.Partition(redlocktest.DropRequests) }, (*redlocktest.Node).Heal},
+	"failing":  {answers("LOADING Redis is loading the dataset in memory"), answers("")},
+	"answered": {func(n *redlocktest.Node) { n.Partition(redlocktest.DropReplies) }, (*redlocktest.Node).Heal},
+}
+
+var allFive = []int{0, 1, 2, 3, 4}
+
+// Row 110: the release of an outage is sent when that is over, like any other.
+func TestMinHoldEndsInTimeAfterAnOutage(t *testing.T) {
+	const lease = 20 * time.Second
+	for name, outage := range outages {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 5, &redlock.Options{RestartGuard: -1}, func(b *bed) {
+				releaseInOutage := func(lock *redlock.Lock) {
+					b.each(allFive, outage.begin)
+					require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNoQuorum)
+					b.pass(time.Second)
+					b.each(allFive, outage.end)
+					b.pass(time.Second)
+				}
+				b.cycle()
+				lock := b.lock(redlock.WithTTL(lease), redlock.WithMinHold(100*time.Millisecond))
+				releaseInOutage(lock)
+				b.on(0)
+
+				lock = b.lock(redlock.WithTTL(lease), redlock.WithMinHold(5*time.Second))
+				granted := time.Now()
+				releaseInOutage(lock)
+				b.on(5)
+				assert.NotContains(b, b.cluster.Holders(key), lock.Token()+"@", "what the holder still sends ends nothing")
+				b.pass(time.Until(granted.Add(5*time.Second - time.Millisecond)))
+				b.on(5)
+				require.ErrorIs(b, b.try(), redlock.ErrHeld)
+				b.pass(3 * 100 * time.Millisecond)
+				b.on(0)
+			})
+		})
+	}
+}
+
+// A waiter has it then, and not when the lease would have ended.
+func TestWaiterForMinHoldInAnOutageHasItThen(t *testing.T) {
+	inBubble(t, 5, &redlock.Options{RestartGuard: -1}, func(b *bed) {
+		lock := b.lock(redlock.WithTTL(time.Minute), redlock.WithMinHold(100*time.Millisecond))
+		waiting := later(func() (*redlock.Lock, error) {
+			return b.another(&redlock.Options{RestartGuard: -1}).Mutex(key).Acquire(b.Context())
+		})
+		b.each(allFive, hang)
+		require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNoQuorum)
+		b.pass(time.Second)
+		b.each(allFive, resume)
+		resumed := time.Now()
+		r := <-waiting
+		require.NoError(b, r.err)
+		assert.Less(b, r.at.Sub(resumed), 2*time.Second)
+		require.NoError(b, r.lock.Release(b.Context()))
+		b.on(0)
+	})
+}
+
+// Row 110: a node that is slow, or overdue just then, keeps the lock no longer than the others.
+func TestMinHoldEndsInTimeOnANodeThatIsLate(t *testing.T) {
+	for name, late := range map[string]func(b *bed){
+		"asked before": func(b *bed) { // so that the release waits behind what is overdue
+			require.NoError(b, b.rl.Mutex("other").Do(b.Context(), nothing))
+			b.pass(2 * nodeTimeout)
+		},
+		"asked by the release": func(*bed) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 5, nil, func(b *bed) {
+				b.cycle()
+				lock := b.lock(redlock.WithTTL(time.Minute), redlock.WithMinHold(5*time.Second))
+				granted := time.Now()
+				b.each([]int{4}, hang)
+				late(b)
+				require.NoError(b, lock.Release(b.Context()))
+				b.pass(3 * time.Second)
+				b.each([]int{4}, resume)
+				b.pass(time.Until(granted.Add(5*time.Second - time.Millisecond)))
+				b.on(5)
+				b.pass(60 * time.Millisecond)
+				b.on(0)
+			})
+		})
+	}
+}
+
+// A job that is over, closes and exits leaves no node with the lease.
+func TestCloseTellsAllNodesForHowLongALockIsKept(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		b.cycle()
+		rl := b.another(nil)
+		require.NoError(b, rl.Mutex("other").Do(b.Context(), nothing))
+		lock, err := rl.Mutex(key, redlock.WithTTL(time.Minute), redlock.WithMinHold(5*time.Second)).TryAcquire(b.Context())
+		require.NoError(b, err)
+		granted := time.Now()
+		synctest.Wait()
+		b.each([]int{3, 4}, func(n *redlocktest.Node) { n.Delay(nodeTimeout / 16) })
+		// Behind this, so that it is not even sent when Release returns.
+		other, err := rl.Mutex("other").TryAcquire(b.Context())
+		require.NoError(b, err)
+		synctest.Wait() // it has left for the slow nodes
+		require.NoError(b, lock.Release(b.Context()))
+		require.NoError(b, other.Release(b.Context()))
+		require.NoError(b, rl.Close())
+		b.each([]int{3, 4}, func(n *redlocktest.Node) { n.Delay(0) })
+		b.on(5)
+		for _, left := range b.cluster.TTLs(key) {
+			assert.LessOrEqual(b, left, 5*time.Second+60*time.Millisecond)
+		}
+		b.pass(time.Until(granted.Add(5*time.Second - time.Millisecond)))
+		b.on(5)
+		b.pass(2 * nodeTimeout)
+		b.on(0)
+	})
+}
+
+func nothing(context.Context, *redlock.Lock) error { return nil }
+
+// A node that never had the lock does not keep it either, so it is none of the majority.
+func TestMinHoldIsConfirmedByNodesThatHaveTheLock(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		b.cycle()
+		b.each([]int{3, 4}, func(n *redlocktest.Node) { n.Delay(nodeTimeout / 4) })
+		other, err := b.rl.Mutex("other").TryAcquire(b.Context()) // and what follows waits behind it
+		require.NoError(b, err)
+		synctest.Wait() // that has left for the slow nodes
+		lock, err := b.rl.Mutex(key, redlock.WithMinHold(5*time.Second)).TryAcquire(b.Context())
+		require.NoError(b, err)
+		b.each([]int{1, 2}, hang)
+		require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNoQuorum, "one node has confirmed it")
+		b.each([]int{1, 2}, resume)
+		require.NoError(b, other.Release(b.Context()))
+		b.pass(time.Second)
+		b.on(3)
+		b.pass(5 * time.Second)
+		b.on(0)
+	})
+}

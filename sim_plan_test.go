@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -22,7 +25,7 @@ type simPlan struct {
 	RestartGuard time.Duration
 	Until        time.Duration // faults end by then
 	Names        bool          `json:",omitempty"` // each process has names of its own for the nodes
-	Regime       string        `json:",omitempty"` // see sim_regimes_test.go
+	Regime       string        `json:",omitempty"` // see drawRegime
 	Rate         time.Duration `json:",omitempty"` // that a node takes for each request
 	Calm         bool          `json:",omitempty"` // nothing goes wrong: order and speed of the line are checked
 	Strict       bool          `json:",omitempty"` // nothing gets lost: what is left behind is checked closely
@@ -355,5 +358,335 @@ func TestSimHandReachesWhatItShows(t *testing.T) {
 				require.Less(t, h.at(before), v, "%+v from %d to %d, before %d", h, from, at, before)
 			}
 		}
+	}
+}
+
+// Regimes of their own for waiting: what they attack needs more waiters, or faults that last
+// longer, than the other plans have.
+
+// drawRegime is the plan of a seed that is about waiting; nil for most seeds.
+func drawRegime(seed uint64) *simPlan {
+	r := rand.New(rand.NewPCG(seed, 0x4e91))
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	p := &simPlan{Seed: seed, RestartGuard: -1, Strict: true, Fenced: []bool{r.IntN(4) == 0}}
+	nodes := 3 + 2*r.IntN(2)
+	p.TTL = in(300*time.Millisecond, time.Second).Truncate(time.Millisecond)
+	p.NodeTimeout = p.TTL * time.Duration(2+r.IntN(8)) / 100
+	p.Delay = in(10*time.Microsecond, 300*time.Microsecond)
+	p.Jitter = in(p.Delay/10, p.Delay)
+	ppm := func() int64 { return r.Int64N(9900) - 4950 }
+	for range nodes {
+		p.Nodes = append(p.Nodes, simNodePlan{PPM: ppm(), Offset: in(-400*time.Millisecond, 400*time.Millisecond)})
+	}
+	processes := func(n int, clients ...simClientPlan) {
+		for range n {
+			p.Processes = append(p.Processes, simProcessPlan{PPM: ppm(), Clients: clients})
+		}
+	}
+	switch mix(seed, 'R') % 64 {
+	case 0:
+		p.Regime = simApart
+		processes(2+r.IntN(3), simClientPlan{Ops: 24})
+		p.cutFromArbiter(r)
+	case 1:
+		p.Regime, p.Calm = simCrowd, true
+		p.NodeTimeout = p.TTL * 2 / 100
+		p.Rate = in(2*time.Microsecond, 15*time.Microsecond)
+		processes(1+r.IntN(2), make([]simClientPlan, 40+r.IntN(60))...)
+		for i := range p.Processes {
+			for j := range p.Processes[i].Clients {
+				p.Processes[i].Clients[j].Ops = 1
+			}
+		}
+	case 2:
+		p.Regime = simHurry
+		p.NodeTimeout = p.TTL / 10
+		p.Rate = in(20*time.Microsecond, 100*time.Microsecond)
+		clients := []simClientPlan{{Ops: 12}}
+		for range 30 + r.IntN(40) {
+			clients = append(clients, simClientPlan{Ops: 10, Within: in(20*time.Millisecond, 60*time.Millisecond)})
+		}
+		processes(1+r.IntN(3), clients...)
+	case 3, 4:
+		p.Regime = simLong
+		p.drawLong(r)
+	case 5, 6:
+		p.drawModes(r)
+	case 10:
+		p.drawWell(r)
+	case 8, 9:
+		p.Regime = simLease
+		p.drawLease(r)
+		processes(2+r.IntN(3), make([]simClientPlan, 1+r.IntN(2))...)
+		for i := range p.Processes {
+			for j := range p.Processes[i].Clients {
+				p.Processes[i].Clients[j].Ops = 6 + r.IntN(10)
+			}
+		}
+	default:
+		return nil
+	}
+	return p
+}
+
+// drawLong has TTLs that no wait outlives, so that a key that is left behind shows, and faults
+// of nodes, after which releases must still arrive.
+func (p *simPlan) drawLong(r *rand.Rand) {
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	p.TTL = in(time.Minute, 2*time.Minute).Truncate(time.Millisecond)
+	p.NodeTimeout = in(20*time.Millisecond, 200*time.Millisecond)
+	p.Until = in(time.Second, 8*time.Second)
+	p.Fenced = nil
+	for range 1 + r.IntN(3) {
+		p.Fenced = append(p.Fenced, r.IntN(4) == 0)
+	}
+	for range 1 + r.IntN(3) {
+		var clients []simClientPlan
+		for range 1 + r.IntN(3) {
+			clients = append(clients, simClientPlan{Key: r.IntN(len(p.Fenced)), Ops: 4 + r.IntN(8)})
+		}
+		p.Processes = append(p.Processes, simProcessPlan{PPM: r.Int64N(9900) - 4950, Clients: clients})
+	}
+	if r.IntN(3) == 0 {
+		p.Torn, p.Reset, p.Slow = r.IntN(300), r.IntN(150), r.IntN(300)
+	}
+	kinds := []string{faultErr, faultErr, faultCrash, faultCut, faultCutOut, faultCutBack, faultHang, faultPause}
+	for range 1 + r.IntN(8) {
+		p.Faults = append(p.Faults, simFault{
+			Kind: kinds[r.IntN(len(kinds))], Node: r.IntN(len(p.Nodes)), Proc: r.IntN(len(p.Processes)),
+			At: in(0, p.Until), For: in(0, []time.Duration{p.NodeTimeout, time.Second, 3 * time.Second}[r.IntN(3)]),
+		})
+	}
+	p.Users = r.IntN(3) == 0
+}
+
+// waitsOnly reports whether the clients of a plan do nothing but wait, and hold for a moment.
+func (p *simPlan) waitsOnly() bool {
+	return p.Regime == simApart || p.Regime == simCrowd || p.Regime == simHurry
+}
+
+// The regimes.
+const (
+	simLong  = "long"  // leases last for minutes, and what is left of a lock is judged at any time
+	simApart = "apart" // a process cannot reach the node where the others wait, for as long as it lasts
+	simCrowd = "crowd" // very many come at once
+	simHurry = "hurry" // more than can be served have a deadline
+	simModes = "modes" // readers, writers and permits in one queue
+)
+
+// cutFromArbiter cuts the first process off from the node that keeps the queue, and at
+// times the second from the next one.
+func (p *simPlan) cutFromArbiter(r *rand.Rand) {
+	hashes := make([]uint64, len(p.Nodes))
+	for i := range hashes {
+		hashes[i] = fnv1a(fmt.Sprintf("node %d", i))
+	}
+	order := byWeight(fnv1a("k0"), hashes)
+	cut := func(proc, node int) {
+		kind := []string{faultCut, faultCut, faultCutOut}[r.IntN(3)]
+		p.Faults = append(p.Faults, simFault{Kind: kind, Proc: proc, Node: node, For: time.Hour / 2})
+	}
+	cut(0, order[0])
+	if r.IntN(4) == 0 {
+		cut(1, order[1])
+	}
+}
+
+// checkOvertaken: whoever waits is overtaken a few times at most, wherever the others wait.
+func (w *simWorld) checkOvertaken(key string, grants []*simGrant) {
+	clients := 0
+	for _, p := range w.plan.Processes {
+		clients += len(p.Clients)
+	}
+	for _, wait := range w.waits[key] {
+		n := 0
+		for _, g := range grants {
+			if g.ret > wait.from && g.ret < wait.to {
+				n++
+			}
+		}
+		// Two processes that are cut off from different nodes find each other by way of a third.
+		// It takes about two reservation times, in which the waiters of a short queue have many
+		// turns. The others have 24 turns each, so the limit must stay below that to mean anything.
+		if limit := min(8*(clients+1)*len(w.plan.Faults), 18*(clients-1)); n > limit {
+			w.violated("I7: client %d.%d was overtaken %d times while it waited until %.6f ms, %d is enough", wait.proc, wait.client, n, ms(wait.to), limit)
+		}
+	}
+}
+
+// checkIdle: those who leave before their turn do not keep the lock from the others. As long
+// as all who hurry are there, somebody has it for a fair part of the time.
+func (w *simWorld) checkIdle(grants []*simGrant) {
+	if len(grants) == 0 || grants[0].ret >= w.calmer {
+		return
+	}
+	held := int64(0)
+	for _, g := range grants {
+		held += max(0, min(g.end(), w.calmer)-g.ret)
+	}
+	if share := float64(held) / float64(w.calmer-grants[0].ret); share < leastBusy {
+		w.violated("I7: the lock was held for %.0f %% of the time while many wanted it", 100*share)
+	}
+}
+
+// leastBusy is what a queue without a gate falls short of: it comes down to a sixth.
+const leastBusy = 0.35
+
+// deadline is a context that tells when it ends.
+type deadline struct {
+	context.Context
+	at time.Time
+}
+
+func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
+
+// Plans in which everything goes wrong for some seconds and nothing afterwards, while the clients go
+// on for half a minute: after the time that recovery may take, all is as if nothing had happened.
+
+const simWell = "well"
+
+const (
+	// simWellFor is for how long clients go on after the last fault.
+	simWellFor = 30 * time.Second
+	// simRecovery is the part of the recovery that no option changes: a connection that was opened
+	// to a node that hangs is waited for up to four seconds, and what such a node was sent is sent
+	// again after that.
+	simRecovery = 5 * time.Second
+)
+
+// drawWell has the faults that a node, a process and the way between them recover from.
+func (p *simPlan) drawWell(r *rand.Rand) {
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	p.Regime, p.Strict, p.RestartGuard = simWell, false, 0
+	p.Until = in(time.Second, 4*time.Second)
+	p.Fenced = nil
+	for range 1 + r.IntN(2) {
+		p.Fenced = append(p.Fenced, r.IntN(3) == 0)
+		kind := []int{0, 0, manyShare, 1 + r.IntN(3)}[r.IntN(4)]
+		if p.Kinds = append(p.Kinds, kind); kind > 0 {
+			p.Fenced[len(p.Fenced)-1] = false
+		}
+	}
+	for range 2 + r.IntN(3) {
+		proc := simProcessPlan{PPM: r.Int64N(9900) - 4950}
+		for range 1 + r.IntN(2) {
+			proc.Clients = append(proc.Clients, simClientPlan{Key: r.IntN(len(p.Fenced)), Ops: 1000})
+		}
+		p.Processes = append(p.Processes, proc)
+	}
+	p.Users, p.Native = r.IntN(3) == 0, r.IntN(3) == 0
+	if r.IntN(2) == 0 {
+		p.Torn, p.Reset, p.Slow = r.IntN(300), r.IntN(150), r.IntN(300)
+		p.Late, p.Lost, p.Twice, p.Deaf = r.IntN(150), r.IntN(60), r.IntN(150), r.IntN(1000)
+	}
+	kinds := []string{
+		faultCut, faultCut, faultCutOut, faultCutBack, faultCrash, faultCrash, faultErr, faultErr, faultHang, faultHang, faultMute,
+		faultForget, faultFlush, faultSwap, faultResync, faultBack, faultPause, faultSuspend, faultWall, faultKill,
+	}
+	killed := false
+	for range 2 + r.IntN(10) {
+		f := simFault{Kind: kinds[r.IntN(len(kinds))], Node: r.IntN(len(p.Nodes)), Proc: r.IntN(len(p.Processes)), At: in(0, p.Until)}
+		f.For = min(in(0, []time.Duration{p.NodeTimeout, p.TTL, 3 * time.Second}[r.IntN(3)]), p.Until-f.At)
+		switch f.Kind {
+		case faultBack:
+			f.By = -in(0, 3*p.TTL)
+		case faultWall:
+			f.By = in(0, 3*p.TTL)
+		case faultKill:
+			if killed {
+				continue
+			}
+			killed = true
+		case faultForget, faultFlush, faultSwap, faultResync: // all nodes that are young at once are a fleet that starts
+			if f.Node == 0 {
+				continue
+			}
+			f.For = min(f.For, p.TTL)
+		}
+		if f.For < noticed[f.Kind] {
+			continue
+		}
+		p.Faults = append(p.Faults, f)
+	}
+	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
+}
+
+// wellFrom is when recovery is over: a node may vote again a TTL after it forgot, and as long after
+// that what is left of the last lock that it had no part in is gone; what lands late does so within
+// two TTLs, and stays for one.
+func (w *simWorld) wellFrom() int64 {
+	period := 1.02 * float64(w.plan.TTL)
+	if slices.Contains(w.plan.Fenced, true) {
+		period = max(period, 1.02*float64(guard.FencedGuard))
+	}
+	return int64(w.plan.Until) + int64(period) + int64(4*w.plan.TTL+simRecovery)
+}
+
+// isWell reports whether a process must be well from t on.
+func (w *simWorld) isWell(p *simProcess, t int64) bool {
+	return w.plan.Regime == simWell && t >= w.wellFrom() && p.killedAt == never
+}
+
+// over reports whether a client of such a plan has done enough.
+func (c *simClient) over() bool {
+	return c.w.plan.Regime == simWell && c.w.t() > int64(c.w.plan.Until+simWellFor)
+}
+
+// checkWell: all that was asked for after the recovery was had, from all nodes, in order and at once.
+func (w *simWorld) checkWell(key string, grants []*simGrant) {
+	if w.plan.Regime != simWell {
+		return
+	}
+	well := w.wellFrom()
+	total, without := make(map[int]int), make(map[[2]int]int) // by process, and node
+	for _, g := range grants {
+		if g.ret < well || g.proc.killedAt != never {
+			continue
+		}
+		w.count.Well++
+		if g.relRet > 0 && g.relErr != nil && g.relErr != errDoTellsNot {
+			w.violated("well: the release of %v: %v", g, g.relErr)
+		}
+		total[g.proc.i]++
+		for _, n := range w.nodes {
+			if !slices.ContainsFunc(n.holds[key], func(h *simHold) bool { return h.value == g.value && h.from < g.relCalled }) {
+				without[[2]int{g.proc.i, n.i}]++
+			}
+		}
+	}
+	// A node that still has the last holder's value refuses the next one, which does not need it.
+	for at, n := range without {
+		if all := total[at[0]]; all >= 8 && n > all/2 {
+			w.violated("well: node %d had no part in %d of %d locks of process %d on %s", at[1], n, all, at[0], key)
+		}
+	}
+	clients := 0
+	for _, p := range w.plan.Processes {
+		clients += len(p.Clients)
+	}
+	for _, wait := range w.waits[key] {
+		if wait.from < well || w.procs[wait.proc].killedAt != never {
+			continue
+		}
+		if n := w.overtaken(wait, grants); n > 2*clients {
+			w.violated("well: client %d.%d was overtaken %d times while it waited for %s until %.6f ms", wait.proc, wait.client, n, key, ms(wait.to))
+		}
+	}
+}
+
+// overtaken counts grants during a wait whose clients began to wait after it.
+func (w *simWorld) overtaken(wait simWait, grants []*simGrant) (n int) {
+	for _, g := range grants {
+		if g.call > wait.from && g.ret < wait.to {
+			n++
+		}
+	}
+	return n
+}
+
+// mustSucceed: an acquire that began after the recovery has the lock.
+func (c *simClient) mustSucceed(from int64, err error) {
+	if err != nil && c.w.isWell(c.p, from) {
+		c.w.violated("well: client %d.%d has no lock: %v", c.p.i, c.i, err)
 	}
 }

@@ -232,7 +232,7 @@ var list = []mutant{
 	},
 	{
 		name: "door-opens-between-two-looks",
-		file: "door.go",
+		file: "waiter.go",
 		old:  `w.of.paced(half)+half`,
 		new:  `half+half`,
 		why:  "a writer of a process that waits for thousands of keys never has its turn among readers",
@@ -1459,7 +1459,7 @@ var list = []mutant{
 	},
 	{
 		name: "lead-judges-by-the-error",
-		file: "lead.go",
+		file: "mutex.go",
 		old:  `if ctx.Err() != nil || !ended && lost == nil {`,
 		new:  `if ctx.Err() != nil || !ended && !errors.Is(withLost(lost, err), ErrLost) {`,
 		why:  "a function that returns the loss of another lock is called again without end",
@@ -1467,7 +1467,7 @@ var list = []mutant{
 	},
 	{
 		name: "lead-does-not-pause",
-		file: "lead.go",
+		file: "mutex.go",
 		old:  `_ = m.pause(ctx, m.opts.RetryMin)`,
 		new:  `_ = m.opts.RetryMin`,
 		why:  "a lock that is lost at once again and again costs the nodes all that they can do",
@@ -1634,7 +1634,7 @@ var list = []mutant{
 	},
 	{
 		name: "minhold-frees-at-once",
-		file: "minhold.go",
+		file: "release.go",
 		old:  `if l.terms.minHold == 0 || l.over != nil {`,
 		new:  `if l.terms.minHold >= 0 {`,
 		why:  "a machine whose clock is behind does the job again",

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -8,14 +9,278 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/tick"
 )
+
+// mutedNodes are servers on which a user may not PUBLISH.
+var mutedNodes = map[string]func(t *testing.T) *contractNode{
+	"in memory": func(*testing.T) *contractNode { return newInMemory(true) },
+	"miniredis": func(t *testing.T) *contractNode {
+		m := miniredis.RunT(t)
+		m.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+			if cmd == "PUBLISH" {
+				c.WriteError("NOPERM this user has no permissions to run the 'publish' command")
+			}
+			return cmd == "PUBLISH"
+		})
+		return overClient(t, m.Addr())
+	},
+	"redis": func(t *testing.T) *contractNode {
+		s := realredis.Start(t)
+		require.NoError(t, s.Client(t).Do(t.Context(), "ACL", "SETUSER", "default", "-publish").Err())
+		return overClient(t, s.Addr())
+	},
+}
+
+// Where PUBLISH is denied, whatever lets a waiter in says that nobody was told: the process that
+// hears it knows then that it will not be told either.
+func TestContractDeniedPublish(t *testing.T) {
+	t.Parallel()
+	for server, start := range mutedNodes {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			n := start(t)
+			asks := func(want string, req *protocol.Request) {
+				t.Helper()
+				a := n.do(req)
+				require.NoError(t, a.err)
+				assert.True(t, answers(want, a.val), "got %v, want %s", a.val, want)
+			}
+			claim := func(process, value string) *protocol.Request {
+				return protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTerms(contractTTL), "k", value, &shareOfK, &protocol.QueueArgs{Key: lineOfK, Entry: process + " 30000s0 " + value})
+			}
+			join := func(process, value string) *protocol.Request {
+				return protocol.JoinRequest(contractTerms(contractTTL), "k", value, &protocol.QueueArgs{Key: lineOfK, Entry: process + " 30000s0 " + value})
+			}
+
+			asks("OK", askSet("a"))
+			asks("[0 0 ~ ~ 1 0 a]", askJoin("p", "b", "", 0, 0))
+			asks("2", askPlainLineRelease("a"))
+			asks("OK", askClaim("p", "b"))
+
+			// A crowd of which one release lets in all but one.
+			for i := range fakenode.AtOnce + 1 {
+				asks(fmt.Sprintf("[0 %d ~ ~ 1 0 b]", i), join("q", fmt.Sprint("r", i)))
+			}
+			asks("2", askPlainLineRelease("b"))
+			asks("2049", claim("q", "r0"))
+			for i := range fakenode.AtOnce {
+				asks("1", claim("q", fmt.Sprint("r", i+1)))
+			}
+
+			asks("[0 0 ~ ~ 1 0 redlock:shared]", askJoin("p", "c", "", 0, 0))
+			asks("[0 1 ~ ~ 1 0 redlock:shared]", askJoin("q", "d", "", 0, 0))
+			for i := range fakenode.AtOnce {
+				asks("3", askShareRelease(fmt.Sprint("r", i), lineOfK))
+			}
+			asks("2", askShareRelease(fmt.Sprint("r", fakenode.AtOnce), lineOfK))
+			n.raw("DEL", "k")
+			asks("[0 1 ~ ~ 0 1 c]", askJoin("q", "d", "", 0, 0))
+		})
+	}
+}
+
+// Scenario 91: a user may write the lock, but not its fencing counter. Redis does not roll
+// back what a script did before it failed, so the counter comes first.
+func TestFencedScriptsFailWhole(t *testing.T) {
+	t.Parallel()
+	if realredis.Major(t) < 7 {
+		t.Skip("no user can have such rights before Redis 7")
+	}
+	server := realredis.Start(t)
+	admin := server.Client(t)
+	ctx := context.Background()
+	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "half", "on", ">pw", "+@all", "-set", "~*", "&*", "(+set ~k)").Err())
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "half", Password: "pw", Protocol: 2, MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	require.NoError(t, client.Set(ctx, "k", "x", 0).Err(), "it may set the lock")
+	require.NoError(t, admin.Del(ctx, "k").Err())
+
+	w := conn.NewWire(client, conn.OpenHabits, "", tick.NewSystem())
+	t.Cleanup(w.Close)
+	for name, req := range map[string]*protocol.Request{
+		"acquire": askFence("a", 1, ""), "claim": askFence("a", 1, entryOf("p", "a")), "repair": askFenceRepair("a", 8),
+	} {
+		c := &lane.Call{Req: req.WithSource()}
+		w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second, func() {})
+		assert.Equal(t, protocol.Failed, c.Read(req.Op).Kind, name)
+		assert.True(t, protocol.Permanent(c.Err), "%s: %v", name, c.Err)
+		assert.True(t, protocol.HalfWay(c.Err), "%s: %v", name, c.Err)
+		assert.Empty(t, admin.Keys(ctx, "*").Val(), name)
+	}
+}
+
+// askNative is a release by a server's own command.
+func askNative(by protocol.NativeDelete, value string) *protocol.Request {
+	r := askRelease(value)
+	r.Native = by
+	return r
+}
+
+// nativeServer is a real server that compares and deletes by the command.
+func nativeServer(t *testing.T) (*realredis.Server, protocol.NativeDelete) {
+	s := realredis.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	defer client.Close()
+	text, err := client.Info(t.Context(), "server").Result()
+	require.NoError(t, err)
+	by := protocol.ParseInfo(text).CompareAndDelete()
+	if by == protocol.NoNative {
+		t.Skip("the server has no command for it; " + realredis.BinaryEnv + " may name a Valkey 9 or Redis 8.4")
+	}
+	return s, by
+}
+
+// What DELIFEQ and DELEX answer, in the simulation and on a server that has one of them.
+func TestContractNative(t *testing.T) {
+	t.Parallel()
+	type release string
+	cases := map[string][]struct {
+		ask  any
+		want string
+	}{
+		"our own":             {{askSet("a"), "OK"}, {release("a"), "1"}, {raw("TYPE", "k"), "none"}},
+		"another's":           {{askSet("a"), "OK"}, {release("b"), "0"}, {raw("GET", "k"), "a"}},
+		"a longer one":        {{askSet("ab"), "OK"}, {release("a"), "0"}, {raw("GET", "k"), "ab"}},
+		"nothing":             {{release("a"), "0"}},
+		"twice":               {{askSet("a"), "OK"}, {release("a"), "1"}, {release("a"), "0"}},
+		"what is no lock":     {{raw("RPUSH", "k", "x"), ""}, {release("a"), "error"}},
+		"and then it is free": {{askSet("a"), "OK"}, {release("a"), "1"}, {askSet("b"), "OK"}, {askRelease("a"), "b"}},
+	}
+	nodes := map[string]func(*testing.T) (*contractNode, protocol.NativeDelete){
+		"in memory, DELIFEQ": func(t *testing.T) (*contractNode, protocol.NativeDelete) { return inMemory(t), protocol.DelIfEq },
+		"in memory, DELEX":   func(t *testing.T) (*contractNode, protocol.NativeDelete) { return inMemory(t), protocol.DelEx },
+		"server": func(t *testing.T) (*contractNode, protocol.NativeDelete) {
+			s, by := nativeServer(t)
+			return overClient(t, s.Addr()), by
+		},
+	}
+	for server, start := range nodes {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			n, by := start(t)
+			for name, steps := range cases {
+				n.raw("DEL", "k")
+				for i, s := range steps {
+					ask := s.ask
+					if value, ok := ask.(release); ok {
+						ask = askNative(by, string(value))
+					}
+					var got any
+					if r, ok := ask.(*protocol.Request); !ok {
+						got = n.raw(ask.([]any)...)
+					} else if a := n.do(r); a.err != nil {
+						got = "error"
+						assert.True(t, protocol.OtherType(a.err), a.err)
+					} else {
+						got = a.val
+					}
+					assert.True(t, s.want == "" || answers(s.want, got), "%s, step %d: got %v, want %s", name, i, got, s.want)
+				}
+			}
+		})
+	}
+}
+
+func TestWhoComparesAndDeletes(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]protocol.NativeDelete{
+		"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n": protocol.DelIfEq,
+		"redis_version:7.2.4\r\nvalkey_version:10.0.0\r\n":                      protocol.DelIfEq,
+		"redis_version:8.4.0\r\nvalkey_version:8.1.1\r\n":                       protocol.NoNative,
+		"valkey_version:new\r\n":                                                protocol.NoNative,
+		"redis_version:8.4.0\r\n":                                               protocol.DelEx,
+		"redis_version:8.10.1\r\n":                                              protocol.DelEx,
+		"redis_version:10.0.0\r\n":                                              protocol.DelEx,
+		"redis_version:8.3.9\r\n":                                               protocol.NoNative,
+		"redis_version:7.0.15\r\n":                                              protocol.NoNative,
+		"redis_version:8\r\n":                                                   protocol.NoNative,
+		"":                                                                      protocol.NoNative,
+	} {
+		assert.Equal(t, want, protocol.ParseInfo(text).CompareAndDelete(), text)
+	}
+}
+
+// counted is how often a server did, or refused to do, such a command, by its own count.
+func counted(t *testing.T, c *redis.Client, what string) int64 {
+	text, err := c.Info(t.Context(), "commandstats").Result()
+	require.NoError(t, err)
+	stats := protocol.ParseInfo(text)
+	_, rest, _ := strings.Cut(","+stats["cmdstat_delifeq"]+stats["cmdstat_delex"], ","+what+"=")
+	n, _, _ := strings.Cut(rest, ",")
+	return fakenode.Number(n)
+}
+
+// cycles acquires and releases a lock n times.
+func cycles(t *testing.T, rl *Redlock, n int) {
+	for range n {
+		lock, err := rl.Mutex("k").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lock.Release(t.Context()))
+	}
+}
+
+// One node of three keeps the wait queue. The other two delete by their own command, if they
+// have it and we may use it.
+func TestReleaseByTheServersOwnCommand(t *testing.T) {
+	t.Parallel()
+	for _, user := range []string{"open", "new", "denied"} {
+		t.Run(user, func(t *testing.T) {
+			t.Parallel()
+			var addrs []string
+			var clients []*redis.Client
+			var users []redis.UniversalClient
+			for range 3 {
+				s, by := nativeServer(t)
+				c := redis.NewClient(&redis.Options{Addr: s.Addr()})
+				t.Cleanup(func() { _ = c.Close() })
+				if user == "denied" {
+					require.NoError(t, c.Do(t.Context(), "ACL", "SETUSER", "default", map[protocol.NativeDelete]string{protocol.DelIfEq: "-delifeq", protocol.DelEx: "-delex"}[by]).Err())
+				}
+				addrs, clients, users = append(addrs, s.Addr()), append(clients, c), append(users, redis.NewClient(&redis.Options{Addr: s.Addr()}))
+			}
+			var rl *Redlock
+			var err error
+			if user == "new" {
+				rl, err = New(users, nil)
+			} else {
+				rl, err = Open(t.Context(), addrs, nil)
+			}
+			require.NoError(t, err)
+			t.Cleanup(func() {
+				_ = rl.Close()
+				for _, u := range users {
+					_ = u.Close()
+				}
+			})
+			cycles(t, rl, 64)
+			var native int64
+			for _, c := range clients {
+				native += counted(t, c, "calls")
+				assert.LessOrEqual(t, counted(t, c, "rejected_calls"), int64(1), "who is denied it asks no second time")
+				left, err := c.Exists(t.Context(), "k").Result()
+				require.NoError(t, err)
+				assert.Zero(t, left)
+			}
+			if user == "denied" {
+				assert.Zero(t, native)
+			} else {
+				assert.Positive(t, native)
+			}
+		})
+	}
+}
 
 // foreignTypes put something of others under a key.
 var foreignTypes = map[string]func(n *contractNode, key string){
