@@ -7,7 +7,7 @@
 //
 // What it promises upwards: [Guard.Judge] says whether a grant of a node may count now, for how long
 // not, or that this depends on nodes that were not seen so far; [Guard.Why] gives the reason as an
-// error. Both are cheap where nothing speaks against a node: an atomic load.
+// error. Judge is cheap where a node may vote: one atomic load or two, and a mutex the first time.
 //
 // What it expects downwards, of the package conn: [Guard.Saw] is told what a server reports before the
 // answers of the same connection are delivered; a mark that Saw returns is written over that

@@ -36,8 +36,11 @@ type Guard struct {
 	looks  bool      // it writes no marks
 
 	// By node. quiet is since when, by our clock, nothing speaks against it: what most votes
-	// are judged by, without a mutex. settled is what most looks find; nil: nothing yet.
+	// are judged by, without a mutex. cleared is a period for which it may vote though it is not
+	// quiet for as long, as at a fleet's first start; 0: none. settled is what most looks find;
+	// nil: nothing yet.
 	Quiet   []*atomic.Int64
+	cleared []atomic.Int64
 	settled []*atomic.Pointer[settledMark]
 	twins   []atomic.Pointer[TwinError] // nil: it is the only one that leads to its server, or the first
 
@@ -66,7 +69,7 @@ func New(names []string, fixed time.Duration, looks bool, c tick.Clock, tell fun
 	g := &Guard{
 		fixed: fixed, names: names, tell: tell, Clock: c, looks: looks,
 		Quiet: make([]*atomic.Int64, n), settled: make([]*atomic.Pointer[settledMark], n),
-		twins: make([]atomic.Pointer[TwinError], n), Memories: NewMemories(n, fixed > 0), evictions: make([]evictions, n),
+		cleared: make([]atomic.Int64, n), twins: make([]atomic.Pointer[TwinError], n), Memories: NewMemories(n, fixed > 0), evictions: make([]evictions, n),
 	}
 	for i := range names {
 		g.Quiet[i], g.settled[i] = new(atomic.Int64), new(atomic.Pointer[settledMark])
@@ -90,6 +93,9 @@ func (g *Guard) Saw(i int, s protocol.ServerReport) *protocol.MarkWrite {
 	m := &g.Memories.Nodes[i]
 	g.Quiet[i].Store(m.Quiet())
 	g.settled[i].Store(m.settled())
+	for j := range g.cleared {
+		g.cleared[j].Store(0)
+	}
 	for j := range g.twins {
 		if of := g.Memories.twinOf(j); of >= 0 {
 			g.twins[j].Store(&TwinError{g.names[of]})
@@ -223,12 +229,15 @@ func (g *Guard) Period(ttl time.Duration, fencing bool) time.Duration {
 // from voting for a period; zero if it may. open: that may change as soon as more nodes
 // were seen.
 func (g *Guard) Judge(i int, period time.Duration, now int64) (left time.Duration, open bool) {
-	if now-g.Quiet[i].Load() >= int64(period) {
+	if now-g.Quiet[i].Load() >= int64(period) || g.cleared[i].Load() == int64(period) {
 		return 0, false
 	}
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
-	return g.Memories.Bar(i, period, now)
+	if left, open = g.Memories.Bar(i, period, now); left == 0 {
+		g.cleared[i].Store(int64(period)) // which time alone does not change, see Bar
+	}
+	return left, open
 }
 
 // Why is the error of a vote that Judge does not count.

@@ -2,6 +2,8 @@ package guard_test
 
 import (
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -170,4 +172,83 @@ func TestGuardOfFencedLocks(t *testing.T) {
 	g, _ = guardOf(3, 2*s)
 	require.Equal(t, 2*s, g.Period(10*s, false))
 	require.Equal(t, 3*s, g.Period(10*s, true))
+}
+
+// What Judge says without the mutex is what memories say: a guard and memories that are told and asked
+// the same at the same times always agree.
+func TestJudgeIsWhatMemoriesSay(t *testing.T) {
+	periods := []time.Duration{s, 3 * s, 4 * s, 10 * s}
+	cleared := 0
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		n, fixed := 1+r.IntN(5), r.IntN(4) == 0
+		g, c := guardOf(n, 0)
+		if fixed {
+			g, c = guardOf(n, 5*s)
+		}
+		ms := guard.NewMemories(n, fixed)
+		for range 60 {
+			now := c.Now().Mono
+			switch i := r.IntN(n); r.IntN(8) {
+			case 0:
+				c.Advance(time.Duration(r.Int64N(int64(3 * s))))
+			case 1, 2:
+				report := randomReport(r, i)
+				g.Saw(i, report)
+				ms.See(i, report, now)
+			default:
+				p := periods[r.IntN(len(periods))]
+				left, open := g.Judge(i, p, now)
+				quiet := ms.Nodes[i].Quiet()
+				want, wantOpen := time.Duration(0), false
+				if now-quiet < int64(p) { // as before, or what memories have learned differs
+					want, wantOpen = ms.Bar(i, p, now)
+				}
+				require.Equal(t, want, left, "seed %d", seed)
+				require.Equal(t, wantOpen, open, "seed %d", seed)
+				if want == 0 && now-quiet < int64(p) {
+					cleared++
+				}
+			}
+		}
+	}
+	require.Greater(t, cleared, 300, "young nodes that may vote")
+}
+
+// BenchmarkJudge is a grant of a fleet that is used for the first time.
+func BenchmarkJudge(b *testing.B) {
+	g, c := guardOf(5, 0)
+	seeAll(g, "a", s, s, s, s, s)
+	now := c.Now().Mono
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if left, _ := g.Judge(2, 10*s, now); left != 0 {
+				b.Error("barred")
+			}
+		}
+	})
+}
+
+// randomReport is one of a few processes, and of a few marks, so that they come again.
+func randomReport(r *rand.Rand, i int) protocol.ServerReport {
+	if r.IntN(12) == 0 {
+		return protocol.ServerReport{Err: []error{io.EOF, fakenode.Error("NOPERM no"), fakenode.Error("LOADING")}[r.IntN(3)]}
+	}
+	run := fmt.Sprint("run", i, r.IntN(2))
+	report := protocol.ServerReport{RunID: run, ReplID: "repl", Role: "master", Uptime: time.Duration(r.IntN(6)) * s, Asked: r.IntN(2) == 0}
+	if r.IntN(12) == 0 {
+		report.Role = "slave"
+	}
+	switch r.IntN(6) {
+	case 0:
+		report.Mark = protocol.Mark{State: protocol.MarkAbsent}
+	case 1:
+		report.Mark = protocol.UnreadMark(fakenode.Error("NOPERM no"))
+	case 2: // not looked at
+	default:
+		how := []string{"first", "first", "later"}[r.IntN(3)]
+		text := fmt.Sprintf("id%d %d %d %s %s repl", r.IntN(2), 1_000_000, r.IntN(6)*1_000_000, how, run)
+		report.Mark = protocol.ReadMark(text, true, time.Duration(1+r.IntN(5))*s)
+	}
+	return report
 }

@@ -270,7 +270,8 @@ func (m *Memory) writes(over protocol.Mark, id string, at int64, uptime time.Dur
 }
 
 // Bar is for how long yet a node's grants do not count for locks of this period; zero if
-// they do. open: that may change as soon as more nodes were seen.
+// they do, and then they do until See takes in something else. open: that may change as soon as
+// more nodes were seen.
 func (ms *Memories) Bar(i int, period time.Duration, now int64) (left time.Duration, open bool) {
 	m := &ms.Nodes[i]
 	switch {

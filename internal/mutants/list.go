@@ -1582,6 +1582,15 @@ var list = []mutant{
 		why:  "a server whose two names are known has two votes, and two hold the lock",
 	},
 	{
+		name: "guard-cleared-stays",
+		file: "internal/guard/guard.go",
+		old:  `g.cleared[j].Store(0)`,
+		new:  `_ = j`,
+		why:  "a node that was cleared at the fleet's first start votes at once after it has lost its data",
+		in:   "internal/guard",
+		args: "-test.run=^TestJudgeIsWhatMemoriesSay$",
+	},
+	{
 		name: "identity-torn-is-whole",
 		file: "internal/conn/flow.go",
 		old:  `whole = v != ""`,
