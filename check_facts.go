@@ -39,6 +39,7 @@ const (
 	forMemory
 	forEnds
 	forSharing
+	forBundles
 )
 
 // serves reports whether the node can be used.

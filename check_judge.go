@@ -218,6 +218,9 @@ func judgeRights(f facts, add addFinding) {
 	of := make(map[need][]string)
 	said := make(map[need]string)
 	for _, d := range f.lacks {
+		if d.need == forBundles && f.seen.Native != protocol.NoNative {
+			continue // the server has a shorter command for a release, which is used instead
+		}
 		of[d.need], said[d.need] = append(of[d.need], d.what), d.err
 	}
 	for _, r := range []struct {
@@ -232,6 +235,7 @@ func judgeRights(f facts, add addFinding) {
 		{forMemory, SeverityWarning, "rights-memory", "a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds"},
 		{forEnds, SeverityWarning, "rights-client", "what was sent over a connection that broke cannot be stopped, so a lock that nobody holds may appear later and last for its TTL"},
 		{forSharing, SeverityInfo, "rights-shared", "shared locks and semaphores fail here, and nothing else does"},
+		{forBundles, SeverityInfo, "rights-bundle", "releases of several locks at once cost this node more than they need to"},
 	} {
 		if what := slices.Compact(of[r.need]); len(what) > 0 {
 			add(r.severity, r.code, fmt.Sprintf("this user lacks %s (%s): %s", strings.Join(what, ", "), said[r.need], r.means), "grant it to the user by ACL SETUSER")

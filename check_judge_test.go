@@ -113,6 +113,10 @@ func TestJudge(t *testing.T) {
 		{name: "rights for the guard", change: map[int]func(*facts){0: func(f *facts) {
 			f.lacks = []denial{{forEnds, "CLIENT KILL", "NOPERM"}, {forMemory, "the key redlock:memory", "NOPERM"}}
 		}}, want: []string{"warning rights-memory a", "warning rights-client a"}, mention: []string{"CLIENT KILL", "redlock:memory"}},
+		{name: "rights for bundles", change: map[int]func(*facts){
+			0: func(f *facts) { f.lacks = []denial{{forBundles, "MGET", "NOPERM"}} },
+			1: func(f *facts) { f.lacks, f.seen.Native = []denial{{forBundles, "MGET", "NOPERM"}}, protocol.DelEx },
+		}, want: []string{"info rights-bundle a"}, mention: []string{"lacks MGET (NOPERM): releases of several locks at once cost this node more"}},
 		{name: "keys of others", change: map[int]func(*facts){0: func(f *facts) { f.masked = true }}, want: []string{"info rights-keys a"}},
 		{name: "unread", change: map[int]func(*facts){0: func(f *facts) { f.unread = []unread{{"INFO memory", "whether it may evict locks", "NOPERM"}} }},
 			want: []string{"info unread a"}, mention: []string{"INFO memory cannot be read (NOPERM), so it is not known whether it may evict locks"}},

@@ -34,6 +34,8 @@ func probesFor(key, line, channel, mark string) []probe {
 		{forLocks, []any{"TYPE", key}},
 		{forLocks, []any{"EVAL", "no script", 0}}, // does not compile, so it is not kept either
 		{forLocks, []any{"EVALSHA", strings.Repeat("0", 40), 0}},
+		{forBundles, []any{"MGET", key}},
+		{forBundles, []any{"EXISTS", line}},
 		{forLines, []any{"TIME"}},
 		{forLines, []any{"TYPE", line}},
 		{forLines, []any{"ZADD", line, "nan?", ""}}, // no number

@@ -31,9 +31,10 @@ import (
 // contractNode is a server that is asked what the library asks, and looked into.
 type contractNode struct {
 	do   func(req *protocol.Request) simAnswer
-	raw  func(args ...any) any // a plain command, to prepare or to look
-	pass func(d time.Duration) // lets time pass; nil: it passes by itself
-	told func() []string       // what was published to the processes p and q, in order
+	raw  func(args ...any) any    // a plain command, to prepare or to look
+	all  func(batch []*lane.Call) // exchanges a batch as a lane does, until each call has its answer
+	pass func(d time.Duration)    // lets time pass; nil: it passes by itself
+	told func() []string          // what was published to the processes p and q, in order
 }
 
 var contractNodes = map[string]func(t *testing.T) *contractNode{
@@ -58,6 +59,14 @@ func newInMemory(mute bool) *contractNode {
 			val, err := s.Do(req)
 			return simAnswer{val, err}
 		},
+		all: exchangesAll(func(batch []*lane.Call) {
+			var b lane.Bundle
+			for _, c := range b.Pack(batch) {
+				val, err := s.Do(c.Req)
+				c.Answer = protocol.Answer{Val: val, Err: err, Sent: true}
+			}
+			b.Unpack()
+		}),
 		pass: func(d time.Duration) { now += int64(d) },
 		told: func() []string { return told },
 	}
@@ -145,6 +154,7 @@ func overClient(t *testing.T, addr string) *contractNode {
 	w := conn.NewWire(client, conn.OpenHabits, "", tick.NewSystem())
 	t.Cleanup(w.Close)
 	return &contractNode{
+		all: exchangesAll(func(batch []*lane.Call) { w.Exchange(batch, 10*time.Second, 10*time.Second, func() {}) }),
 		do: func(req *protocol.Request) simAnswer {
 			c := &lane.Call{Req: req}
 			w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second, func() {})
@@ -172,6 +182,23 @@ func overClient(t *testing.T, addr string) *contractNode {
 				told = append(told, m.Channel+" "+m.Payload)
 			}
 		},
+	}
+}
+
+// exchangesAll exchanges a batch, and again those calls that are put in other words.
+func exchangesAll(exchange func(batch []*lane.Call)) func(batch []*lane.Call) {
+	return func(batch []*lane.Call) {
+		for len(batch) > 0 {
+			exchange(batch)
+			var again []*lane.Call
+			for _, c := range batch {
+				if req := c.Instead(); req != nil {
+					c.Req = req
+					again = append(again, c)
+				}
+			}
+			batch = again
+		}
 	}
 }
 
@@ -353,6 +380,33 @@ var contractCases = map[string][]struct {
 	"release of nothing":                                {{askRelease("a"), "0"}},
 	"release twice":                                     {{askSet("a"), "OK"}, {askRelease("a"), "1"}, {askRelease("a"), "0"}},
 	"release of what is no lock":                        {{raw("RPUSH", "k", "x"), ""}, {askRelease("a"), "error WRONGTYPE"}},
+	"several of our own at once": {
+		{askSet("a"), "OK"}, {raw("SET", "k2", "b"), ""}, {askMany(askRelease("a"), beside("k2", askRelease("b"))), "[]"}, {raw("TYPE", "k"), "none"}, {raw("TYPE", "k2"), "none"},
+		{askMany(askRelease("a"), beside("k2", askRelease("b"))), "[1 2]"},
+	},
+	"of several only our own": {
+		{askSet("b"), "OK"}, {raw("RPUSH", "k2", "x"), ""}, {raw("SET", "k4", "d"), ""}, {raw("SET", "k5", ""), ""},
+		{askMany(askRelease("a"), beside("k2", askRelease("x")), beside("k3", askRelease("c")), beside("k4", askRelease("d")), beside("k5", askRelease("e"))), "[1 2 3 5]"},
+		{raw("GET", "k"), "b"}, {raw("TYPE", "k2"), "list"}, {raw("TYPE", "k3"), "none"}, {raw("TYPE", "k4"), "none"}, {raw("TYPE", "k5"), "string"},
+	},
+	"of several not what somebody waits for": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("SET", "k2", "b"), ""}, {raw("SET", "k3", "c"), ""},
+		{askMany(askPlainLineRelease("a"), beside("k2", askPlainLineRelease("b")), beside("k3", askRelease("c"))), "[1]"},
+		{raw("GET", "k"), "a"}, {raw("TYPE", "k2"), "none"}, {raw("TYPE", "k3"), "none"}, {told(), "[]"}, {raw("ZRANGE", lineOfK, 0, -1), "[p 30000 b]"},
+		{askPlainLineRelease("a"), "3"}, {raw("GET", "k"), "b"}, {told(), "[redlock:p b]"},
+	},
+	"of several not those whose line has another name": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("SET", "k2", "b"), ""},
+		{askMany(beside("k2", askLineRelease("b", "", protocol.AsPasser)), askRelease("a")), "[1]"}, {raw("GET", "k2"), "b"}, {raw("TYPE", "k"), "none"},
+	},
+	"who does not look for waiters is not asked to wait for them": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("SET", "k2", "b"), ""},
+		{askMany(beside("k2", askPlainLineRelease("b")), askRelease("a")), "[]"}, {raw("TYPE", "k"), "none"}, {raw("TYPE", "k2"), "none"},
+	},
+	"what is no line keeps no lock of several": {
+		{askSet("a"), "OK"}, {raw("RPUSH", lineOfK, "x"), ""}, {raw("SET", "k2", "b"), ""},
+		{askMany(askPlainLineRelease("a"), beside("k2", askRelease("b"))), "[]"}, {raw("TYPE", "k"), "none"}, {raw("TYPE", lineOfK), "list"},
+	},
 	"a lock that is kept is another's": {
 		{askSet("a"), "OK"}, {askKeep("a", "n", time.Second), "1"}, {raw("GET", "k"), "n"}, {raw("PTTL", "k"), "less than 1100"},
 		{askRelease("a"), "n"}, {askExtend("a", time.Hour), "n"}, {askSet("a"), "<nil>"}, {raw("PTTL", "k"), "less than 1100"},
@@ -677,7 +731,7 @@ func TestContract(t *testing.T) {
 			t.Parallel()
 			n := start(t)
 			for name, steps := range contractCases {
-				for _, key := range []string{"k", lineOfK, fenceOfK, protocol.MarkKey, holdersOfK, doorOfK} {
+				for _, key := range []string{"k", lineOfK, fenceOfK, protocol.MarkKey, holdersOfK, doorOfK, "k2", "k3", "k4", "k5"} {
 					n.raw("DEL", key)
 				}
 				before := len(n.told())

@@ -56,6 +56,7 @@ type simPlan struct {
 	NoID          bool          `json:",omitempty"` // connections are not told their ids
 	NoKill        bool          `json:",omitempty"` // nor may they be ended
 	Native        bool          `json:",omitempty"` // two of three nodes say that they compare and delete by a command, and one of these denies it
+	NoMGet        bool          `json:",omitempty"` // every second node does not release several locks in one command
 	Faults        []simFault
 }
 
@@ -157,6 +158,7 @@ func drawPlan(seed uint64) *simPlan {
 	}
 	p.Names = oneIn(5)
 	p.NoPublish = mix(seed, 'N')%20 == 0
+	p.NoMGet = mix(seed, 'g')%4 == 0
 	p.drawSets()
 	p.drawSetKinds()
 	p.drawHandOvers()
@@ -575,6 +577,7 @@ func (p *simPlan) drawWell(r *rand.Rand) {
 		p.Processes = append(p.Processes, proc)
 	}
 	p.Users, p.Native = r.IntN(3) == 0, r.IntN(3) == 0
+	p.NoMGet = mix(p.Seed, 'g')%4 == 0
 	if r.IntN(2) == 0 {
 		p.Torn, p.Reset, p.Slow = r.IntN(300), r.IntN(150), r.IntN(300)
 		p.Late, p.Lost, p.Twice, p.Deaf = r.IntN(150), r.IntN(60), r.IntN(150), r.IntN(1000)

@@ -619,6 +619,11 @@ func (w *simWorld) sends(p *simProcess, node int, batch []*lane.Call) {
 		switch c.Req.Op {
 		case protocol.OpRelease:
 			w.taken[simSent{node, c.Req.Value}] = true
+			if b := c.Req.Bundle; b != nil {
+				for _, r := range b.Of {
+					w.taken[simSent{node, r.Value}] = true
+				}
+			}
 		case protocol.OpAcquire, protocol.OpAcquireFenced, protocol.OpAcquireShared, protocol.OpAdopt:
 			set := simSent{node, c.Req.Value}
 			w.sentBy[c.Req.Value] = simSender{p, w.t()}

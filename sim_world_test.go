@@ -191,6 +191,7 @@ func newSimNode(w *simWorld, i int) *simNode {
 	}
 	n.store = fakenode.New(func() int64 { return n.hand.at(w.t()) })
 	n.store.Watch, n.store.Publish, n.store.Mute = n, n.publish, w.plan.NoPublish
+	n.store.NoMGet = w.plan.NoMGet && i%2 == 1
 	for _, f := range w.plan.Faults {
 		if f.Node != i {
 			continue
@@ -360,7 +361,7 @@ func (n *simNode) run(p *simProcess, reqs []*protocol.Request, again bool) (each
 			a.val, a.err = n.do(r)
 			n.stop(p, r, a)
 		}
-		n.notice(p, r, a)
+		n.noticeEach(p, r, a)
 	}
 	look = n.sighting(t)
 	look.Asked = false
@@ -372,6 +373,9 @@ func (n *simNode) do(r *protocol.Request) (any, error) {
 	if r.Native != protocol.NoNative && n.i%3 == 2 {
 		return nil, fakenode.Error("NOPERM this user has no permissions to run the 'delifeq' command")
 	}
+	if r.Bundle != nil {
+		return n.doBundle(r)
+	}
 	if !touchesLine(r) {
 		return n.store.Do(r)
 	}
@@ -381,6 +385,52 @@ func (n *simNode) do(r *protocol.Request) (any, error) {
 		n.checkLine(r, before, val)
 	}
 	return val, err
+}
+
+// doBundle has the server release several locks in one command. To each queue that is looked at it is
+// to do what the release of one lock does that finds nobody there, or nothing.
+func (n *simNode) doBundle(r *protocol.Request) (any, error) {
+	before := make([]simLine, len(r.Bundle.Of))
+	for i, of := range r.Bundle.Of {
+		if touchesLine(of) {
+			before[i] = n.lineOf(of.Key)
+		}
+	}
+	val, err := n.store.Do(r)
+	n.w.reached("a server does not know how to release several locks at once", err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT"))
+	n.w.reached("a server may not release several locks at once", protocol.NeverBundled(err))
+	if err != nil {
+		return val, err
+	}
+	for i, of := range r.Bundle.Of {
+		if !isAmong(val, i) && touchesLine(of) {
+			n.checkLine(of, before[i], int64(1))
+		}
+	}
+	n.w.reached("several locks are released at once", true)
+	n.w.reached("of several locks to be released at once some are not", len(val.([]any)) > 0)
+	return val, err
+}
+
+// isAmong reports whether the answer to a release of several lists the one of that index.
+func isAmong(val any, i int) bool {
+	others, _ := val.([]any)
+	return slices.Contains(others, any(int64(i+1)))
+}
+
+// noticeEach is notice for requests that may be several.
+func (n *simNode) noticeEach(p *simProcess, r *protocol.Request, a *simAnswer) {
+	if r.Bundle == nil {
+		n.notice(p, r, a)
+		return
+	}
+	for i, of := range r.Bundle.Of {
+		each := simAnswer{int64(1), a.err}
+		if isAmong(a.val, i) {
+			each.val = "to be asked alone"
+		}
+		n.notice(p, of, &each)
+	}
 }
 
 func (n *simNode) notice(p *simProcess, r *protocol.Request, a *simAnswer) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/redlock/internal/lane"
@@ -77,6 +78,8 @@ type conversation struct {
 	flow Flow
 	who  protocol.ServerReport // as told last, but for the mark
 
+	bundle lane.Bundle // of the batch that it has
+
 	// Conversations.Mu guards what follows.
 	busy       bool
 	over       bool  // closed by check
@@ -112,6 +115,8 @@ type Conversations struct {
 	dialer Dialer
 	habits Habits
 	lane.Onlooker
+
+	unbundled atomic.Bool // the server does not release several locks in one command for us
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
@@ -185,7 +190,7 @@ func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Durat
 		return true
 	}
 	want := cs.wants(cv, batch)
-	got := cv.flow.Exchange(batch, want, left)
+	got := cs.exchange(cv, batch, want, left)
 	answered, sent := Read(batch)
 	switch good := cs.heed(cv, batch, want, &got); {
 	case answered && !got.Broken && good && !movedOn(batch):
@@ -198,6 +203,19 @@ func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Durat
 		cs.drop(cv)
 		return cs.settle(cv, patience, bound)
 	}
+}
+
+// exchange sends a batch over a conversation, and its releases in one command where the server does
+// that, and has no shorter command for each.
+func (cs *Conversations) exchange(cv *conversation, batch []*lane.Call, want Looks, left func()) Said {
+	if cv.who.Native != protocol.NoNative || cs.unbundled.Load() {
+		return cv.flow.Exchange(batch, want, left)
+	}
+	got := cv.flow.Exchange(cv.bundle.Pack(batch), want, left)
+	if cv.bundle.Unpack() {
+		cs.unbundled.Store(true)
+	}
+	return got
 }
 
 // prepare asks the whole question before a batch with a SET where the node's memory mark

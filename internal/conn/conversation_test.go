@@ -52,6 +52,9 @@ type stage struct {
 	unready  bool // the guard wants the whole question first
 	mark     protocol.Mark
 	writes   int
+
+	native    protocol.NativeDelete
+	releaseAs string // the value of releasing
 }
 
 // stagedFlow is a connection to a stage.
@@ -214,7 +217,7 @@ func (s *stage) identity(f *stagedFlow) (protocol.ServerReport, error) {
 	case s.denies != nil:
 		return protocol.ServerReport{Err: s.denies}, nil
 	}
-	who := protocol.ServerReport{RunID: s.runID, ReplID: s.replID, Role: "master", ClientID: f.id, Mark: s.mark}
+	who := protocol.ServerReport{RunID: s.runID, ReplID: s.replID, Role: "master", ClientID: f.id, Mark: s.mark, Native: s.native}
 	if s.noID {
 		who.ClientID, who.IDErr = 0, lanetest.ServerError("NOPERM no client|id")
 	}
@@ -810,6 +813,43 @@ func TestWholeQuestionGoesAheadWhereTheGuardWantsIt(t *testing.T) {
 			require.NotContains(t, s.view().executed, "3")
 		})
 	}
+}
+
+// releasing sends releases of two keys in one batch, and tells as what they went.
+func (s *stage) releasing() (sent []string) {
+	before := len(s.view().executed)
+	var batch []*lane.Call
+	for _, key := range []string{"a", "b"} {
+		r := protocol.ReleaseRequest(&protocol.Terms{TTL: time.Second}, key, s.releaseAs)
+		batch = append(batch, &lane.Call{Req: &r})
+	}
+	s.cs.Exchange(batch, stagePatience, stageBound, func() {})
+	for _, c := range batch {
+		require.NotEqual(s, protocol.Answer{}, c.Answer)
+	}
+	return s.view().executed[before:]
+}
+
+// Releases go in one command, unless the server has a shorter one for each, or has said that it
+// does not do that.
+func TestReleasesGoTogether(t *testing.T) {
+	t.Parallel()
+	onStage(t, stageOwn, func(s *stage) {
+		s.releaseAs = "mine"
+		require.Equal(t, []string{"mine"}, s.releasing())
+		s.releaseAs = "READONLY"
+		require.Equal(t, []string{"READONLY"}, s.releasing(), "for the time being")
+		s.releaseAs = "mine"
+		require.Equal(t, []string{"mine"}, s.releasing())
+		s.releaseAs = "READONLY: no permissions to run the 'mget' command"
+		require.Len(t, s.releasing(), 1)
+		s.releaseAs = "mine"
+		require.Equal(t, []string{"mine", "mine"}, s.releasing(), "over another conversation, too")
+	})
+	onStage(t, stageOwn, func(s *stage) {
+		s.native, s.releaseAs = protocol.DelEx, "mine"
+		require.Equal(t, []string{"mine", "mine"}, s.releasing())
+	})
 }
 
 func TestCloseEndsConversationsAtOnce(t *testing.T) {

@@ -21,6 +21,7 @@ type Store struct {
 	Scripts map[*protocol.Script]bool // that it was sent whole
 	Publish func(channel, message string)
 	Mute    bool // nobody may publish
+	NoMGet  bool // nor use MGET
 	Watch   Watch
 }
 
@@ -238,6 +239,8 @@ func (s *Store) Do(req *protocol.Request) (any, error) {
 	case protocol.ReleaseScript:
 		op.Value = argv[0]
 		return s.release(keys[0], argv[0], op)
+	case protocol.BundleScript:
+		return s.releaseMany(keys, argv, op)
 	case protocol.ExtendScript:
 		op.Value = argv[0]
 		return s.extend(keys[0], argv, op)
@@ -980,6 +983,28 @@ func (s *Store) release(lock, value string, op *Op) (any, error) {
 		return int64(1), nil
 	}
 	return orZero(v, ok), nil
+}
+
+func (s *Store) releaseMany(locks, argv []string, op *Op) (any, error) {
+	if s.NoMGet {
+		return nil, Error("NOPERM this user has no permissions to run the 'mget' command")
+	}
+	n := len(locks)
+	lines := argv[n:]
+	ours, others := []int{}, []any{}
+	for i, lock := range locks {
+		v, ok, err := s.Text(lock)
+		waits := i < len(lines) && s.Typ(lines[i]) == "zset"
+		if err == nil && ok && v == argv[i] && !waits {
+			ours = append(ours, i)
+		} else {
+			others = append(others, int64(i+1))
+		}
+	}
+	for _, i := range ours {
+		s.Del(locks[i], &Op{Req: op.Req, Value: argv[i]})
+	}
+	return others, nil
 }
 
 func (s *Store) keep(lock string, argv []string, op *Op) (any, error) {

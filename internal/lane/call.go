@@ -52,6 +52,8 @@ func (c *Call) Instead() *protocol.Request {
 	switch {
 	case c.UnknownScript() && !c.Req.Whole:
 		return c.Req.WithSource()
+	case c.Alone:
+		return c.Req.ByItself()
 	case c.Native && (c.Val == any(int64(0)) || protocol.Denied(c.Err) || protocol.OtherType(c.Err)):
 		return c.Req.WithLua() // says what is there instead
 	default:

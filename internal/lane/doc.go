@@ -28,6 +28,6 @@
 // was sent, see batch.patience. A lane with an overdue batch counts as down and refuses acquires.
 //
 // Where to look: lane.go has the states of a lane, batch.go says what goes together and when, call.go
-// what becomes of one request, kept.go has the releases that wait for their node, breaker.go the pause
+// what becomes of one request, bundle.go how releases go in one command, kept.go has the releases that wait for their node, breaker.go the pause
 // before a node is tried again, and standby.go the goroutine that waits for the next batch.
 package lane

@@ -66,6 +66,8 @@ func (r *Request) arguments(w Words) {
 	case ReleaseScript:
 		keys(w, r.Key)
 		w.Str(r.Value)
+	case BundleScript:
+		r.Bundle.arguments(w)
 	case KeepScript:
 		keys(w, r.Key)
 		w.Str(r.Value)
@@ -163,6 +165,20 @@ func (r *Request) arguments(w Words) {
 		}
 	default:
 		panic("bug: no arguments for a script")
+	}
+}
+
+// arguments writes those of a release of several locks.
+func (b *Bundle) arguments(w Words) {
+	w.Num(int64(len(b.Of)))
+	for _, r := range b.Of {
+		w.Str(r.Key)
+	}
+	for _, r := range b.Of {
+		w.Str(r.Value)
+	}
+	for _, r := range b.Of[:b.lined] {
+		w.Str(r.line())
 	}
 }
 

@@ -54,6 +54,8 @@ type Answer struct {
 	Sent bool
 	// Native: the server compared and deleted by a command of its own.
 	Native bool
+	// Alone: the server was asked for several at once, and did nothing of this one.
+	Alone bool
 
 	Kind Kind // zero: nothing new
 	// Final: an answer of the node, or certainty that there will be none. Otherwise
@@ -210,6 +212,35 @@ func Denied(err error) bool {
 // ReadOnly reports whether a server says that it is a replica. Before Redis 7 that stands
 // inside of a longer text if a script was refused.
 func ReadOnly(err error) bool { return redis.IsReadOnlyError(err) }
+
+// NeverBundled reports whether a server does not release several locks in one command for us, ever.
+// Not to be allowed a key is no such answer: that is of this bundle.
+func NeverBundled(err error) bool {
+	return err != nil && IsServerError(err) && hasAny(err.Error(),
+		"permissions to run the", "can't run this command", "nknown command", "nknown Redis command", "CROSSSLOT")
+}
+
+// EachOf is what the answer to a release of n locks says of each of them, but for the others, whose
+// places it lists from 1 on: of these nothing was done.
+func (b Answer) EachOf(n int) (each Answer, others []any) {
+	each = Answer{Err: b.Err, Sent: b.Sent}
+	if b.Err != nil {
+		// What the server cannot do at present it says of each of them. After any other error each
+		// is asked for by itself, since nothing was done of any.
+		each.Alone = IsServerError(b.Err) && !Passing(b.Err)
+		return each, nil
+	}
+	others, ok := b.Val.([]any)
+	isNone := func(v any) bool { place, ok := v.(int64); return !ok || place < 1 || place > int64(n) }
+	if !ok || slices.ContainsFunc(others, isNone) {
+		each.Err = fmt.Errorf("unexpected reply %.100q to a release of several", fmt.Sprint(b.Val))
+		return each, nil
+	}
+	each.Val = released
+	return each, others
+}
+
+var released any = int64(1) // boxed once
 
 // OtherType reports whether a server's own command did nothing since the key holds no string.
 func OtherType(err error) bool {

@@ -50,6 +50,7 @@ type Request struct {
 	Whole  bool         // the script goes as its text, since the server does not know its digest
 	Native NativeDelete // goes in place of the release script
 	lua    bool         // and never
+	alone  bool         // never together with others, see Bundle
 	Script *Script      // nil: a plain SET
 	Key    string       // the lock's
 	Value  string       // of the lock: to be set, extended, compared or deleted
@@ -62,6 +63,8 @@ type Request struct {
 	share *ShareArgs // nil: the lock is held alone
 	mark  []string   // of opMark: the script's arguments
 	Keep  *KeepArgs  // of a release that leaves the key for a while; nil: it does not
+	// Bundle is of a release of several locks; nil: of one.
+	Bundle *Bundle
 
 	// Timeout is how long the caller waits for one node.
 	Timeout time.Duration
@@ -151,6 +154,7 @@ func MustRead(name string) string {
 
 var (
 	ReleaseScript = mustScript("release")
+	BundleScript  = mustScript("release_many")
 	KeepScript    = mustScript("keep")
 	ExtendScript  = mustScript("extend")
 	DoorScript    = mustScript("door")
@@ -368,6 +372,54 @@ func FenceRepairRequest(t *Terms, key, value string, f *FenceArgs) Request {
 
 // MayBeNative reports whether a server's own compare-and-delete will do.
 func (r *Request) MayBeNative() bool { return r.Script == ReleaseScript && !r.lua && !r.Whole }
+
+// Bundle is the releases that go to a node in one command. No two have the same key.
+type Bundle struct {
+	Of []*Request
+	// lined is how many of them, from the first on, are of locks that may have a wait queue there.
+	lined int
+}
+
+// BundleRequest is the release of several locks, each of which MayBeBundled. Those that look for
+// waiters come first.
+func BundleRequest(of []*Request) *Request {
+	b := &Bundle{Of: of}
+	for i, r := range of {
+		if r.LooksForWaiters() {
+			if b.lined++; i >= b.lined {
+				panic("bug: a release that looks for waiters behind one that does not")
+			}
+		}
+	}
+	return &Request{Op: OpRelease, Script: BundleScript, Key: of[0].Key, Value: of[0].Value, Bundle: b}
+}
+
+// MayBeBundled reports whether BundleScript does the same, or nothing. A holder that waited in the
+// queue has an entry to take out of it, and others behind it as a rule: it is released by itself.
+func (r *Request) MayBeBundled() bool {
+	if r.Op != OpRelease || r.lua || r.alone || r.Whole {
+		return false
+	}
+	return r.Script == ReleaseScript || r.Script == QueueReleaseScript && (r.Queue == nil || r.Queue.Entry == "")
+}
+
+// LooksForWaiters reports whether a release is for a node that may keep a wait queue for the lock.
+func (r *Request) LooksForWaiters() bool { return r.Script == QueueReleaseScript }
+
+// line is the key of the wait queue that a release looks at.
+func (r *Request) line() string {
+	if r.Queue != nil && r.Queue.Key != "" {
+		return r.Queue.Key
+	}
+	return "{" + r.Key + "}:line"
+}
+
+// ByItself is the same request, and not together with others.
+func (r *Request) ByItself() *Request {
+	c := *r
+	c.alone = true
+	return &c
+}
 
 // WithLua is the same request by the script, which does the same and tells more.
 func (r *Request) WithLua() *Request {

@@ -131,7 +131,7 @@ func TestCheckOfRights(t *testing.T) {
 	t.Parallel()
 	realredis.Need(t)
 	const share = " +unlink +zcard +zrange +zremrangebyscore"
-	const alone = "+ping +set +get +del +pttl +pexpire +type +eval +evalsha"
+	const alone = "+ping +set +get +del +pttl +pexpire +type +eval +evalsha +mget +exists"
 	const locks = alone + share
 	const lines = "+time +zadd +zrem +zscore +zrangebyscore +zrevrange +zcount"
 	const notices = "&redlock:* +publish +subscribe"
@@ -160,6 +160,7 @@ func TestCheckOfRights(t *testing.T) {
 		"no id":            {[]string{"~*", locks, lines, notices, reading, "-client|id"}, []string{"warning rights-client"}, "lacks CLIENT ID ("},
 		"prefix":           {[]string{"~app:*", "~{app:*}:line ~{app:*}:shared ~{app:*}:door", locks, lines, notices, reading}, nil, ""},
 		"prefix, no lines": {[]string{"~app:*", locks, lines, notices, reading}, []string{"warning rights-queue", "info rights-shared"}, "{...}:line"},
+		"no bundles":       {[]string{"~*", locks, "-mget -exists", lines, notices, reading}, []string{"info rights-bundle"}, "MGET, EXISTS"},
 		"no PING":          {[]string{"~*", locks, "-ping", lines, notices, reading}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
