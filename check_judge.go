@@ -63,7 +63,7 @@ func barring(all []facts, ms *guard.Memories, missing []*protocol.MarkWrite, per
 	}
 	for i, f := range all {
 		// Of a node that did not tell all there are other findings. So there are of replicas.
-		if f.Err != nil || !f.timed || f.cut || ms.Nodes[i].Voice == guard.VoiceUnsure {
+		if f.Err != nil || !f.timed || f.cut || ms.Nodes[i].Identity == guard.IdentityUncertain {
 			continue
 		}
 		left, _ := ms.Bar(i, period, now.Mono)

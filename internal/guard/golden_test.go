@@ -1,4 +1,4 @@
-package guard_test
+package guard
 
 import (
 	"flag"
@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/fakenode"
-	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -192,7 +191,7 @@ func (c *markClient) votes(period time.Duration) string {
 	for i := range words {
 		left, open := c.g.Judge(i, period, *c.clock.now_)
 		switch {
-		case c.g.Memories.Nodes[i].Voice == guard.VoiceNone:
+		case c.g.memories.Nodes[i].Identity == identityUnheard:
 			words[i] = "not seen"
 		case left == 0:
 			words[i] = "votes"
@@ -200,7 +199,7 @@ func (c *markClient) votes(period time.Duration) string {
 			words[i] = "waits for more nodes"
 		default:
 			words[i] = fmt.Sprintf("barred for %v", left)
-			if _, ok := c.g.Why(i, left).(guard.RestartedError); !ok {
+			if _, ok := c.g.Why(i, left).(RestartedError); !ok {
 				words[i] = "does not tell"
 			}
 		}

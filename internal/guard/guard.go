@@ -31,7 +31,7 @@ type Guard struct {
 	fixed  time.Duration // 0: each attempt's own TTL
 	names  []string
 	tell   func(Degradation)
-	Clock  tick.Clock
+	clock  tick.Clock
 	Random io.Reader // of the marks' ids; nil: crypto/rand
 	looks  bool      // it writes no marks
 
@@ -39,13 +39,13 @@ type Guard struct {
 	// are judged by, without a mutex. cleared is a period for which it may vote though it is not
 	// quiet for as long, as at a fleet's first start; 0: none. settled is what most looks find;
 	// nil: nothing yet.
-	Quiet   []*atomic.Int64
+	quiet   []*atomic.Int64
 	cleared []atomic.Int64
 	settled []*atomic.Pointer[settledMark]
 	twins   []atomic.Pointer[TwinError] // nil: it is the only one that leads to its server, or the first
 
-	Mu       sync.Mutex // guards what follows; none but what tell takes is taken under it
-	Memories *Memories
+	mu       sync.Mutex // guards what follows; none but what tell takes is taken under it
+	memories *Memories
 
 	evictions []evictions // by node
 }
@@ -67,13 +67,13 @@ func New(names []string, fixed time.Duration, looks bool, c tick.Clock, tell fun
 	}
 	n := len(names)
 	g := &Guard{
-		fixed: fixed, names: names, tell: tell, Clock: c, looks: looks,
-		Quiet: make([]*atomic.Int64, n), settled: make([]*atomic.Pointer[settledMark], n),
-		cleared: make([]atomic.Int64, n), twins: make([]atomic.Pointer[TwinError], n), Memories: NewMemories(n, fixed > 0), evictions: make([]evictions, n),
+		fixed: fixed, names: names, tell: tell, clock: c, looks: looks,
+		quiet: make([]*atomic.Int64, n), settled: make([]*atomic.Pointer[settledMark], n),
+		cleared: make([]atomic.Int64, n), twins: make([]atomic.Pointer[TwinError], n), memories: NewMemories(n, fixed > 0), evictions: make([]evictions, n),
 	}
 	for i := range names {
-		g.Quiet[i], g.settled[i] = new(atomic.Int64), new(atomic.Pointer[settledMark])
-		g.Quiet[i].Store(LongAgo)
+		g.quiet[i], g.settled[i] = new(atomic.Int64), new(atomic.Pointer[settledMark])
+		g.quiet[i].Store(LongAgo)
 	}
 	return g
 }
@@ -86,18 +86,18 @@ func (g *Guard) Saw(i int, s protocol.ServerReport) *protocol.MarkWrite {
 	if k := g.settled[i].Load(); k != nil && k.isAll(&s) {
 		return nil
 	}
-	now := g.Clock.Now().Mono
-	g.Mu.Lock()
-	defer g.Mu.Unlock()
-	w, lacks := g.Memories.See(i, s, now)
-	m := &g.Memories.Nodes[i]
-	g.Quiet[i].Store(m.Quiet())
+	now := g.clock.Now().Mono
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	w, lacks := g.memories.See(i, s, now)
+	m := &g.memories.Nodes[i]
+	g.quiet[i].Store(m.quiet())
 	g.settled[i].Store(m.settled())
 	for j := range g.cleared {
 		g.cleared[j].Store(0)
 	}
 	for j := range g.twins {
-		if of := g.Memories.twinOf(j); of >= 0 {
+		if of := g.memories.twinOf(j); of >= 0 {
 			g.twins[j].Store(&TwinError{g.names[of]})
 		} else {
 			g.twins[j].Store(nil)
@@ -127,10 +127,10 @@ func (g *Guard) report(i int, l lack, s protocol.ServerReport) {
 
 // Evicted takes in how many keys a node has evicted.
 func (g *Guard) Evicted(i int, runID string, count int64) {
-	now := g.Clock.Now().Mono
-	g.Mu.Lock()
+	now := g.clock.Now().Mono
+	g.mu.Lock()
 	grown, tell := g.evictions[i].see(runID, count, now)
-	g.Mu.Unlock()
+	g.mu.Unlock()
 	if tell {
 		g.tell(Degradation{
 			Node: g.names[i], Lacks: evicts, Evicted: grown, Again: true,
@@ -156,10 +156,10 @@ func (g *Guard) Ready(i int) bool {
 	if g == nil {
 		return true
 	}
-	g.Mu.Lock()
-	defer g.Mu.Unlock()
-	m := &g.Memories.Nodes[i]
-	return m.Voice == VoiceMute || m.Voice == VoiceClear && m.Mark.State != protocol.MarkAbsent
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := &g.memories.Nodes[i]
+	return m.Identity == identityWithheld || m.Identity == identityKnown && m.mark.State != protocol.MarkAbsent
 }
 
 // Since is since when a node's data has been remembering, by our clock; zero where that is
@@ -168,10 +168,10 @@ func (g *Guard) Since(i int) time.Time {
 	if g == nil {
 		return time.Time{}
 	}
-	now := g.Clock.Now()
-	g.Mu.Lock()
-	defer g.Mu.Unlock()
-	at, ok := g.Memories.Remembers(i)
+	now := g.clock.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at, ok := g.memories.Remembers(i)
 	if !ok {
 		return time.Time{}
 	}
@@ -180,9 +180,9 @@ func (g *Guard) Since(i int) time.Time {
 
 // Changed is when we saw other data on a node than before, by our monotonic clock; LongAgo: never.
 func (g *Guard) Changed(i int) int64 {
-	g.Mu.Lock()
-	defer g.Mu.Unlock()
-	return g.Memories.Nodes[i].ChangedAt
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.memories.Nodes[i].changedAt
 }
 
 // Twin is why a node has no vote that leads to the same server as another, and was seen to do so
@@ -229,12 +229,12 @@ func (g *Guard) Period(ttl time.Duration, fencing bool) time.Duration {
 // from voting for a period; zero if it may. open: that may change as soon as more nodes
 // were seen.
 func (g *Guard) Judge(i int, period time.Duration, now int64) (left time.Duration, open bool) {
-	if now-g.Quiet[i].Load() >= int64(period) || g.cleared[i].Load() == int64(period) {
+	if now-g.quiet[i].Load() >= int64(period) || g.cleared[i].Load() == int64(period) {
 		return 0, false
 	}
-	g.Mu.Lock()
-	defer g.Mu.Unlock()
-	if left, open = g.Memories.Bar(i, period, now); left == 0 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if left, open = g.memories.Bar(i, period, now); left == 0 {
 		g.cleared[i].Store(int64(period)) // which time alone does not change, see Bar
 	}
 	return left, open
@@ -242,12 +242,12 @@ func (g *Guard) Judge(i int, period time.Duration, now int64) (left time.Duratio
 
 // Why is the error of a vote that Judge does not count.
 func (g *Guard) Why(i int, left time.Duration) error {
-	g.Mu.Lock()
-	defer g.Mu.Unlock()
-	switch m := &g.Memories.Nodes[i]; {
-	case m.Voice == VoiceUnsure:
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch m := &g.memories.Nodes[i]; {
+	case m.Identity == IdentityUncertain:
 		return errNoIdentity
-	case m.Voice == VoiceClear && m.Mark.State == protocol.MarkAbsent:
+	case m.Identity == identityKnown && m.mark.State == protocol.MarkAbsent:
 		return errNoMark
 	default:
 		return RestartedError{left}

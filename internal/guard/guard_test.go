@@ -1,4 +1,4 @@
-package guard_test
+package guard
 
 import (
 	"fmt"
@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/fakenode"
-	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/ticktest"
 )
@@ -21,21 +20,21 @@ func TestBarredFor(t *testing.T) {
 		second = int64(time.Second)
 		period = 10 * time.Second
 	)
-	of := func(bornAt, changedAt int64) guard.Memory {
-		return guard.Memory{Voice: guard.VoiceClear, RunID: "a", BornAt: bornAt, ChangedAt: changedAt}
+	of := func(bornAt, changedAt int64) Memory {
+		return Memory{Identity: identityKnown, runID: "a", bornAt: bornAt, changedAt: changedAt}
 	}
-	young := of(now-4*second, guard.LongAgo)
+	young := of(now-4*second, LongAgo)
 	promoted := of(now-1000*second, now-3*second)
 	restarted := of(now-second, now-second/2)
 	for name, c := range map[string]struct {
-		m     guard.Memory
+		m     Memory
 		first bool
 		want  time.Duration
 	}{
-		"mute":                           {guard.Memory{Voice: guard.VoiceMute, ChangedAt: guard.LongAgo}, false, 0},
-		"mute where another had spoken":  {guard.Memory{Voice: guard.VoiceMute, ChangedAt: now - second}, false, 9 * time.Second},
-		"of age to the nanosecond":       {of(now-10*second, guard.LongAgo), false, 0},
-		"a nanosecond too young":         {of(now-10*second+1, guard.LongAgo), false, 1},
+		"mute":                           {Memory{Identity: identityWithheld, changedAt: LongAgo}, false, 0},
+		"mute where another had spoken":  {Memory{Identity: identityWithheld, changedAt: now - second}, false, 9 * time.Second},
+		"of age to the nanosecond":       {of(now-10*second, LongAgo), false, 0},
+		"a nanosecond too young":         {of(now-10*second+1, LongAgo), false, 1},
 		"young":                          {young, false, 6 * time.Second},
 		"young at the first start":       {young, true, 0},
 		"promoted, though old":           {promoted, false, 7 * time.Second},
@@ -44,28 +43,28 @@ func TestBarredFor(t *testing.T) {
 		"restarted: the later counts":    {restarted, false, 9500 * time.Millisecond},
 		"restarted, all of them at once": {restarted, true, 9500 * time.Millisecond},
 	} {
-		require.Equal(t, c.want, c.m.BarredFor(period, false, c.first, now), name)
+		require.Equal(t, c.want, c.m.barredFor(period, false, c.first, now), name)
 	}
 }
 
 // guardOf is a guard of n nodes and the clock that it goes by.
-func guardOf(n int, fixed time.Duration) (*guard.Guard, *ticktest.FakeClock) {
+func guardOf(n int, fixed time.Duration) (*Guard, *ticktest.FakeClock) {
 	c := ticktest.NewFakeClock()
 	names := make([]string, n)
 	for i := range names {
 		names[i] = fmt.Sprint("node", i)
 	}
-	return guard.New(names, fixed, false, c, func(guard.Degradation) {}), c
+	return New(names, fixed, false, c, func(Degradation) {}), c
 }
 
-func seeAll(g *guard.Guard, ids string, uptimes ...time.Duration) {
+func seeAll(g *Guard, ids string, uptimes ...time.Duration) {
 	for i, u := range uptimes {
 		g.Saw(i, protocol.ServerReport{RunID: fmt.Sprint(ids, i), Uptime: u})
 	}
 }
 
-func leftOf(g *guard.Guard, i int, ttl time.Duration) time.Duration {
-	left, _ := g.Judge(i, g.Period(ttl, false), g.Clock.Now().Mono)
+func leftOf(g *Guard, i int, ttl time.Duration) time.Duration {
+	left, _ := g.Judge(i, g.Period(ttl, false), g.clock.Now().Mono)
 	return left
 }
 
@@ -186,7 +185,7 @@ func TestJudgeIsWhatMemoriesSay(t *testing.T) {
 		if fixed {
 			g, c = guardOf(n, 5*s)
 		}
-		ms := guard.NewMemories(n, fixed)
+		ms := NewMemories(n, fixed)
 		for range 60 {
 			now := c.Now().Mono
 			switch i := r.IntN(n); r.IntN(8) {
@@ -199,7 +198,7 @@ func TestJudgeIsWhatMemoriesSay(t *testing.T) {
 			default:
 				p := periods[r.IntN(len(periods))]
 				left, open := g.Judge(i, p, now)
-				quiet := ms.Nodes[i].Quiet()
+				quiet := ms.Nodes[i].quiet()
 				want, wantOpen := time.Duration(0), false
 				if now-quiet < int64(p) { // as before, or what memories have learned differs
 					want, wantOpen = ms.Bar(i, p, now)

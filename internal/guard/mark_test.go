@@ -1,4 +1,4 @@
-package guard_test
+package guard
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 
 	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/fakenode"
-	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/ticktest"
 )
@@ -84,7 +83,7 @@ func FuzzMark(f *testing.F) {
 			return
 		}
 		c := ticktest.NewFakeClock()
-		g := guard.New([]string{"0"}, 0, false, c, func(guard.Degradation) {})
+		g := New([]string{"0"}, 0, false, c, func(Degradation) {})
 		g.Saw(0, protocol.ServerReport{Asked: true, RunID: m.RunID, ReplID: m.ReplID, Mark: m})
 		if left, _ := g.Judge(0, s, c.Now().Mono); left < 0 || left > s {
 			t.Fatalf("%q: barred for %v", text, left)
@@ -136,7 +135,7 @@ func TestPassingErrors(t *testing.T) {
 
 // marked is a guard of n nodes that have been up for long, with marks of run "a" and their
 // number, and the looks that show them.
-func marked(t *testing.T, n int, fixed time.Duration) (*guard.Guard, *ticktest.FakeClock, []protocol.ServerReport) {
+func marked(t *testing.T, n int, fixed time.Duration) (*Guard, *ticktest.FakeClock, []protocol.ServerReport) {
 	t.Helper()
 	g, c := guardOf(n, fixed)
 	looks := make([]protocol.ServerReport, n)
@@ -218,8 +217,8 @@ func TestOlderAnswerToTheFullQuestionIsNoLoss(t *testing.T) {
 // What counts most often needs no mutex, neither a vote nor a look.
 func TestGuardIsQuietWithoutAMutex(t *testing.T) {
 	g, c, looks := marked(t, 5, 0)
-	g.Mu.Lock()
-	defer g.Mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	now := c.Now().Mono
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		g.Saw(3, looks[3])
@@ -294,7 +293,7 @@ func TestGuardTellsSinceWhenNodesRemember(t *testing.T) {
 	require.Zero(t, g.Since(2))
 	g.Saw(0, protocol.ServerReport{Asked: true, RunID: "a0", ReplID: "r", Mark: protocol.UnreadMark(fakenode.Error("NOPERM no key"))})
 	require.Zero(t, g.Since(0), "not by the mark any more")
-	require.Zero(t, (*guard.Guard)(nil).Since(0))
+	require.Zero(t, (*Guard)(nil).Since(0))
 }
 
 // Of two names that lead to one server, the one that was seen first has its vote.
@@ -314,7 +313,7 @@ func TestTwinOfANodeIsSentNothing(t *testing.T) {
 	require.Empty(t, twins())
 	leads(2, "a0")
 	require.Equal(t, []int{2}, twins())
-	require.ErrorIs(t, g.Twin(2), guard.ErrDuplicateNode)
+	require.ErrorIs(t, g.Twin(2), ErrDuplicateNode)
 	require.ErrorContains(t, g.Twin(2), "node0")
 	leads(1, "a0")
 	require.Equal(t, []int{1, 2}, twins())

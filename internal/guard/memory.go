@@ -21,23 +21,23 @@ import (
 
 // Memory is what is known of one node. Times are nanoseconds of our monotonic clock.
 type Memory struct {
-	Voice         voice
-	RunID, replID string
-	BornAt        int64         // its process, at the latest
-	ChangedAt     int64         // when we saw other data there than before; LongAgo: never
-	Mark          protocol.Mark // MarkPresent only while it fits this process and its data
-	MarkedAt      int64         // when it was written, at the latest
+	Identity      identity
+	runID, replID string
+	bornAt        int64         // its process, at the latest
+	changedAt     int64         // when we saw other data there than before; LongAgo: never
+	mark          protocol.Mark // MarkPresent only while it fits this process and its data
+	markedAt      int64         // when it was written, at the latest
 	rank          int           // the lower one of two nodes was seen first to lead to its process
 }
 
-// voice is how far a node tells who it is.
-type voice uint8
+// identity is how far a node tells who it is.
+type identity uint8
 
 const (
-	VoiceNone   voice = iota // never heard
-	VoiceMute                // does not tell, and never will
-	VoiceUnsure              // did not tell when it was asked last, or is a replica
-	VoiceClear
+	identityUnheard   identity = iota // never heard
+	identityWithheld                  // does not tell, and never will
+	IdentityUncertain                 // did not tell when it was asked last, or is a replica
+	identityKnown
 )
 
 // lack is what a node denies for good.
@@ -74,7 +74,7 @@ func NewMemories(n int, fixed bool) *Memories {
 }
 
 func (ms *Memories) grow() {
-	ms.Nodes = append(ms.Nodes, Memory{ChangedAt: LongAgo})
+	ms.Nodes = append(ms.Nodes, Memory{changedAt: LongAgo})
 }
 
 // See takes in a report. It returns the mark to be written to the node, nil for none, without
@@ -94,7 +94,7 @@ func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (*protocol.Ma
 	if w != nil && w.IsRedated() && len(ms.Nodes) > 1 {
 		w.First = false // its age would no longer be that of its fleet's first use
 	}
-	if m.RunID != before.RunID || m.ChangedAt != before.ChangedAt {
+	if m.runID != before.runID || m.changedAt != before.changedAt {
 		ms.young = 0 // no first start any more
 	}
 	return w, lacks
@@ -104,16 +104,16 @@ func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (*protocol.Ma
 // error that is not known to be lasting is taken for one that passes; and one that is
 // lasting may come from another server in its place.
 func (m *Memory) silent(err error, now int64) lack {
-	if err == nil || protocol.Passing(err) || m.RunID != "" && !protocol.Permanent(err) {
-		if m.Voice != VoiceMute {
-			m.Voice = VoiceUnsure
+	if err == nil || protocol.Passing(err) || m.runID != "" && !protocol.Permanent(err) {
+		if m.Identity != identityWithheld {
+			m.Identity = IdentityUncertain
 		}
 		return lackNothing
 	}
-	if m.RunID != "" {
-		m.ChangedAt = now
+	if m.runID != "" {
+		m.changedAt = now
 	}
-	*m = Memory{Voice: VoiceMute, ChangedAt: m.ChangedAt}
+	*m = Memory{Identity: identityWithheld, changedAt: m.changedAt}
 	return lackIdentity
 }
 
@@ -129,15 +129,15 @@ const (
 
 // meet compares the ids with those that are known.
 func (m *Memory) meet(s protocol.ServerReport, now int64) acquaintance {
-	m.Voice = VoiceClear
-	if s.RunID != m.RunID {
-		if m.RunID != "" {
-			m.ChangedAt = now
+	m.Identity = identityKnown
+	if s.RunID != m.runID {
+		if m.runID != "" {
+			m.changedAt = now
 		}
 		// INFO counts seconds from a clock that it reads now and then, so it may be up to a
 		// second ahead. A clock that was set back must not make a node younger than new.
 		age := min(max(s.Uptime-time.Second, 0), protocol.MaxAge)
-		*m = Memory{Voice: VoiceClear, RunID: s.RunID, replID: s.ReplID, BornAt: now - int64(age), ChangedAt: m.ChangedAt}
+		*m = Memory{Identity: identityKnown, runID: s.RunID, replID: s.ReplID, bornAt: now - int64(age), changedAt: m.changedAt}
 		return newProcess
 	}
 	if s.ReplID == "" || s.ReplID == m.replID {
@@ -146,9 +146,9 @@ func (m *Memory) meet(s protocol.ServerReport, now int64) acquaintance {
 	told := m.replID != ""
 	m.replID = s.ReplID
 	switch {
-	case told && NoFormer(s.FormerID):
+	case told && noFormer(s.FormerID):
 		return redrawnID
-	case told || m.Mark.State == protocol.MarkPresent && m.Mark.ReplID != s.ReplID:
+	case told || m.mark.State == protocol.MarkPresent && m.mark.ReplID != s.ReplID:
 		m.change(now)
 		return newData
 	default:
@@ -156,22 +156,22 @@ func (m *Memory) meet(s protocol.ServerReport, now int64) acquaintance {
 	}
 }
 
-// NoFormer reports whether a master with a new replication id was no replica meanwhile. A
+// noFormer reports whether a master with a new replication id was no replica meanwhile. A
 // master draws one without any loss when its first replica comes, and some time after the
 // last has gone, and then has no former id. A replica that becomes a master keeps its
 // master's as the former one.
-func NoFormer(id string) bool { return id != "" && strings.Trim(id, "0") == "" }
+func noFormer(id string) bool { return id != "" && strings.Trim(id, "0") == "" }
 
 // forget makes the mark that we know one that says nothing of the node's data.
 func (m *Memory) forget() {
-	if m.Mark.State == protocol.MarkPresent {
-		m.Mark = protocol.Mark{State: protocol.MarkAbsent}
+	if m.mark.State == protocol.MarkPresent {
+		m.mark = protocol.Mark{State: protocol.MarkAbsent}
 	}
 }
 
 // change notes that the node's data is not what it was.
 func (m *Memory) change(now int64) {
-	m.ChangedAt = now
+	m.changedAt = now
 	m.forget()
 }
 
@@ -183,46 +183,46 @@ func (m *Memory) consider(s protocol.ServerReport, met acquaintance, now int64) 
 	}
 	switch {
 	case s.Role == "slave": // it may become a master again unseen
-		m.Voice = VoiceUnsure
+		m.Identity = IdentityUncertain
 		m.change(now)
 		return nil, lackNothing
 	case seen.State == protocol.MarkDenied, seen.State == protocol.MarkUnread && seen.Err != nil && !protocol.Passing(seen.Err):
 		return nil, m.deny(seen.Err, now)
 	case seen.State == protocol.MarkUnread:
 		if seen.Err != nil {
-			m.Voice = VoiceUnsure
+			m.Identity = IdentityUncertain
 		}
 		return nil, lackNothing
 	}
-	known := m.Mark.State == protocol.MarkPresent
-	switch same := known && seen.ID == m.Mark.ID && seen.RunID == m.RunID; {
+	known := m.mark.State == protocol.MarkPresent
+	switch same := known && seen.ID == m.mark.ID && seen.RunID == m.runID; {
 	case same:
 		return m.again(seen, s.Asked), lackNothing
 	case m.fits(seen):
 		return m.adopt(seen, known, now), lackNothing
-	case m.Mark.State == protocol.MarkDenied:
+	case m.mark.State == protocol.MarkDenied:
 		return nil, lackNothing
 	case known && !s.Asked:
 		m.change(now)
 	case !known:
-		m.Mark = protocol.Mark{State: protocol.MarkAbsent}
+		m.mark = protocol.Mark{State: protocol.MarkAbsent}
 	}
 	// Where this was asked, it may be older than what we know. Then the mark that we know is
 	// still there, the script finds it and writes nothing; and else we shall see what it wrote.
-	first := seen.State == protocol.MarkAbsent && m.ChangedAt == LongAgo
-	return m.writes(seen, "", 0, time.Duration(now-m.BornAt), first), lackNothing
+	first := seen.State == protocol.MarkAbsent && m.changedAt == LongAgo
+	return m.writes(seen, "", 0, time.Duration(now-m.bornAt), first), lackNothing
 }
 
 // again takes in the mark that we know, found again by its id.
 func (m *Memory) again(seen protocol.Mark, asked bool) *protocol.MarkWrite {
 	switch {
 	case m.fits(seen):
-		m.Mark.Text, m.Mark.ReplID = seen.Text, seen.ReplID // or given another date
+		m.mark.Text, m.mark.ReplID = seen.Text, seen.ReplID // or given another date
 		return nil
-	case seen.ReplID != m.Mark.ReplID:
+	case seen.ReplID != m.mark.ReplID:
 		// Somebody bound it to a replication id that we were not told yet, or it is a copy of
 		// before. Asking tells.
-		m.Voice = VoiceUnsure
+		m.Identity = IdentityUncertain
 		return nil
 	case !asked:
 		return nil
@@ -235,19 +235,19 @@ func (m *Memory) again(seen protocol.Mark, asked bool) *protocol.MarkWrite {
 
 // deny takes in that the mark may not be read or written.
 func (m *Memory) deny(err error, now int64) lack {
-	if m.Mark.State == protocol.MarkDenied {
+	if m.mark.State == protocol.MarkDenied {
 		return lackNothing
 	}
-	if m.Mark.State == protocol.MarkPresent {
-		m.ChangedAt = now
+	if m.mark.State == protocol.MarkPresent {
+		m.changedAt = now
 	}
-	m.Mark = protocol.Mark{State: protocol.MarkDenied, Err: err}
+	m.mark = protocol.Mark{State: protocol.MarkDenied, Err: err}
 	return lackMark
 }
 
 // fits reports whether a mark is one of this process and its data.
 func (m *Memory) fits(seen protocol.Mark) bool {
-	return seen.ID != "" && seen.RunID == m.RunID && (m.replID == "" || seen.ReplID == m.replID)
+	return seen.ID != "" && seen.RunID == m.runID && (m.replID == "" || seen.ReplID == m.replID)
 }
 
 // adopt takes in a mark that fits and is new to us. One from the future, as a clock that
@@ -255,18 +255,18 @@ func (m *Memory) fits(seen protocol.Mark) bool {
 // given the present date, and keeps its id for those who know it.
 func (m *Memory) adopt(seen protocol.Mark, known bool, now int64) *protocol.MarkWrite {
 	if known {
-		m.ChangedAt = now
+		m.changedAt = now
 	}
-	m.Mark = seen
-	m.MarkedAt = now - int64(min(max(seen.Age, 0), protocol.MaxAge))
+	m.mark = seen
+	m.markedAt = now - int64(min(max(seen.Age, 0), protocol.MaxAge))
 	if seen.Age < -time.Second {
-		return m.writes(seen, seen.ID, 0, time.Duration(now-m.BornAt), seen.First)
+		return m.writes(seen, seen.ID, 0, time.Duration(now-m.bornAt), seen.First)
 	}
 	return nil
 }
 
 func (m *Memory) writes(over protocol.Mark, id string, at int64, uptime time.Duration, first bool) *protocol.MarkWrite {
-	return &protocol.MarkWrite{Old: over.Text, ID: id, At: at, Uptime: min(uptime, protocol.MaxAge), First: first, RunID: m.RunID, ReplID: m.replID}
+	return &protocol.MarkWrite{Old: over.Text, ID: id, At: at, Uptime: min(uptime, protocol.MaxAge), First: first, RunID: m.runID, ReplID: m.replID}
 }
 
 // Bar is for how long yet a node's grants do not count for locks of this period; zero if
@@ -275,30 +275,30 @@ func (m *Memory) writes(over protocol.Mark, id string, at int64, uptime time.Dur
 func (ms *Memories) Bar(i int, period time.Duration, now int64) (left time.Duration, open bool) {
 	m := &ms.Nodes[i]
 	switch {
-	case m.Voice == VoiceNone:
+	case m.Identity == identityUnheard:
 		return 0, false // its wire tells of nobody
-	case m.Voice == VoiceUnsure, m.Mark.State == protocol.MarkAbsent && m.Voice == VoiceClear:
+	case m.Identity == IdentityUncertain, m.mark.State == protocol.MarkAbsent && m.Identity == identityKnown:
 		return period, false
 	}
 	if !ms.fixed && ms.allYoung(period, now, false) && (ms.young == 0 || period < ms.young) {
 		ms.young = period
 	}
 	young := !ms.fixed && ms.young > 0 && period >= ms.young && ms.maybeFirst(i, false)
-	left = m.BarredFor(period, ms.isFirst(i, false), young, now)
+	left = m.barredFor(period, ms.isFirst(i, false), young, now)
 	if left == 0 {
 		return 0, false
 	}
 	// Nodes that were not seen yet may turn out to be as young, or marked at the same time.
 	young = !ms.fixed && ms.allYoung(period, now, true) && ms.maybeFirst(i, true)
-	return left, ms.anyUnseen() && m.BarredFor(period, ms.isFirst(i, true), young, now) == 0
+	return left, ms.anyUnseen() && m.barredFor(period, ms.isFirst(i, true), young, now) == 0
 }
 
 // BarredFor is for how long yet a node is barred: for the period after other data was first
 // seen there, and until its data has remembered for the period. first: its mark is of the
 // fleet's first use, so what counts is the age of the process. young: all nodes started
 // together, so that nothing can have been forgotten before.
-func (m *Memory) BarredFor(period time.Duration, first, young bool, now int64) time.Duration {
-	since := m.ChangedAt
+func (m *Memory) barredFor(period time.Duration, first, young bool, now int64) time.Duration {
+	since := m.changedAt
 	if !young {
 		since = max(since, m.since(first))
 	}
@@ -308,14 +308,14 @@ func (m *Memory) BarredFor(period time.Duration, first, young bool, now int64) t
 // since is since when the node's data has been remembering, at the latest.
 func (m *Memory) since(first bool) int64 {
 	switch {
-	case m.Voice == VoiceMute:
+	case m.Identity == identityWithheld:
 		return LongAgo
-	case m.Mark.State != protocol.MarkPresent:
-		return m.BornAt
+	case m.mark.State != protocol.MarkPresent:
+		return m.bornAt
 	case first:
-		return m.MarkedAt - int64(m.Mark.Uptime)
+		return m.markedAt - int64(m.mark.Uptime)
 	default:
-		return m.MarkedAt
+		return m.markedAt
 	}
 }
 
@@ -325,21 +325,21 @@ func (m *Memory) since(first bool) int64 {
 // jump when one of these goes away or loses its data.
 func (ms *Memories) Remembers(i int) (at int64, ok bool) {
 	m := &ms.Nodes[i]
-	if m.Voice != VoiceClear || m.Mark.State != protocol.MarkPresent {
+	if m.Identity != identityKnown || m.mark.State != protocol.MarkPresent {
 		return 0, false
 	}
-	return max(m.ChangedAt, m.since(false)), true
+	return max(m.changedAt, m.since(false)), true
 }
 
 // Quiet is since when nothing speaks against a node, whatever is known of the others.
-func (m *Memory) Quiet() int64 {
+func (m *Memory) quiet() int64 {
 	switch {
-	case m.Voice == VoiceNone:
+	case m.Identity == identityUnheard:
 		return LongAgo
-	case m.Voice == VoiceUnsure, m.Voice == VoiceClear && m.Mark.State == protocol.MarkAbsent:
+	case m.Identity == IdentityUncertain, m.Identity == identityKnown && m.mark.State == protocol.MarkAbsent:
 		return notYet
 	default:
-		return max(m.ChangedAt, m.since(false))
+		return max(m.changedAt, m.since(false))
 	}
 }
 
@@ -359,12 +359,12 @@ func (ms *Memories) isFirst(i int, unseen bool) bool {
 	}
 	oldest := int64(notYet)
 	for j := range ms.Nodes {
-		if m := &ms.Nodes[j]; m.Mark.State == protocol.MarkPresent {
-			oldest = min(oldest, m.MarkedAt)
+		if m := &ms.Nodes[j]; m.mark.State == protocol.MarkPresent {
+			oldest = min(oldest, m.markedAt)
 		}
 	}
 	of := func(m *Memory) bool {
-		return m.Mark.State == protocol.MarkPresent && m.Mark.First && m.MarkedAt-oldest <= int64(FirstUse)
+		return m.mark.State == protocol.MarkPresent && m.mark.First && m.markedAt-oldest <= int64(FirstUse)
 	}
 	n := 0
 	for j := range ms.Nodes {
@@ -377,7 +377,7 @@ func (ms *Memories) isFirst(i int, unseen bool) bool {
 
 // maybeFirst is isFirst, and true also where there is no mark to tell.
 func (ms *Memories) maybeFirst(i int, unseen bool) bool {
-	return ms.Nodes[i].Mark.State != protocol.MarkPresent || ms.isFirst(i, unseen)
+	return ms.Nodes[i].mark.State != protocol.MarkPresent || ms.isFirst(i, unseen)
 }
 
 // allYoung reports whether every node is younger than the period, or was when its fleet was
@@ -389,11 +389,11 @@ func (ms *Memories) allYoung(period time.Duration, now int64, unseen bool) bool 
 		switch {
 		case m.unseen():
 			young = unseen
-		case m.Voice != VoiceClear, m.Mark.State == protocol.MarkAbsent:
-		case m.Mark.State == protocol.MarkPresent && ms.isFirst(i, unseen):
-			young = m.Mark.Uptime < period
+		case m.Identity != identityKnown, m.mark.State == protocol.MarkAbsent:
+		case m.mark.State == protocol.MarkPresent && ms.isFirst(i, unseen):
+			young = m.mark.Uptime < period
 		default:
-			young = now-m.BornAt < int64(period)
+			young = now-m.bornAt < int64(period)
 		}
 		if !young {
 			return false
@@ -405,7 +405,7 @@ func (ms *Memories) allYoung(period time.Duration, now int64, unseen bool) bool 
 // unseen: it may turn out to be anything. So may a node that told who it is and whose mark
 // is being written at this moment.
 func (m *Memory) unseen() bool {
-	return m.RunID == "" && m.Voice != VoiceMute || m.Voice == VoiceClear && m.Mark.State == protocol.MarkAbsent
+	return m.runID == "" && m.Identity != identityWithheld || m.Identity == identityKnown && m.mark.State == protocol.MarkAbsent
 }
 
 func (ms *Memories) anyUnseen() bool {
@@ -423,10 +423,10 @@ func (k *settledMark) isAll(s *protocol.ServerReport) bool {
 
 // settled is the mark where finding it again changes nothing, nil if anything would.
 func (m *Memory) settled() *settledMark {
-	if m.Voice != VoiceClear || m.Mark.State != protocol.MarkPresent {
+	if m.Identity != identityKnown || m.mark.State != protocol.MarkPresent {
 		return nil
 	}
-	return &settledMark{m.RunID, m.replID, m.Mark.Text}
+	return &settledMark{m.runID, m.replID, m.mark.Text}
 }
 
 // twinOf is the node that was seen first of those that lead to the same server as this one; -1 if
@@ -434,7 +434,7 @@ func (m *Memory) settled() *settledMark {
 func (ms *Memories) twinOf(i int) int {
 	first := i
 	for j := range ms.Nodes {
-		if m, f := &ms.Nodes[j], &ms.Nodes[first]; m.RunID != "" && m.RunID == f.RunID && m.rank < f.rank {
+		if m, f := &ms.Nodes[j], &ms.Nodes[first]; m.runID != "" && m.runID == f.runID && m.rank < f.rank {
 			first = j
 		}
 	}

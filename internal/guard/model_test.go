@@ -1,4 +1,4 @@
-package guard_test
+package guard
 
 import (
 	"flag"
@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/quorumlock/redlock/internal/fakenode"
-	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -38,7 +37,7 @@ type markRules struct {
 	noFormer  bool          // a new one is always taken for one that was drawn anew
 	noMark    bool          // the mark may not be read
 	// What is changed in the guard.
-	after func(m *guard.Memory)
+	after func(m *Memory)
 	fixed time.Duration
 	// What happens.
 	nodes     []int
@@ -107,7 +106,7 @@ func newMarkModel(seed uint64, rules *markRules) *markModel {
 	w.saved, w.leadsAt, w.aheadAt = make([]map[string]*fakenode.Key, n), make([]int64, n), make([]int64, n)
 	// In the first moments of a fleet's life nothing tells a node that lost all from one that
 	// is used for the first time, so nothing is lost then.
-	w.lastFault = w.now + int64(guard.FirstUse+500*time.Millisecond) - w.rest()
+	w.lastFault = w.now + int64(FirstUse+500*time.Millisecond) - w.rest()
 	if rules.legacy {
 		w.holdBefore(r.IntN(n))
 	}
@@ -268,9 +267,9 @@ func (w *markModel) tell(c *modelClient, i int, s protocol.ServerReport) {
 	}
 	c.markClient.tell(i, s)
 	if w.rules.after != nil {
-		m := &c.g.Memories.Nodes[i]
+		m := &c.g.memories.Nodes[i]
 		w.rules.after(m)
-		c.g.Quiet[i].Store(m.Quiet())
+		c.g.quiet[i].Store(m.quiet())
 	}
 }
 
@@ -490,17 +489,17 @@ func TestMarkModelNeedsEachRule(t *testing.T) {
 		{"not bound to the replication id", markRules{noReplID: true}, 1},
 		{"every new replication id is taken for one that was drawn anew", markRules{noFormer: true}, 1},
 		{"the replication id is read once a second", markRules{infoLazy: time.Second, quick: true}, 1},
-		{"what we saw change does not count", markRules{stay: true, ahead: true, after: func(m *guard.Memory) { m.ChangedAt = guard.LongAgo }}, 1},
-		{"a mark's age does not count", markRules{after: func(m *guard.Memory) { m.MarkedAt = guard.LongAgo }}, 1},
-		{"a first mark needs no witnesses", markRules{newcomers: true, after: func(m *guard.Memory) {
-			if m.Mark.First {
-				m.MarkedAt -= int64(m.Mark.Uptime)
-				m.Mark.Uptime = 0
+		{"what we saw change does not count", markRules{stay: true, ahead: true, after: func(m *Memory) { m.changedAt = LongAgo }}, 1},
+		{"a mark's age does not count", markRules{after: func(m *Memory) { m.markedAt = LongAgo }}, 1},
+		{"a first mark needs no witnesses", markRules{newcomers: true, after: func(m *Memory) {
+			if m.mark.First {
+				m.markedAt -= int64(m.mark.Uptime)
+				m.mark.Uptime = 0
 			}
 		}}, 1},
-		{"a fleet in use before is taken for old", markRules{legacy: true, after: func(m *guard.Memory) {
-			if m.Mark.First {
-				m.Mark.Uptime = protocol.MaxAge
+		{"a fleet in use before is taken for old", markRules{legacy: true, after: func(m *Memory) {
+			if m.mark.First {
+				m.mark.Uptime = protocol.MaxAge
 			}
 		}}, 1},
 		{"one node without a fixed guard", markRules{nodes: []int{1}}, 1},

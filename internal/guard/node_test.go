@@ -1,4 +1,4 @@
-package guard_test
+package guard
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/internal/fakenode"
-	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
 )
@@ -136,7 +135,7 @@ func (n *markNode) redraw() { n.former, n.repl = 0, n.newID() }
 
 // markClient is a guard with the conversations around it.
 type markClient struct {
-	g     *guard.Guard
+	g     *Guard
 	nodes []*markNode
 	clock *markClock
 }
@@ -157,7 +156,7 @@ func newMarkClient(nodes []*markNode, now *int64, g time.Duration, seed int) *ma
 	for i := range names {
 		names[i] = fmt.Sprint("node", i)
 	}
-	c.g = guard.New(names, g, false, c.clock, func(guard.Degradation) {})
+	c.g = New(names, g, false, c.clock, func(Degradation) {})
 	c.g.Random = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
 	return c
 }

@@ -1,4 +1,4 @@
-package guard_test
+package guard
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/fakenode"
-	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/quorumlock/redlock/internal/tick"
@@ -68,7 +67,7 @@ func (f *realMarks) look(i int) protocol.ServerReport {
 
 // tell hands the guard a report and does what it wants. It reports whether something was
 // written.
-func (f *realMarks) tell(g *guard.Guard, i int, s protocol.ServerReport) (wrote bool) {
+func (f *realMarks) tell(g *Guard, i int, s protocol.ServerReport) (wrote bool) {
 	for w := g.Saw(i, s); w != nil; w = g.Saw(i, s) {
 		wrote = true
 		s = f.ask(i)
@@ -78,9 +77,9 @@ func (f *realMarks) tell(g *guard.Guard, i int, s protocol.ServerReport) (wrote 
 }
 
 // newcomer is a guard that has asked all nodes.
-func (f *realMarks) newcomer() *guard.Guard {
+func (f *realMarks) newcomer() *Guard {
 	names := []string{"a", "b", "c"}
-	g := guard.New(names, 0, false, tick.NewSystem(), func(guard.Degradation) {})
+	g := New(names, 0, false, tick.NewSystem(), func(Degradation) {})
 	for i := range names {
 		f.tell(g, i, f.ask(i))
 	}
@@ -97,7 +96,7 @@ func (f *realMarks) age(i int, d time.Duration) {
 }
 
 // used is what a client knows of a fleet that has been in use for a month.
-func (f *realMarks) used() *guard.Guard {
+func (f *realMarks) used() *Guard {
 	first := f.newcomer()
 	f.requireVotes(first, "a fleet's first use", true, true, true)
 	for i := range f.clients {
@@ -110,10 +109,10 @@ func (f *realMarks) used() *guard.Guard {
 
 const realMarksG = time.Hour // nothing comes of age within a test
 
-func (f *realMarks) requireVotes(g *guard.Guard, when string, want ...bool) {
+func (f *realMarks) requireVotes(g *Guard, when string, want ...bool) {
 	f.t.Helper()
 	for i := range want {
-		left, _ := g.Judge(i, realMarksG, g.Clock.Now().Mono)
+		left, _ := g.Judge(i, realMarksG, g.clock.Now().Mono)
 		require.Equal(f.t, want[i], left == 0, "%s: node %d, %v left", when, i, left)
 		if !want[i] {
 			require.Greater(f.t, left, realMarksG-time.Minute, "%s: node %d", when, i)
@@ -228,7 +227,7 @@ func TestMarksOfNodesThatGetReplicas(t *testing.T) {
 		f.follows(realredis.Start(t, realredis.ReplicaOf(f.servers[i])).Client(t), protocol.MarkKey)
 		after := f.ask(i)
 		require.NotEqual(t, before.ReplID, after.ReplID)
-		require.True(t, guard.NoFormer(after.FormerID), after.FormerID)
+		require.True(t, noFormer(after.FormerID), after.FormerID)
 		require.True(t, f.tell(old, i, after), "the mark is bound to the new id")
 		f.tell(other, i, f.look(i))
 		f.tell(other, i, f.ask(i))
@@ -247,7 +246,7 @@ func TestMarksOfAFleetThatWasUsedBefore(t *testing.T) {
 	}
 	require.NoError(t, f.servers[2].Restart())
 	g := f.newcomer()
-	now := g.Clock.Now().Mono
+	now := g.clock.Now().Mono
 	for i, want := range []bool{true, true, false} {
 		left, _ := g.Judge(i, 2*time.Second, now)
 		require.Equal(t, want, left == 0, "node %d: %v left", i, left)

@@ -368,8 +368,8 @@ var list = []mutant{
 	{
 		name: "guard-sees-no-change",
 		file: "internal/guard/memory.go",
-		old:  "if m.RunID != \"\" {\n\t\t\tm.ChangedAt = now",
-		new:  "if false {\n\t\t\tm.ChangedAt = now",
+		old:  "if m.runID != \"\" {\n\t\t\tm.changedAt = now",
+		new:  "if false {\n\t\t\tm.changedAt = now",
 		why:  "a process that is older than the lock, but new behind its node, forgot it; so did one that started with the fleet, and again",
 	},
 	{
@@ -1699,8 +1699,8 @@ var list = []mutant{
 	{
 		name: "twins-in-the-order-of-the-list",
 		file: "internal/guard/memory.go",
-		old:  `m.RunID == f.RunID && m.rank < f.rank`,
-		new:  `m.RunID == f.RunID && j < first`,
+		old:  `m.runID == f.runID && m.rank < f.rank`,
+		new:  `m.runID == f.runID && j < first`,
 		why:  "the vote goes from one name to another within a round, in which both have it",
 	},
 	{
@@ -1781,8 +1781,8 @@ var list = []mutant{
 	{
 		name: "mark-not-bound-to-its-replication-id",
 		file: "internal/guard/memory.go",
-		old:  `seen.RunID == m.RunID && (m.replID == "" || seen.ReplID == m.replID)`,
-		new:  `seen.RunID == m.RunID`,
+		old:  `seen.RunID == m.runID && (m.replID == "" || seen.ReplID == m.replID)`,
+		new:  `seen.RunID == m.runID`,
 		why:  "a newcomer takes the copy of a mark that came along with another master's data for one of this data",
 		// Hardly a seed of 20,000 shows it.
 		in:   "internal/guard",
@@ -1791,8 +1791,8 @@ var list = []mutant{
 	{
 		name: "mark-another-bars-nobody",
 		file: "internal/guard/memory.go",
-		old:  "if known {\n\t\tm.ChangedAt = now",
-		new:  "if false {\n\t\tm.ChangedAt = now",
+		old:  "if known {\n\t\tm.changedAt = now",
+		new:  "if false {\n\t\tm.changedAt = now",
 		why:  "somebody else saw the loss first and wrote a new mark, whose age alone does not bar those with a longer lease",
 	},
 	{

@@ -26,14 +26,14 @@ func ParseInfo(text string) Info {
 func (i Info) RunID() string { return i["run_id"] }
 
 // MaxUptime keeps sums of times in range.
-const MaxUptime = 100 * 365 * 24 * time.Hour
+const maxUptime = 100 * 365 * 24 * time.Hour
 
 // Uptime is how long the server has been running, in whole seconds; ok is false if the
 // field is missing or no integer. A server takes the time from its wall clock, so the field
 // is negative after that clock was set back. Such a server counts as just started.
 func (i Info) Uptime() (d time.Duration, ok bool) {
 	seconds, ok := i.Number("uptime_in_seconds")
-	return time.Duration(min(max(seconds, 0), int64(MaxUptime/time.Second))) * time.Second, ok
+	return time.Duration(min(max(seconds, 0), int64(maxUptime/time.Second))) * time.Second, ok
 }
 
 // NativeDelete is a command by which a server deletes a key if it has a value. It answers 1 if it
