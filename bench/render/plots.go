@@ -62,7 +62,7 @@ func curves(r *results.Report, scenario int, y func(*results.Cycle) float64, can
 func perSecond(c *results.Cycle) float64 { return c.PerSecond }
 
 func freePlot(r *results.Report) *card {
-	all, xs := curves(r, 1, perSecond, "redlock", "redlock-fenced", "redsync", "redsync-failfast", "rueidislock-3", "bsm", "bare")
+	all, xs := curves(r, 1, perSecond, "redlock", "redlock-fenced", "redsync", "redsync-failfast", "rueidislock-3", "bsm", "bare", "bare-resp")
 	if all == nil {
 		return nil
 	}
@@ -72,7 +72,7 @@ func freePlot(r *results.Report) *card {
 
 func cpuPlot(r *results.Report) *card {
 	all, xs := curves(r, 1, func(c *results.Cycle) float64 { return float64(c.ClientCPU) / 1e3 },
-		"redlock", "redlock-fenced", "redsync", "redsync-failfast", "rueidislock-3", "bsm", "bare")
+		"redlock", "redlock-fenced", "redsync", "redsync-failfast", "rueidislock-3", "bsm", "bare", "bare-resp")
 	if all == nil {
 		return nil
 	}
@@ -81,7 +81,7 @@ func cpuPlot(r *results.Report) *card {
 }
 
 func nodesPlot(r *results.Report) *card {
-	all, xs := curves(r, 2, perSecond, "redlock", "redsync", "bare")
+	all, xs := curves(r, 2, perSecond, "redlock", "redsync", "bare", "bare-resp")
 	if all == nil {
 		return nil
 	}

@@ -10,15 +10,41 @@ import (
 
 // The tables of docs/performance.md.
 
+// bares are the bare lanes of a run: those of before 2026-11-24 have the one over go-redis only.
+func bares(r *results.Report) []string {
+	names := []string{"bare", "bare-resp"}
+	return slices.DeleteFunc(names, func(name string) bool {
+		return name != "bare" && !slices.ContainsFunc(r.Cycles, func(c *results.Cycle) bool { return c.Candidate == name })
+	})
+}
+
+// headed adds a column for each of the bare lanes to others, and at the end one for each of these
+// shares of them.
+func headed(r *results.Report, head []string, last ...string) []string {
+	head = slices.Clone(head)
+	for _, name := range bares(r) {
+		head = append(head, nameOf(name))
+	}
+	head = append(head, last...)
+	for _, name := range bares(r) {
+		head = append(head, "share of the "+nameOf(name))
+	}
+	return head
+}
+
 func freeBlock(r *results.Report) string {
-	g := grid{head: []string{"goroutines", "redlock", "redsync", "rueidislock", "bare lane", "times redsync", "times rueidislock", "share of the bare lane"}}
+	g := grid{head: headed(r, []string{"goroutines", "redlock", "redsync", "rueidislock"}, "times redsync", "times rueidislock")}
 	for _, n := range freeCounts(r) {
 		cells := []string{fmt.Sprint(n)}
-		for _, name := range []string{"redlock", "redsync", "rueidislock-3", "bare"} {
+		for _, name := range append([]string{"redlock", "redsync", "rueidislock-3"}, bares(r)...) {
 			cells = append(cells, rateOf(free(r, n, name)))
 		}
 		this := free(r, n, "redlock")
-		g.add(append(cells, times(this, free(r, n, "redsync")), times(this, free(r, n, "rueidislock-3")), share(this, free(r, n, "bare")))...)
+		cells = append(cells, times(this, free(r, n, "redsync")), times(this, free(r, n, "rueidislock-3")))
+		for _, name := range bares(r) {
+			cells = append(cells, share(this, free(r, n, name)))
+		}
+		g.add(cells...)
 	}
 	return g.String()
 }
@@ -31,10 +57,13 @@ func rateOf(c *results.Cycle) string {
 }
 
 func latencyBlock(r *results.Report) string {
-	g := grid{head: []string{"median acquire (99th percentile)", "redlock", "redsync", "rueidislock", "bsm, one server", "bare lane"}}
+	g := grid{head: []string{"median acquire (99th percentile)", "redlock", "redsync", "rueidislock", "bsm, one server"}}
+	for _, name := range bares(r) {
+		g.head = append(g.head, nameOf(name))
+	}
 	for _, n := range freeCounts(r) {
 		cells := []string{goroutines(n)}
-		for _, name := range []string{"redlock", "redsync", "rueidislock-3", "bsm", "bare"} {
+		for _, name := range append([]string{"redlock", "redsync", "rueidislock-3", "bsm"}, bares(r)...) {
 			c := free(r, n, name)
 			if c == nil {
 				cells = append(cells, "-")
@@ -62,7 +91,7 @@ func costCounts(r *results.Report) []int {
 func costBlock(r *results.Report) string {
 	g := grid{head: []string{"per cycle", "client CPU", "CPU of all servers", "allocations", "bytes"}}
 	for _, n := range costCounts(r) {
-		for _, name := range []string{"redlock", "redlock-fenced", "redsync", "rueidislock-3", "bsm", "bare"} {
+		for _, name := range append([]string{"redlock", "redlock-fenced", "redsync", "rueidislock-3", "bsm"}, bares(r)...) {
 			if c := free(r, n, name); c != nil {
 				g.add(fmt.Sprintf("%s, %d at once", nameOf(name), n), span(c.ClientCPU), span(c.ServerCPU), count(c.Allocs), count(c.Bytes))
 			}
@@ -85,11 +114,19 @@ func fencedBlock(r *results.Report) string {
 }
 
 func nodesBlock(r *results.Report) string {
-	g := grid{head: []string{"nodes", "redlock", "redsync", "bare lane", "times redsync", "share of the bare lane"}}
+	g := grid{head: headed(r, []string{"nodes", "redlock", "redsync"}, "times redsync")}
 	for _, row := range r.Cycles {
 		if row.Scenario == 2 && row.Candidate == "redlock" {
-			sync, bare := r.Cycle(2, row.Point, "redsync"), r.Cycle(2, row.Point, "bare")
-			g.add(count(row.X), rounded(row.PerSecond), rateOf(sync), rateOf(bare), times(row, sync), share(row, bare))
+			sync := r.Cycle(2, row.Point, "redsync")
+			cells := []string{count(row.X), rounded(row.PerSecond), rateOf(sync)}
+			for _, name := range bares(r) {
+				cells = append(cells, rateOf(r.Cycle(2, row.Point, name)))
+			}
+			cells = append(cells, times(row, sync))
+			for _, name := range bares(r) {
+				cells = append(cells, share(row, r.Cycle(2, row.Point, name)))
+			}
+			g.add(cells...)
 		}
 	}
 	return g.String()
@@ -114,14 +151,17 @@ func faultsBlock(r *results.Report) string {
 }
 
 func tripsBlock(r *results.Report) string {
-	g := grid{head: []string{"link (PING), goroutines", "redlock", "in round trips", "redsync", "in round trips", "bare lane", "in round trips"}}
+	g := grid{head: []string{"link (PING), goroutines", "redlock", "in round trips", "redsync", "in round trips"}}
+	for _, name := range bares(r) {
+		g.head = append(g.head, nameOf(name), "in round trips")
+	}
 	for _, link := range r.Links {
 		for _, row := range r.Cycles {
 			if row.Scenario != 4 || row.Candidate != "redlock" || !strings.HasPrefix(row.Point, fmt.Sprintf("link of %v ", link.Asked)) {
 				continue
 			}
 			cells := []string{fmt.Sprintf("%s, %d", span(link.Measured), row.Goroutines)}
-			for _, name := range []string{"redlock", "redsync", "bare"} {
+			for _, name := range append([]string{"redlock", "redsync"}, bares(r)...) {
 				c := r.Cycle(4, row.Point, name)
 				if c == nil {
 					cells = append(cells, "-", "-")

@@ -44,6 +44,7 @@ var looks = map[string]look{
 	"rueidislock-3":    {"rueidislock", color.RGBA{0x00, 0x9e, 0x73, 0xff}, false},
 	"bsm":              {"bsm, one server", color.RGBA{0xcc, 0x79, 0xa7, 0xff}, false},
 	"bare":             {"bare lane", color.RGBA{0x64, 0x74, 0x8b, 0xff}, true},
+	"bare-resp":        {"bare lane without go-redis", color.RGBA{0x33, 0x41, 0x55, 0xff}, true},
 	"postgres-lock":    {"PostgreSQL, advisory", color.RGBA{0x33, 0x22, 0x88, 0xff}, false},
 	"postgres-row":     {"PostgreSQL, row", color.RGBA{0x66, 0x5a, 0xb5, 0xff}, false},
 	"postgres-version": {"PostgreSQL, version", color.RGBA{0xa3, 0x9b, 0xd6, 0xff}, false},
