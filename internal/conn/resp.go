@@ -22,7 +22,7 @@ import (
 // The reason is cost. A batch of 57 requests takes 4.6 us and no allocation here, and took 13.2 us
 // and 32 allocations as a pipeline of go-redis with all that can be used again; one request 0.1 and
 // 0.5 us (BenchmarkBatch, against in-memory connections). Of a cycle on five servers that is
-// a fifth of the client's CPU at 128 goroutines, and a third at 16. docs/design.md tells which libraries were tried in
+// 10 to 20 % of the client's CPU at 128 goroutines. docs/design.md tells which libraries were tried in
 // its place.
 
 // respWriter makes the bytes of commands. It implements protocol.Words.
