@@ -680,8 +680,8 @@ func (n *simNode) writeMark(w *protocol.MarkWrite) protocol.ServerReport {
 	if n.marked == 0 {
 		n.marked = n.w.t()
 	}
-	if w.IsRedated() && n.redated == 0 {
-		n.redated = n.w.t()
+	if w.IsRedated() {
+		n.redated = append(n.redated, n.w.t())
 		n.w.reached("a mark is given the present date", true)
 	}
 	return s
@@ -708,8 +708,14 @@ func (w *simWorld) barredUntil(proc int, keys ...string) (until int64) {
 		met := n.met[proc]
 		by := n.setBackBetween(n.marked, met)
 		age := max(0, met-n.marked-by)
-		if by > 0 && (n.redated > 0 || met-other.marked-age > int64(guard.FirstUse*98/100)) {
-			until = max(until, max(n.redated, other.marked)+int64(period*102/100))
+		redated := int64(0) // at the latest, by this process as soon as it met the node
+		for _, t := range n.redated {
+			if t <= met+int64(w.plan.NodeTimeout) {
+				redated = t
+			}
+		}
+		if by > 0 && (redated > 0 || met-other.marked-age > int64(guard.FirstUse*98/100)) {
+			until = max(until, max(redated, other.marked)+int64(period*102/100))
 		}
 	}
 	return until

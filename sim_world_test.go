@@ -164,7 +164,7 @@ type simNode struct {
 	toldAt   map[string]int64 // when the lock was reserved for a value
 	met      map[int]int64    // by process: when it sent something first
 	marked   int64            // when the memory mark was written first; 0: never
-	redated  int64            // when it was given another date first; 0: never
+	redated  []int64          // when it was given another date
 }
 
 // simHold is a time during which a server has a value under a lock's key.
