@@ -24,11 +24,11 @@ import (
 // for that long.
 //
 // From the call on the handle is over: Validity is zero or less, it is not renewed, and Extend fails with
-// ErrReleased. When HandOver returns the handle's context has ended, with ErrReleased, and Release
-// does nothing and returns nil. Hooks.Released is told. Nothing that was sent for the handle, and
-// comes late or twice, takes the lock away from the ticket or keeps it for longer. If the lock is
-// not adopted it ends by its lease. The token is enough to take the lock over or to end it
-// (ForceRelease), so treat it as a secret.
+// ErrReleased. When HandOver returns the handle's context has ended, with ErrReleased unless WithMaxHold
+// had ended it before, and Release does nothing and returns nil. Hooks.Released is told. Nothing that was
+// sent for the handle, and comes late or twice, takes the lock away from the ticket or keeps it for
+// longer. If the lock is not adopted it ends by its lease. The token is enough to take the lock over or
+// to end it (ForceRelease), so treat it as a secret.
 //
 // HandOver asks all nodes once, and waits for each of them, for the timeout per node at most; the
 // end of ctx does not cut it short. If no majority confirms that the ticket has the lock, the lock is lost,

@@ -47,6 +47,7 @@ type simGrant struct {
 	bridge     int64       // when another process went on with it, without a gap; 0: none did
 	keeps      bool        // others are to be kept from it after its release
 	kept       string      // the value under which they are
+	contexts   []*simContext
 }
 
 // simPromise is an end of validity that was promised at some time, in true time.
@@ -96,6 +97,7 @@ func (p *simProcess) extended(i ExtendInfo) {
 	w.mu.Unlock()
 	if g != nil && i.Err == nil {
 		g.promised()
+		w.checkRenewal(g, i)
 	}
 	w.reached("an extend is confirmed after Until", errors.Is(i.Err, ErrExpired))
 	w.reached("an extend finds the lock lost", errors.Is(i.Err, ErrNotHeld))
@@ -213,6 +215,7 @@ func (w *simWorld) check() {
 			w.checkRelease(g)
 			w.checkByWhoseHand(g)
 			w.checkMinHold(g, grants)
+			w.checkContexts(g)
 		}
 	}
 	w.checkSetProgress(byKey)
@@ -625,7 +628,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 	if renews {
 		opts = append(opts, WithRenewal())
 	}
-	opts = append(append(opts, c.minHold(op)...), c.ownTTL(op)...)
+	opts = append(append(append(opts, c.minHold(op)...), c.maxHold(op)...), c.ownTTL(op)...)
 	m := c.mutex(op, opts)
 	m.err = nil // a NodeTimeout above a quarter of the TTL, which makes rare things frequent
 	kind := c.roll(op, 2) % 6
@@ -702,6 +705,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 	if g == nil {
 		return
 	}
+	c.watchOwn(g, op)
 	c.hold(lock, op, g)
 	if c.handsOver(g, op) {
 		c.handOver(ctx, g, op)
@@ -756,6 +760,7 @@ func (c *simClient) hold(lock *Lock, op int, g *simGrant) {
 	total := c.within(op, 6, longest)
 	for i := range 1 + c.roll(op, 7)%4 {
 		c.pause(total / 4)
+		w.lookAtContexts(g)
 		c.downgrade(op, i, g)
 		if lock.Validity() <= 0 && c.roll(op, int(10+i))%2 == 0 {
 			break
@@ -763,7 +768,7 @@ func (c *simClient) hold(lock *Lock, op int, g *simGrant) {
 		if c.roll(op, int(20+i))%2 == 0 {
 			ttl := max(minTTL, w.plan.TTL/2+c.within(op, int(30+i), w.plan.TTL/2))
 			from := w.t()
-			err := lock.extend(context.Background(), ttl) // as Extend, but for the same rule
+			err := c.extendWithin(g, op, int(i), ttl) // as Extend, but for the same rule
 			w.took(c.p, "Extend", from, w.plan.NodeTimeout)
 			w.checkExtend(g, err)
 		}
@@ -800,10 +805,15 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string, over f
 	w := c.w
 	call := w.t()
 	var g *simGrant
-	err := m.Do(ctx, func(ctx context.Context, lock *Lock) error {
+	within, stop, ends := c.doWithin(ctx, op)
+	defer stop()
+	err := m.Do(within, func(ctx context.Context, lock *Lock) error {
 		over()
 		if g = w.granted(c.p, c.i, key, call, lock); g == nil {
 			return nil
+		}
+		if w.plan.Contexts {
+			w.watch(g, ctx, within)
 		}
 		c.hold(lock, op, g)
 		g.relCalled = w.t()
@@ -812,6 +822,7 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string, over f
 	})
 	over()
 	if g == nil && err != nil {
+		c.endedInTime(ends, err)
 		c.failed(ctx, err)
 	}
 	if g != nil {

@@ -437,6 +437,54 @@ var simRules = []simRule{
 		h.grant(1, "b", h.t0()+h.at(150, 250), 900*msec)
 		h.checkMinHold(g, h.grants)
 	}},
+	{"context: that of %v says that it was released", nil, func(h *handMade) {
+		h.contextEnds(h.granted(h.procs[0], 0, "k0", 0, h.lock()).releasedAt(either(h, never, msec), nil), ErrReleased)
+	}},
+	{"context: that of %v ended by %v, which says nothing", nil, func(h *handMade) {
+		h.contextEnds(h.granted(h.procs[0], 0, "k0", 0, h.lock()), either(h, context.Canceled, ErrLost))
+	}},
+	{"context: that of %v ended, although neither", nil, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
+		h.sleep(h.at(500, 1100), 0)
+		h.contextEnds(g, fmt.Errorf("%w: %w", ErrLost, ErrExpired))
+	}},
+	{"context: that of %v ended, although neither", nil, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMaxHold(200*time.Millisecond)))
+		h.sleep(h.at(150, 250), 0)
+		h.contextEnds(g, fmt.Errorf("%w: %w", ErrLost, ErrExpired))
+	}},
+	{"context: that of %v ended by a loss", nil, func(h *handMade) {
+		g := h.grant(0, "a", 10*msec, 900*msec)
+		g.contexts = []*simContext{{lost: true}}
+		g.lostAt = either(h, never, 50*msec)
+		h.checkContexts(g)
+	}},
+	{"context: %v is lost, and valid for", contextPlan, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
+		g.lostAt = either(h, h.t0(), never)
+		h.lookAtContexts(g)
+	}},
+	{"context: that of %v goes on, and that of its caller", contextPlan, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
+		g.contexts = []*simContext{{Context: context.Background(), caller: either(h, canceledContext, context.Background())}}
+		h.lookAtContexts(g)
+	}},
+	{"context: that of %v goes on, although", contextPlan, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
+		g.contexts = []*simContext{{Context: context.Background()}}
+		h.sleep(1000*msec, 0)
+		h.lookAtContexts(g)
+		h.sleep(h.at(350, 250), 0)
+		h.lookAtContexts(g)
+	}},
+	{"context: %v is renewed, although", nil, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMaxHold(200*time.Millisecond)))
+		h.sleep(h.at(250, 190), 0)
+		h.checkRenewal(g, ExtendInfo{Renewal: true})
+	}},
+	{"context: the extend of %v was given up", nil, func(h *handMade) {
+		h.checkGivenUp(h.grant(0, "a", 10*msec, 900*msec), context.Canceled, !h.bad)
+	}},
 	{"well: the release of", wellPlan, func(h *handMade) {
 		g := h.grant(0, "a", h.wellFrom(), h.wellFrom()+msec)
 		g.releasedAt(g.ret, either(h, ErrNoQuorum, nil))
@@ -552,6 +600,15 @@ var simRules = []simRule{
 
 func tiesOfTen(p *simPlan) { p.Ties = 10 }
 func wellPlan(p *simPlan)  { p.Regime, p.Until = simWell, time.Second }
+
+func contextPlan(p *simPlan) { p.Contexts = true }
+
+// contextEnds is the end of a context of a lock.
+func (h *handMade) contextEnds(g *simGrant, cause error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(cause)
+	h.contextEnded(g, &simContext{Context: ctx})
+}
 
 // t0 is now.
 func (h *handMade) t0() int64 { return h.simWorld.t() }

@@ -196,7 +196,8 @@ func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, e
 	call := w.t()
 	g.relCalled = call
 	held := l.Context()
-	before := l.Validity() > 0 && held.Err() == nil
+	spent := func() bool { return l.terms.maxHold > 0 && errors.Is(context.Cause(held), ErrExpired) }
+	before := l.Validity() > 0 && (held.Err() == nil || spent())
 	w.mu.Lock()
 	g.handing = before
 	w.mu.Unlock()
@@ -208,6 +209,7 @@ func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, e
 		return token, err
 	}
 	after := simHanded{again: l.Release(ctx), good: l.Validity() > 0 || held.Err() == nil || l.extend(ctx, w.plan.TTL) == nil, cause: context.Cause(held)}
+	after.spent = spent()
 	w.happened(func() string { return fmt.Sprintf("client %d.%d hands over %.6s: %v", c.p.i, c.i, g.value, err) }, 7, fnv1a(g.value), uint64(fakenode.Truth(err == nil)))
 	if err == nil {
 		w.leaves(g, ttl)
@@ -224,6 +226,7 @@ type simHanded struct {
 	again error // of a release
 	good  bool  // it is still valid, or can be extended
 	cause error // of its context's end
+	spent bool  // it ended by WithMaxHold
 }
 
 // checkHandedOver looks at a hand-over that returned, of a lock that was valid before or not.
@@ -255,7 +258,7 @@ func (w *simWorld) checkHandedOver(g *simGrant, err error, before bool, after si
 	if lasting < p.rl.quorum {
 		w.violated("adopt: %v was handed over, but only %d nodes have the ticket", g, lasting)
 	}
-	if !errors.Is(after.cause, ErrReleased) || after.again != nil {
+	if !errors.Is(after.cause, ErrReleased) && !after.spent || after.again != nil {
 		w.violated("adopt: %v was handed over, and not released: %v, %v", g, after.cause, after.again)
 	}
 }

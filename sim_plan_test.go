@@ -36,6 +36,7 @@ type simPlan struct {
 	HandOvers    bool          `json:",omitempty"` // some locks go on in other processes
 	MinHold      time.Duration `json:",omitempty"` // of some locks
 	Mixed        bool          `json:",omitempty"` // locks have different TTLs, up to RestartGuard
+	Contexts     bool          `json:",omitempty"` // clients look at contexts, and theirs end in the middle
 	Nodes        []simNodePlan
 	Processes    []simProcessPlan
 	Fenced       []bool // by key
@@ -265,6 +266,7 @@ func drawPlan(seed uint64) *simPlan {
 	p.drawKinds()
 	p.drawMinHold()
 	p.drawTwins()
+	p.drawContexts()
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
 	return p
 }

@@ -447,7 +447,7 @@ func (w *simWorld) planned() {
 		"plan: calm": p.Calm, "plan: strict with faults": p.Strict && !p.Calm && len(p.Faults) > 0, "plan: ties": p.Ties > 0,
 		"plan: sets": p.Sets, "plan: sets of all modes": p.Sets && len(p.Kinds) > 0, "plan: hand-overs": p.HandOvers, "plan: min hold": p.MinHold > 0,
 		"plan: own names": p.Names, "plan: young nodes": p.Young, "plan: nobody may publish": p.NoPublish, "plan: users' clients": p.Users,
-		"plan: no connection ids": p.NoID, "plan: no kills": p.NoKill, "plan: releases one by one": p.NoMGet, "plan: native deletes": p.Native, "plan: mixed TTLs": p.Mixed,
+		"plan: no connection ids": p.NoID, "plan: no kills": p.NoKill, "plan: releases one by one": p.NoMGet, "plan: native deletes": p.Native, "plan: mixed TTLs": p.Mixed, "plan: contexts": p.Contexts,
 		"plan: torn for long": p.TornFor > 0, "plan: slow": p.Slow > 0, "plan: lost": p.Lost > 0, "plan: reset": p.Reset > 0,
 		"plan: torn": p.Torn > 0, "plan: late": p.Late > 0, "plan: twice": p.Twice > 0, "plan: deaf": p.Deaf > 0,
 	} {
@@ -501,6 +501,7 @@ func TestSimStateThatIsLostIsNoticed(t *testing.T) {
 // simStates is all states that are counted, with what was measured over 20,000 seeds.
 var simStates = []simState{
 	{"a SET is sent again to a node that refused", 2156.5},
+	{"a context ends by a loss", 936},
 	{"a door is shut", 811.5},
 	{"a fencing counter cannot be raised", 1372},
 	{"a fencing counter is raised", 1367},
@@ -539,6 +540,7 @@ var simStates = []simState{
 	{"an extend finds no quorum", 4159},
 	{"an extend finds the lock lost", 322},
 	{"an extend is confirmed after Until", 1188.5},
+	{"an extend is given up", 1416},
 	{"an old connection is ended", 6191},
 	{"an old connection may not be ended", 373},
 	{"of several locks to be released at once some are not", 196},
@@ -553,6 +555,7 @@ var simStates = []simState{
 	{"nodes: 7", 730},
 	{"plan: apart", 161.5},
 	{"plan: calm", 1301.5},
+	{"plan: contexts", 2374.5},
 	{"plan: crowd", 146},
 	{"plan: deaf", 3659.5},
 	{"plan: hand-overs", 2890.5},
