@@ -288,9 +288,8 @@ func (l *Lock) finish(now tick.Instant, why error) {
 // stop is finish without the lock's context; the caller holds mu.
 func (l *Lock) stop(now tick.Instant, why error) {
 	l.over = why
-	if l.until.After(now) {
-		l.until = now
-	}
+	// By each clock: one that ended the lock and is set back afterwards must not give it time again.
+	l.until = tick.Earliest(l.until, now)
 	if l.renews || l.ctx != nil {
 		l.renewer.forget(&l.renewal)
 	}

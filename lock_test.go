@@ -150,6 +150,21 @@ func TestWallClockThatJumps(t *testing.T) {
 	})
 }
 
+// A lock that a clock has ended stays over when that clock is set back.
+func TestWallClockThereAndBackGivesALostLockNoTime(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		rl, clock := b.withClock()
+		lock, err := rl.Mutex(key).TryAcquire(b.Context())
+		require.NoError(b, err)
+		ctx := lock.Context()
+		clock.SetWall(2 * ttl)
+		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrExpired)
+		require.ErrorIs(b, context.Cause(ctx), redlock.ErrExpired)
+		clock.SetWall(-2 * ttl)
+		assert.LessOrEqual(b, lock.Validity(), time.Duration(0))
+	})
+}
+
 // A timer that fires early, or for an end that has moved, ends nothing.
 func TestContextTimerThatFiresTooEarly(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {

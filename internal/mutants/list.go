@@ -1959,4 +1959,11 @@ var list = []mutant{
 		why:  "those who wait in the queue find out by their timers that no turn will come",
 		args: "-test.run=^TestClosedClientsEndAllWaiters",
 	},
+	{
+		name: "lost-until-by-both-clocks",
+		file: "lock.go",
+		old:  `l.until = tick.Earliest(l.until, now)`,
+		new:  "if l.until.After(now) {\n\t\tl.until = now\n\t}",
+		why:  "a lock that a clock set ahead has ended is valid again when that clock is set back",
+	},
 }
