@@ -91,7 +91,9 @@ func (a *acquisition) run() (lock *Lock, err error) {
 		if err == nil || !a.wait || !retryable {
 			break
 		}
-		errors.As(err, &a.last)
+		last := a.last
+		errors.As(err, &last) // not into a: it would be on the heap, in every acquire
+		a.last = last
 		if a.w == nil {
 			a.w = newWaiter(a.queues, a.resource)
 		}
@@ -190,9 +192,10 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 // there.
 func (a *acquisition) ask() (at *attempt, err error) {
 	at = newAttempt(a.resource, a.queues)
-	at.nth, at.adopts = int32(a.nth), a.adopts
+	at.nth, at.origin, at.adopted = int32(a.nth), a.adopts, a.adopts != ""
 	if a.w != nil && a.w.entry != "" {
-		at.arbiter, at.entry, at.value, at.wants = a.w.claim()
+		node, entry, value, number := a.w.claim()
+		at.arbiter, at.origin, at.value, at.wants = int16(node), entry, value, int32(number)
 	} else if at.value, err = a.tokens.newValue(a.terms.owner); err != nil {
 		return nil, err
 	}
@@ -202,7 +205,7 @@ func (a *acquisition) ask() (at *attempt, err error) {
 
 // settle waits for what becomes of an attempt, and makes a lock of it if it was granted.
 func (a *acquisition) settle(at *attempt) (lock *Lock, retryable bool, err error) {
-	r, until := &at.round, validUntil(at.round.start, a.terms.TTL, a.opts.DriftFactor)
+	r, until := &at.round, validUntil(at.start, a.terms.TTL, a.opts.DriftFactor)
 	v, cut := at.wait(a.ctx)
 	var fence uint64
 	if cut == nil && v == verdictGranted && a.terms.fencing {
@@ -227,7 +230,7 @@ func (a *acquisition) settle(at *attempt) (lock *Lock, retryable bool, err error
 	if !retryable && a.quorumGone() {
 		a.queues.turnsAreOver(a.resource)
 	}
-	if retryable && at.entry != "" {
+	if retryable && at.entry() != "" {
 		a.w.rejoin()
 	}
 	at.takeBack(false)

@@ -16,22 +16,24 @@ import (
 // small.
 type attempt struct {
 	footprint
+	start  tick.Instant
 	round  round
 	set    protocol.Request
-	wants  int64                       // the number of the permit that is reserved for it; 0: any
-	permit atomic.Int64                // the number that a quorum gave, from 1; 0: none, or not granted yet
+	wants  int32                       // the number of the permit that is reserved for it; 0: any
+	permit atomic.Int32                // the number that a quorum gave, from 1; 0: none, or not granted yet
 	record atomic.Pointer[grantRecord] // of the lock that was made of it
 }
 
 // newAttempt is not sent yet, and has no value.
 func newAttempt(r *resource, qs *queues) *attempt {
 	a := withSeats(len(r.nodes), func(a *attempt) *round { return &a.round })
-	a.footprint = footprint{resource: r, queues: qs, shared: r.terms.shared, longest: r.terms.TTL}
+	a.footprint = footprint{resource: r, queues: qs, shared: r.terms.shared}
 	return a
 }
 
 // send hands the SETs to the lanes.
 func (a *attempt) send(start tick.Instant) {
+	a.start = start
 	set := &a.set
 	var fence *protocol.FenceArgs
 	if a.terms.fencing {
@@ -40,14 +42,14 @@ func (a *attempt) send(start tick.Instant) {
 	var share *protocol.ShareArgs
 	switch {
 	case a.terms.shared:
-		share = a.shareArgs(a.wants)
+		share = a.shareArgs(int64(a.wants))
 		var q *protocol.QueueArgs
-		if a.entry != "" {
-			q = &protocol.QueueArgs{Entry: a.entry}
+		if entry := a.entry(); entry != "" {
+			q = &protocol.QueueArgs{Entry: entry}
 		}
 		set = protocol.SharedClaimRequest(protocol.OpAcquireShared, &a.terms.Terms, a.name, a.value, share, q)
-	case a.adopts != "":
-		a.set = protocol.AdoptRequest(&a.terms.Terms, a.name, a.value, a.adopts, fence)
+	case a.adopted:
+		a.set = protocol.AdoptRequest(&a.terms.Terms, a.name, a.value, a.origin, fence)
 	case a.terms.fencing:
 		set = protocol.FenceRequest(&a.terms.Terms, a.name, a.value, fence, nil)
 	default:
@@ -57,19 +59,19 @@ func (a *attempt) send(start tick.Instant) {
 	r.numbered, r.observer = a.terms.permits > 0, a
 	r.init(start, r.seats)
 	r.guard, r.period = a.guard, a.guard.Period(a.terms.TTL, a.terms.fencing)
-	r.tieBreaker = a.tieBreaker(start.Mono)
+	r.tieBreaker = int16(a.tieBreaker(start.Mono))
 	for i := range r.seats {
 		r.address(i, set)
 	}
-	switch {
-	case a.entry == "":
+	switch entry := a.entry(); {
+	case entry == "":
 	case a.terms.shared:
-		q := &protocol.QueueArgs{Key: a.queueKey(), Entry: a.entry}
+		q := &protocol.QueueArgs{Key: a.queueKey(), Entry: entry}
 		r.seats[a.arbiter].call.Req = protocol.SharedClaimRequest(protocol.OpAcquireShared, &a.terms.Terms, a.name, a.value, share, q)
 	case a.terms.fencing:
-		r.seats[a.arbiter].call.Req = protocol.FenceRequest(&a.terms.Terms, a.name, a.value, fence, &protocol.QueueArgs{Key: a.queueKey(), Entry: a.entry})
+		r.seats[a.arbiter].call.Req = protocol.FenceRequest(&a.terms.Terms, a.name, a.value, fence, &protocol.QueueArgs{Key: a.queueKey(), Entry: entry})
 	default:
-		r.seats[a.arbiter].call.Req = protocol.ClaimRequest(&a.terms.Terms, a.name, a.value, a.queueKey(), a.entry)
+		r.seats[a.arbiter].call.Req = protocol.ClaimRequest(&a.terms.Terms, a.name, a.value, a.queueKey(), entry)
 	}
 	a.sendAddressed(r)
 }
@@ -92,11 +94,11 @@ const (
 // For a semaphore there is none: that one node gave another number says nothing of who goes on.
 func (a *attempt) tieBreaker(now int64) int {
 	switch {
-	case a.entry != "" && !a.terms.shared:
+	case a.entry() != "" && !a.terms.shared:
 		return -1
-	case a.entry != "":
-		return a.arbiter // reserved for us, while a release is still on its way to the others
-	case a.adopts != "", a.terms.permits > 0: // what another gives back is free, and not to be adopted
+	case a.entry() != "":
+		return int(a.arbiter) // reserved for us, while a release is still on its way to the others
+	case a.adopted, a.terms.permits > 0: // what another gives back is free, and not to be adopted
 		return -1
 	case a.hasQueue():
 		return a.queues.arbiter(a.resource, now, a.terms.NodeTimeout)
@@ -126,7 +128,7 @@ func (a *attempt) waitOutTies(ctx context.Context) (verdict, error) {
 	r := &a.round
 	v, cut := r.wait(ctx, a.clock, a.life.closing, verdictOpen)
 	pause, took := time.Duration(0), time.Duration(0)
-	end := r.start.Add(2 * a.terms.NodeTimeout)
+	end := a.start.Add(2 * a.terms.NodeTimeout)
 	for try := 0; try < tieTries && cut == nil && v != verdictGranted && r.mayAskAgain(); try++ {
 		// All who refuse are asked at once, or the last of them would be asked too seldom.
 		if v, cut = a.await(ctx, r); cut != nil || v == verdictGranted {
@@ -171,11 +173,11 @@ func (a *attempt) granted(node int) bool { return a.round.vote(node) == VoteGran
 // the queue we are in, where we take our place again first.
 func (a *attempt) takeBack(onlyGranted bool) {
 	now := a.clock.Now()
-	a.prepareRelease(now, protocol.AsWaiter, false)
+	a.prepareRelease(now, protocol.AsWaiter, a.terms.TTL, false)
 	for i := range a.nodes {
-		handed := a.leaving.seats[i].call.Release.Of != nil
+		handed := a.leaving.seats[i].call.Undoes != nil
 		if handed ||
-			onlyGranted && (!a.granted(i) || a.entry != "" && i == a.arbiter) {
+			onlyGranted && (!a.granted(i) || a.entry() != "" && i == int(a.arbiter)) {
 			continue
 		}
 		a.lane(i).TakeBack(a.releaseCall(i, &a.round.seats[i].call, lane.IfPlaced, lane.IfPlaced), now.Mono)
@@ -186,7 +188,7 @@ func (a *attempt) takeBack(onlyGranted bool) {
 // observe where they vote after that, here where they did before.
 func (a *attempt) settlePermit() {
 	most, _ := a.round.permit()
-	a.permit.Store(most)
+	a.permit.Store(int32(most))
 	_, all := a.round.permit() // not those from before: a vote may have come in between
 	for i, number := range all {
 		a.mendNumber(i, number)
@@ -198,14 +200,16 @@ func (a *attempt) settlePermit() {
 // may come after the release. It takes no mutex of the lock: votes are delivered under that,
 // too.
 func (a *attempt) mendNumber(i int, number int64) {
-	want := a.permit.Load()
+	want := int64(a.permit.Load())
 	if want == 0 || number == 0 || number == want {
 		return
 	}
 	now := a.clock.Now().Mono
 	req := protocol.SharedExtendRequest(&a.terms.Terms, a.name, a.value, a.shareArgs(want))
-	a.lane(i).Enqueue(&lane.Call{Req: req, Index: int32(i), Deadline: now + int64(req.Timeout)}, now)
+	a.lane(i).Enqueue(&lane.Call{Req: req, Index: int16(i), Deadline: now + int64(req.Timeout)}, now)
 }
+
+func (a *attempt) answered() {}
 
 // observe sees each node's answer, also those that come after a lock was made of the attempt.
 func (a *attempt) observe(i int, b protocol.Answer) {

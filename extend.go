@@ -63,7 +63,7 @@ func (l *Lock) beyondGuard(ttl time.Duration) string {
 func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 	start := l.clock.Now()
 	r := new(round)
-	lost, err := l.tryExtend(ctx, r, start, ttl)
+	lost, err := l.tryExtend(ctx, r, start, ttl, func() {})
 	l.tellExtended(ctx, r, start, ttl, false, lost, err)
 	return err
 }
@@ -91,8 +91,8 @@ func (l *Lock) tellExtended(ctx context.Context, r *round, start tick.Instant, t
 }
 
 // tryExtend leaves r as it is where no node is asked. It calls no hook. lost: the lock was lost
-// just now, by err.
-func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl time.Duration) (lost bool, err error) {
+// just now, by err. answered is called once, when no node's answer is waited for any more.
+func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl time.Duration, answered func()) (lost bool, err error) {
 	if err := l.usable(ctx, protocol.OpExtend); err != nil {
 		return false, err
 	}
@@ -115,9 +115,9 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl 
 	terms.TTL, terms.NodeTimeout = ttl, l.opts.nodeTimeout(ttl)
 	req := protocol.ExtendRequest(&terms.Terms, l.name, l.value)
 	if shared {
-		req = protocol.SharedExtendRequest(&terms.Terms, l.name, l.value, l.shareArgs(l.permit))
+		req = protocol.SharedExtendRequest(&terms.Terms, l.name, l.value, l.shareArgs(int64(l.permit)))
 	}
-	mend := &repairs{lock: l, terms: &terms}
+	mend := &repairs{lock: l, terms: &terms, done: answered}
 	r.observer, r.guard = mend, l.guard
 	r.init(start, make([]seat, len(l.nodes)))
 	for i := range r.seats {
@@ -143,7 +143,7 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl 
 // serveDowngrade has the node that keeps the queue let those in who wait to share the lock, as
 // soon as it is shared there.
 func (l *Lock) serveDowngrade(r *round, t *terms) {
-	arbiter := l.queues.arbiter(l.resource, r.start.Mono, l.terms.JoinPatience())
+	arbiter := l.queues.arbiter(l.resource, r.start, l.terms.JoinPatience())
 	if arbiter < 0 {
 		return
 	}
@@ -177,7 +177,7 @@ func (l *Lock) extended(r *round, v verdict, shared bool, start, now tick.Instan
 		// Later as seen from now: the wall clock may have been set back meanwhile.
 		l.until = until
 		if l.ctx != nil {
-			l.timer.Reset(now.Until(l.contextEnd()))
+			l.ctx.timer.Reset(now.Until(l.contextEnd()))
 		}
 	}
 	return false, nil
@@ -189,6 +189,7 @@ func (l *Lock) extended(r *round, v verdict, shared bool, start, now tick.Instan
 type repairs struct {
 	lock  *Lock
 	terms *terms
+	done  func() // no node's answer is waited for any more
 
 	mu      sync.Mutex
 	begun   bool
@@ -208,6 +209,8 @@ func (p *repairs) observe(i int, b protocol.Answer) {
 		p.missing = append(p.missing, i)
 	}
 }
+
+func (p *repairs) answered() { p.done() }
 
 func (p *repairs) begin() {
 	p.mu.Lock()
@@ -233,7 +236,7 @@ func (l *Lock) restore(t *terms, i int) {
 	}
 	req := l.repairRequest(t)
 	deadline := min(now.Mono+int64(req.Timeout), l.until.Mono)
-	before, c := l.lastSet(i), &lane.Call{Req: &req, Index: int32(i), Deadline: deadline}
+	before, c := l.lastSet(i), &lane.Call{Req: &req, Index: int16(i), Deadline: deadline}
 	if l.lane(i).Replace(before, c, now.Mono) {
 		l.repairs[i] = c
 	}
@@ -243,7 +246,7 @@ func (l *Lock) restore(t *terms, i int) {
 func (l *Lock) repairRequest(t *terms) protocol.Request {
 	switch {
 	case l.shared:
-		return *protocol.SharedClaimRequest(protocol.OpRepair, &t.Terms, l.name, l.value, l.shareArgs(l.permit), nil)
+		return *protocol.SharedClaimRequest(protocol.OpRepair, &t.Terms, l.name, l.value, l.shareArgs(int64(l.permit)), nil)
 	case t.fencing:
 		return protocol.FenceRepairRequest(&t.Terms, l.name, l.value, l.fenceArgs(l.fence))
 	default:
@@ -259,7 +262,7 @@ func (l *Lock) lastSet(i int) *lane.Call {
 	switch a := l.attempt.Load(); {
 	case a != nil:
 		return &a.round.seats[i].call
-	case l.terms.fencing, l.terms.shared, l.adopts != "", l.entry != "" && i == l.arbiter:
+	case l.terms.fencing, l.terms.shared, l.adopts() != "", l.entry() != "" && i == int(l.arbiter):
 		return scriptGrant
 	default:
 		return plainGrant
@@ -276,8 +279,8 @@ func (l *Lock) renewNow() {
 		l.renewer.fewer(1, 1)
 		return
 	}
-	start, r := now, &round{answered: func() { l.renewer.fewer(0, 1) }}
-	lost, err := l.tryExtend(context.Background(), r, start, ttl)
+	start, r := now, new(round)
+	lost, err := l.tryExtend(context.Background(), r, start, ttl, func() { l.renewer.fewer(0, 1) })
 	// Neither the next one nor those of other locks are put off by a hook that takes its time.
 	l.renewLater(err)
 	if r.seats == nil { // no node was asked

@@ -14,17 +14,31 @@ type footprint struct {
 	*resource
 	queues *queues
 	value  string // on the nodes: token@owner
-	adopts string // the token of the lock that it goes on with; empty: none
-	nth    int32  // of those that one call asked for at the same moment
-	shared bool   // held together with others; a downgrade makes it so, under Lock.mu
-	// entry is what stands in the queue of a node, arbiter, for a lock that was waited for. If
-	// nothing does, arbiter is the node whose queue is served by the release, and known from
-	// then on; -1: none.
-	entry   string
-	arbiter int
-	// longest: no node was asked to hold the value for longer than this. Guarded by Lock.mu.
-	longest time.Duration
+	// origin is what came before: see entry and adopts.
+	origin  string
+	adopted bool
+	shared  bool // held together with others; a downgrade makes it so, under Lock.mu
+	// arbiter is the node in whose queue entry stands. If nothing does, it is the node whose queue
+	// is served by the release, and known from then on; -1: none.
+	arbiter int16
+	nth     int32         // of those that one call asked for at the same moment
 	leaving *releaseRound // nil until it is given up
+}
+
+// entry is what stands in the queue of a node for a lock that was waited for; empty: nothing does.
+func (f *footprint) entry() string {
+	if f.adopted {
+		return ""
+	}
+	return f.origin
+}
+
+// adopts is the token of the lock that it goes on with, which is not waited for; empty: none.
+func (f *footprint) adopts() string {
+	if f.adopted {
+		return f.origin
+	}
+	return ""
 }
 
 // releaseRound is what taking a value from the nodes needs. It is made when that begins.
@@ -46,56 +60,56 @@ func (r *releaseRound) serves(node, arbiter int) bool {
 	return node == arbiter || r.also != nil && node == r.also.node
 }
 
-// prepareRelease fills in the requests. Of a lock the caller holds its mu. looks: nodes whose
-// queue is not served are asked for waiters, too.
+// prepareRelease fills in the requests. Of a lock the caller holds its mu. No node was asked to hold
+// the value for longer than longest. looks: nodes whose queue is not served are asked for waiters,
+// too.
 //
 // A holder serves the queue by which it came, and the one that this process uses now, if
 // that is another. On the other nodes it may look whether somebody waits who knows neither.
-func (f *footprint) prepareRelease(now tick.Instant, as protocol.Releaser, looks bool) {
+func (f *footprint) prepareRelease(now tick.Instant, as protocol.Releaser, longest time.Duration, looks bool) {
 	if f.leaving != nil {
 		return // they may be on their way already
 	}
 	d := withSeats(len(f.nodes), func(d *releaseRound) *round { return &d.round })
 	f.leaving = d
 	arbiter := f.queues.arbiter(f.resource, now.Mono, f.terms.JoinPatience())
-	if f.entry == "" {
-		f.arbiter = arbiter
+	entry := f.entry()
+	if entry == "" {
+		f.arbiter = int16(arbiter)
 	}
 	d.req = f.releaseRequest(looks)
+	d.req.ReadBound, d.req.KeepFor = longest, longest
 	if f.arbiter < 0 {
 		return
 	}
 	var q *protocol.QueueArgs
-	if as == protocol.AsWaiter || f.entry != "" || f.naming != usualNames {
-		q = f.queueArgs(f.entry, as)
+	if as == protocol.AsWaiter || entry != "" || f.naming != usualNames {
+		q = f.queueArgs(entry, as)
 	}
 	d.queueReq = f.queueRelease(q)
-	d.queueReq.ReadBound, d.queueReq.KeepFor = f.longest, f.longest
-	if f.entry != "" {
-		d.queueReq.KeepFor = max(f.longest, protocol.QueueLife)
+	d.queueReq.ReadBound, d.queueReq.KeepFor = longest, longest
+	if entry != "" {
+		d.queueReq.KeepFor = max(longest, protocol.QueueLife)
 	}
-	if f.arbiter != arbiter && arbiter >= 0 && as == protocol.AsHolder {
+	if int(f.arbiter) != arbiter && arbiter >= 0 && as == protocol.AsHolder {
 		also := f.queueRelease(f.queueArgs("", protocol.AsHolder))
-		also.ReadBound, also.KeepFor = f.longest, f.longest
+		also.ReadBound, also.KeepFor = longest, longest
 		d.also = &servedToo{node: arbiter, req: also}
 	}
 }
 
 // releaseRequest is the request for the nodes whose queue is not served.
 func (f *footprint) releaseRequest(looks bool) protocol.Request {
-	var r protocol.Request
 	switch {
 	case f.shared:
-		r = protocol.SharedReleaseRequest(&f.terms.Terms, f.name, f.value, f.shareArgs(0), f.queueArgs("", protocol.AsPasser))
+		return protocol.SharedReleaseRequest(&f.terms.Terms, f.name, f.value, f.shareArgs(0), f.queueArgs("", protocol.AsPasser))
 	case !looks || !f.hasQueue():
-		r = protocol.ReleaseRequest(&f.terms.Terms, f.name, f.value)
+		return protocol.ReleaseRequest(&f.terms.Terms, f.name, f.value)
 	case f.naming == usualNames:
-		r = protocol.QueueReleaseRequest(&f.terms.Terms, f.name, f.value, passer)
+		return protocol.QueueReleaseRequest(&f.terms.Terms, f.name, f.value, passer)
 	default:
-		r = protocol.QueueReleaseRequest(&f.terms.Terms, f.name, f.value, f.queueArgs("", protocol.AsPasser))
+		return protocol.QueueReleaseRequest(&f.terms.Terms, f.name, f.value, f.queueArgs("", protocol.AsPasser))
 	}
-	r.ReadBound, r.KeepFor = f.longest, f.longest
-	return r
 }
 
 // queueRelease is the request for a node whose queue is served; without q it is that of a
@@ -117,16 +131,16 @@ var passer = &protocol.QueueArgs{As: protocol.AsPasser}
 func (f *footprint) releaseCall(i int, set *lane.Call, when, served lane.Insistence) *lane.Call {
 	d := f.leaving
 	c := &d.seats[i].call
-	c.Req, c.Index = &d.req, int32(i)
+	c.Req, c.Index = &d.req, int16(i)
 	switch {
-	case i == f.arbiter:
+	case i == int(f.arbiter):
 		c.Req, when = &d.queueReq, served
-		if f.entry != "" {
+		if f.entry() != "" {
 			when = lane.Unconditional
 		}
 	case d.also != nil && i == d.also.node:
 		c.Req, when = &d.also.req, lane.Unconditional
 	}
-	c.Release = lane.ReleasePlan{Of: set, When: when}
+	c.Undoes, c.When = set, when
 	return c
 }

@@ -358,7 +358,7 @@ func TestGoldenQuorum(t *testing.T) {
 		switch c.name {
 		case "majority": // n
 			tally := newTally(c.number("n"))
-			return fmt.Sprintf("n=%d: quorum %d, ruled out by %d refusals", tally.n, tally.need, blocking(tally.n))
+			return fmt.Sprintf("n=%d: quorum %d, ruled out by %d refusals", tally.n, tally.need, blocking(int(tally.n)))
 		case "verdict": // n, votes in the order of nodes; the rest is pending
 			return goldenVerdict(c.votes())
 		case "votes": // the same, and the verdict after each vote

@@ -105,8 +105,8 @@ func (l *Lock) leave(now tick.Instant) (until tick.Instant, lost bool, err error
 	}
 	until = l.until
 	l.stop(now, errWasReleased)
-	l.release = releaseSent
-	l.prepareRelease(now, protocol.AsWaiter, false)
+	l.release.state = releaseSent
+	l.prepareRelease(now, protocol.AsWaiter, l.longest, false)
 	return until, false, nil
 }
 
@@ -117,12 +117,9 @@ func (l *Lock) left(err error) {
 	if err != nil {
 		l.over = err
 	}
-	l.release, l.releaseErr = releaseDone, err
-	if l.released != nil {
-		close(l.released)
-	}
+	l.release.end(err)
 	if l.ctx != nil {
-		l.cancel(l.over)
+		l.ctx.cancel(l.over)
 	}
 }
 
@@ -180,8 +177,8 @@ func (h *handOver) takeBack(lost bool, now tick.Instant) {
 			continue // with the ticket there, no SET of ours is still to land
 		}
 		l.lane(i).TakeBack(l.releaseCall(i, l.lastSet(i), lane.IfPlaced, lane.ToServe), now.Mono)
-		c := &lane.Call{Req: &h.release, Index: int32(i), Release: lane.ReleasePlan{Of: &h.seats[i].call, When: lane.IfPlaced}}
-		if i == l.arbiter {
+		c := &lane.Call{Req: &h.release, Index: int16(i), Undoes: &h.seats[i].call, When: lane.IfPlaced}
+		if i == int(l.arbiter) {
 			c.Req = &h.serves
 		}
 		l.lane(i).TakeBack(c, now.Mono)

@@ -184,7 +184,7 @@ func (w *waiter) receive(ctx context.Context) (answer, error) {
 	}
 	w.ended, w.arrival, w.number = "", a.arrival, a.number
 	if w.since == (tick.Instant{}) {
-		w.since = join.start
+		w.since = tick.Instant{Mono: max(join.start, 1)} // all that Since needs
 	}
 	w.queues.heard(w, a)
 	w.joined = true

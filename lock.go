@@ -23,7 +23,9 @@ type Lock struct {
 	acquireCtx context.Context // of Acquire, for its values
 	grantedAt  tick.Instant
 	fence      uint64 // with WithFencing
-	permit     int64  // of a semaphore: its number, from 1
+	permit     int32  // of a semaphore: its number, from 1
+
+	renews bool // guarded by mu
 
 	grantRecord
 	signal chan struct{} // of the attempt's round, and of the release's then
@@ -36,18 +38,34 @@ type Lock struct {
 	over    error        // why the lock is not ours any more; nil while it is
 	// notExtended is why the last extend found no quorum; nil if it found one.
 	notExtended error
-	renews      bool
-	release     releaseState
-
-	ctx    context.Context // nil until somebody asks for it
-	cancel context.CancelCauseFunc
-	timer  tick.Timer    // ends ctx
-	joint  *jointContext // see Locks.Context
-
-	released   chan struct{} // closed when the result is known; nil if nobody waits for it
-	releaseErr error
+	longest     time.Duration // no node was asked to hold the value for longer than this
+	release     releaseResult
+	ctx         *lockContext // nil until somebody asks for it
 
 	renewal renewal // guarded by the renewer
+}
+
+// lockContext is the context of a lock, of which most locks have none.
+type lockContext struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	timer  tick.Timer    // ends it
+	joint  *jointContext // see Locks.Context
+}
+
+// releaseResult is what has come of the release.
+type releaseResult struct {
+	state releaseState
+	err   error
+	done  chan struct{} // closed when the result is known; nil if nobody waits for it
+}
+
+// end notes the result; the caller holds the lock's mu.
+func (r *releaseResult) end(err error) {
+	r.state, r.err = releaseDone, err
+	if r.done != nil {
+		close(r.done)
+	}
 }
 
 // releaseState only ever moves on.
@@ -63,7 +81,7 @@ var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
 
 // newLock makes a lock of an attempt that was granted. It is not held before begin.
 func newLock(a *attempt, k *renewer) *Lock {
-	l := &Lock{footprint: a.footprint, renewer: k, permit: a.permit.Load(), signal: a.round.signal}
+	l := &Lock{footprint: a.footprint, renewer: k, permit: a.permit.Load(), signal: a.round.signal, longest: a.terms.TTL}
 	l.grantRecord.of(a)
 	l.renewal.lock = l
 	return l
@@ -179,16 +197,18 @@ func (l *Lock) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx != nil {
-		return l.ctx
+		return l.ctx.Context
 	}
-	l.ctx, l.cancel = context.WithCancelCause(withHeld(context.WithoutCancel(l.acquireCtx), l))
+	c := new(lockContext)
+	c.Context, c.cancel = context.WithCancelCause(withHeld(context.WithoutCancel(l.acquireCtx), l))
+	l.ctx = c
 	if l.over != nil {
-		l.cancel(l.over)
-		return l.ctx
+		c.cancel(l.over)
+		return c.Context
 	}
-	l.timer = l.clock.AfterFunc(l.clock.Now().Until(l.contextEnd()), l.timeUp)
+	c.timer = l.clock.AfterFunc(l.clock.Now().Until(l.contextEnd()), l.timeUp)
 	l.renewer.watch(l)
-	return l.ctx
+	return c.Context
 }
 
 // jointContext is the context of a lock together with others, of which the lock keeps a list.
@@ -204,7 +224,7 @@ type jointContext struct {
 func (l *Lock) contextWith(own context.Context, others []*Lock) context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for j := l.joint; j != nil; j = j.next {
+	for j := l.ctx.joint; j != nil; j = j.next {
 		if slices.Equal(j.others, others) {
 			return j.Context
 		}
@@ -212,9 +232,9 @@ func (l *Lock) contextWith(own context.Context, others []*Lock) context.Context 
 	ctx, cancel := context.WithCancelCause(withHeld(own, others...))
 	endWith := func(other context.Context) { context.AfterFunc(other, func() { cancel(context.Cause(other)) }) }
 	for _, o := range others {
-		endWith(o.ctx)
+		endWith(o.ctx.Context)
 	}
-	l.joint = &jointContext{ctx, slices.Clone(others), l.joint}
+	l.ctx.joint = &jointContext{ctx, slices.Clone(others), l.ctx.joint}
 	return ctx
 }
 
@@ -245,9 +265,9 @@ func (l *Lock) checkEnd() (lost error) {
 		lost = l.expired()
 		l.finish(now, lost)
 	case now.Reached(l.contextEnd()):
-		l.cancel(fmt.Errorf("redlock: %w: %w: %s held for WithMaxHold, %v", ErrLost, ErrExpired, quoteKey(l.key), l.terms.maxHold))
+		l.ctx.cancel(fmt.Errorf("redlock: %w: %w: %s held for WithMaxHold, %v", ErrLost, ErrExpired, quoteKey(l.key), l.terms.maxHold))
 	default:
-		l.timer.Reset(now.Until(l.contextEnd()))
+		l.ctx.timer.Reset(now.Until(l.contextEnd()))
 	}
 	return lost
 }
@@ -281,7 +301,7 @@ func (l *Lock) tellLost(why error) {
 func (l *Lock) finish(now tick.Instant, why error) {
 	l.stop(now, why)
 	if l.ctx != nil {
-		l.cancel(why)
+		l.ctx.cancel(why)
 	}
 }
 
@@ -294,7 +314,7 @@ func (l *Lock) stop(now tick.Instant, why error) {
 		l.renewer.forget(&l.renewal)
 	}
 	if l.ctx != nil {
-		l.timer.Stop()
+		l.ctx.timer.Stop()
 	}
 }
 

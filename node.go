@@ -110,7 +110,7 @@ func (ns *nodeSet) send(r *round, req *protocol.Request) *round {
 // sendAddressed starts a round whose calls have their requests.
 func (ns *nodeSet) sendAddressed(r *round) *round {
 	for i, n := range ns.nodes {
-		n.lane.Enqueue(&r.seats[i].call, r.start.Mono)
+		n.lane.Enqueue(&r.seats[i].call, r.start)
 	}
 	return r
 }

@@ -113,13 +113,13 @@ func (v verdict) String() string {
 // tally counts the votes of one round over n nodes, of which need make a quorum.
 // Invariant: the counts add up to n.
 type tally struct {
-	n, need int
-	count   [voteEnd]int32
+	n, need int16
+	count   [voteEnd]int16
 }
 
 func newTally(n int) tally {
-	t := tally{n: n, need: majority(n)}
-	t.count[VotePending] = int32(n)
+	t := tally{n: int16(n), need: int16(majority(n))}
+	t.count[VotePending] = t.n
 	return t
 }
 
@@ -138,7 +138,7 @@ func (t *tally) change(from, to Vote) {
 // are numbers. To count holders on each node instead would not do: of three holders of two
 // permits on three nodes each can have a majority.
 func (t tally) ofOneNumber(given []int64) (tally, int64) {
-	count, best := make(map[int64]int32), int64(0)
+	count, best := make(map[int64]int16), int64(0)
 	for _, n := range given {
 		if n == 0 {
 			continue
@@ -170,13 +170,13 @@ func (t *tally) verdict() verdict {
 		pending  = int(t.count[VotePending])
 	)
 	switch {
-	case grants >= t.need:
+	case grants >= int(t.need):
 		return verdictGranted
-	case refusals >= blocking(t.n):
+	case refusals >= blocking(int(t.n)):
 		return verdictHeld
-	case grants+pending >= t.need:
+	case grants+pending >= int(t.need):
 		return verdictOpen
-	case refusals+pending >= blocking(t.n):
+	case refusals+pending >= blocking(int(t.n)):
 		return verdictHopeless
 	default:
 		return verdictNoQuorum

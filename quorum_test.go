@@ -25,7 +25,7 @@ func TestMajoritiesIntersect(t *testing.T) {
 		// So nodes may be added and removed one by one under running clients.
 		assert.Greater(t, q+majority(n+1)-1, n, "majorities of %d nodes and of one more must share one of the %d", n, n)
 		tally := newTally(n)
-		assert.Equal(t, n, q+blocking(tally.n)-1, "the rest of a blocking set is one short of a quorum")
+		assert.Equal(t, n, q+blocking(int(tally.n))-1, "the rest of a blocking set is one short of a quorum")
 	}
 }
 
@@ -142,7 +142,7 @@ func TestVerdictIsTheSameInEveryOrder(t *testing.T) {
 		}
 		a, b := count(votes, rand.Perm(n)), count(votes, rand.Perm(n))
 		require.Equal(t, a, b)
-		sum := int32(0)
+		sum := int16(0)
 		for _, c := range a.count {
 			sum += c
 		}
@@ -203,7 +203,7 @@ func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
 
 		var r round
 		r.init(tick.Instant{}, make([]seat, n))
-		r.tieBreaker = rng.IntN(n+1) - 1
+		r.tieBreaker = int16(rng.IntN(n+1) - 1)
 		before, givenUp := r.current(), false
 		for _, s := range steps {
 			if guessedAfter[s.node] && !s.Final {
@@ -220,7 +220,7 @@ func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
 			default:
 				t.Fatalf("seed %d: %v became %v at %v", seed, before, now, steps)
 			}
-			if now != verdictOpen && now != verdictGranted && r.tieBreaker >= 0 && r.vote(r.tieBreaker) == VotePending {
+			if now != verdictOpen && now != verdictGranted && r.tieBreaker >= 0 && r.vote(int(r.tieBreaker)) == VotePending {
 				t.Fatalf("seed %d: %v without the answer of the tie-breaker at %v", seed, now, steps)
 			}
 			if acts {

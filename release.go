@@ -36,10 +36,10 @@ func (l *Lock) Release(ctx context.Context) error {
 func (l *Lock) startRelease(keep bool) (sent *round, start tick.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.release != notReleased {
+	if l.release.state != notReleased {
 		return nil, start
 	}
-	l.release = releaseSent
+	l.release.state = releaseSent
 	start = l.clock.Now()
 	left := time.Duration(0)
 	if keep {
@@ -68,10 +68,7 @@ func (l *Lock) endRelease(ctx context.Context, sent *round, start tick.Instant) 
 	err := l.waitRelease(sent)
 	l.mu.Lock()
 	mode := l.terms.mode(l.shared)
-	l.release, l.releaseErr = releaseDone, err
-	if l.released != nil {
-		close(l.released)
-	}
+	l.release.end(err)
 	l.mu.Unlock()
 	l.tellReleased(ctx, mode, start, start, sent, err)
 	return err
@@ -97,16 +94,16 @@ func (l *Lock) tellReleased(ctx context.Context, mode string, start, over tick.I
 // firstRelease waits for the result of the first Release. The caller holds mu, which
 // is let go while it waits.
 func (l *Lock) firstRelease() error {
-	if l.release == releaseSent {
-		if l.released == nil {
-			l.released = make(chan struct{})
+	if l.release.state == releaseSent {
+		if l.release.done == nil {
+			l.release.done = make(chan struct{})
 		}
-		done := l.released
+		done := l.release.done
 		l.mu.Unlock()
 		<-done
 		l.mu.Lock()
 	}
-	return l.releaseErr
+	return l.release.err
 }
 
 // lookAfter is after what time a holder looks for waiters whom it does not serve.
@@ -126,7 +123,7 @@ func (l *Lock) looksElsewhere(now tick.Instant) bool {
 // sendRelease starts the release on every node where the value may be; the caller
 // holds mu.
 func (l *Lock) sendRelease(start tick.Instant) *round {
-	l.prepareRelease(start, protocol.AsHolder, l.looksElsewhere(start))
+	l.prepareRelease(start, protocol.AsHolder, l.longest, l.looksElsewhere(start))
 	r := &l.leaving.round
 	r.observer, r.guard, r.signal = l, l.guard, l.signal
 	r.init(start, r.seats)
@@ -150,7 +147,7 @@ func (l *Lock) sendKeep(start tick.Instant, left time.Duration) *round {
 	if err != nil {
 		return nil
 	}
-	l.prepareRelease(start, protocol.AsWaiter, false)
+	l.prepareRelease(start, protocol.AsWaiter, l.longest, false)
 	d := l.leaving
 	d.req = protocol.KeepRequest(&l.terms.Terms, l.name, l.value, &protocol.KeepArgs{Value: value, Until: start.Mono + int64(left), Drift: l.opts.DriftFactor})
 	d.req.ReadBound, d.req.KeepFor = l.longest, l.longest+left
@@ -161,15 +158,15 @@ func (l *Lock) sendKeep(start tick.Instant, left time.Duration) *round {
 	for i := range r.seats {
 		r.address(i, &d.req)
 		c := &r.seats[i].call
-		c.Release = lane.ReleasePlan{Of: l.lastSet(i), When: lane.IfSent}
+		c.Undoes, c.When = l.lastSet(i), lane.IfSent
 		l.lane(i).TakeBack(c, start.Mono)
 	}
-	if l.entry != "" && l.mayLand(l.arbiter) {
+	if l.entry() != "" && l.mayLand(int(l.arbiter)) {
 		// Our entry may be in the line still. A release of no value takes it out, and leaves
 		// the key alone.
 		d.queueReq.Value = ""
-		c := &lane.Call{Req: &d.queueReq, Index: int32(l.arbiter), Release: lane.ReleasePlan{Of: l.lastSet(l.arbiter), When: lane.Unconditional}}
-		l.lane(l.arbiter).TakeBack(c, start.Mono)
+		c := &lane.Call{Req: &d.queueReq, Index: l.arbiter, Undoes: l.lastSet(int(l.arbiter)), When: lane.Unconditional}
+		l.lane(int(l.arbiter)).TakeBack(c, start.Mono)
 	}
 	return r
 }
@@ -178,22 +175,24 @@ func (l *Lock) sendKeep(start tick.Instant, left time.Duration) *round {
 // the new value fits: it would keep others from the node until its lease ends. It goes ahead of
 // the release, so that nothing is left there, whenever the request of Adopt comes.
 func (l *Lock) takeBackTicket(start tick.Instant) {
-	if l.adopts == "" {
+	if !l.adopted {
 		return
 	}
-	r := protocol.TicketReleaseRequest(&l.terms.Terms, l.name, l.adopts, l.queueKey(), l.holdersKey())
+	r := protocol.TicketReleaseRequest(&l.terms.Terms, l.name, l.origin, l.queueKey(), l.holdersKey())
 	r.KeepFor = max(l.longest, l.opts.RestartGuard) // as long as a ticket's lease may be
 	for i := range l.nodes {
 		if !l.granted(i) {
-			c := &lane.Call{Req: r, Index: int32(i), Release: lane.ReleasePlan{Of: plainGrant, When: lane.IfSent}}
+			c := &lane.Call{Req: r, Index: int16(i), Undoes: plainGrant, When: lane.IfSent}
 			l.lane(i).TakeBack(c, start.Mono)
 		}
 	}
 }
 
+func (l *Lock) answered() {}
+
 // observe sees each node's answer to the release.
 func (l *Lock) observe(i int, b protocol.Answer) {
-	served := l.leaving.serves(i, l.arbiter)
+	served := l.leaving.serves(i, int(l.arbiter))
 	told, _ := b.Val.(int64)
 	if told == protocol.PublishDenied {
 		l.queues.notTold(i)
@@ -234,7 +233,7 @@ func (l *Lock) waitRelease(r *round) error {
 // awaitLeft returns once the release has left for all nodes that are there to take it: a program
 // may end now, and what it only meant to send would end with it.
 func (l *Lock) awaitLeft(r *round) {
-	took := l.clock.Now().Since(r.start)
+	took := time.Duration(l.clock.Now().Mono - r.start)
 	for i := range r.seats {
 		if r.vote(i) == VotePending {
 			l.lane(i).AwaitLeft(&r.seats[i].call, took)

@@ -14,16 +14,12 @@ import (
 // round is one fan-out: a request to every node, decided as early as the votes allow.
 // Answers that come after the decision are still recorded. It must not be copied.
 type round struct {
-	start  tick.Instant
-	all    bool // wait for every node, not just for a quorum
+	start  int64 // nanoseconds of the clock
 	seats  []seat
 	signal chan struct{} // one token: the verdict moved
 	// observer is told each final vote after it is recorded, with no mutex held; nil if
 	// nobody wants to know.
 	observer observer
-	// answered is called once, when no vote is pending any more, with no mutex held; nil if nobody
-	// wants to know.
-	answered func()
 	// guard says which votes count; nil: all do.
 	guard *guard.Guard
 	// period is for how long it keeps nodes from voting that may have forgotten; 0: only
@@ -31,19 +27,24 @@ type round struct {
 	period time.Duration
 	// tieBreaker is the node whose answer is waited for before the round is given up; -1:
 	// none. An attempt that it granted asks the others again.
-	tieBreaker int
+	tieBreaker int16
+	all        bool // wait for every node, not just for a quorum
 	// numbered: only grants with the same number count together, see tally.ofOneNumber.
 	numbered bool
 
-	mu      sync.Mutex // guards what follows and the casts
-	tally   tally
-	waiting int     // grants that may count once other nodes were seen
+	// mu guards what follows and the casts.
 	verdict verdict // only ever moves on, but in reopen: open, then hopeless or final, then final
 	givenUp bool    // it was hopeless, and what was granted is given back
+	waiting int16   // grants that may count once other nodes were seen
+	tally   tally
+	mu      sync.Mutex
 }
 
 type observer interface {
 	observe(node int, b protocol.Answer)
+	// answered is called with no mutex held when the last vote came that was pending: once, unless
+	// the round is reopened.
+	answered()
 }
 
 // seat is one node's place in a round. It has two guards: the call's lane guards the call,
@@ -53,12 +54,26 @@ type seat struct {
 	cast cast
 }
 
-// cast is the latest that is known of one node's vote.
+// cast is the latest that is known of one node's vote: of its answer what the round needs, since a
+// cycle has ten of them.
 type cast struct {
-	protocol.Answer
-	vote    Vote // as it counts
+	said    any // what the node answered, or an error; nil for a null answer
 	elapsed time.Duration
+	vote    Vote // as it counts
+	kind    protocol.Kind
+	final   bool
 	waits   bool // a grant that may count once other nodes were seen
+}
+
+// answer is what the node said, as far as it is kept.
+func (c *cast) answer() protocol.Answer {
+	b := protocol.Answer{Kind: c.kind, Final: c.final}
+	if err, ok := c.said.(error); ok {
+		b.Err = err
+	} else {
+		b.Val = c.said
+	}
+	return b
 }
 
 // number is that of the permit that the node gave, if its grant counts; otherwise 0.
@@ -66,7 +81,7 @@ func (c *cast) number() int64 {
 	if c.vote != VoteGranted {
 		return 0
 	}
-	return c.Answer.Number()
+	return c.answer().Number()
 }
 
 // fence is the token that the node granted, if its grant counts; otherwise 0.
@@ -74,7 +89,7 @@ func (c *cast) fence() uint64 {
 	if c.vote != VoteGranted {
 		return 0
 	}
-	return c.Answer.Fence()
+	return c.answer().Fence()
 }
 
 // withSeats makes what has a round, and room for the answers of so many nodes. The usual numbers
@@ -105,7 +120,7 @@ func withSeats[T any](nodes int, of func(*T) *round) *T {
 // init makes the round ready; seats are the nodes', new. It keeps a signal that it was given:
 // a token that is left in it does no harm.
 func (r *round) init(start tick.Instant, seats []seat) {
-	r.start, r.seats, r.tieBreaker = start, seats, -1
+	r.start, r.seats, r.tieBreaker = start.Mono, seats, -1
 	if r.signal == nil {
 		r.signal = make(chan struct{}, 1)
 	}
@@ -119,18 +134,19 @@ func (r *round) init(start tick.Instant, seats []seat) {
 // address prepares the round's call to a node.
 func (r *round) address(node int, req *protocol.Request) {
 	c := &r.seats[node].call
-	c.Req, c.Caller, c.Index = req, r, int32(node)
-	c.Deadline = r.start.Mono + int64(req.Timeout)
+	c.Req, c.Caller, c.Index = req, r, int16(node)
+	c.Deadline = r.start + int64(req.Timeout)
 }
 
 // Deliver records a node's vote. A vote that is not final never replaces one that is.
 func (r *round) Deliver(i int, b protocol.Answer, now int64) {
 	r.mu.Lock()
 	v := &r.seats[i].cast
-	if v.Final {
+	if v.final {
 		r.mu.Unlock()
 		return
 	}
+	pending := r.tally.count[VotePending] > 0
 	r.record(i, b, now)
 	if r.waiting > 0 {
 		r.reconsider(now)
@@ -143,18 +159,16 @@ func (r *round) Deliver(i int, b protocol.Answer, now int64) {
 	case r.tally.count[VotePending] == 0:
 		r.advance(verdictGranted)
 	}
-	answered := r.answered
-	if r.tally.count[VotePending] > 0 {
-		answered = nil
-	} else {
-		r.answered = nil
-	}
+	answered := pending && r.tally.count[VotePending] == 0
 	r.mu.Unlock()
-	if b.Final && r.observer != nil {
+	if r.observer == nil {
+		return
+	}
+	if b.Final {
 		r.observer.observe(i, b)
 	}
-	if answered != nil {
-		answered()
+	if answered {
+		r.observer.answered()
 	}
 }
 
@@ -168,7 +182,11 @@ func (r *round) record(i int, b protocol.Answer, now int64) {
 		vote, b = r.judge(i, b, now)
 	}
 	r.tally.change(v.vote, vote)
-	v.Answer, v.vote, v.elapsed = b, vote, time.Duration(now-r.start.Mono)
+	v.said, v.kind, v.final = b.Val, b.Kind, b.Final
+	if b.Err != nil {
+		v.said = b.Err
+	}
+	v.vote, v.elapsed = vote, time.Duration(now-r.start)
 }
 
 // votes are what a node's answers count as, but for what the guard says of a grant.
@@ -200,11 +218,11 @@ func (r *round) lacksTwins() bool {
 	defer r.mu.Unlock()
 	twins := 0
 	for i := range r.seats {
-		if _, ok := r.seats[i].cast.Err.(guard.TwinError); ok {
+		if _, ok := r.seats[i].cast.said.(guard.TwinError); ok {
 			twins++
 		}
 	}
-	return twins > 0 && int(r.tally.count[VoteGranted])+twins >= r.tally.need
+	return twins > 0 && int(r.tally.count[VoteGranted])+twins >= int(r.tally.need)
 }
 
 // reconsider looks again at grants that waited for other nodes to be seen. When no more
@@ -216,11 +234,11 @@ func (r *round) reconsider(now int64) {
 			continue
 		}
 		r.waiting--
-		b := v.Answer
+		b := v.answer()
 		b.Final = true
 		r.record(i, b, now)
 	}
-	if r.waiting == 0 || int(r.tally.count[VotePending]) > r.waiting {
+	if r.waiting == 0 || r.tally.count[VotePending] > r.waiting {
 		return
 	}
 	for i := range r.seats {
@@ -229,7 +247,7 @@ func (r *round) reconsider(now int64) {
 			continue
 		}
 		left, _ := r.guard.Judge(i, r.period, now)
-		v.waits, v.vote, v.Final, v.Err = false, VoteBarred, true, r.guard.Why(i, left)
+		v.waits, v.vote, v.final, v.said = false, VoteBarred, true, r.guard.Why(i, left)
 		r.tally.change(VotePending, VoteBarred)
 	}
 	r.waiting = 0
@@ -268,7 +286,7 @@ func (r *round) awaitsTieBreaker() bool {
 func (r *round) mayAskAgain() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.tieBreaker >= 0 && r.seats[r.tieBreaker].cast.vote == VoteGranted && r.tally.withRefusals() >= r.tally.need
+	return r.tieBreaker >= 0 && r.seats[r.tieBreaker].cast.vote == VoteGranted && r.tally.withRefusals() >= int(r.tally.need)
 }
 
 // slowestAnswer is how long the nodes took that have granted or refused.
@@ -289,12 +307,12 @@ func (r *round) slowestAnswer() (took time.Duration) {
 func (r *round) reopen() (again []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.tally.withRefusals() < r.tally.need {
+	if r.tally.withRefusals() < int(r.tally.need) {
 		return nil
 	}
 	if r.count() != verdictGranted { // by answers that came late
 		for i := range r.seats {
-			if c := &r.seats[i].cast; c.vote == VoteRefused && c.Final {
+			if c := &r.seats[i].cast; c.vote == VoteRefused && c.final {
 				*c = cast{vote: VotePending}
 				r.tally.change(VoteRefused, VotePending)
 				again = append(again, i)
@@ -350,7 +368,8 @@ func (r *round) cast(i int) (Vote, any, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := &r.seats[i].cast
-	return c.vote, c.Val, c.Err
+	b := c.answer()
+	return c.vote, b.Val, b.Err
 }
 
 func (r *round) vote(i int) Vote {
@@ -396,9 +415,9 @@ func (r *round) wait(ctx context.Context, c tick.Clock, closing <-chan struct{},
 		}
 		select {
 		case <-r.signal:
-			c.Yield(r.start.Mono)
+			c.Yield(r.start)
 		case <-ctx.Done():
-			c.Yield(-r.start.Mono)
+			c.Yield(-r.start)
 			return r.current(), ctx.Err()
 		case <-closing:
 			return r.current(), ErrClosed
@@ -418,7 +437,8 @@ func (r *round) outcomes(names []string) []Outcome {
 	out := make([]Outcome, len(r.seats))
 	for i := range r.seats {
 		v := &r.seats[i].cast
-		out[i] = Outcome{Node: names[i], Vote: v.vote, Holder: v.Holder(), Elapsed: v.elapsed, Err: protocol.WithHint(v.Err)}
+		b := v.answer()
+		out[i] = Outcome{Node: names[i], Vote: v.vote, Holder: b.Holder(), Elapsed: v.elapsed, Err: protocol.WithHint(b.Err)}
 	}
 	return out
 }
@@ -429,7 +449,7 @@ func (r *round) permanent() bool {
 	defer r.mu.Unlock()
 	n := 0
 	for i := range r.seats {
-		if protocol.Permanent(r.seats[i].cast.Err) {
+		if protocol.Permanent(r.seats[i].cast.answer().Err) {
 			n++
 		}
 	}

@@ -125,7 +125,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 	t := w.t()
 	g := &simGrant{
 		proc: p, client: client, key: key, lock: l, value: l.value, call: call, ret: t,
-		lostAt: never, relCalled: never, downgrade: never, shared: l.terms.shared, number: l.permit, permits: int64(l.terms.permits),
+		lostAt: never, relCalled: never, downgrade: never, shared: l.terms.shared, number: int64(l.permit), permits: int64(l.terms.permits),
 	}
 	if l.terms.fencing {
 		g.fence = l.Fence()

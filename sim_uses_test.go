@@ -619,7 +619,7 @@ func (w *simWorld) sends(p *simProcess, node int, batch []*lane.Call) {
 		switch c.Req.Op {
 		case protocol.OpRelease:
 			w.taken[simSent{node, c.Req.Value}] = true
-			if b := c.Req.Bundle; b != nil {
+			if b := c.Req.Bundle(); b != nil {
 				for _, r := range b.Of {
 					w.taken[simSent{node, r.Value}] = true
 				}

@@ -373,7 +373,7 @@ func (n *simNode) do(r *protocol.Request) (any, error) {
 	if r.Native != protocol.NoNative && n.i%3 == 2 {
 		return nil, fakenode.Error("NOPERM this user has no permissions to run the 'delifeq' command")
 	}
-	if r.Bundle != nil {
+	if r.Bundle() != nil {
 		return n.doBundle(r)
 	}
 	if !touchesLine(r) {
@@ -390,8 +390,8 @@ func (n *simNode) do(r *protocol.Request) (any, error) {
 // doBundle has the server release several locks in one command. To each queue that is looked at it is
 // to do what the release of one lock does that finds nobody there, or nothing.
 func (n *simNode) doBundle(r *protocol.Request) (any, error) {
-	before := make([]simLine, len(r.Bundle.Of))
-	for i, of := range r.Bundle.Of {
+	before := make([]simLine, len(r.Bundle().Of))
+	for i, of := range r.Bundle().Of {
 		if touchesLine(of) {
 			before[i] = n.lineOf(of.Key)
 		}
@@ -402,7 +402,7 @@ func (n *simNode) doBundle(r *protocol.Request) (any, error) {
 	if err != nil {
 		return val, err
 	}
-	for i, of := range r.Bundle.Of {
+	for i, of := range r.Bundle().Of {
 		if !isAmong(val, i) && touchesLine(of) {
 			n.checkLine(of, before[i], int64(1))
 		}
@@ -420,11 +420,11 @@ func isAmong(val any, i int) bool {
 
 // noticeEach is notice for requests that may be several.
 func (n *simNode) noticeEach(p *simProcess, r *protocol.Request, a *simAnswer) {
-	if r.Bundle == nil {
+	if r.Bundle() == nil {
 		n.notice(p, r, a)
 		return
 	}
-	for i, of := range r.Bundle.Of {
+	for i, of := range r.Bundle().Of {
 		each := simAnswer{int64(1), a.err}
 		if isAmong(a.val, i) {
 			each.val = "to be asked alone"

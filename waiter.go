@@ -261,7 +261,7 @@ func (w *waiter) withdraw() {
 	}
 	req.KeepFor = max(req.KeepFor, protocol.QueueLife)
 	if w.joinCall != nil {
-		c := &lane.Call{Req: &req, Release: lane.ReleasePlan{Of: w.joinCall, When: lane.Unconditional}}
+		c := &lane.Call{Req: &req, Undoes: w.joinCall, When: lane.Unconditional}
 		w.lane(w.node).TakeBack(c, w.clock.Now().Mono)
 	}
 	qs := w.queues
@@ -307,6 +307,6 @@ func (w *waiter) openDoor() {
 func (w *waiter) tellDoor(req *protocol.Request) {
 	now := w.clock.Now().Mono
 	for i := range w.names {
-		w.lane(i).Enqueue(&lane.Call{Req: req, Index: int32(i), Deadline: now + int64(req.Timeout)}, now)
+		w.lane(i).Enqueue(&lane.Call{Req: req, Index: int16(i), Deadline: now + int64(req.Timeout)}, now)
 	}
 }

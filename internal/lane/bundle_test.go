@@ -69,7 +69,7 @@ func batchOf(whats ...string) (batch []*lane.Call) {
 // described is what goes out: of a bundle its keys in braces, and the queues that it looks at.
 func described(calls []*lane.Call) (all []string) {
 	for _, c := range calls {
-		if c.Req.Bundle == nil {
+		if c.Req.Bundle() == nil {
 			all = append(all, c.Req.Key)
 			continue
 		}
@@ -121,7 +121,7 @@ func TestBundleOfTheLargestBatch(t *testing.T) {
 	var b lane.Bundle
 	out := b.Pack(batchOf(whats...))
 	require.Len(t, out, 1)
-	assert.Len(t, out[0].Req.Bundle.Of, lane.MostInBatch)
+	assert.Len(t, out[0].Req.Bundle().Of, lane.MostInBatch)
 	b.Unpack()
 	for i := range whats {
 		whats[i] = fmt.Sprint("release ", i/2)
@@ -241,7 +241,7 @@ func TestReleaseThatABundleLeftGoesNext(t *testing.T) {
 		})
 		b.Takes = 10 * time.Millisecond
 		c := b.call(protocol.OpRelease, "a")
-		c.Release.Of = set
+		c.Undoes = set
 		b.lane.TakeBack(c, b.now())
 		lanetest.Rest(5 * time.Millisecond)
 		b.send(protocol.OpAcquire, "b")

@@ -17,12 +17,24 @@ type Call struct {
 	protocol.Answer        // once done or kept
 
 	Deadline int64 // when the caller stops waiting; of no meaning without a caller
-	Index    int32 // the node's
+	Index    int16 // the node's
 	State    CallState
 	overdue  bool      // the caller was told that its time is up
 	earlier  leftovers // of a SET: what those that it replaced may have left
 
-	Release ReleasePlan // of a release
+	// Of a release.
+	When   Insistence
+	tries  tries
+	Undoes *Call  // the SET that it takes back; nil if none in particular
+	again  *again // once it is kept
+}
+
+// again is when a release is sent again.
+type again struct {
+	due int64 // while it is kept for its second time
+	// goneBy: the key is not there any more by then, so that a release that could not be
+	// delivered may be forgotten.
+	goneBy int64
 }
 
 // Caller is told what becomes of its calls.
@@ -144,18 +156,6 @@ func (c *Call) mayFindItself() bool {
 	return c.earlier&leftGrant != 0 || (c.earlier&leftDoubt != 0 || c.Req.Script != nil) && c.State != CallDropped
 }
 
-// ReleasePlan is how a release is to be delivered.
-type ReleasePlan struct {
-	Of    *Call // the SET that it takes back; nil if none in particular
-	When  Insistence
-	tries tries
-	// due is when it is to be sent next, while it is kept.
-	due int64
-	// goneBy: the key is not there any more by then, so that a release that could not be
-	// delivered may be forgotten. Zero until a first try failed.
-	goneBy int64
-}
-
 // Insistence is on what a release is sent, though its SET may have left nothing.
 type Insistence uint8
 
@@ -200,22 +200,22 @@ func (t tries) withResent() tries {
 // nothingThere reports whether there is surely nothing for a release to take back; the
 // caller holds the lane's mutex.
 func (c *Call) nothingThere() bool {
-	set := c.Release.Of
+	set := c.Undoes
 	return set != nil && set.earlier == leftNothing && set.fate() == fateNone
 }
 
 // needless reports whether a release need not be sent; the caller holds the lane's mutex.
 func (c *Call) needless() bool {
-	if c.Release.When >= ToServe || !c.nothingThere() {
+	if c.When >= ToServe || !c.nothingThere() {
 		return false
 	}
-	set := c.Release.Of
-	return c.Release.When == IfPlaced || set.State == CallDropped || set.Kind == protocol.NotSent
+	set := c.Undoes
+	return c.When == IfPlaced || set.State == CallDropped || set.Kind == protocol.NotSent
 }
 
 // keptLate reports whether a node was slow to leave the key for a while, which then begins
 // late, too.
-func (c *Call) keptLate() bool { return c.Req.Keep != nil && c.Req.Px > 0 && c.overdue }
+func (c *Call) keptLate() bool { return c.Req.Keep() != nil && c.Req.Px > 0 && c.overdue }
 
 // tell gives whoever waits the news; an empty answer is none. No mutex may be held.
 func (c *Call) tell(b protocol.Answer, now int64) {

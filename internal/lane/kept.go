@@ -17,26 +17,26 @@ const (
 )
 
 // KeptReleases are releases that a lane could not deliver yet. None is forgotten before its
-// key is gone from the node by itself (ReleasePlan.goneBy), and that may be a day. The
+// key is gone from the node by itself (again.goneBy), and that may be a day. The
 // lane's mutex guards them.
 type KeptReleases struct {
 	unheard waitingReleases // the node did not answer; sent again when it answers anything
 	failed  waitingReleases // it answered with an error that passes; sent again when it does one of them
-	Later   []*Call         // to be sent a second time, in the order of their times (release.due)
+	Later   []*Call         // to be sent a second time, in the order of their times (again.due)
 	Alarm   *tick.Alarm     // the lane's, which calls due
 }
 
 // worth reports whether anything of ours can be on the node at that time for a release to
 // take back.
 func (c *Call) worth(now, at int64) bool {
-	if c.Release.goneBy == 0 {
-		c.Release.goneBy = now + int64(c.Req.KeepFor)
-		if c.Release.Of.mayLand() {
+	if c.again == nil {
+		c.again = &again{goneBy: now + int64(c.Req.KeepFor)}
+		if c.Undoes.mayLand() {
 			// A server that hangs sets the key when it wakes, and its lease begins then.
-			c.Release.goneBy += int64(LongestRead)
+			c.again.goneBy += int64(LongestRead)
 		}
 	}
-	return at <= c.Release.goneBy
+	return at <= c.again.goneBy
 }
 
 // wait keeps a release until the node serves us again, or reports that it is not worth it.
@@ -55,25 +55,25 @@ func (k *KeptReleases) wait(with *waitingReleases, c *Call, now, notBefore int64
 // back may land after it, or where the node may have been so late that the key stays for
 // longer than it is to be kept.
 func (k *KeptReleases) resend(c *Call, refused bool, now int64) bool {
-	set := c.Release.Of
+	set := c.Undoes
 	switch {
-	case c.Release.tries.resent():
+	case c.tries.resent():
 		return false
 	case c.Kind == protocol.Granted && c.keptLate():
-		c.Release.tries = c.Release.tries.withResent()
+		c.tries = c.tries.withResent()
 		k.Postpone(c, now)
 		return true
 	case set == nil || set.fate() != fateMayLand:
 		return false
 	case refused:
-		c.Release.tries = c.Release.tries.withResent()
+		c.tries = c.tries.withResent()
 		c.Kind, c.Err = protocol.Unknown, ErrMayLand
 		c.Final = !k.Postpone(c, now)
 		return true
 	case c.Kind == protocol.Granted && set.mayFindItself():
 		// The deleted value may come from another SET, so this one may still land: release
 		// again later. The caller need not wait for that.
-		c.Release.tries = c.Release.tries.withResent()
+		c.tries = c.tries.withResent()
 		k.Postpone(c, now)
 		return true
 	default:
@@ -83,17 +83,17 @@ func (k *KeptReleases) resend(c *Call, refused bool, now int64) bool {
 
 // Postpone keeps a release for its second time, or reports that it is not worth it.
 func (k *KeptReleases) Postpone(c *Call, now int64) bool {
-	c.Release.due = now + int64(c.Req.Timeout)
-	if !c.worth(now, c.Release.due) {
+	due := now + int64(c.Req.Timeout)
+	if !c.worth(now, due) {
 		return false
 	}
-	c.State = CallKept
+	c.State, c.again.due = CallKept, due
 	at := len(k.Later)
-	for at > 0 && k.Later[at-1].Release.due > c.Release.due { // as a rule all have one timeout
+	for at > 0 && k.Later[at-1].again.due > due { // as a rule all have one timeout
 		at--
 	}
 	k.Later = slices.Insert(k.Later, at, c)
-	k.Alarm.Set(k.Later[0].Release.due, now)
+	k.Alarm.Set(k.Later[0].again.due, now)
 	return true
 }
 
@@ -108,13 +108,13 @@ func (k *KeptReleases) Due(now int64) (list callList) {
 		}
 	}
 	n := 0
-	for n < len(k.Later) && now >= k.Later[n].Release.due {
+	for n < len(k.Later) && now >= k.Later[n].again.due {
 		list.push(k.Later[n])
 		n++
 	}
 	k.Later = slices.Delete(k.Later, 0, n)
 	if len(k.Later) > 0 {
-		k.Alarm.Set(k.Later[0].Release.due, now)
+		k.Alarm.Set(k.Later[0].again.due, now)
 	}
 	return list
 }
@@ -215,7 +215,7 @@ func (w *waitingReleases) next(now int64) *Call {
 func (w *waitingReleases) pop(now int64) *Call {
 	for c := w.list.Pop(); c != nil; c = w.list.Pop() {
 		w.n--
-		if now <= c.Release.goneBy {
+		if now <= c.again.goneBy {
 			return c
 		}
 		c.State = CallDone
@@ -232,7 +232,7 @@ func (w *waitingReleases) sweep(now int64) {
 	rest := w.list.takeAll()
 	w.n = 0
 	for c := rest.Pop(); c != nil; c = rest.Pop() {
-		if now <= c.Release.goneBy {
+		if now <= c.again.goneBy {
 			w.keep(c)
 		} else {
 			c.State = CallDone

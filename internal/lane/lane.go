@@ -82,12 +82,12 @@ func (l *Lane) Enqueue(c *Call, now int64) {
 // the queue is dropped instead.
 func (l *Lane) TakeBack(c *Call, now int64) {
 	l.Mu.Lock()
-	set := c.Release.Of
+	set := c.Undoes
 	var dropped, b protocol.Answer
 	if set.State == callQueued {
 		set.State, dropped = CallDropped, protocol.Unsent(ErrMoot)
 	}
-	if dropped.Kind != 0 && set.earlier == leftNothing && c.Release.When < ToServe && c.Req.Keep == nil {
+	if dropped.Kind != 0 && set.earlier == leftNothing && c.When < ToServe && c.Req.Keep() == nil {
 		// Gone by our hand, as much as if the node had deleted it.
 		c.State, b = CallDropped, protocol.Answer{Kind: protocol.Granted, Final: true}
 	} else {
@@ -133,7 +133,7 @@ func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 		c.State = CallDropped
 		return protocol.Unsent(errNeverSent)
 	case l.Flight.overdue(now) && !(c.Req.Op == protocol.OpJoin && now < l.Flight.joinDue(c, now)):
-		if c.Req.Op != protocol.OpRelease || c.nothingThere() && c.Release.When == ToServe {
+		if c.Req.Op != protocol.OpRelease || c.nothingThere() && c.When == ToServe {
 			c.State = CallDropped
 			return protocol.Unsent(ErrOverdue)
 		}
@@ -396,10 +396,10 @@ func (l *Lane) finish(c *Call, now int64) {
 	if c.Req.Op != protocol.OpRelease {
 		return
 	}
-	refused, wasLost := c.Kind == protocol.Refused, c.Release.tries.lost()
+	refused, wasLost := c.Kind == protocol.Refused, c.tries.lost()
 	switch {
 	case c.Kind == protocol.Unknown:
-		c.Release.tries = c.Release.tries.withLost()
+		c.tries = c.tries.withLost()
 	case refused && wasLost:
 		c.Kind, c.Err = protocol.Unknown, errByUs
 	}

@@ -536,8 +536,8 @@ var list = []mutant{
 		name: "lane-sends-twice",
 		file: "internal/lane/lane.go",
 		old:  "l.finish(c, now)\n\t\tif settled && c.State == CallDone",
-		new: `if !c.Answered() && c.Req.Op.Sets() && c.Release.tries == noTry && l.life == laneOpen {
-			c.Release.tries, b.calls[i] = resent, nil
+		new: `if !c.Answered() && c.Req.Op.Sets() && c.tries == noTry && l.life == laneOpen {
+			c.tries, b.calls[i] = resent, nil
 			l.Queue.push(c)
 			continue
 		}
@@ -555,8 +555,8 @@ var list = []mutant{
 	{
 		name: "lane-no-second-release",
 		file: "internal/lane/kept.go",
-		old:  "case refused:\n\t\tc.Release.tries = c.Release.tries.withResent()",
-		new:  "case false:\n\t\tc.Release.tries = c.Release.tries.withResent()",
+		old:  "case refused:\n\t\tc.tries = c.tries.withResent()",
+		new:  "case false:\n\t\tc.tries = c.tries.withResent()",
 		why:  "a SET whose answer was lost may land after the release that found nothing",
 		args: seedsOf("lane-no-second-release"),
 	},
@@ -853,8 +853,8 @@ var list = []mutant{
 	{
 		name: "permit-of-the-first-node",
 		file: "attempt.go",
-		old:  `a.permit.Store(most)`,
-		new:  "_, first := a.round.permit()\n\tfor i, n := range first {\n\t\tif i == 0 {\n\t\t\tmost = max(n, min(most, 1))\n\t\t}\n\t}\n\ta.permit.Store(most)",
+		old:  `a.permit.Store(int32(most))`,
+		new:  "_, first := a.round.permit()\n\tfor i, n := range first {\n\t\tif i == 0 {\n\t\t\tmost = max(n, min(most, 1))\n\t\t}\n\t}\n\ta.permit.Store(int32(most))",
 		why:  "a permit is the number that a majority gave, and one node may differ",
 	},
 	{
@@ -1326,8 +1326,8 @@ var list = []mutant{
 	{
 		name: "tie-asks-after-no-answer",
 		file: "round.go",
-		old:  "c.vote == VoteRefused && c.Final {\n\t\t\t\t*c = cast{vote: VotePending}\n\t\t\t\tr.tally.change(VoteRefused, VotePending)",
-		new:  "(c.vote == VoteRefused || c.vote == VoteUnknown) && c.Final {\n\t\t\t\tr.tally.change(c.vote, VotePending)\n\t\t\t\t*c = cast{vote: VotePending}",
+		old:  "c.vote == VoteRefused && c.final {\n\t\t\t\t*c = cast{vote: VotePending}\n\t\t\t\tr.tally.change(VoteRefused, VotePending)",
+		new:  "(c.vote == VoteRefused || c.vote == VoteUnknown) && c.final {\n\t\t\t\tr.tally.change(c.vote, VotePending)\n\t\t\t\t*c = cast{vote: VotePending}",
 		why:  "the SET whose answer was lost may land after the release of the second, and nobody takes it back any more",
 	},
 	{
@@ -1498,7 +1498,7 @@ var list = []mutant{
 	{
 		name: "handover-handle-goes-on",
 		file: "handover.go",
-		old:  "l.stop(now, errWasReleased)\n\tl.release = releaseSent\n",
+		old:  "l.stop(now, errWasReleased)\n\tl.release.state = releaseSent\n",
 		new:  "",
 		why:  "the former holder believes in its lock still, and what it sends puts back a value that nobody holds",
 	},
@@ -1631,14 +1631,14 @@ var list = []mutant{
 	{
 		name: "release-forgotten-while-its-set-may-land",
 		file: "internal/lane/kept.go",
-		old:  `if c.Release.Of.mayLand() {`,
+		old:  `if c.Undoes.mayLand() {`,
 		new:  `if false {`,
 		why:  "a server that hangs for longer than the lease has our key when it wakes",
 	},
 	{
 		name: "adopt-leaves-the-ticket",
 		file: "release.go",
-		old:  "\tif l.adopts == \"\" {\n\t\treturn\n",
+		old:  "\tif !l.adopted {\n\t\treturn\n",
 		new:  "\tif true {\n\t\treturn\n",
 		why:  "a node that did not answer the Adopt keeps the ticket for its lease, after the release",
 		args: "-test.run=^TestNodeThatWasAwayAtAnAdopt$",
@@ -1727,8 +1727,8 @@ var list = []mutant{
 	{
 		name: "minhold-leaves-what-may-land",
 		file: "release.go",
-		old:  `c.Release = lane.ReleasePlan{Of: l.lastSet(i), When: lane.IfSent}`,
-		new:  `c.Release = lane.ReleasePlan{Of: plainGrant, When: lane.IfSent}`,
+		old:  `c.Undoes, c.When = l.lastSet(i), lane.IfSent`,
+		new:  `c.Undoes, c.When = plainGrant, lane.IfSent`,
 		why:  "a SET that lands late belongs to no lock, and keeps others out",
 		args: seedsOf("minhold-leaves-what-may-land"),
 	},
@@ -1742,7 +1742,7 @@ var list = []mutant{
 	{
 		name: "minhold-on-a-late-node",
 		file: "internal/lane/call.go",
-		old:  `return c.Req.Keep != nil && c.Req.Px > 0 && c.overdue`,
+		old:  `return c.Req.Keep() != nil && c.Req.Px > 0 && c.overdue`,
 		new:  `return false`,
 		why:  "a node that hung when the lock was released begins the hold when it goes on",
 		args: "-test.run=^TestMinHold",
@@ -1750,8 +1750,8 @@ var list = []mutant{
 	{
 		name: "minhold-counts-what-was-never-there",
 		file: "internal/lane/lane.go",
-		old:  `c.Release.When < ToServe && c.Req.Keep == nil {`,
-		new:  `c.Release.When < ToServe {`,
+		old:  `c.When < ToServe && c.Req.Keep() == nil {`,
+		new:  `c.When < ToServe {`,
 		why:  "a node that never had the lock counts among those that keep it, so fewer than a majority do",
 		args: "-test.run=^TestMinHold",
 	},
@@ -1946,8 +1946,8 @@ var list = []mutant{
 	{
 		name: "permit-vote-in-between",
 		file: "attempt.go",
-		old:  "most, _ := a.round.permit()\n\ta.permit.Store(most)\n\t_, all := a.round.permit()",
-		new:  "most, all := a.round.permit()\n\ttime.Sleep(time.Microsecond)\n\ta.permit.Store(most)",
+		old:  "most, _ := a.round.permit()\n\ta.permit.Store(int32(most))\n\t_, all := a.round.permit()",
+		new:  "most, all := a.round.permit()\n\ttime.Sleep(time.Microsecond)\n\ta.permit.Store(int32(most))",
 		why:  "a vote that comes before the number is known, and after the others were looked at, leaves a stray until a renewal",
 		args: "-test.run=^TestStrayNumber",
 	},

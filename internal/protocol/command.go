@@ -61,17 +61,17 @@ func (r *Request) compareAndDelete(w Words, by NativeDelete) {
 // arguments writes what stands behind a script. It is the only place that knows where a script
 // expects what.
 func (r *Request) arguments(w Words) {
-	q, f, s := r.Queue, r.fence, r.share
+	q, f, s := r.Queue, r.fence(), r.share()
 	switch r.Script {
 	case ReleaseScript:
 		keys(w, r.Key)
 		w.Str(r.Value)
 	case BundleScript:
-		r.Bundle.arguments(w)
+		r.Bundle().arguments(w)
 	case KeepScript:
 		keys(w, r.Key)
 		w.Str(r.Value)
-		w.Str(r.Keep.Value)
+		w.Str(r.Keep().Value)
 		w.Num(r.Px)
 	case QueueReleaseScript:
 		keys(w, r.Key)
@@ -145,7 +145,7 @@ func (r *Request) arguments(w Words) {
 		}
 		w.Str(r.Value)
 		w.Num(r.Px)
-		w.Str(r.from)
+		w.Str(r.from())
 		if f != nil {
 			f.proposal(w)
 		}
@@ -160,7 +160,7 @@ func (r *Request) arguments(w Words) {
 		f.proposal(w)
 	case MarkScript:
 		keys(w, r.Key)
-		for _, a := range r.mark {
+		for _, a := range r.mark() {
 			w.Str(a)
 		}
 	default:
@@ -184,7 +184,7 @@ func (b *Bundle) arguments(w Words) {
 
 // sharedClaim is a claim of a lock that is held together with others.
 func (r *Request) sharedClaim(w Words) {
-	q, s := r.Queue, r.share
+	q, s := r.Queue, r.share()
 	if q != nil && q.Key != "" {
 		keys(w, r.Key, s.Holders, s.Door, q.Key)
 	} else {

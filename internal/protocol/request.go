@@ -58,13 +58,10 @@ type Request struct {
 	// client's clock must have no say in when a node's key expires.
 	Px    int64
 	Queue *QueueArgs // nil: the script knows what it needs
-	fence *FenceArgs // nil: no fencing
-	from  string     // of OpAdopt and OpMove: the token under which the lock is held
-	share *ShareArgs // nil: the lock is held alone
-	mark  []string   // of opMark: the script's arguments
-	Keep  *KeepArgs  // of a release that leaves the key for a while; nil: it does not
-	// Bundle is of a release of several locks; nil: of one.
-	Bundle *Bundle
+	// more is what else a script needs, of which no request has two: *FenceArgs, *ShareArgs,
+	// *adoptArgs, *KeepArgs, *Bundle or markArgs. A plain SET and a plain release have none, and a
+	// cycle has three requests.
+	more any
 
 	// Timeout is how long the caller waits for one node.
 	Timeout time.Duration
@@ -74,6 +71,43 @@ type Request struct {
 	// KeepFor is how long a release that cannot be delivered is worth keeping: after that
 	// nothing of what it takes back is left on the node.
 	KeepFor time.Duration
+}
+
+// fence is nil without fencing.
+func (r *Request) fence() *FenceArgs {
+	if a, ok := r.more.(*adoptArgs); ok {
+		return a.fence
+	}
+	f, _ := r.more.(*FenceArgs)
+	return f
+}
+
+// share is nil if the lock is held alone.
+func (r *Request) share() *ShareArgs {
+	s, _ := r.more.(*ShareArgs)
+	return s
+}
+
+// from is of OpAdopt and OpMove: the token under which the lock is held.
+func (r *Request) from() string {
+	return r.more.(*adoptArgs).from
+}
+
+// mark is of opMark: the script's arguments.
+func (r *Request) mark() markArgs {
+	return r.more.(markArgs)
+}
+
+// Keep is of a release that leaves the key for a while; nil: it does not.
+func (r *Request) Keep() *KeepArgs {
+	k, _ := r.more.(*KeepArgs)
+	return k
+}
+
+// Bundle is of a release of several locks; nil: of one.
+func (r *Request) Bundle() *Bundle {
+	b, _ := r.more.(*Bundle)
+	return b
 }
 
 // QueueArgs is what scripts that touch a wait queue need besides the lock.
@@ -101,6 +135,15 @@ type FenceArgs struct {
 	Key   string // of the counter
 	Token uint64 // proposed, or to be raised to
 }
+
+// adoptArgs is what taking a lock over needs, or moving it.
+type adoptArgs struct {
+	from  string     // the token under which the lock is held
+	fence *FenceArgs // nil: no fencing
+}
+
+// markArgs are those of the script that writes the memory mark.
+type markArgs []string
 
 // KeepArgs is what a release needs that leaves the key for a while.
 type KeepArgs struct {
@@ -252,7 +295,7 @@ func (r *Request) JoinPatience() time.Duration { return r.Timeout / 4 }
 // those who share it. holders may be empty: the script knows the usual name.
 func InspectRequest(t *Terms, key, queue, holders string, most int) *Request {
 	r := newRequest(OpInspect, InspectScript, t, key, "")
-	r.Queue, r.share = &QueueArgs{Key: queue, most: int64(most)}, &ShareArgs{Holders: holders}
+	r.Queue, r.more = &QueueArgs{Key: queue, most: int64(most)}, &ShareArgs{Holders: holders}
 	return &r
 }
 
@@ -261,7 +304,7 @@ func InspectRequest(t *Terms, key, queue, holders string, most int) *Request {
 // that token. Waiters are woken.
 func ForceRequest(t *Terms, key, token, queue, holders string) *Request {
 	r := newRequest(OpForceRelease, ForceScript, t, key, token)
-	r.Queue, r.share = &QueueArgs{Key: queue}, &ShareArgs{Holders: holders}
+	r.Queue, r.more = &QueueArgs{Key: queue}, &ShareArgs{Holders: holders}
 	return &r
 }
 
@@ -276,7 +319,7 @@ func TicketReleaseRequest(t *Terms, key, token, queue, holders string) *Request 
 // waiter whose turn it is, with the queue's key for the node that keeps it; nil: of a newcomer.
 func SharedClaimRequest(o Op, t *Terms, key, value string, s *ShareArgs, q *QueueArgs) *Request {
 	r := newRequest(o, SharedClaimScript, t, key, value)
-	r.share, r.Queue = s, q
+	r.more, r.Queue = s, q
 	return &r
 }
 
@@ -284,14 +327,14 @@ func SharedClaimRequest(o Op, t *Terms, key, value string, s *ShareArgs, q *Queu
 // holder it is a downgrade.
 func SharedExtendRequest(t *Terms, key, value string, s *ShareArgs) *Request {
 	r := newRequest(OpExtend, SharedExtendScript, t, key, value)
-	r.share = s
+	r.more = s
 	return &r
 }
 
 // SharedReleaseRequest is QueueReleaseRequest for a lock that is held together with others.
 func SharedReleaseRequest(t *Terms, key, value string, s *ShareArgs, q *QueueArgs) Request {
 	r := newRequest(OpRelease, SharedReleaseScript, t, key, value)
-	r.share, r.Queue = s, q
+	r.more, r.Queue = s, q
 	return r
 }
 
@@ -311,14 +354,14 @@ func OpenDoorRequest(t *Terms, key, value string) *Request {
 // AdoptRequest takes the lock over from whoever holds it under a token. f may be nil.
 func AdoptRequest(t *Terms, key, value, from string, f *FenceArgs) Request {
 	r := newRequest(OpAdopt, AdoptScript, t, key, value)
-	r.from, r.fence = from, f
+	r.more = &adoptArgs{from, f}
 	return r
 }
 
 // KeepRequest is ReleaseRequest for a lock that is left to nobody until a time.
 func KeepRequest(t *Terms, key, value string, k *KeepArgs) Request {
 	r := newRequest(OpRelease, KeepScript, t, key, value)
-	r.Keep = k
+	r.more = k
 	return r
 }
 
@@ -333,11 +376,12 @@ func (k *KeepArgs) left(now int64) int64 {
 
 // AsOf is the request in the words in which it is to be sent now.
 func (r *Request) AsOf(now int64) *Request {
-	if r.Keep == nil {
+	k := r.Keep()
+	if k == nil {
 		return r
 	}
 	c := *r
-	c.Px = r.Keep.left(now)
+	c.Px = k.left(now)
 	return &c
 }
 
@@ -345,28 +389,28 @@ func (r *Request) AsOf(now int64) *Request {
 // its holder fits, for t.ttl from now, no longer and no less long.
 func MoveRequest(t *Terms, key, value, from string) *Request {
 	r := newRequest(OpMove, AdoptScript, t, key, value)
-	r.from = from
+	r.more = &adoptArgs{from: from}
 	return &r
 }
 
 // FenceRequest is SetRequest with a fencing token, or ClaimRequest if there is a queue.
 func FenceRequest(t *Terms, key, value string, f *FenceArgs, q *QueueArgs) *Request {
 	r := newRequest(OpAcquireFenced, FenceScript, t, key, value)
-	r.fence, r.Queue = f, q
+	r.more, r.Queue = f, q
 	return &r
 }
 
 // RaiseRequest raises a fencing counter to a token that a majority agreed on.
 func RaiseRequest(t *Terms, key, value string, f *FenceArgs) *Request {
 	r := newRequest(OpRaise, RaiseScript, t, key, value)
-	r.fence = f
+	r.more = f
 	return &r
 }
 
 // FenceRepairRequest puts a fenced lock back on a node that lost it.
 func FenceRepairRequest(t *Terms, key, value string, f *FenceArgs) Request {
 	r := newRequest(OpRepair, FenceRepairScript, t, key, value)
-	r.fence = f
+	r.more = f
 	return r
 }
 
@@ -391,7 +435,7 @@ func BundleRequest(of []*Request) *Request {
 			}
 		}
 	}
-	return &Request{Op: OpRelease, Script: BundleScript, Key: of[0].Key, Value: of[0].Value, Bundle: b}
+	return &Request{Op: OpRelease, Script: BundleScript, Key: of[0].Key, Value: of[0].Value, more: b}
 }
 
 // MayBeBundled reports whether BundleScript does the same, or nothing. A holder that waited in the
