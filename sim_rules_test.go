@@ -329,8 +329,11 @@ func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 		return
 	}
 	needs := w.takesToRelease() + int64(l.terms.TTL)/4
-	if last.until-last.at < min(needs, int64(l.terms.TTL)/2) {
-		return // its process slept, or was slow to tell
+	// It is renewed when a third of its TTL is over, behind a batch that is out, and again with the
+	// script's text.
+	once := int64(l.terms.TTL)/3 + 8*int64(w.plan.Delay+w.plan.Jitter)
+	if last.until-last.at < min(needs, max(once, int64(l.terms.TTL)/2)) {
+		return // it was granted, or told, too late for that
 	}
 	from := max(last.at, last.until-needs)
 	there := 0
