@@ -38,6 +38,7 @@ type simGrant struct {
 	mu         sync.Mutex  // of promises and longer
 	longer     bool        // the last extend that was told has succeeded
 	mostUntil  int64       // when its contexts end by WithMaxHold
+	renewed    bool        // its holder was promised that it is
 	abandoned  bool        // never released
 	handedAt   int64       // when HandOver returned, or a release that keeps the lock; 0: there was none
 	handErr    error       // of HandOver
@@ -157,7 +158,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 	t := w.t()
 	g := &simGrant{
 		proc: p, client: client, key: key, lock: l, value: l.value, call: call, ret: t,
-		lostAt: never, relCalled: never, downgrade: never, mostUntil: never, shared: l.terms.shared, number: l.permit, permits: int64(l.terms.permits),
+		lostAt: never, relCalled: never, downgrade: never, mostUntil: never, renewed: l.terms.renew, shared: l.terms.shared, number: l.permit, permits: int64(l.terms.permits),
 	}
 	if l.terms.fencing {
 		g.fence = l.Fence()
@@ -848,6 +849,7 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string, over f
 		if g = w.granted(c.p, c.i, key, call, lock); g == nil {
 			return nil
 		}
+		g.renewed = true
 		if w.plan.Contexts {
 			w.watch(g, ctx, within)
 		}

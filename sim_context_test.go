@@ -25,7 +25,7 @@ func (p *simPlan) drawContexts() {
 // maxHold is the option that this use has, if any.
 func (c *simClient) maxHold(op int) (opts []LockOption) {
 	if c.w.plan.Contexts && c.roll(op, 240)%4 == 0 {
-		opts = append(opts, WithMaxHold(minTTL+c.within(op, 241, c.w.plan.TTL)))
+		opts = append(opts, WithMaxHold(minTTL+c.within(op, 241, 2*c.w.plan.TTL)))
 	}
 	return opts
 }

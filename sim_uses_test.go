@@ -477,6 +477,7 @@ func (c *simClient) grantedAll(held Locks, n int, call int64) (grants []*simGran
 		if g == nil {
 			return nil
 		}
+		g.renewed = true
 		grants = append(grants, g)
 	}
 	w.reached("a set is granted", true)
