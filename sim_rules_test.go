@@ -535,7 +535,7 @@ func TestSimStateThatIsLostIsNoticed(t *testing.T) {
 var simStates = []simState{
 	{"a SET is sent again to a node that refused", 2156.5},
 	{"a context ends by a loss", 936},
-	{"a context of a set ends by a loss", 10},
+	{"a context of a set ends by a loss", 33},
 	{"a door is shut", 811.5},
 	{"a fencing counter cannot be raised", 1372},
 	{"a fencing counter is raised", 1367},
