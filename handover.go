@@ -174,7 +174,11 @@ func (h *handOver) takeBack(lost bool, now tick.Instant) {
 	l.takeBackTicket(now)
 	for i := range l.nodes {
 		if !lost && h.vote(i) == VoteGranted {
-			continue // with the ticket there, no SET of ours is still to land
+			// With the ticket there, no SET of ours is still to land. It may have come of a reservation.
+			if i == int(l.arbiter) {
+				l.leaveQueue(now)
+			}
+			continue
 		}
 		l.lane(i).TakeBack(l.releaseCall(i, l.lastSet(i), lane.IfPlaced, lane.ToServe), now.Mono)
 		c := &lane.Call{Req: &h.release, Index: int16(i), Undoes: &h.seats[i].call, When: lane.IfPlaced}

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -81,6 +82,57 @@ func TestWaitersStayInLineAcrossAHandOver(t *testing.T) {
 			r := <-waiting
 			require.NoError(b, r.err)
 			require.NoError(b, r.lock.Release(b.Context()))
+		})
+	})
+}
+
+// A node that reserved the lock for the holder, and refused its claim, moves that value to the ticket
+// all the same, and has the holder's entry in its queue. The one behind it would wait for as long as a
+// reservation lasts.
+func TestHandOverLeavesNobodyInTheQueueOfANodeThatOnlyReserved(t *testing.T) {
+	inBubble(t, 5, longLeases, func(b *bed) {
+		all := []int{0, 1, 2, 3, 4}
+		other := b.another(longLeases)
+		wait := func() <-chan result {
+			return later(func() (*redlock.Lock, error) {
+				return other.Mutex(key, redlock.WithTTL(time.Minute)).Acquire(b.Context())
+			})
+		}
+		first := b.lock(redlock.WithTTL(time.Minute))
+		waiting := wait()
+		require.NoError(b, first.Release(b.Context()))
+		require.NoError(b, (<-waiting).lock.Release(b.Context())) // from now on the nodes have the scripts
+		b.pass(2 * time.Second)
+
+		first = b.lock(redlock.WithTTL(time.Minute))
+		waiting = wait()
+		queues := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !b.cluster.Node(i).Redis().Exists("{" + key + "}:line") })
+		require.Len(b, queues, 1)
+		arbiter := b.cluster.Node(queues[0])
+		b.each(all, func(n *redlocktest.Node) { n.Delay(10 * time.Millisecond) })
+		released := later(func() (*redlock.Lock, error) { return nil, first.Release(b.Context()) })
+		b.pass(25 * time.Millisecond) // the notice is there, and the claim on its way
+		arbiter.SetError("LOADING Redis is loading the dataset in memory")
+		b.pass(50 * time.Millisecond)
+		arbiter.SetError("")
+		require.NoError(b, (<-released).err)
+		r := <-waiting
+		require.NoError(b, r.err)
+		require.NotEqual(b, redlock.VoteGranted, r.lock.Outcomes()[queues[0]].Vote, "%v", r.lock.Outcomes())
+		b.each(all, func(n *redlocktest.Node) { n.Delay(0) })
+
+		behind := later(func() (*redlock.Lock, error) { return b.another(longLeases).Mutex(key).Acquire(b.Context()) })
+		token, err := r.lock.HandOver(b.Context(), time.Minute)
+		require.NoError(b, err)
+		b.on(5)
+		next, err := b.another(longLeases).Mutex(key).Adopt(b.Context(), token)
+		require.NoError(b, err)
+		b.pending(behind)
+		b.takes(0, func() {
+			require.NoError(b, next.Release(b.Context()))
+			last := <-behind
+			require.NoError(b, last.err)
+			require.NoError(b, last.lock.Release(b.Context()))
 		})
 	})
 }

@@ -161,14 +161,21 @@ func (l *Lock) sendKeep(start tick.Instant, left time.Duration) *round {
 		c.Undoes, c.When = l.lastSet(i), lane.IfSent
 		l.lane(i).TakeBack(c, start.Mono)
 	}
-	if l.entry() != "" && l.mayLand(int(l.arbiter)) {
-		// Our entry may be in the line still. A release of no value takes it out, and leaves
-		// the key alone.
-		d.queueReq.Value = ""
-		c := &lane.Call{Req: &d.queueReq, Index: l.arbiter, Undoes: l.lastSet(int(l.arbiter)), When: lane.Unconditional}
-		l.lane(int(l.arbiter)).TakeBack(c, start.Mono)
-	}
+	l.leaveQueue(start)
 	return r
+}
+
+// leaveQueue takes our entry out of the queue, and leaves the key alone, which is another's by now: a
+// node that did not carry out our claim has the entry still. The caller holds mu, and sends no other
+// release to that node.
+func (l *Lock) leaveQueue(now tick.Instant) {
+	node := int(l.arbiter)
+	if l.entry() == "" || !l.mayLand(node) {
+		return
+	}
+	d := l.leaving
+	d.queueReq.Value = ""
+	l.lane(node).TakeBack(&lane.Call{Req: &d.queueReq, Index: l.arbiter, Undoes: l.lastSet(node), When: lane.Unconditional}, now.Mono)
 }
 
 // takeBackTicket has the nodes that did not confirm an Adopt delete the ticket, which no release of

@@ -35,7 +35,10 @@ type simGrant struct {
 	relRet     int64
 	relErr     error
 	told       simReleased // what Hooks.Released said of it, also where no caller is told
-	mu         sync.Mutex  // of promises
+	mu         sync.Mutex  // of promises and longer
+	longer     bool        // the last extend that was told has succeeded
+	mostUntil  int64       // when its contexts end by WithMaxHold
+	renewed    bool        // its holder was promised that it is
 	abandoned  bool        // never released
 	handedAt   int64       // when HandOver returned, or a release that keeps the lock; 0: there was none
 	handErr    error       // of HandOver
@@ -71,6 +74,36 @@ func (g *simGrant) String() string {
 // isOver is R8 in the checker's own words.
 func isOver(end, now tick.Instant) bool { return now.Mono >= end.Mono || now.Wall >= end.Wall }
 
+// notedExtend notes what an extend came to.
+func (g *simGrant) notedExtend(i ExtendInfo) {
+	g.mu.Lock()
+	g.longer = i.Err == nil
+	before := g.promises[len(g.promises)-1].told
+	g.mu.Unlock()
+	if i.Err == nil {
+		g.promised()
+		g.checkExtended(before, i)
+	}
+}
+
+// checkExtended: a lock that is extended is valid for as long as was asked for, but for what clocks
+// may differ, and for no less long than before.
+func (g *simGrant) checkExtended(before tick.Instant, i ExtendInfo) {
+	g.lock.mu.Lock()
+	until, over := g.lock.until, g.lock.over
+	g.lock.mu.Unlock()
+	now := g.proc.Now()
+	if over != nil || g.proc.w.dead(g.proc) {
+		return
+	}
+	if left, was := now.Until(until), now.Until(before); left < was {
+		g.proc.w.violated("extend: %v is valid for %v, and was for %v before", g, left, was)
+	}
+	if left := time.Duration(until.Mono-now.Mono) + i.Elapsed; left < i.TTL*98/100-5*time.Millisecond {
+		g.proc.w.violated("extend: %v was extended for %v, and is valid for %v", g, i.TTL, left)
+	}
+}
+
 // promised notes what the lock promises now.
 func (g *simGrant) promised() {
 	g.mu.Lock() // a renewal and its holder may both have extended
@@ -95,8 +128,8 @@ func (p *simProcess) extended(i ExtendInfo) {
 	w.count.Extends++
 	g := w.byToken[i.Token]
 	w.mu.Unlock()
-	if g != nil && i.Err == nil {
-		g.promised()
+	if g != nil {
+		g.notedExtend(i)
 		w.checkRenewal(g, i)
 	}
 	w.reached("an extend is confirmed after Until", errors.Is(i.Err, ErrExpired))
@@ -125,10 +158,13 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 	t := w.t()
 	g := &simGrant{
 		proc: p, client: client, key: key, lock: l, value: l.value, call: call, ret: t,
-		lostAt: never, relCalled: never, downgrade: never, shared: l.terms.shared, number: int64(l.permit), permits: int64(l.terms.permits),
+		lostAt: never, relCalled: never, downgrade: never, mostUntil: never, renewed: l.terms.renew, shared: l.terms.shared, number: int64(l.permit), permits: int64(l.terms.permits),
 	}
 	if l.terms.fencing {
 		g.fence = l.Fence()
+	}
+	if most := l.terms.maxHold; most > 0 {
+		g.mostUntil = p.trueEnd(l.grantedAt.Add(most))
 	}
 	if t < p.killedAt {
 		g.promised()
@@ -177,6 +213,7 @@ func (w *simWorld) check() {
 	w.checkTies()
 	w.checkStopped()
 	w.checkLeftBehind()
+	w.checkAllGone()
 	byKey := make(map[string][]*simGrant)
 	for _, g := range w.grants {
 		byKey[g.key] = append(byKey[g.key], g)
@@ -812,6 +849,7 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string, over f
 		if g = w.granted(c.p, c.i, key, call, lock); g == nil {
 			return nil
 		}
+		g.renewed = true
 		if w.plan.Contexts {
 			w.watch(g, ctx, within)
 		}

@@ -83,8 +83,10 @@ func (h *handMade) client() *simClient {
 }
 
 // lock is one that the first process really has.
-func (h *handMade) lock(opts ...LockOption) *Lock {
-	l, err := h.procs[0].rl.Mutex("k0", opts...).TryAcquire(context.Background())
+func (h *handMade) lock(opts ...LockOption) *Lock { return h.lockOf("k0", opts...) }
+
+func (h *handMade) lockOf(key string, opts ...LockOption) *Lock {
+	l, err := h.procs[0].rl.Mutex(key, opts...).TryAcquire(context.Background())
 	require.NoError(h.t, err)
 	return l
 }
@@ -422,6 +424,38 @@ var simRules = []simRule{
 		h.sleep(h.at(500, 1100), 0)
 		h.checkLoss(g, ErrExpired)
 	}},
+	{"loss: %v was extended since the failure", nil, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
+		h.sleep(1100*msec, 0)
+		g.longer = h.bad
+		h.checkLoss(g, fmt.Errorf("%w: %w; %w", ErrLost, ErrExpired, detail{ErrNoQuorum}))
+	}},
+	{"renewal: %v ran out", nil, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
+		last := g.promises[0]
+		for _, n := range h.nodes[:2] {
+			n.holds["k0"][0].to = either(h, allLong, last.until-msec)
+		}
+		h.checkRanOut(g, last)
+	}},
+	{"renewal: %v ran out", nil, func(h *handMade) { // it could be reached until shortly before
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
+		last := g.promises[0]
+		for i := range either(h, 1, 2) {
+			h.plan.Faults = append(h.plan.Faults, simFault{Kind: faultHang, Node: i, At: 500 * time.Millisecond, For: time.Second})
+		}
+		h.checkRanOut(g, last)
+	}},
+	{"extend: %v is valid for", nil, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
+		before := g.lock.until
+		g.lock.until = before.Add(either(h, -time.Millisecond, 0))
+		g.checkExtended(before, ExtendInfo{})
+	}},
+	{"extend: %v was extended for", nil, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
+		g.checkExtended(g.lock.until, ExtendInfo{TTL: time.Duration(h.at(1100, 1000))})
+	}},
 	{"loss: %v was said to be lost", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 900*msec)
 		h.on(either(h, 2, 1), "a", 0, allLong)
@@ -472,15 +506,28 @@ var simRules = []simRule{
 	{"context: that of %v goes on, although", contextPlan, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
 		g.contexts = []*simContext{{Context: context.Background()}}
-		h.sleep(1000*msec, 0)
+		h.sleep(h.at(1300, 1200), 0)
 		h.lookAtContexts(g)
-		h.sleep(h.at(350, 250), 0)
-		h.lookAtContexts(g)
+	}},
+	{"context: that of a set goes on", contextPlan, func(h *handMade) {
+		a, b := h.granted(h.procs[0], 0, "k0", 0, h.lock()), h.granted(h.procs[0], 0, "k1", 0, h.lockOf("k1"))
+		h.sleep(400*msec, 0)
+		b.lostAt = h.t0() - h.at(310, 290)
+		h.lookAtSet(context.Background(), []*simGrant{a, b})
+	}},
+	{"context: that of a set ended", contextPlan, func(h *handMade) {
+		a, b := h.granted(h.procs[0], 0, "k0", 0, h.lock()), h.granted(h.procs[0], 0, "k1", 0, h.lockOf("k1"))
+		b.lostAt = either(h, never, h.t0())
+		h.lookAtSet(canceledContext, []*simGrant{a, b})
 	}},
 	{"context: %v is renewed, although", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMaxHold(200*time.Millisecond)))
 		h.sleep(h.at(250, 190), 0)
 		h.checkRenewal(g, ExtendInfo{Renewal: true})
+	}},
+	{"renewal: %v is renewed", nil, func(h *handMade) {
+		h.sleep(100*msec, 0)
+		h.checkRenewal(h.grant(0, "a", 10*msec, 900*msec).releasedAt(h.at(90, 100), nil), ExtendInfo{Renewal: true, Err: ErrReleased})
 	}},
 	{"context: the extend of %v was given up", nil, func(h *handMade) {
 		h.checkGivenUp(h.grant(0, "a", 10*msec, 900*msec), context.Canceled, !h.bad)
@@ -595,6 +642,19 @@ var simRules = []simRule{
 	{"O7: %.6s passed the door", nil, func(h *handMade) {
 		h.locked(fakenode.Marker, is("a"))
 		h.nodes[0].checkLine(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a"), Script: protocol.SharedClaimScript}, simLine{door: h.bad}, nil)
+	}},
+	{"O8: %.6s of process", strictPlan, func(h *handMade) { // its process wants the lock no more
+		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
+		h.wants["k0"] = []*simWait{{to: h.at(100, 1900)}, {to: 50 * msec}}
+		h.sleep(2000*msec, 0)
+		h.checkAllGone()
+	}},
+	{"O8: %.6s of process", strictPlan, func(h *handMade) { // it released the lock that it got
+		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
+		h.wants["k0"] = []*simWait{{to: 100 * msec}}
+		h.grant(0, "a", 100*msec, 9000*msec).relCalled = either(h, 200*msec, never)
+		h.sleep(2000*msec, 0)
+		h.checkAllGone()
 	}},
 }
 

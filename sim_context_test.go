@@ -25,7 +25,7 @@ func (p *simPlan) drawContexts() {
 // maxHold is the option that this use has, if any.
 func (c *simClient) maxHold(op int) (opts []LockOption) {
 	if c.w.plan.Contexts && c.roll(op, 240)%4 == 0 {
-		opts = append(opts, WithMaxHold(minTTL+c.within(op, 241, c.w.plan.TTL)))
+		opts = append(opts, WithMaxHold(minTTL+c.within(op, 241, 2*c.w.plan.TTL)))
 	}
 	return opts
 }
@@ -34,7 +34,6 @@ func (c *simClient) maxHold(op int) (opts []LockOption) {
 type simContext struct {
 	context.Context
 	caller context.Context // with which it ends, too; nil: there is none
-	late   int64           // since when it is known to be late; 0: it is not
 	lost   bool            // it says that the lock is lost; guarded by simGrant.mu
 }
 
@@ -103,21 +102,47 @@ func (w *simWorld) lookAtContexts(g *simGrant) {
 	if g.lock.Validity() > 0 && lost {
 		w.violated("context: %v is lost, and valid for %v", g, g.lock.Validity())
 	}
-	over := lost || isOver(g.ends(), g.proc.Now())
+	over := w.overSince(g)
 	for _, s := range g.contexts {
 		switch {
 		case s.Err() != nil:
-			s.late = 0
 		case s.caller != nil && s.caller.Err() != nil:
 			w.violated("context: that of %v goes on, and that of its caller has ended", g)
-		case !over:
-			s.late = 0
-		case s.late == 0:
-			s.late = t
-		case t-s.late > simContextLate && len(g.proc.asleep) == 0 && !g.proc.setsWall():
-			w.violated("context: that of %v goes on, although it is over since %.6f ms", g, ms(s.late))
+		case t-over > simContextLate && len(g.proc.asleep) == 0 && !g.proc.setsWall():
+			w.violated("context: that of %v goes on, although it is over since %.6f ms", g, ms(over))
 		}
 	}
+}
+
+// overSince is when the contexts of a lock were or will be to end, in true time.
+func (w *simWorld) overSince(g *simGrant) int64 {
+	w.mu.Lock()
+	over := min(g.lostAt, g.mostUntil)
+	w.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return min(over, g.promises[len(g.promises)-1].until)
+}
+
+// lookAtSet: the context of a set ends when the first of its locks does, and not before.
+func (w *simWorld) lookAtSet(ctx context.Context, grants []*simGrant) {
+	p := grants[0].proc
+	if !w.plan.Contexts || w.dead(p) || len(p.asleep) > 0 || p.setsWall() {
+		return
+	}
+	first := grants[0]
+	for _, g := range grants[1:] {
+		if w.overSince(g) < w.overSince(first) {
+			first = g
+		}
+	}
+	switch over := w.overSince(first); {
+	case ctx.Err() == nil && w.t()-over > simContextLate:
+		w.violated("context: that of a set goes on, although %v is over since %.6f ms", first, ms(over))
+	case ctx.Err() != nil && w.t() < over:
+		w.violated("context: that of a set ended, although all of its locks are valid until %.6f ms: %v", ms(over), context.Cause(ctx))
+	}
+	w.reached("a context of a set ends by a loss", errors.Is(context.Cause(ctx), ErrLost))
 }
 
 // setsWall reports whether the process's wall clock is set, so that what is over may not be for a
@@ -136,13 +161,21 @@ func (w *simWorld) checkContexts(g *simGrant) {
 	}
 }
 
-// checkRenewal: none begins when the time of WithMaxHold is over.
+// checkRenewal: none begins when the time of WithMaxHold is over, or the lock was released.
 func (w *simWorld) checkRenewal(g *simGrant, i ExtendInfo) {
-	most := g.lock.terms.maxHold
-	if !i.Renewal || most == 0 || i.Err != nil {
+	if !i.Renewal {
 		return
 	}
-	if began := g.proc.Now().Mono - int64(i.Elapsed); began-g.lock.grantedAt.Mono > int64(most)+simMoment {
+	began := g.proc.Now().Mono - int64(i.Elapsed)
+	if g.relCalled != never && w.t() < g.proc.killedAt {
+		if released := g.proc.mono.at(g.relCalled); began > released+simMoment+2*int64(w.plan.Delay+w.plan.Jitter) { // it was about to begin
+			w.violated("renewal: %v is renewed %.3f ms after its release", g, ms(began-released))
+		}
+	}
+	if i.Err != nil {
+		return
+	}
+	if most := g.lock.terms.maxHold; most > 0 && began-g.lock.grantedAt.Mono > int64(most)+simMoment {
 		w.violated("context: %v is renewed, although WithMaxHold, %v, is over", g, most)
 	}
 }

@@ -27,6 +27,7 @@ import (
 //	O5  A refresh names all of its process for whom the lock is reserved with others.
 //	O6  What was taken back is not listed.
 //	O7  A newcomer does not pass the door.
+//	O8  Nobody stands in the queue who has gone.
 
 // simLine is what a node has of a key's queue at one moment.
 type simLine struct {
@@ -139,6 +140,7 @@ func serves(r *protocol.Request, before simLine) bool {
 
 // checkLine compares a queue before and after a script; the caller holds mu.
 func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
+	n.checkGone(r.Key, before)
 	after := n.lineOf(r.Key)
 	if len(after.entries)+len(after.holders) == 0 {
 		return // every rule is about one of them
@@ -214,6 +216,62 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 	if _, is := after.holders[r.Value]; r.Op == protocol.OpAcquireShared && r.Queue == nil && before.door && is && !was1 {
 		bad("O7: %.6s passed the door", r.Value)
 	}
+}
+
+// checkGone is O8: no client of the waiter's process wants the lock any more, and none has one that
+// it got by this entry, for longer than it takes to release a lock at a node that can be reached.
+// One that has gone and stands there is given the lock in its turn. The caller holds mu.
+func (n *simNode) checkGone(key string, l simLine) {
+	w, now := n.w, n.w.t()
+	if !w.plan.Strict || w.plan.Ties > 0 {
+		return
+	}
+	limit := w.takesToRelease()
+	for _, e := range l.entries {
+		since, by := w.wentAt(key, e)
+		if since == never || now-since <= limit {
+			continue
+		}
+		if since = n.reachable(by, since, limit); now-since > limit {
+			w.violated("O8: %.6s of process %d stands in the queue of %s on node %d, has gone, and could have left since %.6f ms", e.value, by.i, key, n.i, ms(since))
+		}
+	}
+}
+
+// checkAllGone is O8 when everybody has gone.
+func (w *simWorld) checkAllGone() {
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		for i := range w.plan.Fenced {
+			key := fmt.Sprint("k", i)
+			n.checkGone(key, n.lineOf(key))
+		}
+		n.mu.Unlock()
+	}
+}
+
+// wentAt is since when nothing wants an entry, and whose it is; never while its process wants the
+// lock, or has one by that entry, and if the process died.
+func (w *simWorld) wentAt(key string, e simEntry) (since int64, by *simProcess) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.IndexFunc(w.procs, func(p *simProcess) bool { return p.rl.queues.process == e.process })
+	if i < 0 || w.procs[i].killedAt != never {
+		return never, nil
+	}
+	since = -1
+	for _, want := range w.wants[key] {
+		if want.proc == i {
+			since = max(since, want.to)
+		}
+	}
+	if g := w.byToken[e.value[:min(tokenLen, len(e.value))]]; g != nil {
+		since = max(since, g.relCalled)
+	}
+	if since < 0 {
+		return never, nil
+	}
+	return since, w.procs[i]
 }
 
 // hasLock reports whether somebody was granted a lock with this value. An extend of it may strike

@@ -282,7 +282,7 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 		return
 	}
 	g.mu.Lock()
-	last := g.promises[len(g.promises)-1]
+	last, longer := g.promises[len(g.promises)-1], g.longer
 	g.mu.Unlock()
 	if w.excused(exHanding, w.handing(g) && !errors.Is(why, ErrNotHeld)) {
 		return // no majority confirmed the ticket in time, see tryHandOver
@@ -291,6 +291,10 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 		if !isOver(last.told, g.proc.Now()) {
 			w.violated("loss: %v was said to have expired, but it is valid until %.6f ms", g, ms(last.until))
 		}
+		if tells := (detail{}); errors.As(why, &tells) && longer {
+			w.violated("loss: %v was extended since the failure that is said to have ended it: %v", g, why)
+		}
+		w.checkRanOut(g, last)
 		return
 	}
 	// An extend that was called before that may have found it lost, and a repair has put it back
@@ -314,6 +318,35 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 	}
 	if quorum := g.proc.rl.quorum; since >= quorum && !w.excused(exFoundBefore, kept < quorum) {
 		w.violated("loss: %v was said to be lost (%v), but %d nodes have had it since %.6f ms", g, why, kept, ms(from))
+	}
+}
+
+// checkRanOut: a lock that is renewed does not run out while a majority of nodes has it and can be
+// reached, since it was confirmed last, or for as long as it takes to try again.
+func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
+	p, l := g.proc, g.lock
+	if !g.renewed || l.terms.maxHold > 0 || p.setsWall() || w.plan.Rate > 0 || p.rl.life.over() {
+		return
+	}
+	needs := w.takesToRelease() + int64(l.terms.TTL)/4
+	// It is renewed when a third of its TTL is over, behind a batch that is out, and again with the
+	// script's text.
+	once := int64(l.terms.TTL)/3 + 8*int64(w.plan.Delay+w.plan.Jitter)
+	if last.until-last.at < min(needs, max(once, int64(l.terms.TTL)/2)) {
+		return // it was granted, or told, too late for that
+	}
+	from := max(last.at, last.until-needs)
+	there := 0
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		had := n.keptFrom(g, from, last.until)
+		n.mu.Unlock()
+		if had && n.reachable(p, from, last.until-from) == from {
+			there++
+		}
+	}
+	if there >= p.rl.quorum {
+		w.violated("renewal: %v ran out, although %d nodes had it and could be reached from %.6f ms on", g, there, ms(from))
 	}
 }
 
@@ -502,6 +535,7 @@ func TestSimStateThatIsLostIsNoticed(t *testing.T) {
 var simStates = []simState{
 	{"a SET is sent again to a node that refused", 2156.5},
 	{"a context ends by a loss", 936},
+	{"a context of a set ends by a loss", 33},
 	{"a door is shut", 811.5},
 	{"a fencing counter cannot be raised", 1372},
 	{"a fencing counter is raised", 1367},

@@ -221,12 +221,10 @@ func wayOf(m *Mutex) int64 {
 
 // wanted notes that a client wants a lock, until the function that it returns is called.
 func (w *simWorld) wanted(m *Mutex) (over func()) {
-	if w.plan.kind(m.key) == 0 {
-		return func() {}
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	wait := &simWait{from: w.t(), to: never, mode: wayOf(m)}
+	proc := slices.IndexFunc(w.procs, func(p *simProcess) bool { return p.rl.nodeSet == m.nodeSet })
+	wait := &simWait{proc: proc, from: w.t(), to: never, mode: wayOf(m)}
 	w.wants[m.key] = append(w.wants[m.key], wait)
 	return func() {
 		w.mu.Lock()
@@ -479,6 +477,7 @@ func (c *simClient) grantedAll(held Locks, n int, call int64) (grants []*simGran
 		if g == nil {
 			return nil
 		}
+		g.renewed = true
 		grants = append(grants, g)
 	}
 	w.reached("a set is granted", true)
@@ -493,8 +492,10 @@ func (c *simClient) holdAll(held Locks, grants []*simGrant, op int) {
 	if !w.plan.Calm && c.roll(op, 66)%4 == 0 {
 		total *= 8
 	}
+	ctx := held.Context()
 	for i := range 2 {
 		c.pause(total / 2)
+		w.lookAtSet(ctx, grants)
 		if c.roll(op, 67+i)%2 == 0 {
 			one := held[c.roll(op, 70+i)%uint64(len(held))]
 			from := w.t()
