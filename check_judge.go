@@ -123,6 +123,9 @@ func judgeNode(f facts, s setup, add addFinding) {
 // judgeService finds nodes of which nothing can be read, and reports whether this is one.
 func judgeService(f facts, add addFinding) bool {
 	switch {
+	case !f.Reachable && (strings.Contains(f.Err.Error(), "tls: ") || strings.Contains(f.Err.Error(), "x509: ")):
+		add(SeverityCritical, "refused", fmt.Sprintf("there is no trust between it and us: %v", f.Err),
+			"fix what the error says: a certificate, its authority, or redis:// for rediss://")
 	case !f.Reachable:
 		why := f.Err.Error()
 		if strings.HasSuffix(why, "i/o timeout") {

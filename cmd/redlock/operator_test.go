@@ -234,6 +234,19 @@ func TestStatusOfNodesThatRefuseUs(t *testing.T) {
 	}
 }
 
+// Certificates that are not trusted are no outage: check names the flag, and not the network.
+func TestCheckSaysWhatIsWrongWithCertificates(t *testing.T) {
+	t.Parallel()
+	s := &site{addrs: []string{"rediss://" + realredis.Start(t, realredis.TLS()).Addr()}}
+	for _, args := range [][]string{{"check"}, {"check", "--json"}} {
+		r := s.ran(t, args...)
+		assert.Contains(t, r.out, "--tls-ca", args)
+		assert.NotContains(t, r.out, "Options.TLS", args)
+		assert.NotContains(t, r.out, "this machine", args)
+		assert.NotContains(t, r.out, "network", args)
+	}
+}
+
 // Where one end speaks TLS and the other does not, each command says what to try.
 func TestHintsAtTLS(t *testing.T) {
 	t.Parallel()

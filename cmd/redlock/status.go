@@ -93,7 +93,12 @@ func silent(n redlock.NodeStatus) bool { return n.Err != nil && n.TTL == 0 }
 // refuses tells nodes that answer, and do not serve us, from those that do not answer.
 func refuses(n redlock.NodeStatus) bool {
 	answered := (redis.Error)(nil)
-	return silent(n) && (errors.As(n.Err, &answered) || strings.Contains(n.Err.Error(), "tls: "))
+	return silent(n) && (errors.As(n.Err, &answered) || noTrust(n.Err))
+}
+
+// noTrust reports whether err is of a server that answers, to which TLS leads to no connection.
+func noTrust(err error) bool {
+	return strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: ")
 }
 
 func (p picture) refusing() (n int) {
