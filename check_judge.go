@@ -123,16 +123,23 @@ func judgeNode(f facts, s setup, add addFinding) {
 // judgeService finds nodes of which nothing can be read, and reports whether this is one.
 func judgeService(f facts, add addFinding) bool {
 	switch {
+	case !f.Reachable && (strings.Contains(f.Err.Error(), "tls: ") || strings.Contains(f.Err.Error(), "x509: ")):
+		add(SeverityCritical, "refused", fmt.Sprintf("there is no trust between it and us: %v", f.Err),
+			"fix what the error says: a certificate, its authority, or redis:// for rediss://")
 	case !f.Reachable:
-		add(SeverityWarning, "unreachable", fmt.Sprintf("cannot be reached: %v", f.Err),
-			"bring the node back, or mend the way to it; until then one failure fewer is tolerated")
+		why := f.Err.Error()
+		if strings.HasSuffix(why, "i/o timeout") {
+			why = protocol.ErrTimeout.Error() // as other errors say it
+		}
+		add(SeverityWarning, "unreachable", "cannot be reached: "+why,
+			"bring the node back, or fix the network to it; until then one failure fewer is tolerated")
 	case f.Err != nil:
 		severity := SeverityWarning
 		if protocol.Permanent(f.Err) {
 			severity = SeverityCritical
 		}
 		add(severity, "refused", fmt.Sprintf("the server answers, but does not serve us: %v", f.Err),
-			"mend what the error says: password, user, or a server that is still loading")
+			"fix what the error says: password, user, or a server that is still loading")
 	case f.many:
 		add(SeverityWarning, "many-servers", "a cluster or ring client: several servers that count as one node; "+
 			"a failover among them may lose locks, and their settings, clocks and our rights there cannot be checked from here",

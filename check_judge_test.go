@@ -45,6 +45,12 @@ func TestJudge(t *testing.T) {
 	}{
 		{name: "nothing"},
 		{name: "down", change: map[int]func(*facts){1: down}, want: []string{"warning unreachable b"}, mention: []string{"connection refused"}},
+		{name: "hung", change: map[int]func(*facts){1: func(f *facts) {
+			f.NodeReport = NodeReport{Node: "b", Err: errors.New("read tcp 10.0.0.1:1->10.0.0.2:6379: i/o timeout")}
+		}}, want: []string{"warning unreachable b"}, mention: []string{"cannot be reached: no answer in time"}},
+		{name: "no trust", change: map[int]func(*facts){1: func(f *facts) {
+			f.NodeReport = NodeReport{Node: "b", Err: errors.New("x509: certificate signed by unknown authority")}
+		}}, want: []string{"critical refused b"}, mention: []string{"no trust", "its authority"}},
 		{name: "majority down", change: map[int]func(*facts){1: down, 2: down},
 			want: []string{"critical no-quorum ", "warning unreachable b", "warning unreachable c"}, mention: []string{"1 of 3 nodes serve us, and 2 are needed"}},
 		{name: "no password", change: map[int]func(*facts){0: func(f *facts) { f.Err = serverSays("NOAUTH Authentication required.") }},

@@ -62,7 +62,7 @@ func TestNodesThatMayNotVoteYet(t *testing.T) {
 	assert.Contains(t, r.out, "1 of 5 nodes may not vote yet; locks work as long as 3 do")
 
 	watch := s.start(t, "watch", "k", "--interval", "50ms")
-	assert.Contains(t, watch.line(t), "k is free, 0 in line; may not vote yet: "+name(4))
+	assert.Contains(t, watch.line(t), "k is free, 0 waiting; may not vote yet: "+name(4))
 
 	s.servers[1].Kill()
 	s.servers[2].Kill()

@@ -39,7 +39,7 @@ could be asked, 2 for a fault in the command line.`,
 			if n.Err == nil {
 				serve++
 			}
-			if n.Reachable {
+			if n.Reachable || n.Err != nil && noTrust(n.Err) {
 				answer++
 			}
 		}
@@ -51,8 +51,13 @@ could be asked, 2 for a fault in the command line.`,
 			if err != nil {
 				out.Error = err.Error()
 			}
-			_ = json.NewEncoder(cmd.OutOrStdout()).Encode(out)
+			var text strings.Builder
+			_ = json.NewEncoder(&text).Encode(out)
+			fmt.Fprint(cmd.OutOrStdout(), inShell(text.String())) // errors of nodes have hints, too
 		} else {
+			for i := range report.Findings {
+				report.Findings[i].Message = inShell(report.Findings[i].Message)
+			}
 			printReport(cmd.OutOrStdout(), report)
 			for _, note := range cutOff(answer) {
 				fmt.Fprintln(cmd.OutOrStdout(), note)

@@ -251,7 +251,7 @@ func TestWatchOutlastsAnOutage(t *testing.T) {
 	for _, x := range s.servers[:3] {
 		require.NoError(t, x.Restart())
 	}
-	for line := ""; !strings.Contains(line, "k is free, 0 in line"); { // one comes back after the other
+	for line := ""; !strings.Contains(line, "k is free, 0 waiting"); { // one comes back after the other
 		line = p.line(t)
 		require.NotEmpty(t, line, "it has ended")
 	}

@@ -74,7 +74,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	if errors.Is(err, redlock.ErrNoQuorum) {
-		fmt.Fprintln(stderr, "'redlock check', with the same nodes, says what is wrong with each of them.")
+		fmt.Fprint(stderr, paragraph(stderr, "'redlock check', with the same nodes, says what is wrong with each of them."))
 	}
 	if own != nil {
 		return own.code

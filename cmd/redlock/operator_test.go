@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -233,6 +234,19 @@ func TestStatusOfNodesThatRefuseUs(t *testing.T) {
 	}
 }
 
+// Certificates that are not trusted are no outage: check names the flag, and not the network.
+func TestCheckSaysWhatIsWrongWithCertificates(t *testing.T) {
+	t.Parallel()
+	s := &site{addrs: []string{"rediss://" + realredis.Start(t, realredis.TLS()).Addr()}}
+	for _, args := range [][]string{{"check"}, {"check", "--json"}} {
+		r := s.ran(t, args...)
+		assert.Contains(t, r.out, "--tls-ca", args)
+		assert.NotContains(t, r.out, "Options.TLS", args)
+		assert.NotContains(t, r.out, "this machine", args)
+		assert.NotContains(t, r.out, "network", args)
+	}
+}
+
 // Where one end speaks TLS and the other does not, each command says what to try.
 func TestHintsAtTLS(t *testing.T) {
 	t.Parallel()
@@ -249,19 +263,27 @@ func TestHintsAtTLS(t *testing.T) {
 	}
 }
 
-// Who waits for a permit polls, so nobody knows of it: the status does not say that nobody waits.
-func TestStatusSaysWhoseWaitIsKnown(t *testing.T) {
+// Clients that wait for a permit are in the same queue as those of an exclusive lock, and the status
+// says so.
+func TestStatusHasTheWaitersOfPermits(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	_, err := s.rl.Semaphore("p", 1).Acquire(t.Context())
 	require.NoError(t, err)
+	assert.Regexp(t, `^p is shared by 1, for \S+; 0 waiting\n`, s.ran(t, "status", "p").out)
+	waits, cancel := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = s.rl.Semaphore("p", 1, redlock.WithOwner("the next")).Acquire(waits)
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(s.ran(t, "status", "p").out, "1st in the queue: the next") },
+		10*time.Second, 20*time.Millisecond)
 	r := s.ran(t, "status", "p")
-	assert.Regexp(t, `^p is shared by 1, for \S+; nobody waits in line\n`, r.out)
-	assert.Contains(t, r.out, "Who waits for a permit, or to share the lock, stands in no line")
-	s.hold(t)
-	r = s.ran(t, "status", "k")
-	assert.Regexp(t, `; nobody waits in line\n`, r.out)
-	assert.NotContains(t, r.out, "permit")
+	assert.Regexp(t, `^p is shared by 1, for \S+; 1 waiting\n`, r.out)
+	assert.NotContains(t, r.out, "not known")
+	cancel()
+	<-over
 }
 
 // A semaphore and a shared lock of one key are not kept apart, as the README says: a sharer counts
@@ -287,7 +309,7 @@ func TestTablesOnNarrowTerminals(t *testing.T) {
 	t.Parallel()
 	s := newSiteOf(t, 5)
 	s.ageMarks(t)
-	colours := regexp.MustCompile("\x1b\\[[0-9;]*m")
+	colours := regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]")
 	key := "a-key-that-is-rather-long:4711"
 	_, err := s.rl.Mutex(key).Acquire(t.Context())
 	require.NoError(t, err)
@@ -296,10 +318,17 @@ func TestTablesOnNarrowTerminals(t *testing.T) {
 	x := s.shell(t)
 	for _, width := range []int{80, 60} {
 		require.NoError(t, pty.Setsize(x.File, &pty.Winsize{Rows: 24, Cols: uint16(width)}))
-		for _, command := range []string{"status " + key, "check", "list"} {
-			x.typed(t, `"$REDLOCK" `+command+"; echo 'the 'end\n")
-			x.expect(t, "\n")
-			out := colours.ReplaceAllString(x.expect(t, "the end"), "")
+		for _, command := range []string{"status " + key, "check", "list", "watch " + key, "run " + key + " -w 100ms -v -- true", "demo --duration 2s"} {
+			background, out := strings.HasPrefix(command, "watch"), "" // until it is ended
+			if background {
+				x.typed(t, `"$REDLOCK" `+command+"&\n")
+				out = x.expect(t, "refused),") + "refused),"
+				x.typed(t, "kill %%; wait; echo 'THE 'END\n")
+			} else {
+				x.typed(t, `"$REDLOCK" `+command+"; echo 'THE 'END\n")
+				x.expect(t, "\n")
+			}
+			out = colours.ReplaceAllString(out+x.expect(t, "THE END"), "")
 			for line := range strings.Lines(out) {
 				// The shell may say that it is ready when it has read what was typed.
 				line = strings.TrimPrefix(strings.TrimRight(line, "\r\n"), prompt)
@@ -308,7 +337,15 @@ func TestTablesOnNarrowTerminals(t *testing.T) {
 				}
 				assert.LessOrEqual(t, len([]rune(line)), width, "%s at %d: %s", command, width, line)
 			}
-			if command == "list" {
+			switch {
+			case background, strings.HasPrefix(command, "run"):
+				assert.Contains(t, out, s.addrs[2])
+				continue
+			case strings.HasPrefix(command, "demo"):
+				last := map[int]string{80: " RELEASE\r\n", 60: " WAITED\r\n"}[width]
+				assert.Contains(t, out, last, "the last columns are left out first")
+				continue
+			case command == "list":
 				assert.Contains(t, out, key)
 				assert.Contains(t, out, "the test")
 				continue

@@ -93,7 +93,12 @@ func silent(n redlock.NodeStatus) bool { return n.Err != nil && n.TTL == 0 }
 // refuses tells nodes that answer, and do not serve us, from those that do not answer.
 func refuses(n redlock.NodeStatus) bool {
 	answered := (redis.Error)(nil)
-	return silent(n) && (errors.As(n.Err, &answered) || strings.Contains(n.Err.Error(), "tls: "))
+	return silent(n) && (errors.As(n.Err, &answered) || noTrust(n.Err))
+}
+
+// noTrust reports whether err is of a server that answers, to which TLS leads to no connection.
+func noTrust(err error) bool {
+	return strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: ")
 }
 
 func (p picture) refusing() (n int) {
@@ -277,7 +282,7 @@ func (p palette) judge(s picture) (ink func(...any) string, text string) {
 		text = fmt.Sprintf("%s may be held by %s: %s it, and %d %s not answer", s.Key, whose(s.maybe.Token, s.maybe.Owner),
 			nodesThat(s.has, len(s.Nodes), "has", "have"), len(s.silent), map[bool]string{true: "does", false: "do"}[len(s.silent) == 1])
 	default:
-		ink, text = p.bad, fmt.Sprintf("nobody holds %s, and it is not free: %s nothing under the key, %d needed", s.Key,
+		ink, text = p.bad, fmt.Sprintf("%s has no holder, and is not free: %s nothing under the key, %d needed", s.Key,
 			nodesThat(s.free, len(s.Nodes), "has", "have"), s.quorum)
 	}
 	return ink, printable(text)
@@ -330,10 +335,7 @@ func printStatus(w io.Writer, s picture) {
 		fmt.Fprint(w, paint.odd(paragraph(w, printable(b.name+": "+mayNotVoteFor(b.until, now)))))
 	}
 	for i, wt := range s.Waiters {
-		fmt.Fprintf(w, "%s in line: %s, for %v\n", ordinal(i+1), printable(wt.Owner), wt.Waited.Round(time.Millisecond))
-	}
-	if s.Shared {
-		fmt.Fprint(w, paragraph(w, "Who waits for a permit, or to share the lock, stands in no line: it is not known how many do."))
+		fmt.Fprintf(w, "%s in the queue: %s, for %v\n", ordinal(i+1), printable(wt.Owner), wt.Waited.Round(time.Millisecond))
 	}
 	for _, note := range s.notes() {
 		fmt.Fprint(w, paragraph(w, note))
@@ -342,16 +344,10 @@ func printStatus(w io.Writer, s picture) {
 
 // waits is how many wait, behind the verdict.
 func (p picture) waits() string {
-	switch n := len(p.Waiters); {
-	case n > 1:
-		return fmt.Sprintf("; %d wait in line", n)
-	case n == 1:
-		return "; 1 waits in line"
-	case !p.Held():
-		return "" // which says enough, or nobody knows
-	default:
-		return "; nobody waits in line"
+	if len(p.Waiters) == 0 && !p.Held() {
+		return "" // which says enough, or it is not known
 	}
+	return fmt.Sprintf("; %d waiting", len(p.Waiters))
 }
 
 func ordinal(n int) string {

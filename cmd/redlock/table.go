@@ -157,11 +157,11 @@ func paragraph(w io.Writer, text string) string {
 	const indent = "  "
 	var b strings.Builder
 	line := ""
-	for i, word := range strings.Fields(text) {
+	for i, word := range strings.Split(text, " ") {
 		switch {
 		case i == 0:
 			line = word
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > widthOf(w):
+		case columns(line)+1+columns(word) > widthOf(w):
 			b.WriteString(line + "\n")
 			line = indent + word
 		default:
@@ -170,6 +170,9 @@ func paragraph(w io.Writer, text string) string {
 	}
 	return b.String() + line + "\n"
 }
+
+// columns is how wide text is on a terminal, of which colours take nothing.
+func columns(text string) int { return utf8.RuneCountInString(escape.ReplaceAllString(text, "")) }
 
 // shortToken is enough of a token to tell it from others.
 func shortToken(token string) string { return cut(token, 11) }

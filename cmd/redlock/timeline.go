@@ -137,7 +137,11 @@ func (t *timeline) emit(e event) {
 	if t.json {
 		err = t.writeJSON(at, e)
 	} else {
-		_, err = io.WriteString(t.w, e.text(t, fmt.Sprintf("%8.3f", at.Seconds())))
+		var fits strings.Builder
+		for line := range strings.Lines(e.text(t, fmt.Sprintf("%8.3f", at.Seconds()))) {
+			fits.WriteString(paragraph(t.w, strings.TrimSuffix(line, "\n")))
+		}
+		_, err = io.WriteString(t.w, fits.String())
 	}
 	if t.err == nil {
 		t.err = err
@@ -206,12 +210,13 @@ var timeColumns = []struct {
 	width int
 }{{"WAITED", 8}, {"VOTE", 7}, {"HELD", 7}, {"RELEASE", 8}}
 
-// row is a line of a worker. It fits in 80 columns with five nodes.
+// row is a line of a worker. It fits in 80 columns with five nodes, and has fewer times where a
+// terminal is narrower.
 func (t *timeline) row(at, worker, what string, votes []ballot, times ...ms) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %-9s %-12s%s ", at, worker, what, t.marks(votes))
 	for i, d := range times {
-		fmt.Fprintf(&b, "%*s", timeColumns[i].width, d)
+		t.addTime(&b, timeColumns[i].width, d.String())
 	}
 	return b.String() + "\n"
 }
@@ -222,11 +227,18 @@ func (t *timeline) heading(labels []string) string {
 	for _, l := range labels {
 		nodes.WriteString(" " + l)
 	}
-	h := fmt.Sprintf("%8s  %-9s %-12s%s ", "TIME", "WORKER", "COUNTER", nodes.String())
+	var b strings.Builder
+	fmt.Fprintf(&b, "%8s  %-9s %-12s%s ", "TIME", "WORKER", "COUNTER", nodes.String())
 	for _, c := range timeColumns {
-		h += fmt.Sprintf("%*s", c.width, c.name)
+		t.addTime(&b, c.width, c.name)
 	}
-	return t.paint.bold(h) + "\n"
+	return t.paint.bold(b.String()) + "\n"
+}
+
+func (t *timeline) addTime(row *strings.Builder, width int, text string) {
+	if !isTerminal(t.w) || columns(row.String())+width <= widthOf(t.w) {
+		fmt.Fprintf(row, "%*s", width, text)
+	}
 }
 
 // banner is a line about something that happens to nodes or workers.

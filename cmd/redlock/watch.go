@@ -120,7 +120,7 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 			}
 			why := map[bool][]string{}
 			for _, n := range seen.silent {
-				why[refuses(n)] = append(why[refuses(n)], fmt.Sprintf("%s (%v)", n.Node, n.Err))
+				why[refuses(n)] = append(why[refuses(n)], fmt.Sprintf("%s (%s)", n.Node, inPlain(n.Err)))
 			}
 			if last == nil || now != *last {
 				at := time.Now()
@@ -135,8 +135,8 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 					_ = json.NewEncoder(out).Encode(line)
 				} else {
 					text := paint.verdict(seen)
-					if now.waiting > 0 || err == nil { // else nobody knows
-						text += fmt.Sprintf(", %d in line", now.waiting)
+					if now.waiting > 0 || err == nil { // else it is not known
+						text += fmt.Sprintf(", %d waiting", now.waiting)
 					}
 					if why[false] != nil {
 						text += paint.bad(printable("; no answer from " + strings.Join(why[false], ", ")))
@@ -145,7 +145,7 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 						text += paint.bad(printable("; refused by " + strings.Join(why[true], ", ")))
 					}
 					text += paint.odd(printable(seen.barredNote(at)))
-					fmt.Fprintf(out, "%s  %s\n", at.Format(time.TimeOnly), text)
+					fmt.Fprint(out, paragraph(out, at.Format(time.TimeOnly)+"  "+text))
 				}
 			}
 			last = &now

@@ -363,18 +363,19 @@ func (b *board) findings(v *view) {
 	}
 }
 
+// uptime keeps the number and its unit on one line.
 func uptime(d time.Duration) string {
 	switch {
 	case d == 0:
 		return ""
 	case d < 2*time.Minute:
-		return fmt.Sprintf("up %d s", int(d.Seconds()))
+		return fmt.Sprintf("up %d\u00a0s", int(d.Seconds()))
 	case d < 2*time.Hour:
-		return fmt.Sprintf("up %d min", int(d.Minutes()))
+		return fmt.Sprintf("up %d\u00a0min", int(d.Minutes()))
 	case d < 48*time.Hour:
-		return fmt.Sprintf("up %d h", int(d.Hours()))
+		return fmt.Sprintf("up %d\u00a0h", int(d.Hours()))
 	default:
-		return fmt.Sprintf("up %d days", int(d.Hours()/24))
+		return fmt.Sprintf("up %d\u00a0days", int(d.Hours()/24))
 	}
 }
 
