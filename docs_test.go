@@ -730,7 +730,7 @@ func everyPage(t *testing.T) (all []string) {
 		if err == nil && filepath.Ext(path) == ".md" {
 			all = append(all, filepath.ToSlash(path))
 		}
-		if err == nil && entry.Name() == ".git" {
+		if err == nil && entry.IsDir() && entry.Name() == ".git" {
 			return filepath.SkipDir
 		}
 		return err
