@@ -56,18 +56,18 @@ func (w *simWorld) brokenBy(g *simGrant, before int64) int64 {
 			if h.value != g.value || h.to < g.call || h.to > before {
 				continue
 			}
-			left, short := 0, 0
+			t, left, short := max(h.to, g.ret), 0, 0
 			for _, o := range w.nodes {
 				switch {
-				case o.had(g.key, g.value, g.number, h.to):
+				case o.had(g.key, g.value, g.number, t):
 					left++
-				case slices.ContainsFunc(o.holds[g.key], func(c *simHold) bool { return c.value == g.value && c.to <= h.to && o.cutShort(c) }):
+				case slices.ContainsFunc(o.holds[g.key], func(c *simHold) bool { return c.value == g.value && c.to <= t && o.cutShort(c) }):
 					short++
 				}
 			}
 			w.reached("a clock that jumps forward takes a key of a lock", short > 0)
 			if left < g.proc.rl.quorum && left+short >= g.proc.rl.quorum {
-				at = min(at, h.to)
+				at = min(at, t)
 			}
 			w.reached("a lock stands although a clock jumped forward", short > 0 && left >= g.proc.rl.quorum)
 		}
