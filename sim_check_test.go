@@ -31,6 +31,7 @@ type simGrant struct {
 	call, ret  int64
 	promises   []simPromise
 	lostAt     int64 // when the library said that it is lost
+	brokenAt   int64 // when the nodes broke what the lock assumes of them, see jumps
 	relCalled  int64
 	relRet     int64
 	relErr     error
@@ -61,7 +62,7 @@ type simPromise struct {
 
 // end is when the holder ceased to rely on the lock.
 func (g *simGrant) end() int64 {
-	return min(g.promises[len(g.promises)-1].until, g.lostAt, g.relCalled, g.proc.killedAt)
+	return min(g.promises[len(g.promises)-1].until, g.lostAt, g.relCalled, g.proc.killedAt, g.brokenAt)
 }
 
 // claimed is until when nobody else may have had the lock.
@@ -158,7 +159,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 	t := w.t()
 	g := &simGrant{
 		proc: p, client: client, key: key, lock: l, value: l.value, call: call, ret: t,
-		lostAt: never, relCalled: never, downgrade: never, mostUntil: never, renewed: l.terms.renew, shared: l.terms.shared, number: int64(l.permit), permits: int64(l.terms.permits),
+		lostAt: never, brokenAt: never, relCalled: never, downgrade: never, mostUntil: never, renewed: l.terms.renew, shared: l.terms.shared, number: int64(l.permit), permits: int64(l.terms.permits),
 	}
 	if l.terms.fencing {
 		g.fence = l.Fence()
@@ -179,7 +180,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 		switch {
 		case isOver(l.until, p.Now()):
 			w.violated("R7: %v, when its validity was over", g)
-		case holders < p.rl.quorum:
+		case holders < p.rl.quorum && !w.excused(exJump, w.brokenNow(g)):
 			w.violated("I2: %v, but only %d nodes have it", g, holders)
 		}
 	}
@@ -210,6 +211,7 @@ func (w *simWorld) check() {
 		//lint:ignore SA2001 the race detector learns the order from it
 		g.mu.Unlock()
 	}
+	w.checkJumps()
 	w.checkTies()
 	w.checkStopped()
 	w.checkLeftBehind()

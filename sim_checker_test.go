@@ -55,7 +55,7 @@ func (h *handMade) at(wrong, right int64) int64 { return either(h, wrong, right)
 func (h *handMade) grant(proc int, letter string, ret, until int64) *simGrant {
 	g := &simGrant{
 		proc: h.procs[proc], key: "k0", value: is(letter), call: ret - msec, ret: ret,
-		promises: []simPromise{{at: ret, until: until}}, lostAt: never, relCalled: never, downgrade: never,
+		promises: []simPromise{{at: ret, until: until}}, lostAt: never, brokenAt: never, relCalled: never, downgrade: never,
 	}
 	h.grants = append(h.grants, g)
 	h.byToken[g.value[:tokenLen]] = g
@@ -139,6 +139,15 @@ var simRules = []simRule{
 	{"I1: two holders of %s: ", nil, func(h *handMade) {
 		h.grant(0, "a", 10*msec, 100*msec)
 		h.grant(1, "b", either(h, 50*msec, 100*msec), 200*msec)
+		h.checkExclusion(h.grants)
+	}},
+	{"I1: two holders of %s: ", func(p *simPlan) {
+		p.Faults = []simFault{{Kind: faultAhead, Node: 0, At: time.Duration(30 * msec), By: time.Hour}}
+	}, func(h *handMade) { // a clock takes one key, and a majority is left or not
+		h.grant(0, "a", 10*msec, 100*msec)
+		h.on(either(h, 3, 2), "a", 5*msec, 110*msec)[0].to = 30 * msec
+		h.grant(1, "b", 50*msec, 200*msec)
+		h.checkJumps()
 		h.checkExclusion(h.grants)
 	}},
 	{"I1: two holders of %s, of whom one has it alone", nil, func(h *handMade) {

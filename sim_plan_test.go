@@ -85,6 +85,7 @@ type simFault struct {
 	Node, Proc int           `json:",omitempty"`
 	By         time.Duration `json:",omitempty"` // of clocks that are set
 	To         int           `json:",omitempty"` // another node
+	Says       string        `json:",omitempty"` // the error that Node answers; empty: LOADING
 }
 
 const (
@@ -99,7 +100,9 @@ const (
 	faultResync  = "resync"  // Node follows another master, and comes back with the mark alone
 	faultFlush   = "flush"   // Node loses its keys, and goes on
 	faultErr     = "error"   // Node answers errors
+	faultScripts = "scripts" // Node is sent SCRIPT FLUSH
 	faultBack    = "back"    // Node's clock is set back By
+	faultAhead   = "ahead"   // Node's clock jumps forward By
 	faultPause   = "pause"   // Proc gets no processor
 	faultSuspend = "suspend" // Proc's machine sleeps, and its monotonic clock with it
 	faultWall    = "wall"    // Proc's wall clock is set By
@@ -267,6 +270,8 @@ func drawPlan(seed uint64) *simPlan {
 	p.drawMinHold()
 	p.drawTwins()
 	p.drawContexts()
+	p.drawAhead()
+	p.drawErrors()
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
 	return p
 }

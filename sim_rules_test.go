@@ -535,6 +535,7 @@ func TestSimStateThatIsLostIsNoticed(t *testing.T) {
 var simStates = []simState{
 	{"a SET is sent again to a node that refused", 2156.5},
 	{"a context ends by a loss", 936},
+	{"a clock that jumps forward takes a key of a lock", 162},
 	{"a context of a set ends by a loss", 33},
 	{"a door is shut", 811.5},
 	{"a fencing counter cannot be raised", 1372},
@@ -556,6 +557,7 @@ var simStates = []simState{
 	{"a lock is adopted while a node is down", 83.5},
 	{"a lock is downgraded", 480},
 	{"a lock is lost", 1896},
+	{"a lock stands although a clock jumped forward", 126},
 	{"a mark is given the present date", 6995},
 	{"a part of a set is lost before the set is complete", 4.5},
 	{"a permit is held beside another", 581.5},
@@ -567,6 +569,10 @@ var simStates = []simState{
 	{"a script stops half way", 678},
 	{"a server does not know how to release several locks at once", 1560.5},
 	{"a server may not release several locks at once", 126.5},
+	{"a server answers BUSY", 187},
+	{"a server answers MOVED", 214},
+	{"a server answers NOAUTH", 207},
+	{"a server that lives forgets its scripts", 715},
 	{"a set is granted", 2322.5},
 	{"a set is granted while a node is down", 266.5},
 	{"a shared grant with a node down", 436},
@@ -621,6 +627,7 @@ var simStates = []simState{
 	{"plan: users' clients", 2570},
 	{"plan: well", 158},
 	{"plan: young nodes", 802},
+	{"fault: ahead", 438},
 	{"fault: back", 1055.5},
 	{"fault: crash", 1057},
 	{"fault: cut", 2877},
@@ -636,6 +643,7 @@ var simStates = []simState{
 	{"fault: pause", 3448},
 	{"fault: promote", 955},
 	{"fault: resync", 979},
+	{"fault: scripts", 779},
 	{"fault: suspend", 1998},
 	{"fault: swap", 951.5},
 	{"fault: twin", 290},
@@ -649,6 +657,7 @@ var simStates = []simState{
 const (
 	exClockThereAndBack = "R7: a wall clock was past the end, and is set back"
 	exForgot            = "I2: nodes of the majority have forgotten the lock"
+	exJump              = "I1, I2: a clock jumped forward on a node without which there is no majority"
 	exNoNotices         = "wake-up: PUBLISH is denied"
 	exMoved             = "order: it waited at another node before"
 	exRejoined          = "order: a further attempt, and a clock is set back"
@@ -693,7 +702,7 @@ const (
 
 // simExcuses is all of them, in the order of the table.
 var simExcuses = []string{
-	exClockThereAndBack, exForgot, exNoNotices, exMoved, exRejoined, exFreeAtCall, exRefusedFirst, exDoor,
+	exClockThereAndBack, exForgot, exJump, exNoNotices, exMoved, exRejoined, exFreeAtCall, exRefusedFirst, exDoor,
 	exWithoutAtCall, exKeptByHand, exNeverHad, exSlept, exSleeper, exNotQuiet, exCutOff, exPart, exBarred, exLeftOver,
 	exStrays, exDisturbed, exNames, exHandedBack, exHandedOver, exKept, exStoppedLate, exLastsLonger, exForgottenKey,
 	exTurn, exForTheHeir, exForTheTime, exAstray, exSilent, exHanding, exFoundBefore, exLostBefore, exHandedLate,

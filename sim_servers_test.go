@@ -384,8 +384,8 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (go
 // identity is what the server says of itself over this connection, now.
 func (f *simFlow) identity() (protocol.ServerReport, error) {
 	n := f.n
-	if _, loading := n.w.faultAt(n.w.t(), -1, n.i, faultErr); loading {
-		return protocol.ServerReport{}, errSimLoading
+	if err := n.says(n.w.t()); err != nil && !isMoved(err) {
+		return protocol.ServerReport{}, err
 	}
 	s := n.ask()
 	if s.ClientID = f.id; n.w.plan.NoID {
@@ -454,7 +454,7 @@ const errSimDenied = fakenode.Error("NOPERM this user has no permissions to run 
 // kill is CLIENT KILL ID, now.
 func (n *simNode) kill(p *simProcess, gen int, id int64) error {
 	t := n.w.t()
-	if err := n.denies(t); err == errSimLoading {
+	if err := n.says(t); err != nil && !isMoved(err) {
 		return err
 	}
 	if n.w.plan.NoKill {
@@ -628,9 +628,9 @@ func (n *simNode) sighting(t int64) protocol.ServerReport {
 		s.Role, s.ReplID = "slave", "another"
 	}
 	text, ok, err := n.store.Text(protocol.MarkKey)
-	switch _, loading := n.w.faultAt(t, -1, n.i, faultErr); {
-	case loading:
-		s.Mark = protocol.UnreadMark(errSimLoading)
+	switch said := n.says(t); {
+	case said != nil:
+		s.Mark = protocol.UnreadMark(said)
 	case err != nil:
 		s.Mark = protocol.UnreadMark(err)
 	default:
@@ -646,8 +646,8 @@ const (
 
 // denies is what the server answers to all requests at t; nil: it does as it is asked.
 func (n *simNode) denies(t int64) error {
-	if _, loading := n.w.faultAt(t, -1, n.i, faultErr); loading {
-		return errSimLoading
+	if err := n.says(t); err != nil {
+		return err
 	}
 	if _, follows := n.w.faultAt(t, -1, n.i, faultResync); follows {
 		n.w.reached("a replica is asked", true)

@@ -200,6 +200,11 @@ func newSimNode(w *simWorld, i int) *simNode {
 		case faultBack:
 			n.hand.steps = append(n.hand.steps, simStep{int64(f.At), int64(f.By)})
 			w.after(int64(f.At)-1, uint64(i), n.expireAll)
+		case faultAhead:
+			n.hand.steps = append(n.hand.steps, simStep{int64(f.At), int64(f.By)})
+			w.after(int64(f.At), uint64(i), n.expireAll)
+		case faultScripts:
+			w.after(int64(f.At), uint64(i), n.flushScripts)
 		case faultCrash:
 			w.after(int64(f.At), uint64(i), n.disconnect)
 		case faultForget, faultSwap, faultPromote, faultFlush, faultResync:
