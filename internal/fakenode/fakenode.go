@@ -221,75 +221,41 @@ func (s *Store) Do(req *protocol.Request) (any, error) {
 	for i, a := range plain {
 		args[i] = Argument(a)
 	}
+	op := &Op{Req: req, Value: req.Value}
 	if req.Native != protocol.NoNative {
-		value := args[len(args)-1]
-		return s.deleteIfEqual(args[1], value, &Op{Req: req, Value: value})
+		return s.deleteIfEqual(args[1], req.Value, op)
 	}
 	if req.Script == nil {
-		return s.command(args, &Op{Req: req, Value: args[2]})
+		return s.command(args, op)
 	}
 	if !req.Whole && !s.Scripts[req.Script] {
 		return nil, Error("NOSCRIPT No matching script. Please use EVAL.")
 	}
 	s.Scripts[req.Script] = true
 	n, _ := strconv.Atoi(args[2])
-	keys, argv := args[3:3+n], args[3+n:]
-	op := &Op{Req: req}
-	switch req.Script {
-	case protocol.ReleaseScript:
-		op.Value = argv[0]
-		return s.release(keys[0], argv[0], op)
-	case protocol.BundleScript:
-		return s.releaseMany(keys, argv, op)
-	case protocol.ExtendScript:
-		op.Value = argv[0]
-		return s.extend(keys[0], argv, op)
-	case protocol.DoorScript:
-		op.Value = argv[0]
-		return s.shut(keys[0], argv, op)
-	case protocol.InspectScript:
-		return s.inspect(keys[0], argv)
-	case protocol.KeepScript:
-		op.Value, op.Ended = argv[0], argv[1]
-		return s.keep(keys[0], argv, op)
-	case protocol.QueueReleaseScript:
-		op.Value = argv[0]
-		return s.lineRelease(keys[0], argv, op)
-	case protocol.JoinScript:
-		op.Value, op.Ended = ValueIn(argv[0]), ValueIn(argv[1])
-		return s.join(keys[0], keys[1], argv, op)
-	case protocol.ClaimScript:
-		op.Value = argv[0]
-		return s.claim(keys[0], keys[1], argv, op)
-	case protocol.FenceScript:
-		op.Value = argv[0]
-		return s.fence(keys, argv, op)
-	case protocol.AdoptScript:
-		op.Value, op.Ended = argv[0], argv[2]
-		return s.adopt(keys, argv, op)
-	case protocol.RaiseScript:
-		op.Value = argv[0]
-		return s.raise(keys[0], keys[1], argv, op)
-	case protocol.FenceRepairScript:
-		op.Value = argv[0]
-		return s.fenceRepair(keys[0], keys[1], argv, op)
-	case protocol.SharedClaimScript:
-		op.Value = argv[0]
-		return s.sharedClaim(keys, argv, op)
-	case protocol.SharedExtendScript:
-		op.Value = argv[0]
-		return s.sharedExtend(keys, argv, op)
-	case protocol.SharedReleaseScript:
-		op.Value = argv[0]
-		return s.sharedRelease(keys, argv, op)
-	case protocol.ForceScript:
-		op.Ended = argv[0]
-		return s.force(keys[0], argv, op)
-	case protocol.MarkScript:
-		return s.Mark(keys[0], argv, op)
-	default:
-		panic("no such script")
-	}
+	return twins[req.Script](s, args[3:3+n], args[3+n:], op)
+}
+
+// twins are the scripts in Go.
+var twins = map[*protocol.Script]func(s *Store, keys, argv []string, op *Op) (any, error){
+	protocol.ReleaseScript:       (*Store).release,
+	protocol.BundleScript:        (*Store).releaseMany,
+	protocol.KeepScript:          (*Store).keep,
+	protocol.ExtendScript:        (*Store).extend,
+	protocol.InspectScript:       (*Store).inspect,
+	protocol.ForceScript:         (*Store).force,
+	protocol.QueueReleaseScript:  (*Store).lineRelease,
+	protocol.DoorScript:          (*Store).shut,
+	protocol.JoinScript:          (*Store).join,
+	protocol.ClaimScript:         (*Store).claim,
+	protocol.SharedClaimScript:   (*Store).sharedClaim,
+	protocol.SharedExtendScript:  (*Store).sharedExtend,
+	protocol.SharedReleaseScript: (*Store).sharedRelease,
+	protocol.AdoptScript:         (*Store).adopt,
+	protocol.FenceScript:         (*Store).fence,
+	protocol.RaiseScript:         (*Store).raise,
+	protocol.FenceRepairScript:   (*Store).fenceRepair,
+	protocol.MarkScript:          (*Store).mark,
 }
 
 func Argument(a any) string {
@@ -367,7 +333,8 @@ func orZero(v string, ok bool) any {
 	return v
 }
 
-func (s *Store) extend(key string, argv []string, op *Op) (any, error) {
+func (s *Store) extend(keys, argv []string, op *Op) (any, error) {
+	key := keys[0]
 	v, ok, err := s.Text(key)
 	if err != nil {
 		return nil, err
@@ -411,7 +378,8 @@ func (s *Store) foreignDoor(door string) error {
 }
 
 // shut is door.lua.
-func (s *Store) shut(door string, argv []string, op *Op) (any, error) {
+func (s *Store) shut(keys, argv []string, op *Op) (any, error) {
+	door := keys[0]
 	if err := s.foreignDoor(door); err != nil {
 		return nil, err
 	}
@@ -465,6 +433,7 @@ func (s *Store) fence(keys, argv []string, op *Op) (any, error) {
 
 func (s *Store) adopt(keys, argv []string, op *Op) (any, error) {
 	lock, token := keys[0], argv[2]
+	op.Ended = token
 	v, ok, err := s.Text(lock)
 	if err != nil {
 		return nil, err
@@ -483,7 +452,8 @@ func (s *Store) adopt(keys, argv []string, op *Op) (any, error) {
 	return fence, nil
 }
 
-func (s *Store) raise(lock, counter string, argv []string, op *Op) (any, error) {
+func (s *Store) raise(keys, argv []string, op *Op) (any, error) {
+	lock, counter := keys[0], keys[1]
 	v, ok, err := s.Text(lock)
 	if err != nil {
 		return nil, err
@@ -501,7 +471,8 @@ func (s *Store) raise(lock, counter string, argv []string, op *Op) (any, error) 
 	return int64(1), nil
 }
 
-func (s *Store) fenceRepair(lock, counter string, argv []string, op *Op) (any, error) {
+func (s *Store) fenceRepair(keys, argv []string, op *Op) (any, error) {
+	lock, counter := keys[0], keys[1]
 	c, err := s.counter(counter)
 	if err != nil {
 		return nil, err
@@ -516,8 +487,10 @@ func (s *Store) fenceRepair(lock, counter string, argv []string, op *Op) (any, e
 	return "OK", nil
 }
 
-func (s *Store) force(lock string, argv []string, op *Op) (any, error) {
-	line, holders := argv[1], "{"+lock+"}:shared"
+func (s *Store) force(keys, argv []string, op *Op) (any, error) {
+	op.Value, op.Ended = "", argv[0] // it ends what others have
+	lock, line := keys[0], argv[1]
+	holders := "{" + lock + "}:shared"
 	if len(argv) > 2 {
 		holders = argv[2]
 	}
@@ -551,7 +524,8 @@ func (s *Store) force(lock string, argv []string, op *Op) (any, error) {
 	return deleted, nil
 }
 
-func (s *Store) inspect(lock string, argv []string) (any, error) {
+func (s *Store) inspect(keys, argv []string, _ *Op) (any, error) {
+	lock := keys[0]
 	t, v := s.Typ(lock), ""
 	if t == "string" {
 		v, _, _ = s.Text(lock)
@@ -803,12 +777,13 @@ func (s *Store) notify(process, text string) (denied bool) {
 	return s.Mute
 }
 
-func (s *Store) claim(lock, line string, argv []string, op *Op) (any, error) {
+func (s *Store) claim(keys, argv []string, op *Op) (any, error) {
+	lock := keys[0]
 	v, ok, err := s.Text(lock)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.leave(line, argv[2]); err != nil {
+	if err := s.leave(keys[1], argv[2]); err != nil {
 		return nil, err
 	}
 	if ok && v == argv[0] {
@@ -825,7 +800,9 @@ func (s *Store) claim(lock, line string, argv []string, op *Op) (any, error) {
 // join is line_join.lua.
 //
 // gocognit: line by line what the script does, so that the two can be compared.
-func (s *Store) join(lock, line string, argv []string, op *Op) (any, error) {
+func (s *Store) join(keys, argv []string, op *Op) (any, error) {
+	lock, line := keys[0], keys[1]
+	op.Value, op.Ended = ValueIn(argv[0]), ValueIn(argv[1])
 	process, _, value, limit := EntryMode(argv[0])
 	holders := "{" + lock + "}:shared"
 	if len(argv) > 5 {
@@ -973,12 +950,13 @@ func (s *Store) deleteIfEqual(lock, value string, op *Op) (any, error) {
 	return int64(1), nil
 }
 
-func (s *Store) release(lock, value string, op *Op) (any, error) {
+func (s *Store) release(keys, argv []string, op *Op) (any, error) {
+	lock := keys[0]
 	v, ok, err := s.Text(lock)
 	if err != nil {
 		return nil, err
 	}
-	if ok && v == value {
+	if ok && v == argv[0] {
 		s.Del(lock, op)
 		return int64(1), nil
 	}
@@ -1007,7 +985,9 @@ func (s *Store) releaseMany(locks, argv []string, op *Op) (any, error) {
 	return others, nil
 }
 
-func (s *Store) keep(lock string, argv []string, op *Op) (any, error) {
+func (s *Store) keep(keys, argv []string, op *Op) (any, error) {
+	lock := keys[0]
+	op.Ended = argv[1]
 	v, ok, err := s.Text(lock)
 	switch {
 	case err != nil:
@@ -1022,7 +1002,8 @@ func (s *Store) keep(lock string, argv []string, op *Op) (any, error) {
 	return int64(1), nil
 }
 
-func (s *Store) lineRelease(lock string, argv []string, op *Op) (any, error) {
+func (s *Store) lineRelease(keys, argv []string, op *Op) (any, error) {
+	lock := keys[0]
 	line, entry, role, holders := "{"+lock+"}:line", "", "1", "{"+lock+"}:shared"
 	if len(argv) > 4 {
 		holders = argv[4]
@@ -1038,7 +1019,7 @@ func (s *Store) lineRelease(lock string, argv []string, op *Op) (any, error) {
 		return nil, err
 	}
 	if s.Typ(line) != "zset" {
-		return s.release(lock, argv[0], op)
+		return s.release(keys, argv, op)
 	}
 	if entry != "" {
 		_ = s.leave(line, entry)
@@ -1079,6 +1060,11 @@ func (s *Store) lineRelease(lock string, argv []string, op *Op) (any, error) {
 	}
 }
 
+func (s *Store) mark(keys, argv []string, op *Op) (any, error) {
+	return s.Mark(keys[0], argv, op)
+}
+
+// Mark is mark.lua.
 func (s *Store) Mark(key string, argv []string, op *Op) (any, error) {
 	v, _, err := s.Text(key)
 	if err != nil {

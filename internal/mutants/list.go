@@ -509,8 +509,8 @@ var list = []mutant{
 	{
 		name:       "line-join-bars-its-node",
 		file:       "internal/protocol/request.go",
-		old:        `r := newRequest(OpJoin, JoinScript, t, key, value)`,
-		new:        "r := newRequest(OpJoin, JoinScript, t, key, value)\n\tr.ReadBound = QueueLife",
+		old:        `r := JoinScript.request(t, key, value)`,
+		new:        "r := JoinScript.request(t, key, value)\n\tr.ReadBound = QueueLife",
 		why:        "a join whose answer is lost keeps its node from voting for as long as a queue lives",
 		equivalent: "a conversation that is overdue is replaced by a fresh one since there are conversations, however long it is read",
 	},
@@ -662,8 +662,8 @@ var list = []mutant{
 		new:  `if v then`,
 		why:  "a release that comes late deletes the next holder's key",
 		twin: edit{
-			old: "if ok && v == value {",
-			new: "if ok {",
+			old: "if ok && v == argv[0] {\n\t\ts.Del(lock, op)",
+			new: "if ok {\n\t\ts.Del(lock, op)",
 		},
 	},
 	{
@@ -719,7 +719,7 @@ var list = []mutant{
 	},
 	{
 		name: "bundle-looks-for-nobody",
-		file: "internal/protocol/command.go",
+		file: "internal/protocol/operations.go",
 		old:  `for _, r := range b.Of[:b.lined] {`,
 		new:  `for _, r := range b.Of[:0] {`,
 		why:  "as bundle-passes-waiters: the server is told no queue to look at",
@@ -769,7 +769,7 @@ var list = []mutant{
 		new:  "~= 'zset' then\n  if v then",
 		why:  "as release-compares-nothing, on the node that keeps the queue",
 		twin: edit{
-			old: "return s.release(lock, argv[0], op)",
+			old: "return s.release(keys, argv, op)",
 			new: "if ok {\n\t\t\ts.Del(lock, op)\n\t\t}\n\t\treturn Truth(ok), nil",
 		},
 	},
@@ -967,7 +967,7 @@ var list = []mutant{
 		why:        "the lock is reserved again for an attempt that is over",
 		equivalent: "the release and the next join take the entry out as well; where the holder dies, it costs those who wait one more grace",
 		twin: edit{
-			old: "if err := s.leave(line, argv[2]); err != nil {",
+			old: "if err := s.leave(keys[1], argv[2]); err != nil {",
 			new: "if err := error(nil); err != nil {",
 		},
 	},

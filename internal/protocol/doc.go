@@ -5,7 +5,7 @@
 //
 // What it promises upwards:
 //   - A [Request] is immutable once it was sent. It says what is wanted in fields; the only place
-//     that knows where a script expects which key or argument is command.go.
+//     that knows where a script expects which key or argument is the table in operations.go.
 //   - [Answer.Read] gives each reply one [Kind]. [Granted] and [Refused] come from the node itself.
 //     [NotSent] is certain: no byte of the request left, and none will. [Unknown] promises nothing:
 //     the request may have taken effect, may do so later, or never. [Failed] is a server's error,
@@ -15,9 +15,11 @@
 // What it expects downwards: [Words] that take a request's words in order, and replies that are read
 // as go-redis reads them.
 //
-// Adding an operation: a constant [Op] with its name, a script in scripts/ and a constructor in
-// request.go, its arguments in command.go, what its replies mean in reply.go, and the same script in
-// Go in package fakenode. The contract test runs both side by side on real servers.
+// Adding an operation: a row of the table in operations.go, which says what errors call it, how its
+// answers are read, and the words that its script is given; and the script in scripts/. A request
+// that carries something new has it as a field, set by its constructor in request.go. The twin in
+// package fakenode is a function and its row in twins. The contract test runs both side by side on
+// real servers.
 //
 // It has no mutex. Values are safe for concurrent use as long as they are only read.
 package protocol

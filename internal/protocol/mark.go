@@ -162,11 +162,9 @@ func UnreadMark(err error) Mark {
 	return Mark{State: MarkDenied, Err: err}
 }
 
-var MarkScript = mustScript("mark")
-
 // MarkRequest writes a mark by compare and set, and reads what is there then.
 func MarkRequest(key string, w *MarkWrite) *Request {
-	return &Request{Op: opMark, Script: MarkScript, Key: key, more: markArgs(w.Args())}
+	return &Request{Op: MarkScript.op, Script: MarkScript, Key: key, more: markArgs(w.Args())}
 }
 
 // Passing reports whether asking again may help: there was no answer, or the server says by

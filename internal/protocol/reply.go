@@ -86,7 +86,7 @@ func (b Answer) Read(o Op) Answer {
 	switch {
 	case b.Err != nil && IsServerError(b.Err):
 		b.Kind = Failed
-		if o.comparesOnly() && strings.Contains(b.Err.Error(), "WRONGTYPE") {
+		if o.is(compares) && strings.Contains(b.Err.Error(), "WRONGTYPE") {
 			// A string is all that we ever put there.
 			b.Kind = Refused
 		}
@@ -105,34 +105,25 @@ func (b Answer) Read(o Op) Answer {
 	return b
 }
 
-// comparesOnly: the request acts on a value that is there already, and is answered by a
-// vote about it.
-func (o Op) comparesOnly() bool {
-	return o == OpExtend || o == OpMove || o == OpAdopt || o == OpRelease || o == OpForceRelease
-}
-
-// tells reports whether the request is answered with a list of facts and no vote.
-func (o Op) tells() bool { return o == OpInspect || o == OpJoin || o == opMark }
-
 // readKind is what an answer which is no error amounts to, 0 if it is none that
 // Redis gives to such a request.
 func readKind(o Op, val any) Kind {
 	switch v := val.(type) {
 	case nil:
-		if o.Sets() && o != OpAdopt {
+		if o.Sets() && !o.is(finds) {
 			return Refused
 		}
 	case string:
 		switch {
-		case (o == OpAcquire || o == OpRepair || o == opDoor) && v == "OK":
+		case o.is(okay) && v == "OK":
 			return Granted
-		case o == OpAdopt, !o.Sets() && !o.tells():
+		case o.is(finds):
 			return Refused // it says who holds it
 		}
 	case int64:
 		return readNumber(o, v)
 	case []any:
-		if o.tells() {
+		if o.is(tells) {
 			return Granted
 		}
 	}
@@ -141,11 +132,9 @@ func readKind(o Op, val any) Kind {
 
 func readNumber(o Op, n int64) Kind {
 	switch {
-	case (o == OpAcquireFenced || o == OpAcquireShared || o == OpRepair || o == OpAdopt) && n > 0:
+	case o.is(numbers) && n > 0:
 		return Granted
-	case o == OpAdopt && n == 0:
-		return Refused
-	case o.Sets() || o.tells():
+	case !o.is(finds):
 		return 0
 	case n == 1, (n == PublishDenied || n == OthersWait) && o == OpRelease:
 		return Granted

@@ -1,47 +1,10 @@
 package protocol
 
 import (
-	"crypto/sha1"
-	"embed"
-	"encoding/hex"
-	"strings"
 	"time"
 
 	"github.com/quorumlock/redlock/internal/tick"
 )
-
-// Op is what a request asks of a node.
-type Op uint8
-
-const (
-	OpAcquire Op = iota + 1
-	OpAcquireFenced
-	OpAdopt // a lock that is held under another token, fenced or not
-	OpAcquireShared
-	OpExtend
-	OpMove   // to another token, which stands for a lock that was handed over or is kept
-	OpRepair // put back a key that a node lost, after a successful extend
-	OpRaise  // a fencing counter
-	OpRelease
-	OpForceRelease
-	OpInspect
-	OpJoin // the wait queue of a lock
-	opMark // the memory mark, which belongs to no lock
-	opDoor // keeps newcomers from sharing a lock
-)
-
-// String is the operation as errors name it.
-func (o Op) String() string {
-	return [...]string{"", "acquire", "acquire", "adopt", "acquire", "extend", "hand over", "repair", "raise", "release", "force release", "inspect", "join", "mark", "door"}[o]
-}
-
-// Sets reports whether the request may create the lock's key or give it to us.
-func (o Op) Sets() bool { return o.Acquires() || o == OpRepair }
-
-// Acquires reports whether the request may make us the holder.
-func (o Op) Acquires() bool {
-	return o == OpAcquire || o == OpAcquireFenced || o == OpAcquireShared || o == OpAdopt
-}
 
 // Request is one thing asked of nodes, the same for each of them. It is immutable once it
 // was sent. The wire makes a command of it, see Write.
@@ -163,61 +126,6 @@ type ShareArgs struct {
 	Number int64 // of the permit, from 1; 0: none
 }
 
-const (
-	// QueueLife is how long a wait queue outlives the last sign of its waiters.
-	QueueLife = 30 * time.Second
-	// fenceLife is how long a counter outlives its last use. After that, servers' clocks
-	// keep the order, since tokens are microseconds of theirs or more.
-	fenceLife = 7 * 24 * time.Hour
-)
-
-//go:embed scripts/*.lua
-var ScriptFiles embed.FS
-
-// Script is a Lua script, run by its digest once a server knows it.
-type Script struct{ Source, digest string }
-
-func mustScript(name string) *Script {
-	src := MustRead(name)
-	for _, part := range []string{"shared", "line", "fence_counter"} {
-		src = strings.Replace(src, "-- include "+part+".lua\n", MustRead(part), 1)
-	}
-	sum := sha1.Sum([]byte(src))
-	return &Script{Source: src, digest: hex.EncodeToString(sum[:])}
-}
-
-// MustRead is a file of scripts, such as "release", or "line", which others include.
-func MustRead(name string) string {
-	src, err := ScriptFiles.ReadFile("scripts/" + name + ".lua")
-	if err != nil {
-		panic("bug: " + err.Error())
-	}
-	return string(src)
-}
-
-var (
-	ReleaseScript = mustScript("release")
-	BundleScript  = mustScript("release_many")
-	KeepScript    = mustScript("keep")
-	ExtendScript  = mustScript("extend")
-	DoorScript    = mustScript("door")
-	InspectScript = mustScript("inspect")
-	ForceScript   = mustScript("force")
-
-	JoinScript         = mustScript("line_join")
-	ClaimScript        = mustScript("line_claim")
-	QueueReleaseScript = mustScript("line_release")
-
-	AdoptScript         = mustScript("adopt")
-	SharedClaimScript   = mustScript("shared_claim")
-	SharedExtendScript  = mustScript("shared_extend")
-	SharedReleaseScript = mustScript("shared_release")
-
-	FenceScript       = mustScript("fence")
-	RaiseScript       = mustScript("fence_raise")
-	FenceRepairScript = mustScript("fence_repair")
-)
-
 // TTLOnNode is the TTL as it is sent, in milliseconds, never less than asked for.
 func TTLOnNode(ttl time.Duration) int64 {
 	return int64((ttl + time.Millisecond - 1) / time.Millisecond)
@@ -237,6 +145,11 @@ func newRequest(o Op, s *Script, t *Terms, key, value string) Request {
 	}
 }
 
+// request is one by this script, for what its row says.
+func (s *Script) request(t *Terms, key, value string) Request {
+	return newRequest(s.op, s, t, key, value)
+}
+
 // SetRequest is the command of the Redlock algorithm.
 func SetRequest(o Op, t *Terms, key, value string) Request {
 	return newRequest(o, nil, t, key, value)
@@ -244,27 +157,27 @@ func SetRequest(o Op, t *Terms, key, value string) Request {
 
 // ClaimRequest is SetRequest for the node that keeps the queue that we wait in.
 func ClaimRequest(t *Terms, key, value, queue, entry string) *Request {
-	r := newRequest(OpAcquire, ClaimScript, t, key, value)
+	r := ClaimScript.request(t, key, value)
 	r.Queue = &QueueArgs{Key: queue, Entry: entry}
 	return &r
 }
 
 // ReleaseRequest deletes the key if it has our value.
 func ReleaseRequest(t *Terms, key, value string) Request {
-	return newRequest(OpRelease, ReleaseScript, t, key, value)
+	return ReleaseScript.request(t, key, value)
 }
 
 // QueueReleaseRequest is ReleaseRequest for the node that keeps the wait queue. Without q
 // it is that of a holder who did not wait, for a queue with the usual name.
 func QueueReleaseRequest(t *Terms, key, value string, q *QueueArgs) Request {
-	r := newRequest(OpRelease, QueueReleaseScript, t, key, value)
+	r := QueueReleaseScript.request(t, key, value)
 	r.Queue = q
 	return r
 }
 
 // ExtendRequest gives the key the TTL again if it has our value.
 func ExtendRequest(t *Terms, key, value string) *Request {
-	r := newRequest(OpExtend, ExtendScript, t, key, value)
+	r := ExtendScript.request(t, key, value)
 	return &r
 }
 
@@ -283,7 +196,7 @@ func (t *Terms) JoinPatience() time.Duration { return t.Reservation() / 4 }
 // JoinRequest joins the wait queue or refreshes the place in it. It may wait in its lane for
 // as long as a reservation lasts, since thousands may join at once.
 func JoinRequest(t *Terms, key, value string, q *QueueArgs) *Request {
-	r := newRequest(OpJoin, JoinScript, t, key, value)
+	r := JoinScript.request(t, key, value)
 	r.Queue, r.Timeout = q, t.Reservation()
 	return &r
 }
@@ -294,7 +207,7 @@ func (r *Request) JoinPatience() time.Duration { return r.Timeout / 4 }
 // InspectRequest reads the lock and, if queue is set, its first most waiters; and as many of
 // those who share it. holders may be empty: the script knows the usual name.
 func InspectRequest(t *Terms, key, queue, holders string, most int) *Request {
-	r := newRequest(OpInspect, InspectScript, t, key, "")
+	r := InspectScript.request(t, key, "")
 	r.Queue, r.more = &QueueArgs{Key: queue, most: int64(most)}, &ShareArgs{Holders: holders}
 	return &r
 }
@@ -303,7 +216,7 @@ func InspectRequest(t *Terms, key, queue, holders string, most int) *Request {
 // that token, alone or with an owner's label; of a lock that several hold it strikes the holder with
 // that token. Waiters are woken.
 func ForceRequest(t *Terms, key, token, queue, holders string) *Request {
-	r := newRequest(OpForceRelease, ForceScript, t, key, token)
+	r := ForceScript.request(t, key, token)
 	r.Queue, r.more = &QueueArgs{Key: queue}, &ShareArgs{Holders: holders}
 	return &r
 }
@@ -326,21 +239,21 @@ func SharedClaimRequest(o Op, t *Terms, key, value string, s *ShareArgs, q *Queu
 // SharedExtendRequest is ExtendRequest for a lock that is held together with others. Of an exclusive
 // holder it is a downgrade.
 func SharedExtendRequest(t *Terms, key, value string, s *ShareArgs) *Request {
-	r := newRequest(OpExtend, SharedExtendScript, t, key, value)
+	r := SharedExtendScript.request(t, key, value)
 	r.more = s
 	return &r
 }
 
 // SharedReleaseRequest is QueueReleaseRequest for a lock that is held together with others.
 func SharedReleaseRequest(t *Terms, key, value string, s *ShareArgs, q *QueueArgs) Request {
-	r := newRequest(OpRelease, SharedReleaseScript, t, key, value)
+	r := SharedReleaseScript.request(t, key, value)
 	r.more, r.Queue = s, q
 	return r
 }
 
 // DoorRequest keeps newcomers from sharing a lock for a while; key is the door's.
 func DoorRequest(t *Terms, key, value string, lasts time.Duration) *Request {
-	r := newRequest(opDoor, DoorScript, t, key, value)
+	r := DoorScript.request(t, key, value)
 	r.Px = lasts.Milliseconds()
 	return &r
 }
@@ -353,14 +266,14 @@ func OpenDoorRequest(t *Terms, key, value string) *Request {
 
 // AdoptRequest takes the lock over from whoever holds it under a token. f may be nil.
 func AdoptRequest(t *Terms, key, value, from string, f *FenceArgs) Request {
-	r := newRequest(OpAdopt, AdoptScript, t, key, value)
+	r := AdoptScript.request(t, key, value)
 	r.more = &adoptArgs{from, f}
 	return r
 }
 
 // KeepRequest is ReleaseRequest for a lock that is left to nobody until a time.
 func KeepRequest(t *Terms, key, value string, k *KeepArgs) Request {
-	r := newRequest(OpRelease, KeepScript, t, key, value)
+	r := KeepScript.request(t, key, value)
 	r.more = k
 	return r
 }
@@ -395,21 +308,21 @@ func MoveRequest(t *Terms, key, value, from string) *Request {
 
 // FenceRequest is SetRequest with a fencing token, or ClaimRequest if there is a queue.
 func FenceRequest(t *Terms, key, value string, f *FenceArgs, q *QueueArgs) *Request {
-	r := newRequest(OpAcquireFenced, FenceScript, t, key, value)
+	r := FenceScript.request(t, key, value)
 	r.more, r.Queue = f, q
 	return &r
 }
 
 // RaiseRequest raises a fencing counter to a token that a majority agreed on.
 func RaiseRequest(t *Terms, key, value string, f *FenceArgs) *Request {
-	r := newRequest(OpRaise, RaiseScript, t, key, value)
+	r := RaiseScript.request(t, key, value)
 	r.more = f
 	return &r
 }
 
 // FenceRepairRequest puts a fenced lock back on a node that lost it.
 func FenceRepairRequest(t *Terms, key, value string, f *FenceArgs) Request {
-	r := newRequest(OpRepair, FenceRepairScript, t, key, value)
+	r := FenceRepairScript.request(t, key, value)
 	r.more = f
 	return r
 }
