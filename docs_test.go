@@ -436,7 +436,7 @@ var otherParts = []struct{ tables, part, said string }{
 
 var (
 	figuresOf  = regexp.MustCompile(`(?s)<!-- figures: ([\w-]+) -->\n(.*?)<!-- /figures -->`)
-	libraries  = regexp.MustCompile(`redsync, fail fast|redsync, every 5 ms|rueidislock, 1 key|redlock, fenced|redlock|redsync|rueidislock|bsm|bare lane`)
+	libraries  = regexp.MustCompile(`redsync, fail fast|redsync, every 5 ms|rueidislock, 1 key|redlock, fenced|redlock|redsync|rueidislock|bsm|bare lane without go-redis|bare lane`)
 	crowd      = regexp.MustCompile(`(\d+ × \d+)|(\d+) (?:goroutines?\b|at once|个同时)`)
 	alwaysWith = regexp.MustCompile(`always with (\d+)\s+goroutines`)
 	inAnswer   = regexp.MustCompile(`\*([^*:]+):\* (\S+) cycles/s with one goroutine, (\S+) with (\d+) on free keys\. One key for (\d+ × \d+) goroutines: (\S+) turns/s`)
