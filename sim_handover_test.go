@@ -159,7 +159,7 @@ func (n *simNode) setBack(from int64) int64 { return n.setBackBetween(from, neve
 func (n *simNode) setBackBetween(from, to int64) (by int64) {
 	for _, s := range n.hand.steps {
 		if s.at >= from && s.at < to {
-			by -= s.by
+			by -= min(s.by, 0) // a step forward makes nothing last longer
 		}
 	}
 	return by
