@@ -266,6 +266,9 @@ func (w *simWorld) wentAt(key string, e simEntry) (since int64, by *simProcess) 
 		}
 	}
 	if g := w.byToken[e.value[:min(tokenLen, len(e.value))]]; g != nil {
+		if w.excused(exStoppedEntry, g.stopped) {
+			return never, nil
+		}
 		since = max(since, g.relCalled)
 	}
 	if since < 0 {

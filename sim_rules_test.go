@@ -702,6 +702,7 @@ const (
 	exSilent            = "I5: a connection went silent while its node hung"
 	exHanding           = "loss: the hand-over of the lock found no majority"
 	exFoundBefore       = "loss: it was put back since the round began"
+	exStoppedEntry      = "O8: its holder stopped, and told nobody"
 	exOldSilent         = "renewal: a connection to the node had gone silent"
 	exLostBefore        = "min hold: it was lost before its release"
 	exHandedLate        = "adopt: handed over when it was nearly over"
@@ -718,11 +719,11 @@ var simExcuses = []string{
 	exClockThereAndBack, exForgot, exJump, exNoNotices, exMoved, exRejoined, exFreeAtCall, exRefusedFirst, exDoor,
 	exWithoutAtCall, exKeptByHand, exNeverHad, exSlept, exSleeper, exNotQuiet, exCutOff, exPart, exBarred, exLeftOver,
 	exStrays, exDisturbed, exNames, exHandedBack, exHandedOver, exKept, exStoppedLate, exLastsLonger, exForgottenKey,
-	exTurn, exForTheHeir, exForTheTime, exAstray, exSilent, exHanding, exFoundBefore, exOldSilent, exLostBefore, exHandedLate,
+	exTurn, exForTheHeir, exForTheTime, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exLostBefore, exHandedLate,
 	exToldBack, exStruck, exOtherName, exGhost, exNewcomer, exKeptOut,
 }
 
-var simWhenever = []string{exKeptByHand, exSleeper, exForTheHeir, exForTheTime, exAstray, exHanding, exLostBefore}
+var simWhenever = []string{exKeptByHand, exSleeper, exForTheHeir, exForTheTime, exAstray, exHanding, exLostBefore, exStoppedEntry}
 
 // excused counts the use of an excuse.
 func (w *simWorld) excused(name string, used bool) bool {
