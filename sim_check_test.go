@@ -60,6 +60,13 @@ type simPromise struct {
 	told      tick.Instant // the same end, in the process's clocks
 }
 
+// released notes when a release was called, which hooks of renewals and queues ask for.
+func (g *simGrant) released(at int64) {
+	g.proc.w.mu.Lock()
+	defer g.proc.w.mu.Unlock()
+	g.relCalled = at
+}
+
 // end is when the holder ceased to rely on the lock.
 func (g *simGrant) end() int64 {
 	return min(g.promises[len(g.promises)-1].until, g.lostAt, g.relCalled, g.proc.killedAt, g.brokenAt)
@@ -820,7 +827,7 @@ func (c *simClient) release(g *simGrant, op int) {
 	if c.roll(op, 8)%3 == 0 {
 		ctx = canceledContext
 	}
-	g.relCalled = w.t()
+	g.released(w.t())
 	keeps := w.keeps(g)
 	g.relErr = g.lock.Release(ctx)
 	g.relRet = w.t()
@@ -856,7 +863,7 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string, over f
 			w.watch(g, ctx, within)
 		}
 		c.hold(lock, op, g)
-		g.relCalled = w.t()
+		g.released(w.t())
 		w.keeps(g)
 		return nil
 	})

@@ -450,6 +450,7 @@ var simRules = []simRule{
 	{"renewal: %v ran out", nil, func(h *handMade) { // it could be reached until shortly before
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
 		last := g.promises[0]
+		synctest.Wait() // what is under way reads the plan
 		for i := range either(h, 1, 2) {
 			h.plan.Faults = append(h.plan.Faults, simFault{Kind: faultHang, Node: i, At: 500 * time.Millisecond, For: time.Second})
 		}

@@ -167,8 +167,11 @@ func (w *simWorld) checkRenewal(g *simGrant, i ExtendInfo) {
 		return
 	}
 	began := g.proc.Now().Mono - int64(i.Elapsed)
-	if g.relCalled != never && w.t() < g.proc.killedAt {
-		if released := g.proc.mono.at(g.relCalled); began > released+simMoment+2*int64(w.plan.Delay+w.plan.Jitter) { // it was about to begin
+	w.mu.Lock()
+	called := g.relCalled
+	w.mu.Unlock()
+	if called != never && w.t() < g.proc.killedAt {
+		if released := g.proc.mono.at(called); began > released+simMoment+2*int64(w.plan.Delay+w.plan.Jitter) { // it was about to begin
 			w.violated("renewal: %v is renewed %.3f ms after its release", g, ms(began-released))
 		}
 	}

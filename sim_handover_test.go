@@ -44,7 +44,7 @@ func (c *simClient) handOver(ctx context.Context, g *simGrant, op int) {
 			c.release(g, op)
 			return
 		}
-		g.relCalled = w.t() // it stops, and nobody is told
+		g.released(w.t()) // it stops, and nobody is told
 		g.stopped = true
 		g.lock.mu.Lock()
 		longest := g.lock.longest
@@ -194,7 +194,7 @@ func (w *simWorld) dead(p *simProcess) bool { return w.t() >= p.killedAt }
 func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, err error) {
 	w, l, ctx := c.w, g.lock, context.Background()
 	call := w.t()
-	g.relCalled = call
+	g.released(call)
 	held := l.Context()
 	spent := func() bool { return l.terms.maxHold > 0 && errors.Is(context.Cause(held), ErrExpired) }
 	before := l.Validity() > 0 && (held.Err() == nil || spent())

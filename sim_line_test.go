@@ -292,6 +292,11 @@ func (n *simNode) otherNames() bool {
 	return slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool { return f.Kind == faultTwin && f.To == n.i })
 }
 
+// otherServers reports whether the node's name led to another server at some time.
+func (n *simNode) otherServers() bool {
+	return slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool { return f.Kind == faultTwin && f.Node == n.i })
+}
+
 // onlyAlone: all of them that were not told want the lock alone.
 func onlyAlone(entries []simEntry) bool {
 	return !slices.ContainsFunc(entries, func(e simEntry) bool { return e.told == 0 && e.shares })

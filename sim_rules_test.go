@@ -336,7 +336,7 @@ func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 		return // it was granted, or told, too late for that
 	}
 	from := max(last.at, last.until-needs)
-	there, silent := 0, 0
+	there, silent, elsewhere := 0, 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
 		had := n.keptFrom(g, from, last.until)
@@ -346,9 +346,12 @@ func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 			if p.hasBeenSilenced(n.i, last.until) {
 				silent++
 			}
+			if n.otherNames() || n.otherServers() {
+				elsewhere++
+			}
 		}
 	}
-	if there >= p.rl.quorum && !w.excused(exOldSilent, there-silent < p.rl.quorum) {
+	if there >= p.rl.quorum && !w.excused(exOldSilent, there-silent < p.rl.quorum) && !w.excused(exOtherServer, there-elsewhere < p.rl.quorum) {
 		w.violated("renewal: %v ran out, although %d nodes had it and could be reached from %.6f ms on", g, there, ms(from))
 	}
 }
@@ -702,6 +705,7 @@ const (
 	exSilent            = "I5: a connection went silent while its node hung"
 	exHanding           = "loss: the hand-over of the lock found no majority"
 	exFoundBefore       = "loss: it was put back since the round began"
+	exOtherServer       = "renewal: two names led to one server"
 	exStoppedEntry      = "O8: its holder stopped, and told nobody"
 	exOldSilent         = "renewal: a connection to the node had gone silent"
 	exLostBefore        = "min hold: it was lost before its release"
@@ -719,7 +723,7 @@ var simExcuses = []string{
 	exClockThereAndBack, exForgot, exJump, exNoNotices, exMoved, exRejoined, exFreeAtCall, exRefusedFirst, exDoor,
 	exWithoutAtCall, exKeptByHand, exNeverHad, exSlept, exSleeper, exNotQuiet, exCutOff, exPart, exBarred, exLeftOver,
 	exStrays, exDisturbed, exNames, exHandedBack, exHandedOver, exKept, exStoppedLate, exLastsLonger, exForgottenKey,
-	exTurn, exForTheHeir, exForTheTime, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exLostBefore, exHandedLate,
+	exTurn, exForTheHeir, exForTheTime, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exOtherServer, exLostBefore, exHandedLate,
 	exToldBack, exStruck, exOtherName, exGhost, exNewcomer, exKeptOut,
 }
 

@@ -459,8 +459,6 @@ func TestSimSeeds(t *testing.T) {
 			report(t, plan, res.bad)
 		}
 	default:
-		// A seed's world is small and soon garbage: collecting it is a large part of the CPU time.
-		defer debug.SetGCPercent(debug.SetGCPercent(400))
 		simulateMany(t, planOf, first, seedsWanted(), *simBudget)
 	}
 }

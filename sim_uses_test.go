@@ -509,7 +509,7 @@ func (c *simClient) releaseAll(held Locks, grants []*simGrant, op int) {
 	w := c.w
 	from := w.t()
 	for _, g := range grants {
-		g.relCalled = from
+		g.released(from)
 	}
 	errs := held.releaseAll(context.Background())
 	for i, g := range grants {
@@ -535,7 +535,7 @@ func (c *simClient) doSeveral(ctx context.Context, s *Mutexes, op int, call int6
 		}
 		c.holdAll(held, grants, op)
 		for _, g := range grants {
-			g.relCalled = w.t()
+			g.released(w.t())
 		}
 		return nil
 	})
