@@ -658,7 +658,7 @@ func TestClosedClientsEndAllWaitersWithAnAttempt(t *testing.T) {
 		for _, w := range waiters {
 			r := <-w
 			require.ErrorIs(b, r.err, redlock.ErrNoQuorum)
-			require.Zero(b, r.at.Sub(found))
+			require.Less(b, r.at.Sub(found), time.Millisecond, "the pause of an attempt that waits out a tie is over then")
 		}
 	})
 }
