@@ -37,9 +37,9 @@ func TestPictureOfALock(t *testing.T) {
 		{[]string{"a", "-", "?", "?", "?"}, nil, "k may be held by token a: no quorum, 2 of 5 nodes answer, 3 needed"},
 		{[]string{"a", "-", "-", "?", "?"}, nil, "k may be held by token a: 1 of 5 nodes has it, and 2 do not answer"},
 		{[]string{"a", "b", "b", "-", "?"}, nil, "k may be held by token b: 2 of 5 nodes have it, and 1 does not answer"},
-		{[]string{"a", "b", "-", "-", "?"}, new(false), "nobody holds k, and it is not free: 2 of 5 nodes have nothing under the key, 3 needed"},
-		{[]string{"a", "a", "b", "b", "-"}, new(false), "nobody holds k, and it is not free: 1 of 5 nodes has nothing under the key, 3 needed"},
-		{[]string{"list", "list", "list", "-", "-"}, new(false), "nobody holds k, and it is not free: 2 of 5 nodes have nothing under the key, 3 needed"},
+		{[]string{"a", "b", "-", "-", "?"}, new(false), "k has no holder, and is not free: 2 of 5 nodes have nothing under the key, 3 needed"},
+		{[]string{"a", "a", "b", "b", "-"}, new(false), "k has no holder, and is not free: 1 of 5 nodes has nothing under the key, 3 needed"},
+		{[]string{"list", "list", "list", "-", "-"}, new(false), "k has no holder, and is not free: 2 of 5 nodes have nothing under the key, 3 needed"},
 		{[]string{"redlock:shared", "-", "-", "?", "?"}, nil, "k may be held by several together: 1 of 5 nodes has it, and 2 do not answer"},
 		{[]string{"?"}, nil, "whether k is held is not known: no quorum, 0 of 1 node answers, 1 needed"},
 	} {
