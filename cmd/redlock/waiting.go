@@ -199,9 +199,9 @@ func (w *waiting) line(seen waitedFor, lease time.Duration, width int) string {
 	case seen.problem != "":
 		parts = append(parts, w.why(seen))
 	case seen.place == 1 && seen.of == 1:
-		parts = append(parts, "next in the queue")
+		parts = append(parts, "next in queue")
 	case seen.place > 0:
-		parts = append(parts, fmt.Sprintf("%s of %d in the queue", ordinal(seen.place), seen.of))
+		parts = append(parts, fmt.Sprintf("%s of %d in queue", ordinal(seen.place), seen.of))
 	}
 	which := ""
 	if seen.key != "" {

@@ -36,10 +36,10 @@ func TestRunTellsAtTheTerminalWhatItWaitsFor(t *testing.T) {
 			assert.Less(t, len(line), width)
 		}
 		if width == 80 {
-			assert.Regexp(t, `^redlock: waiting \d+s for k: next in the queue, held by the test, lease \d+s$`, line)
+			assert.Regexp(t, `^redlock: waiting \d+s for k: next in queue, held by the test, lease \d+s$`, line)
 		}
 		if width == 60 {
-			assert.Regexp(t, `^redlock: k, \d+s: next in the queue, held by the test, lease \d+s$`, line)
+			assert.Regexp(t, `^redlock: k, \d+s: next in queue, held by the test, lease \d+s$`, line)
 		}
 		x.typed(t, ctrlC)
 		x.expect(t, "\r\x1b[K") // nothing is left of it
@@ -63,7 +63,7 @@ func TestRunTellsWhatItWaitsFor(t *testing.T) {
 	assert.Equal(t, 2, e.Place)
 	assert.Equal(t, 2, e.Waiting)
 	verbose := s.start(t, "run", "k", "--verbose", "--", "echo", "ran")
-	require.Eventually(t, func() bool { return strings.Contains(verbose.errs.String(), "3rd of 3 in the queue, held by the test") },
+	require.Eventually(t, func() bool { return strings.Contains(verbose.errs.String(), "3rd of 3 in queue, held by the test") },
 		20*time.Second, 5*time.Millisecond, "%s", lazily(verbose.errs.String))
 
 	for _, x := range s.servers[:2] {
