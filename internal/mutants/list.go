@@ -1076,6 +1076,7 @@ var list = []mutant{
 			old: "if !past {\n\t\t\tscore",
 			new: "if past = false; !past {\n\t\t\tscore",
 		},
+		open: "since 2026-11-24: no case of the contract sees the script",
 	},
 	{
 		name: "modes-condemned-before-its-time",
