@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/url"
 	"reflect"
@@ -119,9 +120,22 @@ func build(clients []redis.UniversalClient, o Options, clk tick.Clock, h func(*r
 	return rl
 }
 
+// mostNodes is how many a tally can count.
+const mostNodes = math.MaxInt16
+
+func checkNumber(n int, of string) error {
+	switch {
+	case n == 0:
+		return invalid("nodes", []string{"no " + of + ": at least one is needed"})
+	case n > mostNodes:
+		return invalid("nodes", []string{fmt.Sprintf("%d %s: must be at most %d", n, of, mostNodes)})
+	}
+	return nil
+}
+
 func checkClients(clients []redis.UniversalClient) error {
-	if len(clients) == 0 {
-		return invalid("nodes", []string{"no clients: at least one is needed"})
+	if err := checkNumber(len(clients), "clients"); err != nil {
+		return err
 	}
 	var broken []string
 	var duplicates []error
@@ -199,8 +213,8 @@ func brokenNames(names []string, nodes int) error {
 // parseAddrs reads all addresses, or reports all that are wrong. Its errors contain no
 // password.
 func parseAddrs(addrs []string) ([]*redis.Options, error) {
-	if len(addrs) == 0 {
-		return nil, invalid("nodes", []string{"no addresses: at least one is needed"})
+	if err := checkNumber(len(addrs), "addresses"); err != nil {
+		return nil, err
 	}
 	var broken []string
 	var duplicates []error

@@ -275,6 +275,9 @@ func TestOpenReportsAllMalformedAddresses(t *testing.T) {
 	_, err := redlock.Open(t.Context(), nil, nil)
 	require.ErrorIs(t, err, redlock.ErrInvalid)
 	assert.ErrorContains(t, err, "at least one")
+	_, err = redlock.Open(t.Context(), make([]string, 1<<15), nil)
+	require.ErrorIs(t, err, redlock.ErrInvalid)
+	assert.ErrorContains(t, err, "32768 addresses: must be at most 32767")
 
 	bad := []string{"", "host", "host:", ":6379", "host:0", "host:65536", "host:http", "host:-1", "::1:6379",
 		"http://host:6379", "redis://host:6379/x", "redis://host:6379?nonsense=1", "redis://host:%zz", "://"}
