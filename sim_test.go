@@ -197,11 +197,17 @@ func (w *simWorld) settle(ctx context.Context) {
 	fresh := newSimProcess(w, len(w.procs), simProcessPlan{})
 	w.procs = append(w.procs, fresh)
 	// What was lost or restarted while nobody looked was so just now, for all that a newcomer
-	// knows. And where nobody was ever granted a lock, a minority of nodes may have marks.
+	// knows. And a node may have no mark: where nobody was ever granted a lock, or where a node
+	// granted one, and answered errors from then on until everybody had gone.
 	lost := slices.ContainsFunc(plan.Faults, func(f simFault) bool { return f.losesAt() > 0 || f.Kind == faultCrash })
 	w.mu.Lock()
 	lost = lost || len(w.grants) == 0
 	w.mu.Unlock()
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		lost = lost || n.marked == 0
+		n.mu.Unlock()
+	}
 	if lost {
 		for _, n := range fresh.rl.nodes {
 			n.lane.Wire.(*simWire).greet()
