@@ -35,6 +35,8 @@ type contractNode struct {
 	all  func(batch []*lane.Call) // exchanges a batch as a lane does, until each call has its answer
 	pass func(d time.Duration)    // lets time pass; nil: it passes by itself
 	told func() []string          // what was published to the processes p and q, in order
+	// deletesItself: the server has a command that compares and deletes, and bundles are not sent.
+	deletesItself bool
 }
 
 var contractNodes = map[string]func(t *testing.T) *contractNode{
@@ -153,8 +155,10 @@ func overClient(t *testing.T, addr string) *contractNode {
 	}
 	w := conn.NewWire(client, conn.OpenHabits, "", tick.NewSystem())
 	t.Cleanup(w.Close)
+	about, _ := client.Info(ctx, "server").Result() // miniredis knows no such section
 	return &contractNode{
-		all: exchangesAll(func(batch []*lane.Call) { w.Exchange(batch, 10*time.Second, 10*time.Second, func() {}) }),
+		deletesItself: protocol.ParseInfo(about).CompareAndDelete() != protocol.NoNative,
+		all:           exchangesAll(func(batch []*lane.Call) { w.Exchange(batch, 10*time.Second, 10*time.Second, func() {}) }),
 		do: func(req *protocol.Request) simAnswer {
 			c := &lane.Call{Req: req}
 			w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second, func() {})
