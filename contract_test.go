@@ -243,7 +243,7 @@ func askExtend(value string, ttl time.Duration) *protocol.Request {
 }
 
 // modesOf are those of values whose waiters want to share the lock.
-var modesOf = map[string]string{"f": "s0", "f1": "s0", "9": "s2", "91": "s2", "8": "s3"}
+var modesOf = map[string]string{"f": "s0", "f1": "s0", "f2": "s0", "9": "s2", "91": "s2", "8": "s3"}
 
 func entryOf(process, value string) string { return process + " 30000" + modesOf[value] + " " + value }
 
@@ -369,7 +369,7 @@ func askMark(old, id string, at int64, first bool) *protocol.Request {
 const farAhead = uint64(1) << 51 // a proposal that every server cuts down
 
 // contractCases: what is asked, one after the other, and answered. "error X" is an answer
-// that is an error with X in it, "~" any number.
+// that is an error with X in it, "~" any number. A time passes.
 var contractCases = map[string][]struct {
 	ask  any // a request, or a raw command
 	want string
@@ -705,6 +705,17 @@ var contractCases = map[string][]struct {
 		{askSet("a"), "OK"}, {askJoin("q", "f1", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("p", "b", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askJoin("p", "f", "", 0, 0), "[0 2 ~ ~ 1 0 a]"},
 		{askPlainLineRelease("a"), "3"}, {askJoin("p", "b", "", 0, 0), "[0 1 ~ ~ 0 0 redlock:shared 0 f]"}, {askJoin("q", "d", "", 0, 0), "[0 3 ~ ~ 1 0 redlock:shared]"},
 	},
+	"who wants to share comes in past one who wants it alone when the lock was free, and not later": {
+		{askSet("a"), "OK"}, {askJoin("p", "f", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {time.Millisecond, ""}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {time.Millisecond, ""},
+		{askJoin("p", "f1", "", 0, 0), "[0 2 ~ ~ 1 0 a]"}, {askPlainLineRelease("a"), "3"}, {raw("ZRANGE", holdersOfK, 0, -1), "[f f1]"},
+		{time.Millisecond, ""}, {askJoin("p", "f2", "", 0, 0), "[0 3 ~ ~ 1 0 redlock:shared]"},
+		{askShareLeave("f", lineOfK, entryOf("p", "f"), protocol.AsHolder), "3"}, {raw("ZRANGE", holdersOfK, 0, -1), "[f1]"},
+	},
+	"a process is silent from the first of its waiters on that had its turn": {
+		{askShare("0", 2, contractTTL), "2"}, {askShare("1", 2, contractTTL), "3"}, {askJoin("p", "9", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"}, {time.Millisecond, ""},
+		{askJoin("p", "91", "", 0, 0), "[0 1 ~ ~ 1 0 redlock:shared]"}, {askShareRelease("0", lineOfK), "3"}, {time.Millisecond, ""}, {askShareRelease("1", lineOfK), "3"},
+		{raw("ZRANGE", lineOfK, 0, -1), "[woken p 30000s2 91 silent p woken p 30000s2 9 told p 30000s2 9 p 30000s2 91]"},
+	},
 	"inspect of a lock that several share": {
 		{askShare("a1", 0, contractTTL), "1"}, {askShare("1", 4, contractTTL), "3"}, {askInspect(9), "[string redlock:shared ~ 0 [] [a1 ~ 0 1 ~ 2]]"}, {askInspect(1), "[string redlock:shared ~ 0 [] [a1 ~ 0]]"},
 		{raw("DEL", holdersOfK), ""}, {askInspect(9), "[string redlock:shared ~ 0 [] []]"},
@@ -751,6 +762,11 @@ func TestContract(t *testing.T) {
 						if got = n.raw(ask...); s.want == "" {
 							continue
 						}
+					case time.Duration:
+						if n.pass != nil { // where time does not pass by itself
+							n.pass(ask)
+						}
+						continue
 					case toldQuestion:
 						all := n.told()
 						if server == "in memory" {

@@ -291,6 +291,37 @@ func TestDowngrade(t *testing.T) {
 	})
 }
 
+// An extend whose script the nodes do not know is sent again, behind a downgrade that came
+// meanwhile: it finds a lock that is shared, and that is no loss.
+func TestExtendOvertakenByADowngrade(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		other, err := b.rl.Mutex("other").TryAcquire(b.Context())
+		require.NoError(b, err)
+		require.NoError(b, other.Downgrade(b.Context()), "from now on the nodes know the script of a downgrade")
+		lock := b.lock()
+		all := []int{0, 1, 2, 3, 4}
+		b.each(all, hang)
+		// While this is under way, the others wait to go to each node in one batch.
+		third, extended, downgraded := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+		go func() { _, err := b.rl.Mutex("third").TryAcquire(b.Context()); third <- err }()
+		synctest.Wait()
+		go func() { extended <- lock.Extend(b.Context(), ttl) }()
+		synctest.Wait()
+		go func() { downgraded <- lock.Downgrade(b.Context()) }()
+		synctest.Wait()
+		b.each(all, resume)
+		require.NoError(b, <-third)
+		require.NoError(b, <-downgraded)
+		require.NotErrorIs(b, <-extended, redlock.ErrLost)
+		require.NoError(b, lock.Context().Err())
+		require.Positive(b, lock.Validity())
+		for _, n := range b.status().Nodes {
+			assert.Equal(b, "redlock:shared", n.Value)
+		}
+		require.NoError(b, lock.Release(b.Context()))
+	})
+}
+
 // Readers without a pause, and who wants the lock alone.
 func TestWhoWantsItAloneIsNotStarvedByThoseWhoShareIt(t *testing.T) {
 	t.Parallel()

@@ -308,7 +308,7 @@ var list = []mutant{
 		old:  "v == verdictHeld && shared == l.shared:",
 		new:  "v == verdictHeld:",
 		why:  "a renewal that a downgrade overtakes ends a lock that is held",
-		open: "since 2026-11-24: no test has a renewal under way during a downgrade, and five minutes of seeds do not come to it",
+		args: "-test.run=^TestExtendOvertakenByADowngrade$",
 	},
 	{
 		name: "expired-names-an-old-failure",
@@ -1076,7 +1076,6 @@ var list = []mutant{
 			old: "if !past {\n\t\t\tscore",
 			new: "if past = false; !past {\n\t\t\tscore",
 		},
-		open: "since 2026-11-24: no case of the contract sees the script",
 	},
 	{
 		name: "modes-condemned-before-its-time",
@@ -1100,7 +1099,6 @@ var list = []mutant{
 			old: "!there {\n\t\t\t\ts.Zadd",
 			new: "there || !there {\n\t\t\t\ts.Zadd",
 		},
-		open: "since 2026-11-24: TestSimLine kills the twin, and no case of the contract the script; a process with two reservations, 50 and 80 ms, is gone after 55 with it and without",
 		args: "-test.run=^TestSimLine",
 	},
 	{
