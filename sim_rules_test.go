@@ -331,8 +331,11 @@ func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 	needs := w.takesToRelease() + int64(l.terms.TTL)/4
 	// It is renewed when a third of its TTL is over, behind a batch that is out, and again with the
 	// script's text.
-	once := int64(l.terms.TTL)/3 + 8*int64(w.plan.Delay+w.plan.Jitter)
-	if last.until-last.at < min(needs, max(once, int64(l.terms.TTL)/2)) {
+	enough := needs
+	if once := int64(l.terms.TTL)/3 + 8*int64(w.plan.Delay+w.plan.Jitter); w.plan.Slow == 0 {
+		enough = min(needs, max(once, int64(l.terms.TTL)/2)) // no message holds its connection for a NodeTimeout
+	}
+	if last.until-last.at < enough {
 		return // it was granted, or told, too late for that
 	}
 	from := max(last.at, last.until-needs)
