@@ -145,7 +145,8 @@ var simRules = []simRule{
 		p.Faults = []simFault{{Kind: faultAhead, Node: 0, At: time.Duration(30 * msec), By: time.Hour}}
 	}, func(h *handMade) { // a clock takes one key, and a majority is left or not
 		h.grant(0, "a", 10*msec, 100*msec)
-		h.on(either(h, 3, 2), "a", 5*msec, 110*msec)[0].to = 30 * msec
+		cut := h.on(either(h, 3, 2), "a", 5*msec, 110*msec)[0]
+		cut.whole, cut.to = cut.to, 30*msec
 		h.grant(1, "b", 50*msec, 200*msec)
 		h.checkJumps()
 		h.checkExclusion(h.grants)

@@ -38,11 +38,12 @@ func (p *simPlan) drawAhead() {
 	}
 }
 
-// cutShort reports whether a value is gone early, since the node's clock jumped after its TTL was set.
-// That it was struck later, too, changes nothing: only ends before the release are looked at.
+// cutShort reports whether a value is gone early, since the node's clock jumped after a TTL was set
+// that would have lasted longer. That it was struck later, too, changes nothing: only ends before the
+// release are looked at.
 func (n *simNode) cutShort(h *simHold) bool {
 	return slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool {
-		return f.Kind == faultAhead && f.Node == n.i && max(h.from, h.extended) < int64(f.At) && int64(f.At) <= h.to
+		return f.Kind == faultAhead && f.Node == n.i && h.from < int64(f.At) && int64(f.At) <= h.to && h.to < h.whole
 	})
 }
 

@@ -178,6 +178,7 @@ type simHold struct {
 	turn     bool  // the server reserved it for the first in its line
 	again    bool  // by a request that came for the second time
 	extended int64 // when its TTL was set last, after it was set
+	whole    int64 // when it would be gone if the clock never jumped forward again
 	// forgotten is when the server lost it with all else; 0: it did not.
 	forgotten int64
 }
@@ -229,6 +230,12 @@ func (n *simNode) expiry(millis int64) int64 {
 	return n.hand.reach((millis+1)*int64(time.Millisecond), n.w.t())
 }
 
+// whole is expiry if the clock never jumps forward again.
+func (n *simNode) whole(millis int64) int64 {
+	t := n.w.t()
+	return t + n.hand.lasts((millis+1)*int64(time.Millisecond)-n.hand.at(t))
+}
+
 func (n *simNode) isDoor(key string) bool { return strings.HasSuffix(key, "}:door") }
 
 func (n *simNode) isLock(key string) bool { return key[0] == 'k' }
@@ -243,7 +250,7 @@ func (n *simNode) Put(key, value string, expire int64, op *fakenode.Op) {
 	if n.isLock(key) && value != fakenode.Marker {
 		n.w.keptUnder(value, op)
 		n.holds[key] = append(n.holds[key], &simHold{
-			value: value, from: n.w.t(), expire: expire, to: n.expiry(expire), turn: op.Req.Op == protocol.OpJoin || op.Req.Op == protocol.OpRelease && op.Req.Script != protocol.KeepScript, again: n.again,
+			value: value, from: n.w.t(), expire: expire, to: n.expiry(expire), whole: n.whole(expire), turn: op.Req.Op == protocol.OpJoin || op.Req.Op == protocol.OpRelease && op.Req.Script != protocol.KeepScript, again: n.again,
 		})
 	}
 }
@@ -277,7 +284,7 @@ func (n *simNode) Prolonged(key, value string, expire int64, op *fakenode.Op) {
 	if op.Req.Op == protocol.OpExtend && to < h.to {
 		n.w.violated("I4: an extend made the lease of %.6s on node %d end at %.3f ms and not at %.3f", value, n.i, ms(to), ms(h.to))
 	}
-	h.expire, h.to, h.extended = expire, to, n.w.t()
+	h.expire, h.to, h.extended, h.whole = expire, to, n.w.t(), max(h.whole, n.whole(expire))
 }
 
 func (n *simNode) Removed(key, value string, op *fakenode.Op) {
@@ -303,13 +310,13 @@ func (n *simNode) Listed(key, value string, number, till int64, op *fakenode.Op)
 	to := n.expiry(till)
 	h := n.member(key, value)
 	if h == nil || h.number != number || h.to < n.w.t() {
-		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: till, to: to, shared: true, number: number, again: n.again})
+		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: till, to: to, whole: n.whole(till), shared: true, number: number, again: n.again})
 		return
 	}
 	if to < h.to {
 		n.w.violated("I4: %s made the lease of %.6s on node %d end at %.3f ms and not at %.3f", op.Req.Op, value, n.i, ms(to), ms(h.to))
 	}
-	h.expire, h.to = till, to
+	h.expire, h.to, h.whole = till, to, max(h.whole, n.whole(till))
 }
 
 func (n *simNode) Struck(key, value string, op *fakenode.Op) {

@@ -87,3 +87,17 @@ func (c *stuckCandidate) acquire(context.Context) error {
 }
 
 func (c *stuckCandidate) release(context.Context) error { return nil }
+
+func TestSpreadIsThatOfTheLeastSteadyCandidate(t *testing.T) {
+	of := func(rates ...float64) (s series) {
+		for _, r := range rates {
+			s.turns = append(s.turns, turn{acquire: newHistogram(), perSecond: r})
+		}
+		return s
+	}
+	assert.Equal(t, 1.5, spread([]series{of(10, 11), of(10, 15, 12)}))
+	assert.Equal(t, 1.0, spread([]series{of(), of(0, 9), of(7)}))
+	stuck := of(10)
+	stuck.turns = append(stuck.turns, turn{})
+	assert.Equal(t, 1.0, spread([]series{stuck}), "what was not measured does not spread")
+}

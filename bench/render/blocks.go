@@ -134,6 +134,7 @@ func runBlock(r *results.Report) string {
 		fmt.Fprintf(&b, ", %s %s", name, m.Servers[name])
 	}
 	fmt.Fprintf(&b, ". %d rounds of %s for each candidate (3 over links and in other places for locks).\n", m.Rounds, span(m.Window))
+	b.WriteString(steadiness(r.Points))
 	for i, path := range slices.Sorted(maps.Keys(m.Modules)) {
 		sep := ", "
 		if i == 0 {
@@ -149,6 +150,25 @@ func runBlock(r *results.Report) string {
 		}
 	}
 	return b.String()
+}
+
+// steadiness tells of rows that were measured again.
+func steadiness(points []results.Point) string {
+	again, still, worst := 0, 0, 0.0
+	for _, p := range points {
+		if p.Again > 0 {
+			again++
+		}
+		if p.Spread > results.Steady {
+			still++
+		}
+		worst = max(worst, p.Spread)
+	}
+	if len(points) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("A row whose rounds spread by more than %.1f for one of the candidates is measured again, up to %d times, and the steadiest counts: %d of %d rows were, %d still spread by more, and the widest by %.2f.\n",
+		results.Steady, results.Repeats, again, len(points), still, worst)
 }
 
 // most is the greatest number of goroutines up to 128 that was run.

@@ -14,6 +14,7 @@ import (
 // Report is everything that one run measured. Durations are nanoseconds in JSON.
 type Report struct {
 	Meta      Meta
+	Points    []Point     `json:",omitempty"` // scenarios 1, 2, 4 and 8
 	Cycles    []*Cycle    `json:",omitempty"` // scenarios 1 to 4
 	Benchmark []Benchmark `json:",omitempty"`
 	Links     []Link      `json:",omitempty"`
@@ -49,6 +50,21 @@ func (m *Meta) ServerName() string {
 		return "Valkey " + m.Valkey
 	}
 	return "Redis " + m.Redis
+}
+
+// A point whose rounds spread by more than Steady is measured again, so many times at most, and the
+// steadiest of its measurements counts: the machine may have had other work during the others.
+const (
+	Steady  = 1.2
+	Repeats = 2
+)
+
+// Point is how steadily a point of a scenario was measured.
+type Point struct {
+	Scenario int
+	Name     string
+	Again    int     // how often it was measured again, since rounds spread too far
+	Spread   float64 // of the least steady candidate, in the measurement that counts
 }
 
 // Cycle is one candidate at one point of scenarios 1 to 4.

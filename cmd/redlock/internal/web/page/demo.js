@@ -49,7 +49,7 @@ function nodeCard(i) {
 
 const doing = {
   idle: () => "does something else",
-  waiting: (w) => (w.place ? "waits, number " + w.place + " in line" : "asks for the lock"),
+  waiting: (w) => (w.place ? "waits, number " + w.place + " in the queue" : "asks for the lock"),
   holding: () => "has the lock",
   paused: () => "paused, with the lock",
   late: () => "paused, its lease is over",
@@ -77,7 +77,7 @@ function draw(state) {
   const line = state.workers.map((w, i) => [w.place, i + 1]).filter(([place]) => place > 0);
   line.sort((a, b) => a[0] - b[0]);
   const waiting = state.workers.filter((w) => w.state === "waiting").length;
-  if (line.length) setText(byId("line"), "In line: worker " + line.map(([, n]) => n).join(", then "));
+  if (line.length) setText(byId("line"), "In the queue: worker " + line.map(([, n]) => n).join(", then "));
   else setText(byId("line"), waiting ? waiting + " wait, in no order yet." : "Nobody waits.");
 
   grow(byId("nodes"), state.nodes.length, nodeCard).forEach((card, i) => {
