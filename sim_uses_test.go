@@ -248,7 +248,7 @@ func (w *simWorld) checkShareProgress(key string, grants []*simGrant) {
 			}
 		}
 		free, limit := w.freeFor(quiet, g.to, max(g.from, w.inTheWay(g, key, grants)), w.plan.Calm && w.cutOff(g.proc),
-			simExcuse{exPart, w.heldAsPartUntil(key, g.to)}, simExcuse{exBarred, w.barredUntil(g.proc, key)}, simExcuse{exLeftOver, left})
+			simExcuse{exPart, w.heldAsPartUntil(key, g.to)}, simExcuse{exBarred, w.barredUntil(key)}, simExcuse{exLeftOver, left})
 		if g.to-free > limit {
 			w.violated("I7: client %d.%d could have had %s with others for %.3f ms, and waited for it until %.6f ms", g.proc, g.client, key, ms(g.to-free), ms(g.to))
 		}
@@ -358,7 +358,7 @@ func (w *simWorld) checkSetProgress(byKey map[string][]*simGrant) {
 			}
 		}
 		free, limit := w.freeFor(quiet, s.to, free, w.plan.Calm && w.cutOff(s.proc),
-			simExcuse{exPart, part}, simExcuse{exBarred, w.barredUntil(s.proc, s.keys...)}, simExcuse{exLeftOver, left})
+			simExcuse{exPart, part}, simExcuse{exBarred, w.barredUntil(s.keys...)}, simExcuse{exLeftOver, left})
 		if s.to-free > limit {
 			w.violated("I7: nobody had any of %v for %.3f ms while client %d.%d waited for them until %.6f ms", s.keys, ms(s.to-free), s.proc, s.client, ms(s.to))
 		}

@@ -171,7 +171,7 @@ export class Live {
   // An operator wants the time of day, who watches the demo how long it has run.
   when(at) {
     if (!document.body.classList.contains("watch")) return (at / 1000).toFixed(1);
-    return new Date(Date.now() - this.now() + at).toLocaleTimeString();
+    return new Date(Date.now() - this.now() + at).toLocaleTimeString([], { hour12: false });
   }
 
   async pressed(e) {
