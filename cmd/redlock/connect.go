@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -197,6 +198,9 @@ func openNodes(ctx context.Context, addrs []string, o *redlock.Options) (*redloc
 // slow node rather than be told that it is one.
 const operatorPatience = time.Second
 
+// hasHint matches errors to which the library has added what may help.
+var hasHint = regexp.MustCompile(`; (if it|give it|name the authority) `)
+
 // operate connects for commands that say what is known of the nodes, however many are down.
 // Open takes no set without a majority, but has looked at the addresses before it says so;
 // New asks no node for anything.
@@ -217,7 +221,7 @@ func (s settings) operate(ctx context.Context, o redlock.Options) (rl *redlock.R
 	}
 	if q := (*redlock.QuorumError)(nil); errors.As(err, &q) {
 		for _, o := range q.Outcomes {
-			if o.Err != nil && strings.Contains(o.Err.Error(), "; if it ") {
+			if o.Err != nil && hasHint.MatchString(o.Err.Error()) {
 				s.hints[o.Node] = o.Err
 			}
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -135,6 +137,9 @@ func runList(cmd *cobra.Command, s settings, f listFlags) error {
 	if err := cmd.Context().Err(); err != nil {
 		return err
 	}
+	for i := range found {
+		found[i].err = hinted(found[i].err, s.hints[names[i]], clients[i].Options().TLSConfig)
+	}
 	out := join(found, len(c.KeyPrefix), f)
 	out.nameSharers(ctx, rl)
 	searched := 0
@@ -153,6 +158,21 @@ func runList(cmd *cobra.Command, s settings, f listFlags) error {
 		out.print(cmd.OutOrStdout())
 	}
 	return err
+}
+
+// hinted is why a node could not be searched, with what Open said of it, if it said more. A server
+// that wants a certificate may hang up on each connection in another way.
+func hinted(err, hint error, with *tls.Config) error {
+	switch {
+	case err == nil:
+		return nil
+	case hint != nil:
+		return hint
+	case with != nil && len(with.Certificates) == 0 && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF)):
+		return fmt.Errorf("%w; if it wants a certificate of its clients, give it one with --tls-cert and --tls-key", err)
+	default:
+		return err
+	}
 }
 
 // seenKey is a lock's key on one node.

@@ -153,6 +153,15 @@ func TestTLSFiles(t *testing.T) {
 		assert.Zero(t, r.code, "%v: %s%s", args, r.out, r.errOut)
 	}
 
+	// What the server says of a missing certificate may be lost: the hint is not.
+	for range 5 {
+		for _, args := range [][]string{{"status", "k"}, {"list"}, {"check"}} {
+			r := s.ran(t, append(args, "--tls-ca", files.CA)...)
+			assert.Equal(t, 1, r.code, "%v", args)
+			assert.Contains(t, r.out+r.errOut, "give it one with --tls-cert and --tls-key", "%v", args)
+		}
+	}
+
 	p := s.prepare(t, "status", "k")
 	p.Env = append(p.Env, "REDLOCK_TLS_CA="+files.CA, "REDLOCK_TLS_CERT="+files.Cert, "REDLOCK_TLS_KEY="+files.Key)
 	p.launch(t)

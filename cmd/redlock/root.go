@@ -58,6 +58,7 @@ func inShell(text string) string { return flagsForGo.Replace(text) }
 var flagsForGo = strings.NewReplacer(
 	"name the authority in Options.TLS or SSL_CERT_FILE", "name the authority with --tls-ca or SSL_CERT_FILE",
 	"give it a certificate in Options.TLS", "give it one with --tls-cert and --tls-key",
+	"give it one in Options.TLS", "give it one with --tls-cert and --tls-key",
 )
 
 // inPlain says of each way not to get an answer the same, as the library does.
