@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/quorumlock/redlock/internal/examine"
 )
 
 // checkPatience bounds how long Check waits for a node.
@@ -47,15 +47,22 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	start := rl.clock.Now()
-	all, closed := rl.examineAll(ctx, probe[:tokenLen])
-	now, s := rl.clock.Now(), rl.setup()
-	ms, missing := remember(all, rl.opts.RestartGuard > 0, now)
-	if rl.guard != nil {
-		barring(all, ms, missing, s.guard, now, rl.guard.Changed)
+	all, closed := examine.All(ctx, rl.clients, rl.names, rl.clock, checkPatience, rl.life.closing, rl.questions(probe[:tokenLen]))
+	if end, ok := ctx.Deadline(); ok && !rl.clock.Now().Time.Before(end) {
+		<-ctx.Done() // connections time out a little earlier than their context
 	}
-	report := Report{Quorum: rl.quorum, Findings: judge(all, s)}
+	now, s := rl.clock.Now(), examine.Setup{TTL: rl.opts.TTL, NodeTimeout: rl.opts.nodeTimeout(rl.opts.TTL), Quorum: rl.quorum}
+	ms, missing := examine.Remember(all, rl.opts.RestartGuard > 0, now)
+	if rl.guard != nil {
+		s.Guard = rl.guard.Period(rl.opts.TTL, false)
+		examine.Barring(all, ms, missing, s.Guard, now, rl.guard.Changed)
+	}
+	report := Report{Quorum: rl.quorum, Findings: []Finding{}}
+	for _, f := range examine.Judge(all, s) {
+		report.Findings = append(report.Findings, Finding{f.Node, Severity(f.Severity), f.Code, f.Message, f.Advice})
+	}
 	for _, f := range all {
-		report.Nodes = append(report.Nodes, f.NodeReport)
+		report.Nodes = append(report.Nodes, reportOf(f.Node))
 	}
 	var reasons []error
 	switch {
@@ -63,7 +70,7 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 		reasons = withContextErr(ctx)
 	case closed:
 		reasons = []error{ErrClosed}
-	case countNodes(all, facts.serves) < rl.quorum:
+	case examine.Count(all, examine.Facts.Serves) < rl.quorum:
 		reasons = []error{ErrNoQuorum}
 	default:
 		return report, nil
@@ -72,97 +79,25 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 	return report, &QuorumError{Op: "check", Need: rl.quorum, Outcomes: outcomes, reasons: reasons}
 }
 
-// examineAll asks all nodes at once, and returns what is known of each when it has answered
-// or when waiting is over. closed: the Redlock was closed meanwhile.
-func (rl *Redlock) examineAll(ctx context.Context, probe string) (all []facts, closed bool) {
-	asking, cancel := context.WithTimeout(ctx, checkPatience)
-	defer cancel()
-	// go-redis does not look at a context while it reads, so a hung node's goroutine is
-	// left to end by the read's own timeout.
-	updates := make([]chan facts, len(rl.clients))
-	for i, c := range rl.clients {
-		updates[i] = make(chan facts, examinerSteps)
-		e := examiner{clock: rl.clock, prefix: rl.opts.KeyPrefix, mark: markKeyOf(&rl.opts), probe: probe, updates: updates[i]}
-		e.Node = rl.names[i]
-		go e.examine(asking, c)
+// questions are about a random key behind the prefix.
+func (rl *Redlock) questions(random string) examine.Questions {
+	key := rl.opts.KeyPrefix + "redlock-check-" + random
+	of := namingOf(key)
+	line := of.queueKey(key)
+	if line == "" {
+		line = key // with such a prefix no lock has a line
 	}
-	for i := range updates {
-		last, c := latest(asking, rl.life.closing, updates[i], rl.names[i])
-		all, closed = append(all, last), closed || c
-	}
-	if end, ok := ctx.Deadline(); ok && !rl.clock.Now().Time.Before(end) {
-		<-ctx.Done() // connections time out a little earlier than their context
-	}
-	return all, closed
-}
-
-// examine asks step by step, and updates after each: a node that hangs later has been
-// examined so far. It closes updates at its end.
-func (e *examiner) examine(ctx context.Context, c redis.UniversalClient) {
-	defer close(e.updates)
-	switch single := c.(type) {
-	case *redis.ClusterClient, *redis.Ring:
-		e.many = true
-	case *redis.Client:
-		o := *single.Options()
-		o.MaxRetries, o.ReadTimeout, o.WriteTimeout = -1, checkPatience, checkPatience
-		c = redis.NewClient(&o)
-		defer c.Close() // a pool would keep the connection
-	}
-	if !e.ping(ctx, c) || e.many {
-		if e.many {
-			e.Unread = []string{"all but PING: there are several servers behind this client"}
-		}
-		e.update()
-		return
-	}
-	e.time(ctx, c)
-	e.update()
-	e.read(ctx, c)
-	e.update()
-	e.rights(ctx, c)
-	e.update()
-	e.subscribe(ctx, c)
-	e.update()
-}
-
-// latest returns the last update about a node: when its examiner is done, when waiting for it
-// is over, or when the Redlock is closed.
-func latest(asking context.Context, closing <-chan struct{}, updates <-chan facts, name string) (last facts, closed bool) {
-	last.NodeReport = NodeReport{Node: name, Err: fmt.Errorf("no answer within %v", checkPatience)}
-	for {
-		// Updates come first: one that is there is taken even if waiting is over.
-		select {
-		case f, more := <-updates:
-			if !more {
-				return last, false
-			}
-			last = f
-			continue
-		default:
-		}
-		select {
-		case f, more := <-updates:
-			if !more {
-				return last, false
-			}
-			last = f
-		case <-asking.Done():
-			last.cut = true
-			return last, false
-		case <-closing:
-			last.cut = true
-			return last, true
-		}
+	return examine.Questions{
+		Key: key, Line: line, Holders: of.holdersKey(key), Door: of.doorKey(key), Channel: "redlock:" + random, Mark: markKeyOf(&rl.opts),
 	}
 }
 
 // checkOutcomes are the nodes as a QuorumError names them. waited is how long those that
 // gave no answer were waited for.
-func checkOutcomes(all []facts, waited time.Duration) []Outcome {
+func checkOutcomes(all []examine.Facts, waited time.Duration) []Outcome {
 	outcomes := make([]Outcome, len(all))
 	for i, f := range all {
-		o := Outcome{Node: f.Node, Vote: VoteGranted, Err: f.Err, Elapsed: waited}
+		o := Outcome{Node: f.Node.Node, Vote: VoteGranted, Err: f.Err, Elapsed: waited}
 		switch {
 		case f.Err == nil:
 			o.Elapsed = f.Latency

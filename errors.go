@@ -103,7 +103,7 @@ func (e *QuorumError) Error() string {
 	b.WriteString(")")
 	for i, o := range e.Outcomes {
 		b.WriteString([]string{": ", "; "}[min(i, 1)])
-		b.WriteString(oneLine(o.Node))
+		b.WriteString(protocol.OneLine(o.Node))
 		b.WriteByte(' ')
 		if o.Vote == VoteGranted {
 			b.WriteString(granted)
@@ -118,7 +118,7 @@ func (e *QuorumError) Error() string {
 			fmt.Fprintf(&b, " (found %s)", quoteKey(withoutSecret(o.Holder)))
 		}
 		if o.Err != nil {
-			fmt.Fprintf(&b, " (%s)", oneLine(o.Err.Error()))
+			fmt.Fprintf(&b, " (%s)", protocol.OneLine(o.Err.Error()))
 		}
 		if o.Vote != VotePending && o.Elapsed > 0 {
 			fmt.Fprintf(&b, " after %v", o.Elapsed.Round(10*time.Microsecond))
@@ -133,7 +133,7 @@ func why(all []error) string {
 	var reasons, ends []string
 	gaveUp := slices.ContainsFunc(all, func(err error) bool { return errors.As(err, new(waitOver)) })
 	for _, err := range all {
-		switch text := oneLine(err.Error()); {
+		switch text := protocol.OneLine(err.Error()); {
 		case slices.Contains(sentinels, err):
 			reasons = append(reasons, text)
 		case !gaveUp || err != context.DeadlineExceeded:
@@ -235,8 +235,6 @@ func quoteKey(s string) string {
 }
 
 const mostOfKey = 128
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // invalid puts all broken rules into one error; nil if there are none.
 func invalid(what string, broken []string) error {

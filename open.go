@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net"
 	"net/url"
@@ -13,13 +12,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
@@ -153,8 +152,8 @@ func checkClients(clients []redis.UniversalClient) error {
 			ids[i] = c
 		}
 	}
-	for _, t := range twins(ids) {
-		duplicates = append(duplicates, fmt.Errorf("redlock: %w: clients %d and %d are the same", ErrDuplicateNode, t.first, t.second))
+	for _, t := range guard.Twins(ids) {
+		duplicates = append(duplicates, fmt.Errorf("redlock: %w: clients %d and %d are the same", ErrDuplicateNode, t.First, t.Second))
 	}
 	return inOneLine(append(duplicates, invalid("nodes", broken))...)
 }
@@ -204,8 +203,8 @@ func brokenNames(names []string, nodes int) error {
 			broken = append(broken, fmt.Sprintf("name %d of Names is %d bytes long: must be from 1 to %d", i, len(name), maxName))
 		}
 	}
-	for _, t := range twins(names) {
-		broken = append(broken, fmt.Sprintf("names %d and %d of Names are both %s: must differ", t.first, t.second, quoteKey(names[t.first])))
+	for _, t := range guard.Twins(names) {
+		broken = append(broken, fmt.Sprintf("names %d and %d of Names are both %s: must differ", t.First, t.Second, quoteKey(names[t.First])))
 	}
 	return invalid("options", broken)
 }
@@ -229,9 +228,9 @@ func parseAddrs(addrs []string) ([]*redis.Options, error) {
 		parsed[i] = o
 		ids[i] = fmt.Sprintf("%s %s/%d", o.Network, strings.ToLower(o.Addr), o.DB)
 	}
-	for _, t := range twins(ids) {
-		o := parsed[t.second]
-		duplicates = append(duplicates, fmt.Errorf("redlock: %w: addresses %d and %d are both %s/%d", ErrDuplicateNode, t.first+1, t.second+1, o.Addr, o.DB))
+	for _, t := range guard.Twins(ids) {
+		o := parsed[t.Second]
+		duplicates = append(duplicates, fmt.Errorf("redlock: %w: addresses %d and %d are both %s/%d", ErrDuplicateNode, t.First+1, t.Second+1, o.Addr, o.DB))
 	}
 	return parsed, inOneLine(append(duplicates, invalid("nodes", broken))...)
 }
@@ -281,34 +280,6 @@ func secure(o *redis.Options, addr string, with *tls.Config) {
 	}
 }
 
-// otherScheme adds a hint to what it looks like if one end speaks TLS and the other does not:
-// a server without TLS waits for the rest of a command, and one with it hangs up.
-func otherScheme(client redis.UniversalClient, err error) error {
-	c, ok := client.(*redis.Client)
-	switch {
-	case !ok || err == nil || protocol.IsServerError(err):
-		return err
-	case c.Options().TLSConfig != nil && isTimeout(err):
-		return fmt.Errorf("%w; if it does not speak TLS, the URL begins with redis://, not rediss://", err)
-	case c.Options().TLSConfig != nil && hungUp(err) && len(c.Options().TLSConfig.Certificates) == 0:
-		// The alert that says so is lost if the server closes before it has read what we sent.
-		return fmt.Errorf("%w; if it wants a certificate of its clients, give it one in Options.TLS", err)
-	case c.Options().TLSConfig == nil && hungUp(err):
-		return fmt.Errorf("%w; if it speaks TLS only, the URL begins with rediss://, not redis://", err)
-	default:
-		return err
-	}
-}
-
-func hungUp(err error) bool {
-	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF)
-}
-
-func isTimeout(err error) bool {
-	var n net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, protocol.ErrTimeout) || errors.As(err, &n) && n.Timeout()
-}
-
 // greet asks all nodes for their run ids, until a quorum has answered. It fails if two nodes are
 // the same server, or if no majority answers in time.
 func (rl *Redlock) greet(ctx context.Context) error {
@@ -322,8 +293,8 @@ func (rl *Redlock) greet(ctx context.Context) error {
 	for pause := openPause; ; pause = min(2*pause, openPatience) {
 		rl.greetOnce(asking, &g)
 		var duplicates []error
-		for _, t := range twins(g.ids) {
-			duplicates = append(duplicates, sameServer(rl.names, t, g.ids[t.first]))
+		for _, t := range guard.Twins(g.ids) {
+			duplicates = append(duplicates, sameServer(rl.names, t, g.ids[t.First]))
 		}
 		switch up, lasting := g.count(); {
 		case duplicates != nil:
@@ -375,7 +346,7 @@ func (rl *Redlock) greetOnce(ctx context.Context, g *greeting) {
 			}
 			g.ids[i] = id
 			g.outcomes[i] = Outcome{
-				Node: rl.names[i], Vote: VoteGranted, Err: otherScheme(rl.clients[i], protocol.WithHint(err)),
+				Node: rl.names[i], Vote: VoteGranted, Err: protocol.Hinted(rl.clients[i], err),
 				Elapsed: rl.clock.Now().Since(start),
 			}
 			switch {
@@ -398,31 +369,7 @@ func mistrusts(err error) bool {
 	return protocol.RemoteAlert(err) || errors.As(err, new(tls.RecordHeaderError)) || errors.As(err, new(*tls.CertificateVerificationError))
 }
 
-// twin is a pair of entries with the same id: first is the index at which the id occurs
-// first, second that of a later entry. Two nodes that are twins are one server, which
-// would vote twice.
-type twin struct{ first, second int }
-
-// twins returns a pair for every entry whose id has occurred before it, in the order of
-// the entries. The zero id means that the entry's identity is not known; such entries
-// have no twin. If T is an interface, its values must be comparable, or it panics.
-func twins[T comparable](ids []T) (all []twin) {
-	var unknown T
-	first := make(map[T]int, len(ids))
-	for i, id := range ids {
-		if id == unknown {
-			continue
-		}
-		if j, ok := first[id]; ok {
-			all = append(all, twin{first: j, second: i})
-			continue
-		}
-		first[id] = i
-	}
-	return all
-}
-
 // sameServer is the error for nodes with these names that are twins.
-func sameServer(names []string, t twin, runID string) error {
-	return fmt.Errorf("redlock: %w: %s and %s are the same server, run id %s", ErrDuplicateNode, names[t.first], names[t.second], runID)
+func sameServer(names []string, t guard.Twin, runID string) error {
+	return fmt.Errorf("redlock: %w: %s and %s are the same server, run id %s", ErrDuplicateNode, names[t.First], names[t.Second], runID)
 }

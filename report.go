@@ -8,6 +8,9 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+
+	"github.com/quorumlock/redlock/internal/examine"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // Severity is how much a Finding matters.
@@ -131,6 +134,16 @@ type NodeReport struct {
 	Unread []string
 
 	timed, aged, counted bool // ClockOffset, Uptime and EvictedKeys are known; all may be zero
+}
+
+func reportOf(n examine.Node) NodeReport {
+	return NodeReport{
+		Node: n.Node, Reachable: n.Reachable, Err: n.Err, Latency: n.Latency, ClockOffset: n.ClockOffset, ClockMargin: n.ClockMargin,
+		Version: n.Version, RunID: n.RunID, Uptime: n.Uptime, RemembersSince: n.RemembersSince, BarredFor: n.BarredFor,
+		Role: n.Role, Mode: n.Mode, Replicas: n.Replicas, MaxMemory: n.MaxMemory, MaxMemoryPolicy: n.MaxMemoryPolicy,
+		EvictedKeys: n.EvictedKeys, AppendOnly: n.AppendOnly, AppendFsync: n.AppendFsync, Unread: n.Unread,
+		timed: n.Timed, aged: n.Aged, counted: n.Counted,
+	}
 }
 
 // MarshalJSON leaves out fields that are not known. Durations are numbers, in the unit that
@@ -264,5 +277,5 @@ func plain(s string) string {
 			return '?'
 		}
 		return r
-	}, oneLine(s))
+	}, protocol.OneLine(s))
 }

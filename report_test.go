@@ -61,10 +61,10 @@ info      even-number  (all)             two
 // Programs decide by the code of a finding, so the comment of Finding.Code lists all that there
 // are.
 func TestCodesOfFindingsAreListed(t *testing.T) {
-	source, err := os.ReadFile("check_judge.go")
+	source, err := os.ReadFile("internal/examine/judge.go")
 	require.NoError(t, err)
 	used := make(map[string]bool)
-	for _, m := range regexp.MustCompile(`\b(?:Severity[A-Z][a-z]+|severity), "([a-z-]+)"`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`\b(?:Info|Warning|Critical|severity), "([a-z-]+)"`).FindAllStringSubmatch(string(source), -1) {
 		used[m[1]] = true
 	}
 	source, err = os.ReadFile("report.go")

@@ -1,4 +1,4 @@
-package redlock
+package examine
 
 import (
 	"context"
@@ -22,9 +22,9 @@ type probe struct {
 // noClient is an id that no connection gets.
 const noClient = int64(math.MaxInt64)
 
-// probesFor returns probes for all that a user must be allowed. Neither key nor line
-// exists. mark is the key of the memory mark, empty if there is none.
-func probesFor(key, line, channel, mark string) []probe {
+// probesFor returns probes for all that a user must be allowed.
+func probesFor(ask Questions) []probe {
+	key, line, holders, mark := ask.Key, ask.Line, ask.Holders, ask.Mark
 	probes := []probe{
 		{forLocks, []any{"SET", key, "", "NOTHING"}}, // no such option
 		{forLocks, []any{"GET", key}},
@@ -44,12 +44,11 @@ func probesFor(key, line, channel, mark string) []probe {
 		{forLines, []any{"ZRANGEBYSCORE", line, 0, 0}},
 		{forLines, []any{"ZREVRANGE", line, 0, 0}},
 		{forLines, []any{"ZCOUNT", line, 0, 0}},
-		{forNotices, []any{"PUBLISH", channel, ""}},
+		{forNotices, []any{"PUBLISH", ask.Channel, ""}},
 		{forEnds, []any{"CLIENT", "ID"}},
 		{forEnds, []any{"CLIENT", "KILL", "ID", noClient}},
 	}
-	holders := namingOf(key).holdersKey(key)
-	probes = append(probes, probe{forSharing, []any{"GET", namingOf(key).doorKey(key)}}, probe{forSharing, []any{"ZCARD", holders}},
+	probes = append(probes, probe{forSharing, []any{"GET", ask.Door}}, probe{forSharing, []any{"ZCARD", holders}},
 		probe{forSharing, []any{"ZRANGE", holders, 0, 0}}, probe{forSharing, []any{"UNLINK", holders}}, probe{forSharing, []any{"ZREMRANGEBYSCORE", holders, 0, 0}})
 	if mark != "" {
 		probes = append(probes, probe{forMemory, []any{"TIME"}},
@@ -68,13 +67,8 @@ func (p probe) name() string {
 
 // rights sends the probes.
 func (e *examiner) rights(ctx context.Context, c redis.UniversalClient) {
-	key := e.prefix + "redlock-check-" + e.probe
-	line := namingOf(key).queueKey(key)
-	if line == "" {
-		line = key // with such a prefix no lock has a line
-	}
 	q := enquiry{pipe: c.Pipeline()}
-	probes := probesFor(key, line, "redlock:"+e.probe, e.mark)
+	probes := probesFor(e.ask)
 	cmds := make([]*redis.Cmd, len(probes))
 	for i, p := range probes {
 		cmds[i] = redis.NewCmd(ctx, p.args...)
@@ -101,17 +95,17 @@ func (e *examiner) refused(n need, what string, err error) {
 		e.masked = e.masked || n == forLocks
 		if n == forLines && !e.masked && !e.lineMasked {
 			e.lineMasked = true
-			e.lacks = append(e.lacks, denial{n, "the keys {...}:line", oneLine(text)})
+			e.lacks = append(e.lacks, denial{n, "the keys {...}:line", protocol.OneLine(text)})
 		}
 		if n == forSharing && !e.masked && !e.sharedMasked {
 			e.sharedMasked = true
-			e.lacks = append(e.lacks, denial{n, "the keys {...}:shared and {...}:door", oneLine(text)})
+			e.lacks = append(e.lacks, denial{n, "the keys {...}:shared and {...}:door", protocol.OneLine(text)})
 		}
 		if n == forMemory {
-			e.lacks = append(e.lacks, denial{n, "the key " + e.mark, oneLine(text)})
+			e.lacks = append(e.lacks, denial{n, "the key " + e.ask.Mark, protocol.OneLine(text)})
 		}
 	case strings.HasPrefix(text, "NOPERM"), strings.Contains(text, "unknown command"), strings.Contains(strings.ToLower(text), "unknown subcommand"):
-		e.lacks = append(e.lacks, denial{n, what, oneLine(text)})
+		e.lacks = append(e.lacks, denial{n, what, protocol.OneLine(text)})
 	}
 }
 
@@ -120,7 +114,7 @@ func (e *examiner) subscribe(ctx context.Context, c redis.UniversalClient) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	confirmed := false
-	err := (&conn.Wire{Client: c}).Listen(ctx, "redlock:"+e.probe, func() { confirmed = true; done() }, func(string) {})
+	err := (&conn.Wire{Client: c}).Listen(ctx, e.ask.Channel, func() { confirmed = true; done() }, func(string) {})
 	switch {
 	case confirmed:
 	case protocol.IsServerError(err):

@@ -1,9 +1,10 @@
-package redlock
+package examine
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -17,26 +18,115 @@ import (
 // clockSamples is how many times a node is asked for its time; the quickest answer counts.
 const clockSamples = 3
 
+// Questions are what nodes are asked about, besides themselves: what this user may do with keys like
+// those of locks.
+type Questions struct {
+	Key, Line, Holders, Door string // of a random lock, none of which exists
+	Channel                  string
+	Mark                     string // the key of the memory mark; empty: there is none
+}
+
 // examiner asks one node, on a goroutine of its own.
 type examiner struct {
-	facts
-	clock         tick.Clock
-	prefix, probe string
-	mark          string // the key of the memory mark; empty: there is none
-	updates       chan facts
-	lineMasked    bool // the key of the probe's line was refused
-	sharedMasked  bool // and those of shared locks
+	Facts
+	clock        tick.Clock
+	ask          Questions
+	updates      chan Facts
+	lineMasked   bool // the key of the probe's line was refused
+	sharedMasked bool // and those of shared locks
 }
 
 // examinerSteps is how often update is called at most. The channel has room for as many, so
 // an examiner ends even if nobody receives its updates any more.
 const examinerSteps = 8
 
+// All asks all nodes at once, and returns what is known of each when it has answered or when waiting is
+// over: after the patience, when ctx ends, or when closing is closed, which closed says.
+func All(ctx context.Context, clients []redis.UniversalClient, names []string, clock tick.Clock, patience time.Duration, closing <-chan struct{}, ask Questions) (all []Facts, closed bool) {
+	asking, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	// go-redis does not look at a context while it reads, so a hung node's goroutine is
+	// left to end by the read's own timeout.
+	updates := make([]chan Facts, len(clients))
+	for i, c := range clients {
+		updates[i] = make(chan Facts, examinerSteps)
+		e := examiner{clock: clock, ask: ask, updates: updates[i]}
+		e.Node.Node = names[i]
+		go e.examine(asking, c, patience)
+	}
+	for i := range updates {
+		last, c := latest(asking, closing, updates[i], names[i], patience)
+		all, closed = append(all, last), closed || c
+	}
+	return all, closed
+}
+
+// examine asks step by step, and updates after each: a node that hangs later has been
+// examined so far. It closes updates at its end.
+func (e *examiner) examine(ctx context.Context, c redis.UniversalClient, patience time.Duration) {
+	defer close(e.updates)
+	switch single := c.(type) {
+	case *redis.ClusterClient, *redis.Ring:
+		e.many = true
+	case *redis.Client:
+		o := *single.Options()
+		o.MaxRetries, o.ReadTimeout, o.WriteTimeout = -1, patience, patience
+		c = redis.NewClient(&o)
+		defer c.Close() // a pool would keep the connection
+	}
+	if !e.ping(ctx, c) || e.many {
+		if e.many {
+			e.Unread = []string{"all but PING: there are several servers behind this client"}
+		}
+		e.update()
+		return
+	}
+	e.time(ctx, c)
+	e.update()
+	e.read(ctx, c)
+	e.update()
+	e.rights(ctx, c)
+	e.update()
+	e.subscribe(ctx, c)
+	e.update()
+}
+
+// latest returns the last update about a node: when its examiner is done, when waiting for it
+// is over, or when closing is closed.
+func latest(asking context.Context, closing <-chan struct{}, updates <-chan Facts, name string, patience time.Duration) (last Facts, closed bool) {
+	last.Node = Node{Node: name, Err: fmt.Errorf("no answer within %v", patience)}
+	for {
+		// Updates come first: one that is there is taken even if waiting is over.
+		select {
+		case f, more := <-updates:
+			if !more {
+				return last, false
+			}
+			last = f
+			continue
+		default:
+		}
+		select {
+		case f, more := <-updates:
+			if !more {
+				return last, false
+			}
+			last = f
+		case <-asking.Done():
+			last.cut = true
+			return last, false
+		case <-closing:
+			last.cut = true
+			return last, true
+		}
+	}
+}
+
 // update hands over what is known so far. The slices are clipped, so that later appends do
 // not reach what was handed over.
 func (e *examiner) update() {
 	e.unread, e.lacks, e.Unread = slices.Clip(e.unread), slices.Clip(e.lacks), slices.Clip(e.Unread)
-	e.updates <- e.facts
+	e.updates <- e.Facts
 }
 
 // processor is a client or a connection of go-redis.
@@ -56,7 +146,7 @@ func (e *examiner) ping(ctx context.Context, c processor) bool {
 		err = nil // nothing needs PING
 	}
 	client, _ := c.(redis.UniversalClient)
-	e.Err = otherScheme(client, protocol.WithHint(err))
+	e.Err = protocol.Hinted(client, err)
 	return err == nil
 }
 
@@ -81,8 +171,8 @@ func (e *examiner) time(ctx context.Context, c processor) {
 			return
 		}
 		trip := e.clock.Now().Since(start)
-		if margin := trip / 2; !e.timed || margin < e.ClockMargin {
-			e.timed = true
+		if margin := trip / 2; !e.Timed || margin < e.ClockMargin {
+			e.Timed = true
 			e.ClockOffset, e.ClockMargin = time.Duration(cmd.Val().UnixNano()-start.Wall)-margin, margin
 		}
 	}
@@ -90,8 +180,8 @@ func (e *examiner) time(ctx context.Context, c processor) {
 
 // cannot notes that something could not be read. means is what is not known for that reason.
 func (e *examiner) cannot(what, means string, err error) {
-	e.unread = append(e.unread, unread{what, means, oneLine(err.Error())})
-	e.Unread = append(e.Unread, what+": "+oneLine(err.Error()))
+	e.unread = append(e.unread, unread{what, means, protocol.OneLine(err.Error())})
+	e.Unread = append(e.Unread, what+": "+protocol.OneLine(err.Error()))
 }
 
 // enquiry are commands that go in one pipeline. Each of them may be answered with an error
@@ -116,15 +206,15 @@ func (q *enquiry) errOf(cmd redis.Cmder) error { return cmp.Or(cmd.Err(), q.fail
 // the section, and whether that is known, from this or any other answer.
 var sections = []struct {
 	name, means string
-	known       func(n *NodeReport) bool
+	known       func(n *Node) bool
 }{
 	{"server", "whether two names lead to one server, its version and when it was started (nor can restarts be noticed without it)",
-		func(n *NodeReport) bool { return n.RunID != "" }},
-	{"replication", "whether it is a master and has replicas", func(n *NodeReport) bool { return n.Role != "" }},
-	{"memory", "whether it may evict locks", func(n *NodeReport) bool { return n.MaxMemoryPolicy != "" }},
-	{"persistence", "whether a restart forgets locks", func(n *NodeReport) bool { return n.AppendOnly != "" }},
-	{"stats", "whether it has evicted keys", func(n *NodeReport) bool { return n.counted }},
-	{"cluster", "whether it belongs to a cluster", func(n *NodeReport) bool { return n.Mode != "" }},
+		func(n *Node) bool { return n.RunID != "" }},
+	{"replication", "whether it is a master and has replicas", func(n *Node) bool { return n.Role != "" }},
+	{"memory", "whether it may evict locks", func(n *Node) bool { return n.MaxMemoryPolicy != "" }},
+	{"persistence", "whether a restart forgets locks", func(n *Node) bool { return n.AppendOnly != "" }},
+	{"stats", "whether it has evicted keys", func(n *Node) bool { return n.Counted }},
+	{"cluster", "whether it belongs to a cluster", func(n *Node) bool { return n.Mode != "" }},
 }
 
 // settings are asked for one by one, since CONFIG GET takes several only from Redis 7 on.
@@ -147,8 +237,8 @@ func (e *examiner) read(ctx context.Context, c redis.UniversalClient) {
 		q.add(ctx, configs[i])
 	}
 	var text *redis.StringCmd
-	if e.mark != "" {
-		text = redis.NewStringCmd(ctx, "GET", e.mark)
+	if e.ask.Mark != "" {
+		text = redis.NewStringCmd(ctx, "GET", e.ask.Mark)
 		q.add(ctx, text)
 	}
 	q.send(ctx)
@@ -199,11 +289,11 @@ func (e *examiner) readMemory(q *enquiry, infos []*redis.StringCmd, text *redis.
 	e.seen.Mark = protocol.UnreadMark(err)
 	switch {
 	case strings.HasPrefix(err.Error(), "NOPERM"): // the probes find that, and say what it costs
-		e.Unread = append(e.Unread, "GET "+e.mark+": "+oneLine(err.Error()))
+		e.Unread = append(e.Unread, "GET "+e.ask.Mark+": "+protocol.OneLine(err.Error()))
 	case protocol.OtherType(err):
-		e.noMark = e.mark
+		e.noMark = e.ask.Mark
 	default:
-		e.cannot("GET "+e.mark, "since when it remembers", err)
+		e.cannot("GET "+e.ask.Mark, "since when it remembers", err)
 	}
 }
 
@@ -212,7 +302,7 @@ func (e *examiner) readMemory(q *enquiry, infos []*redis.StringCmd, text *redis.
 func (e *examiner) noteUnread(denials []error, denied error) {
 	for i, s := range sections {
 		// The restart guard sends INFO server, so that one matters by itself.
-		if !s.known(&e.NodeReport) || s.name == "server" && denials[i] != nil {
+		if !s.known(&e.Node) || s.name == "server" && denials[i] != nil {
 			e.cannot("INFO "+s.name, s.means, cmp.Or(denials[i], denied))
 		}
 	}

@@ -1,4 +1,4 @@
-package redlock
+package examine
 
 import (
 	"cmp"
@@ -12,28 +12,37 @@ import (
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// setup is what findings depend on besides the facts about the nodes.
-type setup struct {
-	ttl, nodeTimeout time.Duration
-	quorum           int
-	guard            time.Duration // for how long a restarted node is barred; 0: not at all
+// Severity is that of [redlock.Severity].
+type Severity uint8
+
+const (
+	Info Severity = iota + 1
+	Warning
+	Critical
+)
+
+// Finding is that of [redlock.Finding].
+type Finding struct {
+	Node            string
+	Severity        Severity
+	Code            string
+	Message, Advice string
 }
 
-func (rl *Redlock) setup() setup {
-	s := setup{ttl: rl.opts.TTL, nodeTimeout: rl.opts.nodeTimeout(rl.opts.TTL), quorum: rl.quorum}
-	if rl.guard != nil {
-		s.guard = rl.guard.Period(rl.opts.TTL, false)
-	}
-	return s
+// Setup is what findings depend on besides the facts about the nodes.
+type Setup struct {
+	TTL, NodeTimeout time.Duration
+	Quorum           int
+	Guard            time.Duration // for how long a restarted node is barred; 0: not at all
 }
 
-// remember fills in since when each node's data has been remembering, by the rules of
-// memory.go, for a client that comes now. It returns what that client would know, and which
+// Remember fills in since when each node's data has been remembering, by the rules of
+// the package guard, for a client that comes now. It returns what that client would know, and which
 // marks it would write.
-func remember(all []facts, fixed bool, now tick.Instant) (ms *guard.Memories, missing []*protocol.MarkWrite) {
+func Remember(all []Facts, fixed bool, now tick.Instant) (ms *guard.Memories, missing []*protocol.MarkWrite) {
 	ms, missing = guard.NewMemories(len(all), fixed), make([]*protocol.MarkWrite, len(all))
 	for i, f := range all {
-		if !f.timed {
+		if !f.Timed {
 			continue // nobody knows how old its mark is
 		}
 		s := f.seen
@@ -49,10 +58,10 @@ func remember(all []facts, fixed bool, now tick.Instant) (ms *guard.Memories, mi
 	return ms, missing
 }
 
-// barring fills in for how long yet each node's grants do not count, for a client that knows ms
+// Barring fills in for how long yet each node's grants do not count, for a client that knows ms
 // and has written the marks that are missing; it takes all nodes to tell a fleet's first use.
 // changed is when this client saw other data on a node itself.
-func barring(all []facts, ms *guard.Memories, missing []*protocol.MarkWrite, period time.Duration, now tick.Instant, changed func(i int) int64) {
+func Barring(all []Facts, ms *guard.Memories, missing []*protocol.MarkWrite, period time.Duration, now tick.Instant, changed func(i int) int64) {
 	for i, w := range missing {
 		if w != nil {
 			s := all[i].seen
@@ -63,7 +72,7 @@ func barring(all []facts, ms *guard.Memories, missing []*protocol.MarkWrite, per
 	}
 	for i, f := range all {
 		// Of a node that did not tell all there are other findings. So there are of replicas.
-		if f.Err != nil || !f.timed || f.cut || ms.Nodes[i].Identity == guard.IdentityUncertain {
+		if f.Err != nil || !f.Timed || f.cut || ms.Nodes[i].Identity == guard.IdentityUncertain {
 			continue
 		}
 		left, _ := ms.Bar(i, period, now.Mono)
@@ -77,15 +86,15 @@ type addFinding func(severity Severity, code, message, advice string)
 // addAbout notes a finding about the node of that name, or about all nodes if it is empty.
 type addAbout func(node string, severity Severity, code, message, advice string)
 
-// judge makes findings from the facts, the worst first, otherwise in the order of the nodes.
-func judge(all []facts, s setup) []Finding {
+// Judge makes findings from the facts, the worst first, otherwise in the order of the nodes.
+func Judge(all []Facts, s Setup) []Finding {
 	found := []Finding{}
 	add := func(node string, severity Severity, code, message, advice string) {
 		found = append(found, Finding{Node: node, Severity: severity, Code: code, Message: message, Advice: advice})
 	}
 	for _, f := range all {
 		judgeNode(f, s, func(severity Severity, code, message, advice string) {
-			add(f.Node, severity, code, message, advice)
+			add(f.Node.Node, severity, code, message, advice)
 		})
 	}
 	judgeTwins(all, add)
@@ -97,7 +106,7 @@ func judge(all []facts, s setup) []Finding {
 }
 
 // judgeNode makes the findings that one node's facts are enough for.
-func judgeNode(f facts, s setup, add addFinding) {
+func judgeNode(f Facts, s Setup, add addFinding) {
 	if judgeService(f, add) {
 		return
 	}
@@ -107,41 +116,41 @@ func judgeNode(f facts, s setup, add addFinding) {
 	judgeEviction(f, add)
 	judgeLatency(f, s, add)
 	if outdated(f.Version) {
-		add(SeverityWarning, "version", f.Version+" is older than Redis 6.2, which is the oldest that is supported", "upgrade the server")
+		add(Warning, "version", f.Version+" is older than Redis 6.2, which is the oldest that is supported", "upgrade the server")
 	}
 	judgeRights(f, add)
 	judgeMark(f, add)
 	for _, u := range f.unread {
-		add(SeverityInfo, "unread", fmt.Sprintf("%s cannot be read (%s), so it is not known %s", u.what, u.err, u.means),
+		add(Info, "unread", fmt.Sprintf("%s cannot be read (%s), so it is not known %s", u.what, u.err, u.means),
 			"look it up in the server's configuration, or check as a user who may read it")
 	}
 	if f.cut {
-		add(SeverityWarning, "incomplete", "time was over before the node had answered all questions", "check again, with more time")
+		add(Warning, "incomplete", "time was over before the node had answered all questions", "check again, with more time")
 	}
 }
 
 // judgeService finds nodes of which nothing can be read, and reports whether this is one.
-func judgeService(f facts, add addFinding) bool {
+func judgeService(f Facts, add addFinding) bool {
 	switch {
 	case !f.Reachable && (strings.Contains(f.Err.Error(), "tls: ") || strings.Contains(f.Err.Error(), "x509: ")):
-		add(SeverityCritical, "refused", fmt.Sprintf("there is no trust between it and us: %v", f.Err),
+		add(Critical, "refused", fmt.Sprintf("there is no trust between it and us: %v", f.Err),
 			"fix what the error says: a certificate, its authority, or redis:// for rediss://")
 	case !f.Reachable:
 		why := f.Err.Error()
 		if strings.HasSuffix(why, "i/o timeout") {
 			why = protocol.ErrTimeout.Error() // as other errors say it
 		}
-		add(SeverityWarning, "unreachable", "cannot be reached: "+why,
+		add(Warning, "unreachable", "cannot be reached: "+why,
 			"bring the node back, or fix the network to it; until then one failure fewer is tolerated")
 	case f.Err != nil:
-		severity := SeverityWarning
+		severity := Warning
 		if protocol.Permanent(f.Err) {
-			severity = SeverityCritical
+			severity = Critical
 		}
 		add(severity, "refused", fmt.Sprintf("the server answers, but does not serve us: %v", f.Err),
 			"fix what the error says: password, user, or a server that is still loading")
 	case f.many:
-		add(SeverityWarning, "many-servers", "a cluster or ring client: several servers that count as one node; "+
+		add(Warning, "many-servers", "a cluster or ring client: several servers that count as one node; "+
 			"a failover among them may lose locks, and their settings, clocks and our rights there cannot be checked from here",
 			"use one independent master per node, or check each server with a client of its own")
 	default:
@@ -151,30 +160,30 @@ func judgeService(f facts, add addFinding) bool {
 }
 
 // judgeRole finds servers that are no independent masters, and replicas.
-func judgeRole(f facts, add addFinding) {
+func judgeRole(f Facts, add addFinding) {
 	switch f.Role {
 	case "slave":
-		add(SeverityCritical, "replica", "this is a replica: it grants nothing", "use its master, or promote it; a quorum needs independent masters")
+		add(Critical, "replica", "this is a replica: it grants nothing", "use its master, or promote it; a quorum needs independent masters")
 	case "sentinel":
-		add(SeverityCritical, "sentinel", "this is a Sentinel: it holds no keys", "use a failover client, which asks it for the master")
+		add(Critical, "sentinel", "this is a Sentinel: it holds no keys", "use a failover client, which asks it for the master")
 	}
 	if f.Mode == "cluster" {
-		add(SeverityCritical, "cluster-node", "the node runs in cluster mode: it answers MOVED for most keys",
+		add(Critical, "cluster-node", "the node runs in cluster mode: it answers MOVED for most keys",
 			"use a server with cluster-enabled no")
 	}
 	if f.Role == "master" && f.Replicas > 0 {
-		add(SeverityWarning, "replicas", fmt.Sprintf("%s attached: one that is promoted may lack the latest locks, and grant them again", plural(f.Replicas, "replica")),
+		add(Warning, "replicas", fmt.Sprintf("%s attached: one that is promoted may lack the latest locks, and grant them again", plural(f.Replicas, "replica")),
 			"do not promote a replica within the longest TTL of a failure, or run the node without automatic failover")
 	}
 }
 
 // judgePersistence finds servers that forget locks when they or their machines restart.
-func judgePersistence(f facts, s setup, add addFinding) {
+func judgePersistence(f Facts, s Setup, add addFinding) {
 	// Locks that a restart forgets do no harm if the guard notices the restart.
-	severity, advice := SeverityWarning, fmt.Sprintf(
-		"set appendonly yes and appendfsync always, or keep a crashed node down for the longest TTL in use (here at least %v)", s.ttl)
-	if s.guard > 0 {
-		severity, advice = SeverityInfo, fmt.Sprintf("nothing, as long as no client uses a TTL above the restart guard of %v", s.guard)
+	severity, advice := Warning, fmt.Sprintf(
+		"set appendonly yes and appendfsync always, or keep a crashed node down for the longest TTL in use (here at least %v)", s.TTL)
+	if s.Guard > 0 {
+		severity, advice = Info, fmt.Sprintf("nothing, as long as no client uses a TTL above the restart guard of %v", s.Guard)
 	}
 	switch {
 	case f.AppendOnly == "no":
@@ -187,41 +196,41 @@ func judgePersistence(f facts, s setup, add addFinding) {
 }
 
 // judgeEviction finds servers that throw away locks when their memory is full.
-func judgeEviction(f facts, add addFinding) {
+func judgeEviction(f Facts, add addFinding) {
 	already := ""
 	if f.EvictedKeys > 0 {
 		already = fmt.Sprintf("; it has evicted %s since its start", plural(f.EvictedKeys, "key"))
 	}
 	switch {
 	case f.MaxMemoryPolicy == "" && f.EvictedKeys > 0:
-		add(SeverityCritical, "eviction", "the server has been full and has thrown away keys, which may be locks"+already,
+		add(Critical, "eviction", "the server has been full and has thrown away keys, which may be locks"+already,
 			"set maxmemory-policy noeviction, and give the server more memory")
 	case f.MaxMemoryPolicy == "noeviction" && f.EvictedKeys > 0:
-		add(SeverityInfo, "eviction", "maxmemory-policy is noeviction now, and was another before"+already, "nothing, if it stays so")
+		add(Info, "eviction", "maxmemory-policy is noeviction now, and was another before"+already, "nothing, if it stays so")
 	case f.MaxMemoryPolicy == "" || f.MaxMemoryPolicy == "noeviction":
 	case f.MaxMemory > 0:
-		add(SeverityCritical, "eviction", fmt.Sprintf("maxmemory-policy %s with maxmemory %d: the server throws away locks when it is full%s", f.MaxMemoryPolicy, f.MaxMemory, already),
+		add(Critical, "eviction", fmt.Sprintf("maxmemory-policy %s with maxmemory %d: the server throws away locks when it is full%s", f.MaxMemoryPolicy, f.MaxMemory, already),
 			"set maxmemory-policy noeviction")
 	default:
-		add(SeverityWarning, "eviction", fmt.Sprintf("maxmemory-policy %s would throw away locks; only the missing maxmemory prevents it", f.MaxMemoryPolicy),
+		add(Warning, "eviction", fmt.Sprintf("maxmemory-policy %s would throw away locks; only the missing maxmemory prevents it", f.MaxMemoryPolicy),
 			"set maxmemory-policy noeviction")
 	}
 }
 
 // judgeLatency finds nodes that are too slow for the timeout per node.
-func judgeLatency(f facts, s setup, add addFinding) {
+func judgeLatency(f Facts, s Setup, add addFinding) {
 	switch {
-	case f.Latency >= s.nodeTimeout:
-		add(SeverityCritical, "slow", fmt.Sprintf("the quickest answer took %v, and NodeTimeout is %v: the node never votes in time", rounded(f.Latency), s.nodeTimeout),
+	case f.Latency >= s.NodeTimeout:
+		add(Critical, "slow", fmt.Sprintf("the quickest answer took %v, and NodeTimeout is %v: the node never votes in time", rounded(f.Latency), s.NodeTimeout),
 			"use nearer nodes, or a longer TTL or NodeTimeout")
-	case f.Latency >= s.nodeTimeout/2:
-		add(SeverityWarning, "slow", fmt.Sprintf("the quickest answer took %v of the NodeTimeout of %v", rounded(f.Latency), s.nodeTimeout),
+	case f.Latency >= s.NodeTimeout/2:
+		add(Warning, "slow", fmt.Sprintf("the quickest answer took %v of the NodeTimeout of %v", rounded(f.Latency), s.NodeTimeout),
 			"use nearer nodes, or a longer TTL or NodeTimeout")
 	}
 }
 
 // judgeRights finds rights that the user lacks: one finding for each thing that needs them.
-func judgeRights(f facts, add addFinding) {
+func judgeRights(f Facts, add addFinding) {
 	of := make(map[need][]string)
 	said := make(map[need]string)
 	for _, d := range f.lacks {
@@ -236,91 +245,91 @@ func judgeRights(f facts, add addFinding) {
 		code     string
 		means    string
 	}{
-		{forLocks, SeverityCritical, "rights", "locks cannot be acquired, extended or released on this node"},
-		{forLines, SeverityWarning, "rights-queue", "waiters poll, in no order"},
-		{forNotices, SeverityWarning, "rights-notify", "waiters find a release by timers, some time later"},
-		{forMemory, SeverityWarning, "rights-memory", "a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds"},
-		{forEnds, SeverityWarning, "rights-client", "what was sent over a connection that broke cannot be stopped, so a lock that nobody holds may appear later and last for its TTL"},
-		{forSharing, SeverityInfo, "rights-shared", "shared locks and semaphores fail here, and nothing else does"},
-		{forBundles, SeverityInfo, "rights-bundle", "releases of several locks at once cost this node more than they need to"},
+		{forLocks, Critical, "rights", "locks cannot be acquired, extended or released on this node"},
+		{forLines, Warning, "rights-queue", "waiters poll, in no order"},
+		{forNotices, Warning, "rights-notify", "waiters find a release by timers, some time later"},
+		{forMemory, Warning, "rights-memory", "a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds"},
+		{forEnds, Warning, "rights-client", "what was sent over a connection that broke cannot be stopped, so a lock that nobody holds may appear later and last for its TTL"},
+		{forSharing, Info, "rights-shared", "shared locks and semaphores fail here, and nothing else does"},
+		{forBundles, Info, "rights-bundle", "releases of several locks at once cost this node more than they need to"},
 	} {
 		if what := slices.Compact(of[r.need]); len(what) > 0 {
 			add(r.severity, r.code, fmt.Sprintf("this user lacks %s (%s): %s", strings.Join(what, ", "), said[r.need], r.means), "grant it to the user by ACL SETUSER")
 		}
 	}
 	if f.masked {
-		add(SeverityInfo, "rights-keys", "this user may not touch every key, so it is not known whether it may touch those of your locks",
+		add(Info, "rights-keys", "this user may not touch every key, so it is not known whether it may touch those of your locks",
 			"see that the user's key patterns cover each lock's key and its line, {key}:line")
 	}
 }
 
 // judgeMark finds nodes where others have something under the key of the memory mark.
-func judgeMark(f facts, add addFinding) {
+func judgeMark(f Facts, add addFinding) {
 	if f.noMark != "" {
-		add(SeverityWarning, "memory-mark", fmt.Sprintf("%q holds what is no memory mark: a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds", f.noMark),
+		add(Warning, "memory-mark", fmt.Sprintf("%q holds what is no memory mark: a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds", f.noMark),
 			"move it: the key belongs to this library, or give Options.KeyPrefix another value in all clients")
 	}
 }
 
 // judgeTwins finds servers that are two nodes.
-func judgeTwins(all []facts, add addAbout) {
+func judgeTwins(all []Facts, add addAbout) {
 	ids := make([]string, len(all))
 	for i, f := range all {
 		ids[i] = f.RunID
 	}
-	for _, t := range twins(ids) {
-		first, second := all[t.first], all[t.second]
-		add(second.Node, SeverityCritical, "same-server", fmt.Sprintf("the same server as %s (run id %s): it votes twice, and two lost votes are one failure", first.Node, second.RunID),
+	for _, t := range guard.Twins(ids) {
+		first, second := all[t.First], all[t.Second]
+		add(second.Node.Node, Critical, "same-server", fmt.Sprintf("the same server as %s (run id %s): it votes twice, and two lost votes are one failure", first.Node.Node, second.RunID),
 			"give each server once; a database or a second name does not make another node")
 	}
 }
 
 // judgeAges finds nodes that were started so recently that locks which they granted before
 // may still be held.
-func judgeAges(all []facts, s setup, add addAbout) {
-	limit := s.ttl
-	if s.guard > 0 {
-		limit = s.guard
+func judgeAges(all []Facts, s Setup, add addAbout) {
+	limit := s.TTL
+	if s.Guard > 0 {
+		limit = s.Guard
 	}
-	young := func(f facts) bool { return f.aged && f.Uptime-time.Second < limit } // see NodeReport.Uptime
-	everybody := !slices.ContainsFunc(all, func(f facts) bool { return !young(f) })
+	young := func(f Facts) bool { return f.Aged && f.Uptime-time.Second < limit } // see redlock.NodeReport
+	everybody := !slices.ContainsFunc(all, func(f Facts) bool { return !young(f) })
 	for _, f := range all {
 		switch {
 		case f.BarredFor > 0 || !young(f):
 		case everybody:
-			add(f.Node, SeverityInfo, "young", fmt.Sprintf("started %v ago, as all nodes were lately: taken for a first start, with nothing to forget", f.Uptime),
+			add(f.Node.Node, Info, "young", fmt.Sprintf("started %v ago, as all nodes were lately: taken for a first start, with nothing to forget", f.Uptime),
 				"nothing, if it was one")
-		case s.guard > 0: // which would bar it if it had to
+		case s.Guard > 0: // which would bar it if it had to
 		case f.AppendOnly == "yes" && f.AppendFsync == "always":
 		default:
-			add(f.Node, SeverityWarning, "young", fmt.Sprintf("started %v ago, less than the TTL of %v: it may have forgotten locks that are still held", f.Uptime, limit),
+			add(f.Node.Node, Warning, "young", fmt.Sprintf("started %v ago, less than the TTL of %v: it may have forgotten locks that are still held", f.Uptime, limit),
 				"keep a restarted node down for the longest TTL, and restart one node at a time")
 		}
 	}
 }
 
 // judgeBarred finds a node whose grants do not count yet.
-func judgeBarred(f facts, s setup, add addFinding) {
+func judgeBarred(f Facts, s Setup, add addFinding) {
 	if f.BarredFor <= 0 {
 		return
 	}
 	why := "its data was lost or replaced lately, or its first replica was attached"
-	if f.aged && f.Uptime-time.Second < s.guard {
+	if f.Aged && f.Uptime-time.Second < s.Guard {
 		why = fmt.Sprintf("started %v ago", f.Uptime)
 	}
-	add(SeverityWarning, "barred", fmt.Sprintf("%s: it may have forgotten locks, so the restart guard does not count its grants for %v more (for locks with a TTL of %v; longer for longer ones)",
-		why, tenths(f.BarredFor), s.ttl), "wait; restart or flush no other node before that")
+	add(Warning, "barred", fmt.Sprintf("%s: it may have forgotten locks, so the restart guard does not count its grants for %v more (for locks with a TTL of %v; longer for longer ones)",
+		why, tenths(f.BarredFor), s.TTL), "wait; restart or flush no other node before that")
 }
 
 // clockPatience is by how much clocks may differ before Check says so.
 const clockPatience = time.Second
 
 // judgeClocks compares the nodes' clocks with each other and with ours.
-func judgeClocks(all []facts, add addAbout) {
-	var early, late *facts
+func judgeClocks(all []Facts, add addAbout) {
+	var early, late *Facts
 	for i := range all {
 		f := &all[i]
-		if !f.timed {
+		if !f.Timed {
 			continue
 		}
 		if early == nil || f.ClockOffset+f.ClockMargin < early.ClockOffset+early.ClockMargin {
@@ -330,7 +339,7 @@ func judgeClocks(all []facts, add addAbout) {
 			late = f
 		}
 		if off := f.ClockOffset; max(off, -off)-f.ClockMargin > clockPatience {
-			add(f.Node, SeverityInfo, "clock-local", fmt.Sprintf("its clock differs from this machine's by %v; locks do not depend on that", rounded(off)),
+			add(f.Node.Node, Info, "clock-local", fmt.Sprintf("its clock differs from this machine's by %v; locks do not depend on that", rounded(off)),
 				"synchronize the clocks, of this machine too, so that logs and times can be compared")
 		}
 	}
@@ -338,27 +347,27 @@ func judgeClocks(all []facts, add addAbout) {
 		return
 	}
 	if apart := (late.ClockOffset - late.ClockMargin) - (early.ClockOffset + early.ClockMargin); apart > clockPatience {
-		add("", SeverityWarning, "clocks-apart", fmt.Sprintf("the clock of %s is %v ahead of that of %s: fencing tokens may lose their order when counters are lost, and times in wait queues are off",
-			late.Node, rounded(late.ClockOffset-early.ClockOffset), early.Node), "synchronize the nodes' clocks")
+		add("", Warning, "clocks-apart", fmt.Sprintf("the clock of %s is %v ahead of that of %s: fencing tokens may lose their order when counters are lost, and times in wait queues are off",
+			late.Node.Node, rounded(late.ClockOffset-early.ClockOffset), early.Node.Node), "synchronize the nodes' clocks")
 	}
 }
 
 // judgeNumber makes the findings about how many nodes there are and how many of them serve us.
-func judgeNumber(all []facts, s setup, add addAbout) {
-	n, votes := countNodes(all, facts.serves), countNodes(all, facts.votes)
+func judgeNumber(all []Facts, s Setup, add addAbout) {
+	n, votes := Count(all, Facts.Serves), Count(all, Facts.votes)
 	switch {
-	case n < s.quorum:
-		add("", SeverityCritical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us, and %d are needed: no lock can be acquired or extended", n, len(all), s.quorum),
+	case n < s.Quorum:
+		add("", Critical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us, and %d are needed: no lock can be acquired or extended", n, len(all), s.Quorum),
 			"bring nodes back before anything else; do not point clients at other nodes")
-	case votes < s.quorum:
-		add("", SeverityCritical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us and may vote, and %d are needed: no lock can be acquired%s; held ones are extended and released",
-			votes, len(all), s.quorum, forLeft(untilQuorum(all, s.quorum))), "wait for the barred nodes, or bring others back; do not point clients at other nodes")
+	case votes < s.Quorum:
+		add("", Critical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us and may vote, and %d are needed: no lock can be acquired%s; held ones are extended and released",
+			votes, len(all), s.Quorum, forLeft(untilQuorum(all, s.Quorum))), "wait for the barred nodes, or bring others back; do not point clients at other nodes")
 	}
 	switch n = len(all); {
 	case n == 1:
-		add("", SeverityInfo, "single-node", "there is one node, so its failure is the failure of all locks", "use three or five independent nodes if that is not enough")
+		add("", Info, "single-node", "there is one node, so its failure is the failure of all locks", "use three or five independent nodes if that is not enough")
 	case n%2 == 0:
-		add("", SeverityInfo, "even-number", fmt.Sprintf("%d nodes tolerate %s, no more than %d nodes do", n, plural(n-s.quorum, "failure"), n-1), "use an odd number of nodes")
+		add("", Info, "even-number", fmt.Sprintf("%d nodes tolerate %s, no more than %d nodes do", n, plural(n-s.Quorum, "failure"), n-1), "use an odd number of nodes")
 	}
 }
 
@@ -378,7 +387,7 @@ func plural[N int | int64](n N, what string) string {
 
 // untilQuorum is how long it takes until a quorum may vote if nothing else happens; 0 if that
 // does not help.
-func untilQuorum(all []facts, quorum int) time.Duration {
+func untilQuorum(all []Facts, quorum int) time.Duration {
 	var left []time.Duration
 	for _, f := range all {
 		if f.votes() || f.BarredFor > 0 {
