@@ -35,6 +35,16 @@ type gate struct {
 	turnAt  int64         // when the last one began, or the first waiter came
 }
 
+// gated is where a waiter is at the gate. queues.mu guards it.
+type gated struct {
+	end      time.Time // its deadline; zero: it has none, and is never kept out
+	inside   bool      // the gate let it in, which has a deadline
+	parkedAt int       // in the heap of those that wait at the gate
+	hadTurn  bool
+}
+
+func (w *gated) hurries() bool { return !w.end.IsZero() }
+
 // enter waits at the gate, until ctx ends or the Redlock is closed.
 func (w *waiter) enter(ctx context.Context) error {
 	qs := w.queues
@@ -44,14 +54,14 @@ func (w *waiter) enter(ctx context.Context) error {
 		return nil
 	}
 	w.of = qs.of(w.resource)
-	w.end, w.hurries = ctx.Deadline()
+	w.end, _ = ctx.Deadline()
 	now, g := w.clock.Now(), &w.of.gate
 	if g.waiters() == 0 {
 		g.turnAt = now.Mono
 	}
 	parked := false
 	switch {
-	case !w.hurries:
+	case !w.hurries():
 		g.patient++
 	case !g.letIn(w, now):
 		parked = true
@@ -105,7 +115,7 @@ func (g *gate) letOthersIn(now tick.Instant) {
 // leave is for a waiter that is done, one way or another.
 func (g *gate) leave(w *waiter, now tick.Instant) {
 	switch {
-	case !w.hurries:
+	case !w.hurries():
 		g.patient--
 	case w.inside:
 		g.hurried--

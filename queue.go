@@ -154,7 +154,7 @@ func (k *keyWaiters) add(w *waiter) {
 func (k *keyWaiters) remove(w *waiter, now tick.Instant) {
 	if w.place != nil {
 		k.waiters.Remove(w.place)
-		if w.toldToWait {
+		if w.ahead >= 0 {
 			k.refusedAt = now.Mono
 		}
 		if k.waiters.Len() == 0 {
@@ -235,7 +235,7 @@ func (qs *queues) heard(w *waiter, a answer) {
 	k := w.of
 	k.gate.letOthersIn(at)
 	if !a.ours {
-		k.refusedAt, w.toldToWait, w.ahead = now, true, int(a.ahead)
+		k.refusedAt, w.ahead = now, int(a.ahead)
 		k.holding = holding{at: at, holder: holderOf(a.holder), ttl: max(a.ttl, 0)}
 	}
 	if a.publishDenied {

@@ -18,41 +18,41 @@ type waiter struct {
 	id     int64         // for Clock.Yield
 	signal chan struct{} // one token: woken, or look again
 	order  []int         // of nodes, the arbiter first
-	sub    *subscription // guarded by queues.mu
-
-	// entry is what stands in the queue of node, with the value of the next attempt; empty
-	// if nothing does. ended is that of the attempt before, until it is known to be gone.
-	node         int
-	entry, value string
-	ended        string
-	arrival      int64        // on node
-	joined       bool         // node has confirmed the entry
-	number       int64        // of the permit that is reserved for us; 0: none
-	join         *round       // under way; nil: none
-	joinCall     *lane.Call   // the latest, which a release of the entry takes back
-	since        tick.Instant // when it first joined anywhere
-	failures     int          // attempts in a row that were our turn and failed
-	door         string       // the value under which it keeps others from sharing the lock; empty: it does not
-	failedAt     int          // with the queue of this node
-	home         int          // where we asked last to be let in, since our turns were in vain; -1: nowhere
-	homeAt       int64        // when we did
+	since  tick.Instant  // when it first joined anywhere
+	door   string        // the value under which it keeps others from sharing the lock; empty: it does not
+	standing
+	vain
 
 	// Guarded by queues.mu:
-	of         *keyWaiters   // those of its key
-	place      *list.Element // in of; nil: not in a queue
-	woken      bool          // the lock is reserved for it
-	aside      bool          // it polls, and looks after nobody
-	beside     []string      // who held the lock without our node when turns of ours came to nothing
-	told       int64         // the number of the permit that is; 0: none
-	toldToWait bool          // some node said that another has the lock
-	ahead      int           // how many were before it when it was told last; -1: it was not
+	sub   *subscription
+	of    *keyWaiters   // those of its key
+	place *list.Element // in of; nil: not in a queue
+	ahead int           // how many were before it when it was told last to wait; -1: it was not
+	woken bool          // the lock is reserved for it
+	told  int64         // the number of the permit that is; 0: none
+	aside bool          // it polls, and looks after nobody
+	gated
+}
 
-	// Of the gate, guarded by queues.mu as well:
-	hurries  bool      // it has a deadline:
-	end      time.Time // which is this
-	inside   bool      // the gate let it in
-	parkedAt int       // in the heap of those that wait at the gate
-	hadTurn  bool
+// standing is what a waiter has in the queue of a node: an entry, with the value of its next attempt.
+type standing struct {
+	node         int
+	entry, value string     // empty if there is nothing
+	ended        string     // the entry of the attempt before, until it is known to be gone
+	arrival      int64      // on node
+	joined       bool       // node has confirmed the entry
+	number       int64      // of the permit that is reserved for us; 0: none
+	join         *round     // under way; nil: none
+	joinCall     *lane.Call // the latest, which a release of the entry takes back
+}
+
+// vain is what a waiter knows of turns that came to nothing.
+type vain struct {
+	failures int      // attempts in a row that were our turn and failed
+	failedAt int      // with the queue of this node
+	home     int      // where we asked last to be let in since; -1: nowhere
+	homeAt   int64    // when we did
+	beside   []string // who held the lock without our node meanwhile; guarded by queues.mu
 }
 
 // newWaiter returns nil if the key cannot have a queue.
@@ -60,7 +60,7 @@ func newWaiter(qs *queues, r *resource) *waiter {
 	if !r.hasQueue() {
 		return nil
 	}
-	return &waiter{resource: r, ahead: -1, home: -1, queues: qs, id: r.clock.Now().Mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
+	return &waiter{resource: r, ahead: -1, vain: vain{home: -1}, queues: qs, id: r.clock.Now().Mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
 }
 
 // await joins the queue, or stays in it, and returns nil when it is time for an attempt.

@@ -121,25 +121,40 @@ type Conversations struct {
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
 
-	Mu        sync.Mutex
-	idle      []*conversation // in the order of use
-	out       []*conversation
-	takers    []*taker
-	asked     int64           // so many takers there were
-	killing   int             // so many are used to end others, and free soon
-	trying    bool            // a fresh conversation is on its way, see fresh
-	spare     Flow            // one that has not told who it is, to be asked again
-	runID     string          // of the process that told last who it is
-	patience  time.Duration   // of the last batch
-	freshSent int64           // when the last fresh conversation that was answered was asked; 0: never
-	roundTrip time.Duration   // of that
-	roleAt    tick.Instant    // since when the role is as it was told last; what was told was asked for then
-	noKill    bool            // it is denied
-	busy      bool            // the last fresh conversation was answered by an error that passes
-	undead    []*conversation // over, and perhaps not on the server: see linger
-	undeadAt  int64           // when to try next to end these
-	expiry    tick.Alarm
-	closed    bool
+	Mu     sync.Mutex   // guards what follows
+	runID  string       // of the process that told last who it is
+	roleAt tick.Instant // since when the role is as it was told last; what was told was asked for then
+	pool
+	redial
+	remains
+}
+
+// pool is the conversations of one node, and those who wait for one.
+type pool struct {
+	idle   []*conversation // in the order of use
+	out    []*conversation
+	takers []*taker
+	asked  int64 // so many takers there were
+	expiry tick.Alarm
+	closed bool
+}
+
+// redial is what the fresh conversations told by which one that is overdue is judged.
+type redial struct {
+	trying    bool          // one is on its way, see fresh
+	busy      bool          // the last one was answered by an error that passes
+	spare     Flow          // one that has not told who it is, to be asked again
+	patience  time.Duration // of the last batch
+	freshSent int64         // when the last one that was answered was asked; 0: never
+	roundTrip time.Duration // of that
+}
+
+// remains are conversations that are over here, and perhaps not on the server.
+type remains struct {
+	noKill   bool            // to end them is denied
+	killing  int             // so many others are used to end some, and free soon
+	undead   []*conversation // see linger
+	undeadAt int64           // when to try next to end these
 }
 
 const (

@@ -64,7 +64,7 @@ func (cs *Conversations) check(cv *conversation) {
 	switch {
 	case !cv.busy || cs.closed:
 	case now >= cv.overAt:
-		over = true
+		over = true // whatever the server does, nothing waits for it any more
 	case now < cv.overdueAt:
 		cv.watch.Set(cv.overdueAt, now)
 	case cv.suspectAt == 0 && cs.freshSent > cv.sentAt:
@@ -89,6 +89,7 @@ func (cs *Conversations) check(cv *conversation) {
 // suspect gives a conversation that is overdue its last chance, since a fresh one was
 // answered; the caller holds mu.
 func (cs *Conversations) suspect(cv *conversation, now int64) {
+	// Bytes that come from now on show that it is slow, and not silent.
 	cv.heardThen = cv.flow.Heard()
 	cv.suspectAt = now + int64(cs.silence())
 	cv.watch.Set(min(cv.suspectAt, cv.overAt), now)
@@ -106,6 +107,7 @@ func (cs *Conversations) silence() time.Duration {
 // there anyway, and what was sent may be read as soon as it does.
 func (cs *Conversations) settle(old *conversation, patience, bound time.Duration) (settled bool) {
 	cs.Mu.Lock()
+	// Without a run id the fresh one may be with another process, in which that id is another client's.
 	hopeless := cs.noKill || cs.closed || old.who.RunID == "" || old.who.ClientID == 0
 	cs.Mu.Unlock()
 	if hopeless {

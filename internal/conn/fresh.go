@@ -61,13 +61,14 @@ func (cs *Conversations) takeNew(start int64, patience, bound time.Duration) (*c
 	}
 	if now := cs.begin(cv, patience, bound); now-start >= int64(patience) {
 		cs.putBack(cv)
-		return nil, lane.ErrTooLate // connecting took so long that nobody waits any more
+		return nil, lane.ErrTooLate // connecting took so long that no call waits any more
 	}
 	return cv, nil
 }
 
 // await waits for a conversation for at most limit. One that lies idle will do if it was
-// answered after since.
+// answered after since: of an older one it is not known whether it fares better than the one that
+// is to be ended. settles: it is wanted to end another one, as long as which a lane stands still.
 func (cs *Conversations) await(limit time.Duration, since int64, settles bool) (*conversation, error) {
 	cs.Mu.Lock()
 	if cs.closed {
@@ -86,9 +87,10 @@ func (cs *Conversations) await(limit time.Duration, since int64, settles bool) (
 	tk, id := &taker{got: make(chan *conversation, 1), settles: settles}, cs.asked%256
 	at := len(cs.takers)
 	if settles {
-		at = 0
+		at = 0 // a batch may take any conversation, and what was sent over the old one may land meanwhile
 	}
 	cs.takers = slices.Insert(cs.takers, at, tk)
+	// Ending takes one round trip, so a conversation that does so is free before a fresh one is there.
 	if !settles || cs.killing == 0 {
 		cs.refresh()
 	}
@@ -113,7 +115,7 @@ func (cs *Conversations) refuse(why error, whom func(*taker) bool) {
 func (cs *Conversations) refuseLocked(why error, whom func(*taker) bool) {
 	cs.takers = slices.DeleteFunc(cs.takers, func(tk *taker) bool {
 		if whom(tk) {
-			tk.err = why
+			tk.err = why // read once got is closed, so it needs no mutex there
 			close(tk.got)
 			return true
 		}
@@ -127,6 +129,7 @@ func (cs *Conversations) putBack(cv *conversation) {
 	cs.Mu.Lock()
 	now := cs.clock.Now().Mono
 	cs.endLocked(cv)
+	// Of several the aged one goes at once; the only one waits for its successor.
 	aged := cs.habits.Life > 0 && now >= cv.agedAt
 	keep := !cs.closed && !cv.over && !cs.isReplaced(cv) && !(aged && len(cs.idle) > 0)
 	if keep {
@@ -145,6 +148,7 @@ func (cs *Conversations) putBack(cv *conversation) {
 
 // hand hands over or keeps a conversation that is surely of use; the caller holds mu.
 func (cs *Conversations) hand(cv *conversation, now int64) {
+	// First of all, as a SET over what is left on the server may still give somebody a lock for a TTL.
 	if cs.endsUndead(cv, now) {
 		go cs.endUndead(cv)
 		return
@@ -155,7 +159,7 @@ func (cs *Conversations) hand(cv *conversation, now int64) {
 		if tk.settles {
 			cs.killing++
 		}
-		tk.got <- cv
+		tk.got <- cv // which has room for one
 		return
 	}
 	cv.answeredAt = now
@@ -210,7 +214,7 @@ func (cs *Conversations) fresh() {
 		if !cs.goOn(&t, err) {
 			return
 		}
-		if !t.timedOut {
+		if !t.timedOut { // which took long enough
 			cs.sleep(t.pause)
 			t.pause = min(2*t.pause, lane.MaxBackoff)
 		}
@@ -234,6 +238,7 @@ func (t *trial) once() (*conversation, error) {
 	cs.Mu.Lock()
 	patience := cs.patience
 	cs.Mu.Unlock()
+	// A lane that is patient has a slow link, over which a greeting takes two round trips and more.
 	wait := max(t.wait, min(2*patience, LastRedial))
 	t.timedOut = false
 	if t.flow != nil && !t.flow.Alive() {
@@ -250,6 +255,7 @@ func (t *trial) once() (*conversation, error) {
 	}
 	f := t.flow
 	cv := &conversation{flow: f}
+	// Closing is the only way to end a read: go-redis does not look at a context while it reads.
 	timer := cs.clock.AfterFunc(wait, f.Close)
 	stop := context.AfterFunc(cs.ctx, f.Close)
 	cv.askedAt = cs.clock.Now()
@@ -258,9 +264,10 @@ func (t *trial) once() (*conversation, error) {
 	t.doneAt = cs.clock.Now().Mono
 	cs.clock.Yield(4)
 	if err == nil {
-		cs.learn(cv, s)
+		cs.learn(cv, s) // before a batch uses it, since answers are judged by what a server said of itself
 	}
 	stop()
+	// The timer has closed the flow, whatever was answered in the last moment.
 	if !timer.Stop() {
 		f.Close()
 		t.flow, t.timedOut = nil, true
@@ -270,6 +277,8 @@ func (t *trial) once() (*conversation, error) {
 		t.flow = nil
 		return cv, nil
 	}
+	// A server that answers LOADING is asked again over the same flow. An answer that sends clients
+	// elsewhere is go-redis' own from then on, so that takes another flow.
 	if !protocol.IsServerError(err) || elsewhere(err) {
 		f.Close()
 		t.flow = nil
@@ -278,7 +287,8 @@ func (t *trial) once() (*conversation, error) {
 }
 
 // arrive hands a fresh conversation over. Those that are overdue and stay silent from now
-// on are over.
+// on are over: the answer to the fresh one shows that the server runs and can be reached, so what is
+// wrong is wrong with their connections alone.
 func (cs *Conversations) arrive(cv *conversation, t *trial) {
 	now := cs.clock.Now().Mono
 	cs.Mu.Lock()
@@ -288,6 +298,7 @@ func (cs *Conversations) arrive(cv *conversation, t *trial) {
 		cv.flow.Close()
 		return
 	}
+	// From when it was asked, as the server may have read other connections before this one was there.
 	cs.freshSent, cs.roundTrip = t.sentAt, time.Duration(t.doneAt-t.sentAt)
 	for _, o := range cs.out {
 		if o.busy && now >= o.overdueAt && o.suspectAt == 0 {
@@ -317,6 +328,7 @@ func (cs *Conversations) goOn(t *trial, err error) bool {
 	default:
 		cs.refuseLocked(err, func(*taker) bool { return true })
 	}
+	// Where a conversation is overdue it is not known without a fresh one whether it is silent by itself.
 	overdue := slices.ContainsFunc(cs.out, func(o *conversation) bool { return now >= o.overdueAt })
 	if !cs.closed && (overdue || len(cs.takers) > 0) {
 		cs.Mu.Unlock()
@@ -324,6 +336,7 @@ func (cs *Conversations) goOn(t *trial, err error) bool {
 	}
 	cs.trying = false
 	f := t.flow
+	// Kept for the next try, or a server that loads for an hour would see a connection for each.
 	if f != nil && !cs.closed {
 		cs.spare, f = f, nil
 	}
