@@ -20,8 +20,8 @@ type acquisition struct {
 	wait    bool            // for a holder
 	renews  bool            // once it is held
 	nth     int             // of those that one call acquires at the same moment
-	// adopts is the token of the lock to go on with; empty: it is to be free.
-	adopts string
+	// adoptFrom is the token of the lock to go on with; empty: it is to be free.
+	adoptFrom string
 
 	start    tick.Instant
 	attempts int
@@ -185,14 +185,14 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	return a.settle(at)
+	return a.conclude(at)
 }
 
 // ask sends the SETs of an attempt, with the value that stands in the queue if the acquire waits
 // there.
 func (a *acquisition) ask() (at *attempt, err error) {
 	at = newAttempt(a.resource, a.queues)
-	at.nth, at.origin, at.adopted = int32(a.nth), a.adopts, a.adopts != ""
+	at.nth, at.origin, at.adopted = int32(a.nth), a.adoptFrom, a.adoptFrom != ""
 	if a.w != nil && a.w.entry != "" {
 		node, entry, value, number := a.w.claim()
 		at.arbiter, at.origin, at.value, at.wants = int16(node), entry, value, int32(number)
@@ -203,8 +203,8 @@ func (a *acquisition) ask() (at *attempt, err error) {
 	return at, nil
 }
 
-// settle waits for what becomes of an attempt, and makes a lock of it if it was granted.
-func (a *acquisition) settle(at *attempt) (lock *Lock, retryable bool, err error) {
+// conclude waits for what becomes of an attempt, and makes a lock of it if it was granted.
+func (a *acquisition) conclude(at *attempt) (lock *Lock, retryable bool, err error) {
 	r, until := &at.round, validUntil(at.start, a.terms.TTL, a.opts.DriftFactor)
 	v, cut := at.wait(a.ctx)
 	var fence uint64
@@ -249,7 +249,7 @@ func (a *acquisition) abandon(at *attempt) {
 
 // op is what the attempt is called in errors.
 func (a *acquisition) op() protocol.Op {
-	if a.adopts != "" {
+	if a.adoptFrom != "" {
 		return protocol.OpAdopt
 	}
 	return protocol.OpAcquire
@@ -264,12 +264,12 @@ func (a *acquisition) reasons(r *round, v verdict, cut error) (reasons []error, 
 		return withContextErr(a.ctx), false
 	case v == verdictGranted:
 		return []error{ErrExpired}, true
-	case v == verdictHeld && a.adopts != "":
+	case v == verdictHeld && a.adoptFrom != "":
 		return []error{ErrNotHeld}, false
 	case v == verdictHeld:
 		return []error{ErrHeld}, true
 	default:
-		if r.lacksTwins() {
+		if r.lacksForDuplicates() {
 			return []error{ErrNoQuorum, ErrDuplicateNode}, false
 		}
 		return []error{ErrNoQuorum}, !r.permanent()

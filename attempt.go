@@ -219,7 +219,7 @@ func (a *attempt) observe(i int, b protocol.Answer) {
 		g.mayForget()
 	}
 	if a.terms.shared && b.LeftUntold() {
-		a.queues.notTold(i)
+		a.queues.notePublishDenied(i)
 		a.queues.othersWait(a.resource, true)
 	}
 }
@@ -249,7 +249,7 @@ func (g *grantRecord) mayForget() {
 	}
 	g.took = g.room[:0]
 	for i := range a.round.seats {
-		g.took = append(g.took, a.round.seats[i].cast.elapsed) // final
+		g.took = append(g.took, a.round.seats[i].ballot.elapsed) // final
 	}
 	g.attempt.Store(nil)
 }

@@ -36,7 +36,7 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 	if !rl.made() {
 		return Report{}, fmt.Errorf("redlock: check: %w Redlock: it was not made by Open or New", ErrInvalid)
 	}
-	if rl.life.over() {
+	if rl.life.closed() {
 		return Report{}, fmt.Errorf("redlock: check: %w", ErrClosed)
 	}
 	if ctx.Err() != nil {

@@ -262,7 +262,7 @@ func (l *Lock) lastSet(i int) *lane.Call {
 	switch a := l.attempt.Load(); {
 	case a != nil:
 		return &a.round.seats[i].call
-	case l.terms.fencing, l.terms.shared, l.adopts() != "", l.entry() != "" && i == int(l.arbiter):
+	case l.terms.fencing, l.terms.shared, l.adoptFrom() != "", l.entry() != "" && i == int(l.arbiter):
 		return scriptGrant
 	default:
 		return plainGrant
@@ -298,7 +298,7 @@ func (l *Lock) renewLater(err error) {
 	now := l.clock.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over != nil || l.life.over() {
+	if l.over != nil || l.life.closed() {
 		return
 	}
 	if next := l.terms.TTL / 3; err == nil {

@@ -14,7 +14,7 @@ type footprint struct {
 	*resource
 	queues *queues
 	value  string // on the nodes: token@owner
-	// origin is what came before: see entry and adopts.
+	// origin is what came before: see entry and adoptFrom.
 	origin  string
 	adopted bool
 	shared  bool // held together with others; a downgrade makes it so, under Lock.mu
@@ -33,8 +33,8 @@ func (f *footprint) entry() string {
 	return f.origin
 }
 
-// adopts is the token of the lock that it goes on with, which is not waited for; empty: none.
-func (f *footprint) adopts() string {
+// adoptFrom is the token of the lock that it goes on with, which is not waited for; empty: none.
+func (f *footprint) adoptFrom() string {
 	if f.adopted {
 		return f.origin
 	}

@@ -28,11 +28,11 @@ const (
 // Each process judges by its own waiters and how often one of them has its turn: where
 // several processes wait, each has a share of both. queues.mu guards all of it.
 type gate struct {
-	patient int // waiters without a deadline
-	hurried int // those with one that are in the queue; some are if any are parked
-	parked  parking
-	pace    time.Duration // from one turn of ours to the next, while there are waiters
-	turnAt  int64         // when the last one began, or the first waiter came
+	withoutDeadline int // waiters without a deadline
+	inside          int // those with one that are in the queue; some are if any are parked
+	parked          parking
+	pace            time.Duration // from one turn of ours to the next, while there are waiters
+	turnAt          int64         // when the last one began, or the first waiter came
 }
 
 // gated is where a waiter is at the gate. queues.mu guards it.
@@ -43,7 +43,7 @@ type gated struct {
 	hadTurn  bool
 }
 
-func (w *gated) hurries() bool { return !w.end.IsZero() }
+func (w *gated) hasDeadline() bool { return !w.end.IsZero() }
 
 // enter waits at the gate, until ctx ends or the Redlock is closed.
 func (w *waiter) enter(ctx context.Context) error {
@@ -61,12 +61,12 @@ func (w *waiter) enter(ctx context.Context) error {
 	}
 	parked := false
 	switch {
-	case !w.hurries():
-		g.patient++
+	case !w.hasDeadline():
+		g.withoutDeadline++
 	case !g.letIn(w, now):
 		parked = true
 		heap.Push(&g.parked, w)
-		w.of.lookIn(now.Mono, w.of.paced(lookPause)) // it asks no node, so another does
+		w.of.lookIn(now.Mono, w.of.throttled(lookPause)) // it asks no node, so another does
 	}
 	qs.mu.Unlock()
 	for parked {
@@ -87,22 +87,22 @@ func (w *waiter) enter(ctx context.Context) error {
 
 // letIn counts the waiter as one in the queue if it may go there.
 func (g *gate) letIn(w *waiter, now tick.Instant) bool {
-	if g.hurried > 0 && g.wait(now.Mono) >= w.end.Sub(now.Time)/2 {
+	if g.inside > 0 && g.wait(now.Mono) >= w.end.Sub(now.Time)/2 {
 		return false
 	}
-	g.hurried++
+	g.inside++
 	w.inside = true
 	return true
 }
 
 // waiters is how many there are, in the queue or not yet.
-func (g *gate) waiters() int { return g.patient + g.hurried + len(g.parked) }
+func (g *gate) waiters() int { return g.withoutDeadline + g.inside + len(g.parked) }
 
 // wait is how long a newcomer can expect to wait: a turn for each that is there, and for the
 // present one as long again as it has taken.
 func (g *gate) wait(now int64) time.Duration {
 	pace := max(g.pace, leastPace)
-	return time.Duration(g.patient+g.hurried)*pace + max(pace, time.Duration(now-g.turnAt))
+	return time.Duration(g.withoutDeadline+g.inside)*pace + max(pace, time.Duration(now-g.turnAt))
 }
 
 // letOthersIn has as many go into the queue as may.
@@ -115,10 +115,10 @@ func (g *gate) letOthersIn(now tick.Instant) {
 // leave is for a waiter that is done, one way or another.
 func (g *gate) leave(w *waiter, now tick.Instant) {
 	switch {
-	case !w.hurries():
-		g.patient--
+	case !w.hasDeadline():
+		g.withoutDeadline--
 	case w.inside:
-		g.hurried--
+		g.inside--
 	default:
 		heap.Remove(&g.parked, w.parkedAt)
 	}

@@ -258,7 +258,7 @@ func goldenAnswer(command string, a simAnswer) string {
 			break
 		}
 		text := fmt.Sprintf("%d ahead, arrived at %v", got.ahead, time.Duration(got.arrival*1000-fakenode.Epoch))
-		if !got.fresh {
+		if !got.wasAbsent {
 			text += ", was in the queue"
 		}
 		switch {

@@ -140,7 +140,7 @@ func newHandOver(l *Lock, start tick.Instant, ticket string, ttl time.Duration) 
 	h.req.ReadBound = max(ttl, l.longest)
 	h.release = protocol.ReleaseRequest(&terms.Terms, l.name, ticket)
 	h.serves = protocol.QueueReleaseRequest(&terms.Terms, l.name, ticket, l.queueArgs("", protocol.AsWaiter))
-	h.all, h.guard = true, l.guard
+	h.waitsForAll, h.guard = true, l.guard
 	h.init(start, make([]seat, len(l.nodes)))
 	return h
 }
@@ -155,7 +155,7 @@ func (h *handOver) result(late bool) error {
 		return l.failed(&h.round, protocol.OpMove, ErrLost, ErrExpired) // in between others may have had the lock, or have it
 	case v == verdictHeld:
 		return l.failed(&h.round, protocol.OpMove, ErrNotHeld, ErrLost)
-	case l.life.over():
+	case l.life.closed():
 		return l.failed(&h.round, protocol.OpMove, ErrClosed, ErrLost)
 	default:
 		return l.failed(&h.round, protocol.OpMove, ErrNoQuorum, ErrLost)
@@ -221,7 +221,7 @@ func (m *Mutex) Adopt(ctx context.Context, token string) (*Lock, error) {
 		return nil, fmt.Errorf("redlock: adopt %s: %w token: it has %d bytes, and a token is %d hexadecimal digits, as Lock.Token and HandOver return it",
 			quoteKey(m.key), ErrInvalid, len(token), tokenLen)
 	}
-	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, caller: ctx, ctx: ctx, adopts: token}
+	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, caller: ctx, ctx: ctx, adoptFrom: token}
 	return a.acquire()
 }
 

@@ -27,7 +27,7 @@ type answer struct {
 	ahead         int64         // how many are before us
 	ttl           time.Duration // of the lock's key
 	arrival       int64
-	fresh         bool // we were not in the queue
+	wasAbsent     bool // we were not in the queue
 	publishDenied bool
 	holder        string
 	given         string // a notice of all of this process who have it reserved with others
@@ -46,7 +46,7 @@ func readAnswer(val any) (a answer, ok bool) {
 	}
 	a = answer{
 		ours: n[0] > 0, number: max(n[0]-1, 0), ahead: n[1], ttl: time.Duration(n[2]) * time.Millisecond,
-		arrival: n[3], fresh: n[4] == 1, publishDenied: n[5] == 1,
+		arrival: n[3], wasAbsent: n[4] == 1, publishDenied: n[5] == 1,
 	}
 	if len(f) == 8 {
 		a.given, _ = f[7].(string)
@@ -171,7 +171,7 @@ func (w *waiter) receive(ctx context.Context) (answer, error) {
 		return answer{}, err
 	}
 	w.join = nil
-	vote, val, failure := join.cast(0)
+	vote, val, failure := join.ballot(0)
 	a, ok := readAnswer(val)
 	switch {
 	case vote == VoteFailed:

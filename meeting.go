@@ -151,7 +151,7 @@ func (qs *queues) follow(w *waiter, all []inspection, inVain bool) bool {
 			return false
 		}
 	case inVain:
-		if to = w.takenBeside(all); to < 0 {
+		if to = w.rivalHolderNode(all); to < 0 {
 			return false
 		}
 	default:
@@ -203,18 +203,18 @@ func (qs *queues) oldest(all []inspection, ours int, now int64) int {
 	return best
 }
 
-// takenBeside is the first node in order, other than ours, that has the value of somebody who holds
+// rivalHolderNode is the first node in order, other than ours, that has the value of somebody who holds
 // the lock without our node, if that is already the second to do so while our turns came to nothing,
 // and the release of neither woke us; -1 otherwise. The caller holds queues.mu.
-func (w *waiter) takenBeside(all []inspection) int {
-	first, node := len(w.beside) == 0, -1
+func (w *waiter) rivalHolderNode(all []inspection) int {
+	first, node := len(w.rivalHolders) == 0, -1
 	here := all[w.node].held()
 	for _, i := range w.order {
 		for _, v := range all[i].held() {
-			if slices.Contains(here, v) || slices.Contains(w.beside, v) {
+			if slices.Contains(here, v) || slices.Contains(w.rivalHolders, v) {
 				continue
 			}
-			if w.beside = append(w.beside, v); node < 0 {
+			if w.rivalHolders = append(w.rivalHolders, v); node < 0 {
 				node = i
 			}
 		}
@@ -239,11 +239,11 @@ func (n *inspection) held() (all []string) {
 	return all
 }
 
-// inVain is for a waiter whose turns come to nothing: the node would have us, and the others
+// afterVainTurns is for a waiter whose turns come to nothing: the node would have us, and the others
 // have somebody else. Either another won without the node, and its release wakes us again,
 // or others are first in queues of other nodes. It returns whether to ask again, and else
 // when it is time for another attempt.
-func (w *waiter) inVain(ctx context.Context, last *QuorumError) (again bool, err error) {
+func (w *waiter) afterVainTurns(ctx context.Context, last *QuorumError) (again bool, err error) {
 	now := w.clock.Now().Mono
 	at := w.queues.arbiter(w.resource, now, w.terms.JoinPatience())
 	if at >= 0 && at != w.node && (at != w.home || now-w.homeAt >= int64(w.looksEvery())) {

@@ -69,7 +69,7 @@ func (ns *nodeSet) add(i int, w lane.Wire) {
 		if g := ns.guard; g != nil {
 			o.Saw = func(s protocol.ServerReport) *protocol.MarkWrite { return g.Saw(i, s) }
 			o.Ready = func() bool { return g.Ready(i) }
-			o.Twin = func() error { return g.Twin(i) }
+			o.Duplicate = func() error { return g.Duplicate(i) }
 			o.Evicted = func(runID string, count int64) { g.Evicted(i, runID, count) }
 		}
 		w.Watch(o)
@@ -138,7 +138,7 @@ func (ns *nodeSet) await(ctx context.Context, r *round) (verdict, error) {
 // ask sends the request to all nodes and waits for each of them, for the timeout per node
 // at most.
 func (ns *nodeSet) ask(ctx context.Context, req *protocol.Request) (*round, error) {
-	r := &round{all: true}
+	r := &round{waitsForAll: true}
 	r.init(ns.clock.Now(), make([]seat, len(ns.nodes)))
 	_, err := ns.await(ctx, ns.send(r, req))
 	return r, err
@@ -186,7 +186,7 @@ type lifetime struct {
 // returns true is followed by one leave.
 func (l *lifetime) enter() bool {
 	l.busy.Add(1)
-	if l.over() {
+	if l.closed() {
 		l.leave()
 		return false
 	}
@@ -194,7 +194,7 @@ func (l *lifetime) enter() bool {
 }
 
 func (l *lifetime) leave() {
-	if l.busy.Add(-1) == 0 && l.over() {
+	if l.busy.Add(-1) == 0 && l.closed() {
 		select {
 		case l.idle <- struct{}{}:
 		default:
@@ -202,8 +202,8 @@ func (l *lifetime) leave() {
 	}
 }
 
-// over reports whether Close was called.
-func (l *lifetime) over() bool {
+// closed reports whether Close was called.
+func (l *lifetime) closed() bool {
 	select {
 	case <-l.closing:
 		return true

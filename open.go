@@ -152,7 +152,7 @@ func checkClients(clients []redis.UniversalClient) error {
 			ids[i] = c
 		}
 	}
-	for _, t := range guard.Twins(ids) {
+	for _, t := range guard.Duplicates(ids) {
 		duplicates = append(duplicates, fmt.Errorf("redlock: %w: clients %d and %d are the same", ErrDuplicateNode, t.First, t.Second))
 	}
 	return inOneLine(append(duplicates, invalid("nodes", broken))...)
@@ -203,7 +203,7 @@ func brokenNames(names []string, nodes int) error {
 			broken = append(broken, fmt.Sprintf("name %d of Names is %d bytes long: must be from 1 to %d", i, len(name), maxName))
 		}
 	}
-	for _, t := range guard.Twins(names) {
+	for _, t := range guard.Duplicates(names) {
 		broken = append(broken, fmt.Sprintf("names %d and %d of Names are both %s: must differ", t.First, t.Second, quoteKey(names[t.First])))
 	}
 	return invalid("options", broken)
@@ -228,7 +228,7 @@ func parseAddrs(addrs []string) ([]*redis.Options, error) {
 		parsed[i] = o
 		ids[i] = fmt.Sprintf("%s %s/%d", o.Network, strings.ToLower(o.Addr), o.DB)
 	}
-	for _, t := range guard.Twins(ids) {
+	for _, t := range guard.Duplicates(ids) {
 		o := parsed[t.Second]
 		duplicates = append(duplicates, fmt.Errorf("redlock: %w: addresses %d and %d are both %s/%d", ErrDuplicateNode, t.First+1, t.Second+1, o.Addr, o.DB))
 	}
@@ -293,7 +293,7 @@ func (rl *Redlock) greet(ctx context.Context) error {
 	for pause := openPause; ; pause = min(2*pause, openPatience) {
 		rl.greetOnce(asking, &g)
 		var duplicates []error
-		for _, t := range guard.Twins(g.ids) {
+		for _, t := range guard.Duplicates(g.ids) {
 			duplicates = append(duplicates, sameServer(rl.names, t, g.ids[t.First]))
 		}
 		switch up, lasting := g.count(); {
@@ -369,7 +369,7 @@ func mistrusts(err error) bool {
 	return protocol.RemoteAlert(err) || errors.As(err, new(tls.RecordHeaderError)) || errors.As(err, new(*tls.CertificateVerificationError))
 }
 
-// sameServer is the error for nodes with these names that are twins.
-func sameServer(names []string, t guard.Twin, runID string) error {
+// sameServer is the error for nodes with these names that are duplicates.
+func sameServer(names []string, t guard.Duplicate, runID string) error {
 	return fmt.Errorf("redlock: %w: %s and %s are the same server, run id %s", ErrDuplicateNode, names[t.First], names[t.Second], runID)
 }

@@ -242,7 +242,7 @@ func (qs *queues) heard(w *waiter, a answer) {
 		w.sub.publishDenied = true
 	}
 	// A queue that lost us lost the others too, and where we had to move they have to.
-	if lost := w.joined && a.fresh; lost || k.node >= 0 && k.node != w.node {
+	if lost := w.joined && a.wasAbsent; lost || k.node >= 0 && k.node != w.node {
 		k.mustRejoin = true
 	}
 	if k.mustRejoin && now-k.rejoinedAt > int64(k.reservation/2) {
@@ -268,9 +268,9 @@ func (qs *queues) heard(w *waiter, a answer) {
 func (k *keyWaiters) interval() time.Duration {
 	d := k.reservation / 2
 	if s := k.queues.subs[k.node]; s == nil || s.state != subOpen || s.publishDenied {
-		d = k.untold()
+		d = k.pollInterval()
 	}
-	d = k.paced(d)
+	d = k.throttled(d)
 	return d/2 + k.queues.set.clock.Jitter(d/2)
 }
 
@@ -280,14 +280,14 @@ func (k *keyWaiters) deniesNotices() bool {
 	return s != nil && s.publishDenied
 }
 
-// paced is d, or more in a process that waits for very many keys.
-func (k *keyWaiters) paced(d time.Duration) time.Duration {
+// throttled is d, or more in a process that waits for very many keys.
+func (k *keyWaiters) throttled(d time.Duration) time.Duration {
 	return max(d, time.Duration(k.queues.awaited.Load())*perKey)
 }
 
-// untold is how often a waiter looks that no notice reaches: up to eight times a turn where turns are
+// pollInterval is how often a waiter looks that no notice reaches: up to eight times a turn where turns are
 // short, and the more seldom the longer the last one is ago. The caller holds mu.
-func (k *keyWaiters) untold() time.Duration {
+func (k *keyWaiters) pollInterval() time.Duration {
 	d := k.reservation / 32
 	if g := &k.gate; g.pace > 0 {
 		idle := time.Duration(k.queues.set.clock.Now().Mono - g.turnAt)
@@ -296,8 +296,8 @@ func (k *keyWaiters) untold() time.Duration {
 	return d
 }
 
-// notTold notes that a node denies PUBLISH, and tells of it.
-func (qs *queues) notTold(node int) {
+// notePublishDenied notes that a node denies PUBLISH, and tells of it.
+func (qs *queues) notePublishDenied(node int) {
 	qs.lacks(node, noPublish, nil)
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

@@ -353,7 +353,7 @@ func TestGuardTellsOnceWhatANodeLacks(t *testing.T) {
 	told := make(chan DegradedInfo, 10)
 	d := &degradations{hooks: &Hooks{Degraded: func(i DegradedInfo) { told <- i }}}
 	g := guard.New([]string{"node0", "node1"}, 0, false, ticktest.NewFakeClock(), d.ofNode)
-	full := protocol.ServerReport{Asked: true, RunID: "a", ReplID: "r", Mark: protocol.UnreadMark(fakenode.Error("NOPERM no access"))}
+	full := protocol.ServerReport{Asked: true, RunID: "a", ReplID: "r", Mark: protocol.MarkOfError(fakenode.Error("NOPERM no access"))}
 	for range 3 {
 		g.Saw(0, full)
 		g.Saw(1, protocol.ServerReport{Err: fakenode.Error("NOPERM no info")})

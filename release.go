@@ -202,7 +202,7 @@ func (l *Lock) observe(i int, b protocol.Answer) {
 	served := l.leaving.serves(i, int(l.arbiter))
 	told, _ := b.Val.(int64)
 	if told == protocol.PublishDenied {
-		l.queues.notTold(i)
+		l.queues.notePublishDenied(i)
 	}
 	switch told {
 	case protocol.OthersTurn:
@@ -228,7 +228,7 @@ func (l *Lock) waitRelease(r *round) error {
 	switch {
 	case v == verdictGranted:
 		return nil
-	case l.life.over():
+	case l.life.closed():
 		return l.failed(r, protocol.OpRelease, ErrClosed)
 	case v == verdictHeld:
 		return l.failed(r, protocol.OpRelease, ErrNotHeld)

@@ -126,7 +126,7 @@ func (r *resource) failed(rd *round, o protocol.Op, reasons ...error) *QuorumErr
 // usable returns why an operation cannot begin, or nil.
 func (r *resource) usable(ctx context.Context, o protocol.Op) error {
 	switch {
-	case r.life.over():
+	case r.life.closed():
 		return fmt.Errorf("redlock: %s %s: %w", o, quoteKey(r.key), ErrClosed)
 	case ctx.Err() != nil:
 		return &QuorumError{Op: o.String(), Key: r.key, Need: r.quorum, reasons: withContextErr(ctx)}
@@ -219,7 +219,7 @@ func (n *inspection) noLock() error {
 func inspected(r *round) []inspection {
 	all := make([]inspection, len(r.seats))
 	for i := range all {
-		vote, val, _ := r.cast(i)
+		vote, val, _ := r.ballot(i)
 		fields, _ := val.([]any)
 		if vote != VoteGranted || len(fields) < 5 {
 			continue

@@ -27,12 +27,12 @@ type round struct {
 	period time.Duration
 	// tieBreaker is the node whose answer is waited for before the round is given up; -1:
 	// none. An attempt that it granted asks the others again.
-	tieBreaker int16
-	all        bool // wait for every node, not just for a quorum
+	tieBreaker  int16
+	waitsForAll bool // for every node, not just for a quorum
 	// numbered: only grants with the same number count together, see tally.ofOneNumber.
 	numbered bool
 
-	// mu guards what follows and the casts.
+	// mu guards what follows and the ballots.
 	verdict verdict // only ever moves on, but in reopen: open, then hopeless or final, then final
 	givenUp bool    // it was hopeless, and what was granted is given back
 	waiting int16   // grants that may count once other nodes were seen
@@ -48,15 +48,15 @@ type observer interface {
 }
 
 // seat is one node's place in a round. It has two guards: the call's lane guards the call,
-// the round guards the cast.
+// the round guards the ballot.
 type seat struct {
-	call lane.Call
-	cast cast
+	call   lane.Call
+	ballot ballot
 }
 
-// cast is the latest that is known of one node's vote: of its answer what the round needs, since a
+// ballot is the latest that is known of one node's vote: of its answer what the round needs, since a
 // cycle has ten of them.
-type cast struct {
+type ballot struct {
 	said    any // what the node answered, or an error; nil for a null answer
 	elapsed time.Duration
 	vote    Vote // as it counts
@@ -66,7 +66,7 @@ type cast struct {
 }
 
 // answer is what the node said, as far as it is kept.
-func (c *cast) answer() protocol.Answer {
+func (c *ballot) answer() protocol.Answer {
 	b := protocol.Answer{Kind: c.kind, Final: c.final}
 	if err, ok := c.said.(error); ok {
 		b.Err = err
@@ -77,7 +77,7 @@ func (c *cast) answer() protocol.Answer {
 }
 
 // number is that of the permit that the node gave, if its grant counts; otherwise 0.
-func (c *cast) number() int64 {
+func (c *ballot) number() int64 {
 	if c.vote != VoteGranted {
 		return 0
 	}
@@ -85,7 +85,7 @@ func (c *cast) number() int64 {
 }
 
 // fence is the token that the node granted, if its grant counts; otherwise 0.
-func (c *cast) fence() uint64 {
+func (c *ballot) fence() uint64 {
 	if c.vote != VoteGranted {
 		return 0
 	}
@@ -127,7 +127,7 @@ func (r *round) init(start tick.Instant, seats []seat) {
 	r.tally = newTally(len(seats))
 	r.verdict = verdictOpen
 	for i := range seats {
-		seats[i].cast.vote = VotePending
+		seats[i].ballot.vote = VotePending
 	}
 }
 
@@ -141,7 +141,7 @@ func (r *round) address(node int, req *protocol.Request) {
 // Deliver records a node's vote. A vote that is not final never replaces one that is.
 func (r *round) Deliver(i int, b protocol.Answer, now int64) {
 	r.mu.Lock()
-	v := &r.seats[i].cast
+	v := &r.seats[i].ballot
 	if v.final {
 		r.mu.Unlock()
 		return
@@ -152,7 +152,7 @@ func (r *round) Deliver(i int, b protocol.Answer, now int64) {
 		r.reconsider(now)
 	}
 	switch {
-	case !r.all:
+	case !r.waitsForAll:
 		if v := r.count(); v == verdictGranted || !r.awaitsTieBreaker() {
 			r.advance(v)
 		}
@@ -175,7 +175,7 @@ func (r *round) Deliver(i int, b protocol.Answer, now int64) {
 // record notes an answer as the guard judges it. What the lane knows of the call stays as
 // it was: a grant that does not count is taken back like any other. The caller holds mu.
 func (r *round) record(i int, b protocol.Answer, now int64) {
-	v := &r.seats[i].cast
+	v := &r.seats[i].ballot
 	v.waits = false
 	vote := votes[b.Kind]
 	if r.guard != nil && vote == VoteGranted {
@@ -201,7 +201,7 @@ func (r *round) judge(i int, b protocol.Answer, now int64) (Vote, protocol.Answe
 	}
 	switch left, open := r.guard.Judge(i, r.period, now); {
 	case open:
-		r.seats[i].cast.waits = true
+		r.seats[i].ballot.waits = true
 		r.waiting++
 		b.Final = false
 		return VotePending, b
@@ -212,24 +212,24 @@ func (r *round) judge(i int, b protocol.Answer, now int64) (Vote, protocol.Answe
 	return VoteGranted, b
 }
 
-// lacksTwins reports whether a quorum is missing since nodes are the same server as others.
-func (r *round) lacksTwins() bool {
+// lacksForDuplicates reports whether a quorum is missing since nodes are the same server as others.
+func (r *round) lacksForDuplicates() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	twins := 0
+	duplicates := 0
 	for i := range r.seats {
-		if _, ok := r.seats[i].cast.said.(guard.TwinError); ok {
-			twins++
+		if _, ok := r.seats[i].ballot.said.(guard.DuplicateError); ok {
+			duplicates++
 		}
 	}
-	return twins > 0 && int(r.tally.count[VoteGranted])+twins >= int(r.tally.need)
+	return duplicates > 0 && int(r.tally.count[VoteGranted])+duplicates >= int(r.tally.need)
 }
 
 // reconsider looks again at grants that waited for other nodes to be seen. When no more
 // can come of it, they do not count. The caller holds mu.
 func (r *round) reconsider(now int64) {
 	for i := range r.seats {
-		v := &r.seats[i].cast
+		v := &r.seats[i].ballot
 		if !v.waits {
 			continue
 		}
@@ -242,7 +242,7 @@ func (r *round) reconsider(now int64) {
 		return
 	}
 	for i := range r.seats {
-		v := &r.seats[i].cast
+		v := &r.seats[i].ballot
 		if !v.waits {
 			continue
 		}
@@ -278,7 +278,7 @@ func (r *round) advance(to verdict) {
 // awaitsTieBreaker reports whether the tie-breaker may still say that the round is to go
 // on. The caller holds mu.
 func (r *round) awaitsTieBreaker() bool {
-	return r.tieBreaker >= 0 && r.seats[r.tieBreaker].cast.vote == VotePending
+	return r.tieBreaker >= 0 && r.seats[r.tieBreaker].ballot.vote == VotePending
 }
 
 // mayAskAgain reports whether the tie-breaker has granted, and a quorum may come of it if
@@ -286,7 +286,7 @@ func (r *round) awaitsTieBreaker() bool {
 func (r *round) mayAskAgain() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.tieBreaker >= 0 && r.seats[r.tieBreaker].cast.vote == VoteGranted && r.tally.withRefusals() >= int(r.tally.need)
+	return r.tieBreaker >= 0 && r.seats[r.tieBreaker].ballot.vote == VoteGranted && r.tally.withRefusals() >= int(r.tally.need)
 }
 
 // slowestAnswer is how long the nodes took that have granted or refused.
@@ -294,7 +294,7 @@ func (r *round) slowestAnswer() (took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.seats {
-		if c := &r.seats[i].cast; c.vote == VoteGranted || c.vote == VoteRefused {
+		if c := &r.seats[i].ballot; c.vote == VoteGranted || c.vote == VoteRefused {
 			took = max(took, c.elapsed)
 		}
 	}
@@ -312,8 +312,8 @@ func (r *round) reopen() (again []int) {
 	}
 	if r.count() != verdictGranted { // by answers that came late
 		for i := range r.seats {
-			if c := &r.seats[i].cast; c.vote == VoteRefused && c.final {
-				*c = cast{vote: VotePending}
+			if c := &r.seats[i].ballot; c.vote == VoteRefused && c.final {
+				*c = ballot{vote: VotePending}
 				r.tally.change(VoteRefused, VotePending)
 				again = append(again, i)
 			}
@@ -336,7 +336,7 @@ func (r *round) count() verdict {
 func (r *round) numbers() []int64 {
 	all := make([]int64, len(r.seats))
 	for i := range r.seats {
-		all[i] = r.seats[i].cast.number()
+		all[i] = r.seats[i].ballot.number()
 	}
 	return all
 }
@@ -363,17 +363,17 @@ func (r *round) current() verdict {
 	return r.verdict
 }
 
-// cast is what a node said, as it is known now.
-func (r *round) cast(i int) (Vote, any, error) {
+// ballot is what a node said, as it is known now.
+func (r *round) ballot(i int) (Vote, any, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := &r.seats[i].cast
+	c := &r.seats[i].ballot
 	b := c.answer()
 	return c.vote, b.Val, b.Err
 }
 
 func (r *round) vote(i int) Vote {
-	v, _, _ := r.cast(i)
+	v, _, _ := r.ballot(i)
 	return v
 }
 
@@ -383,7 +383,7 @@ func (r *round) fences() []uint64 {
 	defer r.mu.Unlock()
 	fences := make([]uint64, len(r.seats))
 	for i := range r.seats {
-		fences[i] = r.seats[i].cast.fence()
+		fences[i] = r.seats[i].ballot.fence()
 	}
 	return fences
 }
@@ -436,7 +436,7 @@ func (r *round) outcomes(names []string) []Outcome {
 	defer r.mu.Unlock()
 	out := make([]Outcome, len(r.seats))
 	for i := range r.seats {
-		v := &r.seats[i].cast
+		v := &r.seats[i].ballot
 		b := v.answer()
 		out[i] = Outcome{Node: names[i], Vote: v.vote, Holder: b.Holder(), Elapsed: v.elapsed, Err: protocol.WithHint(b.Err)}
 	}
@@ -449,7 +449,7 @@ func (r *round) permanent() bool {
 	defer r.mu.Unlock()
 	n := 0
 	for i := range r.seats {
-		if protocol.Permanent(r.seats[i].cast.answer().Err) {
+		if protocol.Permanent(r.seats[i].ballot.answer().Err) {
 			n++
 		}
 	}

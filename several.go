@@ -280,7 +280,7 @@ func (c *collection) tryRest() (busy int, retryable bool, err error) {
 		case busy >= 0:
 			p.abandon(at)
 		default:
-			if p.held, retryable, err = p.settle(at); err != nil {
+			if p.held, retryable, err = p.conclude(at); err != nil {
 				busy = i
 			}
 		}

@@ -303,10 +303,10 @@ func (w *simWorld) checkAdopted(g, next *simGrant) {
 
 // former is the token of the holder whose lock this one goes on with.
 func (w *simWorld) former(g *simGrant) string {
-	if f := w.byToken[g.lock.adopts()]; f != nil {
+	if f := w.byToken[g.lock.adoptFrom()]; f != nil {
 		return f.lock.Token()
 	}
-	return g.lock.adopts()
+	return g.lock.adoptFrom()
 }
 
 // heritage is the value from which a lock is adopted.

@@ -325,7 +325,7 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 // reached, since it was confirmed last, or for as long as it takes to try again.
 func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 	p, l := g.proc, g.lock
-	if !g.renewed || l.terms.maxHold > 0 || p.setsWall() || w.plan.Rate > 0 || p.rl.life.over() {
+	if !g.renewed || l.terms.maxHold > 0 || p.setsWall() || w.plan.Rate > 0 || p.rl.life.closed() {
 		return
 	}
 	needs := w.takesToRelease() + int64(l.terms.TTL)/4

@@ -630,9 +630,9 @@ func (n *simNode) sighting(t int64) protocol.ServerReport {
 	text, ok, err := n.store.Text(protocol.MarkKey)
 	switch said := n.says(t); {
 	case said != nil:
-		s.Mark = protocol.UnreadMark(said)
+		s.Mark = protocol.MarkOfError(said)
 	case err != nil:
-		s.Mark = protocol.UnreadMark(err)
+		s.Mark = protocol.MarkOfError(err)
 	default:
 		s.Mark = protocol.ReadMark(text, ok, time.Duration(n.store.Now()))
 	}
@@ -669,7 +669,7 @@ func (n *simNode) writeMark(w *protocol.MarkWrite) protocol.ServerReport {
 	defer n.mu.Unlock()
 	s := n.sighting(n.w.t())
 	if err := n.denies(n.w.t()); err != nil {
-		s.Mark = protocol.UnreadMark(err)
+		s.Mark = protocol.MarkOfError(err)
 		return s
 	}
 	argv := make([]string, 0, 4)

@@ -24,13 +24,13 @@ type waiter struct {
 	vain
 
 	// Guarded by queues.mu:
-	sub   *subscription
-	of    *keyWaiters   // those of its key
-	place *list.Element // in of; nil: not in a queue
-	ahead int           // how many were before it when it was told last to wait; -1: it was not
-	woken bool          // the lock is reserved for it
-	told  int64         // the number of the permit that is; 0: none
-	aside bool          // it polls, and looks after nobody
+	sub         *subscription
+	of          *keyWaiters   // those of its key
+	place       *list.Element // in of; nil: not in a queue
+	ahead       int           // how many were before it when it was told last to wait; -1: it was not
+	woken       bool          // the lock is reserved for it
+	wokenNumber int64         // the number of the permit that is; 0: none
+	aside       bool          // it polls, and looks after nobody
 	gated
 }
 
@@ -48,11 +48,11 @@ type standing struct {
 
 // vain is what a waiter knows of turns that came to nothing.
 type vain struct {
-	failures int      // attempts in a row that were our turn and failed
-	failedAt int      // with the queue of this node
-	home     int      // where we asked last to be let in since; -1: nowhere
-	homeAt   int64    // when we did
-	beside   []string // who held the lock without our node meanwhile; guarded by queues.mu
+	failures     int      // attempts in a row that were our turn and failed
+	failedAt     int      // with the queue of this node
+	home         int      // where we asked last to be let in since; -1: nowhere
+	homeAt       int64    // when we did
+	rivalHolders []string // who held the lock without our node meanwhile; guarded by queues.mu
 }
 
 // newWaiter returns nil if the key cannot have a queue.
@@ -90,7 +90,7 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		var again bool
 		switch {
 		case w.failures >= 2:
-			again, err = w.inVain(ctx, last)
+			again, err = w.afterVainTurns(ctx, last)
 		case w.queues.mustLook(w.of): // who is let in at once would never look otherwise
 			var all []inspection
 			if _, all, err = w.whenFree(ctx, last); err == nil {
@@ -181,7 +181,7 @@ func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (woken bool, e
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
 	if woken, w.woken = w.woken, false; woken {
-		w.number = w.told
+		w.number = w.wokenNumber
 	}
 	return woken, nil
 }
@@ -207,8 +207,8 @@ func (w *waiter) seen() (heard holding, ahead int) {
 
 // wake tells the waiter that the lock is reserved for it; the caller holds queues.mu.
 func (w *waiter) wake(number int64) {
-	w.woken, w.told = true, number
-	w.beside = nil
+	w.woken, w.wokenNumber = true, number
+	w.rivalHolders = nil
 	w.poke()
 }
 
@@ -293,7 +293,7 @@ func (w *waiter) done() {
 func (w *waiter) shutDoor() {
 	half := w.reservation() / 2
 	w.door = w.value
-	w.tellDoor(protocol.DoorRequest(&w.terms.Terms, w.naming.doorKey(w.name), w.door, w.of.paced(half)+half))
+	w.tellDoor(protocol.DoorRequest(&w.terms.Terms, w.naming.doorKey(w.name), w.door, w.of.throttled(half)+half))
 }
 
 // openDoor lets newcomers in again. Where that does not arrive, it opens by itself.

@@ -50,7 +50,7 @@ const (
 
 // Said is what a server says of itself beside a batch: the answers to the looks.
 type Said struct {
-	Mark   protocol.Mark         // to LookMark; MarkUnread with its error where it is denied
+	Mark   protocol.Mark         // to LookMark; MarkDenied with its error where it is denied
 	Role   protocol.ServerReport // to LookRole: role and ReplID
 	RoleOK bool
 	// Evicted is how many keys the server has evicted since its start, to LookRole; -1: it does
@@ -72,8 +72,8 @@ type Habits struct {
 	Life time.Duration // after so long another one takes the place of any; 0: never
 }
 
-// conversation is one connection to one server from its first byte to its last: its
-// socket, the identity of who answers, and an end that is certain.
+// conversation is a flow of which it is known which server process answers, and whose end is certain:
+// the identity, what is out on it, and by when that is overdue.
 type conversation struct {
 	flow Flow
 	who  protocol.ServerReport // as told last, but for the mark
@@ -141,20 +141,20 @@ type pool struct {
 
 // redial is what the fresh conversations told by which one that is overdue is judged.
 type redial struct {
-	trying    bool          // one is on its way, see fresh
-	busy      bool          // the last one was answered by an error that passes
-	spare     Flow          // one that has not told who it is, to be asked again
-	patience  time.Duration // of the last batch
-	freshSent int64         // when the last one that was answered was asked; 0: never
-	roundTrip time.Duration // of that
+	trying       bool          // one is on its way, see tryNew
+	busy         bool          // the last one was answered by an error that passes
+	unidentified Flow          // one that has not told who it is, to be asked again
+	patience     time.Duration // of the last batch
+	freshSent    int64         // when the last one that was answered was asked; 0: never
+	roundTrip    time.Duration // of that
 }
 
 // remains are conversations that are over here, and perhaps not on the server.
 type remains struct {
-	noKill   bool            // to end them is denied
-	killing  int             // so many others are used to end some, and free soon
-	undead   []*conversation // see linger
-	undeadAt int64           // when to try next to end these
+	noKill     bool            // to end them is denied
+	killing    int             // so many others are used to end some, and free soon
+	unkilled   []*conversation // see killLater
+	unkilledAt int64           // when to try next to end these
 }
 
 const (
@@ -250,7 +250,7 @@ func (cs *Conversations) prepare(cv *conversation, batch []*lane.Call, left func
 		}
 		cs.learn(cv, s)
 	}
-	return cs.Twin()
+	return cs.Duplicate()
 }
 
 func setsKeys(batch []*lane.Call) bool {

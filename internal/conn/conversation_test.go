@@ -77,7 +77,7 @@ func onStage(t *testing.T, h conn.Habits, test func(s *stage)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{T: t, start: time.Now(), changed: make(chan struct{}), runID: "a", replID: "r", trip: time.Millisecond}
 		s.cs = conn.NewConversations(tick.NewSystem(), s, h)
-		s.cs.Watch(lane.Onlooker{Twin: func() error { return nil }, Evicted: func(string, int64) {}, Saw: func(who protocol.ServerReport) *protocol.MarkWrite {
+		s.cs.Watch(lane.Onlooker{Duplicate: func() error { return nil }, Evicted: func(string, int64) {}, Saw: func(who protocol.ServerReport) *protocol.MarkWrite {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.seen = append(s.seen, fmt.Sprint(who.RunID, " ", who.ReplID, " ", who.Role, " ", who.Mark.Text, " ", who.Err))

@@ -209,7 +209,7 @@ func (f *ownFlow) Exchange(batch []*lane.Call, want Looks, left func()) (got Sai
 		f.native.Learn(&c.Answer)
 	}
 	f.look(&got, want)
-	if err := f.in.over(); errors.Is(err, errUnasked) {
+	if err := f.in.checkUnasked(); errors.Is(err, errUnasked) {
 		for _, c := range batch {
 			c.Answer = protocol.Answer{Err: err, Sent: true}
 		}
@@ -248,7 +248,7 @@ const mostRoom = 256 << 10
 func (f *ownFlow) look(got *Said, want Looks) {
 	if want&LookMark != 0 {
 		if text, present, err := f.in.text(); err != nil {
-			got.Mark = protocol.UnreadMark(err)
+			got.Mark = protocol.MarkOfError(err)
 		} else {
 			got.Mark = f.questions.look(text, present)
 		}

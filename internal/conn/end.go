@@ -136,7 +136,7 @@ func (cs *Conversations) settle(old *conversation, patience, bound time.Duration
 		}
 		cs.sleep(pause)
 	}
-	cs.linger(old)
+	cs.killLater(old)
 	return false
 }
 
@@ -173,47 +173,47 @@ func (cs *Conversations) putBackIf(lives bool, cv *conversation) {
 	}
 }
 
-// linger has a conversation ended later that could not be ended in time: over the next one
+// killLater has a conversation ended later that could not be ended in time: over the next one
 // that comes free. Its batch has returned by then, so this only makes it less likely that
 // something of it is left behind.
-func (cs *Conversations) linger(old *conversation) {
+func (cs *Conversations) killLater(old *conversation) {
 	cs.Mu.Lock()
 	defer cs.Mu.Unlock()
-	if !cs.noKill && !cs.closed && len(cs.undead) < mostUndead {
-		cs.undead = append(cs.undead, old)
+	if !cs.noKill && !cs.closed && len(cs.unkilled) < mostUnkilled {
+		cs.unkilled = append(cs.unkilled, old)
 	}
 }
 
 const (
-	mostUndead = 64
-	// undeadFor is for how long it is worth to end what lingers. It covers the TTL of most
+	mostUnkilled = 64
+	// unkilledFor is for how long it is worth to end what lingers. It covers the TTL of most
 	// locks.
-	undeadFor = int64(lane.LongestRead)
+	unkilledFor = int64(lane.LongestRead)
 )
 
-// endsUndead reports whether a conversation that comes free is to be used to end those that
+// endsUnkilled reports whether a conversation that comes free is to be used to end those that
 // linger; the caller holds mu.
-func (cs *Conversations) endsUndead(cv *conversation, now int64) bool {
-	if len(cs.undead) == 0 || now < cs.undeadAt || cs.noKill {
+func (cs *Conversations) endsUnkilled(cv *conversation, now int64) bool {
+	if len(cs.unkilled) == 0 || now < cs.unkilledAt || cs.noKill {
 		return false
 	}
-	cs.undead = slices.DeleteFunc(cs.undead, func(old *conversation) bool {
+	cs.unkilled = slices.DeleteFunc(cs.unkilled, func(old *conversation) bool {
 		// Of another process: what that had not read is gone.
-		return old.who.RunID != cv.who.RunID || now-old.sentAt > undeadFor
+		return old.who.RunID != cv.who.RunID || now-old.sentAt > unkilledFor
 	})
-	return len(cs.undead) > 0
+	return len(cs.unkilled) > 0
 }
 
-// endUndead ends those that linger over a conversation that came free, and puts that back.
-func (cs *Conversations) endUndead(cv *conversation) {
+// endUnkilled ends those that linger over a conversation that came free, and puts that back.
+func (cs *Conversations) endUnkilled(cv *conversation) {
 	cs.clock.Yield(7)
 	cs.Mu.Lock()
-	undead := slices.Clone(cs.undead)
+	unkilled := slices.Clone(cs.unkilled)
 	patience := cs.patience
 	cs.Mu.Unlock()
 	now := cs.begin(cv, patience, patience)
 	done, lives := 0, true
-	for _, old := range undead {
+	for _, old := range unkilled {
 		var settled bool
 		if settled, lives = cs.kill(old, cv, now); !settled {
 			break
@@ -221,8 +221,8 @@ func (cs *Conversations) endUndead(cv *conversation) {
 		done++
 	}
 	cs.Mu.Lock()
-	cs.undead = slices.DeleteFunc(cs.undead, func(old *conversation) bool { return slices.Contains(undead[:done], old) })
-	cs.undeadAt = cs.clock.Now().Mono + int64(lane.MaxBackoff)
+	cs.unkilled = slices.DeleteFunc(cs.unkilled, func(old *conversation) bool { return slices.Contains(unkilled[:done], old) })
+	cs.unkilledAt = cs.clock.Now().Mono + int64(lane.MaxBackoff)
 	cs.Mu.Unlock()
 	cs.putBackIf(lives, cv)
 }
@@ -277,8 +277,8 @@ func (cs *Conversations) Close() {
 		cv.watch.Stop()
 	}
 	cs.expiry.Stop()
-	f := cs.spare
-	cs.spare = nil
+	f := cs.unidentified
+	cs.unidentified = nil
 	cs.Mu.Unlock()
 	cs.cancel()
 	for _, cv := range all {

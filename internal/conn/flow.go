@@ -222,7 +222,7 @@ func (q *questions) remembered(failure error, now time.Duration) (m protocol.Mar
 	text := q.mark.bulk.Val()
 	present, err, heard := q.mark.came(text != unanswered && (text != "" || q.mark.Err() == nil), failure)
 	if err != nil {
-		return protocol.UnreadMark(err), heard
+		return protocol.MarkOfError(err), heard
 	}
 	return q.look([]byte(text), present).Aged(now), true
 }

@@ -149,8 +149,8 @@ func (cs *Conversations) putBack(cv *conversation) {
 // hand hands over or keeps a conversation that is surely of use; the caller holds mu.
 func (cs *Conversations) hand(cv *conversation, now int64) {
 	// First of all, as a SET over what is left on the server may still give somebody a lock for a TTL.
-	if cs.endsUndead(cv, now) {
-		go cs.endUndead(cv)
+	if cs.endsUnkilled(cv, now) {
+		go cs.endUnkilled(cv)
 		return
 	}
 	if len(cs.takers) > 0 {
@@ -194,16 +194,16 @@ func (cs *Conversations) expire() {
 func (cs *Conversations) refresh() {
 	if !cs.trying && !cs.closed {
 		cs.trying = true
-		go cs.fresh()
+		go cs.tryNew()
 	}
 }
 
-// fresh tries to get a fresh conversation until one is answered, or nobody needs one.
-func (cs *Conversations) fresh() {
+// tryNew tries to get a fresh conversation until one is answered, or nobody needs one.
+func (cs *Conversations) tryNew() {
 	cs.clock.Yield(6)
 	t := trial{cs: cs, wait: FirstRedial, pause: lane.MinBackoff}
 	cs.Mu.Lock()
-	t.flow, cs.spare = cs.spare, nil
+	t.flow, cs.unidentified = cs.unidentified, nil
 	cs.Mu.Unlock()
 	for {
 		cv, err := t.once()
@@ -221,7 +221,7 @@ func (cs *Conversations) fresh() {
 	}
 }
 
-// trial is what fresh knows of its tries.
+// trial is what tryNew knows of its tries.
 type trial struct {
 	cs       *Conversations
 	flow     Flow // to be asked again; nil: none
@@ -338,7 +338,7 @@ func (cs *Conversations) goOn(t *trial, err error) bool {
 	f := t.flow
 	// Kept for the next try, or a server that loads for an hour would see a connection for each.
 	if f != nil && !cs.closed {
-		cs.spare, f = f, nil
+		cs.unidentified, f = f, nil
 	}
 	cs.Mu.Unlock()
 	if f != nil {

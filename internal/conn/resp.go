@@ -166,8 +166,8 @@ func (r *respReader) text() (text []byte, present bool, err error) {
 	}
 }
 
-// over breaks the reader if something has come that belongs to no request.
-func (r *respReader) over() error {
+// checkUnasked breaks the reader if something has come that belongs to no request.
+func (r *respReader) checkUnasked() error {
 	if r.broken == nil && r.from.Buffered() > 0 {
 		r.broken = errUnasked
 	}

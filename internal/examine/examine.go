@@ -286,7 +286,7 @@ func (e *examiner) readMemory(q *enquiry, infos []*redis.StringCmd, text *redis.
 		e.seen.Mark = protocol.ReadMark(text.Val(), err == nil, 0)
 		return
 	}
-	e.seen.Mark = protocol.UnreadMark(err)
+	e.seen.Mark = protocol.MarkOfError(err)
 	switch {
 	case strings.HasPrefix(err.Error(), "NOPERM"): // the probes find that, and say what it costs
 		e.Unread = append(e.Unread, "GET "+e.ask.Mark+": "+protocol.OneLine(err.Error()))

@@ -97,7 +97,7 @@ func Judge(all []Facts, s Setup) []Finding {
 			add(f.Node.Node, severity, code, message, advice)
 		})
 	}
-	judgeTwins(all, add)
+	judgeDuplicates(all, add)
 	judgeAges(all, s, add)
 	judgeClocks(all, add)
 	judgeNumber(all, s, add)
@@ -271,13 +271,13 @@ func judgeMark(f Facts, add addFinding) {
 	}
 }
 
-// judgeTwins finds servers that are two nodes.
-func judgeTwins(all []Facts, add addAbout) {
+// judgeDuplicates finds servers that are two nodes.
+func judgeDuplicates(all []Facts, add addAbout) {
 	ids := make([]string, len(all))
 	for i, f := range all {
 		ids[i] = f.RunID
 	}
-	for _, t := range guard.Twins(ids) {
+	for _, t := range guard.Duplicates(ids) {
 		first, second := all[t.First], all[t.Second]
 		add(second.Node.Node, Critical, "same-server", fmt.Sprintf("the same server as %s (run id %s): it votes twice, and two lost votes are one failure", first.Node.Node, second.RunID),
 			"give each server once; a database or a second name does not make another node")

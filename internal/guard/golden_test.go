@@ -153,10 +153,10 @@ func (c *markClient) does(t *testing.T, st *guardStory, f []string) (told []stri
 			s = protocol.ServerReport{Err: fakenode.Error("BUSY Redis is busy running a script")}
 		case "nomark":
 			s = c.nodes[i].ask()
-			s.Mark = protocol.UnreadMark(fakenode.Error("NOPERM No permissions to access a key"))
+			s.Mark = protocol.MarkOfError(fakenode.Error("NOPERM No permissions to access a key"))
 		case "oom":
 			s = c.nodes[i].ask()
-			s.Mark = protocol.UnreadMark(fakenode.Error("OOM command not allowed when used memory > 'maxmemory'."))
+			s.Mark = protocol.MarkOfError(fakenode.Error("OOM command not allowed when used memory > 'maxmemory'."))
 		default:
 			t.Fatalf("no such command: %q", f)
 		}

@@ -28,21 +28,21 @@ import (
 // So a grant that counts was given by data whose mark we know, and that mark was there
 // after the grant. If the data is lost later, so is the mark, and every client notices.
 type Guard struct {
-	fixed  time.Duration // 0: each attempt's own TTL
-	names  []string
-	tell   func(Degradation)
-	clock  tick.Clock
-	Random io.Reader // of the marks' ids; nil: crypto/rand
-	looks  bool      // it writes no marks
+	fixed    time.Duration // 0: each attempt's own TTL
+	names    []string
+	tell     func(Degradation)
+	clock    tick.Clock
+	Random   io.Reader // of the marks' ids; nil: crypto/rand
+	readOnly bool      // it writes no marks
 
 	// By node. quiet is since when, by our clock, nothing speaks against it: what most votes
 	// are judged by, without a mutex. cleared is a period for which it may vote though it is not
 	// quiet for as long, as at a fleet's first start; 0: none. settled is what most looks find;
 	// nil: nothing yet.
-	quiet   []*atomic.Int64
-	cleared []atomic.Int64
-	settled []*atomic.Pointer[settledMark]
-	twins   []atomic.Pointer[TwinError] // nil: it is the only one that leads to its server, or the first
+	quiet      []*atomic.Int64
+	cleared    []atomic.Int64
+	settled    []*atomic.Pointer[settledMark]
+	duplicates []atomic.Pointer[DuplicateError] // nil: it is the only one that leads to its server, or the first
 
 	mu       sync.Mutex // guards what follows; none but what tell takes is taken under it
 	memories *Memories
@@ -60,16 +60,16 @@ type Degradation struct {
 
 // New returns the guard of the nodes with these names. fixed is for how long a node that may
 // have forgotten is kept from voting, 0 for each attempt's own TTL; below 0 there is no guard,
-// which is nil. looks: no marks are written. tell must not block.
-func New(names []string, fixed time.Duration, looks bool, c tick.Clock, tell func(Degradation)) *Guard {
+// which is nil. readOnly: no marks are written. tell must not block.
+func New(names []string, fixed time.Duration, readOnly bool, c tick.Clock, tell func(Degradation)) *Guard {
 	if fixed < 0 {
 		return nil
 	}
 	n := len(names)
 	g := &Guard{
-		fixed: fixed, names: names, tell: tell, clock: c, looks: looks,
+		fixed: fixed, names: names, tell: tell, clock: c, readOnly: readOnly,
 		quiet: make([]*atomic.Int64, n), settled: make([]*atomic.Pointer[settledMark], n),
-		cleared: make([]atomic.Int64, n), twins: make([]atomic.Pointer[TwinError], n), memories: NewMemories(n, fixed > 0), evictions: make([]evictions, n),
+		cleared: make([]atomic.Int64, n), duplicates: make([]atomic.Pointer[DuplicateError], n), memories: NewMemories(n, fixed > 0), evictions: make([]evictions, n),
 	}
 	for i := range names {
 		g.quiet[i], g.settled[i] = new(atomic.Int64), new(atomic.Pointer[settledMark])
@@ -96,15 +96,15 @@ func (g *Guard) Saw(i int, s protocol.ServerReport) *protocol.MarkWrite {
 	for j := range g.cleared {
 		g.cleared[j].Store(0)
 	}
-	for j := range g.twins {
-		if of := g.memories.twinOf(j); of >= 0 {
-			g.twins[j].Store(&TwinError{g.names[of]})
+	for j := range g.duplicates {
+		if of := g.memories.duplicateOf(j); of >= 0 {
+			g.duplicates[j].Store(&DuplicateError{g.names[of]})
 		} else {
-			g.twins[j].Store(nil)
+			g.duplicates[j].Store(nil)
 		}
 	}
 	g.report(i, lacks, s)
-	if g.looks {
+	if g.readOnly {
 		return nil
 	}
 	if w != nil && w.ID == "" {
@@ -185,26 +185,26 @@ func (g *Guard) Changed(i int) int64 {
 	return g.memories.Nodes[i].changedAt
 }
 
-// Twin is why a node has no vote that leads to the same server as another, and was seen to do so
+// Duplicate is why a node has no vote that leads to the same server as another, and was seen to do so
 // later than that one; nil if it has one. So a server has one vote in each round: the node that has
 // it keeps it until it is seen to lead elsewhere.
-func (g *Guard) Twin(i int) error {
-	if e := g.twins[i].Load(); e != nil {
+func (g *Guard) Duplicate(i int) error {
+	if e := g.duplicates[i].Load(); e != nil {
 		return *e
 	}
 	return nil
 }
 
-// TwinError is why the vote of a node does not count that leads to the same server as another.
-type TwinError struct{ of string }
+// DuplicateError is why the vote of a node does not count that leads to the same server as another.
+type DuplicateError struct{ of string }
 
 // Error names the node whose vote counts.
-func (e TwinError) Error() string {
+func (e DuplicateError) Error() string {
 	return fmt.Sprintf("the same server as %s, whose vote counts", e.of)
 }
 
 // Unwrap returns ErrDuplicateNode.
-func (TwinError) Unwrap() error { return ErrDuplicateNode }
+func (DuplicateError) Unwrap() error { return ErrDuplicateNode }
 
 var ErrDuplicateNode = errors.New("duplicate node")
 

@@ -242,7 +242,7 @@ func randomReport(r *rand.Rand, i int) protocol.ServerReport {
 	case 0:
 		report.Mark = protocol.Mark{State: protocol.MarkAbsent}
 	case 1:
-		report.Mark = protocol.UnreadMark(fakenode.Error("NOPERM no"))
+		report.Mark = protocol.MarkOfError(fakenode.Error("NOPERM no"))
 	case 2: // not looked at
 	default:
 		how := []string{"first", "first", "later"}[r.IntN(3)]

@@ -155,8 +155,8 @@ func TestLookThatDiffersBarsItsOwnBatch(t *testing.T) {
 		"a mark of another data": func(l *protocol.ServerReport) { l.Mark.Text = "id0 1 1 later a0 other" },
 		"no mark at all":         func(l *protocol.ServerReport) { l.Mark.Text = "garbage" },
 		"another process":        func(l *protocol.ServerReport) { l.RunID = "b" },
-		"a mark that is denied":  func(l *protocol.ServerReport) { l.Mark = protocol.UnreadMark(fakenode.Error("NOPERM")) },
-		"a mark not read":        func(l *protocol.ServerReport) { l.Mark = protocol.UnreadMark(fakenode.Error("BUSY")) },
+		"a mark that is denied":  func(l *protocol.ServerReport) { l.Mark = protocol.MarkOfError(fakenode.Error("NOPERM")) },
+		"a mark not read":        func(l *protocol.ServerReport) { l.Mark = protocol.MarkOfError(fakenode.Error("BUSY")) },
 		"nobody":                 func(l *protocol.ServerReport) { l.RunID = "" },
 		"an error":               func(l *protocol.ServerReport) { *l = protocol.ServerReport{Err: io.EOF} },
 	} {
@@ -250,7 +250,7 @@ func TestGuardOfManyConnections(t *testing.T) {
 				}
 				g.Ready(0)
 				g.Since(0)
-				_ = g.Twin(0)
+				_ = g.Duplicate(0)
 			}
 		})
 	}
@@ -291,7 +291,7 @@ func TestGuardTellsSinceWhenNodesRemember(t *testing.T) {
 	require.WithinDuration(t, began.Add(time.Minute), g.Since(1), 0)
 	g.Saw(2, protocol.ServerReport{Err: fakenode.Error("NOPERM")})
 	require.Zero(t, g.Since(2))
-	g.Saw(0, protocol.ServerReport{Asked: true, RunID: "a0", ReplID: "r", Mark: protocol.UnreadMark(fakenode.Error("NOPERM no key"))})
+	g.Saw(0, protocol.ServerReport{Asked: true, RunID: "a0", ReplID: "r", Mark: protocol.MarkOfError(fakenode.Error("NOPERM no key"))})
 	require.Zero(t, g.Since(0), "not by the mark any more")
 	require.Zero(t, (*Guard)(nil).Since(0))
 }
@@ -299,9 +299,9 @@ func TestGuardTellsSinceWhenNodesRemember(t *testing.T) {
 // Of two names that lead to one server, the one that was seen first has its vote.
 func TestTwinOfANodeIsSentNothing(t *testing.T) {
 	g, _, _ := marked(t, 3, 0)
-	twins := func() (all []int) {
+	duplicates := func() (all []int) {
 		for i := range 3 {
-			if g.Twin(i) != nil {
+			if g.Duplicate(i) != nil {
 				all = append(all, i)
 			}
 		}
@@ -310,20 +310,20 @@ func TestTwinOfANodeIsSentNothing(t *testing.T) {
 	leads := func(node int, to string) {
 		g.Saw(node, protocol.ServerReport{Asked: true, RunID: to, ReplID: "r", Uptime: 3600 * s, Mark: protocol.ReadMark("id0 1000000 3600000000 first "+to+" r", true, of(9e9))})
 	}
-	require.Empty(t, twins())
+	require.Empty(t, duplicates())
 	leads(2, "a0")
-	require.Equal(t, []int{2}, twins())
-	require.ErrorIs(t, g.Twin(2), ErrDuplicateNode)
-	require.ErrorContains(t, g.Twin(2), "node0")
+	require.Equal(t, []int{2}, duplicates())
+	require.ErrorIs(t, g.Duplicate(2), ErrDuplicateNode)
+	require.ErrorContains(t, g.Duplicate(2), "node0")
 	leads(1, "a0")
-	require.Equal(t, []int{1, 2}, twins())
+	require.Equal(t, []int{1, 2}, duplicates())
 	leads(0, "b")
-	require.Equal(t, []int{1}, twins(), "the second to come, not the second in the list")
-	require.ErrorContains(t, g.Twin(1), "node2")
+	require.Equal(t, []int{1}, duplicates(), "the second to come, not the second in the list")
+	require.ErrorContains(t, g.Duplicate(1), "node2")
 	leads(0, "a0")
-	require.Equal(t, []int{0, 1}, twins(), "it comes back as the last one")
+	require.Equal(t, []int{0, 1}, duplicates(), "it comes back as the last one")
 	leads(2, "c")
-	require.Equal(t, []int{0}, twins())
+	require.Equal(t, []int{0}, duplicates())
 	leads(1, "d")
-	require.Empty(t, twins(), "addresses that moved back")
+	require.Empty(t, duplicates(), "addresses that moved back")
 }

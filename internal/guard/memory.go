@@ -277,7 +277,7 @@ func (ms *Memories) Bar(i int, period time.Duration, now int64) (left time.Durat
 	switch {
 	case m.Identity == identityUnheard:
 		return 0, false // its wire tells of nobody
-	case m.Identity == IdentityUncertain, m.mark.State == protocol.MarkAbsent && m.Identity == identityKnown:
+	case m.Identity == IdentityUncertain, m.unmarked():
 		return period, false
 	}
 	if !ms.fixed && ms.allYoung(period, now, false) && (ms.young == 0 || period < ms.young) {
@@ -331,12 +331,17 @@ func (ms *Memories) Remembers(i int) (at int64, ok bool) {
 	return max(m.changedAt, m.since(false)), true
 }
 
+// unmarked reports whether the node says who it is, and has no mark.
+func (m *Memory) unmarked() bool {
+	return m.Identity == identityKnown && m.mark.State == protocol.MarkAbsent
+}
+
 // Quiet is since when nothing speaks against a node, whatever is known of the others.
 func (m *Memory) quiet() int64 {
 	switch {
 	case m.Identity == identityUnheard:
 		return LongAgo
-	case m.Identity == IdentityUncertain, m.Identity == identityKnown && m.mark.State == protocol.MarkAbsent:
+	case m.Identity == IdentityUncertain, m.unmarked():
 		return notYet
 	default:
 		return max(m.changedAt, m.since(false))
@@ -405,7 +410,7 @@ func (ms *Memories) allYoung(period time.Duration, now int64, unseen bool) bool 
 // unseen: it may turn out to be anything. So may a node that told who it is and whose mark
 // is being written at this moment.
 func (m *Memory) unseen() bool {
-	return m.runID == "" && m.Identity != identityWithheld || m.Identity == identityKnown && m.mark.State == protocol.MarkAbsent
+	return m.runID == "" && m.Identity != identityWithheld || m.unmarked()
 }
 
 func (ms *Memories) anyUnseen() bool {
@@ -429,9 +434,9 @@ func (m *Memory) settled() *settledMark {
 	return &settledMark{m.runID, m.replID, m.mark.Text}
 }
 
-// twinOf is the node that was seen first of those that lead to the same server as this one; -1 if
+// duplicateOf is the node that was seen first of those that lead to the same server as this one; -1 if
 // this is it.
-func (ms *Memories) twinOf(i int) int {
+func (ms *Memories) duplicateOf(i int) int {
 	first := i
 	for j := range ms.Nodes {
 		if m, f := &ms.Nodes[j], &ms.Nodes[first]; m.runID != "" && m.runID == f.runID && m.rank < f.rank {

@@ -263,7 +263,7 @@ func (w *markModel) tell(c *modelClient, i int, s protocol.ServerReport) {
 		s.FormerID = "0"
 	}
 	if w.rules.noMark {
-		s.Mark = protocol.UnreadMark(fakenode.Error("NOPERM"))
+		s.Mark = protocol.MarkOfError(fakenode.Error("NOPERM"))
 	}
 	c.markClient.tell(i, s)
 	if w.rules.after != nil {

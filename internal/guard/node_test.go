@@ -63,7 +63,7 @@ func (n *markNode) look() protocol.ServerReport {
 func (n *markNode) read(now time.Duration) protocol.Mark {
 	text, ok, err := n.store.Text(protocol.MarkKey)
 	if err != nil {
-		return protocol.UnreadMark(err)
+		return protocol.MarkOfError(err)
 	}
 	return protocol.ReadMark(text, ok, now)
 }
@@ -72,7 +72,7 @@ func (n *markNode) read(now time.Duration) protocol.Mark {
 func (n *markNode) write(w *protocol.MarkWrite) protocol.ServerReport {
 	s := n.ask()
 	if n.replica {
-		s.Mark = protocol.UnreadMark(fakenode.Error("READONLY You can't write against a read only replica."))
+		s.Mark = protocol.MarkOfError(fakenode.Error("READONLY You can't write against a read only replica."))
 		return s
 	}
 	argv := make([]string, 0, 4)

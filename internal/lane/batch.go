@@ -107,7 +107,7 @@ func (q *backlog) All() iter.Seq[*Call] {
 type batch struct {
 	calls     []*Call
 	sentAt    int64
-	overdueAt int64 // the longest timeout in it is over
+	overdueAt int64 // sentAt + patience()
 	bound     time.Duration
 	join      *Call // one of those in it; nil: there is none
 	left      bool  // its wire has written it, or has to wait
@@ -119,12 +119,12 @@ type batch struct {
 // news is what a caller is to be told.
 type news struct {
 	call   *Call
-	ballot protocol.Answer
+	answer protocol.Answer
 }
 
 func tellAll(all []news, now int64) {
 	for _, n := range all {
-		n.call.tell(n.ballot, now)
+		n.call.tell(n.answer, now)
 	}
 }
 
@@ -329,8 +329,8 @@ func (f *flight) newBatch(now int64) *batch {
 	return b
 }
 
-// landed notes that a batch is not out any more.
-func (f *flight) landed(b *batch) {
+// returned notes that a batch is not out any more.
+func (f *flight) returned(b *batch) {
 	f.Out = slices.DeleteFunc(f.Out, func(o *batch) bool { return o == b })
 	f.blocked = false
 }

@@ -13,8 +13,8 @@ type breaker struct {
 	err     error // of the last try
 }
 
-// landed notes how a batch ended.
-func (b *breaker) landed(heard bool) {
+// returned notes how a batch ended.
+func (b *breaker) returned(heard bool) {
 	b.backoff = min(max(2*b.backoff, MinBackoff), MaxBackoff)
 	if heard {
 		b.backoff = 0

@@ -16,10 +16,10 @@ type Call struct {
 	next            *Call  // in the lane's queue
 	protocol.Answer        // once done or kept
 
-	Deadline int64 // when the caller stops waiting; of no meaning without a caller
+	Deadline int64 // when the caller stops waiting; an unsent request other than a release is dropped then
 	Index    int16 // the node's
 	State    CallState
-	overdue  bool      // the caller was told that its time is up
+	toldLate bool      // the caller was told that its time is up
 	earlier  leftovers // of a SET: what those that it replaced may have left
 
 	// Of a release.
@@ -215,7 +215,7 @@ func (c *Call) needless() bool {
 
 // keptLate reports whether a node was slow to leave the key for a while, which then begins
 // late, too.
-func (c *Call) keptLate() bool { return c.Req.Keep() != nil && c.Req.Px > 0 && c.overdue }
+func (c *Call) keptLate() bool { return c.Req.Keep() != nil && c.Req.Px > 0 && c.toldLate }
 
 // tell gives whoever waits the news; an empty answer is none. No mutex may be held.
 func (c *Call) tell(b protocol.Answer, now int64) {

@@ -16,16 +16,16 @@ import (
 // batches larger instead of making more of them ("group commit"). Only on a link whose
 // round trip is long do further batches follow on other connections while the first is
 // out. No key is ever in two of them, so a release cannot overtake the SET that it takes
-// back. A batch that is overdue closes the lane to new acquires: nothing piles up behind
+// back. While a batch is overdue the lane takes no new acquires: nothing piles up behind
 // a node that hangs. Its late answers are still read, and releases wait for it.
 //
 // A goroutine drains the lane while there is something to send, waits for a moment when there
 // is nothing, and ends. Its callers never wait for a mutex across I/O: Enqueue queues, and
-// answers are delivered by the draining goroutine after it let go of mu.
+// answers are delivered by the draining goroutine after it let go of Mu.
 type Lane struct {
 	Wire     Wire
 	Clock    tick.Clock
-	onChange func(down bool, err error) // may be nil; called with mu held, in order
+	onChange func(down bool, err error) // may be nil; called with Mu held, in order
 
 	// Mu guards what follows, and the fields of calls that say so. It is never held
 	// across I/O, and no other mutex is taken under it but those of the clock and of
@@ -117,7 +117,7 @@ func (l *Lane) Replace(before, c *Call, now int64) (replaced bool) {
 // Again enqueues a SET once more that the node has refused, and so has left nothing.
 func (l *Lane) Again(c *Call, deadline, now int64) {
 	l.Mu.Lock()
-	c.Answer, c.overdue, c.Deadline = protocol.Answer{}, false, deadline
+	c.Answer, c.toldLate, c.Deadline = protocol.Answer{}, false, deadline
 	b := l.admit(c, now)
 	l.Mu.Unlock()
 	c.tell(b, now)
@@ -138,7 +138,7 @@ func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 			return protocol.Unsent(ErrOverdue)
 		}
 		// It waits for the node, and its caller does not.
-		c.overdue = true
+		c.toldLate = true
 		l.queueUp(c, now)
 		return protocol.Answer{Kind: protocol.NotSent, Err: ErrOverdue}
 	case now < l.breaker.until:
@@ -146,7 +146,7 @@ func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 			c.State = CallDropped
 			return protocol.Unsent(l.breaker.err)
 		}
-		c.overdue = true
+		c.toldLate = true
 		if !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until) {
 			return protocol.Unsent(l.breaker.err)
 		}
@@ -161,7 +161,7 @@ func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 func (l *Lane) queueUp(c *Call, now int64) {
 	l.Queue.push(c)
 	l.Flight.blocked = l.Flight.blocked && l.Flight.has(c.Req.Key)
-	if c.Caller != nil && !c.overdue {
+	if c.Caller != nil && !c.toldLate {
 		l.Alarm.Set(l.Flight.due(c, now), now)
 	}
 	l.run(now)
@@ -263,7 +263,7 @@ func (l *Lane) drainOnce() (waits bool) {
 			b.hasLeft = func() { l.left(b) }
 		}
 		settled := l.Wire.Exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound, b.hasLeft)
-		l.settle(b, settled)
+		l.finishBatch(b, settled)
 		l.Clock.Yield(1)
 		l.Mu.Lock()
 	}
@@ -312,22 +312,22 @@ func (l *Lane) leaves(c *Call, took time.Duration) bool {
 // endStandby ends a goroutine that has rested for long enough; of a lane that is closed, at
 // once. The caller holds mu.
 func (l *Lane) endStandby(now int64) {
-	if end, waits := l.standby.over(); waits && now < end && l.life == laneOpen {
+	if end, waits := l.standby.restEnd(); waits && now < end && l.life == laneOpen {
 		l.Alarm.Set(end, now)
 	} else {
 		l.standby.dismiss()
 	}
 }
 
-// settle reads the replies of a batch and tells whoever waits for them. settled: nothing of
+// finishBatch reads the replies of a batch and tells whoever waits for them. settled: nothing of
 // it may take effect any more that did not.
-func (l *Lane) settle(b *batch, settled bool) {
+func (l *Lane) finishBatch(b *batch, settled bool) {
 	now := l.Clock.Now().Mono
 	heard, sent, failure := b.result()
 	l.Mu.Lock()
-	l.Flight.landed(b)
+	l.Flight.returned(b)
 	l.SetDown(!heard, failure)
-	l.breaker.landed(heard)
+	l.breaker.returned(heard)
 	if heard {
 		l.Flight.took(b, now)
 		l.requeue(l.kept.some(&l.kept.unheard, now))
@@ -458,10 +458,10 @@ func (l *Lane) putAside(told []news, now int64) []news {
 		if !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until) {
 			c.State, b.Final = CallDone, true
 		}
-		if c.Caller != nil && !c.overdue {
+		if c.Caller != nil && !c.toldLate {
 			told = append(told, news{c, b})
 		}
-		c.overdue = true
+		c.toldLate = true
 	}
 	return told
 }
@@ -498,11 +498,11 @@ func (l *Lane) tick() {
 func (l *Lane) late(now int64) (all []news) {
 	check := func(c *Call, b protocol.Answer) {
 		switch {
-		case c.Caller == nil || c.overdue || c.State == CallDropped:
+		case c.Caller == nil || c.toldLate || c.State == CallDropped:
 		case now < l.Flight.due(c, now):
 			l.Alarm.Set(l.Flight.due(c, now), now)
 		default:
-			c.overdue = true
+			c.toldLate = true
 			if b.Final {
 				c.State = CallDropped
 			}

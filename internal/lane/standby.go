@@ -36,8 +36,8 @@ func (s *standby) wake() bool {
 	return true
 }
 
-// over is when the rest of a goroutine ends; ok is false if none rests.
-func (s *standby) over() (at int64, ok bool) { return s.since + int64(restFor), s.resting }
+// restEnd is when the rest of a goroutine ends; ok is false if none rests.
+func (s *standby) restEnd() (at int64, ok bool) { return s.since + int64(restFor), s.resting }
 
 // dismiss ends the goroutine that rests.
 func (s *standby) dismiss() {

@@ -39,9 +39,9 @@ type Onlooker struct {
 	// Ready is false where the whole question has to be asked ahead of the next SET. It is
 	// nil if Saw is.
 	Ready func() bool
-	// Twin is why nothing is to be sent over a connection to the server that told last who it
+	// Duplicate is why nothing is to be sent over a connection to the server that told last who it
 	// is; nil if it is to be. It is nil if Saw is.
-	Twin func() error
+	Duplicate func() error
 	// Evicted is told how many keys the process of this run id has evicted since its start. It
 	// is nil if Saw is.
 	Evicted func(runID string, count int64)

@@ -210,14 +210,14 @@ var list = []mutant{
 	{
 		name: "gate-always-open",
 		file: "gate.go",
-		old:  `if g.hurried > 0 && g.wait(now.Mono) >= w.end.Sub(now.Time)/2 {`,
+		old:  `if g.inside > 0 && g.wait(now.Mono) >= w.end.Sub(now.Time)/2 {`,
 		new:  `if false {`,
 		why:  "the lock is reserved for waiters whose deadline has passed, one after the other",
 	},
 	{
 		name: "gate-shut-for-a-free-lock",
 		file: "gate.go",
-		old:  `if g.hurried > 0 && g.wait(now.Mono) >= w.end.Sub(now.Time)/2 {`,
+		old:  `if g.inside > 0 && g.wait(now.Mono) >= w.end.Sub(now.Time)/2 {`,
 		new:  `if g.wait(now.Mono) >= w.end.Sub(now.Time)/2 {`,
 		why:  "after a long hold callers with little time do not get a free lock",
 		args: "-test.run=^TestNoFreeTimeIsMissedBetweenLongHolds$",
@@ -225,7 +225,7 @@ var list = []mutant{
 	{
 		name: "gate-answers-without-asking",
 		file: "gate.go",
-		old:  `w.of.lookIn(now.Mono, w.of.paced(lookPause)) // it asks no node, so another does`,
+		old:  `w.of.lookIn(now.Mono, w.of.throttled(lookPause)) // it asks no node, so another does`,
 		new:  ``,
 		why:  "the error of a caller that was kept out does not say what a node told",
 		args: "-test.run=^TestErrorOfOneThatWasKeptOutIsAnAnswer$",
@@ -233,7 +233,7 @@ var list = []mutant{
 	{
 		name: "door-opens-between-two-looks",
 		file: "waiter.go",
-		old:  `w.of.paced(half)+half`,
+		old:  `w.of.throttled(half)+half`,
 		new:  `half+half`,
 		why:  "a writer of a process that waits for thousands of keys never has its turn among readers",
 		args: "-test.run=^TestDoorStaysShutForAProcessThatWaitsForThousandsOfKeys$",
@@ -1399,15 +1399,15 @@ var list = []mutant{
 	{
 		name: "tie-losers-ask-again",
 		file: "round.go",
-		old:  `r.seats[r.tieBreaker].cast.vote == VoteGranted &&`,
-		new:  `r.seats[r.tieBreaker].cast.vote != VotePending &&`,
+		old:  `r.seats[r.tieBreaker].ballot.vote == VoteGranted &&`,
+		new:  `r.seats[r.tieBreaker].ballot.vote != VotePending &&`,
 		why:  "those that the tie-breaker refused keep the nodes that the one who may go on needs",
 	},
 	{
 		name: "tie-asks-after-no-answer",
 		file: "round.go",
-		old:  "c.vote == VoteRefused && c.final {\n\t\t\t\t*c = cast{vote: VotePending}\n\t\t\t\tr.tally.change(VoteRefused, VotePending)",
-		new:  "(c.vote == VoteRefused || c.vote == VoteUnknown) && c.final {\n\t\t\t\tr.tally.change(c.vote, VotePending)\n\t\t\t\t*c = cast{vote: VotePending}",
+		old:  "c.vote == VoteRefused && c.final {\n\t\t\t\t*c = ballot{vote: VotePending}\n\t\t\t\tr.tally.change(VoteRefused, VotePending)",
+		new:  "(c.vote == VoteRefused || c.vote == VoteUnknown) && c.final {\n\t\t\t\tr.tally.change(c.vote, VotePending)\n\t\t\t\t*c = ballot{vote: VotePending}",
 		why:  "the SET whose answer was lost may land after the release of the second, and nobody takes it back any more",
 	},
 	{
@@ -1478,7 +1478,7 @@ var list = []mutant{
 		name: "several-half-a-set",
 		file: "several.go",
 		old:  "case busy >= 0:\n\t\t\tp.abandon(at)",
-		new:  "case at.life.over():\n\t\t\tp.abandon(at)",
+		new:  "case at.life.closed():\n\t\t\tp.abandon(at)",
 		why:  "the answer for the last key is taken for that of all",
 	},
 	{
@@ -1572,7 +1572,7 @@ var list = []mutant{
 		name: "adopt-keeps-the-token",
 		file: "acquire.go",
 		old:  "\tat.send(a.clock.Now())\n",
-		new:  "\tif a.adopts != \"\" {\n\t\tat.value = a.adopts + at.value[tokenLen:]\n\t}\n\tat.send(a.clock.Now())\n",
+		new:  "\tif a.adoptFrom != \"\" {\n\t\tat.value = a.adoptFrom + at.value[tokenLen:]\n\t}\n\tat.send(a.clock.Now())\n",
 		why:  "a release of the former holder that comes late ends the new holder's lock",
 	},
 	{
@@ -1786,8 +1786,8 @@ var list = []mutant{
 	{
 		name: "twins-are-sent-batches",
 		file: "internal/conn/conversation.go",
-		old:  "\treturn cs.Twin()\n",
-		new:  "\tif setsKeys(batch) {\n\t\treturn cs.Twin()\n\t}\n\treturn nil\n",
+		old:  "\treturn cs.Duplicate()\n",
+		new:  "\tif setsKeys(batch) {\n\t\treturn cs.Duplicate()\n\t}\n\treturn nil\n",
 		why:  "a release by the second name finds nothing where the first name's came, and a lock that was held counts as lost",
 	},
 	{
@@ -1822,7 +1822,7 @@ var list = []mutant{
 	{
 		name: "minhold-on-a-late-node",
 		file: "internal/lane/call.go",
-		old:  `return c.Req.Keep() != nil && c.Req.Px > 0 && c.overdue`,
+		old:  `return c.Req.Keep() != nil && c.Req.Px > 0 && c.toldLate`,
 		new:  `return false`,
 		why:  "a node that hung when the lock was released begins the hold when it goes on",
 		args: "-test.run=^TestMinHold",

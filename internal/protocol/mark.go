@@ -45,7 +45,7 @@ type MarkState uint8
 
 const (
 	MarkUnread  MarkState = iota // not asked for, or no answer: see err
-	MarkAbsent                   // no mark, or one that says nothing of this data
+	MarkAbsent                   // no mark; to the guard also one that says nothing of this data
 	MarkPresent                  // a mark
 	MarkDenied                   // it may not be read or not be written
 )
@@ -69,7 +69,7 @@ func (m Mark) Aged(now time.Duration) Mark {
 	return m
 }
 
-// Read takes the text apart: "<id> <at> <age> <first|later> <run id> <replication id>", of which the
+// Read takes the text apart: "<id> <at> <uptime> <first|later> <run id> <replication id>", of which the
 // script knows the first two. Newer versions may append to it. A text that is no mark, or has another
 // word there, is one of no id, which is replaced.
 func (m *Mark) Read() {
@@ -137,7 +137,7 @@ func (w *MarkWrite) Args() []string {
 // ReadWritten is what the script's answer says of the mark.
 func ReadWritten(val any, err error) Mark {
 	if err != nil {
-		return UnreadMark(err)
+		return MarkOfError(err)
 	}
 	if v, ok := val.([]any); ok && len(v) == 2 {
 		text, isText := v[0].(string)
@@ -145,11 +145,12 @@ func ReadWritten(val any, err error) Mark {
 			return ReadMark(text, true, time.Duration(now)*time.Microsecond)
 		}
 	}
-	return UnreadMark(fmt.Errorf("unexpected reply %.100q", fmt.Sprint(val)))
+	return MarkOfError(fmt.Errorf("unexpected reply %.100q", fmt.Sprint(val)))
 }
 
-// UnreadMark is a mark that could not be read or written.
-func UnreadMark(err error) Mark {
+// MarkOfError is a mark that could not be read or written: absent where the error says so, denied, or
+// unread.
+func MarkOfError(err error) Mark {
 	if errors.Is(err, redis.Nil) {
 		return Mark{State: MarkAbsent}
 	}

@@ -29,7 +29,8 @@ type Request struct {
 	// Timeout is how long the caller waits for one node.
 	Timeout time.Duration
 	// ReadBound is how long the answer may keep its connection when it does not come: as
-	// long as a key may live because of the request, so that a late one is still seen.
+	// long as a key may live because of the request, so that a late one is still seen. Of a
+	// batch it is at most lane.LongestRead, and at least its patience.
 	ReadBound time.Duration
 	// KeepFor is how long a release that cannot be delivered is worth keeping: after that
 	// nothing of what it takes back is left on the node.

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTwins(t *testing.T) {
-	for ids, want := range map[string][]Twin{
+func TestDuplicates(t *testing.T) {
+	for ids, want := range map[string][]Duplicate{
 		"":          nil,
 		"a":         nil,
 		"a b c":     nil,
@@ -27,18 +27,18 @@ func TestTwins(t *testing.T) {
 		for i, id := range split {
 			split[i] = strings.Trim(id, "-")
 		}
-		assert.Equal(t, want, Twins(split), ids)
+		assert.Equal(t, want, Duplicates(split), ids)
 	}
 }
 
-func TestTwinsOfInterfaces(t *testing.T) {
+func TestDuplicatesOfInterfaces(t *testing.T) {
 	a, b := strings.NewReader("same"), strings.NewReader("same")
-	assert.Equal(t, []Twin{{0, 3}}, Twins([]io.Reader{a, nil, b, a, nil}), "equal contents are not the same client")
-	assert.Panics(t, func() { Twins([]any{[]int{1}, []int{1}}) })
+	assert.Equal(t, []Duplicate{{0, 3}}, Duplicates([]io.Reader{a, nil, b, a, nil}), "equal contents are not the same client")
+	assert.Panics(t, func() { Duplicates([]any{[]int{1}, []int{1}}) })
 }
 
 // The pairs are those that comparing each entry with all others finds.
-func TestTwinsAgainstAllPairs(t *testing.T) {
+func TestDuplicatesAgainstAllPairs(t *testing.T) {
 	const seed = 1
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 500 {
@@ -46,12 +46,12 @@ func TestTwinsAgainstAllPairs(t *testing.T) {
 		for i := range ids {
 			ids[i] = rng.IntN(5)
 		}
-		var want []Twin
+		var want []Duplicate
 		for i, id := range ids {
 			if j := slices.Index(ids, id); id != 0 && j < i {
-				want = append(want, Twin{j, i})
+				want = append(want, Duplicate{j, i})
 			}
 		}
-		require.Equal(t, want, Twins(ids), fmt.Sprint(ids))
+		require.Equal(t, want, Duplicates(ids), fmt.Sprint(ids))
 	}
 }
