@@ -42,7 +42,7 @@ func TestExamplesOfThePagesCompile(t *testing.T) {
 			"github.com/quorumlock/redlock", "github.com/quorumlock/redlock/redlocktest", "github.com/redis/go-redis/v9",
 		},
 		Scope: `
-			func chargeCard(context.Context, ...any) error { return nil }
+			func buildReport(context.Context, ...any) error { return nil }
 			func work(context.Context) error { return nil }
 			func nextBatch() bool { return false }
 		`,
