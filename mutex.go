@@ -183,7 +183,7 @@ func (m *Mutex) whileHeld(ctx context.Context, fn func(ctx context.Context, lock
 	lock, err := m.acquire(ctx, true, true)
 	whileHeld := Locks.whileHeld
 	if errors.Is(err, ErrNested) && m.terms.reentry {
-		if lock = m.covering(ctx); lock != nil {
+		if lock = covering(ctx, &m.resource); lock != nil {
 			whileHeld, err = Locks.again, nil
 		}
 	}
@@ -197,7 +197,7 @@ func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {
 	if err := m.check(ctx, protocol.OpAcquire); err != nil {
 		return nil, err
 	}
-	if err := m.checkNested(ctx); err != nil {
+	if err := checkNested(ctx, &m.resource); err != nil {
 		return nil, err
 	}
 	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, caller: ctx, ctx: ctx, wait: wait, renews: renews}

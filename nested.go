@@ -46,22 +46,22 @@ func Held(ctx context.Context, key string) (*Lock, bool) {
 	return l, l != nil
 }
 
-func (r *resource) same(l *Lock) bool { return l.nodeSet == r.nodeSet && l.name == r.name }
+func (l *Lock) isOf(r *resource) bool { return l.nodeSet == r.nodeSet && l.name == r.name }
 
 // checkNested returns ErrNested if the context belongs to the lock that is to be acquired. A
 // holder of a permit may well acquire another one, unless the same one is asked for.
-func (r *resource) checkNested(ctx context.Context) error {
+func checkNested(ctx context.Context, r *resource) error {
 	another := func(l *Lock) bool { return r.terms.permits > 1 && l.terms.permits > 1 && !r.terms.reentry }
-	if innermost(ctx, func(l *Lock) bool { return r.same(l) && !another(l) }) == nil {
+	if innermost(ctx, func(l *Lock) bool { return l.isOf(r) && !another(l) }) == nil {
 		return nil
 	}
 	return nestedError(fmt.Sprintf("redlock: %v %s: %v", protocol.OpAcquire, quoteKey(r.key), ErrNested))
 }
 
 // covering is the lock that the context belongs to, if it has all that the terms ask for.
-func (r *resource) covering(ctx context.Context) *Lock {
+func covering(ctx context.Context, r *resource) *Lock {
 	return innermost(ctx, func(l *Lock) bool {
-		if !r.same(l) || r.terms.fencing && !l.terms.fencing {
+		if !l.isOf(r) || r.terms.fencing && !l.terms.fencing {
 			return false
 		}
 		l.mu.Lock()

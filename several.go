@@ -126,7 +126,7 @@ func (s *Mutexes) acquire(ctx context.Context, wait bool) (Locks, error) {
 		return nil, err
 	}
 	for _, m := range s.mutexes {
-		if err := m.checkNested(ctx); err != nil {
+		if err := checkNested(ctx, &m.resource); err != nil {
 			return nil, err
 		}
 	}
