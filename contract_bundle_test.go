@@ -145,9 +145,9 @@ func newBundleServer(t *testing.T, rules ...string) *bundleServer {
 
 // byScript ends the test where the server has a shorter command.
 func (s *bundleServer) byScript() {
-	text, err := s.admin.Info(s.Context(), "server").Result()
+	by, err := ownDelete(s.admin)
 	require.NoError(s, err)
-	if protocol.ParseInfo(text).CompareAndDelete() != protocol.NoNative {
+	if by != protocol.NoNative {
 		s.Skip("the server compares and deletes by a command of its own")
 	}
 }

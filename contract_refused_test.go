@@ -128,14 +128,19 @@ func askNative(by protocol.NativeDelete, value string) *protocol.Request {
 	return r
 }
 
+// ownDelete is the command by which a server compares and deletes.
+func ownDelete(c *redis.Client) (protocol.NativeDelete, error) {
+	text, err := c.Info(context.Background(), "server").Result()
+	return protocol.ParseInfo(text).CompareAndDelete(), err
+}
+
 // nativeServer is a real server that compares and deletes by the command.
 func nativeServer(t *testing.T) (*realredis.Server, protocol.NativeDelete) {
 	s := realredis.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
 	defer client.Close()
-	text, err := client.Info(t.Context(), "server").Result()
+	by, err := ownDelete(client)
 	require.NoError(t, err)
-	by := protocol.ParseInfo(text).CompareAndDelete()
 	if by == protocol.NoNative {
 		t.Skip("the server has no command for it; " + realredis.BinaryEnv + " may name a Valkey 9 or Redis 8.4")
 	}

@@ -155,9 +155,9 @@ func overClient(t *testing.T, addr string) *contractNode {
 	}
 	w := conn.NewWire(client, conn.OpenHabits, "", tick.NewSystem())
 	t.Cleanup(w.Close)
-	about, _ := client.Info(ctx, "server").Result() // miniredis knows no such section
+	own, _ := ownDelete(client) // miniredis knows no such section
 	return &contractNode{
-		deletesItself: protocol.ParseInfo(about).CompareAndDelete() != protocol.NoNative,
+		deletesItself: own != protocol.NoNative,
 		all:           exchangesAll(func(batch []*lane.Call) { w.Exchange(batch, 10*time.Second, 10*time.Second, func() {}) }),
 		do: func(req *protocol.Request) simAnswer {
 			c := &lane.Call{Req: req}
