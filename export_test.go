@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/examine"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
 	"github.com/quorumlock/redlock/internal/ticktest"
@@ -118,3 +119,6 @@ func (rl *Redlock) Queues() int {
 	defer rl.queues.mu.Unlock()
 	return len(rl.queues.byKey)
 }
+
+// ReportOf is what Check reports of a node that was examined.
+func ReportOf(n examine.Node) NodeReport { return reportOf(n) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/examine"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -56,6 +58,28 @@ info      even-number  (all)             two
 	var s redlock.Severity
 	require.ErrorIs(t, s.UnmarshalText([]byte("grave")), redlock.ErrInvalid)
 	assert.Equal(t, "severity 9", redlock.Severity(9).String())
+}
+
+// NodeReport repeats the fields of what was examined, so that they are documented where users see them.
+func TestReportHasAllThatWasExamined(t *testing.T) {
+	n := examine.Node{
+		Node: "a", Reachable: true, Err: errors.New("b"), Latency: 1, ClockOffset: 2, ClockMargin: 3, Version: "c", RunID: "d",
+		Uptime: 4, RemembersSince: time.Unix(5, 0), BarredFor: 6, Role: "e", Mode: "f", Replicas: 7, MaxMemory: 8, MaxMemoryPolicy: "g",
+		EvictedKeys: 9, AppendOnly: "h", AppendFsync: "i", Unread: []string{"j"}, Timed: true, Aged: true, Counted: true,
+	}
+	from, to := reflect.ValueOf(n), reflect.ValueOf(redlock.ReportOf(n))
+	for i := range from.NumField() {
+		require.False(t, from.Field(i).IsZero(), from.Type().Field(i).Name)
+	}
+	for i := range to.NumField() {
+		field := to.Type().Field(i)
+		if !field.IsExported() {
+			assert.True(t, to.Field(i).Bool(), field.Name)
+			continue
+		}
+		assert.Equal(t, from.FieldByName(field.Name).Interface(), to.Field(i).Interface(), field.Name)
+	}
+	assert.Equal(t, from.NumField(), to.NumField())
 }
 
 // Programs decide by the code of a finding, so the comment of Finding.Code lists all that there
