@@ -9,7 +9,7 @@
 //
 //	rl, err := redlock.Open(ctx, []string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"}, nil)
 //	...
-//	err = rl.Mutex("orders:42").Do(ctx, func(ctx context.Context, lock *redlock.Lock) error {
+//	err = rl.Mutex("report:daily").Do(ctx, func(ctx context.Context, lock *redlock.Lock) error {
 //		return buildReport(ctx) // ctx ends, with cause ErrLost, if the lock is lost
 //	})
 //

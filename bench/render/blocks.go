@@ -154,6 +154,9 @@ func runBlock(r *results.Report) string {
 
 // steadiness tells of rows that were measured again.
 func steadiness(points []results.Point) string {
+	if len(points) == 0 {
+		return ""
+	}
 	again, still, worst := 0, 0, 0.0
 	for _, p := range points {
 		if p.Again > 0 {
@@ -163,9 +166,6 @@ func steadiness(points []results.Point) string {
 			still++
 		}
 		worst = max(worst, p.Spread)
-	}
-	if len(points) == 0 {
-		return ""
 	}
 	return fmt.Sprintf("A row whose rounds spread by more than %.1f for one of the candidates is measured again, up to %d times, and the steadiest counts: %d of %d rows were, %d still spread by more, and the widest by %.2f.\n",
 		results.Steady, results.Repeats, again, len(points), still, worst)
