@@ -194,8 +194,7 @@ func (a *acquisition) ask() (at *attempt, err error) {
 	at = newAttempt(a.resource, a.queues)
 	at.nth, at.origin, at.adopted = int32(a.nth), a.adoptFrom, a.adoptFrom != ""
 	if a.w != nil && a.w.entry != "" {
-		node, entry, value, number := a.w.claim()
-		at.arbiter, at.origin, at.value, at.wants = int16(node), entry, value, int32(number)
+		a.w.claim(at)
 	} else if at.value, err = a.tokens.newValue(a.terms.owner); err != nil {
 		return nil, err
 	}

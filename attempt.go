@@ -20,6 +20,7 @@ type attempt struct {
 	round  round
 	set    protocol.Request
 	wants  int32                       // the number of the permit that is reserved for it; 0: any
+	joined *lane.Call                  // by which its entry came to the queue; nil if it has none
 	permit atomic.Int32                // the number that a quorum gave, from 1; 0: none, or not granted yet
 	record atomic.Pointer[grantRecord] // of the lock that was made of it
 }
@@ -72,6 +73,10 @@ func (a *attempt) send(start tick.Instant) {
 		r.seats[a.arbiter].call.Req = protocol.FenceRequest(&a.terms.Terms, a.name, a.value, fence, &protocol.QueueArgs{Key: a.queueKey(), Entry: entry})
 	default:
 		r.seats[a.arbiter].call.Req = protocol.ClaimRequest(&a.terms.Terms, a.name, a.value, a.queueKey(), entry)
+	}
+	if a.joined != nil {
+		a.lane(int(a.arbiter)).Inherit(a.joined, &r.seats[a.arbiter].call)
+		a.joined = nil
 	}
 	a.sendAddressed(r)
 }

@@ -158,7 +158,7 @@ func (w *waiter) send() {
 	}
 	w.join = w.askOne(w.node, protocol.JoinRequest(&w.terms.Terms, w.name, w.value, &protocol.QueueArgs{
 		Key: w.queueKey(), Holders: w.holdersKey(), Entry: w.entry, Ended: w.ended, Arrival: w.arrival, Waited: waited.Microseconds(),
-	}), now)
+	}), w.joinCall, now)
 	w.joinCall = &w.join.seats[0].call
 }
 

@@ -221,7 +221,7 @@ func (w *waiter) giveUpTurn() {
 
 // claim hands the entry over to an attempt, which sets its value. The attempt ends, and
 // with it the value: it is never registered again.
-func (w *waiter) claim() (node int, entry, value string, number int64) {
+func (w *waiter) claim(at *attempt) {
 	qs := w.queues
 	qs.mu.Lock()
 	delete(qs.byToken, w.value[:tokenLen])
@@ -231,9 +231,8 @@ func (w *waiter) claim() (node int, entry, value string, number int64) {
 		w.of.gate.turn(w.clock.Now().Mono)
 	}
 	qs.mu.Unlock()
-	node, entry, value, number = w.node, w.entry, w.value, w.number
-	w.ended, w.entry, w.value, w.number = entry, "", "", 0
-	return node, entry, value, number
+	at.arbiter, at.origin, at.value, at.wants, at.joined = int16(w.node), w.entry, w.value, int32(w.number), w.joinCall
+	w.ended, w.entry, w.value, w.number, w.joinCall = w.entry, "", "", 0, nil
 }
 
 // rejoin takes the old place with a new entry, after an attempt that failed. It is sent

@@ -114,6 +114,17 @@ func (l *Lane) Replace(before, c *Call, now int64) (replaced bool) {
 	return true
 }
 
+// Inherit notes in a request that is not enqueued yet what an earlier one of the same value left,
+// which may be on its way still and take effect at any later time. A release looks at the last one only.
+func (l *Lane) Inherit(before, c *Call) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	c.earlier = before.leaves()
+	if before.fate() == fateOpen {
+		c.earlier |= leftDoubt
+	}
+}
+
 // Again enqueues a SET once more that the node has refused, and so has left nothing.
 func (l *Lane) Again(c *Call, deadline, now int64) {
 	l.Mu.Lock()

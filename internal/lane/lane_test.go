@@ -358,6 +358,38 @@ func TestGraceIsNotCutShort(t *testing.T) {
 	})
 }
 
+// A join that was sent again after one whose answer was lost, and not sent itself: what the first
+// did, or does later, is taken back all the same.
+func TestReleaseAfterASecondJoinOfWhichTheFirstMayLand(t *testing.T) {
+	for _, out := range []bool{false, true} { // whether it is on its way when the second comes
+		onBench(t, func(b *bench) {
+			b.Reply = func(name string, _ bool) protocol.Answer {
+				switch {
+				case name != "ajoin":
+					return lanetest.Zero
+				case out:
+					time.Sleep(benchTimeout / 2)
+				}
+				return lanetest.Lost
+			}
+			first := b.join("a", "")
+			if synctest.Wait(); !out {
+				time.Sleep(benchTimeout)
+			}
+			second := &lane.Call{Req: first.Req, Deadline: b.now() - 1} // too late to be sent
+			b.lane.Inherit(first, second)
+			b.lane.Enqueue(second, b.now())
+			time.Sleep(benchTimeout)
+			rel := b.call(protocol.OpRelease, "a")
+			rel.Undoes, rel.When = second, lane.Unconditional
+			b.lane.TakeBack(rel, b.now())
+			time.Sleep(time.Minute)
+			assert.Equal(b, [][]string{{"ajoin"}, {"arelease"}, {"arelease"}}, b.Sent(), out)
+			b.empty()
+		})
+	}
+}
+
 func TestRepairInheritsTheDoubtOfTheSetBefore(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.Reply = func(name string, _ bool) protocol.Answer {

@@ -649,6 +649,22 @@ var list = []mutant{
 		args: seedsOf("lane-no-second-release-of-a-claim"),
 	},
 	{
+		name: "join-forgets-the-one-before",
+		file: "node.go",
+		old:  "\t\tl.Inherit(before, c)\n",
+		new:  "\t\t_ = before\n",
+		why:  "a join of a node that hung takes effect after its entry was given back: the node reserves the lock for one that has gone",
+		args: seedsOf("line-join-lands-after-its-attempt"),
+	},
+	{
+		name: "claim-forgets-the-join",
+		file: "attempt.go",
+		old:  `a.lane(int(a.arbiter)).Inherit(a.joined, &r.seats[a.arbiter].call)`,
+		new:  ``,
+		why:  "the same, where an attempt had the entry last",
+		args: seedsOf("line-join-lands-after-its-attempt"),
+	},
+	{
 		name: "lane-release-sent-once",
 		file: "internal/lane/lane.go",
 		old:  `case c.Kind == protocol.Unknown || c.Kind == protocol.NotSent:`,
