@@ -194,7 +194,8 @@ func (a *acquisition) ask() (at *attempt, err error) {
 	at = newAttempt(a.resource, a.queues)
 	at.nth, at.origin, at.adopted = int32(a.nth), a.adoptFrom, a.adoptFrom != ""
 	if a.w != nil && a.w.entry != "" {
-		a.w.claim(at)
+		had := a.w.claim()
+		at.arbiter, at.origin, at.value, at.wants, at.joined = int16(had.node), had.entry, had.value, int32(had.number), had.joinCall
 	} else if at.value, err = a.tokens.newValue(a.terms.owner); err != nil {
 		return nil, err
 	}

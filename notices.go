@@ -102,9 +102,10 @@ func (qs *queues) listen(node int) *subscription {
 func (s *subscription) run(ctx context.Context, l lane.Listener) {
 	defer close(s.done)
 	defer s.stop()
+	tell := lane.Subscriber{Confirmed: s.confirmed, Denied: func(error) { s.queues.notePublishDenied(s.node) }, Heard: s.queues.notice}
 	pause := lane.MinBackoff
 	for {
-		err := l.Listen(ctx, "redlock:"+s.queues.process, s.confirmed, s.queues.notice)
+		err := l.Listen(ctx, "redlock:"+s.queues.process, tell)
 		wasOpen, denied := s.broke(ctx, err)
 		if denied {
 			s.queues.lacks(s.node, noListen, err)

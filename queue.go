@@ -301,8 +301,16 @@ func (qs *queues) notePublishDenied(node int) {
 	qs.lacks(node, noPublish, nil)
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if s := qs.subs[node]; s != nil {
-		s.publishDenied = true
+	s := qs.subs[node]
+	if s == nil || s.publishDenied {
+		return
+	}
+	s.publishDenied = true
+	now := qs.set.clock.Now().Mono
+	for _, k := range qs.byKey {
+		if k.node == node { // their next looks were to come after a notice
+			k.lookIn(now, k.interval())
+		}
 	}
 }
 

@@ -389,8 +389,8 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 		return
 	}
 	usual := limit
-	if w.plan.NoPublish { // who was never told so looks twice per reservation
-		limit += int64(max(protocol.LeastReservation, 4*w.plan.NodeTimeout)) / 2
+	if w.plan.NoPublish { // the first waiter of each process looks as often as this at the least
+		limit += int64(max(protocol.LeastReservation, 4*w.plan.NodeTimeout)) / 32
 	}
 	for i, g := range grants {
 		if i == 0 || w.places[g.value].came == 0 {

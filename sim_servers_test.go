@@ -478,13 +478,13 @@ func (n *simNode) kill(p *simProcess, gen int, id int64) error {
 	return nil
 }
 
-func (s *simWire) Listen(ctx context.Context, channel string, confirmed func(), heard func(string)) error {
+func (s *simWire) Listen(ctx context.Context, channel string, tell lane.Subscriber) error {
 	p, n, w := s.p, s.n.led(s.p), s.p.w
 	t := w.t()
 	roll := w.mix('l', uint64(p.i), uint64(n.i), uint64(t))
 	_, cut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut, faultCutBack)
 	_, down := w.faultAt(t, -1, n.i, faultCrash, faultForget, faultSwap, faultPromote)
-	sub := &simSub{proc: p, channel: channel, heard: heard, broken: make(chan struct{})}
+	sub := &simSub{proc: p, channel: channel, heard: tell.Heard, broken: make(chan struct{})}
 	w.sleep(w.available(n, t+3*w.trip(roll))-t, roll)
 	p.gate()
 	if cut || down || ctx.Err() != nil {
@@ -495,7 +495,12 @@ func (s *simWire) Listen(ctx context.Context, channel string, confirmed func(), 
 	n.mu.Unlock()
 	w.sleep(w.trip(mix(roll, 'b')), roll)
 	p.gate()
-	confirmed()
+	tell.Confirmed()
+	if w.plan.NoPublish {
+		w.sleep(2*w.trip(mix(roll, 'p')), roll)
+		p.gate()
+		tell.Denied(errors.New("NOPERM"))
+	}
 	var err error
 	select {
 	case <-ctx.Done():

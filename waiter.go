@@ -221,7 +221,7 @@ func (w *waiter) giveUpTurn() {
 
 // claim hands the entry over to an attempt, which sets its value. The attempt ends, and
 // with it the value: it is never registered again.
-func (w *waiter) claim(at *attempt) {
+func (w *waiter) claim() (had standing) {
 	qs := w.queues
 	qs.mu.Lock()
 	delete(qs.byToken, w.value[:tokenLen])
@@ -231,8 +231,9 @@ func (w *waiter) claim(at *attempt) {
 		w.of.gate.turn(w.clock.Now().Mono)
 	}
 	qs.mu.Unlock()
-	at.arbiter, at.origin, at.value, at.wants, at.joined = int16(w.node), w.entry, w.value, int32(w.number), w.joinCall
+	had = w.standing
 	w.ended, w.entry, w.value, w.number, w.joinCall = w.entry, "", "", 0, nil
+	return had
 }
 
 // rejoin takes the old place with a new entry, after an attempt that failed. It is sent

@@ -69,8 +69,9 @@ func (m *ManyServers) Watch(o lane.Onlooker) {
 func (m *ManyServers) Close() {}
 
 // Listen subscribes to a channel on a connection of its own and returns when that breaks
-// or ctx ends. It tells when the server has confirmed, and of each message.
-func (w *Wire) Listen(ctx context.Context, channel string, confirmed func(), heard func(message string)) error {
+// or ctx ends. An empty message, which is heard like any other, asks whether the server lets
+// us publish.
+func (w *Wire) Listen(ctx context.Context, channel string, tell lane.Subscriber) error {
 	var ps *redis.PubSub
 	if ring, ok := w.Client.(*redis.Ring); ok {
 		// It must know the channel to choose a server, which may be another than the
@@ -90,9 +91,13 @@ func (w *Wire) Listen(ctx context.Context, channel string, confirmed func(), hea
 		var nerr net.Error
 		switch m := m.(type) {
 		case *redis.Subscription:
-			confirmed()
+			tell.Confirmed()
+			// Scripts that publish say so, too, but only once it is somebody's turn.
+			if err := w.Client.Publish(ctx, channel, "").Err(); protocol.IsServerError(err) && protocol.Permanent(err) {
+				tell.Denied(err)
+			}
 		case *redis.Message:
-			heard(m.Payload)
+			tell.Heard(m.Payload)
 		}
 		switch {
 		case err == nil:

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -114,7 +115,9 @@ func (e *examiner) subscribe(ctx context.Context, c redis.UniversalClient) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	confirmed := false
-	err := (&conn.Wire{Client: c}).Listen(ctx, e.ask.Channel, func() { confirmed = true; done() }, func(string) {})
+	err := (&conn.Wire{Client: c}).Listen(ctx, e.ask.Channel, lane.Subscriber{
+		Confirmed: func() { confirmed = true; done() }, Denied: func(error) {}, Heard: func(string) {},
+	})
 	switch {
 	case confirmed:
 	case protocol.IsServerError(err):

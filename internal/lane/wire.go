@@ -51,9 +51,15 @@ type Onlooker struct {
 
 // Listener is a wire that can tell of messages on a channel.
 type Listener interface {
-	// Listen returns when the subscription breaks or ctx ends. It tells when the server
-	// confirmed it, and of each message.
-	Listen(ctx context.Context, channel string, confirmed func(), heard func(message string)) error
+	// Listen returns when the subscription breaks or ctx ends.
+	Listen(ctx context.Context, channel string, tell Subscriber) error
+}
+
+// Subscriber is told of a subscription. None of its functions is nil.
+type Subscriber struct {
+	Confirmed func()               // by the server
+	Denied    func(err error)      // nothing will be heard: the server does not let us publish there
+	Heard     func(message string) // each one
 }
 
 const (
