@@ -355,24 +355,6 @@ type simPlace struct {
 	node int
 }
 
-// simSeat is where the waiters of a process stand in line for a key.
-type simSeat struct {
-	proc, node int
-	key        string
-}
-
-// moved reports whether whoever was granted a lock may have waited in the line of another node
-// before: its process did while it waited.
-func (w *simWorld) moved(g *simGrant) bool {
-	for i := range w.nodes {
-		at := w.joins[simSeat{g.proc.i, i, g.key}]
-		if i != w.places[g.value].node && slices.ContainsFunc(at, func(t int64) bool { return t >= g.call && t <= g.ret }) {
-			return true
-		}
-	}
-	return false
-}
-
 // setsBack reports whether the clock of a server or process is set back.
 func (w *simWorld) setsBack() bool {
 	return slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultBack })
@@ -388,22 +370,18 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 	if limit > int64(protocol.LeastReservation)/4 || len(w.nodes) < 3 || w.disturbed() {
 		return
 	}
-	usual := limit
-	if w.plan.NoPublish { // the first waiter of each process looks as often as this at the least
-		limit += int64(max(protocol.LeastReservation, 4*w.plan.NodeTimeout)) / 32
-	}
 	for i, g := range grants {
 		if i == 0 || w.places[g.value].came == 0 {
 			continue
 		}
 		free := min(grants[i-1].relCalled, grants[i-1].end())
-		if took := g.ret - max(free, g.call); took > usual && free == grants[i-1].relCalled && !w.excused(exNoNotices, took <= limit) {
+		if took := g.ret - max(free, g.call); took > limit && free == grants[i-1].relCalled {
 			w.violated("wake-up: %v had to wait for %.3f ms after a release, %.3f ms is enough", g, ms(took), ms(limit))
 		}
 	}
 }
 
-// checkTurns: who joined first is granted first, of those that never waited in another line.
+// checkTurns: who joined first is granted first, of those that wait in one line.
 func (w *simWorld) checkTurns(grants []*simGrant) {
 	var last *simGrant
 	for _, g := range grants {
@@ -414,18 +392,7 @@ func (w *simWorld) checkTurns(grants []*simGrant) {
 		if last != nil && at.node != w.places[last.value].node {
 			return
 		}
-		early := last != nil && at.came < w.places[last.value].came
-		if w.moved(g) {
-			w.excused(exMoved, early)
-			continue // whoever moves takes the time with it that it waited, and not its place
-		}
-		// While an attempt is under way its entry is out of the line, and whoever comes then,
-		// by a clock that was set back, came before.
-		if w.rejoined[g.value] && w.setsBack() {
-			w.excused(exRejoined, early)
-			continue
-		}
-		if early {
+		if last != nil && at.came < w.places[last.value].came {
 			w.violated("order: %v was granted before %v, who stood in line already when it came", last, g)
 		}
 		last = g
@@ -447,7 +414,7 @@ func (w *simWorld) checkProgress(key string, grants []*simGrant) {
 		}
 		cutOff := w.plan.Calm && w.cutOff(g.proc) // it cannot have the lock
 		free, limit := w.freeFor(quiet, g.to, free, cutOff,
-			simExcuse{exPart, w.heldAsPartUntil(key, g.to)}, simExcuse{exBarred, w.barredUntil(key)}, simExcuse{exLeftOver, left})
+			simExcuse{exBarred, w.barredUntil(key)}, simExcuse{exLeftOver, left})
 		if g.to-free > limit {
 			w.violated("I7: nobody had %s for %.3f ms while client %d.%d waited for it until %.6f ms", key, ms(g.to-free), g.proc, g.client, ms(g.to))
 		}
@@ -476,26 +443,16 @@ func (w *simWorld) checkRelease(g *simGrant) {
 		return
 	}
 	free := 0
-	surely, atCall := 0, 0
 	for _, n := range w.nodes {
 		deleted := false
 		for _, h := range n.holds[g.key] {
 			deleted = deleted || h.value == g.value && h.released && h.to <= g.relRet
 		}
-		// Where a SET was refused, and then came again, nobody knows of a key to release.
-		switch {
-		case deleted || !n.has(g.key, g.value, g.relRet):
-			surely++
-		case !n.has(g.key, g.value, g.relCalled):
-			atCall++
-		case n.refusedFirst(g.key, g.value):
+		if deleted || !n.has(g.key, g.value, g.relRet) {
 			free++
 		}
 	}
-	free += surely + atCall
 	need := w.needsFree(g)
-	w.excused(exFreeAtCall, free >= need && free-atCall < need)
-	w.excused(exRefusedFirst, free >= need && surely+atCall < need)
 	switch {
 	case g.relErr == nil && free < need:
 		w.violated("I6: release of %v succeeded, but only %d nodes were free of it", g, free)

@@ -118,9 +118,8 @@ func (w *simWorld) ticket(g *simGrant) string {
 }
 
 // left reports whether a value is there because it was handed over to nobody yet: the ticket's, and
-// never the former holder's. A clock that was set back since makes it last for that much longer. Of a
-// holder that stopped nobody takes back what a server that hung got late. And a server that is
-// not told for how long a lock is kept has it for the lease.
+// never the former holder's. And a server that is not told for how long a lock is kept has it for the
+// lease.
 func (n *simNode) left(value string) bool {
 	w := n.w
 	w.mu.Lock()
@@ -131,12 +130,8 @@ func (n *simNode) left(value string) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t, until, since, why := w.t(), g.leftUntil, g.call, exHandedOver
-	switch h := n.last(g.key, value); {
-	case g.stopped && h != nil:
-		if late := h.from + int64(w.plan.TTL*102/100); late > until {
-			until, why = late, exStoppedLate
-		}
+	until, why := g.leftUntil, exHandedOver
+	switch {
 	case g.keeps && value == g.value:
 		return false
 	case g.keeps && value == g.kept && g.proc.killedAt == never:
@@ -144,17 +139,9 @@ func (n *simNode) left(value string) bool {
 		until, why = g.ret+int64(g.lock.terms.minHold*104/100)+int64(10*time.Millisecond), exKept
 	case g.keeps:
 		why = exKept
-	case !g.stopped:
-		since = g.relCalled
 	}
-	if t >= until {
-		why = exLastsLonger
-	}
-	return w.excused(why, t < until+n.setBack(since))
+	return w.excused(why, w.t() < until)
 }
-
-// setBack is by how much a server's clock was set back from a time on.
-func (n *simNode) setBack(from int64) int64 { return n.setBackBetween(from, never) }
 
 func (n *simNode) setBackBetween(from, to int64) (by int64) {
 	for _, s := range n.hand.steps {
@@ -236,7 +223,7 @@ func (w *simWorld) checkHandedOver(g *simGrant, err error, before bool, after si
 		w.violated("adopt: %v was handed over, and its handle is still good for something", g)
 	}
 	if err != nil {
-		if before && w.plan.Calm && !w.excused(exCutOff, w.cutOff(p.i)) && !w.excused(exHandedLate, errors.Is(err, ErrExpired)) {
+		if before && w.plan.Calm && !w.excused(exCutOff, w.cutOff(p.i)) {
 			w.violated("adopt: %v was not handed over, although nothing goes wrong: %v", g, err)
 		}
 		if !errors.Is(err, ErrLost) || !errors.Is(after.cause, ErrLost) {
@@ -367,18 +354,15 @@ func (c *simClient) adoptFailed(err error) {
 
 // checkNotHeld is I6 for an Adopt or HandOver of a value that failed with ErrNotHeld.
 func (w *simWorld) checkNotHeld(p *simProcess, g *simGrant, value string, call int64) {
-	t, without, atCall := w.t(), 0, 0
+	t, without := w.t(), 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		switch {
-		case !n.has(g.key, value, t):
+		if !n.has(g.key, value, t) {
 			without++
-		case !n.has(g.key, value, call):
-			atCall++
 		}
 		n.mu.Unlock()
 	}
-	if need := len(w.nodes) - p.rl.quorum + 1; without < need && !w.excused(exWithoutAtCall, without+atCall >= need) {
+	if need := len(w.nodes) - p.rl.quorum + 1; without < need {
 		w.violated("I6: %v did not change hands, for it is not held, but only %d nodes were without it", g, without)
 	}
 }

@@ -173,7 +173,7 @@ func (w *simWorld) checkLeftBehind() {
 			for _, h := range n.holds[key] {
 				since, by := w.goodForNothing(h)
 				if since == never || h.to-max(since, h.from) <= limit ||
-					w.excused(exForgottenKey, h.forgotten > 0) || w.excused(exTurn, h.turn && h.extended == 0) {
+					w.excused(exForgottenKey, h.forgotten > 0) {
 					continue
 				}
 				since = n.reachable(by, max(since, h.from), limit)
@@ -204,8 +204,8 @@ func (w *simWorld) goodForNothing(h *simHold) (since int64, by *simProcess) {
 	}
 	if g != nil {
 		switch given := g.handedAt != 0; {
-		case w.excused(exForTheHeir, given && h.value == g.ticket && g.handErr == nil && h.from <= g.handedAt), w.excused(exForTheTime, h.value == g.kept):
-			return never, by // it is there for whoever adopts it, or for as long as others are kept out
+		case w.excused(exForTheHeir, given && h.value == g.ticket && g.handErr == nil && h.from <= g.handedAt):
+			return never, by // it is there for whoever adopts it
 		case given:
 			return g.handedAt, by
 		case g.leftUntil != 0 || g.abandoned || g.keeps:
@@ -399,7 +399,7 @@ func (w *simWorld) checkByWhoseHand(g *simGrant) {
 	if g.told.at == 0 || g.told.at >= g.proc.killedAt || w.excused(exKeptByHand, g.keeps || g.handedAt != 0) {
 		return
 	}
-	ours, clean, again := 0, 0, 0
+	ours, clean := 0, 0
 	for _, n := range w.nodes {
 		there, removed := false, false
 		for _, h := range n.holds[g.key] {
@@ -412,13 +412,11 @@ func (w *simWorld) checkByWhoseHand(g *simGrant) {
 			ours++
 		case !there:
 			clean++
-		case n.refusedFirst(g.key, g.value):
-			again++
 		}
 	}
 	quorum := g.proc.rl.quorum
 	switch {
-	case g.told.err == nil && ours < quorum && !w.excused(exNeverHad, ours+clean >= quorum) && !w.excused(exRefusedFirst, ours+clean+again >= quorum):
+	case g.told.err == nil && ours < quorum && !w.excused(exNeverHad, ours+clean >= quorum):
 		w.violated("I6: the release of %v is confirmed, but only %d nodes removed it because of it, and %d never had it", g, ours, clean)
 	case errors.Is(g.told.err, ErrNotHeld) && ours >= quorum:
 		w.violated("I6: the release of %v says that it was not held, but %d nodes removed it because of it", g, ours)
@@ -676,34 +674,22 @@ const (
 	exClockThereAndBack = "R7: a wall clock was past the end, and is set back"
 	exForgot            = "I2: nodes of the majority have forgotten the lock"
 	exJump              = "I1, I2: a clock jumped forward on a node without which there is no majority"
-	exNoNotices         = "wake-up: PUBLISH is denied"
-	exMoved             = "order: it waited at another node before"
-	exRejoined          = "order: a further attempt, and a clock is set back"
-	exFreeAtCall        = "I6, release: a node was without the value at the call"
-	exRefusedFirst      = "I6, release: a SET that was refused came again"
 	exDoor              = "I6, held: a door was shut"
-	exWithoutAtCall     = "I6, hand-over: a node was without the value at the call"
 	exKeptByHand        = "I6, by whose hand: the lock is kept, or was handed over"
 	exNeverHad          = "I6, by whose hand: a node never had the value"
 	exSlept             = "I7, time of a call: the process slept"
 	exSleeper           = "I7, progress: waits of a process that sleeps at some time"
 	exNotQuiet          = "I7, progress: something went wrong less than 8 TTLs + 5 s ago"
 	exCutOff            = "I7, progress, and calm plans: the process is cut off"
-	exPart              = "I7, progress: held for a set that is not complete"
 	exBarred            = "I7, progress: of two nodes one does not vote"
 	exLeftOver          = "I7, progress: it was handed over, or kept"
 	exStrays            = "I7, progress: messages come late, twice or torn"
 	exDisturbed         = "I7, progress: a process of a calm plan died, or was cut off"
 	exNames             = "I7, progress: queues on several nodes"
-	exHandedBack        = "I7, progress: handed over, and a clock is set back"
 	exHandedOver        = "I5, at the end: handed over, and not adopted yet"
 	exKept              = "I5, at the end: kept for its time"
-	exStoppedLate       = "I5, at the end: a node that hung got it when its holder had stopped"
-	exLastsLonger       = "I5, at the end: the node's clock was set back"
 	exForgottenKey      = "I5: the node forgot it"
-	exTurn              = "I5: reserved for the first in the queue"
 	exForTheHeir        = "I5: it waits for one that adopts it"
-	exForTheTime        = "I5: it is kept for its time"
 	exAstray            = "I5: messages go astray until then"
 	exSilent            = "I5: a connection went silent while its node hung"
 	exHanding           = "loss: the hand-over of the lock found no majority"
@@ -712,7 +698,6 @@ const (
 	exStoppedEntry      = "O8: its holder stopped, and told nobody"
 	exOldSilent         = "renewal: a connection to the node had gone silent"
 	exLostBefore        = "min hold: it was lost before its release"
-	exHandedLate        = "adopt: handed over when it was nearly over"
 	exToldBack          = "O3: the node's clock was set back"
 	exStruck            = "O3: an extend with another number struck it"
 	exOtherName         = "O3: it joined by another node's name"
@@ -723,14 +708,14 @@ const (
 
 // simExcuses is all of them, in the order of the table.
 var simExcuses = []string{
-	exClockThereAndBack, exForgot, exJump, exNoNotices, exMoved, exRejoined, exFreeAtCall, exRefusedFirst, exDoor,
-	exWithoutAtCall, exKeptByHand, exNeverHad, exSlept, exSleeper, exNotQuiet, exCutOff, exPart, exBarred, exLeftOver,
-	exStrays, exDisturbed, exNames, exHandedBack, exHandedOver, exKept, exStoppedLate, exLastsLonger, exForgottenKey,
-	exTurn, exForTheHeir, exForTheTime, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exOtherServer, exLostBefore, exHandedLate,
+	exClockThereAndBack, exForgot, exJump, exDoor,
+	exKeptByHand, exNeverHad, exSlept, exSleeper, exNotQuiet, exCutOff, exBarred, exLeftOver,
+	exStrays, exDisturbed, exNames, exHandedOver, exKept, exForgottenKey,
+	exForTheHeir, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exOtherServer, exLostBefore,
 	exToldBack, exStruck, exOtherName, exGhost, exNewcomer, exKeptOut,
 }
 
-var simWhenever = []string{exKeptByHand, exSleeper, exForTheHeir, exForTheTime, exAstray, exHanding, exLostBefore, exStoppedEntry}
+var simWhenever = []string{exKeptByHand, exSleeper, exForTheHeir, exAstray, exHanding, exLostBefore, exStoppedEntry}
 
 // excused counts the use of an excuse.
 func (w *simWorld) excused(name string, used bool) bool {

@@ -352,10 +352,9 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (go
 	f.d.p.w.sends(f.d.p, f.d.n.i, batch)
 	left()
 	answers := make(chan simAnswers, 2)
-	var came atomic.Bool
 	some, err := f.send(f.roll('s'), true, len(reqs), func() {
 		a := simAnswers{}
-		a.each, a.look = f.n.run(f.d.p, reqs, came.Swap(true))
+		a.each, a.look = f.n.run(f.d.p, reqs)
 		select {
 		case answers <- a:
 		default:

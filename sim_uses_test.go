@@ -249,7 +249,7 @@ func (w *simWorld) checkShareProgress(key string, grants []*simGrant) {
 			}
 		}
 		free, limit := w.freeFor(quiet, g.to, max(g.from, w.inTheWay(g, key, grants)), w.plan.Calm && w.cutOff(g.proc),
-			simExcuse{exPart, w.heldAsPartUntil(key, g.to)}, simExcuse{exBarred, w.barredUntil(key)}, simExcuse{exLeftOver, left})
+			simExcuse{exBarred, w.barredUntil(key)}, simExcuse{exLeftOver, left})
 		if g.to-free > limit {
 			w.violated("I7: client %d.%d could have had %s with others for %.3f ms, and waited for it until %.6f ms", g.proc, g.client, key, ms(g.to-free), ms(g.to))
 		}
@@ -311,22 +311,6 @@ func (p *simProcess) released(i ReleaseInfo) {
 	}
 }
 
-// heldAsPartUntil is until when, before the given time, a key was held for a set that was
-// not complete.
-func (w *simWorld) heldAsPartUntil(key string, before int64) (until int64) {
-	for _, part := range w.parts {
-		if part.key != key || part.from >= before {
-			continue
-		}
-		to := part.to
-		if g := w.byToken[part.token]; g != nil {
-			to = min(to, g.ret) // complete: from then on it is a lock like any other
-		}
-		until = max(until, min(to, before))
-	}
-	return until
-}
-
 // simSetWait is an Acquire of several keys that waited.
 type simSetWait struct {
 	simWait
@@ -348,9 +332,8 @@ func (c *simClient) waitedForSet(keys []string, from int64) {
 func (w *simWorld) checkSetProgress(byKey map[string][]*simGrant) {
 	quiet := w.quiet()
 	for _, s := range w.setWaits {
-		free, left, part := s.from, int64(0), int64(0)
+		free, left := s.from, int64(0)
 		for _, key := range s.keys {
-			part = max(part, w.heldAsPartUntil(key, s.to))
 			for _, o := range byKey[key] {
 				if o.ret < s.to {
 					free = max(free, min(o.end(), s.to), min(o.relRet, s.to))
@@ -359,7 +342,7 @@ func (w *simWorld) checkSetProgress(byKey map[string][]*simGrant) {
 			}
 		}
 		free, limit := w.freeFor(quiet, s.to, free, w.plan.Calm && w.cutOff(s.proc),
-			simExcuse{exPart, part}, simExcuse{exBarred, w.barredUntil(s.keys...)}, simExcuse{exLeftOver, left})
+			simExcuse{exBarred, w.barredUntil(s.keys...)}, simExcuse{exLeftOver, left})
 		if s.to-free > limit {
 			w.violated("I7: nobody had any of %v for %.3f ms while client %d.%d waited for them until %.6f ms", s.keys, ms(s.to-free), s.proc, s.client, ms(s.to))
 		}
@@ -582,10 +565,6 @@ func (w *simWorld) quiet() (q simQuiet) {
 			q.limit, q.why = int64(w.plan.TTL)+2*grace, exDisturbed
 		case w.plan.Names: // queues on several nodes meet first, and may pass each other
 			q.limit, q.why = 2*grace, exNames
-		case w.plan.HandOvers && w.setsBack():
-			// What was handed over to nobody ends later at a queue's node whose clock was set
-			// back. The first waiter looks at the others once per grace, when it joins again.
-			q.limit, q.why = 2*grace, exHandedBack
 		}
 	}
 	return q

@@ -35,7 +35,6 @@ type simWorld struct {
 	grants   []*simGrant
 	byToken  map[string]*simGrant
 	places   map[string]simPlace   // where who has this value stands in line
-	rejoined map[string]bool       // by the value: it is that of a further attempt
 	arrivals map[int64]int64       // the same, by arrival in the line: a further attempt has another value
 	waits    map[string][]simWait  // by key
 	wants    map[string][]*simWait // by key: all calls that want it in any way, and are not over
@@ -43,7 +42,6 @@ type simWorld struct {
 	taken    map[simSent]bool      // a release of it was sent
 	sentBy   map[string]simSender  // the process that sent the SETs of a value
 	ties     map[int]int           // by round: how many got the lock
-	joins    map[simSeat][]int64   // when a process came to the line of a node
 	parts    []*simPart            // locks, those of sets that are not complete yet among them
 	setWaits []simSetWait
 	ended    bool
@@ -155,7 +153,6 @@ type simNode struct {
 	ids       map[int]int64 // the last one given, by generation
 	flows     map[simConn]*simFlow
 	busy      int64 // until when it has work, if it takes time for it
-	again     bool  // what it does now came before
 
 	requests int
 	stopped  []*simHold // set by scripts that failed then
@@ -175,8 +172,6 @@ type simHold struct {
 	released bool  // by a release of this very value
 	shared   bool  // listed with others
 	number   int64 // of a permit
-	turn     bool  // the server reserved it for the first in its line
-	again    bool  // by a request that came for the second time
 	extended int64 // when its TTL was set last, after it was set
 	whole    int64 // when it would be gone if the clock never jumped forward again
 	// forgotten is when the server lost it with all else; 0: it did not.
@@ -250,7 +245,7 @@ func (n *simNode) Put(key, value string, expire int64, op *fakenode.Op) {
 	if n.isLock(key) && value != fakenode.Marker {
 		n.w.keptUnder(value, op)
 		n.holds[key] = append(n.holds[key], &simHold{
-			value: value, from: n.w.t(), expire: expire, to: n.expiry(expire), whole: n.whole(expire), turn: op.Req.Op == protocol.OpJoin || op.Req.Op == protocol.OpRelease && op.Req.Script != protocol.KeepScript, again: n.again,
+			value: value, from: n.w.t(), expire: expire, to: n.expiry(expire), whole: n.whole(expire),
 		})
 	}
 }
@@ -310,7 +305,7 @@ func (n *simNode) Listed(key, value string, number, till int64, op *fakenode.Op)
 	to := n.expiry(till)
 	h := n.member(key, value)
 	if h == nil || h.number != number || h.to < n.w.t() {
-		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: till, to: to, whole: n.whole(till), shared: true, number: number, again: n.again})
+		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: till, to: to, whole: n.whole(till), shared: true, number: number})
 		return
 	}
 	if to < h.to {
@@ -357,11 +352,10 @@ type simAnswers struct {
 }
 
 // run executes a batch now. Again: the same has come before.
-func (n *simNode) run(p *simProcess, reqs []*protocol.Request, again bool) (each []simAnswer, look protocol.ServerReport) {
+func (n *simNode) run(p *simProcess, reqs []*protocol.Request) (each []simAnswer, look protocol.ServerReport) {
 	t := n.w.t()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.again = again
 	if _, known := n.met[p.i]; !known {
 		n.met[p.i] = t
 	}
@@ -454,15 +448,12 @@ func (n *simNode) notice(p *simProcess, r *protocol.Request, a *simAnswer) {
 	if r.Op == protocol.OpJoin && a.err == nil {
 		if got, ok := readAnswer(a.val); ok {
 			w.mu.Lock()
-			came, again := w.arrivals[got.arrival]
-			if !again {
+			came, known := w.arrivals[got.arrival]
+			if !known {
 				came = w.t()
 				w.arrivals[got.arrival] = came
 			}
-			w.rejoined[value] = w.rejoined[value] || again && w.places[value].came == 0
 			w.places[value] = simPlace{came, n.i}
-			seat := simSeat{p.i, n.i, r.Key}
-			w.joins[seat] = append(w.joins[seat], w.t())
 			w.mu.Unlock()
 		}
 	}
@@ -515,13 +506,6 @@ func (n *simNode) has(key, value string, t int64) bool {
 		}
 	}
 	return false
-}
-
-// refusedFirst reports whether the node had nothing of a value until a request came for the
-// second time.
-func (n *simNode) refusedFirst(key, value string) bool {
-	i := slices.IndexFunc(n.holds[key], func(h *simHold) bool { return h.value == value })
-	return i >= 0 && n.holds[key][i].again
 }
 
 // simSub is a subscription.
