@@ -224,7 +224,7 @@ func (a *attempt) observe(i int, b protocol.Answer) {
 		g.mayForget()
 	}
 	if a.terms.shared && b.LeftUntold() {
-		a.queues.notePublishDenied(i)
+		a.queues.notePublishDenied(i, nil)
 		a.queues.othersWait(a.resource, true)
 	}
 }

@@ -102,7 +102,7 @@ func (qs *queues) listen(node int) *subscription {
 func (s *subscription) run(ctx context.Context, l lane.Listener) {
 	defer close(s.done)
 	defer s.stop()
-	tell := lane.Subscriber{Confirmed: s.confirmed, Denied: func(error) { s.queues.notePublishDenied(s.node) }, Heard: s.queues.notice}
+	tell := lane.Subscriber{Confirmed: s.confirmed, Denied: func(err error) { s.queues.notePublishDenied(s.node, err) }, Heard: s.queues.notice}
 	pause := lane.MinBackoff
 	for {
 		err := l.Listen(ctx, "redlock:"+s.queues.process, tell)

@@ -296,9 +296,9 @@ func (k *keyWaiters) pollInterval() time.Duration {
 	return d
 }
 
-// notePublishDenied notes that a node denies PUBLISH, and tells of it.
-func (qs *queues) notePublishDenied(node int) {
-	qs.lacks(node, noPublish, nil)
+// notePublishDenied notes that a node denies PUBLISH, and tells of it; err is nil if a script said so.
+func (qs *queues) notePublishDenied(node int, err error) {
+	qs.lacks(node, noPublish, err)
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	s := qs.subs[node]

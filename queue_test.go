@@ -449,6 +449,28 @@ func TestLineWithoutSubscribe(t *testing.T) {
 	})
 }
 
+// A process that may not PUBLISH knows it before anybody's turn, and looks often enough at once: the
+// first release finds its waiter soon, though it told nobody.
+func TestLineWithoutPublish(t *testing.T) {
+	inHall(t, func(h hall) {
+		hooks, said := told()
+		for _, n := range h.cluster.Nodes() {
+			n.Deny("PUBLISH")
+		}
+		l := h.acquire(h.process(nil).Mutex("k"))
+		v := visit(h.Context(), h.process(&redlock.Options{Hooks: hooks}).Mutex("k"))
+		time.Sleep(100 * time.Millisecond)
+		require.True(t, v.waits())
+		require.Len(t, said(), 1)
+		assert.Contains(t, said()[0].Lacks, "PUBLISH")
+		assert.ErrorContains(t, said()[0].Err, "NOPERM")
+		h.release(l)
+		assert.Less(t, h.served(v), 100*time.Millisecond)
+		h.release(v.lock)
+		h.empty()
+	})
+}
+
 func TestLineIsFoundByTheHolderWhoWonWithoutTheArbiter(t *testing.T) {
 	inHall(t, func(h hall) {
 		holder, m := h.process(nil).Mutex("k"), h.process(nil).Mutex("k")

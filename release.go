@@ -202,7 +202,7 @@ func (l *Lock) observe(i int, b protocol.Answer) {
 	served := l.leaving.serves(i, int(l.arbiter))
 	told, _ := b.Val.(int64)
 	if told == protocol.PublishDenied {
-		l.queues.notePublishDenied(i)
+		l.queues.notePublishDenied(i, nil)
 	}
 	switch told {
 	case protocol.OthersTurn:

@@ -649,6 +649,22 @@ var list = []mutant{
 		args: seedsOf("lane-no-second-release-of-a-claim"),
 	},
 	{
+		name: "publish-is-not-asked-for",
+		file: "internal/conn/conn.go",
+		old:  `tell.Denied(err)`,
+		new:  `_ = err`,
+		why:  "where nobody may PUBLISH, a waiter that has had no turn yet looks twice in a reservation",
+		args: "-test.run=^TestLineWithoutPublish$",
+	},
+	{
+		name: "publish-denied-next-look-late",
+		file: "queue.go",
+		old:  `if k.node == node { // their`,
+		new:  `if false { // their`,
+		why:  "the same, for those that wait already",
+		args: "-test.run=^TestLineWithoutPublish$",
+	},
+	{
 		name: "join-forgets-the-one-before",
 		file: "node.go",
 		old:  "\t\tl.Inherit(before, c)\n",
