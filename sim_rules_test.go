@@ -686,6 +686,7 @@ const (
 	exStrays            = "I7, progress: messages come late, twice or torn"
 	exDisturbed         = "I7, progress: a process of a calm plan died, or was cut off"
 	exNames             = "I7, progress: queues on several nodes"
+	exHandedBack        = "I7, progress: handed over, and a clock is set back"
 	exHandedOver        = "I5, at the end: handed over, and not adopted yet"
 	exKept              = "I5, at the end: kept for its time"
 	exForgottenKey      = "I5: the node forgot it"
@@ -710,7 +711,7 @@ const (
 var simExcuses = []string{
 	exClockThereAndBack, exForgot, exJump, exDoor,
 	exKeptByHand, exNeverHad, exSlept, exSleeper, exNotQuiet, exCutOff, exBarred, exLeftOver,
-	exStrays, exDisturbed, exNames, exHandedOver, exKept, exForgottenKey,
+	exStrays, exDisturbed, exNames, exHandedBack, exHandedOver, exKept, exForgottenKey,
 	exForTheHeir, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exOtherServer, exLostBefore,
 	exToldBack, exStruck, exOtherName, exGhost, exNewcomer, exKeptOut,
 }
