@@ -594,6 +594,10 @@ func (c *simClient) pause(d time.Duration) {
 
 func (c *simClient) run(ctx context.Context) {
 	defer close(c.done)
+	if start := c.w.plan.Processes[c.p.i].Start; start > 0 {
+		c.pause(start)
+		c.w.reached("a process starts while others run", c.p.killedAt == never)
+	}
 	for op := range c.plan.Ops {
 		if c.w.plan.Ties > 0 {
 			c.tie(ctx, op)

@@ -71,6 +71,7 @@ type simNodePlan struct {
 type simProcessPlan struct {
 	PPM     int64
 	Offset  time.Duration // of the wall clock
+	Start   time.Duration `json:",omitempty"` // it has met no node before
 	Clients []simClientPlan
 }
 
@@ -274,6 +275,7 @@ func drawPlan(seed uint64) *simPlan {
 	p.drawContexts()
 	p.drawAhead()
 	p.drawErrors()
+	p.drawStarts()
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
 	return p
 }
@@ -799,6 +801,56 @@ var simSays = []string{
 	"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
 	"NOAUTH Authentication required.",
 	"MOVED 3999 127.0.0.1:6381",
+	"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+	"NOREPLICAS Not enough good replicas to write.",
+	"OOM command not allowed when used memory > 'maxmemory'.",
+}
+
+// drawStarts adds a process to some plans that starts while the others run: a deployment, or what comes
+// in the place of one that died. A newcomer is only safe from losses that a restart does not tell of if
+// they are those of a minority, and come after the first two seconds of the fleet. It has randomness of
+// its own, so that the other plans are what they were.
+func (p *simPlan) drawStarts() {
+	r := rand.New(rand.NewPCG(p.Seed, 0x57a2))
+	if p.Young || r.IntN(4) > 0 {
+		return
+	}
+	lose := make(map[int]bool)
+	for _, f := range p.Faults {
+		if f.losesAt() > 0 && f.Kind != faultForget {
+			lose[f.Node] = true
+			if f.losesAt() < int64(2500*time.Millisecond) {
+				return
+			}
+		}
+	}
+	if 2*len(lose) >= len(p.Nodes) {
+		return
+	}
+	from, span := time.Duration(0), p.Until
+	if i := slices.IndexFunc(p.Faults, func(f simFault) bool { return f.Kind == faultKill }); i >= 0 {
+		from, span = p.Faults[i].At, p.TTL
+	}
+	of := p.Processes[r.IntN(len(p.Processes))]
+	of.Start = from + time.Duration(r.Int64N(int64(span)))
+	of.Clients = slices.Clone(of.Clients)
+	p.Processes = append(p.Processes, of)
+}
+
+// doesNevertheless reports whether a server that says this error to others carries out a request all the same; nil
+// is one that needs no key. One that is full does what takes no memory. It would also remove a key, and
+// then have no room to reserve it for a waiter; a script that stops half way is another fault.
+func doesNevertheless(said error, r *protocol.Request) bool {
+	switch code, _, _ := strings.Cut(said.Error(), " "); code {
+	case "MOVED":
+		return r == nil
+	case "MISCONF", "NOREPLICAS":
+		return r == nil || r.Op == protocol.OpInspect
+	case "OOM":
+		return r == nil || r.Op == protocol.OpInspect || r.Queue == nil && r.Bundle() == nil && (r.Op == protocol.OpRelease || r.Op == protocol.OpExtend)
+	default:
+		return false
+	}
 }
 
 // drawErrors gives some of the nodes that answer errors another one than LOADING, and empties the cache
@@ -818,8 +870,8 @@ func (p *simPlan) drawErrors() {
 	}
 }
 
-// says is the error that the server answers to all that it is sent at t, but for what no key is needed
-// for where that is another node's; nil: it does not.
+// says is the error that the server answers at t to what it is sent, but for what it answers nevertheless;
+// nil: it does not.
 func (n *simNode) says(t int64) error {
 	for i := range n.w.plan.Faults {
 		f := &n.w.plan.Faults[i]
@@ -835,8 +887,6 @@ func (n *simNode) says(t int64) error {
 	}
 	return nil
 }
-
-func isMoved(err error) bool { return strings.HasPrefix(err.Error(), "MOVED") }
 
 // flushScripts is SCRIPT FLUSH.
 func (n *simNode) flushScripts() {

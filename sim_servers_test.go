@@ -383,7 +383,7 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (go
 // identity is what the server says of itself over this connection, now.
 func (f *simFlow) identity() (protocol.ServerReport, error) {
 	n := f.n
-	if err := n.says(n.w.t()); err != nil && !isMoved(err) {
+	if err := n.says(n.w.t()); err != nil && !doesNevertheless(err, nil) {
 		return protocol.ServerReport{}, err
 	}
 	s := n.ask()
@@ -453,7 +453,7 @@ const errSimDenied = fakenode.Error("NOPERM this user has no permissions to run 
 // kill is CLIENT KILL ID, now.
 func (n *simNode) kill(p *simProcess, gen int, id int64) error {
 	t := n.w.t()
-	if err := n.says(t); err != nil && !isMoved(err) {
+	if err := n.says(t); err != nil && !doesNevertheless(err, nil) {
 		return err
 	}
 	if n.w.plan.NoKill {
@@ -633,7 +633,7 @@ func (n *simNode) sighting(t int64) protocol.ServerReport {
 	}
 	text, ok, err := n.store.Text(protocol.MarkKey)
 	switch said := n.says(t); {
-	case said != nil:
+	case said != nil && !doesNevertheless(said, readsMark):
 		s.Mark = protocol.MarkOfError(said)
 	case err != nil:
 		s.Mark = protocol.MarkOfError(err)
@@ -648,9 +648,15 @@ const (
 	errSimReadOnly = fakenode.Error("READONLY You can't write against a read only replica.")
 )
 
-// denies is what the server answers to all requests at t; nil: it does as it is asked.
-func (n *simNode) denies(t int64) error {
-	if err := n.says(t); err != nil {
+// What is known of a mark, and what becomes of it, is no request of a lane.
+var (
+	readsMark  = &protocol.Request{Op: protocol.OpInspect}
+	writesMark = &protocol.Request{Op: protocol.OpAcquire}
+)
+
+// denies is what the server answers to a request at t; nil: it does as it is asked.
+func (n *simNode) denies(r *protocol.Request, t int64) error {
+	if err := n.says(t); err != nil && !doesNevertheless(err, r) {
 		return err
 	}
 	if _, follows := n.w.faultAt(t, -1, n.i, faultResync); follows {
@@ -672,7 +678,7 @@ func (n *simNode) writeMark(w *protocol.MarkWrite) protocol.ServerReport {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.sighting(n.w.t())
-	if err := n.denies(n.w.t()); err != nil {
+	if err := n.denies(writesMark, n.w.t()); err != nil {
 		s.Mark = protocol.MarkOfError(err)
 		return s
 	}

@@ -360,10 +360,9 @@ func (n *simNode) run(p *simProcess, reqs []*protocol.Request) (each []simAnswer
 		n.met[p.i] = t
 	}
 	each = make([]simAnswer, len(reqs))
-	denied := n.denies(t)
 	for i, r := range reqs {
 		a := &each[i]
-		if a.err = denied; denied == nil {
+		if a.err = n.denies(r, t); a.err == nil {
 			a.val, a.err = n.do(r)
 			n.stop(p, r, a)
 		}
@@ -624,7 +623,7 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	}
 	// Who never met a server cannot tell that another is in its place, unless a minority
 	// is. More may forget here.
-	greet := w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.losesAt() > 0 && f.Kind != faultForget })
+	greet := sp.Start == 0 && (w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.losesAt() > 0 && f.Kind != faultForget }))
 	for j := range w.nodes {
 		c := laneClock{p, int64(j + 1)}
 		rl.nodes[j].lane.Clock, rl.nodes[j].lane.Alarm.Clock = c, c
