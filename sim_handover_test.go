@@ -223,7 +223,7 @@ func (w *simWorld) checkHandedOver(g *simGrant, err error, before bool, after si
 		w.violated("adopt: %v was handed over, and its handle is still good for something", g)
 	}
 	if err != nil {
-		if before && w.plan.Calm && !w.excused(exCutOff, w.cutOff(p.i)) {
+		if before && w.plan.Calm && !w.excused(exCutOff, w.cutOff(p.i)) && !w.excused(exHandedLate, errors.Is(err, ErrExpired)) {
 			w.violated("adopt: %v was not handed over, although nothing goes wrong: %v", g, err)
 		}
 		if !errors.Is(err, ErrLost) || !errors.Is(after.cause, ErrLost) {

@@ -703,6 +703,7 @@ const (
 	exStoppedEntry      = "O8: its holder stopped, and told nobody"
 	exOldSilent         = "renewal: a connection to the node had gone silent"
 	exLostBefore        = "min hold: it was lost before its release"
+	exHandedLate        = "adopt: handed over when it was nearly over"
 	exToldBack          = "O3: the node's clock was set back"
 	exStruck            = "O3: an extend with another number struck it"
 	exOtherName         = "O3: it joined by another node's name"
@@ -716,7 +717,7 @@ var simExcuses = []string{
 	exClockThereAndBack, exForgot, exJump, exDoor,
 	exKeptByHand, exNeverHad, exSlept, exSleeper, exNotQuiet, exCutOff, exBarred, exLeftOver,
 	exStrays, exDisturbed, exNames, exHandedBack, exHandedOver, exKept, exForgottenKey,
-	exForTheHeir, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exOtherServer, exLostBefore,
+	exForTheHeir, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exOtherServer, exLostBefore, exHandedLate,
 	exToldBack, exStruck, exOtherName, exGhost, exNewcomer, exKeptOut,
 }
 
