@@ -16,12 +16,13 @@ import (
 // them, or the error of a context; test for them with errors.Is. If nodes were asked,
 // errors.As usually finds a *QuorumError, which has the answer of each.
 var (
-	// ErrHeld: another holds the lock. So many nodes refused it that the others are no
-	// majority. A node that did not answer never counts as a refusal. ErrNested also matches
+	// ErrHeld: another holds the lock, it is reserved for a waiter, or WithMinHold keeps it. So
+	// many nodes refused it that the others are no majority. A node that did not answer never counts as a refusal. ErrNested also matches
 	// ErrHeld, so check for it first if you treat ErrHeld as routine.
 	ErrHeld = errors.New("held by another")
 	// ErrNoQuorum: no majority of nodes granted the request, and refusals alone do not
-	// explain that: nodes did not answer, could not be reached or answered with an error.
+	// explain that: nodes did not answer, could not be reached, answered with an error or may
+	// not vote yet (VoteBarred).
 	ErrNoQuorum = errors.New("no quorum")
 	// ErrExpired: a majority granted the lock, but so late that no validity was left; or
 	// the validity of a held lock has ended.
@@ -32,28 +33,29 @@ var (
 	// the Lock on, use Do with WithReentry, or, to wait for the end of the outer lock in a
 	// goroutine of its own, give the call a context that does not come from it.
 	ErrNested = errors.New("held by the caller's own context")
-	// ErrNotHeld: so many nodes say that the key is not ours, or not any more, that the
-	// others are no majority.
+	// ErrNotHeld: so many nodes do not hold the lock's value, or not any more, that the others
+	// are no majority.
 	ErrNotHeld = errors.New("not held")
 	// ErrLost: the lock was ours and ended without being released. If its lease ran out
-	// because extends found no quorum, errors.As finds the last one's *QuorumError.
+	// because extends found no quorum, errors.As finds the last one's *QuorumError. It is also
+	// the cause of a context that WithMaxHold ended.
 	ErrLost = errors.New("lock lost")
-	// ErrReleased: the lock had been released before.
+	// ErrReleased: the lock had been released or handed over before.
 	ErrReleased = errors.New("lock released")
 	// ErrClosed: the Redlock was closed.
 	ErrClosed = protocol.ErrClosed
 	// ErrDuplicateNode: two of the nodes are the same server, which would vote twice.
 	ErrDuplicateNode = guard.ErrDuplicateNode
-	// ErrInvalid: an argument or option breaks a rule, or a Redlock, Mutex or Lock was
-	// not made by this package. The text says which.
+	// ErrInvalid: an argument or option breaks a rule, or a Redlock, Mutex, Lock or a set
+	// of them was not made by this package. The text says which.
 	ErrInvalid = errors.New("invalid")
 )
 
 // QuorumError reports, node by node, why an operation failed. errors.As finds it, and
 // errors.Is tests for its reasons.
 type QuorumError struct {
-	// Op is the operation: "open", "acquire", "adopt", "extend", "release", "inspect",
-	// "force release" or "check".
+	// Op is the operation: "open", "acquire", "adopt", "extend", "hand over", "release",
+	// "inspect", "force release" or "check".
 	Op string
 	// Key is the lock's key, without Options.KeyPrefix; empty for "open" and "check".
 	Key string

@@ -310,7 +310,7 @@ func (l *Lock) renewLater(err error) {
 
 // Downgrade turns an exclusive lock into a shared one, without a gap: others may share it from
 // now on, and no other client holds it exclusively in between. From the call on the holder must
-// not rely on exclusion, whatever is returned. The lease lasts for the lock's TTL from now, and
+// not rely on exclusion, whatever is returned but ErrInvalid. It needs the permissions of Shared. The lease lasts for the lock's TTL from now, and
 // Until does not become earlier.
 //
 // It fails as Extend does, and may be called again. The lock is then shared on some nodes and

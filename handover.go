@@ -34,7 +34,7 @@ import (
 // end of ctx does not cut it short. If no majority confirms that the ticket has the lock, the lock is lost,
 // as it may be lost when an extend finds no majority: HandOver returns an error that is ErrLost, the
 // handle's context ends with it, Hooks.Lost and Hooks.Released are told, and what reached a minority
-// is taken back. The error is also ErrNotHeld if so many nodes have another's key or none that no
+// is taken back. Release then does nothing and returns the same error. It is also ErrNotHeld if so many nodes have another's key or none that no
 // majority is left, ErrExpired if Until passed before the nodes had answered, or ttl, ErrClosed, or
 // else ErrNoQuorum.
 //
@@ -206,10 +206,10 @@ func (h *handOver) takeBack(lost bool, now tick.Instant) {
 // the lock in between.
 //
 // Adopt asks all nodes once. It fails with ErrNotHeld if so many nodes have another's key or none
-// that no majority is left, with ErrInvalid for a malformed token, and otherwise as
-// TryAcquire does. After a failure the lock may be gone: what had changed hands already is
-// released, and the rest ends by its lease. The same is true if two adopt a lock at the same
-// moment; never do both get it.
+// that no majority is left, with ErrInvalid for a malformed token and for a Mutex made by Shared or
+// Semaphore, and with ErrNoQuorum, ErrExpired, ErrClosed or ctx's error as TryAcquire does. After a failure the lock may be gone: what had changed hands already is
+// released, and the rest ends by its lease. The same is true if two callers adopt a lock at
+// the same moment; never do both get it.
 func (m *Mutex) Adopt(ctx context.Context, token string) (*Lock, error) {
 	if err := m.check(ctx, protocol.OpAdopt); err != nil {
 		return nil, err

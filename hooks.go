@@ -24,7 +24,8 @@ type Hooks struct {
 	// Acquired is called when a call that acquires a lock (TryAcquire, Acquire, Do, Lead, Adopt)
 	// has got it or has given up, before the caller learns of it. Of locks that All acquires it
 	// is called for each. It is not called for calls that break a rule (ErrInvalid, ErrNested),
-	// and if the Redlock was closed or ctx had ended before the call.
+	// nor if the Redlock was closed or ctx had ended before the call. If All does not get its
+	// locks, it is called once, for the lock that was refused.
 	Acquired func(AcquireInfo)
 	// Waiting is called when an Acquire, Do or Lead begins to wait, and again while it waits:
 	// after a second, and then each time that the wait has become twice as long, at least once
@@ -33,13 +34,16 @@ type Hooks struct {
 	Waiting func(WaitInfo)
 	// Extended is called after each extend: by Extend or Downgrade, or by renewal.
 	Extended func(ExtendInfo)
-	// Released is called after the first Release of a lock, and instead after a HandOver that
-	// asked nodes, with its error.
+	// Released is called after the first release of a lock, by Release, Do, Lead or a set, and
+	// instead after a HandOver that asked nodes, with its error.
 	Released func(ReleaseInfo)
-	// Lost is called once per lock, when the library finds that it was lost before it was
-	// released.
+	// Lost is called once per lock at most, when the library finds that it was lost before it was
+	// released: by an extend, a renewal or HandOver, by the end of Do, or by the time of a lock
+	// whose Context was asked for. What only Release finds is in ReleaseInfo.Err. A lock that is
+	// neither renewed nor extended, and whose Context was never asked for, expires unnoticed.
 	Lost func(LostInfo)
-	// NodeDown is called when a node stops answering, NodeUp when it answers again. The
+	// NodeDown is called when a request to a node gets no answer in time, or no connection can be
+	// had, also the first time; NodeUp is called when the node answers again. The
 	// calls for one node come one after the other, in the order of the events.
 	NodeDown func(NodeInfo)
 	NodeUp   func(NodeInfo)
@@ -89,7 +93,7 @@ type WaitInfo struct {
 	Context   context.Context // given to the call
 	Key       string
 	Mode      string // as in AcquireInfo
-	WaitID    uint64 // of all waits in this process; AcquireInfo has it, too
+	WaitID    uint64 // unique in this process; AcquireInfo has the same
 	Attempts  int    // so far
 	Start     time.Time
 	WaitStart time.Time     // as in AcquireInfo
@@ -128,7 +132,7 @@ type ExtendInfo struct {
 
 // ReleaseInfo describes a release that has ended.
 type ReleaseInfo struct {
-	Context    context.Context // given to Release
+	Context    context.Context // given to Release, HandOver, Do or Lead, or to the call for a set
 	Key, Token string
 	Mode       string        // as in ExtendInfo
 	Held       time.Duration // since the grant

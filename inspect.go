@@ -16,18 +16,18 @@ import (
 type Status struct {
 	// Key is the lock's key, without Options.KeyPrefix.
 	Key string
-	// Token and Owner are those of who holds it alone: the parts before and behind the
+	// Token and Owner are those of the exclusive holder: the parts before and behind the
 	// first "@" of the value that a majority of nodes has. Both are empty if there is none.
 	// Other libraries set what they like.
 	Token, Owner string
-	// Shared: a majority of nodes says that several may hold it together. Holders are those
-	// whom a majority lists, in the order of their permits, up to a thousand of them.
+	// Shared: a majority of nodes says that several may hold it together. Holders are the
+	// holders that a majority lists, in the order of their permits; a node lists up to 1,024.
 	Shared  bool
 	Holders []Holder
 	// TTL is how long the majority lasts unless it is renewed or released. It is
 	// negative if it lasts for ever, and 0 if there is none.
 	TTL time.Duration
-	// Waiters is the wait queue, first come first, up to a thousand of them. One
+	// Waiters is the wait queue, first come first, up to 1,024 of them. One
 	// node keeps it. Where nodes failed lately there may be parts of it on several nodes, and
 	// this is the longest; see NodeStatus.Waiting.
 	Waiters []Waiter
@@ -38,11 +38,11 @@ type Status struct {
 // mostWaiters bounds how many waiters and holders one node lists.
 const mostWaiters = 1024
 
-// Holder is one who holds a lock together with others.
+// Holder is one holder of a shared lock or of a permit.
 type Holder struct {
 	Token, Owner string
-	// Permit is the number of a semaphore's permit, from 0; -1 for who shares the lock
-	// without a limit.
+	// Permit is the number of a semaphore's permit, from 0; -1 for a holder of a
+	// shared lock.
 	Permit int
 	// TTL is how long a majority lists it, unless it extends or is released; for
 	// NodeStatus, how long the node does.
@@ -81,9 +81,10 @@ type NodeStatus struct {
 }
 
 // Inspect asks every node what it has under the key, and waits for all of them, for
-// the timeout per node at most. It changes nothing. If fewer than a majority answered it
-// returns what was learnt along with ErrNoQuorum. It also fails with ErrInvalid, ErrClosed,
-// and with ctx's error when that ends first.
+// the timeout per node at most. It does not change the lock; a first connection may write the memory
+// mark, see Options.ReadOnly. If fewer than a majority answered it returns what was learnt along with
+// ErrNoQuorum. It also fails with ErrInvalid, ErrClosed, and with ctx's error when that ends first,
+// and the Status is then zero.
 func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 	if err := m.check(ctx, protocol.OpInspect); err != nil {
 		return Status{}, err
@@ -200,16 +201,18 @@ func (n *inspection) holdersHere() (all []Holder) {
 }
 
 // ForceRelease deletes the lock on every node, for an operator who knows that its holder is
-// gone. An empty token deletes it for any holder, and whatever the key holds. Otherwise the
-// token must be the holder's (Lock.Token, Status.Token), or that of one of several holders
-// (Status.Holders), and only that one is struck out. A holder that is still there learns of it
-// at its next extend, and not before. Waiters in the queue are woken.
+// gone. An empty token deletes it for any holder and for all of them, and whatever the key holds.
+// Status.Token is empty for a shared lock, for permits, and where no majority agrees, so do not pass
+// it on unchecked. Otherwise the token must be the holder's (Lock.Token, Status.Token), or that of
+// one of several holders (Status.Holders), and only that one is removed. A holder that is still
+// there learns of it at its next extend, and not before. Waiters in the queue are woken.
 //
 // It waits for no node longer than the timeout per node, and returns nil when a majority of
 // nodes confirms that the key is gone and at least one of them had it. It fails with
 // ErrNotHeld when there was nothing to delete, or another's token on so many nodes that no
 // majority is left; with ErrNoQuorum when too few nodes answered, and with ctx's error when
-// that ends first: the key may then be gone on some nodes. And with ErrInvalid and ErrClosed.
+// that ends first: the key may then be gone on some nodes. And with ErrInvalid and ErrClosed. The
+// request is not sent again: a node that did not answer keeps the key until its TTL ends.
 func (m *Mutex) ForceRelease(ctx context.Context, token string) error {
 	if err := m.check(ctx, protocol.OpForceRelease); err != nil {
 		return err

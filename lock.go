@@ -14,8 +14,8 @@ import (
 
 // Lock is one acquisition of a Mutex. Its methods may be called from any number of
 // goroutines. It is made by what acquires: TryAcquire, Acquire, Do, Lead and Adopt, and by
-// Mutexes. On nil and on the zero value, methods that return an error return ErrInvalid, and
-// Context, Fence and Permit panic.
+// Mutexes. On nil and on the zero value, methods that return an error return ErrInvalid,
+// Context, Fence and Permit panic, and the others return zero values.
 type Lock struct {
 	footprint
 	renewer *renewer
@@ -117,7 +117,8 @@ func (l *Lock) Key() string {
 }
 
 // Token returns the random token of this acquisition, 32 hexadecimal digits. On the
-// nodes, "@" and Options.Owner follow it.
+// nodes, "@" and the label of WithOwner or Options.Owner follow it. It is enough to end the lock
+// (ForceRelease) or to take it over (Adopt).
 func (l *Lock) Token() string {
 	if l.check() != nil {
 		return ""
@@ -143,7 +144,7 @@ func (l *Lock) Fence() uint64 {
 
 // Permit returns the number of a semaphore's permit, from 0 to permits-1. No other holder has it
 // before Until, so it may choose a port, a shard, or the worker number of an id. It panics for
-// a lock that is no semaphore's.
+// a lock that was not acquired from a Semaphore.
 func (l *Lock) Permit() int {
 	l.mustExist("Permit")
 	if l.terms.permits == 0 {
@@ -154,8 +155,8 @@ func (l *Lock) Permit() int {
 
 // Until returns the end of validity: before it a majority of nodes holds the lock for
 // us, if clocks run at rates within Options.DriftFactor of each other and no majority
-// forgets. A successful extend moves it on; a loss or a release that was noticed moves
-// it to that time.
+// forgets. A successful extend moves it on; a release, a hand-over, or a loss that is
+// noticed ends it at that moment, if that is earlier.
 func (l *Lock) Until() time.Time {
 	if l.check() != nil {
 		return time.Time{}

@@ -153,11 +153,13 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 // ones with most time left go in first. Where no node keeps a queue, for lack of permissions or
 // nodes, it polls, with random pauses.
 //
-// A held lock and an outage of the nodes are both waited out. It gives up early only if so many
-// nodes return errors that waiting cannot fix that no quorum is left: no or wrong credentials, a
-// key that holds something else, a node of a cluster, a client that its owner closed. Close ends it with ErrClosed. When ctx ends, errors.Is finds its error and the last
-// attempt's reason, and errors.As the last attempt's *QuorumError. Each attempt leaves as
-// little behind as TryAcquire.
+// A held lock and an outage of the nodes are both waited out. It gives up early, with ErrNoQuorum,
+// only if so many nodes return errors that waiting cannot fix that no quorum is left: no or wrong
+// credentials, a key that holds something else, a node of a cluster, a client that its owner closed;
+// with ErrDuplicateNode, too, if two nodes are the same server. Close ends it with ErrClosed. When ctx
+// ends, errors.Is finds its error and the last attempt's reason, if one has ended, and errors.As the
+// last attempt's *QuorumError. It fails with ErrNested and ErrInvalid before it asks any node. Each
+// attempt leaves as little behind as TryAcquire.
 func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, true, false)
 }

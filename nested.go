@@ -32,12 +32,13 @@ func (e nestedError) Unwrap() []error { return []error{ErrHeld, ErrNested} }
 // Two goroutines that share such a context are both let in: the lock says that the program has
 // it, and not which goroutine. The lease stays that of the outer lock, and is not renewed if
 // that is not; other options of the inner Mutex have no effect. Hooks are not told. Release of
-// the Lock releases the outer lock, and Permit panics if that is no semaphore's.
+// the Lock releases the outer lock, and Permit panics if that is not from a Semaphore.
 func WithReentry() LockOption { return func(t *draft) { t.reentry = true } }
 
 // Held returns the lock of the key that ctx belongs to, and whether there is one that is still
 // held: ctx is that of Do's function or of Lock.Context, or derived from it. key is that of
-// Lock.Key, without Options.KeyPrefix. Of several it is the innermost. It asks no node.
+// Lock.Key, without Options.KeyPrefix. Of several it is the innermost: Held does not tell Redlocks
+// apart that use the same key, nor an exclusive lock from a shared one or a permit. It asks no node.
 //
 // It is for functions that are called under a lock and were not given it: for its Fence, or to
 // return an error where the caller should have locked.

@@ -75,7 +75,8 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 //
 // For a *redis.Client, Sentinel failover clients included, the library opens connections of its
 // own, with a copy of the client's options: address or Dialer, TLS, credentials and their
-// provider, DB, Protocol, ClientName, OnConnect, timeout of dials. So the client's hooks do not see
+// provider, DB, ClientName, OnConnect, timeout of dials. Lock commands use RESP2 whatever its Protocol
+// says. The first use of a node leaves the memory mark there, as Open does. So the client's hooks do not see
 // lock commands, and its pool, Limiter, timeouts of commands and retries do not apply to them.
 // Closing the client does not end the Redlock: Close does. Only a failover client has to stay
 // open, since it is asked where the master is. A connection is closed when it was idle for a

@@ -62,7 +62,7 @@ type Options struct {
 	// KeyPrefix is put before each key on the nodes. All clients of a lock need the same
 	// prefix. Default none: the Redis key is the lock's key, so that other Redlock clients
 	// on the same nodes and this library exclude each other. Each prefix that was ever used has
-	// a memory mark without expiry, see RestartGuard: what differs from run to run belongs into
+	// a memory mark without expiry, see RestartGuard: what differs from run to run belongs in
 	// the key. Below 8192 bytes, which is the most for a prefix and a key together.
 	KeyPrefix string
 
@@ -75,7 +75,9 @@ type Options struct {
 	// Clients compute from the names which node keeps the queue of a key. So all clients of a
 	// lock should use the same name for the same node, or the order of waiters is lost.
 	// Names help where clients reach the nodes by different addresses, and with Sentinel,
-	// whose clients all report the same one. Default: address/database.
+	// whose clients all report the same one. Default: address/database for a *redis.Client,
+	// the addresses for a cluster or ring client, and the Go type for any other; nodes of one
+	// name get "#" and their number behind it.
 	Names []string
 
 	// TLS is how Open speaks TLS: with rediss:// URLs, and with all addresses that are
@@ -92,10 +94,13 @@ type Options struct {
 	//   - 0, the default, means the TTL of the lock that is being acquired. That is right
 	//     if all clients use the same TTL for a key; where an Acquire sees that they do not,
 	//     Hooks.Degraded is called. It does not apply while every node is
-	//     younger than that: they are taken to be starting for the first time.
+	//     younger than that: they are taken to be starting for the first time. After a power
+	//     failure of all nodes at once that is wrong: if they forgot locks, a client that starts
+	//     then may be granted one that another still holds. A positive value prevents that.
 	//   - A positive value, at most 24h, should be the longest TTL in use, and the same in
 	//     all clients. A set of nodes that is started for the first time then grants
-	//     nothing for that long.
+	//     nothing for that long, nor does a single node from its first use on, however long it
+	//     has been up.
 	//   - A negative value turns the guard off.
 	//
 	// For locks with fencing the guard lasts at least 3s, unless it is off. Extends and
@@ -292,8 +297,9 @@ func WithTTL(ttl time.Duration) LockOption {
 	return func(t *draft) { t.TTL = ttl }
 }
 
-// WithRenewal makes Acquire and TryAcquire return locks that are extended by themselves
-// every third of the TTL, until they are released or lost. Do always renews.
+// WithRenewal makes the library extend the locks that Acquire, TryAcquire and Adopt return, every
+// third of the TTL, until they are released or lost or WithMaxHold ends it. Do, Lead and the locks
+// of All are always renewed.
 func WithRenewal() LockOption {
 	return func(t *draft) { t.renew = true }
 }
@@ -311,8 +317,9 @@ func WithOwner(label string) LockOption {
 
 // WithMaxHold ends renewal and the lock's context d after the grant, so that a holder that
 // is stuck does not keep the lock for ever. The context of Do's function ends with it. The
-// lease itself still lasts until Lock.Until, so Do returns what that function returns, and Lead
-// waits for the lock again. d must be positive.
+// lease itself still lasts until Lock.Until: the causes of the context's end are ErrLost and
+// ErrExpired, but Validity and Extend do not know of it. If the function returns by then, Do returns
+// what it returns, and later ErrLost too; Lead waits for the lock again. d must be positive.
 func WithMaxHold(d time.Duration) LockOption {
 	return func(t *draft) {
 		t.maxHold = d
@@ -351,7 +358,8 @@ func WithMinHold(d time.Duration) LockOption {
 //
 // When the wait is over, errors.Is finds ErrHeld if another had the lock, or ErrNoQuorum if too
 // few nodes answered, and context.DeadlineExceeded in both cases, although the caller's own
-// context has not ended. So test for ErrHeld and ErrNoQuorum before DeadlineExceeded. Nothing
+// context has not ended. So test for ErrHeld and ErrNoQuorum before DeadlineExceeded, which is all
+// there is if the time was over before the first attempt had ended. Nothing
 // is left on nodes that can be reached, as after TryAcquire.
 //
 // It holds for Mutex.Shared and Redlock.Semaphore as well. A set made by All waits for as long

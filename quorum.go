@@ -13,8 +13,9 @@ const (
 	VotePending Vote = iota + 1
 	// VoteGranted: the node did what was asked.
 	VoteGranted
-	// VoteRefused: the node answered that the key is not ours. For an acquire,
-	// another's key is there; for an extend or a release, another's key or none.
+	// VoteRefused: for an acquire, the lock is held or reserved on the node, a waiting writer
+	// keeps newcomers out, or no permit is free; for an adopt, extend, hand-over or release, the
+	// key is another's or gone.
 	VoteRefused
 	// VoteUnknown: the request was or may have been sent and no answer came. It
 	// may have taken effect, may yet take effect, or may never.
@@ -69,7 +70,8 @@ type Outcome struct {
 	// Elapsed is the time from the start of the operation to the vote, zero while
 	// the vote is pending.
 	Elapsed time.Duration
-	// Err says why the vote is unknown, failed, not sent or barred.
+	// Err says why the vote is unknown, failed, not sent or barred, or, where it is refused, that
+	// the key holds no lock.
 	Err error
 }
 

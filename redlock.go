@@ -80,6 +80,11 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 // waiter that wants an exclusive lock, or was made with fewer permits than are held, keeps those
 // behind it waiting until it has its turn.
 //
+// A holder of a permit may acquire another one with a context of the first, unless the Mutex has
+// WithReentry: that is not ErrNested, and holders that do so can wait for each other for ever.
+// Its methods fail with ErrInvalid with WithFencing or WithMinHold, and Adopt, HandOver and
+// Downgrade always do.
+//
 // It needs permissions for two more keys on the nodes, see "Permissions" in docs/operations.md.
 func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Mutex {
 	if !rl.made() {
@@ -89,8 +94,9 @@ func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Mutex
 }
 
 // Close ends every waiting Acquire with ErrClosed, sends the releases that are on
-// their way, waiting for them no longer than the timeout per node, and closes the
-// connections that Open made. Its error is that of closing those. Locks that are held are
+// their way, waiting for them no longer than the NodeTimeout of Options.TTL, and closes the
+// connections that Open or New opened; clients given to New stay open. Its error is that of closing
+// those. Locks that are held are
 // not released: their keys stay until their TTL ends, and are not renewed. Later calls that
 // would ask nodes fail with ErrClosed; a second Close returns the result of the first.
 func (rl *Redlock) Close() error {

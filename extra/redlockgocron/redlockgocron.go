@@ -4,7 +4,7 @@
 //	locker := redlockgocron.NewLocker(rl, time.Minute)
 //	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //
-// With a [Locker] each run of a job takes place on one of the machines, another one each time. With
+// With a [Locker] each run of a job takes place on one of the machines, not always the same. With
 // an [Elector] all jobs run on one machine, the leader.
 package redlockgocron
 
@@ -31,7 +31,8 @@ type Locker struct {
 // than minHold after the job began. The clocks of the machines, and the moments at which their
 // schedulers start the same run, must differ by less than minHold, which must be less than the time
 // between two runs. Then each run takes place once. minHold is from 10 milliseconds to 24 hours; the
-// lock's TTL is minHold, but at least 10 seconds, unless opts have another one.
+// lock's TTL is minHold, but at least 10 seconds, unless opts have another one. If minHold or opts break a rule, as does a minHold above a positive
+// redlock.Options.RestartGuard, every Lock fails with redlock.ErrInvalid, and no job runs.
 //
 // A run is left out if no majority of the nodes answers when it is due, and a job that loses its lock
 // is not stopped, because gocron's job has the context of the scheduler. A job that must stop then, or
@@ -56,7 +57,7 @@ type held struct{ lock *redlock.Lock }
 // Unlock works with a context that has ended, too.
 func (h held) Unlock(ctx context.Context) error { return h.lock.Release(ctx) }
 
-// ErrNotLeader is what Elector.IsLeader returns on all machines but one.
+// ErrNotLeader is in the error of Elector.IsLeader in a process that is not the leader.
 var ErrNotLeader = errors.New("redlockgocron: not the leader")
 
 // Elector is a gocron.Elector: the process that holds a lock is the leader.
@@ -67,8 +68,9 @@ type Elector struct {
 	err  error
 }
 
-// NewElector stands for election, by Mutex.Lead, until Close. All machines give a Mutex of the same
-// key.
+// NewElector stands for election, by Mutex.Lead, until Close, or until Lead fails: IsLeader and Close
+// return why. With WithMaxWait it gives up for good after that time. All machines give a Mutex of the
+// same key.
 func NewElector(m *redlock.Mutex) *Elector {
 	ctx, end := context.WithCancel(context.Background())
 	e := &Elector{end: end, done: make(chan error)}

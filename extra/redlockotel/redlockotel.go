@@ -302,7 +302,7 @@ func (t *telescope) end(span trace.Span, round, end time.Time, outcomes []redloc
 			at = end
 		}
 		attrs := []attribute.KeyValue{nodeAttr.String(o.Node), voteAttr.String(o.Vote.String())}
-		if o.Err != nil {
+		if o.Err != nil && t.keys { // errors of scripts name the key
 			attrs = append(attrs, messageAttr.String(o.Err.Error()))
 		}
 		span.AddEvent("redlock.node", trace.WithTimestamp(at), trace.WithAttributes(attrs...))
