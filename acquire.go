@@ -28,7 +28,7 @@ type acquisition struct {
 	w        *waiter // once it has to wait; nil if the key can have no queue
 	last     *QuorumError
 	waiting  tick.Instant // since when
-	told     *toldWait    // by Hooks.Waiting; nil: by nobody
+	told     *toldWait    // to Hooks.Waiting; nil: not told
 	waited   time.Duration
 }
 
@@ -64,7 +64,7 @@ func boundWait(ctx context.Context, most time.Duration) (context.Context, contex
 }
 
 // handOver tells the hook before the caller has the lock. A hook that does not return (a
-// panic, which the caller may recover, or runtime.Goexit) leaves the lock to nobody, and it
+// panic, which the caller may recover, or runtime.Goexit) leaves the lock to no caller, and it
 // would be renewed for as long as the process lives, so it is released.
 func (a *acquisition) handOver(lock *Lock, err error) {
 	returned := false
@@ -141,8 +141,8 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 }
 
 // tellWaiting tells Hooks.Waiting that the acquire begins to wait, and keeps what it is told
-// after that up to date. If the hook does not return the acquire has ended, and whoever counts
-// waits hears of that.
+// after that up to date. If the hook does not return the acquire has ended, and a hook that
+// counts waits hears of that.
 func (a *acquisition) tellWaiting() {
 	hook := a.opts.Hooks.Waiting
 	if hook == nil {
@@ -237,8 +237,8 @@ func (a *acquisition) conclude(at *attempt) (lock *Lock, retryable bool, err err
 	return nil, retryable, a.failed(r, a.op(), reasons...)
 }
 
-// abandon takes an attempt back whose verdict nobody waits for any more. One that was granted
-// is released as by a holder, so that a waiter whom it kept out is told.
+// abandon takes an attempt back whose verdict no caller waits for any more. One that was granted
+// is released as by a holder, so that a waiter that it kept out is told.
 func (a *acquisition) abandon(at *attempt) {
 	if at.round.giveUp() == verdictGranted {
 		newLock(at, a.renewer).startRelease(false)
@@ -322,7 +322,7 @@ func (a *acquisition) waitBetween(attempts int) error {
 		}
 		a.told.polledFor(a.last, a.clock.Now())
 		if free == 0 && anyShared(all) {
-			free = -1 // there is room among those who share it, and a door keeps us out
+			free = -1 // there is room among the sharers, and a door keeps us out
 		}
 	}
 	if a.w != nil && a.quorumGone() {
@@ -354,7 +354,7 @@ func (a *acquisition) knownHeld() bool {
 	return a.w.since == (tick.Instant{}) && a.queues.recentlyRefused(a.resource)
 }
 
-// pauseBetween waits for d before the next attempt. While too few nodes answer, everybody
+// pauseBetween waits for d before the next attempt. While too few nodes answer, each acquire
 // knows what an attempt would come to, and one at a time finds out whether that is over.
 func (a *acquisition) pauseBetween(d time.Duration) error {
 	if a.w != nil {

@@ -82,13 +82,13 @@ func (a *attempt) send(start tick.Instant) {
 }
 
 // Ties. Of several that ask for a free lock at the same moment each may get a minority, and
-// if all gave theirs back, nobody would have the lock. One node decides between them: its
+// if all gave theirs back, none would have the lock. One node decides between them: its
 // grant goes to one attempt only. That attempt keeps its grants and asks the nodes that
 // refused it again, and all others give theirs back. docs/design.md says why this is safe.
 
 const (
 	// tieTries is how often nodes that refused are asked again. The others have given back
-	// after the first or the second pause, or it is a holder who refuses us.
+	// after the first or the second pause, or it is a holder that refuses us.
 	tieTries = 2
 	// leastTiePause is the least that the others are given to give back.
 	leastTiePause = 500 * time.Microsecond
@@ -96,7 +96,7 @@ const (
 
 // tieBreaker is the node that decides between attempts at the same moment: the first in
 // order, as for a wait queue. -1 if no node is reachable, or if the queue decides already.
-// For a semaphore there is none: that one node gave another number says nothing of who goes on.
+// For a semaphore there is none: that one node gave another number says nothing of which attempt goes on.
 func (a *attempt) tieBreaker(now int64) int {
 	switch {
 	case a.entry() != "" && !a.terms.shared:
@@ -135,7 +135,7 @@ func (a *attempt) waitOutTies(ctx context.Context) (verdict, error) {
 	pause, took := time.Duration(0), time.Duration(0)
 	end := a.start.Add(2 * a.terms.NodeTimeout)
 	for try := 0; try < tieTries && cut == nil && v != verdictGranted && r.mayAskAgain(); try++ {
-		// All who refuse are asked at once, or the last of them would be asked too seldom.
+		// All nodes that refuse are asked at once, or the last of them would be asked too seldom.
 		if v, cut = a.await(ctx, r); cut != nil || v == verdictGranted {
 			break
 		}
@@ -173,7 +173,7 @@ func (a *attempt) askAgain(end tick.Instant) {
 func (a *attempt) granted(node int) bool { return a.round.vote(node) == VoteGranted }
 
 // takeBack releases a failed attempt wherever its SET was or may have been applied,
-// with nobody waiting for it. With only granted, it leaves alone the nodes that did not
+// with no caller waiting for it. With only granted, it leaves alone the nodes that did not
 // answer yet, whose answers still tell what to call the failure, and the one that keeps
 // the queue we are in, where we take our place again first.
 func (a *attempt) takeBack(onlyGranted bool) {
@@ -201,7 +201,7 @@ func (a *attempt) settlePermit() {
 }
 
 // mendNumber has a node that gave us another number list us under the one that we have, or
-// not at all if somebody else has that there. It is an extend, which creates nothing, so it
+// not at all if another holder has that there. It is an extend, which creates nothing, so it
 // may come after the release. It takes no mutex of the lock: votes are delivered under that,
 // too.
 func (a *attempt) mendNumber(i int, number int64) {
@@ -246,7 +246,7 @@ func (g *grantRecord) of(a *attempt) {
 	}
 }
 
-// mayForget lets go of the attempt if nobody needs it.
+// mayForget lets go of the attempt if nothing needs it.
 func (g *grantRecord) mayForget() {
 	a := g.attempt.Load()
 	if a == nil || !a.round.allGranted() || g.kept.Swap(true) {

@@ -140,8 +140,8 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl 
 	return lost, err
 }
 
-// serveDowngrade has the node that keeps the queue let those in who wait to share the lock, as
-// soon as it is shared there.
+// serveDowngrade has the node that keeps the queue let in the waiters that want to share the lock,
+// as soon as it is shared there.
 func (l *Lock) serveDowngrade(r *round, t *terms) {
 	arbiter := l.queues.arbiter(l.resource, r.start, l.terms.JoinPatience())
 	if arbiter < 0 {
@@ -222,8 +222,8 @@ func (p *repairs) begin() {
 }
 
 // restore sets the key on a node that lost it. It must not begin after Until, when the key
-// would be nobody's: the node may answer so late, and nobody need have noticed yet that
-// the lock is over.
+// would have no holder: the node may answer so late, and the process need not have noticed yet
+// that the lock is over.
 func (l *Lock) restore(t *terms, i int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -65,7 +65,7 @@ func (r *releaseRound) serves(node, arbiter int) bool {
 // too.
 //
 // A holder serves the queue by which it came, and the one that this process uses now, if
-// that is another. On the other nodes it may look whether somebody waits who knows neither.
+// that is another. On the other nodes it may look for waiters that know neither.
 func (f *footprint) prepareRelease(now tick.Instant, as protocol.Releaser, longest time.Duration, looks bool) {
 	if f.leaving != nil {
 		return // they may be on their way already
@@ -113,7 +113,7 @@ func (f *footprint) releaseRequest(looks bool) protocol.Request {
 }
 
 // queueRelease is the request for a node whose queue is served; without q it is that of a
-// holder who did not wait, for a queue with the usual name.
+// holder that did not wait, for a queue with the usual name.
 func (f *footprint) queueRelease(q *protocol.QueueArgs) protocol.Request {
 	switch {
 	case !f.shared:

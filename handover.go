@@ -162,7 +162,7 @@ func (h *handOver) result(late bool) error {
 	}
 }
 
-// takeBack has nodes delete what they have, or may get later, and is of no use to anybody: the
+// takeBack has nodes delete what they have, or may get later, and is of no use to any process: the
 // ticket of which the lock was adopted, where that was not confirmed; the former value, with our
 // entry in the queue; and the new ticket, where it was not confirmed, or if the lock is lost. The
 // former value goes before the ticket. Then nothing is left, whenever a node gets the request that

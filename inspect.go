@@ -168,7 +168,7 @@ func (s Status) lasts(value string, quorum int) time.Duration {
 	return -1
 }
 
-// sharers are those whom a quorum lists under the same number.
+// sharers are the holders that a quorum lists under the same number.
 func (s Status) sharers(quorum int) (all []Holder) {
 	listed := make(map[Holder][]time.Duration)
 	for _, n := range s.Nodes {
@@ -191,7 +191,7 @@ func (s Status) sharers(quorum int) (all []Holder) {
 	return all
 }
 
-// holdersHere are those whom a node lists.
+// holdersHere are the holders that a node lists.
 func (n *inspection) holdersHere() (all []Holder) {
 	for _, s := range n.holders {
 		token, owner, _ := strings.Cut(s.value, "@")

@@ -30,7 +30,7 @@ type answer struct {
 	wasAbsent     bool // we were not in the queue
 	publishDenied bool
 	holder        string
-	given         string // a notice of all of this process who have it reserved with others
+	given         string // a notice of all waiters of this process that have it reserved with others
 }
 
 func readAnswer(val any) (a answer, ok bool) {
@@ -108,7 +108,7 @@ func (w *waiter) askNode(ctx context.Context, node int, turnedAway *bool) (answe
 			return answer{}, err
 		}
 	}
-	// One that is only slow, under the load of many who join, is no reason to part the
+	// One that is only slow, under the load of many joins, is no reason to part the
 	// queue.
 	for range mostAsked {
 		w.send()

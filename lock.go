@@ -40,7 +40,7 @@ type Lock struct {
 	notExtended error
 	longest     time.Duration // no node was asked to hold the value for longer than this
 	release     releaseResult
-	ctx         *lockContext // nil until somebody asks for it
+	ctx         *lockContext // nil until it is asked for
 
 	renewal renewal // guarded by the renewer
 }
@@ -57,7 +57,7 @@ type lockContext struct {
 type releaseResult struct {
 	state releaseState
 	err   error
-	done  chan struct{} // closed when the result is known; nil if nobody waits for it
+	done  chan struct{} // closed when the result is known; nil if no caller waits for it
 }
 
 // end notes the result; the caller holds the lock's mu.

@@ -28,11 +28,11 @@ const (
 //
 // A release tells its holder, and the first in a queue that the holder does not serve, that
 // the other is there. Waiters move to the queue whose first has waited longest: that is the
-// same for all who see it, and who is overtaken grows old. If a queue is there still when a
+// same for all that see it, and a waiter that is overtaken grows old. If a queue is there still when a
 // release sees it again, its waiters cannot come here, so we go there, unless we moved
-// already. The same is true if our turns come to nothing: the queue of those who have the
+// already. The same is true if our turns come to nothing: the queue whose waiters have the
 // lock instead stays younger than ours, since it is served. And if they come to nothing
-// although nobody waits elsewhere, somebody who does not see our queue takes the lock again and
+// although no waiter is elsewhere, a process that does not see our queue takes the lock again and
 // again; then we go where it is seen.
 type meeting struct {
 	at    int   // the node whose queue they moved to
@@ -71,7 +71,7 @@ func (qs *queues) movedTo(r *resource, now int64) (node int, ok bool) {
 	return k.meeting.at, true
 }
 
-// othersWait notes what a release was told: somebody waits, so an acquire of this process
+// othersWait notes what a release was told: there are waiters, so an acquire of this process
 // must not overtake them. served: they wait in a queue that our releases serve. If not,
 // the next of our waiters looks what queue that is.
 func (qs *queues) othersWait(r *resource, served bool) {
@@ -86,7 +86,7 @@ func (qs *queues) othersWait(r *resource, served bool) {
 	}
 }
 
-// othersWaitAt is othersWait for somebody who waits at a node whose queue our releases do
+// othersWaitAt is othersWait for waiters at a node whose queue our releases do
 // not serve. Seen for the second time, that queue is followed.
 func (qs *queues) othersWaitAt(r *resource, node int) {
 	now := qs.set.clock.Now()
@@ -100,7 +100,7 @@ func (qs *queues) othersWaitAt(r *resource, node int) {
 	k.lookElsewhere()
 }
 
-// contended is the waiters of a key of which it is known that somebody waits for it; the
+// contended is the waiters of a key that is known to be waited for; the
 // caller holds mu.
 func (qs *queues) contended(r *resource, now int64) *keyWaiters {
 	k := qs.of(r)
@@ -203,7 +203,7 @@ func (qs *queues) oldest(all []inspection, ours int, now int64) int {
 	return best
 }
 
-// rivalHolderNode is the first node in order, other than ours, that has the value of somebody who holds
+// rivalHolderNode is the first node in order, other than ours, that has the value of a holder that has
 // the lock without our node, if that is already the second to do so while our turns came to nothing,
 // and the release of neither woke us; -1 otherwise. The caller holds queues.mu.
 func (w *waiter) rivalHolderNode(all []inspection) int {
@@ -225,7 +225,7 @@ func (w *waiter) rivalHolderNode(all []inspection) int {
 	return node
 }
 
-// held is the values of those who hold the lock at a node.
+// held is the values of the lock's holders at a node.
 func (n *inspection) held() (all []string) {
 	if n.kind != "string" {
 		return nil
@@ -240,7 +240,7 @@ func (n *inspection) held() (all []string) {
 }
 
 // afterVainTurns is for a waiter whose turns come to nothing: the node would have us, and the others
-// have somebody else. Either another won without the node, and its release wakes us again,
+// have another. Either that one won without the node, and its release wakes us again,
 // or others are first in queues of other nodes. It returns whether to ask again, and else
 // when it is time for another attempt.
 func (w *waiter) afterVainTurns(ctx context.Context, last *QuorumError) (again bool, err error) {
@@ -267,7 +267,7 @@ func (w *waiter) afterVainTurns(ctx context.Context, last *QuorumError) (again b
 // pauseInVain pauses before an attempt that will hardly succeed, unless we are woken.
 func (w *waiter) pauseInVain(ctx context.Context, last *QuorumError, free time.Duration) error {
 	if at := &last.Outcomes[w.node]; at.Holder == w.value {
-		at.Holder = "" // reserved for us, who are not what stands in the way
+		at.Holder = "" // reserved for us: we are not what stands in the way
 	}
 	return w.pauseUnlessWoken(ctx, min(w.backoff(w.failures, free), w.reservation()/2))
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// naming is how the keys that go with a lock's key are named: its wait queue, its
-// fencing counter, the list of those who share it and what keeps newcomers from that. They lie in the same cluster slot as the lock where that can be done.
-// Redis takes the text between the first "{" and the next "}" for the tag that decides
-// the slot. The suffixes differ, so the queues of "a" and "{a}" do too.
+// naming is how the keys that go with a lock's key are named: its wait queue, its fencing counter,
+// the list of its sharers and what keeps newcomers from sharing. They lie in the same cluster slot as
+// the lock where that can be done. Redis takes the text between the first "{" and the next "}" for
+// the tag that decides the slot. The suffixes differ, so the queues of "a" and "{a}" do too.
 type naming uint8
 
 const (
@@ -44,7 +44,7 @@ func (n naming) queueKey(key string) string {
 	}
 }
 
-// holdersKey is the key of the list of those who share a lock.
+// holdersKey is the key of the list of a lock's sharers.
 func (n naming) holdersKey(key string) string {
 	if n == usualNames {
 		return "{" + key + "}:shared"

@@ -10,8 +10,8 @@ import (
 // An acquire inside of its own lock: with a context that ends with a lock of the same key it
 // would wait for itself.
 
-// nestedError is ErrHeld, too: callers who can do without the lock need not know of nesting.
-// Its text is about ErrNested alone, since it is not another who holds the lock.
+// nestedError is ErrHeld, too: callers that can do without the lock need not know of nesting.
+// Its text is about ErrNested alone, since it is no other caller that holds the lock.
 type nestedError string
 
 func (e nestedError) Error() string { return string(e) }

@@ -11,17 +11,17 @@ import (
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// listenFor is how long a subscription is kept when nobody waits.
+// listenFor is how long a subscription is kept without waiters.
 const listenFor = 10 * time.Second
 
-// subscription is that of this process to its channel on one node, shared by all who wait
-// in a queue there. queues.mu guards it, and nobody else calls its methods but as said.
+// subscription is that of this process to its channel on one node, shared by all waiters
+// in a queue there. queues.mu guards it, and is held by callers of its methods but as said.
 type subscription struct {
 	queues *queues
 	node   int
 	users  int
 	state  subState
-	// publishDenied: nobody may publish there, so nothing will be heard.
+	// publishDenied: no client may publish there, so nothing will be heard.
 	publishDenied bool
 	retryAt       int64 // when it is asked for again after it was denied
 	ready         chan struct{}
@@ -54,7 +54,7 @@ func (s *subscription) enter(next subState) {
 	s.state = next
 }
 
-// subscribe makes the waiter one of those who listen on a node, and waits until the
+// subscribe makes the waiter one of the listeners on a node, and waits until the
 // subscription is confirmed, so that no notice is lost between joining and listening. It
 // does not wait for longer than any request: without notices there are timers.
 func (qs *queues) subscribe(ctx context.Context, w *waiter, node int) {
@@ -142,8 +142,8 @@ func (s *subscription) broke(ctx context.Context, err error) (wasOpen, denied bo
 	return wasOpen, denied
 }
 
-// confirmed sends everybody who joined meanwhile to look: what was said before the server
-// confirmed, nobody heard. It takes mu.
+// confirmed sends every waiter that joined meanwhile to look: what was said before the server
+// confirmed was not heard. It takes mu.
 func (s *subscription) confirmed() {
 	qs := s.queues
 	qs.mu.Lock()
@@ -159,15 +159,15 @@ func (s *subscription) confirmed() {
 	}
 }
 
-// notice is a message on the process's channel: who of it has the lock reserved. It takes mu.
+// notice is a message on the process's channel: which of its waiters have the lock reserved. It takes mu.
 func (qs *queues) notice(text string) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	qs.wake(text, nil)
 }
 
-// wake wakes those whom a notice names, but for one; the caller holds mu. A notice is the value
-// that the lock has now, of one who wants it alone, or the number and the token of each who
+// wake wakes the waiters that a notice names, but for one; the caller holds mu. A notice is the value
+// that the lock has now, of one that wants it alone, or the number and the token of each that
 // shares it: see add in scripts/line.lua. A value begins with its token, which is longer than any
 // number.
 func (qs *queues) wake(text string, but *waiter) {
@@ -194,7 +194,7 @@ func (qs *queues) wakeOne(value string, number int64, but *waiter) {
 }
 
 // unsubscribe lets go of the waiter's subscription; the caller holds mu. The connection is
-// closed when nobody has wanted it for a while.
+// closed when no waiter has wanted it for a while.
 func (qs *queues) unsubscribe(w *waiter) {
 	s := w.sub
 	if s == nil {
@@ -211,7 +211,7 @@ func (qs *queues) unsubscribe(w *waiter) {
 	s.idle = qs.set.clock.AfterFunc(listenFor, s.closeIdle)
 }
 
-// closeIdle ends a subscription that nobody uses. It takes mu.
+// closeIdle ends a subscription that no waiter uses. It takes mu.
 func (s *subscription) closeIdle() {
 	qs := s.queues
 	qs.mu.Lock()

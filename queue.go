@@ -83,11 +83,11 @@ type keyWaiters struct {
 // holding is what a node said of the holder.
 type holding struct {
 	at     tick.Instant
-	holder string // token@owner; empty: nobody, or several
+	holder string // token@owner; empty: none, or several
 	ttl    time.Duration
 }
 
-// holderOf is the one who holds the lock by what its key has; empty if several do.
+// holderOf is the lock's holder by what its key has; empty if there are several.
 func holderOf(value string) string {
 	if value == protocol.SharedMarker {
 		return ""
@@ -175,7 +175,7 @@ func (k *keyWaiters) rest(now int64) {
 	}
 }
 
-// forget drops keys that nobody has waited for in a while; the caller holds mu.
+// forget drops keys that had no waiter for a while; the caller holds mu.
 func (qs *queues) forget(now int64) {
 	for e := qs.idle.Front(); e != nil; e = qs.idle.Front() {
 		k := e.Value.(*keyWaiters)
@@ -359,7 +359,7 @@ func (qs *queues) lacks(node int, what string, err error) {
 	qs.set.lacks.tell(qs.set.names[node], what, err)
 }
 
-// probe asks a node that failed for anything. Nobody else might find out that it is back.
+// probe asks a node that failed for anything. No other request might find out that it is back.
 func (qs *queues) probe(r *resource, node int, now tick.Instant) {
 	qs.mu.Lock()
 	due := now.Mono >= qs.probedAt[node]

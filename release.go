@@ -106,14 +106,14 @@ func (l *Lock) firstRelease() error {
 	return l.release.err
 }
 
-// lookAfter is after what time a holder looks for waiters whom it does not serve.
+// lookAfter is after what time a holder looks for waiters that it does not serve.
 const lookAfter = 5 * time.Millisecond
 
 // lookEvery is how many locks that are held for less are released for one that looks.
 const lookEvery = 8
 
 // looksElsewhere reports whether the release looks for waiters at nodes whose queue it does not
-// serve. A look costs a server more than the deletion. Whoever waits there has its share as
+// serve. A look costs a server more than the deletion. A waiter there has its share as
 // soon as two looks find it that are lookPause apart. So locks that are held briefly, of which
 // there are many, look now and then: every eighth.
 func (l *Lock) looksElsewhere(now tick.Instant) bool {
@@ -206,7 +206,7 @@ func (l *Lock) observe(i int, b protocol.Answer) {
 	}
 	switch told {
 	case protocol.OthersTurn:
-		// Where that queue is not served, nobody is to go there for it: they may be dead.
+		// Where that queue is not served, no waiter is to go there for it: those there may be dead.
 		l.queues.othersWait(l.resource, served)
 	case protocol.PublishDenied, protocol.OthersWait:
 		if served {

@@ -32,7 +32,7 @@ func newResource(ns *nodeSet, key string, t terms) resource {
 // queueKey is made when it is needed, since hardly any acquire needs it.
 func (r *resource) queueKey() string { return r.naming.queueKey(r.name) }
 
-// holdersKey is that of the list of those who share the lock, if scripts do not know its
+// holdersKey is that of the list of the lock's sharers, if scripts do not know its
 // name by themselves.
 func (r *resource) holdersKey() string {
 	if r.naming == usualNames {
@@ -135,9 +135,9 @@ func (r *resource) usable(ctx context.Context, o protocol.Op) error {
 	}
 }
 
-// backoff is how long to pause when nobody will tell us, with full jitter so that
+// backoff is how long to pause when no node will tell us, with full jitter so that
 // contenders do not split the votes again and again; free is when the lock will be free,
-// negative if nobody knows.
+// negative if unknown.
 func (r *resource) backoff(attempts int, free time.Duration) time.Duration {
 	o := &r.opts
 	limit := o.RetryMax
@@ -146,7 +146,7 @@ func (r *resource) backoff(attempts int, free time.Duration) time.Duration {
 	}
 	d := o.RetryMin + r.clock.Jitter(limit-o.RetryMin+1)
 	if free >= 0 {
-		// Nobody will tell us of a lease that ends; be there when it does.
+		// No node will tell us of a lease that ends; be there when it does.
 		d = min(d, max(o.RetryMin, free)+r.clock.Jitter(o.RetryMin))
 	}
 	return d
@@ -177,14 +177,14 @@ type inspection struct {
 	holders []sharer
 }
 
-// sharer is one who shares a lock, as a node lists it.
+// sharer is a holder that shares a lock, as a node lists it.
 type sharer struct {
 	value  string
 	ttl    time.Duration
 	number int64 // of its permit, from 1; 0: none
 }
 
-// age is how long the first in the queue has waited; 0 if nobody waits.
+// age is how long the first in the queue has waited; 0 if there is none.
 func (n *inspection) age() time.Duration {
 	if len(n.waiters) == 0 {
 		return 0
@@ -193,8 +193,8 @@ func (n *inspection) age() time.Duration {
 }
 
 // waitedLonger reports whether the first in the queue has waited longer than that of another.
-// Of two that began at the same moment it is the one of the lesser process id, for everybody,
-// or the processes would each stay where they are.
+// Of two that began at the same moment it is the one of the lesser process id, for every process,
+// or they would each stay where they are.
 func (n *inspection) waitedLonger(than *inspection) bool {
 	if n.age() != than.age() || len(n.waiters) == 0 || len(than.waiters) == 0 {
 		return n.age() > than.age()
@@ -266,7 +266,7 @@ func modeOf(terms string) string {
 	}
 }
 
-// readSharers reads those who share a lock: value, ms left and number of each.
+// readSharers reads a lock's sharers: value, ms left and number of each.
 func readSharers(list []any) (all []sharer) {
 	for ; len(list) >= 3; list = list[3:] {
 		value, _ := list[0].(string)
@@ -278,7 +278,7 @@ func readSharers(list []any) (all []sharer) {
 }
 
 // whenFree asks what stands in our way and adds it to the error. It returns in what time
-// the lock will be free, negative if nobody knows, and an error if what is there is
+// the lock will be free, negative if unknown, and an error if what is there is
 // nothing that will ever be released.
 func (r *resource) whenFree(ctx context.Context, last *QuorumError) (free time.Duration, all []inspection, err error) {
 	// All nodes, since those that hold something strange may be the slowest.

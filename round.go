@@ -18,7 +18,7 @@ type round struct {
 	seats  []seat
 	signal chan struct{} // one token: the verdict moved
 	// observer is told each final vote after it is recorded, with no mutex held; nil if
-	// nobody wants to know.
+	// there is none.
 	observer observer
 	// guard says which votes count; nil: all do.
 	guard *guard.Guard
@@ -395,7 +395,7 @@ func (r *round) allGranted() bool {
 	return int(r.tally.count[VoteGranted]) == len(r.seats)
 }
 
-// giveUp is the verdict for somebody who gives back what was granted if it is hopeless:
+// giveUp is the verdict for a caller that gives back what was granted if it is hopeless:
 // from then on late grants change nothing.
 func (r *round) giveUp() verdict {
 	r.mu.Lock()

@@ -155,7 +155,7 @@ func (s *Mutexes) maxWait() (most time.Duration) {
 }
 
 // emptyHanded is for how many turns a collection holds nothing while it waits. Keeping a lock
-// while waiting for another costs those who want only that one; never keeping any is
+// while waiting for another costs the calls that want only that one; never keeping any is
 // starvation where all are always busy.
 const emptyHanded = 4
 
@@ -229,7 +229,7 @@ func (c *collection) acquire() (held Locks, err error) {
 }
 
 // waitedFor is the first part that this process was refused lately, or that others of it wait for;
-// -1 if there is none. Who asks for such a lock at once may have it in the moment between a
+// -1 if there is none. A call that asks for such a lock at once may have it in the moment between a
 // release and the claim of the one whose turn it is, again and again.
 func (c *collection) waitedFor() int {
 	if !c.wait {
@@ -239,7 +239,7 @@ func (c *collection) waitedFor() int {
 }
 
 // waitFor waits in line for the part that was refused, and holds it. It holds no part behind
-// that meanwhile: if there were a circle of those who wait for each other, each would wait for
+// that meanwhile: if there were a circle of calls that wait for each other, each would wait for
 // a greater key than all that it holds, which cannot be.
 func (c *collection) waitFor(busy, turns int) error {
 	keep := func(i int) bool { return i < busy && turns >= emptyHanded }

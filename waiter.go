@@ -30,7 +30,7 @@ type waiter struct {
 	ahead       int           // how many were before it when it was told last to wait; -1: it was not
 	woken       bool          // the lock is reserved for it
 	wokenNumber int64         // the number of the permit that is; 0: none
-	aside       bool          // it polls, and looks after nobody
+	aside       bool          // it polls, and looks after no others
 	gated
 }
 
@@ -52,7 +52,7 @@ type vain struct {
 	failedAt     int      // with the queue of this node
 	home         int      // where we asked last to be let in since; -1: nowhere
 	homeAt       int64    // when we did
-	rivalHolders []string // who held the lock without our node meanwhile; guarded by queues.mu
+	rivalHolders []string // that held the lock without our node meanwhile; guarded by queues.mu
 }
 
 // newWaiter returns nil if the key cannot have a queue.
@@ -91,7 +91,7 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 		switch {
 		case w.failures >= 2:
 			again, err = w.afterVainTurns(ctx, last)
-		case w.queues.mustLook(w.of): // who is let in at once would never look otherwise
+		case w.queues.mustLook(w.of): // one that is let in at once would never look otherwise
 			var all []inspection
 			if _, all, err = w.whenFree(ctx, last); err == nil {
 				again = w.queues.follow(w, all, false)
@@ -107,9 +107,9 @@ func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, lookedAt *int64) (ready bool, err error) {
 	last.HolderTTL = max(a.ttl, 0)
 	last.Outcomes[w.node].Holder = a.holder
-	// What is on the arbiter may be gone from the others: its clock was set back, somebody
-	// put a key there, or a holder who lost the majority renewed it. The first in the
-	// queue, who overtakes nobody, finds out.
+	// What is on the arbiter may be gone from the others: its clock was set back, another client
+	// put a key there, or a holder that lost the majority renewed it. The first in the
+	// queue, which overtakes none, finds out.
 	if a.ahead == 0 && a.holder == protocol.SharedMarker && !w.terms.shared {
 		w.shutDoor()
 	}
@@ -287,7 +287,7 @@ func (w *waiter) done() {
 }
 
 // shutDoor keeps newcomers from sharing the lock, since the first in line wants it alone.
-// Those who share it would otherwise come in for as long as others do, past the line: a
+// Sharers would otherwise come in for as long as others do, past the line: a
 // majority of nodes does not keep it. It lasts until the next look shuts it again, which is
 // later in a process that waits for thousands of keys, and for half a reservation more.
 func (w *waiter) shutDoor() {

@@ -18,7 +18,7 @@ const (
 )
 
 // toldWait is a wait of which Hooks.Waiting is told. There is none without such a hook. It
-// tells what the acquire has learned for itself, and asks nobody.
+// tells what the acquire has learned for itself, and asks no node.
 type toldWait struct {
 	resource *resource
 	caller   context.Context
@@ -28,10 +28,10 @@ type toldWait struct {
 
 	// mu guards what follows; queues.mu may be taken under it.
 	mu       sync.Mutex
-	w        *waiter // nil for who polls
+	w        *waiter // nil for one that polls
 	attempts int
 	reason   error
-	polled   holding    // of who polls
+	polled   holding    // of one that polls
 	timer    tick.Timer // nil until the hook was told for the first time
 	ended    bool
 	telling  chan struct{} // closed when the hook that runs has returned; nil: none runs

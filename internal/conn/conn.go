@@ -92,7 +92,7 @@ func (w *Wire) Listen(ctx context.Context, channel string, tell lane.Subscriber)
 		switch m := m.(type) {
 		case *redis.Subscription:
 			tell.Confirmed()
-			// Scripts that publish say so, too, but only once it is somebody's turn.
+			// Scripts that publish say so, too, but only once it is a waiter's turn.
 			if err := w.Client.Publish(ctx, channel, "").Err(); protocol.IsServerError(err) && protocol.Permanent(err) {
 				tell.Denied(err)
 			}

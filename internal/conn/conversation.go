@@ -92,7 +92,7 @@ type conversation struct {
 	answeredAt int64
 	watch      tick.Alarm
 
-	askedAt   tick.Instant // when its batch, or the question who it is, was sent
+	askedAt   tick.Instant // when its batch, or the question for its identity, was sent
 	rolesTurn bool         // the role is to be asked for along with the batch that it has
 }
 
@@ -122,14 +122,14 @@ type Conversations struct {
 	cancel context.CancelFunc
 
 	Mu     sync.Mutex   // guards what follows
-	runID  string       // of the process that told last who it is
+	runID  string       // of the process that told its identity last
 	roleAt tick.Instant // since when the role is as it was told last; what was told was asked for then
 	pool
 	redial
 	remains
 }
 
-// pool is the conversations of one node, and those who wait for one.
+// pool is the conversations of one node, and the takers that wait for one.
 type pool struct {
 	idle   []*conversation // in the order of use
 	out    []*conversation
@@ -143,7 +143,7 @@ type pool struct {
 type redial struct {
 	trying       bool          // one is on its way, see tryNew
 	busy         bool          // the last one was answered by an error that passes
-	unidentified Flow          // one that has not told who it is, to be asked again
+	unidentified Flow          // one that has not told its identity, to be asked again
 	patience     time.Duration // of the last batch
 	freshSent    int64         // when the last one that was answered was asked; 0: never
 	roundTrip    time.Duration // of that
@@ -343,13 +343,13 @@ func (cs *Conversations) replaced(cv *conversation) bool {
 	return cs.isReplaced(cv)
 }
 
-// isReplaced is replaced for who holds mu.
+// isReplaced is replaced for a caller that holds mu.
 func (cs *Conversations) isReplaced(cv *conversation) bool {
 	return cs.runID != "" && cv.who.RunID != "" && cv.who.RunID != cs.runID
 }
 
 // void makes answers that are no votes what they are: requests that were sent, and may
-// have been carried out by somebody.
+// have been carried out by some server.
 func void(batch []*lane.Call, why error) {
 	for _, c := range batch {
 		if c.Sent && c.Err == nil { // an error is no vote anyway
@@ -358,7 +358,7 @@ func void(batch []*lane.Call, why error) {
 	}
 }
 
-// learn notes who answers over a conversation, and tells so.
+// learn notes which server answers over a conversation, and tells so.
 func (cs *Conversations) learn(cv *conversation, s protocol.ServerReport) {
 	cv.who = s
 	cv.who.Mark = protocol.Mark{}

@@ -141,13 +141,13 @@ func newSocket(conn net.Conn) *socket {
 }
 
 // quiet reports whether the connection is open and there is nothing to be read: neither
-// its end, nor anything that nobody asked for.
+// its end, nor anything that was not asked for.
 func (s *socket) quiet() bool {
 	if s.raw == nil {
 		return true
 	}
 	// A batch that has just taken the conversation may look while another goroutine does to
-	// whom it is overdue.
+	// which it is overdue.
 	s.looking.Lock()
 	defer s.looking.Unlock()
 	s.peek.quiet = true // a Dialer of the user's may have put something in the place of a socket

@@ -17,8 +17,8 @@
 //   - No reply counts whose place is in doubt. What is no reply ends its connection, and the rest of
 //     the batch has no answer; where more came than was asked for, none of the batch has one.
 //
-// What it expects downwards: go-redis dials, greets, authenticates, and asks who answers. Batches are
-// written and read in resp.go, over the same sockets. [ManyServers] is the general way, by go-redis
+// What it expects downwards: go-redis dials, greets, authenticates, and asks which server answers. Batches
+// are written and read in resp.go, over the same sockets. [ManyServers] is the general way, by go-redis
 // alone, for clients of which one name stands for several servers: no identity, nothing to guard, no
 // connection to kill.
 //

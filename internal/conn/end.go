@@ -154,7 +154,7 @@ func (cs *Conversations) outlive(old, fresh *conversation, patience time.Duratio
 	defer cs.killed()
 	if fresh.who.RunID != old.who.RunID {
 		// The process is gone, with all that it had not read. Client ids start again with
-		// the next one: what has this one now is somebody else.
+		// the next one: what has this one now is another client.
 		cs.putBack(fresh)
 		return fresh.who.RunID != "", true
 	}

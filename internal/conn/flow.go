@@ -173,7 +173,7 @@ func (q *questions) who() []redis.Cmder {
 }
 
 // identity reads the answers to who. Its error means that there is none: the server's own
-// that time mends, or why nobody answered.
+// that time mends, or why no server answered.
 func (q *questions) identity(failure error) (s protocol.ServerReport, err error) {
 	text, err, heard := q.server.string(failure)
 	switch {
@@ -274,7 +274,7 @@ func Killed(val any, err error) error {
 	return nil
 }
 
-// serving is an answer to PING that says why the server serves nobody now, or us never.
+// serving is an answer to PING that says why the server serves no client now, or us never.
 // Not to be allowed to PING is no such reason.
 func serving(err error) error {
 	if err == nil || !protocol.IsServerError(err) || strings.HasPrefix(err.Error(), "NOPERM") || strings.Contains(err.Error(), "unknown command") {

@@ -105,7 +105,7 @@ func (cs *Conversations) await(limit time.Duration, since int64, settles bool) (
 	return cv, nil
 }
 
-// refuse tells those who wait that there is no conversation for them.
+// refuse tells takers that there is no conversation for them.
 func (cs *Conversations) refuse(why error, whom func(*taker) bool) {
 	cs.Mu.Lock()
 	defer cs.Mu.Unlock()
@@ -123,7 +123,7 @@ func (cs *Conversations) refuseLocked(why error, whom func(*taker) bool) {
 	})
 }
 
-// putBack ends a batch of a conversation, and hands that to whoever waits for one, or keeps
+// putBack ends a batch of a conversation, and hands that to a taker, or keeps
 // it.
 func (cs *Conversations) putBack(cv *conversation) {
 	cs.Mu.Lock()
@@ -148,7 +148,7 @@ func (cs *Conversations) putBack(cv *conversation) {
 
 // hand hands over or keeps a conversation that is surely of use; the caller holds mu.
 func (cs *Conversations) hand(cv *conversation, now int64) {
-	// First of all, as a SET over what is left on the server may still give somebody a lock for a TTL.
+	// First of all, as a SET over what is left on the server may still give some caller a lock for a TTL.
 	if cs.endsUnkilled(cv, now) {
 		go cs.endUnkilled(cv)
 		return
@@ -198,7 +198,7 @@ func (cs *Conversations) refresh() {
 	}
 }
 
-// tryNew tries to get a fresh conversation until one is answered, or nobody needs one.
+// tryNew tries to get a fresh conversation until one is answered, or none is needed.
 func (cs *Conversations) tryNew() {
 	cs.clock.Yield(6)
 	t := trial{cs: cs, wait: FirstRedial, pause: lane.MinBackoff}
@@ -232,7 +232,7 @@ type trial struct {
 	doneAt   int64
 }
 
-// once connects, unless that was done, and asks who answers.
+// once connects, unless that was done, and asks which server answers.
 func (t *trial) once() (*conversation, error) {
 	cs := t.cs
 	cs.Mu.Lock()
@@ -313,7 +313,7 @@ func (cs *Conversations) arrive(cv *conversation, t *trial) {
 	cs.Mu.Unlock()
 }
 
-// goOn tells those who wait what came of a try, and reports whether to try again.
+// goOn tells takers what came of a try, and reports whether to try again.
 func (cs *Conversations) goOn(t *trial, err error) bool {
 	now := cs.clock.Now().Mono
 	cs.Mu.Lock()
@@ -322,7 +322,7 @@ func (cs *Conversations) goOn(t *trial, err error) bool {
 	case t.timedOut:
 		// The server may only hang: those that wait go on waiting.
 	case protocol.IsServerError(err):
-		// It lives. Time mends this, and whoever wants to end another conversation waits
+		// It lives. Time mends this, and a taker that wants to end another conversation waits
 		// for it; a batch is told.
 		cs.refuseLocked(err, func(tk *taker) bool { return !tk.settles })
 	default:

@@ -16,7 +16,7 @@ import (
 
 // Batches go over our own connections in RESP2 that is written and read here: requests as arrays
 // of bulk strings, and of replies what Redis gives to such. All else on the same socket is
-// go-redis' work: the greeting, credentials, and the questions who answers. One goroutine at a
+// go-redis' work: the greeting, credentials, and the questions for the identity. One goroutine at a
 // time uses a connection, so the two never meet.
 //
 // The reason is cost. A batch of 57 requests takes 4.6 us and no allocation here, and took 13.2 us

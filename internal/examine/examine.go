@@ -37,7 +37,7 @@ type examiner struct {
 }
 
 // examinerSteps is how often update is called at most. The channel has room for as many, so
-// an examiner ends even if nobody receives its updates any more.
+// an examiner ends even if its updates are not received any more.
 const examinerSteps = 8
 
 // All asks all nodes at once, and returns what is known of each when it has answered or when waiting is

@@ -43,7 +43,7 @@ func Remember(all []Facts, fixed bool, now tick.Instant) (ms *guard.Memories, mi
 	ms, missing = guard.NewMemories(len(all), fixed), make([]*protocol.MarkWrite, len(all))
 	for i, f := range all {
 		if !f.Timed {
-			continue // nobody knows how old its mark is
+			continue // the age of its mark is unknown
 		}
 		s := f.seen
 		s.Asked, s.Role = true, f.Role

@@ -30,7 +30,7 @@ type Memory struct {
 	rank          int           // the lower one of two nodes was seen first to lead to its process
 }
 
-// identity is how far a node tells who it is.
+// identity is how far a node tells which server it is.
 type identity uint8
 
 const (
@@ -100,7 +100,7 @@ func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (*protocol.Ma
 	return w, lacks
 }
 
-// silent takes in an answer without an identity. Where a node told who it is before, an
+// silent takes in an answer without an identity. Where a node told its identity before, an
 // error that is not known to be lasting is taken for one that passes; and one that is
 // lasting may come from another server in its place.
 func (m *Memory) silent(err error, now int64) lack {
@@ -220,7 +220,7 @@ func (m *Memory) again(seen protocol.Mark, asked bool) *protocol.MarkWrite {
 		m.mark.Text, m.mark.ReplID = seen.Text, seen.ReplID // or given another date
 		return nil
 	case seen.ReplID != m.mark.ReplID:
-		// Somebody bound it to a replication id that we were not told yet, or it is a copy of
+		// Another client bound it to a replication id that we were not told yet, or it is a copy of
 		// before. Asking tells.
 		m.Identity = IdentityUncertain
 		return nil
@@ -228,7 +228,7 @@ func (m *Memory) again(seen protocol.Mark, asked bool) *protocol.MarkWrite {
 		return nil
 	default:
 		// The replication id was drawn anew for the same data, and the mark is bound to it for
-		// those who come later.
+		// clients that come later.
 		return m.writes(seen, seen.ID, seen.At, seen.Uptime, seen.First)
 	}
 }
@@ -252,7 +252,7 @@ func (m *Memory) fits(seen protocol.Mark) bool {
 
 // adopt takes in a mark that fits and is new to us. One from the future, as a clock that
 // was set back leaves it, would bar the node to every client that comes until then; it is
-// given the present date, and keeps its id for those who know it.
+// given the present date, and keeps its id for clients that know it.
 func (m *Memory) adopt(seen protocol.Mark, known bool, now int64) *protocol.MarkWrite {
 	if known {
 		m.changedAt = now
@@ -276,7 +276,7 @@ func (ms *Memories) Bar(i int, period time.Duration, now int64) (left time.Durat
 	m := &ms.Nodes[i]
 	switch {
 	case m.Identity == identityUnheard:
-		return 0, false // its wire tells of nobody
+		return 0, false // its wire tells of no server
 	case m.Identity == IdentityUncertain, m.unmarked():
 		return period, false
 	}
@@ -331,7 +331,7 @@ func (ms *Memories) Remembers(i int) (at int64, ok bool) {
 	return max(m.changedAt, m.since(false)), true
 }
 
-// unmarked reports whether the node says who it is, and has no mark.
+// unmarked reports whether the node tells its identity, and has no mark.
 func (m *Memory) unmarked() bool {
 	return m.Identity == identityKnown && m.mark.State == protocol.MarkAbsent
 }
@@ -357,7 +357,7 @@ func (m *Memory) quiet() int64 {
 // Nodes out of reach are not waited for: a fleet that is used for the first time while a
 // minority of it is down works at once. docs/safety.md says what that leaves open.
 //
-// A single node has nobody to witness against it: there, a fixed period asks for more.
+// A single node has no other to witness against it: there, a fixed period asks for more.
 func (ms *Memories) isFirst(i int, unseen bool) bool {
 	if ms.fixed && len(ms.Nodes) == 1 {
 		return false
@@ -407,7 +407,7 @@ func (ms *Memories) allYoung(period time.Duration, now int64, unseen bool) bool 
 	return true
 }
 
-// unseen: it may turn out to be anything. So may a node that told who it is and whose mark
+// unseen: it may turn out to be anything. So may a node that told its identity and whose mark
 // is being written at this moment.
 func (m *Memory) unseen() bool {
 	return m.runID == "" && m.Identity != identityWithheld || m.unmarked()

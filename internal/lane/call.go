@@ -217,7 +217,7 @@ func (c *Call) needless() bool {
 // late, too.
 func (c *Call) keptLate() bool { return c.Req.Keep() != nil && c.Req.Px > 0 && c.toldLate }
 
-// tell gives whoever waits the news; an empty answer is none. No mutex may be held.
+// tell gives the caller the news; an empty answer is none. No mutex may be held.
 func (c *Call) tell(b protocol.Answer, now int64) {
 	if c.Caller != nil && b.Kind != 0 {
 		c.Caller.Deliver(int(c.Index), b, now)

@@ -223,7 +223,7 @@ func (l *Lane) Gone() bool {
 	return l.breaker.down && protocol.Permanent(l.breaker.err)
 }
 
-// run sees to it that somebody sends what may be sent; the caller holds mu.
+// run sees to it that a goroutine sends what may be sent; the caller holds mu.
 func (l *Lane) run(now int64) {
 	switch wait := l.Flight.wait(now); {
 	case l.Queue.empty() || l.Starting || l.corked > 0 || l.Flight.blocked:
@@ -330,7 +330,7 @@ func (l *Lane) endStandby(now int64) {
 	}
 }
 
-// finishBatch reads the replies of a batch and tells whoever waits for them. settled: nothing of
+// finishBatch reads the replies of a batch and tells the callers that wait for them. settled: nothing of
 // it may take effect any more that did not.
 func (l *Lane) finishBatch(b *batch, settled bool) {
 	now := l.Clock.Now().Mono

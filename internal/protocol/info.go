@@ -86,7 +86,7 @@ func ParseVersion(version string) (major, minor int, ok bool) {
 func (i Info) Number(name string) (n int64, ok bool) {
 	n, err := strconv.ParseInt(i[name], 10, 64)
 	if err != nil {
-		return 0, false // ParseInt returns the nearest integer, which nobody told
+		return 0, false // ParseInt returns the nearest integer, which was not told
 	}
 	return n, true
 }

@@ -118,7 +118,7 @@ func readKind(o Op, val any) Kind {
 		case o.is(okay) && v == "OK":
 			return Granted
 		case o.is(finds):
-			return Refused // it says who holds it
+			return Refused // it names the holder
 		}
 	case int64:
 		return readNumber(o, v)
