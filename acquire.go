@@ -195,7 +195,7 @@ func (a *acquisition) ask() (at *attempt, err error) {
 	at.nth, at.origin, at.adopted = int32(a.nth), a.adoptFrom, a.adoptFrom != ""
 	if a.w != nil && a.w.entry != "" {
 		had := a.w.claim()
-		at.arbiter, at.origin, at.value, at.wants, at.joined = int16(had.node), had.entry, had.value, int32(had.number), had.joinCall
+		at.arbiter, at.origin, at.value, at.wants, at.joined = int16(had.node), had.entry, had.value, int32(had.number), had.joins
 	} else if at.value, err = a.tokens.newValue(a.terms.owner); err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ type attempt struct {
 	round  round
 	set    protocol.Request
 	wants  int32                       // the number of the permit that is reserved for it; 0: any
-	joined *lane.Call                  // by which its entry came to the queue; nil if it has none
+	joined []*lane.Call                // of its entry, those that may still take effect
 	permit atomic.Int32                // the number that a quorum gave, from 1; 0: none, or not granted yet
 	record atomic.Pointer[grantRecord] // of the lock that was made of it
 }
@@ -74,9 +74,11 @@ func (a *attempt) send(start tick.Instant) {
 	default:
 		r.seats[a.arbiter].call.Req = protocol.ClaimRequest(&a.terms.Terms, a.name, a.value, a.queueKey(), entry)
 	}
-	if a.joined != nil {
-		a.lane(int(a.arbiter)).Inherit(a.joined, &r.seats[a.arbiter].call)
-		a.joined = nil
+	if len(a.joined) > 0 {
+		l := a.lane(int(a.arbiter))
+		if a.joined = l.MayLand(a.joined); len(a.joined) > 0 {
+			l.Doubt(&r.seats[a.arbiter].call)
+		}
 	}
 	a.sendAddressed(r)
 }
@@ -157,8 +159,8 @@ func (a *attempt) waitOutTies(ctx context.Context) (verdict, error) {
 
 // askAgain sends the SET again to the nodes that refused it, with the same token.
 //
-// A node that refused has nothing of ours, and no request of ours is on its way there, so
-// to it this is like a first SET. That ends with the first release: one of the same token
+// A node that refused has nothing of ours, and no SET of ours is on its way there, so to it
+// this is like a first SET. That ends with the first release: one of the same token
 // must never meet a later SET. So no release may have been sent, and nodes of which no
 // answer is known are left alone.
 func (a *attempt) askAgain(end tick.Instant) {
@@ -249,7 +251,7 @@ func (g *grantRecord) of(a *attempt) {
 // mayForget lets go of the attempt if nothing needs it.
 func (g *grantRecord) mayForget() {
 	a := g.attempt.Load()
-	if a == nil || !a.round.allGranted() || g.kept.Swap(true) {
+	if a == nil || len(a.joined) > 0 || !a.round.allGranted() || g.kept.Swap(true) {
 		return
 	}
 	g.took = g.room[:0]

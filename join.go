@@ -136,7 +136,7 @@ func (w *waiter) register(ctx context.Context, node int) error {
 	if err != nil {
 		return err
 	}
-	w.value, w.joined, w.joinCall = value, false, nil
+	w.value, w.joined, w.joins = value, false, nil
 	w.entry = fmt.Sprintf("%s %d%s %s", w.queues.process, w.reservation().Milliseconds(), w.terms.modeInQueue(), value)
 	qs := w.queues
 	qs.mu.Lock()
@@ -158,8 +158,8 @@ func (w *waiter) send() {
 	}
 	w.join = w.askOne(w.node, protocol.JoinRequest(&w.terms.Terms, w.name, w.value, &protocol.QueueArgs{
 		Key: w.queueKey(), Holders: w.holdersKey(), Entry: w.entry, Ended: w.ended, Arrival: w.arrival, Waited: waited.Microseconds(),
-	}), w.joinCall, now)
-	w.joinCall = &w.join.seats[0].call
+	}), now)
+	w.joins = append(w.lane(w.node).MayLand(w.joins), &w.join.seats[0].call)
 }
 
 // receive waits for the answer to send. It returns errTurnedAway if the node answered that

@@ -144,16 +144,12 @@ func (ns *nodeSet) ask(ctx context.Context, req *protocol.Request) (*round, erro
 	return r, err
 }
 
-// askOne sends a request to one node, in a round of its own. It may say once more what before said.
-func (ns *nodeSet) askOne(i int, req *protocol.Request, before *lane.Call, now tick.Instant) *round {
+// askOne sends a request to one node, in a round of its own.
+func (ns *nodeSet) askOne(i int, req *protocol.Request, now tick.Instant) *round {
 	r := new(round)
 	r.init(now, make([]seat, 1))
 	r.address(0, req)
-	l, c := ns.lane(i), &r.seats[0].call
-	if before != nil {
-		l.Inherit(before, c)
-	}
-	l.Enqueue(c, now.Mono)
+	ns.lane(i).Enqueue(&r.seats[0].call, now.Mono)
 	return r
 }
 

@@ -21,7 +21,7 @@ type subscription struct {
 	node   int
 	users  int
 	state  subState
-	// publishDenied: no client may publish there, so nothing will be heard.
+	// publishDenied: we may not publish there, and probably no client may, so nothing will be heard.
 	publishDenied bool
 	retryAt       int64 // when it is asked for again after it was denied
 	ready         chan struct{}
@@ -139,6 +139,7 @@ func (s *subscription) broke(ctx context.Context, err error) (wasOpen, denied bo
 		s.enter(subBroken)
 	}
 	s.retryAt = now + int64(skipFor)
+	s.publishDenied = false // the next connection asks again
 	return wasOpen, denied
 }
 

@@ -301,16 +301,8 @@ func (qs *queues) notePublishDenied(node int, err error) {
 	qs.lacks(node, noPublish, err)
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	s := qs.subs[node]
-	if s == nil || s.publishDenied {
-		return
-	}
-	s.publishDenied = true
-	now := qs.set.clock.Now().Mono
-	for _, k := range qs.byKey {
-		if k.node == node { // their next looks were to come after a notice
-			k.lookIn(now, k.interval())
-		}
+	if s := qs.subs[node]; s != nil {
+		s.publishDenied = true
 	}
 }
 

@@ -449,8 +449,8 @@ func TestLineWithoutSubscribe(t *testing.T) {
 	})
 }
 
-// A process that may not PUBLISH knows it before anybody's turn, and looks often enough at once: the
-// first release finds its waiter soon, though it told nobody.
+// A process that may not PUBLISH knows it before the first turn, and looks often enough at once: the
+// first release finds its waiter soon, though it sent no notice.
 func TestLineWithoutPublish(t *testing.T) {
 	inHall(t, func(h hall) {
 		hooks, said := told()

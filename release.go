@@ -261,5 +261,6 @@ func (l *Lock) minHoldLeft(now tick.Instant) time.Duration {
 
 // mayLand reports whether a SET of ours may still put our value on a node; the caller holds mu.
 func (l *Lock) mayLand(i int) bool {
-	return !l.granted(i) || l.repairs != nil && l.repairs[i] != nil
+	a := l.attempt.Load()
+	return !l.granted(i) || l.repairs != nil && l.repairs[i] != nil || i == int(l.arbiter) && a != nil && len(a.joined) > 0
 }

@@ -370,6 +370,9 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 	if limit > int64(protocol.LeastReservation)/4 || len(w.nodes) < 3 || w.disturbed() {
 		return
 	}
+	if w.plan.NoPublish { // the first waiter of each process looks as often as that at the least
+		limit += int64(max(protocol.LeastReservation, 4*w.plan.NodeTimeout)) / 32
+	}
 	for i, g := range grants {
 		if i == 0 || w.places[g.value].came == 0 {
 			continue
@@ -381,7 +384,7 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 	}
 }
 
-// checkTurns: who joined first is granted first, of those that wait in one line.
+// checkTurns: waiters of one queue are granted in the order in which they joined.
 func (w *simWorld) checkTurns(grants []*simGrant) {
 	var last *simGrant
 	for _, g := range grants {

@@ -494,12 +494,10 @@ func (s *simWire) Listen(ctx context.Context, channel string, tell lane.Subscrib
 	n.mu.Unlock()
 	w.sleep(w.trip(mix(roll, 'b')), roll)
 	p.gate()
-	tell.Confirmed()
 	if w.plan.NoPublish {
-		w.sleep(2*w.trip(mix(roll, 'p')), roll)
-		p.gate()
-		tell.Denied(errors.New("NOPERM"))
+		tell.Denied(fakenode.Error("NOPERM this user has no permissions to run the 'publish' command"))
 	}
+	tell.Confirmed()
 	var err error
 	select {
 	case <-ctx.Done():

@@ -351,7 +351,7 @@ type simAnswers struct {
 	look protocol.ServerReport
 }
 
-// run executes a batch now. Again: the same has come before.
+// run executes a batch now.
 func (n *simNode) run(p *simProcess, reqs []*protocol.Request) (each []simAnswer, look protocol.ServerReport) {
 	t := n.w.t()
 	n.mu.Lock()

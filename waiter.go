@@ -37,13 +37,15 @@ type waiter struct {
 // standing is what a waiter has in the queue of a node: an entry, with the value of its next attempt.
 type standing struct {
 	node         int
-	entry, value string     // empty if there is nothing
-	ended        string     // the entry of the attempt before, until it is known to be gone
-	arrival      int64      // on node
-	joined       bool       // node has confirmed the entry
-	number       int64      // of the permit that is reserved for us; 0: none
-	join         *round     // under way; nil: none
-	joinCall     *lane.Call // the latest, which a release of the entry takes back
+	entry, value string // empty if there is nothing
+	ended        string // the entry of the attempt before, until it is known to be gone
+	arrival      int64  // on node
+	joined       bool   // node has confirmed the entry
+	number       int64  // of the permit that is reserved for us; 0: none
+	join         *round // under way; nil: none
+	// joins are the requests that put the entry there: those that may still take effect, and the
+	// latest, which a release of the entry takes back.
+	joins []*lane.Call
 }
 
 // vain is what a waiter knows of turns that came to nothing.
@@ -232,7 +234,7 @@ func (w *waiter) claim() (had standing) {
 	}
 	qs.mu.Unlock()
 	had = w.standing
-	w.ended, w.entry, w.value, w.number, w.joinCall = w.entry, "", "", 0, nil
+	w.ended, w.entry, w.value, w.number, w.joins = w.entry, "", "", 0, nil
 	return had
 }
 
@@ -260,15 +262,18 @@ func (w *waiter) withdraw() {
 		req = protocol.SharedReleaseRequest(&w.terms.Terms, w.name, w.value, w.shareArgs(0), q)
 	}
 	req.KeepFor = max(req.KeepFor, protocol.QueueLife)
-	if w.joinCall != nil {
-		c := &lane.Call{Req: &req, Undoes: w.joinCall, When: lane.Unconditional}
-		w.lane(w.node).TakeBack(c, w.clock.Now().Mono)
+	if n := len(w.joins); n > 0 {
+		l, last := w.lane(w.node), w.joins[n-1]
+		if len(l.MayLand(w.joins[:n-1])) > 0 {
+			l.Doubt(last)
+		}
+		l.TakeBack(&lane.Call{Req: &req, Undoes: last, When: lane.Unconditional}, w.clock.Now().Mono)
 	}
 	qs := w.queues
 	qs.mu.Lock()
 	delete(qs.byToken, w.value[:tokenLen])
 	qs.mu.Unlock()
-	w.entry, w.value, w.ended, w.joinCall, w.join, w.joined = "", "", "", nil, nil, false
+	w.entry, w.value, w.ended, w.joins, w.join, w.joined = "", "", "", nil, nil, false
 }
 
 // done leaves the queue, if the waiter is still in it, and forgets the waiter.

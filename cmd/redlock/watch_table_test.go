@@ -34,9 +34,11 @@ func (s *site) waits(t *testing.T) (end func()) {
 func (p *process) lineWith(t *testing.T, text string) string {
 	t.Helper()
 	for {
-		if line := p.line(t); strings.Contains(line+"\n", text) {
+		line := p.line(t)
+		if strings.Contains(line+"\n", text) {
 			return line
 		}
+		require.NotEmpty(t, line, "it ended before it said %q: %s", text, p.errs.String())
 	}
 }
 

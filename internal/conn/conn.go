@@ -68,10 +68,20 @@ func (m *ManyServers) Watch(o lane.Onlooker) {
 // Close does nothing: the client is its owner's to close.
 func (m *ManyServers) Close() {}
 
+// mayPublish is the key of what a context asks over the connection of a subscription before it
+// subscribes, which is the only time at which that can be asked there: whether the server lets us
+// publish. Scripts say so, too, but only when they let a waiter in. Where the connection is not made
+// by a side client, they alone do.
+type mayPublish struct{}
+
 // Listen subscribes to a channel on a connection of its own and returns when that breaks
-// or ctx ends. An empty message, which is heard like any other, asks whether the server lets
-// us publish.
+// or ctx ends.
 func (w *Wire) Listen(ctx context.Context, channel string, tell lane.Subscriber) error {
+	ctx = context.WithValue(ctx, mayPublish{}, func(cn *redis.Conn) {
+		if err := cn.Publish(ctx, channel, "").Err(); protocol.IsServerError(err) && protocol.Permanent(err) {
+			tell.Denied(err)
+		}
+	})
 	var ps *redis.PubSub
 	if ring, ok := w.Client.(*redis.Ring); ok {
 		// It must know the channel to choose a server, which may be another than the
@@ -92,10 +102,6 @@ func (w *Wire) Listen(ctx context.Context, channel string, tell lane.Subscriber)
 		switch m := m.(type) {
 		case *redis.Subscription:
 			tell.Confirmed()
-			// Scripts that publish say so, too, but only once it is a waiter's turn.
-			if err := w.Client.Publish(ctx, channel, "").Err(); protocol.IsServerError(err) && protocol.Permanent(err) {
-				tell.Denied(err)
-			}
 		case *redis.Message:
 			tell.Heard(m.Payload)
 		}

@@ -76,6 +76,17 @@ func sideClient(o *redis.Options) *redis.Client {
 		}
 		return conn, nil
 	}
+	side.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
+		if o.OnConnect != nil {
+			if err := o.OnConnect(ctx, cn); err != nil {
+				return err
+			}
+		}
+		if ask, ok := ctx.Value(mayPublish{}).(func(*redis.Conn)); ok {
+			ask(cn)
+		}
+		return nil
+	}
 	return redis.NewClient(&side)
 }
 

@@ -20,7 +20,7 @@ type Call struct {
 	Index    int16 // the node's
 	State    CallState
 	toldLate bool      // the caller was told that its time is up
-	earlier  leftovers // of a SET: what those that it replaced may have left
+	earlier  leftovers // of a SET: what those that it replaced, or joins of its value, may have left
 
 	// Of a release.
 	When   Insistence
@@ -73,8 +73,8 @@ func (c *Call) Instead() *protocol.Request {
 	}
 }
 
-// leftovers is what SETs of the same value, which a later one replaced, may have left on
-// the node. It only ever grows: a SET that is replaced adds what became of it.
+// leftovers is what SETs of the same value, which a later one replaced, or joins of it (Doubt), may
+// have left on the node. It only ever grows: a SET that is replaced adds what became of it.
 //
 //	nothing --granted--> grant   --answer lost--> both
 //	nothing --answer lost--> doubt --granted--> both

@@ -114,15 +114,19 @@ func (l *Lane) Replace(before, c *Call, now int64) (replaced bool) {
 	return true
 }
 
-// Inherit notes in a request that is not enqueued yet what an earlier one of the same value left,
-// which may be on its way still and take effect at any later time. A release looks at the last one only.
-func (l *Lane) Inherit(before, c *Call) {
+// MayLand keeps those of the requests that may take effect at any later time.
+func (l *Lane) MayLand(calls []*Call) []*Call {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	c.earlier = before.leaves()
-	if before.fate() == fateOpen {
-		c.earlier |= leftDoubt
-	}
+	return slices.DeleteFunc(calls, func(c *Call) bool { f := c.fate(); return f != fateOpen && f != fateMayLand })
+}
+
+// Doubt notes in a request that others of the same value have or may have taken effect, and may do
+// so at any later time: a release looks at one request only.
+func (l *Lane) Doubt(c *Call) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	c.earlier = leftBoth
 }
 
 // Again enqueues a SET once more that the node has refused, and so has left nothing.

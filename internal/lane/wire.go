@@ -58,7 +58,7 @@ type Listener interface {
 // Subscriber is told of a subscription. None of its functions is nil.
 type Subscriber struct {
 	Confirmed func()               // by the server
-	Denied    func(err error)      // nothing will be heard: the server does not let us publish there
+	Denied    func(err error)      // the server does not let us publish there, and probably no other client
 	Heard     func(message string) // each one
 }
 
