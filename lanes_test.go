@@ -610,6 +610,31 @@ func TestReleaseIsSentAgainWhereTheSetMayLand(t *testing.T) {
 	})
 }
 
+// The answer to a waiter's first join was lost, and the second was answered. The first may land after
+// the release that takes the entry back, which is sent a second time for that.
+func TestWaiterTakesBackEachJoinThatMayLand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := lanetest.NewScriptedWire()
+		w.Reply = func(string, bool) protocol.Answer { return lanetest.Lost }
+		rl := overWires(t, &Options{RestartGuard: -1}, w)
+		waiter := newWaiter(rl.queues, &rl.Mutex("k").resource)
+		rl.queues.mu.Lock()
+		waiter.of = rl.queues.of(waiter.resource)
+		rl.queues.mu.Unlock()
+		require.NoError(t, waiter.register(t.Context(), 0))
+		waiter.send()
+		time.Sleep(time.Second)
+		w.Answers(nil)
+		waiter.send()
+		time.Sleep(time.Second)
+		waiter.withdraw()
+		time.Sleep(time.Minute)
+		assert.Equal(t, []protocol.Op{protocol.OpJoin, protocol.OpJoin, protocol.OpRelease, protocol.OpRelease}, w.Order()["k"])
+		waiter.done()
+		require.NoError(t, rl.Close())
+	})
+}
+
 // numberingWire gives every permit the same number, and notes whether it was told another.
 type numberingWire struct {
 	number int64

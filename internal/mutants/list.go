@@ -662,7 +662,7 @@ var list = []mutant{
 		old:  `append(w.lane(w.node).MayLand(w.joins), &`,
 		new:  `append(w.joins[:0], &`,
 		why:  "a join of a node that hung takes effect after its entry was given back: the node reserves the lock for one that has gone",
-		args: seedsOf("line-join-lands-after-its-attempt"),
+		args: "-test.run=^TestWaiterTakesBackEachJoinThatMayLand$",
 	},
 	{
 		name: "claim-forgets-the-join",
