@@ -678,6 +678,7 @@ const (
 	exClockThereAndBack = "R7: a wall clock was past the end, and is set back"
 	exForgot            = "I2: nodes of the majority have forgotten the lock"
 	exJump              = "I1, I2: a clock jumped forward on a node without which there is no majority"
+	exNoNotices         = "wake-up: PUBLISH is denied"
 	exDoor              = "I6, held: a door was shut"
 	exKeptByHand        = "I6, by whose hand: the lock is kept, or was handed over"
 	exNeverHad          = "I6, by whose hand: a node never had the value"
@@ -714,7 +715,7 @@ const (
 
 // simExcuses is all of them, in the order of the table.
 var simExcuses = []string{
-	exClockThereAndBack, exForgot, exJump, exDoor,
+	exClockThereAndBack, exForgot, exJump, exNoNotices, exDoor,
 	exKeptByHand, exNeverHad, exSlept, exSleeper, exNotQuiet, exCutOff, exBarred, exLeftOver,
 	exStrays, exDisturbed, exNames, exHandedBack, exHandedOver, exKept, exForgottenKey,
 	exForTheHeir, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exOtherServer, exLostBefore, exHandedLate,
