@@ -135,6 +135,25 @@ func TestGuardWithOneOldNodeIsNoFirstStart(t *testing.T) {
 		[]time.Duration{leftOf(g, 0, 10*s), leftOf(g, 1, 10*s), leftOf(g, 2, 10*s), leftOf(g, 3, 10*s), leftOf(g, 4, 10*s)})
 }
 
+// The server that a name should lead to may be old, where it leads to another node's.
+func TestGuardOfTwoNamesOfOneServer(t *testing.T) {
+	g, _ := guardOf(3, 0)
+	for i, run := range []string{"a0", "a1", "a1"} {
+		g.Saw(i, protocol.ServerReport{RunID: run, Uptime: s})
+	}
+	require.Positive(t, leftOf(g, 0, 10*s), "no first start of three")
+
+	g, _ = guardOf(5, 0)
+	for i, run := range []string{"a0", "a1", "a1"} { // the others cannot be reached
+		mark := protocol.ReadMark("id"+run+" 1000000 3600000000 first "+run+" r", true, of(2_000_000))
+		g.Saw(i, protocol.ServerReport{Asked: true, RunID: run, ReplID: "r", Uptime: 3600 * s, Mark: mark})
+	}
+	require.Positive(t, leftOf(g, 0, 10*s), "two of five do not witness a first use")
+	mark := protocol.ReadMark("ida2 1000000 3600000000 first a2 r", true, of(2_000_000))
+	g.Saw(3, protocol.ServerReport{Asked: true, RunID: "a2", ReplID: "r", Uptime: 3600 * s, Mark: mark})
+	require.Zero(t, leftOf(g, 0, 10*s), "three do")
+}
+
 func TestFixedGuard(t *testing.T) {
 	g, c := guardOf(3, 5*s)
 	seeAll(g, "a", s, s, 3*s)

@@ -373,7 +373,7 @@ func (ms *Memories) isFirst(i int, unseen bool) bool {
 	}
 	n := 0
 	for j := range ms.Nodes {
-		if m := &ms.Nodes[j]; of(m) || unseen && m.unseen() {
+		if m := &ms.Nodes[j]; (of(m) || unseen && m.unseen()) && ms.duplicateOf(j) < 0 {
 			n++
 		}
 	}
@@ -392,6 +392,7 @@ func (ms *Memories) allYoung(period time.Duration, now int64, unseen bool) bool 
 		m := &ms.Nodes[i]
 		young := false
 		switch {
+		case ms.duplicateOf(i) >= 0: // the server that this name should lead to may be as old as any
 		case m.unseen():
 			young = unseen
 		case m.Identity != identityKnown, m.mark.State == protocol.MarkAbsent:

@@ -453,6 +453,23 @@ var list = []mutant{
 		why:  "a process that is older than the lock, but new behind its node, forgot it; so did one that started with the fleet, and again",
 	},
 	{
+		name: "guard-twin-is-as-young",
+		file: "internal/guard/memory.go",
+		old:  `case ms.duplicateOf(i) >= 0: // the`,
+		new:  `case false: // the`,
+		why:  "of three nodes two restart without their keys, and the third's name leads to one of them: a client takes that for a first start, and there are two holders",
+		args: seedsOf("guard-twin-is-as-young"),
+	},
+	{
+		name: "guard-twin-witnesses",
+		file: "internal/guard/memory.go",
+		old:  ` && ms.duplicateOf(j) < 0 {`,
+		new:  ` {`,
+		why:  "one server under two names makes a majority of those that witness a fleet's first use",
+		in:   "internal/guard",
+		args: "-test.run=^TestGuardOfTwoNamesOfOneServer$",
+	},
+	{
 		name: "guard-no-age",
 		file: "internal/guard/memory.go",
 		old:  "if !young {\n\t\tsince = max",
