@@ -193,7 +193,13 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 	// One who had its turn alone, downgrades, and whose claim has not come here is in the way until
 	// its reservation is over.
 	ghost := slices.ContainsFunc(after.entries, func(e simEntry) bool { return e.told > now && !e.shares })
-	if untold != nil && serves(r, before) && fresh < most && pending < fakenode.AtOnce {
+	looks := fresh // a script looks at no more than twice as many as it lets in
+	for _, e := range before.entries {
+		if e.told > 0 && e.arrival >= before.cursor {
+			looks++
+		}
+	}
+	if untold != nil && serves(r, before) && fresh < most && pending < fakenode.AtOnce && looks < 2*most {
 		room := len(after.holders)
 		switch {
 		case after.lock == "":
