@@ -705,6 +705,7 @@ const (
 	exOldSilent         = "renewal: a connection to the node had gone silent"
 	exLostBefore        = "min hold: it was lost before its release"
 	exHandedLate        = "adopt: handed over when it was nearly over"
+	exSetMeanwhile      = "extend: the wall clock was set ahead meanwhile"
 	exToldBack          = "O3: the node's clock was set back"
 	exStruck            = "O3: an extend with another number struck it"
 	exOtherName         = "O3: it joined by another node's name"
@@ -718,7 +719,7 @@ var simExcuses = []string{
 	exClockThereAndBack, exForgot, exJump, exNoNotices, exDoor,
 	exKeptByHand, exNeverHad, exSlept, exSleeper, exNotQuiet, exCutOff, exBarred, exLeftOver,
 	exStrays, exDisturbed, exNames, exHandedBack, exHandedOver, exKept, exForgottenKey,
-	exForTheHeir, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exOtherServer, exLostBefore, exHandedLate,
+	exForTheHeir, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exOtherServer, exLostBefore, exHandedLate, exSetMeanwhile,
 	exToldBack, exStruck, exOtherName, exGhost, exNewcomer, exKeptOut,
 }
 

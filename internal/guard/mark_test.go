@@ -121,12 +121,14 @@ func TestPassingErrors(t *testing.T) {
 	for _, err := range []error{
 		fakenode.Error("BUSY Redis is busy running a script"), fakenode.Error("LOADING Redis is loading the dataset in memory"),
 		fakenode.Error("MASTERDOWN Link with MASTER is down"), fakenode.Error("OOM command not allowed"), fakenode.Error("READONLY You can't write"),
-		fakenode.Error("TRYAGAIN"), fakenode.Error("ERR max number of clients reached"), io.EOF, context.DeadlineExceeded, protocol.ErrTimeout,
+		fakenode.Error("TRYAGAIN"), fakenode.Error("ERR max number of clients reached"),
+		fakenode.Error("ERR Error running script (call to f_5f): @user_script:1: @user_script: 1: -OOM command not allowed when used memory > 'maxmemory'."), io.EOF, context.DeadlineExceeded, protocol.ErrTimeout,
 	} {
 		assert.True(t, protocol.Passing(err), "%v", err)
 	}
 	for _, err := range []error{
 		fakenode.Error("NOPERM no permission"), fakenode.Error("ERR unknown command 'INFO'"), fakenode.Error("ERR section (server) is not supported"),
+		fakenode.Error("ERR Error running script (call to f_5f): @user_script:1: @user_script: 1: Wrong number of args"),
 		conn.ErrNoSinglePool, errors.New("INFO server tells no run_id"), fakenode.Error("WRONGTYPE"),
 	} {
 		assert.False(t, protocol.Passing(err), "%v", err)

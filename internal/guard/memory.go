@@ -362,12 +362,7 @@ func (ms *Memories) isFirst(i int, unseen bool) bool {
 	if ms.fixed && len(ms.Nodes) == 1 {
 		return false
 	}
-	oldest := int64(notYet)
-	for j := range ms.Nodes {
-		if m := &ms.Nodes[j]; m.mark.State == protocol.MarkPresent {
-			oldest = min(oldest, m.markedAt)
-		}
-	}
+	oldest := ms.oldestMark()
 	of := func(m *Memory) bool {
 		return m.mark.State == protocol.MarkPresent && m.mark.First && m.markedAt-oldest <= int64(FirstUse)
 	}
@@ -380,9 +375,26 @@ func (ms *Memories) isFirst(i int, unseen bool) bool {
 	return of(&ms.Nodes[i]) && n >= len(ms.Nodes)/2+1
 }
 
-// maybeFirst is isFirst, and true also where there is no mark to tell.
+// oldestMark is when the oldest mark was written; notYet if none is known.
+func (ms *Memories) oldestMark() int64 {
+	oldest := int64(notYet)
+	for i := range ms.Nodes {
+		if m := &ms.Nodes[i]; m.mark.State == protocol.MarkPresent {
+			oldest = min(oldest, m.markedAt)
+		}
+	}
+	return oldest
+}
+
+// maybeFirst is isFirst, and true also where there is no mark to tell, of a process that ran when
+// the others were marked: a later one may have taken the place of one that was used.
 func (ms *Memories) maybeFirst(i int, unseen bool) bool {
-	return ms.Nodes[i].mark.State != protocol.MarkPresent || ms.isFirst(i, unseen)
+	m := &ms.Nodes[i]
+	if m.mark.State == protocol.MarkPresent {
+		return ms.isFirst(i, unseen)
+	}
+	oldest := ms.oldestMark()
+	return oldest == notYet || m.bornAt <= oldest+int64(FirstUse)
 }
 
 // allYoung reports whether every node is younger than the period, or was when its fleet was

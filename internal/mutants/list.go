@@ -453,6 +453,15 @@ var list = []mutant{
 		why:  "a process that is older than the lock, but new behind its node, forgot it; so did one that started with the fleet, and again",
 	},
 	{
+		name: "guard-unmarked-is-of-the-first-use",
+		file: "internal/guard/memory.go",
+		old:  `return oldest == notYet || m.bornAt <= oldest+int64(FirstUse)`,
+		new:  `_ = oldest; return true`,
+		why:  "a node that restarted long after the first use, and denies a newcomer its mark, votes at once: two holders",
+		in:   "internal/guard",
+		args: "-test.run=^TestGuardGolden$",
+	},
+	{
 		name: "guard-twin-is-as-young",
 		file: "internal/guard/memory.go",
 		old:  `case ms.duplicateOf(i) >= 0: // the`,

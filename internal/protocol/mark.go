@@ -171,7 +171,8 @@ func MarkRequest(key string, w *MarkWrite) *Request {
 // Passing reports whether asking again may help: there was no answer, or the server says by
 // a code of its own, such as BUSY or LOADING, that it cannot answer at present. A node has no
 // vote until it answers, whereas one that denies the question for good votes unguarded. ERR,
-// and what has no code, says that there is no such command.
+// and what has no code, says that there is no such command, but for errors of a command in a script,
+// which before Redis 7 stand inside of a longer text.
 func Passing(err error) bool {
 	if !IsServerError(err) {
 		var n net.Error
@@ -181,7 +182,8 @@ func Passing(err error) bool {
 	}
 	code, _, _ := strings.Cut(err.Error(), " ")
 	return !Permanent(err) && code != "ERR" && code == strings.ToUpper(code) ||
-		strings.HasPrefix(err.Error(), "ERR max number of clients")
+		strings.HasPrefix(err.Error(), "ERR max number of clients") ||
+		strings.HasPrefix(err.Error(), "ERR Error running script") && hasAny(err.Error(), "-OOM ", "-MISCONF ", "-NOREPLICAS ", "-READONLY ")
 }
 
 // MaxAge keeps sums of times in range; no guard is as long.
