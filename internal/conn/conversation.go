@@ -397,7 +397,7 @@ func (cs *Conversations) tell(cv *conversation, s protocol.ServerReport) {
 			return
 		}
 		m, err := cv.flow.Write(w)
-		if err != nil {
+		if err != nil || cs.replaced(cv) { // of a process that is not the node any more there is no news
 			return // and the next look says what is there
 		}
 		s = protocol.ServerReport{RunID: cv.who.RunID, Mark: m, Asked: true}
