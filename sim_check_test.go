@@ -338,11 +338,15 @@ func (w *simWorld) checkMajority(g *simGrant) {
 	w.excused(exForgot, forgot)
 }
 
-// checkFences: whoever was granted later has the greater token.
+// checkFences: a later grant has a greater token. One of which a clock took the majority before its
+// client was told may come after that of the next holder; resources refuse it.
 func (w *simWorld) checkFences(grants []*simGrant) {
 	var last *simGrant
 	for _, g := range grants {
 		if g.fence == 0 {
+			continue
+		}
+		if last != nil && g.fence <= last.fence && w.excused(exJump, g.brokenAt <= g.ret) {
 			continue
 		}
 		if last != nil && g.fence <= last.fence {

@@ -677,7 +677,7 @@ var simStates = []simState{
 const (
 	exClockThereAndBack = "R7: a wall clock was past the end, and is set back"
 	exForgot            = "I2: nodes of the majority have forgotten the lock"
-	exJump              = "I1, I2: a clock jumped forward on a node without which there is no majority"
+	exJump              = "I1, I2, fences: a clock jumped forward on a node without which there is no majority"
 	exNoNotices         = "wake-up: PUBLISH is denied"
 	exDoor              = "I6, held: a door was shut"
 	exKeptByHand        = "I6, by whose hand: the lock is kept, or was handed over"
