@@ -222,7 +222,8 @@ func (r *round) lacksForDuplicates() bool {
 			duplicates++
 		}
 	}
-	return duplicates > 0 && int(r.tally.count[VoteGranted])+duplicates >= int(r.tally.need)
+	need := int(r.tally.need)
+	return duplicates > 0 && (int(r.tally.count[VoteGranted])+duplicates >= need || len(r.seats)-duplicates < need)
 }
 
 // reconsider looks again at grants that waited for other nodes to be seen. When no more

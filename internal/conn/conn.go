@@ -68,6 +68,9 @@ func (m *ManyServers) Watch(o lane.Onlooker) {
 // Close does nothing: the client is its owner's to close.
 func (m *ManyServers) Close() {}
 
+// Subscriber is told of a subscription.
+type Subscriber = lane.Subscriber
+
 // mayPublish is the key of what a context asks over the connection of a subscription before it
 // subscribes, which is the only time at which that can be asked there: whether the server lets us
 // publish. Scripts say so, too, but only when they let a waiter in. Where the connection is not made
@@ -76,7 +79,7 @@ type mayPublish struct{}
 
 // Listen subscribes to a channel on a connection of its own and returns when that breaks
 // or ctx ends.
-func (w *Wire) Listen(ctx context.Context, channel string, tell lane.Subscriber) error {
+func (w *Wire) Listen(ctx context.Context, channel string, tell Subscriber) error {
 	ctx = context.WithValue(ctx, mayPublish{}, func(cn *redis.Conn) {
 		if err := cn.Publish(ctx, channel, "").Err(); protocol.IsServerError(err) && protocol.Permanent(err) {
 			tell.Denied(err)

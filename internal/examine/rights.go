@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/redlock/internal/conn"
-	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -115,7 +114,7 @@ func (e *examiner) subscribe(ctx context.Context, c redis.UniversalClient) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	confirmed := false
-	err := (&conn.Wire{Client: c}).Listen(ctx, e.ask.Channel, lane.Subscriber{
+	err := (&conn.Wire{Client: c}).Listen(ctx, e.ask.Channel, conn.Subscriber{
 		Confirmed: func() { confirmed = true; done() }, Denied: func(error) {}, Heard: func(string) {},
 	})
 	switch {
