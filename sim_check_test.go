@@ -403,7 +403,14 @@ func (w *simWorld) checkTurns(grants []*simGrant) {
 		if last != nil && at.node != w.places[last.value].node {
 			return
 		}
-		if last != nil && at.came < w.places[last.value].came {
+		early := last != nil && at.came < w.places[last.value].came
+		// While an attempt is under way its entry is out of the line, and what comes then, by a clock
+		// that was set back, came before.
+		if w.rejoined[g.value] && w.setsBack() {
+			w.excused(exRejoined, early)
+			continue
+		}
+		if early {
 			w.violated("order: %v was granted before %v, who stood in line already when it came", last, g)
 		}
 		last = g

@@ -679,6 +679,7 @@ const (
 	exForgot            = "I2: nodes of the majority have forgotten the lock"
 	exJump              = "I1, I2, fences: a clock jumped forward on a node without which there is no majority"
 	exNoNotices         = "wake-up: PUBLISH is denied"
+	exRejoined          = "order: a further attempt, and a clock is set back"
 	exDoor              = "I6, held: a door was shut"
 	exKeptByHand        = "I6, by whose hand: the lock is kept, or was handed over"
 	exNeverHad          = "I6, by whose hand: a node never had the value"
@@ -716,7 +717,7 @@ const (
 
 // simExcuses is all of them, in the order of the table.
 var simExcuses = []string{
-	exClockThereAndBack, exForgot, exJump, exNoNotices, exDoor,
+	exClockThereAndBack, exForgot, exJump, exNoNotices, exRejoined, exDoor,
 	exKeptByHand, exNeverHad, exSlept, exSleeper, exNotQuiet, exCutOff, exBarred, exLeftOver,
 	exStrays, exDisturbed, exNames, exHandedBack, exHandedOver, exKept, exForgottenKey,
 	exForTheHeir, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exOtherServer, exLostBefore, exHandedLate, exSetMeanwhile,

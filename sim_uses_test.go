@@ -932,7 +932,13 @@ func (w *simWorld) checkRenewal(g *simGrant, i ExtendInfo) {
 	called := g.relCalled
 	w.mu.Unlock()
 	if called != never && w.t() < g.proc.killedAt {
-		if released := g.proc.mono.at(called); began > released+simMoment+2*int64(w.plan.Delay+w.plan.Jitter) { // it was about to begin
+		released := g.proc.mono.at(called)
+		for _, f := range g.proc.asleep {
+			if int64(f.At) >= called && int64(f.At) <= w.t() { // what was about to begin begins when it wakes
+				released += int64(f.For)
+			}
+		}
+		if began > released+simMoment+2*int64(w.plan.Delay+w.plan.Jitter) { // it was about to begin
 			w.violated("renewal: %v is renewed %.3f ms after its release", g, ms(began-released))
 		}
 	}

@@ -36,6 +36,7 @@ type simWorld struct {
 	byToken  map[string]*simGrant
 	places   map[string]simPlace   // where who has this value stands in line
 	arrivals map[int64]int64       // the same, by arrival in the line: a further attempt has another value
+	rejoined map[string]bool       // by the value: it is that of a further attempt
 	waits    map[string][]simWait  // by key
 	wants    map[string][]*simWait // by key: all calls that want it in any way, and are not over
 	sets     map[simSent]simHeard  // what is known of each SET
@@ -452,6 +453,7 @@ func (n *simNode) notice(p *simProcess, r *protocol.Request, a *simAnswer) {
 				came = w.t()
 				w.arrivals[got.arrival] = came
 			}
+			w.rejoined[value] = w.rejoined[value] || known && w.places[value].came == 0
 			w.places[value] = simPlace{came, n.i}
 			w.mu.Unlock()
 		}
