@@ -283,12 +283,13 @@ func (w *simWorld) wentAt(key string, e simEntry) (since int64, by *simProcess) 
 	return since, w.procs[i]
 }
 
-// hasLock reports whether somebody was granted a lock with this value. An extend of it may strike
+// hasLock reports whether a lock was granted with this value, also as part of a set. An extend of it may strike
 // it where it has another number, though its claim never came.
 func (w *simWorld) hasLock(value string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.byToken[value[:min(tokenLen, len(value))]] != nil
+	token := value[:min(tokenLen, len(value))]
+	return w.byToken[token] != nil || slices.ContainsFunc(w.parts, func(p *simPart) bool { return p.token == token })
 }
 
 // otherNames reports whether another node's name leads to this node's server at some time. A waiter may
