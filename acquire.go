@@ -369,6 +369,7 @@ func (a *acquisition) pauseBetween(d time.Duration) error {
 		case <-a.ctx.Done():
 			return a.ctx.Err()
 		case <-a.life.closing:
+			a.clock.Yield(a.start.Mono)
 			return ErrClosed
 		}
 		a.clock.Yield(a.start.Mono)

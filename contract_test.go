@@ -666,6 +666,10 @@ var contractCases = map[string][]struct {
 		{askSet("a"), "OK"}, {askJoin("p", "f", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askDowngrade("a"), "1"},
 		{raw("ZRANGE", holdersOfK, 0, -1), "[f a]"}, {told(), "[redlock:p 0 f]"},
 	},
+	"what others have under the list's name stops a queue whose first shares": {
+		{askSet("a"), "OK"}, {askJoin("p", "f", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("RPUSH", holdersOfK, "x"), ""}, {askPlainLineRelease("a"), "3"}, {raw("TYPE", "k"), "none"},
+		{askJoin("q", "b", "", 0, 0), "error WRONGTYPE"}, {askJoin("q", "b", "", 0, 0), "error WRONGTYPE"}, {raw("TYPE", "k"), "none"}, {told(), "[]"},
+	},
 	"a release beside a sorted set of others tells of no waiter": {
 		{raw("ZADD", lineOfK, 7, "theirs"), ""}, {askSet("a"), "OK"}, {askPlainLineRelease("a"), "1"}, {raw("TYPE", "k"), "none"}, {told(), "[]"},
 	},
@@ -729,6 +733,14 @@ var contractCases = map[string][]struct {
 	},
 	"force the last of those who share serves the line": {
 		{askShare("a1", 0, contractTTL), "1"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"}, {askForce("a1"), "1"}, {raw("GET", "k"), "b"}, {told(), "[redlock:p b]"},
+	},
+	"force of one who is not there, when a lease is over": {
+		{askShare("a1", 0, contractTTL), "1"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"}, {raw("ZADD", holdersOfK, 1, "a1"), ""},
+		{askForce("c"), "0"}, {raw("GET", "k"), "b"}, {told(), "[redlock:p b]"},
+	},
+	"force one who has a reservation": {
+		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askForce("a"), "1"}, {raw("GET", "k"), "b"},
+		{askForce("b"), "1"}, {raw("GET", "k"), "c"}, {askForce(""), "1"}, {raw("TYPE", "k"), "none"}, {raw("TYPE", lineOfK), "none"},
 	},
 	"force serves the line": {{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askForce("a"), "1"}, {raw("GET", "k"), "b"}, {told(), "[redlock:p b]"}},
 }

@@ -17,8 +17,9 @@ import (
 // errors.As usually finds a *QuorumError, which has the answer of each.
 var (
 	// ErrHeld: another holds the lock, it is reserved for a waiter, or WithMinHold keeps it. So
-	// many nodes refused it that the others are no majority. A node that did not answer never counts as a refusal. ErrNested also matches
-	// ErrHeld, so check for it first if you treat ErrHeld as routine.
+	// many nodes refused it that the others are no majority. A node that did not answer never
+	// counts as a refusal. ErrNested also matches ErrHeld, so check for it first if you treat
+	// ErrHeld as routine.
 	ErrHeld = errors.New("held by another")
 	// ErrNoQuorum: no majority of nodes granted the request, and refusals alone do not
 	// explain that: nodes did not answer, could not be reached, answered with an error or may
@@ -31,7 +32,8 @@ var (
 	// is that of Do's function or of Lock.Context, or comes from it. The call would wait for
 	// itself until that context ends, so no node was asked. Such an error is ErrHeld, too. Hand
 	// the Lock on, use Do with WithReentry, or, to wait for the end of the outer lock in a
-	// goroutine of its own, give the call a context that does not come from it.
+	// goroutine of its own, give the call a context that does not come from it. A holder of a
+	// permit may acquire another one, see Redlock.Semaphore.
 	ErrNested = errors.New("held by the caller's own context")
 	// ErrNotHeld: so many nodes do not hold the lock's value, or not any more, that the others
 	// are no majority.

@@ -558,7 +558,7 @@ func ExampleRedlock_Check() {
 		fmt.Println(n.Node, n.Reachable)
 	}
 	for _, f := range report.Findings {
-		if f.Code == "down" || f.Code == "unreachable" {
+		if f.Code == "unreachable" {
 			fmt.Println(f.Severity, f.Node)
 		}
 	}

@@ -308,10 +308,10 @@ func (l *Lock) renewLater(err error) {
 	}
 }
 
-// Downgrade turns an exclusive lock into a shared one, without a gap: others may share it from
-// now on, and no other client holds it exclusively in between. From the call on the holder must
-// not rely on exclusion, whatever is returned but ErrInvalid. It needs the permissions of Shared. The lease lasts for the lock's TTL from now, and
-// Until does not become earlier.
+// Downgrade turns an exclusive lock into a shared one, without a gap: others may share it from now
+// on, and no other client holds it exclusively in between. From the call on the holder must not
+// rely on exclusion, whatever is returned but ErrInvalid. It needs the permissions of Shared. The
+// lease lasts for the lock's TTL from now, and Until does not become earlier.
 //
 // It fails as Extend does, and may be called again. The lock is then shared on some nodes and
 // exclusive on others, which keeps out exclusive locks as before, and perhaps some shared ones;
@@ -325,10 +325,10 @@ func (l *Lock) Downgrade(ctx context.Context) error {
 		return err
 	}
 	if l.terms.shared {
-		return fmt.Errorf("redlock: %w downgrade of %s: it was not held alone", ErrInvalid, quoteKey(l.key))
+		return fmt.Errorf("redlock: downgrade %s: %w lock: only an exclusive one can be downgraded, and this one is %s", quoteKey(l.key), ErrInvalid, l.terms.mode(true))
 	}
 	if l.terms.minHold > 0 {
-		return fmt.Errorf("redlock: %w downgrade of %s: WithMinHold is for locks that are held alone", ErrInvalid, quoteKey(l.key))
+		return fmt.Errorf("redlock: downgrade %s: %w lock: one with WithMinHold stays exclusive", quoteKey(l.key), ErrInvalid)
 	}
 	l.mu.Lock()
 	l.shared = l.shared || l.over == nil

@@ -76,6 +76,7 @@ func (w *waiter) enter(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.life.closing:
+			w.clock.Yield(w.id)
 			return ErrClosed
 		}
 		qs.mu.Lock()

@@ -31,12 +31,12 @@ import (
 // to end it (ForceRelease), so treat it as a secret.
 //
 // HandOver asks all nodes once, and waits for each of them, for the timeout per node at most; the
-// end of ctx does not cut it short. If no majority confirms that the ticket has the lock, the lock is lost,
-// as it may be lost when an extend finds no majority: HandOver returns an error that is ErrLost, the
-// handle's context ends with it, Hooks.Lost and Hooks.Released are told, and what reached a minority
-// is taken back. Release then does nothing and returns the same error. It is also ErrNotHeld if so many nodes have another's key or none that no
-// majority is left, ErrExpired if Until passed before the nodes had answered, or ttl, ErrClosed, or
-// else ErrNoQuorum.
+// end of ctx does not cut it short. If no majority confirms that the ticket has the lock, the lock
+// is lost, as it may be lost when an extend finds no majority: HandOver returns an error that is
+// ErrLost, the handle's context ends with it, Hooks.Lost and Hooks.Released are told, and what
+// reached a minority is taken back. Release then does nothing and returns the same error. It is
+// also ErrNotHeld if so many nodes have another's key or none that no majority is left, ErrExpired
+// if Until or ttl passed before the nodes had answered, ErrClosed after Close, or else ErrNoQuorum.
 //
 // With ErrInvalid, with ErrClosed, and with ctx's error, if it has ended, HandOver fails before it
 // asks any node, and the handle goes on. ErrInvalid is for a ttl that breaks a rule, for shared
@@ -52,7 +52,7 @@ func (l *Lock) HandOver(ctx context.Context, ttl time.Duration) (token string, e
 	shared := l.shared
 	l.mu.Unlock()
 	if shared {
-		return "", fmt.Errorf("redlock: hand over %s: %w: only a lock that is held alone can be handed over, and this one is %s", quoteKey(l.key), ErrInvalid, l.terms.mode(true))
+		return "", fmt.Errorf("redlock: hand over %s: %w lock: only an exclusive one can be handed over, and this one is %s", quoteKey(l.key), ErrInvalid, l.terms.mode(true))
 	}
 	return l.handOver(ctx, ttl)
 }
@@ -65,9 +65,13 @@ func (l *Lock) handOver(ctx context.Context, ttl time.Duration) (token string, e
 	if err != nil {
 		return "", err
 	}
+	if !l.life.enter() {
+		return "", l.usable(ctx, protocol.OpMove)
+	}
 	start := l.clock.Now()
 	until, lost, err := l.leave(start)
 	if err != nil {
+		l.life.leave()
 		if lost {
 			l.tellLost(err)
 		}
@@ -79,6 +83,7 @@ func (l *Lock) handOver(ctx context.Context, ttl time.Duration) (token string, e
 	now := l.clock.Now()
 	err = h.result(now.Reached(until) || now.Reached(validUntil(start, ttl, l.opts.DriftFactor)))
 	h.takeBack(err != nil, now)
+	l.life.leave()
 	l.left(err)
 	if err != nil {
 		l.tellLost(err)
@@ -207,18 +212,18 @@ func (h *handOver) takeBack(lost bool, now tick.Instant) {
 //
 // Adopt asks all nodes once. It fails with ErrNotHeld if so many nodes have another's key or none
 // that no majority is left, with ErrInvalid for a malformed token and for a Mutex made by Shared or
-// Semaphore, and with ErrNoQuorum, ErrExpired, ErrClosed or ctx's error as TryAcquire does. After a failure the lock may be gone: what had changed hands already is
-// released, and the rest ends by its lease. The same is true if two callers adopt a lock at
-// the same moment; never do both get it.
+// Semaphore, and with ErrNoQuorum, ErrExpired, ErrClosed or ctx's error as TryAcquire does. After a
+// failure the lock may be gone: what had changed hands already is released, and the rest ends by
+// its lease. The same is true if two callers adopt a lock at the same moment; never do both get it.
 func (m *Mutex) Adopt(ctx context.Context, token string) (*Lock, error) {
 	if err := m.check(ctx, protocol.OpAdopt); err != nil {
 		return nil, err
 	}
 	if m.terms.shared {
-		return nil, fmt.Errorf("redlock: adopt %s: %w: only a lock that is held alone can be adopted, and this Mutex is %s", quoteKey(m.key), ErrInvalid, m.terms.mode(true))
+		return nil, fmt.Errorf("redlock: adopt %s: %w Mutex: only an exclusive lock can be adopted, and this one is %s", quoteKey(m.key), ErrInvalid, m.terms.mode(true))
 	}
 	if !isToken(token) {
-		return nil, fmt.Errorf("redlock: adopt %s: %w token: it has %d bytes, and a token is %d hexadecimal digits, as Lock.Token and HandOver return it",
+		return nil, fmt.Errorf("redlock: adopt %s: %w token: it has %d bytes, and a token is %d hexadecimal digits in lower case, as Lock.Token and HandOver return it",
 			quoteKey(m.key), ErrInvalid, len(token), tokenLen)
 	}
 	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, caller: ctx, ctx: ctx, adoptFrom: token}

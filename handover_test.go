@@ -302,6 +302,21 @@ func TestHandOverTakesBackWhatMayLand(t *testing.T) {
 	})
 }
 
+// A hand-over that is under way when Close is called ends first, so that no node keeps a ticket that nobody has.
+func TestCloseInTheMiddleOfAHandOver(t *testing.T) {
+	inBubble(t, 3, longLeases, func(b *bed) {
+		lock := b.lock(redlock.WithTTL(time.Hour))
+		b.each([]int{1, 2}, stop)
+		b.cluster.Node(0).Delay(10 * time.Millisecond)
+		over := later(func() (*redlock.Lock, error) { _, err := lock.HandOver(b.Context(), time.Hour); return nil, err })
+		b.pass(5 * time.Millisecond)
+		require.NoError(b, b.rl.Close())
+		require.ErrorIs(b, (<-over).err, redlock.ErrLost)
+		b.pass(time.Second)
+		assert.Empty(b, b.cluster.Node(0).Get(key), "taken back")
+	})
+}
+
 // Before a node is asked, nothing has changed.
 func TestHandOverThatAsksNobodyLeavesTheHandle(t *testing.T) {
 	inBubble(t, 3, longLeases, func(b *bed) {
@@ -656,7 +671,7 @@ func TestHandOverTellsHooks(t *testing.T) {
 		Acquired: func(i redlock.AcquireInfo) { held[i.Token] = i.Err == nil },
 		Released: func(i redlock.ReleaseInfo) {
 			assert.True(t, held[i.Token])
-			assert.Equal(t, "alone", i.Mode)
+			assert.Equal(t, "exclusive", i.Mode)
 			assert.NoError(t, i.Err)
 			delete(held, i.Token)
 		},
@@ -692,7 +707,7 @@ func TestBadHandOversAreRefusedWithoutIO(t *testing.T) {
 				continue
 			}
 			require.ErrorIs(b, err, redlock.ErrInvalid, token)
-			assert.ErrorContains(b, err, "32 hexadecimal digits")
+			assert.ErrorContains(b, err, "32 hexadecimal digits in lower case")
 		}
 		_, err = new(redlock.Mutex).Adopt(b.Context(), lock.Token())
 		require.ErrorIs(b, err, redlock.ErrInvalid)

@@ -43,8 +43,9 @@ type Hooks struct {
 	// neither renewed nor extended, and whose Context was never asked for, expires unnoticed.
 	Lost func(LostInfo)
 	// NodeDown is called when a request to a node gets no answer in time, or no connection can be
-	// had, also the first time; NodeUp is called when the node answers again. The
-	// calls for one node come one after the other, in the order of the events.
+	// had, also the first time; NodeUp is called when the node answers again. The calls for one
+	// node come one after the other, in the order of the events; none comes after Close for what
+	// happens then.
 	NodeDown func(NodeInfo)
 	NodeUp   func(NodeInfo)
 	// Degraded is called when something is missing that the library can do without.
@@ -59,6 +60,13 @@ type Hooks struct {
 	Degraded func(DegradedInfo)
 }
 
+// The modes are the ways to hold a lock, as hooks and Redlock.Inspect call them.
+const (
+	ModeExclusive = "exclusive" // Redlock.Mutex
+	ModeShared    = "shared"    // Mutex.Shared, and the lock of a Mutex after Lock.Downgrade
+	ModePermit    = "permit"    // Redlock.Semaphore
+)
+
 // AcquireInfo describes an acquire that has ended.
 //
 // The Context, here and in the other types, carries values such as a trace, and may have
@@ -66,7 +74,7 @@ type Hooks struct {
 type AcquireInfo struct {
 	Context  context.Context // given to the call
 	Key      string
-	Mode     string // "alone", "shared", or "permit" for a semaphore
+	Mode     string // ModeExclusive, ModeShared or ModePermit
 	Token    string // empty if Err is set
 	Attempts int    // rounds in which the nodes were asked for the lock
 	Start    time.Time
@@ -120,7 +128,7 @@ type ExtendInfo struct {
 	// given to the acquire, and does not end.
 	Context    context.Context
 	Key, Token string
-	Mode       string // as in AcquireInfo; after a downgrade it is "shared"
+	Mode       string // as in AcquireInfo; after a downgrade it is ModeShared
 	TTL        time.Duration
 	Renewal    bool // by the library itself
 	Start      time.Time

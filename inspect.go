@@ -27,9 +27,9 @@ type Status struct {
 	// TTL is how long the majority lasts unless it is renewed or released. It is
 	// negative if it lasts for ever, and 0 if there is none.
 	TTL time.Duration
-	// Waiters is the wait queue, first come first, up to 1,024 of them. One
-	// node keeps it. Where nodes failed lately there may be parts of it on several nodes, and
-	// this is the longest; see NodeStatus.Waiting.
+	// Waiters is the wait queue, first come first, up to 1,024 of them. One node keeps it. Where
+	// nodes failed lately there may be parts of it on several nodes, and this is the longest; see
+	// NodeStatus.Waiting.
 	Waiters []Waiter
 	// Nodes has one entry per node, in the order of Redlock.Nodes.
 	Nodes []NodeStatus
@@ -211,11 +211,15 @@ func (n *inspection) holdersHere() (all []Holder) {
 // nodes confirms that the key is gone and at least one of them had it. It fails with
 // ErrNotHeld when there was nothing to delete, or another's token on so many nodes that no
 // majority is left; with ErrNoQuorum when too few nodes answered, and with ctx's error when
-// that ends first: the key may then be gone on some nodes. And with ErrInvalid and ErrClosed. The
-// request is not sent again: a node that did not answer keeps the key until its TTL ends.
+// that ends first: the key may then be gone on some nodes. And with ErrInvalid, also for a token of
+// more than 8192 bytes, and ErrClosed. The request is not sent again: a node that did not answer
+// keeps the key until its TTL ends.
 func (m *Mutex) ForceRelease(ctx context.Context, token string) error {
 	if err := m.check(ctx, protocol.OpForceRelease); err != nil {
 		return err
+	}
+	if len(token) > maxKeyName { // other libraries' tokens may be anything, but see there
+		return fmt.Errorf("redlock: force release %s: %w token: it is %d bytes long: must be at most %d", quoteKey(m.key), ErrInvalid, len(token), maxKeyName)
 	}
 	r, err := m.ask(ctx, protocol.ForceRequest(&m.terms.Terms, m.name, token, m.queueKey(), m.holdersKey()))
 	if err != nil {

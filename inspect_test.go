@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,6 +153,19 @@ func TestForceRelease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Nodes would seem to be away: a token of a megabyte takes longer than their timeout.
+func TestForceReleaseOfATokenThatIsTooLong(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		b.lock()
+		b.cluster.ResetCommands()
+		err := b.rl.Mutex(key).ForceRelease(b.Context(), strings.Repeat("t", 8193))
+		require.ErrorIs(b, err, redlock.ErrInvalid)
+		assert.ErrorContains(b, err, "token: it is 8193 bytes long: must be at most 8192")
+		assert.Zero(b, b.cluster.Commands(), "before any I/O")
+		assert.ErrorIs(b, b.rl.Mutex(key).ForceRelease(b.Context(), strings.Repeat("t", 8192)), redlock.ErrNotHeld)
+	})
 }
 
 func TestForceReleaseIsLearntAtTheNextExtend(t *testing.T) {

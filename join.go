@@ -98,6 +98,10 @@ func (w *waiter) askNode(ctx context.Context, node int, turnedAway *bool) (answe
 	if w.queues.skips(node, now.Mono) {
 		return answer{}, errNoQueue
 	}
+	if now.Mono < w.refusedUntil[node] {
+		*turnedAway = true
+		return answer{}, errNoQueue
+	}
 	if !w.reachable(node, now.Mono) {
 		w.queues.probe(w.resource, node, now)
 		return answer{}, errNoQueue
@@ -176,6 +180,12 @@ func (w *waiter) receive(ctx context.Context) (answer, error) {
 	switch {
 	case vote == VoteFailed:
 		w.queues.skip(w.node, failure)
+		if protocol.OtherType(failure) {
+			if w.refusedUntil == nil {
+				w.refusedUntil = make(map[int]int64)
+			}
+			w.refusedUntil[w.node] = w.clock.Now().Mono + int64(returnEvery)
+		}
 		return answer{}, errTurnedAway
 	case vote == VoteRefused:
 		return answer{}, errTurnedAway

@@ -40,7 +40,10 @@ type Lock struct {
 	notExtended error
 	longest     time.Duration // no node was asked to hold the value for longer than this
 	release     releaseResult
-	ctx         *lockContext // nil until it is asked for
+	// giveBackLost releases what is left of the lock when it is lost, as long as a set keeps it that waits for
+	// another; what it returns tells the hook. Otherwise nil.
+	giveBackLost func() (tell func())
+	ctx          *lockContext // nil until it is asked for
 
 	renewal renewal // guarded by the renewer
 }
@@ -116,8 +119,8 @@ func (l *Lock) Key() string {
 	return l.key
 }
 
-// Token returns the random token of this acquisition, 32 hexadecimal digits. On the
-// nodes, "@" and the label of WithOwner or Options.Owner follow it. It is enough to end the lock
+// Token returns the random token of this acquisition, 32 hexadecimal digits in lower case. On
+// the nodes, "@" and the label of WithOwner or Options.Owner follow it. It is enough to end the lock
 // (ForceRelease) or to take it over (Adopt).
 func (l *Lock) Token() string {
 	if l.check() != nil {
@@ -293,6 +296,12 @@ func (l *Lock) loseAndUnlock(now tick.Instant, why error) {
 
 // tellLost calls the hook; mu must not be held.
 func (l *Lock) tellLost(why error) {
+	l.mu.Lock()
+	giveBack := l.giveBackLost
+	l.mu.Unlock()
+	if giveBack != nil {
+		defer giveBack()()
+	}
 	if lost := l.opts.Hooks.Lost; lost != nil {
 		lost(LostInfo{Context: context.WithoutCancel(l.acquireCtx), Key: l.key, Token: l.Token(), Err: why})
 	}

@@ -15,7 +15,8 @@ import (
 // renewed until they are released or lost. Each is a Lock of its own, with its own token and
 // fence; what these methods tell of all of them goes by the one that ends first.
 //
-// On no Locks, methods that return an error return ErrInvalid, and Context panics.
+// On no Locks, methods that return an error return ErrInvalid, Context panics, and the others
+// return zero values.
 type Locks []*Lock
 
 // Until returns the earliest end of validity among the locks.
@@ -66,7 +67,12 @@ func (ls Locks) Extend(ctx context.Context, ttl time.Duration) error {
 	errs := make([]error, len(ls))
 	var all sync.WaitGroup
 	for i, l := range ls {
-		all.Go(func() { errs[i] = l.Extend(ctx, ttl) })
+		all.Go(func() {
+			if l.check() == nil {
+				l.clock.Yield(l.grantedAt.Mono + int64(l.nth)<<48) // as renewNow does
+			}
+			errs[i] = l.Extend(ctx, ttl)
+		})
 	}
 	all.Wait()
 	return inOneLine(errs...)

@@ -43,9 +43,9 @@ func makeMutex(ns *nodeSet, qs *queues, k *renewer, key string, t draft, opts []
 	}
 	broken := append(t.broken, brokenName(key, ns.opts.KeyPrefix)...)
 	if t.shared {
-		broken = append(broken, t.onlyAlone()...)
+		broken = append(broken, t.onlyExclusive()...)
 	}
-	if most := ns.guard.Period(t.TTL, t.fencing); t.minHold > most && ns.opts.RestartGuard >= 0 {
+	if most := ns.guard.Period(t.TTL, t.fencing); t.minHold > most && ttlRange("", t.TTL) == "" && ttlRange("", t.minHold) == "" && ns.opts.RestartGuard >= 0 {
 		broken = append(broken, fmt.Sprintf("WithMinHold is %v: must be at most %v, for which a node that restarted is kept from granting (the TTL, or Options.RestartGuard)", t.minHold, most))
 	}
 	broken = append(broken, brokenTTL("TTL", t.TTL, ns.opts)...)
@@ -60,13 +60,13 @@ func makeMutex(ns *nodeSet, qs *queues, k *renewer, key string, t draft, opts []
 // maxPermits is the most permits that a semaphore can have.
 const maxPermits = 1024
 
-// onlyAlone is what locks cannot have that several hold together.
-func (t *terms) onlyAlone() (broken []string) {
+// onlyExclusive is what only exclusive locks can have.
+func (t *terms) onlyExclusive() (broken []string) {
 	if t.fencing {
-		broken = append(broken, "WithFencing is for locks that are held alone: a token that several have at once orders nothing")
+		broken = append(broken, "WithFencing is for exclusive locks: a token that several have at once orders nothing")
 	}
 	if t.minHold > 0 {
-		broken = append(broken, "WithMinHold is for locks that are held alone")
+		broken = append(broken, "WithMinHold is for exclusive locks")
 	}
 	return broken
 }
@@ -97,7 +97,7 @@ func (m *Mutex) Shared() *Mutex {
 	s := *m
 	s.terms.shared = true
 	if s.err == nil {
-		s.err = invalid("lock "+quoteKey(m.key), s.terms.onlyAlone())
+		s.err = invalid("lock "+quoteKey(m.key), s.terms.onlyExclusive())
 	}
 	return &s
 }
@@ -143,15 +143,14 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 // Acquire waits until the lock is granted, ctx ends, or the time of WithMaxWait is over. Most
 // callers want Do instead.
 //
-// It asks all nodes at once. If another holds the lock it joins the lock's queue, which one of
-// the nodes keeps, and asks again when it is its turn. Grants follow the order of arrival in
-// the queue, across goroutines, processes and ways to hold the lock. There are three exceptions.
-// Readers come in together, see Shared. A first attempt may
-// find the lock free just before the turn is given to a waiter; a process that was refused the
-// lock within the last second joins the queue first. And if more callers have a deadline than
-// can be served, those that cannot expect their turn in time wait outside of the queue, and the
-// ones with most time left go in first. Where no node keeps a queue, for lack of permissions or
-// nodes, it polls, with random pauses.
+// It asks all nodes at once. If another holds the lock it joins the lock's queue, which one of the
+// nodes keeps, and asks again when it is its turn. Grants follow the order of arrival in the queue,
+// across goroutines, processes and ways to hold the lock. There are three exceptions. Readers come
+// in together, see Shared. A first attempt may find the lock free just before the turn is given to
+// a waiter; a process that was refused the lock within the last second joins the queue first. And
+// if more callers have a deadline than can be served, those that cannot expect their turn in time
+// wait outside of the queue, and the ones with most time left go in first. Where no node keeps a
+// queue, for lack of permissions or nodes, it polls, with random pauses.
 //
 // A held lock and an outage of the nodes are both waited out. It gives up early, with ErrNoQuorum,
 // only if so many nodes return errors that waiting cannot fix that no quorum is left: no or wrong
@@ -206,22 +205,27 @@ func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {
 	return a.acquire()
 }
 
-// Lead keeps one of its callers at work. It waits for the lock, and calls fn with it as
-// Do does. When the lock is lost while fn runs, or WithMaxHold ends its term, it waits for fn to
-// return, whatever that returns, pauses for Options.RetryMin, and waits for the lock again.
+// Lead keeps one of its callers at work, of those of a Semaphore as many as it has permits. It
+// waits for the lock, and calls fn with it as Do does. When the lock is lost while fn runs, or
+// WithMaxHold ends its term, it waits for fn to return, whatever that returns, pauses for
+// Options.RetryMin, and waits for the lock again.
 //
-// It returns when fn returns before its context has ended, with fn's error or nil, which is how a
-// leader resigns: also with an error that wraps the ErrLost of another lock. It returns when ctx
-// ends, also with what fn returned if it was running, so that only ctx.Err tells this from a
-// resignation; and with Acquire's error where waiting does not help, or where it waited for a term for
-// longer than WithMaxWait. What is left on the nodes is what Do leaves.
+// A leader resigns by returning from fn before its context has ended. Lead then returns fn's
+// error or nil: also an error that wraps the ErrLost of another lock. It is no resignation if it
+// turns out at the end of the term, by time or by the release, that the lock was lost before. What
+// fn returned is then dropped, as after any other loss, and fn is called again; so fn has to be
+// ready for another term, whatever it returned.
+//
+// Lead also returns when ctx ends, with what fn returned if it was running, so that only ctx.Err
+// tells this from a resignation; and with Acquire's error where waiting does not help, or where
+// it waited for a term for longer than WithMaxWait. What is left on the nodes is what Do leaves.
 //
 // fn's context ends when the lock is lost, and fn has to stop then: the next leader may be at
 // work already. With WithFencing, Lock.Fence is the number of the term, by which a resource
 // refuses a leader that was paused.
 func (m *Mutex) Lead(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) error {
 	if fn == nil {
-		return m.Do(ctx, nil) // which says so
+		return fmt.Errorf("redlock: lead: %w fn: it is nil", ErrInvalid)
 	}
 	for {
 		// Both are judged by the lock of this term: fn may well return the loss of another lock.

@@ -187,7 +187,7 @@ func TestLeadStandsInLineAgainAfterALoss(t *testing.T) {
 		assert.Equal(b, 3, terms)
 		b.on(0)
 		require.NoError(b, m.Lead(b.Context(), func(context.Context, *redlock.Lock) error { return nil }))
-		require.ErrorIs(b, m.Lead(b.Context(), nil), redlock.ErrInvalid)
+		require.EqualError(b, m.Lead(b.Context(), nil), "redlock: lead: invalid fn: it is nil")
 	})
 }
 

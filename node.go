@@ -171,6 +171,7 @@ func (ns *nodeSet) pause(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-ns.life.closing:
+		ns.clock.Yield(int64(d))
 		return ErrClosed
 	}
 }
@@ -178,7 +179,7 @@ func (ns *nodeSet) pause(ctx context.Context, d time.Duration) error {
 // lifetime is that of a Redlock.
 type lifetime struct {
 	closing chan struct{} // closed by Close
-	busy    atomic.Int64  // acquires that may still have something to take back
+	busy    atomic.Int64  // acquires and hand-overs that may still have something to take back
 	idle    chan struct{} // one token: busy came down to zero while closing
 }
 

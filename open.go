@@ -74,14 +74,14 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 // node. New does no I/O.
 //
 // For a *redis.Client, Sentinel failover clients included, the library opens connections of its
-// own, with a copy of the client's options: address or Dialer, TLS, credentials and their
-// provider, DB, ClientName, OnConnect, timeout of dials. Lock commands use RESP2 whatever its Protocol
-// says. The first use of a node leaves the memory mark there, as Open does. So the client's hooks do not see
-// lock commands, and its pool, Limiter, timeouts of commands and retries do not apply to them.
-// Closing the client does not end the Redlock: Close does. Only a failover client has to stay
-// open, since it is asked where the master is. A connection is closed when it was idle for a
-// minute, and replaced after a minute of use; ConnMaxIdleTime and ConnMaxLifetime of the client may
-// be less. So a Redlock that was not closed keeps no connection for longer, and runs no goroutine.
+// own, with a copy of the client's options: address or Dialer, TLS, credentials and their provider,
+// DB, ClientName, OnConnect, timeout of dials. Lock commands use RESP2 whatever its Protocol says.
+// The first use of a node leaves the memory mark there, as Open does. So the client's hooks do not
+// see lock commands, and its pool, Limiter, timeouts of commands and retries do not apply to them.
+// Closing the client does not end the Redlock: Close does. Only a failover client has to stay open,
+// since it is asked where the master is. A connection is closed when it was idle for a minute, and
+// replaced after a minute of use; ConnMaxIdleTime and ConnMaxLifetime of the client may be less. So
+// a Redlock that was not closed keeps no connection for longer, and runs no goroutine.
 //
 // Any other client gets the commands itself, in pipelines: a cluster or ring client, which counts
 // as one node although it has many servers (the package documentation says what that is worth),
@@ -90,8 +90,8 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 // lost may arrive later, and the client's own timeouts apply. Hooks must not send a command again,
 // or a lock that was not granted may stay for its TTL. Such a client is closed after the Redlock.
 //
-// New fails with ErrInvalid for options that break a rule, for no clients, nil clients and a
-// *redis.Client that go-redis did not make, and with ErrDuplicateNode if a client is given twice.
+// New fails with ErrInvalid for options that break a rule, for no clients, nil clients and
+// clients of go-redis' types that it did not make, and with ErrDuplicateNode if a client is given twice.
 // Two clients that lead to the same server are noticed by its run id when both have answered,
 // unless the restart guard is off. From then on only one of them has a vote, and operations that
 // lack a quorum for that fail with ErrDuplicateNode.
@@ -142,19 +142,22 @@ func checkClients(clients []redis.UniversalClient) error {
 	ids := make([]redis.UniversalClient, len(clients))
 	for i, c := range clients {
 		if c == nil || reflect.ValueOf(c).Kind() == reflect.Pointer && reflect.ValueOf(c).IsNil() {
-			broken = append(broken, fmt.Sprintf("client %d is nil", i))
+			broken = append(broken, fmt.Sprintf("clients[%d] is nil", i))
 			continue
 		}
-		if single, ok := c.(*redis.Client); ok && reflect.ValueOf(single).Elem().IsZero() {
-			broken = append(broken, fmt.Sprintf("client %d is a zero redis.Client: must be made by go-redis", i))
-			continue
+		switch c.(type) {
+		case *redis.Client, *redis.ClusterClient, *redis.Ring:
+			if made := reflect.ValueOf(c).Elem(); made.IsZero() {
+				broken = append(broken, fmt.Sprintf("clients[%d] is a zero %v: must be made by go-redis", i, made.Type()))
+				continue
+			}
 		}
 		if reflect.ValueOf(c).Comparable() {
 			ids[i] = c
 		}
 	}
 	for _, t := range guard.Duplicates(ids) {
-		duplicates = append(duplicates, fmt.Errorf("redlock: %w: clients %d and %d are the same", ErrDuplicateNode, t.First, t.Second))
+		duplicates = append(duplicates, fmt.Errorf("redlock: %w: clients[%d] and clients[%d] are the same", ErrDuplicateNode, t.First, t.Second))
 	}
 	return inOneLine(append(duplicates, invalid("nodes", broken))...)
 }
@@ -223,7 +226,7 @@ func parseAddrs(addrs []string) ([]*redis.Options, error) {
 	for i, addr := range addrs {
 		o, err := parseAddr(addr)
 		if err != nil {
-			broken = append(broken, fmt.Sprintf("address %d, %s", i+1, err))
+			broken = append(broken, fmt.Sprintf("addrs[%d], %s", i, err))
 			continue
 		}
 		parsed[i] = o
@@ -231,7 +234,7 @@ func parseAddrs(addrs []string) ([]*redis.Options, error) {
 	}
 	for _, t := range guard.Duplicates(ids) {
 		o := parsed[t.Second]
-		duplicates = append(duplicates, fmt.Errorf("redlock: %w: addresses %d and %d are both %s/%d", ErrDuplicateNode, t.First+1, t.Second+1, o.Addr, o.DB))
+		duplicates = append(duplicates, fmt.Errorf("redlock: %w: addrs[%d] and addrs[%d] are both %s/%d", ErrDuplicateNode, t.First, t.Second, o.Addr, o.DB))
 	}
 	return parsed, inOneLine(append(duplicates, invalid("nodes", broken))...)
 }

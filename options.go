@@ -56,7 +56,7 @@ type Options struct {
 	// no node can notify of its turn: during an outage of the nodes, and where no node keeps a
 	// queue. The pause is at least RetryMin. Its upper limit doubles with every attempt, up to
 	// RetryMax. Defaults 5ms and 500ms, where one that is not set adapts to the other; at most
-	// 1h.
+	// 1h. Lead pauses for RetryMin between two terms.
 	RetryMin, RetryMax time.Duration
 
 	// KeyPrefix is put before each key on the nodes. All clients of a lock need the same
@@ -298,8 +298,9 @@ func WithTTL(ttl time.Duration) LockOption {
 }
 
 // WithRenewal makes the library extend the locks that Acquire, TryAcquire and Adopt return, every
-// third of the TTL, until they are released or lost or WithMaxHold ends it. Do, Lead and the locks
-// of All are always renewed.
+// third of the TTL, until they are released or lost, WithMaxHold ends it, or the Redlock is closed.
+// The end of the context given to the acquire does not end it, so a lock that is never released
+// keeps others out for as long as the process runs. Do, Lead and the locks of All are always renewed.
 func WithRenewal() LockOption {
 	return func(t *draft) { t.renew = true }
 }

@@ -178,6 +178,21 @@ func TestLockRules(t *testing.T) {
 	})
 }
 
+// A rule that a lock does not break is not in the error.
+func TestOnlyBrokenRulesAreTold(t *testing.T) {
+	inBubble(t, 1, nil, func(b *bed) {
+		for want, m := range map[string]*redlock.Mutex{
+			`redlock: invalid lock "k": TTL is -1ns: must be from 10ms to 24h0m0s`:            b.rl.Mutex("k", redlock.WithTTL(-1)),
+			`redlock: invalid lock "k": TTL is 1ms: must be from 10ms to 24h0m0s`:             b.rl.Mutex("k", redlock.WithTTL(time.Millisecond), redlock.WithMinHold(time.Second)),
+			`redlock: invalid lock "k": WithMinHold is 25h0m0s: must be from 10ms to 24h0m0s`: b.rl.Mutex("k", redlock.WithMinHold(25*time.Hour)),
+		} {
+			_, err := m.TryAcquire(b.Context())
+			assert.EqualError(b, err, want)
+		}
+		assert.Zero(b, b.cluster.Commands(), "before any I/O")
+	})
+}
+
 func TestZeroLock(t *testing.T) {
 	var none *redlock.Lock
 	for _, l := range []*redlock.Lock{none, {}} {

@@ -899,6 +899,37 @@ func TestLineThatLetsNobodyInIsNotFollowedWithoutPause(t *testing.T) {
 	})
 }
 
+// One that waits behind a node which has something else under the lock's name keeps its place, and its turn,
+// and does not leave the queue for that node at each look.
+func TestWaiterKeepsItsPlaceBesideANodeThatHoldsSomethingElse(t *testing.T) {
+	inHall(t, func(h hall) {
+		for _, n := range h.cluster.Nodes() {
+			n.Deny("SUBSCRIBE")
+		}
+		m := h.process(nil).Mutex("k")
+		order := m.NodeOrder()
+		_, err := h.cluster.Node(order[0]).Redis().Push("k", "theirs")
+		require.NoError(t, err)
+		for _, i := range order[1:] {
+			h.cluster.Node(i).Set("k", "somebody@else", time.Hour)
+		}
+		ctx, cancel := context.WithCancel(h.Context())
+		v := visit(ctx, m)
+		time.Sleep(2 * time.Second)
+		entry := func() string {
+			all, err := h.cluster.Node(order[1]).Redis().ZMembers(m.Line())
+			require.NoError(t, err)
+			require.Len(t, all, 1)
+			return all[0]
+		}
+		before := entry()
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, before, entry(), "the same place, by the same entry")
+		cancel()
+		<-v.done
+	})
+}
+
 // The first of a process's waiters for a key looks after the others. When it gives its turn
 // up, since the restart guard leaves it no quorum, the next one does.
 func TestWaiterBehindOneThatGaveItsTurnUp(t *testing.T) {

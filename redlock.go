@@ -93,12 +93,11 @@ func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Mutex
 	return newSemaphore(rl.nodeSet, rl.queues, rl.renewer, key, permits, opts)
 }
 
-// Close ends every waiting Acquire with ErrClosed, sends the releases that are on
-// their way, waiting for them no longer than the NodeTimeout of Options.TTL, and closes the
-// connections that Open or New opened; clients given to New stay open. Its error is that of closing
-// those. Locks that are held are
-// not released: their keys stay until their TTL ends, and are not renewed. Later calls that
-// would ask nodes fail with ErrClosed; a second Close returns the result of the first.
+// Close ends every waiting Acquire with ErrClosed, lets a HandOver that is under way come to its end,
+// sends the releases that are on their way, waiting for all this no longer than the NodeTimeout of
+// Options.TTL, and closes the connections that Open or New opened; clients given to New stay open. Its error is that of closing those. Locks
+// that are held are not released: their keys stay until their TTL ends, and are not renewed. Later
+// calls that would ask nodes fail with ErrClosed; a second Close returns the result of the first.
 func (rl *Redlock) Close() error {
 	if !rl.made() {
 		return nil

@@ -285,9 +285,9 @@ func TestOpenReportsAllMalformedAddresses(t *testing.T) {
 	require.ErrorIs(t, err, redlock.ErrInvalid)
 	require.ErrorIs(t, err, redlock.ErrDuplicateNode)
 	for i := range bad {
-		assert.ErrorContains(t, err, fmt.Sprintf("address %d, ", i+1))
+		assert.ErrorContains(t, err, fmt.Sprintf("addrs[%d], ", i))
 	}
-	assert.ErrorContains(t, err, "addresses 15 and 16 are both")
+	assert.ErrorContains(t, err, "addrs[14] and addrs[15] are both")
 	assert.ErrorContains(t, err, "TTL is 1ns", "options are checked along with them")
 }
 
@@ -323,14 +323,16 @@ func TestNewChecksItsClients(t *testing.T) {
 		{c[0], (*redis.Client)(nil)},
 		{(*redis.ClusterClient)(nil)},
 		{new(redis.Client)}, // its options cannot be copied
+		{new(redis.ClusterClient)},
+		{new(redis.Ring)},
 	} {
 		_, err := redlock.New(clients, nil)
 		assert.ErrorIs(t, err, redlock.ErrInvalid)
 	}
 	_, err := redlock.New([]redis.UniversalClient{c[0], c[1], nil, c[0]}, nil)
 	assert.ErrorIs(t, err, redlock.ErrDuplicateNode)
-	assert.ErrorContains(t, err, "clients 0 and 3 are the same")
-	assert.ErrorContains(t, err, "client 2 is nil")
+	assert.ErrorContains(t, err, "clients[0] and clients[3] are the same")
+	assert.ErrorContains(t, err, "clients[2] is nil")
 	assert.Zero(t, cluster.Commands(), "New does no I/O")
 
 	odd := struct {

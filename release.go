@@ -74,6 +74,16 @@ func (l *Lock) endRelease(ctx context.Context, sent *round, start tick.Instant) 
 	return err
 }
 
+// giveBack releases a lock, and does not wait for the answers. What it returns tells the hook of them.
+func (l *Lock) giveBack(ctx context.Context) (tell func()) {
+	sent, start := l.startRelease(false)
+	return func() {
+		if sent != nil && l.opts.Hooks.Released != nil {
+			go func() { _ = l.endRelease(ctx, sent, start) }()
+		}
+	}
+}
+
 // tellReleased tells the hook how the lock was given up by a call that began at start: it was
 // over at the given time. sent is nil where no release was.
 func (l *Lock) tellReleased(ctx context.Context, mode string, start, over tick.Instant, sent *round, err error) {
@@ -159,6 +169,9 @@ func (l *Lock) sendKeep(start tick.Instant, left time.Duration) *round {
 		r.address(i, &d.req)
 		c := &r.seats[i].call
 		c.Undoes, c.When = l.lastSet(i), lane.IfSent
+		if i == int(l.arbiter) && l.entry() != "" { // it may have the lock reserved for us, and no claim
+			c.When = lane.Unconditional
+		}
 		l.lane(i).TakeBack(c, start.Mono)
 	}
 	l.leaveQueue(start)

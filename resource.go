@@ -57,13 +57,6 @@ func (r *resource) queueArgs(entry string, as protocol.Releaser) *protocol.Queue
 	return &protocol.QueueArgs{Key: r.queueKey(), Entry: entry, As: as, Holders: r.holdersKey()}
 }
 
-// The ways in which a lock is held, as hooks call them.
-const (
-	modeAlone  = "alone"
-	modeShared = "shared"
-	modePermit = "permit"
-)
-
 // modeInQueue is how a waiter's entry says that it wants to share the lock, see scripts/line.lua.
 func (t *terms) modeInQueue() string {
 	if !t.shared {
@@ -75,11 +68,11 @@ func (t *terms) modeInQueue() string {
 func (t *terms) mode(shared bool) string {
 	switch {
 	case t.permits > 0:
-		return modePermit
+		return ModePermit
 	case shared:
-		return modeShared
+		return ModeShared
 	default:
-		return modeAlone
+		return ModeExclusive
 	}
 }
 
@@ -156,7 +149,7 @@ func (r *resource) backoff(attempts int, free time.Duration) time.Duration {
 type Waiter struct {
 	// Owner is the waiter's Options.Owner.
 	Owner string
-	// Mode is how it wants to hold the lock: "alone", "shared", or "permit" of a semaphore.
+	// Mode is how it wants to hold the lock: ModeExclusive, ModeShared or ModePermit.
 	Mode string
 	// Waited is how long it has been in the queue, by the node's clock.
 	Waited time.Duration
@@ -258,11 +251,11 @@ func readWaiters(queue []any) (all []Waiter) {
 func modeOf(terms string) string {
 	switch _, limit, shares := strings.Cut(terms, "s"); {
 	case !shares:
-		return modeAlone
+		return ModeExclusive
 	case limit == "0":
-		return modeShared
+		return ModeShared
 	default:
-		return modePermit
+		return ModePermit
 	}
 }
 

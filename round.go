@@ -342,12 +342,20 @@ func (r *round) numbers() []int64 {
 	return all
 }
 
+// unknownNumber is that of a permit that a node gave by a grant that does not count, or not yet.
+const unknownNumber = -1
+
 // permit is the number that most nodes gave, and those that each of them gave.
 func (r *round) permit() (most int64, all []int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all = r.numbers()
 	_, most = r.tally.ofOneNumber(all)
+	for i := range r.seats {
+		if c := &r.seats[i].ballot; c.kind == protocol.Granted && c.vote != VoteGranted {
+			all[i] = unknownNumber
+		}
+	}
 	return most, all
 }
 
@@ -421,6 +429,7 @@ func (r *round) wait(ctx context.Context, c tick.Clock, closing <-chan struct{},
 			c.Yield(-r.start)
 			return r.current(), ctx.Err()
 		case <-closing:
+			c.Yield(-r.start)
 			return r.current(), ErrClosed
 		}
 	}

@@ -245,6 +245,8 @@ func (c *collection) waitFor(busy, turns int) error {
 	keep := func(i int) bool { return i < busy && turns >= emptyHanded }
 	c.tellHeld(keep)
 	c.giveBack(func(i int) bool { return !keep(i) })
+	c.giveBackIfLost(true)
+	defer c.giveBackIfLost(false)
 	if !c.waited {
 		c.waiting, c.waited = c.clock.Now(), true
 	}
@@ -345,11 +347,30 @@ func (c *collection) giveBack(which func(i int) bool) {
 }
 
 func (p *part) giveBack() {
-	lock := p.held
-	p.held = nil
-	sent, start := lock.startRelease(false)
-	if p.told && p.opts.Hooks.Released != nil {
-		go func() { _ = lock.endRelease(p.caller, sent, start) }()
+	released := p.held.giveBack(p.caller)
+	if p.told {
+		released()
 	}
-	p.told = false
+	p.held, p.told = nil, false
+}
+
+// giveBackIfLost has the parts that are kept released as soon as they are lost, and not when the wait for
+// another is over; or no longer so.
+func (c *collection) giveBackIfLost(waits bool) {
+	for _, p := range c.parts {
+		lock := p.held
+		if lock == nil {
+			continue
+		}
+		lock.mu.Lock()
+		lock.giveBackLost = nil
+		if waits {
+			lock.giveBackLost = func() func() { return lock.giveBack(c.caller) }
+		}
+		lost := waits && lock.over != nil
+		lock.mu.Unlock()
+		if lost {
+			lock.giveBack(c.caller)()
+		}
+	}
 }

@@ -225,6 +225,32 @@ func TestNodesThatGaveAnotherNumberAreMended(t *testing.T) {
 	})
 }
 
+// A node that was restarted does not vote, but lists the permit, and keeps from others the number under
+// which it does.
+func TestNodeThatDoesNotVoteHasThePermitUnderItsNumber(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		const each = 16 // a node that lost the first permit may give the second the same number as the others
+		semaphore := func(i int) *redlock.Mutex { return b.rl.Semaphore(fmt.Sprint(key, i), 2) }
+		for i := range each {
+			_, err := semaphore(i).TryAcquire(b.Context())
+			require.NoError(b, err)
+		}
+		synctest.Wait()
+		b.cluster.Node(2).Restart(redlocktest.LoseKeys)
+		for i := range each {
+			lock, err := semaphore(i).TryAcquire(b.Context())
+			require.NoError(b, err)
+			b.pass(10 * time.Millisecond)
+			s, err := semaphore(i).Inspect(b.Context())
+			require.NoError(b, err)
+			listed := s.Nodes[2].Holders
+			require.Len(b, listed, 1)
+			assert.Equal(b, lock.Token(), listed[0].Token)
+			assert.Equal(b, lock.Permit(), listed[0].Permit)
+		}
+	})
+}
+
 func TestBadUseOfSharedLocksAsksNoNode(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		for _, permits := range []int{-1, 0, 1025} {
@@ -372,6 +398,30 @@ func TestWhoWantsItAloneIsNotStarvedByThoseWhoShareIt(t *testing.T) {
 	})
 }
 
+// A process that is closed while it waits lets readers in again at once.
+func TestCloseOpensTheDoor(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		reads, err := b.rl.Mutex(key).Shared().TryAcquire(b.Context())
+		require.NoError(b, err)
+		writer := b.another(nil)
+		waits := later(func() (*redlock.Lock, error) { return writer.Mutex(key).Acquire(b.Context()) })
+		b.pass(time.Second)
+		shut := func() (doors []string) {
+			for _, n := range b.cluster.Nodes() {
+				if door := n.Get("{" + key + "}:door"); door != "" {
+					doors = append(doors, door)
+				}
+			}
+			return doors
+		}
+		require.Len(b, shut(), 3)
+		require.NoError(b, writer.Close())
+		require.ErrorIs(b, (<-waits).err, redlock.ErrClosed)
+		assert.Empty(b, shut())
+		require.NoError(b, reads.Release(b.Context()))
+	})
+}
+
 func TestForceReleaseOfOneWhoShares(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
 		one, two := b.share(), b.share()
@@ -431,7 +481,7 @@ func TestHooksTellTheMode(t *testing.T) {
 		require.NoError(b, err)
 		require.NoError(b, permit.Extend(b.Context(), ttl))
 		assert.Equal(b, []string{
-			"acquired alone", "extended alone", "extended shared", "acquired shared", "released shared", "released shared",
+			"acquired exclusive", "extended exclusive", "extended shared", "acquired shared", "released shared", "released shared",
 			"acquired permit", "extended permit",
 		}, modes)
 	})
@@ -529,7 +579,7 @@ func TestAllModesGoRoundWithoutNotices(t *testing.T) {
 		want  []wanting
 		least int // holds in 3 s; with notices it is more
 	}{
-		"alone":              {[]wanting{w, w, w, w}, 120}, // 270
+		"exclusive":          {[]wanting{w, w, w, w}, 120}, // 270
 		"permits":            {[]wanting{p, p, p, p}, 500}, // 830
 		"one of four writes": {[]wanting{w, r, r, r}, 400}, // 870
 	} {
@@ -578,7 +628,7 @@ func TestQueueOfAllModesIsSeen(t *testing.T) {
 			modes = append(modes, waiter.Mode)
 			assert.NotEmpty(b, waiter.Owner)
 		}
-		assert.Equal(b, []string{"permit", "alone", "shared"}, modes)
+		assert.Equal(b, []string{"permit", "exclusive", "shared"}, modes)
 		require.Len(b, s.Holders, 2)
 		for i, h := range s.Holders {
 			assert.Equal(b, i, h.Permit)
@@ -591,7 +641,7 @@ func TestQueueOfAllModesIsSeen(t *testing.T) {
 				places[i.Mode] = i.Ahead
 			}
 		}
-		assert.Equal(b, map[string]int{"permit": 0, "alone": 1, "shared": 2}, places)
+		assert.Equal(b, map[string]int{"permit": 0, "exclusive": 1, "shared": 2}, places)
 		for _, lock := range locks {
 			require.NoError(b, lock.Release(b.Context()))
 		}

@@ -31,26 +31,28 @@ type simGrant struct {
 	call, ret  int64
 	promises   []simPromise
 	lostAt     int64 // when the library said that it is lost
-	brokenAt   int64 // when the nodes broke what the lock assumes of them, see jumps
+	brokenAt   int64 // when the nodes broke what the lock assumes of them, see brokenBy
+	brokenWhy  string
 	relCalled  int64
 	relRet     int64
 	relErr     error
 	told       simReleased // what Hooks.Released said of it, also where no caller is told
 	mu         sync.Mutex  // of promises and longer
 	longer     bool        // the last extend that was told has succeeded
-	mostUntil  int64       // when its contexts end by WithMaxHold
-	renewed    bool        // its holder was promised that it is
-	abandoned  bool        // never released
-	handedAt   int64       // when HandOver returned, or a release that keeps the lock; 0: there was none
-	handErr    error       // of HandOver
-	handing    bool        // HandOver was called, with the lock held
-	ticket     string      // the value to which it was handed over
-	heir       *simGrant   // which went on with it; nil: none did
-	stopped    bool        // its holder stopped, and told nobody
-	leftUntil  int64       // when what was handed over to nobody is gone; 0: it was not handed over
-	bridge     int64       // when another process went on with it, without a gap; 0: none did
-	keeps      bool        // others are to be kept from it after its release
-	kept       string      // the value under which they are
+	asked      simAsked
+	mostUntil  int64     // when its contexts end by WithMaxHold
+	renewed    bool      // its holder was promised that it is
+	abandoned  bool      // never released
+	handedAt   int64     // when HandOver returned, or a release that keeps the lock; 0: there was none
+	handErr    error     // of HandOver
+	handing    bool      // HandOver was called, with the lock held
+	ticket     string    // the value to which it was handed over
+	heir       *simGrant // which went on with it; nil: none did
+	stopped    bool      // its holder stopped, and told nobody
+	leftUntil  int64     // when what was handed over to nobody is gone; 0: it was not handed over
+	bridge     int64     // when another process went on with it, without a gap; 0: none did
+	keeps      bool      // others are to be kept from it after its release
+	kept       string    // the value under which they are
 	contexts   []*simContext
 }
 
@@ -73,7 +75,12 @@ func (g *simGrant) end() int64 {
 }
 
 // claimed is until when nobody else may have had the lock.
-func (g *simGrant) claimed() int64 { return max(g.end(), g.bridge) }
+func (g *simGrant) claimed() int64 {
+	if g.brokenAt < never {
+		return g.end()
+	}
+	return max(g.end(), g.bridge)
+}
 
 func (g *simGrant) String() string {
 	return fmt.Sprintf("%.6s of client %d.%d, granted at %.6f ms", g.value, g.proc.i, g.client, ms(g.ret))
@@ -86,6 +93,9 @@ func isOver(end, now tick.Instant) bool { return now.Mono >= end.Mono || now.Wal
 func (g *simGrant) notedExtend(i ExtendInfo) {
 	g.mu.Lock()
 	g.longer = i.Err == nil
+	if !i.Renewal {
+		g.asked = simAsked{g.asked.n + 1, i.Err}
+	}
 	before := g.promises[len(g.promises)-1].told
 	g.mu.Unlock()
 	if i.Err == nil {
@@ -107,9 +117,12 @@ func (g *simGrant) checkExtended(before tick.Instant, i ExtendInfo) {
 	if left, was := now.Until(until), now.Until(before); left < was {
 		g.proc.w.violated("extend: %v is valid for %v, and was for %v before", g, left, was)
 	}
-	// Where the wall clock was set ahead meanwhile, the former end may be the later one by both clocks.
+	// Where the wall clock was set ahead meanwhile, or went on while the machine slept, the former end may be the
+	// later one by both clocks.
 	t := g.proc.w.t()
-	set := slices.ContainsFunc(g.proc.wall.steps, func(s simStep) bool { return s.by > 0 && s.at <= t && s.at > t-int64(i.Elapsed*102/100) })
+	from := t - int64(i.Elapsed*102/100)
+	set := slices.ContainsFunc(g.proc.wall.steps, func(s simStep) bool { return s.by > 0 && s.at <= t && s.at > from }) ||
+		slices.ContainsFunc(g.proc.asleep, func(f simFault) bool { return f.Kind == faultSuspend && int64(f.At) <= t && int64(f.At+f.For) > from })
 	if left := time.Duration(until.Mono-now.Mono) + i.Elapsed; left < i.TTL*98/100-5*time.Millisecond && !g.proc.w.excused(exSetMeanwhile, set) {
 		g.proc.w.violated("extend: %v was extended for %v, and is valid for %v", g, i.TTL, left)
 	}
@@ -142,6 +155,12 @@ func (p *simProcess) extended(i ExtendInfo) {
 	if g != nil {
 		g.notedExtend(i)
 		w.checkRenewal(g, i)
+		w.checkClosedRenewal(g, i)
+		w.checkConfirmed(g, i)
+		w.reached("an extend finds a lock that was released by force", errors.Is(i.Err, ErrNotHeld) && w.forcedNow(g))
+	}
+	if i.Renewal {
+		p.renewed(g, i)
 	}
 	w.reached("an extend is confirmed after Until", errors.Is(i.Err, ErrExpired))
 	w.reached("an extend finds the lock lost", errors.Is(i.Err, ErrNotHeld))
@@ -161,6 +180,12 @@ func (p *simProcess) lost(i LostInfo) {
 	if first {
 		w.reached("a lock is lost", true)
 		w.checkLoss(g, i.Err)
+		if errors.Is(i.Err, ErrExpired) {
+			g.mu.Lock()
+			over := g.promises[len(g.promises)-1].until // by either clock
+			g.mu.Unlock()
+			w.checkRenewedInTime(g, min(p.Now().Mono, p.mono.at(over)), w.plan.NodeTimeout)
+		}
 	}
 }
 
@@ -173,6 +198,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 	}
 	if l.terms.fencing {
 		g.fence = l.Fence()
+		w.checkFenceOfTime(g)
 	}
 	if most := l.terms.maxHold; most > 0 {
 		g.mostUntil = p.trueEnd(l.grantedAt.Add(most))
@@ -190,7 +216,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 		switch {
 		case isOver(l.until, p.Now()):
 			w.violated("R7: %v, when its validity was over", g)
-		case holders < p.rl.quorum && !w.excused(exJump, w.brokenNow(g)):
+		case holders < p.rl.quorum && !w.brokenNow(g) && !w.excused(exForced, w.forcedNow(g)):
 			w.violated("I2: %v, but only %d nodes have it", g, holders)
 		}
 	}
@@ -221,10 +247,14 @@ func (w *simWorld) check() {
 		//lint:ignore SA2001 the race detector learns the order from it
 		g.mu.Unlock()
 	}
-	w.checkJumps()
+	w.checkBroken()
+	w.checkForces()
+	w.checkPanicked()
 	w.checkTies()
 	w.checkStopped()
 	w.checkLeftBehind()
+	w.checkAskedAgain()
+	w.checkNumbers()
 	w.checkAllGone()
 	byKey := make(map[string][]*simGrant)
 	for _, g := range w.grants {
@@ -338,15 +368,17 @@ func (w *simWorld) checkMajority(g *simGrant) {
 	w.excused(exForgot, forgot)
 }
 
-// checkFences: a later grant has a greater token. One of which a clock took the majority before its
-// client was told may come after that of the next holder; resources refuse it.
+// checkFences: a later grant has a greater token. One of which a clock, or an eviction, took the majority
+// before its client was told may come after that of the next holder; resources refuse it. Where counters
+// are evicted, see uncounted.
 func (w *simWorld) checkFences(grants []*simGrant) {
 	var last *simGrant
 	for _, g := range grants {
 		if g.fence == 0 {
 			continue
 		}
-		if last != nil && g.fence <= last.fence && w.excused(exJump, g.brokenAt <= g.ret) {
+		if last != nil && g.fence <= last.fence &&
+			(w.excused(g.brokenWhy, g.brokenAt <= g.ret) || w.excused(exCounter, w.uncounted(last, g))) {
 			continue
 		}
 		if last != nil && g.fence <= last.fence {
@@ -378,7 +410,7 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 		return
 	}
 	usual := limit
-	if w.plan.NoPublish { // a waiter whose turn came to nothing is not told of the release that it waits for
+	if w.plan.NoPublish || w.plan.Deaf > 0 { // a waiter whose turn came to nothing is not told of the release that it waits for
 		limit += int64(max(protocol.LeastReservation, 4*w.plan.NodeTimeout)) / 2
 	}
 	for i, g := range grants {
@@ -386,7 +418,7 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 			continue
 		}
 		free := min(grants[i-1].relCalled, grants[i-1].end())
-		if took := g.ret - max(free, g.call); took > usual && free == grants[i-1].relCalled && !w.excused(exNoNotices, took <= limit) {
+		if took := g.ret - w.nodes[w.places[g.value].node].heardFrom(g.proc, max(free, g.call)); took > usual && free == grants[i-1].relCalled && !w.excused(exNoNotices, took <= limit) {
 			w.violated("wake-up: %v had to wait for %.3f ms after a release, %.3f ms is enough", g, ms(took), ms(limit))
 		}
 	}
@@ -445,7 +477,7 @@ func (w *simWorld) cutOff(proc int) bool {
 
 // disturbed reports whether one of a calm plan's processes died, or was cut off.
 func (w *simWorld) disturbed() bool {
-	return slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind != faultBack })
+	return slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind != faultBack && f.Kind != faultUnheard })
 }
 
 // simWait is an Acquire that waited, whatever became of it.
@@ -460,21 +492,24 @@ func (w *simWorld) checkRelease(g *simGrant) {
 	if g.relCalled == never || g.relRet == 0 || g.relRet >= g.proc.killedAt {
 		return
 	}
-	free := 0
+	free, doubled := 0, 0
 	for _, n := range w.nodes {
 		deleted := false
 		for _, h := range n.holds[g.key] {
 			deleted = deleted || h.value == g.value && h.released && h.to <= g.relRet
 		}
-		if deleted || !n.has(g.key, g.value, g.relRet) {
+		switch {
+		case deleted || !n.has(g.key, g.value, g.relRet):
 			free++
+		case w.cameAgain(n, g), w.plan.Twice > 0 && !n.has(g.key, g.value, g.relCalled):
+			doubled++
 		}
 	}
 	need := w.needsFree(g)
 	switch {
-	case g.relErr == nil && free < need:
+	case g.relErr == nil && free < need && !w.excused(exDoubled, free+doubled >= need):
 		w.violated("I6: release of %v succeeded, but only %d nodes were free of it", g, free)
-	case errors.Is(g.relErr, ErrNotHeld) && free < need:
+	case errors.Is(g.relErr, ErrNotHeld) && free < need && !w.excused(exDoubled, free+doubled >= need):
 		w.violated("I6: release of %v said that it was not held, but only %d nodes were free of it", g, free)
 	}
 }
@@ -497,7 +532,10 @@ func (w *simWorld) checkHeld(p *simProcess, key string, call, ret int64) {
 	for _, n := range w.nodes {
 		n.mu.Lock()
 		switch {
-		case slices.ContainsFunc(n.holds[key], func(h *simHold) bool { return h.from <= ret && h.to > call }):
+		case slices.ContainsFunc(n.holds[key], func(h *simHold) bool {
+			// An entry of the list outlives its lease, which is not over any more where the clock is set back.
+			return h.from <= ret && (h.to > call || h.shared && h.expire > 0 && h.to+n.setBackBetween(h.to, call) > call)
+		}):
 			taken++
 		case n.doorUntil[key] > call:
 			doors++
@@ -529,7 +567,7 @@ func (w *simWorld) leftBehind(when string) {
 		n.mu.Lock()
 		for _, key := range sortedKeys(n.store.Keys) {
 			k := n.store.Get(key)
-			if k == nil || k.Zset == nil && !n.isLock(key) && !n.isDoor(key) {
+			if k == nil || k.Other != "" || k.Zset == nil && !n.isLock(key) && !n.isDoor(key) {
 				continue
 			}
 			w.violated("I5: node %d has %s, %.6s, %s", n.i, key, k.Str, when)
@@ -546,7 +584,7 @@ func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
 		write(op)
 	}
 	for _, g := range w.grants {
-		over := min(g.lostAt, g.proc.killedAt)
+		over := min(g.lostAt, g.proc.killedAt, g.brokenAt)
 		if g.leftUntil != 0 { // handed over: from then on another has it
 			over = min(over, g.relCalled)
 		}
@@ -595,6 +633,9 @@ type simClient struct {
 	i    int
 	plan simClientPlan
 	done chan struct{}
+	// began is when its call began, or its term ended.
+	began   int64
+	blocked time.Duration // for which a hook may keep it
 }
 
 func (c *simClient) roll(op, salt int) uint64 {
@@ -621,7 +662,7 @@ func (c *simClient) run(ctx context.Context) {
 			c.tie(ctx, op)
 			continue
 		}
-		pause := min(c.w.plan.TTL, simLongPause)
+		pause := c.w.plan.longestPause()
 		if c.w.plan.waitsOnly() { // a few come first
 			pause = time.Duration(min(1-op, 1)) * 10 * time.Millisecond
 		}
@@ -629,6 +670,12 @@ func (c *simClient) run(ctx context.Context) {
 		if ctx.Err() != nil || c.over() {
 			return
 		}
+		if c.p.closedAt() != never {
+			c.afterClose(ctx)
+			return
+		}
+		c.began, c.blocked = c.w.t(), 0
+		c.begins("an acquire")
 		c.once(ctx, op)
 	}
 	if c.plan.Within > 0 {
@@ -644,6 +691,9 @@ func (c *simClient) once(ctx context.Context, op int) {
 		c.several(ctx, op)
 		return
 	}
+	if c.otherCall(ctx, op) {
+		return
+	}
 	key := fmt.Sprint("k", c.plan.Key)
 	var opts []LockOption
 	if w.plan.Fenced[c.plan.Key] {
@@ -654,7 +704,8 @@ func (c *simClient) once(ctx context.Context, op int) {
 		opts = append(opts, WithRenewal())
 	}
 	opts = append(append(append(opts, c.minHold(op)...), c.maxHold(op)...), c.ownTTL(op)...)
-	m := c.mutex(op, opts)
+	most, bounded := c.maxWait(op)
+	m := c.mutex(op, append(opts, most...))
 	m.err = nil // a NodeTimeout above a quarter of the TTL, which makes rare things frequent
 	kind := c.roll(op, 2) % 6
 	switch {
@@ -662,6 +713,8 @@ func (c *simClient) once(ctx context.Context, op int) {
 		kind = 4
 	case w.plan.Calm || w.plan.waitsOnly() || w.isWell(p, w.t()):
 		kind = 2 + kind%2
+	case bounded:
+		kind = 2 + 3*(kind%2)
 	}
 	call := w.t()
 	over := w.wanted(m)
@@ -699,6 +752,8 @@ func (c *simClient) once(ctx context.Context, op int) {
 		lock, err = m.Acquire(ctx)
 		w.waited(p, c.i, m, call)
 		c.mustSucceed(call, err)
+		c.checkGaveUp(ctx, m, err)
+		c.gaveUp(ctx, m, call, err, false)
 	case 4: // until some time
 		var stop func()
 		d := c.within(op, 3, 3*w.plan.TTL)
@@ -779,12 +834,17 @@ func (c *simClient) hold(lock *Lock, op int, g *simGrant) {
 	switch {
 	case w.plan.Regime == simHurry || w.plan.Regime == simCrowd:
 		longest = 4 * time.Millisecond
+	case w.plan.Regime == simAway:
+		longest = w.plan.longestHold()
+	case w.plan.Regime == simLines:
+		longest = simLinesHold
 	case w.plan.Regime == "" && !w.plan.Calm && c.roll(op, 5)%3 == 0:
 		longest = 2 * w.plan.TTL
 	}
 	total := c.within(op, 6, longest)
 	for i := range 1 + c.roll(op, 7)%4 {
 		c.pause(total / 4)
+		w.checkValidity(g)
 		w.lookAtContexts(g)
 		c.downgrade(op, i, g)
 		if lock.Validity() <= 0 && c.roll(op, int(10+i))%2 == 0 {
@@ -792,9 +852,14 @@ func (c *simClient) hold(lock *Lock, op int, g *simGrant) {
 		}
 		if c.roll(op, int(20+i))%2 == 0 {
 			ttl := max(minTTL, w.plan.TTL/2+c.within(op, int(30+i), w.plan.TTL/2))
+			if w.plan.Longer && c.roll(op, int(290+i))%3 == 0 {
+				ttl = lock.allowed(w.plan.TTL + c.within(op, int(300+i), w.plan.TTL))
+			}
+			c.begins("an extend")
 			from := w.t()
 			err := c.extendWithin(g, op, int(i), ttl) // as Extend, but for the same rule
-			w.took(c.p, "Extend", from, w.plan.NodeTimeout)
+			w.took(c.p, "Extend", from, w.plan.NodeTimeout+w.lostHook(err))
+			w.cameToAnEnd(c.p, "an extend", from, err)
 			w.checkExtend(g, err)
 		}
 	}
@@ -802,10 +867,14 @@ func (c *simClient) hold(lock *Lock, op int, g *simGrant) {
 
 func (c *simClient) release(g *simGrant, op int) {
 	w := c.w
+	if g.lock.Validity() > 0 {
+		w.checkRenewedInTime(g, c.p.Now().Mono, w.plan.NodeTimeout)
+	}
 	ctx := context.Background()
 	if c.roll(op, 8)%3 == 0 {
 		ctx = canceledContext
 	}
+	c.begins("a release")
 	g.released(w.t())
 	keeps := w.keeps(g)
 	g.relErr = g.lock.Release(ctx)
@@ -814,6 +883,7 @@ func (c *simClient) release(g *simGrant, op int) {
 		g.handedAt = g.relRet // what arrives later is taken back
 	}
 	w.took(c.p, "Release", g.relCalled, w.plan.NodeTimeout)
+	w.cameToAnEnd(c.p, "a release", g.relCalled, g.relErr)
 	w.happened(func() string { return fmt.Sprintf("client %d.%d released %.6s: %v", c.p.i, c.i, g.value, g.relErr) },
 		2, fnv1a(g.value), uint64(fakenode.Truth(g.relErr == nil)))
 }
@@ -848,10 +918,13 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string, over f
 	})
 	over()
 	if g == nil && err != nil {
+		c.gaveUp(within, m, call, err, false)
 		c.endedInTime(ends, err)
+		c.checkGaveUp(within, m, err)
 		c.failed(ctx, err)
 	}
 	if g != nil {
+		w.checkDoTells(g, err)
 		g.relErr, g.relRet = errDoTellsNot, w.t()
 		w.happened(func() string { return fmt.Sprintf("client %d.%d is done with %.6s: %v", c.p.i, c.i, g.value, err) },
 			3, fnv1a(g.value), uint64(fakenode.Truth(err == nil)))
@@ -873,6 +946,7 @@ func (c *simClient) failed(ctx context.Context, err error) {
 	w.mu.Lock()
 	w.count.Refusals++
 	w.mu.Unlock()
+	w.endedByClose(c.p, "an acquire", c.began, c.blocked, err)
 	known := false
 	w.reached("an acquire finds no quorum", errors.Is(err, ErrNoQuorum))
 	w.reached("a grant comes too late", errors.Is(err, ErrExpired))

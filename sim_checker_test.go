@@ -98,6 +98,8 @@ func (h *handMade) waitsFor(to int64) {
 // entries puts waiters into the queue of the first node, told ones until a second from now.
 func (h *handMade) entries(told string, each ...string) *simNode {
 	n := h.nodes[0]
+	n.mu.Lock() // timers of the plan's faults look at it
+	defer n.mu.Unlock()
 	for i, e := range each {
 		n.store.Zadd("{k0}:line", float64(i+1), e)
 		if told[i] == '1' {
@@ -109,6 +111,8 @@ func (h *handMade) entries(told string, each ...string) *simNode {
 
 // locked has the first node's key be held by another, alone or shared with those listed.
 func (h *handMade) locked(value string, listed ...string) {
+	h.nodes[0].mu.Lock()
+	defer h.nodes[0].mu.Unlock()
 	s := h.nodes[0].store
 	s.Keys["k0"] = &fakenode.Key{Str: value}
 	for i, v := range listed {
@@ -148,7 +152,15 @@ var simRules = []simRule{
 		cut := h.on(either(h, 3, 2), "a", 5*msec, 110*msec)[0]
 		cut.whole, cut.to = cut.to, 30*msec
 		h.grant(1, "b", 50*msec, 200*msec)
-		h.checkJumps()
+		h.checkBroken()
+		h.checkExclusion(h.grants)
+	}},
+	{"I1: two holders of %s: ", evicting, func(h *handMade) { // a node evicts one key, and a majority is left or not
+		h.grant(0, "a", 10*msec, 100*msec)
+		hold := h.on(either(h, 3, 2), "a", 5*msec, 110*msec)[0]
+		hold.evicted, hold.to = true, 30*msec
+		h.grant(1, "b", 50*msec, 200*msec)
+		h.checkBroken()
 		h.checkExclusion(h.grants)
 	}},
 	{"I1: two holders of %s, of whom one has it alone", nil, func(h *handMade) {
@@ -207,6 +219,11 @@ var simRules = []simRule{
 		h.nodes[0].Listed("k0", is("a"), 1, fakenode.Epoch/msec+1000, op)
 		h.nodes[0].Listed("k0", is("a"), 1, fakenode.Epoch/msec+either(h, int64(900), 1100), op)
 	}},
+	{"I4: %s, which shares", nil, func(h *handMade) { // a downgrade
+		op := &fakenode.Op{Req: &protocol.Request{Op: protocol.OpExtend}, Value: is("a")}
+		h.nodes[0].Put("k0", is("a"), fakenode.Epoch/msec+1000, op)
+		h.nodes[0].Listed("k0", is("a"), 0, fakenode.Epoch/msec+either(h, int64(900), 1100), op)
+	}},
 	{"I5: node %d had %.6s of %s until", strictPlan, func(h *handMade) {
 		h.grant(0, "a", 10*msec, 9000*msec).releasedAt(50*msec, nil)
 		h.sentBy[is("a")] = simSender{h.procs[0], 5 * msec}
@@ -231,6 +248,14 @@ var simRules = []simRule{
 		h.on(2, "a", 5*msec, h.at(200, 40))
 		h.checkRelease(g)
 	}},
+	{"I6: release of %v succeeded", func(p *simPlan) { p.Twice = 1 }, func(h *handMade) { // a SET came that was never answered, or once more
+		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
+		h.on(2, "a", 5*msec, 200*msec)
+		h.nodes[0].holds["k0"][0].to = 50 * msec
+		h.sets[simSent{1, is("a")}] = either(h, heardNothing, heardRefused)
+		h.nodes[2].holds["k0"] = []*simHold{{value: is("a"), from: 5 * msec, to: 200 * msec}}
+		h.checkRelease(g)
+	}},
 	{"I6: the release of %v is confirmed", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
 		for _, hold := range h.on(3, "a", 5*msec, 50*msec) {
@@ -248,6 +273,13 @@ var simRules = []simRule{
 	{"I6: an attempt for %s said that it is held", nil, func(h *handMade) {
 		h.on(either(h, 1, 2), "b", 5*msec, 50*msec)
 		h.checkHeld(h.procs[0], "k0", 10*msec, 20*msec)
+	}},
+	{"I6: an attempt for %s said that it is held", nil, func(h *handMade) { // by leases that are not over any more, or would not be
+		for i, hold := range h.on(2, "b", 5*msec, 50*msec) {
+			hold.shared = true
+			h.nodes[i].hand.steps = []simStep{{55 * msec, -h.at(5, 20)}}
+		}
+		h.checkHeld(h.procs[0], "k0", 60*msec, 70*msec)
 	}},
 	{"I6: an acquire failed with an error that is none of ours", nil, func(h *handMade) {
 		h.client().failed(context.Background(), either(h, errors.New("EOF"), ErrNoQuorum))
@@ -299,6 +331,13 @@ var simRules = []simRule{
 		h.grant(1, "a", 10*msec, 900*msec).shared = true
 		h.waits["k0"] = []simWait{{to: 800 * msec}}
 		h.wants["k0"] = []*simWait{{from: 20 * msec, to: h.at(30, 700), mode: -1}}
+		h.checkShareProgress("k0", h.grants)
+	}},
+	{"I7: client %d.%d could have had", sharedCalmPlan, func(h *handMade) { // behind a downgrade that a node cannot follow
+		g := h.grant(1, "a", 10*msec, 900*msec)
+		g.downgrade, g.downgraded = 90*msec, 100*msec
+		h.nodes[0].foreign = []*simForeign{{name: either(h, "{k0}:door", "{k0}:shared")}}
+		h.waits["k0"] = []simWait{{from: 20 * msec, to: 800 * msec}}
 		h.checkShareProgress("k0", h.grants)
 	}},
 	{"I7: client %d.%d was overtaken", func(p *simPlan) { p.Faults = []simFault{{Kind: faultCut, For: time.Hour}} }, func(h *handMade) {
@@ -364,9 +403,26 @@ var simRules = []simRule{
 		h.sleep(h.at(1100, 500), 0)
 		newSimWire(h.procs[0], h.nodes[0]).examine([]*lane.Call{{Req: &protocol.Request{Op: protocol.OpRepair, Value: g.value}}})
 	}},
+	{"foreign: node %d", nil, func(h *handMade) {
+		n := h.nodes[0]
+		n.occupy(simFault{Kind: faultForeign, Of: ofLine, Ever: true})
+		if h.bad {
+			n.store.ExpireIn("{k0}:line", 1000, nil)
+		}
+		n.checkForeign()
+	}},
 	{"fence: %v has token", nil, func(h *handMade) {
 		h.grant(0, "a", 10*msec, 20*msec).fence = 2
 		h.grant(1, "b", 30*msec, 40*msec).fence = either(h, uint64(2), 3)
+		h.checkFences(h.grants)
+	}},
+	{"fence: %v has token", evicting, func(h *handMade) { // a counter is evicted, and a majority is left or not
+		h.grant(0, "a", 10*msec, 20*msec).fence = 2
+		h.grant(1, "b", 30*msec, 40*msec).fence = 1
+		for _, n := range h.nodes[:either(h, 3, 2)] {
+			n.counts["{k0}:fence"] = []simCounter{{value: 2, at: 5 * msec}}
+		}
+		h.nodes[0].counts["{k0}:fence"][0].gone = 25 * msec
 		h.checkFences(h.grants)
 	}},
 	{"order: %v was granted before", calmPlan, func(h *handMade) {
@@ -381,6 +437,15 @@ var simRules = []simRule{
 		g := h.grant(1, "b", h.at(120, 110), 900*msec)
 		g.call = 0
 		h.places[g.value] = simPlace{came: 1}
+		h.checkOrder(h.grants)
+	}},
+	{"wake-up: %v had to wait for", unheardPlan, func(h *handMade) { // since its process hears what the node publishes again
+		h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, nil)
+		g := h.grant(1, "b", h.at(160, 150), 900*msec)
+		g.call = 0
+		h.places[g.value] = simPlace{came: 1}
+		sub := &simSub{proc: h.procs[1]}
+		h.nodes[0].heard = []simHeardBy{{sub, msec, 40 * msec}, {sub, 90 * msec, 0}}
 		h.checkOrder(h.grants)
 	}},
 	{"wake-up: %v was told", calmPlan, func(h *handMade) {
@@ -457,6 +522,100 @@ var simRules = []simRule{
 		}
 		h.checkRanOut(g, last)
 	}},
+	{"renewal: %v ran out", nil, func(h *handMade) { // it was downgraded, and one of two nodes cannot list it
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
+		last := g.promises[0]
+		g.downgrade = last.at
+		h.nodes[2].holds["k0"] = nil
+		h.nodes[1].foreign = []*simForeign{{name: either(h, "{k0}:door", "{k0}:shared")}}
+		h.checkRanOut(g, last)
+	}},
+	{"adopt: %v was handed over when", nil, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
+		h.sleep(h.at(1100, 900), 0)
+		h.checkHandedInTime(g, g.lastEnd(), nil)
+	}},
+	{"renewal: %v was not renewed for", nil, func(h *handMade) { // since the grant
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
+		h.checkRenewedInTime(g, g.lock.grantedAt.Mono+h.at(345, 335), 0)
+	}},
+	{"renewal: %v was not renewed for", nil, func(h *handMade) { // since one that failed
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
+		h.renewals.note(g.value[:tokenLen], simRenewal{g.lock.grantedAt.Mono + 300*msec, true})
+		h.checkRenewedInTime(g, g.lock.grantedAt.Mono+h.at(375, 365), 0)
+	}},
+	{"renewal: %v was not renewed for", func(p *simPlan) { // its time is over by the wall clock
+		p.Faults = []simFault{{Kind: faultWall, At: 100 * time.Millisecond, By: 450 * time.Millisecond}}
+	}, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal(), WithMaxHold(either(h, 900*time.Millisecond, 600*time.Millisecond))))
+		h.checkRenewedInTime(g, g.lock.grantedAt.Mono+400*msec, 0)
+	}},
+	{"loss: Do does not say that %v was lost", nil, func(h *handMade) { // its release found out
+		h.checkDoTells(h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, either(h, ErrNotHeld, nil)), nil)
+	}},
+	{"loss: Do does not say that %v was lost", nil, func(h *handMade) { // while its function ran
+		g := h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, nil)
+		g.lostAt = h.at(40, 60)
+		h.checkDoTells(g, nil)
+	}},
+	{"loss: Do says that %v was lost", nil, func(h *handMade) {
+		h.checkDoTells(h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, nil), either(h, ErrLost, nil))
+	}},
+	{"R7: %v is over, and valid for", nil, func(h *handMade) {
+		h.checkValid(h.grant(0, "a", 10*msec, 100*msec), true, either(h, time.Second, -time.Second), false)
+	}},
+	{"R7: %v is over, and valid for", nil, func(h *handMade) { // an acquire inside of it
+		h.checkValid(h.grant(0, "a", 10*msec, 100*msec), true, -time.Second, h.bad)
+	}},
+	{"I6: client %d.%d gave up", nil, func(h *handMade) {
+		err := &QuorumError{reasons: []error{ErrNoQuorum}, Outcomes: make([]Outcome, 3)}
+		for i := range either(h, 1, 2) {
+			err.Outcomes[i].Err = fakenode.Error("NOAUTH Authentication required.")
+		}
+		h.client().checkGaveUp(context.Background(), &Mutex{}, err)
+	}},
+	{"I6: client %d.%d gave up", nil, func(h *handMade) { // for a majority that came too late
+		ctx := either(h, context.Background(), canceledContext)
+		h.client().checkGaveUp(ctx, &Mutex{}, &QuorumError{reasons: []error{ErrExpired}})
+	}},
+	{"fence: %v has token %d, and the clocks", nil, func(h *handMade) {
+		g := h.grant(0, "a", 10*msec, 20*msec)
+		g.fence = uint64(fakenode.Epoch/1000) + either(h, uint64(1_100_000), 900_000)
+		h.checkFenceOfTime(g)
+	}},
+	{"fence: %v has token %d, and the clocks", nil, func(h *handMade) { // of a client a second behind, and clocks that were set back meanwhile
+		g := h.grant(0, "a", 400*msec, 500*msec)
+		g.call = 10 * msec
+		for _, n := range h.nodes {
+			n.hand.steps = []simStep{{200 * msec, -300 * msec}}
+		}
+		g.fence = uint64(fakenode.Epoch/1000) - either(h, uint64(1_150_000), 1_050_000)
+		h.checkFenceOfTime(g)
+	}},
+	{"gate: %d wait at the gate", nil, func(h *handMade) {
+		h.parked(either(h, 0, 1), time.Second)
+		h.procs[0].checkGate()
+	}},
+	{"gate: the next of process %d", nil, func(h *handMade) {
+		h.parked(1, either(h, time.Second, time.Minute), either(h, time.Minute, time.Second))
+		h.procs[0].checkGate()
+	}},
+	{"I5: node %d listed %v under number %d", func(p *simPlan) {
+		sharedCalmPlan(p)
+	}, func(h *handMade) {
+		g := h.grant(0, "a", 3000*msec, 9000*msec)
+		g.shared, g.permits, g.number = true, 2, 1
+		h.on(1, "a", 2900*msec, h.at(6000, 3100))[0].number = 2
+		h.checkNumbers()
+	}},
+	{"I5: node %d had %.6s of %s until", strictPlan, func(h *handMade) { // kept for longer than WithMinHold
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMinHold(200*time.Millisecond)))
+		g.releasedAt(h.t0()+10*msec, nil).keeps = true
+		g.kept = is("b")
+		h.byToken[g.kept[:tokenLen]] = g
+		h.on(1, "b", h.t0()+10*msec, h.t0()+h.at(5000, 210))
+		h.checkLeftBehind()
+	}},
 	{"extend: %v is valid for", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
 		before := g.lock.until
@@ -480,6 +639,18 @@ var simRules = []simRule{
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMinHold(200*time.Millisecond)))
 		g.releasedAt(h.t0()+10*msec, nil).keeps = true
 		h.grant(1, "b", h.t0()+h.at(150, 250), 900*msec)
+		h.checkMinHold(g, h.grants)
+	}},
+	{"min hold: %v, although", evicting, func(h *handMade) { // evictions leave it on a majority, or not
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMinHold(200*time.Millisecond)))
+		g.releasedAt(h.t0()+10*msec, nil).keeps = true
+		g.kept = is("k")
+		for i, hold := range h.on(3, "k", h.t0()+10*msec, h.t0()+200*msec) {
+			if i < either(h, 1, 2) {
+				hold.to, hold.evicted = h.t0()+100*msec, true
+			}
+		}
+		h.grant(1, "b", h.t0()+150*msec, 900*msec)
 		h.checkMinHold(g, h.grants)
 	}},
 	{"context: that of %v says that it was released", nil, func(h *handMade) {
@@ -568,6 +739,166 @@ var simRules = []simRule{
 	{"well: client %d.%d has no lock", wellPlan, func(h *handMade) {
 		h.client().mustSucceed(h.wellFrom(), either(h, ErrNoQuorum, nil))
 	}},
+	{"close: process %d: %v, and then", nil, func(h *handMade) {
+		h.checkClosed(h.procs[0], nil, either(h, ErrClosed, nil))
+	}},
+	{"close: %s of process %d ended with ErrClosed", nil, func(h *handMade) {
+		h.procs[0].closing.called.Store(either(h, int64(0), 1))
+		h.cameToAnEnd(h.procs[0], "an acquire", 0, ErrClosed)
+	}},
+	{"close: %s of process %d after Close", nil, func(h *handMade) {
+		h.closed(10*msec, 20*msec)
+		h.cameToAnEnd(h.procs[0], "an acquire", h.at(20, 19), ErrHeld)
+	}},
+	{"I7: %s by process %d took", nil, func(h *handMade) { // it was under way when the Redlock was closed
+		h.closed(10*msec, 20*msec)
+		h.sleep(either(h, 12*msec, 11*msec), 0)
+		h.endedByClose(h.procs[0], "an acquire", 0, 0, ErrClosed)
+	}},
+	{"close: calls of process %d after Close", nil, func(h *handMade) {
+		h.checkSilent(h.procs[0], either(h, 1, 0), 0)
+	}},
+	{"close: process %d sends node", nil, func(h *handMade) {
+		h.closed(0, msec)
+		h.sleep(either(h, 3*msec, 2*msec), 0)
+		newSimWire(h.procs[0], h.nodes[0]).examine([]*lane.Call{{Req: &protocol.Request{Op: protocol.OpExtend}}})
+	}},
+	{"close: %v is renewed", nil, func(h *handMade) {
+		h.closed(h.at(10, 20), 30*msec)
+		h.sleep(20*msec, 0)
+		h.checkClosedRenewal(h.grant(0, "a", 0, 900*msec), ExtendInfo{Renewal: true})
+	}},
+	{"I5: node %d had %.6s of %s until", strictPlan, func(h *handMade) { // released before Close, or never again after it
+		h.grant(0, "a", 10*msec, 9000*msec).releasedAt(h.at(1000, 1100), nil)
+		h.sentBy[is("a")] = simSender{h.procs[0], 5 * msec}
+		h.closed(1050*msec, 1060*msec)
+		h.on(1, "a", 5*msec, 5000*msec)
+		h.checkLeftBehind()
+	}},
+	{"I5: node %d had %.6s of %s until", strictPlan, func(h *handMade) { // its node failed the release, and is back by Close, or not
+		h.plan.Faults = []simFault{{Kind: faultErr, At: 900 * time.Millisecond, For: time.Duration(h.at(100, 200))}}
+		h.grant(0, "a", 10*msec, 9000*msec).releasedAt(950*msec, nil)
+		h.sentBy[is("a")] = simSender{h.procs[0], 5 * msec}
+		h.closed(1050*msec, 1060*msec)
+		h.on(1, "a", 5*msec, 5000*msec)
+		h.checkLeftBehind()
+	}},
+	{"O8: %.6s of process", strictPlan, func(h *handMade) { // Close takes it out of the queue
+		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
+		h.wants["k0"] = []*simWait{{to: h.at(1000, 1900)}}
+		h.closed(1000*msec, 1010*msec)
+		h.sleep(2500*msec, 0)
+		h.checkAllGone()
+	}},
+	{"I1: two holders of %s: ", forcePlan, func(h *handMade) { // one was released by force, from a majority or not
+		h.grant(0, "a", 10*msec, 100*msec)
+		for _, hold := range h.on(3, "a", 5*msec, 110*msec)[:either(h, 1, 2)] {
+			hold.to, hold.forced = 40*msec, true
+		}
+		h.grant(1, "b", 50*msec, 200*msec)
+		h.sleep(200*msec, 0)
+		h.checkForces()
+		h.checkExclusion(h.grants)
+	}},
+	{"I1: two holders of %s: ", forcePlan, func(h *handMade) { // from one node by force, and evicted from another, or not
+		h.grant(0, "a", 10*msec, 100*msec)
+		hold := h.on(3, "a", 5*msec, 110*msec)
+		hold[0].to, hold[0].forced = 45*msec, true
+		hold[1].to = 40 * msec
+		hold[2].to, hold[2].evicted = 40*msec, !h.bad
+		h.grant(1, "b", 50*msec, 200*msec)
+		h.sleep(200*msec, 0)
+		h.checkForces()
+		h.checkExclusion(h.grants)
+	}},
+	{"force: %s was released, but", nil, func(h *handMade) {
+		for _, hold := range h.on(2, "a", 5*msec, 50*msec) {
+			hold.forced = !h.bad
+		}
+		h.checkForced(h.procs[0], &simForce{key: "k0", from: 40 * msec, to: 60 * msec}, nil)
+	}},
+	{"force: %s was released, but", nil, func(h *handMade) { // on a minority
+		h.on(3, "a", 5*msec, allLong)
+		for _, n := range h.nodes[:either(h, 1, 2)] {
+			n.holds["k0"][0].to, n.holds["k0"][0].forced = 50*msec, true
+		}
+		h.checkForced(h.procs[0], &simForce{key: "k0", from: 40 * msec, to: 60 * msec}, nil)
+	}},
+	{"force: %s was released, but", nil, func(h *handMade) { // a key is there, or only the marker of what was evicted
+		h.on(1, "a", 5*msec, 50*msec)[0].forced = true
+		for _, n := range h.nodes[1:] {
+			n.holds["k0"] = []*simHold{{value: either(h, is("b"), fakenode.Marker), from: 5 * msec, to: allLong}}
+		}
+		h.checkForced(h.procs[0], &simForce{key: "k0", from: 40 * msec, to: 60 * msec}, nil)
+	}},
+	{"force: %s was not held, but", nil, func(h *handMade) {
+		h.on(either(h, 2, 1), "a", 5*msec, allLong)
+		h.checkForced(h.procs[0], &simForce{key: "k0", from: 40 * msec, to: 60 * msec}, ErrNotHeld)
+	}},
+	{"force: ForceRelease failed", nil, func(h *handMade) {
+		h.checkForced(h.procs[0], &simForce{key: "k0", to: msec}, either(h, ErrLost, ErrNotHeld))
+	}},
+	{"extend: %v was confirmed, but", nil, func(h *handMade) { // it was released by force shortly before, or meanwhile
+		g := h.grant(0, "a", 10*msec, 900*msec)
+		h.on(2, "a", 5*msec, 90*msec)
+		h.sleep(100*msec, 0)
+		h.checkConfirmed(g, ExtendInfo{Elapsed: time.Duration(h.at(5, 15))})
+	}},
+	{"max wait: client %d.%d gave up", nil, func(h *handMade) {
+		h.sleep(h.at(90, 100), 0)
+		h.client().gaveUp(context.Background(), h.waitsAtMost(100), 0, errors.Join(ErrHeld, context.DeadlineExceeded), false)
+	}},
+	{"I7: %s by process %d took", nil, func(h *handMade) { // WithMaxWait was over
+		h.sleep(h.at(102, 101), 0)
+		h.client().gaveUp(context.Background(), h.waitsAtMost(100), 0, errors.Join(ErrHeld, context.DeadlineExceeded), false)
+	}},
+	{"I7: %s by process %d took", nil, func(h *handMade) { // that of the least patient of a set was over
+		h.sleep(h.at(102, 101), 0)
+		least := leastPatient([]*Mutex{h.procs[0].rl.Mutex("k0"), h.waitsAtMost(200), h.waitsAtMost(100)})
+		h.client().gaveUp(context.Background(), least, 0, errors.Join(ErrHeld, context.DeadlineExceeded), false)
+	}},
+	{"max wait: client %d.%d waited for", nil, func(h *handMade) {
+		h.sleep(200*msec, 0)
+		h.client().gaveUp(context.Background(), h.waitsAtMost(200), 0, errors.Join(either(h, context.DeadlineExceeded, ErrHeld), context.DeadlineExceeded), false)
+	}},
+	{"lead: client %d.%d leads again after it has resigned", nil, func(h *handMade) {
+		g := h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, either(h, nil, ErrNotHeld))
+		h.sleep(100*msec, 0)
+		h.checkTerm(h.client(), &simTerms{grants: []*simGrant{g}, resigned: true, left: 50 * msec})
+	}},
+	{"lead: client %d.%d leads again after %.3f ms", nil, func(h *handMade) {
+		g := h.grant(0, "a", 10*msec, 900*msec)
+		h.sleep(100*msec, 0)
+		h.checkTerm(h.client(), &simTerms{grants: []*simGrant{g}, left: h.at(99, 90)})
+	}},
+	{"lead: client %d.%d resigned", nil, func(h *handMade) {
+		h.checkLed(h.client(), &simTerms{resigned: true}, either(h, nil, errResigns), false)
+	}},
+	{"lead: client %d.%d has not resigned", nil, func(h *handMade) {
+		h.checkLed(h.client(), &simTerms{}, ErrExpired, !h.bad)
+	}},
+	{"extend all: %v was asked", nil, func(h *handMade) { h.extendedAll(either(h, 0, 1), nil, nil, 0) }},
+	{"extend all: %v is lost, and", nil, func(h *handMade) { h.extendedAll(1, ErrLost, either(h, ErrNoQuorum, ErrLost), 0) }},
+	{"extend all: %d of %d were not", nil, func(h *handMade) { h.extendedAll(1, ErrNoQuorum, either(h, nil, ErrNoQuorum), 0) }},
+	{"extend all: %v and the others", nil, func(h *handMade) { h.extendedAll(1, nil, nil, time.Duration(h.at(1100, 1000))) }},
+	{"hooks: process %d is told", nil, func(h *handMade) {
+		h.checkNodeHook(h.procs[0], "node 0", simNodeTold{down: true}, h.bad)
+	}},
+	{"hooks: process %d is told", nil, func(h *handMade) { // before the hook has returned
+		h.checkNodeHook(h.procs[0], "node 0", simNodeTold{busy: h.bad}, true)
+	}},
+	{"hooks: the release of %v was said", nil, func(h *handMade) {
+		h.checkReleasePanicked(h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, ErrNotHeld), either(h, nil, ErrNotHeld))
+	}},
+	{"hooks: %v was not released by a Do", nil, func(h *handMade) {
+		g := h.grant(0, "a", 10*msec, 900*msec)
+		g.told.at = either(h, 0, 50*msec)
+		h.checkDoPanicked(g, true)
+	}},
+	{"hooks: a lock of %s whose", nil, func(h *handMade) {
+		h.parts = []*simPart{{key: "k0", proc: h.procs[0], panicked: 10 * msec, to: h.at(90, 50)}}
+		h.checkPanicked()
+	}},
 	{"a kill of process %d on node %d hits", nil, func(h *handMade) {
 		n := h.nodes[0]
 		f := &simFlow{d: &simDialer{p: h.procs[0], n: n}, n: n, gone: make(chan struct{})}
@@ -593,12 +924,25 @@ var simRules = []simRule{
 	{"adopt: %v was not handed over, although", calmPlan, func(h *handMade) {
 		h.checkHandedOver(h.handed(), fmt.Errorf("%w: %w", ErrLost, ErrNoQuorum), h.bad, simHanded{cause: ErrLost})
 	}},
+	{"adopt: %v was not handed over, although", calmPlan, func(h *handMade) { // its validity was over by then, or not
+		h.checkHandedOver(h.handed(), fmt.Errorf("%w: %w", ErrLost, ErrNoQuorum), true, simHanded{cause: ErrLost, late: !h.bad})
+	}},
 	{"adopt: %v was not handed over, and that is no loss", nil, func(h *handMade) {
 		h.checkHandedOver(h.handed(), either(h, ErrNoQuorum, ErrLost), true, simHanded{cause: ErrLost})
 	}},
 	{"adopt: %v was handed over, but only", nil, func(h *handMade) {
 		h.on(either(h, 1, 2), "t", 50*msec, allLong)
 		h.checkHandedOver(h.handed(), nil, true, simHanded{cause: ErrReleased})
+	}},
+	{"well: node %d was not asked for", func(p *simPlan) {
+		p.Regime = simAway
+		p.Faults = []simFault{{Kind: faultCrash, At: 500 * time.Millisecond, For: 10 * time.Millisecond}}
+	}, func(h *handMade) {
+		h.grant(0, "a", 100*msec, 9000*msec).releasedAt(110*msec, nil)
+		h.on(1, "a", 100*msec, 110*msec)
+		g := h.grant(0, "b", h.at(560, 550), 9000*msec).releasedAt(600*msec, nil)
+		g.lock, h.grants[0].lock = new(Lock), new(Lock)
+		h.checkAskedAgain()
 	}},
 	{"adopt: %v was handed over, and not released", nil, func(h *handMade) {
 		h.on(3, "t", 50*msec, allLong)
@@ -654,9 +998,44 @@ var simRules = []simRule{
 		h.locked(fakenode.Marker, is("a"))
 		h.nodes[0].checkLine(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a"), Script: protocol.SharedClaimScript}, simLine{door: h.bad}, nil)
 	}},
+	{"O9: %.6s finds the door", nil, func(h *handMade) {
+		n := h.nodes[0]
+		n.doors["k0"] = simDoor{strings.Repeat("d", tokenLen) + "@process-0"}
+		h.wants["k0"] = []*simWait{{to: h.at(300, 900), mode: -1}}
+		h.sleep(1000*msec, 0)
+		n.checkDoor(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a")}, simLine{door: true}, simLine{})
+	}},
+	{"O9: %.6s passed", calmPlan, func(h *handMade) {
+		n := h.nodes[0]
+		n.doors["k0"] = simDoor{is("d")}
+		before := simLine{entries: []simEntry{{value: is(either(h, "d", "e"))}}}
+		n.checkDoor(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a")}, before, simLine{holders: map[string]simListed{is("a"): {}}})
+	}},
+	{"O10: %.6s of process", nil, func(h *handMade) {
+		n, qs := h.nodes[0], h.procs[0].rl.queues
+		h.entries("0", lineEntry(qs.process, "", is("a")))
+		qs.mu.Lock()
+		qs.byToken[is("a")[:tokenLen]] = new(waiter)
+		qs.mu.Unlock()
+		n.mu.Lock()
+		n.losesLine("k0")
+		if h.bad {
+			delete(n.store.Keys, "{k0}:line")
+		}
+		n.mu.Unlock()
+		h.sleep(3000*msec, 0)
+	}},
 	{"O8: %.6s of process", strictPlan, func(h *handMade) { // its process wants the lock no more
 		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
 		h.wants["k0"] = []*simWait{{to: h.at(100, 1900)}, {to: 50 * msec}}
+		h.sleep(2000*msec, 0)
+		h.checkAllGone()
+	}},
+	{"O8: %.6s of process", strictPlan, func(h *handMade) { // others used the lock's name before it came, or since
+		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
+		h.places[is("a")] = simPlace{came: 50 * msec}
+		h.wants["k0"] = []*simWait{{to: 100 * msec}}
+		h.nodes[0].holds["k0"] = []*simHold{{value: foreignLock, from: 10 * msec, to: h.at(40, 90), shared: true}}
 		h.sleep(2000*msec, 0)
 		h.checkAllGone()
 	}},
@@ -669,10 +1048,191 @@ var simRules = []simRule{
 	}},
 }
 
+// Excuses: each history has the fault, and what excuses it or what nearly does.
+
+// simExcused has histories of the same kind for excuses of the rules.
+var simExcused = []struct {
+	excuse string
+	simRule
+}{
+	{exToldBack, simRule{"O3: %.6s was told", func(p *simPlan) {
+		p.Faults = []simFault{{Kind: faultBack, At: 10 * time.Millisecond, By: -2 * time.Second}}
+	}, func(h *handMade) { // since it was told, or before
+		h.sleep(30*msec, 0)
+		h.nodes[0].toldAt[is("a")] = h.at(20, 5)
+		h.toldAndNotListed()
+	}}},
+	{exToldBack, simRule{"O3: %.6s was told", func(p *simPlan) {
+		p.Faults = []simFault{{Kind: faultBack, At: 10 * time.Millisecond, By: -2 * time.Second}, {Kind: faultBack, Node: 1, At: 10 * time.Millisecond, By: -2 * time.Second}}
+	}, func(h *handMade) { // its turn would be over without that, or not
+		h.sleep(30*msec, 0)
+		h.nodes[0].toldAt[is("a")] = 5 * msec
+		if h.bad {
+			h.nodes[0].hand.steps[0].by = -int64(500 * time.Millisecond)
+		}
+		h.toldAndNotListed()
+	}}},
+	{exStruck, simRule{"O3: %.6s was told", nil, func(h *handMade) { // it has the lock, or another has
+		h.grant(0, either(h, "b", "a"), 10*msec, 900*msec)
+		h.toldAndNotListed()
+	}}},
+	{exTurnEvicted, simRule{"O3: %.6s was told", nil, func(h *handMade) {
+		h.on(1, "a", 5*msec, 10*msec)[0].evicted = !h.bad
+		h.toldAndNotListed()
+	}}},
+	{exTurnEvicted, simRule{"O3: %.6s was told", nil, func(h *handMade) { // another's place
+		h.on(1, either(h, "b", "a"), 5*msec, 10*msec)[0].evicted = true
+		h.toldAndNotListed()
+	}}},
+	{exForcedOff, simRule{"O3: %.6s was told", forcePlan, func(h *handMade) {
+		h.on(1, either(h, "b", "a"), 5*msec, 10*msec)[0].forced = true
+		h.toldAndNotListed()
+	}}},
+	{exForeignList, simRule{"O1: the lock is free", nil, func(h *handMade) { // under the list's name, or the door's
+		e := lineEntry("p", "s5", is("a"))
+		n := h.entries("0", e)
+		n.occupy(simFault{Kind: faultForeign, Of: either(h, ofDoor, ofShared), Ever: true})
+		n.checkLine(joins(e), simLine{}, nil)
+	}}},
+	{exForeignList, simRule{"O1: the lock is free", nil, func(h *handMade) { // it wants the lock alone, and needs no list
+		e := lineEntry("p", either(h, "", "s5"), is("a"))
+		n := h.entries("0", e)
+		n.occupy(simFault{Kind: faultForeign, Of: ofShared, Ever: true})
+		n.checkLine(joins(e), simLine{}, nil)
+	}}},
+	{exGhost, simRule{"O1: %.6s waits, and only", nil, func(h *handMade) { // one that wants it alone has its turn, or had it
+		e := lineEntry("p", "s5", is("a"))
+		ghost := lineEntry("q", "", is("g"))
+		n := h.entries("10", ghost, e)
+		if h.bad {
+			n.store.Zadd("{k0}:line", -float64(n.store.Micros()-1), "woken "+ghost)
+		}
+		h.locked(fakenode.Marker, is("x"))
+		n.checkLine(joins(e), simLine{}, nil)
+	}}},
+	{exEvictedAhead, simRule{"O1: %.6s waits, and only", nil, func(h *handMade) { // it wants one of fewer, or of as many
+		e, before := lineEntry("p", "s3", is("a")), lineEntry("q", either(h, "s3", "s2"), is("b"))
+		n := h.entries("10", before, e)
+		h.on(1, "b", 5*msec, 10*msec)[0].evicted = true
+		h.locked(fakenode.Marker, is("x"), is("y"))
+		n.checkLine(joins(e), simLine{entries: []simEntry{{member: before, told: 1}}}, nil)
+	}}},
+	{exDoor, simRule{"I6: an attempt for %s said that it is held", nil, func(h *handMade) { // shut until the call, or after it
+		h.on(1, "b", 5*msec, 50*msec)
+		h.nodes[1].doorUntil["k0"] = h.at(10, 15)
+		h.checkHeld(h.procs[0], "k0", 10*msec, 20*msec)
+	}}},
+	{exNeverHad, simRule{"I6: the release of %v is confirmed", nil, func(h *handMade) { // one node removed it, and the others never had it, or still do
+		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
+		h.on(either(h, 3, 1), "a", 5*msec, 90*msec)[0].to = 50 * msec
+		h.nodes[0].holds["k0"][0].released = true
+		h.checkByWhoseHand(g)
+	}}},
+	{exDoubled, simRule{"I6: the release of %v is confirmed", func(p *simPlan) { p.Twice = 1 }, func(h *handMade) { // the SET had been refused, or its answer was lost
+		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
+		h.on(3, "a", 5*msec, 90*msec)[0].to = 50 * msec
+		h.nodes[0].holds["k0"][0].released = true
+		h.sets[simSent{1, is("a")}] = either(h, heardNothing, heardRefused)
+		h.checkByWhoseHand(g)
+	}}},
+	{exDoubled, simRule{"I6: the release of %v is confirmed", nil, func(h *handMade) { // nothing comes twice, or messages do
+		h.plan.Twice = either(h, 0, 1)
+		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
+		h.on(3, "a", 5*msec, 90*msec)[0].to = 50 * msec
+		h.nodes[0].holds["k0"][0].released = true
+		h.sets[simSent{1, is("a")}] = heardRefused
+		h.checkByWhoseHand(g)
+	}}},
+	{exKeptByHand, simRule{"I6: the release of %v is confirmed", nil, func(h *handMade) {
+		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
+		g.keeps = !h.bad
+		h.on(3, "a", 5*msec, 90*msec)
+		h.checkByWhoseHand(g)
+	}}},
+	{exEvicted, simRule{"adopt: %v was handed over, but only", nil, func(h *handMade) { // a ticket, or what it had been before
+		h.on(1, "t", 50*msec, allLong)
+		h.nodes[1].holds["k0"] = []*simHold{{value: is(either(h, "a", "t")), from: 50 * msec, to: 55 * msec, evicted: true}}
+		h.checkHandedOver(h.handed(), nil, true, simHanded{cause: ErrReleased})
+	}}},
+	{exHandedLate, simRule{"adopt: %v was not handed over, although", calmPlan, func(h *handMade) {
+		h.checkHandedOver(h.handed(), fmt.Errorf("%w: %w", ErrLost, either(h, ErrNoQuorum, ErrExpired)), true, simHanded{cause: ErrLost})
+	}}},
+	{exCutOff, simRule{"adopt: %v was not handed over, although", func(p *simPlan) {
+		calmPlan(p)
+		p.Faults = []simFault{{Kind: faultCut, Proc: 1, For: time.Hour}}
+	}, func(h *handMade) { // its process is cut off, or another
+		g := h.handed()
+		g.proc = h.procs[either(h, 0, 1)]
+		h.checkHandedOver(g, fmt.Errorf("%w: %w", ErrLost, ErrNoQuorum), true, simHanded{cause: ErrLost})
+	}}},
+}
+
+// toldAndNotListed has a waiter that shares be told that it is its turn, and not be listed.
+func (h *handMade) toldAndNotListed() {
+	e := lineEntry("p", "s5", is("a"))
+	n := h.entries("1", e)
+	h.locked(fakenode.Marker, is("x"))
+	n.checkLine(joins(e), simLine{entries: []simEntry{{member: e, told: 1}}}, nil)
+}
+
+// An excuse is used where it applies, and what is nearly like it is none.
+func TestSimExcusesExcuseNoMore(t *testing.T) {
+	for _, c := range simExcused {
+		broken, said := byHand(t, c.plan, true, c.make)
+		require.True(t, slices.ContainsFunc(broken, func(f string) bool { return strings.HasPrefix(f, c.rule) }), "%s excuses more than it is for: %v", c.excuse, said)
+		used := 0
+		_, said = byHand(t, c.plan, false, func(h *handMade) {
+			c.make(h)
+			used = h.tallies.of[c.excuse]
+		})
+		require.Empty(t, said, "%s does not excuse", c.excuse)
+		require.Positive(t, used, "%s is not used", c.excuse)
+	}
+}
+
+// parked has waiters with so much time left wait at the gate, the next first, beside others in the queue.
+func (h *handMade) parked(inside int, left ...time.Duration) {
+	p := h.procs[0]
+	qs := p.rl.queues
+	k := &keyWaiters{queues: qs, key: "k0"}
+	for _, d := range left {
+		k.gate.parked = append(k.gate.parked, &waiter{gated: gated{end: p.Now().Add(d).Time}})
+	}
+	k.gate.inside = inside
+	qs.byKey["k0"] = k
+}
+
+func evicting(p *simPlan) { p.Faults = []simFault{{Kind: faultEvict, Of: ofLock}} }
+
+func unheardPlan(p *simPlan) {
+	calmPlan(p)
+	p.Faults = []simFault{{Kind: faultUnheard, At: 40 * time.Millisecond, For: 40 * time.Millisecond}}
+}
+
 func tiesOfTen(p *simPlan) { p.Ties = 10 }
 func wellPlan(p *simPlan)  { p.Regime, p.Until = simWell, time.Second }
 
 func contextPlan(p *simPlan) { p.Contexts = true }
+
+func forcePlan(p *simPlan) { p.Calls = []string{callForce} }
+
+// closed has the first process's Redlock be closed.
+func (h *handMade) closed(called, returned int64) {
+	h.procs[0].closing.called.Store(called)
+	h.procs[0].closing.returned.Store(returned)
+}
+
+// waitsAtMost is a Mutex with WithMaxWait, in milliseconds.
+func (h *handMade) waitsAtMost(most int64) *Mutex {
+	return h.procs[0].rl.Mutex("k0", WithMaxWait(time.Duration(most*msec)*simFine))
+}
+
+// extendedAll is an extend of a set of one lock, which was asked so often, and what became of it.
+func (h *handMade) extendedAll(asked int, failed, said error, left time.Duration) {
+	g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
+	g.asked = simAsked{asked, failed}
+	h.checkExtendedAll(Locks{g.lock}, []*simGrant{g}, []int{0}, left, said)
+}
 
 // contextEnds is the end of a context of a lock.
 func (h *handMade) contextEnds(g *simGrant, cause error) {

@@ -25,7 +25,7 @@ func (p *simPlan) drawHandOvers() {
 // handsOver reports whether this use ends with a hand-over. Only keys of locks that are always
 // held alone have any.
 func (c *simClient) handsOver(g *simGrant, op int) bool {
-	return c.w.plan.HandOvers && c.w.plan.kind(g.key) == 0 && c.roll(op, 80)%3 == 0
+	return c.w.plan.HandOvers && c.p.closedAt() == never && c.w.plan.kind(g.key) == 0 && c.roll(op, 80)%3 == 0
 }
 
 // handOver gives a lock to a process that goes on with it, or to nobody. Some former holders
@@ -34,6 +34,10 @@ func (c *simClient) handOver(ctx context.Context, g *simGrant, op int) {
 	w := c.w
 	token := g.lock.Token()
 	if c.roll(op, 81)%4 > 0 {
+		if c.holdToTheEnd(g, op); c.p.closedAt() != never {
+			c.release(g, op)
+			return
+		}
 		ttl := g.lock.allowed(max(minTTL, w.plan.TTL/4+c.within(op, 82, w.longestAsked())))
 		var err error
 		if token, err = c.tryHandOver(g, ttl); err != nil {
@@ -55,8 +59,12 @@ func (c *simClient) handOver(ctx context.Context, g *simGrant, op int) {
 	if w.dead(c.p) {
 		return
 	}
-	c.pause(c.within(op, 83, []time.Duration{w.plan.TTL / 4, 3 * w.plan.TTL}[c.roll(op, 84)%2]))
-	if c.roll(op, 85)%8 == 0 {
+	longest := []time.Duration{w.plan.TTL / 4, 3 * w.plan.TTL}[c.roll(op, 84)%2]
+	if w.plan.Regime == simAway { // where what is adopted by nobody would last for minutes
+		longest = simAwayPause
+	}
+	c.pause(c.besideALoss(op, c.within(op, 83, longest)))
+	if c.roll(op, 85)%8 == 0 && w.plan.Regime != simAway {
 		return
 	}
 	next := c.adopts(ctx, g, token, op)
@@ -73,6 +81,37 @@ func (c *simClient) handOver(ctx context.Context, g *simGrant, op int) {
 	heir := &simClient{w: w, p: next.proc, i: c.i, plan: c.plan}
 	heir.hold(next.lock, op, next)
 	heir.release(next, op)
+}
+
+// besideALoss is for how long a lock that was handed over is not adopted: now and then until shortly after
+// a node has lost its keys, or has gone, and else for as long as is given.
+func (c *simClient) besideALoss(op int, otherwise time.Duration) time.Duration {
+	w, t := c.w, c.w.t()
+	if c.roll(op, 91)%8 == 0 {
+		return otherwise
+	}
+	for _, f := range w.plan.Faults {
+		at, lasts := f.losesAt(), w.plan.TTL/16
+		if f.Kind == faultCrash || f.Kind == faultErr {
+			at, lasts = int64(f.At), min(f.For, lasts)
+		}
+		if at > t && at < t+int64(w.plan.TTL) {
+			return time.Duration(at-t) + c.within(op, 92, lasts)
+		}
+	}
+	return otherwise
+}
+
+// holdToTheEnd holds some locks until their validity is nearly over, so that it is by the time that the nodes
+// have answered a hand-over, or not.
+func (c *simClient) holdToTheEnd(g *simGrant, op int) {
+	if p := c.w.plan; g.lock.renews || p.TTL > simLongPause || c.roll(op, 91)%6 > 0 {
+		return
+	}
+	left := c.within(op, 92, 3*(c.w.plan.Delay+c.w.plan.Jitter))
+	for range 3 { // clocks differ
+		c.pause(max(0, g.lock.Validity()-left) * 99 / 100)
+	}
 }
 
 func (w *simWorld) checkAdoptedAgain(g, next *simGrant, again *Lock, err error) {
@@ -134,11 +173,13 @@ func (n *simNode) left(value string) bool {
 	switch {
 	case g.keeps && value == g.value:
 		return false
-	case g.keeps && value == g.kept && g.proc.killedAt == never:
+	case g.keeps && value == g.kept && g.proc.killedAt == never && !g.proc.closes():
 		// Whatever a node did late was made good.
 		until, why = g.ret+int64(g.lock.terms.minHold*104/100)+int64(10*time.Millisecond), exKept
 	case g.keeps:
 		why = exKept
+	case value == g.ticket:
+		until += n.setBackBetween(g.relCalled, w.t())
 	}
 	return w.excused(why, w.t() < until)
 }
@@ -180,6 +221,7 @@ func (w *simWorld) dead(p *simProcess) bool { return w.t() >= p.killedAt }
 // value, or the lock is lost. In both cases the handle is over from the call on.
 func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, err error) {
 	w, l, ctx := c.w, g.lock, context.Background()
+	c.begins("a hand-over")
 	call := w.t()
 	g.released(call)
 	held := l.Context()
@@ -188,14 +230,18 @@ func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, e
 	w.mu.Lock()
 	g.handing = before
 	w.mu.Unlock()
+	end := g.lastEnd()
 	token, err = l.handOver(ctx, ttl) // as HandOver, but for the rule about NodeTimeout
 	t := w.t()
-	w.took(c.p, "HandOver", call, w.plan.NodeTimeout)
+	w.checkHandedInTime(g, end, err)
+	w.took(c.p, "HandOver", call, w.plan.NodeTimeout+w.lostHook(err))
+	w.cameToAnEnd(c.p, "a hand-over", call, err)
 	g.handedAt, g.handErr = t, err
 	if w.dead(c.p) {
 		return token, err
 	}
-	after := simHanded{again: l.Release(ctx), good: l.Validity() > 0 || held.Err() == nil || l.extend(ctx, w.plan.TTL) == nil, cause: context.Cause(held)}
+	late := isOver(end, c.p.Now())
+	after := simHanded{late: late, again: l.Release(ctx), good: l.Validity() > 0 || held.Err() == nil || l.extend(ctx, w.plan.TTL) == nil, cause: context.Cause(held)}
 	after.spent = spent()
 	w.happened(func() string { return fmt.Sprintf("client %d.%d hands over %.6s: %v", c.p.i, c.i, g.value, err) }, 7, fnv1a(g.value), uint64(fakenode.Truth(err == nil)))
 	if err == nil {
@@ -214,6 +260,7 @@ type simHanded struct {
 	good  bool  // it is still valid, or can be extended
 	cause error // of its context's end
 	spent bool  // it ended by WithMaxHold
+	late  bool  // its validity was over when HandOver returned
 }
 
 // checkHandedOver looks at a hand-over that returned, of a lock that was valid before or not.
@@ -223,7 +270,7 @@ func (w *simWorld) checkHandedOver(g *simGrant, err error, before bool, after si
 		w.violated("adopt: %v was handed over, and its handle is still good for something", g)
 	}
 	if err != nil {
-		if before && w.plan.Calm && !w.excused(exCutOff, w.cutOff(p.i)) && !w.excused(exHandedLate, errors.Is(err, ErrExpired)) {
+		if before && w.plan.Calm && !w.excused(exCutOff, w.cutOff(p.i)) && !w.excused(exHandedLate, after.late || errors.Is(err, ErrExpired)) {
 			w.violated("adopt: %v was not handed over, although nothing goes wrong: %v", g, err)
 		}
 		if !errors.Is(err, ErrLost) || !errors.Is(after.cause, ErrLost) {
@@ -234,15 +281,17 @@ func (w *simWorld) checkHandedOver(g *simGrant, err error, before bool, after si
 		}
 		return
 	}
-	ticket, lasting := w.ticket(g), 0
+	ticket, lasting, evicted := w.ticket(g), 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
 		if ticket != "" && n.had(g.key, ticket, 0, g.handedAt) {
 			lasting++
+		} else if n.hadEvicted(g.key, ticket) {
+			evicted++
 		}
 		n.mu.Unlock()
 	}
-	if lasting < p.rl.quorum {
+	if lasting < p.rl.quorum && !w.excused(exEvicted, lasting+evicted >= p.rl.quorum) {
 		w.violated("adopt: %v was handed over, but only %d nodes have the ticket", g, lasting)
 	}
 	if !errors.Is(after.cause, ErrReleased) && !after.spent || after.again != nil {
@@ -306,7 +355,9 @@ func (w *simWorld) heritage(g *simGrant) string {
 
 // heir is the process that goes on with a lock: any that lives to the end, or this one.
 func (c *simClient) heir(op int) *simProcess {
-	living := slices.DeleteFunc(slices.Clone(c.w.procs), func(p *simProcess) bool { return p.killedAt != never || len(p.asleep) > 0 })
+	living := slices.DeleteFunc(slices.Clone(c.w.procs), func(p *simProcess) bool {
+		return p.killedAt != never || len(p.asleep) > 0 || p.closedAt() != never || p.closes() && !p.closesDuring("an Adopt")
+	})
 	if len(living) == 0 {
 		return c.p
 	}
@@ -317,6 +368,7 @@ func (c *simClient) heir(op int) *simProcess {
 func (c *simClient) adopts(ctx context.Context, g *simGrant, token string, op int) *simGrant {
 	w, p := c.w, c.heir(op)
 	m := p.rl.Mutex(g.key, c.adoptOptions()...)
+	p.begins("an Adopt", uint64(c.i))
 	call := w.t()
 	dying, stop, ends := ctx, func() {}, never
 	if c.roll(op, 89)%6 == 0 {
@@ -330,6 +382,7 @@ func (c *simClient) adopts(ctx context.Context, g *simGrant, token string, op in
 		w.checkNotHeld(p, g, w.heritage(g), call)
 	}
 	if err != nil {
+		w.cameToAnEnd(p, "an Adopt", call, err)
 		c.adoptFailed(err)
 		return nil
 	}
@@ -342,7 +395,7 @@ func (c *simClient) adopts(ctx context.Context, g *simGrant, token string, op in
 
 func (c *simClient) adoptFailed(err error) {
 	known := false
-	for _, e := range []error{ErrNotHeld, ErrNoQuorum, ErrExpired, context.Canceled} {
+	for _, e := range []error{ErrNotHeld, ErrNoQuorum, ErrExpired, ErrClosed, context.Canceled} {
 		known = known || errors.Is(err, e)
 	}
 	if !known || errors.Is(err, ErrHeld) {
@@ -395,7 +448,7 @@ func (p *simPlan) drawLease(r *rand.Rand) {
 	p.Strict, p.HandOvers, p.RestartGuard = false, r.IntN(2) == 0, 0
 	if r.IntN(2) == 0 {
 		p.RestartGuard = in(p.TTL, 3*p.TTL)
-		p.Mixed = r.IntN(2) == 0
+		p.Mixed = r.IntN(8) > 0
 	}
 	period := max(p.TTL, p.RestartGuard)
 	if p.Fenced[0] {
@@ -477,7 +530,7 @@ func (p *simPlan) drawMinHold() {
 // minHold is the option that this use has, if any.
 func (c *simClient) minHold(op int) (opts []LockOption) {
 	p := c.w.plan
-	if p.MinHold > 0 && (len(p.Kinds) == 0 || p.Kinds[c.plan.Key] == 0) && c.roll(op, 95)%2 == 0 {
+	if p.MinHold > 0 && p.kind(fmt.Sprint("k", c.plan.Key)) == 0 && c.roll(op, 95)%2 == 0 {
 		opts = append(opts, WithMinHold(p.MinHold))
 	}
 	return opts
@@ -496,6 +549,23 @@ func (w *simWorld) keeps(g *simGrant) bool {
 		w.leaves(g, max(d, w.plan.TTL))
 	}
 	return g.keeps
+}
+
+// evictedKept reports whether evictions took a lock that is kept from the nodes without which no majority
+// has it.
+func (w *simWorld) evictedKept(g *simGrant, at int64) bool {
+	left, evicted := 0, 0
+	for _, n := range w.nodes {
+		switch {
+		case g.kept != "" && n.had(g.key, g.kept, 0, at):
+			left++
+		case slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool {
+			return (h.value == g.kept || h.value == g.value) && h.evicted && g.call <= h.to && h.to <= at
+		}):
+			evicted++
+		}
+	}
+	return left < g.proc.rl.quorum && left+evicted >= g.proc.rl.quorum
 }
 
 // keptUnder notes the value to which the key of a lock goes that is kept or handed over.
@@ -524,7 +594,7 @@ func (w *simWorld) checkMinHold(g *simGrant, grants []*simGrant) {
 	}
 	until := g.ret + g.proc.mono.lasts(int64(g.lock.terms.minHold)) - simMoment
 	for _, o := range grants {
-		if o.ret > g.relCalled && o.ret < until {
+		if o.ret > g.relCalled && o.ret < until && !w.excused(exEvicted, w.evictedKept(g, o.ret)) {
 			w.violated("min hold: %v, although %v was to be kept until %.6f ms", o, g, ms(until))
 		}
 	}

@@ -3,7 +3,6 @@ package redlock
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -28,6 +27,8 @@ import (
 //	O6  What was taken back is not listed.
 //	O7  A newcomer does not pass the door.
 //	O8  Nobody stands in the queue who has gone.
+//	O9  No waiter that has gone keeps a door shut, and none that waits first in the queue lets it open.
+//	O10 All that wait in a queue that is lost are in it again within a few reservations.
 
 // simLine is what a node has of a key's queue at one moment.
 type simLine struct {
@@ -77,7 +78,10 @@ func (n *simNode) beside(key string) simBeside {
 // lineOf looks at a key's queue; the caller holds mu.
 func (n *simNode) lineOf(key string) (l simLine) {
 	s := n.store
-	l.lock, _, _ = s.Text(key)
+	var err error
+	if l.lock, _, err = s.Text(key); err != nil {
+		l.lock = foreignLock
+	}
 	beside := n.beside(key)
 	l.door = s.Get(beside.door) != nil
 	if k := s.Get(beside.shared); k != nil && l.lock == fakenode.Marker {
@@ -92,12 +96,16 @@ func (n *simNode) lineOf(key string) (l simLine) {
 	if k == nil {
 		return l
 	}
-	told := make(map[string]int64)
+	var told map[string]int64
+	l.entries = make([]simEntry, 0, len(k.Zset))
 	for m, score := range k.Zset {
 		switch mark, member, _ := strings.Cut(m, " "); {
 		case score >= 0:
 			l.entries = append(l.entries, parseSimEntry(m, int64(score)))
 		case mark == "woken":
+			if told == nil {
+				told = make(map[string]int64)
+			}
 			told[member] = -int64(score)
 		case m == "told":
 			l.cursor = -int64(score)
@@ -142,23 +150,33 @@ func serves(r *protocol.Request, before simLine) bool {
 func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 	n.checkGone(r.Key, before)
 	after := n.lineOf(r.Key)
+	n.checkDoor(r, before, after)
 	if len(after.entries)+len(after.holders) == 0 {
 		return // every rule is about one of them
 	}
-	was := make(map[string]simEntry)
+	var was map[string]bool // those that were told before
 	for _, e := range before.entries {
-		was[e.member] = e
+		if e.told > 0 {
+			if was == nil {
+				was = make(map[string]bool)
+			}
+			was[e.member] = true
+		}
 	}
 	bad := func(format string, args ...any) {
 		n.w.violated(format+"; %s of %.6s on node %d", append(args, r.Op, r.Value, n.i)...)
 	}
 	now := n.store.Micros()
 	var untold *simEntry // the first
-	begins := !slices.ContainsFunc(slices.Collect(maps.Keys(before.holders)), func(v string) bool {
+	begins := true
+	// One that is released by force is listed again if it has its turn still: that is known, see safety.md.
+	force := r.Script == protocol.ForceScript
+	for v := range before.holders {
 		_, still := after.holders[v]
-		return still
-	})
-	fresh, pending := 0, 0
+		begins = begins && (!still || force && strings.HasPrefix(v, r.Value))
+	}
+	begins = begins || force && before.lock != fakenode.Marker
+	fresh, again, pending := 0, 0, 0
 	for i := range after.entries {
 		e := &after.entries[i]
 		_, listed := after.holders[e.value]
@@ -168,16 +186,20 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 		if e.told > 0 {
 			pending++
 		}
+		if _, before := before.holders[e.value]; e.told > 0 && was[e.member] && listed && !before && e.value != r.Value {
+			again++ // its place in the list was evicted, and a script lets it in as it does the next
+		}
 		if e.arrival < after.cursor && (e.told == 0 || !e.shares) {
 			bad("O2: %.6s came at %d, before the cursor %d, and was not told", e.value, e.arrival, after.cursor)
 		}
 		// A clock that was set back since makes a turn that is over look as if it were to come.
 		told := e.told - n.setBackBetween(n.toldAt[e.value], n.w.t()+1)/int64(time.Microsecond)
 		n.w.excused(exToldBack, e.shares && e.told > now && told <= now && !listed)
-		if e.shares && told > now && !listed && !n.w.excused(exStruck, n.w.hasLock(e.value)) && !n.w.excused(exOtherName, n.otherNames()) {
+		if e.shares && told > now && !listed && !n.w.excused(exStruck, n.w.hasLock(e.value)) && !n.w.excused(exOtherName, n.otherNames()) &&
+			!n.w.excused(exTurnEvicted, n.hadEvicted(r.Key, e.value)) && !n.w.excused(exForcedOff, n.forcedOff(r.Key, e.value)) {
 			bad("O3: %.6s was told and is not listed", e.value)
 		}
-		if e.told > 0 && was[e.member].told == 0 {
+		if e.told > 0 && !was[e.member] {
 			fresh++
 			n.w.reached("a reader or permit is told in its turn", e.shares)
 			n.toldAt[e.value] = n.w.t()
@@ -199,12 +221,18 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 			looks++
 		}
 	}
-	if untold != nil && serves(r, before) && fresh < most && pending < fakenode.AtOnce && looks < 2*most {
+	// One whose place in the list was evicted, or taken by force, stands before it, and may not be one of so many.
+	ahead := slices.ContainsFunc(after.entries, func(e simEntry) bool {
+		_, listed := after.holders[e.value]
+		return untold != nil && e.arrival < untold.arrival && e.told > now && e.limit > 0 && int64(len(after.holders)) >= e.limit && !listed && (n.hadEvicted(r.Key, e.value) || n.forcedOff(r.Key, e.value))
+	})
+	unlisted := untold != nil && untold.shares && n.store.Typ(n.beside(r.Key).shared) == foreignType // it cannot be
+	if untold != nil && serves(r, before) && fresh+again < most && pending < fakenode.AtOnce && looks < 2*most {
 		room := len(after.holders)
 		switch {
-		case after.lock == "":
+		case after.lock == "" && !n.w.excused(exForeignList, unlisted):
 			bad("O1: the lock is free, and %.6s waits", untold.value)
-		case after.lock == fakenode.Marker && untold.shares && (untold.limit == 0 || int64(room) < untold.limit) && !n.w.excused(exGhost, ghost):
+		case after.lock == fakenode.Marker && untold.shares && (untold.limit == 0 || int64(room) < untold.limit) && !unlisted && !n.w.excused(exGhost, ghost) && !n.w.excused(exEvictedAhead, ahead):
 			bad("O1: %.6s waits, and only %d share the lock", untold.value, room)
 		}
 	}
@@ -238,10 +266,22 @@ func (n *simNode) checkGone(key string, l simLine) {
 		if since == never || now-since <= limit {
 			continue
 		}
-		if since = n.reachable(by, since, limit); now-since > limit {
+		if since = n.leftByClose(by, since, limit); since != never && now-since > limit && !w.excused(exForeignLock, n.foreignSince(key, w.placeOf(e.value).came)) {
 			w.violated("O8: %.6s of process %d stands in the queue of %s on node %d, has gone, and could have left since %.6f ms", e.value, by.i, key, n.i, ms(since))
 		}
 	}
+}
+
+// foreignSince reports whether others have kept something under the lock's name at some time since then. The
+// release of a waiter that leaves meanwhile fails, with what time does not mend, so it is not sent again.
+func (n *simNode) foreignSince(key string, since int64) bool {
+	return slices.ContainsFunc(n.holds[key], func(h *simHold) bool { return h.value == foreignLock && h.to > since })
+}
+
+func (w *simWorld) placeOf(value string) simPlace {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.places[value]
 }
 
 // checkAllGone is O8 when everybody has gone.
@@ -275,7 +315,7 @@ func (w *simWorld) wentAt(key string, e simEntry) (since int64, by *simProcess) 
 		if w.excused(exStoppedEntry, g.stopped) {
 			return never, nil
 		}
-		since = max(since, g.relCalled)
+		since = max(since, g.proc.givesUp(g.relCalled))
 	}
 	if since < 0 {
 		return never, nil
@@ -292,11 +332,21 @@ func (w *simWorld) hasLock(value string) bool {
 	return w.byToken[token] != nil || slices.ContainsFunc(w.parts, func(p *simPart) bool { return p.token == token })
 }
 
+// hadEvicted reports whether the node evicted a value, or the list that had it.
+func (n *simNode) hadEvicted(key, value string) bool {
+	return slices.ContainsFunc(n.holds[key], func(h *simHold) bool { return h.value == value && h.evicted })
+}
+
 // otherNames reports whether another node's name leads to this node's server at some time. A waiter may
 // have come to its queue by that name. A release that comes by its own name, to which no join was sent,
 // takes it from the list and not from the queue.
 func (n *simNode) otherNames() bool {
 	return slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool { return f.Kind == faultTwin && f.To == n.i })
+}
+
+// forcedOff reports whether ForceRelease took a value from the list. The caller holds mu.
+func (n *simNode) forcedOff(key, value string) bool {
+	return slices.ContainsFunc(n.holds[key], func(h *simHold) bool { return h.value == value && h.forced })
 }
 
 // otherServers reports whether the node's name led to another server at some time.
@@ -377,7 +427,7 @@ func (p *simPlan) drawModes(r *rand.Rand) {
 // lock altogether, it has it soon after that one's end.
 func (w *simWorld) checkToldInTime(grants []*simGrant) {
 	limit := 24*int64(w.plan.Delay+w.plan.Jitter) + int64(60*time.Millisecond)
-	if limit > int64(protocol.LeastReservation)/4 || len(w.nodes) < 3 || w.disturbed() || w.setsBack() {
+	if limit > int64(protocol.LeastReservation)/4 || len(w.nodes) < 3 || w.disturbed() || w.setsBack() || w.plan.Deaf > 0 {
 		return
 	}
 	for _, g := range grants {

@@ -38,7 +38,9 @@ type simPlan struct {
 	HandOvers    bool          `json:",omitempty"` // some locks go on in other processes
 	MinHold      time.Duration `json:",omitempty"` // of some locks
 	Mixed        bool          `json:",omitempty"` // locks have different TTLs, up to RestartGuard
+	Longer       bool          `json:",omitempty"` // some extends are for longer than the TTL
 	Contexts     bool          `json:",omitempty"` // clients look at contexts, and theirs end in the middle
+	Calls        []string      `json:",omitempty"` // that clients make, too, see drawCalls
 	Nodes        []simNodePlan
 	Processes    []simProcessPlan
 	Fenced       []bool // by key
@@ -47,6 +49,7 @@ type simPlan struct {
 	// many have each fate.
 	Delay, Jitter time.Duration
 	Slow          int           `json:",omitempty"` // takes up to 1.5 NodeTimeouts more
+	SlowFor       time.Duration `json:",omitempty"` // or up to this
 	Lost          int           `json:",omitempty"` // arrives never, and nobody is told
 	Reset         int           `json:",omitempty"` // the connection breaks, before or after
 	Torn          int           `json:",omitempty"` // the connection breaks, and what was sent arrives within half a NodeTimeout
@@ -89,6 +92,9 @@ type simFault struct {
 	By         time.Duration `json:",omitempty"` // of clocks that are set
 	To         int           `json:",omitempty"` // another node
 	Says       string        `json:",omitempty"` // the error that Node answers; empty: LOADING
+	Key        int           `json:",omitempty"` // of what becomes of a single key: the lock's
+	Of         string        `json:",omitempty"` // and which of its keys, see ofLock
+	Ever       bool          `json:",omitempty"` // it is never over
 }
 
 const (
@@ -170,6 +176,7 @@ func drawPlan(seed uint64) *simPlan {
 	p.drawSetKinds()
 	p.drawHandOvers()
 	if p.Calm {
+		p.drawDeaf()
 		switch f := (simFault{Kind: faultBack, Node: r.IntN(nodes), Proc: r.IntN(len(p.Processes)), At: in(0, p.Until)}); r.IntN(4) {
 		case 0: // the order must stand it
 			f.By = -in(0, p.TTL)
@@ -188,6 +195,8 @@ func drawPlan(seed uint64) *simPlan {
 				p.Faults = append(p.Faults, f)
 			}
 		}
+		p.drawCalls()
+		p.drawUnheard()
 		return p
 	}
 	if oneIn(3) {
@@ -273,11 +282,25 @@ func drawPlan(seed uint64) *simPlan {
 	p.drawMinHold()
 	p.drawTwins()
 	p.drawContexts()
-	p.drawAhead()
 	p.drawErrors()
 	p.drawStarts()
+	p.drawEvictions()
+	p.drawListEvictions()
+	p.drawForeign()
+	p.drawStale(steady)
+	p.drawRare(steady)
+	p.drawAhead() // not where nodes lose what they have, so after all that have them do so
+	p.drawCalls()
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
 	return p
+}
+
+// drawDeaf has notices be lost in some calm plans: a waiter looks by itself before its turn is over. It
+// has randomness of its own, so that the other plans are what they were.
+func (p *simPlan) drawDeaf() {
+	if r := rand.New(rand.NewPCG(p.Seed, 0xdeaf)); r.IntN(4) == 0 {
+		p.Deaf = 100 + r.IntN(900)
+	}
 }
 
 // simHand is a hand of a clock, as a function of true time since the start of the run.
@@ -329,26 +352,36 @@ func (h *simHand) reach(v, t int64) int64 {
 		}
 		// Within an edge it moves at one rate, or not at all.
 		if h.at(end-1) >= v {
-			lo, hi := t, end-1
-			if guess := t + (v-h.at(t))/1e6*(1e6-h.ppm); guess > lo && guess < hi {
-				if h.at(guess) < v {
-					lo = guess
-				} else {
-					hi = guess
-				}
-			}
-			for lo+1 < hi {
-				if mid := lo + (hi-lo)/2; h.at(mid) >= v {
-					hi = mid
-				} else {
-					lo = mid
-				}
-			}
-			return hi
+			return h.reachWithin(v, t, end)
 		}
 		t = end
 	}
 	return t
+}
+
+// reachWithin is reach where the hand moves at one rate until end, by when it shows v, and does not
+// show v yet.
+func (h *simHand) reachWithin(v, t, end int64) int64 {
+	lo, hi := t, end-1              // hi shows v, and lo does not
+	guess := t + h.lasts(v-h.at(t)) // but for what is rounded
+	for step := int64(1); guess > lo && guess < hi; step *= 2 {
+		if h.at(guess) >= v {
+			hi, guess = guess, guess-step
+		} else {
+			lo, guess = guess, guess+step
+		}
+		if hi-lo <= step {
+			break
+		}
+	}
+	for lo+1 < hi {
+		if mid := lo + (hi-lo)/2; h.at(mid) >= v {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return hi
 }
 
 func TestSimHandReachesWhatItShows(t *testing.T) {
@@ -423,13 +456,24 @@ func drawRegime(seed uint64) *simPlan {
 	case 3, 4:
 		p.Regime = simLong
 		p.drawLong(r)
+		p.drawLongUses()
 	case 5, 6:
 		p.drawModes(r)
 	case 10:
 		p.drawWell(r)
-	case 8, 9:
-		p.Regime = simLease
-		p.drawLease(r)
+		p.drawAway()
+	case 11, 12:
+		p.drawAwayAgain(r)
+		return p
+	case 13:
+		p.drawLostLines(r)
+		return p
+	case 8, 9, 14:
+		if p.Regime = simLease; mix(seed, 'R')%64 == 14 {
+			p.drawAllLose(r)
+		} else {
+			p.drawLease(r)
+		}
 		processes(2+r.IntN(3), make([]simClientPlan, 1+r.IntN(2))...)
 		for i := range p.Processes {
 			for j := range p.Processes[i].Clients {
@@ -438,6 +482,12 @@ func drawRegime(seed uint64) *simPlan {
 		}
 	default:
 		return nil
+	}
+	if p.Regime != simApart && p.Regime != simHurry { // which are about queues that nothing disturbs
+		p.drawEvictions()
+		p.drawListEvictions()
+		p.drawForeign()
+		slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
 	}
 	return p
 }
@@ -471,6 +521,22 @@ func (p *simPlan) drawLong(r *rand.Rand) {
 		})
 	}
 	p.Users = r.IntN(3) == 0
+}
+
+// drawLongUses has some of these plans hand locks over, keep them after their release, share them, or
+// extend them for longer than their TTL. It has randomness of its own, so that the other plans are what
+// they were.
+func (p *simPlan) drawLongUses() {
+	r := rand.New(rand.NewPCG(p.Seed, 0x1075))
+	switch r.IntN(5) {
+	case 0:
+		p.HandOvers = true
+	case 1:
+		p.MinHold = minTTL + time.Duration(r.Int64N(int64(simLongPause)))
+	case 2:
+		p.drawKindsFrom(r)
+	}
+	p.Longer = r.IntN(2) == 0
 }
 
 // waitsOnly reports whether the clients of a plan do nothing but wait, and hold for a moment.
@@ -625,6 +691,27 @@ func (p *simPlan) drawWell(r *rand.Rand) {
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
 }
 
+// drawAway has a minority of the nodes of some of these plans stay away. It has randomness of its own, so
+// that the other plans are what they were.
+func (p *simPlan) drawAway() {
+	r := rand.New(rand.NewPCG(p.Seed, 0xa3a7))
+	n := len(p.Nodes)
+	if r.IntN(2) == 0 {
+		return
+	}
+	for _, node := range r.Perm(n)[:1+r.IntN(n-majority(n))] {
+		away := simFault{Kind: faultCrash, Node: node, At: time.Duration(r.Int64N(int64(p.Until)))}
+		away.For = p.Until + simWellFor + 20*time.Second - away.At
+		p.Faults = append(p.Faults, away)
+	}
+	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
+}
+
+// staysAway reports whether a node of such a plan does.
+func (n *simNode) staysAway() bool {
+	return slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool { return f.Kind == faultCrash && f.Node == n.i && f.For > simWellFor })
+}
+
 // wellFrom is when recovery is over: a node may vote again a TTL after it forgot, and as long after
 // that what is left of the last lock that it had no part in is gone; what lands late does so within
 // two TTLs, and stays for one.
@@ -668,9 +755,10 @@ func (w *simWorld) checkWell(key string, grants []*simGrant) {
 			}
 		}
 	}
-	// A node that still has the last holder's value refuses the next one, which does not need it.
+	// A node that still has the last holder's value refuses the next one, which does not need it. So does
+	// one on which others keep something under the lock's name.
 	for at, n := range without {
-		if all := total[at[0]]; all >= 8 && n > all/2 {
+		if all := total[at[0]]; all >= 8 && n > all/2 && !w.nodes[at[1]].staysAway() && !w.nodes[at[1]].isForEver() {
 			w.violated("well: node %d had no part in %d of %d locks of process %d on %s", at[1], n, all, at[0], key)
 		}
 	}
@@ -717,7 +805,9 @@ func (p *simPlan) drawAhead() {
 	if r.IntN(3) > 0 || p.Strict || n < 3 || p.HandOvers || p.MinHold > 0 {
 		return
 	}
-	restarts := func(f simFault) bool { return f.losesAt() > 0 || f.Kind == faultCrash || f.Kind == faultTwin }
+	restarts := func(f simFault) bool {
+		return f.losesAt() > 0 || f.Kind == faultCrash || f.Kind == faultStale || f.Kind == faultTwin
+	}
 	if slices.Contains(p.Fenced, true) && slices.ContainsFunc(p.Faults, restarts) {
 		return
 	}
@@ -734,65 +824,80 @@ func (p *simPlan) drawAhead() {
 	}
 }
 
-// cutShort reports whether a value is gone early, since the node's clock jumped after a TTL was set
-// that would have lasted longer. That it was struck later, too, changes nothing: only ends before the
+// cutShort reports whether a value is gone early: it was evicted, or the node's clock jumped after a TTL
+// was set that would have lasted longer. That it was struck later, too, changes nothing: only ends before the
 // release are looked at.
 func (n *simNode) cutShort(h *simHold) bool {
-	return slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool {
+	return h.evicted || slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool {
 		return f.Kind == faultAhead && f.Node == n.i && h.from < int64(f.At) && int64(f.At) <= h.to && h.to < h.whole
 	})
 }
 
 // brokenBy is when, from the call to a time, a key was gone early on a node without which no majority
-// had the lock; never if none was. From then on nothing is promised: a node whose clock jumped counts
-// among those that fail.
-func (w *simWorld) brokenBy(g *simGrant, before int64) int64 {
-	at := never
+// had the lock, and the excuse's name; never if none was. From then on nothing is promised: a node whose
+// clock jumped, or that evicted the key, counts among those that fail.
+func (w *simWorld) brokenBy(g *simGrant, before int64) (at int64, why string) {
+	at = never
 	for _, n := range w.nodes {
 		for _, h := range n.holds[g.key] {
 			if h.value != g.value || h.to < g.call || h.to > before {
 				continue
 			}
-			t, left, short := max(h.to, g.ret), 0, 0
+			t, left, jumped, evicted := max(h.to, g.ret), 0, 0, 0
 			for _, o := range w.nodes {
-				switch {
-				case o.had(g.key, g.value, g.number, t):
+				if o.had(g.key, g.value, g.number, t) {
 					left++
-				case slices.ContainsFunc(o.holds[g.key], func(c *simHold) bool { return c.value == g.value && c.to <= t && o.cutShort(c) }):
-					short++
+					continue
+				}
+				i := slices.IndexFunc(o.holds[g.key], func(c *simHold) bool {
+					return c.value == g.value && c.number == g.number && c.to <= t && o.cutShort(c)
+				})
+				switch {
+				case i < 0:
+				case o.holds[g.key][i].evicted:
+					evicted++
+				default:
+					jumped++
 				}
 			}
-			w.reached("a clock that jumps forward takes a key of a lock", short > 0)
-			if left < g.proc.rl.quorum && left+short >= g.proc.rl.quorum {
-				at = min(at, t)
+			stands := left >= g.proc.rl.quorum
+			w.reached("a clock that jumps forward takes a key of a lock", jumped > 0)
+			w.reached("an evicted key is one of a lock", evicted > 0)
+			w.reached("a lock stands although a clock jumped forward", jumped > 0 && stands)
+			w.reached("a lock stands although a key of it was evicted", evicted > 0 && stands)
+			if !stands && left+jumped+evicted >= g.proc.rl.quorum && t < at {
+				if at, why = t, exJump; evicted > 0 {
+					why = exEvicted
+				}
 			}
-			w.reached("a lock stands although a clock jumped forward", short > 0 && left >= g.proc.rl.quorum)
 		}
 	}
-	return at
+	return at, why
 }
 
-// checkJumps ends claims of locks that a clock took from more than the nodes that they could miss.
-func (w *simWorld) checkJumps() {
-	if !slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultAhead }) {
+// checkBroken ends claims of locks that clocks, or evictions, took from more than the nodes that they
+// could miss.
+func (w *simWorld) checkBroken() {
+	if !slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultAhead || f.Kind == faultEvict }) {
 		return
 	}
 	for _, g := range w.grants {
 		end := g.end()
-		if at := w.brokenBy(g, end-1); at < end {
-			w.excused(exJump, true)
-			g.brokenAt = max(at, g.ret)
+		if at, why := w.brokenBy(g, end-1); at < end {
+			w.excused(why, true)
+			g.brokenAt, g.brokenWhy = max(at, g.ret), why
 		}
 	}
 }
 
 // brokenNow is brokenBy while the run goes on.
-func (w *simWorld) brokenNow(g *simGrant) bool {
+func (w *simWorld) brokenNow(g *simGrant) (broken bool) {
 	for _, n := range w.nodes {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 	}
-	return w.brokenBy(g, w.t()) < never
+	at, why := w.brokenBy(g, w.t())
+	return w.excused(why, at < never)
 }
 
 // Errors of servers that live, with Redis' own texts.
@@ -817,7 +922,7 @@ func (p *simPlan) drawStarts() {
 	}
 	lose := make(map[int]bool)
 	for _, f := range p.Faults {
-		if f.losesAt() > 0 && f.Kind != faultForget {
+		if f.losesAt() > 0 && !f.restarts() {
 			lose[f.Node] = true
 			if f.losesAt() < int64(2500*time.Millisecond) {
 				return
@@ -835,6 +940,54 @@ func (p *simPlan) drawStarts() {
 	of.Start = from + time.Duration(r.Int64N(int64(span)))
 	of.Clients = slices.Clone(of.Clients)
 	p.Processes = append(p.Processes, of)
+}
+
+// drawRare makes some plans such that what is rare in the others happens in them: messages that take
+// nearly as long as a lease, and wall clocks that jump ahead meanwhile, so that grants come too late and
+// parts of sets are lost; and hand-overs, or sets, beside nodes that forget or are down again and again.
+// It has randomness of its own, so that the other plans are what they were.
+func (p *simPlan) drawRare(steady int) {
+	r := rand.New(rand.NewPCG(p.Seed, 0x7a7e))
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	more := func(ops int) {
+		for i := range p.Processes {
+			for range 2 {
+				p.Processes[i].Clients = append(slices.Clip(p.Processes[i].Clients), simClientPlan{Key: r.IntN(len(p.Fenced)), Ops: ops})
+			}
+		}
+	}
+	switch kind := r.IntN(20); {
+	case p.Strict:
+	case kind < 2:
+		p.NodeTimeout, p.Slow, p.Contexts = p.TTL*4/5, 900, true
+		p.SlowFor = p.NodeTimeout / 2
+		for p.Sets = true; len(p.Fenced) < 3; {
+			p.Fenced = append(p.Fenced, false)
+		}
+		more(12)
+		for i := range p.Processes {
+			for at := in(0, p.TTL/2); at < p.Until; at += in(p.TTL/4, p.TTL) {
+				p.Faults = append(p.Faults, simFault{Kind: faultWall, Proc: i, At: at, By: in(p.TTL/4, p.TTL)})
+			}
+		}
+	case kind < 5 && len(p.Nodes) > 2:
+		p.Until, p.RestartGuard, p.Contexts = 16*p.TTL, max(p.RestartGuard, 0), true
+		p.HandOvers = len(p.Kinds) == 0 && r.IntN(4) > 0
+		if p.Sets = !p.HandOvers; p.Sets && len(p.Fenced) < 2 {
+			p.Fenced = append(p.Fenced, false)
+		}
+		more(8)
+		for range 24 {
+			f := simFault{Kind: faultCrash, Node: r.IntN(len(p.Nodes)), At: in(0, p.Until), For: in(p.TTL/4, 2*p.TTL)}
+			if f.Node == steady {
+				continue
+			}
+			if r.IntN(4) > 0 {
+				f.Kind, f.For = faultForget, in(0, p.TTL/8)
+			}
+			p.Faults = append(p.Faults, f)
+		}
+	}
 }
 
 // doesNevertheless reports whether a server that says this error to others carries out a request all the same; nil

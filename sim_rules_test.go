@@ -1,9 +1,11 @@
 package redlock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // Rules about what a process sends, which no key on a node shows.
@@ -66,7 +69,7 @@ func (w *simWorld) checkStopped() {
 	for _, n := range w.nodes {
 		n.mu.Lock()
 		for _, h := range n.stopped {
-			if w.byToken[h.value[:tokenLen]] == nil && h.expire > 0 { // nobody removed it
+			if w.grantOf(h.value) == nil && h.expire > 0 { // nobody removed it
 				w.violated("I5: node %d kept %.6s until %.6f ms, of a script that failed", n.i, h.value, ms(h.to))
 			}
 		}
@@ -91,7 +94,9 @@ type simRepeats struct {
 // examine looks at a batch that is about to leave.
 func (s *simWire) examine(batch []*lane.Call) {
 	p, w := s.p, s.p.w
+	p.examineClosed(s.n.i, batch)
 	t := w.t()
+	p.checkGate()
 	again := 0
 	for _, c := range batch {
 		switch {
@@ -105,7 +110,8 @@ func (s *simWire) examine(batch []*lane.Call) {
 	}
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if _, failing := w.faultAt(t, -1, s.n.i, faultErr); !failing {
+	// Close sends each once more.
+	if _, failing := w.faultAt(t, -1, s.n.i, faultErr); !failing || p.closedAt() != never {
 		s.repeats = simRepeats{}
 		return
 	}
@@ -176,8 +182,8 @@ func (w *simWorld) checkLeftBehind() {
 					w.excused(exForgottenKey, h.forgotten > 0) {
 					continue
 				}
-				since = n.reachable(by, max(since, h.from), limit)
-				if h.to-since > limit {
+				since = n.leftByClose(by, max(since, h.from), limit)
+				if since != never && h.to-since > limit {
 					w.violated("I5: node %d had %.6s of %s until %.6f ms, although it could be reached from %.6f ms on, and %.3f ms is enough",
 						n.i, h.value, key, ms(h.to), ms(since), ms(limit))
 				}
@@ -186,15 +192,51 @@ func (w *simWorld) checkLeftBehind() {
 	}
 }
 
+// checkNumbers: a node that gave a holder another permit than most did is told, and keeps that one from
+// others no longer.
+func (w *simWorld) checkNumbers() {
+	p := w.plan
+	if !p.Strict || p.Slow+p.Torn+p.Reset > 0 {
+		return
+	}
+	limit := w.takesToRelease()
+	for _, n := range w.nodes {
+		for _, key := range sortedKeys(n.holds) {
+			for _, h := range n.holds[key] {
+				g := w.grantOf(h.value)
+				if g == nil || g.permits == 0 || h.number == g.number || g.proc.killedAt != never || h.forgotten > 0 {
+					continue
+				}
+				from := max(g.ret, h.from)
+				w.reached("a node gives a permit another number than most", h.to > from)
+				if h.to-from > limit && n.reachable(g.proc, from-limit, 2*limit) == from-limit {
+					w.violated("I5: node %d listed %v under number %d until %.6f ms, and it has %d", n.i, g, h.number, ms(h.to), g.number)
+				}
+			}
+		}
+	}
+}
+
+// grantOf is the lock whose value that is; nil if it is none that was granted.
+func (w *simWorld) grantOf(value string) *simGrant {
+	if len(value) < tokenLen {
+		return nil
+	}
+	return w.byToken[value[:tokenLen]]
+}
+
 // goodForNothing is from when on nothing wants a value: its lock was released, or its attempt has
 // ended without one; and which process is to see that it goes. Never if that process died, or has
 // not given the lock up.
 func (w *simWorld) goodForNothing(h *simHold) (since int64, by *simProcess) {
+	g := w.grantOf(h.value)
+	if g != nil && g.keeps && h.value == g.kept && g.proc.killedAt == never {
+		return g.ret + int64(g.lock.terms.minHold*102/100+5*time.Millisecond), g.proc
+	}
 	set, sent := w.sentBy[h.value]
 	if !sent {
 		return never, nil
 	}
-	g := w.byToken[h.value[:tokenLen]]
 	if g != nil && g.heir != nil && h.from <= g.heir.relCalled && g.heir.relCalled != never && g.heir.proc.killedAt == never {
 		return g.heir.relCalled, g.heir.proc
 	}
@@ -207,21 +249,26 @@ func (w *simWorld) goodForNothing(h *simHold) (since int64, by *simProcess) {
 		case w.excused(exForTheHeir, given && h.value == g.ticket && g.handErr == nil && h.from <= g.handedAt):
 			return never, by // it is there for whoever adopts it
 		case given:
-			return g.handedAt, by
+			return by.givesUp(g.handedAt), by // what is held at Close stays
 		case g.leftUntil != 0 || g.abandoned || g.keeps:
 			return never, by
 		}
-		return g.relCalled, by
+		return by.givesUp(g.relCalled), by
 	}
 	if i := slices.IndexFunc(w.parts, func(p *simPart) bool { return p.token == h.value[:tokenLen] }); i >= 0 {
 		return w.parts[i].to, by
 	}
-	return set.at + int64(3*w.plan.NodeTimeout), by
+	return min(set.at+int64(3*w.plan.NodeTimeout), max(set.at, by.closedAt())), by
 }
 
 // reachable is the first time from t on at which nothing keeps the process and the node apart for
 // as long as limit.
 func (n *simNode) reachable(p *simProcess, t, limit int64) int64 {
+	return n.reachableBut(p, t, limit, func(simFault) bool { return false })
+}
+
+// reachableBut is reachable, but for faults that do not count.
+func (n *simNode) reachableBut(p *simProcess, t, limit int64, but func(simFault) bool) int64 {
 	w := n.w
 	if w.plan.Slow+w.plan.Torn+w.plan.Reset+w.plan.Late+w.plan.Lost+w.plan.Twice > 0 {
 		w.excused(exAstray, t < int64(w.plan.Until))
@@ -232,10 +279,18 @@ func (n *simNode) reachable(p *simProcess, t, limit int64) int64 {
 		for _, f := range w.plan.Faults {
 			from, to := int64(f.At), int64(f.At+f.For)
 			switch f.Kind {
+			case faultEvict, faultForeign, faultUnheard: // it keeps nothing apart
+				continue
+			case faultErr, faultCrash:
+				if f.Node != n.i || but(f) {
+					continue
+				}
 			case faultPause, faultSuspend, faultWall:
 				if f.Proc != p.i {
 					continue
 				}
+			case faultClose: // see leftByClose
+				continue
 			case faultCut, faultCutOut, faultCutBack:
 				if f.Proc != p.i || f.Node != n.i {
 					continue
@@ -322,7 +377,8 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 }
 
 // checkRanOut: a lock that is renewed does not run out while a majority of nodes has it and can be
-// reached, since it was confirmed last, or for as long as it takes to try again.
+// reached, since it was confirmed last, or for as long as it takes to try again. A node on which others
+// use the name of the list of holders cannot go on with a lock that is shared now.
 func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 	p, l := g.proc, g.lock
 	if !g.renewed || l.terms.maxHold > 0 || p.setsWall() || w.plan.Rate > 0 || p.rl.life.closed() {
@@ -342,7 +398,7 @@ func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 	there, silent, elsewhere := 0, 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		had := n.keptFrom(g, from, last.until)
+		had := n.keptFrom(g, from, last.until) && (g.downgrade == never || !n.isOthers("{"+g.key+"}:shared"))
 		n.mu.Unlock()
 		if had && n.reachable(p, from, last.until-from) == from {
 			there++
@@ -399,7 +455,7 @@ func (w *simWorld) checkByWhoseHand(g *simGrant) {
 	if g.told.at == 0 || g.told.at >= g.proc.killedAt || w.excused(exKeptByHand, g.keeps || g.handedAt != 0) {
 		return
 	}
-	ours, clean := 0, 0
+	ours, clean, doubled := 0, 0, 0
 	for _, n := range w.nodes {
 		there, removed := false, false
 		for _, h := range n.holds[g.key] {
@@ -412,15 +468,270 @@ func (w *simWorld) checkByWhoseHand(g *simGrant) {
 			ours++
 		case !there:
 			clean++
+		case w.cameAgain(n, g):
+			doubled++
 		}
 	}
 	quorum := g.proc.rl.quorum
 	switch {
-	case g.told.err == nil && ours < quorum && !w.excused(exNeverHad, ours+clean >= quorum):
+	case g.told.err == nil && ours < quorum && !w.excused(exNeverHad, ours+clean >= quorum) && !w.excused(exDoubled, ours+clean+doubled >= quorum):
 		w.violated("I6: the release of %v is confirmed, but only %d nodes removed it because of it, and %d never had it", g, ours, clean)
 	case errors.Is(g.told.err, ErrNotHeld) && ours >= quorum:
 		w.violated("I6: the release of %v says that it was not held, but %d nodes removed it because of it", g, ours)
 	}
+}
+
+// cameAgain reports whether the network may have delivered a SET again that the node had refused.
+func (w *simWorld) cameAgain(n *simNode, g *simGrant) bool {
+	return w.plan.Twice > 0 && w.sets[simSent{n.i, g.value}] == heardRefused
+}
+
+// checkRenewedInTime: a lock that is renewed is extended when a third of its TTL is over, by the clock of
+// its process: since it was granted, or since the renewal before has ended; and sooner after one that
+// failed. The next one begins, or is not needed any more, at that time; late: it may be under way.
+func (w *simWorld) checkRenewedInTime(g *simGrant, at int64, late time.Duration) {
+	l, p := g.lock, g.proc
+	l.mu.Lock()
+	renews := l.renews
+	l.mu.Unlock()
+	if !renews || p.rl.life.closed() || w.dead(p) {
+		return
+	}
+	if most := l.terms.maxHold; most > 0 {
+		at = min(at, l.grantedAt.Mono+int64(most), p.mono.at(g.mostUntil)) // which is over by the wall clock, too
+	}
+	since, wait := l.grantedAt.Mono, l.terms.TTL/3
+	if before, ok := w.renewals.of(g.value[:tokenLen]); ok {
+		if since = before.ended; before.failed {
+			wait = l.terms.TTL / 15
+		}
+	}
+	limit := int64((wait+late)*102/100) + simMoment + 8*int64(w.plan.Delay+w.plan.Jitter) // as for any call
+	slept, t := int64(0), w.t()
+	for _, f := range p.asleep {
+		if int64(f.At) <= t && int64(f.At+f.For) >= t-(p.Now().Mono-since)-int64(f.For) {
+			slept += int64(f.For) + simMoment
+		}
+	}
+	if took := at - since; took > limit && !w.excused(exRenewerSlept, took <= limit+slept) {
+		w.violated("renewal: %v was not renewed for %.3f ms, %.3f ms is enough", g, ms(took), ms(limit))
+	}
+}
+
+// renewed looks at a renewal that has ended; g is nil for a lock of a set that is not complete yet.
+func (p *simProcess) renewed(g *simGrant, i ExtendInfo) {
+	now := p.Now().Mono
+	if g != nil {
+		p.w.checkRenewedInTime(g, now-int64(i.Elapsed), 0)
+	}
+	p.w.renewals.note(i.Token, simRenewal{now, i.Err != nil})
+}
+
+// lastEnd is the end of validity that was promised last.
+func (g *simGrant) lastEnd() tick.Instant {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.promises[len(g.promises)-1].told
+}
+
+// simRenewal is when the last renewal of a lock ended, by the clock of its process.
+type simRenewal struct {
+	ended  int64
+	failed bool
+}
+
+// simRenewals is that of each token.
+type simRenewals struct {
+	mu   sync.Mutex
+	last map[string]simRenewal
+}
+
+func (r *simRenewals) of(token string) (simRenewal, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last, ok := r.last[token]
+	return last, ok
+}
+
+func (r *simRenewals) note(token string, last simRenewal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last == nil {
+		r.last = make(map[string]simRenewal)
+	}
+	r.last[token] = last
+}
+
+// checkDoTells: Do says that the lock was lost while its function ran, or that its release found it
+// lost; and says so of no other lock.
+func (w *simWorld) checkDoTells(g *simGrant, err error) {
+	if w.dead(g.proc) {
+		return
+	}
+	w.mu.Lock()
+	lost, found := g.lostAt, errors.Is(g.told.err, ErrNotHeld)
+	w.mu.Unlock()
+	switch says := errors.Is(err, ErrLost); {
+	case !says && (found || lost < g.relCalled):
+		w.violated("loss: Do does not say that %v was lost: %v", g, err)
+	case says && !found && lost == never:
+		w.violated("loss: Do says that %v was lost, and it was not: %v", g, err)
+	}
+}
+
+// checkHandedInTime: a lock of which the validity was over before the nodes had answered is not handed
+// over: others may have had it in between.
+func (w *simWorld) checkHandedInTime(g *simGrant, end tick.Instant, err error) {
+	if err == nil && isOver(end.Add(time.Duration(simMoment)), g.proc.Now()) && !w.dead(g.proc) {
+		w.violated("adopt: %v was handed over when its validity was over", g)
+	}
+}
+
+// checkValidity: a lock that is over by either clock of its process is not valid, and not held for what is
+// called under it.
+func (w *simWorld) checkValidity(g *simGrant) {
+	now := g.proc.Now()
+	g.lock.mu.Lock()
+	until := g.lock.until
+	g.lock.mu.Unlock()
+	_, held := Held(withHeld(context.Background(), g.lock), g.key)
+	if left := g.lock.Validity(); !w.dead(g.proc) {
+		w.checkValid(g, isOver(until, now), left, held)
+	}
+}
+
+func (w *simWorld) checkValid(g *simGrant, over bool, left time.Duration, held bool) {
+	if over && (left > 0 || held) {
+		w.violated("R7: %v is over, and valid for %v, and held: %v", g, left, held)
+	}
+}
+
+// checkGaveUp: an acquire that waits gives up by itself only if so many nodes say what time does not
+// mend that no quorum is left.
+func (c *simClient) checkGaveUp(ctx context.Context, m *Mutex, err error) {
+	w, p := c.w, c.p
+	if err == nil || ctx.Err() != nil || w.dead(p) || p.rl.life.closed() || errors.Is(err, ErrDuplicateNode) {
+		return
+	}
+	if m.terms.maxWait > 0 && errors.Is(err, context.DeadlineExceeded) {
+		return // see gaveUp
+	}
+	lasting := lastingAnswers(err)
+	if need := len(w.nodes) - p.rl.quorum + 1; lasting < need || !errors.Is(err, ErrNoQuorum) && !errors.Is(err, ErrHeld) {
+		w.violated("I6: client %d.%d gave up, although only %d nodes said what time does not mend: %v", p.i, c.i, lasting, err)
+	}
+}
+
+// lastingAnswers counts the nodes that say what time does not mend.
+func lastingAnswers(err error) (n int) {
+	if q := (*QuorumError)(nil); errors.As(err, &q) {
+		for _, o := range q.Outcomes {
+			if o.Err != nil && slices.ContainsFunc(simLasting, func(s string) bool { return strings.Contains(o.Err.Error(), s) }) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// simLasting is what answers say that time does not mend: no or wrong credentials, missing rights, a
+// key that holds something else, and a node of a cluster.
+var simLasting = []string{"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "BADFENCE", "MOVED", "CROSSSLOT", "CLUSTERDOWN", "which is no lock"}
+
+// checkFenceOfTime: a fencing token is about the time of the grant, by the servers' clocks, of which
+// some may have been ahead before; whatever the clock of the client says.
+func (w *simWorld) checkFenceOfTime(g *simGrant) {
+	const second = int64(time.Second / time.Microsecond)
+	least, most := int64(math.MaxInt64), int64(0)
+	for _, n := range w.nodes {
+		for _, t := range []int64{g.call, g.ret} {
+			shows := n.hand.at(t) / int64(time.Microsecond)
+			least, most = min(least, shows), max(most, shows)
+		}
+		for _, s := range n.hand.steps { // a counter never goes back
+			most = max(most, n.hand.at(min(g.ret, max(s.at-1, 0)))/int64(time.Microsecond))
+			if g.call <= s.at && s.at <= g.ret { // and a clock that is set back shows least just then
+				least = min(least, n.hand.at(s.at)/int64(time.Microsecond))
+			}
+		}
+	}
+	if f := int64(g.fence); f < least-second || f > most+second+5000 {
+		w.violated("fence: %v has token %d, and the clocks of the nodes show %d to %d", g, f, least, most)
+	}
+}
+
+// checkGate: of those that wait at the gate the one with the most time left is the next, and while any
+// do one with a deadline is in the queue, so that a free lock is had.
+func (p *simProcess) checkGate() {
+	qs := p.rl.queues
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for _, k := range qs.byKey {
+		if len(k.gate.parked) == 0 {
+			continue
+		}
+		p.w.reached("a waiter is kept at the gate", true)
+		next := k.gate.parked[0]
+		if k.gate.inside == 0 {
+			p.w.violated("gate: %d wait at the gate of %s in process %d, and none with a deadline is in the queue", len(k.gate.parked), k.key, p.i)
+		}
+		if slices.ContainsFunc(k.gate.parked, func(w *waiter) bool { return w.end.After(next.end) }) {
+			p.w.violated("gate: the next of process %d for %s is one with less time than others", p.i, k.key)
+		}
+	}
+}
+
+// simDoor is who shut the door of a lock on a node last.
+type simDoor struct{ value string }
+
+// checkDoor: a newcomer is not kept out by a waiter that has gone, and does not pass one that is first in
+// the queue and has shut the door. The caller holds mu.
+func (n *simNode) checkDoor(r *protocol.Request, before, after simLine) {
+	w := n.w
+	if r.Op != protocol.OpAcquireShared || r.Queue != nil {
+		return
+	}
+	door, shut := n.doors[r.Key]
+	_, had := before.holders[r.Value]
+	_, has := after.holders[r.Value]
+	switch {
+	case !shut || had:
+	case before.door && !has:
+		if p := w.plan; p.Slow+p.Torn+p.Reset+p.Late+p.Lost+p.Twice > 0 {
+			return // it is opened once, and else opens by itself
+		}
+		by, since := w.doorman(r.Key, door.value)
+		if by == nil || since == never || by.hasBeenSilenced(n.i, since) {
+			return
+		}
+		limit := int64(w.plan.NodeTimeout+100*time.Millisecond) + 8*int64(w.plan.Delay+w.plan.Jitter)
+		well := max(0, since-limit-int64(2*w.plan.TTL)) // what shuts it may wait in a node that hangs
+		if now := w.t(); now-since > limit && n.reachable(by, since, now-since) == since && n.reachable(by, well, since-well) == well {
+			w.violated("O9: %.6s finds the door of %s on node %d shut by %.6s, which has gone at %.6f ms", r.Value, r.Key, n.i, door.value, ms(since))
+		}
+	case !before.door && has && w.plan.Calm && !w.disturbed():
+		if len(before.entries) > 0 && before.entries[0].value == door.value {
+			w.violated("O9: %.6s passed %.6s, which is the first that waits for %s on node %d, and had shut the door", r.Value, door.value, r.Key, n.i)
+		}
+	}
+}
+
+// doorman is the process of a waiter that shut a door, and since when none of its clients wants the
+// lock alone; never if one does, or it died.
+func (w *simWorld) doorman(key, value string) (by *simProcess, since int64) {
+	_, owner, _ := strings.Cut(value, "@process-")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.IndexFunc(w.procs, func(p *simProcess) bool { return fmt.Sprint(p.i) == owner })
+	if i < 0 || w.procs[i].killedAt != never {
+		return nil, never
+	}
+	for _, want := range w.wants[key] {
+		if want.proc == i && want.mode < 0 {
+			since = max(since, want.to)
+		}
+	}
+	return w.procs[i], since
 }
 
 // States that only some seeds come to. Each is counted, so that one that is lost when plans change,
@@ -437,7 +748,7 @@ func (w *simWorld) reached(state string, here bool) {
 func (w *simWorld) down(p *simProcess) (n int) {
 	t := w.t()
 	for i := range w.nodes {
-		_, gone := w.faultAt(t, -1, i, faultHang, faultCrash, faultForget, faultSwap, faultPromote, faultErr, faultResync)
+		_, gone := w.faultAt(t, -1, i, faultHang, faultCrash, faultStale, faultForget, faultSwap, faultPromote, faultErr, faultResync)
 		_, cut := w.faultAt(t, p.i, i, faultCut, faultCutOut, faultCutBack)
 		n += int(fakenode.Truth(gone || cut))
 	}
@@ -488,6 +799,9 @@ func (w *simWorld) planned() {
 	for _, f := range p.Faults {
 		w.reached("fault: "+f.Kind, true)
 	}
+	for _, call := range p.Calls {
+		w.reached("plan: "+call, true)
+	}
 	for _, kind := range p.Kinds {
 		w.reached("plan: semaphores", kind > 0)
 		w.reached("plan: shared locks", kind < 0)
@@ -521,6 +835,23 @@ func notReached(states []simState, seedsOf map[string]int, seeds int) (lost []st
 	return lost
 }
 
+// simLeast is how often, in 10,000 seeds, each state is to be come to; and simRare how often it must be, since
+// numbers of that size vary.
+const simLeast, simRare = 100, 50
+
+// tooRare lists the states that so many seeds came to less often than that, where there are enough of them to say.
+func tooRare(states []simState, uses map[string]int, seeds int) (rare []string) {
+	if seeds < 10_000 {
+		return nil
+	}
+	for _, s := range states {
+		if n := float64(uses[s.name]) * 1e4 / float64(seeds); n < simRare {
+			rare = append(rare, fmt.Sprintf("%s: %.1f times in 10,000 seeds, %d are to be expected", s.name, n, simLeast))
+		}
+	}
+	return rare
+}
+
 // unlisted is what was counted and is in no list.
 func unlisted(seedsOf map[string]int) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(seedsOf)) {
@@ -538,6 +869,13 @@ func stateNames() (names []string) {
 	return names
 }
 
+func TestSimStateThatIsRareIsNoticed(t *testing.T) {
+	states := []simState{{"rare", 10}}
+	require.Empty(t, tooRare(states, nil, 9_999), "too few seeds to say anything")
+	require.Empty(t, tooRare(states, map[string]int{"rare": 100}, 20_000))
+	require.Len(t, tooRare(states, map[string]int{"rare": 99}, 20_000), 1)
+}
+
 func TestSimStateThatIsLostIsNoticed(t *testing.T) {
 	states := []simState{{"rare", 100}, {"frequent", 5000}}
 	require.Empty(t, notReached(states, nil, 20), "too few seeds to say anything")
@@ -549,125 +887,182 @@ func TestSimStateThatIsLostIsNoticed(t *testing.T) {
 
 // simStates is all states that are counted, with what was measured over 20,000 seeds.
 var simStates = []simState{
-	{"a SET is sent again to a node that refused", 2156.5},
-	{"a context ends by a loss", 936},
-	{"a clock that jumps forward takes a key of a lock", 162},
-	{"a context of a set ends by a loss", 33},
-	{"a door is shut", 811.5},
-	{"a fencing counter cannot be raised", 1372},
-	{"a fencing counter is raised", 1367},
-	{"a grant although a node is barred", 2826},
-	{"a grant although as many nodes are barred as may be", 1800},
-	{"a grant comes too late", 5.5},
-	{"a grant of a permit", 799},
-	{"a grant of a shared lock", 674},
-	{"a grant to a process that met a node within a TTL after its loss", 1044},
-	{"a grant to one that waited", 7641},
-	{"a grant with a fencing token", 2796.5},
-	{"a grant with a node down", 2599.5},
-	{"a grant with as many nodes down as may be", 1190.5},
-	{"a key is put back", 3540.5},
-	{"a lock is adopted", 1423.5},
-	{"a lock is adopted after a node forgot it", 29.5},
-	{"a lock is adopted from a holder that stopped", 388.5},
-	{"a lock is adopted while a node is down", 83.5},
-	{"a lock is downgraded", 480},
-	{"a lock is lost", 1896},
-	{"a lock stands although a clock jumped forward", 126},
-	{"a mark is given the present date", 6995},
-	{"a part of a set is lost before the set is complete", 4.5},
-	{"a permit is held beside another", 581.5},
-	{"a reader or permit is told in its turn", 1067},
-	{"a release finds no quorum", 3969},
-	{"a release finds the lock lost", 1968},
-	{"a release is sent again", 1232.5},
-	{"a replica is asked", 847},
-	{"a process starts while others run", 1600},
-	{"a script stops half way", 678},
-	{"a server does not know how to release several locks at once", 1560.5},
-	{"a server may not release several locks at once", 126.5},
-	{"a server answers BUSY", 94},
-	{"a server answers MISCONF", 100},
-	{"a server answers MOVED", 107},
-	{"a server answers NOAUTH", 104},
-	{"a server answers NOREPLICAS", 100},
-	{"a server answers OOM", 100},
-	{"a server that lives forgets its scripts", 715},
-	{"a set is granted", 2322.5},
-	{"a set is granted while a node is down", 266.5},
-	{"a shared grant with a node down", 436},
-	{"an acquire finds no quorum", 3487.5},
-	{"an extend finds no quorum", 4159},
-	{"an extend finds the lock lost", 322},
-	{"an extend is confirmed after Until", 1188.5},
-	{"an extend is given up", 1416},
-	{"an old connection is ended", 6191},
-	{"an old connection may not be ended", 373},
-	{"of several locks to be released at once some are not", 196},
-	{"readers share a lock", 564.5},
-	{"several locks are released at once", 717},
-	{"nodes: 1", 685.5},
-	{"nodes: 2", 700},
-	{"nodes: 3", 2891},
-	{"nodes: 4", 728.5},
-	{"nodes: 5", 3582},
-	{"nodes: 6", 683},
-	{"nodes: 7", 730},
-	{"plan: apart", 161.5},
-	{"plan: calm", 1301.5},
-	{"plan: contexts", 2374.5},
-	{"plan: crowd", 146},
-	{"plan: deaf", 3659.5},
-	{"plan: hand-overs", 2890.5},
-	{"plan: hurry", 171.5},
-	{"plan: late", 2689},
-	{"plan: lease", 310.5},
-	{"plan: long", 323.5},
-	{"plan: lost", 1824},
-	{"plan: min hold", 1171.5},
-	{"plan: mixed TTLs", 83.5},
-	{"plan: modes", 291},
-	{"plan: native deletes", 2455},
-	{"plan: no connection ids", 452.5},
-	{"plan: no kills", 434},
-	{"plan: nobody may publish", 422},
-	{"plan: own names", 1623.5},
-	{"plan: releases one by one", 2053.5},
-	{"plan: reset", 2548},
-	{"plan: semaphores", 1898},
-	{"plan: sets", 2699},
-	{"plan: sets of all modes", 1348.5},
-	{"plan: shared locks", 1644},
-	{"plan: slow", 3768.5},
-	{"plan: strict with faults", 2192},
-	{"plan: ties", 315},
-	{"plan: torn", 2524.5},
-	{"plan: torn for long", 902.5},
-	{"plan: twice", 1843},
-	{"plan: users' clients", 2570},
-	{"plan: well", 158},
-	{"plan: young nodes", 802},
-	{"fault: ahead", 438},
-	{"fault: back", 1055.5},
-	{"fault: crash", 1057},
-	{"fault: cut", 2877},
-	{"fault: cutback", 1385.5},
-	{"fault: cutout", 1462.5},
-	{"fault: error", 1503},
-	{"fault: flush", 1049},
-	{"fault: forget", 2652},
-	{"fault: half", 1094},
-	{"fault: hang", 3226},
-	{"fault: kill", 1537},
-	{"fault: mute", 2307},
-	{"fault: pause", 3448},
-	{"fault: promote", 955},
-	{"fault: resync", 979},
-	{"fault: scripts", 779},
-	{"fault: suspend", 1998},
-	{"fault: swap", 951.5},
-	{"fault: twin", 290},
-	{"fault: wall", 1998},
+	{"a SET is sent again to a node that refused", 2426.5},
+	{"a context ends by a loss", 1732.5},
+	{"a clock that jumps forward takes a key of a lock", 111},
+	{"a context of a set ends by a loss", 172},
+	{"a door is shut", 1495},
+	{"a fencing counter cannot be raised", 1322.5},
+	{"a node gives a permit another number than most", 98.5},
+	{"a waiter is kept at the gate", 287.5},
+	{"a fencing counter is raised", 1312},
+	{"a grant although a node is barred", 3090},
+	{"a grant although as many nodes are barred as may be", 2110.5},
+	{"a grant comes too late", 137.5},
+	{"a grant of a permit", 1845.5},
+	{"a grant of a shared lock", 1485.5},
+	{"a grant to a process that met a node within a TTL after its loss", 1298},
+	{"a grant to one that waited", 7784.5},
+	{"a grant with a fencing token", 2689},
+	{"a grant with a node down", 3034},
+	{"a grant with as many nodes down as may be", 1522.5},
+	{"a key is put back", 4012.5},
+	{"a lock stands although a key of it was evicted", 684},
+	{"a lock is adopted", 1284.5},
+	{"a lock is adopted after a node forgot it", 103},
+	{"a lock is adopted from a holder that stopped", 470},
+	{"a lock is adopted while a node is down", 215.5},
+	{"a lock is downgraded", 717.5},
+	{"a lock is lost", 3097},
+	{"a lock stands although a clock jumped forward", 85},
+	{"a mark is given the present date", 6881.5},
+	{"a part of a set is lost before the set is complete", 88.5},
+	{"a permit is held beside another", 1184},
+	{"a reader or permit is told in its turn", 2044},
+	{"a queue of several is lost", 157},
+	{"subscriptions break", 123},
+	{"a release finds no quorum", 3749.5},
+	{"a release finds the lock lost", 2805},
+	{"a release is sent again", 1357},
+	{"a replica is asked", 810.5},
+	{"a process starts while others run", 1060.5},
+	{"a script stops half way", 626},
+	{"a server does not know how to release several locks at once", 1957},
+	{"a server may not release several locks at once", 185},
+	{"a server answers BUSY", 90.5},
+	{"a server answers MISCONF", 103.5},
+	{"a server answers MOVED", 96},
+	{"a server answers NOAUTH", 103},
+	{"a server answers NOREPLICAS", 101},
+	{"a server answers OOM", 93.5},
+	{"a server evicts a key: door", 235.5},
+	{"a server evicts a key: fence", 120},
+	{"a server evicts a key: line", 331.5},
+	{"a server evicts a key: lock", 676},
+	{"a server evicts a key: mark", 272},
+	{"a server evicts a key: shared", 704},
+	{"a server comes back with a lock that was over", 221.5},
+	{"a server comes back with keys of before", 718.5},
+	{"a server comes back without a lock", 379.5},
+	{"a server that lives forgets its scripts", 606.5},
+	{"a set is granted", 2554},
+	{"a set is granted while a node is down", 420.5},
+	{"a shared grant with a node down", 899},
+	{"an acquire finds no quorum", 3811},
+	{"an evicted key is one of a lock", 950},
+	{"an extend finds no quorum", 3635},
+	{"an extend finds the lock lost", 1176},
+	{"an extend is confirmed after Until", 1537},
+	{"an extend is given up", 2049.5},
+	{"an old connection is ended", 5646.5},
+	{"an old connection may not be ended", 356.5},
+	{"of several locks to be released at once some are not", 507.5},
+	{"others use a name for ever", 431},
+	{"others use a name: door", 158},
+	{"others use a name: fence", 155.5},
+	{"others use a name: line", 443},
+	{"others use a name: lock", 577},
+	{"others use a name: mark", 136.5},
+	{"others use a name: shared", 136.5},
+	{"readers share a lock", 1058.5},
+	{"several locks are released at once", 1030.5},
+	{"WithMaxWait ends a wait", 563.5},
+	{"a Redlock is closed", 1565},
+	{"a Redlock is closed during ForceRelease", 186},
+	{"a Redlock is closed during a hand-over", 112.5},
+	{"a Redlock is closed during a release", 291.5},
+	{"a Redlock is closed during an Adopt", 110},
+	{"a Redlock is closed during an acquire", 710.5},
+	{"a Redlock is closed during an extend", 203},
+	{"a Redlock is closed during an extend of several", 105.5},
+	{"a Redlock is closed while a lock is held", 539.5},
+	{"a hook of the library's goroutines takes its time", 625.5},
+	{"a hook panics", 572.5},
+	{"a leader has another term", 489},
+	{"a leader resigns", 584.5},
+	{"a leader that resigns has lost its lock, and leads again", 117},
+	{"a lock is released by force", 571},
+	{"a lock that is held is released by force", 573},
+	{"a part of a set is extended", 186.5},
+	{"a set is extended as a whole", 552.5},
+	{"a term of a leader ends by a loss", 496},
+	{"an extend finds a lock that was released by force", 439},
+	{"the function of a Do panics", 391},
+	{"plan: extend all", 1321},
+	{"plan: force", 893},
+	{"plan: lead", 649},
+	{"plan: max wait", 698},
+	{"plan: panics", 651},
+	{"plan: slow hooks", 642.5},
+	{"fault: close", 2369.5},
+	{"nodes: 1", 614.5},
+	{"nodes: 2", 659.5},
+	{"nodes: 3", 3006},
+	{"nodes: 4", 638.5},
+	{"nodes: 5", 3748},
+	{"nodes: 6", 641},
+	{"nodes: 7", 692.5},
+	{"plan: apart", 153.5},
+	{"plan: away", 307.5},
+	{"plan: calm", 1285},
+	{"plan: contexts", 3050},
+	{"plan: crowd", 160.5},
+	{"plan: deaf", 3646.5},
+	{"plan: hand-overs", 2873.5},
+	{"plan: hurry", 143.5},
+	{"plan: late", 2489},
+	{"plan: lease", 473.5},
+	{"plan: lines", 155},
+	{"plan: long", 319.5},
+	{"plan: lost", 1638.5},
+	{"plan: min hold", 1263},
+	{"plan: mixed TTLs", 137.5},
+	{"plan: modes", 321.5},
+	{"plan: native deletes", 2312},
+	{"plan: no connection ids", 408},
+	{"plan: no kills", 430.5},
+	{"plan: nobody may publish", 377.5},
+	{"plan: own names", 1508.5},
+	{"plan: releases one by one", 1917.5},
+	{"plan: reset", 2272},
+	{"plan: semaphores", 1967},
+	{"plan: sets", 2931.5},
+	{"plan: sets of all modes", 1454},
+	{"plan: shared locks", 1607.5},
+	{"plan: slow", 3664.5},
+	{"plan: strict with faults", 2629},
+	{"plan: ties", 308.5},
+	{"plan: torn", 2297},
+	{"plan: torn for long", 851},
+	{"plan: twice", 1693},
+	{"plan: users' clients", 2403},
+	{"plan: well", 150},
+	{"plan: young nodes", 848},
+	{"fault: ahead", 372.5},
+	{"fault: back", 943.5},
+	{"fault: crash", 1755.5},
+	{"fault: cut", 2706},
+	{"fault: cutback", 1285},
+	{"fault: cutout", 1312.5},
+	{"fault: error", 1638.5},
+	{"fault: evict", 2278},
+	{"fault: flush", 1065},
+	{"fault: foreign", 973.5},
+	{"fault: forget", 2894.5},
+	{"fault: half", 1034.5},
+	{"fault: hang", 3150.5},
+	{"fault: kill", 1440.5},
+	{"fault: mute", 2100.5},
+	{"fault: pause", 3226.5},
+	{"fault: promote", 873},
+	{"fault: resync", 934},
+	{"fault: scripts", 682},
+	{"fault: stale", 718.5},
+	{"fault: suspend", 1851.5},
+	{"fault: swap", 870.5},
+	{"fault: twin", 257},
+	{"fault: unheard", 174.5},
+	{"fault: wall", 2256},
 }
 
 // Where a rule excuses something, the excuse has a name, and its uses are counted: those without which
@@ -677,12 +1072,16 @@ var simStates = []simState{
 const (
 	exClockThereAndBack = "R7: a wall clock was past the end, and is set back"
 	exForgot            = "I2: nodes of the majority have forgotten the lock"
+	exForced            = "I1, I2: released by force"
 	exJump              = "I1, I2, fences: a clock jumped forward on a node without which there is no majority"
+	exEvicted           = "I1, I2, fences, min hold: a key was evicted on a node without which there is no majority"
+	exCounter           = "fences: a counter was evicted on a node without which there is no majority"
 	exNoNotices         = "wake-up: PUBLISH is denied"
 	exRejoined          = "order: a further attempt, and a clock is set back"
 	exDoor              = "I6, held: a door was shut"
 	exKeptByHand        = "I6, by whose hand: the lock is kept, or was handed over"
 	exNeverHad          = "I6, by whose hand: a node never had the value"
+	exDoubled           = "I6, by whose hand: a SET that a node refused was delivered twice"
 	exSlept             = "I7, time of a call: the process slept"
 	exSleeper           = "I7, progress: waits of a process that sleeps at some time"
 	exNotQuiet          = "I7, progress: something went wrong less than 8 TTLs + 5 s ago"
@@ -702,26 +1101,32 @@ const (
 	exHanding           = "loss: the hand-over of the lock found no majority"
 	exFoundBefore       = "loss: it was put back since the round began"
 	exOtherServer       = "renewal: two names led to one server"
-	exStoppedEntry      = "O8: its holder stopped, and told nobody"
+	exStoppedEntry      = "O8: its holder stopped before it could leave"
 	exOldSilent         = "renewal: a connection to the node had gone silent"
+	exRenewerSlept      = "renewal, in time: the process slept"
 	exLostBefore        = "min hold: it was lost before its release"
 	exHandedLate        = "adopt: handed over when it was nearly over"
 	exSetMeanwhile      = "extend: the wall clock was set ahead meanwhile"
 	exToldBack          = "O3: the node's clock was set back"
 	exStruck            = "O3: an extend with another number struck it"
+	exTurnEvicted       = "O3: the list with its turn was evicted"
 	exOtherName         = "O3: it joined by another node's name"
+	exForcedOff         = "O3: released by force"
 	exGhost             = "O1: one that had its turn alone is in the way"
+	exEvictedAhead      = "O1: the list with the turn of one before it was evicted"
+	exForeignLock       = "O8: others used the lock's name while it left"
+	exForeignList       = "O1: others use the name of the list of holders"
 	exNewcomer          = "wake-up: a newcomer has the permit"
 	exKeptOut           = "wake-up: a newcomer had the lock until shortly before"
 )
 
 // simExcuses is all of them, in the order of the table.
 var simExcuses = []string{
-	exClockThereAndBack, exForgot, exJump, exNoNotices, exRejoined, exDoor,
-	exKeptByHand, exNeverHad, exSlept, exSleeper, exNotQuiet, exCutOff, exBarred, exLeftOver,
+	exClockThereAndBack, exForgot, exForced, exJump, exEvicted, exCounter, exNoNotices, exRejoined, exDoor,
+	exKeptByHand, exNeverHad, exDoubled, exSlept, exSleeper, exNotQuiet, exCutOff, exBarred, exLeftOver,
 	exStrays, exDisturbed, exNames, exHandedBack, exHandedOver, exKept, exForgottenKey,
-	exForTheHeir, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exOtherServer, exLostBefore, exHandedLate, exSetMeanwhile,
-	exToldBack, exStruck, exOtherName, exGhost, exNewcomer, exKeptOut,
+	exForTheHeir, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exRenewerSlept, exOtherServer, exLostBefore, exHandedLate, exSetMeanwhile,
+	exToldBack, exStruck, exTurnEvicted, exOtherName, exForcedOff, exGhost, exEvictedAhead, exForeignLock, exForeignList, exNewcomer, exKeptOut,
 }
 
 var simWhenever = []string{exKeptByHand, exSleeper, exForTheHeir, exAstray, exHanding, exLostBefore, exStoppedEntry}

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,17 +46,24 @@ func newSimWire(p *simProcess, n *simNode) *simWire {
 }
 
 // simRoom has the goroutine's stack grow at once to what a script needs, or an exchange. Most
-// goroutines of a run are young, and growing step by step took an eighth of its time.
+// goroutines of a run are young, and growing step by step took an eighth of its time. Nothing uses
+// the room, which would have to be cleared.
 //
 //go:noinline
-func simRoom(i int) byte {
-	var room [6 << 10]byte
-	return room[i]
+func simRoom(use bool) byte {
+	if !use {
+		return 0
+	}
+	var room [12 << 10]byte
+	for i := range room {
+		room[i] = byte(i)
+	}
+	return room[len(room)/2]
 }
 
 // Exchange also notes what becomes of SETs, see simSent.
 func (s *simWire) Exchange(batch []*lane.Call, patience, bound time.Duration, left func()) (settled bool) {
-	simRoom(0)
+	simRoom(false)
 	s.examine(batch)
 	settled = s.Conversations.Exchange(batch, patience, bound, left)
 	s.p.w.hears(s.n.i, batch)
@@ -92,7 +100,7 @@ type simDialer struct {
 }
 
 func (d *simDialer) Dial(ctx context.Context) (conn.Flow, error) {
-	simRoom(0)
+	simRoom(false)
 	d.mu.Lock()
 	d.dials++
 	f := &simFlow{d: d, n: d.n.led(d.p), salt: d.dials, gone: make(chan struct{}), native: conn.Native{Denied: &d.denied}}
@@ -114,6 +122,7 @@ type simFlow struct {
 	born int64
 
 	native conn.Native
+	timer  *time.Timer // of wait
 
 	gone chan struct{}
 	once sync.Once
@@ -155,25 +164,52 @@ func (f *simFlow) roll(what uint64) uint64 {
 }
 
 // wait waits until a time, and fails if the flow was closed before.
-func (f *simFlow) wait(until int64) (err error) {
+func (f *simFlow) wait(until int64) error { return f.waitDoing(never, nil, until) }
+
+// waitDoing is wait, and has the server do something in the meantime, as later would. That the same
+// goroutine does it saves another one, whose stack would have to grow.
+func (f *simFlow) waitDoing(at int64, do func(), until int64) (err error) {
 	p, w := f.d.p, f.d.p.w
 	roll := f.roll('u')
-	timer := time.NewTimer(w.fine(until-w.t(), roll))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-w.over:
-		err = errSimTimeout
-	case <-f.gone:
+	begun := w.passed()
+	end := begun + int64(w.fine(until-w.t(), roll))
+	if do != nil {
+		does := begun + int64(w.fine(at-w.t(), f.sender()))
+		if err = f.waitFor(does); err == nil {
+			f.arrived(do)
+		} else if !w.isOver() {
+			time.AfterFunc(time.Duration(does-w.passed()), func() { f.arrived(do) })
+		}
+	}
+	if err == nil {
+		err = f.waitFor(end)
+	}
+	if errors.Is(err, errSimGivenUp) {
 		// Whoever closed it goes on at this very moment.
 		w.sleep(1+int64(roll%1000), roll)
-		err = errSimGivenUp
 	}
 	p.gate()
 	if err == nil && f.isClosed() {
 		err = errSimGivenUp
 	}
 	return err
+}
+
+// waitFor waits until a time of the bubble. At the end of the run all flows are closed.
+func (f *simFlow) waitFor(end int64) error {
+	d := time.Duration(end - f.d.p.w.passed())
+	if f.timer == nil {
+		f.timer = time.NewTimer(d)
+	} else {
+		f.timer.Reset(d)
+	}
+	select {
+	case <-f.timer.C:
+		return nil
+	case <-f.gone:
+		f.timer.Stop()
+		return errSimGivenUp
+	}
 }
 
 func (f *simFlow) connect() error {
@@ -187,7 +223,7 @@ func (f *simFlow) connect() error {
 		return errSimDial
 	}
 	down := func() bool {
-		_, down := w.faultAt(w.t(), -1, n.i, faultCrash, faultForget, faultSwap, faultPromote)
+		_, down := w.faultAt(w.t(), -1, n.i, faultCrash, faultStale, faultForget, faultSwap, faultPromote)
 		return down
 	}
 	if err := f.wait(t + 2*w.trip(roll)); err != nil { // the system answers, though the server may hang
@@ -204,8 +240,9 @@ func (f *simFlow) connect() error {
 // silentFrom is when a connection was forgotten by something on its way; never if it was not.
 func (f *simFlow) silentFrom() int64 {
 	from := never
-	for _, fault := range f.d.p.w.plan.Faults {
-		if fault.Kind == faultMute && fault.Node == f.n.i && fault.Proc == f.d.p.i && int64(fault.At) > f.born {
+	faults := f.d.p.w.plan.Faults
+	for i := range faults {
+		if fault := &faults[i]; fault.Kind == faultMute && fault.Node == f.n.i && fault.Proc == f.d.p.i && int64(fault.At) > f.born {
 			from = min(from, int64(fault.At))
 		}
 	}
@@ -215,16 +252,24 @@ func (f *simFlow) silentFrom() int64 {
 // later has the server do something at a time, if it is the same process then and the
 // connection was not killed by then.
 func (f *simFlow) later(at int64, do func()) {
-	w, n := f.d.p.w, f.n
-	w.after(at-w.t(), w.mix(uint64(f.d.p.i), uint64(n.i), f.salt), func() {
-		simRoom(0)
-		f.mu.Lock()
-		killed := f.killed
-		f.mu.Unlock()
-		if now, _ := n.generation(w.t()); now == f.gen && !killed {
-			do()
-		}
+	w := f.d.p.w
+	w.after(at-w.t(), f.sender(), func() {
+		simRoom(false)
+		f.arrived(do)
 	})
+}
+
+// sender keeps apart what arrives over different connections.
+func (f *simFlow) sender() uint64 { return f.d.p.w.mix(uint64(f.d.p.i), uint64(f.n.i), f.salt) }
+
+// arrived is the moment that later speaks of.
+func (f *simFlow) arrived(do func()) {
+	f.mu.Lock()
+	killed := f.killed
+	f.mu.Unlock()
+	if now, _ := f.n.generation(f.d.p.w.t()); now == f.gen && !killed {
+		do()
+	}
 }
 
 // simFates are the fates of a message, of which it has one at most.
@@ -247,11 +292,12 @@ func (f *simFlow) draw(roll uint64, batch bool) simFates {
 	fate := func(permille int, salt uint64) bool {
 		return batch && t < int64(w.plan.Until) && int(mix(roll, salt)%1000) < permille
 	}
+	slowFor := cmp.Or(w.plan.SlowFor, w.plan.NodeTimeout*3/2)
 	if fate(w.plan.Slow, 1) {
-		x.there += within(2, w.plan.NodeTimeout*3/2)
+		x.there += within(2, slowFor)
 	}
 	if fate(w.plan.Slow, 3) {
-		x.back += within(4, w.plan.NodeTimeout*3/2)
+		x.back += within(4, slowFor)
 	}
 	switch {
 	case fate(w.plan.Lost, 5):
@@ -304,7 +350,6 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 	if died, _ := n.generation(at); died != f.gen {
 		return 0, first(f.wait(at+x.back), errSimReset)
 	}
-	f.later(at, do)
 	if x.twice > 0 {
 		f.later(at+x.twice, do)
 	}
@@ -313,11 +358,11 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 	died, _ := n.generation(end)
 	switch {
 	case cutBack || end >= silent:
-		return 0, first(f.wait(t+never), errSimTimeout)
+		return 0, first(f.waitDoing(at, do, t+never), errSimTimeout)
 	case died != f.gen:
-		return 0, first(f.wait(end), errSimReset)
+		return 0, first(f.waitDoing(at, do, end), errSimReset)
 	}
-	if err := f.wait(end); err != nil {
+	if err := f.waitDoing(at, do, end); err != nil {
 		return 0, err
 	}
 	f.mu.Lock()
@@ -351,19 +396,14 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (go
 	}
 	f.d.p.w.sends(f.d.p, f.d.n.i, batch)
 	left()
-	answers := make(chan simAnswers, 2)
+	var answers atomic.Pointer[simAnswers]
 	some, err := f.send(f.roll('s'), true, len(reqs), func() {
-		a := simAnswers{}
-		a.each, a.look = f.n.run(f.d.p, reqs)
-		select {
-		case answers <- a:
-		default:
-		}
+		a := new(simAnswers)
+		a.each, a.look = f.n.run(f.d.p, reqs, want != 0)
+		answers.CompareAndSwap(nil, a)
 	})
-	var as simAnswers
-	select {
-	case as = <-answers:
-	default:
+	as := answers.Load()
+	if as == nil {
 		some = 0
 	}
 	for i, c := range batch {
@@ -375,8 +415,10 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (go
 		}
 	}
 	got.Broken = some < len(batch)
-	got.Mark, got.Evicted = as.look.Mark, -1
-	got.Role, got.RoleOK = protocol.ServerReport{Role: as.look.Role, ReplID: as.look.ReplID, FormerID: as.look.FormerID}, !got.Broken && want&conn.LookRole != 0
+	if got.Evicted = -1; as != nil && as.look != nil {
+		got.Mark = as.look.Mark
+		got.Role, got.RoleOK = protocol.ServerReport{Role: as.look.Role, ReplID: as.look.ReplID, FormerID: as.look.FormerID}, !got.Broken && want&conn.LookRole != 0
+	}
 	return got
 }
 
@@ -482,11 +524,12 @@ func (s *simWire) Listen(ctx context.Context, channel string, tell lane.Subscrib
 	t := w.t()
 	roll := w.mix('l', uint64(p.i), uint64(n.i), uint64(t))
 	_, cut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut, faultCutBack)
-	_, down := w.faultAt(t, -1, n.i, faultCrash, faultForget, faultSwap, faultPromote)
+	_, down := w.faultAt(t, -1, n.i, faultCrash, faultStale, faultForget, faultSwap, faultPromote)
 	sub := &simSub{proc: p, channel: channel, heard: tell.Heard, broken: make(chan struct{})}
 	w.sleep(w.available(n, t+3*w.trip(roll))-t, roll)
 	p.gate()
-	if cut || down || ctx.Err() != nil {
+	_, unheard := w.faultAt(w.t(), -1, n.i, faultUnheard)
+	if cut || down || unheard || ctx.Err() != nil {
 		return errSimTimeout
 	}
 	n.mu.Lock()
@@ -497,6 +540,7 @@ func (s *simWire) Listen(ctx context.Context, channel string, tell lane.Subscrib
 	if w.plan.NoPublish {
 		tell.Denied(fakenode.Error("NOPERM this user has no permissions to run the 'publish' command"))
 	}
+	n.listens(sub, true)
 	tell.Confirmed()
 	var err error
 	select {
@@ -510,15 +554,16 @@ func (s *simWire) Listen(ctx context.Context, channel string, tell lane.Subscrib
 	n.mu.Lock()
 	sub.gone = true
 	n.mu.Unlock()
+	n.listens(sub, false)
 	return err
 }
 
 // How simulated servers lose what they know, and what they tell of themselves.
 
-// losesAt is when a fault takes a node's keys away; 0: it does not.
-func (f simFault) losesAt() int64 {
+// losesAt is when a fault takes keys of a node away; 0: it does not.
+func (f *simFault) losesAt() int64 {
 	switch f.Kind {
-	case faultForget, faultSwap, faultPromote, faultFlush:
+	case faultForget, faultSwap, faultPromote, faultFlush, faultStale:
 		return max(int64(f.At), 1)
 	case faultResync:
 		return max(int64(f.At+f.For), 1)
@@ -557,20 +602,21 @@ func (p *simPlan) drawLosses(steady int) {
 }
 
 // noticed is how long a loss must take that is noticed by the role alone, which is not
-// asked with each batch.
-var noticed = map[string]time.Duration{faultResync: conn.RoleEvery * 102 / 100}
+// asked with each batch: docs/safety.md promises once a second, whatever the code says.
+var noticed = map[string]time.Duration{faultResync: time.Second * 102 / 100}
 
 // generation counts the server's starts before t.
 func (n *simNode) generation(t int64) (g int, since int64) {
 	if !n.w.plan.Young {
 		since = -int64(time.Hour)
 	}
-	for _, f := range n.w.plan.Faults {
+	for i := range n.w.plan.Faults {
+		f := &n.w.plan.Faults[i]
 		if f.Node != n.i || int64(f.At) > t {
 			continue
 		}
 		switch f.Kind {
-		case faultCrash, faultForget:
+		case faultCrash, faultForget, faultStale:
 			g++
 			since = max(since, int64(f.At+f.For))
 		case faultSwap, faultPromote:
@@ -582,11 +628,12 @@ func (n *simNode) generation(t int64) (g int, since int64) {
 
 // replication counts the times that the server drew a replication id before t.
 func (n *simNode) replication(t int64) (count int, former bool) {
-	for _, f := range n.w.plan.Faults {
+	for i := range n.w.plan.Faults {
+		f := &n.w.plan.Faults[i]
 		if f.Node != n.i || f.losesAt() == 0 || f.losesAt() > t {
 			continue
 		}
-		if f.Kind != faultFlush {
+		if f.Kind != faultFlush && f.Kind != faultStale { // whose mark is bound to the id that it has
 			count++
 			former = f.Kind == faultPromote || f.Kind == faultResync
 		}
@@ -743,6 +790,9 @@ func (n *simNode) lose(kind string) {
 	defer n.mu.Unlock()
 	kept := n.store.Keys[protocol.MarkKey]
 	clear(n.store.Keys)
+	for _, what := range slices.Clone(n.foreign) {
+		n.lost(what)
+	}
 	if kept != nil && (kind == faultPromote || kind == faultResync) {
 		n.store.Keys[protocol.MarkKey] = kept
 	}
@@ -852,8 +902,8 @@ func (p *simPlan) drawTwins() {
 // led is the node whose server answers a process by this node's name now.
 func (n *simNode) led(p *simProcess) *simNode {
 	t := n.w.t()
-	for _, f := range n.w.plan.Faults {
-		if f.Kind == faultTwin && f.Node == n.i && f.Proc == p.i && t >= int64(f.At) && t < int64(f.At+f.For) {
+	for i := range n.w.plan.Faults {
+		if f := &n.w.plan.Faults[i]; f.Kind == faultTwin && f.Node == n.i && f.Proc == p.i && t >= int64(f.At) && t < int64(f.At+f.For) {
 			return n.w.nodes[f.To]
 		}
 	}

@@ -99,12 +99,12 @@ func (c *simClient) downgrade(op int, i uint64, g *simGrant) {
 		return
 	}
 	g.downgrade = c.w.t()
-	_ = g.lock.Downgrade(context.Background())
+	err := g.lock.Downgrade(context.Background())
 	if !c.w.dead(c.p) {
 		g.downgraded = c.w.t()
 		c.w.reached("a lock is downgraded", true)
 	}
-	c.w.took(c.p, "Downgrade", g.downgrade, c.w.plan.NodeTimeout)
+	c.w.took(c.p, "Downgrade", g.downgrade, c.w.plan.NodeTimeout+c.w.lostHook(err))
 }
 
 // mode is how it was acquired, for a checker of histories.
@@ -183,7 +183,7 @@ func (w *simWorld) inTheWay(wait simWait, key string, grants []*simGrant) (until
 		end := min(max(g.end(), g.relRet), wait.to)
 		from := g.ret
 		if g.mode() == history.Alone {
-			if from = end; g.downgraded > 0 {
+			if from = end; g.downgraded > 0 && !w.cannotList(key) {
 				from = min(end, g.downgraded)
 			}
 			until = max(until, from)
@@ -210,6 +210,16 @@ func (w *simWorld) inTheWay(wait simWait, key string, grants []*simGrant) (until
 		}
 	}
 	return until
+}
+
+// cannotList reports whether others have something on a node under the name of a lock's list of holders: a
+// downgraded lock stays exclusive there, and is in the way of waiters whose queue that node keeps.
+func (w *simWorld) cannotList(key string) bool {
+	return slices.ContainsFunc(w.nodes, func(n *simNode) bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.isOthers("{" + key + "}:shared")
+	})
 }
 
 // wayOf is how a lock is wanted: alone, which is below 0; shared, which is 0; or one of so many permits.
@@ -277,6 +287,7 @@ type simPart struct {
 	key, token string
 	proc       *simProcess
 	from, to   int64
+	panicked   int64 // when Hooks.Acquired panicked; 0: it did not
 }
 
 func (p *simProcess) acquired(i AcquireInfo) {
@@ -362,7 +373,8 @@ func (c *simClient) several(ctx context.Context, op int) {
 			opts = append(opts, WithFencing())
 			limit += w.plan.NodeTimeout // counters are raised one after the other
 		}
-		m := c.mutexOf(i, c.roll(op, 160+i), opts)
+		most, _ := c.maxWait(op + 1000*(1+i))
+		m := c.mutexOf(i, c.roll(op, 160+i), append(opts, most...))
 		m.err = nil // as in once
 		all = append(all, m)
 		wants = append(wants, w.wanted(m))
@@ -379,7 +391,11 @@ func (c *simClient) several(ctx context.Context, op int) {
 	s := All(all...)
 	call := w.t()
 	kind := c.roll(op, 61) % 6
-	if w.plan.Calm {
+	least := leastPatient(all)
+	switch {
+	case least.terms.maxWait > 0:
+		kind = 2 + 3*(kind%2)
+	case w.plan.Calm:
 		kind = 2 + kind%4
 	}
 	var held Locks
@@ -400,6 +416,8 @@ func (c *simClient) several(ctx context.Context, op int) {
 	case 2, 3:
 		held, err = s.Acquire(ctx)
 		c.waitedForSet(names, call)
+		c.checkGaveUp(ctx, least, err)
+		c.gaveUp(ctx, least, call, err, true)
 	case 4:
 		if w.plan.Calm {
 			held, err = s.Acquire(ctx)
@@ -422,6 +440,17 @@ func (c *simClient) several(ctx context.Context, op int) {
 		c.holdAll(held, grants, op)
 		c.releaseAll(held, grants, op)
 	}
+}
+
+// leastPatient is the one of a set with the shortest WithMaxWait, which is that of all; any if none has one.
+func leastPatient(all []*Mutex) *Mutex {
+	least := all[0]
+	for _, m := range all {
+		if d := m.terms.maxWait; d > 0 && (least.terms.maxWait == 0 || d < least.terms.maxWait) {
+			least = m
+		}
+	}
+	return least
 }
 
 // severalKeys are the client's key and others, in an order of its own.
@@ -480,11 +509,19 @@ func (c *simClient) holdAll(held Locks, grants []*simGrant, op int) {
 	for i := range 2 {
 		c.pause(total / 2)
 		w.lookAtSet(ctx, grants)
+		if w.plan.does(callForce) && i == 0 && c.roll(op, 76)%2 == 0 { // which an extend or a renewal finds out
+			g := grants[c.roll(op, 77)%uint64(len(grants))]
+			c.forceNow(context.Background(), op, &simForce{key: g.key, token: g.value[:tokenLen]})
+		}
 		if c.roll(op, 67+i)%2 == 0 {
+			if w.plan.does(callExtend) {
+				c.extendAll(held, grants, op, i)
+				continue
+			}
 			one := held[c.roll(op, 70+i)%uint64(len(held))]
 			from := w.t()
-			_ = one.extend(context.Background(), max(minTTL, w.plan.TTL/2+c.within(op, 72+i, w.plan.TTL/2)))
-			w.took(c.p, "Extend", from, w.plan.NodeTimeout)
+			err := one.extend(context.Background(), max(minTTL, w.plan.TTL/2+c.within(op, 72+i, w.plan.TTL/2)))
+			w.took(c.p, "Extend", from, w.plan.NodeTimeout+w.lostHook(err))
 		}
 	}
 }
@@ -525,6 +562,7 @@ func (c *simClient) doSeveral(ctx context.Context, s *Mutexes, op int, call int6
 	})
 	over()
 	if !called && err != nil {
+		c.gaveUp(ctx, leastPatient(s.mutexes), call, err, true)
 		c.failed(ctx, err)
 	}
 	for _, g := range grants {
@@ -964,7 +1002,7 @@ func (c *simClient) extendWithin(g *simGrant, op, i int, ttl time.Duration) erro
 	defer stop()
 	err := g.lock.extend(ctx, ttl)
 	if t := w.t(); t > ends && err != nil {
-		w.took(c.p, "an extend whose context had ended", ends, 0)
+		w.took(c.p, "an extend whose context had ended", ends, w.lostHook(err))
 	}
 	w.checkGivenUp(g, err, w.t() >= ends)
 	return err

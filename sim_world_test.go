@@ -3,6 +3,7 @@ package redlock
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -21,7 +22,7 @@ import (
 // seed gives one and the same run on every machine.
 type simWorld struct {
 	plan  *simPlan
-	began time.Time
+	began int64         // by the bubble
 	over  chan struct{} // closed at the end: whatever is dead or hangs goes on and fails
 	nodes []*simNode
 	procs []*simProcess
@@ -47,9 +48,12 @@ type simWorld struct {
 	setWaits []simSetWait
 	ended    bool
 	count    simCount
+	slept    atomic.Int64
 	strays   atomic.Int64 // messages that came late, or twice
 	tallies  simTallies
+	renewals simRenewals
 	calmer   int64 // when the first of those who hurry had enough
+	forces   []*simForce
 }
 
 // simCount tells what a run was worth.
@@ -66,11 +70,14 @@ type simCount struct {
 const simFine = 1 << 20
 
 // t is the true time in nanoseconds.
-func (w *simWorld) t() int64 { return int64(time.Since(w.began)) / simFine }
+func (w *simWorld) t() int64 { return w.passed() / simFine }
+
+// passed is the time of the bubble since the run began.
+func (w *simWorld) passed() int64 { return time.Now().UnixNano() - w.began }
 
 // fine is a time of the bubble; what differs in id ends at different times.
 func (w *simWorld) fine(d int64, id uint64) time.Duration {
-	return time.Duration(max(d, 0)*simFine + int64(w.mix('z', uint64(time.Since(w.began)), uint64(d), id)%simFine))
+	return time.Duration(max(d, 0)*simFine + int64(w.mix('z', uint64(w.passed()), uint64(d), id)%simFine))
 }
 
 // after calls f in d nanoseconds.
@@ -150,6 +157,7 @@ type simNode struct {
 	holds map[string][]*simHold // by lock key
 	// doorUntil is when the door of a lock was or would have been gone at the latest.
 	doorUntil map[string]int64
+	doors     map[string]simDoor // by lock key
 	subs      []*simSub
 	ids       map[int]int64 // the last one given, by generation
 	flows     map[simConn]*simFlow
@@ -159,8 +167,13 @@ type simNode struct {
 	stopped  []*simHold // set by scripts that failed then
 	names    map[string]simBeside
 	calls    map[simName]string
-	toldAt   map[string]int64 // when the lock was reserved for a value
-	met      map[int]int64    // by process: when it sent something first
+	toldAt   map[string]int64        // when the lock was reserved for a value
+	forceOp  *fakenode.Op            // of ForceRelease, the last one
+	met      map[int]int64           // by process: when it sent something first
+	counts   map[string][]simCounter // of fencing, by name
+	foreign  []*simForeign
+	heard    []simHeardBy
+	lineLost map[string]int64 // when a queue was lost, by lock key
 	marked   int64            // when the memory mark was written first; 0: never
 	redated  []int64          // when it was given another date
 }
@@ -171,10 +184,12 @@ type simHold struct {
 	from, to int64 // true time; to is when it is or would have been gone
 	expire   int64 // milliseconds of the server; 0: it is gone
 	released bool  // by a release of this very value
+	forced   bool  // by ForceRelease
 	shared   bool  // listed with others
 	number   int64 // of a permit
 	extended int64 // when its TTL was set last, after it was set
 	whole    int64 // when it would be gone if the clock never jumped forward again
+	evicted  bool  // it was gone at to for that
 	// forgotten is when the server lost it with all else; 0: it did not.
 	forgotten int64
 }
@@ -183,8 +198,8 @@ func newSimNode(w *simWorld, i int) *simNode {
 	p := w.plan.Nodes[i]
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: fakenode.Epoch + int64(p.Offset), ppm: p.PPM},
-		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64),
-		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), toldAt: make(map[string]int64), names: make(map[string]simBeside), calls: make(map[simName]string), met: make(map[int]int64),
+		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64), doors: make(map[string]simDoor),
+		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), toldAt: make(map[string]int64), lineLost: make(map[string]int64), names: make(map[string]simBeside), calls: make(map[simName]string), met: make(map[int]int64), counts: make(map[string][]simCounter),
 	}
 	n.store = fakenode.New(func() int64 { return n.hand.at(w.t()) })
 	n.store.Watch, n.store.Publish, n.store.Mute = n, n.publish, w.plan.NoPublish
@@ -200,10 +215,28 @@ func newSimNode(w *simWorld, i int) *simNode {
 		case faultAhead:
 			n.hand.steps = append(n.hand.steps, simStep{int64(f.At), int64(f.By)})
 			w.after(int64(f.At), uint64(i), n.expireAll)
+		case faultEvict:
+			w.after(int64(f.At), uint64(i), func() { n.again(int64(f.At+f.For), uint64(i), func() bool { return n.evict(f) }) })
+		case faultForeign:
+			if f.At == 0 { // before any process sees the node
+				n.occupy(f)
+				continue
+			}
+			w.after(int64(f.At), uint64(i), func() { n.again(int64(f.At+f.For), uint64(i), func() bool { return n.occupy(f) }) })
 		case faultScripts:
 			w.after(int64(f.At), uint64(i), n.flushScripts)
+		case faultUnheard:
+			w.after(int64(f.At), uint64(i), n.unhear)
 		case faultCrash:
 			w.after(int64(f.At), uint64(i), n.disconnect)
+		case faultStale:
+			kept := map[string]*fakenode.Key{} // where it is as old as the run
+			w.after(int64(f.At-f.By), uint64(i), func() {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				maps.Copy(kept, n.store.Copy())
+			})
+			w.after(int64(f.At), uint64(i), func() { n.crash(kept) })
 		case faultForget, faultSwap, faultPromote, faultFlush, faultResync:
 			w.after(f.losesAt(), uint64(i), func() { n.lose(f.Kind) })
 		}
@@ -241,7 +274,11 @@ func (n *simNode) isLock(key string) bool { return key[0] == 'k' }
 func (n *simNode) Put(key, value string, expire int64, op *fakenode.Op) {
 	if n.isDoor(key) {
 		n.w.reached("a door is shut", true)
-		n.doorUntil[key[1:len(key)-len("}:door")]] = n.expiry(expire)
+		of := key[1 : len(key)-len("}:door")]
+		n.doorUntil[of], n.doors[of] = n.expiry(expire), simDoor{value}
+	}
+	if strings.HasSuffix(key, "}:fence") {
+		n.counted(key, value)
 	}
 	if n.isLock(key) && value != fakenode.Marker {
 		n.w.keptUnder(value, op)
@@ -277,13 +314,21 @@ func (n *simNode) Prolonged(key, value string, expire int64, op *fakenode.Op) {
 		return
 	}
 	to := n.expiry(expire)
-	if op.Req.Op == protocol.OpExtend && to < h.to {
-		n.w.violated("I4: an extend made the lease of %.6s on node %d end at %.3f ms and not at %.3f", value, n.i, ms(to), ms(h.to))
+	if op.Req.Op == protocol.OpExtend && to < h.gone() {
+		n.w.violated("I4: an extend made the lease of %.6s on node %d end at %.3f ms and not at %.3f", value, n.i, ms(to), ms(h.gone()))
 	}
-	h.expire, h.to, h.extended, h.whole = expire, to, n.w.t(), max(h.whole, n.whole(expire))
+	if h.extended, h.whole = n.w.t(), max(h.whole, n.whole(expire)); h.forgotten > 0 {
+		h.lasts(expire, to)
+		return
+	}
+	h.expire, h.to = expire, to
 }
 
 func (n *simNode) Removed(key, value string, op *fakenode.Op) {
+	if n.isDoor(key) {
+		delete(n.doors, key[1:len(key)-len("}:door")])
+	}
+	n.forced(key, value, op)
 	if !n.isLock(key) || value == fakenode.Marker {
 		return
 	}
@@ -305,21 +350,26 @@ func (n *simNode) Listed(key, value string, number, till int64, op *fakenode.Op)
 	}
 	to := n.expiry(till)
 	h := n.member(key, value)
-	if h == nil || h.number != number || h.to < n.w.t() {
+	if h == nil || h.number != number || h.gone() < n.w.t() {
+		if alone := n.last(key, value); alone != nil && alone.to-to > 3*int64(time.Millisecond) {
+			n.w.violated("I4: %s, which shares the lock, made the lease of %.6s on node %d end at %.3f ms and not at %.3f", op.Req.Op, value, n.i, ms(to), ms(alone.to))
+		}
 		n.holds[key] = append(n.holds[key], &simHold{value: value, from: n.w.t(), expire: till, to: to, whole: n.whole(till), shared: true, number: number})
 		return
 	}
-	if to < h.to {
-		n.w.violated("I4: %s made the lease of %.6s on node %d end at %.3f ms and not at %.3f", op.Req.Op, value, n.i, ms(to), ms(h.to))
+	if to < h.gone() {
+		n.w.violated("I4: %s made the lease of %.6s on node %d end at %.3f ms and not at %.3f", op.Req.Op, value, n.i, ms(to), ms(h.gone()))
 	}
-	h.expire, h.to, h.whole = till, to, max(h.whole, n.whole(till))
+	h.lasts(till, to)
+	h.whole = max(h.whole, n.whole(till))
 }
 
 func (n *simNode) Struck(key, value string, op *fakenode.Op) {
+	n.forced(key, value, op)
 	if !n.isLock(key) {
 		return
 	}
-	if value != op.Value && value != op.Ended {
+	if value != op.Value && value != op.Ended && !(op.Req.Script == protocol.ForceScript && strings.HasPrefix(value, op.Ended)) {
 		n.w.violated("I3: %s of %.6s struck %.6s from node %d", op.Req.Op, op.Value, value, n.i)
 	}
 	if h := n.member(key, value); h != nil {
@@ -349,11 +399,11 @@ type simAnswer struct {
 // simAnswers is what it says to a batch, and to the looks ahead of it and behind.
 type simAnswers struct {
 	each []simAnswer
-	look protocol.ServerReport
+	look *protocol.ServerReport // nil: none was wanted
 }
 
-// run executes a batch now.
-func (n *simNode) run(p *simProcess, reqs []*protocol.Request) (each []simAnswer, look protocol.ServerReport) {
+// run executes a batch now, and looks behind it if that is wanted.
+func (n *simNode) run(p *simProcess, reqs []*protocol.Request, looks bool) (each []simAnswer, look *protocol.ServerReport) {
 	t := n.w.t()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -369,8 +419,11 @@ func (n *simNode) run(p *simProcess, reqs []*protocol.Request) (each []simAnswer
 		}
 		n.noticeEach(p, r, a)
 	}
-	look = n.sighting(t)
-	look.Asked = false
+	n.checkForeign()
+	if looks {
+		s := n.sighting(t)
+		s.Asked, look = false, &s
+	}
 	return each, look
 }
 
@@ -560,6 +613,8 @@ type simProcess struct {
 	mono, wall simHand
 	asleep     []simFault // pauses and suspends
 	killedAt   int64
+	closing    simClosing
+	nodesTold  map[string]simNodeTold
 	tokens     struct {
 		sync.Mutex
 		at    int64
@@ -567,7 +622,7 @@ type simProcess struct {
 	}
 	told struct { // what now returned last, and when by the bubble
 		sync.Mutex
-		at   time.Duration
+		at   int64
 		mono int64
 	}
 }
@@ -576,7 +631,7 @@ const never = int64(1) << 42 // more than an hour
 
 func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	p := &simProcess{
-		w: w, i: i, killedAt: never,
+		w: w, i: i, killedAt: never, nodesTold: make(map[string]simNodeTold),
 		mono: simHand{base: int64(time.Hour), ppm: sp.PPM},
 		wall: simHand{base: fakenode.Epoch + int64(sp.Offset), ppm: sp.PPM},
 	}
@@ -612,6 +667,7 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	if w.plan.Sets {
 		opts.Hooks.Acquired = p.acquired
 	}
+	opts.Hooks = p.slowHooks(opts.Hooks)
 	names, wires := make([]string, len(w.nodes)), make([]lane.Wire, len(w.nodes))
 	for j, n := range w.nodes {
 		if names[j] = fmt.Sprintf("node %d", j); w.plan.Names {
@@ -625,7 +681,7 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	}
 	// Who never met a server cannot tell that another is in its place, unless a minority
 	// is. More may forget here.
-	greet := sp.Start == 0 && (w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.losesAt() > 0 && f.Kind != faultForget }))
+	greet := sp.Start == 0 && (w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.losesAt() > 0 && !f.restarts() }))
 	for j := range w.nodes {
 		c := laneClock{p, int64(j + 1)}
 		rl.nodes[j].lane.Clock, rl.nodes[j].lane.Alarm.Clock = c, c
@@ -666,8 +722,8 @@ func (p *simProcess) dead() bool { return p.w.t() >= p.killedAt }
 func (p *simProcess) awake(t int64) int64 {
 	for again := true; again; {
 		again = false
-		for _, f := range p.asleep {
-			if t >= int64(f.At) && t < int64(f.At+f.For) {
+		for i := range p.asleep {
+			if f := &p.asleep[i]; t >= int64(f.At) && t < int64(f.At+f.For) {
 				t, again = int64(f.At+f.For)+int64(p.w.mix('a', uint64(p.i), uint64(t))%1000), true
 			}
 		}
@@ -677,10 +733,8 @@ func (p *simProcess) awake(t int64) int64 {
 
 // gate is passed when the process runs, which a dead one never does.
 func (p *simProcess) gate() {
-	select {
-	case <-p.w.over:
+	if p.w.isOver() {
 		return
-	default:
 	}
 	for t := p.w.t(); ; {
 		if t >= p.killedAt {
@@ -696,11 +750,24 @@ func (p *simProcess) gate() {
 	}
 }
 
-// sleep takes some true time.
+// sleep takes some true time. Whoever sleeps at the end of the run wakes when its time is over,
+// which is soon. The checker relies on the order that time makes, of which the race detector learns
+// by channels of timers and by slept: time.Sleep tells it nothing.
 func (w *simWorld) sleep(d int64, id uint64) {
+	if w.isOver() {
+		return
+	}
+	w.slept.Add(1)
+	time.Sleep(w.fine(d, id)) // real time: none, a run is in a bubble
+	w.slept.Load()
+}
+
+func (w *simWorld) isOver() bool {
 	select {
 	case <-w.over:
-	case <-time.After(w.fine(d, id)):
+		return true
+	default:
+		return false
 	}
 }
 
@@ -716,7 +783,7 @@ func (p *simProcess) Now() tick.Instant {
 }
 
 func (p *simProcess) distinct(mono int64) int64 {
-	at := time.Since(p.w.began)
+	at := p.w.passed()
 	p.told.Lock()
 	defer p.told.Unlock()
 	if at > p.told.at || mono > p.told.mono {

@@ -46,6 +46,9 @@ type standing struct {
 	// joins are the requests that put the entry there: those that may still take effect, and the
 	// latest, which a release of the entry takes back.
 	joins []*lane.Call
+	// refusedUntil is until when nodes are not asked that have something else under a name of the lock: to
+	// ask one again we would have to leave the queue of another, and lose our turn there.
+	refusedUntil map[int]int64
 }
 
 // vain is what a waiter knows of turns that came to nothing.
@@ -178,6 +181,7 @@ func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (woken bool, e
 	case <-ctx.Done():
 		return false, ctx.Err()
 	case <-w.life.closing:
+		w.clock.Yield(w.id)
 		return false, ErrClosed
 	}
 	w.queues.mu.Lock()

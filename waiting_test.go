@@ -59,7 +59,7 @@ func TestWaitIsTold(t *testing.T) {
 		require.Len(b, told, 1)
 		first := told[0]
 		assert.Equal(b, key, first.Key)
-		assert.Equal(b, "alone", first.Mode)
+		assert.Equal(b, "exclusive", first.Mode)
 		assert.Equal(b, 1, first.Attempts)
 		assert.Equal(b, redlock.ErrHeld, first.Err)
 		assert.Equal(b, start, first.WaitStart)

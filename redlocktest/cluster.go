@@ -53,9 +53,9 @@ func (c client) probing() bool {
 // probeInterval is how often go-redis does.
 const probeInterval = time.Second
 
-// NewCluster starts n nodes, and closes them at the end of the test. By what they
-// tell they have been up for an hour, so the default restart guard does not bar them; see
-// [Node.SetUptime]. A positive one bars a cluster of one node for its whole period. It ends the test if n is below 1.
+// NewCluster starts n nodes, and closes them at the end of the test. By what they tell they have
+// been up for an hour, so the default restart guard does not bar them; see [Node.SetUptime]. A
+// positive one bars a cluster of one node for its whole period. It ends the test if n is below 1.
 func NewCluster(tb testing.TB, n int) *Cluster {
 	tb.Helper()
 	c, err := Start(n)

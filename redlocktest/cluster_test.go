@@ -155,6 +155,12 @@ func TestMisusePanics(t *testing.T) {
 		func() { cluster.Node(0).Restart(0) },
 		func() { cluster.Node(0).Partition(0) },
 		func() { cluster.Node(0).Partition(redlocktest.DropReplies + 1) },
+		func() { cluster.Node(0).Delay(-1) },
+		func() { cluster.Node(0).DelayCommand("GET", -1, time.Second) },
+		func() { cluster.Node(0).DelayCommand("GET", 1, -time.Second) },
+		func() { cluster.Node(0).DropReply("GET", -1) },
+		func() { cluster.Node(0).SetUptime(-1) },
+		func() { cluster.Node(0).Set("k", "v", -1) },
 	} {
 		func() {
 			defer func() { assert.Contains(t, fmt.Sprint(recover()), "redlocktest: ") }()

@@ -280,23 +280,36 @@ func (n *Node) relink() {
 	}
 }
 
+// notNegative keeps a slip of a test from looking like a node that is as it was.
+func notNegative[T int | time.Duration](call string, v T) {
+	if v < 0 {
+		panic(fmt.Sprintf("redlocktest: %s of %v: must not be negative", call, v))
+	}
+}
+
 // Delay adds d to the way of each request to the node and to the way of each reply
 // back, so a round trip takes 2d longer. Order and throughput stay as they are;
 // opening a connection takes no longer, but its handshake does. It applies to what
-// is sent from now on; 0 ends it.
-func (n *Node) Delay(d time.Duration) { n.proxy.Delay(d, d) }
+// is sent from now on; 0 ends it. Delay panics if d is negative.
+func (n *Node) Delay(d time.Duration) {
+	notNegative("Delay", d)
+	n.proxy.Delay(d, d)
+}
 
 // DelayCommand delays by d the next count commands of that name (EVALSHA, not the
 // script's inner ones), and with each what follows it on its connection. Commands on
-// other connections overtake it.
+// other connections overtake it. DelayCommand panics if count or d is negative.
 func (n *Node) DelayCommand(command string, count int, d time.Duration) {
+	notNegative("DelayCommand", count)
+	notNegative("DelayCommand", d)
 	n.proxy.DelayRequest(count, d, faultproxy.Named(command))
 }
 
 // DropReply lets the node execute the next count commands of that name, in upper or
 // lower case, but cuts the connection in place of the reply. Commands that were sent
-// before do not count.
+// before do not count. DropReply panics if count is negative.
 func (n *Node) DropReply(command string, count int) {
+	notNegative("DropReply", count)
 	n.proxy.DropReply(count, faultproxy.DropCut, faultproxy.Named(command))
 }
 
@@ -323,8 +336,9 @@ func (n *Node) ShiftClock(d time.Duration) {
 }
 
 // SetUptime makes the node say that it has been up for d. A node of a new cluster
-// has been for an hour.
+// has been for an hour. SetUptime panics if d is negative.
 func (n *Node) SetUptime(d time.Duration) {
+	notNegative("SetUptime", d)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.born = n.clock().Add(-d)
@@ -385,8 +399,9 @@ func (n *Node) TTL(key string) time.Duration {
 }
 
 // Set sets a key in the node's memory, past the network and without expiry if ttl
-// is 0.
+// is 0. Set panics if ttl is negative.
 func (n *Node) Set(key, value string, ttl time.Duration) {
+	notNegative("Set", ttl)
 	n.redis.DB(0).Del(key)
 	n.redis.DB(0).Set(key, value) // fails for another type only
 	if ttl != 0 {

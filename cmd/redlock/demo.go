@@ -342,16 +342,17 @@ func (d *demo) tidy(ctx context.Context, observer *redlock.Redlock) (leftOn []st
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyMost)
 	defer cancel()
 	m := observer.Mutex(d.key)
+	gone := make([]bool, len(d.nodes)) // by each node's last answer
 	for {
 		// Whether a majority confirms is of no interest: we look at each node.
 		_ = m.ForceRelease(ctx, "")
 		s, _ := m.Inspect(ctx)
-		if leftOn != nil && ctx.Err() != nil {
-			return leftOn // this look was cut short, and knows less than the one before
-		}
 		leftOn = []string{}
 		for i := range d.nodes {
-			if i >= len(s.Nodes) || s.Nodes[i].Err != nil || s.Nodes[i].Value != "" {
+			if i < len(s.Nodes) && s.Nodes[i].Err == nil {
+				gone[i] = s.Nodes[i].Value == ""
+			}
+			if !gone[i] {
 				leftOn = append(leftOn, d.label(i))
 			}
 		}

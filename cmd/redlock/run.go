@@ -133,7 +133,7 @@ came while waiting. Otherwise
 			f.token = os.Getenv(adoptVariable)
 			os.Unsetenv(adoptVariable)
 			if !isToken.MatchString(f.token) {
-				return &usageError{fmt.Errorf("--adopt needs a token in $%s: 32 hexadecimal digits, and it has %d bytes", adoptVariable, len(f.token))}
+				return &usageError{fmt.Errorf("--adopt needs a token in $%s: 32 hexadecimal digits in lower case, and it has %d bytes", adoptVariable, len(f.token))}
 			}
 		}
 		return runUnderLock(cmd, s, f, keys, command)

@@ -68,19 +68,19 @@ func TestRunAdoptsALock(t *testing.T) {
 func TestRunRefusesTermsOfAdoptAndMinHold(t *testing.T) {
 	nowhere := "--addrs=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
 	for line, says := range map[string]string{
-		"a --adopt -- true":                        "--adopt needs a token in $REDLOCK_ADOPT: 32 hexadecimal digits, and it has 0 bytes",
+		"a --adopt -- true":                        "--adopt needs a token in $REDLOCK_ADOPT: 32 hexadecimal digits in lower case, and it has 0 bytes",
 		"a b --adopt -- true":                      "--adopt takes one key, not 2",
 		"a --adopt -n -- true":                     "--adopt waits for nobody",
 		"a --adopt -w 1s -- true":                  "--adopt waits for nobody",
-		"a --adopt --shared -- true":               "--adopt is for locks that are held alone",
-		"a --adopt --permits 2 -- true":            "--adopt is for locks that are held alone",
+		"a --adopt --shared -- true":               "--adopt is for exclusive locks",
+		"a --adopt --permits 2 -- true":            "--adopt is for exclusive locks",
 		"a --min-hold 10ms -- true":                "--min-hold is 10ms: must be from 1s to 24h",
 		"a --min-hold 0s -- true":                  "--min-hold is 0s: must be from 1s to 24h",
 		"a --min-hold 25h -- true":                 "--min-hold is 25h0m0s: must be from 1s to 24h",
 		"a --min-hold 1m":                          "--min-hold is for what comes after a command",
 		"a --min-hold 1m --keep 1m -- true":        "--min-hold and --keep exclude each other",
-		"a --min-hold 1m --shared -- true":         "--min-hold is for locks that are held alone",
-		"a --min-hold 1m --permits 2 -- true":      "--min-hold is for locks that are held alone",
+		"a --min-hold 1m --shared -- true":         "--min-hold is for exclusive locks",
+		"a --min-hold 1m --permits 2 -- true":      "--min-hold is for exclusive locks",
 		"a b --min-hold 1m --adopt --ttl 1ms -- x": "--ttl is 1ms",
 	} {
 		r := run(t, t.Context(), append([]string{"run", nowhere}, strings.Fields(line)...)...)

@@ -30,9 +30,10 @@ type Locker struct {
 // NewLocker makes a Locker of locks that are renewed while their job runs, and are not free earlier
 // than minHold after the job began. The clocks of the machines, and the moments at which their
 // schedulers start the same run, must differ by less than minHold, which must be less than the time
-// between two runs. Then each run takes place once. minHold is from 10 milliseconds to 24 hours; the
-// lock's TTL is minHold, but at least 10 seconds, unless opts have another one. If minHold or opts break a rule, as does a minHold above a positive
-// redlock.Options.RestartGuard, every Lock fails with redlock.ErrInvalid, and no job runs.
+// between two runs. Then each run takes place once. minHold is from 10 milliseconds to 24 hours;
+// the lock's TTL is minHold, but at least 10 seconds, unless opts have another one. If minHold or
+// opts break a rule, as does a minHold above a positive redlock.Options.RestartGuard, every Lock
+// fails with redlock.ErrInvalid, and no job runs.
 //
 // A run is left out if no majority of the nodes answers when it is due, and a job that loses its lock
 // is not stopped, because gocron's job has the context of the scheduler. A job that must stop then, or
@@ -60,7 +61,8 @@ func (h held) Unlock(ctx context.Context) error { return h.lock.Release(ctx) }
 // ErrNotLeader is in the error of Elector.IsLeader in a process that is not the leader.
 var ErrNotLeader = errors.New("redlockgocron: not the leader")
 
-// Elector is a gocron.Elector: the process that holds a lock is the leader.
+// Elector is a gocron.Elector: the process that holds a lock is the leader. Only NewElector makes one; the
+// zero Elector never is the leader, and its Close does nothing.
 type Elector struct {
 	term atomic.Pointer[redlock.Lock] // nil: another leads, or none
 	end  context.CancelFunc
@@ -107,6 +109,9 @@ func (e *Elector) IsLeader(context.Context) error {
 // Close steps down, so that another process leads at once, and waits for that. It returns nil, or why
 // the election had ended before. A second call does nothing.
 func (e *Elector) Close() error {
+	if e.end == nil {
+		return nil
+	}
 	e.end()
 	<-e.done
 	if errors.Is(e.err, context.Canceled) {

@@ -85,6 +85,12 @@ func TestALockIsFreeAfterItsMinHold(t *testing.T) {
 	})
 }
 
+func TestZeroElectorNeverLeads(t *testing.T) {
+	var e redlockgocron.Elector
+	require.ErrorIs(t, e.IsLeader(t.Context()), redlockgocron.ErrNotLeader)
+	require.NoError(t, e.Close())
+}
+
 // One of several is the leader; after its end, or an outage, there is one again.
 func TestOneElectorLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -37,8 +37,8 @@ func watch(b *testing.B, h *redlock.Hooks) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			h.Acquired(redlock.AcquireInfo{Context: ctx, Mode: "alone", Token: "t", Attempts: 1, Until: until, Outcomes: outcomes})
-			h.Released(redlock.ReleaseInfo{Context: ctx, Mode: "alone", Token: "t", Outcomes: outcomes})
+			h.Acquired(redlock.AcquireInfo{Context: ctx, Mode: "exclusive", Token: "t", Attempts: 1, Until: until, Outcomes: outcomes})
+			h.Released(redlock.ReleaseInfo{Context: ctx, Mode: "exclusive", Token: "t", Outcomes: outcomes})
 		}
 	})
 }

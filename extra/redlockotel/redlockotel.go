@@ -16,9 +16,9 @@
 //
 // Spans are children of the span in the caller's context. They have an event "redlock.node" for
 // each node's vote, and the attributes redlock.key (see WithoutKeys), redlock.lock.mode,
-// redlock.acquire.attempts, redlock.extend.renewal and error.type. The status is Error for all failures, except if another
-// client holds the lock. A span is made when its operation has ended, with the operation's times,
-// so nothing can be its child that happens in between.
+// redlock.acquire.attempts, redlock.extend.renewal and error.type. The status is Error for all
+// failures, except if another client holds the lock. A span is made when its operation has ended,
+// with the operation's times, so nothing can be its child that happens in between.
 //
 // # Metrics
 //
@@ -39,7 +39,7 @@
 //	redlock.node.eviction.spells   {spell}    by redlock.node.name; how often it was found to evict
 //	                                          keys: once per spell, and each hour that one lasts
 //
-// What is about acquires, waits and held locks has the attribute redlock.lock.mode: alone, shared
+// What is about acquires, waits and held locks has the attribute redlock.lock.mode: exclusive, shared
 // (Mutex.Shared) or permit (Redlock.Semaphore). The version of the scope is that of the library.
 //
 // A failed operation has the attribute error.type: held, no_quorum, expired, not_held, timeout, canceled,
@@ -51,6 +51,7 @@ package redlockotel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -87,21 +88,36 @@ type settings struct {
 }
 
 // WithTracerProvider makes spans with tp. The default is the global one; one of the package
-// go.opentelemetry.io/otel/trace/noop turns spans off.
-func WithTracerProvider(tp trace.TracerProvider) Option { return func(s *settings) { s.tracers = tp } }
+// go.opentelemetry.io/otel/trace/noop turns spans off. As elsewhere in OpenTelemetry, nil changes nothing.
+func WithTracerProvider(tp trace.TracerProvider) Option {
+	return func(s *settings) {
+		if tp != nil {
+			s.tracers = tp
+		}
+	}
+}
 
 // WithMeterProvider makes metrics with mp. The default is the global one; one of the package
-// go.opentelemetry.io/otel/metric/noop turns metrics off.
-func WithMeterProvider(mp metric.MeterProvider) Option { return func(s *settings) { s.meters = mp } }
+// go.opentelemetry.io/otel/metric/noop turns metrics off. Nil changes nothing.
+func WithMeterProvider(mp metric.MeterProvider) Option {
+	return func(s *settings) {
+		if mp != nil {
+			s.meters = mp
+		}
+	}
+}
 
 // WithoutKeys keeps locks' keys, and errors' texts, in which they occur, out of spans.
 func WithoutKeys() Option { return func(s *settings) { s.keys = false } }
 
 // Hooks make spans and metrics. Call it once for each MeterProvider, and give the result to
-// all Redlocks: held locks and nodes are counted for each call apart.
+// all Redlocks: held locks and nodes are counted for each call apart. It panics for an Option that is nil.
 func Hooks(opts ...Option) *redlock.Hooks {
 	s := settings{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider(), keys: true}
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			panic(fmt.Sprintf("redlockotel: option %d of Hooks is nil: must be an Option", i+1))
+		}
 		o(&s)
 	}
 	version := telemetry.Version()

@@ -88,6 +88,11 @@ func attrs(kvs []attribute.KeyValue) string {
 	return strings.Join(words, " ")
 }
 
+func TestNilChangesNothingOrIsRefused(t *testing.T) {
+	assert.NotPanics(t, func() { redlockotel.Hooks(redlockotel.WithTracerProvider(nil), redlockotel.WithMeterProvider(nil)) })
+	assert.PanicsWithValue(t, "redlockotel: option 1 of Hooks is nil: must be an Option", func() { redlockotel.Hooks(nil) })
+}
+
 func TestSpansOfAnOrdinaryLock(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		ctx, parent := b.tracer.Start(b.Context(), "parent")
@@ -323,9 +328,9 @@ func TestMetrics(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		lock := b.lock(b.Context(), redlock.WithRenewal())
 		b.has(map[string]float64{
-			"redlock.lock.held redlock.lock.mode=alone":                  1,
+			"redlock.lock.held redlock.lock.mode=exclusive":              1,
 			"redlock.acquire.attempts":                                   1,
-			"redlock.acquire.duration count redlock.lock.mode=alone":     1,
+			"redlock.acquire.duration count redlock.lock.mode=exclusive": 1,
 			"redlock.node.up redlock.node.name=" + b.rl.Nodes()[0]:       1,
 			"redlock.node.degraded redlock.node.name=" + b.rl.Nodes()[0]: 0,
 
@@ -346,23 +351,23 @@ func TestMetrics(t *testing.T) {
 		require.NoError(b, lock.Release(b.Context()))
 		lock = <-done
 		b.has(map[string]float64{
-			"redlock.acquire.duration count redlock.lock.mode=alone":                 2,
-			"redlock.acquire.duration sum redlock.lock.mode=alone":                   2,
-			"redlock.acquire.duration count error.type=held redlock.lock.mode=alone": 1,
-			"redlock.acquire.wait.duration count redlock.lock.mode=alone":            1,
-			"redlock.acquire.wait.duration sum redlock.lock.mode=alone":              2,
-			"redlock.extend.duration count redlock.extend.renewal=false":             1,
-			"redlock.extend.duration count redlock.extend.renewal=true":              1,
-			"redlock.release.duration count":                                         1,
-			"redlock.hold.duration sum redlock.lock.mode=alone":                      (ttl/3 + 3*time.Second).Seconds(),
-			"redlock.lock.held redlock.lock.mode=alone":                              1,
+			"redlock.acquire.duration count redlock.lock.mode=exclusive":                 2,
+			"redlock.acquire.duration sum redlock.lock.mode=exclusive":                   2,
+			"redlock.acquire.duration count error.type=held redlock.lock.mode=exclusive": 1,
+			"redlock.acquire.wait.duration count redlock.lock.mode=exclusive":            1,
+			"redlock.acquire.wait.duration sum redlock.lock.mode=exclusive":              2,
+			"redlock.extend.duration count redlock.extend.renewal=false":                 1,
+			"redlock.extend.duration count redlock.extend.renewal=true":                  1,
+			"redlock.release.duration count":                                             1,
+			"redlock.hold.duration sum redlock.lock.mode=exclusive":                      (ttl/3 + 3*time.Second).Seconds(),
+			"redlock.lock.held redlock.lock.mode=exclusive":                              1,
 		})
 		for _, n := range b.cluster.Nodes() {
 			n.Del(key)
 		}
 		require.Error(b, lock.Extend(b.Context(), ttl))
 		b.has(map[string]float64{
-			"redlock.lock.held redlock.lock.mode=alone":                                      0,
+			"redlock.lock.held redlock.lock.mode=exclusive":                                  0,
 			"redlock.lock.lost error.type=not_held":                                          1,
 			"redlock.extend.duration count error.type=not_held redlock.extend.renewal=false": 1,
 		})
@@ -417,7 +422,7 @@ func TestMetricsOfWaitsAndModes(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		b.has(map[string]float64{
 			"redlock.acquire.waiting redlock.lock.mode=permit":     1,
-			"redlock.acquire.waiting redlock.lock.mode=alone":      0,
+			"redlock.acquire.waiting redlock.lock.mode=exclusive":  0,
 			"redlock.acquire.wait.oldest redlock.lock.mode=permit": 3,
 			"redlock.lock.held redlock.lock.mode=permit":           1,
 			"redlock.lock.held redlock.lock.mode=shared":           0,

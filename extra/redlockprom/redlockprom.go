@@ -25,11 +25,11 @@
 //	redlock_locks_lost_total{reason}        expired, not_held: two holders are possible from then on
 //	redlock_node_up{node}                   0 while the node does not answer
 //	redlock_node_degraded{node}             1 if it denies something that the library can do without
+//	redlock_node_eviction_spells_total{node}  how often it was found to evict keys: once per spell, and each hour that one lasts
 //	redlock_node_votes_total{node,operation,vote}  granted, refused, unknown, failed, not sent, barred, pending
-//
 //	redlock_build_info{version}             1; the version of the library
 //
-// The mode is alone, shared (Mutex.Shared) or permit (Redlock.Semaphore).
+// The mode is exclusive, shared (Mutex.Shared) or permit (Redlock.Semaphore).
 //
 // If an error has several reasons, the nodes' reason goes before the end of the caller's
 // context: an acquire that timed out in an outage counts as no_quorum. A vote is pending if the
@@ -40,6 +40,8 @@
 package redlockprom
 
 import (
+	"fmt"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/redlock"
@@ -75,10 +77,13 @@ func WithBuckets(bounds ...float64) Option {
 }
 
 // New makes a Collector, which is to be registered once and whose Hooks are to be given to
-// Redlocks.
+// Redlocks. It panics for an Option that is nil.
 func New(opts ...Option) *Collector {
 	s := settings{buckets: telemetry.Buckets()}
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			panic(fmt.Sprintf("redlockprom: option %d of New is nil: must be an Option", i+1))
+		}
 		o(&s)
 	}
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -125,8 +130,8 @@ func New(opts ...Option) *Collector {
 			c.acquires.WithLabelValues(mode, result)
 		}
 	}
-	c.waitTime.WithLabelValues(alone)
-	c.holdTime.WithLabelValues(alone)
+	c.waitTime.WithLabelValues(redlock.ModeExclusive)
+	c.holdTime.WithLabelValues(redlock.ModeExclusive)
 	for _, by := range []string{byCaller, byRenewal} {
 		for _, result := range []string{"extended", "no_quorum"} {
 			c.extends.WithLabelValues(by, result)
@@ -142,8 +147,6 @@ func New(opts ...Option) *Collector {
 }
 
 const (
-	alone = "alone"
-
 	byCaller  = "caller"
 	byRenewal = "renewal"
 )

@@ -123,27 +123,27 @@ func (b *bed) has(want map[string]float64) {
 func TestScrape(t *testing.T) {
 	inBubble(t, redlockprom.New(), func(b *bed) {
 		b.has(map[string]float64{
-			`redlock_acquires_total{mode="alone",result="granted"}`:   0,
-			`redlock_acquires_total{mode="alone",result="no_quorum"}`: 0,
-			`redlock_locks_lost_total{reason="expired"}`:              0,
-			`redlock_locks_held{mode="alone"}`:                        0,
+			`redlock_acquires_total{mode="exclusive",result="granted"}`:   0,
+			`redlock_acquires_total{mode="exclusive",result="no_quorum"}`: 0,
+			`redlock_locks_lost_total{reason="expired"}`:                  0,
+			`redlock_locks_held{mode="exclusive"}`:                        0,
 		})
 		b.cycle()
 		b.has(map[string]float64{
-			`redlock_acquires_total{mode="alone",result="granted"}`: 1,
-			`redlock_acquire_attempts_total`:                        1,
-			`redlock_acquire_duration_seconds_count`:                1,
-			`redlock_acquire_wait_seconds_count{mode="alone"}`:      0,
-			`redlock_releases_total{result="released"}`:             1,
-			`redlock_release_duration_seconds_count`:                1,
-			`redlock_node_up{node="` + b.rl.Nodes()[0] + `"}`:       1,
-			`redlock_node_degraded{node="` + b.rl.Nodes()[2] + `"}`: 0,
+			`redlock_acquires_total{mode="exclusive",result="granted"}`: 1,
+			`redlock_acquire_attempts_total`:                            1,
+			`redlock_acquire_duration_seconds_count`:                    1,
+			`redlock_acquire_wait_seconds_count{mode="exclusive"}`:      0,
+			`redlock_releases_total{result="released"}`:                 1,
+			`redlock_release_duration_seconds_count`:                    1,
+			`redlock_node_up{node="` + b.rl.Nodes()[0] + `"}`:           1,
+			`redlock_node_degraded{node="` + b.rl.Nodes()[2] + `"}`:     0,
 
 			`redlock_node_eviction_spells_total{node="` + b.rl.Nodes()[2] + `"}`: 0,
 		})
 
 		lock := b.lock(redlock.WithRenewal())
-		b.has(map[string]float64{`redlock_locks_held{mode="alone"}`: 1})
+		b.has(map[string]float64{`redlock_locks_held{mode="exclusive"}`: 1})
 		require.NoError(b, lock.Extend(b.Context(), ttl))
 		_, err := b.rl.Mutex(key).TryAcquire(b.Context())
 		require.ErrorIs(b, err, redlock.ErrHeld)
@@ -159,18 +159,18 @@ func TestScrape(t *testing.T) {
 		require.NoError(b, lock.Release(b.Context()))
 		lock = <-done
 		b.has(map[string]float64{
-			`redlock_extends_total{by="caller",result="extended"}`:  1,
-			`redlock_extends_total{by="renewal",result="extended"}`: 1,
-			`redlock_extend_duration_seconds_count`:                 2,
-			`redlock_acquires_total{mode="alone",result="granted"}`: 3,
-			`redlock_acquires_total{mode="alone",result="held"}`:    1,
-			`redlock_acquire_wait_seconds_count{mode="alone"}`:      1,
-			`redlock_acquire_wait_seconds_sum{mode="alone"}`:        2,
-			`redlock_acquire_duration_seconds_count`:                3,
-			`redlock_acquire_duration_seconds_sum`:                  2,
-			`redlock_hold_duration_seconds_count{mode="alone"}`:     2,
-			`redlock_hold_duration_seconds_sum{mode="alone"}`:       (ttl/3 + 3*time.Second).Seconds(),
-			`redlock_locks_held{mode="alone"}`:                      1,
+			`redlock_extends_total{by="caller",result="extended"}`:      1,
+			`redlock_extends_total{by="renewal",result="extended"}`:     1,
+			`redlock_extend_duration_seconds_count`:                     2,
+			`redlock_acquires_total{mode="exclusive",result="granted"}`: 3,
+			`redlock_acquires_total{mode="exclusive",result="held"}`:    1,
+			`redlock_acquire_wait_seconds_count{mode="exclusive"}`:      1,
+			`redlock_acquire_wait_seconds_sum{mode="exclusive"}`:        2,
+			`redlock_acquire_duration_seconds_count`:                    3,
+			`redlock_acquire_duration_seconds_sum`:                      2,
+			`redlock_hold_duration_seconds_count{mode="exclusive"}`:     2,
+			`redlock_hold_duration_seconds_sum{mode="exclusive"}`:       (ttl/3 + 3*time.Second).Seconds(),
+			`redlock_locks_held{mode="exclusive"}`:                      1,
 		})
 
 		for _, n := range b.cluster.Nodes() {
@@ -185,7 +185,7 @@ func TestScrape(t *testing.T) {
 			`redlock_locks_lost_total{reason="expired"}`:           1,
 			`redlock_extends_total{by="caller",result="not_held"}`: 1,
 			`redlock_releases_total{result="not_held"}`:            1,
-			`redlock_locks_held{mode="alone"}`:                     0,
+			`redlock_locks_held{mode="exclusive"}`:                 0,
 		})
 	})
 }
@@ -193,9 +193,9 @@ func TestScrape(t *testing.T) {
 func TestScrapeOfWaitsAndModes(t *testing.T) {
 	inBubble(t, redlockprom.New(), func(b *bed) {
 		b.has(map[string]float64{
-			`redlock_acquires_waiting{mode="permit"}`:           0,
-			`redlock_acquire_oldest_wait_seconds{mode="alone"}`: 0,
-			`redlock_build_info{version="(devel)"}`:             1,
+			`redlock_acquires_waiting{mode="permit"}`:               0,
+			`redlock_acquire_oldest_wait_seconds{mode="exclusive"}`: 0,
+			`redlock_build_info{version="(devel)"}`:                 1,
 		})
 		permit, err := b.rl.Semaphore("s", 1).TryAcquire(b.Context())
 		require.NoError(b, err)
@@ -208,10 +208,10 @@ func TestScrapeOfWaitsAndModes(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		b.has(map[string]float64{
-			`redlock_locks_held{mode="alone"}`:                   1,
+			`redlock_locks_held{mode="exclusive"}`:               1,
 			`redlock_locks_held{mode="shared"}`:                  0,
 			`redlock_locks_held{mode="permit"}`:                  1,
-			`redlock_acquires_waiting{mode="alone"}`:             2,
+			`redlock_acquires_waiting{mode="exclusive"}`:         2,
 			`redlock_acquires_waiting{mode="shared"}`:            1,
 			`redlock_acquires_waiting{mode="permit"}`:            1,
 			`redlock_acquire_oldest_wait_seconds{mode="shared"}`: 3,
@@ -220,7 +220,7 @@ func TestScrapeOfWaitsAndModes(t *testing.T) {
 		require.NoError(b, lock.Release(b.Context()))
 		all.Wait()
 		b.has(map[string]float64{
-			`redlock_acquires_waiting{mode="alone"}`:                 0,
+			`redlock_acquires_waiting{mode="exclusive"}`:             0,
 			`redlock_acquires_waiting{mode="permit"}`:                0,
 			`redlock_acquire_oldest_wait_seconds{mode="shared"}`:     0,
 			`redlock_acquires_total{mode="permit",result="granted"}`: 2,
@@ -258,7 +258,7 @@ func TestScrapeOfNodes(t *testing.T) {
 		defer cancel()
 		_, err := b.rl.Mutex(key).Acquire(ctx)
 		require.Error(b, err)
-		b.has(map[string]float64{`redlock_acquires_total{mode="alone",result="no_quorum"}`: 1})
+		b.has(map[string]float64{`redlock_acquires_total{mode="exclusive",result="no_quorum"}`: 1})
 		samples := b.scrape()
 		assert.Positive(b, samples[`redlock_node_votes_total{node="`+first+`",operation="acquire",vote="not sent"}`])
 		assert.Greater(b, samples[`redlock_acquire_attempts_total`], 3.0)
@@ -314,6 +314,7 @@ func TestBuckets(t *testing.T) {
 		assert.NotContains(b, text, `le="0.1"`)
 	})
 	assert.Panics(t, func() { redlockprom.New(redlockprom.WithBuckets(2, 1)) })
+	assert.PanicsWithValue(t, "redlockprom: option 2 of New is nil: must be an Option", func() { redlockprom.New(redlockprom.WithBuckets(1, 2), nil) })
 }
 
 // One Collector for several Redlocks, used at the same time and scraped meanwhile.
@@ -340,6 +341,6 @@ func TestSeveralRedlocks(t *testing.T) {
 	all.Wait()
 	b := &bed{T: t, registry: registry}
 	samples := b.scrape()
-	assert.InDelta(t, redlocks*cycles, samples[`redlock_acquires_total{mode="alone",result="granted"}`], 0)
-	assert.InDelta(t, 0, samples[`redlock_locks_held{mode="alone"}`], 0)
+	assert.InDelta(t, redlocks*cycles, samples[`redlock_acquires_total{mode="exclusive",result="granted"}`], 0)
+	assert.InDelta(t, 0, samples[`redlock_locks_held{mode="exclusive"}`], 0)
 }

@@ -14,7 +14,8 @@ import (
 
 // Mutex is a lock with a name on the nodes, and the state of its last Lock. As in redsync, goroutines
 // that want to exclude each other need a Mutex each: Unlock and Extend are about the last Lock,
-// whichever goroutine called it.
+// whichever goroutine called it. Only NewMutex makes one: the methods of the zero Mutex that ask nodes fail
+// with redlock.ErrInvalid.
 type Mutex struct {
 	rs      *Redsync
 	name    string
@@ -44,7 +45,12 @@ func (m *Mutex) refuse(format string, args ...any) {
 }
 
 // usable returns why no node is asked.
-func (m *Mutex) usable() error { return errors.Join(append(m.refused, m.rs.err)...) }
+func (m *Mutex) usable() error {
+	if m.rs == nil || m.rs.rl == nil && m.rs.err == nil {
+		return fmt.Errorf("redsync: %w Mutex: only NewMutex makes one, of a Redsync that New or NewWith made", redlock.ErrInvalid)
+	}
+	return errors.Join(append(m.refused, m.rs.err)...)
+}
 
 func (m *Mutex) redlock(opts ...redlock.LockOption) *redlock.Mutex {
 	return m.rs.rl.Mutex(m.name, append(opts, redlock.WithTTL(m.expiry))...)

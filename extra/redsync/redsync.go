@@ -17,7 +17,7 @@
 // It has the same keys on the nodes, so programs with either of the two exclude each other. A call
 // returns when a majority of the nodes has decided it, and waiters get the lock in order of arrival.
 //
-// This library does not promise what some options ask for, and refuses them: [WithGenValueFunc],
+// This library does not promise what some options ask for, and refuses them, as it does values without a meaning: [WithGenValueFunc],
 // [WithSetNXOnExtend], [WithTimeoutFactor], a [WithDriftFactor] above that of the Redsync, and a
 // [WithValue] that is not random. Each method of such a Mutex that asks nodes fails before any I/O, with
 // an error that names the option and the rule, and for which errors.Is finds redlock.ErrInvalid.
@@ -75,13 +75,18 @@ func NewWith(opts redlock.Options, pools ...redis.Pool) *Redsync {
 func (r *Redsync) Close() error { return r.rl.Close() }
 
 // NewMutex describes the lock of a name, which is the key on the nodes, behind Options.KeyPrefix of
-// NewWith, and is not empty. It does no I/O. By default the expiry is 8 seconds, and Lock waits for about 5 seconds.
+// NewWith, and is not empty. It does no I/O. By default the expiry is 8 seconds, and Lock waits for
+// about 5 seconds.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	m := &Mutex{
 		rs: r, name: name, expiry: r.opts.TTL, tries: 32,
 		delay: func(int) time.Duration { return rand.N(200*time.Millisecond) + 50*time.Millisecond },
 	}
-	for _, o := range options {
+	for i, o := range options {
+		if f, isFunc := o.(OptionFunc); o == nil || isFunc && f == nil {
+			m.refuse("number %d of NewMutex is nil: must be an Option", i+1)
+			continue
+		}
 		o.Apply(m)
 	}
 	return m
@@ -100,8 +105,8 @@ func (f OptionFunc) Apply(m *Mutex) { f(m) }
 type DelayFunc func(tries int) time.Duration
 
 // WithExpiry is how long the lock lasts on the nodes, from 10 milliseconds to 24 hours. Default 8
-// seconds, or Options.TTL of NewWith. How long a node may take to answer depends on it: a fiftieth, from 5 to 200 milliseconds,
-// unless NewWith was given a NodeTimeout.
+// seconds, or Options.TTL of NewWith. How long a node may take to answer depends on it: a fiftieth,
+// from 5 to 200 milliseconds, unless NewWith was given a NodeTimeout.
 func WithExpiry(expiry time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if m.expiry = expiry; expiry < 10*time.Millisecond || expiry > 24*time.Hour {
@@ -119,15 +124,23 @@ func WithExpiry(expiry time.Duration) Option {
 func WithTries(tries int) Option { return OptionFunc(func(m *Mutex) { m.tries = tries }) }
 
 // WithRetryDelay is the pause between two tries, see WithTries. Default a random one from 50 to 250
-// milliseconds.
+// milliseconds. A negative one is refused.
 func WithRetryDelay(delay time.Duration) Option {
-	return WithRetryDelayFunc(func(int) time.Duration { return delay })
+	return OptionFunc(func(m *Mutex) {
+		if m.delay = func(int) time.Duration { return delay }; delay < 0 {
+			m.refuse("WithRetryDelay(%v): must not be negative", delay)
+		}
+	})
 }
 
 // WithRetryDelayFunc returns the pause between two tries, see WithTries. Lock calls it for all of them
-// before it asks the nodes.
+// before it asks the nodes. A nil function is refused.
 func WithRetryDelayFunc(delayFunc DelayFunc) Option {
-	return OptionFunc(func(m *Mutex) { m.delay = delayFunc })
+	return OptionFunc(func(m *Mutex) {
+		if m.delay = delayFunc; delayFunc == nil {
+			m.refuse("WithRetryDelayFunc(nil): must be a function")
+		}
+	})
 }
 
 // WithFailFast changes nothing: calls always return when a majority of the nodes has decided them. What

@@ -388,6 +388,9 @@ func TestOptionsThatAreRefused(t *testing.T) {
 			"WithDriftFactor(0.02)":    redsync.WithDriftFactor(0.02),
 			"WithDriftFactor(-1)":      redsync.WithDriftFactor(-1),
 			"WithDriftFactor(NaN)":     redsync.WithDriftFactor(math.NaN()),
+			"WithRetryDelay(-1ns)":     redsync.WithRetryDelay(-1),
+			"WithRetryDelayFunc(nil)":  redsync.WithRetryDelayFunc(nil),
+			"number 1 of NewMutex":     nil,
 			"WithExpiry(9ms)":          redsync.WithExpiry(9 * time.Millisecond),
 			"WithExpiry(24h0m1s)":      redsync.WithExpiry(24*time.Hour + time.Second),
 			`WithValue("worker-1"...)`: redsync.WithValue("worker-1-of-a-program"),
@@ -493,6 +496,18 @@ func TestPoolsThatBreakARule(t *testing.T) {
 			require.NoError(t, rs.Close())
 		}
 		require.ErrorIs(t, redsync.New(nil).NewMutex(name).Lock(), redlock.ErrInvalid)
+		require.ErrorIs(t, open(t, client).NewMutex(name, redsync.OptionFunc(nil)).Lock(), redlock.ErrInvalid)
+		for _, m := range []*redsync.Mutex{{}, new(redsync.Redsync).NewMutex(name)} {
+			require.ErrorIs(t, m.Lock(), redlock.ErrInvalid)
+			require.ErrorIs(t, m.TryLock(), redlock.ErrInvalid)
+			for _, call := range []func() (bool, error){m.Unlock, m.Extend, m.Valid} {
+				_, err := call()
+				require.ErrorIs(t, err, redlock.ErrInvalid)
+			}
+			assert.Empty(t, m.Value())
+			assert.Zero(t, m.Until())
+		}
+		require.NoError(t, new(redsync.Redsync).Close())
 		err := open(t, client).NewMutex("").Lock()
 		require.ErrorIs(t, err, redlock.ErrInvalid)
 		require.NotErrorIs(t, err, redsync.ErrFailed)

@@ -23,7 +23,16 @@ type Store struct {
 	Mute    bool // nobody may publish
 	NoMGet  bool // nor use MGET
 	Watch   Watch
+
+	words words // of the request that Do is at
 }
+
+// words are a command as a server reads it.
+type words []string
+
+func (w *words) Str(s string) { *w = append(*w, s) }
+
+func (w *words) Num(n int64) { *w = append(*w, strconv.FormatInt(n, 10)) }
 
 // Key is what lies under a key: a string, a sorted set, or something else.
 type Key struct {
@@ -171,16 +180,24 @@ func (s *Store) zset(key string) (map[string]float64, error) {
 }
 
 func (s *Store) Zadd(key string, score float64, member string) {
-	if s.Get(key) == nil {
-		s.Keys[key] = &Key{Zset: make(map[string]float64)}
+	k := s.Get(key)
+	switch {
+	case k == nil:
+		k = &Key{Zset: make(map[string]float64)}
+		s.Keys[key] = k
+	case k.Zset == nil:
+		panic(abort{wrongType})
 	}
-	s.Keys[key].Zset[member] = score
+	k.Zset[member] = score
 }
 
 func (s *Store) zrem(key string, members ...string) (n int) {
 	k := s.Get(key)
-	if k == nil {
+	switch {
+	case k == nil:
 		return 0
+	case k.Zset == nil:
+		panic(abort{wrongType})
 	}
 	for _, m := range members {
 		if _, ok := k.Zset[m]; ok {
@@ -214,13 +231,23 @@ func (s *Store) Waiting(key string) (members []string) {
 	return members
 }
 
+// abort ends a script: a command of it was answered with an error.
+type abort struct{ Error }
+
 // Do answers a request as the server would: a value as go-redis reads it, or an error.
-func (s *Store) Do(req *protocol.Request) (any, error) {
-	plain := req.Values()
-	args := make([]string, len(plain))
-	for i, a := range plain {
-		args[i] = Argument(a)
-	}
+func (s *Store) Do(req *protocol.Request) (val any, err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case abort:
+			val, err = nil, r.Error
+		default:
+			panic(r)
+		}
+	}()
+	s.words = s.words[:0]
+	req.Write(&s.words, protocol.NoNative)
+	args := s.words
 	op := &Op{Req: req, Value: req.Value}
 	if req.Native != protocol.NoNative {
 		return s.deleteIfEqual(args[1], req.Value, op)
@@ -494,6 +521,7 @@ func (s *Store) force(keys, argv []string, op *Op) (any, error) {
 	if len(argv) > 2 {
 		holders = argv[2]
 	}
+	was, _, _ := s.Text(lock)
 	shared := false
 	if argv[0] != "" {
 		v, ok, err := s.Text(lock)
@@ -510,18 +538,22 @@ func (s *Store) force(keys, argv []string, op *Op) (any, error) {
 		if deleted, err = s.forceShared(lock, holders, argv[0], op); err != nil {
 			return nil, err
 		}
-		if deleted == 0 {
-			v, ok, _ := s.Text(lock)
-			return orZero(v, ok), nil
-		}
 	} else {
 		deleted = Truth(s.Get(lock) != nil)
 		s.Del(lock, op)
 	}
-	if v, ok, err := s.Text(lock); err == nil && (!ok || v == Marker) && s.Typ(line) == "zset" {
+	answer := any(deleted)
+	v, ok, err := s.Text(lock)
+	if deleted == 0 {
+		answer = orZero(v, ok)
+	}
+	if err == nil && (!ok || v == Marker) && s.Typ(line) == "zset" {
+		if head := s.headOf(line); head != "" && ValueIn(head) == was {
+			s.zrem(line, head, "woken "+head)
+		}
 		s.serve(lock, holders, line, AtOnce, "", false, op)
 	}
-	return deleted, nil
+	return answer, nil
 }
 
 func (s *Store) inspect(keys, argv []string, _ *Op) (any, error) {
@@ -646,16 +678,16 @@ const farthest = 5000
 // serve is that of line.lua.
 //
 // gocognit: line by line what the script does, so that the two can be compared.
-func (s *Store) serve(lock, holders, line string, most int, mine string, all bool, op *Op) (last string, ok, denied bool) {
+func (s *Store) serve(lock, holders, line string, most int, mine string, all bool, op *Op) (last string, ok, denied bool, failed error) {
 	now := s.Micros()
 	ms := now / 1000
 	v, held, err := s.Text(lock)
 	if err != nil || held && v != Marker {
-		return "", false, false
+		return "", false, false, nil
 	}
 	if held {
-		if s.purge(true, holders, ms, op) != nil {
-			return "", false, false
+		if failed = s.purge(true, holders, ms, op); failed != nil {
+			return "", false, false, failed
 		}
 		if s.Get(holders) == nil {
 			s.Del(lock, op)
@@ -722,7 +754,7 @@ loop:
 		case limit < 0 && come == 0 && at == 0 && !held:
 			tell()
 			s.Set(lock, value, (left+999)/1000, op)
-			return value, true, value != mine && s.notify(process, value)
+			return value, true, value != mine && s.notify(process, value), nil
 		case limit < 0:
 			if !first {
 				break loop
@@ -732,8 +764,10 @@ loop:
 			continue
 		}
 		if _, _, listed := s.Have(holders, value); !woken || !held || !listed {
-			if !held && s.purge(false, holders, ms, op) != nil {
-				return "", false, false
+			if !held {
+				if failed = s.purge(false, holders, ms, op); failed != nil {
+					return "", false, false, failed
+				}
 			}
 			number, ok := int64(0), come < most
 			if ok {
@@ -766,7 +800,7 @@ loop:
 	for _, process := range processes {
 		denied = s.notify(process, notices[process]) || denied
 	}
-	return last, come > 0, denied
+	return last, come > 0, denied, nil
 }
 
 // notify is that of line.lua.
@@ -858,7 +892,10 @@ func (s *Store) join(keys, argv []string, op *Op) (any, error) {
 	s.ExpireIn(line, Number(argv[4]), op)
 	denied := false
 	if !held || v == Marker {
-		_, _, denied = s.serve(lock, holders, line, AtOnce, value, !isNew, op)
+		var failed error
+		if _, _, denied, failed = s.serve(lock, holders, line, AtOnce, value, !isNew, op); failed != nil && !held {
+			return nil, failed
+		}
 		v, held, _ = s.Text(lock)
 	}
 	ours, left, given := Truth(held && v == value), s.Pttl(lock), ""
@@ -1002,6 +1039,9 @@ func (s *Store) keep(keys, argv []string, op *Op) (any, error) {
 	return int64(1), nil
 }
 
+// lineRelease is line_release.lua.
+//
+// gocognit: line by line what the script does, so that the two can be compared.
 func (s *Store) lineRelease(keys, argv []string, op *Op) (any, error) {
 	lock := keys[0]
 	line, entry, role, holders := "{"+lock+"}:line", "", "1", "{"+lock+"}:shared"
@@ -1045,7 +1085,7 @@ func (s *Store) lineRelease(keys, argv []string, op *Op) (any, error) {
 	if ours {
 		s.Del(lock, op)
 	}
-	_, served, denied := s.serve(lock, holders, line, AtOnce, "", false, op)
+	_, served, denied, failed := s.serve(lock, holders, line, AtOnce, "", false, op)
 	switch {
 	case !ours && served:
 		return int64(protocol.OthersTurn), nil
@@ -1053,7 +1093,7 @@ func (s *Store) lineRelease(keys, argv []string, op *Op) (any, error) {
 		return orZero(v, ok), nil
 	case denied:
 		return int64(protocol.PublishDenied), nil
-	case served:
+	case served || failed != nil:
 		return int64(protocol.OthersWait), nil
 	default:
 		return int64(1), nil
@@ -1088,3 +1128,14 @@ func (op *Op) Serves() bool {
 
 // Epoch is a time to begin at, in nanoseconds since 1970.
 var Epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+
+// Copy is all keys as they are now.
+func (s *Store) Copy() map[string]*Key {
+	all := make(map[string]*Key, len(s.Keys))
+	for name, k := range s.Keys {
+		c := *k
+		c.Zset = maps.Clone(k.Zset)
+		all[name] = &c
+	}
+	return all
+}

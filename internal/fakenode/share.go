@@ -128,7 +128,7 @@ func (s *Store) sharedClaim(keys, argv []string, op *Op) (any, error) {
 	}
 	number, err := s.listClaim(keys, argv, op)
 	if err == nil && s.Typ(line) == "zset" {
-		_, _, denied := s.serve(lock, holders, line, 2, "", false, op)
+		_, _, denied, _ := s.serve(lock, holders, line, 2, "", false, op)
 		if n, granted := number.(int64); granted && denied {
 			return n + protocol.Unheard, nil
 		}
@@ -232,7 +232,7 @@ func (s *Store) sharedRelease(keys, argv []string, op *Op) (any, error) {
 		head := s.headOf(line)
 		waits = head != ""
 		if role != "2" && s.Get(line) != nil {
-			_, reserved, denied = s.serve(lock, holders, line, AtOnce, "", false, op)
+			_, reserved, denied, _ = s.serve(lock, holders, line, AtOnce, "", false, op)
 		}
 		if waits && !reserved && role != "0" && (!ours || role == "2") {
 			reserved = s.remind(lock, holders, head)

@@ -368,7 +368,8 @@ func (l *Lane) finishBatch(b *batch, settled bool) {
 	l.Mu.Unlock()
 }
 
-// SetDown notes whether the node answers; the caller holds mu.
+// SetDown notes whether the node answers, and tells of a change until the lane is closed; the caller
+// holds mu.
 func (l *Lane) SetDown(down bool, err error) {
 	changed := l.breaker.down != down && l.life == laneOpen
 	l.breaker.down, l.breaker.overdue = down, false
@@ -493,10 +494,8 @@ func (l *Lane) tick() {
 	l.endStandby(now)
 	if !l.breaker.down {
 		if l.Flight.overdue(now) {
-			l.breaker.down, l.breaker.overdue = true, true
-			if l.onChange != nil {
-				l.onChange(true, protocol.ErrTimeout)
-			}
+			l.SetDown(true, protocol.ErrTimeout)
+			l.breaker.overdue = true
 		}
 		for _, b := range l.Flight.Out {
 			if now < b.overdueAt {
@@ -535,7 +534,7 @@ func (l *Lane) late(now int64) (all []news) {
 	return all
 }
 
-// Close refuses new calls and drops those that wait, but sends the releases. The
+// Close refuses new calls and drops those that wait, but sends the releases, and what opens doors. The
 // channel is closed when they are done.
 func (l *Lane) Close(now int64) <-chan struct{} {
 	flushed := make(chan struct{})
@@ -543,7 +542,7 @@ func (l *Lane) Close(now int64) <-chan struct{} {
 	l.Mu.Lock()
 	l.life, l.flushed = laneClosed, flushed
 	for c := range l.Queue.All() {
-		if c.State == callQueued && c.Req.Op != protocol.OpRelease {
+		if c.State == callQueued && c.Req.Op != protocol.OpRelease && c.Req.Script != protocol.ReleaseScript {
 			c.State = CallDropped
 			dropped = append(dropped, c)
 		}

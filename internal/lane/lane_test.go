@@ -723,6 +723,43 @@ func TestClosedLaneSendsReleasesOnly(t *testing.T) {
 	})
 }
 
+// Also those that wait for a node that failed them, or was away: it may serve again by now.
+func TestClosedLaneSendsWhatItKept(t *testing.T) {
+	for name, answer := range failsForNow {
+		t.Run(name, func(t *testing.T) {
+			onBench(t, func(b *bench) {
+				sets := b.hold(300)
+				b.Answers(func(string, bool) protocol.Answer { return answer })
+				all := b.releaseAll(sets, time.Hour)
+				time.Sleep(10 * time.Second)
+				counted := b.counter()
+				b.Answers(nil)
+				<-b.lane.Close(b.now())
+				_, requests := counted()
+				assert.Equal(b, len(all), requests, "each once more")
+				assert.Equal(b, len(all), b.delivered(all))
+				b.empty()
+			})
+		})
+	}
+}
+
+// After Close a node that is up again is not told, so one that is down is not either: it would be told
+// twice.
+func TestClosedLaneTellsOfNoChange(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.Gate = make(chan struct{})
+		b.send(protocol.OpAcquire, "a")
+		synctest.Wait()
+		flushed := b.lane.Close(b.now())
+		time.Sleep(2 * benchTimeout)
+		synctest.Wait()
+		assert.Empty(b, b.downs)
+		close(b.Gate)
+		<-flushed
+	})
+}
+
 func TestAbandonedLaneTellsWhoeverWaits(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.Gate = make(chan struct{})

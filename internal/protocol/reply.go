@@ -86,8 +86,9 @@ func (b Answer) Read(o Op) Answer {
 	switch {
 	case b.Err != nil && IsServerError(b.Err):
 		b.Kind = Failed
-		if o.is(compares) && strings.Contains(b.Err.Error(), "WRONGTYPE") {
-			// A string is all that we ever put there.
+		if o.is(compares) && strings.Contains(b.Err.Error(), "WRONGTYPE") && (o == OpRelease || !namesAnotherKey(b.Err)) {
+			// A string is all that we ever put there. A release has nothing to do, too, where the list
+			// of holders is another's.
 			b.Kind = Refused
 		}
 		return b
@@ -103,6 +104,13 @@ func (b Answer) Read(o Op) Answer {
 		b.Kind, b.Err = Unknown, fmt.Errorf("unexpected reply %.100q to %v", fmt.Sprint(b.Val), o)
 	}
 	return b
+}
+
+// namesAnotherKey reports whether a script found something of others under a key that goes with a lock,
+// such as its fencing counter: of the lock's own key that says nothing. The scripts append such a key's
+// name to Redis' text.
+func namesAnotherKey(err error) bool {
+	return hasAny(err.Error(), "wrong kind of value: ", "WRONGTYPE a value of others: ", "WRONGTYPE a sorted set of others: ")
 }
 
 // readKind is what an answer which is no error amounts to, 0 if it is none that
@@ -231,7 +239,7 @@ func (b Answer) EachOf(n int) (each Answer, others []any) {
 
 var released any = int64(1) // boxed once
 
-// OtherType reports whether a server's own command did nothing since the key holds no string.
+// OtherType reports whether a command or a script did nothing since a key holds something else.
 func OtherType(err error) bool {
 	return err != nil && IsServerError(err) && hasAny(err.Error(), "WRONGTYPE", "Key should be of string type")
 }

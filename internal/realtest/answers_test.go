@@ -232,7 +232,7 @@ func TestKeyWithoutTTL(t *testing.T) {
 	rl := f.direct(t, brisk)
 	t.Run("a waiter polls", func(t *testing.T) {
 		f.plant(t, "by an operator", 0, f.all()...)
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*brisk.NodeTimeout)
 		defer cancel()
 		_, err := rl.Mutex(resource).Acquire(ctx)
 		require.ErrorIs(t, err, redlock.ErrHeld)

@@ -304,7 +304,7 @@ func (p *convPath) holdOn(t *testing.T, rl *redlock.Redlock, key string, nodes .
 }
 
 // convGuarded options bar nodes that may have forgotten for two seconds: the TTL.
-var convGuarded = redlock.Options{TTL: 2 * time.Second, NodeTimeout: 400 * time.Millisecond}
+var convGuarded = redlock.Options{TTL: 2 * time.Second, NodeTimeout: 500 * time.Millisecond}
 
 // convBarred asks for a lock that another client holds, and that a node has forgotten
 // a moment after since, until it is granted. That may not be before the guard's time is over: there would be

@@ -142,7 +142,7 @@ func TestReleaseWhoseReplyIsLostIsNotTakenForALoss(t *testing.T) {
 	for name, how := range losses {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			startFleet(t, 3).eachWay(t, redlock.Options{TTL: time.Second, NodeTimeout: 200 * time.Millisecond}, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
+			startFleet(t, 3).eachWay(t, redlock.Options{TTL: 2 * time.Second, NodeTimeout: 500 * time.Millisecond}, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
 				f.warm(t, rl)
 				for range 2 {
 					lock := requireAcquire(t, rl)

@@ -27,9 +27,10 @@ import (
 // for: it would take NodeTimeout, three times what promptly allows.
 var unhurried = redlock.Options{TTL: time.Minute, NodeTimeout: 15 * time.Second, RestartGuard: -1}
 
-// brisk options give up on a node soon, but keep keys for so long that one which is
+// brisk options give up on a node soon, if not so soon that a busy machine is taken for one that hangs, but
+// keep keys for so long that one which is
 // left behind is seen.
-var brisk = redlock.Options{TTL: time.Minute, NodeTimeout: 250 * time.Millisecond, RestartGuard: -1}
+var brisk = redlock.Options{TTL: time.Minute, NodeTimeout: time.Second, RestartGuard: -1}
 
 // patient options bear a machine that is busy with other things.
 var patient = redlock.Options{TTL: time.Minute, NodeTimeout: 5 * time.Second, RestartGuard: -1}

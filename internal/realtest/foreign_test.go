@@ -74,3 +74,47 @@ func TestKeysOfOthersUnderNamesOfOurs(t *testing.T) {
 	}
 	assert.Equal(t, 3, found)
 }
+
+// What others keep under the name of the list of holders, or of the counter, says nothing of the lock's key:
+// a lock that cannot be shared, or adopted, is still held.
+func TestKeysOfOthersEndNoLock(t *testing.T) {
+	t.Parallel()
+	var addrs []string
+	var clients []*redis.Client
+	for range 3 {
+		c := realredis.Start(t).Client(t)
+		clients, addrs = append(clients, c), append(addrs, c.Options().Addr)
+	}
+	rl, err := redlock.Open(t.Context(), addrs, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rl.Close() })
+	alone, err := rl.Mutex("game").Acquire(t.Context())
+	require.NoError(t, err)
+	handed, err := rl.Mutex("prize", redlock.WithFencing()).Acquire(t.Context())
+	require.NoError(t, err)
+	ticket, err := handed.HandOver(t.Context(), 10*time.Second)
+	require.NoError(t, err)
+	for _, c := range clients[:2] {
+		require.NoError(t, c.HSet(t.Context(), "{game}:shared", "theirs", "1").Err())
+		require.NoError(t, c.Del(t.Context(), "{prize}:fence").Err())
+		require.NoError(t, c.LPush(t.Context(), "{prize}:fence", "theirs").Err())
+	}
+
+	err = alone.Downgrade(t.Context())
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.ErrorContains(t, err, "{game}:shared")
+	require.NotErrorIs(t, err, redlock.ErrLost)
+	require.Positive(t, alone.Validity())
+	require.NoError(t, alone.Release(t.Context()), "a majority has it")
+
+	_, err = rl.Mutex("prize", redlock.WithFencing()).Adopt(t.Context(), ticket)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.ErrorContains(t, err, "{prize}:fence")
+	require.NotErrorIs(t, err, redlock.ErrNotHeld)
+	for _, c := range clients[:2] {
+		require.NoError(t, c.Del(t.Context(), "{prize}:fence").Err())
+	}
+	heir, err := rl.Mutex("prize", redlock.WithFencing()).Adopt(t.Context(), ticket)
+	require.NoError(t, err)
+	require.NoError(t, heir.Release(t.Context()))
+}

@@ -73,7 +73,7 @@ func TestPeerRS3_NodeTimeoutWorksWithDefaultClients(t *testing.T) {
 
 	m := rl.Mutex(resource)
 	requireNoQuorum(t, promptly(t, func() error { _, err := m.TryAcquire(context.Background()); return err }))
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*brisk.NodeTimeout) // in which a whole attempt fails
 	defer cancel()
 	err := promptly(t, func() error { _, err := m.Acquire(ctx); return err })
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -86,12 +86,14 @@ func TestPeerRS4_ContextEndingMidAcquireLeavesNoKeys(t *testing.T) {
 	f, rl := warmFleet(t, 3, unhurried)
 	f.resetLogs()
 	for _, p := range f.proxies[:2] {
-		p.Delay(300*time.Millisecond, 0)
+		p.Delay(time.Second, 0)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := rl.Mutex(resource).Acquire(ctx)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	acquired := background(func() error { _, err := rl.Mutex(resource).Acquire(ctx); return err })
+	eventually(t, func() bool { return slices.Equal(f.counts("SET"), []int{1, 1, 1}) }, "the SETs were not sent")
+	cancel()
+	require.ErrorIs(t, await(t, acquired), context.Canceled)
 
 	eventually(t, func() bool {
 		return f.deleted(0) >= 2 && f.deleted(1) >= 2 && f.deleted(2) >= 2
@@ -347,7 +349,7 @@ func TestPeerRS12_LostSetReplyIsNoHolder(t *testing.T) {
 	t.Parallel()
 	for name, how := range losses {
 		t.Run(name, func(t *testing.T) {
-			f, rl := warmFleet(t, 1, redlock.Options{TTL: time.Second, NodeTimeout: 200 * time.Millisecond})
+			f, rl := warmFleet(t, 1, redlock.Options{TTL: 2 * time.Second, NodeTimeout: 500 * time.Millisecond})
 			f.resetLogs()
 			f.proxies[0].DropReply(1, how, faultproxy.Named("SET"))
 

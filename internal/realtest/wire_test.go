@@ -100,7 +100,7 @@ func TestEachAttemptHasAValueOfItsOwn(t *testing.T) {
 	f := startFleet(t, 3)
 	rl := f.open(t, patient)
 	f.do(t, []int{0, 1}, "SET", unlined, "x")
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	_, err := rl.Mutex(unlined).Acquire(ctx)
 	require.ErrorIs(t, err, redlock.ErrHeld)
@@ -187,7 +187,7 @@ func TestWireOfACancelledAttempt(t *testing.T) {
 	f, rl := warmFleet(t, 3, unhurried, retrying)
 	f.resetLogs()
 	for _, p := range f.proxies {
-		p.Delay(50*time.Millisecond, 50*time.Millisecond)
+		p.Delay(500*time.Millisecond, 500*time.Millisecond)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := background(func() error { _, err := rl.Mutex(resource).Acquire(ctx); return err })

@@ -75,7 +75,7 @@ type wait struct {
 }
 
 // Modes are the ways in which locks are held, as the hooks call them.
-func Modes() []string { return []string{"alone", "shared", "permit"} }
+func Modes() []string { return []string{redlock.ModeExclusive, redlock.ModeShared, redlock.ModePermit} }
 
 // Node is what is known of a node.
 type Node struct {

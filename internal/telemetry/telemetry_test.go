@@ -65,18 +65,18 @@ func TestHeldLocksAreCounted(t *testing.T) {
 		released, renewed, lost, _ := lock("a"), lock("b", redlock.WithRenewal()), lock("c"), lock("forgotten")
 		_, err := rl.Mutex("a").TryAcquire(t.Context())
 		require.Error(t, err)
-		assert.Equal(t, map[string]int{"alone": 4}, s.Held())
+		assert.Equal(t, map[string]int{"exclusive": 4}, s.Held())
 		require.NoError(t, released.Release(t.Context()))
-		assert.Equal(t, map[string]int{"alone": 3}, s.Held())
+		assert.Equal(t, map[string]int{"exclusive": 3}, s.Held())
 		for _, n := range c.Nodes() {
 			n.Del("c")
 		}
 		require.ErrorIs(t, lost.Extend(t.Context(), 10*time.Second), redlock.ErrLost)
-		assert.Equal(t, map[string]int{"alone": 2}, s.Held())
+		assert.Equal(t, map[string]int{"exclusive": 2}, s.Held())
 		require.Error(t, lost.Release(t.Context()))
-		assert.Equal(t, map[string]int{"alone": 2}, s.Held(), "not twice")
+		assert.Equal(t, map[string]int{"exclusive": 2}, s.Held(), "not twice")
 		time.Sleep(11 * time.Second)
-		assert.Equal(t, map[string]int{"alone": 1}, s.Held(), "what is renewed goes on, and what nobody released is over")
+		assert.Equal(t, map[string]int{"exclusive": 1}, s.Held(), "what is renewed goes on, and what nobody released is over")
 		require.NoError(t, renewed.Release(t.Context()))
 		assert.Empty(t, s.Held())
 	})
@@ -89,11 +89,11 @@ func TestForgottenLocksAreSweptOut(t *testing.T) {
 		h := s.Hooks()
 		const live = 100 // at any time
 		for i := range 100_000 {
-			h.Acquired(redlock.AcquireInfo{Mode: "alone", Token: fmt.Sprint(i), Until: time.Now().Add(live * time.Millisecond)})
+			h.Acquired(redlock.AcquireInfo{Mode: "exclusive", Token: fmt.Sprint(i), Until: time.Now().Add(live * time.Millisecond)})
 			time.Sleep(time.Millisecond)
 		}
 		assert.Less(t, telemetry.Kept(&s), 3000)
-		assert.Equal(t, map[string]int{"alone": live - 1}, s.Held())
+		assert.Equal(t, map[string]int{"exclusive": live - 1}, s.Held())
 	})
 }
 
@@ -108,7 +108,7 @@ func TestHeldLocksAreCountedByMode(t *testing.T) {
 		one, two := acquire(rl.Semaphore("s", 3)), acquire(rl.Semaphore("s", 3))
 		writer := acquire(rl.Mutex("a"))
 		acquire(rl.Mutex("b").Shared())
-		assert.Equal(t, map[string]int{"permit": 2, "alone": 1, "shared": 1}, s.Held())
+		assert.Equal(t, map[string]int{"permit": 2, "exclusive": 1, "shared": 1}, s.Held())
 		require.NoError(t, writer.Downgrade(t.Context()))
 		require.NoError(t, one.Release(t.Context()))
 		assert.Equal(t, map[string]int{"permit": 1, "shared": 2}, s.Held())
@@ -136,11 +136,11 @@ func TestWaitsAreCounted(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		assert.Equal(t, map[string]telemetry.Waits{
-			"alone": {Count: 2, Oldest: 61 * time.Second}, "shared": {Count: 1, Oldest: time.Second},
+			"exclusive": {Count: 2, Oldest: 61 * time.Second}, "shared": {Count: 1, Oldest: time.Second},
 		}, s.Waiting())
 		cancel()
 		synctest.Wait()
-		assert.Equal(t, telemetry.Waits{Count: 1, Oldest: time.Second}, s.Waiting()["alone"])
+		assert.Equal(t, telemetry.Waits{Count: 1, Oldest: time.Second}, s.Waiting()["exclusive"])
 		require.NoError(t, held.Release(t.Context()))
 		all.Wait()
 		assert.Empty(t, s.Waiting())

@@ -1,7 +1,9 @@
 -- An operator's release: delete the lock whoever holds it if ARGV[1] is empty, or else
 -- if its value is ARGV[1], alone or followed by '@' and an owner's label; of those who share
 -- it, the one whose value that is. 1 if deleted, 0 if there was none, or the value that was
--- left alone. Whoever waits is woken.
+-- left alone. Waiters have their turns then, also where nothing went but leases that were over;
+-- but not the one whose value was deleted: it may have the lock by now, and its claim has not
+-- come here, so that the lock would be reserved for it again.
 --
 -- The list of holders is no declared key: who never shares a lock needs no right to it.
 --
@@ -14,6 +16,7 @@ local function named(v)
   return v == token or string.sub(v, 1, #token + 1) == token .. '@'
 end
 local v, deleted = token ~= '' and redis.call('GET', lock), 0
+local was = v or redis.pcall('GET', lock)
 if v == marker then
   local holders, now = ARGV[3] or '{' .. lock .. '}:shared', millis()
   local failure = purge(true, holders, now)
@@ -31,16 +34,20 @@ if v == marker then
     return redis.error_reply('ERR more than ' .. most .. ' share the lock, too many to look for one of them')
   end
   settle(lock, holders, now)
-  if deleted == 0 then
-    return redis.call('GET', lock) or 0
-  end
 elseif v and not named(v) then
   return v
 else
   deleted = redis.call('DEL', lock)
 end
 local left = redis.call('GET', lock)
+local answer = deleted > 0 and deleted or left or 0
 if (not left or left == marker) and redis.pcall('TYPE', line).ok == 'zset' then
-  pcall(serve, lock, ARGV[3] or '{' .. lock .. '}:shared', line, atOnce) -- what is deleted is released
+  pcall(function()
+    local head = headOf(line)
+    if head and select(3, parts(head)) == was then
+      redis.call('ZREM', line, head, 'woken ' .. head)
+    end
+    serve(lock, ARGV[3] or '{' .. lock .. '}:shared', line, atOnce) -- what is deleted is released
+  end)
 end
-return deleted
+return answer

@@ -1,0 +1,330 @@
+package redlock
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+)
+
+// Plans in which a minority of the nodes is away again and again while the others go on, so that nodes are
+// missing when a lock changes hands, when it is to be kept for a time, and shortly before Close; and leases
+// last for minutes, so that what such a node keeps, or gets when it is back, shows.
+
+const simAway = "away"
+
+// simAwayPause bounds how long the clients of such a plan do nothing, and how long they hold a lock.
+const simAwayPause = 100 * time.Millisecond
+
+// drawAwayAgain makes such a plan.
+func (p *simPlan) drawAwayAgain(r *rand.Rand) {
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	p.Regime = simAway
+	p.TTL = in(time.Minute, 2*time.Minute).Truncate(time.Millisecond)
+	p.NodeTimeout = in(20*time.Millisecond, 100*time.Millisecond)
+	p.Until = in(3*time.Second, 6*time.Second)
+	p.Fenced = nil
+	for range 1 + r.IntN(3) {
+		p.Fenced = append(p.Fenced, r.IntN(4) == 0)
+	}
+	for range 2 + r.IntN(2) {
+		var clients []simClientPlan
+		for range 1 + r.IntN(2) {
+			clients = append(clients, simClientPlan{Key: r.IntN(len(p.Fenced)), Ops: 20 + r.IntN(20)})
+		}
+		p.Processes = append(p.Processes, simProcessPlan{PPM: r.Int64N(9900) - 4950, Clients: clients})
+	}
+	use, longest := r.IntN(4), 2*time.Second
+	kinds := []string{faultErr, faultErr, faultCrash, faultHang}
+	switch use {
+	case 0:
+		p.HandOvers = true
+	case 1: // a node that is late by more than a release may take
+		p.MinHold, p.NodeTimeout = in(minTTL, 4*time.Second), p.NodeTimeout/2
+		p.Until, longest = 2*p.Until, 4*time.Second
+		kinds = []string{faultErr, faultCrash, faultHang, faultHang}
+	case 3: // a node that was away gives other numbers than the rest
+		p.Fenced = make([]bool, len(p.Fenced))
+		for range p.Fenced {
+			p.Kinds = append(p.Kinds, 2+r.IntN(3))
+		}
+	}
+	n := len(p.Nodes)
+	for _, node := range r.Perm(n)[:1+r.IntN(n-majority(n))] {
+		for at := in(0, time.Second); at < p.Until; at += in(0, time.Second) {
+			f := simFault{Kind: kinds[r.IntN(4)], Node: node, At: at, For: in(0, longest)}
+			p.Faults = append(p.Faults, f)
+			at += f.For
+		}
+	}
+	p.drawBlips()
+	if use == 2 { // a process is closed when a node is back
+		for i := range p.Processes {
+			back := p.Faults[r.IntN(len(p.Faults))]
+			p.Faults = append(p.Faults, simFault{Kind: faultClose, Proc: i, At: back.At + back.For + in(0, 20*time.Millisecond)})
+		}
+	}
+	p.Users = r.IntN(3) == 0
+	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
+}
+
+// drawBlips has nodes go down once more for a moment, when they have been back for a while. It has randomness
+// of its own.
+func (p *simPlan) drawBlips() {
+	r := rand.New(rand.NewPCG(p.Seed, 0xb11b))
+	for _, f := range p.Faults {
+		end := f.At + f.For
+		next := p.Until + time.Second
+		for _, o := range p.Faults {
+			if o.Node == f.Node && o.At >= end {
+				next = min(next, o.At)
+			}
+		}
+		if gap := next - end; gap > 600*time.Millisecond && r.IntN(2) == 0 {
+			at := end + gap/2 + time.Duration(r.Int64N(int64(gap/8)))
+			p.Faults = append(p.Faults, simFault{Kind: faultCrash, Node: f.Node, At: at, For: time.Duration(r.Int64N(int64(30 * time.Millisecond)))})
+		}
+	}
+}
+
+// checkAskedAgain: a node that was down is asked again after a pause that depends on how long it was down,
+// and not on how long it had been down before, if it has answered in between.
+func (w *simWorld) checkAskedAgain() {
+	slack := w.slack()
+	for _, n := range w.nodes {
+		for _, f := range w.plan.Faults {
+			if w.plan.Regime != simAway || f.Kind != faultCrash || f.Node != n.i {
+				continue
+			}
+			at, end := int64(f.At), int64(f.At+f.For)
+			before, next := int64(0), never
+			for _, o := range w.plan.Faults {
+				switch {
+				case o.Node != n.i || o.Kind == faultClose:
+				case o.At < f.At:
+					before = max(before, int64(o.At+o.For))
+				case o.At > f.At:
+					next = min(next, int64(o.At))
+				}
+			}
+			from := end + 2*int64(f.For+2*lane.MinBackoff) + slack
+			for _, g := range w.grants {
+				if g.call < from || g.relCalled == never || g.relCalled > next || g.relCalled-g.ret < slack || g.lock.adoptFrom() != "" || g.proc.closes() {
+					continue
+				}
+				answered := slices.ContainsFunc(w.grants, func(o *simGrant) bool {
+					return o.proc == g.proc && slices.ContainsFunc(n.holds[o.key], func(h *simHold) bool {
+						return h.value == o.value && h.from > before && h.from+slack < at
+					})
+				})
+				if _, asked := w.sets[simSent{n.i, g.value}]; answered && !asked {
+					w.violated("well: node %d was not asked for %v, although it could be reached from %.6f ms on, and had been down for %v", n.i, g, ms(end), f.For)
+				}
+			}
+		}
+	}
+}
+
+// longestHold is for how long locks of such a plan are held at most.
+func (p *simPlan) longestHold() time.Duration {
+	if len(p.Kinds) > 0 { // for longer than a wrong number may stay
+		return 3 * time.Second
+	}
+	return simAwayPause
+}
+
+// longestPause is for how long clients do nothing at most.
+func (p *simPlan) longestPause() time.Duration {
+	if p.Regime == simAway || p.Regime == simLines {
+		return simAwayPause
+	}
+	return min(p.TTL, simLongPause)
+}
+
+// drawAllLose has all nodes but one lose their keys at nearly the same time, while leases run that are longer
+// than it takes: in any way that is noticed, also by nodes that have just been started.
+func (p *simPlan) drawAllLose(r *rand.Rand) {
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	p.Regime, p.Strict, p.RestartGuard = simLease, false, 0
+	p.TTL = in(2*time.Second, 5*time.Second).Truncate(time.Millisecond)
+	p.Young = r.IntN(2) == 0
+	p.Until = 8 * p.TTL
+	period := p.TTL
+	if p.Fenced[0] {
+		period = max(period, guard.FencedGuard)
+	}
+	kind := []string{faultResync, faultResync, faultFlush, faultForget, faultSwap}[r.IntN(5)]
+	steady := r.IntN(len(p.Nodes)) // all nodes that are young are taken for a fleet that starts
+	for at := in(p.TTL/4, p.TTL); at < p.Until; at += in(2*period, 3*period) {
+		for node := range p.Nodes {
+			if node != steady {
+				p.Faults = append(p.Faults, simFault{Kind: kind, Node: node, At: at + in(0, p.TTL/32), For: in(0, p.TTL/32) + noticed[kind]})
+			}
+		}
+	}
+	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
+}
+
+// Queues that are lost while many wait.
+
+const simLines = "lines"
+
+// simLinesHold is how long locks of such a plan are held at most: for longer than it takes to find out.
+const simLinesHold = 6 * time.Second
+
+// drawLostLines has the node that keeps the queue evict it, again and again.
+func (p *simPlan) drawLostLines(r *rand.Rand) {
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	p.Regime = simLines
+	p.TTL = in(time.Minute, 2*time.Minute).Truncate(time.Millisecond)
+	p.NodeTimeout = in(20*time.Millisecond, 150*time.Millisecond)
+	p.Until = in(4*time.Second, 12*time.Second)
+	if r.IntN(3) == 0 {
+		p.Fenced = []bool{false}
+		p.Kinds = []int{[]int{manyShare, 1, 2}[r.IntN(3)]}
+	}
+	for range 1 + r.IntN(2) {
+		p.Processes = append(p.Processes, simProcessPlan{PPM: r.Int64N(9900) - 4950, Clients: make([]simClientPlan, 3+r.IntN(4))})
+	}
+	for i := range p.Processes {
+		for j := range p.Processes[i].Clients {
+			p.Processes[i].Clients[j].Ops = 1 + r.IntN(3)
+		}
+	}
+	for at := in(0, time.Second); at < p.Until; at += in(3*time.Second, 5*time.Second) {
+		for node := range p.Nodes { // one of them has it
+			p.Faults = append(p.Faults, simFault{Kind: faultEvict, Node: node, At: at, For: 1, Of: ofLine})
+		}
+	}
+}
+
+// losesLine has those that stood in a queue looked for when its node has lost it; the caller holds mu.
+func (n *simNode) losesLine(key string) {
+	w := n.w
+	if w.plan.Slow+w.plan.Torn+w.plan.Reset+w.plan.Late+w.plan.Lost+w.plan.Twice > 0 {
+		return
+	}
+	at, lost := w.t(), n.lineOf(key).entries
+	n.lineLost[key] = at
+	w.reached("a queue of several is lost", len(lost) > 1)
+	w.after(w.takesToRejoin(), uint64(n.i), func() {
+		for _, e := range lost {
+			w.checkRejoined(n, key, e, at)
+		}
+	})
+}
+
+// takesToRejoin is how soon all that wait are in a queue again that was lost. The first of a process looks
+// every half of a reservation, and may have gone by then, so that the next one looks; and all are sent there
+// no more often than that.
+func (w *simWorld) takesToRejoin() int64 {
+	return 3*int64(max(protocol.LeastReservation, 4*w.plan.NodeTimeout)) + w.takesToRelease()
+}
+
+// checkRejoined: one that waits by what stood in a queue that was lost has joined it again, or has its turn.
+func (w *simWorld) checkRejoined(n *simNode, key string, e simEntry, lost int64) {
+	i := slices.IndexFunc(w.procs, func(p *simProcess) bool { return p.rl.queues.process == e.process })
+	if i < 0 || len(w.procs[i].asleep) > 0 || w.dead(w.procs[i]) || w.procs[i].closes() {
+		return
+	}
+	p, lasts := w.procs[i], w.takesToRejoin()
+	if from := max(lost-lasts, 0); n.reachable(p, from, lost+lasts-from) > from {
+		return
+	}
+	p.rl.queues.mu.Lock()
+	_, waits := p.rl.queues.byToken[e.value[:tokenLen]]
+	p.rl.queues.mu.Unlock()
+	n.mu.Lock()
+	line, again := n.lineOf(key), n.lineLost[key] != lost
+	// A first waiter that has its turn again and again in vain joins anew each time, and finds nothing lost.
+	again = again || slices.ContainsFunc(n.holds[key], func(h *simHold) bool {
+		return h.from > lost && strings.HasSuffix(h.value, fmt.Sprintf("@process-%d", p.i))
+	})
+	n.mu.Unlock()
+	_, listed := line.holders[e.value]
+	stands := slices.ContainsFunc(line.entries, func(o simEntry) bool { return o.value == e.value })
+	if waits && !again && !stands && !listed && line.lock != e.value {
+		w.violated("O10: %.6s of process %d stood in the queue of %s on node %d, which lost it at %.6f ms, and has not joined it again", e.value, p.i, key, n.i, ms(lost))
+	}
+}
+
+// Subscriptions that break by themselves: what a server published meanwhile was not heard.
+
+// faultUnheard: Node ends all subscriptions, and takes none until it is over.
+const faultUnheard = "unheard"
+
+// drawUnheard has that happen in some calm plans. It has randomness of its own, so that the other plans are
+// what they were.
+func (p *simPlan) drawUnheard() {
+	r := rand.New(rand.NewPCG(p.Seed, 0x04ea2d))
+	if p.Deaf > 0 || p.NoPublish || p.Regime != "" || r.IntN(4) > 0 {
+		return
+	}
+	for at := time.Duration(0); at < p.Until; at += 100*time.Millisecond + time.Duration(r.Int64N(int64(p.TTL))) {
+		lasts := time.Duration(r.Int64N(int64(100 * time.Millisecond)))
+		for node := range p.Nodes {
+			p.Faults = append(p.Faults, simFault{Kind: faultUnheard, Node: node, At: at, For: lasts})
+		}
+	}
+}
+
+// unhear is CLIENT KILL TYPE pubsub.
+func (n *simNode) unhear() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.w.reached("subscriptions break", len(n.subs) > 0)
+	for _, s := range n.subs {
+		s.breakOff()
+	}
+	n.subs = nil
+}
+
+// simHeardBy is a time in which a process had a subscription, as far as it knows; to is 0 until it ends.
+type simHeardBy struct {
+	sub      *simSub
+	from, to int64
+}
+
+// listens notes that a subscription was confirmed, or is over.
+func (n *simNode) listens(sub *simSub, on bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if on {
+		n.heard = append(n.heard, simHeardBy{sub, n.w.t(), 0})
+		return
+	}
+	for i := range n.heard {
+		if n.heard[i].sub == sub {
+			n.heard[i].to = n.w.t()
+		}
+	}
+}
+
+// heardFrom is the first time from t on at which a process had a subscription that the node did not end: t
+// itself where none was.
+func (n *simNode) heardFrom(p *simProcess, t int64) int64 {
+	if !slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool { return f.Kind == faultUnheard }) {
+		return t
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	next := never
+	for _, h := range n.heard {
+		switch {
+		case h.sub.proc != p:
+		case h.from <= t && (h.to == 0 || t < h.to):
+			return t
+		case h.from > t:
+			next = min(next, h.from)
+		}
+	}
+	if next == never {
+		return t
+	}
+	return next
+}

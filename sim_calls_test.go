@@ -1,0 +1,962 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
+)
+
+// Calls that only some programs make, each in some of the plans.
+
+// faultClose: Proc's Redlock is closed; during the next call that Says names, if it names one.
+const faultClose = "close"
+
+const (
+	callMaxWait = "max wait"   // acquires with WithMaxWait
+	callForce   = "force"      // ForceRelease of what others hold
+	callLead    = "lead"       // Lead, several terms
+	callExtend  = "extend all" // Locks.Extend
+	callSlow    = "slow hooks" // hooks that take their time
+	callPanic   = "panics"     // hooks and functions that panic
+)
+
+// drawCalls makes some plans such that clients make other calls, too, or that a process's Redlock is
+// closed in the middle. It has randomness of its own, so that the other plans are what they were.
+func (p *simPlan) drawCalls() {
+	r := rand.New(rand.NewPCG(p.Seed, 0xca11))
+	for _, call := range []string{callMaxWait, callForce, callLead, callExtend, callSlow, callPanic} {
+		drawn := r.IntN(10) == 0 || call == callForce && r.IntN(8) == 0
+		switch {
+		case call == callMaxWait:
+		case p.Calm:
+			drawn = false
+		case call == callForce: // what is kept, and a ticket, would have to be followed, too
+			drawn = drawn && p.MinHold == 0 && !p.HandOvers
+		case call == callExtend:
+			drawn = p.Sets && r.IntN(2) == 0
+		}
+		if drawn {
+			p.Calls = append(p.Calls, call)
+			p.Contexts = p.Contexts || call == callForce && p.Sets // which end by it
+		}
+	}
+	if p.does(callLead) && !p.does(callForce) && p.MinHold == 0 && !p.HandOvers && r.IntN(2) == 0 {
+		p.Calls = append(p.Calls, callForce) // of leaders that resign
+	}
+	var during []string // calls that are not in all plans
+	if p.HandOvers {
+		during = append(during, "a hand-over", "an Adopt")
+	}
+	if p.does(callForce) {
+		during = append(during, "ForceRelease", "ForceRelease")
+	}
+	if p.does(callExtend) {
+		during = append(during, "an extend of several", "an extend of several", "an extend of several")
+	}
+	if p.Calm || r.IntN(6) > min(len(during), 2) {
+		return
+	}
+	for range 1 + r.IntN(2) {
+		f := simFault{Kind: faultClose, Proc: r.IntN(len(p.Processes)), At: time.Duration(r.Int64N(int64(p.Until)))}
+		for i, next := range p.Processes {
+			if next.Start > 0 && i != f.Proc && r.IntN(2) == 0 {
+				f.At = next.Start // which takes its place
+			}
+		}
+		if r.IntN(4) > 0 {
+			f.Says = []string{"a release", "a release", "an extend"}[r.IntN(3)]
+			if len(during) > 0 && r.IntN(4) > 0 {
+				f.At /= 4 // so that there is one
+				f.Says = during[r.IntN(len(during))]
+			}
+		}
+		if p.Processes[f.Proc].Start < f.At && !slices.ContainsFunc(p.Faults, func(g simFault) bool { return g.Kind == faultClose && g.Proc == f.Proc }) {
+			p.Faults = append(p.Faults, f)
+		}
+	}
+}
+
+// does reports whether clients of the plan make such calls.
+func (p *simPlan) does(call string) bool { return slices.Contains(p.Calls, call) }
+
+// otherCall is a use of another kind, if the plan has any.
+func (c *simClient) otherCall(ctx context.Context, op int) bool {
+	p := c.w.plan
+	switch roll := c.roll(op, 300); {
+	case p.does(callForce) && roll%3 == 0:
+		c.force(ctx, op)
+	case p.does(callLead) && roll>>8%2 == 0:
+		c.lead(ctx, op)
+	case (p.does(callSlow) || p.does(callPanic)) && roll>>16%2 == 0:
+		c.withHook(ctx, op)
+	default:
+		return false
+	}
+	return true
+}
+
+// lockOptions are those of a use, without what it must not have.
+func (c *simClient) lockOptions() (opts []LockOption) {
+	if c.w.plan.Fenced[c.plan.Key] {
+		opts = append(opts, WithFencing())
+	}
+	return opts
+}
+
+func (c *simClient) key() string { return fmt.Sprint("k", c.plan.Key) }
+
+// slack is by how much a call that is ended from outside may return later: some turns of a busy
+// processor.
+func (w *simWorld) slack() int64 {
+	return int64(100*time.Microsecond) + 8*int64(w.plan.Delay+w.plan.Jitter)
+}
+
+// Close in the middle.
+
+// simClosing is when a process's Redlock was closed; 0: it was not.
+type simClosing struct {
+	called, returned atomic.Int64
+	aimed            atomic.Bool
+}
+
+// begins closes the process's Redlock if that is to happen during such a call.
+func (c *simClient) begins(what string) { c.p.begins(what, uint64(c.i)) }
+
+func (p *simProcess) begins(what string, client uint64) {
+	w := p.w
+	aimed := func(f simFault) bool {
+		return f.Kind == faultClose && f.Proc == p.i && f.Says == what && int64(f.At) <= w.t()
+	}
+	if slices.ContainsFunc(w.plan.Faults, aimed) && p.closing.aimed.CompareAndSwap(false, true) {
+		w.after(int64(w.mix('C', uint64(p.i), client, uint64(w.t()))%uint64(w.plan.Delay+w.plan.Jitter+1)), uint64(p.i), p.close)
+	}
+}
+
+// closesDuring reports whether the process's Redlock is closed before the end, and only during such a call.
+func (p *simProcess) closesDuring(what string) bool {
+	return !slices.ContainsFunc(p.w.plan.Faults, func(f simFault) bool { return f.Kind == faultClose && f.Proc == p.i && f.Says != what })
+}
+
+// closedAt is never for a Redlock that is not closed yet.
+func (p *simProcess) closedAt() int64 {
+	if at := p.closing.called.Load(); at > 0 {
+		return at
+	}
+	return never
+}
+
+// closes reports whether a Redlock is closed before the end.
+func (p *simProcess) closes() bool {
+	return slices.ContainsFunc(p.w.plan.Faults, func(f simFault) bool { return f.Kind == faultClose && f.Proc == p.i })
+}
+
+// close closes the process's Redlock. Its clients are done when they find out.
+func (p *simProcess) close() {
+	p.gate()
+	w := p.w
+	call := w.t()
+	w.mu.Lock()
+	if w.ended || call >= p.killedAt {
+		w.mu.Unlock()
+		return
+	}
+	p.closing.called.Store(call)
+	w.reached("a Redlock is closed", true)
+	w.reached("a Redlock is closed while a lock is held", slices.ContainsFunc(w.grants, func(g *simGrant) bool {
+		return g.proc == p && g.relCalled == never && g.lostAt == never
+	}))
+	w.mu.Unlock()
+	w.happened(func() string { return fmt.Sprintf("process %d closes its Redlock", p.i) }, 9, uint64(p.i))
+	err := p.rl.Close()
+	if w.dead(p) {
+		return
+	}
+	w.took(p, "Close", call, w.plan.NodeTimeout)
+	w.checkClosed(p, err, p.rl.Close())
+	p.closing.returned.Store(w.t())
+}
+
+func (w *simWorld) checkClosed(p *simProcess, err, again error) {
+	if err != nil || again != nil {
+		w.violated("close: process %d: %v, and then %v", p.i, err, again)
+	}
+}
+
+// cameToAnEnd: a call ends with ErrClosed only after Close, and with no other error when it began after
+// that. What was under way ends at once, with that error, and not with success.
+func (w *simWorld) cameToAnEnd(p *simProcess, what string, call int64, err error) {
+	t, closed := w.t(), p.closedAt()
+	if t >= p.killedAt {
+		return
+	}
+	returned := p.closing.returned.Load()
+	switch {
+	case errors.Is(err, ErrClosed) && closed == never:
+		w.violated("close: %s of process %d ended with ErrClosed, and nobody closed the Redlock: %v", what, p.i, err)
+	case !errors.Is(err, ErrClosed) && returned > 0 && call >= returned:
+		w.violated("close: %s of process %d after Close: %v", what, p.i, err)
+	}
+	w.reached("a Redlock is closed during "+what, call < closed && closed <= t)
+}
+
+// endedByClose: an acquire that was under way ends at once.
+func (w *simWorld) endedByClose(p *simProcess, what string, call int64, blocked time.Duration, err error) {
+	w.cameToAnEnd(p, what, call, err)
+	if closed := p.closedAt(); closed < w.t() {
+		w.took(p, what+" whose Redlock was closed", max(call, closed), blocked)
+	}
+}
+
+// afterClose makes each call once more. Whatever would ask nodes fails, and asks none.
+func (c *simClient) afterClose(ctx context.Context) {
+	w, p := c.w, c.p
+	for p.closing.returned.Load() == 0 {
+		if ctx.Err() != nil || w.dead(p) {
+			return
+		}
+		c.pause(w.plan.NodeTimeout/4 + 1)
+	}
+	m := p.rl.Mutex(c.key(), c.lockOptions()...)
+	m.err = nil
+	never := func(context.Context, *Lock) error { return errors.New("it has the lock") }
+	_, tries := m.TryAcquire(ctx)
+	_, acquires := m.Acquire(ctx)
+	_, several := All(m).Acquire(ctx)
+	_, inspects := m.Inspect(ctx)
+	_, adopts := m.adoptAnyway(ctx, strings.Repeat("a", tokenLen))
+	call, asked := w.t(), p.requests()
+	for what, err := range map[string]error{
+		"TryAcquire": tries, "Acquire": acquires, "All": several, "Inspect": inspects, "Adopt": adopts,
+		"Do": m.Do(ctx, never), "Lead": m.Lead(ctx, never), "ForceRelease": m.ForceRelease(ctx, ""),
+	} {
+		w.cameToAnEnd(p, what, call, err)
+	}
+	w.checkSilent(p, p.requests()-asked, w.t()-call)
+}
+
+// checkSilent: calls after Close ask no node.
+func (w *simWorld) checkSilent(p *simProcess, asked int, took int64) {
+	if asked != 0 || took > w.slack() {
+		w.violated("close: calls of process %d after Close took %.6f ms, and sent %d requests", p.i, ms(took), asked)
+	}
+}
+
+// examineClosed: nothing leaves after Close has returned.
+func (p *simProcess) examineClosed(node int, batch []*lane.Call) {
+	if at := p.closing.returned.Load(); at > 0 && p.w.t() > at+p.w.slack() {
+		p.w.violated("close: process %d sends node %d %v, and Close has returned at %.6f ms", p.i, node, batch[0].Req.Op, ms(at))
+	}
+}
+
+// checkClosedRenewal: no renewal begins after Close.
+func (w *simWorld) checkClosedRenewal(g *simGrant, i ExtendInfo) {
+	closed := g.proc.closedAt()
+	if !i.Renewal || closed == never || len(g.proc.asleep) > 0 {
+		return
+	}
+	if began := g.proc.Now().Mono - int64(i.Elapsed); began > g.proc.mono.at(closed)+simMoment+2*int64(w.plan.Delay+w.plan.Jitter) {
+		w.violated("close: %v is renewed %.3f ms after Close", g, ms(began-g.proc.mono.at(closed)))
+	}
+}
+
+// givesUp is when a process gives up a lock: never after Close.
+func (p *simProcess) givesUp(released int64) int64 {
+	if released > p.closedAt() {
+		return never
+	}
+	return released
+}
+
+// leftByClose is since when a process could have taken something back from a node that nothing has wanted
+// since a time; never if it could not, because it was closed. Close sends once more what a node has failed,
+// or was not there to be sent, and gives it no longer than a NodeTimeout for that. So such a node must be
+// back by then, and all else must have been well before.
+func (n *simNode) leftByClose(p *simProcess, since, limit int64) int64 {
+	closed, slack := p.closedAt(), n.w.slack()
+	back := n.reachable(p, since, limit)
+	if closed == never || back+limit <= closed {
+		return back
+	}
+	from := max(closed-limit, 0)
+	isBack := func(f simFault) bool { return int64(f.At+f.For)+slack < closed }
+	if since > closed+slack || n.reachableBut(p, from, 2*limit, isBack) > from {
+		return never
+	}
+	return max(since, closed)
+}
+
+// ForceRelease.
+
+// simForce is a call of ForceRelease.
+type simForce struct {
+	key, token string
+	from, to   int64
+}
+
+// force ends a lock that somebody has, or had, or all that there is.
+func (c *simClient) force(ctx context.Context, op int) {
+	w := c.w
+	f := &simForce{key: c.key()}
+	w.mu.Lock()
+	var held []string
+	for _, g := range w.grants {
+		if g.key == f.key && g.relCalled > w.t()-int64(w.plan.TTL) {
+			held = append(held, g.value[:tokenLen])
+		}
+	}
+	if n := len(held); n > 0 && c.roll(op, 301)%3 > 0 {
+		f.token = held[n-1-int(c.roll(op, 302)%uint64(min(n, 2)))]
+	}
+	w.mu.Unlock()
+	c.forceNow(ctx, op, f)
+}
+
+// forceNow makes a call of ForceRelease.
+func (c *simClient) forceNow(ctx context.Context, op int, f *simForce) {
+	w, p := c.w, c.p
+	f.from, f.to = w.t(), never
+	w.mu.Lock()
+	w.forces = append(w.forces, f)
+	w.mu.Unlock()
+	dying, stop := ctx, func() {}
+	if c.roll(op, 303)%8 == 0 {
+		dying, stop, _ = c.dies(ctx, c.within(op, 304, w.plan.NodeTimeout))
+	}
+	m := p.rl.Mutex(f.key)
+	m.err = nil
+	c.begins("ForceRelease")
+	err := m.ForceRelease(dying, f.token)
+	stop()
+	w.mu.Lock()
+	f.to = w.t()
+	w.mu.Unlock()
+	w.took(p, "ForceRelease", f.from, w.plan.NodeTimeout)
+	w.cameToAnEnd(p, "ForceRelease", f.from, err)
+	w.happened(func() string {
+		return fmt.Sprintf("client %d.%d ends %s of %.6s by force: %v", p.i, c.i, f.key, f.token, err)
+	},
+		10, uint64(p.i), uint64(c.i), uint64(fakenode.Truth(err == nil)))
+	if !w.dead(p) {
+		w.checkForced(p, f, err)
+	}
+}
+
+// names reports whether the call is about a value.
+func (f *simForce) names(value string) bool { return strings.HasPrefix(value, f.token) }
+
+// checkForced compares what ForceRelease says with what became of the key meanwhile.
+func (w *simWorld) checkForced(p *simProcess, f *simForce, err error) {
+	deleted, gone, kept := 0, 0, 0
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		removed, stays := false, false
+		for _, h := range n.holds[f.key] {
+			removed = removed || h.forced && f.names(h.value) && h.to >= f.from
+			stays = stays || f.names(h.value) && h.value != fakenode.Marker && h.forgotten == 0 && h.from <= f.from && h.to > f.to
+		}
+		deleted += int(fakenode.Truth(removed))
+		gone += int(fakenode.Truth(removed || n.freeWithin(f.key, f.from, f.to)))
+		kept += int(fakenode.Truth(stays))
+		n.mu.Unlock()
+	}
+	strays := int64(8 * w.plan.TTL) // what was sent by an earlier call may land as late
+	w.mu.Lock()
+	alone := !slices.ContainsFunc(w.forces, func(o *simForce) bool { return o != f && o.key == f.key && o.to >= f.from-strays })
+	w.mu.Unlock()
+	switch quorum := p.rl.quorum; {
+	case err == nil && (deleted == 0 || gone < quorum):
+		w.violated("force: %s was released, but of %d nodes without it %d deleted it", f.key, gone, deleted)
+	case errors.Is(err, ErrNotHeld) && (kept >= quorum || deleted >= quorum && alone):
+		w.violated("force: %s was not held, but %d nodes deleted it, and %d have it still", f.key, deleted, kept)
+	case err != nil && !errors.Is(err, ErrNotHeld) && !errors.Is(err, ErrNoQuorum) && !errors.Is(err, ErrClosed) && !errors.Is(err, context.Canceled):
+		w.violated("force: ForceRelease failed with an error that is none of its own: %v", err)
+	}
+	w.reached("a lock is released by force", err == nil)
+}
+
+// freeWithin reports whether a key was free at some time between two others, if only between two requests of
+// a batch, which have one time; the caller holds mu. So it is where only the marker of a shared lock is left,
+// whose list was evicted.
+func (n *simNode) freeWithin(key string, from, to int64) bool {
+	free := func(t int64) bool {
+		return !slices.ContainsFunc(n.holds[key], func(h *simHold) bool {
+			return h.value != fakenode.Marker && h.from < t && t < h.to && (h.forgotten == 0 || t < h.forgotten)
+		})
+	}
+	for _, h := range n.holds[key] {
+		for _, t := range []int64{h.to, h.forgotten} {
+			if t >= from && t <= to && free(t) {
+				return true
+			}
+		}
+	}
+	return free(from)
+}
+
+// forced notes that holds were ended by ForceRelease. Without a token it takes the marker of a shared lock,
+// and the list with it.
+func (n *simNode) forced(key, value string, op *fakenode.Op) {
+	if op.Req == nil || op.Req.Script != protocol.ForceScript {
+		return
+	}
+	if i := slices.IndexFunc(n.foreign, func(f *simForeign) bool { return f.name == key }); i >= 0 {
+		if what := n.foreign[i]; what.hold != nil {
+			what.hold.forced = true
+		}
+		n.lost(n.foreign[i]) // without a token it deletes whatever is there
+		return
+	}
+	t := n.w.t()
+	whole := value == fakenode.Marker && op.Ended == "" && n.forceOp != op // and not what is let in then
+	n.forceOp = op
+	if value == fakenode.Marker { // which lasts for up to a millisecond longer than those that are listed
+		n.holds[key] = append(n.holds[key], &simHold{value: value, from: t, to: t, forced: true})
+	}
+	for _, h := range n.holds[key] {
+		if h.to > t && (h.value == value || whole && h.shared) {
+			h.to, h.expire, h.forced = t, 0, true
+		}
+	}
+}
+
+// forcedBy is when a lock was without a majority since nodes were made to delete it, alone or together with
+// those that lost it early; never if it was not.
+func (w *simWorld) forcedBy(g *simGrant) int64 {
+	at := never
+	for _, n := range w.nodes {
+		for _, h := range n.holds[g.key] {
+			if h.value != g.value || h.to > w.t() || h.to >= at {
+				continue
+			}
+			t, left, short, forced := max(h.to, g.ret), 0, 0, false
+			for _, o := range w.nodes {
+				if o.had(g.key, g.value, g.number, t) {
+					left++
+					continue
+				}
+				ended := slices.IndexFunc(o.holds[g.key], func(c *simHold) bool {
+					return c.value == g.value && c.to <= t && (c.forced || o.cutShort(c))
+				})
+				if ended >= 0 {
+					short++
+					forced = forced || o.holds[g.key][ended].forced
+				}
+			}
+			if forced && left < g.proc.rl.quorum && left+short >= g.proc.rl.quorum {
+				at = t
+			}
+		}
+	}
+	return at
+}
+
+// forcedNow is forcedBy while the run goes on.
+func (w *simWorld) forcedNow(g *simGrant) bool {
+	if !w.plan.does(callForce) {
+		return false
+	}
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+	}
+	return w.forcedBy(g) < never
+}
+
+// checkForces ends claims of locks that were released by force.
+func (w *simWorld) checkForces() {
+	if !w.plan.does(callForce) {
+		return
+	}
+	for _, g := range w.grants {
+		if at, end := w.forcedBy(g), g.end(); at < end {
+			w.excused(exForced, true)
+			w.reached("a lock that is held is released by force", true)
+			if at < g.brokenAt {
+				g.brokenAt, g.brokenWhy = at, exForced
+			}
+		}
+	}
+}
+
+// checkConfirmed: an extend is confirmed by a majority of nodes that had the value meanwhile. So a holder
+// whose lock is gone, for whatever reason, learns of it by the next one.
+func (w *simWorld) checkConfirmed(g *simGrant, i ExtendInfo) {
+	t := w.t()
+	if i.Err != nil || len(g.proc.asleep) > 0 || t >= g.proc.killedAt {
+		return
+	}
+	from, had := t-int64(i.Elapsed)*102/100-simMoment, 0
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		had += int(fakenode.Truth(slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == g.value && h.from <= t && h.to >= from })))
+		n.mu.Unlock()
+	}
+	if had < g.proc.rl.quorum {
+		w.violated("extend: %v was confirmed, but only %d nodes have had it since the call", g, had)
+	}
+}
+
+// WithMaxWait.
+
+// maxWait is the option that this use has, if any. The context that it makes counts the bubble's time;
+// its deadline is one of long ago for the process, whose clock shows another year, so the gate lets it in
+// after others with a deadline.
+func (c *simClient) maxWait(op int) (opts []LockOption, has bool) {
+	w := c.w
+	if !w.plan.does(callMaxWait) || c.roll(op, 310)%3 > 0 {
+		return nil, false
+	}
+	longest := []time.Duration{4 * (w.plan.Delay + w.plan.Jitter), w.plan.TTL / 4, 2 * w.plan.TTL}[c.roll(op, 311)%3]
+	return []LockOption{WithMaxWait((time.Microsecond+c.within(op, 312, longest))*simFine + time.Duration(c.roll(op, 313)%simFine))}, true
+}
+
+// gaveUp: WithMaxWait ends a wait when its time is over, and not before. The error tells that, and why there
+// was no lock if an attempt had ended: of a set it may be another of its locks that was waited for last.
+func (c *simClient) gaveUp(ctx context.Context, m *Mutex, call int64, err error, set bool) {
+	w := c.w
+	most := int64(m.terms.maxWait / simFine)
+	if most == 0 || ctx.Err() != nil {
+		return
+	}
+	t := w.t()
+	if t > call+most {
+		w.took(c.p, "an acquire with WithMaxWait", call+most, 0)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) || w.dead(c.p) {
+		return
+	}
+	w.reached("WithMaxWait ends a wait", true)
+	if t < call+most {
+		w.violated("max wait: client %d.%d gave up %.6f ms before its time: %v", c.p.i, c.i, ms(call+most-t), err)
+	}
+	known := errors.Is(err, ErrHeld) || errors.Is(err, ErrNoQuorum) || errors.Is(err, ErrExpired)
+	if !set && !known && most > int64(attemptLimit(m))*102/100+w.slack() && len(c.p.asleep) == 0 {
+		w.violated("max wait: client %d.%d waited for %.3f ms, and does not say what for: %v", c.p.i, c.i, ms(most), err)
+	}
+}
+
+// Lead.
+
+var errResigns = errors.New("it resigns")
+
+// simTerms is what became of a call of Lead.
+type simTerms struct {
+	grants   []*simGrant
+	resigned bool  // its function returned while its context went on
+	left     int64 // when it returned last
+}
+
+// lead leads for a term or two, until it resigns, its lock is lost, or time is over.
+func (c *simClient) lead(ctx context.Context, op int) {
+	w, p := c.w, c.p
+	opts := c.lockOptions()
+	if c.roll(op, 320)%2 == 0 {
+		opts = append(opts, WithMaxHold(minTTL+c.within(op, 321, w.plan.TTL)))
+	}
+	m := c.mutex(op, opts)
+	m.err = nil
+	within, stop, ends := ctx, func() {}, never
+	if c.roll(op, 322)%4 == 0 {
+		within, stop, ends = c.dies(ctx, c.within(op, 323, 4*w.plan.TTL))
+	}
+	defer stop()
+	most := 1 + int(c.roll(op, 324)%2)
+	var leads simTerms
+	over, from := w.wanted(m), w.t()
+	err := m.Lead(within, func(ctx context.Context, lock *Lock) error {
+		over()
+		w.waited(p, c.i, m, from)
+		w.checkTerm(c, &leads)
+		g := w.granted(p, c.i, m.key, from, lock)
+		if g == nil {
+			return errResigns
+		}
+		g.renewed = true
+		leads.grants = append(leads.grants, g)
+		w.watch(g, ctx, within)
+		if len(leads.grants) <= most { // or each term might be over by WithMaxHold before it resigns
+			c.hold(lock, op+1000*len(leads.grants), g)
+		}
+		for i := 0; i < 4 && len(leads.grants) < most && ctx.Err() == nil; i++ {
+			c.pause(w.plan.TTL / 4)
+		}
+		w.reached("a term of a leader ends by a loss", errors.Is(context.Cause(ctx), ErrLost))
+		if w.plan.does(callForce) && len(leads.grants) == 1 && c.roll(op, 325)%2 == 0 {
+			c.forceNow(ctx, op, &simForce{key: g.key, token: g.value[:tokenLen]}) // which it learns when it resigns
+		}
+		leads.resigned = ctx.Err() == nil && lock.Context().Err() == nil
+		leads.left = w.t()
+		g.released(leads.left)
+		w.keeps(g)
+		over, from = w.wanted(m), w.t() // also after a resignation: its lock may turn out to be lost
+		c.began = from
+		if leads.resigned {
+			return errResigns
+		}
+		return nil
+	})
+	over()
+	for _, g := range leads.grants {
+		g.relErr, g.relRet = errDoTellsNot, w.t()
+		if g.told.at != 0 {
+			g.relRet = g.told.at
+			c.began = max(c.began, g.told.at) // it waits for another term when its lock is released
+		}
+	}
+	w.happened(func() string {
+		return fmt.Sprintf("client %d.%d has led %d terms: %v", p.i, c.i, len(leads.grants), err)
+	},
+		11, uint64(p.i), uint64(c.i), uint64(len(leads.grants)))
+	if w.dead(p) {
+		return
+	}
+	w.checkLed(c, &leads, err, w.t() >= ends || ctx.Err() != nil)
+	if err != nil && !leads.resigned && w.t() < ends {
+		c.failed(ctx, err)
+	}
+}
+
+// checkTerm: a term begins only if the one before was ended from outside, or its lock turned out to be lost,
+// and after a pause.
+func (w *simWorld) checkTerm(c *simClient, l *simTerms) {
+	if len(l.grants) == 0 || w.dead(c.p) {
+		return
+	}
+	w.reached("a leader has another term", true)
+	lost := w.lostTerm(l)
+	w.reached("a leader that resigns has lost its lock, and leads again", l.resigned && lost)
+	if l.resigned && !lost {
+		w.violated("lead: client %d.%d leads again after it has resigned", c.p.i, c.i)
+	}
+	if pause, least := w.t()-l.left, int64(c.p.rl.opts.RetryMin)*99/100; pause < least && len(c.p.asleep) == 0 {
+		w.violated("lead: client %d.%d leads again after %.3f ms", c.p.i, c.i, ms(pause))
+	}
+}
+
+// lostTerm reports whether the lock of the last term was lost, as far as hooks were told.
+func (w *simWorld) lostTerm(l *simTerms) bool {
+	if len(l.grants) == 0 {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	g := l.grants[len(l.grants)-1]
+	return g.lostAt != never || errors.Is(g.told.err, ErrNotHeld)
+}
+
+// checkLed: Lead returns when its function resigns, with its error; when its context ends; and when waiting
+// does not help.
+func (w *simWorld) checkLed(c *simClient, l *simTerms, err error, ended bool) {
+	resigned := l.resigned && (errors.Is(err, errResigns) || !w.lostTerm(l))
+	switch {
+	case resigned && !errors.Is(err, errResigns):
+		w.violated("lead: client %d.%d resigned, and Lead says %v", c.p.i, c.i, err)
+	case !resigned && !ended && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrNoQuorum) && lastingAnswers(err) == 0:
+		w.violated("lead: client %d.%d has not resigned, and Lead returned: %v", c.p.i, c.i, err)
+	}
+	w.reached("a leader resigns", resigned)
+}
+
+// Locks.Extend.
+
+// extendAll extends the locks of a set as a whole.
+func (c *simClient) extendAll(held Locks, grants []*simGrant, op, i int) {
+	w := c.w
+	ttl := max(minTTL, 4*w.plan.NodeTimeout, w.plan.TTL/2+c.within(op, 330+i, w.plan.TTL/2))
+	if ttl > w.plan.TTL { // Extend refuses it
+		return
+	}
+	before := make([]int, len(grants))
+	for j, g := range grants {
+		g.mu.Lock()
+		before[j] = g.asked.n
+		g.mu.Unlock()
+	}
+	c.begins("an extend of several")
+	from, start := w.t(), c.p.Now()
+	err := held.Extend(context.Background(), ttl)
+	w.took(c.p, "Extend of several", from, w.plan.NodeTimeout+w.lostHook(err))
+	w.cameToAnEnd(c.p, "an extend of several", from, err)
+	if !w.dead(c.p) {
+		w.checkExtendedAll(held, grants, before, ttl-c.p.Now().Since(start), err)
+	}
+}
+
+// simAsked is what became of the extends of a lock that were no renewals.
+type simAsked struct {
+	n   int
+	err error // of the last one
+}
+
+// checkExtendedAll: all of a set are asked to be extended. If each was, there is no error, and all are
+// valid for as long as was asked for; and if not, the error is that of all that were not.
+func (w *simWorld) checkExtendedAll(held Locks, grants []*simGrant, before []int, left time.Duration, err error) {
+	failed := 0
+	for j, g := range grants {
+		g.mu.Lock()
+		asked := g.asked
+		g.mu.Unlock()
+		switch {
+		case asked.n != before[j]+1:
+			w.violated("extend all: %v was asked %d times", g, asked.n-before[j])
+		case asked.err != nil:
+			failed++
+			if errors.Is(asked.err, ErrLost) && !errors.Is(err, ErrLost) {
+				w.violated("extend all: %v is lost, and the error does not say so: %v", g, err)
+			}
+		}
+	}
+	if (err == nil) != (failed == 0) {
+		w.violated("extend all: %d of %d were not extended: %v", failed, len(grants), err)
+	}
+	w.mu.Lock()
+	lost := slices.ContainsFunc(grants, func(g *simGrant) bool { return g.lostAt != never })
+	w.mu.Unlock()
+	if left -= left/50 + 5*time.Millisecond; err == nil && !lost && len(grants[0].proc.asleep) == 0 && !grants[0].proc.setsWall() && held.Validity() < left {
+		w.violated("extend all: %v and the others are valid for %v, and not for %v", grants[0], held.Validity(), left)
+	}
+	w.reached("a set is extended as a whole", err == nil)
+	w.reached("a part of a set is extended", failed > 0 && failed < len(grants))
+}
+
+// Hooks that take their time, or panic.
+
+// simHook is what a hook is to do that is called for a call, whose context has it.
+type simHook struct {
+	name   string
+	blocks time.Duration
+	panics bool
+}
+
+type simHookKey struct{}
+
+var errSimPanic = errors.New("a hook panics")
+
+// slowHooks adds hooks that take their time, or panic, to those of a process. A panic on a goroutine of the
+// library ends the program, so only those on a caller's goroutine do.
+func (p *simProcess) slowHooks(h *Hooks) *Hooks {
+	if !p.w.plan.does(callSlow) && !p.w.plan.does(callPanic) {
+		return h
+	}
+	h.Acquired = p.acquired
+	also := &Hooks{
+		Acquired: func(i AcquireInfo) { p.inHook(i.Context, "Acquired", i.Token) },
+		Waiting:  func(i WaitInfo) { p.inHook(i.Context, "Waiting", "") },
+		Released: func(i ReleaseInfo) { p.inHook(i.Context, "Released", i.Token) },
+		Extended: func(i ExtendInfo) {
+			if i.Renewal {
+				p.blocks("Extended", i.Token, 2*p.w.plan.TTL)
+			} else {
+				p.inHook(i.Context, "Extended", i.Token)
+			}
+		},
+		Lost: func(i LostInfo) { p.blocks("Lost", i.Token, p.w.plan.TTL) },
+	}
+	also.NodeDown = func(i NodeInfo) { p.nodeHook(i.Node, true) }
+	also.NodeUp = func(i NodeInfo) { p.nodeHook(i.Node, false) }
+	return JoinHooks(h, also)
+}
+
+func (p *simProcess) inHook(ctx context.Context, name, token string) {
+	h, _ := ctx.Value(simHookKey{}).(*simHook)
+	if h == nil || h.name != name {
+		return
+	}
+	if h.panics {
+		p.w.reached("a hook panics", true)
+		p.w.mu.Lock()
+		for _, part := range p.w.parts {
+			if name == "Acquired" && part.token == token {
+				part.panicked = p.w.t()
+			}
+		}
+		p.w.mu.Unlock()
+		panic(errSimPanic)
+	}
+	p.w.sleep(int64(h.blocks), fnv1a(token)+fnv1a(name))
+	p.gate()
+}
+
+// blocks has a hook that the library calls on a goroutine of its own take its time, in half of the calls.
+func (p *simProcess) blocks(name, token string, longest time.Duration) {
+	roll := p.w.mix('b', uint64(p.i), uint64(p.w.t()), fnv1a(token), fnv1a(name))
+	if !p.w.plan.does(callSlow) || roll%2 == 0 {
+		return
+	}
+	p.w.reached("a hook of the library's goroutines takes its time", true)
+	p.w.sleep(int64(roll>>8%uint64(longest)), roll)
+	p.gate()
+}
+
+// lostHook is for how long Hooks.Lost may keep a caller.
+func (w *simWorld) lostHook(err error) time.Duration {
+	if w.plan.does(callSlow) && errors.Is(err, ErrLost) {
+		return w.plan.TTL
+	}
+	return 0
+}
+
+// simNodeTold is what the hooks of a node were told.
+type simNodeTold struct {
+	down, busy bool
+}
+
+// nodeHook: the hooks of a node are called one after the other, and in turn.
+func (p *simProcess) nodeHook(node string, down bool) {
+	w := p.w
+	w.mu.Lock()
+	told := p.nodesTold[node]
+	p.nodesTold[node] = simNodeTold{down, true}
+	w.mu.Unlock()
+	w.checkNodeHook(p, node, told, down)
+	p.blocks("Node", node, w.plan.TTL)
+	w.mu.Lock()
+	p.nodesTold[node] = simNodeTold{down, false}
+	w.mu.Unlock()
+}
+
+func (w *simWorld) checkNodeHook(p *simProcess, node string, before simNodeTold, down bool) {
+	if before.busy || before.down == down {
+		w.violated("hooks: process %d is told of %s (down: %v) after %+v", p.i, node, down, before)
+	}
+}
+
+// hooks are those that withHook has do something; fn is the function of a Do.
+var simHookNames = []string{"Acquired", "Waiting", "Released", "Extended", "fn"}
+
+// withHook uses a lock, and one of the hooks takes its time, or panics.
+func (c *simClient) withHook(ctx context.Context, op int) {
+	w, p := c.w, c.p
+	h := &simHook{name: simHookNames[c.roll(op, 340)%uint64(len(simHookNames))]}
+	if h.panics = w.plan.does(callPanic) && (!w.plan.does(callSlow) || c.roll(op, 341)%2 == 0); !h.panics {
+		h.blocks = c.within(op, 342, min(w.plan.TTL/2, protocol.LeastReservation/2))
+	}
+	hooked := context.WithValue(ctx, simHookKey{}, h)
+	m := c.mutex(op, append(c.lockOptions(), WithRenewal()))
+	m.err = nil
+	over, call := w.wanted(m), w.t()
+	var g *simGrant
+	if h.name == "fn" {
+		c.doPanics(ctx, m, h, op, over)
+		return
+	}
+	var lock *Lock
+	var err error
+	acquireCtx := ctx
+	if h.name == "Acquired" || h.name == "Waiting" {
+		acquireCtx, c.blocked = hooked, h.blocks
+	}
+	panicked := c.recovers(func() { lock, err = m.Acquire(acquireCtx) })
+	over()
+	if h.blocks == 0 {
+		w.waited(p, c.i, m, call)
+	}
+	switch {
+	case panicked:
+		return
+	case err != nil:
+		c.failed(ctx, err)
+		return
+	case h.blocks > 0 && acquireCtx == hooked && lock.Validity() <= 0: // meanwhile
+		_ = lock.Release(ctx)
+		return
+	}
+	if g = w.granted(p, c.i, m.key, call, lock); g == nil {
+		return
+	}
+	c.hold(lock, op, g)
+	if h.name == "Extended" {
+		from := w.t()
+		c.recovers(func() { err = lock.extend(hooked, w.plan.TTL) })
+		w.took(p, "Extend", from, w.plan.NodeTimeout+h.blocks+w.lostHook(ErrLost)) // a panic keeps the error
+	}
+	g.released(w.t())
+	w.keeps(g)
+	ends := ctx
+	if h.name == "Released" {
+		ends = hooked
+	}
+	panicked = c.recovers(func() { g.relErr = lock.Release(ends) })
+	w.took(p, "Release", g.relCalled, w.plan.NodeTimeout+h.blocks)
+	if panicked {
+		g.relErr = lock.Release(ctx)
+		w.checkReleasePanicked(g, g.relErr)
+	}
+	g.relRet = w.t()
+}
+
+// checkReleasePanicked: a release whose hook panics has been made, and has the result that the hook was told.
+func (w *simWorld) checkReleasePanicked(g *simGrant, again error) {
+	if g.told.at == 0 || again != g.told.err { //nolint:errorlint // it is the same one
+		w.violated("hooks: the release of %v was said to be %v before a hook panicked, and then %v", g, g.told.err, again)
+	}
+}
+
+// doPanics has the function of a Do panic, after which the lock is released.
+func (c *simClient) doPanics(ctx context.Context, m *Mutex, h *simHook, op int, over func()) {
+	w := c.w
+	call := w.t()
+	var g *simGrant
+	panicked := c.recovers(func() {
+		_ = m.Do(ctx, func(_ context.Context, lock *Lock) error {
+			over()
+			if g = w.granted(c.p, c.i, m.key, call, lock); g == nil {
+				return nil
+			}
+			g.renewed = true
+			c.hold(lock, op, g)
+			g.released(w.t())
+			w.keeps(g)
+			if h.panics {
+				w.reached("the function of a Do panics", true)
+				panic(errSimPanic)
+			}
+			return nil
+		})
+	})
+	over()
+	if g != nil {
+		g.relErr, g.relRet = errDoTellsNot, w.t()
+		w.checkDoPanicked(g, panicked)
+	}
+}
+
+// checkDoPanicked: a lock is released, although the function of its Do panics.
+func (w *simWorld) checkDoPanicked(g *simGrant, panicked bool) {
+	if panicked && g.told.at == 0 && !w.dead(g.proc) {
+		w.violated("hooks: %v was not released by a Do whose function panicked", g)
+	}
+}
+
+// recovers calls f, and reports whether a hook of it panicked.
+func (c *simClient) recovers(f func()) (panicked bool) {
+	defer func() {
+		switch r := recover(); r {
+		case nil:
+		case errSimPanic:
+			panicked = true
+		default:
+			panic(r)
+		}
+	}()
+	f()
+	return false
+}
+
+// checkPanicked: a lock whose Hooks.Acquired panics is released, as its caller does not get it.
+func (w *simWorld) checkPanicked() {
+	for _, part := range w.parts {
+		if at := part.panicked; at > 0 && part.proc.killedAt == never && len(part.proc.asleep) == 0 && part.to > at+int64(w.plan.NodeTimeout)*102/100+w.slack() {
+			w.violated("hooks: a lock of %s whose Hooks.Acquired panicked at %.6f ms was not released", part.key, ms(at))
+		}
+	}
+}
