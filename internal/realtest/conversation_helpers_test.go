@@ -233,8 +233,34 @@ func convEventually(t *testing.T, cond func() bool, msg string) {
 	require.Eventually(t, cond, convPatience, 2*time.Millisecond, msg)
 }
 
+// convEventuallyIn tries something that takes its time, and that a busy machine may spoil.
+func convEventuallyIn(t *testing.T, tries int, ok func() bool, msg string) {
+	t.Helper()
+	for range tries {
+		if ok() {
+			return
+		}
+	}
+	require.Fail(t, msg, "in each of %d tries", tries)
+}
+
 // convPause lets a fault last.
 func convPause(d time.Duration) { <-time.After(d) }
+
+// convSettles waits for a period in which less than limit is spent, as measured by spent while it
+// runs its argument. The first failures of a fault cost more, and on a busy machine last longer.
+func convSettles(t *testing.T, what string, limit uint64, spent func(pause func()) uint64) {
+	t.Helper()
+	const period = 2 * time.Second
+	for deadline := time.Now().Add(convPatience); ; {
+		n := spent(func() { convPause(period) })
+		t.Logf("%d %s in %v", n, what, period)
+		if n < limit {
+			return
+		}
+		require.True(t, time.Now().Before(deadline), "%d %s in %v, never less than %d", n, what, period, limit)
+	}
+}
 
 // convWarm makes every node known to the client: connected, with its vote, and with
 // whatever the client keeps there.

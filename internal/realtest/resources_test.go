@@ -101,12 +101,10 @@ func TestOutageWithManyWaitersCostsLittle(t *testing.T) {
 			}
 		})
 	}
-	convPause(time.Second)
-	const period = 2 * time.Second
-	_, bytes := convAllocated(func() { convPause(period) })
-	perSecond := float64(bytes) / waiters / period.Seconds()
-	t.Logf("%.0f bytes per waiter and second, %d nodes went down", perSecond, downs.Load())
-	assert.Less(t, perSecond, 1000.0, "bytes that each waiter costs in a second")
+	convSettles(t, "bytes for all waiters", 2*1000*waiters, func(pause func()) uint64 {
+		_, bytes := convAllocated(pause)
+		return bytes
+	})
 	assert.EqualValues(t, 5, downs.Load(), "Hooks.NodeDown")
 
 	p.heal()
