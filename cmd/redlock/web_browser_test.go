@@ -252,7 +252,7 @@ func everyButton(t *testing.T, browser context.Context) {
 }
 
 func keyboardAlone(t *testing.T, browser context.Context) {
-	s := perform(t, time.Second, quick)
+	s := perform(t, webTTL, quick)
 	p := openTab(t, browser, s.server.URL(), laptop, "dark")
 	p.node(4, "up")
 	focused := func() string {
@@ -304,7 +304,7 @@ func pausedHolder(t *testing.T, browser context.Context) {
 }
 
 func noMajority(t *testing.T, browser context.Context) {
-	s := perform(t, time.Second, quick)
+	s := perform(t, webTTL, quick)
 	p := openTab(t, browser, s.server.URL(), laptop, "light")
 	for i, b := range []string{"Kill", "Hang", "Cut off"} {
 		p.press(b + " " + nodeName(i))
@@ -325,7 +325,7 @@ func noMajority(t *testing.T, browser context.Context) {
 }
 
 func frozenPage(t *testing.T, browser context.Context) {
-	s := perform(t, time.Second, quick)
+	s := perform(t, webTTL, quick)
 	p := openTab(t, browser, s.server.URL(), laptop, "light")
 	p.until(`Number(document.querySelector("#with-made").textContent) > 2`)
 	p.press("Freeze the page")
@@ -342,7 +342,7 @@ func frozenPage(t *testing.T, browser context.Context) {
 // lostConnection: what was missed is there once the connection is, and an address that leads
 // nowhere, or to somebody who does not answer, is said to.
 func lostConnection(t *testing.T, browser context.Context) {
-	s := perform(t, time.Second, quick)
+	s := perform(t, webTTL, quick)
 	u, err := url.Parse(s.server.URL())
 	require.NoError(t, err)
 	proxy := faultproxy.New(func(ctx context.Context) (net.Conn, error) {

@@ -85,7 +85,7 @@ func TestFlagsThatAPageHasNoUseFor(t *testing.T) {
 // Viewers may do whatever the buttons allow, in any order.
 func TestWhateverViewersDoNoUpdateIsLost(t *testing.T) {
 	t.Parallel()
-	s := perform(t, 500*time.Millisecond, quick) // its end looks at the counter
+	s := perform(t, 2*time.Second, quick) // its end looks at the counter
 	deeds := []deed{kill, hang, isolate, flush, bringBack, bringBack, bringBack, "pause"}
 	for begun := time.Now(); time.Since(begun) < 6*time.Second; {
 		err := s.do(web.Request{Do: string(deeds[rand.N(len(deeds))]), Node: rand.N(demoNodes)})
