@@ -227,10 +227,10 @@ func TestCancelledAttemptThatStillWaitsInLineIsNotSent(t *testing.T) {
 	t.Parallel()
 	f, rl := warmFleet(t, 1, unhurried)
 	f.resetLogs()
-	f.proxies[0].Delay(0, 2*time.Second)
+	f.proxies[0].Delay(0, 4*time.Second)
 	first := background(func() error { _, err := rl.Mutex("first").TryAcquire(context.Background()); return err })
 	eventually(t, func() bool { return f.proxies[0].Count("SET") == 1 }, "not sent")
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_, err := rl.Mutex("first").TryAcquire(ctx) // a key is never on its way twice
 	require.ErrorIs(t, err, context.DeadlineExceeded)
