@@ -77,8 +77,9 @@ type QuorumError struct {
 
 // Unwrap returns the reasons: any of ErrHeld, ErrNoQuorum, ErrExpired, ErrNotHeld,
 // ErrLost, ErrClosed and ErrDuplicateNode, and, if the context ended, its error and its
-// cause. The nodes' own errors are in Outcomes only: a timeout of one node is no timeout
-// of the operation.
+// cause. A cause that is an error of this package, as of the context of a lock that was lost, is
+// in the text only: errors.Is would take what became of that lock for what became of this one.
+// The nodes' own errors are in Outcomes only: a timeout of one node is no timeout of the operation.
 func (e *QuorumError) Unwrap() []error { return e.reasons }
 
 // Error returns one line: the reason, what ended the call if it was cut short, and each node with

@@ -66,6 +66,34 @@ func TestCauseOfManyLines(t *testing.T) {
 	})
 }
 
+// A context that ends because some lock was lost says nothing of the lock whose operation it ends: the text
+// has the cause, and errors.Is finds none of its reasons.
+func TestCauseOfALockThatWasLostSaysNothingOfAnother(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		outer, err := b.rl.Mutex("outer").TryAcquire(b.Context())
+		require.NoError(b, err)
+		within := outer.Context()
+		lock := b.lock()
+		require.NoError(b, b.rl.Mutex("outer").ForceRelease(b.Context(), ""))
+		require.ErrorIs(b, outer.Extend(b.Context(), ttl), redlock.ErrNotHeld)
+		require.ErrorIs(b, context.Cause(within), redlock.ErrNotHeld)
+		calls := map[string]func() error{"Extend": func() error { return lock.Extend(within, ttl) }}
+		for name, f := range every {
+			calls[name] = func() error { return f(b.rl.Mutex("other"), within) }
+		}
+		for name, f := range calls {
+			err := f()
+			assert.ErrorIs(b, err, context.Canceled, name)
+			assert.ErrorContains(b, err, "lock lost", name)
+			for _, reason := range []error{redlock.ErrLost, redlock.ErrNotHeld} {
+				assert.NotErrorIs(b, err, reason, name)
+			}
+		}
+		assert.Positive(b, lock.Validity())
+		require.NoError(b, lock.Extend(b.Context(), ttl))
+	})
+}
+
 // An error inside of another one's text does not say once more which package it is from.
 func TestErrorsNameThePackageOnce(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {

@@ -338,7 +338,16 @@ func withContextErr(ctx context.Context, reasons ...error) []error {
 	}
 	all := []error{err}
 	if cause := context.Cause(ctx); !errors.Is(err, cause) {
+		if slices.ContainsFunc(sentinels, func(s error) bool { return errors.Is(cause, s) }) {
+			cause = elsewhere{cause.Error()}
+		}
 		all = append(all, cause)
 	}
 	return append(all, reasons...)
 }
+
+// elsewhere is the cause of a context that ended because of some other lock, such as one that was lost: that it
+// is not held says nothing of the lock whose operation it ended.
+type elsewhere struct{ text string }
+
+func (e elsewhere) Error() string { return e.text }

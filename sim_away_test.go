@@ -248,7 +248,10 @@ func (w *simWorld) checkRejoined(n *simNode, key string, e simEntry, lost int64)
 	n.mu.Unlock()
 	_, listed := line.holders[e.value]
 	stands := slices.ContainsFunc(line.entries, func(o simEntry) bool { return o.value == e.value })
-	if waits && !again && !stands && !listed && line.lock != e.value {
+	// The first waiter of a process looks for all of them, and the others join again when it goes: in the places that
+	// they had, since places are by the time for which they have waited.
+	older := slices.ContainsFunc(line.entries, func(o simEntry) bool { return o.process == e.process && o.arrival < e.arrival })
+	if waits && !again && !stands && !listed && line.lock != e.value && !w.excused(exOlderFirst, older) {
 		w.violated("O10: %.6s of process %d stood in the queue of %s on node %d, which lost it at %.6f ms, and has not joined it again", e.value, p.i, key, n.i, ms(lost))
 	}
 }
@@ -305,19 +308,19 @@ func (n *simNode) listens(sub *simSub, on bool) {
 	}
 }
 
-// heardFrom is the first time from t on at which a process had a subscription that the node did not end: t
-// itself where none was.
+// heardFrom is the first time from t on at which a process had a subscription that the node did not end before
+// it heard of what was sent at that time: t itself where none was.
 func (n *simNode) heardFrom(p *simProcess, t int64) int64 {
 	if !slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool { return f.Kind == faultUnheard }) {
 		return t
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	next := never
+	next, arrives := never, 2*int64(n.w.plan.Delay+n.w.plan.Jitter)
 	for _, h := range n.heard {
 		switch {
 		case h.sub.proc != p:
-		case h.from <= t && (h.to == 0 || t < h.to):
+		case h.from <= t && (h.to == 0 || t+arrives < h.to):
 			return t
 		case h.from > t:
 			next = min(next, h.from)

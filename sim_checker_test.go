@@ -448,6 +448,16 @@ var simRules = []simRule{
 		h.nodes[0].heard = []simHeardBy{{sub, msec, 40 * msec}, {sub, 90 * msec, 0}}
 		h.checkOrder(h.grants)
 	}},
+	{"wake-up: %v had to wait for", unheardPlan, func(h *handMade) { // since it hears again, also where the notice was on its way
+		h.plan.Delay, h.plan.Jitter = time.Millisecond, 0
+		h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, nil)
+		g := h.grant(1, "b", 150*msec, 900*msec)
+		g.call = 0
+		h.places[g.value] = simPlace{came: 1}
+		sub := &simSub{proc: h.procs[1]}
+		h.nodes[0].heard = []simHeardBy{{sub, msec, h.at(53, 51)}, {sub, 90 * msec, 0}}
+		h.checkOrder(h.grants)
+	}},
 	{"wake-up: %v was told", calmPlan, func(h *handMade) {
 		g := h.grant(0, "a", h.at(120, 110), 900*msec)
 		h.nodes[0].toldAt[g.value] = 50 * msec
@@ -478,6 +488,13 @@ var simRules = []simRule{
 		a := h.grant(0, "a", 20*msec, 900*msec).releasedAt(90*msec, nil)
 		h.places[a.value] = simPlace{came: either(h, int64(1), 0)}
 		g := h.grant(1, "b", 120*msec, 900*msec)
+		h.nodes[0].toldAt[g.value] = 50 * msec
+		h.checkToldInTime(h.grants)
+	}},
+	{"wake-up: %v was told", calmPlan, func(h *handMade) { // a newcomer kept it out, at this node or at others only
+		h.grant(0, "a", 20*msec, 900*msec).releasedAt(90*msec, nil)
+		h.nodes[either(h, 0, 1)].holds["k0"] = []*simHold{{value: is("a"), from: 10 * msec, to: 90 * msec}}
+		g := h.grant(1, "b", 200*msec, 900*msec)
 		h.nodes[0].toldAt[g.value] = 50 * msec
 		h.checkToldInTime(h.grants)
 	}},
@@ -783,6 +800,14 @@ var simRules = []simRule{
 		h.on(1, "a", 5*msec, 5000*msec)
 		h.checkLeftBehind()
 	}},
+	{"I5: node %d had %.6s of %s until", strictPlan, func(h *handMade) { // released by Close, over a connection of its own or another's that went silent
+		h.plan.Faults = []simFault{{Kind: faultMute, At: 500 * time.Millisecond, Node: either(h, 1, 0)}}
+		h.grant(0, "a", 10*msec, 9000*msec).releasedAt(1040*msec, nil)
+		h.sentBy[is("a")] = simSender{h.procs[0], 5 * msec}
+		h.closed(1050*msec, 1060*msec)
+		h.on(1, "a", 5*msec, 5000*msec)
+		h.checkLeftBehind()
+	}},
 	{"O8: %.6s of process", strictPlan, func(h *handMade) { // Close takes it out of the queue
 		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
 		h.wants["k0"] = []*simWait{{to: h.at(1000, 1900)}}
@@ -1025,6 +1050,19 @@ var simRules = []simRule{
 		n.mu.Unlock()
 		h.sleep(3000*msec, 0)
 	}},
+	{"O10: %.6s of process", nil, func(h *handMade) { // a younger or an older one of its process stands in the new queue
+		n, qs := h.nodes[0], h.procs[0].rl.queues
+		h.entries("0", lineEntry(qs.process, "", is("a")))
+		qs.mu.Lock()
+		qs.byToken[is("a")[:tokenLen]] = new(waiter)
+		qs.mu.Unlock()
+		n.mu.Lock()
+		n.store.Keys["{k0}:line"].Zset[lineEntry(qs.process, "", is("a"))] = 1000
+		n.losesLine("k0")
+		n.store.Keys["{k0}:line"].Zset = map[string]float64{lineEntry(qs.process, "", is("b")): either(h, 1001., 999.)}
+		n.mu.Unlock()
+		h.sleep(3000*msec, 0)
+	}},
 	{"O8: %.6s of process", strictPlan, func(h *handMade) { // its process wants the lock no more
 		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
 		h.wants["k0"] = []*simWait{{to: h.at(100, 1900)}, {to: 50 * msec}}
@@ -1035,7 +1073,16 @@ var simRules = []simRule{
 		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
 		h.places[is("a")] = simPlace{came: 50 * msec}
 		h.wants["k0"] = []*simWait{{to: 100 * msec}}
-		h.nodes[0].holds["k0"] = []*simHold{{value: foreignLock, from: 10 * msec, to: h.at(40, 90), shared: true}}
+		h.nodes[0].everForeign = []*simForeign{{name: "k0", to: h.at(40, 90)}}
+		h.sleep(2000*msec, 0)
+		h.checkAllGone()
+	}},
+	{"O8: %.6s of process", strictPlan, func(h *handMade) { // others used the name of its list of holders, or of its queue
+		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
+		h.places[is("a")] = simPlace{came: 50 * msec}
+		h.wants["k0"] = []*simWait{{to: 100 * msec}}
+		names := h.nodes[0].beside("k0")
+		h.nodes[0].everForeign = []*simForeign{{name: either(h, names.line, names.shared), to: 90 * msec}}
 		h.sleep(2000*msec, 0)
 		h.checkAllGone()
 	}},

@@ -184,6 +184,12 @@ func (n *simNode) left(value string) bool {
 	return w.excused(why, w.t() < until)
 }
 
+// unsettled reports whether a node has a lock that is shared, and others use the name of its list of holders:
+// whether any are left cannot be told, so it stays until its lease is over.
+func (n *simNode) unsettled(key, value string) bool {
+	return n.w.excused(exForeignHolders, value == fakenode.Marker && n.store.Typ(n.beside(key).shared) == foreignType)
+}
+
 func (n *simNode) setBackBetween(from, to int64) (by int64) {
 	for _, s := range n.hand.steps {
 		if s.at >= from && s.at < to {

@@ -224,6 +224,7 @@ const (
 type simForeign struct {
 	name string
 	hold *simHold // if it is in a lock's place
+	to   int64    // never while it is there
 }
 
 // drawForeign has others use names of ours in some plans: for ever, and mostly, on a minority of the nodes,
@@ -279,11 +280,11 @@ func (n *simNode) occupy(f simFault) (done bool) {
 		return false
 	}
 	n.store.Keys[name] = &fakenode.Key{Other: foreignType}
-	what := &simForeign{name: name}
+	what := &simForeign{name: name, to: never}
 	if f.Of == ofLock {
 		what.hold = n.occupied(name, foreignLock, never)
 	}
-	n.foreign = append(n.foreign, what)
+	n.foreign, n.everForeign = append(n.foreign, what), append(n.everForeign, what)
 	n.w.reached("others use a name: "+f.Of, true)
 	n.w.reached("others use a name for ever", f.Ever)
 	n.w.happened(func() string { return fmt.Sprintf("node %d  has a list of others under %s", n.i, name) }, uint64(n.i), fnv1a(name), 'o')
@@ -315,6 +316,7 @@ func (n *simNode) lost(what *simForeign) (there bool) {
 		return false
 	}
 	n.foreign = slices.Delete(n.foreign, i, i+1)
+	what.to = n.w.t()
 	if what.hold != nil {
 		what.hold.to = n.w.t()
 	}

@@ -272,10 +272,13 @@ func (n *simNode) checkGone(key string, l simLine) {
 	}
 }
 
-// foreignSince reports whether others have kept something under the lock's name at some time since then. The
-// release of a waiter that leaves meanwhile fails, with what time does not mend, so it is not sent again.
+// foreignSince reports whether others have kept something under the lock's name, or that of its list of
+// holders, at some time since then. The release of a waiter that leaves meanwhile fails, with what time does
+// not mend, so it is not sent again.
 func (n *simNode) foreignSince(key string, since int64) bool {
-	return slices.ContainsFunc(n.holds[key], func(h *simHold) bool { return h.value == foreignLock && h.to > since })
+	return slices.ContainsFunc(n.everForeign, func(f *simForeign) bool {
+		return (f.name == key || f.name == n.beside(key).shared) && f.to > since
+	})
 }
 
 func (w *simWorld) placeOf(value string) simPlace {
@@ -424,31 +427,40 @@ func (p *simPlan) drawModes(r *rand.Rand) {
 // checkToldInTime: in a run without faults, a waiter that was told has the lock soon. It does not
 // have a permit soon that a newcomer has: the other nodes may have heard of a release
 // before the newcomer asked, and the queue's node after that. Where a newcomer keeps it out of the
-// lock altogether, it has it soon after that one's end.
+// lock altogether, it has it soon after that one's end; or, if the newcomer got it without the node, whose
+// notice of a release only the first in its queue hears then, after the pause between turns in vain.
 func (w *simWorld) checkToldInTime(grants []*simGrant) {
 	limit := 24*int64(w.plan.Delay+w.plan.Jitter) + int64(60*time.Millisecond)
 	if limit > int64(protocol.LeastReservation)/4 || len(w.nodes) < 3 || w.disturbed() || w.setsBack() || w.plan.Deaf > 0 {
 		return
 	}
+	inVain := int64(max(protocol.LeastReservation, 4*w.plan.NodeTimeout)) / 2 // between turns that come to nothing
 	for _, g := range grants {
 		for _, n := range w.nodes {
 			at, told := n.toldAt[g.value]
 			if !told || g.ret-at <= limit {
 				continue
 			}
-			hasPermit, keptOut := false, at
+			hasPermit, keptOut, without := false, at, at-inVain // that one from then on, if there was none
 			for _, o := range grants {
+				end := o.end()
 				switch {
-				case o == g || w.places[o.value].came != 0 || o.call >= g.ret || o.end() <= at:
+				case o == g || w.places[o.value].came != 0 || o.call >= g.ret || end <= at:
+					continue
 				case o.permits > 0:
 					hasPermit = true
-				case !g.shared:
-					keptOut = max(keptOut, o.end())
-				case !o.shared:
-					keptOut = max(keptOut, min(o.end(), o.downgrade))
+					continue
+				case g.shared && o.shared:
+					continue
+				case g.shared:
+					end = min(end, o.downgrade)
+				}
+				keptOut = max(keptOut, end)
+				if end > at && !o.shared && !slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == o.value }) {
+					without = max(without, end)
 				}
 			}
-			if !w.excused(exNewcomer, hasPermit) && !w.excused(exKeptOut, g.ret-keptOut <= limit) {
+			if !w.excused(exNewcomer, hasPermit) && !w.excused(exKeptOut, g.ret-keptOut <= limit) && !w.excused(exKeptOutElsewhere, g.ret-without <= limit+inVain) {
 				w.violated("wake-up: %v was told %.3f ms before, %.3f ms is enough", g, ms(g.ret-at), ms(limit))
 			}
 		}

@@ -1114,10 +1114,14 @@ const (
 	exForcedOff         = "O3: released by force"
 	exGhost             = "O1: one that had its turn alone is in the way"
 	exEvictedAhead      = "O1: the list with the turn of one before it was evicted"
-	exForeignLock       = "O8: others used the lock's name while it left"
+	exForeignLock       = "O8: others used a name of the lock while it left"
 	exForeignList       = "O1: others use the name of the list of holders"
 	exNewcomer          = "wake-up: a newcomer has the permit"
 	exKeptOut           = "wake-up: a newcomer had the lock until shortly before"
+	exKeptOutElsewhere  = "wake-up: a newcomer had the lock without the node"
+	exSilentAtClose     = "I5: a connection went silent before Close"
+	exOlderFirst        = "O10: an older waiter of its process stands in the queue"
+	exForeignHolders    = "I5, at the end: others use the name of the list of holders"
 )
 
 // simExcuses is all of them, in the order of the table.
@@ -1127,6 +1131,7 @@ var simExcuses = []string{
 	exStrays, exDisturbed, exNames, exHandedBack, exHandedOver, exKept, exForgottenKey,
 	exForTheHeir, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exRenewerSlept, exOtherServer, exLostBefore, exHandedLate, exSetMeanwhile,
 	exToldBack, exStruck, exTurnEvicted, exOtherName, exForcedOff, exGhost, exEvictedAhead, exForeignLock, exForeignList, exNewcomer, exKeptOut,
+	exKeptOutElsewhere, exSilentAtClose, exForeignHolders, exOlderFirst,
 }
 
 var simWhenever = []string{exKeptByHand, exSleeper, exForTheHeir, exAstray, exHanding, exLostBefore, exStoppedEntry}

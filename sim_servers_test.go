@@ -122,6 +122,7 @@ type simFlow struct {
 	born int64
 
 	native conn.Native
+	joins  atomic.Bool // the batch has one
 	timer  *time.Timer // of wait
 
 	gone chan struct{}
@@ -335,6 +336,9 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 	}
 	if x.lands > 0 || x.twice > 0 {
 		w.strays.Add(1)
+		if f.joins.Load() {
+			w.strayJoins.Add(1)
+		}
 	}
 	if x.lands > 0 {
 		f.later(t+x.lands, do)
@@ -395,6 +399,7 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (go
 		}
 	}
 	f.d.p.w.sends(f.d.p, f.d.n.i, batch)
+	f.joins.Store(slices.ContainsFunc(reqs, func(r *protocol.Request) bool { return r.Op == protocol.OpJoin }))
 	left()
 	var answers atomic.Pointer[simAnswers]
 	some, err := f.send(f.roll('s'), true, len(reqs), func() {

@@ -589,6 +589,8 @@ func (w *simWorld) quiet() (q simQuiet) {
 	// A join that is torn, late or doubled may leave an entry behind whose turn is nobody's.
 	q.usual, q.why = 3*grace, exStrays
 	q.limit = q.usual * int64(1+(w.plan.Torn+w.plan.Late+w.plan.Twice)/50)
+	// Where nodes forget, waiters have turns in vain, and join anew after each.
+	q.limit = max(q.limit, w.strayJoins.Load()*grace)
 	if w.plan.NoPublish {
 		// Waiters then join again a hundred times a second, and not now and then.
 		q.limit = max(q.limit, w.strays.Load()*grace)

@@ -27,33 +27,34 @@ type simWorld struct {
 	nodes []*simNode
 	procs []*simProcess
 
-	mu       sync.Mutex
-	verbose  func(string)
-	trace    uint64 // the sum of the hashes of all that happened
-	steps    int
-	bad      []string
-	broken   []string // the rules that bad is about, as their formats
-	grants   []*simGrant
-	byToken  map[string]*simGrant
-	places   map[string]simPlace   // where who has this value stands in line
-	arrivals map[int64]int64       // the same, by arrival in the line: a further attempt has another value
-	rejoined map[string]bool       // by the value: it is that of a further attempt
-	waits    map[string][]simWait  // by key
-	wants    map[string][]*simWait // by key: all calls that want it in any way, and are not over
-	sets     map[simSent]simHeard  // what is known of each SET
-	taken    map[simSent]bool      // a release of it was sent
-	sentBy   map[string]simSender  // the process that sent the SETs of a value
-	ties     map[int]int           // by round: how many got the lock
-	parts    []*simPart            // locks, those of sets that are not complete yet among them
-	setWaits []simSetWait
-	ended    bool
-	count    simCount
-	slept    atomic.Int64
-	strays   atomic.Int64 // messages that came late, or twice
-	tallies  simTallies
-	renewals simRenewals
-	calmer   int64 // when the first of those who hurry had enough
-	forces   []*simForce
+	mu         sync.Mutex
+	verbose    func(string)
+	trace      uint64 // the sum of the hashes of all that happened
+	steps      int
+	bad        []string
+	broken     []string // the rules that bad is about, as their formats
+	grants     []*simGrant
+	byToken    map[string]*simGrant
+	places     map[string]simPlace   // where who has this value stands in line
+	arrivals   map[int64]int64       // the same, by arrival in the line: a further attempt has another value
+	rejoined   map[string]bool       // by the value: it is that of a further attempt
+	waits      map[string][]simWait  // by key
+	wants      map[string][]*simWait // by key: all calls that want it in any way, and are not over
+	sets       map[simSent]simHeard  // what is known of each SET
+	taken      map[simSent]bool      // a release of it was sent
+	sentBy     map[string]simSender  // the process that sent the SETs of a value
+	ties       map[int]int           // by round: how many got the lock
+	parts      []*simPart            // locks, those of sets that are not complete yet among them
+	setWaits   []simSetWait
+	ended      bool
+	count      simCount
+	slept      atomic.Int64
+	strays     atomic.Int64 // messages that came late, or twice
+	strayJoins atomic.Int64 // those with a join
+	tallies    simTallies
+	renewals   simRenewals
+	calmer     int64 // when the first of those who hurry had enough
+	forces     []*simForce
 }
 
 // simCount tells what a run was worth.
@@ -163,19 +164,20 @@ type simNode struct {
 	flows     map[simConn]*simFlow
 	busy      int64 // until when it has work, if it takes time for it
 
-	requests int
-	stopped  []*simHold // set by scripts that failed then
-	names    map[string]simBeside
-	calls    map[simName]string
-	toldAt   map[string]int64        // when the lock was reserved for a value
-	forceOp  *fakenode.Op            // of ForceRelease, the last one
-	met      map[int]int64           // by process: when it sent something first
-	counts   map[string][]simCounter // of fencing, by name
-	foreign  []*simForeign
-	heard    []simHeardBy
-	lineLost map[string]int64 // when a queue was lost, by lock key
-	marked   int64            // when the memory mark was written first; 0: never
-	redated  []int64          // when it was given another date
+	requests    int
+	stopped     []*simHold // set by scripts that failed then
+	names       map[string]simBeside
+	calls       map[simName]string
+	toldAt      map[string]int64        // when the lock was reserved for a value
+	forceOp     *fakenode.Op            // of ForceRelease, the last one
+	met         map[int]int64           // by process: when it sent something first
+	counts      map[string][]simCounter // of fencing, by name
+	foreign     []*simForeign
+	everForeign []*simForeign // also those that are gone
+	heard       []simHeardBy
+	lineLost    map[string]int64 // when a queue was lost, by lock key
+	marked      int64            // when the memory mark was written first; 0: never
+	redated     []int64          // when it was given another date
 }
 
 // simHold is a time during which a server has a value under a lock's key.

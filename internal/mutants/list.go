@@ -2381,6 +2381,14 @@ var list = []mutant{
 		args: "-test.run=^TestSimSeeds$ -sim.seeds=3000",
 	},
 	{
+		name: "cause-of-another-lock-is-ours",
+		file: "resource.go",
+		old:  `cause = elsewhere{cause.Error()}`,
+		new:  ``,
+		why:  "an operation that the context of a lost lock ended says that its own lock is lost, or not held",
+		args: seedsOf("force-within-a-lock-that-is-lost"),
+	},
+	{
 		name: "lead-ends-with-its-term",
 		file: "mutex.go",
 		old:  `ended = errors.Is(context.Cause(lock.Context()), ErrLost)`,
