@@ -463,23 +463,10 @@ var simRules = []simRule{
 		h.nodes[0].toldAt[g.value] = 50 * msec
 		h.checkToldInTime(h.grants)
 	}},
-	{"wake-up: %v was told", calmPlan, func(h *handMade) { // a newcomer kept it out
-		h.grant(0, "a", 20*msec, 900*msec).releasedAt(90*msec, nil).shared = true
-		g := h.grant(1, "b", h.at(160, 150), 900*msec)
-		h.nodes[0].toldAt[g.value] = 50 * msec
-		h.checkToldInTime(h.grants)
-	}},
-	{"wake-up: %v was told", calmPlan, func(h *handMade) { // one that shares keeps none out that share
-		h.grant(0, "a", 20*msec, 900*msec).releasedAt(90*msec, nil).shared = true
-		g := h.grant(1, "b", 120*msec, 900*msec)
-		g.shared = h.bad
-		h.nodes[0].toldAt[g.value] = 50 * msec
-		h.checkToldInTime(h.grants)
-	}},
-	{"wake-up: %v was told", calmPlan, func(h *handMade) { // nor one that shares it by now
+	{"wake-up: %v was told", calmPlan, func(h *handMade) { // one that shares keeps none out that share, nor does one that shares it by now
 		a := h.grant(0, "a", 20*msec, 900*msec).releasedAt(115*msec, nil)
 		a.downgrade = h.at(50, 90)
-		g := h.grant(1, "b", 120*msec, 900*msec)
+		g := h.grant(1, "b", 180*msec, 900*msec)
 		g.shared = true
 		h.nodes[0].toldAt[g.value] = 50 * msec
 		h.checkToldInTime(h.grants)

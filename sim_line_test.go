@@ -352,11 +352,6 @@ func (n *simNode) forcedOff(key, value string) bool {
 	return slices.ContainsFunc(n.holds[key], func(h *simHold) bool { return h.value == value && h.forced })
 }
 
-// otherServers reports whether the node's name led to another server at some time.
-func (n *simNode) otherServers() bool {
-	return slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool { return f.Kind == faultTwin && f.Node == n.i })
-}
-
 // onlyAlone: all of them that were not told want the lock alone.
 func onlyAlone(entries []simEntry) bool {
 	return !slices.ContainsFunc(entries, func(e simEntry) bool { return e.told == 0 && e.shares })
@@ -426,9 +421,8 @@ func (p *simPlan) drawModes(r *rand.Rand) {
 
 // checkToldInTime: in a run without faults, a waiter that was told has the lock soon. It does not
 // have a permit soon that a newcomer has: the other nodes may have heard of a release
-// before the newcomer asked, and the queue's node after that. Where a newcomer keeps it out of the
-// lock altogether, it has it soon after that one's end; or, if the newcomer got it without the node, whose
-// notice of a release only the first in its queue hears then, after the pause between turns in vain.
+// before the newcomer asked, and the queue's node after that. Where a newcomer keeps it out that got the lock without the node, whose notice of a release only the first in its queue
+// hears then, it has it after the pause between turns in vain.
 func (w *simWorld) checkToldInTime(grants []*simGrant) {
 	limit := 24*int64(w.plan.Delay+w.plan.Jitter) + int64(60*time.Millisecond)
 	if limit > int64(protocol.LeastReservation)/4 || len(w.nodes) < 3 || w.disturbed() || w.setsBack() || w.plan.Deaf > 0 {
@@ -441,26 +435,23 @@ func (w *simWorld) checkToldInTime(grants []*simGrant) {
 			if !told || g.ret-at <= limit {
 				continue
 			}
-			hasPermit, keptOut, without := false, at, at-inVain // that one from then on, if there was none
+			hasPermit, keptOut := false, at-inVain // from then on, if no newcomer did
 			for _, o := range grants {
-				end := o.end()
-				switch {
-				case o == g || w.places[o.value].came != 0 || o.call >= g.ret || end <= at:
-					continue
-				case o.permits > 0:
+				if o.permits > 0 && o != g && w.places[o.value].came == 0 && o.call < g.ret && o.end() > at {
 					hasPermit = true
+				}
+				if o == g || g.shared && o.shared || w.places[o.value].came != 0 || o.call >= g.ret {
 					continue
-				case g.shared && o.shared:
-					continue
-				case g.shared:
+				}
+				end := o.end()
+				if g.shared {
 					end = min(end, o.downgrade)
 				}
-				keptOut = max(keptOut, end)
-				if end > at && !o.shared && !slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == o.value }) {
-					without = max(without, end)
+				if end > at && !slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == o.value && h.to > at }) {
+					keptOut = max(keptOut, end)
 				}
 			}
-			if !w.excused(exNewcomer, hasPermit) && !w.excused(exKeptOut, g.ret-keptOut <= limit) && !w.excused(exKeptOutElsewhere, g.ret-without <= limit+inVain) {
+			if !w.excused(exNewcomer, hasPermit) && !w.excused(exKeptOutElsewhere, g.ret-keptOut <= limit+inVain) {
 				w.violated("wake-up: %v was told %.3f ms before, %.3f ms is enough", g, ms(g.ret-at), ms(limit))
 			}
 		}

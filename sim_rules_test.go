@@ -352,27 +352,16 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 		w.checkRanOut(g, last)
 		return
 	}
-	// An extend that was called before that may have found it lost, and a repair has put it back
-	// since: others could have had it in between.
-	from := last.at
-	if q := (*QuorumError)(nil); errors.As(why, &q) {
-		for _, o := range q.Outcomes {
-			from = min(from, t-int64(o.Elapsed))
-		}
-	}
-	kept, since := 0, 0
+	kept := 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		if n.keptFrom(g, from, t) {
-			kept++
-		}
 		if n.keptFrom(g, last.at, t) {
-			since++
+			kept++
 		}
 		n.mu.Unlock()
 	}
-	if quorum := g.proc.rl.quorum; since >= quorum && !w.excused(exFoundBefore, kept < quorum) {
-		w.violated("loss: %v was said to be lost (%v), but %d nodes have had it since %.6f ms", g, why, kept, ms(from))
+	if quorum := g.proc.rl.quorum; kept >= quorum {
+		w.violated("loss: %v was said to be lost (%v), but %d nodes have had it since %.6f ms", g, why, kept, ms(last.at))
 	}
 }
 
@@ -395,7 +384,7 @@ func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 		return // it was granted, or told, too late for that
 	}
 	from := max(last.at, last.until-needs)
-	there, silent, elsewhere := 0, 0, 0
+	there, silent := 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
 		had := n.keptFrom(g, from, last.until) && (g.downgrade == never || !n.isOthers("{"+g.key+"}:shared"))
@@ -405,12 +394,9 @@ func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 			if p.hasBeenSilenced(n.i, last.until) {
 				silent++
 			}
-			if n.otherNames() || n.otherServers() {
-				elsewhere++
-			}
 		}
 	}
-	if there >= p.rl.quorum && !w.excused(exOldSilent, there-silent < p.rl.quorum) && !w.excused(exOtherServer, there-elsewhere < p.rl.quorum) {
+	if there >= p.rl.quorum && !w.excused(exOldSilent, there-silent < p.rl.quorum) {
 		w.violated("renewal: %v ran out, although %d nodes had it and could be reached from %.6f ms on", g, there, ms(from))
 	}
 }
@@ -1077,7 +1063,6 @@ const (
 	exEvicted           = "I1, I2, fences, min hold: a key was evicted on a node without which there is no majority"
 	exCounter           = "fences: a counter was evicted on a node without which there is no majority"
 	exNoNotices         = "wake-up: PUBLISH is denied"
-	exRejoined          = "order: a further attempt, and a clock is set back"
 	exDoor              = "I6, held: a door was shut"
 	exKeptByHand        = "I6, by whose hand: the lock is kept, or was handed over"
 	exNeverHad          = "I6, by whose hand: a node never had the value"
@@ -1086,12 +1071,9 @@ const (
 	exSleeper           = "I7, progress: waits of a process that sleeps at some time"
 	exNotQuiet          = "I7, progress: something went wrong less than 8 TTLs + 5 s ago"
 	exCutOff            = "I7, progress, and calm plans: the process is cut off"
-	exBarred            = "I7, progress: of two nodes one does not vote"
 	exLeftOver          = "I7, progress: it was handed over, or kept"
 	exStrays            = "I7, progress: messages come late, twice or torn"
 	exDisturbed         = "I7, progress: a process of a calm plan died, or was cut off"
-	exNames             = "I7, progress: queues on several nodes"
-	exHandedBack        = "I7, progress: handed over, and a clock is set back"
 	exHandedOver        = "I5, at the end: handed over, and not adopted yet"
 	exKept              = "I5, at the end: kept for its time"
 	exForgottenKey      = "I5: the node forgot it"
@@ -1099,8 +1081,6 @@ const (
 	exAstray            = "I5: messages go astray until then"
 	exSilent            = "I5: a connection went silent while its node hung"
 	exHanding           = "loss: the hand-over of the lock found no majority"
-	exFoundBefore       = "loss: it was put back since the round began"
-	exOtherServer       = "renewal: two names led to one server"
 	exStoppedEntry      = "O8: its holder stopped before it could leave"
 	exOldSilent         = "renewal: a connection to the node had gone silent"
 	exRenewerSlept      = "renewal, in time: the process slept"
@@ -1116,8 +1096,9 @@ const (
 	exEvictedAhead      = "O1: the list with the turn of one before it was evicted"
 	exForeignLock       = "O8: others used a name of the lock while it left"
 	exForeignList       = "O1: others use the name of the list of holders"
+	exRejoined          = "order: a further attempt, and a clock is set back"
+	exHandedBack        = "I7, progress: handed over, and a clock is set back"
 	exNewcomer          = "wake-up: a newcomer has the permit"
-	exKeptOut           = "wake-up: a newcomer had the lock until shortly before"
 	exKeptOutElsewhere  = "wake-up: a newcomer had the lock without the node"
 	exSilentAtClose     = "I5: a connection went silent before Close"
 	exOlderFirst        = "O10: an older waiter of its process stands in the queue"
@@ -1126,12 +1107,12 @@ const (
 
 // simExcuses is all of them, in the order of the table.
 var simExcuses = []string{
-	exClockThereAndBack, exForgot, exForced, exJump, exEvicted, exCounter, exNoNotices, exRejoined, exDoor,
-	exKeptByHand, exNeverHad, exDoubled, exSlept, exSleeper, exNotQuiet, exCutOff, exBarred, exLeftOver,
-	exStrays, exDisturbed, exNames, exHandedBack, exHandedOver, exKept, exForgottenKey,
-	exForTheHeir, exAstray, exSilent, exHanding, exFoundBefore, exStoppedEntry, exOldSilent, exRenewerSlept, exOtherServer, exLostBefore, exHandedLate, exSetMeanwhile,
-	exToldBack, exStruck, exTurnEvicted, exOtherName, exForcedOff, exGhost, exEvictedAhead, exForeignLock, exForeignList, exNewcomer, exKeptOut,
-	exKeptOutElsewhere, exSilentAtClose, exForeignHolders, exOlderFirst,
+	exClockThereAndBack, exForgot, exForced, exJump, exEvicted, exCounter, exNoNotices, exDoor,
+	exKeptByHand, exNeverHad, exDoubled, exSlept, exSleeper, exNotQuiet, exCutOff, exLeftOver,
+	exStrays, exDisturbed, exHandedOver, exKept, exForgottenKey,
+	exForTheHeir, exAstray, exSilent, exHanding, exStoppedEntry, exOldSilent, exRenewerSlept, exLostBefore, exHandedLate, exSetMeanwhile,
+	exToldBack, exStruck, exTurnEvicted, exOtherName, exForcedOff, exGhost, exEvictedAhead, exForeignLock, exForeignList,
+	exRejoined, exHandedBack, exNewcomer, exKeptOutElsewhere, exSilentAtClose, exForeignHolders, exOlderFirst,
 }
 
 var simWhenever = []string{exKeptByHand, exSleeper, exForTheHeir, exAstray, exHanding, exLostBefore, exStoppedEntry}

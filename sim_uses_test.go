@@ -259,7 +259,7 @@ func (w *simWorld) checkShareProgress(key string, grants []*simGrant) {
 			}
 		}
 		free, limit := w.freeFor(quiet, g.to, max(g.from, w.inTheWay(g, key, grants)), w.plan.Calm && w.cutOff(g.proc),
-			simExcuse{exBarred, w.barredUntil(key)}, simExcuse{exLeftOver, left})
+			simExcuse{exLeftOver, left})
 		if g.to-free > limit {
 			w.violated("I7: client %d.%d could have had %s with others for %.3f ms, and waited for it until %.6f ms", g.proc, g.client, key, ms(g.to-free), ms(g.to))
 		}
@@ -353,7 +353,7 @@ func (w *simWorld) checkSetProgress(byKey map[string][]*simGrant) {
 			}
 		}
 		free, limit := w.freeFor(quiet, s.to, free, w.plan.Calm && w.cutOff(s.proc),
-			simExcuse{exBarred, w.barredUntil(s.keys...)}, simExcuse{exLeftOver, left})
+			simExcuse{exLeftOver, left})
 		if s.to-free > limit {
 			w.violated("I7: nobody had any of %v for %.3f ms while client %d.%d waited for them until %.6f ms", s.keys, ms(s.to-free), s.proc, s.client, ms(s.to))
 		}
@@ -603,8 +603,6 @@ func (w *simWorld) quiet() (q simQuiet) {
 		switch q.limit = grace; {
 		case w.disturbed(): // what it held, and its turn
 			q.limit, q.why = int64(w.plan.TTL)+2*grace, exDisturbed
-		case w.plan.Names: // queues on several nodes meet first, and may pass each other
-			q.limit, q.why = 2*grace, exNames
 		case w.plan.HandOvers && w.setsBack():
 			// What was handed over to nobody ends later at a queue's node whose clock was set
 			// back. The first waiter looks at the others once per grace, when it joins again.
