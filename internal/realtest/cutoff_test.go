@@ -93,16 +93,21 @@ func TestProcessCutOffFromTheArbiterAndTheOthersGetTheirShare(t *testing.T) {
 				p.refuse(arbiter)
 			}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), c.long)
-		defer cancel()
-		turns, longest := convTakeTurns(ctx, rls, c.hold)
-		sum := 0
-		for _, n := range turns {
-			sum += n
+		turns := make([]int, processes)
+		for range 8 { // a busy machine needs longer for turns enough to tell shares
+			ctx, cancel := context.WithTimeout(t.Context(), c.long)
+			more, longest := convTakeTurns(ctx, rls, c.hold)
+			cancel()
+			for i, n := range more {
+				turns[i] += n
+			}
+			t.Logf("turns %v, the first is cut off; the longest waits %v", more, longest)
+			if sum(turns) >= 6*processes {
+				break
+			}
 		}
-		t.Logf("turns %v, the first is cut off; the longest waits %v", turns, longest)
 		for i, n := range turns {
-			assert.GreaterOrEqual(t, n, max(1, sum/processes/2), "turns of process %d of %v", i, turns)
+			assert.GreaterOrEqual(t, n, max(1, sum(turns)/processes/2), "turns of process %d of %v", i, turns)
 		}
 	})
 }
