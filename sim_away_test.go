@@ -214,7 +214,7 @@ func (n *simNode) losesLine(key string) {
 	w.reached("a queue of several is lost", len(lost) > 1)
 	w.after(w.takesToRejoin(), uint64(n.i), func() {
 		for _, e := range lost {
-			w.checkRejoined(n, key, e, at)
+			w.checkRejoined(n, key, e, lost, at)
 		}
 	})
 }
@@ -227,7 +227,7 @@ func (w *simWorld) takesToRejoin() int64 {
 }
 
 // checkRejoined: one that waits by what stood in a queue that was lost has joined it again, or has its turn.
-func (w *simWorld) checkRejoined(n *simNode, key string, e simEntry, lost int64) {
+func (w *simWorld) checkRejoined(n *simNode, key string, e simEntry, all []simEntry, lost int64) {
 	i := slices.IndexFunc(w.procs, func(p *simProcess) bool { return p.rl.queues.process == e.process })
 	if i < 0 || len(w.procs[i].asleep) > 0 || w.dead(w.procs[i]) || w.procs[i].closes() {
 		return
@@ -248,9 +248,15 @@ func (w *simWorld) checkRejoined(n *simNode, key string, e simEntry, lost int64)
 	n.mu.Unlock()
 	_, listed := line.holders[e.value]
 	stands := slices.ContainsFunc(line.entries, func(o simEntry) bool { return o.value == e.value })
-	// The first waiter of a process looks for all of them, and the others join again when it goes: in the places that
-	// they had, since places are by the time for which they have waited.
-	older := slices.ContainsFunc(line.entries, func(o simEntry) bool { return o.process == e.process && o.arrival < e.arrival })
+	// The first waiter of a process looks for all of them. One that has come since finds nothing lost, and the others
+	// join again when it goes: in the places that they had, since places are by the time for which they have waited.
+	older := false
+	for _, o := range line.entries {
+		if o.process == e.process && o.arrival < e.arrival {
+			older = !slices.ContainsFunc(all, func(a simEntry) bool { return a.value == o.value })
+			break
+		}
+	}
 	if waits && !again && !stands && !listed && line.lock != e.value && !w.excused(exOlderFirst, older) {
 		w.violated("O10: %.6s of process %d stood in the queue of %s on node %d, which lost it at %.6f ms, and has not joined it again", e.value, p.i, key, n.i, ms(lost))
 	}

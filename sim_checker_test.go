@@ -1050,6 +1050,20 @@ var simRules = []simRule{
 		n.mu.Unlock()
 		h.sleep(3000*msec, 0)
 	}},
+	{"O10: %.6s of process", nil, func(h *handMade) { // the first of its process joined again by itself, or is a newcomer
+		n, qs := h.nodes[0], h.procs[0].rl.queues
+		first, second := lineEntry(qs.process, "", is("a")), lineEntry(qs.process, "", is("b"))
+		h.entries("0", first)
+		qs.mu.Lock()
+		qs.byToken[is("b")[:tokenLen]] = new(waiter)
+		qs.mu.Unlock()
+		n.mu.Lock()
+		n.store.Keys["{k0}:line"].Zset = map[string]float64{first: 999, second: 1000}
+		n.losesLine("k0")
+		n.store.Keys["{k0}:line"].Zset = map[string]float64{either(h, first, lineEntry(qs.process, "", is("c"))): 999}
+		n.mu.Unlock()
+		h.sleep(3000*msec, 0)
+	}},
 	{"O8: %.6s of process", strictPlan, func(h *handMade) { // its process wants the lock no more
 		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
 		h.wants["k0"] = []*simWait{{to: h.at(100, 1900)}, {to: 50 * msec}}

@@ -1101,7 +1101,7 @@ const (
 	exNewcomer          = "wake-up: a newcomer has the permit"
 	exKeptOutElsewhere  = "wake-up: a newcomer had the lock without the node"
 	exSilentAtClose     = "I5: a connection went silent before Close"
-	exOlderFirst        = "O10: an older waiter of its process stands in the queue"
+	exOlderFirst        = "O10: an older waiter of its process has come since"
 	exForeignHolders    = "I5, at the end: others use the name of the list of holders"
 )
 
