@@ -352,16 +352,27 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 		w.checkRanOut(g, last)
 		return
 	}
-	kept := 0
+	// An extend that was called before that may have found it lost, and a repair has put it back
+	// since: others could have had it in between.
+	from := last.at
+	if q := (*QuorumError)(nil); errors.As(why, &q) {
+		for _, o := range q.Outcomes {
+			from = min(from, t-int64(o.Elapsed))
+		}
+	}
+	kept, since := 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		if n.keptFrom(g, last.at, t) {
+		if n.keptFrom(g, from, t) {
 			kept++
+		}
+		if n.keptFrom(g, last.at, t) {
+			since++
 		}
 		n.mu.Unlock()
 	}
-	if quorum := g.proc.rl.quorum; kept >= quorum {
-		w.violated("loss: %v was said to be lost (%v), but %d nodes have had it since %.6f ms", g, why, kept, ms(last.at))
+	if quorum := g.proc.rl.quorum; since >= quorum && !w.excused(exFoundBefore, kept < quorum) {
+		w.violated("loss: %v was said to be lost (%v), but %d nodes have had it since %.6f ms", g, why, kept, ms(from))
 	}
 }
 
@@ -1096,6 +1107,7 @@ const (
 	exEvictedAhead      = "O1: the list with the turn of one before it was evicted"
 	exForeignLock       = "O8: others used a name of the lock while it left"
 	exForeignList       = "O1: others use the name of the list of holders"
+	exFoundBefore       = "loss: it was put back since the round began"
 	exRejoined          = "order: a further attempt, and a clock is set back"
 	exHandedBack        = "I7, progress: handed over, and a clock is set back"
 	exNewcomer          = "wake-up: a newcomer has the permit"
@@ -1112,7 +1124,7 @@ var simExcuses = []string{
 	exStrays, exDisturbed, exHandedOver, exKept, exForgottenKey,
 	exForTheHeir, exAstray, exSilent, exHanding, exStoppedEntry, exOldSilent, exRenewerSlept, exLostBefore, exHandedLate, exSetMeanwhile,
 	exToldBack, exStruck, exTurnEvicted, exOtherName, exForcedOff, exGhost, exEvictedAhead, exForeignLock, exForeignList,
-	exRejoined, exHandedBack, exNewcomer, exKeptOutElsewhere, exSilentAtClose, exForeignHolders, exOlderFirst,
+	exFoundBefore, exRejoined, exHandedBack, exNewcomer, exKeptOutElsewhere, exSilentAtClose, exForeignHolders, exOlderFirst,
 }
 
 var simWhenever = []string{exKeptByHand, exSleeper, exForTheHeir, exAstray, exHanding, exLostBefore, exStoppedEntry}
