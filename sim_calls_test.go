@@ -416,11 +416,12 @@ func (n *simNode) forced(key, value string, op *fakenode.Op) {
 	if op.Req == nil || op.Req.Script != protocol.ForceScript {
 		return
 	}
-	if i := slices.IndexFunc(n.foreign, func(f *simForeign) bool { return f.name == key }); i >= 0 {
-		if what := n.foreign[i]; what.hold != nil {
+	if others := n.others(); slices.ContainsFunc(others, func(f *simForeign) bool { return f.name == key }) {
+		what := others[slices.IndexFunc(others, func(f *simForeign) bool { return f.name == key })]
+		if what.hold != nil {
 			what.hold.forced = true
 		}
-		n.lost(n.foreign[i]) // without a token it deletes whatever is there
+		n.lost(what) // without a token it deletes whatever is there
 		return
 	}
 	t := n.w.t()

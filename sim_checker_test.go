@@ -62,6 +62,26 @@ func (h *handMade) grant(proc int, letter string, ret, until int64) *simGrant {
 	return g
 }
 
+// ownEntry is that of a waiter of the first process.
+func (h *handMade) ownEntry(letter string) string {
+	return lineEntry(h.procs[0].rl.queues.process, "", is(letter))
+}
+
+// loseLine has node 0 lose a queue in which a waiter stood that goes on waiting; after is what stands in it
+// then, and when the checker looks.
+func (h *handMade) loseLine(before map[string]float64, waits string, after map[string]float64) {
+	n, qs := h.nodes[0], h.procs[0].rl.queues
+	qs.mu.Lock()
+	qs.byToken[is(waits)[:tokenLen]] = new(waiter)
+	qs.mu.Unlock()
+	n.mu.Lock()
+	n.store.Keys["{k0}:line"] = &fakenode.Key{Zset: before}
+	n.losesLine("k0")
+	n.store.Keys["{k0}:line"] = &fakenode.Key{Zset: after}
+	n.mu.Unlock()
+	h.sleep(3000*msec, 0)
+}
+
 // releasedAt notes that a release was called at a time, and what it came to.
 func (g *simGrant) releasedAt(at int64, err error) *simGrant {
 	g.relCalled, g.relRet, g.relErr, g.told = at, at+msec, err, simReleased{at + msec, err}
@@ -336,7 +356,7 @@ var simRules = []simRule{
 	{"I7: client %d.%d could have had", sharedCalmPlan, func(h *handMade) { // behind a downgrade that a node cannot follow
 		g := h.grant(1, "a", 10*msec, 900*msec)
 		g.downgrade, g.downgraded = 90*msec, 100*msec
-		h.nodes[0].foreign = []*simForeign{{name: either(h, "{k0}:door", "{k0}:shared")}}
+		h.nodes[0].foreign = []*simForeign{{name: either(h, "{k0}:door", "{k0}:shared"), to: never}}
 		h.waits["k0"] = []simWait{{from: 20 * msec, to: 800 * msec}}
 		h.checkShareProgress("k0", h.grants)
 	}},
@@ -531,7 +551,7 @@ var simRules = []simRule{
 		last := g.promises[0]
 		g.downgrade = last.at
 		h.nodes[2].holds["k0"] = nil
-		h.nodes[1].foreign = []*simForeign{{name: either(h, "{k0}:door", "{k0}:shared")}}
+		h.nodes[1].foreign = []*simForeign{{name: either(h, "{k0}:door", "{k0}:shared"), to: never}}
 		h.checkRanOut(g, last)
 	}},
 	{"adopt: %v was handed over when", nil, func(h *handMade) {
@@ -1024,45 +1044,15 @@ var simRules = []simRule{
 		n.checkDoor(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a")}, before, simLine{holders: map[string]simListed{is("a"): {}}})
 	}},
 	{"O10: %.6s of process", nil, func(h *handMade) {
-		n, qs := h.nodes[0], h.procs[0].rl.queues
-		h.entries("0", lineEntry(qs.process, "", is("a")))
-		qs.mu.Lock()
-		qs.byToken[is("a")[:tokenLen]] = new(waiter)
-		qs.mu.Unlock()
-		n.mu.Lock()
-		n.losesLine("k0")
-		if h.bad {
-			delete(n.store.Keys, "{k0}:line")
-		}
-		n.mu.Unlock()
-		h.sleep(3000*msec, 0)
+		a := h.ownEntry("a")
+		h.loseLine(map[string]float64{a: 1000}, "a", either(h, nil, map[string]float64{a: 1000}))
 	}},
 	{"O10: %.6s of process", nil, func(h *handMade) { // a younger or an older one of its process stands in the new queue
-		n, qs := h.nodes[0], h.procs[0].rl.queues
-		h.entries("0", lineEntry(qs.process, "", is("a")))
-		qs.mu.Lock()
-		qs.byToken[is("a")[:tokenLen]] = new(waiter)
-		qs.mu.Unlock()
-		n.mu.Lock()
-		n.store.Keys["{k0}:line"].Zset[lineEntry(qs.process, "", is("a"))] = 1000
-		n.losesLine("k0")
-		n.store.Keys["{k0}:line"].Zset = map[string]float64{lineEntry(qs.process, "", is("b")): either(h, 1001., 999.)}
-		n.mu.Unlock()
-		h.sleep(3000*msec, 0)
+		h.loseLine(map[string]float64{h.ownEntry("a"): 1000}, "a", map[string]float64{h.ownEntry("b"): either(h, 1001., 999.)})
 	}},
 	{"O10: %.6s of process", nil, func(h *handMade) { // the first of its process joined again by itself, or is a newcomer
-		n, qs := h.nodes[0], h.procs[0].rl.queues
-		first, second := lineEntry(qs.process, "", is("a")), lineEntry(qs.process, "", is("b"))
-		h.entries("0", first)
-		qs.mu.Lock()
-		qs.byToken[is("b")[:tokenLen]] = new(waiter)
-		qs.mu.Unlock()
-		n.mu.Lock()
-		n.store.Keys["{k0}:line"].Zset = map[string]float64{first: 999, second: 1000}
-		n.losesLine("k0")
-		n.store.Keys["{k0}:line"].Zset = map[string]float64{either(h, first, lineEntry(qs.process, "", is("c"))): 999}
-		n.mu.Unlock()
-		h.sleep(3000*msec, 0)
+		first := h.ownEntry("a")
+		h.loseLine(map[string]float64{first: 999, h.ownEntry("b"): 1000}, "b", map[string]float64{either(h, first, h.ownEntry("c")): 999})
 	}},
 	{"O8: %.6s of process", strictPlan, func(h *handMade) { // its process wants the lock no more
 		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
@@ -1074,7 +1064,7 @@ var simRules = []simRule{
 		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
 		h.places[is("a")] = simPlace{came: 50 * msec}
 		h.wants["k0"] = []*simWait{{to: 100 * msec}}
-		h.nodes[0].everForeign = []*simForeign{{name: "k0", to: h.at(40, 90)}}
+		h.nodes[0].foreign = []*simForeign{{name: "k0", to: h.at(40, 90)}}
 		h.sleep(2000*msec, 0)
 		h.checkAllGone()
 	}},
@@ -1083,7 +1073,7 @@ var simRules = []simRule{
 		h.places[is("a")] = simPlace{came: 50 * msec}
 		h.wants["k0"] = []*simWait{{to: 100 * msec}}
 		names := h.nodes[0].beside("k0")
-		h.nodes[0].everForeign = []*simForeign{{name: either(h, names.line, names.shared), to: 90 * msec}}
+		h.nodes[0].foreign = []*simForeign{{name: either(h, names.line, names.shared), to: 90 * msec}}
 		h.sleep(2000*msec, 0)
 		h.checkAllGone()
 	}},

@@ -284,7 +284,7 @@ func (n *simNode) occupy(f simFault) (done bool) {
 	if f.Of == ofLock {
 		what.hold = n.occupied(name, foreignLock, never)
 	}
-	n.foreign, n.everForeign = append(n.foreign, what), append(n.everForeign, what)
+	n.foreign = append(n.foreign, what)
 	n.w.reached("others use a name: "+f.Of, true)
 	n.w.reached("others use a name for ever", f.Ever)
 	n.w.happened(func() string { return fmt.Sprintf("node %d  has a list of others under %s", n.i, name) }, uint64(n.i), fnv1a(name), 'o')
@@ -294,9 +294,19 @@ func (n *simNode) occupy(f simFault) (done bool) {
 	return true
 }
 
+// others is what others have on the node now; the caller holds mu.
+func (n *simNode) others() (there []*simForeign) {
+	for _, f := range n.foreign {
+		if f.to == never {
+			there = append(there, f)
+		}
+	}
+	return there
+}
+
 // isOthers reports whether others have something under a name; the caller holds mu.
 func (n *simNode) isOthers(name string) bool {
-	return slices.ContainsFunc(n.foreign, func(f *simForeign) bool { return f.name == name })
+	return slices.ContainsFunc(n.others(), func(f *simForeign) bool { return f.name == name })
 }
 
 // vacate is what the owners do in the end.
@@ -311,21 +321,19 @@ func (n *simNode) vacate(what *simForeign) {
 
 // lost notes that a list is gone; there: it was there until now. The caller holds mu.
 func (n *simNode) lost(what *simForeign) (there bool) {
-	i := slices.Index(n.foreign, what)
-	if i < 0 {
+	if what.to != never {
 		return false
 	}
-	n.foreign = slices.Delete(n.foreign, i, i+1)
 	what.to = n.w.t()
 	if what.hold != nil {
-		what.hold.to = n.w.t()
+		what.hold.to = what.to
 	}
 	return true
 }
 
 // checkForeign: what others keep is not touched. The caller holds mu.
 func (n *simNode) checkForeign() {
-	for _, what := range slices.Clone(n.foreign) {
+	for _, what := range n.others() {
 		if n.store.Typ(what.name) != foreignType || n.store.Pttl(what.name) != -1 {
 			n.w.violated("foreign: node %d does not have any more what others keep under %s, or not for ever", n.i, what.name)
 			n.lost(what)
@@ -368,7 +376,7 @@ func (n *simNode) crash(kept map[string]*fakenode.Key) {
 	defer n.mu.Unlock()
 	t := n.w.t()
 	maps.DeleteFunc(kept, func(_ string, k *fakenode.Key) bool { return k.Other != "" })
-	for _, what := range n.foreign { // what others keep is as it was
+	for _, what := range n.others() { // what others keep is as it was
 		kept[what.name] = n.store.Keys[what.name]
 	}
 	n.store.Keys = kept

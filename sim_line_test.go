@@ -276,7 +276,7 @@ func (n *simNode) checkGone(key string, l simLine) {
 // holders, at some time since then. The release of a waiter that leaves meanwhile fails, with what time does
 // not mend, so it is not sent again.
 func (n *simNode) foreignSince(key string, since int64) bool {
-	return slices.ContainsFunc(n.everForeign, func(f *simForeign) bool {
+	return slices.ContainsFunc(n.foreign, func(f *simForeign) bool {
 		return (f.name == key || f.name == n.beside(key).shared) && f.to > since
 	})
 }
@@ -437,17 +437,15 @@ func (w *simWorld) checkToldInTime(grants []*simGrant) {
 			}
 			hasPermit, keptOut := false, at-inVain // from then on, if no newcomer did
 			for _, o := range grants {
-				if o.permits > 0 && o != g && w.places[o.value].came == 0 && o.call < g.ret && o.end() > at {
-					hasPermit = true
-				}
-				if o == g || g.shared && o.shared || w.places[o.value].came != 0 || o.call >= g.ret {
+				end := o.end()
+				if o == g || w.places[o.value].came != 0 || o.call >= g.ret || end <= at {
 					continue
 				}
-				end := o.end()
+				hasPermit = hasPermit || o.permits > 0
 				if g.shared {
 					end = min(end, o.downgrade)
 				}
-				if end > at && !slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == o.value && h.to > at }) {
+				if end > at && !(g.shared && o.shared) && !slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == o.value && h.to > at }) {
 					keptOut = max(keptOut, end)
 				}
 			}

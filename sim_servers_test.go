@@ -755,7 +755,7 @@ func (n *simNode) lose(kind string) {
 	defer n.mu.Unlock()
 	kept := n.store.Keys[protocol.MarkKey]
 	clear(n.store.Keys)
-	for _, what := range slices.Clone(n.foreign) {
+	for _, what := range n.others() {
 		n.lost(what)
 	}
 	if kept != nil && (kind == faultPromote || kind == faultResync) {

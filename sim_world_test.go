@@ -164,20 +164,19 @@ type simNode struct {
 	flows     map[simConn]*simFlow
 	busy      int64 // until when it has work, if it takes time for it
 
-	requests    int
-	stopped     []*simHold // set by scripts that failed then
-	names       map[string]simBeside
-	calls       map[simName]string
-	toldAt      map[string]int64        // when the lock was reserved for a value
-	forceOp     *fakenode.Op            // of ForceRelease, the last one
-	met         map[int]int64           // by process: when it sent something first
-	counts      map[string][]simCounter // of fencing, by name
-	foreign     []*simForeign
-	everForeign []*simForeign // also those that are gone
-	heard       []simHeardBy
-	lineLost    map[string]int64 // when a queue was lost, by lock key
-	marked      int64            // when the memory mark was written first; 0: never
-	redated     []int64          // when it was given another date
+	requests int
+	stopped  []*simHold // set by scripts that failed then
+	names    map[string]simBeside
+	calls    map[simName]string
+	toldAt   map[string]int64        // when the lock was reserved for a value
+	forceOp  *fakenode.Op            // of ForceRelease, the last one
+	met      map[int]int64           // by process: when it sent something first
+	counts   map[string][]simCounter // of fencing, by name
+	foreign  []*simForeign           // also what is gone, see others
+	heard    []simHeardBy
+	lineLost map[string]int64 // when a queue was lost, by lock key
+	marked   int64            // when the memory mark was written first; 0: never
+	redated  []int64          // when it was given another date
 }
 
 // simHold is a time during which a server has a value under a lock's key.

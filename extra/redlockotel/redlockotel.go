@@ -51,7 +51,6 @@ package redlockotel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -114,12 +113,7 @@ func WithoutKeys() Option { return func(s *settings) { s.keys = false } }
 // all Redlocks: held locks and nodes are counted for each call apart. It panics for an Option that is nil.
 func Hooks(opts ...Option) *redlock.Hooks {
 	s := settings{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider(), keys: true}
-	for i, o := range opts {
-		if o == nil {
-			panic(fmt.Sprintf("redlockotel: option %d of Hooks is nil: must be an Option", i+1))
-		}
-		o(&s)
-	}
+	telemetry.Apply(&s, "redlockotel", "Hooks", opts)
 	version := telemetry.Version()
 	t := &telescope{tracer: s.tracers.Tracer(scope, trace.WithInstrumentationVersion(version)), keys: s.keys}
 	t.makeInstruments(s.meters.Meter(scope, metric.WithInstrumentationVersion(version)))

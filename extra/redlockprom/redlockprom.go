@@ -40,8 +40,6 @@
 package redlockprom
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/redlock"
@@ -80,12 +78,7 @@ func WithBuckets(bounds ...float64) Option {
 // Redlocks. It panics for an Option that is nil.
 func New(opts ...Option) *Collector {
 	s := settings{buckets: telemetry.Buckets()}
-	for i, o := range opts {
-		if o == nil {
-			panic(fmt.Sprintf("redlockprom: option %d of New is nil: must be an Option", i+1))
-		}
-		o(&s)
-	}
+	telemetry.Apply(&s, "redlockprom", "New", opts)
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}

@@ -5,6 +5,7 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -72,6 +73,16 @@ type held struct {
 type wait struct {
 	mode  string
 	since time.Time
+}
+
+// Apply applies the options of a call of a package. It panics for one that is nil.
+func Apply[S any, O ~func(*S)](s *S, pkg, call string, opts []O) {
+	for i, o := range opts {
+		if o == nil {
+			panic(fmt.Sprintf("%s: option %d of %s is nil: must be an Option", pkg, i+1, call))
+		}
+		o(s)
+	}
 }
 
 // Modes are the ways in which locks are held, as the hooks call them.
