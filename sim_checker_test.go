@@ -505,6 +505,12 @@ var simRules = []simRule{
 		h.nodes[0].toldAt[g.value] = 50 * msec
 		h.checkToldInTime(h.grants)
 	}},
+	{"wake-up: %v was told", calmPlan, func(h *handMade) { // the release of one that shared reminds it
+		h.grant(0, "a", 20*msec, 900*msec).releasedAt(90*msec, nil).shared = true
+		g := h.grant(1, "b", h.at(160, 150), 900*msec)
+		h.nodes[0].toldAt[g.value] = 50 * msec
+		h.checkToldInTime(h.grants)
+	}},
 	{"tie: %d clients got the lock", tiesOfTen, func(h *handMade) {
 		for round := range h.plan.Ties {
 			h.ties[round] = 1

@@ -421,8 +421,10 @@ func (p *simPlan) drawModes(r *rand.Rand) {
 
 // checkToldInTime: in a run without faults, a waiter that was told has the lock soon. It does not
 // have a permit soon that a newcomer has: the other nodes may have heard of a release
-// before the newcomer asked, and the queue's node after that. Where a newcomer keeps it out that got the lock without the node, whose notice of a release only the first in its queue
-// hears then, it has it after the pause between turns in vain.
+// before the newcomer asked, and the queue's node after that. Where a newcomer that got the lock
+// without the node keeps it out, it has it soon after that one's release, which reminds it; or, if
+// the newcomer had it alone, whose notice only the first in the node's queue hears, after the pause
+// between turns in vain.
 func (w *simWorld) checkToldInTime(grants []*simGrant) {
 	limit := 24*int64(w.plan.Delay+w.plan.Jitter) + int64(60*time.Millisecond)
 	if limit > int64(protocol.LeastReservation)/4 || len(w.nodes) < 3 || w.disturbed() || w.setsBack() || w.plan.Deaf > 0 {
@@ -445,9 +447,13 @@ func (w *simWorld) checkToldInTime(grants []*simGrant) {
 				if g.shared {
 					end = min(end, o.downgrade)
 				}
-				if end > at && !(g.shared && o.shared) && !slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == o.value && h.to > at }) {
-					keptOut = max(keptOut, end)
+				if end <= at || g.shared && o.shared || slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == o.value && h.to > at }) {
+					continue
 				}
+				if o.shared {
+					end -= inVain
+				}
+				keptOut = max(keptOut, end)
 			}
 			if !w.excused(exNewcomer, hasPermit) && !w.excused(exKeptOutElsewhere, g.ret-keptOut <= limit+inVain) {
 				w.violated("wake-up: %v was told %.3f ms before, %.3f ms is enough", g, ms(g.ret-at), ms(limit))
