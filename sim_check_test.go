@@ -463,7 +463,8 @@ func (w *simWorld) checkProgress(key string, grants []*simGrant) {
 			}
 		}
 		cutOff := w.plan.Calm && w.cutOff(g.proc) // it cannot have the lock
-		free, limit := w.freeFor(quiet, g.to, free, cutOff, simExcuse{exLeftOver, left})
+		free, limit := w.freeFor(quiet, g.to, free, cutOff,
+			simExcuse{exBarred, w.barredUntil(key)}, simExcuse{exLeftOver, left})
 		if g.to-free > limit {
 			w.violated("I7: nobody had %s for %.3f ms while client %d.%d waited for it until %.6f ms", key, ms(g.to-free), g.proc, g.client, ms(g.to))
 		}

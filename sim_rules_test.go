@@ -1082,6 +1082,7 @@ const (
 	exSleeper           = "I7, progress: waits of a process that sleeps at some time"
 	exNotQuiet          = "I7, progress: something went wrong less than 8 TTLs + 5 s ago"
 	exCutOff            = "I7, progress, and calm plans: the process is cut off"
+	exBarred            = "I7, progress: of two nodes one does not vote"
 	exLeftOver          = "I7, progress: it was handed over, or kept"
 	exStrays            = "I7, progress: messages come late, twice or torn"
 	exDisturbed         = "I7, progress: a process of a calm plan died, or was cut off"
@@ -1120,7 +1121,7 @@ const (
 // simExcuses is all of them, in the order of the table.
 var simExcuses = []string{
 	exClockThereAndBack, exForgot, exForced, exJump, exEvicted, exCounter, exNoNotices, exDoor,
-	exKeptByHand, exNeverHad, exDoubled, exSlept, exSleeper, exNotQuiet, exCutOff, exLeftOver,
+	exKeptByHand, exNeverHad, exDoubled, exSlept, exSleeper, exNotQuiet, exCutOff, exBarred, exLeftOver,
 	exStrays, exDisturbed, exHandedOver, exKept, exForgottenKey,
 	exForTheHeir, exAstray, exSilent, exHanding, exStoppedEntry, exOldSilent, exRenewerSlept, exLostBefore, exHandedLate, exSetMeanwhile,
 	exToldBack, exStruck, exTurnEvicted, exOtherName, exForcedOff, exGhost, exEvictedAhead, exForeignLock, exForeignList,

@@ -19,6 +19,7 @@ import (
 
 	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/longtest"
 	"github.com/quorumlock/redlock/internal/protocol"
@@ -744,6 +745,45 @@ func (n *simNode) writeMark(w *protocol.MarkWrite) protocol.ServerReport {
 		n.w.reached("a mark is given the present date", true)
 	}
 	return s
+}
+
+// barredUntil is until when a process may find too few of two nodes that vote. Both marks are
+// of the first use, but one node's clock was set back, so for who comes then they are further
+// apart than those of a first use, or one is from the future, was given another date, and is
+// none of the first use any more. Then neither node votes before its mark is as old as the
+// guard's period: with two nodes, none can be spared. Such a process takes its turns in the queue,
+// and makes nothing of them, so others wait for it, too.
+func (w *simWorld) barredUntil(keys ...string) (until int64) {
+	if len(w.nodes) != 2 || w.plan.RestartGuard < 0 {
+		return 0
+	}
+	period := w.plan.TTL
+	if w.plan.RestartGuard > 0 {
+		period = w.plan.RestartGuard
+	}
+	if slices.ContainsFunc(keys, func(key string) bool { return w.plan.Fenced[fakenode.Number(key[1:])] }) {
+		period = max(period, guard.FencedGuard)
+	}
+	for i, n := range w.nodes {
+		other := w.nodes[1-i]
+		for _, met := range n.met {
+			by := n.setBackBetween(n.marked, met)
+			age := max(0, met-n.marked-by)
+			redated := int64(0) // at the latest, by this process as soon as it met the node
+			for _, t := range n.redated {
+				if t <= met+int64(w.plan.NodeTimeout) {
+					redated = t
+				}
+			}
+			if by > met-n.marked {
+				redated = max(redated, met) // it is from the future, for less long than it takes to write another
+			}
+			if by > 0 && (redated > 0 || met-other.marked-age > int64(guard.FirstUse*98/100)) {
+				until = max(until, max(redated, other.marked)+int64(period*102/100))
+			}
+		}
+	}
+	return until
 }
 
 // lose is the moment of a loss.

@@ -259,7 +259,7 @@ func (w *simWorld) checkShareProgress(key string, grants []*simGrant) {
 			}
 		}
 		free, limit := w.freeFor(quiet, g.to, max(g.from, w.inTheWay(g, key, grants)), w.plan.Calm && w.cutOff(g.proc),
-			simExcuse{exLeftOver, left})
+			simExcuse{exBarred, w.barredUntil(key)}, simExcuse{exLeftOver, left})
 		if g.to-free > limit {
 			w.violated("I7: client %d.%d could have had %s with others for %.3f ms, and waited for it until %.6f ms", g.proc, g.client, key, ms(g.to-free), ms(g.to))
 		}
@@ -353,7 +353,7 @@ func (w *simWorld) checkSetProgress(byKey map[string][]*simGrant) {
 			}
 		}
 		free, limit := w.freeFor(quiet, s.to, free, w.plan.Calm && w.cutOff(s.proc),
-			simExcuse{exLeftOver, left})
+			simExcuse{exBarred, w.barredUntil(s.keys...)}, simExcuse{exLeftOver, left})
 		if s.to-free > limit {
 			w.violated("I7: nobody had any of %v for %.3f ms while client %d.%d waited for them until %.6f ms", s.keys, ms(s.to-free), s.proc, s.client, ms(s.to))
 		}
