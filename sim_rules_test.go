@@ -1086,6 +1086,7 @@ const (
 	exLeftOver          = "I7, progress: it was handed over, or kept"
 	exStrays            = "I7, progress: messages come late, twice or torn"
 	exDisturbed         = "I7, progress: a process of a calm plan died, or was cut off"
+	exNames             = "I7, progress: queues on several nodes"
 	exHandedOver        = "I5, at the end: handed over, and not adopted yet"
 	exKept              = "I5, at the end: kept for its time"
 	exForgottenKey      = "I5: the node forgot it"
@@ -1122,7 +1123,7 @@ const (
 var simExcuses = []string{
 	exClockThereAndBack, exForgot, exForced, exJump, exEvicted, exCounter, exNoNotices, exDoor,
 	exKeptByHand, exNeverHad, exDoubled, exSlept, exSleeper, exNotQuiet, exCutOff, exBarred, exLeftOver,
-	exStrays, exDisturbed, exHandedOver, exKept, exForgottenKey,
+	exStrays, exDisturbed, exNames, exHandedOver, exKept, exForgottenKey,
 	exForTheHeir, exAstray, exSilent, exHanding, exStoppedEntry, exOldSilent, exRenewerSlept, exLostBefore, exHandedLate, exSetMeanwhile,
 	exToldBack, exStruck, exTurnEvicted, exOtherName, exForcedOff, exGhost, exEvictedAhead, exForeignLock, exForeignList,
 	exFoundBefore, exRejoined, exHandedBack, exNewcomer, exKeptOutElsewhere, exSilentAtClose, exForeignHolders, exOlderFirst,
