@@ -38,8 +38,8 @@ type Hooks struct {
 	// instead after a HandOver that asked nodes, with its error.
 	Released func(ReleaseInfo)
 	// Lost is called once per lock at most, when the library finds that it was lost before it was
-	// released: by an extend, a renewal or HandOver, by the end of Do, or by the time of a lock
-	// whose Context was asked for. What only Release finds is in ReleaseInfo.Err. A lock that is
+	// released: by an extend, a renewal or HandOver, by the end of Do, which has sent the release
+	// by then, or by the time of a lock whose Context was asked for. What only Release finds is in ReleaseInfo.Err. A lock that is
 	// neither renewed nor extended, and whose Context was never asked for, expires unnoticed.
 	Lost func(LostInfo)
 	// NodeDown is called when a request to a node gets no answer in time, or no connection can be

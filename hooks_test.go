@@ -521,6 +521,26 @@ func TestDoReleasesWhenItsLostHookPanics(t *testing.T) {
 	}
 }
 
+// Fault 89: the release at the end of a Do is on its way before the hook is told of the loss.
+func TestSlowLostHookDelaysNoRelease(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		clock, told := redlock.NewFakeClock(), 0
+		rl, err := redlock.NewWithClock(b.cluster.Clients(), &redlock.Options{Hooks: &redlock.Hooks{
+			Lost:     func(redlock.LostInfo) { time.Sleep(time.Second); b.on(0); told++ },
+			Released: func(redlock.ReleaseInfo) { assert.Equal(b, 1, told) },
+		}}, clock)
+		require.NoError(b, err)
+		b.Cleanup(func() { _ = rl.Close() })
+		err = rl.Mutex(key).Do(b.Context(), func(context.Context, *redlock.Lock) error {
+			b.on(5)
+			clock.Stun(valid)
+			return nil
+		})
+		assert.ErrorIs(b, err, redlock.ErrLost)
+		assert.Equal(b, 1, told)
+	})
+}
+
 // A NodeDown hook that ends its goroutine must not keep later changes from being told.
 func TestNodeHookThatEndsItsGoroutine(t *testing.T) {
 	var downs, ups atomic.Int32

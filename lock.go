@@ -286,14 +286,6 @@ func (l *Lock) expired() error {
 	return fmt.Errorf("%w; the last try: %w", err, detail{l.notExtended})
 }
 
-// loseAndUnlock notes that the lock is not ours any more; the caller holds mu, and
-// over is nil.
-func (l *Lock) loseAndUnlock(now tick.Instant, why error) {
-	l.finish(now, why)
-	l.mu.Unlock()
-	l.tellLost(why)
-}
-
 // tellLost calls the hook; mu must not be held.
 func (l *Lock) tellLost(why error) {
 	l.mu.Lock()
@@ -328,20 +320,20 @@ func (l *Lock) stop(now tick.Instant, why error) {
 	}
 }
 
-// lost returns why the lock was lost, or nil if it is held or was released.
-func (l *Lock) lost() error {
+// lost returns why the lock was lost, or nil if it is held or was released. found: that was not
+// known, and tellLost is the caller's to call.
+func (l *Lock) lost() (why error, found bool) {
 	now := l.clock.Now()
 	l.mu.Lock()
-	if l.over == nil && now.Reached(l.until) {
-		why := l.expired()
-		l.loseAndUnlock(now, why)
-		return why
-	}
 	defer l.mu.Unlock()
-	if errors.Is(l.over, ErrLost) {
-		return l.over
+	if l.over == nil && now.Reached(l.until) {
+		l.finish(now, l.expired())
+		found = true
 	}
-	return nil
+	if errors.Is(l.over, ErrLost) {
+		why = l.over
+	}
+	return why, found
 }
 
 // heldIn is a lock that a context belongs to, and those around it.

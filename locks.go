@@ -91,35 +91,39 @@ func errNoLocks(what string) error {
 	return fmt.Errorf("redlock: %s: %w Locks: there are none", what, ErrInvalid)
 }
 
-// releaseAll sends all releases before it waits for any of them.
 func (ls Locks) releaseAll(ctx context.Context) []error {
+	return ls.sendReleases()(ctx)
+}
+
+// sendReleases sends all releases. What it returns waits for them, and calls the hooks.
+func (ls Locks) sendReleases() (end func(ctx context.Context) []error) {
 	errs := make([]error, len(ls))
 	for i, l := range ls {
 		errs[i] = l.check()
-	}
-	at := slices.IndexFunc(errs, func(err error) bool { return err == nil })
-	if at < 0 {
-		return errs
 	}
 	type release struct {
 		round *round
 		start tick.Instant
 	}
 	sent := make([]release, len(ls))
-	ls[at].together(func() {
-		for i, l := range ls {
+	if at := slices.Index(errs, nil); at >= 0 {
+		ls[at].together(func() {
+			for i, l := range ls {
+				if errs[i] == nil {
+					sent[i].round, sent[i].start = l.startRelease(true)
+				}
+			}
+		})
+	}
+	return func(ctx context.Context) []error {
+		// Deferred, so that a hook that panics does not keep the other releases from their ends.
+		for i, l := range slices.Backward(ls) {
 			if errs[i] == nil {
-				sent[i].round, sent[i].start = l.startRelease(true)
+				defer func() { errs[i] = l.endRelease(ctx, sent[i].round, sent[i].start) }()
 			}
 		}
-	})
-	// Deferred, so that a hook that panics does not keep the other releases from their ends.
-	for i, l := range slices.Backward(ls) {
-		if errs[i] == nil {
-			defer func() { errs[i] = l.endRelease(ctx, sent[i].round, sent[i].start) }()
-		}
+		return errs
 	}
-	return errs
 }
 
 // withLost is both errors of whileHeld in one.
@@ -139,13 +143,19 @@ func (ls Locks) whileHeld(ctx context.Context, fn func(ctx context.Context) erro
 	// then goes on.
 	defer cancel(ErrReleased)
 	defer func() {
-		for _, rerr := range ls.releaseAll(ctx) {
-			if lost == nil && errors.Is(rerr, ErrNotHeld) {
-				lost = fmt.Errorf("redlock: %w: %w", ErrLost, within{rerr})
+		why, tell := ls.lost()
+		// Sent before a hook is called, which may take its time: another may want the lock.
+		end := ls.sendReleases()
+		defer func() {
+			for _, rerr := range end(ctx) {
+				if lost == nil && errors.Is(rerr, ErrNotHeld) {
+					lost = fmt.Errorf("redlock: %w: %w", ErrLost, within{rerr})
+				}
 			}
-		}
+		}()
+		lost = why
+		tell()
 	}()
-	defer func() { lost = ls.lost() }()
 	return nil, fn(inner)
 }
 
@@ -154,7 +164,9 @@ func (ls Locks) again(ctx context.Context, fn func(ctx context.Context) error) (
 	inner, cancel := ls.within(ctx)
 	defer cancel(nil)
 	err = fn(inner)
-	return ls.lost(), err
+	lost, tell := ls.lost()
+	tell()
+	return lost, err
 }
 
 // within is a context that ends with ctx, or when the first of the locks does, and belongs
@@ -169,12 +181,17 @@ func (ls Locks) within(ctx context.Context) (context.Context, context.CancelCaus
 	}
 }
 
-// lost returns why the first of the locks was lost that was, or nil.
-func (ls Locks) lost() error {
+// lost returns why the first of the locks was lost that was, or nil; tell calls its hook, if that
+// was not known.
+func (ls Locks) lost() (why error, tell func()) {
 	for _, l := range ls {
-		if err := l.lost(); err != nil {
-			return err
+		why, found := l.lost()
+		switch {
+		case found:
+			return why, func() { l.tellLost(why) }
+		case why != nil:
+			return why, func() {}
 		}
 	}
-	return nil
+	return nil, func() {}
 }

@@ -315,14 +315,15 @@ func (n *simNode) listens(sub *simSub, on bool) {
 }
 
 // heardFrom is the first time from t on at which a process had a subscription that the node did not end before
-// it heard of what was sent at that time: t itself where none was.
+// it heard of a release that was sent at that time, for a second time where the node has to be given the script
+// first: t itself where none was.
 func (n *simNode) heardFrom(p *simProcess, t int64) int64 {
 	if !slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool { return f.Kind == faultUnheard }) {
 		return t
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	next, arrives := never, 2*int64(n.w.plan.Delay+n.w.plan.Jitter)
+	next, arrives := never, 4*int64(n.w.plan.Delay+n.w.plan.Jitter)
 	for _, h := range n.heard {
 		switch {
 		case h.sub.proc != p:

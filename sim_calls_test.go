@@ -452,13 +452,13 @@ func (w *simWorld) forcedBy(g *simGrant) int64 {
 					left++
 					continue
 				}
-				ended := slices.IndexFunc(o.holds[g.key], func(c *simHold) bool {
-					return c.value == g.value && c.to <= t && (c.forced || o.cutShort(c))
-				})
-				if ended >= 0 {
-					short++
-					forced = forced || o.holds[g.key][ended].forced
+				ended := false
+				for _, c := range o.holds[g.key] { // it may have been evicted, or have had another number, and come again
+					if c.value == g.value && c.to <= t && (c.forced || o.cutShort(c)) {
+						ended, forced = true, forced || c.forced
+					}
 				}
+				short += int(fakenode.Truth(ended))
 			}
 			if forced && left < g.proc.rl.quorum && left+short >= g.proc.rl.quorum {
 				at = t

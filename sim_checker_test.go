@@ -487,7 +487,7 @@ var simRules = []simRule{
 		g.call = 0
 		h.places[g.value] = simPlace{came: 1}
 		sub := &simSub{proc: h.procs[1]}
-		h.nodes[0].heard = []simHeardBy{{sub, msec, h.at(53, 51)}, {sub, 90 * msec, 0}}
+		h.nodes[0].heard = []simHeardBy{{sub, msec, h.at(55, 53)}, {sub, 90 * msec, 0}}
 		h.checkOrder(h.grants)
 	}},
 	{"wake-up: %v was told", calmPlan, func(h *handMade) {
@@ -856,6 +856,19 @@ var simRules = []simRule{
 		hold[0].to, hold[0].forced = 45*msec, true
 		hold[1].to = 40 * msec
 		hold[2].to, hold[2].evicted = 40*msec, !h.bad
+		h.grant(1, "b", 50*msec, 200*msec)
+		h.sleep(200*msec, 0)
+		h.checkForces()
+		h.checkExclusion(h.grants)
+	}},
+	{"I1: two holders of %s: ", forcePlan, func(h *handMade) { // by force or not, after it had been evicted and set again
+		h.grant(0, "a", 10*msec, 100*msec)
+		for _, hold := range h.on(2, "a", 5*msec, 8*msec) {
+			hold.evicted = true
+		}
+		for _, hold := range h.on(2, "a", 9*msec, 40*msec) {
+			hold.forced = !h.bad
+		}
 		h.grant(1, "b", 50*msec, 200*msec)
 		h.sleep(200*msec, 0)
 		h.checkForces()

@@ -1007,6 +1007,13 @@ var list = []mutant{
 		args: "-test.run=^TestNodeThatDoesNotVoteHasThePermitUnderItsNumber$",
 	},
 	{
+		name: "do-tells-before-it-releases",
+		file: "locks.go",
+		old:  "\t\tend := ls.sendReleases()\n",
+		new:  "\t\ttell()\n\t\ttell = func() {}\n\t\tend := ls.sendReleases()\n",
+		why:  "a slow Hooks.Lost keeps a lock that is lost on its nodes, and others out",
+	},
+	{
 		name: "set-keeps-what-is-lost",
 		file: "lock.go",
 		old:  "if giveBack != nil {\n\t\tdefer",
