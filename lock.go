@@ -322,7 +322,7 @@ func (l *Lock) stop(now tick.Instant, why error) {
 
 // lost returns why the lock was lost, or nil if it is held or was released. found: that was not
 // known, and tellLost is the caller's to call.
-func (l *Lock) lost() (why error, found bool) {
+func (l *Lock) lost() (found bool, why error) {
 	now := l.clock.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -333,7 +333,7 @@ func (l *Lock) lost() (why error, found bool) {
 	if errors.Is(l.over, ErrLost) {
 		why = l.over
 	}
-	return why, found
+	return found, why
 }
 
 // heldIn is a lock that a context belongs to, and those around it.

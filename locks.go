@@ -143,7 +143,7 @@ func (ls Locks) whileHeld(ctx context.Context, fn func(ctx context.Context) erro
 	// then goes on.
 	defer cancel(ErrReleased)
 	defer func() {
-		why, tell := ls.lost()
+		tell, why := ls.lost()
 		// Sent before a hook is called, which may take its time: another may want the lock.
 		end := ls.sendReleases()
 		defer func() {
@@ -164,7 +164,7 @@ func (ls Locks) again(ctx context.Context, fn func(ctx context.Context) error) (
 	inner, cancel := ls.within(ctx)
 	defer cancel(nil)
 	err = fn(inner)
-	lost, tell := ls.lost()
+	tell, lost := ls.lost()
 	tell()
 	return lost, err
 }
@@ -183,15 +183,15 @@ func (ls Locks) within(ctx context.Context) (context.Context, context.CancelCaus
 
 // lost returns why the first of the locks was lost that was, or nil; tell calls its hook, if that
 // was not known.
-func (ls Locks) lost() (why error, tell func()) {
+func (ls Locks) lost() (tell func(), why error) {
 	for _, l := range ls {
-		why, found := l.lost()
+		found, why := l.lost()
 		switch {
 		case found:
-			return why, func() { l.tellLost(why) }
+			return func() { l.tellLost(why) }, why
 		case why != nil:
-			return why, func() {}
+			return func() {}, why
 		}
 	}
-	return nil, func() {}
+	return func() {}, nil
 }
