@@ -39,8 +39,9 @@ type Hooks struct {
 	Released func(ReleaseInfo)
 	// Lost is called once per lock at most, when the library finds that it was lost before it was
 	// released: by an extend, a renewal or HandOver, by the end of Do, which has sent the release
-	// by then, or by the time of a lock whose Context was asked for. What only Release finds is in ReleaseInfo.Err. A lock that is
-	// neither renewed nor extended, and whose Context was never asked for, expires unnoticed.
+	// by then, or by the time of a lock whose Context was asked for. What only Release finds is in
+	// ReleaseInfo.Err. A lock that is neither renewed nor extended, and whose Context was never
+	// asked for, expires unnoticed.
 	Lost func(LostInfo)
 	// NodeDown is called when a request to a node gets no answer in time, or no connection can be
 	// had, also the first time; NodeUp is called when the node answers again. The calls for one
