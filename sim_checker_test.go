@@ -411,12 +411,13 @@ var simRules = []simRule{
 		}
 		h.sends(h.procs[0], 0, set)
 	}},
-	{"R2: process %d sent node", func(p *simPlan) { p.Faults = []simFault{{Kind: faultErr, For: time.Hour}} }, func(h *handMade) {
-		batch := make([]*lane.Call, either(h, repeatsAtOnce+repeatsPerSecond+1, repeatsAtOnce+repeatsPerSecond))
-		for i := range batch {
-			batch[i] = &lane.Call{Req: &protocol.Request{Op: protocol.OpRelease, Value: is("a")}, Answer: protocol.Answer{Kind: protocol.Failed}}
-		}
-		newSimWire(h.procs[0], h.nodes[0]).examine(batch)
+	{"R2: process %d sent node", failingPlan, func(h *handMade) {
+		h.sleep(20*msec, 0)
+		h.repeats(either(h, repeatsAtOnce+repeatsPerSecond+1, repeatsAtOnce+repeatsPerSecond))
+	}},
+	{"R2: process %d sent node", failingPlan, func(h *handMade) { // since it can have heard of it
+		h.sleep(h.at(11, 10), 0)
+		h.repeats(repeatsAtOnce + repeatsPerSecond + 1)
 	}},
 	{"R7: %v was extended after its validity had ended", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
@@ -1278,6 +1279,10 @@ func unheardPlan(p *simPlan) {
 	p.Faults = []simFault{{Kind: faultUnheard, At: 40 * time.Millisecond, For: 40 * time.Millisecond}}
 }
 
+func failingPlan(p *simPlan) {
+	p.Faults = []simFault{{Kind: faultErr, At: 10 * time.Millisecond, For: time.Hour}}
+}
+
 func tiesOfTen(p *simPlan) { p.Ties = 10 }
 func wellPlan(p *simPlan)  { p.Regime, p.Until = simWell, time.Second }
 
@@ -1311,6 +1316,15 @@ func (h *handMade) contextEnds(g *simGrant, cause error) {
 }
 
 // t0 is now.
+// repeats are failed releases that process 0 sends node 0 again.
+func (h *handMade) repeats(n int) {
+	batch := make([]*lane.Call, n)
+	for i := range batch {
+		batch[i] = &lane.Call{Req: &protocol.Request{Op: protocol.OpRelease, Value: is("a")}, Answer: protocol.Answer{Kind: protocol.Failed}}
+	}
+	newSimWire(h.procs[0], h.nodes[0]).examine(batch)
+}
+
 func (h *handMade) t0() int64 { return h.simWorld.t() }
 
 // handed is a lock that was handed over to the ticket t.

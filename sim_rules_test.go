@@ -80,7 +80,8 @@ func (w *simWorld) checkStopped() {
 const (
 	// A node that fails releases is asked to do them again after pauses that double up to
 	// maxBackoff: some at first, and a few per second. All of them may come once more when
-	// one was done in between.
+	// one was done in between, so what leaves before a process can have heard of new failures
+	// is not counted.
 	repeatsAtOnce    = 24
 	repeatsPerSecond = 5
 )
@@ -111,7 +112,7 @@ func (s *simWire) examine(batch []*lane.Call) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	// Close sends each once more.
-	if _, failing := w.faultAt(t, -1, s.n.i, faultErr); !failing || p.closedAt() != never {
+	if w.failsSince(t, s.n.i) > t-2*int64(w.plan.Delay+w.plan.Jitter) || p.closedAt() != never {
 		s.repeats = simRepeats{}
 		return
 	}
@@ -123,6 +124,17 @@ func (s *simWire) examine(batch []*lane.Call) {
 	if most := repeatsAtOnce + repeatsPerSecond*int((t-r.since)/int64(time.Second)+1); r.n > most {
 		w.violated("R2: process %d sent node %d %d releases again in %.3f ms, although it fails them", p.i, s.n.i, r.n, ms(t-r.since))
 	}
+}
+
+// failsSince is when the errors began that a node answers with at t; never if it does not.
+func (w *simWorld) failsSince(t int64, node int) int64 {
+	since := never
+	for _, f := range w.plan.Faults {
+		if f.Kind == faultErr && f.Node == node && t >= int64(f.At) && t < int64(f.At+f.For) {
+			since = min(since, int64(f.At))
+		}
+	}
+	return since
 }
 
 // examineRepair: a key is put back only while the lock is held.
