@@ -23,6 +23,7 @@ type config struct {
 	hotWindow  time.Duration
 	goroutines []int // of scenario 1
 	held       int   // locks of scenario 5
+	heldFor    time.Duration
 	soak       int64 // cycles of scenario 7
 	json       string
 	cpuProfile string
@@ -63,6 +64,7 @@ func rootCommand() *cobra.Command {
 	f.DurationVar(&c.hotWindow, "hot-window", 1500*time.Millisecond, "how long a candidate's turn on the hot key lasts (scenario 6)")
 	f.IntSliceVar(&c.goroutines, "goroutines", []int{1, 4, 16, 64, 128, 256}, "goroutines of scenario 1")
 	f.IntVar(&c.held, "held", 10_000, "locks that are held and renewed (scenario 5)")
+	f.DurationVar(&c.heldFor, "held-for", 2*lease/3+time.Second, "how long they are held: each is renewed every third of 10s")
 	f.Int64Var(&c.soak, "soak", 500_000, "cycles of scenario 7")
 	f.StringVar(&c.json, "json", "", "write everything that was measured into this `file`")
 	f.StringVar(&c.cpuProfile, "cpuprofile", "", "write a CPU profile of this process into this `file`")
@@ -83,6 +85,7 @@ func (c *config) shorten(changed func(flag string) bool) {
 	set("hot-window", func() { c.hotWindow = 500 * time.Millisecond })
 	set("goroutines", func() { c.goroutines = []int{1, 16} })
 	set("held", func() { c.held = 500 })
+	set("held-for", func() { c.heldFor = lease/3 + time.Second })
 	set("soak", func() { c.soak = 20_000 })
 }
 
@@ -103,8 +106,8 @@ func (c *config) check() error {
 			errs = append(errs, fmt.Errorf("%d goroutines: at least 1", g))
 		}
 	}
-	if c.rounds < 1 || c.window <= 0 || c.hotWindow <= 0 || c.held < 1 || c.soak < 1 {
-		errs = append(errs, errors.New("rounds, window, hot-window, held and soak must be positive"))
+	if c.rounds < 1 || c.window <= 0 || c.hotWindow <= 0 || c.held < 1 || c.heldFor <= 0 || c.soak < 1 {
+		errs = append(errs, errors.New("rounds, window, hot-window, held, held-for and soak must be positive"))
 	}
 	return errors.Join(errs...)
 }

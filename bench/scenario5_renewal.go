@@ -59,13 +59,9 @@ func (b *bench) renew(ctx context.Context, name string) error {
 		return err
 	}
 	began := time.Now()
-	spell := 2*lease/3 + time.Second // two renewals of each lock
-	if b.quick {
-		spell = lease/3 + time.Second
-	}
 	watch := watchRenewals(locks, c.validFor(), &row)
-	for tick := time.Second; time.Since(began) < spell; {
-		sleep(ctx, min(tick, spell-time.Since(began)))
+	for tick := time.Second; time.Since(began) < b.heldFor; {
+		sleep(ctx, min(tick, b.heldFor-time.Since(began)))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
