@@ -410,7 +410,7 @@ func TestOrphanThatIsEnded(t *testing.T) {
 
 // Scenario 28: requests arrive, replies do not.
 func TestHalfOpenNetwork(t *testing.T) {
-	for _, mode := range []redlocktest.Mode{redlocktest.DropReplies, redlocktest.DropRequests} {
+	for _, mode := range []redlocktest.PartitionMode{redlocktest.DropReplies, redlocktest.DropRequests} {
 		inBubble(t, 5, nil, func(b *bed) {
 			b.cycle()
 			synctest.Wait()

@@ -4,8 +4,9 @@
 // A lock is a key with a random value and a TTL on each of N nodes. It is granted when a
 // majority of them has set the key. Its holder may rely on it until [Lock.Until]: the TTL,
 // counted from before the first request was sent, less an allowance for clocks that run at
-// different rates. Any minority of nodes may be dead, hung, slow or cut off: every operation
-// returns as soon as a majority has decided it.
+// different rates. Any minority of nodes may be dead, hung, slow or cut off: acquiring, extending
+// and releasing return as soon as a majority has decided. HandOver, Inspect, ForceRelease and
+// Check ask every node, and wait for each, for a bounded time.
 //
 //	rl, err := redlock.Open(ctx, []string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"}, nil)
 //	...
@@ -46,7 +47,7 @@
 // single-server lock. Three nodes tolerate the loss of one, five the loss of two. An even
 // number tolerates no more than the odd number below it, so two tolerate none. All clients
 // of a lock need the same nodes. To wait in one queue, they also need to know the nodes by
-// the same addresses, or by the same [Options.Names].
+// the same addresses, or by the same [Options.NodeNames].
 //
 // [New] takes clients of any kind. A Sentinel failover client is a node whose master may
 // change. The promoted replica may lack the latest locks, so it is treated as a restarted

@@ -26,14 +26,15 @@ var (
 	// not vote yet (VoteBarred).
 	ErrNoQuorum = errors.New("no quorum")
 	// ErrExpired: a majority granted the lock, but so late that no validity was left; or
-	// the validity of a held lock has ended.
+	// the validity of a held lock has ended. It is also a cause of a context that WithMaxHold
+	// ended, although the lease may go on.
 	ErrExpired = errors.New("validity is over")
 	// ErrNested: the context given to the call belongs to a lock of the same key that is held: it
 	// is that of Do's function or of Lock.Context, or comes from it. The call would wait for
 	// itself until that context ends, so no node was asked. Such an error is ErrHeld, too. Hand
 	// the Lock on, use Do with WithReentry, or, to wait for the end of the outer lock in a
-	// goroutine of its own, give the call a context that does not come from it. A holder of a
-	// permit may acquire another one, see Redlock.Semaphore.
+	// goroutine of its own, give the call a context that does not come from it. A holder of one of
+	// several permits may acquire another one, see Redlock.Semaphore.
 	ErrNested = errors.New("held by the caller's own context")
 	// ErrNotHeld: so many nodes do not hold the lock's value, or not any more, that the others
 	// are no majority.
@@ -56,8 +57,8 @@ var (
 // QuorumError reports, node by node, why an operation failed. errors.As finds it, and
 // errors.Is tests for its reasons.
 type QuorumError struct {
-	// Op is the operation: "open", "acquire", "adopt", "extend", "hand over", "release",
-	// "inspect", "force release" or "check".
+	// Op is the operation: "open", "acquire", "adopt", "extend" (also of Downgrade), "hand over",
+	// "release", "inspect", "force release" or "check". Newer versions may have more.
 	Op string
 	// Key is the lock's key, without Options.KeyPrefix; empty for "open" and "check".
 	Key string

@@ -61,7 +61,7 @@ func ExampleNew_hooks() {
 	hook := commandNames{make(chan string, 1)}
 	client.AddHook(hook)
 
-	rl, err := redlock.New([]redis.UniversalClient{traced{client}}, &redlock.Options{Names: []string{"a"}})
+	rl, err := redlock.New([]redis.UniversalClient{traced{client}}, &redlock.Options{NodeNames: []string{"a"}})
 	if err != nil {
 		panic(err)
 	}

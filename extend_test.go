@@ -427,6 +427,31 @@ func TestNoLeaseOutlivesTheGuard(t *testing.T) {
 	}
 }
 
+// A guard that is set, and shorter than the lease, does not let a node vote that forgot it.
+func TestShortGuardLastsAsLongAsTheLease(t *testing.T) {
+	o := &redlock.Options{TTL: 10 * time.Second, RestartGuard: 10 * time.Millisecond}
+	inBubble(t, 3, o, func(b *bed) {
+		other := b.another(o)
+		for _, rl := range []*redlock.Redlock{b.rl, other} {
+			_, err := rl.Mutex("warm").Inspect(b.Context())
+			require.NoError(b, err)
+		}
+		time.Sleep(o.TTL)
+		lock := b.lock()
+		synctest.Wait()
+		b.cluster.Node(2).Del(key) // as if it had been out of reach
+		b.cluster.Node(1).Restart(redlocktest.LoseKeys)
+		time.Sleep(time.Second)
+		_, err := other.Mutex(key).TryAcquire(b.Context())
+		require.ErrorIs(b, err, redlock.ErrNoQuorum)
+		assert.Equal(b, redlock.VoteBarred, b.quorumError(err).Outcomes[1].Vote)
+		require.Positive(b, lock.Validity())
+		time.Sleep(o.TTL)
+		_, err = other.Mutex(key).TryAcquire(b.Context())
+		require.NoError(b, err)
+	})
+}
+
 // The limit is that of the lock's own Mutex, whatever Options.TTL is.
 func TestLimitOfALeaseIsThatOfItsMutex(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {

@@ -305,10 +305,10 @@ func TestHandOverTakesBackWhatMayLand(t *testing.T) {
 // A hand-over that is under way when Close is called ends first, so that no node keeps a ticket that nobody has.
 func TestCloseInTheMiddleOfAHandOver(t *testing.T) {
 	inBubble(t, 3, longLeases, func(b *bed) {
-		lock := b.lock(redlock.WithTTL(time.Hour))
+		lock := b.lock(redlock.WithTTL(time.Hour / 2))
 		b.each([]int{1, 2}, stop)
 		b.cluster.Node(0).Delay(10 * time.Millisecond)
-		over := later(func() (*redlock.Lock, error) { _, err := lock.HandOver(b.Context(), time.Hour); return nil, err })
+		over := later(func() (*redlock.Lock, error) { _, err := lock.HandOver(b.Context(), time.Hour/2); return nil, err })
 		b.pass(5 * time.Millisecond)
 		require.NoError(b, b.rl.Close())
 		require.ErrorIs(b, (<-over).err, redlock.ErrLost)
@@ -412,8 +412,8 @@ func TestNothingOfTheFormerHolderChangesATicket(t *testing.T) {
 	inBubble(t, 3, longLeases, func(b *bed) {
 		b.cluster.Record(true)
 		b.cluster.ResetCommands()
-		lock := b.lock(redlock.WithFencing(), redlock.WithTTL(time.Hour))
-		require.NoError(b, lock.Extend(b.Context(), time.Hour))
+		lock := b.lock(redlock.WithFencing(), redlock.WithTTL(time.Hour/2))
+		require.NoError(b, lock.Extend(b.Context(), time.Hour/2))
 		token, err := lock.HandOver(b.Context(), time.Minute)
 		require.NoError(b, err)
 		synctest.Wait()
@@ -597,7 +597,7 @@ func TestTicketThatWasMadeAfterTheLeaseIsNone(t *testing.T) {
 // The lease is the ticket's alone, so it may become shorter.
 func TestTicketHasALeaseOfItsOwn(t *testing.T) {
 	inBubble(t, 3, longLeases, func(b *bed) {
-		lock := b.lock(redlock.WithTTL(time.Hour))
+		lock := b.lock(redlock.WithTTL(time.Hour / 2))
 		token, err := lock.HandOver(b.Context(), time.Minute)
 		require.NoError(b, err)
 		synctest.Wait()

@@ -32,7 +32,9 @@ type Hooks struct {
 	// an hour. Acquired tells that it is over; Waiting is not called for it after that. It must
 	// not wait for the acquire. Where All waits for several locks, it is called for one at a time.
 	Waiting func(WaitInfo)
-	// Extended is called after each extend: by Extend or Downgrade, or by renewal.
+	// Extended is called after each extend: by Extend or Downgrade, or by renewal. It is also
+	// called where no node was asked because the lock was over, ctx had ended or the Redlock was
+	// closed, but not for ErrInvalid.
 	Extended func(ExtendInfo)
 	// Released is called after the first release of a lock, by Release, Do, Lead or a set, and
 	// instead after a HandOver that asked nodes, with its error.
@@ -61,7 +63,7 @@ type Hooks struct {
 	Degraded func(DegradedInfo)
 }
 
-// The modes are the ways to hold a lock, as hooks and Redlock.Inspect call them.
+// The modes are the ways to hold a lock, as hooks and Waiter.Mode call them.
 const (
 	ModeExclusive = "exclusive" // Redlock.Mutex
 	ModeShared    = "shared"    // Mutex.Shared, and the lock of a Mutex after Lock.Downgrade
@@ -109,8 +111,9 @@ type WaitInfo struct {
 	Waited    time.Duration // since WaitStart; 0 when it begins
 	// Err is why the last attempt failed, in one word: ErrHeld, ErrNoQuorum or ErrExpired.
 	Err error
-	// Holder is what the lock's key holds, the holder's token and owner as in Outcome; empty
-	// if that is not known, or if several share the lock. At the beginning it rarely is.
+	// Holder is what the lock's key holds, the holder's whole token, which is a secret, and
+	// its owner, as in Outcome; empty if that is not known, or if several share the lock. At the
+	// beginning it rarely is known.
 	Holder string
 	// HolderTTL is how soon the lock becomes free if its holder does nothing; 0 if that is not
 	// known.
@@ -156,7 +159,8 @@ type LostInfo struct {
 	// Context has the values of the context given to the acquire, and does not end.
 	Context    context.Context
 	Key, Token string
-	Err        error // wraps ErrLost
+	Mode       string // as in AcquireInfo; after a downgrade it is ModeShared
+	Err        error  // wraps ErrLost
 }
 
 // NodeInfo describes a node that stopped answering or answers again.

@@ -82,7 +82,7 @@ type NodeStatus struct {
 
 // Inspect asks every node what it has under the key, and waits for all of them, for
 // the timeout per node at most. It does not change the lock; a first connection may write the memory
-// mark, see Options.ReadOnly. If fewer than a majority answered it returns what was learnt along with
+// mark, see Options.ReadOnly. If fewer than a majority answered it returns what was learned along with
 // ErrNoQuorum. It also fails with ErrInvalid, ErrClosed, and with ctx's error when that ends first,
 // and the Status is then zero.
 func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
@@ -200,27 +200,40 @@ func (n *inspection) holdersHere() (all []Holder) {
 	return all
 }
 
-// ForceRelease deletes the lock on every node, for an operator who knows that its holder is
-// gone. An empty token deletes it for any holder and for all of them, and whatever the key holds.
-// Status.Token is empty for a shared lock, for permits, and where no majority agrees, so do not pass
-// it on unchecked. Otherwise the token must be the holder's (Lock.Token, Status.Token), or that of
-// one of several holders (Status.Holders), and only that one is removed. A holder that is still
-// there learns of it at its next extend, and not before. Waiters in the queue are woken.
+// ForceRelease takes the lock from one holder on every node, for an operator who knows that the
+// holder is gone. The token is the holder's (Lock.Token, Status.Token), or that of one of several
+// holders (Status.Holders), which then is the only one that is removed. An empty one is refused:
+// Status.Token is empty for a shared lock, for permits, and where no majority agrees. A holder that
+// is still there learns of it at its next extend, and not before. Waiters in the queue are woken.
 //
 // It waits for no node longer than the timeout per node, and returns nil when a majority of
 // nodes confirms that the key is gone and at least one of them had it. It fails with
 // ErrNotHeld when there was nothing to delete, or another's token on so many nodes that no
 // majority is left; with ErrNoQuorum when too few nodes answered, and with ctx's error when
 // that ends first: the key may then be gone on some nodes. And with ErrInvalid, also for a token of
-// more than 8192 bytes, and ErrClosed. The request is not sent again: a node that did not answer
+// no or of more than 8192 bytes, and ErrClosed. The request is not sent again: a node that did not answer
 // keeps the key until its TTL ends.
 func (m *Mutex) ForceRelease(ctx context.Context, token string) error {
 	if err := m.check(ctx, protocol.OpForceRelease); err != nil {
 		return err
 	}
-	if len(token) > maxKeyName { // other libraries' tokens may be anything, but see there
-		return fmt.Errorf("redlock: force release %s: %w token: it is %d bytes long: must be at most %d", quoteKey(m.key), ErrInvalid, len(token), maxKeyName)
+	if token == "" || len(token) > maxKeyName { // other libraries' tokens may be anything, but see there
+		return fmt.Errorf("redlock: force release %s: %w token: it is %d bytes long: must be from 1 to %d", quoteKey(m.key), ErrInvalid, len(token), maxKeyName)
 	}
+	return m.forceRelease(ctx, token)
+}
+
+// ForceReleaseAll is ForceRelease for whichever holder there is, for all of them, and for
+// whatever else the key holds.
+func (m *Mutex) ForceReleaseAll(ctx context.Context) error {
+	if err := m.check(ctx, protocol.OpForceRelease); err != nil {
+		return err
+	}
+	return m.forceRelease(ctx, "")
+}
+
+// forceRelease takes the lock from the holder with a token, or, if that is empty, from all.
+func (m *Mutex) forceRelease(ctx context.Context, token string) error {
 	r, err := m.ask(ctx, protocol.ForceRequest(&m.terms.Terms, m.name, token, m.queueKey(), m.holdersKey()))
 	if err != nil {
 		return fmt.Errorf("redlock: force release %s: %w", quoteKey(m.key), err)

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -116,13 +117,13 @@ func TestForceRelease(t *testing.T) {
 	odd := func(n *redlocktest.Node) { n.Del(key); list(n) }
 	for _, c := range []struct {
 		name   string
-		token  func(*redlock.Lock) string
+		token  func(*redlock.Lock) string // nil: ForceReleaseAll
 		faults nodes
 		want   error
 		left   int
 	}{
 		{"by token", (*redlock.Lock).Token, nil, nil, 0},
-		{"whoever holds", func(*redlock.Lock) string { return "" }, nil, nil, 0},
+		{"any holder", nil, nil, nil, 0},
 		{"another token", func(*redlock.Lock) string { return "other" }, nil, redlock.ErrNotHeld, 5},
 		{"part of the token", func(l *redlock.Lock) string { return l.Token()[:31] }, nil, redlock.ErrNotHeld, 5},
 		{"a value of another library", func(*redlock.Lock) string { return "somebody@else" }, nodes{0: taken, 1: taken, 2: taken, 3: taken, 4: taken}, nil, 0},
@@ -132,7 +133,7 @@ func TestForceRelease(t *testing.T) {
 		{"three of another", (*redlock.Lock).Token, nodes{0: taken, 1: taken, 2: taken}, redlock.ErrNotHeld, 3},
 		{"two of another, one hung", (*redlock.Lock).Token, nodes{0: taken, 1: taken, 2: hang}, redlock.ErrNoQuorum, 3},
 		{"lists, by token", (*redlock.Lock).Token, nodes{0: odd, 1: odd, 2: odd}, redlock.ErrNotHeld, 3},
-		{"lists, whatever", func(*redlock.Lock) string { return "" }, nodes{0: odd, 1: odd, 2: odd}, nil, 0},
+		{"lists, whatever", nil, nodes{0: odd, 1: odd, 2: odd}, nil, 0},
 		{"three stopped", (*redlock.Lock).Token, nodes{0: stop, 1: stop, 2: stop}, redlock.ErrNoQuorum, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -141,7 +142,12 @@ func TestForceRelease(t *testing.T) {
 				for i, f := range c.faults {
 					f(b.cluster.Node(i))
 				}
-				err := b.rl.Mutex(key).ForceRelease(b.Context(), c.token(lock))
+				var err error
+				if m := b.rl.Mutex(key); c.token == nil {
+					err = m.ForceReleaseAll(b.Context())
+				} else {
+					err = m.ForceRelease(b.Context(), c.token(lock))
+				}
 				b.on(c.left)
 				if c.want == nil {
 					require.NoError(b, err)
@@ -155,14 +161,17 @@ func TestForceRelease(t *testing.T) {
 	}
 }
 
-// Nodes would seem to be away: a token of a megabyte takes longer than their timeout.
-func TestForceReleaseOfATokenThatIsTooLong(t *testing.T) {
+// An empty token is that of a Status with several holders, or none. And nodes would seem to be away
+// with one of a megabyte, which takes longer than their timeout.
+func TestForceReleaseOfATokenThatIsNone(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		b.lock()
 		b.cluster.ResetCommands()
-		err := b.rl.Mutex(key).ForceRelease(b.Context(), strings.Repeat("t", 8193))
-		require.ErrorIs(b, err, redlock.ErrInvalid)
-		assert.ErrorContains(b, err, "token: it is 8193 bytes long: must be at most 8192")
+		for _, n := range []int{0, 8193} {
+			err := b.rl.Mutex(key).ForceRelease(b.Context(), strings.Repeat("t", n))
+			require.ErrorIs(b, err, redlock.ErrInvalid)
+			assert.ErrorContains(b, err, fmt.Sprintf("token: it is %d bytes long: must be from 1 to 8192", n))
+		}
 		assert.Zero(b, b.cluster.Commands(), "before any I/O")
 		assert.ErrorIs(b, b.rl.Mutex(key).ForceRelease(b.Context(), strings.Repeat("t", 8192)), redlock.ErrNotHeld)
 	})
@@ -171,14 +180,14 @@ func TestForceReleaseOfATokenThatIsTooLong(t *testing.T) {
 func TestForceReleaseIsLearntAtTheNextExtend(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		lock := b.lock()
-		require.NoError(b, b.another(nil).Mutex(key).ForceRelease(b.Context(), ""))
+		require.NoError(b, b.another(nil).Mutex(key).ForceReleaseAll(b.Context()))
 		assert.Greater(b, lock.Validity(), time.Duration(0))
 		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrNotHeld)
 
 		b.cluster.Node(0).Hang()
 		ctx, cancel := context.WithTimeout(b.Context(), time.Millisecond)
 		defer cancel()
-		require.ErrorIs(b, b.rl.Mutex(key).ForceRelease(ctx, ""), context.DeadlineExceeded)
+		require.ErrorIs(b, b.rl.Mutex(key).ForceReleaseAll(ctx), context.DeadlineExceeded)
 		b.cluster.Node(0).Resume()
 	})
 }

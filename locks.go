@@ -59,7 +59,7 @@ func (ls Locks) Context() context.Context {
 }
 
 // Extend is Lock.Extend for each of the locks, all at once. Where some fail, the others are
-// extended all the same, and the error is that of all that failed.
+// extended all the same, and the error joins those of all that failed.
 func (ls Locks) Extend(ctx context.Context, ttl time.Duration) error {
 	if len(ls) == 0 {
 		return errNoLocks("extend")
@@ -78,7 +78,7 @@ func (ls Locks) Extend(ctx context.Context, ttl time.Duration) error {
 	return inOneLine(errs...)
 }
 
-// Release is Lock.Release for each of the locks, all at once. Its error is that of all that
+// Release is Lock.Release for each of the locks, all at once. Its error joins those of all that
 // failed.
 func (ls Locks) Release(ctx context.Context) error {
 	if len(ls) == 0 {

@@ -19,6 +19,14 @@ type Mutex struct {
 	err     error // a broken rule
 }
 
+// Key returns the lock's key, without Options.KeyPrefix; "" on nil and on the zero value.
+func (m *Mutex) Key() string {
+	if m == nil {
+		return ""
+	}
+	return m.key
+}
+
 // newMutex judges the terms; what is wrong with them is the error of every operation.
 func newMutex(ns *nodeSet, qs *queues, k *renewer, key string, opts []LockOption) *Mutex {
 	return makeMutex(ns, qs, k, key, draft{terms: terms{Terms: protocol.Terms{TTL: ns.opts.TTL}}}, opts)
@@ -46,7 +54,7 @@ func makeMutex(ns *nodeSet, qs *queues, k *renewer, key string, t draft, opts []
 		broken = append(broken, t.onlyExclusive()...)
 	}
 	if most := ns.guard.Period(t.TTL, t.fencing); t.minHold > most && ttlRange("", t.TTL) == "" && ttlRange("", t.minHold) == "" && ns.opts.RestartGuard >= 0 {
-		broken = append(broken, fmt.Sprintf("WithMinHold is %v: must be at most %v, for which a node that restarted is kept from granting (the TTL, or Options.RestartGuard)", t.minHold, most))
+		broken = append(broken, fmt.Sprintf("WithMinHold is %v: must be at most %v, for which a node that restarted is kept from granting (the TTL, or a longer Options.RestartGuard)", t.minHold, most))
 	}
 	broken = append(broken, brokenTTL("TTL", t.TTL, ns.opts)...)
 	t.NodeTimeout = ns.opts.nodeTimeout(t.TTL)
@@ -205,8 +213,8 @@ func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {
 	return a.acquire()
 }
 
-// Lead keeps one of its callers at work, of those of a Semaphore as many as it has permits. It
-// waits for the lock, and calls fn with it as Do does. When the lock is lost while fn runs, or
+// Lead keeps one of its callers at work; of the callers with the same Semaphore, as many as it
+// has permits. It waits for the lock, and calls fn with it as Do does. When the lock is lost while fn runs, or
 // WithMaxHold ends its term, it waits for fn to return, whatever that returns, pauses for
 // Options.RetryMin, and waits for the lock again.
 //

@@ -19,7 +19,7 @@ import (
 // names to agree on who keeps the line.
 func TestNodesAreCalledByTheirNames(t *testing.T) {
 	names := []string{"zone-a", "zone-b", "zone-c"}
-	inBubble(t, 3, &redlock.Options{Names: names}, func(b *bed) {
+	inBubble(t, 3, &redlock.Options{NodeNames: names}, func(b *bed) {
 		names[0] = "changed"
 		assert.Equal(b, []string{"zone-a", "zone-b", "zone-c"}, b.rl.Nodes())
 		b.each([]int{1, 2}, stop)
@@ -40,7 +40,7 @@ func TestNamesDecideWhoKeepsTheLine(t *testing.T) {
 				clients = append(clients, struct{ redis.UniversalClient }{b.cluster.Clients()[i]})
 				names = append(names, string(rune('a'+i)))
 			}
-			rl, err := redlock.New(clients, &redlock.Options{Names: names})
+			rl, err := redlock.New(clients, &redlock.Options{NodeNames: names})
 			require.NoError(b, err)
 			b.Cleanup(func() { _ = rl.Close() })
 			return rl
@@ -65,13 +65,13 @@ func TestNamesDecideWhoKeepsTheLine(t *testing.T) {
 func TestBadNamesAreRefusedWithoutIO(t *testing.T) {
 	cluster := redlocktest.NewCluster(t, 3)
 	for says, names := range map[string][]string{
-		"Names has 2 names for 3 nodes":                         {"a", "b"},
-		"name 1 of Names is 0 bytes long":                       {"a", "", "c"},
-		"name 2 of Names is 257 bytes long":                     {"a", "b", strings.Repeat("x", 257)},
-		`names 0 and 2 of Names are both "a": must differ`:      {"a", "b", "a"},
-		"Names has 4 names for 3 nodes: must have one for each": {"a", "b", "c", "d"},
+		"NodeNames has 2 names for 3 nodes":                         {"a", "b"},
+		"name 1 of NodeNames is 0 bytes long":                       {"a", "", "c"},
+		"name 2 of NodeNames is 257 bytes long":                     {"a", "b", strings.Repeat("x", 257)},
+		`names 0 and 2 of NodeNames are both "a": must differ`:      {"a", "b", "a"},
+		"NodeNames has 4 names for 3 nodes: must have one for each": {"a", "b", "c", "d"},
 	} {
-		opts := &redlock.Options{Names: names}
+		opts := &redlock.Options{NodeNames: names}
 		_, err := redlock.New(cluster.Clients(), opts)
 		require.ErrorIs(t, err, redlock.ErrInvalid)
 		assert.ErrorContains(t, err, says)
@@ -80,7 +80,7 @@ func TestBadNamesAreRefusedWithoutIO(t *testing.T) {
 		assert.ErrorContains(t, err, says)
 	}
 	assert.Zero(t, cluster.Commands())
-	rl, err := redlock.Open(t.Context(), cluster.Addrs(), &redlock.Options{Names: []string{"a", "b", "c"}})
+	rl, err := redlock.Open(t.Context(), cluster.Addrs(), &redlock.Options{NodeNames: []string{"a", "b", "c"}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a", "b", "c"}, rl.Nodes())
 	require.NoError(t, rl.Close())
@@ -168,7 +168,7 @@ func TestNamesOfOursAreNoLocks(t *testing.T) {
 				"Acquire":      func(ctx context.Context) error { _, err := m.Acquire(ctx); return err },
 				"Do":           func(ctx context.Context) error { return m.Do(ctx, fn) },
 				"Inspect":      func(ctx context.Context) error { _, err := m.Inspect(ctx); return err },
-				"ForceRelease": func(ctx context.Context) error { return m.ForceRelease(ctx, "") },
+				"ForceRelease": func(ctx context.Context) error { return m.ForceReleaseAll(ctx) },
 				"Lead":         func(ctx context.Context) error { return m.Lead(ctx, fn) },
 				"Adopt":        func(ctx context.Context) error { _, err := m.Adopt(ctx, token); return err },
 				"All":          func(ctx context.Context) error { _, err := redlock.All(rl.Mutex("a"), m).Acquire(ctx); return err },

@@ -19,10 +19,10 @@ func (e nestedError) Error() string { return string(e) }
 func (e nestedError) Unwrap() []error { return []error{ErrHeld, ErrNested} }
 
 // WithReentry lets a function that locks be called by one that has locked: where the context of
-// Do belongs to a lock of the same key that is held (it is that of Do's function or of
-// Lock.Context, or derived from it), Do asks no node and calls its function at once, with that
+// Do or Lead belongs to a lock of the same key that is held (it is that of Do's function or of
+// Lock.Context, or derived from it), they ask no node and call their function at once, with that
 // Lock. With any other context it changes nothing. It is for the inner Mutex; without it such a
-// Do fails with ErrNested, as TryAcquire, Acquire and All do always. See [Held].
+// call fails with ErrNested, as TryAcquire, Acquire and the methods of All always do. See [Held].
 //
 // The outer lock must cover what the inner Mutex describes: an exclusive lock covers an exclusive
 // and a shared one and a permit, a shared lock covers a shared one, a permit covers one of as many
@@ -40,8 +40,9 @@ func WithReentry() LockOption { return func(t *draft) { t.reentry = true } }
 // Lock.Key, without Options.KeyPrefix. Of several it is the innermost: Held does not tell Redlocks
 // apart that use the same key, nor an exclusive lock from a shared one or a permit. It asks no node.
 //
-// It is for functions that are called under a lock and were not given it: for its Fence, or to
-// return an error where the caller should have locked.
+// It is for functions that are called under a lock and were not given it: for its Fence, which
+// panics if the lock was acquired without WithFencing, or to return an error where the caller should
+// have locked.
 func Held(ctx context.Context, key string) (*Lock, bool) {
 	l := innermost(ctx, func(l *Lock) bool { return l.key == key })
 	return l, l != nil

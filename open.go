@@ -51,7 +51,7 @@ const (
 func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	parsed, err := parseAddrs(addrs)
-	if err := inOneLine(broken, err, brokenNames(o.Names, len(addrs))); err != nil {
+	if err := inOneLine(broken, err, brokenNames(o.NodeNames, len(addrs))); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -97,7 +97,7 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 // lack a quorum for that fail with ErrDuplicateNode.
 func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
-	if err := inOneLine(broken, checkClients(clients), brokenNames(o.Names, len(clients))); err != nil {
+	if err := inOneLine(broken, checkClients(clients), brokenNames(o.NodeNames, len(clients))); err != nil {
 		return nil, err
 	}
 	return build(clients, o, tick.NewSystem(), conn.UserHabits), nil
@@ -115,7 +115,7 @@ func build(clients []redis.UniversalClient, o Options, clk tick.Clock, h func(*r
 		}
 		wires[i], used = w, append(used, w.Client)
 	}
-	rl := assemble(nodeNames(clients, o.Names), wires, o, clk)
+	rl := assemble(nodeNames(clients, o.NodeNames), wires, o, clk)
 	rl.clients, rl.owned = used, owned
 	return rl
 }
@@ -200,15 +200,15 @@ func nodeNames(clients []redis.UniversalClient, given []string) []string {
 func brokenNames(names []string, nodes int) error {
 	var broken []string
 	if len(names) > 0 && len(names) != nodes {
-		broken = append(broken, fmt.Sprintf("Names has %d names for %d nodes: must have one for each", len(names), nodes))
+		broken = append(broken, fmt.Sprintf("NodeNames has %d names for %d nodes: must have one for each", len(names), nodes))
 	}
 	for i, name := range names {
 		if name == "" || len(name) > maxName {
-			broken = append(broken, fmt.Sprintf("name %d of Names is %d bytes long: must be from 1 to %d", i, len(name), maxName))
+			broken = append(broken, fmt.Sprintf("name %d of NodeNames is %d bytes long: must be from 1 to %d", i, len(name), maxName))
 		}
 	}
 	for _, t := range guard.Duplicates(names) {
-		broken = append(broken, fmt.Sprintf("names %d and %d of Names are both %s: must differ", t.First, t.Second, quoteKey(names[t.First])))
+		broken = append(broken, fmt.Sprintf("names %d and %d of NodeNames are both %s: must differ", t.First, t.Second, quoteKey(names[t.First])))
 	}
 	return invalid("options", broken)
 }

@@ -41,15 +41,16 @@ type Options struct {
 	// holders rely on it rounded down.
 	TTL time.Duration
 
-	// NodeTimeout bounds how long an operation waits for any one node. The default is a
-	// fiftieth of the lock's TTL, but at least 5ms, at most 200ms, and never above a
-	// quarter of the TTL. A value that is set must be at least 1ms, and at most a quarter
-	// of each TTL that it is used with.
+	// NodeTimeout bounds how long an operation waits for any one node: it is the "timeout per
+	// node" of the methods. The default is a fiftieth of the lock's TTL, for Extend and HandOver of
+	// their ttl, but at least 5ms, at most 200ms, and never above a quarter of that. A value that
+	// is set must be at least 1ms, and at most a quarter of each TTL that it is used with.
 	NodeTimeout time.Duration
 
 	// DriftFactor is the share of the TTL that holders do not rely on, because clocks run
-	// at different rates. Another 2ms are left out in any case. Default 0.01; must be
-	// below 1.
+	// at different rates. Another 2ms are left out in any case. Default 0.01, which 0 means;
+	// must not be negative. Each TTL must be longer than this share of it, 2ms and NodeTimeout
+	// together.
 	DriftFactor float64
 
 	// RetryMin and RetryMax bound the random pause between two attempts of an Acquire that
@@ -70,15 +71,15 @@ type Options struct {
 	// random token, and Inspect shows it. Default "host:pid"; at most 256 bytes.
 	Owner string
 
-	// Names are what the nodes are called in errors, hooks and Redlock.Nodes, in the order of
+	// NodeNames are what the nodes are called in errors, hooks and Redlock.Nodes, in the order of
 	// the addresses or clients. Each must differ from the others and have from 1 to 256 bytes.
 	// Clients compute from the names which node keeps the queue of a key. So all clients of a
 	// lock should use the same name for the same node, or the order of waiters is lost.
-	// Names help where clients reach the nodes by different addresses, and with Sentinel,
+	// They help where clients reach the nodes by different addresses, and with Sentinel,
 	// whose clients all report the same one. Default: address/database for a *redis.Client,
 	// the addresses for a cluster or ring client, and the Go type for any other; nodes of one
-	// name get "#" and their number behind it.
-	Names []string
+	// name get "#" and their index, from 0, behind it.
+	NodeNames []string
 
 	// TLS is how Open speaks TLS: with rediss:// URLs, and with all addresses that are
 	// host:port. It may trust an authority of your own (RootCAs) and show a certificate
@@ -97,10 +98,10 @@ type Options struct {
 	//     younger than that: they are taken to be starting for the first time. After a power
 	//     failure of all nodes at once that is wrong: if they forgot locks, a client that starts
 	//     then may be granted one that another still holds. A positive value prevents that.
-	//   - A positive value, at most 24h, should be the longest TTL in use, and the same in
-	//     all clients. A set of nodes that is started for the first time then grants
-	//     nothing for that long, nor does a single node from its first use on, however long it
-	//     has been up.
+	//   - A positive value, at most 24h, counts where it is longer than the lock's TTL. It should
+	//     be the longest TTL in use, and the same in all clients. A set of nodes that is started
+	//     for the first time then grants nothing for that long (or for a longer TTL that it is asked
+	//     for), nor does a single node from its first use on, however long it has been up.
 	//   - A negative value turns the guard off.
 	//
 	// For locks with fencing the guard lasts at least 3s, unless it is off. Extends and
@@ -138,7 +139,7 @@ func (o *Options) withDefaults() (Options, error) {
 	if c.RestartGuard > maxTTL {
 		broken = append(broken, fmt.Sprintf("RestartGuard is %v: must be at most %v, negative (off) or 0 (each lock's TTL)", c.RestartGuard, maxTTL))
 	}
-	c.Hooks, c.Names = c.Hooks.copied(), slices.Clone(c.Names)
+	c.Hooks, c.NodeNames = c.Hooks.copied(), slices.Clone(c.NodeNames)
 	return c, invalid("options", broken)
 }
 
@@ -319,8 +320,9 @@ func WithOwner(label string) LockOption {
 // WithMaxHold ends renewal and the lock's context d after the grant, so that a holder that
 // is stuck does not keep the lock for ever. The context of Do's function ends with it. The
 // lease itself still lasts until Lock.Until: the causes of the context's end are ErrLost and
-// ErrExpired, but Validity and Extend do not know of it. If the function returns by then, Do returns
-// what it returns, and later ErrLost too; Lead waits for the lock again. d must be positive.
+// ErrExpired, but Validity and Extend do not know of it. If the function returns before Until, Do
+// returns what it returned; if it returns later, Do's error is ErrLost, too. Lead waits for the lock
+// again. d must be positive.
 func WithMaxHold(d time.Duration) LockOption {
 	return func(t *draft) {
 		t.maxHold = d
@@ -340,9 +342,10 @@ func WithMaxHold(d time.Duration) LockOption {
 // ask for the next one.
 //
 // d is from 10ms to 24h, and at most the time for which the restart guard keeps a node from
-// granting, Options.RestartGuard or else the TTL: a node that restarts would grant the lock
+// granting, the greater of the TTL and Options.RestartGuard: a node that restarts would grant the lock
 // sooner. It is for exclusive locks (otherwise ErrInvalid). What is left belongs to no holder, so
-// only ForceRelease can release it; Inspect shows the owner, and a token of its own.
+// only ForceRelease can release it; Inspect shows the owner, and a token of its own. After a HandOver
+// it is the WithMinHold of the Mutex that adopts the lock that counts, from the Adopt.
 func WithMinHold(d time.Duration) LockOption {
 	return func(t *draft) {
 		t.minHold = d

@@ -136,8 +136,9 @@ var every = map[string]func(*redlock.Mutex, context.Context) error{
 	"Do": func(m *redlock.Mutex, ctx context.Context) error {
 		return m.Do(ctx, func(context.Context, *redlock.Lock) error { return errors.New("called") })
 	},
-	"Inspect":      func(m *redlock.Mutex, ctx context.Context) error { _, err := m.Inspect(ctx); return err },
-	"ForceRelease": func(m *redlock.Mutex, ctx context.Context) error { return m.ForceRelease(ctx, "") },
+	"Inspect":         func(m *redlock.Mutex, ctx context.Context) error { _, err := m.Inspect(ctx); return err },
+	"ForceRelease":    func(m *redlock.Mutex, ctx context.Context) error { return m.ForceRelease(ctx, "a") },
+	"ForceReleaseAll": func(m *redlock.Mutex, ctx context.Context) error { return m.ForceReleaseAll(ctx) },
 }
 
 func TestLockRules(t *testing.T) {
@@ -296,7 +297,7 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 				"Semaphore":    func() error { _, err := rl.Semaphore(key, 2).Acquire(ctx); return err },
 				"All":          func() error { _, err := redlock.All(m, rl.Mutex("b")).Acquire(ctx); return err },
 				"Adopt":        func() error { _, err := m.Adopt(ctx, "0123456789abcdef0123456789abcdef"); return err },
-				"ForceRelease": func() error { return m.ForceRelease(ctx, "") },
+				"ForceRelease": func() error { return m.ForceReleaseAll(ctx) },
 			} {
 				err := f()
 				require.ErrorIs(t, err, redlock.ErrInvalid, what)

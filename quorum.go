@@ -64,7 +64,8 @@ type Outcome struct {
 	// still replaces VotePending or VoteUnknown in later copies.
 	Vote Vote
 	// Holder is the value that the node found under the key: a token and the
-	// owner's label. It is empty where no script told it: a plain acquire does not, and
+	// owner's label. The token is enough to take the lock, so treat it as a secret; the texts of
+	// errors shorten it. It is empty where no script told it: a plain acquire does not, and
 	// neither does a release where the key is reserved for a waiter.
 	Holder string
 	// Elapsed is the time from the start of the operation to the vote, zero while

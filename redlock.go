@@ -40,7 +40,7 @@ func (rl *Redlock) Quorum() int {
 	return rl.quorum
 }
 
-// Nodes returns the nodes' names in the order in which they were given: Options.Names, or
+// Nodes returns the nodes' names in the order in which they were given: Options.NodeNames, or
 // address/database. Equal ones have "#" and their index behind them.
 func (rl *Redlock) Nodes() []string {
 	if !rl.made() {
@@ -80,8 +80,9 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 // waiter that wants an exclusive lock, or was made with fewer permits than are held, keeps those
 // behind it waiting until it has its turn.
 //
-// A holder of a permit may acquire another one with a context of the first, unless the Mutex has
-// WithReentry: that is not ErrNested, and holders that do so can wait for each other for ever.
+// Where permits is above 1, a holder may acquire another permit with a context of the first, unless
+// the Mutex has WithReentry: that is not ErrNested, and holders that do so can wait for each other
+// for ever.
 // Its methods fail with ErrInvalid with WithFencing or WithMinHold, and Adopt, HandOver and
 // Downgrade always do.
 //
@@ -93,11 +94,15 @@ func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Mutex
 	return newSemaphore(rl.nodeSet, rl.queues, rl.renewer, key, permits, opts)
 }
 
-// Close ends every waiting Acquire with ErrClosed, lets a HandOver that is under way come to its end,
-// sends the releases that are on their way, waiting for all this no longer than the NodeTimeout of
-// Options.TTL, and closes the connections that Open or New opened; clients given to New stay open. Its error is that of closing those. Locks
-// that are held are not released: their keys stay until their TTL ends, and are not renewed. Later
-// calls that would ask nodes fail with ErrClosed; a second Close returns the result of the first.
+// Close ends every waiting Acquire, Do and Lead with ErrClosed, lets a HandOver that is under way
+// come to its end, sends the releases that are on their way, waiting for all this for
+// Options.NodeTimeout at most (the default is that of Options.TTL), and closes the connections that
+// Open or New opened; clients given to New stay open. Its error is that of closing those.
+//
+// Locks that are held are not released: their keys stay until their TTL ends, and are not renewed.
+// The function of a Do or Lead that is running is not told: its context ends with ErrLost when the
+// lease does. So end those first. Later calls that would ask nodes fail with ErrClosed; a second
+// Close returns the result of the first.
 func (rl *Redlock) Close() error {
 	if !rl.made() {
 		return nil

@@ -98,6 +98,7 @@ func TestKeyPrefix(t *testing.T) {
 	inBubble(t, 3, &redlock.Options{KeyPrefix: "locks:"}, func(b *bed) {
 		lock := b.lock()
 		assert.Equal(b, key, lock.Key())
+		assert.Equal(b, key, b.rl.Mutex(key).Key())
 		assert.Contains(b, b.cluster.Holders("locks:" + key)[0], lock.Token())
 		s, err := b.rl.Mutex(key).Inspect(b.Context())
 		require.NoError(b, err)

@@ -21,8 +21,9 @@ import (
 // It returns nil when a majority confirms that the lock is gone because we removed it,
 // ErrNotHeld when so many nodes say that it was not ours any more that no majority is
 // left, ErrNoQuorum when too few nodes answered, ErrClosed after Close. Whatever it
-// returns, the lock is over, and releases that were not confirmed are sent again in
-// the background until the node answers or the key is gone by its TTL.
+// returns, the lock is over. Releases that were not confirmed are sent again in the background
+// until the node answers, the key is gone by its TTL, or the Redlock is closed. After Close nothing
+// is sent: the keys stay until their TTL ends.
 func (l *Lock) Release(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err

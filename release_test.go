@@ -458,7 +458,7 @@ func TestBadMinHoldIsRefusedWithoutIO(t *testing.T) {
 			"WithMinHold is -1s":                              b.rl.Mutex(key, min(-time.Second)),
 			"WithMinHold is 25h0m0s: must be from":            b.rl.Mutex(key, min(25*time.Hour), redlock.WithTTL(24*time.Hour)),
 			"WithMinHold is 11s: must be at most 10s":         b.rl.Mutex(key, min(11*time.Second)),
-			"WithMinHold is 2h0m0s: must be at most 1h0m0s":   guarded.Mutex(key, min(2*time.Hour), redlock.WithTTL(2*time.Hour)),
+			"WithMinHold is 2h0m0s: must be at most 1h0m0s":   guarded.Mutex(key, min(2*time.Hour)),
 			"WithMinHold is for exclusive locks":              b.rl.Mutex(key, min(time.Second)).Shared(),
 			"lock \"p\": WithMinHold is for exclusive locks":  b.rl.Semaphore("p", 2, min(time.Second)),
 		} {

@@ -69,7 +69,8 @@ type Finding struct {
 }
 
 // Report is what Check has learned. String formats it as tables. In JSON, a field that has a
-// unit has it at the end of its name.
+// unit has it at the end of its name. JSON is for other programs to read: there is no
+// UnmarshalJSON, and a Report that is read back lacks most of what its nodes told.
 type Report struct {
 	// Quorum is how many nodes must grant a lock.
 	Quorum int `json:"quorum"`

@@ -147,7 +147,7 @@ func (r *resource) backoff(attempts int, free time.Duration) time.Duration {
 
 // Waiter is one Acquire that waits in the queue.
 type Waiter struct {
-	// Owner is the waiter's Options.Owner.
+	// Owner is the waiter's label: that of WithOwner, or else Options.Owner.
 	Owner string
 	// Mode is how it wants to hold the lock: ModeExclusive, ModeShared or ModePermit.
 	Mode string

@@ -430,7 +430,7 @@ func TestForceReleaseOfOneWhoShares(t *testing.T) {
 		require.ErrorIs(b, one.Extend(b.Context(), ttl), redlock.ErrNotHeld)
 		require.NoError(b, two.Extend(b.Context(), ttl))
 		require.ErrorIs(b, m.ForceRelease(b.Context(), one.Token()), redlock.ErrNotHeld)
-		require.NoError(b, m.ForceRelease(b.Context(), ""))
+		require.NoError(b, m.ForceReleaseAll(b.Context()))
 		require.ErrorIs(b, two.Extend(b.Context(), ttl), redlock.ErrNotHeld)
 		b.lock()
 	})

@@ -236,7 +236,7 @@ func (c *simClient) afterClose(ctx context.Context) {
 	call, asked := w.t(), p.requests()
 	for what, err := range map[string]error{
 		"TryAcquire": tries, "Acquire": acquires, "All": several, "Inspect": inspects, "Adopt": adopts,
-		"Do": m.Do(ctx, never), "Lead": m.Lead(ctx, never), "ForceRelease": m.ForceRelease(ctx, ""),
+		"Do": m.Do(ctx, never), "Lead": m.Lead(ctx, never), "ForceRelease": m.ForceReleaseAll(ctx),
 	} {
 		w.cameToAnEnd(p, what, call, err)
 	}
@@ -342,7 +342,12 @@ func (c *simClient) forceNow(ctx context.Context, op int, f *simForce) {
 	m := p.rl.Mutex(f.key)
 	m.err = nil
 	c.begins("ForceRelease")
-	err := m.ForceRelease(dying, f.token)
+	var err error
+	if f.token == "" {
+		err = m.ForceReleaseAll(dying)
+	} else {
+		err = m.ForceRelease(dying, f.token)
+	}
 	stop()
 	w.mu.Lock()
 	f.to = w.t()

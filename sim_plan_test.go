@@ -269,6 +269,7 @@ func drawPlan(seed uint64) *simPlan {
 			}
 		}
 	}
+	p.drawShortGuard()
 	p.drawLosses(steady)
 	p.drawFlows()
 	// Against a machine that sleeps while its wall clock is set back no clock helps.

@@ -757,10 +757,7 @@ func (w *simWorld) barredUntil(keys ...string) (until int64) {
 	if len(w.nodes) != 2 || w.plan.RestartGuard < 0 {
 		return 0
 	}
-	period := w.plan.TTL
-	if w.plan.RestartGuard > 0 {
-		period = w.plan.RestartGuard
-	}
+	period := max(w.plan.TTL, w.plan.RestartGuard)
 	if slices.ContainsFunc(keys, func(key string) bool { return w.plan.Fenced[fakenode.Number(key[1:])] }) {
 		period = max(period, guard.FencedGuard)
 	}
@@ -784,6 +781,15 @@ func (w *simWorld) barredUntil(keys ...string) (until int64) {
 		}
 	}
 	return until
+}
+
+// drawShortGuard sets some guards below the TTL. It has randomness of its own, so that other plans are what
+// they were.
+func (p *simPlan) drawShortGuard() {
+	r := rand.New(rand.NewPCG(p.Seed, 0x5604))
+	if p.RestartGuard > 0 && r.IntN(2) == 0 {
+		p.RestartGuard = p.TTL/8 + time.Duration(r.Int64N(int64(p.TTL/4)))
+	}
 }
 
 // lose is the moment of a loss.

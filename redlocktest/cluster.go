@@ -66,7 +66,7 @@ func NewCluster(tb testing.TB, n int) *Cluster {
 	return c
 }
 
-// Start is NewCluster for programs that are no tests. It fails if n is below 1. The
+// Start is NewCluster for programs that are not tests. It fails if n is below 1. The
 // caller closes the cluster.
 func Start(n int) (*Cluster, error) {
 	if n < 1 {

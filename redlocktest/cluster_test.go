@@ -337,7 +337,7 @@ func TestHangAndResume(t *testing.T) {
 
 func TestPartition(t *testing.T) {
 	for _, c := range []struct {
-		mode    redlocktest.Mode
+		mode    redlocktest.PartitionMode
 		fails   func(error) bool
 		applied bool
 	}{

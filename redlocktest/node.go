@@ -21,13 +21,13 @@ const (
 	KeepKeys                   // all keys, whose expiry went on while the node was down
 )
 
-// Mode says what a [Node.Partition] does to connections.
-type Mode uint8
+// PartitionMode says what a [Node.Partition] does to connections.
+type PartitionMode uint8
 
 const (
 	// Refuse closes all connections and refuses new ones, like a firewall that
 	// rejects.
-	Refuse Mode = iota + 1
+	Refuse PartitionMode = iota + 1
 	// Blackhole swallows everything in both directions. A new connection by TCP is
 	// accepted and never answers; an in-memory client's dial blocks until its
 	// DialTimeout.
@@ -46,8 +46,8 @@ type Command struct {
 	At   time.Time // when it arrived at the proxy, before any delay
 }
 
-// Node is one Redis master. All methods may be called at any time from any
-// goroutine.
+// Node is one Redis master, made by a [Cluster]; methods of the zero value panic. All methods may be
+// called at any time from any goroutine.
 type Node struct {
 	index int
 	name  string
@@ -59,7 +59,7 @@ type Node struct {
 	// another. It is taken before mu and never by the server's own goroutines, for
 	// which closing the server waits.
 	process   sync.Mutex
-	partition Mode // 0: none
+	partition PartitionMode // 0: none
 
 	mu       sync.Mutex // never held while miniredis is called
 	stopped  bool
@@ -162,7 +162,8 @@ func (n *Node) stop() {
 
 // Restart starts the server process anew, after killing it if it is running: on
 // the same address, with a new run id, an uptime of 0 and no cached scripts, and
-// with the keys that memory says. It ends Hang, but no partition.
+// with the keys that memory says. It ends Hang, but no partition. It panics for a memory that is none of
+// the constants.
 func (n *Node) Restart(memory Memory) {
 	if memory != KeepKeys && memory != LoseKeys {
 		panic(fmt.Sprintf("redlocktest: Restart(%d) is neither KeepKeys nor LoseKeys", memory))
@@ -235,8 +236,8 @@ func (n *Node) Resume() {
 }
 
 // Partition separates all clients from the node, also those connected, until Heal
-// or another Partition.
-func (n *Node) Partition(mode Mode) {
+// or another Partition. It panics for a mode that is none of the constants.
+func (n *Node) Partition(mode PartitionMode) {
 	if mode < Refuse || mode > DropReplies {
 		panic(fmt.Sprintf("redlocktest: Partition(%d) is no mode", mode))
 	}

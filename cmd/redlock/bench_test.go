@@ -181,7 +181,7 @@ func TestBenchCountsErrorsByKind(t *testing.T) {
 	require.NoError(t, err)
 	defer other.Close()
 	require.Eventually(t, func() bool {
-		_ = other.Mutex("a").ForceRelease(t.Context(), "")
+		_ = other.Mutex("a").ForceReleaseAll(t.Context())
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(b.errs) > 0

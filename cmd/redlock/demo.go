@@ -345,7 +345,7 @@ func (d *demo) tidy(ctx context.Context, observer *redlock.Redlock) (leftOn []st
 	gone := make([]bool, len(d.nodes)) // by each node's last answer
 	for {
 		// Whether a majority confirms is of no interest: we look at each node.
-		_ = m.ForceRelease(ctx, "")
+		_ = m.ForceReleaseAll(ctx)
 		s, _ := m.Inspect(ctx)
 		leftOn = []string{}
 		for i := range d.nodes {

@@ -54,7 +54,7 @@ func TestRunSaysThatItKilledTheCommand(t *testing.T) {
 	s := newSite(t)
 	p := s.start(t, "run", "k", "--ttl", "3s", "--", "sh", "-c", "echo ready; exec sleep 600")
 	require.Equal(t, "ready", p.line(t))
-	require.NoError(t, s.rl.Mutex("k").ForceRelease(t.Context(), ""))
+	require.NoError(t, s.rl.Mutex("k").ForceReleaseAll(t.Context()))
 	assert.Equal(t, exitLost, p.end(t))
 	assert.Regexp(t, `(?m)^redlock: the command was killed: .*lock lost`, p.errs.String())
 }

@@ -100,8 +100,8 @@ func releaseCommand() *cobra.Command {
 for locks whose holder is known to be dead, or that were set by hand. Waiters are woken;
 fencing counters stay.
 
-With --token only that holder loses it, so that the lock is not taken from one who got it
-in the meantime.
+With --token only that holder loses it, so that the lock is not taken from another that got
+it in the meantime.
 
 If no majority of nodes answers, it is deleted on those that do, and each is listed with
 what became of it there.
@@ -119,12 +119,20 @@ a fault in the command line.`,
 		if !*force {
 			return &usageError{errors.New("release takes a lock from a holder that may be alive: say --force")}
 		}
+		named := cmd.Flags().Changed("token")
+		if named && *token == "" { // a script's variable that is not set
+			return &usageError{errors.New("--token is empty: it must be the holder's; leave it out to take the lock from any holder")}
+		}
 		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience})
 		if err != nil {
 			return failure(cmd, *asked, args[0], err)
 		}
 		defer disconnect()
-		err = rl.Mutex(args[0]).ForceRelease(cmd.Context(), *token)
+		if m := rl.Mutex(args[0]); named {
+			err = m.ForceRelease(cmd.Context(), *token)
+		} else {
+			err = m.ForceReleaseAll(cmd.Context())
+		}
 		q := (*redlock.QuorumError)(nil)
 		switch {
 		case err == nil:

@@ -23,7 +23,7 @@ func TestRunWithMinHold(t *testing.T) {
 	require.Empty(t, p.event(t, "released").Error)
 	assert.False(t, s.free(t))
 	assert.Equal(t, exitBusy, s.start(t, "run", "k", "-n", "--min-hold", "60s", "--", "true").end(t))
-	require.NoError(t, s.rl.Mutex("k").ForceRelease(t.Context(), ""))
+	require.NoError(t, s.rl.Mutex("k").ForceReleaseAll(t.Context()))
 
 	// The lease is longer than it is to be kept, and that counts.
 	require.Equal(t, 0, s.start(t, "run", "k", "--min-hold", "2s", "--ttl", "60s", "--", "true").end(t))

@@ -311,6 +311,9 @@ func TestStatusAndRelease(t *testing.T) {
 	assert.Len(t, st.Nodes, 3)
 
 	assert.Equal(t, exitUsage, run(t, ctx, "release", "k", addrs).code)
+	r = run(t, ctx, "release", "k", addrs, "--force", "--token", "")
+	assert.Equal(t, exitUsage, r.code)
+	assert.Contains(t, r.errOut, "--token is empty")
 	assert.Equal(t, 1, run(t, ctx, "release", "k", addrs, "--force", "--token", "another").code)
 	r = run(t, ctx, "release", "k", addrs, "--force", "--token", lock.Token())
 	assert.Equal(t, 0, r.code, r.errOut)

@@ -80,7 +80,7 @@ func TestRunLosesOneOfSeveralLocks(t *testing.T) {
 	s := newSite(t)
 	p := s.start(t, "run", "k", "b", "--ttl", "3s", "--", "sh", "-c", "echo ready; while :; do sleep 0.05; done")
 	require.Equal(t, "ready", p.line(t))
-	require.NoError(t, s.rl.Mutex("b").ForceRelease(t.Context(), ""))
+	require.NoError(t, s.rl.Mutex("b").ForceReleaseAll(t.Context()))
 	assert.Equal(t, exitLost, p.end(t), p.errs.String())
 	assert.True(t, s.free(t))
 }

@@ -32,8 +32,8 @@ type Locker struct {
 // schedulers start the same run, must differ by less than minHold, which must be less than the time
 // between two runs. Then each run takes place once. minHold is from 10 milliseconds to 24 hours;
 // the lock's TTL is minHold, but at least 10 seconds, unless opts have another one. If minHold or
-// opts break a rule, as does a minHold above a positive redlock.Options.RestartGuard, every Lock
-// fails with redlock.ErrInvalid, and no job runs.
+// opts break a rule, as does a minHold above the TTL of opts and redlock.Options.RestartGuard, every
+// Lock fails with redlock.ErrInvalid, and no job runs.
 //
 // A run is left out if no majority of the nodes answers when it is due, and a job that loses its lock
 // is not stopped, because gocron's job has the context of the scheduler. A job that must stop then, or

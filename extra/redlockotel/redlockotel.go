@@ -5,12 +5,13 @@
 //
 // # Spans
 //
-//	redlock acquire    TryAcquire, Acquire, and the beginning of Do
+//	redlock acquire    TryAcquire, Acquire, Adopt, and the beginning of Do and Lead; one for each
+//	                   lock of a set
 //	redlock wait       a child of it, from the first refusal, or from joining the wait queue,
 //	                   until the last attempt began or the acquire gave up
-//	redlock extend     Extend. The span of a renewal is a trace of its own with a link to the
+//	redlock extend     Extend and Downgrade. The span of a renewal is a trace of its own with a link to the
 //	                   acquire's caller: a lock may outlive the request that took it by days
-//	redlock release    Release, and the end of Do
+//	redlock release    Release, HandOver, and the end of Do and Lead
 //	redlock lost       an event "redlock.lost" of the span of the acquire's caller; if that span
 //	                   has ended, a trace of its own with such a link
 //
@@ -39,11 +40,11 @@
 //	redlock.node.eviction.spells   {spell}    by redlock.node.name; how often it was found to evict
 //	                                          keys: once per spell, and each hour that one lasts
 //
-// What is about acquires, waits and held locks has the attribute redlock.lock.mode: exclusive, shared
+// What is about acquires, waits, held and lost locks has the attribute redlock.lock.mode: exclusive, shared
 // (Mutex.Shared) or permit (Redlock.Semaphore). The version of the scope is that of the library.
 //
 // A failed operation has the attribute error.type: held, no_quorum, expired, not_held, timeout, canceled,
-// released, closed, lost, duplicate_node, invalid or other. If an error has several reasons, the
+// released, closed, lost, duplicate_node, invalid or other; newer versions may have more. If an error has several reasons, the
 // nodes' reason goes before the end of the caller's context. Keys are not attributes of metrics,
 // because there may be any number of them.
 package redlockotel
@@ -110,7 +111,9 @@ func WithMeterProvider(mp metric.MeterProvider) Option {
 func WithoutKeys() Option { return func(s *settings) { s.keys = false } }
 
 // Hooks make spans and metrics. Call it once for each MeterProvider, and give the result to
-// all Redlocks: held locks and nodes are counted for each call apart. It panics for an Option that is nil.
+// all Redlocks: held locks and nodes are counted for each call apart. The instruments are registered for as
+// long as the MeterProvider lasts; what goes wrong with them is given to otel.Handle. It panics for an Option
+// that is nil.
 func Hooks(opts ...Option) *redlock.Hooks {
 	s := settings{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider(), keys: true}
 	telemetry.Apply(&s, "redlockotel", "Hooks", opts)
@@ -153,7 +156,7 @@ func (t *telescope) makeInstruments(m metric.Meter) {
 
 	t.vote.Make = func(v telemetry.Vote) []metric.AddOption {
 		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(
-			nodeAttr.String(v.Node), operationAttr.String(v.Operation), voteAttr.String(v.Vote.String())))}
+			nodeAttr.String(v.Node), operationAttr.String(v.Operation), voteAttr.String(telemetry.VoteWord(v.Vote))))}
 	}
 
 	t.ofMode = make(map[string]metric.MeasurementOption)
@@ -277,7 +280,7 @@ func (t *telescope) lost(i redlock.LostInfo) {
 		ctx, span = t.startWith(ctx, "redlock lost", i.Key, now, apart(ctx))
 		t.end(span, now, now, nil, i.Err)
 	}
-	t.losses.Add(ctx, 1, about(i.Err))
+	t.losses.Add(ctx, 1, t.mode(i.Mode, i.Err))
 }
 
 // apart makes a trace of its own that leads back to the caller's.
@@ -311,7 +314,7 @@ func (t *telescope) end(span trace.Span, round, end time.Time, outcomes []redloc
 		if o.Vote == redlock.VotePending || at.After(end) {
 			at = end
 		}
-		attrs := []attribute.KeyValue{nodeAttr.String(o.Node), voteAttr.String(o.Vote.String())}
+		attrs := []attribute.KeyValue{nodeAttr.String(o.Node), voteAttr.String(telemetry.VoteWord(o.Vote))}
 		if o.Err != nil && t.keys { // errors of scripts name the key
 			attrs = append(attrs, messageAttr.String(o.Err.Error()))
 		}

@@ -368,7 +368,7 @@ func TestMetrics(t *testing.T) {
 		require.Error(b, lock.Extend(b.Context(), ttl))
 		b.has(map[string]float64{
 			"redlock.lock.held redlock.lock.mode=exclusive":                                  0,
-			"redlock.lock.lost error.type=not_held":                                          1,
+			"redlock.lock.lost error.type=not_held redlock.lock.mode=exclusive":              1,
 			"redlock.extend.duration count error.type=not_held redlock.extend.renewal=false": 1,
 		})
 		b.cluster.Node(1).Stop()

@@ -22,14 +22,16 @@
 //	redlock_release_duration_seconds
 //	redlock_hold_duration_seconds{mode}     from grant to release
 //	redlock_locks_held{mode}                held and valid now; with the mode permit: permits in use
-//	redlock_locks_lost_total{reason}        expired, not_held: two holders are possible from then on
+//	redlock_locks_lost_total{mode,reason}   expired, not_held: two holders are possible from then on
 //	redlock_node_up{node}                   0 while the node does not answer
 //	redlock_node_degraded{node}             1 if it denies something that the library can do without
 //	redlock_node_eviction_spells_total{node}  how often it was found to evict keys: once per spell, and each hour that one lasts
-//	redlock_node_votes_total{node,operation,vote}  granted, refused, unknown, failed, not sent, barred, pending
+//	redlock_node_votes_total{node,operation,vote}  granted, refused, unknown, failed, not_sent, barred, pending
 //	redlock_build_info{version}             1; the version of the library
 //
-// The mode is exclusive, shared (Mutex.Shared) or permit (Redlock.Semaphore).
+// The mode is exclusive, shared (Mutex.Shared) or permit (Redlock.Semaphore). The result or reason
+// of a failure is held, no_quorum, expired, not_held, timeout, canceled, released, closed, lost,
+// duplicate_node, invalid or other; newer versions may have more.
 //
 // If an error has several reasons, the nodes' reason goes before the end of the caller's
 // context: an acquire that timed out in an outage counts as no_quorum. A vote is pending if the
@@ -101,7 +103,7 @@ func New(opts ...Option) *Collector {
 		releases:    counters("redlock_releases_total", "Releases that ended, by what came of them.", "result"),
 		releaseTime: seconds("redlock_release_duration_seconds", "Time that releases took, successful or not."),
 		holdTime:    secondsByMode("redlock_hold_duration_seconds", "Time from the grant to the release."),
-		lost:        counters("redlock_locks_lost_total", "Locks that were lost before they were released.", "reason"),
+		lost:        counters("redlock_locks_lost_total", "Locks that were lost before they were released.", "mode", "reason"),
 		votes:       counters("redlock_node_votes_total", "What nodes said, as known when the operation ended.", "node", "operation", "vote"),
 		held:        prometheus.NewDesc("redlock_locks_held", "Locks that are held and valid.", byMode, nil),
 		waiting:     prometheus.NewDesc("redlock_acquires_waiting", "Acquires that wait now.", byMode, nil),
@@ -115,7 +117,7 @@ func New(opts ...Option) *Collector {
 	}
 	c.build.Set(1)
 	c.vote.Make = func(v telemetry.Vote) prometheus.Counter {
-		return c.votes.WithLabelValues(v.Node, v.Operation, v.Vote.String())
+		return c.votes.WithLabelValues(v.Node, v.Operation, telemetry.VoteWord(v.Vote))
 	}
 	// A counter that is not there before it counts hides its first step from rate().
 	for _, mode := range telemetry.Modes() {
@@ -133,8 +135,10 @@ func New(opts ...Option) *Collector {
 	for _, result := range []string{"released", "not_held", "no_quorum"} {
 		c.releases.WithLabelValues(result)
 	}
-	for _, reason := range []string{"expired", "not_held"} {
-		c.lost.WithLabelValues(reason)
+	for _, mode := range telemetry.Modes() {
+		for _, reason := range []string{"expired", "not_held"} {
+			c.lost.WithLabelValues(mode, reason)
+		}
 	}
 	return c
 }
@@ -173,7 +177,7 @@ func (c *Collector) Hooks() *redlock.Hooks {
 			c.holdTime.WithLabelValues(i.Mode).Observe(i.Held.Seconds())
 			c.count("release", i.Outcomes)
 		},
-		Lost: func(i redlock.LostInfo) { c.lost.WithLabelValues(telemetry.Reason(i.Err)).Inc() },
+		Lost: func(i redlock.LostInfo) { c.lost.WithLabelValues(i.Mode, telemetry.Reason(i.Err)).Inc() },
 	})
 }
 

@@ -125,7 +125,7 @@ func TestScrape(t *testing.T) {
 		b.has(map[string]float64{
 			`redlock_acquires_total{mode="exclusive",result="granted"}`:   0,
 			`redlock_acquires_total{mode="exclusive",result="no_quorum"}`: 0,
-			`redlock_locks_lost_total{reason="expired"}`:                  0,
+			`redlock_locks_lost_total{mode="exclusive",reason="expired"}`: 0,
 			`redlock_locks_held{mode="exclusive"}`:                        0,
 		})
 		b.cycle()
@@ -181,11 +181,11 @@ func TestScrape(t *testing.T) {
 		b.lock().Context()
 		time.Sleep(ttl)
 		b.has(map[string]float64{
-			`redlock_locks_lost_total{reason="not_held"}`:          1,
-			`redlock_locks_lost_total{reason="expired"}`:           1,
-			`redlock_extends_total{by="caller",result="not_held"}`: 1,
-			`redlock_releases_total{result="not_held"}`:            1,
-			`redlock_locks_held{mode="exclusive"}`:                 0,
+			`redlock_locks_lost_total{mode="exclusive",reason="not_held"}`: 1,
+			`redlock_locks_lost_total{mode="exclusive",reason="expired"}`:  1,
+			`redlock_extends_total{by="caller",result="not_held"}`:         1,
+			`redlock_releases_total{result="not_held"}`:                    1,
+			`redlock_locks_held{mode="exclusive"}`:                         0,
 		})
 	})
 }
@@ -260,7 +260,7 @@ func TestScrapeOfNodes(t *testing.T) {
 		require.Error(b, err)
 		b.has(map[string]float64{`redlock_acquires_total{mode="exclusive",result="no_quorum"}`: 1})
 		samples := b.scrape()
-		assert.Positive(b, samples[`redlock_node_votes_total{node="`+first+`",operation="acquire",vote="not sent"}`])
+		assert.Positive(b, samples[`redlock_node_votes_total{node="`+first+`",operation="acquire",vote="not_sent"}`])
 		assert.Greater(b, samples[`redlock_acquire_attempts_total`], 3.0)
 		assert.InDelta(b, 3, votes(), 0)
 		b.cluster.Node(0).Restart(redlocktest.KeepKeys)

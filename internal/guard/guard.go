@@ -28,7 +28,7 @@ import (
 // So a grant that counts was given by data whose mark we know, and that mark was there
 // after the grant. If the data is lost later, so is the mark, and every client notices.
 type Guard struct {
-	fixed    time.Duration // 0: each attempt's own TTL
+	fixed    time.Duration // where it is longer than the attempt's own TTL; 0: never
 	names    []string
 	tell     func(Degradation)
 	clock    tick.Clock
@@ -213,11 +213,12 @@ var ErrDuplicateNode = errors.New("duplicate node")
 // second ahead, on servers that agree within a second. See docs/safety.md.
 const FencedGuard = 3 * time.Second
 
-// Period is how long a node is kept from voting on locks of this TTL.
+// Period is how long a node is kept from voting on locks of this TTL: never less than the TTL,
+// which is how long an earlier grant of the node may last.
 func (g *Guard) Period(ttl time.Duration, fencing bool) time.Duration {
 	p := ttl
-	if g != nil && g.fixed > 0 {
-		p = g.fixed
+	if g != nil {
+		p = max(p, g.fixed)
 	}
 	if fencing {
 		p = max(p, FencedGuard)

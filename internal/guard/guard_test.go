@@ -157,12 +157,13 @@ func TestGuardOfTwoNamesOfOneServer(t *testing.T) {
 func TestFixedGuard(t *testing.T) {
 	g, c := guardOf(3, 5*s)
 	seeAll(g, "a", s, s, 3*s)
-	left, open := g.Judge(0, g.Period(time.Hour, false), c.Now().Mono)
-	require.Equal(t, 5*s, left, "whatever the lock's TTL")
+	left, open := g.Judge(0, g.Period(s, false), c.Now().Mono)
+	require.Equal(t, 5*s, left, "although all are young")
 	require.False(t, open)
-	require.Equal(t, 3*s, leftOf(g, 2, time.Hour))
+	require.Equal(t, 3*s, leftOf(g, 2, s))
+	require.Equal(t, 8*s, leftOf(g, 2, 10*s), "an earlier lease may be as long")
 	c.Advance(5 * s)
-	require.Zero(t, leftOf(g, 0, time.Hour))
+	require.Zero(t, leftOf(g, 0, s))
 }
 
 func TestGuardOfNodesThatDoNotTell(t *testing.T) {
@@ -188,8 +189,10 @@ func TestGuardOfFencedLocks(t *testing.T) {
 	require.Equal(t, 3*s, g.Period(s, true))
 	require.Equal(t, 10*s, g.Period(10*s, true))
 	g, _ = guardOf(3, 2*s)
-	require.Equal(t, 2*s, g.Period(10*s, false))
-	require.Equal(t, 3*s, g.Period(10*s, true))
+	require.Equal(t, 2*s, g.Period(s, false))
+	require.Equal(t, 3*s, g.Period(s, true))
+	require.Equal(t, 10*s, g.Period(10*s, false), "an earlier grant may last as long")
+	require.Equal(t, 10*s, g.Period(10*s, true))
 }
 
 // What Judge says without the mutex is what memories say: a guard and memories that are told and asked

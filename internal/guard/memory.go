@@ -55,7 +55,7 @@ const FirstUse = 2 * time.Second
 
 // Memories is what is known of all nodes of a Redlock.
 type Memories struct {
-	fixed bool // the period is the same for all locks
+	fixed bool // a period was set: nodes that start for the first time are no exception
 	Nodes []Memory
 	// young is the shortest period for which all of these processes were found too young
 	// at one time. They are taken to have started together, and stay exempt when the first
@@ -64,7 +64,7 @@ type Memories struct {
 	ranks int // so many were given
 }
 
-// NewMemories knows nothing of n nodes. fixed: the guard's period is the same for all locks.
+// NewMemories knows nothing of n nodes. fixed: a period was set.
 func NewMemories(n int, fixed bool) *Memories {
 	ms := &Memories{fixed: fixed}
 	for range n {
@@ -357,7 +357,7 @@ func (m *Memory) quiet() int64 {
 // Nodes out of reach are not waited for: a fleet that is used for the first time while a
 // minority of it is down works at once. docs/safety.md says what that leaves open.
 //
-// A single node has no other to witness against it: there, a fixed period asks for more.
+// A single node has no other to witness against it: there, a period that was set asks for more.
 func (ms *Memories) isFirst(i int, unseen bool) bool {
 	if ms.fixed && len(ms.Nodes) == 1 {
 		return false

@@ -446,6 +446,13 @@ var list = []mutant{
 		why:  "a node that forgot its locks grants them again",
 	},
 	{
+		name: "guard-shorter-than-the-lease",
+		file: "internal/guard/guard.go",
+		old:  "\tp = max(p, g.fixed)\n\t}",
+		new:  "\tif g.fixed > 0 {\n\t\t\tp = g.fixed\n\t\t}\n\t}",
+		why:  "a node that forgot its locks grants them again when a guard below their TTL is over",
+	},
+	{
 		name: "guard-sees-no-change",
 		file: "internal/guard/memory.go",
 		old:  "if m.runID != \"\" {\n\t\t\tm.changedAt = now",

@@ -148,7 +148,7 @@ func newKinds(t *testing.T, rl *redlock.Redlock, key string) map[string]func() (
 			if err != nil {
 				return nil, err
 			}
-			return func() error { return m.ForceRelease(ctx, "") }, lock.Release(ctx)
+			return func() error { return m.ForceReleaseAll(ctx) }, lock.Release(ctx)
 		},
 	}
 }

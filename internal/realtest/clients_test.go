@@ -105,7 +105,7 @@ func TestDeadContextSendsNothing(t *testing.T) {
 		"Acquire":      func() error { _, err := m.Acquire(dead); return err },
 		"Do":           func() error { return m.Do(dead, func(context.Context, *redlock.Lock) error { panic("called") }) },
 		"Inspect":      func() error { _, err := m.Inspect(dead); return err },
-		"ForceRelease": func() error { return m.ForceRelease(dead, "") },
+		"ForceRelease": func() error { return m.ForceReleaseAll(dead) },
 		"Extend":       func() error { return lock.Extend(dead, time.Minute) },
 	} {
 		require.ErrorIs(t, call(), context.Canceled, name)

@@ -141,7 +141,7 @@ func useAsTwoProcesses(t *testing.T, server *realredis.Server, user, key string)
 // useTogether uses what locks have that several hold.
 func useTogether(ctx context.Context, both []*redlock.Redlock, key string) {
 	if _, err := both[0].Semaphore(key, 2).TryAcquire(ctx); err == nil {
-		_ = both[0].Mutex(key).ForceRelease(ctx, "") // leaves the list to whoever comes next
+		_ = both[0].Mutex(key).ForceReleaseAll(ctx) // leaves the list to whoever comes next
 	}
 	for _, rl := range both {
 		permit, err := rl.Semaphore(key, 2).TryAcquire(ctx)

@@ -25,7 +25,7 @@ func TestSentinelFailoverIsNoticed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const period = 2 * time.Second
+			const period = 8 * time.Second
 			var clients []redis.UniversalClient
 			var master, replica, sentinel *realredis.Server
 			for i, s := range realredis.StartN(t, 3) {

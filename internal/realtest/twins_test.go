@@ -87,6 +87,7 @@ func TestRenewalAndReleaseCountATwinOnce(t *testing.T) {
 // are, since the one that the name should lead to was not seen.
 func TestTwinCostsOneVoteAlone(t *testing.T) {
 	t.Parallel()
+	o := redlock.Options{TTL: 8 * time.Second, NodeTimeout: 2 * time.Second} // each attempt is to succeed, also on a busy machine
 	type twins struct {
 		n     int
 		leads [][2]int
@@ -99,7 +100,7 @@ func TestTwinCostsOneVoteAlone(t *testing.T) {
 	name := func(c twins) string { return fmt.Sprintf("%d of %d, away %v", len(c.leads), c.n, c.away) }
 	convTogether(t, cases, name, func(t *testing.T, c twins) {
 		convEachWay(t, func(t *testing.T, way convWay) {
-			_, p, rl := way.warm(t, c.n, convGuarded)
+			_, p, rl := way.warm(t, c.n, o)
 			for _, l := range c.leads {
 				p.lead(l[0], l[1])
 			}
@@ -110,7 +111,7 @@ func TestTwinCostsOneVoteAlone(t *testing.T) {
 				}
 				convLook(rl)
 			}
-			convPause(convGuarded.TTL)
+			convPause(o.TTL)
 			for i := range 20 {
 				lock, err := rl.Mutex(convKey).TryAcquire(t.Context())
 				require.NoError(t, err, "attempt %d", i)

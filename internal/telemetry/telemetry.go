@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,6 +53,9 @@ func Reason(err error) string {
 	}
 	return "other"
 }
+
+// VoteWord is a node's vote in one word.
+func VoteWord(v redlock.Vote) string { return strings.ReplaceAll(v.String(), " ", "_") }
 
 // State is what events tell of the present. Its zero value is ready for use, also by many
 // goroutines.
