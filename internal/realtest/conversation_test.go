@@ -22,7 +22,7 @@ func TestFlowsThatDieSilently(t *testing.T) {
 			t.Parallel()
 			f := startFleet(t, 5)
 			rl := open(f, t, o)
-			warm(t, rl)
+			warm(t, rl, time.Minute)
 			kept := requireLock(t, rl, redlock.WithRenewal())
 			for _, p := range f.proxies {
 				p.MuteFlows()
@@ -85,7 +85,7 @@ func TestOwnConnectionsOfEachKind(t *testing.T) {
 				urls = append(urls, kind.url(s))
 			}
 			rl := openAt(t, urls, patient)
-			warm(t, rl)
+			warm(t, rl, time.Minute)
 			for round := range 5 {
 				for _, s := range servers {
 					killed, err := s.Client(t).Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Int()

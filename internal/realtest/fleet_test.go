@@ -265,7 +265,13 @@ func upTo(n int) []int {
 // warm makes every node known to the library, and the library's scripts to every node.
 func (f *fleet) warm(t *testing.T, rl *redlock.Redlock) {
 	t.Helper()
-	warm(t, rl)
+	f.warmWith(t, rl, time.Minute)
+}
+
+// warmWith warms with a TTL.
+func (f *fleet) warmWith(t *testing.T, rl *redlock.Redlock, ttl time.Duration) {
+	t.Helper()
+	warm(t, rl, ttl)
 	// A node releases by another script where it keeps the lock's line.
 	for _, source := range scripts(t) {
 		for _, c := range f.admins {
@@ -298,9 +304,9 @@ func script(t *testing.T, file string) string {
 }
 
 // warm lets every node grant a lock once, and waits until nothing of it is left.
-func warm(t *testing.T, rl *redlock.Redlock) {
+func warm(t *testing.T, rl *redlock.Redlock, ttl time.Duration) {
 	t.Helper()
-	m := rl.Mutex("warm-up", redlock.WithTTL(time.Minute))
+	m := rl.Mutex("warm-up", redlock.WithTTL(ttl))
 	eventually(t, func() bool {
 		lock, err := m.TryAcquire(context.Background())
 		if err != nil {
@@ -314,7 +320,7 @@ func warm(t *testing.T, rl *redlock.Redlock) {
 			}
 			<-time.After(time.Millisecond)
 		}
-		extended := lock.Extend(context.Background(), time.Minute) == nil
+		extended := lock.Extend(context.Background(), ttl) == nil
 		return lock.Release(context.Background()) == nil && extended && all
 	}, "not all nodes grant")
 	// Releases of the slower nodes may still be on their way.

@@ -144,7 +144,7 @@ func TestRestartedNodeIsBarredForTheGuardsTime(t *testing.T) {
 				other = f.ofUsers
 			}
 			rl := other(t, guarded(period))
-			f.warm(t, rl)
+			f.warmWith(t, rl, period)
 			f.holdOnThree(t)
 			f.restart(t, 2)
 			before := time.Now()
@@ -279,7 +279,7 @@ func TestPromotedReplicaIsBarred(t *testing.T) {
 			if way == "New" {
 				rl = f.byDefault(t, guarded(period))
 			}
-			f.warm(t, rl)
+			f.warmWith(t, rl, period)
 			f.holdOnThree(t)
 			f.proxies[2].SetUpstream(func(ctx context.Context) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, "tcp", other.Addr())

@@ -367,7 +367,7 @@ func TestPeerRS13_SmallThings(t *testing.T) {
 	t.Parallel()
 	bubble.Run(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
 		rl := clientOf(t, c, redlock.Options{TTL: time.Second})
-		warm(t, rl)
+		warm(t, rl, time.Minute)
 
 		// redsync: a context that was over before the call still cost a full round.
 		c.ResetCommands()

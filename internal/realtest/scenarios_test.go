@@ -56,7 +56,7 @@ func TestSplitVotesAreSettled(t *testing.T) {
 				var clients []*redlock.Redlock
 				for i := range contenders {
 					rl, network := separable(t, c, redlock.Options{})
-					warm(t, rl)
+					warm(t, rl, time.Minute)
 					for j, p := range network {
 						p.Delay(time.Duration((i+j)%5)*time.Millisecond, 0)
 					}

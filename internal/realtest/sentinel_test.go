@@ -42,7 +42,7 @@ func TestSentinelFailoverIsNoticed(t *testing.T) {
 				convAge(t, period, s.Client(t))
 			}
 			rl := newOn(t, guarded(period), clients...)
-			warm(t, rl)
+			warm(t, rl, period)
 			fail(t, master, sentinel)
 
 			promoted := replica.Client(t)
