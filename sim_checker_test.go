@@ -659,6 +659,16 @@ var simRules = []simRule{
 		h.on(1, "b", h.t0()+10*msec, h.t0()+h.at(5000, 210))
 		h.checkLeftBehind()
 	}},
+	{"I5: node %d had %.6s of %s until", func(p *simPlan) { // and its process was suspended while it held it, or after that
+		p.Strict, p.Faults = true, []simFault{{Kind: faultSuspend, At: 100 * time.Millisecond, For: 3 * time.Second}}
+	}, func(h *handMade) {
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMinHold(200*time.Millisecond)))
+		g.releasedAt(h.t0()+h.at(50, 3110), nil).keeps = true
+		g.kept = is("b")
+		h.byToken[g.kept[:tokenLen]] = g
+		h.on(1, "b", h.t0()+h.at(50, 3110), h.t0()+3950*msec)
+		h.checkLeftBehind()
+	}},
 	{"extend: %v is valid for", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
 		before := g.lock.until

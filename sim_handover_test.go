@@ -175,7 +175,7 @@ func (n *simNode) left(value string) bool {
 		return false
 	case g.keeps && value == g.kept && g.proc.killedAt == never && !g.proc.closes():
 		// Whatever a node did late was made good.
-		until, why = g.ret+int64(g.lock.terms.minHold*104/100)+int64(10*time.Millisecond), exKept
+		until, why = g.ret+g.slept()+int64(g.lock.terms.minHold*104/100)+int64(10*time.Millisecond), exKept
 	case g.keeps:
 		why = exKept
 	case value == g.ticket:

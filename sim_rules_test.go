@@ -237,13 +237,22 @@ func (w *simWorld) grantOf(value string) *simGrant {
 	return w.byToken[value[:tokenLen]]
 }
 
+// slept is for how long the process's machine was suspended while the process held the lock: WithMinHold goes
+// by its monotonic clock.
+func (g *simGrant) slept() (all int64) {
+	for _, f := range g.proc.mono.frozen {
+		all += max(0, min(int64(f.At+f.For), g.relCalled)-max(int64(f.At), g.ret))
+	}
+	return all
+}
+
 // goodForNothing is from when on nothing wants a value: its lock was released, or its attempt has
 // ended without one; and which process is to see that it goes. Never if that process died, or has
 // not given the lock up.
 func (w *simWorld) goodForNothing(h *simHold) (since int64, by *simProcess) {
 	g := w.grantOf(h.value)
 	if g != nil && g.keeps && h.value == g.kept && g.proc.killedAt == never {
-		return g.ret + int64(g.lock.terms.minHold*102/100+5*time.Millisecond), g.proc
+		return g.ret + g.slept() + int64(g.lock.terms.minHold*102/100+5*time.Millisecond), g.proc
 	}
 	set, sent := w.sentBy[h.value]
 	if !sent {
