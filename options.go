@@ -335,7 +335,9 @@ func WithMaxHold(d time.Duration) LockOption {
 // WithMinHold keeps the lock from others for d from the grant, also when it is released before:
 // Release then leaves the key on the nodes until that time. It is for jobs that all machines
 // start at about the same time, and that may be over sooner than their clocks differ. After d it
-// changes nothing. For a holder that dies it promises nothing: its lease ends as always.
+// changes nothing. For a holder that dies it promises nothing: its lease ends as always. d is by the
+// monotonic clock of the holder's process, so if its machine sleeps before the release, the lock is
+// kept for that much longer.
 //
 // For a job that is started again and again, half of the interval is a good d. A d as long as
 // the interval skips a run each time that the lock was granted late: it is still kept when all
