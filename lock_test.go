@@ -91,6 +91,7 @@ func TestSuspendedMachine(t *testing.T) {
 		require.NoError(b, err)
 		ctx, otherCtx := lock.Context(), other.Context()
 		clock.Advance(time.Second)
+		synctest.Wait() // or a look of that second would see the next
 		clock.Suspend(20 * time.Second)
 		assert.Equal(b, valid-21*time.Second, lock.Validity(), "right before anything has run")
 		assert.NoError(b, ctx.Err())

@@ -35,7 +35,7 @@ func onProxy(begin func(*faultproxy.Proxy)) fault {
 var faults = map[string]fault{
 	"refuses connections": onProxy((*faultproxy.Proxy).Refuse),                                                 // 18
 	"cut off":             onProxy((*faultproxy.Proxy).Blackhole),                                              // 20
-	"slow":                onProxy(func(p *faultproxy.Proxy) { p.Delay(time.Second/2, time.Second/2) }),        // 21
+	"slow":                onProxy(func(p *faultproxy.Proxy) { p.Delay(time.Second, time.Second) }),            // 21
 	"replies get lost":    onProxy((*faultproxy.Proxy).DropReplies),                                            // 28
 	"requests get lost":   onProxy((*faultproxy.Proxy).DropRequests),                                           // 28
 	"breaks connections":  onProxy(func(p *faultproxy.Proxy) { p.DropReply(-1, faultproxy.DropReset, anyOf) }), // 22
