@@ -1180,6 +1180,13 @@ var simExcused = []struct {
 		n.occupy(simFault{Kind: faultForeign, Of: ofShared, Ever: true})
 		n.checkLine(joins(e), simLine{}, nil)
 	}}},
+	{exForeignList, simRule{"O1: the lock is free", nil, func(h *handMade) { // but one that was told, stands before it and shares does
+		first, e := lineEntry("p", either(h, "", "s5"), is("a")), lineEntry("q", "", is("b"))
+		h.on(1, "a", 5*msec, 10*msec)[0].evicted = true
+		n := h.entries("10", first, e)
+		n.occupy(simFault{Kind: faultForeign, Of: ofShared, Ever: true})
+		n.checkLine(joins(e), simLine{}, nil)
+	}}},
 	{exGhost, simRule{"O1: %.6s waits, and only", nil, func(h *handMade) { // one that wants it alone has its turn, or had it
 		e := lineEntry("p", "s5", is("a"))
 		ghost := lineEntry("q", "", is("g"))

@@ -226,7 +226,10 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 		_, listed := after.holders[e.value]
 		return untold != nil && e.arrival < untold.arrival && e.told > now && e.limit > 0 && int64(len(after.holders)) >= e.limit && !listed && (n.hadEvicted(r.Key, e.value) || n.forcedOff(r.Key, e.value))
 	})
-	unlisted := untold != nil && untold.shares && n.store.Typ(n.beside(r.Key).shared) == foreignType // it cannot be
+	// It cannot be, or one that was told and stands before it cannot.
+	unlisted := n.store.Typ(n.beside(r.Key).shared) == foreignType && slices.ContainsFunc(after.entries, func(e simEntry) bool {
+		return untold != nil && e.shares && e.arrival <= untold.arrival
+	})
 	if untold != nil && serves(r, before) && fresh+again < most && pending < fakenode.AtOnce && looks < 2*most {
 		room := len(after.holders)
 		switch {
