@@ -164,16 +164,17 @@ func TestNamesOfOursAreNoLocks(t *testing.T) {
 			require.NoError(t, err)
 			m := rl.Mutex(key)
 			ways := map[string]func(ctx context.Context) error{
-				"TryAcquire":   func(ctx context.Context) error { _, err := m.TryAcquire(ctx); return err },
-				"Acquire":      func(ctx context.Context) error { _, err := m.Acquire(ctx); return err },
-				"Do":           func(ctx context.Context) error { return m.Do(ctx, fn) },
-				"Inspect":      func(ctx context.Context) error { _, err := m.Inspect(ctx); return err },
-				"ForceRelease": func(ctx context.Context) error { return m.ForceReleaseAll(ctx) },
-				"Lead":         func(ctx context.Context) error { return m.Lead(ctx, fn) },
-				"Adopt":        func(ctx context.Context) error { _, err := m.Adopt(ctx, token); return err },
-				"All":          func(ctx context.Context) error { _, err := redlock.All(rl.Mutex("a"), m).Acquire(ctx); return err },
-				"Shared":       func(ctx context.Context) error { _, err := m.Shared().TryAcquire(ctx); return err },
-				"Semaphore":    func(ctx context.Context) error { _, err := rl.Semaphore(key, 3).Acquire(ctx); return err },
+				"TryAcquire":      func(ctx context.Context) error { _, err := m.TryAcquire(ctx); return err },
+				"Acquire":         func(ctx context.Context) error { _, err := m.Acquire(ctx); return err },
+				"Do":              func(ctx context.Context) error { return m.Do(ctx, fn) },
+				"Inspect":         func(ctx context.Context) error { _, err := m.Inspect(ctx); return err },
+				"ForceRelease":    func(ctx context.Context) error { return m.ForceRelease(ctx, token) },
+				"ForceReleaseAll": func(ctx context.Context) error { return m.ForceReleaseAll(ctx) },
+				"Lead":            func(ctx context.Context) error { return m.Lead(ctx, fn) },
+				"Adopt":           func(ctx context.Context) error { _, err := m.Adopt(ctx, token); return err },
+				"All":             func(ctx context.Context) error { _, err := redlock.All(rl.Mutex("a"), m).Acquire(ctx); return err },
+				"Shared":          func(ctx context.Context) error { _, err := m.Shared().TryAcquire(ctx); return err },
+				"Semaphore":       func(ctx context.Context) error { _, err := rl.Semaphore(key, 3).Acquire(ctx); return err },
 			}
 			if says == "" {
 				_, err := m.TryAcquire(canceled())

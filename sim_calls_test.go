@@ -236,7 +236,7 @@ func (c *simClient) afterClose(ctx context.Context) {
 	call, asked := w.t(), p.requests()
 	for what, err := range map[string]error{
 		"TryAcquire": tries, "Acquire": acquires, "All": several, "Inspect": inspects, "Adopt": adopts,
-		"Do": m.Do(ctx, never), "Lead": m.Lead(ctx, never), "ForceRelease": m.ForceReleaseAll(ctx),
+		"Do": m.Do(ctx, never), "Lead": m.Lead(ctx, never), "ForceRelease": m.ForceRelease(ctx, "a"), "ForceReleaseAll": m.ForceReleaseAll(ctx),
 	} {
 		w.cameToAnEnd(p, what, call, err)
 	}

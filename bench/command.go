@@ -21,10 +21,10 @@ type config struct {
 	rounds     int
 	window     time.Duration // of one candidate in one round
 	hotWindow  time.Duration
-	goroutines []int // of scenario 1
-	held       int   // locks of scenario 5
-	heldFor    time.Duration
-	soak       int64 // cycles of scenario 7
+	goroutines []int         // of scenario 1
+	held       int           // locks of scenario 5
+	heldFor    time.Duration // of each of these
+	soak       int64         // cycles of scenario 7
 	json       string
 	cpuProfile string
 	memProfile string

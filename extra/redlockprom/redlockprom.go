@@ -124,6 +124,9 @@ func New(opts ...Option) *Collector {
 		for _, result := range []string{"granted", "held", "no_quorum"} {
 			c.acquires.WithLabelValues(mode, result)
 		}
+		for _, reason := range []string{"expired", "not_held"} {
+			c.lost.WithLabelValues(mode, reason)
+		}
 	}
 	c.waitTime.WithLabelValues(redlock.ModeExclusive)
 	c.holdTime.WithLabelValues(redlock.ModeExclusive)
@@ -134,11 +137,6 @@ func New(opts ...Option) *Collector {
 	}
 	for _, result := range []string{"released", "not_held", "no_quorum"} {
 		c.releases.WithLabelValues(result)
-	}
-	for _, mode := range telemetry.Modes() {
-		for _, reason := range []string{"expired", "not_held"} {
-			c.lost.WithLabelValues(mode, reason)
-		}
 	}
 	return c
 }

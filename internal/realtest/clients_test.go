@@ -101,12 +101,13 @@ func TestDeadContextSendsNothing(t *testing.T) {
 	cancel()
 	m := rl.Mutex("another")
 	for name, call := range map[string]func() error{
-		"TryAcquire":   func() error { _, err := m.TryAcquire(dead); return err },
-		"Acquire":      func() error { _, err := m.Acquire(dead); return err },
-		"Do":           func() error { return m.Do(dead, func(context.Context, *redlock.Lock) error { panic("called") }) },
-		"Inspect":      func() error { _, err := m.Inspect(dead); return err },
-		"ForceRelease": func() error { return m.ForceReleaseAll(dead) },
-		"Extend":       func() error { return lock.Extend(dead, time.Minute) },
+		"TryAcquire":      func() error { _, err := m.TryAcquire(dead); return err },
+		"Acquire":         func() error { _, err := m.Acquire(dead); return err },
+		"Do":              func() error { return m.Do(dead, func(context.Context, *redlock.Lock) error { panic("called") }) },
+		"Inspect":         func() error { _, err := m.Inspect(dead); return err },
+		"ForceRelease":    func() error { return m.ForceRelease(dead, lock.Token()) },
+		"ForceReleaseAll": func() error { return m.ForceReleaseAll(dead) },
+		"Extend":          func() error { return lock.Extend(dead, time.Minute) },
 	} {
 		require.ErrorIs(t, call(), context.Canceled, name)
 	}
