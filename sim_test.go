@@ -207,11 +207,10 @@ func (w *simWorld) settle(ctx context.Context) {
 		}
 	}
 	w.sleep(int64(8*plan.TTL+5*time.Second), 0) // what is lost lives as long, and who is barred is barred as long
-	fresh := newSimProcess(w, len(w.procs), simProcessPlan{})
-	w.procs = append(w.procs, fresh)
 	// What was lost or restarted while nobody looked was so just now, for all that a newcomer
 	// knows. And a node may have no mark: where nobody was ever granted a lock, or where a node
-	// granted one, and answered errors from then on until everybody had gone.
+	// granted one, and answered errors from then on until everybody had gone; or where its mark
+	// was evicted, and no process asked it again.
 	lost := slices.ContainsFunc(plan.Faults, func(f simFault) bool { return f.losesAt() > 0 || f.Kind == faultCrash })
 	w.mu.Lock()
 	lost = lost || len(w.grants) == 0
@@ -221,6 +220,8 @@ func (w *simWorld) settle(ctx context.Context) {
 		lost = lost || n.marked == 0
 		n.mu.Unlock()
 	}
+	fresh := newSimProcess(w, len(w.procs), simProcessPlan{}) // it writes the marks that are missing
+	w.procs = append(w.procs, fresh)
 	if lost {
 		for _, n := range fresh.rl.nodes {
 			n.lane.Wire.(*simWire).greet()
