@@ -706,6 +706,13 @@ var simRules = []simRule{
 		h.grant(1, "b", h.t0()+150*msec, 900*msec)
 		h.checkMinHold(g, h.grants)
 	}},
+	{"min hold: %v, although", evicting, func(h *handMade) { // it was told late of a lock that had been evicted already, or had not
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMinHold(200*time.Millisecond)))
+		g.releasedAt(h.t0()+10*msec, nil).keeps = true
+		o := h.grant(1, "b", h.t0()+150*msec, 900*msec)
+		o.brokenAt, o.brokenWhy = either(h, never, o.ret), exEvicted
+		h.checkMinHold(g, h.grants)
+	}},
 	{"context: that of %v says that it was released", nil, func(h *handMade) {
 		h.contextEnds(h.granted(h.procs[0], 0, "k0", 0, h.lock()).releasedAt(either(h, never, msec), nil), ErrReleased)
 	}},
