@@ -1,4 +1,4 @@
-// Package redlock is a distributed lock held by a majority of independent Redis
+// Package redlock provides a distributed lock that is held by a majority of independent Redis
 // masters, after the Redlock algorithm.
 //
 // A lock is a key with a random value and a TTL on each of N nodes. It is granted when a

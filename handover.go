@@ -25,7 +25,7 @@ import (
 //
 // From the call on the handle is over: Validity is zero or less, it is not renewed, and Extend fails with
 // ErrReleased. When HandOver returns the handle's context has ended, with ErrReleased unless WithMaxHold
-// had ended it before, and Release does nothing and returns nil. Hooks.Released is told. Nothing that was
+// had ended it before, and Release does nothing and returns nil. Hooks.Released is called. Nothing that was
 // sent for the handle, and comes late or twice, takes the lock away from the ticket or keeps it for
 // longer. If the lock is not adopted it ends by its lease. The token is enough to take the lock over or
 // to end it (ForceRelease), so treat it as a secret.
@@ -33,13 +33,13 @@ import (
 // HandOver asks all nodes once, and waits for each of them, for the timeout per node at most; the
 // end of ctx does not cut it short. If no majority confirms that the ticket has the lock, the lock
 // is lost, as it may be lost when an extend finds no majority: HandOver returns an error that is
-// ErrLost, the handle's context ends with it, Hooks.Lost and Hooks.Released are told, and what
+// ErrLost, the handle's context ends with it, Hooks.Lost and Hooks.Released are called, and what
 // reached a minority is taken back. Release then does nothing and returns the same error. It is
 // also ErrNotHeld if so many nodes have another's key or none that no majority is left, ErrExpired
 // if Until or ttl passed before the nodes had answered, ErrClosed after Close, or else ErrNoQuorum.
 //
-// With ErrInvalid, with ErrClosed, and with ctx's error, if it has ended, HandOver fails before it
-// asks any node, and the handle goes on. ErrInvalid is for a ttl that breaks a rule, for shared
+// With ErrInvalid, with ctx's error, if it has ended, and with ErrClosed without ErrLost, HandOver fails
+// before it asks any node, and the handle goes on. ErrInvalid is for a ttl that breaks a rule, for shared
 // locks and permits, and after Downgrade. For a handle that was over it fails as Extend does.
 func (l *Lock) HandOver(ctx context.Context, ttl time.Duration) (token string, err error) {
 	if err := l.check(); err != nil {

@@ -190,7 +190,7 @@ func (l *Lock) Outcomes() []Outcome {
 	return l.answers(l.names)
 }
 
-// Context returns a context that ends when the lock is released or known to be lost, and at
+// Context returns a context that ends when the lock is released, handed over or known to be lost, and at
 // Until at the latest, by a timer of this process, whatever the network does. With WithMaxHold
 // it also ends that long after the grant. context.Cause tells why: ErrReleased, or else
 // ErrLost, and ErrExpired too if time ran out. It carries the values of the context given to

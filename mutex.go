@@ -136,7 +136,8 @@ func (m *Mutex) check(ctx context.Context, o protocol.Op) error {
 // It fails with ErrHeld if another holds the lock, ErrNoQuorum if too many nodes do not
 // answer, ErrExpired if the majority came too late to be of use, ErrClosed, ErrInvalid,
 // ErrNested, or with ctx's error when that ends first. A node that does not answer is waited
-// for no longer than the timeout per node, or twice that where nodes are asked again.
+// for no longer than the timeout per node, or twice that where nodes are asked again; and once more
+// with WithFencing, where the nodes' counters differ.
 //
 // After a failure nothing is left on nodes that can be reached; it is taken back in the
 // background, also from nodes that answer late. On one that stays away, a key lasts for the
@@ -153,12 +154,13 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 //
 // It asks all nodes at once. If another holds the lock it joins the lock's queue, which one of the
 // nodes keeps, and asks again when it is its turn. Grants follow the order of arrival in the queue,
-// across goroutines, processes and ways to hold the lock. There are three exceptions. Readers come
+// across goroutines, processes and ways to hold the lock. The main exceptions are these. Readers come
 // in together, see Shared. A first attempt may find the lock free just before the turn is given to
 // a waiter; a process that was refused the lock within the last second joins the queue first. And
 // if more callers have a deadline than can be served, those that cannot expect their turn in time
 // wait outside of the queue, and the ones with most time left go in first. Where no node keeps a
-// queue, for lack of permissions or nodes, it polls, with random pauses.
+// queue, for lack of permissions or nodes, or since the key has a "}" and no hash tag, it polls, with
+// random pauses.
 //
 // A held lock and an outage of the nodes are both waited out. It gives up early, with ErrNoQuorum,
 // only if so many nodes return errors that waiting cannot fix that no quorum is left: no or wrong
@@ -179,7 +181,7 @@ func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {
 // It returns Acquire's error if there is no lock and fn was not called; otherwise fn's
 // error and, if the lock was lost while fn ran, one for which errors.Is(err, ErrLost).
 // A release that not enough nodes confirmed is no error here, since fn's work was done
-// under the lock; Hooks.Released is told.
+// under the lock; Hooks.Released is called with its error.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) error {
 	if fn == nil {
 		return fmt.Errorf("redlock: do: %w fn: it is nil", ErrInvalid)

@@ -18,7 +18,7 @@ func (e nestedError) Error() string { return string(e) }
 
 func (e nestedError) Unwrap() []error { return []error{ErrHeld, ErrNested} }
 
-// WithReentry lets a function that locks be called by one that has locked: where the context of
+// WithReentry lets a function that acquires the lock be called by one that already holds it: where the context of
 // Do or Lead belongs to a lock of the same key that is held (it is that of Do's function or of
 // Lock.Context, or derived from it), they ask no node and call their function at once, with that
 // Lock. With any other context it changes nothing. It is for the inner Mutex; without it such a
@@ -31,12 +31,12 @@ func (e nestedError) Unwrap() []error { return []error{ErrHeld, ErrNested} }
 //
 // Two goroutines that share such a context are both let in: the lock says that the program has
 // it, and not which goroutine. The lease stays that of the outer lock, and is not renewed if
-// that is not; other options of the inner Mutex have no effect. Hooks are not told. Release of
+// that is not; other options of the inner Mutex have no effect. No hooks are called. Release of
 // the Lock releases the outer lock, and Permit panics if that is not from a Semaphore.
 func WithReentry() LockOption { return func(t *draft) { t.reentry = true } }
 
-// Held returns the lock of the key that ctx belongs to, and whether there is one that is still
-// held: ctx is that of Do's function or of Lock.Context, or derived from it. key is that of
+// Held returns the lock with the given key to which ctx belongs, and whether there is one that is
+// still held: ctx is that of Do's function or of Lock.Context, or derived from it. key is that of
 // Lock.Key, without Options.KeyPrefix. Of several it is the innermost: Held does not tell Redlocks
 // apart that use the same key, nor an exclusive lock from a shared one or a permit. It asks no node.
 //

@@ -70,8 +70,8 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	return rl, nil
 }
 
-// New makes a Redlock of the servers that clients of the caller lead to. Each client is one
-// node. New does no I/O.
+// New returns a Redlock that uses the servers of the given clients as its nodes, one for each client.
+// New does no I/O.
 //
 // For a *redis.Client, Sentinel failover clients included, the library opens connections of its
 // own, with a copy of the client's options: address or Dialer, TLS, credentials and their provider,

@@ -345,9 +345,10 @@ func WithMaxHold(d time.Duration) LockOption {
 //
 // d is from 10ms to 24h, and at most the time for which the restart guard keeps a node from
 // granting, the greater of the TTL and Options.RestartGuard: a node that restarts would grant the lock
-// sooner. It is for exclusive locks (otherwise ErrInvalid). What is left belongs to no holder, so
-// only ForceRelease can release it; Inspect shows the owner, and a token of its own. After a HandOver
-// it is the WithMinHold of the Mutex that adopts the lock that counts, from the Adopt.
+// sooner. With WithFencing that is 3s at least, and with the guard off there is no such limit. It is
+// for exclusive locks (otherwise ErrInvalid). What is left belongs to no holder, so only ForceRelease
+// can release it; Inspect shows the owner, and a token of its own. After a HandOver it is the
+// WithMinHold of the Mutex that adopts the lock that counts, from the Adopt.
 func WithMinHold(d time.Duration) LockOption {
 	return func(t *draft) {
 		t.minHold = d
@@ -362,11 +363,11 @@ func WithMinHold(d time.Duration) LockOption {
 // counted from the call, and must be positive. Less than a round trip to the nodes gets no
 // lock at all.
 //
-// When the wait is over, errors.Is finds ErrHeld if another had the lock, or ErrNoQuorum if too
-// few nodes answered, and context.DeadlineExceeded in both cases, although the caller's own
-// context has not ended. So test for ErrHeld and ErrNoQuorum before DeadlineExceeded, which is all
-// there is if the time was over before the first attempt had ended. Nothing
-// is left on nodes that can be reached, as after TryAcquire.
+// When the wait is over, errors.Is finds ErrHeld if another had the lock, ErrNoQuorum if too few
+// nodes answered, or ErrExpired if they granted it too late, and context.DeadlineExceeded in each
+// case, although the caller's own context has not ended. So test for these before DeadlineExceeded,
+// which is all there is if the time was over before the first attempt had ended. Nothing is left on
+// nodes that can be reached, as after TryAcquire.
 //
 // It holds for Mutex.Shared and Redlock.Semaphore as well. A set made by All waits for as long
 // as the shortest of its locks' WithMaxWait, for all of them together. Lead gives up when it

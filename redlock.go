@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// Redlock holds the way to N independent Redis masters. It is made by Open or New, is
+// A Redlock is a client of N independent Redis masters. It is made by Open or New, is
 // safe for use by any number of goroutines, and is meant to be shared: one for each
 // set of nodes in a process. On nil and on the zero value, methods that return an error
 // return ErrInvalid, Close does nothing, and there are no nodes.
@@ -80,9 +80,8 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 // waiter that wants an exclusive lock, or was made with fewer permits than are held, keeps those
 // behind it waiting until it has its turn.
 //
-// Where permits is above 1, a holder may acquire another permit with a context of the first, unless
-// the Mutex has WithReentry: that is not ErrNested, and holders that do so can wait for each other
-// for ever.
+// Where permits is above 1, acquiring another permit with a context of the first does not fail with
+// ErrNested, unless the Mutex has WithReentry. Holders that do so can wait for each other for ever.
 // Its methods fail with ErrInvalid with WithFencing or WithMinHold, and Adopt, HandOver and
 // Downgrade always do.
 //

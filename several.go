@@ -13,7 +13,8 @@ import (
 )
 
 // Mutexes describes several locks that are wanted together. It is made by All, has no state
-// of its own, and serves any number of goroutines.
+// of its own, and serves any number of goroutines. On nil and on the zero value its methods fail with
+// ErrInvalid.
 type Mutexes struct {
 	mutexes []*Mutex
 	// order is where each stands among mutexes, by the names of their keys on the nodes. All
