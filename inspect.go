@@ -211,8 +211,8 @@ func (n *inspection) holdersHere() (all []Holder) {
 // ErrNotHeld when there was nothing to delete, or another's token on so many nodes that no
 // majority is left; with ErrNoQuorum when too few nodes answered, and with ctx's error when
 // that ends first: the key may then be gone on some nodes. It also fails with ErrClosed, and
-// with ErrInvalid, for instance if the token is empty or longer than 8192 bytes. The request is not sent again: a node that did not answer
-// keeps the key until its TTL ends.
+// with ErrInvalid, for instance if the token is empty or longer than 8192 bytes. The request is not
+// sent again: a node that did not answer keeps the key until its TTL ends.
 func (m *Mutex) ForceRelease(ctx context.Context, token string) error {
 	if err := m.check(ctx, protocol.OpForceRelease); err != nil {
 		return err

@@ -18,10 +18,10 @@ func (e nestedError) Error() string { return string(e) }
 
 func (e nestedError) Unwrap() []error { return []error{ErrHeld, ErrNested} }
 
-// WithReentry lets a function that acquires the lock be called by one that already holds it: where the context of
-// Do or Lead belongs to a lock of the same key that is held (it is that of Do's function or of
-// Lock.Context, or derived from it), they ask no node and call their function at once, with that
-// Lock. With any other context it changes nothing. It is for the inner Mutex; without it such a
+// WithReentry lets a function that acquires the lock be called by one that already holds it: where
+// the context of Do or Lead belongs to a lock of the same key that is held (it is that of Do's
+// function or of Lock.Context, or derived from it), they ask no node and call their function at once,
+// with that Lock. With any other context it changes nothing. It is for the inner Mutex; without it such a
 // call fails with ErrNested, as TryAcquire, Acquire and the methods of All always do. See [Held].
 //
 // The outer lock must cover what the inner Mutex describes: an exclusive lock covers an exclusive

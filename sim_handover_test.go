@@ -600,8 +600,9 @@ func (w *simWorld) checkMinHold(g *simGrant, grants []*simGrant) {
 	}
 	until := g.ret + g.proc.mono.lasts(int64(g.lock.terms.minHold)) - simMoment
 	for _, o := range grants {
-		if o.ret > g.relCalled && o.ret < until && !w.excused(exEvicted, w.evictedKept(g, o.ret)) &&
-			!w.excused(o.brokenWhy, o.brokenAt <= o.ret) { // it came before, and the nodes had let it go when it was told
+		// One that came before may be told now, when nodes have evicted it.
+		gone := o.brokenWhy == exEvicted && o.brokenAt <= o.ret
+		if o.ret > g.relCalled && o.ret < until && !w.excused(exEvicted, gone || w.evictedKept(g, o.ret)) {
 			w.violated("min hold: %v, although %v was to be kept until %.6f ms", o, g, ms(until))
 		}
 	}
