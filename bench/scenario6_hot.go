@@ -95,10 +95,10 @@ func (b *bench) checkHot(r *results.Hot) {
 	}
 	// A smoke run waits longer for a node than it measures.
 	if r.Handovers == 0 && (!b.quick || r.Down == 0) {
-		b.problem("%s made no cycles", point)
+		b.shortcoming(r.Candidate, "%s made no cycles", point)
 	}
-	if r.Errors > 0 && (b.quick || r.Candidate == "redlock") {
-		b.problem("%s had %d errors, the first: %s", point, r.Errors, r.FirstError)
+	if r.Errors > 0 {
+		b.shortcoming(r.Candidate, "%s had %d errors, the first: %s", point, r.Errors, r.FirstError)
 	}
 }
 
@@ -182,10 +182,10 @@ func (b *bench) handover(ctx context.Context, name string, addrs []string, trip 
 		b.problem("scenario 6, handovers: %s broke mutual exclusion", name)
 	}
 	if row.Latency.Count == 0 {
-		b.problem("scenario 6: %s made no handover between two processes", name)
+		b.shortcoming(name, "scenario 6: %s made no handover between two processes", name)
 	}
-	if row.Errors > 0 && (b.quick || name == "redlock") {
-		b.problem("scenario 6, handovers: %s had %d errors, the first: %s", name, row.Errors, row.FirstError)
+	if row.Errors > 0 {
+		b.shortcoming(name, "scenario 6, handovers: %s had %d errors, the first: %s", name, row.Errors, row.FirstError)
 	}
 	return nil
 }
