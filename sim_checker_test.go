@@ -1086,6 +1086,14 @@ var simRules = []simRule{
 		h.sleep(1000*msec, 0)
 		n.checkDoor(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a")}, simLine{door: true}, simLine{})
 	}},
+	{"O9: %.6s finds the door", nil, func(h *handMade) { // or others use its name
+		n := h.nodes[0]
+		n.doors["k0"] = simDoor{strings.Repeat("d", tokenLen) + "@process-0"}
+		h.wants["k0"] = []*simWait{{to: 300 * msec, mode: -1}}
+		h.sleep(1000*msec, 0)
+		n.occupy(simFault{Kind: faultForeign, Of: either(h, ofShared, ofDoor), Ever: true})
+		n.checkDoor(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a")}, simLine{door: true}, simLine{})
+	}},
 	{"O9: %.6s passed", calmPlan, func(h *handMade) {
 		n := h.nodes[0]
 		n.doors["k0"] = simDoor{is("d")}
@@ -1174,6 +1182,31 @@ var simExcused = []struct {
 	{exForcedOff, simRule{"O3: %.6s was told", forcePlan, func(h *handMade) {
 		h.on(1, either(h, "b", "a"), 5*msec, 10*msec)[0].forced = true
 		h.toldAndNotListed()
+	}}},
+	{exUnheardSets, simRule{"I7: nobody had any of %v for", func(p *simPlan) {
+		calmPlan(p)
+		p.Sets, p.Deaf = true, 900
+	}, func(h *handMade) { // once the grace, and not twice
+		h.setWaits = []simSetWait{{simWait{from: 0, to: h.at(1100, 900)}, []string{"k0", "k1"}}}
+		h.checkSetProgress(nil)
+	}}},
+	{exUnheardSets, simRule{"I7: nobody had any of %v for", func(p *simPlan) {
+		calmPlan(p)
+		p.Sets, p.Deaf = true, 900
+	}, func(h *handMade) { // and not where all are told
+		h.plan.Deaf = int(h.at(0, 900) / msec)
+		h.setWaits = []simSetWait{{simWait{from: 0, to: 900 * msec}, []string{"k0", "k1"}}}
+		h.checkSetProgress(nil)
+	}}},
+	{exBarred, simRule{"I7: nobody had %s for", func(p *simPlan) {
+		calmPlan(p)
+		p.Nodes, p.RestartGuard, p.TTL = p.Nodes[:2], 0, 10*time.Second
+		p.Faults = []simFault{{Kind: faultBack, At: 4 * time.Second, By: -3 * time.Second}}
+	}, func(h *handMade) { // its mark is ten seconds old after thirteen by its clock
+		n := h.nodes[0]
+		n.marked, n.met = 0, map[int]int64{0: 5000 * msec}
+		h.waitsFor(h.at(14000, 13500))
+		h.checkProgress("k0", nil)
 	}}},
 	{exForeignList, simRule{"O1: the lock is free", nil, func(h *handMade) { // under the list's name, or the door's
 		e := lineEntry("p", "s5", is("a"))

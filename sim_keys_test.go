@@ -280,6 +280,9 @@ func (n *simNode) occupy(f simFault) (done bool) {
 		return false
 	}
 	n.store.Keys[name] = &fakenode.Key{Other: foreignType}
+	if f.Of == ofDoor { // what a waiter had there was evicted, or had ended
+		delete(n.doors, fmt.Sprint("k", f.Key))
+	}
 	what := &simForeign{name: name, to: never}
 	if f.Of == ofLock {
 		what.hold = n.occupied(name, foreignLock, never)

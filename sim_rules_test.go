@@ -1133,6 +1133,7 @@ const (
 	exFoundBefore       = "loss: it was put back since the round began"
 	exRejoined          = "order: a further attempt, and a clock is set back"
 	exHandedBack        = "I7, progress: handed over, and a clock is set back"
+	exUnheardSets       = "I7, progress: sets, and notices go unheard"
 	exNewcomer          = "wake-up: a newcomer has the permit"
 	exKeptOutElsewhere  = "wake-up: a newcomer had the lock without the node"
 	exSilentAtClose     = "I5: a connection went silent before Close"
@@ -1147,7 +1148,7 @@ var simExcuses = []string{
 	exStrays, exDisturbed, exNames, exHandedOver, exKept, exForgottenKey,
 	exForTheHeir, exAstray, exSilent, exHanding, exStoppedEntry, exOldSilent, exRenewerSlept, exLostBefore, exHandedLate, exSetMeanwhile,
 	exToldBack, exStruck, exTurnEvicted, exOtherName, exForcedOff, exGhost, exEvictedAhead, exForeignLock, exForeignList,
-	exFoundBefore, exRejoined, exHandedBack, exNewcomer, exKeptOutElsewhere, exSilentAtClose, exForeignHolders, exOlderFirst,
+	exFoundBefore, exRejoined, exHandedBack, exUnheardSets, exNewcomer, exKeptOutElsewhere, exSilentAtClose, exForeignHolders, exOlderFirst,
 }
 
 var simWhenever = []string{exKeptByHand, exSleeper, exForTheHeir, exAstray, exHanding, exLostBefore, exStoppedEntry}

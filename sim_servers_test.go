@@ -750,9 +750,9 @@ func (n *simNode) writeMark(w *protocol.MarkWrite) protocol.ServerReport {
 // barredUntil is until when a process may find too few of two nodes that vote. Both marks are
 // of the first use, but one node's clock was set back, so for who comes then they are further
 // apart than those of a first use, or one is from the future, was given another date, and is
-// none of the first use any more. Then neither node votes before its mark is as old as the
-// guard's period: with two nodes, none can be spared. Such a process takes its turns in the queue,
-// and makes nothing of them, so others wait for it, too.
+// none of the first use any more. Then neither node votes before its mark is as old, by its own clock,
+// as the guard's period: with two nodes, none can be spared. Such a process takes its turns in the
+// queue, and makes nothing of them, so others wait for it, too.
 func (w *simWorld) barredUntil(keys ...string) (until int64) {
 	if len(w.nodes) != 2 || w.plan.RestartGuard < 0 {
 		return 0
@@ -765,18 +765,19 @@ func (w *simWorld) barredUntil(keys ...string) (until int64) {
 		other := w.nodes[1-i]
 		for _, met := range n.met {
 			by := n.setBackBetween(n.marked, met)
-			age := max(0, met-n.marked-by)
-			redated := int64(0) // at the latest, by this process as soon as it met the node
+			written := n.marked // or at the latest, by this process as soon as it met the node
 			for _, t := range n.redated {
 				if t <= met+int64(w.plan.NodeTimeout) {
-					redated = t
+					written = t
 				}
 			}
 			if by > met-n.marked {
-				redated = max(redated, met) // it is from the future, for less long than it takes to write another
+				written = max(written, met) // it is from the future, for less long than it takes to write another
 			}
-			if by > 0 && (redated > 0 || met-other.marked-age > int64(guard.FirstUse*98/100)) {
-				until = max(until, max(redated, other.marked)+int64(period*102/100))
+			apart := met - other.marked - max(0, met-n.marked-by)
+			if by > 0 && (written > n.marked || apart > int64(guard.FirstUse*98/100)) {
+				from := max(written+n.setBackBetween(written, met), other.marked)
+				until = max(until, from+int64(period*102/100))
 			}
 		}
 	}

@@ -605,6 +605,8 @@ func (w *simWorld) quiet() (q simQuiet) {
 			q.limit, q.why = int64(w.plan.TTL)+2*grace, exDisturbed
 		case w.plan.Names: // queues on several nodes meet first, and may pass each other
 			q.limit, q.why = 2*grace, exNames
+		case w.plan.Sets && w.plan.Deaf > 0: // a set's turn for one key may come to nothing, and the next of the queue is not told
+			q.limit, q.why = 2*grace, exUnheardSets
 		case w.plan.HandOvers && w.setsBack():
 			// What was handed over to nobody ends later at a queue's node whose clock was set
 			// back. The first waiter looks at the others once per grace, when it joins again.

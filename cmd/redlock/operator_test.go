@@ -116,8 +116,11 @@ func TestNamesOfOursAreRefusedByEachCommand(t *testing.T) {
 	lock, err := s.rl.Mutex("report").Shared().Acquire(t.Context()) // so that there is a list, and a mark
 	require.NoError(t, err)
 	for _, name := range []string{"{report}:shared", "redlock:memory"} {
-		before := s.servers[0].Client(t).Do(t.Context(), "DUMP", name).Val()
-		require.NotNil(t, before, name)
+		var before any
+		require.Eventually(t, func() bool { // the other two may have decided
+			before = s.servers[0].Client(t).Do(t.Context(), "DUMP", name).Val()
+			return before != nil
+		}, 10*time.Second, time.Millisecond, name)
 		for _, args := range [][]string{
 			{"run", name, "--", "true"}, {"run", "other", name, "--", "true"}, {"status", name}, {"watch", name}, {"release", name, "--force"},
 		} {
