@@ -388,10 +388,11 @@ func (w *simWorld) checkFences(grants []*simGrant) {
 	}
 }
 
-// simPlace is when somebody joined the line, in true time, and the node that kept it last.
+// simPlace is when a waiter joined the queue, in true time, since when it stands there, which is earlier if it
+// waited in another node's queue before, and the node that kept it last.
 type simPlace struct {
-	came int64
-	node int
+	came, since int64
+	node        int
 }
 
 // setsBack reports whether the clock of a server or process is set back.
@@ -424,7 +425,8 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 	}
 }
 
-// checkTurns: waiters of one queue are granted in the order in which they joined.
+// checkTurns: of two waiters of one queue the one that joined first and has waited for longer is granted first,
+// and none has waited since before it was called.
 func (w *simWorld) checkTurns(grants []*simGrant) {
 	var last *simGrant
 	for _, g := range grants {
@@ -435,7 +437,10 @@ func (w *simWorld) checkTurns(grants []*simGrant) {
 		if last != nil && at.node != w.places[last.value].node {
 			return
 		}
-		early := last != nil && at.came < w.places[last.value].came
+		if most := 4*int64(w.plan.Delay+w.plan.Jitter) + (at.came-at.since)/50; at.since < g.call-most {
+			w.violated("order: %v stands in the queue since %.6f ms, before it was called", g, ms(at.since))
+		}
+		early := last != nil && at.came < w.places[last.value].came && at.since < w.places[last.value].since
 		// While an attempt is under way its entry is out of the line, and what comes then, by a clock
 		// that was set back, came before.
 		if w.rejoined[g.value] && w.setsBack() {

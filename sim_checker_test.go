@@ -461,8 +461,26 @@ var simRules = []simRule{
 	{"order: %v was granted before", calmPlan, func(h *handMade) {
 		for i, came := range either(h, []int64{2, 1}, []int64{1, 2}) {
 			g := h.grant(i, string(rune('a'+i)), int64(i+1)*10*msec, int64(i+2)*10*msec)
-			h.places[g.value] = simPlace{came: came}
+			g.call = 0
+			h.places[g.value] = simPlace{came: came, since: came}
 		}
+		h.checkTurns(h.grants)
+	}},
+	{"order: %v was granted before", calmPlan, func(h *handMade) { // it joined later, and had not or had waited in another queue before
+		for i, letter := range []string{"a", "b"} {
+			g := h.grant(i, letter, int64(i+1)*10*msec, int64(i+2)*10*msec)
+			g.call = 0
+			h.places[g.value] = simPlace{came: int64(2-i) * msec, since: int64(2-i) * msec}
+		}
+		if a := h.grants[0]; !h.bad {
+			h.places[a.value] = simPlace{came: 2 * msec, since: msec / 2}
+		}
+		h.checkTurns(h.grants)
+	}},
+	{"order: %v stands in the queue since", calmPlan, func(h *handMade) {
+		g := h.grant(0, "a", 100*msec, 200*msec)
+		g.call = 50 * msec
+		h.places[g.value] = simPlace{came: 60 * msec, since: h.at(40, 50)}
 		h.checkTurns(h.grants)
 	}},
 	{"wake-up: %v had to wait for", calmPlan, func(h *handMade) {
@@ -1269,6 +1287,12 @@ var simExcused = []struct {
 		h.nodes[0].holds["k0"][0].released = true
 		h.sets[simSent{1, is("a")}] = heardRefused
 		h.checkByWhoseHand(g)
+	}}},
+	{exDoubled, simRule{"I6: %v did not change hands", func(p *simPlan) { p.Twice = 1 }, func(h *handMade) { // the SET came again after the call, or before
+		g := h.grant(0, "a", 10*msec, 100*msec)
+		h.on(3, "a", 60*msec, 100*msec)
+		h.sleep(80*msec, 0)
+		h.checkNotHeld(h.procs[0], g, is("a"), h.at(70, 50))
 	}}},
 	{exKeptByHand, simRule{"I6: the release of %v is confirmed", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)

@@ -413,15 +413,18 @@ func (c *simClient) adoptFailed(err error) {
 
 // checkNotHeld is I6 for an Adopt or HandOver of a value that failed with ErrNotHeld.
 func (w *simWorld) checkNotHeld(p *simProcess, g *simGrant, value string, call int64) {
-	t, without := w.t(), 0
+	t, without, doubled := w.t(), 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		if !n.has(g.key, value, t) {
+		switch {
+		case !n.has(g.key, value, t):
 			without++
+		case w.plan.Twice > 0 && !n.has(g.key, value, call):
+			doubled++
 		}
 		n.mu.Unlock()
 	}
-	if need := len(w.nodes) - p.rl.quorum + 1; without < need {
+	if need := len(w.nodes) - p.rl.quorum + 1; without < need && !w.excused(exDoubled, without+doubled >= need) {
 		w.violated("I6: %v did not change hands, for it is not held, but only %d nodes were without it", g, without)
 	}
 }

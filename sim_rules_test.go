@@ -1098,7 +1098,7 @@ const (
 	exDoor              = "I6, held: a door was shut"
 	exKeptByHand        = "I6, by whose hand: the lock is kept, or was handed over"
 	exNeverHad          = "I6, by whose hand: a node never had the value"
-	exDoubled           = "I6, by whose hand: a SET that a node refused was delivered twice"
+	exDoubled           = "I6: a SET was delivered twice"
 	exSlept             = "I7, time of a call: the process slept"
 	exSleeper           = "I7, progress: waits of a process that sleeps at some time"
 	exNotQuiet          = "I7, progress: something went wrong less than 8 TTLs + 5 s ago"

@@ -808,11 +808,13 @@ func (n *simNode) lose(kind string) {
 	if kept != nil && (kind == faultPromote || kind == faultResync) {
 		n.store.Keys[protocol.MarkKey] = kept
 	}
+	t := n.w.t()
 	for _, hs := range n.holds {
 		for _, h := range hs {
-			if h.expire > 0 { // it counts as held for as long as it would have been
-				h.expire, h.forgotten = 0, n.w.t()
+			if h.expire > 0 && h.gone() > t { // it counts as held for as long as it would have been
+				h.forgotten = t
 			}
+			h.expire = 0
 		}
 	}
 }

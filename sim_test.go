@@ -74,7 +74,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 func newSimWorld(plan *simPlan, verbose func(string)) *simWorld {
 	w := &simWorld{
 		plan: plan, began: time.Now().UnixNano(), over: make(chan struct{}), verbose: verbose,
-		calmer: never, byToken: make(map[string]*simGrant), places: make(map[string]simPlace), arrivals: make(map[int64]int64), rejoined: make(map[string]bool), waits: make(map[string][]simWait), wants: make(map[string][]*simWait),
+		calmer: never, byToken: make(map[string]*simGrant), places: make(map[string]simPlace), arrivals: make(map[int64]simPlace), rejoined: make(map[string]bool), waits: make(map[string][]simWait), wants: make(map[string][]*simWait),
 		sets: make(map[simSent]simHeard), sentBy: make(map[string]simSender), taken: make(map[simSent]bool), ties: make(map[int]int),
 	}
 	w.count.Faults = len(plan.Faults)

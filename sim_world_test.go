@@ -36,7 +36,7 @@ type simWorld struct {
 	grants     []*simGrant
 	byToken    map[string]*simGrant
 	places     map[string]simPlace   // where who has this value stands in line
-	arrivals   map[int64]int64       // the same, by arrival in the line: a further attempt has another value
+	arrivals   map[int64]simPlace    // the same, by arrival in the line: a further attempt has another value
 	rejoined   map[string]bool       // by the value: it is that of a further attempt
 	waits      map[string][]simWait  // by key
 	wants      map[string][]*simWait // by key: all calls that want it in any way, and are not over
@@ -502,13 +502,16 @@ func (n *simNode) notice(p *simProcess, r *protocol.Request, a *simAnswer) {
 	if r.Op == protocol.OpJoin && a.err == nil {
 		if got, ok := readAnswer(a.val); ok {
 			w.mu.Lock()
-			came, known := w.arrivals[got.arrival]
+			place, known := w.arrivals[got.arrival]
 			if !known {
-				came = w.t()
-				w.arrivals[got.arrival] = came
+				t := w.t()
+				ago := max(0, n.hand.at(t)/int64(time.Microsecond)-got.arrival) * int64(time.Microsecond)
+				place = simPlace{came: t, since: t - ago}
+				w.arrivals[got.arrival] = place
 			}
 			w.rejoined[value] = w.rejoined[value] || known && w.places[value].came == 0
-			w.places[value] = simPlace{came, n.i}
+			place.node = n.i
+			w.places[value] = place
 			w.mu.Unlock()
 		}
 	}
