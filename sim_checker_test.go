@@ -263,6 +263,17 @@ var simRules = []simRule{
 		h.on(2, "a", 5*msec, h.at(200, 50))
 		h.checkRelease(g)
 	}},
+	{"I6: release of %v said that it was not held", nil, func(h *handMade) { // a node lost it after the release, or before, and then everything
+		g := h.grant(0, "a", 10*msec, 300*msec).releasedAt(120*msec, ErrNotHeld)
+		for _, hold := range h.on(3, "a", 5*msec, 200*msec) {
+			hold.forgotten = h.at(0, 50)
+		}
+		h.sleep(150*msec, 0)
+		for _, n := range h.nodes {
+			n.lose(faultFlush)
+		}
+		h.checkRelease(g)
+	}},
 	{"I6: release of %v said that it was not held", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, ErrNotHeld)
 		h.on(2, "a", 5*msec, h.at(200, 40))
