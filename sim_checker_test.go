@@ -1109,19 +1109,10 @@ var simRules = []simRule{
 		h.nodes[0].checkLine(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a"), Script: protocol.SharedClaimScript}, simLine{door: h.bad}, nil)
 	}},
 	{"O9: %.6s finds the door", nil, func(h *handMade) {
-		n := h.nodes[0]
-		n.doors["k0"] = simDoor{strings.Repeat("d", tokenLen) + "@process-0"}
-		h.wants["k0"] = []*simWait{{to: h.at(300, 900), mode: -1}}
-		h.sleep(1000*msec, 0)
-		n.checkDoor(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a")}, simLine{door: true}, simLine{})
+		h.findsDoor(h.at(300, 900), "")
 	}},
 	{"O9: %.6s finds the door", nil, func(h *handMade) { // or others use its name
-		n := h.nodes[0]
-		n.doors["k0"] = simDoor{strings.Repeat("d", tokenLen) + "@process-0"}
-		h.wants["k0"] = []*simWait{{to: 300 * msec, mode: -1}}
-		h.sleep(1000*msec, 0)
-		n.occupy(simFault{Kind: faultForeign, Of: either(h, ofShared, ofDoor), Ever: true})
-		n.checkDoor(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a")}, simLine{door: true}, simLine{})
+		h.findsDoor(300*msec, either(h, ofShared, ofDoor))
 	}},
 	{"O9: %.6s passed", calmPlan, func(h *handMade) {
 		n := h.nodes[0]
@@ -1212,18 +1203,12 @@ var simExcused = []struct {
 		h.on(1, either(h, "b", "a"), 5*msec, 10*msec)[0].forced = true
 		h.toldAndNotListed()
 	}}},
-	{exUnheardSets, simRule{"I7: nobody had any of %v for", func(p *simPlan) {
-		calmPlan(p)
-		p.Sets, p.Deaf = true, 900
-	}, func(h *handMade) { // once the grace, and not twice
+	{exUnheardSets, simRule{"I7: nobody had any of %v for", deafSetsPlan, func(h *handMade) { // once the grace, and not twice
 		h.setWaits = []simSetWait{{simWait{from: 0, to: h.at(1100, 900)}, []string{"k0", "k1"}}}
 		h.checkSetProgress(nil)
 	}}},
-	{exUnheardSets, simRule{"I7: nobody had any of %v for", func(p *simPlan) {
-		calmPlan(p)
-		p.Sets, p.Deaf = true, 900
-	}, func(h *handMade) { // and not where all are told
-		h.plan.Deaf = int(h.at(0, 900) / msec)
+	{exUnheardSets, simRule{"I7: nobody had any of %v for", deafSetsPlan, func(h *handMade) { // and not where all are told
+		h.plan.Deaf = either(h, 0, 900)
 		h.setWaits = []simSetWait{{simWait{from: 0, to: 900 * msec}, []string{"k0", "k1"}}}
 		h.checkSetProgress(nil)
 	}}},
@@ -1352,6 +1337,18 @@ func TestSimExcusesExcuseNoMore(t *testing.T) {
 	}
 }
 
+// findsDoor has a newcomer find a door that a waiter shut which has gone since, and others take a name; "": none.
+func (h *handMade) findsDoor(gone int64, taken string) {
+	n := h.nodes[0]
+	n.doors["k0"] = simDoor{strings.Repeat("d", tokenLen) + "@process-0"}
+	h.wants["k0"] = []*simWait{{to: gone, mode: -1}}
+	h.sleep(1000*msec, 0)
+	if taken != "" {
+		n.occupy(simFault{Kind: faultForeign, Of: taken, Ever: true})
+	}
+	n.checkDoor(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a")}, simLine{door: true}, simLine{})
+}
+
 // parked has waiters with so much time left wait at the gate, the next first, beside others in the queue.
 func (h *handMade) parked(inside int, left ...time.Duration) {
 	p := h.procs[0]
@@ -1365,6 +1362,11 @@ func (h *handMade) parked(inside int, left ...time.Duration) {
 }
 
 func evicting(p *simPlan) { p.Faults = []simFault{{Kind: faultEvict, Of: ofLock}} }
+
+func deafSetsPlan(p *simPlan) {
+	calmPlan(p)
+	p.Sets, p.Deaf = true, 900
+}
 
 func unheardPlan(p *simPlan) {
 	calmPlan(p)

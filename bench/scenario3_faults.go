@@ -150,7 +150,7 @@ func (b *bench) runFault(ctx context.Context, f fault) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, row := range b.addCycles(3, point, float64(f.nodes), faultGoroutines, all) {
+	for _, row := range b.addCycles(3, point, float64(f.nodes), faultGoroutines, all, false) {
 		row.Healthy = healthy[row.Candidate]
 	}
 	return nil

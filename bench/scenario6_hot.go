@@ -95,7 +95,7 @@ func (b *bench) checkHot(r *results.Hot) {
 	}
 	// A smoke run waits longer for a node than it measures.
 	if r.Handovers == 0 && (!b.quick || r.Down == 0) {
-		b.shortcoming(r.Candidate, "%s made no cycles", point)
+		b.mustWork(r.Candidate, "%s made no cycles", point)
 	}
 	if r.Errors > 0 {
 		b.shortcoming(r.Candidate, "%s had %d errors, the first: %s", point, r.Errors, r.FirstError)
@@ -182,7 +182,7 @@ func (b *bench) handover(ctx context.Context, name string, addrs []string, trip 
 		b.problem("scenario 6, handovers: %s broke mutual exclusion", name)
 	}
 	if row.Latency.Count == 0 {
-		b.shortcoming(name, "scenario 6: %s made no handover between two processes", name)
+		b.mustWork(name, "scenario 6: %s made no handover between two processes", name)
 	}
 	if row.Errors > 0 {
 		b.shortcoming(name, "scenario 6, handovers: %s had %d errors, the first: %s", name, row.Errors, row.FirstError)

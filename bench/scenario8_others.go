@@ -159,7 +159,7 @@ func endedHolders(ctx context.Context, b *bench, _ others, places []string) erro
 		wg.Wait()
 		for _, row := range rows {
 			if row.Error != "" {
-				b.shortcoming(row.Candidate, "scenario 8, a holder %s: %s: %s", how, row.Candidate, row.Error)
+				b.mustWork(row.Candidate, "scenario 8, a holder %s: %s: %s", how, row.Candidate, row.Error)
 			}
 			if row.Candidate != "" {
 				b.report.Ended = append(b.report.Ended, row)
