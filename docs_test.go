@@ -30,7 +30,7 @@ func pages(t *testing.T) []string {
 	all, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	require.NotEmpty(t, all)
-	return append(all, "README.md", "README.zh-CN.md", "examples/README.md", "cmd/redlock/README.md")
+	return append(append(all, translations(t)...), "README.md", "examples/README.md", "cmd/redlock/README.md")
 }
 
 // Examples that import other libraries ("go peers") are compiled in bench, which has them.
@@ -286,10 +286,10 @@ func outlineOf(t *testing.T, page string) (o outline) {
 		}
 		indented = strings.HasPrefix(line, "    ") || indented && line == "" // one block goes on behind an empty line
 		for _, p := range picture.FindAllStringSubmatch(line, -1) {
-			o.pictures = append(o.pictures, p[1])
+			o.pictures = append(o.pictures, filepath.Base(p[1]))
 		}
 		for _, l := range linkOnIt.FindAllStringSubmatch(line, -1) {
-			here().links = append(here().links, inEnglish(page, l[1]))
+			here().links = append(here().links, inEnglish(t, page, l[1]))
 		}
 	}
 	for i := range o.sections {
@@ -298,15 +298,39 @@ func outlineOf(t *testing.T, page string) (o outline) {
 	return o
 }
 
-// inEnglish is where a link of a page leads to in English.
-func inEnglish(page, link string) string {
+// chinese is where the pages in Chinese are, which are called as the English ones are.
+const chinese = "docs/zh/"
+
+// englishOf is the page that a page in Chinese is a translation of, and any other page itself.
+func englishOf(page string) string {
+	name, translated := strings.CutPrefix(page, chinese)
+	switch {
+	case !translated:
+		return page
+	case name == "README.md":
+		return name
+	default:
+		return "docs/" + name
+	}
+}
+
+// inEnglish is where a link of a page leads to in English. A section of a page that has a translation has
+// another name in each.
+func inEnglish(t *testing.T, page, link string) string {
 	if strings.Contains(link, "://") {
 		return link
 	}
 	path, fragment, _ := strings.Cut(link, "#")
-	path = strings.Replace(path, ".zh-CN", "", 1)
-	translation := strings.TrimSuffix(filepath.Join(filepath.Dir(page), path), ".md") + ".zh-CN.md"
-	if _, err := os.Stat(translation); path == "" || err == nil || fragment == "" {
+	if path == "" {
+		return ""
+	}
+	path = englishOf(filepath.ToSlash(filepath.Join(filepath.Dir(page), path)))
+	for _, translation := range translations(t) {
+		if englishOf(translation) == path {
+			return path
+		}
+	}
+	if fragment == "" {
 		return path
 	}
 	return path + "#" + fragment
@@ -315,10 +339,10 @@ func inEnglish(page, link string) string {
 // translations are the pages in Chinese.
 func translations(t *testing.T) []string {
 	t.Helper()
-	pages, err := filepath.Glob("docs/*.zh-CN.md")
+	pages, err := filepath.Glob(chinese + "*.md")
 	require.NoError(t, err)
 	require.NotEmpty(t, pages)
-	return append(pages, "README.zh-CN.md")
+	return pages
 }
 
 // A page in Chinese says the same as the English one in its own words. So what cannot be
@@ -327,7 +351,7 @@ func translations(t *testing.T) []string {
 func TestPagesInChineseHaveWhatTheEnglishOnesHave(t *testing.T) {
 	code := 0
 	for _, page := range translations(t) {
-		english := strings.Replace(page, ".zh-CN", "", 1)
+		english := englishOf(page)
 		want, got := outlineOf(t, english), outlineOf(t, page)
 		code += len(want.code)
 		assert.Equal(t, want.code, got.code, "%s: the code is not that of %s", page, english)
@@ -340,7 +364,9 @@ func TestPagesInChineseHaveWhatTheEnglishOnesHave(t *testing.T) {
 		for of, other := range map[string]string{page: english, english: page} {
 			text, err := os.ReadFile(of)
 			require.NoError(t, err)
-			assert.Contains(t, string(text), "]("+filepath.Base(other)+")", "%s has no link to %s", of, other)
+			link, err := filepath.Rel(filepath.Dir(of), other)
+			require.NoError(t, err)
+			assert.Contains(t, string(text), "]("+filepath.ToSlash(link)+")", "%s has no link to %s", of, other)
 		}
 	}
 	assert.NotZero(t, code)
@@ -350,7 +376,7 @@ func TestPagesInChineseHaveWhatTheEnglishOnesHave(t *testing.T) {
 func TestQuestionsInChineseAreThoseInEnglish(t *testing.T) {
 	english, err := os.ReadFile("docs/faq.md")
 	require.NoError(t, err)
-	chinese, err := os.ReadFile("docs/faq.zh-CN.md")
+	chinese, err := os.ReadFile(chinese + "faq.md")
 	require.NoError(t, err)
 	asked := doccheck.Anchors(string(english))[1:] // behind the title
 	require.NotEmpty(t, asked)
@@ -605,7 +631,7 @@ func TestPagesAreWrittenAsGoDocumentationIs(t *testing.T) {
 	pages = append(pages, more...)
 	notLookedAt := []string{"docs/design.md", "docs/track-record-appendix.md", "CHANGELOG.md"}
 	for _, page := range pages {
-		if slices.Contains(notLookedAt, page) || strings.HasSuffix(page, ".zh-CN.md") {
+		if slices.Contains(notLookedAt, page) || strings.HasPrefix(page, chinese) {
 			continue
 		}
 		text, err := os.ReadFile(page)
@@ -708,10 +734,10 @@ func TestDependabotKnowsEachModule(t *testing.T) {
 // The workflow runs what a contributor runs, and paths in the files for releases exist.
 func TestFilesForReleasesNameWhatThereIs(t *testing.T) {
 	for file, paths := range map[string][]string{
-		".github/workflows/ci.yml":        {".ci/run", "cmd/redlock", "extra/redlockprom", "extra/redlockotel"},
-		".goreleaser.yaml":                {"cmd/redlock", "packaging/Dockerfile.goreleaser", "LICENSE", "README.md", "CHANGELOG.md"},
-		"packaging/Dockerfile":            {"cmd/redlock", "LICENSE"},
-		"packaging/Dockerfile.goreleaser": {"LICENSE"},
+		".github/workflows/ci.yml":                    {".ci/run", "cmd/redlock", "extra/redlockprom", "extra/redlockotel"},
+		"cmd/redlock/packaging/goreleaser.yaml":       {"cmd/redlock", "cmd/redlock/packaging/Dockerfile.goreleaser", "LICENSE", "README.md", "CHANGELOG.md"},
+		"cmd/redlock/packaging/Dockerfile":            {"cmd/redlock", "LICENSE"},
+		"cmd/redlock/packaging/Dockerfile.goreleaser": {"LICENSE"},
 	} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
