@@ -345,7 +345,7 @@ func TestAlertsFire(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
 		promtool = filepath.Join(t.TempDir(), "promtool")
-		build := exec.Command("go", "build", "-C", "../../internal/tools/promtool", "-tags", "remove_all_sd", "-o", promtool, "github.com/prometheus/prometheus/cmd/promtool")
+		build := exec.Command("go", "build", "-C", "../../tools/promtool", "-tags", "remove_all_sd", "-o", promtool, "github.com/prometheus/prometheus/cmd/promtool")
 		out, err := build.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}

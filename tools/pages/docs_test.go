@@ -1,4 +1,4 @@
-package redlock_test
+package pages_test
 
 import (
 	"cmp"

@@ -1,5 +1,5 @@
 // promtool needs older versions of some libraries than the tests in extra/grafana, which use it.
-module github.com/quorumlock/redlock/internal/tools/promtool
+module github.com/quorumlock/redlock/tools/promtool
 
 go 1.26.0
 

@@ -1,4 +1,4 @@
-package redlock_test
+package pages_test
 
 import (
 	"flag"
@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock/internal/layers"
+	"github.com/quorumlock/redlock/tools/layers"
 )
 
 // source is a parsed file.
@@ -343,7 +343,7 @@ func TestModulesRequireTheSameVersions(t *testing.T) {
 	require.NotEmpty(t, root["golang.org/x/sys"])
 	modules := 0
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.Name() != "go.mod" || path == filepath.Join("internal", "tools", "promtool", "go.mod") {
+		if err != nil || d.Name() != "go.mod" || path == filepath.Join("tools", "promtool", "go.mod") {
 			return err
 		}
 		modules++
