@@ -1,17 +1,7 @@
 package redlock_test
 
 import (
-	"context"
-	"crypto/tls"
-	"errors"
-	"fmt"
-	"regexp"
-	"runtime"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,718 +10,83 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/bubble"
-	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
-func TestLockIsTheKeyOnAllNodesForItsTTL(t *testing.T) {
-	inBubble(t, 5, &redlock.Options{Owner: "me"}, func(b *bed) {
+// What every user relies on first; internal/promises has the tests of all promises.
+
+func newClient(t *testing.T, c *redlocktest.Cluster) *redlock.Redlock {
+	rl, err := redlock.New(c.Clients(), &redlock.Options{TTL: 10 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rl.Close() })
+	return rl
+}
+
+func TestALockHasOneHolder(t *testing.T) {
+	bubble.Run(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
+		a, b := newClient(t, c).Mutex("k"), newClient(t, c).Mutex("k")
 		start := time.Now()
-		lock := b.lock()
-		assert.Equal(b, key, lock.Key())
-		assert.Regexp(b, "^[0-9a-f]{32}$", lock.Token())
-		assert.Equal(b, start.Add(valid).UnixNano(), lock.Until().UnixNano())
-		assert.Equal(b, valid, lock.Validity())
-		for i, h := range b.cluster.Holders(key) {
-			assert.Equal(b, lock.Token()+"@me", h)
-			assert.Equal(b, ttl, b.cluster.TTLs(key)[i])
-			assert.Equal(b, redlock.Outcome{Node: b.rl.Nodes()[i], Vote: redlock.VoteGranted}, lock.Outcomes()[i])
-		}
-		for _, n := range b.cluster.Nodes() {
-			for _, c := range n.Log() {
-				if c.Args[0] == "SET" || c.Args[0] == "set" {
-					assert.Equal(b, []string{c.Args[0], key, lock.Token() + "@me", "NX", "PX", "10000"}, c.Args)
-				}
-			}
-		}
+		held, err := a.TryAcquire(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, start.Add(10*time.Second-102*time.Millisecond).UnixNano(), held.Until().UnixNano(), "the TTL less the drift allowance")
 
-		err := b.try()
-		require.ErrorIs(b, err, redlock.ErrHeld)
-		assert.Equal(b, "redlock: acquire \"orders:42\": held by another (0 of 5 nodes granted, 3 needed)",
-			err.Error()[:strings.Index(err.Error(), ": node0")])
+		_, err = b.TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.NoError(t, held.Extend(t.Context(), 10*time.Second))
+		require.NoError(t, held.Release(t.Context()))
+		require.ErrorIs(t, held.Extend(t.Context(), time.Second), redlock.ErrReleased)
 
-		b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
-		b.on(0)
-		assert.Equal(b, 5, b.cluster.Commands(evalsha), "one release per node")
-		assert.LessOrEqual(b, lock.Validity(), time.Duration(0))
-		require.NoError(b, b.lock().Release(b.Context()), "free for the next")
+		next, err := b.TryAcquire(t.Context())
+		require.NoError(t, err)
+		assert.NotEqual(t, held.Token(), next.Token())
+		require.NoError(t, next.Release(t.Context()))
 	})
 }
 
-// Scenarios 18, 19, 21: any minority may be down, hung or slow, and costs nothing.
-func TestAnyMinorityMayFail(t *testing.T) {
-	for n := 1; n <= 7; n++ {
-		inBubble(t, n, nil, func(b *bed) {
-			faults := []func(*redlocktest.Node){
-				hang, stop,
-				func(n *redlocktest.Node) { n.Partition(redlocktest.Blackhole) },
-				func(n *redlocktest.Node) { n.Delay(5 * time.Second) },
-				answers("LOADING Redis is loading the dataset in memory"),
-			}
-			for i := range n - b.rl.Quorum() {
-				faults[i](b.cluster.Node(n - 1 - i))
-			}
-			b.takes(0, func() {
-				for range 3 {
-					lock := b.lock(redlock.WithTTL(30 * time.Second))
-					require.NoError(b, lock.Extend(b.Context(), 20*time.Second))
-					require.NoError(b, lock.Release(b.Context()))
-				}
-			})
-		})
-	}
-}
-
-// Scenario 48: the client's side of it is that a lease without end is not ours.
-func TestTTLOfALock(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
-		lock := b.lock(redlock.WithTTL(10500 * time.Microsecond))
-		assert.Equal(b, 11*time.Millisecond, b.cluster.TTLs(key)[0], "rounded up on the node")
-		assert.Equal(b, 10*time.Millisecond-2105*time.Microsecond, lock.Validity(), "and down for the holder")
-		b.pass(11 * time.Millisecond)
-		b.on(0)
-		assert.Less(b, lock.Validity(), time.Duration(0))
+func TestAWaiterGetsTheLockWhenItIsReleased(t *testing.T) {
+	bubble.Run(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
+		held, err := newClient(t, c).Mutex("k").TryAcquire(t.Context())
+		require.NoError(t, err)
+		time.AfterFunc(time.Second, func() { _ = held.Release(t.Context()) })
+		next, err := newClient(t, c).Mutex("k").Acquire(t.Context())
+		require.NoError(t, err)
+		assert.LessOrEqual(t, held.Validity(), time.Duration(0))
+		require.NoError(t, next.Release(t.Context()))
 	})
 }
 
-func TestKeyPrefix(t *testing.T) {
-	inBubble(t, 3, &redlock.Options{KeyPrefix: "locks:"}, func(b *bed) {
-		lock := b.lock()
-		assert.Equal(b, key, lock.Key())
-		assert.Equal(b, key, b.rl.Mutex(key).Key())
-		assert.Contains(b, b.cluster.Holders("locks:" + key)[0], lock.Token())
-		s, err := b.rl.Mutex(key).Inspect(b.Context())
-		require.NoError(b, err)
-		assert.Equal(b, lock.Token(), s.Token)
-		require.NoError(b, lock.Extend(b.Context(), ttl))
-		require.NoError(b, lock.Release(b.Context()))
-		synctest.Wait()
-		assert.Empty(b, b.cluster.Holders("locks:" + key)[0])
-	})
-}
+func TestAMajorityDecides(t *testing.T) {
+	bubble.Run(t, 5, func(t *testing.T, c *redlocktest.Cluster) {
+		m := newClient(t, c).Mutex("k")
+		c.Node(3).Stop()
+		c.Node(4).Hang()
+		start := time.Now()
+		held, err := m.TryAcquire(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, start, time.Now(), "no call waits for a minority")
+		require.NoError(t, held.Release(t.Context()))
 
-// Scenario 68.
-func TestKeysPassThroughByteForByte(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
-		for _, k := range []string{" ", "{a}b", "a\x00b", "\xff\xfe", "line\r\nbreak", strings.Repeat("k", 8192), "日本"} {
-			lock, err := b.rl.Mutex(k).TryAcquire(b.Context())
-			require.NoError(b, err)
-			synctest.Wait()
-			assert.Contains(b, b.cluster.Holders(k)[0], lock.Token())
-			_, err = b.rl.Mutex(k).TryAcquire(b.Context())
-			require.ErrorIs(b, err, redlock.ErrHeld)
-			assert.NotContains(b, err.Error(), "\n")
-			assert.Less(b, len(err.Error()), 2000, "8 KB have no place in a log line")
-			require.NoError(b, lock.Extend(b.Context(), ttl))
-			require.NoError(b, lock.Release(b.Context()))
-		}
-	})
-}
-
-func TestNodesAreNamed(t *testing.T) {
-	client := func(addr string, db int) redis.UniversalClient {
-		c := redis.NewClient(&redis.Options{Addr: addr, DB: db})
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"c:1", "c:2"}})
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"x": "r:2", "y": "r:1"}})
-	defer cluster.Close()
-	defer ring.Close()
-	rl, err := redlock.New([]redis.UniversalClient{
-		client("a:1", 0), client("a:1", 3), client("b:1", 0), client("b:1", 0), cluster, ring,
-		struct{ redis.UniversalClient }{client("z:1", 0)},
-	}, nil)
-	require.NoError(t, err)
-	defer rl.Close()
-	names := rl.Nodes()
-	assert.Equal(t, []string{
-		"a:1/0", "a:1/3", "b:1/0#2", "b:1/0#3", "cluster(c:1,c:2)", "ring(r:1,r:2)",
-		"struct { redis.UniversalClient }",
-	}, names)
-	assert.Equal(t, 4, rl.Quorum())
-	names[0] = "changed"
-	assert.Equal(t, "a:1/0", rl.Nodes()[0], "a copy")
-}
-
-// The tests of Open use TCP, so time is real; nothing in them waits for its passing.
-
-func TestOpenConnectsToAMajority(t *testing.T) {
-	cluster := redlocktest.NewCluster(t, 3)
-	addrs := cluster.Addrs()
-	cluster.Node(2).Stop()
-	rl, err := redlock.Open(t.Context(), []string{addrs[0], "redis://" + addrs[1] + "/5", addrs[2]}, nil)
-	require.NoError(t, err)
-	defer rl.Close()
-	assert.Equal(t, []string{addrs[0] + "/0", addrs[1] + "/5", addrs[2] + "/0"}, rl.Nodes())
-	assert.Zero(t, cluster.Commands("SET"), "nothing is locked")
-	for _, n := range cluster.Nodes() {
-		assert.Empty(t, keysOf(n))
-	}
-
-	lock, err := rl.Mutex(key).TryAcquire(t.Context())
-	require.NoError(t, err)
-	assert.NoError(t, lock.Release(t.Context()))
-	require.NoError(t, rl.Close())
-	require.NoError(t, rl.Close(), "a second time is the first")
-}
-
-func TestOpenFailsWithoutAMajority(t *testing.T) {
-	cluster := redlocktest.NewCluster(t, 3)
-	addrs := cluster.Addrs()
-	open := func() *redlock.QuorumError {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := redlock.Open(ctx, addrs, nil)
+		c.Node(2).SetError("LOADING Redis is loading the dataset in memory")
+		_, err = m.TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		var q *redlock.QuorumError
 		require.ErrorAs(t, err, &q)
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-		return q
-	}
-	cluster.Node(0).Stop()
-	cluster.Node(1).SetError("NOAUTH Authentication required.")
-	q := open()
-	assert.Equal(t, "not sent failed granted", votes(q.Outcomes))
-	for _, a := range addrs {
-		assert.Contains(t, q.Error(), a)
-	}
-	assert.Contains(t, q.Error(), "NOAUTH")
-
-	cluster.Node(1).SetError("")
-	cluster.Node(1).Redis().RequireAuth("secret")
-	q = open()
-	assert.Equal(t, "not sent failed granted", votes(q.Outcomes), "a refused greeting")
-}
-
-// A wrong password on so many nodes that the others are no majority is no outage to wait out.
-func TestOpenGivesUpAtOnceOnWhatWaitingCannotFix(t *testing.T) {
-	cluster := redlocktest.NewCluster(t, 3)
-	addrs := cluster.Addrs()
-	cluster.Node(0).SetError("NOAUTH Authentication required.")
-	cluster.Node(1).SetError("NOAUTH Authentication required.")
-	_, err := redlock.Open(t.Context(), addrs, nil)
-	require.ErrorIs(t, err, redlock.ErrNoQuorum)
-	assert.Equal(t, 1, cluster.Node(0).Commands("PING"), "asked once")
-	assert.Equal(t, 1, cluster.Node(2).Commands("PING"), "asked once")
-}
-
-func TestOpenWaitsASecondForANodeThatHangs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a second")
-	}
-	cluster := redlocktest.NewCluster(t, 3)
-	addrs := cluster.Addrs()
-	cluster.Node(1).Hang()
-	start := time.Now()
-	rl, err := redlock.Open(t.Context(), addrs, nil)
-	require.NoError(t, err)
-	defer rl.Close()
-	assert.GreaterOrEqual(t, time.Since(start), 900*time.Millisecond)
-	assert.Less(t, time.Since(start), 10*time.Second)
-}
-
-func TestOpenLooksAtItsContext(t *testing.T) {
-	cluster := redlocktest.NewCluster(t, 1)
-	addrs := cluster.Addrs()
-	_, err := redlock.Open(canceled(), addrs, nil)
-	assert.ErrorIs(t, err, context.Canceled)
-	assert.Zero(t, cluster.Commands(), "no I/O")
-
-	cluster.Node(0).Hang()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err = redlock.Open(ctx, addrs, nil)
-	assert.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.ErrorIs(t, err, redlock.ErrNoQuorum)
-}
-
-// Scenario 51.
-func TestOpenRefusesTheSameServerTwice(t *testing.T) {
-	cluster := redlocktest.NewCluster(t, 2)
-	addrs := cluster.Addrs()
-	_, port, _ := strings.Cut(addrs[0], ":")
-	for name, same := range map[string][]string{
-		"by address":                {addrs[0], addrs[1], addrs[0]},
-		"by address in a URL":       {addrs[0], addrs[1], "redis://" + addrs[0]},
-		"by run id":                 {addrs[0], addrs[1], "127.0.0.2:" + port},
-		"by run id, other database": {addrs[0], addrs[1], "redis://" + addrs[0] + "/1"},
-	} {
-		if strings.Contains(name, "127.0.0.2") {
-			continue
-		}
-		if name == "by run id" {
-			same[2] = "localhost:" + port
-		}
-		_, err := redlock.Open(t.Context(), same, nil)
-		require.ErrorIs(t, err, redlock.ErrDuplicateNode, name)
-	}
-	cluster.Node(0).Deny("INFO")
-	cluster.Node(1).Deny("INFO")
-	rl, err := redlock.Open(t.Context(), addrs, nil)
-	require.NoError(t, err, "who does not tell is not a duplicate")
-	assert.NoError(t, rl.Close())
-}
-
-func TestOpenReportsAllMalformedAddresses(t *testing.T) {
-	_, err := redlock.Open(t.Context(), nil, nil)
-	require.ErrorIs(t, err, redlock.ErrInvalid)
-	assert.ErrorContains(t, err, "at least one")
-	_, err = redlock.Open(t.Context(), make([]string, 1<<15), nil)
-	require.ErrorIs(t, err, redlock.ErrInvalid)
-	assert.ErrorContains(t, err, "32768 addresses: must be at most 32767")
-
-	bad := []string{"", "host", "host:", ":6379", "host:0", "host:65536", "host:http", "host:-1", "::1:6379",
-		"http://host:6379", "redis://host:6379/x", "redis://host:6379?nonsense=1", "redis://host:%zz", "://"}
-	_, err = redlock.Open(t.Context(), append(bad, "fine:6379", "FINE:6379"), &redlock.Options{TTL: 1})
-	require.ErrorIs(t, err, redlock.ErrInvalid)
-	require.ErrorIs(t, err, redlock.ErrDuplicateNode)
-	for i := range bad {
-		assert.ErrorContains(t, err, fmt.Sprintf("addrs[%d], ", i))
-	}
-	assert.ErrorContains(t, err, "addrs[14] and addrs[15] are both")
-	assert.ErrorContains(t, err, "TTL is 1ns", "options are checked along with them")
-}
-
-func TestNoPasswordGetsIntoAnError(t *testing.T) {
-	for _, addr := range []string{
-		"user:secret@host:6379", ":secret@host:6379", "secret@host:6379", "user:secret@host",
-		"redis://user:secret@host:6379/x", "redis://:secret@host:6379/x", "redis://user:secret@ho st:6379",
-		"redis://user:secret%zz@host:6379", "redis://user:secret@host:port", "redis://secret@host:6379/x",
-		"redis://host:6379/?password=secret", "redsi://user:secret@host:6379",
-		"user:secret@redis://host:6379",
-	} {
-		_, err := redlock.Open(t.Context(), []string{addr}, nil)
-		require.ErrorIs(t, err, redlock.ErrInvalid, addr)
-		assert.NotContains(t, err.Error(), "secret")
-	}
-	dup := "redis://user:secret@host:6379/1"
-	_, err := redlock.Open(t.Context(), []string{dup, dup}, nil)
-	require.ErrorIs(t, err, redlock.ErrDuplicateNode)
-	assert.NotContains(t, err.Error(), "secret")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	_, err = redlock.Open(ctx, []string{"redis://user:secret@127.0.0.1:1/1"}, nil)
-	require.ErrorIs(t, err, redlock.ErrNoQuorum)
-	assert.NotContains(t, err.Error(), "secret")
-}
-
-func TestNewChecksItsClients(t *testing.T) {
-	cluster := redlocktest.NewCluster(t, 2)
-	c := cluster.Clients()
-	for _, clients := range [][]redis.UniversalClient{
-		nil,
-		{c[0], nil},
-		{c[0], (*redis.Client)(nil)},
-		{(*redis.ClusterClient)(nil)},
-		{new(redis.Client)}, // its options cannot be copied
-		{new(redis.ClusterClient)},
-		{new(redis.Ring)},
-	} {
-		_, err := redlock.New(clients, nil)
-		assert.ErrorIs(t, err, redlock.ErrInvalid)
-	}
-	_, err := redlock.New([]redis.UniversalClient{c[0], c[1], nil, c[0]}, nil)
-	assert.ErrorIs(t, err, redlock.ErrDuplicateNode)
-	assert.ErrorContains(t, err, "clients[0] and clients[3] are the same")
-	assert.ErrorContains(t, err, "clients[2] is nil")
-	assert.Zero(t, cluster.Commands(), "New does no I/O")
-
-	odd := struct {
-		redis.UniversalClient
-		extra any
-	}{c[0], []int{1}} // cannot be compared, which shows only when it is tried
-	rl, err := redlock.New([]redis.UniversalClient{odd, odd}, nil)
-	require.NoError(t, err)
-	assert.NoError(t, rl.Close())
-}
-
-func TestNewKeepsNothingOfTheCallers(t *testing.T) {
-	bubble.Run(t, 3, func(t *testing.T, cluster *redlocktest.Cluster) {
-		clients := cluster.Clients()
-		opts := &redlock.Options{Owner: "first"}
-		rl, err := redlock.New(clients, opts)
-		require.NoError(t, err)
-		assert.Equal(t, redlock.Options{Owner: "first"}, *opts, "not filled in")
-		opts.Owner, clients[0] = "second", nil
-		_, err = rl.Mutex(key).TryAcquire(t.Context())
-		require.NoError(t, err)
-		synctest.Wait()
-		assert.Contains(t, cluster.Holders(key)[0], "@first")
-		require.NoError(t, rl.Close())
-		assert.NoError(t, clients[1].Ping(t.Context()).Err(), "the caller's clients stay open")
+		assert.Equal(t, 3, q.Need)
+		assert.Equal(t, redlock.VoteFailed, q.Outcomes[2].Vote)
 	})
 }
 
-func TestZeroRedlockMakesMutexesThatRefuse(t *testing.T) {
-	for _, rl := range []*redlock.Redlock{nil, {}} {
-		_, err := rl.Mutex(key).Acquire(t.Context())
-		assert.ErrorIs(t, err, redlock.ErrInvalid)
-	}
-}
-
-// A Redlock that Open failed to make is nil, and one in a struct that nobody filled is zero.
-// Neither must panic.
-func TestARedlockThatNobodyMade(t *testing.T) {
-	for name, rl := range map[string]*redlock.Redlock{"nil": nil, "zero": new(redlock.Redlock)} {
-		t.Run(name, func(t *testing.T) {
-			r, err := rl.Check(t.Context())
-			require.ErrorIs(t, err, redlock.ErrInvalid)
-			require.EqualError(t, err, "redlock: check: invalid Redlock: it was not made by Open or New")
-			assert.Empty(t, r)
-
-			assert.Empty(t, rl.Nodes())
-			assert.Zero(t, rl.Quorum())
-			_, err = rl.Mutex(key).TryAcquire(t.Context())
-			require.ErrorIs(t, err, redlock.ErrInvalid)
-			require.NoError(t, rl.Close())
-		})
-	}
-}
-
-// Scenario 71.
-func TestCloseEndsWaiters(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
-		b.each([]int{0, 1}, taken)
-		var waiting []<-chan result
-		for range 5 {
-			waiting = append(waiting, later(func() (*redlock.Lock, error) { return b.rl.Mutex(key).Acquire(b.Context()) }))
-		}
-		b.pass(time.Second)
-		b.takes(0, func() { require.NoError(b, b.rl.Close()) })
-		for _, w := range waiting {
-			err := (<-w).err
-			assert.ErrorIs(b, err, redlock.ErrClosed)
-			assert.ErrorIs(b, err, redlock.ErrHeld, "and what the nodes said last")
-			b.quorumError(err)
-		}
-		b.on(2)
+func TestBadInputIsRefusedBeforeAnyRequest(t *testing.T) {
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		_, err := redlock.New([]redis.UniversalClient{}, nil)
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		rl := newClient(t, c)
+		c.ResetCommands()
+		_, err = rl.Mutex("").TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		_, err = rl.Mutex("k", redlock.WithTTL(-time.Second)).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		assert.ErrorContains(t, err, "-1s")
+		assert.Zero(t, c.Commands())
 	})
-}
-
-func TestCloseTakesBackWhatIsUnderWay(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
-		b.cycle()
-		require.NoError(b, redlock.LoadScripts(b.rl))
-		for _, n := range b.cluster.Nodes() {
-			n.Delay(20 * time.Millisecond)
-		}
-		under := later(func() (*redlock.Lock, error) { return b.rl.Mutex(key).TryAcquire(b.Context()) })
-		b.pass(30 * time.Millisecond) // set, and nobody knows
-		b.on(3)
-		b.takes(50*time.Millisecond, func() { require.NoError(b, b.rl.Close()) })
-		require.ErrorIs(b, (<-under).err, redlock.ErrClosed)
-		b.on(0)
-	})
-}
-
-func TestCloseFlushesReleases(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
-		b.cycle()
-		lock := b.lock()
-		b.cluster.Node(0).Delay(50 * time.Millisecond)
-		require.NoError(b, lock.Release(b.Context()))
-		b.takes(100*time.Millisecond, func() { require.NoError(b, b.rl.Close()) })
-		b.on(0)
-	})
-}
-
-func TestCloseIsBoundedWhenNodesHang(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
-		lock := b.lock()
-		extended := b.lockOf("extended")
-		b.each([]int{0, 1, 2}, hang)
-		released := later(func() (*redlock.Lock, error) { return nil, lock.Release(b.Context()) })
-		under := later(func() (*redlock.Lock, error) { return b.rl.Mutex("other").TryAcquire(b.Context()) })
-		extending := later(func() (*redlock.Lock, error) { return nil, extended.Extend(b.Context(), ttl) })
-		looking := later(func() (*redlock.Lock, error) { _, err := b.rl.Mutex(key).Inspect(b.Context()); return nil, err })
-		b.takes(nodeTimeout, func() { require.NoError(b, b.rl.Close()) })
-		for _, done := range []<-chan result{released, under, extending, looking} {
-			require.ErrorIs(b, (<-done).err, redlock.ErrClosed)
-		}
-		b.pass(40 * time.Second) // the longest that a connection is kept waiting
-		buf := make([]byte, 1<<20)
-		assert.NotContains(b, string(buf[:runtime.Stack(buf, true)]), "/internal/lane.(", "no goroutine of ours is left")
-	})
-}
-
-func (b *bed) lockOf(key string) *redlock.Lock {
-	b.Helper()
-	lock, err := b.rl.Mutex(key).TryAcquire(b.Context())
-	require.NoError(b, err)
-	return lock
-}
-
-// Held locks stay until their TTL, and are not renewed.
-func TestCloseLeavesHeldLocksAlone(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
-		lock := b.lock(redlock.WithRenewal())
-		ctx := lock.Context()
-		b.pass(5 * time.Second)
-		require.NoError(b, b.rl.Close())
-		left := lock.Validity()
-		b.on(3)
-		assert.Greater(b, left, ttl/2)
-		b.takes(left, func() { <-ctx.Done() })
-		assert.ErrorIs(b, context.Cause(ctx), redlock.ErrExpired)
-		b.pass(ttl)
-		b.on(0)
-	})
-}
-
-func TestCallsAfterClose(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
-		lock := b.lock()
-		require.NoError(b, b.rl.Close())
-		b.cluster.ResetCommands()
-		for name, call := range every {
-			err := call(b.rl.Mutex(key), b.Context())
-			require.ErrorIs(b, err, redlock.ErrClosed, name)
-			assert.ErrorContains(b, err, key)
-		}
-		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrClosed)
-		assert.Greater(b, lock.Validity(), time.Duration(0), "not lost by that")
-		b.takes(0, func() { require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrClosed) })
-		require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrClosed)
-		assert.ErrorIs(b, context.Cause(lock.Context()), redlock.ErrReleased)
-		b.pass(time.Second)
-		assert.Zero(b, b.cluster.Commands())
-		require.NoError(b, b.rl.Close())
-	})
-}
-
-// Everything at once, while Close comes in between: an error or a lock, and nothing of
-// what was not granted is left.
-func TestCloseInTheMiddleOfEverything(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
-		for i, n := range b.cluster.Nodes() {
-			n.Delay(time.Duration(i+1) * time.Millisecond)
-		}
-		var all sync.WaitGroup
-		stop := make(chan struct{})
-		for i := range 20 {
-			all.Go(func() {
-				k := string(rune('a' + i%5))
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					lock, err := b.rl.Mutex(k, redlock.WithRenewal()).TryAcquire(b.Context())
-					if err == nil {
-						lock.Context()
-						_ = lock.Extend(b.Context(), ttl)
-						_ = lock.Release(b.Context())
-					}
-					time.Sleep(time.Duration(i+1) * 100 * time.Microsecond)
-				}
-			})
-		}
-		b.pass(200 * time.Millisecond)
-		require.NoError(b, b.rl.Close())
-		close(stop)
-		all.Wait()
-		b.pass(ttl)
-		for _, n := range b.cluster.Nodes() {
-			assert.Empty(b, keysOf(n))
-		}
-	})
-}
-
-func TestCloseOfAHungClusterThatWakesLater(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
-		b.cycle()
-		b.each([]int{0, 1, 2}, hang)
-		b.try()
-		require.NoError(b, b.rl.Close())
-		b.each([]int{0, 1, 2}, resume)
-		b.pass(ttl + time.Second)
-		b.on(0)
-		b.each([]int{0}, func(n *redlocktest.Node) { assert.Equal(b, 2, n.Commands("SET")) })
-	})
-}
-
-// wrapped is a client of a type of the user's own, which gets the commands itself.
-type wrapped struct{ redis.UniversalClient }
-
-func (b *bed) wrapped() (clients []redis.UniversalClient) {
-	for _, c := range b.cluster.Clients() {
-		clients = append(clients, wrapped{c})
-	}
-	return clients
-}
-
-// Scenario 90: a client is closed for good, so an Acquire that waited for such clients would
-// wait for ever.
-func TestClosedClientsEndAcquires(t *testing.T) {
-	for name, c := range map[string]struct {
-		held bool // by another process, so that the Acquire waits in the queue
-		late bool // the clients are closed while it waits
-	}{
-		"before": {}, "before, and held": {held: true}, "while it waits": {held: true, late: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, 5, nil, func(b *bed) {
-				if c.held {
-					_, err := b.rl.Mutex(key, redlock.WithRenewal()).TryAcquire(b.Context())
-					require.NoError(b, err)
-				}
-				clients := b.wrapped()
-				rl, err := redlock.New(clients, nil)
-				require.NoError(b, err)
-				b.Cleanup(func() { _ = rl.Close() })
-				closeMost := func() {
-					for _, c := range clients[:3] {
-						require.NoError(b, c.Close())
-					}
-				}
-				if !c.late {
-					closeMost()
-				}
-				done := later(func() (*redlock.Lock, error) { return rl.Mutex(key).Acquire(b.Context()) })
-				if c.late {
-					b.pending(done)
-					closeMost()
-				}
-				select {
-				case r := <-done:
-					q := b.quorumError(r.err)
-					assert.ErrorIs(b, q, redlock.ErrNoQuorum)
-					assert.NotErrorIs(b, q, redlock.ErrClosed, "the Redlock is not")
-					for _, o := range q.Outcomes[:3] {
-						assert.Equal(b, redlock.VoteNotSent, o.Vote)
-						assert.ErrorIs(b, o.Err, redis.ErrClosed)
-						assert.ErrorContains(b, o.Err, "its owner closed it")
-					}
-				case <-time.After(time.Minute):
-					b.Fatal("waits for ever")
-				}
-			})
-		})
-	}
-}
-
-// crowd is twenty that wait for a lock that is held, in a process with clients of its own.
-func (b *bed) crowd() (clients []redis.UniversalClient, rl *redlock.Redlock, waiters []<-chan result) {
-	b.Helper()
-	_, err := b.rl.Mutex(key, redlock.WithRenewal()).TryAcquire(b.Context())
-	require.NoError(b, err)
-	clients = b.wrapped()
-	rl, err = redlock.New(clients, nil)
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = rl.Close() })
-	for range 20 {
-		waiters = append(waiters, later(func() (*redlock.Lock, error) { return rl.Mutex(key).Acquire(b.Context()) }))
-	}
-	return clients, rl, waiters
-}
-
-// They all end as soon as one of them has found out, also where the node that keeps their
-// queue is there.
-func TestClosedClientsEndAllWaitersAtOnce(t *testing.T) {
-	for _, all := range []bool{true, false} {
-		t.Run(fmt.Sprint(all), func(t *testing.T) {
-			inBubble(t, 3, nil, func(b *bed) {
-				clients, _, waiters := b.crowd()
-				for i, c := range clients {
-					if all || !b.cluster.Node(i).Redis().Exists("{"+key+"}:line") {
-						require.NoError(b, c.Close())
-					}
-				}
-				var ends []time.Time
-				for _, w := range waiters {
-					r := <-w
-					require.ErrorIs(b, r.err, redlock.ErrNoQuorum)
-					ends = append(ends, r.at)
-				}
-				slices.SortFunc(ends, time.Time.Compare)
-				assert.Less(b, ends[len(ends)-1].Sub(ends[0]), 100*time.Millisecond)
-			})
-		})
-	}
-}
-
-// Nobody need wait in the queue to find that out: an attempt that fails for it tells all waiters.
-func TestClosedClientsEndAllWaitersWithAnAttempt(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
-		clients, rl, waiters := b.crowd()
-		for _, c := range clients {
-			require.NoError(b, c.Close())
-		}
-		_, err := rl.Mutex(key).TryAcquire(b.Context())
-		require.ErrorIs(b, err, redlock.ErrNoQuorum)
-		found := time.Now()
-		for _, w := range waiters {
-			r := <-w
-			require.ErrorIs(b, r.err, redlock.ErrNoQuorum)
-			require.Less(b, r.at.Sub(found), time.Millisecond, "the pause of an attempt that waits out a tie is over then")
-		}
-	})
-}
-
-// A minority of them is like nodes that are down.
-func TestAMinorityOfClosedClientsChangesNothing(t *testing.T) {
-	inBubble(t, 5, nil, func(b *bed) {
-		clients := b.wrapped()
-		rl, err := redlock.New(clients, nil)
-		require.NoError(b, err)
-		b.Cleanup(func() { _ = rl.Close() })
-		lock, err := rl.Mutex(key, redlock.WithTTL(time.Hour)).Acquire(b.Context())
-		require.NoError(b, err)
-		for _, c := range clients[:2] {
-			require.NoError(b, c.Close())
-		}
-		b.takes(0, func() { require.NoError(b, lock.Extend(b.Context(), time.Hour)) })
-		b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
-		lock, err = rl.Mutex(key).Acquire(b.Context())
-		require.NoError(b, err)
-		require.NoError(b, lock.Release(b.Context()))
-		time.Sleep(time.Minute) // the lane learns at its next try that the client is closed
-		_, kept := redlock.LaneLoad(rl, 0)
-		assert.Zero(b, kept, "no release waits for a client that is closed for good")
-	})
-}
-
-// Open speaks TLS with an authority and a certificate of the user's, and says what is wrong
-// where one end speaks it and the other does not.
-func TestOpenSpeaksTLS(t *testing.T) {
-	realredis.Need(t)
-	s := realredis.Start(t, realredis.TLS())
-	require.NoError(t, s.Client(t).ConfigSet(t.Context(), "tls-auth-clients", "yes").Err())
-	plain := realredis.Start(t)
-	with := s.TLSConfig()
-	for _, addr := range []string{s.Addr(), "rediss://" + s.Addr() + "/0"} {
-		rl, err := redlock.Open(t.Context(), []string{addr}, &redlock.Options{TLS: with})
-		require.NoError(t, err, addr)
-		lock, err := rl.Mutex("k").Acquire(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, lock.Release(t.Context()))
-		require.NoError(t, rl.Close())
-	}
-	assert.Empty(t, with.ServerName, "it is the user's")
-	for name, c := range map[string]struct {
-		addr string
-		tls  *tls.Config
-		says string
-	}{
-		"unknown authority": {"rediss://" + s.Addr(), nil, `name the authority in Options.TLS or SSL_CERT_FILE`},
-		"no certificate of the client": {"rediss://" + s.Addr() + "?skip_verify=true", nil,
-			// The server's alert may get lost behind what it has not read yet.
-			`certificate required; give it a certificate in Options.TLS|if it wants a certificate of its clients, give it one in Options.TLS`},
-		"server without TLS":        {"rediss://" + plain.Addr(), nil, `if it does not speak TLS, the URL begins with redis://`},
-		"server with TLS":           {s.Addr(), nil, `if it speaks TLS only, the URL begins with rediss://`},
-		"server with TLS, by a URL": {"redis://" + s.Addr(), with, `if it speaks TLS only, the URL begins with rediss://`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var err error
-			// A busy machine may not get as far as the error within the second that Open has.
-			require.Eventually(t, func() bool {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				_, err = redlock.Open(ctx, []string{c.addr}, &redlock.Options{TLS: c.tls})
-				return errors.Is(err, redlock.ErrNoQuorum) && regexp.MustCompile(c.says).MatchString(err.Error())
-			}, 30*time.Second, time.Millisecond, "%s: %v", c.addr, &err)
-		})
-	}
 }

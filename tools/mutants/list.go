@@ -191,6 +191,7 @@ var list = []mutant{
 		new:  `!all[to].waitedLonger(&all[w.node]) && !(false && again) {`,
 		why:  "a process that is cut off from the queue, and has a waiter at any time, starves all others",
 		args: "-test.run=^TestQueuesThatMeetAreFairInAllModes$",
+		in:   "internal/promises",
 	},
 	{
 		name: "lines-stay-apart",
@@ -221,6 +222,7 @@ var list = []mutant{
 		new:  `if g.wait(now.Mono) >= w.end.Sub(now.Time)/2 {`,
 		why:  "after a long hold callers with little time do not get a free lock",
 		args: "-test.run=^TestNoFreeTimeIsMissedBetweenLongHolds$",
+		in:   "internal/promises",
 	},
 	{
 		name: "gate-answers-without-asking",
@@ -229,6 +231,7 @@ var list = []mutant{
 		new:  ``,
 		why:  "the error of a caller that was kept out does not say what a node told",
 		args: "-test.run=^TestErrorOfOneThatWasKeptOutIsAnAnswer$",
+		in:   "internal/promises",
 	},
 	{
 		name: "door-opens-between-two-looks",
@@ -237,6 +240,7 @@ var list = []mutant{
 		new:  `half+half`,
 		why:  "a writer of a process that waits for thousands of keys never has its turn among readers",
 		args: "-test.run=^TestDoorStaysShutForAProcessThatWaitsForThousandsOfKeys$",
+		in:   "internal/promises",
 	},
 	{
 		name: "line-timer-never-set",
@@ -309,6 +313,7 @@ var list = []mutant{
 		new:  "v == verdictHeld:",
 		why:  "a renewal that a downgrade overtakes ends a lock that is held",
 		args: "-test.run=^TestExtendOvertakenByADowngrade$",
+		in:   "internal/promises",
 	},
 	{
 		name: "expired-names-an-old-failure",
@@ -331,6 +336,7 @@ var list = []mutant{
 		new:  "ctx: ctx, start: now, nth: nth,",
 		why:  "the locks of a set are renewed",
 		args: "-test.run=^TestLocksAreRenewedTogetherAndEndTogether$",
+		in:   "internal/promises",
 	},
 	{
 		name: "renewal-goes-on-after-release",
@@ -360,6 +366,7 @@ var list = []mutant{
 		new:  "\t\t\tif false {\n\t\t\t\tl.leaveQueue(now)",
 		why:  "the next in the queue waits for a holder that has handed the lock over",
 		args: "-test.run=^TestHandOverLeavesNobodyInTheQueueOfANodeThatOnlyReserved$",
+		in:   "internal/promises",
 	},
 	{
 		name: "lane-dropped-repair-forgets-the-one-before",
@@ -429,6 +436,7 @@ var list = []mutant{
 		new:  ``,
 		why:  "who holds the lock without the node of the queue takes it again and again, and the first who waits has that node only",
 		args: "-test.run=^TestHolderWithoutTheNodeOfTheQueueLeavesOthersTheirTurn$",
+		in:   "internal/promises",
 	},
 	{
 		name: "waiter-asks-home-again-and-again",
@@ -437,6 +445,7 @@ var list = []mutant{
 		new:  `at >= 0 && at != w.node {`,
 		why:  "where the first node refuses, waiters whose turns come to nothing ask it and each other in turn, without a pause",
 		args: "-test.run=^TestWaitersWhoseTurnsAreInVainTakeTheirTime$",
+		in:   "internal/promises",
 	},
 	{
 		name: "guard-off",
@@ -702,6 +711,7 @@ var list = []mutant{
 		new:  `_ = ask`,
 		why:  "where nobody may PUBLISH, a waiter that has had no turn yet looks twice in a reservation",
 		args: "-test.run=^TestLineWithoutPublish$",
+		in:   "internal/promises",
 	},
 	{
 		name: "join-forgets-the-one-before",
@@ -1012,6 +1022,7 @@ var list = []mutant{
 		new:  "c.kind == protocol.Failed && c.vote == VoteGranted {",
 		why:  "a node that is barred keeps another number from others than the permit has",
 		args: "-test.run=^TestNodeThatDoesNotVoteHasThePermitUnderItsNumber$",
+		in:   "internal/promises",
 	},
 	{
 		name: "do-tells-before-it-releases",
@@ -1027,6 +1038,7 @@ var list = []mutant{
 		new:  "if giveBack = nil; giveBack != nil {\n\t\tdefer",
 		why:  "a set that waits leaves a lost lock on nodes that are no majority until the wait is over",
 		args: "-test.run=^TestPartThatIsLostWhileWaitingForAnotherIsAcquiredAgain$",
+		in:   "internal/promises",
 	},
 	{
 		name: "permit-any-number",
@@ -1719,6 +1731,7 @@ var list = []mutant{
 		new:  "ticket = l.Token() + ticket[tokenLen:]\n\tuntil, lost, err := l.leave(start)",
 		why:  "what the former holder sent, and comes late or twice, keeps or makes what is handed over",
 		args: "-test.run=^TestLockIsHandedOverToAnotherProcess$",
+		in:   "internal/promises",
 	},
 	{
 		name: "lead-judges-by-the-error",
@@ -1727,6 +1740,7 @@ var list = []mutant{
 		new:  `if ctx.Err() != nil || !ended && !errors.Is(withLost(lost, err), ErrLost) {`,
 		why:  "a function that returns the loss of another lock is called again without end",
 		args: "-test.run=^TestLead",
+		in:   "internal/promises",
 	},
 	{
 		name: "lead-does-not-pause",
@@ -1735,6 +1749,7 @@ var list = []mutant{
 		new:  `_ = m.opts.RetryMin`,
 		why:  "a lock that is lost at once again and again costs the nodes all that they can do",
 		args: "-test.run=^TestLead",
+		in:   "internal/promises",
 	},
 	{
 		name: "names-of-the-mark-are-keys",
@@ -1743,6 +1758,7 @@ var list = []mutant{
 		new:  `if name == protocol.MarkKey {`,
 		why:  "a lock is held for ever that has the name of another prefix's mark, and its forced release bars all nodes",
 		args: "-test.run=^TestNamesOfOursAreNoLocks$",
+		in:   "internal/promises",
 	},
 	{
 		name: "names-beside-tagged-keys-are-keys",
@@ -1751,6 +1767,7 @@ var list = []mutant{
 		new:  `key, ok := "", false`,
 		why:  "a lock that has the name of another lock's list is deleted by those who share that",
 		args: "-test.run=^TestNamesOfOursAreNoLocks$",
+		in:   "internal/promises",
 	},
 	{
 		name: "lease-beyond-guard",
@@ -1767,6 +1784,7 @@ var list = []mutant{
 		new:  `most := l.opts.longestLease(l.opts.TTL)`,
 		why:  "a lock of WithTTL may be extended by more than its clients bar a node for",
 		args: "-test.run=^TestLimitOfALeaseIsThatOfItsMutex$",
+		in:   "internal/promises",
 	},
 	{
 		name: "handover-beyond-guard",
@@ -1775,6 +1793,7 @@ var list = []mutant{
 		new:  `brokenTTL("ttl", ttl, l.opts)`,
 		why:  "as lease-beyond-guard, for the lease of a lock that is handed over",
 		args: "-test.run=^TestNoLeaseOutlivesTheGuard$",
+		in:   "internal/promises",
 	},
 	{
 		name: "longer-lease-of-one-node",
@@ -1783,6 +1802,7 @@ var list = []mutant{
 		new:  `r.sawLease(lefts[len(lefts)-1])`,
 		why:  "a node whose clock was set back keeps keys for longer, which says nothing of TTLs",
 		args: "-test.run=^TestLeaseThatIsCoveredIsNotTold$",
+		in:   "internal/promises",
 	},
 	{
 		name: "evictions-of-the-past",
@@ -1791,6 +1811,7 @@ var list = []mutant{
 		new:  "e.grewAt, e.toldAt = now, now\n\t\treturn count, count > 0",
 		why:  "each process that starts tells of evictions of long ago, and the alert never ends",
 		args: "-test.run=^TestEvictionsOfThePastAreNotTold$",
+		in:   "internal/promises",
 	},
 	{
 		name: "evictions-told-once",
@@ -1799,6 +1820,7 @@ var list = []mutant{
 		new:  `before.grewAt == LongAgo`,
 		why:  "after the first spell nothing is told, and the alert ends while keys are evicted",
 		args: "-test.run=^TestEvictionIsTold$",
+		in:   "internal/promises",
 	},
 	{
 		name: "handover-leaves-the-former-value",
@@ -1821,6 +1843,7 @@ var list = []mutant{
 		new:  "\t\tif lost {\n\t\t\tl.lane(i).TakeBack(c, now.Mono)\n\t\t}\n",
 		why:  "a node that was slow keeps a ticket that was adopted elsewhere meanwhile",
 		args: "-test.run=^TestTicketThatComesTooLate$",
+		in:   "internal/promises",
 	},
 	{
 		name: "release-forgotten-while-its-set-may-land",
@@ -1958,6 +1981,7 @@ var list = []mutant{
 		new:  `c.Req.Px < 0`,
 		why:  "a node that hung when the lock was released begins the hold when it goes on",
 		args: "-test.run=^TestMinHold",
+		in:   "internal/promises",
 	},
 	{
 		name: "minhold-counts-what-was-never-there",
@@ -1966,6 +1990,7 @@ var list = []mutant{
 		new:  `c.When < ToServe {`,
 		why:  "a node that never had the lock counts among those that keep it, so fewer than a majority do",
 		args: "-test.run=^TestMinHold",
+		in:   "internal/promises",
 	},
 	{
 		name: "keep-makes-longer",
@@ -2146,6 +2171,7 @@ var list = []mutant{
 		new:  `return true`,
 		why:  "a function that wants the lock exclusively runs beside others, under a shared lock or a permit",
 		args: "-test.run=^TestReentry",
+		in:   "internal/promises",
 	},
 	{
 		name: "reentry-outlives-its-lock",
@@ -2154,6 +2180,7 @@ var list = []mutant{
 		new:  "inner, cancel := context.WithCancelCause(ctx)\n\tdefer cancel(nil)",
 		why:  "the inner function goes on after the outer lock was lost, where its context does not come to an end with it",
 		args: "-test.run=^TestReentry",
+		in:   "internal/promises",
 	},
 	{
 		name: "held-though-over",
@@ -2162,6 +2189,7 @@ var list = []mutant{
 		new:  `if is(h.lock) {`,
 		why:  "Held returns a lock that is over, and an acquire with its context is refused for ever",
 		args: "-test.run=^TestHeld$|^TestContextOf",
+		in:   "internal/promises",
 	},
 	{
 		name: "permit-late-vote-not-mended",
@@ -2194,6 +2222,7 @@ var list = []mutant{
 		new:  `if false {`,
 		why:  "those who wait in the queue find out by their timers that no turn will come",
 		args: "-test.run=^TestClosedClientsEndAllWaiters",
+		in:   "internal/promises",
 	},
 	{
 		name: "lost-until-by-both-clocks",
@@ -2347,6 +2376,7 @@ var list = []mutant{
 		new:  `if now.Mono < 0 {`,
 		why:  "a waiter gives up its place, and its turn, to ask a node again that cannot keep the queue",
 		args: "-test.run=^TestWaiterKeepsItsPlaceBesideANodeThatHoldsSomethingElse$",
+		in:   "internal/promises",
 	},
 	{
 		name: "close-leaves-doors-shut",

@@ -1,4 +1,4 @@
-package redlock_test
+package promises_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/bubble"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -244,7 +245,7 @@ func TestNewConnectsAsTheClientWould(t *testing.T) {
 			o.Limiter = closed{}
 		})
 		seen := make(chan string, 1)
-		c.AddHook(commandNames{seen})
+		c.AddHook(commandNames(seen))
 		n.ResetCommands()
 		rl, err := redlock.New([]redis.UniversalClient{c}, nil)
 		require.NoError(b, err)
@@ -391,7 +392,7 @@ func FuzzKeys(f *testing.F) {
 				return
 			}
 			require.NoError(t, err)
-			for _, beside := range redlock.NamesBeside(prefix + k) {
+			for _, beside := range inside.NamesBeside(prefix + k) {
 				if name, ok := strings.CutPrefix(beside, prefix); ok {
 					_, err := rl.Mutex(name).TryAcquire(t.Context())
 					require.ErrorIs(t, err, redlock.ErrInvalid, beside)
@@ -422,7 +423,7 @@ func isOurs(name string) bool {
 		usual, isUsual := strings.CutSuffix(strings.TrimPrefix(name, "{"), "}:"+kind)
 		other, isOther := strings.CutSuffix(name, ":"+kind+":")
 		for key, is := range map[string]bool{usual: isUsual, other: isOther} {
-			if is && key != "" && slices.Contains(redlock.NamesBeside(key), name) {
+			if is && key != "" && slices.Contains(inside.NamesBeside(key), name) {
 				return true
 			}
 		}
@@ -436,7 +437,7 @@ func FuzzQuorumError(f *testing.F) {
 	f.Add("\n\r\x00", "a\nb", "\u2028", "x\r\ny", "a\nb", int64(-1), uint8(0))
 	f.Add(strings.Repeat("é", 100), "", strings.Repeat("x", 1000), "", "", int64(math.MaxInt64), uint8(255))
 	f.Fuzz(func(t *testing.T, key, node, holder, problem, reason string, left int64, vote uint8) {
-		e := redlock.NewQuorumError("acquire", key, 2, time.Duration(left), []redlock.Outcome{
+		e := newQuorumError("acquire", key, 2, time.Duration(left), []redlock.Outcome{
 			{Node: node, Vote: redlock.Vote(vote), Holder: holder, Elapsed: time.Duration(left), Err: errors.New(problem)},
 			{Node: "last", Vote: redlock.VotePending},
 		}, errors.New(reason), redlock.ErrHeld)
@@ -478,4 +479,18 @@ func FuzzAddresses(f *testing.F) {
 			}
 		}
 	})
+}
+
+// commandNames is a hook that notes the names of commands.
+type commandNames chan string
+
+func (commandNames) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (commandNames) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (seen commandNames) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, c := range cmds {
+			seen <- c.Name()
+		}
+		return next(ctx, cmds)
+	}
 }

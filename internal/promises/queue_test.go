@@ -1,4 +1,4 @@
-package redlock_test
+package promises_test
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/bubble"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/longtest"
 	"github.com/quorumlock/redlock/redlocktest"
 )
@@ -58,11 +59,13 @@ func (h hall) release(l *redlock.Lock) {
 }
 
 // arbiter is the node that keeps the line of the key.
-func (h hall) arbiter(m *redlock.Mutex) *redlocktest.Node { return h.cluster.Node(m.NodeOrder()[0]) }
+func (h hall) arbiter(m *redlock.Mutex) *redlocktest.Node {
+	return h.cluster.Node(inside.NodeOrder(m)[0])
+}
 
 // entries are those who wait at a node.
 func (h hall) entries(n *redlocktest.Node, m *redlock.Mutex) (found []string) {
-	members, _ := n.Redis().ZMembers(m.Line())
+	members, _ := n.Redis().ZMembers(inside.QueueKey(m))
 	for _, e := range members {
 		if !strings.HasPrefix(e, "woken ") && !strings.HasPrefix(e, "silent ") {
 			found = append(found, e)
@@ -249,8 +252,8 @@ func TestLineShowsInInspect(t *testing.T) {
 			assert.Equal(t, fmt.Sprintf("clerk@%d", i), w.Owner)
 			assert.InDelta(t, time.Duration(3-i)*time.Second, w.Waited, float64(50*time.Millisecond))
 		}
-		assert.Equal(t, 3, s.Nodes[m.NodeOrder()[0]].Waiting)
-		assert.Zero(t, s.Nodes[m.NodeOrder()[1]].Waiting)
+		assert.Equal(t, 3, s.Nodes[inside.NodeOrder(m)[0]].Waiting)
+		assert.Zero(t, s.Nodes[inside.NodeOrder(m)[1]].Waiting)
 		for _, end := range ends {
 			end()
 		}
@@ -521,17 +524,17 @@ func TestLineConnectionsAndGoroutines(t *testing.T) {
 		}
 		synctest.Wait()
 		assert.LessOrEqual(t, runtime.NumGoroutine(), before+200+10, "a waiter has no goroutine but the caller's")
-		waiters, ears := rl.Waits()
+		waiters, ears := inside.Waits(rl)
 		assert.Equal(t, 201, waiters)
 		assert.Equal(t, 1, ears, "one subscription for all")
 		cancel()
 		h.release(l)
 		time.Sleep(100 * time.Millisecond)
-		waiters, ears = rl.Waits()
+		waiters, ears = inside.Waits(rl)
 		assert.Equal(t, 0, waiters)
 		assert.Equal(t, 1, ears, "kept for a while")
 		time.Sleep(20 * time.Second)
-		_, ears = rl.Waits()
+		_, ears = inside.Waits(rl)
 		assert.Equal(t, 0, ears, "closed when nobody waits")
 	})
 }
@@ -595,7 +598,7 @@ func TestLineOfTheArbiterThatIsLost(t *testing.T) {
 				time.Sleep(8 * time.Second) // whoever followed others has come back
 				goesOn("later")
 				assert.NotEmpty(t, h.entries(h.arbiter(m), m), "the line is where it belongs")
-				assert.Empty(t, h.entries(h.cluster.Node(m.NodeOrder()[1]), m))
+				assert.Empty(t, h.entries(h.cluster.Node(inside.NodeOrder(m)[1]), m))
 				cancel()
 				wg.Wait()
 				time.Sleep(10 * time.Second)
@@ -617,7 +620,7 @@ func TestLineWaiterMovesAndKeepsItsPlace(t *testing.T) {
 		}
 		h.arbiter(holder).Hang()
 		time.Sleep(3 * time.Second)
-		second := h.cluster.Node(holder.NodeOrder()[1])
+		second := h.cluster.Node(inside.NodeOrder(holder)[1])
 		require.Len(t, h.entries(second, holder), 6)
 		h.release(l)
 		for i, v := range vs {
@@ -635,12 +638,12 @@ func TestLineWaiterMovesAndKeepsItsPlace(t *testing.T) {
 }
 
 func TestLineNamesDiffer(t *testing.T) {
-	assert.Equal(t, "{a}:line", redlock.LineName("a"))
-	assert.Equal(t, "{a}:line:", redlock.LineName("{a}"))
-	assert.Equal(t, "x{a}y:line:", redlock.LineName("x{a}y"))
-	assert.Equal(t, "{{a}:line", redlock.LineName("{a"))
+	assert.Equal(t, "{a}:line", inside.QueueKeyOf("a"))
+	assert.Equal(t, "{a}:line:", inside.QueueKeyOf("{a}"))
+	assert.Equal(t, "x{a}y:line:", inside.QueueKeyOf("x{a}y"))
+	assert.Equal(t, "{{a}:line", inside.QueueKeyOf("{a"))
 	for _, none := range []string{"a}", "{}a", "}{a"} {
-		assert.Empty(t, redlock.LineName(none), "no name has the slot of %q", none)
+		assert.Empty(t, inside.QueueKeyOf(none), "no name has the slot of %q", none)
 	}
 	inHall(t, func(h hall) {
 		m := h.process(nil).Mutex("a}b") // polls
@@ -862,7 +865,7 @@ func TestAllWaitersMoveWhenTheLineIsLost(t *testing.T) {
 			time.Sleep(after)
 			h.arbiter(m).Stop()
 			time.Sleep(4 * time.Second)
-			assert.Len(t, h.entries(h.cluster.Node(m.NodeOrder()[1]), m), 50, "lost after %v", after)
+			assert.Len(t, h.entries(h.cluster.Node(inside.NodeOrder(m)[1]), m), 50, "lost after %v", after)
 			_ = l.Release(h.Context()) // one node does not answer
 			start := time.Now()
 			waiters.Wait()
@@ -875,7 +878,7 @@ func TestAllWaitersMoveWhenTheLineIsLost(t *testing.T) {
 func TestLineThatLetsNobodyInIsNotFollowedWithoutPause(t *testing.T) {
 	inHall(t, func(h hall) {
 		m := h.process(nil).Mutex("k")
-		order := m.NodeOrder()
+		order := inside.NodeOrder(m)
 		for _, n := range h.cluster.Nodes() {
 			n.Delay(200 * time.Microsecond)
 		}
@@ -884,7 +887,7 @@ func TestLineThatLetsNobodyInIsNotFollowedWithoutPause(t *testing.T) {
 		}
 		closed := h.cluster.Node(order[1])
 		for i := range 5 {
-			_, err := closed.Redis().ZAdd(m.Line(), float64(time.Now().UnixMicro()), fmt.Sprintf("process%d 800 value%d@x", i, i))
+			_, err := closed.Redis().ZAdd(inside.QueueKey(m), float64(time.Now().UnixMicro()), fmt.Sprintf("process%d 800 value%d@x", i, i))
 			require.NoError(t, err)
 		}
 		closed.Deny("ZADD")
@@ -907,7 +910,7 @@ func TestWaiterKeepsItsPlaceBesideANodeThatHoldsSomethingElse(t *testing.T) {
 			n.Deny("SUBSCRIBE")
 		}
 		m := h.process(nil).Mutex("k")
-		order := m.NodeOrder()
+		order := inside.NodeOrder(m)
 		_, err := h.cluster.Node(order[0]).Redis().Push("k", "theirs")
 		require.NoError(t, err)
 		for _, i := range order[1:] {
@@ -917,7 +920,7 @@ func TestWaiterKeepsItsPlaceBesideANodeThatHoldsSomethingElse(t *testing.T) {
 		v := visit(ctx, m)
 		time.Sleep(2 * time.Second)
 		entry := func() string {
-			all, err := h.cluster.Node(order[1]).Redis().ZMembers(m.Line())
+			all, err := h.cluster.Node(order[1]).Redis().ZMembers(inside.QueueKey(m))
 			require.NoError(t, err)
 			require.Len(t, all, 1)
 			return all[0]
@@ -945,7 +948,7 @@ func TestWaiterBehindOneThatGaveItsTurnUp(t *testing.T) {
 		first := visit(ctx, long) // restarted nodes are barred for ten minutes
 		second := visit(h.Context(), short)
 		synctest.Wait()
-		for _, i := range long.NodeOrder()[2:] {
+		for _, i := range inside.NodeOrder(long)[2:] {
 			h.cluster.Node(i).Restart(redlocktest.KeepKeys)
 		}
 		time.Sleep(15 * time.Second)
@@ -995,7 +998,7 @@ func TestKeysThatNobodyWaitsForAnyMore(t *testing.T) {
 			assert.Less(t, h.served(v), 500*time.Millisecond)
 			h.release(v.lock)
 		}
-		assert.LessOrEqual(t, rl.Queues(), 1, "keys that are remembered")
+		assert.LessOrEqual(t, inside.Queues(rl), 1, "keys that are remembered")
 	})
 }
 
@@ -1003,7 +1006,7 @@ func TestKeysThatNobodyWaitsForAnyMore(t *testing.T) {
 func TestProcessThatWasRefusedOnce(t *testing.T) {
 	inHall(t, func(h hall) {
 		rl := h.process(nil)
-		require.NoError(t, redlock.LoadScripts(rl))
+		require.NoError(t, inside.LoadScripts(rl))
 		m := rl.Mutex("k")
 		l := h.acquire(h.process(nil).Mutex("k"))
 		v := visit(h.Context(), m)

@@ -1,4 +1,4 @@
-package redlock_test
+package promises_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -559,7 +560,7 @@ func TestLongerLeasesAreToldOfAThousandKeys(t *testing.T) {
 	inBubble(t, 1, &redlock.Options{Hooks: hooks}, func(b *bed) {
 		for range 2 {
 			for i := range 1100 {
-				b.rl.Mutex(fmt.Sprint("k", i)).SeeLease(time.Hour)
+				inside.SawLease(b.rl.Mutex(fmt.Sprint("k", i)), time.Hour)
 			}
 		}
 		synctest.Wait()

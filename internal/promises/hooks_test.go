@@ -1,4 +1,4 @@
-package redlock_test
+package promises_test
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/ticktest"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -499,8 +500,8 @@ func TestDoReleasesWhenItsLostHookPanics(t *testing.T) {
 	for name, leave := range leaves {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 3, nil, func(b *bed) {
-				clock := redlock.NewFakeClock()
-				rl, err := redlock.NewWithClock(b.cluster.Clients(), &redlock.Options{Hooks: &redlock.Hooks{
+				clock := ticktest.NewFakeClock()
+				rl, err := newWithClock(b.cluster.Clients(), &redlock.Options{Hooks: &redlock.Hooks{
 					Lost: func(redlock.LostInfo) { leave() },
 				}}, clock)
 				require.NoError(b, err)
@@ -524,8 +525,8 @@ func TestDoReleasesWhenItsLostHookPanics(t *testing.T) {
 // Fault 89: the release at the end of a Do is on its way before the hook is told of the loss.
 func TestSlowLostHookDelaysNoRelease(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
-		clock, told := redlock.NewFakeClock(), 0
-		rl, err := redlock.NewWithClock(b.cluster.Clients(), &redlock.Options{Hooks: &redlock.Hooks{
+		clock, told := ticktest.NewFakeClock(), 0
+		rl, err := newWithClock(b.cluster.Clients(), &redlock.Options{Hooks: &redlock.Hooks{
 			Lost:     func(redlock.LostInfo) { time.Sleep(time.Second); b.on(0); told++ },
 			Released: func(redlock.ReleaseInfo) { assert.Equal(b, 1, told) },
 		}}, clock)
@@ -566,8 +567,8 @@ func TestSlowLostHookDelaysNoOtherContext(t *testing.T) {
 	const locks = 20
 	var told atomic.Int32
 	inBubble(t, 3, nil, func(b *bed) {
-		clock := redlock.NewFakeClock()
-		rl, err := redlock.NewWithClock(b.cluster.Clients(), &redlock.Options{Hooks: &redlock.Hooks{
+		clock := ticktest.NewFakeClock()
+		rl, err := newWithClock(b.cluster.Clients(), &redlock.Options{Hooks: &redlock.Hooks{
 			Lost: func(redlock.LostInfo) { time.Sleep(200 * time.Millisecond); told.Add(1) },
 		}}, clock)
 		require.NoError(b, err)

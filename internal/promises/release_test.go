@@ -1,4 +1,4 @@
-package redlock_test
+package promises_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -190,7 +191,7 @@ func TestReleaseIsSentAgain(t *testing.T) {
 				}
 				b.pass(10 * time.Second)
 				b.on(0)
-				_, kept := redlock.LaneLoad(b.rl, 0)
+				_, kept := inside.LaneLoad(b.rl, 0)
 				assert.Zero(b, kept)
 			})
 		})
@@ -223,12 +224,12 @@ func TestReleaseIsNotKeptForEver(t *testing.T) {
 		most := 0 // between two tries it is kept
 		for range 100 {
 			b.pass(37 * time.Millisecond)
-			_, kept := redlock.LaneLoad(b.rl, 0)
+			_, kept := inside.LaneLoad(b.rl, 0)
 			most = max(most, kept)
 		}
 		assert.Equal(b, 1, most, "as long as the longest lease")
 		b.pass(20 * time.Second)
-		_, kept := redlock.LaneLoad(b.rl, 0)
+		_, kept := inside.LaneLoad(b.rl, 0)
 		assert.Zero(b, kept)
 	})
 }
@@ -271,18 +272,18 @@ func TestNothingPilesUpBehindAHungNode(t *testing.T) {
 				require.NoError(b, lock.Release(b.Context()))
 			}
 		})
-		queued, kept := redlock.LaneLoad(b.rl, 0)
+		queued, kept := inside.LaneLoad(b.rl, 0)
 		assert.Equal(b, 1, queued+kept, "the first release")
 		for _, lock := range held {
 			b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
 		}
-		queued, _ = redlock.LaneLoad(b.rl, 0)
+		queued, _ = inside.LaneLoad(b.rl, 0)
 		assert.Equal(b, 6, queued, "and those of the held ones")
 		assert.Zero(b, b.cluster.Node(0).Commands())
 		b.cluster.Node(0).Resume()
 		synctest.Wait()
 		assert.Empty(b, keysOf(b.cluster.Node(0)))
-		queued, kept = redlock.LaneLoad(b.rl, 0)
+		queued, kept = inside.LaneLoad(b.rl, 0)
 		assert.Zero(b, queued+kept)
 		assert.Equal(b, redlock.VoteGranted, b.lock().Outcomes()[0].Vote, "used again at once")
 	})
@@ -298,10 +299,10 @@ func TestNothingPilesUpBeforeANodeThatRefuses(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		b.pass(2 * time.Second)
-		queued, kept := redlock.LaneLoad(b.rl, 0)
+		queued, kept := inside.LaneLoad(b.rl, 0)
 		assert.LessOrEqual(b, queued+kept, 301, "a release also serves the queue of a node that was reachable just now")
 		b.pass(ttl)
-		queued, kept = redlock.LaneLoad(b.rl, 0)
+		queued, kept = inside.LaneLoad(b.rl, 0)
 		assert.Zero(b, queued+kept)
 		b.cluster.Node(0).Restart(redlocktest.LoseKeys)
 		b.cycle()           // it is met again,

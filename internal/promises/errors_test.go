@@ -1,4 +1,4 @@
-package redlock_test
+package promises_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 )
 
 func TestQuorumErrorIsOneReadableLine(t *testing.T) {
-	e := redlock.NewQuorumError("acquire", "orders:42", 3, 2345678*time.Microsecond, []redlock.Outcome{
+	e := newQuorumError("acquire", "orders:42", 3, 2345678*time.Microsecond, []redlock.Outcome{
 		{Node: "a:1/0", Vote: redlock.VoteGranted, Elapsed: 1234567},
 		{Node: "b:1/0", Vote: redlock.VoteRefused, Holder: "0123456789abcdef0123456789abcdef@me", Elapsed: time.Millisecond},
 		{Node: "c:1/0", Vote: redlock.VoteUnknown, Elapsed: time.Second, Err: errors.New("line\r\nbreak")},
@@ -30,13 +30,13 @@ func TestQuorumErrorIsOneReadableLine(t *testing.T) {
 	assert.ErrorIs(t, e, context.Canceled)
 	assert.NotErrorIs(t, e, redlock.ErrNoQuorum)
 
-	e = redlock.NewQuorumError("open", "", 1, 0, nil, redlock.ErrNoQuorum)
+	e = newQuorumError("open", "", 1, 0, nil, redlock.ErrNoQuorum)
 	assert.Equal(t, "redlock: open: no quorum", e.Error())
 }
 
 // A node's timeout is not the call's: who tests for one must not be misled.
 func TestErrorsOfNodesAreNotThoseOfTheCall(t *testing.T) {
-	e := redlock.NewQuorumError("acquire", "k", 1, 0,
+	e := newQuorumError("acquire", "k", 1, 0,
 		[]redlock.Outcome{{Node: "a", Vote: redlock.VoteUnknown, Err: context.DeadlineExceeded}}, redlock.ErrNoQuorum)
 	assert.NotErrorIs(t, e, context.DeadlineExceeded)
 	assert.ErrorIs(t, e.Outcomes[0].Err, context.DeadlineExceeded)

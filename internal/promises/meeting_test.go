@@ -1,4 +1,4 @@
-package redlock_test
+package promises_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/longtest"
 )
 
@@ -115,7 +116,7 @@ func TestQueuesThatMeetAreFair(t *testing.T) {
 				t.Run(fmt.Sprintf("%d nodes, held for %v, %s", nodes, hold, when), func(t *testing.T) {
 					t.Parallel()
 					inHallOf(t, nodes, func(h hall) {
-						arbiter := h.process(nil).Mutex("k").NodeOrder()[0]
+						arbiter := inside.NodeOrder(h.process(nil).Mutex("k"))[0]
 						rls := []*redlock.Redlock{h.cutOff(arbiter), h.cutOff(), h.cutOff(), h.cutOff()}
 						h.fair(h.takeTurns(rls, hold, long, begin))
 					})
@@ -132,7 +133,7 @@ func TestQueuesThatCannotMeetAtEitherNode(t *testing.T) {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
 			t.Parallel()
 			inHallOf(t, nodes, func(h hall) {
-				order := h.process(nil).Mutex("k").NodeOrder()
+				order := inside.NodeOrder(h.process(nil).Mutex("k"))
 				rls := []*redlock.Redlock{h.cutOff(order[0]), h.cutOff(order[1])}
 				h.fair(h.takeTurns(rls, 20*time.Millisecond, 30*time.Second, func(int) time.Duration { return 0 }))
 			})
@@ -228,7 +229,7 @@ func TestWaitersWhoseTurnsAreInVainTakeTheirTime(t *testing.T) {
 	inHallOf(t, 5, func(h hall) {
 		h.cluster.Record(true)
 		m := h.process(nil).Mutex("k")
-		order := m.NodeOrder()
+		order := inside.NodeOrder(m)
 		for _, i := range order[2:] {
 			h.cluster.Node(i).Set("k", "a holder that died", 5*time.Second)
 		}
@@ -252,7 +253,7 @@ func TestWaitersWhoseTurnsAreInVainTakeTheirTime(t *testing.T) {
 func TestWaiterWhoseTurnsAreInVainGoesBackToItsNode(t *testing.T) {
 	inHallOf(t, 5, func(h hall) {
 		m := h.process(nil).Mutex("k")
-		order := m.NodeOrder()
+		order := inside.NodeOrder(m)
 		for _, i := range order[2:] {
 			h.cluster.Node(i).Set("k", "a holder that goes on", time.Minute)
 		}
@@ -323,7 +324,7 @@ func TestQueuesThatMeetAreFairInAllModes(t *testing.T) {
 			t.Run(name+", "+when, func(t *testing.T) {
 				t.Parallel()
 				inHallOf(t, 3, func(h hall) {
-					arbiter := h.process(nil).Mutex("k").NodeOrder()[0]
+					arbiter := inside.NodeOrder(h.process(nil).Mutex("k"))[0]
 					processes := []*redlock.Redlock{h.cutOff(arbiter), h.cutOff(), h.cutOff(), h.cutOff()}
 					want := [][]wanting{in.cutOff, in.others, in.others, in.others}
 					h.fair(h.takeTurnsIn(processes, want, 50*time.Millisecond, 15*time.Second, begin))

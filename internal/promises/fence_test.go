@@ -1,4 +1,4 @@
-package redlock_test
+package promises_test
 
 import (
 	"context"
@@ -31,7 +31,7 @@ func (h hall) skewed(o *redlock.Options, wrong time.Duration) (*redlock.Redlock,
 	h.Helper()
 	by := new(atomic.Int64)
 	by.Store(int64(wrong))
-	rl, err := redlock.NewSkewed(h.cluster.Clients(), o, by)
+	rl, err := newSkewed(h.cluster.Clients(), o, by)
 	require.NoError(h, err)
 	h.Cleanup(func() { require.NoError(h, rl.Close()) })
 	return rl, by

@@ -1,4 +1,4 @@
-package redlock_test
+package promises_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -517,7 +518,7 @@ func TestCloseEndsWhoWaitsForSeveral(t *testing.T) {
 
 func TestNoRandomnessNoSet(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
-		redlock.SetRandom(b.rl, &fewTokens{left: 1})
+		inside.SetRandom(b.rl, &fewTokens{left: 1})
 		_, err := allOf(b.rl, "a", "b").Acquire(b.Context())
 		require.ErrorContains(b, err, "no randomness")
 		b.isFree(true, "a", "b")

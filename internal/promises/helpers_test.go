@@ -1,4 +1,4 @@
-package redlock_test
+package promises_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/bubble"
+	"github.com/quorumlock/redlock/internal/ticktest"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -56,10 +57,10 @@ func (b *bed) another(opts *redlock.Options) *redlock.Redlock {
 }
 
 // withClock is a process with a clock of its own.
-func (b *bed) withClock() (*redlock.Redlock, *redlock.FakeClock) {
+func (b *bed) withClock() (*redlock.Redlock, *ticktest.FakeClock) {
 	b.Helper()
-	clock := redlock.NewFakeClock()
-	rl, err := redlock.NewWithClock(b.cluster.Clients(), nil, clock)
+	clock := ticktest.NewFakeClock()
+	rl, err := newWithClock(b.cluster.Clients(), nil, clock)
 	require.NoError(b, err)
 	// No timer of a clock that stands still would end the patience of Close; nothing
 	// may be left that it waits for.

@@ -1,4 +1,4 @@
-package redlock_test
+package promises_test
 
 import (
 	"bytes"
@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/inside"
+	"github.com/quorumlock/redlock/internal/ticktest"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -127,7 +129,7 @@ func TestAllNodesDown(t *testing.T) {
 		})
 		b.pass(time.Second) // what was being dialled is given up
 		for i := range 3 {
-			queued, kept := redlock.LaneLoad(b.rl, i)
+			queued, kept := inside.LaneLoad(b.rl, i)
 			assert.Zero(b, queued+kept, "nothing was sent, so nothing is to be taken back")
 		}
 	})
@@ -136,9 +138,9 @@ func TestAllNodesDown(t *testing.T) {
 // Scenarios 2 and 9, R7: validity counts from before the first request, and is looked
 // at after the quorum.
 func TestGrantThatComesTooLateIsNone(t *testing.T) {
-	for name, pause := range map[string]func(*redlock.FakeClock){
-		"no processor": func(c *redlock.FakeClock) { c.Stun(valid) },
-		"suspended":    func(c *redlock.FakeClock) { c.Suspend(valid) },
+	for name, pause := range map[string]func(*ticktest.FakeClock){
+		"no processor": func(c *ticktest.FakeClock) { c.Stun(valid) },
+		"suspended":    func(c *ticktest.FakeClock) { c.Suspend(valid) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 3, nil, func(b *bed) {
@@ -423,7 +425,7 @@ func TestHalfOpenNetwork(t *testing.T) {
 				assert.Less(b, n.Commands("SET", evalsha, eval), 10, "no endless trying")
 			}
 			for i := range 5 {
-				queued, kept := redlock.LaneLoad(b.rl, i)
+				queued, kept := inside.LaneLoad(b.rl, i)
 				assert.Zero(b, queued+kept)
 			}
 			b.each([]int{0, 1, 2}, (*redlocktest.Node).Heal)
@@ -700,7 +702,7 @@ func TestNoRandomnessNoLock(t *testing.T) {
 			"broken": iotest.ErrReader(errGaveUp),
 			"short":  bytes.NewReader(make([]byte, 15)),
 		} {
-			redlock.SetRandom(b.rl, r)
+			inside.SetRandom(b.rl, r)
 			for _, op := range []string{"TryAcquire", "Acquire", "Do"} {
 				err := every[op](b.rl.Mutex(key), b.Context())
 				require.Error(b, err, name)
@@ -709,7 +711,7 @@ func TestNoRandomnessNoLock(t *testing.T) {
 			}
 		}
 		assert.Zero(b, b.cluster.Commands())
-		redlock.SetRandom(b.rl, bytes.NewReader(bytes.Repeat([]byte{0xab}, 16)))
+		inside.SetRandom(b.rl, bytes.NewReader(bytes.Repeat([]byte{0xab}, 16)))
 		assert.Equal(b, strings.Repeat("ab", 16), b.lock().Token())
 	})
 }
