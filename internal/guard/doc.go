@@ -14,6 +14,6 @@
 // connection, and Saw is told what is there then.
 //
 // memory.go has the rules and is pure: no I/O, no clock, no goroutines. testdata/guard.txt shows
-// them as stories, and "Restarted nodes" in docs/design.md as a table. guard.go applies them: Guard.mu guards what is known of all nodes, and
-// no mutex is taken under it but what the func takes that is told what a node lacks. evictions.go says when a server's evictions are reported.
+// them as stories; "The guard: a node's own mark decides" in docs/design.md has the reasons. guard.go
+// applies them: Guard.mu guards what is known of all nodes, and no mutex is taken under it but what the func takes that is told what a node lacks. evictions.go says when a server's evictions are reported.
 package guard

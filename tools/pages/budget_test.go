@@ -1,0 +1,63 @@
+package pages_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// budgets are how many words a page may have, as wc counts them. A page grows by a sentence at a time,
+// each for a good reason, until it is not read: what is to come in has to push something out.
+var budgets = map[string]int{
+	"README.md":               1650,
+	".github/CONTRIBUTING.md": 1800,
+	"cmd/redlock/README.md":   3510,
+	"docs/comparison.md":      3570,
+	"docs/choosing.md":        3230,
+	"docs/design.md":          6000,
+	"docs/faq.md":             2030,
+	"docs/how-it-works.md":    3230,
+	"docs/migrating.md":       1780,
+	"docs/performance.md":     3780,
+	"docs/recipes.md":         1460,
+	"docs/safety.md":          3500,
+	"docs/safety-tests.md":    2500,
+	"docs/track-record.md":    1200,
+}
+
+const (
+	allWords      = 59_000 // of all pages but CHANGELOG.md
+	allOperations = 8610   // of operations, sizing and upgrading
+	wordsOfOthers = 2500   // of a page that is not named above
+)
+
+func TestPagesKeepTheirBudgets(t *testing.T) {
+	all, operations := 0, 0
+	for _, page := range everyPage(t) {
+		if page == "CHANGELOG.md" {
+			continue
+		}
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		words := len(strings.Fields(string(text)))
+		most, named := budgets[page]
+		switch page {
+		case "docs/operations.md", "docs/sizing.md", "docs/upgrading.md":
+			operations += words
+			most, named = allOperations, true
+		}
+		if !named {
+			most = wordsOfOthers
+		}
+		assert.LessOrEqual(t, words, most, "words of %s", page)
+		all += words
+	}
+	assert.LessOrEqual(t, operations, allOperations, "words of operations, sizing and upgrading")
+	assert.LessOrEqual(t, all, allWords, "words of all pages")
+	for page := range budgets {
+		assert.FileExists(t, page)
+	}
+}
