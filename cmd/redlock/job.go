@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -29,6 +30,8 @@ type job struct {
 	// notBefore is when others may get the lock at the earliest, with --min-hold.
 	notBefore time.Time
 
+	dog     *watchdog
+	over    bool                      // the lock was lost, and that was said
 	asked   bool                      // it was sent SIGTERM, since the lease ends
 	changes <-chan syscall.WaitStatus // of the command itself; nil: it has ended
 	ended   syscall.WaitStatus
@@ -40,16 +43,66 @@ func (j *job) killBefore() time.Duration {
 	return min(max(j.ttl/10, 100*time.Millisecond), 2*time.Second)
 }
 
+// lease is the end of the lease, and when the watchdog is to kill the group by bootTime: before
+// that end, and after we would have done it.
+func (j *job) lease() (until time.Time, kill time.Duration) {
+	now := bootTime() // first, so that a pause between the two makes it too early
+	return j.held.Until(), now + j.held.Validity() - j.killBefore()/2
+}
+
+// lookEvery is how often it is seen that the lease was renewed, or was not.
+func (j *job) lookEvery() time.Duration { return min(j.ttl/50, 50*time.Millisecond) }
+
+// tellDog tells the watchdog of renewals. It does nothing else, so that they are told whatever
+// holds up watch: a pipe for the log that is not read, or a file system.
+func (j *job) tellDog(stop <-chan struct{}) {
+	look := time.NewTicker(j.lookEvery())
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+			j.dog.tell(j.lease())
+		case <-stop:
+			return
+		}
+	}
+}
+
 func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 	if j.held.Validity() <= j.killBefore() {
-		return j.lose(fmt.Errorf("%w before the command was started", redlock.ErrLost))
+		return j.lose(errTooLate, "")
 	}
 	env := append(os.Environ(), environment(j.held, f)...)
-	dog, err := startWatchdog()
-	if err != nil {
+	var err error
+	if j.dog, err = startWatchdog(j.log); err != nil {
 		return &exitStatus{exitRunFailed, fmt.Errorf("the command's watchdog cannot be started: %w", err)}
 	}
-	defer dog.dismiss()
+	lost, err := j.runWatched(path, command, env)
+	killed := j.dog.dismiss()
+	switch {
+	case errors.Is(err, errTooLate):
+		return j.lose(err, "")
+	case errors.Is(err, os.ErrNotExist):
+		return &exitStatus{exitNotFound, err}
+	case errors.As(err, new(notExecuted)):
+		return &exitStatus{exitCannotExec, err}
+	case err != nil:
+		return &exitStatus{exitRunFailed, err}
+	case killed:
+		return j.lose(&because{"the watchdog killed the command: ", fmt.Errorf("%w: the lease ended while redlock was stopped, or too slow to end the command", redlock.ErrLost)}, watchdogName)
+	case lost != nil:
+		return j.lose(&because{"the command was killed: ", lost}, "redlock")
+	}
+	status := j.statusOf(j.ended)
+	if j.asked && j.ended.Signaled() {
+		return j.lose(fmt.Errorf("%w: the lease was not renewed, and the command ended by %s, which redlock sent it", redlock.ErrLost, nameOf(j.ended.Signal())), "redlock")
+	}
+	return status
+}
+
+// runWatched returns when the command's group has gone: lost, if we killed it since the lock was
+// lost, or err, if the command was not started.
+func (j *job) runWatched(path string, command, env []string) (lost, err error) {
 	// From before the start, so that no command runs on when we are stopped.
 	j.stops = make(chan os.Signal, 1)
 	signal.Notify(j.stops, syscall.SIGTSTP)
@@ -59,35 +112,26 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 	defer runtime.UnlockOSThread()
 	j.tty = openTerminal()
 	defer j.tty.close()
-	if j.group, err = startUnder(dog, path, command, env); err != nil {
-		switch {
-		case !errors.As(err, new(notExecuted)):
-			return &exitStatus{exitRunFailed, err}
-		case errors.Is(err, os.ErrNotExist):
-			return &exitStatus{exitNotFound, err}
-		default:
-			return &exitStatus{exitCannotExec, err}
-		}
+	if j.group, err = startUnder(j.dog, j.lease, path, command, env); err != nil {
+		return nil, err
 	}
+	var telling sync.WaitGroup
+	stop := make(chan struct{})
+	telling.Go(func() { j.tellDog(stop) })
+	defer telling.Wait()
+	defer close(stop)
 	// Only now, so that the command does not ignore it, too. Until it has the terminal it is in
 	// the background, and stopped if it minds; see stopped.
 	signal.Ignore(syscall.SIGTTOU)
 	j.tty.handOver(j.group)
 	j.log.say(runEvent{Event: "started", PID: j.group})
 	j.changes = waitFor(j.group)
-	err = j.watch()
+	lost = j.watch()
 	if j.ended.Signaled() {
 		j.tty.restoreModes()
 	}
 	j.tty.takeBack(j.group)
-	if err != nil {
-		return j.lose(&because{"the command was killed: ", err})
-	}
-	status := j.statusOf(j.ended)
-	if j.asked && j.ended.Signaled() {
-		return j.lose(fmt.Errorf("%w: the lease was not renewed, and the command ended by %s, which redlock sent it", redlock.ErrLost, nameOf(j.ended.Signal())))
-	}
-	return status
+	return lost, nil
 }
 
 // waitFor tells when a process stops, and last how it ended. It waits for the process itself,
@@ -114,7 +158,7 @@ func waitFor(pid int) <-chan syscall.WaitStatus {
 // watch returns when the command has ended and its group has gone. It says why the lock was
 // lost if it was, after killing the group.
 func (j *job) watch() (lost error) {
-	look := time.NewTicker(min(j.ttl/50, 50*time.Millisecond))
+	look := time.NewTicker(j.lookEvery())
 	defer look.Stop()
 	lease := j.held.Context()
 	over := lease.Done()
@@ -147,6 +191,8 @@ func (j *job) watch() (lost error) {
 				lost = fmt.Errorf("%w: the lease was not renewed, and ends in %v", redlock.ErrLost, left.Round(time.Millisecond))
 			}
 			j.kill(syscall.SIGKILL)
+			// Dead processes may stay in the group until their parents look; we go on looking.
+			_ = j.dog.standDown()
 		case left <= j.ttl/3 && !j.asked:
 			j.asked = true
 			why := fmt.Sprintf("was not renewed, and ends in %v", left.Round(time.Millisecond))
@@ -231,6 +277,7 @@ func (j *job) suspend(all bool) {
 	if errors.Is(err, redlock.ErrLost) || j.held.Validity() <= j.killBefore() {
 		return // and watch kills it, stopped as it is
 	}
+	j.dog.tell(j.lease()) // or it kills what goes on now
 	j.log.say(runEvent{Event: "resumed"})
 	j.tty.handOver(j.group)
 	j.kill(syscall.SIGCONT)
@@ -239,8 +286,10 @@ func (j *job) suspend(all bool) {
 // kill sends a signal to the group; it fails when nobody is left in it.
 func (j *job) kill(s syscall.Signal) error { return syscall.Kill(-j.group, s) }
 
-func (j *job) lose(err error) *exitStatus {
-	j.log.say(runEvent{Event: "lost", Error: err.Error()})
+// lose says that the lock was lost, and what killed the command, if anything did.
+func (j *job) lose(err error, by string) *exitStatus {
+	j.over = true
+	j.log.say(runEvent{Event: "lost", Error: err.Error(), KilledBy: by})
 	return &exitStatus{exitLost, err}
 }
 

@@ -5,6 +5,8 @@ package main
 import (
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func processGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
@@ -17,3 +19,12 @@ func stopSelf() {
 
 // nameProcess has no way to name the process here.
 func nameProcess(string) {}
+
+// bootTime goes on while the machine sleeps, on macOS at least, and nobody sets it.
+func bootTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		panic(err) // POSIX has it
+	}
+	return time.Duration(t.Nano())
+}

@@ -68,9 +68,10 @@ REDLOCK_TOKEN of the killed process's command. It is read from $REDLOCK_ADOPT, w
 does not get, since every user of the machine can read arguments.
 
 If the lease cannot be renewed, it says so, and the group gets SIGTERM when a third of the
-TTL is left, and SIGKILL before another can get the lock. It gets SIGKILL, too, when redlock itself is killed:
-a second process, "lock-watchdog", sees to that. A process that leaves the group, as daemons
-do, is neither waited for nor killed.
+TTL is left, and SIGKILL before another can get the lock. A second process, "lock-watchdog",
+sends SIGKILL when redlock is killed, or is stopped until the lease ends. Where both are
+stopped the command goes on beyond its lock: only what it changes can refuse it then, by
+--fencing. A process that leaves the group, as daemons do, is neither waited for nor killed.
 
 The command finds REDLOCK_KEY, REDLOCK_TOKEN and, with --fencing, REDLOCK_FENCE in its
 environment, of several locks a line each in the order of the keys; and with --permits
@@ -85,8 +86,8 @@ came while waiting. Otherwise
        it is not held under the token (--adopt); -E sets another number
   121  no majority of nodes answered within --timeout (five seconds with
        --nonblock and --adopt), or a majority refuses us (a wrong password)
-  122  the lock was lost or could not be renewed, and redlock ended the command,
-       by SIGTERM or SIGKILL
+  122  the lock was lost or could not be renewed, and redlock or its watchdog
+       ended the command
   123  anything else that went wrong
   126  the command cannot be executed
   127  there is no such command`,
@@ -235,7 +236,7 @@ func (j *job) hold() *exitStatus {
 				return &exitStatus{}
 			}
 		case <-over.Done():
-			return j.lose(context.Cause(over))
+			return j.lose(context.Cause(over), "")
 		}
 	}
 }

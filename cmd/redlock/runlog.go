@@ -27,6 +27,27 @@ type runLog struct {
 	keys    []string
 }
 
+// MarshalJSON and UnmarshalJSON are for the watchdog, which says in the same way what it did.
+func (l *runLog) MarshalJSON() ([]byte, error) { return json.Marshal(runLogWire{l.json, l.keys}) }
+
+func (l *runLog) UnmarshalJSON(text []byte) error {
+	var w runLogWire
+	err := json.Unmarshal(text, &w)
+	l.json, l.keys = w.JSON, w.Keys
+	return err
+}
+
+type runLogWire struct {
+	JSON bool
+	Keys []string
+}
+
+// killed is said by the watchdog.
+func (l *runLog) killed(why string) {
+	l.say(runEvent{Event: "killed", KilledBy: watchdogName, Signal: "SIGKILL", Error: why})
+	l.print("%s: the watchdog killed the command: %s", l.name(), why)
+}
+
 // runEvent is a JSON line.
 type runEvent struct {
 	Time   time.Time  `json:"time"`
@@ -51,6 +72,7 @@ type runEvent struct {
 
 	Signal    string `json:"signal,omitempty"`
 	Forwarded *bool  `json:"forwarded,omitempty"`
+	KilledBy  string `json:"killed_by,omitempty"` // "redlock" or "lock-watchdog"
 	Status    *int   `json:"status,omitempty"`
 	Error     string `json:"error,omitempty"`
 }

@@ -1,0 +1,224 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/child"
+)
+
+// stepping is a command that adds a line to a file again and again.
+const stepping = `echo $$; while :; do echo first >>"$0"; sleep 0.02; done`
+
+// steps are the lines of the file.
+func steps(t *testing.T, file string) []string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if !os.IsNotExist(err) {
+		require.NoError(t, err)
+	}
+	return strings.Fields(string(text))
+}
+
+// overtaken stops redlock under a command that adds steps, and returns when another command has the
+// lock, which it holds till the end of the test.
+func (s *site) overtaken(t *testing.T, stop func(p *process, group int)) (p *process, group int, file string) {
+	t.Helper()
+	key, file := t.Name(), filepath.Join(t.TempDir(), "steps")
+	p = s.startInGroup(t, "run", key, "--json", "--ttl", "2s", "--", "sh", "-c", stepping, file)
+	group, err := strconv.Atoi(p.line(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = syscall.Kill(-group, syscall.SIGKILL) })
+	require.Eventually(t, func() bool { return len(steps(t, file)) > 0 }, 20*time.Second, time.Millisecond)
+	stop(p, group)
+	in, out, err := os.Pipe()
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = in.Close(), out.Close() })
+	another := s.startWith(t, in, "run", key, "--", "sh", "-c", `echo second >>"$0"; echo got; read x`, file)
+	require.Equal(t, "got", another.line(t), another.errs.String())
+	return p, group, file
+}
+
+func stopProcess(t *testing.T, pid int) {
+	t.Helper()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	stateBecomes(t, pid, "T")
+}
+
+// endedByWatchdog goes on with redlock, which knows by then what became of its command.
+func (p *process) endedByWatchdog(t *testing.T, why string) {
+	t.Helper()
+	killed := p.event(t, "killed")
+	assert.Equal(t, watchdogName, killed.KilledBy)
+	assert.Contains(t, killed.Error, why)
+	assert.NotContains(t, names(p.events(t)), "lost", "redlock is stopped")
+	require.NoError(t, p.Process.Signal(syscall.SIGCONT))
+	assert.Equal(t, exitLost, p.end(t), p.errs.String())
+	assert.Equal(t, watchdogName, p.event(t, "lost").KilledBy)
+}
+
+// Whatever stops redlock, its command is dead before another one gets the lock.
+func TestStoppedRunLetsNoOtherCommandRunBesideItsOwn(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for name, stop := range map[string]func(t *testing.T, p *process, group int){
+		"redlock": func(t *testing.T, p *process, _ int) { stopProcess(t, p.Process.Pid) },
+		"redlock and then its command": func(t *testing.T, p *process, group int) {
+			stopProcess(t, p.Process.Pid)
+			require.NoError(t, syscall.Kill(-group, syscall.SIGSTOP))
+		},
+		"the command and then redlock": func(t *testing.T, p *process, group int) {
+			require.NoError(t, syscall.Kill(-group, syscall.SIGSTOP))
+			stateBecomes(t, group, "T")
+			stopProcess(t, p.Process.Pid)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, group, file := s.overtaken(t, func(p *process, group int) { stop(t, p, group) })
+			assert.True(t, strings.HasPrefix(state(group), "Z"), "the command is %q", state(group))
+			_ = syscall.Kill(-group, syscall.SIGCONT)
+			p.endedByWatchdog(t, "the lease is over")
+			all := steps(t, file)
+			assert.Equal(t, "second", all[len(all)-1])
+		})
+	}
+}
+
+// Where the watchdog is stopped, too, the lease alone protects others: what has the command's
+// effects as its result needs fencing. The command ends as soon as either goes on.
+func TestStoppedRunWithStoppedWatchdog(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	dog := 0
+	p, group, _ := s.overtaken(t, func(p *process, _ int) {
+		dog = watchdogOf(t, p.Process.Pid)
+		stopProcess(t, dog)
+		stopProcess(t, p.Process.Pid)
+	})
+	t.Cleanup(func() { _ = syscall.Kill(dog, syscall.SIGKILL) })
+	assert.False(t, strings.HasPrefix(state(group), "Z"), "nothing is there that could kill it")
+	require.NoError(t, syscall.Kill(dog, syscall.SIGCONT))
+	stateBecomes(t, group, "Z")
+	p.endedByWatchdog(t, "the lease is over")
+}
+
+// A watchdog that was stopped for longer than a lease finds the renewals that it missed, and
+// redlock ends without one that stays stopped.
+func TestStoppedWatchdogOfARenewedLease(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for name, goesOn := range map[string]bool{"goes on": true, "stays": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in, out, err := os.Pipe()
+			require.NoError(t, err)
+			p := s.startWith(t, in, "run", name, "--json", "--ttl", "1s", "--", "sh", "-c", "echo ready; read x; exit 3")
+			require.NoError(t, in.Close())
+			require.Equal(t, "ready", p.line(t))
+			dog := watchdogOf(t, p.Process.Pid)
+			stopProcess(t, dog)
+			first := p.event(t, "acquired").Until
+			require.Eventually(t, func() bool { return time.Since(*first) > time.Second }, 20*time.Second, 10*time.Millisecond)
+			if goesOn {
+				require.NoError(t, syscall.Kill(dog, syscall.SIGCONT))
+				stateBecomes(t, dog, "S")
+			}
+			require.NoError(t, out.Close())
+			assert.Equal(t, 3, p.end(t), p.errs.String())
+			assert.NotContains(t, names(p.events(t)), "killed")
+			assert.ErrorIs(t, syscall.Kill(dog, 0), syscall.ESRCH)
+		})
+	}
+}
+
+// Killed with a signal that it cannot handle, redlock says nothing; its watchdog does.
+func TestWatchdogOfAKilledRunSaysSo(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.start(t, "run", "k", "--json", "--ttl", "1h", "--", "sh", "-c", "echo ready; sleep 300")
+	require.Equal(t, "ready", p.line(t))
+	require.NoError(t, p.Process.Kill())
+	p.leavesNobody(t)
+	killed := p.event(t, "killed")
+	assert.Equal(t, "k", killed.Key)
+	assert.Contains(t, killed.Error, "redlock ended")
+	assert.Equal(t, -1, p.end(t))
+}
+
+// Renewals that are answered late, but in time, are told to the watchdog. Those that come too late
+// find the command dead, by redlock, which is first to kill it.
+func TestRunWhoseRenewalsAreAnsweredLate(t *testing.T) {
+	t.Parallel()
+	for name, inTime := range map[string]bool{"in time": true, "too late": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			p := s.start(t, "run", "k", "--json", "--ttl", "6s", "--", "sh", "-c",
+				"trap 'echo TERM' TERM; echo ready; while :; do sleep 0.05; done")
+			require.Equal(t, "ready", p.line(t))
+			for _, x := range s.servers {
+				require.NoError(t, x.Pause())
+			}
+			require.Equal(t, "TERM", p.line(t), "a third of the lease is left")
+			resume := func() {
+				for _, x := range s.servers {
+					require.NoError(t, x.Resume())
+				}
+			}
+			if !inTime {
+				lost := p.event(t, "lost")
+				resume()
+				assert.Equal(t, "redlock", lost.KilledBy)
+				assert.Equal(t, exitLost, p.end(t))
+				assert.NotContains(t, names(p.events(t)), "killed")
+				return
+			}
+			resume()
+			first := p.event(t, "acquired").Until
+			require.Never(t, func() bool {
+				return len(names(p.events(t))) != len([]string{"waiting", "acquired", "started", "signal"})
+			}, time.Until(*first)+time.Second, 20*time.Millisecond)
+			assert.False(t, s.free(t))
+			require.NoError(t, p.Process.Kill())
+			p.leavesNobody(t)
+			p.end(t)
+		})
+	}
+}
+
+// A starter whose lease is over executes nothing.
+func TestStarterAfterTheEndOfTheLeaseStartsNothing(t *testing.T) {
+	t.Parallel()
+	start, starts, err := os.Pipe()
+	require.NoError(t, err)
+	defer start.Close()
+	fails, failed, err := os.Pipe()
+	require.NoError(t, err)
+	defer fails.Close()
+	cmd := child.Command(asProgram)
+	cmd.Args = []string{starterName, "/bin/sh", "sh", "-c", "echo ran"}
+	cmd.ExtraFiles = []*os.File{start, failed}
+	_, err = fmt.Fprintln(starts, int64(bootTime()))
+	require.NoError(t, err)
+	require.NoError(t, starts.Close())
+	out, err := cmd.Output()
+	require.Error(t, err)
+	assert.Empty(t, string(out))
+	require.NoError(t, failed.Close())
+	why, err := io.ReadAll(fails)
+	require.NoError(t, err)
+	assert.Equal(t, "0", string(why))
+}
