@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -86,8 +87,8 @@ came while waiting. Otherwise
        it is not held under the token (--adopt); -E sets another number
   121  no majority of nodes answered within --timeout (five seconds with
        --nonblock and --adopt), or a majority refuses us (a wrong password)
-  122  the lock was lost or could not be renewed, and redlock or its watchdog
-       ended the command
+  122  the lock was lost or could not be renewed, and redlock or its watchdog ended
+       the command; or it ended with 0, and its lock had been lost before
   123  anything else that went wrong
   126  the command cannot be executed
   127  there is no such command`,
@@ -199,24 +200,46 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []st
 		j.notBefore = time.Now().Add(f.minHold)
 	}
 	if path == "" {
-		status := j.hold()
-		j.release(ctx, status)
-		return log.end(status)
+		return log.end(j.release(ctx, j.hold()))
 	}
 	status := j.run(path, command, f)
-	if f.keep > 0 && j.group != 0 && status.code != exitLost {
-		log.kept(held.Extend(ctx, f.keep), held)
-	} else {
-		j.release(ctx, status)
+	if f.keep == 0 || j.group == 0 || j.over {
+		return log.end(j.release(ctx, status))
 	}
+	err = held.Extend(ctx, f.keep)
+	if errors.Is(err, redlock.ErrLost) {
+		return log.end(j.wasLost(err, status))
+	}
+	log.kept(err, held)
 	return log.end(status)
 }
 
-// release says how it went, unless the lock was lost and a failure is no news.
-func (j *job) release(ctx context.Context, status *exitStatus) {
-	if err := j.held.Release(ctx); err == nil || status.code != exitLost {
+// release is for the end, and returns with what redlock ends.
+func (j *job) release(ctx context.Context, status *exitStatus) *exitStatus {
+	lost := context.Cause(j.held.Context())
+	err := j.held.Release(ctx)
+	switch {
+	case j.over && err != nil:
+		// What was lost cannot be released: no news.
+	case lost != nil && !j.over:
+		return j.wasLost(lost, status)
+	case errors.Is(err, redlock.ErrNotHeld):
+		return j.wasLost(fmt.Errorf("%w, which was noticed at its release: %w", redlock.ErrLost, err), status)
+	default:
 		j.log.released(err, j.ttl, j.notBefore)
 	}
+	return status
+}
+
+// wasLost is for a command that ended before it was known that another may have had the lock
+// meanwhile. What it says of itself counts, unless that is that all is well.
+func (j *job) wasLost(err error, status *exitStatus) *exitStatus {
+	lost := j.lose(err, "")
+	if status.code == 0 {
+		return lost
+	}
+	j.log.print("%s", strings.TrimPrefix(err.Error(), "redlock: "))
+	return status
 }
 
 // hold returns when a signal ends it, or when the lock is lost.
