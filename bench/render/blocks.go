@@ -13,24 +13,15 @@ import (
 // blocks are what pages may ask for, in Markdown. A block for which the run has nothing is
 // an error: a page must not lose a table because a scenario was left out.
 var blocks = map[string]func(*results.Report) string{
-	"run":          runBlock,
-	"summary":      summaryBlock,
-	"summary-zh":   summaryInChinese,
-	"worse":        worseBlock,
-	"free":         freeBlock,
-	"latency":      latencyBlock,
-	"cost":         costBlock,
-	"fenced":       fencedBlock,
-	"nodes":        nodesBlock,
-	"faults":       faultsBlock,
-	"round-trips":  tripsBlock,
-	"renewal":      renewalBlock,
-	"hot":          hotBlock,
-	"hung":         hungBlock,
-	"handovers":    handoversBlock,
-	"soak":         soakBlock,
-	"compare-free": compareFreeBlock,
-	"compare-hot":  compareHotBlock,
+	"run":        runBlock,
+	"summary":    summaryBlock,
+	"summary-zh": summaryInChinese,
+	"worse":      worseBlock,
+	"free":       freeBlock,
+	"cost":       costBlock,
+	"faults":     faultsBlock,
+	"hot":        hotBlock,
+	"soak":       soakBlock,
 }
 
 func block(r *results.Report, name string) (string, error) {
@@ -305,44 +296,4 @@ func worseBlock(r *results.Report) string {
 		}
 	}
 	return b.String()
-}
-
-func compareFreeBlock(r *results.Report) string {
-	counts := costCounts(r)
-	g := grid{head: []string{"cycles/s, median acquire"}}
-	for _, n := range counts {
-		g.head = append(g.head, goroutines(n))
-	}
-	g.head = append(g.head, fmt.Sprintf("client CPU per cycle at %d", most(r)), "allocations per cycle")
-	for _, name := range []string{"redlock", "redlock-fenced", "redsync", "redsync-failfast", "rueidislock-1", "rueidislock-3", "bsm"} {
-		last := free(r, most(r), name)
-		if last == nil {
-			continue
-		}
-		cells := []string{nameOf(name)}
-		for _, n := range counts {
-			c := free(r, n, name)
-			cells = append(cells, fmt.Sprintf("%s, %s", rounded(c.PerSecond), span(c.Acquire.P50)))
-		}
-		g.add(append(cells, span(last.ClientCPU), count(last.Allocs))...)
-	}
-	return g.String()
-}
-
-func compareHotBlock(r *results.Report) string {
-	shapes := [][2]int{{4, 8}, {8, 16}}
-	g := grid{head: []string{"turns/s; 99th percentile of the wait; fewest and most turns"}}
-	for _, s := range shapes {
-		g.head = append(g.head, shapeName(s))
-	}
-	for _, name := range hotCandidates {
-		cells := []string{nameOf(name)}
-		for _, s := range shapes {
-			cells = append(cells, hotCell(r, s, func(h *results.Hot) string {
-				return fmt.Sprintf("%s; %s; %s", rounded(h.PerSecond), span(h.Wait.P99), turnsOf(h))
-			})(name))
-		}
-		g.rows = append(g.rows, cells)
-	}
-	return g.String()
 }

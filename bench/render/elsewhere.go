@@ -19,9 +19,6 @@ func init() {
 	blocks["elsewhere-hot"] = elsewhereHotBlock
 	blocks["elsewhere-ended"] = elsewhereEndedBlock
 	blocks["elsewhere-outage"] = elsewhereOutageBlock
-	for _, name := range elsewhere {
-		blocks["answer-"+name] = func(r *results.Report) string { return answerBlock(r, name) }
-	}
 }
 
 // elsewhereFree finds a row of scenario 8.
@@ -128,33 +125,6 @@ func elsewhereOutageBlock(r *results.Report) string {
 		g.add(nameOf(o.Candidate), fmt.Sprint(o.Servers), rounded(o.Before), rounded(o.During), rounded(o.After), span(o.Pause))
 	}
 	return g.String()
-}
-
-// answerBlock is one place in a few words.
-func answerBlock(r *results.Report, name string) string {
-	one, many := elsewhereFree(r, 1, name), elsewhereFree(r, 128, name)
-	if one == nil || many == nil {
-		return ""
-	}
-	facts := []string{fmt.Sprintf("%s cycles/s with one goroutine, %s with 128 on free keys", rounded(one.PerSecond), rounded(many.PerSecond))}
-	say := func(format string, args ...any) { facts = append(facts, fmt.Sprintf(format, args...)) }
-	if h := elsewhereHot(r, name); h != nil {
-		say("One key for 4 × 8 goroutines: %s turns/s, 99 %% of the waits below %s, and a goroutine got %s turns",
-			rounded(h.PerSecond), span(h.Wait.P99), turnsOf(h))
-	}
-	switch e := endedRow(r, name, "killed"); {
-	case e == nil:
-	case e.GaveUp > 0:
-		say("When a holder was killed, a waiter %s", endedText(e))
-	default:
-		say("A killed holder's lock went to another %s", endedText(e))
-	}
-	if o := outageRow(r, name); o != nil && o.Servers > 1 {
-		say("While one of %d servers was away for %s, the longest time without any lock was %s", o.Servers, span(o.Down), span(o.Pause))
-	} else if o != nil {
-		say("While its server was away for %s, no lock could be had for %s", span(o.Down), span(o.Pause))
-	}
-	return "*" + nameOf(name) + ":* " + strings.Join(facts, ". ") + ".\n"
 }
 
 func elsewherePlot(r *results.Report) *card {

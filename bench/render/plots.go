@@ -14,15 +14,13 @@ import (
 // are left out.
 func plots(r *results.Report) map[string]*card {
 	all := map[string]*card{
-		"free-keys.svg":     freePlot(r),
-		"free-keys-cpu.svg": cpuPlot(r),
-		"nodes.svg":         nodesPlot(r),
-		"faults.svg":        faultsPlot(r),
-		"round-trip.svg":    tripsPlot(r),
-		"renewal.svg":       renewalPlot(r),
-		"hot-key.svg":       hotPlot(r),
-		"hot-key-wait.svg":  waitPlot(r),
-		"soak.svg":          soakPlot(r),
+		"free-keys.svg":    freePlot(r),
+		"nodes.svg":        nodesPlot(r),
+		"faults.svg":       faultsPlot(r),
+		"round-trip.svg":   tripsPlot(r),
+		"renewal.svg":      renewalPlot(r),
+		"hot-key.svg":      hotPlot(r),
+		"hot-key-wait.svg": waitPlot(r),
 
 		"elsewhere.svg":        elsewherePlot(r),
 		"elsewhere-wait.svg":   elsewhereWaitPlot(r),
@@ -68,16 +66,6 @@ func freePlot(r *results.Report) *card {
 	}
 	return lineChart("Lock and release of free keys", "Cycles per second; five nodes, unless one server is named. More is better.",
 		axis{label: "goroutines", log: true, write: count, ticks: xs}, axis{log: true, write: count}, all)
-}
-
-func cpuPlot(r *results.Report) *card {
-	all, xs := curves(r, 1, func(c *results.Cycle) float64 { return float64(c.ClientCPU) / 1e3 },
-		"redlock", "redlock-fenced", "redsync", "redsync-failfast", "rueidislock-3", "bsm", "bare", "bare-resp")
-	if all == nil {
-		return nil
-	}
-	return lineChart("What a cycle costs the client", "CPU time of the client per lock and release. Less is better.",
-		axis{label: "goroutines", log: true, write: count, ticks: xs}, axis{log: true, write: micros}, all)
 }
 
 func nodesPlot(r *results.Report) *card {
@@ -238,27 +226,4 @@ func waitPlot(r *results.Report) *card {
 func boundsOf(name string, s results.Spread, rate float64) bounds {
 	f := func(d time.Duration) float64 { return float64(d) / 1e3 }
 	return bounds{name, f(s.P50), f(s.P99), f(s.Max), rounded(rate)}
-}
-
-func soakPlot(r *results.Report) *card {
-	var points plotter.XYs
-	for _, row := range r.Soak {
-		points = append(points, plotter.XY{X: float64(row.Cycles), Y: float64(row.LiveHeap) / 1e6})
-	}
-	if points == nil {
-		return nil
-	}
-	last := points[len(points)-1].X
-	return lineChart("Memory over time", "Live heap of a client with 128 goroutines, after a collection.",
-		axis{label: "cycles", write: count, ticks: linearTicksTo(last)},
-		axis{write: func(v float64) string { return count(v) + " MB" }}, []curve{{"redlock", points}})
-}
-
-// linearTicksTo ends with last.
-func linearTicksTo(last float64) []float64 {
-	all := linearTicks(last)
-	for len(all) > 1 && all[len(all)-1] > last {
-		all = all[:len(all)-1]
-	}
-	return all
 }
