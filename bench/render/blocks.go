@@ -193,12 +193,6 @@ func summaryBlock(r *results.Report) string {
 			return "-"
 		})
 	}
-	row("median acquire, 1 at once", func(name string) string {
-		if c := free(r, 1, name); c != nil {
-			return span(c.Acquire.P50)
-		}
-		return "-"
-	})
 	for _, point := range faultPoints(r) {
 		if !strings.HasPrefix(point, "1 of 5 nodes hung") {
 			continue
@@ -228,7 +222,6 @@ var inChinese = strings.NewReplacer(
 	"5 independent", "5 台互相独立",
 	"1, majority of 5 keys", "1 台，5 个键的多数",
 	"lock and release, ", "加锁并释放，",
-	"median acquire, ", "加锁的中位数，",
 	"one server hung, ", "一台服务器卡住，",
 	" at once, cycles/s", " 个同时，次/秒",
 	" at once", " 个同时",
