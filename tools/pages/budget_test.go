@@ -14,7 +14,7 @@ import (
 var budgets = map[string]int{
 	"README.md":               1000,
 	".github/CONTRIBUTING.md": 1800,
-	"cmd/redlock/README.md":   3510,
+	"cmd/redlock/README.md":   3600,
 	"docs/choosing.md":        3000,
 	"docs/design.md":          6000,
 	"docs/faq.md":             2030,
