@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,7 +17,8 @@ import (
 // Wire is the way to a node over go-redis.
 type Wire struct {
 	Talk
-	Client redis.UniversalClient // for subscriptions
+	Client redis.UniversalClient // for Check, and for subscriptions where own is nil
+	own    *redis.Options        // of connections of our own
 }
 
 // Talk is the part of a wire that batches go over.
@@ -30,13 +32,16 @@ type Talk interface {
 // mark, empty if there is none.
 func NewWire(c *redis.Client, h func(*redis.Options) Habits, mark string, clk tick.Clock) *Wire {
 	o := OwnOptions(c.Options())
-	return &Wire{NewConversations(clk, &ownDialer{options: o, markKey: mark}, h(o)), sideClient(o)}
+	return &Wire{NewConversations(clk, &ownDialer{options: o, markKey: mark}, h(o)), sideClient(o), o}
 }
 
 // ManyServers is the talk over a client of the user's for which one name stands for several
 // servers, or for a number that is not known. Who answers is not known there, so there is
 // nothing to guard and no connection to kill, and how long to wait is up to the client.
-type ManyServers struct{ Client redis.UniversalClient }
+type ManyServers struct {
+	Client redis.UniversalClient
+	lacks  func(what string, err error)
+}
 
 // Exchange is that of lane.Wire; how long it waits is up to the client.
 func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration, left func()) (settled bool) {
@@ -46,9 +51,7 @@ func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration, left func
 	for i, c := range batch {
 		cmds[i] = protocol.NewCommand(c.Req)
 	}
-	pipe := m.Client.Pipeline()
-	_ = pipe.BatchProcess(ctx, cmds...) // only queues them
-	_, failure := pipe.Exec(ctx)
+	failure := m.exec(ctx, cmds)
 	for i, c := range batch {
 		cmds[i].(*protocol.Command).Reply(&c.Answer, failure)
 	}
@@ -56,10 +59,26 @@ func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration, left func
 	return answered || !sent
 }
 
+func (m *ManyServers) exec(ctx context.Context, cmds []redis.Cmder) (err error) {
+	defer func() { m.tellPanic(err) }()
+	defer noPanic(&err)
+	pipe := m.Client.Pipeline()
+	_ = pipe.BatchProcess(ctx, cmds...) // only queues them
+	_, err = pipe.Exec(ctx)
+	return err
+}
+
+func (m *ManyServers) tellPanic(err error) {
+	if p := whole(err); p != nil && m.lacks != nil {
+		m.lacks(Unbroken, p)
+	}
+}
+
 var ErrNoSinglePool = errors.New("the client is no *redis.Client, so which server answers is not known")
 
 // Watch says at once that which server answers is not known.
 func (m *ManyServers) Watch(o lane.Onlooker) {
+	m.lacks = o.Lacks
 	if o.Saw != nil {
 		o.Saw(protocol.ServerReport{Err: ErrNoSinglePool})
 	}
@@ -71,27 +90,93 @@ func (m *ManyServers) Close() {}
 // Subscriber is told of a subscription.
 type Subscriber = lane.Subscriber
 
-// mayPublish is the key of what a context asks over the connection of a subscription before it
-// subscribes, which is the only time at which that can be asked there: whether the server lets us
-// publish. Scripts say so, too, but only when they let a waiter in. Where the connection is not made
-// by a side client, they alone do.
-type mayPublish struct{}
-
 // Listen subscribes to a channel on a connection of its own and returns when that breaks
 // or ctx ends.
 func (w *Wire) Listen(ctx context.Context, channel string, tell Subscriber) error {
-	ctx = context.WithValue(ctx, mayPublish{}, func(cn *redis.Conn) {
-		if err := cn.Publish(ctx, channel, "").Err(); protocol.IsServerError(err) && protocol.Permanent(err) {
-			tell.Denied(err)
+	if w.own != nil {
+		return listen(ctx, w.own, channel, tell)
+	}
+	return listenOver(ctx, w.Client, channel, tell)
+}
+
+// Listen is that of a wire to where a client leads.
+func Listen(ctx context.Context, c redis.UniversalClient, channel string, tell Subscriber) error {
+	if single, ok := c.(*redis.Client); ok {
+		return listen(ctx, single.Options(), channel, tell)
+	}
+	return listenOver(ctx, c, channel, tell)
+}
+
+func listen(ctx context.Context, o *redis.Options, channel string, tell Subscriber) error {
+	c, err := connect(ctx, o)
+	if err != nil {
+		return err
+	}
+	f := newOwnFlow(c, o, "", new(atomic.Bool))
+	defer f.Close()
+	// A read does not look at ctx, and a greeting is waited for as long as for a connection.
+	defer context.AfterFunc(ctx, f.Close)()
+	late := time.AfterFunc(o.DialTimeout, f.Close)
+	defer late.Stop()
+	if err := f.greet(); err != nil {
+		return err
+	}
+	// Whether the server lets us publish can be asked only before it is subscribed to. Scripts say so,
+	// too, but only when they let a waiter in.
+	f.out.ask("PUBLISH", channel, "")
+	f.out.ask("SUBSCRIBE", channel)
+	f.flush(greetingRoom)
+	if err := f.welcome(); err != nil {
+		return err
+	}
+	if denied := f.answer().err; protocol.IsServerError(denied) && protocol.Permanent(denied) {
+		tell.Denied(denied)
+	}
+	for asked := false; ; {
+		kind, payload, err := f.in.message()
+		switch {
+		case err != nil:
+			return err
+		case kind == "subscribe":
+			if !late.Stop() {
+				return protocol.ErrTimeout
+			}
+			tell.Confirmed()
+		case kind == "message":
+			tell.Heard(payload)
 		}
-	})
+		for asked = false; ; asked = true {
+			_ = f.socket.SetReadDeadline(time.Now().Add(listenPatience))
+			err := f.in.wait()
+			if err == nil {
+				break
+			}
+			var n net.Error
+			if asked || !errors.As(err, &n) || !n.Timeout() {
+				return err
+			}
+			// Nothing to hear looks like a dead connection, so ask.
+			f.out.ask("PING")
+			f.flush(greetingRoom)
+		}
+		f.in.allow(messageRoom)
+	}
+}
+
+// messageRoom is for a notice of all of a process whom one script lets in.
+const messageRoom = 64 << 10
+
+// listenOver is Listen over a client for which one name stands for several servers. It does not tell
+// whether we may publish.
+func listenOver(ctx context.Context, c redis.UniversalClient, channel string, tell Subscriber) (err error) {
+	defer noPanic(&err)
 	var ps *redis.PubSub
-	if ring, ok := w.Client.(*redis.Ring); ok {
+	if ring, ok := c.(*redis.Ring); ok {
 		// It must know the channel to choose a server, which may be another than the
 		// key's: what is published there goes unheard, and waiters find it by timers.
 		ps = ring.Subscribe(ctx, channel)
 	} else {
-		ps = w.Client.Subscribe(ctx) // no I/O yet
+		ps = c.Subscribe(ctx) // no I/O yet
 	}
 	defer ps.Close()
 	// A read does not look at ctx.

@@ -176,6 +176,9 @@ var (
 	ErrUnlooked = errors.New("answered, but not whether the node still remembers what it grants")
 )
 
+// Unbroken is lacking where code that was not ours panicked.
+const Unbroken = "go-redis, or a function that the client was given, without a panic: the node has no vote meanwhile"
+
 const NoEnd = "CLIENT ID or CLIENT KILL: what was sent over a connection that is lost may still arrive, and counts as over only after a timeout"
 
 // NewConversations connects to nothing before the first batch.

@@ -588,14 +588,6 @@ func TestKillThatIsDenied(t *testing.T) {
 	})
 }
 
-func TestKilledAnswersAreIntegers(t *testing.T) {
-	require.NoError(t, conn.Killed(int64(0), nil))
-	require.NoError(t, conn.Killed(int64(1), nil))
-	require.Error(t, conn.Killed("OK", nil))
-	require.Error(t, conn.Killed(nil, nil))
-	require.Error(t, conn.Killed(int64(1), lanetest.ServerError("BUSY")))
-}
-
 func TestConversationThatBreaks(t *testing.T) {
 	for _, h := range []conn.Habits{stageOwn, stageUser} {
 		onStage(t, h, func(s *stage) {

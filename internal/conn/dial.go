@@ -34,15 +34,21 @@ func OwnOptions(of *redis.Options) *redis.Options {
 	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = 0, 0, 0
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
 	o.Limiter = nil
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.MaintNotificationsConfig = noNotifications()
 	return &o
 }
 
+// noNotifications has a client not ask for what needs RESP3.
+func noNotifications() *maintnotifications.Config {
+	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
 // connect opens a connection as the options say.
-func connect(ctx context.Context, o *redis.Options) (net.Conn, error) {
+func connect(ctx context.Context, o *redis.Options) (conn net.Conn, err error) {
+	defer noPanic(&err)
 	ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)
 	defer cancel()
-	conn, err := o.Dialer(ctx, o.Network, o.Addr)
+	conn, err = o.Dialer(ctx, o.Network, o.Addr)
 	if protocol.IsServerError(err) {
 		err = fmt.Errorf("dial: %v", err) // a Sentinel's, which is not the node
 	}
@@ -65,8 +71,7 @@ func (f failed) SetDeadline(time.Time) error      { return nil }
 func (f failed) SetReadDeadline(time.Time) error  { return nil }
 func (f failed) SetWriteDeadline(time.Time) error { return nil }
 
-// sideClient is a node's client beside the conversations: for subscriptions and Check, which
-// both end what they open.
+// sideClient is a node's client beside the conversations: for Check, which ends what it opens.
 func sideClient(o *redis.Options) *redis.Client {
 	side := *o
 	side.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -76,16 +81,9 @@ func sideClient(o *redis.Options) *redis.Client {
 		}
 		return conn, nil
 	}
-	side.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
-		if o.OnConnect != nil {
-			if err := o.OnConnect(ctx, cn); err != nil {
-				return err
-			}
-		}
-		if ask, ok := ctx.Value(mayPublish{}).(func(*redis.Conn)); ok {
-			ask(cn)
-		}
-		return nil
+	Bound(&side)
+	if o.StreamingCredentialsProvider != nil {
+		side.StreamingCredentialsProvider, side.CredentialsProviderContext = nil, present(o)
 	}
 	return redis.NewClient(&side)
 }
@@ -175,46 +173,37 @@ func (s *socket) Read(p []byte) (int, error) {
 // Close skips TLS' goodbye, which may block.
 func (s *socket) Close() error { return s.under.Close() }
 
-// ownFlow is a connection of our own. A go-redis client of its own holds it, so socket and
-// identity belong together: a pool would replace one behind the other's back. go-redis greets on it
-// and asks; batches go past it, see resp.go.
+// ownFlow is a connection of our own, see resp.go.
 type ownFlow struct {
-	socket    *socket
-	client    *redis.Client
-	pipe      redis.Pipeliner
-	out       respWriter
-	in        respReader
-	questions *questions
-	markKey   string
-	native    Native
-	closing   sync.Once
+	socket   *socket
+	login    login
+	out      respWriter
+	in       respReader
+	markKey  string
+	known    protocol.Mark // as read last, since it hardly ever changes
+	native   Native
+	welcomes []string // what it says where one of the greeting's words fails, that are sent and not answered
+	greeted  bool
+	ctx      context.Context // ends with the flow
+	end      context.CancelFunc
+	closing  sync.Once
 }
 
 func newOwnFlow(conn net.Conn, o *redis.Options, markKey string, denied *atomic.Bool) *ownFlow {
-	f := &ownFlow{socket: newSocket(conn), questions: newQuestions(markKey), markKey: markKey, native: Native{Denied: denied}}
-	mine := *o
-	var given atomic.Bool
-	mine.Dialer = func(context.Context, string, string) (net.Conn, error) {
-		if given.Swap(true) {
-			return failed{err: net.ErrClosed}, nil
-		}
-		return f.socket, nil
-	}
-	mine.TLSConfig = nil // done
-	mine.Protocol = 2    // which is what resp.go reads
-	mine.PoolSize = 1
-	mine.ConnMaxLifetime, mine.ConnMaxIdleTime = 0, -1
-	// Without deadlines: a timer closes the socket.
-	mine.ReadTimeout, mine.WriteTimeout = -2, -2
+	f := &ownFlow{socket: newSocket(conn), login: login{options: o}, markKey: markKey, native: Native{Denied: denied}}
 	f.in = newRespReader(f.socket)
-	f.client = redis.NewClient(&mine)
-	f.pipe = f.client.Conn().Pipeline()
+	f.ctx, f.end = context.WithCancel(context.Background())
 	return f
 }
 
 func (f *ownFlow) Exchange(batch []*lane.Call, want Looks, left func()) (got Said) {
-	f.send(batch, want)
+	again := f.send(batch, want)
 	left()
+	if again {
+		// Where the server does not take the new account, the connection goes on under the old one, and
+		// what that may not do any more the server says itself.
+		_, _ = f.in.reply()
+	}
 	for _, c := range batch {
 		c.Val, c.Err = f.in.reply()
 		f.native.Learn(&c.Answer)
@@ -230,11 +219,16 @@ func (f *ownFlow) Exchange(batch []*lane.Call, want Looks, left func()) (got Sai
 }
 
 // send writes a batch and what is asked behind it. Once it has begun to, any of it may have been
-// sent: what a connection that breaks says of that is not certain everywhere.
-func (f *ownFlow) send(batch []*lane.Call, want Looks) {
-	may := f.native.May()
+// sent: what a connection that breaks says of that is not certain everywhere. Again: it begins
+// with a login.
+func (f *ownFlow) send(batch []*lane.Call, want Looks) (again bool) {
+	if f.login.news.Load() != nil {
+		again = f.out.logIn(*f.login.news.Swap(nil))
+	}
+	may, room := f.native.May(), batchRoom
 	for _, c := range batch {
 		c.Answer = protocol.Answer{Sent: true, Native: f.out.request(c.Req, may)}
+		room += c.Req.AnswerRoom()
 	}
 	if want&LookMark != 0 {
 		f.out.ask("GET", f.markKey)
@@ -243,6 +237,13 @@ func (f *ownFlow) send(batch []*lane.Call, want Looks) {
 		f.out.ask("INFO", "replication")
 		f.out.ask("INFO", "stats")
 	}
+	f.flush(room)
+	return again
+}
+
+// flush sends what was written. The answers may take so much room.
+func (f *ownFlow) flush(room int) {
+	f.in.allow(room)
 	if _, err := f.socket.Write(f.out.bytes); err != nil {
 		f.in.fail(err)
 	}
@@ -250,6 +251,9 @@ func (f *ownFlow) send(batch []*lane.Call, want Looks) {
 		f.out.bytes = nil
 	}
 }
+
+// batchRoom is for the looks behind a batch, and for errors that are longer than answers.
+const batchRoom = 128 << 10
 
 // mostRoom is what a connection keeps for its next batch. A full one of plain requests takes half
 // of it, one of scripts as their text several times as much.
@@ -261,7 +265,7 @@ func (f *ownFlow) look(got *Said, want Looks) {
 		if text, present, err := f.in.text(); err != nil {
 			got.Mark = protocol.MarkOfError(err)
 		} else {
-			got.Mark = f.questions.look(text, present)
+			got.Mark = f.mark(text, present)
 		}
 	}
 	if want&LookRole != 0 {
@@ -276,36 +280,6 @@ func (f *ownFlow) look(got *Said, want Looks) {
 	}
 }
 
-func (f *ownFlow) Ask() (protocol.ServerReport, error) {
-	ctx, q := context.Background(), f.questions
-	_ = f.pipe.Process(ctx, q.ping.again())
-	_ = f.pipe.BatchProcess(ctx, q.who()...)
-	_, failure := f.pipe.Exec(ctx)
-	if _, err, heard := q.ping.answer(failure); !heard {
-		return protocol.ServerReport{}, err
-	} else if err := serving(err); err != nil {
-		return protocol.ServerReport{}, err
-	}
-	s, err := q.identity(failure)
-	f.native.Has = s.Native
-	return s, err
-}
-
-func (f *ownFlow) Kill(id int64) error {
-	ctx, q := context.Background(), ask("CLIENT", "KILL", "ID", id)
-	_ = f.pipe.Process(ctx, q)
-	_, failure := f.pipe.Exec(ctx)
-	val, err, _ := q.answer(failure)
-	return Killed(val, err)
-}
-
-func (f *ownFlow) Write(w *protocol.MarkWrite) (protocol.Mark, error) {
-	ctx, q := context.Background(), askToWrite(f.markKey, w)
-	_ = f.pipe.Process(ctx, q)
-	_, failure := f.pipe.Exec(ctx)
-	return q.written(failure)
-}
-
 func (f *ownFlow) Alive() bool { return f.socket.quiet() }
 
 func (f *ownFlow) Heard() int64 {
@@ -317,7 +291,8 @@ func (f *ownFlow) Heard() int64 {
 
 func (f *ownFlow) Close() {
 	f.closing.Do(func() {
+		f.end()
 		_ = f.socket.Close()
-		_ = f.client.Close()
+		f.login.end()
 	})
 }

@@ -171,6 +171,18 @@ func TestNativeReleaseThatIsDenied(t *testing.T) {
 	assert.Equal(t, protocol.NoNative, f.native.May())
 }
 
+// A kill is certain only by an integer.
+func TestKilledAnswersAreIntegers(t *testing.T) {
+	for answer, ok := range map[string]bool{":0\r\n": true, ":1\r\n": true, "+OK\r\n": false, "$-1\r\n": false, "-BUSY\r\n": false, "": false} {
+		s := &scripted{answer: strings.NewReader(answer)}
+		if err := flowOver(t, s).Kill(7); ok {
+			assert.NoError(t, err, answer)
+		} else {
+			assert.Error(t, err, answer)
+		}
+	}
+}
+
 // One batch of whole scripts must not be paid for in memory for as long as the connection lives.
 func TestRoomOfALargeBatchIsNotKept(t *testing.T) {
 	s := &scripted{}

@@ -207,6 +207,9 @@ func (cs *Conversations) tryNew() {
 	cs.Mu.Unlock()
 	for {
 		cv, err := t.once()
+		if p := whole(err); p != nil {
+			cs.Lacks(Unbroken, p)
+		}
 		if cv != nil {
 			cs.arrive(cv, &t)
 			return

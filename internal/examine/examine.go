@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
 )
@@ -65,6 +66,13 @@ func All(ctx context.Context, clients []redis.UniversalClient, names []string, c
 // examined so far. It closes updates at its end.
 func (e *examiner) examine(ctx context.Context, c redis.UniversalClient, patience time.Duration) {
 	defer close(e.updates)
+	if err := conn.NoPanic(func() { e.steps(ctx, c, patience) }); err != nil {
+		e.Err = err
+		e.update()
+	}
+}
+
+func (e *examiner) steps(ctx context.Context, c redis.UniversalClient, patience time.Duration) {
 	switch single := c.(type) {
 	case *redis.ClusterClient, *redis.Ring:
 		e.many = true

@@ -258,7 +258,7 @@ func TestNewConnectsAsTheClientWould(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(b, 1, connected)
 		log := fmt.Sprint(n.Log())
-		for _, sent := range []string{"[hello 2 auth app secret setname orders]", "[select 3]", "LIB-NAME go-redis(suffix,"} {
+		for _, sent := range []string{"[AUTH app secret]", "[SELECT 3]", "[CLIENT SETNAME orders]", "LIB-NAME go-redis(suffix,"} {
 			assert.Contains(b, log, sent)
 		}
 		assert.Zero(b, c.PoolStats().TotalConns)

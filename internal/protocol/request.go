@@ -392,3 +392,29 @@ func (r *Request) WithSource() *Request {
 	c.Whole = true
 	return &c
 }
+
+const (
+	// LongestValue is of the values that we put under a lock's key: a token, '@' and an owner's
+	// label. What is longer is another's; scripts/value.lua knows it, too.
+	LongestValue = 32 + 1 + 256
+	// perEntry is more than a waiter or a holder takes in a list, see AnswerRoom.
+	perEntry = 1 << 10
+)
+
+// AnswerRoom is more than what Redis answers takes: its bytes, and a little for each element of a
+// list. An error may be longer, but not each of a batch.
+func (r *Request) AnswerRoom() int {
+	room := perEntry
+	switch {
+	case r.Script == InspectScript:
+		room += 2 * int(r.Queue.most) * perEntry // waiters and holders
+	case r.Script == JoinScript:
+		room += mostGiven * perEntry
+	case r.Bundle() != nil:
+		room += len(r.Bundle().Of) * perEntry
+	}
+	return room
+}
+
+// mostGiven is how many of a process have the lock reserved by one join, see scripts/line_join.lua.
+const mostGiven = 256

@@ -205,8 +205,7 @@ func (f *fleet) requireOnly(t *testing.T, value string) {
 
 // leastRights are the ACL rules that the library needs: what it sends (SET, EVALSHA
 // and EVAL; PING and INFO once by Open, where INFO may be missing) and what its scripts
-// call. HELLO and AUTH need no right; go-redis sends SELECT and CLIENT too, and
-// bears their refusal except for SELECT with a database other than 0.
+// call. AUTH needs no right; SELECT goes out for a database other than 0, CLIENT SETNAME for a name.
 var leastRights = []string{"~orders:*", "+set", "+evalsha", "+eval", "+get", "+del", "+pttl", "+pexpire", "+type", "+ping"}
 
 func TestEveryKindOfConnection(t *testing.T) {

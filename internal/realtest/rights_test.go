@@ -39,7 +39,7 @@ func documentedRights(t *testing.T) (rules []string) {
 	return rules
 }
 
-// What go-redis asks for when it connects, and does well without.
+// What is asked for when a connection begins, and does not matter.
 var courtesies = []string{"client", "client|setinfo", "client|setname", "client|maint_notifications", "select", "hello"}
 
 // The servers' own log tells what a user was denied.

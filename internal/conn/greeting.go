@@ -1,0 +1,246 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
+)
+
+// How our own connections begin: as those of the client would, but for HELLO, which RESP2 does not
+// need. Code of go-redis and of the user runs here: the Dialer, providers of credentials, OnConnect.
+
+// Panic is what is made of a panic of such code, which must cost the votes of one node and not the
+// process.
+type Panic struct {
+	Value any
+	Stack []byte
+}
+
+func (p *Panic) Error() string {
+	return fmt.Sprintf("panic of go-redis, or of a function that the client was given: %v", p.Value)
+}
+
+// Unwrap is the panic's value where that is an error.
+func (p *Panic) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
+}
+
+// noPanic is to be deferred.
+func noPanic(err *error) {
+	if v := recover(); v != nil {
+		*err = &Panic{v, debug.Stack()}
+	}
+}
+
+// NoPanic calls a function, and makes an error of its panic.
+func NoPanic(f func()) (err error) {
+	defer noPanic(&err)
+	f()
+	return nil
+}
+
+// whole is a panic with its stack; nil of any other error.
+func whole(err error) error {
+	var p *Panic
+	if !errors.As(err, &p) {
+		return nil
+	}
+	return fmt.Errorf("%w\n%s", err, p.Stack)
+}
+
+// account is what a connection logs in with.
+type account struct{ user, password string }
+
+// login knows the account of one connection. A streaming provider tells it of each new one, and the
+// next batch begins with that.
+type login struct {
+	options *redis.Options
+	news    atomic.Pointer[account]
+
+	mu    sync.Mutex // guards what follows; it is not held while a provider is asked
+	leave auth.UnsubscribeFunc
+	over  bool
+}
+
+// OnNext is a streaming provider's.
+func (l *login) OnNext(c auth.Credentials) {
+	user, password := c.BasicAuth()
+	l.news.Store(&account{user, password})
+}
+
+// OnError is a streaming provider's. What cannot be renewed the server says, too, if it matters.
+func (l *login) OnError(error) {}
+
+// now is the account that is to be used, in the order in which go-redis looks for one.
+func (l *login) now(ctx context.Context) (a account, err error) {
+	defer noPanic(&err)
+	switch o := l.options; {
+	case o.StreamingCredentialsProvider != nil:
+		return l.subscribe(o.StreamingCredentialsProvider)
+	case o.CredentialsProviderContext != nil:
+		a.user, a.password, err = o.CredentialsProviderContext(ctx)
+	case o.CredentialsProvider != nil:
+		a.user, a.password = o.CredentialsProvider()
+	default:
+		a = account{o.Username, o.Password}
+	}
+	return a, err
+}
+
+func (l *login) subscribe(p auth.StreamingCredentialsProvider) (account, error) {
+	c, leave, err := p.Subscribe(l)
+	if err != nil {
+		return account{}, err
+	}
+	l.mu.Lock()
+	over := l.over
+	l.leave = leave
+	l.mu.Unlock()
+	if over {
+		l.end()
+		return account{}, net.ErrClosed
+	}
+	user, password := c.BasicAuth()
+	return account{user, password}, nil
+}
+
+// end has the provider forget the connection.
+func (l *login) end() {
+	l.mu.Lock()
+	leave := l.leave
+	l.leave, l.over = nil, true
+	l.mu.Unlock()
+	if leave != nil {
+		var err error
+		defer noPanic(&err)
+		_ = leave()
+	}
+}
+
+// present is the account of this moment, for clients of go-redis: of a streaming provider they would
+// need what only a client's own pool has.
+func present(o *redis.Options) func(context.Context) (string, string, error) {
+	of := *o
+	return func(ctx context.Context) (string, string, error) {
+		l := &login{options: &of}
+		defer l.end()
+		a, err := l.now(ctx)
+		return a.user, a.password, err
+	}
+}
+
+// logIn appends AUTH, unless there is no password.
+func (w *respWriter) logIn(a account) bool {
+	switch {
+	case a.password == "":
+		return false
+	case a.user == "":
+		w.ask("AUTH", a.password)
+	default:
+		w.ask("AUTH", a.user, a.password)
+	}
+	return true
+}
+
+// greet begins the conversation, and leaves the last words of that to be sent and their answers
+// to be read with what is asked next: welcome does it.
+func (f *ownFlow) greet() error {
+	if f.greeted {
+		return nil
+	}
+	o := f.login.options
+	a, err := f.login.now(f.ctx)
+	if err != nil {
+		return fmt.Errorf("credentials: %w", err)
+	}
+	f.welcomes = f.welcomes[:0]
+	say := func(failure string, words ...string) {
+		f.out.ask(words...)
+		f.welcomes = append(f.welcomes, failure)
+	}
+	if f.out.logIn(a) {
+		f.welcomes = append(f.welcomes, "failed to authenticate")
+	}
+	if o.DB > 0 {
+		say("failed to select a database", "SELECT", strconv.Itoa(o.DB))
+	}
+	if o.ClientName != "" {
+		say("failed to set the client's name", "CLIENT", "SETNAME", o.ClientName)
+	}
+	if !o.DisableIdentity && !o.DisableIndentity {
+		say("", "CLIENT", "SETINFO", "LIB-NAME", "go-redis("+o.IdentitySuffix+","+strings.ReplaceAll(runtime.Version(), " ", "-")+")")
+		say("", "CLIENT", "SETINFO", "LIB-VER", redis.Version())
+	}
+	if o.OnConnect == nil {
+		return nil
+	}
+	f.flush(greetingRoom)
+	if err := f.welcome(); err != nil {
+		return err
+	}
+	return f.onConnect()
+}
+
+// greetingRoom is for the answers to all that is asked of a server about itself. INFO replication lists
+// replicas.
+const greetingRoom = 512 << 10
+
+// welcome reads the answers to the greeting. Of the server's own errors the first that matters counts;
+// the others may come from that one.
+func (f *ownFlow) welcome() (refused error) {
+	for _, failure := range f.welcomes {
+		_, err := f.in.reply()
+		if f.in.broken != nil {
+			if refused != nil {
+				return refused // and hung up
+			}
+			return err
+		}
+		if err != nil && failure != "" && refused == nil {
+			refused = fmt.Errorf("%s: %w", failure, err)
+		}
+	}
+	f.welcomes = f.welcomes[:0]
+	f.greeted = refused == nil
+	return refused
+}
+
+// onConnect has the user's function ask what it likes to, over go-redis.
+func (f *ownFlow) onConnect() (err error) {
+	defer noPanic(&err)
+	lent := &scanner{Conn: lent{f.socket}}
+	client := redis.NewClient(&redis.Options{
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			if lent.broken != nil {
+				return failed{err: net.ErrClosed}, nil
+			}
+			return lent, nil
+		},
+		Addr: f.login.options.Addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1, PoolSize: 1,
+		ReadTimeout: -2, WriteTimeout: -2, // a timer closes the socket
+		MaintNotificationsConfig: noNotifications(),
+	})
+	defer client.Close()
+	f.greeted = false
+	if err := f.login.options.OnConnect(f.ctx, client.Conn()); err != nil {
+		return err
+	}
+	f.greeted = true
+	return lent.broken
+}
+
+// lent is a socket that its user does not close.
+type lent struct{ *socket }
+
+func (lent) Close() error { return nil }
