@@ -20,6 +20,7 @@ import (
 
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // reading is a connection that is only read.
@@ -124,7 +125,7 @@ func play(ctx context.Context, data []byte) {
 		_, _ = f.Write(&protocol.MarkWrite{})
 		_ = f.Kill(1)
 		f.Close()
-		_ = listen(ctx, &o, "c", Subscriber{Confirmed: func() {}, Denied: func(error) {}, Heard: func(string) {}})
+		_ = listen(ctx, tick.NewSystem(), &o, "c", Subscriber{Confirmed: func() {}, Denied: func(error) {}, Heard: func(string) {}})
 	}
 	Bound(o)
 	side := redis.NewClient(o)
@@ -184,7 +185,7 @@ func TestPanicsAreErrors(t *testing.T) {
 				return &actor{says: [][]byte{[]byte("+OK\r\n+OK\r\n")}}, nil
 			}}
 			change(o)
-			err := listen(t.Context(), o, "c", Subscriber{})
+			err := listen(t.Context(), tick.NewSystem(), o, "c", Subscriber{})
 			var p *Panic
 			require.ErrorAs(t, err, &p)
 			assert.ErrorIs(t, err, errOfUser)

@@ -19,6 +19,7 @@ type Wire struct {
 	Talk
 	Client redis.UniversalClient // for Check, and for subscriptions where own is nil
 	own    *redis.Options        // of connections of our own
+	clock  tick.Clock
 }
 
 // Talk is the part of a wire that batches go over.
@@ -32,7 +33,7 @@ type Talk interface {
 // mark, empty if there is none.
 func NewWire(c *redis.Client, h func(*redis.Options) Habits, mark string, clk tick.Clock) *Wire {
 	o := OwnOptions(c.Options())
-	return &Wire{NewConversations(clk, &ownDialer{options: o, markKey: mark}, h(o)), sideClient(o), o}
+	return &Wire{NewConversations(clk, &ownDialer{options: o, markKey: mark}, h(o)), sideClient(o), o, clk}
 }
 
 // ManyServers is the talk over a client of the user's for which one name stands for several
@@ -94,20 +95,20 @@ type Subscriber = lane.Subscriber
 // or ctx ends.
 func (w *Wire) Listen(ctx context.Context, channel string, tell Subscriber) error {
 	if w.own != nil {
-		return listen(ctx, w.own, channel, tell)
+		return listen(ctx, w.clock, w.own, channel, tell)
 	}
 	return listenOver(ctx, w.Client, channel, tell)
 }
 
 // Listen is that of a wire to where a client leads.
-func Listen(ctx context.Context, c redis.UniversalClient, channel string, tell Subscriber) error {
+func Listen(ctx context.Context, clk tick.Clock, c redis.UniversalClient, channel string, tell Subscriber) error {
 	if single, ok := c.(*redis.Client); ok {
-		return listen(ctx, single.Options(), channel, tell)
+		return listen(ctx, clk, single.Options(), channel, tell)
 	}
 	return listenOver(ctx, c, channel, tell)
 }
 
-func listen(ctx context.Context, o *redis.Options, channel string, tell Subscriber) error {
+func listen(ctx context.Context, clk tick.Clock, o *redis.Options, channel string, tell Subscriber) error {
 	c, err := connect(ctx, o)
 	if err != nil {
 		return err
@@ -116,7 +117,7 @@ func listen(ctx context.Context, o *redis.Options, channel string, tell Subscrib
 	defer f.Close()
 	// A read does not look at ctx, and a greeting is waited for as long as for a connection.
 	defer context.AfterFunc(ctx, f.Close)()
-	late := time.AfterFunc(o.DialTimeout, f.Close)
+	late := clk.AfterFunc(o.DialTimeout, f.Close)
 	defer late.Stop()
 	if err := f.greet(); err != nil {
 		return err
@@ -132,9 +133,16 @@ func listen(ctx context.Context, o *redis.Options, channel string, tell Subscrib
 	if denied := f.answer().err; protocol.IsServerError(denied) && protocol.Permanent(denied) {
 		tell.Denied(denied)
 	}
-	for asked := false; ; {
+	for {
+		// Nothing to hear looks like a dead connection, so ask.
+		doubt := clk.AfterFunc(listenPatience, func() { _, _ = f.socket.Write([]byte("*1\r\n$4\r\nPING\r\n")) })
+		over := clk.AfterFunc(2*listenPatience, f.Close)
 		kind, payload, err := f.in.message()
+		doubt.Stop()
+		over.Stop()
 		switch {
+		case errors.Is(err, net.ErrClosed) && ctx.Err() == nil:
+			return protocol.ErrTimeout
 		case err != nil:
 			return err
 		case kind == "subscribe":
@@ -144,20 +152,6 @@ func listen(ctx context.Context, o *redis.Options, channel string, tell Subscrib
 			tell.Confirmed()
 		case kind == "message":
 			tell.Heard(payload)
-		}
-		for asked = false; ; asked = true {
-			_ = f.socket.SetReadDeadline(time.Now().Add(listenPatience))
-			err := f.in.wait()
-			if err == nil {
-				break
-			}
-			var n net.Error
-			if asked || !errors.As(err, &n) || !n.Timeout() {
-				return err
-			}
-			// Nothing to hear looks like a dead connection, so ask.
-			f.out.ask("PING")
-			f.flush(greetingRoom)
 		}
 		f.in.allow(messageRoom)
 	}

@@ -26,6 +26,7 @@ type Panic struct {
 	Stack []byte
 }
 
+// Error leaves the stack out.
 func (p *Panic) Error() string {
 	return fmt.Sprintf("panic of go-redis, or of a function that the client was given: %v", p.Value)
 }

@@ -169,15 +169,6 @@ func (r *respReader) text() (text []byte, present bool, err error) {
 	}
 }
 
-// wait waits for the next byte. Unlike other errors, one of it leaves the reader as it was.
-func (r *respReader) wait() error {
-	if r.broken != nil {
-		return r.broken
-	}
-	_, err := r.from.Peek(1)
-	return err
-}
-
 // message reads what comes over a subscription: its kind, and what it says.
 func (r *respReader) message() (kind, text string, err error) {
 	val, err := r.reply()

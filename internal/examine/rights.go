@@ -114,7 +114,7 @@ func (e *examiner) subscribe(ctx context.Context, c redis.UniversalClient) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	confirmed := false
-	err := conn.Listen(ctx, c, e.ask.Channel, conn.Subscriber{
+	err := conn.Listen(ctx, e.clock, c, e.ask.Channel, conn.Subscriber{
 		Confirmed: func() { confirmed = true; done() }, Denied: func(error) {}, Heard: func(string) {},
 	})
 	switch {
