@@ -19,12 +19,13 @@ type Call struct {
 	Deadline int64 // when the caller stops waiting; an unsent request other than a release is dropped then
 	Index    int16 // the node's
 	State    CallState
-	toldLate bool      // the caller was told that its time is up
-	earlier  leftovers // of a SET: what those that it replaced, or joins of its value, may have left
+	toldLate bool  // the caller was told that its time is up
+	earlier  trace // of a SET: what those that it replaced, or joins of its value, may have left
 
 	// Of a release.
 	When   Insistence
-	tries  tries
+	lost   bool   // an earlier try had no answer, so a refusal may be due to that
+	resent bool   // it was sent again after an answer, which happens once
 	Undoes *Call  // the SET that it takes back; nil if none in particular
 	again  *again // once it is kept
 }
@@ -73,87 +74,46 @@ func (c *Call) Instead() *protocol.Request {
 	}
 }
 
-// leftovers is what SETs of the same value, which a later one replaced, or joins of it (Doubt), may
-// have left on the node. It only ever grows: a SET that is replaced adds what became of it.
-//
-//	nothing --granted--> grant   --answer lost--> both
-//	nothing --answer lost--> doubt --granted--> both
-type leftovers uint8
+// trace is what SETs of one value may have left on a node. Zero: surely nothing.
+type trace uint8
 
 const (
-	leftNothing leftovers = 0
-	leftGrant   leftovers = 1 // one was granted, or may have been
-	leftDoubt   leftovers = 2 // an answer was lost, so that SET may take effect at any later time
-	leftBoth    leftovers = leftGrant | leftDoubt
+	// present: a SET was granted, or may have been.
+	present trace = 1 << iota
+	// pending: a SET was sent and its answer is not known. It may take effect at any later time.
+	pending
 )
 
-// fate is what becomes of a SET on its node.
-type fate uint8
-
-const (
-	// fateOpen: it is queued or out.
-	fateOpen fate = iota
-	// fateNone: it did nothing and never will: not sent, refused, or failed.
-	fateNone
-	// fateGranted: the node said so; or it is a script that failed and may have come as far.
-	fateGranted
-	// fateSettled: its answer was lost, but its connection is surely over: it did what it
-	// did, and one release tells.
-	fateSettled
-	// fateMayLand: it, or one that it replaced, was sent and its answer was lost, so it may
-	// take effect at any later time.
-	fateMayLand
-)
-
-// fate reads what is known of a SET; the caller holds its lane's mutex.
-//
-//	open --not sent, refused, failed-----> none      unless an earlier one may land
-//	     --granted, script failed half-way-> granted   likewise
-//	     --answer lost-------------------> mayLand
-//	     --answer lost, its connection ended on the server--> settled, likewise
-func (c *Call) fate() fate {
-	switch {
-	case c.earlier&leftDoubt != 0, c.State == CallDone && c.Kind == protocol.Unknown:
-		return fateMayLand
-	case c.State == callSettled:
-		return fateSettled
-	case c.State == CallDropped, c.State == CallDone && c.Kind != protocol.Granted && !c.halfDone():
-		return fateNone
-	case c.State == CallDone:
-		return fateGranted
-	default:
-		return fateOpen
+// trace is what this SET, and those of the same value before it, may have left; the caller holds
+// its lane's mutex.
+func (c *Call) trace() trace {
+	if c == nil {
+		return 0
 	}
+	t := c.earlier
+	switch {
+	case c.State == CallDropped: // never sent
+	case c.State == callSettled: // no answer, but its connection is over: one release finds what it did
+		t |= present
+	case c.State != CallDone || c.Kind == protocol.Unknown: // no answer
+		t |= pending
+	case c.Kind == protocol.Granted, c.failedHalfWay():
+		t |= present
+	}
+	return t
 }
 
-// mayLand reports whether a SET may take effect at a later time; the caller holds its lane's mutex.
-func (c *Call) mayLand() bool {
-	return c != nil && (c.fate() == fateMayLand || c.State == callOut)
-}
-
-// halfDone reports whether a SET is a script that failed and may have set the key before.
-func (c *Call) halfDone() bool {
+// failedHalfWay reports whether a SET is a script that failed and may have set the key before.
+func (c *Call) failedHalfWay() bool {
 	return c.Req.Script != nil && c.Kind == protocol.Failed && protocol.HalfWay(c.Err)
 }
 
-// leaves is what a SET leaves for the one that replaces it; the caller holds its lane's
-// mutex.
-func (c *Call) leaves() leftovers {
-	left := c.earlier
-	if c.Kind == protocol.Granted || c.halfDone() || c.State == callSettled {
-		left |= leftGrant
-	}
-	if c.fate() == fateMayLand {
-		left |= leftDoubt
-	}
-	return left
-}
-
-// mayFindItself reports whether the node may have had the value before it got this SET: by
-// a reservation, which scripts take up, or from a SET that this one replaced. The caller
-// holds its lane's mutex.
+// mayFindItself reports whether the node may have had the value before it got this SET: by a
+// reservation, which scripts take up, or from an earlier SET. Then a release that deletes the value
+// does not show that this SET has arrived.
 func (c *Call) mayFindItself() bool {
-	return c.earlier&leftGrant != 0 || (c.earlier&leftDoubt != 0 || c.Req.Script != nil) && c.State != CallDropped
+	sent := c.State != CallDropped
+	return c.earlier&present != 0 || sent && (c.earlier&pending != 0 || c.Req.Script != nil)
 }
 
 // Insistence is on what a release is sent, though its SET may have left nothing.
@@ -166,43 +126,9 @@ const (
 	Unconditional                   // also where nothing was sent: it leaves a wait queue, too
 )
 
-// tries is what became of earlier tries of a release. A release is sent a second time
-// after an answer only where its SET may land late.
-//
-//	noTry --answer lost--> tryLost
-//	noTry, tryLost --answered while the SET may land--> resent --answer lost--> resendLost
-type tries uint8
-
-const (
-	noTry tries = iota
-	tryLost
-	resent
-	resendLost
-)
-
-func (t tries) lost() bool   { return t == tryLost || t == resendLost }
-func (t tries) resent() bool { return t == resent || t == resendLost }
-
-func (t tries) withLost() tries {
-	if t.resent() {
-		return resendLost
-	}
-	return tryLost
-}
-
-func (t tries) withResent() tries {
-	if t.lost() {
-		return resendLost
-	}
-	return resent
-}
-
 // nothingThere reports whether there is surely nothing for a release to take back; the
 // caller holds the lane's mutex.
-func (c *Call) nothingThere() bool {
-	set := c.Undoes
-	return set != nil && set.earlier == leftNothing && set.fate() == fateNone
-}
+func (c *Call) nothingThere() bool { return c.Undoes != nil && c.Undoes.trace() == 0 }
 
 // needless reports whether a release need not be sent; the caller holds the lane's mutex.
 func (c *Call) needless() bool {

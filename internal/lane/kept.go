@@ -31,7 +31,7 @@ type KeptReleases struct {
 func (c *Call) worth(now, at int64) bool {
 	if c.again == nil {
 		c.again = &again{goneBy: now + int64(c.Req.KeepFor)}
-		if c.Undoes.mayLand() {
+		if c.Undoes.trace()&pending != 0 {
 			// A server that hangs sets the key when it wakes, and its lease begins then.
 			c.again.goneBy += int64(LongestRead)
 		}
@@ -57,23 +57,23 @@ func (k *KeptReleases) wait(with *waitingReleases, c *Call, now, notBefore int64
 func (k *KeptReleases) resend(c *Call, refused bool, now int64) bool {
 	set := c.Undoes
 	switch {
-	case c.tries.resent():
+	case c.resent:
 		return false
 	case c.Kind == protocol.Granted && c.keptLate():
-		c.tries = c.tries.withResent()
+		c.resent = true
 		k.Postpone(c, now)
 		return true
-	case set == nil || set.fate() != fateMayLand:
+	case set.trace()&pending == 0:
 		return false
 	case refused:
-		c.tries = c.tries.withResent()
+		c.resent = true
 		c.Kind, c.Err = protocol.Unknown, ErrMayLand
 		c.Final = !k.Postpone(c, now)
 		return true
 	case c.Kind == protocol.Granted && set.mayFindItself():
 		// The deleted value may come from another SET, so this one may still land: release
 		// again later. The caller need not wait for that.
-		c.tries = c.tries.withResent()
+		c.resent = true
 		k.Postpone(c, now)
 		return true
 	default:

@@ -87,7 +87,7 @@ func (l *Lane) TakeBack(c *Call, now int64) {
 	if set.State == callQueued {
 		set.State, dropped = CallDropped, protocol.Unsent(ErrMoot)
 	}
-	if dropped.Kind != 0 && set.earlier == leftNothing && c.When < ToServe && c.Req.Keep() == nil {
+	if dropped.Kind != 0 && set.earlier == 0 && c.When < ToServe && c.Req.Keep() == nil {
 		// Gone by our hand, as much as if the node had deleted it.
 		c.State, b = CallDropped, protocol.Answer{Kind: protocol.Granted, Final: true}
 	} else {
@@ -107,7 +107,7 @@ func (l *Lane) Replace(before, c *Call, now int64) (replaced bool) {
 		l.Mu.Unlock()
 		return false
 	}
-	c.earlier = before.leaves()
+	c.earlier = before.trace()
 	b := l.admit(c, now)
 	l.Mu.Unlock()
 	c.tell(b, now)
@@ -118,7 +118,7 @@ func (l *Lane) Replace(before, c *Call, now int64) (replaced bool) {
 func (l *Lane) MayLand(calls []*Call) []*Call {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	return slices.DeleteFunc(calls, func(c *Call) bool { f := c.fate(); return f != fateOpen && f != fateMayLand })
+	return slices.DeleteFunc(calls, func(c *Call) bool { return c.trace()&pending == 0 })
 }
 
 // Doubt notes in a request that others of the same value have or may have taken effect, and may do
@@ -126,7 +126,7 @@ func (l *Lane) MayLand(calls []*Call) []*Call {
 func (l *Lane) Doubt(c *Call) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	c.earlier = leftBoth
+	c.earlier = present | pending
 }
 
 // Again enqueues a SET once more that the node has refused, and so has left nothing.
@@ -412,10 +412,10 @@ func (l *Lane) finish(c *Call, now int64) {
 	if c.Req.Op != protocol.OpRelease {
 		return
 	}
-	refused, wasLost := c.Kind == protocol.Refused, c.tries.lost()
+	refused, wasLost := c.Kind == protocol.Refused, c.lost
 	switch {
 	case c.Kind == protocol.Unknown:
-		c.tries = c.tries.withLost()
+		c.lost = true
 	case refused && wasLost:
 		c.Kind, c.Err = protocol.Unknown, errByUs
 	}

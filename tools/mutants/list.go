@@ -371,7 +371,7 @@ var list = []mutant{
 	{
 		name: "lane-dropped-repair-forgets-the-one-before",
 		file: "internal/lane/lane.go",
-		old:  "if dropped.Kind != 0 && set.earlier == leftNothing && c.When",
+		old:  "if dropped.Kind != 0 && set.earlier == 0 && c.When",
 		new:  "if dropped.Kind != 0 && c.When",
 		why:  "with a repair that was never sent the release is dropped, and what the SET before it left stays on the node",
 	},
@@ -600,17 +600,17 @@ var list = []mutant{
 	},
 	{
 		name: "repair-forgets-the-one-before",
-		file: "internal/lane/call.go",
-		old:  "if c.Kind == protocol.Granted || c.halfDone() || c.State == callSettled {\n\t\tleft |= leftGrant",
-		new:  "if false {\n\t\tleft |= leftGrant",
+		file: "internal/lane/lane.go",
+		old:  `c.earlier = before.trace()`,
+		new:  `c.earlier = before.trace() &^ present`,
 		why:  "a release that drops a repair still waiting takes an earlier one, which was granted, for gone",
 		args: seedsOf("repair-forgets-the-one-before"),
 	},
 	{
 		name: "lane-release-skips-the-unanswered",
 		file: "internal/lane/call.go",
-		old:  `case c.State == CallDropped, c.State == CallDone && c.Kind != protocol.Granted && !c.halfDone():`,
-		new:  `case c.State == CallDropped, c.Kind != protocol.Granted && !c.halfDone():`,
+		old:  `case c.State != CallDone || c.Kind == protocol.Unknown: // no answer`,
+		new:  `case c.State == CallDone && c.Kind == protocol.Unknown:`,
 		why:  "as lane-forgets-what-is-on-its-way, decided by the vote",
 	},
 	{
@@ -672,8 +672,8 @@ var list = []mutant{
 		name: "lane-sends-twice",
 		file: "internal/lane/lane.go",
 		old:  "l.finish(c, now)\n\t\tif settled && c.State == CallDone",
-		new: `if !c.Answered() && c.Req.Op.Sets() && c.tries == noTry && l.life == laneOpen {
-			c.tries, b.calls[i] = resent, nil
+		new: `if !c.Answered() && c.Req.Op.Sets() && !c.lost && !c.resent && l.life == laneOpen {
+			c.resent, b.calls[i] = true, nil
 			l.Queue.push(c)
 			continue
 		}
@@ -691,8 +691,8 @@ var list = []mutant{
 	{
 		name: "lane-no-second-release",
 		file: "internal/lane/kept.go",
-		old:  "case refused:\n\t\tc.tries = c.tries.withResent()",
-		new:  "case false:\n\t\tc.tries = c.tries.withResent()",
+		old:  "case refused:\n\t\tc.resent = true",
+		new:  "case false:\n\t\tc.resent = true",
 		why:  "a SET whose answer was lost may land after the release that found nothing",
 		args: seedsOf("lane-no-second-release"),
 	},
@@ -1577,8 +1577,8 @@ var list = []mutant{
 	{
 		name: "failed-script-did-nothing",
 		file: "internal/lane/call.go",
-		old:  `c.State == CallDone && c.Kind != protocol.Granted && !c.halfDone():`,
-		new:  `c.State == CallDone && c.Kind != protocol.Granted:`,
+		old:  `case c.Kind == protocol.Granted, c.failedHalfWay():`,
+		new:  `case c.Kind == protocol.Granted:`,
 		why:  "a script is not rolled back: one that failed may have set the key before",
 	},
 	{
@@ -1848,7 +1848,7 @@ var list = []mutant{
 	{
 		name: "release-forgotten-while-its-set-may-land",
 		file: "internal/lane/kept.go",
-		old:  `if c.Undoes.mayLand() {`,
+		old:  `if c.Undoes.trace()&pending != 0 {`,
 		new:  `if false {`,
 		why:  "a server that hangs for longer than the lease has our key when it wakes",
 	},
