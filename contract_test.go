@@ -290,11 +290,6 @@ func askAdopt(value, token string) *protocol.Request {
 	return &r
 }
 
-// askMove gives a lock to a ticket for a time.
-func askMove(ticket, token string, ttl time.Duration) *protocol.Request {
-	return protocol.MoveRequest(contractTerms(ttl), "k", ticket, token)
-}
-
 func askAdoptFenced(value, token string, proposal uint64) *protocol.Request {
 	r := protocol.AdoptRequest(contractTerms(contractTTL), "k", value, token, fenceOfKey(proposal))
 	return &r
@@ -563,20 +558,6 @@ var contractCases = map[string][]struct {
 		{askSet(tokenA), "OK"}, {askAdopt("b", tokenA), "1"}, {askRelease(tokenA), "b"}, {askExtend(tokenA, time.Hour), "b"},
 		{askPlainLineRelease(tokenA), "b"}, {askSet(tokenA), "<nil>"}, {raw("GET", "k"), "b"}, {raw("PTTL", "k"), "less than 61000"},
 	},
-	"a lock moves to a ticket for a shorter time": {
-		{askSet(tokenA + "@x"), "OK"}, {askExtend(tokenA+"@x", time.Hour), "1"}, {askMove("t@x", tokenA, 3*time.Second), "1"},
-		{raw("GET", "k"), "t@x"}, {raw("PTTL", "k"), "less than 3001"}, {raw("PTTL", "k"), "more than 1000"},
-	},
-	"the former holder's requests do nothing to a ticket, once or twice": {
-		{askSet(tokenA), "OK"}, {askMove("t", tokenA, 3*time.Second), "1"},
-		{askSet(tokenA), "<nil>"}, {askExtend(tokenA, time.Hour), "t"}, {askMove("t", tokenA, time.Hour), "t"}, {askMove("u", tokenA, time.Hour), "t"},
-		{askRelease(tokenA), "t"}, {askPlainLineRelease(tokenA), "t"}, {askAdopt("b", tokenA), "t"},
-		{raw("GET", "k"), "t"}, {raw("PTTL", "k"), "less than 3001"}, {askAdopt("b", "t"), "1"}, {askMove("t", tokenA, time.Hour), "b"}, {raw("GET", "k"), "b"},
-	},
-	"a ticket of what is free or another's": {
-		{askMove("t", tokenA, time.Hour), "0"}, {raw("TYPE", "k"), "none"}, {askSet("b"), "OK"}, {askMove("t", tokenA, time.Hour), "b"}, {raw("GET", "k"), "b"},
-	},
-	"a ticket of what is no lock": {{raw("RPUSH", "k", "x"), ""}, {askMove("t", tokenA, time.Hour), "error WRONGTYPE"}},
 	"fenced adopt is above the counter": {
 		{raw("SET", fenceOfK, "4000000000000000"), ""}, {askSet(tokenA), "OK"}, {askAdoptFenced("b", tokenA, 1), "4000000000000001"},
 		{raw("GET", fenceOfK), "4000000000000001"}, {raw("GET", "k"), "b"},

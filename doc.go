@@ -5,7 +5,7 @@
 // majority of them has set the key. Its holder may rely on it until [Lock.Until]: the TTL,
 // counted from before the first request was sent, less an allowance for clocks that run at
 // different rates. Any minority of nodes may be dead, hung, slow or cut off: acquiring, extending
-// and releasing return as soon as a majority has decided. HandOver, Inspect, ForceRelease and
+// and releasing return as soon as a majority has decided. Inspect, ForceRelease and
 // Check ask every node, and wait for each, for a bounded time.
 //
 //	rl, err := redlock.Open(ctx, []string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"}, nil)
@@ -23,7 +23,7 @@
 //
 // [Mutex.Shared] is for many readers or one writer, [Redlock.Semaphore] for up to n holders,
 // and [Mutex.Lead] for one of several processes that is to be at work. [All] describes several
-// locks that are wanted together, all of them or none, without deadlocks. [Lock.HandOver] and
+// locks that are wanted together, all of them or none, without deadlocks. [Lock.Detach] and
 // [Mutex.Adopt] let another process go on with a lock. An acquire of a key with a context that
 // belongs to a lock of it would wait for itself, and fails with [ErrNested]; see [WithReentry].
 //

@@ -43,7 +43,7 @@ var (
 	// because extends found no quorum, errors.As finds the last one's *QuorumError. It is also
 	// the cause of a context that WithMaxHold ended.
 	ErrLost = errors.New("lock lost")
-	// ErrReleased: the lock had been released or handed over before.
+	// ErrReleased: the lock had been released or detached before.
 	ErrReleased = errors.New("lock released")
 	// ErrClosed: the Redlock was closed.
 	ErrClosed = protocol.ErrClosed
@@ -57,7 +57,7 @@ var (
 // QuorumError reports, node by node, why an operation failed. errors.As finds it, and
 // errors.Is tests for its reasons.
 type QuorumError struct {
-	// Op is the operation: "open", "acquire", "adopt", "extend" (also of Downgrade), "hand over",
+	// Op is the operation: "open", "acquire", "adopt", "extend" (also of Downgrade),
 	// "release", "inspect", "force release" or "check". Newer versions may have more.
 	Op string
 	// Key is the lock's key, without Options.KeyPrefix; empty for "open" and "check".

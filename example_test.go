@@ -353,8 +353,8 @@ func ExampleWithFencing() {
 	// cancelled refused: a later holder has written
 }
 
-// The old version of a service gives its lock to the new one. No other client gets it in between.
-func ExampleLock_HandOver() {
+// The old version of a service leaves its lock to the new one. No other client gets it in between.
+func ExampleLock_Detach() {
 	cluster, rl := startExample()
 	defer cluster.Close()
 	defer rl.Close()
@@ -365,11 +365,11 @@ func ExampleLock_HandOver() {
 		fmt.Println(err)
 		return
 	}
-	token, err := old.HandOver(ctx, 30*time.Second) // time for the new version to start
-	if err != nil {
-		fmt.Println(err) // with ErrLost the lock is lost; otherwise no node was asked, and it is still held
+	if err := old.Extend(ctx, 30*time.Second); err != nil { // time for the new version to start
+		fmt.Println(err)
 		return
 	}
+	token := old.Detach()
 	fmt.Println("old version holds it:", old.Validity() > 0, errors.Is(context.Cause(old.Context()), redlock.ErrReleased))
 
 	_, err = m.TryAcquire(ctx)
@@ -414,11 +414,7 @@ func ExampleMutex_Adopt() {
 		fmt.Println(err)
 		return
 	}
-	token, err := old.HandOver(ctx, time.Minute)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	token := old.Detach()
 	fmt.Println(goOn(token).Release(ctx))
 	fmt.Println(goOn(token).Release(ctx))
 	// Output:

@@ -29,7 +29,7 @@ import (
 // before the call (ErrExpired and ErrLost). Any other failure leaves Until as it was, and
 // the lock is held until then: ErrNoQuorum, ErrClosed, ErrInvalid for a ttl that breaks a
 // rule, or ctx's error when that ends first. The nodes may then have been extended or not.
-// After Release and HandOver it fails with ErrReleased, and after a loss with its error.
+// After Release and Detach it fails with ErrReleased, and after a loss with its error.
 func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if err := l.check(); err != nil {
 		return err

@@ -37,10 +37,10 @@ type Hooks struct {
 	// closed, but not for ErrInvalid.
 	Extended func(ExtendInfo)
 	// Released is called after the first release of a lock, by Release, Do, Lead or a set, and
-	// instead after a HandOver that asked nodes, with its error.
+	// by Detach, without outcomes.
 	Released func(ReleaseInfo)
 	// Lost is called once per lock at most, when the library finds that it was lost before it was
-	// released: by an extend, a renewal or HandOver, by the end of Do, which has sent the release
+	// released: by an extend, a renewal or Detach, by the end of Do, which has sent the release
 	// by then, or by the time of a lock whose Context was asked for. What only Release finds is in
 	// ReleaseInfo.Err. A lock that is neither renewed nor extended, and whose Context was never
 	// asked for, expires unnoticed.
@@ -144,13 +144,13 @@ type ExtendInfo struct {
 
 // ReleaseInfo describes a release that has ended.
 type ReleaseInfo struct {
-	Context    context.Context // given to Release, HandOver, Do or Lead, or to the call for a set
+	Context    context.Context // given to Release, Do or Lead, or to the call for a set
 	Key, Token string
 	Mode       string        // as in ExtendInfo
 	Held       time.Duration // since the grant
 	Start      time.Time
 	Elapsed    time.Duration
-	Outcomes   []Outcome // VoteGranted: the node confirmed it; after HandOver: it has the ticket
+	Outcomes   []Outcome // VoteGranted: the node confirmed it; nil after Detach
 	Err        error
 }
 

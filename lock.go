@@ -158,7 +158,7 @@ func (l *Lock) Permit() int {
 
 // Until returns the end of validity: before it a majority of nodes holds the lock for
 // us, if clocks run at rates within Options.DriftFactor of each other and no majority
-// forgets. A successful extend moves it on; a release, a hand-over, or a loss that is
+// forgets. A successful extend moves it on; a release, Detach, or a loss that is
 // noticed ends it at that moment, if that is earlier.
 func (l *Lock) Until() time.Time {
 	if l.check() != nil {
@@ -190,7 +190,7 @@ func (l *Lock) Outcomes() []Outcome {
 	return l.answers(l.names)
 }
 
-// Context returns a context that ends when the lock is released, handed over or known to be lost, and at
+// Context returns a context that ends when the lock is released, detached or known to be lost, and at
 // Until at the latest, by a timer of this process, whatever the network does. With WithMaxHold
 // it also ends that long after the grant. context.Cause tells why: ErrReleased, or else
 // ErrLost, and ErrExpired too if time ran out. It carries the values of the context given to

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/quorumlock/redlock/internal/protocol"
 )
@@ -213,6 +214,35 @@ func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {
 	}
 	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, caller: ctx, ctx: ctx, wait: wait, renews: renews}
 	return a.acquire()
+}
+
+// Adopt goes on with a lock by the token that Lock.Detach returned in another process, or that a process wrote down
+// before it was killed: on a majority of nodes the key goes from the former value to a fresh one. The lock is
+// held all the while, and lasts for the Mutex's TTL from now. With WithFencing its fence is greater than the former one.
+//
+// Adopt before the lease ends. Afterwards it fails with ErrNotHeld as a rule; "Adopt" in docs/safety.md has the
+// exception. Of a process that was killed be sure that it was: one that was only paused believes in its lock.
+//
+// Adopt asks all nodes once. It fails with ErrNotHeld if so many nodes have another's key or none that no majority is
+// left, with ErrInvalid for a malformed token, and otherwise as TryAcquire does. After a failure the lock may be gone: what had
+// changed hands is released, the rest ends by its lease. Of two callers at the same moment at most one gets the lock.
+func (m *Mutex) Adopt(ctx context.Context, token string) (*Lock, error) {
+	if err := m.check(ctx, protocol.OpAdopt); err != nil {
+		return nil, err
+	}
+	if m.terms.shared {
+		return nil, fmt.Errorf("redlock: adopt %s: %w Mutex: only an exclusive lock can be adopted, and this one is %s", quoteKey(m.key), ErrInvalid, m.terms.mode(true))
+	}
+	if !isToken(token) {
+		return nil, fmt.Errorf("redlock: adopt %s: %w token: it has %d bytes, and a token is %d hexadecimal digits in lower case, as Lock.Token and Detach return it",
+			quoteKey(m.key), ErrInvalid, len(token), tokenLen)
+	}
+	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, caller: ctx, ctx: ctx, adoptFrom: token}
+	return a.acquire()
+}
+
+func isToken(s string) bool {
+	return len(s) == tokenLen && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // Lead keeps one of its callers at work; of the callers with the same Semaphore, as many as it

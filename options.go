@@ -42,8 +42,8 @@ type Options struct {
 	TTL time.Duration
 
 	// NodeTimeout bounds how long an operation waits for any one node: it is the "timeout per
-	// node" of the methods. The default is a fiftieth of the lock's TTL, for Extend and HandOver of
-	// their ttl, but at least 5ms, at most 200ms, and never above a quarter of that. A value that
+	// node" of the methods. The default is a fiftieth of the lock's TTL, for Extend of
+	// its ttl, but at least 5ms, at most 200ms, and never above a quarter of that. A value that
 	// is set must be at least 1ms, and at most a quarter of each TTL that it is used with.
 	NodeTimeout time.Duration
 
@@ -347,8 +347,8 @@ func WithMaxHold(d time.Duration) LockOption {
 // granting, the greater of the TTL and Options.RestartGuard: a node that restarts would grant the lock
 // sooner. With WithFencing that is 3s at least, and with the guard off there is no such limit. It is
 // for exclusive locks (otherwise ErrInvalid). What is left belongs to no holder, so only ForceRelease
-// can release it; Inspect shows the owner, and a token of its own. After a HandOver it is the
-// WithMinHold of the Mutex that adopts the lock that counts, from the Adopt.
+// can release it; Inspect shows the owner, and a token of its own. After
+// Detach it is the WithMinHold of the Mutex that adopts the lock that counts, from the Adopt.
 func WithMinHold(d time.Duration) LockOption {
 	return func(t *draft) {
 		t.minHold = d

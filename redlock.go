@@ -82,8 +82,8 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 //
 // Where permits is above 1, acquiring another permit with a context of the first does not fail with
 // ErrNested, unless the Mutex has WithReentry. Holders that do so can wait for each other for ever.
-// Its methods fail with ErrInvalid with WithFencing or WithMinHold, and Adopt, HandOver and
-// Downgrade always do.
+// Its methods fail with ErrInvalid with WithFencing or WithMinHold, and Adopt and Downgrade always do.
+// Detach panics.
 //
 // It needs permissions for two more keys on the nodes, see "Permissions" in docs/operations.md.
 func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Mutex {
@@ -93,8 +93,7 @@ func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Mutex
 	return newSemaphore(rl.nodeSet, rl.queues, rl.renewer, key, permits, opts)
 }
 
-// Close ends every waiting Acquire, Do and Lead with ErrClosed, lets a HandOver that is under way
-// come to its end, sends the releases that are on their way, waiting for all this for
+// Close ends every waiting Acquire, Do and Lead with ErrClosed, sends the releases that are on their way, waiting for all this for
 // Options.NodeTimeout at most (the default is that of Options.TTL), and closes the connections that
 // Open or New opened; clients given to New stay open. Its error is that of closing those.
 //

@@ -141,7 +141,7 @@ func (l *Lock) sendRelease(start tick.Instant) *round {
 	for i := range r.seats {
 		r.address(i, l.releaseCall(i, l.lastSet(i), lane.IfSent, lane.ToServe).Req)
 	}
-	l.takeBackTicket(start)
+	l.takeBackFormer(start)
 	for i := range r.seats {
 		l.lane(i).TakeBack(&r.seats[i].call, start.Mono)
 	}
@@ -165,7 +165,7 @@ func (l *Lock) sendKeep(start tick.Instant, left time.Duration) *round {
 	r := &d.round
 	r.guard, r.signal = l.guard, l.signal
 	r.init(start, r.seats)
-	l.takeBackTicket(start)
+	l.takeBackFormer(start)
 	for i := range r.seats {
 		r.address(i, &d.req)
 		c := &r.seats[i].call
@@ -192,21 +192,59 @@ func (l *Lock) leaveQueue(now tick.Instant) {
 	l.lane(node).TakeBack(&lane.Call{Req: &d.queueReq, Index: l.arbiter, Undoes: l.lastSet(node), When: lane.Unconditional}, now.Mono)
 }
 
-// takeBackTicket has the nodes that did not confirm an Adopt delete the ticket, which no release of
-// the new value fits: it would keep others from the node until its lease ends. It goes ahead of
+// takeBackFormer has the nodes that did not confirm an Adopt delete the value of the former holder, which no
+// release of the new value fits: it would keep others from the node until its lease ends. It goes ahead of
 // the release, so that nothing is left there, whenever the request of Adopt comes.
-func (l *Lock) takeBackTicket(start tick.Instant) {
+func (l *Lock) takeBackFormer(start tick.Instant) {
 	if !l.adopted {
 		return
 	}
-	r := protocol.TicketReleaseRequest(&l.terms.Terms, l.name, l.origin, l.queueKey(), l.holdersKey())
-	r.KeepFor = max(l.longest, l.opts.RestartGuard) // as long as a ticket's lease may be
+	r := protocol.TokenReleaseRequest(&l.terms.Terms, l.name, l.origin, l.queueKey(), l.holdersKey())
+	r.KeepFor = max(l.longest, l.opts.RestartGuard) // as long as the former lease may be
 	for i := range l.nodes {
 		if !l.granted(i) {
 			c := &lane.Call{Req: r, Index: int16(i), Undoes: plainGrant, When: lane.IfSent}
 			l.lane(i).TakeBack(c, start.Mono)
 		}
 	}
+}
+
+// Detach ends the handle without releasing the lock, and returns the lock's token, by which Mutex.Adopt goes on with
+// it in another process. It does no I/O. The key stays on the nodes for what is left of its lease and is not renewed:
+// call Extend before, if the other process needs longer. If it is not adopted, the lock ends by its lease.
+//
+// The handle's context ends with ErrReleased, Extend fails with it, Release does nothing and returns nil, and
+// Hooks.Released is called, without outcomes. The token is enough to take the lock, so treat it as a secret.
+//
+// Detach returns "" if the lock was over before: Adopt refuses that. It panics for a shared lock and for a permit,
+// which cannot be adopted.
+func (l *Lock) Detach() (token string) {
+	l.mustExist("Detach")
+	if l.terms.shared {
+		panic("redlock: Detach of a lock that is " + l.terms.mode(true) + ": only an exclusive one can be adopted")
+	}
+	now := l.clock.Now()
+	l.mu.Lock()
+	held, lost := l.over == nil, error(nil)
+	switch {
+	case !held:
+	case now.Reached(l.until):
+		held, lost = false, l.expired()
+		l.finish(now, lost)
+	default:
+		l.finish(now, errWasReleased)
+		l.release.state = releaseDone
+	}
+	mode := l.terms.mode(l.shared)
+	l.mu.Unlock()
+	if lost != nil {
+		l.tellLost(lost)
+	}
+	if !held {
+		return ""
+	}
+	l.tellReleased(context.WithoutCancel(l.acquireCtx), mode, now, now, nil, nil)
+	return l.Token()
 }
 
 func (l *Lock) answered() {}

@@ -359,13 +359,6 @@ func (r *round) permit() (most int64, all []int64) {
 	return most, all
 }
 
-// votes is what the votes amount to, of a round that waited for all of them.
-func (r *round) votes() verdict {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.count()
-}
-
 func (r *round) current() verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()

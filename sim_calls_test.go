@@ -54,7 +54,7 @@ func (p *simPlan) drawCalls() {
 	}
 	var during []string // calls that are not in all plans
 	if p.HandOvers {
-		during = append(during, "a hand-over", "an Adopt")
+		during = append(during, "an Adopt")
 	}
 	if p.does(callForce) {
 		during = append(during, "ForceRelease", "ForceRelease")

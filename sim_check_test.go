@@ -43,13 +43,11 @@ type simGrant struct {
 	mostUntil  int64     // when its contexts end by WithMaxHold
 	renewed    bool      // its holder was promised that it is
 	abandoned  bool      // never released
-	handedAt   int64     // when HandOver returned, or a release that keeps the lock; 0: there was none
-	handErr    error     // of HandOver
-	handing    bool      // HandOver was called, with the lock held
-	ticket     string    // the value to which it was handed over
+	keptAt     int64     // when a release that keeps the lock returned; 0: there was none
+	detaching  bool      // Detach was called, with the lock held
 	heir       *simGrant // which went on with it; nil: none did
 	stopped    bool      // its holder stopped, and told nobody
-	leftUntil  int64     // when what was handed over to nobody is gone; 0: it was not handed over
+	leftUntil  int64     // when what nobody holds is gone; 0: it was given up in no such way
 	bridge     int64     // when another process went on with it, without a gap; 0: none did
 	keeps      bool      // others are to be kept from it after its release
 	kept       string    // the value under which they are
@@ -597,7 +595,7 @@ func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
 		write(history.Op{
 			Client: g.proc.i*100 + g.client, Kind: history.Acquire, Key: g.key, Token: g.lock.Token(),
 			Call: g.call, Return: g.ret, Outcome: history.OK, Until: until, Fence: g.fence,
-			Mode: g.mode(), Permit: int(g.number), Permits: int(g.permits), From: w.former(g),
+			Mode: g.mode(), Permit: int(g.number), Permits: int(g.permits), From: g.lock.adoptFrom(),
 		})
 		if g.downgrade != never {
 			write(history.Op{
@@ -885,7 +883,7 @@ func (c *simClient) release(g *simGrant, op int) {
 	g.relErr = g.lock.Release(ctx)
 	g.relRet = w.t()
 	if keeps {
-		g.handedAt = g.relRet // what arrives later is taken back
+		g.keptAt = g.relRet // what arrives later is taken back
 	}
 	w.took(c.p, "Release", g.relCalled, w.plan.NodeTimeout)
 	w.cameToAnEnd(c.p, "a release", g.relCalled, g.relErr)

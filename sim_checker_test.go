@@ -602,11 +602,6 @@ var simRules = []simRule{
 		h.nodes[1].foreign = []*simForeign{{name: either(h, "{k0}:door", "{k0}:shared"), to: never}}
 		h.checkRanOut(g, last)
 	}},
-	{"adopt: %v was handed over when", nil, func(h *handMade) {
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
-		h.sleep(h.at(1100, 900), 0)
-		h.checkHandedInTime(g, g.lastEnd(), nil)
-	}},
 	{"renewal: %v was not renewed for", nil, func(h *handMade) { // since the grant
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
 		h.checkRenewedInTime(g, g.lock.grantedAt.Mono+h.at(345, 335), 0)
@@ -1023,26 +1018,24 @@ var simRules = []simRule{
 		h.checkAdoptedAgain(g, h.grant(1, "b", 20*msec, 100*msec), &Lock{footprint: footprint{value: is("c")}}, either(h, nil, ErrNotHeld))
 	}},
 	{"adopt: %v was adopted by %v, but only", nil, func(h *handMade) {
-		g := h.handed()
-		h.on(either(h, 1, 2), "t", 50*msec, allLong)
+		g := h.detached()
+		h.on(either(h, 1, 2), "a", 5*msec, allLong)
 		h.checkAdopted(g, h.grant(1, "b", 70*msec, 200*msec))
 	}},
-	{"adopt: %v was handed over, and its handle", nil, func(h *handMade) {
-		h.on(3, "t", 50*msec, allLong)
-		h.checkHandedOver(h.handed(), nil, true, simHanded{good: h.bad, cause: ErrReleased})
+	{"adopt: %v was detached, and its handle", nil, func(h *handMade) {
+		h.checkDetached(h.detached(), is("a")[:tokenLen], true, simDetached{good: h.bad, cause: ErrReleased})
 	}},
-	{"adopt: %v was not handed over, although", calmPlan, func(h *handMade) {
-		h.checkHandedOver(h.handed(), fmt.Errorf("%w: %w", ErrLost, ErrNoQuorum), h.bad, simHanded{cause: ErrLost})
+	{"adopt: %v was held, and Detach", nil, func(h *handMade) {
+		h.checkDetached(h.detached(), "", true, simDetached{over: !h.bad, cause: ErrLost})
 	}},
-	{"adopt: %v was not handed over, although", calmPlan, func(h *handMade) { // its validity was over by then, or not
-		h.checkHandedOver(h.handed(), fmt.Errorf("%w: %w", ErrLost, ErrNoQuorum), true, simHanded{cause: ErrLost, late: !h.bad})
+	{"adopt: %v was detached as %q", nil, func(h *handMade) {
+		h.checkDetached(h.detached(), is("a")[:tokenLen], !h.bad, simDetached{cause: ErrReleased})
 	}},
-	{"adopt: %v was not handed over, and that is no loss", nil, func(h *handMade) {
-		h.checkHandedOver(h.handed(), either(h, ErrNoQuorum, ErrLost), true, simHanded{cause: ErrLost})
+	{"adopt: %v was detached as %q", nil, func(h *handMade) {
+		h.checkDetached(h.detached(), is(either(h, "b", "a"))[:tokenLen], true, simDetached{cause: ErrReleased})
 	}},
-	{"adopt: %v was handed over, but only", nil, func(h *handMade) {
-		h.on(either(h, 1, 2), "t", 50*msec, allLong)
-		h.checkHandedOver(h.handed(), nil, true, simHanded{cause: ErrReleased})
+	{"adopt: %v was detached, and not released", nil, func(h *handMade) {
+		h.checkDetached(h.detached(), is("a")[:tokenLen], true, simDetached{cause: either(h, ErrLost, ErrReleased)})
 	}},
 	{"well: node %d was not asked for", func(p *simPlan) {
 		p.Regime = simAway
@@ -1053,10 +1046,6 @@ var simRules = []simRule{
 		g := h.grant(0, "b", h.at(560, 550), 9000*msec).releasedAt(600*msec, nil)
 		g.lock, h.grants[0].lock = new(Lock), new(Lock)
 		h.checkAskedAgain()
-	}},
-	{"adopt: %v was handed over, and not released", nil, func(h *handMade) {
-		h.on(3, "t", 50*msec, allLong)
-		h.checkHandedOver(h.handed(), nil, true, simHanded{cause: either(h, ErrLost, ErrReleased)})
 	}},
 	{"O1: the lock is free", nil, func(h *handMade) {
 		e := lineEntry("p", "", is("a"))
@@ -1296,22 +1285,6 @@ var simExcused = []struct {
 		h.on(3, "a", 5*msec, 90*msec)
 		h.checkByWhoseHand(g)
 	}}},
-	{exEvicted, simRule{"adopt: %v was handed over, but only", nil, func(h *handMade) { // a ticket, or what it had been before
-		h.on(1, "t", 50*msec, allLong)
-		h.nodes[1].holds["k0"] = []*simHold{{value: is(either(h, "a", "t")), from: 50 * msec, to: 55 * msec, evicted: true}}
-		h.checkHandedOver(h.handed(), nil, true, simHanded{cause: ErrReleased})
-	}}},
-	{exHandedLate, simRule{"adopt: %v was not handed over, although", calmPlan, func(h *handMade) {
-		h.checkHandedOver(h.handed(), fmt.Errorf("%w: %w", ErrLost, either(h, ErrNoQuorum, ErrExpired)), true, simHanded{cause: ErrLost})
-	}}},
-	{exCutOff, simRule{"adopt: %v was not handed over, although", func(p *simPlan) {
-		calmPlan(p)
-		p.Faults = []simFault{{Kind: faultCut, Proc: 1, For: time.Hour}}
-	}, func(h *handMade) { // its process is cut off, or another
-		g := h.handed()
-		g.proc = h.procs[either(h, 0, 1)]
-		h.checkHandedOver(g, fmt.Errorf("%w: %w", ErrLost, ErrNoQuorum), true, simHanded{cause: ErrLost})
-	}}},
 }
 
 // toldAndNotListed has a waiter that shares be told that it is its turn, and not be listed.
@@ -1421,10 +1394,10 @@ func (h *handMade) repeats(n int) {
 
 func (h *handMade) t0() int64 { return h.simWorld.t() }
 
-// handed is a lock that was handed over to the ticket t.
-func (h *handMade) handed() *simGrant {
+// detached is a lock that was detached.
+func (h *handMade) detached() *simGrant {
 	g := h.grant(0, "a", 10*msec, 100*msec)
-	g.relCalled, g.handedAt, g.ticket = 50*msec, 60*msec, is("t")
+	g.relCalled, g.stopped, g.detaching = 50*msec, true, true
 	return g
 }
 

@@ -28,38 +28,33 @@ func (c *simClient) handsOver(g *simGrant, op int) bool {
 	return c.w.plan.HandOvers && c.p.closedAt() == never && c.w.plan.kind(g.key) == 0 && c.roll(op, 80)%3 == 0
 }
 
-// handOver gives a lock to a process that goes on with it, or to nobody. Some former holders
-// do not stop to send, and some were killed, as far as the others know.
+// handOver leaves a lock to a process that goes on with it, or to nobody. Some holders detach it, and some were
+// killed, as far as the others know, and do not stop to send.
 func (c *simClient) handOver(ctx context.Context, g *simGrant, op int) {
 	w := c.w
 	token := g.lock.Token()
-	if c.roll(op, 81)%4 > 0 {
-		if c.holdToTheEnd(g, op); c.p.closedAt() != never {
+	switch {
+	case c.roll(op, 81)%4 > 0:
+		if c.holdToTheEnd(g, op); !c.detach(g) {
 			c.release(g, op)
 			return
 		}
-		ttl := g.lock.allowed(max(minTTL, w.plan.TTL/4+c.within(op, 82, w.longestAsked())))
-		var err error
-		if token, err = c.tryHandOver(g, ttl); err != nil {
-			return
-		}
-	} else {
-		if g.lock.renews {
-			c.release(g, op)
-			return
-		}
+	case g.lock.renews:
+		c.release(g, op)
+		return
+	default:
 		g.released(w.t()) // it stops, and nobody is told
-		g.stopped = true
-		g.lock.mu.Lock()
-		longest := g.lock.longest
-		g.lock.mu.Unlock()
-		w.leaves(g, longest)
 	}
+	g.stopped = true
+	g.lock.mu.Lock()
+	longest := g.lock.longest
+	g.lock.mu.Unlock()
+	w.leaves(g, longest)
 	g.abandoned = true
 	if w.dead(c.p) {
 		return
 	}
-	longest := []time.Duration{w.plan.TTL / 4, 3 * w.plan.TTL}[c.roll(op, 84)%2]
+	longest = []time.Duration{w.plan.TTL / 4, 3 * w.plan.TTL}[c.roll(op, 84)%2]
 	if w.plan.Regime == simAway { // where what is adopted by nobody would last for minutes
 		longest = simAwayPause
 	}
@@ -140,31 +135,14 @@ func (w *simWorld) leaves(g *simGrant, ttl time.Duration) {
 	g.leftUntil = w.t() + int64(ttl*102/100)
 }
 
-func (w *simWorld) handing(g *simGrant) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return g.handing
-}
-
-// ticket is the value to which a lock was handed over; empty: it was not.
-func (w *simWorld) ticket(g *simGrant) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if g.handedAt == 0 {
-		return ""
-	}
-	return g.ticket
-}
-
-// left reports whether a value is there because it was handed over to nobody yet: the ticket's, and
-// never the former holder's. And a server that is not told for how long a lock is kept has it for the
+// left reports whether a value is there because its holder stopped, and nobody went on with the lock. And a server that is not told for how long a lock is kept has it for the
 // lease.
 func (n *simNode) left(value string) bool {
 	w := n.w
 	w.mu.Lock()
 	g := w.byToken[value[:min(len(value), tokenLen)]]
 	w.mu.Unlock()
-	if g == nil || !g.stopped && !g.keeps && value != w.ticket(g) {
+	if g == nil || !g.stopped && !g.keeps {
 		return false
 	}
 	w.mu.Lock()
@@ -178,7 +156,7 @@ func (n *simNode) left(value string) bool {
 		until, why = g.ret+g.slept()+int64(g.lock.terms.minHold*104/100)+int64(10*time.Millisecond), exKept
 	case g.keeps:
 		why = exKept
-	case value == g.ticket:
+	default:
 		until += n.setBackBetween(g.relCalled, w.t())
 	}
 	return w.excused(why, w.t() < until)
@@ -210,7 +188,7 @@ func (w *simWorld) freeFromLeft(g *simGrant) int64 {
 	for _, n := range w.nodes {
 		end := int64(0)
 		for _, h := range n.holds[g.key] {
-			if h.value == g.value || h.value == g.kept || h.value == g.ticket {
+			if h.value == g.value || h.value == g.kept {
 				end = max(end, h.to)
 			}
 		}
@@ -223,102 +201,68 @@ func (w *simWorld) freeFromLeft(g *simGrant) int64 {
 
 func (w *simWorld) dead(p *simProcess) bool { return w.t() >= p.killedAt }
 
-// tryHandOver is HandOver, with what must hold when it returns: a majority of nodes has the ticket's
-// value, or the lock is lost. In both cases the handle is over from the call on.
-func (c *simClient) tryHandOver(g *simGrant, ttl time.Duration) (token string, err error) {
-	w, l, ctx := c.w, g.lock, context.Background()
-	c.begins("a hand-over")
-	call := w.t()
-	g.released(call)
+// detach is Detach, with what must hold when it returns: the handle is over, and there is a token if and only if the
+// lock was held.
+func (c *simClient) detach(g *simGrant) bool {
+	w, l := c.w, g.lock
 	held := l.Context()
 	spent := func() bool { return l.terms.maxHold > 0 && errors.Is(context.Cause(held), ErrExpired) }
 	before := l.Validity() > 0 && (held.Err() == nil || spent())
+	call := w.t()
 	w.mu.Lock()
-	g.handing = before
+	g.detaching = before
 	w.mu.Unlock()
-	end := g.lastEnd()
-	token, err = l.handOver(ctx, ttl) // as HandOver, but for the rule about NodeTimeout
-	t := w.t()
-	w.checkHandedInTime(g, end, err)
-	w.took(c.p, "HandOver", call, w.plan.NodeTimeout+w.lostHook(err))
-	w.cameToAnEnd(c.p, "a hand-over", call, err)
-	g.handedAt, g.handErr = t, err
+	token := l.Detach()
+	w.took(c.p, "Detach", call, 0)
+	if token != "" {
+		g.released(call)
+	}
 	if w.dead(c.p) {
-		return token, err
+		return token != ""
 	}
-	late := isOver(end, c.p.Now())
-	after := simHanded{late: late, again: l.Release(ctx), good: l.Validity() > 0 || held.Err() == nil || l.extend(ctx, w.plan.TTL) == nil, cause: context.Cause(held)}
-	after.spent = spent()
-	w.happened(func() string { return fmt.Sprintf("client %d.%d hands over %.6s: %v", c.p.i, c.i, g.value, err) }, 7, fnv1a(g.value), uint64(fakenode.Truth(err == nil)))
-	if err == nil {
-		w.leaves(g, ttl)
-	}
-	w.checkHandedOver(g, err, before, after)
-	if err != nil {
-		return "", err
-	}
-	return token, nil
+	w.happened(func() string { return fmt.Sprintf("client %d.%d detaches %.6s: %q", c.p.i, c.i, g.value, token) }, 7, fnv1a(g.value), uint64(fakenode.Truth(token != "")))
+	w.checkDetached(g, token, before, simDetached{
+		good: l.Validity() > 0 || held.Err() == nil, cause: context.Cause(held), spent: spent(), over: isOver(g.lastEnd(), c.p.Now()),
+	})
+	return token != ""
 }
 
-// simHanded is what is left of a handle after HandOver.
-type simHanded struct {
-	again error // of a release
-	good  bool  // it is still valid, or can be extended
+// simDetached is what is left of a handle after Detach.
+type simDetached struct {
+	good  bool  // it is still valid
 	cause error // of its context's end
 	spent bool  // it ended by WithMaxHold
-	late  bool  // its validity was over when HandOver returned
+	over  bool  // its validity is over
 }
 
-// checkHandedOver looks at a hand-over that returned, of a lock that was valid before or not.
-func (w *simWorld) checkHandedOver(g *simGrant, err error, before bool, after simHanded) {
-	p := g.proc
-	if after.good {
-		w.violated("adopt: %v was handed over, and its handle is still good for something", g)
-	}
-	if err != nil {
-		if before && w.plan.Calm && !w.excused(exCutOff, w.cutOff(p.i)) && !w.excused(exHandedLate, after.late || errors.Is(err, ErrExpired)) {
-			w.violated("adopt: %v was not handed over, although nothing goes wrong: %v", g, err)
-		}
-		if !errors.Is(err, ErrLost) || !errors.Is(after.cause, ErrLost) {
-			w.violated("adopt: %v was not handed over, and that is no loss: %v, %v", g, err, after.cause)
-		}
-		if before && errors.Is(err, ErrNotHeld) {
-			w.checkNotHeld(p, g, g.value, g.relCalled)
-		}
-		return
-	}
-	ticket, lasting, evicted := w.ticket(g), 0, 0
-	for _, n := range w.nodes {
-		n.mu.Lock()
-		if ticket != "" && n.had(g.key, ticket, 0, g.handedAt) {
-			lasting++
-		} else if n.hadEvicted(g.key, ticket) {
-			evicted++
-		}
-		n.mu.Unlock()
-	}
-	if lasting < p.rl.quorum && !w.excused(exEvicted, lasting+evicted >= p.rl.quorum) {
-		w.violated("adopt: %v was handed over, but only %d nodes have the ticket", g, lasting)
-	}
-	if !errors.Is(after.cause, ErrReleased) && !after.spent || after.again != nil {
-		w.violated("adopt: %v was handed over, and not released: %v, %v", g, after.cause, after.again)
+// checkDetached looks at a lock that was detached, and was held before or not.
+func (w *simWorld) checkDetached(g *simGrant, token string, before bool, after simDetached) {
+	switch {
+	case after.good:
+		w.violated("adopt: %v was detached, and its handle is still good for something", g)
+	case token == "" && before && !after.over:
+		w.violated("adopt: %v was held, and Detach says that it was not", g)
+	case token != "" && (token != g.value[:tokenLen] || !before):
+		w.violated("adopt: %v was detached as %q, held before: %v", g, token, before)
+	case token != "" && !errors.Is(after.cause, ErrReleased) && !after.spent:
+		w.violated("adopt: %v was detached, and not released: %v", g, after.cause)
 	}
 }
 
-// checkAdopted: Adopt is granted by a majority of nodes that had the ticket's value, and nobody else
-// had the lock since the hand-over. Of a holder that stopped, nobody else had it if a majority had
-// its value from a time before its lease ended.
+// checkAdopted: Adopt is granted by a majority of nodes that had the former holder's value. Nobody else had the lock
+// since if a majority had that from a time before its lease ended.
 func (w *simWorld) checkAdopted(g, next *simGrant) {
 	g.mu.Lock()
 	over := g.promises[len(g.promises)-1].until
 	g.mu.Unlock()
-	from := w.heritage(g)
+	from := g.value
 	w.mu.Lock()
 	g.heir = next
 	w.mu.Unlock()
 	had, before := 0, 0
 	w.reached("a lock is adopted", true)
-	w.reached("a lock is adopted from a holder that stopped", g.stopped)
+	w.reached("a lock is adopted that was detached", g.detaching)
+	w.reached("a lock is adopted from a holder that stopped", !g.detaching)
 	w.reached("a lock is adopted while a node is down", w.down(next.proc) > 0)
 	for _, n := range w.nodes {
 		n.mu.Lock()
@@ -336,27 +280,11 @@ func (w *simWorld) checkAdopted(g, next *simGrant) {
 	}
 	if quorum := g.proc.rl.quorum; had < quorum {
 		w.violated("adopt: %v was adopted by %v, but only %d nodes had it", g, next, had)
-	} else if !g.stopped || before >= quorum {
+	} else if before >= quorum {
 		w.mu.Lock()
 		g.bridge = next.ret
 		w.mu.Unlock()
 	}
-}
-
-// former is the token of the holder whose lock this one goes on with.
-func (w *simWorld) former(g *simGrant) string {
-	if f := w.byToken[g.lock.adoptFrom()]; f != nil {
-		return f.lock.Token()
-	}
-	return g.lock.adoptFrom()
-}
-
-// heritage is the value from which a lock is adopted.
-func (w *simWorld) heritage(g *simGrant) string {
-	if g.stopped {
-		return g.value
-	}
-	return w.ticket(g)
 }
 
 // heir is the process that goes on with a lock: any that lives to the end, or this one.
@@ -385,7 +313,7 @@ func (c *simClient) adopts(ctx context.Context, g *simGrant, token string, op in
 	w.took(p, "Adopt", call, attemptLimit(m))
 	c.endedInTime(ends, err)
 	if errors.Is(err, ErrNotHeld) {
-		w.checkNotHeld(p, g, w.heritage(g), call)
+		w.checkNotHeld(p, g, g.value, call)
 	}
 	if err != nil {
 		w.cameToAnEnd(p, "an Adopt", call, err)
@@ -411,7 +339,7 @@ func (c *simClient) adoptFailed(err error) {
 		8, uint64(c.p.i), uint64(c.i), uint64(fakenode.Truth(errors.Is(err, ErrNotHeld))))
 }
 
-// checkNotHeld is I6 for an Adopt or HandOver of a value that failed with ErrNotHeld.
+// checkNotHeld is I6 for an Adopt of a value that failed with ErrNotHeld.
 func (w *simWorld) checkNotHeld(p *simProcess, g *simGrant, value string, call int64) {
 	t, without, doubled := w.t(), 0, 0
 	for _, n := range w.nodes {
@@ -493,7 +421,7 @@ func (c *simClient) ownTTL(op int) (opts []LockOption) {
 	return opts
 }
 
-// longestAsked is how long a lease clients ask for when they hand over, allowed or not.
+// longestAsked is how long a lease clients ask for, allowed or not.
 func (w *simWorld) longestAsked() time.Duration {
 	if w.plan.Regime == simLease {
 		return 4 * max(w.plan.TTL, w.plan.RestartGuard)
@@ -577,21 +505,16 @@ func (w *simWorld) evictedKept(g *simGrant, at int64) bool {
 	return left < g.proc.rl.quorum && left+evicted >= g.proc.rl.quorum
 }
 
-// keptUnder notes the value to which the key of a lock goes that is kept or handed over.
+// keptUnder notes the value to which the key of a lock goes that is kept.
 func (w *simWorld) keptUnder(value string, op *fakenode.Op) {
-	if op.Req.Script != protocol.KeepScript && op.Req.Op != protocol.OpMove {
+	if op.Req.Script != protocol.KeepScript {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if g := w.byToken[op.Value[:tokenLen]]; g != nil && op.Req.Script == protocol.KeepScript {
+	if g := w.byToken[op.Value[:tokenLen]]; g != nil {
 		g.kept = value
 		w.byToken[value[:tokenLen]] = g
-	}
-	if g := w.byToken[op.Ended]; g != nil && op.Req.Op == protocol.OpMove {
-		g.ticket = value
-		w.byToken[value[:tokenLen]] = g
-		w.sentBy[value] = simSender{g.proc, w.t()}
 	}
 }
 

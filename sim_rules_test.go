@@ -266,11 +266,9 @@ func (w *simWorld) goodForNothing(h *simHold) (since int64, by *simProcess) {
 		return never, by
 	}
 	if g != nil {
-		switch given := g.handedAt != 0; {
-		case w.excused(exForTheHeir, given && h.value == g.ticket && g.handErr == nil && h.from <= g.handedAt):
-			return never, by // it is there for whoever adopts it
-		case given:
-			return by.givesUp(g.handedAt), by // what is held at Close stays
+		switch {
+		case g.keptAt != 0:
+			return by.givesUp(g.keptAt), by // what is held at Close stays
 		case g.leftUntil != 0 || g.abandoned || g.keeps:
 			return never, by
 		}
@@ -360,9 +358,6 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 	g.mu.Lock()
 	last, longer := g.promises[len(g.promises)-1], g.longer
 	g.mu.Unlock()
-	if w.excused(exHanding, w.handing(g) && !errors.Is(why, ErrNotHeld)) {
-		return // no majority confirmed the ticket in time, see tryHandOver
-	}
 	if errors.Is(why, ErrExpired) {
 		if !isOver(last.told, g.proc.Now()) {
 			w.violated("loss: %v was said to have expired, but it is valid until %.6f ms", g, ms(last.until))
@@ -470,7 +465,7 @@ func (w *simWorld) checkExtend(g *simGrant, err error) {
 // that the lock was not ours only if no majority removed the value because of it. WithMinHold removes
 // nothing.
 func (w *simWorld) checkByWhoseHand(g *simGrant) {
-	if g.told.at == 0 || g.told.at >= g.proc.killedAt || w.excused(exKeptByHand, g.keeps || g.handedAt != 0) {
+	if g.told.at == 0 || g.told.at >= g.proc.killedAt || w.excused(exKeptByHand, g.keeps || g.detaching && g.stopped) {
 		return
 	}
 	ours, clean, doubled := 0, 0, 0
@@ -594,14 +589,6 @@ func (w *simWorld) checkDoTells(g *simGrant, err error) {
 		w.violated("loss: Do does not say that %v was lost: %v", g, err)
 	case says && !found && lost == never:
 		w.violated("loss: Do says that %v was lost, and it was not: %v", g, err)
-	}
-}
-
-// checkHandedInTime: a lock of which the validity was over before the nodes had answered is not handed
-// over: others may have had it in between.
-func (w *simWorld) checkHandedInTime(g *simGrant, end tick.Instant, err error) {
-	if err == nil && isOver(end.Add(time.Duration(simMoment)), g.proc.Now()) && !w.dead(g.proc) {
-		w.violated("adopt: %v was handed over when its validity was over", g)
 	}
 }
 
@@ -929,6 +916,7 @@ var simStates = []simState{
 	{"a lock is adopted", 1284.5},
 	{"a lock is adopted after a node forgot it", 103},
 	{"a lock is adopted from a holder that stopped", 470},
+	{"a lock is adopted that was detached", 800},
 	{"a lock is adopted while a node is down", 215.5},
 	{"a lock is downgraded", 717.5},
 	{"a lock is lost", 3097},
@@ -987,7 +975,6 @@ var simStates = []simState{
 	{"WithMaxWait ends a wait", 563.5},
 	{"a Redlock is closed", 1565},
 	{"a Redlock is closed during ForceRelease", 186},
-	{"a Redlock is closed during a hand-over", 112.5},
 	{"a Redlock is closed during a release", 291.5},
 	{"a Redlock is closed during an Adopt", 110},
 	{"a Redlock is closed during an acquire", 710.5},
@@ -1096,7 +1083,7 @@ const (
 	exCounter           = "fences: a counter was evicted on a node without which there is no majority"
 	exNoNotices         = "wake-up: PUBLISH is denied"
 	exDoor              = "I6, held: a door was shut"
-	exKeptByHand        = "I6, by whose hand: the lock is kept, or was handed over"
+	exKeptByHand        = "I6, by whose hand: the lock is kept, or was detached"
 	exNeverHad          = "I6, by whose hand: a node never had the value"
 	exDoubled           = "I6: a SET was delivered twice"
 	exSlept             = "I7, time of a call: the process slept"
@@ -1104,22 +1091,19 @@ const (
 	exNotQuiet          = "I7, progress: something went wrong less than 8 TTLs + 5 s ago"
 	exCutOff            = "I7, progress, and calm plans: the process is cut off"
 	exBarred            = "I7, progress: of two nodes one does not vote"
-	exLeftOver          = "I7, progress: it was handed over, or kept"
+	exLeftOver          = "I7, progress: it was detached, or kept"
 	exStrays            = "I7, progress: messages come late, twice or torn"
 	exDisturbed         = "I7, progress: a process of a calm plan died, or was cut off"
 	exNames             = "I7, progress: queues on several nodes"
-	exHandedOver        = "I5, at the end: handed over, and not adopted yet"
+	exHandedOver        = "I5, at the end: detached, and not adopted yet"
 	exKept              = "I5, at the end: kept for its time"
 	exForgottenKey      = "I5: the node forgot it"
-	exForTheHeir        = "I5: it waits for one that adopts it"
 	exAstray            = "I5: messages go astray until then"
 	exSilent            = "I5: a connection went silent while its node hung"
-	exHanding           = "loss: the hand-over of the lock found no majority"
 	exStoppedEntry      = "O8: its holder stopped before it could leave"
 	exOldSilent         = "renewal: a connection to the node had gone silent"
 	exRenewerSlept      = "renewal, in time: the process slept"
 	exLostBefore        = "min hold: it was lost before its release"
-	exHandedLate        = "adopt: handed over when it was nearly over"
 	exSetMeanwhile      = "extend: the wall clock was set ahead meanwhile"
 	exToldBack          = "O3: the node's clock was set back"
 	exStruck            = "O3: an extend with another number struck it"
@@ -1132,7 +1116,7 @@ const (
 	exForeignList       = "O1: others use the name of the list of holders"
 	exFoundBefore       = "loss: it was put back since the round began"
 	exRejoined          = "order: a further attempt, and a clock is set back"
-	exHandedBack        = "I7, progress: handed over, and a clock is set back"
+	exHandedBack        = "I7, progress: detached, and a clock is set back"
 	exUnheardSets       = "I7, progress: sets, and notices go unheard"
 	exNewcomer          = "wake-up: a newcomer has the permit"
 	exKeptOutElsewhere  = "wake-up: a newcomer had the lock without the node"
@@ -1146,12 +1130,12 @@ var simExcuses = []string{
 	exClockThereAndBack, exForgot, exForced, exJump, exEvicted, exCounter, exNoNotices, exDoor,
 	exKeptByHand, exNeverHad, exDoubled, exSlept, exSleeper, exNotQuiet, exCutOff, exBarred, exLeftOver,
 	exStrays, exDisturbed, exNames, exHandedOver, exKept, exForgottenKey,
-	exForTheHeir, exAstray, exSilent, exHanding, exStoppedEntry, exOldSilent, exRenewerSlept, exLostBefore, exHandedLate, exSetMeanwhile,
+	exAstray, exSilent, exStoppedEntry, exOldSilent, exRenewerSlept, exLostBefore, exSetMeanwhile,
 	exToldBack, exStruck, exTurnEvicted, exOtherName, exForcedOff, exGhost, exEvictedAhead, exForeignLock, exForeignList,
 	exFoundBefore, exRejoined, exHandedBack, exUnheardSets, exNewcomer, exKeptOutElsewhere, exSilentAtClose, exForeignHolders, exOlderFirst,
 }
 
-var simWhenever = []string{exKeptByHand, exSleeper, exForTheHeir, exAstray, exHanding, exLostBefore, exStoppedEntry}
+var simWhenever = []string{exKeptByHand, exSleeper, exAstray, exLostBefore, exStoppedEntry}
 
 // excused counts the use of an excuse.
 func (w *simWorld) excused(name string, used bool) bool {

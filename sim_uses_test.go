@@ -871,7 +871,7 @@ func (w *simWorld) contextEnded(g *simGrant, s *simContext) {
 			w.violated("context: that of %v ended by %v, which says nothing of the lock", g, cause)
 		}
 	case errors.Is(cause, ErrExpired):
-		if !isOver(end, g.proc.Now()) && !w.handing(g) {
+		if !isOver(end, g.proc.Now()) {
 			w.violated("context: that of %v ended, although neither its validity nor WithMaxHold is over: %v", g, cause)
 		}
 	default:

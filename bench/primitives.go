@@ -18,14 +18,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// What locks that several hold, sets of locks and hand-overs cost a server, and how long those
+// What locks that several hold, sets of locks and adoptions cost a server, and how long those
 // wait who want them. No other library has them on independent servers, so there is nothing to
 // compare them with but a plain lock.
 
 func primitivesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "primitives",
-		Short: "Measures shared locks, semaphores, sets of locks and hand-over: the server's time, and waits",
+		Short: "Measures shared locks, semaphores, sets of locks and adoption: the server's time, and waits",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := &primitives{out: cmd.OutOrStdout(), cycles: 2000, waits: 30, readers: 10_000, contestFor: 5 * time.Second}
@@ -128,9 +128,7 @@ func (p *primitives) costOfAdopt(ctx context.Context, n int, of func(int) *redlo
 		if locks[i], err = of(i).TryAcquire(ctx); err != nil {
 			return err
 		}
-		if tokens[i], err = locks[i].HandOver(ctx, time.Minute); err != nil {
-			return err
-		}
+		tokens[i] = locks[i].Detach()
 	}
 	err := p.cost(ctx, "adopt", n, 1, func(i int) (err error) { locks[i], err = of(i).Adopt(ctx, tokens[i]); return err })
 	for _, l := range locks {

@@ -35,16 +35,12 @@ var waysToHold = []wayToHold{
 		}
 		return held.Release, nil
 	}},
-	{"handed over and adopted", func(ctx context.Context, rl *redlock.Redlock, key string) (func(context.Context) error, error) {
+	{"detached and adopted", func(ctx context.Context, rl *redlock.Redlock, key string) (func(context.Context) error, error) {
 		lock, err := rl.Mutex(key).TryAcquire(ctx)
 		if err != nil {
 			return nil, err
 		}
-		token, err := lock.HandOver(ctx, 10*time.Second)
-		if err != nil {
-			return nil, err
-		}
-		return releaser(rl.Mutex(key).Adopt(ctx, token))
+		return releaser(rl.Mutex(key).Adopt(ctx, lock.Detach()))
 	}},
 }
 

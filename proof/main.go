@@ -54,7 +54,7 @@ func runJepsen(args []string) int {
 	flags.StringVar(&c.Out, "out", "", "folder for the report (default: a new one in the system's folder for temporary files)")
 	flags.BoolVar(&c.Plain, "plain", false, "counters under plain locks only (default: all kinds)")
 	flags.BoolVar(&c.Fenced, "fenced", false, "counters in a store that checks fencing tokens only (default: all kinds)")
-	flags.BoolVar(&c.Mixed, "mixed", false, "only locks that are held in all ways: alone, shared, by permits, in sets, handed over (default: all kinds)")
+	flags.BoolVar(&c.Mixed, "mixed", false, "only locks that are held in all ways: alone, shared, by permits, in sets, adopted (default: all kinds)")
 	flags.Uint64Var(&c.Seed, "seed", 0, "of the faults; 0 draws one")
 	flags.DurationVar(&c.TTL, "ttl", time.Second, "of the leases")
 	flags.IntVar(&c.Clients, "clients", 8, "client processes")

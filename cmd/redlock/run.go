@@ -63,8 +63,8 @@ machines start and one shall run. No process is needed for that: the lease lasts
 With --min-hold it is not free before that long after it was got, and at once if the command
 takes longer: for machines whose clocks differ.
 
-With --adopt it goes on with a lock that another process handed over, or held when it was
-killed; be sure that it was. The token is that of Lock.HandOver in a Go program, or the
+With --adopt it goes on with a lock that another process detached, or held when it was
+killed; be sure that it was. The token is that of Lock.Detach in a Go program, or the
 REDLOCK_TOKEN of the killed process's command. It is read from $REDLOCK_ADOPT, which the command
 does not get, since every user of the machine can read arguments.
 

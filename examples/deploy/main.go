@@ -125,13 +125,12 @@ func (v *version) serve(ctx context.Context, stop <-chan struct{}) error {
 		select {
 		case <-stop:
 			// After this the handle is over: it is not renewed, and a deferred Release would do
-			// nothing. Nobody else can have the lock for as long as we say.
-			token, err := lock.HandOver(ctx, restart)
-			if err != nil {
+			// nothing. No other client gets the lock before the lease ends, so that is made as long as we need.
+			if err := lock.Extend(ctx, restart); err != nil {
 				return errors.Join(err, lock.Release(ctx))
 			}
-			v.say("%s hands over after %d items", v.name, done)
-			return leaveNote(v.file, note{Done: done, Token: token})
+			v.say("%s makes room after %d items", v.name, done)
+			return leaveNote(v.file, note{Done: done, Token: lock.Detach()})
 		case <-held.Done():
 			return context.Cause(held)
 		case <-time.After(work):
@@ -157,7 +156,7 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes) error {
 			return err
 		}
 		defer rl.Close()
-		v := version{name: name, rl: rl, key: key, file: filepath.Join(dir, "handover.json"), say: say,
+		v := version{name: name, rl: rl, key: key, file: filepath.Join(dir, "note.json"), say: say,
 			did: func(item int) { did = append(did, item); progress(item) }}
 		return v.serve(ctx, stop)
 	}

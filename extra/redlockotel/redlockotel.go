@@ -11,7 +11,7 @@
 //	                   until the last attempt began or the acquire gave up
 //	redlock extend     Extend and Downgrade. The span of a renewal is a trace of its own with a link to the
 //	                   acquire's caller: a lock may outlive the request that took it by days
-//	redlock release    Release, HandOver, and the end of Do and Lead
+//	redlock release    Release, Detach, and the end of Do and Lead
 //	redlock lost       an event "redlock.lost" of the span of the acquire's caller; if that span
 //	                   has ended, a trace of its own with such a link
 //

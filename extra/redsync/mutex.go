@@ -198,7 +198,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	g := m.held.Load()
 	switch {
 	case g == nil && m.value != "":
-		return false, fmt.Errorf("redsync: %w: Extend of a Mutex with WithValue, whose lock is another's; a lock goes to another process by redlock's Lock.HandOver and Mutex.Adopt", redlock.ErrInvalid)
+		return false, fmt.Errorf("redsync: %w: Extend of a Mutex with WithValue, whose lock is another's; a lock goes to another process by redlock's Lock.Detach and Mutex.Adopt", redlock.ErrInvalid)
 	case g == nil:
 		return false, ErrExtendFailed
 	}

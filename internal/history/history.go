@@ -17,8 +17,8 @@ const (
 	Release = "release"
 	// Downgrade goes on sharing a lock that was held alone: from the call on, whatever comes of it.
 	Downgrade = "downgrade"
-	// HandOver leaves a lock to whoever adopts it, with an Acquire that has From.
-	HandOver = "handover"
+	// Detach leaves a lock to the client that adopts it, with an Acquire that has From.
+	Detach = "detach"
 
 	OK      = "ok"      // granted, extended, or gone by our hand
 	Failed  = "failed"  // no lock, or no extension
@@ -47,8 +47,7 @@ type Op struct {
 	Mode    string `json:"mode,omitempty"`    // of an acquire
 	Permit  int    `json:"permit,omitempty"`  // its number, from 1
 	Permits int    `json:"permits,omitempty"` // how many there are
-	From    string `json:"from,omitempty"`    // of an acquire that adopts: the token of the lock that it goes on with, or of its ticket
-	Ticket  string `json:"ticket,omitempty"`  // of a hand-over: the token that it returned
+	From    string `json:"from,omitempty"`    // of an acquire that adopts: the token of the lock that it goes on with
 	Err     string `json:"err,omitempty"`
 }
 

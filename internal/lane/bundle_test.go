@@ -40,8 +40,8 @@ func bundled(what string) *lane.Call {
 		r = *protocol.OpenDoorRequest(bundleTerms, key, value)
 	case "keep":
 		r = protocol.KeepRequest(bundleTerms, key, value, &protocol.KeepArgs{Value: "other"})
-	case "ticket":
-		r = *protocol.TicketReleaseRequest(bundleTerms, key, value, "", "")
+	case "token":
+		r = *protocol.TokenReleaseRequest(bundleTerms, key, value, "", "")
 	case "share":
 		r = protocol.SharedReleaseRequest(bundleTerms, key, value, &protocol.ShareArgs{}, &protocol.QueueArgs{})
 	case "whole":
@@ -98,7 +98,7 @@ func TestBundleHasReleasesOfKeysThatAreOnceInTheBatch(t *testing.T) {
 		"release a":                                 "a",
 		"set a,set b":                               "a,b",
 		"release a,leave b,release c":               "[a c][],b",
-		"door a,door b,keep c,ticket d,share e":     "a,b,c,d,e",
+		"door a,door b,keep c,token d,share e":     "a,b,c,d,e",
 		"whole a,alone b,script c":                  "a,b,c",
 		"whole a,release b,alone c,serve d,share e": "[d b][{d}:line],a,c,e",
 	} {

@@ -400,7 +400,6 @@ func TestNoLeaseOutlivesTheGuard(t *testing.T) {
 				ways := map[string]func(ttl time.Duration) error{
 					"Extend":       func(ttl time.Duration) error { return lock.Extend(b.Context(), ttl) },
 					"Locks.Extend": func(ttl time.Duration) error { return set.Extend(b.Context(), ttl) },
-					"HandOver":     func(ttl time.Duration) error { _, err := lock.HandOver(b.Context(), ttl); return err },
 				}
 				for name, lasts := range ways {
 					if c.says == nil {
@@ -415,7 +414,7 @@ func TestNoLeaseOutlivesTheGuard(t *testing.T) {
 					assert.Equal(b, asked, b.cluster.Commands(), "%s asked a node", name)
 					assert.Equal(b, until, lock.Until())
 				}
-				for _, name := range []string{"Extend", "Locks.Extend", "HandOver"} {
+				for _, name := range []string{"Extend", "Locks.Extend"} {
 					require.NoError(b, ways[name](c.longest), name)
 				}
 				synctest.Wait()

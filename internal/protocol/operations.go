@@ -21,7 +21,6 @@ const (
 	OpAdopt // a lock that is held under another token, fenced or not
 	OpAcquireShared
 	OpExtend
-	OpMove   // to another token, which stands for a lock that was handed over or is kept
 	OpRepair // put back a key that a node lost, after a successful extend
 	OpRaise  // a fencing counter
 	OpRelease
@@ -55,7 +54,6 @@ var operations = [...]struct {
 	OpAdopt:         {"adopt", acquires | numbers | finds | compares},
 	OpAcquireShared: {"acquire", acquires | numbers},
 	OpExtend:        {"extend", finds | compares},
-	OpMove:          {"hand over", finds | compares},
 	OpRepair:        {"repair", restores | okay | numbers},
 	OpRaise:         {"raise", finds},
 	OpRelease:       {"release", finds | compares},

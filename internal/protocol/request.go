@@ -52,7 +52,7 @@ func (r *Request) share() *ShareArgs {
 	return s
 }
 
-// from is of OpAdopt and OpMove: the token under which the lock is held.
+// from is of OpAdopt: the token under which the lock is held.
 func (r *Request) from() string {
 	return r.more.(*adoptArgs).from
 }
@@ -100,7 +100,7 @@ type FenceArgs struct {
 	Token uint64 // proposed, or to be raised to
 }
 
-// adoptArgs is what taking a lock over needs, or moving it.
+// adoptArgs is what taking a lock over needs.
 type adoptArgs struct {
 	from  string     // the token under which the lock is held
 	fence *FenceArgs // nil: no fencing
@@ -222,8 +222,8 @@ func ForceRequest(t *Terms, key, token, queue, holders string) *Request {
 	return &r
 }
 
-// TicketReleaseRequest is the release of a value of which only the token is known.
-func TicketReleaseRequest(t *Terms, key, token, queue, holders string) *Request {
+// TokenReleaseRequest is the release of a value of which only the token is known.
+func TokenReleaseRequest(t *Terms, key, token, queue, holders string) *Request {
 	r := ForceRequest(t, key, token, queue, holders)
 	r.Op = OpRelease
 	return r
@@ -297,14 +297,6 @@ func (r *Request) AsOf(now int64) *Request {
 	c := *r
 	c.Px = k.left(now)
 	return &c
-}
-
-// MoveRequest moves the lock from the token under which it is held to a value that no request of
-// its holder fits, for t.ttl from now, no longer and no less long.
-func MoveRequest(t *Terms, key, value, from string) *Request {
-	r := newRequest(OpMove, AdoptScript, t, key, value)
-	r.more = &adoptArgs{from: from}
-	return &r
 }
 
 // FenceRequest is SetRequest with a fencing token, or ClaimRequest if there is a queue.

@@ -129,19 +129,15 @@ func newKinds(t *testing.T, rl *redlock.Redlock, key string) map[string]func() (
 			if err != nil {
 				return nil, err
 			}
-			token, err := lock.HandOver(ctx, time.Minute)
-			if err != nil {
-				return nil, err
-			}
-			return one(m.Adopt(ctx, token))
+			return one(m.Adopt(ctx, lock.Detach()))
 		},
-		"handed over": func() (func() error, error) {
+		"detached": func() (func() error, error) {
 			lock, err := everywhere(m.TryAcquire(ctx))
 			if err != nil {
 				return nil, err
 			}
-			token, err := lock.HandOver(ctx, time.Minute)
-			return func() error { return m.ForceRelease(ctx, token) }, err
+			token := lock.Detach()
+			return func() error { return m.ForceRelease(ctx, token) }, nil
 		},
 		"released, and kept": func() (func() error, error) {
 			lock, err := everywhere(rl.Mutex(key, redlock.WithMinHold(time.Minute)).TryAcquire(ctx))

@@ -90,10 +90,9 @@ func TestKeysOfOthersEndNoLock(t *testing.T) {
 	t.Cleanup(func() { _ = rl.Close() })
 	alone, err := rl.Mutex("game").Acquire(t.Context())
 	require.NoError(t, err)
-	handed, err := rl.Mutex("prize", redlock.WithFencing()).Acquire(t.Context())
+	left, err := rl.Mutex("prize", redlock.WithFencing()).Acquire(t.Context())
 	require.NoError(t, err)
-	ticket, err := handed.HandOver(t.Context(), 10*time.Second)
-	require.NoError(t, err)
+	token := left.Detach()
 	for _, c := range clients[:2] {
 		require.NoError(t, c.HSet(t.Context(), "{game}:shared", "theirs", "1").Err())
 		require.NoError(t, c.Del(t.Context(), "{prize}:fence").Err())
@@ -107,14 +106,14 @@ func TestKeysOfOthersEndNoLock(t *testing.T) {
 	require.Positive(t, alone.Validity())
 	require.NoError(t, alone.Release(t.Context()), "a majority has it")
 
-	_, err = rl.Mutex("prize", redlock.WithFencing()).Adopt(t.Context(), ticket)
+	_, err = rl.Mutex("prize", redlock.WithFencing()).Adopt(t.Context(), token)
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.ErrorContains(t, err, "{prize}:fence")
 	require.NotErrorIs(t, err, redlock.ErrNotHeld)
 	for _, c := range clients[:2] {
 		require.NoError(t, c.Del(t.Context(), "{prize}:fence").Err())
 	}
-	heir, err := rl.Mutex("prize", redlock.WithFencing()).Adopt(t.Context(), ticket)
+	heir, err := rl.Mutex("prize", redlock.WithFencing()).Adopt(t.Context(), token)
 	require.NoError(t, err)
 	require.NoError(t, heir.Release(t.Context()))
 }

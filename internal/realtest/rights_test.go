@@ -125,10 +125,8 @@ func useAsTwoProcesses(t *testing.T, server *realredis.Server, user, key string)
 			break
 		}
 	}
-	if token, err := lock.HandOver(ctx, 2*time.Second); err == nil {
-		if adopted, err := first.Adopt(ctx, token); err == nil {
-			lock = adopted
-		}
+	if adopted, err := first.Adopt(ctx, lock.Detach()); err == nil {
+		lock = adopted
 	}
 	_ = lock.Release(ctx)
 	proxy.Forget() // what is sent next has its connection ended on the server

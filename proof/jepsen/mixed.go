@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/redlock/internal/history"
 )
 
-// mixed is the kind of locks that are held in all ways that there are: alone, shared, by permits, in sets, downgraded, handed over and adopted. They
+// mixed is the kind of locks that are held in all ways that there are: alone, shared, by permits, in sets, downgraded, detached and adopted. They
 // protect nothing: what is checked is what clients were told.
 const mixed = "mixed"
 
@@ -45,7 +45,7 @@ func (w *worker) wants(use, key string) want {
 		return want{m.Shared(), key, history.Shared}
 	case use == ofPermits && w.chance(92):
 		return want{w.rl.Semaphore(key, mixedPermits), key, history.Permit}
-	case use == ofPermits: // these are neither downgraded nor handed over
+	case use == ofPermits: // these are neither downgraded nor adopted
 		return want{w.rl.Mutex(key, redlock.WithMinHold(w.between(w.TTL/50, w.TTL/10))), key, history.Alone}
 	default:
 		return want{m, key, history.Alone}
@@ -127,7 +127,7 @@ func (w *worker) use(ctx context.Context, h *hold, lock *redlock.Lock, mode, use
 		}
 	}
 	if alone && use == ofOne && w.chance(30) {
-		if done, err := w.handOver(ctx, h, lock); done || err != nil {
+		if done, err := w.detach(h, lock); done || err != nil {
 			return err
 		}
 	}
@@ -155,30 +155,30 @@ func (w *worker) downgrade(ctx context.Context, h *hold, lock *redlock.Lock) err
 	return nil
 }
 
-// handOver leaves the lock to whichever client finds its token. It writes before it calls that it relies on the lock no more: one that is killed
-// meanwhile, or whose hand-over fails, has lost it.
-func (w *worker) handOver(ctx context.Context, h *hold, lock *redlock.Lock) (done bool, err error) {
+// detach leaves the lock to the client that finds its token. It writes before it calls that it relies on the lock no more: one that is killed
+// meanwhile, or finds that the lock is over, has lost it.
+func (w *worker) detach(h *hold, lock *redlock.Lock) (done bool, err error) {
 	op := history.Op{Client: w.Client, Kind: history.Release, Key: h.key, Token: h.Token(), Call: w.clock.now(), Outcome: history.Unknown}
 	if err := w.calls.Write(op); err != nil {
 		return false, err
 	}
-	token, err := lock.HandOver(ctx, w.TTL)
-	op.Kind, op.Outcome, op.Ticket, op.Return = history.HandOver, history.OK, token, w.clock.now()
-	if err != nil {
-		op.Outcome, op.Err = history.Unknown, reason(err)
-		return false, w.calls.Write(op)
+	until := w.clock.of(lock.Until())
+	token := lock.Detach()
+	if token == "" {
+		return false, nil
 	}
+	op.Kind, op.Outcome, op.Return = history.Detach, history.OK, w.clock.now()
 	if err := w.calls.Write(op); err != nil {
 		return true, err
 	}
 	tmp := w.left(h.key) + fmt.Sprintf(".%d.%d", w.Client, w.Life)
-	return true, errors.Join(os.WriteFile(tmp, []byte(token), 0o600), os.Rename(tmp, w.left(h.key)))
+	return true, errors.Join(os.WriteFile(tmp, fmt.Append(nil, token, " ", until), 0o600), os.Rename(tmp, w.left(h.key)))
 }
 
-// left is where the token lies of a lock that was handed over.
+// left is where the token lies of a lock that was detached, and when its lease ends.
 func (w *worker) left(key string) string { return filepath.Join(w.Dir, "left-"+key) }
 
-// inherit is the token of a lock that was handed over to whoever comes, if there is one. One client gets it.
+// inherit is the token of a lock that was detached, if there is one and its lease has not ended. One client gets it.
 func (w *worker) inherit(m want, use string) string {
 	if use != ofOne || m.mode != history.Alone {
 		return ""
@@ -187,11 +187,16 @@ func (w *worker) inherit(m want, use string) string {
 	if os.Rename(w.left(m.key), ours) != nil {
 		return "" // there is none, or another was first
 	}
-	token, err := os.ReadFile(ours)
+	text, err := os.ReadFile(ours)
 	if err != nil {
 		return ""
 	}
-	return string(token)
+	var token string
+	var until int64
+	if _, err := fmt.Sscan(string(text), &token, &until); err != nil || w.clock.now() >= until {
+		return ""
+	}
+	return token
 }
 
 // holdSet holds several locks at once, which renew themselves.

@@ -83,7 +83,7 @@ func TestPlainLocksLoseNothingWithoutPauses(t *testing.T) {
 	require.Zero(t, r.Plain.Lost, r.Lost)
 }
 
-// Locks that are held in all ways: never a writer beside a reader, nor more permits than there are, nor a gap where one is handed over.
+// Locks that are held in all ways: never a writer beside a reader, nor more permits than there are, nor a gap where one is adopted.
 func TestMixedLocksAreHeldAsTheyShouldBe(t *testing.T) {
 	t.Parallel()
 	c := short(t, AllFaults...)

@@ -66,7 +66,7 @@ type Counts struct {
 	Permits    int `json:"permits,omitempty"`
 	Adopted    int `json:"adopted,omitempty"`
 	Downgrades int `json:"downgrades,omitempty"`
-	HandOvers  int `json:"hand_overs,omitempty"`
+	Detached   int `json:"detached,omitempty"`
 }
 
 // Incident is a place where a counter's history forks: two clients read the same value and both wrote its successor.
@@ -170,8 +170,8 @@ func (c *Counts) add(op history.Op) {
 		}
 	case op.Kind == history.Downgrade:
 		c.Downgrades++
-	case op.Kind == history.HandOver && op.Outcome == history.OK:
-		c.HandOvers++
+	case op.Kind == history.Detach && op.Outcome == history.OK:
+		c.Detached++
 	case op.Return < op.Call: // says that it calls; the result is another line
 	case op.Outcome == history.Unknown:
 		c.Unknown++

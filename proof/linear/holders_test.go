@@ -25,18 +25,13 @@ func downgraded(client int, token string, call, ret int64) history.Op {
 	return history.Op{Client: client, Kind: history.Downgrade, Key: "k", Token: token, Call: call, Return: ret, Outcome: history.Unknown}
 }
 
-func ticket(op history.Op, token string) history.Op {
-	op.Ticket = token
-	return op
-}
-
-// left is what a client writes before it hands over: it relies on the lock no more.
+// left is what a client writes before it detaches: it relies on the lock no more.
 func left(client int, token string, call int64) history.Op {
 	return history.Op{Client: client, Kind: history.Release, Key: "k", Token: token, Call: call, Outcome: history.Unknown}
 }
 
-func handedOver(client int, token string, call, ret int64) history.Op {
-	return history.Op{Client: client, Kind: history.HandOver, Key: "k", Token: token, Call: call, Return: ret, Outcome: history.OK}
+func detached(client int, token string, call, ret int64) history.Op {
+	return history.Op{Client: client, Kind: history.Detach, Key: "k", Token: token, Call: call, Return: ret, Outcome: history.OK}
 }
 
 func TestHistoriesOfLocksThatSeveralHold(t *testing.T) {
@@ -80,34 +75,28 @@ func TestHistoriesOfLocksThatSeveralHold(t *testing.T) {
 		}},
 		{"alone beside a permit", "exclusion", []history.Op{permit(acquired(1, "a", 0, 5, 100), 1, 2), acquired(2, "b", 0, 6, 100)}},
 
-		{"handed over", "", []history.Op{
-			acquired(1, "a", 0, 5, 100), handedOver(1, "a", 10, 20), adopted(acquired(2, "b", 21, 25, 125), "a"), released(2, "b", 30, 31, history.OK),
+		{"detached and adopted", "", []history.Op{
+			acquired(1, "a", 0, 5, 100), detached(1, "a", 10, 20), adopted(acquired(2, "b", 21, 25, 125), "a"), released(2, "b", 30, 31, history.OK),
 		}},
-		{"adopted by the ticket", "", []history.Op{
-			acquired(1, "a", 0, 5, 100), left(1, "a", 10), ticket(handedOver(1, "a", 10, 20), "t"), adopted(acquired(2, "b", 21, 25, 125), "t"),
-		}},
-		{"adopted by the former token, beside a ticket", "linear", []history.Op{
-			acquired(1, "a", 0, 5, 100), ticket(handedOver(1, "a", 10, 20), "t"), adopted(acquired(2, "b", 21, 25, 125), "a"),
-		}},
-		{"handed over in vain, and lost", "", []history.Op{acquired(1, "a", 0, 5, 100), left(1, "a", 10), acquired(2, "b", 12, 15, 115)}},
+		{"about to be detached, and lost", "", []history.Op{acquired(1, "a", 0, 5, 100), left(1, "a", 10), acquired(2, "b", 12, 15, 115)}},
 		{"adopted from one who was killed", "", []history.Op{acquired(1, "a", 0, 5, 50), adopted(acquired(2, "b", 70, 75, 175), "a")}},
-		{"handed over, and not adopted", "", []history.Op{
-			acquired(1, "a", 0, 5, 100), handedOver(1, "a", 10, 20), acquired(2, "b", 21, 200, 300),
+		{"detached, and not adopted", "", []history.Op{
+			acquired(1, "a", 0, 5, 100), detached(1, "a", 10, 20), acquired(2, "b", 21, 200, 300),
 		}},
 		{"another had it in between", "linear", []history.Op{
-			acquired(1, "a", 0, 5, 100), handedOver(1, "a", 10, 20), acquired(2, "b", 110, 120, 200), released(2, "b", 130, 140, history.OK),
+			acquired(1, "a", 0, 5, 100), detached(1, "a", 10, 20), acquired(2, "b", 110, 120, 200), released(2, "b", 130, 140, history.OK),
 			adopted(acquired(3, "c", 150, 160, 260), "a"),
 		}},
 		{"adopted while another has it", "exclusion", []history.Op{
-			acquired(1, "a", 0, 5, 100), handedOver(1, "a", 10, 20), acquired(2, "b", 110, 120, 200), adopted(acquired(3, "c", 150, 160, 260), "a"),
+			acquired(1, "a", 0, 5, 100), detached(1, "a", 10, 20), acquired(2, "b", 110, 120, 200), adopted(acquired(3, "c", 150, 160, 260), "a"),
 		}},
 		{"adopted twice", "exclusion", []history.Op{
-			acquired(1, "a", 0, 5, 100), handedOver(1, "a", 10, 20), adopted(acquired(2, "b", 21, 25, 125), "a"), adopted(acquired(3, "c", 21, 26, 125), "a"),
+			acquired(1, "a", 0, 5, 100), detached(1, "a", 10, 20), adopted(acquired(2, "b", 21, 25, 125), "a"), adopted(acquired(3, "c", 21, 26, 125), "a"),
 		}},
 		{"adopted after its release", "linear", []history.Op{
 			acquired(1, "a", 0, 5, 100), released(1, "a", 10, 20, history.OK), adopted(acquired(2, "b", 21, 25, 125), "a"),
 		}},
-		{"handed over after the lease", "linear", []history.Op{acquired(1, "a", 0, 5, 100), handedOver(1, "a", 110, 120)}},
+		{"detached after the lease", "linear", []history.Op{acquired(1, "a", 0, 5, 100), detached(1, "a", 110, 120)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			breaks(t, c.ops, c.rule)

@@ -97,7 +97,7 @@ type grant struct {
 	acquire history.Op
 	extends []history.Op // that succeeded
 	release *history.Op
-	// downgrade is the first call of it, left the hand-over that succeeded; nil: there was none
+	// downgrade is the first call of it, left the Detach; nil: there was none
 	downgrade, left *history.Op
 	last            int64 // the latest end of validity that its holder was told
 }
@@ -141,7 +141,7 @@ func byKey(ops []history.Op) ([]key, error) {
 		keys[op.Key].grants = append(keys[op.Key].grants, g)
 	}
 	for _, op := range ops {
-		if op.Kind == history.Acquire || (op.Kind == history.Extend || op.Kind == history.HandOver) && op.Outcome != history.OK {
+		if op.Kind == history.Acquire || (op.Kind == history.Extend || op.Kind == history.Detach) && op.Outcome != history.OK {
 			continue
 		}
 		g := grants[op.Token]
@@ -161,10 +161,10 @@ func byKey(ops []history.Op) ([]key, error) {
 			if g.downgrade == nil || g.downgrade.Call > op.Call {
 				g.downgrade = &op
 			}
-		case history.HandOver:
+		case history.Detach:
 			g.left = &op
 		default:
-			return nil, broken(op, fmt.Sprintf("kind %q is none of acquire, extend, release, downgrade, handover", op.Kind))
+			return nil, broken(op, fmt.Sprintf("kind %q is none of acquire, extend, release, downgrade, detach", op.Kind))
 		}
 	}
 	all := make([]key, 0, len(keys))

@@ -1,7 +1,6 @@
 package linear
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/quorumlock/redlock/internal/history"
@@ -11,7 +10,7 @@ import (
 type held struct {
 	holders []holder // in the order of their tokens, so that equal states look alike
 	fence   uint64
-	left    string // the token of the last holder, which has ended by its lease or was handed over: who adopts it may still go on
+	left    string // the token of the last holder, which has ended by its lease or was detached: a client that adopts it may still go on
 }
 
 // holder is one who holds a lock until an instant at least.
@@ -94,12 +93,12 @@ func next(s held, op *step) (bool, held) {
 			s = s.with(own)
 		}
 		return true, s
-	case history.HandOver:
+	case history.Detach:
 		if !owner {
 			return false, s
 		}
 		s = s.without(op.Token)
-		s.left = cmp.Or(op.Ticket, op.Token)
+		s.left = op.Token
 		return true, s
 	case history.Release:
 		if owner {

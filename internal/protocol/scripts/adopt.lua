@@ -1,9 +1,7 @@
--- Move a lock from the token under which it is held: the key goes from that token, followed by '@'
--- and an owner's label or by nothing, to another value in one step, and the lease begins anew. So a
--- holder hands it over to a ticket, another process adopts it from there, and what is kept after
--- its release goes to a token of nobody. A key that is free is left alone: others may have had it
--- since. So is one that has our value already: this request came twice, and the lease may be
--- longer by now.
+-- Go on with a lock that is held under a token: the key goes from that token, followed by '@' and an
+-- owner's label or by nothing, to our value in one step, and the lease begins anew. A key that is free
+-- is left alone: others may have had it since. So is one that has our value already: this request came
+-- twice, and the lease may be longer by now.
 --
 -- With a counter it is fenced as by fence.lua, and in the same order: the counter, which the
 -- user may have no right to, is written before the lock.
