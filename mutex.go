@@ -220,8 +220,8 @@ func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {
 // before it was killed: on a majority of nodes the key goes from the former value to a fresh one. The lock is
 // held all the while, and lasts for the Mutex's TTL from now. With WithFencing its fence is greater than the former one.
 //
-// Adopt before the lease ends. Afterwards it fails with ErrNotHeld as a rule; "Adopt" in docs/safety.md has the
-// exception. Of a process that was killed be sure that it was: one that was only paused believes in its lock.
+// Adopt before the lease ends. Afterwards it fails with ErrNotHeld as a rule; "A lock that is passed on"
+// in docs/safety.md has the exception. Of a process that was killed be sure that it was: one that was only paused believes in its lock.
 //
 // Adopt asks all nodes once. It fails with ErrNotHeld if so many nodes have another's key or none that no majority is
 // left, with ErrInvalid for a malformed token, and otherwise as TryAcquire does. After a failure the lock may be gone: what had

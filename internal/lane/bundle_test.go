@@ -98,7 +98,7 @@ func TestBundleHasReleasesOfKeysThatAreOnceInTheBatch(t *testing.T) {
 		"release a":                                 "a",
 		"set a,set b":                               "a,b",
 		"release a,leave b,release c":               "[a c][],b",
-		"door a,door b,keep c,token d,share e":     "a,b,c,d,e",
+		"door a,door b,keep c,token d,share e":      "a,b,c,d,e",
 		"whole a,alone b,script c":                  "a,b,c",
 		"whole a,release b,alone c,serve d,share e": "[d b][{d}:line],a,c,e",
 	} {
