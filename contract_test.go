@@ -391,7 +391,7 @@ var contractCases = map[string][]struct {
 	"of several not what somebody waits for": {
 		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("SET", "k2", "b"), ""}, {raw("SET", "k3", "c"), ""},
 		{askMany(askPlainLineRelease("a"), beside("k2", askPlainLineRelease("b")), beside("k3", askRelease("c"))), "[1]"},
-		{raw("GET", "k"), "a"}, {raw("TYPE", "k2"), "none"}, {raw("TYPE", "k3"), "none"}, {told(), "[]"}, {raw("ZRANGE", lineOfK, 0, -1), "[p 30000 b]"},
+		{raw("GET", "k"), "a"}, {raw("TYPE", "k2"), "none"}, {raw("TYPE", "k3"), "none"}, {told(), "[]"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent p p 30000 b]"},
 		{askPlainLineRelease("a"), "3"}, {raw("GET", "k"), "b"}, {told(), "[redlock:p b]"},
 	},
 	"of several not those whose line has another name": {
@@ -459,7 +459,7 @@ var contractCases = map[string][]struct {
 	},
 	"joining twice is joining once": {
 		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 0 0 a]"},
-		{raw("ZRANGE", lineOfK, 0, -1), "[p 30000 b]"},
+		{raw("ZRANGE", lineOfK, 0, -1), "[silent p p 30000 b]"},
 	},
 	"who comes back with an arrival has the old place": {
 		{askSet("a"), "OK"}, {askJoin("p", "b", "", 5000, 0), "[0 0 ~ 5000 1 0 a]"}, {askJoin("q", "c", "", 4000, 0), "[0 0 ~ 4000 1 0 a]"},
@@ -470,7 +470,7 @@ var contractCases = map[string][]struct {
 	},
 	"a new entry takes the place of the ended one, and takes back what that left": {
 		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askJoin("p", "c", "b", 0, 0), "[1 0 ~ ~ 1 0 c]"},
-		{raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent p woken p 30000 c p 30000 c]"},
+		{raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[woken p 30000 c silent p p 30000 c]"},
 	},
 	"a line under a key that holds something else": {
 		{raw("RPUSH", lineOfK, "x"), ""}, {askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "error WRONGTYPE"}, {askPlainLineRelease("a"), "1"},
@@ -520,7 +520,7 @@ var contractCases = map[string][]struct {
 	},
 	"who leaves passes the turn on": {
 		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 b]"},
-		{askLineRelease("b", entryOf("p", "b"), protocol.AsWaiter), "3"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
+		{askLineRelease("b", entryOf("p", "b"), protocol.AsWaiter), "3"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[woken q 30000 c silent q q 30000 c]"},
 	},
 	"fencing tokens grow": {
 		{askFence("a", farAhead, ""), "~"}, {askFence("b", 1, ""), "<nil>"}, {raw("TYPE", fenceOfK), "string"},
@@ -684,7 +684,7 @@ var contractCases = map[string][]struct {
 	},
 	"who shares after a downgrade takes its entry out of the line": {
 		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askShareExtend("a", 0, contractTTL), "1"},
-		{askShareLeave("a", lineOfK, entryOf("p", "b"), protocol.AsHolder), "3"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[silent q woken q 30000 c q 30000 c]"},
+		{askShareLeave("a", lineOfK, entryOf("p", "b"), protocol.AsHolder), "3"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[woken q 30000 c silent q q 30000 c]"},
 	},
 	"one who wants it alone hears of those of its process who have it reserved with others": {
 		{askSet("a"), "OK"}, {askJoin("q", "f1", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("p", "b", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askJoin("p", "f", "", 0, 0), "[0 2 ~ ~ 1 0 a]"},
@@ -699,7 +699,7 @@ var contractCases = map[string][]struct {
 	"a process is silent from the first of its waiters on that had its turn": {
 		{askShare("0", 2, contractTTL), "2"}, {askShare("1", 2, contractTTL), "3"}, {askJoin("p", "9", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"}, {time.Millisecond, ""},
 		{askJoin("p", "91", "", 0, 0), "[0 1 ~ ~ 1 0 redlock:shared]"}, {askShareRelease("0", lineOfK), "3"}, {time.Millisecond, ""}, {askShareRelease("1", lineOfK), "3"},
-		{raw("ZRANGE", lineOfK, 0, -1), "[woken p 30000s2 91 silent p woken p 30000s2 9 told p 30000s2 9 p 30000s2 91]"},
+		{raw("ZRANGE", lineOfK, 0, -1), "[woken p 30000s2 91 woken p 30000s2 9 silent p told p 30000s2 9 p 30000s2 91]"},
 	},
 	"inspect of a lock that several share": {
 		{askShare("a1", 0, contractTTL), "1"}, {askShare("1", 4, contractTTL), "3"}, {askInspect(9), "[string redlock:shared ~ 0 [] [a1 ~ 0 1 ~ 2]]"}, {askInspect(1), "[string redlock:shared ~ 0 [] [a1 ~ 0]]"},

@@ -161,7 +161,7 @@ func (w *waiter) send() {
 		waited = now.Since(w.since)
 	}
 	w.join = w.askOne(w.node, protocol.JoinRequest(&w.terms.Terms, w.name, w.value, &protocol.QueueArgs{
-		Key: w.queueKey(), Holders: w.holdersKey(), Entry: w.entry, Ended: w.ended, Arrival: w.arrival, Waited: waited.Microseconds(),
+		Key: w.queueKey(), Holders: w.holdersKey(), Entry: w.entry, Ended: w.ended, Arrival: w.arrival, Waited: waited.Microseconds(), Back: w.backIn(),
 	}), now)
 	w.joins = append(w.lane(w.node).MayLand(w.joins), &w.join.seats[0].call)
 }

@@ -1061,6 +1061,13 @@ var simRules = []simRule{
 		h.locked(fakenode.Marker, is("x"))
 		n.checkLine(joins(e), simLine{}, nil)
 	}},
+	{"O11: %.6s is in the way", nil, func(h *handMade) {
+		e, dead := lineEntry("p", "s1", is("a")), lineEntry("q", "", is("b"))
+		n := h.entries("00", dead, e)
+		n.backBy["k0 q"] = n.store.Micros() + int64(either(h, -1, 1))
+		h.locked(fakenode.Marker, is("x"))
+		n.checkLine(joins(e), simLine{}, nil)
+	}},
 	{"O2: %.6s came at", nil, func(h *handMade) {
 		e := lineEntry("p", "s5", is("a"))
 		n := h.entries(either(h, "0", "1"), e)

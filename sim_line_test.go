@@ -28,6 +28,7 @@ import (
 //	O7  A newcomer does not pass the door.
 //	O8  Nobody stands in the queue who has gone.
 //	O9  No waiter that has gone keeps a door shut, and none that waits first in the queue lets it open.
+//	O11 Where the lock is shared, no waiter is in the way that was to be heard of before.
 //	O10 All that wait in a queue that is lost are in it again within a few reservations.
 
 // simLine is what a node has of a key's queue at one moment.
@@ -146,6 +147,21 @@ func serves(r *protocol.Request, before simLine) bool {
 	}
 }
 
+// hears notes when a process is to be heard of again by what it asks of a key's queue. One that
+// leaves it says nothing of its others. The caller holds mu.
+func (n *simNode) hears(r *protocol.Request) {
+	q := r.Queue
+	if q == nil || q.Entry == "" {
+		return
+	}
+	name := r.Key + " " + parseSimEntry(q.Entry, 0).process
+	if r.Op == protocol.OpJoin {
+		n.backBy[name] = n.store.Micros() + q.Back.Microseconds()
+	} else {
+		delete(n.backBy, name)
+	}
+}
+
 // checkLine compares a queue before and after a script; the caller holds mu.
 func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 	n.checkGone(r.Key, before)
@@ -232,7 +248,10 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 	})
 	if untold != nil && serves(r, before) && fresh+again < most && pending < fakenode.AtOnce && looks < 2*most {
 		room := len(after.holders)
+		by, known := n.backBy[r.Key+" "+untold.process]
 		switch {
+		case known && by < now && after.lock == fakenode.Marker:
+			bad("O11: %.6s is in the way, and its process was to be heard of %d us before", untold.value, now-by)
 		case after.lock == "" && !n.w.excused(exForeignList, unlisted):
 			bad("O1: the lock is free, and %.6s waits", untold.value)
 		case after.lock == fakenode.Marker && untold.shares && (untold.limit == 0 || int64(room) < untold.limit) && !unlisted && !n.w.excused(exGhost, ghost) && !n.w.excused(exEvictedAhead, ahead):
@@ -490,7 +509,7 @@ func joinStore(t *testing.T, s *fakenode.Store, entry string) {
 }
 
 func contractTermsOfSim() *protocol.Terms {
-	return &protocol.Terms{TTL: 10 * time.Second, NodeTimeout: 100 * time.Millisecond}
+	return &protocol.Terms{TTL: 10 * time.Second, NodeTimeout: 500 * time.Millisecond}
 }
 
 // A process of which one waiter let its turn pass is condemned when the first of its

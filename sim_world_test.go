@@ -168,6 +168,7 @@ type simNode struct {
 	stopped  []*simHold // set by scripts that failed then
 	names    map[string]simBeside
 	calls    map[simName]string
+	backBy   map[string]int64        // until when a process says that it is heard of again by what it asks of a key's queue, in us of the server
 	toldAt   map[string]int64        // when the lock was reserved for a value
 	forceOp  *fakenode.Op            // of ForceRelease, the last one
 	met      map[int]int64           // by process: when it sent something first
@@ -200,7 +201,7 @@ func newSimNode(w *simWorld, i int) *simNode {
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: fakenode.Epoch + int64(p.Offset), ppm: p.PPM},
 		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64), doors: make(map[string]simDoor),
-		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), toldAt: make(map[string]int64), lineLost: make(map[string]int64), names: make(map[string]simBeside), calls: make(map[simName]string), met: make(map[int]int64), counts: make(map[string][]simCounter),
+		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), toldAt: make(map[string]int64), backBy: make(map[string]int64), lineLost: make(map[string]int64), names: make(map[string]simBeside), calls: make(map[simName]string), met: make(map[int]int64), counts: make(map[string][]simCounter),
 	}
 	n.store = fakenode.New(func() int64 { return n.hand.at(w.t()) })
 	n.store.Watch, n.store.Publish, n.store.Mute = n, n.publish, w.plan.NoPublish
@@ -437,10 +438,12 @@ func (n *simNode) do(r *protocol.Request) (any, error) {
 		return n.doBundle(r)
 	}
 	if !touchesLine(r) {
+		n.hears(r)
 		return n.store.Do(r)
 	}
 	before := n.lineOf(r.Key)
 	val, err := n.store.Do(r)
+	n.hears(r)
 	if err == nil {
 		n.checkLine(r, before, val)
 	}

@@ -169,6 +169,10 @@ func (w *waiter) looksEvery() time.Duration {
 	return max(w.reservation(), time.Duration(w.queues.awaited.Load())*4*perKey)
 }
 
+// backIn is in what time at most this process will have looked at the key's queue again. A node
+// that has not heard of it by then passes its waiters over.
+func (w *waiter) backIn() time.Duration { return 2 * w.of.throttled(w.reservation()/2) }
+
 // sleep waits for a signal, or for over, and tells whether it is our turn.
 func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (woken bool, err error) {
 	select {

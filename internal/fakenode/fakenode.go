@@ -675,18 +675,152 @@ func (s *Store) highest(key string) (member string, score float64) {
 // here are shorter.
 const farthest = 5000
 
+// serving is what serve knows while it goes along a line.
+type serving struct {
+	lock, holders, line, mine string
+	most, looks, far, at      int
+	from, told                float64
+	now                       int64
+	op                        *Op
+}
+
+// served is a waiter that serve meets.
+type served struct {
+	member, process, value string
+	limit, left            int64
+	arrival                float64
+	woken                  bool
+}
+
+// nextOf is that of line.lua; nil: there is none.
+func (s *Store) nextOf(q *serving) *served {
+	for ; q.looks > 0; q.looks-- {
+		member := s.nth(q.line, q.from, q.at)
+		if member == "" {
+			if last, score := s.highest(q.line); q.at == 0 && (last == "" || score < 0) {
+				q.told = 0
+				if last != "" && known(last) {
+					s.Del(q.line, q.op)
+				}
+			}
+			return nil
+		}
+		process, grace, value, limit := EntryMode(member)
+		if process == "" {
+			return nil
+		}
+		arrival, _ := s.Score(q.line, member)
+		w := &served{member: member, process: process, value: value, limit: limit, left: grace * 1000, arrival: arrival}
+		var till float64
+		if till, w.woken = s.Score(q.line, "woken "+member); w.woken {
+			w.left = min(w.left, -int64(till)-q.now)
+		}
+		silent, there := s.Score(q.line, "silent "+process)
+		dead := there && -int64(silent) <= q.now && (w.left <= 0 || !w.woken)
+		if w.left > 0 && !dead {
+			q.looks--
+			return w
+		}
+		s.zrem(q.line, member, "woken "+member)
+		if !dead {
+			continue
+		}
+		if q.far <= 0 {
+			return nil
+		}
+		q.far -= len(s.Waiting(q.line))
+		s.forget(q.line, process)
+		q.at = 0
+	}
+	return nil
+}
+
+// forget is that of line.lua.
+func (s *Store) forget(line, process string) {
+	s.zrem(line, "silent "+process)
+	for _, m := range s.Waiting(line) {
+		if strings.HasPrefix(m, process+" ") {
+			s.zrem(line, m, "woken "+m)
+		}
+	}
+}
+
+// reserve is that of line.lua.
+func (s *Store) reserve(q *serving, w *served) {
+	if w.woken {
+		return
+	}
+	till := float64(-(q.now + w.left))
+	s.Zadd(q.line, till, "woken "+w.member)
+	if silent, there := s.Score(q.line, "silent "+w.process); !there || silent < till {
+		s.Zadd(q.line, till, "silent "+w.process)
+	}
+}
+
+// together is that of line.lua.
+func (s *Store) together(q *serving, w *served, free bool) (last string, ok, denied bool, failed error) {
+	ms, shared, past, come := q.now/1000, !free, false, 0
+	var processes []string
+	notices := make(map[string]string)
+	for ; w != nil; w = s.nextOf(q) {
+		listed, in, number := false, false, int64(0)
+		if w.woken && shared {
+			_, _, listed = s.Have(q.holders, w.value)
+		}
+		if w.limit < 0 {
+			past = true
+		} else if !listed {
+			if !shared {
+				if failed = s.purge(false, q.holders, ms, q.op); failed != nil {
+					return "", false, false, failed
+				}
+			}
+			if come < q.most {
+				number, in = s.list(q.lock, q.holders, w.value, (w.left+999)/1000, w.limit, ms, q.op)
+			}
+		}
+		if !listed && !in && !(free && w.limit < 0) {
+			if _, there := s.Score(q.line, "silent "+w.process); !there {
+				s.Zadd(q.line, float64(-(q.now + w.left)), "silent "+w.process)
+			}
+			break
+		}
+		if in {
+			s.reserve(q, w)
+			if w.value != q.mine {
+				if notices[w.process] == "" {
+					processes = append(processes, w.process)
+				}
+				notices[w.process] = addNotice(notices[w.process], number, w.value)
+			}
+			come, last, shared = come+1, w.value, true
+		}
+		q.at++
+		if !past {
+			q.told = -w.arrival
+		}
+	}
+	if q.told != 0 {
+		s.Zadd(q.line, q.told, "told")
+	}
+	if come > 0 {
+		s.settle(q.lock, q.holders, ms, q.op)
+	}
+	for _, process := range processes {
+		denied = s.notify(process, notices[process]) || denied
+	}
+	return last, come > 0, denied, nil
+}
+
 // serve is that of line.lua.
-//
-// gocognit: line by line what the script does, so that the two can be compared.
 func (s *Store) serve(lock, holders, line string, most int, mine string, all bool, op *Op) (last string, ok, denied bool, failed error) {
 	now := s.Micros()
-	ms := now / 1000
 	v, held, err := s.Text(lock)
 	if err != nil || held && v != Marker {
 		return "", false, false, nil
 	}
 	if held {
-		if failed = s.purge(true, holders, ms, op); failed != nil {
+		if failed = s.purge(true, holders, now/1000, op); failed != nil {
 			return "", false, false, failed
 		}
 		if s.Get(holders) == nil {
@@ -694,113 +828,18 @@ func (s *Store) serve(lock, holders, line string, most int, mine string, all boo
 			held = false
 		}
 	}
-	told := 0.0
+	q := &serving{lock: lock, holders: holders, line: line, mine: mine, most: most, looks: 2 * most, far: farthest, now: now, op: op}
 	if !all && held {
-		told, _ = s.Score(line, "told")
+		told, _ := s.Score(line, "told")
+		q.from = -told
 	}
-	from, before := -told, told
-	first, past, at, come, far := !held, false, 0, 0, farthest
-	var processes []string
-	notices := make(map[string]string)
-loop:
-	for range 2 * most {
-		member := s.nth(line, from, at)
-		if member == "" {
-			if last, score := s.highest(line); at == 0 && (last == "" || score < 0) {
-				told = before
-				if last != "" && known(last) {
-					s.Del(line, op)
-				}
-			}
-			break
-		}
-		process, grace, value, limit := EntryMode(member)
-		if process == "" {
-			break
-		}
-		left := grace * 1000
-		till, woken := s.Score(line, "woken "+member)
-		if woken {
-			left = min(left, -int64(till)-now)
-		}
-		tell := func() {
-			if woken {
-				return
-			}
-			s.Zadd(line, float64(-(now + left)), "woken "+member)
-			if _, there := s.Score(line, "silent "+process); !there {
-				s.Zadd(line, float64(-(now + left)), "silent "+process)
-			}
-		}
-		silent, there := s.Score(line, "silent "+process)
-		dead := there && -int64(silent) <= now && (left <= 0 || !woken)
-		switch {
-		case left <= 0 || dead:
-			s.zrem(line, member, "woken "+member)
-			if dead && far <= 0 {
-				break loop
-			}
-			if dead {
-				far -= len(s.Waiting(line))
-				s.zrem(line, "silent "+process)
-				for _, m := range s.Waiting(line) {
-					if strings.HasPrefix(m, process+" ") {
-						s.zrem(line, m, "woken "+m)
-					}
-				}
-				at = 0
-			}
-			continue
-		case limit < 0 && come == 0 && at == 0 && !held:
-			tell()
-			s.Set(lock, value, (left+999)/1000, op)
-			return value, true, value != mine && s.notify(process, value), nil
-		case limit < 0:
-			if !first {
-				break loop
-			}
-			past = true
-			at++
-			continue
-		}
-		if _, _, listed := s.Have(holders, value); !woken || !held || !listed {
-			if !held {
-				if failed = s.purge(false, holders, ms, op); failed != nil {
-					return "", false, false, failed
-				}
-			}
-			number, ok := int64(0), come < most
-			if ok {
-				number, ok = s.list(lock, holders, value, (left+999)/1000, limit, ms, op)
-			}
-			if !ok {
-				break loop
-			}
-			tell()
-			if value != mine {
-				if notices[process] == "" {
-					processes = append(processes, process)
-				}
-				notices[process] = addNotice(notices[process], number, value)
-			}
-			come, last, held = come+1, value, true
-		}
-		at++
-		if !past {
-			score, _ := s.Score(line, member)
-			told = -score
-		}
+	w := s.nextOf(q)
+	if w != nil && w.limit < 0 && !held {
+		s.reserve(q, w)
+		s.Set(lock, w.value, (w.left+999)/1000, op)
+		return w.value, true, w.value != mine && s.notify(w.process, w.value), nil
 	}
-	if told != 0 && told != before {
-		s.Zadd(line, told, "told")
-	}
-	if come > 0 {
-		s.settle(lock, holders, ms, op)
-	}
-	for _, process := range processes {
-		denied = s.notify(process, notices[process]) || denied
-	}
-	return last, come > 0, denied, nil
+	return s.together(q, w, !held)
 }
 
 // notify is that of line.lua.
@@ -839,8 +878,8 @@ func (s *Store) join(keys, argv []string, op *Op) (any, error) {
 	op.Value, op.Ended = ValueIn(argv[0]), ValueIn(argv[1])
 	process, _, value, limit := EntryMode(argv[0])
 	holders := "{" + lock + "}:shared"
-	if len(argv) > 5 {
-		holders = argv[5]
+	if len(argv) > 6 {
+		holders = argv[6]
 	}
 	v, held, err := s.Text(lock)
 	if err != nil {
@@ -888,7 +927,7 @@ func (s *Store) join(keys, argv []string, op *Op) (any, error) {
 			s.Zadd(line, -place, "told")
 		}
 	}
-	s.zrem(line, "silent "+process)
+	s.Zadd(line, float64(-(s.Micros() + Number(argv[5])*1000)), "silent "+process)
 	s.ExpireIn(line, Number(argv[4]), op)
 	denied := false
 	if !held || v == Marker {
@@ -943,7 +982,7 @@ func (s *Store) given(line, holders, process string) (all string) {
 	set := k.Zset
 	members := slices.Sorted(maps.Keys(set))
 	slices.SortStableFunc(members, func(a, b string) int { return cmp.Compare(set[a], set[b]) })
-	for _, m := range members[:min(len(members), 4*AtOnce)] {
+	for _, m := range members[:min(len(members), 8*AtOnce)] {
 		if entry, ok := strings.CutPrefix(m, "woken "+process+" "); ok {
 			value := ValueIn(process + " " + entry)
 			if _, number, listed := s.Have(holders, value); listed {

@@ -96,7 +96,7 @@ var (
 	DoorScript = script("door", opDoor, words{lockKey}, words{lockValue, px})
 
 	JoinScript = script("line_join", OpJoin, words{lockKey, queueKey},
-		words{queueEntry, queueEnded, queueArrival, queueWaited, queueLife, unusualQueueHolders})
+		words{queueEntry, queueEnded, queueArrival, queueWaited, queueLife, queueBack, unusualQueueHolders})
 	ClaimScript = script("line_claim", OpAcquire, words{lockKey, queueKey}, words{lockValue, px, queueEntry})
 
 	SharedClaimScript   = script("shared_claim", OpAcquireShared, words{lockKey, holdersKey, doorKey, queueKey}, words{lockValue, px, permitLimit, queueEntry})
@@ -147,6 +147,7 @@ const (
 	queueMost
 	queueAs
 	queueLife
+	queueBack
 	unusualQueueHolders
 )
 
@@ -281,6 +282,8 @@ func (q *QueueArgs) write(w Words, a word) {
 		w.Str(q.As.digit())
 	case queueLife:
 		w.Num(QueueLife.Milliseconds())
+	case queueBack:
+		w.Num(q.Back.Milliseconds())
 	case unusualQueueHolders:
 		unusual(w, q.Holders)
 	}

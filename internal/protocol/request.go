@@ -81,8 +81,11 @@ type QueueArgs struct {
 	Holders      string // key of the list of those who share the lock
 	Arrival      int64  // on that node; 0: not known
 	Waited       int64  // microseconds, elsewhere
-	most         int64  // how many entries to list
-	As           Releaser
+	// Back is in what time at most the process will join or refresh a place there again, at
+	// least a reservation.
+	Back time.Duration
+	most int64 // how many entries to list
+	As   Releaser
 }
 
 // Releaser is who releases on a node that may keep a wait queue.
@@ -198,6 +201,7 @@ func (t *Terms) JoinPatience() time.Duration { return t.Reservation() / 4 }
 // as long as a reservation lasts, since thousands may join at once.
 func JoinRequest(t *Terms, key, value string, q *QueueArgs) *Request {
 	r := JoinScript.request(t, key, value)
+	q.Back = max(q.Back, t.Reservation())
 	r.Queue, r.Timeout = q, t.Reservation()
 	return &r
 }

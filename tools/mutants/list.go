@@ -1082,33 +1082,33 @@ var list = []mutant{
 	{
 		name: "line-serves-the-last",
 		file: "internal/protocol/scripts/line.lua",
-		old:  `redis.call('ZRANGEBYSCORE', line, from, '+inf', 'WITHSCORES', 'LIMIT', at, 1)`,
-		new:  `redis.call('ZREVRANGEBYSCORE', line, '+inf', from, 'WITHSCORES', 'LIMIT', at, 1)`,
+		old:  `redis.call('ZRANGEBYSCORE', s.line, s.from, '+inf', 'WITHSCORES', 'LIMIT', s.at, 1)`,
+		new:  `redis.call('ZREVRANGEBYSCORE', s.line, '+inf', s.from, 'WITHSCORES', 'LIMIT', s.at, 1)`,
 		why:  "who comes later is served first",
 		twin: edit{
-			old: "member := s.nth(line, from, at)",
-			new: "member := s.nth(line, from, max(len(s.Waiting(line))-1-at, 0))",
+			old: "member := s.nth(q.line, q.from, q.at)",
+			new: "member := s.nth(q.line, q.from, max(len(s.Waiting(q.line))-1-q.at, 0))",
 		},
 	},
 	{
 		name: "line-waits-for-the-dead",
 		file: "internal/protocol/scripts/line.lua",
-		old:  `left = math.min(left, -woken - now)`,
+		old:  `left = math.min(left, -woken - s.now)`,
 		new:  ``,
 		why:  "the turn of a waiter that died never ends",
 		twin: edit{
-			old: "left = min(left, -int64(till)-now)",
+			old: "w.left = min(w.left, -int64(till)-q.now)",
 			new: "_ = till",
 		},
 	},
 	{
 		name: "line-skips-the-dead-one-by-one",
 		file: "internal/protocol/scripts/line.lua",
-		old:  `local dead = silent and -silent <= now`,
+		old:  `local dead = silent and -silent <= s.now`,
 		new:  `local dead = false`,
 		why:  "a process that died costs the others a grace for each of its waiters",
 		twin: edit{
-			old: "dead := there && -int64(silent) <= now &&",
+			old: "dead := there && -int64(silent) <= q.now &&",
 			new: "dead := there && silent > 0 &&",
 		},
 	},
@@ -1126,12 +1126,12 @@ var list = []mutant{
 	{
 		name: "modes-alone-beside-those-who-share",
 		file: "internal/protocol/scripts/line.lua",
-		old:  `elseif limit == '' and come == 0 and at == 0 and not v then`,
-		new:  `elseif limit == '' and come == 0 and at == 0 then`,
+		old:  `if w and w.limit == '' and not v then`,
+		new:  `if w and w.limit == '' then`,
 		why:  "the key is reserved for one who wants it alone while others share it",
 		twin: edit{
-			old: "case limit < 0 && come == 0 && at == 0 && !held:",
-			new: "case limit < 0 && come == 0 && at == 0:",
+			old: "if w != nil && w.limit < 0 && !held {",
+			new: "if w != nil && w.limit < 0 {",
 		},
 	},
 	{
@@ -1155,12 +1155,12 @@ var list = []mutant{
 	{
 		name: "modes-readers-past-a-writer",
 		file: "internal/protocol/scripts/line.lua",
-		old:  "      if not first then\n        break\n      end\n      past",
-		new:  "      past",
+		old:  "not (past and free and w.limit == '')",
+		new:  "w.limit ~= ''",
 		why:  "readers come in past a writer for as long as others share the lock: it waits for ever",
 		twin: edit{
-			old: "if !first {\n\t\t\t\tbreak loop\n\t\t\t}\n\t\t\tpast",
-			new: "_ = first\n\t\t\tpast",
+			old: "!(free && w.limit < 0)",
+			new: "w.limit >= 0",
 		},
 	},
 	{
@@ -1177,22 +1177,22 @@ var list = []mutant{
 	{
 		name: "modes-cursor-passes-a-writer",
 		file: "internal/protocol/scripts/line.lua",
-		old:  "if not past then\n        told",
-		new:  "if true then\n        told",
+		old:  "if not past then\n      s.told",
+		new:  "if true then\n      s.told",
 		why:  "a writer that readers came in past is never looked at",
 		twin: edit{
-			old: "if !past {\n\t\t\tscore",
-			new: "if past = false; !past {\n\t\t\tscore",
+			old: "if !past {\n\t\t\tq.told",
+			new: "if past = false; !past {\n\t\t\tq.told",
 		},
 	},
 	{
 		name: "modes-condemned-before-its-time",
 		file: "internal/protocol/scripts/line.lua",
-		old:  "local dead = silent and -silent <= now",
+		old:  "local dead = silent and -silent <= s.now",
 		new:  "local dead = silent",
 		why:  "a process of which one waiter was late loses the turns of all the others",
 		twin: edit{
-			old: "dead := there && -int64(silent) <= now &&",
+			old: "dead := there && -int64(silent) <= q.now &&",
 			new: "dead := there && silent < 0 &&",
 		},
 		args: "-test.run=^TestSimLine",
@@ -1200,14 +1200,25 @@ var list = []mutant{
 	{
 		name: "modes-last-reservation-condemns",
 		file: "internal/protocol/scripts/line.lua",
-		old:  `          redis.call('ZADD', line, 'NX', till, 'silent ' .. process)`,
-		new:  `          redis.call('ZADD', line, till, 'silent ' .. process)`,
+		old:  `if not silent or -silent > s.now + w.left then`,
+		new:  `if true then`,
 		why:  "a dead process is condemned when its last reservation ends, and each new one puts that off",
 		twin: edit{
-			old: "!there {\n\t\t\t\ts.Zadd",
-			new: "there || !there {\n\t\t\t\ts.Zadd",
+			old: "!there || silent < till {",
+			new: "there || !there || silent < till {",
 		},
 		args: "-test.run=^TestSimLine",
+	},
+	{
+		name: "lines-dead-in-the-way",
+		file: "internal/protocol/scripts/line_join.lua",
+		old:  `redis.call('ZADD', line, string.format('-%.0f', micros() + ARGV[6] * 1000), 'silent ' .. process)`,
+		new:  `redis.call('ZREM', line, 'silent ' .. process)`,
+		why:  "a dead waiter that wants the lock alone keeps all out who could share it, while another does",
+		twin: edit{
+			old: `s.Zadd(line, float64(-(s.Micros() + Number(argv[5])*1000)), "silent "+process)`,
+			new: `s.zrem(line, "silent "+process)`,
+		},
 	},
 	{
 		name: "modes-claims-let-nobody-in",
@@ -1309,11 +1320,11 @@ var list = []mutant{
 	{
 		name: "modes-stale-list-counts",
 		file: "internal/protocol/scripts/line.lua",
-		old:  "local failure = not v and purge(false, holders, ms)",
+		old:  "local failure = not shared and purge(false, s.holders, ms)",
 		new:  "local failure = false",
 		why:  "a holder whose lock was deleted comes back to life with the next who share it",
 		twin: edit{
-			old: "\t\t\tif !held {\n\t\t\t\tif failed = s.purge(",
+			old: "\t\t\tif !shared {\n\t\t\t\tif failed = s.purge(",
 			new: "\t\t\tif false {\n\t\t\t\tif failed = s.purge(",
 		},
 		args: "-test.run=^TestSimLine",
@@ -1390,7 +1401,7 @@ var list = []mutant{
 	{
 		name: "foreign-head-served",
 		file: "internal/protocol/scripts/line.lua",
-		old:  "    if not process then\n      break -- a sorted set of others\n    end\n",
+		old:  "    if not process then\n      return -- a sorted set of others\n    end\n",
 		new:  "",
 		why:  "a release tells that others wait, since somebody has a sorted set under the name of its line",
 		twin: edit{
@@ -1406,8 +1417,8 @@ var list = []mutant{
 		new:  `while true do`,
 		why:  "a process that died with a hundred thousand waiters stops the server",
 		twin: edit{
-			old: "far -= len(s.Waiting(line))",
-			new: "far -= 0",
+			old: "q.far -= len(s.Waiting(q.line))",
+			new: "q.far -= 0",
 		},
 		args: "-test.run=^TestContractLineOfAHundredThousand$",
 	},

@@ -6,10 +6,10 @@
 -- will set. Of one who wants to share the lock, "s" and the limit follow the grace: "s0" for
 -- any number, "s3" for one of three permits.
 --
--- Marks have negative scores. Those of "woken <member>", the lock is reserved for that waiter,
--- and of "silent <process>", that process has not been heard of since one of its waiters was
--- woken, are the time until which they bind. That of "told" is an arrival: all who share and
--- came before it are woken.
+-- Marks have negative scores. That of "woken <member>" is until when the lock is reserved for that
+-- waiter, that of "silent <process>" until when the process is taken to live: each of its requests
+-- says when the next will come, and one that lets a reservation pass has no longer than that. That
+-- of "told" is an arrival: all who share and came before it are woken.
 --
 -- shared.lua comes before it.
 
@@ -107,119 +107,146 @@ end
 -- lets two more in.
 local atOnce = 64
 
--- Let in who may come now, in the order of the line: the first if it wants the lock alone and
--- nobody has it, or those who share it, up to one who cannot. The lock is reserved for them: the
--- key gets the value of the one attempt for the grace, so that a newcomer's plain SET NX is
--- refused, or the value is listed with those who share. When the lock was free, those who share
--- it come in together, also past others who want it alone: these wait for the first of them
--- anyway.
---
--- A waiter that let its grace pass is taken out, and so is each of a process of which nothing was
--- heard since one of its waiters let its grace pass: one by one, a dead process would cost one
--- grace for each waiter it had. Whoever is taken out and lives comes back with its old arrival.
---
--- A process hears of all its waiters at once. It needs no notice for the value mine. all: look at those that were told, too.
--- Returns the value of the last that was let in, false if nobody was; and whether PUBLISH was
--- denied.
---
--- Work: most times list and notify, twice as many looks, and what forget looks at.
-local function serve(lock, holders, line, most, mine, all)
-  local v, now = redis.call('GET', lock), micros()
-  local ms = math.floor(now / 1000)
-  if v == marker then
-    redis.call('ZREMRANGEBYSCORE', holders, '-inf', string.format('(%.0f', ms * numbers))
-    if redis.call('ZCARD', holders) == 0 then
-      redis.call('DEL', lock)
-      v = false
-    end
-  end
-  if v and v ~= marker then
-    return false, false
-  end
-  local told = not all and v and redis.call('ZSCORE', line, 'told')
-  local from = told and string.format('%.0f', -told) or 0
-  local first, past, at, come, denied, last = not v, false, 0, 0, false, false
-  local processes, notices = {}, {}
-  local before, far = told, farthest
-  for _ = 1, 2 * most do
-    local head = redis.call('ZRANGEBYSCORE', line, from, '+inf', 'WITHSCORES', 'LIMIT', at, 1)
+-- The next waiter at the place where s stands, or nothing. Those that are found there and are dead
+-- are taken out: a waiter that let its reservation pass, and all of a process that was not heard of
+-- for as long as it said. One by one, a dead process would cost a reservation for each waiter it
+-- had. A waiter that is taken out and lives comes back with its old arrival.
+local function nextOf(s)
+  while s.looks > 0 do
+    s.looks = s.looks - 1
+    local head = redis.call('ZRANGEBYSCORE', s.line, s.from, '+inf', 'WITHSCORES', 'LIMIT', s.at, 1)
     local member = head[1]
     if not member then
-      local last = at == 0 and redis.call('ZREVRANGE', line, 0, 0, 'WITHSCORES')
+      local last = s.at == 0 and redis.call('ZREVRANGE', s.line, 0, 0, 'WITHSCORES')
       if last and not (last[2] and tonumber(last[2]) >= 0) then
-        told = before -- a mark would bring it back, without an end
+        s.told = false -- a mark would bring it back, without an end
         if last[1] and known(last[1]) then
-          redis.call('DEL', line)
+          redis.call('DEL', s.line)
         end
       end
-      break
+      return
     end
     local process, grace, value, limit = parts(member)
     if not process then
-      break -- a sorted set of others
+      return -- a sorted set of others
     end
-    local left, woken = grace * 1000, redis.call('ZSCORE', line, 'woken ' .. member)
+    local left, woken = grace * 1000, redis.call('ZSCORE', s.line, 'woken ' .. member)
     if woken then
-      left = math.min(left, -woken - now)
+      left = math.min(left, -woken - s.now)
     end
-    local till = string.format('-%.0f', now + left)
-    local silent = (left <= 0 or not woken) and redis.call('ZSCORE', line, 'silent ' .. process)
-    local dead = silent and -silent <= now
-    if left <= 0 or dead then
-      redis.call('ZREM', line, member, 'woken ' .. member)
-      if dead and far <= 0 then
-        break -- the next script goes on
-      elseif dead then
-        far, at = forget(line, process, far), 0
+    local silent = (left <= 0 or not woken) and redis.call('ZSCORE', s.line, 'silent ' .. process)
+    local dead = silent and -silent <= s.now
+    if left > 0 and not dead then
+      return {member = member, arrival = head[2], process = process, value = value, limit = limit, left = left, woken = woken}
+    end
+    redis.call('ZREM', s.line, member, 'woken ' .. member)
+    if dead then
+      if s.far <= 0 then
+        return -- the next script goes on
       end
-    elseif limit == '' and come == 0 and at == 0 and not v then
-      if not woken then
-        redis.call('ZADD', line, till, 'woken ' .. member)
-        redis.call('ZADD', line, 'NX', till, 'silent ' .. process)
-      end
-      redis.call('SET', lock, value, 'PX', math.ceil(left / 1000))
-      return value, value ~= mine and notify(process, value)
-    elseif limit == '' then
-      if not first then
-        break
-      end
-      past, at = true, at + 1
-    else
-      if not (woken and v and redis.call('ZSCORE', holders, value)) then
-        local failure = not v and purge(false, holders, ms)
-        if failure then
-          error(failure.err)
-        end
-        local number = come < most and list(holders, value, math.ceil(left / 1000), tonumber(limit), ms)
-        if not number then
-          break
-        end
-        if not woken then
-          redis.call('ZADD', line, till, 'woken ' .. member)
-          redis.call('ZADD', line, 'NX', till, 'silent ' .. process)
-        end
-        if value ~= mine then
-          if not notices[process] then
-            processes[#processes + 1] = process
-          end
-          notices[process] = add(notices[process], number, value)
-        end
-        come, last, v = come + 1, value, marker
-      end
-      at = at + 1
-      if not past then
-        told = '-' .. head[2]
-      end
+      s.far, s.at = forget(s.line, process, s.far), 0
     end
   end
-  if told and told ~= before then
-    redis.call('ZADD', line, told, 'told')
+end
+
+-- The lock is reserved for a waiter, and its process is to be heard of by the end of that.
+local function reserve(s, w)
+  if w.woken then
+    return
+  end
+  local till, silent = string.format('-%.0f', s.now + w.left), redis.call('ZSCORE', s.line, 'silent ' .. w.process)
+  redis.call('ZADD', s.line, till, 'woken ' .. w.member)
+  if not silent or -silent > s.now + w.left then
+    redis.call('ZADD', s.line, till, 'silent ' .. w.process)
+  end
+end
+
+-- Let in one who wants the lock alone: the key gets the value of its attempt, so that a newcomer's
+-- plain SET NX is refused.
+local function alone(s, w)
+  reserve(s, w)
+  redis.call('SET', s.lock, w.value, 'PX', math.ceil(w.left / 1000))
+  return w.value, w.value ~= s.mine and notify(w.process, w.value)
+end
+
+-- Let in those who share the lock, from w on and up to one who cannot: they are listed with those
+-- who have it. When the lock was free they come in together, also past others who want it alone:
+-- these wait for the first of them anyway.
+local function together(s, w, free)
+  local ms, shared, past, come, last, denied = math.floor(s.now / 1000), not free, false, 0, false, false
+  local processes, notices = {}, {}
+  while w do
+    local listed = w.woken and shared and redis.call('ZSCORE', s.holders, w.value)
+    local number
+    if w.limit == '' then
+      past = true
+    elseif not listed then
+      local failure = not shared and purge(false, s.holders, ms)
+      if failure then
+        error(failure.err)
+      end
+      number = come < s.most and list(s.holders, w.value, math.ceil(w.left / 1000), tonumber(w.limit), ms)
+    end
+    if not listed and not number and not (past and free and w.limit == '') then
+      -- It is in the way of those behind it while it lives: it is to be heard of.
+      redis.call('ZADD', s.line, 'NX', string.format('-%.0f', s.now + w.left), 'silent ' .. w.process)
+      break
+    end
+    if number then
+      reserve(s, w)
+      if w.value ~= s.mine then
+        if not notices[w.process] then
+          processes[#processes + 1] = w.process
+        end
+        notices[w.process] = add(notices[w.process], number, w.value)
+      end
+      come, last, shared = come + 1, w.value, true
+    end
+    s.at = s.at + 1
+    if not past then
+      s.told = '-' .. w.arrival
+    end
+    w = nextOf(s)
+  end
+  if s.told then
+    redis.call('ZADD', s.line, s.told, 'told')
   end
   if come > 0 then
-    settle(lock, holders, ms)
+    settle(s.lock, s.holders, ms)
   end
   for _, process in ipairs(processes) do
     denied = notify(process, notices[process]) or denied
   end
   return last, denied
+end
+
+-- Let in who may come now, and reserve the lock for them for their grace.
+--
+-- A process hears of all its waiters at once. It needs no notice for the value mine. all: look at
+-- those that were told, too. Returns the value of the last that was let in, false if nobody was; and
+-- whether PUBLISH was denied.
+--
+-- Work: most times list and notify, twice as many looks, and what forget looks at.
+local function serve(lock, holders, line, most, mine, all)
+  local v, now = redis.call('GET', lock), micros()
+  if v and v ~= marker then
+    return false, false
+  end
+  if v then
+    redis.call('ZREMRANGEBYSCORE', holders, '-inf', string.format('(%.0f', math.floor(now / 1000) * numbers))
+    if redis.call('ZCARD', holders) == 0 then
+      redis.call('DEL', lock)
+      v = false
+    end
+  end
+  local told = not all and v and redis.call('ZSCORE', line, 'told')
+  local s = {
+    lock = lock, holders = holders, line = line, most = most, mine = mine, now = now,
+    from = told and string.format('%.0f', -told) or 0, at = 0, looks = 2 * most, far = farthest,
+  }
+  local w = nextOf(s)
+  if w and w.limit == '' and not v then
+    return alone(s, w)
+  end
+  return together(s, w, not v)
 end

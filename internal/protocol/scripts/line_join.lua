@@ -11,7 +11,8 @@
 -- KEYS[1] lock   KEYS[2] line   ARGV[1] our entry   ARGV[2] entry of the ended attempt, or ''
 -- ARGV[3] our arrival on this server, or 0   ARGV[4] microseconds we have waited elsewhere
 -- ARGV[5] how long the line lives unless somebody refreshes it, in ms
--- ARGV[6] holders, if their key has not the usual name
+-- ARGV[6] in how many ms at most our process will be heard of again
+-- ARGV[7] holders, if their key has not the usual name
 --
 -- Returns: is the lock reserved for us, 1 or the number of our permit plus 1; how many are ahead;
 -- in how many ms it may be ours; our arrival; was our entry new; was PUBLISH denied; the value of
@@ -19,7 +20,7 @@
 -- together with others, whatever we want ourselves: the first waiter of a process looks after all.
 -- include shared.lua
 -- include line.lua
-local lock, line, holders = KEYS[1], KEYS[2], ARGV[6] or '{' .. KEYS[1] .. '}:shared'
+local lock, line, holders = KEYS[1], KEYS[2], ARGV[7] or '{' .. KEYS[1] .. '}:shared'
 local process, _, value, limit = parts(ARGV[1])
 local v = redis.call('GET', lock)
 local place = redis.pcall('ZSCORE', line, ARGV[1])
@@ -65,7 +66,7 @@ if new then
   end
 end
 place = tonumber(place)
-redis.call('ZREM', line, 'silent ' .. process)
+redis.call('ZADD', line, string.format('-%.0f', micros() + ARGV[6] * 1000), 'silent ' .. process)
 redis.call('PEXPIRE', line, ARGV[5])
 
 local denied = false
@@ -88,7 +89,7 @@ if v == marker and limit ~= '' then
 end
 if v == marker and not new then
   local start = 'woken ' .. process .. ' '
-  for _, m in ipairs(redis.call('ZRANGEBYSCORE', line, '-inf', '(0', 'LIMIT', 0, 4 * atOnce)) do
+  for _, m in ipairs(redis.call('ZRANGEBYSCORE', line, '-inf', '(0', 'LIMIT', 0, 8 * atOnce)) do
     if string.sub(m, 1, #start) == start then
       local _, _, other = parts(string.sub(m, 7))
       local listed = redis.pcall('ZSCORE', holders, other)
