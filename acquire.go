@@ -87,7 +87,10 @@ func (a *acquisition) run() (lock *Lock, err error) {
 	for err == nil {
 		a.attempts++
 		var retryable bool
-		lock, retryable, err = a.attempt()
+		a.whileNew(a.ctx, a.terms.NodeTimeout, func() (again bool) {
+			lock, retryable, err = a.attempt()
+			return err != nil && retryable && onlyBarred(err)
+		})
 		if err == nil || !a.wait || !retryable {
 			break
 		}

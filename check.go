@@ -52,10 +52,10 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 		<-ctx.Done() // connections time out a little earlier than their context
 	}
 	now, s := rl.clock.Now(), examine.Setup{TTL: rl.opts.TTL, NodeTimeout: rl.opts.nodeTimeout(rl.opts.TTL), Quorum: rl.quorum}
-	ms, missing := examine.Remember(all, rl.opts.RestartGuard > 0, now)
+	ms := examine.Remember(all, rl.opts.RestartGuard > 0, now)
 	if rl.guard != nil {
 		s.Guard = rl.guard.Period(rl.opts.TTL, false)
-		examine.Barring(all, ms, missing, s.Guard, now, rl.guard.Changed)
+		examine.Barring(all, ms, s.Guard, now, rl.guard.Changed)
 	}
 	report := Report{Quorum: rl.quorum, Findings: []Finding{}}
 	for _, f := range examine.Judge(all, s) {

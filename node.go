@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -174,6 +175,43 @@ func (ns *nodeSet) pause(ctx context.Context, d time.Duration) error {
 		ns.clock.Yield(int64(d))
 		return ErrClosed
 	}
+}
+
+// newPause is that between the first two looks at the nodes of a new fleet. It doubles.
+const newPause = time.Millisecond
+
+// whileNew looks at the nodes of a new fleet until their grants count, or no further look can make them.
+// look looks at all of them, and tells whether to do so again. No look begins later than most after the
+// first.
+func (ns *nodeSet) whileNew(ctx context.Context, most time.Duration, look func() (again bool)) {
+	start := ns.clock.Now()
+	for pause := newPause; look() && ns.guard.Begins(); pause *= 2 {
+		d := pause/2 + ns.clock.Jitter(pause) // several processes may have started together
+		if ns.clock.Now().Since(start)+d > most || ns.pause(ctx, d) != nil {
+			return
+		}
+	}
+}
+
+// onlyBarred reports whether a quorum is missing since grants do not count, and no node failed to answer.
+func onlyBarred(err error) bool {
+	var q *QuorumError
+	if !errors.As(err, &q) || !errors.Is(err, ErrNoQuorum) {
+		return false
+	}
+	barred := false
+	for _, o := range q.Outcomes {
+		switch o.Vote {
+		case VoteBarred:
+			barred = true
+		case VoteGranted, VoteRefused, VotePending:
+		default:
+			if !errors.Is(o.Err, lane.ErrMoot) {
+				return false
+			}
+		}
+	}
+	return barred
 }
 
 // lifetime is that of a Redlock.

@@ -320,33 +320,25 @@ func TestVotesAndVerdictsHaveNames(t *testing.T) {
 	assert.Equal(t, "verdict(0)", verdict(0).String())
 }
 
-// A round's grants that wait for other nodes to be seen count once they are, and not
-// at all when no more nodes answer.
-func TestRoundWaitsForNodesThatWereNotSeen(t *testing.T) {
-	for _, all := range []bool{true, false} {
-		c := ticktest.NewFakeClock()
-		g := guard.New([]string{"0", "1", "2"}, 0, false, c, func(guard.Degradation) {})
-		r := &round{guard: g, period: 10 * time.Second}
-		r.init(c.Now(), make([]seat, 3))
-		yes := protocol.Answer{Kind: protocol.Granted, Final: true}
-		for i := range 2 {
-			g.Saw(i, protocol.ServerReport{RunID: fmt.Sprint(i), Uptime: 0})
-			r.Deliver(i, yes, c.Now().Mono)
-			require.Equal(t, verdictOpen, r.current())
-			require.Equal(t, VotePending, r.vote(i))
-		}
-		if all {
-			g.Saw(2, protocol.ServerReport{RunID: "2", Uptime: 0})
-			r.Deliver(2, yes, c.Now().Mono)
-			require.Equal(t, verdictGranted, r.current())
-			continue
-		}
-		r.Deliver(2, protocol.Answer{Kind: protocol.Unknown, Err: protocol.ErrTimeout}, c.Now().Mono)
-		require.Equal(t, verdictNoQuorum, r.current())
-		require.Equal(t, VoteBarred, r.vote(0))
-		require.Equal(t, VoteBarred, r.vote(1))
-		require.Equal(t, guard.RestartedError{Left: 10 * time.Second}, r.outcomes(make([]string, 3))[0].Err)
+// A vote is judged once, when it comes, by what is known of its own node.
+func TestRoundJudgesAVoteOnce(t *testing.T) {
+	c := ticktest.NewFakeClock()
+	g := guard.New([]string{"0", "1", "2"}, 0, false, c, func(guard.Degradation) {})
+	r := &round{guard: g, period: 10 * time.Second}
+	r.init(c.Now(), make([]seat, 3))
+	yes := protocol.Answer{Kind: protocol.Granted, Final: true}
+	g.Saw(0, protocol.ServerReport{RunID: "0", Mark: protocol.MarkOfError(fakenode.Error("NOPERM"))})
+	r.Deliver(0, yes, c.Now().Mono)
+	require.Equal(t, VoteBarred, r.vote(0))
+	for i := 1; i < 3; i++ {
+		g.Saw(i, protocol.ServerReport{RunID: fmt.Sprint(i), Uptime: time.Hour, Mark: protocol.MarkOfError(fakenode.Error("NOPERM"))})
+		r.Deliver(i, yes, c.Now().Mono)
+		require.Equal(t, VoteGranted, r.vote(i))
 	}
+	c.Advance(time.Hour)
+	require.Equal(t, verdictGranted, r.current())
+	require.Equal(t, VoteBarred, r.vote(0))
+	require.ErrorContains(t, r.outcomes(make([]string, 3))[0].Err, "votes count from ")
 }
 
 func TestGuardTellsOnceWhatANodeLacks(t *testing.T) {

@@ -35,7 +35,6 @@ type round struct {
 	// mu guards what follows and the ballots.
 	verdict verdict // only ever moves on, but in reopen: open, then hopeless or final, then final
 	givenUp bool    // it was hopeless, and what was granted is given back
-	waiting int16   // grants that may count once other nodes were seen
 	tally   tally
 	mu      sync.Mutex
 }
@@ -62,7 +61,6 @@ type ballot struct {
 	vote    Vote // as it counts
 	kind    protocol.Kind
 	final   bool
-	waits   bool // a grant that may count once other nodes were seen
 }
 
 // answer is what the node said, as far as it is kept.
@@ -148,9 +146,6 @@ func (r *round) Deliver(i int, b protocol.Answer, now int64) {
 	}
 	pending := r.tally.count[VotePending] > 0
 	r.record(i, b, now)
-	if r.waiting > 0 {
-		r.reconsider(now)
-	}
 	switch {
 	case !r.waitsForAll:
 		if v := r.count(); v == verdictGranted || !r.awaitsTieBreaker() {
@@ -176,7 +171,6 @@ func (r *round) Deliver(i int, b protocol.Answer, now int64) {
 // it was: a grant that does not count is taken back like any other. The caller holds mu.
 func (r *round) record(i int, b protocol.Answer, now int64) {
 	v := &r.seats[i].ballot
-	v.waits = false
 	vote := votes[b.Kind]
 	if r.guard != nil && vote == VoteGranted {
 		vote, b = r.judge(i, b, now)
@@ -199,13 +193,7 @@ func (r *round) judge(i int, b protocol.Answer, now int64) (Vote, protocol.Answe
 	if r.period == 0 {
 		return VoteGranted, b
 	}
-	switch left, open := r.guard.Judge(i, r.period, now); {
-	case open:
-		r.seats[i].ballot.waits = true
-		r.waiting++
-		b.Final = false
-		return VotePending, b
-	case left > 0:
+	if left := r.guard.Judge(i, r.period, now); left > 0 {
 		b.Err = r.guard.Why(i, left)
 		return VoteBarred, b
 	}
@@ -224,34 +212,6 @@ func (r *round) lacksForDuplicates() bool {
 	}
 	need := int(r.tally.need)
 	return duplicates > 0 && (int(r.tally.count[VoteGranted])+duplicates >= need || len(r.seats)-duplicates < need)
-}
-
-// reconsider looks again at grants that waited for other nodes to be seen. When no more
-// can come of it, they do not count. The caller holds mu.
-func (r *round) reconsider(now int64) {
-	for i := range r.seats {
-		v := &r.seats[i].ballot
-		if !v.waits {
-			continue
-		}
-		r.waiting--
-		b := v.answer()
-		b.Final = true
-		r.record(i, b, now)
-	}
-	if r.waiting == 0 || r.tally.count[VotePending] > r.waiting {
-		return
-	}
-	for i := range r.seats {
-		v := &r.seats[i].ballot
-		if !v.waits {
-			continue
-		}
-		left, _ := r.guard.Judge(i, r.period, now)
-		v.waits, v.vote, v.final, v.said = false, VoteBarred, true, r.guard.Why(i, left)
-		r.tally.change(VotePending, VoteBarred)
-	}
-	r.waiting = 0
 }
 
 // advance moves the verdict, never back: once the round was given up, late grants change

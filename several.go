@@ -207,7 +207,13 @@ func (c *collection) acquire() (held Locks, err error) {
 		}
 	}
 	for turns := 0; ; turns++ {
-		busy, retryable, err := c.tryRest()
+		var busy int
+		var retryable bool
+		var err error
+		c.whileNew(c.ctx, c.parts[0].terms.NodeTimeout, func() (again bool) {
+			busy, retryable, err = c.tryRest()
+			return err != nil && retryable && onlyBarred(err)
+		})
 		switch {
 		case err == nil:
 			c.tellHeld(all)

@@ -775,7 +775,7 @@ func (w *simWorld) grantedIn(g *simGrant) {
 	barred := 0
 	for i := range w.nodes {
 		if guard := p.rl.guard; guard != nil {
-			left, _ := guard.Judge(i, guard.Period(g.lock.terms.TTL, g.lock.terms.fencing), p.mono.at(t))
+			left := guard.Judge(i, guard.Period(g.lock.terms.TTL, g.lock.terms.fencing), p.mono.at(t))
 			barred += int(fakenode.Truth(left > 0))
 		}
 	}

@@ -54,8 +54,9 @@ func (c client) probing() bool {
 const probeInterval = time.Second
 
 // NewCluster starts n nodes, and closes them at the end of the test. By what they tell they have
-// been up for an hour, so the default restart guard does not bar them; see [Node.SetUptime]. A
-// positive one bars a cluster of one node for its whole period. It ends the test if n is below 1.
+// been up for an hour, see [Node.SetUptime], and have the memory marks of n nodes that were in use
+// for as long, so that no restart guard of up to an hour bars them, though some be down. That goes for
+// clients without a KeyPrefix. It ends the test if n is below 1.
 func NewCluster(tb testing.TB, n int) *Cluster {
 	tb.Helper()
 	c, err := Start(n)
@@ -75,6 +76,7 @@ func Start(n int) (*Cluster, error) {
 	c := &Cluster{}
 	for i := range n {
 		c.nodes = append(c.nodes, newNode(i))
+		c.nodes[i].used(n)
 	}
 	return c, nil
 }

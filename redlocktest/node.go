@@ -11,6 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/quorumlock/redlock/internal/faultproxy"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // Memory says what a node remembers after [Node.Restart].
@@ -88,6 +89,15 @@ func newNode(i int) *Node {
 	n.boot(usualUptime)
 	n.admin.login(n.redis)
 	return n
+}
+
+// used leaves the memory mark that the node would have, had it been in use as one of so many since
+// it started.
+func (n *Node) used(nodes int) {
+	n.mu.Lock()
+	w := protocol.MarkWrite{ID: "redlocktest", At: n.born.UnixMicro(), First: true, All: nodes, RunID: n.runID, ReplID: n.replID}
+	n.mu.Unlock()
+	_ = n.redis.Set(protocol.MarkKey, w.Text(w.At)) // fails on a key of another type
 }
 
 func (n *Node) close() {

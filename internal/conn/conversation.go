@@ -393,6 +393,7 @@ func (cs *Conversations) tell(cv *conversation, s protocol.ServerReport) {
 	if cs.Saw == nil {
 		return
 	}
+	s.At = cv.askedAt.Mono
 	// Others may write at the same time, each time at most once for each of us.
 	for range 4 {
 		w := cs.Saw(s)
@@ -403,6 +404,6 @@ func (cs *Conversations) tell(cv *conversation, s protocol.ServerReport) {
 		if err != nil || cs.replaced(cv) { // of a process that is not the node any more there is no news
 			return // and the next look says what is there
 		}
-		s = protocol.ServerReport{RunID: cv.who.RunID, Mark: m, Asked: true}
+		s = protocol.ServerReport{RunID: cv.who.RunID, Mark: m, Asked: true, At: s.At}
 	}
 }

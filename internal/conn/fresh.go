@@ -362,9 +362,10 @@ func (cs *Conversations) sleep(d time.Duration) {
 	cs.clock.Yield(5)
 }
 
-// Greet opens the first conversation and tells the run id of who answers, empty where the
-// server does not say. It fails where nobody answers, or refuses to serve us.
+// Greet asks the server who it is and tells the run id, empty where the server does not say. It fails
+// where the server does not answer, or refuses to serve us.
 func (cs *Conversations) Greet(ctx context.Context, limit time.Duration) (runID string, err error) {
+	start := cs.clock.Now().Mono
 	cs.Mu.Lock()
 	cs.patience = limit
 	cs.Mu.Unlock()
@@ -373,6 +374,19 @@ func (cs *Conversations) Greet(ctx context.Context, limit time.Duration) (runID 
 	cv, err := cs.await(limit, 0, false)
 	if err != nil {
 		return "", err
+	}
+	if cv.askedAt.Mono < start { // it lay idle
+		cs.begin(cv, limit, limit)
+		stop := context.AfterFunc(ctx, cv.flow.Close)
+		s, err := cv.flow.Ask()
+		if !stop() && err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			cs.drop(cv)
+			return "", err
+		}
+		cs.learn(cv, s)
 	}
 	cs.putBack(cv)
 	return cv.who.RunID, nil

@@ -37,37 +37,49 @@ type Setup struct {
 }
 
 // Remember fills in since when each node's data has been remembering, by the rules of
-// the package guard, for a client that comes now. It returns what that client would know, and which
-// marks it would write.
-func Remember(all []Facts, fixed bool, now tick.Instant) (ms *guard.Memories, missing []*protocol.MarkWrite) {
-	ms, missing = guard.NewMemories(len(all), fixed), make([]*protocol.MarkWrite, len(all))
-	for i, f := range all {
-		if !f.Timed {
-			continue // the age of its mark is unknown
+// the package guard, for a client that comes now. It returns what that client would know.
+func Remember(all []Facts, fixed bool, now tick.Instant) *guard.Memories {
+	ms := guard.NewMemories(len(all), fixed)
+	for i := range all {
+		if all[i].Timed { // or the age of its mark is unknown
+			ms.See(i, all[i].report(now), now.Mono)
 		}
-		s := f.seen
-		s.Asked, s.Role = true, f.Role
-		s.Mark = s.Mark.Aged(time.Duration(now.Wall) + f.ClockOffset)
-		missing[i], _ = ms.See(i, s, now.Mono)
 	}
 	for i := range all {
 		if at, ok := ms.Remembers(i); ok {
 			all[i].RemembersSince = now.When(at)
 		}
 	}
-	return ms, missing
+	return ms
+}
+
+// report is what a client that asks now is told of the node.
+func (f *Facts) report(now tick.Instant) protocol.ServerReport {
+	s := f.seen
+	s.Asked, s.Role, s.At = true, f.Role, now.Mono
+	s.Mark = s.Mark.Aged(time.Duration(now.Wall) + f.ClockOffset)
+	return s
 }
 
 // Barring fills in for how long yet each node's grants do not count, for a client that knows ms
-// and has written the marks that are missing; it takes all nodes to tell a fleet's first use.
+// and has looked at all nodes until it has no mark to write; it takes all nodes to tell a fleet's first use.
 // changed is when this client saw other data on a node itself.
-func Barring(all []Facts, ms *guard.Memories, missing []*protocol.MarkWrite, period time.Duration, now tick.Instant, changed func(i int) int64) {
-	for i, w := range missing {
-		if w != nil {
-			s := all[i].seen
-			s.Asked, s.Role = true, all[i].Role
-			s.Mark = w.Written()
-			ms.See(i, s, now.Mono)
+func Barring(all []Facts, ms *guard.Memories, period time.Duration, now tick.Instant, changed func(i int) int64) {
+	reports := make([]protocol.ServerReport, len(all))
+	for i := range all {
+		reports[i] = all[i].report(now)
+	}
+	for look := range int64(guard.FirstLooks) {
+		for i := range all {
+			if !all[i].Timed {
+				continue
+			}
+			s := &reports[i]
+			s.At = now.Mono + look
+			if w, _ := ms.See(i, *s, s.At); w != nil {
+				s.Mark = w.Written()
+				ms.See(i, *s, s.At)
+			}
 		}
 	}
 	for i, f := range all {
@@ -75,7 +87,7 @@ func Barring(all []Facts, ms *guard.Memories, missing []*protocol.MarkWrite, per
 		if f.Err != nil || !f.Timed || f.cut || ms.Nodes[i].Identity == guard.IdentityUncertain {
 			continue
 		}
-		left, _ := ms.Bar(i, period, now.Mono)
+		left := ms.Bar(i, period, now.Mono)
 		all[i].BarredFor = max(left, time.Duration(changed(i)+int64(period)-now.Mono))
 	}
 }

@@ -139,6 +139,19 @@ func (c *markClient) does(t *testing.T, st *guardStory, f []string) (told []stri
 	if f[0] == "votes" {
 		return []string{c.votes(span(t, f[1]))}
 	}
+	if f[0] == "starts" {
+		nodes := f[1:]
+		if len(nodes) == 0 {
+			for i := range st.nodes {
+				nodes = append(nodes, strconv.Itoa(i))
+			}
+		}
+		for range FirstLooks {
+			told = append(told, c.does(t, st, append([]string{"asks"}, nodes...))...)
+			st.now += int64(time.Millisecond)
+		}
+		return told
+	}
 	for _, node := range f[1:] {
 		i := int(fakenode.Number(node))
 		var s protocol.ServerReport
@@ -168,6 +181,9 @@ func (c *markClient) does(t *testing.T, st *guardStory, f []string) (told []stri
 }
 
 func describe(w *protocol.MarkWrite) string {
+	if w.All > 0 && strings.HasPrefix(w.Old, w.ID+" ") && !strings.Contains(w.Old, " all") {
+		return fmt.Sprintf("writes into the mark that all nodes are new, of %d", w.All)
+	}
 	what := "writes a mark"
 	if w.First {
 		what = fmt.Sprintf("writes a first mark, process up for %v", w.Uptime.Round(time.Second))
@@ -189,17 +205,15 @@ func describe(w *protocol.MarkWrite) string {
 func (c *markClient) votes(period time.Duration) string {
 	words := make([]string, len(c.nodes))
 	for i := range words {
-		left, open := c.g.Judge(i, period, *c.clock.now_)
+		left := c.g.Judge(i, period, *c.clock.now_)
 		switch {
 		case c.g.memories.Nodes[i].Identity == identityUnheard:
 			words[i] = "not seen"
 		case left == 0:
 			words[i] = "votes"
-		case open:
-			words[i] = "waits for more nodes"
 		default:
 			words[i] = fmt.Sprintf("barred for %v", left)
-			if _, ok := c.g.Why(i, left).(RestartedError); !ok {
+			if _, ok := c.g.Why(i, left).(BarredError); !ok {
 				words[i] = "does not tell"
 			}
 		}

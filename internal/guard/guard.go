@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,12 +36,9 @@ type Guard struct {
 	Random   io.Reader // of the marks' ids; nil: crypto/rand
 	readOnly bool      // it writes no marks
 
-	// By node. quiet is since when, by our clock, nothing speaks against it: what most votes
-	// are judged by, without a mutex. cleared is a period for which it may vote though it is not
-	// quiet for as long, as at a fleet's first start; 0: none. settled is what most looks find;
-	// nil: nothing yet.
+	// By node. quiet is since when, by our clock, nothing speaks against it: what votes are judged by,
+	// without a mutex. settled is what most looks find; nil: nothing yet.
 	quiet      []*atomic.Int64
-	cleared    []atomic.Int64
 	settled    []*atomic.Pointer[settledMark]
 	duplicates []atomic.Pointer[DuplicateError] // nil: it is the only one that leads to its server, or the first
 
@@ -69,7 +67,7 @@ func New(names []string, fixed time.Duration, readOnly bool, c tick.Clock, tell 
 	g := &Guard{
 		fixed: fixed, names: names, tell: tell, clock: c, readOnly: readOnly,
 		quiet: make([]*atomic.Int64, n), settled: make([]*atomic.Pointer[settledMark], n),
-		cleared: make([]atomic.Int64, n), duplicates: make([]atomic.Pointer[DuplicateError], n), memories: NewMemories(n, fixed > 0), evictions: make([]evictions, n),
+		duplicates: make([]atomic.Pointer[DuplicateError], n), memories: NewMemories(n, fixed > 0), evictions: make([]evictions, n),
 	}
 	for i := range names {
 		g.quiet[i], g.settled[i] = new(atomic.Int64), new(atomic.Pointer[settledMark])
@@ -91,11 +89,8 @@ func (g *Guard) Saw(i int, s protocol.ServerReport) *protocol.MarkWrite {
 	defer g.mu.Unlock()
 	w, lacks := g.memories.See(i, s, now)
 	m := &g.memories.Nodes[i]
-	g.quiet[i].Store(m.quiet())
-	g.settled[i].Store(m.settled())
-	for j := range g.cleared {
-		g.cleared[j].Store(0)
-	}
+	g.quiet[i].Store(m.quiet(g.memories.all()))
+	g.settled[i].Store(m.settled(now))
 	for j := range g.duplicates {
 		if of := g.memories.duplicateOf(j); of >= 0 {
 			g.duplicates[j].Store(&DuplicateError{g.names[of]})
@@ -214,11 +209,12 @@ var ErrDuplicateNode = errors.New("duplicate node")
 const FencedGuard = 3 * time.Second
 
 // Period is how long a node is kept from voting on locks of this TTL: never less than the TTL,
-// which is how long an earlier grant of the node may last.
+// which is how long an earlier grant of the node may last, nor than FirstUse, which is for how long a
+// fleet may be taken for a new one.
 func (g *Guard) Period(ttl time.Duration, fencing bool) time.Duration {
 	p := ttl
 	if g != nil {
-		p = max(p, g.fixed)
+		p = max(p, g.fixed, FirstUse)
 	}
 	if fencing {
 		p = max(p, FencedGuard)
@@ -227,40 +223,70 @@ func (g *Guard) Period(ttl time.Duration, fencing bool) time.Duration {
 }
 
 // Judge reports for how long yet a node's grant may not be counted, where nodes are kept
-// from voting for a period; zero if it may. open: that may change as soon as more nodes
-// were seen.
-func (g *Guard) Judge(i int, period time.Duration, now int64) (left time.Duration, open bool) {
-	if now-g.quiet[i].Load() >= int64(period) || g.cleared[i].Load() == int64(period) {
-		return 0, false
+// from voting for a period; zero if it may.
+func (g *Guard) Judge(i int, period time.Duration, now int64) time.Duration {
+	return left(g.quiet[i].Load(), period, now)
+}
+
+// Begins reports whether this may be the fleet's first use: all nodes that were seen are new, so grants may
+// count as soon as all nodes were looked at again.
+func (g *Guard) Begins() bool {
+	if g == nil {
+		return false
 	}
+	now := g.clock.Now().Mono
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if left, open = g.memories.Bar(i, period, now); left == 0 {
-		g.cleared[i].Store(int64(period)) // which time alone does not change, see Bar
-	}
-	return left, open
+	return !g.readOnly && g.memories.begins(now)
 }
 
 // Why is the error of a vote that Judge does not count.
 func (g *Guard) Why(i int, left time.Duration) error {
+	from := g.clock.Now().Time.Add(left).Round(0)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch m := &g.memories.Nodes[i]; {
 	case m.Identity == IdentityUncertain:
 		return errNoIdentity
-	case m.Identity == identityKnown && m.mark.State == protocol.MarkAbsent:
+	case m.unmarked():
 		return errNoMark
 	default:
-		return RestartedError{left}
+		return BarredError{left, from, strings.Join(g.unseen(), ", ")}
 	}
 }
 
-// RestartedError is why a grant is not counted.
-type RestartedError struct{ Left time.Duration }
+// unseen are the nodes that have yet to be seen for a fleet to be new as a whole; none where one that was
+// seen is not new. The caller holds mu.
+func (g *Guard) unseen() (names []string) {
+	for i := range g.memories.Nodes {
+		switch m := &g.memories.Nodes[i]; {
+		case m.mark.State != protocol.MarkPresent && m.Identity != identityWithheld && m.mark.State != protocol.MarkDenied:
+			names = append(names, g.names[i])
+		case !m.isNew():
+			return nil
+		}
+	}
+	return names
+}
 
-// Error says when the node may vote again.
-func (e RestartedError) Error() string {
-	return fmt.Sprintf("restarted or replaced, or its data was, so it may have forgotten locks: may vote in %v", e.Left.Round(time.Millisecond))
+// BarredError is why a grant is not counted.
+type BarredError struct {
+	Left   time.Duration // for how long yet they do not count, at that time
+	From   time.Time     // when they do
+	Unseen string        // the nodes without which a new fleet is not known to be one
+}
+
+// Error says when the node may vote, by this machine's clock.
+func (e BarredError) Error() string {
+	why := "restarted or replaced, or its data was, so it may have forgotten locks"
+	if e.Unseen != "" {
+		why = "new fleet: " + e.Unseen + " not seen yet"
+	}
+	layout := time.TimeOnly
+	if e.Left > 12*time.Hour {
+		layout = time.DateTime
+	}
+	return why + "; votes count from " + e.From.Add(time.Second-1).Format(layout) + " on"
 }
 
 var (

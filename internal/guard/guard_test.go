@@ -1,9 +1,11 @@
 package guard
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,36 +16,45 @@ import (
 	"github.com/quorumlock/redlock/internal/ticktest"
 )
 
-func TestBarredFor(t *testing.T) {
+func TestBar(t *testing.T) {
 	const (
 		now    = int64(time.Hour)
 		second = int64(time.Second)
 		period = 10 * time.Second
 	)
 	of := func(bornAt, changedAt int64) Memory {
-		return Memory{Identity: identityKnown, runID: "a", bornAt: bornAt, changedAt: changedAt}
+		return Memory{Identity: identityKnown, runID: "a", bornAt: bornAt, changedAt: changedAt, mark: protocol.Mark{State: protocol.MarkDenied}}
 	}
-	young := of(now-4*second, LongAgo)
-	promoted := of(now-1000*second, now-3*second)
-	restarted := of(now-second, now-second/2)
+	marked := func(age, changed int64, all int) Memory {
+		return Memory{Identity: identityKnown, runID: "a", changedAt: changed, markedAt: now - age, mark: protocol.Mark{State: protocol.MarkPresent, All: all}}
+	}
 	for name, c := range map[string]struct {
-		m     Memory
-		first bool
-		want  time.Duration
+		m    Memory
+		want time.Duration
 	}{
-		"mute":                           {Memory{Identity: identityWithheld, changedAt: LongAgo}, false, 0},
-		"mute where another had spoken":  {Memory{Identity: identityWithheld, changedAt: now - second}, false, 9 * time.Second},
-		"of age to the nanosecond":       {of(now-10*second, LongAgo), false, 0},
-		"a nanosecond too young":         {of(now-10*second+1, LongAgo), false, 1},
-		"young":                          {young, false, 6 * time.Second},
-		"young at the first start":       {young, true, 0},
-		"promoted, though old":           {promoted, false, 7 * time.Second},
-		"promoted, no first start":       {promoted, true, 7 * time.Second},
-		"changed longer ago":             {of(now-90*second, now-10*second), false, 0},
-		"restarted: the later counts":    {restarted, false, 9500 * time.Millisecond},
-		"restarted, all of them at once": {restarted, true, 9500 * time.Millisecond},
+		"mute":                              {Memory{Identity: identityWithheld, changedAt: LongAgo}, 0},
+		"mute where another had spoken":     {Memory{Identity: identityWithheld, changedAt: now - second}, 9 * time.Second},
+		"no mark allowed, of age":           {of(now-10*second, LongAgo), 0},
+		"no mark allowed, too young":        {of(now-10*second+1, LongAgo), 1},
+		"no mark allowed, promoted":         {of(now-1000*second, now-3*second), 7 * time.Second},
+		"no mark allowed, the later counts": {of(now-second, now-second/2), 9500 * time.Millisecond},
+		"a mark of age":                     {marked(10*second, LongAgo, 0), 0},
+		"a mark too young":                  {marked(10*second-1, LongAgo, 0), 1},
+		"a mark, and changed since":         {marked(100*second, now-4*second, 0), 6 * time.Second},
+		"all were new":                      {marked(1, LongAgo, 3), 0},
+		"all were new, and changed since":   {marked(1, now-second, 3), 9 * time.Second},
+		"all of fewer nodes were new":       {marked(second, LongAgo, 1), 9 * time.Second},
+		"all of more nodes were new":        {marked(second, LongAgo, 5), 9 * time.Second},
+		"uncertain":                         {Memory{Identity: IdentityUncertain, changedAt: LongAgo}, period},
+		"no mark yet":                       {Memory{Identity: identityKnown, runID: "a", changedAt: LongAgo, mark: protocol.Mark{State: protocol.MarkAbsent}}, period},
 	} {
-		require.Equal(t, c.want, c.m.barredFor(period, false, c.first, now), name)
+		ms := NewMemories(3, false)
+		ms.Nodes[1] = c.m
+		require.Equal(t, c.want, ms.Bar(1, period, now), name)
+		if c.m.mark.All == 3 {
+			ms.fixed = true
+			require.Equal(t, max(c.want, period-1), ms.Bar(1, period, now), "%s: a period that was set asks for more", name)
+		}
 	}
 }
 
@@ -64,7 +75,7 @@ func seeAll(g *Guard, ids string, uptimes ...time.Duration) {
 }
 
 func leftOf(g *Guard, i int, ttl time.Duration) time.Duration {
-	left, _ := g.Judge(i, g.Period(ttl, false), g.clock.Now().Mono)
+	left := g.Judge(i, g.Period(ttl, false), g.clock.Now().Mono)
 	return left
 }
 
@@ -108,58 +119,236 @@ func TestGuardKeepsWhatItSawOfAProcessFirst(t *testing.T) {
 	require.Equal(t, 9*s, leftOf(g, 1, 10*s))
 }
 
-func TestGuardOfTheFirstStart(t *testing.T) {
-	g, c := guardOf(3, 0)
-	g.Saw(0, protocol.ServerReport{RunID: "a0", Uptime: s})
-	left, open := g.Judge(0, 10*s, c.Now().Mono)
-	require.NotZero(t, left)
-	require.True(t, open, "the others were not seen yet")
-	seeAll(g, "a", s, 2*s, s)
-	require.Zero(t, leftOf(g, 0, 10*s))
-	require.Zero(t, leftOf(g, 1, 20*s), "young for a longer guard too")
-	require.NotZero(t, leftOf(g, 0, s), "not for one that the second has outgrown")
-
-	// The first one comes of age before the others: nothing changes for them.
-	c.Advance(9 * s)
-	require.Zero(t, leftOf(g, 0, 10*s))
-
-	g.Saw(2, protocol.ServerReport{RunID: "b", Uptime: 0})
-	require.Equal(t, 10*s, leftOf(g, 2, 10*s), "a restart afterwards is one")
-	require.Equal(t, s, leftOf(g, 0, 10*s), "and no first start any more")
+// fleet is nodes that a guard is told of at its clock's time.
+type fleet struct {
+	g     *Guard
+	c     *ticktest.FakeClock
+	marks []string // by node; empty: none
+	run   []string
 }
 
-func TestGuardWithOneOldNodeIsNoFirstStart(t *testing.T) {
-	g, _ := guardOf(5, 0)
-	seeAll(g, "a", s, s, s, 99*s, 99*s)
-	require.Equal(t, []time.Duration{10 * s, 10 * s, 10 * s, 0, 0},
-		[]time.Duration{leftOf(g, 0, 10*s), leftOf(g, 1, 10*s), leftOf(g, 2, 10*s), leftOf(g, 3, 10*s), leftOf(g, 4, 10*s)})
+func fleetOf(n int, fixed time.Duration) *fleet {
+	f := &fleet{}
+	f.g, f.c = guardOf(n, fixed)
+	f.marks, f.run = make([]string, n), make([]string, n)
+	for i := range n {
+		f.run[i] = fmt.Sprint("run", i)
+	}
+	return f
 }
 
-// The server that a name should lead to may be old, where it leads to another node's.
-func TestGuardOfTwoNamesOfOneServer(t *testing.T) {
-	g, _ := guardOf(3, 0)
-	for i, run := range []string{"a0", "a1", "a1"} {
-		g.Saw(i, protocol.ServerReport{RunID: run, Uptime: s})
-	}
-	require.Positive(t, leftOf(g, 0, 10*s), "no first start of three")
+// wall is the nodes' time, in microseconds.
+func (f *fleet) wall() int64 { return f.c.Now().Mono/1000 + 1_000_000_000 }
 
-	g, _ = guardOf(5, 0)
-	for i, run := range []string{"a0", "a1", "a1"} { // the others cannot be reached
-		mark := protocol.ReadMark("id"+run+" 1000000 3600000000 first "+run+" r", true, of(2_000_000))
-		g.Saw(i, protocol.ServerReport{Asked: true, RunID: run, ReplID: "r", Uptime: 3600 * s, Mark: mark})
+// ask asks a node who it is, which writes what the guard wants.
+func (f *fleet) ask(i int) {
+	f.c.Advance(time.Millisecond)
+	s := protocol.ServerReport{Asked: true, At: f.c.Now().Mono, RunID: f.run[i], ReplID: "r", FormerID: "0", Role: "master", Uptime: time.Hour}
+	for {
+		s.Mark = protocol.ReadMark(f.marks[i], f.marks[i] != "", of(f.wall()))
+		f.c.Advance(time.Millisecond)
+		w := f.g.Saw(i, s)
+		if w == nil {
+			return
+		}
+		if w.Old == f.marks[i] {
+			f.marks[i] = w.Text(cmp.Or(w.At, f.wall()))
+		}
 	}
-	require.Positive(t, leftOf(g, 0, 10*s), "two of five do not witness a first use")
-	mark := protocol.ReadMark("ida2 1000000 3600000000 first a2 r", true, of(2_000_000))
-	g.Saw(3, protocol.ServerReport{Asked: true, RunID: "a2", ReplID: "r", Uptime: 3600 * s, Mark: mark})
-	require.Zero(t, leftOf(g, 0, 10*s), "three do")
+}
+
+func (f *fleet) askAll() {
+	for i := range f.run {
+		f.ask(i)
+	}
+}
+
+// newcomer is another client of the same nodes.
+func (f *fleet) newcomer() *fleet {
+	g, _ := guardOf(len(f.run), f.g.fixed)
+	g.clock = f.c
+	return &fleet{g: g, c: f.c, marks: f.marks, run: f.run}
+}
+
+func (f *fleet) votes(ttl time.Duration) (all []bool) {
+	for i := range f.run {
+		all = append(all, leftOf(f.g, i, ttl) == 0)
+	}
+	return all
+}
+
+func TestFirstUse(t *testing.T) {
+	f := fleetOf(3, 0)
+	f.askAll()
+	require.Equal(t, []bool{false, false, false}, f.votes(10*s), "one look does not tell")
+	require.True(t, f.g.Begins())
+	f.ask(0)
+	f.ask(1)
+	require.Equal(t, []bool{false, false, false}, f.votes(10*s))
+	f.ask(2)
+	require.Equal(t, []bool{false, false, true}, f.votes(10*s), "each counts as soon as it says so itself")
+	f.ask(0)
+	f.ask(1)
+	require.Equal(t, []bool{true, true, true}, f.votes(10*s))
+	require.Equal(t, []bool{true, true, true}, f.votes(time.Hour), "for any TTL")
+	require.False(t, f.g.Begins())
+
+	late := f.newcomer()
+	late.ask(1)
+	require.Zero(t, leftOf(late.g, 1, 10*s), "whatever is known of other nodes")
+	f.marks[1] = ""
+	late.ask(1)
+	require.NotZero(t, leftOf(late.g, 1, 10*s))
+	next := f.newcomer()
+	for range FirstLooks + 1 {
+		next.askAll()
+	}
+	require.Equal(t, []bool{true, false, true}, next.votes(10*s))
+}
+
+// A fleet of one needs no second look.
+func TestFirstUseOfOneNode(t *testing.T) {
+	f := fleetOf(1, 0)
+	f.ask(0)
+	require.Equal(t, []bool{true}, f.votes(10*s))
+	f = fleetOf(1, 20*s)
+	f.ask(0)
+	f.ask(0)
+	require.Equal(t, []bool{false}, f.votes(10*s), "a period that was set asks for more")
+}
+
+func TestNoFirstUse(t *testing.T) {
+	for name, happens := range map[string]func(f *fleet){
+		"a node is away":            func(f *fleet) { f.ask(0); f.ask(1) },
+		"it comes too late":         func(f *fleet) { f.ask(0); f.ask(1); f.c.Advance(newFor); f.ask(2) },
+		"the second look is late":   func(f *fleet) { f.askAll(); f.c.Advance(newFor) },
+		"a mark goes between looks": func(f *fleet) { f.askAll(); f.marks[0] = "" },
+		"a process goes between looks": func(f *fleet) {
+			f.askAll()
+			f.run[0], f.marks[0] = "other", ""
+		},
+		"two names of one server": func(f *fleet) { f.run[1] = f.run[0]; f.askAll() },
+		"one was marked by a client that saw a loss": func(f *fleet) {
+			f.askAll()
+			f.marks[0] = strings.Replace(f.marks[0], "first", "later", 1)
+			*f = *f.newcomer()
+			f.askAll()
+		},
+		"one says already that all were new": func(f *fleet) {
+			f.askAll()
+			f.marks[0] += " all3"
+			*f = *f.newcomer()
+			f.askAll()
+		},
+		"one was new with fewer": func(f *fleet) {
+			f.askAll()
+			f.marks[0] += " all1"
+			*f = *f.newcomer()
+			f.askAll()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fleetOf(3, 0)
+			happens(f)
+			for range FirstLooks {
+				f.ask(0)
+				f.ask(1)
+				if f.marks[2] != "" {
+					f.ask(2)
+				}
+			}
+			votes := f.votes(10 * s)
+			votes[2] = votes[2] && f.marks[2] != "" // of a node that was never heard there is nothing to judge
+			if strings.HasSuffix(f.marks[0], "all3") {
+				require.True(t, votes[0])
+				votes[0] = false
+			}
+			require.Equal(t, []bool{false, false, false}, votes)
+			f.c.Advance(10 * s)
+			f.askAll()
+			require.Equal(t, []bool{true, true}, f.votes(9 * s)[:2])
+		})
+	}
+}
+
+// A look that was asked for before the last mark was known shows nothing of a moment with all of them.
+func TestFirstUseGoesByWhenALookWasAskedFor(t *testing.T) {
+	f := fleetOf(3, 0)
+	f.ask(0)
+	f.ask(1)
+	early := make([]protocol.ServerReport, 0, 2)
+	for i := range 2 {
+		early = append(early, protocol.ServerReport{At: f.c.Now().Mono, RunID: f.run[i], Mark: protocol.ReadMark(f.marks[i], true, 0)})
+	}
+	f.ask(2)
+	f.ask(2)
+	for i := range early {
+		require.Nil(t, f.g.Saw(i, early[i]))
+	}
+	require.Equal(t, []bool{false, false, false}, f.votes(10*s))
+	f.ask(0)
+	f.ask(1)
+	require.Equal(t, []bool{false, true, false}, f.votes(10*s))
+}
+
+// Several clients at once, each of which finds some of the marks of the others.
+func TestFirstUseByManyAtOnce(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		all := []*fleet{fleetOf(3, 0)}
+		for range 3 {
+			all = append(all, all[0].newcomer())
+		}
+		for range FirstLooks + 2 {
+			var steps []func()
+			for _, f := range all {
+				for i := range f.run {
+					steps = append(steps, func() { f.ask(i) })
+				}
+			}
+			r.Shuffle(len(steps), func(i, j int) { steps[i], steps[j] = steps[j], steps[i] })
+			for _, step := range steps {
+				step()
+			}
+		}
+		for _, f := range all {
+			require.Equal(t, []bool{true, true, true}, f.votes(10*s), "seed %d", seed)
+		}
+	}
+}
+
+// What a barred vote says.
+func TestWhyAVoteIsBarred(t *testing.T) {
+	f := fleetOf(3, 0)
+	why := func(i int) string { return f.g.Why(i, leftOf(f.g, i, 10*s)).Error() }
+	from := func() string { return f.c.Now().Time.Add(leftOf(f.g, 0, 10*s) + s - 1).Format("15:04:05") }
+	f.ask(0)
+	require.Equal(t, "new fleet: node1, node2 not seen yet; votes count from "+from()+" on", why(0))
+	f.ask(1)
+	require.Equal(t, "new fleet: node2 not seen yet; votes count from "+from()+" on", why(0))
+	f.c.Advance(newFor)
+	f.ask(2)
+	const forgot = "restarted or replaced, or its data was, so it may have forgotten locks; votes count from "
+	require.Equal(t, forgot+from()+" on", why(0))
+	f.g.Saw(0, protocol.ServerReport{Err: io.EOF})
+	require.Equal(t, errNoIdentity.Error(), why(0))
+
+	f = fleetOf(3, 0)
+	f.askAll()
+	f.askAll()
+	f.askAll()
+	f.marks[0] = ""
+	f.ask(0)
+	require.Equal(t, forgot+from()+" on", why(0), "others say that all were new")
+	f.g.readOnly, f.marks[0] = true, ""
+	f.g.Saw(0, protocol.ServerReport{RunID: f.run[0], Mark: protocol.Mark{State: protocol.MarkAbsent}})
+	require.Equal(t, errNoMark.Error(), why(0))
 }
 
 func TestFixedGuard(t *testing.T) {
 	g, c := guardOf(3, 5*s)
 	seeAll(g, "a", s, s, 3*s)
-	left, open := g.Judge(0, g.Period(s, false), c.Now().Mono)
-	require.Equal(t, 5*s, left, "although all are young")
-	require.False(t, open)
+	require.Equal(t, 5*s, leftOf(g, 0, s), "although all are young")
 	require.Equal(t, 3*s, leftOf(g, 2, s))
 	require.Equal(t, 8*s, leftOf(g, 2, 10*s), "an earlier lease may be as long")
 	c.Advance(5 * s)
@@ -167,13 +356,11 @@ func TestFixedGuard(t *testing.T) {
 }
 
 func TestGuardOfNodesThatDoNotTell(t *testing.T) {
-	g, c := guardOf(3, 0)
+	g, _ := guardOf(3, 0)
 	g.Saw(0, protocol.ServerReport{Err: fakenode.Error("NOPERM no permission")})
 	g.Saw(1, protocol.ServerReport{RunID: "a", Uptime: 0})
 	require.Zero(t, leftOf(g, 0, 10*s), "it votes")
-	left, open := g.Judge(1, 10*s, c.Now().Mono)
-	require.Equal(t, 10*s, left, "there is no telling that all are young")
-	require.False(t, open)
+	require.Equal(t, 10*s, leftOf(g, 1, 10*s))
 	g.Saw(1, protocol.ServerReport{Err: fakenode.Error("NOPERM no permission")})
 	require.Equal(t, 10*s, leftOf(g, 1, 10*s), "what was seen stays")
 }
@@ -185,7 +372,7 @@ func TestNoGuard(t *testing.T) {
 
 func TestGuardOfFencedLocks(t *testing.T) {
 	g, _ := guardOf(3, 0)
-	require.Equal(t, s, g.Period(s, false))
+	require.Equal(t, FirstUse, g.Period(s, false))
 	require.Equal(t, 3*s, g.Period(s, true))
 	require.Equal(t, 10*s, g.Period(10*s, true))
 	g, _ = guardOf(3, 2*s)
@@ -199,7 +386,6 @@ func TestGuardOfFencedLocks(t *testing.T) {
 // the same at the same times always agree.
 func TestJudgeIsWhatMemoriesSay(t *testing.T) {
 	periods := []time.Duration{s, 3 * s, 4 * s, 10 * s}
-	cleared := 0
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		n, fixed := 1+r.IntN(5), r.IntN(4) == 0
@@ -219,31 +405,20 @@ func TestJudgeIsWhatMemoriesSay(t *testing.T) {
 				ms.See(i, report, now)
 			default:
 				p := periods[r.IntN(len(periods))]
-				left, open := g.Judge(i, p, now)
-				quiet := ms.Nodes[i].quiet()
-				want, wantOpen := time.Duration(0), false
-				if now-quiet < int64(p) { // as before, or what memories have learned differs
-					want, wantOpen = ms.Bar(i, p, now)
-				}
-				require.Equal(t, want, left, "seed %d", seed)
-				require.Equal(t, wantOpen, open, "seed %d", seed)
-				if want == 0 && now-quiet < int64(p) {
-					cleared++
-				}
+				require.Equal(t, ms.Bar(i, p, now), g.Judge(i, p, now), "seed %d", seed)
 			}
 		}
 	}
-	require.Greater(t, cleared, 300, "young nodes that may vote")
 }
 
-// BenchmarkJudge is a grant of a fleet that is used for the first time.
+// BenchmarkJudge is a grant.
 func BenchmarkJudge(b *testing.B) {
 	g, c := guardOf(5, 0)
-	seeAll(g, "a", s, s, s, s, s)
+	seeAll(g, "a", 99*s, 99*s, 99*s, 99*s, 99*s)
 	now := c.Now().Mono
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if left, _ := g.Judge(2, 10*s, now); left != 0 {
+			if left := g.Judge(2, 10*s, now); left != 0 {
 				b.Error("barred")
 			}
 		}

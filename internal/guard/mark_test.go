@@ -85,7 +85,7 @@ func FuzzMark(f *testing.F) {
 		c := ticktest.NewFakeClock()
 		g := New([]string{"0"}, 0, false, c, func(Degradation) {})
 		g.Saw(0, protocol.ServerReport{Asked: true, RunID: m.RunID, ReplID: m.ReplID, Mark: m})
-		if left, _ := g.Judge(0, s, c.Now().Mono); left < 0 || left > s {
+		if left := g.Judge(0, s, c.Now().Mono); left < 0 || left > s {
 			t.Fatalf("%q: barred for %v", text, left)
 		}
 	})
@@ -203,7 +203,7 @@ func TestOlderAnswerToTheFullQuestionIsNoLoss(t *testing.T) {
 		w := g.Saw(i, full)
 		require.True(t, w.First)
 		written := full
-		written.Mark = protocol.ReadMark(fmt.Sprintf("%s 5 3600000000 first a%d r", w.ID, i), true, of(5))
+		written.Mark = protocol.ReadMark(fmt.Sprintf("%s 5 3600000000 first a%d r", w.ID, i), true, of(3600_000_005))
 		require.Nil(t, g.Saw(i, written))
 		require.NotNil(t, g.Saw(i, full), "it is to be written where it is gone")
 		require.Nil(t, g.Saw(i, written), "and was there")
@@ -224,8 +224,7 @@ func TestGuardIsQuietWithoutAMutex(t *testing.T) {
 	now := c.Now().Mono
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		g.Saw(3, looks[3])
-		left, open := g.Judge(3, 10*s, now)
-		if left != 0 || open {
+		if g.Judge(3, 10*s, now) != 0 {
 			t.Error("barred")
 		}
 	}))
@@ -247,7 +246,7 @@ func TestGuardOfManyConnections(t *testing.T) {
 				if k == 0 {
 					g.Saw(0, lost)
 				}
-				if left, _ := g.Judge(0, 10*s, c.Now().Mono); k == 0 && left == 0 {
+				if left := g.Judge(0, 10*s, c.Now().Mono); k == 0 && left == 0 {
 					t.Error("a vote counts after the loss")
 				}
 				g.Ready(0)

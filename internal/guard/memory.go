@@ -17,7 +17,19 @@ import (
 // A node may vote for a lock of guard period G once its data has been remembering for G,
 // since then every lease that it may have forgotten is over. There are two witnesses: a
 // change that this client saw itself, which counts from that moment, and the mark, which
-// tells the clients that come later.
+// tells the clients that come later. G is never less than FirstUse.
+//
+// There is one exception, for a fleet that is used for the first time. A mark says whether
+// anything was there when it was written. A client that finds new marks on all N nodes, where nothing
+// was, looks at each of them again and then writes into each that all N were new together.
+// Such a mark counts at once, whatever is known of other nodes.
+//
+// Between the two looks there was a moment at which all N nodes had these very marks. No grant
+// had counted on any of them: they were younger than FirstUse, and none said that all were new.
+// So if a lock was held at that moment, a majority that had granted it has lost its marks
+// since, all within one lease. If it was not, no node has anything to remember. What a
+// node forgets later, its mark goes with, and no client can write that all were new on the next one,
+// since another node says so already or is too old.
 
 // Memory is what is known of one node. Times are nanoseconds of our monotonic clock.
 type Memory struct {
@@ -27,6 +39,10 @@ type Memory struct {
 	changedAt     int64         // when we saw other data there than before; LongAgo: never
 	mark          protocol.Mark // MarkPresent only while it fits this process and its data
 	markedAt      int64         // when it was written, at the latest
+	writtenAt     int64         // the same, at the earliest
+	knownAt       int64         // when we were first told of it
+	askedAt       int64         // when we last asked for what showed it
+	begins        bool          // its fleet's first use began with it, see Memories.begin
 	rank          int           // the lower one of two nodes was seen first to lead to its process
 }
 
@@ -49,18 +65,22 @@ const (
 	lackMark
 )
 
-// FirstUse is how far apart the marks of nodes may be that were written when their fleet
-// was used for the first time: clients come one after the other, and so do nodes.
-const FirstUse = 2 * time.Second
+const (
+	// FirstUse is the least age of a mark at which a grant counts on it, unless the mark says that
+	// all nodes were new together.
+	FirstUse = 2 * time.Second
+	// newFor is up to which age a mark may be one of its fleet's first use. It is less than FirstUse,
+	// since clients' clocks run at different rates.
+	newFor = FirstUse - FirstUse/10
+	// FirstLooks is how many looks at all nodes of a new fleet it takes until their grants count: one that
+	// marks them, one that finds the marks, and one that writes into each that all nodes are new.
+	FirstLooks = 3
+)
 
 // Memories is what is known of all nodes of a Redlock.
 type Memories struct {
 	fixed bool // a period was set: nodes that start for the first time are no exception
 	Nodes []Memory
-	// young is the shortest period for which all of these processes were found too young
-	// at one time. They are taken to have started together, and stay exempt when the first
-	// of them outgrows it. Zero: none.
-	young time.Duration
 	ranks int // so many were given
 }
 
@@ -84,20 +104,69 @@ func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (*protocol.Ma
 	if s.Err != nil || s.RunID == "" {
 		return nil, m.silent(s.Err, now)
 	}
-	before := *m
 	met := m.meet(s, now)
 	if met == newProcess {
 		ms.ranks++
 		m.rank = ms.ranks
 	}
+	before := m.mark.ID
 	w, lacks := m.consider(s, met, now)
-	if w != nil && w.IsRedated() && len(ms.Nodes) > 1 {
-		w.First = false // its age would no longer be that of its fleet's first use
+	switch {
+	case m.mark.State != protocol.MarkPresent:
+		m.begins = false
+	case m.mark.ID != before:
+		m.knownAt, m.askedAt, m.begins = now, s.At, false
+	case s.Mark.State == protocol.MarkPresent && s.At > 0:
+		m.askedAt = max(m.askedAt, s.At)
 	}
-	if m.runID != before.runID || m.changedAt != before.changedAt {
-		ms.young = 0 // no first start any more
+	if ms.begin(now) {
+		for j := range ms.Nodes {
+			ms.Nodes[j].begins = true
+		}
+	}
+	if w == nil && m.begins && m.isNew() {
+		// However late this comes: the script finds the same mark only where the same data is.
+		w = m.rewrites(m.mark, m.mark.At, m.mark.Uptime)
+		w.All = len(ms.Nodes)
 	}
 	return w, lacks
+}
+
+// begin reports whether this is the fleet's first use: all nodes have new marks, and each was asked
+// for and seen again after the last of them was known to be there.
+func (ms *Memories) begin(now int64) bool {
+	last := int64(LongAgo)
+	for i := range ms.Nodes {
+		m := &ms.Nodes[i]
+		if !m.isNew() || now-m.writtenAt >= int64(newFor) || ms.duplicateOf(i) >= 0 {
+			return false
+		}
+		last = max(last, m.knownAt)
+	}
+	return len(ms.Nodes) == 1 || !slices.ContainsFunc(ms.Nodes, func(m Memory) bool { return m.askedAt <= last })
+}
+
+// begins reports whether this may be the fleet's first use, which further looks at the nodes tell.
+func (ms *Memories) begins(now int64) bool {
+	if ms.fixed {
+		return false
+	}
+	some := false
+	for i := range ms.Nodes {
+		m := &ms.Nodes[i]
+		young := m.isNew() && (m.begins || now-m.writtenAt < int64(newFor))
+		some = some || young
+		if !young && m.mark.All == 0 && m.Identity != identityUnheard && m.Identity != IdentityUncertain && !m.unmarked() {
+			return false
+		}
+	}
+	return some
+}
+
+// isNew reports whether nothing was there when the node's mark was written, and the mark does not say yet
+// that all nodes were new.
+func (m *Memory) isNew() bool {
+	return m.Identity == identityKnown && m.mark.State == protocol.MarkPresent && m.mark.First && m.mark.All == 0 && m.changedAt == LongAgo
 }
 
 // silent takes in an answer without an identity. Where a node told its identity before, an
@@ -196,10 +265,14 @@ func (m *Memory) consider(s protocol.ServerReport, met acquaintance, now int64) 
 	}
 	known := m.mark.State == protocol.MarkPresent
 	switch same := known && seen.ID == m.mark.ID && seen.RunID == m.runID; {
+	case same && s.Asked && s.ReplID != "" && seen.ReplID != m.replID && seen.ReplID != m.mark.ReplID:
+		// Two ids were drawn since we asked last, and another client saw the first. Whether the data
+		// is the same is not to be told from here, and no later answer would tell it.
+		m.change(now)
 	case same:
 		return m.again(seen, s.Asked), lackNothing
 	case m.fits(seen):
-		return m.adopt(seen, known, now), lackNothing
+		return m.adopt(seen, known, s.At, now), lackNothing
 	case m.mark.State == protocol.MarkDenied:
 		return nil, lackNothing
 	case known && !s.Asked:
@@ -218,6 +291,7 @@ func (m *Memory) again(seen protocol.Mark, asked bool) *protocol.MarkWrite {
 	switch {
 	case m.fits(seen):
 		m.mark.Text, m.mark.ReplID = seen.Text, seen.ReplID // or given another date
+		m.mark.All = max(m.mark.All, seen.All)
 		return nil
 	case seen.ReplID != m.mark.ReplID:
 		// Another client bound it to a replication id that we were not told yet, or it is a copy of
@@ -229,7 +303,7 @@ func (m *Memory) again(seen protocol.Mark, asked bool) *protocol.MarkWrite {
 	default:
 		// The replication id was drawn anew for the same data, and the mark is bound to it for
 		// clients that come later.
-		return m.writes(seen, seen.ID, seen.At, seen.Uptime, seen.First)
+		return m.rewrites(seen, seen.At, seen.Uptime)
 	}
 }
 
@@ -253,16 +327,27 @@ func (m *Memory) fits(seen protocol.Mark) bool {
 // adopt takes in a mark that fits and is new to us. One from the future, as a clock that
 // was set back leaves it, would bar the node to every client that comes until then; it is
 // given the present date, and keeps its id for clients that know it.
-func (m *Memory) adopt(seen protocol.Mark, known bool, now int64) *protocol.MarkWrite {
+func (m *Memory) adopt(seen protocol.Mark, known bool, asked, now int64) *protocol.MarkWrite {
 	if known {
 		m.changedAt = now
 	}
 	m.mark = seen
-	m.markedAt = now - int64(min(max(seen.Age, 0), protocol.MaxAge))
+	age := int64(min(max(seen.Age, 0), protocol.MaxAge))
+	m.markedAt, m.writtenAt = now-age, asked-age
 	if seen.Age < -time.Second {
-		return m.writes(seen, seen.ID, 0, time.Duration(now-m.bornAt), seen.First)
+		m.writtenAt = LongAgo // grants may have counted on it
+		w := m.rewrites(seen, 0, time.Duration(now-m.bornAt))
+		w.First = w.All > 0
+		return w
 	}
 	return nil
+}
+
+// rewrites is the mark that is there, with what was told of its node since.
+func (m *Memory) rewrites(seen protocol.Mark, at int64, uptime time.Duration) *protocol.MarkWrite {
+	w := m.writes(seen, seen.ID, at, uptime, seen.First)
+	w.All = seen.All
+	return w
 }
 
 func (m *Memory) writes(over protocol.Mark, id string, at int64, uptime time.Duration, first bool) *protocol.MarkWrite {
@@ -270,65 +355,38 @@ func (m *Memory) writes(over protocol.Mark, id string, at int64, uptime time.Dur
 }
 
 // Bar is for how long yet a node's grants do not count for locks of this period; zero if
-// they do, and then they do until See takes in something else. open: that may change as soon as
-// more nodes were seen.
-func (ms *Memories) Bar(i int, period time.Duration, now int64) (left time.Duration, open bool) {
-	m := &ms.Nodes[i]
-	switch {
-	case m.Identity == identityUnheard:
-		return 0, false // its wire tells of no server
-	case m.Identity == IdentityUncertain, m.unmarked():
-		return period, false
-	}
-	if !ms.fixed && ms.allYoung(period, now, false) && (ms.young == 0 || period < ms.young) {
-		ms.young = period
-	}
-	young := !ms.fixed && ms.young > 0 && period >= ms.young && ms.maybeFirst(i, false)
-	left = m.barredFor(period, ms.isFirst(i, false), young, now)
-	if left == 0 {
-		return 0, false
-	}
-	// Nodes that were not seen yet may turn out to be as young, or marked at the same time.
-	young = !ms.fixed && ms.allYoung(period, now, true) && ms.maybeFirst(i, true)
-	return left, ms.anyUnseen() && m.barredFor(period, ms.isFirst(i, true), young, now) == 0
+// they do, and then they do until See takes in something else.
+func (ms *Memories) Bar(i int, period time.Duration, now int64) time.Duration {
+	return left(ms.Nodes[i].quiet(ms.all()), period, now)
 }
 
-// BarredFor is for how long yet a node is barred: for the period after other data was first
-// seen there, and until its data has remembered for the period. first: its mark is of the
-// fleet's first use, so what counts is the age of the process. young: all nodes started
-// together, so that nothing can have been forgotten before.
-func (m *Memory) barredFor(period time.Duration, first, young bool, now int64) time.Duration {
-	since := m.changedAt
-	if !young {
-		since = max(since, m.since(first))
+func left(quiet int64, period time.Duration, now int64) time.Duration {
+	if quiet == notYet {
+		return period
 	}
-	return max(0, time.Duration(since+int64(period)-now))
+	return max(0, time.Duration(quiet+int64(period)-now))
 }
 
 // since is since when the node's data has been remembering, at the latest.
-func (m *Memory) since(first bool) int64 {
+func (m *Memory) since() int64 {
 	switch {
 	case m.Identity == identityWithheld:
 		return LongAgo
 	case m.mark.State != protocol.MarkPresent:
 		return m.bornAt
-	case first:
-		return m.markedAt - int64(m.mark.Uptime)
 	default:
 		return m.markedAt
 	}
 }
 
 // Remembers is since when a node's data has been remembering, for people; ok is false where
-// there is no mark of this data, or none that may be read. It is the mark's date also where
-// isFirst vouches for the time before: that takes a quorum of other nodes, so the time would
-// jump when one of these goes away or loses its data.
+// there is no mark of this data, or none that may be read.
 func (ms *Memories) Remembers(i int) (at int64, ok bool) {
 	m := &ms.Nodes[i]
 	if m.Identity != identityKnown || m.mark.State != protocol.MarkPresent {
 		return 0, false
 	}
-	return max(m.changedAt, m.since(false)), true
+	return max(m.changedAt, m.since()), true
 }
 
 // unmarked reports whether the node tells its identity, and has no mark.
@@ -336,98 +394,27 @@ func (m *Memory) unmarked() bool {
 	return m.Identity == identityKnown && m.mark.State == protocol.MarkAbsent
 }
 
-// Quiet is since when nothing speaks against a node, whatever is known of the others.
-func (m *Memory) quiet() int64 {
+// all is how many nodes must have been new together for a mark that says so to count at once; -1: none
+// does.
+func (ms *Memories) all() int {
+	if ms.fixed {
+		return -1
+	}
+	return len(ms.Nodes)
+}
+
+// quiet is since when nothing speaks against a node: it may vote a period later.
+func (m *Memory) quiet(all int) int64 {
 	switch {
 	case m.Identity == identityUnheard:
-		return LongAgo
+		return LongAgo // its wire tells of no server
 	case m.Identity == IdentityUncertain, m.unmarked():
 		return notYet
+	case m.mark.State == protocol.MarkPresent && m.mark.All == all:
+		return m.changedAt
 	default:
-		return max(m.changedAt, m.since(false))
+		return max(m.changedAt, m.since())
 	}
-}
-
-// isFirst reports whether a node's mark was written when the fleet was used for the first
-// time. Then nothing was there before, and nothing was lost: a quorum of nodes has marks
-// that found nothing, of the same age, and no node has an older one. A node that lost its
-// data later has a younger one than the others. unseen: count in what may be found out of
-// nodes that were not seen yet.
-//
-// Nodes out of reach are not waited for: a fleet that is used for the first time while a
-// minority of it is down works at once. docs/safety.md says what that leaves open.
-//
-// A single node has no other to witness against it: there, a period that was set asks for more.
-func (ms *Memories) isFirst(i int, unseen bool) bool {
-	if ms.fixed && len(ms.Nodes) == 1 {
-		return false
-	}
-	oldest := ms.oldestMark()
-	of := func(m *Memory) bool {
-		return m.mark.State == protocol.MarkPresent && m.mark.First && m.markedAt-oldest <= int64(FirstUse)
-	}
-	n := 0
-	for j := range ms.Nodes {
-		if m := &ms.Nodes[j]; (of(m) || unseen && m.unseen()) && ms.duplicateOf(j) < 0 {
-			n++
-		}
-	}
-	return of(&ms.Nodes[i]) && n >= len(ms.Nodes)/2+1
-}
-
-// oldestMark is when the oldest mark was written; notYet if none is known.
-func (ms *Memories) oldestMark() int64 {
-	oldest := int64(notYet)
-	for i := range ms.Nodes {
-		if m := &ms.Nodes[i]; m.mark.State == protocol.MarkPresent {
-			oldest = min(oldest, m.markedAt)
-		}
-	}
-	return oldest
-}
-
-// maybeFirst is isFirst, and true also where there is no mark to tell, of a process that ran when
-// the others were marked: a later one may have taken the place of one that was used.
-func (ms *Memories) maybeFirst(i int, unseen bool) bool {
-	m := &ms.Nodes[i]
-	if m.mark.State == protocol.MarkPresent {
-		return ms.isFirst(i, unseen)
-	}
-	oldest := ms.oldestMark()
-	return oldest == notYet || m.bornAt <= oldest+int64(FirstUse)
-}
-
-// allYoung reports whether every node is younger than the period, or was when its fleet was
-// used for the first time. unseen: nodes that were not seen yet are taken for young.
-func (ms *Memories) allYoung(period time.Duration, now int64, unseen bool) bool {
-	for i := range ms.Nodes {
-		m := &ms.Nodes[i]
-		young := false
-		switch {
-		case ms.duplicateOf(i) >= 0: // the server that this name should lead to may be as old as any
-		case m.unseen():
-			young = unseen
-		case m.Identity != identityKnown, m.mark.State == protocol.MarkAbsent:
-		case m.mark.State == protocol.MarkPresent && ms.isFirst(i, unseen):
-			young = m.mark.Uptime < period
-		default:
-			young = now-m.bornAt < int64(period)
-		}
-		if !young {
-			return false
-		}
-	}
-	return true
-}
-
-// unseen: it may turn out to be anything. So may a node that told its identity and whose mark
-// is being written at this moment.
-func (m *Memory) unseen() bool {
-	return m.runID == "" && m.Identity != identityWithheld || m.unmarked()
-}
-
-func (ms *Memories) anyUnseen() bool {
-	return slices.ContainsFunc(ms.Nodes, func(m Memory) bool { return m.unseen() })
 }
 
 // settledMark is a mark that says nothing new where it is found again.
@@ -440,8 +427,8 @@ func (k *settledMark) isAll(s *protocol.ServerReport) bool {
 }
 
 // settled is the mark where finding it again changes nothing, nil if anything would.
-func (m *Memory) settled() *settledMark {
-	if m.Identity != identityKnown || m.mark.State != protocol.MarkPresent {
+func (m *Memory) settled(now int64) *settledMark {
+	if m.Identity != identityKnown || m.mark.State != protocol.MarkPresent || m.isNew() && (m.begins || now-m.writtenAt < int64(newFor)) {
 		return nil
 	}
 	return &settledMark{m.runID, m.replID, m.mark.Text}

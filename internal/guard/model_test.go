@@ -44,7 +44,7 @@ type markRules struct {
 	quick     bool // REPLICAOF and back takes no time
 	evict     bool // the mark is evicted now and then
 	clocks    bool // nodes' clocks are set, forward or back
-	legacy    bool // the fleet was in use before, and a node has just been restarted
+	legacy    bool // the fleet was in use by clients without marks, and a node has just been restarted
 	newcomers bool // nobody stays
 	stay      bool // nobody comes
 	ahead     bool // the clock of a node that has forgotten is set forward then
@@ -269,7 +269,7 @@ func (w *markModel) tell(c *modelClient, i int, s protocol.ServerReport) {
 	if w.rules.after != nil {
 		m := &c.g.memories.Nodes[i]
 		w.rules.after(m)
-		c.g.quiet[i].Store(m.quiet())
+		c.g.quiet[i].Store(m.quiet(c.g.memories.all()))
 	}
 }
 
@@ -309,7 +309,6 @@ func (w *markModel) look(c *modelClient, i int) {
 type modelGrant struct {
 	node   int
 	counts bool
-	open   bool
 }
 
 // batch sends a SET to a node. It reports what came of it, and whether the key is ours there.
@@ -348,8 +347,7 @@ func (w *markModel) batch(c *modelClient, i int, key, value string) (g modelGran
 	}
 	c.setOK[i] = w.now
 	if landed {
-		left, open := c.g.Judge(i, modelTTL, w.now)
-		g.counts, g.open = left == 0, open
+		g.counts = c.g.Judge(i, c.g.Period(modelTTL, false), w.now) == 0
 	}
 	return g, landed
 }
@@ -377,10 +375,6 @@ func (w *markModel) acquire(c *modelClient) {
 	}
 	votes := 0
 	for _, g := range grants {
-		if !g.counts && g.open {
-			left, _ := c.g.Judge(g.node, modelTTL, w.now)
-			g.counts = left == 0
-		}
 		if g.counts {
 			votes++
 		}
@@ -453,7 +447,6 @@ func TestMarkModelKeepsOneHolder(t *testing.T) {
 		{"even numbers", markRules{nodes: []int{2, 4, 6}}},
 		{"the mark is evicted", markRules{evict: true}},
 		{"clocks are set back", markRules{clocks: true}},
-		{"in use before there were marks", markRules{legacy: true}},
 		{"who saw it is not deceived by the clock of a node that forgot", markRules{stay: true, ahead: true}},
 		{"nobody stays", markRules{newcomers: true}},
 		{"a fixed guard", markRules{fixed: modelTTL}},
@@ -491,17 +484,12 @@ func TestMarkModelNeedsEachRule(t *testing.T) {
 		{"the replication id is read once a second", markRules{infoLazy: time.Second, quick: true}, 1},
 		{"what we saw change does not count", markRules{stay: true, ahead: true, after: func(m *Memory) { m.changedAt = LongAgo }}, 1},
 		{"a mark's age does not count", markRules{after: func(m *Memory) { m.markedAt = LongAgo }}, 1},
-		{"a first mark needs no witnesses", markRules{newcomers: true, after: func(m *Memory) {
+		{"a first mark counts at once", markRules{newcomers: true, after: func(m *Memory) {
 			if m.mark.First {
-				m.markedAt -= int64(m.mark.Uptime)
-				m.mark.Uptime = 0
+				m.markedAt = LongAgo
 			}
 		}}, 1},
-		{"a fleet in use before is taken for old", markRules{legacy: true, after: func(m *Memory) {
-			if m.mark.First {
-				m.mark.Uptime = protocol.MaxAge
-			}
-		}}, 1},
+		{"in use by clients that write no marks", markRules{legacy: true}, 1},
 		{"one node without a fixed guard", markRules{nodes: []int{1}}, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -42,7 +42,7 @@ func (n *markNode) id(of int, what string) string {
 // ask is the answer to the full question.
 func (n *markNode) ask() protocol.ServerReport {
 	s := protocol.ServerReport{
-		Asked: true, RunID: n.id(n.run, "run"), ReplID: n.id(n.repl, "repl"), FormerID: "0000000000", Role: "master",
+		Asked: true, At: *n.now, RunID: n.id(n.run, "run"), ReplID: n.id(n.repl, "repl"), FormerID: "0000000000", Role: "master",
 		Uptime: time.Duration(*n.now-n.bornAt) / time.Second * time.Second,
 		Mark:   n.read(time.Duration(n.wall())),
 	}
@@ -57,7 +57,7 @@ func (n *markNode) ask() protocol.ServerReport {
 
 // look is the answer to a GET of the mark over a connection that is known.
 func (n *markNode) look() protocol.ServerReport {
-	return protocol.ServerReport{RunID: n.id(n.run, "run"), Mark: n.read(0)}
+	return protocol.ServerReport{At: *n.now, RunID: n.id(n.run, "run"), Mark: n.read(0)}
 }
 
 func (n *markNode) read(now time.Duration) protocol.Mark {

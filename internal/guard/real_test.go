@@ -25,10 +25,11 @@ type realMarks struct {
 	t       *testing.T
 	servers []*realredis.Server
 	clients []*redis.Client // by node; a promotion puts another one there
+	clock   tick.Clock
 }
 
 func startMarks(t *testing.T, opts ...realredis.Option) *realMarks {
-	f := &realMarks{t: t, servers: realredis.StartN(t, 3, opts...)}
+	f := &realMarks{t: t, clock: tick.NewSystem(), servers: realredis.StartN(t, 3, opts...)}
 	for _, s := range f.servers {
 		f.clients = append(f.clients, s.Client(t))
 	}
@@ -46,7 +47,7 @@ func (f *realMarks) do(c *redis.Client, args ...any) any {
 
 // ask is the full question, look the mark alone.
 func (f *realMarks) ask(i int) protocol.ServerReport {
-	c := f.clients[i]
+	c, at := f.clients[i], f.clock.Now().Mono
 	server, replication := protocol.ParseInfo(f.do(c, "INFO", "server").(string)), protocol.ParseInfo(f.do(c, "INFO", "replication").(string))
 	text, present := f.do(c, "GET", protocol.MarkKey).(string)
 	now, err := c.Time(context.Background()).Result()
@@ -54,15 +55,16 @@ func (f *realMarks) ask(i int) protocol.ServerReport {
 	up, ok := server.Uptime()
 	require.True(f.t, ok)
 	return protocol.ServerReport{
-		Asked: true, RunID: server.RunID(), Uptime: up, Role: replication["role"],
+		Asked: true, At: at, RunID: server.RunID(), Uptime: up, Role: replication["role"],
 		ReplID: replication["master_replid"], FormerID: replication["master_replid2"],
 		Mark: protocol.ReadMark(text, present, time.Duration(now.UnixNano())),
 	}
 }
 
 func (f *realMarks) look(i int) protocol.ServerReport {
+	at := f.clock.Now().Mono
 	text, present := f.do(f.clients[i], "GET", protocol.MarkKey).(string)
-	return protocol.ServerReport{RunID: protocol.ParseInfo(f.do(f.clients[i], "INFO", "server").(string)).RunID(), Mark: protocol.ReadMark(text, present, 0)}
+	return protocol.ServerReport{At: at, RunID: protocol.ParseInfo(f.do(f.clients[i], "INFO", "server").(string)).RunID(), Mark: protocol.ReadMark(text, present, 0)}
 }
 
 // tell hands the guard a report and does what it wants. It reports whether something was
@@ -76,12 +78,14 @@ func (f *realMarks) tell(g *Guard, i int, s protocol.ServerReport) (wrote bool) 
 	return wrote
 }
 
-// newcomer is a guard that has asked all nodes.
+// newcomer is a guard that has asked all nodes, as often as a new fleet takes.
 func (f *realMarks) newcomer() *Guard {
 	names := []string{"a", "b", "c"}
-	g := New(names, 0, false, tick.NewSystem(), func(Degradation) {})
-	for i := range names {
-		f.tell(g, i, f.ask(i))
+	g := New(names, 0, false, f.clock, func(Degradation) {})
+	for range FirstLooks {
+		for i := range names {
+			f.tell(g, i, f.ask(i))
+		}
 	}
 	return g
 }
@@ -112,7 +116,7 @@ const realMarksG = time.Hour // nothing comes of age within a test
 func (f *realMarks) requireVotes(g *Guard, when string, want ...bool) {
 	f.t.Helper()
 	for i := range want {
-		left, _ := g.Judge(i, realMarksG, g.clock.Now().Mono)
+		left := g.Judge(i, realMarksG, g.clock.Now().Mono)
 		require.Equal(f.t, want[i], left == 0, "%s: node %d, %v left", when, i, left)
 		if !want[i] {
 			require.Greater(f.t, left, realMarksG-time.Minute, "%s: node %d", when, i)
@@ -235,20 +239,4 @@ func TestMarksOfNodesThatGetReplicas(t *testing.T) {
 	f.requireVotes(old, "who was there", true, true, true)
 	f.requireVotes(other, "another who was there", true, true, true)
 	f.requireVotes(f.newcomer(), "a newcomer", true, true, true)
-}
-
-// Processes that were up for long before there were marks.
-func TestMarksOfAFleetThatWasUsedBefore(t *testing.T) {
-	t.Parallel()
-	f := startMarks(t)
-	for i := range f.clients {
-		require.Eventually(t, func() bool { return f.ask(i).Uptime >= 3*time.Second }, 20*time.Second, 20*time.Millisecond)
-	}
-	require.NoError(t, f.servers[2].Restart())
-	g := f.newcomer()
-	now := g.clock.Now().Mono
-	for i, want := range []bool{true, true, false} {
-		left, _ := g.Judge(i, 2*time.Second, now)
-		require.Equal(t, want, left == 0, "node %d: %v left", i, left)
-	}
 }

@@ -160,8 +160,14 @@ func TestNodesAreNamed(t *testing.T) {
 func TestOpenConnectsToAMajority(t *testing.T) {
 	cluster := redlocktest.NewCluster(t, 3)
 	addrs := cluster.Addrs()
+	addrs[1] = "redis://" + addrs[1] + "/5"
+	opts := &redlock.Options{KeyPrefix: "new:"}
+	first, err := redlock.Open(t.Context(), addrs, opts) // a new fleet waits for all of its nodes
+	require.NoError(t, err)
+	require.NoError(t, first.Close())
+	addrs = cluster.Addrs()
 	cluster.Node(2).Stop()
-	rl, err := redlock.Open(t.Context(), []string{addrs[0], "redis://" + addrs[1] + "/5", addrs[2]}, nil)
+	rl, err := redlock.Open(t.Context(), []string{addrs[0], "redis://" + addrs[1] + "/5", addrs[2]}, opts)
 	require.NoError(t, err)
 	defer rl.Close()
 	assert.Equal(t, []string{addrs[0] + "/0", addrs[1] + "/5", addrs[2] + "/0"}, rl.Nodes())

@@ -277,6 +277,9 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 	cluster := redlocktest.NewCluster(t, 3)
 	addrs, ctx := cluster.Addrs(), t.Context()
 	readOnly := &redlock.Options{ReadOnly: true, NodeTimeout: 2 * time.Second}
+	for _, n := range cluster.Nodes() {
+		n.Del(memoryMark)
+	}
 	for name, open := range map[string]func() (*redlock.Redlock, error){
 		"Open": func() (*redlock.Redlock, error) { return redlock.Open(ctx, addrs, readOnly) },
 		"New":  func() (*redlock.Redlock, error) { return redlock.New(cluster.Clients(), readOnly) },

@@ -38,6 +38,7 @@ type Mark struct {
 	At            int64  // when, in microseconds of the node since 1970
 	Uptime        time.Duration
 	First         bool // nothing was there, and its writer had never seen anything there
+	All           int  // on how many nodes, all of the fleet, that was so at one time; 0: not known
 }
 
 // MarkState is what a look at a node's mark came to.
@@ -69,9 +70,9 @@ func (m Mark) Aged(now time.Duration) Mark {
 	return m
 }
 
-// Read takes the text apart: "<id> <at> <uptime> <first|later> <run id> <replication id>", of which the
-// script knows the first two. Newer versions may append to it. A text that is no mark, or has another
-// word there, is one of no id, which is replaced.
+// Read takes the text apart: "<id> <at> <uptime> <first|later> <run id> <replication id> [all<nodes>]", of
+// which the script knows the first two. Versions may append to it: those before "all" ignore it. A text
+// that is no mark, or has another word in fourth place, is one of no id, which is replaced.
 func (m *Mark) Read() {
 	f := strings.Fields(m.Text)
 	if len(f) < 6 || f[3] != markFirst && f[3] != markLater {
@@ -84,6 +85,11 @@ func (m *Mark) Read() {
 	}
 	m.ID, m.At, m.Uptime, m.First = f[0], at, time.Duration(age)*time.Microsecond, f[3] == markFirst
 	m.RunID, m.ReplID = f[4], f[5]
+	if len(f) > 6 && m.First {
+		if n, ok := strings.CutPrefix(f[6], markAll); ok {
+			m.All, _ = strconv.Atoi(n)
+		}
+	}
 	if m.ReplID == markNoReplID {
 		m.ReplID = ""
 	}
@@ -92,6 +98,7 @@ func (m *Mark) Read() {
 const (
 	markFirst    = "first"
 	markLater    = "later"
+	markAll      = "all"
 	markNoReplID = "-"
 )
 
@@ -104,6 +111,7 @@ type MarkWrite struct {
 	At            int64         // in microseconds of the node since 1970; 0: its TIME
 	Uptime        time.Duration // of the process, when it is written
 	First         bool
+	All           int
 	RunID, ReplID string
 }
 
@@ -116,7 +124,7 @@ func (w *MarkWrite) Written() Mark {
 	if id == "" {
 		id = "new"
 	}
-	return Mark{State: MarkPresent, ID: id, RunID: w.RunID, ReplID: w.ReplID, Uptime: w.Uptime, First: w.First}
+	return Mark{State: MarkPresent, ID: id, RunID: w.RunID, ReplID: w.ReplID, Uptime: w.Uptime, First: w.First, All: w.All}
 }
 
 // Args are the script's, behind its keys.
@@ -131,7 +139,16 @@ func (w *MarkWrite) Args() []string {
 	if repl == "" {
 		repl = markNoReplID
 	}
+	if w.All > 0 {
+		repl += " " + markAll + strconv.Itoa(w.All)
+	}
 	return []string{w.Old, w.ID, at, fmt.Sprintf("%d %s %s %s", w.Uptime.Microseconds(), how, w.RunID, repl)}
+}
+
+// Text is the mark as it is there once it was written at that time of the node's.
+func (w *MarkWrite) Text(at int64) string {
+	args := w.Args()
+	return args[1] + " " + strconv.FormatInt(at, 10) + " " + args[3]
 }
 
 // ReadWritten is what the script's answer says of the mark.
