@@ -70,22 +70,26 @@ func (q *callList) append(other callList) {
 	}
 }
 
-// backlog is the calls that wait in a lane. Joins of a wait queue have a list of their own,
-// since thousands of them may come at once: a batch takes a number of them, so neither it
+// backlog is the calls that wait in a lane, by what matters first. A crowd of callers must not cost
+// a lock that is held, so what keeps or frees one goes before attempts. Joins of a wait queue
+// come last, since thousands of them may come at once: a batch takes a number of them, so neither it
 // nor the calls behind them take any longer for that.
 //
-// So joins do not keep the order with calls of other kinds. A waiter has one request under
-// way at a time, and no call of its own overtakes its join, with one exception: one that
-// joins anew after a failed attempt takes the attempt's place in the queue, and has to come
-// before the release that strikes it out.
-type backlog struct{ calls, joins callList }
+// So calls of one key keep their order within a list only. A release drops the SET that it takes
+// back, if that waits here still. A waiter has one request under way at a time, and no call of its
+// own overtakes its join, with one exception: one that joins anew after a failed attempt takes the
+// attempt's place in the queue, and has to come before the release that strikes it out.
+type backlog struct{ urgent, calls, joins callList }
 
-func (q *backlog) empty() bool { return q.calls.Empty() && q.joins.Empty() }
+func (q *backlog) empty() bool { return q.urgent.Empty() && q.calls.Empty() && q.joins.Empty() }
 
 func (q *backlog) push(c *Call) {
-	if c.Req.Op == protocol.OpJoin && c.Req.Queue.Ended == "" {
+	switch op := c.Req.Op; {
+	case op == protocol.OpRelease, op == protocol.OpExtend, op == protocol.OpRepair, op == protocol.OpJoin && c.Req.Queue.Ended != "":
+		q.urgent.push(c)
+	case op == protocol.OpJoin:
 		q.joins.push(c)
-	} else {
+	default:
 		q.calls.push(c)
 	}
 }
@@ -93,7 +97,7 @@ func (q *backlog) push(c *Call) {
 // All is every call, those that were dropped included.
 func (q *backlog) All() iter.Seq[*Call] {
 	return func(yield func(*Call) bool) {
-		for _, list := range []*callList{&q.calls, &q.joins} {
+		for _, list := range []*callList{&q.urgent, &q.calls, &q.joins} {
 			for c := list.head; c != nil; c = c.next {
 				if !yield(c) {
 					return
@@ -243,7 +247,7 @@ func (f *flight) due(c *Call, now int64) int64 {
 }
 
 func (f *flight) joinDue(c *Call, now int64) int64 {
-	return min(c.Deadline, f.silentSince(now)+int64(c.Req.JoinPatience()))
+	return f.silentSince(now) + int64(c.Req.JoinPatience())
 }
 
 // roomForJoins is how many joins a batch may carry. On a link that is long they may be so
@@ -264,6 +268,7 @@ func (f *flight) next(q *backlog, now int64) (b *batch, pointless []news) {
 	if !q.joins.Empty() {
 		forJoins = f.roomForJoins()
 	}
+	p.take(&q.urgent, MostInBatch-forJoins)
 	p.take(&q.calls, MostInBatch-forJoins)
 	p.take(&q.joins, len(p.batch.calls)+forJoins)
 	b = p.batch
@@ -298,7 +303,7 @@ func (p *packing) take(q *callList, most int) {
 		case c.needless():
 			c.State = CallDropped
 			p.pointless = append(p.pointless, news{c, protocol.Unsent(errNeverSent)})
-		case c.Req.Op != protocol.OpRelease && c.Deadline < p.now:
+		case c.Req.Op != protocol.OpRelease && c.Req.Op != protocol.OpJoin && c.Deadline < p.now:
 			c.State = CallDropped
 			p.pointless = append(p.pointless, news{c, protocol.Unsent(ErrTooLate)})
 		case p.busy[c.Req.Key]:
@@ -307,7 +312,7 @@ func (p *packing) take(q *callList, most int) {
 		default:
 			c.State, c.next, c.Req = callOut, nil, c.Req.AsOf(p.now)
 			if c.Req.Op == protocol.OpJoin {
-				b.join, c.Deadline = c, min(c.Deadline, p.now+int64(c.Req.JoinPatience()))
+				b.join, c.Deadline = c, p.now+int64(c.Req.JoinPatience())
 			}
 			b.calls = append(b.calls, c)
 			b.bound = max(b.bound, c.Req.ReadBound)

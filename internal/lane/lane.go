@@ -399,8 +399,8 @@ func (l *Lane) finishAll(b *batch, settled bool, now int64) []news {
 		}
 	}
 	if !again.Empty() {
-		again.append(l.Queue.calls)
-		l.Queue.calls = again
+		again.append(l.Queue.urgent)
+		l.Queue.urgent = again
 	}
 	return told
 }
@@ -445,7 +445,7 @@ func (l *Lane) finish(c *Call, now int64) {
 // the lane.
 func (l *Lane) requeue(list callList) {
 	if !list.Empty() {
-		l.Queue.calls.append(list)
+		l.Queue.urgent.append(list)
 		l.Flight.blocked = false
 	}
 }
@@ -461,13 +461,13 @@ func (l *Lane) served(c *Call, now int64) {
 // putAside has the releases that are queued wait for the node, to which no connection is
 // to be had, and adds the news of that; the caller holds mu.
 func (l *Lane) putAside(told []news, now int64) []news {
-	queue := l.Queue.calls.takeAll()
+	queue := l.Queue.urgent.takeAll()
 	for c := queue.Pop(); c != nil; c = queue.Pop() {
 		switch {
 		case c.State == CallDropped:
 			continue
 		case c.Req.Op != protocol.OpRelease || c.needless():
-			l.Queue.calls.push(c)
+			l.Queue.urgent.push(c)
 			continue
 		}
 		b := protocol.Answer{Kind: protocol.NotSent, Err: l.breaker.err}

@@ -376,15 +376,16 @@ func TestReleaseAfterASecondJoinOfWhichTheFirstMayLand(t *testing.T) {
 			if synctest.Wait(); !out {
 				time.Sleep(benchTimeout)
 			}
-			second := &lane.Call{Req: first.Req, Deadline: b.now() - 1} // too late to be sent
+			second := &lane.Call{Req: first.Req}
+			b.lane.Cork() // it waits when it is taken back
 			b.lane.Enqueue(second, b.now())
 			if len(b.lane.MayLand([]*lane.Call{first})) > 0 {
 				b.lane.Doubt(second)
 			}
-			time.Sleep(benchTimeout)
 			rel := b.call(protocol.OpRelease, "a")
 			rel.Undoes, rel.When = second, lane.Unconditional
 			b.lane.TakeBack(rel, b.now())
+			b.lane.Uncork(b.now())
 			time.Sleep(time.Minute)
 			assert.Equal(b, [][]string{{"ajoin"}, {"arelease"}, {"arelease"}}, b.Sent(), out)
 			b.empty()

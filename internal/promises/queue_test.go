@@ -920,8 +920,7 @@ func TestWaiterKeepsItsPlaceBesideANodeThatHoldsSomethingElse(t *testing.T) {
 		v := visit(ctx, m)
 		time.Sleep(2 * time.Second)
 		entry := func() string {
-			all, err := h.cluster.Node(order[1]).Redis().ZMembers(inside.QueueKey(m))
-			require.NoError(t, err)
+			all := h.entries(h.cluster.Node(order[1]), m)
 			require.Len(t, all, 1)
 			return all[0]
 		}
