@@ -385,7 +385,7 @@ var facts = []struct {
 	least    int    // places
 	patterns []string
 }{
-	{"default TTL", "10s", 4, []string{`default of (10 s|\d+ ?s) (?:is|suits)`, "`Options.TTL`, `WithTTL` \\((\\d+ ?s)\\)", "\\| `TTL` \\| (\\w+) \\|", `at the default of (\d+ ?s)`}},
+	{"default TTL", "10s", 3, []string{`default of (10 s|\d+ ?s) (?:is|suits)`, "`Options.TTL`, `WithTTL` \\((\\d+ ?s)\\)", "\\| `TTL` \\| (\\w+) \\|", `at the default of (\d+ ?s)`}},
 	{"share for drift", "0.01", 2, []string{"`Options.DriftFactor` \\(([\\d.]+)\\)", "\\| `DriftFactor` \\| ([\\d.]+) \\|"}},
 	{"share for drift in percent", "1%", 3, []string{`gives? up a share of the TTL, (\d+ ?%)`, `让出 TTL 的一部分，默认 (\d+ ?%)`, `within DriftFactor \((\d+ ?%) by default\)`}},
 	{"added to drift", "2ms", 4, []string{`clocks drift; (\d+ ?ms) are added`, `another (\d+ ?ms) are subtracted`, `TTL x DriftFactor \+ (\d+ ?ms)`, `1 %，外加 (\d+ ?ms)`, `1 % by default, and (\d+ ?ms)`}},
