@@ -186,6 +186,32 @@ func TestTestsThatPagesNameExist(t *testing.T) {
 	assert.Greater(t, named, 150)
 }
 
+// Each rule of safety.md names the code that keeps it.
+func TestCodeThatRulesNameExists(t *testing.T) {
+	page, err := os.ReadFile("docs/safety.md")
+	require.NoError(t, err)
+	rows := regexp.MustCompile(`(?m)^\| R\d+ \|.*\|(.*)\|$`).FindAllStringSubmatch(string(page), -1)
+	require.Greater(t, len(rows), 15)
+	var code strings.Builder
+	for _, s := range ofLibrary(t) {
+		code.WriteString(s.text)
+	}
+	for _, row := range rows {
+		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			if strings.HasSuffix(name[1], ".lua") {
+				assert.FileExists(t, "internal/protocol/scripts/"+name[1])
+				continue
+			}
+			typ, method, of := strings.Cut(name[1], ".")
+			declared := `(?m)^(?:func|type) ` + typ + `\b`
+			if of {
+				declared = `(?m)^func \(\w+ \*?` + typ + `(?:\[\w+\])?\) ` + method + `\(`
+			}
+			assert.True(t, regexp.MustCompile(declared).MatchString(code.String()), "%s names %s", row[0], name[1])
+		}
+	}
+}
+
 // testNames are the tests of all modules.
 func testNames(t *testing.T) (names []string) {
 	t.Helper()
