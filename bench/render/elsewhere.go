@@ -17,7 +17,6 @@ func init() {
 	blocks["elsewhere-run"] = elsewhereRunBlock
 	blocks["elsewhere-free"] = elsewhereFreeBlock
 	blocks["elsewhere-hot"] = elsewhereHotBlock
-	blocks["elsewhere-ended"] = elsewhereEndedBlock
 	blocks["elsewhere-outage"] = elsewhereOutageBlock
 }
 
@@ -32,14 +31,6 @@ func elsewhereHot(r *results.Report, candidate string) *results.Hot {
 		return nil
 	}
 	return &r.Others[i]
-}
-
-func endedRow(r *results.Report, candidate, how string) *results.Ended {
-	i := slices.IndexFunc(r.Ended, func(e results.Ended) bool { return e.Candidate == candidate && e.How == how })
-	if i < 0 {
-		return nil
-	}
-	return &r.Ended[i]
 }
 
 func outageRow(r *results.Report, candidate string) *results.Outage {
@@ -91,29 +82,6 @@ func elsewhereHotBlock(r *results.Report) string {
 		if h := elsewhereHot(r, name); h != nil {
 			cells := hotCells(nameOf(name), h)
 			g.rows = append(g.rows, cells[:len(cells)-1])
-		}
-	}
-	return g.String()
-}
-
-// endedText says when another had the lock.
-func endedText(e *results.Ended) string {
-	switch {
-	case e == nil:
-		return "-"
-	case e.GaveUp > 0:
-		return "gave up after " + span(e.GaveUp)
-	case e.After == 0:
-		return "not within " + span(e.Limit)
-	}
-	return "after " + span(e.After)
-}
-
-func elsewhereEndedBlock(r *results.Report) string {
-	g := grid{head: []string{"another process has the lock", "the holder was killed", "the holder stopped, and exists"}}
-	for _, name := range elsewhere {
-		if k := endedRow(r, name, "killed"); k != nil {
-			g.add(nameOf(name), endedText(k), endedText(endedRow(r, name, "stopped")))
 		}
 	}
 	return g.String()
