@@ -12,24 +12,15 @@ import (
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// Extend makes the lease last for ttl from now, and never less long than before. It
-// returns when a majority of nodes confirmed it, without waiting for slower ones, and
-// waits for no node longer than the timeout per node. ttl follows the rules of
-// Options.TTL: from 10ms to 24h, and at least four times a NodeTimeout that is set. It is at
-// most the greater of the lock's own TTL (WithTTL or Options.TTL) and Options.RestartGuard: a
-// node that restarted may vote again after that time, and has forgotten a lease that is longer.
-// With the guard off that rule does not apply. To hold a lock for longer, extend it again, or
-// have it renewed.
+// Extend makes the lease last for ttl from now, and never less long than before. It returns when a majority
+// that still had the lock confirmed it. ttl follows the rules of Options.TTL, and is at most the greater of
+// the lock's own TTL and Options.RestartGuard, unless the guard is off.
 //
-// On success Until is ttl from the call's start, less the drift allowance, or what it
-// was if that is later. Nodes that lost the key are given it again.
+// On success Until is ttl from the call's start, less drift. Nodes that lost the key are given it again.
 //
-// The lock is lost when so many nodes say that it is not ours that no majority is left
-// (ErrNotHeld and ErrLost), or when Until has passed before the majority confirmed, or
-// before the call (ErrExpired and ErrLost). Any other failure leaves Until as it was, and
-// the lock is held until then: ErrNoQuorum, ErrClosed, ErrInvalid for a ttl that breaks a
-// rule, or ctx's error when that ends first. The nodes may then have been extended or not.
-// After Release and Detach it fails with ErrReleased, and after a loss with its error.
+// The lock is lost if too many nodes say that it is not ours (ErrNotHeld and ErrLost), or if Until has passed
+// (ErrExpired and ErrLost). After any other failure it is held until Until:
+// ErrNoQuorum, ErrClosed, ErrInvalid, or ctx's error. After Release and Detach it fails with ErrReleased.
 func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if err := l.check(); err != nil {
 		return err

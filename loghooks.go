@@ -8,21 +8,16 @@ import (
 	"time"
 )
 
-// LogHooks returns hooks that log to logger, or to slog.Default() if it is nil, with the
-// operation's context. The levels are:
+// LogHooks returns hooks that log to logger, or to slog.Default() if it is nil, with the operation's context:
 //
-//	Debug  waiting for a lock; lock acquired, extended, released; not acquired or not extended
-//	       because another holds it, it was released, the Redlock was closed, or the caller
-//	       gave up
-//	Info   still waiting for a lock, after 8s, 16s, 32s and so on, at most one line in 5s
-//	       however many wait; node up
-//	Warn   not acquired or not extended for any other reason, such as an outage of the
-//	       nodes; not released; node down, node or lock degraded
+//	Debug  waiting for a lock; acquired, extended, released; not acquired or not extended because another
+//	       holds it, it was released, the Redlock was closed, or the caller gave up
+//	Info   still waiting, after 8s, 16s, 32s and so on, at most one line in 5s; node up
+//	Warn   not acquired or not extended for any other reason; not released; node down, node or lock degraded
 //	Error  lock lost
 //
-// The attributes are key, elapsed and err, and where they apply token, attempts, waited,
-// until, ttl, renewal, held, holder, free_in, ahead, node and lacks. Of tokens they have the first
-// eight digits, which tell holders apart: with all of a token a reader of the log could take the lock.
+// The attributes are key, elapsed and err, and where they apply token, attempts, waited, until, ttl, renewal,
+// held, holder, free_in, ahead, node and lacks. Of a token only the first eight digits are logged.
 func LogHooks(logger *slog.Logger) *Hooks {
 	if logger == nil {
 		logger = slog.Default()

@@ -124,52 +124,30 @@ func (m *Mutex) check(ctx context.Context, o protocol.Op) error {
 	}
 }
 
-// TryAcquire asks all nodes, and returns when a majority granted the lock, or when none can any
-// more. It does not wait for slower nodes, and never for a holder.
+// TryAcquire asks all nodes once, and returns when a majority granted the lock, or when none can any more. It
+// never waits for a holder.
 //
-// Of several that ask for a free lock at the same moment one gets it, hardly ever none.
-// Where each of them has a minority, one node decides who goes on, the arbiter of the key.
-// Its answer is waited for before the call fails. The attempt that it granted asks the
-// nodes that refused it again, twice at most, a few round trips later; the others give
-// back what they have at once. Clients that reach different nodes may disagree about the
-// arbiter: where one of them must get the lock, use Acquire with a deadline.
+// Of several that ask for a free lock at the same moment one gets it, hardly ever none, since one node breaks
+// the tie. Where one must get it, use Acquire.
 //
-// It fails with ErrHeld if another holds the lock, ErrNoQuorum if too many nodes do not
-// answer, ErrExpired if the majority came too late to be of use, ErrClosed, ErrInvalid,
-// ErrNested, or with ctx's error when that ends first. A node that does not answer is waited
-// for no longer than the timeout per node, or twice that where nodes are asked again; and once more
-// with WithFencing, where the nodes' counters differ.
-//
-// After a failure nothing is left on nodes that can be reached; it is taken back in the
-// background, also from nodes that answer late. On one that stays away, a key lasts for the
-// TTL at most.
-//
-// Its ErrHeld names no holder: a refused node does not say who that is, and TryAcquire does not
-// ask again, as Acquire does while it waits. Mutex.Inspect tells.
+// It fails with ErrHeld, ErrNoQuorum, ErrExpired if the majority came too late, ErrClosed, ErrInvalid,
+// ErrNested, or with ctx's error. A node is waited for no longer than NodeTimeout, or twice that where nodes
+// are asked again. What a failure left is taken back in the background; on a node that stays away a key lasts
+// for the TTL at most.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, false, false)
 }
 
-// Acquire waits until the lock is granted, ctx ends, or the time of WithMaxWait is over. Most
-// callers want Do instead.
+// Acquire waits until the lock is granted, ctx ends, or WithMaxWait is over. Most callers want Do instead.
 //
-// It asks all nodes at once. If another holds the lock it joins the lock's queue, which one of the
-// nodes keeps, and asks again when it is its turn. Grants follow the order of arrival in the queue,
-// across goroutines, processes and ways to hold the lock. The main exceptions are these. Readers come
-// in together, see Shared. A first attempt may find the lock free just before the turn is given to
-// a waiter; a process that was refused the lock within the last second joins the queue first. And
-// if more callers have a deadline than can be served, those that cannot expect their turn in time
-// wait outside of the queue, and the ones with most time left go in first. Where no node keeps a
-// queue, for lack of permissions or nodes, or since the key has a "}" and no hash tag, it polls, with
-// random pauses.
+// If another holds the lock it joins the lock's queue, which one of the nodes keeps. Grants follow the order
+// of arrival, across processes and ways to hold the lock; docs/safety.md has the exceptions. Where no node
+// keeps a queue it polls.
 //
-// A held lock and an outage of the nodes are both waited out. It gives up early, with ErrNoQuorum,
-// only if so many nodes return errors that waiting cannot fix that no quorum is left: no or wrong
-// credentials, a key that holds something else, a node of a cluster, a client that its owner closed;
-// with ErrDuplicateNode, too, if two nodes are the same server. Close ends it with ErrClosed. When ctx
-// ends, errors.Is finds its error and the last attempt's reason, if one has ended, and errors.As the
-// last attempt's *QuorumError. It fails with ErrNested and ErrInvalid before it asks any node. Each
-// attempt leaves as little behind as TryAcquire.
+// A held lock and an outage are waited out. It gives up early, with ErrNoQuorum or ErrDuplicateNode,
+// only if so many nodes return errors that waiting cannot fix that no quorum is left. Close ends it with
+// ErrClosed. When ctx ends, errors.Is finds its error and the last attempt's reason, errors.As its
+// *QuorumError. ErrNested and ErrInvalid come before any I/O.
 func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, true, false)
 }
@@ -245,24 +223,14 @@ func isToken(s string) bool {
 	return len(s) == tokenLen && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// Lead keeps one of its callers at work; of the callers with the same Semaphore, as many as it
-// has permits. It waits for the lock, and calls fn with it as Do does. When the lock is lost while fn runs, or
-// WithMaxHold ends its term, it waits for fn to return, whatever that returns, pauses for
-// Options.RetryMin, and waits for the lock again.
+// Lead keeps one of its callers at work. It waits for the lock and calls fn with it, as Do does. When the
+// lock is lost while fn runs, or WithMaxHold ends its term, it waits for fn to return, drops its error, pauses for Options.RetryMin, and waits for the lock again.
 //
-// A leader resigns by returning from fn before its context has ended. Lead then returns fn's
-// error or nil: also an error that wraps the ErrLost of another lock. It is no resignation if it
-// turns out at the end of the term, by time or by the release, that the lock was lost before. What
-// fn returned is then dropped, as after any other loss, and fn is called again; so fn has to be
-// ready for another term, whatever it returned.
+// A leader resigns by returning from fn while the lock is held: Lead returns fn's error or nil. It also
+// returns when ctx ends, and with Acquire's error where waiting does not help or WithMaxWait is over.
 //
-// Lead also returns when ctx ends, with what fn returned if it was running, so that only ctx.Err
-// tells this from a resignation; and with Acquire's error where waiting does not help, or where
-// it waited for a term for longer than WithMaxWait. What is left on the nodes is what Do leaves.
-//
-// fn's context ends when the lock is lost, and fn has to stop then: the next leader may be at
-// work already. With WithFencing, Lock.Fence is the number of the term, by which a resource
-// refuses a leader that was paused.
+// fn's context ends when the lock is lost, and fn has to stop then: the next leader may be at work already.
+// With WithFencing, Lock.Fence is the number of the term.
 func (m *Mutex) Lead(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) error {
 	if fn == nil {
 		return fmt.Errorf("redlock: lead: %w fn: it is nil", ErrInvalid)

@@ -18,21 +18,15 @@ func (e nestedError) Error() string { return string(e) }
 
 func (e nestedError) Unwrap() []error { return []error{ErrHeld, ErrNested} }
 
-// WithReentry lets a function that acquires the lock be called by one that already holds it: where
-// the context of Do or Lead belongs to a lock of the same key that is held (it is that of Do's
-// function or of Lock.Context, or derived from it), they ask no node and call their function at once,
-// with that Lock. With any other context it changes nothing. It is for the inner Mutex; without it such a
-// call fails with ErrNested, as TryAcquire, Acquire and the methods of All always do. See [Held].
+// WithReentry lets a function that acquires the lock be called by one that already holds it: if the context
+// of Do or Lead belongs to a held lock of the same key, they ask no node and call their function at once,
+// with that Lock. It is for the inner Mutex; without it such a call fails with ErrNested. See [Held].
 //
-// The outer lock must cover what the inner Mutex describes: an exclusive lock covers an exclusive
-// and a shared one and a permit, a shared lock covers a shared one, a permit covers one of as many
-// permits, and a Mutex that has WithFencing needs a lock that has it. Otherwise Do fails with
-// ErrNested.
+// The outer lock must cover what the inner Mutex describes: an exclusive lock covers all, any other its own
+// kind, and WithFencing needs a lock that has it. Otherwise Do fails with ErrNested.
 //
-// Two goroutines that share such a context are both let in: the lock says that the program has
-// it, and not which goroutine. The lease stays that of the outer lock, and is not renewed if
-// that is not; other options of the inner Mutex have no effect. No hooks are called. Release of
-// the Lock releases the outer lock, and Permit panics if that is not from a Semaphore.
+// Two goroutines that share such a context are both let in. Release of the Lock releases the
+// outer lock.
 func WithReentry() LockOption { return func(t *draft) { t.reentry = true } }
 
 // Held returns the lock with the given key to which ctx belongs, and whether there is one that is

@@ -33,21 +33,15 @@ const (
 	openPause = 50 * time.Millisecond
 )
 
-// Open connects to the nodes. Each address is "host:port", or a redis://, rediss:// (TLS) or
-// unix:// URL, which may have a user, a password and a database number. Options.TLS has the
-// certificates; rediss://host:port?skip_verify=true trusts any server.
+// Open connects to the nodes. An address is "host:port", or a redis://, rediss:// (TLS) or unix:// URL, which
+// may have a user, a password and a database number. Options.TLS has the certificates.
 //
-// A minority of the nodes may be down; they are used as soon as they answer. So Open returns
-// when a majority has answered and each other node has had a second to do so. Until then it
-// asks again, which waits out an outage: until ctx ends, or for five seconds if ctx has no
-// deadline. It gives up early only if so many nodes return errors that waiting cannot fix, such
-// as a wrong password or an untrusted certificate, that no majority is left.
+// It returns when a majority has answered and each other node has had a second to do so; those are used as
+// soon as they answer. It waits until ctx ends, or for five seconds if ctx has no deadline.
 //
-// Open fails with ErrNoQuorum if no majority answered in time, and with ctx's error if ctx
-// ended; with ErrDuplicateNode if the same server is given twice (the same address and database,
-// or the same run id); and with ErrInvalid for options or addresses that break a rule. Unless the
-// restart guard is off or Options.ReadOnly is set, it leaves one small key on each node, the memory mark
-// KeyPrefix+"redlock:memory". Redlock.Close closes the connections.
+// It fails with ErrNoQuorum, also early if so many nodes return errors that waiting cannot fix; with ctx's
+// error; with ErrDuplicateNode if a server is given twice; and with ErrInvalid. It leaves one small key on
+// each node, the memory mark (see Options.RestartGuard). Redlock.Close closes the connections.
 func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	parsed, err := parseAddrs(addrs)
@@ -70,31 +64,15 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	return rl, nil
 }
 
-// New returns a Redlock that uses the servers of the given clients as its nodes, one for each client.
-// New does no I/O.
+// New returns a Redlock on the servers of the given clients, one node for each. It does no I/O.
 //
-// For a *redis.Client, Sentinel failover clients included, the library opens connections of its
-// own, with a copy of the client's options: address or Dialer, TLS, credentials and their provider,
-// DB, ClientName, OnConnect, timeout of dials. Lock commands use RESP2 whatever its Protocol says.
-// The first use of a node leaves the memory mark there, as Open does. So the client's hooks do not
-// see lock commands, and its pool, Limiter, timeouts of commands and retries do not apply to them.
-// Closing the client does not end the Redlock: Close does. Only a failover client has to stay open,
-// since it is asked where the master is. A connection is closed when it was idle for a minute, and
-// replaced after a minute of use; ConnMaxIdleTime and ConnMaxLifetime of the client may be less. So
-// a Redlock that was not closed keeps no connection for longer, and runs no goroutine.
+// For a *redis.Client the library opens connections of its own with a copy of its options. So its hooks, pool and retries do not apply to locks, and only a failover client has to stay open.
 //
-// Any other client gets the commands itself, in pipelines: a cluster or ring client, which counts
-// as one node although it has many servers (the package documentation says what that is worth),
-// and a type of your own with a client in it, for programs whose hooks have to see lock commands.
-// Which server answers is not known there: there is no restart guard, a request whose answer was
-// lost may arrive later, and the client's own timeouts apply. Hooks must not send a command again,
-// or a lock that was not granted may stay for its TTL. Such a client is closed after the Redlock.
+// Any other client gets the commands itself, through its hooks, which must not repeat them: a cluster or
+// ring, which is one node, or a type of your own. It has no restart guard, and is closed after the Redlock.
 //
-// New fails with ErrInvalid for options that break a rule, for no clients, nil clients and
-// clients of go-redis' types that it did not make, and with ErrDuplicateNode if a client is given twice.
-// Two clients that lead to the same server are noticed by its run id when both have answered,
-// unless the restart guard is off. From then on only one of them has a vote, and operations that
-// lack a quorum for that fail with ErrDuplicateNode.
+// New fails with ErrInvalid, and with ErrDuplicateNode if a client is given twice. Of two clients of one server
+// only one has a vote.
 func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	if err := inOneLine(broken, checkClients(clients), brokenNames(o.NodeNames, len(clients))); err != nil {

@@ -71,14 +71,12 @@ type Options struct {
 	// random token, and Inspect shows it. Default "host:pid"; at most 256 bytes.
 	Owner string
 
-	// NodeNames are what the nodes are called in errors, hooks and Redlock.Nodes, in the order of
-	// the addresses or clients. Each must differ from the others and have from 1 to 256 bytes.
-	// Clients compute from the names which node keeps the queue of a key. So all clients of a
-	// lock should use the same name for the same node, or the order of waiters is lost.
-	// They help where clients reach the nodes by different addresses, and with Sentinel,
-	// whose clients all report the same one. Default: address/database for a *redis.Client,
-	// the addresses for a cluster or ring client, and the Go type for any other; nodes of one
-	// name get "#" and their index, from 0, behind it.
+	// NodeNames are what the nodes are called in errors, hooks and Redlock.Nodes, in the order of the addresses
+	// or clients. Each must differ from the others and have from 1 to 256 bytes. Clients compute from the names
+	// which node keeps the queue of a key. So all clients of a lock should use the same name for the same node,
+	// or the order of waiters is lost: where they reach the nodes by different addresses, and with Sentinel.
+	// Default: address/database for a *redis.Client, the addresses for a cluster or ring client, and the Go type
+	// for any other; nodes of one name get "#" and their index behind it.
 	NodeNames []string
 
 	// TLS is how Open speaks TLS: with rediss:// URLs, and with all addresses that are
@@ -358,21 +356,14 @@ func WithMinHold(d time.Duration) LockOption {
 	}
 }
 
-// WithMaxWait bounds how long Acquire and Do wait, whatever they wait for, and not the work
-// that follows: the context given to them, and the lock, go on as if it were not there. d is
-// counted from the call, and must be positive. Less than a round trip to the nodes gets no
-// lock at all.
+// WithMaxWait bounds how long Acquire, Do and Lead wait for the lock, and not the work that follows. d is
+// counted from the call (for Lead, of each term), and must be positive.
 //
-// When the wait is over, errors.Is finds ErrHeld if another had the lock, ErrNoQuorum if too few
-// nodes answered, or ErrExpired if they granted it too late, and context.DeadlineExceeded in each
-// case, although the caller's own context has not ended. So test for these before DeadlineExceeded,
-// which is all there is if the time was over before the first attempt had ended. Nothing is left on
-// nodes that can be reached, as after TryAcquire.
+// When the wait is over, errors.Is finds ErrHeld, ErrNoQuorum or ErrExpired, and context.DeadlineExceeded in
+// each case, although the caller's own context has not ended. So test for these before DeadlineExceeded,
+// which is all there is if no attempt had ended. Nothing is left on nodes that can be reached.
 //
-// It holds for Mutex.Shared and Redlock.Semaphore as well. A set made by All waits for as long
-// as the shortest of its locks' WithMaxWait, for all of them together. Lead gives up when it
-// has waited that long for one term. TryAcquire, Adopt, and Do with WithReentry inside of its own
-// lock never wait.
+// A set made by All waits for as long as the shortest WithMaxWait of its locks.
 func WithMaxWait(d time.Duration) LockOption {
 	return func(t *draft) {
 		t.maxWait = d

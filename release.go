@@ -9,21 +9,14 @@ import (
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// Release gives the lock up on every node and returns when a majority confirmed it,
-// without waiting for slower ones, and after the timeout per node at the latest. By then the
-// request was also written to each other node of Open and New that is healthy and about as
-// fast as the majority; for the rest, a program that exits should call Redlock.Close. The
-// first in the queue, if there is one, is told that it is its turn. With WithMinHold the
-// lock goes to no other client before that time is over, and is free then. The end of ctx neither
-// prevents a release nor cuts it short: ctx only lends its values to Hooks.Released. A second
-// call waits for the first one, and returns its result.
+// Release gives the lock up on every node and returns when a majority confirmed it, after NodeTimeout at the
+// latest. By then the request has left for each node that is healthy and about as fast; for the rest, a
+// program that exits calls Redlock.Close. The end of ctx does not cut it short. A second call has the result
+// of the first.
 //
-// It returns nil when a majority confirms that the lock is gone because we removed it,
-// ErrNotHeld when so many nodes say that it was not ours any more that no majority is
-// left, ErrNoQuorum when too few nodes answered, ErrClosed after Close. Whatever it
-// returns, the lock is over. Releases that were not confirmed are sent again in the background
-// until the node answers, the key is gone by its TTL, or the Redlock is closed. After Close nothing
-// is sent: the keys stay until their TTL ends.
+// It returns nil when a majority confirms that we removed the lock, ErrNotHeld when it was not ours any more, ErrNoQuorum when too few nodes answered, ErrClosed after Close. Whatever it returns,
+// the lock is over. What was not confirmed is sent again in the background, until the node answers or the
+// key has expired.
 func (l *Lock) Release(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err
