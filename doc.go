@@ -32,7 +32,7 @@
 // Acquire and Do wait in a queue: first come, first served, across goroutines and processes,
 // with the exceptions that [Mutex.Acquire] names. One node keeps the queue of a key. A release
 // reserves the lock for the first waiter and notifies it, so waiters do not poll. The queue
-// only decides which waiter asks next; the majority alone decides who holds the lock. A queue
+// only decides which waiter asks next; the majority alone decides which client holds the lock. A queue
 // that is lost or wrong therefore costs time, never exclusion. Shared locks
 // and permits of a semaphore wait in the same queue. TryAcquire does not join it and may
 // overtake.

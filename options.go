@@ -67,7 +67,7 @@ type Options struct {
 	// the key. Below 8192 bytes, which is the most for a prefix and a key together.
 	KeyPrefix string
 
-	// Owner is a label that tells people who holds a lock. Nodes store it behind the
+	// Owner is a label that shows people which client holds a lock. Nodes store it behind the
 	// random token, and Inspect shows it. Default "host:pid"; at most 256 bytes.
 	Owner string
 
@@ -105,8 +105,8 @@ type Options struct {
 	// For locks with fencing the guard lasts at least 3s, unless it is off. Extends and
 	// releases are not affected.
 	//
-	// To know whether a node forgot something, the library asks each new connection who
-	// answers (INFO, CLIENT ID), and keeps one key without expiry on each node, the memory
+	// To know whether a node forgot something, the library asks on each new connection which
+	// server answers (INFO, CLIENT ID), and keeps one key without expiry on each node, the memory
 	// mark KeyPrefix+"redlock:memory", which it looks at behind each batch with a SET. So it
 	// notices restarts, failovers, data that was replaced (REPLICAOF), FLUSHALL and
 	// FLUSHDB, also those from before this client started. Each of them bars the node, for
@@ -304,7 +304,7 @@ func WithRenewal() LockOption {
 	return func(t *draft) { t.renew = true }
 }
 
-// WithOwner is Options.Owner for one lock: a label that tells people who holds it or waits for
+// WithOwner is Options.Owner for one lock: a label that shows people which client holds it or waits for
 // it, such as the number of a job. It is from 1 to 256 bytes long.
 func WithOwner(label string) LockOption {
 	return func(t *draft) {

@@ -36,7 +36,7 @@ const (
 	// DropRequests swallows what clients send. Connections are accepted.
 	DropRequests
 	// DropReplies swallows what the node sends: it executes every command, and
-	// nobody learns of it. Connections are accepted.
+	// no client learns of it. Connections are accepted.
 	DropReplies
 )
 
@@ -375,7 +375,7 @@ func (n *Node) SetError(msg string) {
 
 // Deny makes the node answer the commands, given by name in upper or lower case, with
 // a NOPERM error as for a user whom the ACL does not allow them, inside scripts, too.
-// After Deny("INFO") nobody can see that the node restarts. Allow ends it.
+// After Deny("INFO") no client can see that the node restarts. Allow ends it.
 func (n *Node) Deny(commands ...string) { n.setDenied(commands, true) }
 
 // Allow ends Deny for the commands.
@@ -425,7 +425,7 @@ func (n *Node) Set(key, value string, ttl time.Duration) {
 func (n *Node) Del(key string) bool { return n.redis.DB(0).Del(key) }
 
 // Evict removes keys from the node's memory as a server does that is full and whose
-// maxmemory-policy is not noeviction: nobody is told, and INFO stats counts them. The count
+// maxmemory-policy is not noeviction: no client is told, and INFO stats counts them. The count
 // starts anew with the process.
 func (n *Node) Evict(keys ...string) {
 	for _, key := range keys {

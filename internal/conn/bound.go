@@ -143,7 +143,7 @@ func (s *scanner) header() error {
 			return nil
 		}
 	case '|':
-		return s.tooMuch() // go-redis reads attributes by recursion, and nobody asks for them
+		return s.tooMuch() // go-redis reads attributes by recursion, and no command here has them
 	}
 	s.ended()
 	return nil

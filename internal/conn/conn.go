@@ -37,7 +37,7 @@ func NewWire(c *redis.Client, h func(*redis.Options) Habits, mark string, clk ti
 }
 
 // ManyServers is the talk over a client of the user's for which one name stands for several
-// servers, or for a number that is not known. Who answers is not known there, so there is
+// servers, or for a number that is not known. Which one answers is not known there, so there is
 // nothing to guard and no connection to kill, and how long to wait is up to the client.
 type ManyServers struct {
 	Client redis.UniversalClient

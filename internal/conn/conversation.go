@@ -23,7 +23,7 @@ type Flow interface {
 	// Ask must have been answered before.
 	Exchange(batch []*lane.Call, want Looks, left func()) Said
 	// Ask is the whole identity. Its error means that nothing is known: the server, or
-	// nobody, answered so. What the server denies for good is in the report.
+	// no conversation, answered so. What the server denies for good is in the report.
 	Ask() (protocol.ServerReport, error)
 	// Write writes the memory mark and tells what is there then.
 	Write(*protocol.MarkWrite) (protocol.Mark, error)
@@ -164,7 +164,7 @@ const (
 	// fresh one's answer before it is over: its own answer may be on its way, or wait for
 	// a processor. See silence.
 	LeastSilence = 5 * time.Millisecond
-	// A fresh conversation that nobody answers is given up after FirstRedial, and the
+	// A fresh conversation that is not answered is given up after FirstRedial, and the
 	// next ones after twice as long each, up to LastRedial: a server that hangs must not
 	// be left with many.
 	FirstRedial = 250 * time.Millisecond

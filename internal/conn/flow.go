@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// Ask asks the server who it is, and begins the conversation if that was not done. A server that is
+// Ask asks the server for its identity, and begins the conversation if that was not done. A server that is
 // not ready is asked again over the same connection.
 func (f *ownFlow) Ask() (s protocol.ServerReport, err error) {
 	if err := f.greet(); err != nil {
@@ -137,7 +137,7 @@ func (f *ownFlow) Write(w *protocol.MarkWrite) (protocol.Mark, error) {
 
 // Native is by what command one connection's server compares and deletes without a script.
 type Native struct {
-	Has    protocol.NativeDelete // as it said when it was asked who it is
+	Has    protocol.NativeDelete // as it said with its identity
 	Denied *atomic.Bool          // it did not do it for us over this or another connection
 }
 

@@ -362,7 +362,7 @@ func (cs *Conversations) sleep(d time.Duration) {
 	cs.clock.Yield(5)
 }
 
-// Greet asks the server who it is and tells the run id, empty where the server does not say. It fails
+// Greet asks the server for its identity and returns the run id, empty where the server does not say. It fails
 // where the server does not answer, or refuses to serve us.
 func (cs *Conversations) Greet(ctx context.Context, limit time.Duration) (runID string, err error) {
 	start := cs.clock.Now().Mono

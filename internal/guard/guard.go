@@ -19,7 +19,7 @@ import (
 // and servers that are behind two nodes from voting twice. The rules are those of memory.go.
 //
 // The wire keeps three promises:
-//   - a batch with a SET goes over a connection only after Saw was told who answers there,
+//   - a batch with a SET goes over a connection only after Saw was told which server answers there,
 //     and the node is ready. If it is ready, the question may be the head of the same batch;
 //   - the mark is read behind the last SET of each batch, and Saw is told before the batch's
 //     votes are delivered. Where that look was not answered, grants of the batch do not
@@ -146,7 +146,7 @@ func (g *Guard) newID() string {
 }
 
 // Ready reports whether a batch with a SET may go to the node without the full question
-// ahead of it: it is known who it is, and its mark.
+// ahead of it: its identity and its mark are known.
 func (g *Guard) Ready(i int) bool {
 	if g == nil {
 		return true

@@ -7,12 +7,12 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// Call is one request on its way to one node. Its lane guards everything in it but req,
-// caller and index, which do not change once it was handed over. Times are nanoseconds of
+// Call is one request on its way to one node. Its lane guards everything in it but Req,
+// Caller and Index, which do not change once it was handed over. Times are nanoseconds of
 // the clock.
 type Call struct {
 	Req             *protocol.Request
-	Caller          Caller // nil: nobody waits for the answer
+	Caller          Caller // nil: the answer is not waited for
 	next            *Call  // in the lane's queue
 	protocol.Answer        // once done or kept
 

@@ -182,7 +182,7 @@ func (l *Lane) queueUp(c *Call, now int64) {
 	l.run(now)
 }
 
-// Cork keeps what is enqueued from leaving until uncork. A lane that nobody uses would send
+// Cork keeps what is enqueued from leaving until uncork. An idle lane would send
 // the first of several requests by itself, and the others a round trip later.
 func (l *Lane) Cork() {
 	l.Mu.Lock()
@@ -567,7 +567,7 @@ func (l *Lane) tellFlushed() {
 	}
 }
 
-// Abandon forgets what a closed lane still has to send, and tells whoever waits.
+// Abandon forgets what a closed lane still has to send, and answers the calls that wait.
 func (l *Lane) Abandon(now int64) {
 	var left []*Call
 	l.Mu.Lock()

@@ -10,12 +10,11 @@ import (
 // Wire puts requests on the wire; it is the part of a lane that a simulation replaces.
 //
 // Exchange sends the requests of the batch in order over one connection, each of them
-// once and never again, and fills in the answer of each: val, err and sent. It returns
-// when all replies were read or the connection broke, and waits for a reply no longer
-// than bound. After patience nobody waits for the replies any more, and it may look
-// whether the node still answers others. Settled: nothing of the batch may take effect any
-// more that did not. It must not look at anything but req of a call, nor keep the slice.
-// On a long link several exchanges run at the same time.
+// once and never again, and fills in Val, Err and Sent of each. It returns when all replies
+// were read or the connection broke, and waits for a reply no longer than bound. After patience
+// the callers have given up, and it may look whether the node still answers others. Settled:
+// what of the batch has not taken effect never will. It reads nothing of a call but Req, and does
+// not keep the slice. On a long link several exchanges run at the same time.
 //
 // left is called once all of the batch is written, or as soon as that has to wait for more than
 // a processor, as where a connection must be made first. It may be called again.
@@ -23,24 +22,22 @@ type Wire interface {
 	Exchange(batch []*Call, patience, bound time.Duration, left func()) (settled bool)
 }
 
-// Watcher is a wire that tells who answers, before their answers are read. A node whose
+// Watcher is a wire that tells which server answers, before its answers are read. A node whose
 // wire never tells is not guarded.
 type Watcher interface {
 	// Watch is called before the wire is used.
 	Watch(Onlooker)
 }
 
-// Onlooker is told by a wire who answers.
+// Onlooker is told by a wire which server answers.
 type Onlooker struct {
 	// Saw is told before any vote that came over the same connection is delivered. It
-	// returns what is to be written over that connection, see guard. Nil: nobody wants to
-	// know who answers.
+	// returns what is to be written over that connection, see guard. Nil: there is no guard.
 	Saw func(protocol.ServerReport) *protocol.MarkWrite
 	// Ready is false where the whole question has to be asked ahead of the next SET. It is
 	// nil if Saw is.
 	Ready func() bool
-	// Duplicate is why nothing is to be sent over a connection to the server that told last who it
-	// is; nil if it is to be. It is nil if Saw is.
+	// Duplicate is why nothing is to be sent over a connection to the server that reported last; nil if it is to be. It is nil if Saw is.
 	Duplicate func() error
 	// Evicted is told how many keys the process of this run id has evicted since its start. It
 	// is nil if Saw is.

@@ -31,7 +31,7 @@ type Mark struct {
 	Age time.Duration
 	Err error // why it is unread or denied
 
-	// What follows is read from the text; see read.
+	// What follows is read from the text; see Read.
 
 	ID            string // random; empty: the text is no mark
 	RunID, ReplID string // under which it was written; ReplID is empty if not known then
@@ -45,7 +45,7 @@ type Mark struct {
 type MarkState uint8
 
 const (
-	MarkUnread  MarkState = iota // not asked for, or no answer: see err
+	MarkUnread  MarkState = iota // not asked for, or no answer: see Err
 	MarkAbsent                   // no mark; to the guard also one that says nothing of this data
 	MarkPresent                  // a mark
 	MarkDenied                   // it may not be read or not be written

@@ -19,9 +19,9 @@ var (
 
 // What releases answer besides that they were done.
 const (
-	PublishDenied = 2 // somebody waits, and could not be told
-	OthersWait    = 3 // somebody waits in a queue of that node
-	OthersTurn    = 4 // nothing was released: the node is reserved for somebody who waits there
+	PublishDenied = 2 // a client waits, and could not be notified
+	OthersWait    = 3 // a client waits in a queue of that node
+	OthersTurn    = 4 // nothing was released: the node is reserved for a client that waits there
 )
 
 // Unheard is added to what a claim is answered if it let others in whom the node could not tell.
@@ -44,8 +44,8 @@ const (
 	NotSent
 )
 
-// Answer is what is known of one node's answer to one request. The wire fills in val,
-// err and sent; read makes a vote of them.
+// Answer is what is known of one node's answer to one request. The wire fills in Val,
+// Err and Sent; Read makes a kind of answer of them.
 type Answer struct {
 	Val any   // of the server's answer; nil for a null answer
 	Err error // a server's error answer (redis.Error), or why there is no answer

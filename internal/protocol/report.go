@@ -26,7 +26,7 @@ type ServerReport struct {
 }
 
 // ReadServer takes what INFO server tells. Its error is for good: this server does not
-// say who it is.
+// tell its identity.
 func (s *ServerReport) ReadServer(text string) error {
 	info := ParseInfo(text)
 	s.Native = info.CompareAndDelete()

@@ -78,7 +78,7 @@ func (r *Request) Bundle() *Bundle {
 type QueueArgs struct {
 	Key          string // of the queue; empty: the lock can have none
 	Entry, Ended string // our own in it, and that of the attempt before; may be empty
-	Holders      string // key of the list of those who share the lock
+	Holders      string // key of the list of holders that share the lock
 	Arrival      int64  // on that node; 0: not known
 	Waited       int64  // microseconds, elsewhere
 	// Back is in what time at most the process will join or refresh a place there again, at
@@ -88,11 +88,11 @@ type QueueArgs struct {
 	As   Releaser
 }
 
-// Releaser is who releases on a node that may keep a wait queue.
+// Releaser is what releases on a node that may keep a wait queue.
 type Releaser uint8
 
 const (
-	AsWaiter Releaser = iota // who did not hold the lock
+	AsWaiter Releaser = iota // it did not hold the lock
 	AsHolder
 	AsPasser // a holder that serves the queue of another node
 )
@@ -172,7 +172,7 @@ func ReleaseRequest(t *Terms, key, value string) Request {
 }
 
 // QueueReleaseRequest is ReleaseRequest for the node that keeps the wait queue. Without q
-// it is that of a holder who did not wait, for a queue with the usual name.
+// it is that of a holder that did not wait, for a queue with the usual name.
 func QueueReleaseRequest(t *Terms, key, value string, q *QueueArgs) Request {
 	r := QueueReleaseScript.request(t, key, value)
 	r.Queue = q
@@ -210,7 +210,7 @@ func JoinRequest(t *Terms, key, value string, q *QueueArgs) *Request {
 func (r *Request) JoinPatience() time.Duration { return r.Timeout / 4 }
 
 // InspectRequest reads the lock and, if queue is set, its first most waiters; and as many of
-// those who share it. holders may be empty: the script knows the usual name.
+// the holders that share it. holders may be empty: the script knows the usual name.
 func InspectRequest(t *Terms, key, queue, holders string, most int) *Request {
 	r := InspectScript.request(t, key, "")
 	r.Queue, r.more = &QueueArgs{Key: queue, most: int64(most)}, &ShareArgs{Holders: holders}
@@ -269,14 +269,14 @@ func OpenDoorRequest(t *Terms, key, value string) *Request {
 	return &r
 }
 
-// AdoptRequest takes the lock over from whoever holds it under a token. f may be nil.
+// AdoptRequest takes the lock over from the holder of a token. f may be nil.
 func AdoptRequest(t *Terms, key, value, from string, f *FenceArgs) Request {
 	r := AdoptScript.request(t, key, value)
 	r.more = &adoptArgs{from, f}
 	return r
 }
 
-// KeepRequest is ReleaseRequest for a lock that is left to nobody until a time.
+// KeepRequest is ReleaseRequest for a lock that no client gets before a time.
 func KeepRequest(t *Terms, key, value string, k *KeepArgs) Request {
 	r := KeepScript.request(t, key, value)
 	r.more = k

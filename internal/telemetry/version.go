@@ -5,7 +5,7 @@ import "runtime/debug"
 const library = "github.com/quorumlock/redlock"
 
 // Version is that of the library in this program, "(devel)" if it was built from a clone or if
-// nobody knows.
+// it is not known.
 func Version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		return versionIn(info)

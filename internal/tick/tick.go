@@ -49,7 +49,7 @@ func (i Instant) Until(end Instant) time.Duration {
 	return time.Duration(min(end.Mono-i.Mono, end.Wall-i.Wall))
 }
 
-// Since is the time that has passed, by the clock that nobody can set.
+// Since is the time that has passed, by the clock that cannot be set.
 func (i Instant) Since(start Instant) time.Duration { return time.Duration(i.Mono - start.Mono) }
 
 // Reached reports whether end has come by either clock.
