@@ -1,0 +1,57 @@
+package guard
+
+import "time"
+
+// xRow is a scope in which there are never two holders; beyond: it shows what is not promised.
+type xRow struct {
+	name   string
+	beyond bool
+	scope  xScope
+}
+
+const sec = time.Second
+
+var exploreRows = []xRow{
+	{name: "evicted-mark", scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 2, apart: 3, knows: true, coarse: true, flush: true, evictMark: true}},
+	{name: "redraw", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, knows: true, liveness: true, coarse: true, reconnect: true, redraw: true}},
+	{name: "short-1", scope: xScope{tick: sec / 2, ttl: 1, clients: 2, faults: 3, apart: 1, knows: true, coarse: true, restartEmpty: true}},
+	{name: "short-2", scope: xScope{tick: sec / 2, ttl: 2, clients: 2, faults: 3, apart: 2, knows: true, coarse: true, restartEmpty: true}},
+	{name: "fresh", scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 1, apart: 3, fresh: true, genesis: true, liveness: true, coarse: true, restartEmpty: true, flush: true}},
+	{name: "fresh-young", scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 1, apart: 3, fresh: true, young: true, genesis: true, liveness: true, coarse: true, restartEmpty: true, flush: true}},
+	{name: "fresh-2", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, fresh: true, genesis: true, coarse: true, restartEmpty: true, restartKept: true, restartOld: true, promote: true, flush: true, evictMark: true}},
+	{name: "fresh-short", scope: xScope{tick: sec / 2, ttl: 1, clients: 2, faults: 2, apart: 1, fresh: true, genesis: true, coarse: true, flush: true}},
+	{name: "fresh-hold", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 1, apart: 2, fresh: true, genesis: true, hold: 4, coarse: true, flush: true}},
+	{name: "fresh-names", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, fresh: true, genesis: true, names: true, coarse: true, flush: true}},
+	{name: "fresh-3", scope: xScope{tick: sec, ttl: 2, clients: 3, faults: 1, apart: 2, fresh: true, genesis: true, coarse: true, flush: true}},
+	{name: "fresh-newcomers", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, fresh: true, genesis: true, newcomers: true, coarse: true, flush: true, evictMark: true}},
+	{name: "away", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, first: true, genesis: true, liveness: true, coarse: true, restartEmpty: true, flush: true}},
+	{name: "away-short", scope: xScope{tick: sec / 2, ttl: 1, clients: 2, faults: 2, apart: 1, first: true, genesis: true, coarse: true, flush: true}},
+	{name: "losses-1", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 1, apart: 2, knows: true, genesis: true, coarse: true, liveness: true, restartEmpty: true, restartOld: true, promote: true, flush: true, evictMark: true, restartKept: true}},
+	{name: "losses-2", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, knows: true, coarse: true, restartEmpty: true, restartOld: true, promote: true, flush: true, evictMark: true}},
+	{name: "losses", scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 2, apart: 3, knows: true, coarse: true, restartEmpty: true, restartOld: true, promote: true, flush: true}},
+	{name: "names", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, knows: true, coarse: true, names: true, restartEmpty: true, flush: true}},
+	{name: "kept", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 3, apart: 2, knows: true, coarse: true, restartEmpty: true, restartKept: true}},
+	{name: "losses-3clients", scope: xScope{tick: sec, ttl: 2, clients: 3, faults: 2, apart: 2, knows: true, coarse: true, restartEmpty: true, flush: true, evictMark: true}},
+	{name: "hold", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, knows: true, hold: 4, coarse: true, restartEmpty: true, flush: true, evictMark: true}},
+	{name: "fixed", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, fixed: true, fresh: true, genesis: true, coarse: true, restartEmpty: true, flush: true, evictMark: true}},
+	{name: "fine", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 1, apart: 2, knows: true, split: true, restartEmpty: true, flush: true, promote: true}},
+	{name: "fresh-fine", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 1, apart: 2, fresh: true, genesis: true, split: true, hold: 3, flush: true}},
+	{name: "away-back", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, first: true, genesis: true, back: true, coarse: true, lean: true, flush: true}},
+	{name: "denied", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, knows: true, coarse: true, deny: true, restartEmpty: true}},
+	{name: "full", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, knows: true, coarse: true, oom: true, restartEmpty: true, flush: true}},
+	{name: "fresh-full", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, fresh: true, genesis: true, liveness: true, coarse: true, oom: true, flush: true}},
+	{name: "unread", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 1, apart: 2, knows: true, unread: true, restartEmpty: true, flush: true}},
+	{name: "copy-back", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, knows: true, coarse: true, reconnect: true, copyBack: true, flush: true}},
+	{name: "extends", scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 2, apart: 3, knows: true, coarse: true, extend: true, restartEmpty: true, flush: true}},
+	{name: "fresh-extends", scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 1, apart: 3, fresh: true, genesis: true, coarse: true, extend: true, flush: true}},
+	{name: "clock-back", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, knows: true, coarse: true, back: true, liveness: true, flush: true}},
+	// A server that denies its mark tells a newcomer only how old its process is.
+	{name: "denied-promoted", beyond: true, scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, knows: true, coarse: true, deny: true, promote: true}},
+	// Small ones, for the rules that are left out.
+	{name: "fresh-min", scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 1, apart: 3, fresh: true, genesis: true, coarse: true, lean: true, flush: true}},
+	{name: "away-min", scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 1, apart: 3, first: true, genesis: true, coarse: true, lean: true, flush: true}},
+	{name: "away-short-min", scope: xScope{tick: sec / 2, ttl: 1, clients: 2, faults: 1, apart: 1, fresh: true, genesis: true, coarse: true, lean: true, flush: true}},
+	{name: "names-min", scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 2, apart: 3, first: true, genesis: true, names: true, coarse: true, lean: true, flush: true}},
+	{name: "hold-min", scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 1, apart: 3, fresh: true, genesis: true, hold: 3, coarse: true, lean: true, flush: true}},
+	{name: "answer-min", scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 1, apart: 3, fresh: true, genesis: true, hold: 3, coarse: true, lean: true, flush: true}},
+}

@@ -1,0 +1,640 @@
+package guard
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+)
+
+// xEvent is one step.
+type xEvent struct {
+	kind uint8
+	a, b int8
+}
+
+const (
+	xPass = iota
+	xAsk
+	xAskUnread
+	xTry // SET and look
+	xSendSet
+	xLook
+	xGiveUp
+	xRelease
+	xReplace
+	xReconnect
+	xExtend
+	xRestartEmpty
+	xRestartKept
+	xRestartOld
+	xPromote
+	xFlush
+	xEvictMark
+	xRedraw
+	xCopyBack
+	xName
+	xDeny
+	xFull
+	xBack
+	xAcquire
+	xGenesis
+	xHoldAnswer
+	xHoldWrite
+	xLand
+)
+
+func (e xEvent) String() string {
+	switch e.kind {
+	case xPass:
+		return "a tick passes"
+	case xAcquire:
+		return fmt.Sprintf("client %d asks for the lock at nodes %s", e.a, []string{"", "0", "1", "01", "2", "02", "12", "012"}[e.b])
+	case xGenesis:
+		return fmt.Sprintf("client %d asks all nodes, three times over", e.a)
+	case xHoldAnswer:
+		return fmt.Sprintf("client %d asks node %d who it is, and the answer is held up", e.a, e.b)
+	case xHoldWrite:
+		return fmt.Sprintf("client %d asks node %d who it is, and what it writes then is held up", e.a, e.b)
+	case xLand:
+		return fmt.Sprintf("what was held up between client %d and node %d comes", e.a, e.b)
+	case xAsk:
+		return fmt.Sprintf("client %d asks node %d who it is", e.a, e.b)
+	case xAskUnread:
+		return fmt.Sprintf("client %d asks node %d, which answers BUSY to the GET of the mark", e.a, e.b)
+	case xTry:
+		return fmt.Sprintf("client %d: SET and look at node %d", e.a, e.b)
+	case xSendSet:
+		return fmt.Sprintf("client %d: SET at node %d", e.a, e.b)
+	case xLook:
+		return fmt.Sprintf("client %d: look at node %d", e.a, e.b)
+	case xGiveUp:
+		return fmt.Sprintf("client %d gives up", e.a)
+	case xRelease:
+		return fmt.Sprintf("client %d releases", e.a)
+	case xReplace:
+		return fmt.Sprintf("client %d goes, a newcomer takes its number", e.a)
+	case xReconnect:
+		return fmt.Sprintf("client %d connects to node %d anew", e.a, e.b)
+	case xExtend:
+		return fmt.Sprintf("client %d extends", e.a)
+	case xName:
+		return fmt.Sprintf("name %d leads to server %d", e.a, e.b)
+	default:
+		return fmt.Sprintf("server %d %s", e.a, map[uint8]string{
+			xRestartEmpty: "restarts without its data", xRestartKept: "restarts with all its data", xRestartOld: "restarts with its mark and without the lock's key",
+			xPromote: "is replaced by a replica that has the mark and lacks the lock's key", xFlush: "is flushed", xEvictMark: "evicts the mark", xRedraw: "draws a new replication id",
+			xCopyBack: "follows another and leads again, with a copy that has its mark and lacks the key", xDeny: "denies its mark, or no longer", xFull: "is full, or no longer", xBack: "has its clock set back",
+		}[e.kind])
+	}
+}
+
+func (x *explorer) events(w *xWorld, out []xEvent) []xEvent {
+	sc := x.sc
+	out = append(out, xEvent{kind: xPass})
+	add := func(kind uint8, a, b int) { out = append(out, xEvent{kind, int8(a), int8(b)}) }
+	for c := range sc.clients {
+		cl := &w.c[c]
+		known := false
+		if sc.genesis && cl.until <= 0 {
+			add(xGenesis, c, 0)
+		}
+		if sc.hold > 0 {
+			for i := range cl.m {
+				if cl.m[i].pend.kind != 0 {
+					add(xLand, c, i)
+				} else if cl.until <= 0 && (!sc.lean || c == 1) {
+					add(xHoldAnswer, c, i)
+					add(xHoldWrite, c, i)
+				}
+			}
+		}
+		if sc.coarse {
+			for i := range cl.m {
+				known = known || cl.m[i].run > 0 || cl.m[i].identity > 0
+			}
+			switch {
+			case cl.until > 0:
+				if sc.extend {
+					add(xExtend, c, 0)
+				}
+				add(xRelease, c, 0)
+			default:
+				for mask := 1; mask < 8; mask++ {
+					if sc.lean && (c == 0 && (mask&(mask-1) == 0 || mask == 7)) {
+						continue
+					}
+					add(xAcquire, c, mask)
+				}
+				if sc.newcomers && known {
+					add(xReplace, c, 0)
+				}
+			}
+			for i := range cl.m {
+				if sc.reconnect && x.alive(w, &cl.m[i]) {
+					add(xReconnect, c, i)
+				}
+			}
+			continue
+		}
+		for i := range cl.m {
+			m := &cl.m[i]
+			known = known || m.run > 0 || m.identity > 0
+			lives := x.alive(w, m)
+			switch {
+			case m.said == xSet || m.said == xRefused:
+				add(xLook, c, i)
+				continue
+			case !lives && m.said == xIdle:
+				add(xAsk, c, i)
+				if sc.unread {
+					add(xAskUnread, c, i)
+				}
+			case lives && m.said == xIdle && cl.until <= 0:
+				if sc.split {
+					add(xSendSet, c, i)
+				} else {
+					add(xTry, c, i)
+				}
+			}
+			if lives && sc.names && m.srv != w.name[i] && m.said == xIdle {
+				add(xReconnect, c, i)
+			}
+		}
+		switch {
+		case cl.active:
+			add(xGiveUp, c, 0)
+		case cl.until > 0:
+			if sc.extend {
+				add(xExtend, c, 0)
+			}
+			add(xRelease, c, 0)
+		case sc.newcomers && known:
+			add(xReplace, c, 0)
+		}
+	}
+	if int(w.faults) < sc.faults {
+		mayForget := w.last == xNever || w.last <= -sc.apart
+		for s := range xNodes {
+			if sc.restartKept {
+				add(xRestartKept, s, 0)
+			}
+			if sc.redraw {
+				add(xRedraw, s, 0)
+			}
+			if sc.evictMark && w.s[s].mark.state == protocol.MarkPresent {
+				add(xEvictMark, s, 0)
+			}
+			if sc.deny {
+				add(xDeny, s, 0)
+			}
+			if sc.oom {
+				add(xFull, s, 0)
+			}
+			if sc.back {
+				add(xBack, s, 0)
+			}
+			if sc.names {
+				for j := range xServers {
+					if int8(j) != w.name[s] && (sc.outside || j < xNodes) {
+						add(xName, s, j)
+					}
+				}
+			}
+			if !mayForget {
+				continue
+			}
+			if sc.restartEmpty {
+				add(xRestartEmpty, s, 0)
+			}
+			if sc.restartOld {
+				add(xRestartOld, s, 0)
+			}
+			if sc.promote {
+				add(xPromote, s, 0)
+			}
+			if sc.flush {
+				add(xFlush, s, 0)
+			}
+			if sc.copyBack {
+				add(xCopyBack, s, 0)
+			}
+		}
+	}
+	return out
+}
+
+func (x *explorer) ready(c *xClient, i int) bool {
+	x.load(c)
+	return x.g.Ready(i)
+}
+
+// apply makes the step.
+func (x *explorer) apply(w *xWorld, e xEvent) {
+	a, b := int(e.a), int(e.b)
+	switch e.kind {
+	case xPass:
+		x.pass(w)
+	case xAsk, xAskUnread:
+		x.ask(w, a, b, e.kind == xAskUnread)
+		x.conclude(w, a)
+	case xGenesis:
+		for range 3 {
+			for i := range xNodes {
+				if x.sc.names && w.c[a].m[i].srv != w.name[i] {
+					w.c[a].m[i].srv = -1
+				}
+				x.ask(w, a, i, false)
+			}
+		}
+	case xHoldAnswer:
+		x.askHold(w, a, b, false, 1)
+	case xHoldWrite:
+		x.askHold(w, a, b, false, 2)
+		x.conclude(w, a)
+	case xLand:
+		x.land(w, a, b)
+		x.conclude(w, a)
+	case xReconnect:
+		w.c[a].m[b].srv = -1
+		x.ask(w, a, b, false)
+		x.conclude(w, a)
+	case xTry, xSendSet:
+		cl := &w.c[a]
+		if !x.ready(cl, b) {
+			x.ask(w, a, b, false)
+		}
+		x.load(cl)
+		if x.duplicate(cl, b) {
+			cl.m[b].srv = -1
+			return
+		}
+		if !cl.active {
+			cl.active, cl.start = true, 0
+		}
+		x.setKey(w, a, b)
+		if e.kind == xTry {
+			x.look(w, a, b)
+		}
+	case xLook:
+		x.look(w, a, b)
+	case xAcquire:
+		cl := &w.c[a]
+		for i := range xNodes {
+			if b>>i&1 == 0 || cl.until > 0 {
+				continue
+			}
+			if m := &cl.m[i]; !x.alive(w, m) || x.sc.names && m.srv != w.name[i] {
+				m.srv = -1
+				x.ask(w, a, i, false)
+			}
+			x.apply(w, xEvent{xTry, e.a, int8(i)})
+		}
+		if cl.active {
+			x.giveUp(w, a)
+		}
+	case xGiveUp, xRelease:
+		x.giveUp(w, a)
+	case xReplace:
+		w.c[a] = xClient{}
+		for i := range w.c[a].m {
+			w.c[a].m[i].changedAt, w.c[a].m[i].srv = xNever, -1
+		}
+	case xExtend:
+		x.extend(w, a)
+	case xName:
+		w.name[a] = int8(b)
+		w.faults++
+	default:
+		w.faults++
+		s := &w.s[a]
+		forget := func() { s.owner, s.till, w.last = -1, 0, 0 }
+		process := func() { s.run = 0; s.run = w.unused(0) }
+		redraw := func() { s.repl = w.unused(1) }
+		switch e.kind {
+		case xRestartEmpty:
+			process()
+			redraw()
+			s.former, s.born = 0, 0
+			s.mark = xMark{}
+			forget()
+		case xRestartKept:
+			process()
+			s.former, s.born = 0, 0
+		case xRestartOld:
+			process()
+			s.former, s.born = 0, 0
+			forget()
+		case xPromote:
+			process()
+			s.former = s.repl
+			redraw()
+			forget()
+		case xFlush:
+			s.mark = xMark{}
+			forget()
+		case xEvictMark:
+			s.mark = xMark{}
+		case xRedraw:
+			s.former = 0
+			redraw()
+		case xCopyBack:
+			redraw()
+			s.former = s.repl
+			redraw()
+			forget()
+		case xDeny:
+			s.denied = !s.denied
+		case xFull:
+			s.full = !s.full
+		case xBack:
+			by := x.sc.ttl + 2
+			s.back += by
+			if s.owner >= 0 {
+				s.till += by
+			}
+		}
+	}
+}
+
+// duplicate reports whether the node has no vote, since its name leads to another's server.
+func (x *explorer) duplicate(c *xClient, i int) bool {
+	x.load(c)
+	return x.g.memories.duplicateOf(i) >= 0
+}
+
+// extend is a round of extends on all nodes that can be reached, at once.
+func (x *explorer) extend(w *xWorld, c int) {
+	cl := &w.c[c]
+	votes := 0
+	for i := range cl.m {
+		m := &cl.m[i]
+		if !x.alive(w, m) || x.duplicate(cl, i) {
+			continue
+		}
+		switch s := &w.s[m.srv]; {
+		case s.owner == int8(c):
+			s.till = x.sc.ttl
+			votes++
+		case s.owner < 0:
+			s.owner, s.till = int8(c), x.sc.ttl
+		}
+	}
+	if votes >= 2 {
+		cl.until = x.sc.ttl
+	}
+}
+
+func (x *explorer) begin() *xWorld {
+	sc := x.sc
+	w := &xWorld{last: xNever}
+	old := -3 * (sc.ttl + int16(FirstUse/sc.tick) + int16(4*time.Second/sc.tick))
+	for i := range w.s {
+		s := &w.s[i]
+		*s = xServer{run: uint8(i + 1), repl: uint8(i + 1), born: old * 2, owner: -1}
+		if sc.young {
+			s.born = 0
+		}
+		if !sc.fresh && (!sc.first || i != 2) || i == xNodes {
+			s.mark = xMark{state: protocol.MarkPresent, id: uint8(i + 1), run: s.run, repl: s.repl, at: old, born: old * 2, first: true, all: !sc.first}
+		}
+	}
+	for i := range w.name {
+		w.name[i] = int8(i)
+	}
+	for k := range w.c {
+		for i := range w.c[k].m {
+			w.c[k].m[i].changedAt, w.c[k].m[i].srv = xNever, -1
+		}
+	}
+	if sc.fresh {
+		// In the first two seconds a loss looks like the first use.
+		w.last = xNever
+	}
+	if sc.knows {
+		for i := range xNodes {
+			x.ask(w, 0, i, false)
+		}
+	}
+	x.clip(w)
+	return w
+}
+
+// xSet64 is a set of hashes.
+type xSet64 struct {
+	slots []uint64
+	n     int
+}
+
+func (s *xSet64) add(h uint64) bool {
+	if h == 0 {
+		h = 1
+	}
+	if s.n*4 >= len(s.slots)*3 {
+		old := s.slots
+		s.slots = make([]uint64, max(1<<16, len(old)*2))
+		s.n = 0
+		for _, v := range old {
+			if v != 0 {
+				s.add(v)
+			}
+		}
+	}
+	mask := uint64(len(s.slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		switch s.slots[i] {
+		case 0:
+			s.slots[i] = h
+			s.n++
+			return true
+		case h:
+			return false
+		}
+	}
+}
+
+type xParent struct {
+	from uint32
+	e    xEvent
+}
+
+// xFound is what a search came to.
+type xFound struct {
+	states, depth int
+	whole         bool // nothing is left
+	story         []string
+	stuck         []string
+	worst         int
+}
+
+func (x *explorer) holders(w *xWorld) int {
+	n := 0
+	for c := range w.c {
+		if w.c[c].until > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func (x *explorer) search(most int) (f xFound) {
+	root := x.begin()
+	var seen xSet64
+	seen.add(x.key(root))
+	parents := []xParent{{}}
+	level := []xWorld{*root}
+	first := uint32(0)
+	var evs []xEvent
+	story := func(at uint32, e *xEvent) (all []string) {
+		var es []xEvent
+		if e != nil {
+			es = append(es, *e)
+		}
+		for ; at > 0; at = parents[at].from {
+			es = append(es, parents[at].e)
+		}
+		w := *x.begin()
+		for i := len(es) - 1; i >= 0; i-- {
+			x.apply(&w, es[i])
+			told := es[i].String()
+			if es[i].kind != xPass && es[i].kind <= xLook || es[i].kind == xAcquire {
+				told += x.describe(&w, int(es[i].a))
+			}
+			all = append(all, told)
+		}
+		return all
+	}
+	for depth := 0; len(level) > 0; depth++ {
+		f.depth = depth
+		if x.sc.depth > 0 && depth >= x.sc.depth {
+			f.states = len(parents)
+			return f
+		}
+		var next []xWorld
+		start := uint32(len(parents))
+		for n := range level {
+			at := first + uint32(n)
+			evs = x.events(&level[n], evs[:0])
+			for _, e := range evs {
+				w := level[n]
+				x.apply(&w, e)
+				if x.holders(&w) > 1 {
+					f.story, f.states = story(at, &e), len(parents)
+					return f
+				}
+				if !seen.add(x.key(&w)) {
+					continue
+				}
+				if x.sc.liveness {
+					if ticks, ok := x.lives(&w); !ok {
+						f.stuck, f.states = story(at, &e), len(parents)
+						return f
+					} else {
+						f.worst = max(f.worst, ticks)
+					}
+				}
+				parents = append(parents, xParent{at, e})
+				next = append(next, w)
+				if len(parents) >= most {
+					f.states = len(parents)
+					return f
+				}
+			}
+		}
+		level, first = next, start
+	}
+	f.states, f.whole = len(parents), true
+	return f
+}
+
+// lives reports whether each client has the lock soon once all is well.
+func (x *explorer) lives(w *xWorld) (worst int, ok bool) {
+	for c := range x.sc.clients {
+		v := *w
+		for i := range v.name {
+			v.name[i] = int8(i)
+		}
+		for i := range v.s {
+			v.s[i].denied, v.s[i].full = false, false
+		}
+		for k := range v.c {
+			for i := range v.c[k].m {
+				v.c[k].m[i].pend = xPending{}
+			}
+		}
+		for k := range x.sc.clients {
+			if v.c[k].active {
+				x.giveUp(&v, k)
+			}
+		}
+		if v.c[c].until > 0 {
+			x.giveUp(&v, c)
+		}
+		had := false
+		for t := 0; t <= int(x.sc.ttl)+int(x.period()/x.sc.tick)+1 && !had; t++ {
+			for i := range xNodes {
+				m := &v.c[c].m[i]
+				if !x.alive(&v, m) || m.srv != v.name[i] {
+					m.srv = -1
+					x.ask(&v, c, i, false)
+				}
+				if v.c[c].until <= 0 {
+					x.apply(&v, xEvent{xTry, int8(c), int8(i)})
+				}
+				if v.c[c].until > 0 {
+					x.giveUp(&v, c) // or the nodes behind a majority would never be asked
+				}
+			}
+			x.load(&v.c[c])
+			had = true
+			for i := range xNodes {
+				left := x.g.Judge(i, x.period(), x.clock.mono)
+				had = had && left == 0
+			}
+			if had {
+				worst = max(worst, t)
+				break
+			}
+			x.giveUp(&v, c)
+			x.pass(&v)
+		}
+		if !had {
+			return 0, false
+		}
+	}
+	return worst, true
+}
+
+func (x *explorer) describe(w *xWorld, c int) string {
+	cl := &w.c[c]
+	if cl.until > 0 {
+		return fmt.Sprintf("  -> HOLDS for %d ticks", cl.until)
+	}
+	s := "  ["
+	for i := range cl.m {
+		s += []string{"-", "set", "refused?", "counts", "waits", "barred", "no"}[cl.m[i].said] + " "
+	}
+	return s[:len(s)-1] + "]"
+}
+
+// Each row within the promise has one holder at a time, and where it looks at that, each client has
+// the lock soon once all is well. Rows beyond it show that the search finds two.
+func TestExplore(t *testing.T) {
+	t.Parallel()
+	for _, row := range exploreRows {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			x := newExplorer(&row.scope)
+			begin := time.Now()
+			f := x.search(*exploreStates)
+			t.Logf("%d states, depth %d, whole %v, %v; worst wait %d ticks", f.states, f.depth, f.whole, time.Since(begin).Round(time.Millisecond), f.worst)
+			story := strings.Join(f.story, "\n")
+			assert.Equal(t, row.beyond, story != "", "two holders:\n%s", story)
+			assert.Empty(t, f.stuck, "a client that never has the lock")
+		})
+	}
+}
