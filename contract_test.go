@@ -363,6 +363,12 @@ func askMark(old, id string, at int64, first bool) *protocol.Request {
 
 const farAhead = uint64(1) << 51 // a proposal that every server cuts down
 
+// long is a text of others, and cut what scripts take of it.
+var (
+	long = strings.Repeat("x", 5000)
+	cut  = long[:protocol.LongestValue+1]
+)
+
 // contractCases: what is asked, one after the other, and answered. "error X" is an answer
 // that is an error with X in it, "~" any number. A time passes.
 var contractCases = map[string][]struct {
@@ -443,6 +449,17 @@ var contractCases = map[string][]struct {
 	"extend gives a key without TTL one": {
 		{raw("SET", "k", "a"), ""}, {askExtend("a", time.Hour), "1"}, {raw("PTTL", "k"), "more than 3000000"},
 	},
+	"a text that is longer than any of ours is read no further": {
+		{raw("SET", "k", long), ""}, {askRelease("a"), cut}, {askExtend("a", time.Hour), cut}, {askKeep("a", "n", time.Second), cut},
+		{askInspect(3), "[string " + cut + " -1 0 []]"}, {askForce(tokenA), cut}, {askAdopt("b", tokenA), cut}, {askRaise("a", 1), cut},
+		{askPlainLineRelease("a"), cut}, {askLineRelease("a", "", protocol.AsWaiter), cut}, {askJoin("p", "b", "", 0, 0), "[0 0 -1 ~ 1 0 " + cut + "]"}, {askPlainLineRelease("a"), cut},
+		{askShare("a1", 0, contractTTL), "<nil>"}, {askShareExtend("a1", 0, contractTTL), cut}, {askShareRelease("a1", lineOfK), cut}, {askClaim("p", "b"), "<nil>"},
+		{askSet("a"), "<nil>"}, {askFence("a", 1, ""), "<nil>"},
+	},
+	"a text as long as the longest of ours is one": {
+		{raw("SET", "k", long[:protocol.LongestValue]), ""}, {askRelease("a"), long[:protocol.LongestValue]}, {askRelease(long[:protocol.LongestValue]), "1"}, {raw("TYPE", "k"), "none"},
+	},
+	"an empty text is a value":  {{raw("SET", "k", ""), ""}, {askRelease("a"), ""}, {askExtend("a", time.Hour), ""}, {raw("TYPE", "k"), "string"}},
 	"extend of what is no lock": {{raw("RPUSH", "k", "x"), ""}, {askExtend("a", time.Hour), "error WRONGTYPE"}},
 	"inspect of nothing":        {{askInspect(3), "[none  -2 0 []]"}},
 	"inspect of a lock":         {{askSet("a"), "OK"}, {askInspect(3), "[string a ~ 0 []]"}},

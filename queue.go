@@ -89,10 +89,14 @@ type holding struct {
 
 // holderOf is the lock's holder by what its key has; empty if there are several.
 func holderOf(value string) string {
-	if value == protocol.SharedMarker {
+	switch {
+	case value == protocol.SharedMarker:
 		return ""
+	case len(value) > protocol.LongestValue:
+		return "a " + protocol.TooLong + ", which is no lock"
+	default:
+		return value
 	}
-	return value
 }
 
 // arbiter is the node that keeps the queue, as far as this process can see: the one that

@@ -219,7 +219,9 @@ func inspected(r *round) []inspection {
 		}
 		n := &all[i]
 		n.kind, n.known = fields[0].(string)
-		n.value, _ = fields[1].(string)
+		if n.value, _ = fields[1].(string); len(n.value) > protocol.LongestValue {
+			n.kind, n.value = protocol.TooLong, ""
+		}
 		ms, _ := fields[2].(int64)
 		n.ttl = time.Duration(ms) * time.Millisecond
 		waiting, _ := fields[3].(int64)

@@ -63,6 +63,7 @@ const (
 	forEnds
 	forSharing
 	forBundles
+	forForeign
 )
 
 // Serves reports whether the node can be used.

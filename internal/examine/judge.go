@@ -264,6 +264,7 @@ func judgeRights(f Facts, add addFinding) {
 		{forEnds, Warning, "rights-client", "what was sent over a connection that broke cannot be stopped, so a lock that nobody holds may appear later and last for its TTL"},
 		{forSharing, Info, "rights-shared", "shared locks and semaphores fail here, and nothing else does"},
 		{forBundles, Info, "rights-bundle", "releases of several locks at once cost this node more than they need to"},
+		{forForeign, Info, "rights-foreign", "a large value that others put under a lock's key is read whole by this node's scripts, and each script is in its ACL LOG"},
 	} {
 		if what := slices.Compact(of[r.need]); len(what) > 0 {
 			add(r.severity, r.code, fmt.Sprintf("this user lacks %s (%s): %s", strings.Join(what, ", "), said[r.need], r.means), "grant it to the user by ACL SETUSER")

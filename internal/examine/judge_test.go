@@ -122,6 +122,9 @@ func TestJudge(t *testing.T) {
 			0: func(f *Facts) { f.lacks = []denial{{forBundles, "MGET", "NOPERM"}} },
 			1: func(f *Facts) { f.lacks, f.seen.Native = []denial{{forBundles, "MGET", "NOPERM"}}, protocol.DelEx },
 		}, want: []string{"info rights-bundle a"}, mention: []string{"lacks MGET (NOPERM): releases of several locks at once cost this node more"}},
+		{name: "rights for large values", change: map[int]func(*Facts){
+			0: func(f *Facts) { f.lacks = []denial{{forForeign, "GETRANGE", "NOPERM"}} },
+		}, want: []string{"info rights-foreign a"}, mention: []string{"lacks GETRANGE (NOPERM): a large value that others put"}},
 		{name: "keys of others", change: map[int]func(*Facts){0: func(f *Facts) { f.masked = true }}, want: []string{"info rights-keys a"}},
 		{name: "unread", change: map[int]func(*Facts){0: func(f *Facts) { f.unread = []unread{{"INFO memory", "whether it may evict locks", "NOPERM"}} }},
 			want: []string{"info unread a"}, mention: []string{"INFO memory cannot be read (NOPERM), so it is not known whether it may evict locks"}},

@@ -36,6 +36,7 @@ func probesFor(ask Questions) []probe {
 		{forLocks, []any{"EVALSHA", strings.Repeat("0", 40), 0}},
 		{forBundles, []any{"MGET", key}},
 		{forBundles, []any{"EXISTS", line}},
+		{forForeign, []any{"GETRANGE", key, 0, 0}},
 		{forLines, []any{"TIME"}},
 		{forLines, []any{"TYPE", line}},
 		{forLines, []any{"ZADD", line, "nan?", ""}}, // no number

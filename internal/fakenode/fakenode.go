@@ -154,7 +154,7 @@ func (s *Store) Typ(key string) string {
 	}
 }
 
-// Text is GET.
+// Text is valueOf of scripts/value.lua, and GET of what is no longer.
 func (s *Store) Text(key string) (value string, ok bool, err error) {
 	switch k := s.Get(key); {
 	case k == nil:
@@ -162,7 +162,7 @@ func (s *Store) Text(key string) (value string, ok bool, err error) {
 	case k.Zset != nil || k.Other != "":
 		return "", false, wrongType
 	default:
-		return k.Str, true, nil
+		return k.Str[:min(len(k.Str), protocol.LongestValue+1)], true, nil
 	}
 }
 

@@ -301,7 +301,7 @@ var ScriptFiles embed.FS
 
 func script(name string, o Op, keys, args words) *Script {
 	src := MustRead(name)
-	for _, part := range []string{"shared", "line", "fence_counter"} {
+	for _, part := range []string{"value", "shared", "line", "fence_counter"} {
 		src = strings.Replace(src, "-- include "+part+".lua\n", MustRead(part), 1)
 	}
 	sum := sha1.Sum([]byte(src))

@@ -99,12 +99,27 @@ func (b Answer) Read(o Op) Answer {
 		b.Kind = Unknown
 		return b
 	}
+	if v, ok := b.Val.(string); ok && len(v) > LongestValue && o.is(finds) {
+		b.Kind, b.Val, b.Err = Refused, nil, errNoLock // as where the server says that it is no string
+		return b
+	}
 	if b.Kind = readKind(o, b.Val); b.Kind == 0 {
 		// Something that is no Redis answered. Whether it did anything is anyone's guess.
 		b.Kind, b.Err = Unknown, fmt.Errorf("unexpected reply %.100q to %v", fmt.Sprint(b.Val), o)
 	}
 	return b
 }
+
+// errNoLock is an answer, too: a script found a text that is longer than any of ours.
+var errNoLock error = noLock("WRONGTYPE the key holds a " + TooLong + ", which is no lock")
+
+// TooLong is what a lock's key holds where that is longer than LongestValue.
+var TooLong = fmt.Sprintf("string of more than %d bytes", LongestValue)
+
+type noLock string
+
+func (e noLock) Error() string { return string(e) }
+func (e noLock) RedisError()   {}
 
 // namesAnotherKey reports whether a script found something of others under a key that goes with a lock,
 // such as its fencing counter: of the lock's own key that says nothing. The scripts append such a key's

@@ -131,7 +131,7 @@ func TestCheckOfRights(t *testing.T) {
 	t.Parallel()
 	realredis.Need(t)
 	const share = " +unlink +zcard +zrange +zremrangebyscore"
-	const alone = "+ping +set +get +del +pttl +pexpire +type +eval +evalsha +mget +exists"
+	const alone = "+ping +set +get +del +pttl +pexpire +type +eval +evalsha +mget +exists +getrange"
 	const locks = alone + share
 	const lines = "+time +zadd +zrem +zscore +zrangebyscore +zrevrange +zcount"
 	const notices = "&redlock:* +publish +subscribe"
@@ -161,6 +161,7 @@ func TestCheckOfRights(t *testing.T) {
 		"prefix":           {[]string{"~app:*", "~{app:*}:line ~{app:*}:shared ~{app:*}:door", locks, lines, notices, reading}, nil, ""},
 		"prefix, no lines": {[]string{"~app:*", locks, lines, notices, reading}, []string{"warning rights-queue", "info rights-shared"}, "{...}:line"},
 		"no bundles":       {[]string{"~*", locks, "-mget -exists", lines, notices, reading}, []string{"info rights-bundle"}, "MGET, EXISTS"},
+		"no GETRANGE":      {[]string{"~*", locks, "-getrange", lines, notices, reading}, []string{"info rights-foreign"}, "GETRANGE"},
 		"no PING":          {[]string{"~*", locks, "-ping", lines, notices, reading}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,8 +12,9 @@
 -- Returns the fencing token of this node, or 1 without a counter. If another holds the lock,
 -- its value; 0 if nobody does.
 local lock, counter, token = KEYS[1], KEYS[2], ARGV[3]
+-- include value.lua
 -- include fence_counter.lua
-local v = redis.call('GET', lock)
+local v = valueOf(lock)
 if not v or v ~= token and string.sub(v, 1, #token + 1) ~= token .. '@' then
   return v or 0
 end

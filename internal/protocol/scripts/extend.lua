@@ -6,7 +6,8 @@
 -- Never create: a key that is gone was free for others meanwhile.
 --
 -- KEYS[1] lock   ARGV[1] our value   ARGV[2] TTL in ms
-local v = redis.call('GET', KEYS[1])
+-- include value.lua
+local v = valueOf(KEYS[1])
 if v == ARGV[1] then
   if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
     redis.call('PEXPIRE', KEYS[1], ARGV[2])

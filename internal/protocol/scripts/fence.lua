@@ -12,6 +12,7 @@
 -- Returns the token of this node: more than any that it gave before. Nothing if another
 -- holds the lock.
 local lock, counter = KEYS[1], KEYS[2]
+-- include value.lua
 -- include fence_counter.lua
 local fence, failure = next_token(counter, ARGV[3])
 if failure then
@@ -23,7 +24,7 @@ if KEYS[3] then
     return redis.error_reply(r.err .. ': ' .. KEYS[3])
   end
 end
-local reserved = KEYS[3] and redis.call('GET', lock) == ARGV[1]
+local reserved = KEYS[3] and valueOf(lock) == ARGV[1]
 if not reserved and redis.call('TYPE', lock).ok ~= 'none' then
   return false
 end

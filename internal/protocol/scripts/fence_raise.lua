@@ -5,8 +5,9 @@
 -- KEYS[1] lock   KEYS[2] counter   ARGV[1] our value   ARGV[2] token   ARGV[3] how long the
 -- counter lives, in ms
 local lock, counter = KEYS[1], KEYS[2]
+-- include value.lua
 -- include fence_counter.lua
-local v = redis.call('GET', lock)
+local v = valueOf(lock)
 if v ~= ARGV[1] then
   return v or 0
 end

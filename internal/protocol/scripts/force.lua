@@ -9,14 +9,15 @@
 --
 -- KEYS[1] lock   ARGV[1] token, or ''   ARGV[2] line, or '' if there cannot be one
 -- ARGV[3] holders, if their key has not the usual name
+-- include value.lua
 -- include shared.lua
 -- include line.lua
 local lock, line, token = KEYS[1], ARGV[2], ARGV[1]
 local function named(v)
   return v == token or string.sub(v, 1, #token + 1) == token .. '@'
 end
-local v, deleted = token ~= '' and redis.call('GET', lock), 0
-local was = v or redis.pcall('GET', lock)
+local v, deleted = token ~= '' and valueOf(lock), 0
+local was = v or select(2, pcall(valueOf, lock))
 if v == marker then
   local holders, now = ARGV[3] or '{' .. lock .. '}:shared', millis()
   local failure = purge(true, holders, now)
@@ -39,7 +40,7 @@ elseif v and not named(v) then
 else
   deleted = redis.call('DEL', lock)
 end
-local left = redis.call('GET', lock)
+local left = valueOf(lock)
 local answer = deleted > 0 and deleted or left or 0
 if (not left or left == marker) and redis.pcall('TYPE', line).ok == 'zset' then
   pcall(function()

@@ -8,11 +8,12 @@
 --
 -- KEYS[1] lock   ARGV[1] line, or ''   ARGV[2] how many to list, waiters and holders
 -- ARGV[3] holders, if their key has not the usual name
+-- include value.lua
 -- include shared.lua
 local t = redis.call('TYPE', KEYS[1])['ok']
 local v = ''
 if t == 'string' then
-  v = redis.call('GET', KEYS[1])
+  v = valueOf(KEYS[1])
 end
 local found = {t, v, redis.call('PTTL', KEYS[1]), 0, {}}
 if ARGV[1] ~= '' and redis.pcall('TYPE', ARGV[1]).ok == 'zset' then

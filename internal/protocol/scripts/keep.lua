@@ -7,7 +7,8 @@
 --
 -- KEYS[1] lock   ARGV[1] our value   ARGV[2] the value that it is left under   ARGV[3] for how
 -- many ms, or 0
-local v = redis.call('GET', KEYS[1])
+-- include value.lua
+local v = valueOf(KEYS[1])
 if v ~= ARGV[1] and v ~= ARGV[2] then
   return v or 0
 end

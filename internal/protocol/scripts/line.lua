@@ -11,7 +11,7 @@
 -- says when the next will come, and one that lets a reservation pass has no longer than that. That
 -- of "told" is an arrival: all who share and came before it are woken.
 --
--- shared.lua comes before it.
+-- value.lua and shared.lua come before it.
 
 local function micros()
   local t = redis.call('TIME')
@@ -90,7 +90,7 @@ end
 -- reserved.
 local function remind(lock, holders, member)
   local process, _, value, limit = parts(member)
-  local v, number = redis.call('GET', lock), false
+  local v, number = valueOf(lock), false
   if v == marker and limit ~= '' then
     -- Who releases a lock that it held alone may have no right to the list.
     local listed = redis.pcall('ZSCORE', holders, value)
@@ -228,7 +228,7 @@ end
 --
 -- Work: most times list and notify, twice as many looks, and what forget looks at.
 local function serve(lock, holders, line, most, mine, all)
-  local v, now = redis.call('GET', lock), micros()
+  local v, now = valueOf(lock), micros()
   if v and v ~= marker then
     return false, false
   end

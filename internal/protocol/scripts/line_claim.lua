@@ -4,7 +4,8 @@
 -- be reserved for again.
 --
 -- KEYS[1] lock   KEYS[2] line   ARGV[1] our value   ARGV[2] TTL in ms   ARGV[3] our entry
-local v = redis.call('GET', KEYS[1])
+-- include value.lua
+local v = valueOf(KEYS[1])
 local r = redis.pcall('ZREM', KEYS[2], ARGV[3], 'woken ' .. ARGV[3], 'silent ' .. string.match(ARGV[3], '^%S+'))
 if type(r) == 'table' then
   return redis.error_reply(r.err .. ': ' .. KEYS[2])

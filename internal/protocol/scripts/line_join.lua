@@ -18,11 +18,12 @@
 -- in how many ms it may be ours; our arrival; was our entry new; was PUBLISH denied; the value of
 -- the lock; and, unless our entry was new, a notice of all of our process who have it reserved
 -- together with others, whatever we want ourselves: the first waiter of a process looks after all.
+-- include value.lua
 -- include shared.lua
 -- include line.lua
 local lock, line, holders = KEYS[1], KEYS[2], ARGV[7] or '{' .. KEYS[1] .. '}:shared'
 local process, _, value, limit = parts(ARGV[1])
-local v = redis.call('GET', lock)
+local v = valueOf(lock)
 local place = redis.pcall('ZSCORE', line, ARGV[1])
 if type(place) == 'table' then
   return redis.error_reply(place.err .. ': ' .. line)
@@ -48,7 +49,7 @@ if ARGV[2] ~= '' then
     v = false
   elseif v == marker and limit ~= '' and redis.call('ZREM', holders, ended) == 1 then
     settle(lock, holders, math.floor(micros() / 1000))
-    v = redis.call('GET', lock)
+    v = valueOf(lock)
   end
 end
 if new then
@@ -76,7 +77,7 @@ if not v or v == marker then
   if not done and not v then
     error(served)
   end
-  denied, v = done and silent, redis.call('GET', lock)
+  denied, v = done and silent, valueOf(lock)
 end
 local ours, left, given = v == value and 1, redis.call('PTTL', lock), nil
 if v == marker and limit ~= '' then

@@ -22,7 +22,8 @@ local line = ARGV[2]
 if not line or line == '' then
   line = '{' .. lock .. '}:line'
 end
-local v = redis.call('GET', lock)
+-- include value.lua
+local v = valueOf(lock)
 if redis.pcall('TYPE', line).ok ~= 'zset' then
   if v == ARGV[1] then
     redis.call('DEL', lock)

@@ -3,7 +3,8 @@
 -- lease that ends in between would let us delete the next holder's key.
 --
 -- KEYS[1] lock   ARGV[1] our value
-local v = redis.call('GET', KEYS[1])
+-- include value.lua
+local v = valueOf(KEYS[1])
 if v == ARGV[1] then
   redis.call('DEL', KEYS[1])
   return 1

@@ -11,9 +11,10 @@
 -- Returns the number of our permit plus 1, so 1 without a limit, and 2048 more if others were let
 -- in and PUBLISH was denied. Nothing if it is refused: then we are not listed.
 local lock, holders, line = KEYS[1], KEYS[2], KEYS[4]
+-- include value.lua
 -- include shared.lua
 local function claim()
-  local v = redis.call('GET', lock)
+  local v = valueOf(lock)
   if v and v ~= marker then
     return nil
   end

@@ -10,13 +10,14 @@
 -- ARGV[4] line, on the node that keeps it, of a lock that becomes shared: who waits to share it
 -- comes in
 local lock, holders = KEYS[1], KEYS[2]
+-- include value.lua
 -- include shared.lua
 local function hold(lock, holders, value, number, till, now)
   redis.call('ZADD', holders, string.format('%.0f', till * numbers + number), value)
   settle(lock, holders, now)
 end
 
-local v, want = redis.call('GET', lock), tonumber(ARGV[3])
+local v, want = valueOf(lock), tonumber(ARGV[3])
 local now = millis()
 if v == ARGV[1] then
   local till = now + math.max(tonumber(ARGV[2]), redis.call('PTTL', lock))

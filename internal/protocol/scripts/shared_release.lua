@@ -13,8 +13,9 @@
 -- Returns as line_release.lua: instead of 1, if somebody waits, 3, or 2 if PUBLISH was denied;
 -- and 4 if we held nothing, and it is reserved for the first in line.
 local lock, holders, line = KEYS[1], KEYS[2], ARGV[2]
+-- include value.lua
 -- include shared.lua
-local v, ours = redis.call('GET', lock), 0
+local v, ours = valueOf(lock), 0
 if v == ARGV[1] then
   redis.call('DEL', lock) -- a downgrade that has not come here
   purge(false, holders, millis())
@@ -29,7 +30,7 @@ elseif v == marker then
   settle(lock, holders, now)
 end
 if line == '' or redis.pcall('TYPE', line).ok ~= 'zset' then
-  return ours == 1 and 1 or redis.call('GET', lock) or 0
+  return ours == 1 and 1 or valueOf(lock) or 0
 end
 -- include line.lua
 if ARGV[3] ~= '' then
@@ -47,4 +48,4 @@ end
 if ours == 1 then
   return denied and 2 or head and 3 or 1
 end
-return reserved and 4 or redis.call('GET', lock) or 0
+return reserved and 4 or valueOf(lock) or 0
