@@ -144,7 +144,7 @@ func (f *fleet) wall() int64 { return f.c.Now().Mono/1000 + 1_000_000_000 }
 func (f *fleet) ask(i int) {
 	f.c.Advance(time.Millisecond)
 	s := protocol.ServerReport{Asked: true, At: f.c.Now().Mono, RunID: f.run[i], ReplID: "r", FormerID: "0", Role: "master", Uptime: time.Hour}
-	for {
+	for range 5 {
 		s.Mark = protocol.ReadMark(f.marks[i], f.marks[i] != "", of(f.wall()))
 		f.c.Advance(time.Millisecond)
 		w := f.g.Saw(i, s)
