@@ -10,7 +10,7 @@
 -- ARGV[3] token   ARGV[4] proposal   ARGV[5] how long the counter lives, in ms
 --
 -- Returns the fencing token of this node, or 1 without a counter. If another holds the lock,
--- its value; 0 if nobody does.
+-- its value; 0 if it is free.
 local lock, counter, token = KEYS[1], KEYS[2], ARGV[3]
 -- include value.lua
 -- include fence_counter.lua

@@ -1,6 +1,6 @@
--- Keep newcomers from sharing a lock, as long as somebody waits to hold it alone. That of another
--- waiter is replaced: whoever came last is the first in line. What is no waiter's value is
--- another's, and stays as it is.
+-- Keep newcomers from sharing a lock while a waiter for the exclusive lock is the first in the
+-- queue. The door of another waiter is replaced: the one that comes last is the first in the queue.
+-- A value that is no waiter's belongs to another program, and stays as it is.
 --
 -- KEYS[1] door   ARGV[1] our value   ARGV[2] for how long, in ms
 local v = redis.pcall('GET', KEYS[1])

@@ -1,5 +1,5 @@
 -- Let the lock last ARGV[2] ms more if it is ours: 1. Otherwise change nothing: 0 if
--- there is none, or the value of whoever holds it.
+-- there is none, or the holder's value.
 --
 -- Never shorten: an extend that comes late must not cut a lease that was promised
 -- since. A key that lost its TTL (-1) gets one again, which PEXPIRE GT would not do.

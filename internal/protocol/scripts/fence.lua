@@ -1,13 +1,13 @@
 -- Acquire with a fencing token: SET NX and a counter in one step. It grants only what
--- it can fence: a counter that is none, or has no number left, is an error before
+-- it can fence: a counter that holds something else, or has no number left, is an error before
 -- anything is set. A script that fails half-way is not rolled back, so the counter, which
 -- the user may have no right to, is written before the lock. A number too many is harmless.
 --
--- A waiter that was in line names its entry; see line_claim.lua.
+-- A waiter that was in the queue names its entry; see line_claim.lua.
 --
--- KEYS[1] lock   KEYS[2] counter   KEYS[3] line, if we were in it
+-- KEYS[1] lock   KEYS[2] counter   KEYS[3] queue, if we were in it
 -- ARGV[1] our value   ARGV[2] TTL in ms   ARGV[3] proposal   ARGV[4] how long the counter
--- lives, in ms   ARGV[5] our entry in the line
+-- lives, in ms   ARGV[5] our entry in the queue
 --
 -- Returns the token of this node: more than any that it gave before. Nothing if another
 -- holds the lock.

@@ -1,6 +1,6 @@
 -- Raise a node's fencing counter to what the holder of the lock was given elsewhere, as
 -- long as it holds the lock here: 1. Otherwise change nothing: 0 if there is no lock, or
--- the value of whoever holds it.
+-- the holder's value.
 --
 -- KEYS[1] lock   KEYS[2] counter   ARGV[1] our value   ARGV[2] token   ARGV[3] how long the
 -- counter lives, in ms

@@ -1,13 +1,12 @@
--- An operator's release: delete the lock whoever holds it if ARGV[1] is empty, or else
--- if its value is ARGV[1], alone or followed by '@' and an owner's label; of those who share
--- it, the one whose value that is. 1 if deleted, 0 if there was none, or the value that was
--- left alone. Waiters have their turns then, also where nothing went but leases that were over;
--- but not the one whose value was deleted: it may have the lock by now, and its claim has not
--- come here, so that the lock would be reserved for it again.
+-- An operator's release: delete the lock if ARGV[1] is empty, or else if its value is ARGV[1],
+-- alone or followed by '@' and an owner's label; of several holders, the one with that value. 1 if
+-- deleted, 0 if there was none, or the value that was left alone. Waiters have their turns then,
+-- also where only leases that were over went; but not the waiter whose value was deleted: it may
+-- have the lock by now, and its claim has not come here, so the lock would be reserved for it again.
 --
--- The list of holders is no declared key: who never shares a lock needs no right to it.
+-- The list of holders is no declared key: a user that never shares a lock needs no permission for it.
 --
--- KEYS[1] lock   ARGV[1] token, or ''   ARGV[2] line, or '' if there cannot be one
+-- KEYS[1] lock   ARGV[1] token, or ''   ARGV[2] queue, or '' if there cannot be one
 -- ARGV[3] holders, if their key has not the usual name
 -- include value.lua
 -- include shared.lua

@@ -1,12 +1,12 @@
 -- What lies under the lock's key: its type ("none" if nothing), its value where that
 -- is a string, and its remaining TTL in ms (-1 without one, -2 if nothing is there).
--- With a line also: how many wait, and the first of them, each with the microseconds
+-- With a queue also: how many wait, and the first of them, each with the microseconds
 -- that it has waited. If several share the lock, a sixth field lists them: value, ms left
 -- and number of each.
 --
--- The list of holders is no declared key: who never shares a lock needs no right to it.
+-- The list of holders is no declared key: a user that never shares a lock needs no permission for it.
 --
--- KEYS[1] lock   ARGV[1] line, or ''   ARGV[2] how many to list, waiters and holders
+-- KEYS[1] lock   ARGV[1] queue, or ''   ARGV[2] how many to list, waiters and holders
 -- ARGV[3] holders, if their key has not the usual name
 -- include value.lua
 -- include shared.lua
@@ -21,7 +21,7 @@ if ARGV[1] ~= '' and redis.pcall('TYPE', ARGV[1]).ok == 'zset' then
   found[4] = redis.call('ZCOUNT', ARGV[1], 0, '+inf')
   found[5] = redis.call('ZRANGEBYSCORE', ARGV[1], 0, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[2])
   if found[5][1] and not string.find(found[5][1], '^%S+ %d+s?%d* ') then
-    found[4], found[5] = 0, {} -- a sorted set of others
+    found[4], found[5] = 0, {} -- a sorted set of another program
   end
   for i = 2, #found[5], 2 do
     found[5][i] = now[1] * 1000000 + now[2] - found[5][i]

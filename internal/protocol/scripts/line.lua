@@ -1,15 +1,15 @@
--- What the scripts that touch a line have in common; it is pasted in where they say
--- "include".
+-- What the scripts that touch a queue have in common; it is pasted in where they say
+-- "include". In the code a queue is called a line, as its key is.
 --
--- A line is a sorted set. A waiter is a member "<process> <grace in ms> <value>" whose
+-- A queue is a sorted set. A waiter is a member "<process> <grace in ms> <value>" whose
 -- score is its arrival in microseconds of this server; value is what its next attempt
--- will set. Of one who wants to share the lock, "s" and the limit follow the grace: "s0" for
+-- will set. Of a waiter that wants to share the lock, "s" and the limit follow the grace: "s0" for
 -- any number, "s3" for one of three permits.
 --
 -- Marks have negative scores. That of "woken <member>" is until when the lock is reserved for that
 -- waiter, that of "silent <process>" until when the process is taken to live: each of its requests
 -- says when the next will come, and one that lets a reservation pass has no longer than that. That
--- of "told" is an arrival: all who share and came before it are woken.
+-- of "told" is an arrival: all waiters that share and came before it are woken.
 --
 -- value.lua and shared.lua come before it.
 
@@ -18,41 +18,41 @@ local function micros()
   return t[1] * 1000000 + t[2]
 end
 
--- The process, the grace, the value, and the limit of one who wants to share or ''.
+-- The process, the grace, the value, and the limit of a waiter that wants to share or ''.
 local function parts(member)
   local process, grace, limit, value = string.match(member, '^(%S+) (%d+)s?(%d*) (.*)$')
   return process, grace, value, limit
 end
 
--- A notice is the value of one who has the lock reserved alone, or number and token of each who
--- shares it. A denied PUBLISH must not fail what was done before it. Waiters have timers, so that
+-- A notice is the value of the one waiter for which the lock is reserved, or number and token of
+-- each that shares it. A denied PUBLISH must not fail what was done before it. Waiters have timers, so that
 -- they only learn of it later. true: denied.
 local function notify(process, text)
   local r = redis.pcall('PUBLISH', 'redlock:' .. process, text)
   return type(r) == 'table' and r.err ~= nil
 end
 
--- A text with one more who shares: the number of its permit, or 0, and its token.
+-- A text with one more that shares: the number of its permit, or 0, and its token.
 local function add(text, number, value)
   return (text and text .. ' ' or '') .. string.format('%.0f ', number) .. string.sub(value, 1, 32)
 end
 
--- Is it a member of a line? Others may have a sorted set of that name.
+-- Is it a member of a queue? Another program may have a sorted set of that name.
 local function known(member)
   return parts(member) or member == 'told' or string.find(member, '^woken ') or string.find(member, '^silent ')
 end
 
--- The first in line, false if nobody waits.
+-- The first in the queue, false if it is empty.
 local function headOf(line)
   local head = redis.call('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', 0, 1)[1]
   return head and parts(head) and head
 end
 
--- How many waiters forget looks at, in one command and in one script: a line of a hundred
+-- How many waiters forget looks at, in one command and in one script: a queue of a hundred
 -- thousand must not stop the server.
 local pageSize, farthest = 500, 5000
 
--- Take the waiters of a process out of the line, from the first on, and look at no more than so
+-- Take the waiters of a process out of the queue, from the first on, and look at no more than so
 -- many. Where there are more, the process stays silent, so that the next script goes on. Returns
 -- how many may be looked at still.
 local function forget(line, process, far)
@@ -79,20 +79,20 @@ local function forget(line, process, far)
   return 0
 end
 
--- One who has its turn leaves the line. Returns an error if the key is no line.
+-- A waiter that has its turn leaves the queue. Returns an error if the key is no queue.
 local function leave(line, member)
   local r = redis.pcall('ZREM', line, member, 'woken ' .. member, 'silent ' .. parts(member))
   return type(r) == 'table' and redis.error_reply(r.err .. ': ' .. line) or nil
 end
 
--- Tell the first in line that it may ask again: the lock is free here, or reserved for it, and
--- whoever held it without this node, while it tried in vain, is gone now. True if it is
--- reserved.
+-- Tell the first in the queue that it may ask again: the lock is free here, or reserved for it, and
+-- the holder that had it without this node, so that its attempts failed, is gone now. True if it
+-- is reserved.
 local function remind(lock, holders, member)
   local process, _, value, limit = parts(member)
   local v, number = valueOf(lock), false
   if v == marker and limit ~= '' then
-    -- Who releases a lock that it held alone may have no right to the list.
+    -- The releaser of an exclusive lock may have no permission for the list.
     local listed = redis.pcall('ZSCORE', holders, value)
     number = type(listed) == 'string' and listed % numbers
   end
@@ -149,7 +149,7 @@ local function nextOf(s)
   end
 end
 
--- The lock is reserved for a waiter, and its process is to be heard of by the end of that.
+-- The lock is reserved for a waiter, and its process has to be heard of by the end of that.
 local function reserve(s, w)
   if w.woken then
     return
@@ -161,7 +161,7 @@ local function reserve(s, w)
   end
 end
 
--- Let in one who wants the lock alone: the key gets the value of its attempt, so that a newcomer's
+-- Let in a waiter for the exclusive lock: the key gets the value of its attempt, so that a newcomer's
 -- plain SET NX is refused.
 local function alone(s, w)
   reserve(s, w)
@@ -169,9 +169,9 @@ local function alone(s, w)
   return w.value, w.value ~= s.mine and notify(w.process, w.value)
 end
 
--- Let in those who share the lock, from w on and up to one who cannot: they are listed with those
--- who have it. When the lock was free they come in together, also past others who want it alone:
--- these wait for the first of them anyway.
+-- Let in the waiters that share the lock, from w on and up to one that cannot: they are listed with
+-- its holders. When the lock was free they come in together, also past waiters for the exclusive
+-- lock, which wait for the first of them anyway.
 local function together(s, w, free)
   local ms, shared, past, come, last, denied = math.floor(s.now / 1000), not free, false, 0, false, false
   local processes, notices = {}, {}
@@ -220,10 +220,10 @@ local function together(s, w, free)
   return last, denied
 end
 
--- Let in who may come now, and reserve the lock for them for their grace.
+-- Let in the waiters that may come now, and reserve the lock for them for their grace.
 --
 -- A process hears of all its waiters at once. It needs no notice for the value mine. all: look at
--- those that were told, too. Returns the value of the last that was let in, false if nobody was; and
+-- those that were told, too. Returns the value of the last that was let in, or false; and
 -- whether PUBLISH was denied.
 --
 -- Work: most times list and notify, twice as many looks, and what forget looks at.

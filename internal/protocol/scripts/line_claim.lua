@@ -1,9 +1,9 @@
--- The acquire of a waiter on the node that keeps its line: SET NX, except that the key
+-- The acquire of a waiter on the node that keeps its queue: SET NX, except that the key
 -- may hold our value already, because a release reserved the lock for us. The lease
--- counts from here, as that of any SET. It leaves the line: an attempt's token must not
--- be reserved for again.
+-- counts from here, as that of any SET. It leaves the queue: the lock must not be reserved
+-- for an attempt's token again.
 --
--- KEYS[1] lock   KEYS[2] line   ARGV[1] our value   ARGV[2] TTL in ms   ARGV[3] our entry
+-- KEYS[1] lock   KEYS[2] queue   ARGV[1] our value   ARGV[2] TTL in ms   ARGV[3] our entry
 -- include value.lua
 local v = valueOf(KEYS[1])
 local r = redis.pcall('ZREM', KEYS[2], ARGV[3], 'woken ' .. ARGV[3], 'silent ' .. string.match(ARGV[3], '^%S+'))

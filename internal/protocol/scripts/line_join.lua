@@ -1,23 +1,23 @@
--- Join the line of a lock, or say that we still wait. If the lock can be had, it is
--- reserved for the first in line, who may be the caller, or for all who share it up to one
--- who cannot.
+-- Join the queue of a lock, or say that we still wait. If the lock can be had, it is reserved
+-- for the first in the queue, which may be the caller, or for all that share it up to one that
+-- cannot.
 --
 -- Joining twice is joining once. A waiter that comes back, be it after a failed attempt,
 -- after it was taken for dead or from another node, gets its old place. What is left of
--- an attempt that ended is taken back in the same step, so that nobody slips in between.
+-- an attempt that ended is taken back in the same step, so that no client slips in between.
 --
--- The list of holders is no declared key: who never shares a lock needs no right to it.
+-- The list of holders is no declared key: a user that never shares a lock needs no permission for it.
 --
--- KEYS[1] lock   KEYS[2] line   ARGV[1] our entry   ARGV[2] entry of the ended attempt, or ''
+-- KEYS[1] lock   KEYS[2] queue   ARGV[1] our entry   ARGV[2] entry of the ended attempt, or ''
 -- ARGV[3] our arrival on this server, or 0   ARGV[4] microseconds we have waited elsewhere
--- ARGV[5] how long the line lives unless somebody refreshes it, in ms
+-- ARGV[5] how long the queue lives unless it is refreshed, in ms
 -- ARGV[6] in how many ms at most our process will be heard of again
 -- ARGV[7] holders, if their key has not the usual name
 --
 -- Returns: is the lock reserved for us, 1 or the number of our permit plus 1; how many are ahead;
 -- in how many ms it may be ours; our arrival; was our entry new; was PUBLISH denied; the value of
--- the lock; and, unless our entry was new, a notice of all of our process who have it reserved
--- together with others, whatever we want ourselves: the first waiter of a process looks after all.
+-- the lock; and, unless our entry was new, a notice of all waiters of our process that have it
+-- reserved together with others, whatever we want ourselves: the first waiter of a process acts for all.
 -- include value.lua
 -- include shared.lua
 -- include line.lua
@@ -72,7 +72,7 @@ redis.call('PEXPIRE', line, ARGV[5])
 
 local denied = false
 if not v or v == marker then
-  -- Who never shares may have no right to the list: then others, who have it, let us in.
+  -- Without permission for the list we are let in by clients that have it.
   local done, served, silent = pcall(serve, lock, holders, line, atOnce, value, not new)
   if not done and not v then
     error(served)

@@ -1,22 +1,22 @@
--- Release on a node that may keep a line: as release.lua, but if somebody waits, the lock is
--- reserved for the first in line instead of deleted. It also takes the caller's own entry
--- out of the line, so that it is how a waiter leaves, too.
+-- Release on a node that may keep a queue: as release.lua, but if a client waits, the lock is
+-- reserved for the first in the queue instead of deleted. It also takes the caller's own entry
+-- out of the queue, so that it is how a waiter leaves, too.
 --
--- A holder serves the line that it knows. On the other nodes it only looks: somebody who
--- cannot reach that line may wait there. The first of them is told that the lock is free,
--- and the holder that somebody waits there.
+-- A holder serves the queue that it knows. On the other nodes it only looks: a client that
+-- cannot reach that queue may wait there. The first of them is told that the lock is free,
+-- and the holder that a client waits there.
 --
--- The line and the list of holders are no declared keys, and looked at by pcall: a user who may
--- not touch them must still be able to release. What comes before "include" is all that runs
--- when nobody waits.
+-- The queue and the list of holders are no declared keys, and are looked at by pcall: a user
+-- without permission for them must still be able to release. What comes before "include" is all
+-- that runs when no client waits.
 --
--- KEYS[1] lock   ARGV[1] our value   and only where they differ from what a holder has
--- who did not wait: ARGV[2] line, or '' for the usual name   ARGV[3] our entry in it, or ''
--- ARGV[4] '0' if we did not hold the lock, '2' if another node's line is served
+-- KEYS[1] lock   ARGV[1] our value   and only where they differ from those of a holder
+-- that did not wait: ARGV[2] queue, or '' for the usual name   ARGV[3] our entry in it, or ''
+-- ARGV[4] '0' if we did not hold the lock, '2' if another node's queue is served
 -- ARGV[5] holders, if their key has not the usual name
 --
--- Returns as release.lua; instead of 1, if somebody waits, 3, or 2 if PUBLISH was denied; and
--- 4 if it was not ours, and is reserved for the first in line.
+-- Returns as release.lua; instead of 1, if a client waits, 3, or 2 if PUBLISH was denied; and
+-- 4 if it was not ours, and is reserved for the first in the queue.
 local lock = KEYS[1]
 local line = ARGV[2]
 if not line or line == '' then
@@ -39,8 +39,8 @@ if ARGV[3] and ARGV[3] ~= '' then
 end
 local looks = ARGV[4] == '2'
 if looks or v and v ~= ARGV[1] and v ~= marker then
-  -- Whoever held the lock without this node, where the first in line has it reserved
-  -- and tries in vain, is gone now.
+  -- The holder had the lock without this node, where it is reserved for the first in the queue,
+  -- whose attempts failed: that holder is gone now.
   local head = ARGV[4] ~= '0' and headOf(line)
   if v == ARGV[1] then
     redis.call('DEL', lock)

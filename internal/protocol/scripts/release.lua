@@ -1,5 +1,5 @@
 -- Delete the lock if it is ours: 1. Otherwise change nothing: 0 if there is none,
--- or the value of whoever holds it. Comparing and deleting must be one step, or a
+-- or the holder's value. Comparing and deleting must be one step, or a
 -- lease that ends in between would let us delete the next holder's key.
 --
 -- KEYS[1] lock   ARGV[1] our value

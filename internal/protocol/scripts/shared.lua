@@ -1,13 +1,13 @@
 -- What the scripts that touch a shared lock have in common; it is pasted in where they say
 -- "include".
 --
--- A lock that several hold has a marker under its key, so that whoever wants it alone is
--- refused by SET NX. Beside it is a sorted set of those who hold it: the member is the
+-- A lock that several hold has a marker under its key, so that a client that wants the exclusive
+-- lock is refused by SET NX. Beside it is a sorted set of its holders: the member is the
 -- holder's value, the score the end of its lease in milliseconds of this server, times
 -- 2048, plus the number of its permit, or 0. The set means nothing unless the marker is
 -- there. Scores are exact until the year 2109.
 --
--- What others put under one of our keys stays as it is: a script that needs the key changes
+-- What another program put under one of our keys stays as it is: a script that needs the key changes
 -- nothing and returns an error that names it.
 local marker, numbers = 'redlock:shared', 2048
 
@@ -16,7 +16,7 @@ local function millis()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
--- Leave those whose lease is not over, or nobody if the marker is not there. Returns an error if
+-- Leave the holders whose lease is not over, or none if the marker is not there. Returns an error if
 -- the key is not ours. Without the marker a sorted set is ours if its scores are times since
 -- 2004: one that we left is gone soon, and one of others is not ours to delete.
 local function purge(marked, holders, now)
@@ -36,7 +36,7 @@ local function purge(marked, holders, now)
   redis.call('UNLINK', holders)
 end
 
--- Let the lock's key last as long as the longest lease. It is gone if nobody is left.
+-- Let the lock's key last as long as the longest lease. It is gone if no holder is left.
 local function settle(lock, holders, now)
   local last = redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2]
   if not last then
@@ -57,7 +57,7 @@ local function free(holders, value, limit)
   end
   local taken, all = {}, redis.call('ZRANGE', holders, 0, numbers - 1, 'WITHSCORES')
   if #all == 2 * numbers then
-    return nil -- so many share it that there may be one more who has the number
+    return nil -- so many share it that one more may have the number
   end
   for i = 2, #all, 2 do
     taken[all[i] % numbers] = true
@@ -74,9 +74,9 @@ local function free(holders, value, limit)
   end
 end
 
--- Make value one of those who hold the lock, which nobody must hold alone, and return its
--- number; nothing if there are as many as there may be. Who is one of them keeps its
--- number, and never has less time than before. After purge; settle is to follow.
+-- Make value a holder of the lock, which must not be held exclusively, and return its number;
+-- nothing if there are as many as there may be. A holder keeps its number, and never has less
+-- time than before. After purge; settle is to follow.
 local function list(holders, value, ttl, limit, now)
   local till, number = now + ttl, 0
   local have = redis.call('ZSCORE', holders, value)

@@ -1,12 +1,12 @@
--- Acquire the lock together with others: unless somebody holds it alone, or keeps newcomers
--- out because it waits to hold it alone, or there are as many as there may be.
+-- Acquire the lock together with others: unless it is held exclusively, or the door is shut, or
+-- there are as many holders as there may be.
 --
--- A waiter whose turn it is passes the door. On the node that keeps its line it is listed
--- already, since the lock is reserved for it. There it leaves the line, and lets one more in.
+-- A waiter whose turn it is passes the door. On the node that keeps its queue it is listed
+-- already, since the lock is reserved for it. There it leaves the queue, and lets one more in.
 --
--- KEYS[1] lock   KEYS[2] holders   KEYS[3] door   KEYS[4] line, on the node that keeps it
+-- KEYS[1] lock   KEYS[2] holders   KEYS[3] door   KEYS[4] queue, on the node that keeps it
 -- ARGV[1] our value   ARGV[2] TTL in ms   ARGV[3] how many may hold it, or 0; below 0: the
--- number that we want, and no other   ARGV[4] our entry in the line, if we were in it
+-- number that we want, and no other   ARGV[4] our entry in the queue, if we were in it
 --
 -- Returns the number of our permit plus 1, so 1 without a limit, and 2048 more if others were let
 -- in and PUBLISH was denied. Nothing if it is refused: then we are not listed.

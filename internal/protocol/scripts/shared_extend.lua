@@ -1,5 +1,5 @@
 -- Let our share of the lock last ARGV[2] ms more: 1. Otherwise 0 if we have none here, or the
--- value of whoever holds the lock alone.
+-- value of the exclusive holder.
 --
 -- Never shorten and never create, as extend.lua. A lock that we hold alone becomes shared:
 -- that is a downgrade. A permit that has another number here than a majority gave it is given

@@ -1,17 +1,17 @@
--- Give our share of the lock up: 1. Otherwise change nothing: 0 if nobody holds the lock, or
--- the value of whoever does, which is the marker if others share it. Whoever may come in now
--- has the lock reserved, or the first in line is told, as by line_release.lua. It also takes the
--- caller's own entry out of the line.
+-- Give our share of the lock up: 1. Otherwise change nothing: 0 if the lock is free, or the
+-- holder's value, which is the marker if others share it. The lock is reserved for the waiters
+-- that may come in now, or the first in the queue is told, as by line_release.lua. It also takes
+-- the caller's own entry out of the queue.
 --
--- The line is no declared key, and looked at by pcall: a user who may not touch it must
+-- The queue is no declared key, and is looked at by pcall: a user without permission for it must
 -- still be able to release.
 --
--- KEYS[1] lock   KEYS[2] holders   ARGV[1] our value   ARGV[2] line, or '' if there
+-- KEYS[1] lock   KEYS[2] holders   ARGV[1] our value   ARGV[2] queue, or '' if there
 -- cannot be one   ARGV[3] our entry in it, or ''   ARGV[4] '0' if we did not hold the lock,
--- '2' if another node's line is served
+-- '2' if another node's queue is served
 --
--- Returns as line_release.lua: instead of 1, if somebody waits, 3, or 2 if PUBLISH was denied;
--- and 4 if we held nothing, and it is reserved for the first in line.
+-- Returns as line_release.lua: instead of 1, if a client waits, 3, or 2 if PUBLISH was denied;
+-- and 4 if we held nothing, and it is reserved for the first in the queue.
 local lock, holders, line = KEYS[1], KEYS[2], ARGV[2]
 -- include value.lua
 -- include shared.lua
