@@ -700,9 +700,9 @@ func (w *simWorld) hears(node int, batch []*lane.Call) {
 // is free again, over links whose delay varies. One of them shall get it, nearly always.
 
 const (
-	// tieWarmUp is how many rounds are not counted: connections are made, and a node that
+	// tieLeastWarmUp is how many rounds are not counted: connections are made, and a node that
 	// hangs is noticed.
-	tieWarmUp = 3
+	tieLeastWarmUp = 3
 	// Of the rounds of one plan so many per cent may end with nobody, and of those of many
 	// plans.
 	tieLimitOfOne, tieLimitOfMany = 30, 2
@@ -737,13 +737,22 @@ func drawTies(seed uint64) *simPlan {
 	for range clients / each {
 		proc := simProcessPlan{PPM: ppm()}
 		for range each {
-			proc.Clients = append(proc.Clients, simClientPlan{Ops: p.Ties})
+			proc.Clients = append(proc.Clients, simClientPlan{})
 		}
 		p.Processes = append(p.Processes, proc)
 	}
-	p.Until = time.Duration(p.Ties+1) * p.tiePeriod()
 	if nodes > 2 && oneIn(4) {
-		p.Faults = []simFault{{Kind: faultHang, Node: r.IntN(nodes), For: p.Until}}
+		p.Faults = []simFault{{Kind: faultHang, Node: r.IntN(nodes)}}
+	}
+	p.Ties += p.tieWarmUp() - tieLeastWarmUp
+	p.Until = time.Duration(p.Ties+1) * p.tiePeriod()
+	for i := range p.Faults {
+		p.Faults[i].For = p.Until
+	}
+	for i := range p.Processes {
+		for j := range p.Processes[i].Clients {
+			p.Processes[i].Clients[j].Ops = p.Ties
+		}
 	}
 	return p
 }
@@ -784,14 +793,23 @@ func (c *simClient) tie(ctx context.Context, round int) {
 	c.release(g, round)
 }
 
+// tieWarmUp is how many rounds of the plan are not counted. A fleet that is used for the first time while a node
+// hangs grants nothing until its marks are as old as the guard's period.
+func (p *simPlan) tieWarmUp() int {
+	if len(p.Faults) == 0 {
+		return tieLeastWarmUp
+	}
+	return tieLeastWarmUp + int(max(p.TTL, 2*time.Second)*11/10/p.tiePeriod()) + 1
+}
+
 // checkTies counts the rounds in which nobody got the lock. That nobody else held it then
 // is known of the plan, and checkExclusion sees to it that one did at most.
 func (w *simWorld) checkTies() {
 	if w.plan.Ties == 0 {
 		return
 	}
-	w.count.Ties = w.plan.Ties - tieWarmUp
-	for round := tieWarmUp; round < w.plan.Ties; round++ {
+	w.count.Ties = w.plan.Ties - w.plan.tieWarmUp()
+	for round := w.plan.tieWarmUp(); round < w.plan.Ties; round++ {
 		switch got := w.ties[round]; {
 		case got == 0:
 			w.count.Nobody++
