@@ -132,7 +132,7 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 		return
 	}
 	info := AcquireInfo{
-		Context: a.caller, Key: a.key, Mode: a.terms.mode(a.terms.shared), Attempts: a.attempts, Start: a.start.Time, Elapsed: a.clock.Now().Since(a.start),
+		Context: a.caller, Key: a.key, Mode: a.terms.mode(), Attempts: a.attempts, Start: a.start.Time, Elapsed: a.clock.Now().Since(a.start),
 		WaitID: a.told.waitID(), WaitStart: a.waiting.Time, Waited: a.waited, Err: err,
 	}
 	if lock != nil {

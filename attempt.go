@@ -28,7 +28,7 @@ type attempt struct {
 // newAttempt is not sent yet, and has no value.
 func newAttempt(r *resource, qs *queues) *attempt {
 	a := withSeats(len(r.nodes), func(a *attempt) *round { return &a.round })
-	a.footprint = footprint{resource: r, queues: qs, shared: r.terms.shared}
+	a.footprint = footprint{resource: r, queues: qs}
 	return a
 }
 

@@ -328,13 +328,6 @@ func askShareExtend(value string, number int64, ttl time.Duration) *protocol.Req
 	return protocol.SharedExtendRequest(contractTerms(ttl), "k", value, &s)
 }
 
-// askDowngrade is askShareExtend on the node that keeps the line, of a lock that is held alone.
-func askDowngrade(value string) *protocol.Request {
-	r := askShareExtend(value, 0, contractTTL)
-	r.Queue = &protocol.QueueArgs{Key: lineOfK}
-	return r
-}
-
 func askShareLeave(value, line, entry string, as protocol.Releaser) *protocol.Request {
 	r := protocol.SharedReleaseRequest(contractTerms(contractTTL), "k", value, &shareOfK, &protocol.QueueArgs{Key: line, Entry: entry, As: as})
 	return &r
@@ -656,14 +649,6 @@ var contractCases = map[string][]struct {
 		{askShare("0", 3, contractTTL), "2"}, {askShare("1", 3, contractTTL), "3"}, {askShareExtend("0", 2, time.Hour), "0"}, {raw("ZRANGE", holdersOfK, 0, -1), "[1]"},
 		{raw("PTTL", "k"), "less than 61000"}, {askShareExtend("0", 2, time.Hour), "0"}, {raw("ZRANGE", holdersOfK, 0, -1), "[1]"},
 	},
-	"a downgrade": {
-		{askSet("a1"), "OK"}, {askExtend("a1", time.Hour), "1"}, {askShareExtend("a1", 0, contractTTL), "1"}, {raw("GET", "k"), fakenode.Marker}, {raw("PTTL", "k"), "more than 3000000"},
-		{askShare("a2", 0, contractTTL), "1"}, {askSet("b"), "<nil>"}, {askExtend("a1", time.Hour), fakenode.Marker}, {askRelease("a1"), fakenode.Marker},
-	},
-	"a downgrade lets in who waits to share, and nobody else": {
-		{askSet("a"), "OK"}, {askJoin("p", "f", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askDowngrade("a"), "1"},
-		{raw("ZRANGE", holdersOfK, 0, -1), "[f a]"}, {told(), "[redlock:p 0 f]"},
-	},
 	"what others have under the list's name stops a queue whose first shares": {
 		{askSet("a"), "OK"}, {askJoin("p", "f", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {raw("RPUSH", holdersOfK, "x"), ""}, {askPlainLineRelease("a"), "3"}, {raw("TYPE", "k"), "none"},
 		{askJoin("q", "b", "", 0, 0), "error WRONGTYPE"}, {askJoin("q", "b", "", 0, 0), "error WRONGTYPE"}, {raw("TYPE", "k"), "none"}, {told(), "[]"},
@@ -671,10 +656,7 @@ var contractCases = map[string][]struct {
 	"a release beside a sorted set of others tells of no waiter": {
 		{raw("ZADD", lineOfK, 7, "theirs"), ""}, {askSet("a"), "OK"}, {askPlainLineRelease("a"), "1"}, {raw("TYPE", "k"), "none"}, {told(), "[]"},
 	},
-	"a downgrade of a key without TTL gives it one": {
-		{raw("SET", "k", "a1"), ""}, {askShareExtend("a1", 0, contractTTL), "1"}, {raw("PTTL", "k"), "less than 61000"}, {raw("PTTL", "k"), "more than 30000"},
-	},
-	"release of a downgrade that has not come":            {{askSet("a1"), "OK"}, {askShareRelease("a1", ""), "1"}, {raw("TYPE", "k"), "none"}},
+	"release of a share that is reserved for it alone":    {{askSet("a1"), "OK"}, {askShareRelease("a1", ""), "1"}, {raw("TYPE", "k"), "none"}},
 	"release of a share that is not there":                {{askShareRelease("a1", ""), "0"}, {askShare("a2", 0, contractTTL), "1"}, {askShareRelease("a1", ""), fakenode.Marker}, {askShareRelease("a2", ""), "1"}, {askSet("b"), "OK"}, {askShareRelease("a1", ""), "b"}},
 	"release of a share twice":                            {{askShare("a1", 0, contractTTL), "1"}, {askShare("a2", 0, contractTTL), "1"}, {askShareRelease("a1", ""), "1"}, {askShareRelease("a1", ""), fakenode.Marker}, {raw("ZRANGE", holdersOfK, 0, -1), "[a2]"}},
 	"sharing a key that holds something else":             {{raw("RPUSH", "k", "x"), ""}, {askShare("a1", 0, contractTTL), "error WRONGTYPE"}, {askShareExtend("a1", 0, contractTTL), "error WRONGTYPE"}, {askShareRelease("a1", ""), "error WRONGTYPE"}},
@@ -698,10 +680,6 @@ var contractCases = map[string][]struct {
 	"the last who shares, on a node whose line is not served": {
 		{askShare("a1", 0, contractTTL), "1"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 redlock:shared]"}, {askShareLeave("a1", lineOfK, "", protocol.AsPasser), "3"}, {raw("TYPE", "k"), "none"},
 		{told(), "[redlock:p b]"},
-	},
-	"who shares after a downgrade takes its entry out of the line": {
-		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askShareExtend("a", 0, contractTTL), "1"},
-		{askShareLeave("a", lineOfK, entryOf("p", "b"), protocol.AsHolder), "3"}, {raw("GET", "k"), "c"}, {raw("ZRANGE", lineOfK, 0, -1), "[woken q 30000 c silent q q 30000 c]"},
 	},
 	"one who wants it alone hears of those of its process who have it reserved with others": {
 		{askSet("a"), "OK"}, {askJoin("q", "f1", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("p", "b", "", 0, 0), "[0 1 ~ ~ 1 0 a]"}, {askJoin("p", "f", "", 0, 0), "[0 2 ~ ~ 1 0 a]"},

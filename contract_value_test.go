@@ -32,7 +32,7 @@ func TestForeignValuesAreNotSent(t *testing.T) {
 				"fence": askFence("a", 1, ""), "fence of a waiter": askFence("a", 1, entryOf("p", "a")), "raise": askRaise("a", 1), "repair": askFenceRepair("a", 1),
 				"release at the line": askPlainLineRelease("a"), "of a waiter": askLineRelease("a", entryOf("p", "a"), protocol.AsWaiter), "of a passer": askLineRelease("a", "", protocol.AsPasser),
 				"join": askJoin("p", "b", "", 0, 0), "claim": askClaim("p", "b"), "several": askMany(askRelease("a"), beside("k2", askRelease("b"))),
-				"share": askShare("a1", 0, contractTTL), "shared extend": askShareExtend("a1", 0, contractTTL), "downgrade": askDowngrade("a"), "shared release": askShareRelease("a1", lineOfK),
+				"share": askShare("a1", 0, contractTTL), "shared extend": askShareExtend("a1", 0, contractTTL), "shared release": askShareRelease("a1", lineOfK),
 			} {
 				n.do(ask) // it may be new to the server
 				before := sentBy(t, admin)

@@ -57,7 +57,7 @@ var (
 // QuorumError reports, node by node, why an operation failed. errors.As finds it, and
 // errors.Is tests for its reasons.
 type QuorumError struct {
-	// Op is the operation: "open", "acquire", "adopt", "extend" (also of Downgrade),
+	// Op is the operation: "open", "acquire", "adopt", "extend",
 	// "release", "inspect", "force release" or "check". Newer versions may have more.
 	Op string
 	// Key is the lock's key, without Options.KeyPrefix; empty for "open" and "check".

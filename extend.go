@@ -71,11 +71,8 @@ func (l *Lock) tellExtended(ctx context.Context, r *round, start tick.Instant, t
 	if renewal {
 		ctx = context.WithoutCancel(l.acquireCtx)
 	}
-	l.mu.Lock()
-	mode := l.terms.mode(l.shared)
-	l.mu.Unlock()
 	extended(ExtendInfo{
-		Context: ctx, Key: l.key, Mode: mode, Token: l.Token(), TTL: ttl, Renewal: renewal,
+		Context: ctx, Key: l.key, Mode: l.terms.mode(), Token: l.Token(), TTL: ttl, Renewal: renewal,
 		Start: start.Time, Elapsed: l.clock.Now().Since(start), Until: l.Until(),
 		Outcomes: l.outcomes(r), Err: err,
 	})
@@ -99,13 +96,12 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl 
 		return true, why
 	}
 	l.longest = max(l.longest, ttl)
-	shared := l.shared
 	l.mu.Unlock()
 
 	terms := l.terms
 	terms.TTL, terms.NodeTimeout = ttl, l.opts.nodeTimeout(ttl)
 	req := protocol.ExtendRequest(&terms.Terms, l.name, l.value)
-	if shared {
+	if l.terms.shared {
 		req = protocol.SharedExtendRequest(&terms.Terms, l.name, l.value, l.shareArgs(int64(l.permit)))
 	}
 	mend := &repairs{lock: l, terms: &terms, done: answered}
@@ -113,9 +109,6 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl 
 	r.init(start, make([]seat, len(l.nodes)))
 	for i := range r.seats {
 		r.address(i, req)
-	}
-	if shared && !l.terms.shared {
-		l.serveDowngrade(r, &terms)
 	}
 	v, cut := l.await(ctx, l.sendAddressed(r))
 	now := l.clock.Now()
@@ -125,26 +118,14 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl 
 	case cut != nil:
 		return false, l.failed(r, protocol.OpExtend, withContextErr(ctx)...)
 	}
-	if lost, err = l.extended(r, v, shared, start, now, ttl); err == nil {
+	if lost, err = l.extended(r, v, start, now, ttl); err == nil {
 		mend.begin()
 	}
 	return lost, err
 }
 
-// serveDowngrade has the node that keeps the queue let in the waiters that want to share the lock,
-// as soon as it is shared there.
-func (l *Lock) serveDowngrade(r *round, t *terms) {
-	arbiter := l.queues.arbiter(l.resource, r.start, l.terms.JoinPatience())
-	if arbiter < 0 {
-		return
-	}
-	req := protocol.SharedExtendRequest(&t.Terms, l.name, l.value, l.shareArgs(0))
-	req.Queue = &protocol.QueueArgs{Key: l.queueKey()}
-	r.address(arbiter, req)
-}
-
 // extended is what has come of an extend that was decided.
-func (l *Lock) extended(r *round, v verdict, shared bool, start, now tick.Instant, ttl time.Duration) (lost bool, err error) {
+func (l *Lock) extended(r *round, v verdict, start, now tick.Instant, ttl time.Duration) (lost bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -155,7 +136,7 @@ func (l *Lock) extended(r *round, v verdict, shared bool, start, now tick.Instan
 		why := l.failed(r, protocol.OpExtend, ErrLost, ErrExpired)
 		l.finish(now, why)
 		return true, why
-	case v == verdictHeld && shared == l.shared: // or a downgrade overtook it, and changed what is there
+	case v == verdictHeld:
 		why := l.failed(r, protocol.OpExtend, ErrNotHeld, ErrLost)
 		l.finish(now, why)
 		return true, why
@@ -236,7 +217,7 @@ func (l *Lock) restore(t *terms, i int) {
 // repairRequest sets what the acquire set; the caller holds mu.
 func (l *Lock) repairRequest(t *terms) protocol.Request {
 	switch {
-	case l.shared:
+	case l.terms.shared:
 		return *protocol.SharedClaimRequest(protocol.OpRepair, &t.Terms, l.name, l.value, l.shareArgs(int64(l.permit)), nil)
 	case t.fencing:
 		return protocol.FenceRepairRequest(&t.Terms, l.name, l.value, l.fenceArgs(l.fence))
@@ -297,32 +278,4 @@ func (l *Lock) renewLater(err error) {
 	} else {
 		l.renewer.schedule(&l.renewal, now, next/5, l.terms.TTL)
 	}
-}
-
-// Downgrade turns an exclusive lock into a shared one, without a gap: others may share it from now
-// on, and no other client holds it exclusively in between. From the call on the holder must not
-// rely on exclusion, whatever is returned but ErrInvalid. It needs the permissions of Shared. The
-// lease lasts for the lock's TTL from now, and Until does not become earlier.
-//
-// It fails as Extend does, and may be called again. The lock is then shared on some nodes and
-// exclusive on others, which keeps out exclusive locks as before, and perhaps some shared ones;
-// the next extend or renewal settles that. It fails with ErrInvalid, and asks no node, if the
-// lock was acquired by Mutex.Shared or Redlock.Semaphore, or has WithMinHold.
-//
-// The lock of a fenced Mutex keeps its token: no fenced client has the lock before it is
-// released.
-func (l *Lock) Downgrade(ctx context.Context) error {
-	if err := l.check(); err != nil {
-		return err
-	}
-	if l.terms.shared {
-		return fmt.Errorf("redlock: downgrade %s: %w lock: only an exclusive one can be downgraded, and this one is %s", quoteKey(l.key), ErrInvalid, l.terms.mode(true))
-	}
-	if l.terms.minHold > 0 {
-		return fmt.Errorf("redlock: downgrade %s: %w lock: one with WithMinHold stays exclusive", quoteKey(l.key), ErrInvalid)
-	}
-	l.mu.Lock()
-	l.shared = l.shared || l.over == nil
-	l.mu.Unlock()
-	return l.extend(ctx, l.terms.TTL)
 }

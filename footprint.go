@@ -17,7 +17,6 @@ type footprint struct {
 	// origin is what came before: see entry and adoptFrom.
 	origin  string
 	adopted bool
-	shared  bool // held together with others; a downgrade makes it so, under Lock.mu
 	// arbiter is the node in whose queue entry stands. If nothing does, it is the node whose queue
 	// is served by the release, and known from then on; -1: none.
 	arbiter int16
@@ -101,7 +100,7 @@ func (f *footprint) prepareRelease(now tick.Instant, as protocol.Releaser, longe
 // releaseRequest is the request for the nodes whose queue is not served.
 func (f *footprint) releaseRequest(looks bool) protocol.Request {
 	switch {
-	case f.shared:
+	case f.terms.shared:
 		return protocol.SharedReleaseRequest(&f.terms.Terms, f.name, f.value, f.shareArgs(0), f.queueArgs("", protocol.AsPasser))
 	case !looks || !f.hasQueue():
 		return protocol.ReleaseRequest(&f.terms.Terms, f.name, f.value)
@@ -116,7 +115,7 @@ func (f *footprint) releaseRequest(looks bool) protocol.Request {
 // holder that did not wait, for a queue with the usual name.
 func (f *footprint) queueRelease(q *protocol.QueueArgs) protocol.Request {
 	switch {
-	case !f.shared:
+	case !f.terms.shared:
 		return protocol.QueueReleaseRequest(&f.terms.Terms, f.name, f.value, q)
 	case q == nil:
 		q = f.queueArgs("", protocol.AsHolder)

@@ -189,10 +189,6 @@ func (q *goldenQueue) request(c goldenCommand) *protocol.Request {
 		return protocol.SharedClaimRequest(protocol.OpAcquireShared, terms, "k", value, c.share(), nil)
 	case "door":
 		return protocol.DoorRequest(terms, doorOfK, doorValue(value), grace)
-	case "downgrade":
-		r := protocol.SharedExtendRequest(terms, "k", value, &shareOfK)
-		r.Queue = &protocol.QueueArgs{Key: lineOfK}
-		return r
 	case "release", "takeback", "pass":
 		as := map[string]protocol.Releaser{"release": protocol.AsHolder, "takeback": protocol.AsWaiter, "pass": protocol.AsPasser}[c.name]
 		args := &protocol.QueueArgs{Key: lineOfK, Entry: q.entry(who, c.values["mode"], grace), As: as}
@@ -247,7 +243,7 @@ func goldenAnswer(command string, a simAnswer) string {
 	case nil:
 		return "refused\n"
 	case int64:
-		if command == "share" || command == "claim" || command == "downgrade" {
+		if command == "share" || command == "claim" {
 			return fmt.Sprintf("granted, permit %d\n", v-1)
 		}
 		return []string{"there was nothing to release\n", "released\n", "released, and the next was not told\n", "released, and somebody waits\n",

@@ -32,7 +32,7 @@ type Hooks struct {
 	// an hour. Acquired tells that it is over; Waiting is not called for it after that. It must
 	// not wait for the acquire. Where All waits for several locks, it is called for one at a time.
 	Waiting func(WaitInfo)
-	// Extended is called after each extend: by Extend or Downgrade, or by renewal. It is also
+	// Extended is called after each extend: by Extend or by renewal. It is also
 	// called where no node was asked because the lock was over, ctx had ended or the Redlock was
 	// closed, but not for ErrInvalid.
 	Extended func(ExtendInfo)
@@ -66,7 +66,7 @@ type Hooks struct {
 // The modes are the ways to hold a lock, as hooks and Waiter.Mode call them.
 const (
 	ModeExclusive = "exclusive" // Redlock.Mutex
-	ModeShared    = "shared"    // Mutex.Shared, and the lock of a Mutex after Lock.Downgrade
+	ModeShared    = "shared"    // Mutex.Shared
 	ModePermit    = "permit"    // Redlock.Semaphore
 )
 
@@ -132,7 +132,7 @@ type ExtendInfo struct {
 	// given to the acquire, and does not end.
 	Context    context.Context
 	Key, Token string
-	Mode       string // as in AcquireInfo; after a downgrade it is ModeShared
+	Mode       string // as in AcquireInfo
 	TTL        time.Duration
 	Renewal    bool // by the library itself
 	Start      time.Time
@@ -146,7 +146,7 @@ type ExtendInfo struct {
 type ReleaseInfo struct {
 	Context    context.Context // given to Release, Do or Lead, or to the call for a set
 	Key, Token string
-	Mode       string        // as in ExtendInfo
+	Mode       string        // as in AcquireInfo
 	Held       time.Duration // since the grant
 	Start      time.Time
 	Elapsed    time.Duration
@@ -159,7 +159,7 @@ type LostInfo struct {
 	// Context has the values of the context given to the acquire, and does not end.
 	Context    context.Context
 	Key, Token string
-	Mode       string // as in AcquireInfo; after a downgrade it is ModeShared
+	Mode       string // as in AcquireInfo
 	Err        error  // wraps ErrLost
 }
 

@@ -289,13 +289,13 @@ func (l *Lock) expired() error {
 // tellLost calls the hook; mu must not be held.
 func (l *Lock) tellLost(why error) {
 	l.mu.Lock()
-	giveBack, mode := l.giveBackLost, l.terms.mode(l.shared)
+	giveBack := l.giveBackLost
 	l.mu.Unlock()
 	if giveBack != nil {
 		defer giveBack()()
 	}
 	if lost := l.opts.Hooks.Lost; lost != nil {
-		lost(LostInfo{Context: context.WithoutCancel(l.acquireCtx), Key: l.key, Token: l.Token(), Mode: mode, Err: why})
+		lost(LostInfo{Context: context.WithoutCancel(l.acquireCtx), Key: l.key, Token: l.Token(), Mode: l.terms.mode(), Err: why})
 	}
 }
 

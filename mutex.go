@@ -209,7 +209,7 @@ func (m *Mutex) Adopt(ctx context.Context, token string) (*Lock, error) {
 		return nil, err
 	}
 	if m.terms.shared {
-		return nil, fmt.Errorf("redlock: adopt %s: %w Mutex: only an exclusive lock can be adopted, and this one is %s", quoteKey(m.key), ErrInvalid, m.terms.mode(true))
+		return nil, fmt.Errorf("redlock: adopt %s: %w Mutex: only an exclusive lock can be adopted, and this one is %s", quoteKey(m.key), ErrInvalid, m.terms.mode())
 	}
 	if !isToken(token) {
 		return nil, fmt.Errorf("redlock: adopt %s: %w token: it has %d bytes, and a token is %d hexadecimal digits in lower case, as Lock.Token and Detach return it",

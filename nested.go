@@ -60,8 +60,6 @@ func covering(ctx context.Context, r *resource) *Lock {
 		if !l.isOf(r) || r.terms.fencing && !l.terms.fencing {
 			return false
 		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return !l.shared || r.terms.shared && r.terms.permits == l.terms.permits
+		return !l.terms.shared || r.terms.shared && r.terms.permits == l.terms.permits
 	})
 }

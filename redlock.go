@@ -82,8 +82,7 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 //
 // Where permits is above 1, acquiring another permit with a context of the first does not fail with
 // ErrNested, unless the Mutex has WithReentry. Holders that do so can wait for each other for ever.
-// Its methods fail with ErrInvalid with WithFencing or WithMinHold, and Adopt and Downgrade always do.
-// Detach panics.
+// Its methods fail with ErrInvalid with WithFencing or WithMinHold, and Adopt always does.
 //
 // It needs permissions for two more keys on the nodes, see "Permissions" in docs/operations.md.
 func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Mutex {

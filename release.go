@@ -61,10 +61,9 @@ func (l *Lock) endRelease(ctx context.Context, sent *round, start tick.Instant) 
 	}
 	err := l.waitRelease(sent)
 	l.mu.Lock()
-	mode := l.terms.mode(l.shared)
 	l.release.end(err)
 	l.mu.Unlock()
-	l.tellReleased(ctx, mode, start, start, sent, err)
+	l.tellReleased(ctx, start, start, sent, err)
 	return err
 }
 
@@ -80,13 +79,13 @@ func (l *Lock) giveBack(ctx context.Context) (tell func()) {
 
 // tellReleased tells the hook how the lock was given up by a call that began at start: it was
 // over at the given time. sent is nil where no release was.
-func (l *Lock) tellReleased(ctx context.Context, mode string, start, over tick.Instant, sent *round, err error) {
+func (l *Lock) tellReleased(ctx context.Context, start, over tick.Instant, sent *round, err error) {
 	told := l.opts.Hooks.Released
 	if told == nil {
 		return
 	}
 	info := ReleaseInfo{
-		Context: ctx, Key: l.key, Mode: mode, Token: l.Token(), Held: over.Since(l.grantedAt),
+		Context: ctx, Key: l.key, Mode: l.terms.mode(), Token: l.Token(), Held: over.Since(l.grantedAt),
 		Start: start.Time, Elapsed: l.clock.Now().Since(start), Err: err,
 	}
 	if sent != nil {
@@ -214,7 +213,7 @@ func (l *Lock) takeBackFormer(start tick.Instant) {
 func (l *Lock) Detach() (token string) {
 	l.mustExist("Detach")
 	if l.terms.shared {
-		panic("redlock: Detach of a lock that is " + l.terms.mode(true) + ": only an exclusive one can be adopted")
+		panic("redlock: Detach of a lock that is " + l.terms.mode() + ": only an exclusive one can be adopted")
 	}
 	now := l.clock.Now()
 	l.mu.Lock()
@@ -228,7 +227,6 @@ func (l *Lock) Detach() (token string) {
 		l.finish(now, errWasReleased)
 		l.release.state = releaseDone
 	}
-	mode := l.terms.mode(l.shared)
 	l.mu.Unlock()
 	if lost != nil {
 		l.tellLost(lost)
@@ -236,7 +234,7 @@ func (l *Lock) Detach() (token string) {
 	if !held {
 		return ""
 	}
-	l.tellReleased(context.WithoutCancel(l.acquireCtx), mode, now, now, nil, nil)
+	l.tellReleased(context.WithoutCancel(l.acquireCtx), now, now, nil, nil)
 	return l.Token()
 }
 

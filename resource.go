@@ -65,11 +65,11 @@ func (t *terms) modeInQueue() string {
 	return "s" + strconv.Itoa(t.permits)
 }
 
-func (t *terms) mode(shared bool) string {
+func (t *terms) mode() string {
 	switch {
 	case t.permits > 0:
 		return ModePermit
-	case shared:
+	case t.shared:
 		return ModeShared
 	default:
 		return ModeExclusive

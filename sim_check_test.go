@@ -25,33 +25,30 @@ type simGrant struct {
 	shared    bool   // with others
 	number    int64  // of a permit, from 1
 	permits   int64  // how many there are
-	downgrade int64  // when it was called
-	// downgraded is when that returned; 0: its process was killed
-	downgraded int64
-	call, ret  int64
-	promises   []simPromise
-	lostAt     int64 // when the library said that it is lost
-	brokenAt   int64 // when the nodes broke what the lock assumes of them, see brokenBy
-	brokenWhy  string
-	relCalled  int64
-	relRet     int64
-	relErr     error
-	told       simReleased // what Hooks.Released said of it, also where no caller is told
-	mu         sync.Mutex  // of promises and longer
-	longer     bool        // the last extend that was told has succeeded
-	asked      simAsked
-	mostUntil  int64     // when its contexts end by WithMaxHold
-	renewed    bool      // its holder was promised that it is
-	abandoned  bool      // never released
-	keptAt     int64     // when a release that keeps the lock returned; 0: there was none
-	detaching  bool      // Detach was called, with the lock held
-	heir       *simGrant // which went on with it; nil: none did
-	stopped    bool      // its holder stopped, and told nobody
-	leftUntil  int64     // when what nobody holds is gone; 0: it was given up in no such way
-	bridge     int64     // when another process went on with it, without a gap; 0: none did
-	keeps      bool      // others are to be kept from it after its release
-	kept       string    // the value under which they are
-	contexts   []*simContext
+	call, ret int64
+	promises  []simPromise
+	lostAt    int64 // when the library said that it is lost
+	brokenAt  int64 // when the nodes broke what the lock assumes of them, see brokenBy
+	brokenWhy string
+	relCalled int64
+	relRet    int64
+	relErr    error
+	told      simReleased // what Hooks.Released said of it, also where no caller is told
+	mu        sync.Mutex  // of promises and longer
+	longer    bool        // the last extend that was told has succeeded
+	asked     simAsked
+	mostUntil int64     // when its contexts end by WithMaxHold
+	renewed   bool      // its holder was promised that it is
+	abandoned bool      // never released
+	keptAt    int64     // when a release that keeps the lock returned; 0: there was none
+	detaching bool      // Detach was called, with the lock held
+	heir      *simGrant // which went on with it; nil: none did
+	stopped   bool      // its holder stopped, and told nobody
+	leftUntil int64     // when what nobody holds is gone; 0: it was given up in no such way
+	bridge    int64     // when another process went on with it, without a gap; 0: none did
+	keeps     bool      // others are to be kept from it after its release
+	kept      string    // the value under which they are
+	contexts  []*simContext
 }
 
 // simPromise is an end of validity that was promised at some time, in true time.
@@ -192,7 +189,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 	t := w.t()
 	g := &simGrant{
 		proc: p, client: client, key: key, lock: l, value: l.value, call: call, ret: t,
-		lostAt: never, brokenAt: never, relCalled: never, downgrade: never, mostUntil: never, renewed: l.terms.renew, shared: l.terms.shared, number: int64(l.permit), permits: int64(l.terms.permits),
+		lostAt: never, brokenAt: never, relCalled: never, mostUntil: never, renewed: l.terms.renew, shared: l.terms.shared, number: int64(l.permit), permits: int64(l.terms.permits),
 	}
 	if l.terms.fencing {
 		g.fence = l.Fence()
@@ -597,12 +594,6 @@ func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
 			Call: g.call, Return: g.ret, Outcome: history.OK, Until: until, Fence: g.fence,
 			Mode: g.mode(), Permit: int(g.number), Permits: int(g.permits), From: g.lock.adoptFrom(),
 		})
-		if g.downgrade != never {
-			write(history.Op{
-				Client: g.proc.i*100 + g.client, Kind: history.Downgrade, Key: g.key, Token: g.lock.Token(),
-				Call: g.downgrade, Return: g.downgraded, Outcome: history.Unknown,
-			})
-		}
 		for i, p := range g.promises[1:] {
 			if p.until > g.promises[i].until && p.at < over {
 				write(history.Op{
@@ -849,7 +840,6 @@ func (c *simClient) hold(lock *Lock, op int, g *simGrant) {
 		c.pause(total / 4)
 		w.checkValidity(g)
 		w.lookAtContexts(g)
-		c.downgrade(op, i, g)
 		if lock.Validity() <= 0 && c.roll(op, int(10+i))%2 == 0 {
 			break
 		}

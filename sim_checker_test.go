@@ -55,7 +55,7 @@ func (h *handMade) at(wrong, right int64) int64 { return either(h, wrong, right)
 func (h *handMade) grant(proc int, letter string, ret, until int64) *simGrant {
 	g := &simGrant{
 		proc: h.procs[proc], key: "k0", value: is(letter), call: ret - msec, ret: ret,
-		promises: []simPromise{{at: ret, until: until}}, lostAt: never, brokenAt: never, relCalled: never, downgrade: never,
+		promises: []simPromise{{at: ret, until: until}}, lostAt: never, brokenAt: never, relCalled: never,
 	}
 	h.grants = append(h.grants, g)
 	h.byToken[g.value[:tokenLen]] = g
@@ -239,11 +239,6 @@ var simRules = []simRule{
 		h.nodes[0].Listed("k0", is("a"), 1, fakenode.Epoch/msec+1000, op)
 		h.nodes[0].Listed("k0", is("a"), 1, fakenode.Epoch/msec+either(h, int64(900), 1100), op)
 	}},
-	{"I4: %s, which shares", nil, func(h *handMade) { // a downgrade
-		op := &fakenode.Op{Req: &protocol.Request{Op: protocol.OpExtend}, Value: is("a")}
-		h.nodes[0].Put("k0", is("a"), fakenode.Epoch/msec+1000, op)
-		h.nodes[0].Listed("k0", is("a"), 0, fakenode.Epoch/msec+either(h, int64(900), 1100), op)
-	}},
 	{"I5: node %d had %.6s of %s until", strictPlan, func(h *handMade) {
 		h.grant(0, "a", 10*msec, 9000*msec).releasedAt(50*msec, nil)
 		h.sentBy[is("a")] = simSender{h.procs[0], 5 * msec}
@@ -374,13 +369,6 @@ var simRules = []simRule{
 		h.grant(1, "a", 10*msec, 900*msec).shared = true
 		h.waits["k0"] = []simWait{{to: 800 * msec}}
 		h.wants["k0"] = []*simWait{{from: 20 * msec, to: h.at(30, 700), mode: -1}}
-		h.checkShareProgress("k0", h.grants)
-	}},
-	{"I7: client %d.%d could have had", sharedCalmPlan, func(h *handMade) { // behind a downgrade that a node cannot follow
-		g := h.grant(1, "a", 10*msec, 900*msec)
-		g.downgrade, g.downgraded = 90*msec, 100*msec
-		h.nodes[0].foreign = []*simForeign{{name: either(h, "{k0}:door", "{k0}:shared"), to: never}}
-		h.waits["k0"] = []simWait{{from: 20 * msec, to: 800 * msec}}
 		h.checkShareProgress("k0", h.grants)
 	}},
 	{"I7: client %d.%d was overtaken", func(p *simPlan) { p.Faults = []simFault{{Kind: faultCut, For: time.Hour}} }, func(h *handMade) {
@@ -525,9 +513,9 @@ var simRules = []simRule{
 		h.nodes[0].toldAt[g.value] = 50 * msec
 		h.checkToldInTime(h.grants)
 	}},
-	{"wake-up: %v was told", calmPlan, func(h *handMade) { // one that shares keeps none out that share, nor does one that shares it by now
+	{"wake-up: %v was told", calmPlan, func(h *handMade) { // one that shares keeps none out that share
 		a := h.grant(0, "a", 20*msec, 900*msec).releasedAt(115*msec, nil)
-		a.downgrade = h.at(50, 90)
+		a.shared = h.bad
 		g := h.grant(1, "b", 180*msec, 900*msec)
 		g.shared = true
 		h.nodes[0].toldAt[g.value] = 50 * msec
@@ -592,14 +580,6 @@ var simRules = []simRule{
 		for i := range either(h, 1, 2) {
 			h.plan.Faults = append(h.plan.Faults, simFault{Kind: faultHang, Node: i, At: 500 * time.Millisecond, For: time.Second})
 		}
-		h.checkRanOut(g, last)
-	}},
-	{"renewal: %v ran out", nil, func(h *handMade) { // it was downgraded, and one of two nodes cannot list it
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
-		last := g.promises[0]
-		g.downgrade = last.at
-		h.nodes[2].holds["k0"] = nil
-		h.nodes[1].foreign = []*simForeign{{name: either(h, "{k0}:door", "{k0}:shared"), to: never}}
 		h.checkRanOut(g, last)
 	}},
 	{"renewal: %v was not renewed for", nil, func(h *handMade) { // since the grant
@@ -1235,16 +1215,6 @@ var simExcused = []struct {
 		h.on(1, "a", 5*msec, 10*msec)[0].evicted = true
 		n := h.entries("10", first, e)
 		n.occupy(simFault{Kind: faultForeign, Of: ofShared, Ever: true})
-		n.checkLine(joins(e), simLine{}, nil)
-	}}},
-	{exGhost, simRule{"O1: %.6s waits, and only", nil, func(h *handMade) { // one that wants it alone has its turn, or had it
-		e := lineEntry("p", "s5", is("a"))
-		ghost := lineEntry("q", "", is("g"))
-		n := h.entries("10", ghost, e)
-		if h.bad {
-			n.store.Zadd("{k0}:line", -float64(n.store.Micros()-1), "woken "+ghost)
-		}
-		h.locked(fakenode.Marker, is("x"))
 		n.checkLine(joins(e), simLine{}, nil)
 	}}},
 	{exEvictedAhead, simRule{"O1: %.6s waits, and only", nil, func(h *handMade) { // it wants one of fewer, or of as many

@@ -124,7 +124,7 @@ func (n *simNode) lineOf(key string) (l simLine) {
 // touchesLine reports whether the request may change a queue, or the list of holders.
 func touchesLine(r *protocol.Request) bool {
 	switch r.Script {
-	case protocol.JoinScript, protocol.QueueReleaseScript, protocol.SharedClaimScript, protocol.SharedReleaseScript, protocol.SharedExtendScript, protocol.ForceScript:
+	case protocol.JoinScript, protocol.QueueReleaseScript, protocol.SharedClaimScript, protocol.SharedReleaseScript, protocol.ForceScript:
 		return true
 	default:
 		return false
@@ -140,8 +140,6 @@ func serves(r *protocol.Request, before simLine) bool {
 		return q == nil || q.As != protocol.AsPasser
 	case protocol.SharedClaimScript:
 		return q != nil && q.Key != ""
-	case protocol.SharedExtendScript:
-		return q != nil && before.lock == r.Value // a downgrade that comes first
 	default:
 		return false
 	}
@@ -228,9 +226,6 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 	if r.Script == protocol.SharedClaimScript {
 		most = 2
 	}
-	// One who had its turn alone, downgrades, and whose claim has not come here is in the way until
-	// its reservation is over.
-	ghost := slices.ContainsFunc(after.entries, func(e simEntry) bool { return e.told > now && !e.shares })
 	looks := fresh // a script looks at no more than twice as many as it lets in
 	for _, e := range before.entries {
 		if e.told > 0 && e.arrival >= before.cursor {
@@ -254,7 +249,7 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 			bad("O11: %.6s is in the way, and its process was to be heard of %d us before", untold.value, now-by)
 		case after.lock == "" && !n.w.excused(exForeignList, unlisted):
 			bad("O1: the lock is free, and %.6s waits", untold.value)
-		case after.lock == fakenode.Marker && untold.shares && (untold.limit == 0 || int64(room) < untold.limit) && !unlisted && !n.w.excused(exGhost, ghost) && !n.w.excused(exEvictedAhead, ahead):
+		case after.lock == fakenode.Marker && untold.shares && (untold.limit == 0 || int64(room) < untold.limit) && !unlisted && !n.w.excused(exEvictedAhead, ahead):
 			bad("O1: %.6s waits, and only %d share the lock", untold.value, room)
 		}
 	}
@@ -466,9 +461,6 @@ func (w *simWorld) checkToldInTime(grants []*simGrant) {
 					continue
 				}
 				hasPermit = hasPermit || o.permits > 0
-				if g.shared {
-					end = min(end, o.downgrade)
-				}
 				if end <= at || g.shared && o.shared || slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == o.value && h.to > at }) {
 					continue
 				}

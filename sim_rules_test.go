@@ -414,7 +414,7 @@ func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 	there, silent := 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		had := n.keptFrom(g, from, last.until) && (g.downgrade == never || !n.isOthers("{"+g.key+"}:shared"))
+		had := n.keptFrom(g, from, last.until)
 		n.mu.Unlock()
 		if had && n.reachable(p, from, last.until-from) == from {
 			there++
@@ -918,7 +918,6 @@ var simStates = []simState{
 	{"a lock is adopted from a holder that stopped", 470},
 	{"a lock is adopted that was detached", 800},
 	{"a lock is adopted while a node is down", 215.5},
-	{"a lock is downgraded", 717.5},
 	{"a lock is lost", 3097},
 	{"a lock stands although a clock jumped forward", 85},
 	{"a mark is given the present date", 6881.5},
@@ -1110,7 +1109,6 @@ const (
 	exTurnEvicted       = "O3: the list with its turn was evicted"
 	exOtherName         = "O3: it joined by another node's name"
 	exForcedOff         = "O3: released by force"
-	exGhost             = "O1: one that had its turn alone is in the way"
 	exEvictedAhead      = "O1: the list with the turn of one before it was evicted"
 	exForeignLock       = "O8: others used a name of the lock while it left"
 	exForeignList       = "O1: others use the name of the list of holders"
@@ -1131,7 +1129,7 @@ var simExcuses = []string{
 	exKeptByHand, exNeverHad, exDoubled, exSlept, exSleeper, exNotQuiet, exCutOff, exBarred, exLeftOver,
 	exStrays, exDisturbed, exNames, exHandedOver, exKept, exForgottenKey,
 	exAstray, exSilent, exStoppedEntry, exOldSilent, exRenewerSlept, exLostBefore, exSetMeanwhile,
-	exToldBack, exStruck, exTurnEvicted, exOtherName, exForcedOff, exGhost, exEvictedAhead, exForeignLock, exForeignList,
+	exToldBack, exStruck, exTurnEvicted, exOtherName, exForcedOff, exEvictedAhead, exForeignLock, exForeignList,
 	exFoundBefore, exRejoined, exHandedBack, exUnheardSets, exNewcomer, exKeptOutElsewhere, exSilentAtClose, exForeignHolders, exOlderFirst,
 }
 

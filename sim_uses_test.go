@@ -93,20 +93,6 @@ func (c *simClient) mutexOf(i int, roll uint64, opts []LockOption) *Mutex {
 	}
 }
 
-// downgrade goes on sharing a lock that is held alone.
-func (c *simClient) downgrade(op int, i uint64, g *simGrant) {
-	if c.w.plan.kind(g.key) != manyShare || g.shared || g.downgrade != never || c.roll(op, int(60+i))%3 > 0 {
-		return
-	}
-	g.downgrade = c.w.t()
-	err := g.lock.Downgrade(context.Background())
-	if !c.w.dead(c.p) {
-		g.downgraded = c.w.t()
-		c.w.reached("a lock is downgraded", true)
-	}
-	c.w.took(c.p, "Downgrade", g.downgrade, c.w.plan.NodeTimeout+c.w.lostHook(err))
-}
-
 // mode is how it was acquired, for a checker of histories.
 func (g *simGrant) mode() string {
 	switch {
@@ -131,10 +117,6 @@ func (w *simWorld) checkSharing(grants []*simGrant) {
 	for _, g := range grants {
 		end := g.end()
 		c := claim{g, g.ret, end, !g.shared}
-		if g.downgrade < end {
-			claims = append(claims, claim{g, g.ret, g.downgrade, true})
-			c.from, c.alone = g.downgrade, false
-		}
 		if c.to > c.from {
 			claims = append(claims, c)
 		}
@@ -183,9 +165,7 @@ func (w *simWorld) inTheWay(wait simWait, key string, grants []*simGrant) (until
 		end := min(max(g.end(), g.relRet), wait.to)
 		from := g.ret
 		if g.mode() == history.Alone {
-			if from = end; g.downgraded > 0 && !w.cannotList(key) {
-				from = min(end, g.downgraded)
-			}
+			from = end
 			until = max(until, from)
 		}
 		if from < end {
@@ -210,16 +190,6 @@ func (w *simWorld) inTheWay(wait simWait, key string, grants []*simGrant) (until
 		}
 	}
 	return until
-}
-
-// cannotList reports whether others have something on a node under the name of a lock's list of holders: a
-// downgraded lock stays exclusive there, and is in the way of waiters whose queue that node keeps.
-func (w *simWorld) cannotList(key string) bool {
-	return slices.ContainsFunc(w.nodes, func(n *simNode) bool {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return n.isOthers("{" + key + "}:shared")
-	})
 }
 
 // wayOf is how a lock is wanted: alone, which is below 0; shared, which is 0; or one of so many permits.

@@ -112,7 +112,7 @@ func (t *toldWait) info(now tick.Instant) WaitInfo {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := WaitInfo{
-		Context: t.caller, Key: t.resource.key, Mode: t.resource.terms.mode(t.resource.terms.shared), WaitID: t.id,
+		Context: t.caller, Key: t.resource.key, Mode: t.resource.terms.mode(), WaitID: t.id,
 		Attempts: t.attempts, Start: t.start.Time, WaitStart: t.since.Time, Waited: now.Since(t.since), Err: t.reason, Ahead: -1,
 	}
 	seen := t.polled

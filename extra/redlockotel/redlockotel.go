@@ -9,7 +9,7 @@
 //	                   lock of a set
 //	redlock wait       a child of it, from the first refusal, or from joining the wait queue,
 //	                   until the last attempt began or the acquire gave up
-//	redlock extend     Extend and Downgrade. The span of a renewal is a trace of its own with a link to the
+//	redlock extend     Extend. The span of a renewal is a trace of its own with a link to the
 //	                   acquire's caller: a lock may outlive the request that took it by days
 //	redlock release    Release, Detach, and the end of Do and Lead
 //	redlock lost       an event "redlock.lost" of the span of the acquire's caller; if that span

@@ -169,17 +169,6 @@ func (s *Store) sharedExtend(keys, argv []string, op *Op) (any, error) {
 		return nil, err
 	}
 	now := s.Millis()
-	if held && v == value {
-		till := now + max(ttl, s.Pttl(lock))
-		if err := s.purge(false, holders, now, op); err != nil {
-			return nil, err
-		}
-		s.hold(lock, holders, value, want, till, now, op)
-		if len(argv) > 3 && s.Typ(argv[3]) == "zset" {
-			s.serve(lock, holders, argv[3], AtOnce, "", false, op)
-		}
-		return int64(1), nil
-	}
 	if !held || v != Marker {
 		return orZero(v, held), nil
 	}

@@ -15,8 +15,6 @@ const (
 	Acquire = "acquire"
 	Extend  = "extend"
 	Release = "release"
-	// Downgrade goes on sharing a lock that was held alone: from the call on, whatever comes of it.
-	Downgrade = "downgrade"
 	// Detach leaves a lock to the client that adopts it, with an Acquire that has From.
 	Detach = "detach"
 

@@ -183,18 +183,6 @@ func TestReentryWhereTheOuterLockCovers(t *testing.T) {
 			})
 		})
 	}
-	inBubble(t, 3, nil, func(b *bed) {
-		lock := b.lock()
-		require.NoError(b, lock.Downgrade(b.Context()))
-		err := b.rl.Mutex(key, redlock.WithReentry()).Do(lock.Context(), mustNotRun)
-		require.ErrorIs(b, err, redlock.ErrNested, "it is shared now")
-		called := false
-		require.NoError(b, b.rl.Mutex(key, redlock.WithReentry()).Shared().Do(lock.Context(), func(context.Context, *redlock.Lock) error {
-			called = true
-			return nil
-		}))
-		assert.True(b, called)
-	})
 }
 
 // What is inside of a lock ends with it, also where its context does not come to an end with it.

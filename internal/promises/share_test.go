@@ -275,8 +275,6 @@ func TestBadUseOfSharedLocksAsksNoNode(t *testing.T) {
 
 		shared := b.share()
 		asked := b.cluster.Commands(evalsha)
-		require.ErrorIs(b, shared.Downgrade(b.Context()), redlock.ErrInvalid)
-		require.ErrorIs(b, new(redlock.Lock).Downgrade(b.Context()), redlock.ErrInvalid)
 		assert.Panics(b, func() { shared.Detach() })
 		_, err = b.rl.Semaphore(key, 2).Adopt(b.Context(), shared.Token())
 		require.ErrorIs(b, err, redlock.ErrInvalid)
@@ -289,61 +287,6 @@ func TestBadUseOfSharedLocksAsksNoNode(t *testing.T) {
 		require.NoError(b, err, "a permit beside a permit is another number")
 		assert.Panics(b, func() { shared.Permit() })
 		assert.Panics(b, func() { new(redlock.Lock).Permit() })
-	})
-}
-
-// From alone to shared without a gap, also where a node is told late.
-func TestDowngrade(t *testing.T) {
-	inBubble(t, 5, nil, func(b *bed) {
-		lock := b.lock(redlock.WithRenewal())
-		b.each([]int{1}, hang)
-		require.NoError(b, lock.Downgrade(b.Context()))
-		synctest.Wait()
-		b.each([]int{1}, resume)
-		reader := b.share()
-		_, err := b.rl.Mutex(key).TryAcquire(b.Context())
-		require.ErrorIs(b, err, redlock.ErrHeld)
-		b.pass(ttl + time.Millisecond)
-		require.Positive(b, lock.Validity(), "it is renewed")
-		for _, n := range b.status().Nodes {
-			assert.Equal(b, "redlock:shared", n.Value, "a node that was away is told by a renewal")
-		}
-		require.ErrorIs(b, reader.Release(b.Context()), redlock.ErrNotHeld, "nobody extended it")
-		require.NoError(b, lock.Downgrade(b.Context()), "again")
-		require.NoError(b, lock.Release(b.Context()))
-		b.on(0)
-		require.ErrorIs(b, lock.Downgrade(b.Context()), redlock.ErrReleased)
-	})
-}
-
-// An extend whose script the nodes do not know is sent again, behind a downgrade that came
-// meanwhile: it finds a lock that is shared, and that is no loss.
-func TestExtendOvertakenByADowngrade(t *testing.T) {
-	inBubble(t, 5, nil, func(b *bed) {
-		other, err := b.rl.Mutex("other").TryAcquire(b.Context())
-		require.NoError(b, err)
-		require.NoError(b, other.Downgrade(b.Context()), "from now on the nodes know the script of a downgrade")
-		lock := b.lock()
-		all := []int{0, 1, 2, 3, 4}
-		b.each(all, hang)
-		// While this is under way, the others wait to go to each node in one batch.
-		third, extended, downgraded := make(chan error, 1), make(chan error, 1), make(chan error, 1)
-		go func() { _, err := b.rl.Mutex("third").TryAcquire(b.Context()); third <- err }()
-		synctest.Wait()
-		go func() { extended <- lock.Extend(b.Context(), ttl) }()
-		synctest.Wait()
-		go func() { downgraded <- lock.Downgrade(b.Context()) }()
-		synctest.Wait()
-		b.each(all, resume)
-		require.NoError(b, <-third)
-		require.NoError(b, <-downgraded)
-		require.NotErrorIs(b, <-extended, redlock.ErrLost)
-		require.NoError(b, lock.Context().Err())
-		require.Positive(b, lock.Validity())
-		for _, n := range b.status().Nodes {
-			assert.Equal(b, "redlock:shared", n.Value)
-		}
-		require.NoError(b, lock.Release(b.Context()))
 	})
 }
 
@@ -473,14 +416,13 @@ func TestHooksTellTheMode(t *testing.T) {
 	inBubble(t, 3, &redlock.Options{Hooks: hooks}, func(b *bed) {
 		alone := b.lock()
 		require.NoError(b, alone.Extend(b.Context(), ttl))
-		require.NoError(b, alone.Downgrade(b.Context()))
-		require.NoError(b, b.share().Release(b.Context()))
 		require.NoError(b, alone.Release(b.Context()))
+		require.NoError(b, b.share().Release(b.Context()))
 		permit, err := b.rl.Semaphore(key, 1).TryAcquire(b.Context())
 		require.NoError(b, err)
 		require.NoError(b, permit.Extend(b.Context(), ttl))
 		assert.Equal(b, []string{
-			"acquired exclusive", "extended exclusive", "extended shared", "acquired shared", "released shared", "released shared",
+			"acquired exclusive", "extended exclusive", "released exclusive", "acquired shared", "released shared",
 			"acquired permit", "extended permit",
 		}, modes)
 	})
@@ -652,7 +594,7 @@ func TestQueueOfAllModesIsSeen(t *testing.T) {
 	})
 }
 
-// A permit that is given up, a writer that gives up, and a downgrade each let in those behind them
+// A permit that is given up, and a writer that is released or gives up, each let in those behind them
 // at once, without a timer.
 func TestWhatFreesSomethingLetsTheNextIn(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
@@ -673,7 +615,7 @@ func TestWhatFreesSomethingLetsTheNextIn(t *testing.T) {
 
 		writer := b.lock()
 		reader := acquire(other.Mutex(key).Shared())
-		require.NoError(b, writer.Downgrade(b.Context()))
+		require.NoError(b, writer.Release(b.Context()))
 		one := soon(reader)
 
 		ctx, giveUp := context.WithCancel(b.Context())
@@ -684,7 +626,7 @@ func TestWhatFreesSomethingLetsTheNextIn(t *testing.T) {
 		require.ErrorIs(b, (<-second).err, context.Canceled)
 		two := soon(reader)
 
-		for _, lock := range []*redlock.Lock{writer, one, two} {
+		for _, lock := range []*redlock.Lock{one, two} {
 			require.NoError(b, lock.Release(b.Context()))
 		}
 		var locks []*redlock.Lock

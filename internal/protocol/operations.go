@@ -100,7 +100,7 @@ var (
 	ClaimScript = script("line_claim", OpAcquire, words{lockKey, queueKey}, words{lockValue, px, queueEntry})
 
 	SharedClaimScript   = script("shared_claim", OpAcquireShared, words{lockKey, holdersKey, doorKey, queueKey}, words{lockValue, px, permitLimit, queueEntry})
-	SharedExtendScript  = script("shared_extend", OpExtend, words{lockKey, holdersKey}, words{lockValue, px, permitNumber, queueKey})
+	SharedExtendScript  = script("shared_extend", OpExtend, words{lockKey, holdersKey}, words{lockValue, px, permitNumber})
 	SharedReleaseScript = script("shared_release", OpRelease, words{lockKey, holdersKey}, words{lockValue, queueKey, queueEntry, queueAs})
 
 	AdoptScript       = script("adopt", OpAdopt, words{lockKey, fenceKey}, words{lockValue, px, formerToken, fenceToken, fenceKeeps})

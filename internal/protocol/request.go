@@ -241,8 +241,7 @@ func SharedClaimRequest(o Op, t *Terms, key, value string, s *ShareArgs, q *Queu
 	return &r
 }
 
-// SharedExtendRequest is ExtendRequest for a lock that is held together with others. Of an exclusive
-// holder it is a downgrade.
+// SharedExtendRequest is ExtendRequest for a lock that is held together with others.
 func SharedExtendRequest(t *Terms, key, value string, s *ShareArgs) *Request {
 	r := SharedExtendScript.request(t, key, value)
 	r.more = s

@@ -117,13 +117,6 @@ func newKinds(t *testing.T, rl *redlock.Redlock, key string) map[string]func() (
 			}
 			return func() error { return held.Release(ctx) }, err
 		},
-		"downgraded": func() (func() error, error) {
-			lock, err := everywhere(m.TryAcquire(ctx))
-			if err != nil {
-				return nil, err
-			}
-			return one(lock, lock.Downgrade(ctx))
-		},
 		"adopted": func() (func() error, error) {
 			lock, err := everywhere(m.TryAcquire(ctx))
 			if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/redlock/internal/history"
 )
 
-// mixed is the kind of locks that are held in all ways that there are: alone, shared, by permits, in sets, downgraded, detached and adopted. They
+// mixed is the kind of locks that are held in all ways that there are: alone, shared, by permits, in sets, detached and adopted. They
 // protect nothing: what is checked is what clients were told.
 const mixed = "mixed"
 
@@ -45,7 +45,7 @@ func (w *worker) wants(use, key string) want {
 		return want{m.Shared(), key, history.Shared}
 	case use == ofPermits && w.chance(92):
 		return want{w.rl.Semaphore(key, mixedPermits), key, history.Permit}
-	case use == ofPermits: // these are neither downgraded nor adopted
+	case use == ofPermits: // these are not adopted
 		return want{w.rl.Mutex(key, redlock.WithMinHold(w.between(w.TTL/50, w.TTL/10))), key, history.Alone}
 	default:
 		return want{m, key, history.Alone}
@@ -112,7 +112,7 @@ func (w *worker) told(op history.Op, m want, lock *redlock.Lock, err error) (*ho
 	return h, w.calls.Write(op)
 }
 
-// use works under a lock, downgrades it now and then, and gives it up or hands it over.
+// use works under a lock, and releases or detaches it.
 func (w *worker) use(ctx context.Context, h *hold, lock *redlock.Lock, mode, use string) error {
 	if err := w.work(ctx, h, false); err != nil {
 		return err
@@ -120,39 +120,12 @@ func (w *worker) use(ctx context.Context, h *hold, lock *redlock.Lock, mode, use
 	if w.stopAt.CompareAndSwap(mixed, "") {
 		stopSelf() // past its lease, and what it does then must have no effect
 	}
-	alone := mode == history.Alone
-	if alone && use == ofReaders && w.chance(50) {
-		if err := w.downgrade(ctx, h, lock); err != nil {
-			return err
-		}
-	}
-	if alone && use == ofOne && w.chance(30) {
+	if mode == history.Alone && use == ofOne && w.chance(30) {
 		if done, err := w.detach(h, lock); done || err != nil {
 			return err
 		}
 	}
 	return w.release(h)
-}
-
-// downgrade writes that it calls before it does: a client that is killed meanwhile shares the lock.
-func (w *worker) downgrade(ctx context.Context, h *hold, lock *redlock.Lock) error {
-	op := history.Op{Client: w.Client, Kind: history.Downgrade, Key: h.key, Token: h.Token(), Call: w.clock.now(), Outcome: history.Unknown}
-	if err := w.calls.Write(op); err != nil {
-		return err
-	}
-	err := lock.Downgrade(ctx)
-	extended := history.Op{
-		Client: w.Client, Kind: history.Extend, Key: h.key, Token: h.Token(), Call: op.Call, Return: w.clock.now(),
-		Outcome: history.OK, Until: w.clock.of(h.Until()),
-	}
-	if err != nil {
-		extended.Outcome, extended.Err, extended.Until = history.Unknown, reason(err), 0
-	}
-	if err := w.calls.Write(extended); err != nil {
-		return err
-	}
-	time.Sleep(w.between(0, 5*time.Millisecond))
-	return nil
 }
 
 // detach leaves the lock to the client that finds its token. It writes before it calls that it relies on the lock no more: one that is killed

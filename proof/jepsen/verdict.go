@@ -61,12 +61,11 @@ type Counts struct {
 	Counters  int `json:"counters"`
 
 	// Of mixed locks: how grants were held, and how the holder changed.
-	Alone      int `json:"alone,omitempty"`
-	Shared     int `json:"shared,omitempty"`
-	Permits    int `json:"permits,omitempty"`
-	Adopted    int `json:"adopted,omitempty"`
-	Downgrades int `json:"downgrades,omitempty"`
-	Detached   int `json:"detached,omitempty"`
+	Alone    int `json:"alone,omitempty"`
+	Shared   int `json:"shared,omitempty"`
+	Permits  int `json:"permits,omitempty"`
+	Adopted  int `json:"adopted,omitempty"`
+	Detached int `json:"detached,omitempty"`
 }
 
 // Incident is a place where a counter's history forks: two clients read the same value and both wrote its successor.
@@ -168,8 +167,6 @@ func (c *Counts) add(op history.Op) {
 		if op.Outcome == history.OK {
 			c.granted(op)
 		}
-	case op.Kind == history.Downgrade:
-		c.Downgrades++
 	case op.Kind == history.Detach && op.Outcome == history.OK:
 		c.Detached++
 	case op.Return < op.Call: // says that it calls; the result is another line

@@ -21,10 +21,6 @@ func adopted(op history.Op, from string) history.Op {
 	return op
 }
 
-func downgraded(client int, token string, call, ret int64) history.Op {
-	return history.Op{Client: client, Kind: history.Downgrade, Key: "k", Token: token, Call: call, Return: ret, Outcome: history.Unknown}
-}
-
 // left is what a client writes before it detaches: it relies on the lock no more.
 func left(client int, token string, call int64) history.Op {
 	return history.Op{Client: client, Kind: history.Release, Key: "k", Token: token, Call: call, Outcome: history.Unknown}
@@ -52,15 +48,6 @@ func TestHistoriesOfLocksThatSeveralHold(t *testing.T) {
 		}},
 		{"an extend of a reader whose lease was over", "linear", []history.Op{
 			shared(acquired(1, "a", 0, 5, 100)), shared(acquired(2, "b", 1, 6, 300)), extended(1, "a", 101, 102, 200),
-		}},
-		{"shared from the call of a downgrade on", "", []history.Op{
-			acquired(1, "a", 0, 5, 100), downgraded(1, "a", 10, 20), shared(acquired(2, "b", 6, 12, 110)),
-		}},
-		{"a reader before the downgrade", "exclusion", []history.Op{
-			acquired(1, "a", 0, 5, 100), downgraded(1, "a", 10, 20), shared(acquired(2, "b", 6, 8, 110)),
-		}},
-		{"a writer beside one who downgraded", "exclusion", []history.Op{
-			acquired(1, "a", 0, 5, 100), downgraded(1, "a", 10, 0), acquired(2, "b", 30, 40, 140),
 		}},
 		{"permits", "", []history.Op{
 			permit(acquired(1, "a", 0, 5, 100), 1, 2), permit(acquired(2, "b", 0, 5, 100), 2, 2), released(1, "a", 10, 11, history.OK),

@@ -97,9 +97,8 @@ type grant struct {
 	acquire history.Op
 	extends []history.Op // that succeeded
 	release *history.Op
-	// downgrade is the first call of it, left the Detach; nil: there was none
-	downgrade, left *history.Op
-	last            int64 // the latest end of validity that its holder was told
+	left    *history.Op // the Detach; nil: there was none
+	last    int64       // the latest end of validity that its holder was told
 }
 
 // claim is what the holder relies on: it ends with the call of release, which promises nothing from then on.
@@ -154,17 +153,10 @@ func byKey(ops []history.Op) ([]key, error) {
 			g.last = max(g.last, op.Until)
 		case history.Release:
 			g.addRelease(op)
-		case history.Downgrade:
-			if op.Return < op.Call {
-				op.Return = never // its client was killed
-			}
-			if g.downgrade == nil || g.downgrade.Call > op.Call {
-				g.downgrade = &op
-			}
 		case history.Detach:
 			g.left = &op
 		default:
-			return nil, broken(op, fmt.Sprintf("kind %q is none of acquire, extend, release, downgrade, detach", op.Kind))
+			return nil, broken(op, fmt.Sprintf("kind %q is none of acquire, extend, release, detach", op.Kind))
 		}
 	}
 	all := make([]key, 0, len(keys))
@@ -195,28 +187,22 @@ func (g *grant) addRelease(op history.Op) {
 	g.release = &op
 }
 
-// span is a time for which a holder relies on the lock, in one way.
+// span is the time for which a holder relies on the lock.
 type span struct {
 	*grant
 	from, to int64
 	holder
 }
 
-// spans are those of a grant: one, or two with a downgrade in between.
-func (g *grant) spans() (all []span) {
+func (g *grant) span() span {
 	from, to := g.claim()
-	h := holder{token: g.acquire.Token, mode: g.acquire.Mode, permit: g.acquire.Permit, of: g.acquire.Permits}
-	if d := g.downgrade; d != nil && d.Call < to {
-		all = append(all, span{g, from, d.Call, h})
-		from, h.mode = d.Call, history.Shared
-	}
-	return append(all, span{g, from, to, h})
+	return span{g, from, to, holder{token: g.acquire.Token, mode: g.acquire.Mode, permit: g.acquire.Permit, of: g.acquire.Permits}}
 }
 
 func (k key) overlaps() (all []Violation) {
 	var byStart []span
 	for _, g := range k.grants {
-		byStart = append(byStart, g.spans()...)
+		byStart = append(byStart, g.span())
 	}
 	slices.SortStableFunc(byStart, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	var at []span // who holds it then
@@ -319,10 +305,8 @@ func (k key) linearizable(patience time.Duration) error {
 		if g.release != nil {
 			add(*g.release, g.last)
 		}
-		for _, op := range []*history.Op{g.downgrade, g.left} {
-			if op != nil {
-				add(*op, 0)
-			}
+		if g.left != nil {
+			add(*g.left, 0)
 		}
 	}
 	switch porcupine.CheckOperationsTimeout(model, ops, patience) {

@@ -87,12 +87,6 @@ func next(s held, op *step) (bool, held) {
 		}
 		own.until = max(own.until, op.Until)
 		return true, s.with(own)
-	case history.Downgrade: // for the holder it cannot fail
-		if owner {
-			own.mode = history.Shared
-			s = s.with(own)
-		}
-		return true, s
 	case history.Detach:
 		if !owner {
 			return false, s

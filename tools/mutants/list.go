@@ -307,15 +307,6 @@ var list = []mutant{
 		why:  "a lock is lost for nothing: too few nodes answered, and a majority may have it",
 	},
 	{
-		name: "extend-overtaken-by-a-downgrade-is-a-loss",
-		file: "extend.go",
-		old:  "v == verdictHeld && shared == l.shared:",
-		new:  "v == verdictHeld:",
-		why:  "a renewal that a downgrade overtakes ends a lock that is held",
-		args: "-test.run=^TestExtendOvertakenByADowngrade$",
-		in:   "internal/promises",
-	},
-	{
 		name: "expired-names-an-old-failure",
 		file: "extend.go",
 		old:  "\tl.notExtended = nil\n",
@@ -1282,17 +1273,6 @@ var list = []mutant{
 		},
 	},
 	{
-		name: "modes-downgrade-lets-nobody-in",
-		file: "internal/protocol/scripts/shared_extend.lua",
-		old:  `if ARGV[4] and redis.pcall('TYPE', ARGV[4]).ok == 'zset' then`,
-		new:  "if false then",
-		why:  "readers wait for a timer though the lock is shared",
-		twin: edit{
-			old: `if len(argv) > 3 && s.Typ(argv[3]) == "zset" {`,
-			new: "if len(argv) > 99 {",
-		},
-	},
-	{
 		name: "modes-ended-value-stays-listed",
 		file: "internal/protocol/scripts/line_join.lua",
 		old:  `elseif v == marker and limit ~= '' and redis.call('ZREM', holders, ended) == 1 then`,
@@ -2160,7 +2140,7 @@ var list = []mutant{
 	{
 		name: "reentry-covers-all",
 		file: "nested.go",
-		old:  `return !l.shared || r.terms.shared && r.terms.permits == l.terms.permits`,
+		old:  `return !l.terms.shared || r.terms.shared && r.terms.permits == l.terms.permits`,
 		new:  `return true`,
 		why:  "a function that wants the lock exclusively runs beside others, under a shared lock or a permit",
 		args: "-test.run=^TestReentry",
@@ -2330,17 +2310,6 @@ var list = []mutant{
 		why:  "two sets wait for each other until both give up",
 	},
 	{
-		name: "downgrade-shortens-the-lease",
-		file: "internal/protocol/scripts/shared_extend.lua",
-		old:  `now + math.max(tonumber(ARGV[2]), redis.call('PTTL', lock))`,
-		new:  `now + tonumber(ARGV[2])`,
-		why:  "a lock that was extended for long and then downgraded is free for others before Until",
-		twin: edit{
-			old: `till := now + max(ttl, s.Pttl(lock))`,
-			new: `till := now + ttl`,
-		},
-	},
-	{
 		name: "kept-failed-ones-forgotten-by-close",
 		file: "internal/lane/kept.go",
 		old:  "\tlist.append(k.failed.take(k.failed.n, now))\n",
@@ -2445,8 +2414,8 @@ var list = []mutant{
 	{
 		name: "release-ends-behind-its-hook",
 		file: "release.go",
-		old:  "l.release.end(err)\n\tl.mu.Unlock()\n\tl.tellReleased(ctx, mode, start, start, sent, err)",
-		new:  "l.mu.Unlock()\n\tl.tellReleased(ctx, mode, start, start, sent, err)\n\tl.mu.Lock()\n\tl.release.end(err)\n\tl.mu.Unlock()",
+		old:  "l.release.end(err)\n\tl.mu.Unlock()\n\tl.tellReleased(ctx, start, start, sent, err)",
+		new:  "l.mu.Unlock()\n\tl.tellReleased(ctx, start, start, sent, err)\n\tl.mu.Lock()\n\tl.release.end(err)\n\tl.mu.Unlock()",
 		why:  "a second Release waits for ever where the hook of the first one panicked",
 		args: "-test.run=^TestSimSeeds$ -sim.seeds=3000",
 	},

@@ -1,14 +1,11 @@
 -- Let our share of the lock last ARGV[2] ms more: 1. Otherwise 0 if we have none here, or the
 -- value of the exclusive holder.
 --
--- Never shorten and never create, as extend.lua. A lock that we hold alone becomes shared:
--- that is a downgrade. A permit that has another number here than a majority gave it is given
+-- Never shorten and never create, as extend.lua. A permit that has another number here than a majority gave it is given
 -- that one if it is free, and taken away if not; either way it counts as none, since it was
 -- no vote before.
 --
 -- KEYS[1] lock   KEYS[2] holders   ARGV[1] our value   ARGV[2] TTL in ms   ARGV[3] our number
--- ARGV[4] line, on the node that keeps it, of a lock that becomes shared: who waits to share it
--- comes in
 local lock, holders = KEYS[1], KEYS[2]
 -- include value.lua
 -- include shared.lua
@@ -19,19 +16,6 @@ end
 
 local v, want = valueOf(lock), tonumber(ARGV[3])
 local now = millis()
-if v == ARGV[1] then
-  local till = now + math.max(tonumber(ARGV[2]), redis.call('PTTL', lock))
-  local failure = purge(false, holders, now)
-  if failure then
-    return failure
-  end
-  hold(lock, holders, ARGV[1], want, till, now)
-  if ARGV[4] and redis.pcall('TYPE', ARGV[4]).ok == 'zset' then
-    -- include line.lua
-    pcall(serve, lock, holders, ARGV[4], atOnce)
-  end
-  return 1
-end
 if v ~= marker then
   return v or 0
 end

@@ -17,7 +17,7 @@ local lock, holders, line = KEYS[1], KEYS[2], ARGV[2]
 -- include shared.lua
 local v, ours = valueOf(lock), 0
 if v == ARGV[1] then
-  redis.call('DEL', lock) -- a downgrade that has not come here
+  redis.call('DEL', lock) -- a client that knows no sharing reserved it for us
   purge(false, holders, millis())
   ours = 1
 elseif v == marker then
