@@ -241,6 +241,22 @@ func (l *Lock) lastSet(i int) *lane.Call {
 	}
 }
 
+// Renew has the lock renewed from now on, as WithRenewal does from the grant: every third of its TTL,
+// until it is released or lost, WithMaxHold ends it, or the Redlock is closed. It does no I/O by
+// itself, and nothing for a lock that is renewed or over already. To hold the lock for longer at
+// once, call Extend.
+func (l *Lock) Renew() {
+	now := l.clock.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.renews || l.over != nil || l.life.closed() {
+		return
+	}
+	l.renews = true
+	third := l.terms.TTL / 3
+	l.renewer.schedule(&l.renewal, now, min(third, max(0, now.Until(l.until)-2*third)), l.terms.TTL)
+}
+
 // renewNow extends the lock for the renewer, which calls it on a goroutine of its own.
 func (l *Lock) renewNow() {
 	// Locks fall due together, on a grid: a simulation puts them in order here.

@@ -215,6 +215,20 @@ func (l *Lock) Context() context.Context {
 	return c.Context
 }
 
+// Within returns a context that belongs to the lock and ends with ctx, whose values it carries, or with
+// the lock, whichever is first; context.Cause tells which, as for Context. It is what Do gives to its
+// function. Call the CancelFunc when the work is done. A context that comes from several locks ends
+// with the first of them, and Held finds each.
+func (l *Lock) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	held := l.Context()
+	inner, cancel := context.WithCancelCause(withHeld(ctx, l))
+	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
+	return inner, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
 // jointContext is the context of a lock together with others, of which the lock keeps a list.
 type jointContext struct {
 	context.Context

@@ -182,3 +182,45 @@ func TestContextTimerThatFiresTooEarly(t *testing.T) {
 		require.Error(b, ctx.Err())
 	})
 }
+
+// A context of several locks ends with the first of them, or with the caller's.
+func TestContextWithinLocks(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		takeBoth := func() (one, two *redlock.Lock) {
+			one, err := b.rl.Mutex("a").TryAcquire(b.Context())
+			require.NoError(b, err)
+			two, err = b.rl.Mutex("b").TryAcquire(b.Context())
+			require.NoError(b, err)
+			return one, two
+		}
+		for name, end := range map[string]func(one, two *redlock.Lock, cancel func()) error{
+			"the first is released":  func(one, _ *redlock.Lock, _ func()) error { _ = one.Release(b.Context()); return redlock.ErrReleased },
+			"the second is released": func(_, two *redlock.Lock, _ func()) error { _ = two.Release(b.Context()); return redlock.ErrReleased },
+			"a lease runs out":       func(_, _ *redlock.Lock, _ func()) error { b.pass(ttl); return redlock.ErrLost },
+			"the caller's ends":      func(_, _ *redlock.Lock, cancel func()) error { cancel(); return context.Canceled },
+		} {
+			one, two := takeBoth()
+			ctx, cancel := context.WithCancel(context.WithValue(b.Context(), ctxKey{}, "value"))
+			inner, stop := one.Within(ctx)
+			inner, stopBoth := two.Within(inner)
+			require.NoError(b, inner.Err())
+			assert.Equal(b, "value", inner.Value(ctxKey{}))
+			for _, l := range []*redlock.Lock{one, two} {
+				held, ok := redlock.Held(inner, l.Key())
+				assert.True(b, ok)
+				assert.Same(b, l, held)
+			}
+			_, err := b.rl.Mutex("b").TryAcquire(inner)
+			require.ErrorIs(b, err, redlock.ErrNested)
+			why := end(one, two, cancel)
+			<-inner.Done()
+			assert.ErrorIs(b, context.Cause(inner), why, name)
+			stopBoth()
+			stop()
+			cancel()
+			_ = one.Release(b.Context())
+			_ = two.Release(b.Context())
+			synctest.Wait()
+		}
+	})
+}

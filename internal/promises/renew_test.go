@@ -254,3 +254,30 @@ func TestLossInAnOutageNamesTheNodes(t *testing.T) {
 		assert.ErrorContains(b, err, b.cluster.Node(2).Name()+"/0 not sent (the node has not answered earlier requests in time)")
 	})
 }
+
+// A lock that was acquired without WithRenewal is renewed from the call on, also where less than a third
+// of its lease is left.
+func TestRenewBeginsLater(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		for _, after := range []time.Duration{0, 2 * time.Second, ttl - time.Second} {
+			lock := b.lock()
+			b.pass(after)
+			lock.Renew()
+			lock.Renew()
+			extends := b.cluster.Commands(evalsha, eval)
+			b.pass(time.Second)
+			if after > 2*ttl/3 {
+				assert.Greater(b, lock.Validity(), ttl/2, "at once, where little is left")
+			} else {
+				assert.Equal(b, extends, b.cluster.Commands(evalsha, eval), "not before a third of the TTL")
+			}
+			b.pass(time.Hour)
+			assert.Greater(b, lock.Validity(), ttl/2, "after %v", after)
+			require.NoError(b, lock.Release(b.Context()))
+			lock.Renew()
+			b.pass(time.Hour)
+			assert.LessOrEqual(b, lock.Validity(), time.Duration(0))
+			b.on(0)
+		}
+	})
+}
