@@ -421,14 +421,6 @@ func (c *simClient) ownTTL(op int) (opts []LockOption) {
 	return opts
 }
 
-// longestAsked is how long a lease clients ask for, allowed or not.
-func (w *simWorld) longestAsked() time.Duration {
-	if w.plan.Regime == simLease {
-		return 4 * max(w.plan.TTL, w.plan.RestartGuard)
-	}
-	return 2 * w.plan.TTL
-}
-
 // allowed is the lease that a client asks for that wants one of ttl: what the library refuses is cut
 // down to the longest that it may be.
 func (l *Lock) allowed(ttl time.Duration) time.Duration {

@@ -307,11 +307,6 @@ func (n *simNode) others() (there []*simForeign) {
 	return there
 }
 
-// isOthers reports whether others have something under a name; the caller holds mu.
-func (n *simNode) isOthers(name string) bool {
-	return slices.ContainsFunc(n.others(), func(f *simForeign) bool { return f.name == name })
-}
-
 // vacate is what the owners do in the end.
 func (n *simNode) vacate(what *simForeign) {
 	n.mu.Lock()

@@ -33,14 +33,6 @@ func elsewhereHot(r *results.Report, candidate string) *results.Hot {
 	return &r.Others[i]
 }
 
-func outageRow(r *results.Report, candidate string) *results.Outage {
-	i := slices.IndexFunc(r.Outages, func(o results.Outage) bool { return o.Candidate == candidate })
-	if i < 0 {
-		return nil
-	}
-	return &r.Outages[i]
-}
-
 func elsewhereRunBlock(r *results.Report) string {
 	if r.Meta.Fsync == 0 {
 		return ""

@@ -179,6 +179,7 @@ func (f *ownFlow) greet() error {
 	if o.ClientName != "" {
 		say("failed to set the client's name", "CLIENT", "SETNAME", o.ClientName)
 	}
+	//lint:ignore SA1019 users may have set the option by its former name
 	if !o.DisableIdentity && !o.DisableIndentity {
 		say("", "CLIENT", "SETINFO", "LIB-NAME", "go-redis("+o.IdentitySuffix+","+strings.ReplaceAll(runtime.Version(), " ", "-")+")")
 		say("", "CLIENT", "SETINFO", "LIB-VER", redis.Version())

@@ -693,6 +693,8 @@ type served struct {
 }
 
 // nextOf is that of line.lua; nil: there is none.
+//
+// gocognit: line by line what the script does, so that the two can be compared.
 func (s *Store) nextOf(q *serving) *served {
 	for ; q.looks > 0; q.looks-- {
 		member := s.nth(q.line, q.from, q.at)
@@ -758,6 +760,8 @@ func (s *Store) reserve(q *serving, w *served) {
 }
 
 // together is that of line.lua.
+//
+// gocognit: line by line what the script does, so that the two can be compared.
 func (s *Store) together(q *serving, w *served, free bool) (last string, ok, denied bool, failed error) {
 	ms, shared, past, come := q.now/1000, !free, false, 0
 	var processes []string

@@ -94,7 +94,6 @@ type xMemory struct {
 	srv               int8 // where its connection leads; -1: none
 	conRun, conRepl   uint8
 	said              uint8 // xIdle and what follows
-	at                int16 // when it was asked
 }
 
 const (
@@ -142,7 +141,6 @@ type xWorld struct {
 	name   [xNodes]int8
 	c      [xClients]xClient
 	last   int16 // when a node forgot
-	lastAt int8  // which
 	faults int8
 }
 
@@ -153,12 +151,10 @@ type explorer struct {
 	g     *Guard
 	clock *xClock
 	now   int64
-	set   settledMark
 	sets  [xNodes]settledMark
 	seed  maphash.Seed
 	buf   []byte
 	texts map[xMark]string
-	notes []string
 }
 
 func newExplorer(sc *xScope) *explorer {
