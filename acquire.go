@@ -18,8 +18,10 @@ type acquisition struct {
 	caller  context.Context // given to the call: that of the lock and of hooks
 	ctx     context.Context // what ends the acquire: caller, or the time that it may wait
 	wait    bool            // for a holder
-	renews  bool            // once it is held
-	nth     int             // of those that one call acquires at the same moment
+	// awaits is what else the acquire waits for where it alone keeps it from a quorum.
+	awaits protocol.Remedies
+	renews bool // once it is held
+	nth    int  // of those that one call acquires at the same moment
 	// adoptFrom is the token of the lock to go on with; empty: it is to be free.
 	adoptFrom string
 
@@ -100,6 +102,7 @@ func (a *acquisition) run() (lock *Lock, err error) {
 		if a.w == nil {
 			a.w = newWaiter(a.queues, a.resource)
 		}
+		a.tellRefusals()
 		err = a.untilNextAttempt()
 	}
 	return lock, err
@@ -250,6 +253,16 @@ func (a *acquisition) abandon(at *attempt) {
 	at.takeBack(false)
 }
 
+// tellRefusals says of nodes that refuse us, and may be mended, that they are waited for: without it a
+// program with a wrong password would look like one that waits for a holder.
+func (a *acquisition) tellRefusals() {
+	for _, o := range a.last.Outcomes {
+		if remedy, _ := protocol.RemedyOf(o.Err); remedy&(protocol.NewPassword|protocol.NewRights) != 0 {
+			a.lacks.tell(o.Node, noEntry, o.Err)
+		}
+	}
+}
+
 // op is what the attempt is called in errors.
 func (a *acquisition) op() protocol.Op {
 	if a.adoptFrom != "" {
@@ -275,7 +288,7 @@ func (a *acquisition) reasons(r *round, v verdict, cut error) (reasons []error, 
 		if r.lacksForDuplicates() {
 			return []error{ErrNoQuorum, ErrDuplicateNode}, false
 		}
-		return []error{ErrNoQuorum}, !r.permanent()
+		return []error{ErrNoQuorum}, !r.permanent(a.awaits)
 	}
 }
 

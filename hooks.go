@@ -324,6 +324,7 @@ func (d *degradations) tellAgain(i DegradedInfo) {
 
 const (
 	noQueue   = "the queue of waiters: they poll instead, in no order"
+	noEntry   = "permission to use it: calls of Lead, and those with a provider of credentials, wait for that"
 	noPublish = "PUBLISH: waiters are not told of releases and find them by timers"
 	// longerLease is about a key.
 	longerLease = "one TTL for all clients of the key: a node that restarts may grant it while its holder's lease goes on"

@@ -135,7 +135,7 @@ func (m *Mutex) check(ctx context.Context, o protocol.Op) error {
 // are asked again. What a failure left is taken back in the background; on a node that stays away a key lasts
 // for the TTL at most.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
-	return m.acquire(ctx, false, false)
+	return m.acquire(ctx, acquisition{})
 }
 
 // Contended reports whether this process has waiters for the lock, or was told to wait for it within the
@@ -150,11 +150,11 @@ func (m *Mutex) Contended() bool { return m.queues.recentlyRefused(&m.resource) 
 // keeps a queue it polls.
 //
 // A held lock and an outage are waited out. It gives up early, with ErrNoQuorum or ErrDuplicateNode,
-// only if so many nodes return errors that waiting cannot fix that no quorum is left. Close ends it with
-// ErrClosed. When ctx ends, errors.Is finds its error and the last attempt's reason, errors.As its
+// only if so many nodes return errors that waiting cannot fix that no quorum is left: docs/operations.md
+// has the table. Close ends it with ErrClosed. When ctx ends, errors.Is finds its error and the last attempt's reason, errors.As its
 // *QuorumError. ErrNested and ErrInvalid come before any I/O.
 func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {
-	return m.acquire(ctx, true, false)
+	return m.acquire(ctx, acquisition{wait: true})
 }
 
 // Do acquires the lock as Acquire does, calls fn, and releases the lock, also when fn panics.
@@ -170,12 +170,13 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock)
 	if fn == nil {
 		return fmt.Errorf("redlock: do: %w fn: it is nil", ErrInvalid)
 	}
-	return withLost(m.whileHeld(ctx, fn))
+	return withLost(m.whileHeld(ctx, 0, fn))
 }
 
-// whileHeld is Do, with fn's error as it is, and beside it why the lock was lost.
-func (m *Mutex) whileHeld(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) (lost, err error) {
-	lock, err := m.acquire(ctx, true, true)
+// whileHeld is Do, with fn's error as it is, and beside it why the lock was lost. It also waits for
+// these remedies.
+func (m *Mutex) whileHeld(ctx context.Context, awaits protocol.Remedies, fn func(ctx context.Context, lock *Lock) error) (lost, err error) {
+	lock, err := m.acquire(ctx, acquisition{wait: true, renews: true, awaits: awaits})
 	whileHeld := Locks.whileHeld
 	if errors.Is(err, ErrNested) && m.terms.reentry {
 		if lock = covering(ctx, &m.resource); lock != nil {
@@ -188,14 +189,15 @@ func (m *Mutex) whileHeld(ctx context.Context, fn func(ctx context.Context, lock
 	return whileHeld(Locks{lock}, ctx, func(ctx context.Context) error { return fn(ctx, lock) })
 }
 
-func (m *Mutex) acquire(ctx context.Context, wait, renews bool) (*Lock, error) {
+// acquire does what a says, which tells only how to.
+func (m *Mutex) acquire(ctx context.Context, a acquisition) (*Lock, error) {
 	if err := m.check(ctx, protocol.OpAcquire); err != nil {
 		return nil, err
 	}
 	if err := checkNested(ctx, &m.resource); err != nil {
 		return nil, err
 	}
-	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, caller: ctx, ctx: ctx, wait: wait, renews: renews}
+	a.resource, a.queues, a.renewer, a.caller, a.ctx = &m.resource, m.queues, m.renewer, ctx, ctx
 	return a.acquire()
 }
 
@@ -233,6 +235,7 @@ func isToken(s string) bool {
 //
 // A leader resigns by returning from fn while the lock is held: Lead returns fn's error or nil. It also
 // returns when ctx ends, and with Acquire's error where waiting does not help or WithMaxWait is over.
+// Unlike Acquire it waits for a wrong password and for missing rights; Hooks.Degraded names the node.
 //
 // fn's context ends when the lock is lost, and fn has to stop then: the next leader may be at work already.
 // With WithFencing, Lock.Fence is the number of the term.
@@ -243,7 +246,8 @@ func (m *Mutex) Lead(ctx context.Context, fn func(ctx context.Context, lock *Loc
 	for {
 		// Both are judged by the lock of this term: fn may well return the loss of another lock.
 		ended := false // by WithMaxHold the lock is not lost yet, and yet it is no resignation
-		lost, err := m.whileHeld(ctx, func(ctx context.Context, lock *Lock) error {
+		// A leader is to be there for as long as the program runs, whatever operators do to its user meanwhile.
+		lost, err := m.whileHeld(ctx, protocol.NewPassword|protocol.NewRights, func(ctx context.Context, lock *Lock) error {
 			err := fn(ctx, lock)
 			ended = errors.Is(context.Cause(lock.Context()), ErrLost)
 			return err

@@ -133,7 +133,8 @@ func (s *subscription) broke(ctx context.Context, err error) (wasOpen, denied bo
 	s.queues.mu.Lock()
 	defer s.queues.mu.Unlock()
 	wasOpen = s.state == subOpen
-	if denied = ctx.Err() == nil && protocol.IsServerError(err) && protocol.Permanent(err); denied {
+	mended := s.queues.set.lane(s.node).Mended(err)
+	if denied = ctx.Err() == nil && protocol.IsServerError(err) && protocol.Permanent(mended); denied {
 		s.enter(subDenied)
 	} else {
 		s.enter(subBroken)

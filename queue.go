@@ -340,7 +340,7 @@ func (qs *queues) skips(node int, now int64) bool {
 // skip leaves a node out of the order for a while if it may not keep a queue; other
 // errors, as of a full node, may be over the next time.
 func (qs *queues) skip(node int, err error) {
-	if err == nil || !protocol.Permanent(err) || strings.Contains(err.Error(), "WRONGTYPE") {
+	if !protocol.Permanent(err) || strings.Contains(err.Error(), "WRONGTYPE") {
 		return
 	}
 	now := qs.set.clock.Now().Mono

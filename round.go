@@ -406,13 +406,13 @@ func (r *round) outcomes(names []string) []Outcome {
 	return out
 }
 
-// permanent reports whether errors that waiting does not mend rule out a quorum alone.
-func (r *round) permanent() bool {
+// permanent reports whether errors rule out a quorum alone that neither waiting nor these remedies mend.
+func (r *round) permanent(awaited protocol.Remedies) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
 	for i := range r.seats {
-		if protocol.Permanent(r.seats[i].ballot.answer().Err) {
+		if protocol.PermanentBut(r.seats[i].ballot.answer().Err, awaited) {
 			n++
 		}
 	}

@@ -36,6 +36,28 @@ func NewWire(c *redis.Client, h func(*redis.Options) Habits, mark string, clk ti
 	return &Wire{NewConversations(clk, &ownDialer{options: o, markKey: mark}, h(o)), sideClient(o), o, clk}
 }
 
+// Remedies are those that are at hand where a client learns passwords from a provider, or follows a
+// cluster; also one in a type of the user's, whose methods show it.
+func (w *Wire) Remedies() (at protocol.Remedies) {
+	provided := false
+	switch c := w.Client.(type) {
+	case interface{ Options() *redis.Options }:
+		o := c.Options()
+		provided = o.CredentialsProvider != nil || o.CredentialsProviderContext != nil || o.StreamingCredentialsProvider != nil
+	case interface{ Options() *redis.RingOptions }:
+		o := c.Options()
+		provided = o.CredentialsProvider != nil || o.CredentialsProviderContext != nil || o.StreamingCredentialsProvider != nil
+	case interface{ Options() *redis.ClusterOptions }:
+		o := c.Options()
+		provided = o.CredentialsProvider != nil || o.CredentialsProviderContext != nil || o.StreamingCredentialsProvider != nil
+		at = protocol.Cluster
+	}
+	if provided {
+		at |= protocol.NewPassword
+	}
+	return at
+}
+
 // ManyServers is the talk over a client of the user's for which one name stands for several
 // servers, or for a number that is not known. Which one answers is not known there, so there is
 // nothing to guard and no connection to kill, and how long to wait is up to the client.

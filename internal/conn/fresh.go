@@ -281,8 +281,8 @@ func (t *trial) once() (*conversation, error) {
 		return cv, nil
 	}
 	// A server that answers LOADING is asked again over the same flow. An answer that sends clients
-	// elsewhere is go-redis' own from then on, so that takes another flow.
-	if !protocol.IsServerError(err) || elsewhere(err) {
+	// elsewhere, or refuses a password, is go-redis' own from then on, so that takes another flow.
+	if _, lasts := protocol.RemedyOf(err); lasts || !protocol.IsServerError(err) || elsewhere(err) {
 		f.Close()
 		t.flow = nil
 	}

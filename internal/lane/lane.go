@@ -27,6 +27,7 @@ type Lane struct {
 	Wire     Wire
 	Clock    tick.Clock
 	onChange func(down bool, err error) // may be nil; called with Mu held, in order
+	remedies protocol.Remedies          // at hand for the node's errors
 
 	// Mu guards what follows, and the fields of calls that say so. It is never held
 	// across I/O, and no other mutex is taken under it but those of the clock and of
@@ -68,6 +69,9 @@ func New(w Wire, c tick.Clock, onChange func(bool, error)) *Lane {
 	l.Alarm = tick.Alarm{Clock: c, F: l.tick}
 	l.kept.Alarm = &l.Alarm
 	l.moved.L = &l.Mu
+	if m, ok := w.(Mender); ok {
+		l.remedies = m.Remedies()
+	}
 	return l
 }
 
@@ -219,6 +223,9 @@ func (l *Lane) Load() (queued, kept int) {
 	}
 	return queued, l.kept.len()
 }
+
+// Mended notes the remedies that are at hand for an error of the node.
+func (l *Lane) Mended(err error) error { return protocol.Mended(err, l.remedies) }
 
 // Gone reports whether the node's client was closed by its owner, as far as is known: the
 // node is not coming back.
@@ -413,6 +420,9 @@ func (l *Lane) finishAll(b *batch, settled bool, now int64) []news {
 // holds mu.
 func (l *Lane) finish(c *Call, now int64) {
 	c.State, c.Answer = CallDone, c.Answer.Read(c.Req.Op)
+	if c.Kind == protocol.Failed {
+		c.Err = l.Mended(c.Err)
+	}
 	if c.Req.Op != protocol.OpRelease {
 		return
 	}

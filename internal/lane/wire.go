@@ -46,6 +46,9 @@ type Onlooker struct {
 	Lacks func(what string, err error)
 }
 
+// Mender is a wire to a node for whose errors remedies are at hand. Remedies does not change.
+type Mender interface{ Remedies() protocol.Remedies }
+
 // Listener is a wire that can tell of messages on a channel.
 type Listener interface {
 	// Listen returns when the subscription breaks or ctx ends.

@@ -199,23 +199,6 @@ func (b Answer) Fence() uint64 {
 	return 0
 }
 
-// Permanent reports whether waiting cannot mend why a node did not do what it was asked: it
-// is set up wrongly, we are not allowed to use it, or its client was closed.
-func Permanent(err error) bool {
-	if errors.Is(err, redis.ErrClosed) {
-		return true
-	}
-	if err == nil || !IsServerError(err) {
-		return false
-	}
-	return hasAny(err.Error(),
-		"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "can't run this command", "can't access at least one of the keys", "ACL failure", // not allowed
-		"WRONGTYPE", "BADFENCE", // the key, or its fencing counter, holds something else
-		"MOVED", "ASK ", "CROSSSLOT", "CLUSTERDOWN", // a node of a cluster
-		"unknown command", "ERR AUTH", "invalid DB index", "out of range", // no such server or database
-	)
-}
-
 // Denied reports whether a server does not do a command for us, ever.
 func Denied(err error) bool {
 	return err != nil && IsServerError(err) && hasAny(err.Error(), "NOPERM", "can't run this command", "unknown command")
@@ -285,6 +268,8 @@ func WithHint(err error) error {
 		return withTLSHint(err)
 	}
 	switch text := err.Error(); {
+	case IsMended(err, Cluster):
+		return err
 	case strings.HasPrefix(text, "MOVED"), strings.HasPrefix(text, "ASK "), strings.HasPrefix(text, "CLUSTERDOWN"):
 		return fmt.Errorf("%w; this is a node of a Redis Cluster, and a quorum needs independent masters", err)
 	case ReadOnly(err):

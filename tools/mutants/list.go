@@ -316,8 +316,8 @@ var list = []mutant{
 	{
 		name: "do-does-not-renew",
 		file: "mutex.go",
-		old:  "wait: wait, renews: renews}",
-		new:  "wait: wait, renews: renews && !wait}",
+		old:  "wait: true, renews: true, awaits: awaits}",
+		new:  "wait: true, awaits: awaits}",
 		why:  "Do promises to renew the lock while its function runs",
 	},
 	{
@@ -2301,9 +2301,9 @@ var list = []mutant{
 	},
 	{
 		name: "answer-read-only-for-good",
-		file: "internal/protocol/reply.go",
-		old:  "\t\t\"NOAUTH\", \"WRONGPASS\", \"NOPERM\", \"DENIED\", \"can't run",
-		new:  "\t\t\"READONLY\", \"NOAUTH\", \"WRONGPASS\", \"NOPERM\", \"DENIED\", \"can't run",
+		file: "internal/protocol/lasting.go",
+		old:  "\t{\"CROSSSLOT\", 0},",
+		new:  "\t{\"READONLY\", 0}, {\"CROSSSLOT\", 0},",
 		why:  "nodes that are replicas for a second end every wait, and are not sent their releases again",
 	},
 	{
