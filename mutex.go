@@ -235,7 +235,7 @@ func isToken(s string) bool {
 //
 // A leader resigns by returning from fn while the lock is held: Lead returns fn's error or nil. It also
 // returns when ctx ends, and with Acquire's error where waiting does not help or WithMaxWait is over.
-// Unlike Acquire it waits for a wrong password and for missing rights; Hooks.Degraded names the node.
+// Unlike Acquire it waits for a wrong password and for missing permissions; Hooks.Degraded names the node.
 //
 // fn's context ends when the lock is lost, and fn has to stop then: the next leader may be at work already.
 // With WithFencing, Lock.Fence is the number of the term.

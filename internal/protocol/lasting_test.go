@@ -25,7 +25,7 @@ func TestTableOfLastingErrorsIsThatOfOperations(t *testing.T) {
 	_, table, found := strings.Cut(string(page), "<!-- lasting errors -->\n")
 	require.True(t, found)
 	table, _, _ = strings.Cut(table, "\n\n")
-	words := map[Remedies]string{NewPassword: "another password", NewRights: "other rights of the user", Cluster: "the cluster", 0: "no one while the program runs"}
+	words := map[Remedies]string{NewPassword: "another password", NewRights: "other permissions of the user", Cluster: "the cluster", 0: "nothing while the program runs"}
 	told := map[string]string{}
 	for _, row := range strings.Split(table, "\n")[2:] {
 		cells := strings.Split(row, " | ")

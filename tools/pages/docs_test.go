@@ -39,7 +39,7 @@ func TestExamplesOfThePagesCompile(t *testing.T) {
 		Dir: ".",
 		Imports: []string{
 			"context", "crypto/tls", "database/sql", "errors", "fmt", "log", "log/slog", "net/http", "os", "testing", "testing/synctest", "time",
-			"github.com/quorumlock/redlock", "github.com/quorumlock/redlock/redlocktest", "github.com/redis/go-redis/v9",
+			"github.com/quorumlock/redlock", "github.com/quorumlock/redlock/lockset", "github.com/quorumlock/redlock/redlocktest", "github.com/redis/go-redis/v9",
 		},
 		Scope: `
 			func buildReport(context.Context, ...any) error { return nil }
