@@ -246,6 +246,7 @@ func (l *Lock) lastSet(i int) *lane.Call {
 // itself, and nothing for a lock that is renewed or over already. To hold the lock for longer at
 // once, call Extend.
 func (l *Lock) Renew() {
+	l.mustExist("Renew")
 	now := l.clock.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -141,7 +141,9 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
 // Contended reports whether this process has waiters for the lock, or was told to wait for it within the
 // last second. TryAcquire may then overtake a waiter whose turn has come; Acquire does not. It asks no
 // node, and knows nothing of other processes.
-func (m *Mutex) Contended() bool { return m.queues.recentlyRefused(&m.resource) }
+func (m *Mutex) Contended() bool {
+	return m != nil && m.queues != nil && m.queues.recentlyRefused(&m.resource)
+}
 
 // Acquire waits until the lock is granted, ctx ends, or WithMaxWait is over. Most callers want Do instead.
 //
