@@ -373,7 +373,7 @@ func TestMetrics(t *testing.T) {
 		})
 		b.cluster.Node(1).Stop()
 		require.NoError(b, b.lock(b.Context()).Release(b.Context()))
-		time.Sleep(time.Second) // it is down when no connection could be had within a node timeout
+		time.Sleep(5 * time.Second) // it is down when no connection could be had within a node timeout
 		synctest.Wait()
 		node := " redlock.node.name=" + b.rl.Nodes()[1]
 		b.has(map[string]float64{"redlock.node.up" + node: 0})
