@@ -27,10 +27,12 @@ func together(n int, f func(i int)) {
 	for i := range n - 1 {
 		all.Go(func() { call(i) })
 	}
-	if n > 0 {
-		call(n - 1)
-	}
-	all.Wait()
+	func() {
+		defer all.Wait() // also where the last call exits this goroutine
+		if n > 0 {
+			call(n - 1)
+		}
+	}()
 	if d := left.Load(); d != nil {
 		if d.panicked == nil {
 			runtime.Goexit()
