@@ -15,8 +15,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/quorumlock/redlock/internal/child"
 )
 
 // stepping is a command that adds a line to a file again and again.
@@ -202,16 +200,8 @@ func TestRunWhoseRenewalsAreAnsweredLate(t *testing.T) {
 // A starter whose lease is over executes nothing.
 func TestStarterAfterTheEndOfTheLeaseStartsNothing(t *testing.T) {
 	t.Parallel()
-	start, starts, err := os.Pipe()
-	require.NoError(t, err)
-	defer start.Close()
-	fails, failed, err := os.Pipe()
-	require.NoError(t, err)
-	defer fails.Close()
-	cmd := child.Command(asProgram)
-	cmd.Args = []string{starterName, "/bin/sh", "sh", "-c", "echo ran"}
-	cmd.ExtraFiles = []*os.File{start, failed}
-	_, err = fmt.Fprintln(starts, int64(bootTime()))
+	cmd, starts, fails, failed := starter(t)
+	_, err := fmt.Fprintln(starts, int64(bootTime()))
 	require.NoError(t, err)
 	require.NoError(t, starts.Close())
 	out, err := cmd.Output()

@@ -120,19 +120,29 @@ func TestKilledRunLeavesNoCommandThatJustStarts(t *testing.T) {
 	}
 }
 
+// starter is a starter of a command, not yet started; what redlock tells it is written to starts. Why it failed
+// comes to fails once failed, which is its end of that pipe, is closed here.
+func starter(t *testing.T) (cmd *exec.Cmd, starts, fails, failed *os.File) {
+	t.Helper()
+	start, starts, err := os.Pipe()
+	require.NoError(t, err)
+	fails, failed, err = os.Pipe()
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		for _, f := range []*os.File{start, fails, failed} {
+			_ = f.Close()
+		}
+	})
+	cmd = child.Command(asProgram)
+	cmd.Args = []string{starterName, "/bin/sh", "sh", "-c", "echo ran"}
+	cmd.ExtraFiles = []*os.File{start, failed}
+	return cmd, starts, fails, failed
+}
+
 // A starter that nobody tells to start never executes the command.
 func TestStarterWithoutRedlockStartsNothing(t *testing.T) {
 	t.Parallel()
-	start, starts, err := os.Pipe()
-	require.NoError(t, err)
-	defer start.Close()
-	fails, failed, err := os.Pipe()
-	require.NoError(t, err)
-	defer fails.Close()
-	defer failed.Close()
-	cmd := child.Command(asProgram)
-	cmd.Args = []string{starterName, "/bin/sh", "sh", "-c", "echo ran"}
-	cmd.ExtraFiles = []*os.File{start, failed}
+	cmd, starts, _, _ := starter(t)
 	require.NoError(t, starts.Close())
 	out, err := cmd.Output()
 	require.Error(t, err)
