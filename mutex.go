@@ -151,10 +151,10 @@ func (m *Mutex) Contended() bool {
 // of arrival, across processes and ways to hold the lock; docs/safety.md has the exceptions. Where no node
 // keeps a queue it polls.
 //
-// A held lock and an outage are waited out. It gives up early, with ErrNoQuorum or ErrDuplicateNode,
-// only if so many nodes return errors that waiting cannot fix that no quorum is left: docs/operations.md
-// has the table. Close ends it with ErrClosed. When ctx ends, errors.Is finds its error and the last attempt's reason, errors.As its
-// *QuorumError. ErrNested and ErrInvalid come before any I/O.
+// A held lock and an outage are waited out. It gives up early, with ErrNoQuorum or ErrDuplicateNode, only if so
+// many nodes return errors that waiting cannot fix that no quorum is left: docs/operations.md has the table.
+// Close ends it with ErrClosed. When ctx ends, errors.Is finds its error and the last attempt's reason,
+// errors.As its *QuorumError. ErrNested and ErrInvalid come before any I/O.
 func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, acquisition{wait: true})
 }
@@ -207,12 +207,14 @@ func (m *Mutex) acquire(ctx context.Context, a acquisition) (*Lock, error) {
 // before it was killed: on a majority of nodes the key goes from the former value to a fresh one. The lock is
 // held all the while, and lasts for the Mutex's TTL from now. With WithFencing its fence is greater than the former one.
 //
-// Adopt before the lease ends. Afterwards it fails with ErrNotHeld as a rule; "A lock that is passed on"
-// in docs/safety.md has the exception. Of a process that was killed be sure that it was: one that was only paused believes in its lock.
+// Adopt before the lease ends. Afterwards it fails with ErrNotHeld as a rule; "A lock that is passed on" in
+// docs/safety.md has the exception. Of a process that was killed be sure that it was: one that was only paused
+// believes in its lock.
 //
-// Adopt asks all nodes once. It fails with ErrNotHeld if so many nodes have another's key or none that no majority is
-// left, with ErrInvalid for a malformed token, and otherwise as TryAcquire does. After a failure the lock may be gone: what had
-// changed hands is released, the rest ends by its lease. Of two callers at the same moment at most one gets the lock.
+// Adopt asks all nodes once. It fails with ErrNotHeld if so many nodes have another's key or none that no
+// majority is left, with ErrInvalid for a malformed token, and otherwise as TryAcquire does. After a failure the
+// lock may be gone: what had changed hands is released, the rest ends by its lease. Of two callers at the same
+// moment at most one gets the lock.
 func (m *Mutex) Adopt(ctx context.Context, token string) (*Lock, error) {
 	if err := m.check(ctx, protocol.OpAdopt); err != nil {
 		return nil, err
@@ -232,8 +234,9 @@ func isToken(s string) bool {
 	return len(s) == tokenLen && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// Lead keeps one of its callers at work. It waits for the lock and calls fn with it, as Do does. When the
-// lock is lost while fn runs, or WithMaxHold ends its term, it waits for fn to return, drops its error, pauses for Options.RetryMin, and waits for the lock again.
+// Lead keeps one of its callers at work. It waits for the lock and calls fn with it, as Do does. When the lock
+// is lost while fn runs, or WithMaxHold ends its term, it waits for fn to return, drops its error, pauses for
+// Options.RetryMin, and waits for the lock again.
 //
 // A leader resigns by returning from fn while the lock is held: Lead returns fn's error or nil. It also
 // returns when ctx ends, and with Acquire's error where waiting does not help or WithMaxWait is over.

@@ -66,7 +66,8 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 
 // New returns a Redlock on the servers of the given clients, one node for each. It does no I/O.
 //
-// For a *redis.Client the library opens connections of its own with a copy of its options. So its hooks, pool and retries do not apply to locks, and only a failover client has to stay open.
+// For a *redis.Client the library opens connections of its own with a copy of its options. So its hooks, pool
+// and retries do not apply to locks, and only a failover client has to stay open.
 //
 // Any other client gets the commands itself, through its hooks, which must not repeat them: a cluster or
 // ring, which is one node, or a type of your own. It has no restart guard, and is closed after the Redlock.

@@ -92,9 +92,9 @@ func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Mutex
 	return newSemaphore(rl.nodeSet, rl.queues, rl.renewer, key, permits, opts)
 }
 
-// Close ends every waiting Acquire, Do and Lead with ErrClosed, sends the releases that are on their way, waiting for all this for
-// Options.NodeTimeout at most (the default is that of Options.TTL), and closes the connections that
-// Open or New opened; clients given to New stay open. Its error is that of closing those.
+// Close ends every waiting Acquire, Do and Lead with ErrClosed, sends the releases that are on their way,
+// waiting for all this for Options.NodeTimeout at most (the default is that of Options.TTL), and closes the
+// connections that Open or New opened; clients given to New stay open. Its error is that of closing those.
 //
 // Locks that are held are not released: their keys stay until their TTL ends, and are not renewed.
 // The function of a Do or Lead that is running is not told: its context ends with ErrLost when the

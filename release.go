@@ -14,9 +14,9 @@ import (
 // program that exits calls Redlock.Close. The end of ctx does not cut it short. A second call has the result
 // of the first.
 //
-// It returns nil when a majority confirms that we removed the lock, ErrNotHeld when it was not ours any more, ErrNoQuorum when too few nodes answered, ErrClosed after Close. Whatever it returns,
-// the lock is over. What was not confirmed is sent again in the background, until the node answers or the
-// key has expired.
+// It returns nil when a majority confirms that we removed the lock, ErrNotHeld when it was not ours any more,
+// ErrNoQuorum when too few nodes answered, ErrClosed after Close. Whatever it returns, the lock is over. What
+// was not confirmed is sent again in the background, until the node answers or the key has expired.
 func (l *Lock) Release(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err

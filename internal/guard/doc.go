@@ -5,8 +5,9 @@
 // have forgotten. There are two witnesses: a change of the server or of its data that this client saw
 // itself, and the memory mark, a key on the node that tells clients that come later.
 //
-// What it promises upwards: [Guard.Judge] says whether a grant of a node may count now, and for how
-// long not, by what is known of that node alone; [Guard.Why] gives the reason as an error. Judge is cheap where a node may vote: one atomic load or two, and a mutex the first time.
+// What it promises upwards: [Guard.Judge] says whether a grant of a node may count now, and for how long not, by
+// what is known of that node alone; [Guard.Why] gives the reason as an error. Judge is cheap where a node may
+// vote: one atomic load or two, and a mutex the first time.
 //
 // What it expects downwards, of the package conn: [Guard.Saw] is told what a server reports before the
 // answers of the same connection are delivered; a mark that Saw returns is written over that

@@ -37,7 +37,8 @@ type Onlooker struct {
 	// Ready is false where the whole question has to be asked ahead of the next SET. It is
 	// nil if Saw is.
 	Ready func() bool
-	// Duplicate is why nothing is to be sent over a connection to the server that reported last; nil if it is to be. It is nil if Saw is.
+	// Duplicate is why nothing is to be sent over a connection to the server that reported last; nil if it is to
+	// be. It is nil if Saw is.
 	Duplicate func() error
 	// Evicted is told how many keys the process of this run id has evicted since its start. It
 	// is nil if Saw is.
