@@ -112,3 +112,13 @@ func awaitAll(ctx context.Context, servers []*realredis.Server) error {
 	}
 	return nil
 }
+
+// flush empties servers, which are then a fleet that was never used.
+func flush(ctx context.Context, servers []*realredis.Server) error {
+	for _, s := range servers {
+		if _, err := once(ctx, s.Addr(), func(ctx context.Context, c *redis.Client) (string, error) { return c.FlushAll(ctx).Result() }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
