@@ -2,7 +2,6 @@ package lane
 
 import (
 	"cmp"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -260,9 +259,6 @@ func (l *Lane) drain() {
 // drainOnce sends batch after batch until none may go, and reports whether to rest then.
 func (l *Lane) drainOnce() (waits bool) {
 	l.Clock.Yield(0)
-	// Others that are about to enqueue go first: what they ask for leaves in this batch, and not a
-	// round trip later.
-	runtime.Gosched()
 	l.Mu.Lock()
 	l.Starting = false
 	for {
