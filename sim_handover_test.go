@@ -213,7 +213,7 @@ func (c *simClient) detach(g *simGrant) bool {
 	g.detaching = before
 	w.mu.Unlock()
 	token := l.Detach()
-	w.took(c.p, "Detach", call, 0)
+	w.took(c.p, "Detach", call, w.lostHook(context.Cause(held)))
 	if token != "" {
 		g.released(call)
 	}
