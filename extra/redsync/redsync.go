@@ -17,10 +17,10 @@
 // It has the same keys on the nodes, so programs with either of the two exclude each other. A call
 // returns when a majority of the nodes has decided it, and waiters get the lock in order of arrival.
 //
-// This library does not promise what some options ask for, and refuses them, as it does values without a meaning: [WithGenValueFunc],
-// [WithSetNXOnExtend], [WithTimeoutFactor], a [WithDriftFactor] above that of the Redsync, and a
-// [WithValue] that is not random. Each method of such a Mutex that asks nodes fails before any I/O, with
-// an error that names the option and the rule, and for which errors.Is finds redlock.ErrInvalid.
+// This library does not promise what some options ask for, and refuses them, as it does values without
+// a meaning: [WithGenValueFunc], [WithSetNXOnExtend], a [WithDriftFactor] above that of the Redsync, and
+// a [WithValue] that is not random. Each method of such a Mutex that asks nodes fails before any I/O,
+// with an error that names the option and the rule, and for which errors.Is finds redlock.ErrInvalid.
 //
 // Test errors with errors.Is and errors.As, since they wrap redsync's errors and those of the library.
 package redsync
@@ -53,7 +53,7 @@ type Redsync struct {
 func New(pools ...redis.Pool) *Redsync { return NewWith(redlock.Options{}, pools...) }
 
 // NewWith is New with options for all mutexes: hooks for metrics, names of the nodes, NodeTimeout
-// instead of WithTimeoutFactor, DriftFactor. Options.TTL is the default of WithExpiry, and is 8 seconds
+// in place of WithTimeoutFactor, DriftFactor. Options.TTL is the default of WithExpiry, and is 8 seconds
 // if it is not set. redsync has no such function.
 func NewWith(opts redlock.Options, pools ...redis.Pool) *Redsync {
 	opts.TTL = cmp.Or(opts.TTL, 8*time.Second)
@@ -173,11 +173,15 @@ func WithDriftFactor(factor float64) Option {
 	})
 }
 
-// WithTimeoutFactor is refused: how long a node may take is set for all mutexes, by NewWith and
-// redlock.Options.NodeTimeout. The default is a fiftieth of the expiry, from 5 to 200 milliseconds.
+// WithTimeoutFactor changes nothing: how long a node may take is set for all mutexes, by NewWith and
+// redlock.Options.NodeTimeout. The default is a fiftieth of the expiry, from 5 to 200 milliseconds, so a
+// node that needs longer, which redsync's 0.05 may allow, does not vote in time. A negative factor is
+// refused.
 func WithTimeoutFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) {
-		m.refuse("WithTimeoutFactor(%v): how long a node may take is set for all mutexes; set it by NewWith and redlock.Options.NodeTimeout", factor)
+		if !(factor >= 0) {
+			m.refuse("WithTimeoutFactor(%v): must not be negative", factor)
+		}
 	})
 }
 

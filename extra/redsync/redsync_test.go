@@ -67,7 +67,8 @@ func nodesThatFailed(err error) (nodes []int) {
 
 func TestLockAndUnlock(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *redlocktest.Cluster, a, _ *redsync.Redsync) {
-		m := a.NewMutex(name, redsync.WithFailFast(true), redsync.WithShufflePools(true), redsync.WithDriftFactor(0.01))
+		m := a.NewMutex(name, redsync.WithFailFast(true), redsync.WithShufflePools(true),
+			redsync.WithDriftFactor(0.01), redsync.WithTimeoutFactor(0.05)) // redsync's own defaults
 		assert.Equal(t, name, m.Name())
 		assert.Empty(t, m.Value())
 		assert.Zero(t, m.Until())
@@ -384,7 +385,8 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		for option, opt := range map[string]redsync.Option{
 			"WithSetNXOnExtend":        redsync.WithSetNXOnExtend(),
 			"WithGenValueFunc":         redsync.WithGenValueFunc(func() (string, error) { return "mine", nil }),
-			"WithTimeoutFactor(0.05)":  redsync.WithTimeoutFactor(0.05),
+			"WithTimeoutFactor(-0.05)": redsync.WithTimeoutFactor(-0.05),
+			"WithTimeoutFactor(NaN)":   redsync.WithTimeoutFactor(math.NaN()),
 			"WithDriftFactor(0.02)":    redsync.WithDriftFactor(0.02),
 			"WithDriftFactor(-1)":      redsync.WithDriftFactor(-1),
 			"WithDriftFactor(NaN)":     redsync.WithDriftFactor(math.NaN()),
@@ -412,7 +414,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		}
 		assert.Zero(t, c.Commands())
 
-		err := a.NewMutex(name, redsync.WithSetNXOnExtend(), redsync.WithTimeoutFactor(1)).Lock()
+		err := a.NewMutex(name, redsync.WithSetNXOnExtend(), redsync.WithTimeoutFactor(-1)).Lock()
 		require.ErrorContains(t, err, "WithSetNXOnExtend")
 		require.ErrorContains(t, err, "WithTimeoutFactor", "each is named")
 	})
