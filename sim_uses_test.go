@@ -851,7 +851,10 @@ func (w *simWorld) contextEnded(g *simGrant, s *simContext) {
 	end := g.ends()
 	switch cause := context.Cause(s); {
 	case errors.Is(cause, ErrReleased):
-		if g.relCalled == never {
+		w.mu.Lock()
+		given := g.relCalled != never || g.detaching
+		w.mu.Unlock()
+		if !given {
 			w.violated("context: that of %v says that it was released", g)
 		}
 	case !errors.Is(cause, ErrLost):
