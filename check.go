@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/internal/examine"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // checkPatience bounds how long Check waits for a node.
@@ -82,13 +83,13 @@ func (rl *Redlock) Check(ctx context.Context) (Report, error) {
 // questions are about a random key behind the prefix.
 func (rl *Redlock) questions(random string) examine.Questions {
 	key := rl.opts.KeyPrefix + "redlock-check-" + random
-	of := namingOf(key)
-	line := of.queueKey(key)
+	of := protocol.NamingOf(key)
+	line := of.QueueKey(key)
 	if line == "" {
 		line = key // with such a prefix no lock has a line
 	}
 	return examine.Questions{
-		Key: key, Line: line, Holders: of.holdersKey(key), Door: of.doorKey(key), Channel: "redlock:" + random, Mark: markKeyOf(&rl.opts),
+		Key: key, Line: line, Holders: of.HoldersKey(key), Door: of.DoorKey(key), Channel: "redlock:" + random, Mark: markKeyOf(&rl.opts),
 	}
 }
 

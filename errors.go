@@ -24,7 +24,7 @@ var (
 	// ErrNoQuorum: no majority of nodes granted the request, and refusals alone do not
 	// explain that: nodes did not answer, could not be reached, answered with an error or may
 	// not vote yet (VoteBarred).
-	ErrNoQuorum = errors.New("no quorum")
+	ErrNoQuorum = protocol.ErrNoQuorum
 	// ErrExpired: a majority granted the lock, but so late that no validity was left; or
 	// the validity of a held lock has ended. It is also a cause of a context that WithMaxHold
 	// ended, although the lease may go on.
@@ -38,7 +38,7 @@ var (
 	ErrNested = errors.New("held by the caller's own context")
 	// ErrNotHeld: so many nodes do not hold the lock's value, or not any more, that the others
 	// are no majority.
-	ErrNotHeld = errors.New("not held")
+	ErrNotHeld = protocol.ErrNotHeld
 	// ErrLost: the lock was ours and ended without being released. If its lease ran out
 	// because extends found no quorum, errors.As finds the last one's *QuorumError. It is also
 	// the cause of a context that WithMaxHold ended.
@@ -51,7 +51,7 @@ var (
 	ErrDuplicateNode = guard.ErrDuplicateNode
 	// ErrInvalid: an argument or option breaks a rule, or a Redlock, Mutex, Lock or a set
 	// of them was not made by this package. The text says which.
-	ErrInvalid = errors.New("invalid")
+	ErrInvalid = protocol.ErrInvalid
 )
 
 // QuorumError reports, node by node, why an operation failed. errors.As finds it, and
@@ -188,31 +188,8 @@ func (e *QuorumError) granted() string {
 	}
 }
 
-// joinedError is several errors in one line, which is what a log has room for.
-type joinedError []error
-
 // inOneLine puts errors together as errors.Join does; nil if all of them are.
-func inOneLine(errs ...error) error {
-	all := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
-	switch len(all) {
-	case 0:
-		return nil
-	case 1:
-		return all[0]
-	default:
-		return joinedError(all)
-	}
-}
-
-func (e joinedError) Unwrap() []error { return e }
-
-func (e joinedError) Error() string {
-	texts := make([]string, len(e))
-	for i, err := range e {
-		texts[i] = err.Error()
-	}
-	return strings.Join(texts, "; ")
-}
+func inOneLine(errs ...error) error { return protocol.InOneLine(errs...) }
 
 // within is an error of this package inside of the text of another one, which begins with the
 // package's name already.
@@ -231,21 +208,6 @@ func (d detail) Error() string { return within(d).Error() }
 
 func (d detail) As(target any) bool { return errors.As(d.error, target) }
 
-// quoteKey quotes a key, which may be any bytes, and cuts it off after mostOfKey of them:
-// a key of a megabyte must not get into a log line.
-func quoteKey(s string) string {
-	if len(s) > mostOfKey {
-		return fmt.Sprintf("%q... (%d bytes)", s[:mostOfKey], len(s))
-	}
-	return fmt.Sprintf("%q", s)
-}
+func quoteKey(s string) string { return protocol.Quote(s) }
 
-const mostOfKey = 128
-
-// invalid puts all broken rules into one error; nil if there are none.
-func invalid(what string, broken []string) error {
-	if len(broken) == 0 {
-		return nil
-	}
-	return fmt.Errorf("redlock: %w %s: %s", ErrInvalid, what, strings.Join(broken, "; "))
-}
+func invalid(what string, broken []string) error { return protocol.Invalid(what, broken) }

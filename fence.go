@@ -20,7 +20,7 @@ var errNoGrant = errors.New("it had not granted the lock, so its fencing counter
 
 // fenceArgs are those of the lock's counter.
 func (r *resource) fenceArgs(token uint64) *protocol.FenceArgs {
-	return &protocol.FenceArgs{Key: r.naming.fenceKey(r.name), Token: token}
+	return &protocol.FenceArgs{Key: r.naming.FenceKey(r.name), Token: token}
 }
 
 // settleFence gives an attempt that a quorum has granted its fencing token: the greatest

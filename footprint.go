@@ -82,7 +82,7 @@ func (f *footprint) prepareRelease(now tick.Instant, as protocol.Releaser, longe
 		return
 	}
 	var q *protocol.QueueArgs
-	if as == protocol.AsWaiter || entry != "" || f.naming != usualNames {
+	if as == protocol.AsWaiter || entry != "" || f.naming != protocol.UsualNames {
 		q = f.queueArgs(entry, as)
 	}
 	d.queueReq = f.queueRelease(q)
@@ -104,7 +104,7 @@ func (f *footprint) releaseRequest(looks bool) protocol.Request {
 		return protocol.SharedReleaseRequest(&f.terms.Terms, f.name, f.value, f.shareArgs(0), f.queueArgs("", protocol.AsPasser))
 	case !looks || !f.hasQueue():
 		return protocol.ReleaseRequest(&f.terms.Terms, f.name, f.value)
-	case f.naming == usualNames:
+	case f.naming == protocol.UsualNames:
 		return protocol.QueueReleaseRequest(&f.terms.Terms, f.name, f.value, passer)
 	default:
 		return protocol.QueueReleaseRequest(&f.terms.Terms, f.name, f.value, f.queueArgs("", protocol.AsPasser))

@@ -54,10 +54,10 @@ func init() {
 	inside.NodeOrder = func(lock any) []int { return lock.(*Mutex).nodeOrder() }
 	inside.QueueKey = func(lock any) string { return lock.(*Mutex).queueKey() }
 	inside.SawLease = func(lock any, left time.Duration) { lock.(*Mutex).sawLease(left) }
-	inside.QueueKeyOf = func(key string) string { return namingOf(key).queueKey(key) }
+	inside.QueueKeyOf = func(key string) string { return protocol.NamingOf(key).QueueKey(key) }
 	inside.NamesBeside = func(key string) (all []string) {
-		n := namingOf(key)
-		for _, beside := range []string{n.queueKey(key), n.holdersKey(key), n.doorKey(key), n.fenceKey(key)} {
+		n := protocol.NamingOf(key)
+		for _, beside := range []string{n.QueueKey(key), n.HoldersKey(key), n.DoorKey(key), n.FenceKey(key)} {
 			if beside != "" {
 				all = append(all, beside)
 			}

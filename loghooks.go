@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // LogHooks returns hooks that log to logger, or to slog.Default() if it is nil, with the operation's context:
@@ -148,7 +150,7 @@ func failureLevel(ctx context.Context, err error) slog.Level {
 
 // keyAttr shortens long keys in the same way as errors.
 func keyAttr(key string) slog.Attr {
-	if len(key) > mostOfKey {
+	if len(key) > protocol.MostOfKey {
 		key = quoteKey(key)
 	}
 	return slog.String("key", key)

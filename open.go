@@ -5,13 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math"
-	"net"
-	"net/url"
-	"reflect"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,6 +13,7 @@ import (
 	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/nodes"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
 )
@@ -44,8 +38,8 @@ const (
 // each node, the memory mark (see Options.RestartGuard). Redlock.Close closes the connections.
 func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
-	parsed, err := parseAddrs(addrs)
-	if err := inOneLine(broken, err, brokenNames(o.NodeNames, len(addrs))); err != nil {
+	parsed, err := nodes.Parse(addrs, openPatience)
+	if err := inOneLine(broken, err, nodes.CheckNames(o.NodeNames, len(addrs))); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -53,7 +47,7 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	}
 	clients := make([]redis.UniversalClient, len(parsed))
 	for i, p := range parsed {
-		secure(p, addrs[i], o.TLS)
+		nodes.Secure(p, addrs[i], o.TLS)
 		clients[i] = redis.NewClient(conn.OwnOptions(p)) // as it is, it would start goroutines that end only with it
 	}
 	rl := build(clients, o, tick.NewSystem(), conn.OpenHabits)
@@ -76,7 +70,7 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 // only one has a vote.
 func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
-	if err := inOneLine(broken, checkClients(clients), brokenNames(o.NodeNames, len(clients))); err != nil {
+	if err := inOneLine(broken, nodes.CheckClients(clients), nodes.CheckNames(o.NodeNames, len(clients))); err != nil {
 		return nil, err
 	}
 	return build(clients, o, tick.NewSystem(), conn.UserHabits), nil
@@ -94,173 +88,9 @@ func build(clients []redis.UniversalClient, o Options, clk tick.Clock, h func(*r
 		}
 		wires[i], used = w, append(used, w.Client)
 	}
-	rl := assemble(nodeNames(clients, o.NodeNames), wires, o, clk)
+	rl := assemble(nodes.Names(clients, o.NodeNames), wires, o, clk)
 	rl.clients, rl.owned = used, owned
 	return rl
-}
-
-// mostNodes is how many a tally can count.
-const mostNodes = math.MaxInt16
-
-func checkNumber(n int, of string) error {
-	switch {
-	case n == 0:
-		return invalid("nodes", []string{"no " + of + ": at least one is needed"})
-	case n > mostNodes:
-		return invalid("nodes", []string{fmt.Sprintf("%d %s: must be at most %d", n, of, mostNodes)})
-	}
-	return nil
-}
-
-func checkClients(clients []redis.UniversalClient) error {
-	if err := checkNumber(len(clients), "clients"); err != nil {
-		return err
-	}
-	var broken []string
-	var duplicates []error
-	ids := make([]redis.UniversalClient, len(clients))
-	for i, c := range clients {
-		if c == nil || reflect.ValueOf(c).Kind() == reflect.Pointer && reflect.ValueOf(c).IsNil() {
-			broken = append(broken, fmt.Sprintf("clients[%d] is nil", i))
-			continue
-		}
-		switch c.(type) {
-		case *redis.Client, *redis.ClusterClient, *redis.Ring:
-			if made := reflect.ValueOf(c).Elem(); made.IsZero() {
-				broken = append(broken, fmt.Sprintf("clients[%d] is a zero %v: must be made by go-redis", i, made.Type()))
-				continue
-			}
-		}
-		if reflect.ValueOf(c).Comparable() {
-			ids[i] = c
-		}
-	}
-	for _, t := range guard.Duplicates(ids) {
-		duplicates = append(duplicates, fmt.Errorf("redlock: %w: clients[%d] and clients[%d] are the same", ErrDuplicateNode, t.First, t.Second))
-	}
-	return inOneLine(append(duplicates, invalid("nodes", broken))...)
-}
-
-// nodeNames are the names that were given, if any. Otherwise each node is named by its address
-// and database, and names that occur twice get the node's index.
-func nodeNames(clients []redis.UniversalClient, given []string) []string {
-	if len(given) > 0 {
-		return given
-	}
-	names := make([]string, len(clients))
-	count := make(map[string]int)
-	for i, c := range clients {
-		switch c := c.(type) {
-		case *redis.Client:
-			names[i] = c.Options().Addr + "/" + strconv.Itoa(c.Options().DB)
-		case *redis.ClusterClient:
-			names[i] = "cluster(" + strings.Join(c.Options().Addrs, ",") + ")"
-		case *redis.Ring:
-			shards := make([]string, 0, len(c.Options().Addrs))
-			for _, a := range c.Options().Addrs {
-				shards = append(shards, a)
-			}
-			slices.Sort(shards)
-			names[i] = "ring(" + strings.Join(shards, ",") + ")"
-		default:
-			names[i] = fmt.Sprintf("%T", c)
-		}
-		count[names[i]]++
-	}
-	for i, name := range names {
-		if count[name] > 1 {
-			names[i] = fmt.Sprintf("%s#%d", name, i)
-		}
-	}
-	return names
-}
-
-// brokenNames is what is wrong with the names of so many nodes.
-func brokenNames(names []string, nodes int) error {
-	var broken []string
-	if len(names) > 0 && len(names) != nodes {
-		broken = append(broken, fmt.Sprintf("NodeNames has %d names for %d nodes: must have one for each", len(names), nodes))
-	}
-	for i, name := range names {
-		if name == "" || len(name) > maxName {
-			broken = append(broken, fmt.Sprintf("name %d of NodeNames is %d bytes long: must be from 1 to %d", i, len(name), maxName))
-		}
-	}
-	for _, t := range guard.Duplicates(names) {
-		broken = append(broken, fmt.Sprintf("names %d and %d of NodeNames are both %s: must differ", t.First, t.Second, quoteKey(names[t.First])))
-	}
-	return invalid("options", broken)
-}
-
-// parseAddrs reads all addresses, or reports all that are wrong. Its errors contain no
-// password.
-func parseAddrs(addrs []string) ([]*redis.Options, error) {
-	if err := checkNumber(len(addrs), "addresses"); err != nil {
-		return nil, err
-	}
-	var broken []string
-	var duplicates []error
-	ids := make([]string, len(addrs))
-	parsed := make([]*redis.Options, len(addrs))
-	for i, addr := range addrs {
-		o, err := parseAddr(addr)
-		if err != nil {
-			broken = append(broken, fmt.Sprintf("addrs[%d], %s", i, err))
-			continue
-		}
-		parsed[i] = o
-		ids[i] = fmt.Sprintf("%s %s/%d", o.Network, strings.ToLower(o.Addr), o.DB)
-	}
-	for _, t := range guard.Duplicates(ids) {
-		o := parsed[t.Second]
-		duplicates = append(duplicates, fmt.Errorf("redlock: %w: addrs[%d] and addrs[%d] are both %s/%d", ErrDuplicateNode, t.First, t.Second, o.Addr, o.DB))
-	}
-	return parsed, inOneLine(append(duplicates, invalid("nodes", broken))...)
-}
-
-func parseAddr(addr string) (*redis.Options, error) {
-	o := &redis.Options{Network: "tcp", Addr: addr}
-	if strings.Contains(addr, "://") {
-		var err error
-		if o, err = redis.ParseURL(addr); err != nil {
-			u, uerr := url.Parse(addr)
-			if uerr != nil { // its text has the address, and so the password
-				return nil, errors.New("what has :// in it: is no well-formed URL")
-			}
-			return nil, fmt.Errorf("%q: must be host:port or a redis://, rediss:// or unix:// URL: %w", u.Scheme+"://"+u.Host+u.Path, err)
-		}
-	} else {
-		host, port, err := net.SplitHostPort(addr)
-		n, perr := strconv.ParseUint(port, 10, 16)
-		if secret := strings.LastIndex(addr, "@"); secret >= 0 {
-			return nil, fmt.Errorf("%q: has no room for user and password, which a redis:// URL has", "..."+addr[secret:])
-		}
-		if err != nil || perr != nil || host == "" || n == 0 {
-			return nil, fmt.Errorf("%q: must be host:port, with a port from 1 to 65535, or a redis://, rediss:// or unix:// URL", addr)
-		}
-	}
-	if o.Protocol == 0 {
-		// Locks need nothing of RESP3, where go-redis looks for push messages before each
-		// reply.
-		o.Protocol = 2
-	}
-	if o.DialTimeout == 0 {
-		o.DialTimeout = openPatience
-	}
-	o.MinIdleConns, o.DisableIdentity = 0, true
-	return o, nil
-}
-
-// secure makes the address speak TLS as the user wants. A URL says itself whether it does.
-func secure(o *redis.Options, addr string, with *tls.Config) {
-	if with == nil || strings.Contains(addr, "://") && o.TLSConfig == nil {
-		return
-	}
-	url := o.TLSConfig
-	o.TLSConfig = with.Clone()
-	if url != nil {
-		o.TLSConfig.InsecureSkipVerify = with.InsecureSkipVerify || url.InsecureSkipVerify
-	}
 }
 
 // greet asks all nodes for their run ids, until a quorum has answered. It fails if two nodes are

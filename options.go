@@ -23,14 +23,9 @@ const (
 	defaultRetryMax = 500 * time.Millisecond
 	maxRetry        = time.Hour
 	maxOwner        = 256
-	maxName         = 256
 )
 
-// maxKeyName is the longest name of a lock's key on the nodes, in bytes. A path of a file has up to
-// 4096, and web servers accept addresses of about this length. A request names up to four keys
-// that are made of it, so 32 KB: a third of a millisecond at 1 Gbit/s, which is less than the
-// least NodeTimeout. A key of a megabyte would time out on each node as if that were away.
-const maxKeyName = 8192
+const maxKeyName = protocol.MaxKeyName
 
 // Options configures a Redlock. Nil and the zero value mean all defaults. Open and New copy
 // it, so changing it afterwards has no effect. They check it before any I/O, and report

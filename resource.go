@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/quorumlock/redlock/internal/protocol"
@@ -20,31 +19,31 @@ type resource struct {
 	key    string // without Options.KeyPrefix
 	name   string // of the key on the nodes
 	hash   uint64 // of name, see weight
-	naming naming
+	naming protocol.Naming
 	terms  terms
 }
 
 func newResource(ns *nodeSet, key string, t terms) resource {
 	name := ns.opts.KeyPrefix + key
-	return resource{nodeSet: ns, key: key, name: name, naming: namingOf(name), hash: fnv1a(name), terms: t}
+	return resource{nodeSet: ns, key: key, name: name, naming: protocol.NamingOf(name), hash: fnv1a(name), terms: t}
 }
 
 // queueKey is made when it is needed, since hardly any acquire needs it.
-func (r *resource) queueKey() string { return r.naming.queueKey(r.name) }
+func (r *resource) queueKey() string { return r.naming.QueueKey(r.name) }
 
 // holdersKey is that of the list of the lock's sharers, if scripts do not know its
 // name by themselves.
 func (r *resource) holdersKey() string {
-	if r.naming == usualNames {
+	if r.naming == protocol.UsualNames {
 		return ""
 	}
-	return r.naming.holdersKey(r.name)
+	return r.naming.HoldersKey(r.name)
 }
 
 // shareArgs are those of a holder with this number, 0 for none.
 func (r *resource) shareArgs(number int64) *protocol.ShareArgs {
 	s := &protocol.ShareArgs{
-		Holders: r.naming.holdersKey(r.name), Door: r.naming.doorKey(r.name), Limit: int64(r.terms.permits), Number: number,
+		Holders: r.naming.HoldersKey(r.name), Door: r.naming.DoorKey(r.name), Limit: int64(r.terms.permits), Number: number,
 	}
 	if number > 0 {
 		s.Limit = -number
@@ -77,7 +76,7 @@ func (t *terms) mode() string {
 }
 
 // hasQueue reports whether the key can have a wait queue.
-func (r *resource) hasQueue() bool { return r.naming != noQueueName }
+func (r *resource) hasQueue() bool { return r.naming != protocol.NoQueueName }
 
 // nodeOrder is all nodes, the arbiter first.
 func (r *resource) nodeOrder() []int { return byWeight(r.hash, r.hashes()) }
@@ -213,61 +212,18 @@ func inspected(r *round) []inspection {
 	all := make([]inspection, len(r.seats))
 	for i := range all {
 		vote, val, _ := r.ballot(i)
-		fields, _ := val.([]any)
-		if vote != VoteGranted || len(fields) < 5 {
+		if vote != VoteGranted {
 			continue
 		}
-		n := &all[i]
-		n.kind, n.known = fields[0].(string)
-		if n.value, _ = fields[1].(string); len(n.value) > protocol.LongestValue {
-			n.kind, n.value = protocol.TooLong, ""
+		p, known := protocol.ReadInspection(val)
+		n := inspection{known: known, kind: p.Kind, value: p.Value, ttl: p.TTL, waiting: p.Waiting, shared: p.Shared}
+		for _, w := range p.Waiters {
+			n.waiters = append(n.waiters, Waiter{Owner: w.Owner, Mode: w.Mode, Waited: w.Waited, process: w.Process})
 		}
-		ms, _ := fields[2].(int64)
-		n.ttl = time.Duration(ms) * time.Millisecond
-		waiting, _ := fields[3].(int64)
-		n.waiting = int(waiting)
-		queue, _ := fields[4].([]any)
-		n.waiters = readWaiters(queue)
-		if n.shared = len(fields) > 5; n.shared {
-			list, _ := fields[5].([]any)
-			n.holders = readSharers(list)
+		for _, h := range p.Holders {
+			n.holders = append(n.holders, sharer{h.Value, h.TTL, h.Number})
 		}
-	}
-	return all
-}
-
-// readWaiters reads entries of a wait queue, each with the microseconds it has waited.
-func readWaiters(queue []any) (all []Waiter) {
-	for ; len(queue) >= 2; queue = queue[2:] {
-		entry, _ := queue[0].(string)
-		waited, _ := queue[1].(int64)
-		process, rest, _ := strings.Cut(entry, " ")
-		terms, value, _ := strings.Cut(rest, " ")
-		_, owner, _ := strings.Cut(value, "@")
-		all = append(all, Waiter{Owner: owner, Mode: modeOf(terms), Waited: time.Duration(waited) * time.Microsecond, process: process})
-	}
-	return all
-}
-
-// modeOf is the mode of a waiter by the second word of its entry, see scripts/line.lua.
-func modeOf(terms string) string {
-	switch _, limit, shares := strings.Cut(terms, "s"); {
-	case !shares:
-		return ModeExclusive
-	case limit == "0":
-		return ModeShared
-	default:
-		return ModePermit
-	}
-}
-
-// readSharers reads a lock's sharers: value, ms left and number of each.
-func readSharers(list []any) (all []sharer) {
-	for ; len(list) >= 3; list = list[3:] {
-		value, _ := list[0].(string)
-		left, _ := list[1].(int64)
-		number, _ := list[2].(int64)
-		all = append(all, sharer{value, time.Duration(left) * time.Millisecond, number})
+		all[i] = n
 	}
 	return all
 }

@@ -306,13 +306,13 @@ func (w *waiter) done() {
 func (w *waiter) shutDoor() {
 	half := w.reservation() / 2
 	w.door = w.value
-	w.tellDoor(protocol.DoorRequest(&w.terms.Terms, w.naming.doorKey(w.name), w.door, w.of.throttled(half)+half))
+	w.tellDoor(protocol.DoorRequest(&w.terms.Terms, w.naming.DoorKey(w.name), w.door, w.of.throttled(half)+half))
 }
 
 // openDoor lets newcomers in again. Where that does not arrive, it opens by itself.
 func (w *waiter) openDoor() {
 	if w.door != "" {
-		w.tellDoor(protocol.OpenDoorRequest(&w.terms.Terms, w.naming.doorKey(w.name), w.door))
+		w.tellDoor(protocol.OpenDoorRequest(&w.terms.Terms, w.naming.DoorKey(w.name), w.door))
 		w.door = ""
 	}
 }

@@ -106,7 +106,7 @@ func TestPageTellsOfNodesThatMayNotVoteYet(t *testing.T) {
 	f, err := newFinder(s.addrs, config{})
 	require.NoError(t, err)
 	defer f.close()
-	b := newBoard(s.rl, f, nil, time.Second)
+	b := newBoard(s.nodes, f, nil, time.Second)
 	look := func() view { return b.look(t.Context()) }
 	b.check(t.Context())
 	v := look()

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 const (
@@ -135,7 +136,11 @@ func runBench(cmd *cobra.Command, s settings, f benchFlags) error {
 	}
 	nodes := rl.Nodes()
 	// The answers that come after a lock was granted count, too.
-	votes := askHealth(cmd.Context(), rl).votes
+	votes := 0
+	if looked, err := admin.Open(addrs, &admin.Options{TTL: f.ttl, KeyPrefix: c.KeyPrefix, TLS: c.tls}); err == nil {
+		votes = askHealth(cmd.Context(), looked).votes
+		_ = looked.Close()
+	}
 	err = b.tryOnce(cmd.Context())
 	if err == nil {
 		b.load(cmd.Context(), cmd.ErrOrStderr())

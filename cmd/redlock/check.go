@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 func checkCommand() *cobra.Command {
@@ -28,12 +28,12 @@ could be asked, 2 for a fault in the command line.`,
 	s := connectFlags(cmd)
 	asked := cmd.Flags().Bool("json", false, "one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{ReadOnly: true})
+		nodes, err := s.operate(admin.Options{})
 		if err != nil {
 			return failure(cmd, *asked, "", err)
 		}
-		defer disconnect()
-		report, err := rl.Check(cmd.Context())
+		defer nodes.Close()
+		report, err := nodes.Check(cmd.Context())
 		serve, answer := 0, 0
 		for _, n := range report.Nodes {
 			if n.Err == nil {
@@ -45,7 +45,7 @@ could be asked, 2 for a fault in the command line.`,
 		}
 		if *asked {
 			out := struct {
-				redlock.Report
+				admin.Report
 				Error string `json:"error,omitempty"`
 			}{Report: report}
 			if err != nil {
@@ -64,9 +64,9 @@ could be asked, 2 for a fault in the command line.`,
 			}
 		}
 		switch {
-		case err == nil && report.Worst() == redlock.SeverityCritical:
+		case err == nil && report.Worst() == admin.SeverityCritical:
 			return errors.New("there are critical findings")
-		case errors.Is(err, redlock.ErrNoQuorum) && cmd.Context().Err() == nil:
+		case errors.Is(err, admin.ErrNoQuorum) && cmd.Context().Err() == nil:
 			return errors.New("no quorum: " + nodesThat(serve, len(report.Nodes), "serves", "serve") + fmt.Sprintf(" us, %d needed", report.Quorum))
 		default:
 			return err
@@ -76,7 +76,7 @@ could be asked, 2 for a fault in the command line.`,
 }
 
 // report colours the lines of a report that say something bad, or that all is well.
-func (p palette) report(r redlock.Report) string {
+func (p palette) report(r admin.Report) string {
 	var b strings.Builder
 	unwell := make(map[string]bool)
 	for _, n := range r.Nodes {
@@ -88,9 +88,9 @@ func (p palette) report(r redlock.Report) string {
 		switch {
 		case first == "NODE" || first == "SEVERITY":
 			text = p.bold(text)
-		case first == redlock.SeverityCritical.String() || unwell[first]:
+		case first == admin.SeverityCritical.String() || unwell[first]:
 			text = p.bad(text)
-		case first == redlock.SeverityWarning.String():
+		case first == admin.SeverityWarning.String():
 			text = p.odd(text)
 		case text == "Nothing found.":
 			text = p.good(text)

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 // configEnv is what --config is when it is not given.
@@ -31,9 +31,6 @@ type settings struct {
 	config *string
 	tls    *tlsFiles
 	cmd    *cobra.Command
-	// hints are what Open said of nodes that it could not use, by their names, where it says more
-	// than later errors do.
-	hints map[string]error
 }
 
 // config is the file named by --config.
@@ -82,7 +79,7 @@ func (f tlsFiles) config(source map[string]string) (*tls.Config, error) {
 }
 
 func connectFlags(cmd *cobra.Command) settings {
-	s := settings{cmd: cmd, hints: make(map[string]error)}
+	s := settings{cmd: cmd}
 	s.addrs = addrsFlag(cmd, "the nodes: host:port, or redis://, rediss:// or unix:// URLs, separated by commas")
 	s.config = cmd.Flags().String("config", "", "a JSON `file` with \"addrs\", \"key_prefix\" and \"tls\" (default: $"+configEnv+")")
 	s.tls = new(tlsFiles)
@@ -198,65 +195,14 @@ func openNodes(ctx context.Context, addrs []string, o *redlock.Options) (*redloc
 // slow node rather than be told that it is one.
 const operatorPatience = time.Second
 
-// hasHint matches errors to which the library has added what may help.
-var hasHint = regexp.MustCompile(`; (if it|give it|name the authority) `)
-
-// operate connects for commands that say what is known of the nodes, however many are down.
-// Open takes no set without a majority, but has looked at the addresses before it says so;
-// New asks no node for anything.
-func (s settings) operate(ctx context.Context, o redlock.Options) (rl *redlock.Redlock, disconnect func(), err error) {
+// operate is for commands that say what is known of the nodes, however many are down. No node is asked.
+func (s settings) operate(o admin.Options) (*admin.Nodes, error) {
 	addrs, c, err := s.nodes()
 	if err != nil {
-		return nil, nil, &usageError{err}
+		return nil, &usageError{err}
 	}
-	o.KeyPrefix, o.TLS = c.KeyPrefix, c.tls
-	soon, cancel := context.WithTimeout(ctx, operatorPatience)
-	defer cancel()
-	rl, err = openNodes(soon, addrs, &o)
-	if err == nil {
-		return rl, func() { _ = rl.Close() }, nil
-	}
-	if !errors.Is(err, redlock.ErrNoQuorum) || ctx.Err() != nil {
-		return nil, nil, err
-	}
-	if q := (*redlock.QuorumError)(nil); errors.As(err, &q) {
-		for _, o := range q.Outcomes {
-			if o.Err != nil && hasHint.MatchString(o.Err.Error()) {
-				s.hints[o.Node] = o.Err
-			}
-		}
-	}
-	clients, _, err := clientsOf(addrs, c)
-	if err != nil {
-		return nil, nil, err
-	}
-	disconnect = func() {
-		if rl != nil {
-			_ = rl.Close()
-		}
-		for _, c := range clients {
-			_ = c.Close()
-		}
-	}
-	universal := make([]redis.UniversalClient, len(clients))
-	for i, c := range clients {
-		universal[i] = c
-	}
-	if rl, err = redlock.New(universal, &o); err != nil {
-		disconnect()
-		return nil, nil, err
-	}
-	return rl, disconnect, nil
-}
-
-// hint puts what is known to help into a status, in place of why nodes do not answer.
-func (s settings) hint(status redlock.Status) redlock.Status {
-	for i, n := range status.Nodes {
-		if err, ok := s.hints[n.Node]; ok && silent(n) {
-			status.Nodes[i].Err = err
-		}
-	}
-	return status
+	o.KeyPrefix, o.TLS, o.Timeout = c.KeyPrefix, c.tls, operatorPatience
+	return admin.Open(addrs, &o)
 }
 
 // clientsOf are clients of our own that say at once that a node is down, and the names of

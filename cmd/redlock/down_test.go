@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/realredis"
 )
 
@@ -159,7 +159,7 @@ func TestOperatorsCommandsWhileNodesAreDown(t *testing.T) {
 					Node      string
 					Reachable bool
 				}
-				Findings []redlock.Finding
+				Findings []admin.Finding
 			}
 			require.NoError(t, json.Unmarshal([]byte(r.out), &report), "%s", r.out)
 			require.Len(t, report.Nodes, 5)
@@ -167,7 +167,7 @@ func TestOperatorsCommandsWhileNodesAreDown(t *testing.T) {
 				assert.Equal(t, i >= down, n.Reachable)
 			}
 			assert.Equal(t, code == exitFailed, strings.Contains(report.Error, "no quorum"))
-			assert.Equal(t, code == exitFailed, report.Findings[0].Severity == redlock.SeverityCritical, "%v", report.Findings[0])
+			assert.Equal(t, code == exitFailed, report.Findings[0].Severity == admin.SeverityCritical, "%v", report.Findings[0])
 		})
 		t.Run(fmt.Sprintf("watch/%d", down), func(t *testing.T) {
 			for _, form := range []string{"--json=false", "--json"} {

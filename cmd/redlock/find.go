@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/redlock/admin"
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // What one look asks of a node at most, so that watching is no load.
@@ -155,20 +158,20 @@ func (n *nodeFinder) scan(ctx context.Context, prefix string) error {
 func (n *nodeFinder) sort(ctx context.Context, names []string, prefix string) error {
 	var doubtful []string
 	for _, name := range names {
-		key, what := lockOfName(name)
+		key, what := protocol.LockOf(name)
 		if !strings.HasPrefix(key, prefix) {
 			continue
 		}
 		switch what {
-		case aQueue:
+		case protocol.AQueue:
 			n.keys = append(n.keys, key[len(prefix):])
-		case aLock:
+		case protocol.ALock:
 			doubtful = append(doubtful, name)
 		}
 	}
 	values, err := n.get(ctx, doubtful)
 	for i, v := range values {
-		if isLock(v) {
+		if admin.IsLock(v) {
 			n.keys = append(n.keys, doubtful[i][len(prefix):])
 		}
 	}
@@ -207,39 +210,6 @@ func (n *nodeFinder) get(ctx context.Context, keys []string) ([]string, error) {
 		values[i], _ = a.(*redis.StringCmd).Result() // of another type, or gone by now
 	}
 	return values, nil
-}
-
-type kindOfName uint8
-
-const (
-	aLock kindOfName = iota // or anything else
-	aQueue
-	aDoor // holds the value of a waiter, as a lock does that of its holder
-)
-
-// lockOfName is the key of the lock that something on a node belongs to by its name, with the
-// prefix. A name that no lock's key would be given, such as "x:line:", is a lock's own.
-func lockOfName(name string) (key string, what kindOfName) {
-	for _, end := range []struct {
-		usual, other string
-		what         kindOfName
-	}{{"}:line", ":line:", aQueue}, {"}:door", ":door:", aDoor}} {
-		if inner, ok := strings.CutPrefix(name, "{"); ok {
-			if key, ok := strings.CutSuffix(inner, end.usual); ok && !strings.Contains(key, "}") {
-				return key, end.what
-			}
-		}
-		if key, ok := strings.CutSuffix(name, end.other); ok && strings.Contains(key, "}") && (end.what == aDoor || hasTag(key)) {
-			return key, end.what
-		}
-	}
-	return name, aLock
-}
-
-// hasTag reports whether a key has a tag of its own, which decides its slot in a cluster.
-func hasTag(key string) bool {
-	_, behind, ok := strings.Cut(key, "{")
-	return ok && strings.IndexByte(behind, '}') > 0
 }
 
 // fenceName is the key of a lock's fencing counter.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 // health is which nodes can grant locks: they answer, serve us, and their grants count.
@@ -16,7 +16,8 @@ type health struct {
 	total  int
 	votes  int
 	barred []barredNode
-	until  time.Time // when a quorum may vote if nothing else happens; zero: that does not help
+	since  map[string]time.Time // by node: since when it has lost no data; none where that is not known
+	until  time.Time            // when a quorum may vote if nothing else happens; zero: that does not help
 }
 
 // barredNode is one whose grants do not count yet: it may have forgotten locks.
@@ -27,10 +28,10 @@ type barredNode struct {
 
 // askHealth asks the nodes, for as long as an operator waits for a node. It knows nothing, and
 // has a quorum of 0, where nobody could be asked.
-func askHealth(ctx context.Context, rl *redlock.Redlock) health {
+func askHealth(ctx context.Context, nodes *admin.Nodes) health {
 	ctx, cancel := context.WithTimeout(ctx, operatorPatience)
 	defer cancel()
-	report, _ := rl.Check(ctx) // what is known is in the report
+	report, _ := nodes.Check(ctx) // what is known is in the report
 	if report.Nodes == nil {
 		return health{}
 	}
@@ -38,10 +39,11 @@ func askHealth(ctx context.Context, rl *redlock.Redlock) health {
 }
 
 // healthOf is what a report of that time says.
-func healthOf(r redlock.Report, at time.Time) health {
-	h := health{quorum: r.Quorum, total: len(r.Nodes)}
+func healthOf(r admin.Report, at time.Time) health {
+	h := health{quorum: r.Quorum, total: len(r.Nodes), since: make(map[string]time.Time)}
 	var votes []time.Time
 	for _, n := range r.Nodes {
+		h.since[n.Node] = n.RemembersSince
 		switch {
 		case n.Err != nil || n.Role == "slave" || n.Role == "sentinel":
 		case n.BarredFor > 0:

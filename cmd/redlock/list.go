@@ -1,39 +1,17 @@
 package main
 
 import (
-	"cmp"
-	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
-	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
-
-const (
-	// listBatch is how many keys a SCAN looks at: few enough that no lock waits for it.
-	listBatch = 500
-	// listPatience bounds the whole of it: a node with millions of other keys takes long.
-	listPatience = 30 * time.Second
-	// listValue is how much of a value is read; locks have no more.
-	listValue = 512
-)
-
-// lockValue is what this library stores under the key of a lock: a token and an owner.
-var lockValue = regexp.MustCompile(`^[0-9a-f]{32}@`)
-
-func isLock(value string) bool { return lockValue.MatchString(value) || value == sharedMarker }
 
 type listFlags struct {
 	prefix string
@@ -108,48 +86,24 @@ not; 2 for a fault in the command line.`,
 }
 
 func runList(cmd *cobra.Command, s settings, f listFlags) error {
-	addrs, c, err := s.nodes()
-	if err != nil {
-		return &usageError{err}
-	}
-	// It looks at the addresses and at whom they lead to.
-	rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{ReadOnly: true})
+	nodes, err := s.operate(admin.Options{})
 	if err != nil {
 		return failure(cmd, f.json, "", err)
 	}
-	defer disconnect()
-	clients, names, err := clientsOf(addrs, c)
-	if err != nil {
-		return err
+	defer nodes.Close()
+	found, err := nodes.List(cmd.Context(), quoteGlob(f.prefix)+"*", f.limit)
+	if found.Nodes == nil {
+		return failure(cmd, f.json, "", err)
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), listPatience)
-	defer cancel()
-	found := make([]search, len(clients))
-	var all sync.WaitGroup
-	for i, client := range clients {
-		all.Go(func() {
-			defer client.Close()
-			found[i] = search{node: names[i], keys: make(map[string]seenKey)}
-			found[i].run(ctx, client, c.KeyPrefix, f)
-		})
-	}
-	all.Wait()
-	if err := cmd.Context().Err(); err != nil {
-		return err
-	}
-	for i := range found {
-		found[i].err = hinted(found[i].err, s.hints[names[i]], clients[i].Options().TLSConfig)
-	}
-	out := join(found, len(c.KeyPrefix), f)
-	out.nameSharers(ctx, rl)
-	searched := 0
-	for _, n := range out.Nodes {
-		if n.Error == "" || n.Keys > 0 {
-			searched++
+	out := listOf(found, nodes.Quorum(), f)
+	if errors.Is(err, admin.ErrNoQuorum) {
+		searched := 0
+		for _, n := range out.Nodes {
+			if n.Error == "" || n.Keys > 0 {
+				searched++
+			}
 		}
-	}
-	if searched < out.Quorum {
-		err = fmt.Errorf("%w: %s, %d needed", redlock.ErrNoQuorum, nodesThat(searched, len(names), "could be searched", "could be searched"), out.Quorum)
+		err = fmt.Errorf("%w: %s, %d needed", admin.ErrNoQuorum, nodesThat(searched, len(out.Nodes), "could be searched", "could be searched"), out.Quorum)
 		out.Error = err.Error()
 	}
 	if f.json {
@@ -160,158 +114,32 @@ func runList(cmd *cobra.Command, s settings, f listFlags) error {
 	return err
 }
 
-// hinted is why a node could not be searched, with what Open said of it, if it said more. A server
-// that wants a certificate may hang up on each connection in another way.
-func hinted(err, hint error, with *tls.Config) error {
-	switch {
-	case err == nil:
-		return nil
-	case hint != nil:
-		return hint
-	case with != nil && len(with.Certificates) == 0 && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF)):
-		return fmt.Errorf("%w; if it wants a certificate of its clients, give it one with --tls-cert and --tls-key", err)
-	default:
-		return err
-	}
-}
-
-// seenKey is a lock's key on one node.
-type seenKey struct {
-	value string
-	ttl   time.Duration // negative: no end
-}
-
-// search is that of one node.
-type search struct {
-	node  string
-	keys  map[string]seenKey
-	whole bool
-	// denied is how many keys the user may not read.
-	denied int
-	err    error
-}
-
-func (s *search) run(ctx context.Context, client *redis.Client, prefix string, f listFlags) {
-	pattern := quoteGlob(prefix+f.prefix) + "*"
-	for cursor := uint64(0); ; {
-		keys, next, err := client.ScanType(ctx, cursor, pattern, listBatch, "string").Result()
-		if err == nil {
-			err = s.read(ctx, client, keys)
-		}
-		if err != nil {
-			if s.err = err; ctx.Err() != nil {
-				s.err = nil // the time is up, which whole says
-			}
-			return
-		}
-		if cursor = next; cursor == 0 {
-			s.whole = true
-			return
-		}
-		if len(s.keys) >= f.limit {
-			return
-		}
-	}
-}
-
-// read looks at what is under the keys.
-func (s *search) read(ctx context.Context, client *redis.Client, keys []string) error {
-	if len(keys) == 0 {
-		return nil
-	}
-	values, ttls := make([]*redis.StringCmd, len(keys)), make([]*redis.DurationCmd, len(keys))
-	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, k := range keys {
-			values[i], ttls[i] = p.GetRange(ctx, k, 0, listValue-1), p.PTTL(ctx, k)
-		}
-		return nil
-	})
-	for i, k := range keys {
-		if _, what := lockOfName(k); what == aDoor {
-			continue
-		}
-		// Of one that went away, or became another thing, there is an error or nothing.
-		if v, err := values[i].Result(); err == nil && isLock(v) && ttls[i].Err() == nil && ttls[i].Val() != -2 {
-			s.keys[k] = seenKey{v, ttls[i].Val()}
-		}
-		if err := cmp.Or(values[i].Err(), ttls[i].Err()); redis.IsPermissionError(err) {
-			if strings.Contains(err.Error(), "command") { // of no key, so nothing will be found
-				return err
-			}
-			s.denied++
-		}
-	}
-	if answered := (redis.Error)(nil); errors.As(err, &answered) {
-		return nil
-	}
-	return err
-}
-
 // quoteGlob is a pattern that matches only the text.
 func quoteGlob(text string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`).Replace(text)
 }
 
-// join puts together what the nodes have: locks that end first, first.
-func join(found []search, prefix int, f listFlags) *listJSON {
-	out := &listJSON{Locks: []listed{}, Nodes: []listNode{}, Quorum: len(found)/2 + 1}
-	leases := make(map[string]map[string][]time.Duration) // by key and value
-	for _, s := range found {
-		n := listNode{Node: s.node, Keys: len(s.keys), Whole: s.whole, Denied: s.denied}
-		if s.err != nil {
-			n.Error = inPlain(s.err)
-		} else if !s.whole {
-			out.More = true
+// listOf is what was found, as --json prints it.
+func listOf(found admin.Listing, quorum int, f listFlags) *listJSON {
+	out := &listJSON{Locks: []listed{}, Nodes: []listNode{}, Quorum: quorum, More: found.More}
+	for _, n := range found.Nodes {
+		node := listNode{Node: n.Node, Keys: n.Keys, Whole: n.Whole, Denied: n.Denied}
+		if n.Err != nil {
+			node.Error = inPlain(n.Err)
 		}
-		out.Nodes = append(out.Nodes, n)
-		for k, v := range s.keys {
-			if leases[k] == nil {
-				leases[k] = make(map[string][]time.Duration)
-			}
-			leases[k][v.value] = append(leases[k][v.value], v.ttl)
-		}
+		out.Nodes = append(out.Nodes, node)
 	}
-	for k, values := range leases {
-		for v, ttls := range values {
-			l := listed{Key: k[prefix:], Nodes: len(ttls), Held: len(ttls) >= out.Quorum}
-			if !l.Held && !f.all {
-				continue
-			}
-			if l.Shared = v == sharedMarker; !l.Shared {
-				l.Token, l.Owner, _ = strings.Cut(v, "@")
-			}
-			if l.TTL = lasting(ttls, out.Quorum).Seconds(); l.TTL < 0 {
-				l.TTL = -1
-			}
-			out.Locks = append(out.Locks, l)
-		}
-	}
-	slices.SortFunc(out.Locks, func(a, b listed) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(b.Nodes, a.Nodes)) })
-	return out
-}
-
-// nameSharers asks who holds the shared locks, which their keys do not say.
-func (l *listJSON) nameSharers(ctx context.Context, rl *redlock.Redlock) {
-	for i, x := range l.Locks {
-		if !x.Shared || ctx.Err() != nil {
+	for _, x := range found.Locks {
+		if !x.Held && !f.all {
 			continue
 		}
-		if s, err := rl.Mutex(x.Key).Inspect(ctx); err == nil {
-			l.Locks[i].Holders = holdersJSON(s.Holders)
+		l := listed{Key: x.Key, Held: x.Held, Token: x.Token, Owner: x.Owner, TTL: max(x.TTL.Seconds(), -1), Nodes: x.Nodes, Shared: x.Shared, Holders: holdersJSON(x.Holders)}
+		if x.TTL < 0 {
+			l.TTL = -1
 		}
+		out.Locks = append(out.Locks, l)
 	}
-}
-
-// lasting is how long a quorum of the leases lasts, or the longest where there is none. It is
-// negative where that has no end.
-func lasting(ttls []time.Duration, quorum int) time.Duration {
-	slices.SortFunc(ttls, func(a, b time.Duration) int {
-		return cmp.Compare(uint64(b), uint64(a)) // what has no end comes first
-	})
-	if len(ttls) < quorum {
-		return ttls[0]
-	}
-	return ttls[quorum-1]
+	return out
 }
 
 func (l *listJSON) print(w io.Writer) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -54,7 +55,7 @@ func TestRunSaysThatItKilledTheCommand(t *testing.T) {
 	s := newSite(t)
 	p := s.start(t, "run", "k", "--ttl", "3s", "--", "sh", "-c", "echo ready; exec sleep 600")
 	require.Equal(t, "ready", p.line(t))
-	require.NoError(t, s.rl.Mutex("k").ForceReleaseAll(t.Context()))
+	s.takeAway(t, "k")
 	assert.Equal(t, exitLost, p.end(t))
 	assert.Regexp(t, `(?m)^redlock: the command was killed: .*lock lost`, p.errs.String())
 }
@@ -365,18 +366,18 @@ func TestTablesOnNarrowTerminals(t *testing.T) {
 
 // Information about several nodes is there once, with their names or how many they are.
 func TestFindingsOfSeveralNodesAreThereOnce(t *testing.T) {
-	severity := redlock.SeverityInfo
-	found := func(node, code string) redlock.Finding {
-		return redlock.Finding{Severity: severity, Code: code, Node: node, Message: "message of " + code, Advice: "advice"}
+	severity := admin.SeverityInfo
+	found := func(node, code string) admin.Finding {
+		return admin.Finding{Severity: severity, Code: code, Node: node, Message: "message of " + code, Advice: "advice"}
 	}
-	r := redlock.Report{Nodes: []redlock.NodeReport{{Node: "a"}, {Node: "b"}, {Node: "c"}},
-		Findings: []redlock.Finding{found("a", "young"), found("b", "young"), found("c", "young"), found("a", "slow"), found("", "set"), found("c", "slow")}}
-	assert.Equal(t, []redlock.Finding{found("all 3 nodes", "young"), found("a, c", "slow"), found("", "set")}, together(r).Findings)
+	r := admin.Report{Nodes: []admin.NodeReport{{Node: "a"}, {Node: "b"}, {Node: "c"}},
+		Findings: []admin.Finding{found("a", "young"), found("b", "young"), found("c", "young"), found("a", "slow"), found("", "set"), found("c", "slow")}}
+	assert.Equal(t, []admin.Finding{found("all 3 nodes", "young"), found("a, c", "slow"), found("", "set")}, together(r).Findings)
 	var out strings.Builder
 	printReport(&out, r)
 	assert.Equal(t, 1, strings.Count(out.String(), "message of slow"))
 	assert.Len(t, r.Findings, 6, "--json has them all")
-	severity = redlock.SeverityWarning
-	r.Findings = []redlock.Finding{found("a", "down"), found("b", "down")}
+	severity = admin.SeverityWarning
+	r.Findings = []admin.Finding{found("a", "down"), found("b", "down")}
 	assert.Equal(t, r.Findings, together(r).Findings, "what is worse has a line for each")
 }

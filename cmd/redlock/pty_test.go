@@ -256,7 +256,7 @@ func TestRunIsInterruptedAtTheTerminalWhileItWaits(t *testing.T) {
 	x := s.shell(t)
 	x.typed(t, `"$REDLOCK" run k -- echo ran`+"\n")
 	require.Eventually(t, func() bool {
-		st, err := s.rl.Mutex("k").Inspect(t.Context())
+		st, err := s.nodes.Inspect(t.Context(), "k")
 		return err == nil && len(st.Waiters) == 1
 	}, 20*time.Second, 5*time.Millisecond)
 	x.typed(t, ctrlC)

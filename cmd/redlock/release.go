@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 // takenJSON is what release --json prints.
@@ -30,61 +30,62 @@ type takenNodeJSON struct {
 
 // notTaken is a forced release that failed, node by node.
 type notTaken struct {
-	*redlock.QuorumError
-	nodes      []takenNodeJSON
+	admin.Taken
+	err        error
 	gone, kept int
 }
 
-func notTakenOf(q *redlock.QuorumError) notTaken {
-	t := notTaken{QuorumError: q}
-	for _, o := range q.Outcomes {
-		n := takenNodeJSON{Node: o.Node, Key: "unknown", Holder: o.Holder}
-		switch {
-		case o.Vote == redlock.VoteGranted:
-			n.Key = "deleted"
+func notTakenOf(taken admin.Taken, err error) notTaken {
+	t := notTaken{Taken: taken, err: err}
+	for _, n := range taken.Nodes {
+		switch n.Left {
+		case admin.Deleted, admin.Nothing:
 			t.gone++
-		case o.Vote == redlock.VoteRefused && o.Holder == "" && o.Err == nil:
-			n.Key = "none"
-			t.gone++
-		case o.Vote == redlock.VoteRefused:
-			n.Key = "kept"
+		case admin.Kept:
 			t.kept++
 		}
-		if o.Err != nil {
-			n.Error = o.Err.Error()
-		}
-		t.nodes = append(t.nodes, n)
 	}
 	return t
+}
+
+func (t notTaken) json() (all []takenNodeJSON) {
+	for _, n := range t.Nodes {
+		j := takenNodeJSON{Node: n.Node, Key: string(n.Left), Holder: n.Holder}
+		if n.Err != nil {
+			j.Error = n.Err.Error()
+		}
+		all = append(all, j)
+	}
+	return all
 }
 
 // short is the error for those who see the nodes beside it.
 func (t notTaken) short() error {
 	switch {
-	case errors.Is(t, redlock.ErrNotHeld) && t.kept > 0:
+	case errors.Is(t.err, admin.ErrNotHeld) && t.kept > 0:
 		return errors.New("not released: it is there under another token than the one given")
-	case errors.Is(t, redlock.ErrNotHeld):
+	case errors.Is(t.err, admin.ErrNotHeld):
 		return errors.New("nothing to release: a majority of nodes has no such key")
 	default:
-		return fmt.Errorf("not released: no quorum, the key is gone from %d of %d nodes, %d needed", t.gone, len(t.nodes), t.Need)
+		return fmt.Errorf("not released: no quorum, the key is gone from %d of %d nodes, %d needed", t.gone, len(t.Nodes), len(t.Nodes)/2+1)
 	}
 }
 
 func (t notTaken) print(w io.Writer) {
 	paint := paletteFor(w)
 	fmt.Fprintln(w, paint.bad(printable(t.Key+": "+t.short().Error())))
-	nodes := table{heading: []string{"NODE", "HOLDER", "KEY"}, bad: func(i int) bool { return t.nodes[i].Key == "unknown" }}
-	for _, n := range t.nodes {
-		nodes.rows = append(nodes.rows, []string{n.Node, cmp.Or(shortHolder(n.Holder), "-"), n.Key})
+	nodes := table{heading: []string{"NODE", "HOLDER", "KEY"}, bad: func(i int) bool { return t.Nodes[i].Left == admin.Unknown }}
+	for _, n := range t.Nodes {
+		nodes.rows = append(nodes.rows, []string{n.Node, cmp.Or(shortHolder(n.Holder), "-"), string(n.Left)})
 	}
 	nodes.print(w, paint)
-	for _, n := range t.nodes {
-		if n.Error != "" {
-			fmt.Fprint(w, paint.bad(paragraph(w, printable(n.Node+": "+n.Error))))
+	for _, n := range t.Nodes {
+		if n.Err != nil {
+			fmt.Fprint(w, paint.bad(paragraph(w, printable(n.Node+": "+n.Err.Error()))))
 		}
 	}
 	switch {
-	case !errors.Is(t, redlock.ErrNotHeld):
+	case !errors.Is(t.err, admin.ErrNotHeld):
 		fmt.Fprint(w, paragraph(w, "Where it is not known, the key may be there yet, and the holder may extend it when those nodes are back. "+
 			"Bring them back ('redlock check' says what is wrong with each) and release again, or wait for the lease to end."))
 	case t.kept > 0:
@@ -123,25 +124,24 @@ a fault in the command line.`,
 		if named && *token == "" { // a script's variable that is not set
 			return &usageError{errors.New("--token is empty: it must be the holder's; leave it out to take the lock from any holder")}
 		}
-		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience})
+		nodes, err := s.operate(admin.Options{})
 		if err != nil {
 			return failure(cmd, *asked, args[0], err)
 		}
-		defer disconnect()
-		if m := rl.Mutex(args[0]); named {
-			err = m.ForceRelease(cmd.Context(), *token)
-		} else {
-			err = m.ForceReleaseAll(cmd.Context())
+		defer nodes.Close()
+		from := admin.Anything()
+		if named {
+			from = admin.HeldBy(*token)
 		}
-		q := (*redlock.QuorumError)(nil)
+		taken, err := nodes.ForceRelease(cmd.Context(), args[0], from)
 		switch {
 		case err == nil:
-		case cmd.Context().Err() != nil || !errors.As(err, &q) || len(q.Outcomes) == 0:
+		case cmd.Context().Err() != nil || taken.Nodes == nil:
 			return failure(cmd, *asked, args[0], err)
 		default:
-			t := notTakenOf(q)
+			t := notTakenOf(taken, err)
 			if *asked {
-				_ = json.NewEncoder(cmd.OutOrStdout()).Encode(takenJSON{Key: args[0], Nodes: t.nodes, Error: err.Error()})
+				_ = json.NewEncoder(cmd.OutOrStdout()).Encode(takenJSON{Key: args[0], Nodes: t.json(), Error: err.Error()})
 			} else {
 				t.print(cmd.OutOrStdout())
 			}

@@ -8,12 +8,12 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 // printReport shows a report. On a terminal that is too narrow for its tables they have fewer
 // columns, and a finding about several nodes is there once.
-func printReport(w io.Writer, r redlock.Report) {
+func printReport(w io.Writer, r admin.Report) {
 	paint := paletteFor(w)
 	joined := together(r)
 	whole := paint.report(joined)
@@ -37,9 +37,9 @@ func printReport(w io.Writer, r redlock.Report) {
 	if len(r.Findings) == 0 {
 		fmt.Fprintln(w, paint.good("Nothing found."))
 	}
-	var told []redlock.Finding
+	var told []admin.Finding
 	for _, f := range r.Findings {
-		same := func(g redlock.Finding) bool {
+		same := func(g admin.Finding) bool {
 			return f.Severity == g.Severity && f.Code == g.Code && f.Message == g.Message && f.Advice == g.Advice
 		}
 		if slices.ContainsFunc(told, same) {
@@ -58,9 +58,9 @@ func printReport(w io.Writer, r redlock.Report) {
 		}
 		ink := func(a ...any) string { return fmt.Sprint(a...) }
 		switch f.Severity {
-		case redlock.SeverityCritical:
+		case admin.SeverityCritical:
 			ink = paint.bad
-		case redlock.SeverityWarning:
+		case admin.SeverityWarning:
 			ink = paint.odd
 		}
 		fmt.Fprintln(w, ink(strings.TrimSuffix(paragraph(w, printable(head+": "+f.Message)), "\n")))
@@ -70,12 +70,12 @@ func printReport(w io.Writer, r redlock.Report) {
 
 // together is a report in which information about several nodes is there once. What is worse has a
 // line for each, with its name at the same place.
-func together(r redlock.Report) redlock.Report {
-	var findings []redlock.Finding
-	nodes := map[redlock.Finding][]string{}
+func together(r admin.Report) admin.Report {
+	var findings []admin.Finding
+	nodes := map[admin.Finding][]string{}
 	for _, f := range r.Findings {
 		name := f.Node
-		if f.Severity == redlock.SeverityInfo {
+		if f.Severity == admin.SeverityInfo {
 			f.Node = ""
 		}
 		if f.Node != "" || nodes[f] == nil {
@@ -94,7 +94,7 @@ func together(r redlock.Report) redlock.Report {
 	return r
 }
 
-func stateOf(n redlock.NodeReport) string {
+func stateOf(n admin.NodeReport) string {
 	switch {
 	case !n.Reachable:
 		return "unreachable"

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 type runFlags struct {
@@ -183,7 +184,12 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []st
 	// The program's own context ends with the first interrupt, which here is the
 	// command's to handle.
 	ctx := context.WithoutCancel(cmd.Context())
-	rl, held, sig, err := getLock(ctx, s, f, keys, signals, log)
+	nodes, err := s.operate(admin.Options{TTL: f.ttl}) // for what is said of a lock that is awaited or refused
+	if err != nil {
+		return err
+	}
+	defer nodes.Close()
+	rl, held, sig, err := getLock(ctx, s, nodes, f, keys, signals, log)
 	if rl != nil {
 		defer rl.Close()
 	}
@@ -193,7 +199,7 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []st
 	case isUsage(err):
 		return err
 	case err != nil:
-		return log.end(failedToLock(inShort(ctx, rl, f, keys, err), f))
+		return log.end(failedToLock(inShort(ctx, nodes, f, keys, err), f))
 	}
 	j := &job{held: held, ttl: f.ttl, signals: signals, log: log}
 	if f.minHold > 0 {
@@ -277,7 +283,7 @@ func failedToLock(err error, f runFlags) *exitStatus {
 
 // getLock connects and waits. It returns the locks, or the signal that came first. One that
 // comes with the grant counts: no command is started during a shutdown.
-func getLock(ctx context.Context, s settings, f runFlags, keys []string, signals <-chan os.Signal, log *runLog) (*redlock.Redlock, redlock.Locks, os.Signal, error) {
+func getLock(ctx context.Context, s settings, nodes *admin.Nodes, f runFlags, keys []string, signals <-chan os.Signal, log *runLog) (*redlock.Redlock, redlock.Locks, os.Signal, error) {
 	inner, cancel := context.WithCancel(ctx)
 	if f.wait > 0 {
 		inner, cancel = context.WithTimeout(ctx, f.wait)
@@ -296,7 +302,7 @@ func getLock(ctx context.Context, s settings, f runFlags, keys []string, signals
 			done <- result{err: err}
 			return
 		}
-		held, err := acquire(inner, rl, f, keys, log)
+		held, err := acquire(inner, rl, nodes, f, keys, log)
 		done <- result{rl, held, err}
 	}()
 	var came os.Signal
@@ -356,7 +362,7 @@ func (s settings) openFor(ctx context.Context, f runFlags, log *runLog) (*redloc
 // forEver is longer than any machine runs.
 const forEver = 100 * 365 * 24 * time.Hour
 
-func acquire(ctx context.Context, rl *redlock.Redlock, f runFlags, keys []string, log *runLog) (redlock.Locks, error) {
+func acquire(ctx context.Context, rl *redlock.Redlock, nodes *admin.Nodes, f runFlags, keys []string, log *runLog) (redlock.Locks, error) {
 	want := wantedOf(rl, f, keys)
 	if f.adopt {
 		lock, err := want.mutexes[0].Adopt(ctx, f.token)
@@ -371,7 +377,7 @@ func acquire(ctx context.Context, rl *redlock.Redlock, f runFlags, keys []string
 	log.say(runEvent{Event: "waiting"})
 	told, stop := context.WithCancel(ctx)
 	var telling sync.WaitGroup
-	telling.Go(func() { newWaiting(log, want.mutexes, rl, f.owner).tell(told) })
+	telling.Go(func() { newWaiting(log, nodes, f.owner).tell(told) })
 	defer telling.Wait()
 	defer stop()
 	return want.acquire(ctx, true)

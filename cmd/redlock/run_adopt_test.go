@@ -23,7 +23,7 @@ func TestRunWithMinHold(t *testing.T) {
 	require.Empty(t, p.event(t, "released").Error)
 	assert.False(t, s.free(t))
 	assert.Equal(t, exitBusy, s.start(t, "run", "k", "-n", "--min-hold", "60s", "--", "true").end(t))
-	require.NoError(t, s.rl.Mutex("k").ForceReleaseAll(t.Context()))
+	s.takeAway(t, "k")
 
 	// The lease is longer than it is to be kept, and that counts.
 	require.Equal(t, 0, s.start(t, "run", "k", "--min-hold", "2s", "--ttl", "60s", "--", "true").end(t))
@@ -45,7 +45,7 @@ func TestRunAdoptsALock(t *testing.T) {
 	assert.Equal(t, "==", p.line(t), "the token is not the command's business")
 	require.NoError(t, p.Process.Signal(syscall.SIGKILL))
 	p.end(t)
-	st, err := s.rl.Mutex("k").Inspect(t.Context())
+	st, err := s.nodes.Inspect(t.Context(), "k")
 	require.NoError(t, err)
 	assert.Equal(t, next, st.Token)
 

@@ -25,7 +25,7 @@ func TestRunWhoseLockWasTakenAway(t *testing.T) {
 			p := s.startWith(t, in, "run", "k", form, "--ttl", "1h", "--", "sh", "-c", "echo ready; read x; "+code)
 			require.NoError(t, in.Close())
 			require.Equal(t, "ready", p.line(t))
-			require.NoError(t, s.rl.Mutex("k").ForceReleaseAll(t.Context()))
+			s.takeAway(t, "k")
 			require.NoError(t, out.Close())
 			assert.Equal(t, end, p.end(t), p.errs.String())
 			said := p.errs.String()
@@ -39,7 +39,7 @@ func TestRunWhoseLockWasTakenAway(t *testing.T) {
 	// So it is where there is no command, and with --keep.
 	p := s.start(t, "run", "k", "--json", "--ttl", "1h")
 	p.event(t, "holding")
-	require.NoError(t, s.rl.Mutex("k").ForceReleaseAll(t.Context()))
+	s.takeAway(t, "k")
 	require.NoError(t, p.Process.Signal(syscall.SIGINT))
 	assert.Equal(t, exitLost, p.end(t), p.errs.String())
 
@@ -48,7 +48,7 @@ func TestRunWhoseLockWasTakenAway(t *testing.T) {
 	p = s.startWith(t, in, "run", "k", "--json", "--keep", "1h", "--", "sh", "-c", "echo ready; read x; exit 0")
 	require.NoError(t, in.Close())
 	require.Equal(t, "ready", p.line(t))
-	require.NoError(t, s.rl.Mutex("k").ForceReleaseAll(t.Context()))
+	s.takeAway(t, "k")
 	require.NoError(t, out.Close())
 	assert.Equal(t, exitLost, p.end(t), p.errs.String())
 	assert.NotContains(t, names(p.events(t)), "kept")

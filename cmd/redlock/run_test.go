@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/child"
 	"github.com/quorumlock/redlock/internal/realredis"
 )
@@ -28,6 +29,7 @@ type site struct {
 	servers []*realredis.Server
 	addrs   []string
 	rl      *redlock.Redlock
+	nodes   *admin.Nodes
 }
 
 func newSite(t *testing.T) *site {
@@ -47,7 +49,17 @@ func newSiteOf(t *testing.T, n int) *site {
 	s.rl, err = redlock.Open(t.Context(), s.addrs, &redlock.Options{TTL: time.Minute, NodeTimeout: 5 * time.Second, Owner: "the test"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.rl.Close() })
+	s.nodes, err = admin.Open(s.addrs, &admin.Options{Timeout: 5 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.nodes.Close() })
 	return s
+}
+
+// takeAway is what an operator does to a lock.
+func (s *site) takeAway(t *testing.T, key string) {
+	t.Helper()
+	_, err := s.nodes.ForceRelease(t.Context(), key, admin.Anything())
+	require.NoError(t, err)
 }
 
 func (s *site) hold(t *testing.T) *redlock.Lock {
@@ -128,7 +140,7 @@ func (p *process) end(t *testing.T) int {
 
 func (s *site) free(t *testing.T) bool {
 	t.Helper()
-	st, err := s.rl.Mutex("k").Inspect(t.Context())
+	st, err := s.nodes.Inspect(t.Context(), "k")
 	require.NoError(t, err)
 	return !st.Held()
 }
@@ -195,7 +207,7 @@ func TestRunIsBusy(t *testing.T) {
 	}
 	p := s.start(t, "run", "k", "--", "echo", "ran")
 	require.Eventually(t, func() bool {
-		st, err := s.rl.Mutex("k").Inspect(t.Context())
+		st, err := s.nodes.Inspect(t.Context(), "k")
 		return err == nil && len(st.Waiters) == 1
 	}, 20*time.Second, 5*time.Millisecond)
 	require.NoError(t, lock.Release(t.Context()))
@@ -223,7 +235,7 @@ func TestRunIsInterruptedWhileItWaits(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		p := s.start(t, "run", "k", "--", "echo", "ran")
 		require.Eventually(t, func() bool {
-			st, err := s.rl.Mutex("k").Inspect(t.Context())
+			st, err := s.nodes.Inspect(t.Context(), "k")
 			return err == nil && len(st.Waiters) == 1
 		}, 20*time.Second, 5*time.Millisecond)
 		require.NoError(t, p.Process.Signal(sig))
@@ -231,7 +243,7 @@ func TestRunIsInterruptedWhileItWaits(t *testing.T) {
 		assert.Equal(t, 128+int(sig), p.end(t))
 	}
 	require.Eventually(t, func() bool {
-		st, err := s.rl.Mutex("k").Inspect(t.Context())
+		st, err := s.nodes.Inspect(t.Context(), "k")
 		return err == nil && len(st.Waiters) == 0
 	}, 20*time.Second, 5*time.Millisecond, "they left the line")
 	require.NoError(t, lock.Release(t.Context()))
@@ -280,7 +292,7 @@ func TestRunKillsWhatOutlivesItsLock(t *testing.T) {
 		require.NoError(t, x.Pause())
 	}
 	require.Equal(t, "TERM", p.line(t))
-	st, err := s.rl.Mutex("k").Inspect(context.Background())
+	st, err := s.nodes.Inspect(context.Background(), "k")
 	_ = err // two nodes are silent
 	assert.NotZero(t, st.Nodes[2].TTL, "before the lease is over")
 	assert.Equal(t, exitLost, p.end(t))
@@ -358,9 +370,9 @@ func TestCheck(t *testing.T) {
 	r = run(t, t.Context(), "check", addrs, "--json")
 	assert.Equal(t, exitFailed, r.code)
 	assert.Contains(t, r.errOut, "critical")
-	var report redlock.Report
+	var report admin.Report
 	require.NoError(t, json.Unmarshal([]byte(r.out), &report))
-	assert.Equal(t, redlock.SeverityCritical, report.Worst())
+	assert.Equal(t, admin.SeverityCritical, report.Worst())
 	assert.Equal(t, exitUsage, run(t, t.Context(), "check", "k", addrs).code)
 }
 

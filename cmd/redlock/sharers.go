@@ -6,7 +6,7 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 // sharedMarker is what the nodes have under the key of a lock that several hold together.
@@ -20,7 +20,7 @@ type holderJSON struct {
 	TTL    float64 `json:"ttl_seconds"`
 }
 
-func holdersJSON(all []redlock.Holder) (list []holderJSON) {
+func holdersJSON(all []admin.Holder) (list []holderJSON) {
 	for _, h := range all {
 		j := holderJSON{Token: h.Token, Owner: h.Owner, TTL: h.TTL.Seconds()}
 		if h.Permit >= 0 {
@@ -60,7 +60,7 @@ func sharers(all []holderJSON) string {
 }
 
 // heldText is what a key holds on one node, in a table.
-func heldText(n redlock.NodeStatus) string {
+func heldText(n admin.NodeStatus) string {
 	switch n.Value {
 	case "":
 		return "-"
@@ -73,7 +73,7 @@ func heldText(n redlock.NodeStatus) string {
 
 // printHolders lists those who share a lock, with the tokens by which an operator may strike
 // one of them. These are last, where a narrow terminal cuts nothing off.
-func printHolders(w io.Writer, p palette, all []redlock.Holder) {
+func printHolders(w io.Writer, p palette, all []admin.Holder) {
 	if len(all) == 0 {
 		return
 	}

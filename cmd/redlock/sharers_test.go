@@ -51,7 +51,7 @@ func TestRunHoldsSeveralLocks(t *testing.T) {
 	assert.Equal(t, tokens, got.Tokens)
 	assert.Empty(t, got.Token+got.Key)
 	for i, key := range got.Keys {
-		st, err := s.rl.Mutex(key).Inspect(t.Context())
+		st, err := s.nodes.Inspect(t.Context(), key)
 		require.NoError(t, err)
 		assert.Equal(t, tokens[i], st.Token, key)
 	}
@@ -80,7 +80,7 @@ func TestRunLosesOneOfSeveralLocks(t *testing.T) {
 	s := newSite(t)
 	p := s.start(t, "run", "k", "b", "--ttl", "3s", "--", "sh", "-c", "echo ready; while :; do sleep 0.05; done")
 	require.Equal(t, "ready", p.line(t))
-	require.NoError(t, s.rl.Mutex("b").ForceReleaseAll(t.Context()))
+	s.takeAway(t, "b")
 	assert.Equal(t, exitLost, p.end(t), p.errs.String())
 	assert.True(t, s.free(t))
 }

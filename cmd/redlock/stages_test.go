@@ -57,7 +57,7 @@ func names(all []runEvent) (names []string) {
 func (s *site) oneWaits(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		st, err := s.rl.Mutex("k").Inspect(t.Context())
+		st, err := s.nodes.Inspect(t.Context(), "k")
 		return err == nil && len(st.Waiters) == 1
 	}, 20*time.Second, 5*time.Millisecond)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 // statusJSON is a status as --json prints it. Durations are seconds.
@@ -55,18 +55,18 @@ type nodeJSON struct {
 
 // picture is what can be said of a lock while some nodes say nothing.
 type picture struct {
-	redlock.Status
+	admin.Status
 	quorum int
-	silent []redlock.NodeStatus // do not answer
-	free   int                  // nodes that have nothing under the key
+	silent []admin.NodeStatus // do not answer
+	free   int                // nodes that have nothing under the key
 	// maybe is a node's whose value a majority has if the silent nodes have it, too.
-	maybe *redlock.NodeStatus
+	maybe *admin.NodeStatus
 	has   int // how many nodes say that they have it
 
 	health health
 }
 
-func pictureOf(s redlock.Status, quorum int) picture {
+func pictureOf(s admin.Status, quorum int) picture {
 	p := picture{Status: s, quorum: quorum}
 	values := make(map[string]int)
 	for _, n := range s.Nodes {
@@ -88,10 +88,10 @@ func pictureOf(s redlock.Status, quorum int) picture {
 }
 
 // silent tells nodes that did not answer from those that have something else than a lock.
-func silent(n redlock.NodeStatus) bool { return n.Err != nil && n.TTL == 0 }
+func silent(n admin.NodeStatus) bool { return n.Err != nil && n.TTL == 0 }
 
 // refuses tells nodes that answer, and do not serve us, from those that do not answer.
-func refuses(n redlock.NodeStatus) bool {
+func refuses(n admin.NodeStatus) bool {
 	answered := (redis.Error)(nil)
 	return silent(n) && (errors.As(n.Err, &answered) || noTrust(n.Err))
 }
@@ -210,7 +210,7 @@ func asJSON(p picture) statusJSON {
 		if n.Err != nil {
 			e = n.Err.Error()
 		}
-		node := nodeJSON{n.Node, !silent(n), n.Value, n.TTL.Seconds(), n.Waiting, n.Elapsed.Seconds(), since(n.RemembersSince), 0, e}
+		node := nodeJSON{n.Node, !silent(n), n.Value, n.TTL.Seconds(), n.Waiting, n.Elapsed.Seconds(), since(h.since[n.Node]), 0, e}
 		if until, ok := h.isBarred(n.Node); ok {
 			node.Barred = until.Sub(now).Seconds()
 		}
@@ -318,7 +318,7 @@ func printStatus(w io.Writer, s picture) {
 		bad:     func(i int) bool { return s.Nodes[i].Err != nil },
 	}
 	for _, n := range s.Nodes {
-		row := []string{n.Node, heldText(n), leaseOf(n.TTL), strconv.Itoa(n.Waiting), n.Elapsed.Round(10 * time.Microsecond).String(), cmp.Or(since(n.RemembersSince), "-")}
+		row := []string{n.Node, heldText(n), leaseOf(n.TTL), strconv.Itoa(n.Waiting), n.Elapsed.Round(10 * time.Microsecond).String(), cmp.Or(since(s.health.since[n.Node]), "-")}
 		if silent(n) {
 			row[1], row[2], row[3], row[4] = "?", "?", "?", "-" // which is not the same as none
 		}
@@ -387,20 +387,20 @@ With --json, held is null if it depends on nodes that do not answer.`,
 	s := connectFlags(cmd)
 	asked := cmd.Flags().Bool("json", false, "one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience, ReadOnly: true})
+		nodes, err := s.operate(admin.Options{})
 		if err != nil {
 			return failure(cmd, *asked, args[0], err)
 		}
-		defer disconnect()
+		defer nodes.Close()
 		var h health
 		var asking sync.WaitGroup
-		asking.Go(func() { h = askHealth(cmd.Context(), rl) })
-		status, err := rl.Mutex(args[0]).Inspect(cmd.Context())
+		asking.Go(func() { h = askHealth(cmd.Context(), nodes) })
+		status, err := nodes.Inspect(cmd.Context(), args[0])
 		asking.Wait()
 		if status.Nodes == nil {
 			return failure(cmd, *asked, args[0], err)
 		}
-		seen := pictureOf(s.hint(status), rl.Quorum())
+		seen := pictureOf(status, nodes.Quorum())
 		seen.health = h
 		if *asked {
 			line := asJSON(seen)
@@ -411,7 +411,7 @@ With --json, held is null if it depends on nodes that do not answer.`,
 		} else {
 			printStatus(cmd.OutOrStdout(), seen)
 		}
-		if errors.Is(err, redlock.ErrNoQuorum) {
+		if errors.Is(err, admin.ErrNoQuorum) {
 			return errors.New("no quorum: " + seen.count())
 		}
 		return err

@@ -7,22 +7,22 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 func TestPictureOfALock(t *testing.T) {
-	node := func(value string) redlock.NodeStatus {
+	node := func(value string) admin.NodeStatus {
 		switch value {
 		case "-":
-			return redlock.NodeStatus{}
+			return admin.NodeStatus{}
 		case "?":
-			return redlock.NodeStatus{Err: errors.New("no answer")}
+			return admin.NodeStatus{Err: errors.New("no answer")}
 		case "list":
-			return redlock.NodeStatus{TTL: -1, Err: errors.New("no lock")}
+			return admin.NodeStatus{TTL: -1, Err: errors.New("no lock")}
 		case sharedMarker:
-			return redlock.NodeStatus{Value: value, TTL: time.Second}
+			return admin.NodeStatus{Value: value, TTL: time.Second}
 		default:
-			return redlock.NodeStatus{Value: value, Token: value, TTL: time.Second}
+			return admin.NodeStatus{Value: value, Token: value, TTL: time.Second}
 		}
 	}
 	for _, c := range []struct {
@@ -43,7 +43,7 @@ func TestPictureOfALock(t *testing.T) {
 		{[]string{"redlock:shared", "-", "-", "?", "?"}, nil, "k may be held by several together: 1 of 5 nodes has it, and 2 do not answer"},
 		{[]string{"?"}, nil, "whether k is held is not known: no quorum, 0 of 1 node answers, 1 needed"},
 	} {
-		s := redlock.Status{Key: "k"}
+		s := admin.Status{Key: "k"}
 		for _, n := range c.nodes {
 			s.Nodes = append(s.Nodes, node(n))
 		}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 const (
@@ -29,17 +29,17 @@ const (
 
 // waiting tells what run waits for, while it does.
 type waiting struct {
-	log     *runLog
-	mutexes []*redlock.Mutex
-	rl      *redlock.Redlock
-	quorum  int
-	own     string // as others see us in the line
-	start   time.Time
-	until   time.Time // when a quorum may vote again; zero: not known
+	log    *runLog
+	keys   []string
+	nodes  *admin.Nodes
+	quorum int
+	own    string // as others see us in the line
+	start  time.Time
+	until  time.Time // when a quorum may vote again; zero: not known
 }
 
-func newWaiting(log *runLog, ms []*redlock.Mutex, rl *redlock.Redlock, own string) *waiting {
-	return &waiting{log: log, mutexes: ms, rl: rl, quorum: rl.Quorum(), own: own, start: time.Now()}
+func newWaiting(log *runLog, nodes *admin.Nodes, own string) *waiting {
+	return &waiting{log: log, keys: log.keys, nodes: nodes, quorum: nodes.Quorum(), own: own, start: time.Now()}
 }
 
 // waitedFor is what run waits for. It is news if it differs from the last one.
@@ -109,26 +109,26 @@ func (l *runLog) tellOutage(ctx context.Context) {
 // look asks the nodes. ok is false if ctx ended. Of several locks one is waited for at a time:
 // the one in whose line we are, or else, since a line may be lost, one that another holds.
 func (w *waiting) look(ctx context.Context) (seen waitedFor, lease time.Duration, ok bool) {
-	for i, m := range w.mutexes {
-		here, left, ok := w.lookAt(ctx, m)
+	for _, key := range w.keys {
+		here, left, ok := w.lookAt(ctx, key)
 		if !ok {
 			return waitedFor{}, 0, false
 		}
-		if len(w.mutexes) > 1 {
-			here.key = w.log.keys[i]
+		if len(w.keys) > 1 {
+			here.key = key
 		}
 		if here.problem != "" || here.place > 0 {
 			return here, left, true
 		}
-		if seen.key == "" && (len(w.mutexes) == 1 || here.token != "" && here.holder != w.own) {
+		if seen.key == "" && (len(w.keys) == 1 || here.token != "" && here.holder != w.own) {
 			seen, lease = here, left
 		}
 	}
 	return seen, lease, true
 }
 
-func (w *waiting) lookAt(ctx context.Context, m *redlock.Mutex) (seen waitedFor, lease time.Duration, ok bool) {
-	s, err := m.Inspect(ctx)
+func (w *waiting) lookAt(ctx context.Context, key string) (seen waitedFor, lease time.Duration, ok bool) {
+	s, err := w.nodes.Inspect(ctx, key)
 	if ctx.Err() != nil {
 		return waitedFor{}, 0, false
 	}
@@ -144,7 +144,7 @@ func (w *waiting) lookAt(ctx context.Context, m *redlock.Mutex) (seen waitedFor,
 		seen.holder, seen.token, seen.sharedBy, lease = p.Owner, p.Token, len(p.Holders), p.TTL
 	default:
 		// Nobody has it, nor have we: perhaps too few grants count. Only then that is asked.
-		h := askHealth(ctx, w.rl)
+		h := askHealth(ctx, w.nodes)
 		if ctx.Err() != nil {
 			return waitedFor{}, 0, false
 		}

@@ -100,7 +100,7 @@ func TestRunWithoutACommand(t *testing.T) {
 	}
 	p := s.start(t, "run", "k", "--ttl", "3s")
 	require.Eventually(t, func() bool { return !s.free(t) }, 20*time.Second, 5*time.Millisecond)
-	require.NoError(t, s.rl.Mutex("k").ForceReleaseAll(t.Context()))
+	s.takeAway(t, "k")
 	assert.Equal(t, exitLost, p.end(t))
 	assert.Contains(t, p.errs.String(), "lost")
 }

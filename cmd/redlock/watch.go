@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 // votesEvery is how often watch asks which nodes may vote, besides when other nodes answer than
@@ -74,11 +74,11 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 		if len(args) != 1 {
 			return tableWatch(cmd, s, args, *interval, *asJSONLines)
 		}
-		rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience, ReadOnly: true})
+		nodes, err := s.operate(admin.Options{})
 		if err != nil {
 			return failure(cmd, *asJSONLines, args[0], err)
 		}
-		defer disconnect()
+		defer nodes.Close()
 		out := cmd.OutOrStdout()
 		paint := paletteFor(out)
 		// view is what makes a line when it changes. Errors do not: they have times and
@@ -93,16 +93,16 @@ Exit status: 0 when interrupted, 2 for a fault in the command line, 1 for anythi
 		tick := time.NewTicker(*interval)
 		defer tick.Stop()
 		for {
-			status, err := rl.Mutex(args[0]).Inspect(cmd.Context())
+			status, err := nodes.Inspect(cmd.Context(), args[0])
 			if cmd.Context().Err() != nil {
 				return nil
 			}
 			if status.Nodes == nil {
 				return failure(cmd, *asJSONLines, args[0], err)
 			}
-			seen := pictureOf(s.hint(status), rl.Quorum())
+			seen := pictureOf(status, nodes.Quorum())
 			if last == nil || last.silent != silentNames(seen) || time.Since(asked) >= votesEvery {
-				h, asked = askHealth(cmd.Context(), rl), time.Now()
+				h, asked = askHealth(cmd.Context(), nodes), time.Now()
 				if cmd.Context().Err() != nil {
 					return nil
 				}

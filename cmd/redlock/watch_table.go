@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/cmd/redlock/internal/web"
 )
 
@@ -27,13 +27,13 @@ func tableWatch(cmd *cobra.Command, s settings, keys []string, interval time.Dur
 	if err != nil {
 		return &usageError{err}
 	}
-	rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience, ReadOnly: true})
+	nodes, err := s.operate(admin.Options{})
 	if err != nil {
 		return failure(cmd, asJSON, "", err)
 	}
-	defer disconnect()
+	defer nodes.Close()
 	for _, key := range keys {
-		if status, err := rl.Mutex(key).Inspect(cmd.Context()); status.Nodes == nil && cmd.Context().Err() == nil {
+		if status, err := nodes.Inspect(cmd.Context(), key); status.Nodes == nil && cmd.Context().Err() == nil {
 			return failure(cmd, asJSON, key, err)
 		}
 	}
@@ -42,7 +42,7 @@ func tableWatch(cmd *cobra.Command, s settings, keys []string, interval time.Dur
 		return &usageError{err}
 	}
 	defer f.close()
-	b := newBoard(rl, f, keys, interval)
+	b := newBoard(nodes, f, keys, interval)
 	out := cmd.OutOrStdout()
 	lines := &lockLines{w: out, board: b, paint: paletteFor(out), said: map[string]string{}}
 	b.tell = func(n web.News) { lines.news = append(lines.news, n) }
@@ -135,7 +135,7 @@ func (t *lockTable) text(v view, height int) (lines []string) {
 		}
 	}
 	for _, f := range v.Findings {
-		if f.Severity == redlock.SeverityCritical.String() && f.Node != "" {
+		if f.Severity == admin.SeverityCritical.String() && f.Node != "" {
 			add(t.paint.bad, fmt.Sprintf("%s: %s; see 'redlock check'", f.Node, f.Message))
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/cmd/redlock/internal/web"
 )
 
@@ -24,7 +24,7 @@ const (
 
 // board is what an operator sees of real nodes in a browser. It changes nothing there.
 type board struct {
-	rl       *redlock.Redlock
+	operated *admin.Nodes
 	finder   *finder
 	keys     []string // those to be shown; none: all that are found
 	interval time.Duration
@@ -45,7 +45,7 @@ type board struct {
 
 	asking sync.Mutex // held while check asks the nodes
 	mu     sync.Mutex
-	report *redlock.Report
+	report *admin.Report
 	at     time.Time // of the report
 	health health    // by the report
 }
@@ -106,17 +106,17 @@ func webWatch(cmd *cobra.Command, s settings, keys []string, interval time.Durat
 	if err != nil {
 		return &usageError{err}
 	}
-	rl, disconnect, err := s.operate(cmd.Context(), redlock.Options{NodeTimeout: operatorPatience, ReadOnly: true})
+	nodes, err := s.operate(admin.Options{})
 	if err != nil {
 		return err
 	}
-	defer disconnect()
+	defer nodes.Close()
 	f, err := newFinder(addrs, c)
 	if err != nil {
 		return &usageError{err}
 	}
 	defer f.close()
-	b := newBoard(rl, f, keys, interval)
+	b := newBoard(nodes, f, keys, interval)
 	server, err := web.Listen(p.listen, "watch", b.hub, nil)
 	if err != nil {
 		return err
@@ -125,9 +125,9 @@ func webWatch(cmd *cobra.Command, s settings, keys []string, interval time.Durat
 	return b.run(cmd.Context(), server)
 }
 
-func newBoard(rl *redlock.Redlock, f *finder, keys []string, interval time.Duration) *board {
+func newBoard(nodes *admin.Nodes, f *finder, keys []string, interval time.Duration) *board {
 	hub := web.NewHub()
-	return &board{rl: rl, finder: f, keys: keys, interval: interval, hub: hub, tell: hub.Tell,
+	return &board{operated: nodes, finder: f, keys: keys, interval: interval, hub: hub, tell: hub.Tell,
 		known: make(map[string]bool), times: make(map[string]int64), down: make(map[string]bool), barred: make(map[string]int64)}
 }
 
@@ -162,7 +162,7 @@ func (b *board) show(ctx context.Context) {
 func (b *board) check(ctx context.Context) {
 	b.asking.Lock()
 	defer b.asking.Unlock()
-	report, err := b.rl.Check(ctx)
+	report, err := b.operated.Check(ctx)
 	if report.Nodes == nil || ctx.Err() != nil {
 		return
 	}
@@ -197,7 +197,7 @@ func (b *board) look(ctx context.Context) view {
 	b.mu.Lock()
 	h := b.health.at(time.Now())
 	b.mu.Unlock()
-	v := view{health: h, Quorum: b.rl.Quorum(), Searching: len(b.keys) == 0 && !b.finder.complete()}
+	v := view{health: h, Quorum: b.operated.Quorum(), Searching: len(b.keys) == 0 && !b.finder.complete()}
 	if len(keys) > mostLocks {
 		v.More = len(keys) - mostLocks
 		keys = keys[:mostLocks]
@@ -209,7 +209,7 @@ func (b *board) look(ctx context.Context) view {
 	var all sync.WaitGroup
 	for i, key := range keys {
 		all.Go(func() {
-			status, _ := b.rl.Mutex(key).Inspect(ctx) // what is known is in the status
+			status, _ := b.operated.Inspect(ctx, key) // what is known is in the status
 			now := time.Now()
 			steady := func(id string, at time.Time) int64 {
 				mu.Lock()
@@ -307,7 +307,7 @@ func (b *board) lock(p picture, now time.Time, steady func(string, time.Time) in
 
 // nodes fills in which nodes answer, and tells what has changed.
 func (b *board) nodes(v *view) {
-	for i, name := range b.rl.Nodes() {
+	for i, name := range b.operated.Names() {
 		n := viewNode{Name: name}
 		b.recheck = b.recheck || i < len(b.finder.nodes) && b.finder.nodes[i].remarked
 		if i < len(b.finder.nodes) && b.finder.nodes[i].err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 // told is an error as people are told of it.
@@ -23,12 +24,12 @@ func (t *told) Unwrap() error { return t.err }
 
 // inShort says in a line why there is no lock, where the nodes are not what is wrong. The
 // library names each node and what it found there.
-func inShort(ctx context.Context, rl *redlock.Redlock, f runFlags, keys []string, err error) error {
+func inShort(ctx context.Context, nodes *admin.Nodes, f runFlags, keys []string, err error) error {
 	switch {
 	case f.wait > 0 && errors.Is(err, redlock.ErrNoQuorum) && errors.Is(err, context.DeadlineExceeded):
 		within := fmt.Sprintf("no quorum within %v", f.wait) // a shell has no context
 		return &told{strings.Replace(err.Error(), "no quorum: context deadline exceeded", within, 1), err}
-	case f.verbose || rl == nil || errors.Is(err, redlock.ErrNoQuorum):
+	case f.verbose || errors.Is(err, redlock.ErrNoQuorum):
 		return err
 	case errors.Is(err, redlock.ErrNotHeld) && f.adopt:
 		return &told{fmt.Sprintf("not held: nobody has %s under the token in $%s", keys[0], adoptVariable), err}
@@ -38,9 +39,9 @@ func inShort(ctx context.Context, rl *redlock.Redlock, f runFlags, keys []string
 	ctx, cancel := context.WithTimeout(ctx, operatorPatience)
 	defer cancel()
 	text := ""
-	for i, m := range wantedOf(rl, f, keys).mutexes {
-		s, _ := m.Inspect(ctx) // what is known is in the status
-		if by := holderIn(pictureOf(s, rl.Quorum())); by != "" && s.Owner != f.owner {
+	for i, key := range keys {
+		s, _ := nodes.Inspect(ctx, key) // what is known is in the status
+		if by := holderIn(pictureOf(s, nodes.Quorum())); by != "" && s.Owner != f.owner {
 			text = ": " + by
 			keys = keys[i : i+1]
 			break

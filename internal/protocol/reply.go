@@ -12,6 +12,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// What operations fail with, in all packages that ask nodes.
+var (
+	ErrNoQuorum = errors.New("no quorum")
+	ErrNotHeld  = errors.New("not held")
+	ErrInvalid  = errors.New("invalid")
+)
+
 var (
 	ErrClosed  = errors.New("closed")
 	ErrTimeout = errors.New("no answer in time")

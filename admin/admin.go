@@ -1,0 +1,274 @@
+// Package admin is for operators' tools: it says who holds a lock and who waits, which locks there
+// are, and what is wrong with the nodes, and takes a lock away from a holder that is gone. The command
+// redlock is made of it.
+//
+// It needs no quorum to answer: each node is asked, all at once, and what each said is in the result
+// beside what a majority makes of it. It writes no key, not even the memory mark of a node that has none, but
+// where ForceRelease takes a lock away.
+package admin
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/nodes"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
+)
+
+// The reasons for which a call fails; each is the one of that name in package redlock. Test for them
+// with errors.Is.
+var (
+	// ErrNoQuorum: too few nodes answered. What the others said is in the result.
+	ErrNoQuorum = protocol.ErrNoQuorum
+	// ErrNotHeld: there was nothing to take away, or another's token.
+	ErrNotHeld = protocol.ErrNotHeld
+	// ErrInvalid: an argument or option breaks a rule. No node was asked.
+	ErrInvalid = protocol.ErrInvalid
+)
+
+// Options are what the nodes are asked with, and what Check judges them by. Nil and the zero value
+// mean all defaults.
+type Options struct {
+	// KeyPrefix is redlock.Options.KeyPrefix of the programs that lock. Default none.
+	KeyPrefix string
+	// NodeNames are what the nodes are called in results. Default: address/database.
+	NodeNames []string
+	// TLS is for the addresses given to Open, as redlock.Options.TLS is. Default nil.
+	TLS *tls.Config
+	// Timeout bounds how long a node is waited for. Default 1s; List has 30s by default, and Check
+	// three times as long.
+	Timeout time.Duration
+
+	// TTL, NodeTimeout and RestartGuard are those of the programs that lock, for Check. Defaults
+	// as in redlock.Options: 10s, a fiftieth of the TTL, and the TTL; negative: the guard is off.
+	TTL, NodeTimeout, RestartGuard time.Duration
+}
+
+const (
+	defaultTimeout = time.Second
+	defaultTTL     = 10 * time.Second
+	maxTTL         = 24 * time.Hour
+)
+
+// Nodes are those that lock together. Its methods may be called from any number of goroutines.
+type Nodes struct {
+	clients []redis.UniversalClient
+	owned   []redis.UniversalClient
+	names   []string
+	opts    Options
+	clock   tick.Clock
+}
+
+// Open takes addresses as redlock.Open does, and asks no node: connections are opened when they are
+// needed. It fails with ErrInvalid for what breaks a rule, and if two addresses are the same; that two
+// names lead to one server is a finding of Check. Close closes the connections.
+func Open(addrs []string, opts *Options) (*Nodes, error) {
+	o, broken := opts.withDefaults()
+	parsed, err := nodes.Parse(addrs, o.Timeout)
+	if err := protocol.InOneLine(broken, err, nodes.CheckNames(o.NodeNames, len(addrs))); err != nil {
+		return nil, err
+	}
+	clients := make([]redis.UniversalClient, len(parsed))
+	for i, p := range parsed {
+		nodes.Secure(p, addrs[i], o.TLS)
+		clients[i] = redis.NewClient(conn.OwnOptions(p))
+	}
+	n := build(clients, o)
+	n.owned = clients
+	return n, nil
+}
+
+// New uses clients of go-redis, one for each node, which stay the caller's to close. It asks no node.
+func New(clients []redis.UniversalClient, opts *Options) (*Nodes, error) {
+	o, broken := opts.withDefaults()
+	if err := protocol.InOneLine(broken, nodes.CheckClients(clients), nodes.CheckNames(o.NodeNames, len(clients))); err != nil {
+		return nil, err
+	}
+	return build(clients, o), nil
+}
+
+func build(clients []redis.UniversalClient, o Options) *Nodes {
+	return &Nodes{clients: clients, names: nodes.Names(clients, o.NodeNames), opts: o, clock: tick.NewSystem()}
+}
+
+func (o *Options) withDefaults() (Options, error) {
+	var c Options
+	if o != nil {
+		c = *o
+	}
+	var broken []string
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+		def   time.Duration
+	}{{"Timeout", &c.Timeout, defaultTimeout}, {"TTL", &c.TTL, defaultTTL}} {
+		if *d.value == 0 {
+			*d.value = d.def
+		}
+		if *d.value < time.Millisecond || *d.value > maxTTL {
+			broken = append(broken, fmt.Sprintf("%s is %v: must be 0 (default %v) or from 1ms to %v", d.name, *d.value, d.def, maxTTL))
+		}
+	}
+	if c.NodeTimeout == 0 {
+		c.NodeTimeout = min(c.TTL/4, max(5*time.Millisecond, min(200*time.Millisecond, c.TTL/50)))
+	}
+	if c.NodeTimeout < time.Millisecond {
+		broken = append(broken, fmt.Sprintf("NodeTimeout is %v: must be 0 (default) or at least 1ms", c.NodeTimeout))
+	}
+	if c.RestartGuard > maxTTL {
+		broken = append(broken, fmt.Sprintf("RestartGuard is %v: must be at most %v", c.RestartGuard, maxTTL))
+	}
+	if len(c.KeyPrefix) >= protocol.MaxKeyName {
+		broken = append(broken, fmt.Sprintf("KeyPrefix is %d bytes long: must be below %d", len(c.KeyPrefix), protocol.MaxKeyName))
+	}
+	return c, protocol.Invalid("options", broken)
+}
+
+// Names are the nodes' names, in the order in which they were given.
+func (n *Nodes) Names() []string { return append([]string(nil), n.names...) }
+
+// Quorum is how many nodes must grant a lock: more than half of them.
+func (n *Nodes) Quorum() int { return len(n.clients)/2 + 1 }
+
+// Close closes the connections that Open opened.
+func (n *Nodes) Close() error {
+	var errs []error
+	for _, c := range n.owned {
+		errs = append(errs, c.Close())
+	}
+	return protocol.InOneLine(errs...)
+}
+
+// name is a lock's key on the nodes, if it breaks no rule.
+func (n *Nodes) name(op, key string) (string, error) {
+	name := n.opts.KeyPrefix + key
+	return name, protocol.Invalid(op, protocol.BrokenName(key, n.opts.KeyPrefix))
+}
+
+// answer is what a node said.
+type answer struct {
+	protocol.Answer
+	elapsed time.Duration
+}
+
+// ask asks all nodes at once, and returns what each has said, within the timeout. Its error is that
+// of ctx.
+func (n *Nodes) ask(ctx context.Context, of func() *protocol.Request) ([]answer, error) {
+	asking, cancel := context.WithTimeout(ctx, n.opts.Timeout)
+	defer cancel()
+	all := make([]answer, len(n.clients))
+	var group errgroup.Group
+	for i, c := range n.clients {
+		group.Go(func() error {
+			start := n.clock.Now()
+			all[i].Answer = once(asking, c, of())
+			all[i].elapsed = n.clock.Now().Since(start)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	return all, ctx.Err()
+}
+
+// once asks one node. The script goes as its text where the server does not know it, or denies to run
+// it by its digest.
+func once(ctx context.Context, c redis.UniversalClient, r *protocol.Request) (a protocol.Answer) {
+	for {
+		done := make(chan protocol.Answer, 1)
+		go func() {
+			cmd := protocol.NewCommand(r)
+			err := c.Process(ctx, cmd)
+			var got protocol.Answer
+			cmd.Reply(&got, err)
+			done <- got
+		}()
+		select {
+		case a = <-done:
+		case <-ctx.Done(): // a client of the user's may wait for longer
+			a = protocol.Answer{Sent: true, Err: protocol.ErrTimeout}
+		}
+		if r.Whole || !a.UnknownScript() && !deniesDigest(a.Err) {
+			break
+		}
+		r = r.WithSource()
+	}
+	a = a.Read(r.Op)
+	if errors.Is(a.Err, context.DeadlineExceeded) {
+		a.Err = protocol.ErrTimeout
+	}
+	a.Err = protocol.Hinted(c, a.Err)
+	return a
+}
+
+func deniesDigest(err error) bool {
+	return err != nil && protocol.Denied(err) && strings.Contains(strings.ToLower(err.Error()), "evalsha")
+}
+
+// NodeError is why a call failed, as far as one node is concerned.
+type NodeError struct {
+	Node    string
+	Err     error // nil: it answered
+	Elapsed time.Duration
+}
+
+// Error is a call that failed after nodes were asked. errors.Is finds its reason: ErrNoQuorum,
+// ErrNotHeld, or the error of the context.
+type Error struct {
+	Op, Key string // Key is empty for Check
+	Nodes   []NodeError
+	Reason  error
+}
+
+// Unwrap returns the reason.
+func (e *Error) Unwrap() error { return e.Reason }
+
+// Error is one line: the reason, and what each node said.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("redlock: " + e.Op)
+	if e.Key != "" {
+		b.WriteString(" " + protocol.Quote(e.Key))
+	}
+	b.WriteString(": " + protocol.OneLine(e.Reason.Error()))
+	answered := 0
+	for _, n := range e.Nodes {
+		if n.Err == nil {
+			answered++
+		}
+	}
+	fmt.Fprintf(&b, " (%d of %d nodes answered, %d needed)", answered, len(e.Nodes), len(e.Nodes)/2+1)
+	for i, n := range e.Nodes {
+		b.WriteString([]string{": ", "; "}[min(i, 1)] + protocol.OneLine(n.Node))
+		if n.Err == nil {
+			b.WriteString(" answered")
+		} else {
+			b.WriteString(": " + protocol.OneLine(n.Err.Error()))
+		}
+	}
+	return b.String()
+}
+
+func (n *Nodes) failed(op, key string, all []answer, why error) error {
+	e := &Error{Op: op, Key: key, Reason: why}
+	for i, a := range all {
+		e.Nodes = append(e.Nodes, NodeError{n.names[i], unanswered(a), a.elapsed})
+	}
+	return e
+}
+
+// unanswered is why a node did not say what was asked.
+func unanswered(a answer) error {
+	if a.Kind == protocol.Granted || a.Kind == protocol.Refused {
+		return nil
+	}
+	return a.Err
+}

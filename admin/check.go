@@ -1,0 +1,83 @@
+package admin
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"math"
+
+	"github.com/quorumlock/redlock/internal/examine"
+	"github.com/quorumlock/redlock/internal/protocol"
+)
+
+// Check asks every node about things that could break locks. Each finding says what it means
+// and what to do. There are findings about nodes that are down or refuse to serve us, the
+// same server under two names, replicas, nodes of a cluster, eviction, persistence, replicas
+// that a failover would promote, nodes that may not vote yet after they lost their data, clocks
+// that differ, answers slower than Options.NodeTimeout, old versions, and permissions that the
+// library needs and the user lacks. Settings that a node does not let us read are findings, too.
+//
+// Check asks all nodes at once. It returns when each has answered, after three times Options.Timeout, or
+// when ctx ends. The Report has what was learned until then in any case. The error is ErrNoQuorum if no
+// majority of nodes serves us, or ctx's; *Error has each node. Findings are no error, however severe
+// they are; see Report.Worst.
+//
+// It cannot see that clients of a key use different TTLs, which the restart guard does not cover (see
+// redlock.Options.RestartGuard): nodes know leases, and not for how long clients will bar a node. A client that
+// waits and meets such a lease tells Hooks.Degraded.
+//
+// Check itself leaves nothing on the nodes. It tests permissions with commands that fail even where
+// they are allowed, or whose key does not exist. Commands that are denied appear in the server's
+// ACL LOG. Permissions for keys are tested with one random key behind Options.KeyPrefix only. A
+// cluster or ring client has several servers, so Check only learns whether it answers at all.
+func (n *Nodes) Check(ctx context.Context) (Report, error) {
+	if err := ctx.Err(); err != nil {
+		return Report{}, &Error{Op: "check", Reason: err}
+	}
+	random := make([]byte, 16)
+	_, _ = rand.Read(random) // it never fails
+	start, patience := n.clock.Now(), 3*n.opts.Timeout
+	all, _ := examine.All(ctx, n.clients, n.names, n.clock, patience, nil, n.questions(hex.EncodeToString(random)))
+	if end, ok := ctx.Deadline(); ok && !n.clock.Now().Time.Before(end) {
+		<-ctx.Done() // connections time out a little earlier than their context
+	}
+	now, s := n.clock.Now(), examine.Setup{TTL: n.opts.TTL, NodeTimeout: n.opts.NodeTimeout, Quorum: n.Quorum()}
+	ms, missing := examine.Remember(all, n.opts.RestartGuard > 0, now)
+	if n.opts.RestartGuard >= 0 {
+		s.Guard = max(n.opts.TTL, n.opts.RestartGuard)
+		examine.Barring(all, ms, missing, s.Guard, now, func(int) int64 { return math.MinInt64 / 2 })
+	}
+	report := Report{Quorum: n.Quorum(), Findings: []Finding{}}
+	for _, f := range examine.Judge(all, s) {
+		report.Findings = append(report.Findings, Finding{f.Node, Severity(f.Severity), f.Code, f.Message, f.Advice})
+	}
+	failed := &Error{Op: "check"}
+	for _, f := range all {
+		report.Nodes = append(report.Nodes, reportOf(f.Node))
+		failed.Nodes = append(failed.Nodes, NodeError{f.Node.Node, f.Err, n.clock.Now().Since(start)})
+	}
+	switch {
+	case ctx.Err() != nil:
+		failed.Reason = ctx.Err()
+	case examine.Count(all, examine.Facts.Serves) < n.Quorum():
+		failed.Reason = ErrNoQuorum
+	default:
+		return report, nil
+	}
+	return report, failed
+}
+
+// questions are about a random key behind the prefix.
+func (n *Nodes) questions(random string) examine.Questions {
+	key := n.opts.KeyPrefix + "redlock-check-" + random
+	of := protocol.NamingOf(key)
+	line := of.QueueKey(key)
+	if line == "" {
+		line = key // with such a prefix no lock has a queue
+	}
+	mark := n.opts.KeyPrefix + protocol.MarkKey
+	if n.opts.RestartGuard < 0 {
+		mark = ""
+	}
+	return examine.Questions{Key: key, Line: line, Holders: of.HoldersKey(key), Door: of.DoorKey(key), Channel: "redlock:" + random, Mark: mark}
+}
