@@ -324,12 +324,9 @@ func goldenLook(n *contractNode) string {
 
 // goldenHolders are those who share the lock, each with its permit.
 func goldenHolders(n *contractNode) (all []string) {
-	fields, _ := n.do(protocol.InspectRequest(contractTerms(time.Second), "k", "", "", mostWaiters)).val.([]any)
-	if len(fields) < 6 {
-		return nil
-	}
-	for _, h := range readSharers(fields[5].([]any)) {
-		all = append(all, fmt.Sprintf("%s (%d) for %v", h.value, h.number, h.ttl))
+	found, _ := protocol.ReadInspection(n.do(protocol.InspectRequest(contractTerms(time.Second), "k", "", "", mostWaiters)).val)
+	for _, h := range found.Holders {
+		all = append(all, fmt.Sprintf("%s (%d) for %v", h.Value, h.Number, h.TTL))
 	}
 	slices.Sort(all)
 	return all

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"math"
+	"time"
 
 	"github.com/quorumlock/redlock/internal/examine"
 	"github.com/quorumlock/redlock/internal/protocol"
@@ -42,10 +43,10 @@ func (n *Nodes) Check(ctx context.Context) (Report, error) {
 		<-ctx.Done() // connections time out a little earlier than their context
 	}
 	now, s := n.clock.Now(), examine.Setup{TTL: n.opts.TTL, NodeTimeout: n.opts.NodeTimeout, Quorum: n.Quorum()}
-	ms, missing := examine.Remember(all, n.opts.RestartGuard > 0, now)
+	ms := examine.Remember(all, n.opts.RestartGuard > 0, now)
 	if n.opts.RestartGuard >= 0 {
-		s.Guard = max(n.opts.TTL, n.opts.RestartGuard)
-		examine.Barring(all, ms, missing, s.Guard, now, func(int) int64 { return math.MinInt64 / 2 })
+		s.Guard = max(n.opts.TTL, n.opts.RestartGuard, 2*time.Second)
+		examine.Barring(all, ms, s.Guard, now, func(int) int64 { return math.MinInt64 / 2 })
 	}
 	report := Report{Quorum: n.Quorum(), Findings: []Finding{}}
 	for _, f := range examine.Judge(all, s) {
