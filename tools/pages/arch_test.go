@@ -209,7 +209,7 @@ func TestOnlyTheEdgeKnowsGoRedis(t *testing.T) {
 				assert.Contains(t, edge, s.path)
 			}
 			if below, ok := strings.CutPrefix(i, internalPath); ok {
-				assert.Contains(t, []string{"tick", "protocol", "lane", "conn", "guard", "examine", "inside"}, below, "%s: what users compile has no test code in it", s.path)
+				assert.Contains(t, []string{"tick", "protocol", "nodes", "lane", "conn", "guard", "examine", "inside"}, below, "%s: what users compile has no test code in it", s.path)
 			}
 			assert.NotContains(t, i, "redlocktest", "%s", s.path)
 		}
