@@ -21,7 +21,6 @@ type acquisition struct {
 	// awaits is what else the acquire waits for where it alone keeps it from a quorum.
 	awaits protocol.Remedies
 	renews bool // once it is held
-	nth    int  // of those that one call acquires at the same moment
 	// adoptFrom is the token of the lock to go on with; empty: it is to be free.
 	adoptFrom string
 
@@ -198,7 +197,7 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 // there.
 func (a *acquisition) ask() (at *attempt, err error) {
 	at = newAttempt(a.resource, a.queues)
-	at.nth, at.origin, at.adopted = int32(a.nth), a.adoptFrom, a.adoptFrom != ""
+	at.origin, at.adopted = a.adoptFrom, a.adoptFrom != ""
 	if a.w != nil && a.w.entry != "" {
 		had := a.w.claim()
 		at.arbiter, at.origin, at.value, at.wants, at.joined = int16(had.node), had.entry, had.value, int32(had.number), had.joins
@@ -241,16 +240,6 @@ func (a *acquisition) conclude(at *attempt) (lock *Lock, retryable bool, err err
 	}
 	at.takeBack(false)
 	return nil, retryable, a.failed(r, a.op(), reasons...)
-}
-
-// abandon takes an attempt back whose verdict no caller waits for any more. One that was granted
-// is released as by a holder, so that a waiter that it kept out is told.
-func (a *acquisition) abandon(at *attempt) {
-	if at.round.giveUp() == verdictGranted {
-		newLock(at, a.renewer).startRelease(false)
-		return
-	}
-	at.takeBack(false)
 }
 
 // tellRefusals says of nodes that refuse us, and may be mended, that they are waited for: without it a

@@ -22,8 +22,8 @@
 // acquisition, so no holder can extend or release the lock of another.
 //
 // [Mutex.Shared] is for many readers or one writer, [Redlock.Semaphore] for up to n holders,
-// and [Mutex.Lead] for one of several processes that is to be at work. [All] describes several
-// locks that are wanted together, all of them or none, without deadlocks. [Lock.Detach] and
+// and [Mutex.Lead] for one of several processes that is to be at work. Package
+// lockset takes several locks together, all of them or none, without deadlocks. [Lock.Detach] and
 // [Mutex.Adopt] let another process go on with a lock. An acquire of a key with a context that
 // belongs to a lock of it would wait for itself, and fails with [ErrNested]; see [WithReentry].
 //

@@ -226,27 +226,6 @@ func ExampleNew() {
 	// Output: 2 10.0.0.1:6379/0
 }
 
-// All takes several locks together. The order of their names does not matter: two transfers between the
-// same accounts do not wait for each other for ever.
-func ExampleAll() {
-	cluster, rl := startExample()
-	defer cluster.Close()
-	defer rl.Close()
-
-	transfer := func(from, to string) error {
-		return redlock.All(rl.Mutex("account:"+from), rl.Mutex("account:"+to)).Do(context.Background(),
-			func(ctx context.Context, locks redlock.Locks) error {
-				fmt.Println(from, "to", to, "with", len(locks), "locks")
-				return ctx.Err()
-			})
-	}
-	fmt.Println(transfer("7", "8"), transfer("8", "7"))
-	// Output:
-	// 7 to 8 with 2 locks
-	// 8 to 7 with 2 locks
-	// <nil> <nil>
-}
-
 // Several readers hold a shared lock at once, and a writer excludes them.
 func ExampleMutex_Shared() {
 	cluster, rl := startExample()

@@ -261,7 +261,7 @@ func (l *Lock) Renew() {
 // renewNow extends the lock for the renewer, which calls it on a goroutine of its own.
 func (l *Lock) renewNow() {
 	// Locks fall due together, on a grid: a simulation puts them in order here.
-	l.clock.Yield(l.grantedAt.Mono + int64(l.nth)<<48)
+	l.clock.Yield(l.grantedAt.Mono)
 	ttl := l.terms.TTL
 	now := l.clock.Now()
 	if most := l.terms.maxHold; most > 0 && now.Reached(l.grantedAt.Add(most)) {

@@ -20,7 +20,6 @@ type footprint struct {
 	// arbiter is the node in whose queue entry stands. If nothing does, it is the node whose queue
 	// is served by the release, and known from then on; -1: none.
 	arbiter int16
-	nth     int32         // of those that one call asked for at the same moment
 	leaving *releaseRound // nil until it is given up
 }
 

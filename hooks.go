@@ -22,21 +22,20 @@ import (
 // library's it ends the program.
 type Hooks struct {
 	// Acquired is called when a call that acquires a lock (TryAcquire, Acquire, Do, Lead, Adopt)
-	// has got it or has given up, before the caller learns of it. Of locks that All acquires it
-	// is called for each. It is not called for calls that break a rule (ErrInvalid, ErrNested),
-	// nor if the Redlock was closed or ctx had ended before the call. If All does not get its
-	// locks, it is called once, for the lock that was refused.
+	// has got it or has given up, before the caller learns of it. It is not called for calls that
+	// break a rule (ErrInvalid, ErrNested), nor if the Redlock was closed or ctx had ended before
+	// the call.
 	Acquired func(AcquireInfo)
 	// Waiting is called when an Acquire, Do or Lead begins to wait, and again while it waits:
 	// after a second, and then each time that the wait has become twice as long, at least once
 	// an hour. Acquired tells that it is over; Waiting is not called for it after that. It must
-	// not wait for the acquire. Where All waits for several locks, it is called for one at a time.
+	// not wait for the acquire.
 	Waiting func(WaitInfo)
 	// Extended is called after each extend: by Extend or by renewal. It is also
 	// called where no node was asked because the lock was over, ctx had ended or the Redlock was
 	// closed, but not for ErrInvalid.
 	Extended func(ExtendInfo)
-	// Released is called after the first release of a lock, by Release, Do, Lead or a set, and
+	// Released is called after the first release of a lock, by Release, Do or Lead, and
 	// by Detach, without outcomes.
 	Released func(ReleaseInfo)
 	// Lost is called once per lock at most, when the library finds that it was lost before it was

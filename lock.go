@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,8 +12,7 @@ import (
 )
 
 // Lock is one acquisition of a Mutex. Its methods may be called from any number of
-// goroutines. It is made by what acquires: TryAcquire, Acquire, Do, Lead and Adopt, and by
-// Mutexes. On nil and on the zero value, methods that return an error return ErrInvalid,
+// goroutines. It is made by what acquires: TryAcquire, Acquire, Do, Lead and Adopt. On nil and on the zero value, methods that return an error return ErrInvalid,
 // Context, Fence and Permit panic, and the others return zero values.
 type Lock struct {
 	footprint
@@ -40,10 +38,7 @@ type Lock struct {
 	notExtended error
 	longest     time.Duration // no node was asked to hold the value for longer than this
 	release     releaseResult
-	// giveBackLost releases what is left of the lock when it is lost, as long as a set keeps it that waits for
-	// another; what it returns tells the hook. Otherwise nil.
-	giveBackLost func() (tell func())
-	ctx          *lockContext // nil until it is asked for
+	ctx         *lockContext // nil until it is asked for
 
 	renewal renewal // guarded by the renewer
 }
@@ -52,8 +47,7 @@ type Lock struct {
 type lockContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
-	timer  tick.Timer    // ends it
-	joint  *jointContext // see Locks.Context
+	timer  tick.Timer // ends it
 }
 
 // releaseResult is what has come of the release.
@@ -220,40 +214,18 @@ func (l *Lock) Context() context.Context {
 // function. Call the CancelFunc when the work is done. A context that comes from several locks ends
 // with the first of them, and Held finds each.
 func (l *Lock) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	inner, end := l.within(ctx)
+	return inner, func() { end(nil) }
+}
+
+func (l *Lock) within(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	held := l.Context()
 	inner, cancel := context.WithCancelCause(withHeld(ctx, l))
 	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
-	return inner, func() {
+	return inner, func(cause error) {
 		stop()
-		cancel(nil)
+		cancel(cause)
 	}
-}
-
-// jointContext is the context of a lock together with others, of which the lock keeps a list.
-type jointContext struct {
-	context.Context
-	others []*Lock
-	next   *jointContext
-}
-
-// contextWith is the context that ends when the first of l and the others does, whose own
-// contexts are there. It is made once for each list of others, and kept by l: it must last
-// until they end, so one for each call would pile up for as long as they are held.
-func (l *Lock) contextWith(own context.Context, others []*Lock) context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for j := l.ctx.joint; j != nil; j = j.next {
-		if slices.Equal(j.others, others) {
-			return j.Context
-		}
-	}
-	ctx, cancel := context.WithCancelCause(withHeld(own, others...))
-	endWith := func(other context.Context) { context.AfterFunc(other, func() { cancel(context.Cause(other)) }) }
-	for _, o := range others {
-		endWith(o.ctx.Context)
-	}
-	l.ctx.joint = &jointContext{ctx, slices.Clone(others), l.ctx.joint}
-	return ctx
 }
 
 // contextEnd is when the context is to end; the caller holds mu.
@@ -302,12 +274,6 @@ func (l *Lock) expired() error {
 
 // tellLost calls the hook; mu must not be held.
 func (l *Lock) tellLost(why error) {
-	l.mu.Lock()
-	giveBack := l.giveBackLost
-	l.mu.Unlock()
-	if giveBack != nil {
-		defer giveBack()()
-	}
 	if lost := l.opts.Hooks.Lost; lost != nil {
 		lost(LostInfo{Context: context.WithoutCancel(l.acquireCtx), Key: l.key, Token: l.Token(), Mode: l.terms.mode(), Err: why})
 	}
@@ -358,13 +324,10 @@ type heldIn struct {
 
 type heldKey struct{}
 
-// withHeld is a context that belongs to these locks, too.
-func withHeld(ctx context.Context, locks ...*Lock) context.Context {
+// withHeld is a context that belongs to this lock, too.
+func withHeld(ctx context.Context, l *Lock) context.Context {
 	h, _ := ctx.Value(heldKey{}).(*heldIn)
-	for _, l := range locks {
-		h = &heldIn{l, h}
-	}
-	return context.WithValue(ctx, heldKey{}, h)
+	return context.WithValue(ctx, heldKey{}, &heldIn{l, h})
 }
 
 // innermost is the innermost lock that the context belongs to of those that are still held and

@@ -179,16 +179,58 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock)
 // these remedies.
 func (m *Mutex) whileHeld(ctx context.Context, awaits protocol.Remedies, fn func(ctx context.Context, lock *Lock) error) (lost, err error) {
 	lock, err := m.acquire(ctx, acquisition{wait: true, renews: true, awaits: awaits})
-	whileHeld := Locks.whileHeld
 	if errors.Is(err, ErrNested) && m.terms.reentry {
 		if lock = covering(ctx, &m.resource); lock != nil {
-			whileHeld, err = Locks.again, nil
+			return lock.again(ctx, fn)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	return whileHeld(Locks{lock}, ctx, func(ctx context.Context) error { return fn(ctx, lock) })
+	return lock.whileHeld(ctx, fn)
+}
+
+// whileHeld calls fn with a context that ends with ctx, or when the lock is lost, and releases the lock. It
+// returns fn's error as it is, and beside it why the lock was lost; nil if it was not.
+func (l *Lock) whileHeld(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) (lost, err error) {
+	inner, end := l.within(ctx)
+	// Deferred one by one, so that a panic or Goexit, in fn or in a hook, skips nothing and
+	// then goes on.
+	defer end(ErrReleased)
+	defer func() {
+		found, why := l.lost()
+		// Sent before a hook is called, which may take its time: another may want the lock.
+		sent, start := l.startRelease(true)
+		defer func() {
+			if rerr := l.endRelease(ctx, sent, start); lost == nil && errors.Is(rerr, ErrNotHeld) {
+				lost = fmt.Errorf("redlock: %w: %w", ErrLost, within{rerr})
+			}
+		}()
+		if lost = why; found {
+			l.tellLost(why)
+		}
+	}()
+	return nil, fn(inner, l)
+}
+
+// again is whileHeld inside of it, and leaves the release to the one outside.
+func (l *Lock) again(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) (lost, err error) {
+	inner, end := l.within(ctx)
+	defer end(nil)
+	err = fn(inner, l)
+	found, lost := l.lost()
+	if found {
+		l.tellLost(lost)
+	}
+	return lost, err
+}
+
+// withLost is both errors of whileHeld in one.
+func withLost(lost, err error) error {
+	if lost != nil && !errors.Is(err, ErrLost) {
+		return inOneLine(err, lost)
+	}
+	return err
 }
 
 // acquire does what a says, which tells only how to.

@@ -116,21 +116,6 @@ func (ns *nodeSet) sendAddressed(r *round) *round {
 	return r
 }
 
-// together sends what f sends in one batch to each node. f only hands requests to lanes: it
-// neither waits nor calls code of the user.
-func (ns *nodeSet) together(f func()) {
-	for _, n := range ns.nodes {
-		n.lane.Cork()
-	}
-	defer func() {
-		now := ns.clock.Now().Mono
-		for _, n := range ns.nodes {
-			n.lane.Uncork(now)
-		}
-	}()
-	f()
-}
-
 // await waits for the final verdict, or for the end of ctx or of the Redlock.
 func (ns *nodeSet) await(ctx context.Context, r *round) (verdict, error) {
 	return r.waitFinal(ctx, ns.clock, ns.life.closing)

@@ -294,7 +294,8 @@ func WithTTL(ttl time.Duration) LockOption {
 // WithRenewal makes the library extend the locks that Acquire, TryAcquire and Adopt return, every
 // third of the TTL, until they are released or lost, WithMaxHold ends it, or the Redlock is closed.
 // The end of the context given to the acquire does not end it, so a lock that is never released
-// keeps others out for as long as the process runs. Do, Lead and the locks of All are always renewed.
+// keeps others out for as long as the process runs. The locks of Do and Lead are always renewed, and
+// Lock.Renew begins it later.
 func WithRenewal() LockOption {
 	return func(t *draft) { t.renew = true }
 }
@@ -357,8 +358,6 @@ func WithMinHold(d time.Duration) LockOption {
 // When the wait is over, errors.Is finds ErrHeld, ErrNoQuorum or ErrExpired, and context.DeadlineExceeded in
 // each case, although the caller's own context has not ended. So test for these before DeadlineExceeded,
 // which is all there is if no attempt had ended. Nothing is left on nodes that can be reached.
-//
-// A set made by All waits for as long as the shortest WithMaxWait of its locks.
 func WithMaxWait(d time.Duration) LockOption {
 	return func(t *draft) {
 		t.maxWait = d

@@ -25,6 +25,15 @@ func (l *Lock) Release(ctx context.Context) error {
 	return l.endRelease(ctx, sent, start)
 }
 
+// ReleaseUnused is Release for a lock under which nothing was done: WithMinHold does not keep it from others.
+func (l *Lock) ReleaseUnused(ctx context.Context) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	sent, start := l.startRelease(false)
+	return l.endRelease(ctx, sent, start)
+}
+
 // startRelease sends the release, and returns its round; nil if there was one before. keep: a
 // user released the lock, so WithMinHold counts.
 func (l *Lock) startRelease(keep bool) (sent *round, start tick.Instant) {
@@ -65,16 +74,6 @@ func (l *Lock) endRelease(ctx context.Context, sent *round, start tick.Instant) 
 	l.mu.Unlock()
 	l.tellReleased(ctx, start, start, sent, err)
 	return err
-}
-
-// giveBack releases a lock, and does not wait for the answers. What it returns tells the hook of them.
-func (l *Lock) giveBack(ctx context.Context) (tell func()) {
-	sent, start := l.startRelease(false)
-	return func() {
-		if sent != nil && l.opts.Hooks.Released != nil {
-			go func() { _ = l.endRelease(ctx, sent, start) }()
-		}
-	}
 }
 
 // tellReleased tells the hook how the lock was given up by a call that began at start: it was

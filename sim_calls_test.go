@@ -24,7 +24,6 @@ const (
 	callMaxWait = "max wait"   // acquires with WithMaxWait
 	callForce   = "force"      // ForceRelease of what others hold
 	callLead    = "lead"       // Lead, several terms
-	callExtend  = "extend all" // Locks.Extend
 	callSlow    = "slow hooks" // hooks that take their time
 	callPanic   = "panics"     // hooks and functions that panic
 )
@@ -33,7 +32,7 @@ const (
 // closed in the middle. It has randomness of its own, so that the other plans are what they were.
 func (p *simPlan) drawCalls() {
 	r := rand.New(rand.NewPCG(p.Seed, 0xca11))
-	for _, call := range []string{callMaxWait, callForce, callLead, callExtend, callSlow, callPanic} {
+	for _, call := range []string{callMaxWait, callForce, callLead, callSlow, callPanic} {
 		drawn := r.IntN(10) == 0 || call == callForce && r.IntN(8) == 0
 		switch {
 		case call == callMaxWait:
@@ -41,12 +40,9 @@ func (p *simPlan) drawCalls() {
 			drawn = false
 		case call == callForce: // what is kept, and a ticket, would have to be followed, too
 			drawn = drawn && p.MinHold == 0 && !p.HandOvers
-		case call == callExtend:
-			drawn = p.Sets && r.IntN(2) == 0
 		}
 		if drawn {
 			p.Calls = append(p.Calls, call)
-			p.Contexts = p.Contexts || call == callForce && p.Sets // which end by it
 		}
 	}
 	if p.does(callLead) && !p.does(callForce) && p.MinHold == 0 && !p.HandOvers && r.IntN(2) == 0 {
@@ -58,9 +54,6 @@ func (p *simPlan) drawCalls() {
 	}
 	if p.does(callForce) {
 		during = append(during, "ForceRelease", "ForceRelease")
-	}
-	if p.does(callExtend) {
-		during = append(during, "an extend of several", "an extend of several", "an extend of several")
 	}
 	if p.Calm || r.IntN(6) > min(len(during), 2) {
 		return
@@ -230,12 +223,11 @@ func (c *simClient) afterClose(ctx context.Context) {
 	never := func(context.Context, *Lock) error { return errors.New("it has the lock") }
 	_, tries := m.TryAcquire(ctx)
 	_, acquires := m.Acquire(ctx)
-	_, several := All(m).Acquire(ctx)
 	_, inspects := m.Inspect(ctx)
 	_, adopts := m.adoptAnyway(ctx, strings.Repeat("a", tokenLen))
 	call, asked := w.t(), p.requests()
 	for what, err := range map[string]error{
-		"TryAcquire": tries, "Acquire": acquires, "All": several, "Inspect": inspects, "Adopt": adopts,
+		"TryAcquire": tries, "Acquire": acquires, "Inspect": inspects, "Adopt": adopts,
 		"Do": m.Do(ctx, never), "Lead": m.Lead(ctx, never), "ForceRelease": m.ForceRelease(ctx, "a"), "ForceReleaseAll": m.ForceReleaseAll(ctx),
 	} {
 		w.cameToAnEnd(p, what, call, err)
@@ -534,8 +526,8 @@ func (c *simClient) maxWait(op int) (opts []LockOption, has bool) {
 }
 
 // gaveUp: WithMaxWait ends a wait when its time is over, and not before. The error tells that, and why there
-// was no lock if an attempt had ended: of a set it may be another of its locks that was waited for last.
-func (c *simClient) gaveUp(ctx context.Context, m *Mutex, call int64, err error, set bool) {
+// was no lock if an attempt had ended.
+func (c *simClient) gaveUp(ctx context.Context, m *Mutex, call int64, err error) {
 	w := c.w
 	most := int64(m.terms.maxWait / simFine)
 	if most == 0 || ctx.Err() != nil {
@@ -553,7 +545,7 @@ func (c *simClient) gaveUp(ctx context.Context, m *Mutex, call int64, err error,
 		w.violated("max wait: client %d.%d gave up %.6f ms before its time: %v", c.p.i, c.i, ms(call+most-t), err)
 	}
 	known := errors.Is(err, ErrHeld) || errors.Is(err, ErrNoQuorum) || errors.Is(err, ErrExpired)
-	if !set && !known && most > int64(attemptLimit(m))*102/100+w.slack() && len(c.p.asleep) == 0 {
+	if !known && most > int64(attemptLimit(m))*102/100+w.slack() && len(c.p.asleep) == 0 {
 		w.violated("max wait: client %d.%d waited for %.3f ms, and does not say what for: %v", c.p.i, c.i, ms(most), err)
 	}
 }
@@ -678,68 +670,6 @@ func (w *simWorld) checkLed(c *simClient, l *simTerms, err error, ended bool) {
 		w.violated("lead: client %d.%d has not resigned, and Lead returned: %v", c.p.i, c.i, err)
 	}
 	w.reached("a leader resigns", resigned)
-}
-
-// Locks.Extend.
-
-// extendAll extends the locks of a set as a whole.
-func (c *simClient) extendAll(held Locks, grants []*simGrant, op, i int) {
-	w := c.w
-	ttl := max(minTTL, 4*w.plan.NodeTimeout, w.plan.TTL/2+c.within(op, 330+i, w.plan.TTL/2))
-	if ttl > w.plan.TTL { // Extend refuses it
-		return
-	}
-	before := make([]int, len(grants))
-	for j, g := range grants {
-		g.mu.Lock()
-		before[j] = g.asked.n
-		g.mu.Unlock()
-	}
-	c.begins("an extend of several")
-	from, start := w.t(), c.p.Now()
-	err := held.Extend(context.Background(), ttl)
-	w.took(c.p, "Extend of several", from, w.plan.NodeTimeout+w.lostHook(err))
-	w.cameToAnEnd(c.p, "an extend of several", from, err)
-	if !w.dead(c.p) {
-		w.checkExtendedAll(held, grants, before, ttl-c.p.Now().Since(start), err)
-	}
-}
-
-// simAsked is what became of the extends of a lock that were no renewals.
-type simAsked struct {
-	n   int
-	err error // of the last one
-}
-
-// checkExtendedAll: all of a set are asked to be extended. If each was, there is no error, and all are
-// valid for as long as was asked for; and if not, the error is that of all that were not.
-func (w *simWorld) checkExtendedAll(held Locks, grants []*simGrant, before []int, left time.Duration, err error) {
-	failed := 0
-	for j, g := range grants {
-		g.mu.Lock()
-		asked := g.asked
-		g.mu.Unlock()
-		switch {
-		case asked.n != before[j]+1:
-			w.violated("extend all: %v was asked %d times", g, asked.n-before[j])
-		case asked.err != nil:
-			failed++
-			if errors.Is(asked.err, ErrLost) && !errors.Is(err, ErrLost) {
-				w.violated("extend all: %v is lost, and the error does not say so: %v", g, err)
-			}
-		}
-	}
-	if (err == nil) != (failed == 0) {
-		w.violated("extend all: %d of %d were not extended: %v", failed, len(grants), err)
-	}
-	w.mu.Lock()
-	lost := slices.ContainsFunc(grants, func(g *simGrant) bool { return g.lostAt != never })
-	w.mu.Unlock()
-	if left -= left/50 + 5*time.Millisecond; err == nil && !lost && len(grants[0].proc.asleep) == 0 && !grants[0].proc.setsWall() && held.Validity() < left {
-		w.violated("extend all: %v and the others are valid for %v, and not for %v", grants[0], held.Validity(), left)
-	}
-	w.reached("a set is extended as a whole", err == nil)
-	w.reached("a part of a set is extended", failed > 0 && failed < len(grants))
 }
 
 // Hooks that take their time, or panic.

@@ -36,18 +36,17 @@ type simGrant struct {
 	told      simReleased // what Hooks.Released said of it, also where no caller is told
 	mu        sync.Mutex  // of promises and longer
 	longer    bool        // the last extend that was told has succeeded
-	asked     simAsked
-	mostUntil int64     // when its contexts end by WithMaxHold
-	renewed   bool      // its holder was promised that it is
-	abandoned bool      // never released
-	keptAt    int64     // when a release that keeps the lock returned; 0: there was none
-	detaching bool      // Detach was called, with the lock held
-	heir      *simGrant // which went on with it; nil: none did
-	stopped   bool      // its holder stopped, and told nobody
-	leftUntil int64     // when what nobody holds is gone; 0: it was given up in no such way
-	bridge    int64     // when another process went on with it, without a gap; 0: none did
-	keeps     bool      // others are to be kept from it after its release
-	kept      string    // the value under which they are
+	mostUntil int64       // when its contexts end by WithMaxHold
+	renewed   bool        // its holder was promised that it is
+	abandoned bool        // never released
+	keptAt    int64       // when a release that keeps the lock returned; 0: there was none
+	detaching bool        // Detach was called, with the lock held
+	heir      *simGrant   // which went on with it; nil: none did
+	stopped   bool        // its holder stopped, and told nobody
+	leftUntil int64       // when what nobody holds is gone; 0: it was given up in no such way
+	bridge    int64       // when another process went on with it, without a gap; 0: none did
+	keeps     bool        // others are to be kept from it after its release
+	kept      string      // the value under which they are
 	contexts  []*simContext
 }
 
@@ -89,7 +88,6 @@ func (g *simGrant) notedExtend(i ExtendInfo) {
 	g.mu.Lock()
 	g.longer = i.Err == nil
 	if !i.Renewal {
-		g.asked = simAsked{g.asked.n + 1, i.Err}
 	}
 	before := g.promises[len(g.promises)-1].told
 	g.mu.Unlock()
@@ -165,7 +163,7 @@ func (p *simProcess) extended(i ExtendInfo) {
 func (p *simProcess) lost(i LostInfo) {
 	w := p.w
 	w.mu.Lock()
-	w.reached("a part of a set is lost before the set is complete", w.partEnded(i.Token) && w.byToken[i.Token] == nil)
+	w.partEnded(i.Token)
 	g := w.byToken[i.Token]
 	first := g != nil && g.lostAt == never
 	if first {
@@ -275,9 +273,8 @@ func (w *simWorld) check() {
 		}
 		// With names of their own processes make several lines, and what somebody holds who is
 		// dead or cut off lapses at a time that whoever looks then finds out first.
-		// Nor is a lock that is held for a set that is not complete yet among the grants, and
-		// what is handed over is not free.
-		if w.plan.Calm && !w.plan.Names && !w.plan.Sets && !w.plan.HandOvers && w.plan.MinHold == 0 && !w.disturbed() {
+		// What is handed over is not free.
+		if w.plan.Calm && !w.plan.Names && !w.plan.HandOvers && w.plan.MinHold == 0 && !w.disturbed() {
 			if w.plan.kind(key) == 0 {
 				w.checkOrder(grants)
 			} else {
@@ -292,7 +289,6 @@ func (w *simWorld) check() {
 			w.checkContexts(g)
 		}
 	}
-	w.checkSetProgress(byKey)
 }
 
 func sortedKeys[V any](m map[string]V) []string {
@@ -681,8 +677,8 @@ func (c *simClient) run(ctx context.Context) {
 
 func (c *simClient) once(ctx context.Context, op int) {
 	w, p := c.w, c.p
-	if w.plan.Sets && c.roll(op, 60)%3 == 0 {
-		c.several(ctx, op)
+	if w.plan.Pairs && c.roll(op, 60)%3 == 0 {
+		c.pair(ctx, op)
 		return
 	}
 	if c.otherCall(ctx, op) {
@@ -747,7 +743,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 		w.waited(p, c.i, m, call)
 		c.mustSucceed(call, err)
 		c.checkGaveUp(ctx, m, err)
-		c.gaveUp(ctx, m, call, err, false)
+		c.gaveUp(ctx, m, call, err)
 	case 4: // until some time
 		var stop func()
 		d := c.within(op, 3, 3*w.plan.TTL)
@@ -911,7 +907,7 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string, over f
 	})
 	over()
 	if g == nil && err != nil {
-		c.gaveUp(within, m, call, err, false)
+		c.gaveUp(within, m, call, err)
 		c.endedInTime(ends, err)
 		c.checkGaveUp(within, m, err)
 		c.failed(ctx, err)

@@ -347,10 +347,6 @@ var simRules = []simRule{
 		h.waitsFor(q.from + q.usual + msec)
 		h.checkProgress("k0", h.grants)
 	}},
-	{"I7: nobody had any of %v for", calmPlan, func(h *handMade) {
-		h.setWaits = []simSetWait{{simWait{from: 0, to: h.at(600, 500)}, []string{"k0", "k1"}}}
-		h.checkSetProgress(nil)
-	}},
 	{"I7: client %d.%d could have had", sharedCalmPlan, func(h *handMade) { // one of two permits
 		g := h.grant(1, "a", 10*msec, 900*msec)
 		g.shared, g.permits, g.number = true, 2, 1
@@ -388,12 +384,6 @@ var simRules = []simRule{
 	}},
 	{"I8: neither a lock nor an error", nil, func(h *handMade) {
 		h.checkAnswered(nil, either(h, nil, ErrHeld))
-	}},
-	{"I8: %d locks and no error", nil, func(h *handMade) {
-		h.client().grantedAll(Locks{h.lock()}, either(h, 2, 1), 0)
-	}},
-	{"I8: half a set is called success", nil, func(h *handMade) {
-		h.client().grantedAll(Locks{either(h, nil, h.lock())}, 1, 0)
 	}},
 	{"I9: %s", nil, func(h *handMade) { // a SET whose answer was lost
 		set := []*lane.Call{{Req: &protocol.Request{Op: protocol.OpAcquire, Value: is("a")}}}
@@ -755,17 +745,6 @@ var simRules = []simRule{
 		h.sleep(h.at(1300, 1200), 0)
 		h.lookAtContexts(g)
 	}},
-	{"context: that of a set goes on", contextPlan, func(h *handMade) {
-		a, b := h.granted(h.procs[0], 0, "k0", 0, h.lock()), h.granted(h.procs[0], 0, "k1", 0, h.lockOf("k1"))
-		h.sleep(400*msec, 0)
-		b.lostAt = h.t0() - h.at(310, 290)
-		h.lookAtSet(context.Background(), []*simGrant{a, b})
-	}},
-	{"context: that of a set ended", contextPlan, func(h *handMade) {
-		a, b := h.granted(h.procs[0], 0, "k0", 0, h.lock()), h.granted(h.procs[0], 0, "k1", 0, h.lockOf("k1"))
-		b.lostAt = either(h, never, h.t0())
-		h.lookAtSet(canceledContext, []*simGrant{a, b})
-	}},
 	{"context: %v is renewed, although", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMaxHold(200*time.Millisecond)))
 		h.sleep(h.at(250, 190), 0)
@@ -931,20 +910,15 @@ var simRules = []simRule{
 	}},
 	{"max wait: client %d.%d gave up", nil, func(h *handMade) {
 		h.sleep(h.at(90, 100), 0)
-		h.client().gaveUp(context.Background(), h.waitsAtMost(100), 0, errors.Join(ErrHeld, context.DeadlineExceeded), false)
+		h.client().gaveUp(context.Background(), h.waitsAtMost(100), 0, errors.Join(ErrHeld, context.DeadlineExceeded))
 	}},
 	{"I7: %s by process %d took", nil, func(h *handMade) { // WithMaxWait was over
 		h.sleep(h.at(102, 101), 0)
-		h.client().gaveUp(context.Background(), h.waitsAtMost(100), 0, errors.Join(ErrHeld, context.DeadlineExceeded), false)
-	}},
-	{"I7: %s by process %d took", nil, func(h *handMade) { // that of the least patient of a set was over
-		h.sleep(h.at(102, 101), 0)
-		least := leastPatient([]*Mutex{h.procs[0].rl.Mutex("k0"), h.waitsAtMost(200), h.waitsAtMost(100)})
-		h.client().gaveUp(context.Background(), least, 0, errors.Join(ErrHeld, context.DeadlineExceeded), false)
+		h.client().gaveUp(context.Background(), h.waitsAtMost(100), 0, errors.Join(ErrHeld, context.DeadlineExceeded))
 	}},
 	{"max wait: client %d.%d waited for", nil, func(h *handMade) {
 		h.sleep(200*msec, 0)
-		h.client().gaveUp(context.Background(), h.waitsAtMost(200), 0, errors.Join(either(h, context.DeadlineExceeded, ErrHeld), context.DeadlineExceeded), false)
+		h.client().gaveUp(context.Background(), h.waitsAtMost(200), 0, errors.Join(either(h, context.DeadlineExceeded, ErrHeld), context.DeadlineExceeded))
 	}},
 	{"lead: client %d.%d leads again after it has resigned", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, either(h, nil, ErrNotHeld))
@@ -962,10 +936,6 @@ var simRules = []simRule{
 	{"lead: client %d.%d has not resigned", nil, func(h *handMade) {
 		h.checkLed(h.client(), &simTerms{}, ErrExpired, !h.bad)
 	}},
-	{"extend all: %v was asked", nil, func(h *handMade) { h.extendedAll(either(h, 0, 1), nil, nil, 0) }},
-	{"extend all: %v is lost, and", nil, func(h *handMade) { h.extendedAll(1, ErrLost, either(h, ErrNoQuorum, ErrLost), 0) }},
-	{"extend all: %d of %d were not", nil, func(h *handMade) { h.extendedAll(1, ErrNoQuorum, either(h, nil, ErrNoQuorum), 0) }},
-	{"extend all: %v and the others", nil, func(h *handMade) { h.extendedAll(1, nil, nil, time.Duration(h.at(1100, 1000))) }},
 	{"hooks: process %d is told", nil, func(h *handMade) {
 		h.checkNodeHook(h.procs[0], "node 0", simNodeTold{down: true}, h.bad)
 	}},
@@ -1179,15 +1149,6 @@ var simExcused = []struct {
 		h.on(1, either(h, "b", "a"), 5*msec, 10*msec)[0].forced = true
 		h.toldAndNotListed()
 	}}},
-	{exUnheardSets, simRule{"I7: nobody had any of %v for", deafSetsPlan, func(h *handMade) { // once the grace, and not twice
-		h.setWaits = []simSetWait{{simWait{from: 0, to: h.at(1100, 900)}, []string{"k0", "k1"}}}
-		h.checkSetProgress(nil)
-	}}},
-	{exUnheardSets, simRule{"I7: nobody had any of %v for", deafSetsPlan, func(h *handMade) { // and not where all are told
-		h.plan.Deaf = either(h, 0, 900)
-		h.setWaits = []simSetWait{{simWait{from: 0, to: 900 * msec}, []string{"k0", "k1"}}}
-		h.checkSetProgress(nil)
-	}}},
 	{exBarred, simRule{"I7: nobody had %s for", func(p *simPlan) {
 		calmPlan(p)
 		p.Nodes, p.RestartGuard, p.TTL = p.Nodes[:2], 0, 10*time.Second
@@ -1313,11 +1274,6 @@ func (h *handMade) parked(inside int, left ...time.Duration) {
 
 func evicting(p *simPlan) { p.Faults = []simFault{{Kind: faultEvict, Of: ofLock}} }
 
-func deafSetsPlan(p *simPlan) {
-	calmPlan(p)
-	p.Sets, p.Deaf = true, 900
-}
-
 func unheardPlan(p *simPlan) {
 	calmPlan(p)
 	p.Faults = []simFault{{Kind: faultUnheard, At: 40 * time.Millisecond, For: 40 * time.Millisecond}}
@@ -1343,13 +1299,6 @@ func (h *handMade) closed(called, returned int64) {
 // waitsAtMost is a Mutex with WithMaxWait, in milliseconds.
 func (h *handMade) waitsAtMost(most int64) *Mutex {
 	return h.procs[0].rl.Mutex("k0", WithMaxWait(time.Duration(most*msec)*simFine))
-}
-
-// extendedAll is an extend of a set of one lock, which was asked so often, and what became of it.
-func (h *handMade) extendedAll(asked int, failed, said error, left time.Duration) {
-	g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
-	g.asked = simAsked{asked, failed}
-	h.checkExtendedAll(Locks{g.lock}, []*simGrant{g}, []int{0}, left, said)
 }
 
 // contextEnds is the end of a context of a lock.

@@ -343,7 +343,7 @@ func (w *simWorld) wentAt(key string, e simEntry) (since int64, by *simProcess) 
 	return since, w.procs[i]
 }
 
-// hasLock reports whether a lock was granted with this value, also as part of a set. An extend of it may strike
+// hasLock reports whether a lock was granted with this value, also to a caller that never gets it. An extend of it may strike
 // it where it has another number, though its claim never came.
 func (w *simWorld) hasLock(value string) bool {
 	w.mu.Lock()

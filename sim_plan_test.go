@@ -34,7 +34,7 @@ type simPlan struct {
 	Young        bool          `json:",omitempty"` // the nodes have just been started
 	Met          bool          `json:",omitempty"` // all nodes have memory marks, and all processes have seen them
 	Ties         int           `json:",omitempty"` // so many times all ask once at the same moment, and nothing else is done
-	Sets         bool          `json:",omitempty"` // clients also want several keys at once
+	Pairs        bool          `json:",omitempty"` // clients also hold two keys at once
 	HandOvers    bool          `json:",omitempty"` // some locks go on in other processes
 	MinHold      time.Duration `json:",omitempty"` // of some locks
 	Mixed        bool          `json:",omitempty"` // locks have different TTLs, up to RestartGuard
@@ -172,8 +172,7 @@ func drawPlan(seed uint64) *simPlan {
 	p.Names = oneIn(5)
 	p.NoPublish = mix(seed, 'N')%20 == 0
 	p.NoMGet = mix(seed, 'g')%4 == 0
-	p.drawSets()
-	p.drawSetKinds()
+	p.drawPairs()
 	p.drawHandOvers()
 	if p.Calm {
 		p.drawDeaf()
@@ -944,8 +943,8 @@ func (p *simPlan) drawStarts() {
 }
 
 // drawRare makes some plans such that what is rare in the others happens in them: messages that take
-// nearly as long as a lease, and wall clocks that jump ahead meanwhile, so that grants come too late and
-// parts of sets are lost; and hand-overs, or sets, beside nodes that forget or are down again and again.
+// nearly as long as a lease, and wall clocks that jump ahead meanwhile, so that grants come too late; and
+// hand-overs, or two keys at once, beside nodes that forget or are down again and again.
 // It has randomness of its own, so that the other plans are what they were.
 func (p *simPlan) drawRare(steady int) {
 	r := rand.New(rand.NewPCG(p.Seed, 0x7a7e))
@@ -962,7 +961,7 @@ func (p *simPlan) drawRare(steady int) {
 	case kind < 2:
 		p.NodeTimeout, p.Slow, p.Contexts = p.TTL*4/5, 900, true
 		p.SlowFor = p.NodeTimeout / 2
-		for p.Sets = true; len(p.Fenced) < 3; {
+		for p.Pairs = true; len(p.Fenced) < 3; {
 			p.Fenced = append(p.Fenced, false)
 		}
 		more(12)
@@ -974,7 +973,7 @@ func (p *simPlan) drawRare(steady int) {
 	case kind < 5 && len(p.Nodes) > 2:
 		p.Until, p.RestartGuard, p.Contexts = 16*p.TTL, max(p.RestartGuard, 0), true
 		p.HandOvers = len(p.Kinds) == 0 && r.IntN(4) > 0
-		if p.Sets = !p.HandOvers; p.Sets && len(p.Fenced) < 2 {
+		if p.Pairs = !p.HandOvers; p.Pairs && len(p.Fenced) < 2 {
 			p.Fenced = append(p.Fenced, false)
 		}
 		more(8)

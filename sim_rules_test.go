@@ -531,7 +531,7 @@ func (w *simWorld) checkRenewedInTime(g *simGrant, at int64, late time.Duration)
 	}
 }
 
-// renewed looks at a renewal that has ended; g is nil for a lock of a set that is not complete yet.
+// renewed looks at a renewal that has ended; g is nil for a lock whose caller does not have it yet.
 func (p *simProcess) renewed(g *simGrant, i ExtendInfo) {
 	now := p.Now().Mono
 	if g != nil {
@@ -813,7 +813,7 @@ func (w *simWorld) planned() {
 	}
 	for state, here := range map[string]bool{
 		"plan: calm": p.Calm, "plan: strict with faults": p.Strict && !p.Calm && len(p.Faults) > 0, "plan: ties": p.Ties > 0,
-		"plan: sets": p.Sets, "plan: sets of all modes": p.Sets && len(p.Kinds) > 0, "plan: hand-overs": p.HandOvers, "plan: min hold": p.MinHold > 0,
+		"plan: pairs": p.Pairs, "plan: hand-overs": p.HandOvers, "plan: min hold": p.MinHold > 0,
 		"plan: own names": p.Names, "plan: young nodes": p.Young, "plan: nobody may publish": p.NoPublish, "plan: users' clients": p.Users,
 		"plan: no connection ids": p.NoID, "plan: no kills": p.NoKill, "plan: releases one by one": p.NoMGet, "plan: native deletes": p.Native, "plan: mixed TTLs": p.Mixed, "plan: contexts": p.Contexts,
 		"plan: torn for long": p.TornFor > 0, "plan: slow": p.Slow > 0, "plan: lost": p.Lost > 0, "plan: reset": p.Reset > 0,
@@ -895,7 +895,6 @@ var simStates = []simState{
 	{"a SET is sent again to a node that refused", 2426.5},
 	{"a context ends by a loss", 1732.5},
 	{"a clock that jumps forward takes a key of a lock", 111},
-	{"a context of a set ends by a loss", 172},
 	{"a door is shut", 1495},
 	{"a fencing counter cannot be raised", 1322.5},
 	{"a node gives a permit another number than most", 98.5},
@@ -921,7 +920,6 @@ var simStates = []simState{
 	{"a lock is lost", 3097},
 	{"a lock stands although a clock jumped forward", 85},
 	{"a mark is given the present date", 6881.5},
-	{"a part of a set is lost before the set is complete", 88.5},
 	{"a permit is held beside another", 1184},
 	{"a reader or permit is told in its turn", 2044},
 	{"a queue of several is lost", 157},
@@ -932,8 +930,10 @@ var simStates = []simState{
 	{"a replica is asked", 810.5},
 	{"a process starts while others run", 1060.5},
 	{"a script stops half way", 626},
-	{"a server does not know how to release several locks at once", 1957},
-	{"a server may not release several locks at once", 185},
+	{"a server does not know how to release several locks at once", 1316.7},
+	{"a server may not release several locks at once", 66.7},
+	{"two keys are held at once", 1723.3},
+	{"plan: pairs", 2660},
 	{"a server answers BUSY", 90.5},
 	{"a server answers MISCONF", 103.5},
 	{"a server answers MOVED", 96},
@@ -950,8 +950,6 @@ var simStates = []simState{
 	{"a server comes back with keys of before", 718.5},
 	{"a server comes back without a lock", 379.5},
 	{"a server that lives forgets its scripts", 606.5},
-	{"a set is granted", 2554},
-	{"a set is granted while a node is down", 420.5},
 	{"a shared grant with a node down", 899},
 	{"an acquire finds no quorum", 3811},
 	{"an evicted key is one of a lock", 950},
@@ -961,7 +959,7 @@ var simStates = []simState{
 	{"an extend is given up", 2049.5},
 	{"an old connection is ended", 5646.5},
 	{"an old connection may not be ended", 356.5},
-	{"of several locks to be released at once some are not", 507.5},
+	{"of several locks to be released at once some are not", 156.7},
 	{"others use a name for ever", 431},
 	{"others use a name: door", 158},
 	{"others use a name: fence", 155.5},
@@ -970,7 +968,7 @@ var simStates = []simState{
 	{"others use a name: mark", 136.5},
 	{"others use a name: shared", 136.5},
 	{"readers share a lock", 1058.5},
-	{"several locks are released at once", 1030.5},
+	{"several locks are released at once", 486.7},
 	{"WithMaxWait ends a wait", 563.5},
 	{"a Redlock is closed", 1565},
 	{"a Redlock is closed during ForceRelease", 186},
@@ -978,7 +976,6 @@ var simStates = []simState{
 	{"a Redlock is closed during an Adopt", 110},
 	{"a Redlock is closed during an acquire", 710.5},
 	{"a Redlock is closed during an extend", 203},
-	{"a Redlock is closed during an extend of several", 105.5},
 	{"a Redlock is closed while a lock is held", 539.5},
 	{"a hook of the library's goroutines takes its time", 625.5},
 	{"a hook panics", 572.5},
@@ -987,12 +984,9 @@ var simStates = []simState{
 	{"a leader that resigns has lost its lock, and leads again", 117},
 	{"a lock is released by force", 571},
 	{"a lock that is held is released by force", 573},
-	{"a part of a set is extended", 186.5},
-	{"a set is extended as a whole", 552.5},
 	{"a term of a leader ends by a loss", 496},
 	{"an extend finds a lock that was released by force", 439},
 	{"the function of a Do panics", 391},
-	{"plan: extend all", 1321},
 	{"plan: force", 893},
 	{"plan: lead", 649},
 	{"plan: max wait", 698},
@@ -1030,8 +1024,6 @@ var simStates = []simState{
 	{"plan: releases one by one", 1917.5},
 	{"plan: reset", 2272},
 	{"plan: semaphores", 1967},
-	{"plan: sets", 2931.5},
-	{"plan: sets of all modes", 1454},
 	{"plan: shared locks", 1607.5},
 	{"plan: slow", 3664.5},
 	{"plan: strict with faults", 2629},
@@ -1115,7 +1107,6 @@ const (
 	exFoundBefore       = "loss: it was put back since the round began"
 	exRejoined          = "order: a further attempt, and a clock is set back"
 	exHandedBack        = "I7, progress: detached, and a clock is set back"
-	exUnheardSets       = "I7, progress: sets, and notices go unheard"
 	exNewcomer          = "wake-up: a newcomer has the permit"
 	exKeptOutElsewhere  = "wake-up: a newcomer had the lock without the node"
 	exSilentAtClose     = "I5: a connection went silent before Close"
@@ -1130,7 +1121,7 @@ var simExcuses = []string{
 	exStrays, exDisturbed, exNames, exHandedOver, exKept, exForgottenKey,
 	exAstray, exSilent, exStoppedEntry, exOldSilent, exRenewerSlept, exLostBefore, exSetMeanwhile,
 	exToldBack, exStruck, exTurnEvicted, exOtherName, exForcedOff, exEvictedAhead, exForeignLock, exForeignList,
-	exFoundBefore, exRejoined, exHandedBack, exUnheardSets, exNewcomer, exKeptOutElsewhere, exSilentAtClose, exForeignHolders, exOlderFirst,
+	exFoundBefore, exRejoined, exHandedBack, exNewcomer, exKeptOutElsewhere, exSilentAtClose, exForeignHolders, exOlderFirst,
 }
 
 var simWhenever = []string{exKeptByHand, exSleeper, exAstray, exLostBefore, exStoppedEntry}

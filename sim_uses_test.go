@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/history"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
@@ -23,11 +22,11 @@ import (
 // manyShare is the kind of a key that is held alone and shared.
 const manyShare = -1
 
-// drawKinds makes some keys shared or semaphores, in plans in which no set is wanted, which have
-// drawSetKinds, and no lock is handed over. It draws from a source of its own.
+// drawKinds makes some keys shared or semaphores, in plans in which no client holds two keys, which draw theirs
+// in drawPairs, and no lock is handed over. It draws from a source of its own.
 func (p *simPlan) drawKinds() {
 	r := rand.New(rand.NewPCG(p.Seed, 0x54a3))
-	if r.IntN(3) > 0 || p.Sets || p.HandOvers {
+	if r.IntN(3) > 0 || p.Pairs || p.HandOvers {
 		return
 	}
 	p.drawKindsFrom(r)
@@ -37,15 +36,6 @@ func (p *simPlan) drawKinds() {
 		for range r.IntN(3) {
 			proc.Clients = append(proc.Clients, simClientPlan{Key: r.IntN(len(p.Fenced)), Ops: 1 + r.IntN(4)})
 		}
-	}
-}
-
-// drawSetKinds does the same where sets are wanted, also of locks that are held in different ways.
-// Only locks that are held alone are handed over there.
-func (p *simPlan) drawSetKinds() {
-	r := rand.New(rand.NewPCG(p.Seed, 0x5e7b))
-	if p.Sets && r.IntN(2) == 0 {
-		p.drawKindsFrom(r)
 	}
 }
 
@@ -236,23 +226,72 @@ func (w *simWorld) checkShareProgress(key string, grants []*simGrant) {
 	}
 }
 
-// Clients that want several keys at once. Each lock of a set is checked like any other; and
-// a set is all of them or nothing.
-
-// drawSets makes some plans such that clients want several keys. It has randomness of its
-// own, so that the other plans are what they were.
-func (p *simPlan) drawSets() {
+// drawPairs makes some plans such that clients also hold two keys at once, in all ways to hold them. It has
+// randomness of its own, so that the other plans are what they were.
+func (p *simPlan) drawPairs() {
 	r := rand.New(rand.NewPCG(p.Seed, 0x5e75))
-	if r.IntN(3) > 0 {
+	if r.IntN(3) > 0 || p.Calm {
 		return
 	}
-	p.Sets = true
+	p.Pairs = true
 	for len(p.Fenced) < 2+r.IntN(2) {
 		p.Fenced = append(p.Fenced, r.IntN(6) == 0)
 	}
+	if kinds := rand.New(rand.NewPCG(p.Seed, 0x5e7b)); kinds.IntN(2) == 0 {
+		p.drawKindsFrom(kinds)
+	}
 }
 
-// simPart is a lock that is held for a set that is not complete yet, as hooks tell.
+// pair holds two keys at once, if both are to be had, and releases them at the same moment: so releases of
+// several keys are in one batch, which lanes bundle.
+func (c *simClient) pair(ctx context.Context, op int) {
+	w, p := c.w, c.p
+	var grants []*simGrant
+	for i := range min(2, len(w.plan.Fenced)) {
+		at := (c.plan.Key + i) % len(w.plan.Fenced)
+		var opts []LockOption
+		if w.plan.Fenced[at] {
+			opts = append(opts, WithFencing())
+		}
+		m := c.mutexOf(at, c.roll(op, 160+at), opts)
+		m.err = nil // as in once
+		call := w.t()
+		over := w.wanted(m)
+		lock, err := m.TryAcquire(ctx)
+		over()
+		w.took(p, "TryAcquire", call, attemptLimit(m))
+		if errors.Is(err, ErrHeld) {
+			w.checkHeld(p, m.key, call, w.t())
+		}
+		if !w.checkAnswered(lock, err) || err != nil {
+			break
+		}
+		g := w.granted(p, c.i, m.key, call, lock)
+		if g == nil {
+			return
+		}
+		lock.Renew()
+		g.renewed = true
+		grants = append(grants, g)
+	}
+	w.reached("two keys are held at once", len(grants) == 2)
+	c.pause(c.within(op, 65, w.plan.TTL/4))
+	from := w.t()
+	rounds, starts := make([]*round, len(grants)), make([]tick.Instant, len(grants))
+	for i, g := range grants {
+		g.released(from)
+		rounds[i], starts[i] = g.lock.startRelease(true)
+	}
+	for i, g := range grants {
+		g.relErr = g.lock.endRelease(context.Background(), rounds[i], starts[i])
+		g.relRet = w.t()
+	}
+	if len(grants) > 0 {
+		w.took(p, "Release of two", from, w.plan.NodeTimeout)
+	}
+}
+
+// simPart is a lock that is held, as hooks tell, also if its caller never gets it.
 type simPart struct {
 	key, token string
 	proc       *simProcess
@@ -270,21 +309,19 @@ func (p *simProcess) acquired(i AcquireInfo) {
 }
 
 // partEnded notes that a part is not held any more; the caller holds mu.
-func (w *simWorld) partEnded(token string) (was bool) {
+func (w *simWorld) partEnded(token string) {
 	for _, part := range w.parts {
 		if part.token == token {
-			was = true
 			part.to = min(part.to, w.t())
 		}
 	}
-	return was
 }
 
 func (p *simProcess) released(i ReleaseInfo) {
 	w := p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_ = w.partEnded(i.Token)
+	w.partEnded(i.Token)
 	w.reached("a release finds the lock lost", errors.Is(i.Err, ErrNotHeld))
 	w.reached("a release finds no quorum", errors.Is(i.Err, ErrNoQuorum))
 	if g := w.byToken[i.Token]; g != nil && g.told.at == 0 {
@@ -292,254 +329,10 @@ func (p *simProcess) released(i ReleaseInfo) {
 	}
 }
 
-// simSetWait is an Acquire of several keys that waited.
-type simSetWait struct {
-	simWait
-	keys []string
-}
-
-func (c *simClient) waitedForSet(keys []string, from int64) {
-	w, p := c.w, c.p
-	if w.t() >= p.killedAt || w.excused(exSleeper, len(p.asleep) > 0) {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.setWaits = append(w.setWaits, simSetWait{simWait{proc: p.i, client: c.i, from: from, to: w.t()}, keys})
-}
-
-// checkSetProgress: once nothing goes wrong any more, a set whose keys are all free is soon
-// had.
-func (w *simWorld) checkSetProgress(byKey map[string][]*simGrant) {
-	quiet := w.quiet()
-	for _, s := range w.setWaits {
-		free, left := s.from, int64(0)
-		for _, key := range s.keys {
-			for _, o := range byKey[key] {
-				if o.ret < s.to {
-					free = max(free, min(o.end(), s.to), min(o.relRet, s.to))
-					left = max(left, min(w.freeFromLeft(o), s.to))
-				}
-			}
-		}
-		free, limit := w.freeFor(quiet, s.to, free, w.plan.Calm && w.cutOff(s.proc),
-			simExcuse{exBarred, w.barredUntil(s.keys...)}, simExcuse{exLeftOver, left})
-		if s.to-free > limit {
-			w.violated("I7: nobody had any of %v for %.3f ms while client %d.%d waited for them until %.6f ms", s.keys, ms(s.to-free), s.proc, s.client, ms(s.to))
-		}
-	}
-}
-
-// several is one use of several keys.
-func (c *simClient) several(ctx context.Context, op int) {
-	w, p := c.w, c.p
-	keys := c.severalKeys(op)
-	var all []*Mutex
-	var wants []func()
-	limit := 2 * w.plan.NodeTimeout
-	for _, i := range keys {
-		var opts []LockOption
-		if w.plan.Fenced[i] {
-			opts = append(opts, WithFencing())
-			limit += w.plan.NodeTimeout // counters are raised one after the other
-		}
-		most, _ := c.maxWait(op + 1000*(1+i))
-		m := c.mutexOf(i, c.roll(op, 160+i), append(opts, most...))
-		m.err = nil // as in once
-		all = append(all, m)
-		wants = append(wants, w.wanted(m))
-	}
-	over := func() {
-		for _, f := range wants {
-			f()
-		}
-	}
-	var names []string
-	for _, m := range all {
-		names = append(names, m.key)
-	}
-	s := All(all...)
-	call := w.t()
-	kind := c.roll(op, 61) % 6
-	least := leastPatient(all)
-	switch {
-	case least.terms.maxWait > 0:
-		kind = 2 + 3*(kind%2)
-	case w.plan.Calm:
-		kind = 2 + kind%4
-	}
-	var held Locks
-	var err error
-	switch kind {
-	case 0, 1:
-		dying, stop, ends := ctx, func() {}, never
-		if kind == 1 {
-			dying, stop, ends = c.dies(ctx, c.within(op, 62, w.plan.NodeTimeout))
-		}
-		held, err = s.TryAcquire(dying)
-		stop()
-		w.took(p, "TryAcquire of several", call, limit)
-		if q := (*QuorumError)(nil); errors.Is(err, ErrHeld) && errors.As(err, &q) {
-			w.checkHeld(p, q.Key, call, w.t())
-		}
-		c.endedInTime(ends, err)
-	case 2, 3:
-		held, err = s.Acquire(ctx)
-		c.waitedForSet(names, call)
-		c.checkGaveUp(ctx, least, err)
-		c.gaveUp(ctx, least, call, err, true)
-	case 4:
-		if w.plan.Calm {
-			held, err = s.Acquire(ctx)
-			break
-		}
-		dying, stop, ends := c.dies(ctx, c.within(op, 62, 3*w.plan.TTL))
-		held, err = s.Acquire(dying)
-		stop()
-		c.endedInTime(ends, err)
-	default:
-		c.doSeveral(ctx, s, op, call, over)
-		return
-	}
-	over()
-	if err != nil {
-		c.failed(ctx, err)
-		return
-	}
-	if grants := c.grantedAll(held, len(keys), call); grants != nil {
-		c.holdAll(held, grants, op)
-		c.releaseAll(held, grants, op)
-	}
-}
-
-// leastPatient is the one of a set with the shortest WithMaxWait, which is that of all; any if none has one.
-func leastPatient(all []*Mutex) *Mutex {
-	least := all[0]
-	for _, m := range all {
-		if d := m.terms.maxWait; d > 0 && (least.terms.maxWait == 0 || d < least.terms.maxWait) {
-			least = m
-		}
-	}
-	return least
-}
-
-// severalKeys are the client's key and others, in an order of its own.
-func (c *simClient) severalKeys(op int) (keys []int) {
-	n := len(c.w.plan.Fenced)
-	for i := range n {
-		keys = append(keys, (c.plan.Key+i)%n)
-	}
-	if n > 2 && c.roll(op, 63)%2 == 0 {
-		keys = keys[:2]
-	}
-	if c.roll(op, 64)%2 == 0 {
-		slices.Reverse(keys)
-	}
-	return keys
-}
-
 func (c *simClient) endedInTime(ends int64, err error) {
 	if t := c.w.t(); t > ends && err != nil {
 		c.w.took(c.p, "an acquire whose context had ended", ends, 0)
 	}
-}
-
-// grantedAll registers the locks of a set: all at the same moment.
-func (c *simClient) grantedAll(held Locks, n int, call int64) (grants []*simGrant) {
-	w := c.w
-	if len(held) != n {
-		w.violated("I8: %d locks and no error, of a set of %d", len(held), n)
-		return nil
-	}
-	for _, l := range held {
-		if l == nil {
-			w.violated("I8: half a set is called success")
-			return nil
-		}
-		g := w.granted(c.p, c.i, l.key, call, l)
-		if g == nil {
-			return nil
-		}
-		g.renewed = true
-		grants = append(grants, g)
-	}
-	w.reached("a set is granted", true)
-	w.reached("a set is granted while a node is down", w.down(c.p) > 0)
-	return grants
-}
-
-// holdAll works for a while, and extends all or one.
-func (c *simClient) holdAll(held Locks, grants []*simGrant, op int) {
-	w := c.w
-	total := c.within(op, 65, w.plan.TTL/4)
-	if !w.plan.Calm && c.roll(op, 66)%4 == 0 {
-		total *= 8
-	}
-	ctx := held.Context()
-	for i := range 2 {
-		c.pause(total / 2)
-		w.lookAtSet(ctx, grants)
-		if w.plan.does(callForce) && i == 0 && c.roll(op, 76)%2 == 0 { // which an extend or a renewal finds out
-			g := grants[c.roll(op, 77)%uint64(len(grants))]
-			c.forceNow(context.Background(), op, &simForce{key: g.key, token: g.value[:tokenLen]})
-		}
-		if c.roll(op, 67+i)%2 == 0 {
-			if w.plan.does(callExtend) {
-				c.extendAll(held, grants, op, i)
-				continue
-			}
-			one := held[c.roll(op, 70+i)%uint64(len(held))]
-			from := w.t()
-			err := one.extend(context.Background(), max(minTTL, w.plan.TTL/2+c.within(op, 72+i, w.plan.TTL/2)))
-			w.took(c.p, "Extend", from, w.plan.NodeTimeout+w.lostHook(err))
-		}
-	}
-}
-
-func (c *simClient) releaseAll(held Locks, grants []*simGrant, op int) {
-	w := c.w
-	from := w.t()
-	for _, g := range grants {
-		g.released(from)
-	}
-	errs := held.releaseAll(context.Background())
-	for i, g := range grants {
-		g.relErr, g.relRet = errs[i], w.t()
-		w.happened(func() string {
-			return fmt.Sprintf("client %d.%d released %.6s of a set: %v", c.p.i, c.i, g.value, g.relErr)
-		},
-			5, fnv1a(g.value), uint64(fakenode.Truth(g.relErr == nil)))
-	}
-	w.took(c.p, "Release of several", from, w.plan.NodeTimeout)
-}
-
-func (c *simClient) doSeveral(ctx context.Context, s *Mutexes, op int, call int64, over func()) {
-	w := c.w
-	var grants []*simGrant
-	called := false
-	err := s.Do(ctx, func(ctx context.Context, held Locks) error {
-		called = true
-		over()
-		grants = c.grantedAll(held, len(s.mutexes), call)
-		if grants == nil {
-			return nil
-		}
-		c.holdAll(held, grants, op)
-		for _, g := range grants {
-			g.released(w.t())
-		}
-		return nil
-	})
-	over()
-	if !called && err != nil {
-		c.gaveUp(ctx, leastPatient(s.mutexes), call, err, true)
-		c.failed(ctx, err)
-	}
-	for _, g := range grants {
-		g.relErr, g.relRet = errDoTellsNot, w.t()
-	}
-	w.happened(func() string { return fmt.Sprintf("client %d.%d is done with a set: %v", c.p.i, c.i, err) },
-		6, uint64(c.p.i), uint64(c.i), uint64(fakenode.Truth(err == nil)))
 }
 
 // simQuiet is when waits are judged, and how.
@@ -575,8 +368,6 @@ func (w *simWorld) quiet() (q simQuiet) {
 			q.limit, q.why = int64(w.plan.TTL)+2*grace, exDisturbed
 		case w.plan.Names: // queues on several nodes meet first, and may pass each other
 			q.limit, q.why = 2*grace, exNames
-		case w.plan.Sets && w.plan.Deaf > 0: // a set's turn for one key may come to nothing, and the next of the queue is not told
-			q.limit, q.why = 2*grace, exUnheardSets
 		case w.plan.HandOvers && w.setsBack():
 			// What was handed over to nobody ends later at a queue's node whose clock was set
 			// back. The first waiter looks at the others once per grace, when it joins again.
@@ -916,27 +707,6 @@ func (w *simWorld) overSince(g *simGrant) int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return min(over, g.promises[len(g.promises)-1].until)
-}
-
-// lookAtSet: the context of a set ends when the first of its locks does, and not before.
-func (w *simWorld) lookAtSet(ctx context.Context, grants []*simGrant) {
-	p := grants[0].proc
-	if !w.plan.Contexts || w.dead(p) || len(p.asleep) > 0 || p.setsWall() {
-		return
-	}
-	first := grants[0]
-	for _, g := range grants[1:] {
-		if w.overSince(g) < w.overSince(first) {
-			first = g
-		}
-	}
-	switch over := w.overSince(first); {
-	case ctx.Err() == nil && w.t()-over > simContextLate:
-		w.violated("context: that of a set goes on, although %v is over since %.6f ms", first, ms(over))
-	case ctx.Err() != nil && w.t() < over:
-		w.violated("context: that of a set ended, although all of its locks are valid until %.6f ms: %v", ms(over), context.Cause(ctx))
-	}
-	w.reached("a context of a set ends by a loss", errors.Is(context.Cause(ctx), ErrLost))
 }
 
 // setsWall reports whether the process's wall clock is set, so that what is over may not be for a

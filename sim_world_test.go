@@ -44,8 +44,7 @@ type simWorld struct {
 	taken      map[simSent]bool      // a release of it was sent
 	sentBy     map[string]simSender  // the process that sent the SETs of a value
 	ties       map[int]int           // by round: how many got the lock
-	parts      []*simPart            // locks, those of sets that are not complete yet among them
-	setWaits   []simSetWait
+	parts      []*simPart            // locks, also those whose callers never get them
 	ended      bool
 	count      simCount
 	slept      atomic.Int64
@@ -668,9 +667,6 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	// Up to four fifths of the TTL, which Options would refuse.
 	opts.NodeTimeout = w.plan.NodeTimeout
 	opts.Hooks = &Hooks{Extended: p.extended, Lost: p.lost, Released: p.released}
-	if w.plan.Sets {
-		opts.Hooks.Acquired = p.acquired
-	}
 	opts.Hooks = p.slowHooks(opts.Hooks)
 	names, wires := make([]string, len(w.nodes)), make([]lane.Wire, len(w.nodes))
 	for j, n := range w.nodes {

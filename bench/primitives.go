@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/lockset"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -281,9 +282,9 @@ func (p *primitives) writerAmongReaders(ctx context.Context) error {
 func (p *primitives) setOfBusyKeys(ctx context.Context) error {
 	keys := []string{"a", "b", "c"}
 	return p.whileBusy(ctx, 12, func(rl *redlock.Redlock, i int) *redlock.Mutex { return rl.Mutex(keys[i%3]) }, 10*time.Millisecond,
-		"All of three keys that 12 keep busy, for 10 ms each",
+		"all of three keys that 12 keep busy, for 10 ms each",
 		func(rl *redlock.Redlock) (func(context.Context) error, error) {
-			held, err := redlock.All(rl.Mutex("a"), rl.Mutex("b"), rl.Mutex("c")).Acquire(ctx)
+			held, err := lockset.New(rl.Mutex("a"), rl.Mutex("b"), rl.Mutex("c")).Acquire(ctx)
 			if err != nil {
 				return nil, err
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/lockset"
 )
 
 // wayToHold is one way to hold a lock: acquire takes it under a key that
@@ -29,7 +30,7 @@ var waysToHold = []wayToHold{
 		return releaser(rl.Semaphore(key, 5).TryAcquire(ctx))
 	}},
 	{"all of three keys", func(ctx context.Context, rl *redlock.Redlock, key string) (func(context.Context) error, error) {
-		held, err := redlock.All(rl.Mutex(key+"a"), rl.Mutex(key+"b"), rl.Mutex(key+"c")).TryAcquire(ctx)
+		held, err := lockset.New(rl.Mutex(key+"a"), rl.Mutex(key+"b"), rl.Mutex(key+"c")).TryAcquire(ctx)
 		if err != nil {
 			return nil, err
 		}

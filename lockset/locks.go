@@ -55,19 +55,24 @@ func (ls Locks) Validity() time.Duration {
 // Extend is redlock's Lock.Extend for each lock, at the same time. Where some fail, the others are extended
 // all the same, and the error joins those of all that failed.
 func (ls Locks) Extend(ctx context.Context, ttl time.Duration) error {
-	errs := make([]error, len(ls))
-	together(len(ls), func(i int) { errs[i] = ls[i].Extend(ctx, ttl) })
-	return errors.Join(errs...)
+	return errors.Join(ls.each(ctx, func(l *redlock.Lock, ctx context.Context) error { return l.Extend(ctx, ttl) })...)
 }
 
 // Release is redlock's Lock.Release for each lock, at the same time. Its error joins those of all that failed.
-func (ls Locks) Release(ctx context.Context) error { return errors.Join(ls.release(ctx)...) }
+func (ls Locks) Release(ctx context.Context) error {
+	return errors.Join(ls.each(ctx, (*redlock.Lock).Release)...)
+}
 
-// release returns the error of each; nil locks are skipped.
-func (ls Locks) release(ctx context.Context) []error {
+// giveBack releases locks under which nothing was done; nil ones are skipped.
+func (ls Locks) giveBack(ctx context.Context) error {
 	held := slices.DeleteFunc(slices.Clone(ls), func(l *redlock.Lock) bool { return l == nil })
-	errs := make([]error, len(held))
-	together(len(held), func(i int) { errs[i] = held[i].Release(ctx) })
+	return errors.Join(held.each(ctx, (*redlock.Lock).ReleaseUnused)...)
+}
+
+// each is what a method returns for each of the locks, called for all at the same time.
+func (ls Locks) each(ctx context.Context, do func(*redlock.Lock, context.Context) error) []error {
+	errs := make([]error, len(ls))
+	together(len(ls), func(i int) { errs[i] = do(ls[i], ctx) })
 	return errs
 }
 

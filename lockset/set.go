@@ -103,7 +103,7 @@ func (s *Set) Do(ctx context.Context, fn func(ctx context.Context, locks Locks) 
 	defer end(redlock.ErrReleased)
 	defer func() {
 		lost := locks.lost()
-		for _, rerr := range locks.release(ctx) {
+		for _, rerr := range locks.each(ctx, (*redlock.Lock).Release) {
 			if lost == nil && errors.Is(rerr, redlock.ErrNotHeld) {
 				lost = fmt.Errorf("lockset: %w: %w", redlock.ErrLost, rerr)
 			}
@@ -128,12 +128,15 @@ func (s *Set) acquire(ctx context.Context, wait bool) (_ Locks, err error) {
 	complete := false
 	defer func() { // also where a hook does not return
 		if !complete {
-			_ = held.release(ctx)
+			_ = held.giveBack(ctx)
 		}
 	}()
 	busy := -1
 	if wait {
 		busy = slices.IndexFunc(s.members, contended)
+	}
+	if wait && len(s.members) == 1 {
+		busy = 0 // its first attempt is that of TryAcquire
 	}
 	for turn := 0; ; turn++ {
 		var refused error
@@ -198,7 +201,7 @@ func (s *Set) waitFor(ctx context.Context, held Locks, busy, turn int) (err erro
 	clear(held[keep:])
 	together(2, func(i int) {
 		if i == 0 {
-			_ = back.release(ctx)
+			_ = back.giveBack(ctx)
 		} else {
 			held[busy], err = renewed(s.members[busy].Acquire(ctx))
 		}

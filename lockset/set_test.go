@@ -150,12 +150,12 @@ func TestSetOvertakesNoWaiterOfItsProcess(t *testing.T) {
 			return lockset.Locks{l}, err
 		})
 		b.pass(time.Second)
-		require.NoError(b, busy.Release(b.Context()))
-		set := b.later(setOf(b.rl, "b", "a").Acquire)
+		b.later(func(ctx context.Context) (lockset.Locks, error) { return nil, busy.Release(ctx) })
+		set := b.later(setOf(b.rl, "b", "a").Acquire) // while the release is under way
+		b.pass(5 * time.Second)
+		b.pending(set)
 		r := <-waiter
 		require.NoError(b, r.err)
-		b.pass(time.Minute)
-		b.pending(set)
 		b.release(r.locks)
 		r = <-set
 		require.NoError(b, r.err)
@@ -299,6 +299,7 @@ func TestSetsDoNotDeadlock(t *testing.T) {
 			})
 		}
 		all.Wait()
+		b.pass(time.Second) // the slower nodes have had the releases, too
 		b.free("a", "b", "c")
 	})
 }
@@ -595,6 +596,42 @@ func TestSetWhoseHookPanicsIsReleased(t *testing.T) {
 	}
 }
 
+// WithMinHold is for work that was done.
+func TestWhatASetGivesBackIsNotKept(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		kept := func(k string) *redlock.Mutex { return b.rl.Mutex(k, redlock.WithMinHold(5*time.Second)) }
+		set := lockset.New(kept("a"), kept("b"), kept("c"))
+		busy := b.take(b.another(nil), "b")
+		_, err := set.TryAcquire(b.Context())
+		require.ErrorIs(b, err, redlock.ErrHeld)
+		b.free("a", "c")
+		b.release(busy)
+
+		locks, err := set.TryAcquire(b.Context())
+		require.NoError(b, err)
+		b.release(locks)
+		b.held("a", "b", "c")
+		b.pass(6 * time.Second)
+		b.free("a", "b", "c")
+	})
+}
+
+// A bound of one lock is for each wait for that lock, and nothing is left when it is over.
+func TestMaxWaitOfOneLockOfASet(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		busy := b.take(b.another(nil), "b")
+		b.takes(time.Minute, func() {
+			_, err := lockset.New(b.rl.Mutex("a", redlock.WithMaxWait(time.Second)), b.rl.Mutex("b", redlock.WithMaxWait(time.Minute))).Acquire(b.Context())
+			require.ErrorIs(b, err, redlock.ErrHeld)
+			require.ErrorIs(b, err, context.DeadlineExceeded)
+			assert.Equal(b, "b", b.keyOf(err))
+		})
+		b.free("a")
+		b.release(busy)
+		b.free("b")
+	})
+}
+
 func TestCloseEndsASetThatWaits(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		busy := b.take(b.another(nil), "b")
@@ -707,6 +744,7 @@ func TestSetsOfAllKindsDoNotDeadlock(t *testing.T) {
 			})
 		}
 		all.Wait()
+		b.pass(time.Second) // the slower nodes have had the releases, too
 		b.free("a", "b", "c")
 	})
 }

@@ -16,11 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/lockset"
 )
 
 // job is the command while it runs.
 type job struct {
-	held    redlock.Locks
+	held    lockset.Locks
 	ttl     time.Duration
 	signals <-chan os.Signal
 	stops   chan os.Signal // SIGTSTP for us, when the terminal is ours
@@ -160,7 +161,8 @@ func waitFor(pid int) <-chan syscall.WaitStatus {
 func (j *job) watch() (lost error) {
 	look := time.NewTicker(j.lookEvery())
 	defer look.Stop()
-	lease := j.held.Context()
+	lease, done := j.held.Within(context.Background())
+	defer done()
 	over := lease.Done()
 	for {
 		j.tty.handOver(j.group)
@@ -185,7 +187,7 @@ func (j *job) watch() (lost error) {
 		switch left := j.held.Validity(); {
 		case left <= j.killBefore():
 			if lost == nil {
-				lost = context.Cause(lease)
+				lost = lostBy(j.held)
 			}
 			if lost == nil {
 				lost = fmt.Errorf("%w: the lease was not renewed, and ends in %v", redlock.ErrLost, left.Round(time.Millisecond))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
+	"github.com/quorumlock/redlock/lockset"
 )
 
 type runFlags struct {
@@ -222,7 +223,7 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []st
 
 // release is for the end, and returns with what redlock ends.
 func (j *job) release(ctx context.Context, status *exitStatus) *exitStatus {
-	lost := context.Cause(j.held.Context())
+	lost := lostBy(j.held)
 	err := j.held.Release(ctx)
 	switch {
 	case j.over && err != nil:
@@ -256,7 +257,8 @@ func (j *job) hold() *exitStatus {
 	} else {
 		j.log.add("holding %s until a signal", j.log.name())
 	}
-	over := j.held.Context()
+	over, done := j.held.Within(context.Background())
+	defer done()
 	for {
 		select {
 		case s := <-j.signals:
@@ -268,6 +270,16 @@ func (j *job) hold() *exitStatus {
 			return j.lose(context.Cause(over), "")
 		}
 	}
+}
+
+// lostBy is why the first lock was lost that was; nil if all are held.
+func lostBy(held lockset.Locks) error {
+	for _, l := range held {
+		if why := context.Cause(l.Context()); why != nil {
+			return why
+		}
+	}
+	return nil
 }
 
 func failedToLock(err error, f runFlags) *exitStatus {
@@ -283,7 +295,7 @@ func failedToLock(err error, f runFlags) *exitStatus {
 
 // getLock connects and waits. It returns the locks, or the signal that came first. One that
 // comes with the grant counts: no command is started during a shutdown.
-func getLock(ctx context.Context, s settings, nodes *admin.Nodes, f runFlags, keys []string, signals <-chan os.Signal, log *runLog) (*redlock.Redlock, redlock.Locks, os.Signal, error) {
+func getLock(ctx context.Context, s settings, nodes *admin.Nodes, f runFlags, keys []string, signals <-chan os.Signal, log *runLog) (*redlock.Redlock, lockset.Locks, os.Signal, error) {
 	inner, cancel := context.WithCancel(ctx)
 	if f.wait > 0 {
 		inner, cancel = context.WithTimeout(ctx, f.wait)
@@ -291,7 +303,7 @@ func getLock(ctx context.Context, s settings, nodes *admin.Nodes, f runFlags, ke
 	defer cancel()
 	type result struct {
 		rl   *redlock.Redlock
-		held redlock.Locks
+		held lockset.Locks
 		err  error
 	}
 	done := make(chan result, 1)
@@ -362,14 +374,14 @@ func (s settings) openFor(ctx context.Context, f runFlags, log *runLog) (*redloc
 // forEver is longer than any machine runs.
 const forEver = 100 * 365 * 24 * time.Hour
 
-func acquire(ctx context.Context, rl *redlock.Redlock, nodes *admin.Nodes, f runFlags, keys []string, log *runLog) (redlock.Locks, error) {
+func acquire(ctx context.Context, rl *redlock.Redlock, nodes *admin.Nodes, f runFlags, keys []string, log *runLog) (lockset.Locks, error) {
 	want := wantedOf(rl, f, keys)
 	if f.adopt {
 		lock, err := want.mutexes[0].Adopt(ctx, f.token)
 		if err != nil {
 			return nil, err
 		}
-		return redlock.Locks{lock}, nil
+		return lockset.Locks{lock}, nil
 	}
 	if f.nonblock {
 		return want.acquire(ctx, false)

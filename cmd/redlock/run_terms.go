@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/lockset"
 )
 
 // mostPermits is the library's bound.
@@ -133,24 +134,15 @@ func wantedOf(rl *redlock.Redlock, f runFlags, keys []string) wanted {
 	return w
 }
 
-// acquire goes by All for several locks only: the path of one stays that of a Mutex.
-func (w wanted) acquire(ctx context.Context, wait bool) (redlock.Locks, error) {
-	if len(w.mutexes) > 1 {
-		if all := redlock.All(w.mutexes...); wait {
-			return all.Acquire(ctx)
-		} else {
-			return all.TryAcquire(ctx)
-		}
+func (w wanted) acquire(ctx context.Context, wait bool) (lockset.Locks, error) {
+	var members []lockset.Member
+	for _, m := range w.mutexes {
+		members = append(members, m)
 	}
-	one := w.mutexes[0].TryAcquire
 	if wait {
-		one = w.mutexes[0].Acquire
+		return lockset.New(members...).Acquire(ctx)
 	}
-	lock, err := one(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return redlock.Locks{lock}, nil
+	return lockset.New(members...).TryAcquire(ctx)
 }
 
 // mostOfOwner leaves room for host:pid within what the library takes.
@@ -174,7 +166,7 @@ func (f *runFlags) label(command []string) string {
 
 // environment tells the command of its locks: of several a line each, in the order of the
 // command line.
-func environment(held redlock.Locks, f runFlags) []string {
+func environment(held lockset.Locks, f runFlags) []string {
 	of := func(what func(*redlock.Lock) string) string {
 		var lines []string
 		for _, l := range held {

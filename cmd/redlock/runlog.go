@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/lockset"
 )
 
 // runLog says what happens to a lock and its command: as JSON lines all of it, else what
@@ -99,7 +99,7 @@ func (l *runLog) say(e runEvent) {
 // name is the keys, for people.
 func (l *runLog) name() string { return strings.Join(l.keys, ", ") }
 
-func (l *runLog) acquired(held redlock.Locks, f runFlags, waited time.Duration) {
+func (l *runLog) acquired(held lockset.Locks, f runFlags, waited time.Duration) {
 	e := runEvent{Event: "acquired", Until: new(held.Until()), Waited: new(waited.Seconds())}
 	for _, lock := range held {
 		e.Tokens = append(e.Tokens, lock.Token())
@@ -134,7 +134,7 @@ func (l *runLog) print(format string, args ...any) {
 }
 
 // kept is said of a lock that is not released. err is why it may end too early.
-func (l *runLog) kept(err error, held redlock.Locks) {
+func (l *runLog) kept(err error, held lockset.Locks) {
 	e := runEvent{Event: "kept", Until: new(held.Until())}
 	if err != nil {
 		e.Error = err.Error()

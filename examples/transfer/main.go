@@ -1,7 +1,7 @@
 // Command transfer moves money between accounts, each of which only offers get and set. Two
 // accounts change together, so both must be locked; and of two transfers, one from a to b
 // and one from b to a, neither may wait for the other for ever. The program does it first
-// without locks, to show what goes wrong, then with redlock.All.
+// without locks, to show what goes wrong, then with a set of locks.
 //
 //	go run ./examples/transfer
 //	go run ./examples/transfer -addrs host1:6379,host2:6379,host3:6379
@@ -22,6 +22,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/examples/internal/nodes"
+	"github.com/quorumlock/redlock/lockset"
 )
 
 const (
@@ -75,15 +76,15 @@ func (b *bank) transfer(ctx context.Context, from, to string, amount int) error 
 // lockedTransfer is transfer with both accounts locked.
 func (b *bank) lockedTransfer(ctx context.Context, rl *redlock.Redlock, from, to string, amount int) error {
 	if from == to {
-		return nil // All refuses one key twice, and there is nothing to move
+		return nil // a set refuses one key twice, and there is nothing to move
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	// The order in which the accounts are named does not matter. With two nested calls of Do it
 	// would: one who holds a and waits for b, and one who holds b and waits for a, would wait
 	// until their deadlines. Transfers between other accounts go on meanwhile.
-	both := redlock.All(rl.Mutex("example-account:"+from), rl.Mutex("example-account:"+to))
-	return both.Do(ctx, func(ctx context.Context, _ redlock.Locks) error {
+	both := lockset.New(rl.Mutex("example-account:"+from), rl.Mutex("example-account:"+to))
+	return both.Do(ctx, func(ctx context.Context, _ lockset.Locks) error {
 		return b.transfer(ctx, from, to, amount)
 	})
 }

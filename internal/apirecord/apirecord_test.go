@@ -19,16 +19,17 @@ import (
 	// What is recorded: a result that the go command remembers is of these very packages.
 	_ "github.com/quorumlock/redlock"
 	_ "github.com/quorumlock/redlock/internal/telemetry"
+	_ "github.com/quorumlock/redlock/lockset"
 	_ "github.com/quorumlock/redlock/redlocktest"
 )
 
 var rewrite = flag.Bool("rewrite", false, "add what is not recorded")
 
-// Programs use the first two packages. Modules that have tags of their own use the third one:
+// Programs use the first three packages. Modules that have tags of their own use the last one:
 // a program may have a version of such a module that is older than that of the library.
 func TestAPI(t *testing.T) {
 	const module = "github.com/quorumlock/redlock"
-	for _, pkg := range []string{module, module + "/redlocktest", module + "/internal/telemetry"} {
+	for _, pkg := range []string{module, module + "/lockset", module + "/redlocktest", module + "/internal/telemetry"} {
 		file := filepath.Join("testdata", filepath.Base(pkg)+".txt")
 		assert.NoError(t, apirecord.Check("../..", nil, pkg, file, *rewrite))
 	}

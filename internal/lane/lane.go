@@ -41,11 +41,9 @@ type Lane struct {
 	// several batches are out.
 	Starting bool
 	standby  standby
-	// corked: so many callers have more to enqueue that is to go out together.
-	corked  int
-	life    laneLife
-	flushed chan struct{} // made by Close, closed when nothing is left to do
-	moved   sync.Cond     // a batch has left, or none will go, or it is time to look: for AwaitLeft
+	life     laneLife
+	flushed  chan struct{} // made by Close, closed when nothing is left to do
+	moved    sync.Cond     // a batch has left, or none will go, or it is time to look: for AwaitLeft
 }
 
 // laneLife only ever moves on.
@@ -186,22 +184,6 @@ func (l *Lane) queueUp(c *Call, now int64) {
 	l.run(now)
 }
 
-// Cork keeps what is enqueued from leaving until uncork. An idle lane would send
-// the first of several requests by itself, and the others a round trip later.
-func (l *Lane) Cork() {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	l.corked++
-}
-
-// Uncork ends a Cork.
-func (l *Lane) Uncork(now int64) {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	l.corked--
-	l.run(now)
-}
-
 // Reachable reports whether the node answered last, or may yet: it has not been silent for
 // longer than patience.
 func (l *Lane) Reachable(now int64, patience time.Duration) bool {
@@ -237,7 +219,7 @@ func (l *Lane) Gone() bool {
 // run sees to it that a goroutine sends what may be sent; the caller holds mu.
 func (l *Lane) run(now int64) {
 	switch wait := l.Flight.wait(now); {
-	case l.Queue.empty() || l.Starting || l.corked > 0 || l.Flight.blocked:
+	case l.Queue.empty() || l.Starting || l.Flight.blocked:
 	case wait == 0:
 		if l.Starting = true; !l.standby.wake() {
 			go l.drain()
@@ -319,7 +301,7 @@ func (l *Lane) leaves(c *Call, took time.Duration) bool {
 	case c.State != callQueued:
 		return false
 	case len(l.Flight.Out) == 0:
-		return l.Starting || l.corked > 0
+		return l.Starting
 	case l.life == laneClosed || l.breaker.down || l.Flight.RTT.Get() > took:
 		return false // what a closed lane has to send, close waits for
 	}

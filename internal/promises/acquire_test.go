@@ -754,10 +754,6 @@ func TestMaxWaitBoundsEachWayOfWaiting(t *testing.T) {
 		"Semaphore": func(ctx context.Context, rl *redlock.Redlock) error {
 			return rl.Semaphore(key, 2, limit).Do(ctx, neverCalled)
 		},
-		"All, the least of several": func(ctx context.Context, rl *redlock.Redlock) error {
-			_, err := redlock.All(rl.Mutex("a", redlock.WithMaxWait(time.Hour)), rl.Mutex("z", limit), rl.Mutex(key)).Acquire(ctx)
-			return err
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 3, nil, func(b *bed) {
@@ -800,42 +796,6 @@ func TestMaxWaitDoesNotBoundTheWork(t *testing.T) {
 			return ctx.Err()
 		}))
 		b.on(0)
-	})
-}
-
-// A set that is refused one lock gives up in time, also while it asks for the others.
-func TestMaxWaitOfASetWhoseLocksAreAlwaysBusy(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
-		a, z := b.takeBy(b.rl, "a"), b.takeBy(b.rl, "z")
-		time.AfterFunc(most/2, func() { _ = a.Release(context.WithoutCancel(b.Context())) })
-		b.takes(most, func() {
-			rl := b.another(nil)
-			_, err := redlock.All(rl.Mutex("z"), rl.Mutex("a", redlock.WithMaxWait(most))).Acquire(b.Context())
-			assert.ErrorIs(b, err, redlock.ErrHeld)
-			assert.ErrorIs(b, err, context.DeadlineExceeded)
-		})
-		b.isFree(true, "a")
-		require.NoError(b, z.Release(b.Context()))
-	})
-}
-
-// Nor does it forget that it was refused, where the time is over while it asks again.
-func TestMaxWaitThatIsOverWhileASetAsksForTheRest(t *testing.T) {
-	inBubble(t, 3, nil, func(b *bed) {
-		z := b.takeBy(b.rl, "z")
-		rl := b.another(&redlock.Options{Hooks: &redlock.Hooks{Acquired: func(i redlock.AcquireInfo) {
-			if i.Key == "z" && i.Err == nil { // and next it asks for "a"
-				b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.DelayCommand("SET", 1, most) })
-			}
-		}}})
-		time.AfterFunc(most/2, func() { _ = z.Release(context.WithoutCancel(b.Context())) })
-		b.takes(most, func() {
-			_, err := redlock.All(rl.Mutex("a", redlock.WithMaxWait(most)), rl.Mutex("z")).Acquire(b.Context())
-			assert.ErrorIs(b, err, redlock.ErrHeld)
-			assert.ErrorIs(b, err, context.DeadlineExceeded)
-		})
-		b.pass(time.Second)
-		b.isFree(true, "a", "z")
 	})
 }
 
@@ -887,11 +847,6 @@ func TestMaxWaitAndTheCallersDeadline(t *testing.T) {
 			assert.ErrorIs(b, err, redlock.ErrHeld)
 			assert.NotErrorIs(b, err, context.DeadlineExceeded)
 		})
-		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.DelayCommand("SET", 1, time.Millisecond) })
-		rl := b.another(nil)
-		set, err := redlock.All(rl.Mutex("a", redlock.WithMaxWait(1)), rl.Mutex("z")).TryAcquire(b.Context())
-		require.NoError(b, err, "nor does this")
-		require.NoError(b, set.Release(b.Context()))
 	})
 }
 

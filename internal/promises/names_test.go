@@ -100,16 +100,6 @@ func TestErrorsOfSeveralThingsAreOneLine(t *testing.T) {
 		assert.ErrorIs(b, err, redlock.ErrLost)
 		assert.NotContains(b, err.Error(), "\n")
 		assert.True(b, strings.HasPrefix(err.Error(), "the work failed; redlock: lock lost: "), err)
-
-		set, err := allOf(b.rl, "a", "z").Acquire(b.Context())
-		require.NoError(b, err)
-		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Del("a"); n.Del("z") })
-		for _, err := range []error{set.Extend(b.Context(), ttl), set.Release(b.Context())} {
-			assert.ErrorIs(b, err, redlock.ErrNotHeld)
-			assert.NotContains(b, err.Error(), "\n")
-			assert.Contains(b, err.Error(), `"a"`)
-			assert.Contains(b, err.Error(), `"z"`)
-		}
 	})
 	_, err := redlock.Open(t.Context(), []string{"x", "a:1", "a:1"}, &redlock.Options{TTL: -1})
 	assert.ErrorIs(t, err, redlock.ErrDuplicateNode)
@@ -174,7 +164,6 @@ func TestNamesOfOursAreNoLocks(t *testing.T) {
 				"ForceReleaseAll": func(ctx context.Context) error { return m.ForceReleaseAll(ctx) },
 				"Lead":            func(ctx context.Context) error { return m.Lead(ctx, fn) },
 				"Adopt":           func(ctx context.Context) error { _, err := m.Adopt(ctx, token); return err },
-				"All":             func(ctx context.Context) error { _, err := redlock.All(rl.Mutex("a"), m).Acquire(ctx); return err },
 				"Shared":          func(ctx context.Context) error { _, err := m.Shared().TryAcquire(ctx); return err },
 				"Semaphore":       func(ctx context.Context) error { _, err := rl.Semaphore(key, 3).Acquire(ctx); return err },
 			}

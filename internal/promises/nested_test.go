@@ -20,19 +20,17 @@ func TestAcquireInsideOfItsOwnLockIsRefusedWithoutIO(t *testing.T) {
 			"Do": func(f func(ctx context.Context)) error {
 				return b.rl.Mutex(key).Do(b.Context(), func(ctx context.Context, _ *redlock.Lock) error { f(ctx); return nil })
 			},
-			"All": func(f func(ctx context.Context)) error {
-				return allOf(b.rl, "a", key).Do(b.Context(), func(ctx context.Context, _ redlock.Locks) error { f(ctx); return nil })
-			},
 			"Lock.Context": func(f func(ctx context.Context)) error {
 				lock := b.lock()
 				f(lock.Context())
 				return lock.Release(b.Context())
 			},
-			"Locks.Context": func(f func(ctx context.Context)) error {
-				held, err := allOf(b.rl, "a", key).TryAcquire(b.Context())
-				require.NoError(b, err)
-				f(held.Context())
-				return held.Release(b.Context())
+			"Lock.Within": func(f func(ctx context.Context)) error {
+				lock := b.lock()
+				ctx, cancel := lock.Within(b.Context())
+				defer cancel()
+				f(ctx)
+				return lock.Release(b.Context())
 			},
 		} {
 			require.NoError(b, inside(func(ctx context.Context) {
@@ -50,8 +48,6 @@ func TestAcquireInsideOfItsOwnLockIsRefusedWithoutIO(t *testing.T) {
 					assert.ErrorIs(b, err, redlock.ErrNested, what)
 					assert.ErrorContains(b, err, key)
 					err = m.Do(deeper, mustNotRun)
-					assert.ErrorIs(b, err, redlock.ErrNested, what)
-					_, err = redlock.All(b.rl.Mutex("z"), b.rl.Mutex(key, redlock.WithReentry())).Acquire(deeper)
 					assert.ErrorIs(b, err, redlock.ErrNested, what)
 				})
 				assert.Equal(b, asked, b.cluster.Commands(), what)
@@ -110,8 +106,6 @@ func TestReentry(t *testing.T) {
 			_, err = inner.Acquire(ctx)
 			assert.ErrorIs(b, err, redlock.ErrNested)
 			_, err = inner.TryAcquire(ctx)
-			assert.ErrorIs(b, err, redlock.ErrNested)
-			_, err = redlock.All(inner, b.rl.Mutex("z")).TryAcquire(ctx)
 			assert.ErrorIs(b, err, redlock.ErrNested)
 			assert.Equal(b, asked, b.cluster.Commands(), "no node was asked")
 			b.on(3)
@@ -222,14 +216,6 @@ func TestHeld(t *testing.T) {
 				held, ok := redlock.Held(ctx, key)
 				assert.True(b, ok)
 				assert.Same(b, want, held)
-			}
-			return nil
-		}))
-		require.NoError(b, allOf(b.rl, "a", "b").Do(ctx, func(ctx context.Context, locks redlock.Locks) error {
-			for i, key := range []string{"a", "b"} {
-				held, ok := redlock.Held(ctx, key)
-				assert.True(b, ok)
-				assert.Same(b, locks[i], held)
 			}
 			return nil
 		}))

@@ -299,7 +299,6 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 				"TryAcquire":      func() error { _, err := m.TryAcquire(ctx); return err },
 				"Do":              func() error { return m.Do(ctx, func(context.Context, *redlock.Lock) error { panic("without a lock") }) },
 				"Semaphore":       func() error { _, err := rl.Semaphore(key, 2).Acquire(ctx); return err },
-				"All":             func() error { _, err := redlock.All(m, rl.Mutex("b")).Acquire(ctx); return err },
 				"Adopt":           func() error { _, err := m.Adopt(ctx, "0123456789abcdef0123456789abcdef"); return err },
 				"ForceRelease":    func() error { return m.ForceRelease(ctx, "a") },
 				"ForceReleaseAll": func() error { return m.ForceReleaseAll(ctx) },

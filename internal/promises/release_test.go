@@ -420,24 +420,14 @@ func TestMinHoldOfALockThatIsGone(t *testing.T) {
 	})
 }
 
-// All of a set are kept. What a set gives back because another lock was not to be had is free.
-func TestMinHoldOfSeveral(t *testing.T) {
+// A lock under which nothing was done is free at once.
+func TestReleaseUnusedDoesNotKeep(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
-		kept := func(k string) *redlock.Mutex { return b.rl.Mutex(k, redlock.WithMinHold(5*time.Second)) }
-		busy := b.takeBy(b.another(nil), "b")
-		set := redlock.All(kept("a"), kept("b"), kept("c"))
-		_, err := set.TryAcquire(b.Context())
-		require.ErrorIs(b, err, redlock.ErrHeld)
-		b.isFree(true, "a", "c")
-		require.NoError(b, busy.Release(b.Context()))
-		synctest.Wait()
-
-		held, err := set.TryAcquire(b.Context())
-		require.NoError(b, err)
-		require.NoError(b, held.Release(b.Context()))
-		b.isFree(false, "a", "b", "c")
-		b.pass(5*time.Second + 60*time.Millisecond)
-		b.isFree(true, "a", "b", "c")
+		lock := b.lock(redlock.WithMinHold(5 * time.Second))
+		b.on(3)
+		require.NoError(b, lock.ReleaseUnused(b.Context()))
+		b.on(0)
+		require.NoError(b, lock.Release(b.Context()), "as the first release")
 	})
 }
 

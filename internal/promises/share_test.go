@@ -692,44 +692,6 @@ func TestOverloadOfPermitsIsKeptOutOfTheQueue(t *testing.T) {
 	})
 }
 
-// Sets of locks of all kinds, in different orders, all have their turns, beside those who want one
-// of the locks.
-func TestSetsOfAllModesHaveTheirTurns(t *testing.T) {
-	t.Parallel()
-	inBubble(t, 3, nil, func(b *bed) {
-		b.cluster.Record(false)
-		ctx, stop := context.WithTimeout(b.Context(), 5*time.Second)
-		defer stop()
-		processes := []*redlock.Redlock{b.another(nil), b.another(nil)}
-		var turns [6]int
-		var all sync.WaitGroup
-		for i := range turns {
-			rl := processes[i%2]
-			sets := []*redlock.Mutexes{
-				redlock.All(rl.Mutex("a").Shared(), rl.Semaphore("b", 2), rl.Mutex("c")),
-				redlock.All(rl.Mutex("c").Shared(), rl.Mutex("a")),
-				redlock.All(rl.Semaphore("b", 2), rl.Mutex("a").Shared()),
-			}
-			all.Go(func() {
-				for ctx.Err() == nil {
-					err := sets[i%3].Do(ctx, func(context.Context, redlock.Locks) error {
-						turns[i]++
-						time.Sleep(30 * time.Millisecond)
-						return nil
-					})
-					if ctx.Err() == nil {
-						assert.NoError(b, err)
-					}
-				}
-			})
-		}
-		all.Wait()
-		b.Log(fmt.Sprint("turns ", turns))
-		least := slices.Min(turns[:])
-		assert.Greater(b, 3*least, slices.Max(turns[:]), "one was starved: %v", turns)
-	})
-}
-
 // Readers that wait behind a writer are let in by its release, and none is forgotten.
 func TestReadersBehindAWriterAreLetIn(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {

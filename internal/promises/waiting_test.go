@@ -2,7 +2,6 @@ package promises_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -208,38 +207,6 @@ func TestWaitOfDaysIsToldOnceAnHour(t *testing.T) {
 		told, _ := w.take()
 		assert.Len(b, told, 12)
 		require.Error(b, (<-done).err)
-	})
-}
-
-// Of several locks one is waited for at a time, and each wait that begins ends.
-func TestWaitsOfASetAreTold(t *testing.T) {
-	var w waits
-	inBubble(t, 3, nil, func(b *bed) {
-		rl := b.another(w.options())
-		a, z := b.takeBy(b.rl, "a"), b.takeBy(b.rl, "z")
-		done := make(chan error, 1)
-		go func() {
-			held, err := allOf(rl, "z", "a").Acquire(b.Context())
-			done <- errors.Join(err, held.Release(context.WithoutCancel(b.Context())))
-		}()
-		b.pass(time.Second / 2)
-		require.NoError(b, a.Release(b.Context()))
-		b.pass(time.Second / 2)
-		require.NoError(b, z.Release(b.Context()))
-		require.NoError(b, <-done)
-		told, ended := w.take()
-		open := make(map[uint64]string)
-		for _, i := range told {
-			open[i.WaitID] = i.Key
-		}
-		assert.Len(b, open, 2)
-		for _, i := range ended {
-			if i.WaitID != 0 {
-				assert.Equal(b, open[i.WaitID], i.Key)
-				delete(open, i.WaitID)
-			}
-		}
-		assert.Empty(b, open)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/lockset"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -111,7 +112,7 @@ func newKinds(t *testing.T, rl *redlock.Redlock, key string) map[string]func() (
 		"shared": func() (func() error, error) { return one(m.Shared().TryAcquire(ctx)) },
 		"permit": func() (func() error, error) { return one(rl.Semaphore(key, 3).TryAcquire(ctx)) },
 		"a set": func() (func() error, error) {
-			held, err := redlock.All(rl.Mutex("another"), m).TryAcquire(ctx)
+			held, err := lockset.New(rl.Mutex("another"), m).TryAcquire(ctx)
 			if err == nil {
 				_, err = everywhere(held[1], nil)
 			}

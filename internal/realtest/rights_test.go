@@ -12,6 +12,7 @@ import (
 	"github.com/quorumlock/redlock/internal/doccheck"
 	"github.com/quorumlock/redlock/internal/faultproxy"
 	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/lockset"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -153,12 +154,12 @@ func useTogether(ctx context.Context, both []*redlock.Redlock, key string) {
 // useManyKeys releases locks at the same time, again and again, since it is a matter of chance which
 // releases a node is sent together.
 func useManyKeys(ctx context.Context, rl *redlock.Redlock, key string) {
-	var all []*redlock.Mutex
+	var all []lockset.Member
 	for i := range 8 {
 		all = append(all, rl.Mutex(fmt.Sprint(key, i)))
 	}
 	for range 20 {
-		locks, err := redlock.All(all...).TryAcquire(ctx)
+		locks, err := lockset.New(all...).TryAcquire(ctx)
 		if err != nil {
 			return
 		}

@@ -10,16 +10,17 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/lockset"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-func setOf(rl *redlock.Redlock, keys ...string) *redlock.Mutexes {
-	var all []*redlock.Mutex
+func setOf(rl *redlock.Redlock, keys ...string) *lockset.Set {
+	var all []lockset.Member
 	for _, k := range keys {
 		all = append(all, rl.Mutex(k))
 	}
-	return redlock.All(all...)
+	return lockset.New(all...)
 }
 
 // Scenario 72, with a minority of nodes that does not answer.
@@ -76,7 +77,7 @@ func TestSetsOfKeysExcludeEachOther(t *testing.T) {
 					for _, a := range order {
 						keys = append(keys, fmt.Sprint("account:", a))
 					}
-					err := setOf(rl, keys...).Do(ctx, func(ctx context.Context, held redlock.Locks) error {
+					err := setOf(rl, keys...).Do(ctx, func(ctx context.Context, held lockset.Locks) error {
 						for _, a := range order {
 							assert.EqualValues(t, 1, inside[a].Add(1), "two hold account %d", a)
 						}
@@ -105,6 +106,66 @@ func TestSetsOfKeysExcludeEachOther(t *testing.T) {
 		}
 	}
 	require.NoError(t, await(t, finished))
+	for a := range accounts {
+		f.requireGone(t, fmt.Sprint("account:", a))
+	}
+}
+
+// Acquires of sets that overlap are cancelled at any moment, while nodes fail. None leaves a lock behind, and what is
+// held is held alone.
+func TestSetsThatAreCancelledLeaveNothing(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 5)
+	const accounts = 4
+	var inside [accounts]atomic.Int32
+	var granted, cancelled atomic.Int32
+	var all sync.WaitGroup
+	for p := range 3 {
+		rl := f.open(t, brisk)
+		for g := range 4 {
+			r := rand.New(rand.NewPCG(uint64(p), uint64(g)))
+			all.Go(func() {
+				for range 25 {
+					order := r.Perm(accounts)[:2+r.IntN(2)]
+					var keys []string
+					for _, a := range order {
+						keys = append(keys, fmt.Sprint("account:", a))
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(r.IntN(30_000))*time.Microsecond)
+					acquire := setOf(rl, keys...).Acquire
+					if r.IntN(4) == 0 {
+						acquire = setOf(rl, keys...).TryAcquire
+					}
+					locks, err := acquire(ctx)
+					cancel()
+					if err != nil {
+						assert.Nil(t, locks)
+						cancelled.Add(1)
+						continue
+					}
+					granted.Add(1)
+					for _, a := range order {
+						assert.EqualValues(t, 1, inside[a].Add(1), "two hold account %d", a)
+					}
+					time.Sleep(time.Duration(r.IntN(2000)) * time.Microsecond)
+					for _, a := range order {
+						inside[a].Add(-1)
+					}
+					_ = locks.Release(t.Context())
+				}
+			})
+		}
+	}
+	finished := background(func() error { all.Wait(); return nil })
+	for i := range 6 {
+		require.NoError(t, f.servers[i%5].Pause())
+		time.Sleep(30 * time.Millisecond)
+		require.NoError(t, f.servers[i%5].Resume())
+	}
+	require.NoError(t, await(t, finished))
+	t.Logf("%d granted, %d given up", granted.Load(), cancelled.Load())
+	assert.Positive(t, granted.Load())
+	assert.Positive(t, cancelled.Load())
 	for a := range accounts {
 		f.requireGone(t, fmt.Sprint("account:", a))
 	}

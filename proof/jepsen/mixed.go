@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/lockset"
 )
 
 // mixed is the kind of locks that are held in all ways that there are: alone, shared, by permits, in sets, detached and adopted. They
@@ -174,14 +175,14 @@ func (w *worker) inherit(m want, use string) string {
 
 // holdSet holds several locks at once, which renew themselves.
 func (w *worker) holdSet(ctx context.Context, ms []want) error {
-	var all []*redlock.Mutex
+	var all []lockset.Member
 	for _, m := range ms {
 		all = append(all, m.Mutex)
 	}
 	call := w.clock.now()
-	acquire := redlock.All(all...).Acquire
+	acquire := lockset.New(all...).Acquire
 	if w.chance(20) {
-		acquire = redlock.All(all...).TryAcquire
+		acquire = lockset.New(all...).TryAcquire
 	}
 	held, err := acquire(ctx)
 	var holds []*hold
