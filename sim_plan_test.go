@@ -108,6 +108,7 @@ const (
 	faultPromote = "promote" // a replica of Node takes its place, old and with the mark alone
 	faultResync  = "resync"  // Node follows another master, and comes back with the mark alone
 	faultFlush   = "flush"   // Node loses its keys, and goes on
+	faultRedraw  = "redraw"  // Node draws a replication id, as when its first replica comes, or long after the last went
 	faultErr     = "error"   // Node answers errors
 	faultScripts = "scripts" // Node is sent SCRIPT FLUSH
 	faultBack    = "back"    // Node's clock is set back By
@@ -289,6 +290,7 @@ func drawPlan(seed uint64) *simPlan {
 	p.drawForeign()
 	p.drawStale(steady)
 	p.drawRare(steady)
+	p.drawRedraws()
 	p.drawAhead() // not where nodes lose what they have, so after all that have them do so
 	p.drawCalls()
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })

@@ -577,6 +577,15 @@ func (f *simFault) losesAt() int64 {
 	}
 }
 
+// drawsAt is when a fault has a server draw a replication id, unless it is a loss that draws none; 0: it does
+// not.
+func (f *simFault) drawsAt() int64 {
+	if f.Kind == faultRedraw {
+		return max(int64(f.At), 1)
+	}
+	return f.losesAt()
+}
+
 // drawLosses adds losses that are no restarts to some plans. It draws from a source of its
 // own, so that what a seed had before it still has.
 func (p *simPlan) drawLosses(steady int) {
@@ -602,6 +611,23 @@ func (p *simPlan) drawLosses(steady int) {
 	for i := range p.Nodes {
 		if i != steady && r.IntN(4) > 0 {
 			p.Faults = append(p.Faults, simFault{Kind: kind, Node: i, At: at + in(0, p.TTL/4), For: in(0, p.TTL/8) + noticed[kind]})
+		}
+	}
+}
+
+// drawRedraws has servers draw replication ids in some plans, where nothing is lost. It has randomness of its
+// own, so that the other plans are what they were.
+func (p *simPlan) drawRedraws() {
+	r := rand.New(rand.NewPCG(p.Seed, 0x2ed))
+	if p.Strict || r.IntN(6) > 0 {
+		return
+	}
+	for range 1 + r.IntN(6) {
+		f := simFault{Kind: faultRedraw, Node: r.IntN(len(p.Nodes)), At: time.Duration(r.Int64N(int64(p.Until)))}
+		p.Faults = append(p.Faults, f)
+		if r.IntN(2) == 0 { // who sees the first of two ids has to ask anew
+			f.Kind, f.Proc, f.At = faultMute, r.IntN(len(p.Processes)), f.At+p.TTL/8
+			p.Faults = append(p.Faults, f)
 		}
 	}
 }
@@ -635,7 +661,7 @@ func (n *simNode) generation(t int64) (g int, since int64) {
 func (n *simNode) replication(t int64) (count int, former bool) {
 	for i := range n.w.plan.Faults {
 		f := &n.w.plan.Faults[i]
-		if f.Node != n.i || f.losesAt() == 0 || f.losesAt() > t {
+		if f.Node != n.i || f.drawsAt() == 0 || f.drawsAt() > t {
 			continue
 		}
 		if f.Kind != faultFlush && f.Kind != faultStale { // whose mark is bound to the id that it has

@@ -211,7 +211,7 @@ func (w *simWorld) settle(ctx context.Context) {
 	// knows. And a node may have no mark: where nobody was ever granted a lock, or where a node
 	// granted one, and answered errors from then on until everybody had gone; or where its mark
 	// was evicted, and no process asked it again.
-	lost := slices.ContainsFunc(plan.Faults, func(f simFault) bool { return f.losesAt() > 0 || f.Kind == faultCrash })
+	lost := slices.ContainsFunc(plan.Faults, func(f simFault) bool { return f.drawsAt() > 0 || f.Kind == faultCrash })
 	w.mu.Lock()
 	lost = lost || len(w.grants) == 0
 	w.mu.Unlock()
