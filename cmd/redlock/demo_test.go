@@ -241,8 +241,9 @@ func TestDemoTellsWhyNothingHappens(t *testing.T) {
 	}()
 	c := demoConfig{addrs: cluster.Addrs(), workers: 2, duration: 5 * time.Second, ttl: time.Second}
 	require.NoError(t, runDemo(t.Context(), c, newTimeline(&out, look{})))
-	require.Regexp(t, `nobody got the lock for 2\.\d+s\. No answer: n1, n3`, out.String())
-	require.Contains(t, out.String(), "n1, n3: the key may be there until its lease ends")
+	// On a busy machine n2 is late now and then, too.
+	require.Regexp(t, `nobody got the lock for 2\.\d+s\. No answer: n1, (n2, )?n3`, out.String())
+	require.Regexp(t, "n1, (n2, )?n3: the key may be there until its lease ends", out.String())
 }
 
 func TestPlainOutput(t *testing.T) {
