@@ -9,7 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/inside"
+	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
 )
@@ -24,6 +26,90 @@ func init() {
 		}
 		return build(clients, o, c, conn.UserHabits), nil
 	}
+	inside.Assemble = func(names []string, wires []lane.Wire, opts any, nodeTimeout time.Duration, process string, c tick.Clock) (any, error) {
+		o, err := opts.(*Options).withDefaults()
+		if err != nil {
+			return nil, err
+		}
+		o.NodeTimeout = nodeTimeout
+		rl := assemble(names, wires, o, c)
+		rl.queues.process = process
+		return rl, nil
+	}
+	inside.Lanes = func(client any) (all []*lane.Lane) {
+		for _, n := range client.(*Redlock).nodes {
+			all = append(all, n.lane)
+		}
+		return all
+	}
+	inside.Guard = func(client any) *guard.Guard { return client.(*Redlock).guard }
+	inside.Order = func(key string, nodes []string) []int {
+		hashes := make([]uint64, len(nodes))
+		for i, name := range nodes {
+			hashes[i] = fnv1a(name)
+		}
+		return byWeight(fnv1a(key), hashes)
+	}
+	inside.RetryMin = func(client any) time.Duration { return client.(*Redlock).opts.RetryMin }
+	inside.HasWaiter = func(client any, token string) bool {
+		qs := client.(*Redlock).queues
+		qs.mu.Lock()
+		defer qs.mu.Unlock()
+		return qs.byToken[token] != nil
+	}
+	inside.Gates = func(client any) (all []inside.Gate) {
+		qs := client.(*Redlock).queues
+		qs.mu.Lock()
+		defer qs.mu.Unlock()
+		for _, k := range qs.byKey {
+			if len(k.gate.parked) == 0 {
+				continue
+			}
+			g := inside.Gate{Key: k.key, Inside: k.gate.inside}
+			for _, w := range k.gate.parked {
+				g.Parked = append(g.Parked, w.end)
+			}
+			all = append(all, g)
+		}
+		return all
+	}
+	inside.Allow = func(lock any) { lock.(*Mutex).err = nil }
+	inside.NoFence = func(lock any) { lock.(*Mutex).terms.fencing = false }
+	inside.TermsOf = func(lock any) inside.Terms {
+		var t *terms
+		switch l := lock.(type) {
+		case *Mutex:
+			t = &l.terms
+		case *Lock:
+			t = &l.terms
+		}
+		return inside.Terms{
+			TTL: t.TTL, NodeTimeout: t.NodeTimeout, MaxWait: t.maxWait, MaxHold: t.maxHold, MinHold: t.minHold,
+			Fencing: t.fencing, Shared: t.shared, Renew: t.renew, Permits: t.permits,
+		}
+	}
+	inside.StateOf = func(held any) inside.State {
+		l := held.(*Lock)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return inside.State{
+			Value: l.value, GrantedAt: l.grantedAt, Until: l.until, Over: l.over != nil, Renews: l.renews,
+			Longest: l.longest, Number: int(l.permit), AdoptedFrom: l.adoptFrom(),
+		}
+	}
+	inside.SetUntil = func(held any, until tick.Instant) {
+		l := held.(*Lock)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.until = until
+	}
+	inside.Extend = func(held any, ctx context.Context, ttl time.Duration) error { return held.(*Lock).extend(ctx, ttl) }
+	inside.StartRelease = func(held any) func() error {
+		l := held.(*Lock)
+		sent, start := l.startRelease(true)
+		return func() error { return l.endRelease(context.Background(), sent, start) }
+	}
+	inside.HeldIn = func(ctx context.Context, held any) context.Context { return withHeld(ctx, held.(*Lock)) }
 	inside.SetRandom = func(client any, r io.Reader) { client.(*Redlock).tokens.random = r }
 	inside.LaneLoad = func(client any, node int) (queued, kept int) { return client.(*Redlock).nodes[node].lane.Load() }
 	inside.LoadScripts = func(client any) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
@@ -45,7 +46,7 @@ func (p *simPlan) drawAwayAgain(r *rand.Rand) {
 	case 0:
 		p.HandOvers = true
 	case 1: // a node that is late by more than a release may take
-		p.MinHold, p.NodeTimeout = in(minTTL, 4*time.Second), p.NodeTimeout/2
+		p.MinHold, p.NodeTimeout = in(leastTTL, 4*time.Second), p.NodeTimeout/2
 		p.Until, longest = 2*p.Until, 4*time.Second
 		kinds = []string{faultErr, faultCrash, faultHang, faultHang}
 	case 3: // a node that was away gives other numbers than the rest
@@ -55,7 +56,7 @@ func (p *simPlan) drawAwayAgain(r *rand.Rand) {
 		}
 	}
 	n := len(p.Nodes)
-	for _, node := range r.Perm(n)[:1+r.IntN(n-majority(n))] {
+	for _, node := range r.Perm(n)[:1+r.IntN(n-quorumOf(n))] {
 		for at := in(0, time.Second); at < p.Until; at += in(0, time.Second) {
 			f := simFault{Kind: kinds[r.IntN(4)], Node: node, At: at, For: in(0, longest)}
 			p.Faults = append(p.Faults, f)
@@ -114,7 +115,7 @@ func (w *simWorld) checkAskedAgain() {
 			}
 			from := end + 2*int64(f.For+2*lane.MinBackoff) + slack
 			for _, g := range w.grants {
-				if g.call < from || g.relCalled == never || g.relCalled > next || g.relCalled-g.ret < slack || g.lock.adoptFrom() != "" || g.proc.closes() {
+				if g.call < from || g.relCalled == never || g.relCalled > next || g.relCalled-g.ret < slack || inside.StateOf(g.lock).AdoptedFrom != "" || g.proc.closes() {
 					continue
 				}
 				answered := slices.ContainsFunc(w.grants, func(o *simGrant) bool {
@@ -228,7 +229,7 @@ func (w *simWorld) takesToRejoin() int64 {
 
 // checkRejoined: one that waits by what stood in a queue that was lost has joined it again, or has its turn.
 func (w *simWorld) checkRejoined(n *simNode, key string, e simEntry, all []simEntry, lost int64) {
-	i := slices.IndexFunc(w.procs, func(p *simProcess) bool { return p.rl.queues.process == e.process })
+	i := slices.IndexFunc(w.procs, func(p *simProcess) bool { return p.name == e.process })
 	if i < 0 || len(w.procs[i].asleep) > 0 || w.dead(w.procs[i]) || w.procs[i].closes() {
 		return
 	}
@@ -236,9 +237,7 @@ func (w *simWorld) checkRejoined(n *simNode, key string, e simEntry, all []simEn
 	if from := max(lost-lasts, 0); n.reachable(p, from, lost+lasts-from) > from {
 		return
 	}
-	p.rl.queues.mu.Lock()
-	_, waits := p.rl.queues.byToken[e.value[:tokenLen]]
-	p.rl.queues.mu.Unlock()
+	waits := p.waits(e.value[:tokenLength])
 	n.mu.Lock()
 	line, again := n.lineOf(key), n.lineLost[key] != lost
 	// A first waiter that has its turn again and again in vain joins anew each time, and finds nothing lost.

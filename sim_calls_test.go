@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
@@ -219,12 +220,12 @@ func (c *simClient) afterClose(ctx context.Context) {
 		c.pause(w.plan.NodeTimeout/4 + 1)
 	}
 	m := p.rl.Mutex(c.key(), c.lockOptions()...)
-	m.err = nil
+	inside.Allow(m)
 	never := func(context.Context, *Lock) error { return errors.New("it has the lock") }
 	_, tries := m.TryAcquire(ctx)
 	_, acquires := m.Acquire(ctx)
 	_, inspects := m.Inspect(ctx)
-	_, adopts := m.adoptAnyway(ctx, strings.Repeat("a", tokenLen))
+	_, adopts := adoptAnyway(ctx, m, strings.Repeat("a", tokenLength))
 	call, asked := w.t(), p.requests()
 	for what, err := range map[string]error{
 		"TryAcquire": tries, "Acquire": acquires, "Inspect": inspects, "Adopt": adopts,
@@ -310,7 +311,7 @@ func (c *simClient) force(ctx context.Context, op int) {
 	var held []string
 	for _, g := range w.grants {
 		if g.key == f.key && g.relCalled > w.t()-int64(w.plan.TTL) {
-			held = append(held, g.value[:tokenLen])
+			held = append(held, g.value[:tokenLength])
 		}
 	}
 	if n := len(held); n > 0 && c.roll(op, 301)%3 > 0 {
@@ -332,7 +333,7 @@ func (c *simClient) forceNow(ctx context.Context, op int, f *simForce) {
 		dying, stop, _ = c.dies(ctx, c.within(op, 304, w.plan.NodeTimeout))
 	}
 	m := p.rl.Mutex(f.key)
-	m.err = nil
+	inside.Allow(m)
 	c.begins("ForceRelease")
 	var err error
 	if f.token == "" {
@@ -377,7 +378,7 @@ func (w *simWorld) checkForced(p *simProcess, f *simForce, err error) {
 	w.mu.Lock()
 	alone := !slices.ContainsFunc(w.forces, func(o *simForce) bool { return o != f && o.key == f.key && o.to >= f.from-strays })
 	w.mu.Unlock()
-	switch quorum := p.rl.quorum; {
+	switch quorum := p.quorum(); {
 	case err == nil && (deleted == 0 || gone < quorum):
 		w.violated("force: %s was released, but of %d nodes without it %d deleted it", f.key, gone, deleted)
 	case errors.Is(err, ErrNotHeld) && (kept >= quorum || deleted >= quorum && alone):
@@ -457,7 +458,7 @@ func (w *simWorld) forcedBy(g *simGrant) int64 {
 				}
 				short += int(fakenode.Truth(ended))
 			}
-			if forced && left < g.proc.rl.quorum && left+short >= g.proc.rl.quorum {
+			if forced && left < g.proc.quorum() && left+short >= g.proc.quorum() {
 				at = t
 			}
 		}
@@ -506,7 +507,7 @@ func (w *simWorld) checkConfirmed(g *simGrant, i ExtendInfo) {
 		had += int(fakenode.Truth(slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == g.value && h.from <= t && h.to >= from })))
 		n.mu.Unlock()
 	}
-	if had < g.proc.rl.quorum {
+	if had < g.proc.quorum() {
 		w.violated("extend: %v was confirmed, but only %d nodes have had it since the call", g, had)
 	}
 }
@@ -529,7 +530,7 @@ func (c *simClient) maxWait(op int) (opts []LockOption, has bool) {
 // was no lock if an attempt had ended.
 func (c *simClient) gaveUp(ctx context.Context, m *Mutex, call int64, err error) {
 	w := c.w
-	most := int64(m.terms.maxWait / simFine)
+	most := int64(inside.TermsOf(m).MaxWait / simFine)
 	if most == 0 || ctx.Err() != nil {
 		return
 	}
@@ -566,10 +567,10 @@ func (c *simClient) lead(ctx context.Context, op int) {
 	w, p := c.w, c.p
 	opts := c.lockOptions()
 	if c.roll(op, 320)%2 == 0 {
-		opts = append(opts, WithMaxHold(minTTL+c.within(op, 321, w.plan.TTL)))
+		opts = append(opts, WithMaxHold(leastTTL+c.within(op, 321, w.plan.TTL)))
 	}
 	m := c.mutex(op, opts)
-	m.err = nil
+	inside.Allow(m)
 	within, stop, ends := ctx, func() {}, never
 	if c.roll(op, 322)%4 == 0 {
 		within, stop, ends = c.dies(ctx, c.within(op, 323, 4*w.plan.TTL))
@@ -577,12 +578,12 @@ func (c *simClient) lead(ctx context.Context, op int) {
 	defer stop()
 	most := 1 + int(c.roll(op, 324)%2)
 	var leads simTerms
-	over, from := w.wanted(m), w.t()
+	over, from := w.wanted(c.p, m), w.t()
 	err := m.Lead(within, func(ctx context.Context, lock *Lock) error {
 		over()
 		w.waited(p, c.i, m, from)
 		w.checkTerm(c, &leads)
-		g := w.granted(p, c.i, m.key, from, lock)
+		g := w.granted(p, c.i, m.Key(), from, lock)
 		if g == nil {
 			return errResigns
 		}
@@ -597,13 +598,13 @@ func (c *simClient) lead(ctx context.Context, op int) {
 		}
 		w.reached("a term of a leader ends by a loss", errors.Is(context.Cause(ctx), ErrLost))
 		if w.plan.does(callForce) && len(leads.grants) == 1 && c.roll(op, 325)%2 == 0 {
-			c.forceNow(ctx, op, &simForce{key: g.key, token: g.value[:tokenLen]}) // which it learns when it resigns
+			c.forceNow(ctx, op, &simForce{key: g.key, token: g.value[:tokenLength]}) // which it learns when it resigns
 		}
 		leads.resigned = ctx.Err() == nil && lock.Context().Err() == nil
 		leads.left = w.t()
 		g.released(leads.left)
 		w.keeps(g)
-		over, from = w.wanted(m), w.t() // also after a resignation: its lock may turn out to be lost
+		over, from = w.wanted(c.p, m), w.t() // also after a resignation: its lock may turn out to be lost
 		c.began = from
 		if leads.resigned {
 			return errResigns
@@ -643,7 +644,7 @@ func (w *simWorld) checkTerm(c *simClient, l *simTerms) {
 	if l.resigned && !lost {
 		w.violated("lead: client %d.%d leads again after it has resigned", c.p.i, c.i)
 	}
-	if pause, least := w.t()-l.left, int64(c.p.rl.opts.RetryMin)*99/100; pause < least && len(c.p.asleep) == 0 {
+	if pause, least := w.t()-l.left, int64(inside.RetryMin(c.p.rl))*99/100; pause < least && len(c.p.asleep) == 0 {
 		w.violated("lead: client %d.%d leads again after %.3f ms", c.p.i, c.i, ms(pause))
 	}
 }
@@ -726,13 +727,13 @@ func (p *simProcess) inHook(ctx context.Context, name, token string) {
 		p.w.mu.Unlock()
 		panic(errSimPanic)
 	}
-	p.w.sleep(int64(h.blocks), fnv1a(token)+fnv1a(name))
+	p.w.sleep(int64(h.blocks), hashOf(token)+hashOf(name))
 	p.gate()
 }
 
 // blocks has a hook that the library calls on a goroutine of its own take its time, in half of the calls.
 func (p *simProcess) blocks(name, token string, longest time.Duration) {
-	roll := p.w.mix('b', uint64(p.i), uint64(p.w.t()), fnv1a(token), fnv1a(name))
+	roll := p.w.mix('b', uint64(p.i), uint64(p.w.t()), hashOf(token), hashOf(name))
 	if !p.w.plan.does(callSlow) || roll%2 == 0 {
 		return
 	}
@@ -786,8 +787,8 @@ func (c *simClient) withHook(ctx context.Context, op int) {
 	}
 	hooked := context.WithValue(ctx, simHookKey{}, h)
 	m := c.mutex(op, append(c.lockOptions(), WithRenewal()))
-	m.err = nil
-	over, call := w.wanted(m), w.t()
+	inside.Allow(m)
+	over, call := w.wanted(c.p, m), w.t()
 	var g *simGrant
 	if h.name == "fn" {
 		c.doPanics(ctx, m, h, op, over)
@@ -814,13 +815,13 @@ func (c *simClient) withHook(ctx context.Context, op int) {
 		_ = lock.Release(ctx)
 		return
 	}
-	if g = w.granted(p, c.i, m.key, call, lock); g == nil {
+	if g = w.granted(p, c.i, m.Key(), call, lock); g == nil {
 		return
 	}
 	c.hold(lock, op, g)
 	if h.name == "Extended" {
 		from := w.t()
-		c.recovers(func() { err = lock.extend(hooked, w.plan.TTL) })
+		c.recovers(func() { err = inside.Extend(lock, hooked, w.plan.TTL) })
 		w.took(p, "Extend", from, w.plan.NodeTimeout+h.blocks+w.lostHook(ErrLost)) // a panic keeps the error
 	}
 	g.released(w.t())
@@ -853,7 +854,7 @@ func (c *simClient) doPanics(ctx context.Context, m *Mutex, h *simHook, op int, 
 	panicked := c.recovers(func() {
 		_ = m.Do(ctx, func(_ context.Context, lock *Lock) error {
 			over()
-			if g = w.granted(c.p, c.i, m.key, call, lock); g == nil {
+			if g = w.granted(c.p, c.i, m.Key(), call, lock); g == nil {
 				return nil
 			}
 			g.renewed = true

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
 )
@@ -100,14 +101,12 @@ func (g *simGrant) notedExtend(i ExtendInfo) {
 // checkExtended: a lock that is extended is valid for as long as was asked for, but for what clocks
 // may differ, and for no less long than before.
 func (g *simGrant) checkExtended(before tick.Instant, i ExtendInfo) {
-	g.lock.mu.Lock()
-	until, over := g.lock.until, g.lock.over
-	g.lock.mu.Unlock()
+	lock := inside.StateOf(g.lock)
 	now := g.proc.Now()
-	if over != nil || g.proc.w.dead(g.proc) {
+	if lock.Over || g.proc.w.dead(g.proc) {
 		return
 	}
-	if left, was := now.Until(until), now.Until(before); left < was {
+	if left, was := now.Until(lock.Until), now.Until(before); left < was {
 		g.proc.w.violated("extend: %v is valid for %v, and was for %v before", g, left, was)
 	}
 	// Where the wall clock was set ahead meanwhile, or went on while the machine slept, the former end may be the
@@ -116,7 +115,7 @@ func (g *simGrant) checkExtended(before tick.Instant, i ExtendInfo) {
 	from := t - int64(i.Elapsed*102/100)
 	set := slices.ContainsFunc(g.proc.wall.steps, func(s simStep) bool { return s.by > 0 && s.at <= t && s.at > from }) ||
 		slices.ContainsFunc(g.proc.asleep, func(f simFault) bool { return f.Kind == faultSuspend && int64(f.At) <= t && int64(f.At+f.For) > from })
-	if left := time.Duration(until.Mono-now.Mono) + i.Elapsed; left < i.TTL*98/100-5*time.Millisecond && !g.proc.w.excused(exSetMeanwhile, set) {
+	if left := time.Duration(lock.Until.Mono-now.Mono) + i.Elapsed; left < i.TTL*98/100-5*time.Millisecond && !g.proc.w.excused(exSetMeanwhile, set) {
 		g.proc.w.violated("extend: %v was extended for %v, and is valid for %v", g, i.TTL, left)
 	}
 }
@@ -125,9 +124,7 @@ func (g *simGrant) checkExtended(before tick.Instant, i ExtendInfo) {
 func (g *simGrant) promised() {
 	g.mu.Lock() // a renewal and its holder may both have extended
 	defer g.mu.Unlock()
-	g.lock.mu.Lock()
-	told := g.lock.until
-	g.lock.mu.Unlock()
+	told := inside.StateOf(g.lock).Until
 	until := g.proc.trueEnd(told)
 	t := g.proc.w.t()
 	// A clock that was set past the end, and back before anybody looked, has ended nothing.
@@ -184,17 +181,17 @@ func (p *simProcess) lost(i LostInfo) {
 
 // granted registers a lock and checks what can be seen at this moment.
 func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l *Lock) *simGrant {
-	t := w.t()
+	t, lock := w.t(), inside.StateOf(l)
 	g := &simGrant{
-		proc: p, client: client, key: key, lock: l, value: l.value, call: call, ret: t,
-		lostAt: never, brokenAt: never, relCalled: never, mostUntil: never, renewed: l.terms.renew, shared: l.terms.shared, number: int64(l.permit), permits: int64(l.terms.permits),
+		proc: p, client: client, key: key, lock: l, value: lock.Value, call: call, ret: t,
+		lostAt: never, brokenAt: never, relCalled: never, mostUntil: never, renewed: inside.TermsOf(l).Renew, shared: inside.TermsOf(l).Shared, number: int64(lock.Number), permits: int64(inside.TermsOf(l).Permits),
 	}
-	if l.terms.fencing {
+	if inside.TermsOf(l).Fencing {
 		g.fence = l.Fence()
 		w.checkFenceOfTime(g)
 	}
-	if most := l.terms.maxHold; most > 0 {
-		g.mostUntil = p.trueEnd(l.grantedAt.Add(most))
+	if most := inside.TermsOf(l).MaxHold; most > 0 {
+		g.mostUntil = p.trueEnd(inside.StateOf(l).GrantedAt.Add(most))
 	}
 	if t < p.killedAt {
 		g.promised()
@@ -207,9 +204,9 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 			n.mu.Unlock()
 		}
 		switch {
-		case isOver(l.until, p.Now()):
+		case isOver(lock.Until, p.Now()):
 			w.violated("R7: %v, when its validity was over", g)
-		case holders < p.rl.quorum && !w.brokenNow(g) && !w.excused(exForced, w.forcedNow(g)):
+		case holders < p.quorum() && !w.brokenNow(g) && !w.excused(exForced, w.forcedNow(g)):
 			w.violated("I2: %v, but only %d nodes have it", g, holders)
 		}
 	}
@@ -229,7 +226,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 	w.happened(func() string {
 		return fmt.Sprintf("client %d.%d has %s by %.6s until %.6f ms", p.i, client, key, g.value, ms(until))
 	},
-		1, fnv1a(g.value), uint64(until), g.fence)
+		1, hashOf(g.value), uint64(until), g.fence)
 	return g
 }
 
@@ -350,11 +347,11 @@ func (w *simWorld) checkMajority(g *simGrant) {
 		if i+1 == len(edges) || edges[i+1].at == e.at || e.at >= end {
 			continue
 		}
-		if holders < g.proc.rl.quorum {
+		if holders < g.proc.quorum() {
 			w.violated("I2: %v and relied on until %.6f ms, but from %.6f ms on only %d nodes had it", g, ms(end), ms(e.at), holders)
 			return
 		}
-		forgot = forgot || really < g.proc.rl.quorum
+		forgot = forgot || really < g.proc.quorum()
 	}
 	w.excused(exForgot, forgot)
 }
@@ -512,7 +509,7 @@ func (w *simWorld) checkRelease(g *simGrant) {
 
 // needsFree is how many nodes must be free of a lock for what its release said.
 func (w *simWorld) needsFree(g *simGrant) int {
-	switch quorum := g.proc.rl.quorum; {
+	switch quorum := g.proc.quorum(); {
 	case g.relErr == nil:
 		return quorum
 	case errors.Is(g.relErr, ErrNotHeld):
@@ -538,7 +535,7 @@ func (w *simWorld) checkHeld(p *simProcess, key string, call, ret int64) {
 		}
 		n.mu.Unlock()
 	}
-	if need := len(w.nodes) - p.rl.quorum + 1; taken < need && !w.excused(exDoor, taken+doors >= need) {
+	if need := len(w.nodes) - p.quorum() + 1; taken < need && !w.excused(exDoor, taken+doors >= need) {
 		w.violated("I6: an attempt for %s said that it is held, but only %d nodes had it meanwhile", key, taken)
 	}
 }
@@ -588,7 +585,7 @@ func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
 		write(history.Op{
 			Client: g.proc.i*100 + g.client, Kind: history.Acquire, Key: g.key, Token: g.lock.Token(),
 			Call: g.call, Return: g.ret, Outcome: history.OK, Until: until, Fence: g.fence,
-			Mode: g.mode(), Permit: int(g.number), Permits: int(g.permits), From: g.lock.adoptFrom(),
+			Mode: g.mode(), Permit: int(g.number), Permits: int(g.permits), From: inside.StateOf(g.lock).AdoptedFrom,
 		})
 		for i, p := range g.promises[1:] {
 			if p.until > g.promises[i].until && p.at < over {
@@ -696,7 +693,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 	opts = append(append(append(opts, c.minHold(op)...), c.maxHold(op)...), c.ownTTL(op)...)
 	most, bounded := c.maxWait(op)
 	m := c.mutex(op, append(opts, most...))
-	m.err = nil // a NodeTimeout above a quarter of the TTL, which makes rare things frequent
+	inside.Allow(m) // a NodeTimeout above a quarter of the TTL, which makes rare things frequent
 	kind := c.roll(op, 2) % 6
 	switch {
 	case c.plan.Within > 0:
@@ -707,7 +704,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 		kind = 2 + 3*(kind%2)
 	}
 	call := w.t()
-	over := w.wanted(m)
+	over := w.wanted(c.p, m)
 	limit := attemptLimit(m)
 	var (
 		lock  *Lock
@@ -781,7 +778,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 		c.handOver(ctx, g, op)
 		return
 	}
-	if !w.plan.Strict && !lock.renews && c.roll(op, 4)%16 == 0 {
+	if !w.plan.Strict && !inside.StateOf(lock).Renews && c.roll(op, 4)%16 == 0 {
 		g.abandoned = true
 		return
 	}
@@ -807,10 +804,10 @@ func (w *simWorld) checkAnswered(lock *Lock, err error) bool {
 // attemptLimit is how long one attempt may take: the SETs, the same again where the
 // tie-breaker granted them, and raising the counters.
 func attemptLimit(m *Mutex) time.Duration {
-	if m.terms.fencing {
-		return 3 * m.terms.NodeTimeout
+	if inside.TermsOf(m).Fencing {
+		return 3 * inside.TermsOf(m).NodeTimeout
 	}
-	return 2 * m.terms.NodeTimeout
+	return 2 * inside.TermsOf(m).NodeTimeout
 }
 
 // hold works for a while, and extends.
@@ -840,9 +837,9 @@ func (c *simClient) hold(lock *Lock, op int, g *simGrant) {
 			break
 		}
 		if c.roll(op, int(20+i))%2 == 0 {
-			ttl := max(minTTL, w.plan.TTL/2+c.within(op, int(30+i), w.plan.TTL/2))
+			ttl := max(leastTTL, w.plan.TTL/2+c.within(op, int(30+i), w.plan.TTL/2))
 			if w.plan.Longer && c.roll(op, int(290+i))%3 == 0 {
-				ttl = lock.allowed(w.plan.TTL + c.within(op, int(300+i), w.plan.TTL))
+				ttl = w.allowed(lock, w.plan.TTL+c.within(op, int(300+i), w.plan.TTL))
 			}
 			c.begins("an extend")
 			from := w.t()
@@ -874,7 +871,7 @@ func (c *simClient) release(g *simGrant, op int) {
 	w.took(c.p, "Release", g.relCalled, w.plan.NodeTimeout)
 	w.cameToAnEnd(c.p, "a release", g.relCalled, g.relErr)
 	w.happened(func() string { return fmt.Sprintf("client %d.%d released %.6s: %v", c.p.i, c.i, g.value, g.relErr) },
-		2, fnv1a(g.value), uint64(fakenode.Truth(g.relErr == nil)))
+		2, hashOf(g.value), uint64(fakenode.Truth(g.relErr == nil)))
 }
 
 var canceledContext = func() context.Context {
@@ -916,7 +913,7 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string, over f
 		w.checkDoTells(g, err)
 		g.relErr, g.relRet = errDoTellsNot, w.t()
 		w.happened(func() string { return fmt.Sprintf("client %d.%d is done with %.6s: %v", c.p.i, c.i, g.value, err) },
-			3, fnv1a(g.value), uint64(fakenode.Truth(err == nil)))
+			3, hashOf(g.value), uint64(fakenode.Truth(err == nil)))
 	}
 }
 
@@ -926,7 +923,7 @@ func (w *simWorld) waited(p *simProcess, client int, m *Mutex, from int64) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.waits[m.key] = append(w.waits[m.key], simWait{p.i, client, from, w.t(), wayOf(m)})
+	w.waits[m.Key()] = append(w.waits[m.Key()], simWait{p.i, client, from, w.t(), wayOf(m)})
 }
 
 // failed looks at why there is no lock.
@@ -951,8 +948,7 @@ func (c *simClient) failed(ctx context.Context, err error) {
 
 // requests counts what waits in the process's lanes.
 func (p *simProcess) requests() (n int) {
-	for _, node := range p.rl.nodes {
-		l := node.lane
+	for _, l := range inside.Lanes(p.rl) {
 		l.Mu.Lock()
 		for range l.Queue.All() {
 			n++

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
@@ -38,7 +39,7 @@ const (
 )
 
 // is a value: one letter for a token.
-func is(letter string) string { return strings.Repeat(letter, tokenLen) + "@" + letter }
+func is(letter string) string { return strings.Repeat(letter, tokenLength) + "@" + letter }
 
 // either is the wrong value where the history has the fault.
 func either[T any](h *handMade, wrong, right T) T {
@@ -58,22 +59,20 @@ func (h *handMade) grant(proc int, letter string, ret, until int64) *simGrant {
 		promises: []simPromise{{at: ret, until: until}}, lostAt: never, brokenAt: never, relCalled: never,
 	}
 	h.grants = append(h.grants, g)
-	h.byToken[g.value[:tokenLen]] = g
+	h.byToken[g.value[:tokenLength]] = g
 	return g
 }
 
 // ownEntry is that of a waiter of the first process.
 func (h *handMade) ownEntry(letter string) string {
-	return lineEntry(h.procs[0].rl.queues.process, "", is(letter))
+	return lineEntry(h.procs[0].name, "", is(letter))
 }
 
 // loseLine has node 0 lose a queue in which a waiter stood that goes on waiting; after is what stands in it
 // then, and when the checker looks.
 func (h *handMade) loseLine(before map[string]float64, waits string, after map[string]float64) {
-	n, qs := h.nodes[0], h.procs[0].rl.queues
-	qs.mu.Lock()
-	qs.byToken[is(waits)[:tokenLen]] = new(waiter)
-	qs.mu.Unlock()
+	n := h.nodes[0]
+	h.procs[0].waits = func(token string) bool { return token == is(waits)[:tokenLength] }
 	n.mu.Lock()
 	n.store.Keys["{k0}:line"] = &fakenode.Key{Zset: before}
 	n.losesLine("k0")
@@ -416,7 +415,7 @@ var simRules = []simRule{
 	{"R7: %v, when its validity was over", nil, func(h *handMade) {
 		l := h.lock()
 		if h.bad {
-			l.until = h.procs[0].Now()
+			inside.SetUntil(l, h.procs[0].Now())
 		}
 		h.granted(h.procs[0], 0, "k0", 0, l)
 	}},
@@ -553,7 +552,7 @@ var simRules = []simRule{
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
 		h.sleep(1100*msec, 0)
 		g.longer = h.bad
-		h.checkLoss(g, fmt.Errorf("%w: %w; %w", ErrLost, ErrExpired, detail{ErrNoQuorum}))
+		h.checkLoss(g, fmt.Errorf("%w: %w%s: %w", ErrLost, ErrExpired, simLastTry, ErrNoQuorum))
 	}},
 	{"renewal: %v ran out", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
@@ -574,18 +573,18 @@ var simRules = []simRule{
 	}},
 	{"renewal: %v was not renewed for", nil, func(h *handMade) { // since the grant
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
-		h.checkRenewedInTime(g, g.lock.grantedAt.Mono+h.at(345, 335), 0)
+		h.checkRenewedInTime(g, inside.StateOf(g.lock).GrantedAt.Mono+h.at(345, 335), 0)
 	}},
 	{"renewal: %v was not renewed for", nil, func(h *handMade) { // since one that failed
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
-		h.renewals.note(g.value[:tokenLen], simRenewal{g.lock.grantedAt.Mono + 300*msec, true})
-		h.checkRenewedInTime(g, g.lock.grantedAt.Mono+h.at(375, 365), 0)
+		h.renewals.note(g.value[:tokenLength], simRenewal{inside.StateOf(g.lock).GrantedAt.Mono + 300*msec, true})
+		h.checkRenewedInTime(g, inside.StateOf(g.lock).GrantedAt.Mono+h.at(375, 365), 0)
 	}},
 	{"renewal: %v was not renewed for", func(p *simPlan) { // its time is over by the wall clock
 		p.Faults = []simFault{{Kind: faultWall, At: 100 * time.Millisecond, By: 450 * time.Millisecond}}
 	}, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal(), WithMaxHold(either(h, 900*time.Millisecond, 600*time.Millisecond))))
-		h.checkRenewedInTime(g, g.lock.grantedAt.Mono+400*msec, 0)
+		h.checkRenewedInTime(g, inside.StateOf(g.lock).GrantedAt.Mono+400*msec, 0)
 	}},
 	{"loss: Do does not say that %v was lost", nil, func(h *handMade) { // its release found out
 		h.checkDoTells(h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, either(h, ErrNotHeld, nil)), nil)
@@ -605,7 +604,7 @@ var simRules = []simRule{
 		h.checkValid(h.grant(0, "a", 10*msec, 100*msec), true, -time.Second, h.bad)
 	}},
 	{"I6: client %d.%d gave up", nil, func(h *handMade) {
-		err := &QuorumError{reasons: []error{ErrNoQuorum}, Outcomes: make([]Outcome, 3)}
+		err := inside.NewQuorumError("", "", 0, 0, make([]Outcome, 3), ErrNoQuorum).(*QuorumError)
 		for i := range either(h, 1, 2) {
 			err.Outcomes[i].Err = fakenode.Error("NOAUTH Authentication required.")
 		}
@@ -613,7 +612,7 @@ var simRules = []simRule{
 	}},
 	{"I6: client %d.%d gave up", nil, func(h *handMade) { // for a majority that came too late
 		ctx := either(h, context.Background(), canceledContext)
-		h.client().checkGaveUp(ctx, &Mutex{}, &QuorumError{reasons: []error{ErrExpired}})
+		h.client().checkGaveUp(ctx, h.procs[0].rl.Mutex("k0"), inside.NewQuorumError("", "", 0, 0, []Outcome(nil), ErrExpired))
 	}},
 	{"fence: %v has token %d, and the clocks", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 20*msec)
@@ -631,11 +630,9 @@ var simRules = []simRule{
 	}},
 	{"gate: %d wait at the gate", nil, func(h *handMade) {
 		h.parked(either(h, 0, 1), time.Second)
-		h.procs[0].checkGate()
 	}},
 	{"gate: the next of process %d", nil, func(h *handMade) {
 		h.parked(1, either(h, time.Second, time.Minute), either(h, time.Minute, time.Second))
-		h.procs[0].checkGate()
 	}},
 	{"I5: node %d listed %v under number %d", func(p *simPlan) {
 		sharedCalmPlan(p)
@@ -649,7 +646,7 @@ var simRules = []simRule{
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMinHold(200*time.Millisecond)))
 		g.releasedAt(h.t0()+10*msec, nil).keeps = true
 		g.kept = is("b")
-		h.byToken[g.kept[:tokenLen]] = g
+		h.byToken[g.kept[:tokenLength]] = g
 		h.on(1, "b", h.t0()+10*msec, h.t0()+h.at(5000, 210))
 		h.checkLeftBehind()
 	}},
@@ -659,19 +656,19 @@ var simRules = []simRule{
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMinHold(200*time.Millisecond)))
 		g.releasedAt(h.t0()+h.at(50, 3110), nil).keeps = true
 		g.kept = is("b")
-		h.byToken[g.kept[:tokenLen]] = g
+		h.byToken[g.kept[:tokenLength]] = g
 		h.on(1, "b", h.t0()+h.at(50, 3110), h.t0()+3950*msec)
 		h.checkLeftBehind()
 	}},
 	{"extend: %v is valid for", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
-		before := g.lock.until
-		g.lock.until = before.Add(either(h, -time.Millisecond, 0))
+		before := inside.StateOf(g.lock).Until
+		inside.SetUntil(g.lock, before.Add(either(h, -time.Millisecond, 0)))
 		g.checkExtended(before, ExtendInfo{})
 	}},
 	{"extend: %v was extended for", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
-		g.checkExtended(g.lock.until, ExtendInfo{TTL: time.Duration(h.at(1100, 1000))})
+		g.checkExtended(inside.StateOf(g.lock).Until, ExtendInfo{TTL: time.Duration(h.at(1100, 1000))})
 	}},
 	{"loss: %v was said to be lost", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 900*msec)
@@ -835,7 +832,7 @@ var simRules = []simRule{
 		h.checkLeftBehind()
 	}},
 	{"O8: %.6s of process", strictPlan, func(h *handMade) { // Close takes it out of the queue
-		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
+		h.entries("0", lineEntry(h.procs[0].name, "", is("a")))
 		h.wants["k0"] = []*simWait{{to: h.at(1000, 1900)}}
 		h.closed(1000*msec, 1010*msec)
 		h.sleep(2500*msec, 0)
@@ -965,7 +962,7 @@ var simRules = []simRule{
 	}},
 	{"adopt: %v was adopted by %.6s, and then", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 100*msec)
-		h.checkAdoptedAgain(g, h.grant(1, "b", 20*msec, 100*msec), &Lock{footprint: footprint{value: is("c")}}, either(h, nil, ErrNotHeld))
+		h.checkAdoptedAgain(g, h.grant(1, "b", 20*msec, 100*msec), h.lockOf("k1"), either(h, nil, ErrNotHeld))
 	}},
 	{"adopt: %v was adopted by %v, but only", nil, func(h *handMade) {
 		g := h.detached()
@@ -973,19 +970,19 @@ var simRules = []simRule{
 		h.checkAdopted(g, h.grant(1, "b", 70*msec, 200*msec))
 	}},
 	{"adopt: %v was detached, and its handle", nil, func(h *handMade) {
-		h.checkDetached(h.detached(), is("a")[:tokenLen], true, simDetached{good: h.bad, cause: ErrReleased})
+		h.checkDetached(h.detached(), is("a")[:tokenLength], true, simDetached{good: h.bad, cause: ErrReleased})
 	}},
 	{"adopt: %v was held, and Detach", nil, func(h *handMade) {
 		h.checkDetached(h.detached(), "", true, simDetached{over: !h.bad, cause: ErrLost})
 	}},
 	{"adopt: %v was detached as %q", nil, func(h *handMade) {
-		h.checkDetached(h.detached(), is("a")[:tokenLen], !h.bad, simDetached{cause: ErrReleased})
+		h.checkDetached(h.detached(), is("a")[:tokenLength], !h.bad, simDetached{cause: ErrReleased})
 	}},
 	{"adopt: %v was detached as %q", nil, func(h *handMade) {
-		h.checkDetached(h.detached(), is(either(h, "b", "a"))[:tokenLen], true, simDetached{cause: ErrReleased})
+		h.checkDetached(h.detached(), is(either(h, "b", "a"))[:tokenLength], true, simDetached{cause: ErrReleased})
 	}},
 	{"adopt: %v was detached, and not released", nil, func(h *handMade) {
-		h.checkDetached(h.detached(), is("a")[:tokenLen], true, simDetached{cause: either(h, ErrLost, ErrReleased)})
+		h.checkDetached(h.detached(), is("a")[:tokenLength], true, simDetached{cause: either(h, ErrLost, ErrReleased)})
 	}},
 	{"well: node %d was not asked for", func(p *simPlan) {
 		p.Regime = simAway
@@ -1042,7 +1039,7 @@ var simRules = []simRule{
 		n := h.entries("1", e)
 		h.locked(fakenode.Marker, is("a"))
 		val := make([]any, 8)
-		val[7] = either(h, "", "1 "+is("a")[:tokenLen])
+		val[7] = either(h, "", "1 "+is("a")[:tokenLength])
 		n.checkLine(joins(e), simLine{entries: []simEntry{{member: e}}}, val)
 	}},
 	{"O6: %.6s is listed after", nil, func(h *handMade) {
@@ -1078,13 +1075,13 @@ var simRules = []simRule{
 		h.loseLine(map[string]float64{first: 999, h.ownEntry("b"): 1000}, "b", map[string]float64{either(h, first, h.ownEntry("c")): 999})
 	}},
 	{"O8: %.6s of process", strictPlan, func(h *handMade) { // its process wants the lock no more
-		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
+		h.entries("0", lineEntry(h.procs[0].name, "", is("a")))
 		h.wants["k0"] = []*simWait{{to: h.at(100, 1900)}, {to: 50 * msec}}
 		h.sleep(2000*msec, 0)
 		h.checkAllGone()
 	}},
 	{"O8: %.6s of process", strictPlan, func(h *handMade) { // others used the lock's name before it came, or since
-		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
+		h.entries("0", lineEntry(h.procs[0].name, "", is("a")))
 		h.places[is("a")] = simPlace{came: 50 * msec}
 		h.wants["k0"] = []*simWait{{to: 100 * msec}}
 		h.nodes[0].foreign = []*simForeign{{name: "k0", to: h.at(40, 90)}}
@@ -1092,7 +1089,7 @@ var simRules = []simRule{
 		h.checkAllGone()
 	}},
 	{"O8: %.6s of process", strictPlan, func(h *handMade) { // others used the name of its list of holders, or of its queue
-		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
+		h.entries("0", lineEntry(h.procs[0].name, "", is("a")))
 		h.places[is("a")] = simPlace{came: 50 * msec}
 		h.wants["k0"] = []*simWait{{to: 100 * msec}}
 		names := h.nodes[0].beside("k0")
@@ -1101,7 +1098,7 @@ var simRules = []simRule{
 		h.checkAllGone()
 	}},
 	{"O8: %.6s of process", strictPlan, func(h *handMade) { // it released the lock that it got
-		h.entries("0", lineEntry(h.procs[0].rl.queues.process, "", is("a")))
+		h.entries("0", lineEntry(h.procs[0].name, "", is("a")))
 		h.wants["k0"] = []*simWait{{to: 100 * msec}}
 		h.grant(0, "a", 100*msec, 9000*msec).relCalled = either(h, 200*msec, never)
 		h.sleep(2000*msec, 0)
@@ -1251,7 +1248,7 @@ func TestSimExcusesExcuseNoMore(t *testing.T) {
 // findsDoor has a newcomer find a door that a waiter shut which has gone since, and others take a name; "": none.
 func (h *handMade) findsDoor(gone int64, taken string) {
 	n := h.nodes[0]
-	n.doors["k0"] = simDoor{strings.Repeat("d", tokenLen) + "@process-0"}
+	n.doors["k0"] = simDoor{strings.Repeat("d", tokenLength) + "@process-0"}
 	h.wants["k0"] = []*simWait{{to: gone, mode: -1}}
 	h.sleep(1000*msec, 0)
 	if taken != "" {
@@ -1261,15 +1258,13 @@ func (h *handMade) findsDoor(gone int64, taken string) {
 }
 
 // parked has waiters with so much time left wait at the gate, the next first, beside others in the queue.
-func (h *handMade) parked(inside int, left ...time.Duration) {
+func (h *handMade) parked(within int, left ...time.Duration) {
 	p := h.procs[0]
-	qs := p.rl.queues
-	k := &keyWaiters{queues: qs, key: "k0"}
+	k := inside.Gate{Key: "k0", Inside: within}
 	for _, d := range left {
-		k.gate.parked = append(k.gate.parked, &waiter{gated: gated{end: p.Now().Add(d).Time}})
+		k.Parked = append(k.Parked, p.Now().Add(d).Time)
 	}
-	k.gate.inside = inside
-	qs.byKey["k0"] = k
+	p.checkGate(k)
 }
 
 func evicting(p *simPlan) { p.Faults = []simFault{{Kind: faultEvict, Of: ofLock}} }

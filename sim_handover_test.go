@@ -11,6 +11,7 @@ import (
 	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -39,16 +40,14 @@ func (c *simClient) handOver(ctx context.Context, g *simGrant, op int) {
 			c.release(g, op)
 			return
 		}
-	case g.lock.renews:
+	case inside.StateOf(g.lock).Renews:
 		c.release(g, op)
 		return
 	default:
 		g.released(w.t()) // it stops, and nobody is told
 	}
 	g.stopped = true
-	g.lock.mu.Lock()
-	longest := g.lock.longest
-	g.lock.mu.Unlock()
+	longest := inside.StateOf(g.lock).Longest
 	w.leaves(g, longest)
 	g.abandoned = true
 	if w.dead(c.p) {
@@ -70,7 +69,7 @@ func (c *simClient) handOver(ctx context.Context, g *simGrant, op int) {
 		return
 	}
 	if c.roll(op, 87)%3 == 0 { // twice: the token is good for nothing any more
-		again, err := c.heir(op+1).rl.Mutex(g.key, c.adoptOptions()...).adoptAnyway(ctx, token)
+		again, err := adoptAnyway(ctx, c.heir(op+1).rl.Mutex(g.key, c.adoptOptions()...), token)
 		w.checkAdoptedAgain(g, next, again, err)
 	}
 	heir := &simClient{w: w, p: next.proc, i: c.i, plan: c.plan}
@@ -100,7 +99,7 @@ func (c *simClient) besideALoss(op int, otherwise time.Duration) time.Duration {
 // holdToTheEnd holds some locks until their validity is nearly over, so that it is by the time that the nodes
 // have answered a hand-over, or not.
 func (c *simClient) holdToTheEnd(g *simGrant, op int) {
-	if p := c.w.plan; g.lock.renews || p.TTL > simLongPause || c.roll(op, 91)%6 > 0 {
+	if p := c.w.plan; inside.StateOf(g.lock).Renews || p.TTL > simLongPause || c.roll(op, 91)%6 > 0 {
 		return
 	}
 	left := c.within(op, 92, 3*(c.w.plan.Delay+c.w.plan.Jitter))
@@ -111,13 +110,13 @@ func (c *simClient) holdToTheEnd(g *simGrant, op int) {
 
 func (w *simWorld) checkAdoptedAgain(g, next *simGrant, again *Lock, err error) {
 	if err == nil {
-		w.violated("adopt: %v was adopted by %.6s, and then by %.6s", g, next.value, again.value)
+		w.violated("adopt: %v was adopted by %.6s, and then by %.6s", g, next.value, again.Token())
 	}
 }
 
 // adoptAnyway is Adopt with a NodeTimeout above a quarter of the TTL.
-func (m *Mutex) adoptAnyway(ctx context.Context, token string) (*Lock, error) {
-	m.err = nil
+func adoptAnyway(ctx context.Context, m *Mutex, token string) (*Lock, error) {
+	inside.Allow(m)
 	return m.Adopt(ctx, token)
 }
 
@@ -140,7 +139,7 @@ func (w *simWorld) leaves(g *simGrant, ttl time.Duration) {
 func (n *simNode) left(value string) bool {
 	w := n.w
 	w.mu.Lock()
-	g := w.byToken[value[:min(len(value), tokenLen)]]
+	g := w.byToken[value[:min(len(value), tokenLength)]]
 	w.mu.Unlock()
 	if g == nil || !g.stopped && !g.keeps {
 		return false
@@ -153,7 +152,7 @@ func (n *simNode) left(value string) bool {
 		return false
 	case g.keeps && value == g.kept && g.proc.killedAt == never && !g.proc.closes():
 		// Whatever a node did late was made good.
-		until, why = g.ret+g.slept()+int64(g.lock.terms.minHold*104/100)+int64(10*time.Millisecond), exKept
+		until, why = g.ret+g.slept()+int64(inside.TermsOf(g.lock).MinHold*104/100)+int64(10*time.Millisecond), exKept
 	case g.keeps:
 		why = exKept
 	default:
@@ -196,7 +195,7 @@ func (w *simWorld) freeFromLeft(g *simGrant) int64 {
 	}
 	slices.Sort(ends)
 	// From then on a majority is without it.
-	return max(g.leftUntil, ends[majority(len(ends))-1])
+	return max(g.leftUntil, ends[quorumOf(len(ends))-1])
 }
 
 func (w *simWorld) dead(p *simProcess) bool { return w.t() >= p.killedAt }
@@ -206,7 +205,7 @@ func (w *simWorld) dead(p *simProcess) bool { return w.t() >= p.killedAt }
 func (c *simClient) detach(g *simGrant) bool {
 	w, l := c.w, g.lock
 	held := l.Context()
-	spent := func() bool { return l.terms.maxHold > 0 && errors.Is(context.Cause(held), ErrExpired) }
+	spent := func() bool { return inside.TermsOf(l).MaxHold > 0 && errors.Is(context.Cause(held), ErrExpired) }
 	before := l.Validity() > 0 && (held.Err() == nil || spent())
 	call := w.t()
 	w.mu.Lock()
@@ -220,7 +219,7 @@ func (c *simClient) detach(g *simGrant) bool {
 	if w.dead(c.p) {
 		return token != ""
 	}
-	w.happened(func() string { return fmt.Sprintf("client %d.%d detaches %.6s: %q", c.p.i, c.i, g.value, token) }, 7, fnv1a(g.value), uint64(fakenode.Truth(token != "")))
+	w.happened(func() string { return fmt.Sprintf("client %d.%d detaches %.6s: %q", c.p.i, c.i, g.value, token) }, 7, hashOf(g.value), uint64(fakenode.Truth(token != "")))
 	w.checkDetached(g, token, before, simDetached{
 		good: l.Validity() > 0 || held.Err() == nil, cause: context.Cause(held), spent: spent(), over: isOver(g.lastEnd(), c.p.Now()),
 	})
@@ -242,7 +241,7 @@ func (w *simWorld) checkDetached(g *simGrant, token string, before bool, after s
 		w.violated("adopt: %v was detached, and its handle is still good for something", g)
 	case token == "" && before && !after.over:
 		w.violated("adopt: %v was held, and Detach says that it was not", g)
-	case token != "" && (token != g.value[:tokenLen] || !before):
+	case token != "" && (token != g.value[:tokenLength] || !before):
 		w.violated("adopt: %v was detached as %q, held before: %v", g, token, before)
 	case token != "" && !errors.Is(after.cause, ErrReleased) && !after.spent:
 		w.violated("adopt: %v was detached, and not released: %v", g, after.cause)
@@ -278,7 +277,7 @@ func (w *simWorld) checkAdopted(g, next *simGrant) {
 		before += int(fakenode.Truth(old))
 		n.mu.Unlock()
 	}
-	if quorum := g.proc.rl.quorum; had < quorum {
+	if quorum := g.proc.quorum(); had < quorum {
 		w.violated("adopt: %v was adopted by %v, but only %d nodes had it", g, next, had)
 	} else if before >= quorum {
 		w.mu.Lock()
@@ -308,7 +307,7 @@ func (c *simClient) adopts(ctx context.Context, g *simGrant, token string, op in
 	if c.roll(op, 89)%6 == 0 {
 		dying, stop, ends = c.dies(ctx, c.within(op, 90, w.plan.NodeTimeout))
 	}
-	lock, err := m.adoptAnyway(dying, token)
+	lock, err := adoptAnyway(dying, m, token)
 	stop()
 	w.took(p, "Adopt", call, attemptLimit(m))
 	c.endedInTime(ends, err)
@@ -352,7 +351,7 @@ func (w *simWorld) checkNotHeld(p *simProcess, g *simGrant, value string, call i
 		}
 		n.mu.Unlock()
 	}
-	if need := len(w.nodes) - p.rl.quorum + 1; without < need && !w.excused(exDoubled, without+doubled >= need) {
+	if need := len(w.nodes) - p.quorum() + 1; without < need && !w.excused(exDoubled, without+doubled >= need) {
 		w.violated("I6: %v did not change hands, for it is not held, but only %d nodes were without it", g, without)
 	}
 }
@@ -393,7 +392,7 @@ func (p *simPlan) drawLease(r *rand.Rand) {
 	}
 	p.Until = 8 * period
 	n := len(p.Nodes)
-	first, lost := r.IntN(n), 1+r.IntN(n-majority(n))
+	first, lost := r.IntN(n), 1+r.IntN(n-quorumOf(n))
 	kinds := []string{faultFlush, faultSwap, faultForget}
 	kind := kinds[r.IntN(len(kinds))]
 	for at, turn := in(0, period), 0; at < p.Until; turn++ {
@@ -423,22 +422,22 @@ func (c *simClient) ownTTL(op int) (opts []LockOption) {
 
 // allowed is the lease that a client asks for that wants one of ttl: what the library refuses is cut
 // down to the longest that it may be.
-func (l *Lock) allowed(ttl time.Duration) time.Duration {
-	if l.beyondGuard(ttl) == "" {
+func (w *simWorld) allowed(lock *Lock, ttl time.Duration) time.Duration {
+	if w.plan.RestartGuard < 0 {
 		return ttl
 	}
-	return max(l.terms.TTL, l.opts.RestartGuard)
+	return min(ttl, max(inside.TermsOf(lock).TTL, w.plan.RestartGuard))
 }
 
 // holdLease asks for leases up to the limit and beyond it, and relies on them to the end.
 func (c *simClient) holdLease(lock *Lock, op int, g *simGrant) {
 	w := c.w
-	most := max(lock.terms.TTL, w.plan.RestartGuard)
+	most := max(inside.TermsOf(lock).TTL, w.plan.RestartGuard)
 	for i := range 1 + c.roll(op, 141)%3 {
 		c.pause(c.within(op, 142+int(i), most/8))
-		ttl := lock.allowed(most/2 + c.within(op, 145+int(i), 4*most))
+		ttl := w.allowed(lock, most/2+c.within(op, 145+int(i), 4*most))
 		from := w.t()
-		err := lock.extend(context.Background(), ttl)
+		err := inside.Extend(lock, context.Background(), ttl)
 		w.took(c.p, "Extend", from, w.plan.NodeTimeout)
 		w.checkExtend(g, err)
 	}
@@ -452,7 +451,7 @@ func (c *simClient) holdLease(lock *Lock, op int, g *simGrant) {
 func (p *simPlan) drawMinHold() {
 	r := rand.New(rand.NewPCG(p.Seed, 0x317))
 	if r.IntN(6) == 0 {
-		p.MinHold = minTTL + time.Duration(r.Int64N(int64(p.TTL-minTTL)))
+		p.MinHold = leastTTL + time.Duration(r.Int64N(int64(p.TTL-leastTTL)))
 	}
 }
 
@@ -469,11 +468,9 @@ func (c *simClient) minHold(op int) (opts []LockOption) {
 // nodes then.
 func (w *simWorld) keeps(g *simGrant) bool {
 	l := g.lock
-	l.mu.Lock()
-	over := l.over != nil
-	l.mu.Unlock()
-	d := l.terms.minHold
-	g.keeps = d > 0 && !over && g.proc.Now().Mono < l.grantedAt.Mono+int64(d)
+	over := inside.StateOf(l).Over
+	d := inside.TermsOf(l).MinHold
+	g.keeps = d > 0 && !over && g.proc.Now().Mono < inside.StateOf(l).GrantedAt.Mono+int64(d)
 	if g.keeps {
 		w.leaves(g, max(d, w.plan.TTL))
 	}
@@ -494,7 +491,7 @@ func (w *simWorld) evictedKept(g *simGrant, at int64) bool {
 			evicted++
 		}
 	}
-	return left < g.proc.rl.quorum && left+evicted >= g.proc.rl.quorum
+	return left < g.proc.quorum() && left+evicted >= g.proc.quorum()
 }
 
 // keptUnder notes the value to which the key of a lock goes that is kept.
@@ -504,9 +501,9 @@ func (w *simWorld) keptUnder(value string, op *fakenode.Op) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if g := w.byToken[op.Value[:tokenLen]]; g != nil {
+	if g := w.byToken[op.Value[:tokenLength]]; g != nil {
 		g.kept = value
-		w.byToken[value[:tokenLen]] = g
+		w.byToken[value[:tokenLength]] = g
 	}
 }
 
@@ -516,7 +513,7 @@ func (w *simWorld) checkMinHold(g *simGrant, grants []*simGrant) {
 	if !g.keeps || g.told.at == 0 || g.told.err != nil || g.proc.killedAt <= g.told.at || w.excused(exLostBefore, g.lostAt <= g.told.at) {
 		return
 	}
-	until := g.ret + g.proc.mono.lasts(int64(g.lock.terms.minHold)) - simMoment
+	until := g.ret + g.proc.mono.lasts(int64(inside.TermsOf(g.lock).MinHold)) - simMoment
 	for _, o := range grants {
 		// One that came before may be told now, when nodes have evicted it.
 		gone := o.brokenWhy == exEvicted && o.brokenAt <= o.ret

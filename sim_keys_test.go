@@ -94,9 +94,9 @@ func (p *simPlan) drawListEvictions() {
 		if kind == 0 {
 			continue
 		}
-		f, most, times := simFault{Kind: faultEvict, Key: key, Of: ofDoor}, n-majority(n)+1, 2
+		f, most, times := simFault{Kind: faultEvict, Key: key, Of: ofDoor}, n-quorumOf(n)+1, 2
 		if kind > 0 { // a node without a list gives permits other numbers than most
-			f.Of, most, times = ofShared, max(n-majority(n), 1), 6
+			f.Of, most, times = ofShared, max(n-quorumOf(n), 1), 6
 			if p.Strict {
 				p.Slow, p.Torn, p.Reset = 0, 0, 0 // which would keep a node from being told
 				for i := range p.Processes {
@@ -135,7 +135,7 @@ func (n *simNode) evict(f simFault) (done bool) {
 	}
 	delete(n.store.Keys, name)
 	n.w.reached("a server evicts a key: "+f.Of, true)
-	n.w.happened(func() string { return fmt.Sprintf("node %d  evicts %s", n.i, name) }, uint64(n.i), fnv1a(name), 'e')
+	n.w.happened(func() string { return fmt.Sprintf("node %d  evicts %s", n.i, name) }, uint64(n.i), hashOf(name), 'e')
 	switch f.Of {
 	case ofLock:
 		n.rob(key, func(*simHold) bool { return true })
@@ -208,7 +208,7 @@ func (w *simWorld) uncounted(last, g *simGrant) bool {
 			maybe++
 		}
 	}
-	return evicted && kept < g.proc.rl.quorum && kept+maybe >= g.proc.rl.quorum
+	return evicted && kept < g.proc.quorum() && kept+maybe >= g.proc.quorum()
 }
 
 // faultForeign: others keep a list on Node under a name that Key needs, which Of names. They put it there
@@ -241,7 +241,7 @@ func (p *simPlan) drawForeign() {
 	}
 	losses := slices.ContainsFunc(p.Faults, func(f simFault) bool { return f.losesAt() > 0 && !f.restarts() })
 	n := len(p.Nodes)
-	few := r.Perm(n)[:n-majority(n)]
+	few := r.Perm(n)[:n-quorumOf(n)]
 	// A minority may fail already; and processes that queue at different nodes, since their names differ,
 	// need more than a bare majority to come to an end soon (seed 5,235).
 	away := p.Names || slices.ContainsFunc(p.Faults, func(f simFault) bool { return f.Kind == faultCrash && f.For > simWellFor })
@@ -290,7 +290,7 @@ func (n *simNode) occupy(f simFault) (done bool) {
 	n.foreign = append(n.foreign, what)
 	n.w.reached("others use a name: "+f.Of, true)
 	n.w.reached("others use a name for ever", f.Ever)
-	n.w.happened(func() string { return fmt.Sprintf("node %d  has a list of others under %s", n.i, name) }, uint64(n.i), fnv1a(name), 'o')
+	n.w.happened(func() string { return fmt.Sprintf("node %d  has a list of others under %s", n.i, name) }, uint64(n.i), hashOf(name), 'o')
 	if !f.Ever {
 		n.w.after(int64(f.At+f.For)-n.w.t(), uint64(n.i), func() { n.vacate(what) })
 	}

@@ -321,7 +321,7 @@ func (w *simWorld) checkAllGone() {
 func (w *simWorld) wentAt(key string, e simEntry) (since int64, by *simProcess) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	i := slices.IndexFunc(w.procs, func(p *simProcess) bool { return p.rl.queues.process == e.process })
+	i := slices.IndexFunc(w.procs, func(p *simProcess) bool { return p.name == e.process })
 	if i < 0 || w.procs[i].killedAt != never {
 		return never, nil
 	}
@@ -331,7 +331,7 @@ func (w *simWorld) wentAt(key string, e simEntry) (since int64, by *simProcess) 
 			since = max(since, want.to)
 		}
 	}
-	if g := w.byToken[e.value[:min(tokenLen, len(e.value))]]; g != nil {
+	if g := w.byToken[e.value[:min(tokenLength, len(e.value))]]; g != nil {
 		if w.excused(exStoppedEntry, g.stopped) {
 			return never, nil
 		}
@@ -348,7 +348,7 @@ func (w *simWorld) wentAt(key string, e simEntry) (since int64, by *simProcess) 
 func (w *simWorld) hasLock(value string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	token := value[:min(tokenLen, len(value))]
+	token := value[:min(tokenLength, len(value))]
 	return w.byToken[token] != nil || slices.ContainsFunc(w.parts, func(p *simPart) bool { return p.token == token })
 }
 
@@ -390,7 +390,7 @@ func (n *simNode) checkGiven(r *protocol.Request, before, after simLine, val any
 	}
 	for _, e := range after.entries {
 		h, listed := after.holders[e.value]
-		if e.process == own.process && e.told > 0 && listed && !strings.Contains(given, fmt.Sprint(h.number, " ", e.value[:tokenLen])) {
+		if e.process == own.process && e.told > 0 && listed && !strings.Contains(given, fmt.Sprint(h.number, " ", e.value[:tokenLength])) {
 			bad("O5: %.6s was not named", e.value)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -534,7 +535,7 @@ func (p *simPlan) drawLongUses() {
 	case 0:
 		p.HandOvers = true
 	case 1:
-		p.MinHold = minTTL + time.Duration(r.Int64N(int64(simLongPause)))
+		p.MinHold = leastTTL + time.Duration(r.Int64N(int64(simLongPause)))
 	case 2:
 		p.drawKindsFrom(r)
 	}
@@ -558,11 +559,11 @@ const (
 // cutFromArbiter cuts the first process off from the node that keeps the queue, and at
 // times the second from the next one.
 func (p *simPlan) cutFromArbiter(r *rand.Rand) {
-	hashes := make([]uint64, len(p.Nodes))
-	for i := range hashes {
-		hashes[i] = fnv1a(fmt.Sprintf("node %d", i))
+	names := make([]string, len(p.Nodes))
+	for i := range names {
+		names[i] = fmt.Sprint("node ", i)
 	}
-	order := byWeight(fnv1a("k0"), hashes)
+	order := inside.Order("k0", names)
 	cut := func(proc, node int) {
 		kind := []string{faultCut, faultCut, faultCutOut}[r.IntN(3)]
 		p.Faults = append(p.Faults, simFault{Kind: kind, Proc: proc, Node: node, For: time.Hour / 2})
@@ -701,7 +702,7 @@ func (p *simPlan) drawAway() {
 	if r.IntN(2) == 0 {
 		return
 	}
-	for _, node := range r.Perm(n)[:1+r.IntN(n-majority(n))] {
+	for _, node := range r.Perm(n)[:1+r.IntN(n-quorumOf(n))] {
 		away := simFault{Kind: faultCrash, Node: node, At: time.Duration(r.Int64N(int64(p.Until)))}
 		away.For = p.Until + simWellFor + 20*time.Second - away.At
 		p.Faults = append(p.Faults, away)
@@ -814,7 +815,7 @@ func (p *simPlan) drawAhead() {
 		return
 	}
 	faults := slices.Clone(p.Faults)
-	for _, i := range r.Perm(n)[:1+r.IntN(n-majority(n))] {
+	for _, i := range r.Perm(n)[:1+r.IntN(n-quorumOf(n))] {
 		if slices.ContainsFunc(faults, func(f simFault) bool { return f.Node == i && restarts(f) }) {
 			continue
 		}
@@ -862,12 +863,12 @@ func (w *simWorld) brokenBy(g *simGrant, before int64) (at int64, why string) {
 					jumped++
 				}
 			}
-			stands := left >= g.proc.rl.quorum
+			stands := left >= g.proc.quorum()
 			w.reached("a clock that jumps forward takes a key of a lock", jumped > 0)
 			w.reached("an evicted key is one of a lock", evicted > 0)
 			w.reached("a lock stands although a clock jumped forward", jumped > 0 && stands)
 			w.reached("a lock stands although a key of it was evicted", evicted > 0 && stands)
-			if !stands && left+jumped+evicted >= g.proc.rl.quorum && t < at {
+			if !stands && left+jumped+evicted >= g.proc.quorum() && t < at {
 				if at, why = t, exJump; evicted > 0 {
 					why = exEvicted
 				}

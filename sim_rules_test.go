@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
@@ -97,7 +98,9 @@ func (s *simWire) examine(batch []*lane.Call) {
 	p, w := s.p, s.p.w
 	p.examineClosed(s.n.i, batch)
 	t := w.t()
-	p.checkGate()
+	for _, k := range inside.Gates(p.rl) {
+		p.checkGate(k)
+	}
 	again := 0
 	for _, c := range batch {
 		switch {
@@ -141,16 +144,14 @@ func (w *simWorld) failsSince(t int64, node int) int64 {
 func (p *simProcess) examineRepair(c *lane.Call) {
 	w := p.w
 	w.mu.Lock()
-	g := w.byToken[c.Req.Value[:tokenLen]]
+	g := w.byToken[c.Req.Value[:tokenLength]]
 	w.mu.Unlock()
 	if g == nil {
 		return
 	}
-	g.lock.mu.Lock()
-	until, over := g.lock.until, g.lock.over
-	g.lock.mu.Unlock()
-	if now := p.Now(); over == nil && now.Mono > until.Mono {
-		w.violated("E8: a repair of %v begins %.6f ms after Until", g, ms(now.Mono-until.Mono))
+	lock := inside.StateOf(g.lock)
+	if now := p.Now(); !lock.Over && now.Mono > lock.Until.Mono {
+		w.violated("E8: a repair of %v begins %.6f ms after Until", g, ms(now.Mono-lock.Until.Mono))
 	}
 }
 
@@ -231,10 +232,10 @@ func (w *simWorld) checkNumbers() {
 
 // grantOf is the lock whose value that is; nil if it is none that was granted.
 func (w *simWorld) grantOf(value string) *simGrant {
-	if len(value) < tokenLen {
+	if len(value) < tokenLength {
 		return nil
 	}
-	return w.byToken[value[:tokenLen]]
+	return w.byToken[value[:tokenLength]]
 }
 
 // slept is for how long the process's machine was suspended while the process held the lock: WithMinHold goes
@@ -252,7 +253,7 @@ func (g *simGrant) slept() (all int64) {
 func (w *simWorld) goodForNothing(h *simHold) (since int64, by *simProcess) {
 	g := w.grantOf(h.value)
 	if g != nil && g.keeps && h.value == g.kept && g.proc.killedAt == never {
-		return g.ret + g.slept() + int64(g.lock.terms.minHold*102/100+5*time.Millisecond), g.proc
+		return g.ret + g.slept() + int64(inside.TermsOf(g.lock).MinHold*102/100+5*time.Millisecond), g.proc
 	}
 	set, sent := w.sentBy[h.value]
 	if !sent {
@@ -274,7 +275,7 @@ func (w *simWorld) goodForNothing(h *simHold) (since int64, by *simProcess) {
 		}
 		return by.givesUp(g.relCalled), by
 	}
-	if i := slices.IndexFunc(w.parts, func(p *simPart) bool { return p.token == h.value[:tokenLen] }); i >= 0 {
+	if i := slices.IndexFunc(w.parts, func(p *simPart) bool { return p.token == h.value[:tokenLength] }); i >= 0 {
 		return w.parts[i].to, by
 	}
 	return min(set.at+int64(3*w.plan.NodeTimeout), max(set.at, by.closedAt())), by
@@ -347,6 +348,9 @@ type simReleased struct {
 	err error
 }
 
+// simLastTry is how the error of a lease that ran out begins to tell why it was not extended.
+const simLastTry = "; the last try: "
+
 // checkLoss: a lock that is said to be lost is lost. Either its validity is over by a clock of
 // its process, or so many nodes were without its value at some time since it was confirmed last, or
 // since the round began that found out, that no majority is left.
@@ -362,7 +366,7 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 		if !isOver(last.told, g.proc.Now()) {
 			w.violated("loss: %v was said to have expired, but it is valid until %.6f ms", g, ms(last.until))
 		}
-		if tells := (detail{}); errors.As(why, &tells) && longer {
+		if longer && strings.Contains(why.Error(), simLastTry) {
 			w.violated("loss: %v was extended since the failure that is said to have ended it: %v", g, why)
 		}
 		w.checkRanOut(g, last)
@@ -387,7 +391,7 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 		}
 		n.mu.Unlock()
 	}
-	if quorum := g.proc.rl.quorum; since >= quorum && !w.excused(exFoundBefore, kept < quorum) {
+	if quorum := g.proc.quorum(); since >= quorum && !w.excused(exFoundBefore, kept < quorum) {
 		w.violated("loss: %v was said to be lost (%v), but %d nodes have had it since %.6f ms", g, why, kept, ms(from))
 	}
 }
@@ -397,15 +401,15 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 // use the name of the list of holders cannot go on with a lock that is shared now.
 func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 	p, l := g.proc, g.lock
-	if !g.renewed || l.terms.maxHold > 0 || p.setsWall() || w.plan.Rate > 0 || p.rl.life.closed() {
+	if !g.renewed || inside.TermsOf(l).MaxHold > 0 || p.setsWall() || w.plan.Rate > 0 || p.closedAt() != never {
 		return
 	}
-	needs := w.takesToRelease() + int64(l.terms.TTL)/4
+	needs := w.takesToRelease() + int64(inside.TermsOf(l).TTL)/4
 	// It is renewed when a third of its TTL is over, behind a batch that is out, and again with the
 	// script's text.
 	enough := needs
-	if once := int64(l.terms.TTL)/3 + 8*int64(w.plan.Delay+w.plan.Jitter); w.plan.Slow == 0 {
-		enough = min(needs, max(once, int64(l.terms.TTL)/2)) // no message holds its connection for a NodeTimeout
+	if once := int64(inside.TermsOf(l).TTL)/3 + 8*int64(w.plan.Delay+w.plan.Jitter); w.plan.Slow == 0 {
+		enough = min(needs, max(once, int64(inside.TermsOf(l).TTL)/2)) // no message holds its connection for a NodeTimeout
 	}
 	if last.until-last.at < enough {
 		return // it was granted, or told, too late for that
@@ -423,7 +427,7 @@ func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 			}
 		}
 	}
-	if there >= p.rl.quorum && !w.excused(exOldSilent, there-silent < p.rl.quorum) {
+	if there >= p.quorum() && !w.excused(exOldSilent, there-silent < p.quorum()) {
 		w.violated("renewal: %v ran out, although %d nodes had it and could be reached from %.6f ms on", g, there, ms(from))
 	}
 }
@@ -485,7 +489,7 @@ func (w *simWorld) checkByWhoseHand(g *simGrant) {
 			doubled++
 		}
 	}
-	quorum := g.proc.rl.quorum
+	quorum := g.proc.quorum()
 	switch {
 	case g.told.err == nil && ours < quorum && !w.excused(exNeverHad, ours+clean >= quorum) && !w.excused(exDoubled, ours+clean+doubled >= quorum):
 		w.violated("I6: the release of %v is confirmed, but only %d nodes removed it because of it, and %d never had it", g, ours, clean)
@@ -504,19 +508,17 @@ func (w *simWorld) cameAgain(n *simNode, g *simGrant) bool {
 // failed. The next one begins, or is not needed any more, at that time; late: it may be under way.
 func (w *simWorld) checkRenewedInTime(g *simGrant, at int64, late time.Duration) {
 	l, p := g.lock, g.proc
-	l.mu.Lock()
-	renews := l.renews
-	l.mu.Unlock()
-	if !renews || p.rl.life.closed() || w.dead(p) {
+	renews := inside.StateOf(l).Renews
+	if !renews || p.closedAt() != never || w.dead(p) {
 		return
 	}
-	if most := l.terms.maxHold; most > 0 {
-		at = min(at, l.grantedAt.Mono+int64(most), p.mono.at(g.mostUntil)) // which is over by the wall clock, too
+	if most := inside.TermsOf(l).MaxHold; most > 0 {
+		at = min(at, inside.StateOf(l).GrantedAt.Mono+int64(most), p.mono.at(g.mostUntil)) // which is over by the wall clock, too
 	}
-	since, wait := l.grantedAt.Mono, l.terms.TTL/3
-	if before, ok := w.renewals.of(g.value[:tokenLen]); ok {
+	since, wait := inside.StateOf(l).GrantedAt.Mono, inside.TermsOf(l).TTL/3
+	if before, ok := w.renewals.of(g.value[:tokenLength]); ok {
 		if since = before.ended; before.failed {
-			wait = l.terms.TTL / 15
+			wait = inside.TermsOf(l).TTL / 15
 		}
 	}
 	limit := int64((wait+late)*102/100) + simMoment + 8*int64(w.plan.Delay+w.plan.Jitter) // as for any call
@@ -596,10 +598,8 @@ func (w *simWorld) checkDoTells(g *simGrant, err error) {
 // called under it.
 func (w *simWorld) checkValidity(g *simGrant) {
 	now := g.proc.Now()
-	g.lock.mu.Lock()
-	until := g.lock.until
-	g.lock.mu.Unlock()
-	_, held := Held(withHeld(context.Background(), g.lock), g.key)
+	until := inside.StateOf(g.lock).Until
+	_, held := Held(inside.HeldIn(context.Background(), g.lock), g.key)
 	if left := g.lock.Validity(); !w.dead(g.proc) {
 		w.checkValid(g, isOver(until, now), left, held)
 	}
@@ -615,14 +615,14 @@ func (w *simWorld) checkValid(g *simGrant, over bool, left time.Duration, held b
 // mend that no quorum is left.
 func (c *simClient) checkGaveUp(ctx context.Context, m *Mutex, err error) {
 	w, p := c.w, c.p
-	if err == nil || ctx.Err() != nil || w.dead(p) || p.rl.life.closed() || errors.Is(err, ErrDuplicateNode) {
+	if err == nil || ctx.Err() != nil || w.dead(p) || p.closedAt() != never || errors.Is(err, ErrDuplicateNode) {
 		return
 	}
-	if m.terms.maxWait > 0 && errors.Is(err, context.DeadlineExceeded) {
+	if inside.TermsOf(m).MaxWait > 0 && errors.Is(err, context.DeadlineExceeded) {
 		return // see gaveUp
 	}
 	lasting := lastingAnswers(err)
-	if need := len(w.nodes) - p.rl.quorum + 1; lasting < need || !errors.Is(err, ErrNoQuorum) && !errors.Is(err, ErrHeld) {
+	if need := len(w.nodes) - p.quorum() + 1; lasting < need || !errors.Is(err, ErrNoQuorum) && !errors.Is(err, ErrHeld) {
 		w.violated("I6: client %d.%d gave up, although only %d nodes said what time does not mend: %v", p.i, c.i, lasting, err)
 	}
 }
@@ -667,22 +667,13 @@ func (w *simWorld) checkFenceOfTime(g *simGrant) {
 
 // checkGate: of those that wait at the gate the one with the most time left is the next, and while any
 // do one with a deadline is in the queue, so that a free lock is had.
-func (p *simProcess) checkGate() {
-	qs := p.rl.queues
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	for _, k := range qs.byKey {
-		if len(k.gate.parked) == 0 {
-			continue
-		}
-		p.w.reached("a waiter is kept at the gate", true)
-		next := k.gate.parked[0]
-		if k.gate.inside == 0 {
-			p.w.violated("gate: %d wait at the gate of %s in process %d, and none with a deadline is in the queue", len(k.gate.parked), k.key, p.i)
-		}
-		if slices.ContainsFunc(k.gate.parked, func(w *waiter) bool { return w.end.After(next.end) }) {
-			p.w.violated("gate: the next of process %d for %s is one with less time than others", p.i, k.key)
-		}
+func (p *simProcess) checkGate(k inside.Gate) {
+	p.w.reached("a waiter is kept at the gate", true)
+	if k.Inside == 0 {
+		p.w.violated("gate: %d wait at the gate of %s in process %d, and none with a deadline is in the queue", len(k.Parked), k.Key, p.i)
+	}
+	if slices.ContainsFunc(k.Parked, func(end time.Time) bool { return end.After(k.Parked[0]) }) {
+		p.w.violated("gate: the next of process %d for %s is one with less time than others", p.i, k.Key)
 	}
 }
 
@@ -763,7 +754,7 @@ func (w *simWorld) down(p *simProcess) (n int) {
 // grantedIn counts the states in which a lock is granted; the caller holds mu.
 func (w *simWorld) grantedIn(g *simGrant) {
 	p, t := g.proc, w.t()
-	spare := len(w.nodes) - p.rl.quorum
+	spare := len(w.nodes) - p.quorum()
 	down, shares := w.down(p), g.shared
 	w.reached("a grant with a node down", down > 0)
 	w.reached("a grant with as many nodes down as may be", down > 0 && down == spare)
@@ -774,8 +765,8 @@ func (w *simWorld) grantedIn(g *simGrant) {
 	w.reached("a grant to one that waited", w.places[g.value].came != 0)
 	barred := 0
 	for i := range w.nodes {
-		if guard := p.rl.guard; guard != nil {
-			left := guard.Judge(i, guard.Period(g.lock.terms.TTL, g.lock.terms.fencing), p.mono.at(t))
+		if guard := inside.Guard(p.rl); guard != nil {
+			left := guard.Judge(i, guard.Period(inside.TermsOf(g.lock).TTL, inside.TermsOf(g.lock).Fencing), p.mono.at(t))
 			barred += int(fakenode.Truth(left > 0))
 		}
 	}

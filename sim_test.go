@@ -22,6 +22,7 @@ import (
 
 	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
@@ -160,8 +161,8 @@ func (w *simWorld) end(stop func()) {
 	close(w.over)
 	stop()
 	for _, p := range w.procs {
-		for _, n := range p.rl.nodes { // no timer of a dead process ends its waiting
-			n.lane.Wire.(*simWire).Close()
+		for _, l := range inside.Lanes(p.rl) { // no timer of a dead process ends its waiting
+			l.Wire.(*simWire).Close()
 		}
 		_ = p.rl.Close()
 	}
@@ -223,8 +224,8 @@ func (w *simWorld) settle(ctx context.Context) {
 	fresh := newSimProcess(w, len(w.procs), simProcessPlan{}) // it writes the marks that are missing
 	w.procs = append(w.procs, fresh)
 	if lost {
-		for _, n := range fresh.rl.nodes {
-			n.lane.Wire.(*simWire).greet()
+		for _, l := range inside.Lanes(fresh.rl) {
+			l.Wire.(*simWire).greet()
 		}
 		w.sleep(int64(max(plan.TTL, plan.RestartGuard, guard.FencedGuard))*102/100, 0)
 	}
@@ -232,7 +233,7 @@ func (w *simWorld) settle(ctx context.Context) {
 		key := fmt.Sprint("k", i)
 		call := w.t()
 		m := fresh.rl.Mutex(key)
-		m.err = nil
+		inside.Allow(m)
 		l, err := m.TryAcquire(ctx)
 		if err != nil {
 			w.violated("I7: a newcomer does not get %s when everybody has gone: %v", key, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
@@ -70,7 +71,7 @@ func (c *simClient) mutexOf(i int, roll uint64, opts []LockOption) *Mutex {
 	case kind == manyShare && roll%5 > 0:
 		// The methods refuse a fence that nobody has.
 		m := c.p.rl.Mutex(key, opts...).Shared()
-		m.terms.fencing = false
+		inside.NoFence(m)
 		return m
 	case kind > 0 && roll%12 > 0:
 		permits := kind
@@ -184,19 +185,18 @@ func (w *simWorld) inTheWay(wait simWait, key string, grants []*simGrant) (until
 
 // wayOf is how a lock is wanted: alone, which is below 0; shared, which is 0; or one of so many permits.
 func wayOf(m *Mutex) int64 {
-	if !m.terms.shared {
+	if !inside.TermsOf(m).Shared {
 		return -1
 	}
-	return int64(m.terms.permits)
+	return int64(inside.TermsOf(m).Permits)
 }
 
 // wanted notes that a client wants a lock, until the function that it returns is called.
-func (w *simWorld) wanted(m *Mutex) (over func()) {
+func (w *simWorld) wanted(p *simProcess, m *Mutex) (over func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	proc := slices.IndexFunc(w.procs, func(p *simProcess) bool { return p.rl.nodeSet == m.nodeSet })
-	wait := &simWait{proc: proc, from: w.t(), to: never, mode: wayOf(m)}
-	w.wants[m.key] = append(w.wants[m.key], wait)
+	wait := &simWait{proc: p.i, from: w.t(), to: never, mode: wayOf(m)}
+	w.wants[m.Key()] = append(w.wants[m.Key()], wait)
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -254,19 +254,19 @@ func (c *simClient) pair(ctx context.Context, op int) {
 			opts = append(opts, WithFencing())
 		}
 		m := c.mutexOf(at, c.roll(op, 160+at), opts)
-		m.err = nil // as in once
+		inside.Allow(m) // as in once
 		call := w.t()
-		over := w.wanted(m)
+		over := w.wanted(c.p, m)
 		lock, err := m.TryAcquire(ctx)
 		over()
 		w.took(p, "TryAcquire", call, attemptLimit(m))
 		if errors.Is(err, ErrHeld) {
-			w.checkHeld(p, m.key, call, w.t())
+			w.checkHeld(p, m.Key(), call, w.t())
 		}
 		if !w.checkAnswered(lock, err) || err != nil {
 			break
 		}
-		g := w.granted(p, c.i, m.key, call, lock)
+		g := w.granted(p, c.i, m.Key(), call, lock)
 		if g == nil {
 			return
 		}
@@ -277,13 +277,13 @@ func (c *simClient) pair(ctx context.Context, op int) {
 	w.reached("two keys are held at once", len(grants) == 2)
 	c.pause(c.within(op, 65, w.plan.TTL/4))
 	from := w.t()
-	rounds, starts := make([]*round, len(grants)), make([]tick.Instant, len(grants))
+	ends := make([]func() error, len(grants))
 	for i, g := range grants {
 		g.released(from)
-		rounds[i], starts[i] = g.lock.startRelease(true)
+		ends[i] = inside.StartRelease(g.lock)
 	}
 	for i, g := range grants {
-		g.relErr = g.lock.endRelease(context.Background(), rounds[i], starts[i])
+		g.relErr = ends[i]()
 		g.relRet = w.t()
 	}
 	if len(grants) > 0 {
@@ -532,7 +532,7 @@ func (c *simClient) tie(ctx context.Context, round int) {
 		opts = append(opts, WithFencing())
 	}
 	m := p.rl.Mutex("k0", opts...)
-	m.err = nil // as in once
+	inside.Allow(m) // as in once
 	call := w.t()
 	lock, err := m.TryAcquire(ctx)
 	w.took(p, "TryAcquire", call, attemptLimit(m))
@@ -607,7 +607,7 @@ func (p *simPlan) drawContexts() {
 // maxHold is the option that this use has, if any.
 func (c *simClient) maxHold(op int) (opts []LockOption) {
 	if c.w.plan.Contexts && c.roll(op, 240)%4 == 0 {
-		opts = append(opts, WithMaxHold(minTTL+c.within(op, 241, 2*c.w.plan.TTL)))
+		opts = append(opts, WithMaxHold(leastTTL+c.within(op, 241, 2*c.w.plan.TTL)))
 	}
 	return opts
 }
@@ -669,8 +669,8 @@ func (g *simGrant) ends() tick.Instant {
 	g.mu.Lock()
 	end := g.promises[len(g.promises)-1].told
 	g.mu.Unlock()
-	if most := g.lock.terms.maxHold; most > 0 {
-		end = tick.Earliest(end, g.lock.grantedAt.Add(most))
+	if most := inside.TermsOf(g.lock).MaxHold; most > 0 {
+		end = tick.Earliest(end, inside.StateOf(g.lock).GrantedAt.Add(most))
 	}
 	return end
 }
@@ -748,7 +748,7 @@ func (w *simWorld) checkRenewal(g *simGrant, i ExtendInfo) {
 	if i.Err != nil {
 		return
 	}
-	if most := g.lock.terms.maxHold; most > 0 && began-g.lock.grantedAt.Mono > int64(most)+simMoment {
+	if most := inside.TermsOf(g.lock).MaxHold; most > 0 && began-inside.StateOf(g.lock).GrantedAt.Mono > int64(most)+simMoment {
 		w.violated("context: %v is renewed, although WithMaxHold, %v, is over", g, most)
 	}
 }
@@ -757,7 +757,7 @@ func (w *simWorld) checkRenewal(g *simGrant, i ExtendInfo) {
 func (c *simClient) extendWithin(g *simGrant, op, i int, ttl time.Duration) error {
 	w := c.w
 	if !w.plan.Contexts || c.roll(op, 250+i)%3 != 0 {
-		return g.lock.extend(context.Background(), ttl)
+		return inside.Extend(g.lock, context.Background(), ttl)
 	}
 	longest := w.plan.NodeTimeout
 	if c.roll(op, 260+i)%2 == 0 {
@@ -765,7 +765,7 @@ func (c *simClient) extendWithin(g *simGrant, op, i int, ttl time.Duration) erro
 	}
 	ctx, stop, ends := c.dies(context.Background(), c.within(op, 270+i, longest))
 	defer stop()
-	err := g.lock.extend(ctx, ttl)
+	err := inside.Extend(g.lock, ctx, ttl)
 	if t := w.t(); t > ends && err != nil {
 		w.took(c.p, "an extend whose context had ended", ends, w.lostHook(err))
 	}

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"hash/fnv"
 	"io"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
@@ -83,6 +85,13 @@ func (w *simWorld) fine(d int64, id uint64) time.Duration {
 // after calls f in d nanoseconds.
 func (w *simWorld) after(d int64, id uint64, f func()) *time.Timer {
 	return time.AfterFunc(w.fine(d, id), f)
+}
+
+// hashOf is that of a text.
+func hashOf(s string) uint64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, s)
+	return h.Sum64()
 }
 
 // mix is a hash of the seed and of what is given.
@@ -499,14 +508,15 @@ func (n *simNode) notice(p *simProcess, r *protocol.Request, a *simAnswer) {
 		value = r.Queue.Key
 	}
 	if r.Op == protocol.OpJoin && a.err == nil {
-		if got, ok := readAnswer(a.val); ok {
+		if got, _ := a.val.([]any); len(got) > 3 {
+			arrival := got[3].(int64) // see scripts/line.lua
 			w.mu.Lock()
-			place, known := w.arrivals[got.arrival]
+			place, known := w.arrivals[arrival]
 			if !known {
 				t := w.t()
-				ago := max(0, n.hand.at(t)/int64(time.Microsecond)-got.arrival) * int64(time.Microsecond)
+				ago := max(0, n.hand.at(t)/int64(time.Microsecond)-arrival) * int64(time.Microsecond)
 				place = simPlace{came: t, since: t - ago}
-				w.arrivals[got.arrival] = place
+				w.arrivals[arrival] = place
 			}
 			w.rejoined[value] = w.rejoined[value] || known && w.places[value].came == 0
 			place.node = n.i
@@ -523,15 +533,15 @@ func (n *simNode) notice(p *simProcess, r *protocol.Request, a *simAnswer) {
 	case int64:
 		code = uint64(v)
 	case string:
-		code = fnv1a(v)
+		code = hashOf(v)
 	}
 	if a.err != nil {
-		code = fnv1a(a.err.Error())
+		code = hashOf(a.err.Error())
 	}
 	n.requests++
 	w.happened(func() string {
 		return fmt.Sprintf("node %d  %-8s of process %d, %.6s: %s", n.i, r.Op, p.i, value, short(a))
-	}, uint64(n.i), uint64(r.Op), fnv1a(value), code)
+	}, uint64(n.i), uint64(r.Op), hashOf(value), code)
 }
 
 func short(a *simAnswer) string {
@@ -586,7 +596,7 @@ func (n *simNode) publish(channel, message string) {
 	w := n.w
 	t := w.t()
 	for _, s := range n.subs {
-		roll := w.mix('n', uint64(n.i), uint64(s.proc.i), uint64(t), fnv1a(message))
+		roll := w.mix('n', uint64(n.i), uint64(s.proc.i), uint64(t), hashOf(message))
 		_, cut := w.faultAt(t, s.proc.i, n.i, faultCut, faultCutBack)
 		if s.channel != channel || cut || t < int64(w.plan.Until) && int(roll%1000) < w.plan.Deaf {
 			continue
@@ -612,7 +622,9 @@ func (w *simWorld) trip(roll uint64) int64 {
 type simProcess struct {
 	w          *simWorld
 	i          int
+	name       string // in entries of queues
 	rl         *Redlock
+	waits      func(token string) bool // whether one of its waiters has it
 	mono, wall simHand
 	asleep     []simFault // pauses and suspends
 	killedAt   int64
@@ -632,9 +644,19 @@ type simProcess struct {
 
 const never = int64(1) << 42 // more than an hour
 
+// What every version keeps to: the digits of a token, the least TTL, and how many of n nodes are a majority.
+const (
+	tokenLength = 32
+	leastTTL    = 10 * time.Millisecond
+)
+
+func quorumOf(n int) int { return n/2 + 1 }
+
+func (p *simProcess) quorum() int { return quorumOf(len(p.w.nodes)) }
+
 func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	p := &simProcess{
-		w: w, i: i, killedAt: never, nodesTold: make(map[string]simNodeTold),
+		w: w, i: i, name: fmt.Sprint("p", i), killedAt: never, nodesTold: make(map[string]simNodeTold),
 		mono: simHand{base: int64(time.Hour), ppm: sp.PPM},
 		wall: simHand{base: fakenode.Epoch + int64(sp.Offset), ppm: sp.PPM},
 	}
@@ -660,12 +682,7 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 			p.killedAt = min(p.killedAt, int64(f.At))
 		}
 	}
-	opts, err := (&Options{TTL: w.plan.TTL, RestartGuard: w.plan.RestartGuard, Owner: fmt.Sprint("process-", i)}).withDefaults()
-	if err != nil {
-		panic(err)
-	}
-	// Up to four fifths of the TTL, which Options would refuse.
-	opts.NodeTimeout = w.plan.NodeTimeout
+	opts := &Options{TTL: w.plan.TTL, RestartGuard: w.plan.RestartGuard, Owner: fmt.Sprint("process-", i)}
 	opts.Hooks = &Hooks{Extended: p.extended, Lost: p.lost, Released: p.released}
 	opts.Hooks = p.slowHooks(opts.Hooks)
 	names, wires := make([]string, len(w.nodes)), make([]lane.Wire, len(w.nodes))
@@ -675,23 +692,27 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 		}
 		wires[j] = newSimWire(p, n)
 	}
-	rl := assemble(names, wires, opts, p)
-	if rl.guard != nil {
-		rl.guard.Random = p
+	// Up to four fifths of the TTL, which Options would refuse.
+	client, err := inside.Assemble(names, wires, opts, w.plan.NodeTimeout, p.name, p)
+	if err != nil {
+		panic(err)
+	}
+	p.rl = client.(*Redlock)
+	p.waits = func(token string) bool { return inside.HasWaiter(p.rl, token) }
+	inside.SetRandom(p.rl, p)
+	if guard := inside.Guard(p.rl); guard != nil {
+		guard.Random = p
 	}
 	// Who never met a server cannot tell that another is in its place, unless a minority
 	// is. More may forget here.
 	greet := sp.Start == 0 && (w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.losesAt() > 0 && !f.restarts() }))
-	for j := range w.nodes {
+	for j, l := range inside.Lanes(p.rl) {
 		c := laneClock{p, int64(j + 1)}
-		rl.nodes[j].lane.Clock, rl.nodes[j].lane.Alarm.Clock = c, c
+		l.Clock, l.Alarm.Clock = c, c
 		if greet {
 			wires[j].(*simWire).greet()
 		}
 	}
-	rl.queues.process = fmt.Sprintf("p%d", i)
-	rl.tokens.random = p
-	p.rl = rl
 	return p
 }
 

@@ -1,19 +1,76 @@
 // Package inside is what tests in other packages may touch of the inside of package redlock, which sets the funcs
-// when it is initialized. Clients are *redlock.Redlock, locks *redlock.Mutex: this package cannot name what imports it.
+// when it is initialized. Clients are *redlock.Redlock, locks *redlock.Mutex, held *redlock.Lock: this package cannot
+// name what imports it.
 package inside
 
 import (
+	"context"
 	"io"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/tick"
 )
+
+// Terms are those on which a lock is asked for.
+type Terms struct {
+	TTL, NodeTimeout          time.Duration
+	MaxWait, MaxHold, MinHold time.Duration
+	Fencing, Shared, Renew    bool
+	Permits                   int
+}
+
+// State is what a lock knows of itself.
+type State struct {
+	Value            string // on the nodes: token@owner
+	GrantedAt, Until tick.Instant
+	Over, Renews     bool
+	Longest          time.Duration // no node was asked to hold it for longer
+	Number           int           // of its permit, from 1; 0: none
+	AdoptedFrom      string        // a token; empty: from none
+}
+
+// Gate is that of a key at which waiters of one process wait.
+type Gate struct {
+	Key    string
+	Inside int         // with a deadline, in the queue
+	Parked []time.Time // the deadlines of those that wait, the next first
+}
 
 var (
 	// NewWithClock is New with another clock. opts is an *Options or nil.
 	NewWithClock func(clients []redis.UniversalClient, opts any, c tick.Clock) (client any, err error)
+	// Assemble makes a client over wires, with a NodeTimeout that options would refuse, and a name of the process in
+	// queues. opts is an *Options.
+	Assemble func(names []string, wires []lane.Wire, opts any, nodeTimeout time.Duration, process string, c tick.Clock) (client any, err error)
+	// Lanes are those of a client's nodes. Guard is nil where it is off.
+	Lanes func(client any) []*lane.Lane
+	Guard func(client any) *guard.Guard
+	// Order is that in which the nodes with these names are asked to keep the queue of a key.
+	Order func(key string, nodes []string) []int
+	// RetryMin is that of the client's options.
+	RetryMin func(client any) time.Duration
+	// HasWaiter reports whether the waiter with a token is still there.
+	HasWaiter func(client any, token string) bool
+	// Gates are those at which any waiter waits.
+	Gates func(client any) []Gate
+	// Allow lets a lock be used whose options are refused; NoFence takes WithFencing from it.
+	Allow   func(lock any)
+	NoFence func(lock any)
+	// TermsOf is for locks, and for those that are held.
+	TermsOf func(lock any) Terms
+	// StateOf and SetUntil are for a lock that is held.
+	StateOf  func(held any) State
+	SetUntil func(held any, until tick.Instant)
+	// Extend is Lock.Extend without its limits.
+	Extend func(held any, ctx context.Context, ttl time.Duration) error
+	// StartRelease is the first half of Lock.Release; what it returns waits for the nodes.
+	StartRelease func(held any) (end func() error)
+	// HeldIn is a context that belongs to a lock as that of Do's function does.
+	HeldIn func(ctx context.Context, held any) context.Context
 	// SetRandom replaces the source of tokens.
 	SetRandom func(client any, r io.Reader)
 	// LaneLoad tells how many requests wait in a node's lane, and how many releases it keeps for later.
