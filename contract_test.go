@@ -28,9 +28,15 @@ import (
 // tests, and on a real one. If the first were different, the simulation would prove
 // something about another world.
 
+// contractAnswer is what a server says to one request.
+type contractAnswer struct {
+	val any
+	err error
+}
+
 // contractNode is a server that is asked what the library asks, and looked into.
 type contractNode struct {
-	do   func(req *protocol.Request) simAnswer
+	do   func(req *protocol.Request) contractAnswer
 	raw  func(args ...any) any    // a plain command, to prepare or to look
 	all  func(batch []*lane.Call) // exchanges a batch as a lane does, until each call has its answer
 	pass func(d time.Duration)    // lets time pass; nil: it passes by itself
@@ -54,12 +60,12 @@ func newInMemory(mute bool) *contractNode {
 	var told []string
 	s.Publish = func(channel, message string) { told = append(told, channel+" "+message) }
 	n := &contractNode{
-		do: func(req *protocol.Request) simAnswer {
+		do: func(req *protocol.Request) contractAnswer {
 			if req.Script != nil {
 				s.Scripts[req.Script] = true
 			}
 			val, err := s.Do(req)
-			return simAnswer{val, err}
+			return contractAnswer{val, err}
 		},
 		all: exchangesAll(func(batch []*lane.Call) {
 			var b lane.Bundle
@@ -159,14 +165,14 @@ func overClient(t *testing.T, addr string) *contractNode {
 	return &contractNode{
 		deletesItself: own != protocol.NoNative,
 		all:           exchangesAll(func(batch []*lane.Call) { w.Exchange(batch, 10*time.Second, 10*time.Second, func() {}) }),
-		do: func(req *protocol.Request) simAnswer {
+		do: func(req *protocol.Request) contractAnswer {
 			c := &lane.Call{Req: req}
 			w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second, func() {})
 			for req := c.Instead(); req != nil && c.Req.Native == protocol.NoNative; req = c.Instead() {
 				c.Req = req
 				w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second, func() {})
 			}
-			return simAnswer{c.Val, c.Err}
+			return contractAnswer{c.Val, c.Err}
 		},
 		raw: func(args ...any) any {
 			v, err := client.Do(ctx, args...).Result()
@@ -204,6 +210,28 @@ func exchangesAll(exchange func(batch []*lane.Call)) func(batch []*lane.Call) {
 			batch = again
 		}
 	}
+}
+
+// place is what a node says to one that joins its queue.
+type place struct {
+	ours           bool  // the lock is reserved for it
+	number         int64 // of its permit then; 0: none
+	ahead, arrival int64
+	wasAbsent      bool
+	given          string // of its process with others
+}
+
+func readPlace(val any) (p place, ok bool) {
+	f, _ := val.([]any)
+	if len(f) < 7 {
+		return p, false
+	}
+	n := func(i int) int64 { return f[i].(int64) }
+	p = place{ours: n(0) > 0, number: max(n(0)-1, 0), ahead: n(1), arrival: n(3), wasAbsent: n(4) == 1}
+	if len(f) > 7 {
+		p.given = f[7].(string)
+	}
+	return p, true
 }
 
 // contractTerms describes a lock as the library does. Times are long where the server's
@@ -937,7 +965,7 @@ func TestContractAgrees(t *testing.T) {
 			if (want.err != nil) != (got.err != nil) || fmt.Sprint(want.val) != fmt.Sprint(got.val) {
 				t.Fatalf("seed %d, step %d: %v: in memory %v %v, miniredis %v %v", seed, step, req.Values(), got.val, got.err, want.val, want.err)
 			}
-			if a, ok := readAnswer(got.val); ok && req.Op == protocol.OpJoin {
+			if a, ok := readPlace(got.val); ok && req.Op == protocol.OpJoin {
 				arrivals[v] = a.arrival
 			}
 			for _, look := range [][]any{{"TYPE", "k"}, {"PTTL", "k"}, {"TYPE", lineOfK}, {"PTTL", lineOfK}, {"PTTL", fenceOfK}, {"PTTL", holdersOfK}} {

@@ -3,13 +3,16 @@ package redlock
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
+	"text/tabwriter"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/golden"
 	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
@@ -361,4 +364,99 @@ func TestGuardTellsOnceWhatANodeLacks(t *testing.T) {
 	require.ErrorContains(t, byNode["node0"].Err, "no access")
 	require.Contains(t, byNode["node1"].Lacks, "restart guard")
 	require.ErrorContains(t, byNode["node1"].Err, "no info")
+}
+
+func TestGoldenQuorum(t *testing.T) {
+	golden.Run(t, "quorum.txt", func(c golden.Command) string {
+		switch c.Name {
+		case "majority": // n
+			tally := newTally(c.Number("n"))
+			return fmt.Sprintf("n=%d: quorum %d, ruled out by %d refusals", tally.n, tally.need, blocking(int(tally.n)))
+		case "verdict": // n, votes in the order of nodes; the rest is pending
+			return goldenVerdict(goldenVotes(c))
+		case "votes": // the same, and the verdict after each vote
+			var b strings.Builder
+			votes := goldenVotes(c)
+			for i := range c.Args {
+				soFar := append([]Vote(nil), votes...)
+				for j := i + 1; j < len(votes); j++ {
+					soFar[j] = VotePending
+				}
+				fmt.Fprintf(&b, "%-8v %s\n", votes[i], goldenVerdict(soFar))
+			}
+			return b.String()
+		case "table": // n, rest: the verdict for each number of grants and refusals
+			return goldenTable(c, c.Number("n"), goldenVote(c, c.Values["rest"]))
+		default:
+			return c.Unknown()
+		}
+	})
+}
+
+func goldenVote(c golden.Command, name string) Vote {
+	for v := VotePending; v < voteEnd; v++ {
+		if v.String() == name {
+			return v
+		}
+	}
+	c.T.Fatalf("golden: there is no such vote as %q", name)
+	return 0
+}
+
+func goldenVotes(c golden.Command) []Vote {
+	votes := make([]Vote, c.Number("n"))
+	for i := range votes {
+		if votes[i] = VotePending; i < len(c.Args) {
+			votes[i] = goldenVote(c, c.Args[i])
+		}
+	}
+	return votes
+}
+
+func goldenTable(c golden.Command, n int, rest Vote) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for refused := range n + 1 {
+		fmt.Fprintf(w, "\t%d refused", refused)
+	}
+	for grants := range n + 1 {
+		fmt.Fprintf(w, "\n%d granted", grants)
+		for refused := range n + 1 - grants {
+			votes := make([]Vote, n)
+			for i := range votes {
+				switch {
+				case i < grants:
+					votes[i] = VoteGranted
+				case i < grants+refused:
+					votes[i] = VoteRefused
+				default:
+					votes[i] = rest
+				}
+			}
+			fmt.Fprint(w, "\t", goldenVerdict(votes))
+		}
+	}
+	_ = w.Flush()
+	return b.String()
+}
+
+// goldenVerdict is the verdict on votes, computed by a naive twin, too, and for nodes in
+// other orders.
+func goldenVerdict(votes []Vote) string {
+	order := make([]int, len(votes))
+	for i := range order {
+		order[i] = i
+	}
+	t := count(votes, order)
+	text := t.verdict().String()
+	if twin := naive(append([]Vote(nil), votes...)); twin != t.verdict() {
+		text += fmt.Sprint(" MISMATCH twin: ", twin)
+	}
+	for range votes {
+		order = append(order[1:], order[0])
+		if turned := count(votes, order); turned.verdict() != t.verdict() {
+			text += fmt.Sprint(" MISMATCH nodes in order ", order, ": ", turned.verdict())
+		}
+	}
+	return text
 }
