@@ -1,4 +1,4 @@
-package redlock
+package sim_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/lane"
@@ -102,9 +103,9 @@ func (h *handMade) client() *simClient {
 }
 
 // lock is one that the first process really has.
-func (h *handMade) lock(opts ...LockOption) *Lock { return h.lockOf("k0", opts...) }
+func (h *handMade) lock(opts ...redlock.LockOption) *redlock.Lock { return h.lockOf("k0", opts...) }
 
-func (h *handMade) lockOf(key string, opts ...LockOption) *Lock {
+func (h *handMade) lockOf(key string, opts ...redlock.LockOption) *redlock.Lock {
 	l, err := h.procs[0].rl.Mutex(key, opts...).TryAcquire(context.Background())
 	require.NoError(h.t, err)
 	return l
@@ -258,7 +259,7 @@ var simRules = []simRule{
 		h.checkRelease(g)
 	}},
 	{"I6: release of %v said that it was not held", nil, func(h *handMade) { // a node lost it after the release, or before, and then everything
-		g := h.grant(0, "a", 10*msec, 300*msec).releasedAt(120*msec, ErrNotHeld)
+		g := h.grant(0, "a", 10*msec, 300*msec).releasedAt(120*msec, redlock.ErrNotHeld)
 		for _, hold := range h.on(3, "a", 5*msec, 200*msec) {
 			hold.forgotten = h.at(0, 50)
 		}
@@ -269,7 +270,7 @@ var simRules = []simRule{
 		h.checkRelease(g)
 	}},
 	{"I6: release of %v said that it was not held", nil, func(h *handMade) {
-		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, ErrNotHeld)
+		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, redlock.ErrNotHeld)
 		h.on(2, "a", 5*msec, h.at(200, 40))
 		h.checkRelease(g)
 	}},
@@ -289,7 +290,7 @@ var simRules = []simRule{
 		h.checkByWhoseHand(g)
 	}},
 	{"I6: the release of %v says that it was not held", nil, func(h *handMade) {
-		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, ErrNotHeld)
+		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, redlock.ErrNotHeld)
 		for _, hold := range h.on(3, "a", 5*msec, 50*msec) {
 			hold.released = h.bad
 		}
@@ -307,10 +308,10 @@ var simRules = []simRule{
 		h.checkHeld(h.procs[0], "k0", 60*msec, 70*msec)
 	}},
 	{"I6: an acquire failed with an error that is none of ours", nil, func(h *handMade) {
-		h.client().failed(context.Background(), either(h, errors.New("EOF"), ErrNoQuorum))
+		h.client().failed(context.Background(), either(h, errors.New("EOF"), redlock.ErrNoQuorum))
 	}},
 	{"I6: Adopt failed with an error that is none of its own", nil, func(h *handMade) {
-		h.client().adoptFailed(either(h, ErrHeld, ErrNotHeld))
+		h.client().adoptFailed(either(h, redlock.ErrHeld, redlock.ErrNotHeld))
 	}},
 	{"I6: %v did not change hands", nil, func(h *handMade) {
 		h.on(either(h, 2, 1), "a", 0, allLong)
@@ -379,10 +380,10 @@ var simRules = []simRule{
 		h.checkIdle(h.grants)
 	}},
 	{"I8: an attempt on a context that was over", nil, func(h *handMade) {
-		h.checkStillborn(nil, either(h, ErrHeld, context.Canceled), false)
+		h.checkStillborn(nil, either(h, redlock.ErrHeld, context.Canceled), false)
 	}},
 	{"I8: neither a lock nor an error", nil, func(h *handMade) {
-		h.checkAnswered(nil, either(h, nil, ErrHeld))
+		h.checkAnswered(nil, either(h, nil, redlock.ErrHeld))
 	}},
 	{"I9: %s", nil, func(h *handMade) { // a SET whose answer was lost
 		set := []*lane.Call{{Req: &protocol.Request{Op: protocol.OpAcquire, Value: is("a")}}}
@@ -546,16 +547,16 @@ var simRules = []simRule{
 	{"loss: %v was said to have expired", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
 		h.sleep(h.at(500, 1100), 0)
-		h.checkLoss(g, ErrExpired)
+		h.checkLoss(g, redlock.ErrExpired)
 	}},
 	{"loss: %v was extended since the failure", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
 		h.sleep(1100*msec, 0)
 		g.longer = h.bad
-		h.checkLoss(g, fmt.Errorf("%w: %w%s: %w", ErrLost, ErrExpired, simLastTry, ErrNoQuorum))
+		h.checkLoss(g, fmt.Errorf("%w: %w%s: %w", redlock.ErrLost, redlock.ErrExpired, simLastTry, redlock.ErrNoQuorum))
 	}},
 	{"renewal: %v ran out", nil, func(h *handMade) {
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithRenewal()))
 		last := g.promises[0]
 		for _, n := range h.nodes[:2] {
 			n.holds["k0"][0].to = either(h, allLong, last.until-msec)
@@ -563,7 +564,7 @@ var simRules = []simRule{
 		h.checkRanOut(g, last)
 	}},
 	{"renewal: %v ran out", nil, func(h *handMade) { // it could be reached until shortly before
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithRenewal()))
 		last := g.promises[0]
 		synctest.Wait() // what is under way reads the plan
 		for i := range either(h, 1, 2) {
@@ -572,22 +573,22 @@ var simRules = []simRule{
 		h.checkRanOut(g, last)
 	}},
 	{"renewal: %v was not renewed for", nil, func(h *handMade) { // since the grant
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithRenewal()))
 		h.checkRenewedInTime(g, inside.StateOf(g.lock).GrantedAt.Mono+h.at(345, 335), 0)
 	}},
 	{"renewal: %v was not renewed for", nil, func(h *handMade) { // since one that failed
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal()))
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithRenewal()))
 		h.renewals.note(g.value[:tokenLength], simRenewal{inside.StateOf(g.lock).GrantedAt.Mono + 300*msec, true})
 		h.checkRenewedInTime(g, inside.StateOf(g.lock).GrantedAt.Mono+h.at(375, 365), 0)
 	}},
 	{"renewal: %v was not renewed for", func(p *simPlan) { // its time is over by the wall clock
 		p.Faults = []simFault{{Kind: faultWall, At: 100 * time.Millisecond, By: 450 * time.Millisecond}}
 	}, func(h *handMade) {
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithRenewal(), WithMaxHold(either(h, 900*time.Millisecond, 600*time.Millisecond))))
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithRenewal(), redlock.WithMaxHold(either(h, 900*time.Millisecond, 600*time.Millisecond))))
 		h.checkRenewedInTime(g, inside.StateOf(g.lock).GrantedAt.Mono+400*msec, 0)
 	}},
 	{"loss: Do does not say that %v was lost", nil, func(h *handMade) { // its release found out
-		h.checkDoTells(h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, either(h, ErrNotHeld, nil)), nil)
+		h.checkDoTells(h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, either(h, redlock.ErrNotHeld, nil)), nil)
 	}},
 	{"loss: Do does not say that %v was lost", nil, func(h *handMade) { // while its function ran
 		g := h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, nil)
@@ -595,7 +596,7 @@ var simRules = []simRule{
 		h.checkDoTells(g, nil)
 	}},
 	{"loss: Do says that %v was lost", nil, func(h *handMade) {
-		h.checkDoTells(h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, nil), either(h, ErrLost, nil))
+		h.checkDoTells(h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, nil), either(h, redlock.ErrLost, nil))
 	}},
 	{"R7: %v is over, and valid for", nil, func(h *handMade) {
 		h.checkValid(h.grant(0, "a", 10*msec, 100*msec), true, either(h, time.Second, -time.Second), false)
@@ -604,15 +605,15 @@ var simRules = []simRule{
 		h.checkValid(h.grant(0, "a", 10*msec, 100*msec), true, -time.Second, h.bad)
 	}},
 	{"I6: client %d.%d gave up", nil, func(h *handMade) {
-		err := inside.NewQuorumError("", "", 0, 0, make([]Outcome, 3), ErrNoQuorum).(*QuorumError)
+		err := inside.NewQuorumError("", "", 0, 0, make([]redlock.Outcome, 3), redlock.ErrNoQuorum).(*redlock.QuorumError)
 		for i := range either(h, 1, 2) {
 			err.Outcomes[i].Err = fakenode.Error("NOAUTH Authentication required.")
 		}
-		h.client().checkGaveUp(context.Background(), &Mutex{}, err)
+		h.client().checkGaveUp(context.Background(), &redlock.Mutex{}, err)
 	}},
 	{"I6: client %d.%d gave up", nil, func(h *handMade) { // for a majority that came too late
 		ctx := either(h, context.Background(), canceledContext)
-		h.client().checkGaveUp(ctx, h.procs[0].rl.Mutex("k0"), inside.NewQuorumError("", "", 0, 0, []Outcome(nil), ErrExpired))
+		h.client().checkGaveUp(ctx, h.procs[0].rl.Mutex("k0"), inside.NewQuorumError("", "", 0, 0, []redlock.Outcome(nil), redlock.ErrExpired))
 	}},
 	{"fence: %v has token %d, and the clocks", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 20*msec)
@@ -643,7 +644,7 @@ var simRules = []simRule{
 		h.checkNumbers()
 	}},
 	{"I5: node %d had %.6s of %s until", strictPlan, func(h *handMade) { // kept for longer than WithMinHold
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMinHold(200*time.Millisecond)))
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
 		g.releasedAt(h.t0()+10*msec, nil).keeps = true
 		g.kept = is("b")
 		h.byToken[g.kept[:tokenLength]] = g
@@ -653,7 +654,7 @@ var simRules = []simRule{
 	{"I5: node %d had %.6s of %s until", func(p *simPlan) { // and its process was suspended while it held it, or after that
 		p.Strict, p.Faults = true, []simFault{{Kind: faultSuspend, At: 100 * time.Millisecond, For: 3 * time.Second}}
 	}, func(h *handMade) {
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMinHold(200*time.Millisecond)))
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
 		g.releasedAt(h.t0()+h.at(50, 3110), nil).keeps = true
 		g.kept = is("b")
 		h.byToken[g.kept[:tokenLength]] = g
@@ -664,29 +665,29 @@ var simRules = []simRule{
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
 		before := inside.StateOf(g.lock).Until
 		inside.SetUntil(g.lock, before.Add(either(h, -time.Millisecond, 0)))
-		g.checkExtended(before, ExtendInfo{})
+		g.checkExtended(before, redlock.ExtendInfo{})
 	}},
 	{"extend: %v was extended for", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
-		g.checkExtended(inside.StateOf(g.lock).Until, ExtendInfo{TTL: time.Duration(h.at(1100, 1000))})
+		g.checkExtended(inside.StateOf(g.lock).Until, redlock.ExtendInfo{TTL: time.Duration(h.at(1100, 1000))})
 	}},
 	{"loss: %v was said to be lost", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 900*msec)
 		h.on(either(h, 2, 1), "a", 0, allLong)
 		h.sleep(100*msec, 0)
-		h.checkLoss(g, ErrNotHeld)
+		h.checkLoss(g, redlock.ErrNotHeld)
 	}},
 	{"extend: %v was not extended", calmPlan, func(h *handMade) {
-		h.checkExtend(h.granted(h.procs[0], 0, "k0", 0, h.lock()), either(h, ErrNoQuorum, nil))
+		h.checkExtend(h.granted(h.procs[0], 0, "k0", 0, h.lock()), either(h, redlock.ErrNoQuorum, nil))
 	}},
 	{"min hold: %v, although", nil, func(h *handMade) {
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMinHold(200*time.Millisecond)))
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
 		g.releasedAt(h.t0()+10*msec, nil).keeps = true
 		h.grant(1, "b", h.t0()+h.at(150, 250), 900*msec)
 		h.checkMinHold(g, h.grants)
 	}},
 	{"min hold: %v, although", evicting, func(h *handMade) { // evictions leave it on a majority, or not
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMinHold(200*time.Millisecond)))
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
 		g.releasedAt(h.t0()+10*msec, nil).keeps = true
 		g.kept = is("k")
 		for i, hold := range h.on(3, "k", h.t0()+10*msec, h.t0()+200*msec) {
@@ -698,27 +699,27 @@ var simRules = []simRule{
 		h.checkMinHold(g, h.grants)
 	}},
 	{"min hold: %v, although", evicting, func(h *handMade) { // it was told late of a lock that had been evicted already, or had not
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMinHold(200*time.Millisecond)))
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
 		g.releasedAt(h.t0()+10*msec, nil).keeps = true
 		o := h.grant(1, "b", h.t0()+150*msec, 900*msec)
 		o.brokenAt, o.brokenWhy = either(h, never, o.ret), exEvicted
 		h.checkMinHold(g, h.grants)
 	}},
 	{"context: that of %v says that it was released", nil, func(h *handMade) {
-		h.contextEnds(h.granted(h.procs[0], 0, "k0", 0, h.lock()).releasedAt(either(h, never, msec), nil), ErrReleased)
+		h.contextEnds(h.granted(h.procs[0], 0, "k0", 0, h.lock()).releasedAt(either(h, never, msec), nil), redlock.ErrReleased)
 	}},
 	{"context: that of %v ended by %v, which says nothing", nil, func(h *handMade) {
-		h.contextEnds(h.granted(h.procs[0], 0, "k0", 0, h.lock()), either(h, context.Canceled, ErrLost))
+		h.contextEnds(h.granted(h.procs[0], 0, "k0", 0, h.lock()), either(h, context.Canceled, redlock.ErrLost))
 	}},
 	{"context: that of %v ended, although neither", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
 		h.sleep(h.at(500, 1100), 0)
-		h.contextEnds(g, fmt.Errorf("%w: %w", ErrLost, ErrExpired))
+		h.contextEnds(g, fmt.Errorf("%w: %w", redlock.ErrLost, redlock.ErrExpired))
 	}},
 	{"context: that of %v ended, although neither", nil, func(h *handMade) {
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMaxHold(200*time.Millisecond)))
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMaxHold(200*time.Millisecond)))
 		h.sleep(h.at(150, 250), 0)
-		h.contextEnds(g, fmt.Errorf("%w: %w", ErrLost, ErrExpired))
+		h.contextEnds(g, fmt.Errorf("%w: %w", redlock.ErrLost, redlock.ErrExpired))
 	}},
 	{"context: that of %v ended by a loss", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 900*msec)
@@ -743,20 +744,20 @@ var simRules = []simRule{
 		h.lookAtContexts(g)
 	}},
 	{"context: %v is renewed, although", nil, func(h *handMade) {
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(WithMaxHold(200*time.Millisecond)))
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMaxHold(200*time.Millisecond)))
 		h.sleep(h.at(250, 190), 0)
-		h.checkRenewal(g, ExtendInfo{Renewal: true})
+		h.checkRenewal(g, redlock.ExtendInfo{Renewal: true})
 	}},
 	{"renewal: %v is renewed", nil, func(h *handMade) {
 		h.sleep(100*msec, 0)
-		h.checkRenewal(h.grant(0, "a", 10*msec, 900*msec).releasedAt(h.at(90, 100), nil), ExtendInfo{Renewal: true, Err: ErrReleased})
+		h.checkRenewal(h.grant(0, "a", 10*msec, 900*msec).releasedAt(h.at(90, 100), nil), redlock.ExtendInfo{Renewal: true, Err: redlock.ErrReleased})
 	}},
 	{"context: the extend of %v was given up", nil, func(h *handMade) {
 		h.checkGivenUp(h.grant(0, "a", 10*msec, 900*msec), context.Canceled, !h.bad)
 	}},
 	{"well: the release of", wellPlan, func(h *handMade) {
 		g := h.grant(0, "a", h.wellFrom(), h.wellFrom()+msec)
-		g.releasedAt(g.ret, either(h, ErrNoQuorum, nil))
+		g.releasedAt(g.ret, either(h, redlock.ErrNoQuorum, nil))
 		h.checkWell("k0", h.grants)
 	}},
 	{"well: node %d had no part", wellPlan, func(h *handMade) {
@@ -777,23 +778,23 @@ var simRules = []simRule{
 		h.checkWell("k0", h.grants)
 	}},
 	{"well: client %d.%d has no lock", wellPlan, func(h *handMade) {
-		h.client().mustSucceed(h.wellFrom(), either(h, ErrNoQuorum, nil))
+		h.client().mustSucceed(h.wellFrom(), either(h, redlock.ErrNoQuorum, nil))
 	}},
 	{"close: process %d: %v, and then", nil, func(h *handMade) {
-		h.checkClosed(h.procs[0], nil, either(h, ErrClosed, nil))
+		h.checkClosed(h.procs[0], nil, either(h, redlock.ErrClosed, nil))
 	}},
 	{"close: %s of process %d ended with ErrClosed", nil, func(h *handMade) {
 		h.procs[0].closing.called.Store(either(h, int64(0), 1))
-		h.cameToAnEnd(h.procs[0], "an acquire", 0, ErrClosed)
+		h.cameToAnEnd(h.procs[0], "an acquire", 0, redlock.ErrClosed)
 	}},
 	{"close: %s of process %d after Close", nil, func(h *handMade) {
 		h.closed(10*msec, 20*msec)
-		h.cameToAnEnd(h.procs[0], "an acquire", h.at(20, 19), ErrHeld)
+		h.cameToAnEnd(h.procs[0], "an acquire", h.at(20, 19), redlock.ErrHeld)
 	}},
 	{"I7: %s by process %d took", nil, func(h *handMade) { // it was under way when the Redlock was closed
 		h.closed(10*msec, 20*msec)
 		h.sleep(either(h, 12*msec, 11*msec), 0)
-		h.endedByClose(h.procs[0], "an acquire", 0, 0, ErrClosed)
+		h.endedByClose(h.procs[0], "an acquire", 0, 0, redlock.ErrClosed)
 	}},
 	{"close: calls of process %d after Close", nil, func(h *handMade) {
 		h.checkSilent(h.procs[0], either(h, 1, 0), 0)
@@ -806,7 +807,7 @@ var simRules = []simRule{
 	{"close: %v is renewed", nil, func(h *handMade) {
 		h.closed(h.at(10, 20), 30*msec)
 		h.sleep(20*msec, 0)
-		h.checkClosedRenewal(h.grant(0, "a", 0, 900*msec), ExtendInfo{Renewal: true})
+		h.checkClosedRenewal(h.grant(0, "a", 0, 900*msec), redlock.ExtendInfo{Renewal: true})
 	}},
 	{"I5: node %d had %.6s of %s until", strictPlan, func(h *handMade) { // released before Close, or never again after it
 		h.grant(0, "a", 10*msec, 9000*msec).releasedAt(h.at(1000, 1100), nil)
@@ -894,31 +895,31 @@ var simRules = []simRule{
 	}},
 	{"force: %s was not held, but", nil, func(h *handMade) {
 		h.on(either(h, 2, 1), "a", 5*msec, allLong)
-		h.checkForced(h.procs[0], &simForce{key: "k0", from: 40 * msec, to: 60 * msec}, ErrNotHeld)
+		h.checkForced(h.procs[0], &simForce{key: "k0", from: 40 * msec, to: 60 * msec}, redlock.ErrNotHeld)
 	}},
 	{"force: ForceRelease failed", nil, func(h *handMade) {
-		h.checkForced(h.procs[0], &simForce{key: "k0", to: msec}, either(h, ErrLost, ErrNotHeld))
+		h.checkForced(h.procs[0], &simForce{key: "k0", to: msec}, either(h, redlock.ErrLost, redlock.ErrNotHeld))
 	}},
 	{"extend: %v was confirmed, but", nil, func(h *handMade) { // it was released by force shortly before, or meanwhile
 		g := h.grant(0, "a", 10*msec, 900*msec)
 		h.on(2, "a", 5*msec, 90*msec)
 		h.sleep(100*msec, 0)
-		h.checkConfirmed(g, ExtendInfo{Elapsed: time.Duration(h.at(5, 15))})
+		h.checkConfirmed(g, redlock.ExtendInfo{Elapsed: time.Duration(h.at(5, 15))})
 	}},
 	{"max wait: client %d.%d gave up", nil, func(h *handMade) {
 		h.sleep(h.at(90, 100), 0)
-		h.client().gaveUp(context.Background(), h.waitsAtMost(100), 0, errors.Join(ErrHeld, context.DeadlineExceeded))
+		h.client().gaveUp(context.Background(), h.waitsAtMost(100), 0, errors.Join(redlock.ErrHeld, context.DeadlineExceeded))
 	}},
 	{"I7: %s by process %d took", nil, func(h *handMade) { // WithMaxWait was over
 		h.sleep(h.at(102, 101), 0)
-		h.client().gaveUp(context.Background(), h.waitsAtMost(100), 0, errors.Join(ErrHeld, context.DeadlineExceeded))
+		h.client().gaveUp(context.Background(), h.waitsAtMost(100), 0, errors.Join(redlock.ErrHeld, context.DeadlineExceeded))
 	}},
 	{"max wait: client %d.%d waited for", nil, func(h *handMade) {
 		h.sleep(200*msec, 0)
-		h.client().gaveUp(context.Background(), h.waitsAtMost(200), 0, errors.Join(either(h, context.DeadlineExceeded, ErrHeld), context.DeadlineExceeded))
+		h.client().gaveUp(context.Background(), h.waitsAtMost(200), 0, errors.Join(either(h, context.DeadlineExceeded, redlock.ErrHeld), context.DeadlineExceeded))
 	}},
 	{"lead: client %d.%d leads again after it has resigned", nil, func(h *handMade) {
-		g := h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, either(h, nil, ErrNotHeld))
+		g := h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, either(h, nil, redlock.ErrNotHeld))
 		h.sleep(100*msec, 0)
 		h.checkTerm(h.client(), &simTerms{grants: []*simGrant{g}, resigned: true, left: 50 * msec})
 	}},
@@ -931,7 +932,7 @@ var simRules = []simRule{
 		h.checkLed(h.client(), &simTerms{resigned: true}, either(h, nil, errResigns), false)
 	}},
 	{"lead: client %d.%d has not resigned", nil, func(h *handMade) {
-		h.checkLed(h.client(), &simTerms{}, ErrExpired, !h.bad)
+		h.checkLed(h.client(), &simTerms{}, redlock.ErrExpired, !h.bad)
 	}},
 	{"hooks: process %d is told", nil, func(h *handMade) {
 		h.checkNodeHook(h.procs[0], "node 0", simNodeTold{down: true}, h.bad)
@@ -940,7 +941,7 @@ var simRules = []simRule{
 		h.checkNodeHook(h.procs[0], "node 0", simNodeTold{busy: h.bad}, true)
 	}},
 	{"hooks: the release of %v was said", nil, func(h *handMade) {
-		h.checkReleasePanicked(h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, ErrNotHeld), either(h, nil, ErrNotHeld))
+		h.checkReleasePanicked(h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, redlock.ErrNotHeld), either(h, nil, redlock.ErrNotHeld))
 	}},
 	{"hooks: %v was not released by a Do", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 900*msec)
@@ -962,7 +963,7 @@ var simRules = []simRule{
 	}},
 	{"adopt: %v was adopted by %.6s, and then", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 100*msec)
-		h.checkAdoptedAgain(g, h.grant(1, "b", 20*msec, 100*msec), h.lockOf("k1"), either(h, nil, ErrNotHeld))
+		h.checkAdoptedAgain(g, h.grant(1, "b", 20*msec, 100*msec), h.lockOf("k1"), either(h, nil, redlock.ErrNotHeld))
 	}},
 	{"adopt: %v was adopted by %v, but only", nil, func(h *handMade) {
 		g := h.detached()
@@ -970,19 +971,19 @@ var simRules = []simRule{
 		h.checkAdopted(g, h.grant(1, "b", 70*msec, 200*msec))
 	}},
 	{"adopt: %v was detached, and its handle", nil, func(h *handMade) {
-		h.checkDetached(h.detached(), is("a")[:tokenLength], true, simDetached{good: h.bad, cause: ErrReleased})
+		h.checkDetached(h.detached(), is("a")[:tokenLength], true, simDetached{good: h.bad, cause: redlock.ErrReleased})
 	}},
 	{"adopt: %v was held, and Detach", nil, func(h *handMade) {
-		h.checkDetached(h.detached(), "", true, simDetached{over: !h.bad, cause: ErrLost})
+		h.checkDetached(h.detached(), "", true, simDetached{over: !h.bad, cause: redlock.ErrLost})
 	}},
 	{"adopt: %v was detached as %q", nil, func(h *handMade) {
-		h.checkDetached(h.detached(), is("a")[:tokenLength], !h.bad, simDetached{cause: ErrReleased})
+		h.checkDetached(h.detached(), is("a")[:tokenLength], !h.bad, simDetached{cause: redlock.ErrReleased})
 	}},
 	{"adopt: %v was detached as %q", nil, func(h *handMade) {
-		h.checkDetached(h.detached(), is(either(h, "b", "a"))[:tokenLength], true, simDetached{cause: ErrReleased})
+		h.checkDetached(h.detached(), is(either(h, "b", "a"))[:tokenLength], true, simDetached{cause: redlock.ErrReleased})
 	}},
 	{"adopt: %v was detached, and not released", nil, func(h *handMade) {
-		h.checkDetached(h.detached(), is("a")[:tokenLength], true, simDetached{cause: either(h, ErrLost, ErrReleased)})
+		h.checkDetached(h.detached(), is("a")[:tokenLength], true, simDetached{cause: either(h, redlock.ErrLost, redlock.ErrReleased)})
 	}},
 	{"well: node %d was not asked for", func(p *simPlan) {
 		p.Regime = simAway
@@ -991,7 +992,7 @@ var simRules = []simRule{
 		h.grant(0, "a", 100*msec, 9000*msec).releasedAt(110*msec, nil)
 		h.on(1, "a", 100*msec, 110*msec)
 		g := h.grant(0, "b", h.at(560, 550), 9000*msec).releasedAt(600*msec, nil)
-		g.lock, h.grants[0].lock = new(Lock), new(Lock)
+		g.lock, h.grants[0].lock = new(redlock.Lock), new(redlock.Lock)
 		h.checkAskedAgain()
 	}},
 	{"O1: the lock is free", nil, func(h *handMade) {
@@ -1292,8 +1293,8 @@ func (h *handMade) closed(called, returned int64) {
 }
 
 // waitsAtMost is a Mutex with WithMaxWait, in milliseconds.
-func (h *handMade) waitsAtMost(most int64) *Mutex {
-	return h.procs[0].rl.Mutex("k0", WithMaxWait(time.Duration(most*msec)*simFine))
+func (h *handMade) waitsAtMost(most int64) *redlock.Mutex {
+	return h.procs[0].rl.Mutex("k0", redlock.WithMaxWait(time.Duration(most*msec)*simFine))
 }
 
 // contextEnds is the end of a context of a lock.

@@ -1,4 +1,4 @@
-package redlock
+package contract_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/lane"
@@ -228,7 +229,7 @@ func counted(t *testing.T, c *redis.Client, what string) int64 {
 }
 
 // cycles acquires and releases a lock n times.
-func cycles(t *testing.T, rl *Redlock, n int) {
+func cycles(t *testing.T, rl *redlock.Redlock, n int) {
 	for range n {
 		lock, err := rl.Mutex("k").Acquire(t.Context())
 		require.NoError(t, err)
@@ -255,12 +256,12 @@ func TestReleaseByTheServersOwnCommand(t *testing.T) {
 				}
 				addrs, clients, users = append(addrs, s.Addr()), append(clients, c), append(users, redis.NewClient(&redis.Options{Addr: s.Addr()}))
 			}
-			var rl *Redlock
+			var rl *redlock.Redlock
 			var err error
 			if user == "new" {
-				rl, err = New(users, nil)
+				rl, err = redlock.New(users, nil)
 			} else {
-				rl, err = Open(t.Context(), addrs, nil)
+				rl, err = redlock.Open(t.Context(), addrs, nil)
 			}
 			require.NoError(t, err)
 			t.Cleanup(func() {

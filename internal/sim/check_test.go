@@ -1,4 +1,4 @@
-package redlock
+package sim_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/history"
 	"github.com/quorumlock/redlock/internal/inside"
@@ -20,7 +21,7 @@ type simGrant struct {
 	proc      *simProcess
 	client    int
 	key       string
-	lock      *Lock
+	lock      *redlock.Lock
 	value     string
 	fence     uint64 // 0: none
 	shared    bool   // with others
@@ -85,7 +86,7 @@ func (g *simGrant) String() string {
 func isOver(end, now tick.Instant) bool { return now.Mono >= end.Mono || now.Wall >= end.Wall }
 
 // notedExtend notes what an extend came to.
-func (g *simGrant) notedExtend(i ExtendInfo) {
+func (g *simGrant) notedExtend(i redlock.ExtendInfo) {
 	g.mu.Lock()
 	g.longer = i.Err == nil
 	if !i.Renewal {
@@ -100,7 +101,7 @@ func (g *simGrant) notedExtend(i ExtendInfo) {
 
 // checkExtended: a lock that is extended is valid for as long as was asked for, but for what clocks
 // may differ, and for no less long than before.
-func (g *simGrant) checkExtended(before tick.Instant, i ExtendInfo) {
+func (g *simGrant) checkExtended(before tick.Instant, i redlock.ExtendInfo) {
 	lock := inside.StateOf(g.lock)
 	now := g.proc.Now()
 	if lock.Over || g.proc.w.dead(g.proc) {
@@ -136,7 +137,7 @@ func (g *simGrant) promised() {
 
 // The hooks of a process.
 
-func (p *simProcess) extended(i ExtendInfo) {
+func (p *simProcess) extended(i redlock.ExtendInfo) {
 	w := p.w
 	w.mu.Lock()
 	w.count.Extends++
@@ -147,17 +148,17 @@ func (p *simProcess) extended(i ExtendInfo) {
 		w.checkRenewal(g, i)
 		w.checkClosedRenewal(g, i)
 		w.checkConfirmed(g, i)
-		w.reached("an extend finds a lock that was released by force", errors.Is(i.Err, ErrNotHeld) && w.forcedNow(g))
+		w.reached("an extend finds a lock that was released by force", errors.Is(i.Err, redlock.ErrNotHeld) && w.forcedNow(g))
 	}
 	if i.Renewal {
 		p.renewed(g, i)
 	}
-	w.reached("an extend is confirmed after Until", errors.Is(i.Err, ErrExpired))
-	w.reached("an extend finds the lock lost", errors.Is(i.Err, ErrNotHeld))
-	w.reached("an extend finds no quorum", errors.Is(i.Err, ErrNoQuorum))
+	w.reached("an extend is confirmed after Until", errors.Is(i.Err, redlock.ErrExpired))
+	w.reached("an extend finds the lock lost", errors.Is(i.Err, redlock.ErrNotHeld))
+	w.reached("an extend finds no quorum", errors.Is(i.Err, redlock.ErrNoQuorum))
 }
 
-func (p *simProcess) lost(i LostInfo) {
+func (p *simProcess) lost(i redlock.LostInfo) {
 	w := p.w
 	w.mu.Lock()
 	w.partEnded(i.Token)
@@ -170,7 +171,7 @@ func (p *simProcess) lost(i LostInfo) {
 	if first {
 		w.reached("a lock is lost", true)
 		w.checkLoss(g, i.Err)
-		if errors.Is(i.Err, ErrExpired) {
+		if errors.Is(i.Err, redlock.ErrExpired) {
 			g.mu.Lock()
 			over := g.promises[len(g.promises)-1].until // by either clock
 			g.mu.Unlock()
@@ -180,7 +181,7 @@ func (p *simProcess) lost(i LostInfo) {
 }
 
 // granted registers a lock and checks what can be seen at this moment.
-func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l *Lock) *simGrant {
+func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l *redlock.Lock) *simGrant {
 	t, lock := w.t(), inside.StateOf(l)
 	g := &simGrant{
 		proc: p, client: client, key: key, lock: l, value: lock.Value, call: call, ret: t,
@@ -502,7 +503,7 @@ func (w *simWorld) checkRelease(g *simGrant) {
 	switch {
 	case g.relErr == nil && free < need && !w.excused(exDoubled, free+doubled >= need):
 		w.violated("I6: release of %v succeeded, but only %d nodes were free of it", g, free)
-	case errors.Is(g.relErr, ErrNotHeld) && free < need && !w.excused(exDoubled, free+doubled >= need):
+	case errors.Is(g.relErr, redlock.ErrNotHeld) && free < need && !w.excused(exDoubled, free+doubled >= need):
 		w.violated("I6: release of %v said that it was not held, but only %d nodes were free of it", g, free)
 	}
 }
@@ -512,7 +513,7 @@ func (w *simWorld) needsFree(g *simGrant) int {
 	switch quorum := g.proc.quorum(); {
 	case g.relErr == nil:
 		return quorum
-	case errors.Is(g.relErr, ErrNotHeld):
+	case errors.Is(g.relErr, redlock.ErrNotHeld):
 		return len(w.nodes) - quorum + 1
 	default:
 		return 0
@@ -602,7 +603,7 @@ func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
 		switch {
 		case g.relCalled == never || g.relRet == 0:
 			continue
-		case errors.Is(g.relErr, ErrNotHeld):
+		case errors.Is(g.relErr, redlock.ErrNotHeld):
 			op.Outcome = history.NotHeld
 		case g.relErr != nil:
 			op.Outcome = history.Unknown
@@ -682,13 +683,13 @@ func (c *simClient) once(ctx context.Context, op int) {
 		return
 	}
 	key := fmt.Sprint("k", c.plan.Key)
-	var opts []LockOption
+	var opts []redlock.LockOption
 	if w.plan.Fenced[c.plan.Key] {
-		opts = append(opts, WithFencing())
+		opts = append(opts, redlock.WithFencing())
 	}
 	renews := c.roll(op, 1)%3 == 0
 	if renews {
-		opts = append(opts, WithRenewal())
+		opts = append(opts, redlock.WithRenewal())
 	}
 	opts = append(append(append(opts, c.minHold(op)...), c.maxHold(op)...), c.ownTTL(op)...)
 	most, bounded := c.maxWait(op)
@@ -707,7 +708,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 	over := w.wanted(c.p, m)
 	limit := attemptLimit(m)
 	var (
-		lock  *Lock
+		lock  *redlock.Lock
 		err   error
 		dying = ctx
 		ends  = never
@@ -732,7 +733,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 			w.checkStillborn(lock, err, w.t() != call || p.requests() != asked)
 		}
 		w.took(p, "TryAcquire", call, limit)
-		if errors.Is(err, ErrHeld) {
+		if errors.Is(err, redlock.ErrHeld) {
 			w.checkHeld(p, key, call, w.t())
 		}
 	case 2, 3:
@@ -786,14 +787,14 @@ func (c *simClient) once(ctx context.Context, op int) {
 }
 
 // checkStillborn is I8 for an attempt on a context that was over: it asks nobody.
-func (w *simWorld) checkStillborn(lock *Lock, err error, asked bool) {
+func (w *simWorld) checkStillborn(lock *redlock.Lock, err error, asked bool) {
 	if lock != nil || !errors.Is(err, context.Canceled) || asked {
 		w.violated("I8: an attempt on a context that was over: %v, %v", lock, err)
 	}
 }
 
 // checkAnswered is I8 for an acquire that returned.
-func (w *simWorld) checkAnswered(lock *Lock, err error) bool {
+func (w *simWorld) checkAnswered(lock *redlock.Lock, err error) bool {
 	if lock == nil && err == nil {
 		w.violated("I8: neither a lock nor an error")
 		return false
@@ -803,7 +804,7 @@ func (w *simWorld) checkAnswered(lock *Lock, err error) bool {
 
 // attemptLimit is how long one attempt may take: the SETs, the same again where the
 // tie-breaker granted them, and raising the counters.
-func attemptLimit(m *Mutex) time.Duration {
+func attemptLimit(m *redlock.Mutex) time.Duration {
 	if inside.TermsOf(m).Fencing {
 		return 3 * inside.TermsOf(m).NodeTimeout
 	}
@@ -811,7 +812,7 @@ func attemptLimit(m *Mutex) time.Duration {
 }
 
 // hold works for a while, and extends.
-func (c *simClient) hold(lock *Lock, op int, g *simGrant) {
+func (c *simClient) hold(lock *redlock.Lock, op int, g *simGrant) {
 	w := c.w
 	if w.plan.Regime == simLease {
 		c.holdLease(lock, op, g)
@@ -882,13 +883,13 @@ var canceledContext = func() context.Context {
 
 var errDoTellsNot = errors.New("whether a release was confirmed is no error of Do")
 
-func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string, over func()) {
+func (c *simClient) do(ctx context.Context, m *redlock.Mutex, op int, key string, over func()) {
 	w := c.w
 	call := w.t()
 	var g *simGrant
 	within, stop, ends := c.doWithin(ctx, op)
 	defer stop()
-	err := m.Do(within, func(ctx context.Context, lock *Lock) error {
+	err := m.Do(within, func(ctx context.Context, lock *redlock.Lock) error {
 		over()
 		if g = w.granted(c.p, c.i, key, call, lock); g == nil {
 			return nil
@@ -917,7 +918,7 @@ func (c *simClient) do(ctx context.Context, m *Mutex, op int, key string, over f
 	}
 }
 
-func (w *simWorld) waited(p *simProcess, client int, m *Mutex, from int64) {
+func (w *simWorld) waited(p *simProcess, client int, m *redlock.Mutex, from int64) {
 	if w.t() >= p.killedAt || w.excused(exSleeper, len(p.asleep) > 0) {
 		return
 	}
@@ -934,16 +935,16 @@ func (c *simClient) failed(ctx context.Context, err error) {
 	w.mu.Unlock()
 	w.endedByClose(c.p, "an acquire", c.began, c.blocked, err)
 	known := false
-	w.reached("an acquire finds no quorum", errors.Is(err, ErrNoQuorum))
-	w.reached("a grant comes too late", errors.Is(err, ErrExpired))
-	for _, e := range []error{ErrHeld, ErrNoQuorum, ErrExpired, context.Canceled, context.DeadlineExceeded, ErrClosed} {
+	w.reached("an acquire finds no quorum", errors.Is(err, redlock.ErrNoQuorum))
+	w.reached("a grant comes too late", errors.Is(err, redlock.ErrExpired))
+	for _, e := range []error{redlock.ErrHeld, redlock.ErrNoQuorum, redlock.ErrExpired, context.Canceled, context.DeadlineExceeded, redlock.ErrClosed} {
 		known = known || errors.Is(err, e)
 	}
 	if !known {
 		w.violated("I6: an acquire failed with an error that is none of ours: %v", err)
 	}
 	w.happened(func() string { return fmt.Sprintf("client %d.%d has no lock: %v", c.p.i, c.i, err) },
-		4, uint64(c.p.i), uint64(c.i), uint64(fakenode.Truth(errors.Is(err, ErrHeld))))
+		4, uint64(c.p.i), uint64(c.i), uint64(fakenode.Truth(errors.Is(err, redlock.ErrHeld))))
 }
 
 // requests counts what waits in the process's lanes.

@@ -1,4 +1,4 @@
-package redlock
+package sim_test
 
 import (
 	"fmt"

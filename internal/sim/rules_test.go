@@ -1,4 +1,4 @@
-package redlock
+package sim_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/lane"
@@ -362,7 +363,7 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 	g.mu.Lock()
 	last, longer := g.promises[len(g.promises)-1], g.longer
 	g.mu.Unlock()
-	if errors.Is(why, ErrExpired) {
+	if errors.Is(why, redlock.ErrExpired) {
 		if !isOver(last.told, g.proc.Now()) {
 			w.violated("loss: %v was said to have expired, but it is valid until %.6f ms", g, ms(last.until))
 		}
@@ -375,7 +376,7 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 	// An extend that was called before that may have found it lost, and a repair has put it back
 	// since: others could have had it in between.
 	from := last.at
-	if q := (*QuorumError)(nil); errors.As(why, &q) {
+	if q := (*redlock.QuorumError)(nil); errors.As(why, &q) {
 		for _, o := range q.Outcomes {
 			from = min(from, t-int64(o.Elapsed))
 		}
@@ -493,7 +494,7 @@ func (w *simWorld) checkByWhoseHand(g *simGrant) {
 	switch {
 	case g.told.err == nil && ours < quorum && !w.excused(exNeverHad, ours+clean >= quorum) && !w.excused(exDoubled, ours+clean+doubled >= quorum):
 		w.violated("I6: the release of %v is confirmed, but only %d nodes removed it because of it, and %d never had it", g, ours, clean)
-	case errors.Is(g.told.err, ErrNotHeld) && ours >= quorum:
+	case errors.Is(g.told.err, redlock.ErrNotHeld) && ours >= quorum:
 		w.violated("I6: the release of %v says that it was not held, but %d nodes removed it because of it", g, ours)
 	}
 }
@@ -534,7 +535,7 @@ func (w *simWorld) checkRenewedInTime(g *simGrant, at int64, late time.Duration)
 }
 
 // renewed looks at a renewal that has ended; g is nil for a lock whose caller does not have it yet.
-func (p *simProcess) renewed(g *simGrant, i ExtendInfo) {
+func (p *simProcess) renewed(g *simGrant, i redlock.ExtendInfo) {
 	now := p.Now().Mono
 	if g != nil {
 		p.w.checkRenewedInTime(g, now-int64(i.Elapsed), 0)
@@ -584,9 +585,9 @@ func (w *simWorld) checkDoTells(g *simGrant, err error) {
 		return
 	}
 	w.mu.Lock()
-	lost, found := g.lostAt, errors.Is(g.told.err, ErrNotHeld)
+	lost, found := g.lostAt, errors.Is(g.told.err, redlock.ErrNotHeld)
 	w.mu.Unlock()
-	switch says := errors.Is(err, ErrLost); {
+	switch says := errors.Is(err, redlock.ErrLost); {
 	case !says && (found || lost < g.relCalled):
 		w.violated("loss: Do does not say that %v was lost: %v", g, err)
 	case says && !found && lost == never:
@@ -599,7 +600,7 @@ func (w *simWorld) checkDoTells(g *simGrant, err error) {
 func (w *simWorld) checkValidity(g *simGrant) {
 	now := g.proc.Now()
 	until := inside.StateOf(g.lock).Until
-	_, held := Held(inside.HeldIn(context.Background(), g.lock), g.key)
+	_, held := redlock.Held(inside.HeldIn(context.Background(), g.lock), g.key)
 	if left := g.lock.Validity(); !w.dead(g.proc) {
 		w.checkValid(g, isOver(until, now), left, held)
 	}
@@ -613,23 +614,23 @@ func (w *simWorld) checkValid(g *simGrant, over bool, left time.Duration, held b
 
 // checkGaveUp: an acquire that waits gives up by itself only if so many nodes say what time does not
 // mend that no quorum is left.
-func (c *simClient) checkGaveUp(ctx context.Context, m *Mutex, err error) {
+func (c *simClient) checkGaveUp(ctx context.Context, m *redlock.Mutex, err error) {
 	w, p := c.w, c.p
-	if err == nil || ctx.Err() != nil || w.dead(p) || p.closedAt() != never || errors.Is(err, ErrDuplicateNode) {
+	if err == nil || ctx.Err() != nil || w.dead(p) || p.closedAt() != never || errors.Is(err, redlock.ErrDuplicateNode) {
 		return
 	}
 	if inside.TermsOf(m).MaxWait > 0 && errors.Is(err, context.DeadlineExceeded) {
 		return // see gaveUp
 	}
 	lasting := lastingAnswers(err)
-	if need := len(w.nodes) - p.quorum() + 1; lasting < need || !errors.Is(err, ErrNoQuorum) && !errors.Is(err, ErrHeld) {
+	if need := len(w.nodes) - p.quorum() + 1; lasting < need || !errors.Is(err, redlock.ErrNoQuorum) && !errors.Is(err, redlock.ErrHeld) {
 		w.violated("I6: client %d.%d gave up, although only %d nodes said what time does not mend: %v", p.i, c.i, lasting, err)
 	}
 }
 
 // lastingAnswers counts the nodes that say what time does not mend.
 func lastingAnswers(err error) (n int) {
-	if q := (*QuorumError)(nil); errors.As(err, &q) {
+	if q := (*redlock.QuorumError)(nil); errors.As(err, &q) {
 		for _, o := range q.Outcomes {
 			if o.Err != nil && slices.ContainsFunc(simLasting, func(s string) bool { return strings.Contains(o.Err.Error(), s) }) {
 				n++

@@ -1,4 +1,4 @@
-package redlock
+package sim_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/lane"
@@ -99,9 +100,9 @@ func (c *simClient) otherCall(ctx context.Context, op int) bool {
 }
 
 // lockOptions are those of a use, without what it must not have.
-func (c *simClient) lockOptions() (opts []LockOption) {
+func (c *simClient) lockOptions() (opts []redlock.LockOption) {
 	if c.w.plan.Fenced[c.plan.Key] {
-		opts = append(opts, WithFencing())
+		opts = append(opts, redlock.WithFencing())
 	}
 	return opts
 }
@@ -194,9 +195,9 @@ func (w *simWorld) cameToAnEnd(p *simProcess, what string, call int64, err error
 	}
 	returned := p.closing.returned.Load()
 	switch {
-	case errors.Is(err, ErrClosed) && closed == never:
+	case errors.Is(err, redlock.ErrClosed) && closed == never:
 		w.violated("close: %s of process %d ended with ErrClosed, and nobody closed the Redlock: %v", what, p.i, err)
-	case !errors.Is(err, ErrClosed) && returned > 0 && call >= returned:
+	case !errors.Is(err, redlock.ErrClosed) && returned > 0 && call >= returned:
 		w.violated("close: %s of process %d after Close: %v", what, p.i, err)
 	}
 	w.reached("a Redlock is closed during "+what, call < closed && closed <= t)
@@ -221,7 +222,7 @@ func (c *simClient) afterClose(ctx context.Context) {
 	}
 	m := p.rl.Mutex(c.key(), c.lockOptions()...)
 	inside.Allow(m)
-	never := func(context.Context, *Lock) error { return errors.New("it has the lock") }
+	never := func(context.Context, *redlock.Lock) error { return errors.New("it has the lock") }
 	_, tries := m.TryAcquire(ctx)
 	_, acquires := m.Acquire(ctx)
 	_, inspects := m.Inspect(ctx)
@@ -251,7 +252,7 @@ func (p *simProcess) examineClosed(node int, batch []*lane.Call) {
 }
 
 // checkClosedRenewal: no renewal begins after Close.
-func (w *simWorld) checkClosedRenewal(g *simGrant, i ExtendInfo) {
+func (w *simWorld) checkClosedRenewal(g *simGrant, i redlock.ExtendInfo) {
 	closed := g.proc.closedAt()
 	if !i.Renewal || closed == never || len(g.proc.asleep) > 0 {
 		return
@@ -381,9 +382,9 @@ func (w *simWorld) checkForced(p *simProcess, f *simForce, err error) {
 	switch quorum := p.quorum(); {
 	case err == nil && (deleted == 0 || gone < quorum):
 		w.violated("force: %s was released, but of %d nodes without it %d deleted it", f.key, gone, deleted)
-	case errors.Is(err, ErrNotHeld) && (kept >= quorum || deleted >= quorum && alone):
+	case errors.Is(err, redlock.ErrNotHeld) && (kept >= quorum || deleted >= quorum && alone):
 		w.violated("force: %s was not held, but %d nodes deleted it, and %d have it still", f.key, deleted, kept)
-	case err != nil && !errors.Is(err, ErrNotHeld) && !errors.Is(err, ErrNoQuorum) && !errors.Is(err, ErrClosed) && !errors.Is(err, context.Canceled):
+	case err != nil && !errors.Is(err, redlock.ErrNotHeld) && !errors.Is(err, redlock.ErrNoQuorum) && !errors.Is(err, redlock.ErrClosed) && !errors.Is(err, context.Canceled):
 		w.violated("force: ForceRelease failed with an error that is none of its own: %v", err)
 	}
 	w.reached("a lock is released by force", err == nil)
@@ -496,7 +497,7 @@ func (w *simWorld) checkForces() {
 
 // checkConfirmed: an extend is confirmed by a majority of nodes that had the value meanwhile. So a holder
 // whose lock is gone, for whatever reason, learns of it by the next one.
-func (w *simWorld) checkConfirmed(g *simGrant, i ExtendInfo) {
+func (w *simWorld) checkConfirmed(g *simGrant, i redlock.ExtendInfo) {
 	t := w.t()
 	if i.Err != nil || len(g.proc.asleep) > 0 || t >= g.proc.killedAt {
 		return
@@ -517,18 +518,18 @@ func (w *simWorld) checkConfirmed(g *simGrant, i ExtendInfo) {
 // maxWait is the option that this use has, if any. The context that it makes counts the bubble's time;
 // its deadline is one of long ago for the process, whose clock shows another year, so the gate lets it in
 // after others with a deadline.
-func (c *simClient) maxWait(op int) (opts []LockOption, has bool) {
+func (c *simClient) maxWait(op int) (opts []redlock.LockOption, has bool) {
 	w := c.w
 	if !w.plan.does(callMaxWait) || c.roll(op, 310)%3 > 0 {
 		return nil, false
 	}
 	longest := []time.Duration{4 * (w.plan.Delay + w.plan.Jitter), w.plan.TTL / 4, 2 * w.plan.TTL}[c.roll(op, 311)%3]
-	return []LockOption{WithMaxWait((time.Microsecond+c.within(op, 312, longest))*simFine + time.Duration(c.roll(op, 313)%simFine))}, true
+	return []redlock.LockOption{redlock.WithMaxWait((time.Microsecond+c.within(op, 312, longest))*simFine + time.Duration(c.roll(op, 313)%simFine))}, true
 }
 
 // gaveUp: WithMaxWait ends a wait when its time is over, and not before. The error tells that, and why there
 // was no lock if an attempt had ended.
-func (c *simClient) gaveUp(ctx context.Context, m *Mutex, call int64, err error) {
+func (c *simClient) gaveUp(ctx context.Context, m *redlock.Mutex, call int64, err error) {
 	w := c.w
 	most := int64(inside.TermsOf(m).MaxWait / simFine)
 	if most == 0 || ctx.Err() != nil {
@@ -545,7 +546,7 @@ func (c *simClient) gaveUp(ctx context.Context, m *Mutex, call int64, err error)
 	if t < call+most {
 		w.violated("max wait: client %d.%d gave up %.6f ms before its time: %v", c.p.i, c.i, ms(call+most-t), err)
 	}
-	known := errors.Is(err, ErrHeld) || errors.Is(err, ErrNoQuorum) || errors.Is(err, ErrExpired)
+	known := errors.Is(err, redlock.ErrHeld) || errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrExpired)
 	if !known && most > int64(attemptLimit(m))*102/100+w.slack() && len(c.p.asleep) == 0 {
 		w.violated("max wait: client %d.%d waited for %.3f ms, and does not say what for: %v", c.p.i, c.i, ms(most), err)
 	}
@@ -567,7 +568,7 @@ func (c *simClient) lead(ctx context.Context, op int) {
 	w, p := c.w, c.p
 	opts := c.lockOptions()
 	if c.roll(op, 320)%2 == 0 {
-		opts = append(opts, WithMaxHold(leastTTL+c.within(op, 321, w.plan.TTL)))
+		opts = append(opts, redlock.WithMaxHold(leastTTL+c.within(op, 321, w.plan.TTL)))
 	}
 	m := c.mutex(op, opts)
 	inside.Allow(m)
@@ -579,7 +580,7 @@ func (c *simClient) lead(ctx context.Context, op int) {
 	most := 1 + int(c.roll(op, 324)%2)
 	var leads simTerms
 	over, from := w.wanted(c.p, m), w.t()
-	err := m.Lead(within, func(ctx context.Context, lock *Lock) error {
+	err := m.Lead(within, func(ctx context.Context, lock *redlock.Lock) error {
 		over()
 		w.waited(p, c.i, m, from)
 		w.checkTerm(c, &leads)
@@ -596,7 +597,7 @@ func (c *simClient) lead(ctx context.Context, op int) {
 		for i := 0; i < 4 && len(leads.grants) < most && ctx.Err() == nil; i++ {
 			c.pause(w.plan.TTL / 4)
 		}
-		w.reached("a term of a leader ends by a loss", errors.Is(context.Cause(ctx), ErrLost))
+		w.reached("a term of a leader ends by a loss", errors.Is(context.Cause(ctx), redlock.ErrLost))
 		if w.plan.does(callForce) && len(leads.grants) == 1 && c.roll(op, 325)%2 == 0 {
 			c.forceNow(ctx, op, &simForce{key: g.key, token: g.value[:tokenLength]}) // which it learns when it resigns
 		}
@@ -657,7 +658,7 @@ func (w *simWorld) lostTerm(l *simTerms) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	g := l.grants[len(l.grants)-1]
-	return g.lostAt != never || errors.Is(g.told.err, ErrNotHeld)
+	return g.lostAt != never || errors.Is(g.told.err, redlock.ErrNotHeld)
 }
 
 // checkLed: Lead returns when its function resigns, with its error; when its context ends; and when waiting
@@ -667,7 +668,7 @@ func (w *simWorld) checkLed(c *simClient, l *simTerms, err error, ended bool) {
 	switch {
 	case resigned && !errors.Is(err, errResigns):
 		w.violated("lead: client %d.%d resigned, and Lead says %v", c.p.i, c.i, err)
-	case !resigned && !ended && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrNoQuorum) && lastingAnswers(err) == 0:
+	case !resigned && !ended && !errors.Is(err, redlock.ErrClosed) && !errors.Is(err, redlock.ErrNoQuorum) && lastingAnswers(err) == 0:
 		w.violated("lead: client %d.%d has not resigned, and Lead returned: %v", c.p.i, c.i, err)
 	}
 	w.reached("a leader resigns", resigned)
@@ -688,27 +689,27 @@ var errSimPanic = errors.New("a hook panics")
 
 // slowHooks adds hooks that take their time, or panic, to those of a process. A panic on a goroutine of the
 // library ends the program, so only those on a caller's goroutine do.
-func (p *simProcess) slowHooks(h *Hooks) *Hooks {
+func (p *simProcess) slowHooks(h *redlock.Hooks) *redlock.Hooks {
 	if !p.w.plan.does(callSlow) && !p.w.plan.does(callPanic) {
 		return h
 	}
 	h.Acquired = p.acquired
-	also := &Hooks{
-		Acquired: func(i AcquireInfo) { p.inHook(i.Context, "Acquired", i.Token) },
-		Waiting:  func(i WaitInfo) { p.inHook(i.Context, "Waiting", "") },
-		Released: func(i ReleaseInfo) { p.inHook(i.Context, "Released", i.Token) },
-		Extended: func(i ExtendInfo) {
+	also := &redlock.Hooks{
+		Acquired: func(i redlock.AcquireInfo) { p.inHook(i.Context, "Acquired", i.Token) },
+		Waiting:  func(i redlock.WaitInfo) { p.inHook(i.Context, "Waiting", "") },
+		Released: func(i redlock.ReleaseInfo) { p.inHook(i.Context, "Released", i.Token) },
+		Extended: func(i redlock.ExtendInfo) {
 			if i.Renewal {
 				p.blocks("Extended", i.Token, 2*p.w.plan.TTL)
 			} else {
 				p.inHook(i.Context, "Extended", i.Token)
 			}
 		},
-		Lost: func(i LostInfo) { p.blocks("Lost", i.Token, p.w.plan.TTL) },
+		Lost: func(i redlock.LostInfo) { p.blocks("Lost", i.Token, p.w.plan.TTL) },
 	}
-	also.NodeDown = func(i NodeInfo) { p.nodeHook(i.Node, true) }
-	also.NodeUp = func(i NodeInfo) { p.nodeHook(i.Node, false) }
-	return JoinHooks(h, also)
+	also.NodeDown = func(i redlock.NodeInfo) { p.nodeHook(i.Node, true) }
+	also.NodeUp = func(i redlock.NodeInfo) { p.nodeHook(i.Node, false) }
+	return redlock.JoinHooks(h, also)
 }
 
 func (p *simProcess) inHook(ctx context.Context, name, token string) {
@@ -744,7 +745,7 @@ func (p *simProcess) blocks(name, token string, longest time.Duration) {
 
 // lostHook is for how long Hooks.Lost may keep a caller.
 func (w *simWorld) lostHook(err error) time.Duration {
-	if w.plan.does(callSlow) && errors.Is(err, ErrLost) {
+	if w.plan.does(callSlow) && errors.Is(err, redlock.ErrLost) {
 		return w.plan.TTL
 	}
 	return 0
@@ -786,7 +787,7 @@ func (c *simClient) withHook(ctx context.Context, op int) {
 		h.blocks = c.within(op, 342, min(w.plan.TTL/2, protocol.LeastReservation/2))
 	}
 	hooked := context.WithValue(ctx, simHookKey{}, h)
-	m := c.mutex(op, append(c.lockOptions(), WithRenewal()))
+	m := c.mutex(op, append(c.lockOptions(), redlock.WithRenewal()))
 	inside.Allow(m)
 	over, call := w.wanted(c.p, m), w.t()
 	var g *simGrant
@@ -794,7 +795,7 @@ func (c *simClient) withHook(ctx context.Context, op int) {
 		c.doPanics(ctx, m, h, op, over)
 		return
 	}
-	var lock *Lock
+	var lock *redlock.Lock
 	var err error
 	acquireCtx := ctx
 	if h.name == "Acquired" || h.name == "Waiting" {
@@ -822,7 +823,7 @@ func (c *simClient) withHook(ctx context.Context, op int) {
 	if h.name == "Extended" {
 		from := w.t()
 		c.recovers(func() { err = inside.Extend(lock, hooked, w.plan.TTL) })
-		w.took(p, "Extend", from, w.plan.NodeTimeout+h.blocks+w.lostHook(ErrLost)) // a panic keeps the error
+		w.took(p, "Extend", from, w.plan.NodeTimeout+h.blocks+w.lostHook(redlock.ErrLost)) // a panic keeps the error
 	}
 	g.released(w.t())
 	w.keeps(g)
@@ -847,12 +848,12 @@ func (w *simWorld) checkReleasePanicked(g *simGrant, again error) {
 }
 
 // doPanics has the function of a Do panic, after which the lock is released.
-func (c *simClient) doPanics(ctx context.Context, m *Mutex, h *simHook, op int, over func()) {
+func (c *simClient) doPanics(ctx context.Context, m *redlock.Mutex, h *simHook, op int, over func()) {
 	w := c.w
 	call := w.t()
 	var g *simGrant
 	panicked := c.recovers(func() {
-		_ = m.Do(ctx, func(_ context.Context, lock *Lock) error {
+		_ = m.Do(ctx, func(_ context.Context, lock *redlock.Lock) error {
 			over()
 			if g = w.granted(c.p, c.i, m.Key(), call, lock); g == nil {
 				return nil

@@ -1,4 +1,4 @@
-package redlock
+package sim_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/guard"
@@ -108,21 +109,21 @@ func (c *simClient) holdToTheEnd(g *simGrant, op int) {
 	}
 }
 
-func (w *simWorld) checkAdoptedAgain(g, next *simGrant, again *Lock, err error) {
+func (w *simWorld) checkAdoptedAgain(g, next *simGrant, again *redlock.Lock, err error) {
 	if err == nil {
 		w.violated("adopt: %v was adopted by %.6s, and then by %.6s", g, next.value, again.Token())
 	}
 }
 
 // adoptAnyway is Adopt with a NodeTimeout above a quarter of the TTL.
-func adoptAnyway(ctx context.Context, m *Mutex, token string) (*Lock, error) {
+func adoptAnyway(ctx context.Context, m *redlock.Mutex, token string) (*redlock.Lock, error) {
 	inside.Allow(m)
 	return m.Adopt(ctx, token)
 }
 
-func (c *simClient) adoptOptions() (opts []LockOption) {
+func (c *simClient) adoptOptions() (opts []redlock.LockOption) {
 	if c.w.plan.Fenced[c.plan.Key] {
-		opts = append(opts, WithFencing())
+		opts = append(opts, redlock.WithFencing())
 	}
 	return opts
 }
@@ -205,7 +206,9 @@ func (w *simWorld) dead(p *simProcess) bool { return w.t() >= p.killedAt }
 func (c *simClient) detach(g *simGrant) bool {
 	w, l := c.w, g.lock
 	held := l.Context()
-	spent := func() bool { return inside.TermsOf(l).MaxHold > 0 && errors.Is(context.Cause(held), ErrExpired) }
+	spent := func() bool {
+		return inside.TermsOf(l).MaxHold > 0 && errors.Is(context.Cause(held), redlock.ErrExpired)
+	}
 	before := l.Validity() > 0 && (held.Err() == nil || spent())
 	call := w.t()
 	w.mu.Lock()
@@ -243,7 +246,7 @@ func (w *simWorld) checkDetached(g *simGrant, token string, before bool, after s
 		w.violated("adopt: %v was held, and Detach says that it was not", g)
 	case token != "" && (token != g.value[:tokenLength] || !before):
 		w.violated("adopt: %v was detached as %q, held before: %v", g, token, before)
-	case token != "" && !errors.Is(after.cause, ErrReleased) && !after.spent:
+	case token != "" && !errors.Is(after.cause, redlock.ErrReleased) && !after.spent:
 		w.violated("adopt: %v was detached, and not released: %v", g, after.cause)
 	}
 }
@@ -311,7 +314,7 @@ func (c *simClient) adopts(ctx context.Context, g *simGrant, token string, op in
 	stop()
 	w.took(p, "Adopt", call, attemptLimit(m))
 	c.endedInTime(ends, err)
-	if errors.Is(err, ErrNotHeld) {
+	if errors.Is(err, redlock.ErrNotHeld) {
 		w.checkNotHeld(p, g, g.value, call)
 	}
 	if err != nil {
@@ -328,14 +331,14 @@ func (c *simClient) adopts(ctx context.Context, g *simGrant, token string, op in
 
 func (c *simClient) adoptFailed(err error) {
 	known := false
-	for _, e := range []error{ErrNotHeld, ErrNoQuorum, ErrExpired, ErrClosed, context.Canceled} {
+	for _, e := range []error{redlock.ErrNotHeld, redlock.ErrNoQuorum, redlock.ErrExpired, redlock.ErrClosed, context.Canceled} {
 		known = known || errors.Is(err, e)
 	}
-	if !known || errors.Is(err, ErrHeld) {
+	if !known || errors.Is(err, redlock.ErrHeld) {
 		c.w.violated("I6: Adopt failed with an error that is none of its own: %v", err)
 	}
 	c.w.happened(func() string { return fmt.Sprintf("client %d.%d does not adopt: %v", c.p.i, c.i, err) },
-		8, uint64(c.p.i), uint64(c.i), uint64(fakenode.Truth(errors.Is(err, ErrNotHeld))))
+		8, uint64(c.p.i), uint64(c.i), uint64(fakenode.Truth(errors.Is(err, redlock.ErrNotHeld))))
 }
 
 // checkNotHeld is I6 for an Adopt of a value that failed with ErrNotHeld.
@@ -413,16 +416,16 @@ func (p *simPlan) drawLease(r *rand.Rand) {
 }
 
 // ownTTL is the option of a use whose TTL is not that of the others.
-func (c *simClient) ownTTL(op int) (opts []LockOption) {
+func (c *simClient) ownTTL(op int) (opts []redlock.LockOption) {
 	if p := c.w.plan; p.Mixed {
-		opts = append(opts, WithTTL(p.TTL/2+c.within(op, 140, p.RestartGuard-p.TTL/2)))
+		opts = append(opts, redlock.WithTTL(p.TTL/2+c.within(op, 140, p.RestartGuard-p.TTL/2)))
 	}
 	return opts
 }
 
 // allowed is the lease that a client asks for that wants one of ttl: what the library refuses is cut
 // down to the longest that it may be.
-func (w *simWorld) allowed(lock *Lock, ttl time.Duration) time.Duration {
+func (w *simWorld) allowed(lock *redlock.Lock, ttl time.Duration) time.Duration {
 	if w.plan.RestartGuard < 0 {
 		return ttl
 	}
@@ -430,7 +433,7 @@ func (w *simWorld) allowed(lock *Lock, ttl time.Duration) time.Duration {
 }
 
 // holdLease asks for leases up to the limit and beyond it, and relies on them to the end.
-func (c *simClient) holdLease(lock *Lock, op int, g *simGrant) {
+func (c *simClient) holdLease(lock *redlock.Lock, op int, g *simGrant) {
 	w := c.w
 	most := max(inside.TermsOf(lock).TTL, w.plan.RestartGuard)
 	for i := range 1 + c.roll(op, 141)%3 {
@@ -456,10 +459,10 @@ func (p *simPlan) drawMinHold() {
 }
 
 // minHold is the option that this use has, if any.
-func (c *simClient) minHold(op int) (opts []LockOption) {
+func (c *simClient) minHold(op int) (opts []redlock.LockOption) {
 	p := c.w.plan
 	if p.MinHold > 0 && p.kind(fmt.Sprint("k", c.plan.Key)) == 0 && c.roll(op, 95)%2 == 0 {
-		opts = append(opts, WithMinHold(p.MinHold))
+		opts = append(opts, redlock.WithMinHold(p.MinHold))
 	}
 	return opts
 }

@@ -1,4 +1,4 @@
-package redlock
+package sim_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/lane"
@@ -623,7 +624,7 @@ type simProcess struct {
 	w          *simWorld
 	i          int
 	name       string // in entries of queues
-	rl         *Redlock
+	rl         *redlock.Redlock
 	waits      func(token string) bool // whether one of its waiters has it
 	mono, wall simHand
 	asleep     []simFault // pauses and suspends
@@ -682,8 +683,8 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 			p.killedAt = min(p.killedAt, int64(f.At))
 		}
 	}
-	opts := &Options{TTL: w.plan.TTL, RestartGuard: w.plan.RestartGuard, Owner: fmt.Sprint("process-", i)}
-	opts.Hooks = &Hooks{Extended: p.extended, Lost: p.lost, Released: p.released}
+	opts := &redlock.Options{TTL: w.plan.TTL, RestartGuard: w.plan.RestartGuard, Owner: fmt.Sprint("process-", i)}
+	opts.Hooks = &redlock.Hooks{Extended: p.extended, Lost: p.lost, Released: p.released}
 	opts.Hooks = p.slowHooks(opts.Hooks)
 	names, wires := make([]string, len(w.nodes)), make([]lane.Wire, len(w.nodes))
 	for j, n := range w.nodes {
@@ -697,7 +698,7 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	if err != nil {
 		panic(err)
 	}
-	p.rl = client.(*Redlock)
+	p.rl = client.(*redlock.Redlock)
 	p.waits = func(token string) bool { return inside.HasWaiter(p.rl, token) }
 	inside.SetRandom(p.rl, p)
 	if guard := inside.Guard(p.rl); guard != nil {

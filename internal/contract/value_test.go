@@ -1,4 +1,4 @@
-package redlock
+package contract_test
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package redlock
+package sim_test
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/history"
 	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/lane"
@@ -61,11 +62,11 @@ func (p *simPlan) kind(key string) int {
 
 // mutex is what a client asks for: of a shared key one time in five alone, and of a
 // semaphore's now and then alone or with a permit less.
-func (c *simClient) mutex(op int, opts []LockOption) *Mutex {
+func (c *simClient) mutex(op int, opts []redlock.LockOption) *redlock.Mutex {
 	return c.mutexOf(c.plan.Key, c.roll(op, 50), opts)
 }
 
-func (c *simClient) mutexOf(i int, roll uint64, opts []LockOption) *Mutex {
+func (c *simClient) mutexOf(i int, roll uint64, opts []redlock.LockOption) *redlock.Mutex {
 	key := fmt.Sprint("k", i)
 	switch kind := c.w.plan.kind(key); {
 	case kind == manyShare && roll%5 > 0:
@@ -184,7 +185,7 @@ func (w *simWorld) inTheWay(wait simWait, key string, grants []*simGrant) (until
 }
 
 // wayOf is how a lock is wanted: alone, which is below 0; shared, which is 0; or one of so many permits.
-func wayOf(m *Mutex) int64 {
+func wayOf(m *redlock.Mutex) int64 {
 	if !inside.TermsOf(m).Shared {
 		return -1
 	}
@@ -192,7 +193,7 @@ func wayOf(m *Mutex) int64 {
 }
 
 // wanted notes that a client wants a lock, until the function that it returns is called.
-func (w *simWorld) wanted(p *simProcess, m *Mutex) (over func()) {
+func (w *simWorld) wanted(p *simProcess, m *redlock.Mutex) (over func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	wait := &simWait{proc: p.i, from: w.t(), to: never, mode: wayOf(m)}
@@ -249,9 +250,9 @@ func (c *simClient) pair(ctx context.Context, op int) {
 	var grants []*simGrant
 	for i := range min(2, len(w.plan.Fenced)) {
 		at := (c.plan.Key + i) % len(w.plan.Fenced)
-		var opts []LockOption
+		var opts []redlock.LockOption
 		if w.plan.Fenced[at] {
-			opts = append(opts, WithFencing())
+			opts = append(opts, redlock.WithFencing())
 		}
 		m := c.mutexOf(at, c.roll(op, 160+at), opts)
 		inside.Allow(m) // as in once
@@ -260,7 +261,7 @@ func (c *simClient) pair(ctx context.Context, op int) {
 		lock, err := m.TryAcquire(ctx)
 		over()
 		w.took(p, "TryAcquire", call, attemptLimit(m))
-		if errors.Is(err, ErrHeld) {
+		if errors.Is(err, redlock.ErrHeld) {
 			w.checkHeld(p, m.Key(), call, w.t())
 		}
 		if !w.checkAnswered(lock, err) || err != nil {
@@ -299,7 +300,7 @@ type simPart struct {
 	panicked   int64 // when Hooks.Acquired panicked; 0: it did not
 }
 
-func (p *simProcess) acquired(i AcquireInfo) {
+func (p *simProcess) acquired(i redlock.AcquireInfo) {
 	w := p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -317,13 +318,13 @@ func (w *simWorld) partEnded(token string) {
 	}
 }
 
-func (p *simProcess) released(i ReleaseInfo) {
+func (p *simProcess) released(i redlock.ReleaseInfo) {
 	w := p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.partEnded(i.Token)
-	w.reached("a release finds the lock lost", errors.Is(i.Err, ErrNotHeld))
-	w.reached("a release finds no quorum", errors.Is(i.Err, ErrNoQuorum))
+	w.reached("a release finds the lock lost", errors.Is(i.Err, redlock.ErrNotHeld))
+	w.reached("a release finds no quorum", errors.Is(i.Err, redlock.ErrNoQuorum))
 	if g := w.byToken[i.Token]; g != nil && g.told.at == 0 {
 		g.told = simReleased{at: w.t(), err: i.Err}
 	}
@@ -527,9 +528,9 @@ func (c *simClient) tie(ctx context.Context, round int) {
 	w, p := c.w, c.p
 	begin := time.Duration(round+1) * w.plan.tiePeriod()
 	c.pause(begin - time.Duration(w.t()) + c.within(round, 40, 2*w.plan.Delay))
-	var opts []LockOption
+	var opts []redlock.LockOption
 	if w.plan.Fenced[0] {
-		opts = append(opts, WithFencing())
+		opts = append(opts, redlock.WithFencing())
 	}
 	m := p.rl.Mutex("k0", opts...)
 	inside.Allow(m) // as in once
@@ -537,7 +538,7 @@ func (c *simClient) tie(ctx context.Context, round int) {
 	lock, err := m.TryAcquire(ctx)
 	w.took(p, "TryAcquire", call, attemptLimit(m))
 	if err != nil {
-		if errors.Is(err, ErrHeld) {
+		if errors.Is(err, redlock.ErrHeld) {
 			w.checkHeld(p, "k0", call, w.t())
 		}
 		c.failed(ctx, err)
@@ -605,9 +606,9 @@ func (p *simPlan) drawContexts() {
 }
 
 // maxHold is the option that this use has, if any.
-func (c *simClient) maxHold(op int) (opts []LockOption) {
+func (c *simClient) maxHold(op int) (opts []redlock.LockOption) {
 	if c.w.plan.Contexts && c.roll(op, 240)%4 == 0 {
-		opts = append(opts, WithMaxHold(leastTTL+c.within(op, 241, 2*c.w.plan.TTL)))
+		opts = append(opts, redlock.WithMaxHold(leastTTL+c.within(op, 241, 2*c.w.plan.TTL)))
 	}
 	return opts
 }
@@ -641,18 +642,18 @@ func (w *simWorld) contextEnded(g *simGrant, s *simContext) {
 	}
 	end := g.ends()
 	switch cause := context.Cause(s); {
-	case errors.Is(cause, ErrReleased):
+	case errors.Is(cause, redlock.ErrReleased):
 		w.mu.Lock()
 		given := g.relCalled != never || g.detaching
 		w.mu.Unlock()
 		if !given {
 			w.violated("context: that of %v says that it was released", g)
 		}
-	case !errors.Is(cause, ErrLost):
+	case !errors.Is(cause, redlock.ErrLost):
 		if s.caller == nil || s.caller.Err() == nil {
 			w.violated("context: that of %v ended by %v, which says nothing of the lock", g, cause)
 		}
-	case errors.Is(cause, ErrExpired):
+	case errors.Is(cause, redlock.ErrExpired):
 		if !isOver(end, g.proc.Now()) {
 			w.violated("context: that of %v ended, although neither its validity nor WithMaxHold is over: %v", g, cause)
 		}
@@ -661,7 +662,7 @@ func (w *simWorld) contextEnded(g *simGrant, s *simContext) {
 		s.lost = true
 		g.mu.Unlock()
 	}
-	w.reached("a context ends by a loss", errors.Is(context.Cause(s), ErrLost))
+	w.reached("a context ends by a loss", errors.Is(context.Cause(s), redlock.ErrLost))
 }
 
 // ends is when the contexts of a lock are to end by time.
@@ -726,7 +727,7 @@ func (w *simWorld) checkContexts(g *simGrant) {
 }
 
 // checkRenewal: none begins when the time of WithMaxHold is over, or the lock was released.
-func (w *simWorld) checkRenewal(g *simGrant, i ExtendInfo) {
+func (w *simWorld) checkRenewal(g *simGrant, i redlock.ExtendInfo) {
 	if !i.Renewal {
 		return
 	}
@@ -778,7 +779,7 @@ func (w *simWorld) checkGivenUp(g *simGrant, err error, ended bool) {
 	if !errors.Is(err, context.Canceled) {
 		return
 	}
-	if errors.Is(err, ErrLost) || !ended {
+	if errors.Is(err, redlock.ErrLost) || !ended {
 		w.violated("context: the extend of %v was given up, which is wrong: %v", g, err)
 	}
 	w.reached("an extend is given up", true)
