@@ -22,7 +22,7 @@ var simulated = flag.Int("seeds", 300, "how many runs of the simulation TestHist
 // histories are checked by what clients were told alone.
 func TestHistoriesOfTheSimulation(t *testing.T) {
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-run=^TestSimSeeds$", ".",
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-run=^TestSimSeeds$", "./internal/sim",
 		fmt.Sprintf("-sim.seeds=%d", *simulated), "-sim.history="+dir)
 	cmd.Dir = ".."
 	out, err := cmd.CombinedOutput()

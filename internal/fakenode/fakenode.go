@@ -14,7 +14,7 @@ import (
 )
 
 // memory of a simulated server: the part of Redis that the library uses, with the scripts
-// in Go. That it answers as a server does is what contract_test.go shows, case by case.
+// in Go. That it answers as a server does is what internal/contract shows, case by case.
 type Store struct {
 	Now     func() int64 // nanoseconds of the server's wall clock since 1970
 	Keys    map[string]*Key

@@ -30,10 +30,10 @@ import (
 // The simulation runs the library itself (Redlock, Mutex, Lock, rounds, lanes, lines,
 // fencing and guard) in virtual time, over servers in memory. See docs/design.md.
 //
-//	go test -run TestSimSeeds -seed=42 -v       one seed, with all that happens in it
-//	go test -run TestSimSeeds -sim.seeds=20000  that many seeds, from -sim.first on
-//	go test -run TestSimSeeds -sim.plan=FILE -v a plan, such as a failure leaves behind
-//	go test -run TestSimSeeds -sim.plan=FILE -sim.seeds=3000  it, with that many seeds from its own on
+//	go test -run TestSimSeeds ./internal/sim -seed=42 -v       one seed, with all that happens in it
+//	go test -run TestSimSeeds ./internal/sim -sim.seeds=20000  that many seeds, from -sim.first on
+//	go test -run TestSimSeeds ./internal/sim -sim.plan=FILE -v a plan, such as a failure leaves behind
+//	go test -run TestSimSeeds ./internal/sim -sim.plan=FILE -sim.seeds=3000  it, with that many seeds from its own on
 var (
 	simSeed    = flag.Uint64("seed", 0, "simulate this seed only, and tell what happens with -v")
 	simSeeds   = flag.Int("sim.seeds", 0, "how many seeds to simulate (default 200)")
@@ -369,7 +369,7 @@ func writeTraces(t *testing.T, traces map[uint64]uint64) {
 
 // report shrinks a plan that failed, and says how to run it again.
 func report(t *testing.T, plan *simPlan, problems []string) {
-	what := fmt.Sprintf("seed %d: %s\n\nrun it again: go test -run TestSimSeeds", plan.Seed, strings.Join(problems, "\n"))
+	what := fmt.Sprintf("seed %d: %s\n\nrun it again: go test -run TestSimSeeds ./internal/sim", plan.Seed, strings.Join(problems, "\n"))
 	if *simPlanIn != "" {
 		what += " -sim.plan=" + *simPlanIn
 	}
@@ -439,14 +439,14 @@ func clonePlan(p *simPlan) *simPlan {
 // The corpus has the smallest plans of what the simulation once found, and of faults of the
 // library that it found when they were put there on purpose.
 func TestSimCorpus(t *testing.T) {
-	files, err := filepath.Glob("testdata/sim/*.json")
+	files, err := filepath.Glob("testdata/*.json")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, file := range files {
 		plan := readPlan(t, file)
 		require.NotEmpty(t, plan.Why, file)
 		for _, bad := range simulate(t, plan, nil).bad {
-			t.Errorf("%s: %s\n%s\nwatch it: go test -run TestSimSeeds -sim.plan=%s -v", file, bad, plan.Why, file)
+			t.Errorf("%s: %s\n%s\nwatch it: go test -run TestSimSeeds ./internal/sim -sim.plan=%s -v", file, bad, plan.Why, file)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,8 +28,7 @@ type mutant struct {
 	// args are further arguments of the test binary for this mutant. They come last, so
 	// they may replace the usual ones.
 	args string
-	// in is the folder of the package whose test binary it is, with slashes; empty: the root's. That
-	// of another package gets args alone.
+	// in is the folder of the package whose test binary it is, with slashes, and gets args alone; empty: the gate's.
 	in string
 	// equivalent says why no test can see the fault. It is listed so that nobody tries
 	// again, and never run.
@@ -84,11 +82,9 @@ type result struct {
 
 // gate runs a test against mutants of the package in dir.
 type gate struct {
-	dir  string
-	args []string // of the test binary
-	// files picks the test files that are built, by name; nil: all. What the test does not
-	// need is most of the time that a mutant takes.
-	files    *regexp.Regexp
+	dir      string
+	in       string   // the folder of the package whose test runs, with slashes
+	args     []string // of its test binary
 	limit    time.Duration
 	parallel int
 	// oneSided: twins stay sound, so that scripts and simulation differ.
@@ -161,18 +157,19 @@ func (g *gate) print(name string, r result) {
 func (g *gate) control(ctx context.Context, tmp string, mutants []mutant) error {
 	var done, built []string
 	for _, m := range mutants {
+		in, args := g.runs(m)
 		if g.known(m).verdict != "" || slices.Contains(done, m.in+" "+m.args) {
 			continue
 		}
 		done = append(done, m.in+" "+m.args)
-		bin := filepath.Join(tmp, strings.ReplaceAll("sound/"+m.in, "/", "_")+".test")
-		if !slices.Contains(built, m.in) {
-			if text, err := g.build(ctx, bin, m.in, nil); err != nil {
+		bin := filepath.Join(tmp, strings.ReplaceAll("sound/"+in, "/", "_")+".test")
+		if !slices.Contains(built, in) {
+			if text, err := g.build(ctx, bin, in, nil); err != nil {
 				return fmt.Errorf("the sound code: %w\n%s", err, text)
 			}
-			built = append(built, m.in)
+			built = append(built, in)
 		}
-		r, text := g.test(ctx, bin, m.in, m.args)
+		r, text := g.test(ctx, bin, in, args)
 		if r.verdict == survived {
 			r.verdict = passed
 		}
@@ -185,6 +182,14 @@ func (g *gate) control(ctx context.Context, tmp string, mutants []mutant) error 
 		}
 	}
 	return nil
+}
+
+// runs is the package whose test sees a mutant, and the arguments of its binary.
+func (g *gate) runs(m mutant) (in string, args []string) {
+	if in, args = m.in, strings.Fields(m.args); in == "" {
+		in, args = g.in, append(slices.Clone(g.args), args...)
+	}
+	return in, args
 }
 
 // known is what is said of a mutant that is not run; its verdict is empty for the others.
@@ -236,13 +241,14 @@ func (g *gate) try(ctx context.Context, folder string, m mutant) result {
 		}
 		replace[path] = source
 	}
-	if text, err := g.build(ctx, bin, m.in, replace); err != nil {
+	in, args := g.runs(m)
+	if g.oneSided { // its own arguments may be of a test that sees only the twin
+		in, args = g.in, g.args
+	}
+	if text, err := g.build(ctx, bin, in, replace); err != nil {
 		return bad(fmt.Errorf("%w: %s", err, firstFailure(text)))
 	}
-	r, text := g.test(ctx, bin, m.in, m.args)
-	if g.oneSided && m.args != "" && r.verdict == survived {
-		r, text = g.test(ctx, bin, "", "") // its own arguments may be of a test that sees only the twin
-	}
+	r, text := g.test(ctx, bin, in, args)
 	r.took = time.Since(start)
 	if g.outputs != "" {
 		if err := os.WriteFile(filepath.Join(g.outputs, m.name+".txt"), []byte(text), 0o600); err != nil {
@@ -253,22 +259,7 @@ func (g *gate) try(ctx context.Context, folder string, m mutant) result {
 }
 
 // build makes the test binary of the package in a folder, with other files in place of some.
-func (g *gate) build(ctx context.Context, bin, in string, instead map[string]string) (text string, err error) {
-	replace := make(map[string]string)
-	maps.Copy(replace, instead)
-	tests, err := filepath.Glob(filepath.Join(g.dir, "*_test.go"))
-	if err != nil {
-		return "", err
-	}
-	for _, path := range tests {
-		if g.files == nil || g.files.MatchString(filepath.Base(path)) {
-			continue
-		}
-		if path, err = filepath.Abs(path); err != nil {
-			return "", err
-		}
-		replace[path] = "" // as if it were not there
-	}
+func (g *gate) build(ctx context.Context, bin, in string, replace map[string]string) (text string, err error) {
 	overlay := bin + ".json"
 	content, err := json.Marshal(map[string]any{"Replace": replace})
 	if err = errors.Join(err, os.WriteFile(overlay, content, 0o600)); err != nil {
@@ -283,16 +274,13 @@ func (g *gate) build(ctx context.Context, bin, in string, instead map[string]str
 }
 
 // test runs a test binary.
-func (g *gate) test(ctx context.Context, bin, in, more string) (r result, text string) {
+func (g *gate) test(ctx context.Context, bin, in string, args []string) (r result, text string) {
 	start := time.Now()
-	args := []string{"-test.failfast", "-test.timeout=" + g.limit.String()}
-	if in == "" {
-		args = append(args, g.args...)
-	}
+	args = append([]string{"-test.failfast", "-test.timeout=" + g.limit.String()}, args...)
 	// The binary ends itself, and tells where it hung. This is for one that cannot.
 	ctx, cancel := context.WithTimeout(ctx, g.limit+10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, append(args, strings.Fields(more)...)...)
+	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Dir = filepath.Join(g.dir, filepath.FromSlash(in))
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()

@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -137,17 +136,6 @@ func TestSurvivorFailsTheGate(t *testing.T) {
 	err := g.run(t.Context(), []mutant{dies, lives})
 	expect(t, err, "1 of 2 mutants were not killed: 1 survived", out,
 		"dies killed", "lives SURVIVED", "toy.go: it does not subtract")
-}
-
-// What is left out of the build fails nothing, nor does it keep the rest from being built.
-func TestOnlyTheTestFilesThatAreNeeded(t *testing.T) {
-	g, out := newGate(t)
-	if err := os.WriteFile(filepath.Join(g.dir, "other_test.go"), []byte("package toy\n\nno Go\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, g.run(t.Context(), []mutant{dies}), "the sound code", out)
-	g.files = regexp.MustCompile("^toy_")
-	expect(t, g.run(t.Context(), []mutant{dies}), "", out, "dies killed")
 }
 
 // Neither is a sign that the test sees anything.

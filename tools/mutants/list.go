@@ -4,7 +4,7 @@ package main
 // shows. One seed would not do: a change of what the library sends, and when, moves the
 // fault to another one. The rarest of them is seen by one seed of a thousand.
 func seedsOf(plan string) string {
-	return "-test.run=^TestSimSeeds$ -sim.plan=testdata/sim/" + plan + ".json -sim.seeds=6000"
+	return "-test.run=^TestSimSeeds$ -sim.plan=testdata/" + plan + ".json -sim.seeds=6000"
 }
 
 // list is the faults that the simulation must see. Those of one file stand together.
@@ -737,6 +737,7 @@ var list = []mutant{
 		new:  `for false {`,
 		why:  "a program that exits after its Release takes releases with it",
 		args: "-test.run=^TestReleaseHasLeft",
+		in:   ".",
 	},
 	{
 		name: "release-waits-for-the-idle-only",
@@ -745,6 +746,7 @@ var list = []mutant{
 		new:  `return false`,
 		why:  "programs that exit after their Release leave the lock to its TTL, where its SET was not answered by all yet",
 		args: "-test.run=^TestReleaseWaitsForANode",
+		in:   ".",
 	},
 	{
 		name: "release-waits-for-the-slow",
@@ -753,6 +755,7 @@ var list = []mutant{
 		new:  `l.breaker.down`,
 		why:  "each release takes as long as a node that is slower than the others",
 		args: "-test.run=^TestReleaseWaitsForANode",
+		in:   ".",
 	},
 	{
 		name: "release-waits-beyond-its-timeout",
@@ -768,6 +771,7 @@ var list = []mutant{
 		new:  `l.Alarm.Rang()`,
 		why:  "a release waits for a node that hangs until that answers",
 		args: "-test.run=^TestReleaseWaitsForANode",
+		in:   ".",
 	},
 	{
 		name: "lane-overtakes",
@@ -829,6 +833,7 @@ var list = []mutant{
 		new:  `append(w.joins[:0], &`,
 		why:  "a join of a node that hung takes effect after its entry was given back: the node reserves the lock for one that has gone",
 		args: "-test.run=^TestWaiterTakesBackEachJoinThatMayLand$",
+		in:   ".",
 	},
 	{
 		name: "claim-forgets-the-join",
@@ -951,6 +956,7 @@ var list = []mutant{
 		why:  "a SET whose answer was lost is taken for granted, and what it does after the release stays",
 		// Hardly a seed of 20,000 shows it.
 		args: "-test.run=^TestReleaseIsSentAgain",
+		in:   ".",
 	},
 	{
 		name: "line-release-compares-nothing",
@@ -1395,6 +1401,7 @@ var list = []mutant{
 			new: "if held && v == Marker && limit >= 0 && !isNew {",
 		},
 		args: "-test.run=^TestContract$",
+		in:   "internal/contract",
 	},
 	{
 		name: "modes-claim-hides-a-denied-publish",
@@ -1407,6 +1414,7 @@ var list = []mutant{
 			new: "granted && denied && n < 0 {",
 		},
 		args: "-test.run=^TestContractDeniedPublish$",
+		in:   "internal/contract",
 	},
 	{
 		name: "modes-sharer-leaves-as-one-alone",
@@ -1460,6 +1468,7 @@ var list = []mutant{
 			new: "if false {",
 		},
 		args: "-test.run=^TestContractForeignKeys$",
+		in:   "internal/contract",
 	},
 	{
 		name: "foreign-set-joined-as-a-line",
@@ -1472,6 +1481,7 @@ var list = []mutant{
 			new: `isNew && last != "" && last == "?"`,
 		},
 		args: "-test.run=^TestContractForeignKeys$",
+		in:   "internal/contract",
 	},
 	{
 		name: "foreign-counter-overwritten",
@@ -1495,6 +1505,7 @@ var list = []mutant{
 			new: "if err := s.foreignDoor(door); err == wrongTypeOf(door) {",
 		},
 		args: "-test.run=^TestContractForeignKeys$",
+		in:   "internal/contract",
 	},
 	{
 		name: "foreign-head-served",
@@ -1507,6 +1518,7 @@ var list = []mutant{
 			new: "return f[0], 0, f[2], -1\n\t}\n\tif limit = -1; shares {",
 		},
 		args: "-test.run=^TestContractForeignKeys$",
+		in:   "internal/contract",
 	},
 	{
 		name: "line-forgets-without-end",
@@ -1519,6 +1531,7 @@ var list = []mutant{
 			new: "q.far -= 0",
 		},
 		args: "-test.run=^TestContractLineOfAHundredThousand$",
+		in:   "internal/contract",
 	},
 	{
 		name: "line-nobody-is-reminded",
@@ -2012,6 +2025,7 @@ var list = []mutant{
 		new:  `true`,
 		why:  "a request that arrives twice begins the hold anew",
 		args: "-test.run=^TestContract$/^in_memory$",
+		in:   "internal/contract",
 		twin: edit{
 			old: "case v == argv[0] || s.Pttl(lock) > Number(argv[2]):",
 			new: "default:",
@@ -2124,6 +2138,7 @@ var list = []mutant{
 		why:  "most of the renewals that fall due together wait for longer than the timeout per node, and are tried again",
 		// The simulation has no process with a thousand locks.
 		args: "-test.run=^TestLocksThatFallDueTogetherAreAllRenewed$",
+		in:   ".",
 	},
 	{
 		name: "renewals-flood-a-slower-node",
@@ -2132,6 +2147,7 @@ var list = []mutant{
 		new:  `k.undecided < k.most`,
 		why:  "a node that is slower than the majority keeps the keys of some locks only, and these are lost with the next node",
 		args: "-test.run=^TestSlowerNodeKeepsAllThatFallDueTogether$",
+		in:   ".",
 	},
 	{
 		name: "renewals-long-leases-first",
@@ -2140,6 +2156,7 @@ var list = []mutant{
 		new:  `r.at, r.ready = r.at+0*int64(ttl), true`,
 		why:  "a short lease ends while long ones that fell due before it are renewed",
 		args: "-test.run=^TestShortLeasesAreRenewedBeforeLongOnes$",
+		in:   ".",
 	},
 	{
 		name: "renewals-wait-for-hooks",
@@ -2150,6 +2167,7 @@ var list = []mutant{
 	l.renewer.fewer(1, 0)`,
 		why:  "hooks that do not return stop all renewals",
 		args: "-test.run=^TestLostHookThatDoesNotReturnHoldsUpNoRenewal$",
+		in:   ".",
 	},
 	{
 		name: "kept-releases-all-at-once",
@@ -2158,6 +2176,7 @@ var list = []mutant{
 		new:  `keptAtOnce = 1 << 30`,
 		why:  "a node that is back does nothing else before all releases that were kept for it, and locks that are held are lost",
 		args: "-test.run=^TestKeptReleasesLeaveRoomForOthers$",
+		in:   ".",
 	},
 	{
 		name: "conversation-replaced-counts",
@@ -2176,6 +2195,7 @@ var list = []mutant{
 		new:  `return false`,
 		why:  "processes that began to wait at the same moment each stay in a queue of their own",
 		args: "-test.run=^TestOfTwoQueuesOneHasWaitedLonger$",
+		in:   ".",
 	},
 	{
 		name: "reentry-covers-all",
@@ -2211,6 +2231,7 @@ var list = []mutant{
 		new:  "\tif a.terms.permits > 0 {\n",
 		why:  "a node whose vote comes after the grant, and that gave another number, keeps that permit from others",
 		args: "-test.run=^TestStrayNumberIsMendedWheneverItComes$",
+		in:   ".",
 	},
 	{
 		name: "permit-early-votes-not-mended",
@@ -2219,6 +2240,7 @@ var list = []mutant{
 		new:  "\t\t_, _ = i, number\n",
 		why:  "the same for a node that voted before",
 		args: "-test.run=^TestStrayNumberIsMendedWheneverItComes$",
+		in:   ".",
 	},
 	{
 		name: "permit-vote-in-between",
@@ -2227,6 +2249,7 @@ var list = []mutant{
 		new:  "most, all := a.round.permit()\n\ttime.Sleep(time.Microsecond)\n\ta.permit.Store(int32(most))",
 		why:  "a vote that comes before the number is known, and after the others were looked at, leaves a stray until a renewal",
 		args: "-test.run=^TestStrayNumber",
+		in:   ".",
 	},
 	{
 		name: "closed-clients-one-by-one",
@@ -2444,6 +2467,7 @@ var list = []mutant{
 		new:  `if false then`,
 		why:  "a lock that is released by force is reserved for its holder again, where its claim has not come",
 		args: "-test.run=^TestContract$",
+		in:   "internal/contract",
 		twin: edit{
 			old: "if head := s.headOf(line); head != \"\" && ValueIn(head) == was {",
 			new: "if head := s.headOf(line); head != \"\" && head == was {",

@@ -1,7 +1,7 @@
 // Command mutants proves that a test sees: it breaks the library in each of the ways of
 // its list, one at a time, runs the test, and fails unless the test fails every time.
 //
-//	.ci/mutants -run '^lane-' -test '-test.run=^TestSimSeeds$ -sim.seeds=20000 -sim.shrink=false' -files '^(sim_|export_|main_)'
+//	.ci/mutants -run '^lane-' -in internal/sim -test '-test.run=^TestSimSeeds$ -sim.seeds=20000 -sim.shrink=false'
 //
 // It is run in the module's root, and changes nothing there: the go command is handed the
 // broken file in place of the sound one.
@@ -9,7 +9,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -24,7 +23,7 @@ func main() {
 	var (
 		names    = flag.String("run", "", "only mutants whose name matches the regular `expression`")
 		args     = flag.String("test", "-test.run=^TestSimSeeds$", "`arguments` of the test binary, split at spaces")
-		only     = flag.String("files", "", "build only the test files whose name matches the regular `expression`: those that the test needs")
+		in       = flag.String("in", ".", "the `folder` of the package whose tests run, of mutants that name no other")
 		parallel = flag.Int("parallel", 2, "how many mutants at a time")
 		limit    = flag.Duration("limit", 10*time.Minute, "how long a test may run")
 		quick    = flag.Bool("quick", false, "do not run the sound code first: of no use but to look at mutants one by one")
@@ -35,9 +34,8 @@ func main() {
 	)
 	flag.Parse()
 	wanted, err := regexp.Compile(*names)
-	files, ferr := regexp.Compile(*only)
 	first, every, perr := partOf(*part)
-	switch err = errors.Join(err, ferr); {
+	switch {
 	case err != nil:
 		refuse(err)
 	case *parallel < 1:
@@ -74,7 +72,7 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	g := gate{dir: ".", args: strings.Fields(*args), files: files, limit: *limit, parallel: *parallel, uncontrolled: *quick, named: *names != "", oneSided: *scripts, outputs: *outputs, out: os.Stdout}
+	g := gate{dir: ".", in: *in, args: strings.Fields(*args), limit: *limit, parallel: *parallel, uncontrolled: *quick, named: *names != "", oneSided: *scripts, outputs: *outputs, out: os.Stdout}
 	if err := g.run(ctx, chosen); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
