@@ -10,6 +10,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,10 +56,18 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 	root := rootCommand()
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	out := &keptOutput{w: stdout}
+	if isTerminal(stdout) { // commands ask it for its width
+		root.SetOut(stdout)
+	} else {
+		root.SetOut(out)
+	}
 	root.SetErr(stderr)
 	strictNames(root) // behind SetOut, which the completion command keeps
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil && out.err != nil {
+		err = fmt.Errorf("not all of the output was written: %w", out.err)
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -80,4 +89,16 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return own.code
 	}
 	return exitFailed
+}
+
+// keptOutput keeps the first error of its writer: a status that a full disk cut off is none.
+type keptOutput struct {
+	w   io.Writer
+	err error
+}
+
+func (o *keptOutput) Write(text []byte) (int, error) {
+	n, err := o.w.Write(text)
+	o.err = cmp.Or(o.err, err)
+	return n, err
 }

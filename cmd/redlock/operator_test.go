@@ -381,3 +381,19 @@ func TestFindingsOfSeveralNodesAreThereOnce(t *testing.T) {
 	r.Findings = []admin.Finding{found("a", "down"), found("b", "down")}
 	assert.Equal(t, r.Findings, together(r).Findings, "what is worse has a line for each")
 }
+
+// A status that a full disk cut off is no success.
+func TestAnswersThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("/dev/full is of Linux: ", err)
+	}
+	defer full.Close()
+	s := newSite(t)
+	for _, args := range [][]string{{"status", "k"}, {"status", "k", "--json"}, {"list"}, {"check", "--json"}} {
+		var said strings.Builder
+		assert.Equal(t, exitFailed, execute(t.Context(), append(args, "--addrs="+strings.Join(s.addrs, ",")), full, &said), args)
+		assert.Contains(t, said.String(), "not all of the output was written: write /dev/full: no space left", args)
+	}
+}
