@@ -64,8 +64,8 @@ type runEvent struct {
 	PID    int        `json:"pid,omitempty"`
 	// Of the lock that is waited for, as far as it is known.
 	Holder      string   `json:"holder,omitempty"`
-	HolderToken string   `json:"holder_token,omitempty"`
-	SharedBy    int      `json:"shared_by,omitempty"` // how many hold it together
+	HolderToken string   `json:"holder_token,omitempty"` // its beginning: who has all of it can release the lock
+	SharedBy    int      `json:"shared_by,omitempty"`    // how many hold it together
 	Lease       *float64 `json:"lease_seconds,omitempty"`
 	Place       int      `json:"place,omitempty"` // in line, from 1
 	Waiting     int      `json:"waiting,omitempty"`

@@ -182,7 +182,7 @@ func (w *waiting) say(seen waitedFor, lease time.Duration) {
 		return
 	}
 	e := runEvent{
-		Event: "still_waiting", Key: seen.key, Holder: seen.holder, HolderToken: seen.token, SharedBy: seen.sharedBy, Place: seen.place, Waiting: seen.of,
+		Event: "still_waiting", Key: seen.key, Holder: seen.holder, HolderToken: seen.token[:min(len(seen.token), 8)], SharedBy: seen.sharedBy, Place: seen.place, Waiting: seen.of,
 		Waited: new(time.Since(w.start).Seconds()), Error: w.why(seen),
 	}
 	if lease != 0 {
@@ -213,7 +213,7 @@ func (w *waiting) line(seen waitedFor, lease time.Duration, width int) string {
 	case seen.token != "" && seen.holder != "":
 		parts = append(parts, which+"held by "+seen.holder)
 	case seen.token != "":
-		parts = append(parts, which+"held by token "+seen.token)
+		parts = append(parts, which+"held by token "+shortToken(seen.token))
 	}
 	switch {
 	case lease < 0:

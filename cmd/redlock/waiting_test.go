@@ -58,7 +58,7 @@ func TestRunTellsWhatItWaitsFor(t *testing.T) {
 	talks := s.start(t, "run", "k", "--json", "--", "echo", "ran")
 	e := talks.event(t, "still_waiting")
 	assert.Equal(t, "the test", e.Holder)
-	assert.Equal(t, lock.Token(), e.HolderToken)
+	assert.Equal(t, lock.Token()[:8], e.HolderToken, "the whole token is a secret, and logs are read by many")
 	assert.Positive(t, *e.Lease)
 	assert.Equal(t, 2, e.Place)
 	assert.Equal(t, 2, e.Waiting)
