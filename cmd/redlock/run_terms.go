@@ -44,6 +44,9 @@ func runArgs(cmd *cobra.Command, args []string) error {
 		return errRunArgs
 	}
 	for i, k := range keys {
+		if len(command) > 0 && strings.Contains(k, "\n") {
+			return &usageError{fmt.Errorf("the key %q has a line break: the command finds each key on a line of $REDLOCK_KEY", k)}
+		}
 		if slices.Contains(keys[:i], k) {
 			return &usageError{fmt.Errorf("the key %q is there twice: keys must differ", k)}
 		}

@@ -33,6 +33,9 @@ func TestRunRefusesWhatDoesNotGoTogether(t *testing.T) {
 		assert.Equal(t, exitUsage, r.code, line)
 		assert.Contains(t, r.errOut, says, line)
 	}
+	r := run(t, t.Context(), "run", nowhere, "a\nb", "--", "true")
+	assert.Equal(t, exitUsage, r.code)
+	assert.Contains(t, r.errOut, `the key "a\nb" has a line break`, "$REDLOCK_KEY would have two lines")
 }
 
 // Several locks are held while the command runs, and released; if one is busy none is kept.
