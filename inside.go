@@ -18,7 +18,7 @@ import (
 
 // Tests of promises are in a package of their own, so that the root's own tests take seconds.
 func init() {
-	inside.NewWithClock = func(clients []redis.UniversalClient, opts any, c tick.Clock) (any, error) {
+	inside.NewWithClock = func(clients, opts any, c tick.Clock) (any, error) {
 		given, _ := opts.(*Options)
 		o, err := given.withDefaults()
 		if err != nil {

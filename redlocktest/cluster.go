@@ -28,9 +28,10 @@ type Cluster struct {
 	closed  bool
 }
 
-// client is a client that the cluster has to close.
+// client is a client that the cluster has to close. It is not embedded: the compiler would wrap each of
+// its hundreds of methods.
 type client struct {
-	*redis.Client
+	redis       *redis.Client
 	failedDials *atomic.Int64
 }
 
@@ -38,7 +39,7 @@ type client struct {
 // has seen as many failed dials as it has places starts a goroutine that dials
 // once a second, and that Close does not wait for.
 func (c client) probing() bool {
-	o := c.Options()
+	o := c.redis.Options()
 	pipelines := o.PipelinePoolSize
 	if pipelines == 0 {
 		pipelines = redis.DefaultPipelinePoolSize
@@ -95,7 +96,7 @@ func (c *Cluster) Close() {
 	}
 	c.closed = true
 	for _, cl := range c.clients {
-		cl.Close() // an error says that the user has closed it already
+		cl.redis.Close() // an error says that the user has closed it already
 	}
 	for _, n := range c.nodes {
 		n.close()

@@ -8,8 +8,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/tick"
@@ -41,8 +39,9 @@ type Gate struct {
 }
 
 var (
-	// NewWithClock is New with another clock. opts is an *Options or nil.
-	NewWithClock func(clients []redis.UniversalClient, opts any, c tick.Clock) (client any, err error)
+	// NewWithClock is New with another clock. clients is a []redis.UniversalClient: to name this interface
+	// costs each package two seconds of compilation. opts is an *Options or nil.
+	NewWithClock func(clients, opts any, c tick.Clock) (client any, err error)
 	// Assemble makes a client over wires, with a NodeTimeout that options would refuse, and a name of the process in
 	// queues. opts is an *Options.
 	Assemble func(names []string, wires []lane.Wire, opts any, nodeTimeout time.Duration, process string, c tick.Clock) (client any, err error)
