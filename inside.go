@@ -24,7 +24,7 @@ func init() {
 		if err != nil {
 			return nil, err
 		}
-		return build(clients, o, c, conn.UserHabits), nil
+		return build(clients.([]redis.UniversalClient), o, c, conn.UserHabits), nil
 	}
 	inside.Assemble = func(names []string, wires []lane.Wire, opts any, nodeTimeout time.Duration, process string, c tick.Clock) (any, error) {
 		o, err := opts.(*Options).withDefaults()
