@@ -147,6 +147,9 @@ func judgeService(f Facts, add addFinding) bool {
 	case !f.Reachable && (strings.Contains(f.Err.Error(), "tls: ") || strings.Contains(f.Err.Error(), "x509: ")):
 		add(Critical, "refused", fmt.Sprintf("there is no trust between it and us: %v", f.Err),
 			"fix what the error says: a certificate, its authority, or redis:// for rediss://")
+	case !f.Reachable && noRedis(f.Err):
+		add(Critical, "no-redis", fmt.Sprintf("something else than a Redis server answers there: %v", f.Err),
+			"check the host and the port, and whether a proxy stands in between")
 	case !f.Reachable:
 		why := f.Err.Error()
 		if strings.HasSuffix(why, "i/o timeout") {
@@ -169,6 +172,13 @@ func judgeService(f Facts, add addFinding) bool {
 		return false
 	}
 	return true
+}
+
+// noRedis tells by the client's error that what was read is not Redis' protocol. go-redis has no value
+// for it.
+func noRedis(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "redis: can't parse ") || strings.Contains(text, "redis: invalid reply")
 }
 
 // judgeRole finds servers that are no independent masters, and replicas.
@@ -380,7 +390,7 @@ func judgeNumber(all []Facts, s Setup, add addAbout) {
 	case n == 1:
 		add("", Info, "single-node", "there is one node, so its failure is the failure of all locks", "use three or five independent nodes if that is not enough")
 	case n%2 == 0:
-		add("", Info, "even-number", fmt.Sprintf("%d nodes tolerate %s, no more than %d nodes do", n, plural(n-s.Quorum, "failure"), n-1), "use an odd number of nodes")
+		add("", Info, "even-number", fmt.Sprintf("%d nodes tolerate %s, no more than %s", n, plural(n-s.Quorum, "failure"), does(n-1)), "use an odd number of nodes")
 	}
 }
 
@@ -396,6 +406,13 @@ func plural[N int | int64](n N, what string) string {
 		what += "s"
 	}
 	return fmt.Sprintf("%d %s", n, what)
+}
+
+func does(n int) string {
+	if n == 1 {
+		return "1 node does"
+	}
+	return fmt.Sprintf("%d nodes do", n)
 }
 
 // untilQuorum is how long it takes until a quorum may vote if nothing else happens; 0 if that

@@ -50,6 +50,9 @@ func TestJudge(t *testing.T) {
 		{name: "no trust", change: map[int]func(*Facts){1: func(f *Facts) {
 			f.Node = Node{Node: "b", Err: errors.New("x509: certificate signed by unknown authority")}
 		}}, want: []string{"critical refused b"}, mention: []string{"no trust", "its authority"}},
+		{name: "no Redis", change: map[int]func(*Facts){1: func(f *Facts) {
+			f.Node = Node{Node: "b", Err: errors.New(`redis: can't parse map reply: "HTTP/1.1 400 Bad Request"`)}
+		}}, want: []string{"critical no-redis b"}, mention: []string{"HTTP/1.1 400", "check the host and the port"}},
 		{name: "majority down", change: map[int]func(*Facts){1: down, 2: down},
 			want: []string{"critical no-quorum ", "warning unreachable b", "warning unreachable c"}, mention: []string{"1 of 3 nodes serve us, and 2 are needed"}},
 		{name: "no password", change: map[int]func(*Facts){0: func(f *Facts) { f.Err = serverSays("NOAUTH Authentication required.") }},
@@ -167,6 +170,8 @@ func TestJudgeNumberOfNodes(t *testing.T) {
 		}
 		assert.Equal(t, want, got, "%d nodes", n)
 	}
+	two := Judge([]Facts{sound("a"), sound("b")}, Setup{TTL: time.Second, NodeTimeout: time.Second, Quorum: 2})
+	assert.Equal(t, "2 nodes tolerate 0 failures, no more than 1 node does", two[0].Message)
 }
 
 func TestOutdated(t *testing.T) {
