@@ -1043,7 +1043,7 @@ var simStates = []simState{
 	{"fault: mute", 2100.5},
 	{"fault: pause", 3226.5},
 	{"fault: promote", 873},
-	{"fault: redraw", 1200},
+	{"fault: redraw", 843},
 	{"fault: resync", 934},
 	{"fault: scripts", 682},
 	{"fault: stale", 718.5},
