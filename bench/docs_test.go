@@ -14,7 +14,6 @@ import (
 func TestExamplesWithPeersCompile(t *testing.T) {
 	c := doccheck.Compiler{
 		Dir: ".",
-		Env: []string{"GOWORK=off"},
 		Imports: []string{
 			"context", "errors", "time",
 			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "goredis github.com/go-redsync/redsync/v4/redis/goredis/v9",

@@ -2,7 +2,7 @@ module github.com/quorumlock/redlock/proof
 
 go 1.26.0
 
-// The library in this tree, with or without the workspace.
+// The library in this tree.
 replace github.com/quorumlock/redlock => ../
 
 require (

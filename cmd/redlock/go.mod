@@ -2,7 +2,7 @@ module github.com/quorumlock/redlock/cmd/redlock
 
 go 1.26.0
 
-// The library in this tree, with or without the workspace. A released tag of this
+// The library in this tree. A released tag of this
 // module has no replace and requires the released version of the library instead.
 replace github.com/quorumlock/redlock => ../../
 

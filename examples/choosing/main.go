@@ -3,7 +3,7 @@
 // First nobody stops. Then a buyer stops between reading and writing, for longer than a lease
 // lasts, as in a long garbage collection or on a suspended machine.
 //
-//	go run ./examples/choosing
+//	go run -C examples ./choosing
 //
 // The nodes of the lock run inside this program; with REDLOCK_ADDRS=host1:6379,... it uses
 // yours. The table is in SQLite, in a temporary file; docs/choosing.md says which way is for

@@ -3,8 +3,8 @@
 // little apart. One run fails, and another instance takes over. At the end the program
 // checks in a ledger that each tick was done exactly once.
 //
-//	go run ./examples/cron
-//	go run ./examples/cron -addrs host1:6379,host2:6379,host3:6379
+//	go run -C examples ./cron
+//	go run -C examples ./cron -addrs host1:6379,host2:6379,host3:6379
 package main
 
 import (

@@ -3,8 +3,8 @@
 // new version goes on from there with the same lock. Somebody else waits for the lock all
 // the while, and must not get it before the job is done.
 //
-//	go run ./examples/deploy
-//	go run ./examples/deploy -addrs host1:6379,host2:6379,host3:6379
+//	go run -C examples ./deploy
+//	go run -C examples ./deploy -addrs host1:6379,host2:6379,host3:6379
 package main
 
 import (

@@ -3,8 +3,8 @@
 // in stock. The program does it first without the lock, to show what goes wrong, then with
 // it.
 //
-//	go run ./examples/exchange
-//	go run ./examples/exchange -addrs host1:6379,host2:6379,host3:6379
+//	go run -C examples ./exchange
+//	go run -C examples ./exchange -addrs host1:6379,host2:6379,host3:6379
 //
 // If both were in one table of a database, no lock would be needed: UPDATE ... SET stock = stock - 1
 // WHERE stock > 0 does it. Here points and stock belong to two systems that offer only get

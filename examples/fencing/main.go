@@ -4,7 +4,7 @@
 // over meanwhile. The table remembers the greatest token of its writes, so the first
 // worker's write is refused.
 //
-//	go run ./examples/fencing
+//	go run -C examples ./fencing
 //
 // The nodes run inside this program; with REDLOCK_ADDRS=host1:6379,host2:6379,... it uses
 // yours. The table is in SQLite, in a temporary file. Any database with UPDATE ... WHERE

@@ -3,8 +3,8 @@
 // majority of the nodes is out of reach, it steps down before the lease ends, and waits
 // again.
 //
-//	go run ./examples/leader
-//	go run ./examples/leader -for 1m -addrs host1:6379,host2:6379,host3:6379
+//	go run -C examples ./leader
+//	go run -C examples ./leader -for 1m -addrs host1:6379,host2:6379,host3:6379
 //
 // On its own nodes the program makes the outage itself. On yours, stop a majority of them
 // while it runs, and start them again.

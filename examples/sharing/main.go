@@ -3,8 +3,8 @@
 // worker number that nobody else has. At the end the program checks that no reader saw half
 // a page, that there were never more than four calls, and that no id was made twice.
 //
-//	go run ./examples/sharing
-//	go run ./examples/sharing -addrs host1:6379,host2:6379,host3:6379
+//	go run -C examples ./sharing
+//	go run -C examples ./sharing -addrs host1:6379,host2:6379,host3:6379
 package main
 
 import (

@@ -2,7 +2,7 @@
 // program does, with exporters that write to standard output in place of a collector's, lets
 // two workers want the same lock, and prints their spans and metrics as JSON.
 //
-//	go run ./examples/telemetry
+//	go run -C examples ./telemetry
 //
 // The nodes run inside the program, unless $REDLOCK_ADDRS has others.
 package main

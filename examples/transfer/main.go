@@ -3,8 +3,8 @@
 // and one from b to a, neither may wait for the other for ever. The program does it first
 // without locks, to show what goes wrong, then with a set of locks.
 //
-//	go run ./examples/transfer
-//	go run ./examples/transfer -addrs host1:6379,host2:6379,host3:6379
+//	go run -C examples ./transfer
+//	go run -C examples ./transfer -addrs host1:6379,host2:6379,host3:6379
 package main
 
 import (

@@ -3,8 +3,8 @@
 // the order, and 503 while the lock's nodes are out of reach. The program sends itself some
 // requests, checks the answers, and ends. With -listen it serves until it is interrupted.
 //
-//	go run ./examples/webhandler
-//	go run ./examples/webhandler -listen 127.0.0.1:8080
+//	go run -C examples ./webhandler
+//	go run -C examples ./webhandler -listen 127.0.0.1:8080
 //	curl -i -X POST http://127.0.0.1:8080/orders/42/charge
 package main
 

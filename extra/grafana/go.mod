@@ -2,8 +2,8 @@ module github.com/quorumlock/redlock/extra/grafana
 
 go 1.26.0
 
-// Nobody imports this module, and it stays out of the workspace: it is there for the tests of the files beside it, and keeps
-// what they need away from extra/redlockprom.
+// Nobody imports this module: it is there for the tests of the files beside it, and keeps what they need away from
+// extra/redlockprom.
 replace (
 	github.com/quorumlock/redlock => ../../
 	github.com/quorumlock/redlock/extra/redlockprom => ../redlockprom

@@ -12,5 +12,5 @@ import (
 var rewrite = flag.Bool("rewrite", false, "add what is not recorded")
 
 func TestAPI(t *testing.T) {
-	require.NoError(t, apirecord.Check(".", []string{"GOWORK=off"}, "github.com/quorumlock/redlock/extra/redlockotel", "testdata/api.txt", *rewrite))
+	require.NoError(t, apirecord.Check(".", "github.com/quorumlock/redlock/extra/redlockotel", "testdata/api.txt", *rewrite))
 }

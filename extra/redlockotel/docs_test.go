@@ -14,7 +14,6 @@ import (
 func TestExamplesOfThePagesCompile(t *testing.T) {
 	c := doccheck.Compiler{
 		Dir: ".",
-		Env: []string{"GOWORK=off"},
 		Imports: []string{
 			"context", "github.com/quorumlock/redlock", "github.com/quorumlock/redlock/extra/redlockotel",
 		},

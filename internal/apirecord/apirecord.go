@@ -16,14 +16,14 @@ import (
 )
 
 // Check compares the package with the record in a file, whose lines are sorted. The go command
-// finds the package from dir, with env added to the environment. add: what is not recorded is
+// finds the package from dir. add: what is not recorded is
 // added to the file. Nothing takes a line away but an editor.
-func Check(dir string, env []string, pkg, file string, add bool) error {
+func Check(dir, pkg, file string, add bool) error {
 	recorded, err := read(file)
 	if err != nil && !(add && errors.Is(err, os.ErrNotExist)) {
 		return err
 	}
-	imports, err := gotypes.Importer(token.NewFileSet(), dir, env, pkg)
+	imports, err := gotypes.Importer(token.NewFileSet(), dir, pkg)
 	if err != nil {
 		return err
 	}

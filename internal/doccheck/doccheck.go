@@ -62,8 +62,6 @@ func Blocks(page string) ([]Block, error) {
 type Compiler struct {
 	// Dir is a folder of the module whose requirements the examples may import.
 	Dir string
-	// Env is added to the environment of the go command, such as GOWORK=off.
-	Env []string
 	// Imports are import declarations for examples that are no files of their own: a path, or a
 	// name and a path. Examples use what they like of them.
 	Imports []string
@@ -85,7 +83,7 @@ func (c *Compiler) Load() error {
 	}
 	var err error
 	c.set = token.NewFileSet()
-	c.packages, err = gotypes.Importer(c.set, c.Dir, c.Env, paths...)
+	c.packages, err = gotypes.Importer(c.set, c.Dir, paths...)
 	return err
 }
 

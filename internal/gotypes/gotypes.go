@@ -14,13 +14,12 @@ import (
 )
 
 // Importer returns an importer of the packages that match the patterns, and of all that
-// they import. It has the go command compile them in dir, with env added to the
-// environment; what the build cache has is not compiled again. That is many times faster
-// than to type-check the imports from their source.
-func Importer(fset *token.FileSet, dir string, env []string, patterns ...string) (types.Importer, error) {
+// they import. It has the go command compile them in dir; what the build
+// cache has is not compiled again. That is many times faster than to type-check the imports from their
+// source.
+func Importer(fset *token.FileSet, dir string, patterns ...string) (types.Importer, error) {
 	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, patterns...)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -20,7 +20,6 @@ func TestVersion(t *testing.T) {
 		"a commit":          {debug.Module{Path: library, Version: "v1.2.4-0.20261122080000-0123456789ab"}, "v1.2.4-0.20261122080000-0123456789ab"},
 		"a clone":           {debug.Module{Path: library, Version: "v0.0.0", Replace: &debug.Module{Path: "../redlock"}}, "(devel)"},
 		"another's fork":    {debug.Module{Path: library, Version: "v1.2.3", Replace: &debug.Module{Path: "example.org/fork", Version: "v1.2.5"}}, "v1.2.5"},
-		"the workspace":     {debug.Module{Path: library, Version: "(devel)"}, "(devel)"},
 		"without a version": {debug.Module{Path: library}, "(devel)"},
 		"not there":         {*other, "(devel)"},
 	} {

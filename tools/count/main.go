@@ -1,7 +1,7 @@
 // Command count prints the size of the library: what a user reads and compiles, what the package
 // exports, and what tests it.
 //
-//	GOWORK=off go run -C tools ./count [folder or commit]...
+//	go run -C tools ./count [folder or commit]...
 //
 // Each argument is a column, so that a change has its figures before and after beside each other.
 // Without one it is the folder of the repository.

@@ -45,7 +45,7 @@ func Load(dir string) (files []string, uses []Use, err error) {
 		}
 		files, parsed = append(files, filepath.Base(path)), append(parsed, file)
 	}
-	imports, err := gotypes.Importer(fset, dir, nil, ".")
+	imports, err := gotypes.Importer(fset, dir, ".")
 	if err != nil {
 		return nil, nil, err
 	}

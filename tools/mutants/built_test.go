@@ -19,7 +19,7 @@ import (
 // found out late, by the commit in whose part it is.
 func TestEveryMutantCompiles(t *testing.T) {
 	fset := token.NewFileSet()
-	imports, err := gotypes.Importer(fset, root, nil, "./...")
+	imports, err := gotypes.Importer(fset, root, "./...")
 	if err != nil {
 		t.Fatal(err)
 	}

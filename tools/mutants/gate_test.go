@@ -61,7 +61,6 @@ var (
 // newGate is a gate of the toy, and what it prints.
 func newGate(t *testing.T, args ...string) (*gate, *strings.Builder) {
 	t.Helper()
-	t.Setenv("GOWORK", "off") // the toy lies outside of the workspace
 	t.Setenv("GOFLAGS", "")
 	dir := t.TempDir()
 	for name, text := range toy {
