@@ -110,7 +110,7 @@ func ofLibrary(t *testing.T) []source {
 			all = append(all, ofFolder(t, filepath.Join("internal", name))...)
 		}
 	}
-	return all
+	return append(all, ofFolder(t, "internal/nodes")...)
 }
 
 // What leads to a node is behind a wall: these packages import each other downwards only, and know
