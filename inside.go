@@ -73,15 +73,14 @@ func init() {
 		}
 		return all
 	}
-	inside.Allow = func(lock any) { lock.(*Mutex).err = nil }
-	inside.NoFence = func(lock any) { lock.(*Mutex).terms.fencing = false }
+	inside.Allow = func(lock any) { lockableOf(lock).err = nil }
+	inside.NoFence = func(lock any) { lockableOf(lock).terms.fencing = false }
 	inside.TermsOf = func(lock any) inside.Terms {
 		var t *terms
-		switch l := lock.(type) {
-		case *Mutex:
-			t = &l.terms
-		case *Lock:
-			t = &l.terms
+		if held, ok := lock.(*Lock); ok {
+			t = &held.terms
+		} else {
+			t = &lockableOf(lock).terms
 		}
 		return inside.Terms{
 			TTL: t.TTL, NodeTimeout: t.NodeTimeout, MaxWait: t.maxWait, MaxHold: t.maxHold, MinHold: t.minHold,
@@ -137,9 +136,9 @@ func init() {
 		defer qs.mu.Unlock()
 		return len(qs.byKey)
 	}
-	inside.NodeOrder = func(lock any) []int { return lock.(*Mutex).nodeOrder() }
-	inside.QueueKey = func(lock any) string { return lock.(*Mutex).queueKey() }
-	inside.SawLease = func(lock any, left time.Duration) { lock.(*Mutex).sawLease(left) }
+	inside.NodeOrder = func(lock any) []int { return lockableOf(lock).nodeOrder() }
+	inside.QueueKey = func(lock any) string { return lockableOf(lock).queueKey() }
+	inside.SawLease = func(lock any, left time.Duration) { lockableOf(lock).sawLease(left) }
 	inside.QueueKeyOf = func(key string) string { return protocol.NamingOf(key).QueueKey(key) }
 	inside.NamesBeside = func(key string) (all []string) {
 		n := protocol.NamingOf(key)
@@ -152,5 +151,17 @@ func init() {
 	}
 	inside.NewQuorumError = func(op, key string, need int, left time.Duration, outcomes any, reasons ...error) error {
 		return &QuorumError{Op: op, Key: key, Need: need, HolderTTL: left, Outcomes: outcomes.([]Outcome), reasons: reasons}
+	}
+}
+
+// lockableOf is what describes a lock, an exclusive one or not.
+func lockableOf(lock any) *lockable {
+	switch m := lock.(type) {
+	case *SharedMutex:
+		return &m.lockable
+	case *Semaphore:
+		return &m.lockable
+	default:
+		return &lock.(*Mutex).lockable
 	}
 }

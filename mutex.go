@@ -9,40 +9,43 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// Mutex describes a lock: its key and its terms. It has no state of its own, so one
+// Mutex describes an exclusive lock: its key and its terms. It has no state of its own, so one
 // Mutex serves any number of goroutines, and two with the same key are the same lock.
-// It is made by Redlock.Mutex, Redlock.Semaphore and Shared. On nil and on the zero value
-// every operation fails with ErrInvalid.
-type Mutex struct {
+// It is made by Redlock.Mutex.
+type Mutex struct{ lockable }
+
+// SharedMutex describes a lock that any number hold at a time, see Mutex.Shared.
+type SharedMutex struct{ lockable }
+
+// Semaphore describes a lock that a number of holders have at a time, see Redlock.Semaphore.
+type Semaphore struct{ lockable }
+
+// lockable is what describes a lock, however many may hold it.
+type lockable struct {
 	resource
 	queues  *queues
 	renewer *renewer
 	err     error // a broken rule
 }
 
-// Key returns the lock's key, without Options.KeyPrefix; "" on nil and on the zero value.
-func (m *Mutex) Key() string {
-	if m == nil {
-		return ""
-	}
-	return m.key
-}
+// Key returns the lock's key, without Options.KeyPrefix.
+func (m *lockable) Key() string { return m.key }
 
 // newMutex judges the terms; what is wrong with them is the error of every operation.
 func newMutex(ns *nodeSet, qs *queues, k *renewer, key string, opts []LockOption) *Mutex {
-	return makeMutex(ns, qs, k, key, draft{terms: terms{Terms: protocol.Terms{TTL: ns.opts.TTL}}}, opts)
+	return &Mutex{describe(ns, qs, k, key, draft{terms: terms{Terms: protocol.Terms{TTL: ns.opts.TTL}}}, opts)}
 }
 
 // newSemaphore is newMutex for a lock that up to permits hold at a time.
-func newSemaphore(ns *nodeSet, qs *queues, k *renewer, key string, permits int, opts []LockOption) *Mutex {
+func newSemaphore(ns *nodeSet, qs *queues, k *renewer, key string, permits int, opts []LockOption) *Semaphore {
 	t := draft{terms: terms{Terms: protocol.Terms{TTL: ns.opts.TTL}, shared: true, permits: permits}}
 	if permits < 1 || permits > maxPermits {
 		t.broken = append(t.broken, fmt.Sprintf("permits is %d: must be from 1 to %d", permits, maxPermits))
 	}
-	return makeMutex(ns, qs, k, key, t, opts)
+	return &Semaphore{describe(ns, qs, k, key, t, opts)}
 }
 
-func makeMutex(ns *nodeSet, qs *queues, k *renewer, key string, t draft, opts []LockOption) *Mutex {
+func describe(ns *nodeSet, qs *queues, k *renewer, key string, t draft, opts []LockOption) lockable {
 	for _, o := range opts {
 		if o == nil {
 			t.broken = append(t.broken, "a LockOption is nil")
@@ -59,7 +62,7 @@ func makeMutex(ns *nodeSet, qs *queues, k *renewer, key string, t draft, opts []
 	}
 	broken = append(broken, brokenTTL("TTL", t.TTL, ns.opts)...)
 	t.NodeTimeout = ns.opts.nodeTimeout(t.TTL)
-	m := &Mutex{resource: newResource(ns, key, t.terms), queues: qs, renewer: k}
+	m := lockable{resource: newResource(ns, key, t.terms), queues: qs, renewer: k}
 	if len(broken) > 0 {
 		m.err = invalid("lock "+quoteKey(key), broken)
 	}
@@ -80,41 +83,31 @@ func (t *terms) onlyExclusive() (broken []string) {
 	return broken
 }
 
-// Shared describes the shared lock of the same key: any number of shared locks of a key are
-// granted at a time, and none beside an exclusive one. It has the terms of m, and all methods; m
-// itself still describes the exclusive lock. A semaphore is shared already, so Shared of it
-// returns it as it is.
+// Shared describes the shared lock of the same key, with the terms of m: any number of shared locks of
+// a key are granted at a time, and none beside an exclusive one.
 //
 //	config := rl.Mutex("config")
 //	config.Shared().Do(ctx, read)  // beside other readers
 //	config.Do(ctx, write)          // exclusive
 //
-// A lock cannot be changed from shared to exclusive: two holders that try would wait for each
-// other. Release it, acquire the other, and look again at what was read.
+// A shared lock cannot be made exclusive: release it, acquire the other, and look again at what was read.
 //
-// Readers, which want a shared lock, wait in the same queue as writers, which want an exclusive
-// one, first come, first served. When it is a reader's turn and the lock is free, all readers in
-// the queue have their turn with it, so that they pass a writer once at most. Once a writer is
-// the first in the queue it keeps newcomers from sharing the lock, so that it is not starved.
+// Readers and writers wait in one queue, first come, first served. When it is a reader's turn, all readers in the
+// queue have theirs with it. Once a writer is first it keeps newcomers from sharing the lock, so it is not starved.
 //
-// Its methods fail with ErrInvalid if m has WithFencing or WithMinHold. It needs permissions for
-// two more keys on the nodes, see "Permissions" in docs/operations.md.
-func (m *Mutex) Shared() *Mutex {
-	if m == nil || m.nodeSet == nil || m.terms.shared {
-		return m
-	}
-	s := *m
+// The methods fail with ErrInvalid if m has WithFencing or WithMinHold. A shared lock needs two more keys on the
+// nodes, see "Permissions" in docs/operations.md.
+func (m *Mutex) Shared() *SharedMutex {
+	s := &SharedMutex{m.lockable}
 	s.terms.shared = true
 	if s.err == nil {
 		s.err = invalid("lock "+quoteKey(m.key), s.terms.onlyExclusive())
 	}
-	return &s
+	return s
 }
 
-func (m *Mutex) check(ctx context.Context, o protocol.Op) error {
+func (m *lockable) check(ctx context.Context, o protocol.Op) error {
 	switch {
-	case m == nil || m.nodeSet == nil:
-		return fmt.Errorf("redlock: %s: %w Mutex: it was not made by Redlock.Mutex", o, ErrInvalid)
 	case m.err != nil:
 		return m.err
 	case m.opts.ReadOnly && o != protocol.OpInspect:
@@ -134,15 +127,15 @@ func (m *Mutex) check(ctx context.Context, o protocol.Op) error {
 // ErrNested, or with ctx's error. A node is waited for no longer than NodeTimeout, or twice that where nodes
 // are asked again. What a failure left is taken back in the background; on a node that stays away a key lasts
 // for the TTL at most.
-func (m *Mutex) TryAcquire(ctx context.Context) (*Lock, error) {
+func (m *lockable) TryAcquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, acquisition{})
 }
 
 // Contended reports whether this process has waiters for the lock, or was told to wait for it within the
 // last second. TryAcquire may then overtake a waiter whose turn has come; Acquire does not. It asks no
 // node, and knows nothing of other processes.
-func (m *Mutex) Contended() bool {
-	return m != nil && m.queues != nil && m.queues.recentlyRefused(&m.resource)
+func (m *lockable) Contended() bool {
+	return m.queues.recentlyRefused(&m.resource)
 }
 
 // Acquire waits until the lock is granted, ctx ends, or WithMaxWait is over. Most callers want Do instead.
@@ -155,7 +148,7 @@ func (m *Mutex) Contended() bool {
 // many nodes return errors that waiting cannot fix that no quorum is left: docs/operations.md has the table.
 // Close ends it with ErrClosed. When ctx ends, errors.Is finds its error and the last attempt's reason,
 // errors.As its *QuorumError. ErrNested and ErrInvalid come before any I/O.
-func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {
+func (m *lockable) Acquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, acquisition{wait: true})
 }
 
@@ -168,7 +161,7 @@ func (m *Mutex) Acquire(ctx context.Context) (*Lock, error) {
 // error and, if the lock was lost while fn ran, one for which errors.Is(err, ErrLost).
 // A release that not enough nodes confirmed is no error here, since fn's work was done
 // under the lock; Hooks.Released is called with its error.
-func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) error {
+func (m *lockable) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) error {
 	if fn == nil {
 		return fmt.Errorf("redlock: do: %w fn: it is nil", ErrInvalid)
 	}
@@ -177,7 +170,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock)
 
 // whileHeld is Do, with fn's error as it is, and beside it why the lock was lost. It also waits for
 // these remedies.
-func (m *Mutex) whileHeld(ctx context.Context, awaits protocol.Remedies, fn func(ctx context.Context, lock *Lock) error) (lost, err error) {
+func (m *lockable) whileHeld(ctx context.Context, awaits protocol.Remedies, fn func(ctx context.Context, lock *Lock) error) (lost, err error) {
 	lock, err := m.acquire(ctx, acquisition{wait: true, renews: true, awaits: awaits})
 	if errors.Is(err, ErrNested) && m.terms.reentry {
 		if lock = covering(ctx, &m.resource); lock != nil {
@@ -234,7 +227,7 @@ func withLost(lost, err error) error {
 }
 
 // acquire does what a says, which tells only how to.
-func (m *Mutex) acquire(ctx context.Context, a acquisition) (*Lock, error) {
+func (m *lockable) acquire(ctx context.Context, a acquisition) (*Lock, error) {
 	if err := m.check(ctx, protocol.OpAcquire); err != nil {
 		return nil, err
 	}
@@ -260,9 +253,6 @@ func (m *Mutex) acquire(ctx context.Context, a acquisition) (*Lock, error) {
 func (m *Mutex) Adopt(ctx context.Context, token string) (*Lock, error) {
 	if err := m.check(ctx, protocol.OpAdopt); err != nil {
 		return nil, err
-	}
-	if m.terms.shared {
-		return nil, fmt.Errorf("redlock: adopt %s: %w Mutex: only an exclusive lock can be adopted, and this one is %s", quoteKey(m.key), ErrInvalid, m.terms.mode())
 	}
 	if !isToken(token) {
 		return nil, fmt.Errorf("redlock: adopt %s: %w token: it has %d bytes, and a token is %d hexadecimal digits in lower case, as Lock.Token and Detach return it",

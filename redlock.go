@@ -64,30 +64,20 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 	return newMutex(rl.nodeSet, rl.queues, rl.renewer, key, opts)
 }
 
-// Semaphore describes a lock that up to permits hold at a time, each with a permit of its own,
-// numbered from 0: see Lock.Permit. Its methods are those of a Mutex: TryAcquire, Acquire and Do
-// acquire one permit. permits is from 1 to 1024, and all clients of a key should use the same;
-// where they do not, at most the greatest of them is held at a time.
+// Semaphore describes a lock that up to permits hold at a time, each with a permit of its own, numbered from 0:
+// see Lock.Permit. permits is from 1 to 1024, and all clients of a key should use the same; where they do not, at
+// most the greatest of them is held at a time. WithFencing and WithMinHold are refused with ErrInvalid.
 //
-// rl.Mutex(key) is the exclusive lock of the same key: it waits until all permits are given up,
-// and keeps them from being taken again meanwhile. rl.Mutex(key).Shared() is let in beside any number
-// of permits, and takes the room of one from those that come after it.
+// rl.Mutex(key) is the exclusive lock of the same key: it waits until no permit is held, and keeps others from
+// permits meanwhile. A shared lock of the key takes the room of one permit.
 //
-// However nodes fail within what the package promises, no more than permits are held, and no
-// two have the same number. A permit of a holder that died is free when its lease ends. Of
-// several that ask with TryAcquire at the same moment for the last permits all may be refused.
-// Acquire and Do wait in the same queue as readers and writers, first come, first served: a
-// waiter that wants an exclusive lock, or was made with fewer permits than are held, keeps those
-// behind it waiting until it has its turn.
+// The permit of a holder that died is free when its lease ends. Where permits is above 1, a holder may acquire
+// another one with a context of the first, unless WithReentry is set.
 //
-// Where permits is above 1, acquiring another permit with a context of the first does not fail with
-// ErrNested, unless the Mutex has WithReentry. Holders that do so can wait for each other for ever.
-// Its methods fail with ErrInvalid with WithFencing or WithMinHold, and Adopt always does.
-//
-// It needs permissions for two more keys on the nodes, see "Permissions" in docs/operations.md.
-func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Mutex {
+// A semaphore needs two more keys on the nodes, see "Permissions" in docs/operations.md.
+func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Semaphore {
 	if !rl.made() {
-		return &Mutex{}
+		return &Semaphore{}
 	}
 	return newSemaphore(rl.nodeSet, rl.queues, rl.renewer, key, permits, opts)
 }

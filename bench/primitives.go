@@ -76,19 +76,19 @@ func (p *primitives) costs(ctx context.Context) error {
 	}
 	defer rl.Close()
 	n := p.cycles
-	mutex := func(i int) *redlock.Mutex { return rl.Mutex(fmt.Sprint("cost-", i)) }
-	semaphore := func(permits int) func(int) *redlock.Mutex {
-		return func(i int) *redlock.Mutex {
+	exclusive := func(i int) *redlock.Mutex { return rl.Mutex(fmt.Sprint("cost-", i)) }
+	semaphore := func(permits int) func(int) locker {
+		return func(i int) locker {
 			return rl.Semaphore(fmt.Sprint("permits-", permits, "-", i%(n/permits)), permits)
 		}
 	}
 	for _, kind := range []struct {
 		name string
-		of   func(int) *redlock.Mutex
+		of   func(int) locker
 	}{
-		{plain, mutex},
-		{"shared", func(i int) *redlock.Mutex { return mutex(i).Shared() }},
-		{fmt.Sprintf("shared by %d", n), func(int) *redlock.Mutex { return mutex(0).Shared() }},
+		{plain, func(i int) locker { return exclusive(i) }},
+		{"shared", func(i int) locker { return exclusive(i).Shared() }},
+		{fmt.Sprintf("shared by %d", n), func(int) locker { return exclusive(0).Shared() }},
 		{"permit, of 5", semaphore(5)},
 		{"permit, of 100", semaphore(100)},
 	} {
@@ -96,10 +96,10 @@ func (p *primitives) costs(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", kind.name, err)
 		}
 	}
-	return p.costOfAdopt(ctx, n, mutex)
+	return p.costOfAdopt(ctx, n, exclusive)
 }
 
-func (p *primitives) costOfCycle(ctx context.Context, name string, n int, of func(int) *redlock.Mutex) error {
+func (p *primitives) costOfCycle(ctx context.Context, name string, n int, of func(int) locker) error {
 	locks := make([]*redlock.Lock, n)
 	releases := 1
 	if name == plain {
@@ -203,7 +203,7 @@ func (p *primitives) tell(name string, took []time.Duration) {
 }
 
 // busy has goroutines of four clients hold locks without a pause, until stop.
-func (p *primitives) busy(ctx context.Context, n int, of func(rl *redlock.Redlock, i int) *redlock.Mutex, hold time.Duration) (stop func(), err error) {
+func (p *primitives) busy(ctx context.Context, n int, of func(rl *redlock.Redlock, i int) locker, hold time.Duration) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	var clients []*redlock.Redlock
@@ -252,7 +252,7 @@ func repeat(ctx context.Context, n int, acquire func() (release func(context.Con
 }
 
 // whileBusy measures how long one waits who wants what others keep busy.
-func (p *primitives) whileBusy(ctx context.Context, others int, theirs func(*redlock.Redlock, int) *redlock.Mutex, hold time.Duration,
+func (p *primitives) whileBusy(ctx context.Context, others int, theirs func(*redlock.Redlock, int) locker, hold time.Duration,
 	what string, acquire func(*redlock.Redlock) (func(context.Context) error, error)) error {
 	stop, err := p.busy(ctx, others, theirs, hold)
 	if err != nil {
@@ -272,7 +272,7 @@ func (p *primitives) whileBusy(ctx context.Context, others int, theirs func(*red
 }
 
 func (p *primitives) writerAmongReaders(ctx context.Context) error {
-	return p.whileBusy(ctx, 24, func(rl *redlock.Redlock, _ int) *redlock.Mutex { return rl.Mutex("page").Shared() }, 5*time.Millisecond,
+	return p.whileBusy(ctx, 24, func(rl *redlock.Redlock, _ int) locker { return rl.Mutex("page").Shared() }, 5*time.Millisecond,
 		"a writer among 24 readers, of 5 ms each and without a pause",
 		func(rl *redlock.Redlock) (func(context.Context) error, error) {
 			return releaser(rl.Mutex("page").Acquire(ctx))
@@ -281,7 +281,7 @@ func (p *primitives) writerAmongReaders(ctx context.Context) error {
 
 func (p *primitives) setOfBusyKeys(ctx context.Context) error {
 	keys := []string{"a", "b", "c"}
-	return p.whileBusy(ctx, 12, func(rl *redlock.Redlock, i int) *redlock.Mutex { return rl.Mutex(keys[i%3]) }, 10*time.Millisecond,
+	return p.whileBusy(ctx, 12, func(rl *redlock.Redlock, i int) locker { return rl.Mutex(keys[i%3]) }, 10*time.Millisecond,
 		"all of three keys that 12 keep busy, for 10 ms each",
 		func(rl *redlock.Redlock) (func(context.Context) error, error) {
 			held, err := lockset.New(rl.Mutex("a"), rl.Mutex("b"), rl.Mutex("c")).Acquire(ctx)

@@ -15,23 +15,31 @@ import (
 // How evenly a lock goes round among those who want it again and again, in each way to hold it,
 // and how long a crowd takes that wants it once.
 
+// locker is what describes a lock: an exclusive one, a shared one or a semaphore.
+type locker interface {
+	Key() string
+	TryAcquire(ctx context.Context) (*redlock.Lock, error)
+	Acquire(ctx context.Context) (*redlock.Lock, error)
+	Do(ctx context.Context, fn func(ctx context.Context, lock *redlock.Lock) error) error
+}
+
 // contention is goroutines that take a lock again and again.
 type contention struct {
 	name string
-	of   func(rl *redlock.Redlock, i int) *redlock.Mutex
+	of   func(rl *redlock.Redlock, i int) locker
 	room int  // how many can have it at a time; 0: some of them any number, so what could be is not known
 	mute bool // nobody may PUBLISH
 }
 
 var contentions = []contention{
-	{"three permits", func(rl *redlock.Redlock, _ int) *redlock.Mutex { return rl.Semaphore("permits", 3) }, 3, false},
+	{"three permits", func(rl *redlock.Redlock, _ int) locker { return rl.Semaphore("permits", 3) }, 3, false},
 	{"one of four writes", oneOfFourWrites, 0, false},
-	{"alone", func(rl *redlock.Redlock, _ int) *redlock.Mutex { return rl.Mutex("alone") }, 1, false},
-	{"three permits, no right to PUBLISH", func(rl *redlock.Redlock, _ int) *redlock.Mutex { return rl.Semaphore("permits", 3) }, 3, true},
+	{"alone", func(rl *redlock.Redlock, _ int) locker { return rl.Mutex("alone") }, 1, false},
+	{"three permits, no right to PUBLISH", func(rl *redlock.Redlock, _ int) locker { return rl.Semaphore("permits", 3) }, 3, true},
 	{"one of four writes, no right to PUBLISH", oneOfFourWrites, 0, true},
 }
 
-func oneOfFourWrites(rl *redlock.Redlock, i int) *redlock.Mutex {
+func oneOfFourWrites(rl *redlock.Redlock, i int) locker {
 	if i/4%4 == 0 {
 		return rl.Mutex("page")
 	}
@@ -146,11 +154,11 @@ func (p *primitives) crowds(ctx context.Context) error {
 	fmt.Fprintln(p.out, "\n| crowd | half of them had it after | all | longest script |\n|---|---|---|---|")
 	for _, c := range []struct {
 		name string
-		of   func(rl *redlock.Redlock) *redlock.Mutex
+		of   func(rl *redlock.Redlock) locker
 		room int
 	}{
-		{"readers behind a writer", func(rl *redlock.Redlock) *redlock.Mutex { return rl.Mutex("readers").Shared() }, 0},
-		{"waiters for five permits", func(rl *redlock.Redlock) *redlock.Mutex { return rl.Semaphore("five", 5) }, 5},
+		{"readers behind a writer", func(rl *redlock.Redlock) locker { return rl.Mutex("readers").Shared() }, 0},
+		{"waiters for five permits", func(rl *redlock.Redlock) locker { return rl.Semaphore("five", 5) }, 5},
 	} {
 		if err := p.crowd(ctx, c.name, c.of, c.room); err != nil {
 			return err
@@ -160,7 +168,7 @@ func (p *primitives) crowds(ctx context.Context) error {
 }
 
 // crowd has all of them wait, then frees what was held, one or room permits.
-func (p *primitives) crowd(ctx context.Context, name string, of func(*redlock.Redlock) *redlock.Mutex, room int) error {
+func (p *primitives) crowd(ctx context.Context, name string, of func(*redlock.Redlock) locker, room int) error {
 	var clients []*redlock.Redlock
 	for range 4 {
 		rl, err := p.open(ctx, time.Minute)
@@ -200,7 +208,7 @@ func (p *primitives) crowd(ctx context.Context, name string, of func(*redlock.Re
 			}
 		})
 	}
-	if err := p.awaitCrowd(ctx, of(clients[0])); err != nil {
+	if err := p.awaitCrowd(ctx, clients[0].Mutex(of(clients[0]).Key())); err != nil {
 		return err
 	}
 	const logged = 500 // us

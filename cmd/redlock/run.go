@@ -375,16 +375,15 @@ func (s settings) openFor(ctx context.Context, f runFlags, log *runLog) (*redloc
 const forEver = 100 * 365 * 24 * time.Hour
 
 func acquire(ctx context.Context, rl *redlock.Redlock, nodes *admin.Nodes, f runFlags, keys []string, log *runLog) (lockset.Locks, error) {
-	want := wantedOf(rl, f, keys)
 	if f.adopt {
-		lock, err := want.mutexes[0].Adopt(ctx, f.token)
+		lock, err := rl.Mutex(keys[0], f.lockOptions()...).Adopt(ctx, f.token)
 		if err != nil {
 			return nil, err
 		}
 		return lockset.Locks{lock}, nil
 	}
 	if f.nonblock {
-		return want.acquire(ctx, false)
+		return wanted(rl, f, keys).TryAcquire(ctx)
 	}
 	log.say(runEvent{Event: "waiting"})
 	told, stop := context.WithCancel(ctx)
@@ -392,5 +391,5 @@ func acquire(ctx context.Context, rl *redlock.Redlock, nodes *admin.Nodes, f run
 	telling.Go(func() { newWaiting(log, nodes, f.owner).tell(told) })
 	defer telling.Wait()
 	defer stop()
-	return want.acquire(ctx, true)
+	return wanted(rl, f, keys).Acquire(ctx)
 }

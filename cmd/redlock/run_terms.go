@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os/user"
@@ -110,12 +109,8 @@ func (f *runFlags) brokenRule(cmd *cobra.Command, keys int, command bool) error 
 	return nil
 }
 
-// wanted is what run acquires: one lock, or several together.
-type wanted struct {
-	mutexes []*redlock.Mutex
-}
-
-func wantedOf(rl *redlock.Redlock, f runFlags, keys []string) wanted {
+// lockOptions are those of each lock.
+func (f *runFlags) lockOptions() []redlock.LockOption {
 	opts := []redlock.LockOption{redlock.WithRenewal()}
 	if f.fencing {
 		opts = append(opts, redlock.WithFencing())
@@ -123,29 +118,23 @@ func wantedOf(rl *redlock.Redlock, f runFlags, keys []string) wanted {
 	if f.minHold > 0 {
 		opts = append(opts, redlock.WithMinHold(f.minHold))
 	}
-	var w wanted
-	for _, k := range keys {
-		m := rl.Mutex(k, opts...)
-		switch {
-		case f.permits > 0:
-			m = rl.Semaphore(k, f.permits, opts...)
-		case f.shared:
-			m = m.Shared()
-		}
-		w.mutexes = append(w.mutexes, m)
-	}
-	return w
+	return opts
 }
 
-func (w wanted) acquire(ctx context.Context, wait bool) (lockset.Locks, error) {
+// wanted is what run acquires: one lock, or several together.
+func wanted(rl *redlock.Redlock, f runFlags, keys []string) *lockset.Set {
 	var members []lockset.Member
-	for _, m := range w.mutexes {
-		members = append(members, m)
+	for _, k := range keys {
+		switch {
+		case f.permits > 0:
+			members = append(members, rl.Semaphore(k, f.permits, f.lockOptions()...))
+		case f.shared:
+			members = append(members, rl.Mutex(k, f.lockOptions()...).Shared())
+		default:
+			members = append(members, rl.Mutex(k, f.lockOptions()...))
+		}
 	}
-	if wait {
-		return lockset.New(members...).Acquire(ctx)
-	}
-	return lockset.New(members...).TryAcquire(ctx)
+	return lockset.New(members...)
 }
 
 // mostOfOwner leaves room for host:pid within what the library takes.

@@ -23,6 +23,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/extra/redlockprom"
 	"github.com/quorumlock/redlock/internal/bubble"
+	"github.com/quorumlock/redlock/lockset"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -203,8 +204,8 @@ func TestScrapeOfWaitsAndModes(t *testing.T) {
 		ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 		defer cancel()
 		var all sync.WaitGroup
-		for _, m := range []*redlock.Mutex{b.rl.Mutex(key), b.rl.Mutex(key), b.rl.Mutex(key).Shared(), b.rl.Semaphore("s", 1)} {
-			all.Go(func() { _ = m.Do(ctx, func(context.Context, *redlock.Lock) error { return nil }) })
+		for _, m := range []lockset.Member{b.rl.Mutex(key), b.rl.Mutex(key), b.rl.Mutex(key).Shared(), b.rl.Semaphore("s", 1)} {
+			all.Go(func() { _ = lockset.New(m).Do(ctx, func(context.Context, lockset.Locks) error { return nil }) })
 		}
 		time.Sleep(3 * time.Second)
 		b.has(map[string]float64{

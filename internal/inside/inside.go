@@ -1,5 +1,5 @@
 // Package inside is what tests in other packages may touch of the inside of package redlock, which sets the funcs
-// when it is initialized. Clients are *redlock.Redlock, locks *redlock.Mutex, held *redlock.Lock: this package cannot
+// when it is initialized. Clients are *redlock.Redlock, locks what describes one, held *redlock.Lock: this package cannot
 // name what imports it.
 package inside
 

@@ -463,16 +463,16 @@ func TestLimitOfALeaseIsThatOfItsMutex(t *testing.T) {
 // A holder whose lease is longer than its TTL and the guard of the one that waits allow: clients of the
 // key use different TTLs, and the one that waits says so, once per key.
 func TestLongerLeaseOfAHolderIsTold(t *testing.T) {
-	waits := func(b *bed, m *redlock.Mutex, d time.Duration) {
+	waits := func(b *bed, m locker, d time.Duration) {
 		b.Helper()
 		ctx, cancel := context.WithTimeout(b.Context(), d)
 		defer cancel()
 		_, err := m.Acquire(ctx)
 		require.ErrorIs(b, err, context.DeadlineExceeded)
 	}
-	for name, ask := range map[string]func(*redlock.Redlock, string) *redlock.Mutex{
-		"alone":  func(rl *redlock.Redlock, key string) *redlock.Mutex { return rl.Mutex(key) },
-		"shared": func(rl *redlock.Redlock, key string) *redlock.Mutex { return rl.Mutex(key).Shared() },
+	for name, ask := range map[string]func(*redlock.Redlock, string) locker{
+		"alone":  func(rl *redlock.Redlock, key string) locker { return rl.Mutex(key) },
+		"shared": func(rl *redlock.Redlock, key string) locker { return rl.Mutex(key).Shared() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			hooks, said := told()

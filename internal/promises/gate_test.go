@@ -26,7 +26,7 @@ type callers struct {
 	longest atomic.Int64 // nanoseconds that one waited
 }
 
-func (c *callers) start(ctx context.Context, all *sync.WaitGroup, m *redlock.Mutex) {
+func (c *callers) start(ctx context.Context, all *sync.WaitGroup, m locker) {
 	for range c.n {
 		all.Go(func() {
 			for ctx.Err() == nil {
@@ -36,7 +36,7 @@ func (c *callers) start(ctx context.Context, all *sync.WaitGroup, m *redlock.Mut
 	}
 }
 
-func (c *callers) once(ctx context.Context, m *redlock.Mutex) {
+func (c *callers) once(ctx context.Context, m locker) {
 	begin := time.Now()
 	if c.patience > 0 {
 		var cancel context.CancelFunc
@@ -62,7 +62,7 @@ func TestOverloadIsKeptOutOfTheQueue(t *testing.T) {
 			t.Parallel()
 			inHallOf(t, 5, func(h hall) {
 				const hold = 3 * time.Millisecond
-				did, scripts := h.overload(processes, func(rl *redlock.Redlock) *redlock.Mutex { return rl.Mutex("k") },
+				did, scripts := h.overload(processes, func(rl *redlock.Redlock) locker { return rl.Mutex("k") },
 					&callers{n: 4, hold: hold}, &callers{n: 2, hold: hold}, &callers{n: 400, patience: 40 * time.Millisecond, hold: hold})
 				assert.Less(t, scripts, 10*did, "seven are a join, a claim and the releases")
 			})
@@ -73,7 +73,7 @@ func TestOverloadIsKeptOutOfTheQueue(t *testing.T) {
 // overload lets far more callers in a hurry than can be served want a lock beside patient ones. They
 // have at least half as many turns as those that could have it alone, and the patient ones theirs. It
 // returns how many turns that were, and what they cost.
-func (h hall) overload(processes int, mutex func(*redlock.Redlock) *redlock.Mutex, alone, patient, hurried *callers) (did, scripts int) {
+func (h hall) overload(processes int, mutex func(*redlock.Redlock) locker, alone, patient, hurried *callers) (did, scripts int) {
 	h.Helper()
 	could := h.turnsInASecond(processes, mutex, alone)
 	h.cluster.Record(true)
@@ -88,7 +88,7 @@ func (h hall) overload(processes int, mutex func(*redlock.Redlock) *redlock.Mute
 
 // turnsInASecond is how often callers of all kinds had the lock in a second, where each process has
 // all of them.
-func (h hall) turnsInASecond(processes int, mutex func(*redlock.Redlock) *redlock.Mutex, kinds ...*callers) int {
+func (h hall) turnsInASecond(processes int, mutex func(*redlock.Redlock) locker, kinds ...*callers) int {
 	ctx, cancel := context.WithTimeout(h.Context(), time.Second)
 	defer cancel()
 	var all sync.WaitGroup

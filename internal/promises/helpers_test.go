@@ -261,3 +261,11 @@ func (b *bed) isFree(want bool, keys ...string) {
 		assert.Equal(b, want, free, "is %s free", k)
 	}
 }
+
+// locker is what describes a lock: an exclusive one, a shared one or a semaphore.
+type locker interface {
+	Key() string
+	TryAcquire(ctx context.Context) (*redlock.Lock, error)
+	Acquire(ctx context.Context) (*redlock.Lock, error)
+	Do(ctx context.Context, fn func(ctx context.Context, lock *redlock.Lock) error) error
+}

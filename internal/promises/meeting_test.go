@@ -279,22 +279,22 @@ func TestWaiterWhoseTurnsAreInVainGoesBackToItsNode(t *testing.T) {
 
 // wanting is one of several in each process who want the lock in this way.
 type wanting struct {
-	of func(rl *redlock.Redlock) *redlock.Mutex
+	of func(rl *redlock.Redlock) locker
 	// most may have it at a time, and takes is how many of these one is: who wants it alone is
 	// all of them.
 	most, takes int64
 }
 
 func wantsAlone() wanting {
-	return wanting{func(rl *redlock.Redlock) *redlock.Mutex { return rl.Mutex("k") }, 1 << 10, 1 << 10}
+	return wanting{func(rl *redlock.Redlock) locker { return rl.Mutex("k") }, 1 << 10, 1 << 10}
 }
 
 func wantsShare() wanting {
-	return wanting{func(rl *redlock.Redlock) *redlock.Mutex { return rl.Mutex("k").Shared() }, 1 << 10, 1}
+	return wanting{func(rl *redlock.Redlock) locker { return rl.Mutex("k").Shared() }, 1 << 10, 1}
 }
 
 func wantsPermit(n int) wanting {
-	return wanting{func(rl *redlock.Redlock) *redlock.Mutex { return rl.Semaphore("k", n) }, int64(n), 1}
+	return wanting{func(rl *redlock.Redlock) locker { return rl.Semaphore("k", n) }, int64(n), 1}
 }
 
 // A process that cannot reach the node where the others wait, and the others, get their share in

@@ -122,16 +122,16 @@ func TestReentry(t *testing.T) {
 }
 
 func TestReentryWhereTheOuterLockCovers(t *testing.T) {
-	type mutex func(rl *redlock.Redlock, opts ...redlock.LockOption) *redlock.Mutex
-	exclusive := func(rl *redlock.Redlock, opts ...redlock.LockOption) *redlock.Mutex { return rl.Mutex(key, opts...) }
-	fenced := func(rl *redlock.Redlock, opts ...redlock.LockOption) *redlock.Mutex {
+	type mutex func(rl *redlock.Redlock, opts ...redlock.LockOption) locker
+	exclusive := func(rl *redlock.Redlock, opts ...redlock.LockOption) locker { return rl.Mutex(key, opts...) }
+	fenced := func(rl *redlock.Redlock, opts ...redlock.LockOption) locker {
 		return rl.Mutex(key, append(opts, redlock.WithFencing())...)
 	}
-	shared := func(rl *redlock.Redlock, opts ...redlock.LockOption) *redlock.Mutex {
+	shared := func(rl *redlock.Redlock, opts ...redlock.LockOption) locker {
 		return rl.Mutex(key, opts...).Shared()
 	}
 	permits := func(n int) mutex {
-		return func(rl *redlock.Redlock, opts ...redlock.LockOption) *redlock.Mutex {
+		return func(rl *redlock.Redlock, opts ...redlock.LockOption) locker {
 			return rl.Semaphore(key, n, opts...)
 		}
 	}

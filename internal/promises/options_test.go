@@ -144,7 +144,6 @@ var every = map[string]func(*redlock.Mutex, context.Context) error{
 
 func TestLockRules(t *testing.T) {
 	inBubble(t, 1, &redlock.Options{NodeTimeout: time.Second}, func(b *bed) {
-		var none *redlock.Mutex
 		for name, c := range map[string]struct {
 			m    *redlock.Mutex
 			says []string
@@ -156,11 +155,8 @@ func TestLockRules(t *testing.T) {
 			"node timeout":  {b.rl.Mutex(key, redlock.WithTTL(3*time.Second)), []string{"NodeTimeout is 1s", "a quarter of TTL, which is 3s"}},
 			"max hold":      {b.rl.Mutex(key, redlock.WithMaxHold(0)), []string{"WithMaxHold is 0s: must be positive"}},
 			"max wait":      {b.rl.Mutex(key, redlock.WithMaxWait(0)), []string{"WithMaxWait is 0s: must be positive"}},
-			"no max wait":   {b.rl.Semaphore(key, 2, redlock.WithMaxWait(-1)), []string{"WithMaxWait is -1ns: must be positive"}},
 			"nil option":    {b.rl.Mutex(key, nil), []string{"LockOption is nil"}},
 			"all of them":   {b.rl.Mutex("", nil, redlock.WithMaxHold(-1), redlock.WithTTL(1)), []string{"key is empty", "is nil", "-1ns", "TTL is 1ns"}},
-			"zero Mutex":    {&redlock.Mutex{}, []string{"not made by Redlock.Mutex"}},
-			"no Mutex":      {none, []string{"not made by Redlock.Mutex"}},
 			"fixed by last": {b.rl.Mutex(key, redlock.WithTTL(1), redlock.WithTTL(ttl)), nil},
 		} {
 			for op, call := range every {
@@ -175,6 +171,9 @@ func TestLockRules(t *testing.T) {
 				}
 			}
 		}
+		_, err := b.rl.Semaphore(key, 2, redlock.WithMaxWait(-1)).TryAcquire(canceled())
+		assert.ErrorIs(b, err, redlock.ErrInvalid)
+		assert.ErrorContains(b, err, "WithMaxWait is -1ns: must be positive")
 		assert.ErrorIs(b, b.rl.Mutex(key).Do(b.Context(), nil), redlock.ErrInvalid)
 		assert.Zero(b, b.cluster.Commands(), "before any I/O")
 	})

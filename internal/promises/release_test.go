@@ -444,7 +444,7 @@ func TestBadMinHoldIsRefusedWithoutIO(t *testing.T) {
 		asked := b.cluster.Commands()
 		min := redlock.WithMinHold
 		guarded := b.another(&redlock.Options{RestartGuard: time.Hour})
-		for text, m := range map[string]*redlock.Mutex{
+		for text, m := range map[string]locker{
 			"WithMinHold is 0s: must be from 10ms to 24h0m0s": b.rl.Mutex(key, min(0)),
 			"WithMinHold is -1s":                              b.rl.Mutex(key, min(-time.Second)),
 			"WithMinHold is 25h0m0s: must be from":            b.rl.Mutex(key, min(25*time.Hour), redlock.WithTTL(24*time.Hour)),

@@ -191,7 +191,7 @@ func TestClientsWithDifferentPermits(t *testing.T) {
 			require.NoError(b, err)
 			assert.Positive(b, lock.Permit())
 		}
-		for _, m := range []*redlock.Mutex{few, many} {
+		for _, m := range []*redlock.Semaphore{few, many} {
 			_, err := m.TryAcquire(b.Context())
 			require.ErrorIs(b, err, redlock.ErrHeld)
 		}
@@ -230,7 +230,7 @@ func TestNodesThatGaveAnotherNumberAreMended(t *testing.T) {
 func TestNodeThatDoesNotVoteHasThePermitUnderItsNumber(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		const each = 16 // a node that lost the first permit may give the second the same number as the others
-		semaphore := func(i int) *redlock.Mutex { return b.rl.Semaphore(fmt.Sprint(key, i), 2) }
+		semaphore := func(i int) *redlock.Semaphore { return b.rl.Semaphore(fmt.Sprint(key, i), 2) }
 		for i := range each {
 			_, err := semaphore(i).TryAcquire(b.Context())
 			require.NoError(b, err)
@@ -241,7 +241,7 @@ func TestNodeThatDoesNotVoteHasThePermitUnderItsNumber(t *testing.T) {
 			lock, err := semaphore(i).TryAcquire(b.Context())
 			require.NoError(b, err)
 			b.pass(10 * time.Millisecond)
-			s, err := semaphore(i).Inspect(b.Context())
+			s, err := b.rl.Mutex(fmt.Sprint(key, i)).Inspect(b.Context())
 			require.NoError(b, err)
 			listed := s.Nodes[2].Holders
 			require.Len(b, listed, 1)
@@ -259,7 +259,7 @@ func TestBadUseOfSharedLocksAsksNoNode(t *testing.T) {
 			assert.ErrorContains(b, err, "permits is")
 			assert.ErrorContains(b, err, "must be from 1 to 1024")
 		}
-		for _, m := range []*redlock.Mutex{
+		for _, m := range []locker{
 			b.rl.Mutex(key, redlock.WithFencing()).Shared(), b.rl.Semaphore(key, 2, redlock.WithFencing()),
 		} {
 			_, err := m.Acquire(b.Context())
@@ -269,15 +269,11 @@ func TestBadUseOfSharedLocksAsksNoNode(t *testing.T) {
 		var zero redlock.Redlock
 		_, err := zero.Semaphore(key, 2).TryAcquire(b.Context())
 		require.ErrorIs(b, err, redlock.ErrInvalid)
-		_, err = new(redlock.Mutex).Shared().TryAcquire(b.Context())
-		require.ErrorIs(b, err, redlock.ErrInvalid)
 		assert.Zero(b, b.cluster.Commands("SET")+b.cluster.Commands(evalsha)+b.cluster.Commands("EVAL"))
 
 		shared := b.share()
 		asked := b.cluster.Commands(evalsha)
 		assert.Panics(b, func() { shared.Detach() })
-		_, err = b.rl.Semaphore(key, 2).Adopt(b.Context(), shared.Token())
-		require.ErrorIs(b, err, redlock.ErrInvalid)
 		err = b.rl.Mutex(key, redlock.WithReentry()).Do(shared.Context(), mustNotRun)
 		require.ErrorIs(b, err, redlock.ErrNested, "a shared lock is no exclusive one")
 		assert.Equal(b, asked, b.cluster.Commands(evalsha))
@@ -446,7 +442,7 @@ func TestWaitersOfAllModesHaveTheirTurnsInOrder(t *testing.T) {
 		var turns []turn
 		var all sync.WaitGroup
 		var freed time.Time
-		come := func(i int, who string, m *redlock.Mutex) {
+		come := func(i int, who string, m locker) {
 			all.Go(func() {
 				lock, err := m.Acquire(b.Context())
 				if !assert.NoError(b, err) {
@@ -461,9 +457,9 @@ func TestWaitersOfAllModesHaveTheirTurnsInOrder(t *testing.T) {
 			b.pass(10 * time.Millisecond)
 		}
 		for i, who := range []string{"r1", "w1", "r2", "w2", "r3"} {
-			m := processes[i%3].Mutex(key)
+			var m locker = processes[i%3].Mutex(key)
 			if who[0] == 'r' {
-				m = m.Shared()
+				m = processes[i%3].Mutex(key).Shared()
 			}
 			come(i, who, m)
 		}
@@ -559,7 +555,7 @@ func TestQueueOfAllModesIsSeen(t *testing.T) {
 		synctest.Wait() // a node that a newcomer asks before a holder has it refuses the holder
 		assert.Equal(b, map[int]bool{0: true, 1: true}, held)
 		var all []<-chan result
-		for _, m := range []*redlock.Mutex{rl.Semaphore(key, 2), rl.Mutex(key), rl.Mutex(key).Shared()} {
+		for _, m := range []locker{rl.Semaphore(key, 2), rl.Mutex(key), rl.Mutex(key).Shared()} {
 			all = append(all, later(func() (*redlock.Lock, error) { return m.Acquire(b.Context()) }))
 			b.pass(100 * time.Millisecond)
 		}
@@ -605,7 +601,7 @@ func TestWhatFreesSomethingLetsTheNextIn(t *testing.T) {
 			assert.Less(b, time.Since(from), 20*time.Millisecond)
 			return r.lock
 		}
-		acquire := func(m *redlock.Mutex) <-chan result {
+		acquire := func(m locker) <-chan result {
 			done := later(func() (*redlock.Lock, error) { return m.Acquire(b.Context()) })
 			b.pass(50 * time.Millisecond)
 			b.pending(done)
@@ -686,7 +682,7 @@ func TestOverloadOfPermitsIsKeptOutOfTheQueue(t *testing.T) {
 	t.Parallel()
 	inHallOf(t, 5, func(h hall) {
 		const hold = 5 * time.Millisecond
-		did, scripts := h.overload(2, func(rl *redlock.Redlock) *redlock.Mutex { return rl.Semaphore("k", 3) },
+		did, scripts := h.overload(2, func(rl *redlock.Redlock) locker { return rl.Semaphore("k", 3) },
 			&callers{n: 8, hold: hold}, &callers{n: 4, hold: hold}, &callers{n: 150, patience: 40 * time.Millisecond, hold: hold})
 		assert.Less(t, scripts, 20*did, "eleven are a join, claims and releases")
 	})

@@ -89,7 +89,7 @@ func TestCredentialsRotate(t *testing.T) {
 			rl, err := redlock.New(clients, &redlock.Options{TTL: 6 * time.Second, NodeTimeout: 1500 * time.Millisecond, RestartGuard: -1})
 			require.NoError(t, err)
 			defer rl.Close()
-			modes := []*redlock.Mutex{rl.Mutex("alone"), rl.Mutex("shared").Shared(), rl.Semaphore("permits", 3)}
+			modes := []locker{rl.Mutex("alone"), rl.Mutex("shared").Shared(), rl.Semaphore("permits", 3)}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var held, load sync.WaitGroup

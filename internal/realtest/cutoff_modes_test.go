@@ -13,9 +13,9 @@ import (
 // The same for readers beside a writer, and for permits: four in each process.
 func TestProcessCutOffFromTheArbiterGetsItsShareInAllModes(t *testing.T) {
 	t.Parallel()
-	kinds := map[string]func(rl *redlock.Redlock, i int) *redlock.Mutex{
-		"three permits": func(rl *redlock.Redlock, _ int) *redlock.Mutex { return rl.Semaphore(convKey, 3) },
-		"one of four writes": func(rl *redlock.Redlock, i int) *redlock.Mutex {
+	kinds := map[string]func(rl *redlock.Redlock, i int) locker{
+		"three permits": func(rl *redlock.Redlock, _ int) locker { return rl.Semaphore(convKey, 3) },
+		"one of four writes": func(rl *redlock.Redlock, i int) locker {
 			if i == 0 {
 				return rl.Mutex(convKey)
 			}
@@ -29,7 +29,7 @@ func TestProcessCutOffFromTheArbiterGetsItsShareInAllModes(t *testing.T) {
 	convTogether(t, names, func(name string) string { return name }, func(t *testing.T, name string) {
 		f := convStart(t, 3)
 		// Four of each process, of which the first four are cut off.
-		var each []*redlock.Mutex
+		var each []locker
 		for process := range 4 {
 			p := f.path(t)
 			rl := p.users(t, redlock.Options{RestartGuard: -1})

@@ -115,14 +115,14 @@ func TestProcessCutOffFromTheArbiterAndTheOthersGetTheirShare(t *testing.T) {
 // convTakeTurns has each process hold the lock again and again, and returns how often it
 // did and how long it waited at most.
 func convTakeTurns(ctx context.Context, rls []*redlock.Redlock, hold time.Duration) (turns []int, longest []time.Duration) {
-	var each []*redlock.Mutex
+	var each []locker
 	for _, rl := range rls {
 		each = append(each, rl.Mutex(convKey))
 	}
 	return convTakeTurnsOf(ctx, each, hold)
 }
 
-func convTakeTurnsOf(ctx context.Context, each []*redlock.Mutex, hold time.Duration) (turns []int, longest []time.Duration) {
+func convTakeTurnsOf(ctx context.Context, each []locker, hold time.Duration) (turns []int, longest []time.Duration) {
 	turns, longest = make([]int, len(each)), make([]time.Duration, len(each))
 	var all sync.WaitGroup
 	for i, m := range each {

@@ -13,7 +13,7 @@ import (
 )
 
 // inMode is "k" as it is wanted in a mode: alone, shared, or one of so many permits.
-func inMode(rl *redlock.Redlock, mode string, opts ...redlock.LockOption) *redlock.Mutex {
+func inMode(rl *redlock.Redlock, mode string, opts ...redlock.LockOption) locker {
 	opts = append(opts, redlock.WithTTL(2*time.Second))
 	switch mode {
 	case "alone":

@@ -203,3 +203,11 @@ func waitForVotes(t *testing.T, lock *redlock.Lock) []redlock.Vote {
 	eventually(t, func() bool { return !slices.Contains(votesOf(lock.Outcomes()), redlock.VotePending) }, "votes are pending")
 	return votesOf(lock.Outcomes())
 }
+
+// locker is what describes a lock: an exclusive one, a shared one or a semaphore.
+type locker interface {
+	Key() string
+	TryAcquire(ctx context.Context) (*redlock.Lock, error)
+	Acquire(ctx context.Context) (*redlock.Lock, error)
+	Do(ctx context.Context, fn func(ctx context.Context, lock *redlock.Lock) error) error
+}

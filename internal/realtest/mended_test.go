@@ -72,10 +72,10 @@ func TestRotatedPasswordIsWaitedFor(t *testing.T) {
 			}
 		},
 	} {
-		for held, of := range map[string]func(*redlock.Redlock) *redlock.Mutex{
-			"exclusive": func(rl *redlock.Redlock) *redlock.Mutex { return rl.Mutex(resource) },
-			"shared":    func(rl *redlock.Redlock) *redlock.Mutex { return rl.Mutex(resource).Shared() },
-			"permit":    func(rl *redlock.Redlock) *redlock.Mutex { return rl.Semaphore(resource, 2) },
+		for held, of := range map[string]func(*redlock.Redlock) locker{
+			"exclusive": func(rl *redlock.Redlock) locker { return rl.Mutex(resource) },
+			"shared":    func(rl *redlock.Redlock) locker { return rl.Mutex(resource).Shared() },
+			"permit":    func(rl *redlock.Redlock) locker { return rl.Semaphore(resource, 2) },
 		} {
 			t.Run(name+", "+held, func(t *testing.T) {
 				t.Parallel()

@@ -529,7 +529,7 @@ func (c *simClient) maxWait(op int) (opts []redlock.LockOption, has bool) {
 
 // gaveUp: WithMaxWait ends a wait when its time is over, and not before. The error tells that, and why there
 // was no lock if an attempt had ended.
-func (c *simClient) gaveUp(ctx context.Context, m *redlock.Mutex, call int64, err error) {
+func (c *simClient) gaveUp(ctx context.Context, m locker, call int64, err error) {
 	w := c.w
 	most := int64(inside.TermsOf(m).MaxWait / simFine)
 	if most == 0 || ctx.Err() != nil {
@@ -570,7 +570,10 @@ func (c *simClient) lead(ctx context.Context, op int) {
 	if c.roll(op, 320)%2 == 0 {
 		opts = append(opts, redlock.WithMaxHold(leastTTL+c.within(op, 321, w.plan.TTL)))
 	}
-	m := c.mutex(op, opts)
+	m, ok := c.mutex(op, opts).(*redlock.Mutex)
+	if !ok {
+		m = p.rl.Mutex(c.key(), opts...)
+	}
 	inside.Allow(m)
 	within, stop, ends := ctx, func() {}, never
 	if c.roll(op, 322)%4 == 0 {
@@ -848,7 +851,7 @@ func (w *simWorld) checkReleasePanicked(g *simGrant, again error) {
 }
 
 // doPanics has the function of a Do panic, after which the lock is released.
-func (c *simClient) doPanics(ctx context.Context, m *redlock.Mutex, h *simHook, op int, over func()) {
+func (c *simClient) doPanics(ctx context.Context, m locker, h *simHook, op int, over func()) {
 	w := c.w
 	call := w.t()
 	var g *simGrant

@@ -804,7 +804,7 @@ func (w *simWorld) checkAnswered(lock *redlock.Lock, err error) bool {
 
 // attemptLimit is how long one attempt may take: the SETs, the same again where the
 // tie-breaker granted them, and raising the counters.
-func attemptLimit(m *redlock.Mutex) time.Duration {
+func attemptLimit(m locker) time.Duration {
 	if inside.TermsOf(m).Fencing {
 		return 3 * inside.TermsOf(m).NodeTimeout
 	}
@@ -883,7 +883,7 @@ var canceledContext = func() context.Context {
 
 var errDoTellsNot = errors.New("whether a release was confirmed is no error of Do")
 
-func (c *simClient) do(ctx context.Context, m *redlock.Mutex, op int, key string, over func()) {
+func (c *simClient) do(ctx context.Context, m locker, op int, key string, over func()) {
 	w := c.w
 	call := w.t()
 	var g *simGrant
@@ -918,7 +918,7 @@ func (c *simClient) do(ctx context.Context, m *redlock.Mutex, op int, key string
 	}
 }
 
-func (w *simWorld) waited(p *simProcess, client int, m *redlock.Mutex, from int64) {
+func (w *simWorld) waited(p *simProcess, client int, m locker, from int64) {
 	if w.t() >= p.killedAt || w.excused(exSleeper, len(p.asleep) > 0) {
 		return
 	}

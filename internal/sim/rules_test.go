@@ -614,7 +614,7 @@ func (w *simWorld) checkValid(g *simGrant, over bool, left time.Duration, held b
 
 // checkGaveUp: an acquire that waits gives up by itself only if so many nodes say what time does not
 // mend that no quorum is left.
-func (c *simClient) checkGaveUp(ctx context.Context, m *redlock.Mutex, err error) {
+func (c *simClient) checkGaveUp(ctx context.Context, m locker, err error) {
 	w, p := c.w, c.p
 	if err == nil || ctx.Err() != nil || w.dead(p) || p.closedAt() != never || errors.Is(err, redlock.ErrDuplicateNode) {
 		return

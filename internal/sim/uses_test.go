@@ -62,11 +62,11 @@ func (p *simPlan) kind(key string) int {
 
 // mutex is what a client asks for: of a shared key one time in five alone, and of a
 // semaphore's now and then alone or with a permit less.
-func (c *simClient) mutex(op int, opts []redlock.LockOption) *redlock.Mutex {
+func (c *simClient) mutex(op int, opts []redlock.LockOption) locker {
 	return c.mutexOf(c.plan.Key, c.roll(op, 50), opts)
 }
 
-func (c *simClient) mutexOf(i int, roll uint64, opts []redlock.LockOption) *redlock.Mutex {
+func (c *simClient) mutexOf(i int, roll uint64, opts []redlock.LockOption) locker {
 	key := fmt.Sprint("k", i)
 	switch kind := c.w.plan.kind(key); {
 	case kind == manyShare && roll%5 > 0:
@@ -184,8 +184,16 @@ func (w *simWorld) inTheWay(wait simWait, key string, grants []*simGrant) (until
 	return until
 }
 
+// locker is what describes a lock: an exclusive one, a shared one or a semaphore.
+type locker interface {
+	Key() string
+	TryAcquire(ctx context.Context) (*redlock.Lock, error)
+	Acquire(ctx context.Context) (*redlock.Lock, error)
+	Do(ctx context.Context, fn func(ctx context.Context, lock *redlock.Lock) error) error
+}
+
 // wayOf is how a lock is wanted: alone, which is below 0; shared, which is 0; or one of so many permits.
-func wayOf(m *redlock.Mutex) int64 {
+func wayOf(m locker) int64 {
 	if !inside.TermsOf(m).Shared {
 		return -1
 	}
@@ -193,7 +201,7 @@ func wayOf(m *redlock.Mutex) int64 {
 }
 
 // wanted notes that a client wants a lock, until the function that it returns is called.
-func (w *simWorld) wanted(p *simProcess, m *redlock.Mutex) (over func()) {
+func (w *simWorld) wanted(p *simProcess, m locker) (over func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	wait := &simWait{proc: p.i, from: w.t(), to: never, mode: wayOf(m)}

@@ -16,6 +16,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/internal/telemetry"
+	"github.com/quorumlock/redlock/lockset"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -99,7 +100,7 @@ func TestForgottenLocksAreSweptOut(t *testing.T) {
 
 func TestHeldLocksAreCountedByMode(t *testing.T) {
 	bed(t, func(t *testing.T, s *telemetry.State, rl *redlock.Redlock, _ *redlocktest.Cluster) {
-		acquire := func(m *redlock.Mutex) *redlock.Lock {
+		acquire := func(m lockset.Member) *redlock.Lock {
 			l, err := m.TryAcquire(t.Context())
 			require.NoError(t, err)
 			synctest.Wait()
@@ -125,8 +126,8 @@ func TestWaitsAreCounted(t *testing.T) {
 		assert.Empty(t, s.Waiting())
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
-		wait := func(ctx context.Context, m *redlock.Mutex) {
-			all.Go(func() { _ = m.Do(ctx, func(context.Context, *redlock.Lock) error { return nil }) })
+		wait := func(ctx context.Context, m lockset.Member) {
+			all.Go(func() { _ = lockset.New(m).Do(ctx, func(context.Context, lockset.Locks) error { return nil }) })
 			synctest.Wait()
 		}
 		wait(ctx, rl.Mutex("a"))

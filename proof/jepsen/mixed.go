@@ -29,7 +29,7 @@ const (
 
 // want is one lock as a worker wants it.
 type want struct {
-	*redlock.Mutex
+	lockset.Member
 	key, mode string
 }
 
@@ -84,7 +84,7 @@ func (w *worker) holdOne(ctx context.Context, m want, use string) error {
 	switch token := w.inherit(m, use); {
 	case token != "":
 		op.From = token
-		acquire = func(ctx context.Context) (*redlock.Lock, error) { return m.Adopt(ctx, token) }
+		acquire = func(ctx context.Context) (*redlock.Lock, error) { return w.rl.Mutex(m.key).Adopt(ctx, token) }
 	case w.chance(20) || w.Sabotage == noCompare || w.Sabotage == noGuard:
 		acquire = m.TryAcquire // who waits in line would wait until the lease is over, and not notice
 	}
@@ -177,7 +177,7 @@ func (w *worker) inherit(m want, use string) string {
 func (w *worker) holdSet(ctx context.Context, ms []want) error {
 	var all []lockset.Member
 	for _, m := range ms {
-		all = append(all, m.Mutex)
+		all = append(all, m.Member)
 	}
 	call := w.clock.now()
 	acquire := lockset.New(all...).Acquire
