@@ -104,7 +104,7 @@ const internalPath = "github.com/quorumlock/redlock/internal/"
 
 // ofLibrary are the files that users compile, tests aside.
 func ofLibrary(t *testing.T) []source {
-	all := ofPackage(t)
+	all := append(ofPackage(t), ofFolder(t, "internal/nodes")...)
 	for name := range wall {
 		if name != "fakenode" {
 			all = append(all, ofFolder(t, filepath.Join("internal", name))...)
