@@ -118,7 +118,11 @@ func TestClaimsAboutPeers(t *testing.T) {
 		}
 		server := p.servers["rueidis"][0]
 		settled := 0
-		require.Eventually(t, func() bool { was := settled; settled = scriptsRun(t, server); return was == settled && settled > waiters }, soon, claimed, "they wait")
+		require.Eventually(t, func() bool {
+			was := settled
+			settled = scriptsRun(t, server)
+			return was == settled && settled > waiters
+		}, soon, claimed, "they wait")
 		release()
 		// One script for each of three keys to release, three to acquire, and at least one of each waiter that is refused.
 		require.Eventually(t, func() bool { return scriptsRun(t, server) >= settled+3+3+waiters-1 }, soon, often)
