@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
 )
@@ -81,17 +82,9 @@ func (a *acquisition) handOver(lock *Lock, err error) {
 
 // run makes attempts, and waits between them.
 func (a *acquisition) run() (lock *Lock, err error) {
-	if a.wait && a.queues.recentlyRefused(a.resource) {
-		a.last, a.w = a.notAsked(), newWaiter(a.queues, a.resource)
-		err = a.untilNextAttempt()
-	}
 	for err == nil {
-		a.attempts++
 		var retryable bool
-		a.whileNew(a.ctx, a.terms.NodeTimeout, func() (again bool) {
-			lock, retryable, err = a.attempt()
-			return err != nil && retryable && onlyBarred(err)
-		})
+		lock, retryable, err = a.inTurn()
 		if err == nil || !a.wait || !retryable {
 			break
 		}
@@ -105,6 +98,52 @@ func (a *acquisition) run() (lock *Lock, err error) {
 		err = a.untilNextAttempt()
 	}
 	return lock, err
+}
+
+// inTurn makes an attempt. One that may wait for a holder, and has not yet, makes none while others
+// of this process wait for the lock, which it must not overtake, and not before too many others that
+// ask as it does have their answers.
+func (a *acquisition) inTurn() (lock *Lock, retryable bool, err error) {
+	if a.wait && a.w == nil {
+		if !a.queues.recentlyRefused(a.resource) {
+			select {
+			case a.queues.atFirst <- struct{}{}:
+			default:
+				if err := a.awaitOthers(); err != nil {
+					return nil, false, err
+				}
+			}
+			defer func() { <-a.queues.atFirst }()
+		}
+		if a.queues.recentlyRefused(a.resource) {
+			return nil, true, a.notAsked(ErrHeld, errInQueue)
+		}
+	}
+	a.attempts++
+	a.whileNew(a.ctx, a.terms.NodeTimeout, func() (again bool) {
+		lock, retryable, err = a.attempt()
+		return err != nil && retryable && onlyBarred(err)
+	})
+	return lock, retryable, err
+}
+
+// awaitOthers returns when it is this acquire's turn to ask for the first time.
+func (a *acquisition) awaitOthers() (err error) {
+	select {
+	case a.queues.atFirst <- struct{}{}:
+		if err = a.ctx.Err(); err == nil {
+			a.clock.Yield(a.start.Mono)
+			return nil
+		}
+		<-a.queues.atFirst
+	case <-a.ctx.Done():
+		err = a.ctx.Err()
+	case <-a.life.closing:
+		a.clock.Yield(a.start.Mono)
+		err = ErrClosed
+	}
+	a.last = a.notAsked(ErrNoQuorum, lane.ErrTooLate)
+	return err
 }
 
 // explain makes the error of an acquire that was cut short while it waited: what the nodes
@@ -281,12 +320,12 @@ func (a *acquisition) reasons(r *round, v verdict, cut error) (reasons []error, 
 	}
 }
 
-// notAsked is what there is to say of an acquire that is still in the queue: that another
-// holds the lock, as the last one of this process was told.
-func (a *acquisition) notAsked() *QuorumError {
-	e := &QuorumError{Op: protocol.OpAcquire.String(), Key: a.key, Need: a.quorum, reasons: []error{ErrHeld}}
+// notAsked is what there is to say of an acquire that has asked no node. One that is still in the
+// queue says that another holds the lock, as the last one of this process was told.
+func (a *acquisition) notAsked(reason, why error) *QuorumError {
+	e := &QuorumError{Op: protocol.OpAcquire.String(), Key: a.key, Need: a.quorum, reasons: []error{reason}}
 	for _, name := range a.names {
-		e.Outcomes = append(e.Outcomes, Outcome{Node: name, Vote: VoteNotSent, Err: errInQueue})
+		e.Outcomes = append(e.Outcomes, Outcome{Node: name, Vote: VoteNotSent, Err: why})
 	}
 	return e
 }

@@ -57,19 +57,20 @@ func init() {
 		defer qs.mu.Unlock()
 		return qs.byToken[token] != nil
 	}
-	inside.Gates = func(client any) (all []inside.Gate) {
+	inside.NarrowWindows = func(client any, most int) { client.(*Redlock).queues.mostInside = most }
+	inside.Windows = func(client any) (all []inside.Window) {
 		qs := client.(*Redlock).queues
 		qs.mu.Lock()
 		defer qs.mu.Unlock()
 		for _, k := range qs.byKey {
-			if len(k.gate.parked) == 0 {
-				continue
+			g := &k.window
+			for c := range g.inside {
+				w := inside.Window{Key: k.key, Inside: g.inside[c], Outside: g.outside[c].Len(), Room: g.room(c), Most: g.most}
+				if c == hurried {
+					w.Outside += g.late.Len()
+				}
+				all = append(all, w)
 			}
-			g := inside.Gate{Key: k.key, Inside: k.gate.inside}
-			for _, w := range k.gate.parked {
-				g.Parked = append(g.Parked, w.end)
-			}
-			all = append(all, g)
 		}
 		return all
 	}
@@ -126,7 +127,7 @@ func init() {
 		qs.mu.Lock()
 		defer qs.mu.Unlock()
 		for _, q := range qs.byKey {
-			waiters += q.waiters.Len()
+			waiters += q.window.waiters()
 		}
 		return waiters, len(qs.subs)
 	}

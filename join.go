@@ -156,12 +156,12 @@ func (w *waiter) register(ctx context.Context, node int) error {
 // send joins the queue with the present entry.
 func (w *waiter) send() {
 	now := w.clock.Now()
-	waited := time.Duration(0)
-	if w.arrival == 0 && w.since != (tick.Instant{}) {
-		waited = now.Since(w.since)
+	since := int64(0)
+	if w.arrival == 0 {
+		since = w.since.Mono
 	}
 	w.join = w.askOne(w.node, protocol.JoinRequest(&w.terms.Terms, w.name, w.value, &protocol.QueueArgs{
-		Key: w.queueKey(), Holders: w.holdersKey(), Entry: w.entry, Ended: w.ended, Arrival: w.arrival, Waited: waited.Microseconds(), Back: w.backIn(),
+		Key: w.queueKey(), Holders: w.holdersKey(), Entry: w.entry, Ended: w.ended, Arrival: w.arrival, Since: since, Back: w.backIn(),
 	}), now)
 	w.joins = append(w.lane(w.node).MayLand(w.joins), &w.join.seats[0].call)
 }

@@ -25,6 +25,9 @@ const (
 	probeEvery = 100 * time.Millisecond
 	// skipFor is for how long a node that denied something is not asked for it again.
 	skipFor = 30 * time.Second
+	// mostAtFirst is how many calls of a process ask the nodes at a time without having waited. More
+	// would only wait in its own lanes, until it is too late for them.
+	mostAtFirst = 1024
 )
 
 // queues holds this process's waiting Acquires. Nodes identify the process by an id: they
@@ -34,11 +37,13 @@ const (
 // One node per key keeps the order of waiters, in a sorted set. The order need not be
 // safe: whatever a queue says, a lock is granted by a quorum only.
 type queues struct {
-	set     *nodeSet
-	process string
-	keys    atomic.Int64  // len(byKey)
-	awaited atomic.Int64  // of them have waiters
-	brief   atomic.Uint64 // locks that were held for a moment only, see looksElsewhere
+	set        *nodeSet
+	process    string
+	keys       atomic.Int64  // len(byKey)
+	awaited    atomic.Int64  // of them have waiters
+	mostInside int           // of a key's waiters, see window
+	atFirst    chan struct{} // calls that ask the nodes without having waited
+	brief      atomic.Uint64 // locks that were held for a moment only, see looksElsewhere
 
 	// mu guards what follows, all keyWaiters and subscriptions, and the fields of waiters
 	// that say so. No other mutex is taken under it but those of the clock and its timers.
@@ -54,8 +59,8 @@ type queues struct {
 
 func newQueues(set *nodeSet) *queues {
 	return &queues{
-		set: set, process: fmt.Sprintf("%016x", rand.Uint64()), // told apart, not kept secret
-		subs: make(map[int]*subscription), skipUntil: make(map[int]int64), probedAt: make(map[int]int64),
+		set: set, mostInside: mostInside, process: fmt.Sprintf("%016x", rand.Uint64()), // told apart, not kept secret
+		atFirst: make(chan struct{}, mostAtFirst), subs: make(map[int]*subscription), skipUntil: make(map[int]int64), probedAt: make(map[int]int64),
 		byKey: make(map[string]*keyWaiters), byToken: make(map[string]*waiter),
 	}
 }
@@ -75,7 +80,8 @@ type keyWaiters struct {
 	idlePlace   *list.Element // in queues.idle; nil: not there
 	emptiedAt   int64         // when it last got there
 	alarm       tick.Alarm    // when the first looks again
-	gate        gate
+	window      window
+	turnAt      int64 // when the last turn of one of them began; 0: none had one
 	meeting     meeting
 	holding     holding // the latest of the holder
 }
@@ -127,7 +133,7 @@ func (qs *queues) recentlyRefused(r *resource) bool {
 
 // recentlyRefused needs queues.mu.
 func (k *keyWaiters) recentlyRefused(now int64) bool {
-	return k.waiters.Len() > 0 || len(k.gate.parked) > 0 || now-k.refusedAt < int64(refusedFor)
+	return k.waiters.Len() > 0 || k.window.waitOutside() > 0 || now-k.refusedAt < int64(refusedFor)
 }
 
 // of finds or makes the waiters of a key; the caller holds mu.
@@ -136,7 +142,7 @@ func (qs *queues) of(r *resource) *keyWaiters {
 	now := qs.set.clock.Now().Mono
 	if k == nil {
 		qs.forget(now)
-		k = &keyWaiters{queues: qs, key: r.name, refusedAt: guard.LongAgo, meeting: newMeeting()}
+		k = &keyWaiters{queues: qs, key: r.name, refusedAt: guard.LongAgo, meeting: newMeeting(), window: window{most: qs.mostInside}}
 		k.alarm = tick.Alarm{Clock: qs.set.clock, F: k.tick}
 		qs.byKey[r.name] = k
 		qs.keys.Store(int64(len(qs.byKey)))
@@ -156,7 +162,7 @@ func (k *keyWaiters) add(w *waiter) {
 
 // remove forgets a waiter; the caller holds mu.
 func (k *keyWaiters) remove(w *waiter, now tick.Instant) {
-	if w.place != nil {
+	if w.inside && w.place != nil {
 		k.waiters.Remove(w.place)
 		if w.ahead >= 0 {
 			k.refusedAt = now.Mono
@@ -165,7 +171,7 @@ func (k *keyWaiters) remove(w *waiter, now tick.Instant) {
 			k.queues.awaited.Add(-1)
 		}
 	}
-	if k.gate.leave(w, now); k.gate.waiters() == 0 {
+	if k.window.leave(w, now.Mono); k.window.waiters() == 0 {
 		k.rest(now.Mono)
 		k.alarm.Stop()
 	}
@@ -189,7 +195,7 @@ func (qs *queues) forget(now int64) {
 		qs.idle.Remove(e)
 		k.idlePlace = nil
 		switch {
-		case k.gate.waiters() > 0: // the last that leaves puts it to rest again
+		case k.window.waiters() > 0: // the last that leaves puts it to rest again
 		case k.recentlyRefused(now) || k.meeting.moved(now):
 			k.rest(now)
 		default:
@@ -237,7 +243,6 @@ func (qs *queues) heard(w *waiter, a answer) {
 	now := at.Mono
 	qs.mu.Lock()
 	k := w.of
-	k.gate.letOthersIn(at)
 	if !a.ours {
 		k.refusedAt, w.ahead = now, int(a.ahead)
 		k.holding = holding{at: at, holder: holderOf(a.holder), ttl: max(a.ttl, 0)}
@@ -293,9 +298,9 @@ func (k *keyWaiters) throttled(d time.Duration) time.Duration {
 // short, and the more seldom the longer the last one is ago. The caller holds mu.
 func (k *keyWaiters) pollInterval() time.Duration {
 	d := k.reservation / 32
-	if g := &k.gate; g.pace > 0 {
-		idle := time.Duration(k.queues.set.clock.Now().Mono - g.turnAt)
-		d = min(d, max(g.pace, idle, 4*k.queues.set.opts.RetryMin)/8)
+	if k.turnAt > 0 {
+		idle := time.Duration(k.queues.set.clock.Now().Mono - k.turnAt)
+		d = min(d, max(idle, 4*k.queues.set.opts.RetryMin)/8)
 	}
 	return d
 }

@@ -31,7 +31,7 @@ type waiter struct {
 	woken       bool          // the lock is reserved for it
 	wokenNumber int64         // the number of the permit that is; 0: none
 	aside       bool          // it polls, and looks after no others
-	gated
+	windowed
 }
 
 // standing is what a waiter has in the queue of a node: an entry, with the value of its next attempt.
@@ -73,7 +73,7 @@ func newWaiter(qs *queues, r *resource) *waiter {
 // it learns of the holder goes into last.
 func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 	if err := w.enter(ctx); err != nil {
-		w.tellParked(last)
+		w.tellOutside(last)
 		return err
 	}
 	lookedAt := w.clock.Now().Mono
@@ -236,10 +236,7 @@ func (w *waiter) claim() (had standing) {
 	qs.mu.Lock()
 	delete(qs.byToken, w.value[:tokenLen])
 	w.woken = false
-	if !w.hadTurn {
-		w.hadTurn = true
-		w.of.gate.turn(w.clock.Now().Mono)
-	}
+	w.hadTurn, w.of.turnAt = true, w.clock.Now().Mono
 	qs.mu.Unlock()
 	had = w.standing
 	w.ended, w.entry, w.value, w.number, w.joins = w.entry, "", "", 0, nil

@@ -31,11 +31,11 @@ type State struct {
 	AdoptedFrom      string        // a token; empty: from none
 }
 
-// Gate is that of a key at which waiters of one process wait.
-type Gate struct {
-	Key    string
-	Inside int         // with a deadline, in the queue
-	Parked []time.Time // the deadlines of those that wait, the next first
+// Window is that of a key's waiters in one process which have a deadline, or of those which have none.
+type Window struct {
+	Key             string
+	Inside, Outside int // those in the queue of a node, and those that wait for a place in it
+	Room, Most      int // how many may be inside now, and at most
 }
 
 var (
@@ -54,8 +54,9 @@ var (
 	RetryMin func(client any) time.Duration
 	// HasWaiter reports whether the waiter with a token is still there.
 	HasWaiter func(client any, token string) bool
-	// Gates are those at which any waiter waits.
-	Gates func(client any) []Gate
+	// Windows are those of all keys. NarrowWindows says how many waiters each has room for.
+	Windows       func(client any) []Window
+	NarrowWindows func(client any, most int)
 	// Allow lets a lock be used whose options are refused; NoFence takes WithFencing from it.
 	Allow   func(lock any)
 	NoFence func(lock any)

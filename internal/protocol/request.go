@@ -81,6 +81,7 @@ type QueueArgs struct {
 	Holders      string // key of the list of holders that share the lock
 	Arrival      int64  // on that node; 0: not known
 	Waited       int64  // microseconds, elsewhere
+	Since        int64  // when that wait began, by the clock: Waited is set when it is sent; 0: as it is
 	// Back is in what time at most the process will join or refresh a place there again, at
 	// least a reservation.
 	Back time.Duration
@@ -293,6 +294,12 @@ func (k *KeepArgs) left(now int64) int64 {
 
 // AsOf is the request in the words in which it is to be sent now.
 func (r *Request) AsOf(now int64) *Request {
+	if r.Op == OpJoin && r.Queue.Since != 0 {
+		c, q := *r, *r.Queue
+		q.Waited = max((now-q.Since)/int64(time.Microsecond), 1)
+		c.Queue = &q
+		return &c
+	}
 	k := r.Keep()
 	if k == nil {
 		return r

@@ -16,7 +16,7 @@ import (
 // each holds for a millisecond. The patient are served, and so are callers in a hurry: what
 // those cost that have left by their turn must not fall on those behind them. The bars are
 // far below what an idle machine shows (360 turns a second of 758 that it could serve) and
-// far above what there was without the gate (3). gate_test.go has exact ones, in virtual time.
+// far above what there was where all of them stood in the queue (3). Those of promises are exact, in virtual time.
 func TestCallersInAHurryDoNotStarveEachOther(t *testing.T) {
 	const (
 		patient = 4

@@ -516,7 +516,7 @@ func (w *simWorld) checkConfirmed(g *simGrant, i redlock.ExtendInfo) {
 // WithMaxWait.
 
 // maxWait is the option that this use has, if any. The context that it makes counts the bubble's time;
-// its deadline is one of long ago for the process, whose clock shows another year, so the gate lets it in
+// its deadline is one of long ago for the process, whose clock shows another year, so half of it is over, and it comes in
 // after others with a deadline.
 func (c *simClient) maxWait(op int) (opts []redlock.LockOption, has bool) {
 	w := c.w

@@ -378,10 +378,11 @@ func (w *simWorld) checkFences(grants []*simGrant) {
 }
 
 // simPlace is when a waiter joined the queue, in true time, since when it stands there, which is earlier if it
-// waited in another node's queue before, and the node that kept it last.
+// waited in its process or in another node's queue before, and the node that kept it last, with its arrival there.
 type simPlace struct {
 	came, since int64
 	node        int
+	arrival     int64 // by the node's clock
 }
 
 // setsBack reports whether the clock of a server or process is set back.
@@ -414,8 +415,14 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 	}
 }
 
+// takesToJoin is how long it takes until a waiter that was just called stands in a queue, or waits
+// for a place there.
+func (w *simWorld) takesToJoin() int64 {
+	return 24*int64(w.plan.Delay+w.plan.Jitter) + int64(60*time.Millisecond)
+}
+
 // checkTurns: of two waiters of one queue the one that joined first and has waited for longer is granted first,
-// and none has waited since before it was called.
+// none has waited since before it was called, and each brings along the time that it has waited.
 func (w *simWorld) checkTurns(grants []*simGrant) {
 	var last *simGrant
 	for _, g := range grants {
@@ -428,8 +435,10 @@ func (w *simWorld) checkTurns(grants []*simGrant) {
 		}
 		if most := 4*int64(w.plan.Delay+w.plan.Jitter) + (at.came-at.since)/50; at.since < g.call-most {
 			w.violated("order: %v stands in the queue since %.6f ms, before it was called", g, ms(at.since))
+		} else if at.since > g.call+w.takesToJoin() {
+			w.violated("order: %v waits since %.6f ms, and stands in the queue since %.6f ms", g, ms(g.call), ms(at.since))
 		}
-		early := last != nil && at.came < w.places[last.value].came && at.since < w.places[last.value].since
+		early := last != nil && at.came < w.places[last.value].came && at.arrival < w.places[last.value].arrival
 		// While an attempt is under way its entry is out of the line, and what comes then, by a clock
 		// that was set back, came before.
 		if w.rejoined[g.value] && w.setsBack() {

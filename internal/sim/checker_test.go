@@ -451,7 +451,7 @@ var simRules = []simRule{
 		for i, came := range either(h, []int64{2, 1}, []int64{1, 2}) {
 			g := h.grant(i, string(rune('a'+i)), int64(i+1)*10*msec, int64(i+2)*10*msec)
 			g.call = 0
-			h.places[g.value] = simPlace{came: came, since: came}
+			h.places[g.value] = simPlace{came: came, since: came, arrival: came}
 		}
 		h.checkTurns(h.grants)
 	}},
@@ -459,10 +459,10 @@ var simRules = []simRule{
 		for i, letter := range []string{"a", "b"} {
 			g := h.grant(i, letter, int64(i+1)*10*msec, int64(i+2)*10*msec)
 			g.call = 0
-			h.places[g.value] = simPlace{came: int64(2-i) * msec, since: int64(2-i) * msec}
+			h.places[g.value] = simPlace{came: int64(2-i) * msec, since: int64(2-i) * msec, arrival: int64(2 - i)}
 		}
 		if a := h.grants[0]; !h.bad {
-			h.places[a.value] = simPlace{came: 2 * msec, since: msec / 2}
+			h.places[a.value] = simPlace{came: 2 * msec, since: msec / 2, arrival: 0}
 		}
 		h.checkTurns(h.grants)
 	}},
@@ -470,6 +470,12 @@ var simRules = []simRule{
 		g := h.grant(0, "a", 100*msec, 200*msec)
 		g.call = 50 * msec
 		h.places[g.value] = simPlace{came: 60 * msec, since: h.at(40, 50)}
+		h.checkTurns(h.grants)
+	}},
+	{"order: %v waits since", calmPlan, func(h *handMade) { // its process let it wait outside, and not as the first there
+		g := h.grant(0, "a", 900*msec, 950*msec)
+		g.call = 0
+		h.places[g.value] = simPlace{came: 800 * msec, since: h.at(800, 20)}
 		h.checkTurns(h.grants)
 	}},
 	{"wake-up: %v had to wait for", calmPlan, func(h *handMade) {
@@ -629,12 +635,8 @@ var simRules = []simRule{
 		g.fence = uint64(fakenode.Epoch/1000) - either(h, uint64(1_150_000), 1_050_000)
 		h.checkFenceOfTime(g)
 	}},
-	{"gate: %d wait at the gate", nil, func(h *handMade) {
-		h.parked(either(h, 0, 1), time.Second)
-	}},
-	{"gate: the next of process %d", nil, func(h *handMade) {
-		h.parked(1, either(h, time.Second, time.Minute), either(h, time.Minute, time.Second))
-	}},
+	{"window: %d wait outside", nil, func(h *handMade) { h.outside(1, either(h, 2, 3)) }},
+	{"window: %d are inside", nil, func(h *handMade) { h.outside(0, either(h, 4, 3)) }},
 	{"I5: node %d listed %v under number %d", func(p *simPlan) {
 		sharedCalmPlan(p)
 	}, func(h *handMade) {
@@ -1258,14 +1260,9 @@ func (h *handMade) findsDoor(gone int64, taken string) {
 	n.checkDoor(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a")}, simLine{door: true}, simLine{})
 }
 
-// parked has waiters with so much time left wait at the gate, the next first, beside others in the queue.
-func (h *handMade) parked(within int, left ...time.Duration) {
-	p := h.procs[0]
-	k := inside.Gate{Key: "k0", Inside: within}
-	for _, d := range left {
-		k.Parked = append(k.Parked, p.Now().Add(d).Time)
-	}
-	p.checkGate(k)
+// outside has waiters of one class wait outside of the window, beside others inside.
+func (h *handMade) outside(waiters, within int) {
+	h.procs[0].checkWindow(inside.Window{Key: "k0", Outside: waiters, Inside: within, Room: 3, Most: 3})
 }
 
 func evicting(p *simPlan) { p.Faults = []simFault{{Kind: faultEvict, Of: ofLock}} }

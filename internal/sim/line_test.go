@@ -245,7 +245,7 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 		room := len(after.holders)
 		by, known := n.backBy[r.Key+" "+untold.process]
 		switch {
-		case known && by < now && after.lock == fakenode.Marker:
+		case known && by < now && after.lock == fakenode.Marker && !n.w.excused(exEvictedAhead, ahead):
 			bad("O11: %.6s is in the way, and its process was to be heard of %d us before", untold.value, now-by)
 		case after.lock == "" && !n.w.excused(exForeignList, unlisted):
 			bad("O1: the lock is free, and %.6s waits", untold.value)

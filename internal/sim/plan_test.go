@@ -611,7 +611,7 @@ func (w *simWorld) checkIdle(grants []*simGrant) {
 	}
 }
 
-// leastBusy is what a queue without a gate falls short of: it comes down to a sixth.
+// leastBusy is what a queue without a window that narrows falls short of: it comes down to a sixth.
 const leastBusy = 0.35
 
 // deadline is a context that tells when it ends.

@@ -99,8 +99,8 @@ func (s *simWire) examine(batch []*lane.Call) {
 	p, w := s.p, s.p.w
 	p.examineClosed(s.n.i, batch)
 	t := w.t()
-	for _, k := range inside.Gates(p.rl) {
-		p.checkGate(k)
+	for _, k := range inside.Windows(p.rl) {
+		p.checkWindow(k)
 	}
 	again := 0
 	for _, c := range batch {
@@ -666,15 +666,15 @@ func (w *simWorld) checkFenceOfTime(g *simGrant) {
 	}
 }
 
-// checkGate: of those that wait at the gate the one with the most time left is the next, and while any
-// do one with a deadline is in the queue, so that a free lock is had.
-func (p *simProcess) checkGate(k inside.Gate) {
-	p.w.reached("a waiter is kept at the gate", true)
-	if k.Inside == 0 {
-		p.w.violated("gate: %d wait at the gate of %s in process %d, and none with a deadline is in the queue", len(k.Parked), k.Key, p.i)
+// checkWindow: none waits outside of the window while there is room in it, and no more stand in the queue of
+// a node than there is room for.
+func (p *simProcess) checkWindow(k inside.Window) {
+	p.w.reached("a waiter is kept outside of the window", k.Outside > 0)
+	if k.Outside > 0 && k.Inside < k.Room {
+		p.w.violated("window: %d wait outside for %s in process %d, and %d are inside", k.Outside, k.Key, p.i, k.Inside)
 	}
-	if slices.ContainsFunc(k.Parked, func(end time.Time) bool { return end.After(k.Parked[0]) }) {
-		p.w.violated("gate: the next of process %d for %s is one with less time than others", p.i, k.Key)
+	if k.Inside > k.Most {
+		p.w.violated("window: %d are inside for %s in process %d", k.Inside, k.Key, p.i)
 	}
 }
 
@@ -890,7 +890,7 @@ var simStates = []simState{
 	{"a door is shut", 1495},
 	{"a fencing counter cannot be raised", 1322.5},
 	{"a node gives a permit another number than most", 98.5},
-	{"a waiter is kept at the gate", 287.5},
+	{"a waiter is kept outside of the window", 287.5},
 	{"a fencing counter is raised", 1312},
 	{"a grant although a node is barred", 3090},
 	{"a grant although as many nodes are barred as may be", 2110.5},

@@ -502,6 +502,19 @@ func (n *simNode) noticeEach(p *simProcess, r *protocol.Request, a *simAnswer) {
 	}
 }
 
+// placeAgain is the place of a waiter that joins again: with the same value, after an attempt that failed,
+// or with the arrival that it had. Those of one process that began to wait at the same moment may have the
+// same arrival. The caller holds mu.
+func (w *simWorld) placeAgain(r *protocol.Request, value string) (place simPlace, known bool) {
+	if place, known = w.places[value]; !known && r.Queue.Ended != "" {
+		place, known = w.places[fakenode.ValueIn(r.Queue.Ended)]
+	}
+	if !known && r.Queue.Arrival != 0 {
+		place, known = w.arrivals[r.Queue.Arrival]
+	}
+	return place, known
+}
+
 func (n *simNode) notice(p *simProcess, r *protocol.Request, a *simAnswer) {
 	w := n.w
 	value := r.Value
@@ -512,7 +525,7 @@ func (n *simNode) notice(p *simProcess, r *protocol.Request, a *simAnswer) {
 		if got, _ := a.val.([]any); len(got) > 3 {
 			arrival := got[3].(int64) // see scripts/line.lua
 			w.mu.Lock()
-			place, known := w.arrivals[arrival]
+			place, known := w.placeAgain(r, value)
 			if !known {
 				t := w.t()
 				ago := max(0, n.hand.at(t)/int64(time.Microsecond)-arrival) * int64(time.Microsecond)
@@ -520,7 +533,7 @@ func (n *simNode) notice(p *simProcess, r *protocol.Request, a *simAnswer) {
 				w.arrivals[arrival] = place
 			}
 			w.rejoined[value] = w.rejoined[value] || known && w.places[value].came == 0
-			place.node = n.i
+			place.node, place.arrival = n.i, arrival
 			w.places[value] = place
 			w.mu.Unlock()
 		}
@@ -713,6 +726,9 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 		if greet {
 			wires[j].(*simWire).greet()
 		}
+	}
+	if narrow := mix(w.plan.Seed, 'w') % 8; narrow > 0 && narrow < 4 { // room for one to three
+		inside.NarrowWindows(p.rl, int(narrow))
 	}
 	return p
 }

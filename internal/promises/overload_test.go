@@ -64,7 +64,7 @@ func TestOverloadIsKeptOutOfTheQueue(t *testing.T) {
 				const hold = 3 * time.Millisecond
 				did, scripts := h.overload(processes, func(rl *redlock.Redlock) locker { return rl.Mutex("k") },
 					&callers{n: 4, hold: hold}, &callers{n: 2, hold: hold}, &callers{n: 400, patience: 40 * time.Millisecond, hold: hold})
-				assert.Less(t, scripts, 10*did, "seven are a join, a claim and the releases")
+				assert.Less(t, scripts, 13*did, "seven are a join, a claim and the releases; some of the hurried join and leave")
 			})
 		})
 	}
