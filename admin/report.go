@@ -200,7 +200,8 @@ func (n NodeReport) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// String returns a table of the nodes and one of the findings, each with its advice.
+// String returns a table of the nodes and one of the findings, each with its advice. A node's STATE is
+// its worst finding, if that is more than good to know.
 func (r Report) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -212,15 +213,7 @@ func (r Report) String() string {
 	}
 	row("NODE", "STATE", "LATENCY", "CLOCK", "ROLE", "REPLICAS", "VERSION", "UPTIME", "REMEMBERS SINCE", "PERSISTENCE", "EVICTION")
 	for _, n := range r.Nodes {
-		cells := []string{n.Node, "ok", "-", "-", "-", "-", "-", "-", "-", "-", "-"}
-		switch {
-		case !n.Reachable:
-			cells[1] = "unreachable"
-		case n.Err != nil:
-			cells[1] = "refuses"
-		case n.BarredFor > 0:
-			cells[1] = "barred"
-		}
+		cells := []string{n.Node, r.state(n.Node), "-", "-", "-", "-", "-", "-", "-", "-", "-"}
 		set := func(i int, known bool, text string) {
 			if known && text != "" {
 				cells[i] = text
@@ -259,6 +252,16 @@ func (r Report) String() string {
 	}
 	_ = w.Flush()
 	return b.String()
+}
+
+// state is the worst that was found of a node.
+func (r Report) state(node string) string {
+	for _, f := range r.Findings { // the worst first
+		if f.Node == node && f.Severity > SeverityInfo {
+			return f.Code
+		}
+	}
+	return "ok"
 }
 
 // date is a time in whole seconds and in UTC, which servers' logs and machines in other
