@@ -133,7 +133,7 @@ func listOf(found admin.Listing, quorum int, f listFlags) *listJSON {
 		if !x.Held && !f.all {
 			continue
 		}
-		l := listed{Key: x.Key, Held: x.Held, Token: x.Token, Owner: x.Owner, TTL: max(x.TTL.Seconds(), -1), Nodes: x.Nodes, Shared: x.Shared, Holders: holdersJSON(x.Holders)}
+		l := listed{Key: x.Key, Held: x.Held, Token: x.Token, Owner: x.Owner, TTL: inSeconds(x.TTL), Nodes: x.Nodes, Shared: x.Shared, Holders: holdersJSON(x.Holders)}
 		if x.TTL < 0 {
 			l.TTL = -1
 		}

@@ -100,7 +100,7 @@ func (l *runLog) say(e runEvent) {
 func (l *runLog) name() string { return strings.Join(l.keys, ", ") }
 
 func (l *runLog) acquired(held lockset.Locks, f runFlags, waited time.Duration) {
-	e := runEvent{Event: "acquired", Until: new(held.Until()), Waited: new(waited.Seconds())}
+	e := runEvent{Event: "acquired", Until: new(held.Until()), Waited: new(inSeconds(waited))}
 	for _, lock := range held {
 		e.Tokens = append(e.Tokens, lock.Token())
 		if f.fencing {

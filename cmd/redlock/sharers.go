@@ -22,7 +22,7 @@ type holderJSON struct {
 
 func holdersJSON(all []admin.Holder) (list []holderJSON) {
 	for _, h := range all {
-		j := holderJSON{Token: h.Token, Owner: h.Owner, TTL: h.TTL.Seconds()}
+		j := holderJSON{Token: h.Token, Owner: h.Owner, TTL: inSeconds(h.TTL)}
 		if h.Permit >= 0 {
 			j.Permit = new(h.Permit)
 		}

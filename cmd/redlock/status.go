@@ -191,9 +191,18 @@ func cutOff(answers int) []string {
 	return []string{"If programs elsewhere can use their locks, it is this machine that cannot reach the nodes, or the addresses are wrong."}
 }
 
+// inSeconds is a time of --json, in whole microseconds: 7.887 and not 7.8870000000000005. What has no end
+// is negative, and -1 here.
+func inSeconds(d time.Duration) float64 {
+	if d < 0 {
+		return -1
+	}
+	return float64(d.Microseconds()) / 1e6
+}
+
 func asJSON(p picture) statusJSON {
 	j := statusJSON{
-		Key: p.Key, Held: p.held(), Token: p.Token, Owner: p.Owner, TTL: p.TTL.Seconds(),
+		Key: p.Key, Held: p.held(), Token: p.Token, Owner: p.Owner, TTL: inSeconds(p.TTL),
 		Shared: p.Shared, Holders: holdersJSON(p.Holders),
 		Waiters: []waiterJSON{}, Nodes: []nodeJSON{}, Answers: p.answers(), Quorum: p.quorum,
 	}
@@ -203,16 +212,16 @@ func asJSON(p picture) statusJSON {
 		j.Votes = &h.votes
 	}
 	for _, w := range p.Waiters {
-		j.Waiters = append(j.Waiters, waiterJSON{w.Owner, w.Waited.Seconds()})
+		j.Waiters = append(j.Waiters, waiterJSON{w.Owner, inSeconds(w.Waited)})
 	}
 	for _, n := range p.Nodes {
 		e := ""
 		if n.Err != nil {
 			e = n.Err.Error()
 		}
-		node := nodeJSON{n.Node, !silent(n), n.Value, n.TTL.Seconds(), n.Waiting, n.Elapsed.Seconds(), since(h.since[n.Node]), 0, e}
+		node := nodeJSON{n.Node, !silent(n), n.Value, inSeconds(n.TTL), n.Waiting, inSeconds(n.Elapsed), since(h.since[n.Node]), 0, e}
 		if until, ok := h.isBarred(n.Node); ok {
-			node.Barred = until.Sub(now).Seconds()
+			node.Barred = inSeconds(until.Sub(now))
 		}
 		j.Nodes = append(j.Nodes, node)
 	}

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/admin"
 )
@@ -51,4 +53,11 @@ func TestPictureOfALock(t *testing.T) {
 		assert.Equal(t, c.held, p.held(), "%v", c.nodes)
 		assert.Equal(t, c.says, newPalette(false).verdict(p), "%v", c.nodes)
 	}
+}
+
+func TestTimesInJSON(t *testing.T) {
+	text, err := json.Marshal(asJSON(pictureOf(admin.Status{Key: "k", TTL: 7887 * time.Millisecond}, 1)))
+	require.NoError(t, err)
+	assert.Contains(t, string(text), `"ttl_seconds":7.887,`)
+	assert.InDelta(t, -1, inSeconds(-1), 0, "no end, as go-redis says it: a nanosecond less than none")
 }

@@ -183,10 +183,10 @@ func (w *waiting) say(seen waitedFor, lease time.Duration) {
 	}
 	e := runEvent{
 		Event: "still_waiting", Key: seen.key, Holder: seen.holder, HolderToken: seen.token[:min(len(seen.token), 8)], SharedBy: seen.sharedBy, Place: seen.place, Waiting: seen.of,
-		Waited: new(time.Since(w.start).Seconds()), Error: w.why(seen),
+		Waited: new(inSeconds(time.Since(w.start))), Error: w.why(seen),
 	}
 	if lease != 0 {
-		e.Lease = new(lease.Seconds())
+		e.Lease = new(inSeconds(lease))
 	}
 	w.log.say(e)
 }

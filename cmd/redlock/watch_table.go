@@ -299,7 +299,7 @@ func (t *lockLines) showJSON(v view) {
 	t.last = string(text)
 	line.Time = time.Now()
 	for i, l := range v.Locks {
-		line.Locks[i].TTL = max(t.board.lease(l).Seconds(), -1)
+		line.Locks[i].TTL = inSeconds(t.board.lease(l))
 		if l.Until < 0 {
 			line.Locks[i].TTL = -1
 		}
