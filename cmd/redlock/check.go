@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
 )
 
@@ -29,11 +31,19 @@ could be asked, 2 for a fault in the command line.`,
 	asked := cmd.Flags().Bool("json", false, "one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		nodes, err := s.operate(admin.Options{})
+		twice := error(nil)
+		if errors.Is(err, redlock.ErrDuplicateNode) {
+			twice = err
+			nodes, err = s.operateTwice(admin.Options{})
+		}
 		if err != nil {
 			return failure(cmd, *asked, "", err)
 		}
 		defer nodes.Close()
 		report, err := nodes.Check(cmd.Context())
+		if twice != nil {
+			report.Findings = sameServer(report.Findings, twice)
+		}
 		serve, answer := 0, 0
 		for _, n := range report.Nodes {
 			if n.Err == nil {
@@ -73,6 +83,17 @@ could be asked, 2 for a fault in the command line.`,
 		}
 	}
 	return cmd
+}
+
+// sameServer adds that an address is there twice, unless the server has said it by its run id.
+func sameServer(found []admin.Finding, twice error) []admin.Finding {
+	if slices.ContainsFunc(found, func(f admin.Finding) bool { return f.Code == "same-server" }) {
+		return found
+	}
+	return slices.Insert(found, 0, admin.Finding{
+		Severity: admin.SeverityCritical, Code: "same-server", Message: strings.TrimPrefix(oneLine(twice), "redlock: "),
+		Advice: "give each server once; a database or a second name does not make another node",
+	})
 }
 
 // report colours the lines of a report that say something bad, or that all is well.

@@ -205,6 +205,25 @@ func (s settings) operate(o admin.Options) (*admin.Nodes, error) {
 	return admin.Open(addrs, &o)
 }
 
+// operateTwice is operate where an address is given twice, which [admin.Open] refuses: for check, whose
+// business it is to say so, and what else there is. The clients are closed with the program.
+func (s settings) operateTwice(o admin.Options) (*admin.Nodes, error) {
+	addrs, c, err := s.nodes()
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	clients, _, err := clientsOf(addrs, c)
+	if err != nil {
+		return nil, err
+	}
+	universal := make([]redis.UniversalClient, len(clients))
+	for i, c := range clients {
+		universal[i] = c
+	}
+	o.KeyPrefix, o.Timeout = c.KeyPrefix, operatorPatience
+	return admin.New(universal, &o)
+}
+
 // clientsOf are clients of our own that say at once that a node is down, and the names of
 // the nodes.
 func clientsOf(addrs []string, c config) (clients []*redis.Client, names []string, err error) {

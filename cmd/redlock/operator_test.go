@@ -5,6 +5,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -396,4 +398,37 @@ func TestAnswersThatCannotBeWritten(t *testing.T) {
 		assert.Equal(t, exitFailed, execute(t.Context(), append(args, "--addrs="+strings.Join(s.addrs, ",")), full, &said), args)
 		assert.Contains(t, said.String(), "not all of the output was written: write /dev/full: no space left", args)
 	}
+}
+
+// Check says what is wrong with what it was given, and goes on.
+func TestCheckOfWhatIsNoSetOfNodes(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	page := strings.TrimPrefix(web.URL, "http://")
+	r := run(t, t.Context(), "check", "--json", "--addrs", strings.Join([]string{s.addrs[0], s.addrs[0], s.addrs[1], page}, ","))
+	assert.Equal(t, exitFailed, r.code, r.errOut)
+	var out struct {
+		Nodes    []struct{ Node, Version string }
+		Findings []struct{ Code, Severity, Node string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.out), &out), r.out)
+	require.Len(t, out.Nodes, 4)
+	assert.NotEmpty(t, out.Nodes[2].Version, "of the others it says what there is")
+	found := make(map[string]string)
+	for _, f := range out.Findings {
+		found[f.Code] = f.Severity + " " + f.Node
+	}
+	assert.Equal(t, "critical "+s.addrs[0]+"/0#1", found["same-server"], r.out)
+	assert.Equal(t, "critical "+page+"/0", found["no-redis"], r.out)
+
+	// The state of a node is the worst that was found of it.
+	r = run(t, t.Context(), "check", "--addrs", strings.Join([]string{s.addrs[0], s.addrs[1], page}, ","))
+	assert.Regexp(t, `(?m)^`+regexp.QuoteMeta(page)+`/0 +no-redis `, r.out)
+
+	down := "127.0.0.1:1"
+	r = run(t, t.Context(), "check", "--addrs", down+","+down)
+	assert.Equal(t, exitFailed, r.code)
+	assert.Regexp(t, `(?m)^critical +same-server +\(all\) +duplicate node: addrs\[0\] and addrs\[1\] are both `+regexp.QuoteMeta(down), r.out)
 }
