@@ -326,23 +326,14 @@ func WithMaxHold(d time.Duration) LockOption {
 	}
 }
 
-// WithMinHold keeps the lock from others for d from the grant, also when it is released before:
-// Release then leaves the key on the nodes until that time. It is for jobs that all machines
-// start at about the same time, and that may be over sooner than their clocks differ. After d it
-// changes nothing. For a holder that dies it promises nothing: its lease ends as always. d is by the
-// monotonic clock of the holder's process, so if its machine sleeps before the release, the lock is
-// kept for that much longer.
+// WithMinHold keeps the lock from others for d from the grant, also when it is released before: Release then
+// shortens the lease to what is left of d. It is for jobs that all machines start at about the same time, and
+// that may be over sooner than their clocks differ. Half of a job's interval is a good d.
 //
-// For a job that is started again and again, half of the interval is a good d. A d as long as
-// the interval skips a run each time that the lock was granted late: it is still kept when all
-// ask for the next one.
-//
-// d is from 10ms to 24h, and at most the time for which the restart guard keeps a node from
-// granting, the greater of the TTL and Options.RestartGuard: a node that restarts would grant the lock
-// sooner. With WithFencing that is 3s at least, and with the guard off there is no such limit. It is
-// for exclusive locks (otherwise ErrInvalid). What is left belongs to no holder, so only ForceRelease
-// can release it; Inspect shows the owner, and a token of its own. After
-// Detach it is the WithMinHold of the Mutex that adopts the lock that counts, from the Adopt.
+// d is by the monotonic clock of the process, from 10ms to 24h, and at most the greater of the TTL and
+// Options.RestartGuard, for which a node that restarted does not grant (at least 3s with WithFencing; any d
+// with the guard off). It is for exclusive locks (otherwise ErrInvalid). A holder that dies leaves its lease,
+// and so does a node that carries out an earlier extend after the release, for the TTL at most.
 func WithMinHold(d time.Duration) LockOption {
 	return func(t *draft) {
 		t.minHold = d

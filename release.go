@@ -52,12 +52,7 @@ func (l *Lock) startRelease(keep bool) (sent *round, start tick.Instant) {
 		l.finish(start, errWasReleased)
 	}
 	// Sent under mu, so that no repair can come after it.
-	if left > 0 {
-		if kept := l.sendKeep(start, left); kept != nil {
-			return kept, start
-		}
-	}
-	return l.sendRelease(start), start
+	return l.sendRelease(start, left), start
 }
 
 // endRelease waits for the result of the release that startRelease sent, or of the one
@@ -122,51 +117,39 @@ func (l *Lock) looksElsewhere(now tick.Instant) bool {
 	return now.Since(l.grantedAt) >= lookAfter || l.queues.brief.Add(1)%lookEvery == 0
 }
 
-// sendRelease starts the release on every node where the value may be; the caller
-// holds mu.
-func (l *Lock) sendRelease(start tick.Instant) *round {
-	l.prepareRelease(start, protocol.AsHolder, l.longest, l.looksElsewhere(start))
-	r := &l.leaving.round
+// sendRelease starts the release on every node where the value may be; the caller holds mu. What is left
+// of WithMinHold is left on the nodes: instead of deleting the key they shorten its lease to that. It is
+// a release all the same: a node that is away is sent it when it is back, with what is left by then.
+func (l *Lock) sendRelease(start tick.Instant, left time.Duration) *round {
+	as := protocol.AsHolder
+	if left > 0 {
+		as = protocol.AsWaiter // nobody's turn comes yet
+	}
+	l.prepareRelease(start, as, l.longest, left == 0 && l.looksElsewhere(start))
+	d := l.leaving
+	if left > 0 {
+		until := start.Mono + int64(left+tick.Allowance(left, l.opts.DriftFactor))
+		d.req = protocol.ShortenRequest(&l.terms.Terms, l.name, l.value, until)
+		d.req.ReadBound, d.req.KeepFor = l.longest, l.longest+left
+	}
+	r := &d.round
 	r.observer, r.guard, r.signal = l, l.guard, l.signal
 	r.init(start, r.seats)
 	for i := range r.seats {
-		r.address(i, l.releaseCall(i, l.lastSet(i), lane.IfSent, lane.ToServe).Req)
+		c := l.releaseCall(i, l.lastSet(i), lane.IfSent, lane.ToServe)
+		if left > 0 {
+			// Sent everywhere: a node that never had the value is none of the majority that keeps it.
+			c.Req, c.When = &d.req, max(c.When, lane.ToServe)
+		}
+		r.address(i, c.Req)
 	}
 	l.takeBackFormer(start)
 	for i := range r.seats {
 		l.lane(i).TakeBack(&r.seats[i].call, start.Mono)
 	}
-	return r
-}
-
-// sendKeep leaves the keys for what is left, in place of a release; the caller holds mu. It
-// returns nil without randomness for a token.
-//
-// To the lanes it is a release like any other. A node that is away is sent it when it is back,
-// and then what is left is less, or nothing. Where our SET may still land it is sent again.
-func (l *Lock) sendKeep(start tick.Instant, left time.Duration) *round {
-	value, err := l.tokens.newValue(l.terms.owner)
-	if err != nil {
-		return nil
+	if left > 0 {
+		l.leaveQueue(start)
 	}
-	l.prepareRelease(start, protocol.AsWaiter, l.longest, false)
-	d := l.leaving
-	d.req = protocol.KeepRequest(&l.terms.Terms, l.name, l.value, &protocol.KeepArgs{Value: value, Until: start.Mono + int64(left), Drift: l.opts.DriftFactor})
-	d.req.ReadBound, d.req.KeepFor = l.longest, l.longest+left
-	r := &d.round
-	r.guard, r.signal = l.guard, l.signal
-	r.init(start, r.seats)
-	l.takeBackFormer(start)
-	for i := range r.seats {
-		r.address(i, &d.req)
-		c := &r.seats[i].call
-		c.Undoes, c.When = l.lastSet(i), lane.IfSent
-		if i == int(l.arbiter) && l.entry() != "" { // it may have the lock reserved for us, and no claim
-			c.When = lane.Unconditional
-		}
-		l.lane(i).TakeBack(c, start.Mono)
-	}
-	l.leaveQueue(start)
 	return r
 }
 

@@ -346,8 +346,8 @@ func requests(key, value, other string, n int64) map[string]*protocol.Request {
 		"adopt": own(protocol.AdoptRequest(terms, key, value, other, nil)), "fenced adopt": own(protocol.AdoptRequest(terms, key, value, other, f)),
 		"fence": protocol.FenceRequest(terms, key, value, f, nil), "fence in a queue": protocol.FenceRequest(terms, key, value, f, q),
 		"raise": protocol.RaiseRequest(terms, key, value, f), "repair": own(protocol.FenceRepairRequest(terms, key, value, f)),
-		"keep": own(protocol.KeepRequest(terms, key, value, &protocol.KeepArgs{Value: other})),
-		"mark": protocol.MarkRequest(key, &protocol.MarkWrite{Old: value, ID: other, At: n, RunID: key}),
+		"shorten": own(protocol.ShortenRequest(terms, key, value, n)),
+		"mark":    protocol.MarkRequest(key, &protocol.MarkWrite{Old: value, ID: other, At: n, RunID: key}),
 	}
 }
 

@@ -260,9 +260,8 @@ func askRelease(value string) *protocol.Request {
 	return &r
 }
 
-// askKeep leaves the lock to the value that is kept, for so long from now on.
-func askKeep(value, kept string, lasts time.Duration) *protocol.Request {
-	r := protocol.KeepRequest(contractTerms(contractTTL), "k", value, &protocol.KeepArgs{Value: kept, Until: int64(lasts)})
+func askShorten(value string, ttl time.Duration) *protocol.Request {
+	r := protocol.ShortenRequest(contractTerms(contractTTL), "k", value, int64(ttl))
 	return r.AsOf(0)
 }
 
@@ -433,29 +432,18 @@ var contractCases = map[string][]struct {
 		{askSet("a"), "OK"}, {raw("RPUSH", lineOfK, "x"), ""}, {raw("SET", "k2", "b"), ""},
 		{askMany(askPlainLineRelease("a"), beside("k2", askRelease("b"))), "[]"}, {raw("TYPE", "k"), "none"}, {raw("TYPE", lineOfK), "list"},
 	},
-	"a lock that is kept is another's": {
-		{askSet("a"), "OK"}, {askKeep("a", "n", time.Second), "1"}, {raw("GET", "k"), "n"}, {raw("PTTL", "k"), "less than 1100"},
-		{askRelease("a"), "n"}, {askExtend("a", time.Hour), "n"}, {askSet("a"), "<nil>"}, {raw("PTTL", "k"), "less than 1100"},
+	"a release may shorten the lease": {
+		{askSet("a"), "OK"}, {askShorten("a", time.Second), "1"}, {raw("GET", "k"), "a"}, {raw("PTTL", "k"), "less than 1100"},
 	},
-	"a lock may be kept for longer than its lease": {
-		{askSet("a"), "OK"}, {askKeep("a", "n", time.Hour), "1"}, {raw("PTTL", "k"), "more than 3000000"},
+	"or make it longer": {
+		{askSet("a"), "OK"}, {askShorten("a", time.Hour), "1"}, {raw("PTTL", "k"), "more than 3000000"},
 	},
-	"kept again it lasts for less and never for longer": {
-		{askSet("a"), "OK"}, {askKeep("a", "n", time.Minute), "1"}, {askKeep("a", "n", time.Second), "1"}, {raw("PTTL", "k"), "less than 1100"},
-		{askKeep("a", "n", time.Hour), "1"}, {raw("PTTL", "k"), "less than 1100"}, {raw("GET", "k"), "n"},
+	"of our own only, and creates nothing": {
+		{askShorten("a", time.Minute), "0"}, {raw("TYPE", "k"), "none"},
+		{askSet("b"), "OK"}, {askShorten("a", time.Second), "b"}, {raw("PTTL", "k"), "more than 30000"},
 	},
-	"when the time is over it is deleted, if it is ours": {
-		{askSet("a"), "OK"}, {askKeep("a", "n", 0), "1"}, {raw("TYPE", "k"), "none"}, {askKeep("a", "n", 0), "0"}, {raw("TYPE", "k"), "none"},
-	},
-	"or if it was kept": {
-		{askSet("a"), "OK"}, {askKeep("a", "n", time.Minute), "1"}, {askKeep("a", "n", 0), "1"}, {raw("TYPE", "k"), "none"},
-	},
-	"another's is not kept, and none is made": {
-		{askKeep("a", "n", time.Minute), "0"}, {raw("TYPE", "k"), "none"},
-		{askSet("b"), "OK"}, {askKeep("a", "n", time.Minute), "b"}, {askKeep("a", "n", 0), "b"}, {raw("GET", "k"), "b"},
-	},
-	"what is no lock is not kept": {
-		{raw("RPUSH", "k", "x"), ""}, {askKeep("a", "n", time.Minute), "error WRONGTYPE"}, {askKeep("a", "n", 0), "error WRONGTYPE"},
+	"and nothing that is no lock": {
+		{raw("RPUSH", "k", "x"), ""}, {askShorten("a", time.Minute), "error WRONGTYPE"}, {raw("PTTL", "k"), "-1"},
 	},
 	"extend of our own makes it longer": {
 		{askSet("a"), "OK"}, {askExtend("a", time.Hour), "1"}, {raw("PTTL", "k"), "more than 3000000"},
@@ -471,7 +459,7 @@ var contractCases = map[string][]struct {
 		{raw("SET", "k", "a"), ""}, {askExtend("a", time.Hour), "1"}, {raw("PTTL", "k"), "more than 3000000"},
 	},
 	"a text that is longer than any of ours is read no further": {
-		{raw("SET", "k", long), ""}, {askRelease("a"), cut}, {askExtend("a", time.Hour), cut}, {askKeep("a", "n", time.Second), cut},
+		{raw("SET", "k", long), ""}, {askRelease("a"), cut}, {askExtend("a", time.Hour), cut}, {askShorten("a", time.Second), cut},
 		{askInspect(3), "[string " + cut + " -1 0 []]"}, {askForce(tokenA), cut}, {askAdopt("b", tokenA), cut}, {askRaise("a", 1), cut},
 		{askPlainLineRelease("a"), cut}, {askLineRelease("a", "", protocol.AsWaiter), cut}, {askJoin("p", "b", "", 0, 0), "[0 0 -1 ~ 1 0 " + cut + "]"}, {askPlainLineRelease("a"), cut},
 		{askShare("a1", 0, contractTTL), "<nil>"}, {askShareExtend("a1", 0, contractTTL), cut}, {askShareRelease("a1", lineOfK), cut}, {askClaim("p", "b"), "<nil>"},

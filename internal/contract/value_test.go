@@ -27,7 +27,7 @@ func TestForeignValuesAreNotSent(t *testing.T) {
 			n := overClient(t, server.Addr())
 			require.NoError(t, admin.Do(t.Context(), "SETRANGE", "k", size-1, "x").Err())
 			for name, ask := range map[string]*protocol.Request{
-				"set": askSet("a"), "release": askRelease("a"), "extend": askExtend("a", time.Hour), "keep": askKeep("a", "n", time.Second),
+				"set": askSet("a"), "release": askRelease("a"), "extend": askExtend("a", time.Hour), "shorten": askShorten("a", time.Second),
 				"inspect": askInspect(3), "force": askForce(tokenA), "adopt": askAdopt("b", tokenA), "fenced adopt": askAdoptFenced("b", tokenA, 1),
 				"fence": askFence("a", 1, ""), "fence of a waiter": askFence("a", 1, entryOf("p", "a")), "raise": askRaise("a", 1), "repair": askFenceRepair("a", 1),
 				"release at the line": askPlainLineRelease("a"), "of a waiter": askLineRelease("a", entryOf("p", "a"), protocol.AsWaiter), "of a passer": askLineRelease("a", "", protocol.AsPasser),

@@ -267,7 +267,6 @@ func (s *Store) Do(req *protocol.Request) (val any, err error) {
 var twins = map[*protocol.Script]func(s *Store, keys, argv []string, op *Op) (any, error){
 	protocol.ReleaseScript:       (*Store).release,
 	protocol.BundleScript:        (*Store).releaseMany,
-	protocol.KeepScript:          (*Store).keep,
 	protocol.ExtendScript:        (*Store).extend,
 	protocol.InspectScript:       (*Store).inspect,
 	protocol.ForceScript:         (*Store).force,
@@ -367,7 +366,7 @@ func (s *Store) extend(keys, argv []string, op *Op) (any, error) {
 		return nil, err
 	}
 	if ok && v == argv[0] {
-		if s.Pttl(key) < Number(argv[1]) {
+		if len(argv) > 2 || s.Pttl(key) < Number(argv[1]) {
 			s.ExpireIn(key, Number(argv[1]), op)
 		}
 		return int64(1), nil
@@ -1063,23 +1062,6 @@ func (s *Store) releaseMany(locks, argv []string, op *Op) (any, error) {
 		s.Del(locks[i], &Op{Req: op.Req, Value: argv[i]})
 	}
 	return others, nil
-}
-
-func (s *Store) keep(keys, argv []string, op *Op) (any, error) {
-	lock := keys[0]
-	op.Ended = argv[1]
-	v, ok, err := s.Text(lock)
-	switch {
-	case err != nil:
-		return nil, err
-	case !ok || v != argv[0] && v != argv[1]:
-		return orZero(v, ok), nil
-	case argv[2] == "0":
-		s.Del(lock, op)
-	case v == argv[0] || s.Pttl(lock) > Number(argv[2]):
-		s.Set(lock, argv[1], Number(argv[2]), op)
-	}
-	return int64(1), nil
 }
 
 // lineRelease is line_release.lua.

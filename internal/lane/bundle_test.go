@@ -38,8 +38,8 @@ func bundled(what string) *lane.Call {
 		r = protocol.QueueReleaseRequest(bundleTerms, key, value, &protocol.QueueArgs{Entry: "entry"})
 	case "door":
 		r = *protocol.OpenDoorRequest(bundleTerms, key, value)
-	case "keep":
-		r = protocol.KeepRequest(bundleTerms, key, value, &protocol.KeepArgs{Value: "other"})
+	case "shorten":
+		r = protocol.ShortenRequest(bundleTerms, key, value, 1)
 	case "token":
 		r = *protocol.TokenReleaseRequest(bundleTerms, key, value, "", "")
 	case "share":
@@ -98,7 +98,7 @@ func TestBundleHasReleasesOfKeysThatAreOnceInTheBatch(t *testing.T) {
 		"release a":                                 "a",
 		"set a,set b":                               "a,b",
 		"release a,leave b,release c":               "[a c][],b",
-		"door a,door b,keep c,token d,share e":      "a,b,c,d,e",
+		"door a,door b,shorten c,token d,share e":   "a,b,c,d,e",
 		"whole a,alone b,script c":                  "a,b,c",
 		"whole a,release b,alone c,serve d,share e": "[d b][{d}:line],a,c,e",
 	} {

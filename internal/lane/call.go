@@ -139,12 +139,6 @@ func (c *Call) needless() bool {
 	return c.When == IfPlaced || set.State == CallDropped || set.Kind == protocol.NotSent
 }
 
-// keptLate reports whether a node may have been slow to leave the key for a while, which then begins
-// late, too. Of a release that was sent again no caller is told that it is late.
-func (c *Call) keptLate() bool {
-	return c.Req.Keep() != nil && c.Req.Px > 0 && (c.toldLate || c.again != nil)
-}
-
 // tell gives the caller the news; an empty answer is none. No mutex may be held.
 func (c *Call) tell(b protocol.Answer, now int64) {
 	if c.Caller != nil && b.Kind != 0 {

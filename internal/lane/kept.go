@@ -52,18 +52,11 @@ func (k *KeptReleases) wait(with *waitingReleases, c *Call, now, notBefore int64
 }
 
 // resend keeps a release that was answered for a second time, where the SET that it takes
-// back may land after it, or where the node may have been so late that the key stays for
-// longer than it is to be kept.
+// back may land after it.
 func (k *KeptReleases) resend(c *Call, refused bool, now int64) bool {
 	set := c.Undoes
 	switch {
-	case c.resent:
-		return false
-	case c.Kind == protocol.Granted && c.keptLate():
-		c.resent = true
-		k.Postpone(c, now)
-		return true
-	case set.trace()&pending == 0:
+	case c.resent, set.trace()&pending == 0:
 		return false
 	case refused:
 		c.resent = true

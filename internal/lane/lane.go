@@ -89,7 +89,7 @@ func (l *Lane) TakeBack(c *Call, now int64) {
 	if set.State == callQueued {
 		set.State, dropped = CallDropped, protocol.Unsent(ErrMoot)
 	}
-	if dropped.Kind != 0 && set.earlier == 0 && c.When < ToServe && c.Req.Keep() == nil {
+	if dropped.Kind != 0 && set.earlier == 0 && c.When < ToServe {
 		// Gone by our hand, as much as if the node had deleted it.
 		c.State, b = CallDropped, protocol.Answer{Kind: protocol.Granted, Final: true}
 	} else {

@@ -334,10 +334,6 @@ func TestReleasedBeforeMinHoldItIsKeptUntilThen(t *testing.T) {
 				assert.InDelta(b, 2*time.Second, left, float64(100*time.Millisecond), "what is left, whatever the lease was")
 			}
 			require.ErrorIs(b, b.try(), redlock.ErrHeld)
-			status, err := b.rl.Mutex(key).Inspect(b.Context())
-			require.NoError(b, err)
-			assert.NotEqual(b, lock.Token(), status.Token, "nobody can release it")
-
 			next, err := b.another(nil).Mutex(key).Acquire(b.Context())
 			require.NoError(b, err)
 			waited := time.Since(granted)
@@ -367,8 +363,8 @@ func TestReleasedAfterMinHoldItIsFreeAtOnce(t *testing.T) {
 	})
 }
 
-// What the holder still sends ends nothing, and nothing of it lands later.
-func TestWhatIsKeptIsNobodys(t *testing.T) {
+// A SET that lands when the lock was released before keeps its node no longer than the others.
+func TestMinHoldOfASetThatLandsLate(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
 		b.cycle()
 		b.each([]int{4}, hang) // the SET is on its way there for as long
@@ -377,9 +373,6 @@ func TestWhatIsKeptIsNobodys(t *testing.T) {
 		synctest.Wait()
 		b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
 		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrReleased)
-		synctest.Wait() // a node that has the holder's value still could be adopted, and given back
-		_, err = b.another(nil).Mutex(key).Adopt(b.Context(), lock.Token())
-		require.ErrorIs(b, err, redlock.ErrNotHeld)
 		b.pass(3 * time.Second)
 		b.on(4)
 		b.each([]int{4}, resume)
@@ -514,12 +507,14 @@ func TestMinHoldEndsInTimeAfterAnOutage(t *testing.T) {
 				lock = b.lock(redlock.WithTTL(lease), redlock.WithMinHold(5*time.Second))
 				granted := time.Now()
 				releaseInOutage(lock)
-				b.on(5)
-				assert.NotContains(b, b.cluster.Holders(key), lock.Token()+"@", "what the holder still sends ends nothing")
 				b.pass(time.Until(granted.Add(5*time.Second - time.Millisecond)))
 				b.on(5)
 				require.ErrorIs(b, b.try(), redlock.ErrHeld)
 				b.pass(3 * 100 * time.Millisecond)
+				if name == "hung" {
+					b.on(5) // it has the release since before it hung, and carries it out as it is
+					b.pass(time.Second)
+				}
 				b.on(0)
 			})
 		})

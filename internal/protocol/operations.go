@@ -86,8 +86,7 @@ type Script struct {
 var (
 	ReleaseScript      = script("release", OpRelease, words{lockKey}, words{lockValue})
 	BundleScript       = script("release_many", OpRelease, words{lockKeys}, words{lockValues, lineKeys})
-	KeepScript         = script("keep", OpRelease, words{lockKey}, words{lockValue, keptValue, px})
-	ExtendScript       = script("extend", OpExtend, words{lockKey}, words{lockValue, px})
+	ExtendScript       = script("extend", OpExtend, words{lockKey}, words{lockValue, px, exactly})
 	InspectScript      = script("inspect", OpInspect, words{lockKey}, words{queueKey, queueMost, unusualHolders})
 	ForceScript        = script("force", OpForceRelease, words{lockKey}, words{lockValue, queueKey, unusualHolders})
 	QueueReleaseScript = script("line_release", OpRelease, words{lockKey}, words{lockValue, queueKey, queueEntry, queueAs, unusualQueueHolders})
@@ -122,7 +121,7 @@ const (
 	lockValue
 	px
 	formerToken
-	keptValue
+	exactly // as a release: also where that is less
 	markWords
 
 	lockKeys // of each lock of a bundle
@@ -200,8 +199,10 @@ func (r *Request) write(w Words, a word) {
 		w.Num(r.Px)
 	case formerToken:
 		w.Str(r.from())
-	case keptValue:
-		w.Str(r.Keep().Value)
+	case exactly:
+		if r.Op == OpRelease {
+			w.Str("exactly")
+		}
 	case markWords:
 		for _, arg := range r.mark() {
 			w.Str(arg)

@@ -2,8 +2,6 @@ package protocol
 
 import (
 	"time"
-
-	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // Request is one thing asked of nodes, the same for each of them. It is immutable once it
@@ -22,7 +20,7 @@ type Request struct {
 	Px    int64
 	Queue *QueueArgs // nil: the script knows what it needs
 	// more is what else a script needs, of which no request has two: *FenceArgs, *ShareArgs,
-	// *adoptArgs, *KeepArgs, *Bundle or markArgs. A plain SET and a plain release have none, and a
+	// *adoptArgs, *Bundle, markArgs or keptUntil. A plain SET and a plain release have none, and a
 	// cycle has three requests.
 	more any
 
@@ -60,12 +58,6 @@ func (r *Request) from() string {
 // mark is of opMark: the script's arguments.
 func (r *Request) mark() markArgs {
 	return r.more.(markArgs)
-}
-
-// Keep is of a release that leaves the key for a while; nil: it does not.
-func (r *Request) Keep() *KeepArgs {
-	k, _ := r.more.(*KeepArgs)
-	return k
 }
 
 // Bundle is of a release of several locks; nil: of one.
@@ -113,12 +105,8 @@ type adoptArgs struct {
 // markArgs are those of the script that writes the memory mark.
 type markArgs []string
 
-// KeepArgs is what a release needs that leaves the key for a while.
-type KeepArgs struct {
-	Value string // that it leaves the key under
-	Until int64  // nanoseconds of the clock
-	Drift float64
-}
+// keptUntil is when a release has the key end, in nanoseconds of the clock.
+type keptUntil int64
 
 // SharedMarker is the value of a key that several hold; scripts/shared.lua knows it, too.
 const SharedMarker = "redlock:shared"
@@ -184,6 +172,32 @@ func QueueReleaseRequest(t *Terms, key, value string, q *QueueArgs) Request {
 func ExtendRequest(t *Terms, key, value string) *Request {
 	r := ExtendScript.request(t, key, value)
 	return &r
+}
+
+// ShortenRequest is a release that leaves the key until a time by our clock, whether its lease was longer
+// or not.
+func ShortenRequest(t *Terms, key, value string, until int64) Request {
+	r := newRequest(OpRelease, ExtendScript, t, key, value)
+	r.more = keptUntil(until)
+	return r
+}
+
+// AsOf is the request in the words in which it is to be sent now.
+func (r *Request) AsOf(now int64) *Request {
+	until, kept := r.more.(keptUntil)
+	waits := r.Op == OpJoin && r.Queue.Since != 0
+	if !kept && !waits {
+		return r
+	}
+	c := *r
+	if kept {
+		c.Px = TTLOnNode(time.Duration(max(1, int64(until)-now)))
+	} else {
+		q := *r.Queue
+		q.Waited = max((now-q.Since)/int64(time.Microsecond), 1)
+		c.Queue = &q
+	}
+	return &c
 }
 
 // LeastReservation is the least time for which a lock is reserved for a woken waiter.
@@ -274,39 +288,6 @@ func AdoptRequest(t *Terms, key, value, from string, f *FenceArgs) Request {
 	r := AdoptScript.request(t, key, value)
 	r.more = &adoptArgs{from, f}
 	return r
-}
-
-// KeepRequest is ReleaseRequest for a lock that no client gets before a time.
-func KeepRequest(t *Terms, key, value string, k *KeepArgs) Request {
-	r := KeepScript.request(t, key, value)
-	r.more = k
-	return r
-}
-
-// left is for how many milliseconds the key is to stay from now on.
-func (k *KeepArgs) left(now int64) int64 {
-	d := time.Duration(k.Until - now)
-	if d <= 0 {
-		return 0
-	}
-	return TTLOnNode(d + tick.Allowance(d, k.Drift))
-}
-
-// AsOf is the request in the words in which it is to be sent now.
-func (r *Request) AsOf(now int64) *Request {
-	if r.Op == OpJoin && r.Queue.Since != 0 {
-		c, q := *r, *r.Queue
-		q.Waited = max((now-q.Since)/int64(time.Microsecond), 1)
-		c.Queue = &q
-		return &c
-	}
-	k := r.Keep()
-	if k == nil {
-		return r
-	}
-	c := *r
-	c.Px = k.left(now)
-	return &c
 }
 
 // FenceRequest is SetRequest with a fencing token, or ClaimRequest if there is a queue.

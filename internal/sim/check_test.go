@@ -48,7 +48,6 @@ type simGrant struct {
 	leftUntil int64       // when what nobody holds is gone; 0: it was given up in no such way
 	bridge    int64       // when another process went on with it, without a gap; 0: none did
 	keeps     bool        // others are to be kept from it after its release
-	kept      string      // the value under which they are
 	contexts  []*simContext
 }
 
@@ -499,7 +498,7 @@ func (w *simWorld) checkRelease(g *simGrant) {
 	for _, n := range w.nodes {
 		deleted := false
 		for _, h := range n.holds[g.key] {
-			deleted = deleted || h.value == g.value && h.released && h.to <= g.relRet
+			deleted = deleted || h.value == g.value && (h.released && h.to <= g.relRet || h.shortened > 0 && h.shortened <= g.relRet+w.minHoldLeft(g.value))
 		}
 		switch {
 		case deleted || !n.has(g.key, g.value, g.relRet):

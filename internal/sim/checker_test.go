@@ -98,6 +98,15 @@ func (h *handMade) on(nodes int, letter string, from, to int64) (holds []*simHol
 	return holds
 }
 
+// gone has all that was on the nodes be gone from then on.
+func (h *handMade) gone(at int64) {
+	for _, n := range h.nodes {
+		for _, hold := range n.holds["k0"] {
+			hold.to = at
+		}
+	}
+}
+
 func (h *handMade) client() *simClient {
 	return &simClient{w: h.simWorld, p: h.procs[0], done: make(chan struct{})}
 }
@@ -648,9 +657,7 @@ var simRules = []simRule{
 	{"I5: node %d had %.6s of %s until", strictPlan, func(h *handMade) { // kept for longer than WithMinHold
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
 		g.releasedAt(h.t0()+10*msec, nil).keeps = true
-		g.kept = is("b")
-		h.byToken[g.kept[:tokenLength]] = g
-		h.on(1, "b", h.t0()+10*msec, h.t0()+h.at(5000, 210))
+		h.gone(h.t0() + h.at(5000, 210))
 		h.checkLeftBehind()
 	}},
 	{"I5: node %d had %.6s of %s until", func(p *simPlan) { // and its process was suspended while it held it, or after that
@@ -658,9 +665,7 @@ var simRules = []simRule{
 	}, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
 		g.releasedAt(h.t0()+h.at(50, 3110), nil).keeps = true
-		g.kept = is("b")
-		h.byToken[g.kept[:tokenLength]] = g
-		h.on(1, "b", h.t0()+h.at(50, 3110), h.t0()+3950*msec)
+		h.gone(h.t0() + h.at(4100, 3950))
 		h.checkLeftBehind()
 	}},
 	{"extend: %v is valid for", nil, func(h *handMade) {
@@ -691,11 +696,9 @@ var simRules = []simRule{
 	{"min hold: %v, although", evicting, func(h *handMade) { // evictions leave it on a majority, or not
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
 		g.releasedAt(h.t0()+10*msec, nil).keeps = true
-		g.kept = is("k")
-		for i, hold := range h.on(3, "k", h.t0()+10*msec, h.t0()+200*msec) {
-			if i < either(h, 1, 2) {
-				hold.to, hold.evicted = h.t0()+100*msec, true
-			}
+		for _, n := range h.nodes[:either(h, 1, 2)] {
+			hold := n.holds["k0"][0]
+			hold.to, hold.evicted = h.t0()+100*msec, true
 		}
 		h.grant(1, "b", h.t0()+150*msec, 900*msec)
 		h.checkMinHold(g, h.grants)

@@ -13,7 +13,6 @@ import (
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/inside"
-	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // Locks that another process goes on with.
@@ -149,13 +148,8 @@ func (n *simNode) left(value string) bool {
 	defer w.mu.Unlock()
 	until, why := g.leftUntil, exHandedOver
 	switch {
-	case g.keeps && value == g.value:
-		return false
-	case g.keeps && value == g.kept && g.proc.killedAt == never && !g.proc.closes():
-		// Whatever a node did late was made good.
-		until, why = g.ret+g.slept()+int64(inside.TermsOf(g.lock).MinHold*104/100)+int64(10*time.Millisecond), exKept
-	case g.keeps:
-		why = exKept
+	case g.keeps: // the release may come at the end of the lease, and leaves the key for what was left then
+		until, why = g.relCalled+int64((inside.TermsOf(g.lock).TTL+inside.TermsOf(g.lock).MinHold)*104/100), exKept
 	default:
 		until += n.setBackBetween(g.relCalled, w.t())
 	}
@@ -188,7 +182,7 @@ func (w *simWorld) freeFromLeft(g *simGrant) int64 {
 	for _, n := range w.nodes {
 		end := int64(0)
 		for _, h := range n.holds[g.key] {
-			if h.value == g.value || h.value == g.kept {
+			if h.value == g.value {
 				end = max(end, h.to)
 			}
 		}
@@ -486,28 +480,15 @@ func (w *simWorld) evictedKept(g *simGrant, at int64) bool {
 	left, evicted := 0, 0
 	for _, n := range w.nodes {
 		switch {
-		case g.kept != "" && n.had(g.key, g.kept, 0, at):
+		case n.had(g.key, g.value, 0, at):
 			left++
 		case slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool {
-			return (h.value == g.kept || h.value == g.value) && h.evicted && g.call <= h.to && h.to <= at
+			return h.value == g.value && h.evicted && g.call <= h.to && h.to <= at
 		}):
 			evicted++
 		}
 	}
 	return left < g.proc.quorum() && left+evicted >= g.proc.quorum()
-}
-
-// keptUnder notes the value to which the key of a lock goes that is kept.
-func (w *simWorld) keptUnder(value string, op *fakenode.Op) {
-	if op.Req.Script != protocol.KeepScript {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if g := w.byToken[op.Value[:tokenLength]]; g != nil {
-		g.kept = value
-		w.byToken[value[:tokenLength]] = g
-	}
 }
 
 // checkMinHold: nobody gets a lock before its time is over, although it was released. A lock that

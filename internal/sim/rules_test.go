@@ -197,7 +197,7 @@ func (w *simWorld) checkLeftBehind() {
 					continue
 				}
 				since = n.leftByClose(by, max(since, h.from), limit)
-				if since != never && h.to-since > limit {
+				if since != never && h.to-since > limit+w.minHoldLeft(h.value) {
 					w.violated("I5: node %d had %.6s of %s until %.6f ms, although it could be reached from %.6f ms on, and %.3f ms is enough",
 						n.i, h.value, key, ms(h.to), ms(since), ms(limit))
 				}
@@ -248,14 +248,20 @@ func (g *simGrant) slept() (all int64) {
 	return all
 }
 
+// minHoldLeft is for how long a node that is sent the release of a lock keeps it for WithMinHold.
+func (w *simWorld) minHoldLeft(value string) int64 {
+	g := w.grantOf(value)
+	if g == nil || !g.keeps {
+		return 0
+	}
+	return max(0, g.ret+g.slept()+int64(inside.TermsOf(g.lock).MinHold*102/100+5*time.Millisecond)-g.relCalled)
+}
+
 // goodForNothing is from when on nothing wants a value: its lock was released, or its attempt has
 // ended without one; and which process is to see that it goes. Never if that process died, or has
 // not given the lock up.
 func (w *simWorld) goodForNothing(h *simHold) (since int64, by *simProcess) {
 	g := w.grantOf(h.value)
-	if g != nil && g.keeps && h.value == g.kept && g.proc.killedAt == never {
-		return g.ret + g.slept() + int64(inside.TermsOf(g.lock).MinHold*102/100+5*time.Millisecond), g.proc
-	}
 	set, sent := w.sentBy[h.value]
 	if !sent {
 		return never, nil
@@ -271,7 +277,7 @@ func (w *simWorld) goodForNothing(h *simHold) (since int64, by *simProcess) {
 		switch {
 		case g.keptAt != 0:
 			return by.givesUp(g.keptAt), by // what is held at Close stays
-		case g.leftUntil != 0 || g.abandoned || g.keeps:
+		case g.abandoned || g.leftUntil != 0 && !g.keeps:
 			return never, by
 		}
 		return by.givesUp(g.relCalled), by

@@ -191,16 +191,17 @@ type simNode struct {
 
 // simHold is a time during which a server has a value under a lock's key.
 type simHold struct {
-	value    string
-	from, to int64 // true time; to is when it is or would have been gone
-	expire   int64 // milliseconds of the server; 0: it is gone
-	released bool  // by a release of this very value
-	forced   bool  // by ForceRelease
-	shared   bool  // listed with others
-	number   int64 // of a permit
-	extended int64 // when its TTL was set last, after it was set
-	whole    int64 // when it would be gone if the clock never jumped forward again
-	evicted  bool  // it was gone at to for that
+	value     string
+	from, to  int64 // true time; to is when it is or would have been gone
+	expire    int64 // milliseconds of the server; 0: it is gone
+	released  bool  // by a release of this very value
+	forced    bool  // by ForceRelease
+	shared    bool  // listed with others
+	number    int64 // of a permit
+	extended  int64 // when its TTL was set last, after it was set
+	whole     int64 // when it would be gone if the clock never jumped forward again
+	shortened int64 // when it was to be gone after its first release, which left it for WithMinHold; 0: none
+	evicted   bool  // it was gone at to for that
 	// forgotten is when the server lost it with all else; 0: it did not.
 	forgotten int64
 }
@@ -292,7 +293,6 @@ func (n *simNode) Put(key, value string, expire int64, op *fakenode.Op) {
 		n.counted(key, value)
 	}
 	if n.isLock(key) && value != fakenode.Marker {
-		n.w.keptUnder(value, op)
 		n.holds[key] = append(n.holds[key], &simHold{
 			value: value, from: n.w.t(), expire: expire, to: n.expiry(expire), whole: n.whole(expire),
 		})
@@ -325,6 +325,9 @@ func (n *simNode) Prolonged(key, value string, expire int64, op *fakenode.Op) {
 		return
 	}
 	to := n.expiry(expire)
+	if op.Req.Op == protocol.OpRelease && h.shortened == 0 {
+		h.shortened = n.whole(expire)
+	}
 	if op.Req.Op == protocol.OpExtend && to < h.gone() {
 		n.w.violated("I4: an extend made the lease of %.6s on node %d end at %.3f ms and not at %.3f", value, n.i, ms(to), ms(h.gone()))
 	}

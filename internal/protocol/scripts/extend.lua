@@ -3,13 +3,14 @@
 --
 -- Never shorten: an extend that comes late must not cut a lease that was promised
 -- since. A key that lost its TTL (-1) gets one again, which PEXPIRE GT would not do.
+-- Only a release may shorten, since its holder promises nothing any more: WithMinHold.
 -- Never create: a key that is gone was free for others meanwhile.
 --
--- KEYS[1] lock   ARGV[1] our value   ARGV[2] TTL in ms
+-- KEYS[1] lock   ARGV[1] our value   ARGV[2] TTL in ms   ARGV[3] of a release: "exactly"
 -- include value.lua
 local v = valueOf(KEYS[1])
 if v == ARGV[1] then
-  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+  if ARGV[3] or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
   end
   return 1
