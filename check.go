@@ -22,8 +22,7 @@ const checkPatience = 3 * time.Second
 // Check asks all nodes at once. It returns when each has answered, after three seconds, when
 // ctx ends or when the Redlock is closed. The Report has what was learned until then in any
 // case. The error wraps ctx's error, ErrClosed, or ErrNoQuorum if no majority of nodes serves
-// us; if nodes were asked, errors.As finds a *QuorumError. A Redlock that was not made by
-// Open or New is ErrInvalid. Findings are no error, however severe they are; see Report.Worst.
+// us; if nodes were asked, errors.As finds a *QuorumError. Findings are no error, however severe they are; see Report.Worst.
 //
 // It cannot see that clients of a key use different TTLs, which the restart guard does not cover (see
 // Options.RestartGuard): nodes know leases, and not for how long clients will bar a node. A client that
@@ -34,9 +33,6 @@ const checkPatience = 3 * time.Second
 // ACL LOG. Permissions for keys are tested with one random key behind Options.KeyPrefix only. A
 // cluster or ring client has several servers, so Check only learns whether it answers at all.
 func (rl *Redlock) Check(ctx context.Context) (Report, error) {
-	if !rl.made() {
-		return Report{}, fmt.Errorf("redlock: check: %w Redlock: it was not made by Open or New", ErrInvalid)
-	}
 	if rl.life.closed() {
 		return Report{}, fmt.Errorf("redlock: check: %w", ErrClosed)
 	}

@@ -49,8 +49,7 @@ var (
 	ErrClosed = protocol.ErrClosed
 	// ErrDuplicateNode: two of the nodes are the same server, which would vote twice.
 	ErrDuplicateNode = guard.ErrDuplicateNode
-	// ErrInvalid: an argument or option breaks a rule, or a Redlock, Mutex, Lock or a set
-	// of them was not made by this package. The text says which.
+	// ErrInvalid: an argument or option breaks a rule. The text says which.
 	ErrInvalid = protocol.ErrInvalid
 )
 

@@ -22,9 +22,6 @@ import (
 // (ErrExpired and ErrLost). After any other failure it is held until Until:
 // ErrNoQuorum, ErrClosed, ErrInvalid, or ctx's error. After Release and Detach it fails with ErrReleased.
 func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
-	if err := l.check(); err != nil {
-		return err
-	}
 	if err := invalid("extend of "+quoteKey(l.key), l.brokenLease(ttl)); err != nil {
 		return err
 	}
@@ -246,7 +243,6 @@ func (l *Lock) lastSet(i int) *lane.Call {
 // itself, and nothing for a lock that is renewed or over already. To hold the lock for longer at
 // once, call Extend.
 func (l *Lock) Renew() {
-	l.mustExist("Renew")
 	now := l.clock.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()

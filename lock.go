@@ -11,9 +11,9 @@ import (
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// Lock is one acquisition of a Mutex. Its methods may be called from any number of
-// goroutines. It is made by what acquires: TryAcquire, Acquire, Do, Lead and Adopt. On nil and on the zero value, methods that return an error return ErrInvalid,
-// Context, Fence and Permit panic, and the others return zero values.
+// Lock is one acquisition of a lock, made by what acquires: TryAcquire, Acquire, Do, Lead and Adopt. Its methods
+// may be called from any number of goroutines. Fence, Permit and Detach panic for a lock that has no fencing
+// token, no permit, or cannot be detached, since these are bugs of the program that no test of it can miss.
 type Lock struct {
 	footprint
 	renewer *renewer
@@ -92,36 +92,13 @@ func (l *Lock) begin(ctx context.Context, fence uint64, until, now tick.Instant,
 	}
 }
 
-func (l *Lock) check() error {
-	if l == nil || l.resource == nil {
-		return fmt.Errorf("redlock: %w Lock: it was not made by acquiring a Mutex", ErrInvalid)
-	}
-	return nil
-}
-
-func (l *Lock) mustExist(method string) {
-	if l.check() != nil {
-		panic("redlock: " + method + " of a Lock that was not made by acquiring a Mutex")
-	}
-}
-
 // Key returns the lock's key, without Options.KeyPrefix.
-func (l *Lock) Key() string {
-	if l.check() != nil {
-		return ""
-	}
-	return l.key
-}
+func (l *Lock) Key() string { return l.key }
 
 // Token returns the random token of this acquisition, 32 hexadecimal digits in lower case. On
 // the nodes, "@" and the label of WithOwner or Options.Owner follow it. It is enough to end the lock
 // (ForceRelease) or to take it over (Adopt).
-func (l *Lock) Token() string {
-	if l.check() != nil {
-		return ""
-	}
-	return l.value[:tokenLen]
-}
+func (l *Lock) Token() string { return l.value[:tokenLen] }
 
 // Fence returns the fencing token: greater than that of every earlier lock of the key,
 // by any client that used WithFencing. A resource that remembers the greatest token it
@@ -132,7 +109,6 @@ func (l *Lock) Token() string {
 // It panics for a lock that was acquired without WithFencing, since a made-up number
 // would pass every check at the resource.
 func (l *Lock) Fence() uint64 {
-	l.mustExist("Fence")
 	if !l.terms.fencing {
 		panic("redlock: Fence of a Lock acquired without WithFencing")
 	}
@@ -143,7 +119,6 @@ func (l *Lock) Fence() uint64 {
 // before Until, so it may choose a port, a shard, or the worker number of an id. It panics for
 // a lock that was not acquired from a Semaphore.
 func (l *Lock) Permit() int {
-	l.mustExist("Permit")
 	if l.terms.permits == 0 {
 		panic("redlock: Permit of a Lock that is no semaphore's")
 	}
@@ -155,9 +130,6 @@ func (l *Lock) Permit() int {
 // forgets. A successful extend moves it on; a release, Detach, or a loss that is
 // noticed ends it at that moment, if that is earlier.
 func (l *Lock) Until() time.Time {
-	if l.check() != nil {
-		return time.Time{}
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.until.Time
@@ -167,9 +139,6 @@ func (l *Lock) Until() time.Time {
 // and the wall clock; zero or less when the lock is over. It needs no goroutine to
 // have run, so it is right even where the lock's context ends late.
 func (l *Lock) Validity() time.Duration {
-	if l.check() != nil {
-		return 0
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.clock.Now().Until(l.until)
@@ -177,12 +146,7 @@ func (l *Lock) Validity() time.Duration {
 
 // Outcomes returns what each node said to the acquire, in the order of Redlock.Nodes.
 // Answers that came after the grant are in later copies.
-func (l *Lock) Outcomes() []Outcome {
-	if l.check() != nil {
-		return nil
-	}
-	return l.answers(l.names)
-}
+func (l *Lock) Outcomes() []Outcome { return l.answers(l.names) }
 
 // Context returns a context that ends when the lock is released, detached or known to be lost, and at
 // Until at the latest, by a timer of this process, whatever the network does. With WithMaxHold
@@ -191,7 +155,6 @@ func (l *Lock) Outcomes() []Outcome {
 // the acquire but not its end, which often is a limit for acquiring only. Every call returns
 // the same context.
 func (l *Lock) Context() context.Context {
-	l.mustExist("Context")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx != nil {

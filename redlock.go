@@ -11,8 +11,7 @@ import (
 
 // A Redlock is a client of N independent Redis masters. It is made by Open or New, is
 // safe for use by any number of goroutines, and is meant to be shared: one for each
-// set of nodes in a process. On nil and on the zero value, methods that return an error
-// return ErrInvalid, Close does nothing, and there are no nodes.
+// set of nodes in a process.
 type Redlock struct {
 	*nodeSet
 	queues  *queues
@@ -33,24 +32,13 @@ func assemble(names []string, wires []lane.Wire, o Options, clk tick.Clock) *Red
 }
 
 // Quorum returns how many nodes must grant: more than half of them.
-func (rl *Redlock) Quorum() int {
-	if !rl.made() {
-		return 0
-	}
-	return rl.quorum
-}
+func (rl *Redlock) Quorum() int { return rl.quorum }
 
 // Nodes returns the nodes' names in the order in which they were given: Options.NodeNames, or
 // address/database. Equal ones have "#" and their index behind them.
 func (rl *Redlock) Nodes() []string {
-	if !rl.made() {
-		return nil
-	}
 	return append([]string(nil), rl.names...)
 }
-
-// made reports whether the Redlock was made by Open or New.
-func (rl *Redlock) made() bool { return rl != nil && rl.nodeSet != nil }
 
 // Mutex describes the lock of a key, which may be any bytes but not empty, and at most 8192 of
 // them with Options.KeyPrefix. Names that the library needs on the nodes are no keys: what ends
@@ -58,9 +46,6 @@ func (rl *Redlock) made() bool { return rl != nil && rl.nodeSet != nil }
 // tag or a "}", k:line:, k:shared:, k:door: and k:fence:. It does no I/O. What breaks a rule is
 // reported by the Mutex's methods, with ErrInvalid, before any I/O.
 func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
-	if !rl.made() {
-		return &Mutex{}
-	}
 	return newMutex(rl.nodeSet, rl.queues, rl.renewer, key, opts)
 }
 
@@ -76,9 +61,6 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 //
 // A semaphore needs two more keys on the nodes, see "Permissions" in docs/operations.md.
 func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Semaphore {
-	if !rl.made() {
-		return &Semaphore{}
-	}
 	return newSemaphore(rl.nodeSet, rl.queues, rl.renewer, key, permits, opts)
 }
 
@@ -91,9 +73,6 @@ func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Semap
 // lease does. So end those first. Later calls that would ask nodes fail with ErrClosed; a second
 // Close returns the result of the first.
 func (rl *Redlock) Close() error {
-	if !rl.made() {
-		return nil
-	}
 	rl.closeOnce.Do(func() { rl.closeErr = rl.close() })
 	return rl.closeErr
 }

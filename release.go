@@ -18,18 +18,12 @@ import (
 // ErrNoQuorum when too few nodes answered, ErrClosed after Close. Whatever it returns, the lock is over. What
 // was not confirmed is sent again in the background, until the node answers or the key has expired.
 func (l *Lock) Release(ctx context.Context) error {
-	if err := l.check(); err != nil {
-		return err
-	}
 	sent, start := l.startRelease(true)
 	return l.endRelease(ctx, sent, start)
 }
 
 // ReleaseUnused is Release for a lock under which nothing was done: WithMinHold does not keep it from others.
 func (l *Lock) ReleaseUnused(ctx context.Context) error {
-	if err := l.check(); err != nil {
-		return err
-	}
 	sent, start := l.startRelease(false)
 	return l.endRelease(ctx, sent, start)
 }
@@ -193,7 +187,6 @@ func (l *Lock) takeBackFormer(start tick.Instant) {
 // Detach returns "" if the lock was over before: Adopt refuses that. It panics for a shared lock and for a permit,
 // which cannot be adopted.
 func (l *Lock) Detach() (token string) {
-	l.mustExist("Detach")
 	if l.terms.shared {
 		panic("redlock: Detach of a lock that is " + l.terms.mode() + ": only an exclusive one can be adopted")
 	}

@@ -194,21 +194,6 @@ func TestOnlyBrokenRulesAreTold(t *testing.T) {
 	})
 }
 
-func TestZeroLock(t *testing.T) {
-	var none *redlock.Lock
-	for _, l := range []*redlock.Lock{none, {}} {
-		assert.ErrorIs(t, l.Extend(t.Context(), time.Second), redlock.ErrInvalid)
-		assert.ErrorIs(t, l.Release(t.Context()), redlock.ErrInvalid)
-		assert.Empty(t, l.Key())
-		assert.Empty(t, l.Token())
-		assert.Zero(t, l.Until())
-		assert.Zero(t, l.Validity())
-		assert.Nil(t, l.Outcomes())
-		assert.PanicsWithValue(t, "redlock: Context of a Lock that was not made by acquiring a Mutex", func() { l.Context() })
-		assert.Panics(t, func() { l.Fence() })
-	}
-}
-
 func TestFencePanicsWithoutFencing(t *testing.T) {
 	inBubble(t, 1, nil, func(b *bed) {
 		lock := b.lock()
