@@ -693,6 +693,26 @@ func TestNodeIsDownAsSoonAsItsBatchIsOverdue(t *testing.T) {
 	})
 }
 
+// A release that is to be sent a second time is sent then, since nobody will be there at its time.
+func TestClosedLaneSendsSecondReleases(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.Reply = func(name string, _ bool) protocol.Answer {
+			if name == "aacquire" {
+				return lanetest.Lost
+			}
+			return lanetest.Zero
+		}
+		set := b.send(protocol.OpAcquire, "a")
+		synctest.Wait()
+		b.release(set, "a")
+		synctest.Wait()
+		n := len(b.Sent())
+		<-b.lane.Close(b.now())
+		assert.Equal(b, [][]string{{"arelease"}}, b.Sent()[n:])
+		b.empty()
+	})
+}
+
 func TestClosedLaneSendsReleasesOnly(t *testing.T) {
 	onBench(t, func(b *bench) {
 		set := b.send(protocol.OpAcquire, "a")

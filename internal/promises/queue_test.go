@@ -621,7 +621,17 @@ func TestLineWaiterMovesAndKeepsItsPlace(t *testing.T) {
 		h.arbiter(holder).Hang()
 		time.Sleep(3 * time.Second)
 		second := h.cluster.Node(inside.NodeOrder(holder)[1])
-		require.Len(t, h.entries(second, holder), 6)
+		moved := h.entries(second, holder)
+		require.Len(t, moved, 6)
+		came := time.Now()
+		vs = append(vs, visit(h.Context(), h.process(nil).Mutex("k")))
+		time.Sleep(3 * time.Second)
+		for _, e := range h.entries(second, holder) {
+			score, err := second.Redis().ZScore(inside.QueueKey(holder), e)
+			require.NoError(t, err)
+			since := time.UnixMicro(int64(score))
+			assert.Equal(t, slices.Contains(moved, e), since.Before(came.Add(-2*time.Second)), "%s waits since %v there, and a newcomer came at %v", e, since, came)
+		}
 		h.release(l)
 		for i, v := range vs {
 			assert.Less(t, h.served(v), time.Second)
