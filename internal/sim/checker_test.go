@@ -7,7 +7,9 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -1374,6 +1376,7 @@ func TestSimCheckerSeesEachFault(t *testing.T) {
 func TestSimCheckerHasAHistoryForEachRule(t *testing.T) {
 	files, err := filepath.Glob("*_test.go")
 	require.NoError(t, err)
+	rules, kinds := explained(t), make(map[string]bool)
 	found := 0
 	for _, file := range files {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -1399,8 +1402,47 @@ func TestSimCheckerHasAHistoryForEachRule(t *testing.T) {
 			found++
 			at := slices.IndexFunc(simRules, func(c simRule) bool { return strings.HasPrefix(format, c.rule) })
 			require.GreaterOrEqual(t, at, 0, "%s: no history shows that this rule can fail: %s", file, format)
+			kind, _, _ := strings.Cut(format, ":")
+			kind = strings.TrimSuffix(kind, " of process %d on node %d hits connection %d of process %d, which is in use")
+			require.Contains(t, rules, kind, "rules.txt does not explain %s", format)
+			kinds[kind] = true
 			return true
 		})
 	}
 	require.Greater(t, found, 60)
+	require.Len(t, kinds, len(rules), "rules.txt has %v, the checker %v", rules, kinds)
+}
+
+// explained are the paragraphs of rules.txt, by the rule.
+func explained(t *testing.T) map[string]string {
+	text, err := os.ReadFile("rules.txt")
+	require.NoError(t, err)
+	rules := make(map[string]string)
+	for _, p := range regexp.MustCompile(`(?m)^(\w[^:\n]*): (.*\n(?:    .*\n)*)`).FindAllStringSubmatch(string(text), -1) {
+		if strings.Contains(p[2], "\n    killed") {
+			rules[strings.TrimSpace(p[1])] = p[2]
+		}
+	}
+	return rules
+}
+
+// Each excuse is explained beside its rule, with what it might hide and what shows that it does not.
+func TestSimExcusesAreExplained(t *testing.T) {
+	source, err := os.ReadFile("rules_test.go")
+	require.NoError(t, err)
+	named := make(map[string]bool)
+	for rule, text := range explained(t) {
+		excuses := regexp.MustCompile(`\bex[A-Z]\w*`).FindAllString(text, -1)
+		require.Equal(t, len(excuses) > 0, strings.Contains(text, "\n    hides "), rule)
+		for _, name := range excuses {
+			named[name] = true
+		}
+	}
+	declared := regexp.MustCompile(`(?m)^\t(ex[A-Z]\w*) += "`).FindAllStringSubmatch(string(source), -1)
+	require.NotEmpty(t, declared)
+	for _, d := range declared {
+		require.Contains(t, named, d[1])
+		delete(named, d[1])
+	}
+	require.Empty(t, named, "there are no such excuses")
 }

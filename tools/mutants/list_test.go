@@ -84,3 +84,22 @@ func TestTestsThatMutantsNameAreThere(t *testing.T) {
 		}
 	}
 }
+
+// The page on the simulation's rules names mutants that break them.
+func TestMutantsThatRulesNameAreThere(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "internal/sim/rules.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := regexp.MustCompile(`(?m)^    killed (.*)$`).FindAllSubmatch(page, -1)
+	if len(lines) < 30 {
+		t.Fatalf("%d rules have mutants", len(lines))
+	}
+	for _, line := range lines {
+		for _, name := range strings.Fields(string(line[1])) {
+			if !slices.ContainsFunc(list, func(m mutant) bool { return m.name == name && m.equivalent == "" }) {
+				t.Errorf("there is no mutant %s", name)
+			}
+		}
+	}
+}
