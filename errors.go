@@ -18,8 +18,7 @@ import (
 var (
 	// ErrHeld: another holds the lock, it is reserved for a waiter, or WithMinHold keeps it. So
 	// many nodes refused it that the others are no majority. A node that did not answer never
-	// counts as a refusal. ErrNested also matches ErrHeld, so check for it first if you treat
-	// ErrHeld as routine.
+	// counts as a refusal.
 	ErrHeld = errors.New("held by another")
 	// ErrNoQuorum: no majority of nodes granted the request, and refusals alone do not
 	// explain that: nodes did not answer, could not be reached, answered with an error or may
@@ -31,7 +30,7 @@ var (
 	ErrExpired = errors.New("validity is over")
 	// ErrNested: the context given to the call belongs to a lock of the same key that is held: it
 	// is that of Do's function or of Lock.Context, or comes from it. The call would wait for
-	// itself until that context ends, so no node was asked. Such an error is ErrHeld, too. Hand
+	// itself until that context ends, so no node was asked: a bug of the caller, and not ErrHeld. Hand
 	// the Lock on, use Do with WithReentry, or, to wait for the end of the outer lock in a
 	// goroutine of its own, give the call a context that does not come from it. A holder of one of
 	// several permits may acquire another one, see Redlock.Semaphore.

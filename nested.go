@@ -10,14 +10,6 @@ import (
 // An acquire inside of its own lock: with a context that ends with a lock of the same key it
 // would wait for itself.
 
-// nestedError is ErrHeld, too: callers that can do without the lock need not know of nesting.
-// Its text is about ErrNested alone, since it is no other caller that holds the lock.
-type nestedError string
-
-func (e nestedError) Error() string { return string(e) }
-
-func (e nestedError) Unwrap() []error { return []error{ErrHeld, ErrNested} }
-
 // WithReentry lets a function that acquires the lock be called by one that already holds it: if the context
 // of Do or Lead belongs to a held lock of the same key, they ask no node and call their function at once,
 // with that Lock. It is for the inner Mutex; without it such a call fails with ErrNested. See [Held].
@@ -51,7 +43,7 @@ func checkNested(ctx context.Context, r *resource) error {
 	if innermost(ctx, func(l *Lock) bool { return l.isOf(r) && !another(l) }) == nil {
 		return nil
 	}
-	return nestedError(fmt.Sprintf("redlock: %v %s: %v", protocol.OpAcquire, quoteKey(r.key), ErrNested))
+	return fmt.Errorf("redlock: %v %s: %w", protocol.OpAcquire, quoteKey(r.key), ErrNested)
 }
 
 // covering is the lock that the context belongs to, if it has all that the terms ask for.

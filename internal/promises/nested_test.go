@@ -42,7 +42,7 @@ func TestAcquireInsideOfItsOwnLockIsRefusedWithoutIO(t *testing.T) {
 				b.takes(0, func() {
 					_, err := m.TryAcquire(ctx)
 					assert.ErrorIs(b, err, redlock.ErrNested, what)
-					assert.ErrorIs(b, err, redlock.ErrHeld, what)
+					assert.NotErrorIs(b, err, redlock.ErrHeld, "a bug of the caller is not routine")
 					assert.EqualError(b, err, "redlock: acquire \""+key+"\": held by the caller's own context", what)
 					_, err = m.Acquire(deeper)
 					assert.ErrorIs(b, err, redlock.ErrNested, what)
