@@ -173,7 +173,7 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 		return
 	}
 	info := AcquireInfo{
-		Context: a.caller, Key: a.key, Mode: a.terms.mode(), Attempts: a.attempts, Start: a.start.Time, Elapsed: a.clock.Now().Since(a.start),
+		Key: a.key, Mode: a.terms.mode(), Attempts: a.attempts, Start: a.start.Time, Elapsed: a.clock.Now().Since(a.start),
 		WaitID: a.told.waitID(), WaitStart: a.waiting.Time, Waited: a.waited, Err: err,
 	}
 	if lock != nil {
@@ -181,7 +181,7 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 	} else if q := (*QuorumError)(nil); a.attempts > 0 && errors.As(err, &q) {
 		info.Outcomes = q.Outcomes
 	}
-	acquired(info)
+	acquired(a.caller, info)
 }
 
 // tellWaiting tells Hooks.Waiting that the acquire begins to wait, and keeps what it is told
@@ -210,7 +210,7 @@ func (a *acquisition) tellWaiting() {
 			a.tellAcquired(nil, errHookLeft)
 		}
 	}()
-	hook(a.told.info(a.waiting))
+	hook(a.caller, a.told.info(a.waiting))
 	returned = true
 	a.told.goOn(firstNews)
 }

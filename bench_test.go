@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -44,8 +45,8 @@ func BenchmarkCycle(b *testing.B) {
 func BenchmarkHooks(b *testing.B) {
 	addrs := fiveServers(b)
 	nothing := &redlock.Hooks{
-		Acquired: func(redlock.AcquireInfo) {}, Extended: func(redlock.ExtendInfo) {}, Released: func(redlock.ReleaseInfo) {},
-		Lost: func(redlock.LostInfo) {}, NodeDown: func(redlock.NodeInfo) {}, NodeUp: func(redlock.NodeInfo) {},
+		Acquired: func(context.Context, redlock.AcquireInfo) {}, Extended: func(context.Context, redlock.ExtendInfo) {}, Released: func(context.Context, redlock.ReleaseInfo) {},
+		Lost: func(context.Context, redlock.LostInfo) {}, NodeDown: func(redlock.NodeInfo) {}, NodeUp: func(redlock.NodeInfo) {},
 		Degraded: func(redlock.DegradedInfo) {},
 	}
 	quiet := slog.New(slog.DiscardHandler)

@@ -496,7 +496,7 @@ func ExampleJoinHooks() {
 	defer cluster.Close()
 	granted := 0
 	hooks := redlock.JoinHooks(redlock.LogHooks(nil), &redlock.Hooks{
-		Acquired: func(i redlock.AcquireInfo) {
+		Acquired: func(_ context.Context, i redlock.AcquireInfo) {
 			if i.Err == nil {
 				granted++
 			}

@@ -68,8 +68,8 @@ func (l *Lock) tellExtended(ctx context.Context, r *round, start tick.Instant, t
 	if renewal {
 		ctx = context.WithoutCancel(l.acquireCtx)
 	}
-	extended(ExtendInfo{
-		Context: ctx, Key: l.key, Mode: l.terms.mode(), Token: l.Token(), TTL: ttl, Renewal: renewal,
+	extended(ctx, ExtendInfo{
+		Key: l.key, Mode: l.terms.mode(), Token: l.Token(), TTL: ttl, Renewal: renewal,
 		Start: start.Time, Elapsed: l.clock.Now().Since(start), Until: l.Until(),
 		Outcomes: l.outcomes(r), Err: err,
 	})

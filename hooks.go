@@ -17,6 +17,9 @@ import (
 // renewal and no other lock. Hooks must be safe for concurrent use. They must not call
 // Redlock.Close, which waits for the operation that the hook is called for.
 //
+// The context carries values, such as a trace, of the one given to the call, and may have ended already. For
+// a renewal and for Lost it has the values of the one given to the acquire, and does not end.
+//
 // A hook should not panic. If Acquired does, the lock is released, since the caller does not
 // get it. A panic on the caller's goroutine then goes on there; on a goroutine of the
 // library's it ends the program.
@@ -25,31 +28,31 @@ type Hooks struct {
 	// has got it or has given up, before the caller learns of it. It is not called for calls that
 	// break a rule (ErrInvalid, ErrNested), nor if the Redlock was closed or ctx had ended before
 	// the call.
-	Acquired func(AcquireInfo)
+	Acquired func(ctx context.Context, info AcquireInfo)
 	// Waiting is called when an Acquire, Do or Lead begins to wait, and again while it waits:
 	// after a second, and then each time that the wait has become twice as long, at least once
 	// an hour. Acquired tells that it is over; Waiting is not called for it after that. It must
 	// not wait for the acquire.
-	Waiting func(WaitInfo)
+	Waiting func(ctx context.Context, info WaitInfo)
 	// Extended is called after each extend: by Extend or by renewal. It is also
 	// called where no node was asked because the lock was over, ctx had ended or the Redlock was
 	// closed, but not for ErrInvalid.
-	Extended func(ExtendInfo)
+	Extended func(ctx context.Context, info ExtendInfo)
 	// Released is called after the first release of a lock, by Release, Do or Lead, and
 	// by Detach, without outcomes.
-	Released func(ReleaseInfo)
+	Released func(ctx context.Context, info ReleaseInfo)
 	// Lost is called once per lock at most, when the library finds that it was lost before it was
 	// released: by an extend, a renewal or Detach, by the end of Do, which has sent the release
 	// by then, or by the time of a lock whose Context was asked for. What only Release finds is in
 	// ReleaseInfo.Err. A lock that is neither renewed nor extended, and whose Context was never
 	// asked for, expires unnoticed.
-	Lost func(LostInfo)
+	Lost func(ctx context.Context, info LostInfo)
 	// NodeDown is called when a request to a node gets no answer in time, or no connection can be
 	// had, also the first time; NodeUp is called when the node answers again. The calls for one
 	// node come one after the other, in the order of the events; none comes after Close for what
 	// happens then.
-	NodeDown func(NodeInfo)
-	NodeUp   func(NodeInfo)
+	NodeDown func(info NodeInfo)
+	NodeUp   func(info NodeInfo)
 	// Degraded is called when something is missing that the library can do without.
 	// DegradedInfo.Lacks says what gets worse. It is called
 	//   - once per node and feature, when a node denies something;
@@ -59,7 +62,7 @@ type Hooks struct {
 	//   - once per key, and for the first 1,000 keys, when an Acquire, Do or Lead that waits finds
 	//     that the holder's lease goes on for longer than a node that forgot it would be kept from
 	//     voting for this client: clients of the key use different TTLs, see Options.RestartGuard.
-	Degraded func(DegradedInfo)
+	Degraded func(info DegradedInfo)
 }
 
 // The modes are the ways to hold a lock, as hooks and Waiter.Mode call them.
@@ -69,12 +72,9 @@ const (
 	ModePermit    = "permit"    // Redlock.Semaphore
 )
 
-// AcquireInfo describes an acquire that has ended.
-//
-// The Context, here and in the other types, carries values such as a trace, and may have
-// ended already. Other hooks and Err share the Outcomes, so hooks must not change them.
+// AcquireInfo describes an acquire that has ended. Other hooks and Err share the Outcomes, so hooks
+// must not change them.
 type AcquireInfo struct {
-	Context  context.Context // given to the call
 	Key      string
 	Mode     string // ModeExclusive, ModeShared or ModePermit
 	Token    string // empty if Err is set
@@ -100,7 +100,6 @@ type AcquireInfo struct {
 // acquire, or to another one of this process that waits for the same key: no node is asked
 // for the hook's sake. Inspect asks the nodes.
 type WaitInfo struct {
-	Context   context.Context // given to the call
 	Key       string
 	Mode      string // as in AcquireInfo
 	WaitID    uint64 // unique in this process; AcquireInfo has the same
@@ -127,9 +126,6 @@ type WaitInfo struct {
 
 // ExtendInfo describes an extend that has ended.
 type ExtendInfo struct {
-	// Context is the one given to the call. For a renewal it has the values of the context
-	// given to the acquire, and does not end.
-	Context    context.Context
 	Key, Token string
 	Mode       string // as in AcquireInfo
 	TTL        time.Duration
@@ -143,7 +139,6 @@ type ExtendInfo struct {
 
 // ReleaseInfo describes a release that has ended.
 type ReleaseInfo struct {
-	Context    context.Context // given to Release, Do or Lead, or to the call for a set
 	Key, Token string
 	Mode       string        // as in AcquireInfo
 	Held       time.Duration // since the grant
@@ -155,8 +150,6 @@ type ReleaseInfo struct {
 
 // LostInfo describes a lock that was lost.
 type LostInfo struct {
-	// Context has the values of the context given to the acquire, and does not end.
-	Context    context.Context
 	Key, Token string
 	Mode       string // as in AcquireInfo
 	Err        error  // wraps ErrLost
@@ -199,16 +192,31 @@ func JoinHooks(all ...*Hooks) *Hooks {
 			both(&j.Extended, h.Extended)
 			both(&j.Released, h.Released)
 			both(&j.Lost, h.Lost)
-			both(&j.NodeDown, h.NodeDown)
-			both(&j.NodeUp, h.NodeUp)
-			both(&j.Degraded, h.Degraded)
+			bothOf(&j.NodeDown, h.NodeDown)
+			bothOf(&j.NodeUp, h.NodeUp)
+			bothOf(&j.Degraded, h.Degraded)
 		}
 	}
 	return &j
 }
 
 // both makes *first call second, too.
-func both[T any](first *func(T), second func(T)) {
+func both[T any](first *func(context.Context, T), second func(context.Context, T)) {
+	before := *first
+	switch {
+	case second == nil:
+	case before == nil:
+		*first = second
+	default:
+		*first = func(ctx context.Context, info T) {
+			before(ctx, info)
+			second(ctx, info)
+		}
+	}
+}
+
+// bothOf is both for hooks without a context.
+func bothOf[T any](first *func(T), second func(T)) {
 	before := *first
 	switch {
 	case second == nil:

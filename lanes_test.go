@@ -182,7 +182,7 @@ func TestLocksThatFallDueTogetherAreAllRenewed(t *testing.T) {
 				var renewed sync.Map
 				var failed atomic.Int64
 				done := make(chan struct{})
-				o, err := (&Options{TTL: c.lease, NodeTimeout: c.nodeTimeout, Hooks: &Hooks{Extended: func(i ExtendInfo) {
+				o, err := (&Options{TTL: c.lease, NodeTimeout: c.nodeTimeout, Hooks: &Hooks{Extended: func(_ context.Context, i ExtendInfo) {
 					if i.Err != nil {
 						failed.Add(1)
 					}
@@ -326,7 +326,7 @@ func valid(locks []*Lock) (n int) {
 func TestLostHookThatDoesNotReturnHoldsUpNoRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		done := make(chan struct{})
-		nodes, rl := burstNodes(t, &Options{TTL: time.Second, Hooks: &Hooks{Lost: func(LostInfo) { <-done }}})
+		nodes, rl := burstNodes(t, &Options{TTL: time.Second, Hooks: &Hooks{Lost: func(context.Context, LostInfo) { <-done }}})
 		holdMany(t, rl, 1000, "lost")
 		others := holdMany(t, rl, 20, "other")
 		for _, n := range nodes {

@@ -238,7 +238,7 @@ func (l *Lock) expired() error {
 // tellLost calls the hook; mu must not be held.
 func (l *Lock) tellLost(why error) {
 	if lost := l.opts.Hooks.Lost; lost != nil {
-		lost(LostInfo{Context: context.WithoutCancel(l.acquireCtx), Key: l.key, Token: l.Token(), Mode: l.terms.mode(), Err: why})
+		lost(context.WithoutCancel(l.acquireCtx), LostInfo{Key: l.key, Token: l.Token(), Mode: l.terms.mode(), Err: why})
 	}
 }
 

@@ -26,12 +26,12 @@ func LogHooks(logger *slog.Logger) *Hooks {
 	}
 	return &Hooks{
 		Waiting: logWaits(logger),
-		Acquired: func(i AcquireInfo) {
+		Acquired: func(ctx context.Context, i AcquireInfo) {
 			message, level := "lock acquired", slog.LevelDebug
 			if i.Err != nil {
-				message, level = "lock not acquired", failureLevel(i.Context, i.Err)
+				message, level = "lock not acquired", failureLevel(ctx, i.Err)
 			}
-			if !logger.Enabled(i.Context, level) {
+			if !logger.Enabled(ctx, level) {
 				return
 			}
 			attrs := []slog.Attr{keyAttr(i.Key), slog.Duration("elapsed", i.Elapsed), slog.Int("attempts", i.Attempts)}
@@ -41,36 +41,36 @@ func LogHooks(logger *slog.Logger) *Hooks {
 			if i.Err == nil {
 				attrs = append(attrs, slog.String("token", withoutSecret(i.Token)), slog.Time("until", i.Until))
 			}
-			logger.LogAttrs(i.Context, level, message, withError(attrs, i.Err)...)
+			logger.LogAttrs(ctx, level, message, withError(attrs, i.Err)...)
 		},
-		Extended: func(i ExtendInfo) {
+		Extended: func(ctx context.Context, i ExtendInfo) {
 			message, level := "lock extended", slog.LevelDebug
 			if i.Err != nil {
-				message, level = "lock not extended", failureLevel(i.Context, i.Err)
+				message, level = "lock not extended", failureLevel(ctx, i.Err)
 			}
-			if !logger.Enabled(i.Context, level) {
+			if !logger.Enabled(ctx, level) {
 				return
 			}
-			logger.LogAttrs(i.Context, level, message, withError([]slog.Attr{
+			logger.LogAttrs(ctx, level, message, withError([]slog.Attr{
 				keyAttr(i.Key), slog.Duration("elapsed", i.Elapsed), slog.String("token", withoutSecret(i.Token)),
 				slog.Duration("ttl", i.TTL), slog.Bool("renewal", i.Renewal), slog.Time("until", i.Until),
 			}, i.Err)...)
 		},
-		Released: func(i ReleaseInfo) {
+		Released: func(ctx context.Context, i ReleaseInfo) {
 			message, level := "lock released", slog.LevelDebug
 			if i.Err != nil {
 				message, level = "lock not released", slog.LevelWarn
 			}
-			if !logger.Enabled(i.Context, level) {
+			if !logger.Enabled(ctx, level) {
 				return
 			}
-			logger.LogAttrs(i.Context, level, message, withError([]slog.Attr{
+			logger.LogAttrs(ctx, level, message, withError([]slog.Attr{
 				keyAttr(i.Key), slog.Duration("elapsed", i.Elapsed), slog.String("token", withoutSecret(i.Token)),
 				slog.Duration("held", i.Held),
 			}, i.Err)...)
 		},
-		Lost: func(i LostInfo) {
-			logger.LogAttrs(i.Context, slog.LevelError, "lock lost",
+		Lost: func(ctx context.Context, i LostInfo) {
+			logger.LogAttrs(ctx, slog.LevelError, "lock lost",
 				withError([]slog.Attr{keyAttr(i.Key), slog.String("token", withoutSecret(i.Token))}, i.Err)...)
 		},
 		NodeDown: func(i NodeInfo) {
@@ -104,9 +104,9 @@ func (s *seldom) may(now time.Time) bool {
 }
 
 // logWaits is Hooks.Waiting of LogHooks.
-func logWaits(logger *slog.Logger) func(WaitInfo) {
+func logWaits(logger *slog.Logger) func(context.Context, WaitInfo) {
 	var seldom seldom
-	return func(i WaitInfo) {
+	return func(ctx context.Context, i WaitInfo) {
 		message, level := "waiting for lock", slog.LevelDebug
 		if i.Waited > 0 {
 			message = "still waiting for lock"
@@ -114,8 +114,8 @@ func logWaits(logger *slog.Logger) func(WaitInfo) {
 		if i.Waited >= longWait && seldom.may(i.WaitStart.Add(i.Waited)) {
 			level = slog.LevelInfo
 		}
-		if logger.Enabled(i.Context, level) {
-			logger.LogAttrs(i.Context, level, message, waitAttrs(i)...)
+		if logger.Enabled(ctx, level) {
+			logger.LogAttrs(ctx, level, message, waitAttrs(i)...)
 		}
 	}
 }

@@ -73,13 +73,13 @@ func (l *Lock) tellReleased(ctx context.Context, start, over tick.Instant, sent 
 		return
 	}
 	info := ReleaseInfo{
-		Context: ctx, Key: l.key, Mode: l.terms.mode(), Token: l.Token(), Held: over.Since(l.grantedAt),
+		Key: l.key, Mode: l.terms.mode(), Token: l.Token(), Held: over.Since(l.grantedAt),
 		Start: start.Time, Elapsed: l.clock.Now().Since(start), Err: err,
 	}
 	if sent != nil {
 		info.Outcomes = l.outcomes(sent)
 	}
-	told(info)
+	told(ctx, info)
 }
 
 // firstRelease waits for the result of the first Release. The caller holds mu, which

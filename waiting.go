@@ -87,7 +87,7 @@ func (t *toldWait) again() {
 	defer close(told)
 	info := t.info(t.resource.clock.Now())
 	defer t.goOn(min(max(info.Waited, firstNews), rarestNews))
-	t.resource.opts.Hooks.Waiting(info)
+	t.resource.opts.Hooks.Waiting(t.caller, info)
 }
 
 // end returns when the hook will not be told any more. So it never hears of a wait after
@@ -112,7 +112,7 @@ func (t *toldWait) info(now tick.Instant) WaitInfo {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := WaitInfo{
-		Context: t.caller, Key: t.resource.key, Mode: t.resource.terms.mode(), WaitID: t.id,
+		Key: t.resource.key, Mode: t.resource.terms.mode(), WaitID: t.id,
 		Attempts: t.attempts, Start: t.start.Time, WaitStart: t.since.Time, Waited: now.Since(t.since), Err: t.reason, Ahead: -1,
 	}
 	seen := t.polled

@@ -527,14 +527,14 @@ func TestHooksAreToldOfEachLockOfASet(t *testing.T) {
 	var mu sync.Mutex
 	held := make(map[string]string)
 	inBubble(t, 3, &redlock.Options{Hooks: &redlock.Hooks{
-		Acquired: func(i redlock.AcquireInfo) {
+		Acquired: func(_ context.Context, i redlock.AcquireInfo) {
 			mu.Lock()
 			defer mu.Unlock()
 			if i.Err == nil {
 				held[i.Token] = i.Key
 			}
 		},
-		Released: func(i redlock.ReleaseInfo) {
+		Released: func(_ context.Context, i redlock.ReleaseInfo) {
 			mu.Lock()
 			defer mu.Unlock()
 			assert.Equal(t, i.Key, held[i.Token])
@@ -571,7 +571,7 @@ func TestSetWhoseHookPanicsIsReleased(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
 			calls := 0
-			inBubble(t, 3, &redlock.Options{Hooks: &redlock.Hooks{Acquired: func(redlock.AcquireInfo) {
+			inBubble(t, 3, &redlock.Options{Hooks: &redlock.Hooks{Acquired: func(context.Context, redlock.AcquireInfo) {
 				mu.Lock()
 				calls++
 				second := calls == 2

@@ -80,7 +80,7 @@ func (w *worker) run(ctx context.Context) error {
 func (w *worker) live(ctx context.Context) (crashed bool, err error) {
 	rl, err := redlock.Open(ctx, w.addrs, &redlock.Options{
 		TTL: w.ttl, Owner: w.name,
-		Hooks: &redlock.Hooks{Acquired: func(i redlock.AcquireInfo) { w.attempts.Store(int64(i.Attempts)) }},
+		Hooks: &redlock.Hooks{Acquired: func(_ context.Context, i redlock.AcquireInfo) { w.attempts.Store(int64(i.Attempts)) }},
 	})
 	switch {
 	case ctx.Err() != nil:

@@ -154,7 +154,7 @@ func run(ctx context.Context, out io.Writer, n *nodes.Nodes, least time.Duration
 	lost := make(chan struct{}, 1)
 	opts := &redlock.Options{
 		TTL: lease,
-		Hooks: &redlock.Hooks{Lost: func(redlock.LostInfo) {
+		Hooks: &redlock.Hooks{Lost: func(context.Context, redlock.LostInfo) {
 			select {
 			case lost <- struct{}{}:
 			default: // no receiver; a hook must not block

@@ -37,8 +37,8 @@ func watch(b *testing.B, h *redlock.Hooks) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			h.Acquired(redlock.AcquireInfo{Context: ctx, Mode: "exclusive", Token: "t", Attempts: 1, Until: until, Outcomes: outcomes})
-			h.Released(redlock.ReleaseInfo{Context: ctx, Mode: "exclusive", Token: "t", Outcomes: outcomes})
+			h.Acquired(ctx, redlock.AcquireInfo{Mode: "exclusive", Token: "t", Attempts: 1, Until: until, Outcomes: outcomes})
+			h.Released(ctx, redlock.ReleaseInfo{Mode: "exclusive", Token: "t", Outcomes: outcomes})
 		}
 	})
 }

@@ -232,9 +232,9 @@ func (t *telescope) count(ctx context.Context, operation string, outcomes []redl
 	}
 }
 
-func (t *telescope) acquired(i redlock.AcquireInfo) {
+func (t *telescope) acquired(ctx context.Context, i redlock.AcquireInfo) {
 	end := i.Start.Add(i.Elapsed)
-	ctx, span := t.start(i.Context, "redlock acquire", i.Key, i.Start, modeAttr.String(i.Mode), attemptsAttr.Int(i.Attempts))
+	ctx, span := t.start(ctx, "redlock acquire", i.Key, i.Start, modeAttr.String(i.Mode), attemptsAttr.Int(i.Attempts))
 	round := i.Start // when the last attempt began
 	if !i.WaitStart.IsZero() {
 		round = i.WaitStart.Add(i.Waited)
@@ -248,27 +248,26 @@ func (t *telescope) acquired(i redlock.AcquireInfo) {
 	t.count(ctx, "acquire", i.Outcomes)
 }
 
-func (t *telescope) extended(i redlock.ExtendInfo) {
+func (t *telescope) extended(ctx context.Context, i redlock.ExtendInfo) {
 	var opts []trace.SpanStartOption
 	if i.Renewal {
-		opts = apart(i.Context)
+		opts = apart(ctx)
 	}
-	ctx, span := t.startWith(i.Context, "redlock extend", i.Key, i.Start, opts, modeAttr.String(i.Mode), renewalAttr.Bool(i.Renewal))
+	ctx, span := t.startWith(ctx, "redlock extend", i.Key, i.Start, opts, modeAttr.String(i.Mode), renewalAttr.Bool(i.Renewal))
 	t.end(span, i.Start, i.Start.Add(i.Elapsed), i.Outcomes, i.Err)
 	t.extendTime.Record(ctx, i.Elapsed.Seconds(), about(i.Err, renewalAttr.Bool(i.Renewal)))
 	t.count(ctx, "extend", i.Outcomes)
 }
 
-func (t *telescope) released(i redlock.ReleaseInfo) {
-	ctx, span := t.start(i.Context, "redlock release", i.Key, i.Start, modeAttr.String(i.Mode))
+func (t *telescope) released(ctx context.Context, i redlock.ReleaseInfo) {
+	ctx, span := t.start(ctx, "redlock release", i.Key, i.Start, modeAttr.String(i.Mode))
 	t.end(span, i.Start, i.Start.Add(i.Elapsed), i.Outcomes, i.Err)
 	t.releaseTime.Record(ctx, i.Elapsed.Seconds(), about(i.Err))
 	t.holdTime.Record(ctx, i.Held.Seconds(), t.mode(i.Mode, nil))
 	t.count(ctx, "release", i.Outcomes)
 }
 
-func (t *telescope) lost(i redlock.LostInfo) {
-	ctx := i.Context
+func (t *telescope) lost(ctx context.Context, i redlock.LostInfo) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		attrs := []attribute.KeyValue{errorTypeAttr.String(telemetry.Reason(i.Err))}
 		if t.keys {

@@ -462,7 +462,7 @@ func TestGlobalProvidersAreTheDefault(t *testing.T) {
 	spans, reader := tracetest.NewSpanRecorder(), sdkmetric.NewManualReader()
 	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
 	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
-	redlockotel.Hooks().Acquired(redlock.AcquireInfo{Context: t.Context(), Key: key, Start: time.Now()})
+	redlockotel.Hooks().Acquired(t.Context(), redlock.AcquireInfo{Key: key, Start: time.Now()})
 	assert.Len(t, spans.Ended(), 1)
 	var all metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &all))
@@ -471,6 +471,6 @@ func TestGlobalProvidersAreTheDefault(t *testing.T) {
 	redlockotel.Hooks(
 		redlockotel.WithTracerProvider(nooptrace.NewTracerProvider()),
 		redlockotel.WithMeterProvider(noopmetric.NewMeterProvider()),
-	).Acquired(redlock.AcquireInfo{Context: t.Context(), Key: key})
+	).Acquired(t.Context(), redlock.AcquireInfo{Key: key})
 	assert.Len(t, spans.Ended(), 1)
 }

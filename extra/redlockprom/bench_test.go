@@ -21,8 +21,8 @@ func BenchmarkHooks(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			h.Acquired(redlock.AcquireInfo{Context: ctx, Mode: "exclusive", Token: "t", Attempts: 1, Until: until, Outcomes: outcomes})
-			h.Released(redlock.ReleaseInfo{Context: ctx, Mode: "exclusive", Token: "t", Outcomes: outcomes})
+			h.Acquired(ctx, redlock.AcquireInfo{Mode: "exclusive", Token: "t", Attempts: 1, Until: until, Outcomes: outcomes})
+			h.Released(ctx, redlock.ReleaseInfo{Mode: "exclusive", Token: "t", Outcomes: outcomes})
 		}
 	})
 }

@@ -42,6 +42,7 @@
 package redlockprom
 
 import (
+	"context"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/redlock"
@@ -149,7 +150,7 @@ const (
 // Hooks feed the Collector. Every call returns hooks that do the same.
 func (c *Collector) Hooks() *redlock.Hooks {
 	return redlock.JoinHooks(c.state.Hooks(), &redlock.Hooks{
-		Acquired: func(i redlock.AcquireInfo) {
+		Acquired: func(_ context.Context, i redlock.AcquireInfo) {
 			c.acquires.WithLabelValues(i.Mode, result(i.Err, "granted")).Inc()
 			c.attempts.Add(float64(i.Attempts))
 			if i.Err == nil {
@@ -160,7 +161,7 @@ func (c *Collector) Hooks() *redlock.Hooks {
 			}
 			c.count("acquire", i.Outcomes)
 		},
-		Extended: func(i redlock.ExtendInfo) {
+		Extended: func(_ context.Context, i redlock.ExtendInfo) {
 			by := byCaller
 			if i.Renewal {
 				by = byRenewal
@@ -169,13 +170,15 @@ func (c *Collector) Hooks() *redlock.Hooks {
 			c.extendTime.Observe(i.Elapsed.Seconds())
 			c.count("extend", i.Outcomes)
 		},
-		Released: func(i redlock.ReleaseInfo) {
+		Released: func(_ context.Context, i redlock.ReleaseInfo) {
 			c.releases.WithLabelValues(result(i.Err, "released")).Inc()
 			c.releaseTime.Observe(i.Elapsed.Seconds())
 			c.holdTime.WithLabelValues(i.Mode).Observe(i.Held.Seconds())
 			c.count("release", i.Outcomes)
 		},
-		Lost: func(i redlock.LostInfo) { c.lost.WithLabelValues(i.Mode, telemetry.Reason(i.Err)).Inc() },
+		Lost: func(_ context.Context, i redlock.LostInfo) {
+			c.lost.WithLabelValues(i.Mode, telemetry.Reason(i.Err)).Inc()
+		},
 	})
 }
 

@@ -259,7 +259,7 @@ func TestNothingOfTheFormerHolderEndsAnAdoptedLock(t *testing.T) {
 // A renewal that is on its way makes the lease of the node longer, and loses nothing.
 func TestDetachDuringARenewal(t *testing.T) {
 	lost := 0
-	inBubble(t, 5, &redlock.Options{Hooks: &redlock.Hooks{Lost: func(redlock.LostInfo) { lost++ }}}, func(b *bed) {
+	inBubble(t, 5, &redlock.Options{Hooks: &redlock.Hooks{Lost: func(context.Context, redlock.LostInfo) { lost++ }}}, func(b *bed) {
 		lock := b.lock(redlock.WithRenewal(), redlock.WithTTL(30*time.Second))
 		b.pass(9900 * time.Millisecond)
 		b.each([]int{0, 1, 2, 3, 4}, func(n *redlocktest.Node) { n.Delay(20 * time.Millisecond) })
@@ -361,11 +361,11 @@ func TestDetachInsideOfDo(t *testing.T) {
 func TestDetachTellsHooks(t *testing.T) {
 	held := make(map[string]bool)
 	inBubble(t, 3, &redlock.Options{Hooks: &redlock.Hooks{
-		Acquired: func(i redlock.AcquireInfo) { held[i.Token] = i.Err == nil },
-		Released: func(i redlock.ReleaseInfo) {
+		Acquired: func(_ context.Context, i redlock.AcquireInfo) { held[i.Token] = i.Err == nil },
+		Released: func(ctx context.Context, i redlock.ReleaseInfo) {
 			assert.True(t, held[i.Token])
 			assert.Equal(t, "exclusive", i.Mode)
-			assert.NotNil(t, i.Context)
+			assert.NotNil(t, ctx)
 			assert.NoError(t, i.Err)
 			delete(held, i.Token)
 		},

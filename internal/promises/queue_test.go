@@ -1044,7 +1044,7 @@ func TestProcessThatWasRefusedOnce(t *testing.T) {
 func TestSlowExtendedHookLosesNoLock(t *testing.T) {
 	inHall(t, func(h hall) {
 		rl := h.process(&redlock.Options{TTL: 3 * time.Second, Hooks: &redlock.Hooks{
-			Extended: func(redlock.ExtendInfo) { time.Sleep(2500 * time.Millisecond) },
+			Extended: func(context.Context, redlock.ExtendInfo) { time.Sleep(2500 * time.Millisecond) },
 		}})
 		require.NoError(t, rl.Mutex("k").Do(h.Context(), func(ctx context.Context, l *redlock.Lock) error {
 			select {

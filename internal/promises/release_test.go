@@ -426,7 +426,7 @@ func TestReleaseUnusedDoesNotKeep(t *testing.T) {
 
 // Nobody got the lock, so nobody is to be kept from it.
 func TestMinHoldOfALockWhoseHookPanics(t *testing.T) {
-	inBubble(t, 3, &redlock.Options{Hooks: &redlock.Hooks{Acquired: func(redlock.AcquireInfo) { panic("hook") }}}, func(b *bed) {
+	inBubble(t, 3, &redlock.Options{Hooks: &redlock.Hooks{Acquired: func(context.Context, redlock.AcquireInfo) { panic("hook") }}}, func(b *bed) {
 		assert.Panics(b, func() { _, _ = b.rl.Mutex(key, redlock.WithMinHold(5*time.Second)).TryAcquire(b.Context()) })
 		b.on(0)
 	})

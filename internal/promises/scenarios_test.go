@@ -159,7 +159,7 @@ func TestOutageIsAskedAboutByOneAtATime(t *testing.T) {
 	inHall(t, func(h hall) {
 		h.cluster.Record(false)
 		var attempts atomic.Int64
-		rl := h.process(&redlock.Options{RestartGuard: -1, Hooks: &redlock.Hooks{Acquired: func(i redlock.AcquireInfo) {
+		rl := h.process(&redlock.Options{RestartGuard: -1, Hooks: &redlock.Hooks{Acquired: func(_ context.Context, i redlock.AcquireInfo) {
 			attempts.Add(int64(i.Attempts))
 		}}})
 		for _, n := range h.cluster.Nodes()[:3] {

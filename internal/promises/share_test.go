@@ -402,9 +402,9 @@ func TestHooksTellTheMode(t *testing.T) {
 		modes = append(modes, what+" "+mode)
 	}
 	hooks := &redlock.Hooks{
-		Acquired: func(i redlock.AcquireInfo) { note("acquired", i.Mode) },
-		Extended: func(i redlock.ExtendInfo) { note("extended", i.Mode) },
-		Released: func(i redlock.ReleaseInfo) { note("released", i.Mode) },
+		Acquired: func(_ context.Context, i redlock.AcquireInfo) { note("acquired", i.Mode) },
+		Extended: func(_ context.Context, i redlock.ExtendInfo) { note("extended", i.Mode) },
+		Released: func(_ context.Context, i redlock.ReleaseInfo) { note("released", i.Mode) },
 	}
 	inBubble(t, 3, &redlock.Options{Hooks: hooks}, func(b *bed) {
 		alone := b.lock()

@@ -18,17 +18,18 @@ import (
 type waits struct {
 	mu    sync.Mutex
 	told  []redlock.WaitInfo
+	ctx   context.Context // that was told last
 	ended []redlock.AcquireInfo
 }
 
 func (w *waits) options() *redlock.Options {
 	return &redlock.Options{Hooks: &redlock.Hooks{
-		Waiting: func(i redlock.WaitInfo) {
+		Waiting: func(ctx context.Context, i redlock.WaitInfo) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.told = append(w.told, i)
+			w.told, w.ctx = append(w.told, i), ctx
 		},
-		Acquired: func(i redlock.AcquireInfo) {
+		Acquired: func(_ context.Context, i redlock.AcquireInfo) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.ended = append(w.ended, i)
@@ -64,7 +65,7 @@ func TestWaitIsTold(t *testing.T) {
 		assert.Equal(b, start, first.WaitStart)
 		assert.Equal(b, start, first.Start)
 		assert.Zero(b, first.Waited)
-		assert.Equal(b, "trace", first.Context.Value(word{}))
+		assert.Equal(b, "trace", w.ctx.Value(word{}))
 		assert.Equal(b, -1, first.Ahead, "it has not joined yet")
 		assert.NotZero(b, first.WaitID)
 
@@ -216,7 +217,7 @@ func TestWaitIsNotToldAfterItsEnd(t *testing.T) {
 		var w waits
 		opts := w.options()
 		telling, goOn := make(chan struct{}), make(chan struct{})
-		opts.Hooks = redlock.JoinHooks(&redlock.Hooks{Waiting: func(i redlock.WaitInfo) {
+		opts.Hooks = redlock.JoinHooks(&redlock.Hooks{Waiting: func(_ context.Context, i redlock.WaitInfo) {
 			if i.Waited > 0 {
 				close(telling)
 				<-goOn
@@ -240,7 +241,7 @@ func TestWaitWhoseHookPanics(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var w waits
 			opts := w.options()
-			opts.Hooks = redlock.JoinHooks(opts.Hooks, &redlock.Hooks{Waiting: func(redlock.WaitInfo) { leave() }})
+			opts.Hooks = redlock.JoinHooks(opts.Hooks, &redlock.Hooks{Waiting: func(context.Context, redlock.WaitInfo) { leave() }})
 			inBubble(t, 3, nil, func(b *bed) {
 				held := b.lock()
 				rl := b.another(opts)

@@ -1,6 +1,7 @@
 package realtest_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -65,7 +66,7 @@ func TestMeasuredProcess(t *testing.T) {
 	parent := child.Of(t, &j)
 	tries := 0
 	var mu sync.Mutex
-	rl := j.open(t, &redlock.Options{Hooks: &redlock.Hooks{Acquired: func(i redlock.AcquireInfo) {
+	rl := j.open(t, &redlock.Options{Hooks: &redlock.Hooks{Acquired: func(_ context.Context, i redlock.AcquireInfo) {
 		mu.Lock()
 		defer mu.Unlock()
 		if now := time.Now(); now.After(j.Start) && now.Before(j.End) {

@@ -49,7 +49,7 @@ func (r *rotation) rotate(t *testing.T) { t.Helper(); r.setUser(t, "resetpass", 
 // until is a hook that tells of the first wait.
 func firstWait() (*redlock.Hooks, <-chan struct{}) {
 	waits := make(chan struct{}, 1)
-	return &redlock.Hooks{Waiting: func(redlock.WaitInfo) {
+	return &redlock.Hooks{Waiting: func(context.Context, redlock.WaitInfo) {
 		select {
 		case waits <- struct{}{}:
 		default:

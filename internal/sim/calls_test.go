@@ -698,17 +698,17 @@ func (p *simProcess) slowHooks(h *redlock.Hooks) *redlock.Hooks {
 	}
 	h.Acquired = p.acquired
 	also := &redlock.Hooks{
-		Acquired: func(i redlock.AcquireInfo) { p.inHook(i.Context, "Acquired", i.Token) },
-		Waiting:  func(i redlock.WaitInfo) { p.inHook(i.Context, "Waiting", "") },
-		Released: func(i redlock.ReleaseInfo) { p.inHook(i.Context, "Released", i.Token) },
-		Extended: func(i redlock.ExtendInfo) {
+		Acquired: func(ctx context.Context, i redlock.AcquireInfo) { p.inHook(ctx, "Acquired", i.Token) },
+		Waiting:  func(ctx context.Context, i redlock.WaitInfo) { p.inHook(ctx, "Waiting", "") },
+		Released: func(ctx context.Context, i redlock.ReleaseInfo) { p.inHook(ctx, "Released", i.Token) },
+		Extended: func(ctx context.Context, i redlock.ExtendInfo) {
 			if i.Renewal {
 				p.blocks("Extended", i.Token, 2*p.w.plan.TTL)
 			} else {
-				p.inHook(i.Context, "Extended", i.Token)
+				p.inHook(ctx, "Extended", i.Token)
 			}
 		},
-		Lost: func(i redlock.LostInfo) { p.blocks("Lost", i.Token, p.w.plan.TTL) },
+		Lost: func(_ context.Context, i redlock.LostInfo) { p.blocks("Lost", i.Token, p.w.plan.TTL) },
 	}
 	also.NodeDown = func(i redlock.NodeInfo) { p.nodeHook(i.Node, true) }
 	also.NodeUp = func(i redlock.NodeInfo) { p.nodeHook(i.Node, false) }

@@ -136,7 +136,7 @@ func (g *simGrant) promised() {
 
 // The hooks of a process.
 
-func (p *simProcess) extended(i redlock.ExtendInfo) {
+func (p *simProcess) extended(_ context.Context, i redlock.ExtendInfo) {
 	w := p.w
 	w.mu.Lock()
 	w.count.Extends++
@@ -157,7 +157,7 @@ func (p *simProcess) extended(i redlock.ExtendInfo) {
 	w.reached("an extend finds no quorum", errors.Is(i.Err, redlock.ErrNoQuorum))
 }
 
-func (p *simProcess) lost(i redlock.LostInfo) {
+func (p *simProcess) lost(_ context.Context, i redlock.LostInfo) {
 	w := p.w
 	w.mu.Lock()
 	w.partEnded(i.Token)

@@ -308,7 +308,7 @@ type simPart struct {
 	panicked   int64 // when Hooks.Acquired panicked; 0: it did not
 }
 
-func (p *simProcess) acquired(i redlock.AcquireInfo) {
+func (p *simProcess) acquired(_ context.Context, i redlock.AcquireInfo) {
 	w := p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -326,7 +326,7 @@ func (w *simWorld) partEnded(token string) {
 	}
 }
 
-func (p *simProcess) released(i redlock.ReleaseInfo) {
+func (p *simProcess) released(_ context.Context, i redlock.ReleaseInfo) {
 	w := p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -106,7 +106,7 @@ const leastSweep = 1024
 // Hooks keep the state up to date.
 func (s *State) Hooks() *redlock.Hooks {
 	return &redlock.Hooks{
-		Acquired: func(i redlock.AcquireInfo) {
+		Acquired: func(_ context.Context, i redlock.AcquireInfo) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			for _, o := range i.Outcomes {
@@ -119,7 +119,7 @@ func (s *State) Hooks() *redlock.Hooks {
 			}
 			delete(s.waiting, i.WaitID)
 		},
-		Waiting: func(i redlock.WaitInfo) {
+		Waiting: func(_ context.Context, i redlock.WaitInfo) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.waiting == nil {
@@ -127,15 +127,15 @@ func (s *State) Hooks() *redlock.Hooks {
 			}
 			s.waiting[i.WaitID] = wait{i.Mode, i.WaitStart}
 		},
-		Extended: func(i redlock.ExtendInfo) {
+		Extended: func(_ context.Context, i redlock.ExtendInfo) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if _, ok := s.held[i.Token]; ok {
 				s.held[i.Token] = held{i.Mode, i.Until}
 			}
 		},
-		Released: func(i redlock.ReleaseInfo) { s.drop(i.Token) },
-		Lost:     func(i redlock.LostInfo) { s.drop(i.Token) },
+		Released: func(_ context.Context, i redlock.ReleaseInfo) { s.drop(i.Token) },
+		Lost:     func(_ context.Context, i redlock.LostInfo) { s.drop(i.Token) },
 		NodeDown: func(i redlock.NodeInfo) { s.change(i.Node, func(n *Node) { n.Up = false }) },
 		NodeUp:   func(i redlock.NodeInfo) { s.change(i.Node, func(n *Node) { n.Up = true }) },
 		Degraded: func(i redlock.DegradedInfo) {

@@ -90,7 +90,7 @@ func TestForgottenLocksAreSweptOut(t *testing.T) {
 		h := s.Hooks()
 		const live = 100 // at any time
 		for i := range 100_000 {
-			h.Acquired(redlock.AcquireInfo{Mode: "exclusive", Token: fmt.Sprint(i), Until: time.Now().Add(live * time.Millisecond)})
+			h.Acquired(t.Context(), redlock.AcquireInfo{Mode: "exclusive", Token: fmt.Sprint(i), Until: time.Now().Add(live * time.Millisecond)})
 			time.Sleep(time.Millisecond)
 		}
 		assert.Less(t, telemetry.Kept(&s), 3000)

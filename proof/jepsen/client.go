@@ -436,7 +436,7 @@ func (w *worker) extend(ctx context.Context, h *hold) error {
 
 // renewed writes the extends that a lock makes by itself. When such a one was called is not told, so it may have been at any time since the last
 // call about this lock.
-func (c *client) renewed(info redlock.ExtendInfo) {
+func (c *client) renewed(_ context.Context, info redlock.ExtendInfo) {
 	v, ok := c.holds.Load(info.Token)
 	if !ok || !info.Renewal || info.Err != nil {
 		return
