@@ -5,8 +5,7 @@
 // majority of them has set the key. Its holder may rely on it until [Lock.Until]: the TTL,
 // counted from before the first request was sent, less an allowance for clocks that run at
 // different rates. Any minority of nodes may be dead, hung, slow or cut off: acquiring, extending
-// and releasing return as soon as a majority has decided. Inspect, ForceRelease and
-// Check ask every node, and wait for each, for a bounded time.
+// and releasing return as soon as a majority has decided. Package admin is for operators' tools.
 //
 //	rl, err := redlock.Open(ctx, []string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"}, nil)
 //	...

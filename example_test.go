@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -316,7 +317,12 @@ func ExampleWithFencing() {
 		return
 	}
 	// Its process is paused past the end of the lease. Here an operator takes the lock away, which is sooner.
-	if err := m.ForceRelease(ctx, paused.Token()); err != nil {
+	nodes, err := admin.New(cluster.Clients(), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := nodes.ForceRelease(ctx, "order:42", admin.HeldBy(paused.Token())); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -512,37 +518,6 @@ func ExampleJoinHooks() {
 	}
 	fmt.Println(granted)
 	// Output: 3
-}
-
-// Check says what is wrong with the nodes before it costs a lock. ReadOnly leaves nothing on them.
-func ExampleRedlock_Check() {
-	cluster, err := redlocktest.Start(3)
-	if err != nil {
-		panic(err)
-	}
-	defer cluster.Close()
-	cluster.Node(2).Stop()
-	rl, err := redlock.New(cluster.Clients(), &redlock.Options{ReadOnly: true})
-	if err != nil {
-		panic(err)
-	}
-	defer rl.Close()
-	report, err := rl.Check(context.Background())
-	fmt.Println(err)
-	for _, n := range report.Nodes {
-		fmt.Println(n.Node, n.Reachable)
-	}
-	for _, f := range report.Findings {
-		if f.Code == "unreachable" {
-			fmt.Println(f.Severity, f.Node)
-		}
-	}
-	// Output:
-	// <nil>
-	// node0:6379/0 true
-	// node1:6379/0 true
-	// node2:6379/0 false
-	// warning node2:6379/0
 }
 
 // A test of your own code, on nodes that hang. In synctest the lease takes no real time.

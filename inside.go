@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -109,8 +110,34 @@ func init() {
 		sent, start := l.startRelease(true)
 		return func() error { return l.endRelease(context.Background(), sent, start) }
 	}
+	inside.ForceRelease = func(lock any, ctx context.Context, token string) error {
+		m := lock.(*Mutex)
+		if err := m.usable(ctx, protocol.OpForceRelease); err != nil {
+			return err
+		}
+		r, err := m.ask(ctx, protocol.ForceRequest(&m.terms.Terms, m.name, token, m.queueKey(), m.holdersKey()))
+		if err != nil {
+			return fmt.Errorf("redlock: force release %s: %w", quoteKey(m.key), err)
+		}
+		var counts protocol.Forced
+		kinds := map[Vote]protocol.Kind{VoteGranted: protocol.Granted, VoteRefused: protocol.Refused}
+		for i := range r.seats {
+			vote, val, err := r.ballot(i)
+			counts.Add(protocol.Answer{Kind: kinds[vote], Val: val, Err: err})
+		}
+		if why := counts.Failed(len(m.nodes), nil); why != nil {
+			return m.failed(r, protocol.OpForceRelease, why)
+		}
+		return nil
+	}
 	inside.HeldIn = func(ctx context.Context, held any) context.Context { return withHeld(ctx, held.(*Lock)) }
 	inside.SetRandom = func(client any, r io.Reader) { client.(*Redlock).tokens.random = r }
+	inside.Nodes = func(client any) ([]redis.UniversalClient, any) {
+		rl := client.(*Redlock)
+		o := rl.opts
+		o.NodeNames = rl.Nodes()
+		return rl.clients, o
+	}
 	inside.LaneLoad = func(client any, node int) (queued, kept int) { return client.(*Redlock).nodes[node].lane.Load() }
 	inside.LoadScripts = func(client any) error {
 		var errs []error

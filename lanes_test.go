@@ -681,7 +681,7 @@ func TestStrayNumberIsMendedWheneverItComes(t *testing.T) {
 // Queues that began at the same moment: all processes must agree which of them to go to.
 func TestOfTwoQueuesOneHasWaitedLonger(t *testing.T) {
 	queue := func(waited time.Duration, process string) *inspection {
-		return &inspection{waiters: []Waiter{{Waited: waited, process: process}}}
+		return &inspection{Inspection: protocol.Inspection{Waiters: []protocol.Waiting{{Waited: waited, Process: process}}}}
 	}
 	empty := &inspection{}
 	for _, c := range []struct {

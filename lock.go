@@ -97,7 +97,7 @@ func (l *Lock) Key() string { return l.key }
 
 // Token returns the random token of this acquisition, 32 hexadecimal digits in lower case. On
 // the nodes, "@" and the label of WithOwner or Options.Owner follow it. It is enough to end the lock
-// (ForceRelease) or to take it over (Adopt).
+// (admin.Nodes.ForceRelease) or to take it over (Adopt).
 func (l *Lock) Token() string { return l.value[:tokenLen] }
 
 // Fence returns the fencing token: greater than that of every earlier lock of the key,

@@ -193,7 +193,7 @@ func (qs *queues) oldest(all []inspection, ours int, now int64) int {
 	best := -1
 	for i := range all {
 		n := &all[i]
-		if i == ours || len(n.waiters) == 0 || n.waiters[0].process == qs.process || now < qs.skipUntil[i] {
+		if i == ours || len(n.Waiters) == 0 || n.Waiters[0].Process == qs.process || now < qs.skipUntil[i] {
 			continue
 		}
 		if best < 0 || n.waitedLonger(&all[best]) {
@@ -227,14 +227,14 @@ func (w *waiter) rivalHolderNode(all []inspection) int {
 
 // held is the values of the lock's holders at a node.
 func (n *inspection) held() (all []string) {
-	if n.kind != "string" {
+	if n.Kind != "string" {
 		return nil
 	}
-	if !n.shared {
-		return []string{n.value}
+	if !n.Shared {
+		return []string{n.Value}
 	}
-	for _, h := range n.holders {
-		all = append(all, h.value)
+	for _, h := range n.Holders {
+		all = append(all, h.Value)
 	}
 	return all
 }

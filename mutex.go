@@ -110,8 +110,6 @@ func (m *lockable) check(ctx context.Context, o protocol.Op) error {
 	switch {
 	case m.err != nil:
 		return m.err
-	case m.opts.ReadOnly && o != protocol.OpInspect:
-		return fmt.Errorf("redlock: %s %s: %w Redlock: Options.ReadOnly is set", o, quoteKey(m.key), ErrInvalid)
 	default:
 		return m.usable(ctx, o)
 	}

@@ -44,7 +44,7 @@ func newNodeSet(names []string, wires []lane.Wire, o Options, c tick.Clock) *nod
 	ns := &nodeSet{
 		names: names, quorum: majority(len(names)),
 		opts: o, clock: c, tokens: tokens{owner: o.Owner}, lacks: lacks,
-		guard: guard.New(names, o.RestartGuard, o.ReadOnly, c, lacks.ofNode), outage: newOutage(len(names)),
+		guard: guard.New(names, o.RestartGuard, c, lacks.ofNode), outage: newOutage(len(names)),
 		life: lifetime{closing: make(chan struct{}), idle: make(chan struct{}, 1)},
 	}
 	for i, w := range wires {

@@ -110,11 +110,6 @@ type Options struct {
 	// is called. A test suite that empties its nodes turns the guard off.
 	RestartGuard time.Duration
 
-	// ReadOnly is for programs that only look: Inspect and Check work as always and nothing is
-	// written to the nodes, not even the memory mark, which is read where it is. Whatever
-	// acquires, adopts or takes a lock away fails with ErrInvalid. Default false.
-	ReadOnly bool
-
 	// Hooks are called when something happens, for logs and metrics. Default none.
 	Hooks *Hooks
 }

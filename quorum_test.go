@@ -326,7 +326,7 @@ func TestVotesAndVerdictsHaveNames(t *testing.T) {
 // A vote is judged once, when it comes, by what is known of its own node.
 func TestRoundJudgesAVoteOnce(t *testing.T) {
 	c := ticktest.NewFakeClock()
-	g := guard.New([]string{"0", "1", "2"}, 0, false, c, func(guard.Degradation) {})
+	g := guard.New([]string{"0", "1", "2"}, 0, c, func(guard.Degradation) {})
 	r := &round{guard: g, period: 10 * time.Second}
 	r.init(c.Now(), make([]seat, 3))
 	yes := protocol.Answer{Kind: protocol.Granted, Final: true}
@@ -347,7 +347,7 @@ func TestRoundJudgesAVoteOnce(t *testing.T) {
 func TestGuardTellsOnceWhatANodeLacks(t *testing.T) {
 	told := make(chan DegradedInfo, 10)
 	d := &degradations{hooks: &Hooks{Degraded: func(i DegradedInfo) { told <- i }}}
-	g := guard.New([]string{"node0", "node1"}, 0, false, ticktest.NewFakeClock(), d.ofNode)
+	g := guard.New([]string{"node0", "node1"}, 0, ticktest.NewFakeClock(), d.ofNode)
 	full := protocol.ServerReport{Asked: true, RunID: "a", ReplID: "r", Mark: protocol.MarkOfError(fakenode.Error("NOPERM no access"))}
 	for range 3 {
 		g.Saw(0, full)

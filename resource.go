@@ -144,67 +144,41 @@ func (r *resource) backoff(attempts int, free time.Duration) time.Duration {
 	return d
 }
 
-// Waiter is one Acquire that waits in the queue.
-type Waiter struct {
-	// Owner is the waiter's label: that of WithOwner, or else Options.Owner.
-	Owner string
-	// Mode is how it wants to hold the lock: ModeExclusive, ModeShared or ModePermit.
-	Mode string
-	// Waited is how long it has been in the queue, by the node's clock.
-	Waited time.Duration
-
-	process string // that it belongs to
-}
-
 // inspection is one node's answer to an inspect request.
 type inspection struct {
+	protocol.Inspection
 	known bool
-	kind  string // Redis' name of the type; "none" if there is no key
-	value string
-	ttl   time.Duration // -1ms without end
-
-	waiting int
-	waiters []Waiter
-	shared  bool // several may hold it
-	holders []sharer
-}
-
-// sharer is a holder that shares a lock, as a node lists it.
-type sharer struct {
-	value  string
-	ttl    time.Duration
-	number int64 // of its permit, from 1; 0: none
 }
 
 // age is how long the first in the queue has waited; 0 if there is none.
 func (n *inspection) age() time.Duration {
-	if len(n.waiters) == 0 {
+	if len(n.Waiters) == 0 {
 		return 0
 	}
-	return n.waiters[0].Waited
+	return n.Waiters[0].Waited
 }
 
 // waitedLonger reports whether the first in the queue has waited longer than that of another.
 // Of two that began at the same moment it is the one of the lesser process id, for every process,
 // or they would each stay where they are.
 func (n *inspection) waitedLonger(than *inspection) bool {
-	if n.age() != than.age() || len(n.waiters) == 0 || len(than.waiters) == 0 {
+	if n.age() != than.age() || len(n.Waiters) == 0 || len(than.Waiters) == 0 {
 		return n.age() > than.age()
 	}
-	return n.waiters[0].process < than.waiters[0].process
+	return n.Waiters[0].Process < than.Waiters[0].Process
 }
 
 // anyShared reports whether several hold the lock on one of the nodes, or may.
 func anyShared(all []inspection) bool {
-	return slices.ContainsFunc(all, func(n inspection) bool { return n.shared })
+	return slices.ContainsFunc(all, func(n inspection) bool { return n.Shared })
 }
 
 // noLock is why what the key holds is no lock; nil if it is one, or free.
 func (n *inspection) noLock() error {
-	if n.kind == "string" || n.kind == "none" {
+	if n.Kind == "string" || n.Kind == "none" {
 		return nil
 	}
-	return fmt.Errorf("the key holds a %s, which is no lock", n.kind)
+	return fmt.Errorf("the key holds a %s, which is no lock", n.Kind)
 }
 
 // inspected reads the answers to an inspect request.
@@ -215,15 +189,7 @@ func inspected(r *round) []inspection {
 		if vote != VoteGranted {
 			continue
 		}
-		p, known := protocol.ReadInspection(val)
-		n := inspection{known: known, kind: p.Kind, value: p.Value, ttl: p.TTL, waiting: p.Waiting, shared: p.Shared}
-		for _, w := range p.Waiters {
-			n.waiters = append(n.waiters, Waiter{Owner: w.Owner, Mode: w.Mode, Waited: w.Waited, process: w.Process})
-		}
-		for _, h := range p.Holders {
-			n.holders = append(n.holders, sharer{h.Value, h.TTL, h.Number})
-		}
-		all[i] = n
+		all[i].Inspection, all[i].known = protocol.ReadInspection(val)
 	}
 	return all
 }
@@ -245,18 +211,18 @@ func (r *resource) whenFree(ctx context.Context, last *QuorumError) (free time.D
 		if !n.known {
 			continue
 		}
-		last.Outcomes[i].Holder = n.value
+		last.Outcomes[i].Holder = n.Value
 		if err := n.noLock(); err != nil {
 			strange++
 			last.Outcomes[i].Err = err
 		}
 		switch {
-		case n.kind == "none", n.shared && r.terms.shared && (r.terms.permits == 0 || len(n.holders) < r.terms.permits):
+		case n.Kind == "none", n.Shared && r.terms.shared && (r.terms.permits == 0 || len(n.Holders) < r.terms.permits):
 			lefts = append(lefts, 0)
-		case n.shared && r.terms.permits > 0 && len(n.holders) > 0:
-			lefts = append(lefts, n.holders[0].ttl)
-		case n.ttl >= 0:
-			lefts = append(lefts, n.ttl)
+		case n.Shared && r.terms.permits > 0 && len(n.Holders) > 0:
+			lefts = append(lefts, n.Holders[0].TTL)
+		case n.TTL >= 0:
+			lefts = append(lefts, n.TTL)
 		}
 	}
 	if strange >= blocking(len(r.nodes)) {

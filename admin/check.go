@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"math"
 	"time"
 
 	"github.com/quorumlock/redlock/internal/examine"
@@ -46,7 +45,7 @@ func (n *Nodes) Check(ctx context.Context) (Report, error) {
 	ms := examine.Remember(all, n.opts.RestartGuard > 0, now)
 	if n.opts.RestartGuard >= 0 {
 		s.Guard = max(n.opts.TTL, n.opts.RestartGuard, 2*time.Second)
-		examine.Barring(all, ms, s.Guard, now, func(int) int64 { return math.MinInt64 / 2 })
+		examine.Barring(all, ms, s.Guard, now)
 	}
 	report := Report{Quorum: n.Quorum(), Findings: []Finding{}}
 	for _, f := range examine.Judge(all, s) {

@@ -72,31 +72,22 @@ func (n *Nodes) ForceRelease(ctx context.Context, key string, from Target) (Take
 		return protocol.ForceRequest(&protocol.Terms{}, name, from.token, of.QueueKey(name), of.UnusualHolders(name))
 	})
 	t := Taken{Key: key}
-	deleted, gone, others := 0, 0, 0
+	var counts protocol.Forced
 	for i, a := range all {
+		counts.Add(a.Answer)
 		one := TakenNode{Node: n.names[i], Left: Unknown, Holder: a.Holder(), Err: a.Err}
 		switch {
 		case a.Kind == protocol.Granted:
 			one.Left = Deleted
-			deleted++
-			gone++
 		case a.Kind == protocol.Refused && one.Holder == "" && a.Err == nil:
 			one.Left = Nothing
-			gone++
 		case a.Kind == protocol.Refused:
 			one.Left = Kept
-			others++
 		}
 		t.Nodes = append(t.Nodes, one)
 	}
-	switch {
-	case gone >= n.Quorum() && deleted > 0:
-		return t, nil
-	case ended != nil:
-		return t, n.failed("force release", key, all, ended)
-	case gone >= n.Quorum() || others > len(all)-n.Quorum():
-		return t, n.failed("force release", key, all, ErrNotHeld)
-	default:
-		return t, n.failed("force release", key, all, ErrNoQuorum)
+	if why := counts.Failed(len(all), ended); why != nil {
+		return t, n.failed("force release", key, all, why)
 	}
+	return t, nil
 }

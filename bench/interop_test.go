@@ -10,6 +10,7 @@ import (
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
@@ -91,6 +92,8 @@ func TestOldAndNewExcludeEachOther(t *testing.T) {
 			require.NoError(t, err)
 			defer rl.Close()
 			m := rl.Mutex(key)
+			nodes, err := admin.New(clients, &admin.Options{KeyPrefix: c.prefix})
+			require.NoError(t, err)
 
 			release := old()
 			require.NotNil(t, release)
@@ -105,7 +108,7 @@ func TestOldAndNewExcludeEachOther(t *testing.T) {
 				got <- lock
 			}()
 			require.Eventually(t, func() bool {
-				s, err := m.Inspect(context.Background())
+				s, err := nodes.Inspect(context.Background(), key)
 				return err == nil && len(s.Waiters) == 1
 			}, 10*time.Second, 5*time.Millisecond)
 			assert.Nil(t, old(), "held by the old library")

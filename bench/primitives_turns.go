@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -208,7 +209,7 @@ func (p *primitives) crowd(ctx context.Context, name string, of func(*redlock.Re
 			}
 		})
 	}
-	if err := p.awaitCrowd(ctx, clients[0].Mutex(of(clients[0]).Key())); err != nil {
+	if err := p.awaitCrowd(ctx, of(clients[0]).Key()); err != nil {
 		return err
 	}
 	const logged = 500 // us
@@ -247,9 +248,14 @@ func (p *primitives) crowd(ctx context.Context, name string, of func(*redlock.Re
 }
 
 // awaitCrowd returns when all of the crowd stand in the queue.
-func (p *primitives) awaitCrowd(ctx context.Context, m *redlock.Mutex) error {
+func (p *primitives) awaitCrowd(ctx context.Context, key string) error {
+	nodes, err := admin.Open(addrsOf(p.servers), nil)
+	if err != nil {
+		return err
+	}
+	defer nodes.Close()
 	for {
-		s, err := m.Inspect(ctx)
+		s, err := nodes.Inspect(ctx, key)
 		if err != nil {
 			return err
 		}

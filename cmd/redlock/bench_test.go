@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/realredis"
 )
 
@@ -177,11 +177,8 @@ func TestBenchCountsErrorsByKind(t *testing.T) {
 	go func() { defer close(done); b.load(ctx, os.Stderr) }()
 	require.Eventually(t, func() bool { return b.cycles.Load() > 10 }, 20*time.Second, time.Millisecond)
 	// Somebody takes the locks away from under their holders.
-	other, err := redlock.Open(t.Context(), s.addrs, nil)
-	require.NoError(t, err)
-	defer other.Close()
 	require.Eventually(t, func() bool {
-		_ = other.Mutex("a").ForceReleaseAll(t.Context())
+		_, _ = s.nodes.ForceRelease(t.Context(), "a", admin.Anything())
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(b.errs) > 0

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -197,12 +198,15 @@ func runDemo(ctx context.Context, c demoConfig, out *timeline) error {
 		defer cluster.Close()
 		d.cluster, d.addrs = cluster, addrs
 	}
-	observer, err := redlock.Open(ctx, d.addrs, &redlock.Options{TTL: c.ttl, Owner: "demo"})
+	observer, err := observe(d.addrs, c.ttl)
+	if err == nil {
+		defer observer.Close()
+		_, err = observer.Inspect(ctx, d.key)
+	}
 	if err != nil {
 		return fmt.Errorf("the demo could not run: %w", err)
 	}
-	defer observer.Close()
-	d.nodes, d.quorum = observer.Nodes(), observer.Quorum()
+	d.nodes, d.quorum = observer.Names(), observer.Quorum()
 
 	out.begin(d)
 	failure := d.compete(ctx, observer)
@@ -221,6 +225,11 @@ func runDemo(ctx context.Context, c demoConfig, out *timeline) error {
 	return errors.Join(err, out.failure())
 }
 
+// observe is for what a demo shows of its nodes, of which some are away for most of the time.
+func observe(addrs []string, ttl time.Duration) (*admin.Nodes, error) {
+	return admin.Open(addrs, &admin.Options{TTL: ttl, Timeout: max(20*time.Millisecond, ttl/10)})
+}
+
 // startCluster starts embedded nodes.
 func startCluster(n int) (cluster *redlocktest.Cluster, addrs []string, err error) {
 	cluster, err = redlocktest.Start(n)
@@ -237,7 +246,7 @@ func startCluster(n int) (cluster *redlocktest.Cluster, addrs []string, err erro
 }
 
 // compete lets the workers loose, and the faults, until the time is up or ctx ends.
-func (d *demo) compete(ctx context.Context, observer *redlock.Redlock) error {
+func (d *demo) compete(ctx context.Context, observer *admin.Nodes) error {
 	d.latest = time.Now()
 	timed, cancel := context.WithTimeout(ctx, d.duration)
 	defer cancel()
@@ -262,9 +271,8 @@ func (d *demo) compete(ctx context.Context, observer *redlock.Redlock) error {
 }
 
 // watch tells why nothing is to be seen, when that is so.
-func (d *demo) watch(ctx context.Context, observer *redlock.Redlock) {
+func (d *demo) watch(ctx context.Context, observer *admin.Nodes) {
 	const patience = 2 * time.Second
-	m := observer.Mutex(d.key)
 	var told time.Time // since when nobody got it, as told
 	for sleep(ctx, patience/8) {
 		d.mu.Lock()
@@ -278,7 +286,7 @@ func (d *demo) watch(ctx context.Context, observer *redlock.Redlock) {
 		}
 		told = since
 		e := &stalled{For: ms(time.Since(since))}
-		status, _ := m.Inspect(ctx) // of each node there is an error, too
+		status, _ := observer.Inspect(ctx, d.key) // of each node there is an error, too
 		for i, n := range status.Nodes {
 			if n.Err != nil {
 				e.Away = append(e.Away, d.label(i))
@@ -338,15 +346,14 @@ func (d *demo) lostLease() {
 
 // tidy removes the key from all nodes, those that are still away included, and
 // returns the labels of the nodes that do not confirm it. There the lease ends it.
-func (d *demo) tidy(ctx context.Context, observer *redlock.Redlock) (leftOn []string) {
+func (d *demo) tidy(ctx context.Context, observer *admin.Nodes) (leftOn []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyMost)
 	defer cancel()
-	m := observer.Mutex(d.key)
 	gone := make([]bool, len(d.nodes)) // by each node's last answer
 	for {
 		// Whether a majority confirms is of no interest: we look at each node.
-		_ = m.ForceReleaseAll(ctx)
-		s, _ := m.Inspect(ctx)
+		_, _ = observer.ForceRelease(ctx, d.key, admin.Anything())
+		s, _ := observer.Inspect(ctx, d.key)
 		leftOn = []string{}
 		for i := range d.nodes {
 			if i < len(s.Nodes) && s.Nodes[i].Err == nil {

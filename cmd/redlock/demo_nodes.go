@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 // comeback is what was told of a node that is back after it was away.
@@ -82,11 +83,10 @@ func (d *demo) noteVotes(outcomes []redlock.Outcome) {
 }
 
 // followLine tells when the wait queue moves to another node.
-func (d *demo) followLine(ctx context.Context, observer *redlock.Redlock) {
-	m := observer.Mutex(d.key)
+func (d *demo) followLine(ctx context.Context, observer *admin.Nodes) {
 	keeper := -1
 	for sleep(ctx, 50*time.Millisecond) {
-		s, _ := m.Inspect(ctx) // of each node there is an error, too
+		s, _ := observer.Inspect(ctx, d.key) // of each node there is an error, too
 		now, most, missing := -1, 0, false
 		for i, n := range s.Nodes {
 			if n.Waiting > most {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/cmd/redlock/internal/web"
 	"github.com/quorumlock/redlock/redlocktest"
 )
@@ -42,7 +43,7 @@ type stage struct {
 	quorum   int
 	cluster  *redlocktest.Cluster
 	addrs    []string
-	observer *redlock.Redlock
+	observer *admin.Nodes
 	hub      *web.Hub
 	server   *web.Server
 	counter  counter // under the lock
@@ -96,7 +97,7 @@ func newStage(workers int, ttl time.Duration, p pace, listen string) (*stage, er
 func (s *stage) run(ctx context.Context) error {
 	defer s.cluster.Close()
 	defer s.server.Close()
-	observer, err := s.open(ctx, "demo")
+	observer, err := observe(s.addrs, s.ttl)
 	if err != nil {
 		return err
 	}
@@ -266,7 +267,7 @@ func (s *stage) show(ctx context.Context) {
 
 // look reads the nodes' memory, which no fault hides, and asks the nodes who waits in line.
 func (s *stage) look(ctx context.Context) {
-	status, err := s.observer.Mutex(s.key).Inspect(ctx)
+	status, err := s.observer.Inspect(ctx, s.key)
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -298,7 +297,7 @@ func TestRunEndsItsCommandWhenTheLockIsTaken(t *testing.T) {
 	p := s.start(t, "run", "k", "--json", "--ttl", "6s", "--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done")
 	require.Equal(t, "ready", p.line(t))
 	until := *p.event(t, "acquired").Until
-	require.NoError(t, s.rl.Mutex("k").ForceReleaseAll(context.Background()))
+	s.takeAway(t, "k")
 	lock := s.hold(t)
 	assert.Equal(t, exitLost, p.end(t))
 	e := p.event(t, "lost")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 // ErrFailed: Lock got no lock, because its context ended, or for a reason that is none of a node.
@@ -73,8 +74,7 @@ func lockFailed(ctx context.Context, err error) error {
 	return failed(ctx, err, reasons)
 }
 
-func unlockFailed(err error) error {
-	reasons := answers(err)
+func unlockFailed(err error, reasons []error) error {
 	if errors.Is(err, redlock.ErrNotHeld) && !errors.As(errors.Join(reasons...), new(*ErrTaken)) {
 		reasons = append(reasons, ErrLockAlreadyExpired)
 	}
@@ -107,6 +107,31 @@ func answers(err error) (all []error) {
 		}
 	}
 	if errors.Is(err, redlock.ErrHeld) || len(others) > len(q.Outcomes)-q.Need {
+		return []error{&ErrTaken{Nodes: others}}
+	}
+	if e := new(admin.Error); errors.As(err, &e) {
+		for i, n := range e.Nodes {
+			if n.Err != nil {
+				all = append(all, &RedisError{Node: i, Err: n.Err})
+			}
+		}
+	}
+	return all
+}
+
+// found is what an Unlock by a value came upon.
+func found(taken admin.Taken, quorum int) (all []error) {
+	var others []int
+	for i, n := range taken.Nodes {
+		switch n.Left {
+		case admin.Kept:
+			others = append(others, i)
+			all = append(all, &ErrNodeTaken{Node: i})
+		case admin.Unknown:
+			all = append(all, &RedisError{Node: i, Err: n.Err})
+		}
+	}
+	if len(others) > len(taken.Nodes)-quorum {
 		return []error{&ErrTaken{Nodes: others}}
 	}
 	return all

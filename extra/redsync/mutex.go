@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 )
 
 // Mutex is a lock with a name on the nodes, and the state of its last Lock. As in redsync, goroutines
@@ -158,19 +159,20 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 		ctx = context.Background()
 	}
 	g := m.held.Load()
-	var err error
 	switch {
 	case g == nil && m.value == "", g != nil && g.unlocked.Load():
 		return false, ErrLockAlreadyExpired
 	case g == nil:
-		err = m.redlock().ForceRelease(context.WithoutCancel(ctx), tokenOf(m.value))
-	default:
-		err = g.Release(ctx)
+		taken, err := m.rs.nodes.ForceRelease(context.WithoutCancel(ctx), m.name, admin.HeldBy(tokenOf(m.value)))
+		if err != nil {
+			return false, unlockFailed(err, found(taken, m.rs.rl.Quorum()))
+		}
+		return true, nil
 	}
-	if err != nil {
-		return false, unlockFailed(err)
+	if err := g.Release(ctx); err != nil {
+		return false, unlockFailed(err, answers(err))
 	}
-	if g != nil && !g.unlocked.CompareAndSwap(false, true) {
+	if !g.unlocked.CompareAndSwap(false, true) {
 		return false, ErrLockAlreadyExpired // another goroutine was first
 	}
 	return true, nil
@@ -229,7 +231,7 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	if value == "" {
 		return false, nil
 	}
-	status, err := m.redlock().Inspect(ctx)
+	status, err := m.rs.nodes.Inspect(ctx, m.name)
 	if err != nil {
 		return false, failed(ctx, err, answers(err))
 	}

@@ -33,15 +33,17 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/extra/redsync/redis"
 )
 
 // Redsync makes mutexes on a set of nodes. It is safe for use by any number of goroutines, and a
 // program needs one for each set of nodes.
 type Redsync struct {
-	rl   *redlock.Redlock
-	opts redlock.Options
-	err  error // why there is no rl
+	rl    *redlock.Redlock
+	nodes *admin.Nodes // for what is told by a value, which no Lock of ours has
+	opts  redlock.Options
+	err   error // why there is no rl
 }
 
 // New makes a Redsync of the nodes that the pools lead to, with the default options of the library. It
@@ -65,7 +67,9 @@ func NewWith(opts redlock.Options, pools ...redis.Pool) *Redsync {
 		opts.Owner = fmt.Sprintf("%s:%d", host, os.Getpid())
 	}
 	rs := &Redsync{opts: opts}
-	rs.rl, rs.err = redlock.New(pools, &opts)
+	if rs.rl, rs.err = redlock.New(pools, &opts); rs.err == nil {
+		rs.nodes, rs.err = admin.New(pools, &admin.Options{KeyPrefix: opts.KeyPrefix, NodeNames: opts.NodeNames, Timeout: opts.NodeTimeout})
+	}
 	return rs
 }
 

@@ -63,8 +63,7 @@ func (f *Facts) report(now tick.Instant) protocol.ServerReport {
 
 // Barring fills in for how long yet each node's grants do not count, for a client that knows ms
 // and has looked at all nodes until it has no mark to write; it takes all nodes to tell a fleet's first use.
-// changed is when this client saw other data on a node itself.
-func Barring(all []Facts, ms *guard.Memories, period time.Duration, now tick.Instant, changed func(i int) int64) {
+func Barring(all []Facts, ms *guard.Memories, period time.Duration, now tick.Instant) {
 	reports := make([]protocol.ServerReport, len(all))
 	for i := range all {
 		reports[i] = all[i].report(now)
@@ -87,8 +86,7 @@ func Barring(all []Facts, ms *guard.Memories, period time.Duration, now tick.Ins
 		if f.Err != nil || !f.Timed || f.cut || ms.Nodes[i].Identity == guard.IdentityUncertain {
 			continue
 		}
-		left := ms.Bar(i, period, now.Mono)
-		all[i].BarredFor = max(left, time.Duration(changed(i)+int64(period)-now.Mono))
+		all[i].BarredFor = max(0, ms.Bar(i, period, now.Mono))
 	}
 }
 

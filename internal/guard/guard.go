@@ -29,12 +29,11 @@ import (
 // So a grant that counts was given by data whose mark we know, and that mark was there
 // after the grant. If the data is lost later, so is the mark, and every client notices.
 type Guard struct {
-	fixed    time.Duration // where it is longer than the attempt's own TTL; 0: never
-	names    []string
-	tell     func(Degradation)
-	clock    tick.Clock
-	Random   io.Reader // of the marks' ids; nil: crypto/rand
-	readOnly bool      // it writes no marks
+	fixed  time.Duration // where it is longer than the attempt's own TTL; 0: never
+	names  []string
+	tell   func(Degradation)
+	clock  tick.Clock
+	Random io.Reader // of the marks' ids; nil: crypto/rand
 
 	// By node. quiet is since when, by our clock, nothing speaks against it: what votes are judged by,
 	// without a mutex. settled is what most looks find; nil: nothing yet.
@@ -58,14 +57,14 @@ type Degradation struct {
 
 // New returns the guard of the nodes with these names. fixed is for how long a node that may
 // have forgotten is kept from voting, 0 for each attempt's own TTL; below 0 there is no guard,
-// which is nil. readOnly: no marks are written. tell must not block.
-func New(names []string, fixed time.Duration, readOnly bool, c tick.Clock, tell func(Degradation)) *Guard {
+// which is nil. tell must not block.
+func New(names []string, fixed time.Duration, c tick.Clock, tell func(Degradation)) *Guard {
 	if fixed < 0 {
 		return nil
 	}
 	n := len(names)
 	g := &Guard{
-		fixed: fixed, names: names, tell: tell, clock: c, readOnly: readOnly,
+		fixed: fixed, names: names, tell: tell, clock: c,
 		quiet: make([]*atomic.Int64, n), settled: make([]*atomic.Pointer[settledMark], n),
 		duplicates: make([]atomic.Pointer[DuplicateError], n), memories: NewMemories(n, fixed > 0), evictions: make([]evictions, n),
 	}
@@ -99,9 +98,6 @@ func (g *Guard) Saw(i int, s protocol.ServerReport) *protocol.MarkWrite {
 		}
 	}
 	g.report(i, lacks, s)
-	if g.readOnly {
-		return nil
-	}
 	if w != nil && w.ID == "" {
 		w.ID = g.newID()
 	}
@@ -155,29 +151,6 @@ func (g *Guard) Ready(i int) bool {
 	defer g.mu.Unlock()
 	m := &g.memories.Nodes[i]
 	return m.Identity == identityWithheld || m.Identity == identityKnown && m.mark.State != protocol.MarkAbsent
-}
-
-// Since is since when a node's data has been remembering, by our clock; zero where that is
-// not known.
-func (g *Guard) Since(i int) time.Time {
-	if g == nil {
-		return time.Time{}
-	}
-	now := g.clock.Now()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	at, ok := g.memories.Remembers(i)
-	if !ok {
-		return time.Time{}
-	}
-	return now.When(at)
-}
-
-// Changed is when we saw other data on a node than before, by our monotonic clock; LongAgo: never.
-func (g *Guard) Changed(i int) int64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.memories.Nodes[i].changedAt
 }
 
 // Duplicate is why a node has no vote that leads to the same server as another, and was seen to do so
@@ -237,7 +210,7 @@ func (g *Guard) Begins() bool {
 	now := g.clock.Now().Mono
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return !g.readOnly && g.memories.begins(now)
+	return g.memories.begins(now)
 }
 
 // Why is the error of a vote that Judge does not count.

@@ -65,7 +65,7 @@ func guardOf(n int, fixed time.Duration) (*Guard, *ticktest.FakeClock) {
 	for i := range names {
 		names[i] = fmt.Sprint("node", i)
 	}
-	return New(names, fixed, false, c, func(Degradation) {}), c
+	return New(names, fixed, c, func(Degradation) {}), c
 }
 
 func seeAll(g *Guard, ids string, uptimes ...time.Duration) {
@@ -340,7 +340,7 @@ func TestWhyAVoteIsBarred(t *testing.T) {
 	f.marks[0] = ""
 	f.ask(0)
 	require.Equal(t, forgot+from()+" on", why(0), "others say that all were new")
-	f.g.readOnly, f.marks[0] = true, ""
+	f.marks[0] = ""
 	f.g.Saw(0, protocol.ServerReport{RunID: f.run[0], Mark: protocol.Mark{State: protocol.MarkAbsent}})
 	require.Equal(t, errNoMark.Error(), why(0))
 }

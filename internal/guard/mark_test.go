@@ -83,7 +83,7 @@ func FuzzMark(f *testing.F) {
 			return
 		}
 		c := ticktest.NewFakeClock()
-		g := New([]string{"0"}, 0, false, c, func(Degradation) {})
+		g := New([]string{"0"}, 0, c, func(Degradation) {})
 		g.Saw(0, protocol.ServerReport{Asked: true, RunID: m.RunID, ReplID: m.ReplID, Mark: m})
 		if left := g.Judge(0, s, c.Now().Mono); left < 0 || left > s {
 			t.Fatalf("%q: barred for %v", text, left)
@@ -250,7 +250,6 @@ func TestGuardOfManyConnections(t *testing.T) {
 					t.Error("a vote counts after the loss")
 				}
 				g.Ready(0)
-				g.Since(0)
 				_ = g.Duplicate(0)
 			}
 		})
@@ -282,19 +281,24 @@ func TestMarkThatMayNotBeWritten(t *testing.T) {
 func TestGuardTellsSinceWhenNodesRemember(t *testing.T) {
 	g, c, looks := marked(t, 3, 0)
 	began := c.Now().Time
-	require.WithinDuration(t, began.Add(-time.Hour), g.Since(0), 0, "the mark's date, though the process was an hour old at the fleet's first use")
+	since := func(i int) time.Time {
+		if at, ok := g.memories.Remembers(i); ok {
+			return c.Now().When(at)
+		}
+		return time.Time{}
+	}
+	require.WithinDuration(t, began.Add(-time.Hour), since(0), 0, "the mark's date, though the process was an hour old at the fleet's first use")
 	c.Advance(time.Minute)
 	looks[1].Mark = protocol.Mark{State: protocol.MarkAbsent}
 	g.Saw(1, looks[1])
-	require.Zero(t, g.Since(1), "no mark yet")
+	require.Zero(t, since(1), "no mark yet")
 	written := protocol.ServerReport{Asked: true, RunID: "a1", ReplID: "r", Mark: protocol.ReadMark("new 5 5 later a1 r", true, of(5))}
 	g.Saw(1, written)
-	require.WithinDuration(t, began.Add(time.Minute), g.Since(1), 0)
+	require.WithinDuration(t, began.Add(time.Minute), since(1), 0)
 	g.Saw(2, protocol.ServerReport{Err: fakenode.Error("NOPERM")})
-	require.Zero(t, g.Since(2))
+	require.Zero(t, since(2))
 	g.Saw(0, protocol.ServerReport{Asked: true, RunID: "a0", ReplID: "r", Mark: protocol.MarkOfError(fakenode.Error("NOPERM no key"))})
-	require.Zero(t, g.Since(0), "not by the mark any more")
-	require.Zero(t, (*Guard)(nil).Since(0))
+	require.Zero(t, since(0), "not by the mark any more")
 }
 
 // Of two names that lead to one server, the one that was seen first has its vote.

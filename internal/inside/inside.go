@@ -69,10 +69,14 @@ var (
 	Extend func(held any, ctx context.Context, ttl time.Duration) error
 	// StartRelease is the first half of Lock.Release; what it returns waits for the nodes.
 	StartRelease func(held any) (end func() error)
+	// ForceRelease is that of package admin, by the client's own connections. An empty token: of anything.
+	ForceRelease func(lock any, ctx context.Context, token string) error
 	// HeldIn is a context that belongs to a lock as that of Do's function does.
 	HeldIn func(ctx context.Context, held any) context.Context
 	// SetRandom replaces the source of tokens.
 	SetRandom func(client any, r io.Reader)
+	// Nodes are the clients that a client was made of, and its Options.
+	Nodes func(client any) (clients []redis.UniversalClient, opts any)
 	// LaneLoad tells how many requests wait in a node's lane, and how many releases it keeps for later.
 	LaneLoad func(client any, node int) (queued, kept int)
 	// LoadScripts lets all nodes know all scripts.

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/realredis"
@@ -101,7 +102,7 @@ func TestKeyPrefix(t *testing.T) {
 		assert.Equal(b, key, lock.Key())
 		assert.Equal(b, key, b.rl.Mutex(key).Key())
 		assert.Contains(b, b.cluster.Holders("locks:" + key)[0], lock.Token())
-		s, err := b.rl.Mutex(key).Inspect(b.Context())
+		s, err := looking(b, b.cluster, &admin.Options{KeyPrefix: "locks:"}).Inspect(b.Context(), key)
 		require.NoError(b, err)
 		assert.Equal(b, lock.Token(), s.Token)
 		require.NoError(b, lock.Extend(b.Context(), ttl))
@@ -424,9 +425,8 @@ func TestCloseIsBoundedWhenNodesHang(t *testing.T) {
 		released := later(func() (*redlock.Lock, error) { return nil, lock.Release(b.Context()) })
 		under := later(func() (*redlock.Lock, error) { return b.rl.Mutex("other").TryAcquire(b.Context()) })
 		extending := later(func() (*redlock.Lock, error) { return nil, extended.Extend(b.Context(), ttl) })
-		looking := later(func() (*redlock.Lock, error) { _, err := b.rl.Mutex(key).Inspect(b.Context()); return nil, err })
 		b.takes(nodeTimeout, func() { require.NoError(b, b.rl.Close()) })
-		for _, done := range []<-chan result{released, under, extending, looking} {
+		for _, done := range []<-chan result{released, under, extending} {
 			require.ErrorIs(b, (<-done).err, redlock.ErrClosed)
 		}
 		b.pass(40 * time.Second) // the longest that a connection is kept waiting

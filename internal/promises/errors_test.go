@@ -74,7 +74,7 @@ func TestCauseOfALockThatWasLostSaysNothingOfAnother(t *testing.T) {
 		require.NoError(b, err)
 		within := outer.Context()
 		lock := b.lock()
-		require.NoError(b, b.rl.Mutex("outer").ForceReleaseAll(b.Context()))
+		takeAway(b, b.cluster, "outer")
 		require.ErrorIs(b, outer.Extend(b.Context(), ttl), redlock.ErrNotHeld)
 		require.ErrorIs(b, context.Cause(within), redlock.ErrNotHeld)
 		calls := map[string]func() error{"Extend": func() error { return lock.Extend(within, ttl) }}

@@ -377,7 +377,7 @@ func TestFenceSurvivesForceRelease(t *testing.T) {
 	inHall(t, func(h hall) {
 		m := fenced(h.process(nil))
 		l := h.acquire(m)
-		require.NoError(h, m.ForceReleaseAll(h.Context()))
+		takeAway(h, h.cluster, "k")
 		next := h.acquire(m)
 		assert.Greater(t, next.Fence(), l.Fence())
 		h.release(next)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/internal/ticktest"
 	"github.com/quorumlock/redlock/redlocktest"
@@ -54,6 +55,29 @@ func (b *bed) another(opts *redlock.Options) *redlock.Redlock {
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = rl.Close() })
 	return rl
+}
+
+// looking is an operator's tool on the nodes.
+func looking(t testing.TB, c *redlocktest.Cluster, opts *admin.Options) *admin.Nodes {
+	t.Helper()
+	nodes, err := admin.New(c.Clients(), opts)
+	require.NoError(t, err)
+	return nodes
+}
+
+// status is what an operator is told of the key.
+func (b *bed) status() admin.Status {
+	b.Helper()
+	s, err := looking(b, b.cluster, nil).Inspect(b.Context(), key)
+	require.NoError(b, err)
+	return s
+}
+
+// takeAway is a forced release of whatever is there.
+func takeAway(t testing.TB, c *redlocktest.Cluster, key string) {
+	t.Helper()
+	_, err := looking(t, c, nil).ForceRelease(t.Context(), key, admin.Anything())
+	require.NoError(t, err)
 }
 
 // withClock is a process with a clock of its own.

@@ -12,23 +12,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
 func TestInspect(t *testing.T) {
 	inBubble(t, 5, &redlock.Options{Owner: "me@here"}, func(b *bed) {
-		m := b.rl.Mutex(key)
-		inspect := func() redlock.Status {
-			s, err := m.Inspect(b.Context())
-			require.NoError(b, err)
+		inspect := func() admin.Status {
+			s := b.status()
 			require.Len(b, s.Nodes, 5)
 			assert.Equal(b, key, s.Key)
 			return s
 		}
 		s := inspect()
 		assert.False(b, s.Held())
-		assert.Equal(b, redlock.Status{Key: key, Nodes: s.Nodes}, s)
-		assert.Equal(b, redlock.NodeStatus{Node: b.rl.Nodes()[3], RemembersSince: s.Nodes[3].RemembersSince}, s.Nodes[3])
+		assert.Equal(b, admin.Status{Key: key, Nodes: s.Nodes}, s)
+		assert.Equal(b, admin.NodeStatus{Node: b.rl.Nodes()[3]}, s.Nodes[3])
 
 		lock := b.lock()
 		b.pass(time.Second)
@@ -74,11 +73,12 @@ func TestInspect(t *testing.T) {
 func TestInspectWaitsForAllNodesButNotLong(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
 		lock := b.lock()
-		_, err := b.rl.Mutex(key).Inspect(b.Context())
+		nodes := looking(b, b.cluster, &admin.Options{Timeout: nodeTimeout})
+		_, err := nodes.Inspect(b.Context(), key)
 		require.NoError(b, err)
 		b.cluster.Node(0).Delay(40 * time.Millisecond)
 		b.takes(80*time.Millisecond, func() {
-			s, err := b.rl.Mutex(key).Inspect(b.Context())
+			s, err := nodes.Inspect(b.Context(), key)
 			require.NoError(b, err)
 			assert.Equal(b, lock.Token(), s.Nodes[0].Token)
 			assert.Equal(b, 80*time.Millisecond, s.Nodes[0].Elapsed)
@@ -86,16 +86,15 @@ func TestInspectWaitsForAllNodesButNotLong(t *testing.T) {
 		b.cluster.Node(0).Delay(0)
 		b.each([]int{0, 1}, hang)
 		b.takes(nodeTimeout, func() {
-			s, err := b.rl.Mutex(key).Inspect(b.Context())
+			s, err := nodes.Inspect(b.Context(), key)
 			require.NoError(b, err)
 			assert.True(b, s.Held())
 			assert.Error(b, s.Nodes[0].Err)
 		})
 		b.cluster.Node(2).Hang()
-		s, err := b.rl.Mutex(key).Inspect(b.Context())
+		s, err := nodes.Inspect(b.Context(), key)
 		require.ErrorIs(b, err, redlock.ErrNoQuorum)
-		q := b.quorumError(err)
-		assert.Equal(b, "inspect", q.Op)
+		assert.Equal(b, "inspect", failure(b, err).Op)
 		assert.Equal(b, lock.Token(), s.Nodes[4].Token, "what was learnt")
 		assert.False(b, s.Held())
 
@@ -103,12 +102,21 @@ func TestInspectWaitsForAllNodesButNotLong(t *testing.T) {
 		b.each([]int{0, 1, 2}, resume)
 		synctest.Wait()
 		b.each([]int{0}, hang)
-		done := later(func() (*redlock.Lock, error) { _, err := b.rl.Mutex(key).Inspect(ctx); return nil, err })
+		done := later(func() (*redlock.Lock, error) { _, err := nodes.Inspect(ctx, key); return nil, err })
 		b.pending(done)
 		cancel()
 		require.ErrorIs(b, (<-done).err, context.Canceled)
 		b.each([]int{0}, resume)
 	})
+}
+
+// failure is an error of package admin.
+func failure(b *bed, err error) *admin.Error {
+	b.Helper()
+	var e *admin.Error
+	require.ErrorAs(b, err, &e)
+	assert.NotContains(b, e.Error(), "\n")
+	return e
 }
 
 func TestForceRelease(t *testing.T) {
@@ -117,7 +125,7 @@ func TestForceRelease(t *testing.T) {
 	odd := func(n *redlocktest.Node) { n.Del(key); list(n) }
 	for _, c := range []struct {
 		name   string
-		token  func(*redlock.Lock) string // nil: ForceReleaseAll
+		token  func(*redlock.Lock) string // nil: Anything
 		faults nodes
 		want   error
 		left   int
@@ -142,19 +150,19 @@ func TestForceRelease(t *testing.T) {
 				for i, f := range c.faults {
 					f(b.cluster.Node(i))
 				}
-				var err error
-				if m := b.rl.Mutex(key); c.token == nil {
-					err = m.ForceReleaseAll(b.Context())
-				} else {
-					err = m.ForceRelease(b.Context(), c.token(lock))
+				from := admin.Anything()
+				if c.token != nil {
+					from = admin.HeldBy(c.token(lock))
 				}
+				taken, err := looking(b, b.cluster, nil).ForceRelease(b.Context(), key, from)
+				require.Len(b, taken.Nodes, 5)
 				b.on(c.left)
 				if c.want == nil {
 					require.NoError(b, err)
 					return
 				}
 				require.ErrorIs(b, err, c.want)
-				assert.Equal(b, "force release", b.quorumError(err).Op)
+				assert.Equal(b, "force release", failure(b, err).Op)
 				b.each([]int{0, 1, 2, 3, 4}, resume)
 			})
 		})
@@ -165,29 +173,32 @@ func TestForceRelease(t *testing.T) {
 // with one of a megabyte, which takes longer than their timeout.
 func TestForceReleaseOfATokenThatIsNone(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
+		nodes := looking(b, b.cluster, nil)
 		b.lock()
 		b.cluster.ResetCommands()
 		for _, n := range []int{0, 8193} {
-			err := b.rl.Mutex(key).ForceRelease(b.Context(), strings.Repeat("t", n))
+			_, err := nodes.ForceRelease(b.Context(), key, admin.HeldBy(strings.Repeat("t", n)))
 			require.ErrorIs(b, err, redlock.ErrInvalid)
 			assert.ErrorContains(b, err, fmt.Sprintf("token: it is %d bytes long: must be from 1 to 8192", n))
 		}
 		assert.Zero(b, b.cluster.Commands(), "before any I/O")
-		assert.ErrorIs(b, b.rl.Mutex(key).ForceRelease(b.Context(), strings.Repeat("t", 8192)), redlock.ErrNotHeld)
+		_, err := nodes.ForceRelease(b.Context(), key, admin.HeldBy(strings.Repeat("t", 8192)))
+		assert.ErrorIs(b, err, admin.ErrNotHeld)
 	})
 }
 
 func TestForceReleaseIsLearntAtTheNextExtend(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		lock := b.lock()
-		require.NoError(b, b.another(nil).Mutex(key).ForceReleaseAll(b.Context()))
+		takeAway(b, b.cluster, key)
 		assert.Greater(b, lock.Validity(), time.Duration(0))
 		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrNotHeld)
 
 		b.cluster.Node(0).Hang()
 		ctx, cancel := context.WithTimeout(b.Context(), time.Millisecond)
 		defer cancel()
-		require.ErrorIs(b, b.rl.Mutex(key).ForceReleaseAll(ctx), context.DeadlineExceeded)
+		_, err := looking(b, b.cluster, nil).ForceRelease(ctx, key, admin.Anything())
+		require.ErrorIs(b, err, context.DeadlineExceeded)
 		b.cluster.Node(0).Resume()
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -154,18 +155,20 @@ func TestNamesOfOursAreNoLocks(t *testing.T) {
 		for prefix, key := range map[string]string{"": name, name[:1]: name[1:]} {
 			rl, err := redlock.New(cluster.Clients(), &redlock.Options{KeyPrefix: prefix})
 			require.NoError(t, err)
-			m := rl.Mutex(key)
+			m, nodes := rl.Mutex(key), looking(t, cluster, &admin.Options{KeyPrefix: prefix})
 			ways := map[string]func(ctx context.Context) error{
-				"TryAcquire":      func(ctx context.Context) error { _, err := m.TryAcquire(ctx); return err },
-				"Acquire":         func(ctx context.Context) error { _, err := m.Acquire(ctx); return err },
-				"Do":              func(ctx context.Context) error { return m.Do(ctx, fn) },
-				"Inspect":         func(ctx context.Context) error { _, err := m.Inspect(ctx); return err },
-				"ForceRelease":    func(ctx context.Context) error { return m.ForceRelease(ctx, token) },
-				"ForceReleaseAll": func(ctx context.Context) error { return m.ForceReleaseAll(ctx) },
-				"Lead":            func(ctx context.Context) error { return m.Lead(ctx, fn) },
-				"Adopt":           func(ctx context.Context) error { _, err := m.Adopt(ctx, token); return err },
-				"Shared":          func(ctx context.Context) error { _, err := m.Shared().TryAcquire(ctx); return err },
-				"Semaphore":       func(ctx context.Context) error { _, err := rl.Semaphore(key, 3).Acquire(ctx); return err },
+				"TryAcquire": func(ctx context.Context) error { _, err := m.TryAcquire(ctx); return err },
+				"Acquire":    func(ctx context.Context) error { _, err := m.Acquire(ctx); return err },
+				"Do":         func(ctx context.Context) error { return m.Do(ctx, fn) },
+				"Inspect":    func(ctx context.Context) error { _, err := nodes.Inspect(ctx, key); return err },
+				"ForceRelease": func(ctx context.Context) error {
+					_, err := nodes.ForceRelease(ctx, key, admin.HeldBy(token))
+					return err
+				},
+				"Lead":      func(ctx context.Context) error { return m.Lead(ctx, fn) },
+				"Adopt":     func(ctx context.Context) error { _, err := m.Adopt(ctx, token); return err },
+				"Shared":    func(ctx context.Context) error { _, err := m.Shared().TryAcquire(ctx); return err },
+				"Semaphore": func(ctx context.Context) error { _, err := rl.Semaphore(key, 3).Acquire(ctx); return err },
 			}
 			if says == "" {
 				_, err := m.TryAcquire(canceled())

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/redlocktest"
@@ -137,9 +138,6 @@ var every = map[string]func(*redlock.Mutex, context.Context) error{
 	"Do": func(m *redlock.Mutex, ctx context.Context) error {
 		return m.Do(ctx, func(context.Context, *redlock.Lock) error { return errors.New("called") })
 	},
-	"Inspect":         func(m *redlock.Mutex, ctx context.Context) error { _, err := m.Inspect(ctx); return err },
-	"ForceRelease":    func(m *redlock.Mutex, ctx context.Context) error { return m.ForceRelease(ctx, "a") },
-	"ForceReleaseAll": func(m *redlock.Mutex, ctx context.Context) error { return m.ForceReleaseAll(ctx) },
 }
 
 func TestLockRules(t *testing.T) {
@@ -256,68 +254,6 @@ type closed struct{}
 func (closed) Allow() error       { return errors.New("not allowed") }
 func (closed) ReportResult(error) {}
 
-// A program that only looks leaves nothing on the nodes, reads what others left, and can hold nothing.
-func TestReadOnlyWritesNothing(t *testing.T) {
-	cluster := redlocktest.NewCluster(t, 3)
-	addrs, ctx := cluster.Addrs(), t.Context()
-	readOnly := &redlock.Options{ReadOnly: true, NodeTimeout: 2 * time.Second}
-	for _, n := range cluster.Nodes() {
-		n.Del(memoryMark)
-	}
-	for name, open := range map[string]func() (*redlock.Redlock, error){
-		"Open": func() (*redlock.Redlock, error) { return redlock.Open(ctx, addrs, readOnly) },
-		"New":  func() (*redlock.Redlock, error) { return redlock.New(cluster.Clients(), readOnly) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			rl, err := open()
-			require.NoError(t, err)
-			defer rl.Close()
-			s, err := rl.Mutex(key).Inspect(ctx)
-			require.NoError(t, err)
-			assert.False(t, s.Held())
-			_, err = rl.Check(ctx)
-			require.NoError(t, err)
-			m := rl.Mutex(key)
-			for what, f := range map[string]func() error{
-				"Acquire":         func() error { _, err := m.Acquire(ctx); return err },
-				"TryAcquire":      func() error { _, err := m.TryAcquire(ctx); return err },
-				"Do":              func() error { return m.Do(ctx, func(context.Context, *redlock.Lock) error { panic("without a lock") }) },
-				"Semaphore":       func() error { _, err := rl.Semaphore(key, 2).Acquire(ctx); return err },
-				"Adopt":           func() error { _, err := m.Adopt(ctx, "0123456789abcdef0123456789abcdef"); return err },
-				"ForceRelease":    func() error { return m.ForceRelease(ctx, "a") },
-				"ForceReleaseAll": func() error { return m.ForceReleaseAll(ctx) },
-			} {
-				err := f()
-				require.ErrorIs(t, err, redlock.ErrInvalid, what)
-				assert.ErrorContains(t, err, "ReadOnly", what)
-			}
-			for _, n := range cluster.Nodes() {
-				assert.Empty(t, n.Redis().Keys())
-			}
-		})
-	}
-
-	// The marks of others are read: since when a node remembers.
-	rl, err := redlock.Open(ctx, addrs, nil)
-	require.NoError(t, err)
-	lock, err := rl.Mutex(key).Acquire(ctx)
-	require.NoError(t, err)
-	for _, n := range cluster.Nodes() { // Acquire waits for a majority only
-		require.Eventually(t, func() bool { return slices.Contains(n.Redis().Keys(), memoryMark) }, 30*time.Second, time.Millisecond)
-	}
-	looks, err := redlock.Open(ctx, addrs, readOnly)
-	require.NoError(t, err)
-	defer looks.Close()
-	s, err := looks.Mutex(key).Inspect(ctx)
-	require.NoError(t, err)
-	assert.Equal(t, lock.Token(), s.Token)
-	for _, n := range s.Nodes {
-		assert.False(t, n.RemembersSince.IsZero(), n.Node)
-	}
-	require.NoError(t, lock.Release(ctx))
-	require.NoError(t, rl.Close())
-}
-
 // See also FuzzTally and FuzzValidity.
 
 // FuzzOptions: options are refused with ErrInvalid or make locks that are valid for a
@@ -389,7 +325,7 @@ func FuzzKeys(f *testing.F) {
 			_, err = m.TryAcquire(t.Context())
 			require.ErrorIs(t, err, redlock.ErrHeld)
 			require.NotContains(t, err.Error(), "\n")
-			s, err := m.Inspect(t.Context())
+			s, err := looking(t, cluster, &admin.Options{KeyPrefix: prefix}).Inspect(t.Context(), k)
 			require.NoError(t, err)
 			require.Equal(t, lock.Token(), s.Token)
 			require.NoError(t, lock.Extend(t.Context(), ttl))

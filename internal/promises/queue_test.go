@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/longtest"
@@ -245,7 +246,8 @@ func TestLineShowsInInspect(t *testing.T) {
 			visit(ctx, m)
 			time.Sleep(time.Second)
 		}
-		s, err := m.Inspect(h.Context())
+		nodes := looking(h, h.cluster, nil)
+		s, err := nodes.Inspect(h.Context(), "k")
 		require.NoError(t, err)
 		require.Len(t, s.Waiters, 3)
 		for i, w := range s.Waiters {
@@ -259,7 +261,7 @@ func TestLineShowsInInspect(t *testing.T) {
 		}
 		h.release(l)
 		synctest.Wait()
-		s, err = m.Inspect(h.Context())
+		s, err = nodes.Inspect(h.Context(), "k")
 		require.NoError(t, err)
 		assert.Empty(t, s.Waiters)
 		h.empty()
@@ -504,7 +506,8 @@ func TestLineIsWokenByForceRelease(t *testing.T) {
 		l := h.acquire(h.process(nil).Mutex("k", redlock.WithTTL(time.Hour)))
 		m := h.process(nil).Mutex("k")
 		v := visit(h.Context(), m)
-		require.NoError(t, m.ForceRelease(h.Context(), l.Token()))
+		_, err := looking(h, h.cluster, nil).ForceRelease(h.Context(), "k", admin.HeldBy(l.Token()))
+		require.NoError(t, err)
 		assert.Less(t, h.served(v), 20*time.Millisecond)
 		h.release(v.lock)
 		h.empty()

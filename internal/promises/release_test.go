@@ -458,7 +458,7 @@ func TestBadMinHoldIsRefusedWithoutIO(t *testing.T) {
 			lock, err := rl.Mutex("fine", min(d)).TryAcquire(b.Context())
 			require.NoError(b, err)
 			assert.Positive(b, lock.Validity())
-			require.NoError(b, b.rl.Mutex("fine").ForceRelease(b.Context(), lock.Token()))
+			takeAway(b, b.cluster, "fine")
 			_ = lock.Release(b.Context())
 			synctest.Wait()
 		}

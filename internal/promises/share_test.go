@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/longtest"
 	"github.com/quorumlock/redlock/redlocktest"
 )
@@ -28,14 +29,6 @@ func (b *bed) share(opts ...redlock.LockOption) *redlock.Lock {
 	require.NoError(b, err)
 	synctest.Wait()
 	return lock
-}
-
-// status is what Inspect tells.
-func (b *bed) status() redlock.Status {
-	b.Helper()
-	s, err := b.rl.Mutex(key).Inspect(b.Context())
-	require.NoError(b, err)
-	return s
 }
 
 // Readers together, and never beside one who has the lock alone.
@@ -159,7 +152,7 @@ func TestSemaphore(t *testing.T) {
 		assert.Empty(b, s.Token)
 		require.Len(b, s.Holders, 3)
 		for i, h := range s.Holders {
-			assert.Equal(b, redlock.Holder{Token: locks[i].Token(), Owner: s.Holders[0].Owner, Permit: i, TTL: ttl}, h)
+			assert.Equal(b, admin.Holder{Token: locks[i].Token(), Owner: s.Holders[0].Owner, Permit: i, TTL: ttl}, h)
 			assert.Equal(b, locks[i].Token(), s.Nodes[4].Holders[i].Token)
 		}
 
@@ -237,11 +230,12 @@ func TestNodeThatDoesNotVoteHasThePermitUnderItsNumber(t *testing.T) {
 		}
 		synctest.Wait()
 		b.cluster.Node(2).Restart(redlocktest.LoseKeys)
+		nodes := looking(b, b.cluster, nil)
 		for i := range each {
 			lock, err := semaphore(i).TryAcquire(b.Context())
 			require.NoError(b, err)
 			b.pass(10 * time.Millisecond)
-			s, err := b.rl.Mutex(fmt.Sprint(key, i)).Inspect(b.Context())
+			s, err := nodes.Inspect(b.Context(), fmt.Sprint(key, i))
 			require.NoError(b, err)
 			listed := s.Nodes[2].Holders
 			require.Len(b, listed, 1)
@@ -360,12 +354,14 @@ func TestCloseOpensTheDoor(t *testing.T) {
 func TestForceReleaseOfOneWhoShares(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
 		one, two := b.share(), b.share()
-		m := b.rl.Mutex(key)
-		require.NoError(b, m.ForceRelease(b.Context(), one.Token()))
+		nodes := looking(b, b.cluster, nil)
+		_, err := nodes.ForceRelease(b.Context(), key, admin.HeldBy(one.Token()))
+		require.NoError(b, err)
 		require.ErrorIs(b, one.Extend(b.Context(), ttl), redlock.ErrNotHeld)
 		require.NoError(b, two.Extend(b.Context(), ttl))
-		require.ErrorIs(b, m.ForceRelease(b.Context(), one.Token()), redlock.ErrNotHeld)
-		require.NoError(b, m.ForceReleaseAll(b.Context()))
+		_, err = nodes.ForceRelease(b.Context(), key, admin.HeldBy(one.Token()))
+		require.ErrorIs(b, err, redlock.ErrNotHeld)
+		takeAway(b, b.cluster, key)
 		require.ErrorIs(b, two.Extend(b.Context(), ttl), redlock.ErrNotHeld)
 		b.lock()
 	})

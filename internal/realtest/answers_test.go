@@ -54,7 +54,7 @@ func TestServersThatAnswerWithAnErrorAreWaitedForAndNamed(t *testing.T) {
 				waiter := background(func() error { _, err := rl.Mutex(resource).Acquire(context.Background()); return err })
 				test.end(t, f, []int{1, 2})
 				require.NoError(t, await(t, waiter))
-				require.NoError(t, rl.Mutex(resource).ForceReleaseAll(t.Context()))
+				takeAway(t, rl, resource)
 			})
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/lockset"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -106,6 +107,9 @@ func newKinds(t *testing.T, rl *redlock.Redlock, key string) map[string]func() (
 		return func() error { return lock.Release(ctx) }, err
 	}
 	everywhere := func(lock *redlock.Lock, err error) (*redlock.Lock, error) { return onAll(t, lock, err) }
+	force := func(from admin.Target) func() error {
+		return func() error { _, err := operator(t, rl).ForceRelease(ctx, key, from); return err }
+	}
 	m := rl.Mutex(key)
 	return map[string]func() (func() error, error){
 		"alone":  func() (func() error, error) { return one(m.TryAcquire(ctx)) },
@@ -131,14 +135,14 @@ func newKinds(t *testing.T, rl *redlock.Redlock, key string) map[string]func() (
 				return nil, err
 			}
 			token := lock.Detach()
-			return func() error { return m.ForceRelease(ctx, token) }, nil
+			return force(admin.HeldBy(token)), nil
 		},
 		"released, and kept": func() (func() error, error) {
 			lock, err := everywhere(rl.Mutex(key, redlock.WithMinHold(time.Minute)).TryAcquire(ctx))
 			if err != nil {
 				return nil, err
 			}
-			return func() error { return m.ForceReleaseAll(ctx) }, lock.Release(ctx)
+			return force(admin.Anything()), lock.Release(ctx)
 		},
 	}
 }
@@ -216,7 +220,7 @@ func TestOldReleaseWakesWhoWaitsNow(t *testing.T) {
 		got <- err
 	}()
 	eventually(t, func() bool {
-		status, err := rl.Mutex(resource).Inspect(t.Context())
+		status, err := operator(t, rl).Inspect(t.Context(), resource)
 		return err == nil && len(status.Waiters) == 1
 	}, "nobody waits")
 	for i := range old.nodes { // whichever keeps the line

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/quorumlock/redlock/redlocktest"
@@ -63,7 +63,7 @@ func TestCheckOfSoundNodes(t *testing.T) {
 				assert.Empty(t, n.Unread)
 			}
 			assert.Empty(t, codes(r, -1))
-			assert.Equal(t, redlock.SeverityInfo, r.Worst(), "they were started lately")
+			assert.Equal(t, admin.SeverityInfo, r.Worst(), "they were started lately")
 		})
 	}
 	for _, s := range servers {
@@ -110,7 +110,7 @@ func TestCheckOfAReplicaAndItsMaster(t *testing.T) {
 	assert.Equal(t, []string{"warning replicas"}, codes(r, 0), "%v", r)
 	assert.Equal(t, 1, r.Nodes[0].Replicas)
 	assert.Equal(t, []string{"critical replica"}, codes(r, 1), "%v", r)
-	assert.Equal(t, redlock.SeverityCritical, r.Worst())
+	assert.Equal(t, admin.SeverityCritical, r.Worst())
 }
 
 func TestCheckFindsTheSameServerTwice(t *testing.T) {
@@ -121,7 +121,7 @@ func TestCheckFindsTheSameServerTwice(t *testing.T) {
 		defaultClient(t, strings.Replace(servers[0].Addr(), "127.0.0.1", "localhost", 1)))
 	r := check(t, newOn(t, unhurried, clients...))
 	f := finding(t, r, "same-server")
-	assert.Equal(t, redlock.SeverityCritical, f.Severity)
+	assert.Equal(t, admin.SeverityCritical, f.Severity)
 	assert.Equal(t, r.Nodes[2].Node, f.Node)
 	assert.Contains(t, f.Message, r.Nodes[0].Node)
 	assert.Contains(t, f.Message, servers[0].RunID())
@@ -212,7 +212,7 @@ func TestCheckWithNodesDown(t *testing.T) {
 		})
 	}
 	servers[2].Kill()
-	r, err := byNew.Check(t.Context())
+	r, err := operator(t, byNew).Check(t.Context())
 	requireNoQuorum(t, err)
 	require.Contains(t, err.Error(), "redlock: check: no quorum")
 	assert.Equal(t, []string{"critical no-quorum"}, codes(r, -1))
@@ -228,8 +228,8 @@ func TestCheckDoesNotWaitForAHungNodeForLong(t *testing.T) {
 	check(t, rl)
 	require.NoError(t, servers[0].Pause())
 	defer func() { require.NoError(t, servers[0].Resume()) }()
-	r := await(t, background(func() redlock.Report {
-		r, err := rl.Check(context.Background())
+	r := await(t, background(func() admin.Report {
+		r, err := operator(t, rl).Check(context.Background())
 		assert.NoError(t, err)
 		return r
 	}))
@@ -238,13 +238,13 @@ func TestCheckDoesNotWaitForAHungNodeForLong(t *testing.T) {
 
 	t.Run("and for no longer than its context", func(t *testing.T) {
 		type answer struct {
-			redlock.Report
+			admin.Report
 			error
 		}
 		within := func(limit time.Duration) answer {
 			ctx, cancel := context.WithTimeoutCause(context.Background(), limit, errors.New("the operator left"))
 			defer cancel()
-			return await(t, background(func() answer { r, err := rl.Check(ctx); return answer{r, err} }))
+			return await(t, background(func() answer { r, err := operator(t, rl).Check(ctx); return answer{r, err} }))
 		}
 		// The others may need longer than the first limits, and the hung node's time is longer than the last.
 		var a answer
@@ -268,7 +268,7 @@ func TestCheckLeavesAHungNodeAlone(t *testing.T) {
 	check(t, rl)
 	require.NoError(t, server.Pause())
 	defer func() { require.NoError(t, server.Resume()) }()
-	_, err := rl.Check(t.Context())
+	_, err := operator(t, rl).Check(t.Context())
 	requireNoQuorum(t, err)
 	eventually(t, func() bool { s := client.PoolStats(); return s.TotalConns == s.IdleConns }, "a connection still waits for the hung node")
 }
@@ -297,9 +297,9 @@ func TestCheckOfAClusterClient(t *testing.T) {
 }
 
 // check asks and expects an answer.
-func check(t *testing.T, rl *redlock.Redlock) redlock.Report {
+func check(t *testing.T, rl *redlock.Redlock) admin.Report {
 	t.Helper()
-	r, err := rl.Check(t.Context())
+	r, err := operator(t, rl).Check(t.Context())
 	require.NoError(t, err)
 	require.Len(t, r.Nodes, len(rl.Nodes()))
 	return r
@@ -307,7 +307,7 @@ func check(t *testing.T, rl *redlock.Redlock) redlock.Report {
 
 // codes are "severity code" of the findings about a node, -1 for those about all.
 // Their age is left out: these servers are all young.
-func codes(r redlock.Report, node int) (all []string) {
+func codes(r admin.Report, node int) (all []string) {
 	name := ""
 	if node >= 0 {
 		name = r.Nodes[node].Node
@@ -320,34 +320,11 @@ func codes(r redlock.Report, node int) (all []string) {
 	return all
 }
 
-func finding(t *testing.T, r redlock.Report, code string) redlock.Finding {
+func finding(t *testing.T, r admin.Report, code string) admin.Finding {
 	t.Helper()
-	i := slices.IndexFunc(r.Findings, func(f redlock.Finding) bool { return f.Code == code })
+	i := slices.IndexFunc(r.Findings, func(f admin.Finding) bool { return f.Code == code })
 	require.GreaterOrEqual(t, i, 0, "no finding %s:\n%v", code, r)
 	return r.Findings[i]
-}
-
-func TestCheckEndsWithClose(t *testing.T) {
-	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
-		rl := clientOf(t, c, redlock.Options{})
-		for _, n := range c.Nodes() {
-			n.Hang()
-		}
-		started := background(func() error { _, err := rl.Check(context.Background()); return err })
-		synctest.Wait()
-		closing := time.Now()
-		require.NoError(t, rl.Close())
-		require.ErrorIs(t, <-started, redlock.ErrClosed)
-		require.Zero(t, time.Since(closing), "it waits for no node")
-		for _, n := range c.Nodes() {
-			n.Resume()
-		}
-		pass(time.Minute)
-		before := c.Node(0).Commands("PING")
-		_, err := rl.Check(context.Background())
-		require.ErrorIs(t, err, redlock.ErrClosed)
-		assert.Equal(t, before, c.Node(0).Commands("PING"))
-	})
 }
 
 func TestCheckKeepsWhatItLearntFromANodeThatStopsAnswering(t *testing.T) {
@@ -369,7 +346,7 @@ func TestCheckAsksNobodyWhenItsContextIsOver(t *testing.T) {
 	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := clientOf(t, c, redlock.Options{}).Check(ctx)
+		_, err := operator(t, clientOf(t, c, redlock.Options{})).Check(ctx)
 		require.ErrorIs(t, err, context.Canceled)
 		assert.Zero(t, c.Commands("PING"))
 	})

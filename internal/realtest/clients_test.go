@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -99,15 +100,14 @@ func TestDeadContextSendsNothing(t *testing.T) {
 	f.resetLogs()
 	dead, cancel := context.WithCancel(t.Context())
 	cancel()
-	m := rl.Mutex("another")
+	m, nodes := rl.Mutex("another"), operator(t, rl)
 	for name, call := range map[string]func() error{
-		"TryAcquire":      func() error { _, err := m.TryAcquire(dead); return err },
-		"Acquire":         func() error { _, err := m.Acquire(dead); return err },
-		"Do":              func() error { return m.Do(dead, func(context.Context, *redlock.Lock) error { panic("called") }) },
-		"Inspect":         func() error { _, err := m.Inspect(dead); return err },
-		"ForceRelease":    func() error { return m.ForceRelease(dead, lock.Token()) },
-		"ForceReleaseAll": func() error { return m.ForceReleaseAll(dead) },
-		"Extend":          func() error { return lock.Extend(dead, time.Minute) },
+		"TryAcquire":   func() error { _, err := m.TryAcquire(dead); return err },
+		"Acquire":      func() error { _, err := m.Acquire(dead); return err },
+		"Do":           func() error { return m.Do(dead, func(context.Context, *redlock.Lock) error { panic("called") }) },
+		"Inspect":      func() error { _, err := nodes.Inspect(dead, "another"); return err },
+		"ForceRelease": func() error { _, err := nodes.ForceRelease(dead, "another", admin.Anything()); return err },
+		"Extend":       func() error { return lock.Extend(dead, time.Minute) },
 	} {
 		require.ErrorIs(t, call(), context.Canceled, name)
 	}
@@ -152,7 +152,7 @@ func TestKeysOfAnyBytesPassUnchanged(t *testing.T) {
 				require.Less(t, len(err.Error()), 2000)
 				require.NotContains(t, err.Error(), "\n")
 				require.NoError(t, lock.Extend(t.Context(), time.Minute))
-				s, err := rl.Mutex(key).Inspect(t.Context())
+				s, err := operator(t, rl).Inspect(t.Context(), key)
 				require.NoError(t, err)
 				require.Equal(t, lock.Token(), s.Token)
 				require.NoError(t, lock.Release(t.Context()))
@@ -178,7 +178,7 @@ func TestOtherRedlockClientsAndWeExcludeEachOther(t *testing.T) {
 	for _, nodes := range [][]int{{0, 1, 2}, {1, 3, 4}, f.all()} {
 		f.plant(t, "theirs", time.Minute, nodes...)
 		require.ErrorIs(t, try(t, rl), redlock.ErrHeld)
-		s, err := rl.Mutex(resource).Inspect(t.Context())
+		s, err := operator(t, rl).Inspect(t.Context(), resource)
 		require.NoError(t, err)
 		assert.True(t, s.Held())
 		for i, v := range f.holders(resource) {
@@ -324,7 +324,7 @@ func TestEveryKindOfConnection(t *testing.T) {
 func useFully(t *testing.T, rl *redlock.Redlock) {
 	t.Helper()
 	ctx := t.Context()
-	m := rl.Mutex(resource, redlock.WithTTL(2*time.Minute))
+	m, nodes := rl.Mutex(resource, redlock.WithTTL(2*time.Minute)), operator(t, rl)
 	for range 2 { // the second time with the scripts known
 		lock, err := m.TryAcquire(ctx)
 		require.NoError(t, err)
@@ -333,7 +333,7 @@ func useFully(t *testing.T, rl *redlock.Redlock) {
 		}
 		require.ErrorIs(t, try(t, rl), redlock.ErrHeld)
 		require.NoError(t, lock.Extend(ctx, 2*time.Minute))
-		s, err := m.Inspect(ctx)
+		s, err := nodes.Inspect(ctx, resource)
 		require.NoError(t, err)
 		require.Equal(t, lock.Token(), s.Token)
 		require.Greater(t, s.TTL, time.Minute)
@@ -341,19 +341,20 @@ func useFully(t *testing.T, rl *redlock.Redlock) {
 		waiting := background(func() error { return m.Do(ctx, func(context.Context, *redlock.Lock) error { return nil }) })
 		require.NoError(t, lock.Release(ctx))
 		require.NoError(t, await(t, waiting))
-		untilFree(t, m) // or a release that is sent again, with its script, comes after the next SET
+		untilFree(t, nodes) // or a release that is sent again, with its script, comes after the next SET
 	}
 	lock := requireAcquire(t, rl)
-	require.NoError(t, m.ForceRelease(ctx, lock.Token()))
+	_, err := nodes.ForceRelease(ctx, resource, admin.HeldBy(lock.Token()))
+	require.NoError(t, err)
 	require.ErrorIs(t, lock.Release(ctx), redlock.ErrNotHeld)
-	untilFree(t, m)
+	untilFree(t, nodes)
 }
 
 // untilFree waits until no node has the key.
-func untilFree(t *testing.T, m *redlock.Mutex) {
+func untilFree(t *testing.T, nodes *admin.Nodes) {
 	t.Helper()
 	eventually(t, func() bool {
-		s, err := m.Inspect(context.Background())
-		return err == nil && !slices.ContainsFunc(s.Nodes, func(n redlock.NodeStatus) bool { return n.Value != "" })
+		s, err := nodes.Inspect(context.Background(), resource)
+		return err == nil && !slices.ContainsFunc(s.Nodes, func(n admin.NodeStatus) bool { return n.Value != "" })
 	}, "keys are left")
 }

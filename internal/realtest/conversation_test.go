@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/stretchr/testify/require"
 )
@@ -99,8 +100,8 @@ func TestOwnConnectionsOfEachKind(t *testing.T) {
 				require.NoError(t, lock.Release(t.Context()))
 				// A quorum is enough for Release to return.
 				eventually(t, func() bool {
-					st, err := rl.Mutex(resource).Inspect(t.Context())
-					return err == nil && !slices.ContainsFunc(st.Nodes, func(n redlock.NodeStatus) bool { return n.Token != "" || n.Err != nil })
+					st, err := operator(t, rl).Inspect(t.Context(), resource)
+					return err == nil && !slices.ContainsFunc(st.Nodes, func(n admin.NodeStatus) bool { return n.Token != "" || n.Err != nil })
 				}, "the lock is left on a node")
 			}
 		})

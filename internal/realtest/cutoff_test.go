@@ -53,7 +53,7 @@ func TestArbiterIsWhereTheLineIs(t *testing.T) {
 		_, _ = rl.Mutex(convKey).Acquire(ctx)
 	}()
 	convEventually(t, func() bool {
-		s, err := rl.Mutex(convKey).Inspect(context.Background())
+		s, err := operator(t, rl).Inspect(context.Background(), convKey)
 		return err == nil && s.Nodes[convArbiter(convKey, rl.Nodes())].Waiting == 1
 	}, "the waiter is not in line there")
 	cancel()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/faultproxy"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/redis/go-redis/v9"
@@ -324,8 +325,9 @@ func warm(t *testing.T, rl *redlock.Redlock, ttl time.Duration) {
 		return lock.Release(context.Background()) == nil && extended && all
 	}, "not all nodes grant")
 	// Releases of the slower nodes may still be on their way.
+	nodes := operator(t, rl)
 	eventually(t, func() bool {
-		s, err := m.Inspect(context.Background())
-		return err == nil && !slices.ContainsFunc(s.Nodes, func(n redlock.NodeStatus) bool { return n.Err != nil || n.Value != "" })
+		s, err := nodes.Inspect(context.Background(), "warm-up")
+		return err == nil && !slices.ContainsFunc(s.Nodes, func(n admin.NodeStatus) bool { return n.Err != nil || n.Value != "" })
 	}, "the warm-up's releases did not arrive")
 }

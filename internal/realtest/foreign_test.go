@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/realredis"
 )
 
@@ -62,13 +63,13 @@ func TestKeysOfOthersUnderNamesOfOurs(t *testing.T) {
 		assert.ErrorContains(t, err, "redlock:memory")
 		assert.ErrorContains(t, err, "WRONGTYPE")
 	}
-	report, err := rl.Check(t.Context())
+	report, err := operator(t, rl).Check(t.Context())
 	require.NoError(t, err)
 	found := 0
 	for _, f := range report.Findings {
 		if f.Code == "memory-mark" {
 			found++
-			assert.Equal(t, redlock.SeverityWarning, f.Severity)
+			assert.Equal(t, admin.SeverityWarning, f.Severity)
 			assert.Contains(t, f.Message, "redlock:memory")
 		}
 	}

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/faultproxy"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/longtest"
 	"github.com/quorumlock/redlock/redlocktest"
 	"github.com/redis/go-redis/v9"
@@ -178,6 +180,23 @@ func pass(d time.Duration) { <-time.After(d) }
 func clientOf(t *testing.T, c *redlocktest.Cluster, o redlock.Options) *redlock.Redlock {
 	t.Helper()
 	return newOn(t, o, c.Clients()...)
+}
+
+// operator is an operator's tool on the nodes of a client, with its options.
+func operator(t testing.TB, rl *redlock.Redlock) *admin.Nodes {
+	t.Helper()
+	clients, opts := inside.Nodes(rl)
+	o := opts.(redlock.Options)
+	nodes, err := admin.New(clients, &admin.Options{KeyPrefix: o.KeyPrefix, NodeNames: o.NodeNames, TTL: o.TTL, NodeTimeout: o.NodeTimeout, RestartGuard: o.RestartGuard})
+	require.NoError(t, err)
+	return nodes
+}
+
+// takeAway is a forced release of whatever the key holds.
+func takeAway(t testing.TB, rl *redlock.Redlock, key string) {
+	t.Helper()
+	_, err := operator(t, rl).ForceRelease(t.Context(), key, admin.Anything())
+	require.NoError(t, err)
 }
 
 // separable is a client of a simulated cluster that can be cut off by itself.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/longtest"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -211,14 +212,15 @@ func useAll(t *testing.T, clients []redis.UniversalClient) {
 	defer rl.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
 	defer cancel()
+	nodes := operator(t, rl)
 	var all sync.WaitGroup
-	all.Go(func() { _, _ = rl.Check(ctx) })
+	all.Go(func() { _, _ = nodes.Check(ctx) })
 	all.Go(func() { _, _ = rl.Mutex(resource).Acquire(ctx) })
 	for range 4 {
 		_, err := rl.Mutex(resource).TryAcquire(ctx)
 		assert.Error(t, err)
-		_, _ = rl.Mutex(resource).Inspect(ctx)
-		_ = rl.Mutex(resource).ForceRelease(ctx, strings.Repeat("0", 32))
+		_, _ = nodes.Inspect(ctx, resource)
+		_, _ = nodes.ForceRelease(ctx, resource, admin.HeldBy(strings.Repeat("0", 32)))
 	}
 	all.Wait()
 }

@@ -139,7 +139,7 @@ func hear(t *testing.T, p *child.Process) (n int64) {
 func (s *site) waiting(t *testing.T, n int) {
 	t.Helper()
 	soon(t, func() bool {
-		st, err := s.m.Inspect(t.Context())
+		st, err := operator(t, s.rl).Inspect(t.Context(), s.m.Key())
 		return err == nil && len(st.Waiters) == n
 	})
 }
@@ -202,7 +202,7 @@ func TestLineAcrossProcesses(t *testing.T) {
 		kids[i%4].Tell(t, "wait")
 		s.waiting(t, i+1)
 	}
-	st, err := s.m.Inspect(t.Context())
+	st, err := operator(t, s.rl).Inspect(t.Context(), s.m.Key())
 	require.NoError(t, err)
 	for i, w := range st.Waiters {
 		assert.Equal(t, fmt.Sprint(i%4), w.Owner)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/internal/faultproxy"
 	"github.com/quorumlock/redlock/redlocktest"
@@ -175,9 +176,10 @@ func TestPeerB1_TokensAreComparedWhole(t *testing.T) {
 	lock := requireLock(t, rl)
 	f.requireOn(t, lock)
 	ours := f.holders(resource)[0]
-	m := rl.Mutex(resource)
+	nodes := operator(t, rl)
 	for _, token := range []string{lock.Token()[:31], lock.Token() + "0", "@", ours + "1"} {
-		require.ErrorIs(t, m.ForceRelease(t.Context(), token), redlock.ErrNotHeld, "%q", token)
+		_, err := nodes.ForceRelease(t.Context(), resource, admin.HeldBy(token))
+		require.ErrorIs(t, err, redlock.ErrNotHeld, "%q", token)
 	}
 	f.requireOn(t, lock)
 	for _, like := range []string{ours[:len(ours)-1], ours + "1", lock.Token(), lock.Token() + "@"} {

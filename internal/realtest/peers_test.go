@@ -228,7 +228,7 @@ func TestPeerRS9_ExtendNeverRevivesALostLock(t *testing.T) {
 		},
 		"deleted meanwhile": func(t *testing.T, c *redlocktest.Cluster, rl *redlock.Redlock) {
 			a := requireLock(t, rl)
-			require.NoError(t, rl.Mutex(resource).ForceReleaseAll(t.Context()))
+			takeAway(t, rl, resource)
 			err := a.Extend(t.Context(), time.Second)
 			require.ErrorIs(t, err, redlock.ErrLost)
 			require.ErrorIs(t, err, redlock.ErrNotHeld)

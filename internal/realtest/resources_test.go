@@ -134,7 +134,7 @@ func TestClosingTheClientsDoesNotEndTheRedlock(t *testing.T) {
 		next <- result{lock, err}
 	}()
 	convEventually(t, func() bool {
-		s, err := m.Inspect(context.Background())
+		s, err := operator(t, rl).Inspect(context.Background(), convKey)
 		return err == nil && len(s.Waiters) == 1
 	}, "it is not in the queue")
 	for _, c := range clients {
@@ -145,7 +145,7 @@ func TestClosingTheClientsDoesNotEndTheRedlock(t *testing.T) {
 	got := <-next
 	require.NoError(t, got.err)
 	require.NoError(t, got.lock.Release(t.Context()))
-	_, err = rl.Check(t.Context())
+	_, err = operator(t, rl).Check(t.Context())
 	require.NoError(t, err)
 }
 
@@ -171,7 +171,7 @@ func TestRedlockThatIsNotClosedLeavesNothing(t *testing.T) {
 				runtime.AddCleanup(rl, func(gone chan struct{}) { close(gone) }, gone)
 				convWarm(t, f, rl)
 				require.Greater(t, connections(), before)
-				_, err = rl.Check(t.Context())
+				_, err = operator(t, rl).Check(t.Context())
 				require.NoError(t, err)
 				if way == "New" {
 					convEventually(t, func() bool { return connections() == before }, "an idle connection stays")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/doccheck"
 	"github.com/quorumlock/redlock/internal/faultproxy"
 	"github.com/quorumlock/redlock/internal/realredis"
@@ -48,9 +49,9 @@ func TestDocumentedRightsAreEnoughAndNoneIsInVain(t *testing.T) {
 	t.Parallel()
 	realredis.Need(t)
 	all := documentedRights(t)
-	admin := realredis.Start(t).Client(t)
+	client := realredis.Start(t).Client(t)
 	for _, own := range []string{"+delifeq", "+delex"} {
-		if admin.Do(t.Context(), "ACL", "SETUSER", "of-new-servers", own).Err() == nil {
+		if client.Do(t.Context(), "ACL", "SETUSER", "of-new-servers", own).Err() == nil {
 			all = slices.DeleteFunc(all, func(r string) bool { return r == "+mget" || r == "+exists" }) // in vain there
 			all = append(all, own)
 		}
@@ -73,11 +74,11 @@ func denied(t *testing.T, rules []string) (objects []string) {
 	t.Helper()
 	const user = "app"
 	server := realredis.Start(t)
-	admin := server.Client(t)
+	client := server.Client(t)
 	args := append([]any{"ACL", "SETUSER", user, "reset", "resetchannels", "on", ">pw"}, anys(rules)...)
-	require.NoError(t, admin.Do(t.Context(), args...).Err())
+	require.NoError(t, client.Do(t.Context(), args...).Err())
 	useAsTwoProcesses(t, server, user, "orders:42")
-	log, err := admin.ACLLog(t.Context(), 128).Result()
+	log, err := client.ACLLog(t.Context(), 128).Result()
 	require.NoError(t, err)
 	for _, e := range log {
 		if e.Username == user && !slices.Contains(courtesies, e.Object) {
@@ -108,7 +109,8 @@ func useAsTwoProcesses(t *testing.T, server *realredis.Server, user, key string)
 	}
 	first, second := both[0].Mutex(key), both[1].Mutex(key, redlock.WithFencing())
 
-	useTogether(ctx, both, key)
+	nodes := operator(t, both[0])
+	useTogether(ctx, both, nodes, key)
 	useManyKeys(ctx, both[0], key)
 	lock, err := first.Acquire(ctx)
 	if err != nil {
@@ -122,7 +124,7 @@ func useAsTwoProcesses(t *testing.T, server *realredis.Server, user, key string)
 	_ = lock.Extend(ctx, 2*time.Second)
 	for try := time.NewTicker(5 * time.Millisecond); ; <-try.C {
 		// Who may not join a line polls, and is never seen in one.
-		if s, err := first.Inspect(ctx); err != nil || s.Nodes[0].Waiting > 0 || lock.Validity() < 1500*time.Millisecond {
+		if s, err := nodes.Inspect(ctx, key); err != nil || s.Nodes[0].Waiting > 0 || lock.Validity() < 1500*time.Millisecond {
 			break
 		}
 	}
@@ -133,14 +135,14 @@ func useAsTwoProcesses(t *testing.T, server *realredis.Server, user, key string)
 	proxy.Forget() // what is sent next has its connection ended on the server
 	_, _ = first.TryAcquire(ctx)
 	if next := <-got; next != nil {
-		_ = second.ForceRelease(ctx, next.Token())
+		_, _ = nodes.ForceRelease(ctx, key, admin.HeldBy(next.Token()))
 	}
 }
 
 // useTogether uses what locks have that several hold.
-func useTogether(ctx context.Context, both []*redlock.Redlock, key string) {
+func useTogether(ctx context.Context, both []*redlock.Redlock, nodes *admin.Nodes, key string) {
 	if _, err := both[0].Semaphore(key, 2).TryAcquire(ctx); err == nil {
-		_ = both[0].Mutex(key).ForceReleaseAll(ctx) // leaves the list to whoever comes next
+		_, _ = nodes.ForceRelease(ctx, key, admin.Anything()) // leaves the list to whoever comes next
 	}
 	for _, rl := range both {
 		permit, err := rl.Semaphore(key, 2).TryAcquire(ctx)

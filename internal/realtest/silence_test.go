@@ -106,7 +106,7 @@ func TestWaiterOutlivesSilentFlows(t *testing.T) {
 			served <- err
 		}()
 		convEventually(t, func() bool {
-			s, err := holder.Mutex(convKey).Inspect(context.Background())
+			s, err := operator(t, holder).Inspect(context.Background(), convKey)
 			return err == nil && len(s.Waiters) == 1
 		}, "the waiter is not in line")
 		p.forget(t, 0, 1, 2, 3, 4)

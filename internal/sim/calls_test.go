@@ -225,12 +225,11 @@ func (c *simClient) afterClose(ctx context.Context) {
 	never := func(context.Context, *redlock.Lock) error { return errors.New("it has the lock") }
 	_, tries := m.TryAcquire(ctx)
 	_, acquires := m.Acquire(ctx)
-	_, inspects := m.Inspect(ctx)
 	_, adopts := adoptAnyway(ctx, m, strings.Repeat("a", tokenLength))
 	call, asked := w.t(), p.requests()
 	for what, err := range map[string]error{
-		"TryAcquire": tries, "Acquire": acquires, "Inspect": inspects, "Adopt": adopts,
-		"Do": m.Do(ctx, never), "Lead": m.Lead(ctx, never), "ForceRelease": m.ForceRelease(ctx, "a"), "ForceReleaseAll": m.ForceReleaseAll(ctx),
+		"TryAcquire": tries, "Acquire": acquires, "Adopt": adopts,
+		"Do": m.Do(ctx, never), "Lead": m.Lead(ctx, never),
 	} {
 		w.cameToAnEnd(p, what, call, err)
 	}
@@ -336,12 +335,7 @@ func (c *simClient) forceNow(ctx context.Context, op int, f *simForce) {
 	m := p.rl.Mutex(f.key)
 	inside.Allow(m)
 	c.begins("ForceRelease")
-	var err error
-	if f.token == "" {
-		err = m.ForceReleaseAll(dying)
-	} else {
-		err = m.ForceRelease(dying, f.token)
-	}
+	err := inside.ForceRelease(m, dying, f.token)
 	stop()
 	w.mu.Lock()
 	f.to = w.t()

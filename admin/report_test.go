@@ -1,4 +1,4 @@
-package redlock_test
+package admin
 
 import (
 	"encoding/json"
@@ -12,22 +12,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/examine"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/examine"
 )
 
 func TestReportPrintsAndMarshals(t *testing.T) {
-	r := redlock.Report{
+	r := Report{
 		Quorum: 2,
-		Nodes: []redlock.NodeReport{
+		Nodes: []NodeReport{
 			{Node: "10.0.0.1:6379/0", Reachable: true, Latency: 420 * time.Microsecond, Role: "master", Version: "redis 7.2.4\x1b[31m\n", AppendOnly: "yes", AppendFsync: "always", MaxMemoryPolicy: "noeviction",
 				RemembersSince: time.Date(2026, 11, 22, 4, 30, 0, 5e8, time.FixedZone("", 3600))},
 			{Node: "10.0.0.20:6379/0", Err: errors.New("no answer")},
 		},
-		Findings: []redlock.Finding{{Node: "10.0.0.20:6379/0", Severity: redlock.SeverityWarning, Code: "unreachable", Message: "no answer", Advice: "bring it back"},
-			{Severity: redlock.SeverityInfo, Code: "even-number", Message: "two", Advice: "use three"}},
+		Findings: []Finding{{Node: "10.0.0.20:6379/0", Severity: SeverityWarning, Code: "unreachable", Message: "no answer", Advice: "bring it back"},
+			{Severity: SeverityInfo, Code: "even-number", Message: "two", Advice: "use three"}},
 	}
 	assert.Equal(t, `NODE              STATE        LATENCY  CLOCK  ROLE    REPLICAS  VERSION           UPTIME  REMEMBERS SINCE       PERSISTENCE  EVICTION
 10.0.0.1:6379/0   ok           420µs    -      master  0         redis 7.2.4?[31m  -       2026-11-22T03:30:00Z  aof always   noeviction
@@ -39,7 +39,7 @@ warning   unreachable  10.0.0.20:6379/0  no answer
 info      even-number  (all)             two
                                          -> use three
 `, r.String())
-	assert.Contains(t, redlock.Report{}.String(), "Nothing found.")
+	assert.Contains(t, Report{}.String(), "Nothing found.")
 
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
@@ -50,14 +50,14 @@ info      even-number  (all)             two
 		"findings": [{"node": "10.0.0.20:6379/0", "severity": "warning", "code": "unreachable", "message": "no answer", "advice": "bring it back"},
 		{"severity": "info", "code": "even-number", "message": "two", "advice": "use three"}]}`, string(text))
 
-	for _, s := range []redlock.Severity{redlock.SeverityInfo, redlock.SeverityWarning, redlock.SeverityCritical} {
-		var back redlock.Severity
+	for _, s := range []Severity{SeverityInfo, SeverityWarning, SeverityCritical} {
+		var back Severity
 		require.NoError(t, back.UnmarshalText([]byte(s.String())))
 		assert.Equal(t, s, back)
 	}
-	var s redlock.Severity
-	require.ErrorIs(t, s.UnmarshalText([]byte("grave")), redlock.ErrInvalid)
-	assert.Equal(t, "severity 9", redlock.Severity(9).String())
+	var s Severity
+	require.ErrorIs(t, s.UnmarshalText([]byte("grave")), ErrInvalid)
+	assert.Equal(t, "severity 9", Severity(9).String())
 }
 
 // NodeReport repeats the fields of what was examined, so that they are documented where users see them.
@@ -67,7 +67,7 @@ func TestReportHasAllThatWasExamined(t *testing.T) {
 		Uptime: 4, RemembersSince: time.Unix(5, 0), BarredFor: 6, Role: "e", Mode: "f", Replicas: 7, MaxMemory: 8, MaxMemoryPolicy: "g",
 		EvictedKeys: 9, AppendOnly: "h", AppendFsync: "i", Unread: []string{"j"}, Timed: true, Aged: true, Counted: true,
 	}
-	from, to := reflect.ValueOf(n), reflect.ValueOf(redlock.ReportOf(n))
+	from, to := reflect.ValueOf(n), reflect.ValueOf(reportOf(n))
 	for i := range from.NumField() {
 		require.False(t, from.Field(i).IsZero(), from.Type().Field(i).Name)
 	}
@@ -85,7 +85,7 @@ func TestReportHasAllThatWasExamined(t *testing.T) {
 // Programs decide by the code of a finding, so the comment of Finding.Code lists all that there
 // are.
 func TestCodesOfFindingsAreListed(t *testing.T) {
-	source, err := os.ReadFile("internal/examine/judge.go")
+	source, err := os.ReadFile("../internal/examine/judge.go")
 	require.NoError(t, err)
 	used := make(map[string]bool)
 	for _, m := range regexp.MustCompile(`\b(?:Info|Warning|Critical|severity), "([a-z-]+)"`).FindAllStringSubmatch(string(source), -1) {
