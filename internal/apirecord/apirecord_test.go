@@ -18,6 +18,7 @@ import (
 
 	// What is recorded: a result that the go command remembers is of these very packages.
 	_ "github.com/quorumlock/redlock"
+	_ "github.com/quorumlock/redlock/admin"
 	_ "github.com/quorumlock/redlock/internal/telemetry"
 	_ "github.com/quorumlock/redlock/lockset"
 	_ "github.com/quorumlock/redlock/redlocktest"
@@ -25,11 +26,11 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "add what is not recorded")
 
-// Programs use the first three packages. Modules that have tags of their own use the last one:
+// Programs use the first four packages. Modules that have tags of their own use the last one:
 // a program may have a version of such a module that is older than that of the library.
 func TestAPI(t *testing.T) {
 	const module = "github.com/quorumlock/redlock"
-	for _, pkg := range []string{module, module + "/lockset", module + "/redlocktest", module + "/internal/telemetry"} {
+	for _, pkg := range []string{module, module + "/admin", module + "/lockset", module + "/redlocktest", module + "/internal/telemetry"} {
 		file := filepath.Join("testdata", filepath.Base(pkg)+".txt")
 		assert.NoError(t, apirecord.Check("../..", pkg, file, *rewrite))
 	}
