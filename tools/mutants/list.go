@@ -2164,7 +2164,7 @@ var list = []mutant{
 	{
 		name: "lines-tie-stays",
 		file: "resource.go",
-		old:  `return n.waiters[0].process < than.waiters[0].process`,
+		old:  `return n.Waiters[0].Process < than.Waiters[0].Process`,
 		new:  `return false`,
 		why:  "processes that began to wait at the same moment each stay in a queue of their own",
 		args: "-test.run=^TestOfTwoQueuesOneHasWaitedLonger$",
