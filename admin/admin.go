@@ -176,7 +176,16 @@ func (n *Nodes) ask(ctx context.Context, of func() *protocol.Request) ([]answer,
 		})
 	}
 	_ = group.Wait()
-	return all, ctx.Err()
+	return all, ended(ctx)
+}
+
+// ended is the error of a context that is over, with its cause in the text; nil if it is not.
+func ended(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); err != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %v", err, cause)
+	}
+	return err
 }
 
 // once asks one node. The script goes as its text where the server does not know it, or denies to run

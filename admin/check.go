@@ -31,7 +31,7 @@ import (
 // ACL LOG. Permissions for keys are tested with one random key behind Options.KeyPrefix only. A
 // cluster or ring client has several servers, so Check only learns whether it answers at all.
 func (n *Nodes) Check(ctx context.Context) (Report, error) {
-	if err := ctx.Err(); err != nil {
+	if err := ended(ctx); err != nil {
 		return Report{}, &Error{Op: "check", Reason: err}
 	}
 	random := make([]byte, 16)
@@ -58,7 +58,7 @@ func (n *Nodes) Check(ctx context.Context) (Report, error) {
 	}
 	switch {
 	case ctx.Err() != nil:
-		failed.Reason = ctx.Err()
+		failed.Reason = ended(ctx)
 	case examine.Count(all, examine.Facts.Serves) < n.Quorum():
 		failed.Reason = ErrNoQuorum
 	default:

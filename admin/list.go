@@ -92,7 +92,7 @@ func (n *Nodes) List(ctx context.Context, pattern string, limit int) (Listing, e
 		})
 	}
 	_ = group.Wait()
-	if err := ctx.Err(); err != nil {
+	if err := ended(ctx); err != nil {
 		return Listing{}, fmt.Errorf("redlock: list: %w", err)
 	}
 	l := join(found, len(n.opts.KeyPrefix))

@@ -64,7 +64,7 @@ func (n *Nodes) ForceRelease(ctx context.Context, key string, from Target) (Take
 		return Taken{}, fmt.Errorf("redlock: force release %s: %w token: it is %d bytes long: must be from 1 to %d",
 			protocol.Quote(key), ErrInvalid, len(from.token), protocol.MaxKeyName)
 	}
-	if err := ctx.Err(); err != nil {
+	if err := ended(ctx); err != nil {
 		return Taken{}, fmt.Errorf("redlock: force release %s: %w", protocol.Quote(key), err)
 	}
 	of := protocol.NamingOf(name)
