@@ -201,7 +201,7 @@ func runDemo(ctx context.Context, c demoConfig, out *timeline) error {
 	observer, err := observe(d.addrs, c.ttl)
 	if err == nil {
 		defer observer.Close()
-		_, err = observer.Inspect(ctx, d.key)
+		err = begin(ctx, observer)
 	}
 	if err != nil {
 		return fmt.Errorf("the demo could not run: %w", err)
@@ -228,6 +228,16 @@ func runDemo(ctx context.Context, c demoConfig, out *timeline) error {
 // observe is for what a demo shows of its nodes, of which some are away for most of the time.
 func observe(addrs []string, ttl time.Duration) (*admin.Nodes, error) {
 	return admin.Open(addrs, &admin.Options{TTL: ttl, Timeout: max(20*time.Millisecond, ttl/10)})
+}
+
+// begin is nil as soon as a majority answers; nodes on a busy machine may need longer than they are given.
+func begin(ctx context.Context, observer *admin.Nodes) (err error) {
+	for range 10 {
+		if _, err = observer.Inspect(ctx, "redlock-demo"); !errors.Is(err, admin.ErrNoQuorum) {
+			return err
+		}
+	}
+	return err
 }
 
 // startCluster starts embedded nodes.
