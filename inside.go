@@ -132,7 +132,7 @@ func init() {
 	}
 	inside.HeldIn = func(ctx context.Context, held any) context.Context { return withHeld(ctx, held.(*Lock)) }
 	inside.SetRandom = func(client any, r io.Reader) { client.(*Redlock).tokens.random = r }
-	inside.Nodes = func(client any) ([]redis.UniversalClient, any) {
+	inside.Nodes = func(client any) (clients, opts any) {
 		rl := client.(*Redlock)
 		o := rl.opts
 		o.NodeNames = rl.Nodes()

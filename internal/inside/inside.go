@@ -75,8 +75,8 @@ var (
 	HeldIn func(ctx context.Context, held any) context.Context
 	// SetRandom replaces the source of tokens.
 	SetRandom func(client any, r io.Reader)
-	// Nodes are the clients that a client was made of, and its Options.
-	Nodes func(client any) (clients []redis.UniversalClient, opts any)
+	// Nodes are the clients of go-redis that a client was made of, and its Options.
+	Nodes func(client any) (clients, opts any)
 	// LaneLoad tells how many requests wait in a node's lane, and how many releases it keeps for later.
 	LaneLoad func(client any, node int) (queued, kept int)
 	// LoadScripts lets all nodes know all scripts.
