@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/renew"
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
@@ -15,7 +16,7 @@ import (
 type acquisition struct {
 	*resource
 	queues  *queues
-	renewer *renewer
+	renewer *renew.Renewer
 	caller  context.Context // given to the call: that of the lock and of hooks
 	ctx     context.Context // what ends the acquire: caller, or the time that it may wait
 	wait    bool            // for a holder
@@ -267,6 +268,7 @@ func (a *acquisition) conclude(at *attempt) (lock *Lock, retryable bool, err err
 			at.settlePermit()
 		}
 		lock = newLock(at, a.renewer)
+		lock.renewal.Lock = (*renewed)(lock)
 		lock.begin(a.caller, fence, until, now, a.renews)
 		return lock, false, nil
 	}

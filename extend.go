@@ -251,8 +251,16 @@ func (l *Lock) Renew() {
 	}
 	l.renews = true
 	third := l.terms.TTL / 3
-	l.renewer.schedule(&l.renewal, now, min(third, max(0, now.Until(l.until)-2*third)), l.terms.TTL)
+	l.renewer.Schedule(&l.renewal, now, min(third, max(0, now.Until(l.until)-2*third)), l.terms.TTL)
 }
+
+// renewed is a lock as the renewer sees it.
+type renewed Lock
+
+func (l *renewed) Renew()                                  { (*Lock)(l).renewNow() }
+func (l *renewed) CheckEnd() error                         { return (*Lock)(l).checkEnd() }
+func (l *renewed) TellLost(why error)                      { (*Lock)(l).tellLost(why) }
+func (l *renewed) Times() (ttl, nodeTimeout time.Duration) { return l.terms.TTL, l.terms.NodeTimeout }
 
 // renewNow extends the lock for the renewer, which calls it on a goroutine of its own.
 func (l *Lock) renewNow() {
@@ -261,22 +269,19 @@ func (l *Lock) renewNow() {
 	ttl := l.terms.TTL
 	now := l.clock.Now()
 	if most := l.terms.maxHold; most > 0 && now.Reached(l.grantedAt.Add(most)) {
-		l.renewer.fewer(1, 1)
+		l.renewer.Fewer(1, 1)
 		return
 	}
 	start, r := now, new(round)
-	lost, err := l.tryExtend(context.Background(), r, start, ttl, func() { l.renewer.fewer(0, 1) })
+	lost, err := l.tryExtend(context.Background(), r, start, ttl, func() { l.renewer.Fewer(0, 1) })
 	// Neither the next one nor those of other locks are put off by a hook that takes its time.
 	l.renewLater(err)
 	if r.seats == nil { // no node was asked
-		l.renewer.fewer(0, 1)
+		l.renewer.Fewer(0, 1)
 	}
-	l.renewer.fewer(1, 0)
+	l.renewer.Fewer(1, 0)
 	l.tellExtended(context.Background(), r, start, ttl, true, lost, err)
 }
-
-// times are those of the acquire, for renewals too.
-func (l *Lock) times() (ttl, nodeTimeout time.Duration) { return l.terms.TTL, l.terms.NodeTimeout }
 
 // renewLater has the renewer extend the lock again, soon after a renewal that failed.
 func (l *Lock) renewLater(err error) {
@@ -287,8 +292,8 @@ func (l *Lock) renewLater(err error) {
 		return
 	}
 	if next := l.terms.TTL / 3; err == nil {
-		l.renewer.schedule(&l.renewal, now, next, l.terms.TTL)
+		l.renewer.Schedule(&l.renewal, now, next, l.terms.TTL)
 	} else {
-		l.renewer.schedule(&l.renewal, now, next/5, l.terms.TTL)
+		l.renewer.Schedule(&l.renewal, now, next/5, l.terms.TTL)
 	}
 }

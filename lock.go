@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/renew"
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
@@ -16,7 +17,7 @@ import (
 // token, no permit, or cannot be detached, since these are bugs of the program that no test of it can miss.
 type Lock struct {
 	footprint
-	renewer *renewer
+	renewer *renew.Renewer
 
 	acquireCtx context.Context // of Acquire, for its values
 	grantedAt  tick.Instant
@@ -40,7 +41,7 @@ type Lock struct {
 	release     releaseResult
 	ctx         *lockContext // nil until it is asked for
 
-	renewal renewal // guarded by the renewer
+	renewal renew.Renewal
 }
 
 // lockContext is the context of a lock, of which most locks have none.
@@ -77,10 +78,9 @@ const (
 var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
 
 // newLock makes a lock of an attempt that was granted. It is not held before begin.
-func newLock(a *attempt, k *renewer) *Lock {
+func newLock(a *attempt, k *renew.Renewer) *Lock {
 	l := &Lock{footprint: a.footprint, renewer: k, permit: a.permit.Load(), signal: a.round.signal, longest: a.terms.TTL}
 	l.grantRecord.of(a)
-	l.renewal.lock = l
 	return l
 }
 
@@ -88,7 +88,7 @@ func newLock(a *attempt, k *renewer) *Lock {
 func (l *Lock) begin(ctx context.Context, fence uint64, until, now tick.Instant, renew bool) {
 	l.acquireCtx, l.fence, l.until, l.grantedAt = ctx, fence, until, now
 	if l.renews = renew || l.terms.renew; l.renews {
-		l.renewer.schedule(&l.renewal, now, l.terms.TTL/3, l.terms.TTL)
+		l.renewer.Schedule(&l.renewal, now, l.terms.TTL/3, l.terms.TTL)
 	}
 }
 
@@ -168,7 +168,7 @@ func (l *Lock) Context() context.Context {
 		return c.Context
 	}
 	c.timer = l.clock.AfterFunc(l.clock.Now().Until(l.contextEnd()), l.timeUp)
-	l.renewer.watch(l)
+	l.renewer.Watch(&l.renewal)
 	return c.Context
 }
 
@@ -256,7 +256,7 @@ func (l *Lock) stop(now tick.Instant, why error) {
 	// By each clock: one that ended the lock and is set back afterwards must not give it time again.
 	l.until = tick.Earliest(l.until, now)
 	if l.renews || l.ctx != nil {
-		l.renewer.forget(&l.renewal)
+		l.renewer.Forget(&l.renewal)
 	}
 	if l.ctx != nil {
 		l.ctx.timer.Stop()

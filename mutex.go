@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/renew"
 )
 
 // Mutex describes an exclusive lock: its key and its terms. It has no state of its own, so one
@@ -24,7 +25,7 @@ type Semaphore struct{ lockable }
 type lockable struct {
 	resource
 	queues  *queues
-	renewer *renewer
+	renewer *renew.Renewer
 	err     error // a broken rule
 }
 
@@ -32,12 +33,12 @@ type lockable struct {
 func (m *lockable) Key() string { return m.key }
 
 // newMutex judges the terms; what is wrong with them is the error of every operation.
-func newMutex(ns *nodeSet, qs *queues, k *renewer, key string, opts []LockOption) *Mutex {
+func newMutex(ns *nodeSet, qs *queues, k *renew.Renewer, key string, opts []LockOption) *Mutex {
 	return &Mutex{describe(ns, qs, k, key, draft{terms: terms{Terms: protocol.Terms{TTL: ns.opts.TTL}}}, opts)}
 }
 
 // newSemaphore is newMutex for a lock that up to permits hold at a time.
-func newSemaphore(ns *nodeSet, qs *queues, k *renewer, key string, permits int, opts []LockOption) *Semaphore {
+func newSemaphore(ns *nodeSet, qs *queues, k *renew.Renewer, key string, permits int, opts []LockOption) *Semaphore {
 	t := draft{terms: terms{Terms: protocol.Terms{TTL: ns.opts.TTL}, shared: true, permits: permits}}
 	if permits < 1 || permits > maxPermits {
 		t.broken = append(t.broken, fmt.Sprintf("permits is %d: must be from 1 to %d", permits, maxPermits))
@@ -45,7 +46,7 @@ func newSemaphore(ns *nodeSet, qs *queues, k *renewer, key string, permits int, 
 	return &Semaphore{describe(ns, qs, k, key, t, opts)}
 }
 
-func describe(ns *nodeSet, qs *queues, k *renewer, key string, t draft, opts []LockOption) lockable {
+func describe(ns *nodeSet, qs *queues, k *renew.Renewer, key string, t draft, opts []LockOption) lockable {
 	for _, o := range opts {
 		if o == nil {
 			t.broken = append(t.broken, "a LockOption is nil")

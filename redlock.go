@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/renew"
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
@@ -15,7 +16,7 @@ import (
 type Redlock struct {
 	*nodeSet
 	queues  *queues
-	renewer *renewer
+	renewer *renew.Renewer
 
 	// clients are the nodes', for what does not go by the lanes: Check.
 	clients []redis.UniversalClient
@@ -28,7 +29,7 @@ type Redlock struct {
 // assemble makes a Redlock of wires to nodes with these names.
 func assemble(names []string, wires []lane.Wire, o Options, clk tick.Clock) *Redlock {
 	set := newNodeSet(names, wires, o, clk)
-	return &Redlock{nodeSet: set, queues: newQueues(set), renewer: newRenewer(clk)}
+	return &Redlock{nodeSet: set, queues: newQueues(set), renewer: renew.New(clk)}
 }
 
 // Quorum returns how many nodes must grant: more than half of them.
@@ -79,7 +80,7 @@ func (rl *Redlock) Close() error {
 
 func (rl *Redlock) close() error {
 	close(rl.life.closing)
-	rl.renewer.stop()
+	rl.renewer.Stop()
 	over, stop := tick.After(rl.clock, rl.opts.nodeTimeout(rl.opts.TTL))
 	defer stop()
 

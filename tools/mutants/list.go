@@ -2105,7 +2105,7 @@ var list = []mutant{
 	},
 	{
 		name: "renewals-all-begin-at-once",
-		file: "renew.go",
+		file: "internal/renew/renew.go",
 		old:  `for len(k.ready) > 0 && k.room(k.ready[0]) {`,
 		new:  `for len(k.ready) > 0 && (k.room(k.ready[0]) || true) {`,
 		why:  "most of the renewals that fall due together wait for longer than the timeout per node, and are tried again",
@@ -2115,7 +2115,7 @@ var list = []mutant{
 	},
 	{
 		name: "renewals-flood-a-slower-node",
-		file: "renew.go",
+		file: "internal/renew/renew.go",
 		old:  `k.undecided < k.most && k.unanswered < 2*k.most`,
 		new:  `k.undecided < k.most`,
 		why:  "a node that is slower than the majority keeps the keys of some locks only, and these are lost with the next node",
@@ -2124,7 +2124,7 @@ var list = []mutant{
 	},
 	{
 		name: "renewals-long-leases-first",
-		file: "renew.go",
+		file: "internal/renew/renew.go",
 		old:  `r.at, r.ready = r.at+int64(ttl/2), true`,
 		new:  `r.at, r.ready = r.at+0*int64(ttl), true`,
 		why:  "a short lease ends while long ones that fell due before it are renewed",
@@ -2134,10 +2134,10 @@ var list = []mutant{
 	{
 		name: "renewals-wait-for-hooks",
 		file: "extend.go",
-		old: `	l.renewer.fewer(1, 0)
+		old: `	l.renewer.Fewer(1, 0)
 	l.tellExtended(context.Background(), r, start, ttl, true, lost, err)`,
 		new: `	l.tellExtended(context.Background(), r, start, ttl, true, lost, err)
-	l.renewer.fewer(1, 0)`,
+	l.renewer.Fewer(1, 0)`,
 		why:  "hooks that do not return stop all renewals",
 		args: "-test.run=^TestLostHookThatDoesNotReturnHoldsUpNoRenewal$",
 		in:   ".",
@@ -2243,22 +2243,22 @@ var list = []mutant{
 	{
 		name: "renewal-late-at-first",
 		file: "lock.go",
-		old:  `l.renewer.schedule(&l.renewal, now, l.terms.TTL/3, l.terms.TTL)`,
-		new:  `l.renewer.schedule(&l.renewal, now, l.terms.TTL-l.terms.NodeTimeout, l.terms.TTL)`,
+		old:  `l.renewer.Schedule(&l.renewal, now, l.terms.TTL/3, l.terms.TTL)`,
+		new:  `l.renewer.Schedule(&l.renewal, now, l.terms.TTL-l.terms.NodeTimeout, l.terms.TTL)`,
 		why:  "a lock is lost whenever its first renewal is answered a little late",
 	},
 	{
 		name: "renewal-late-after-a-failure",
 		file: "extend.go",
-		old:  `l.renewer.schedule(&l.renewal, now, next/5, l.terms.TTL)`,
-		new:  `l.renewer.schedule(&l.renewal, now, next, l.terms.TTL)`,
+		old:  `l.renewer.Schedule(&l.renewal, now, next/5, l.terms.TTL)`,
+		new:  `l.renewer.Schedule(&l.renewal, now, next, l.terms.TTL)`,
 		why:  "two short outages within a TTL lose a lock, though a majority answered in between",
 	},
 	{
 		name: "renewal-timer-not-set-for-the-next",
-		file: "renew.go",
-		old:  "\t\tgo r.lock.renewNow()\n\t}\n\tk.setTimer(now)",
-		new:  "\t\tgo r.lock.renewNow()\n\t\tk.setTimer(now)\n\t}",
+		file: "internal/renew/renew.go",
+		old:  "\t\tgo r.Lock.Renew()\n\t}\n\tk.setTimer(now)",
+		new:  "\t\tgo r.Lock.Renew()\n\t\tk.setTimer(now)\n\t}",
 		why:  "of several locks of a process some are never renewed",
 	},
 	{
@@ -2358,8 +2358,8 @@ var list = []mutant{
 	{
 		name: "close-goes-on-renewing",
 		file: "redlock.go",
-		old:  `rl.renewer.stop()`,
-		new:  `_ = rl.renewer.stop`,
+		old:  `rl.renewer.Stop()`,
+		new:  `_ = rl.renewer.Stop`,
 		why:  "locks that are held are renewed, or tried to be, after Close",
 		args: "-test.run=^TestSimSeeds$ -sim.seeds=3000",
 	},
@@ -2437,14 +2437,14 @@ var list = []mutant{
 		file: "extend.go",
 		old: `	l.renewLater(err)
 	if r.seats == nil { // no node was asked
-		l.renewer.fewer(0, 1)
+		l.renewer.Fewer(0, 1)
 	}
-	l.renewer.fewer(1, 0)
+	l.renewer.Fewer(1, 0)
 	l.tellExtended(context.Background(), r, start, ttl, true, lost, err)`,
 		new: `	if r.seats == nil { // no node was asked
-		l.renewer.fewer(0, 1)
+		l.renewer.Fewer(0, 1)
 	}
-	l.renewer.fewer(1, 0)
+	l.renewer.Fewer(1, 0)
 	l.tellExtended(context.Background(), r, start, ttl, true, lost, err)
 	l.renewLater(err)`,
 		why:  "a hook that takes its time puts the next renewal of its lock off until the lock has expired",

@@ -96,6 +96,7 @@ var wall = map[string]struct {
 	"lane":     {[]string{"protocol", "tick"}, false},
 	"conn":     {[]string{"lane", "protocol", "tick"}, true},
 	"guard":    {[]string{"protocol", "tick"}, false},
+	"renew":    {[]string{"lane", "tick"}, false},
 	"examine":  {[]string{"conn", "guard", "protocol", "tick"}, true},
 	"nodes":    {[]string{"guard", "protocol"}, true},
 	"fakenode": {[]string{"protocol"}, false},
@@ -210,7 +211,7 @@ func TestOnlyTheEdgeKnowsGoRedis(t *testing.T) {
 				assert.Contains(t, edge, s.path)
 			}
 			if below, ok := strings.CutPrefix(i, internalPath); ok {
-				assert.Contains(t, []string{"tick", "protocol", "nodes", "lane", "conn", "guard", "inside"}, below, "%s: what users compile has no test code in it", s.path)
+				assert.Contains(t, []string{"tick", "protocol", "nodes", "lane", "conn", "guard", "renew", "inside"}, below, "%s: what users compile has no test code in it", s.path)
 			}
 			assert.NotContains(t, i, "redlocktest", "%s", s.path)
 		}

@@ -1,4 +1,4 @@
-package redlock
+package renew
 
 import (
 	"container/heap"
@@ -30,9 +30,9 @@ const (
 	renewalCost = 80 * time.Microsecond
 )
 
-// renewer renews the locks that want it and ends the contexts of those that a sleeping
+// Renewer renews the locks that want it and ends the contexts of those that a sleeping
 // machine outlived. It has timers and no goroutine of its own.
-type renewer struct {
+type Renewer struct {
 	clock tick.Clock
 
 	// mu guards what follows and the renewals. Nothing but timers is called under it.
@@ -45,42 +45,43 @@ type renewer struct {
 	undecided, unanswered int
 	most                  int // the least that one of those under way allows
 	timer                 tick.Timer
-	watched               map[renewable]struct{}
+	watched               map[*Renewal]struct{}
 	watching              tick.Timer
 	apart                 int64 // by how much the wall clock was ahead when contexts were looked at last
 	stopped               bool
 }
 
-// renewable is a lock, as far as the renewer knows it. Its methods may take the lock's
-// mutex, and are called without the renewer's.
-type renewable interface {
-	// renewNow extends the lock, schedules the next renewal, and then tells the renewer that
-	// this one has ended, before it calls a hook.
-	renewNow()
-	// checkEnd ends the lock's context if its time has come by either clock, and returns why
-	// the lock was lost if it was found out just now.
-	checkEnd() (lost error)
-	// times are those of its renewals. It takes no mutex, and is called with the renewer's.
-	times() (ttl, nodeTimeout time.Duration)
-	// tellLost calls the hook, which may take its time.
-	tellLost(why error)
+// Lock is a lock, as far as the renewer knows it. Its methods may take the lock's mutex, and but for Times are
+// called without the renewer's.
+type Lock interface {
+	// Renew extends the lock, schedules the next renewal, and then tells the renewer that this one has ended,
+	// before it calls a hook.
+	Renew()
+	// CheckEnd ends the lock's context if its time has come by either clock, and returns why the lock was lost
+	// if it was found out just now.
+	CheckEnd() (lost error)
+	// Times are those of its renewals. It takes no mutex.
+	Times() (ttl, nodeTimeout time.Duration)
+	// TellLost calls the hook, which may take its time.
+	TellLost(why error)
 }
 
-// renewal is a lock's place among those to be renewed.
-type renewal struct {
-	lock  renewable
+// Renewal is a lock's place in a renewer, whose mutex guards it. It must not be copied.
+type Renewal struct {
+	Lock  Lock  // does not change
 	at    int64 // when it falls due, by the clock; of one that is ready, by when it should begin
 	index int32 // in its heap, plus one; 0: it is in none
 	ready bool
 }
 
-func newRenewer(c tick.Clock) *renewer {
-	return &renewer{clock: c, watched: make(map[renewable]struct{})}
+// New makes a renewer of no locks.
+func New(c tick.Clock) *Renewer {
+	return &Renewer{clock: c, watched: make(map[*Renewal]struct{})}
 }
 
-// schedule renews the lock once, in about d from now and not later. Due times are rounded
+// Schedule renews the lock once, in about d from now and not later. Due times are rounded
 // down to the grid, which is finer for locks with a TTL that is short.
-func (k *renewer) schedule(r *renewal, now tick.Instant, d, ttl time.Duration) {
+func (k *Renewer) Schedule(r *Renewal, now tick.Instant, d, ttl time.Duration) {
 	at := now.Mono + int64(d)
 	at -= at % int64(min(renewalGrid, ttl/20))
 	k.mu.Lock()
@@ -97,7 +98,7 @@ func (k *renewer) schedule(r *renewal, now tick.Instant, d, ttl time.Duration) {
 
 // setTimer sets the timer for the first renewal, which may be later than it was set for
 // before; the caller holds mu.
-func (k *renewer) setTimer(now int64) {
+func (k *Renewer) setTimer(now int64) {
 	if len(k.due) == 0 {
 		return
 	}
@@ -108,39 +109,39 @@ func (k *renewer) setTimer(now int64) {
 	}
 }
 
-func (k *renewer) tick() {
+func (k *Renewer) tick() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.begin()
 }
 
 // begin starts the renewals that are due, as many as may be under way; the caller holds mu.
-func (k *renewer) begin() {
+func (k *Renewer) begin() {
 	if k.stopped {
 		return
 	}
 	now := k.clock.Now().Mono
 	for len(k.due) > 0 && now >= k.due[0].at {
-		r := heap.Pop(&k.due).(*renewal)
+		r := heap.Pop(&k.due).(*Renewal)
 		// A third of the TTL is over, or more. What is left of a long one can wait.
-		ttl, _ := r.lock.times()
+		ttl, _ := r.Lock.Times()
 		r.at, r.ready = r.at+int64(ttl/2), true
 		heap.Push(&k.ready, r)
 	}
 	for len(k.ready) > 0 && k.room(k.ready[0]) {
 		k.undecided++
 		k.unanswered++
-		r := heap.Pop(&k.ready).(*renewal)
+		r := heap.Pop(&k.ready).(*Renewal)
 		r.ready = false
-		go r.lock.renewNow()
+		go r.Lock.Renew()
 	}
 	k.setTimer(now)
 }
 
 // room reports whether there is room for another; the caller holds mu. One with a short timeout
 // waits until few enough are under way, and lets few others begin beside it.
-func (k *renewer) room(r *renewal) bool {
-	_, nodeTimeout := r.lock.times()
+func (k *Renewer) room(r *Renewal) bool {
+	_, nodeTimeout := r.Lock.Times()
 	most := min(mostRenewals, max(int(nodeTimeout/renewalCost), 1))
 	if k.most = min(k.most, most); k.unanswered == 0 {
 		k.most = most
@@ -148,9 +149,9 @@ func (k *renewer) room(r *renewal) bool {
 	return k.undecided < k.most && k.unanswered < 2*k.most
 }
 
-// fewer counts off renewals that were decided, and those that every node has answered, or has had
+// Fewer counts off renewals that were decided, and those that every node has answered, or has had
 // its time for.
-func (k *renewer) fewer(undecided, unanswered int) {
+func (k *Renewer) Fewer(undecided, unanswered int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.undecided -= undecided
@@ -160,14 +161,14 @@ func (k *renewer) fewer(undecided, unanswered int) {
 	}
 }
 
-// watch compares both clocks for this lock until it is forgotten.
-func (k *renewer) watch(l renewable) {
+// Watch compares both clocks for this lock until it is forgotten.
+func (k *Renewer) Watch(r *Renewal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.stopped {
 		return
 	}
-	k.watched[l] = struct{}{}
+	k.watched[r] = struct{}{}
 	if len(k.watched) > 1 {
 		return
 	}
@@ -179,7 +180,7 @@ func (k *renewer) watch(l renewable) {
 }
 
 // checkEnds looks at the contexts if the clocks have moved apart. If not, their timers are right.
-func (k *renewer) checkEnds() {
+func (k *Renewer) checkEnds() {
 	k.mu.Lock()
 	now := k.clock.Now()
 	if len(k.watched) > 0 && !k.stopped {
@@ -191,19 +192,29 @@ func (k *renewer) checkEnds() {
 		return
 	}
 	k.apart = apart
-	locks := slices.Collect(maps.Keys(k.watched))
+	watched := slices.Collect(maps.Keys(k.watched))
 	k.mu.Unlock()
-	for _, l := range locks {
+	for _, r := range watched {
 		// After a sleep of the machine all may be over. The hook of one must not keep the
 		// holders of the others at work.
-		if lost := l.checkEnd(); lost != nil {
-			go l.tellLost(lost)
+		if lost := r.Lock.CheckEnd(); lost != nil {
+			go r.Lock.TellLost(lost)
 		}
 	}
 }
 
-// forget neither renews nor watches the lock any longer.
-func (k *renewer) forget(r *renewal) {
+// Hurry has all locks fall due with the first. It is for tests, whose locks are granted one after the other.
+func (k *Renewer) Hurry() (due int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.due {
+		r.at = 0
+	}
+	return len(k.due)
+}
+
+// Forget neither renews nor watches the lock any longer.
+func (k *Renewer) Forget(r *Renewal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -213,16 +224,16 @@ func (k *renewer) forget(r *renewal) {
 	default:
 		heap.Remove(&k.due, int(r.index-1))
 	}
-	if _, ok := k.watched[r.lock]; ok {
-		delete(k.watched, r.lock)
+	if _, ok := k.watched[r]; ok {
+		delete(k.watched, r)
 		if len(k.watched) == 0 {
 			k.watching.Stop()
 		}
 	}
 }
 
-// stop ends renewal. Contexts go on ending by their own timers.
-func (k *renewer) stop() {
+// Stop ends renewal. Contexts go on ending by their own timers.
+func (k *Renewer) Stop() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stopped = true
@@ -239,7 +250,7 @@ func (k *renewer) stop() {
 }
 
 // renewals is a heap, the first on top.
-type renewals []*renewal
+type renewals []*Renewal
 
 func (r renewals) Len() int           { return len(r) }
 func (r renewals) Less(i, j int) bool { return r[i].at < r[j].at }
@@ -249,7 +260,7 @@ func (r renewals) Swap(i, j int) {
 }
 
 func (r *renewals) Push(x any) {
-	it := x.(*renewal)
+	it := x.(*Renewal)
 	*r = append(*r, it)
 	it.index = int32(len(*r))
 }
