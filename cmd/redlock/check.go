@@ -99,9 +99,9 @@ func sameServer(found []admin.Finding, twice error) []admin.Finding {
 // report colours the lines of a report that say something bad, or that all is well.
 func (p palette) report(r admin.Report) string {
 	var b strings.Builder
-	unwell := make(map[string]bool)
+	lost := make(map[string]bool)
 	for _, n := range r.Nodes {
-		unwell[n.Node] = !n.Reachable || n.Err != nil
+		lost[n.Node] = unwell(r, n)
 	}
 	for line := range strings.Lines(r.String()) {
 		text := strings.TrimRight(line, " \n")
@@ -109,7 +109,7 @@ func (p palette) report(r admin.Report) string {
 		switch {
 		case first == "NODE" || first == "SEVERITY":
 			text = p.bold(text)
-		case first == admin.SeverityCritical.String() || unwell[first]:
+		case first == admin.SeverityCritical.String() || lost[first]:
 			text = p.bad(text)
 		case first == admin.SeverityWarning.String():
 			text = p.odd(text)

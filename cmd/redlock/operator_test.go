@@ -193,7 +193,7 @@ func TestRunSaysByWhomTheLockIsHeld(t *testing.T) {
 
 		r = s.ran(t, append(append([]string{"run", "p", "--permits", "1"}, how...), "--", "true")...)
 		assert.Equal(t, exitBusy, r.code)
-		assert.Regexp(t, `^redlock: all permits of p are held by others: the test, permit 0, lease \S+s\n$`, r.errOut)
+		assert.Regexp(t, `^redlock: all permits of p are held by others: permit 0: the test, lease \S+s\n$`, r.errOut)
 
 		r = s.ran(t, append(append([]string{"run", "list"}, how...), "--", "true")...)
 		assert.Equal(t, exitBusy, r.code)

@@ -26,11 +26,11 @@ func printReport(w io.Writer, r admin.Report) {
 	}
 	t := table{
 		heading: []string{"NODE", "STATE", "LATENCY", "ROLE", "VERSION", "UPTIME"},
-		bad:     func(i int) bool { return r.Nodes[i].Err != nil },
+		bad:     func(i int) bool { return unwell(r, r.Nodes[i]) },
 		spare:   []int{4, 3, 2},
 	}
 	for _, n := range r.Nodes {
-		t.rows = append(t.rows, []string{n.Node, stateOf(n), orDash(n.Latency.Round(10 * time.Microsecond)), or(n.Role), or(n.Version), or(uptime(n.Uptime))})
+		t.rows = append(t.rows, []string{n.Node, worst(r, n.Node).Code, orDash(n.Latency.Round(10 * time.Microsecond)), or(n.Role), or(n.Version), or(inTable(uptime(n.Uptime)))})
 	}
 	t.print(w, paint)
 	fmt.Fprintln(w)
@@ -64,7 +64,7 @@ func printReport(w io.Writer, r admin.Report) {
 			ink = paint.odd
 		}
 		fmt.Fprintln(w, ink(strings.TrimSuffix(paragraph(w, printable(head+": "+f.Message)), "\n")))
-		fmt.Fprint(w, paragraph(w, "-> "+printable(f.Advice)))
+		fmt.Fprint(w, paragraph(w, "  -> "+printable(f.Advice)))
 	}
 }
 
@@ -94,17 +94,25 @@ func together(r admin.Report) admin.Report {
 	return r
 }
 
-func stateOf(n admin.NodeReport) string {
-	switch {
-	case !n.Reachable:
-		return "unreachable"
-	case n.Err != nil:
-		return "refuses"
-	case n.BarredFor > 0:
-		return "barred"
-	default:
-		return "ok"
+// inTable is an uptime in a column of that name, without the spaces of pages, which are not printed.
+func inTable(uptime string) string {
+	return strings.NewReplacer("up\u00a0", "", "\u00a0", " ").Replace(uptime)
+}
+
+// worst is the worst finding of a node, if that is more than good to know, else "ok". Findings are ordered
+// by severity.
+func worst(r admin.Report, node string) admin.Finding {
+	for _, f := range r.Findings {
+		if f.Node == node && f.Severity > admin.SeverityInfo {
+			return f
+		}
 	}
+	return admin.Finding{Code: "ok"}
+}
+
+// unwell is a node of no use.
+func unwell(r admin.Report, n admin.NodeReport) bool {
+	return n.Err != nil || worst(r, n.Node).Severity == admin.SeverityCritical
 }
 
 func or(text string) string {

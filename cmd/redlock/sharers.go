@@ -40,7 +40,8 @@ func sharedBy(n int) string {
 	return fmt.Sprintf("shared by %d", n)
 }
 
-// sharers names the first of those who hold a lock together, and counts the others and their permits.
+// sharers names the first of those who hold a lock together, and counts the others. How they share it
+// comes first, where a narrow table cuts nothing off.
 func sharers(all []holderJSON) string {
 	if len(all) == 0 {
 		return sharedBy(0)
@@ -51,11 +52,11 @@ func sharers(all []holderJSON) string {
 	}
 	switch permit := all[0].Permit; {
 	case permit == nil:
-		return text + ", shared"
+		return "shared: " + text
 	case len(all) == 1:
-		return text + fmt.Sprintf(", permit %d", *permit)
+		return fmt.Sprintf("permit %d: %s", *permit, text)
 	default:
-		return text + fmt.Sprintf(", %d permits", len(all))
+		return fmt.Sprintf("%d permits: %s", len(all), text)
 	}
 }
 

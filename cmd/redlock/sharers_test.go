@@ -113,7 +113,7 @@ func TestRunSharesALock(t *testing.T) {
 	require.Len(t, st.Holders, 2)
 	assert.Nil(t, st.Holders[0].Permit)
 	assert.Positive(t, st.Holders[0].TTL)
-	assert.Regexp(t, `(?m)^k +\S+ sh \+1, shared +- +[0-9.]+m?s +3/3$`, s.ran(t, "list").out)
+	assert.Regexp(t, `(?m)^k +shared: \S+ sh \+1 +- +[0-9.]+m?s +3/3$`, s.ran(t, "list").out)
 	var all listJSON
 	require.NoError(t, json.Unmarshal([]byte(s.ran(t, "list", "--json").out), &all))
 	require.Len(t, all.Locks, 1)

@@ -369,13 +369,13 @@ func uptime(d time.Duration) string {
 	case d == 0:
 		return ""
 	case d < 2*time.Minute:
-		return fmt.Sprintf("up %d\u00a0s", int(d.Seconds()))
+		return fmt.Sprintf("up\u00a0%d\u00a0s", int(d.Seconds()))
 	case d < 2*time.Hour:
-		return fmt.Sprintf("up %d\u00a0min", int(d.Minutes()))
+		return fmt.Sprintf("up\u00a0%d\u00a0min", int(d.Minutes()))
 	case d < 48*time.Hour:
-		return fmt.Sprintf("up %d\u00a0h", int(d.Hours()))
+		return fmt.Sprintf("up\u00a0%d\u00a0h", int(d.Hours()))
 	default:
-		return fmt.Sprintf("up %d\u00a0days", int(d.Hours()/24))
+		return fmt.Sprintf("up\u00a0%d\u00a0days", int(d.Hours()/24))
 	}
 }
 
