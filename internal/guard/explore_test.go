@@ -23,7 +23,7 @@ import (
 //	go test ./internal/guard -run TestExplore -explore.states=3000000 -v
 
 var (
-	exploreStates = flag.Int("explore.states", 10_000, "how many states TestExplore visits at most, per row")
+	exploreStates = flag.Int("explore.states", 6_000, "how many states TestExplore visits at most, per row")
 )
 
 const (
@@ -32,6 +32,14 @@ const (
 	xClients = 3
 	xNever   = int16(-10000) // LongAgo
 )
+
+// exploreMost is how many states a search visits that takes so many, or 0.
+func exploreMost(least int) int {
+	if raceDetector {
+		return *exploreStates / 50
+	}
+	return max(*exploreStates, least)
+}
 
 // What a scope allows.
 type xScope struct {
@@ -50,8 +58,13 @@ type xScope struct {
 
 	restartEmpty, restartKept, restartOld, promote, flush, evictMark, redraw, copyBack bool
 	names, outside                                                                     bool // names change where they lead; outside: to a server with a mark of its own
-	deny, unread, oom                                                                  bool
-	newcomers                                                                          bool // clients are replaced by new ones
+	deny, unread                                                                       bool
+	refuses                                                                            string // what a node says to writes, now and then
+	follow                                                                             bool   // a node becomes a replica, and a master again
+	ahead                                                                              bool   // clocks are set forward, by more than the period
+	old                                                                                bool   // client 1 is of a version that does not know that all nodes were new
+	tool                                                                               bool   // a client of one node alone looks at nodes, too
+	newcomers                                                                          bool   // clients are replaced by new ones
 	extend, back                                                                       bool
 	split                                                                              bool  // SET and look are two steps
 	genesis                                                                            bool  // a client may ask all nodes, three times over, in one step
@@ -60,7 +73,25 @@ type xScope struct {
 	hold                                                                               int16 // so long may an answer or a mark to be written be held up; 0: not at all
 	coarse                                                                             bool  // an attempt is one step
 	liveness                                                                           bool
+
+	without xClause
 }
+
+// xClause is a clause of the rule, to be left out.
+type xClause uint8
+
+const (
+	xWhole         xClause = iota
+	xAge                   // a mark has to be old enough
+	xChange                // a client that saw other data waits
+	xLater                 // a mark says whether its writer had seen anything there
+	xAllNodes              // all nodes must be new, and not a majority
+	xTwice                 // each is looked at again
+	xNewFor                // marks of a first use are young
+	xCompare               // a mark is written by compare and set
+	xSize                  // a mark says how many all are
+	xServersDiffer         // all nodes are different servers
+)
 
 type xMark struct {
 	state         protocol.MarkState
@@ -77,6 +108,7 @@ type xServer struct {
 	owner             int8 // of the lock's key; -1: free
 	till              int16
 	denied, full      bool
+	follows           bool
 	back              int16 // its clock is so much behind
 }
 
@@ -170,6 +202,76 @@ func newExplorer(sc *xScope) *explorer {
 
 func (x *explorer) period() time.Duration {
 	return x.g.Period(time.Duration(x.sc.ttl)*x.sc.tick, false)
+}
+
+// judge is for how long yet a grant of the node does not count.
+func (x *explorer) judge(i int) time.Duration {
+	switch m := &x.g.memories.Nodes[i]; {
+	case m.Identity != identityKnown || m.mark.State != protocol.MarkPresent:
+	case x.sc.without == xAge:
+		return left(m.changedAt, x.period(), x.clock.mono)
+	case x.sc.without == xChange && m.mark.All == 0:
+		return left(m.since(), x.period(), x.clock.mono)
+	case x.sc.without == xChange:
+		return 0
+	}
+	return x.g.Judge(i, x.period(), x.clock.mono)
+}
+
+// saw is Saw, but for the clause that is left out.
+func (x *explorer) saw(i int, r protocol.ServerReport) *protocol.MarkWrite {
+	ms := x.g.memories
+	if x.sc.without == xTwice || x.sc.without == xNewFor {
+		for j := range ms.Nodes {
+			if m := &ms.Nodes[j]; m.mark.State == protocol.MarkPresent && x.sc.without == xTwice {
+				m.askedAt = x.clock.mono + 1<<11
+			} else if m.mark.State == protocol.MarkPresent {
+				m.writtenAt = x.clock.mono
+			}
+		}
+		x.g.settled[i].Store(nil)
+		if x.sc.without == xTwice {
+			r.At = x.clock.mono + 1<<11
+		}
+	}
+	w := x.g.Saw(i, r)
+	m := &ms.Nodes[i]
+	switch x.sc.without {
+	case xLater:
+		if w != nil {
+			w.First = true
+		}
+	case xAllNodes, xServersDiffer:
+		if x.beginsAnyway() {
+			for j := range ms.Nodes {
+				ms.Nodes[j].begins = ms.Nodes[j].isNew()
+			}
+		}
+		if w == nil && m.begins && m.isNew() {
+			w = m.rewrites(m.mark, m.mark.At, m.mark.Uptime)
+			w.All = len(ms.Nodes)
+		}
+	}
+	return w
+}
+
+// beginsAnyway is begin without a clause.
+func (x *explorer) beginsAnyway() bool {
+	ms := x.g.memories
+	n, last := 0, int64(LongAgo)
+	for i := range ms.Nodes {
+		m := &ms.Nodes[i]
+		if m.isNew() && x.clock.mono-m.writtenAt < int64(newFor) && (x.sc.without == xServersDiffer || ms.duplicateOf(i) < 0) {
+			n++
+			last = max(last, m.knownAt)
+		}
+	}
+	for i := range ms.Nodes {
+		if m := &ms.Nodes[i]; m.isNew() && m.askedAt <= last {
+			return false
+		}
+	}
+	return n == xNodes || x.sc.without == xAllNodes && n > xNodes/2
 }
 
 func (x *explorer) ns(t int16) int64 {
@@ -402,7 +504,13 @@ func (x *explorer) tell(w *xWorld, c, i, srv int, r protocol.ServerReport, hold 
 			panic("bug: writes without end")
 		}
 		x.later()
-		wr := x.g.Saw(i, r)
+		wr := x.saw(i, r)
+		if wr != nil && x.sc.old && c == 1 {
+			wr.All = 0
+		}
+		if wr != nil && x.sc.old && c == 1 && wr.Old != "" && r.Mark.State == protocol.MarkPresent && wr.ID == r.Mark.ID && r.Mark.First && !wr.IsRedated() && wr.ReplID == r.Mark.ReplID {
+			wr = nil // it would write that all nodes were new
+		}
 		if wr == nil {
 			x.store(&w.c[c])
 			return
@@ -444,19 +552,22 @@ func (x *explorer) write(w *xWorld, s *xServer, p *xPending, runID string, at in
 		r.Mark = protocol.Mark{State: protocol.MarkDenied, Err: xError("NOPERM")}
 		return r
 	case s.full:
-		r.Mark = protocol.Mark{State: protocol.MarkUnread, Err: xError("OOM")}
+		r.Mark = protocol.MarkOfError(xError(x.sc.refuses))
+		return r
+	case s.follows:
+		r.Mark = protocol.MarkOfError(xError("READONLY You can't write against a read only replica."))
 		return r
 	}
 	same := s.mark.state == p.mark.state
 	if same && s.mark.state == protocol.MarkPresent {
 		same = x.text(s.mark) == x.text(p.mark)
 	}
-	if same {
+	if same || x.sc.without == xCompare {
 		m := xMark{state: protocol.MarkPresent, run: p.run, repl: p.repl, first: p.first, all: p.all}
 		if p.newID {
 			m.id = w.unused(2)
 		} else {
-			m.id = s.mark.id
+			m.id = p.mark.id
 			if m.ver = s.mark.ver; p.redate {
 				m.ver = (m.ver + 1) % 8
 			}
@@ -505,6 +616,9 @@ func (x *explorer) askHold(w *xWorld, c, i int, unread bool, hold int) {
 	}
 	if s.former > 0 {
 		r.FormerID = xNames[1][s.former]
+	}
+	if s.follows {
+		r.Role = "slave"
 	}
 	if s.mark.state != protocol.MarkPresent {
 		r.Mark = protocol.Mark{State: protocol.MarkAbsent}
@@ -559,7 +673,7 @@ func (x *explorer) setKey(w *xWorld, c, i int) {
 	m := &cl.m[i]
 	s := &w.s[m.srv]
 	m.said = xRefused
-	if s.full {
+	if s.full || s.follows {
 		m.said = xNo
 		return
 	}
@@ -586,6 +700,9 @@ func (x *explorer) look(w *xWorld, c, i int) {
 	if s.former > 0 {
 		r.FormerID = xNames[1][s.former]
 	}
+	if s.follows {
+		r.Role = "slave"
+	}
 	if s.mark.state != protocol.MarkPresent {
 		r.Mark = protocol.Mark{State: protocol.MarkAbsent}
 	}
@@ -596,7 +713,7 @@ func (x *explorer) look(w *xWorld, c, i int) {
 	m.conRepl = s.repl
 	m.said = xNo
 	if landed {
-		left := x.g.Judge(i, x.period(), x.clock.mono)
+		left := x.judge(i)
 		switch {
 		case left > 0:
 			m.said = xBarred
@@ -890,6 +1007,7 @@ func (x *explorer) encode(w *xWorld, order [xNodes]int, perm [xClients]int) uint
 		t(s.till)
 		flag(s.denied)
 		flag(s.full)
+		flag(s.follows)
 		t(s.back)
 		if n < xNodes {
 			b = append(b, byte(w.name[i]))
