@@ -547,6 +547,7 @@ func TestCheckOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	x := s.terminal(t, "sh", "-c", `exec "$REDLOCK" check --addrs `+s.addrs[0]+","+s.addrs[0]+","+s.addrs[1])
+	x.expect(t, "there are critical findings")
 	assert.Equal(t, exitFailed, x.end(t))
 	assert.Regexp(t, `\x1b\[31m`+regexp.QuoteMeta(s.addrs[0])+`/0#1 +same-server +\S+ +master +redis `, x.out.String())
 	assert.Equal(t, "76 s", printable(inTable(uptime(76*time.Second))))
