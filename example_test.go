@@ -68,8 +68,8 @@ func ExampleNew_hooks() {
 	}
 	defer rl.Close()
 	_, err = rl.Mutex("orders:42").TryAcquire(context.Background())
-	fmt.Println(<-hook.seen, err)
-	// Output: set <nil>
+	fmt.Println(<-hook.seen, err) // whether scripts run is asked first
+	// Output: evalsha <nil>
 }
 
 // Do is what most programs need.

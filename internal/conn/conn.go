@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,7 @@ type Wire struct {
 	Client redis.UniversalClient // for Check, and for subscriptions where own is nil
 	own    *redis.Options        // of connections of our own
 	clock  tick.Clock
+	quirks *quirks
 }
 
 // Talk is the part of a wire that batches go over.
@@ -32,8 +34,8 @@ type Talk interface {
 // NewWire is the wire to the server that a client leads to. mark is the key of the memory
 // mark, empty if there is none.
 func NewWire(c *redis.Client, h func(*redis.Options) Habits, mark string, clk tick.Clock) *Wire {
-	o := OwnOptions(c.Options())
-	return &Wire{NewConversations(clk, &ownDialer{options: o, markKey: mark}, h(o)), sideClient(o), o, clk}
+	o, q := OwnOptions(c.Options()), newQuirks(clk)
+	return &Wire{NewConversations(clk, &ownDialer{o, mark, q}, h(o)), sideClient(o), o, clk, q}
 }
 
 // Remedies are those that are at hand where a client learns passwords from a provider, or follows a
@@ -64,12 +66,19 @@ func (w *Wire) Remedies() (at protocol.Remedies) {
 type ManyServers struct {
 	Client redis.UniversalClient
 	lacks  func(what string, err error)
+	tried  atomic.Bool // scripts run
 }
 
 // Exchange is that of lane.Wire; how long it waits is up to the client.
 func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration, left func()) (settled bool) {
 	left() // the client does not tell when it has written
 	ctx := context.Background()
+	if err := m.tryScripts(ctx, batch); err != nil {
+		for _, c := range batch {
+			c.Answer = protocol.Answer{Err: err}
+		}
+		return true
+	}
 	cmds := make([]redis.Cmder, len(batch))
 	for i, c := range batch {
 		cmds[i] = protocol.NewCommand(c.Req)
@@ -80,6 +89,30 @@ func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration, left func
 	}
 	answered, sent := Read(batch)
 	return answered || !sent
+}
+
+// tryScripts is ownFlow.tryScripts ahead of the first batch with a SET, on the server of its lock.
+func (m *ManyServers) tryScripts(ctx context.Context, batch []*lane.Call) error {
+	at := slices.IndexFunc(batch, func(c *lane.Call) bool { return c.Req.Op.Sets() })
+	if m.tried.Load() || at < 0 {
+		return nil
+	}
+	try := protocol.TryRequest(batch[at].Req.Key)
+	for _, r := range []*protocol.Request{try, try.WithSource()} {
+		cmd := protocol.NewCommand(r)
+		var got protocol.Answer
+		cmd.Reply(&got, m.exec(ctx, []redis.Cmder{cmd}))
+		switch {
+		case !got.Answered():
+			return got.Err
+		case protocol.WantsSource(got.Err) && !r.Whole:
+		default:
+			err := protocol.ScriptsFail(got.Err)
+			m.tried.Store(err == nil)
+			return err
+		}
+	}
+	return nil
 }
 
 func (m *ManyServers) exec(ctx context.Context, cmds []redis.Cmder) (err error) {
@@ -117,7 +150,7 @@ type Subscriber = lane.Subscriber
 // or ctx ends.
 func (w *Wire) Listen(ctx context.Context, channel string, tell Subscriber) error {
 	if w.own != nil {
-		return listen(ctx, w.clock, w.own, channel, tell)
+		return listen(ctx, w.clock, w.own, w.quirks, channel, tell)
 	}
 	return listenOver(ctx, w.Client, channel, tell)
 }
@@ -125,17 +158,17 @@ func (w *Wire) Listen(ctx context.Context, channel string, tell Subscriber) erro
 // Listen is that of a wire to where a client leads.
 func Listen(ctx context.Context, clk tick.Clock, c redis.UniversalClient, channel string, tell Subscriber) error {
 	if single, ok := c.(*redis.Client); ok {
-		return listen(ctx, clk, single.Options(), channel, tell)
+		return listen(ctx, clk, single.Options(), newQuirks(clk), channel, tell)
 	}
 	return listenOver(ctx, c, channel, tell)
 }
 
-func listen(ctx context.Context, clk tick.Clock, o *redis.Options, channel string, tell Subscriber) error {
+func listen(ctx context.Context, clk tick.Clock, o *redis.Options, q *quirks, channel string, tell Subscriber) error {
 	c, err := connect(ctx, o)
 	if err != nil {
 		return err
 	}
-	f := newOwnFlow(c, o, "", new(atomic.Bool))
+	f := newOwnFlow(c, o, "", q)
 	defer f.Close()
 	// A read does not look at ctx, and a greeting is waited for as long as for a connection.
 	defer context.AfterFunc(ctx, f.Close)()
@@ -146,13 +179,15 @@ func listen(ctx context.Context, clk tick.Clock, o *redis.Options, channel strin
 	}
 	// Whether the server lets us publish can be asked only before it is subscribed to. Scripts say so,
 	// too, but only when they let a waiter in.
-	f.out.ask("PUBLISH", channel, "")
+	var publish answer
+	f.question(&publish, "PUBLISH", "PUBLISH", channel, "")
 	f.out.ask("SUBSCRIBE", channel)
-	f.flush(greetingRoom)
+	f.hear()
 	if err := f.welcome(); err != nil {
 		return err
 	}
-	if denied := f.answer().err; protocol.IsServerError(denied) && protocol.Permanent(denied) {
+	q.done()
+	if denied := publish.err; protocol.IsServerError(denied) && protocol.Permanent(denied) {
 		tell.Denied(denied)
 	}
 	for {

@@ -92,11 +92,11 @@ func sideClient(o *redis.Options) *redis.Client {
 type ownDialer struct {
 	options *redis.Options
 	markKey string // empty: no memory marks
-	denied  atomic.Bool
+	quirks  *quirks
 }
 
 // userConn is for how long New's connections stay open without work, and after what time another
-// one takes their place. The name may lead to another server by then: a Sentinel may have promoted
+// one takes the place of any. The name may lead to another server by then: a Sentinel may have promoted
 // one while the old master, which is cut off from it, goes on as a master.
 const userConn = time.Minute
 
@@ -123,7 +123,9 @@ func (d *ownDialer) Dial(ctx context.Context) (Flow, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newOwnFlow(conn, d.options, d.markKey, &d.denied), nil
+	f := newOwnFlow(conn, d.options, d.markKey, d.quirks)
+	f.holds = true
+	return f, nil
 }
 
 // socket is a connection that counts what it reads.
@@ -179,18 +181,27 @@ type ownFlow struct {
 	login    login
 	out      respWriter
 	in       respReader
-	markKey  string
-	known    protocol.Mark // as read last, since it hardly ever changes
-	native   Native
-	welcomes []string // what it says where one of the greeting's words fails, that are sent and not answered
+	quirks   *quirks
+	careful  bool    // each question waits for the answer to the one before
+	asked    []asked // and not answered
+	heard    bool    // any answer
+	hello    hello
 	greeted  bool
+	known    bool // which server answers
+	holds    bool // scripts are tried
+	markKey  string
+	lastMark protocol.Mark // as read last, since it hardly ever changes
+	native   Native
 	ctx      context.Context // ends with the flow
 	end      context.CancelFunc
 	closing  sync.Once
 }
 
-func newOwnFlow(conn net.Conn, o *redis.Options, markKey string, denied *atomic.Bool) *ownFlow {
-	f := &ownFlow{socket: newSocket(conn), login: login{options: o}, markKey: markKey, native: Native{Denied: denied}}
+func newOwnFlow(conn net.Conn, o *redis.Options, markKey string, q *quirks) *ownFlow {
+	f := &ownFlow{
+		socket: newSocket(conn), login: login{options: o}, markKey: markKey,
+		quirks: q, careful: q.begin(), native: Native{Denied: &q.noNative},
+	}
 	f.in = newRespReader(f.socket)
 	f.ctx, f.end = context.WithCancel(context.Background())
 	return f
@@ -223,11 +234,18 @@ func (f *ownFlow) Exchange(batch []*lane.Call, want Looks, left func()) (got Sai
 // with a login.
 func (f *ownFlow) send(batch []*lane.Call, want Looks) (again bool) {
 	if f.login.news.Load() != nil {
-		again = f.out.logIn(*f.login.news.Swap(nil))
+		words := f.login.news.Swap(nil).words()
+		if again = words != nil; again {
+			f.out.ask(words...)
+		}
 	}
-	may, room := f.native.May(), batchRoom
+	may, room, whole := f.native.May(), batchRoom, f.quirks.noDigest.Load()
 	for _, c := range batch {
-		c.Answer = protocol.Answer{Sent: true, Native: f.out.request(c.Req, may)}
+		req := c.Req
+		if whole && req.Script != nil && !req.Whole {
+			req = req.WithSource()
+		}
+		c.Answer = protocol.Answer{Sent: true, Native: f.out.request(req, may)}
 		room += c.Req.AnswerRoom()
 	}
 	if want&LookMark != 0 {

@@ -27,5 +27,6 @@
 //
 // Where to look: conversation.go has the life of a conversation and how a batch finds one, fresh.go
 // where new ones come from, end.go those that are overdue and how they are ended, dial.go sockets and
-// batches, resp.go their bytes, flow.go the questions to a server, conn.go the way over a client.
+// batches, resp.go their bytes, greeting.go and flow.go the questions to a server, questions.go which of
+// them not to ask, conn.go the way over a client.
 package conn

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,40 +17,82 @@ func (f *ownFlow) Ask() (s protocol.ServerReport, err error) {
 	if err := f.greet(); err != nil {
 		return s, err
 	}
-	f.out.ask("PING")
-	f.out.ask("INFO", "server")
-	f.out.ask("INFO", "replication")
-	f.out.ask("CLIENT", "ID")
+	var ping, server, replication, id, at answer
+	mark, scripts := answer{err: errUnread}, answer{}
+	f.question(&ping, "PING", "PING")
+	f.question(&server, "INFO", "INFO", "server")
+	f.question(&replication, "INFO", "INFO", "replication")
+	f.question(&id, "CLIENT ID", "CLIENT", "ID")
 	if f.markKey != "" {
-		f.out.ask("GET", f.markKey)
-		f.out.ask("TIME")
+		f.question(&mark, "GET", "GET", f.markKey)
+		f.question(&at, "TIME", "TIME")
 	}
-	f.flush(greetingRoom)
+	try := f.holds && !f.quirks.scripts.Load()
+	if try {
+		f.tryScripts(&scripts)
+	}
+	f.hear()
 	refused := f.welcome()
-	_, err = f.in.reply()
-	if refused == nil {
-		refused = serving(err)
-	}
-	server, replication, id := f.answer(), f.answer(), f.answer()
-	var mark protocol.Mark
-	if f.markKey != "" {
-		mark = f.askedMark()
-		if at := f.answer(); mark.State == protocol.MarkPresent {
-			mark = mark.Aged(serverTime(at.val))
-		}
+	if err := serving(ping.err); err != nil && !protocol.IsServerError(refused) {
+		refused = err
 	}
 	switch {
-	case refused != nil:
+	case protocol.IsServerError(refused):
 		return s, refused // whatever else it says, or that it hung up then
 	case f.in.checkUnasked() != nil:
 		return s, f.in.broken
 	}
+	if _, err := mark.text(); err != nil && mark.err == nil {
+		return s, f.in.noRESP([]byte(err.Error()))
+	}
+	if try {
+		if err := f.scriptsFail(scripts); err != nil {
+			return s, err
+		}
+		f.quirks.scripts.Store(true)
+	}
+	f.quirks.done()
+	f.known = true
 	s, err = identity(server, replication, id)
 	if err == nil && s.Err == nil {
-		s.Asked, s.Mark = true, mark
+		s.Asked = true
+		if f.markKey != "" {
+			if s.Mark = f.askedMark(mark); s.Mark.State == protocol.MarkPresent {
+				s.Mark = s.Mark.Aged(serverTime(at.val))
+			}
+		}
 	}
 	f.native.Has = s.Native
 	return s, err
+}
+
+var errUnread = errors.New("not asked for")
+
+// tryScripts asks for a script. What is granted where none runs can be neither given back nor kept.
+func (f *ownFlow) tryScripts(a *answer) {
+	words := protocol.TryScript.Words(f.quirks.noDigest.Load())
+	f.question(a, words[0], words...)
+}
+
+// scriptsFail is why scripts do not run, nil if they do or that is not known.
+func (f *ownFlow) scriptsFail(a answer) error {
+	if !f.quirks.noDigest.Load() && protocol.WantsSource(a.err) {
+		whole := protocol.TryScript.Words(true)
+		var b answer
+		f.question(&b, whole[0], whole...)
+		f.hear()
+		if f.in.checkUnasked() != nil {
+			return f.in.broken
+		}
+		if err := protocol.ScriptsFail(b.err); err != nil {
+			return err
+		}
+		if !protocol.UnknownScript(a.err) {
+			f.quirks.noDigest.Store(true)
+		}
+		return nil
+	}
+	return protocol.ScriptsFail(a.err)
 }
 
 // answer is what a server says to one question.
@@ -96,21 +139,21 @@ func identity(server, replication, id answer) (s protocol.ServerReport, err erro
 	return s, nil
 }
 
-// askedMark reads the memory mark.
-func (f *ownFlow) askedMark() protocol.Mark {
-	text, present, err := f.in.text()
+// askedMark is the memory mark by the answer to GET.
+func (f *ownFlow) askedMark(a answer) protocol.Mark {
+	text, err := a.text()
 	if err != nil {
 		return protocol.MarkOfError(err)
 	}
-	return f.mark(text, present)
+	return f.mark([]byte(text), a.val != nil)
 }
 
 // mark is the mark of which only the key was read.
 func (f *ownFlow) mark(text []byte, present bool) protocol.Mark {
-	if !present || f.known.State != protocol.MarkPresent || string(text) != f.known.Text {
-		f.known = protocol.ReadMark(string(text), present, 0)
+	if !present || f.lastMark.State != protocol.MarkPresent || string(text) != f.lastMark.Text {
+		f.lastMark = protocol.ReadMark(string(text), present, 0)
 	}
-	return f.known
+	return f.lastMark
 }
 
 func (f *ownFlow) Kill(id int64) error {

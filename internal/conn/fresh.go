@@ -207,6 +207,9 @@ func (cs *Conversations) tryNew() {
 	cs.Mu.Unlock()
 	for {
 		cv, err := t.once()
+		for protocol.AsksLess(err) {
+			cv, err = t.once()
+		}
 		if p := whole(err); p != nil {
 			cs.Lacks(Unbroken, p)
 		}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/auth"
+
+	"github.com/quorumlock/redlock/internal/protocol"
 )
 
 // How our own connections begin: as those of the client would, but for HELLO, which RESP2 does not
@@ -141,21 +143,20 @@ func present(o *redis.Options) func(context.Context) (string, string, error) {
 	}
 }
 
-// logIn appends AUTH, unless there is no password.
-func (w *respWriter) logIn(a account) bool {
+// words are those of AUTH; nil where there is no password.
+func (a account) words() []string {
 	switch {
 	case a.password == "":
-		return false
+		return nil
 	case a.user == "":
-		w.ask("AUTH", a.password)
+		return []string{"AUTH", a.password}
 	default:
-		w.ask("AUTH", a.user, a.password)
+		return []string{"AUTH", a.user, a.password}
 	}
-	return true
 }
 
 // greet begins the conversation, and leaves the last words of that to be sent and their answers
-// to be read with what is asked next: welcome does it.
+// to be read with what is asked next: welcome tells what came of them.
 func (f *ownFlow) greet() error {
 	if f.greeted {
 		return nil
@@ -165,57 +166,58 @@ func (f *ownFlow) greet() error {
 	if err != nil {
 		return fmt.Errorf("credentials: %w", err)
 	}
-	f.welcomes = f.welcomes[:0]
-	say := func(failure string, words ...string) {
-		f.out.ask(words...)
-		f.welcomes = append(f.welcomes, failure)
+	f.hello = hello{}
+	if words := a.words(); words != nil {
+		f.question(&f.hello.login, "AUTH", words...)
 	}
-	if f.out.logIn(a) {
-		f.welcomes = append(f.welcomes, "failed to authenticate")
+	if f.careful {
+		f.question(new(answer), "PING", "PING") // so that at no other question nothing was answered before
 	}
 	if o.DB > 0 {
-		say("failed to select a database", "SELECT", strconv.Itoa(o.DB))
+		f.question(&f.hello.database, "SELECT", "SELECT", strconv.Itoa(o.DB))
 	}
 	if o.ClientName != "" {
-		say("failed to set the client's name", "CLIENT", "SETNAME", o.ClientName)
+		f.question(&f.hello.name, "CLIENT SETNAME", "CLIENT", "SETNAME", o.ClientName)
 	}
 	//lint:ignore SA1019 users may have set the option by its former name
 	if !o.DisableIdentity && !o.DisableIndentity {
-		say("", "CLIENT", "SETINFO", "LIB-NAME", "go-redis("+o.IdentitySuffix+","+strings.ReplaceAll(runtime.Version(), " ", "-")+")")
-		say("", "CLIENT", "SETINFO", "LIB-VER", redis.Version())
+		f.question(new(answer), "CLIENT SETINFO", "CLIENT", "SETINFO", "LIB-NAME", "go-redis("+o.IdentitySuffix+","+strings.ReplaceAll(runtime.Version(), " ", "-")+")")
+		f.question(new(answer), "CLIENT SETINFO", "CLIENT", "SETINFO", "LIB-VER", redis.Version())
 	}
 	if o.OnConnect == nil {
 		return nil
 	}
-	f.flush(greetingRoom)
+	f.hear()
 	if err := f.welcome(); err != nil {
 		return err
 	}
 	return f.onConnect()
 }
 
+// hello is what a server says to the words of a greeting that matter.
+type hello struct{ login, database, name answer }
+
 // greetingRoom is for the answers to all that is asked of a server about itself. INFO replication lists
 // replicas.
 const greetingRoom = 512 << 10
 
-// welcome reads the answers to the greeting. Of the server's own errors the first that matters counts;
-// the others may come from that one.
-func (f *ownFlow) welcome() (refused error) {
-	for _, failure := range f.welcomes {
-		_, err := f.in.reply()
-		if f.in.broken != nil {
-			if refused != nil {
-				return refused // and hung up
-			}
-			return err
-		}
-		if err != nil && failure != "" && refused == nil {
-			refused = fmt.Errorf("%s: %w", failure, err)
+// welcome is what came of the greeting, whose answers were heard. Of the server's own errors the first
+// counts; the others may come from that one.
+func (f *ownFlow) welcome() error {
+	for _, w := range []struct {
+		failure string
+		err     error
+	}{
+		{"failed to authenticate", protocol.OnlyCode(f.hello.login.err)},
+		{"failed to select a database", f.hello.database.err},
+		{"failed to set the client's name", f.hello.name.err},
+	} {
+		if protocol.IsServerError(w.err) {
+			return fmt.Errorf("%s: %w", w.failure, w.err)
 		}
 	}
-	f.welcomes = f.welcomes[:0]
-	f.greeted = refused == nil
-	return refused
+	f.greeted = f.in.broken == nil
+	return f.in.broken
 }
 
 // onConnect has the user's function ask what it likes to, over go-redis.

@@ -9,7 +9,6 @@ import (
 	"net"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // canned is a connection whose other end refuses the first command, which is go-redis' HELLO, and
@@ -398,7 +398,7 @@ func TestTornIdentity(t *testing.T) {
 	whole := "+PONG\r\n" + bulkReply("run_id:abc\r\nuptime_in_seconds:7\r\n") + bulkReply("role:master\r\nmaster_replid:r\r\n") +
 		":42\r\n" + bulkReply("text") + "*2\r\n$10\r\n1700000000\r\n$1\r\n5\r\n"
 	ask := func(answer string) (protocol.ServerReport, error) {
-		f := newOwnFlow(&scripted{answer: strings.NewReader(answer)}, &redis.Options{DisableIdentity: true}, "mark", new(atomic.Bool))
+		f := newOwnFlow(&scripted{answer: strings.NewReader(answer)}, &redis.Options{DisableIdentity: true}, "mark", newQuirks(tick.NewSystem()))
 		defer f.Close()
 		return f.Ask()
 	}

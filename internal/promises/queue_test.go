@@ -777,7 +777,9 @@ func TestLineMissesNoReleaseBeforeItJoined(t *testing.T) {
 	for _, late := range []string{"SUBSCRIBE", "EVALSHA"} {
 		t.Run(late, func(t *testing.T) {
 			inHall(t, func(h hall) {
-				m := h.process(nil).Mutex("k")
+				p := h.process(nil)
+				m := p.Mutex("k")
+				h.release(h.acquire(p.Mutex("another"))) // it has tried whether scripts run
 				l := h.acquire(h.process(nil).Mutex("k"))
 				h.arbiter(m).DelayCommand(late, 1, 100*time.Millisecond)
 				v := visit(h.Context(), m)

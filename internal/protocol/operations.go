@@ -29,6 +29,7 @@ const (
 	OpJoin // the wait queue of a lock
 	opMark // the memory mark, which belongs to no lock
 	opDoor // keeps newcomers from sharing a lock
+	opTry  // whether scripts run, which belongs to no lock
 )
 
 // trait is something that is true of several operations.
@@ -62,6 +63,7 @@ var operations = [...]struct {
 	OpJoin:          {"join", tells},
 	opMark:          {"mark", tells},
 	opDoor:          {"door", okay | finds},
+	opTry:           {"try", tells},
 }
 
 func (o Op) is(any trait) bool { return operations[o].traits&any != 0 }
@@ -108,6 +110,9 @@ var (
 	FenceRepairScript = script("fence_repair", OpRepair, words{lockKey, fenceKey}, words{lockValue, px, fenceToken, fenceKeeps})
 
 	MarkScript = script("mark", opMark, words{lockKey}, words{markWords})
+
+	// The key of a try is any of the server that is meant.
+	TryScript = script("try", opTry, words{lockKey}, nil)
 )
 
 // word is what stands at a place of a command, as a request has it. A word of a part that a request
@@ -295,6 +300,14 @@ func unusual(w Words, name string) {
 	if name != "" {
 		w.Str(name)
 	}
+}
+
+// Words are those of a command that runs a script without keys.
+func (s *Script) Words(whole bool) []string {
+	if whole {
+		return []string{"EVAL", s.Source, "0"}
+	}
+	return []string{"EVALSHA", s.digest, "0"}
 }
 
 //go:embed scripts/*.lua

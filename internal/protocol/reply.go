@@ -83,8 +83,31 @@ func IsServerError(err error) bool {
 }
 
 // UnknownScript reports whether the server wants the script's text.
-func (b Answer) UnknownScript() bool {
-	return b.Err != nil && IsServerError(b.Err) && strings.HasPrefix(b.Err.Error(), "NOSCRIPT")
+func (b Answer) UnknownScript() bool { return WantsSource(b.Err) }
+
+// UnknownScript reports whether a server does not know a script that was named by its digest.
+func UnknownScript(err error) bool {
+	return err != nil && IsServerError(err) && strings.HasPrefix(err.Error(), "NOSCRIPT")
+}
+
+// WantsSource reports whether a script is to be sent as its text: the server does not know it, or does
+// not run scripts by their digests for us.
+func WantsSource(err error) bool {
+	return UnknownScript(err) || neverRuns(err) && strings.Contains(strings.ToLower(err.Error()), "evalsha")
+}
+
+// neverRuns reports whether a server does not run a command for us, ever. Not to be allowed a key is no such answer.
+func neverRuns(err error) bool {
+	return err != nil && IsServerError(err) && hasAny(err.Error(),
+		"permissions to run the", "can't run this command", "nknown command", "nknown Redis command")
+}
+
+// ScriptsFail is why a server runs no scripts, by what it said to one; nil if it runs them, or that is not known.
+func ScriptsFail(err error) error {
+	if !neverRuns(err) {
+		return nil
+	}
+	return fmt.Errorf("scripts, which locks need: %w", err)
 }
 
 // Read tells the kind of what came of a request.
@@ -118,15 +141,16 @@ func (b Answer) Read(o Op) Answer {
 }
 
 // errNoLock is an answer, too: a script found a text that is longer than any of ours.
-var errNoLock error = noLock("WRONGTYPE the key holds a " + TooLong + ", which is no lock")
+var errNoLock error = ownText("WRONGTYPE the key holds a " + TooLong + ", which is no lock")
 
 // TooLong is what a lock's key holds where that is longer than LongestValue.
 var TooLong = fmt.Sprintf("string of more than %d bytes", LongestValue)
 
-type noLock string
+// ownText is an error of a server in words of ours.
+type ownText string
 
-func (e noLock) Error() string { return string(e) }
-func (e noLock) RedisError()   {}
+func (e ownText) Error() string { return string(e) }
+func (e ownText) RedisError()   {}
 
 // namesAnotherKey reports whether a script found something of others under a key that goes with a lock,
 // such as its fencing counter: of the lock's own key that says nothing. The scripts append such a key's
@@ -218,8 +242,62 @@ func ReadOnly(err error) bool { return redis.IsReadOnlyError(err) }
 // NeverBundled reports whether a server does not release several locks in one command for us, ever.
 // Not to be allowed a key is no such answer: that is of this bundle.
 func NeverBundled(err error) bool {
-	return err != nil && IsServerError(err) && hasAny(err.Error(),
-		"permissions to run the", "can't run this command", "nknown command", "nknown Redis command", "CROSSSLOT")
+	return neverRuns(err) || err != nil && IsServerError(err) && strings.Contains(err.Error(), "CROSSSLOT")
+}
+
+// Hangup is the end of a connection by the other side while it was asked about itself.
+type Hangup struct {
+	At    string // the first question that it did not answer
+	Heard bool   // it had answered others
+	Again bool   // the next connection asks less, or one by one
+	Err   error
+}
+
+// Error names the question.
+func (h *Hangup) Error() string {
+	if !h.Heard {
+		return "hung up before it answered: " + h.Err.Error()
+	}
+	return "hung up at " + h.At + ": " + h.Err.Error()
+}
+
+// Unwrap is how the connection ended.
+func (h *Hangup) Unwrap() error { return h.Err }
+
+// AsksLess reports whether to try at once with another connection, which asks less or one by one.
+func AsksLess(err error) bool {
+	h := (*Hangup)(nil)
+	return errors.As(err, &h) && h.Again
+}
+
+// OnlyCode is an error of a server without what it chose to say: in an answer to AUTH that may be the password.
+func OnlyCode(err error) error {
+	if !IsServerError(err) {
+		return err
+	}
+	text := err.Error()
+	for _, usual := range usualRefusals {
+		if strings.HasPrefix(text, usual) {
+			return ownText(usual)
+		}
+	}
+	code, _, _ := strings.Cut(text, " ")
+	if len(code) > 20 || strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+		code = "ERR"
+	}
+	return ownText(code)
+}
+
+// usualRefusals are how the answers to AUTH begin.
+var usualRefusals = []string{
+	"WRONGPASS invalid username-password pair or user is disabled.",
+	"ERR invalid password",
+	"ERR AUTH <password> called without any password configured for the default user.",
+	"ERR Client sent AUTH, but no password is set",
+	"ERR max number of clients reached",
+	"ERR unknown command",
+	"LOADING Redis is loading the dataset in memory",
+	"NOAUTH Authentication required.",
 }
 
 // EachOf is what the answer to a release of n locks says of each of them, but for the others, whose

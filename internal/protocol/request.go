@@ -283,6 +283,12 @@ func OpenDoorRequest(t *Terms, key, value string) *Request {
 	return &r
 }
 
+// TryRequest finds out whether scripts run on the server of a key.
+func TryRequest(key string) *Request {
+	r := newRequest(opTry, TryScript, &Terms{}, key, "")
+	return &r
+}
+
 // AdoptRequest takes the lock over from the holder of a token. f may be nil.
 func AdoptRequest(t *Terms, key, value, from string, f *FenceArgs) Request {
 	r := AdoptScript.request(t, key, value)

@@ -34,6 +34,9 @@ func Hinted(client redis.UniversalClient, err error) error {
 }
 
 func hungUp(err error) bool {
+	if h := (*Hangup)(nil); errors.As(err, &h) && h.Heard {
+		return false // TLS is not what it did not understand
+	}
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF)
 }
 

@@ -1,0 +1,263 @@
+package realtest_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Servers and proxies that lack something.
+
+// embedded is a client of a type of the user's.
+type embedded struct{ redis.UniversalClient }
+
+// waysTo are the ways in which a program reaches a server.
+var waysTo = map[string]func(t *testing.T, addr, user string, o *redlock.Options) (*redlock.Redlock, error){
+	"Open": func(t *testing.T, addr, user string, o *redlock.Options) (*redlock.Redlock, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		return redlock.Open(ctx, []string{"redis://" + user + "@" + addr}, o)
+	},
+	"New": func(t *testing.T, addr, user string, o *redlock.Options) (*redlock.Redlock, error) {
+		return redlock.New([]redis.UniversalClient{clientOfAddr(t, addr, user)}, o)
+	},
+	"New, a type of the user's": func(t *testing.T, addr, user string, o *redlock.Options) (*redlock.Redlock, error) {
+		return redlock.New([]redis.UniversalClient{embedded{clientOfAddr(t, addr, user)}}, o)
+	},
+}
+
+func clientOfAddr(t *testing.T, addr, user string) *redis.Client {
+	name, password, _ := strings.Cut(user, ":")
+	c := redis.NewClient(&redis.Options{Addr: addr, Username: name, Password: password, Protocol: 2})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// held is a lock of any kind.
+type held interface {
+	Extend(ctx context.Context, ttl time.Duration) error
+	Release(ctx context.Context) error
+}
+
+func heldBy[L held](try func(context.Context) (L, error)) func(context.Context) (held, error) {
+	return func(ctx context.Context) (held, error) { return try(ctx) }
+}
+
+// useFirst acquires, extends and releases a lock of each kind with a client that is new.
+func useFirst(t *testing.T, rl *redlock.Redlock) (err error) {
+	for _, try := range []func(context.Context) (held, error){heldBy(rl.Mutex("k").TryAcquire), heldBy(rl.Mutex("s").Shared().TryAcquire), heldBy(rl.Semaphore("p", 2).TryAcquire)} {
+		lock, err := try(t.Context())
+		if err != nil {
+			return err
+		}
+		if err := lock.Extend(t.Context(), 10*time.Second); err != nil {
+			return err
+		}
+		if err := lock.Release(t.Context()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// What is granted where no script runs can be neither extended nor released, and keeps all out for a TTL.
+func TestScriptsAreTriedBeforeANodeVotes(t *testing.T) {
+	t.Parallel()
+	server := realredis.Start(t)
+	admin := server.Client(t)
+	for name, c := range map[string]struct {
+		rules []any
+		says  string // empty: it votes
+	}{
+		"no scripts":          {[]any{"-eval", "-evalsha"}, "NOPERM"},
+		"no texts of scripts": {[]any{"-eval"}, "NOPERM"},
+		"no digests":          {[]any{"-evalsha"}, ""},
+	} {
+		args := append([]any{"ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", "&*", "+@all"}, c.rules...)
+		require.NoError(t, admin.Do(t.Context(), args...).Err())
+		for way, open := range waysTo {
+			t.Run(name+", "+way, func(t *testing.T) {
+				require.NoError(t, admin.ScriptFlush(t.Context()).Err())
+				require.NoError(t, admin.FlushAll(t.Context()).Err())
+				rl, err := open(t, server.Addr(), "app:pw", nil)
+				if err == nil {
+					t.Cleanup(func() { _ = rl.Close() })
+					err = useFirst(t, rl)
+				}
+				if c.says == "" {
+					assert.NoError(t, err)
+				} else {
+					assert.ErrorIs(t, err, redlock.ErrNoQuorum)
+					assert.ErrorContains(t, err, c.says)
+				}
+				assert.Zero(t, admin.Exists(t.Context(), "k", "s", "p").Val(), "a lock that nothing can release")
+			})
+		}
+	}
+}
+
+// curt is a proxy that ends a connection at commands that it does not know.
+type curt struct {
+	server  string
+	unknown []string
+	drops   bool // the answers that it has, too
+}
+
+func (c *curt) start(t *testing.T) (addr string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var done sync.WaitGroup
+	var mu sync.Mutex
+	var open []net.Conn
+	keep := func(conn net.Conn) {
+		mu.Lock()
+		defer mu.Unlock()
+		open = append(open, conn)
+	}
+	done.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			keep(conn)
+			done.Go(func() {
+				defer conn.Close()
+				to, err := net.Dial("tcp", c.server)
+				if err != nil {
+					return
+				}
+				keep(to)
+				defer to.Close()
+				c.serve(conn, to)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		mu.Lock()
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+		mu.Unlock()
+		done.Wait()
+	})
+	return l.Addr().String()
+}
+
+func (c *curt) serve(from, to net.Conn) {
+	in, out := bufio.NewReaderSize(from, 64<<10), bufio.NewReader(to)
+	var answers bytes.Buffer
+	for {
+		words, err := command(in)
+		if err != nil || len(words) == 0 {
+			return
+		}
+		name := strings.ToUpper(words[0])
+		if len(words) > 1 && name == "CLIENT" {
+			name += " " + strings.ToUpper(words[1])
+		}
+		if slices.Contains(c.unknown, name) || slices.Contains(c.unknown, strings.Fields(name)[0]) {
+			if !c.drops {
+				_, _ = from.Write(answers.Bytes())
+			}
+			return
+		}
+		if _, err := to.Write(commandBytes(words)); err != nil || copyReply(&answers, out) != nil {
+			return
+		}
+		if in.Buffered() > 0 {
+			continue
+		}
+		if _, err := from.Write(answers.Bytes()); err != nil {
+			return
+		}
+		answers.Reset()
+	}
+}
+
+func commandBytes(words []string) []byte {
+	b := fmt.Appendf(nil, "*%d\r\n", len(words))
+	for _, w := range words {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(w), w)
+	}
+	return b
+}
+
+func copyReply(to *bytes.Buffer, from *bufio.Reader) error {
+	line, err := from.ReadString('\n')
+	if err != nil {
+		return err
+	}
+	to.WriteString(line)
+	n, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
+	switch {
+	case line[0] == '$' && n >= 0:
+		_, err = io.CopyN(to, from, int64(n)+2)
+	case line[0] == '*':
+		for range n {
+			if err := copyReply(to, from); err != nil {
+				return err
+			}
+		}
+	}
+	return err
+}
+
+// A question about the server at which the other side hangs up is not asked again, and where locks need what
+// it does not know, the error says what that is.
+func TestProxiesThatHangUpAtUnknownCommands(t *testing.T) {
+	t.Parallel()
+	server := realredis.Start(t)
+	admin := server.Client(t)
+	for _, c := range []struct {
+		unknown []string
+		says    string
+	}{
+		{[]string{"CLIENT"}, ""},
+		{[]string{"INFO"}, ""},
+		{[]string{"INFO", "CLIENT", "TIME", "PUBLISH"}, ""},
+		{[]string{"EVALSHA", "EVAL"}, "hung up at EVALSHA"},
+		{[]string{"AUTH"}, "hung up before it answered"},
+	} {
+		for _, drops := range []bool{false, true} {
+			for _, way := range []string{"Open", "New"} {
+				for guard, o := range map[string]*redlock.Options{"guarded": nil, "no guard": {RestartGuard: -1}} {
+					t.Run(fmt.Sprint(c.unknown, ", drops answers: ", drops, ", ", way, ", ", guard), func(t *testing.T) {
+						require.NoError(t, admin.FlushAll(t.Context()).Err())
+						p := &curt{server: server.Addr(), unknown: c.unknown, drops: drops}
+						rl, err := waysTo[way](t, p.start(t), map[bool]string{true: "default:pw"}[c.says != "" && c.unknown[0] == "AUTH"], o)
+						if err == nil {
+							t.Cleanup(func() { _ = rl.Close() })
+							err = useFirst(t, rl)
+						}
+						if c.says == "" {
+							assert.NoError(t, err)
+							return
+						}
+						assert.ErrorContains(t, err, c.says)
+						if c.unknown[0] != "AUTH" {
+							assert.NotContains(t, fmt.Sprint(err), "TLS")
+						}
+						assert.Zero(t, admin.Exists(t.Context(), "k").Val())
+					})
+				}
+			}
+		}
+	}
+}
