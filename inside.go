@@ -19,6 +19,10 @@ import (
 
 // Tests of promises are in a package of their own, so that the root's own tests take seconds.
 func init() {
+	inside.NewLikeOpen = func(clients any) (any, error) {
+		o, err := (*Options)(nil).withDefaults()
+		return build(clients.([]redis.UniversalClient), o, tick.NewSystem(), conn.OpenHabits), err
+	}
 	inside.NewWithClock = func(clients, opts any, c tick.Clock) (any, error) {
 		given, _ := opts.(*Options)
 		o, err := given.withDefaults()

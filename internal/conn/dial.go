@@ -103,7 +103,9 @@ const userConn = time.Minute
 // OpenHabits are those of Open: the last connection stays. More are only needed on long
 // links, and to end others.
 func OpenHabits(o *redis.Options) Habits {
-	return Habits{Keep: 1, Idle: 5 * time.Second, Life: o.ConnMaxLifetime}
+	h := UserHabits(o)
+	h.Keep, h.Idle = 1, 5*time.Second
+	return h
 }
 
 // UserHabits are those of New: a Redlock that is not closed leaves no connection behind.

@@ -42,6 +42,8 @@ var (
 	// NewWithClock is New with another clock. clients is a []redis.UniversalClient: to name this interface
 	// costs each package two seconds of compilation. opts is an *Options or nil.
 	NewWithClock func(clients, opts any, c tick.Clock) (client any, err error)
+	// NewLikeOpen is New with the habits of Open's connections, which leads to addresses only.
+	NewLikeOpen func(clients any) (client any, err error)
 	// Assemble makes a client over wires, with a NodeTimeout that options would refuse, and a name of the process in
 	// queues. opts is an *Options.
 	Assemble func(names []string, wires []lane.Wire, opts any, nodeTimeout time.Duration, process string, c tick.Clock) (client any, err error)

@@ -5,11 +5,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +54,7 @@ func TestLockIsTheKeyOnAllNodesForItsTTL(t *testing.T) {
 		assert.Equal(b, "redlock: acquire \"orders:42\": held by another (0 of 5 nodes granted, 3 needed)",
 			err.Error()[:strings.Index(err.Error(), ": node0")])
 
+		b.cluster.ResetCommands()
 		b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
 		b.on(0)
 		assert.Equal(b, 5, b.cluster.Commands(evalsha), "one release per node")
@@ -713,6 +716,49 @@ func TestOpenSpeaksTLS(t *testing.T) {
 				_, err = redlock.Open(ctx, []string{c.addr}, &redlock.Options{TLS: c.tls})
 				return errors.Is(err, redlock.ErrNoQuorum) && regexp.MustCompile(c.says).MatchString(err.Error())
 			}, 30*time.Second, time.Millisecond, "%s: %v", c.addr, &err)
+		})
+	}
+}
+
+// A name may lead to another server while the one before goes on: a Sentinel has promoted a replica. Whichever
+// way a client was made, it asks the new one after a minute, or clients would vote on different servers.
+func TestNameThatMovesIsFollowed(t *testing.T) {
+	ways := map[string]func(clients any) (any, error){
+		"Open": inside.NewLikeOpen,
+		"New":  func(clients any) (any, error) { return redlock.New(clients.([]redis.UniversalClient), nil) },
+	}
+	for name, make := range ways {
+		t.Run(name, func(t *testing.T) {
+			bubble.Run(t, 4, func(t *testing.T, c *redlocktest.Cluster) {
+				var leads atomic.Int64 // the third name, to the node of this index
+				leads.Store(2)
+				clients := c.Clients()[:3]
+				to := []*redis.Client{c.Client(2, nil), c.Client(3, nil)}
+				clients[2] = c.Client(2, func(o *redis.Options) {
+					o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+						return to[leads.Load()-2].Options().Dialer(ctx, network, addr)
+					}
+				})
+				made, err := make(clients)
+				require.NoError(t, err)
+				rl := made.(*redlock.Redlock)
+				t.Cleanup(func() { _ = rl.Close() })
+				use := func(d time.Duration) {
+					for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
+						lock, err := rl.Mutex(key).TryAcquire(t.Context())
+						require.NoError(t, err)
+						require.NoError(t, lock.Release(t.Context()))
+					}
+					synctest.Wait()
+				}
+				use(10 * time.Second)
+				leads.Store(3)
+				use(time.Minute)
+				c.ResetCommands()
+				use(10 * time.Second)
+				assert.Zero(t, c.Node(2).Commands("SET"), "of the server that is not the node any more")
+				assert.NotZero(t, c.Node(3).Commands("SET"))
+			})
 		})
 	}
 }
