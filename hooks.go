@@ -54,7 +54,7 @@ type Hooks struct {
 	NodeDown func(info NodeInfo)
 	NodeUp   func(info NodeInfo)
 	// Degraded is called when something is missing that the library can do without.
-	// DegradedInfo.Lacks says what gets worse. It is called
+	// DegradedInfo.Kind says what, and Lacks what gets worse. It is called
 	//   - once per node and feature, when a node denies something;
 	//   - when a node begins to evict keys, and once an hour while it goes on. That is over when
 	//     none was evicted for a minute. Nodes are asked along with locks, once a second at most,
@@ -65,18 +65,33 @@ type Hooks struct {
 	Degraded func(info DegradedInfo)
 }
 
-// The modes are the ways to hold a lock, as hooks and Waiter.Mode call them.
+// Mode is a way to hold a lock.
+type Mode string
+
 const (
-	ModeExclusive = "exclusive" // Redlock.Mutex
-	ModeShared    = "shared"    // Mutex.Shared
-	ModePermit    = "permit"    // Redlock.Semaphore
+	ModeExclusive Mode = "exclusive" // Redlock.Mutex
+	ModeShared    Mode = "shared"    // Mutex.Shared
+	ModePermit    Mode = "permit"    // Redlock.Semaphore
+)
+
+// Degradation is a kind of thing that is missing and that the library can do without.
+type Degradation string
+
+const (
+	DegradedGuard      Degradation = "guard"      // what shows that a node forgot locks, see Options.RestartGuard
+	DegradedMemory     Degradation = "memory"     // a node evicts keys; DegradedInfo.Evicted says how many
+	DegradedQueue      Degradation = "queue"      // waiters poll instead, in no order
+	DegradedNotices    Degradation = "notices"    // PUBLISH or SUBSCRIBE: waiters find releases by timers
+	DegradedAccess     Degradation = "access"     // a password or permissions, which a call waits for
+	DegradedConnection Degradation = "connection" // the end of connections is not known at once, or the client's code panics
+	DegradedTTL        Degradation = "ttl"        // clients of a key use different TTLs
 )
 
 // AcquireInfo describes an acquire that has ended. Other hooks and Err share the Outcomes, so hooks
 // must not change them.
 type AcquireInfo struct {
 	Key      string
-	Mode     string // ModeExclusive, ModeShared or ModePermit
+	Mode     Mode   // ModeExclusive, ModeShared or ModePermit
 	Token    string // empty if Err is set
 	Attempts int    // rounds in which the nodes were asked for the lock
 	Start    time.Time
@@ -101,7 +116,7 @@ type AcquireInfo struct {
 // for the hook's sake. Inspect asks the nodes.
 type WaitInfo struct {
 	Key       string
-	Mode      string // as in AcquireInfo
+	Mode      Mode   // as in AcquireInfo
 	WaitID    uint64 // unique in this process; AcquireInfo has the same
 	Attempts  int    // so far
 	Start     time.Time
@@ -127,7 +142,7 @@ type WaitInfo struct {
 // ExtendInfo describes an extend that has ended.
 type ExtendInfo struct {
 	Key, Token string
-	Mode       string // as in AcquireInfo
+	Mode       Mode // as in AcquireInfo
 	TTL        time.Duration
 	Renewal    bool // by the library itself
 	Start      time.Time
@@ -140,7 +155,7 @@ type ExtendInfo struct {
 // ReleaseInfo describes a release that has ended.
 type ReleaseInfo struct {
 	Key, Token string
-	Mode       string        // as in AcquireInfo
+	Mode       Mode          // as in AcquireInfo
 	Held       time.Duration // since the grant
 	Start      time.Time
 	Elapsed    time.Duration
@@ -151,8 +166,8 @@ type ReleaseInfo struct {
 // LostInfo describes a lock that was lost.
 type LostInfo struct {
 	Key, Token string
-	Mode       string // as in AcquireInfo
-	Err        error  // wraps ErrLost
+	Mode       Mode  // as in AcquireInfo
+	Err        error // wraps ErrLost
 }
 
 // NodeInfo describes a node that stopped answering or answers again.
@@ -163,9 +178,10 @@ type NodeInfo struct {
 
 // DegradedInfo describes something that is missing.
 type DegradedInfo struct {
+	Kind    Degradation
 	Node    string // empty if it is about a key
 	Key     string // of a lock; empty if it is about a node
-	Lacks   string // what is missing, and what follows from that
+	Lacks   string // what is missing, and what follows from that, for people
 	Evicted int64  // how many keys the node has evicted since it was asked before; 0 if it is not about that
 	Err     error  // the node's error, or the figures and what to set; nil if there is no more to say
 }
@@ -279,26 +295,26 @@ type degradations struct {
 }
 
 // tell says that a node lacks something, unless it was said before.
-func (d *degradations) tell(node, lacks string, err error) {
+func (d *degradations) tell(node string, what lack, err error) {
 	d.mu.Lock()
-	told := d.told[node+lacks]
+	told := d.told[node+what.text]
 	if d.told == nil {
 		d.told = make(map[string]bool)
 	}
-	d.told[node+lacks] = true
+	d.told[node+what.text] = true
 	d.mu.Unlock()
 	if !told {
-		d.tellAgain(DegradedInfo{Node: node, Lacks: lacks, Err: err})
+		d.tellAgain(DegradedInfo{Kind: what.kind, Node: node, Lacks: what.text, Err: err})
 	}
 }
 
 // ofNode says what the guard lacks.
 func (d *degradations) ofNode(g guard.Degradation) {
 	if !g.Again {
-		d.tell(g.Node, g.Lacks, g.Err)
+		d.tell(g.Node, lack{DegradedGuard, g.Lacks}, g.Err)
 		return
 	}
-	d.tellAgain(DegradedInfo{Node: g.Node, Lacks: g.Lacks, Evicted: g.Evicted, Err: g.Err})
+	d.tellAgain(DegradedInfo{Kind: DegradedMemory, Node: g.Node, Lacks: g.Lacks, Evicted: g.Evicted, Err: g.Err})
 }
 
 // mostToldKeys bounds what is kept of keys of which the hook was told. One that was told of so many
@@ -329,11 +345,18 @@ func (d *degradations) tellAgain(i DegradedInfo) {
 	}
 }
 
-const (
-	noQueue   = "the queue of waiters: they poll instead, in no order"
-	noEntry   = "permission to use it: calls of Lead, and those with a provider of credentials, wait for that"
-	noPublish = "PUBLISH: waiters are not told of releases and find them by timers"
-	// longerLease is about a key.
-	longerLease = "one TTL for all clients of the key: a node that restarts may grant it while its holder's lease goes on"
-	noListen    = "SUBSCRIBE: our waiters are not told of releases and find them by timers"
+// lack is something that is missing.
+type lack struct {
+	kind Degradation
+	text string
+}
+
+var (
+	noQueue   = lack{DegradedQueue, "the queue of waiters: they poll instead, in no order"}
+	noEntry   = lack{DegradedAccess, "permission to use it: calls of Lead, and those with a provider of credentials, wait for that"}
+	noPublish = lack{DegradedNotices, "PUBLISH: waiters are not told of releases and find them by timers"}
+	noListen  = lack{DegradedNotices, "SUBSCRIBE: our waiters are not told of releases and find them by timers"}
 )
+
+// longerLease is about a key.
+const longerLease = "one TTL for all clients of the key: a node that restarts may grant it while its holder's lease goes on"

@@ -66,7 +66,7 @@ func (ns *nodeSet) add(i int, w lane.Wire) {
 		}
 	}
 	if w, ok := w.(lane.Watcher); ok {
-		o := lane.Onlooker{Lacks: func(what string, err error) { ns.lacks.tell(name, what, err) }}
+		o := lane.Onlooker{Lacks: func(what string, err error) { ns.lacks.tell(name, lack{DegradedConnection, what}, err) }}
 		if g := ns.guard; g != nil {
 			o.Saw = func(s protocol.ServerReport) *protocol.MarkWrite { return g.Saw(i, s) }
 			o.Ready = func() bool { return g.Ready(i) }

@@ -356,7 +356,7 @@ func (qs *queues) skip(node int, err error) {
 }
 
 // lacks says once what a node denies.
-func (qs *queues) lacks(node int, what string, err error) {
+func (qs *queues) lacks(node int, what lack, err error) {
 	qs.set.lacks.tell(qs.set.names[node], what, err)
 }
 

@@ -360,6 +360,7 @@ func TestGuardTellsOnceWhatANodeLacks(t *testing.T) {
 		byNode[d.Node] = d
 	}
 	require.Empty(t, told)
+	require.Equal(t, DegradedGuard, byNode["node0"].Kind)
 	require.Contains(t, byNode["node0"].Lacks, "memory mark")
 	require.ErrorContains(t, byNode["node0"].Err, "no access")
 	require.Contains(t, byNode["node1"].Lacks, "restart guard")

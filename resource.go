@@ -64,7 +64,7 @@ func (t *terms) modeInQueue() string {
 	return "s" + strconv.Itoa(t.permits)
 }
 
-func (t *terms) mode() string {
+func (t *terms) mode() Mode {
 	switch {
 	case t.permits > 0:
 		return ModePermit
@@ -247,7 +247,7 @@ func (r *resource) sawLease(left time.Duration) {
 		return
 	}
 	r.lacks.tellOfKey(r.hash, DegradedInfo{
-		Key: r.key, Lacks: longerLease,
+		Kind: DegradedTTL, Key: r.key, Lacks: longerLease,
 		Err: fmt.Errorf("the holder's lease goes on for %v, and here the TTL is %v and RestartGuard is %s: "+
 			"use one TTL in all clients of the key, or set RestartGuard to the longest in all of them",
 			left, r.terms.TTL, guardText(r.opts.RestartGuard)),

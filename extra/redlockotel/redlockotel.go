@@ -234,16 +234,16 @@ func (t *telescope) count(ctx context.Context, operation string, outcomes []redl
 
 func (t *telescope) acquired(ctx context.Context, i redlock.AcquireInfo) {
 	end := i.Start.Add(i.Elapsed)
-	ctx, span := t.start(ctx, "redlock acquire", i.Key, i.Start, modeAttr.String(i.Mode), attemptsAttr.Int(i.Attempts))
+	ctx, span := t.start(ctx, "redlock acquire", i.Key, i.Start, modeAttr.String(string(i.Mode)), attemptsAttr.Int(i.Attempts))
 	round := i.Start // when the last attempt began
 	if !i.WaitStart.IsZero() {
 		round = i.WaitStart.Add(i.Waited)
 		_, wait := t.tracer.Start(ctx, "redlock wait", trace.WithTimestamp(i.WaitStart))
 		wait.End(trace.WithTimestamp(round))
-		t.waitTime.Record(ctx, i.Waited.Seconds(), t.mode(i.Mode, nil))
+		t.waitTime.Record(ctx, i.Waited.Seconds(), t.mode(string(i.Mode), nil))
 	}
 	t.end(span, round, end, i.Outcomes, i.Err)
-	t.acquireTime.Record(ctx, i.Elapsed.Seconds(), t.mode(i.Mode, i.Err))
+	t.acquireTime.Record(ctx, i.Elapsed.Seconds(), t.mode(string(i.Mode), i.Err))
 	t.attempts.Add(ctx, int64(i.Attempts))
 	t.count(ctx, "acquire", i.Outcomes)
 }
@@ -253,17 +253,17 @@ func (t *telescope) extended(ctx context.Context, i redlock.ExtendInfo) {
 	if i.Renewal {
 		opts = apart(ctx)
 	}
-	ctx, span := t.startWith(ctx, "redlock extend", i.Key, i.Start, opts, modeAttr.String(i.Mode), renewalAttr.Bool(i.Renewal))
+	ctx, span := t.startWith(ctx, "redlock extend", i.Key, i.Start, opts, modeAttr.String(string(i.Mode)), renewalAttr.Bool(i.Renewal))
 	t.end(span, i.Start, i.Start.Add(i.Elapsed), i.Outcomes, i.Err)
 	t.extendTime.Record(ctx, i.Elapsed.Seconds(), about(i.Err, renewalAttr.Bool(i.Renewal)))
 	t.count(ctx, "extend", i.Outcomes)
 }
 
 func (t *telescope) released(ctx context.Context, i redlock.ReleaseInfo) {
-	ctx, span := t.start(ctx, "redlock release", i.Key, i.Start, modeAttr.String(i.Mode))
+	ctx, span := t.start(ctx, "redlock release", i.Key, i.Start, modeAttr.String(string(i.Mode)))
 	t.end(span, i.Start, i.Start.Add(i.Elapsed), i.Outcomes, i.Err)
 	t.releaseTime.Record(ctx, i.Elapsed.Seconds(), about(i.Err))
-	t.holdTime.Record(ctx, i.Held.Seconds(), t.mode(i.Mode, nil))
+	t.holdTime.Record(ctx, i.Held.Seconds(), t.mode(string(i.Mode), nil))
 	t.count(ctx, "release", i.Outcomes)
 }
 
@@ -279,7 +279,7 @@ func (t *telescope) lost(ctx context.Context, i redlock.LostInfo) {
 		ctx, span = t.startWith(ctx, "redlock lost", i.Key, now, apart(ctx))
 		t.end(span, now, now, nil, i.Err)
 	}
-	t.losses.Add(ctx, 1, t.mode(i.Mode, i.Err))
+	t.losses.Add(ctx, 1, t.mode(string(i.Mode), i.Err))
 }
 
 // apart makes a trace of its own that leads back to the caller's.

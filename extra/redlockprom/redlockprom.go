@@ -129,8 +129,8 @@ func New(opts ...Option) *Collector {
 			c.lost.WithLabelValues(mode, reason)
 		}
 	}
-	c.waitTime.WithLabelValues(redlock.ModeExclusive)
-	c.holdTime.WithLabelValues(redlock.ModeExclusive)
+	c.waitTime.WithLabelValues(string(redlock.ModeExclusive))
+	c.holdTime.WithLabelValues(string(redlock.ModeExclusive))
 	for _, by := range []string{byCaller, byRenewal} {
 		for _, result := range []string{"extended", "no_quorum"} {
 			c.extends.WithLabelValues(by, result)
@@ -151,13 +151,13 @@ const (
 func (c *Collector) Hooks() *redlock.Hooks {
 	return redlock.JoinHooks(c.state.Hooks(), &redlock.Hooks{
 		Acquired: func(_ context.Context, i redlock.AcquireInfo) {
-			c.acquires.WithLabelValues(i.Mode, result(i.Err, "granted")).Inc()
+			c.acquires.WithLabelValues(string(i.Mode), result(i.Err, "granted")).Inc()
 			c.attempts.Add(float64(i.Attempts))
 			if i.Err == nil {
 				c.acquireTime.Observe(i.Elapsed.Seconds())
 			}
 			if !i.WaitStart.IsZero() {
-				c.waitTime.WithLabelValues(i.Mode).Observe(i.Waited.Seconds())
+				c.waitTime.WithLabelValues(string(i.Mode)).Observe(i.Waited.Seconds())
 			}
 			c.count("acquire", i.Outcomes)
 		},
@@ -173,11 +173,11 @@ func (c *Collector) Hooks() *redlock.Hooks {
 		Released: func(_ context.Context, i redlock.ReleaseInfo) {
 			c.releases.WithLabelValues(result(i.Err, "released")).Inc()
 			c.releaseTime.Observe(i.Elapsed.Seconds())
-			c.holdTime.WithLabelValues(i.Mode).Observe(i.Held.Seconds())
+			c.holdTime.WithLabelValues(string(i.Mode)).Observe(i.Held.Seconds())
 			c.count("release", i.Outcomes)
 		},
 		Lost: func(_ context.Context, i redlock.LostInfo) {
-			c.lost.WithLabelValues(i.Mode, telemetry.Reason(i.Err)).Inc()
+			c.lost.WithLabelValues(string(i.Mode), telemetry.Reason(i.Err)).Inc()
 		},
 	})
 }

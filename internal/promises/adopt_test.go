@@ -364,7 +364,7 @@ func TestDetachTellsHooks(t *testing.T) {
 		Acquired: func(_ context.Context, i redlock.AcquireInfo) { held[i.Token] = i.Err == nil },
 		Released: func(ctx context.Context, i redlock.ReleaseInfo) {
 			assert.True(t, held[i.Token])
-			assert.Equal(t, "exclusive", i.Mode)
+			assert.Equal(t, redlock.ModeExclusive, i.Mode)
 			assert.NotNil(t, ctx)
 			assert.NoError(t, i.Err)
 			delete(held, i.Token)

@@ -491,6 +491,7 @@ func TestLongerLeaseOfAHolderIsTold(t *testing.T) {
 				i := said()[0]
 				assert.Equal(b, "a", i.Key)
 				assert.Empty(b, i.Node)
+				assert.Equal(b, redlock.DegradedTTL, i.Kind)
 				assert.Contains(b, i.Lacks, "one TTL for all clients of the key")
 				for _, text := range []string{"the TTL is 10s", "RestartGuard is not set", "goes on for 5"} {
 					assert.ErrorContains(b, i.Err, text)

@@ -777,6 +777,7 @@ func TestEvictionIsTold(t *testing.T) {
 		first := said()[0]
 		assert.Equal(b, b.rl.Nodes()[1], first.Node)
 		assert.EqualValues(b, 2, first.Evicted)
+		assert.Equal(b, redlock.DegradedMemory, first.Kind)
 		assert.Contains(b, first.Lacks, "evicts keys")
 		assert.ErrorContains(b, first.Err, "noeviction")
 		assert.Empty(b, first.Key)

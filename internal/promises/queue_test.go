@@ -448,6 +448,7 @@ func TestLineWithoutSubscribe(t *testing.T) {
 			synctest.Wait()
 		}
 		require.Len(t, said(), 1)
+		assert.Equal(t, redlock.DegradedNotices, said()[0].Kind)
 		assert.Contains(t, said()[0].Lacks, "SUBSCRIBE")
 		assert.ErrorContains(t, said()[0].Err, "NOPERM")
 		h.empty()
@@ -467,6 +468,7 @@ func TestLineWithoutPublish(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		require.True(t, v.waits())
 		require.Len(t, said(), 1)
+		assert.Equal(t, redlock.DegradedNotices, said()[0].Kind)
 		assert.Contains(t, said()[0].Lacks, "PUBLISH")
 		assert.ErrorContains(t, said()[0].Err, "NOPERM")
 		h.release(l)

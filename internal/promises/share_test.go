@@ -398,9 +398,9 @@ func TestHooksTellTheMode(t *testing.T) {
 		modes = append(modes, what+" "+mode)
 	}
 	hooks := &redlock.Hooks{
-		Acquired: func(_ context.Context, i redlock.AcquireInfo) { note("acquired", i.Mode) },
-		Extended: func(_ context.Context, i redlock.ExtendInfo) { note("extended", i.Mode) },
-		Released: func(_ context.Context, i redlock.ReleaseInfo) { note("released", i.Mode) },
+		Acquired: func(_ context.Context, i redlock.AcquireInfo) { note("acquired", string(i.Mode)) },
+		Extended: func(_ context.Context, i redlock.ExtendInfo) { note("extended", string(i.Mode)) },
+		Released: func(_ context.Context, i redlock.ReleaseInfo) { note("released", string(i.Mode)) },
 	}
 	inBubble(t, 3, &redlock.Options{Hooks: hooks}, func(b *bed) {
 		alone := b.lock()
@@ -555,7 +555,7 @@ func TestQueueOfAllModesIsSeen(t *testing.T) {
 		s := b.status()
 		var modes []string
 		for _, waiter := range s.Waiters {
-			modes = append(modes, waiter.Mode)
+			modes = append(modes, string(waiter.Mode))
 			assert.NotEmpty(b, waiter.Owner)
 		}
 		assert.Equal(b, []string{"permit", "exclusive", "shared"}, modes)
@@ -568,7 +568,7 @@ func TestQueueOfAllModesIsSeen(t *testing.T) {
 		places := make(map[string]int)
 		for _, i := range told {
 			if i.Ahead >= 0 { // it may be asking at that moment
-				places[i.Mode] = i.Ahead
+				places[string(i.Mode)] = i.Ahead
 			}
 		}
 		assert.Equal(b, map[string]int{"permit": 0, "exclusive": 1, "shared": 2}, places)

@@ -59,7 +59,7 @@ func TestWaitIsTold(t *testing.T) {
 		require.Len(b, told, 1)
 		first := told[0]
 		assert.Equal(b, key, first.Key)
-		assert.Equal(b, "exclusive", first.Mode)
+		assert.Equal(b, redlock.ModeExclusive, first.Mode)
 		assert.Equal(b, 1, first.Attempts)
 		assert.Equal(b, redlock.ErrHeld, first.Err)
 		assert.Equal(b, start, first.WaitStart)
@@ -158,7 +158,7 @@ func TestWaitThatPollsIsTold(t *testing.T) {
 		told, _ := w.take()
 		require.Len(b, told, 3)
 		now := told[2]
-		assert.Equal(b, "permit", now.Mode)
+		assert.Equal(b, redlock.ModePermit, now.Mode)
 		assert.Equal(b, -1, now.Ahead)
 		assert.Greater(b, now.Attempts, 1)
 		assert.True(b, strings.HasPrefix(now.Holder, held.Token()), now.Holder)

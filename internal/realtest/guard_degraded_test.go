@@ -41,7 +41,7 @@ func (d *degradations) of() map[string]int {
 	defer d.mu.Unlock()
 	n := make(map[string]int)
 	for _, i := range d.seen {
-		if strings.Contains(i.Lacks, "restart guard") && i.Err != nil {
+		if i.Kind == redlock.DegradedGuard && strings.Contains(i.Lacks, "restart guard") && i.Err != nil {
 			n[i.Node]++
 		}
 	}

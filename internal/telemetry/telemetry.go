@@ -90,7 +90,9 @@ func Apply[S any, O ~func(*S)](s *S, pkg, call string, opts []O) {
 }
 
 // Modes are the ways in which locks are held, as the hooks call them.
-func Modes() []string { return []string{redlock.ModeExclusive, redlock.ModeShared, redlock.ModePermit} }
+func Modes() []string {
+	return []string{string(redlock.ModeExclusive), string(redlock.ModeShared), string(redlock.ModePermit)}
+}
 
 // Node is what is known of a node.
 type Node struct {
@@ -115,7 +117,7 @@ func (s *State) Hooks() *redlock.Hooks {
 				}
 			}
 			if i.Err == nil {
-				s.hold(i.Token, held{i.Mode, i.Until})
+				s.hold(i.Token, held{string(i.Mode), i.Until})
 			}
 			delete(s.waiting, i.WaitID)
 		},
@@ -125,13 +127,13 @@ func (s *State) Hooks() *redlock.Hooks {
 			if s.waiting == nil {
 				s.waiting = make(map[uint64]wait)
 			}
-			s.waiting[i.WaitID] = wait{i.Mode, i.WaitStart}
+			s.waiting[i.WaitID] = wait{string(i.Mode), i.WaitStart}
 		},
 		Extended: func(_ context.Context, i redlock.ExtendInfo) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if _, ok := s.held[i.Token]; ok {
-				s.held[i.Token] = held{i.Mode, i.Until}
+				s.held[i.Token] = held{string(i.Mode), i.Until}
 			}
 		},
 		Released: func(_ context.Context, i redlock.ReleaseInfo) { s.drop(i.Token) },
@@ -140,7 +142,7 @@ func (s *State) Hooks() *redlock.Hooks {
 		NodeUp:   func(i redlock.NodeInfo) { s.change(i.Node, func(n *Node) { n.Up = true }) },
 		Degraded: func(i redlock.DegradedInfo) {
 			switch {
-			case i.Evicted > 0:
+			case i.Kind == redlock.DegradedMemory:
 				s.change(i.Node, func(n *Node) { n.Evicting++ })
 			case i.Key == "":
 				s.change(i.Node, func(n *Node) { n.Degraded = true })
