@@ -22,7 +22,9 @@ type mutant struct {
 	// old occurs exactly once in the file, so that it is clear what is broken, and stays
 	// clear when the code changes.
 	old, new string
-	why      string // it is wrong
+	// at is where old stands, in bytes, if it is generated and may occur more than once.
+	at  int
+	why string // it is wrong
 	// twin is the same fault in the simulation's servers, which have the scripts in Go.
 	twin edit
 	// args are further arguments of the test binary for this mutant. They come last, so
@@ -54,6 +56,9 @@ type edit struct{ old, new string }
 
 // apply returns the broken text of the mutant's file.
 func (m mutant) apply(text string) (string, error) {
+	if m.at > 0 {
+		return text[:m.at] + m.new + text[m.at+len(m.old):], nil
+	}
 	if n := strings.Count(text, m.old); n != 1 || m.old == m.new {
 		return "", fmt.Errorf("mutant %s: its old text is %d times in %s, must be once and differ from the new: %q", m.name, n, m.file, m.old)
 	}

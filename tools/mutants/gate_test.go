@@ -215,3 +215,14 @@ func TestPartsMakeTheWhole(t *testing.T) {
 		require.ErrorContains(t, err, strconv.Quote(bad))
 	}
 }
+
+func TestGeneratedMutants(t *testing.T) {
+	g, out := newGate(t)
+	all, err := generated(g.dir, "toy.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = g.run(t.Context(), all)
+	expect(t, err, "1 of 2 mutants were not killed: 1 survived", out,
+		"toy:8:35-swapped killed", "toy:10:35-swapped SURVIVED", "toy.go: - becomes +")
+}

@@ -30,6 +30,7 @@ func main() {
 		scripts  = flag.Bool("scripts", false, "break only scripts, and not the simulation's twins of them: the contract must see that they differ")
 		part     = flag.String("part", "0/1", "only every `n`th mutant, beginning with the i-th from 0: i/n")
 		outputs  = flag.String("outputs", "", "write what the test printed to files in this `folder`, named after the mutants")
+		gen      = flag.String("generate", "", "break these `files`, separated by commas, in all the ways that a program finds, instead of those of the list")
 		show     = flag.Bool("list", false, "only list the mutants")
 	)
 	flag.Parse()
@@ -48,8 +49,18 @@ func main() {
 		refuse(fmt.Errorf("%q: arguments of the test go into -test", flag.Args()))
 	}
 	var chosen []mutant
-	n := 0
-	for _, m := range list {
+	n, from := 0, list
+	if *gen != "" {
+		from = nil
+		for _, file := range strings.Split(*gen, ",") {
+			of, err := generated(".", file)
+			if err != nil {
+				refuse(err)
+			}
+			from = append(from, of...)
+		}
+	}
+	for _, m := range from {
 		if wanted.MatchString(m.name) && (!*scripts || m.twin != (edit{})) {
 			if n%every == first {
 				chosen = append(chosen, m)
