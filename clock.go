@@ -10,5 +10,5 @@ import (
 // byte left no earlier than start: start + TTL - allowance, the TTL rounded down
 // to whole milliseconds. See https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
 func validUntil(start tick.Instant, ttl time.Duration, factor float64) tick.Instant {
-	return start.Add(ttl.Truncate(time.Millisecond) - tick.Allowance(ttl, factor))
+	return start.Add(ttl.Truncate(time.Millisecond) - tick.Allowance(ttl, factor)) // mutant: drift
 }

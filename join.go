@@ -158,7 +158,7 @@ func (w *waiter) send() {
 	now := w.clock.Now()
 	since := int64(0)
 	if w.arrival == 0 {
-		since = w.since.Mono
+		since = w.since.Mono // mutant: waited-elsewhere
 	}
 	w.join = w.askOne(w.node, protocol.JoinRequest(&w.terms.Terms, w.name, w.value, &protocol.QueueArgs{
 		Key: w.queueKey(), Holders: w.holdersKey(), Entry: w.entry, Ended: w.ended, Arrival: w.arrival, Since: since, Back: w.backIn(),

@@ -77,7 +77,7 @@ type Outcome struct {
 }
 
 // majority is the smallest number of nodes of which any two sets intersect.
-func majority(n int) int { return n/2 + 1 }
+func majority(n int) int { return n/2 + 1 } // mutant: majority
 
 // verdict is what the votes of a round amount to.
 type verdict uint8
@@ -163,13 +163,13 @@ func (t *tally) withRefusals() int {
 }
 
 // blocking is the number of n nodes without which no quorum is left.
-func blocking(n int) int { return n - majority(n) + 1 }
+func blocking(n int) int { return n - majority(n) + 1 } // mutant: blocking
 
 // verdict reads the votes. An unknown vote never counts as granted or refused.
 func (t *tally) verdict() verdict {
 	var (
 		grants   = int(t.count[VoteGranted])
-		refusals = int(t.count[VoteRefused])
+		refusals = int(t.count[VoteRefused]) // mutant: refusals
 		pending  = int(t.count[VotePending])
 	)
 	switch {

@@ -127,7 +127,7 @@ func (k *KeptReleases) all(now int64) callList {
 	list := k.unheard.take(k.unheard.n, now)
 	list.append(k.failed.take(k.failed.n, now))
 	for _, c := range k.Later {
-		list.push(c)
+		list.push(c) // mutant: second-releases-at-close
 	}
 	k.Later = nil
 	return list

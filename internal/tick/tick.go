@@ -46,7 +46,7 @@ func Earliest(i, j Instant) Instant {
 
 // Until is the time left from i to end: what the more pessimistic of both clocks says.
 func (i Instant) Until(end Instant) time.Duration {
-	return time.Duration(min(end.Mono-i.Mono, end.Wall-i.Wall))
+	return time.Duration(min(end.Mono-i.Mono, end.Wall-i.Wall)) // mutant: both-clocks
 }
 
 // Since is the time that has passed, by the clock that cannot be set.

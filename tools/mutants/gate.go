@@ -22,6 +22,9 @@ type mutant struct {
 	// old occurs exactly once in the file, so that it is clear what is broken, and stays
 	// clear when the code changes.
 	old, new string
+	// mark is in a comment at the end of the line that new replaces, as in "// mutant: mark", where there is no old: such
+	// a mutant stays when its line is worded in another way.
+	mark string
 	// at is where old stands, in bytes, if it is generated and may occur more than once.
 	at  int
 	why string // it is wrong
@@ -59,10 +62,22 @@ func (m mutant) apply(text string) (string, error) {
 	if m.at > 0 {
 		return text[:m.at] + m.new + text[m.at+len(m.old):], nil
 	}
+	if m.mark != "" {
+		return m.replaceMarked(text)
+	}
 	if n := strings.Count(text, m.old); n != 1 || m.old == m.new {
 		return "", fmt.Errorf("mutant %s: its old text is %d times in %s, must be once and differ from the new: %q", m.name, n, m.file, m.old)
 	}
 	return strings.Replace(text, m.old, m.new, 1), nil
+}
+
+// replaceMarked returns the text with new in place of the code of the marked line.
+func (m mutant) replaceMarked(text string) (string, error) {
+	lines := regexp.MustCompile(`(?m)^(\s*)(\S.*\S)(\s+(?://|--) mutant: `+regexp.QuoteMeta(m.mark)+`)$`).FindAllStringSubmatchIndex(text, -1)
+	if len(lines) != 1 || m.old != "" {
+		return "", fmt.Errorf("mutant %s: %d lines of %s have the mark %q, must be one, and there be no old text", m.name, len(lines), m.file, m.mark)
+	}
+	return text[:lines[0][4]] + m.new + text[lines[0][5]:], nil
 }
 
 // verdict is what became of a mutant, as it is printed.

@@ -226,3 +226,16 @@ func TestGeneratedMutants(t *testing.T) {
 	expect(t, err, "1 of 2 mutants were not killed: 1 survived", out,
 		"toy:8:35-swapped killed", "toy:10:35-swapped SURVIVED", "toy.go: - becomes +")
 }
+
+func TestMarkedMutantStaysWhenItsLineIsWordedInAnotherWay(t *testing.T) {
+	m := mutant{name: "m", file: "toy.go", mark: "sum", new: "return a - b"}
+	for _, line := range []string{"return a + b", "return b + a"} {
+		broken, err := m.apply("\t" + line + " // mutant: sum\n")
+		require.NoError(t, err)
+		require.Equal(t, "\treturn a - b // mutant: sum\n", broken)
+	}
+	for _, text := range []string{"return a + b // mutant: sums\n", "a++ // mutant: sum\nb++ // mutant: sum\n"} {
+		_, err := m.apply(text)
+		require.Error(t, err)
+	}
+}
