@@ -80,7 +80,9 @@ func Open(addrs []string, opts *Options) (*Nodes, error) {
 	clients := make([]redis.UniversalClient, len(parsed))
 	for i, p := range parsed {
 		nodes.Secure(p, addrs[i], o.TLS)
-		clients[i] = redis.NewClient(conn.OwnOptions(p))
+		own := conn.OwnOptions(p)
+		conn.Bound(own)
+		clients[i] = redis.NewClient(own)
 	}
 	n := build(clients, o)
 	n.owned = clients

@@ -20,6 +20,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
+	"github.com/quorumlock/redlock/internal/conn"
 )
 
 // configEnv is what --config is when it is not given.
@@ -236,9 +237,6 @@ func clientsOf(addrs []string, c config) (clients []*redis.Client, names []strin
 			return nil, nil, &usageError{err}
 		}
 		o.MaxRetries, o.DialerRetries = -1, 1
-		if o.DialTimeout == 0 {
-			o.DialTimeout = operatorPatience
-		}
 		o.DisableIdentity = true
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		clients = append(clients, redis.NewClient(o))
@@ -268,6 +266,10 @@ func optionsFor(addr string, secure *tls.Config) (*redis.Options, error) {
 		o.TLSConfig = c
 	}
 	o.Protocol, o.ContextTimeoutEnabled = 2, true
+	if o.DialTimeout == 0 {
+		o.DialTimeout = operatorPatience
+	}
+	conn.Bound(o)
 	return o, nil
 }
 

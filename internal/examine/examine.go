@@ -79,6 +79,7 @@ func (e *examiner) steps(ctx context.Context, c redis.UniversalClient, patience 
 	case *redis.Client:
 		o := *single.Options()
 		o.MaxRetries, o.ReadTimeout, o.WriteTimeout = -1, patience, patience
+		conn.Bound(&o)
 		c = redis.NewClient(&o)
 		defer c.Close() // a pool would keep the connection
 	}
