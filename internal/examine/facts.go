@@ -32,13 +32,15 @@ type Node struct {
 // Facts are what is known about a node. The findings are made from them.
 type Facts struct {
 	Node
-	many   bool                  // a cluster or ring client: several servers
-	cut    bool                  // waiting was over before the node had answered everything
-	seen   protocol.ServerReport // what the memory is judged by
-	unread []unread
-	lacks  []denial
-	noMark string // the key of the memory mark, where it holds something else
-	masked bool   // the probe's key was refused, so nothing is known of rights to keys
+	many     bool                  // a cluster or ring client: several servers
+	cut      bool                  // waiting was over before the node had answered everything
+	seen     protocol.ServerReport // what the memory is judged by
+	unread   []unread
+	lacks    []denial
+	noMark   string // the key of the memory mark, where it holds something else
+	markless bool   // a client that came now would leave the mark, from which the guard counts
+	newFleet string // why a node of a new fleet is barred; empty: it is not one
+	masked   bool   // the probe's key was refused, so nothing is known of rights to keys
 }
 
 // unread is a question without an answer: what was asked, what is not known without it, and

@@ -76,17 +76,28 @@ func Barring(all []Facts, ms *guard.Memories, period time.Duration, now tick.Ins
 			s := &reports[i]
 			s.At = now.Mono + look
 			if w, _ := ms.See(i, *s, s.At); w != nil {
+				all[i].markless = all[i].markless || look == 0
 				s.Mark = w.Written()
 				ms.See(i, *s, s.At)
 			}
 		}
 	}
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Node.Node
+	}
+	unseen := ms.Unseen(names)
 	for i, f := range all {
 		// Of a node that did not tell all there are other findings. So there are of replicas.
 		if f.Err != nil || !f.Timed || f.cut || ms.Nodes[i].Identity == guard.IdentityUncertain {
 			continue
 		}
 		all[i].BarredFor = max(0, ms.Bar(i, period, now.Mono))
+		if len(unseen) > 0 {
+			all[i].newFleet = guard.BarredError{
+				Left: all[i].BarredFor, From: now.Time.Add(all[i].BarredFor).Round(0), Unseen: strings.Join(unseen, ", "),
+			}.Error()
+		}
 	}
 }
 
@@ -338,8 +349,16 @@ func judgeBarred(f Facts, s Setup, add addFinding) {
 	if f.Aged && f.Uptime-time.Second < s.Guard {
 		why = fmt.Sprintf("started %v ago", f.Uptime)
 	}
-	add(Warning, "barred", fmt.Sprintf("%s: it may have forgotten locks, so the restart guard does not count its grants for %v more (for locks with a TTL of %v; longer for longer ones)",
-		why, tenths(f.BarredFor), s.TTL), "wait; restart or flush no other node before that")
+	message := fmt.Sprintf("%s: it may have forgotten locks, so the restart guard does not count its grants for %v more", why, tenths(f.BarredFor))
+	advice := "wait; restart or flush no other node before that"
+	if f.newFleet != "" {
+		message, advice = f.newFleet, "start that node, or wait"
+	}
+	if f.markless {
+		message += "; that time begins when a client connects, and none has since"
+		advice = "let a client connect, or 'redlock check --settle', and wait; restart or flush no other node before that"
+	}
+	add(Warning, "barred", fmt.Sprintf("%s (for locks with a TTL of %v; longer for longer ones)", message, s.TTL), advice)
 }
 
 // clockPatience is by how much clocks may differ before Check says so.

@@ -224,22 +224,8 @@ func (g *Guard) Why(i int, left time.Duration) error {
 	case m.unmarked():
 		return errNoMark
 	default:
-		return BarredError{left, from, strings.Join(g.unseen(), ", ")}
+		return BarredError{left, from, strings.Join(g.memories.Unseen(g.names), ", ")}
 	}
-}
-
-// unseen are the nodes that have yet to be seen for a fleet to be new as a whole; none where one that was
-// seen is not new. The caller holds mu.
-func (g *Guard) unseen() (names []string) {
-	for i := range g.memories.Nodes {
-		switch m := &g.memories.Nodes[i]; {
-		case m.mark.State != protocol.MarkPresent && m.Identity != identityWithheld && m.mark.State != protocol.MarkDenied:
-			names = append(names, g.names[i])
-		case !m.isNew():
-			return nil
-		}
-	}
-	return names
 }
 
 // BarredError is why a grant is not counted.

@@ -394,6 +394,20 @@ func (m *Memory) unmarked() bool {
 	return m.Identity == identityKnown && m.mark.State == protocol.MarkAbsent
 }
 
+// Unseen are the names of the nodes that have yet to be seen for a fleet to be new as a whole; none where
+// one that was seen is not new.
+func (ms *Memories) Unseen(names []string) (unseen []string) {
+	for i := range ms.Nodes {
+		switch m := &ms.Nodes[i]; {
+		case m.mark.State != protocol.MarkPresent && m.Identity != identityWithheld && m.mark.State != protocol.MarkDenied:
+			unseen = append(unseen, names[i])
+		case !m.isNew():
+			return nil
+		}
+	}
+	return unseen
+}
+
 // all is how many nodes must have been new together for a mark that says so to count at once; -1: none
 // does.
 func (ms *Memories) all() int {
