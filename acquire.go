@@ -28,8 +28,9 @@ type acquisition struct {
 
 	start    tick.Instant
 	attempts int
-	w        *waiter // once it has to wait; nil if the key can have no queue
-	last     *QuorumError
+	entrant  *entrant     // once it is to wait in order
+	w        *waiter      // once it has a place in the window of its key
+	last     *QuorumError // nil: it has asked no node
 	waiting  tick.Instant // since when
 	told     *toldWait    // to Hooks.Waiting; nil: not told
 	waited   time.Duration
@@ -48,8 +49,8 @@ func (a *acquisition) acquire() (*Lock, error) {
 	}
 	a.start = a.clock.Now()
 	lock, err := a.run()
-	if a.w != nil {
-		a.w.done()
+	if a.entrant != nil {
+		a.queues.leave(a.entrant, a.w)
 	}
 	a.told.end()
 	err = a.explain(err)
@@ -92,9 +93,6 @@ func (a *acquisition) run() (lock *Lock, err error) {
 		last := a.last
 		errors.As(err, &last) // not into a: it would be on the heap, in every acquire
 		a.last = last
-		if a.w == nil {
-			a.w = newWaiter(a.queues, a.resource)
-		}
 		a.tellRefusals()
 		err = a.untilNextAttempt()
 	}
@@ -105,7 +103,7 @@ func (a *acquisition) run() (lock *Lock, err error) {
 // of this process wait for the lock, which it must not overtake, and not before too many others that
 // ask as it does have their answers.
 func (a *acquisition) inTurn() (lock *Lock, retryable bool, err error) {
-	if a.wait && a.w == nil {
+	if a.wait && (a.waiting.Time.IsZero() || !a.hasQueue()) {
 		if !a.queues.recentlyRefused(a.resource) {
 			select {
 			case a.queues.atFirst <- struct{}{}:
@@ -117,7 +115,7 @@ func (a *acquisition) inTurn() (lock *Lock, retryable bool, err error) {
 			defer func() { <-a.queues.atFirst }()
 		}
 		if a.queues.recentlyRefused(a.resource) {
-			return nil, true, a.notAsked(ErrHeld, errInQueue)
+			return nil, true, errInQueue
 		}
 	}
 	a.attempts++
@@ -193,9 +191,9 @@ func (a *acquisition) tellWaiting() {
 	if hook == nil {
 		return
 	}
-	reason := a.last.reasons[0]
-	if a.lostToOthers() {
-		reason = ErrHeld
+	reason := ErrHeld
+	if a.last != nil && !a.lostToOthers() {
+		reason = a.last.reasons[0]
 	}
 	begins := a.told == nil
 	if begins {
@@ -286,6 +284,9 @@ func (a *acquisition) conclude(at *attempt) (lock *Lock, retryable bool, err err
 // tellRefusals says of nodes that refuse us, and may be mended, that they are waited for: without it a
 // program with a wrong password would look like one that waits for a holder.
 func (a *acquisition) tellRefusals() {
+	if a.last == nil {
+		return
+	}
 	for _, o := range a.last.Outcomes {
 		if remedy, _ := protocol.RemedyOf(o.Err); remedy&(protocol.NewPassword|protocol.NewRights) != 0 {
 			a.lacks.tell(o.Node, noEntry, o.Err)
@@ -348,9 +349,9 @@ func (a *acquisition) untilNextAttempt() error {
 }
 
 func (a *acquisition) waitBetween(attempts int) error {
-	isHeld := errors.Is(a.last, ErrHeld) || a.lostToOthers()
-	if a.w != nil && (isHeld || a.knownHeld()) {
-		if err := a.w.await(a.ctx, a.last); !errors.Is(err, errNoQueue) {
+	isHeld := a.last == nil || errors.Is(a.last, ErrHeld) || a.lostToOthers()
+	if a.hasQueue() && (isHeld || a.knownHeld()) {
+		if err := a.awaitTurn(); !errors.Is(err, errNoQueue) {
 			return err
 		}
 	}
@@ -371,10 +372,29 @@ func (a *acquisition) waitBetween(attempts int) error {
 			free = -1 // there is room among the sharers, and a door keeps us out
 		}
 	}
-	if a.w != nil && a.quorumGone() {
+	if a.hasQueue() && a.quorumGone() {
 		return nil
 	}
 	return a.pauseBetween(a.backoff(attempts, free))
+}
+
+// awaitTurn waits in the queue: first for a place in the window of the key's waiters, which costs
+// little, and then as one that asks a node.
+func (a *acquisition) awaitTurn() error {
+	if a.w == nil {
+		var err error
+		a.entrant, err = a.queues.enter(a.ctx, a.resource)
+		if a.last == nil {
+			a.last = a.notAsked(ErrHeld, errInQueue)
+		}
+		if err != nil {
+			a.queues.tellOutside(a.entrant, a.last)
+			return err
+		}
+		a.w = newWaiter(a.queues, a.resource, a.entrant)
+		a.told.waitsAs(a.w)
+	}
+	return a.w.await(a.ctx, a.last)
 }
 
 // lostToOthers reports whether the nodes that answered would have been a quorum, had not
@@ -397,7 +417,7 @@ func (a *acquisition) lostToOthers() bool {
 // this one came too late to ask, behind thousands that came with it.
 func (a *acquisition) knownHeld() bool {
 	// One that was in the queue and gave its turn up must not be sent straight back to it.
-	return a.w.since == (tick.Instant{}) && a.queues.recentlyRefused(a.resource)
+	return (a.w == nil || a.w.since == (tick.Instant{})) && a.queues.recentlyRefused(a.resource)
 }
 
 // pauseBetween waits for d before the next attempt. While too few nodes answer, each acquire

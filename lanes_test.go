@@ -589,10 +589,10 @@ func TestWaiterTakesBackEachJoinThatMayLand(t *testing.T) {
 		w := lanetest.NewScriptedWire()
 		w.Reply = func(string, bool) protocol.Answer { return lanetest.Lost }
 		rl := overWires(t, &Options{RestartGuard: -1}, w)
-		waiter := newWaiter(rl.queues, &rl.Mutex("k").resource)
-		rl.queues.mu.Lock()
-		waiter.of = rl.queues.of(waiter.resource)
-		rl.queues.mu.Unlock()
+		r := &rl.Mutex("k").resource
+		entrant, err := rl.queues.enter(t.Context(), r)
+		require.NoError(t, err)
+		waiter := newWaiter(rl.queues, r, entrant)
 		require.NoError(t, waiter.register(t.Context(), 0))
 		waiter.send()
 		time.Sleep(time.Second)
@@ -602,7 +602,7 @@ func TestWaiterTakesBackEachJoinThatMayLand(t *testing.T) {
 		waiter.withdraw()
 		time.Sleep(time.Minute)
 		assert.Equal(t, []protocol.Op{protocol.OpJoin, protocol.OpJoin, protocol.OpRelease, protocol.OpRelease}, w.Order()["k"])
-		waiter.done()
+		rl.queues.leave(entrant, waiter)
 		require.NoError(t, rl.Close())
 	})
 }

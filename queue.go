@@ -162,18 +162,15 @@ func (k *keyWaiters) add(w *waiter) {
 
 // remove forgets a waiter; the caller holds mu.
 func (k *keyWaiters) remove(w *waiter, now tick.Instant) {
-	if w.inside && w.place != nil {
-		k.waiters.Remove(w.place)
-		if w.ahead >= 0 {
-			k.refusedAt = now.Mono
-		}
-		if k.waiters.Len() == 0 {
-			k.queues.awaited.Add(-1)
-		}
+	if w.place == nil {
+		return
 	}
-	if k.window.leave(w, now.Mono); k.window.waiters() == 0 {
-		k.rest(now.Mono)
-		k.alarm.Stop()
+	k.waiters.Remove(w.place)
+	if w.ahead >= 0 {
+		k.refusedAt = now.Mono
+	}
+	if k.waiters.Len() == 0 {
+		k.queues.awaited.Add(-1)
 	}
 }
 

@@ -14,24 +14,21 @@ import (
 // those that say that queues.mu guards them.
 type waiter struct {
 	*resource
+	*entrant
 	queues *queues
-	id     int64         // for Clock.Yield
-	signal chan struct{} // one token: woken, or look again
-	order  []int         // of nodes, the arbiter first
-	since  tick.Instant  // when it first joined anywhere
-	door   string        // the value under which it keeps others from sharing the lock; empty: it does not
+	order  []int        // of nodes, the arbiter first
+	since  tick.Instant // when it first joined anywhere
+	door   string       // the value under which it keeps others from sharing the lock; empty: it does not
 	standing
 	vain
 
 	// Guarded by queues.mu:
 	sub         *subscription
-	of          *keyWaiters   // those of its key
-	place       *list.Element // in of; nil: not in a queue
+	place       *list.Element // in the waiters of its key; nil: not in a queue
 	ahead       int           // how many were before it when it was told last to wait; -1: it was not
 	woken       bool          // the lock is reserved for it
 	wokenNumber int64         // the number of the permit that is; 0: none
 	aside       bool          // it polls, and looks after no others
-	windowed
 }
 
 // standing is what a waiter has in the queue of a node: an entry, with the value of its next attempt.
@@ -60,22 +57,18 @@ type vain struct {
 	rivalHolders []string // that held the lock without our node meanwhile; guarded by queues.mu
 }
 
-// newWaiter returns nil if the key cannot have a queue.
-func newWaiter(qs *queues, r *resource) *waiter {
-	if !r.hasQueue() {
-		return nil
+func newWaiter(qs *queues, r *resource, e *entrant) *waiter {
+	w := &waiter{resource: r, entrant: e, ahead: -1, vain: vain{home: -1}, queues: qs, order: r.nodeOrder()}
+	if e.waited {
+		w.since = tick.Instant{Mono: max(e.id, 1)} // all that Since needs
 	}
-	return &waiter{resource: r, ahead: -1, vain: vain{home: -1}, queues: qs, id: r.clock.Now().Mono, order: r.nodeOrder(), signal: make(chan struct{}, 1)}
+	return w
 }
 
 // await joins the queue, or stays in it, and returns nil when it is time for an attempt.
 // It returns errNoQueue if no node keeps a queue for us, ctx's error, or ErrClosed. What
 // it learns of the holder goes into last.
 func (w *waiter) await(ctx context.Context, last *QuorumError) error {
-	if err := w.enter(ctx); err != nil {
-		w.tellOutside(last)
-		return err
-	}
 	lookedAt := w.clock.Now().Mono
 	for {
 		a, err := w.ask(ctx)
@@ -196,22 +189,11 @@ func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (woken bool, e
 	return woken, nil
 }
 
-// poke makes the waiter look again. It needs no mutex.
-func (w *waiter) poke() {
-	select {
-	case w.signal <- struct{}{}:
-	default:
-	}
-}
-
 // seen is what this waiter or another of its key heard of the holder, and how many were before
 // it when it was told last; -1 if it was not told.
 func (w *waiter) seen() (heard holding, ahead int) {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
-	if w.of == nil {
-		return holding{}, -1
-	}
 	return w.of.holding, w.ahead
 }
 
@@ -281,19 +263,25 @@ func (w *waiter) withdraw() {
 	w.entry, w.value, w.ended, w.joins, w.join, w.joined = "", "", "", nil, nil, false
 }
 
-// done leaves the queue, if the waiter is still in it, and forgets the waiter.
-func (w *waiter) done() {
-	w.openDoor()
-	w.withdraw()
-	qs := w.queues
-	now := w.clock.Now()
+// leave is for an Acquire that does not wait any more. Its waiter, if it has become one, leaves the queue that it is in.
+func (qs *queues) leave(e *entrant, w *waiter) {
+	if w != nil {
+		w.openDoor()
+		w.withdraw()
+	}
+	now := qs.set.clock.Now()
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if w.of != nil {
-		w.of.remove(w, now)
-		qs.forget(now.Mono)
+	k := e.of
+	if w != nil {
+		k.remove(w, now)
+		qs.unsubscribe(w)
 	}
-	qs.unsubscribe(w)
+	if k.window.leave(e, now.Mono); k.window.waiters() == 0 {
+		k.rest(now.Mono)
+		k.alarm.Stop()
+	}
+	qs.forget(now.Mono)
 }
 
 // shutDoor keeps newcomers from sharing the lock, since the first in line wants it alone.

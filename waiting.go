@@ -46,6 +46,16 @@ func (t *toldWait) learn(w *waiter, attempts int, reason error) {
 	t.w, t.attempts, t.reason = w, attempts, reason
 }
 
+// waitsAs takes note of the waiter that asks for it.
+func (t *toldWait) waitsAs(w *waiter) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.w = w
+}
+
 // polledFor takes note of what the nodes said to one that polls.
 func (t *toldWait) polledFor(last *QuorumError, now tick.Instant) {
 	if t == nil {

@@ -3,8 +3,6 @@ package redlock
 import (
 	"container/list"
 	"context"
-
-	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // mostInside is how many waiters of a process for one key, of those with a deadline and of those
@@ -24,8 +22,8 @@ const mostInside = 64
 // out how much a link carries. queues.mu guards it.
 type window struct {
 	inside  [2]int       // by class: those that stand in the queue, or are about to
-	outside [2]list.List // of *waiter, first come first
-	late    list.List    // of *waiter, outside, that come last
+	outside [2]list.List // of *entrant, first come first
+	late    list.List    // of *entrant, outside, that come last
 	most    int          // of each class inside
 	lacks   int          // of that, for those with a deadline
 }
@@ -36,15 +34,27 @@ const (
 	hurried
 )
 
-// windowed is where a waiter is. queues.mu guards it.
-type windowed struct {
-	halfway int64 // when half of its time is over; 0: it has no deadline
-	inside  bool
+// entrant is an Acquire that has a place in the window, or waits for one. queues.mu guards it, but for signal.
+type entrant struct {
+	of      *keyWaiters
+	id      int64         // for Clock.Yield: when it came
+	signal  chan struct{} // one token: look again
+	halfway int64         // when half of its time is over; 0: it has no deadline
+	outside *list.Element // where it waits; nil: inside
+	waited  bool          // outside
 	hadTurn bool
 }
 
-func (w *windowed) class() int {
-	if w.halfway != 0 {
+// poke makes it look again. It needs no mutex.
+func (e *entrant) poke() {
+	select {
+	case e.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (e *entrant) class() int {
+	if e.halfway != 0 {
 		return hurried
 	}
 	return patient
@@ -66,28 +76,27 @@ func (g *window) waitOutside() int {
 }
 
 // come lets a waiter in if there is room, and else has it wait outside.
-func (g *window) come(w *waiter) {
-	if c := w.class(); g.inside[c] < g.room(c) {
+func (g *window) come(e *entrant) {
+	if c := e.class(); g.inside[c] < g.room(c) {
 		g.inside[c]++
-		w.inside = true
 	} else {
-		w.place = g.outside[c].PushBack(w)
+		e.outside, e.waited = g.outside[c].PushBack(e), true
 	}
 }
 
 // leave is for a waiter that is done, one way or another.
-func (g *window) leave(w *waiter, now int64) {
-	c := w.class()
-	if !w.inside {
+func (g *window) leave(e *entrant, now int64) {
+	c := e.class()
+	if e.outside != nil {
 		for _, l := range []*list.List{&g.outside[c], &g.late} {
-			l.Remove(w.place) // where it is
+			l.Remove(e.outside) // where it is
 		}
 		return
 	}
 	g.inside[c]--
 	switch {
 	case c == patient:
-	case w.hadTurn:
+	case e.hadTurn:
 		g.lacks = max(g.lacks-1, 0)
 	default:
 		g.lacks = g.most - max(g.room(hurried)/2, 1)
@@ -99,64 +108,65 @@ func (g *window) leave(w *waiter, now int64) {
 				break
 			}
 			g.inside[c]++
-			next.place, next.inside = nil, true
+			next.outside = nil
 			next.poke()
 		}
 	}
 }
 
 // next takes out the waiter that comes in next, nil if none waits.
-func (g *window) next(class int, now int64) *waiter {
-	for e := g.outside[class].Front(); e != nil; e = g.outside[class].Front() {
-		w := g.outside[class].Remove(e).(*waiter)
-		if class == patient || g.lacks == 0 || now < w.halfway {
-			return w
+func (g *window) next(class int, now int64) *entrant {
+	for at := g.outside[class].Front(); at != nil; at = g.outside[class].Front() {
+		e := g.outside[class].Remove(at).(*entrant)
+		if class == patient || g.lacks == 0 || now < e.halfway {
+			return e
 		}
-		w.place = g.late.PushBack(w)
+		e.outside = g.late.PushBack(e)
 	}
 	if class == hurried && g.late.Len() > 0 {
-		return g.late.Remove(g.late.Back()).(*waiter) // as a rule it has the most time left
+		return g.late.Remove(g.late.Back()).(*entrant) // as a rule it has the most time left
 	}
 	return nil
 }
 
-// enter waits outside of the window, until ctx ends or the Redlock is closed.
-func (w *waiter) enter(ctx context.Context) error {
-	qs := w.queues
-	qs.mu.Lock()
-	if w.of != nil {
-		qs.mu.Unlock()
-		return nil
-	}
-	k, now := qs.of(w.resource), w.clock.Now()
-	w.of = k
+// enter has an Acquire wait for a place in the window until it is inside, ctx ends or the Redlock is closed.
+func (qs *queues) enter(ctx context.Context, r *resource) (*entrant, error) {
+	now := qs.set.clock.Now()
+	e := &entrant{id: now.Mono, signal: make(chan struct{}, 1)}
 	if end, ok := ctx.Deadline(); ok {
-		w.halfway = max(now.Mono+int64(end.Sub(now.Time)/2), 1)
+		e.halfway = max(now.Mono+int64(end.Sub(now.Time)/2), 1)
 	}
-	k.window.come(w)
-	inside := w.inside
-	if !inside {
-		w.since = tick.Instant{Mono: max(now.Mono, 1)} // all that Since needs
-		if w.class() == hurried {
-			k.lookIn(now.Mono, k.throttled(lookPause)) // it may end without having asked a node
-		}
+	qs.mu.Lock()
+	k := qs.of(r)
+	e.of = k
+	k.window.come(e)
+	if e.waited && e.class() == hurried {
+		k.lookIn(now.Mono, k.throttled(lookPause)) // it may end without having asked a node
 	}
 	qs.mu.Unlock()
-	for !inside {
+	if !e.waited {
+		return e, nil
+	}
+	return e, qs.waitOutside(ctx, e)
+}
+
+// waitOutside waits until an entrant is inside, ctx ends or the Redlock is closed.
+func (qs *queues) waitOutside(ctx context.Context, e *entrant) error {
+	for inside := false; !inside; {
 		select {
-		case <-w.signal:
+		case <-e.signal:
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			w.clock.Yield(w.id)
+			qs.set.clock.Yield(e.id)
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-w.life.closing:
-			w.clock.Yield(w.id)
+		case <-qs.set.life.closing:
+			qs.set.clock.Yield(e.id)
 			return ErrClosed
 		}
 		qs.mu.Lock()
-		inside = w.inside
+		inside = e.outside == nil
 		qs.mu.Unlock()
 	}
 	return nil
@@ -164,11 +174,11 @@ func (w *waiter) enter(ctx context.Context) error {
 
 // tellOutside adds to the error of a waiter that was not let in what a node told another of
 // this process meanwhile.
-func (w *waiter) tellOutside(last *QuorumError) {
-	w.queues.mu.Lock()
-	defer w.queues.mu.Unlock()
-	if h := &w.of.holding; w.of.node >= 0 && h.at.Mono >= w.id-int64(lookPause) {
-		last.HolderTTL = max(h.ttl-w.clock.Now().Since(h.at), 0)
-		last.Outcomes[w.of.node].Holder = h.holder
+func (qs *queues) tellOutside(e *entrant, last *QuorumError) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if h := &e.of.holding; e.of.node >= 0 && h.at.Mono >= e.id-int64(lookPause) {
+		last.HolderTTL = max(h.ttl-qs.set.clock.Now().Since(h.at), 0)
+		last.Outcomes[e.of.node].Holder = h.holder
 	}
 }

@@ -2305,8 +2305,8 @@ var list = []mutant{
 	{
 		name: "door-left-shut",
 		file: "waiter.go",
-		old:  "\tw.openDoor()\n\tw.withdraw()",
-		new:  "\tw.withdraw()",
+		old:  "\t\tw.openDoor()\n\t\tw.withdraw()",
+		new:  "\t\tw.withdraw()",
 		why:  "readers are refused a lock that is free, after a writer that waited has gone",
 	},
 	{
