@@ -367,6 +367,38 @@ func TestGuardTellsOnceWhatANodeLacks(t *testing.T) {
 	require.ErrorContains(t, byNode["node1"].Err, "no info")
 }
 
+// A permit is a number that a majority gave: grants with other numbers are refusals. Of two that as many nodes
+// gave it is the lesser, whatever the order of the nodes.
+func TestOnlyGrantsOfOneNumberCount(t *testing.T) {
+	for _, c := range []struct {
+		given            []int64 // 0: no grant
+		number           int64
+		granted, refused int16
+	}{
+		{[]int64{0, 0, 0}, 0, 0, 0},
+		{[]int64{2, 0, 0}, 2, 1, 0},
+		{[]int64{1, 1, 1}, 1, 3, 0},
+		{[]int64{3, 1, 3}, 3, 2, 1},
+		{[]int64{1, 3, 3}, 3, 2, 1},
+		{[]int64{2, 1, 0}, 1, 1, 1},
+		{[]int64{1, 2, 0}, 1, 1, 1},
+		{[]int64{2, 2, 1, 1, 3}, 1, 2, 3},
+		{[]int64{1, 1, 2, 2, 0}, 1, 2, 2},
+	} {
+		tally := newTally(len(c.given))
+		for _, n := range c.given {
+			if n > 0 {
+				tally.change(VotePending, VoteGranted)
+			}
+		}
+		got, number := tally.ofOneNumber(c.given)
+		assert.Equal(t, c.number, number, c.given)
+		assert.Equal(t, c.granted, got.count[VoteGranted], c.given)
+		assert.Equal(t, c.refused, got.count[VoteRefused], c.given)
+		assert.Equal(t, tally.count[VotePending], got.count[VotePending], c.given)
+	}
+}
+
 func TestGoldenQuorum(t *testing.T) {
 	golden.Run(t, "quorum.txt", func(c golden.Command) string {
 		switch c.Name {
