@@ -33,7 +33,7 @@ func BenchmarkCycle(b *testing.B) {
 	defer users.Close()
 	b.Run("Open", func(b *testing.B) { cycles(b, ours) })
 	b.Run("New", func(b *testing.B) { cycles(b, users) })
-	unguarded, err := redlock.New(clients, &redlock.Options{RestartGuard: -1})
+	unguarded, err := redlock.New(clients, &redlock.Options{NoRestartGuard: true})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -453,7 +453,7 @@ func onLeaving(t *testing.T, prepare func(rl *Redlock, last *leavingWire), check
 			last = &leavingWire{ScriptedWire: lanetest.NewScriptedWire()}
 			wires[i] = last
 		}
-		rl := overWires(t, &Options{RestartGuard: -1}, wires...)
+		rl := overWires(t, &Options{NoRestartGuard: true}, wires...)
 		lock, err := rl.Mutex("k").TryAcquire(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
@@ -570,7 +570,7 @@ func TestReleaseIsSentAgainWhereTheSetMayLand(t *testing.T) {
 		last := lanetest.NewScriptedWire()
 		last.Takes = 50 * time.Millisecond
 		last.Reply = func(string, bool) protocol.Answer { return lanetest.Lost }
-		rl := overWires(t, &Options{RestartGuard: -1}, lanetest.NewScriptedWire(), lanetest.NewScriptedWire(), last)
+		rl := overWires(t, &Options{NoRestartGuard: true}, lanetest.NewScriptedWire(), lanetest.NewScriptedWire(), last)
 		lock, err := rl.Mutex("k").TryAcquire(t.Context())
 		require.NoError(t, err)
 		time.Sleep(time.Second) // the third node's answer is known to be lost by then
@@ -588,7 +588,7 @@ func TestWaiterTakesBackEachJoinThatMayLand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := lanetest.NewScriptedWire()
 		w.Reply = func(string, bool) protocol.Answer { return lanetest.Lost }
-		rl := overWires(t, &Options{RestartGuard: -1}, w)
+		rl := overWires(t, &Options{NoRestartGuard: true}, w)
 		r := &rl.Mutex("k").resource
 		entrant, err := rl.queues.enter(t.Context(), r)
 		require.NoError(t, err)
@@ -637,7 +637,7 @@ func TestStrayNumberIsMendedWheneverItComes(t *testing.T) {
 		t.Run(late.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				last := &numberingWire{number: 2, takes: late}
-				rl := overWires(t, &Options{RestartGuard: -1}, &numberingWire{number: 1}, &numberingWire{number: 1}, last)
+				rl := overWires(t, &Options{NoRestartGuard: true}, &numberingWire{number: 1}, &numberingWire{number: 1}, last)
 				permit, err := rl.Semaphore("k", 3).TryAcquire(t.Context())
 				require.NoError(t, err)
 				require.Zero(t, permit.Permit())

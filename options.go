@@ -82,33 +82,21 @@ type Options struct {
 	// settings of their own.
 	TLS *tls.Config
 
-	// RestartGuard is how long a node's grants do not count after it was restarted or
-	// replaced, because it may have forgotten locks that it granted before.
+	// RestartGuard is for how long at least a node's grants do not count after it may have forgotten locks:
+	// after a restart, a failover, FLUSHALL, or when its data was replaced. It lasts for the TTL of the lock that
+	// is acquired, or for RestartGuard where that is longer. Default 0, which is right where all clients of a key
+	// use one TTL; at most 24h, and the same in all clients. Extends and releases are not affected.
 	//
-	//   - 0, the default, means the TTL of the lock that is being acquired. That is right
-	//     if all clients use the same TTL for a key; where an Acquire sees that they do not,
-	//     Hooks.Degraded is called. It does not apply while every node is
-	//     younger than that: they are taken to be starting for the first time. After a power
-	//     failure of all nodes at once that is wrong: if they forgot locks, a client that starts
-	//     then may be granted one that another still holds. A positive value prevents that.
-	//   - A positive value, at most 24h, counts where it is longer than the lock's TTL. It should
-	//     be the longest TTL in use, and the same in all clients. A set of nodes that is started
-	//     for the first time then grants nothing for that long (or for a longer TTL that it is asked
-	//     for), nor does a single node from its first use on, however long it has been up.
-	//   - A negative value turns the guard off.
+	// With 0, nodes that are all new count at once. A power failure of all nodes looks the same: a
+	// positive value covers it, and a new fleet then grants nothing for that long.
 	//
-	// For locks with fencing the guard lasts at least 3s, unless it is off. Extends and
-	// releases are not affected.
-	//
-	// To know whether a node forgot something, the library asks on each new connection which
-	// server answers (INFO, CLIENT ID), and keeps one key without expiry on each node, the memory
-	// mark KeyPrefix+"redlock:memory", which it looks at behind each batch with a SET. So it
-	// notices restarts, failovers, data that was replaced (REPLICAOF), FLUSHALL and
-	// FLUSHDB, also those from before this client started. Each of them bars the node, for
-	// clients that were there and for those that come later. If a node denies all that, or
-	// its client is no *redis.Client, its grants always count, and Hooks.Degraded
-	// is called. A test suite that empties its nodes turns the guard off.
+	// The library keeps one key without expiry on each node, KeyPrefix+"redlock:memory", and asks INFO and
+	// CLIENT ID. The grants of a node that denies these always count; Hooks.Degraded tells.
 	RestartGuard time.Duration
+
+	// NoRestartGuard turns the guard off, as for a test suite that empties its nodes: a node that forgot a lock
+	// may grant it again at once. RestartGuard must be 0 then. Default false.
+	NoRestartGuard bool
 
 	// Hooks are called when something happens, for logs and metrics. Default none.
 	Hooks *Hooks
@@ -124,8 +112,13 @@ func (o *Options) withDefaults() (Options, error) {
 	broken := c.fillLease()
 	broken = append(broken, c.fillRetries()...)
 	broken = append(broken, c.fillTexts()...)
-	if c.RestartGuard > maxTTL {
-		broken = append(broken, fmt.Sprintf("RestartGuard is %v: must be at most %v, negative (off) or 0 (each lock's TTL)", c.RestartGuard, maxTTL))
+	switch {
+	case c.RestartGuard < 0 || c.RestartGuard > maxTTL:
+		broken = append(broken, fmt.Sprintf("RestartGuard is %v: must be from 0 (each lock's TTL) to %v; NoRestartGuard turns it off", c.RestartGuard, maxTTL))
+	case c.NoRestartGuard && c.RestartGuard > 0:
+		broken = append(broken, fmt.Sprintf("RestartGuard is %v, and NoRestartGuard is set", c.RestartGuard))
+	case c.NoRestartGuard:
+		c.RestartGuard = -1 // as package guard has it
 	}
 	c.Hooks, c.NodeNames = c.Hooks.copied(), slices.Clone(c.NodeNames)
 	return c, invalid("options", broken)

@@ -49,8 +49,10 @@ type Options struct {
 	Timeout time.Duration
 
 	// TTL, NodeTimeout and RestartGuard are those of the programs that lock, for Check. Defaults
-	// as in redlock.Options: 10s, a fiftieth of the TTL, and the TTL; negative: the guard is off.
+	// as in redlock.Options: 10s, a fiftieth of the TTL, and the TTL.
 	TTL, NodeTimeout, RestartGuard time.Duration
+	// NoRestartGuard is theirs, too.
+	NoRestartGuard bool
 }
 
 const (
@@ -126,8 +128,8 @@ func (o *Options) withDefaults() (Options, error) {
 	if c.NodeTimeout < time.Millisecond {
 		broken = append(broken, fmt.Sprintf("NodeTimeout is %v: must be 0 (default) or at least 1ms", c.NodeTimeout))
 	}
-	if c.RestartGuard > maxTTL {
-		broken = append(broken, fmt.Sprintf("RestartGuard is %v: must be at most %v", c.RestartGuard, maxTTL))
+	if c.RestartGuard < 0 || c.RestartGuard > maxTTL {
+		broken = append(broken, fmt.Sprintf("RestartGuard is %v: must be from 0 to %v; NoRestartGuard turns it off", c.RestartGuard, maxTTL))
 	}
 	if len(c.KeyPrefix) >= protocol.MaxKeyName {
 		broken = append(broken, fmt.Sprintf("KeyPrefix is %d bytes long: must be below %d", len(c.KeyPrefix), protocol.MaxKeyName))

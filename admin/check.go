@@ -43,7 +43,7 @@ func (n *Nodes) Check(ctx context.Context) (Report, error) {
 	}
 	now, s := n.clock.Now(), examine.Setup{TTL: n.opts.TTL, NodeTimeout: n.opts.NodeTimeout, Quorum: n.Quorum()}
 	ms := examine.Remember(all, n.opts.RestartGuard > 0, now)
-	if n.opts.RestartGuard >= 0 {
+	if !n.opts.NoRestartGuard {
 		s.Guard = max(n.opts.TTL, n.opts.RestartGuard, 2*time.Second)
 		examine.Barring(all, ms, s.Guard, now)
 	}
@@ -76,7 +76,7 @@ func (n *Nodes) questions(random string) examine.Questions {
 		line = key // with such a prefix no lock has a queue
 	}
 	mark := n.opts.KeyPrefix + protocol.MarkKey
-	if n.opts.RestartGuard < 0 {
+	if n.opts.NoRestartGuard {
 		mark = ""
 	}
 	return examine.Questions{Key: key, Line: line, Holders: of.HoldersKey(key), Door: of.DoorKey(key), Channel: "redlock:" + random, Mark: mark}

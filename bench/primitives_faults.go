@@ -89,7 +89,7 @@ func (p *primitives) whileAway(ctx context.Context, f fault) (ratios [][]float64
 	if k != nil {
 		defer k.close()
 	}
-	rl, err := redlock.Open(ctx, addrs, &redlock.Options{NodeTimeout: time.Second, RestartGuard: -1})
+	rl, err := redlock.Open(ctx, addrs, &redlock.Options{NodeTimeout: time.Second, NoRestartGuard: true})
 	if err != nil {
 		return nil, nil, err
 	}

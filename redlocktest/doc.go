@@ -41,7 +41,7 @@
 // takes a node whose mark is gone for one that has forgotten locks: after
 // [Node.FlushAll] of a majority, a Redlock that was there before gets no lock for the
 // restart guard's period, by default the lock's TTL. A suite that empties the nodes
-// between tests and goes on with the same Redlock sets Options.RestartGuard to -1, or
+// between tests and goes on with the same Redlock sets Options.NoRestartGuard, or
 // removes the keys that it knows with [Node.Del].
 //
 // # Two kinds of faults

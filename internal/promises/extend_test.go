@@ -393,7 +393,7 @@ func TestNoLeaseOutlivesTheGuard(t *testing.T) {
 		{"no guard", -1, 2 * second, 24 * time.Hour, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, 3, &redlock.Options{TTL: c.ttl, RestartGuard: c.guard}, func(b *bed) {
+			inBubble(t, 3, &redlock.Options{TTL: c.ttl, RestartGuard: max(c.guard, 0), NoRestartGuard: c.guard < 0}, func(b *bed) {
 				lock := b.lock()
 				if c.says != nil {
 					until, asked := lock.Until(), b.cluster.Commands()
@@ -516,7 +516,7 @@ func TestLeaseThatIsCoveredIsNotTold(t *testing.T) {
 		"the same TTL":              {},
 		"a longer TTL of its own":   {waiter: []redlock.LockOption{minute}},
 		"covered by RestartGuard":   {holder: []redlock.LockOption{minute}, opts: redlock.Options{RestartGuard: time.Minute}},
-		"no guard":                  {holder: []redlock.LockOption{minute}, opts: redlock.Options{RestartGuard: -1}},
+		"no guard":                  {holder: []redlock.LockOption{minute}, opts: redlock.Options{NoRestartGuard: true}},
 		"WithMinHold":               {holder: []redlock.LockOption{redlock.WithMinHold(ttl)}},
 		"a clock that was set back": {clock: -time.Minute},
 	} {

@@ -552,7 +552,7 @@ func TestSlowLostHookDelaysNoRelease(t *testing.T) {
 // A NodeDown hook that ends its goroutine must not keep later changes from being told.
 func TestNodeHookThatEndsItsGoroutine(t *testing.T) {
 	var downs, ups atomic.Int32
-	inBubble(t, 1, &redlock.Options{RestartGuard: -1, Hooks: &redlock.Hooks{
+	inBubble(t, 1, &redlock.Options{NoRestartGuard: true, Hooks: &redlock.Hooks{
 		NodeDown: func(redlock.NodeInfo) { downs.Add(1); runtime.Goexit() },
 		NodeUp:   func(redlock.NodeInfo) { ups.Add(1) },
 	}}, func(b *bed) {

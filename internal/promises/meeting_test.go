@@ -37,7 +37,7 @@ func (h hall) cutOff(nodes ...int) *redlock.Redlock {
 			}
 		})
 	}
-	rl, err := redlock.New(clients, &redlock.Options{RestartGuard: -1})
+	rl, err := redlock.New(clients, &redlock.Options{NoRestartGuard: true})
 	require.NoError(h, err)
 	h.Cleanup(func() { require.NoError(h, rl.Close()) })
 	return rl
@@ -166,7 +166,7 @@ func (h hall) farOff(takes time.Duration) *redlock.Redlock {
 			}
 		})
 	}
-	rl, err := redlock.New(clients, &redlock.Options{RestartGuard: -1})
+	rl, err := redlock.New(clients, &redlock.Options{NoRestartGuard: true})
 	require.NoError(h, err)
 	h.Cleanup(func() { require.NoError(h, rl.Close()) })
 	return rl

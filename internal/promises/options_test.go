@@ -69,9 +69,11 @@ func TestOptionRules(t *testing.T) {
 		{redlock.Options{Owner: strings.Repeat("x", 257)}, []string{"Owner is 257 bytes long", "at most 256"}},
 		{redlock.Options{KeyPrefix: strings.Repeat("p", 8191)}, nil},
 		{redlock.Options{KeyPrefix: strings.Repeat("p", 8192)}, []string{"KeyPrefix is 8192 bytes long", "below 8192"}},
-		{redlock.Options{RestartGuard: -1}, nil},
+		{redlock.Options{NoRestartGuard: true}, nil},
 		{redlock.Options{RestartGuard: time.Second}, nil},
-		{redlock.Options{RestartGuard: 25 * time.Hour}, []string{"RestartGuard is 25h0m0s", "at most 24h"}},
+		{redlock.Options{RestartGuard: -1}, []string{"RestartGuard is -1ns: must be from 0", "NoRestartGuard turns it off"}},
+		{redlock.Options{RestartGuard: time.Second, NoRestartGuard: true}, []string{"RestartGuard is 1s, and NoRestartGuard is set"}},
+		{redlock.Options{RestartGuard: 25 * time.Hour}, []string{"RestartGuard is 25h0m0s", "to 24h"}},
 
 		{redlock.Options{TTL: 1, NodeTimeout: -2, DriftFactor: 3, RetryMin: -4, RetryMax: -5, Owner: strings.Repeat("6", 666), RestartGuard: 24*time.Hour + 7},
 			[]string{"TTL is 1ns", "NodeTimeout is -2ns", "DriftFactor is 3", "RetryMin is -4ns", "RetryMax is -5ns", "Owner is 666", "RestartGuard is 24h0m0.000000007s"}},

@@ -453,7 +453,7 @@ func TestBadMinHoldIsRefusedWithoutIO(t *testing.T) {
 		assert.Equal(b, asked, b.cluster.Commands())
 
 		for rl, d := range map[*redlock.Redlock]time.Duration{
-			b.another(&redlock.Options{RestartGuard: -1}): time.Hour, b.rl: 10 * time.Second,
+			b.another(&redlock.Options{NoRestartGuard: true}): time.Hour, b.rl: 10 * time.Second,
 		} {
 			lock, err := rl.Mutex("fine", min(d)).TryAcquire(b.Context())
 			require.NoError(b, err)
@@ -491,7 +491,7 @@ func TestMinHoldEndsInTimeAfterAnOutage(t *testing.T) {
 	const lease = 20 * time.Second
 	for name, outage := range outages {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 5, &redlock.Options{RestartGuard: -1}, func(b *bed) {
+			inBubble(t, 5, &redlock.Options{NoRestartGuard: true}, func(b *bed) {
 				releaseInOutage := func(lock *redlock.Lock) {
 					b.each(allFive, outage.begin)
 					require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNoQuorum)
@@ -523,10 +523,10 @@ func TestMinHoldEndsInTimeAfterAnOutage(t *testing.T) {
 
 // A waiter has it then, and not when the lease would have ended.
 func TestWaiterForMinHoldInAnOutageHasItThen(t *testing.T) {
-	inBubble(t, 5, &redlock.Options{RestartGuard: -1}, func(b *bed) {
+	inBubble(t, 5, &redlock.Options{NoRestartGuard: true}, func(b *bed) {
 		lock := b.lock(redlock.WithTTL(time.Minute), redlock.WithMinHold(100*time.Millisecond))
 		waiting := later(func() (*redlock.Lock, error) {
-			return b.another(&redlock.Options{RestartGuard: -1}).Mutex(key).Acquire(b.Context())
+			return b.another(&redlock.Options{NoRestartGuard: true}).Mutex(key).Acquire(b.Context())
 		})
 		b.each(allFive, hang)
 		require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNoQuorum)

@@ -159,7 +159,7 @@ func TestOutageIsAskedAboutByOneAtATime(t *testing.T) {
 	inHall(t, func(h hall) {
 		h.cluster.Record(false)
 		var attempts atomic.Int64
-		rl := h.process(&redlock.Options{RestartGuard: -1, Hooks: &redlock.Hooks{Acquired: func(_ context.Context, i redlock.AcquireInfo) {
+		rl := h.process(&redlock.Options{NoRestartGuard: true, Hooks: &redlock.Hooks{Acquired: func(_ context.Context, i redlock.AcquireInfo) {
 			attempts.Add(int64(i.Attempts))
 		}}})
 		for _, n := range h.cluster.Nodes()[:3] {
@@ -191,8 +191,8 @@ func TestWaiterBehindOneThatFoundNoQueue(t *testing.T) {
 		for _, n := range h.cluster.Nodes() {
 			n.Deny("SUBSCRIBE") // or a notice would wake it
 		}
-		rl := h.process(&redlock.Options{RestartGuard: -1, RetryMin: 5 * time.Minute, RetryMax: 5 * time.Minute})
-		l := h.acquire(h.process(&redlock.Options{RestartGuard: -1}).Mutex("k", redlock.WithTTL(time.Hour)))
+		rl := h.process(&redlock.Options{NoRestartGuard: true, RetryMin: 5 * time.Minute, RetryMax: 5 * time.Minute})
+		l := h.acquire(h.process(&redlock.Options{NoRestartGuard: true}).Mutex("k", redlock.WithTTL(time.Hour)))
 		ctx, cancel := context.WithCancel(h.Context())
 		first := visit(ctx, rl.Mutex("k"))
 		second := visit(h.Context(), rl.Mutex("k"))

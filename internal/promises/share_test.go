@@ -763,7 +763,7 @@ func TestDoorStaysShutForAProcessThatWaitsForThousandsOfKeys(t *testing.T) {
 			}
 		}
 		ctx, cancel := context.WithCancel(h.Context())
-		quick := &redlock.Options{RestartGuard: -1, NodeTimeout: 50 * time.Millisecond}
+		quick := &redlock.Options{NoRestartGuard: true, NodeTimeout: 50 * time.Millisecond}
 		writer, readers := h.process(quick), h.process(quick)
 		var all sync.WaitGroup
 		for i := range others {

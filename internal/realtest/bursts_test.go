@@ -35,7 +35,7 @@ func TestBurstOfWaitersIsServed(t *testing.T) {
 	for _, c := range cases {
 		t.Run(fmt.Sprintf("%d, TTL %v", c.waiters, c.ttl), func(t *testing.T) {
 			f := convStart(t, 5)
-			patient := f.direct().open(t, redlock.Options{NodeTimeout: 2 * time.Second, RestartGuard: -1}) // with a busy machine
+			patient := f.direct().open(t, redlock.Options{NodeTimeout: 2 * time.Second, NoRestartGuard: true}) // with a busy machine
 			ctx, cancel := context.WithCancel(t.Context())
 			felt := make(chan int, 1)
 			go func() { felt <- convRefused(ctx, patient.Mutex("another")) }()
@@ -65,7 +65,7 @@ func TestBurstOfWaitersOnALongLinkIsServed(t *testing.T) {
 // were served, up to enough.
 func (p *convPath) burst(t *testing.T, c convBurst, waiters, enough int) (served int, took time.Duration) {
 	t.Helper()
-	o := redlock.Options{TTL: c.ttl, RestartGuard: -1}
+	o := redlock.Options{TTL: c.ttl, NoRestartGuard: true}
 	rl, holder := p.open(t, o), p.fleet.direct().open(t, o)
 	convWarm(t, p.fleet, rl)
 	for _, proxy := range p.proxies {

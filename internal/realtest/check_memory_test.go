@@ -53,7 +53,7 @@ func TestCheckTellsSinceWhenNodesRemember(t *testing.T) {
 	assert.WithinDuration(t, time.Now().Add(-month), r.Nodes[0].RemembersSince, time.Hour, "%v", r)
 	assert.Contains(t, r.String(), r.Nodes[0].RemembersSince.UTC().Format(time.RFC3339))
 
-	for _, n := range check(t, newOn(t, redlock.Options{RestartGuard: -1}, clients...)).Nodes {
+	for _, n := range check(t, newOn(t, redlock.Options{NoRestartGuard: true}, clients...)).Nodes {
 		assert.Zero(t, n.RemembersSince, "without a guard")
 		assert.NotContains(t, strings.Join(n.Unread, "\n"), markKey)
 	}

@@ -181,7 +181,7 @@ func TestCheckOfRights(t *testing.T) {
 				t.Skip("this server has a command for releases, so none are bundled")
 			}
 			o := unhurried
-			o.RestartGuard = time.Minute // needs the mark
+			o.RestartGuard, o.NoRestartGuard = time.Minute, false // needs the mark
 			if strings.HasPrefix(name, "prefix") {
 				o.KeyPrefix = "app:"
 			}

@@ -148,7 +148,7 @@ func TestServersWhoseClocksAreOffKeepTheLease(t *testing.T) {
 	t.Parallel()
 	env, step := shim(t)
 	f := startFleet(t, 3, env)
-	o := redlock.Options{TTL: 5 * time.Second, NodeTimeout: time.Second, RestartGuard: -1}
+	o := redlock.Options{TTL: 5 * time.Second, NodeTimeout: time.Second, NoRestartGuard: true}
 	a, b := f.direct(t, o), f.direct(t, o)
 	for _, off := range []time.Duration{6 * time.Second, -6 * time.Second} {
 		step(off)

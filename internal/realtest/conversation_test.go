@@ -17,7 +17,7 @@ import (
 // New ones work at once, so locks are to be had again soon, and a renewed one is kept.
 func TestFlowsThatDieSilently(t *testing.T) {
 	t.Parallel()
-	o := redlock.Options{RestartGuard: -1} // default TTL of 10 s, so 200 ms for each node
+	o := redlock.Options{NoRestartGuard: true} // default TTL of 10 s, so 200 ms for each node
 	for name, open := range ways {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -87,7 +87,7 @@ func TestCredentialsRotate(t *testing.T) {
 					}
 				}))
 			}
-			rl, err := redlock.New(clients, &redlock.Options{TTL: 6 * time.Second, NodeTimeout: 1500 * time.Millisecond, RestartGuard: -1})
+			rl, err := redlock.New(clients, &redlock.Options{TTL: 6 * time.Second, NodeTimeout: 1500 * time.Millisecond, NoRestartGuard: true})
 			require.NoError(t, err)
 			defer rl.Close()
 			modes := []locker{rl.Mutex("alone"), rl.Mutex("shared").Shared(), rl.Semaphore("permits", 3)}

@@ -65,7 +65,7 @@ func crowdMemory() (mb float64) {
 func TestCrowdThatWaitsCostsNoRenewedLock(t *testing.T) {
 	one, keys, renewed, lease := crowdSizes()
 	f := convStart(t, 5)
-	rl := f.direct().open(t, redlock.Options{RestartGuard: -1, TTL: lease})
+	rl := f.direct().open(t, redlock.Options{NoRestartGuard: true, TTL: lease})
 	convWarm(t, f, rl)
 	lost := crowdRenewed(t, rl, renewed)
 	held := []string{"crowd"}
@@ -116,8 +116,8 @@ func TestCrowdOnAFreeKeyHasItsTurns(t *testing.T) {
 		n = 5000
 	}
 	f := convStart(t, 5)
-	rl := f.direct().open(t, redlock.Options{RestartGuard: -1, TTL: 2 * time.Second})
-	other := f.direct().open(t, redlock.Options{RestartGuard: -1, TTL: 2 * time.Second})
+	rl := f.direct().open(t, redlock.Options{NoRestartGuard: true, TTL: 2 * time.Second})
+	other := f.direct().open(t, redlock.Options{NoRestartGuard: true, TTL: 2 * time.Second})
 	convWarm(t, f, rl)
 	lost := crowdRenewed(t, rl, 50)
 	var all, others sync.WaitGroup

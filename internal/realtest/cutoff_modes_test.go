@@ -32,7 +32,7 @@ func TestProcessCutOffFromTheArbiterGetsItsShareInAllModes(t *testing.T) {
 		var each []locker
 		for process := range 4 {
 			p := f.path(t)
-			rl := p.users(t, redlock.Options{RestartGuard: -1})
+			rl := p.users(t, redlock.Options{NoRestartGuard: true})
 			convWarm(t, f, rl)
 			if process == 0 {
 				p.refuse(convArbiter(convKey, rl.Nodes()))

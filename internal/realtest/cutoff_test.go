@@ -41,7 +41,7 @@ func convArbiter(key string, names []string) (arbiter int) {
 func TestArbiterIsWhereTheLineIs(t *testing.T) {
 	t.Parallel()
 	f := convStart(t, 5)
-	o := redlock.Options{RestartGuard: -1}
+	o := redlock.Options{NoRestartGuard: true}
 	rl := f.direct().users(t, o)
 	lock, err := rl.Mutex(convKey).TryAcquire(t.Context())
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestProcessCutOffFromTheArbiterAndTheOthersGetTheirShare(t *testing.T) {
 		rls := make([]*redlock.Redlock, processes)
 		for i := range rls {
 			p := f.path(t)
-			rls[i] = p.users(t, redlock.Options{RestartGuard: -1})
+			rls[i] = p.users(t, redlock.Options{NoRestartGuard: true})
 			convWarm(t, f, rls[i])
 			if arbiter := convArbiter(convKey, rls[i].Nodes()); i == 0 && !c.whole {
 				p.refuse(arbiter)

@@ -302,7 +302,7 @@ func (l *listener) accepted() int {
 func TestRestartedNodesAreUsedAgain(t *testing.T) {
 	t.Parallel() // 33
 	o := brisk
-	o.RestartGuard = -1 // which has tests of its own
+	o.NoRestartGuard = true // which has tests of its own
 	startFleet(t, 3).eachWay(t, o, func(t *testing.T, f *fleet, rl *redlock.Redlock) {
 		for i := range 3 {
 			f.warm(t, rl)

@@ -26,15 +26,15 @@ import (
 
 // unhurried options make it show if a call waits for a node that it should not wait
 // for: it would take NodeTimeout, three times what promptly allows.
-var unhurried = redlock.Options{TTL: time.Minute, NodeTimeout: 15 * time.Second, RestartGuard: -1}
+var unhurried = redlock.Options{TTL: time.Minute, NodeTimeout: 15 * time.Second, NoRestartGuard: true}
 
 // brisk options give up on a node soon, if not so soon that a busy machine is taken for one that hangs, but
 // keep keys for so long that one which is
 // left behind is seen.
-var brisk = redlock.Options{TTL: time.Minute, NodeTimeout: time.Second, RestartGuard: -1}
+var brisk = redlock.Options{TTL: time.Minute, NodeTimeout: time.Second, NoRestartGuard: true}
 
 // patient options bear a machine that is busy with other things.
-var patient = redlock.Options{TTL: time.Minute, NodeTimeout: 5 * time.Second, RestartGuard: -1}
+var patient = redlock.Options{TTL: time.Minute, NodeTimeout: 5 * time.Second, NoRestartGuard: true}
 
 // fleet is a number of real servers, each behind a proxy.
 type fleet struct {

@@ -22,7 +22,7 @@ import (
 
 // guarded options have leases that outlast a test and timeouts that a busy machine keeps.
 func guarded(period time.Duration) redlock.Options {
-	o := redlock.Options{TTL: 2 * time.Minute, NodeTimeout: 3 * time.Second, RestartGuard: period}
+	o := redlock.Options{TTL: 2 * time.Minute, NodeTimeout: 3 * time.Second, RestartGuard: max(period, 0), NoRestartGuard: period < 0}
 	if period > 0 { // which the TTL must not be longer than, or it takes its place
 		o.TTL, o.NodeTimeout = min(o.TTL, period), min(o.NodeTimeout, period/4)
 	}

@@ -187,7 +187,7 @@ func operator(t testing.TB, rl *redlock.Redlock) *admin.Nodes {
 	t.Helper()
 	clients, opts := inside.Nodes(rl)
 	o := opts.(redlock.Options)
-	nodes, err := admin.New(clients.([]redis.UniversalClient), &admin.Options{KeyPrefix: o.KeyPrefix, NodeNames: o.NodeNames, TTL: o.TTL, NodeTimeout: o.NodeTimeout, RestartGuard: o.RestartGuard})
+	nodes, err := admin.New(clients.([]redis.UniversalClient), &admin.Options{KeyPrefix: o.KeyPrefix, NodeNames: o.NodeNames, TTL: o.TTL, NodeTimeout: o.NodeTimeout, RestartGuard: max(o.RestartGuard, 0), NoRestartGuard: o.NoRestartGuard})
 	require.NoError(t, err)
 	return nodes
 }

@@ -76,7 +76,7 @@ func TestBusyServerIsAskedAgainWhoItIs(t *testing.T) {
 
 // convTorn options keep keys for so long that one that is left behind is seen, and give up
 // on a node soon.
-var convTorn = redlock.Options{TTL: time.Minute, NodeTimeout: 600 * time.Millisecond, RestartGuard: -1}
+var convTorn = redlock.Options{TTL: time.Minute, NodeTimeout: 600 * time.Millisecond, NoRestartGuard: true}
 
 // Row 75: the bytes of a SET are still on their way when its connection ends, and arrive
 // long after every release of it. The old connection must have been ended on the server by

@@ -237,7 +237,7 @@ func TestProxiesThatHangUpAtUnknownCommands(t *testing.T) {
 	} {
 		for _, drops := range []bool{false, true} {
 			for _, way := range []string{"Open", "New"} {
-				for guard, o := range map[string]*redlock.Options{"guarded": nil, "no guard": {RestartGuard: -1}} {
+				for guard, o := range map[string]*redlock.Options{"guarded": nil, "no guard": {NoRestartGuard: true}} {
 					t.Run(fmt.Sprint(c.unknown, ", drops answers: ", drops, ", ", way, ", ", guard), func(t *testing.T) {
 						require.NoError(t, admin.FlushAll(t.Context()).Err())
 						p := &curt{server: server.Addr(), unknown: c.unknown, drops: drops}

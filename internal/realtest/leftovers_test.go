@@ -19,7 +19,7 @@ func TestFencedAcquireThatFailsHalfwayLeavesNothing(t *testing.T) {
 		t.Skip("no user can have such rights before Redis 7")
 	}
 	f := convStart(t, 3, realredis.User("halfway", "secret", "+@all", "&*", "~warm-up", "~"+convKey, "(~* +eval +evalsha +get)"))
-	rl := f.direct().users(t, redlock.Options{TTL: time.Minute, RestartGuard: -1}, func(o *redis.Options) {
+	rl := f.direct().users(t, redlock.Options{TTL: time.Minute, NoRestartGuard: true}, func(o *redis.Options) {
 		o.Username, o.Password = "halfway", "secret"
 	})
 	convWarm(t, f, rl)

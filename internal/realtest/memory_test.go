@@ -279,7 +279,7 @@ func TestFleetThatIsNewToUsServesAtOnce(t *testing.T) {
 		if c.used {
 			o = convGuarded
 			theirs := convGuarded
-			theirs.RestartGuard = -1
+			theirs.NoRestartGuard = true
 			_, err := f.path(t).open(t, theirs).Mutex("theirs", redlock.WithTTL(time.Minute)).TryAcquire(t.Context())
 			require.NoError(t, err)
 			convAge(t, convGuarded.TTL, f.admins...)

@@ -25,7 +25,7 @@ func TestCallersInAHurryDoNotStarveEachOther(t *testing.T) {
 		rush    = 5 * time.Second
 	)
 	f := convStart(t, 5)
-	rl := f.direct().open(t, redlock.Options{RestartGuard: -1})
+	rl := f.direct().open(t, redlock.Options{NoRestartGuard: true})
 	convWarm(t, f, rl)
 
 	alone, _ := convServe(t, rl, calm, convCallers{patient, 0, hold})

@@ -112,7 +112,7 @@ func TestKilledProcessHoldsForTheTTLAtMost(t *testing.T) {
 func TestBusyProcess(t *testing.T) {
 	var addrs []string
 	parent := child.Of(t, &addrs)
-	rl := openAt(t, addrs, redlock.Options{TTL: childTTL, NodeTimeout: childTTL / 4, RestartGuard: -1})
+	rl := openAt(t, addrs, redlock.Options{TTL: childTTL, NodeTimeout: childTTL / 4, NoRestartGuard: true})
 	const sample = 1 << 26
 	began := time.Now()
 	compute(sample)

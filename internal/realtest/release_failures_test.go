@@ -61,7 +61,7 @@ func convReleaseAll(locks []*redlock.Lock) {
 }
 
 // convManyLocks options keep releases that are not confirmed for a minute.
-var convManyLocks = redlock.Options{TTL: time.Minute, NodeTimeout: 500 * time.Millisecond, RestartGuard: -1}
+var convManyLocks = redlock.Options{TTL: time.Minute, NodeTimeout: 500 * time.Millisecond, NoRestartGuard: true}
 
 // Row 88, R2: a node that fails releases for the time being is not asked to do each of them
 // again and again. When it is well, they are done.

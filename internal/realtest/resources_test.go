@@ -30,7 +30,7 @@ func TestReleasedLocksAndTheirContextsAreCollected(t *testing.T) {
 	convEachWay(t, func(t *testing.T, way convWay) {
 		const rounds, together = 10, 30
 		f := convStart(t, 3)
-		rl := way.make(f.direct(), t, redlock.Options{TTL: time.Minute, NodeTimeout: 10 * time.Second, RestartGuard: -1})
+		rl := way.make(f.direct(), t, redlock.Options{TTL: time.Minute, NodeTimeout: 10 * time.Second, NoRestartGuard: true})
 		convWarm(t, f, rl)
 		var mu sync.Mutex
 		var cargo []weak.Pointer[convCargo]
@@ -83,7 +83,7 @@ func TestOutageWithManyWaitersCostsLittle(t *testing.T) {
 	f := convStart(t, 5)
 	p := f.path(t)
 	var downs atomic.Int64
-	o := redlock.Options{RestartGuard: -1, Hooks: &redlock.Hooks{NodeDown: func(redlock.NodeInfo) { downs.Add(1) }}}
+	o := redlock.Options{NoRestartGuard: true, Hooks: &redlock.Hooks{NodeDown: func(redlock.NodeInfo) { downs.Add(1) }}}
 	rl := p.open(t, o)
 	convWarm(t, f, rl)
 	p.refuse(0, 1, 2, 3, 4)
@@ -118,7 +118,7 @@ func TestClosingTheClientsDoesNotEndTheRedlock(t *testing.T) {
 	t.Parallel()
 	f := convStart(t, 3)
 	clients := f.direct().clients(t)
-	rl, err := redlock.New(clients, &redlock.Options{RestartGuard: -1, TTL: time.Minute, NodeTimeout: 5 * time.Second})
+	rl, err := redlock.New(clients, &redlock.Options{NoRestartGuard: true, TTL: time.Minute, NodeTimeout: 5 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	m := rl.Mutex(convKey)
@@ -161,7 +161,7 @@ func TestRedlockThatIsNotClosedLeavesNothing(t *testing.T) {
 			before, goroutines := connections(), ownGoroutines()
 			gone := make(chan struct{})
 			func() {
-				o := &redlock.Options{RestartGuard: -1}
+				o := &redlock.Options{NoRestartGuard: true}
 				rl, err := redlock.Open(t.Context(), f.direct().addrs, o)
 				if way == "New" {
 					require.NoError(t, rl.Close())
@@ -208,7 +208,7 @@ func (l *convLog) Printf(_ context.Context, format string, v ...any) {
 func TestNothingIsLoggedForANodeThatIsDown(t *testing.T) {
 	f := convStart(t, 3)
 	p := f.path(t)
-	o := redlock.Options{TTL: 5 * time.Second, RestartGuard: -1}
+	o := redlock.Options{TTL: 5 * time.Second, NoRestartGuard: true}
 	log := new(convLog)
 	redis.SetLogger(log)
 	defer logging.Disable()

@@ -15,7 +15,7 @@ import (
 
 // convSilent options make a batch that is not answered cost fifteen seconds if it is read for
 // as long as a lease lasts.
-var convSilent = redlock.Options{TTL: 15 * time.Second, NodeTimeout: 600 * time.Millisecond, RestartGuard: -1}
+var convSilent = redlock.Options{TTL: 15 * time.Second, NodeTimeout: 600 * time.Millisecond, NoRestartGuard: true}
 
 // forget makes all flows of some nodes silent.
 func (p *convPath) forget(t *testing.T, nodes ...int) {
@@ -154,7 +154,7 @@ func TestConnectionsClosedByTheServers(t *testing.T) {
 	t.Parallel()
 	convEachWay(t, func(t *testing.T, way convWay) {
 		f := convStart(t, 5)
-		o := redlock.Options{TTL: time.Minute, NodeTimeout: 10 * time.Second, RestartGuard: -1}
+		o := redlock.Options{TTL: time.Minute, NodeTimeout: 10 * time.Second, NoRestartGuard: true}
 		rl := way.make(f.direct(), t, o) // a proxy would pass the end on a little later
 		convWarm(t, f, rl)
 		rounds, idle := 10, 110*time.Millisecond // for longer than a health check may be spared

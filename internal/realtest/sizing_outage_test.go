@@ -51,7 +51,7 @@ func TestSizingOfOutages(t *testing.T) {
 	redis.SetLogger(theirs)
 	defer logging.Disable()
 	log := slog.New(slog.NewTextHandler(&lines, nil))
-	rl := f.direct().open(t, redlock.Options{RestartGuard: -1, Hooks: redlock.LogHooks(log)})
+	rl := f.direct().open(t, redlock.Options{NoRestartGuard: true, Hooks: redlock.LogHooks(log)})
 	convWarm(t, f, rl)
 	measure := func(what string, do func()) {
 		begin, before, logged := time.Now(), sizingCPU(t), lines.count()

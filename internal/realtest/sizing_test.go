@@ -63,10 +63,10 @@ func TestSizing(t *testing.T) {
 		t.Skipf("%s=500 runs it, with 500 processes", sizingEnv)
 	}
 	const seconds = 10
-	for _, guard := range []time.Duration{0, -1} {
+	for _, guard := range []bool{true, false} {
 		f := convStart(t, 1)
-		o := redlock.Options{TTL: 10 * time.Second, NodeTimeout: 2 * time.Second, RestartGuard: guard}
-		name := map[time.Duration]string{0: ", guard on", -1: ", guard off"}[guard]
+		o := redlock.Options{TTL: 10 * time.Second, NodeTimeout: 2 * time.Second, NoRestartGuard: !guard}
+		name := map[bool]string{true: ", guard on", false: ", guard off"}[guard]
 		rls := make([]*redlock.Redlock, n)
 		f.measure(t, "open"+name, "process", n, func() {
 			for i := range rls {
@@ -81,7 +81,7 @@ func TestSizing(t *testing.T) {
 				sizingEach(rls, rate*seconds, time.Second/time.Duration(rate), func(i int, rl *redlock.Redlock) { sizingCycle(t, rl, i) })
 			})
 		}
-		if guard < 0 {
+		if !guard {
 			return
 		}
 		f.measureWaiting(t, rls, seconds)
@@ -118,7 +118,7 @@ func sizingCycle(t *testing.T, rl *redlock.Redlock, i int) {
 
 // measureWaiting has each process wait for a key of its own, and then all for one.
 func (f *convFleet) measureWaiting(t *testing.T, rls []*redlock.Redlock, seconds int) {
-	holder := f.direct().open(t, redlock.Options{TTL: 10 * time.Minute, RestartGuard: -1})
+	holder := f.direct().open(t, redlock.Options{TTL: 10 * time.Minute, NoRestartGuard: true})
 	for _, one := range []bool{false, true} {
 		key := func(i int) string {
 			if one {

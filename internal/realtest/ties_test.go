@@ -74,7 +74,7 @@ func testTies(t *testing.T, cases []convTie) {
 func testTie(t *testing.T, c convTie) {
 	rounds := convRounds(100, 1000)
 	f := convStart(t, c.nodes)
-	o := redlock.Options{TTL: 20 * time.Second, NodeTimeout: 4 * time.Second, RestartGuard: -1}
+	o := redlock.Options{TTL: 20 * time.Second, NodeTimeout: 4 * time.Second, NoRestartGuard: true}
 	if c.hung {
 		o.NodeTimeout = 200 * time.Millisecond
 	}

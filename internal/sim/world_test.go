@@ -699,7 +699,7 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 			p.killedAt = min(p.killedAt, int64(f.At))
 		}
 	}
-	opts := &redlock.Options{TTL: w.plan.TTL, RestartGuard: w.plan.RestartGuard, Owner: fmt.Sprint("process-", i)}
+	opts := &redlock.Options{TTL: w.plan.TTL, RestartGuard: max(w.plan.RestartGuard, 0), NoRestartGuard: w.plan.RestartGuard < 0, Owner: fmt.Sprint("process-", i)}
 	opts.Hooks = &redlock.Hooks{Extended: p.extended, Lost: p.lost, Released: p.released}
 	opts.Hooks = p.slowHooks(opts.Hooks)
 	names, wires := make([]string, len(w.nodes)), make([]lane.Wire, len(w.nodes))

@@ -204,7 +204,7 @@ func (c *client) open() error {
 		c.raw, nodes = append(c.raw, r), append(nodes, r)
 	}
 	rl, err := redlock.New(nodes, &redlock.Options{
-		TTL: c.TTL, NodeTimeout: c.NodeTimeout, RestartGuard: c.Guard, Owner: fmt.Sprintf("client %d.%d", c.Client, c.Life),
+		TTL: c.TTL, NodeTimeout: c.NodeTimeout, RestartGuard: max(c.Guard, 0), NoRestartGuard: c.Guard < 0, Owner: fmt.Sprintf("client %d.%d", c.Client, c.Life),
 		Hooks: &redlock.Hooks{Extended: c.renewed},
 	})
 	c.rl = rl
