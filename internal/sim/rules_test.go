@@ -476,7 +476,7 @@ func (w *simWorld) checkExtend(g *simGrant, err error) {
 // that the lock was not ours only if no majority removed the value because of it. WithMinHold removes
 // nothing.
 func (w *simWorld) checkByWhoseHand(g *simGrant) {
-	if g.told.at == 0 || g.told.at >= g.proc.killedAt || w.excused(exKeptByHand, g.keeps || g.detaching && g.stopped) {
+	if g.told.at == 0 || g.told.at >= g.proc.killedAt || w.excused(exKeptByHand, g.keeps || g.stopped && (g.detaching || inside.TermsOf(g.lock).MinHold > 0)) {
 		return
 	}
 	ours, clean, doubled := 0, 0, 0
