@@ -7,7 +7,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/quorumlock/redlock/internal/examine"
 	"github.com/quorumlock/redlock/internal/protocol"
@@ -207,7 +206,7 @@ func (r Report) String() string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) {
 		for i, c := range cells {
-			cells[i] = plain(c)
+			cells[i] = protocol.OneLine(c)
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
@@ -271,15 +270,4 @@ func date(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339)
-}
-
-// plain replaces everything in a server's text that could break the table or control a
-// terminal.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, protocol.OneLine(s))
 }

@@ -29,9 +29,9 @@ func TestReportPrintsAndMarshals(t *testing.T) {
 		Findings: []Finding{{Node: "10.0.0.20:6379/0", Severity: SeverityWarning, Code: "unreachable", Message: "no answer", Advice: "bring it back"},
 			{Severity: SeverityInfo, Code: "even-number", Message: "two", Advice: "use three"}},
 	}
-	assert.Equal(t, `NODE              STATE        LATENCY  CLOCK  ROLE    REPLICAS  VERSION           UPTIME  REMEMBERS SINCE       PERSISTENCE  EVICTION
-10.0.0.1:6379/0   ok           420µs    -      master  0         redis 7.2.4?[31m  -       2026-11-22T03:30:00Z  aof always   noeviction
-10.0.0.20:6379/0  unreachable  -        -      -       -         -                 -       -                     -            -
+	assert.Equal(t, `NODE              STATE        LATENCY  CLOCK  ROLE    REPLICAS  VERSION              UPTIME  REMEMBERS SINCE       PERSISTENCE  EVICTION
+10.0.0.1:6379/0   ok           420µs    -      master  0         redis 7.2.4\x1b[31m  -       2026-11-22T03:30:00Z  aof always   noeviction
+10.0.0.20:6379/0  unreachable  -        -      -       -         -                    -       -                     -            -
 
 SEVERITY  CODE         NODE              FINDING
 warning   unreachable  10.0.0.20:6379/0  no answer

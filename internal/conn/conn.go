@@ -220,6 +220,7 @@ const messageRoom = 64 << 10
 // listenOver is Listen over a client for which one name stands for several servers. It does not tell
 // whether we may publish.
 func listenOver(ctx context.Context, c redis.UniversalClient, channel string, tell Subscriber) (err error) {
+	defer func() { err = protocol.CleanError(err) }()
 	defer noPanic(&err)
 	var ps *redis.PubSub
 	if ring, ok := c.(*redis.Ring); ok {

@@ -288,7 +288,7 @@ func (r *respReader) fail(err error) error {
 
 // serverError is an error reply, as a go-redis error: what redis.IsLoadingError and its like, and
 // errors.Is with redis.ErrNoScript, look for.
-func serverError(line []byte) error { return likeNil(redis.Nil, string(line[1:])) }
+func serverError(line []byte) error { return likeNil(redis.Nil, protocol.ServerText(string(line[1:]))) }
 
 // likeNil makes an error of the type of redis.Nil, which has no name outside of go-redis.
 func likeNil[E interface {

@@ -189,8 +189,8 @@ func (e *examiner) time(ctx context.Context, c processor) {
 
 // cannot notes that something could not be read. means is what is not known for that reason.
 func (e *examiner) cannot(what, means string, err error) {
-	e.unread = append(e.unread, unread{what, means, protocol.OneLine(err.Error())})
-	e.Unread = append(e.Unread, what+": "+protocol.OneLine(err.Error()))
+	e.unread = append(e.unread, unread{what, means, protocol.ServerText(protocol.OneLine(err.Error()))})
+	e.Unread = append(e.Unread, what+": "+protocol.ServerText(protocol.OneLine(err.Error())))
 }
 
 // enquiry are commands that go in one pipeline. Each of them may be answered with an error
@@ -298,7 +298,7 @@ func (e *examiner) readMemory(q *enquiry, infos []*redis.StringCmd, text *redis.
 	e.seen.Mark = protocol.MarkOfError(err)
 	switch {
 	case strings.HasPrefix(err.Error(), "NOPERM"): // the probes find that, and say what it costs
-		e.Unread = append(e.Unread, "GET "+e.ask.Mark+": "+protocol.OneLine(err.Error()))
+		e.Unread = append(e.Unread, "GET "+e.ask.Mark+": "+protocol.ServerText(protocol.OneLine(err.Error())))
 	case protocol.OtherType(err):
 		e.noMark = e.ask.Mark
 	default:

@@ -96,17 +96,17 @@ func (e *examiner) refused(n need, what string, err error) {
 		e.masked = e.masked || n == forLocks
 		if n == forLines && !e.masked && !e.lineMasked {
 			e.lineMasked = true
-			e.lacks = append(e.lacks, denial{n, "the keys {...}:line", protocol.OneLine(text)})
+			e.lacks = append(e.lacks, denial{n, "the keys {...}:line", protocol.ServerText(protocol.OneLine(text))})
 		}
 		if n == forSharing && !e.masked && !e.sharedMasked {
 			e.sharedMasked = true
-			e.lacks = append(e.lacks, denial{n, "the keys {...}:shared and {...}:door", protocol.OneLine(text)})
+			e.lacks = append(e.lacks, denial{n, "the keys {...}:shared and {...}:door", protocol.ServerText(protocol.OneLine(text))})
 		}
 		if n == forMemory {
-			e.lacks = append(e.lacks, denial{n, "the key " + e.ask.Mark, protocol.OneLine(text)})
+			e.lacks = append(e.lacks, denial{n, "the key " + e.ask.Mark, protocol.ServerText(protocol.OneLine(text))})
 		}
 	case strings.HasPrefix(text, "NOPERM"), strings.Contains(text, "unknown command"), strings.Contains(strings.ToLower(text), "unknown subcommand"):
-		e.lacks = append(e.lacks, denial{n, what, protocol.OneLine(text)})
+		e.lacks = append(e.lacks, denial{n, what, protocol.ServerText(protocol.OneLine(text))})
 	}
 }
 

@@ -114,7 +114,7 @@ func (o *Command) Clone() redis.Cmder { return &Command{Cmder: o.Cmder.Clone(), 
 func (o *Command) Reply(b *Answer, failure error) {
 	*b = Answer{Sent: true}
 	if err := o.Err(); errors.Is(err, redis.Nil) || err != nil && IsServerError(err) {
-		if b.Err = err; errors.Is(err, redis.Nil) {
+		if b.Err = CleanError(err); errors.Is(err, redis.Nil) {
 			b.Err = nil
 		}
 		return
@@ -127,7 +127,7 @@ func (o *Command) Reply(b *Answer, failure error) {
 	// A server that rejects the greeting of a new connection fails the pipeline with
 	// its answer and leaves the commands untouched.
 	if b.Err = o.Err(); b.Err == nil {
-		b.Err = failure
+		b.Err = CleanError(failure)
 	}
 	if b.Err == nil {
 		b.Err = errors.New("go-redis returned neither a reply nor an error")

@@ -16,7 +16,7 @@ func ParseInfo(text string) Info {
 	info := make(Info)
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			info[name] = value
+			info[name] = ServerText(value)
 		}
 	}
 	return info

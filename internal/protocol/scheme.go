@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -45,5 +48,47 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrTimeout) || errors.As(err, &n) && n.Timeout()
 }
 
-// OneLine is a text without line breaks, for errors and tables.
-func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+const (
+	// mostOfLine is what errors and tables show of a text, and mostOfServer of what a server says.
+	mostOfLine   = 4 << 10
+	mostOfServer = 512
+)
+
+// OneLine is a text without line breaks, and with nothing that controls a terminal, for errors and tables.
+func OneLine(s string) string { return printable(strings.Join(strings.Fields(s), " "), mostOfLine) }
+
+// ServerText is what a server says, for errors, logs and hooks: it may say anything, of any length.
+func ServerText(s string) string { return printable(s, mostOfServer) }
+
+// printable escapes what is not, and cuts a text off.
+func printable(s string, most int) string {
+	if len(s) <= most && !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf || !unicode.IsPrint(r) }) {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		if b.Len() >= most {
+			return fmt.Sprintf("%s... (%d bytes)", b.String(), len(s))
+		}
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
+			fmt.Fprintf(&b, "\\x%02x", s[i])
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// CleanError is an error of a server whose text is a ServerText.
+func CleanError(err error) error {
+	if err == nil || !IsServerError(err) {
+		return err
+	}
+	if text := err.Error(); ServerText(text) != text {
+		return ownText(ServerText(text))
+	}
+	return err
+}

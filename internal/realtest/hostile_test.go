@@ -81,7 +81,7 @@ func (h *hostile) serve(c net.Conn) {
 		}
 		name := strings.ToUpper(words[0])
 		answer := honest(name, words)
-		evil := name == h.place
+		evil := name == h.place && answer != tried
 		if name == "SUBSCRIBE" && h.place == "MESSAGE" {
 			evil, answer = true, answer+h.head
 		} else if evil {
@@ -122,6 +122,9 @@ func command(in *bufio.Reader) (words []string, err error) {
 	return words, err
 }
 
+// tried says that a script without arguments runs.
+const tried = ":1\r\n"
+
 // honest is what a server answers where another holds the lock.
 func honest(name string, words []string) string {
 	text := func(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
@@ -151,6 +154,10 @@ func honest(name string, words []string) string {
 		return ":0\r\n"
 	case "SELECT", "AUTH":
 		return "+OK\r\n"
+	case "EVALSHA":
+		if words[2] == "0" || words[2] == "1" && len(words) == 4 {
+			return tried
+		}
 	}
 	return "-ERR unknown command '" + name + "'\r\n"
 }

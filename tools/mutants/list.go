@@ -1907,6 +1907,15 @@ var list = []mutant{
 		args: "-test.run=^TestPanicsAreErrors$",
 	},
 	{
+		name: "servers-control-terminals",
+		file: "internal/protocol/scheme.go",
+		old:  `func ServerText(s string) string { return printable(s, mostOfServer) }`,
+		new:  `func ServerText(s string) string { return s }`,
+		why:  "what a server says controls the terminal of whoever reads the log",
+		in:   "internal/realtest",
+		args: "-test.run=^TestTextsOfHostileServers$",
+	},
+	{
 		name: "scripts-not-tried",
 		file: "internal/conn/flow.go",
 		old:  `try := f.holds && !f.quirks.scripts.Load()`,
