@@ -53,8 +53,8 @@ type Hooks struct {
 	// happens then.
 	NodeDown func(info NodeInfo)
 	NodeUp   func(info NodeInfo)
-	// Degraded is called when something is missing that the library can do without.
-	// DegradedInfo.Kind says what, and Lacks what gets worse. It is called
+	// Degraded is called when something is missing that the library can do without, in the same
+	// way. DegradedInfo.Kind says what, and Lacks what gets worse. It is called
 	//   - once per node and feature, when a node denies something;
 	//   - when a node begins to evict keys, and once an hour while it goes on. That is over when
 	//     none was evicted for a minute. Nodes are asked along with locks, once a second at most,
@@ -287,7 +287,9 @@ func (o *inOrder) run() {
 
 // degradations tells Hooks.Degraded once what a node denies.
 type degradations struct {
-	hooks *Hooks
+	hooks   *Hooks
+	closing <-chan struct{} // closed when the Redlock is
+	calls   inOrder
 
 	mu       sync.Mutex
 	told     map[string]bool
@@ -340,8 +342,14 @@ func (d *degradations) tellOfKey(hash uint64, i DegradedInfo) {
 
 // tellAgain calls the hook, whatever was said before. It needs no mutex.
 func (d *degradations) tellAgain(i DegradedInfo) {
-	if f := d.hooks.Degraded; f != nil {
-		go f(i)
+	f := d.hooks.Degraded
+	if f == nil {
+		return
+	}
+	select {
+	case <-d.closing:
+	default:
+		d.calls.do(func() { f(i) })
 	}
 }
 

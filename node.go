@@ -40,12 +40,13 @@ type nodeSet struct {
 
 // newNodeSet makes the set of the nodes behind the wires.
 func newNodeSet(names []string, wires []lane.Wire, o Options, c tick.Clock) *nodeSet {
-	lacks := &degradations{hooks: o.Hooks}
+	closing := make(chan struct{})
+	lacks := &degradations{hooks: o.Hooks, closing: closing}
 	ns := &nodeSet{
 		names: names, quorum: majority(len(names)),
 		opts: o, clock: c, tokens: tokens{owner: o.Owner}, lacks: lacks,
 		guard: guard.New(names, o.RestartGuard, c, lacks.ofNode), outage: newOutage(len(names)),
-		life: lifetime{closing: make(chan struct{}), idle: make(chan struct{}, 1)},
+		life: lifetime{closing: closing, idle: make(chan struct{}, 1)},
 	}
 	for i, w := range wires {
 		ns.add(i, w)
@@ -139,8 +140,13 @@ func (ns *nodeSet) askOne(i int, req *protocol.Request, now tick.Instant) *round
 	return r
 }
 
-// outcomes are a round's votes as they are known now.
-func (ns *nodeSet) outcomes(r *round) []Outcome { return r.outcomes(ns.names) }
+// outcomes are a round's votes as they are known now; nil if no node was asked.
+func (ns *nodeSet) outcomes(r *round) []Outcome {
+	if len(r.seats) == 0 {
+		return nil
+	}
+	return r.outcomes(ns.names)
+}
 
 // fail makes the error of a round that did not get its quorum.
 func (ns *nodeSet) fail(r *round, o protocol.Op, key string, reasons ...error) *QuorumError {
