@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -145,7 +146,19 @@ func (ns *nodeSet) outcomes(r *round) []Outcome {
 	if len(r.seats) == 0 {
 		return nil
 	}
-	return r.outcomes(ns.names)
+	all := r.outcomes(ns.names)
+	if len(all) != len(ns.nodes) {
+		return all
+	}
+	now := ns.clock.Now().Mono
+	for i := range all {
+		if o := &all[i]; errors.Is(o.Err, protocol.ErrTimeout) || errors.Is(o.Err, lane.ErrOverdue) {
+			if took := ns.lane(i).RoundTrip(now); took > o.Elapsed && o.Elapsed > 0 {
+				o.Err = fmt.Errorf("%w: its answers take %v, longer than NodeTimeout", o.Err, took.Round(time.Millisecond))
+			}
+		}
+	}
+	return all
 }
 
 // fail makes the error of a round that did not get its quorum.

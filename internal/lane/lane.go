@@ -193,6 +193,16 @@ func (l *Lane) Reachable(now int64, patience time.Duration) bool {
 	return (!b.down || b.overdue) && now >= b.until && now-l.Flight.silentSince(now) < int64(patience)
 }
 
+// RoundTrip is how long the node took of late to answer, whether or not that was in time; 0: it did not.
+func (l *Lane) RoundTrip(now int64) time.Duration {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if now-l.Flight.RTT.Since > 2*ShortestPeriod {
+		return 0
+	}
+	return l.Flight.RTT.Get()
+}
+
 // Load is how many calls wait in the lane, and how many releases it keeps.
 func (l *Lane) Load() (queued, kept int) {
 	l.Mu.Lock()

@@ -14,6 +14,26 @@ import (
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
+// Nodes that answer, and only later than they are waited for, are no outage: the error names the option.
+func TestErrorOfFarNodesNamesNodeTimeout(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		for _, n := range b.cluster.Nodes() {
+			n.Delay(150 * time.Millisecond) // each way
+		}
+		var err error
+		for range 5 {
+			_, err = b.rl.Mutex(key).TryAcquire(b.Context())
+			require.ErrorIs(b, err, redlock.ErrNoQuorum)
+			b.pass(5 * time.Second)
+		}
+		assert.Contains(b, err.Error(), "longer than NodeTimeout")
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Delay(0); n.Hang() })
+		b.pass(time.Minute)
+		_, err = b.rl.Mutex(key).TryAcquire(b.Context())
+		assert.NotContains(b, err.Error(), "longer than NodeTimeout", "they do not answer at all")
+	})
+}
+
 // No node was asked, so there are no outcomes.
 func TestExtendThatAskedNoNodeHasNoOutcomes(t *testing.T) {
 	var got []redlock.ExtendInfo
