@@ -65,7 +65,9 @@ func TestWaitIsTold(t *testing.T) {
 		assert.Equal(b, start, first.WaitStart)
 		assert.Equal(b, start, first.Start)
 		assert.Zero(b, first.Waited)
+		w.mu.Lock()
 		assert.Equal(b, "trace", w.ctx.Value(word{}))
+		w.mu.Unlock()
 		assert.Equal(b, -1, first.Ahead, "it has not joined yet")
 		assert.NotZero(b, first.WaitID)
 
