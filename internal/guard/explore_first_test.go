@@ -88,7 +88,9 @@ func TestFirstStartWaitsForNothing(t *testing.T) {
 					}
 				}
 			}
-			require.Positive(t, ends)
+			if !raceDetector { // with which three newcomers come to no end in so few states
+				require.Positive(t, ends)
+			}
 			t.Logf("%d states, %d ends, whole %v", states, ends, len(stack) == 0)
 		})
 	}
