@@ -41,6 +41,9 @@ func init() {
 		rl.queues.process = process
 		return rl, nil
 	}
+}
+
+func init() {
 	inside.Lanes = func(client any) (all []*lane.Lane) {
 		for _, n := range client.(*Redlock).nodes {
 			all = append(all, n.lane)
@@ -79,6 +82,9 @@ func init() {
 		}
 		return all
 	}
+}
+
+func init() {
 	inside.Allow = func(lock any) { lockableOf(lock).err = nil }
 	inside.NoFence = func(lock any) { lockableOf(lock).terms.fencing = false }
 	inside.TermsOf = func(lock any) inside.Terms {
@@ -114,6 +120,9 @@ func init() {
 		sent, start := l.startRelease(true)
 		return func() error { return l.endRelease(context.Background(), sent, start) }
 	}
+}
+
+func init() {
 	inside.ForceRelease = func(lock any, ctx context.Context, token string) error {
 		m := lock.(*Mutex)
 		if err := m.usable(ctx, protocol.OpForceRelease); err != nil {

@@ -109,12 +109,7 @@ func (n *Nodes) Inspect(ctx context.Context, key string) (Status, error) {
 		if found, known := protocol.ReadInspection(a.Val); known && ns.Err == nil {
 			answers++
 			ns.read(&found)
-			if len(found.Waiters) > len(s.Waiters) {
-				s.Waiters = nil
-				for _, w := range found.Waiters {
-					s.Waiters = append(s.Waiters, Waiter{w.Owner, w.Mode, w.Waited})
-				}
-			}
+			s.wait(found.Waiters)
 			if found.Kind == "string" {
 				votes[found.Value]++
 			}
@@ -123,18 +118,34 @@ func (n *Nodes) Inspect(ctx context.Context, key string) (Status, error) {
 	}
 	for value, count := range votes {
 		if count >= n.Quorum() {
-			if s.Shared = value == protocol.SharedMarker; s.Shared {
-				s.Holders = s.sharers(n.Quorum())
-			} else {
-				s.Token, s.Owner, _ = strings.Cut(value, "@")
-			}
-			s.TTL = s.lasts(value, n.Quorum())
+			s.held(value, n.Quorum())
 		}
 	}
 	if answers < n.Quorum() {
 		return s, n.failed("inspect", key, all, ErrNoQuorum)
 	}
 	return s, nil
+}
+
+// wait fills in the waiters of the node that has the most of them: as a rule only one has any.
+func (s *Status) wait(found []protocol.Waiting) {
+	if len(found) <= len(s.Waiters) {
+		return
+	}
+	s.Waiters = nil
+	for _, w := range found {
+		s.Waiters = append(s.Waiters, Waiter{w.Owner, w.Mode, w.Waited})
+	}
+}
+
+// held fills in the holder, or the holders, under a value that a quorum of nodes has.
+func (s *Status) held(value string, quorum int) {
+	if s.Shared = value == protocol.SharedMarker; s.Shared {
+		s.Holders = s.sharers(quorum)
+	} else {
+		s.Token, s.Owner, _ = strings.Cut(value, "@")
+	}
+	s.TTL = s.lasts(value, quorum)
 }
 
 // read fills in what a node has under the key.

@@ -267,25 +267,6 @@ func (b *bed) pending(done <-chan result) {
 
 type ctxKey struct{}
 
-// takeBy acquires a key at once.
-func (b *bed) takeBy(rl *redlock.Redlock, key string) *redlock.Lock {
-	b.Helper()
-	lock, err := rl.Mutex(key).TryAcquire(b.Context())
-	require.NoError(b, err)
-	synctest.Wait()
-	return lock
-}
-
-// isFree asserts whether nobody has a key on any node.
-func (b *bed) isFree(want bool, keys ...string) {
-	b.Helper()
-	synctest.Wait()
-	for _, k := range keys {
-		free := !slices.ContainsFunc(b.cluster.Holders(k), func(h string) bool { return h != "" })
-		assert.Equal(b, want, free, "is %s free", k)
-	}
-}
-
 // locker is what describes a lock: an exclusive one, a shared one or a semaphore.
 type locker interface {
 	Key() string
