@@ -123,9 +123,9 @@ func (m *lockable) check(ctx context.Context, o protocol.Op) error {
 // the tie. Where one must get it, use Acquire.
 //
 // It fails with ErrHeld, ErrNoQuorum, ErrExpired if the majority came too late, ErrClosed, ErrInvalid,
-// ErrNested, or with ctx's error. A node is waited for no longer than NodeTimeout, or twice that where nodes
-// are asked again. What a failure left is taken back in the background; on a node that stays away a key lasts
-// for the TTL at most.
+// ErrNested, or with ctx's error. A node is waited for no longer than NodeTimeout, twice that where nodes
+// are asked again, and once more at a fleet's first use. What a failure left is taken back in the background;
+// on a node that stays away a key lasts for the TTL at most.
 func (m *lockable) TryAcquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, acquisition{})
 }

@@ -160,12 +160,9 @@ func (p *simPlan) drawAllLose(r *rand.Rand) {
 		period = max(period, guard.FencedGuard)
 	}
 	kind := []string{faultResync, faultResync, faultFlush, faultForget, faultSwap}[r.IntN(5)]
-	steady := r.IntN(len(p.Nodes)) // all nodes that are young are taken for a fleet that starts
 	for at := in(p.TTL/4, p.TTL); at < p.Until; at += in(2*period, 3*period) {
 		for node := range p.Nodes {
-			if node != steady {
-				p.Faults = append(p.Faults, simFault{Kind: kind, Node: node, At: at + in(0, p.TTL/32), For: in(0, p.TTL/32) + noticed[kind]})
-			}
+			p.Faults = append(p.Faults, simFault{Kind: kind, Node: node, At: at + in(0, p.TTL/32), For: in(0, p.TTL/32) + noticed[kind]})
 		}
 	}
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })

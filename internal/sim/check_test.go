@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fakenode"
+	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/history"
 	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/protocol"
@@ -558,9 +559,26 @@ func (w *simWorld) took(p *simProcess, what string, from int64, limit time.Durat
 	}
 	limit += limit/100 + 100*time.Microsecond + 8*(w.plan.Delay+w.plan.Jitter)
 	w.excused(exSlept, t < p.killedAt && t-from > int64(limit) && t-from-slept <= int64(limit))
-	if over := t - from - slept; over > int64(limit) && t < p.killedAt {
+	over := t - from - slept
+	first := what == "TryAcquire" && over > int64(limit) && over <= int64(limit+w.plan.NodeTimeout) && w.wasNew(from)
+	if over > int64(limit) && t < p.killedAt && !w.excused(exFirstUse, first) {
 		w.violated("I7: %s by process %d took %.3f ms, which is more than %v", what, p.i, ms(over), limit)
 	}
+}
+
+// wasNew reports whether the fleet was new at a time, or less than FirstUse before.
+func (w *simWorld) wasNew(at int64) bool {
+	if w.plan.RestartGuard < 0 {
+		return false
+	}
+	if slices.ContainsFunc(w.allNew.times(), func(t int64) bool { return t > at-int64(guard.FirstUse) }) {
+		return true
+	}
+	return !slices.ContainsFunc(w.nodes, func(n *simNode) bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.marked > 0 && n.marked < at-int64(guard.FirstUse)
+	})
 }
 
 // leftBehind checks what is on the nodes when everybody has gone and time has passed.

@@ -1121,6 +1121,18 @@ var simExcused = []struct {
 	excuse string
 	simRule
 }{
+	{exFirstUse, simRule{"I7: %s by process %d took", func(p *simPlan) { p.RestartGuard = 0 }, func(h *handMade) {
+		h.nodes[0].marked = either(h, 10*msec, 5000*msec)
+		h.sleep(5300*msec, 0)
+		h.took(h.procs[0], "TryAcquire", 5000*msec, 260*time.Millisecond)
+	}}},
+	{exAllNew, simRule{"I1: two holders of %s: ", nil, func(h *handMade) { // during the first lock, or before it
+		h.grant(0, "a", 10*msec, 100*msec)
+		h.allNew.at = []int64{h.at(5, 30)}
+		h.grant(1, "b", 50*msec, 200*msec)
+		h.checkBroken()
+		h.checkExclusion(h.grants)
+	}}},
 	{exToldBack, simRule{"O3: %.6s was told", func(p *simPlan) {
 		p.Faults = []simFault{{Kind: faultBack, At: 10 * time.Millisecond, By: -2 * time.Second}}
 	}, func(h *handMade) { // since it was told, or before

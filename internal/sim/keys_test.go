@@ -55,25 +55,18 @@ func (p *simPlan) keysOf(key int) []string {
 }
 
 // drawEvictions has nodes evict keys in some plans, any nodes: where it is more than a lock can miss, its
-// claim ends (see brokenBy). It has randomness of its own, so that the other plans are what they were. No
-// process starts in the middle where a mark is evicted and other nodes lose all they have: marks that are
-// lost on a majority within two seconds look like those of a first use.
+// claim ends (see brokenBy). It has randomness of its own, so that the other plans are what they were.
 func (p *simPlan) drawEvictions() {
 	r := rand.New(rand.NewPCG(p.Seed, 0xe71c7))
 	if p.Calm || r.IntN(5) > 0 {
 		return
 	}
-	newcomers := slices.ContainsFunc(p.Processes, func(s simProcessPlan) bool { return s.Start > 0 })
-	losses := slices.ContainsFunc(p.Faults, func(f simFault) bool { return f.losesAt() > 0 && !f.restarts() })
 	for range 1 + r.IntN(4) {
 		f := simFault{Kind: faultEvict, Node: r.IntN(len(p.Nodes)), Key: r.IntN(len(p.Fenced))}
 		of := p.keysOf(f.Key)
 		f.Of = of[r.IntN(len(of))]
 		f.At = time.Duration(r.Int64N(int64(p.Until)))
 		f.For = time.Duration(r.Int64N(int64(p.Until - f.At)))
-		if f.Of == ofMark && newcomers && losses {
-			continue
-		}
 		p.Faults = append(p.Faults, f)
 		for r.IntN(4) == 0 { // several are full
 			f.Node = (f.Node + 1) % len(p.Nodes)
@@ -349,7 +342,7 @@ func (f simFault) restarts() bool { return f.Kind == faultForget || f.Kind == fa
 // drawStale adds such restarts to some plans, where losses that are no restarts are allowed, too. It has
 // randomness of its own, so that the other plans are what they were. Clocks that jump must not tell a
 // restarted node that it is old, as in drawAhead.
-func (p *simPlan) drawStale(steady int) {
+func (p *simPlan) drawStale() {
 	r := rand.New(rand.NewPCG(p.Seed, 0x57a1e))
 	without := func(kinds ...string) bool {
 		return !slices.ContainsFunc(p.Faults, func(f simFault) bool { return slices.Contains(kinds, f.Kind) })
@@ -361,9 +354,7 @@ func (p *simPlan) drawStale(steady int) {
 		f := simFault{Kind: faultStale, Node: r.IntN(len(p.Nodes)), By: time.Duration(r.Int64N(int64(p.TTL))) + 1}
 		f.At = time.Duration(r.Int64N(int64(p.Until)))
 		f.For = min(time.Duration(r.Int64N(int64(p.TTL/2))), p.Until-f.At)
-		if f.Node != steady {
-			p.Faults = append(p.Faults, f)
-		}
+		p.Faults = append(p.Faults, f)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -237,17 +238,12 @@ func drawPlan(seed uint64) *simPlan {
 	} else if oneIn(2) {
 		p.RestartGuard = -1
 	}
-	// The guard takes a fleet whose nodes are all young for one that starts, so one stays.
-	steady := r.IntN(nodes)
 	for range r.IntN(9) {
 		f := simFault{Kind: kinds[r.IntN(len(kinds))], Node: r.IntN(nodes), Proc: r.IntN(len(p.Processes))}
 		f.At = in(0, p.Until)
 		f.For = in(0, []time.Duration{p.NodeTimeout, p.TTL / 2, 2 * p.TTL}[r.IntN(3)])
 		switch f.Kind {
 		case faultCrash, faultForget:
-			if f.Node == steady {
-				continue
-			}
 			if p.Strict {
 				f.For = min(f.For, p.NodeTimeout/8)
 			}
@@ -265,13 +261,13 @@ func drawPlan(seed uint64) *simPlan {
 		at := in(0, p.Until)
 		kind := []string{faultForget, faultForget, faultSwap}[r.IntN(3)]
 		for i := range nodes {
-			if i != steady && !oneIn(4) {
+			if !oneIn(4) {
 				p.Faults = append(p.Faults, simFault{Kind: kind, Node: i, At: at + in(0, p.TTL/4), For: in(0, p.TTL/8)})
 			}
 		}
 	}
 	p.drawShortGuard()
-	p.drawLosses(steady)
+	p.drawLosses()
 	p.drawFlows()
 	// Against a machine that sleeps while its wall clock is set back no clock helps.
 	for i, f := range p.Faults {
@@ -289,8 +285,8 @@ func drawPlan(seed uint64) *simPlan {
 	p.drawEvictions()
 	p.drawListEvictions()
 	p.drawForeign()
-	p.drawStale(steady)
-	p.drawRare(steady)
+	p.drawStale()
+	p.drawRare()
 	p.drawRedraws()
 	p.drawAhead() // not where nodes lose what they have, so after all that have them do so
 	p.drawCalls()
@@ -680,10 +676,7 @@ func (p *simPlan) drawWell(r *rand.Rand) {
 				continue
 			}
 			killed = true
-		case faultForget, faultFlush, faultSwap, faultResync: // all nodes that are young at once are a fleet that starts
-			if f.Node == 0 {
-				continue
-			}
+		case faultForget, faultFlush, faultSwap, faultResync:
 			f.For = min(f.For, p.TTL)
 		}
 		if f.For < noticed[f.Kind] {
@@ -841,6 +834,11 @@ func (n *simNode) cutShort(h *simHold) bool {
 // clock jumped, or that evicted the key, counts among those that fail.
 func (w *simWorld) brokenBy(g *simGrant, before int64) (at int64, why string) {
 	at = never
+	for _, t := range w.allNew.times() {
+		if t > g.call && t <= before && t < at {
+			at, why = t, exAllNew
+		}
+	}
 	for _, n := range w.nodes {
 		for _, h := range n.holds[g.key] {
 			if h.value != g.value || h.to < g.call || h.to > before {
@@ -878,10 +876,42 @@ func (w *simWorld) brokenBy(g *simGrant, before int64) (at int64, why string) {
 	return at, why
 }
 
+// simTimes is when something happened.
+type simTimes struct {
+	mu sync.Mutex
+	at []int64
+}
+
+func (s *simTimes) times() []int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at
+}
+
+// isNew reports whether the node's mark tells a newcomer of nothing that was there before.
+func (n *simNode) isNew() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	text, there, err := n.store.Text(protocol.MarkKey)
+	m := protocol.ReadMark(text, there && err == nil, time.Duration(n.store.Now()))
+	return m.ID == "" || m.First && m.All == 0 && m.Age < guard.FirstUse*102/100
+}
+
+// lostMark notes, after a mark was lost, that the fleet looks like a new one, if it does. From then on nothing is
+// promised for locks of before.
+func (w *simWorld) lostMark() {
+	if w.plan.RestartGuard < 0 || slices.ContainsFunc(w.nodes, func(n *simNode) bool { return !n.isNew() }) {
+		return
+	}
+	w.allNew.mu.Lock()
+	defer w.allNew.mu.Unlock()
+	w.allNew.at = append(w.allNew.at, w.t())
+}
+
 // checkBroken ends claims of locks that clocks, or evictions, took from more than the nodes that they
 // could miss.
 func (w *simWorld) checkBroken() {
-	if !slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultAhead || f.Kind == faultEvict }) {
+	if w.allNew.times() == nil && !slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultAhead || f.Kind == faultEvict }) {
 		return
 	}
 	for _, g := range w.grants {
@@ -915,24 +945,10 @@ var simSays = []string{
 }
 
 // drawStarts adds a process to some plans that starts while the others run: a deployment, or what comes
-// in the place of one that died. A newcomer is only safe from losses that a restart does not tell of if
-// they are those of a minority, and come after the first two seconds of the fleet. It has randomness of
-// its own, so that the other plans are what they were.
+// in the place of one that died. It has randomness of its own, so that the other plans are what they were.
 func (p *simPlan) drawStarts() {
 	r := rand.New(rand.NewPCG(p.Seed, 0x57a2))
 	if p.Young || r.IntN(4) > 0 {
-		return
-	}
-	lose := make(map[int]bool)
-	for _, f := range p.Faults {
-		if f.losesAt() > 0 && !f.restarts() {
-			lose[f.Node] = true
-			if f.losesAt() < int64(2500*time.Millisecond) {
-				return
-			}
-		}
-	}
-	if 2*len(lose) >= len(p.Nodes) {
 		return
 	}
 	from, span := time.Duration(0), p.Until
@@ -949,7 +965,7 @@ func (p *simPlan) drawStarts() {
 // nearly as long as a lease, and wall clocks that jump ahead meanwhile, so that grants come too late; and
 // hand-overs, or two keys at once, beside nodes that forget or are down again and again.
 // It has randomness of its own, so that the other plans are what they were.
-func (p *simPlan) drawRare(steady int) {
+func (p *simPlan) drawRare() {
 	r := rand.New(rand.NewPCG(p.Seed, 0x7a7e))
 	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
 	more := func(ops int) {
@@ -982,9 +998,6 @@ func (p *simPlan) drawRare(steady int) {
 		more(8)
 		for range 24 {
 			f := simFault{Kind: faultCrash, Node: r.IntN(len(p.Nodes)), At: in(0, p.Until), For: in(p.TTL/4, 2*p.TTL)}
-			if f.Node == steady {
-				continue
-			}
 			if r.IntN(4) > 0 {
 				f.Kind, f.For = faultForget, in(0, p.TTL/8)
 			}

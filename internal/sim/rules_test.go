@@ -1110,6 +1110,8 @@ const (
 	exKeptOutElsewhere  = "wake-up: a newcomer had the lock without the node"
 	exSilentAtClose     = "I5: a connection went silent before Close"
 	exOlderFirst        = "O10: an older waiter of its process has come since"
+	exFirstUse          = "I7, time of a call: a fleet's first use"
+	exAllNew            = "I1, I2, fences, min hold: no node had an old mark, or one of a fleet that was new as a whole"
 	exForeignHolders    = "I5, at the end: others use the name of the list of holders"
 )
 
@@ -1121,6 +1123,7 @@ var simExcuses = []string{
 	exAstray, exSilent, exStoppedEntry, exOldSilent, exRenewerSlept, exLostBefore, exSetMeanwhile,
 	exToldBack, exStruck, exTurnEvicted, exOtherName, exForcedOff, exEvictedAhead, exForeignLock, exForeignList,
 	exFoundBefore, exRejoined, exHandedBack, exNewcomer, exKeptOutElsewhere, exSilentAtClose, exForeignHolders, exOlderFirst,
+	exAllNew, exFirstUse,
 }
 
 var simWhenever = []string{exKeptByHand, exSleeper, exAstray, exLostBefore, exStoppedEntry}

@@ -588,7 +588,7 @@ func (f *simFault) drawsAt() int64 {
 
 // drawLosses adds losses that are no restarts to some plans. It draws from a source of its
 // own, so that what a seed had before it still has.
-func (p *simPlan) drawLosses(steady int) {
+func (p *simPlan) drawLosses() {
 	r := rand.New(rand.NewPCG(p.Seed, 0x105e))
 	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
 	back := slices.ContainsFunc(p.Faults, func(f simFault) bool { return f.Kind == faultBack }) // then clocks keep the order of fences
@@ -599,9 +599,7 @@ func (p *simPlan) drawLosses(steady int) {
 	for range 1 + r.IntN(4) {
 		f := simFault{Kind: kinds[r.IntN(3)], Node: r.IntN(len(p.Nodes)), At: in(0, p.Until), For: in(0, p.TTL/4)}
 		f.For += noticed[f.Kind]
-		if f.Node != steady {
-			p.Faults = append(p.Faults, f)
-		}
+		p.Faults = append(p.Faults, f)
 	}
 	if r.IntN(2) > 0 {
 		return
@@ -609,7 +607,7 @@ func (p *simPlan) drawLosses(steady int) {
 	// Many at a time, or whoever holds the lock still has a majority.
 	at, kind := in(0, p.Until), kinds[r.IntN(3)]
 	for i := range p.Nodes {
-		if i != steady && r.IntN(4) > 0 {
+		if r.IntN(4) > 0 {
 			p.Faults = append(p.Faults, simFault{Kind: kind, Node: i, At: at + in(0, p.TTL/4), For: in(0, p.TTL/8) + noticed[kind]})
 		}
 	}

@@ -57,6 +57,7 @@ type simWorld struct {
 	renewals   simRenewals
 	calmer     int64 // when the first of those who hurry had enough
 	forces     []*simForce
+	allNew     simTimes // when a mark was lost and none was left that tells of before
 }
 
 // simCount tells what a run was worth.
@@ -228,7 +229,15 @@ func newSimNode(w *simWorld, i int) *simNode {
 			n.hand.steps = append(n.hand.steps, simStep{int64(f.At), int64(f.By)})
 			w.after(int64(f.At), uint64(i), n.expireAll)
 		case faultEvict:
-			w.after(int64(f.At), uint64(i), func() { n.again(int64(f.At+f.For), uint64(i), func() bool { return n.evict(f) }) })
+			w.after(int64(f.At), uint64(i), func() {
+				n.again(int64(f.At+f.For), uint64(i), func() bool {
+					done := n.evict(f)
+					if done && f.Of == ofMark {
+						w.lostMark()
+					}
+					return done
+				})
+			})
 		case faultForeign:
 			if f.At == 0 { // before any process sees the node
 				n.occupy(f)
@@ -248,9 +257,9 @@ func newSimNode(w *simWorld, i int) *simNode {
 				defer n.mu.Unlock()
 				maps.Copy(kept, n.store.Copy())
 			})
-			w.after(int64(f.At), uint64(i), func() { n.crash(kept) })
+			w.after(int64(f.At), uint64(i), func() { n.crash(kept); w.lostMark() })
 		case faultForget, faultSwap, faultPromote, faultFlush, faultResync:
-			w.after(f.losesAt(), uint64(i), func() { n.lose(f.Kind) })
+			w.after(f.losesAt(), uint64(i), func() { n.lose(f.Kind); w.lostMark() })
 		}
 	}
 	return n
@@ -720,15 +729,9 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	if guard := inside.Guard(p.rl); guard != nil {
 		guard.Random = p
 	}
-	// Who never met a server cannot tell that another is in its place, unless a minority
-	// is. More may forget here.
-	greet := sp.Start == 0 && (w.plan.Young || slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.losesAt() > 0 && !f.restarts() }))
 	for j, l := range inside.Lanes(p.rl) {
 		c := laneClock{p, int64(j + 1)}
 		l.Clock, l.Alarm.Clock = c, c
-		if greet {
-			wires[j].(*simWire).greet()
-		}
 	}
 	if narrow := mix(w.plan.Seed, 'w') % 8; narrow > 0 && narrow < 4 { // room for one to three
 		inside.NarrowWindows(p.rl, int(narrow))
