@@ -382,6 +382,7 @@ func TestGuardLeavesAPoolOfOneAlone(t *testing.T) {
 		clients = append(clients, defaultClient(t, s.Addr(), func(o *redis.Options) { o.PoolSize = 1 }))
 	}
 	rl := newOn(t, guarded(0), clients...)
+	f.warm(t, rl)
 	for range 3 {
 		lock := promptLock(t, rl)
 		for _, c := range clients {
