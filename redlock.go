@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"errors"
+	"net"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -109,7 +111,10 @@ func (rl *Redlock) close() error {
 	}
 	var errs []error
 	for _, c := range rl.owned {
-		errs = append(errs, c.Close())
+		// A connection that was closed before, for what its node said or did not say, is no failure of Close.
+		if err := c.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
 	}
 	return inOneLine(errs...)
 }
