@@ -900,11 +900,11 @@ func (n *simNode) isNew() bool {
 // lostMark notes, after a mark was lost, that the fleet looks like a new one, if it does. From then on nothing is
 // promised for locks of before.
 func (w *simWorld) lostMark() {
+	w.allNew.mu.Lock()
+	defer w.allNew.mu.Unlock()
 	if w.plan.RestartGuard < 0 || slices.ContainsFunc(w.nodes, func(n *simNode) bool { return !n.isNew() }) {
 		return
 	}
-	w.allNew.mu.Lock()
-	defer w.allNew.mu.Unlock()
 	w.allNew.at = append(w.allNew.at, w.t())
 }
 

@@ -80,9 +80,11 @@ func newSimWorld(plan *simPlan, verbose func(string)) *simWorld {
 	}
 	w.count.Faults = len(plan.Faults)
 	w.planned()
+	w.allNew.mu.Lock() // timers of the first nodes look at all of them
 	for i := range plan.Nodes {
 		w.nodes = append(w.nodes, newSimNode(w, i))
 	}
+	w.allNew.mu.Unlock()
 	for i, sp := range plan.Processes {
 		w.procs = append(w.procs, newSimProcess(w, i, sp))
 	}
