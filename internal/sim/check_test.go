@@ -359,7 +359,8 @@ func (w *simWorld) checkMajority(g *simGrant) {
 
 // checkFences: a later grant has a greater token. One of which a clock, or an eviction, took the majority
 // before its client was told may come after that of the next holder; resources refuse it. Where counters
-// are evicted, see uncounted.
+// are evicted, see uncounted. A fleet that looks new waits for nothing, so where all nodes lost their counters
+// the next token is that of a clock.
 func (w *simWorld) checkFences(grants []*simGrant) {
 	var last *simGrant
 	for _, g := range grants {
@@ -367,7 +368,7 @@ func (w *simWorld) checkFences(grants []*simGrant) {
 			continue
 		}
 		if last != nil && g.fence <= last.fence &&
-			(w.excused(g.brokenWhy, g.brokenAt <= g.ret) || w.excused(exCounter, w.uncounted(last, g))) {
+			(w.excused(g.brokenWhy, g.brokenAt <= g.ret) || w.excused(exCounter, w.uncounted(last, g)) || w.excused(exAllNew, w.newBetween(last.call, g.ret))) {
 			continue
 		}
 		if last != nil && g.fence <= last.fence {

@@ -1126,6 +1126,12 @@ var simExcused = []struct {
 		h.sleep(5300*msec, 0)
 		h.took(h.procs[0], "TryAcquire", 5000*msec, 260*time.Millisecond)
 	}}},
+	{exAllNew, simRule{"fence: %v has token", nil, func(h *handMade) { // between the two locks, or after them
+		h.grant(0, "a", 10*msec, 20*msec).fence = 2
+		h.grant(1, "b", 30*msec, 40*msec).fence = 1
+		h.allNew.at = []int64{h.at(35, 25)}
+		h.checkFences(h.grants)
+	}}},
 	{exAllNew, simRule{"I1: two holders of %s: ", nil, func(h *handMade) { // during the first lock, or before it
 		h.grant(0, "a", 10*msec, 100*msec)
 		h.allNew.at = []int64{h.at(5, 30)}

@@ -888,6 +888,11 @@ func (s *simTimes) times() []int64 {
 	return s.at
 }
 
+// newBetween reports whether a mark was lost between two times after which the fleet looked new.
+func (w *simWorld) newBetween(from, to int64) bool {
+	return slices.ContainsFunc(w.allNew.times(), func(t int64) bool { return from < t && t <= to })
+}
+
 // isNew reports whether the node's mark tells a newcomer of nothing that was there before.
 func (n *simNode) isNew() bool {
 	n.mu.Lock()
