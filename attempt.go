@@ -137,7 +137,7 @@ func (a *attempt) waitOutTies(ctx context.Context) (verdict, error) {
 	pause, took := time.Duration(0), time.Duration(0)
 	end := a.start.Add(2 * a.terms.NodeTimeout)
 	for try := 0; try < tieTries && cut == nil && v != verdictGranted && r.mayAskAgain(); try++ {
-		// All nodes that refuse are asked at once, or the last of them would be asked too seldom.
+		// Wait for every refusal first, or a late one would miss one of the two retries.
 		if v, cut = a.await(ctx, r); cut != nil || v == verdictGranted {
 			break
 		}

@@ -95,7 +95,7 @@ const (
 	seldomEvery = 5 * time.Second
 )
 
-// seldom keeps what ten thousand have to say from being said by all of them.
+// seldom limits a log line to one per interval.
 type seldom struct{ last atomic.Int64 }
 
 func (s *seldom) may(now time.Time) bool {

@@ -27,8 +27,8 @@ const (
 // So they have to meet:
 //
 // A release tells its holder, and the first in a queue that the holder does not serve, that
-// the other is there. Waiters move to the queue whose first has waited longest: that is the
-// same for all that see it, and a waiter that is overtaken grows old. If a queue is there still when a
+// the other is there. Waiters move to the queue whose first has waited longest. Every process
+// that looks chooses the same queue, because a waiter that is overtaken becomes the oldest. If a queue is there still when a
 // release sees it again, its waiters cannot come here, so we go there, unless we moved
 // already. The same is true if our turns come to nothing: the queue whose waiters have the
 // lock instead stays younger than ours, since it is served. And if they come to nothing

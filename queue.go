@@ -247,7 +247,7 @@ func (qs *queues) heard(w *waiter, a answer) {
 	if a.publishDenied {
 		w.sub.publishDenied = true
 	}
-	// A queue that lost us lost the others too, and where we had to move they have to.
+	// If the node forgot our entry it forgot theirs; if we had to change nodes, so must they.
 	if lost := w.joined && a.wasAbsent; lost || k.node >= 0 && k.node != w.node {
 		k.mustRejoin = true
 	}

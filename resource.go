@@ -110,7 +110,7 @@ func (r *resource) reachable(i int, now int64) bool {
 	return r.lane(i).Reachable(now, r.terms.JoinPatience())
 }
 
-// fail makes the error of a round for this lock.
+// failed makes the error of a round for this lock.
 func (r *resource) failed(rd *round, o protocol.Op, reasons ...error) *QuorumError {
 	return r.fail(rd, o, r.key, reasons...)
 }

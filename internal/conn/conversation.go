@@ -18,7 +18,7 @@ import (
 // close may be called at any time, by anybody.
 type Flow interface {
 	// Exchange sends the calls in order, each once and never again, with the looks at
-	// their places, and fills in the answer of each call: val, err and sent. It returns
+	// their places, and fills in the answer of each call: Val, Err and Sent. It returns
 	// when all answers were read or the connection broke or was closed. left is as for a wire.
 	// Ask must have been answered before.
 	Exchange(batch []*lane.Call, want Looks, left func()) Said
@@ -189,10 +189,10 @@ func NewConversations(c tick.Clock, d Dialer, h Habits) *Conversations {
 	return cs
 }
 
-// Watch implements watcher.
+// Watch implements lane.Watcher.
 func (cs *Conversations) Watch(o lane.Onlooker) { cs.Onlooker = o }
 
-// Exchange implements wire. Settled means that nothing of the batch may be executed any
+// Exchange implements lane.Wire. Settled means that nothing of the batch may be executed any
 // more: all of it was answered or never sent, or its conversation is surely over.
 func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Duration, left func()) (settled bool) {
 	cv, err := cs.take(patience, bound, left)

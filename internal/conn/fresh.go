@@ -68,7 +68,7 @@ func (cs *Conversations) takeNew(start int64, patience, bound time.Duration) (*c
 
 // await waits for a conversation for at most limit. One that lies idle will do if it was
 // answered after since: of an older one it is not known whether it fares better than the one that
-// is to be ended. settles: it is wanted to end another one, as long as which a lane stands still.
+// is to be ended. settles: the caller needs it to kill another connection; its lane is blocked until then.
 func (cs *Conversations) await(limit time.Duration, since int64, settles bool) (*conversation, error) {
 	cs.Mu.Lock()
 	if cs.closed {

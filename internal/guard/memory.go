@@ -280,8 +280,8 @@ func (m *Memory) consider(s protocol.ServerReport, met acquaintance, now int64) 
 	case !known:
 		m.mark = protocol.Mark{State: protocol.MarkAbsent}
 	}
-	// Where this was asked, it may be older than what we know. Then the mark that we know is
-	// still there, the script finds it and writes nothing; and else we shall see what it wrote.
+	// The report may be older than our mark. Then the script compares, finds our mark and writes nothing.
+	// Otherwise the next look sees what it wrote.
 	first := seen.State == protocol.MarkAbsent && m.changedAt == LongAgo
 	return m.writes(seen, "", 0, time.Duration(now-m.bornAt), first), lackNothing
 }

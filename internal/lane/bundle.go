@@ -101,8 +101,8 @@ func (b *Bundle) findTwice(batch []*Call) {
 	}
 }
 
-// Unpack gives the releases of a bundle their answers. Never: the server does not do that for us,
-// so that there should be no other.
+// Unpack gives the releases of a bundle their answers. never: this server will always
+// refuse bundles; do not send another.
 func (b *Bundle) Unpack() (never bool) {
 	if len(b.calls) == 0 {
 		return false
