@@ -611,9 +611,9 @@ func TestMinHoldIsConfirmedByNodesThatHaveTheLock(t *testing.T) {
 		synctest.Wait() // that has left for the slow nodes
 		lock, err := b.rl.Mutex(key, redlock.WithMinHold(5*time.Second)).TryAcquire(b.Context())
 		require.NoError(b, err)
-		b.each([]int{1, 2}, hang)
-		require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNoQuorum, "one node has confirmed it")
-		b.each([]int{1, 2}, resume)
+		b.each([]int{1}, hang)
+		require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNoQuorum, "two nodes have confirmed it")
+		b.each([]int{1}, resume)
 		require.NoError(b, other.Release(b.Context()))
 		b.pass(time.Second)
 		b.on(3)
