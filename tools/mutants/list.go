@@ -2026,8 +2026,9 @@ var list = []mutant{
 		name: "minhold-leaves-what-is-reserved",
 		file: "release.go",
 		old:  `c.Req, c.When = &d.req, max(c.When, lane.ToServe)`,
-		new:  `c.Req, c.When = &d.req, lane.ToServe`,
+		new:  `c.Req, c.When = &d.req, lane.IfSent`,
 		why:  "the node of the queue keeps a lock for its lease that was reserved for a waiter whose claim did not come",
+		args: seedsOf("minhold-reserved-and-not-claimed"),
 	},
 	{
 		name: "minhold-counts-what-was-never-there",
