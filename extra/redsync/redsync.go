@@ -76,7 +76,12 @@ func NewWith(opts redlock.Options, pools ...redis.Pool) *Redsync {
 // Close ends every Lock that waits, with redlock.ErrClosed, and closes the connections. Mutexes that
 // are locked stay so until their expiry. A program need not call it: idle connections are closed after
 // a minute. redsync has no such method.
-func (r *Redsync) Close() error { return r.rl.Close() }
+func (r *Redsync) Close() error {
+	if r.rl == nil { // its pools break a rule
+		return nil
+	}
+	return r.rl.Close()
+}
 
 // NewMutex describes the lock of a name, which is the key on the nodes, behind Options.KeyPrefix of
 // NewWith, and is not empty. It does no I/O. By default the expiry is 8 seconds, and Lock waits for
