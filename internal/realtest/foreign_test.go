@@ -93,6 +93,9 @@ func TestKeysOfOthersEndNoLock(t *testing.T) {
 	require.NoError(t, err)
 	left, err := rl.Mutex("prize", redlock.WithFencing()).Acquire(t.Context())
 	require.NoError(t, err)
+	for _, c := range clients { // not only the majority that granted
+		eventually(t, func() bool { return c.Exists(t.Context(), "game", "prize").Val() == 2 }, "a SET has not arrived")
+	}
 	token := left.Detach()
 	for _, c := range clients[:2] {
 		require.NoError(t, c.HSet(t.Context(), "{game}:shared", "theirs", "1").Err())
