@@ -325,16 +325,18 @@ func TestHungNodeIsSentNoBurstWhenItWakes(t *testing.T) {
 	f, rl := warmFleet(t, 3, brisk)
 	f.resetLogs()
 	require.NoError(t, f.servers[0].Pause())
+	asked := 0
 	for i := range 500 {
 		lock, err := rl.Mutex(fmt.Sprint("key-", i)).TryAcquire(t.Context())
 		require.NoError(t, err)
 		if i == 0 {
 			eventually(t, func() bool { return lock.Outcomes()[0].Vote == redlock.VoteUnknown }, "not overdue")
-		} else {
-			require.Equal(t, redlock.VoteNotSent, lock.Outcomes()[0].Vote, "from then on it is not asked")
+		} else if lock.Outcomes()[0].Vote != redlock.VoteNotSent {
+			asked++
 		}
 		require.NoError(t, lock.Release(t.Context()))
 	}
+	assert.Less(t, asked, 10, "from then on it is asked only to see whether it is back")
 	require.NoError(t, f.servers[0].Resume())
 	eventually(t, func() bool { return f.deleted(0) == 2 }, "the first SET is not taken back")
 	f.warm(t, rl)
