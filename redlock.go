@@ -20,7 +20,7 @@ type Redlock struct {
 	queues  *queues
 	renewer *renew.Renewer
 
-	// clients are the nodes', for what does not go by the lanes: Check.
+	// clients are the nodes', for the hints in texts of errors, and for tests.
 	clients []redis.UniversalClient
 	owned   []redis.UniversalClient
 

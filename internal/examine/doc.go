@@ -1,4 +1,4 @@
-// Package examine asks nodes about themselves and judges what they say, for Redlock.Check.
+// Package examine asks nodes about themselves and judges what they say, for admin.Nodes.Check.
 //
 // What it promises upwards: [All] returns what is known of each node when it has answered or the time
 // is over, however many hang; [Remember] and [Barring] add what a client that comes now would make of

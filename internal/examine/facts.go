@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// Node is what one node told about itself; [redlock.NodeReport] says what each field means. Timed,
+// Node is what one node told about itself; [admin.NodeReport] says what each field means. Timed,
 // Aged and Counted: ClockOffset, Uptime and EvictedKeys are known, all of which may be zero.
 type Node struct {
 	Node                     string

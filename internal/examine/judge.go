@@ -323,7 +323,7 @@ func judgeAges(all []Facts, s Setup, add addAbout) {
 	if s.Guard > 0 {
 		limit = s.Guard
 	}
-	young := func(f Facts) bool { return f.Aged && f.Uptime-time.Second < limit } // see redlock.NodeReport
+	young := func(f Facts) bool { return f.Aged && f.Uptime-time.Second < limit } // see admin.NodeReport
 	everybody := !slices.ContainsFunc(all, func(f Facts) bool { return !young(f) })
 	for _, f := range all {
 		switch {
