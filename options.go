@@ -197,7 +197,7 @@ func (o *Options) nodeTimeout(ttl time.Duration) time.Duration {
 	if o.NodeTimeout > 0 {
 		return o.NodeTimeout
 	}
-	return min(ttl/4, max(5*time.Millisecond, min(200*time.Millisecond, ttl/50)))
+	return protocol.NodeTimeout(ttl)
 }
 
 // longestLease is the longest that a lease of a lock of this TTL may be made: a node that forgot

@@ -123,7 +123,7 @@ func (o *Options) withDefaults() (Options, error) {
 		}
 	}
 	if c.NodeTimeout == 0 {
-		c.NodeTimeout = min(c.TTL/4, max(5*time.Millisecond, min(200*time.Millisecond, c.TTL/50)))
+		c.NodeTimeout = protocol.NodeTimeout(c.TTL)
 	}
 	if c.NodeTimeout < time.Millisecond {
 		broken = append(broken, fmt.Sprintf("NodeTimeout is %v: must be 0 (default) or at least 1ms", c.NodeTimeout))
@@ -209,7 +209,7 @@ func once(ctx context.Context, c redis.UniversalClient, r *protocol.Request) (a 
 		case <-ctx.Done(): // a client of the user's may wait for longer
 			a = protocol.Answer{Sent: true, Err: protocol.ErrTimeout}
 		}
-		if r.Whole || !a.UnknownScript() && !deniesDigest(a.Err) {
+		if r.Whole || !a.WantsSource() {
 			break
 		}
 		r = r.WithSource()
@@ -220,10 +220,6 @@ func once(ctx context.Context, c redis.UniversalClient, r *protocol.Request) (a 
 	}
 	a.Err = protocol.Hinted(c, a.Err)
 	return a
-}
-
-func deniesDigest(err error) bool {
-	return err != nil && protocol.Denied(err) && strings.Contains(strings.ToLower(err.Error()), "evalsha")
 }
 
 // NodeError is why a call failed, as far as one node is concerned.

@@ -148,7 +148,7 @@ func TestServerErrorsAreAnswers(t *testing.T) {
 	}
 	assert.True(t, movedOn(batch[:1]))
 	assert.True(t, protocol.ReadOnly(batch[0].Err))
-	assert.True(t, batch[1].UnknownScript())
+	assert.True(t, batch[1].WantsSource())
 	assert.True(t, batch[1].Instead().Whole)
 	assert.True(t, protocol.Permanent(batch[2].Err))
 	assert.True(t, protocol.Denied(batch[2].Err))

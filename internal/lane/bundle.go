@@ -114,7 +114,7 @@ func (b *Bundle) Unpack() (never bool) {
 	for _, place := range others {
 		b.calls[place.(int64)-1].Answer = protocol.Answer{Sent: true, Alone: true}
 	}
-	b.whole = b.many.UnknownScript() || b.whole && b.many.Err != nil
+	b.whole = b.many.WantsSource() || b.whole && b.many.Err != nil
 	b.forget()
 	return protocol.NeverBundled(each.Err)
 }

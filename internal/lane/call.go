@@ -63,7 +63,7 @@ const (
 // answer is good. The request that was answered did nothing.
 func (c *Call) Instead() *protocol.Request {
 	switch {
-	case c.UnknownScript() && !c.Req.Whole:
+	case c.WantsSource() && !c.Req.Whole:
 		return c.Req.WithSource()
 	case c.Alone:
 		return c.Req.ByItself()

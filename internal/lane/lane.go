@@ -435,7 +435,7 @@ func (l *Lane) finish(c *Call, now int64) {
 		l.kept.forget(c)
 	case c.Kind == protocol.Unknown || c.Kind == protocol.NotSent:
 		c.Final = !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until)
-	case c.Kind == protocol.Failed && !c.UnknownScript():
+	case c.Kind == protocol.Failed && !c.WantsSource():
 		// Busy, loading, for the time being a replica: what is there is still there.
 		c.Final = !l.kept.wait(&l.kept.failed, c, now, now)
 	default:

@@ -82,8 +82,8 @@ func IsServerError(err error) bool {
 	return errors.As(err, &e)
 }
 
-// UnknownScript reports whether the server wants the script's text.
-func (b Answer) UnknownScript() bool { return WantsSource(b.Err) }
+// WantsSource reports whether the server wants the script's text.
+func (b Answer) WantsSource() bool { return WantsSource(b.Err) }
 
 // UnknownScript reports whether a server does not know a script that was named by its digest.
 func UnknownScript(err error) bool {

@@ -124,6 +124,11 @@ func TTLOnNode(ttl time.Duration) int64 {
 	return int64((ttl + time.Millisecond - 1) / time.Millisecond)
 }
 
+// NodeTimeout is how long an operation on a lock of this TTL waits for one node, by default.
+func NodeTimeout(ttl time.Duration) time.Duration {
+	return min(ttl/4, max(5*time.Millisecond, min(200*time.Millisecond, ttl/50)))
+}
+
 // Terms are what requests on a lock need to know of its terms.
 type Terms struct {
 	TTL         time.Duration // of the lease that is asked for

@@ -459,7 +459,7 @@ func (w *simWorld) hears(node int, batch []*lane.Call) {
 		case protocol.Granted:
 			heard = heardGranted
 		}
-		if c.UnknownScript() {
+		if c.WantsSource() {
 			heard = heardNoScript
 		}
 		w.sets[simSent{node, c.Req.Value}] = heard
