@@ -54,7 +54,7 @@ func describe(ns *nodeSet, qs *queues, k *renew.Renewer, key string, t draft, op
 		}
 		o(&t)
 	}
-	broken := append(t.broken, brokenName(key, ns.opts.KeyPrefix)...)
+	broken := append(t.broken, protocol.BrokenName(key, ns.opts.KeyPrefix)...)
 	if t.shared {
 		broken = append(broken, t.onlyExclusive()...)
 	}

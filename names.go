@@ -1,13 +1,6 @@
 package redlock
 
-import (
-	"slices"
-
-	"github.com/quorumlock/redlock/internal/protocol"
-)
-
-// brokenName is what is wrong with a lock's key, or with its name on the nodes.
-func brokenName(key, prefix string) []string { return protocol.BrokenName(key, prefix) }
+import "slices"
 
 // weight orders the nodes that may keep the wait queue of a key: the highest is the
 // arbiter. All clients and all versions must agree on it. Rendezvous hashing spreads the

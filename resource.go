@@ -173,14 +173,6 @@ func anyShared(all []inspection) bool {
 	return slices.ContainsFunc(all, func(n inspection) bool { return n.Shared })
 }
 
-// noLock is why what the key holds is no lock; nil if it is one, or free.
-func (n *inspection) noLock() error {
-	if n.Kind == "string" || n.Kind == "none" {
-		return nil
-	}
-	return fmt.Errorf("the key holds a %s, which is no lock", n.Kind)
-}
-
 // inspected reads the answers to an inspect request.
 func inspected(r *round) []inspection {
 	all := make([]inspection, len(r.seats))
@@ -212,7 +204,7 @@ func (r *resource) whenFree(ctx context.Context, last *QuorumError) (free time.D
 			continue
 		}
 		last.Outcomes[i].Holder = n.Value
-		if err := n.noLock(); err != nil {
+		if err := n.NoLock(); err != nil {
 			strange++
 			last.Outcomes[i].Err = err
 		}

@@ -165,7 +165,7 @@ func (ns *NodeStatus) read(n *protocol.Inspection) {
 	case "none":
 	default:
 		ns.TTL = n.TTL
-		ns.Err = fmt.Errorf("the key holds a %s, which is no lock", n.Kind)
+		ns.Err = n.NoLock()
 	}
 }
 

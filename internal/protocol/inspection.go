@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
@@ -37,6 +38,14 @@ const (
 	ModeShared    = "shared"
 	ModePermit    = "permit"
 )
+
+// NoLock is why what the key holds is no lock; nil if it is one, or free.
+func (n *Inspection) NoLock() error {
+	if n.Kind == "string" || n.Kind == "none" {
+		return nil
+	}
+	return fmt.Errorf("the key holds a %s, which is no lock", n.Kind)
+}
 
 // ReadInspection reads an answer to an inspect request; known: it is one.
 func ReadInspection(val any) (n Inspection, known bool) {
