@@ -2209,7 +2209,7 @@ var list = []mutant{
 	},
 	{
 		name: "reentry-covers-all",
-		file: "nested.go",
+		file: "lock.go",
 		old:  `return !l.terms.shared || r.terms.shared && r.terms.permits == l.terms.permits`,
 		new:  `return true`,
 		why:  "a function that wants the lock exclusively runs beside others, under a shared lock or a permit",
