@@ -9,20 +9,16 @@ import (
 )
 
 // Hooks are optional functions that the library calls when something happens, for logs,
-// metrics and traces. LogHooks returns hooks that log; JoinHooks combines several. For a nil
-// hook no arguments are built.
+// metrics and traces. LogHooks returns hooks that log; JoinHooks combines several.
 //
-// A hook runs on the goroutine of the caller whose operation ended, or on a goroutine of
-// its own, and never while the library holds a mutex. A slow hook delays that caller, but no
-// renewal and no other lock. Hooks must be safe for concurrent use. They must not call
-// Redlock.Close, which waits for the operation that the hook is called for.
+// A hook runs on the goroutine of the caller whose operation ended, or on one of its own. A slow hook delays that
+// caller only. Hooks must be safe for concurrent use, and must not call Redlock.Close.
 //
-// The context carries values, such as a trace, of the one given to the call, and may have ended already. For
-// a renewal and for Lost it has the values of the one given to the acquire, and does not end.
+// The context carries the values of the one given to the call, for a renewal and for Lost those of the acquire's. It
+// may have ended, but for these two.
 //
-// A hook should not panic. If Acquired does, the lock is released, since the caller does not
-// get it. A panic on the caller's goroutine then goes on there; on a goroutine of the
-// library's it ends the program.
+// A panic goes on in the caller, and ends the program where the goroutine is the library's; if Acquired
+// panics, the lock is released.
 type Hooks struct {
 	// Acquired is called when a call that acquires a lock (TryAcquire, Acquire, Do, Lead, Adopt)
 	// has got it or has given up, before the caller learns of it. It is not called for calls that
@@ -56,12 +52,10 @@ type Hooks struct {
 	// Degraded is called when something is missing that the library can do without, in the same
 	// way. DegradedInfo.Kind says what, and Lacks what gets worse. It is called
 	//   - once per node and feature, when a node denies something;
-	//   - when a node begins to evict keys, and once an hour while it goes on. That is over when
-	//     none was evicted for a minute. Nodes are asked along with locks, once a second at most,
-	//     and only where Options.RestartGuard is not off;
-	//   - once per key, and for the first 1,000 keys, when an Acquire, Do or Lead that waits finds
-	//     that the holder's lease goes on for longer than a node that forgot it would be kept from
-	//     voting for this client: clients of the key use different TTLs, see Options.RestartGuard.
+	//   - when a node begins to evict keys, and hourly until none was evicted for a minute; nodes are asked along
+	//     with locks, unless Options.NoRestartGuard is set;
+	//   - once per key, for the first 1,000 keys, when a waiter finds that the holder's lease is longer than
+	//     a node that forgot it would be kept from voting: clients use different TTLs, see Options.RestartGuard.
 	Degraded func(info DegradedInfo)
 }
 

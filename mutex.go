@@ -93,11 +93,11 @@ func (t *terms) onlyExclusive() (broken []string) {
 //
 // A shared lock cannot be made exclusive: release it, acquire the other, and look again at what was read.
 //
-// Readers and writers wait in one queue, first come, first served. When it is a reader's turn, all readers in the
-// queue have theirs with it. Once a writer is first it keeps newcomers from sharing the lock, so it is not starved.
+// Readers and writers wait in one queue, first come, first served, but all readers in it have their turn with the
+// first. A writer that is first keeps newcomers from sharing the lock.
 //
-// The methods fail with ErrInvalid if m has WithFencing or WithMinHold. A shared lock needs two more keys on the
-// nodes, see "Permissions" in docs/operations.md.
+// The methods fail with ErrInvalid if m has WithFencing or WithMinHold. Nodes keep two more keys for it, see
+// "Permissions" in docs/operations.md.
 func (m *Mutex) Shared() *SharedMutex {
 	s := &SharedMutex{m.lockable}
 	s.terms.shared = true
@@ -119,8 +119,8 @@ func (m *lockable) check(ctx context.Context, o protocol.Op) error {
 // TryAcquire asks all nodes once, and returns when a majority granted the lock, or when none can any more. It
 // never waits for a holder.
 //
-// Of several that ask for a free lock at the same moment one gets it, hardly ever none, since one node breaks
-// the tie. Where one must get it, use Acquire.
+// Of several that ask for a free lock at the same moment one gets it, hardly ever none. Where one must get it, use
+// Acquire.
 //
 // It fails with ErrHeld, ErrNoQuorum, ErrExpired if the majority came too late, ErrClosed, ErrInvalid,
 // ErrNested, or with ctx's error. A node is waited for no longer than NodeTimeout, twice that where nodes
@@ -143,10 +143,10 @@ func (m *lockable) Contended() bool {
 // of arrival, across processes and ways to hold the lock; docs/safety.md has the exceptions. Where no node
 // keeps a queue it polls.
 //
-// A held lock and an outage are waited out. It gives up early, with ErrNoQuorum or ErrDuplicateNode, only if so
-// many nodes return errors that waiting cannot fix that no quorum is left: docs/operations.md has the table.
-// Close ends it with ErrClosed. When ctx ends, errors.Is finds its error and the last attempt's reason,
-// errors.As its *QuorumError. ErrNested and ErrInvalid come before any I/O.
+// A held lock and an outage are waited out. It gives up early, with ErrNoQuorum or ErrDuplicateNode, only where
+// errors that waiting cannot fix leave no quorum: docs/operations.md has the table. Close ends it with ErrClosed.
+// When ctx ends, errors.Is finds its error and the last attempt's reason, errors.As its *QuorumError. A failure
+// leaves what one of TryAcquire does.
 func (m *lockable) Acquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, acquisition{wait: true})
 }
@@ -238,17 +238,14 @@ func (m *lockable) acquire(ctx context.Context, a acquisition) (*Lock, error) {
 }
 
 // Adopt goes on with a lock by the token that Lock.Detach returned in another process, or that a process wrote down
-// before it was killed: on a majority of nodes the key goes from the former value to a fresh one. The lock is
-// held all the while, and lasts for the Mutex's TTL from now. With WithFencing its fence is greater than the former one.
+// before it was killed. A majority of nodes replaces the token by a fresh one; the lock is held throughout, and
+// for the Mutex's TTL from now; a fencing token grows.
 //
-// Adopt before the lease ends. Afterwards it fails with ErrNotHeld as a rule; "A lock that is passed on" in
-// docs/safety.md has the exception. Of a process that was killed be sure that it was: one that was only paused
-// believes in its lock.
+// Adopt before the lease ends; "A lock that is passed on" in docs/safety.md says what happens afterwards. A process
+// that was only paused still believes in its lock.
 //
-// Adopt asks all nodes once. It fails with ErrNotHeld if so many nodes have another's key or none that no
-// majority is left, with ErrInvalid for a malformed token, and otherwise as TryAcquire does. After a failure the
-// lock may be gone: what had changed hands is released, the rest ends by its lease. Of two callers at the same
-// moment at most one gets the lock.
+// Adopt asks all nodes once. It fails with ErrNotHeld if no majority has the token, with ErrInvalid for a malformed
+// one, and otherwise as TryAcquire does; the lock may be gone then. Of two callers at most one gets it.
 func (m *Mutex) Adopt(ctx context.Context, token string) (*Lock, error) {
 	if err := m.check(ctx, protocol.OpAdopt); err != nil {
 		return nil, err
@@ -266,12 +263,12 @@ func isToken(s string) bool {
 }
 
 // Lead keeps one of its callers at work. It waits for the lock and calls fn with it, as Do does. When the lock
-// is lost while fn runs, or WithMaxHold ends its term, it waits for fn to return, drops its error, pauses for
-// Options.RetryMin, and waits for the lock again.
+// is lost, or WithMaxHold ends its term, it waits for fn to return, drops its error, pauses for
+// Options.RetryMin, and waits again.
 //
 // A leader resigns by returning from fn while the lock is held: Lead returns fn's error or nil. It also
-// returns when ctx ends, and with Acquire's error where waiting does not help or WithMaxWait is over.
-// Unlike Acquire it waits for a wrong password and for missing permissions; Hooks.Degraded names the node.
+// returns when ctx ends, and with Acquire's errors; but it waits for a wrong password and for missing
+// permissions; Hooks.Degraded tells.
 //
 // fn's context ends when the lock is lost, and fn has to stop then: the next leader may be at work already.
 // With WithFencing, Lock.Fence is the number of the term.

@@ -82,16 +82,15 @@ type Options struct {
 	// settings of their own.
 	TLS *tls.Config
 
-	// RestartGuard is for how long at least a node's grants do not count after it may have forgotten locks:
-	// after a restart, a failover, FLUSHALL, or when its data was replaced. It lasts for the TTL of the lock that
-	// is acquired, or for RestartGuard where that is longer. Default 0, which is right where all clients of a key
-	// use one TTL; at most 24h, and the same in all clients. Extends and releases are not affected.
+	// RestartGuard is for how long at least a node's grants do not count after a restart, a failover, FLUSHALL or
+	// anything else by which it may have forgotten locks: for the TTL of the lock, or for RestartGuard where that is
+	// longer. Default 0, right where all clients of a key use one TTL; at most 24h, and the same in all clients.
 	//
-	// With 0, nodes that are all new count at once. A power failure of all nodes looks the same: a
-	// positive value covers it, and a new fleet then grants nothing for that long.
+	// With 0, nodes that are all new count at once, also after a power failure of all. A positive value
+	// covers that; a new fleet then grants nothing for so long.
 	//
-	// The library keeps one key without expiry on each node, KeyPrefix+"redlock:memory", and asks INFO and
-	// CLIENT ID. The grants of a node that denies these always count; Hooks.Degraded tells.
+	// Each node keeps one key without expiry, KeyPrefix+"redlock:memory", and is asked INFO and CLIENT ID. Where it
+	// denies these its grants always count; Hooks.Degraded tells.
 	RestartGuard time.Duration
 
 	// NoRestartGuard turns the guard off, as for a test suite that empties its nodes: a node that forgot a lock
@@ -319,9 +318,9 @@ func WithMaxHold(d time.Duration) LockOption {
 // that may be over sooner than their clocks differ. Half of a job's interval is a good d.
 //
 // d is by the monotonic clock of the process, from 10ms to 24h, and at most the greater of the TTL and
-// Options.RestartGuard, for which a node that restarted does not grant (at least 3s with WithFencing; any d
-// with the guard off). It is for exclusive locks (otherwise ErrInvalid). A holder that dies leaves its lease,
-// and so does a node that carries out an earlier extend after the release, for the TTL at most.
+// Options.RestartGuard (at least 3s with WithFencing; any d with the guard off). Shared locks and semaphores fail
+// with ErrInvalid. A holder that dies leaves its lease; so does a node that carries out an
+// earlier extend late.
 func WithMinHold(d time.Duration) LockOption {
 	return func(t *draft) {
 		t.minHold = d

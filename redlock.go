@@ -53,16 +53,14 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 }
 
 // Semaphore describes a lock that up to permits hold at a time, each with a permit of its own, numbered from 0:
-// see Lock.Permit. permits is from 1 to 1024, and all clients of a key should use the same; where they do not, at
-// most the greatest of them is held at a time. WithFencing and WithMinHold are refused with ErrInvalid.
+// see Lock.Permit. permits is from 1 to 1024, and the same in all clients of a key; otherwise the greatest counts.
+// WithFencing and WithMinHold are refused with ErrInvalid.
 //
-// rl.Mutex(key) is the exclusive lock of the same key: it waits until no permit is held, and keeps others from
-// permits meanwhile. A shared lock of the key takes the room of one permit.
+// rl.Mutex(key) is the exclusive lock of the same key. A shared lock of the key takes the room of one permit.
 //
 // The permit of a holder that died is free when its lease ends. Where permits is above 1, a holder may acquire
-// another one with a context of the first, unless WithReentry is set.
-//
-// A semaphore needs two more keys on the nodes, see "Permissions" in docs/operations.md.
+// another one with a context of the first, unless WithReentry is set. Nodes keep two more keys for it, see
+// "Permissions" in docs/operations.md.
 func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Semaphore {
 	return newSemaphore(rl.nodeSet, rl.queues, rl.renewer, key, permits, opts)
 }

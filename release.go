@@ -179,12 +179,12 @@ func (l *Lock) takeBackFormer(start tick.Instant) {
 
 // Detach ends the handle without releasing the lock, and returns the lock's token, by which Mutex.Adopt goes on with
 // it in another process. It does no I/O. The key stays on the nodes for what is left of its lease and is not renewed:
-// call Extend before, if the other process needs longer. If it is not adopted, the lock ends by its lease.
+// call Extend before, if the other process needs longer.
 //
 // The handle's context ends with ErrReleased, Extend fails with it, Release does nothing and returns nil, and
-// Hooks.Released is called, without outcomes. The token is enough to take the lock, so treat it as a secret.
+// Hooks.Released is called, without outcomes. The token is enough to take the lock: treat it as a secret.
 //
-// Detach returns "" if the lock was over before: Adopt refuses that. It panics for a shared lock and for a permit,
+// Detach returns "" if the lock was over before; Adopt refuses that. It panics for a shared lock and for a permit,
 // which cannot be adopted.
 func (l *Lock) Detach() (token string) {
 	if l.terms.shared {

@@ -10,26 +10,16 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// Check asks every node about things that could break locks. Each finding says what it means
-// and what to do. There are findings about nodes that are down or refuse to serve us, the
-// same server under two names, replicas, nodes of a cluster, eviction, persistence, replicas
-// that a failover would promote, nodes that may not vote yet after they lost their data, clocks
-// that differ, answers slower than Options.NodeTimeout, old versions, and permissions that the
-// library needs and the user lacks. Settings that a node does not let us read are findings, too.
+// Check asks all nodes at once about what could break locks: nodes that are down, refuse to serve or may not vote
+// yet, the same server under two names, replicas, eviction, persistence, clocks, latency, old versions, missing
+// permissions. Each Finding says what it means and what to do.
 //
-// Check asks all nodes at once. It returns when each has answered, after three times Options.Timeout, or
-// when ctx ends. The Report has what was learned until then in any case. The error is ErrNoQuorum if no
-// majority of nodes serves us, or ctx's; *Error has each node. Findings are no error, however severe
-// they are; see Report.Worst.
+// It returns after three times Options.Timeout at most, or when ctx ends, with what was learned until then. The
+// error, an *Error, is ErrNoQuorum if no majority of nodes serves us, or ctx's. Findings are no error, however
+// severe; see Report.Worst.
 //
-// It cannot see that clients of a key use different TTLs, which the restart guard does not cover (see
-// redlock.Options.RestartGuard): nodes know leases, and not for how long clients will bar a node. A client that
-// waits and meets such a lease tells Hooks.Degraded.
-//
-// Check itself leaves nothing on the nodes. It tests permissions with commands that fail even where
-// they are allowed, or whose key does not exist. Commands that are denied appear in the server's
-// ACL LOG. Permissions for keys are tested with one random key behind Options.KeyPrefix only. A
-// cluster or ring client has several servers, so Check only learns whether it answers at all.
+// It leaves nothing on the nodes. Permissions are tested with commands that fail even where they are allowed;
+// denied ones appear in the server's ACL LOG.
 func (n *Nodes) Check(ctx context.Context) (Report, error) {
 	if err := ended(ctx); err != nil {
 		return Report{}, &Error{Op: "check", Reason: err}

@@ -47,14 +47,13 @@ const (
 )
 
 // ForceRelease takes a lock away on every node, for an operator who knows that its holder is gone. A
-// holder that is still there learns of it at its next extend, and not before. Waiters in the queue are
+// holder that is still there learns of it at its next extend. Waiters in the queue are
 // woken; fencing counters stay.
 //
-// It asks all nodes at once, waits for none longer than Options.Timeout, and returns nil when a majority
+// It asks all nodes at once, each once, for Options.Timeout at most, and returns nil when a majority
 // confirms that the key is gone and at least one of them had it. It fails with ErrNotHeld when there was
-// nothing to take, or another's token on so many nodes that no majority is left; with ErrNoQuorum when
-// too few nodes answered, and with ctx's error: the key may then be gone on some nodes. It fails with
-// ErrInvalid for a token that is empty or longer than 8192 bytes. The request is not sent again.
+// nothing to take or another's token left no majority, with ErrNoQuorum when too few nodes answered, or with ctx's
+// error: the key may be gone on some nodes then. A token that is empty or over 8192 bytes is ErrInvalid.
 func (n *Nodes) ForceRelease(ctx context.Context, key string, from Target) (Taken, error) {
 	name, err := n.name("force release", key)
 	if err != nil {

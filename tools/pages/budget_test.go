@@ -1,7 +1,11 @@
 package pages_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -58,4 +62,51 @@ func TestPagesKeepTheirBudgets(t *testing.T) {
 	for page := range budgets {
 		assert.FileExists(t, page)
 	}
+}
+
+const wordsOfDoc = 120 // of the doc comment of one exported name
+
+// What is longer is not read, and belongs on a page.
+func TestDocCommentsKeepTheirBudget(t *testing.T) {
+	seen := 0
+	for _, dir := range []string{".", "admin", "lockset", "redlocktest"} {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		require.NoError(t, err)
+		for _, path := range files {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+			require.NoError(t, err)
+			ast.Inspect(f, func(n ast.Node) bool {
+				name, doc := documented(n)
+				if ast.IsExported(name) && doc != nil {
+					assert.LessOrEqual(t, len(strings.Fields(doc.Text())), wordsOfDoc, "words of the doc comment of %s in %s", name, path)
+					seen++
+				}
+				return true
+			})
+		}
+	}
+	assert.Greater(t, seen, 100)
+}
+
+// documented is the first name that n declares, and its doc comment.
+func documented(n ast.Node) (name string, doc *ast.CommentGroup) {
+	switch n := n.(type) {
+	case *ast.FuncDecl:
+		return n.Name.Name, n.Doc
+	case *ast.Field:
+		if len(n.Names) > 0 {
+			return n.Names[0].Name, n.Doc
+		}
+	case *ast.GenDecl:
+		switch spec := n.Specs[0].(type) {
+		case *ast.TypeSpec:
+			return spec.Name.Name, n.Doc
+		case *ast.ValueSpec:
+			return spec.Names[0].Name, n.Doc
+		}
+	}
+	return "", nil
 }
