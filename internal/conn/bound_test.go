@@ -185,7 +185,7 @@ func TestPanicsAreErrors(t *testing.T) {
 			}}
 			change(o)
 			err := listen(t.Context(), tick.NewSystem(), o, newQuirks(tick.NewSystem()), "c", Subscriber{})
-			var p *Panic
+			var p *panicked
 			require.ErrorAs(t, err, &p)
 			assert.ErrorIs(t, err, errOfUser)
 			assert.NotContains(t, err.Error(), "goroutine")

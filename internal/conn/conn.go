@@ -126,7 +126,7 @@ func (m *ManyServers) exec(ctx context.Context, cmds []redis.Cmder) (err error) 
 
 func (m *ManyServers) tellPanic(err error) {
 	if p := whole(err); p != nil && m.lacks != nil {
-		m.lacks(Unbroken, p)
+		m.lacks(unbroken, p)
 	}
 }
 

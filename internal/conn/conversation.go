@@ -158,12 +158,12 @@ type remains struct {
 }
 
 const (
-	// RoleEvery is how old what is known of a node's role may be.
-	RoleEvery = time.Second
-	// A conversation that is overdue stays silent for at least LeastSilence after the
+	// roleEvery is how old what is known of a node's role may be.
+	roleEvery = time.Second
+	// A conversation that is overdue stays silent for at least leastSilence after the
 	// fresh one's answer before it is over: its own answer may be on its way, or wait for
 	// a processor. See silence.
-	LeastSilence = 5 * time.Millisecond
+	leastSilence = 5 * time.Millisecond
 	// A fresh conversation that is not answered is given up after FirstRedial, and the
 	// next ones after twice as long each, up to LastRedial: a server that hangs must not
 	// be left with many.
@@ -172,14 +172,14 @@ const (
 )
 
 var (
-	ErrReplaced = errors.New("answered by a server that another one has taken the place of")
-	ErrUnlooked = errors.New("answered, but not whether the node still remembers what it grants")
+	errReplaced = errors.New("answered by a server that another one has taken the place of")
+	errUnlooked = errors.New("answered, but not whether the node still remembers what it grants")
 )
 
-// Unbroken is lacking where code that was not ours panicked.
-const Unbroken = "go-redis, or a function that the client was given, without a panic: the node has no vote meanwhile"
+// unbroken is lacking where code that was not ours panicked.
+const unbroken = "go-redis, or a function that the client was given, without a panic: the node has no vote meanwhile"
 
-const NoEnd = "CLIENT ID or CLIENT KILL: what was sent over a connection that is lost may still arrive, and counts as over only after a timeout"
+const noEnd = "CLIENT ID or CLIENT KILL: what was sent over a connection that is lost may still arrive, and counts as over only after a timeout"
 
 // NewConversations connects to nothing before the first batch.
 func NewConversations(c tick.Clock, d Dialer, h Habits) *Conversations {
@@ -300,7 +300,7 @@ func (cs *Conversations) wants(cv *conversation, batch []*lane.Call) (want Looks
 // more, its answers are no votes; then it is false.
 func (cs *Conversations) heed(cv *conversation, batch []*lane.Call, want Looks, got *Said) bool {
 	if cs.replaced(cv) {
-		void(batch, ErrReplaced)
+		void(batch, errReplaced)
 		return false
 	}
 	if want&LookRole != 0 && !got.Broken && got.Evicted >= 0 && cv.who.RunID != "" {
@@ -308,7 +308,7 @@ func (cs *Conversations) heed(cv *conversation, batch []*lane.Call, want Looks, 
 	}
 	if want&LookMark != 0 && got.Broken {
 		// A grant says nothing without the look behind it.
-		void(slices.DeleteFunc(slices.Clone(batch), func(c *lane.Call) bool { return !c.Req.Op.Sets() }), ErrUnlooked)
+		void(slices.DeleteFunc(slices.Clone(batch), func(c *lane.Call) bool { return !c.Req.Op.Sets() }), errUnlooked)
 	}
 	news := want&LookMark != 0 && !got.Broken
 	if got.RoleOK {
@@ -383,7 +383,7 @@ func (cs *Conversations) learn(cv *conversation, s protocol.ServerReport) {
 		o.flow.Close()
 	}
 	if s.IDErr != nil {
-		cs.Lacks(NoEnd, s.IDErr)
+		cs.Lacks(noEnd, s.IDErr)
 	}
 	cs.tell(cv, s)
 }

@@ -30,7 +30,7 @@ func (cs *Conversations) beginLocked(cv *conversation, at tick.Instant, patience
 		go cv.flow.Close()
 		return
 	}
-	cv.rolesTurn = at.Reached(cs.roleAt.Add(RoleEvery)) // by either clock: one of them stands still while a machine sleeps
+	cv.rolesTurn = at.Reached(cs.roleAt.Add(roleEvery)) // by either clock: one of them stands still while a machine sleeps
 	if cv.watch.F == nil {
 		cv.watch = tick.Alarm{Clock: cs.clock, F: func() { cs.check(cv) }}
 	}
@@ -98,7 +98,7 @@ func (cs *Conversations) suspect(cv *conversation, now int64) {
 // silence is how long a conversation must be silent after the fresh one's answer. An answer that
 // took longer than anything is waited for tells for how long the server hung, and not of the link.
 func (cs *Conversations) silence() time.Duration {
-	return min(max(cs.roundTrip, LeastSilence), cs.patience)
+	return min(max(cs.roundTrip, leastSilence), cs.patience)
 }
 
 // settle makes certain that nothing of a conversation that is over will be executed any
@@ -251,7 +251,7 @@ func (cs *Conversations) kill(old, fresh *conversation, deadline int64) (settled
 			cs.Mu.Lock()
 			cs.noKill = true
 			cs.Mu.Unlock()
-			cs.Lacks(NoEnd, err)
+			cs.Lacks(noEnd, err)
 			return false, true
 		}
 		// An error, such as BUSY, is no answer: the old one lives and may be read yet.

@@ -211,7 +211,7 @@ func (cs *Conversations) tryNew() {
 			cv, err = t.once()
 		}
 		if p := whole(err); p != nil {
-			cs.Lacks(Unbroken, p)
+			cs.Lacks(unbroken, p)
 		}
 		if cv != nil {
 			cs.arrive(cv, &t)

@@ -21,20 +21,20 @@ import (
 // How our own connections begin: as those of the client would, but for HELLO, which RESP2 does not
 // need. Code of go-redis and of the user runs here: the Dialer, providers of credentials, OnConnect.
 
-// Panic is what is made of a panic of such code, which must cost the votes of one node and not the
+// panicked is what is made of a panic of such code, which must cost the votes of one node and not the
 // process.
-type Panic struct {
+type panicked struct {
 	Value any
 	Stack []byte
 }
 
 // Error leaves the stack out.
-func (p *Panic) Error() string {
+func (p *panicked) Error() string {
 	return fmt.Sprintf("panic of go-redis, or of a function that the client was given: %v", p.Value)
 }
 
 // Unwrap is the panic's value where that is an error.
-func (p *Panic) Unwrap() error {
+func (p *panicked) Unwrap() error {
 	err, _ := p.Value.(error)
 	return err
 }
@@ -42,7 +42,7 @@ func (p *Panic) Unwrap() error {
 // noPanic is to be deferred.
 func noPanic(err *error) {
 	if v := recover(); v != nil {
-		*err = &Panic{v, debug.Stack()}
+		*err = &panicked{v, debug.Stack()}
 	}
 }
 
@@ -55,7 +55,7 @@ func NoPanic(f func()) (err error) {
 
 // whole is a panic with its stack; nil of any other error.
 func whole(err error) error {
-	var p *Panic
+	var p *panicked
 	if !errors.As(err, &p) {
 		return nil
 	}

@@ -19,9 +19,9 @@ const (
 	mostPassed = MostInBatch
 	// callCost is what a call in a batch takes at both ends, which is not the link's.
 	callCost = 10 * time.Microsecond
-	// FewestJoins is how many joins a batch has room for on any link. They take a node half
+	// fewestJoins is how many joins a batch has room for on any link. They take a node half
 	// a millisecond, which is what they may cost the calls behind them.
-	FewestJoins = 64
+	fewestJoins = 64
 )
 
 // callList is a queue of calls, linked through them, so that it costs no allocation.
@@ -253,7 +253,7 @@ func (f *flight) joinDue(c *Call, now int64) int64 {
 // roomForJoins is how many joins a batch may carry. On a link that is long they may be so
 // many that they take as long again, since nothing but the next batch waits for them.
 func (f *flight) roomForJoins() int {
-	return min(max(FewestJoins, int(f.RTT.Get()/callCost)), MostInBatch*3/4)
+	return min(max(fewestJoins, int(f.RTT.Get()/callCost)), MostInBatch*3/4)
 }
 
 // next takes what is to go out next, nil if there is nothing or it has to wait, and the
@@ -299,12 +299,12 @@ func (p *packing) take(q *callList, most int) {
 	for c != nil && len(b.calls) < most && passed < mostPassed {
 		next := c.next
 		switch {
-		case c.State == CallDropped:
+		case c.State == callDropped:
 		case c.needless():
-			c.State = CallDropped
+			c.State = callDropped
 			p.pointless = append(p.pointless, news{c, protocol.Unsent(errNeverSent)})
 		case c.Req.Op != protocol.OpRelease && c.Req.Op != protocol.OpJoin && c.Deadline < p.now:
-			c.State = CallDropped
+			c.State = callDropped
 			p.pointless = append(p.pointless, news{c, protocol.Unsent(ErrTooLate)})
 		case p.busy[c.Req.Key]:
 			passed++

@@ -53,9 +53,9 @@ const (
 	callNew     CallState = iota
 	callQueued            // waits in its lane
 	callOut               // was or may have been sent
-	CallKept              // a release that waits for its node or for its second time
+	callKept              // a release that waits for its node or for its second time
 	CallDone              // answered, or will never be
-	CallDropped           // never sent
+	callDropped           // never sent
 	callSettled           // done, its answer was lost, and its connection is surely over
 )
 
@@ -92,7 +92,7 @@ func (c *Call) trace() trace {
 	}
 	t := c.earlier
 	switch {
-	case c.State == CallDropped: // never sent
+	case c.State == callDropped: // never sent
 	case c.State == callSettled: // no answer, but its connection is over: one release finds what it did
 		t |= present
 	case c.State != CallDone || c.Kind == protocol.Unknown: // no answer
@@ -112,7 +112,7 @@ func (c *Call) failedHalfWay() bool {
 // reservation, which scripts take up, or from an earlier SET. Then a release that deletes the value
 // does not show that this SET has arrived.
 func (c *Call) mayFindItself() bool {
-	sent := c.State != CallDropped
+	sent := c.State != callDropped
 	return c.earlier&present != 0 || sent && (c.earlier&pending != 0 || c.Req.Script != nil)
 }
 
@@ -136,7 +136,7 @@ func (c *Call) needless() bool {
 		return false
 	}
 	set := c.Undoes
-	return c.When == IfPlaced || set.State == CallDropped || set.Kind == protocol.NotSent
+	return c.When == IfPlaced || set.State == callDropped || set.Kind == protocol.NotSent
 }
 
 // tell gives the caller the news; an empty answer is none. No mutex may be held.
@@ -159,5 +159,5 @@ var (
 	ErrTooLate   = errors.New("waited too long behind other requests")
 	errNeverSent = errors.New("nothing left to be done there")
 	errByUs      = errors.New("not there, perhaps by an earlier release of ours whose answer was lost")
-	ErrMayLand   = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
+	errMayLand   = errors.New("nothing was there, but a request of ours whose answer was lost may still arrive")
 )

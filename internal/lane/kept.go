@@ -60,7 +60,7 @@ func (k *KeptReleases) resend(c *Call, refused bool, now int64) bool {
 		return false
 	case refused:
 		c.resent = true
-		c.Kind, c.Err = protocol.Unknown, ErrMayLand
+		c.Kind, c.Err = protocol.Unknown, errMayLand
 		c.Final = !k.Postpone(c, now)
 		return true
 	case c.Kind == protocol.Granted && set.mayFindItself():
@@ -80,7 +80,7 @@ func (k *KeptReleases) Postpone(c *Call, now int64) bool {
 	if !c.worth(now, due) {
 		return false
 	}
-	c.State, c.again.due = CallKept, due
+	c.State, c.again.due = callKept, due
 	at := len(k.Later)
 	for at > 0 && k.Later[at-1].again.due > due { // as a rule all have one timeout
 		at--
@@ -150,7 +150,7 @@ func (k *KeptReleases) forget(c *Call) {
 // answer. So a node that is away, or fails, costs a few commands per second, however many
 // wait for it, and one that is back serves others beside them.
 type waitingReleases struct {
-	list    callList // their states are CallKept
+	list    callList // their states are callKept
 	n       int      // in it
 	probe   *Call    // the one that was sent last
 	pause   time.Duration
@@ -186,7 +186,7 @@ func (w *waitingReleases) add(c *Call, now, notBefore int64) {
 
 func (w *waitingReleases) keep(c *Call) {
 	w.list.push(c)
-	c.State = CallKept
+	c.State = callKept
 	w.n++
 }
 

@@ -87,11 +87,11 @@ func (l *Lane) TakeBack(c *Call, now int64) {
 	set := c.Undoes
 	var dropped, b protocol.Answer
 	if set.State == callQueued {
-		set.State, dropped = CallDropped, protocol.Unsent(ErrMoot)
+		set.State, dropped = callDropped, protocol.Unsent(ErrMoot)
 	}
 	if dropped.Kind != 0 && set.earlier == 0 && c.When < ToServe {
 		// Gone by our hand, as much as if the node had deleted it.
-		c.State, b = CallDropped, protocol.Answer{Kind: protocol.Granted, Final: true}
+		c.State, b = callDropped, protocol.Answer{Kind: protocol.Granted, Final: true}
 	} else {
 		b = l.admit(c, now)
 	}
@@ -144,14 +144,14 @@ func (l *Lane) Again(c *Call, deadline, now int64) {
 func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 	switch {
 	case l.life == laneClosed:
-		c.State = CallDropped
+		c.State = callDropped
 		return protocol.Unsent(protocol.ErrClosed)
 	case c.needless():
-		c.State = CallDropped
+		c.State = callDropped
 		return protocol.Unsent(errNeverSent)
 	case l.Flight.overdue(now) && !(c.Req.Op == protocol.OpJoin && now < l.Flight.joinDue(c, now)):
 		if c.Req.Op != protocol.OpRelease || c.nothingThere() && c.When == ToServe {
-			c.State = CallDropped
+			c.State = callDropped
 			return protocol.Unsent(ErrOverdue)
 		}
 		// It waits for the node, and its caller does not.
@@ -160,7 +160,7 @@ func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 		return protocol.Answer{Kind: protocol.NotSent, Err: ErrOverdue}
 	case now < l.breaker.until:
 		if c.Req.Op != protocol.OpRelease {
-			c.State = CallDropped
+			c.State = callDropped
 			return protocol.Unsent(l.breaker.err)
 		}
 		c.toldLate = true
@@ -208,7 +208,7 @@ func (l *Lane) Load() (queued, kept int) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	for c := range l.Queue.All() {
-		if c.State != CallDropped {
+		if c.State != callDropped {
 			queued++
 		}
 	}
@@ -466,7 +466,7 @@ func (l *Lane) putAside(told []news, now int64) []news {
 	queue := l.Queue.urgent.takeAll()
 	for c := queue.Pop(); c != nil; c = queue.Pop() {
 		switch {
-		case c.State == CallDropped:
+		case c.State == callDropped:
 			continue
 		case c.Req.Op != protocol.OpRelease || c.needless():
 			l.Queue.urgent.push(c)
@@ -514,13 +514,13 @@ func (l *Lane) tick() {
 func (l *Lane) late(now int64) (all []news) {
 	check := func(c *Call, b protocol.Answer) {
 		switch {
-		case c.Caller == nil || c.toldLate || c.State == CallDropped:
+		case c.Caller == nil || c.toldLate || c.State == callDropped:
 		case now < l.Flight.due(c, now):
 			l.Alarm.Set(l.Flight.due(c, now), now)
 		default:
 			c.toldLate = true
 			if b.Final {
-				c.State = CallDropped
+				c.State = callDropped
 			}
 			all = append(all, news{c, b})
 		}
@@ -545,7 +545,7 @@ func (l *Lane) Close(now int64) <-chan struct{} {
 	l.life, l.flushed = laneClosed, flushed
 	for c := range l.Queue.All() {
 		if c.State == callQueued && c.Req.Op != protocol.OpRelease && c.Req.Script != protocol.ReleaseScript {
-			c.State = CallDropped
+			c.State = callDropped
 			dropped = append(dropped, c)
 		}
 	}

@@ -99,8 +99,8 @@ func Mended(err error, by Remedies) error {
 	return err
 }
 
-// IsMended reports whether this remedy is at hand for the error.
-func IsMended(err error, by Remedies) bool {
+// isMended reports whether this remedy is at hand for the error.
+func isMended(err error, by Remedies) bool {
 	m := mended{}
 	return errors.As(err, &m) && m.by&by != 0
 }

@@ -14,7 +14,7 @@ type Naming uint8
 const (
 	NoQueueName Naming = iota // no second key can share the slot
 	UsualNames                // scripts/line_release.lua, force.lua and inspect.lua know it, too
-	TaggedNames               // the key has a tag of its own
+	taggedNames               // the key has a tag of its own
 )
 
 // NamingOf is that of a lock's key, with its prefix.
@@ -22,7 +22,7 @@ func NamingOf(key string) Naming {
 	open := strings.IndexByte(key, '{')
 	switch {
 	case open >= 0 && strings.IndexByte(key[open+1:], '}') > 0:
-		return TaggedNames
+		return taggedNames
 	case strings.IndexByte(key, '}') >= 0:
 		return NoQueueName
 	default:
@@ -33,7 +33,7 @@ func NamingOf(key string) Naming {
 // QueueKey is the key of a lock's wait queue, or empty if it can have none.
 func (n Naming) QueueKey(key string) string {
 	switch n {
-	case TaggedNames:
+	case taggedNames:
 		return key + ":line:"
 	case UsualNames:
 		return "{" + key + "}:line"

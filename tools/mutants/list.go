@@ -1884,8 +1884,8 @@ var list = []mutant{
 	{
 		name: "role-asked-for-once-a-minute",
 		file: "internal/conn/conversation.go",
-		old:  `RoleEvery = time.Second`,
-		new:  `RoleEvery = time.Minute`,
+		old:  `roleEvery = time.Second`,
+		new:  `roleEvery = time.Minute`,
 		why:  "a node that followed another master for a while, and has lost its keys by that, votes as if nothing had happened",
 	},
 	{
@@ -2115,8 +2115,8 @@ var list = []mutant{
 	{
 		name: "conversation-silence-as-long-as-the-hang",
 		file: "internal/conn/end.go",
-		old:  `return min(max(cs.roundTrip, LeastSilence), cs.patience)`,
-		new:  `return max(cs.roundTrip, min(cs.patience, LeastSilence))`,
+		old:  `return min(max(cs.roundTrip, leastSilence), cs.patience)`,
+		new:  `return max(cs.roundTrip, min(cs.patience, leastSilence))`,
 		why:  "a request that was lost on its way to a server that hung is sent again only after as long again",
 		args: seedsOf("silence-of-a-server-that-hung"),
 	},

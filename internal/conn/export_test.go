@@ -1,0 +1,12 @@
+package conn
+
+const (
+	LeastSilence = leastSilence
+	NoEnd        = noEnd
+	RoleEvery    = roleEvery
+)
+
+var (
+	ErrReplaced = errReplaced
+	ErrUnlooked = errUnlooked
+)

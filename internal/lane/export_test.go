@@ -1,0 +1,9 @@
+package lane
+
+const (
+	CallDropped = callDropped
+	CallKept    = callKept
+	FewestJoins = fewestJoins
+)
+
+var ErrMayLand = errMayLand
