@@ -311,3 +311,33 @@ func TestErrorOfOneThatWasKeptOutIsAnAnswer(t *testing.T) {
 		<-inLine.done
 	})
 }
+
+// More wait in a process than have a place in the queue of a node, and have their turns in the order in
+// which they came, between those of another process.
+func TestMoreThanStandInTheQueueAreServedInOrder(t *testing.T) {
+	t.Parallel()
+	inHallOf(t, 5, func(h hall) {
+		rls := []*redlock.Redlock{h.cutOff(), h.cutOff()}
+		held := h.acquire(h.cutOff().Mutex("k", redlock.WithRenewal()))
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		var order []int
+		for i := range 200 {
+			all.Go(func() {
+				l, err := rls[min(i%8, 1)].Mutex("k").Acquire(h.Context())
+				if !assert.NoError(h, err) {
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				h.release(l)
+			})
+			time.Sleep(50 * time.Millisecond)
+		}
+		h.release(held)
+		all.Wait()
+		assert.Len(h, order, 200)
+		assert.True(h, slices.IsSorted(order), "%v", order)
+	})
+}
