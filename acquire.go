@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/redlock/internal/lane"
@@ -32,7 +33,7 @@ type acquisition struct {
 	w        *waiter      // once it has a place in the window of its key
 	last     *QuorumError // nil: it has asked no node
 	waiting  tick.Instant // since when
-	told     *toldWait    // to Hooks.Waiting; nil: not told
+	waitID   uint64       // told to Hooks.Waiting; 0: it was not called
 	waited   time.Duration
 }
 
@@ -52,7 +53,6 @@ func (a *acquisition) acquire() (*Lock, error) {
 	if a.entrant != nil {
 		a.queues.leave(a.entrant, a.w)
 	}
-	a.told.end()
 	err = a.explain(err)
 	a.handOver(lock, err)
 	return lock, err
@@ -173,7 +173,7 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 	}
 	info := AcquireInfo{
 		Key: a.key, Mode: a.terms.mode(), Attempts: a.attempts, Start: a.start.Time, Elapsed: a.clock.Now().Since(a.start),
-		WaitID: a.told.waitID(), WaitStart: a.waiting.Time, Waited: a.waited, Err: err,
+		WaitID: a.waitID, WaitStart: a.waiting.Time, Waited: a.waited, Err: err,
 	}
 	if lock != nil {
 		info.Token, info.Until, info.Outcomes = lock.Token(), lock.Until(), lock.Outcomes()
@@ -183,9 +183,8 @@ func (a *acquisition) tellAcquired(lock *Lock, err error) {
 	acquired(a.caller, info)
 }
 
-// tellWaiting tells Hooks.Waiting that the acquire begins to wait, and keeps what it is told
-// after that up to date. If the hook does not return the acquire has ended, and a hook that
-// counts waits hears of that.
+// tellWaiting tells Hooks.Waiting that the acquire begins to wait. If the hook does not return the
+// acquire has ended, and a hook that counts waits hears of that.
 func (a *acquisition) tellWaiting() {
 	hook := a.opts.Hooks.Waiting
 	if hook == nil {
@@ -195,24 +194,20 @@ func (a *acquisition) tellWaiting() {
 	if a.last != nil && !a.lostToOthers() {
 		reason = a.last.reasons[0]
 	}
-	begins := a.told == nil
-	if begins {
-		a.told = &toldWait{resource: a.resource, caller: a.caller, id: waitIDs.Add(1), start: a.start, since: a.waiting}
-	}
-	a.told.learn(a.w, a.attempts, reason)
-	if !begins {
-		return
-	}
+	a.waitID = waitIDs.Add(1)
 	returned := false
 	defer func() {
 		if !returned {
 			a.tellAcquired(nil, errHookLeft)
 		}
 	}()
-	hook(a.caller, a.told.info(a.waiting))
+	hook(a.caller, WaitInfo{
+		Key: a.key, Mode: a.terms.mode(), WaitID: a.waitID, Attempts: a.attempts, Start: a.start.Time, WaitStart: a.waiting.Time, Err: reason,
+	})
 	returned = true
-	a.told.goOn(firstNews)
 }
+
+var waitIDs atomic.Uint64
 
 var errHookLeft = fmt.Errorf("redlock: acquire: %w Hooks.Waiting: it did not return", ErrInvalid)
 
@@ -341,8 +336,8 @@ var errInQueue = errors.New("waiting in the queue")
 func (a *acquisition) untilNextAttempt() error {
 	if a.waiting.Time.IsZero() {
 		a.waiting = a.clock.Now()
+		a.tellWaiting()
 	}
-	a.tellWaiting()
 	err := a.waitBetween(max(a.attempts, 1))
 	a.waited = a.clock.Now().Since(a.waiting)
 	return err
@@ -367,7 +362,6 @@ func (a *acquisition) waitBetween(attempts int) error {
 		if free, all, err = a.whenFree(a.ctx, a.last); err != nil {
 			return err
 		}
-		a.told.polledFor(a.last, a.clock.Now())
 		if free == 0 && anyShared(all) {
 			free = -1 // there is room among the sharers, and a door keeps us out
 		}
@@ -392,7 +386,6 @@ func (a *acquisition) awaitTurn() error {
 			return err
 		}
 		a.w = newWaiter(a.queues, a.resource, a.entrant)
-		a.told.waitsAs(a.w)
 	}
 	return a.w.await(a.ctx, a.last)
 }

@@ -25,10 +25,8 @@ type Hooks struct {
 	// break a rule (ErrInvalid, ErrNested), nor if the Redlock was closed or ctx had ended before
 	// the call.
 	Acquired func(ctx context.Context, info AcquireInfo)
-	// Waiting is called when an Acquire, Do or Lead begins to wait, and again while it waits:
-	// after a second, and then each time that the wait has become twice as long, at least once
-	// an hour. Acquired tells that it is over; Waiting is not called for it after that. It must
-	// not wait for the acquire.
+	// Waiting is called once when an Acquire, Do or Lead begins to wait. Acquired tells that it is over.
+	// It must not wait for the acquire.
 	Waiting func(ctx context.Context, info WaitInfo)
 	// Extended is called after each extend: by Extend or by renewal. It is also
 	// called where no node was asked because the lock was over, ctx had ended or the Redlock was
@@ -90,7 +88,7 @@ type AcquireInfo struct {
 	Attempts int    // rounds in which the nodes were asked for the lock
 	Start    time.Time
 	Elapsed  time.Duration
-	// WaitID is that of the WaitInfos of the same wait; 0 if Hooks.Waiting was not called.
+	// WaitID is that of the WaitInfo of the same wait; 0 if Hooks.Waiting was not called.
 	WaitID uint64
 	// WaitStart is when the acquire began to wait: after its first attempt failed, or before
 	// any attempt if it joined the queue at once. It is zero if the acquire did not wait.
@@ -105,32 +103,16 @@ type AcquireInfo struct {
 	Err      error
 }
 
-// WaitInfo describes an acquire that waits. What is known of the holder was said to this
-// acquire, or to another one of this process that waits for the same key: no node is asked
-// for the hook's sake. Inspect asks the nodes.
+// WaitInfo describes an acquire that begins to wait. What for is asked of the nodes by package admin.
 type WaitInfo struct {
 	Key       string
 	Mode      Mode   // as in AcquireInfo
 	WaitID    uint64 // unique in this process; AcquireInfo has the same
-	Attempts  int    // so far
+	Attempts  int    // so far: 0 or 1
 	Start     time.Time
-	WaitStart time.Time     // as in AcquireInfo
-	Waited    time.Duration // since WaitStart; 0 when it begins
-	// Err is why the last attempt failed, in one word: ErrHeld, ErrNoQuorum or ErrExpired.
+	WaitStart time.Time // as in AcquireInfo
+	// Err is why the attempt failed, in one word: ErrHeld, ErrNoQuorum or ErrExpired.
 	Err error
-	// Holder is what the lock's key holds, the holder's whole token, which is a secret, and
-	// its owner, as in Outcome; empty if that is not known, or if several share the lock. At the
-	// beginning it rarely is known.
-	Holder string
-	// HolderTTL is how soon the lock becomes free if its holder does nothing; 0 if that is not
-	// known.
-	HolderTTL time.Duration
-	// Ahead is how many were before it in the queue when a node told it so last; -1 if none
-	// did, because it polls or has not joined yet. The first waiter of each process for a key
-	// is told every few seconds, the others when they join.
-	Ahead int
-	// AsOf is when a node told Holder and HolderTTL; zero if none did.
-	AsOf time.Time
 }
 
 // ExtendInfo describes an extend that has ended.

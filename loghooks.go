@@ -14,22 +14,30 @@ import (
 //
 //	Debug  waiting for a lock; acquired, extended, released; not acquired or not extended because another
 //	       holds it, it was released, the Redlock was closed, or the caller gave up
-//	Info   still waiting, after 8s, 16s, 32s and so on, at most one line in 5s; node up
+//	Info   acquired, or given up, after a wait of 8s or more, at most one line in 5s; node up
 //	Warn   not acquired or not extended for any other reason; not released; node down, node or lock degraded
 //	Error  lock lost
 //
 // The attributes are key, elapsed and err, and where they apply token, attempts, waited, until, ttl, renewal,
-// held, holder, free_in, ahead, node and lacks. Of a token only the first eight digits are logged.
+// held, node and lacks. Of a token only the first eight digits are logged.
 func LogHooks(logger *slog.Logger) *Hooks {
 	if logger == nil {
 		logger = slog.Default()
 	}
+	var seldom seldom
 	return &Hooks{
-		Waiting: logWaits(logger),
+		Waiting: func(ctx context.Context, i WaitInfo) {
+			if logger.Enabled(ctx, slog.LevelDebug) {
+				logger.LogAttrs(ctx, slog.LevelDebug, "waiting for lock", withError([]slog.Attr{keyAttr(i.Key), slog.Int("attempts", i.Attempts)}, i.Err)...)
+			}
+		},
 		Acquired: func(ctx context.Context, i AcquireInfo) {
 			message, level := "lock acquired", slog.LevelDebug
 			if i.Err != nil {
 				message, level = "lock not acquired", failureLevel(ctx, i.Err)
+			}
+			if level == slog.LevelDebug && i.Waited >= longWait && seldom.may(i.Start.Add(i.Elapsed)) {
+				level = slog.LevelInfo
 			}
 			if !logger.Enabled(ctx, level) {
 				return
@@ -101,37 +109,6 @@ type seldom struct{ last atomic.Int64 }
 func (s *seldom) may(now time.Time) bool {
 	last, at := s.last.Load(), now.UnixNano()
 	return at-last >= int64(seldomEvery) && s.last.CompareAndSwap(last, at)
-}
-
-// logWaits is Hooks.Waiting of LogHooks.
-func logWaits(logger *slog.Logger) func(context.Context, WaitInfo) {
-	var seldom seldom
-	return func(ctx context.Context, i WaitInfo) {
-		message, level := "waiting for lock", slog.LevelDebug
-		if i.Waited > 0 {
-			message = "still waiting for lock"
-		}
-		if i.Waited >= longWait && seldom.may(i.WaitStart.Add(i.Waited)) {
-			level = slog.LevelInfo
-		}
-		if logger.Enabled(ctx, level) {
-			logger.LogAttrs(ctx, level, message, waitAttrs(i)...)
-		}
-	}
-}
-
-func waitAttrs(i WaitInfo) []slog.Attr {
-	attrs := []slog.Attr{keyAttr(i.Key), slog.Duration("waited", i.Waited), slog.Int("attempts", i.Attempts)}
-	if i.Holder != "" {
-		attrs = append(attrs, slog.String("holder", withoutSecret(i.Holder)))
-	}
-	if i.HolderTTL > 0 {
-		attrs = append(attrs, slog.Duration("free_in", i.HolderTTL))
-	}
-	if i.Ahead >= 0 {
-		attrs = append(attrs, slog.Int("ahead", i.Ahead))
-	}
-	return withError(attrs, i.Err)
 }
 
 // failureLevel is Debug for everyday failures: another holds the lock, the caller gave up,

@@ -161,14 +161,12 @@ func (k *keyWaiters) add(w *waiter) {
 }
 
 // remove forgets a waiter; the caller holds mu.
-func (k *keyWaiters) remove(w *waiter, now tick.Instant) {
+func (k *keyWaiters) remove(w *waiter, now int64) {
 	if w.place == nil {
 		return
 	}
 	k.waiters.Remove(w.place)
-	if w.ahead >= 0 {
-		k.refusedAt = now.Mono
-	}
+	k.refusedAt = now
 	if k.waiters.Len() == 0 {
 		k.queues.awaited.Add(-1)
 	}
@@ -241,7 +239,7 @@ func (qs *queues) heard(w *waiter, a answer) {
 	qs.mu.Lock()
 	k := w.of
 	if !a.ours {
-		k.refusedAt, w.ahead = now, int(a.ahead)
+		k.refusedAt = now
 		k.holding = holding{at: at, holder: holderOf(a.holder), ttl: max(a.ttl, 0)}
 	}
 	if a.publishDenied {

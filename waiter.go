@@ -25,7 +25,6 @@ type waiter struct {
 	// Guarded by queues.mu:
 	sub         *subscription
 	place       *list.Element // in the waiters of its key; nil: not in a queue
-	ahead       int           // how many were before it when it was told last to wait; -1: it was not
 	woken       bool          // the lock is reserved for it
 	wokenNumber int64         // the number of the permit that is; 0: none
 	aside       bool          // it polls, and looks after no others
@@ -58,7 +57,7 @@ type vain struct {
 }
 
 func newWaiter(qs *queues, r *resource, e *entrant) *waiter {
-	w := &waiter{resource: r, entrant: e, ahead: -1, vain: vain{home: -1}, queues: qs, order: r.nodeOrder()}
+	w := &waiter{resource: r, entrant: e, vain: vain{home: -1}, queues: qs, order: r.nodeOrder()}
 	if e.waited {
 		w.since = tick.Instant{Mono: max(e.id, 1)} // all that Since needs
 	}
@@ -189,14 +188,6 @@ func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (woken bool, e
 	return woken, nil
 }
 
-// seen is what this waiter or another of its key heard of the holder, and how many were before
-// it when it was told last; -1 if it was not told.
-func (w *waiter) seen() (heard holding, ahead int) {
-	w.queues.mu.Lock()
-	defer w.queues.mu.Unlock()
-	return w.of.holding, w.ahead
-}
-
 // wake tells the waiter that the lock is reserved for it; the caller holds queues.mu.
 func (w *waiter) wake(number int64) {
 	w.woken, w.wokenNumber = true, number
@@ -274,7 +265,7 @@ func (qs *queues) leave(e *entrant, w *waiter) {
 	defer qs.mu.Unlock()
 	k := e.of
 	if w != nil {
-		k.remove(w, now)
+		k.remove(w, now.Mono)
 		qs.unsubscribe(w)
 	}
 	if k.window.leave(e, now.Mono); k.window.waiters() == 0 {
