@@ -156,21 +156,31 @@ func (l *Lock) Outcomes() []Outcome { return l.answers(l.names) }
 // the acquire but not its end, which often is a limit for acquiring only. Every call returns
 // the same context.
 func (l *Lock) Context() context.Context {
+	ctx, late := l.context()
+	if late {
+		l.timeUp() // and not some time after this call has returned a context that looks alive
+	}
+	return ctx
+}
+
+// context is Context, and whether it is made when it should have ended.
+func (l *Lock) context() (_ context.Context, late bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx != nil {
-		return l.ctx.Context
+		return l.ctx.Context, false
 	}
 	c := new(lockContext)
 	c.Context, c.cancel = context.WithCancelCause(withHeld(context.WithoutCancel(l.acquireCtx), l))
 	l.ctx = c
 	if l.over != nil {
 		c.cancel(l.over)
-		return c.Context
+		return c.Context, false
 	}
-	c.timer = l.clock.AfterFunc(l.clock.Now().Until(l.contextEnd()), l.timeUp)
+	now, end := l.clock.Now(), l.contextEnd()
+	c.timer = l.clock.AfterFunc(now.Until(end), l.timeUp)
 	l.renewer.Watch(&l.renewal)
-	return c.Context
+	return c.Context, now.Reached(end)
 }
 
 // Within returns a context that belongs to the lock and ends with ctx, whose values it carries, or with
@@ -186,6 +196,9 @@ func (l *Lock) within(ctx context.Context) (context.Context, context.CancelCause
 	held := l.Context()
 	inner, cancel := context.WithCancelCause(withHeld(ctx, l))
 	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
+	if held.Err() != nil {
+		cancel(context.Cause(held)) // not some time later, on a goroutine of its own
+	}
 	return inner, func(cause error) {
 		stop()
 		cancel(cause)

@@ -57,13 +57,17 @@ func TestContextEndsWithTheRelease(t *testing.T) {
 		require.NoError(b, lock.Release(b.Context()))
 		assert.ErrorIs(b, context.Cause(lock.Context()), redlock.ErrReleased, "made afterwards")
 	})
-	inBubble(t, 3, nil, func(b *bed) {
-		lock := b.lock()
-		b.pass(ttl)
-		ctx := lock.Context()
-		synctest.Wait()
-		assert.ErrorIs(b, context.Cause(ctx), redlock.ErrExpired, "made after the end")
-	})
+	for name, first := range map[string]func(*redlock.Lock, *bed) context.Context{
+		"Context": func(l *redlock.Lock, _ *bed) context.Context { return l.Context() },
+		"Within":  func(l *redlock.Lock, b *bed) context.Context { ctx, _ := l.Within(b.Context()); return ctx },
+	} {
+		inBubble(t, 3, nil, func(b *bed) {
+			lock := b.lock()
+			b.pass(ttl)
+			// A holder that was paused asks whether it may still work, and does not wait for timers.
+			assert.ErrorIs(b, context.Cause(first(lock, b)), redlock.ErrExpired, name+" first called after the end")
+		})
+	}
 }
 
 func TestContextHasTheValuesOfAcquiresButNotItsEnd(t *testing.T) {
