@@ -1,11 +1,10 @@
 // Package redlock provides a distributed lock that is held by a majority of independent Redis
 // masters, after the Redlock algorithm.
 //
-// A lock is a key with a random value and a TTL on each of N nodes. It is granted when a
-// majority of them has set the key. Its holder may rely on it until [Lock.Until]: the TTL,
-// counted from before the first request was sent, less an allowance for clocks that run at
-// different rates. Any minority of nodes may be dead, hung, slow or cut off: acquiring, extending
-// and releasing return as soon as a majority has decided. Package admin is for operators' tools.
+// A lock is a key with a random value and a TTL on each of N nodes. It is granted when a majority of them has set the
+// key. Its holder may rely on it until [Lock.Until]: the time before its first request, plus the TTL, less an
+// allowance for clock drift. Any minority of nodes may be dead, hung, slow or cut off: acquiring, extending and
+// releasing return as soon as a majority has decided. Package admin is for operators' tools.
 //
 //	rl, err := redlock.Open(ctx, []string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"}, nil)
 //	...
@@ -15,26 +14,23 @@
 //
 // # Which method
 //
-// Most callers want [Mutex.Do]: it waits, renews, runs a function and releases.
-// [Mutex.Acquire] waits and returns a [Lock] to release by hand; [Mutex.TryAcquire]
-// asks once. A [Mutex] only describes a lock and may be shared freely. A [Lock] is one
+// Most callers want [Mutex.Do]: it waits for the lock, runs a function while it renews the lock, and releases it.
+// [Mutex.Acquire] waits and returns a [Lock] to release; [Mutex.TryAcquire] asks once. Their locks last for one TTL
+// unless [WithRenewal] is given. A [Mutex] only describes a lock and may be shared freely. A [Lock] is one
 // acquisition, so no holder can extend or release the lock of another.
 //
-// [Mutex.Shared] is for many readers or one writer, [Redlock.Semaphore] for up to n holders,
-// and [Mutex.Lead] for one of several processes that is to be at work. Package
-// lockset takes several locks together, all of them or none, without deadlocks. [Lock.Detach] and
-// [Mutex.Adopt] let another process go on with a lock. An acquire of a key with a context that
-// belongs to a lock of it would wait for itself, and fails with [ErrNested]; see [WithReentry].
+// [Mutex.Shared] is for many readers or one writer, [Redlock.Semaphore] for up to n holders, and [Mutex.Lead] for
+// leader election. Package lockset takes several locks together, all of them or none, without deadlocks.
+// [Lock.Detach] and [Mutex.Adopt] let another process go on with a lock. Acquiring a key with the context of a lock
+// already held on it would deadlock, so it fails with [ErrNested]; see [WithReentry].
 //
 // # Waiting
 //
-// Acquire and Do wait in a queue: first come, first served, across goroutines and processes,
-// with the exceptions that [Mutex.Acquire] names. One node keeps the queue of a key. A release
-// reserves the lock for the first waiter and notifies it, so waiters do not poll. The queue
-// only decides which waiter asks next; the majority alone decides which client holds the lock. A queue
-// that is lost or wrong therefore costs time, never exclusion. Shared locks
-// and permits of a semaphore wait in the same queue. TryAcquire does not join it and may
-// overtake.
+// Acquire and Do wait in a queue: first come, first served, across goroutines and processes, with exceptions that
+// docs/safety.md names. One node keeps the queue of a key. A release reserves the lock for the first waiter and
+// notifies it, so waiters do not poll. The queue only decides which waiter asks next; the majority alone decides
+// which client holds the lock. A queue that is lost or wrong therefore costs time, never exclusion. Shared locks and
+// permits of a semaphore wait in the same queue. TryAcquire does not join it and may overtake.
 //
 // [WithMaxWait] bounds the wait and not the work; the context bounds both. [Hooks.Waiting] tells
 // what is waited for.
@@ -72,8 +68,9 @@
 //
 // # Errors
 //
-// Errors wrap [ErrHeld], [ErrNoQuorum] or one of the other reasons. If nodes were asked,
-// errors.As usually finds a [QuorumError], which has the answer of each node.
+// Errors wrap [ErrHeld], [ErrNoQuorum] or one of the other reasons. If nodes were asked, errors.As finds a
+// [QuorumError] with the answer of each. [ErrHeld], [ErrNoQuorum] and [ErrExpired] may pass; [ErrInvalid],
+// [ErrNested] and [ErrDuplicateNode] are mistakes in the program or its configuration.
 //
 // # Watching
 //

@@ -12,31 +12,25 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// The reasons for which an operation fails. Errors of this package wrap one or more of
-// them, or the error of a context; test for them with errors.Is. If nodes were asked,
-// errors.As usually finds a *QuorumError, which has the answer of each.
+// The reasons for which an operation fails. Errors of this package wrap one or more of them, or the error of a
+// context; test for them with errors.Is. If nodes were asked, errors.As finds a *QuorumError with the answer of each,
+// except where a lease just ran out.
 var (
-	// ErrHeld: another holds the lock, it is reserved for a waiter, or WithMinHold keeps it. So
-	// many nodes refused it that the others are no majority. A node that did not answer never
-	// counts as a refusal.
+	// ErrHeld: another holds the lock, it is reserved for a waiter, or WithMinHold keeps it. So many nodes refused
+	// that no majority is left; a node that did not answer is no refusal.
 	ErrHeld = errors.New("held by another")
 	// ErrNoQuorum: no majority of nodes granted the request, and refusals alone do not
 	// explain that: nodes did not answer, could not be reached, answered with an error or may
 	// not vote yet (VoteBarred).
 	ErrNoQuorum = protocol.ErrNoQuorum
-	// ErrExpired: a majority granted the lock, but so late that no validity was left; or
-	// the validity of a held lock has ended. It is also a cause of a context that WithMaxHold
-	// ended, although the lease may go on.
+	// ErrExpired: a majority granted the lock, but so late that no validity was left; or the validity of a held lock
+	// has ended (with ErrLost). It is also a cause of a context that WithMaxHold ended, although the lease may go on.
 	ErrExpired = errors.New("validity is over")
-	// ErrNested: the context given to the call belongs to a lock of the same key that is held: it
-	// is that of Do's function or of Lock.Context, or comes from it. The call would wait for
-	// itself until that context ends, so no node was asked: a bug of the caller, and not ErrHeld. Hand
-	// the Lock on, use Do with WithReentry, or, to wait for the end of the outer lock in a
-	// goroutine of its own, give the call a context that does not come from it. A holder of one of
-	// several permits may acquire another one, see Redlock.Semaphore.
+	// ErrNested: the call's context belongs to a held lock of the same key (it is that of Do's function or of
+	// Lock.Context, or comes from it), so the call would wait for itself. No node was asked. Pass the Lock on, use Do
+	// with WithReentry, or use a context that does not come from that lock. For permits see Redlock.Semaphore.
 	ErrNested = errors.New("held by the caller's own context")
-	// ErrNotHeld: so many nodes do not hold the lock's value, or not any more, that the others
-	// are no majority.
+	// ErrNotHeld: on so many nodes the key is gone or another's that no majority is left.
 	ErrNotHeld = protocol.ErrNotHeld
 	// ErrLost: the lock was ours and ended without being released. If its lease ran out
 	// because extends found no quorum, errors.As finds the last one's *QuorumError. It is also
@@ -55,10 +49,9 @@ var (
 // QuorumError reports, node by node, why an operation failed. errors.As finds it, and
 // errors.Is tests for its reasons.
 type QuorumError struct {
-	// Op is the operation: "open", "acquire", "adopt", "extend",
-	// "release", "inspect", "force release" or "check". Newer versions may have more.
+	// Op is the operation: "open", "acquire", "adopt", "extend" or "release". Newer versions may have more.
 	Op string
-	// Key is the lock's key, without Options.KeyPrefix; empty for "open" and "check".
+	// Key is the lock's key, without Options.KeyPrefix; empty for "open".
 	Key string
 	// Need is the number of grants that make a quorum.
 	Need int
@@ -67,18 +60,17 @@ type QuorumError struct {
 	// holder, and adds the answers: Outcome.Holder, and Outcome.Err for a key that holds
 	// no lock. Outcomes is nil if the context had ended before any node was asked.
 	Outcomes []Outcome
-	// HolderTTL is how soon the lock becomes free if its holder does nothing, as of the
-	// last time an Acquire that waits asked for that; zero if it is not known.
+	// HolderTTL is how soon the lock becomes free if its holder does nothing, as of the last time an Acquire that
+	// waits asked for that; zero if it is not known, as always after TryAcquire.
 	HolderTTL time.Duration
 
 	reasons []error
 }
 
-// Unwrap returns the reasons: any of ErrHeld, ErrNoQuorum, ErrExpired, ErrNotHeld,
-// ErrLost, ErrClosed and ErrDuplicateNode, and, if the context ended, its error and its
-// cause. A cause that is an error of this package, as of the context of a lock that was lost, is
-// in the text only: errors.Is would take what became of that lock for what became of this one.
-// The nodes' own errors are in Outcomes only: a timeout of one node is no timeout of the operation.
+// Unwrap returns the reasons: any of ErrHeld, ErrNoQuorum, ErrExpired, ErrNotHeld, ErrLost, ErrClosed and
+// ErrDuplicateNode, and, if the context ended, its error and its cause. A cause from this package, such as the loss
+// of another lock, is in the text only, so that errors.Is does not confuse the two. The nodes' own errors are in
+// Outcomes only: a timeout of one node is no timeout of the operation.
 func (e *QuorumError) Unwrap() []error { return e.reasons }
 
 // Error returns one line: the reason, what ended the call if it was cut short, and each node with

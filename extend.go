@@ -12,11 +12,12 @@ import (
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// Extend makes the lease last for ttl from now, and never less long than before. It returns when a majority
-// that still had the lock confirmed it. ttl follows the rules of Options.TTL, and is at most the greater of
-// the lock's own TTL and Options.RestartGuard, unless the guard is off.
+// Extend makes the lease last for ttl from now. It returns when a majority that had the lock confirmed it. ttl
+// follows the rules of Options.TTL, and is at most the greater of the lock's own TTL and Options.RestartGuard, unless
+// the guard is off.
 //
-// On success Until is ttl from the call's start, less drift. Nodes that lost the key are given it again.
+// On success Until is ttl from the call's start, less drift, or what it was if that is later. Nodes that lost the key
+// are given it again.
 //
 // The lock is lost if too many nodes say that it is not ours (ErrNotHeld and ErrLost), or if Until has passed
 // (ErrExpired and ErrLost). After any other failure it is held until Until:

@@ -35,16 +35,13 @@ type Hooks struct {
 	// Released is called after the first release of a lock, by Release, Do or Lead, and
 	// by Detach, without outcomes.
 	Released func(ctx context.Context, info ReleaseInfo)
-	// Lost is called once per lock at most, when the library finds that it was lost before it was
-	// released: by an extend, a renewal or Detach, by the end of Do, which has sent the release
-	// by then, or by the time of a lock whose Context was asked for. What only Release finds is in
-	// ReleaseInfo.Err. A lock that is neither renewed nor extended, and whose Context was never
-	// asked for, expires unnoticed.
+	// Lost is called at most once per lock, when an extend, a renewal, Detach or the timer of a Context finds it
+	// lost. A loss that only the release finds, also that of Do, is in ReleaseInfo.Err. A lock that is not extended,
+	// and whose Context was never asked for, expires unnoticed.
 	Lost func(ctx context.Context, info LostInfo)
-	// NodeDown is called when a request to a node gets no answer in time, or no connection can be
-	// had, also the first time; NodeUp is called when the node answers again. The calls for one
-	// node come one after the other, in the order of the events; none comes after Close for what
-	// happens then.
+	// NodeDown is called when a request to a node gets no answer in time, or no connection can be made; NodeUp is
+	// called when the node answers again. The calls for one node come one after the other, in the order of the
+	// events; none comes for events after Close.
 	NodeDown func(info NodeInfo)
 	NodeUp   func(info NodeInfo)
 	// Degraded is called when something is missing that the library can do without, in the same
@@ -52,8 +49,8 @@ type Hooks struct {
 	//   - once per node and feature, when a node denies something;
 	//   - when a node begins to evict keys, and hourly until none was evicted for a minute; nodes are asked along
 	//     with locks, unless Options.NoRestartGuard is set;
-	//   - once per key, for the first 1,000 keys, when a waiter finds that the holder's lease is longer than
-	//     a node that forgot it would be kept from voting: clients use different TTLs, see Options.RestartGuard.
+	//   - once per key, for the first 1,000 keys, when a waiter sees a lease longer than its own restart guard:
+	//   clients use different TTLs.
 	Degraded func(info DegradedInfo)
 }
 
@@ -74,8 +71,8 @@ const (
 	DegradedMemory     Degradation = "memory"     // a node evicts keys; DegradedInfo.Evicted says how many
 	DegradedQueue      Degradation = "queue"      // waiters poll instead, in no order
 	DegradedNotices    Degradation = "notices"    // PUBLISH or SUBSCRIBE: waiters find releases by timers
-	DegradedAccess     Degradation = "access"     // a password or permissions, which a call waits for
-	DegradedConnection Degradation = "connection" // the end of connections is not known at once, or the client's code panics
+	DegradedAccess     Degradation = "access"     // a wrong password or missing permissions; the call waits
+	DegradedConnection Degradation = "connection" // the end of connections is not known at once, or code of a client given to New panics
 	DegradedTTL        Degradation = "ttl"        // clients of a key use different TTLs
 )
 
@@ -88,7 +85,7 @@ type AcquireInfo struct {
 	Attempts int    // rounds in which the nodes were asked for the lock
 	Start    time.Time
 	Elapsed  time.Duration
-	// WaitID is that of the WaitInfo of the same wait; 0 if Hooks.Waiting was not called.
+	// WaitID links it to the WaitInfo of its wait; 0 if Hooks.Waiting was not called.
 	WaitID uint64
 	// WaitStart is when the acquire began to wait: after its first attempt failed, or before
 	// any attempt if it joined the queue at once. It is zero if the acquire did not wait.

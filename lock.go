@@ -101,11 +101,10 @@ func (l *Lock) Key() string { return l.key }
 // (admin.Nodes.ForceRelease) or to take it over (Adopt).
 func (l *Lock) Token() string { return l.value[:tokenLen] }
 
-// Fence returns the fencing token: greater than that of every earlier lock of the key,
-// by any client that used WithFencing. A resource that remembers the greatest token it
-// has seen, and refuses what comes with a smaller one, is safe from a holder that does
-// not know yet that its lease is over. It is in [1, 2^52], and about the time of the
-// grant in microseconds since 1970.
+// Fence returns the fencing token: greater than that of every earlier lock of the key, by any client that used
+// WithFencing. A resource that remembers the greatest token it has seen for the key, and refuses what comes with a
+// smaller one, is safe from a holder that does not know yet that its lease is over. It is in [1, 2^52], and about the
+// time of the grant in microseconds since 1970.
 //
 // It panics for a lock that was acquired without WithFencing, since a made-up number
 // would pass every check at the resource.
@@ -149,12 +148,12 @@ func (l *Lock) Validity() time.Duration {
 // Answers that came after the grant are in later copies.
 func (l *Lock) Outcomes() []Outcome { return l.answers(l.names) }
 
-// Context returns a context that ends when the lock is released, detached or known to be lost, and at
-// Until at the latest, by a timer of this process, whatever the network does. With WithMaxHold
-// it also ends that long after the grant. context.Cause tells why: ErrReleased, or else
-// ErrLost, and ErrExpired too if time ran out. It carries the values of the context given to
-// the acquire but not its end, which often is a limit for acquiring only. Every call returns
-// the same context.
+// Context returns a context that ends when the lock is released, detached or known to be lost, and at Until at the
+// latest, by a timer of this process, whatever the network does. A timer may be late: before work that must be
+// exclusive look at Validity. For a context that also ends with a request use Within. With WithMaxHold it also ends
+// that long after the grant. context.Cause tells why: ErrReleased, or else ErrLost, and ErrExpired too if time ran
+// out. It carries the values of the context given to the acquire but not its end, which often is a limit for
+// acquiring only. Every call returns the same context.
 func (l *Lock) Context() context.Context {
 	ctx, late := l.context()
 	if late {

@@ -10,9 +10,8 @@ import (
 	"github.com/quorumlock/redlock/internal/renew"
 )
 
-// Mutex describes an exclusive lock: its key and its terms. It has no state of its own, so one
-// Mutex serves any number of goroutines, and two with the same key are the same lock.
-// It is made by Redlock.Mutex.
+// Mutex describes an exclusive lock: its key and its options. It has no state of its own, so one Mutex serves any
+// number of goroutines, and two with the same key are the same lock. It is made by Redlock.Mutex.
 type Mutex struct{ lockable }
 
 // SharedMutex describes a lock that any number hold at a time, see Mutex.Shared.
@@ -84,8 +83,8 @@ func (t *terms) onlyExclusive() (broken []string) {
 	return broken
 }
 
-// Shared describes the shared lock of the same key, with the terms of m: any number of shared locks of
-// a key are granted at a time, and none beside an exclusive one.
+// Shared describes the shared lock of the same key, with the options of m: any number of shared locks of a key are
+// granted at a time, and none beside an exclusive one.
 //
 //	config := rl.Mutex("config")
 //	config.Shared().Do(ctx, read)  // beside other readers
@@ -116,37 +115,34 @@ func (m *lockable) check(ctx context.Context, o protocol.Op) error {
 	}
 }
 
-// TryAcquire asks all nodes once, and returns when a majority granted the lock, or when none can any more. It
-// never waits for a holder.
+// TryAcquire asks all nodes once, and returns when a majority granted the lock, or when none can any more. It never
+// waits for a holder. The lock ends after its TTL unless it is renewed: see WithRenewal and Lock.Extend.
 //
-// Of several that ask for a free lock at the same moment one gets it, hardly ever none. Where one must get it, use
-// Acquire.
+// Of several that ask for a free lock at once hardly ever none gets it; otherwise use Acquire.
 //
-// It fails with ErrHeld, ErrNoQuorum, ErrExpired if the majority came too late, ErrClosed, ErrInvalid,
-// ErrNested, or with ctx's error. A node is waited for no longer than NodeTimeout, twice that where nodes
-// are asked again, and once more at a fleet's first use. What a failure left is taken back in the background;
-// on a node that stays away a key lasts for the TTL at most.
+// It fails with ErrHeld, ErrNoQuorum, ErrExpired if the majority came too late, ErrClosed, ErrInvalid, ErrNested, or
+// with ctx's error, within NodeTimeout, or up to three times that: a second round may be needed, and one more on new
+// nodes. What a failure left is taken back in the background; on a node that stays away it lasts for the TTL at most.
 func (m *lockable) TryAcquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, acquisition{})
 }
 
-// Contended reports whether this process has waiters for the lock, or was told to wait for it within the
-// last second. TryAcquire may then overtake a waiter whose turn has come; Acquire does not. It asks no
-// node, and knows nothing of other processes.
+// Contended reports, for this process only, whether it has waiters for the lock, or was told to wait for it within
+// the last second. TryAcquire may then overtake a waiter whose turn has come; Acquire does not. It asks no node.
 func (m *lockable) Contended() bool {
 	return m.queues.recentlyRefused(&m.resource)
 }
 
-// Acquire waits until the lock is granted, ctx ends, or WithMaxWait is over. Most callers want Do instead.
+// Acquire waits until the lock is granted, ctx ends, or WithMaxWait is over. The lock is not renewed, see TryAcquire;
+// most callers want Do.
 //
 // If another holds the lock it joins the lock's queue, which one of the nodes keeps. Grants follow the order
 // of arrival, across processes and ways to hold the lock; docs/safety.md has the exceptions. Where no node
 // keeps a queue it polls.
 //
-// A held lock and an outage are waited out. It gives up early, with ErrNoQuorum or ErrDuplicateNode, only where
-// errors that waiting cannot fix leave no quorum: docs/operations.md has the table. Close ends it with ErrClosed.
-// When ctx ends, errors.Is finds its error and the last attempt's reason, errors.As its *QuorumError. A failure
-// leaves what one of TryAcquire does.
+// A held lock and an outage are waited out. Only errors that waiting cannot fix end it early, with ErrNoQuorum or
+// ErrDuplicateNode: docs/operations.md has the table. Close ends it with ErrClosed. When ctx ends, errors.Is finds
+// its error and the last attempt's reason, errors.As its *QuorumError. A failure leaves what one of TryAcquire does.
 func (m *lockable) Acquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, acquisition{wait: true})
 }
@@ -156,10 +152,9 @@ func (m *lockable) Acquire(ctx context.Context) (*Lock, error) {
 // the lock is lost; fn should then stop at once, since another may hold the lock. Do waits for
 // fn to return in any case.
 //
-// It returns Acquire's error if there is no lock and fn was not called; otherwise fn's
-// error and, if the lock was lost while fn ran, one for which errors.Is(err, ErrLost).
-// A release that not enough nodes confirmed is no error here, since fn's work was done
-// under the lock; Hooks.Released is called with its error.
+// It returns Acquire's error if fn was not called (a variable set in fn tells such an ErrHeld from fn's own);
+// otherwise fn's error and, if the lock was lost, as even the release may find, one for which errors.Is(err,
+// ErrLost). A release that too few nodes answered is no error. fn may release the lock itself.
 func (m *lockable) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) error {
 	if fn == nil {
 		return fmt.Errorf("redlock: do: %w fn: it is nil", ErrInvalid)
@@ -262,16 +257,15 @@ func isToken(s string) bool {
 	return len(s) == tokenLen && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// Lead keeps one of its callers at work. It waits for the lock and calls fn with it, as Do does. When the lock
-// is lost, or WithMaxHold ends its term, it waits for fn to return, drops its error, pauses for
-// Options.RetryMin, and waits again.
+// Lead runs fn in one of its callers at a time. It waits for the lock and calls fn, as Do does. When the lock is
+// lost, or WithMaxHold ends the term, it waits for fn, drops its error, pauses for RetryMin, and waits again.
 //
-// A leader resigns by returning from fn while the lock is held: Lead returns fn's error or nil. It also
-// returns when ctx ends, and with Acquire's errors; but it waits for a wrong password and for missing
-// permissions; Hooks.Degraded tells.
+// A leader resigns by returning from fn while the lock is held: Lead returns fn's error or nil. When ctx ends it
+// returns fn's result if it leads, and otherwise Acquire's error, so look at ctx.Err() first. A wrong password and
+// missing permissions are waited out; Hooks.Degraded tells.
 //
-// fn's context ends when the lock is lost, and fn has to stop then: the next leader may be at work already.
-// With WithFencing, Lock.Fence is the number of the term.
+// fn's context ends when the lock is lost; fn must stop then, since another may lead. With WithFencing, Lock.Fence is
+// the number of the term.
 func (m *Mutex) Lead(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) error {
 	if fn == nil {
 		return fmt.Errorf("redlock: lead: %w fn: it is nil", ErrInvalid)

@@ -222,7 +222,7 @@ func onlyBarred(err error) bool {
 // lifetime is that of a Redlock.
 type lifetime struct {
 	closing chan struct{} // closed by Close
-	busy    atomic.Int64  // acquires and hand-overs that may still have something to take back
+	busy    atomic.Int64  // acquires and adopts that may still have something to take back
 	idle    chan struct{} // one token: busy came down to zero while closing
 }
 

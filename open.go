@@ -27,15 +27,15 @@ const (
 	openPause = 50 * time.Millisecond
 )
 
-// Open connects to the nodes. An address is "host:port", or a redis://, rediss:// (TLS) or unix:// URL, which
-// may have a user, a password and a database number. Options.TLS has the certificates.
+// Open connects to the nodes. An address is "host:port", or a redis://, rediss:// (TLS, see Options.TLS) or unix://
+// URL, which may have a user, a password and a database number.
 //
-// It returns when a majority has answered and each other node has had a second to do so; those are used as
-// soon as they answer. It waits until ctx ends, or for five seconds if ctx has no deadline.
+// It returns once all nodes have answered, or once a majority has and a second has passed; the rest join when they
+// answer. Without a majority it fails when ctx ends, or after five seconds if ctx has no deadline.
 //
-// It fails with ErrNoQuorum, also early if so many nodes return errors that waiting cannot fix; with ctx's
-// error; with ErrDuplicateNode if a server is given twice; and with ErrInvalid. It leaves one small key on
-// each node, the memory mark (see Options.RestartGuard). Redlock.Close closes the connections.
+// It fails with ErrNoQuorum (and ctx's error if ctx ended), also early if so many nodes return errors that waiting
+// cannot fix; with ErrDuplicateNode if a server is given twice; and with ErrInvalid. It leaves one small key on each
+// node, the memory mark (see Options.RestartGuard). Redlock.Close closes the connections.
 func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	parsed, err := nodes.Parse(addrs, openPatience)
@@ -60,11 +60,11 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 
 // New returns a Redlock on the servers of the given clients, one node for each. It does no I/O.
 //
-// For a *redis.Client the library opens connections of its own with a copy of its options. So its hooks, pool
-// and retries do not apply to locks, and only a failover client has to stay open.
+// For a *redis.Client the library opens connections of its own with a copy of its options. Its hooks, pool and
+// retries do not apply, and it may be closed, except a failover client.
 //
-// Any other client gets the commands itself, through its hooks, which must not repeat them: a cluster or
-// ring, which is one node, or a type of your own. It has no restart guard, and is closed after the Redlock.
+// Any other client gets the commands itself, through its hooks, which must not retry them: a cluster or ring, which
+// is one node, or a type of your own. It has no restart guard. Close it yourself, after the Redlock.
 //
 // New fails with ErrInvalid, and with ErrDuplicateNode if a client is given twice. Of two clients of one server
 // only one has a vote.

@@ -36,10 +36,9 @@ type Options struct {
 	// holders rely on it rounded down.
 	TTL time.Duration
 
-	// NodeTimeout bounds how long an operation waits for any one node: it is the "timeout per
-	// node" of the methods. The default is a fiftieth of the lock's TTL, for Extend of
-	// its ttl, but at least 5ms, at most 200ms, and never above a quarter of that. A value that
-	// is set must be at least 1ms, and at most a quarter of each TTL that it is used with.
+	// NodeTimeout bounds how long an operation waits for any one node. The default is a fiftieth of the lock's TTL,
+	// for Extend of its ttl, but at least 5ms, at most 200ms, and at most a quarter of that TTL. If set, it is from
+	// 1ms to a quarter of each TTL that it is used with.
 	NodeTimeout time.Duration
 
 	// DriftFactor is the share of the TTL that holders do not rely on, because clocks run
@@ -62,8 +61,8 @@ type Options struct {
 	// the key. Below 8192 bytes, which is the most for a prefix and a key together.
 	KeyPrefix string
 
-	// Owner is a label that shows people which client holds a lock. Nodes store it behind the
-	// random token, and Inspect shows it. Default "host:pid"; at most 256 bytes.
+	// Owner is a label that shows people which client holds a lock. Nodes store it behind the random token, and
+	// admin.Nodes.Inspect shows it. Default "host:pid"; at most 256 bytes.
 	Owner string
 
 	// NodeNames are what the nodes are called in errors, hooks and Redlock.Nodes, in the order of the addresses
@@ -74,12 +73,11 @@ type Options struct {
 	// for any other; nodes of one name get "#" and their index behind it.
 	NodeNames []string
 
-	// TLS is how Open speaks TLS: with rediss:// URLs, and with all addresses that are
-	// host:port. It may trust an authority of your own (RootCAs) and show a certificate
-	// (Certificates). Without a ServerName each node is verified by its own host name. Open
-	// takes a copy. Default nil: rediss:// URLs speak TLS and trust what the system trusts,
-	// which SSL_CERT_FILE and SSL_CERT_DIR change on Unix. New ignores it: its clients have
-	// settings of their own.
+	// TLS is how Open speaks TLS: with rediss:// URLs, and with all addresses that are host:port. It may trust an
+	// authority of your own (RootCAs) and show a certificate (Certificates). Without a ServerName each node is
+	// verified by its own host name. Open takes a copy. Default nil: rediss:// URLs speak TLS and trust what the
+	// system trusts, which SSL_CERT_FILE and SSL_CERT_DIR change on Unix. redis:// URLs stay unencrypted. New ignores
+	// it: its clients have settings of their own.
 	TLS *tls.Config
 
 	// RestartGuard is for how long at least a node's grants do not count after a restart, a failover, FLUSHALL or
@@ -271,9 +269,8 @@ type terms struct {
 	permits int    // of a semaphore: how many may hold it; 0: any number
 }
 
-// WithTTL sets how long a lease lasts on the nodes, instead of Options.TTL: from 10ms to
-// 24h. The default timeout per node depends on it, see Options.NodeTimeout: below 10s it is
-// shorter, and a TTL of 500ms leaves each node 10ms to answer.
+// WithTTL sets how long a lease lasts on the nodes, instead of Options.TTL: from 10ms to 24h. The default of
+// Options.NodeTimeout depends on it: below 10s it is shorter, and a TTL of 500ms leaves each node 10ms to answer.
 func WithTTL(ttl time.Duration) LockOption {
 	return func(t *draft) { t.TTL = ttl }
 }
@@ -298,12 +295,11 @@ func WithOwner(label string) LockOption {
 	}
 }
 
-// WithMaxHold ends renewal and the lock's context d after the grant, so that a holder that
-// is stuck does not keep the lock for ever. The context of Do's function ends with it. The
-// lease itself still lasts until Lock.Until: the causes of the context's end are ErrLost and
-// ErrExpired, but Validity and Extend do not know of it. If the function returns before Until, Do
-// returns what it returned; if it returns later, Do's error is ErrLost, too. Lead waits for the lock
-// again. d must be positive.
+// WithMaxHold ends renewal and the lock's context d after the grant, so that a holder that is stuck does not keep the
+// lock for ever. The context of Do's function ends with it. The lease itself still lasts until Lock.Until: the causes
+// of the context's end are ErrLost and ErrExpired, but Validity and Extend ignore it. If the function returns before
+// Until, Do returns what it returned; if it returns later, Do's error is ErrLost, too. Lead waits for the lock again.
+// d must be positive.
 func WithMaxHold(d time.Duration) LockOption {
 	return func(t *draft) {
 		t.maxHold = d
@@ -313,14 +309,14 @@ func WithMaxHold(d time.Duration) LockOption {
 	}
 }
 
-// WithMinHold keeps the lock from others for d from the grant, also when it is released before: Release then
-// shortens the lease to what is left of d. It is for jobs that all machines start at about the same time, and
-// that may be over sooner than their clocks differ. Half of a job's interval is a good d.
+// WithMinHold keeps the lock from others for d from the grant, also when it is released before: Release then shortens
+// the lease to what is left of d. It is for jobs that all machines start at about the same time, and that may be over
+// sooner than their clocks differ: d exceeds that difference plus WithMaxWait, and stays well below the job's
+// interval.
 //
-// d is by the monotonic clock of the process, from 10ms to 24h, and at most the greater of the TTL and
-// Options.RestartGuard (at least 3s with WithFencing; any d with the guard off). Shared locks and semaphores fail
-// with ErrInvalid. A holder that dies leaves its lease; so does a node that carries out an
-// earlier extend late.
+// d is from 10ms to 24h, and at most the TTL, so set WithTTL too, or Options.RestartGuard (3s is always allowed
+// WithFencing; any d with the guard off). Shared locks and semaphores fail with ErrInvalid. If the holder dies, or an
+// extend arrives after the release, the lock may stay for up to the TTL.
 func WithMinHold(d time.Duration) LockOption {
 	return func(t *draft) {
 		t.minHold = d

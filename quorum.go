@@ -13,9 +13,8 @@ const (
 	VotePending Vote = iota + 1
 	// VoteGranted: the node did what was asked.
 	VoteGranted
-	// VoteRefused: for an acquire, the lock is held or reserved on the node, a waiting writer
-	// keeps newcomers out, or no permit is free; for an adopt, extend, hand-over or release, the
-	// key is another's or gone.
+	// VoteRefused: for an acquire, the lock is held or reserved on the node, a waiting writer keeps newcomers out, or
+	// no permit is free; for an adopt, extend or release, the key is another's or gone.
 	VoteRefused
 	// VoteUnknown: the request was or may have been sent and no answer came. It
 	// may have taken effect, may yet take effect, or may never.

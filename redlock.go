@@ -43,36 +43,35 @@ func (rl *Redlock) Nodes() []string {
 	return append([]string(nil), rl.names...)
 }
 
-// Mutex describes the lock of a key, which may be any bytes but not empty, and at most 8192 of
-// them with Options.KeyPrefix. Names that the library needs on the nodes are no keys: what ends
-// with redlock:memory, and {k}:line, {k}:shared, {k}:door and {k}:fence, or, for a k with a hash
-// tag or a "}", k:line:, k:shared:, k:door: and k:fence:. It does no I/O. What breaks a rule is
-// reported by the Mutex's methods, with ErrInvalid, before any I/O.
+// Mutex describes the lock of a key, which may be any bytes but not empty, and at most 8192 of them with
+// Options.KeyPrefix. Names that the library needs on the nodes are refused, so check keys that users choose: what
+// ends with redlock:memory, and {k}:line, {k}:shared, {k}:door and {k}:fence, or, for a k with a hash tag or a "}",
+// k:line:, k:shared:, k:door: and k:fence:. It does no I/O; the Mutex's methods report what breaks a rule, with
+// ErrInvalid, before any.
 func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 	return newMutex(rl.nodeSet, rl.queues, rl.renewer, key, opts)
 }
 
-// Semaphore describes a lock that up to permits hold at a time, each with a permit of its own, numbered from 0:
-// see Lock.Permit. permits is from 1 to 1024, and the same in all clients of a key; otherwise the greatest counts.
-// WithFencing and WithMinHold are refused with ErrInvalid.
+// Semaphore describes a lock that up to permits hold at a time, each with a permit of its own, numbered from 0: see
+// Lock.Permit. permits is from 1 to 1024, and the same in all clients of a key. WithFencing and WithMinHold are
+// refused with ErrInvalid.
 //
-// rl.Mutex(key) is the exclusive lock of the same key. A shared lock of the key takes the room of one permit.
+// rl.Mutex(key) is the exclusive lock of the same key. A shared lock of the key counts as one permit.
 //
 // The permit of a holder that died is free when its lease ends. Where permits is above 1, a holder may acquire
-// another one with a context of the first, unless WithReentry is set. Nodes keep two more keys for it, see
-// "Permissions" in docs/operations.md.
+// another one with a context of the first, unless WithReentry is set; holders that all want another wait for each
+// other. Nodes keep two more keys for it, see "Permissions" in docs/operations.md.
 func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Semaphore {
 	return newSemaphore(rl.nodeSet, rl.queues, rl.renewer, key, permits, opts)
 }
 
-// Close ends every waiting Acquire, Do and Lead with ErrClosed, sends the releases that are on their way,
-// waiting for all this for Options.NodeTimeout at most (the default is that of Options.TTL), and closes the
-// connections that Open or New opened; clients given to New stay open. Its error is that of closing those.
+// Close ends every waiting Acquire, Do and Lead with ErrClosed, finishes the releases that are under way, all within
+// Options.NodeTimeout (the default is that of Options.TTL), and closes the connections that Open or New opened;
+// clients given to New stay open. Its error is that of closing those.
 //
-// Locks that are held are not released: their keys stay until their TTL ends, and are not renewed.
-// The function of a Do or Lead that is running is not told: its context ends with ErrLost when the
-// lease does. So end those first. Later calls that would ask nodes fail with ErrClosed; a second
-// Close returns the result of the first.
+// Locks that are held are not released: their keys stay until their TTL ends, and are not renewed. The function of a
+// Do or Lead keeps running until the lease ends; its context then ends with ErrLost. So end those first. Later calls
+// that would ask nodes fail with ErrClosed; a second Close returns the result of the first.
 func (rl *Redlock) Close() error {
 	rl.closeOnce.Do(func() { rl.closeErr = rl.close() })
 	return rl.closeErr

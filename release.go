@@ -9,10 +9,9 @@ import (
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// Release gives the lock up on every node and returns when a majority confirmed it, after NodeTimeout at the
-// latest. By then the request has left for each node that is healthy and about as fast; for the rest, a
-// program that exits calls Redlock.Close. The end of ctx does not cut it short. A second call has the result
-// of the first.
+// Release gives the lock up on every node and returns when a majority confirmed it, after NodeTimeout at the latest.
+// Before it exits, a program calls Redlock.Close, so that slower nodes are told too. ctx only gives its values to
+// Hooks; its end does not matter. A second call has the result of the first.
 //
 // It returns nil when a majority confirms that we removed the lock, ErrNotHeld when it was not ours any more,
 // ErrNoQuorum when too few nodes answered, ErrClosed after Close. Whatever it returns, the lock is over. What
@@ -22,7 +21,8 @@ func (l *Lock) Release(ctx context.Context) error {
 	return l.endRelease(ctx, sent, start)
 }
 
-// ReleaseUnused is Release for a lock under which nothing was done: WithMinHold does not keep it from others.
+// ReleaseUnused is Release without WithMinHold: others may have the lock at once. It is for a job that did nothing,
+// or failed and should be tried by another machine.
 func (l *Lock) ReleaseUnused(ctx context.Context) error {
 	sent, start := l.startRelease(false)
 	return l.endRelease(ctx, sent, start)

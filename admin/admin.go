@@ -229,15 +229,15 @@ type NodeError struct {
 	Elapsed time.Duration
 }
 
-// Error is a call that failed after nodes were asked. errors.Is finds its reason: ErrNoQuorum,
-// ErrNotHeld, or the error of the context.
+// Error reports a call that failed after nodes were asked. errors.Is finds its reason: ErrNoQuorum, ErrNotHeld, or
+// the error of the context.
 type Error struct {
 	Op, Key string // Key is empty for Check
 	Nodes   []NodeError
 	Reason  error
 }
 
-// Unwrap returns the reason.
+// Unwrap returns the reason: ErrNoQuorum, ErrNotHeld or the context's error.
 func (e *Error) Unwrap() error { return e.Reason }
 
 // Error is one line: the reason, and what each node said.

@@ -50,7 +50,7 @@ type Listed struct {
 	Token, Owner string
 	// TTL is how long a majority lasts, or the longest where there is none; negative if without end.
 	TTL   time.Duration
-	Nodes int // that have it
+	Nodes int // how many have it
 	// Shared: several hold it together. Holders is empty where the nodes could not be asked.
 	Shared  bool
 	Holders []Holder

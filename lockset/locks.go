@@ -10,8 +10,9 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// Locks are several locks that are held, in the order in which their members were given to New. Each is a
-// lock of its own, with its token and fence; what these methods tell of all goes by the one that ends first.
+// Locks are several locks that are held, in the order in which their members were given to New. Each is a lock of its
+// own, with its own token and fence: check each fence at what its key protects; what these methods tell of all goes
+// by the one that ends first.
 type Locks []*redlock.Lock
 
 // Within returns a context that ends with ctx, whose values it carries, or with the first of the locks,

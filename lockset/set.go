@@ -25,8 +25,8 @@ type Set struct {
 	err     error    // a broken rule
 }
 
-// New describes a set of locks, each with options of its own. If there is none, or one is nil, or two have the
-// same key, the methods fail with redlock.ErrInvalid, before they ask any node.
+// New describes a set of locks, each with its own options. If there is none, or one is nil, or two have the same key,
+// the methods fail with redlock.ErrInvalid, before they ask any node.
 func New(members ...Member) *Set {
 	s := &Set{}
 	if s.err = broken(members); s.err != nil {
@@ -60,8 +60,8 @@ func broken(members []Member) error {
 	return nil
 }
 
-// TryAcquire asks for all locks once, at the same time, and never waits for a holder. The locks are
-// renewed until they are released or lost.
+// TryAcquire asks for all locks once, at the same time, and never waits for a holder. Unlike those of
+// Mutex.TryAcquire, the locks are renewed until they are released or lost.
 //
 // If one is refused the others are released. It then fails as TryAcquire of that lock does; of several
 // that were refused, of the one whose key is least. The error names the key, as does the
@@ -71,13 +71,13 @@ func (s *Set) TryAcquire(ctx context.Context) (Locks, error) {
 	return s.acquire(ctx, false)
 }
 
-// Acquire waits until it has all locks, or ctx ends. The locks are renewed, also while it waits for
-// others, until they are released or lost. Most callers want Do instead.
+// Acquire waits until it has all locks, or ctx ends. Unlike those of Mutex.Acquire, the locks are renewed, also while
+// it waits for others, until they are released or lost. Most callers want Do instead.
 //
-// It fails as Acquire does for the lock that it waited for, with an error that names the key. A WithMaxWait of
-// one lock bounds each wait for that one. After a failure the locks that it held are released; it returns when
-// that is confirmed, and after the timeout per node at the latest. Hooks are called for each lock by
-// itself, also for one that was acquired and given back.
+// It fails as Acquire does for the lock that it waited for, with an error that names the key. A WithMaxWait of one
+// lock bounds each wait for that one. After a failure the locks that it held are released; it returns when that is
+// confirmed, and after NodeTimeout at the latest. Hooks are called for each lock by itself, also for one that was
+// acquired and given back.
 func (s *Set) Acquire(ctx context.Context) (Locks, error) {
 	return s.acquire(ctx, true)
 }
