@@ -65,9 +65,9 @@ func TestFirstStartWaitsForNothing(t *testing.T) {
 					}
 					for i := range xNodes {
 						n := s
-						switch pends := n.w.c[c].m[i].pend.kind != 0; {
+						switch pends := n.w.c[c].m[i].pend[0].kind != 0; {
 						case pends:
-							x.land(&n.w, c, i)
+							x.land(&n.w, c, i, 0)
 						case s.done[c].asked>>i&1 == 0:
 							x.askHold(&n.w, c, i, false, 2)
 							n.done[c].asked |= 1 << i
@@ -76,7 +76,7 @@ func TestFirstStartWaitsForNothing(t *testing.T) {
 						}
 						all := n.done[c].asked == 1<<xNodes-1
 						for j := range xNodes {
-							all = all && n.w.c[c].m[j].pend.kind == 0
+							all = all && n.w.c[c].m[j].pend[0].kind == 0
 						}
 						if all {
 							n.done[c] = xLooks{round: s.done[c].round + 1}

@@ -3,6 +3,7 @@ package guard
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,12 +53,14 @@ const (
 	xLand
 )
 
+var xMasks = []string{"", "0", "1", "01", "2", "02", "12", "012"}
+
 func (e xEvent) String() string {
 	switch e.kind {
 	case xPass:
 		return "a tick passes"
 	case xAcquire:
-		return fmt.Sprintf("client %d asks for the lock at nodes %s", e.a, []string{"", "0", "1", "01", "2", "02", "12", "012"}[e.b])
+		return fmt.Sprintf("client %d asks for the lock at nodes %s", e.a, xMasks[e.b])
 	case xGenesis:
 		return fmt.Sprintf("client %d asks all nodes, three times over", e.a)
 	case xHoldAnswer:
@@ -65,7 +68,7 @@ func (e xEvent) String() string {
 	case xHoldWrite:
 		return fmt.Sprintf("client %d asks node %d who it is, and what it writes then is held up", e.a, e.b)
 	case xLand:
-		return fmt.Sprintf("what was held up between client %d and node %d comes", e.a, e.b)
+		return fmt.Sprintf("what was held up between client %d and node %d comes, as number %d", e.a, e.b%xNodes, e.b/xNodes)
 	case xAsk:
 		return fmt.Sprintf("client %d asks node %d who it is", e.a, e.b)
 	case xAskUnread:
@@ -85,7 +88,7 @@ func (e xEvent) String() string {
 	case xReconnect:
 		return fmt.Sprintf("client %d connects to node %d anew", e.a, e.b)
 	case xExtend:
-		return fmt.Sprintf("client %d extends", e.a)
+		return fmt.Sprintf("client %d extends at nodes %s", e.a, xMasks[e.b])
 	case xName:
 		return fmt.Sprintf("name %d leads to server %d", e.a, e.b)
 	default:
@@ -110,9 +113,15 @@ func (x *explorer) events(w *xWorld, out []xEvent) []xEvent {
 		}
 		if sc.hold > 0 {
 			for i := range cl.m {
-				if cl.m[i].pend.kind != 0 {
-					add(xLand, c, i)
-				} else if cl.until <= 0 && (!sc.lean || c == 1) {
+				room := 0
+				for n, p := range cl.m[i].pend {
+					if p.kind != 0 {
+						add(xLand, c, i+n*xNodes)
+					} else if n == 0 || sc.several {
+						room++
+					}
+				}
+				if room > 0 && cl.until <= 0 && (!sc.lean || c == 1) {
 					add(xHoldAnswer, c, i)
 					add(xHoldWrite, c, i)
 				}
@@ -124,8 +133,8 @@ func (x *explorer) events(w *xWorld, out []xEvent) []xEvent {
 			}
 			switch {
 			case cl.until > 0:
-				if sc.extend {
-					add(xExtend, c, 0)
+				for mask := 1; mask < 8 && sc.extend; mask++ {
+					add(xExtend, c, mask)
 				}
 				add(xRelease, c, 0)
 			default:
@@ -174,8 +183,8 @@ func (x *explorer) events(w *xWorld, out []xEvent) []xEvent {
 		case cl.active:
 			add(xGiveUp, c, 0)
 		case cl.until > 0:
-			if sc.extend {
-				add(xExtend, c, 0)
+			for mask := 1; mask < 8 && sc.extend; mask++ {
+				add(xExtend, c, mask)
 			}
 			add(xRelease, c, 0)
 		case sc.newcomers && known:
@@ -220,11 +229,11 @@ func (x *explorer) events(w *xWorld, out []xEvent) []xEvent {
 			} else if sc.follow {
 				add(xFollow, s, 0)
 			}
+			if sc.ahead && w.s[s].owner < 0 && (mayForget || w.s[s].lost) {
+				add(xAhead, s, 0)
+			}
 			if !mayForget {
 				continue
-			}
-			if sc.ahead && w.s[s].owner < 0 {
-				add(xAhead, s, 0)
 			}
 			if sc.restartEmpty {
 				add(xRestartEmpty, s, 0)
@@ -253,7 +262,7 @@ func (x *explorer) ready(c *xClient, i int) bool {
 
 // apply makes the step.
 func (x *explorer) apply(w *xWorld, e xEvent) {
-	a, b := int(e.a), int(e.b)
+	a, b, sc := int(e.a), int(e.b), x.sc
 	switch e.kind {
 	case xPass:
 		x.pass(w)
@@ -275,7 +284,7 @@ func (x *explorer) apply(w *xWorld, e xEvent) {
 		x.askHold(w, a, b, false, 2)
 		x.conclude(w, a)
 	case xLand:
-		x.land(w, a, b)
+		x.land(w, a, b%xNodes, b/xNodes)
 		x.conclude(w, a)
 	case xReconnect:
 		w.c[a].m[b].srv = -1
@@ -323,14 +332,19 @@ func (x *explorer) apply(w *xWorld, e xEvent) {
 			w.c[a].m[i].changedAt, w.c[a].m[i].srv = xNever, -1
 		}
 	case xExtend:
-		x.extend(w, a)
+		x.extend(w, a, b)
 	case xName:
 		w.name[a] = int8(b)
 		w.faults++
 	default:
 		w.faults++
 		s := &w.s[a]
-		forget := func() { s.owner, s.till, w.last = -1, 0, 0 }
+		forget := func() {
+			for i := range w.s {
+				w.s[i].lost = false
+			}
+			s.owner, s.till, s.lost, w.last = -1, 0, sc.ahead, 0
+		}
 		process := func() { s.run = 0; s.run = w.unused(0) }
 		redraw := func() { s.repl = w.unused(1) }
 		switch e.kind {
@@ -381,14 +395,14 @@ func (x *explorer) apply(w *xWorld, e xEvent) {
 			now := -s.back
 			switch {
 			case s.mark.state != protocol.MarkPresent:
-				s.mark = xMark{state: protocol.MarkPresent, id: w.unused(2), run: s.run, repl: s.repl, at: now, born: now, first: true, all: x.sc.without == xSize}
-			case s.mark.first && x.sc.without == xSize && time.Duration(now-s.mark.at)*x.sc.tick < newFor:
+				s.mark = xMark{state: protocol.MarkPresent, id: w.unused(2), run: s.run, repl: s.repl, at: now, born: now, first: true, all: sc.without == xSize}
+			case s.mark.first && sc.without == xSize && time.Duration(now-s.mark.at)*x.sc.tick < newFor:
 				s.mark.all = true
 			}
 		case xAhead:
 			by := x.sc.ttl + int16(FirstUse/x.sc.tick)
 			s.back -= by
-			w.last = 0
+			forget()
 		case xBack:
 			by := x.sc.ttl + 2
 			s.back += by
@@ -405,13 +419,13 @@ func (x *explorer) duplicate(c *xClient, i int) bool {
 	return x.g.memories.duplicateOf(i) >= 0
 }
 
-// extend is a round of extends on all nodes that can be reached, at once.
-func (x *explorer) extend(w *xWorld, c int) {
+// extend is a round of extends that reaches these nodes, at once.
+func (x *explorer) extend(w *xWorld, c, mask int) {
 	cl := &w.c[c]
 	votes := 0
 	for i := range cl.m {
 		m := &cl.m[i]
-		if !x.alive(w, m) || x.duplicate(cl, i) {
+		if mask>>i&1 == 0 || !x.alive(w, m) || x.duplicate(cl, i) {
 			continue
 		}
 		switch s := &w.s[m.srv]; {
@@ -444,6 +458,9 @@ func (x *explorer) begin() *xWorld {
 	for i := range w.name {
 		w.name[i] = int8(i)
 	}
+	if sc.twins {
+		w.name[1] = 0
+	}
 	for k := range w.c {
 		for i := range w.c[k].m {
 			w.c[k].m[i].changedAt, w.c[k].m[i].srv = xNever, -1
@@ -453,9 +470,9 @@ func (x *explorer) begin() *xWorld {
 		// In the first two seconds a loss looks like the first use.
 		w.last = xNever
 	}
-	if sc.knows {
-		for i := range xNodes {
-			x.ask(w, 0, i, false)
+	for c := range sc.clients {
+		for i := 0; i < xNodes && (sc.stay || sc.knows && c == 0); i++ {
+			x.ask(w, c, i, false)
 		}
 	}
 	x.clip(w)
@@ -567,13 +584,10 @@ func (x *explorer) search(most int) (f xFound) {
 				if !seen.add(x.key(&w)) {
 					continue
 				}
-				if x.sc.liveness {
-					if ticks, ok := x.lives(&w); !ok {
-						f.stuck, f.states = story(at, &e), len(parents)
-						return f
-					} else {
-						f.worst = max(f.worst, ticks)
-					}
+				ticks, ok := x.lives(&w)
+				if f.worst = max(f.worst, ticks); !ok {
+					f.stuck, f.states = story(at, &e), len(parents)
+					return f
 				}
 				parents = append(parents, xParent{at, e})
 				next = append(next, w)
@@ -589,62 +603,80 @@ func (x *explorer) search(most int) (f xFound) {
 	return f
 }
 
-// lives reports whether each client has the lock soon once all is well.
+// lives reports after how many ticks each node votes for each client once all is quiet, and whether that is
+// within the guard's period and a TTL.
 func (x *explorer) lives(w *xWorld) (worst int, ok bool) {
 	for c := range x.sc.clients {
-		v := *w
-		for i := range v.name {
-			v.name[i] = int8(i)
+		q := x.quiet(w, c)
+		ticks := int(x.votesAfter(&q, c, 0))
+		if ticks > int(x.sc.ttl)+int((x.period()+x.sc.tick-1)/x.sc.tick)+1 {
+			return ticks, false
 		}
-		for i := range v.s {
-			v.s[i].denied, v.s[i].full, v.s[i].follows = false, false, false
-		}
-		for k := range v.c {
-			for i := range v.c[k].m {
-				v.c[k].m[i].pend = xPending{}
-			}
-		}
-		for k := range x.sc.clients {
-			if v.c[k].active {
-				x.giveUp(&v, k)
-			}
-		}
-		if v.c[c].until > 0 {
-			x.giveUp(&v, c)
-		}
-		had := false
-		for t := 0; t <= int(x.sc.ttl)+int(x.period()/x.sc.tick)+1 && !had; t++ {
-			for i := range xNodes {
-				m := &v.c[c].m[i]
-				if !x.alive(&v, m) || m.srv != v.name[i] {
-					m.srv = -1
-					x.ask(&v, c, i, false)
-				}
-				if v.c[c].until <= 0 {
-					x.apply(&v, xEvent{xTry, int8(c), int8(i)})
-				}
-				if v.c[c].until > 0 {
-					x.giveUp(&v, c) // or the nodes behind a majority would never be asked
-				}
-			}
-			x.load(&v.c[c])
-			had = true
-			for i := range xNodes {
-				left := x.judge(i)
-				had = had && left == 0
-			}
-			if had {
-				worst = max(worst, t)
-				break
-			}
-			x.giveUp(&v, c)
-			x.pass(&v)
-		}
-		if !had {
-			return 0, false
-		}
+		worst = max(worst, ticks)
 	}
 	return worst, true
+}
+
+// quiet is what is left of a state for one client when all is well and nothing more happens: the servers, and
+// locks that others hold. Many states have the same.
+func (x *explorer) quiet(w *xWorld, c int) xWorld {
+	v := xWorld{s: w.s, last: xNever}
+	v.c[c] = w.c[c]
+	for i := range v.name {
+		v.name[i] = int8(i)
+		v.c[c].m[i].pend = [xSlots]xPending{}
+	}
+	for i := range v.s {
+		s := &v.s[i]
+		s.denied, s.full, s.follows = false, false, false
+		if s.owner >= 0 && (int(s.owner) == c || w.c[s.owner].active) {
+			s.owner, s.till = -1, 0
+		} else if s.owner >= 0 {
+			s.owner = int8(c+1) % xClients
+		}
+	}
+	x.giveUp(&v, c)
+	return v
+}
+
+// votesAfter lets time pass until each node votes for the client.
+func (x *explorer) votesAfter(v *xWorld, c, depth int) int8 {
+	order := [xClients]int{c, (c + 1) % xClients, (c + 2) % xClients}
+	key := x.encode(v, x.order(v), order)
+	if x.sc.old && c == 1 {
+		key++
+	}
+	if t, ok := x.soon[key]; ok {
+		return t
+	}
+	if depth > 60 {
+		return 100
+	}
+	for i := range xNodes {
+		m := &v.c[c].m[i]
+		if !x.alive(v, m) || m.srv != v.name[i] {
+			m.srv = -1
+			x.ask(v, c, i, false)
+		}
+		x.apply(v, xEvent{xTry, int8(c), int8(i)})
+		if v.c[c].until > 0 {
+			x.giveUp(v, c) // or the nodes behind a majority would never be asked
+		}
+	}
+	x.load(&v.c[c])
+	ticks := int8(0)
+	for i := range xNodes {
+		if x.judge(i) > 0 {
+			ticks = 1
+		}
+	}
+	if ticks > 0 {
+		x.giveUp(v, c)
+		x.pass(v)
+		ticks += x.votesAfter(v, c, depth+1)
+	}
+	x.soon[key] = ticks
+	return ticks
 }
 
 func (x *explorer) describe(w *xWorld, c int) string {
@@ -659,23 +691,50 @@ func (x *explorer) describe(w *xWorld, c int) string {
 	return s[:len(s)-1] + "]"
 }
 
-// Each row within the promise has one holder at a time, and where it looks at that, each client has
-// the lock soon once all is well. Rows beyond it show that the search finds two.
+// Each row within the promise has one holder at a time, and in every state each node votes soon for each
+// client once all is quiet. Rows beyond it, and rules without a clause, show that the search finds two.
 func TestExplore(t *testing.T) {
 	t.Parallel()
-	for _, row := range exploreRows {
+	var mu sync.Mutex
+	page := make([]string, len(exploreRows))
+	t.Cleanup(func() { writePage(t, page) })
+	for n, row := range exploreRows {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			if raceDetector && row.beyond {
 				t.Skip("it takes too long with the race detector, which sees nothing here")
 			}
-			x := newExplorer(&row.scope)
-			begin := time.Now()
-			f := x.search(exploreMost(row.states))
-			t.Logf("%d states, depth %d, whole %v, %v; worst wait %d ticks", f.states, f.depth, f.whole, time.Since(begin).Round(time.Millisecond), f.worst)
-			story := strings.Join(f.story, "\n")
-			assert.Equal(t, row.beyond, story != "", "two holders:\n%s", story)
-			assert.Empty(t, f.stuck, "a client that never has the lock")
+			found := row.look(t, xWhole, row.beyond, row.states)
+			for clause := xAge; clause <= xServersDiffer && !raceDetector; clause++ {
+				if most := row.clauses[clause]; most > 0 {
+					found += "\n    without " + clause.String() + ": " + row.look(t, clause, true, most)
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			page[n] = found
 		})
+	}
+}
+
+// look searches a row, and says for the page what was found.
+func (r *xRow) look(t *testing.T, without xClause, two bool, states int) string {
+	scope := r.scope
+	scope.without = without
+	begin := time.Now()
+	x := newExplorer(&scope)
+	f := x.search(exploreMost(states))
+	took := time.Since(begin).Round(100 * time.Millisecond)
+	story := strings.Join(f.story, "\n")
+	assert.Equal(t, two, story != "", "two holders, without %q:\n%s", without, story)
+	assert.Empty(t, f.stuck, "a client that a node never votes for, without %q", without)
+	switch found := fmt.Sprintf("%d states, %v", f.states, took); {
+	case story != "":
+		found = fmt.Sprintf("two holders after %d steps, %s", len(f.story), found)
+		t.Logf("without %q: %s", without, found)
+		return found
+	default:
+		t.Logf("%s, depth %d, whole %v, worst wait %d ticks", found, f.depth, f.whole, f.worst)
+		return fmt.Sprintf("all of depth %d, %s, longest wait %v", f.depth, found, time.Duration(f.worst)*scope.tick)
 	}
 }

@@ -30,6 +30,7 @@ const (
 	xNodes   = 3
 	xServers = 4 // one of them outside of the fleet
 	xClients = 3
+	xSlots   = 2             // connections of one client to one node whose answers may be held up
 	xNever   = int16(-10000) // LongAgo
 )
 
@@ -55,24 +56,26 @@ type xScope struct {
 	fresh bool // no marks, and nothing held, in the beginning
 	young bool // the processes have just started
 	knows bool // client 0 knows all nodes
+	stay  bool // and so do the others
 
 	restartEmpty, restartKept, restartOld, promote, flush, evictMark, redraw, copyBack bool
 	names, outside                                                                     bool // names change where they lead; outside: to a server with a mark of its own
 	deny, unread                                                                       bool
 	refuses                                                                            string // what a node says to writes, now and then
 	follow                                                                             bool   // a node becomes a replica, and a master again
-	ahead                                                                              bool   // clocks are set forward, by more than the period
+	ahead                                                                              bool   // clocks are set forward, by more than the period; also that of the node that forgot last
 	old                                                                                bool   // client 1 is of a version that does not know that all nodes were new
 	tool                                                                               bool   // a client of one node alone looks at nodes, too
 	newcomers                                                                          bool   // clients are replaced by new ones
-	extend, back                                                                       bool
-	split                                                                              bool  // SET and look are two steps
-	genesis                                                                            bool  // a client may ask all nodes, three times over, in one step
-	first                                                                              bool  // fresh, with marks of an older fleet whose first use missed node 2
-	reconnect                                                                          bool  // connections break
-	hold                                                                               int16 // so long may an answer or a mark to be written be held up; 0: not at all
-	coarse                                                                             bool  // an attempt is one step
-	liveness                                                                           bool
+	extend, back                                                                       bool   // extends reach any of the nodes
+	split                                                                              bool   // SET and look are two steps
+	genesis                                                                            bool   // a client may ask all nodes, three times over, in one step
+	first                                                                              bool   // fresh, with marks of an older fleet whose first use missed node 2
+	reconnect                                                                          bool   // connections break
+	hold                                                                               int16  // so long may an answer or a mark to be written be held up; 0: not at all
+	several                                                                            bool   // over two connections at the same time
+	twins                                                                              bool   // two names lead to one server in the beginning
+	coarse                                                                             bool   // an attempt is one step
 
 	without xClause
 }
@@ -93,6 +96,13 @@ const (
 	xServersDiffer         // all nodes are different servers
 )
 
+func (c xClause) String() string {
+	return [...]string{
+		"", "the age of marks", "waiting where other data was seen", "first or later", "all nodes, not most", "the second look", "young marks only", "compare and set",
+		"the number of nodes", "different servers",
+	}[c]
+}
+
 type xMark struct {
 	state         protocol.MarkState
 	id, run, repl uint8
@@ -109,6 +119,7 @@ type xServer struct {
 	till              int16
 	denied, full      bool
 	follows           bool
+	lost              bool  // it is the one that forgot last
 	back              int16 // its clock is so much behind
 }
 
@@ -122,7 +133,7 @@ type xMemory struct {
 	known, asked      int8 // in which order
 	begins            bool
 	rank              int8
-	pend              xPending
+	pend              [xSlots]xPending
 	srv               int8 // where its connection leads; -1: none
 	conRun, conRepl   uint8
 	said              uint8 // xIdle and what follows
@@ -187,10 +198,11 @@ type explorer struct {
 	seed  maphash.Seed
 	buf   []byte
 	texts map[xMark]string
+	soon  map[uint64]int8 // see lives
 }
 
 func newExplorer(sc *xScope) *explorer {
-	x := &explorer{sc: sc, clock: &xClock{FakeClock: ticktest.NewFakeClock(), mono: 1 << 60}, seed: maphash.MakeSeed(), texts: make(map[xMark]string)}
+	x := &explorer{sc: sc, clock: &xClock{FakeClock: ticktest.NewFakeClock(), mono: 1 << 60}, seed: maphash.MakeSeed(), texts: make(map[xMark]string), soon: make(map[uint64]int8)}
 	x.now = x.clock.Now().Mono
 	fixed := time.Duration(0)
 	if sc.fixed {
@@ -419,15 +431,17 @@ func (x *explorer) store(c *xClient) {
 		}
 	}
 	// Of these times only the order matters.
-	var room [3 * xNodes]int64
+	var room [(2 + xSlots) * xNodes]int64
 	all := room[:0]
 	for i := range c.m {
 		n := &ms.Nodes[i]
 		if c.m[i].mark.state == protocol.MarkPresent && n.knownAt != LongAgo {
 			all = append(all, n.knownAt, n.askedAt)
 		}
-		if c.m[i].pend.kind != 0 {
-			all = append(all, x.now-1000+int64(c.m[i].pend.ord))
+		for _, p := range c.m[i].pend {
+			if p.kind != 0 {
+				all = append(all, x.now-1000+int64(p.ord))
+			}
 		}
 	}
 	slices.Sort(all)
@@ -438,8 +452,10 @@ func (x *explorer) store(c *xClient) {
 			c.m[i].known, c.m[i].asked = int8(slices.Index(all, n.knownAt)+1), int8(slices.Index(all, n.askedAt)+1)
 			n.knownAt, n.askedAt = x.now-1000+int64(c.m[i].known), x.now-1000+int64(c.m[i].asked)
 		}
-		if p := &c.m[i].pend; p.kind != 0 {
-			p.ord = int8(slices.Index(all, x.now-1000+int64(p.ord)) + 1)
+		for n := range c.m[i].pend {
+			if p := &c.m[i].pend[n]; p.kind != 0 {
+				p.ord = int8(slices.Index(all, x.now-1000+int64(p.ord)) + 1)
+			}
 		}
 	}
 	c.ranks = int8(ms.ranks)
@@ -477,11 +493,19 @@ func (w *xWorld) unused(kind int) uint8 {
 		for i := range w.c[k].m {
 			m := &w.c[k].m[i]
 			see(&m.mark)
-			see(&m.pend.mark)
 			if kind == 0 {
-				used[m.run], used[m.conRun], used[m.pend.run] = true, true, true
+				used[m.run], used[m.conRun] = true, true
 			} else if kind == 1 {
-				used[m.repl], used[m.conRepl], used[m.pend.repl], used[m.pend.former] = true, true, true, true
+				used[m.repl], used[m.conRepl] = true, true
+			}
+			for n := range m.pend {
+				p := &m.pend[n]
+				see(&p.mark)
+				if kind == 0 {
+					used[p.run] = true
+				} else if kind == 1 {
+					used[p.repl], used[p.former] = true, true
+				}
 			}
 		}
 	}
@@ -517,7 +541,7 @@ func (x *explorer) tell(w *xWorld, c, i, srv int, r protocol.ServerReport, hold 
 		}
 		p := x.pendingWrite(w, c, i, srv, wr, r)
 		if hold {
-			w.c[c].m[i].pend = p
+			w.c[c].m[i].holdUp(p)
 			x.store(&w.c[c])
 			return
 		}
@@ -603,11 +627,13 @@ func (x *explorer) askHold(w *xWorld, c, i int, unread bool, hold int) {
 		}
 		p.ord = 120 // the latest
 		for j := range cl.m {
-			if q := &cl.m[j].pend; j != i && q.kind != 0 && q.ord >= p.ord {
-				p.ord = q.ord + 1
+			for _, q := range cl.m[j].pend {
+				if q.kind != 0 && q.ord >= p.ord {
+					p.ord = q.ord + 1
+				}
 			}
 		}
-		cl.m[i].pend = p
+		cl.m[i].holdUp(p)
 		x.store(cl)
 		return
 	}
@@ -631,15 +657,33 @@ func (x *explorer) askHold(w *xWorld, c, i int, unread bool, hold int) {
 	x.tell(w, c, i, srv, r, hold == 2)
 }
 
+// holdUp adds what is held up; there must be room.
+func (m *xMemory) holdUp(p xPending) {
+	for n := range m.pend {
+		if m.pend[n].kind == 0 {
+			m.pend[n] = p
+			return
+		}
+	}
+	panic("bug: no room")
+}
+
+// arrives takes it out again.
+func (m *xMemory) arrives(slot int) xPending {
+	p := m.pend[slot]
+	copy(m.pend[slot:], m.pend[slot+1:])
+	m.pend[xSlots-1] = xPending{}
+	return p
+}
+
 // land lets come what was held up.
-func (x *explorer) land(w *xWorld, c, i int) {
+func (x *explorer) land(w *xWorld, c, i, slot int) {
 	cl := &w.c[c]
-	p := cl.m[i].pend
-	cl.m[i].pend = xPending{}
+	p := cl.m[i].arrives(slot)
 	s := &w.s[p.srv]
 	x.load(cl)
 	if p.kind == 2 {
-		if s.run != cl.m[i].conRun || cl.m[i].srv != p.srv {
+		if s.run != p.run {
 			return // the connection is gone
 		}
 		run := xNames[0][s.run]
@@ -811,9 +855,11 @@ func (x *explorer) pass(w *xWorld) {
 				dec(&m.bornAt)
 			}
 			dec(&m.changedAt)
-			if m.pend.kind != 0 {
-				if m.pend.at--; m.pend.at < -x.sc.hold {
-					m.pend = xPending{} // nobody waits any more
+			for n := xSlots - 1; n >= 0; n-- {
+				if p := &m.pend[n]; p.kind != 0 {
+					if p.at--; p.at < -x.sc.hold {
+						m.arrives(n) // and nothing waits for it any more
+					}
 				}
 			}
 			if m.mark.state == protocol.MarkPresent {
@@ -891,9 +937,11 @@ func (x *explorer) clip(w *xWorld) {
 	}
 }
 
-// key is the state's hash. Nodes and clients are in any order.
-func (x *explorer) key(w *xWorld) uint64 {
-	var order [xNodes]int
+// order is that of the nodes, whatever their numbers.
+func (x *explorer) order(w *xWorld) (order [xNodes]int) {
+	if x.sc.names {
+		return [xNodes]int{0, 1, 2} // a name that leads elsewhere ties them together
+	}
 	var sig [xNodes]uint64
 	for i := range order {
 		order[i] = i
@@ -912,7 +960,7 @@ func (x *explorer) key(w *xWorld) uint64 {
 			m := &w.c[k].m[i]
 			mix(int64(m.identity)<<40 | int64(uint16(m.bornAt))<<20 | int64(uint16(m.changedAt)))
 			mix(int64(m.mark.state)<<40 | int64(uint16(m.markedAt))<<8 | int64(m.said)<<2 | int64(m.srv))
-			mix(int64(m.known)<<40 | int64(m.asked)<<32 | int64(m.pend.kind)<<8 | int64(m.pend.ord))
+			mix(int64(m.known)<<40 | int64(m.asked)<<32 | int64(m.pend[0].kind)<<8 | int64(m.pend[0].ord))
 		}
 		sig[i] = h
 	}
@@ -925,9 +973,12 @@ func (x *explorer) key(w *xWorld) uint64 {
 		}
 		return 0
 	})
-	if x.sc.names {
-		order = [xNodes]int{0, 1, 2} // a name that leads elsewhere ties them together
-	}
+	return order
+}
+
+// key is the state's hash. Nodes and clients are in any order.
+func (x *explorer) key(w *xWorld) uint64 {
+	order := x.order(w)
 	best := uint64(0)
 	perms := [][xClients]int{{0, 1, 2}}
 	if x.sc.clients == 2 {
@@ -1008,6 +1059,7 @@ func (x *explorer) encode(w *xWorld, order [xNodes]int, perm [xClients]int) uint
 		flag(s.denied)
 		flag(s.full)
 		flag(s.follows)
+		flag(s.lost)
 		t(s.back)
 		if n < xNodes {
 			b = append(b, byte(w.name[i]))
@@ -1030,8 +1082,11 @@ func (x *explorer) encode(w *xWorld, order [xNodes]int, perm [xClients]int) uint
 			t(m.writtenAt)
 			b = append(b, byte(m.known), byte(m.asked))
 			flag(m.begins)
-			p := &m.pend
-			if b = append(b, p.kind); p.kind != 0 {
+			for n := range m.pend {
+				p := &m.pend[n]
+				if b = append(b, p.kind); p.kind == 0 {
+					break
+				}
 				b = append(b, byte(p.ord))
 				t(p.at)
 				t(p.age)
