@@ -608,7 +608,7 @@ func (x *explorer) search(most int) (f xFound) {
 func (x *explorer) lives(w *xWorld) (worst int, ok bool) {
 	for c := range x.sc.clients {
 		q := x.quiet(w, c)
-		ticks := int(x.votesAfter(&q, c, 0))
+		ticks := x.votesAfter(&q, c, 0)
 		if ticks > int(x.sc.ttl)+int((x.period()+x.sc.tick-1)/x.sc.tick)+1 {
 			return ticks, false
 		}
@@ -640,7 +640,7 @@ func (x *explorer) quiet(w *xWorld, c int) xWorld {
 }
 
 // votesAfter lets time pass until each node votes for the client.
-func (x *explorer) votesAfter(v *xWorld, c, depth int) int8 {
+func (x *explorer) votesAfter(v *xWorld, c, depth int) int {
 	order := [xClients]int{c, (c + 1) % xClients, (c + 2) % xClients}
 	key := x.encode(v, x.order(v), order)
 	if x.sc.old && c == 1 {
@@ -650,7 +650,7 @@ func (x *explorer) votesAfter(v *xWorld, c, depth int) int8 {
 		return t
 	}
 	if depth > 60 {
-		return 100
+		return 1000
 	}
 	for i := range xNodes {
 		m := &v.c[c].m[i]
@@ -664,7 +664,7 @@ func (x *explorer) votesAfter(v *xWorld, c, depth int) int8 {
 		}
 	}
 	x.load(&v.c[c])
-	ticks := int8(0)
+	ticks := 0
 	for i := range xNodes {
 		if x.judge(i) > 0 {
 			ticks = 1

@@ -198,11 +198,11 @@ type explorer struct {
 	seed  maphash.Seed
 	buf   []byte
 	texts map[xMark]string
-	soon  map[uint64]int8 // see lives
+	soon  map[uint64]int // see lives
 }
 
 func newExplorer(sc *xScope) *explorer {
-	x := &explorer{sc: sc, clock: &xClock{FakeClock: ticktest.NewFakeClock(), mono: 1 << 60}, seed: maphash.MakeSeed(), texts: make(map[xMark]string), soon: make(map[uint64]int8)}
+	x := &explorer{sc: sc, clock: &xClock{FakeClock: ticktest.NewFakeClock(), mono: 1 << 60}, seed: maphash.MakeSeed(), texts: make(map[xMark]string), soon: make(map[uint64]int)}
 	x.now = x.clock.Now().Mono
 	fixed := time.Duration(0)
 	if sc.fixed {

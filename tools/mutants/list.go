@@ -2081,6 +2081,15 @@ var list = []mutant{
 		args: "-test.run=^TestMarkModelKeepsOneHolder$",
 	},
 	{
+		name: "mark-bound-twice-is-no-change",
+		file: "internal/guard/memory.go",
+		old:  `case same && s.Asked && s.ReplID`,
+		new:  `case same && s.RunID == "" && s.ReplID`,
+		why:  "two replication ids were drawn while a client was idle, and it never has that node's vote again",
+		in:   "internal/guard",
+		args: "-test.run=^TestExplore$/^redraw$",
+	},
+	{
 		name: "mark-another-bars-nobody",
 		file: "internal/guard/memory.go",
 		old:  "if known {\n\t\tm.changedAt = now",
