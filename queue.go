@@ -166,7 +166,9 @@ func (k *keyWaiters) remove(w *waiter, now int64) {
 		return
 	}
 	k.waiters.Remove(w.place)
-	k.refusedAt = now
+	if k.holding.at.Mono >= w.id { // it was told to wait, or another was meanwhile
+		k.refusedAt = now
+	}
 	if k.waiters.Len() == 0 {
 		k.queues.awaited.Add(-1)
 	}
