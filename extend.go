@@ -103,7 +103,7 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl 
 		req = protocol.SharedExtendRequest(&terms.Terms, l.name, l.value, l.shareArgs(int64(l.permit)))
 	}
 	mend := &repairs{lock: l, terms: &terms, done: answered}
-	r.observer, r.guard = mend, l.guard
+	r.observer = mend
 	r.init(start, make([]seat, len(l.nodes)))
 	for i := range r.seats {
 		r.address(i, req)

@@ -45,7 +45,7 @@ func (r *resource) settleFence(ctx context.Context, acquiring *round, value stri
 	}
 	now := r.clock.Now()
 	req := protocol.RaiseRequest(&r.terms.Terms, r.name, value, r.fenceArgs(token))
-	raised = &round{guard: r.guard}
+	raised = new(round)
 	raised.init(now, make([]seat, len(r.nodes)))
 	for i, f := range fences {
 		switch f {

@@ -23,8 +23,9 @@ const (
 	// acquire with a fencing token, which is a script, a part may have been done; it is
 	// taken back.
 	VoteFailed
-	// VoteNotSent: the request was not sent and will not be: there is no connection, the
-	// node is not answering earlier requests, or the operation was decided before.
+	// VoteNotSent: the request was not sent and will not be: there is no connection, the node is not answering
+	// earlier requests, the operation was decided before, it waited too long, the Redlock was closed, or the node is
+	// the same server as another.
 	VoteNotSent
 	// VoteBarred: the node granted, but its grant may not be counted: the node may have
 	// forgotten earlier grants, see Options.RestartGuard.
@@ -75,7 +76,7 @@ type Outcome struct {
 	Err error
 }
 
-// majority is the smallest number of nodes of which any two sets intersect.
+// majority is the least number such that any two sets of so many of n nodes share one.
 func majority(n int) int { return n/2 + 1 } // mutant: majority
 
 // verdict is what the votes of a round amount to.
@@ -131,9 +132,8 @@ func (t *tally) change(from, to Vote) {
 	t.count[to]++
 }
 
-// ofOneNumber is the tally in which grants with another number than most nodes gave count as
-// refusals, and that number; 0 if there is none. given has each node's number: 0 if it did
-// not grant.
+// ofOneNumber is the tally in which grants with another number than most nodes gave count as refusals, and that
+// number, on a tie the lowest; 0 if there is none. given has each node's number: 0 if it did not grant.
 //
 // A node gives each holder of a semaphore a number, and no number twice. A permit is a number
 // that a majority gave, so each permit is a lock of its own, and no more are held than there
@@ -155,13 +155,13 @@ func (t tally) ofOneNumber(given []int64) (tally, int64) {
 	return t, best
 }
 
-// withRefusals is how many might yet grant if those that refused were asked again, with
-// those that have granted.
+// withRefusals is how many might yet grant if those that refused were asked again, with those that granted or are
+// pending.
 func (t *tally) withRefusals() int {
 	return int(t.count[VoteGranted] + t.count[VoteRefused] + t.count[VotePending])
 }
 
-// blocking is the number of n nodes without which no quorum is left.
+// blocking is how many of n nodes, by not granting, rule out a quorum.
 func blocking(n int) int { return n - majority(n) + 1 } // mutant: blocking
 
 // verdict reads the votes. An unknown vote never counts as granted or refused.

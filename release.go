@@ -127,7 +127,7 @@ func (l *Lock) sendRelease(start tick.Instant, left time.Duration) *round {
 		d.req.ReadBound, d.req.KeepFor = l.longest, l.longest+left
 	}
 	r := &d.round
-	r.observer, r.guard, r.signal = l, l.guard, l.signal
+	r.observer, r.signal = l, l.signal
 	r.init(start, r.seats)
 	for i := range r.seats {
 		c := l.releaseCall(i, l.lastSet(i), lane.IfSent, lane.ToServe)

@@ -17,13 +17,12 @@ type round struct {
 	start  int64 // nanoseconds of the clock
 	seats  []seat
 	signal chan struct{} // one token: the verdict moved
-	// observer is told each final vote after it is recorded, with no mutex held; nil if
-	// there is none.
+	// observer is told each final answer, as the node gave it, whatever the guard says; nil: none. No mutex of the
+	// round or of a lane is held then; a Lock's own may be.
 	observer observer
-	// guard says which votes count; nil: all do.
+	// guard says which grants of an acquire count; nil: all do.
 	guard *guard.Guard
-	// period is for how long it keeps nodes from voting that may have forgotten; 0: only
-	// the second of two nodes that are one server is kept from it.
+	// period is for how long a node that may have forgotten is kept from voting.
 	period time.Duration
 	// tieBreaker is the node whose answer is waited for before the round is given up; -1:
 	// none. An attempt that it granted asks the others again.
@@ -33,7 +32,7 @@ type round struct {
 	numbered bool
 
 	// mu guards what follows and the ballots.
-	verdict verdict // only ever moves on, but in reopen: open, then hopeless or final, then final
+	verdict verdict // open, perhaps hopeless, then final; only reopen moves it back
 	givenUp bool    // it was hopeless, and what was granted is given back
 	tally   tally
 	mu      sync.Mutex
@@ -41,8 +40,7 @@ type round struct {
 
 type observer interface {
 	observe(node int, b protocol.Answer)
-	// answered is called with no mutex held when the last vote came that was pending: once, unless
-	// the round is reopened.
+	// answered is called, as observe is, when the last pending vote came: once, unless the round is reopened.
 	answered()
 }
 
@@ -53,8 +51,8 @@ type seat struct {
 	ballot ballot
 }
 
-// ballot is the latest that is known of one node's vote: of its answer what the round needs, since a
-// cycle has ten of them.
+// ballot is the latest that is known of one node's vote: of its answer what the round needs, since an acquire and a
+// release have ten of them.
 type ballot struct {
 	said    any // what the node answered, or an error; nil for a null answer
 	elapsed time.Duration
@@ -90,8 +88,7 @@ func (c *ballot) fence() uint64 {
 	return c.answer().Fence()
 }
 
-// withSeats makes what has a round, and room for the answers of so many nodes. The usual numbers
-// cost one allocation.
+// withSeats returns a new T, which contains a round, with a seat per node; one allocation for 3 and 5 nodes.
 func withSeats[T any](nodes int, of func(*T) *round) *T {
 	switch nodes {
 	case 3:
@@ -190,9 +187,6 @@ var votes = [...]Vote{
 
 // judge is a grant as the guard sees it; the caller holds mu.
 func (r *round) judge(i int, b protocol.Answer, now int64) (Vote, protocol.Answer) {
-	if r.period == 0 {
-		return VoteGranted, b
-	}
 	if left := r.guard.Judge(i, r.period, now); left > 0 {
 		b.Err = r.guard.Why(i, left)
 		return VoteBarred, b
@@ -200,7 +194,7 @@ func (r *round) judge(i int, b protocol.Answer, now int64) (Vote, protocol.Answe
 	return VoteGranted, b
 }
 
-// lacksForDuplicates reports whether a quorum is missing since nodes are the same server as others.
+// lacksForDuplicates reports whether a quorum is missing because nodes are the same server as others.
 func (r *round) lacksForDuplicates() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -262,9 +256,9 @@ func (r *round) slowestAnswer() (took time.Duration) {
 	return took
 }
 
-// reopen makes the votes of nodes that refused for good pending again, if a quorum may come
-// of asking them again, and returns these nodes. The verdict moves back, which nothing else
-// makes it do, so nothing of the round may have been given back.
+// reopen makes the votes of nodes whose refusal is final pending again, if a quorum may come of asking them again,
+// and returns these nodes. The verdict moves back, which nothing else makes it do, so nothing of the round may have
+// been given back.
 func (r *round) reopen() (again []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -357,8 +351,8 @@ func (r *round) allGranted() bool {
 	return int(r.tally.count[VoteGranted]) == len(r.seats)
 }
 
-// giveUp is the verdict for a caller that gives back what was granted if it is hopeless:
-// from then on late grants change nothing.
+// giveUp returns the verdict. If it is hopeless, the caller gives back what was granted, and late grants change
+// nothing.
 func (r *round) giveUp() verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -366,10 +360,9 @@ func (r *round) giveUp() verdict {
 	return r.verdict
 }
 
-// wait returns when the round is decided, or with the error when ctx ends or the
-// Redlock is closed first. Lanes resolve every call by its deadline, so it takes no
-// longer than the timeout per node. It returns hopeless once, as soon as that is
-// clear, if the caller has not seen it; called again, it waits for the final verdict.
+// wait returns when the round is decided, or with the error when ctx ends or the Redlock is closed first. Lanes
+// resolve every call by its deadline, so it takes no longer than the timeout per node. seen is the verdict that the
+// caller knows: with verdictHopeless it waits for the final one.
 func (r *round) wait(ctx context.Context, c tick.Clock, closing <-chan struct{}, seen verdict) (verdict, error) {
 	for {
 		if v := r.current(); v != verdictOpen && v != seen {
@@ -406,7 +399,7 @@ func (r *round) outcomes(names []string) []Outcome {
 	return out
 }
 
-// permanent reports whether errors rule out a quorum alone that neither waiting nor these remedies mend.
+// permanent reports whether errors that neither waiting nor these remedies mend are enough to rule out a quorum.
 func (r *round) permanent(awaited protocol.Remedies) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -5,8 +5,7 @@ import "time"
 // Servers that throw away keys because their memory is full, and with them locks that are held. The
 // guard notices the loss of a memory mark, and not that of a single lock.
 
-// evictions is what is known of the keys that one server has evicted. It is pure; Guard.mu guards
-// that of a guard.
+// evictions is what is known of the keys that one server has evicted. It is pure. In a Guard, mu guards it.
 type evictions struct {
 	runID  string // of the process that counts; empty: it was not asked
 	count  int64  // since its start

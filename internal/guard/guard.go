@@ -19,8 +19,8 @@ import (
 // and servers that are behind two nodes from voting twice. The rules are those of memory.go.
 //
 // The wire keeps three promises:
-//   - a batch with a SET goes over a connection only after Saw was told which server answers there,
-//     and the node is ready. If it is ready, the question may be the head of the same batch;
+//   - a batch with a SET goes over a connection only after Saw was told which server answers there, and the node is
+//     Ready;
 //   - the mark is read behind the last SET of each batch, and Saw is told before the batch's
 //     votes are delivered. Where that look was not answered, grants of the batch do not
 //     count, whatever Judge would say;
@@ -29,7 +29,7 @@ import (
 // So a grant that counts was given by data whose mark we know, and that mark was there
 // after the grant. If the data is lost later, so is the mark, and every client notices.
 type Guard struct {
-	fixed  time.Duration // where it is longer than the attempt's own TTL; 0: never
+	fixed  time.Duration // the least period (Options.RestartGuard); 0: none
 	names  []string
 	tell   func(Degradation)
 	clock  tick.Clock
@@ -41,23 +41,22 @@ type Guard struct {
 	settled    []*atomic.Pointer[settledMark]
 	duplicates []atomic.Pointer[DuplicateError] // nil: it is the only one that leads to its server, or the first
 
-	mu       sync.Mutex // guards what follows; none but what tell takes is taken under it
+	mu       sync.Mutex // guards what follows; under it only tell takes mutexes
 	memories *Memories
 
 	evictions []evictions // by node
 }
 
-// Degradation is what a node lacks for being guarded.
+// Degradation is what a node denies or does that weakens its guard.
 type Degradation struct {
 	Node, Lacks string
 	Err         error
 	Evicted     int64 // how many keys; 0: it is not about that
-	Again       bool  // to be reported although the same was before
+	Again       bool  // report it even if it was reported before
 }
 
-// New returns the guard of the nodes with these names. fixed is for how long a node that may
-// have forgotten is kept from voting, 0 for each attempt's own TTL; below 0 there is no guard,
-// which is nil. tell must not block.
+// New returns the guard of the nodes with these names. fixed is for how long a node that may have forgotten is kept
+// from voting, 0 for each attempt's own TTL; below 0 it returns nil, no guard. tell must not block.
 func New(names []string, fixed time.Duration, c tick.Clock, tell func(Degradation)) *Guard {
 	if fixed < 0 {
 		return nil
@@ -104,7 +103,7 @@ func (g *Guard) Saw(i int, s protocol.ServerReport) *protocol.MarkWrite {
 	return w
 }
 
-// report says once what a node denies. It needs no mutex.
+// report tells what a node denies; tell reports each thing once.
 func (g *Guard) report(i int, l lack, s protocol.ServerReport) {
 	if l == lackNothing {
 		return
@@ -141,8 +140,8 @@ func (g *Guard) newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Ready reports whether a batch with a SET may go to the node without the full question
-// ahead of it: its identity and its mark are known.
+// Ready reports whether no question has to go ahead of a batch with a SET: identity and mark are known, or denied for
+// good.
 func (g *Guard) Ready(i int) bool {
 	if g == nil {
 		return true
@@ -153,9 +152,8 @@ func (g *Guard) Ready(i int) bool {
 	return m.Identity == identityWithheld || m.Identity == identityKnown && m.mark.State != protocol.MarkAbsent
 }
 
-// Duplicate is why a node has no vote that leads to the same server as another, and was seen to do so
-// later than that one; nil if it has one. So a server has one vote in each round: the node that has
-// it keeps it until it is seen to lead elsewhere.
+// Duplicate is why a node has no vote: it leads to the same server as one that was seen there first. Nil if it has a
+// vote. So a server has one vote in each round: the node that has it keeps it until it is seen to lead elsewhere.
 func (g *Guard) Duplicate(i int) error {
 	if e := g.duplicates[i].Load(); e != nil {
 		return *e
@@ -163,7 +161,7 @@ func (g *Guard) Duplicate(i int) error {
 	return nil
 }
 
-// DuplicateError is why the vote of a node does not count that leads to the same server as another.
+// DuplicateError is why a node has no vote: it is the same server as another.
 type DuplicateError struct{ of string }
 
 // Error names the node whose vote counts.
@@ -195,8 +193,7 @@ func (g *Guard) Period(ttl time.Duration, fencing bool) time.Duration {
 	return p
 }
 
-// Judge reports for how long yet a node's grant may not be counted, where nodes are kept
-// from voting for a period; zero if it may.
+// Judge reports for how much longer grants of a node do not count under a guard of this period; 0: they count.
 func (g *Guard) Judge(i int, period time.Duration, now int64) time.Duration {
 	return left(g.quiet[i].Load(), period, now)
 }

@@ -14,36 +14,34 @@ import (
 // the time or knows of other goroutines; guard.go does. testdata/guard.txt shows
 // them.
 //
-// A node may vote for a lock of guard period G once its data has been remembering for G,
-// since then every lease that it may have forgotten is over. There are two witnesses: a
-// change that this client saw itself, which counts from that moment, and the mark, which
-// tells the clients that come later. G is never less than FirstUse.
+// A node may vote for a lock of guard period G once its data has been remembering for G: by then every lease that it
+// may have forgotten is over. There are two witnesses: a change that this client saw itself, which counts from that
+// moment, and the mark, which tells the clients that come later. G is never less than FirstUse.
 //
 // There is one exception, for a fleet that is used for the first time. A mark says whether
 // anything was there when it was written. A client that finds new marks on all N nodes, where nothing
 // was, looks at each of them again and then writes into each that all N were new together.
 // Such a mark counts at once, whatever is known of other nodes.
 //
-// Between the two looks there was a moment at which all N nodes had these very marks. No grant
-// had counted on any of them: they were younger than FirstUse, and none said that all were new.
-// So if a lock was held at that moment, a majority that had granted it has lost its marks
-// since, all within one lease. If it was not, no node has anything to remember. What a
-// node forgets later, its mark goes with, and no client can write that all were new on the next one,
-// since another node says so already or is too old.
+// Between the two looks there was a moment at which all N nodes had these very marks. No grant had counted on any of
+// them: they were younger than FirstUse, and none said that all were new. So if a lock was held at that moment, a
+// majority that had granted it has lost its marks since, all within one lease. If it was not, no node has anything to
+// remember. What a node forgets later, its mark goes with, and no client can write allN into the next mark, since
+// another node says so already or is too old.
 
 // Memory is what is known of one node. Times are nanoseconds of our monotonic clock.
 type Memory struct {
 	Identity      identity
 	runID, replID string
-	bornAt        int64         // its process, at the latest
+	bornAt        int64         // when its process started, at the latest
 	changedAt     int64         // when we saw other data there than before; LongAgo: never
 	mark          protocol.Mark // MarkPresent only while it fits this process and its data
-	markedAt      int64         // when it was written, at the latest
-	writtenAt     int64         // the same, at the earliest
+	markedAt      int64         // latest time at which it may have been written: bars count from it
+	writtenAt     int64         // earliest such time: newFor counts from it
 	knownAt       int64         // when we were first told of it
 	askedAt       int64         // when we last asked for what showed it
 	begins        bool          // its fleet's first use began with it, see Memories.begin
-	rank          int           // the lower one of two nodes was seen first to lead to its process
+	rank          int           // order in which nodes were first seen to lead to their processes
 }
 
 // identity is how far a node tells which server it is.
@@ -104,13 +102,12 @@ func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (*protocol.Ma
 	if s.Err != nil || s.RunID == "" {
 		return nil, m.silent(s.Err, now)
 	}
-	met := m.meet(s, now)
-	if met == newProcess {
+	if m.meet(s, now) {
 		ms.ranks++
 		m.rank = ms.ranks
 	}
 	before := m.mark.ID
-	w, lacks := m.consider(s, met, now)
+	w, lacks := m.consider(s, now)
 	switch {
 	case m.mark.State != protocol.MarkPresent:
 		m.begins = false
@@ -186,18 +183,8 @@ func (m *Memory) silent(err error, now int64) lack {
 	return lackIdentity
 }
 
-// acquaintance is what the ids of a report are to us.
-type acquaintance uint8
-
-const (
-	sameData acquaintance = iota
-	newProcess
-	newData   // other data in the same process
-	redrawnID // a new replication id for the same data
-)
-
-// meet compares the ids with those that are known.
-func (m *Memory) meet(s protocol.ServerReport, now int64) acquaintance {
+// meet compares the ids with those that are known, and reports whether it is a new process.
+func (m *Memory) meet(s protocol.ServerReport, now int64) bool {
 	m.Identity = identityKnown
 	if s.RunID != m.runID {
 		if m.runID != "" {
@@ -207,22 +194,17 @@ func (m *Memory) meet(s protocol.ServerReport, now int64) acquaintance {
 		// second ahead. A clock that was set back must not make a node younger than new.
 		age := min(max(s.Uptime-time.Second, 0), protocol.MaxAge)
 		*m = Memory{Identity: identityKnown, runID: s.RunID, replID: s.ReplID, bornAt: now - int64(age), changedAt: m.changedAt}
-		return newProcess
+		return true
 	}
 	if s.ReplID == "" || s.ReplID == m.replID {
-		return sameData
+		return false
 	}
 	told := m.replID != ""
 	m.replID = s.ReplID
-	switch {
-	case told && noFormer(s.FormerID):
-		return redrawnID
-	case told || m.mark.State == protocol.MarkPresent && m.mark.ReplID != s.ReplID:
+	if told && !noFormer(s.FormerID) || !told && m.mark.State == protocol.MarkPresent && m.mark.ReplID != s.ReplID {
 		m.change(now)
-		return newData
-	default:
-		return sameData
 	}
+	return false
 }
 
 // noFormer reports whether a master with a new replication id was no replica meanwhile. A
@@ -245,7 +227,7 @@ func (m *Memory) change(now int64) {
 }
 
 // consider takes in the mark, once the ids have been.
-func (m *Memory) consider(s protocol.ServerReport, met acquaintance, now int64) (*protocol.MarkWrite, lack) {
+func (m *Memory) consider(s protocol.ServerReport, now int64) (*protocol.MarkWrite, lack) {
 	seen := s.Mark
 	if seen.State == protocol.MarkPresent && seen.ID == "" {
 		seen.Read()
@@ -280,9 +262,9 @@ func (m *Memory) consider(s protocol.ServerReport, met acquaintance, now int64) 
 	case !known:
 		m.mark = protocol.Mark{State: protocol.MarkAbsent}
 	}
-	// The report may be older than our mark. Then the script compares, finds our mark and writes nothing.
-	// Otherwise the next look sees what it wrote.
-	first := seen.State == protocol.MarkAbsent && m.changedAt == LongAgo
+	// If we know a mark and were answered late, the script finds that mark and writes nothing. Otherwise the next
+	// look sees what it wrote.
+	first := seen.State == protocol.MarkAbsent && m.changedAt == LongAgo && !known
 	return m.writes(seen, "", 0, time.Duration(now-m.bornAt), first), lackNothing
 }
 
@@ -354,8 +336,8 @@ func (m *Memory) writes(over protocol.Mark, id string, at int64, uptime time.Dur
 	return &protocol.MarkWrite{Old: over.Text, ID: id, At: at, Uptime: min(uptime, protocol.MaxAge), First: first, RunID: m.runID, ReplID: m.replID}
 }
 
-// Bar is for how long yet a node's grants do not count for locks of this period; zero if
-// they do, and then they do until See takes in something else.
+// Bar is for how much longer grants of a node do not count under a guard of this period; 0: they count, until See
+// takes in something else.
 func (ms *Memories) Bar(i int, period time.Duration, now int64) time.Duration {
 	return left(ms.Nodes[i].quiet(ms.all()), period, now)
 }

@@ -17,7 +17,7 @@ const (
 	gapShare = 4
 	// mostPassed bounds the search for calls that may go while others are out.
 	mostPassed = MostInBatch
-	// callCost is what a call in a batch takes at both ends, which is not the link's.
+	// callCost is the client's and the server's time per call, not counted as round trip.
 	callCost = 10 * time.Microsecond
 	// fewestJoins is how many joins a batch has room for on any link. They take a node half
 	// a millisecond, which is what they may cost the calls behind them.
@@ -117,7 +117,7 @@ type batch struct {
 	left      bool  // its wire has written it, or has to wait
 	hasLeft   func()
 	array     [MostInBatch]*Call
-	told      []news // of use while it is settled
+	told      []news // room for its news, kept for reuse
 }
 
 // news is what a caller is to be told.
@@ -186,8 +186,7 @@ func (f *flight) overdue(now int64) bool {
 	return false
 }
 
-// wait is how long the next batch has to wait: 0 if it may go, negative if it is not
-// for the time to decide.
+// wait is how long the next batch has to wait: 0 if it may go, negative: not before a batch returns.
 func (f *flight) wait(now int64) int64 {
 	if len(f.Out) == 0 {
 		return 0

@@ -68,8 +68,7 @@ func (b *Bundle) Pack(batch []*Call) []*Call {
 	return b.out
 }
 
-// requests are those of the calls. They are never used again: what was sent may be looked at for
-// longer than it takes to answer it.
+// requests are those of the calls. A new slice each time: the connection may still read it after the answer.
 func (b *Bundle) requests() []*protocol.Request {
 	reqs := make([]*protocol.Request, len(b.calls))
 	for i, c := range b.calls {

@@ -7,9 +7,9 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// Call is one request on its way to one node. Its lane guards everything in it but Req,
-// Caller and Index, which do not change once it was handed over. Times are nanoseconds of
-// the clock.
+// Call is one request on its way to one node. Its lane guards everything in it but Caller and Index, which do not
+// change once it was handed over, and replaces Req when it is sent (AsOf) or put in other words (Instead). Times are
+// nanoseconds of the clock.
 type Call struct {
 	Req             *protocol.Request
 	Caller          Caller // nil: the answer is not waited for
@@ -45,8 +45,8 @@ type Caller interface {
 	Deliver(node int, b protocol.Answer, now int64)
 }
 
-// CallState is where a call is. It goes down this list, except that a script which the
-// server wants whole goes back from out to queued, and a kept release to queued.
+// CallState is where a call is. It goes down this list, and back to queued if it is put in other words (Instead),
+// asked Again, or was kept.
 type CallState uint8
 
 const (
@@ -116,7 +116,7 @@ func (c *Call) mayFindItself() bool {
 	return c.earlier&present != 0 || sent && (c.earlier&pending != 0 || c.Req.Script != nil)
 }
 
-// Insistence is on what a release is sent, though its SET may have left nothing.
+// Insistence says when a release is sent although its SET may have left nothing.
 type Insistence uint8
 
 const (

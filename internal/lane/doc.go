@@ -5,12 +5,13 @@
 // never two with the same key.
 //
 // What it promises upwards:
-//   - [Lane.Enqueue] and its siblings never wait for I/O. Each call with a [Caller] gets exactly one
-//     final answer, by its deadline at the latest one that is not final. Deliver runs with no mutex
-//     of the lane held.
-//   - Calls on one key take effect in the order in which they were enqueued, or not at all. So a
-//     release never overtakes the SET that it takes back.
-//   - A release is not given up before its key is gone from the node by itself: it is kept while the
+//   - [Lane.Enqueue] and its siblings never wait for I/O. A call with a [Caller] is answered by its deadline. If that
+//     answer is not final, others may follow, the last of them final, except for a kept release that is forgotten and
+//     for what Abandon drops. Deliver runs with no mutex of the lane held.
+//   - Calls on one key and of one class (see backlog) take effect in the order in which they were enqueued, or not at
+//     all. A release drops the SET that it takes back if that still waits, and else follows it.
+//   - A release is not given up before its key is gone from the node by itself, unless the node refuses it for good:
+//     it is kept while the
 //     node is away, sent again where its SET may still land ([Call] says when that is so), and sent
 //     by Close. A node that is away costs a few commands per second, however many releases wait.
 //   - Nothing piles up behind a node that hangs: acquires are refused at once with the reason.
@@ -27,7 +28,8 @@
 // batch overdue when the node's time is up: the longest Request.Timeout in it, counted from when it
 // was sent, see batch.patience. A lane with an overdue batch counts as down and refuses acquires.
 //
-// Where to look: lane.go has the states of a lane, batch.go says what goes together and when, call.go
-// what becomes of one request, bundle.go how releases go in one command, kept.go has the releases that wait for their node, breaker.go the pause
-// before a node is tried again, and standby.go the goroutine that waits for the next batch.
+// Where to look: lane.go has the states of a lane, batch.go says what goes together and when, call.go what becomes of
+// one request, bundle.go how releases go in one command, wire.go what is expected of a connection, kept.go has the
+// releases that wait for their node, breaker.go the pause before a node is tried again, and standby.go the goroutine
+// that waits for the next batch.
 package lane

@@ -51,8 +51,7 @@ func (k *KeptReleases) wait(with *waitingReleases, c *Call, now, notBefore int64
 	return true
 }
 
-// resend keeps a release that was answered for a second time, where the SET that it takes
-// back may land after it.
+// resend keeps an answered release, to send it once more, where the SET that it takes back may land after it.
 func (k *KeptReleases) resend(c *Call, refused bool, now int64) bool {
 	set := c.Undoes
 	switch {
@@ -112,7 +111,7 @@ func (k *KeptReleases) Due(now int64) (list callList) {
 	return list
 }
 
-// some takes out as many as are sent together, and has the next follow, if these do not bring
+// some takes out as many as are sent together, and sets the alarm for the rest, in case no answer of these brings
 // them.
 func (k *KeptReleases) some(w *waitingReleases, now int64) callList {
 	list := w.take(keptAtOnce, now)
@@ -136,7 +135,7 @@ func (k *KeptReleases) all(now int64) callList {
 // len is how many there are.
 func (k *KeptReleases) len() int { return k.unheard.len() + k.failed.len() + len(k.Later) }
 
-// forget lets go of one that will not come back.
+// forget notes that a release is no probe any more.
 func (k *KeptReleases) forget(c *Call) {
 	for _, w := range []*waitingReleases{&k.unheard, &k.failed} {
 		if w.probe == c {

@@ -54,9 +54,8 @@ const (
 	laneClosed          // takes nothing new, and sends the releases that it has
 )
 
-// LateAfter is how many times as long as the other nodes needed a node may have been silent for a
-// release to wait for it. A holder that works for no time has sent its SET two such times ago, and
-// the node may take as long again.
+// LateAfter is how many times as long as the other nodes needed a node may take for a release to wait for it. A
+// holder that works for no time has sent its SET two such times ago, and the node may take as long again.
 const LateAfter = 4
 
 // New returns an open lane. onChange may be nil; it is called with Lane.Mu held when the node stops
@@ -131,7 +130,7 @@ func (l *Lane) Doubt(c *Call) {
 	c.earlier = present | pending
 }
 
-// Again enqueues a SET once more that the node has refused, and so has left nothing.
+// Again enqueues once more a SET that the node refused, and that so left nothing there.
 func (l *Lane) Again(c *Call, deadline, now int64) {
 	l.Mu.Lock()
 	c.Answer, c.toldLate, c.Deadline = protocol.Answer{}, false, deadline
@@ -140,7 +139,7 @@ func (l *Lane) Again(c *Call, deadline, now int64) {
 	c.tell(b, now)
 }
 
-// admit queues a call, or says why not; the caller holds mu and delivers the answer.
+// admit queues a call, or says why not; the caller holds Mu and delivers the answer.
 func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 	switch {
 	case l.life == laneClosed:
@@ -174,7 +173,7 @@ func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 	}
 }
 
-// queueUp puts a call behind all others; the caller holds mu.
+// queueUp puts a call behind all others; the caller holds Mu.
 func (l *Lane) queueUp(c *Call, now int64) {
 	l.Queue.push(c)
 	l.Flight.blocked = l.Flight.blocked && l.Flight.has(c.Req.Key)
@@ -193,7 +192,8 @@ func (l *Lane) Reachable(now int64, patience time.Duration) bool {
 	return (!b.down || b.overdue) && now >= b.until && now-l.Flight.silentSince(now) < int64(patience)
 }
 
-// RoundTrip is how long the node took of late to answer, whether or not that was in time; 0: it did not.
+// RoundTrip is the shortest round trip of the last seconds; 0: no answer, whether or not that was in time; 0: it did
+// not.
 func (l *Lane) RoundTrip(now int64) time.Duration {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
@@ -226,7 +226,7 @@ func (l *Lane) Gone() bool {
 	return l.breaker.down && protocol.Permanent(l.breaker.err)
 }
 
-// run sees to it that a goroutine sends what may be sent; the caller holds mu.
+// run sees to it that a goroutine sends what may be sent; the caller holds Mu.
 func (l *Lane) run(now int64) {
 	switch wait := l.Flight.wait(now); {
 	case l.Queue.empty() || l.Starting || l.Flight.blocked:
@@ -302,7 +302,7 @@ func (l *Lane) AwaitLeft(c *Call, took time.Duration) {
 	}
 }
 
-// leaves reports whether a call is about to be written; the caller holds mu, and looks again when
+// leaves reports whether a call is about to be written; the caller holds Mu, and looks again when
 // the lane has moved.
 func (l *Lane) leaves(c *Call, took time.Duration) bool {
 	switch {
@@ -443,7 +443,7 @@ func (l *Lane) finish(c *Call, now int64) {
 	}
 }
 
-// requeue puts releases that were kept behind all others; the caller holds mu, and runs
+// requeue puts releases that were kept behind all others; the caller holds Mu, and runs
 // the lane.
 func (l *Lane) requeue(list callList) {
 	if !list.Empty() {
@@ -453,7 +453,7 @@ func (l *Lane) requeue(list callList) {
 }
 
 // served queues the releases that the node failed, if this one was sent to find out whether
-// it still does; the caller holds mu.
+// it still does; the caller holds Mu.
 func (l *Lane) served(c *Call, now int64) {
 	if c == l.kept.failed.probe {
 		l.requeue(l.kept.some(&l.kept.failed, now))
@@ -461,7 +461,7 @@ func (l *Lane) served(c *Call, now int64) {
 }
 
 // putAside has the releases that are queued wait for the node, to which no connection is
-// to be had, and adds the news of that; the caller holds mu.
+// to be had, and adds the news of that; the caller holds Mu.
 func (l *Lane) putAside(told []news, now int64) []news {
 	queue := l.Queue.urgent.takeAll()
 	for c := queue.Pop(); c != nil; c = queue.Pop() {
@@ -561,7 +561,7 @@ func (l *Lane) Close(now int64) <-chan struct{} {
 	return flushed
 }
 
-// tellFlushed ends Close's wait if nothing is left to do; the caller holds mu.
+// tellFlushed ends Close's wait if nothing is left to do; the caller holds Mu.
 func (l *Lane) tellFlushed() {
 	if l.flushed != nil && l.Queue.empty() && len(l.Flight.Out) == 0 && !l.Starting {
 		close(l.flushed)

@@ -2,7 +2,7 @@
 -- set. Two clients that find the same thing wrong write one mark, and not two, of which
 -- the second would bar the node to the client that wrote the first.
 --
--- A mark is "<id> <at> <age> <first|later> <run id> <replication id>"; see mark.go. The
+-- A mark is "<id> <at> <uptime> <first|later> <run id> <replication id> [all<nodes>]"; see mark.go. The
 -- time is this server's own, so that any client can tell the mark's age by asking it.
 --
 -- KEYS[1] mark

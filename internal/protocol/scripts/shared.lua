@@ -16,9 +16,9 @@ local function millis()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
--- Leave the holders whose lease is not over, or none if the marker is not there. Returns an error if
--- the key is not ours. Without the marker a sorted set is ours if its scores are times since
--- 2004: one that we left is gone soon, and one of others is not ours to delete.
+-- Drop the holders whose lease is over; all of them if there is no marker. Returns an error if the key is not ours.
+-- Without the marker a sorted set is ours if its scores are times since 2004: one that we left is gone soon, and one
+-- of others is not ours to delete.
 local function purge(marked, holders, now)
   local r
   if marked then

@@ -1,8 +1,8 @@
 -- Acquire the lock together with others: unless it is held exclusively, or the door is shut, or
 -- there are as many holders as there may be.
 --
--- A waiter whose turn it is passes the door. On the node that keeps its queue it is listed
--- already, since the lock is reserved for it. There it leaves the queue, and lets one more in.
+-- A waiter whose turn it is passes the door. On the node that keeps its queue it is listed already, since the lock is
+-- reserved for it. There it leaves the queue, and lets up to two more in.
 --
 -- KEYS[1] lock   KEYS[2] holders   KEYS[3] door   KEYS[4] queue, on the node that keeps it
 -- ARGV[1] our value   ARGV[2] TTL in ms   ARGV[3] how many may hold it, or 0; below 0: the
