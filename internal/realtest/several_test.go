@@ -55,6 +55,29 @@ func TestSetsOfKeysOnNodesOfWhichAMinorityIsBroken(t *testing.T) {
 	}
 }
 
+// accounts are keys, and how many have each now.
+type accounts [4]atomic.Int32
+
+// draw is two or three of them, in any order.
+func (a *accounts) draw(r *rand.Rand) (order []int, keys []string) {
+	order = r.Perm(len(a))[:2+r.IntN(2)]
+	for _, i := range order {
+		keys = append(keys, fmt.Sprint("account:", i))
+	}
+	return order, keys
+}
+
+// alone has some for a while, which nobody else may have.
+func (a *accounts) alone(t *testing.T, order []int, lasts time.Duration) {
+	for _, i := range order {
+		assert.EqualValues(t, 1, a[i].Add(1), "two hold account %d", i)
+	}
+	time.Sleep(lasts)
+	for _, i := range order {
+		a[i].Add(-1)
+	}
+}
+
 // Scenario 72: sets that overlap, in any order, from several processes, while a node after
 // the other fails. None waits for ever, nothing is held twice, and nothing is left.
 func TestSetsOfKeysExcludeEachOther(t *testing.T) {
@@ -62,8 +85,7 @@ func TestSetsOfKeysExcludeEachOther(t *testing.T) {
 	f := startFleet(t, 5)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	const accounts = 4
-	var inside [accounts]atomic.Int32
+	var held accounts
 	var all sync.WaitGroup
 	var done atomic.Int32
 	for p := range 4 {
@@ -72,19 +94,9 @@ func TestSetsOfKeysExcludeEachOther(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(p), uint64(g)))
 			all.Go(func() {
 				for range 12 {
-					order := r.Perm(accounts)[:2+r.IntN(2)]
-					var keys []string
-					for _, a := range order {
-						keys = append(keys, fmt.Sprint("account:", a))
-					}
-					err := setOf(rl, keys...).Do(ctx, func(ctx context.Context, held lockset.Locks) error {
-						for _, a := range order {
-							assert.EqualValues(t, 1, inside[a].Add(1), "two hold account %d", a)
-						}
-						time.Sleep(time.Millisecond)
-						for _, a := range order {
-							inside[a].Add(-1)
-						}
+					order, keys := held.draw(r)
+					err := setOf(rl, keys...).Do(ctx, func(ctx context.Context, _ lockset.Locks) error {
+						held.alone(t, order, time.Millisecond)
 						return context.Cause(ctx)
 					})
 					if !assert.NoError(t, err) {
@@ -106,7 +118,7 @@ func TestSetsOfKeysExcludeEachOther(t *testing.T) {
 		}
 	}
 	require.NoError(t, await(t, finished))
-	for a := range accounts {
+	for a := range held {
 		f.requireGone(t, fmt.Sprint("account:", a))
 	}
 }
@@ -116,8 +128,7 @@ func TestSetsOfKeysExcludeEachOther(t *testing.T) {
 func TestSetsThatAreCancelledLeaveNothing(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 5)
-	const accounts = 4
-	var inside [accounts]atomic.Int32
+	var held accounts
 	var granted, cancelled atomic.Int32
 	var all sync.WaitGroup
 	for p := range 3 {
@@ -126,11 +137,7 @@ func TestSetsThatAreCancelledLeaveNothing(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(p), uint64(g)))
 			all.Go(func() {
 				for range 25 {
-					order := r.Perm(accounts)[:2+r.IntN(2)]
-					var keys []string
-					for _, a := range order {
-						keys = append(keys, fmt.Sprint("account:", a))
-					}
+					order, keys := held.draw(r)
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(r.IntN(30_000))*time.Microsecond)
 					acquire := setOf(rl, keys...).Acquire
 					if r.IntN(4) == 0 {
@@ -144,13 +151,7 @@ func TestSetsThatAreCancelledLeaveNothing(t *testing.T) {
 						continue
 					}
 					granted.Add(1)
-					for _, a := range order {
-						assert.EqualValues(t, 1, inside[a].Add(1), "two hold account %d", a)
-					}
-					time.Sleep(time.Duration(r.IntN(2000)) * time.Microsecond)
-					for _, a := range order {
-						inside[a].Add(-1)
-					}
+					held.alone(t, order, time.Duration(r.IntN(2000))*time.Microsecond)
 					_ = locks.Release(t.Context())
 				}
 			})
@@ -166,7 +167,7 @@ func TestSetsThatAreCancelledLeaveNothing(t *testing.T) {
 	t.Logf("%d granted, %d given up", granted.Load(), cancelled.Load())
 	assert.Positive(t, granted.Load())
 	assert.Positive(t, cancelled.Load())
-	for a := range accounts {
+	for a := range held {
 		f.requireGone(t, fmt.Sprint("account:", a))
 	}
 }

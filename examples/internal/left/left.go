@@ -1,7 +1,10 @@
-// Package left is for tests of the examples: what is on the nodes after one has run.
+// Package left is for tests of the examples: it runs one, and looks at what is on the nodes after that.
 package left
 
 import (
+	"bytes"
+	"context"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -28,5 +31,26 @@ func Check(t *testing.T, n *nodes.Nodes) {
 		ttl, err := client.PTTL(t.Context(), key).Result()
 		require.NoError(t, err)
 		assert.NotEqual(t, time.Duration(-1), ttl, "%s does not expire", key)
+	}
+}
+
+// Run runs an example with all nodes well, with one down, and with two that hang, and hands what it wrote to check.
+func Run(t *testing.T, run func(context.Context, io.Writer, *nodes.Nodes) error, check func(t *testing.T, out string)) {
+	for name, fault := range map[string]func(*nodes.Nodes){
+		"all nodes well": func(*nodes.Nodes) {},
+		"a node is down": func(n *nodes.Nodes) { n.Cluster.Node(1).Stop() },
+		"two nodes hang": func(n *nodes.Nodes) { n.Cluster.Node(0).Hang(); n.Cluster.Node(4).Hang() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, err := nodes.Embedded()
+			require.NoError(t, err)
+			defer n.Close()
+			fault(n)
+			var out bytes.Buffer
+			require.NoError(t, run(t.Context(), &out, n), "%s", &out)
+			Check(t, n)
+			check(t, out.String())
+		})
 	}
 }
