@@ -445,7 +445,7 @@ func ExampleWithMaxWait() {
 		fmt.Println(err)
 		return
 	}
-	err = rl.Mutex("order:42", redlock.WithMaxWait(20*time.Millisecond)).Do(ctx, func(context.Context, *redlock.Lock) error { return nil })
+	err = rl.Mutex("order:42", redlock.WithMaxWait(500*time.Millisecond)).Do(ctx, func(context.Context, *redlock.Lock) error { return nil })
 	switch {
 	case err == nil:
 		fmt.Println("200")
