@@ -252,8 +252,8 @@ func (l *Lane) drain() {
 func (l *Lane) drainOnce() (waits bool) {
 	l.Clock.Yield(0)
 	l.Mu.Lock()
-	l.Starting = false
 	for {
+		l.Starting = false
 		now := l.Clock.Now().Mono
 		b, pointless := l.Flight.next(&l.Queue, now)
 		if b == nil {
@@ -280,6 +280,7 @@ func (l *Lane) drainOnce() (waits bool) {
 		l.finishBatch(b, settled)
 		l.Clock.Yield(1)
 		l.Mu.Lock()
+		l.Flight.spare = b
 	}
 }
 
@@ -340,12 +341,12 @@ func (l *Lane) finishBatch(b *batch, settled bool) {
 	heard, sent, failure := b.result()
 	l.Mu.Lock()
 	l.Flight.returned(b)
+	l.Starting = true // this goroutine takes the next batch
 	l.SetDown(!heard, failure)
 	l.breaker.returned(heard)
 	if heard {
 		l.Flight.took(b, now)
 		l.requeue(l.kept.some(&l.kept.unheard, now))
-		l.run(now) // the next batch need not wait until all are told of this one
 	}
 	away := !heard && !sent
 	if away {
@@ -362,9 +363,6 @@ func (l *Lane) finishBatch(b *batch, settled bool) {
 	clear(b.calls)
 	clear(told)
 	b.told = told
-	l.Mu.Lock()
-	l.Flight.spare = b
-	l.Mu.Unlock()
 }
 
 // SetDown notes whether the node answers, and tells of a change until the lane is closed; the caller
