@@ -57,13 +57,21 @@ func (w *respWriter) end(at int) {
 		w.bytes[at] = '0' + byte(w.words)
 		return
 	}
-	w.bytes = slices.Replace(w.bytes, at, at+1, strconv.AppendInt(nil, int64(w.words), 10)...)
+	var digits [20]byte
+	w.bytes = slices.Replace(w.bytes, at, at+1, strconv.AppendInt(digits[:0], int64(w.words), 10)...)
 }
 
 // Str is the next word.
 func (w *respWriter) Str(s string) {
 	w.words++
 	w.bytes = appendBulk(w.bytes, s)
+}
+
+// Join is the next word, of three parts.
+func (w *respWriter) Join(a, b, c string) {
+	var room [64]byte
+	w.words++
+	w.bytes = appendBulk(w.bytes, append(append(append(room[:0], a...), b...), c...))
 }
 
 // Num is the next word, of digits.
@@ -150,7 +158,11 @@ func (r *respReader) replyAt(depth int) (any, error) {
 	}
 }
 
-var okReply any = "OK" // boxed once
+// Boxed once.
+var (
+	okReply   any = "OK"
+	noReplies any = []any{}
+)
 
 // text reads the next reply where it is a string or a null, and copies nothing: the text is good
 // until the next read.
@@ -249,6 +261,9 @@ func (r *respReader) list(line []byte, depth int) (any, error) {
 	}
 	if n > r.left/perElement {
 		return nil, r.tooMuch(line)
+	}
+	if n == 0 {
+		return noReplies, nil
 	}
 	all := make([]any, 0, min(n, 64))
 	for range n {

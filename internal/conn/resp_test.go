@@ -338,7 +338,7 @@ func requests(key, value, other string, n int64) map[string]*protocol.Request {
 		"release at the queue": own(protocol.QueueReleaseRequest(terms, key, value, q)), "... without one": own(protocol.QueueReleaseRequest(terms, key, value, nil)),
 		"extend": protocol.ExtendRequest(terms, key, value), "join": protocol.JoinRequest(terms, key, value, q), "plain join": protocol.JoinRequest(terms, key, value, plain),
 		"inspect": protocol.InspectRequest(terms, key, other, value, int(n%1e6)), "inspect one": protocol.InspectRequest(terms, key, other, "", 1),
-		"several": protocol.BundleRequest([]*protocol.Request{own(protocol.QueueReleaseRequest(terms, key, value, nil)), own(protocol.ReleaseRequest(terms, other, value))}),
+		"several": (&protocol.Bundle{Of: []*protocol.Request{own(protocol.QueueReleaseRequest(terms, key, value, nil)), own(protocol.ReleaseRequest(terms, other, value))}}).Request(),
 		"force":   protocol.ForceRequest(terms, key, value, other, ""), "token": protocol.TokenReleaseRequest(terms, key, value, other, key),
 		"shared claim": protocol.SharedClaimRequest(protocol.OpAcquireShared, terms, key, value, s, q), "newcomer": protocol.SharedClaimRequest(protocol.OpAcquireShared, terms, key, value, s, nil),
 		"shared extend": protocol.SharedExtendRequest(terms, key, value, s), "shared release": own(protocol.SharedReleaseRequest(terms, key, value, s, q)),

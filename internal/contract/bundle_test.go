@@ -23,7 +23,7 @@ import (
 // Releases of several locks in one command. What the script answers is in contractCases.
 
 // askMany is a release of several; those that look for waiters come first.
-func askMany(of ...*protocol.Request) *protocol.Request { return protocol.BundleRequest(of) }
+func askMany(of ...*protocol.Request) *protocol.Request { return (&protocol.Bundle{Of: of}).Request() }
 
 // beside is a request on another key.
 func beside(key string, r *protocol.Request) *protocol.Request {

@@ -32,6 +32,8 @@ type words []string
 
 func (w *words) Str(s string) { *w = append(*w, s) }
 
+func (w *words) Join(a, b, c string) { *w = append(*w, a+b+c) }
+
 func (w *words) Num(n int64) { *w = append(*w, strconv.FormatInt(n, 10)) }
 
 // Key is what lies under a key: a string, a sorted set, or something else.

@@ -18,6 +18,7 @@ import (
 // It belongs to one connection, and serves one batch at a time.
 type Bundle struct {
 	calls []*Call // in the order of the request
+	of    protocol.Bundle
 	out   []*Call // the batch as it goes out
 	many  Call
 	whole bool // the server does not know the script
@@ -61,20 +62,14 @@ func (b *Bundle) Pack(batch []*Call) []*Call {
 		b.forget()
 		return batch
 	}
-	b.many = Call{Req: protocol.BundleRequest(b.requests())}
+	for _, c := range b.calls {
+		b.of.Of = append(b.of.Of, c.Req)
+	}
+	b.many = Call{Req: b.of.Request()}
 	if b.whole {
 		b.many.Req = b.many.Req.WithSource()
 	}
 	return b.out
-}
-
-// requests are those of the calls. A new slice each time: the connection may still read it after the answer.
-func (b *Bundle) requests() []*protocol.Request {
-	reqs := make([]*protocol.Request, len(b.calls))
-	for i, c := range b.calls {
-		reqs[i] = c.Req
-	}
-	return reqs
 }
 
 // findTwice finds the calls whose keys others have, too.
@@ -121,6 +116,7 @@ func (b *Bundle) Unpack() (never bool) {
 // forget lets go of what belongs to locks, which end before the connection does.
 func (b *Bundle) forget() {
 	clear(b.calls)
+	clear(b.of.Of)
 	clear(b.out)
-	b.calls, b.out, b.many = b.calls[:0], b.out[:0], Call{}
+	b.calls, b.of, b.out, b.many = b.calls[:0], protocol.Bundle{Of: b.of.Of[:0]}, b.out[:0], Call{}
 }

@@ -193,16 +193,6 @@ func whatComes(c *lane.Call) string {
 	return [...]string{"", "granted", "refused", "unknown", "failed", "unsent"}[c.Read(c.Req.Op).Kind]
 }
 
-// What was sent may be looked at later than it is answered, as on a connection that is over.
-func TestBundleThatWasSentIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	var b lane.Bundle
-	sent := b.Pack(batchOf("release a", "serve b"))[0].Req
-	b.Unpack()
-	b.Pack(batchOf("release c", "release d"))
-	assert.Equal(t, []string{"[b a][{b}:line]"}, described([]*lane.Call{{Req: sent}}))
-}
-
 // A server is told the script after it said that it does not know it, until it has run it.
 func TestBundleGoesAsItsTextToAServerThatDoesNotKnowIt(t *testing.T) {
 	t.Parallel()

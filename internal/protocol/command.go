@@ -12,6 +12,7 @@ import (
 // bytes that go over a connection.
 type Words interface {
 	Str(string)
+	Join(a, b, c string) // one word
 	Num(int64)
 }
 
@@ -74,6 +75,8 @@ func (r *Request) Values() []any {
 type values []any
 
 func (v *values) Str(s string) { *v = append(*v, s) }
+
+func (v *values) Join(a, b, c string) { *v = append(*v, a+b+c) }
 
 func (v *values) Num(n int64) { *v = append(*v, n) }
 

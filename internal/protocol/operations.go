@@ -239,7 +239,7 @@ func (b *Bundle) write(w Words, a word) {
 		}
 	case lineKeys:
 		for _, r := range b.Of[:b.lined] {
-			w.Str(r.line())
+			r.writeLine(w)
 		}
 	}
 }

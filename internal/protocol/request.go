@@ -325,25 +325,27 @@ func FenceRepairRequest(t *Terms, key, value string, f *FenceArgs) Request {
 // MayBeNative reports whether a server's own compare-and-delete will do.
 func (r *Request) MayBeNative() bool { return r.Script == ReleaseScript && !r.lua && !r.Whole }
 
-// Bundle is the releases that go to a node in one command. No two have the same key.
+// Bundle is the releases that go to a node in one command, each of which MayBeBundled. No two have the
+// same key. Those that look for waiters come first.
 type Bundle struct {
 	Of []*Request
 	// lined is how many of them, from the first on, are of locks that may have a wait queue there.
-	lined int
+	lined   int
+	request Request
 }
 
-// BundleRequest is the release of several locks, each of which MayBeBundled. Those that look for
-// waiters come first.
-func BundleRequest(of []*Request) *Request {
-	b := &Bundle{Of: of}
-	for i, r := range of {
+// Request is that of the command. It is good until the next one.
+func (b *Bundle) Request() *Request {
+	b.lined = 0
+	for i, r := range b.Of {
 		if r.LooksForWaiters() {
 			if b.lined++; i >= b.lined {
 				panic("bug: a release that looks for waiters behind one that does not")
 			}
 		}
 	}
-	return &Request{Op: OpRelease, Script: BundleScript, Key: of[0].Key, Value: of[0].Value, more: b}
+	b.request = Request{Op: OpRelease, Script: BundleScript, Key: b.Of[0].Key, Value: b.Of[0].Value, more: b}
+	return &b.request
 }
 
 // MayBeBundled reports whether BundleScript does the same, or nothing. A holder that waited in the
@@ -358,12 +360,13 @@ func (r *Request) MayBeBundled() bool {
 // LooksForWaiters reports whether a release is for a node that may keep a wait queue for the lock.
 func (r *Request) LooksForWaiters() bool { return r.Script == QueueReleaseScript }
 
-// line is the key of the wait queue that a release looks at.
-func (r *Request) line() string {
+// writeLine writes the key of the wait queue that a release looks at.
+func (r *Request) writeLine(w Words) {
 	if r.Queue != nil && r.Queue.Key != "" {
-		return r.Queue.Key
+		w.Str(r.Queue.Key)
+	} else {
+		w.Join("{", r.Key, "}:line")
 	}
-	return "{" + r.Key + "}:line"
 }
 
 // ByItself is the same request, and not together with others.

@@ -397,6 +397,10 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (go
 			r.Native = f.native.May()
 			reqs[i] = &r
 		}
+		if b := c.Req.Bundle(); b != nil { // whose requests are others by the time when the server reads it
+			reqs[i] = (&protocol.Bundle{Of: slices.Clone(b.Of)}).Request()
+			reqs[i].Whole = c.Req.Whole
+		}
 	}
 	f.d.p.w.sends(f.d.p, f.d.n.i, batch)
 	f.joins.Store(slices.ContainsFunc(reqs, func(r *protocol.Request) bool { return r.Op == protocol.OpJoin }))
