@@ -219,32 +219,33 @@ var errHookLeft = fmt.Errorf("redlock: acquire: %w Hooks.Waiting: it did not ret
 // that keeps the queue may have put under the key already. It is as fresh as any: it was
 // made for this attempt and is struck out by it.
 func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
-	at, err := a.ask()
+	at, start, err := a.ask()
 	if err != nil {
 		return nil, false, err
 	}
-	return a.conclude(at)
+	return a.conclude(at, start)
 }
 
 // ask sends the SETs of an attempt, with the value that stands in the queue if the acquire waits
 // there.
-func (a *acquisition) ask() (at *attempt, err error) {
+func (a *acquisition) ask() (at *attempt, start tick.Instant, err error) {
 	at = newAttempt(a.resource, a.queues)
 	at.origin, at.adopted = a.adoptFrom, a.adoptFrom != ""
 	if a.w != nil && a.w.entry != "" {
 		had := a.w.claim()
 		at.arbiter, at.origin, at.value, at.wants, at.joined = int16(had.node), had.entry, had.value, int32(had.number), had.joins
 	} else if at.value, err = a.tokens.newValue(a.terms.owner); err != nil {
-		return nil, err
+		return nil, start, err
 	}
-	at.send(a.clock.Now())
-	return at, nil
+	start = a.clock.Now()
+	at.send(start)
+	return at, start, nil
 }
 
 // conclude waits for what becomes of an attempt, and makes a lock of it if it was granted.
-func (a *acquisition) conclude(at *attempt) (lock *Lock, retryable bool, err error) {
-	r, until := &at.round, validUntil(at.start, a.terms.TTL, a.opts.DriftFactor)
-	v, cut := at.wait(a.ctx)
+func (a *acquisition) conclude(at *attempt, start tick.Instant) (lock *Lock, retryable bool, err error) {
+	r, until := &at.round, validUntil(start, a.terms.TTL, a.opts.DriftFactor)
+	v, cut := at.wait(a.ctx, start)
 	var fence uint64
 	if cut == nil && v == verdictGranted && a.terms.fencing {
 		var raised *round

@@ -16,11 +16,10 @@ import (
 // small.
 type attempt struct {
 	footprint
-	start  tick.Instant
 	round  round
 	set    protocol.Request
-	wants  int32                       // the number of the permit that is reserved for it; 0: any
 	joined []*lane.Call                // of its entry, those that may still take effect
+	wants  int32                       // the number of the permit that is reserved for it; 0: any
 	permit atomic.Int32                // the number that a quorum gave, from 1; 0: none, or not granted yet
 	record atomic.Pointer[grantRecord] // of the lock that was made of it
 }
@@ -34,7 +33,6 @@ func newAttempt(r *resource, qs *queues) *attempt {
 
 // send hands the SETs to the lanes.
 func (a *attempt) send(start tick.Instant) {
-	a.start = start
 	set := &a.set
 	var fence *protocol.FenceArgs
 	if a.terms.fencing {
@@ -119,8 +117,8 @@ func (a *attempt) tieBreaker(now int64) int {
 // answers then may take as long again.
 //
 // If it is hopeless, what was granted is free again at once, before what to call it is known.
-func (a *attempt) wait(ctx context.Context) (verdict, error) {
-	v, cut := a.waitOutTies(ctx)
+func (a *attempt) wait(ctx context.Context, start tick.Instant) (verdict, error) {
+	v, cut := a.waitOutTies(ctx, start)
 	if cut == nil && v == verdictHopeless {
 		v = a.round.giveUp()
 	}
@@ -131,11 +129,11 @@ func (a *attempt) wait(ctx context.Context) (verdict, error) {
 	return v, cut
 }
 
-func (a *attempt) waitOutTies(ctx context.Context) (verdict, error) {
+func (a *attempt) waitOutTies(ctx context.Context, start tick.Instant) (verdict, error) {
 	r := &a.round
 	v, cut := r.wait(ctx, a.clock, a.life.closing, verdictOpen)
 	pause, took := time.Duration(0), time.Duration(0)
-	end := a.start.Add(2 * a.terms.NodeTimeout)
+	end := start.Add(2 * a.terms.NodeTimeout)
 	for try := 0; try < tieTries && cut == nil && v != verdictGranted && r.mayAskAgain(); try++ {
 		// Wait for every refusal first, or a late one would miss one of the two retries.
 		if v, cut = a.await(ctx, r); cut != nil || v == verdictGranted {

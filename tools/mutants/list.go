@@ -1780,8 +1780,8 @@ var list = []mutant{
 	{
 		name: "adopt-keeps-the-token",
 		file: "acquire.go",
-		old:  "\tat.send(a.clock.Now())\n",
-		new:  "\tif a.adoptFrom != \"\" {\n\t\tat.value = a.adoptFrom + at.value[tokenLen:]\n\t}\n\tat.send(a.clock.Now())\n",
+		old:  "\tat.send(start)\n",
+		new:  "\tif a.adoptFrom != \"\" {\n\t\tat.value = a.adoptFrom + at.value[tokenLen:]\n\t}\n\tat.send(start)\n",
 		why:  "a release of the former holder that comes late ends the new holder's lock",
 	},
 	{
