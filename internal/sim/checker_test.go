@@ -126,6 +126,24 @@ func (h *handMade) waitsFor(to int64) {
 	h.waits["k0"] = append(h.waits["k0"], simWait{proc: 0, client: 0, from: 0, to: to})
 }
 
+func diesAtFirstUse(p *simPlan) {
+	calmPlan(p)
+	p.RestartGuard = 0
+	p.Faults = []simFault{{Kind: faultKill, At: 20 * time.Millisecond}}
+}
+
+// toldAllNew has the first nodes be told at a time that all were new, and somebody wait for four seconds.
+func (h *handMade) toldAllNew(nodes int, at int64) {
+	for _, n := range h.nodes {
+		n.marked = 10 * msec
+	}
+	for _, n := range h.nodes[:nodes] {
+		n.saysAll = at
+	}
+	h.waitsFor(4000 * msec)
+	h.checkProgress("k0", nil)
+}
+
 // entries puts waiters into the queue of the first node, told ones until a second from now.
 func (h *handMade) entries(told string, each ...string) *simNode {
 	n := h.nodes[0]
@@ -1181,6 +1199,12 @@ var simExcused = []struct {
 		n.marked, n.met = 0, map[int]int64{0: 5000 * msec}
 		h.waitsFor(h.at(14000, 13500))
 		h.checkProgress("k0", nil)
+	}}},
+	{exBarred, simRule{"I7: nobody had %s for", diesAtFirstUse, func(h *handMade) { // its writer died between two nodes
+		h.toldAllNew(either(h, 2, 1), 19*msec)
+	}}},
+	{exBarred, simRule{"I7: nobody had %s for", diesAtFirstUse, func(h *handMade) { // and long before it wrote
+		h.toldAllNew(1, h.at(900, 19))
 	}}},
 	{exForeignList, simRule{"O1: the lock is free", nil, func(h *handMade) { // under the list's name, or the door's
 		e := lineEntry("p", "s5", is("a"))

@@ -1080,7 +1080,7 @@ const (
 	exSleeper           = "I7, progress: waits of a process that sleeps at some time"
 	exNotQuiet          = "I7, progress: something went wrong less than 8 TTLs + 5 s ago"
 	exCutOff            = "I7, progress, and calm plans: the process is cut off"
-	exBarred            = "I7, progress: of two nodes one does not vote"
+	exBarred            = "I7, progress: so many nodes do not vote yet"
 	exLeftOver          = "I7, progress: it was detached, or kept"
 	exStrays            = "I7, progress: messages come late, twice or torn"
 	exDisturbed         = "I7, progress: a process of a calm plan died, or was cut off"

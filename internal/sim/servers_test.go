@@ -768,6 +768,9 @@ func (n *simNode) writeMark(w *protocol.MarkWrite) protocol.ServerReport {
 	if n.marked == 0 {
 		n.marked = n.w.t()
 	}
+	if n.saysAll == 0 && s.Mark.All > 0 {
+		n.saysAll = n.w.t()
+	}
 	if w.IsRedated() {
 		n.redated = append(n.redated, n.w.t())
 		n.w.reached("a mark is given the present date", true)
@@ -775,19 +778,49 @@ func (n *simNode) writeMark(w *protocol.MarkWrite) protocol.ServerReport {
 	return s
 }
 
-// barredUntil is until when a process may find too few of two nodes that vote. Both marks are
-// of the first use, but one node's clock was set back, so for who comes then they are further
+// barredUntil is until when a process may find too few nodes that vote.
+func (w *simWorld) barredUntil(keys ...string) int64 {
+	if w.plan.RestartGuard < 0 {
+		return 0
+	}
+	period := max(w.plan.TTL, w.plan.RestartGuard, guard.FirstUse)
+	if slices.ContainsFunc(keys, func(key string) bool { return w.plan.Fenced[fakenode.Number(key[1:])] }) {
+		period = max(period, guard.FencedGuard)
+	}
+	period = period * 102 / 100
+	return max(w.halfTold(int64(period)), w.barredByClock(int64(period)))
+}
+
+// halfTold is the same where a process died while it wrote into the marks that all nodes were new. The
+// others cannot go on: a node whose mark does not say so may have lost one that did, and a lock. So all but
+// those that were told vote once their marks are a period old.
+func (w *simWorld) halfTold(period int64) int64 {
+	told, rest := int64(never), []int64(nil)
+	for _, n := range w.nodes {
+		if n.saysAll > 0 {
+			told = min(told, n.saysAll)
+		} else {
+			rest = append(rest, n.marked+period)
+		}
+	}
+	missing := len(w.nodes)/2 + 1 - (len(w.nodes) - len(rest))
+	if missing <= 0 || !slices.ContainsFunc(w.plan.Faults, func(f simFault) bool {
+		return f.Kind == faultKill && told > int64(f.At-w.plan.NodeTimeout) && told < int64(f.At+w.plan.NodeTimeout)
+	}) {
+		return 0
+	}
+	slices.Sort(rest)
+	return rest[missing-1]
+}
+
+// barredByClock is the same of two nodes. Both marks are of the first use, but one node's clock was set back, so for who comes then they are further
 // apart than those of a first use, or one is from the future, was given another date, and is
 // none of the first use any more. Then neither node votes before its mark is as old, by its own clock,
 // as the guard's period: with two nodes, none can be spared. Such a process takes its turns in the
 // queue, and makes nothing of them, so others wait for it, too.
-func (w *simWorld) barredUntil(keys ...string) (until int64) {
-	if len(w.nodes) != 2 || w.plan.RestartGuard < 0 {
+func (w *simWorld) barredByClock(period int64) (until int64) {
+	if len(w.nodes) != 2 {
 		return 0
-	}
-	period := max(w.plan.TTL, w.plan.RestartGuard)
-	if slices.ContainsFunc(keys, func(key string) bool { return w.plan.Fenced[fakenode.Number(key[1:])] }) {
-		period = max(period, guard.FencedGuard)
 	}
 	for i, n := range w.nodes {
 		other := w.nodes[1-i]
@@ -805,7 +838,7 @@ func (w *simWorld) barredUntil(keys ...string) (until int64) {
 			apart := met - other.marked - max(0, met-n.marked-by)
 			if by > 0 && (written > n.marked || apart > int64(guard.FirstUse*98/100)) {
 				from := max(written+n.setBackBetween(written, met), other.marked)
-				until = max(until, from+int64(period*102/100))
+				until = max(until, from+period)
 			}
 		}
 	}

@@ -187,6 +187,7 @@ type simNode struct {
 	heard    []simHeardBy
 	lineLost map[string]int64 // when a queue was lost, by lock key
 	marked   int64            // when the memory mark was written first; 0: never
+	saysAll  int64            // when that said first that all nodes were new; 0: never
 	redated  []int64          // when it was given another date
 }
 

@@ -620,6 +620,13 @@ var list = []mutant{
 		args: "-test.run=^(TestNoFirstUse)",
 	},
 	{
+		name: "first-use-told-to-one",
+		file: "internal/guard/memory.go",
+		old:  `if w == nil && m.begins && m.isNew() {`,
+		new:  `if w == nil && m.begins && m.isNew() && i == 0 {`,
+		why:  "the other nodes of a new fleet vote a guard's time later, though no process died meanwhile",
+	},
+	{
 		name: "first-use-after-a-change",
 		file: "internal/guard/memory.go",
 		old:  " && m.changedAt == LongAgo\n}",
