@@ -63,7 +63,7 @@ func init() {
 		qs := client.(*Redlock).queues
 		qs.mu.Lock()
 		defer qs.mu.Unlock()
-		return qs.byToken[token] != nil
+		return qs.byName[nameOf(token)] != nil
 	}
 	inside.NarrowWindows = func(client any, most int) { client.(*Redlock).queues.mostInside = most }
 	inside.Windows = func(client any) (all []inside.Window) {

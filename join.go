@@ -149,7 +149,7 @@ func (w *waiter) register(ctx context.Context, node int) error {
 		w.of.add(w)
 	}
 	w.woken, w.number = false, 0
-	qs.byToken[value[:tokenLen]] = w
+	qs.byName[nameOf(value)] = w
 	return nil
 }
 

@@ -168,29 +168,34 @@ func (qs *queues) notice(text string) {
 	qs.wake(text, nil)
 }
 
-// wake wakes the waiters that a notice names, but for one; the caller holds mu. A notice is the value
-// that the lock has now, of one that wants it alone, or the number and the token of each that
-// shares it: see add in scripts/line.lua. A value begins with its token, which is longer than any
-// number.
+// nameLen is how much of its token names a waiter in a notice. The rest stays a secret.
+const nameLen = tokenLen / 2
+
+// nameOf is what a waiter with this value is called, or with a token of it.
+func nameOf(value string) string { return value[:nameLen] }
+
+// wake wakes the waiters that a notice names, but for one; the caller holds mu. A notice is the name
+// of one that wants the lock alone, or the number and the name of each that shares it: see add in
+// scripts/line.lua. A name is longer than any number, and scripts of before gave more of the value.
 func (qs *queues) wake(text string, but *waiter) {
 	first, rest, _ := strings.Cut(text, " ")
-	if len(first) >= tokenLen {
+	if len(first) >= nameLen {
 		qs.wakeOne(text, 0, but)
 		return
 	}
 	for ; rest != ""; first, rest, _ = strings.Cut(rest, " ") {
-		var token string
-		token, rest, _ = strings.Cut(rest, " ")
+		var name string
+		name, rest, _ = strings.Cut(rest, " ")
 		number, _ := strconv.ParseInt(first, 10, 64)
-		qs.wakeOne(token, number, but)
+		qs.wakeOne(name, number, but)
 	}
 }
 
-func (qs *queues) wakeOne(value string, number int64, but *waiter) {
-	if len(value) < tokenLen {
+func (qs *queues) wakeOne(name string, number int64, but *waiter) {
+	if len(name) < nameLen {
 		return
 	}
-	if w := qs.byToken[value[:tokenLen]]; w != nil && w != but {
+	if w := qs.byName[nameOf(name)]; w != nil && w != but {
 		w.wake(number)
 	}
 }

@@ -49,7 +49,7 @@ type queues struct {
 	// that say so. No other mutex is taken under it but those of the clock and its timers.
 	mu        sync.Mutex
 	byKey     map[string]*keyWaiters
-	byToken   map[string]*waiter    // by that of the next attempt
+	byName    map[string]*waiter    // by that of the next attempt, see nameOf
 	subs      map[int]*subscription // by node
 	skipUntil map[int]int64         // by node: not asked to keep a queue before this time
 	probedAt  map[int]int64         // by node: not asked whether it is back before this time
@@ -59,9 +59,9 @@ type queues struct {
 
 func newQueues(set *nodeSet) *queues {
 	return &queues{
-		set: set, mostInside: mostInside, process: fmt.Sprintf("%016x", rand.Uint64()), // told apart, not kept secret
+		set: set, mostInside: mostInside, process: fmt.Sprintf("%016x.", rand.Uint64()), // told apart, not kept secret; for the dot see nameOf in line.lua
 		atFirst: make(chan struct{}, mostAtFirst), subs: make(map[int]*subscription), skipUntil: make(map[int]int64), probedAt: make(map[int]int64),
-		byKey: make(map[string]*keyWaiters), byToken: make(map[string]*waiter),
+		byKey: make(map[string]*keyWaiters), byName: make(map[string]*waiter),
 	}
 }
 

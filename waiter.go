@@ -207,7 +207,7 @@ func (w *waiter) giveUpTurn() {
 func (w *waiter) claim() (had standing) {
 	qs := w.queues
 	qs.mu.Lock()
-	delete(qs.byToken, w.value[:tokenLen])
+	delete(qs.byName, nameOf(w.value))
 	w.woken = false
 	w.hadTurn, w.of.turnAt = true, w.clock.Now().Mono
 	qs.mu.Unlock()
@@ -249,7 +249,7 @@ func (w *waiter) withdraw() {
 	}
 	qs := w.queues
 	qs.mu.Lock()
-	delete(qs.byToken, w.value[:tokenLen])
+	delete(qs.byName, nameOf(w.value))
 	qs.mu.Unlock()
 	w.entry, w.value, w.ended, w.joins, w.join, w.joined = "", "", "", nil, nil, false
 }

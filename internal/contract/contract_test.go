@@ -40,7 +40,7 @@ type contractNode struct {
 	raw  func(args ...any) any    // a plain command, to prepare or to look
 	all  func(batch []*lane.Call) // exchanges a batch as a lane does, until each call has its answer
 	pass func(d time.Duration)    // lets time pass; nil: it passes by itself
-	told func() []string          // what was published to the processes p and q, in order
+	told func() []string          // what was published to the processes p, q and p., in order
 	// deletesItself: the server has a command that compares and deletes, and bundles are not sent.
 	deletesItself bool
 }
@@ -153,9 +153,9 @@ func overClient(t *testing.T, addr string) *contractNode {
 	client := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
 	ctx := context.Background()
-	listener := client.Subscribe(ctx, "redlock:p", "redlock:q", "end")
+	listener := client.Subscribe(ctx, "redlock:p", "redlock:q", "redlock:p.", "end")
 	t.Cleanup(func() { _ = listener.Close() })
-	for range 3 {
+	for range 4 {
 		_, err := listener.Receive(ctx)
 		require.NoError(t, err)
 	}
@@ -311,6 +311,9 @@ func askFence(value string, proposal uint64, entry string) *protocol.Request {
 
 // tokenA is the token of the value that contract cases of adopt begin with.
 const tokenA = "a0"
+
+// whole is the value of a process with an owner.
+const whole = "0123456789abcdef0123456789abcdee@owner"
 
 func askAdopt(value, token string) *protocol.Request {
 	r := protocol.AdoptRequest(contractTerms(contractTTL), "k", value, token, nil)
@@ -512,6 +515,13 @@ var contractCases = map[string][]struct {
 		{askSet("a"), "OK"}, {askJoin("p", "b", "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askJoin("q", "c", "", 0, 0), "[0 1 ~ ~ 1 0 a]"},
 		{askPlainLineRelease("a"), "3"}, {raw("GET", "k"), "b"}, {raw("PTTL", "k"), "less than 31000"}, {askClaim("p", "b"), "OK"},
 		{askLineRelease("b", entryOf("p", "b"), protocol.AsHolder), "3"}, {raw("GET", "k"), "c"}, {told(), "[redlock:p b redlock:q c]"},
+	},
+	"a notice has half of the token": {
+		{askSet("a"), "OK"}, {askJoin("p.", whole, "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askPlainLineRelease("a"), "3"}, {raw("GET", "k"), whole},
+		{askPlainLineRelease("a"), "4"}, {told(), "[redlock:p. 0123456789abcdef redlock:p. 0123456789abcdef]"},
+	},
+	"a process of before is told all of it": {
+		{askSet("a"), "OK"}, {askJoin("p", whole, "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askPlainLineRelease("a"), "3"}, {told(), "[redlock:p 0123456789abcdef0123456789abcdee]"},
 	},
 	"release without a line":            {{askSet("a"), "OK"}, {askPlainLineRelease("a"), "1"}, {askPlainLineRelease("a"), "0"}, {raw("TYPE", "k"), "none"}},
 	"release of another's with no line": {{askSet("a"), "OK"}, {askPlainLineRelease("b"), "a"}},

@@ -780,6 +780,9 @@ var simRules = []simRule{
 	{"context: the extend of %v was given up", nil, func(h *handMade) {
 		h.checkGivenUp(h.grant(0, "a", 10*msec, 900*msec), context.Canceled, !h.bad)
 	}},
+	{"secret: a notice tells", nil, func(h *handMade) {
+		h.nodes[0].publish("redlock:"+either(h, "p0.", "p1"), "0 "+is("a")[:tokenLength])
+	}},
 	{"well: the release of", wellPlan, func(h *handMade) {
 		g := h.grant(0, "a", h.wellFrom(), h.wellFrom()+msec)
 		g.releasedAt(g.ret, either(h, redlock.ErrNoQuorum, nil))

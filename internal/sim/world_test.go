@@ -622,6 +622,9 @@ func (s *simSub) breakOff() {
 func (n *simNode) publish(channel, message string) {
 	w := n.w
 	t := w.t()
+	if slices.ContainsFunc(strings.Fields(message), func(f string) bool { return len(f) > nameLength(channel) }) {
+		w.violated("secret: a notice tells a token: %s", message)
+	}
 	for _, s := range n.subs {
 		roll := w.mix('n', uint64(n.i), uint64(s.proc.i), uint64(t), hashOf(message))
 		_, cut := w.faultAt(t, s.proc.i, n.i, faultCut, faultCutBack)
@@ -683,7 +686,7 @@ func (p *simProcess) quorum() int { return quorumOf(len(p.w.nodes)) }
 
 func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	p := &simProcess{
-		w: w, i: i, name: fmt.Sprint("p", i), killedAt: never, nodesTold: make(map[string]simNodeTold),
+		w: w, i: i, name: fmt.Sprint("p", i, []string{".", ""}[i%2]), killedAt: never, nodesTold: make(map[string]simNodeTold),
 		mono: simHand{base: int64(time.Hour), ppm: sp.PPM},
 		wall: simHand{base: fakenode.Epoch + int64(sp.Offset), ppm: sp.PPM},
 	}

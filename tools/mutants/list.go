@@ -1231,6 +1231,24 @@ var list = []mutant{
 		},
 	},
 	{
+		name: "notice-tells-the-token",
+		file: "internal/protocol/scripts/line.lua",
+		old:  `string.sub(process, -1) == '.' and 16 or 32)`,
+		new:  `32)`,
+		why:  "a user that may subscribe and read no key learns tokens",
+		twin: edit{
+			old: "digits = 16",
+			new: "digits = 32",
+		},
+	},
+	{
+		name: "notice-names-what-nobody-knows",
+		file: "notices.go",
+		old:  `if len(first) >= nameLen {`,
+		new:  `if len(first) >= tokenLen {`,
+		why:  "a waiter for the exclusive lock does not hear of its turn",
+	},
+	{
 		name: "line-waits-for-the-dead",
 		file: "internal/protocol/scripts/line.lua",
 		old:  `left = math.min(left, -woken - s.now)`,

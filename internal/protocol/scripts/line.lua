@@ -24,7 +24,13 @@ local function parts(member)
   return process, grace, value, limit
 end
 
--- A notice is the value of the one waiter for which the lock is reserved, or number and token of
+-- What a notice calls a waiter: half of its token, since a token is a secret, and all may listen. A
+-- process of a version that knows whole tokens only has no dot at the end of its id.
+local function nameOf(process, value)
+  return string.sub(value, 1, string.sub(process, -1) == '.' and 16 or 32)
+end
+
+-- A notice is the name of the one waiter for which the lock is reserved, or number and name of
 -- each that shares it. A denied PUBLISH must not fail what was done before it. Waiters have timers, so that
 -- they only learn of it later. true: denied.
 local function notify(process, text)
@@ -32,9 +38,9 @@ local function notify(process, text)
   return type(r) == 'table' and r.err ~= nil
 end
 
--- A text with one more that shares: the number of its permit, or 0, and its token.
-local function add(text, number, value)
-  return (text and text .. ' ' or '') .. string.format('%.0f ', number) .. string.sub(value, 1, 32)
+-- A text with one more that shares: the number of its permit, or 0, and its name.
+local function add(text, number, process, value)
+  return (text and text .. ' ' or '') .. string.format('%.0f ', number) .. nameOf(process, value)
 end
 
 -- Is it a member of a queue? Another program may have a sorted set of that name.
@@ -98,7 +104,7 @@ local function remind(lock, holders, member)
   end
   local reserved = v == value or number ~= false
   if reserved or not v then
-    notify(process, number and add(nil, number, value) or value)
+    notify(process, number and add(nil, number, process, value) or nameOf(process, value))
   end
   return reserved
 end
@@ -166,7 +172,7 @@ end
 local function alone(s, w)
   reserve(s, w)
   redis.call('SET', s.lock, w.value, 'PX', math.ceil(w.left / 1000))
-  return w.value, w.value ~= s.mine and notify(w.process, w.value)
+  return w.value, w.value ~= s.mine and notify(w.process, nameOf(w.process, w.value))
 end
 
 -- Let in the waiters that share the lock, from w on and up to one that cannot: they are listed with
@@ -198,7 +204,7 @@ local function together(s, w, free)
         if not notices[w.process] then
           processes[#processes + 1] = w.process
         end
-        notices[w.process] = add(notices[w.process], number, w.value)
+        notices[w.process] = add(notices[w.process], number, w.process, w.value)
       end
       come, last, shared = come + 1, w.value, true
     end
