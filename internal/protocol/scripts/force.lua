@@ -1,8 +1,8 @@
--- An operator's release: delete the lock if ARGV[1] is empty, or else if its value is ARGV[1],
--- alone or followed by '@' and an owner's label; of several holders, the one with that value. 1 if
--- deleted, 0 if there was none, or the value that was left alone. Waiters have their turns then,
--- also where only leases that were over went; but not the waiter whose value was deleted: it may
--- have the lock by now, and its claim has not come here, so the lock would be reserved for it again.
+-- An operator's release: delete the lock if ARGV[1] is empty, or else if its value is ARGV[1], alone or followed by
+-- '@' and an owner's label; of several holders, the one with that value. 1 if deleted, 0 if there was none, or the
+-- value that was left alone. Waiters have their turns then, also where only leases that were over went; but not the
+-- waiter whose value was deleted: it may have the lock by now, and its claim has not come here, so the lock would be
+-- reserved for it again. Of a lock that several hold that waiter is not known, see docs/safety.md.
 --
 -- The list of holders is no declared key: a user that never shares a lock needs no permission for it.
 --

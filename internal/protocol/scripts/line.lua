@@ -6,10 +6,10 @@
 -- will set. Of a waiter that wants to share the lock, "s" and the limit follow the grace: "s0" for
 -- any number, "s3" for one of three permits.
 --
--- Marks have negative scores. That of "woken <member>" is until when the lock is reserved for that
--- waiter, that of "silent <process>" until when the process is taken to live: each of its requests
--- says when the next will come, and one that lets a reservation pass has no longer than that. That
--- of "told" is an arrival: all waiters that share and came before it are woken.
+-- Marks have negative scores. That of "woken <member>" is until when the lock is reserved for that waiter, that of
+-- "silent <process>" until when the process is taken to live: each of its requests says when the next will come, and
+-- a reservation brings that forward to its own end. That of "told" is an arrival: all waiters that share, up to that
+-- arrival, were let in.
 --
 -- value.lua and shared.lua come before it.
 
@@ -30,9 +30,8 @@ local function nameOf(process, value)
   return string.sub(value, 1, string.sub(process, -1) == '.' and 16 or 32)
 end
 
--- A notice is the name of the one waiter for which the lock is reserved, or number and name of
--- each that shares it. A denied PUBLISH must not fail what was done before it. Waiters have timers, so that
--- they only learn of it later. true: denied.
+-- A notice is the name of the one waiter for which the lock is reserved, or number and name of each that shares it. A
+-- denied PUBLISH must not fail what was done before it. Waiters have timers and learn of it later. true: denied.
 local function notify(process, text)
   local r = redis.pcall('PUBLISH', 'redlock:' .. process, text)
   return type(r) == 'table' and r.err ~= nil
@@ -48,7 +47,7 @@ local function known(member)
   return parts(member) or member == 'told' or string.find(member, '^woken ') or string.find(member, '^silent ')
 end
 
--- The first in the queue, false if it is empty.
+-- The first in the queue; nothing if it is empty or not a queue of ours.
 local function headOf(line)
   local head = redis.call('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', 0, 1)[1]
   return head and parts(head) and head
@@ -85,15 +84,15 @@ local function forget(line, process, far)
   return 0
 end
 
--- A waiter that has its turn leaves the queue. Returns an error if the key is no queue.
+-- Take a waiter out of the queue. Its process was heard of, so its 'silent' mark goes, too. Returns an error if the
+-- key is no queue.
 local function leave(line, member)
   local r = redis.pcall('ZREM', line, member, 'woken ' .. member, 'silent ' .. parts(member))
   return type(r) == 'table' and redis.error_reply(r.err .. ': ' .. line) or nil
 end
 
--- Tell the first in the queue that it may ask again: the lock is free here, or reserved for it, and
--- the holder that had it without this node, so that its attempts failed, is gone now. True if it
--- is reserved.
+-- Tell the first in the queue to ask again, if the lock is free here or reserved for it: the holder that made its
+-- attempts fail is gone. True if it is reserved.
 local function remind(lock, holders, member)
   local process, _, value, limit = parts(member)
   local v, number = valueOf(lock), false
@@ -125,7 +124,7 @@ local function nextOf(s)
     if not member then
       local last = s.at == 0 and redis.call('ZREVRANGE', s.line, 0, 0, 'WITHSCORES')
       if last and not (last[2] and tonumber(last[2]) >= 0) then
-        s.told = false -- a mark would bring it back, without an end
+        s.told = false -- ZADD of it would create the key again, without an expiry
         if last[1] and known(last[1]) then
           redis.call('DEL', s.line)
         end

@@ -15,8 +15,8 @@
 -- ARGV[4] '0' if we did not hold the lock, '2' if another node's queue is served
 -- ARGV[5] holders, if their key has not the usual name
 --
--- Returns as release.lua; instead of 1, if a client waits, 3, or 2 if PUBLISH was denied; and
--- 4 if it was not ours, and is reserved for the first in the queue.
+-- Returns as release.lua; instead of 1, if a client waits, 3, or 2 if a PUBLISH was denied that reserves the lock;
+-- and 4 if it was not ours, and is reserved for the first in the queue.
 local lock = KEYS[1]
 local line = ARGV[2]
 if not line or line == '' then
@@ -39,8 +39,7 @@ if ARGV[3] and ARGV[3] ~= '' then
 end
 local looks = ARGV[4] == '2'
 if looks or v and v ~= ARGV[1] and v ~= marker then
-  -- The holder had the lock without this node, where it is reserved for the first in the queue,
-  -- whose attempts failed: that holder is gone now.
+  -- This queue is not served from here, or the key is another's: only tell its first waiter that a holder is gone.
   local head = ARGV[4] ~= '0' and headOf(line)
   if v == ARGV[1] then
     redis.call('DEL', lock)
