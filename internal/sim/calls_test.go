@@ -30,20 +30,6 @@ const (
 	callPanic   = "panics"     // hooks and functions that panic
 )
 
-// mayForce reports whether clients of such a plan may call ForceRelease.
-func (p *simPlan) mayForce() bool {
-	lost := make(map[int]bool)
-	for _, f := range p.Faults {
-		if f.losesAt() > 0 {
-			lost[f.Node] = true
-		}
-	}
-	shared := slices.ContainsFunc(p.Kinds, func(kind int) bool { return kind != 0 })
-	// Where a shared lock is forced and all nodes have lost their lists, one whose turn had come may be
-	// listed again: docs/safety.md has it.
-	return p.MinHold == 0 && !p.HandOvers && !(shared && len(lost) == len(p.Nodes))
-}
-
 // drawCalls makes some plans such that clients make other calls, too, or that a process's Redlock is
 // closed in the middle. It has randomness of its own, so that the other plans are what they were.
 func (p *simPlan) drawCalls() {
@@ -55,13 +41,13 @@ func (p *simPlan) drawCalls() {
 		case p.Calm:
 			drawn = false
 		case call == callForce: // what is kept, and a ticket, would have to be followed, too
-			drawn = drawn && p.mayForce()
+			drawn = drawn && p.MinHold == 0 && !p.HandOvers
 		}
 		if drawn {
 			p.Calls = append(p.Calls, call)
 		}
 	}
-	if p.does(callLead) && !p.does(callForce) && p.mayForce() && r.IntN(2) == 0 {
+	if p.does(callLead) && !p.does(callForce) && p.MinHold == 0 && !p.HandOvers && r.IntN(2) == 0 {
 		p.Calls = append(p.Calls, callForce) // of leaders that resign
 	}
 	var during []string // calls that are not in all plans

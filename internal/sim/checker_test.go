@@ -1232,6 +1232,13 @@ var simExcused = []struct {
 		n.occupy(simFault{Kind: faultForeign, Of: ofShared, Ever: true})
 		n.checkLine(joins(e), simLine{}, nil)
 	}}},
+	{exEvictedAhead, simRule{"O1: %.6s waits, and only", nil, func(h *handMade) { // it wants the lock alone, or shares it
+		e, before := lineEntry("p", "s3", is("a")), lineEntry("q", either(h, "s0", ""), is("b"))
+		n := h.entries("10", before, e)
+		h.on(1, "b", 5*msec, 10*msec)[0].forced = true
+		h.locked(fakenode.Marker, is("x"), is("y"))
+		n.checkLine(joins(e), simLine{entries: []simEntry{{member: before, told: 1}}}, nil)
+	}}},
 	{exEvictedAhead, simRule{"O1: %.6s waits, and only", nil, func(h *handMade) { // it wants one of fewer, or of as many
 		e, before := lineEntry("p", "s3", is("a")), lineEntry("q", either(h, "s3", "s2"), is("b"))
 		n := h.entries("10", before, e)

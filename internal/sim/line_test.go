@@ -232,10 +232,11 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 			looks++
 		}
 	}
-	// One whose place in the list was evicted, or taken by force, stands before it, and may not be one of so many.
+	// One whose turn was evicted, or taken by force, stands before it: one that wants the lock alone, or one of so many.
 	ahead := slices.ContainsFunc(after.entries, func(e simEntry) bool {
 		_, listed := after.holders[e.value]
-		return untold != nil && e.arrival < untold.arrival && e.told > now && e.limit > 0 && int64(len(after.holders)) >= e.limit && !listed && (n.hadEvicted(r.Key, e.value) || n.forcedOff(r.Key, e.value))
+		return untold != nil && e.arrival < untold.arrival && e.told > now && !listed && (!e.shares || e.limit > 0 && int64(len(after.holders)) >= e.limit) &&
+			(n.hadEvicted(r.Key, e.value) || n.forcedOff(r.Key, e.value))
 	})
 	// It cannot be, or one that was told and stands before it cannot.
 	unlisted := n.store.Typ(n.beside(r.Key).shared) == foreignType && slices.ContainsFunc(after.entries, func(e simEntry) bool {
