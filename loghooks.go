@@ -24,33 +24,13 @@ func LogHooks(logger *slog.Logger) *Hooks {
 	if logger == nil {
 		logger = slog.Default()
 	}
-	var seldom seldom
 	return &Hooks{
 		Waiting: func(ctx context.Context, i WaitInfo) {
 			if logger.Enabled(ctx, slog.LevelDebug) {
 				logger.LogAttrs(ctx, slog.LevelDebug, "waiting for lock", withError([]slog.Attr{keyAttr(i.Key), slog.Int("attempts", i.Attempts)}, i.Err)...)
 			}
 		},
-		Acquired: func(ctx context.Context, i AcquireInfo) {
-			message, level := "lock acquired", slog.LevelDebug
-			if i.Err != nil {
-				message, level = "lock not acquired", failureLevel(ctx, i.Err)
-			}
-			if level == slog.LevelDebug && i.Waited >= longWait && seldom.may(i.Start.Add(i.Elapsed)) {
-				level = slog.LevelInfo
-			}
-			if !logger.Enabled(ctx, level) {
-				return
-			}
-			attrs := []slog.Attr{keyAttr(i.Key), slog.Duration("elapsed", i.Elapsed), slog.Int("attempts", i.Attempts)}
-			if !i.WaitStart.IsZero() {
-				attrs = append(attrs, slog.Duration("waited", i.Waited))
-			}
-			if i.Err == nil {
-				attrs = append(attrs, slog.String("token", withoutSecret(i.Token)), slog.Time("until", i.Until))
-			}
-			logger.LogAttrs(ctx, level, message, withError(attrs, i.Err)...)
-		},
+		Acquired: logAcquired(logger),
 		Extended: func(ctx context.Context, i ExtendInfo) {
 			message, level := "lock extended", slog.LevelDebug
 			if i.Err != nil {
@@ -109,6 +89,31 @@ type seldom struct{ last atomic.Int64 }
 func (s *seldom) may(now time.Time) bool {
 	last, at := s.last.Load(), now.UnixNano()
 	return at-last >= int64(seldomEvery) && s.last.CompareAndSwap(last, at)
+}
+
+// logAcquired is Hooks.Acquired of LogHooks.
+func logAcquired(logger *slog.Logger) func(context.Context, AcquireInfo) {
+	var seldom seldom
+	return func(ctx context.Context, i AcquireInfo) {
+		message, level := "lock acquired", slog.LevelDebug
+		if i.Err != nil {
+			message, level = "lock not acquired", failureLevel(ctx, i.Err)
+		}
+		if level == slog.LevelDebug && i.Waited >= longWait && seldom.may(i.Start.Add(i.Elapsed)) {
+			level = slog.LevelInfo
+		}
+		if !logger.Enabled(ctx, level) {
+			return
+		}
+		attrs := []slog.Attr{keyAttr(i.Key), slog.Duration("elapsed", i.Elapsed), slog.Int("attempts", i.Attempts)}
+		if !i.WaitStart.IsZero() {
+			attrs = append(attrs, slog.Duration("waited", i.Waited))
+		}
+		if i.Err == nil {
+			attrs = append(attrs, slog.String("token", withoutSecret(i.Token)), slog.Time("until", i.Until))
+		}
+		logger.LogAttrs(ctx, level, message, withError(attrs, i.Err)...)
+	}
 }
 
 // failureLevel is Debug for everyday failures: another holds the lock, the caller gave up,
