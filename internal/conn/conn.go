@@ -32,9 +32,9 @@ type Talk interface {
 }
 
 // NewWire is the wire to the server that a client leads to. mark is the key of the memory
-// mark, empty if there is none.
-func NewWire(c *redis.Client, h func(*redis.Options) Habits, mark string, clk tick.Clock) *Wire {
-	o, q := OwnOptions(c.Options()), newQuirks(clk)
+// mark, empty if there is none, and name what connections are called, unless the client has a name.
+func NewWire(c *redis.Client, h func(*redis.Options) Habits, mark, name string, clk tick.Clock) *Wire {
+	o, q := OwnOptions(c.Options()), newQuirks(clk, name)
 	return &Wire{NewConversations(clk, &ownDialer{o, mark, q}, h(o)), sideClient(o), o, clk, q}
 }
 
@@ -158,7 +158,7 @@ func (w *Wire) Listen(ctx context.Context, channel string, tell Subscriber) erro
 // Listen is that of a wire to where a client leads.
 func Listen(ctx context.Context, clk tick.Clock, c redis.UniversalClient, channel string, tell Subscriber) error {
 	if single, ok := c.(*redis.Client); ok {
-		return listen(ctx, clk, single.Options(), newQuirks(clk), channel, tell)
+		return listen(ctx, clk, single.Options(), newQuirks(clk, ""), channel, tell)
 	}
 	return listenOver(ctx, c, channel, tell)
 }

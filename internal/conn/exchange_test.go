@@ -48,7 +48,7 @@ func (s *scripted) Read(p []byte) (int, error) {
 func (s *scripted) hasLeft() { s.events += "l" }
 
 func flowOver(t *testing.T, s *scripted) *ownFlow {
-	f := newOwnFlow(s, &redis.Options{}, "mark", newQuirks(tick.NewSystem()))
+	f := newOwnFlow(s, &redis.Options{}, "mark", newQuirks(tick.NewSystem(), ""))
 	t.Cleanup(f.Close)
 	return f
 }
@@ -241,7 +241,7 @@ func BenchmarkBatch(b *testing.B) {
 			batch, answer = append(batch, &lane.Call{Req: r}), answer+a
 		}
 		b.Run(fmt.Sprintf("here, %d", n), func(b *testing.B) {
-			f := newOwnFlow(&echo{answer: answer}, &redis.Options{}, "mark", newQuirks(tick.NewSystem()))
+			f := newOwnFlow(&echo{answer: answer}, &redis.Options{}, "mark", newQuirks(tick.NewSystem(), ""))
 			defer f.Close()
 			b.ReportAllocs()
 			for b.Loop() {

@@ -176,8 +176,11 @@ func (f *ownFlow) greet() error {
 	if o.DB > 0 {
 		f.question(&f.hello.database, "SELECT", "SELECT", strconv.Itoa(o.DB))
 	}
-	if o.ClientName != "" {
+	switch q := f.quirks; {
+	case o.ClientName != "":
 		f.question(&f.hello.name, "CLIENT SETNAME", "CLIENT", "SETNAME", o.ClientName)
+	case q.name != "" && !q.noName.Load():
+		f.question(&f.hello.called, "CLIENT SETNAME", "CLIENT", "SETNAME", q.name)
 	}
 	//lint:ignore SA1019 users may have set the option by its former name
 	if !o.DisableIdentity && !o.DisableIndentity {
@@ -194,8 +197,9 @@ func (f *ownFlow) greet() error {
 	return f.onConnect()
 }
 
-// hello is what a server says to the words of a greeting that matter.
-type hello struct{ login, database, name answer }
+// hello is what a server says to the words of a greeting that matter, and to a name of ours, which does
+// not, but each denial is an entry in the server's log.
+type hello struct{ login, database, name, called answer }
 
 // greetingRoom is for the answers to all that is asked of a server about itself. INFO replication lists
 // replicas.
@@ -215,6 +219,9 @@ func (f *ownFlow) welcome() error {
 		if protocol.IsServerError(w.err) {
 			return fmt.Errorf("%s: %w", w.failure, w.err)
 		}
+	}
+	if protocol.Denied(f.hello.called.err) {
+		f.quirks.noName.Store(true)
 	}
 	f.greeted = f.in.broken == nil
 	return f.in.broken

@@ -21,8 +21,10 @@ import (
 // quirks is what the connections with one node have learned of how it is to be asked.
 type quirks struct {
 	clock    tick.Clock
+	name     string      // what connections are called where the user gave no name; empty: nothing
 	noNative atomic.Bool // it does not compare and delete by a command of its own for us
 	noDigest atomic.Bool // it does not run scripts by their digests for us
+	noName   atomic.Bool // it does not let us name a connection
 	scripts  atomic.Bool // it has run one for us
 
 	mu        sync.Mutex // guards what follows
@@ -31,7 +33,9 @@ type quirks struct {
 	learnedAt int64
 }
 
-func newQuirks(c tick.Clock) *quirks { return &quirks{clock: c, hangups: make(map[string]int)} }
+func newQuirks(c tick.Clock, name string) *quirks {
+	return &quirks{clock: c, name: name, hangups: make(map[string]int)}
+}
 
 // mostHangups is after how many a question is not asked any more.
 const mostHangups = 2

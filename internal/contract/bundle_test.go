@@ -136,7 +136,7 @@ func newBundleServer(t *testing.T, rules ...string) *bundleServer {
 	require.NoError(t, admin.Do(t.Context(), args...).Err())
 	client := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "clerk", Password: "pw", Protocol: 2, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
-	w := conn.NewWire(client, conn.OpenHabits, "", tick.NewSystem())
+	w := conn.NewWire(client, conn.OpenHabits, "", "", tick.NewSystem())
 	t.Cleanup(w.Close)
 	return &bundleServer{t, admin, &contractNode{
 		all: exchangesAll(func(batch []*lane.Call) { w.Exchange(batch, 10*time.Second, 10*time.Second, func() {}) }),

@@ -159,7 +159,7 @@ func overClient(t *testing.T, addr string) *contractNode {
 		_, err := listener.Receive(ctx)
 		require.NoError(t, err)
 	}
-	w := conn.NewWire(client, conn.OpenHabits, "", tick.NewSystem())
+	w := conn.NewWire(client, conn.OpenHabits, "", "", tick.NewSystem())
 	t.Cleanup(w.Close)
 	own, _ := ownDelete(client) // miniredis knows no such section
 	return &contractNode{

@@ -108,7 +108,7 @@ func TestFencedScriptsFailWhole(t *testing.T) {
 	require.NoError(t, client.Set(ctx, "k", "x", 0).Err(), "it may set the lock")
 	require.NoError(t, admin.Del(ctx, "k").Err())
 
-	w := conn.NewWire(client, conn.OpenHabits, "", tick.NewSystem())
+	w := conn.NewWire(client, conn.OpenHabits, "", "", tick.NewSystem())
 	t.Cleanup(w.Close)
 	for name, req := range map[string]*protocol.Request{
 		"acquire": askFence("a", 1, ""), "claim": askFence("a", 1, entryOf("p", "a")), "repair": askFenceRepair("a", 8),

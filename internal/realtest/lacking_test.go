@@ -230,6 +230,7 @@ func TestProxiesThatHangUpAtUnknownCommands(t *testing.T) {
 		says    string
 	}{
 		{[]string{"CLIENT"}, ""},
+		{[]string{"CLIENT SETNAME"}, ""},
 		{[]string{"INFO"}, ""},
 		{[]string{"INFO", "CLIENT", "TIME", "PUBLISH"}, ""},
 		{[]string{"EVALSHA", "EVAL"}, "hung up at EVALSHA"},
