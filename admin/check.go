@@ -31,7 +31,7 @@ func (n *Nodes) Check(ctx context.Context) (Report, error) {
 	if end, ok := ctx.Deadline(); ok && !n.clock.Now().Time.Before(end) {
 		<-ctx.Done() // connections time out a little earlier than their context
 	}
-	now, s := n.clock.Now(), examine.Setup{TTL: n.opts.TTL, NodeTimeout: n.opts.NodeTimeout, Quorum: n.Quorum()}
+	now, s := n.clock.Now(), examine.Setup{TTL: n.opts.TTL, NodeTimeout: n.opts.NodeTimeout, Quorum: n.Quorum(), Own: protocol.NewClientName(n.clients, n.opts.KeyPrefix, "")}
 	ms := examine.Remember(all, n.opts.RestartGuard > 0, now)
 	if !n.opts.NoRestartGuard {
 		s.Guard = max(n.opts.TTL, n.opts.RestartGuard, 2*time.Second)

@@ -57,9 +57,9 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	// Code names the kind of finding for programs, and keeps its meaning between versions.
 	// Newer versions may have more. The codes are barred, clock-local, clocks-apart,
-	// cluster-node, even-number, eviction, incomplete, many-servers, memory-mark, no-quorum, no-redis,
+	// cluster-node, even-number, eviction, incomplete, lists-differ, many-servers, memory-mark, no-quorum, no-redis,
 	// persistence, refused, replica, replicas, rights, rights-bundle (releases), rights-client, rights-foreign,
-	// rights-keys, rights-memory, rights-notify, rights-queue (the wait queue), rights-shared, same-server,
+	// rights-keys, rights-memory, rights-name, rights-notify, rights-queue (the wait queue), rights-shared, same-server,
 	// sentinel, single-node, slow, unreachable, unread, version and young.
 	Code string `json:"code"`
 	// Message says what was found and what it means; Advice says what to do.

@@ -15,7 +15,10 @@ import (
 
 // Bound makes all connections of a client with these options bounded in what the other end may make it
 // take in one reply.
-func Bound(o *redis.Options) {
+func Bound(o *redis.Options) { BoundTo(o, mostReply) }
+
+// BoundTo is Bound, with so much for one reply.
+func BoundTo(o *redis.Options, most int) {
 	dial := o.Dialer
 	if dial == nil {
 		dial = redis.NewDialer(o)
@@ -25,7 +28,7 @@ func Bound(o *redis.Options) {
 		if err != nil {
 			return nil, err
 		}
-		return &scanner{Conn: c}, nil
+		return &scanner{Conn: c, most: most}, nil
 	}
 }
 
@@ -43,6 +46,7 @@ const (
 // is read by one goroutine at a time.
 type scanner struct {
 	net.Conn
+	most   int // of one reply
 	broken error
 
 	line   int    // bytes of the present line
@@ -88,7 +92,7 @@ func (s *scanner) scan(p []byte) error {
 func (s *scanner) byte(b byte) error {
 	if s.line == 0 {
 		if len(s.open) == 0 {
-			s.left = mostReply
+			s.left = s.most
 		}
 		s.kind, s.number, s.sign, s.odd = b, 0, false, false
 	} else if digit := b - '0'; digit <= 9 {

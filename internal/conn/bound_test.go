@@ -40,7 +40,7 @@ func TestScannerLetsRepliesThrough(t *testing.T) {
 		"at once": strings.NewReader(all), "byte by byte": iotest.OneByteReader(strings.NewReader(all)), "by halves": iotest.HalfReader(strings.NewReader(all)),
 		"many times": strings.NewReader(strings.Repeat(all, 5)),
 	} {
-		s := &scanner{Conn: reading{from: from}}
+		s := &scanner{Conn: reading{from: from}, most: mostReply}
 		got, err := io.ReadAll(s)
 		require.NoError(t, err, how)
 		assert.Equal(t, 0, len(got)%len(all), how)
@@ -60,7 +60,7 @@ func TestScannerBreaks(t *testing.T) {
 		"a line":            "+" + strings.Repeat("x", longestLine+1), "a line of errors": "-" + strings.Repeat("x", longestLine+1),
 	} {
 		for _, from := range []io.Reader{strings.NewReader("+OK\r\n" + c), iotest.OneByteReader(strings.NewReader("+OK\r\n" + c))} {
-			s := &scanner{Conn: reading{from: from}}
+			s := &scanner{Conn: reading{from: from}, most: mostReply}
 			_, err := io.ReadAll(s)
 			require.ErrorIs(t, err, errTooMuch, name)
 			_, err = s.Read(make([]byte, 1))

@@ -230,7 +230,7 @@ func (f *ownFlow) welcome() error {
 // onConnect has the user's function ask what it likes to, over go-redis.
 func (f *ownFlow) onConnect() (err error) {
 	defer noPanic(&err)
-	lent := &scanner{Conn: lent{f.socket}}
+	lent := &scanner{Conn: lent{f.socket}, most: mostReply}
 	client := redis.NewClient(&redis.Options{
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			if lent.broken != nil {

@@ -98,6 +98,8 @@ func (e *examiner) steps(ctx context.Context, c redis.UniversalClient, patience 
 	e.update()
 	e.subscribe(ctx, c)
 	e.update()
+	e.connections(ctx, c, patience)
+	e.update()
 }
 
 // latest returns the last update about a node: when its examiner is done, when waiting for it

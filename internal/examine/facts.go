@@ -41,6 +41,8 @@ type Facts struct {
 	markless bool   // a client that came now would leave the mark, from which the guard counts
 	newFleet string // why a node of a new fleet is barred; empty: it is not one
 	masked   bool   // the probe's key was refused, so nothing is known of rights to keys
+	conns    []Connection
+	listed   bool // it told its connections, which may be none
 }
 
 // unread is a question without an answer: what was asked, what is not known without it, and
@@ -66,6 +68,7 @@ const (
 	forSharing
 	forBundles
 	forForeign
+	forNames
 )
 
 // Serves reports whether the node can be used.

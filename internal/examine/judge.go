@@ -33,7 +33,8 @@ type Finding struct {
 type Setup struct {
 	TTL, NodeTimeout time.Duration
 	Quorum           int
-	Guard            time.Duration // for how long a restarted node is barred; 0: not at all
+	Guard            time.Duration       // for how long a restarted node is barred; 0: not at all
+	Own              protocol.ClientName // of a client that would use these nodes
 }
 
 // Remember fills in since when each node's data has been remembering, by the rules of
@@ -122,6 +123,7 @@ func Judge(all []Facts, s Setup) []Finding {
 	judgeAges(all, s, add)
 	judgeClocks(all, add)
 	judgeNumber(all, s, add)
+	judgeLists(all, s.Own, add)
 	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
 	return found
 }
@@ -283,6 +285,7 @@ func judgeRights(f Facts, add addFinding) {
 		{forEnds, Warning, "rights-client", "what was sent over a connection that broke cannot be stopped, so a lock that nobody holds may appear later and last for its TTL"},
 		{forSharing, Info, "rights-shared", "shared locks and semaphores fail here, and nothing else does"},
 		{forBundles, Info, "rights-bundle", "releases of several locks at once cost this node more than they need to"},
+		{forNames, Info, "rights-name", "connections of this user do not say which list of nodes their client has"},
 		{forForeign, Info, "rights-foreign", "a large value that others put under a lock's key is read whole by this node's scripts, and each script is in its ACL LOG"},
 	} {
 		if what := slices.Compact(of[r.need]); len(what) > 0 {

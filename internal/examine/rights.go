@@ -48,6 +48,7 @@ func probesFor(ask Questions) []probe {
 		{forNotices, []any{"PUBLISH", ask.Channel, ""}},
 		{forEnds, []any{"CLIENT", "ID"}},
 		{forEnds, []any{"CLIENT", "KILL", "ID", noClient}},
+		{forNames, []any{"CLIENT", "SETNAME", "a space is refused"}},
 	}
 	probes = append(probes, probe{forSharing, []any{"GET", ask.Door}}, probe{forSharing, []any{"ZCARD", holders}},
 		probe{forSharing, []any{"ZRANGE", holders, 0, 0}}, probe{forSharing, []any{"UNLINK", holders}}, probe{forSharing, []any{"ZREMRANGEBYSCORE", holders, 0, 0}})

@@ -1,0 +1,185 @@
+package examine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/protocol"
+)
+
+// Which clients use which list of nodes, by the names of their connections: see [protocol.ClientName].
+
+// Connection is one of a client of this library to a node.
+type Connection struct {
+	protocol.ClientName
+	Idle time.Duration // since it was last used
+}
+
+// roomForList is what CLIENT LIST may take: 40,000 connections with names of ours.
+const roomForList = 16 << 20
+
+// Connections asks a node for its connections, but for those that listen, and to other databases.
+func Connections(ctx context.Context, c *redis.Client, patience time.Duration) (all []Connection, err error) {
+	o := *c.Options()
+	o.MaxRetries, o.ReadTimeout, o.WriteTimeout = -1, patience, patience
+	conn.BoundTo(&o, roomForList)
+	asked := redis.NewClient(&o)
+	defer asked.Close()
+	text, err := asked.Do(ctx, "CLIENT", "LIST", "TYPE", "NORMAL").Text()
+	for line := range strings.Lines(text) {
+		if got, db := readConnection(line); got.Nodes > 0 && db == o.DB {
+			all = append(all, got)
+		}
+	}
+	return all, err
+}
+
+// readConnection reads a line of CLIENT LIST. Names have no spaces.
+func readConnection(line string) (got Connection, db int) {
+	for word := range strings.FieldsSeq(line) {
+		switch field, value, _ := strings.Cut(word, "="); field {
+		case "name":
+			got.ClientName, _ = protocol.ReadClientName(value)
+		case "idle":
+			idle, _ := strconv.ParseInt(value, 10, 32)
+			got.Idle = time.Duration(idle) * time.Second
+		case "db":
+			db, _ = strconv.Atoi(value)
+		}
+	}
+	return got, db
+}
+
+// connections is a step of an examiner.
+func (e *examiner) connections(ctx context.Context, c redis.UniversalClient, patience time.Duration) {
+	single, ok := c.(*redis.Client)
+	if !ok {
+		return
+	}
+	all, err := Connections(ctx, single, patience)
+	if err != nil {
+		e.cannot("CLIENT LIST", "whether all clients have this list of nodes", err)
+		return
+	}
+	e.conns, e.listed = all, true
+}
+
+// list is a list of nodes that clients have.
+type list struct {
+	protocol.ClientName                   // of one of the clients
+	this                bool              // it is the one that is checked
+	owners              map[string]string // of the clients, by id
+	has                 []bool            // each node that is checked
+	idle                time.Duration     // since any of the clients asked a node for something
+}
+
+const (
+	mostLists = 1000 // that are compared
+	mostOdd   = 5    // that are told
+)
+
+// listsOf puts together what the nodes say. The first is the list that is checked.
+func listsOf(all []Facts, own protocol.ClientName) (lists []*list) {
+	known := make(map[protocol.ClientName]*list)
+	of := func(n protocol.ClientName) *list {
+		key := protocol.ClientName{Nodes: n.Nodes, List: n.List, Scope: n.Scope}
+		if known[key] == nil && len(lists) < mostLists {
+			known[key] = &list{ClientName: n, owners: make(map[string]string), has: make([]bool, len(all)), idle: 1 << 62}
+			lists = append(lists, known[key])
+		}
+		return known[key]
+	}
+	of(own).this = true
+	for i, f := range all {
+		for _, c := range f.conns {
+			if l := of(c.ClientName); l != nil {
+				l.owners[c.ID], l.has[i], l.idle = c.Owner, true, min(l.idle, c.Idle)
+			}
+		}
+	}
+	for _, l := range lists {
+		for i, f := range all {
+			// That no client is connected to a node says nothing where the node does not tell, or was
+			// started after any of them last asked nodes for something.
+			l.has[i] = l.has[i] || l.this || !f.listed || f.Aged && f.Uptime-2*time.Second <= l.idle
+		}
+	}
+	return lists
+}
+
+// common are the nodes that both lists have, of those that are checked.
+func (l *list) common(o *list) (nodes []int) {
+	for i := range l.has {
+		if l.has[i] && o.has[i] {
+			nodes = append(nodes, i)
+		}
+	}
+	return nodes[:min(len(nodes), l.Nodes, o.Nodes)]
+}
+
+// mayMiss reports whether there is a majority of n nodes, and one of m, that have no node in common, where
+// so many are in both lists.
+func mayMiss(n, m, common int) bool { return n/2+1+m/2+1 <= n+m-common }
+
+// judgeLists finds clients that have another list than the one that is checked, or than others.
+func judgeLists(all []Facts, own protocol.ClientName, add addAbout) {
+	lists, told := listsOf(all, own), 0
+	for i, l := range lists {
+		var other *list
+		var nodes []int
+		missed := false
+		for _, o := range lists[:i] {
+			common := o.common(l)
+			if o.Scope != l.Scope || len(common) == l.Nodes && len(common) == o.Nodes {
+				continue
+			}
+			if misses := mayMiss(o.Nodes, l.Nodes, len(common)); other == nil || misses && !missed {
+				other, nodes, missed = o, common, misses
+			}
+		}
+		if other == nil {
+			continue
+		}
+		if told++; told > mostOdd {
+			add("", Warning, "lists-differ", fmt.Sprintf("there are more than %s beside this one", plural(mostOdd, "list")), "correct those first")
+			return
+		}
+		both := "they share none of these nodes"
+		if len(nodes) > 0 {
+			names := make([]string, len(nodes))
+			for i, n := range nodes {
+				names[i] = all[n].Node.Node
+			}
+			both = "both have " + strings.Join(names, ", ")
+		}
+		what := fmt.Sprintf("the list of %s has %s, %s %d, and %s", l, plural(l.Nodes, "node"), other, other.Nodes, both)
+		if missed {
+			add("", Critical, "lists-differ", what+": a majority of one can do without any node of the other's, so two clients may hold one lock",
+				"correct the list that is wrong; to replace a node, add the new one first, and remove the old one once all clients have both; clients that share no lock need a KeyPrefix of their own")
+		} else {
+			add("", Warning, "lists-differ", what+": their majorities meet, so locks are safe",
+				"change the list again only when no client has the old one ('redlock list --clients'), and the longest TTL after that")
+		}
+	}
+}
+
+// String is whose list it is.
+func (l *list) String() string {
+	if l.this {
+		return "this one"
+	}
+	owners := slices.Sorted(maps.Values(l.owners))
+	who := strings.Join(owners, ", ")
+	if n := len(owners); n > 3 {
+		who = fmt.Sprintf("%s, %s and %d more", owners[0], owners[1], n-2)
+	}
+	return fmt.Sprintf("%s (%s)", plural(len(owners), "client"), who)
+}
