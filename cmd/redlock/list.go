@@ -14,10 +14,11 @@ import (
 )
 
 type listFlags struct {
-	prefix string
-	limit  int
-	all    bool
-	json   bool
+	prefix  string
+	limit   int
+	all     bool
+	clients bool
+	json    bool
 }
 
 // listed is a lock, or what is left of one.
@@ -55,7 +56,7 @@ func listCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the locks that are held, their holders and the time left",
+		Short: "List the locks that are held, or with --clients the clients of the nodes",
 		Long: `List the locks that are held, their holders, the time left, and how many nodes have them.
 
 The nodes do not know which locks there are: each is searched with SCAN, a few hundred
@@ -65,9 +66,14 @@ looks like a lock of this library counts as one: a string that begins with a tok
 mark of a lock that several hold together.
 Nothing is changed. A lock that comes or goes meanwhile may be missing.
 
+With --clients it lists the clients that are connected to the nodes, by the names of their
+connections: how many nodes each has, and on which of these it is. LIST is "this" where it
+has these nodes; clients with the same other one have the same list. Not seen are clients
+that made no use of the nodes for a minute (New), have names of their own, or may not set any.
+
 Exit status: 0 if a majority of nodes was searched, also if the search was cut short; 1 if
 not; 2 for a fault in the command line.`,
-		Example: "  redlock list\n  redlock list --prefix orders:\n  redlock list --json | jq -r '.locks[].key'",
+		Example: "  redlock list\n  redlock list --prefix orders:\n  redlock list --clients\n  redlock list --json | jq -r '.locks[].key'",
 		Args:    noArgs, ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	s := connectFlags(cmd)
@@ -75,10 +81,14 @@ not; 2 for a fault in the command line.`,
 	fl.StringVar(&f.prefix, "prefix", "", "only keys that begin so, behind the key_prefix of --config")
 	fl.IntVar(&f.limit, "limit", 1000, "search a node until this many locks are found, from 1 to 100000")
 	fl.BoolVar(&f.all, "all", false, "also keys that no majority has: of attempts under way, or left behind")
+	fl.BoolVar(&f.clients, "clients", false, "the clients instead of locks")
 	fl.BoolVar(&f.json, "json", false, "one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if f.limit < 1 || f.limit > 100000 {
 			return &usageError{fmt.Errorf("--limit is %d: must be from 1 to 100000", f.limit)}
+		}
+		if f.clients {
+			return runClients(cmd, s, f.json)
 		}
 		return runList(cmd, s, f)
 	}

@@ -42,7 +42,7 @@ func documentedRights(t *testing.T) (rules []string) {
 }
 
 // What is asked for when a connection begins, and does not matter.
-var courtesies = []string{"client", "client|setinfo", "client|setname", "client|maint_notifications", "select", "hello"}
+var courtesies = []string{"client", "client|setinfo", "client|maint_notifications", "select", "hello"}
 
 // The servers' own log tells what a user was denied.
 func TestDocumentedRightsAreEnoughAndNoneIsInVain(t *testing.T) {
