@@ -156,45 +156,61 @@ func TestWatchdogOfAKilledRunSaysSo(t *testing.T) {
 	assert.Equal(t, -1, p.end(t))
 }
 
-// Renewals that are answered late, but in time, are told to the watchdog. Those that come too late
-// find the command dead, by redlock, which is first to kill it.
+// late has redlock ask for a renewal that nodes answer only when resume is called, with a third of the lease
+// left.
+func late(t *testing.T) (s *site, p *process, resume func()) {
+	t.Helper()
+	s = newSite(t)
+	p = s.start(t, "run", "k", "--json", "--ttl", "6s", "--", "sh", "-c", "trap 'echo TERM' TERM; echo ready; while :; do sleep 0.05; done")
+	require.Equal(t, "ready", p.line(t))
+	for _, x := range s.servers {
+		require.NoError(t, x.Pause())
+	}
+	require.Equal(t, "TERM", p.line(t), "a third of the lease is left")
+	return s, p, func() {
+		for _, x := range s.servers {
+			require.NoError(t, x.Resume())
+		}
+	}
+}
+
+// Renewals that are answered too late find the command dead, by redlock, which is first to kill it.
+func TestRunWhoseRenewalsAreAnsweredTooLate(t *testing.T) {
+	t.Parallel()
+	_, p, resume := late(t)
+	lost := p.event(t, "lost")
+	resume()
+	assert.Equal(t, "redlock", lost.KilledBy)
+	assert.Equal(t, exitLost, p.end(t))
+	assert.NotContains(t, names(p.events(t)), "killed")
+}
+
+// Renewals that are answered late, but in time, are told to the watchdog. On a busy machine redlock itself
+// may be late, and then ends its command rightly; a watchdog that is not told ends it each time.
 func TestRunWhoseRenewalsAreAnsweredLate(t *testing.T) {
 	t.Parallel()
-	for name, inTime := range map[string]bool{"in time": true, "too late": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t)
-			p := s.start(t, "run", "k", "--json", "--ttl", "6s", "--", "sh", "-c",
-				"trap 'echo TERM' TERM; echo ready; while :; do sleep 0.05; done")
-			require.Equal(t, "ready", p.line(t))
-			for _, x := range s.servers {
-				require.NoError(t, x.Pause())
-			}
-			require.Equal(t, "TERM", p.line(t), "a third of the lease is left")
-			resume := func() {
-				for _, x := range s.servers {
-					require.NoError(t, x.Resume())
-				}
-			}
-			if !inTime {
-				lost := p.event(t, "lost")
-				resume()
-				assert.Equal(t, "redlock", lost.KilledBy)
-				assert.Equal(t, exitLost, p.end(t))
-				assert.NotContains(t, names(p.events(t)), "killed")
-				return
-			}
-			resume()
-			first := p.event(t, "acquired").Until
-			require.Never(t, func() bool {
-				return len(names(p.events(t))) != len([]string{"waiting", "acquired", "started", "signal"})
-			}, time.Until(*first)+time.Second, 20*time.Millisecond)
+	const most = 4
+	for range most {
+		s, p, resume := late(t)
+		resume()
+		first, ended := p.event(t, "acquired").Until, func() bool {
+			return len(names(p.events(t))) != len([]string{"waiting", "acquired", "started", "signal"})
+		}
+		for !ended() && time.Since(*first) < time.Second {
+			time.Sleep(20 * time.Millisecond)
+		}
+		over := ended()
+		if !over {
 			assert.False(t, s.free(t))
-			require.NoError(t, p.Process.Kill())
-			p.leavesNobody(t)
-			p.end(t)
-		})
+		}
+		_ = p.Process.Kill()
+		p.leavesNobody(t)
+		p.end(t)
+		if !over {
+			return
+		}
 	}
+	assert.Fail(t, "each command was ended", "%d of them", most)
 }
 
 // A starter whose lease is over executes nothing.
