@@ -126,27 +126,25 @@ type seenKey struct {
 
 // search is that of one node.
 type search struct {
-	node  string
-	keys  map[string]seenKey
-	whole bool
+	node    string
+	keys    map[string]seenKey
+	awaited []string // keys of locks that have a queue, where names of all types are looked at
+	cursor  uint64   // where the next step begins
+	whole   bool
 	// denied is how many keys the user may not read.
 	denied int
 	err    error
 }
 
 func (s *search) run(ctx context.Context, client redis.UniversalClient, pattern string, limit int) {
-	for cursor := uint64(0); ; {
-		keys, next, err := client.ScanType(ctx, cursor, pattern, listBatch, "string").Result()
-		if err == nil {
-			err = s.read(ctx, client, keys)
-		}
-		if err != nil {
+	for {
+		if err := s.step(ctx, client, pattern, "string"); err != nil {
 			if s.err = err; ctx.Err() != nil {
 				s.err = nil // the time is up, which whole says
 			}
 			return
 		}
-		if cursor = next; cursor == 0 {
+		if s.cursor == 0 {
 			s.whole = true
 			return
 		}
@@ -156,8 +154,29 @@ func (s *search) run(ctx context.Context, client redis.UniversalClient, pattern 
 	}
 }
 
+// step looks at some more keys, of all types if it is empty.
+func (s *search) step(ctx context.Context, client redis.UniversalClient, pattern, ofType string) error {
+	scan := client.Scan(ctx, s.cursor, pattern, listBatch)
+	if ofType != "" {
+		scan = client.ScanType(ctx, s.cursor, pattern, listBatch, ofType)
+	}
+	keys, next, err := scan.Result()
+	if err != nil {
+		return err
+	}
+	s.cursor = next
+	return s.read(ctx, client, keys)
+}
+
 // read looks at what is under the keys.
 func (s *search) read(ctx context.Context, client redis.UniversalClient, keys []string) error {
+	keys = slices.DeleteFunc(keys, func(name string) bool {
+		key, what := protocol.LockOf(name)
+		if what == protocol.AQueue {
+			s.awaited = append(s.awaited, key)
+		}
+		return what != protocol.ALock
+	})
 	if len(keys) == 0 {
 		return nil
 	}
@@ -169,9 +188,6 @@ func (s *search) read(ctx context.Context, client redis.UniversalClient, keys []
 		return nil
 	})
 	for i, k := range keys {
-		if _, what := protocol.LockOf(k); what == protocol.ADoor {
-			continue
-		}
 		// Of one that went away, or became another thing, there is an error or nothing.
 		if v, err := values[i].Result(); err == nil && IsLock(v) && ttls[i].Err() == nil && ttls[i].Val() != -2 {
 			s.keys[k] = seenKey{v, ttls[i].Val()}

@@ -22,13 +22,13 @@ func (s *site) ageMarks(t *testing.T) {
 	t.Helper()
 	for _, addr := range s.addrs {
 		c := redis.NewClient(&redis.Options{Addr: addr})
-		text, err := c.Get(t.Context(), markName).Result()
+		text, err := c.Get(t.Context(), "redlock:memory").Result()
 		require.NoError(t, err)
 		f := strings.Fields(text)
 		at, err := strconv.ParseInt(f[1], 10, 64)
 		require.NoError(t, err)
 		f[1], f[2] = strconv.FormatInt(at-time.Hour.Microseconds(), 10), strconv.FormatInt(2*time.Hour.Microseconds(), 10)
-		require.NoError(t, c.Set(t.Context(), markName, strings.Join(f, " "), 0).Err())
+		require.NoError(t, c.Set(t.Context(), "redlock:memory", strings.Join(f, " "), 0).Err())
 		require.NoError(t, c.Close())
 	}
 }
@@ -98,23 +98,17 @@ func TestNodesThatMayNotVoteYet(t *testing.T) {
 	assert.Equal(t, exitOK, p.end(t))
 }
 
-// So does the page, and it does not wait for its next check to see that data was lost.
+// So does the page.
 func TestPageTellsOfNodesThatMayNotVoteYet(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.ageMarks(t)
-	f, err := newFinder(s.addrs, config{})
-	require.NoError(t, err)
-	defer f.close()
-	b := newBoard(s.nodes, f, nil, time.Second)
+	b := newBoard(s.nodes, nil, time.Second)
 	look := func() view { return b.look(t.Context()) }
 	b.check(t.Context())
 	v := look()
 	require.Equal(t, good, v.Verdict.Tone)
-	require.False(t, b.recheck)
 	s.flush(t, 0)
-	look()
-	require.True(t, b.recheck, "the memory mark is gone")
 	s.flush(t, 1)
 	b.check(context.WithoutCancel(t.Context()))
 	v = look()

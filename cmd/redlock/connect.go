@@ -213,36 +213,19 @@ func (s settings) operateTwice(o admin.Options) (*admin.Nodes, error) {
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	clients, _, err := clientsOf(addrs, c)
-	if err != nil {
-		return nil, err
-	}
-	universal := make([]redis.UniversalClient, len(clients))
-	for i, c := range clients {
-		universal[i] = c
+	var clients []redis.UniversalClient
+	for _, addr := range addrs {
+		of, err := optionsFor(addr, c.tls)
+		if err != nil {
+			return nil, &usageError{err}
+		}
+		of.MaxRetries, of.DialerRetries = -1, 1
+		of.DisableIdentity = true
+		of.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		clients = append(clients, redis.NewClient(of))
 	}
 	o.KeyPrefix, o.Timeout = c.KeyPrefix, operatorPatience
-	return admin.New(universal, &o)
-}
-
-// clientsOf are clients of our own that say at once that a node is down, and the names of
-// the nodes.
-func clientsOf(addrs []string, c config) (clients []*redis.Client, names []string, err error) {
-	for _, addr := range addrs {
-		o, err := optionsFor(addr, c.tls)
-		if err != nil {
-			for _, c := range clients {
-				_ = c.Close()
-			}
-			return nil, nil, &usageError{err}
-		}
-		o.MaxRetries, o.DialerRetries = -1, 1
-		o.DisableIdentity = true
-		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		clients = append(clients, redis.NewClient(o))
-		names = append(names, fmt.Sprintf("%s/%d", o.Addr, o.DB))
-	}
-	return clients, names, nil
+	return admin.New(clients, &o)
 }
 
 // optionsFor are those of a client of our own for an address that Open takes.

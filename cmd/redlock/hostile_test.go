@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/admin"
 )
 
 // startHostile answers whatever it is asked with the beginning of a reply.
@@ -57,10 +59,11 @@ func TestHostileServers(t *testing.T) {
 			assert.Equal(t, exitFailed, r.code, "%v: %s%s", args, r.out, r.errOut)
 			assert.Contains(t, r.out+r.errOut, "announced or sent more than any answer", args)
 		}
-		f, err := newFinder(addrs, config{})
+		nodes, err := admin.Open(addrs, nil)
 		require.NoError(t, err)
-		f.look(t.Context(), nil)
-		f.close()
+		_, err = nodes.Search().Look(t.Context(), nil)
+		require.NoError(t, err)
+		require.NoError(t, nodes.Close())
 		assert.Len(t, tidyBench(t.Context(), addrs, addrs, config{}, []string{"a", "b"}), 3, "left on all")
 		runtime.ReadMemStats(&after)
 		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20), "%q", head)

@@ -23,10 +23,6 @@ import (
 // tableWatch is watch without a key, or with several. It shows what the page shows: on a terminal as a
 // table that changes in place, elsewhere as a line for each change, as JSON all of it at each change.
 func tableWatch(cmd *cobra.Command, s settings, keys []string, interval time.Duration, asJSON bool) error {
-	addrs, c, err := s.nodes()
-	if err != nil {
-		return &usageError{err}
-	}
 	nodes, err := s.operate(admin.Options{})
 	if err != nil {
 		return failure(cmd, asJSON, "", err)
@@ -37,12 +33,7 @@ func tableWatch(cmd *cobra.Command, s settings, keys []string, interval time.Dur
 			return failure(cmd, asJSON, key, err)
 		}
 	}
-	f, err := newFinder(addrs, c)
-	if err != nil {
-		return &usageError{err}
-	}
-	defer f.close()
-	b := newBoard(nodes, f, keys, interval)
+	b := newBoard(nodes, keys, interval)
 	out := cmd.OutOrStdout()
 	lines := &lockLines{w: out, board: b, paint: paletteFor(out), said: map[string]string{}}
 	b.tell = func(n web.News) { lines.news = append(lines.news, n) }

@@ -14,6 +14,8 @@ import (
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/admin"
 )
 
 // waits has a client of another owner wait for k, until the returned function is called.
@@ -118,7 +120,7 @@ func TestWatchOfAllLocksOnATerminal(t *testing.T) {
 
 // The table has no more lines than the terminal, whatever is in it, and locks in doubt come first.
 func TestTableOfLocksFitsTheTerminal(t *testing.T) {
-	b := newBoard(nil, nil, nil, 0)
+	b := newBoard(&admin.Nodes{}, nil, 0)
 	table := &lockTable{board: b, paint: newPalette(false)}
 	v := view{Quorum: 2, Answers: 2, More: 3, Verdict: verdict{odd, "2 of 3 nodes answer."},
 		Nodes: []viewNode{{Name: "a"}, {Name: "b", Barred: 60_000}, {Name: "c", Error: "connection refused"}}}

@@ -19,26 +19,26 @@ import (
 const (
 	mostLocks   = 500 // that the page lists
 	mostWaiters = 5   // of a lock that it names
-	checkEvery  = 15 * time.Second
 )
 
 // board is what an operator sees of real nodes in a browser. It changes nothing there.
 type board struct {
 	operated *admin.Nodes
-	finder   *finder
+	search   *admin.Search
 	keys     []string // those to be shown; none: all that are found
 	interval time.Duration
 	hub      *web.Hub
 
 	// Used by the one goroutine that looks.
 	shown []string
+	sight admin.Sight     // of the latest look
 	known map[string]bool // keys of locks that were seen
 	times map[string]int64
 	down  map[string]bool
 	// barred is until when nodes may not vote, as it was published.
 	barred map[string]int64
 	lost   bool // the quorum
-	// recheck: a node came back, or its memory mark is another one, so it may not vote perhaps.
+	// recheck: a node came back, so it may not vote perhaps.
 	recheck bool
 	checked time.Time // when that was begun
 	tell    func(web.News)
@@ -102,21 +102,12 @@ func webWatch(cmd *cobra.Command, s settings, keys []string, interval time.Durat
 	if err := p.check("json"); err != nil {
 		return err
 	}
-	addrs, c, err := s.nodes()
-	if err != nil {
-		return &usageError{err}
-	}
 	nodes, err := s.operate(admin.Options{})
 	if err != nil {
 		return err
 	}
 	defer nodes.Close()
-	f, err := newFinder(addrs, c)
-	if err != nil {
-		return &usageError{err}
-	}
-	defer f.close()
-	b := newBoard(nodes, f, keys, interval)
+	b := newBoard(nodes, keys, interval)
 	server, err := web.Listen(p.listen, "watch", b.hub, nil)
 	if err != nil {
 		return err
@@ -125,9 +116,9 @@ func webWatch(cmd *cobra.Command, s settings, keys []string, interval time.Durat
 	return b.run(cmd.Context(), server)
 }
 
-func newBoard(nodes *admin.Nodes, f *finder, keys []string, interval time.Duration) *board {
+func newBoard(nodes *admin.Nodes, keys []string, interval time.Duration) *board {
 	hub := web.NewHub()
-	return &board{operated: nodes, finder: f, keys: keys, interval: interval, hub: hub, tell: hub.Tell,
+	return &board{operated: nodes, search: nodes.Search(), keys: keys, interval: interval, hub: hub, tell: hub.Tell,
 		known: make(map[string]bool), times: make(map[string]int64), down: make(map[string]bool), barred: make(map[string]int64)}
 }
 
@@ -175,7 +166,7 @@ func (b *board) check(ctx context.Context) {
 
 // checkIfDue has the nodes checked in the background, now and then and when one came back.
 func (b *board) checkIfDue(ctx context.Context, checking *sync.WaitGroup) {
-	if b.recheck || time.Since(b.checked) > checkEvery {
+	if b.recheck || time.Since(b.checked) > votesEvery {
 		b.recheck, b.checked = false, time.Now()
 		checking.Go(func() { b.check(ctx) })
 	}
@@ -183,10 +174,10 @@ func (b *board) checkIfDue(ctx context.Context, checking *sync.WaitGroup) {
 
 // look asks the nodes for everything once.
 func (b *board) look(ctx context.Context) view {
-	found := b.finder.look(ctx, b.shown)
+	b.sight, _ = b.search.Look(ctx, b.shown)
 	keys := b.keys
 	if len(keys) == 0 {
-		for _, k := range found {
+		for _, k := range b.sight.Keys {
 			b.known[k] = true
 		}
 		for k := range b.known {
@@ -197,7 +188,7 @@ func (b *board) look(ctx context.Context) view {
 	b.mu.Lock()
 	h := b.health.at(time.Now())
 	b.mu.Unlock()
-	v := view{health: h, Quorum: b.operated.Quorum(), Searching: len(b.keys) == 0 && !b.finder.complete()}
+	v := view{health: h, Quorum: b.operated.Quorum(), Searching: len(b.keys) == 0 && !b.sight.Whole}
 	if len(keys) > mostLocks {
 		v.More = len(keys) - mostLocks
 		keys = keys[:mostLocks]
@@ -263,7 +254,7 @@ func (b *board) steady(id string, at time.Time) int64 {
 
 // lock is a row of the page. Tokens are left out: whoever has one can release the lock.
 func (b *board) lock(p picture, now time.Time, steady func(string, time.Time) int64) *viewLock {
-	l := &viewLock{Key: printable(p.Key), Waiting: len(p.Waiters), Fence: b.finder.fence(p.Key)}
+	l := &viewLock{Key: printable(p.Key), Waiting: len(p.Waiters), Fence: b.sight.Fences[p.Key]}
 	value := ""
 	switch held := p.held(); {
 	case p.Shared:
@@ -309,9 +300,8 @@ func (b *board) lock(p picture, now time.Time, steady func(string, time.Time) in
 func (b *board) nodes(v *view) {
 	for i, name := range b.operated.Names() {
 		n := viewNode{Name: name}
-		b.recheck = b.recheck || i < len(b.finder.nodes) && b.finder.nodes[i].remarked
-		if i < len(b.finder.nodes) && b.finder.nodes[i].err != nil {
-			n.Error = printable(inPlain(b.finder.nodes[i].err))
+		if err := b.sight.Nodes[i].Err; err != nil {
+			n.Error = printable(inPlain(err))
 		} else {
 			v.Answers++
 		}

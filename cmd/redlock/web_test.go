@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -12,14 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/cmd/redlock/internal/web"
 	"github.com/quorumlock/redlock/internal/realredis"
-	"github.com/quorumlock/redlock/redlocktest"
 )
 
 func TestDemoOnAPage(t *testing.T) {
@@ -121,79 +118,6 @@ func TestSentencesAboutVotes(t *testing.T) {
 		assert.Equal(t, want, votesText(votes))
 	}
 	assert.Equal(t, "its lease is over", lossText(errors.Join(redlock.ErrExpired, redlock.ErrLost)))
-}
-
-func TestLocksAreFoundByTheirNamesAndValues(t *testing.T) {
-	cluster := redlocktest.NewCluster(t, 3)
-	const prefix = "a*b:"
-	rl, err := redlock.Open(t.Context(), cluster.Addrs(), &redlock.Options{TTL: time.Minute, KeyPrefix: prefix})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = rl.Close() })
-	fences := make(map[string]uint64)
-	keys := []string{"plain", "{tag}x", "odd}", "a{b", "a:line", "a:line:", "b:door:", "odd}:line:"}
-	for _, k := range keys {
-		lock, err := rl.Mutex(k, redlock.WithFencing()).Acquire(t.Context())
-		require.NoError(t, err)
-		fences[k] = lock.Fence()
-	}
-	for _, n := range cluster.Nodes() {
-		n.Set(prefix+"cart", "some text", 0)
-		n.Set("axb:other", strings.Repeat("0", 32)+"@somebody", 0) // not of this prefix
-		n.Redis().Lpush(prefix+"list", "x")
-		n.Set("{"+prefix+"plain}:door", strings.Repeat("0", 32)+"@waiter", 0) // keeps newcomers from sharing
-		n.Set(prefix+"{tag}x:door:", strings.Repeat("0", 32)+"@waiter", 0)
-	}
-	f, err := newFinder(cluster.Addrs(), config{KeyPrefix: prefix})
-	require.NoError(t, err)
-	t.Cleanup(f.close)
-	assert.ElementsMatch(t, keys, distinct(f.look(t.Context(), nil)))
-	assert.True(t, f.complete())
-	f.look(t.Context(), keys)
-	for _, k := range keys {
-		assert.Equal(t, fences[k], f.fence(k), k)
-	}
-	cluster.Node(1).Stop()
-	f.look(t.Context(), keys)
-	assert.Error(t, f.nodes[1].err)
-	assert.NoError(t, f.nodes[0].err)
-}
-
-func distinct(keys []string) []string {
-	seen := make(map[string]bool)
-	var all []string
-	for _, k := range keys {
-		if !seen[k] {
-			seen[k] = true
-			all = append(all, k)
-		}
-	}
-	return all
-}
-
-// One look asks a node for no more than its share, so a lock among very many keys takes
-// several.
-func TestManyKeysAreLookedThroughBitByBit(t *testing.T) {
-	servers := realAddrs(t, 1)
-	c := redis.NewClient(&redis.Options{Addr: servers[0]})
-	defer c.Close()
-	pipe := c.Pipeline()
-	for i := range 10 * scanCount {
-		pipe.Set(t.Context(), fmt.Sprintf("page:%d", i), "text", 0)
-	}
-	pipe.Set(t.Context(), "lock", strings.Repeat("0f", 16)+"@app", time.Minute)
-	_, err := pipe.Exec(t.Context())
-	require.NoError(t, err)
-	f, err := newFinder(servers, config{})
-	require.NoError(t, err)
-	defer f.close()
-	found := f.look(t.Context(), nil)
-	assert.False(t, f.complete())
-	looks := 1
-	for ; !f.complete(); looks++ {
-		found = append(found, f.look(t.Context(), nil)...)
-	}
-	assert.Contains(t, found, "lock")
-	assert.GreaterOrEqual(t, looks, 4)
 }
 
 func realAddrs(t *testing.T, n int) (addrs []string) {
