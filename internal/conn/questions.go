@@ -131,6 +131,9 @@ func (f *ownFlow) hear() {
 				f.quirks.answered(a.what)
 			}
 		case !f.known && hangsUp(f.in.broken) && !isHangup(f.in.broken):
+			if f.careful && a.to == &f.hello.called {
+				f.quirks.noName.Store(true) // locks do not need it, and each connection that ends costs time
+			}
 			again := f.quirks.hungUp(a.what, f.heard, f.careful)
 			f.in.broken = &protocol.Hangup{At: a.what, Heard: f.heard, Again: again, Err: f.in.broken}
 			a.to.err = f.in.broken

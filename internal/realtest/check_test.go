@@ -135,7 +135,7 @@ func TestCheckOfRights(t *testing.T) {
 	const locks = alone + share
 	const lines = "+time +zadd +zrem +zscore +zrangebyscore +zrevrange +zcount"
 	const notices = "&redlock:* +publish +subscribe"
-	const ends = "+client|id +client|kill"
+	const ends = "+client|id +client|kill +client|setname +client|list"
 	const reading = "+info +role +config|get " + ends
 	for name, c := range map[string]struct {
 		rules   []string
@@ -158,6 +158,8 @@ func TestCheckOfRights(t *testing.T) {
 		"mark, reading":    {[]string{"~orders:* %R~redlock:memory", locks, lines, notices, reading}, []string{"warning rights-memory", "info rights-keys"}, "the key redlock:memory"},
 		"no kill":          {[]string{"~*", locks, lines, notices, reading, "-client|kill"}, []string{"warning rights-client"}, "lacks CLIENT KILL ("},
 		"no id":            {[]string{"~*", locks, lines, notices, reading, "-client|id"}, []string{"warning rights-client"}, "lacks CLIENT ID ("},
+		"no name":          {[]string{"~*", locks, lines, notices, reading, "-client|setname"}, []string{"info rights-name"}, "lacks CLIENT SETNAME ("},
+		"no list":          {[]string{"~*", locks, lines, notices, reading, "-client|list"}, []string{"info unread"}, "CLIENT LIST cannot be read (NOPERM"},
 		"prefix":           {[]string{"~app:*", "~{app:*}:line ~{app:*}:shared ~{app:*}:door", locks, lines, notices, reading}, nil, ""},
 		"prefix, no lines": {[]string{"~app:*", locks, lines, notices, reading}, []string{"warning rights-queue", "info rights-shared"}, "{...}:line"},
 		"no bundles":       {[]string{"~*", locks, "-mget -exists", lines, notices, reading}, []string{"info rights-bundle"}, "MGET, EXISTS"},

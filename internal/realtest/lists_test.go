@@ -181,40 +181,29 @@ func TestCheckSeesListsThatDifferByADatabase(t *testing.T) {
 	assert.Regexp(t, "^critical: .* both have "+addrs[0]+"/0, "+addrs[1]+"/0: ", found[0])
 }
 
-// Where names or the list of connections are denied, check says what it does not see.
-func TestCheckSaysThatItCannotSeeLists(t *testing.T) {
+// Where the list of connections is denied nothing is said, and where names are, no client is seen.
+func TestClientsThatAreNotSeen(t *testing.T) {
 	t.Parallel()
 	realredis.Need(t)
 	if realredis.Major(t) < 7 {
 		t.Skip("before Redis 7 there are no rights to subcommands that can be taken away")
 	}
-	for denied, want := range map[string]string{
-		"-client|list":    "info unread: CLIENT LIST cannot be read (NOPERM",
-		"-client|setname": "info rights-name: this user lacks CLIENT SETNAME (NOPERM",
-	} {
+	for denied, why := range map[string]string{"-client|list": "NOPERM", "-client|setname": ""} {
 		server := realredis.Start(t)
 		require.NoError(t, server.Client(t).Do(t.Context(), "ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", "&*", "+@all", denied).Err())
 		addr := "redis://app:pw@" + server.Addr()
-		rl := openAt(t, []string{addr}, redlock.Options{})
-		requireAcquire(t, rl)
+		requireAcquire(t, openAt(t, []string{addr}, redlock.Options{}))
 		nodes, err := admin.Open([]string{addr}, nil)
 		require.NoError(t, err)
-		report, err := nodes.Check(t.Context())
-		require.NoError(t, err)
-		var found []string
-		for _, f := range report.Findings {
-			found = append(found, f.Severity.String()+" "+f.Code+": "+f.Message)
-		}
-		assert.Contains(t, strings.Join(found, "\n"), want)
 		connected, err := nodes.Clients(t.Context())
 		require.NoError(t, nodes.Close())
 		assert.Empty(t, connected.Clients)
-		if denied == "-client|list" {
-			assert.ErrorIs(t, err, admin.ErrNoQuorum)
-			assert.ErrorContains(t, err, "NOPERM")
-		} else {
+		if why == "" {
 			assert.NoError(t, err)
+			continue
 		}
+		assert.ErrorIs(t, err, admin.ErrNoQuorum)
+		assert.ErrorContains(t, err, why)
 	}
 }
 
