@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,12 +52,7 @@ func (s *Search) Look(ctx context.Context, keys []string) (Sight, error) {
 	for i, c := range n.clients {
 		group.Go(func() error {
 			start, f := n.clock.Now(), &s.found[i]
-			f.keys, f.awaited = make(map[string]seenKey), nil
-			for range 2 {
-				if f.err = f.step(asking, c, pattern, ""); f.err != nil || f.cursor == 0 {
-					break
-				}
-			}
+			f.look(asking, c, pattern)
 			s.once[i] = s.once[i] || f.err == nil && f.cursor == 0
 			if f.err == nil {
 				fences[i], f.err = n.fences(asking, c, keys)
@@ -66,12 +62,10 @@ func (s *Search) Look(ctx context.Context, keys []string) (Sight, error) {
 		})
 	}
 	_ = group.Wait()
-	for i, f := range s.found {
+	for i := range s.found {
+		f := &s.found[i]
 		sight.Whole = sight.Whole && (f.err != nil || s.once[i])
-		for name := range f.keys {
-			f.awaited = append(f.awaited, name)
-		}
-		for _, name := range f.awaited {
+		for _, name := range slices.AppendSeq(f.awaited, maps.Keys(f.keys)) {
 			if key, ours := strings.CutPrefix(name, n.opts.KeyPrefix); ours {
 				sight.Keys = append(sight.Keys, key)
 			}
@@ -83,6 +77,16 @@ func (s *Search) Look(ctx context.Context, keys []string) (Sight, error) {
 	slices.Sort(sight.Keys)
 	sight.Keys = slices.Compact(sight.Keys)
 	return sight, ended(ctx)
+}
+
+// look is what a node is asked in one look.
+func (s *search) look(ctx context.Context, c redis.UniversalClient, pattern string) {
+	s.keys, s.awaited = make(map[string]seenKey), nil
+	for range 2 {
+		if s.err = s.step(ctx, c, pattern, ""); s.err != nil || s.cursor == 0 {
+			return
+		}
+	}
 }
 
 // fences are the fencing counters of locks on one node.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/cmd/redlock/internal/web"
-	"github.com/quorumlock/redlock/internal/realredis"
 )
 
 func TestDemoOnAPage(t *testing.T) {
@@ -118,12 +117,4 @@ func TestSentencesAboutVotes(t *testing.T) {
 		assert.Equal(t, want, votesText(votes))
 	}
 	assert.Equal(t, "its lease is over", lossText(errors.Join(redlock.ErrExpired, redlock.ErrLost)))
-}
-
-func realAddrs(t *testing.T, n int) (addrs []string) {
-	t.Helper()
-	for _, s := range realredis.StartN(t, n) {
-		addrs = append(addrs, s.Addr())
-	}
-	return addrs
 }

@@ -133,18 +133,7 @@ func mayMiss(n, m, common int) bool { return n/2+1+m/2+1 <= n+m-common }
 func judgeLists(all []Facts, own protocol.ClientName, add addAbout) {
 	lists, told := listsOf(all, own), 0
 	for i, l := range lists {
-		var other *list
-		var nodes []int
-		missed := false
-		for _, o := range lists[:i] {
-			common := o.common(l)
-			if o.Scope != l.Scope || len(common) == l.Nodes && len(common) == o.Nodes {
-				continue
-			}
-			if misses := mayMiss(o.Nodes, l.Nodes, len(common)); other == nil || misses && !missed {
-				other, nodes, missed = o, common, misses
-			}
-		}
+		other, nodes, missed := l.worst(lists[:i])
 		if other == nil {
 			continue
 		}
@@ -169,6 +158,21 @@ func judgeLists(all []Facts, own protocol.ClientName, add addAbout) {
 				"change the list again only when no client has the old one ('redlock list --clients'), and the longest TTL after that")
 		}
 	}
+}
+
+// worst is another list that differs: one whose majorities may miss those of this one, if there is any. nodes
+// are in both.
+func (l *list) worst(others []*list) (other *list, nodes []int, missed bool) {
+	for _, o := range others {
+		common := o.common(l)
+		if o.Scope != l.Scope || len(common) == l.Nodes && len(common) == o.Nodes {
+			continue
+		}
+		if misses := mayMiss(o.Nodes, l.Nodes, len(common)); other == nil || misses && !missed {
+			other, nodes, missed = o, common, misses
+		}
+	}
+	return other, nodes, missed
 }
 
 // String is whose list it is.
