@@ -174,7 +174,8 @@ type flight struct {
 	// until a batch is settled or a call with another key comes.
 	blocked bool
 	RTT     Shortest
-	spare   *batch // to be used again
+	spare   []*batch        // to be used again
+	busy    map[string]bool // as keys found it
 }
 
 func (f *flight) overdue(now int64) bool {
@@ -203,13 +204,16 @@ func (f *flight) keys() map[string]bool {
 	if len(f.Out) == 0 {
 		return nil
 	}
-	keys := make(map[string]bool)
+	if f.busy == nil {
+		f.busy = make(map[string]bool)
+	}
+	clear(f.busy)
 	for _, b := range f.Out {
 		for _, c := range b.calls {
-			keys[c.Req.Key] = true
+			f.busy[c.Req.Key] = true
 		}
 	}
-	return keys
+	return f.busy
 }
 
 func (f *flight) has(key string) bool {
@@ -272,7 +276,7 @@ func (f *flight) next(q *backlog, now int64) (b *batch, pointless []news) {
 	p.take(&q.joins, len(p.batch.calls)+forJoins)
 	b = p.batch
 	if f.blocked = len(b.calls) == 0 && p.passed > 0; len(b.calls) == 0 {
-		f.spare = b
+		f.spare = append(f.spare, b)
 		return nil, p.pointless
 	}
 	patience := b.patience()
@@ -325,8 +329,10 @@ func (p *packing) take(q *callList, most int) {
 }
 
 func (f *flight) newBatch(now int64) *batch {
-	b := f.spare
-	if f.spare = nil; b == nil {
+	var b *batch
+	if last := len(f.spare) - 1; last >= 0 {
+		b, f.spare = f.spare[last], f.spare[:last]
+	} else {
 		b = new(batch)
 	}
 	b.calls, b.sentAt, b.bound, b.join, b.left = b.array[:0], now, 0, nil, false

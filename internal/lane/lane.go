@@ -280,7 +280,7 @@ func (l *Lane) drainOnce() (waits bool) {
 		l.finishBatch(b, settled)
 		l.Clock.Yield(1)
 		l.Mu.Lock()
-		l.Flight.spare = b
+		l.Flight.spare = append(l.Flight.spare, b)
 	}
 }
 
