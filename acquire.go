@@ -119,9 +119,21 @@ func (a *acquisition) inTurn() (lock *Lock, retryable bool, err error) {
 		}
 	}
 	a.attempts++
+	barred := false // was the one before
 	a.whileNew(a.ctx, a.terms.NodeTimeout, func() (again bool) {
 		lock, retryable, err = a.attempt()
-		return err != nil && retryable && onlyBarred(err)
+		switch before := barred; {
+		case err == nil || !retryable:
+			return false
+		case onlyBarred(err):
+			barred = true
+			return a.guard.Begins()
+		default:
+			// What refuses it may be the key of that one: a server that does not know the script yet deletes it
+			// a moment later.
+			barred = false
+			return before
+		}
 	})
 	return lock, retryable, err
 }

@@ -190,7 +190,7 @@ const newPause = time.Millisecond
 // first.
 func (ns *nodeSet) whileNew(ctx context.Context, most time.Duration, look func() (again bool)) {
 	start := ns.clock.Now()
-	for pause := newPause; look() && ns.guard.Begins(); pause *= 2 {
+	for pause := newPause; look(); pause *= 2 {
 		d := pause/2 + ns.clock.Jitter(pause) // several processes may have started together
 		if ns.clock.Now().Since(start)+d > most || ns.pause(ctx, d) != nil {
 			return

@@ -130,7 +130,7 @@ func (rl *Redlock) beginAll(ctx context.Context, up int) {
 			rl.greetOnce(ctx, &g)
 			up, _ = g.count()
 		}
-		return up == len(rl.nodes)
+		return up == len(rl.nodes) && rl.guard.Begins()
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 )
 
 // Stories in which a fleet's first use was inferred from the nodes seen so far: each left two holders, or
@@ -177,4 +178,33 @@ func TestReplicationIDIsDrawnTwiceWhileAClientIsIdle(t *testing.T) {
 func convDisconnect(t *testing.T, admin *redis.Client) {
 	t.Helper()
 	require.NoError(t, admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
+}
+
+// Servers that have just been started know no script, and attempts of other keys keep the lanes busy, so what an attempt that was
+// barred has set is gone a moment later than the next one comes. That refuses nobody: at a first use one attempt is enough.
+func TestFirstAttemptsOnANewFleetAreNotRefusedByTheirOwnKeys(t *testing.T) {
+	t.Parallel()
+	f := convStart(t, 3)
+	p := f.path(t)
+	for _, proxy := range p.proxies {
+		proxy.Delay(2*time.Millisecond, 2*time.Millisecond)
+	}
+	for round := range 5 {
+		for _, c := range f.admins {
+			require.NoError(t, c.FlushAll(t.Context()).Err())
+			require.NoError(t, c.ScriptFlush(t.Context()).Err())
+		}
+		rl, err := redlock.New(p.clients(t), &redlock.Options{TTL: time.Minute, NodeTimeout: 10 * time.Second})
+		require.NoError(t, err)
+		var group errgroup.Group
+		for n := range 8 {
+			group.Go(func() error {
+				time.Sleep(time.Duration(n) * 500 * time.Microsecond) // so that the lanes are busy
+				_, err := rl.Mutex(fmt.Sprint("key-", n)).TryAcquire(t.Context())
+				return err
+			})
+		}
+		require.NoError(t, group.Wait(), "round %d", round)
+		require.NoError(t, rl.Close())
+	}
 }
