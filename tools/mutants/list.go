@@ -2028,6 +2028,8 @@ var list = []mutant{
 		old:  `m.runID == f.runID && m.rank < f.rank`,
 		new:  `m.runID == f.runID && j < first`,
 		why:  "the vote goes from one name to another within a round, in which both have it",
+		in:   "internal/guard",
+		args: "-test.run=^TestTwinOfANodeIsSentNothing$",
 	},
 	{
 		name: "twins-are-sent-batches",
