@@ -1,11 +1,9 @@
 package main
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/quorumlock/redlock/internal/doccheck"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -23,19 +21,5 @@ func TestExamplesWithPeersCompile(t *testing.T) {
 		Scope:  `func work(context.Context) error { return nil }`,
 		Params: "ctx context.Context, client1, client2, client3 *redis.Client, rl *redlock.Redlock, etcd *clientv3.Client, zoo *zk.Conn, err error",
 	}
-	require.NoError(t, c.Load())
-	pages, err := filepath.Glob("../docs/*.md")
-	require.NoError(t, err)
-	compiled := 0
-	for _, page := range pages {
-		blocks, err := doccheck.Blocks(page)
-		require.NoError(t, err)
-		for _, b := range blocks {
-			if b.Info == "go peers" {
-				compiled++
-				assert.NoError(t, c.Compile(b), "%v", b)
-			}
-		}
-	}
-	assert.NotZero(t, compiled)
+	require.NoError(t, c.CompileAll("../docs/*.md", "go peers"))
 }

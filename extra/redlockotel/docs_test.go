@@ -1,10 +1,8 @@
 package redlockotel_test
 
 import (
-	"path/filepath"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/doccheck"
@@ -19,19 +17,5 @@ func TestExamplesOfThePagesCompile(t *testing.T) {
 		},
 		Params: "ctx context.Context, addrs []string",
 	}
-	require.NoError(t, c.Load())
-	pages, err := filepath.Glob("../../docs/*.md")
-	require.NoError(t, err)
-	compiled := 0
-	for _, page := range pages {
-		blocks, err := doccheck.Blocks(page)
-		require.NoError(t, err)
-		for _, b := range blocks {
-			if b.Info == "go redlockotel" {
-				compiled++
-				assert.NoError(t, c.Compile(b), "%v", b)
-			}
-		}
-	}
-	assert.NotZero(t, compiled)
+	require.NoError(t, c.CompileAll("../../docs/*.md", "go redlockotel"))
 }

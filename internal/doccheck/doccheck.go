@@ -110,6 +110,30 @@ func (c *Compiler) Compile(b Block) error {
 	return errors.Join(wrong...)
 }
 
+// CompileAll compiles the blocks of the pages that a pattern matches which have an info string. It is an error if
+// there are none.
+func (c *Compiler) CompileAll(pages, info string) error {
+	if err := c.Load(); err != nil {
+		return err
+	}
+	paths, err := filepath.Glob(pages)
+	wrong, found := []error{err}, false
+	for _, page := range paths {
+		blocks, err := Blocks(page)
+		wrong = append(wrong, err)
+		for _, b := range blocks {
+			if b.Info == info {
+				found = true
+				wrong = append(wrong, c.Compile(b))
+			}
+		}
+	}
+	if !found {
+		wrong = append(wrong, fmt.Errorf("no block of %s is %q", pages, info))
+	}
+	return errors.Join(wrong...)
+}
+
 func stripComments(code string) string {
 	return regexp.MustCompile(`(?m)^//.*\n`).ReplaceAllString(code, "")
 }
