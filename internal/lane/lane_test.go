@@ -693,6 +693,26 @@ func TestNodeIsDownAsSoonAsItsBatchIsOverdue(t *testing.T) {
 	})
 }
 
+// What a closed lane has to send, Close waits for, and no release.
+func TestReleaseDoesNotWaitForAClosedLane(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.Gate = make(chan struct{})
+		b.send(protocol.OpAcquire, "a")
+		synctest.Wait()
+		release, left := b.send(protocol.OpRelease, "b"), make(chan struct{})
+		go func() {
+			b.lane.AwaitLeft(release, time.Hour)
+			close(left)
+		}()
+		synctest.Wait()
+		start := time.Now()
+		b.lane.Close(b.now())
+		<-left
+		assert.Equal(b, start, time.Now())
+		close(b.Gate)
+	})
+}
+
 // A release that is to be sent a second time is sent then, since nobody will be there at its time.
 func TestClosedLaneSendsSecondReleases(t *testing.T) {
 	onBench(t, func(b *bench) {
