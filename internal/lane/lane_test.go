@@ -693,6 +693,21 @@ func TestNodeIsDownAsSoonAsItsBatchIsOverdue(t *testing.T) {
 	})
 }
 
+func TestShortestIsOfTheLastTwoPeriods(t *testing.T) {
+	var s lane.Shortest
+	for _, c := range []struct {
+		at           int64
+		add, getThen time.Duration
+	}{
+		{1, 3, 3}, {2, 5, 3}, {3, 2, 2},
+		{lane.ShortestPeriod, 4, 2}, {lane.ShortestPeriod + 1, 9, 2}, {lane.ShortestPeriod + 2, 6, 2}, // 2 is of the period before
+		{2*lane.ShortestPeriod + 2, 7, 6}, {2*lane.ShortestPeriod + 3, 8, 6}, {3*lane.ShortestPeriod + 4, 1, 1},
+	} {
+		s.Add(c.add, c.at)
+		assert.Equal(t, c.getThen, s.Get(), "at %d", c.at)
+	}
+}
+
 // What a closed lane has to send, Close waits for, and no release.
 func TestReleaseDoesNotWaitForAClosedLane(t *testing.T) {
 	onBench(t, func(b *bench) {
