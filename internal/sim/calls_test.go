@@ -289,7 +289,7 @@ func (n *simNode) leftByClose(p *simProcess, since, limit int64) int64 {
 	silent := slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool {
 		return f.Kind == faultMute && f.Proc == p.i && f.Node == n.i && int64(f.At) < closed+slack
 	})
-	if n.w.excused(exSilentAtClose, silent) {
+	if n.w.excused(exSilent, silent) {
 		return never
 	}
 	return max(since, closed)
@@ -426,65 +426,6 @@ func (n *simNode) forced(key, value string, op *fakenode.Op) {
 	for _, h := range n.holds[key] {
 		if h.to > t && (h.value == value || whole && h.shared) {
 			h.to, h.expire, h.forced = t, 0, true
-		}
-	}
-}
-
-// forcedBy is when a lock was without a majority since nodes were made to delete it, alone or together with
-// those that lost it early; never if it was not.
-func (w *simWorld) forcedBy(g *simGrant) int64 {
-	at := never
-	for _, n := range w.nodes {
-		for _, h := range n.holds[g.key] {
-			if h.value != g.value || h.to > w.t() || h.to >= at {
-				continue
-			}
-			t, left, short, forced := max(h.to, g.ret), 0, 0, false
-			for _, o := range w.nodes {
-				if o.had(g.key, g.value, g.number, t) {
-					left++
-					continue
-				}
-				ended := false
-				for _, c := range o.holds[g.key] { // it may have been evicted, or have had another number, and come again
-					if c.value == g.value && c.to <= t && (c.forced || o.cutShort(c)) {
-						ended, forced = true, forced || c.forced
-					}
-				}
-				short += int(fakenode.Truth(ended))
-			}
-			if forced && left < g.proc.quorum() && left+short >= g.proc.quorum() {
-				at = t
-			}
-		}
-	}
-	return at
-}
-
-// forcedNow is forcedBy while the run goes on.
-func (w *simWorld) forcedNow(g *simGrant) bool {
-	if !w.plan.does(callForce) {
-		return false
-	}
-	for _, n := range w.nodes {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-	}
-	return w.forcedBy(g) < never
-}
-
-// checkForces ends claims of locks that were released by force.
-func (w *simWorld) checkForces() {
-	if !w.plan.does(callForce) {
-		return
-	}
-	for _, g := range w.grants {
-		if at, end := w.forcedBy(g), g.end(); at < end {
-			w.excused(exForced, true)
-			w.reached("a lock that is held is released by force", true)
-			if at < g.brokenAt {
-				g.brokenAt, g.brokenWhy = at, exForced
-			}
 		}
 	}
 }

@@ -32,7 +32,6 @@ type simGrant struct {
 	promises  []simPromise
 	lostAt    int64 // when the library said that it is lost
 	brokenAt  int64 // when the nodes broke what the lock assumes of them, see brokenBy
-	brokenWhy string
 	relCalled int64
 	relRet    int64
 	relErr    error
@@ -148,7 +147,7 @@ func (p *simProcess) extended(_ context.Context, i redlock.ExtendInfo) {
 		w.checkRenewal(g, i)
 		w.checkClosedRenewal(g, i)
 		w.checkConfirmed(g, i)
-		w.reached("an extend finds a lock that was released by force", errors.Is(i.Err, redlock.ErrNotHeld) && w.forcedNow(g))
+		w.reached("an extend finds a lock that was released by force", errors.Is(i.Err, redlock.ErrNotHeld) && w.forced(g))
 	}
 	if i.Renewal {
 		p.renewed(g, i)
@@ -207,7 +206,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 		switch {
 		case isOver(lock.Until, p.Now()):
 			w.violated("R7: %v, when its validity was over", g)
-		case holders < p.quorum() && !w.brokenNow(g) && !w.excused(exForced, w.forcedNow(g)):
+		case holders < p.quorum() && !w.brokenNow(g):
 			w.violated("I2: %v, but only %d nodes have it", g, holders)
 		}
 	}
@@ -239,7 +238,6 @@ func (w *simWorld) check() {
 		g.mu.Unlock()
 	}
 	w.checkBroken()
-	w.checkForces()
 	w.checkPanicked()
 	w.checkTies()
 	w.checkStopped()
@@ -368,7 +366,7 @@ func (w *simWorld) checkFences(grants []*simGrant) {
 			continue
 		}
 		if last != nil && g.fence <= last.fence &&
-			(w.excused(g.brokenWhy, g.brokenAt <= g.ret) || w.excused(exCounter, w.uncounted(last, g)) || w.excused(exAllNew, w.newBetween(last.call, g.ret))) {
+			(w.excused(exBroken, g.brokenAt <= g.ret || w.newBetween(last.call, g.ret)) || w.excused(exCounter, w.uncounted(last, g))) {
 			continue
 		}
 		if last != nil && g.fence <= last.fence {
@@ -946,7 +944,7 @@ func (c *simClient) do(ctx context.Context, m locker, op int, key string, over f
 }
 
 func (w *simWorld) waited(p *simProcess, client int, m locker, from int64) {
-	if w.t() >= p.killedAt || w.excused(exSleeper, len(p.asleep) > 0) {
+	if w.t() >= p.killedAt || w.excused(exSlept, len(p.asleep) > 0) {
 		return
 	}
 	w.mu.Lock()

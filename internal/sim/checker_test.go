@@ -727,7 +727,7 @@ var simRules = []simRule{
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
 		g.releasedAt(h.t0()+10*msec, nil).keeps = true
 		o := h.grant(1, "b", h.t0()+150*msec, 900*msec)
-		o.brokenAt, o.brokenWhy = either(h, never, o.ret), exEvicted
+		o.brokenAt = either(h, never, o.ret)
 		h.checkMinHold(g, h.grants)
 	}},
 	{"context: that of %v says that it was released", nil, func(h *handMade) {
@@ -874,7 +874,7 @@ var simRules = []simRule{
 		}
 		h.grant(1, "b", 50*msec, 200*msec)
 		h.sleep(200*msec, 0)
-		h.checkForces()
+		h.checkBroken()
 		h.checkExclusion(h.grants)
 	}},
 	{"I1: two holders of %s: ", forcePlan, func(h *handMade) { // from one node by force, and evicted from another, or not
@@ -885,7 +885,7 @@ var simRules = []simRule{
 		hold[2].to, hold[2].evicted = 40*msec, !h.bad
 		h.grant(1, "b", 50*msec, 200*msec)
 		h.sleep(200*msec, 0)
-		h.checkForces()
+		h.checkBroken()
 		h.checkExclusion(h.grants)
 	}},
 	{"I1: two holders of %s: ", forcePlan, func(h *handMade) { // by force or not, after it had been evicted and set again
@@ -898,7 +898,7 @@ var simRules = []simRule{
 		}
 		h.grant(1, "b", 50*msec, 200*msec)
 		h.sleep(200*msec, 0)
-		h.checkForces()
+		h.checkBroken()
 		h.checkExclusion(h.grants)
 	}},
 	{"force: %s was released, but", nil, func(h *handMade) {
@@ -1147,13 +1147,13 @@ var simExcused = []struct {
 		h.sleep(5300*msec, 0)
 		h.took(h.procs[0], "TryAcquire", 5000*msec, 260*time.Millisecond)
 	}}},
-	{exAllNew, simRule{"fence: %v has token", nil, func(h *handMade) { // between the two locks, or after them
+	{exBroken, simRule{"fence: %v has token", nil, func(h *handMade) { // between the two locks, or after them
 		h.grant(0, "a", 10*msec, 20*msec).fence = 2
 		h.grant(1, "b", 30*msec, 40*msec).fence = 1
 		h.allNew.at = []int64{h.at(35, 25)}
 		h.checkFences(h.grants)
 	}}},
-	{exAllNew, simRule{"I1: two holders of %s: ", nil, func(h *handMade) { // during the first lock, or before it
+	{exBroken, simRule{"I1: two holders of %s: ", nil, func(h *handMade) { // during the first lock, or before it
 		h.grant(0, "a", 10*msec, 100*msec)
 		h.allNew.at = []int64{h.at(5, 30)}
 		h.grant(1, "b", 50*msec, 200*msec)
@@ -1181,15 +1181,15 @@ var simExcused = []struct {
 		h.grant(0, either(h, "b", "a"), 10*msec, 900*msec)
 		h.toldAndNotListed()
 	}}},
-	{exTurnEvicted, simRule{"O3: %.6s was told", nil, func(h *handMade) {
+	{exStruck, simRule{"O3: %.6s was told", nil, func(h *handMade) {
 		h.on(1, "a", 5*msec, 10*msec)[0].evicted = !h.bad
 		h.toldAndNotListed()
 	}}},
-	{exTurnEvicted, simRule{"O3: %.6s was told", nil, func(h *handMade) { // another's place
+	{exStruck, simRule{"O3: %.6s was told", nil, func(h *handMade) { // another's place
 		h.on(1, either(h, "b", "a"), 5*msec, 10*msec)[0].evicted = true
 		h.toldAndNotListed()
 	}}},
-	{exForcedOff, simRule{"O3: %.6s was told", forcePlan, func(h *handMade) {
+	{exStruck, simRule{"O3: %.6s was told", forcePlan, func(h *handMade) {
 		h.on(1, either(h, "b", "a"), 5*msec, 10*msec)[0].forced = true
 		h.toldAndNotListed()
 	}}},
@@ -1213,33 +1213,33 @@ var simExcused = []struct {
 	{exBarred, simRule{"I7: nobody had %s for", diesAtFirstUse, func(h *handMade) { // and long before it wrote
 		h.toldAllNew(1, h.at(900, 19))
 	}}},
-	{exForeignList, simRule{"O1: the lock is free", nil, func(h *handMade) { // under the list's name, or the door's
+	{exForeign, simRule{"O1: the lock is free", nil, func(h *handMade) { // under the list's name, or the door's
 		e := lineEntry("p", "s5", is("a"))
 		n := h.entries("0", e)
 		n.occupy(simFault{Kind: faultForeign, Of: either(h, ofDoor, ofShared), Ever: true})
 		n.checkLine(joins(e), simLine{}, nil)
 	}}},
-	{exForeignList, simRule{"O1: the lock is free", nil, func(h *handMade) { // it wants the lock alone, and needs no list
+	{exForeign, simRule{"O1: the lock is free", nil, func(h *handMade) { // it wants the lock alone, and needs no list
 		e := lineEntry("p", either(h, "", "s5"), is("a"))
 		n := h.entries("0", e)
 		n.occupy(simFault{Kind: faultForeign, Of: ofShared, Ever: true})
 		n.checkLine(joins(e), simLine{}, nil)
 	}}},
-	{exForeignList, simRule{"O1: the lock is free", nil, func(h *handMade) { // but one that was told, stands before it and shares does
+	{exForeign, simRule{"O1: the lock is free", nil, func(h *handMade) { // but one that was told, stands before it and shares does
 		first, e := lineEntry("p", either(h, "", "s5"), is("a")), lineEntry("q", "", is("b"))
 		h.on(1, "a", 5*msec, 10*msec)[0].evicted = true
 		n := h.entries("10", first, e)
 		n.occupy(simFault{Kind: faultForeign, Of: ofShared, Ever: true})
 		n.checkLine(joins(e), simLine{}, nil)
 	}}},
-	{exEvictedAhead, simRule{"O1: %.6s waits, and only", nil, func(h *handMade) { // it wants the lock alone, or shares it
+	{exStruck, simRule{"O1: %.6s waits, and only", nil, func(h *handMade) { // it wants the lock alone, or shares it
 		e, before := lineEntry("p", "s3", is("a")), lineEntry("q", either(h, "s0", ""), is("b"))
 		n := h.entries("10", before, e)
 		h.on(1, "b", 5*msec, 10*msec)[0].forced = true
 		h.locked(fakenode.Marker, is("x"), is("y"))
 		n.checkLine(joins(e), simLine{entries: []simEntry{{member: before, told: 1}}}, nil)
 	}}},
-	{exEvictedAhead, simRule{"O1: %.6s waits, and only", nil, func(h *handMade) { // it wants one of fewer, or of as many
+	{exStruck, simRule{"O1: %.6s waits, and only", nil, func(h *handMade) { // it wants one of fewer, or of as many
 		e, before := lineEntry("p", "s3", is("a")), lineEntry("q", either(h, "s3", "s2"), is("b"))
 		n := h.entries("10", before, e)
 		h.on(1, "b", 5*msec, 10*msec)[0].evicted = true

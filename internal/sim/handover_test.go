@@ -134,32 +134,27 @@ func (w *simWorld) leaves(g *simGrant, ttl time.Duration) {
 	g.leftUntil = w.t() + int64(ttl*102/100)
 }
 
-// left reports whether a value is there because its holder stopped, and nobody went on with the lock. And a server that is not told for how long a lock is kept has it for the
-// lease.
+// left reports whether a value is there because its holder stopped, and nobody went on with the lock; or because
+// it is kept: its release may come at the end of the lease, and leaves the key for what was left then.
 func (n *simNode) left(value string) bool {
 	w := n.w
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	g := w.byToken[value[:min(len(value), tokenLength)]]
-	w.mu.Unlock()
 	if g == nil || !g.stopped && !g.keeps {
 		return false
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	until, why := g.leftUntil, exHandedOver
-	switch {
-	case g.keeps: // the release may come at the end of the lease, and leaves the key for what was left then
-		until, why = g.relCalled+int64((inside.TermsOf(g.lock).TTL+inside.TermsOf(g.lock).MinHold)*104/100), exKept
-	default:
-		until += n.setBackBetween(g.relCalled, w.t())
+	until := g.leftUntil + n.setBackBetween(g.relCalled, w.t())
+	if g.keeps {
+		until = g.relCalled + int64((inside.TermsOf(g.lock).TTL+inside.TermsOf(g.lock).MinHold)*104/100)
 	}
-	return w.excused(why, w.t() < until)
+	return w.excused(exLeftOver, w.t() < until)
 }
 
 // unsettled reports whether a node has a lock that is shared, and others use the name of its list of holders:
 // whether any are left cannot be told, so it stays until its lease is over.
 func (n *simNode) unsettled(key, value string) bool {
-	return n.w.excused(exForeignHolders, value == fakenode.Marker && n.store.Typ(n.beside(key).shared) == foreignType)
+	return n.w.excused(exForeign, value == fakenode.Marker && n.store.Typ(n.beside(key).shared) == foreignType)
 }
 
 func (n *simNode) setBackBetween(from, to int64) (by int64) {
@@ -474,23 +469,6 @@ func (w *simWorld) keeps(g *simGrant) bool {
 	return g.keeps
 }
 
-// evictedKept reports whether evictions took a lock that is kept from the nodes without which no majority
-// has it.
-func (w *simWorld) evictedKept(g *simGrant, at int64) bool {
-	left, evicted := 0, 0
-	for _, n := range w.nodes {
-		switch {
-		case n.had(g.key, g.value, 0, at):
-			left++
-		case slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool {
-			return h.value == g.value && h.evicted && g.call <= h.to && h.to <= at
-		}):
-			evicted++
-		}
-	}
-	return left < g.proc.quorum() && left+evicted >= g.proc.quorum()
-}
-
 // checkMinHold: nobody gets a lock before its time is over, although it was released. A lock that
 // is lost before its release is not kept: its end is true by another rule.
 func (w *simWorld) checkMinHold(g *simGrant, grants []*simGrant) {
@@ -499,9 +477,8 @@ func (w *simWorld) checkMinHold(g *simGrant, grants []*simGrant) {
 	}
 	until := g.ret + g.proc.mono.lasts(int64(inside.TermsOf(g.lock).MinHold)) - simMoment
 	for _, o := range grants {
-		// One that came before may be told now, when nodes have evicted it.
-		gone := o.brokenWhy == exEvicted && o.brokenAt <= o.ret
-		if o.ret > g.relCalled && o.ret < until && !w.excused(exEvicted, gone || w.evictedKept(g, o.ret)) {
+		// One that came before may be told now, when nodes have lost it.
+		if o.ret > g.relCalled && o.ret < until && !w.excused(exBroken, o.brokenAt <= o.ret || w.brokenBy(g, o.ret) < never) {
 			w.violated("min hold: %v, although %v was to be kept until %.6f ms", o, g, ms(until))
 		}
 	}

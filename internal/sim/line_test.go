@@ -209,8 +209,7 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 		// A clock that was set back since makes a turn that is over look as if it were to come.
 		told := e.told - n.setBackBetween(n.toldAt[e.value], n.w.t()+1)/int64(time.Microsecond)
 		n.w.excused(exToldBack, e.shares && e.told > now && told <= now && !listed)
-		if e.shares && told > now && !listed && !n.w.excused(exStruck, n.w.hasLock(e.value)) && !n.w.excused(exOtherName, n.otherNames()) &&
-			!n.w.excused(exTurnEvicted, n.hadEvicted(r.Key, e.value)) && !n.w.excused(exForcedOff, n.forcedOff(r.Key, e.value)) {
+		if e.shares && told > now && !listed && !n.w.excused(exStruck, n.w.hasLock(e.value) || n.struck(r.Key, e.value)) && !n.w.excused(exOtherName, n.otherNames()) {
 			bad("O3: %.6s was told and is not listed", e.value)
 		}
 		if e.told > 0 && !was[e.member] {
@@ -235,8 +234,7 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 	// One whose turn was evicted, or taken by force, stands before it: one that wants the lock alone, or one of so many.
 	ahead := slices.ContainsFunc(after.entries, func(e simEntry) bool {
 		_, listed := after.holders[e.value]
-		return untold != nil && e.arrival < untold.arrival && e.told > now && !listed && (!e.shares || e.limit > 0 && int64(len(after.holders)) >= e.limit) &&
-			(n.hadEvicted(r.Key, e.value) || n.forcedOff(r.Key, e.value))
+		return untold != nil && e.arrival < untold.arrival && e.told > now && !listed && (!e.shares || e.limit > 0 && int64(len(after.holders)) >= e.limit) && n.struck(r.Key, e.value)
 	})
 	// It cannot be, or one that was told and stands before it cannot.
 	unlisted := n.store.Typ(n.beside(r.Key).shared) == foreignType && slices.ContainsFunc(after.entries, func(e simEntry) bool {
@@ -246,11 +244,11 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 		room := len(after.holders)
 		by, known := n.backBy[r.Key+" "+untold.process]
 		switch {
-		case known && by < now && after.lock == fakenode.Marker && !n.w.excused(exEvictedAhead, ahead):
+		case known && by < now && after.lock == fakenode.Marker && !n.w.excused(exStruck, ahead):
 			bad("O11: %.6s is in the way, and its process was to be heard of %d us before", untold.value, now-by)
-		case after.lock == "" && !n.w.excused(exForeignList, unlisted):
+		case after.lock == "" && !n.w.excused(exForeign, unlisted):
 			bad("O1: the lock is free, and %.6s waits", untold.value)
-		case after.lock == fakenode.Marker && untold.shares && (untold.limit == 0 || int64(room) < untold.limit) && !unlisted && !n.w.excused(exEvictedAhead, ahead):
+		case after.lock == fakenode.Marker && untold.shares && (untold.limit == 0 || int64(room) < untold.limit) && !unlisted && !n.w.excused(exStruck, ahead):
 			bad("O1: %.6s waits, and only %d share the lock", untold.value, room)
 		}
 	}
@@ -284,7 +282,7 @@ func (n *simNode) checkGone(key string, l simLine) {
 		if since == never || now-since <= limit {
 			continue
 		}
-		if since = n.leftByClose(by, since, limit); since != never && now-since > limit && !w.excused(exForeignLock, n.foreignSince(key, w.placeOf(e.value).came)) {
+		if since = n.leftByClose(by, since, limit); since != never && now-since > limit && !w.excused(exForeign, n.foreignSince(key, w.placeOf(e.value).came)) {
 			w.violated("O8: %.6s of process %d stands in the queue of %s on node %d, has gone, and could have left since %.6f ms", e.value, by.i, key, n.i, ms(since))
 		}
 	}
@@ -353,9 +351,9 @@ func (w *simWorld) hasLock(value string) bool {
 	return w.byToken[token] != nil || slices.ContainsFunc(w.parts, func(p *simPart) bool { return p.token == token })
 }
 
-// hadEvicted reports whether the node evicted a value, or the list that had it.
-func (n *simNode) hadEvicted(key, value string) bool {
-	return slices.ContainsFunc(n.holds[key], func(h *simHold) bool { return h.value == value && h.evicted })
+// struck reports whether the node evicted a value, or the list that had it, or ForceRelease took it away.
+func (n *simNode) struck(key, value string) bool {
+	return slices.ContainsFunc(n.holds[key], func(h *simHold) bool { return h.value == value && (h.evicted || h.forced) })
 }
 
 // otherNames reports whether another node's name leads to this node's server at some time. A waiter may
@@ -363,11 +361,6 @@ func (n *simNode) hadEvicted(key, value string) bool {
 // takes it from the list and not from the queue.
 func (n *simNode) otherNames() bool {
 	return slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool { return f.Kind == faultTwin && f.To == n.i })
-}
-
-// forcedOff reports whether ForceRelease took a value from the list. The caller holds mu.
-func (n *simNode) forcedOff(key, value string) bool {
-	return slices.ContainsFunc(n.holds[key], func(h *simHold) bool { return h.value == value && h.forced })
 }
 
 // onlyAlone: all of them that were not told want the lock alone.
@@ -479,7 +472,7 @@ func (w *simWorld) checkToldInTime(grants []*simGrant) {
 				}
 				keptOut = max(keptOut, end)
 			}
-			if !w.excused(exNewcomer, hasPermit) && !w.excused(exKeptOutElsewhere, g.ret-keptOut <= limit+inVain) {
+			if !w.excused(exNewcomer, hasPermit || g.ret-keptOut <= limit+inVain) {
 				w.violated("wake-up: %v was told %.3f ms before, %.3f ms is enough", g, ms(g.ret-at), ms(limit))
 			}
 		}

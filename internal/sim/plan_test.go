@@ -829,14 +829,14 @@ func (n *simNode) cutShort(h *simHold) bool {
 	})
 }
 
-// brokenBy is when, from the call to a time, a key was gone early on a node without which no majority
-// had the lock, and the excuse's name; never if none was. From then on nothing is promised: a node whose
-// clock jumped, or that evicted the key, counts among those that fail.
-func (w *simWorld) brokenBy(g *simGrant, before int64) (at int64, why string) {
-	at = never
+// brokenBy is when, from the call to a time, a majority was no longer possible since nodes lost a key early: by
+// an eviction, a clock that jumped, or ForceRelease; or since the fleet looked new; never if none was. From then
+// on nothing is promised: such a node counts among those that fail.
+func (w *simWorld) brokenBy(g *simGrant, before int64) int64 {
+	at := never
 	for _, t := range w.allNew.times() {
-		if t > g.call && t <= before && t < at {
-			at, why = t, exAllNew
+		if t > g.call && t <= before {
+			at = min(at, t)
 		}
 	}
 	for _, n := range w.nodes {
@@ -844,36 +844,35 @@ func (w *simWorld) brokenBy(g *simGrant, before int64) (at int64, why string) {
 			if h.value != g.value || h.to < g.call || h.to > before {
 				continue
 			}
-			t, left, jumped, evicted := max(h.to, g.ret), 0, 0, 0
+			t, left, short, jumped, evicted := max(h.to, g.ret), 0, 0, 0, 0
 			for _, o := range w.nodes {
 				if o.had(g.key, g.value, g.number, t) {
 					left++
 					continue
 				}
-				i := slices.IndexFunc(o.holds[g.key], func(c *simHold) bool {
-					return c.value == g.value && c.number == g.number && c.to <= t && o.cutShort(c)
-				})
-				switch {
-				case i < 0:
-				case o.holds[g.key][i].evicted:
-					evicted++
-				default:
-					jumped++
+				var last *simHold
+				forced := false // if it had another number, too
+				for _, c := range o.holds[g.key] {
+					if c.value == g.value && c.to <= t {
+						last, forced = c, forced || c.forced
+					}
 				}
+				cut := last != nil && last.number == g.number && o.cutShort(last)
+				short += int(fakenode.Truth(forced || cut))
+				evicted += int(fakenode.Truth(cut && last.evicted))
+				jumped += int(fakenode.Truth(cut && !last.evicted))
 			}
 			stands := left >= g.proc.quorum()
 			w.reached("a clock that jumps forward takes a key of a lock", jumped > 0)
 			w.reached("an evicted key is one of a lock", evicted > 0)
 			w.reached("a lock stands although a clock jumped forward", jumped > 0 && stands)
 			w.reached("a lock stands although a key of it was evicted", evicted > 0 && stands)
-			if !stands && left+jumped+evicted >= g.proc.quorum() && t < at {
-				if at, why = t, exJump; evicted > 0 {
-					why = exEvicted
-				}
+			if !stands && left+short >= g.proc.quorum() {
+				at = min(at, t)
 			}
 		}
 	}
-	return at, why
+	return at
 }
 
 // simTimes is when something happened.
@@ -913,29 +912,46 @@ func (w *simWorld) lostMark() {
 	w.allNew.at = append(w.allNew.at, w.t())
 }
 
-// checkBroken ends claims of locks that clocks, or evictions, took from more than the nodes that they
-// could miss.
+// breaks reports whether something of the plan may end claims: see brokenBy.
+func (w *simWorld) breaks() bool {
+	return w.allNew.times() != nil || w.plan.does(callForce) ||
+		slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultAhead || f.Kind == faultEvict })
+}
+
+// checkBroken ends claims of locks that more nodes have lost early than they could miss.
 func (w *simWorld) checkBroken() {
-	if w.allNew.times() == nil && !slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultAhead || f.Kind == faultEvict }) {
+	if !w.breaks() {
 		return
 	}
 	for _, g := range w.grants {
 		end := g.end()
-		if at, why := w.brokenBy(g, end-1); at < end {
-			w.excused(why, true)
-			g.brokenAt, g.brokenWhy = max(at, g.ret), why
+		if at := w.brokenBy(g, end-1); at < end {
+			w.excused(exBroken, true)
+			w.reached("a lock that is held is released by force", w.forced(g))
+			g.brokenAt = max(at, g.ret)
 		}
 	}
 }
 
 // brokenNow is brokenBy while the run goes on.
-func (w *simWorld) brokenNow(g *simGrant) (broken bool) {
+func (w *simWorld) brokenNow(g *simGrant) bool {
+	if !w.breaks() {
+		return false
+	}
 	for _, n := range w.nodes {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 	}
-	at, why := w.brokenBy(g, w.t())
-	return w.excused(why, at < never)
+	return w.excused(exBroken, w.brokenBy(g, w.t()) < never)
+}
+
+// forced reports whether ForceRelease took a lock from a node.
+func (w *simWorld) forced(g *simGrant) bool {
+	return slices.ContainsFunc(w.nodes, func(n *simNode) bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == g.value && h.forced })
+	})
 }
 
 // Errors of servers that live, with Redis' own texts.

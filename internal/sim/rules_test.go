@@ -193,7 +193,7 @@ func (w *simWorld) checkLeftBehind() {
 			for _, h := range n.holds[key] {
 				since, by := w.goodForNothing(h)
 				if since == never || h.to-max(since, h.from) <= limit ||
-					w.excused(exForgottenKey, h.forgotten > 0) {
+					w.excused(exForgot, h.forgotten > 0) {
 					continue
 				}
 				since = n.leftByClose(by, max(since, h.from), limit)
@@ -434,7 +434,7 @@ func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 			}
 		}
 	}
-	if there >= p.quorum() && !w.excused(exOldSilent, there-silent < p.quorum()) {
+	if there >= p.quorum() && !w.excused(exSilent, there-silent < p.quorum()) {
 		w.violated("renewal: %v ran out, although %d nodes had it and could be reached from %.6f ms on", g, there, ms(from))
 	}
 }
@@ -535,7 +535,7 @@ func (w *simWorld) checkRenewedInTime(g *simGrant, at int64, late time.Duration)
 			slept += int64(f.For) + simMoment
 		}
 	}
-	if took := at - since; took > limit && !w.excused(exRenewerSlept, took <= limit+slept) {
+	if took := at - since; took > limit && !w.excused(exSlept, took <= limit+slept) {
 		w.violated("renewal: %v was not renewed for %.3f ms, %.3f ms is enough", g, ms(took), ms(limit))
 	}
 }
@@ -1066,67 +1066,45 @@ var simStates = []simState{
 
 const (
 	exClockThereAndBack = "R7: a wall clock was past the end, and is set back"
-	exForgot            = "I2: nodes of the majority have forgotten the lock"
-	exForced            = "I1, I2: released by force"
-	exJump              = "I1, I2, fences: a clock jumped forward on a node without which there is no majority"
-	exEvicted           = "I1, I2, fences, min hold: a key was evicted on a node without which there is no majority"
+	exForgot            = "I2, I5: nodes have forgotten the lock"
+	exBroken            = "I1, I2, fences, min hold: nodes broke what a lock assumes of a majority"
 	exCounter           = "fences: a counter was evicted on a node without which there is no majority"
 	exNoNotices         = "wake-up: PUBLISH is denied"
 	exDoor              = "I6, held: a door was shut"
 	exKeptByHand        = "I6, by whose hand: the lock is kept, or was detached"
 	exNeverHad          = "I6, by whose hand: a node never had the value"
 	exDoubled           = "I6: a SET was delivered twice"
-	exSlept             = "I7, time of a call: the process slept"
-	exSleeper           = "I7, progress: waits of a process that sleeps at some time"
+	exSlept             = "I7, renewal: the process slept"
 	exNotQuiet          = "I7, progress: something went wrong less than 8 TTLs + 5 s ago"
-	exCutOff            = "I7, progress, and calm plans: the process is cut off"
+	exCutOff            = "I7, progress, and calm plans: a process died, or is cut off"
 	exBarred            = "I7, progress: so many nodes do not vote yet"
-	exLeftOver          = "I7, progress: it was detached, or kept"
+	exLeftOver          = "I5, I7: it was detached, or is kept for its time"
 	exStrays            = "I7, progress: messages come late, twice or torn"
-	exDisturbed         = "I7, progress: a process of a calm plan died, or was cut off"
 	exNames             = "I7, progress: queues on several nodes"
-	exHandedOver        = "I5, at the end: detached, and not adopted yet"
-	exKept              = "I5, at the end: kept for its time"
-	exForgottenKey      = "I5: the node forgot it"
 	exAstray            = "I5: messages go astray until then"
-	exSilent            = "I5: a connection went silent while its node hung"
+	exSilent            = "I5, renewal: a connection went silent"
 	exStoppedEntry      = "O8: its holder stopped before it could leave"
-	exOldSilent         = "renewal: a connection to the node had gone silent"
-	exRenewerSlept      = "renewal, in time: the process slept"
 	exLostBefore        = "min hold: it was lost before its release"
 	exSetMeanwhile      = "extend: the wall clock was set ahead meanwhile"
 	exToldBack          = "O3: the node's clock was set back"
-	exStruck            = "O3: an extend with another number struck it"
-	exTurnEvicted       = "O3: the list with its turn was evicted"
+	exStruck            = "O1, O3, O11: an extend with another number, an eviction or force struck one from the list"
 	exOtherName         = "O3: it joined by another node's name"
-	exForcedOff         = "O3: released by force"
-	exEvictedAhead      = "O1: the list with the turn of one before it was evicted"
-	exForeignLock       = "O8: others used a name of the lock while it left"
-	exForeignList       = "O1: others use the name of the list of holders"
+	exForeign           = "I5, O1, O8: others use a name of the lock"
 	exFoundBefore       = "loss: it was put back since the round began"
 	exRejoined          = "order: a further attempt, and a clock is set back"
-	exHandedBack        = "I7, progress: detached, and a clock is set back"
-	exNewcomer          = "wake-up: a newcomer has the permit"
-	exKeptOutElsewhere  = "wake-up: a newcomer had the lock without the node"
-	exSilentAtClose     = "I5: a connection went silent before Close"
+	exNewcomer          = "wake-up: a newcomer was there first"
 	exOlderFirst        = "O10: an older waiter of its process has come since"
 	exFirstUse          = "I7, time of a call: a fleet's first use"
-	exAllNew            = "I1, I2, fences, min hold: no node had an old mark, or one of a fleet that was new as a whole"
-	exForeignHolders    = "I5, at the end: others use the name of the list of holders"
 )
 
 // simExcuses is all of them, in the order of the table.
 var simExcuses = []string{
-	exClockThereAndBack, exForgot, exForced, exJump, exEvicted, exCounter, exNoNotices, exDoor,
-	exKeptByHand, exNeverHad, exDoubled, exSlept, exSleeper, exNotQuiet, exCutOff, exBarred, exLeftOver,
-	exStrays, exDisturbed, exNames, exHandedOver, exKept, exForgottenKey,
-	exAstray, exSilent, exStoppedEntry, exOldSilent, exRenewerSlept, exLostBefore, exSetMeanwhile,
-	exToldBack, exStruck, exTurnEvicted, exOtherName, exForcedOff, exEvictedAhead, exForeignLock, exForeignList,
-	exFoundBefore, exRejoined, exHandedBack, exNewcomer, exKeptOutElsewhere, exSilentAtClose, exForeignHolders, exOlderFirst,
-	exAllNew, exFirstUse,
+	exClockThereAndBack, exForgot, exBroken, exCounter, exNoNotices, exDoor, exKeptByHand, exNeverHad, exDoubled, exSlept,
+	exNotQuiet, exCutOff, exBarred, exLeftOver, exStrays, exNames, exAstray, exSilent, exStoppedEntry, exLostBefore,
+	exSetMeanwhile, exToldBack, exStruck, exOtherName, exForeign, exFoundBefore, exRejoined, exNewcomer, exOlderFirst, exFirstUse,
 }
 
-var simWhenever = []string{exKeptByHand, exSleeper, exAstray, exLostBefore, exStoppedEntry}
+var simWhenever = []string{exKeptByHand, exSlept, exAstray, exLostBefore, exStoppedEntry}
 
 // excused counts the use of an excuse.
 func (w *simWorld) excused(name string, used bool) bool {
