@@ -85,14 +85,8 @@ func (e *QuorumError) Error() string {
 	if len(e.Outcomes) == 0 {
 		return b.String() // no node was asked
 	}
-	grants := 0
-	for _, o := range e.Outcomes {
-		if o.Vote == VoteGranted {
-			grants++
-		}
-	}
 	granted := e.granted()
-	fmt.Fprintf(&b, " (%d of %d nodes %s, %d needed", grants, len(e.Outcomes), granted, e.Need)
+	fmt.Fprintf(&b, " (%d of %d nodes %s, %d needed", e.grants(), len(e.Outcomes), granted, e.Need)
 	if e.HolderTTL > 0 {
 		fmt.Fprintf(&b, "; the holder's lease ends in %v", e.HolderTTL.Round(time.Millisecond))
 	}
@@ -168,11 +162,25 @@ func withoutSecret(value string) string {
 // characters of redsync's.
 const shortestSecret = 20
 
-// granted is what a node did that did what was asked.
+// grants is how many nodes did what was asked.
+func (e *QuorumError) grants() (n int) {
+	for _, o := range e.Outcomes {
+		if o.Vote == VoteGranted {
+			n++
+		}
+	}
+	return n
+}
+
+// granted is what such a node did.
 func (e *QuorumError) granted() string {
 	switch e.Op {
 	case "open", "inspect", "check":
 		return "answered"
+	case "extend":
+		return "extended"
+	case "release", "force release":
+		return "released"
 	default:
 		return VoteGranted.String()
 	}

@@ -582,6 +582,24 @@ func TestReleaseIsSentAgainWhereTheSetMayLand(t *testing.T) {
 	})
 }
 
+// The last answers to a release come behind its verdict: it is done, and no error says that the quorum that it
+// lists is missing.
+func TestReleaseWhoseQuorumComesBehindItsVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rl := overWires(t, &Options{NoRestartGuard: true}, lanetest.NewScriptedWire())
+		lock, err := rl.Mutex("k").TryAcquire(t.Context())
+		require.NoError(t, err)
+		r := new(round)
+		r.init(rl.clock.Now(), make([]seat, 1))
+		r.Deliver(0, protocol.Answer{Kind: protocol.Unknown, Err: protocol.ErrTimeout}, r.start)
+		assert.ErrorContains(t, lock.waitRelease(r), "(0 of 1 nodes released, 1 needed): node 0 unknown (no answer in time)")
+		r.Deliver(0, protocol.Answer{Kind: protocol.Granted, Final: true}, r.start)
+		assert.NoError(t, lock.waitRelease(r))
+		require.NoError(t, lock.Release(t.Context()))
+		require.NoError(t, rl.Close())
+	})
+}
+
 // The answer to a waiter's first join was lost, and the second was answered. The first may land after
 // the release that takes the entry back, which is sent a second time for that.
 func TestWaiterTakesBackEachJoinThatMayLand(t *testing.T) {

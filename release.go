@@ -243,16 +243,21 @@ func (l *Lock) waitRelease(r *round) error {
 	// Nothing but the lanes ends it: they resolve every call by its deadline.
 	v, _ := r.waitFinal(context.Background(), l.clock, nil)
 	l.awaitLeft(r)
-	switch {
-	case v == verdictGranted:
+	if v == verdictGranted {
 		return nil
-	case l.life.closed():
-		return l.failed(r, protocol.OpRelease, ErrClosed)
-	case v == verdictHeld:
-		return l.failed(r, protocol.OpRelease, ErrNotHeld)
-	default:
-		return l.failed(r, protocol.OpRelease, ErrNoQuorum)
 	}
+	reason := ErrNoQuorum
+	switch {
+	case l.life.closed():
+		reason = ErrClosed
+	case v == verdictHeld:
+		reason = ErrNotHeld
+	}
+	err := l.failed(r, protocol.OpRelease, reason)
+	if reason == ErrNoQuorum && err.grants() >= err.Need {
+		return nil // the last answers came behind the verdict
+	}
+	return err
 }
 
 // awaitLeft returns once the release has left for all nodes that are there to take it: a program
