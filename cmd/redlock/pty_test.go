@@ -499,14 +499,14 @@ func TestColoursAreForTerminals(t *testing.T) {
 		want string // with colours
 		then string // typed
 	}{
-		{false, []string{"status", "k"}, "\x1b[33mk is held by the test, token " + shortToken(lock.Token()), ""},
+		{false, []string{"status", "k"}, "\x1b[35mk is held by the test, token " + shortToken(lock.Token()), ""},
 		{false, []string{"status", "free"}, "\x1b[32mfree is free\x1b[0m", ""},
-		{false, []string{"watch", "k", "--interval", "50ms"}, "\x1b[33mk is held by the test", ctrlC},
+		{false, []string{"watch", "k", "--interval", "50ms"}, "\x1b[35mk is held by the test", ctrlC},
 		{false, []string{"bench", "--goroutines", "2", "--duration", "500ms"}, "cycles/s", ""},
 		{false, []string{"bench", "--goroutines", "2", "--duration", "500ms"}, "\x1b[1m  LATENCY", ""},
 		{false, []string{"bench", "--goroutines", "2", "--duration", "10m"}, "cycles/s", ctrlC},
 		{true, []string{"status", "k"}, "\x1b[31m" + s.addrs[2], ""},
-		{true, []string{"check"}, "\x1b[33mwarning", ""},
+		{true, []string{"check"}, "\x1b[35mwarning", ""},
 		{true, []string{"check"}, "\x1b[31m" + s.addrs[2], ""},
 	} {
 		if c.dead {

@@ -58,7 +58,7 @@ func newPalette(colours bool) palette {
 		return c.SprintFunc()
 	}
 	return palette{
-		good: ink(color.FgGreen), bad: ink(color.FgRed), odd: ink(color.FgYellow),
+		good: ink(color.FgGreen), bad: ink(color.FgRed), odd: ink(color.FgMagenta), // yellow on white cannot be read
 		dim: ink(color.Faint), bold: ink(color.Bold),
 	}
 }
