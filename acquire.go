@@ -29,8 +29,7 @@ type acquisition struct {
 
 	start    tick.Instant
 	attempts int
-	entrant  *entrant     // once it is to wait in order
-	w        *waiter      // once it has a place in the window of its key
+	w        *waiter      // once it is to wait in order
 	last     *QuorumError // nil: it has asked no node
 	waiting  tick.Instant // since when
 	waitID   uint64       // told to Hooks.Waiting; 0: it was not called
@@ -50,8 +49,8 @@ func (a *acquisition) acquire() (*Lock, error) {
 	}
 	a.start = a.clock.Now()
 	lock, err := a.run()
-	if a.entrant != nil {
-		a.queues.leave(a.entrant, a.w)
+	if a.w != nil {
+		a.w.leave(lock != nil)
 	}
 	err = a.explain(err)
 	a.handOver(lock, err)
@@ -244,8 +243,7 @@ func (a *acquisition) ask() (at *attempt, start tick.Instant, err error) {
 	at = newAttempt(a.resource, a.queues)
 	at.origin, at.adopted = a.adoptFrom, a.adoptFrom != ""
 	if a.w != nil && a.w.entry != "" {
-		had := a.w.claim()
-		at.arbiter, at.origin, at.value, at.wants, at.joined = int16(had.node), had.entry, had.value, int32(had.number), had.joins
+		at.arbiter, at.origin, at.value, at.wants, at.joined = a.w.claim()
 	} else if at.value, err = a.tokens.newValue(a.terms.owner); err != nil {
 		return nil, start, err
 	}
@@ -363,10 +361,11 @@ func (a *acquisition) waitBetween(attempts int) error {
 			return err
 		}
 	}
-	if a.w != nil && !isHeld && (a.w.failures >= 2 || a.outage.over() != nil) {
+	if a.w != nil && !isHeld && (a.w.inVain() || a.outage.over() != nil) {
 		// Our turn keeps a node from the others, and we cannot reach enough of them. In an
 		// outage it may be long until we try again.
-		a.w.giveUpTurn()
+		a.w.withdraw()
+		a.w.failures = 0
 	}
 	free := time.Duration(-1)
 	if isHeld {
@@ -390,15 +389,14 @@ func (a *acquisition) waitBetween(attempts int) error {
 func (a *acquisition) awaitTurn() error {
 	if a.w == nil {
 		var err error
-		a.entrant, err = a.queues.enter(a.ctx, a.resource)
+		a.w, err = a.queues.enter(a.ctx, a.resource)
 		if a.last == nil {
 			a.last = a.notAsked(ErrHeld, errInQueue)
 		}
 		if err != nil {
-			a.queues.tellOutside(a.entrant, a.last)
+			a.w.tellOutside(a.last)
 			return err
 		}
-		a.w = newWaiter(a.queues, a.resource, a.entrant)
 	}
 	return a.w.await(a.ctx, a.last)
 }
@@ -423,15 +421,14 @@ func (a *acquisition) lostToOthers() bool {
 // this one came too late to ask, behind thousands that came with it.
 func (a *acquisition) knownHeld() bool {
 	// One that was in the queue and gave its turn up must not be sent straight back to it.
-	return (a.w == nil || a.w.since == (tick.Instant{})) && a.queues.recentlyRefused(a.resource)
+	return (a.w == nil || a.w.arrival < 0) && a.queues.recentlyRefused(a.resource)
 }
 
 // pauseBetween waits for d before the next attempt. While too few nodes answer, each acquire
 // knows what an attempt would come to, and one at a time finds out whether that is over.
 func (a *acquisition) pauseBetween(d time.Duration) error {
 	if a.w != nil {
-		a.w.stepAside(true)
-		defer a.w.stepAside(false)
+		a.w.poll()
 	}
 	if over := a.outage.over(); over != nil {
 		select {
@@ -447,7 +444,7 @@ func (a *acquisition) pauseBetween(d time.Duration) error {
 		a.clock.Yield(a.start.Mono)
 	}
 	if a.w != nil {
-		return a.w.pauseUnlessWoken(a.ctx, d)
+		return a.w.pause(a.ctx, d)
 	}
 	return a.pause(a.ctx, d)
 }

@@ -225,7 +225,7 @@ func (a *attempt) observe(i int, b protocol.Answer) {
 	}
 	if a.terms.shared && b.LeftUntold() {
 		a.queues.notePublishDenied(i, nil)
-		a.queues.othersWait(a.resource, true)
+		a.queues.othersWait(a.resource)
 	}
 }
 

@@ -72,8 +72,8 @@ func init() {
 		defer qs.mu.Unlock()
 		for _, k := range qs.byKey {
 			g := &k.window
-			for c := range g.inside {
-				w := inside.Window{Key: k.key, Inside: g.inside[c], Outside: g.outside[c].Len(), Room: g.room(c), Most: g.most}
+			for c := range g.count {
+				w := inside.Window{Key: k.key, Inside: g.count[c], Outside: g.wait[c].Len(), Room: g.room[c], Most: g.most}
 				if c == hurried {
 					w.Outside += g.late.Len()
 				}
@@ -167,7 +167,7 @@ func init() {
 		qs.mu.Lock()
 		defer qs.mu.Unlock()
 		for _, q := range qs.byKey {
-			waiters += q.window.waiters()
+			waiters += q.window.len()
 		}
 		return waiters, len(qs.subs)
 	}

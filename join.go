@@ -4,21 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
-	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// How a waiter joins the queue at a node, and what it is told there.
+// How a waiter joins the queue at a node, what it is told there, and how it leaves.
 
 // mostAsked is how often a node that is up is asked to keep the queue before the next is.
 const mostAsked = 4
 
-var (
-	errNoQueue    = errors.New("no node keeps a queue")
-	errTurnedAway = fmt.Errorf("%w: refused", errNoQueue)
-)
+var errNoQueue = errors.New("no node keeps a queue")
 
 // answer is what a node says to one that joins.
 type answer struct {
@@ -56,121 +54,92 @@ func readAnswer(val any) (a answer, ok bool) {
 }
 
 // ask joins the queue of the first node that keeps one, or refreshes the place in it.
-func (w *waiter) ask(ctx context.Context) (answer, error) {
-	turnedAway := false
+func (w *waiter) ask(ctx context.Context) (a answer, err error) {
 	if w.join != nil { // sent when the last attempt failed
-		a, err := w.receive(ctx)
-		if !errors.Is(err, errNoQueue) {
-			return a, err
-		}
-		turnedAway = errors.Is(err, errTurnedAway)
-	}
-	for _, i := range w.nodes() {
-		a, err := w.askNode(ctx, i, &turnedAway)
-		if !errors.Is(err, errNoQueue) {
+		if a, err = w.receive(ctx); !errors.Is(err, errNoQueue) {
 			return a, err
 		}
 	}
-	if turnedAway {
-		w.withdraw() // or the next attempt would claim by a script what there is no right to
+	for _, i := range w.of.nodes() {
+		if !w.of.mayAsk(w.r, i) {
+			continue
+		}
+		if a, err = w.askNode(ctx, i); !errors.Is(err, errNoQueue) {
+			return a, err
+		}
 	}
 	return answer{}, errNoQueue
 }
 
-// nodes is all nodes in the order in which they are asked to keep the queue.
-func (w *waiter) nodes() []int {
-	first, ok := w.queues.movedTo(w.resource, w.clock.Now().Mono)
-	if !ok {
-		return w.order
-	}
-	order := []int{first}
-	for _, i := range w.order {
-		if i != first {
-			order = append(order, i)
-		}
-	}
-	return order
-}
-
 // askNode joins the queue of one node, or refreshes the place in it.
-func (w *waiter) askNode(ctx context.Context, node int, turnedAway *bool) (answer, error) {
-	now := w.clock.Now()
-	if w.queues.skips(node, now.Mono) {
-		return answer{}, errNoQueue
-	}
-	if now.Mono < w.refusedUntil[node] {
-		*turnedAway = true
-		return answer{}, errNoQueue
-	}
-	if !w.reachable(node, now.Mono) {
-		w.queues.probe(w.resource, node, now)
-		return answer{}, errNoQueue
-	}
+func (w *waiter) askNode(ctx context.Context, node int) (a answer, err error) {
 	if w.entry == "" || node != w.node {
 		w.withdraw()
-		if err := w.register(ctx, node); err != nil {
-			return answer{}, err
+		if err = w.register(ctx, node); err != nil {
+			return a, err
 		}
 	}
 	// One that is only slow, under the load of many joins, is no reason to part the
 	// queue.
 	for range mostAsked {
 		w.send()
-		a, err := w.receive(ctx)
-		if !errors.Is(err, errNoQueue) {
-			return a, err
-		}
-		*turnedAway = errors.Is(err, errTurnedAway)
-		if now := w.clock.Now().Mono; !w.reachable(node, now) || *turnedAway {
+		a, err = w.receive(ctx)
+		if !errors.Is(err, errNoQueue) || w.entry == "" || !w.r.reachable(node, w.r.clock.Now().Mono) {
 			break
 		}
 	}
-	return answer{}, errNoQueue
+	return a, err
+}
+
+// value is that of the next attempt.
+func (w *waiter) value() string {
+	_, rest, _ := strings.Cut(w.entry, " ")
+	_, value, _ := strings.Cut(rest, " ")
+	return value
 }
 
 // register gives the waiter a new entry for the queue of a node.
 func (w *waiter) register(ctx context.Context, node int) error {
+	qs := w.of.queues
 	if w.sub == nil || w.sub.node != node {
-		w.queues.subscribe(ctx, w, node)
+		qs.subscribe(ctx, w, node)
 	}
 	if node != w.node {
-		w.node, w.arrival = node, 0
+		w.node, w.arrival = node, min(w.arrival, 0)
 	}
-	value, err := w.tokens.newValue(w.terms.owner)
+	value, err := w.r.tokens.newValue(w.r.terms.owner)
 	if err != nil {
 		return err
 	}
-	w.value, w.joined, w.joins = value, false, nil
-	w.entry = fmt.Sprintf("%s %d%s %s", w.queues.process, w.reservation().Milliseconds(), w.terms.modeInQueue(), value)
-	qs := w.queues
+	w.entry, w.joins = fmt.Sprintf("%s %d%s %s", qs.process, w.r.reservation().Milliseconds(), w.r.terms.modeInQueue(), value), nil
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if w.place == nil {
-		w.of.add(w)
-	}
-	w.woken, w.number = false, 0
+	w.state, w.number = joining, 0
 	qs.byName[nameOf(value)] = w
 	return nil
 }
 
-// send joins the queue with the present entry.
+// send joins the queue with the present entry. By the time that it says there, this process will have
+// looked at the queue again: a node that has not heard of it by then passes its waiters over.
 func (w *waiter) send() {
-	now := w.clock.Now()
+	now := w.r.clock.Now()
 	since := int64(0)
 	if w.arrival == 0 {
-		since = w.since.Mono // mutant: waited-elsewhere
+		since = w.came // mutant: waited-elsewhere
 	}
-	w.join = w.askOne(w.node, protocol.JoinRequest(&w.terms.Terms, w.name, w.value, &protocol.QueueArgs{
-		Key: w.queueKey(), Holders: w.holdersKey(), Entry: w.entry, Ended: w.ended, Arrival: w.arrival, Since: since, Back: w.backIn(),
+	w.join = w.r.askOne(w.node, protocol.JoinRequest(&w.r.terms.Terms, w.r.name, w.value(), &protocol.QueueArgs{
+		Key: w.r.queueKey(), Holders: w.r.holdersKey(), Entry: w.entry, Ended: w.ended, Arrival: max(w.arrival, 0), Since: since,
+		Back: 2 * w.of.throttled(w.r.reservation()/2),
 	}), now)
-	w.joins = append(w.lane(w.node).MayLand(w.joins), &w.join.seats[0].call)
+	w.joins = append(w.r.lane(w.node).MayLand(w.joins), &w.join.seats[0].call)
 }
 
-// receive waits for the answer to send. It returns errTurnedAway if the node answered that
-// it keeps no queue for us, errNoQueue if it did not answer.
+// receive waits for the answer to send. It returns errNoQueue if there is none, or the node answered that
+// it keeps no queue for us; then the entry is gone, or an attempt would claim by a script what there is no
+// right to.
 func (w *waiter) receive(ctx context.Context) (answer, error) {
 	join := w.join
-	v, err := w.resource.await(ctx, join)
+	v, err := w.r.await(ctx, join)
 	if err != nil {
 		return answer{}, err
 	}
@@ -178,25 +147,108 @@ func (w *waiter) receive(ctx context.Context) (answer, error) {
 	vote, val, failure := join.ballot(0)
 	a, ok := readAnswer(val)
 	switch {
-	case vote == VoteFailed:
-		w.queues.skip(w.node, failure)
-		if protocol.OtherType(failure) {
-			if w.refusedUntil == nil {
-				w.refusedUntil = make(map[int]int64)
-			}
-			w.refusedUntil[w.node] = w.clock.Now().Mono + int64(returnEvery)
-		}
-		return answer{}, errTurnedAway
-	case vote == VoteRefused:
-		return answer{}, errTurnedAway
+	case vote == VoteFailed, vote == VoteRefused:
+		w.of.refused(w.node, failure)
+		w.withdraw()
+		return answer{}, errNoQueue
 	case v != verdictGranted || !ok:
 		return answer{}, errNoQueue
 	}
-	w.ended, w.arrival, w.number = "", a.arrival, a.number
-	if w.since == (tick.Instant{}) {
-		w.since = tick.Instant{Mono: max(join.start, 1)} // all that Since needs
-	}
-	w.queues.heard(w, a)
-	w.joined = true
+	w.ended, w.arrival = "", a.arrival
+	w.heard(a)
 	return a, nil
+}
+
+// heard takes in what a node said to this waiter, for the benefit of all.
+func (w *waiter) heard(a answer) {
+	k, qs := w.of, w.of.queues
+	at := qs.set.clock.Now()
+	now := at.Mono
+	qs.mu.Lock()
+	if a.publishDenied {
+		w.sub.publishDenied = true
+	}
+	// If the node forgot our entry it forgot theirs; if we had to change nodes, so must they.
+	if w.state == queued && a.wasAbsent || k.node >= 0 && k.node != w.node {
+		k.mustRejoin = true
+	}
+	if k.mustRejoin && now-k.rejoinedAt > int64(k.reservation/2) {
+		k.rejoinedAt, k.mustRejoin = now, false
+		k.pokeOthers(w)
+	}
+	k.node = w.node
+	switch {
+	case !a.ours:
+		k.refusedAt, k.holding = now, holding{at: at, holder: holderOf(a.holder), ttl: max(a.ttl, 0)}
+		if w.state != turn { // a notice was faster
+			w.state = queued
+		}
+	case w.state != turn && w.inVain():
+		w.state, w.number = polling, a.number
+	default:
+		w.state, w.number = turn, a.number
+	}
+	qs.wake(a.given, w) // notices may be on the way, or lost
+	qs.wakeOne(a.holder, 0, w)
+	d := k.interval()
+	if a.ttl >= 0 { // 0: within this millisecond
+		d = min(d, a.ttl+time.Millisecond+qs.set.clock.Jitter(qs.set.opts.RetryMin))
+	}
+	k.lookIn(now, d)
+	qs.mu.Unlock()
+	if a.publishDenied {
+		qs.lacks(w.node, noPublish, nil)
+	}
+}
+
+// claim hands the entry over to an attempt, which sets its value. The attempt ends, and
+// with it the value: it is never registered again.
+func (w *waiter) claim() (node int16, entry, value string, number int32, joins []*lane.Call) {
+	qs := w.of.queues
+	node, entry, value, joins = int16(w.node), w.entry, w.value(), w.joins
+	qs.mu.Lock()
+	delete(qs.byName, nameOf(value))
+	number, w.number, w.state, w.of.turnAt = int32(w.number), 0, trying, w.r.clock.Now().Mono
+	qs.mu.Unlock()
+	w.ended, w.entry, w.joins = entry, "", nil
+	return node, entry, value, number, joins
+}
+
+// rejoin takes the old place with a new entry, after an attempt that failed. It is sent
+// before anything of the attempt is taken back, so that the arbiter finds us first in the
+// queue still.
+func (w *waiter) rejoin() {
+	w.failures, w.failedAt = w.failures+1, w.node
+	if w.register(context.Background(), w.node) == nil {
+		w.send()
+	}
+}
+
+// withdraw takes the entry out of the queue it is in, and passes the turn on if it was
+// ours. It has nothing to do with the caller's context, and is sent again by the lane
+// until the node has answered.
+func (w *waiter) withdraw() {
+	if w.entry == "" {
+		return
+	}
+	r, value := w.r, w.value()
+	q := r.queueArgs(w.entry, protocol.AsWaiter)
+	req := protocol.QueueReleaseRequest(&r.terms.Terms, r.name, value, q)
+	if r.terms.shared {
+		req = protocol.SharedReleaseRequest(&r.terms.Terms, r.name, value, r.shareArgs(0), q)
+	}
+	req.KeepFor = max(req.KeepFor, protocol.QueueLife)
+	if n := len(w.joins); n > 0 {
+		l, last := r.lane(w.node), w.joins[n-1]
+		if len(l.MayLand(w.joins[:n-1])) > 0 {
+			l.Doubt(last)
+		}
+		l.TakeBack(&lane.Call{Req: &req, Undoes: last, When: lane.Unconditional}, r.clock.Now().Mono)
+	}
+	qs := w.of.queues
+	qs.mu.Lock()
+	delete(qs.byName, nameOf(value))
+	w.state = joining
+	qs.mu.Unlock()
+	w.entry, w.ended, w.joins, w.join = "", "", nil, nil
 }

@@ -608,9 +608,8 @@ func TestWaiterTakesBackEachJoinThatMayLand(t *testing.T) {
 		w.Reply = func(string, bool) protocol.Answer { return lanetest.Lost }
 		rl := overWires(t, &Options{NoRestartGuard: true}, w)
 		r := &rl.Mutex("k").resource
-		entrant, err := rl.queues.enter(t.Context(), r)
+		waiter, err := rl.queues.enter(t.Context(), r)
 		require.NoError(t, err)
-		waiter := newWaiter(rl.queues, r, entrant)
 		require.NoError(t, waiter.register(t.Context(), 0))
 		waiter.send()
 		time.Sleep(time.Second)
@@ -620,7 +619,7 @@ func TestWaiterTakesBackEachJoinThatMayLand(t *testing.T) {
 		waiter.withdraw()
 		time.Sleep(time.Minute)
 		assert.Equal(t, []protocol.Op{protocol.OpJoin, protocol.OpJoin, protocol.OpRelease, protocol.OpRelease}, w.Order()["k"])
-		rl.queues.leave(entrant, waiter)
+		waiter.leave(false)
 		require.NoError(t, rl.Close())
 	})
 }

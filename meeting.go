@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -43,9 +42,14 @@ type meeting struct {
 	lookedAt  int64 // when one of ours last looked for such a queue
 	seen      int   // the node where it was; -1: none
 	seenAt    int64 // when it was seen there first
+
+	homeAt int64    // when one of ours whose turns came to nothing last asked the arbiter to let it in
+	rivals []string // that held the lock without our node while turns of ours came to nothing
 }
 
-func newMeeting() meeting { return meeting{until: guard.LongAgo, lookedAt: guard.LongAgo, seen: -1} }
+func newMeeting() meeting {
+	return meeting{until: guard.LongAgo, lookedAt: guard.LongAgo, homeAt: guard.LongAgo, seen: -1}
+}
 
 // moved reports whether this process waits elsewhere.
 func (m *meeting) moved(now int64) bool { return m.until > now }
@@ -71,33 +75,45 @@ func (qs *queues) movedTo(r *resource, now int64) (node int, ok bool) {
 	return k.meeting.at, true
 }
 
-// othersWait notes what a release was told: there are waiters, so an acquire of this process
-// must not overtake them. served: they wait in a queue that our releases serve. If not,
-// the next of our waiters looks what queue that is.
-func (qs *queues) othersWait(r *resource, served bool) {
+// nodes is all nodes in the order in which they are asked to keep the queue.
+func (k *keyWaiters) nodes() []int {
+	now := k.queues.set.clock.Now().Mono
+	k.queues.mu.Lock()
+	defer k.queues.mu.Unlock()
+	if !k.meeting.moved(now) {
+		return k.order
+	}
+	at := slices.Index(k.order, k.meeting.at)
+	return append([]int{k.meeting.at}, slices.Delete(slices.Clone(k.order), at, at+1)...)
+}
+
+// othersWait notes what a release was told: there are waiters in the queue that our releases serve, so
+// an acquire of this process must not overtake them.
+func (qs *queues) othersWait(r *resource) {
 	now := qs.set.clock.Now().Mono
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	k := qs.contended(r, now)
-	if !served {
-		k.lookElsewhere()
-	} else if first := k.first(); first != nil && k.deniesNotices() {
+	if first := k.first(); first != nil && k.deniesNotices() {
 		first.poke() // it may be the turn of one of ours
 	}
 }
 
-// othersWaitAt is othersWait for waiters at a node whose queue our releases do
-// not serve. Seen for the second time, that queue is followed.
+// othersWaitAt is othersWait for waiters at a node whose queue our releases do not serve; -1: it is not
+// known at which, so the next of our waiters looks. Seen for the second time, that queue is followed.
 func (qs *queues) othersWaitAt(r *resource, node int) {
 	now := qs.set.clock.Now()
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	k := qs.contended(r, now.Mono)
-	if !k.meeting.moved(now.Mono) && k.meeting.saw(node, now.Mono) {
+	if node >= 0 && !k.meeting.moved(now.Mono) && k.meeting.saw(node, now.Mono) {
 		k.moveTo(node, now, nil)
 		return
 	}
-	k.lookElsewhere()
+	k.meeting.elsewhere = true
+	if first := k.first(); first != nil {
+		first.poke()
+	}
 }
 
 // contended is the waiters of a key that is known to be waited for; the
@@ -105,25 +121,18 @@ func (qs *queues) othersWaitAt(r *resource, node int) {
 func (qs *queues) contended(r *resource, now int64) *keyWaiters {
 	k := qs.of(r)
 	k.refusedAt = now
-	if k.waiters.Len() == 0 {
+	if k.window.len() == 0 {
 		k.rest(now)
 	}
 	return k
 }
 
-func (k *keyWaiters) lookElsewhere() {
-	k.meeting.elsewhere = true
-	if first := k.first(); first != nil {
-		first.poke()
-	}
-}
-
 // mustLook reports whether one of the key's waiters is to look at the queues of all nodes,
 // and counts it as done.
-func (qs *queues) mustLook(k *keyWaiters) bool {
-	now := qs.set.clock.Now().Mono
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
+func (k *keyWaiters) mustLook() bool {
+	now := k.queues.set.clock.Now().Mono
+	k.queues.mu.Lock()
+	defer k.queues.mu.Unlock()
 	m := &k.meeting
 	if !m.elsewhere || now-m.lookedAt < int64(lookPause) {
 		return false
@@ -134,11 +143,11 @@ func (qs *queues) mustLook(k *keyWaiters) bool {
 
 // follow has all waiters of this process for the key move to the queue of another node, if
 // that is better, and reports whether it did. inVain: the waiter's turns come to nothing.
-func (qs *queues) follow(w *waiter, all []inspection, inVain bool) bool {
+func (w *waiter) follow(all []inspection, inVain bool) bool {
+	k, qs := w.of, w.of.queues
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	now := qs.set.clock.Now()
-	k := w.of
 	moved := k.meeting.moved(now.Mono)
 	if moved && k.meeting.at != w.node {
 		return false // the other did not let us in
@@ -205,16 +214,17 @@ func (qs *queues) oldest(all []inspection, ours int, now int64) int {
 
 // rivalHolderNode is the first node in order, other than ours, that has the value of a holder that has
 // the lock without our node, if that is already the second to do so while our turns came to nothing,
-// and the release of neither woke us; -1 otherwise. The caller holds queues.mu.
+// and the release of neither woke one of us; -1 otherwise. The caller holds queues.mu.
 func (w *waiter) rivalHolderNode(all []inspection) int {
-	first, node := len(w.rivalHolders) == 0, -1
+	m := &w.of.meeting
+	first, node := len(m.rivals) == 0, -1
 	here := all[w.node].held()
-	for _, i := range w.order {
+	for _, i := range w.of.order {
 		for _, v := range all[i].held() {
-			if slices.Contains(here, v) || slices.Contains(w.rivalHolders, v) {
+			if slices.Contains(here, v) || slices.Contains(m.rivals, v) {
 				continue
 			}
-			if w.rivalHolders = append(w.rivalHolders, v); node < 0 {
+			if m.rivals = append(m.rivals, v); node < 0 {
 				node = i
 			}
 		}
@@ -237,37 +247,4 @@ func (n *inspection) held() (all []string) {
 		all = append(all, h.Value)
 	}
 	return all
-}
-
-// afterVainTurns is for a waiter whose turns come to nothing: the node would have us, and the others
-// have another. Either that one won without the node, and its release wakes us again,
-// or others are first in queues of other nodes. It returns whether to ask again, and else
-// when it is time for another attempt.
-func (w *waiter) afterVainTurns(ctx context.Context, last *QuorumError) (again bool, err error) {
-	now := w.clock.Now().Mono
-	at := w.queues.arbiter(w.resource, now, w.terms.JoinPatience())
-	if at >= 0 && at != w.node && (at != w.home || now-w.homeAt >= int64(w.looksEvery())) {
-		w.home, w.homeAt = at, now // the others of this process wait there
-		return true, nil
-	}
-	free, all, err := w.whenFree(ctx, last)
-	if !w.terms.shared && anyShared(all) {
-		w.shutDoor() // the arbiter would have us, and they go on without it
-	}
-	switch {
-	case err != nil:
-		return false, err
-	case w.queues.follow(w, all, true):
-		return true, nil
-	default:
-		return false, w.pauseInVain(ctx, last, free)
-	}
-}
-
-// pauseInVain pauses before an attempt that will hardly succeed, unless we are woken.
-func (w *waiter) pauseInVain(ctx context.Context, last *QuorumError, free time.Duration) error {
-	if at := &last.Outcomes[w.node]; at.Holder == w.value {
-		at.Holder = "" // reserved for us: we are not what stands in the way
-	}
-	return w.pauseUnlessWoken(ctx, min(w.backoff(w.failures, free), w.reservation()/2))
 }

@@ -72,7 +72,7 @@ func (qs *queues) subscribe(ctx context.Context, w *waiter, node int) {
 	if !waits {
 		return
 	}
-	over, stop := tick.After(qs.set.clock, w.terms.NodeTimeout)
+	over, stop := tick.After(qs.set.clock, w.r.terms.NodeTimeout)
 	defer stop()
 	select {
 	case <-s.ready:
@@ -80,7 +80,7 @@ func (qs *queues) subscribe(ctx context.Context, w *waiter, node int) {
 	case <-ctx.Done():
 	case <-qs.set.life.closing:
 	}
-	qs.set.clock.Yield(w.id)
+	qs.set.clock.Yield(w.came)
 }
 
 // listen starts a subscription; the caller holds mu.
@@ -196,7 +196,8 @@ func (qs *queues) wakeOne(name string, number int64, but *waiter) {
 		return
 	}
 	if w := qs.byName[nameOf(name)]; w != nil && w != but {
-		w.wake(number)
+		w.state, w.number, w.of.meeting.rivals = turn, number, nil
+		w.poke()
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,21 +68,22 @@ func newQueues(set *nodeSet) *queues {
 // The first of them looks after all: it refreshes the queue on the node and finds out what
 // no notice told. So a waiter costs no timer, and ten thousand on one key cost one.
 type keyWaiters struct {
-	queues      *queues
-	key         string
-	waiters     list.List // of *waiter
-	node        int       // which keeps the queue, as far as we know; -1 if we do not
-	reservation time.Duration
-	refusedAt   int64         // when one of them was last told to wait
-	rejoinedAt  int64         // when all were last sent to join again
-	mustRejoin  bool          // some may be in a queue that is none any more
-	idlePlace   *list.Element // in queues.idle; nil: not there
-	emptiedAt   int64         // when it last got there
-	alarm       tick.Alarm    // when the first looks again
-	window      window
-	turnAt      int64 // when the last turn of one of them began; 0: none had one
-	meeting     meeting
-	holding     holding // the latest of the holder
+	queues       *queues
+	key          string
+	order        []int // of nodes, the arbiter first
+	window       window
+	node         int // which keeps the queue, as far as we know; -1 if we do not
+	reservation  time.Duration
+	refusedAt    int64         // when one of them was last told to wait
+	rejoinedAt   int64         // when all were last sent to join again
+	mustRejoin   bool          // some may be in a queue that is none any more
+	idlePlace    *list.Element // in queues.idle; nil: not there
+	emptiedAt    int64         // when it last got there
+	alarm        tick.Alarm    // when the first looks again
+	turnAt       int64         // when the last turn of one of them began; 0: none had one
+	meeting      meeting
+	holding      holding       // the latest of the holder
+	refusedUntil map[int]int64 // by node: not asked to keep this queue before that time
 }
 
 // holding is what a node said of the holder.
@@ -133,7 +133,7 @@ func (qs *queues) recentlyRefused(r *resource) bool {
 
 // recentlyRefused needs queues.mu.
 func (k *keyWaiters) recentlyRefused(now int64) bool {
-	return k.waiters.Len() > 0 || k.window.waitOutside() > 0 || now-k.refusedAt < int64(refusedFor)
+	return k.window.len() > 0 || now-k.refusedAt < int64(refusedFor)
 }
 
 // of finds or makes the waiters of a key; the caller holds mu.
@@ -142,36 +142,16 @@ func (qs *queues) of(r *resource) *keyWaiters {
 	now := qs.set.clock.Now().Mono
 	if k == nil {
 		qs.forget(now)
-		k = &keyWaiters{queues: qs, key: r.name, refusedAt: guard.LongAgo, meeting: newMeeting(), window: window{most: qs.mostInside}}
+		k = &keyWaiters{queues: qs, key: r.name, order: r.nodeOrder(), refusedAt: guard.LongAgo, meeting: newMeeting(), refusedUntil: make(map[int]int64)}
+		k.window.most, k.window.room = qs.mostInside, [2]int{qs.mostInside, qs.mostInside}
 		k.alarm = tick.Alarm{Clock: qs.set.clock, F: k.tick}
 		qs.byKey[r.name] = k
 		qs.keys.Store(int64(len(qs.byKey)))
 	}
-	if k.waiters.Len() == 0 {
+	if k.window.len() == 0 {
 		k.node, k.reservation, k.mustRejoin, k.rejoinedAt = -1, r.reservation(), false, now
 	}
 	return k
-}
-
-// add makes the waiter the last of its key; the caller holds mu.
-func (k *keyWaiters) add(w *waiter) {
-	if w.place = k.waiters.PushBack(w); k.waiters.Len() == 1 {
-		k.queues.awaited.Add(1)
-	}
-}
-
-// remove forgets a waiter; the caller holds mu.
-func (k *keyWaiters) remove(w *waiter, now int64) {
-	if w.place == nil {
-		return
-	}
-	k.waiters.Remove(w.place)
-	if k.holding.at.Mono >= w.id { // it was told to wait, or another was meanwhile
-		k.refusedAt = now
-	}
-	if k.waiters.Len() == 0 {
-		k.queues.awaited.Add(-1)
-	}
 }
 
 // rest puts a key without waiters behind the others that have none; the caller holds mu.
@@ -192,7 +172,7 @@ func (qs *queues) forget(now int64) {
 		qs.idle.Remove(e)
 		k.idlePlace = nil
 		switch {
-		case k.window.waiters() > 0: // the last that leaves puts it to rest again
+		case k.window.len() > 0: // the last that leaves puts it to rest again
 		case k.recentlyRefused(now) || k.meeting.moved(now):
 			k.rest(now)
 		default:
@@ -205,10 +185,10 @@ func (qs *queues) forget(now int64) {
 	qs.keys.Store(int64(len(qs.byKey)))
 }
 
-// first is the first waiter that can look after the others; the caller holds mu.
+// first is the first waiter that waits for its turn, which looks after the others; the caller holds mu.
 func (k *keyWaiters) first() *waiter {
-	for e := k.waiters.Front(); e != nil; e = e.Next() {
-		if w := e.Value.(*waiter); !w.aside {
+	for e := k.window.inside.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*waiter); w.state == joining || w.state == queued {
 			return w
 		}
 	}
@@ -217,7 +197,7 @@ func (k *keyWaiters) first() *waiter {
 
 // pokeOthers makes all waiters but one look again; the caller holds mu.
 func (k *keyWaiters) pokeOthers(but *waiter) {
-	for e := k.waiters.Front(); e != nil; e = e.Next() {
+	for e := k.window.inside.Front(); e != nil; e = e.Next() {
 		if e.Value != but {
 			e.Value.(*waiter).poke()
 		}
@@ -231,41 +211,6 @@ func (qs *queues) turnsAreOver(r *resource) {
 	defer qs.mu.Unlock()
 	if k := qs.byKey[r.name]; k != nil {
 		k.pokeOthers(nil)
-	}
-}
-
-// heard keeps what a node said to one waiter for the benefit of all.
-func (qs *queues) heard(w *waiter, a answer) {
-	at := qs.set.clock.Now()
-	now := at.Mono
-	qs.mu.Lock()
-	k := w.of
-	if !a.ours {
-		k.refusedAt = now
-		k.holding = holding{at: at, holder: holderOf(a.holder), ttl: max(a.ttl, 0)}
-	}
-	if a.publishDenied {
-		w.sub.publishDenied = true
-	}
-	// If the node forgot our entry it forgot theirs; if we had to change nodes, so must they.
-	if lost := w.joined && a.wasAbsent; lost || k.node >= 0 && k.node != w.node {
-		k.mustRejoin = true
-	}
-	if k.mustRejoin && now-k.rejoinedAt > int64(k.reservation/2) {
-		k.rejoinedAt, k.mustRejoin = now, false
-		k.pokeOthers(w)
-	}
-	k.node = w.node
-	qs.wake(a.given, w) // notices may be on the way, or lost
-	qs.wakeOne(a.holder, 0, w)
-	d := k.interval()
-	if a.ttl >= 0 { // 0: within this millisecond
-		d = min(d, a.ttl+time.Millisecond+qs.set.clock.Jitter(qs.set.opts.RetryMin))
-	}
-	k.lookIn(now, d)
-	qs.mu.Unlock()
-	if a.publishDenied {
-		qs.lacks(w.node, noPublish, nil)
 	}
 }
 
@@ -314,7 +259,7 @@ func (qs *queues) notePublishDenied(node int, err error) {
 
 // lookIn has the first waiter look in d at the latest; the caller holds mu.
 func (k *keyWaiters) lookIn(now int64, d time.Duration) {
-	if k.waiters.Len() > 0 {
+	if k.window.len() > 0 {
 		k.alarm.Set(now+int64(d), now)
 	}
 }
@@ -332,43 +277,47 @@ func (k *keyWaiters) tick() {
 	k.lookIn(now, k.interval())
 }
 
-// skips reports whether a node lately refused to keep a queue.
-func (qs *queues) skips(node int, now int64) bool {
+// mayAsk reports whether a node is asked to keep the queue.
+func (k *keyWaiters) mayAsk(r *resource, node int) bool {
+	qs, now := k.queues, k.queues.set.clock.Now().Mono
+	reachable := r.reachable(node, now)
 	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	return now < qs.skipUntil[node]
+	may := now >= qs.skipUntil[node] && now >= k.refusedUntil[node]
+	probes := may && !reachable && now >= qs.probedAt[node]
+	if probes {
+		qs.probedAt[node] = now + int64(probeEvery)
+	}
+	qs.mu.Unlock()
+	if probes { // no other request might find out that it is back
+		req := protocol.InspectRequest(&r.terms.Terms, r.name, "", r.holdersKey(), 0)
+		r.lane(node).Enqueue(&lane.Call{Req: req, Deadline: now + int64(req.Timeout)}, now)
+	}
+	return may && reachable
 }
 
-// skip leaves a node out of the order for a while if it may not keep a queue; other
-// errors, as of a full node, may be over the next time.
-func (qs *queues) skip(node int, err error) {
-	if !protocol.Permanent(err) || strings.Contains(err.Error(), "WRONGTYPE") {
-		return
-	}
-	now := qs.set.clock.Now().Mono
+// refused leaves a node out of the order for a while if it may not keep a queue, or has something else
+// under a name of the lock: to ask it again a waiter would have to leave the queue of another, and lose
+// its turn there. Other errors, as of a full node, may be over the next time.
+func (k *keyWaiters) refused(node int, err error) {
+	qs, now := k.queues, k.queues.set.clock.Now().Mono
+	other := protocol.OtherType(err)
+	lacks := protocol.Permanent(err) && !other
 	qs.mu.Lock()
-	qs.skipUntil[node] = now + int64(skipFor)
+	if other {
+		k.refusedUntil[node] = now + int64(returnEvery)
+	}
+	if lacks {
+		qs.skipUntil[node] = now + int64(skipFor)
+	}
 	qs.mu.Unlock()
-	qs.lacks(node, noQueue, err)
+	if lacks {
+		qs.lacks(node, noQueue, err)
+	}
 }
 
 // lacks says once what a node denies.
 func (qs *queues) lacks(node int, what lack, err error) {
 	qs.set.lacks.tell(qs.set.names[node], what, err)
-}
-
-// probe asks a node that failed for anything. No other request might find out that it is back.
-func (qs *queues) probe(r *resource, node int, now tick.Instant) {
-	qs.mu.Lock()
-	due := now.Mono >= qs.probedAt[node]
-	if due {
-		qs.probedAt[node] = now.Mono + int64(probeEvery)
-	}
-	qs.mu.Unlock()
-	if due {
-		req := protocol.InspectRequest(&r.terms.Terms, r.name, "", r.holdersKey(), 0)
-		qs.set.lane(node).Enqueue(&lane.Call{Req: req, Deadline: now.Mono + int64(req.Timeout)}, now.Mono)
-	}
 }
 
 // close ends all subscriptions. The channels are closed when they are gone.

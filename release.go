@@ -222,20 +222,14 @@ func (l *Lock) observe(i int, b protocol.Answer) {
 	if told == protocol.PublishDenied {
 		l.queues.notePublishDenied(i, nil)
 	}
-	switch told {
-	case protocol.OthersTurn:
-		// Where that queue is not served, no waiter is to go there for it: those there may be dead.
-		l.queues.othersWait(l.resource, served)
-	case protocol.PublishDenied, protocol.OthersWait:
-		if served {
-			l.queues.othersWait(l.resource, true)
-		} else {
-			l.queues.othersWaitAt(l.resource, i)
-		}
-	default:
-		if b.Holder() != "" && !served {
-			l.queues.othersWait(l.resource, false) // the node may be reserved for one of them
-		}
+	switch {
+	case served && (told == protocol.OthersTurn || told == protocol.PublishDenied || told == protocol.OthersWait):
+		l.queues.othersWait(l.resource)
+	case told == protocol.PublishDenied || told == protocol.OthersWait:
+		l.queues.othersWaitAt(l.resource, i)
+	case told == protocol.OthersTurn, b.Holder() != "" && !served:
+		// The node may be reserved for one of them. No waiter is to go there for it: those there may be dead.
+		l.queues.othersWaitAt(l.resource, -1)
 	}
 }
 

@@ -10,141 +10,220 @@ import (
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// waiter is an Acquire that waits. Its fields belong to the Acquire's goroutine, except
-// those that say that queues.mu guards them.
+// waiterState is what a waiter is.
+//
+//	outside -> joining -> queued -> turn -> trying -> joining, or done
+//	           joining, queued, trying -> polling -> turn, or trying
+//
+// Each but outside may become joining, when its queue is left for that of another node, and done.
+type waiterState uint8
+
+const (
+	outside waiterState = iota // too many of its process stand in the queue already
+	joining                    // no node has confirmed its entry
+	queued                     // a node has
+	turn                       // the lock is reserved for it
+	trying                     // its entry is an attempt's, which asks all nodes
+	polling                    // between attempts that are out of turn, or in vain: others look after the queue
+	done
+)
+
+// waiter is an Acquire that waits. Its fields belong to the Acquire's goroutine, but for those that
+// say otherwise.
 type waiter struct {
-	*resource
-	*entrant
-	queues *queues
-	order  []int        // of nodes, the arbiter first
-	since  tick.Instant // when it first joined anywhere
-	door   string       // the value under which it keeps others from sharing the lock; empty: it does not
-	standing
-	vain
+	of      *keyWaiters
+	r       *resource
+	came    int64         // when
+	halfway int64         // when half of its time is over; 0: it has no deadline
+	signal  chan struct{} // one token: look again
 
 	// Guarded by queues.mu:
-	sub         *subscription
-	place       *list.Element // in the waiters of its key; nil: not in a queue
-	woken       bool          // the lock is reserved for it
-	wokenNumber int64         // the number of the permit that is; 0: none
-	aside       bool          // it polls, and looks after no others
-}
+	state  waiterState
+	place  *list.Element // among those outside, or else inside
+	number int64         // of the permit that is reserved for it; 0: none
+	sub    *subscription
 
-// standing is what a waiter has in the queue of a node: an entry, with the value of its next attempt.
-type standing struct {
-	node         int
-	entry, value string // empty if there is nothing
-	ended        string // the entry of the attempt before, until it is known to be gone
-	arrival      int64  // on node
-	joined       bool   // node has confirmed the entry
-	number       int64  // of the permit that is reserved for us; 0: none
-	join         *round // under way; nil: none
+	// What it has in the queue of a node. Its next attempt has the value that the entry ends with.
+	node    int
+	entry   string // empty: nothing
+	ended   string // the entry of the attempt before, until it is known to be gone
+	arrival int64  // on node; 0: not known, but it waited before; -1: it has not joined anywhere
+	join    *round // under way; nil: none
 	// joins are the requests that put the entry there: those that may still take effect, and the
 	// latest, which a release of the entry takes back.
 	joins []*lane.Call
-	// refusedUntil is until when nodes are not asked that have something else under a name of the lock: to
-	// ask one again we would have to leave the queue of another, and lose our turn there.
-	refusedUntil map[int]int64
+
+	failures int    // attempts in a row that were its turn and failed
+	failedAt int    // with the queue of this node
+	door     string // the value under which it keeps others from sharing the lock; empty: it does not
 }
 
-// vain is what a waiter knows of turns that came to nothing.
-type vain struct {
-	failures     int      // attempts in a row that were our turn and failed
-	failedAt     int      // with the queue of this node
-	home         int      // where we asked last to be let in since; -1: nowhere
-	homeAt       int64    // when we did
-	rivalHolders []string // that held the lock without our node meanwhile; guarded by queues.mu
-}
+// inVain reports whether the node reserves the lock for it, and the others do not give it.
+func (w *waiter) inVain() bool { return w.failures >= 2 }
 
-func newWaiter(qs *queues, r *resource, e *entrant) *waiter {
-	w := &waiter{resource: r, entrant: e, vain: vain{home: -1}, queues: qs, order: r.nodeOrder()}
-	if e.waited {
-		w.since = tick.Instant{Mono: max(e.id, 1)} // all that Since needs
+// poke makes it look again. It needs no mutex.
+func (w *waiter) poke() {
+	select {
+	case w.signal <- struct{}{}:
+	default:
 	}
-	return w
 }
 
-// await joins the queue, or stays in it, and returns nil when it is time for an attempt.
-// It returns errNoQueue if no node keeps a queue for us, ctx's error, or ErrClosed. What
-// it learns of the holder goes into last.
+// enter has an Acquire wait until it may stand in the queue of its key.
+func (qs *queues) enter(ctx context.Context, r *resource) (*waiter, error) {
+	now := qs.set.clock.Now()
+	w := &waiter{r: r, came: max(now.Mono, 1), signal: make(chan struct{}, 1), arrival: -1}
+	if end, ok := ctx.Deadline(); ok {
+		w.halfway = max(now.Mono+int64(end.Sub(now.Time)/2), 1)
+	}
+	qs.mu.Lock()
+	w.of = qs.of(r)
+	w.of.come(w)
+	state := w.state
+	if state == outside && w.class() == hurried {
+		w.of.lookIn(now.Mono, w.of.throttled(lookPause)) // it may end without having asked a node
+	}
+	qs.mu.Unlock()
+	var err error
+	for state == outside && err == nil {
+		state, err = w.sleep(ctx, nil)
+	}
+	return w, err
+}
+
+// leave is for an Acquire that does not wait any more.
+func (w *waiter) leave(served bool) {
+	w.openDoor()
+	w.withdraw()
+	k, qs := w.of, w.of.queues
+	now := qs.set.clock.Now().Mono
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.unsubscribe(w)
+	if k.leave(w, served, now); k.window.len() == 0 {
+		k.rest(now)
+		k.alarm.Stop()
+	}
+	qs.forget(now)
+}
+
+// await joins the queue, or stays in it, and returns nil when it is time for an attempt. It returns
+// errNoQueue if no node keeps a queue for us, ctx's error, or ErrClosed. What it learns of the holder
+// goes into last.
 func (w *waiter) await(ctx context.Context, last *QuorumError) error {
-	lookedAt := w.clock.Now().Mono
+	lookedAt := w.r.clock.Now().Mono
 	for {
 		a, err := w.ask(ctx)
 		if err != nil {
 			return err
 		}
-		if w.node != w.failedAt {
+		if !a.ours || w.node != w.failedAt {
 			w.failures = 0
 		}
 		if !a.ours {
-			w.failures = 0
-			if ready, err := w.waitForTurn(ctx, a, last, &lookedAt); ready || err != nil {
-				return err
-			}
+			last.HolderTTL, last.Outcomes[w.node].Holder = max(a.ttl, 0), a.holder
+		}
+		next, err := w.look(ctx, a, last, &lookedAt)
+		switch {
+		case err != nil || next == tryNow:
+			return err
+		case next == askAgain:
 			continue
 		}
-		var again bool
-		switch {
-		case w.failures >= 2:
-			again, err = w.afterVainTurns(ctx, last)
-		case w.queues.mustLook(w.of): // one that is let in at once would never look otherwise
-			var all []inspection
-			if _, all, err = w.whenFree(ctx, last); err == nil {
-				again = w.queues.follow(w, all, false)
-			}
-		}
-		if !again {
+		if state, err := w.sleep(ctx, nil); state == turn || err != nil {
 			return err
 		}
 	}
 }
 
-// waitForTurn sleeps until the waiter is to look again, or ready for an attempt.
-func (w *waiter) waitForTurn(ctx context.Context, a answer, last *QuorumError, lookedAt *int64) (ready bool, err error) {
-	last.HolderTTL = max(a.ttl, 0)
-	last.Outcomes[w.node].Holder = a.holder
+// move is what a waiter does next.
+type move uint8
+
+const (
+	stay move = iota
+	askAgain
+	tryNow
+)
+
+// look takes in what the waiter was told, and finds out what the other nodes have where that is due.
+func (w *waiter) look(ctx context.Context, a answer, last *QuorumError, lookedAt *int64) (move, error) {
+	now := w.r.clock.Now().Mono
 	// What is on the arbiter may be gone from the others: its clock was set back, another client
 	// put a key there, or a holder that lost the majority renewed it. The first in the
 	// queue, which overtakes none, finds out.
-	if a.ahead == 0 && a.holder == protocol.SharedMarker && !w.terms.shared {
+	due := !a.ours && a.ahead == 0 && now-*lookedAt >= int64(w.looksEvery())
+	inVain := a.ours && w.inVain()
+	if !a.ours && a.ahead == 0 && a.holder == protocol.SharedMarker {
 		w.shutDoor()
 	}
-	now := w.clock.Now().Mono
-	due := a.ahead == 0 && now-*lookedAt >= int64(w.looksEvery())
-	if due {
+	switch {
+	case inVain && w.mayGoHome(now):
+		return askAgain, nil // the others of this process wait there
+	case due:
 		*lookedAt = now
+	case !inVain && !w.of.mustLook():
+		return w.stayOrTry(a), nil
 	}
-	if due || w.queues.mustLook(w.of) {
-		free, all, err := w.whenFree(ctx, last)
-		if free == 0 && due || err != nil {
-			return true, err
-		}
-		if w.queues.follow(w, all, false) {
-			return false, nil
-		}
+	free, all, err := w.r.whenFree(ctx, last)
+	if inVain && anyShared(all) {
+		w.shutDoor() // the arbiter would have us, and they go on without it
 	}
-	if w.quorumGone() {
-		return true, nil
+	switch {
+	case err != nil, due && free == 0:
+		return tryNow, err
+	case w.follow(all, inVain):
+		return askAgain, nil
+	case inVain:
+		return tryNow, w.pauseInVain(ctx, last, free)
 	}
-	return w.sleep(ctx, nil)
+	return w.stayOrTry(a), nil
 }
 
-// stepAside tells whether we pause before an attempt that is out of turn. Meanwhile the next
-// waiter looks after the others.
-func (w *waiter) stepAside(aside bool) {
-	w.queues.mu.Lock()
-	w.aside = aside
-	w.queues.mu.Unlock()
+func (w *waiter) stayOrTry(a answer) move {
+	if a.ours || w.r.quorumGone() {
+		return tryNow
+	}
+	return stay
 }
 
-// pauseUnlessWoken pauses, and ends early when it is our turn.
-func (w *waiter) pauseUnlessWoken(ctx context.Context, d time.Duration) error {
-	over, stop := tick.After(w.clock, d)
+// mayGoHome reports whether the queue is kept by another node than ours, and it is time to ask there.
+func (w *waiter) mayGoHome(now int64) bool {
+	k := w.of
+	at := k.queues.arbiter(w.r, now, w.r.terms.JoinPatience())
+	k.queues.mu.Lock()
+	defer k.queues.mu.Unlock()
+	if at < 0 || at == w.node || now-k.meeting.homeAt < int64(w.looksEvery()) {
+		return false
+	}
+	k.meeting.homeAt = now
+	return true
+}
+
+// pauseInVain pauses before an attempt that will hardly succeed, unless we are woken: another has won
+// without the node, and its release wakes us again.
+func (w *waiter) pauseInVain(ctx context.Context, last *QuorumError, free time.Duration) error {
+	if at := &last.Outcomes[w.node]; at.Holder == w.value() {
+		at.Holder = "" // reserved for us: we are not what stands in the way
+	}
+	return w.pause(ctx, min(w.r.backoff(w.failures, free), w.r.reservation()/2))
+}
+
+// poll has others look after the queue, unless it is our turn.
+func (w *waiter) poll() {
+	w.of.queues.mu.Lock()
+	defer w.of.queues.mu.Unlock()
+	if w.state != turn {
+		w.state = polling
+	}
+}
+
+// pause ends early when it is our turn.
+func (w *waiter) pause(ctx context.Context, d time.Duration) error {
+	over, stop := tick.After(w.r.clock, d)
 	defer stop()
 	for {
-		woken, err := w.sleep(ctx, over)
-		if woken || err != nil {
+		state, err := w.sleep(ctx, over)
+		if state == turn || err != nil {
 			return err
 		}
 		select {
@@ -155,124 +234,30 @@ func (w *waiter) pauseUnlessWoken(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// looksEvery is how often the first in the queue looks at what the other nodes hold. A
-// process that waits for thousands of keys does so less often.
-func (w *waiter) looksEvery() time.Duration {
-	return max(w.reservation(), time.Duration(w.queues.awaited.Load())*4*perKey)
-}
-
-// backIn is in what time at most this process will have looked at the key's queue again. A node
-// that has not heard of it by then passes its waiters over.
-func (w *waiter) backIn() time.Duration { return 2 * w.of.throttled(w.reservation()/2) }
-
-// sleep waits for a signal, or for over, and tells whether it is our turn.
-func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (woken bool, err error) {
+// sleep waits for a signal, or for over, and tells what we are then.
+func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (waiterState, error) {
 	select {
 	case <-w.signal:
 		if err := ctx.Err(); err != nil {
-			return false, err
+			return done, err
 		}
-		w.clock.Yield(w.id)
+		w.r.clock.Yield(w.came)
 	case <-over:
 	case <-ctx.Done():
-		return false, ctx.Err()
-	case <-w.life.closing:
-		w.clock.Yield(w.id)
-		return false, ErrClosed
+		return done, ctx.Err()
+	case <-w.r.life.closing:
+		w.r.clock.Yield(w.came)
+		return done, ErrClosed
 	}
-	w.queues.mu.Lock()
-	defer w.queues.mu.Unlock()
-	if woken, w.woken = w.woken, false; woken {
-		w.number = w.wokenNumber
-	}
-	return woken, nil
+	w.of.queues.mu.Lock()
+	defer w.of.queues.mu.Unlock()
+	return w.state, nil
 }
 
-// wake tells the waiter that the lock is reserved for it; the caller holds queues.mu.
-func (w *waiter) wake(number int64) {
-	w.woken, w.wokenNumber = true, number
-	w.rivalHolders = nil
-	w.poke()
-}
-
-// giveUpTurn leaves the queue, so that a waiter which cannot reach enough nodes does not
-// keep one of them from the others.
-func (w *waiter) giveUpTurn() {
-	w.withdraw()
-	w.failures = 0
-}
-
-// claim hands the entry over to an attempt, which sets its value. The attempt ends, and
-// with it the value: it is never registered again.
-func (w *waiter) claim() (had standing) {
-	qs := w.queues
-	qs.mu.Lock()
-	delete(qs.byName, nameOf(w.value))
-	w.woken = false
-	w.hadTurn, w.of.turnAt = true, w.clock.Now().Mono
-	qs.mu.Unlock()
-	had = w.standing
-	w.ended, w.entry, w.value, w.number, w.joins = w.entry, "", "", 0, nil
-	return had
-}
-
-// rejoin takes the old place with a new entry, after an attempt that failed. It is sent
-// before anything of the attempt is taken back, so that the arbiter finds us first in the
-// queue still.
-func (w *waiter) rejoin() {
-	w.failures++
-	w.failedAt = w.node
-	if w.register(context.Background(), w.node) == nil {
-		w.send()
-	}
-}
-
-// withdraw takes the entry out of the queue it is in, and passes the turn on if it was
-// ours. It has nothing to do with the caller's context, and is sent again by the lane
-// until the node has answered.
-func (w *waiter) withdraw() {
-	if w.entry == "" {
-		return
-	}
-	q := w.queueArgs(w.entry, protocol.AsWaiter)
-	req := protocol.QueueReleaseRequest(&w.terms.Terms, w.name, w.value, q)
-	if w.terms.shared {
-		req = protocol.SharedReleaseRequest(&w.terms.Terms, w.name, w.value, w.shareArgs(0), q)
-	}
-	req.KeepFor = max(req.KeepFor, protocol.QueueLife)
-	if n := len(w.joins); n > 0 {
-		l, last := w.lane(w.node), w.joins[n-1]
-		if len(l.MayLand(w.joins[:n-1])) > 0 {
-			l.Doubt(last)
-		}
-		l.TakeBack(&lane.Call{Req: &req, Undoes: last, When: lane.Unconditional}, w.clock.Now().Mono)
-	}
-	qs := w.queues
-	qs.mu.Lock()
-	delete(qs.byName, nameOf(w.value))
-	qs.mu.Unlock()
-	w.entry, w.value, w.ended, w.joins, w.join, w.joined = "", "", "", nil, nil, false
-}
-
-// leave is for an Acquire that does not wait any more. Its waiter, if it has become one, leaves the queue that it is in.
-func (qs *queues) leave(e *entrant, w *waiter) {
-	if w != nil {
-		w.openDoor()
-		w.withdraw()
-	}
-	now := qs.set.clock.Now()
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	k := e.of
-	if w != nil {
-		k.remove(w, now.Mono)
-		qs.unsubscribe(w)
-	}
-	if k.window.leave(e, now.Mono); k.window.waiters() == 0 {
-		k.rest(now.Mono)
-		k.alarm.Stop()
-	}
-	qs.forget(now.Mono)
+// looksEvery is how often the first in the queue looks at what the other nodes hold. A
+// process that waits for thousands of keys does so less often.
+func (w *waiter) looksEvery() time.Duration {
+	return max(w.r.reservation(), time.Duration(w.of.queues.awaited.Load())*4*perKey)
 }
 
 // shutDoor keeps newcomers from sharing the lock, since the first in line wants it alone.
@@ -280,22 +265,25 @@ func (qs *queues) leave(e *entrant, w *waiter) {
 // majority of nodes does not keep it. It lasts until the next look shuts it again, which is
 // later in a process that waits for thousands of keys, and for half a reservation more.
 func (w *waiter) shutDoor() {
-	half := w.reservation() / 2
-	w.door = w.value
-	w.tellDoor(protocol.DoorRequest(&w.terms.Terms, w.naming.DoorKey(w.name), w.door, w.of.throttled(half)+half))
+	if w.r.terms.shared {
+		return
+	}
+	half := w.r.reservation() / 2
+	w.door = w.value()
+	w.tellDoor(protocol.DoorRequest(&w.r.terms.Terms, w.r.naming.DoorKey(w.r.name), w.door, w.of.throttled(half)+half))
 }
 
 // openDoor lets newcomers in again. Where that does not arrive, it opens by itself.
 func (w *waiter) openDoor() {
 	if w.door != "" {
-		w.tellDoor(protocol.OpenDoorRequest(&w.terms.Terms, w.naming.DoorKey(w.name), w.door))
+		w.tellDoor(protocol.OpenDoorRequest(&w.r.terms.Terms, w.r.naming.DoorKey(w.r.name), w.door))
 		w.door = ""
 	}
 }
 
 func (w *waiter) tellDoor(req *protocol.Request) {
-	now := w.clock.Now().Mono
-	for i := range w.names {
-		w.lane(i).Enqueue(&lane.Call{Req: req, Index: int16(i), Deadline: now + int64(req.Timeout)}, now)
+	now := w.r.clock.Now().Mono
+	for i := range w.r.names {
+		w.r.lane(i).Enqueue(&lane.Call{Req: req, Index: int16(i), Deadline: now + int64(req.Timeout)}, now)
 	}
 }

@@ -1,9 +1,6 @@
 package redlock
 
-import (
-	"container/list"
-	"context"
-)
+import "container/list"
 
 // mostInside is how many waiters of a process for one key, of those with a deadline and of those
 // without one, stand in the queue of a node at a time. As many come in at once when a phase of those
@@ -17,15 +14,16 @@ const mostInside = 64
 //
 // Without an end, an overload would feed on itself: the lock is reserved for waiters whose deadline
 // has passed, which takes the time that the next ones have. So the room for those with a deadline is
-// halved when one of them gives up in the queue, and grows by one with each turn; and while it is
+// halved when one of them gives up in the queue, and grows by one with each that is served; and while it is
 // not whole, those that have used up half of their time come last. It is the rule by which TCP finds
 // out how much a link carries. queues.mu guards it.
 type window struct {
-	inside  [2]int       // by class: those that stand in the queue, or are about to
-	outside [2]list.List // of *entrant, first come first
-	late    list.List    // of *entrant, outside, that come last
-	most    int          // of each class inside
-	lacks   int          // of that, for those with a deadline
+	inside list.List    // of *waiter, in the order in which they came in
+	count  [2]int       // of them, by class
+	wait   [2]list.List // outside, first come first
+	late   list.List    // outside, those that come last
+	room   [2]int       // for each class
+	most   int
 }
 
 // classes of waiters: those without a deadline are served in the end, whatever others do.
@@ -34,151 +32,97 @@ const (
 	hurried
 )
 
-// entrant is an Acquire that has a place in the window, or waits for one. queues.mu guards it, but for signal.
-type entrant struct {
-	of      *keyWaiters
-	id      int64         // for Clock.Yield: when it came
-	signal  chan struct{} // one token: look again
-	halfway int64         // when half of its time is over; 0: it has no deadline
-	outside *list.Element // where it waits; nil: inside
-	waited  bool          // outside
-	hadTurn bool
-}
-
-// poke makes it look again. It needs no mutex.
-func (e *entrant) poke() {
-	select {
-	case e.signal <- struct{}{}:
-	default:
-	}
-}
-
-func (e *entrant) class() int {
-	if e.halfway != 0 {
+func (w *waiter) class() int {
+	if w.halfway != 0 {
 		return hurried
 	}
 	return patient
 }
 
-// room is how many of a class may be inside.
-func (g *window) room(class int) int {
-	if class == hurried {
-		return g.most - g.lacks
-	}
-	return g.most
+// len is how many there are, in the queue or not yet.
+func (g *window) len() int {
+	return g.inside.Len() + g.wait[patient].Len() + g.wait[hurried].Len() + g.late.Len()
 }
 
-// waiters is how many there are, in the queue or not yet.
-func (g *window) waiters() int { return g.inside[patient] + g.inside[hurried] + g.waitOutside() }
-
-func (g *window) waitOutside() int {
-	return g.outside[patient].Len() + g.outside[hurried].Len() + g.late.Len()
+// admit lets a waiter in.
+func (g *window) admit(w *waiter) {
+	g.count[w.class()]++
+	w.state, w.place = joining, g.inside.PushBack(w)
 }
 
 // come lets a waiter in if there is room, and else has it wait outside.
-func (g *window) come(e *entrant) {
-	if c := e.class(); g.inside[c] < g.room(c) {
-		g.inside[c]++
+func (k *keyWaiters) come(w *waiter) {
+	g, c := &k.window, w.class()
+	if g.len() == 0 {
+		k.queues.awaited.Add(1)
+	}
+	if g.count[c] < g.room[c] {
+		g.admit(w)
 	} else {
-		e.outside, e.waited = g.outside[c].PushBack(e), true
+		w.place, w.arrival = g.wait[c].PushBack(w), 0
 	}
 }
 
-// leave is for a waiter that is done, one way or another.
-func (g *window) leave(e *entrant, now int64) {
-	c := e.class()
-	if e.outside != nil {
-		for _, l := range []*list.List{&g.outside[c], &g.late} {
-			l.Remove(e.outside) // where it is
-		}
+// leave is for a waiter that is done; served: it has the lock.
+func (k *keyWaiters) leave(w *waiter, served bool, now int64) {
+	g, c := &k.window, w.class()
+	for _, l := range []*list.List{&g.inside, &g.wait[c], &g.late} {
+		l.Remove(w.place) // where it is
+	}
+	if g.len() == 0 {
+		k.queues.awaited.Add(-1)
+	}
+	if w.state == outside {
 		return
 	}
-	g.inside[c]--
+	w.state = done
+	if k.holding.at.Mono >= w.came { // it was told to wait, or another was meanwhile
+		k.refusedAt = now
+	}
+	g.count[c]--
 	switch {
 	case c == patient:
-	case e.hadTurn:
-		g.lacks = max(g.lacks-1, 0)
+	case served:
+		g.room[c] = min(g.room[c]+1, g.most)
 	default:
-		g.lacks = g.most - max(g.room(hurried)/2, 1)
+		g.room[c] = max(g.room[c]/2, 1)
 	}
-	for c := range g.inside {
-		for g.inside[c] < g.room(c) {
+	for c := range g.count {
+		for g.count[c] < g.room[c] {
 			next := g.next(c, now)
 			if next == nil {
 				break
 			}
-			g.inside[c]++
-			next.outside = nil
+			g.admit(next)
 			next.poke()
 		}
 	}
 }
 
 // next takes out the waiter that comes in next, nil if none waits.
-func (g *window) next(class int, now int64) *entrant {
-	for at := g.outside[class].Front(); at != nil; at = g.outside[class].Front() {
-		e := g.outside[class].Remove(at).(*entrant)
-		if class == patient || g.lacks == 0 || now < e.halfway {
-			return e
+func (g *window) next(class int, now int64) *waiter {
+	all := class == patient || g.room[class] == g.most
+	for at := g.wait[class].Front(); at != nil; at = g.wait[class].Front() {
+		w := g.wait[class].Remove(at).(*waiter)
+		if all || now < w.halfway {
+			return w
 		}
-		e.outside = g.late.PushBack(e)
+		w.place = g.late.PushBack(w)
 	}
 	if class == hurried && g.late.Len() > 0 {
-		return g.late.Remove(g.late.Back()).(*entrant) // as a rule it has the most time left
-	}
-	return nil
-}
-
-// enter has an Acquire wait for a place in the window until it is inside, ctx ends or the Redlock is closed.
-func (qs *queues) enter(ctx context.Context, r *resource) (*entrant, error) {
-	now := qs.set.clock.Now()
-	e := &entrant{id: now.Mono, signal: make(chan struct{}, 1)}
-	if end, ok := ctx.Deadline(); ok {
-		e.halfway = max(now.Mono+int64(end.Sub(now.Time)/2), 1)
-	}
-	qs.mu.Lock()
-	k := qs.of(r)
-	e.of = k
-	k.window.come(e)
-	if e.waited && e.class() == hurried {
-		k.lookIn(now.Mono, k.throttled(lookPause)) // it may end without having asked a node
-	}
-	qs.mu.Unlock()
-	if !e.waited {
-		return e, nil
-	}
-	return e, qs.waitOutside(ctx, e)
-}
-
-// waitOutside waits until an entrant is inside, ctx ends or the Redlock is closed.
-func (qs *queues) waitOutside(ctx context.Context, e *entrant) error {
-	for inside := false; !inside; {
-		select {
-		case <-e.signal:
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			qs.set.clock.Yield(e.id)
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-qs.set.life.closing:
-			qs.set.clock.Yield(e.id)
-			return ErrClosed
-		}
-		qs.mu.Lock()
-		inside = e.outside == nil
-		qs.mu.Unlock()
+		return g.late.Remove(g.late.Back()).(*waiter) // as a rule it has the most time left
 	}
 	return nil
 }
 
 // tellOutside adds to the error of a waiter that was not let in what a node told another of
 // this process meanwhile.
-func (qs *queues) tellOutside(e *entrant, last *QuorumError) {
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	if h := &e.of.holding; e.of.node >= 0 && h.at.Mono >= e.id-int64(lookPause) {
-		last.HolderTTL = max(h.ttl-qs.set.clock.Now().Since(h.at), 0)
-		last.Outcomes[e.of.node].Holder = h.holder
+func (w *waiter) tellOutside(last *QuorumError) {
+	k := w.of
+	k.queues.mu.Lock()
+	defer k.queues.mu.Unlock()
+	if h := &k.holding; k.node >= 0 && h.at.Mono >= w.came-int64(lookPause) {
+		last.HolderTTL = max(h.ttl-w.r.clock.Now().Since(h.at), 0)
+		last.Outcomes[k.node].Holder = h.holder
 	}
 }
