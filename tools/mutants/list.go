@@ -455,8 +455,8 @@ var list = []mutant{
 	{
 		name: "release-without-quorum-is-not-held",
 		file: "release.go",
-		old:  "\t\treturn l.failed(r, protocol.OpRelease, ErrNoQuorum)",
-		new:  "\t\treturn l.failed(r, protocol.OpRelease, ErrNotHeld)",
+		old:  "reason := ErrNoQuorum",
+		new:  "reason := ErrNotHeld",
 		why:  "a release that too few nodes answered says that the lock was lost",
 	},
 	{
@@ -495,8 +495,8 @@ var list = []mutant{
 	{
 		name: "release-without-quorum-is-success",
 		file: "release.go",
-		old:  "case v == verdictGranted:\n\t\treturn nil",
-		new:  "case v != verdictHeld:\n\t\treturn nil",
+		old:  "if v == verdictGranted {\n\t\treturn nil\n\t}\n\treason",
+		new:  "if v != verdictHeld {\n\t\treturn nil\n\t}\n\treason",
 		why:  "Release says that the lock is gone where too few nodes have said so",
 	},
 	{
