@@ -13,7 +13,7 @@ import (
 
 // How a waiter joins the queue at a node, what it is told there, and how it leaves.
 
-// mostAsked is how often a node that is up is asked to keep the queue before the next is.
+// mostAsked is how often a node that is up is asked to keep the queue before the next one.
 const mostAsked = 4
 
 var errNoQueue = errors.New("no node keeps a queue")
@@ -55,7 +55,8 @@ func readAnswer(val any) (a answer, ok bool) {
 
 // ask joins the queue of the first node that keeps one, or refreshes the place in it.
 func (w *waiter) ask(ctx context.Context) (a answer, err error) {
-	if w.join != nil { // sent when the last attempt failed
+	at, moved := w.of.queues.movedTo(w.r, w.r.clock.Now().Mono)
+	if w.join != nil && (!moved || at == w.node) { // sent when the last attempt failed
 		if a, err = w.receive(ctx); !errors.Is(err, errNoQueue) {
 			return a, err
 		}
@@ -98,7 +99,7 @@ func (w *waiter) value() string {
 	return value
 }
 
-// register gives the waiter a new entry for the queue of a node.
+// register gives the waiter a new entry for the queue of a node. It may first wait for the subscription.
 func (w *waiter) register(ctx context.Context, node int) error {
 	qs := w.of.queues
 	if w.sub == nil || w.sub.node != node {
@@ -119,8 +120,8 @@ func (w *waiter) register(ctx context.Context, node int) error {
 	return nil
 }
 
-// send joins the queue with the present entry. By the time that it says there, this process will have
-// looked at the queue again: a node that has not heard of it by then passes its waiters over.
+// send joins the queue with the present entry. Back promises when this process will have looked at the queue again: a
+// node that has not heard of it by then passes its waiters over.
 func (w *waiter) send() {
 	now := w.r.clock.Now()
 	since := int64(0)
@@ -134,9 +135,8 @@ func (w *waiter) send() {
 	w.joins = append(w.r.lane(w.node).MayLand(w.joins), &w.join.seats[0].call)
 }
 
-// receive waits for the answer to send. It returns errNoQueue if there is none, or the node answered that
-// it keeps no queue for us; then the entry is gone, or an attempt would claim by a script what there is no
-// right to.
+// receive waits for the answer to send. It returns errNoQueue if there is none, or the node answered that it keeps no
+// queue for us; then the entry is withdrawn, since its claim would need the same rights.
 func (w *waiter) receive(ctx context.Context) (answer, error) {
 	join := w.join
 	v, err := w.r.await(ctx, join)
@@ -155,18 +155,21 @@ func (w *waiter) receive(ctx context.Context) (answer, error) {
 		return answer{}, errNoQueue
 	}
 	w.ended, w.arrival = "", a.arrival
-	w.heard(a)
+	w.heard(a, join.seats[0].call.Req.Queue.Back)
 	return a, nil
 }
 
-// heard takes in what a node said to this waiter, for the benefit of all.
-func (w *waiter) heard(a answer) {
+// heard takes in what a node said to this waiter, for the benefit of all. The node was told in what time
+// this process will be back.
+func (w *waiter) heard(a answer, back time.Duration) {
 	k, qs := w.of, w.of.queues
 	at := qs.set.clock.Now()
 	now := at.Mono
 	qs.mu.Lock()
 	if a.publishDenied {
-		w.sub.publishDenied = true
+		if s := qs.subs[w.node]; s != nil {
+			s.publishDenied = true
+		}
 	}
 	// If the node forgot our entry it forgot theirs; if we had to change nodes, so must they.
 	if w.state == queued && a.wasAbsent || k.node >= 0 && k.node != w.node {
@@ -179,7 +182,7 @@ func (w *waiter) heard(a answer) {
 	k.node = w.node
 	switch {
 	case !a.ours:
-		k.refusedAt, k.holding = now, holding{at: at, holder: holderOf(a.holder), ttl: max(a.ttl, 0)}
+		k.refusedAt, k.holding = now, holding{at: at, node: w.node, holder: holderOf(a.holder), ttl: max(a.ttl, 0)}
 		if w.state != turn { // a notice was faster
 			w.state = queued
 		}
@@ -190,7 +193,7 @@ func (w *waiter) heard(a answer) {
 	}
 	qs.wake(a.given, w) // notices may be on the way, or lost
 	qs.wakeOne(a.holder, 0, w)
-	d := k.interval()
+	d := min(k.interval(), back/2) // there may be many more keys now than when it was told
 	if a.ttl >= 0 { // 0: within this millisecond
 		d = min(d, a.ttl+time.Millisecond+qs.set.clock.Jitter(qs.set.opts.RetryMin))
 	}
@@ -210,7 +213,7 @@ func (w *waiter) claim() (node int16, entry, value string, number int32, joins [
 	delete(qs.byName, nameOf(value))
 	number, w.number, w.state, w.of.turnAt = int32(w.number), 0, trying, w.r.clock.Now().Mono
 	qs.mu.Unlock()
-	w.ended, w.entry, w.joins = entry, "", nil
+	w.ended, w.entry, w.joins, w.join = entry, "", nil, nil
 	return node, entry, value, number, joins
 }
 

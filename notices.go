@@ -144,8 +144,8 @@ func (s *subscription) broke(ctx context.Context, err error) (wasOpen, denied bo
 	return wasOpen, denied
 }
 
-// confirmed sends every waiter that joined meanwhile to look: what was said before the server
-// confirmed was not heard. It takes mu.
+// confirmed has the first waiter of each key look: what was said before the server confirmed was not heard. It takes
+// mu.
 func (s *subscription) confirmed() {
 	qs := s.queues
 	qs.mu.Lock()

@@ -39,16 +39,16 @@ type queues struct {
 	set        *nodeSet
 	process    string
 	keys       atomic.Int64  // len(byKey)
-	awaited    atomic.Int64  // of them have waiters
+	awaited    atomic.Int64  // keys with waiters
 	mostInside int           // of a key's waiters, see window
 	atFirst    chan struct{} // calls that ask the nodes without having waited
 	brief      atomic.Uint64 // locks that were held for a moment only, see looksElsewhere
 
-	// mu guards what follows, all keyWaiters and subscriptions, and the fields of waiters
-	// that say so. No other mutex is taken under it but those of the clock and its timers.
+	// mu guards what follows, all keyWaiters and subscriptions, and the fields of waiters that say so. No other mutex
+	// is taken under it but those of the clock, its timers and contexts.
 	mu        sync.Mutex
 	byKey     map[string]*keyWaiters
-	byName    map[string]*waiter    // by that of the next attempt, see nameOf
+	byName    map[string]*waiter    // by nameOf the next value
 	subs      map[int]*subscription // by node
 	skipUntil map[int]int64         // by node: not asked to keep a queue before this time
 	probedAt  map[int]int64         // by node: not asked whether it is back before this time
@@ -74,21 +74,22 @@ type keyWaiters struct {
 	window       window
 	node         int // which keeps the queue, as far as we know; -1 if we do not
 	reservation  time.Duration
-	refusedAt    int64         // when one of them was last told to wait
+	refusedAt    int64         // when this process last knew that others want it
 	rejoinedAt   int64         // when all were last sent to join again
-	mustRejoin   bool          // some may be in a queue that is none any more
+	mustRejoin   bool          // some may be in a queue that is gone
 	idlePlace    *list.Element // in queues.idle; nil: not there
-	emptiedAt    int64         // when it last got there
+	restedAt     int64         // when it last got there
 	alarm        tick.Alarm    // when the first looks again
-	turnAt       int64         // when the last turn of one of them began; 0: none had one
+	turnAt       int64         // when one of them last claimed; 0: none has
 	meeting      meeting
-	holding      holding       // the latest of the holder
+	holding      holding       // what a node last said of the holder
 	refusedUntil map[int]int64 // by node: not asked to keep this queue before that time
 }
 
 // holding is what a node said of the holder.
 type holding struct {
 	at     tick.Instant
+	node   int
 	holder string // token@owner; empty: none, or several
 	ttl    time.Duration
 }
@@ -118,8 +119,8 @@ func (qs *queues) arbiter(r *resource, now int64, patience time.Duration) int {
 	return r.firstReachable(now, patience)
 }
 
-// recentlyRefused reports whether this process was lately told to wait for the lock, so
-// that it must not overtake the waiters.
+// recentlyRefused reports whether this process waits for the lock, or was lately told to, so that it must not
+// overtake the waiters.
 func (qs *queues) recentlyRefused(r *resource) bool {
 	if qs.keys.Load() == 0 || !r.hasQueue() {
 		return false
@@ -136,7 +137,7 @@ func (k *keyWaiters) recentlyRefused(now int64) bool {
 	return k.window.len() > 0 || now-k.refusedAt < int64(refusedFor)
 }
 
-// of finds or makes the waiters of a key; the caller holds mu.
+// of finds or makes a key's waiters, and starts afresh if none wait; the caller holds mu.
 func (qs *queues) of(r *resource) *keyWaiters {
 	k := qs.byKey[r.name]
 	now := qs.set.clock.Now().Mono
@@ -156,17 +157,18 @@ func (qs *queues) of(r *resource) *keyWaiters {
 
 // rest puts a key without waiters behind the others that have none; the caller holds mu.
 func (k *keyWaiters) rest(now int64) {
-	k.emptiedAt = now
+	k.restedAt = now
 	if k.idlePlace == nil {
 		k.idlePlace = k.queues.idle.PushBack(k)
 	}
+	k.queues.idle.MoveToBack(k.idlePlace)
 }
 
 // forget drops keys that had no waiter for a while; the caller holds mu.
 func (qs *queues) forget(now int64) {
 	for e := qs.idle.Front(); e != nil; e = qs.idle.Front() {
 		k := e.Value.(*keyWaiters)
-		if now-k.emptiedAt <= int64(refusedFor) {
+		if now-k.restedAt <= int64(refusedFor) {
 			break
 		}
 		qs.idle.Remove(e)
@@ -204,8 +206,8 @@ func (k *keyWaiters) pokeOthers(but *waiter) {
 	}
 }
 
-// turnsAreOver has all waiters of a key look again, since none will have a turn: a quorum is
-// gone for good. Each then makes an attempt, which says why.
+// turnsAreOver has all waiters in the window look again, since none will have a turn: a quorum is gone for good. Each
+// then makes an attempt, which says why.
 func (qs *queues) turnsAreOver(r *resource) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -214,8 +216,8 @@ func (qs *queues) turnsAreOver(r *resource) {
 	}
 }
 
-// interval is how often the first waiter looks without being told. A waiter whose notice
-// is lost must look within its reservation. The caller holds mu.
+// interval is how often the first waiter looks without being told. It finds lost notices of all, so it is less than a
+// reservation, unless throttled. The caller holds mu.
 func (k *keyWaiters) interval() time.Duration {
 	d := k.reservation / 2
 	if s := k.queues.subs[k.node]; s == nil || s.state != subOpen || s.publishDenied {
@@ -236,8 +238,8 @@ func (k *keyWaiters) throttled(d time.Duration) time.Duration {
 	return max(d, time.Duration(k.queues.awaited.Load())*perKey)
 }
 
-// pollInterval is how often a waiter looks that no notice reaches: up to eight times a turn where turns are
-// short, and the more seldom the longer the last one is ago. The caller holds mu.
+// pollInterval is how often a waiter looks that no notice reaches: an eighth of the time since the last turn, from
+// RetryMin/2 to a 32nd of the reservation. The caller holds mu.
 func (k *keyWaiters) pollInterval() time.Duration {
 	d := k.reservation / 32
 	if k.turnAt > 0 {
@@ -277,7 +279,7 @@ func (k *keyWaiters) tick() {
 	k.lookIn(now, k.interval())
 }
 
-// mayAsk reports whether a node is asked to keep the queue.
+// mayAsk reports whether a node is asked to keep the queue, and probes one that is away.
 func (k *keyWaiters) mayAsk(r *resource, node int) bool {
 	qs, now := k.queues, k.queues.set.clock.Now().Mono
 	reachable := r.reachable(node, now)

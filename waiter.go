@@ -12,10 +12,11 @@ import (
 
 // waiterState is what a waiter is.
 //
-//	outside -> joining -> queued -> turn -> trying -> joining, or done
-//	           joining, queued, trying -> polling -> turn, or trying
+//	outside -> joining -> queued, turn or polling
+//	queued, polling -> turn; polling -> queued
+//	joining, queued, turn, polling -> trying -> joining
 //
-// Each but outside may become joining, when its queue is left for that of another node, and done.
+// All but outside become joining when they leave a node's queue, and done in the end.
 type waiterState uint8
 
 const (
@@ -47,18 +48,18 @@ type waiter struct {
 	node    int
 	entry   string // empty: nothing
 	ended   string // the entry of the attempt before, until it is known to be gone
-	arrival int64  // on node; 0: not known, but it waited before; -1: it has not joined anywhere
+	arrival int64  // on node; 0: not known, but it waited before, there or outside; -1: neither
 	join    *round // under way; nil: none
 	// joins are the requests that put the entry there: those that may still take effect, and the
 	// latest, which a release of the entry takes back.
 	joins []*lane.Call
 
-	failures int    // attempts in a row that were its turn and failed
-	failedAt int    // with the queue of this node
+	failures int    // failed claims since the node last said that it was not its turn
+	failedAt int    // in whose queue it stood then
 	door     string // the value under which it keeps others from sharing the lock; empty: it does not
 }
 
-// inVain reports whether the node reserves the lock for it, and the others do not give it.
+// inVain reports whether two turns or more have failed.
 func (w *waiter) inVain() bool { return w.failures >= 2 }
 
 // poke makes it look again. It needs no mutex.
@@ -81,7 +82,7 @@ func (qs *queues) enter(ctx context.Context, r *resource) (*waiter, error) {
 	w.of.come(w)
 	state := w.state
 	if state == outside && w.class() == hurried {
-		w.of.lookIn(now.Mono, w.of.throttled(lookPause)) // it may end without having asked a node
+		w.of.lookIn(now.Mono, w.of.throttled(lookPause)) // it may end outside, and its error shall name the holder
 	}
 	qs.mu.Unlock()
 	var err error
@@ -91,7 +92,7 @@ func (qs *queues) enter(ctx context.Context, r *resource) (*waiter, error) {
 	return w, err
 }
 
-// leave is for an Acquire that does not wait any more.
+// leave ends what enter began, also where that failed; exactly once.
 func (w *waiter) leave(served bool) {
 	w.openDoor()
 	w.withdraw()
@@ -107,9 +108,8 @@ func (w *waiter) leave(served bool) {
 	qs.forget(now)
 }
 
-// await joins the queue, or stays in it, and returns nil when it is time for an attempt. It returns
-// errNoQueue if no node keeps a queue for us, ctx's error, or ErrClosed. What it learns of the holder
-// goes into last.
+// await joins the queue, or stays in it, and returns nil when it is time for an attempt. Its error is errNoQueue if
+// no node keeps a queue for us; any other ends the Acquire. What it learns of the holder goes into last.
 func (w *waiter) await(ctx context.Context, last *QuorumError) error {
 	lookedAt := w.r.clock.Now().Mono
 	for {
@@ -208,7 +208,7 @@ func (w *waiter) pauseInVain(ctx context.Context, last *QuorumError, free time.D
 	return w.pause(ctx, min(w.r.backoff(w.failures, free), w.r.reservation()/2))
 }
 
-// poll has others look after the queue, unless it is our turn.
+// poll sets the waiter aside, so that others look after the queue, unless it is our turn.
 func (w *waiter) poll() {
 	w.of.queues.mu.Lock()
 	defer w.of.queues.mu.Unlock()
@@ -234,7 +234,7 @@ func (w *waiter) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// sleep waits for a signal, or for over, and tells what we are then.
+// sleep waits for a signal, or for over, and returns the state; with an error, done.
 func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (waiterState, error) {
 	select {
 	case <-w.signal:
@@ -254,16 +254,15 @@ func (w *waiter) sleep(ctx context.Context, over <-chan struct{}) (waiterState, 
 	return w.state, nil
 }
 
-// looksEvery is how often the first in the queue looks at what the other nodes hold. A
-// process that waits for thousands of keys does so less often.
+// looksEvery is how often the first in the queue looks at what the other nodes hold. A process that waits for over a
+// hundred keys does so less often.
 func (w *waiter) looksEvery() time.Duration {
 	return max(w.r.reservation(), time.Duration(w.of.queues.awaited.Load())*4*perKey)
 }
 
-// shutDoor keeps newcomers from sharing the lock, since the first in line wants it alone.
-// Sharers would otherwise come in for as long as others do, past the line: a
-// majority of nodes does not keep it. It lasts until the next look shuts it again, which is
-// later in a process that waits for thousands of keys, and for half a reservation more.
+// shutDoor keeps newcomers from sharing the lock, since the first in line wants it alone. Sharers would otherwise
+// come in for as long as others do, past the line: a majority of nodes does not keep it. It lasts until the next look
+// shuts it again, which is later in a process that waits for hundreds of keys, and for half a reservation more.
 func (w *waiter) shutDoor() {
 	if w.r.terms.shared {
 		return

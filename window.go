@@ -7,16 +7,14 @@ import "container/list"
 // who share the lock begins, and as many joins fit into a batch.
 const mostInside = 64
 
-// window is which waiters of a key stand in the queue of a node. The others wait in the process, in
-// order, and cost no request: neither while they wait, nor if they give up. When one of the window
-// leaves, the next takes its place and brings its arrival along, so the order across processes is what
-// it would be if all stood in the queue.
+// window is which waiters of a key stand in the queue of a node. The others wait in the process, in order, and cost
+// no request: neither while they wait, nor if they give up. When one of the window leaves, the next takes its place
+// and brings its arrival along, so the order across processes is nearly what it would be if all stood in the queue.
 //
-// Without an end, an overload would feed on itself: the lock is reserved for waiters whose deadline
-// has passed, which takes the time that the next ones have. So the room for those with a deadline is
-// halved when one of them gives up in the queue, and grows by one with each that is served; and while it is
-// not whole, those that have used up half of their time come last. It is the rule by which TCP finds
-// out how much a link carries. queues.mu guards it.
+// Without an end, an overload would feed on itself: the lock is reserved for waiters whose deadline has passed, which
+// takes the time that the next ones have. So the room for those with a deadline is halved when one of them gives up
+// in the queue, and grows by one with each that is served; and those found past half of their time while it is not
+// whole come last. It is like TCP's rule, but counts waiters instead of round trips. queues.mu guards it.
 type window struct {
 	inside list.List    // of *waiter, in the order in which they came in
 	count  [2]int       // of them, by class
@@ -123,6 +121,6 @@ func (w *waiter) tellOutside(last *QuorumError) {
 	defer k.queues.mu.Unlock()
 	if h := &k.holding; k.node >= 0 && h.at.Mono >= w.came-int64(lookPause) {
 		last.HolderTTL = max(h.ttl-w.r.clock.Now().Since(h.at), 0)
-		last.Outcomes[k.node].Holder = h.holder
+		last.Outcomes[h.node].Holder = h.holder
 	}
 }

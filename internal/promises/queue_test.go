@@ -1018,6 +1018,28 @@ func TestKeysThatNobodyWaitsForAnyMore(t *testing.T) {
 	})
 }
 
+// A key that is waited for all the time does not keep those from being forgotten that came after it.
+func TestBusyKeyKeepsNoOthersInMemory(t *testing.T) {
+	t.Parallel()
+	inHall(t, func(h hall) {
+		h.cluster.Record(false)
+		holder, rl := h.process(nil), h.process(nil)
+		waitFor := func(key string) {
+			l := h.acquire(holder.Mutex(key))
+			v := visit(h.Context(), rl.Mutex(key))
+			time.Sleep(50 * time.Millisecond)
+			h.release(l)
+			h.served(v)
+			h.release(v.lock)
+		}
+		for i := range 60 {
+			waitFor("busy")
+			waitFor(fmt.Sprint("once", i))
+		}
+		assert.Less(t, inside.Queues(rl), 40, "keys that are remembered") // refused within the last seconds
+	})
+}
+
 // A process that was refused once does not go to the line first for ever.
 func TestProcessThatWasRefusedOnce(t *testing.T) {
 	inHall(t, func(h hall) {

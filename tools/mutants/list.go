@@ -237,7 +237,7 @@ var list = []mutant{
 	{
 		name: "window-answers-without-asking",
 		file: "waiter.go",
-		old:  `w.of.lookIn(now.Mono, w.of.throttled(lookPause)) // it may end without having asked a node`,
+		old:  `w.of.lookIn(now.Mono, w.of.throttled(lookPause)) // it may end outside, and its error shall name the holder`,
 		new:  ``,
 		why:  "the error of a caller that was kept out does not say what a node told",
 		args: "-test.run=^TestErrorOfOneThatWasKeptOutIsAnAnswer$",
