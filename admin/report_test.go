@@ -60,6 +60,16 @@ info      even-number  (all)             two
 	assert.Equal(t, "severity 9", Severity(9).String())
 }
 
+// A node that answers may be of no use.
+func TestStateIsTheWorstFinding(t *testing.T) {
+	info, warning, critical := Finding{Node: "a", Severity: SeverityInfo, Code: "young"}, Finding{Node: "a", Severity: SeverityWarning, Code: "slow"}, Finding{Node: "a", Severity: SeverityCritical, Code: "replica"}
+	of := Finding{Node: "b", Severity: SeverityCritical, Code: "eviction"}
+	for want, findings := range map[string][]Finding{"replica": {of, critical, warning, info}, "slow": {of, warning, info}, "ok": {of, info}} {
+		r := Report{Nodes: []NodeReport{{Node: "a", Reachable: true}}, Findings: findings}
+		assert.Regexp(t, `(?m)^a +`+want+` `, r.String())
+	}
+}
+
 // NodeReport repeats the fields of what was examined, so that they are documented where users see them.
 func TestReportHasAllThatWasExamined(t *testing.T) {
 	n := examine.Node{
