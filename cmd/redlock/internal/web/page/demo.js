@@ -49,7 +49,7 @@ function nodeCard(i) {
 
 const doing = {
   idle: () => "does something else",
-  waiting: (w) => (w.place ? "waits, number " + w.place + " in the queue" : "asks for the lock"),
+  waiting: (w) => (w.place ? "waits, number " + w.place : "asks for the lock"),
   holding: () => "has the lock",
   paused: () => "paused, with the lock",
   late: () => "paused, its lease is over",
