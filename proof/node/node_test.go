@@ -94,9 +94,9 @@ func (r *record) add(t turn) {
 }
 
 // theirs runs a client of node until the time is up.
-func (r *record) theirs(t *testing.T, dir, library, name string, addrs []string, d time.Duration) {
+func (r *record) theirs(t *testing.T, dir, library, name string, addrs []string, rest, d time.Duration) {
 	cmd := exec.CommandContext(t.Context(), "node", append([]string{"turns.mjs", library, key, //nolint:gosec // the program is ours
-		strconv.FormatFloat(d.Seconds(), 'f', 1, 64), strconv.FormatInt(lease.Milliseconds(), 10), strconv.FormatInt(hold.Milliseconds(), 10)}, addrs...)...)
+		strconv.FormatFloat(d.Seconds(), 'f', 1, 64), strconv.FormatInt(lease.Milliseconds(), 10), strconv.FormatInt(hold.Milliseconds(), 10), strconv.FormatInt(rest.Milliseconds(), 10)}, addrs...)...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	out, err := cmd.StdoutPipe()
 	if !assert.NoError(t, err) || !assert.NoError(t, cmd.Start()) {
@@ -112,7 +112,7 @@ func (r *record) theirs(t *testing.T, dir, library, name string, addrs []string,
 }
 
 // ours is a client of this library, in a process of its own as far as the nodes can see.
-func (r *record) ours(t *testing.T, name string, addrs []string, d time.Duration) {
+func (r *record) ours(t *testing.T, name string, addrs []string, rest, d time.Duration) {
 	rl, err := redlock.Open(t.Context(), addrs, &redlock.Options{TTL: lease, Owner: name})
 	if !assert.NoError(t, err) {
 		return
@@ -131,6 +131,7 @@ func (r *record) ours(t *testing.T, name string, addrs []string, d time.Duration
 		time.Sleep(hold) // the work
 		r.add(turn{of: name, Asked: asked, Got: got, End: min(monotonic(), until)})
 		_ = lock.Release(t.Context())
+		time.Sleep(time.Duration(rand.Float64() * float64(rest))) //nolint:gosec // no secret
 	}
 }
 
@@ -165,8 +166,9 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// play runs clients of both kinds, and returns the turns in order.
-func play(t *testing.T, dir, library string, servers []*realredis.Server, theirs, ours int, d time.Duration) []turn {
+// play runs clients of both kinds, each of which rests for up to that long between its turns, and returns the
+// turns in order.
+func play(t *testing.T, dir, library string, servers []*realredis.Server, theirs, ours int, rest, d time.Duration) []turn {
 	t.Helper()
 	var addrs []string
 	for _, s := range servers {
@@ -175,10 +177,10 @@ func play(t *testing.T, dir, library string, servers []*realredis.Server, theirs
 	var r record
 	var all sync.WaitGroup
 	for i := range theirs {
-		all.Go(func() { r.theirs(t, dir, library, fmt.Sprintf("theirs %d", i+1), addrs, d) })
+		all.Go(func() { r.theirs(t, dir, library, fmt.Sprintf("theirs %d", i+1), addrs, rest, d) })
 	}
 	for i := range ours {
-		all.Go(func() { r.ours(t, fmt.Sprintf("ours %d", i+1), addrs, d) })
+		all.Go(func() { r.ours(t, fmt.Sprintf("ours %d", i+1), addrs, rest, d) })
 	}
 	all.Wait()
 	slices.SortFunc(r.all, func(a, b turn) int { return cmp.Compare(a.Got, b.Got) })
@@ -228,7 +230,8 @@ func TestNoOverlapBesideNodeRedlock(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			var failing sync.WaitGroup
 			failing.Go(func() { fail(ctx, servers, uint64(i)+1) })
-			all := play(t, dir, library, servers, 2, 2, 30*time.Second)
+			// Without a rest one kind keeps the lock among its own clients, and few turns meet the other kind.
+			all := play(t, dir, library, servers, 2, 2, 200*time.Millisecond, 30*time.Second)
 			stop()
 			failing.Wait()
 			of := tell(t, "5 nodes that fail, 2 of each", all)
@@ -245,7 +248,7 @@ func TestWaitingBesideNodeRedlock(t *testing.T) {
 		t.Run(library, func(t *testing.T) {
 			for _, c := range [][2]int{{1, 1}, {1, 4}, {4, 1}, {4, 4}, {4, 0}, {0, 4}} {
 				servers := realredis.StartN(t, 3)
-				tell(t, fmt.Sprintf("3 nodes, %d of theirs, %d of ours", c[0], c[1]), play(t, dir, library, servers, c[0], c[1], 10*time.Second))
+				tell(t, fmt.Sprintf("3 nodes, %d of theirs, %d of ours", c[0], c[1]), play(t, dir, library, servers, c[0], c[1], 0, 10*time.Second))
 			}
 		})
 	}

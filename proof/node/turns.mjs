@@ -4,7 +4,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 
-const [library, key, seconds, duration, hold, ...addrs] = process.argv.slice(2);
+const [library, key, seconds, duration, hold, rest, ...addrs] = process.argv.slice(2);
 const module = await import(library);
 const Redlock = module.Redlock ?? module.default;
 const now = () => Number(process.hrtime.bigint());
@@ -32,5 +32,6 @@ while (now() < over) {
   } catch (error) {
     tell({ asked, failed: now(), why: error.message });
   }
+  await sleep(Math.random() * Number(rest));
 }
 process.exit(0);
