@@ -1,6 +1,7 @@
 package realredis
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -8,17 +9,22 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // identity is a throw-away authority and one certificate of it, which servers
 // show to clients and to each other.
 type identity struct {
+	authority     *x509.Certificate
+	authorityKey  *ecdsa.PrivateKey
 	ca, cert, key []byte // PEM
 	config        *tls.Config
 }
@@ -47,33 +53,9 @@ func newIdentity() (*identity, error) {
 		return nil, err
 	}
 
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
+	id := &identity{authority: ca, authorityKey: caKey, ca: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER})}
+	if id.cert, id.key, err = id.issue(2); err != nil {
 		return nil, err
-	}
-	cert := &x509.Certificate{
-		SerialNumber: big.NewInt(2),
-		Subject:      pkix.Name{CommonName: "realredis test server"},
-		NotBefore:    ca.NotBefore,
-		NotAfter:     ca.NotAfter,
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		DNSNames:     []string{"localhost"},
-		IPAddresses:  []net.IP{net.ParseIP(loopback), net.IPv6loopback},
-	}
-	certDER, err := x509.CreateCertificate(rand.Reader, cert, ca, key.Public(), caKey)
-	if err != nil {
-		return nil, err
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-
-	id := &identity{
-		ca:   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}),
-		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER}),
-		key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
 	}
 	pair, err := tls.X509KeyPair(id.cert, id.key)
 	if err != nil {
@@ -87,6 +69,51 @@ func newIdentity() (*identity, error) {
 		Certificates: []tls.Certificate{pair}, // for tls-auth-clients yes
 	}
 	return id, nil
+}
+
+// issue makes a certificate of the authority, and its key.
+func (id *identity) issue(serial int64) (cert, key []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	certDER, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(serial),
+		Subject:      pkix.Name{CommonName: "realredis test server"},
+		NotBefore:    id.authority.NotBefore,
+		NotAfter:     id.authority.NotAfter,
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		DNSNames:     []string{"localhost"},
+		IPAddresses:  []net.IP{net.ParseIP(loopback), net.IPv6loopback},
+	}, id.authority, private.Public(), id.authorityKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
+}
+
+// ReplaceCertificate gives the running server a new key, and a certificate of the same authority with this
+// serial number, which new connections are shown. The server must have been started with [TLS]; its first
+// certificate has number 2.
+func (s *Server) ReplaceCertificate(ctx context.Context, serial int64) error {
+	cert, key, err := s.identity.issue(serial)
+	if err != nil {
+		return fmt.Errorf("realredis: %w", err)
+	}
+	for name, content := range map[string][]byte{"server.crt": cert, "server.key": key} {
+		if err := os.WriteFile(s.path(name), content, 0o600); err != nil {
+			return fmt.Errorf("realredis: %w", err)
+		}
+	}
+	return s.ask(ctx, func(ctx context.Context, c *redis.Client) error {
+		return c.ConfigSet(ctx, "tls-cert-file", s.path("server.crt")).Err() // the file is read again
+	})
 }
 
 // write puts the files into dir and returns the directives which name them.
