@@ -305,6 +305,26 @@ func TestEveryKindOfConnection(t *testing.T) {
 			eventually(t, func() bool { return c.Set(context.Background(), "up", 1, time.Millisecond).Err() == nil }, "the cluster is down")
 			return newOn(t, brisk, c)
 		},
+		"a cluster of two masters as one node": func(t *testing.T) *redlock.Redlock {
+			two := realredis.StartN(t, 2, realredis.Cluster())
+			for i, s := range two {
+				c, other := s.Client(t), two[1-i]
+				require.NoError(t, c.ClusterAddSlotsRange(t.Context(), 8192*i, 8192*i+8191).Err())
+				host, port, err := net.SplitHostPort(other.Addr())
+				require.NoError(t, err)
+				require.NoError(t, c.ClusterMeet(t.Context(), host, port).Err())
+			}
+			for _, s := range two {
+				c := s.Client(t)
+				eventually(t, func() bool {
+					info := c.ClusterInfo(context.Background()).Val()
+					return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:2")
+				}, "the masters do not find each other")
+			}
+			c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrsOf(two)})
+			t.Cleanup(func() { _ = c.Close() })
+			return newOn(t, brisk, c)
+		},
 		"a ring as one node": func(t *testing.T) *redlock.Redlock {
 			servers := realredis.StartN(t, 2)
 			c := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": servers[0].Addr(), "b": servers[1].Addr()}})
@@ -316,6 +336,55 @@ func TestEveryKindOfConnection(t *testing.T) {
 			t.Parallel()
 			realredis.Need(t)
 			useFully(t, connect(t))
+		})
+	}
+}
+
+// Servers that listen on IPv6 are called as they are dialed, in brackets.
+func TestNodesOnIPv6(t *testing.T) {
+	t.Parallel()
+	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
+		t.Skip("no IPv6 on this machine: ", err)
+	} else {
+		require.NoError(t, l.Close())
+	}
+	realredis.Need(t)
+	for name, connect := range map[string]func(t *testing.T, addrs []string) *redlock.Redlock{
+		"addresses": func(t *testing.T, addrs []string) *redlock.Redlock { return openAt(t, addrs, brisk) },
+		"URLs": func(t *testing.T, addrs []string) *redlock.Redlock {
+			var urls []string
+			for _, a := range addrs {
+				urls = append(urls, "redis://"+a+"/1")
+			}
+			return openAt(t, urls, brisk)
+		},
+		"clients": func(t *testing.T, addrs []string) *redlock.Redlock {
+			var all []redis.UniversalClient
+			for _, a := range addrs {
+				all = append(all, defaultClient(t, a))
+			}
+			return newOn(t, brisk, all...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers := realredis.StartN(t, 3, realredis.Args("bind", "127.0.0.1 ::1")) // helpers ask the former
+			var addrs []string
+			for _, s := range servers {
+				_, port, err := net.SplitHostPort(s.Addr())
+				require.NoError(t, err)
+				addrs = append(addrs, net.JoinHostPort("::1", port))
+			}
+			rl := connect(t, addrs)
+			useFully(t, rl)
+			servers[0].Kill()
+			servers[2].Kill()
+			err := try(t, rl)
+			requireNoQuorum(t, err)
+			for i, addr := range addrs {
+				assert.Contains(t, rl.Nodes()[i], addr)
+				assert.ErrorContains(t, err, " "+rl.Nodes()[i]+" ")
+			}
 		})
 	}
 }
