@@ -3,6 +3,8 @@ package realtest_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +32,8 @@ func TestServersThatAnswerWithAnErrorAreWaitedForAndNamed(t *testing.T) {
 		"out of memory": {set("CONFIG", "SET", "maxmemory", "1"), set("CONFIG", "SET", "maxmemory", "0"), "OOM"}, // 40
 		"too few replicas": {
 			set("CONFIG", "SET", "min-replicas-to-write", "1"), set("CONFIG", "SET", "min-replicas-to-write", "0"), "NOREPLICAS"},
+		"a replica":          {set("REPLICAOF", "127.0.0.1", "1"), set("REPLICAOF", "NO", "ONE"), "replica"},
+		"cannot save":        {saveInVain, set("CONFIG", "SET", "stop-writes-on-bgsave-error", "no"), "MISCONF"},
 		"busy with a script": {runaway, set("SCRIPT", "KILL"), "BUSY"}, // 43
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,6 +61,20 @@ func TestServersThatAnswerWithAnErrorAreWaitedForAndNamed(t *testing.T) {
 				takeAway(t, rl, resource)
 			})
 		})
+	}
+}
+
+// saveInVain has servers write their data where something else is in the way.
+func saveInVain(t *testing.T, f *fleet, nodes []int) {
+	f.do(t, nodes, "CONFIG", "SET", "save", "3600 1")
+	f.do(t, nodes, "CONFIG", "SET", "stop-writes-on-bgsave-error", "yes")
+	for _, i := range nodes {
+		dir := f.admins[i].ConfigGet(t.Context(), "dir").Val()["dir"]
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "dump.rdb"), 0o700))
+		eventually(t, func() bool {
+			_ = f.admins[i].BgSave(context.Background()).Err() // another may be under way
+			return strings.Contains(f.admins[i].Info(context.Background(), "persistence").Val(), "rdb_last_bgsave_status:err")
+		}, "the data is saved")
 	}
 }
 
