@@ -155,3 +155,49 @@ func TestCrowdOnAFreeKeyHasItsTurns(t *testing.T) {
 	assert.Positive(t, othersTurns.Load())
 	assert.Zero(t, lost.Load(), "renewed locks lost")
 }
+
+// A key for each that asks, all at once: each is granted, all are held at the same time, and nothing is left.
+// One processor has to do, too, where as many clients as a fleet may have share the keys.
+func TestVeryManyKeysAtOnce(t *testing.T) {
+	for _, c := range []struct{ keys, clients, processors int }{{20_000, 1, runtime.GOMAXPROCS(0)}, {2_000, 200, 1}} {
+		t.Run(fmt.Sprintf("%d by %d", c.keys, c.clients), func(t *testing.T) {
+			f := convStart(t, 3)
+			var rls []*redlock.Redlock
+			for range c.clients {
+				rls = append(rls, f.direct().open(t, patient))
+			}
+			convWarm(t, f, rls[0])
+			before := runtime.NumGoroutine()
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.processors))
+			locks, start := make([]*redlock.Lock, c.keys), time.Now()
+			each := func(do func(i int) error) {
+				var all sync.WaitGroup
+				var failed atomic.Int64
+				for i := range locks {
+					all.Go(func() {
+						if err := do(i); err != nil && failed.Add(1) == 1 {
+							t.Error(err)
+						}
+					})
+				}
+				all.Wait()
+				require.Zero(t, failed.Load(), "calls failed")
+			}
+			each(func(i int) (err error) {
+				locks[i], err = rls[i%c.clients].Mutex(fmt.Sprint("key-", i)).Acquire(t.Context())
+				return err
+			})
+			granted := time.Since(start)
+			for i, lock := range locks {
+				require.Positive(t, lock.Validity(), "lock %d", i)
+			}
+			each(func(i int) error { return locks[i].Release(t.Context()) })
+			t.Logf("%d keys by %d clients and %d processors: granted in %v, released in %v",
+				c.keys, c.clients, c.processors, granted.Round(time.Millisecond), (time.Since(start) - granted).Round(time.Millisecond))
+			for _, a := range f.admins {
+				eventually(t, func() bool { return len(leftKeys(a)) == 0 }, "keys are left")
+			}
+			eventually(t, func() bool { return runtime.NumGoroutine() <= before+10 }, "goroutines are left")
+		})
+	}
+}
