@@ -192,8 +192,7 @@ func (l *Lane) Reachable(now int64, patience time.Duration) bool {
 	return (!b.down || b.overdue) && now >= b.until && now-l.Flight.silentSince(now) < int64(patience)
 }
 
-// RoundTrip is the shortest round trip of the last seconds; 0: no answer, whether or not that was in time; 0: it did
-// not.
+// RoundTrip is the shortest round trip of the last seconds; whether or not it was in time; 0: no answer.
 func (l *Lane) RoundTrip(now int64) time.Duration {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
