@@ -194,7 +194,7 @@ func (w *waiter) heard(a answer, back time.Duration) {
 	qs.wake(a.given, w) // notices may be on the way, or lost
 	qs.wakeOne(a.holder, 0, w)
 	d := min(k.interval(), back/2) // there may be many more keys now than when it was told
-	if a.ttl >= 0 { // 0: within this millisecond
+	if a.ttl >= 0 {                // 0: within this millisecond
 		d = min(d, a.ttl+time.Millisecond+qs.set.clock.Jitter(qs.set.opts.RetryMin))
 	}
 	k.lookIn(now, d)
