@@ -619,6 +619,13 @@ var list = []mutant{
 		why:  "the other nodes of a new fleet vote a guard's time later, though no process died meanwhile",
 	},
 	{
+		name: "first-use-told-to-none",
+		file: "internal/guard/memory.go",
+		old:  "case m.Identity == IdentityUncertain, m.unmarked():\n\t\treturn notYet",
+		new:  "case m.Identity == IdentityUncertain, m.unmarked(), m.isNew():\n\t\treturn notYet",
+		why:  "a fleet whose first call gave up before it told the nodes that all were new never starts",
+	},
+	{
 		name: "first-use-after-a-change",
 		file: "internal/guard/memory.go",
 		old:  " && m.changedAt == LongAgo\n}",
