@@ -175,11 +175,11 @@ func (e *QuorumError) grants() (n int) {
 // granted is what such a node did.
 func (e *QuorumError) granted() string {
 	switch e.Op {
-	case "open", "inspect", "check":
+	case "open":
 		return "answered"
 	case "extend":
 		return "extended"
-	case "release", "force release":
+	case "release":
 		return "released"
 	default:
 		return VoteGranted.String()
