@@ -1,7 +1,8 @@
 package main
 
 import (
-	"bytes"
+	"context"
+	"io"
 	"strings"
 	"testing"
 
@@ -16,24 +17,10 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestLeadershipIsHandedOver(t *testing.T) {
-	for name, fault := range map[string]func(*nodes.Nodes){
-		"all nodes well": func(*nodes.Nodes) {},
-		"a node is down": func(n *nodes.Nodes) { n.Cluster.Node(3).Stop() },
-		"a node hangs":   func(n *nodes.Nodes) { n.Cluster.Node(0).Hang() }, // until the outage is over
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n, err := nodes.Embedded()
-			require.NoError(t, err)
-			defer n.Close()
-			fault(n)
-			var out bytes.Buffer
-			require.NoError(t, run(t.Context(), &out, n, 0), "%s", &out)
-			left.Check(t, n)
-			assert.GreaterOrEqual(t, strings.Count(out.String(), "leads, term"), 3, "%s", &out)
-			assert.Contains(t, out.String(), "steps down: redlock: lock lost")
-		})
-	}
+	left.RunWithOutage(t, func(ctx context.Context, out io.Writer, n *nodes.Nodes) error { return run(ctx, out, n, 0) }, func(t *testing.T, out string) {
+		assert.GreaterOrEqual(t, strings.Count(out, "leads, term"), 3, out)
+		assert.Contains(t, out, "steps down: redlock: lock lost")
+	})
 }
 
 func TestTheJournalRefusesAStaleLeader(t *testing.T) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -22,32 +21,18 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestAnswersInTime(t *testing.T) {
-	for name, fault := range map[string]func(*nodes.Nodes){
-		"all nodes well": func(*nodes.Nodes) {},
-		"a node is down": func(n *nodes.Nodes) { n.Cluster.Node(3).Stop() },
-		"a node hangs":   func(n *nodes.Nodes) { n.Cluster.Node(0).Hang() }, // until the outage is over
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n, err := nodes.Embedded()
-			require.NoError(t, err)
-			defer n.Close()
-			fault(n)
-			var out bytes.Buffer
-			require.NoError(t, run(t.Context(), &out, n, ""), "%s", &out)
-			left.Check(t, n)
-			for id, want := range map[string][]string{
-				"42": {"200"}, "7": {"409", "200"}, "8": {"503", "200"},
-			} {
-				var got []string
-				for _, m := range regexp.MustCompile(`(?m)^order `+id+`: (\d+)`).FindAllStringSubmatch(out.String(), -1) {
-					got = append(got, m[1])
-				}
-				assert.Equal(t, want, slices.Compact(got), "order %s in %s", id, &out)
+	left.RunWithOutage(t, func(ctx context.Context, out io.Writer, n *nodes.Nodes) error { return run(ctx, out, n, "") }, func(t *testing.T, out string) {
+		for id, want := range map[string][]string{
+			"42": {"200"}, "7": {"409", "200"}, "8": {"503", "200"},
+		} {
+			var got []string
+			for _, m := range regexp.MustCompile(`(?m)^order `+id+`: (\d+)`).FindAllStringSubmatch(out, -1) {
+				got = append(got, m[1])
 			}
-			assert.Equal(t, 1, strings.Count(out.String(), "order 42: 200")-strings.Count(out.String(), "charged already"))
-		})
-	}
+			assert.Equal(t, want, slices.Compact(got), "order %s in %s", id, out)
+		}
+		assert.Equal(t, 1, strings.Count(out, "order 42: 200")-strings.Count(out, "charged already"))
+	})
 }
 
 func TestServesUntilInterrupted(t *testing.T) {

@@ -36,11 +36,24 @@ func Check(t *testing.T, n *nodes.Nodes) {
 
 // Run runs an example with all nodes well, with one down, and with two that hang, and hands what it wrote to check.
 func Run(t *testing.T, run func(context.Context, io.Writer, *nodes.Nodes) error, check func(t *testing.T, out string)) {
-	for name, fault := range map[string]func(*nodes.Nodes){
+	runWith(t, map[string]func(*nodes.Nodes){
 		"all nodes well": func(*nodes.Nodes) {},
 		"a node is down": func(n *nodes.Nodes) { n.Cluster.Node(1).Stop() },
 		"two nodes hang": func(n *nodes.Nodes) { n.Cluster.Node(0).Hang(); n.Cluster.Node(4).Hang() },
-	} {
+	}, run, check)
+}
+
+// RunWithOutage is Run for an example that has the first three nodes hang itself, for a while.
+func RunWithOutage(t *testing.T, run func(context.Context, io.Writer, *nodes.Nodes) error, check func(t *testing.T, out string)) {
+	runWith(t, map[string]func(*nodes.Nodes){
+		"all nodes well": func(*nodes.Nodes) {},
+		"a node is down": func(n *nodes.Nodes) { n.Cluster.Node(3).Stop() },
+		"a node hangs":   func(n *nodes.Nodes) { n.Cluster.Node(0).Hang() }, // until the outage is over
+	}, run, check)
+}
+
+func runWith(t *testing.T, faults map[string]func(*nodes.Nodes), run func(context.Context, io.Writer, *nodes.Nodes) error, check func(t *testing.T, out string)) {
+	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n, err := nodes.Embedded()
