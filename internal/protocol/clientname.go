@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -75,11 +76,14 @@ func (n ClientName) String() string {
 	return fmt.Sprintf("redlock:%s:%d:%s:%s:%s", n.ID, n.Nodes, n.List, n.Scope, owner)
 }
 
-var clientName = regexp.MustCompile(`^redlock:([0-9a-f]{8}):([1-9][0-9]{0,4}):([0-9a-f]{8}):([0-9a-f]{8}):([!-~]{0,64})$`)
+// Only a check reads names, and not each program that has locks.
+var clientName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^redlock:([0-9a-f]{8}):([1-9][0-9]{0,4}):([0-9a-f]{8}):([0-9a-f]{8}):([!-~]{0,64})$`)
+})
 
 // ReadClientName reads what String made. Any connection may be called so.
 func ReadClientName(s string) (n ClientName, ok bool) {
-	m := clientName.FindStringSubmatch(s)
+	m := clientName().FindStringSubmatch(s)
 	if m == nil {
 		return n, false
 	}
