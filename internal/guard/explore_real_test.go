@@ -148,15 +148,20 @@ func (w *xrWorld) apply(e xEvent) {
 	}
 }
 
-// view is what is to be the same: the ids of marks are numbers in the order in which they are met.
-func (x *explorer) view(w *xWorld) (all []string) {
-	names := make(map[any]int)
-	name := func(v any) int {
-		if _, ok := names[v]; !ok {
-			names[v] = len(names) + 1
+// inOrder numbers things in the order in which they are met.
+func inOrder[T comparable]() func(T) int {
+	numbers := make(map[T]int)
+	return func(v T) int {
+		if _, met := numbers[v]; !met {
+			numbers[v] = len(numbers) + 1
 		}
-		return names[v]
+		return numbers[v]
 	}
+}
+
+// view is what is to be the same, with numbers for the ids of marks.
+func (x *explorer) view(w *xWorld) (all []string) {
+	name := inOrder[any]()
 	for i := range xNodes {
 		if m := w.s[i].mark; m.state == protocol.MarkPresent {
 			all = append(all, fmt.Sprintf("server %d: mark %d first %v all %v, locked %v", i, name(m.id), m.first, m.all, w.s[i].owner >= 0))
@@ -172,13 +177,7 @@ func (x *explorer) view(w *xWorld) (all []string) {
 }
 
 func (w *xrWorld) view() (all []string) {
-	names := make(map[string]int)
-	name := func(id string) int {
-		if _, ok := names[id]; !ok {
-			names[id] = len(names) + 1
-		}
-		return names[id]
-	}
+	name := inOrder[string]()
 	for i := range xNodes {
 		text, err := w.admins[i].Get(context.Background(), protocol.MarkKey).Result()
 		locked := w.admins[i].Exists(context.Background(), xrKey).Val() > 0
