@@ -106,6 +106,24 @@ func (h hall) turnsInASecond(processes int, mutex func(*redlock.Redlock) locker,
 	return int(served)
 }
 
+// turns are those that waiters had, in order.
+type turns struct {
+	mu    sync.Mutex
+	order []int
+}
+
+// take waits for the lock, notes the turn, and releases.
+func (t *turns) take(h hall, m *redlock.Mutex, waiter int) {
+	l, err := m.Acquire(h.Context())
+	if !assert.NoError(h, err) {
+		return
+	}
+	t.mu.Lock()
+	t.order = append(t.order, waiter)
+	t.mu.Unlock()
+	h.release(l)
+}
+
 // Who has time is served in the order of arrival, whatever goes on beside.
 func TestOverloadLeavesTheOrderOfThePatient(t *testing.T) {
 	t.Parallel()
@@ -117,25 +135,17 @@ func TestOverloadLeavesTheOrderOfThePatient(t *testing.T) {
 			(&callers{n: 100, patience: 30 * time.Millisecond}).start(ctx, &all, rl.Mutex("k"))
 		}
 		time.Sleep(100 * time.Millisecond)
-		var mu sync.Mutex
-		var order []int
+		var turns turns
 		for i := range 30 {
 			patient.Go(func() {
 				time.Sleep(time.Duration(i) * 2 * time.Millisecond)
-				l, err := rls[i%2].Mutex("k").Acquire(h.Context())
-				if !assert.NoError(h, err) {
-					return
-				}
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
-				h.release(l)
+				turns.take(h, rls[i%2].Mutex("k"), i)
 			})
 		}
 		patient.Wait()
 		cancel()
 		all.Wait()
-		assert.True(t, slices.IsSorted(order), "%v", order)
+		assert.True(t, slices.IsSorted(turns.order), "%v", turns.order)
 	})
 }
 
@@ -320,24 +330,14 @@ func TestMoreThanStandInTheQueueAreServedInOrder(t *testing.T) {
 		rls := []*redlock.Redlock{h.cutOff(), h.cutOff()}
 		held := h.acquire(h.cutOff().Mutex("k", redlock.WithRenewal()))
 		var all sync.WaitGroup
-		var mu sync.Mutex
-		var order []int
+		var turns turns
 		for i := range 200 {
-			all.Go(func() {
-				l, err := rls[min(i%8, 1)].Mutex("k").Acquire(h.Context())
-				if !assert.NoError(h, err) {
-					return
-				}
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
-				h.release(l)
-			})
+			all.Go(func() { turns.take(h, rls[min(i%8, 1)].Mutex("k"), i) })
 			time.Sleep(50 * time.Millisecond)
 		}
 		h.release(held)
 		all.Wait()
-		assert.Len(h, order, 200)
-		assert.True(h, slices.IsSorted(order), "%v", order)
+		assert.Len(h, turns.order, 200)
+		assert.True(h, slices.IsSorted(turns.order), "%v", turns.order)
 	})
 }
