@@ -197,6 +197,24 @@ func TestReleasesAreKeptUntilTheirKeysAreGone(t *testing.T) {
 	}
 }
 
+// A server that hangs for longer than the lease sets the key when it wakes, and the lease begins then: so the release
+// of a SET without an answer is kept for as long as its request may lie there.
+func TestReleaseOutlivesTheLeaseWhileItsSetMayLand(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.Answers(func(string, bool) protocol.Answer { return lanetest.Lost })
+		set := b.send(protocol.OpAcquire, "a")
+		synctest.Wait()
+		rel := b.release(set, "a")
+		time.Sleep(lane.LongestRead)
+		assert.Equal(b, lane.CallKept, b.state(rel))
+		b.Answers(nil)
+		time.Sleep(lane.MaxBackoff)
+		synctest.Wait()
+		assert.Equal(b, protocol.Granted, rel.Kind)
+		b.empty()
+	})
+}
+
 // Behind a batch that hangs releases queue up. When the node turns out to be gone, they
 // wait as well, instead of being tried batch after batch.
 func TestReleasesThatQueuedUpWaitForTheNode(t *testing.T) {

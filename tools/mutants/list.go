@@ -1894,6 +1894,8 @@ var list = []mutant{
 		old:  `if c.Undoes.trace()&pending != 0 {`,
 		new:  `if false {`,
 		why:  "a server that hangs for longer than the lease has our key when it wakes",
+		in:   "internal/lane",
+		args: "-test.run=^TestReleaseOutlivesTheLeaseWhileItsSetMayLand$",
 	},
 	{
 		name: "detach-handle-goes-on",
