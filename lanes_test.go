@@ -582,6 +582,39 @@ func TestReleaseIsSentAgainWhereTheSetMayLand(t *testing.T) {
 	})
 }
 
+// wokenClock calls a func where a call goes on that its context ended.
+type wokenClock struct {
+	tick.Clock
+	ended func()
+}
+
+func (c wokenClock) Yield(id int64) {
+	if id < 0 {
+		c.ended()
+	}
+}
+
+// A grant that comes when a call has been cancelled, and has not looked at its votes since, is taken back.
+func TestGrantAtTheMomentOfCancellationIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := lanetest.NewScriptedWire()
+		w.Gate = make(chan struct{})
+		rl := overWires(t, &Options{NoRestartGuard: true}, w)
+		rl.clock = wokenClock{rl.clock, func() {
+			close(w.Gate)
+			synctest.Wait()
+		}}
+		time.Sleep(time.Millisecond) // calls are told apart by when they began
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		_, err := rl.Mutex("k").TryAcquire(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		synctest.Wait()
+		assert.Equal(t, []protocol.Op{protocol.OpAcquire, protocol.OpRelease}, w.Order()["k"])
+		require.NoError(t, rl.Close())
+	})
+}
+
 // The last answers to a release come behind its verdict: it is done, and no error says that the quorum that it
 // lists is missing.
 func TestReleaseWhoseQuorumComesBehindItsVerdict(t *testing.T) {
@@ -603,25 +636,41 @@ func TestReleaseWhoseQuorumComesBehindItsVerdict(t *testing.T) {
 // The answer to a waiter's first join was lost, and the second was answered. The first may land after
 // the release that takes the entry back, which is sent a second time for that.
 func TestWaiterTakesBackEachJoinThatMayLand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := lanetest.NewScriptedWire()
-		w.Reply = func(string, bool) protocol.Answer { return lanetest.Lost }
-		rl := overWires(t, &Options{NoRestartGuard: true}, w)
-		r := &rl.Mutex("k").resource
-		waiter, err := rl.queues.enter(t.Context(), r)
-		require.NoError(t, err)
-		require.NoError(t, waiter.register(t.Context(), 0))
-		waiter.send()
-		time.Sleep(time.Second)
-		w.Answers(nil)
-		waiter.send()
-		time.Sleep(time.Second)
-		waiter.withdraw()
-		time.Sleep(time.Minute)
-		assert.Equal(t, []protocol.Op{protocol.OpJoin, protocol.OpJoin, protocol.OpRelease, protocol.OpRelease}, w.Order()["k"])
-		waiter.leave(false)
-		require.NoError(t, rl.Close())
-	})
+	twice := []protocol.Op{protocol.OpJoin, protocol.OpJoin, protocol.OpRelease, protocol.OpRelease}
+	for name, c := range map[string]struct {
+		ends func(*waiter)
+		want []protocol.Op
+	}{
+		"it leaves": {(*waiter).withdraw, twice},
+		"an attempt had the entry last": {func(w *waiter) {
+			at := newAttempt(w.r, w.of.queues)
+			at.arbiter, at.origin, at.value, at.wants, at.joined = w.claim()
+			at.send(w.r.clock.Now())
+			time.Sleep(time.Second)
+			at.takeBack(false)
+		}, slices.Insert(slices.Clone(twice), 2, protocol.OpAcquire)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := lanetest.NewScriptedWire()
+				w.Reply = func(string, bool) protocol.Answer { return lanetest.Lost }
+				rl := overWires(t, &Options{NoRestartGuard: true}, w)
+				waiter, err := rl.queues.enter(t.Context(), &rl.Mutex("k").resource)
+				require.NoError(t, err)
+				require.NoError(t, waiter.register(t.Context(), 0))
+				waiter.send()
+				time.Sleep(time.Second)
+				w.Answers(nil)
+				waiter.send()
+				time.Sleep(time.Second)
+				c.ends(waiter)
+				time.Sleep(time.Minute)
+				assert.Equal(t, c.want, w.Order()["k"])
+				waiter.leave(false)
+				require.NoError(t, rl.Close())
+			})
+		})
+	}
 }
 
 // numberingWire gives every permit the same number, and notes whether it was told another.

@@ -223,6 +223,11 @@ func TestNoFirstUse(t *testing.T) {
 		"it comes too late":         func(f *fleet) { f.ask(0); f.ask(1); f.c.Advance(newFor); f.ask(2) },
 		"the second look is late":   func(f *fleet) { f.askAll(); f.c.Advance(newFor) },
 		"a mark goes between looks": func(f *fleet) { f.askAll(); f.marks[0] = "" },
+		"and another client marks the node anew": func(f *fleet) {
+			f.askAll()
+			f.marks[0] = ""
+			f.newcomer().ask(0)
+		},
 		"a process goes between looks": func(f *fleet) {
 			f.askAll()
 			f.run[0], f.marks[0] = "other", ""

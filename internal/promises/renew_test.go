@@ -255,6 +255,20 @@ func TestLossInAnOutageNamesTheNodes(t *testing.T) {
 	})
 }
 
+// A failure after which the lease was extended has no part in its end.
+func TestLossNamesNoFailureBeforeTheLastExtend(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		b.each([]int{0, 2}, (*redlocktest.Node).Hang)
+		require.ErrorIs(b, lock.Extend(b.Context(), ttl), redlock.ErrNoQuorum)
+		b.each([]int{0, 2}, (*redlocktest.Node).Resume)
+		b.pass(time.Second)
+		require.NoError(b, lock.Extend(b.Context(), ttl))
+		<-lock.Context().Done()
+		assert.NotContains(b, context.Cause(lock.Context()).Error(), "the last try")
+	})
+}
+
 // A lock that was acquired without WithRenewal is renewed from the call on, also where less than a third
 // of its lease is left.
 func TestRenewBeginsLater(t *testing.T) {

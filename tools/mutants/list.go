@@ -1,13 +1,7 @@
 package main
 
-// seedsOf runs a plan of the corpus with many seeds, for a fault that hardly any seed of all
-// shows. One seed would not do: a change of what the library sends, and when, moves the
-// fault to another one. The rarest of them is seen by one seed of a thousand.
-func seedsOf(plan string) string {
-	return "-test.run=^TestSimSeeds$ -sim.plan=testdata/" + plan + ".json -sim.seeds=6000"
-}
-
-// list is the faults that the simulation must see. Those of one file stand together.
+// list is the faults that a test must see: the simulation, or the one that is named, which is better where few seeds of
+// thousands would show a fault, since any change moves it to others. Those of one file stand together.
 //
 // A fault is worth a place here if somebody might write it, believing that it is right,
 // and if it breaks what the library promises: no two holders, a majority until Until,
@@ -62,6 +56,8 @@ var list = []mutant{
 		mark: "both-clocks",
 		new:  `return time.Duration(end.Wall - i.Wall)`,
 		why:  "a wall clock that is set back makes a lease seem longer than it is",
+		in:   ".",
+		args: "-test.run=^TestDeadlineIsOverWhenEitherClockSaysSo$",
 	},
 	{
 		name:       "clock-rounds-down",
@@ -98,6 +94,8 @@ var list = []mutant{
 		old:  "\tat.takeBack(false)\n\treturn nil, retryable",
 		new:  "\tif a.ctx.Err() == nil {\n\t\tat.takeBack(false)\n\t}\n\treturn nil, retryable",
 		why:  "a caller that gives up leaves its keys behind",
+		in:   "internal/promises",
+		args: "-test.run=^TestAcquireReturnsWhenItsContextEnds$",
 	},
 	{
 		name: "attempt-grant-at-cancellation-kept",
@@ -105,6 +103,8 @@ var list = []mutant{
 		old:  `reasons, retryable := a.reasons(r, v, cut)`,
 		new:  "if v == verdictGranted && cut != nil && !errors.Is(cut, ErrClosed) {\n\t\treturn nil, false, a.ctx.Err()\n\t}\n\treasons, retryable := a.reasons(r, v, cut)",
 		why:  "a lock that is granted at the moment of cancellation is nobody's and stays",
+		in:   ".",
+		args: "-test.run=^TestGrantAtTheMomentOfCancellationIsTakenBack$",
 	},
 	{
 		name: "fence-validity-checked-before-the-raise",
@@ -129,7 +129,9 @@ var list = []mutant{
 			}
 		}
 	}`,
-		why: "the lease may end while laggards are asked to raise their counters",
+		why:  "the lease may end while laggards are asked to raise their counters",
+		in:   "internal/promises",
+		args: "-test.run=^TestFenceThatComesAfterTheLease$",
 	},
 	{
 		name: "line-turn-kept-in-vain",
@@ -231,8 +233,8 @@ var list = []mutant{
 		old:  `g.room[c] = max(g.room[c]/2, 1)`,
 		new:  ``,
 		why:  "the lock is reserved for waiters whose deadline has passed, one after the other",
-		args: "-test.run=^TestOverload",
 		in:   "internal/promises",
+		args: "-test.run=^TestOverloadIsKeptOutOfTheQueue$",
 	},
 	{
 		name: "window-answers-without-asking",
@@ -322,6 +324,8 @@ var list = []mutant{
 		old:  "\tl.notExtended = nil\n",
 		new:  "",
 		why:  "a lease is said to have ended by a failure after which it was extended",
+		in:   "internal/promises",
+		args: "-test.run=^TestLossNamesNoFailureBeforeTheLastExtend$",
 	},
 	{
 		name: "do-does-not-renew",
@@ -465,6 +469,8 @@ var list = []mutant{
 		old:  "if dropped.Kind != 0 && set.earlier == 0 && c.When",
 		new:  "if dropped.Kind != 0 && c.When",
 		why:  "with a repair that was never sent the release is dropped, and what the SET before it left stays on the node",
+		in:   "internal/lane",
+		args: "-test.run=^TestReleaseOfARepairThatWasNotSent$",
 	},
 	{
 		name: "repair-after-release",
@@ -490,7 +496,8 @@ var list = []mutant{
 		old:  `if l.repairs != nil && l.repairs[i] != nil {`,
 		new:  `if false {`,
 		why:  "a node that was down when the lock was acquired, and was given the key since, is not asked to release it",
-		args: seedsOf("repair-not-taken-back"),
+		in:   "internal/promises",
+		args: "-test.run=^TestExtendRepairsAfterALateAnswer$|^TestExtendRepairsNodesThatForgot$|^TestReleaseTakesBackARepairInFlight$",
 	},
 	{
 		name: "release-without-quorum-is-success",
@@ -512,6 +519,8 @@ var list = []mutant{
 		old:  `	if !c.worth(now, max(now, notBefore)) {`,
 		new:  `	if with == &k.failed || !c.worth(now, max(now, notBefore)) {`,
 		why:  "a node that is loading its data, or read-only for a moment, keeps the key until its TTL ends",
+		in:   "internal/lane",
+		args: "-test.run=^TestReleaseThatFailsForNowIsTriedAgain$",
 	},
 	{
 		name: "release-forgotten-without-an-answer",
@@ -519,6 +528,8 @@ var list = []mutant{
 		old:  `	if !c.worth(now, max(now, notBefore)) {`,
 		new:  `	if with == &k.unheard || !c.worth(now, max(now, notBefore)) {`,
 		why:  "a node that was away for a moment keeps the key until its TTL ends",
+		in:   "internal/lane",
+		args: "-test.run=^TestReleasesAreKeptUntilTheirKeysAreGone$",
 	},
 	{
 		name: "release-hears-no-reservation",
@@ -551,6 +562,8 @@ var list = []mutant{
 		old:  "\tp = max(p, g.fixed, FirstUse)\n\t}",
 		new:  "\tif g.fixed > 0 {\n\t\t\tp = g.fixed\n\t\t}\n\t}",
 		why:  "a node that forgot its locks grants them again when a guard below their TTL is over",
+		in:   "internal/guard",
+		args: "-test.run=^TestFixedGuard$",
 	},
 	{
 		name: "guard-sees-no-change",
@@ -558,6 +571,8 @@ var list = []mutant{
 		old:  "if m.runID != \"\" {\n\t\t\tm.changedAt = now",
 		new:  "if false {\n\t\t\tm.changedAt = now",
 		why:  "a process that is older than the lock, but new behind its node, forgot it; so did one that started with the fleet, and again",
+		in:   "internal/guard",
+		args: "-test.run=^TestGuardGoesByTheMonotonicClock$",
 	},
 	{
 		name: "guard-no-age",
@@ -565,6 +580,8 @@ var list = []mutant{
 		old:  "default:\n\t\treturn max(m.changedAt, m.since())",
 		new:  "default:\n\t\treturn m.changedAt",
 		why:  "a client that starts after the restart has seen no other process there",
+		in:   "internal/guard",
+		args: "-test.run=^TestGuardGolden$",
 	},
 	{
 		name: "first-use-after-one-look",
@@ -662,6 +679,8 @@ var list = []mutant{
 		old:  `if s.ReplID == "" || s.ReplID == m.replID {`,
 		new:  `if true {`,
 		why:  "a node that followed another master has a copy of our mark, and not our lock",
+		in:   "internal/guard",
+		args: "-test.run=^TestGuardGolden$",
 	},
 	{
 		name: "mark-replication-redrawn",
@@ -669,10 +688,8 @@ var list = []mutant{
 		old:  `return id != "" && strings.Trim(id, "0") == ""`,
 		new:  `return strings.Trim(id, "0") != "0"`,
 		why:  "a new replication id is taken for one that a master drew without a loss",
-		// A simulated server says for a second that it is a replica, which is seen. The model
-		// of marks also has those that nobody asks meanwhile.
 		in:   "internal/guard",
-		args: "-test.run=^TestMarkModelKeepsOneHolder$",
+		args: "-test.run=^TestGuardGolden$",
 	},
 	{
 		name: "fence-without-raise",
@@ -737,7 +754,8 @@ var list = []mutant{
 		old:  `c.earlier = before.trace()`,
 		new:  `c.earlier = before.trace() &^ present`,
 		why:  "a release that drops a repair still waiting takes an earlier one, which was granted, for gone",
-		args: seedsOf("repair-forgets-the-one-before"),
+		in:   "internal/lane",
+		args: "-test.run=^TestReleaseOfARepairThatWasNotSent$",
 	},
 	{
 		name: "lane-release-skips-the-unanswered",
@@ -745,6 +763,8 @@ var list = []mutant{
 		old:  `case c.State != CallDone || c.Kind == protocol.Unknown: // no answer`,
 		new:  `case c.State == CallDone && c.Kind == protocol.Unknown:`,
 		why:  "as lane-forgets-what-is-on-its-way, decided by the vote",
+		in:   "internal/lane",
+		args: "-test.run=^TestReleaseWaitsBehindItsSet$",
 	},
 	{
 		name:       "round-hopeless-and-yet-granted",
@@ -803,7 +823,8 @@ var list = []mutant{
 		old:  `case p.busy[c.Req.Key]:`,
 		new:  `case false:`,
 		why:  "on another connection a release overtakes the SET that it takes back, and the key stays",
-		args: seedsOf("lane-overtakes"),
+		in:   ".",
+		args: "-test.run=^TestOnALongLinkBatchesFollowEachOtherButNeverOneKeyTwice$",
 	},
 	{
 		name: "lane-sends-twice",
@@ -824,6 +845,8 @@ var list = []mutant{
 		old:  `if set.State == callQueued {`,
 		new:  `if set.State == callQueued || set.State == callOut {`,
 		why:  "a grant that comes when nobody wants it any more is kept",
+		in:   "internal/lane",
+		args: "-test.run=^TestReleaseWaitsBehindItsSet$",
 	},
 	{
 		name: "lane-no-second-release",
@@ -831,7 +854,8 @@ var list = []mutant{
 		old:  "case refused:\n\t\tc.resent = true",
 		new:  "case false:\n\t\tc.resent = true",
 		why:  "a SET whose answer was lost may land after the release that found nothing",
-		args: seedsOf("lane-no-second-release"),
+		in:   "internal/lane",
+		args: "-test.run=^TestUnsureSetIsReleasedTwice$",
 	},
 	{
 		name: "lane-no-second-release-of-a-claim",
@@ -839,7 +863,8 @@ var list = []mutant{
 		old:  `case c.Kind == protocol.Granted && set.mayFindItself():`,
 		new:  `case false:`,
 		why:  "a claim whose answer was lost may land after the release that deleted its reservation",
-		args: seedsOf("lane-no-second-release-of-a-claim"),
+		in:   "internal/lane",
+		args: "-test.run=^TestReleaseOfARepairAfterASetThatMayLand$",
 	},
 	{
 		name: "publish-is-not-asked-for",
@@ -865,7 +890,8 @@ var list = []mutant{
 		old:  `l.Doubt(&r.seats[a.arbiter].call)`,
 		new:  ``,
 		why:  "the same, where an attempt had the entry last",
-		args: seedsOf("line-join-lands-after-its-attempt"),
+		in:   ".",
+		args: "-test.run=^TestWaiterTakesBackEachJoinThatMayLand$",
 	},
 	{
 		name: "lane-release-sent-once",
@@ -1169,6 +1195,8 @@ var list = []mutant{
 		old:  "\t\tsent, start := l.startRelease(true)\n\t\tdefer",
 		new:  "\t\tif found {\n\t\t\tl.tellLost(why)\n\t\t}\n\t\tfound = false\n\t\tsent, start := l.startRelease(true)\n\t\tdefer",
 		why:  "a slow Hooks.Lost keeps a lock that is lost on its nodes, and others out",
+		in:   "internal/promises",
+		args: "-test.run=^TestSlowLostHookDelaysNoRelease$",
 	},
 	{
 		name: "permit-any-number",
@@ -1677,7 +1705,8 @@ var list = []mutant{
 		old:  `if v := r.count(); v == verdictGranted || !r.awaitsTieBreaker() {`,
 		new:  `if v := r.tally.verdict(); true {`,
 		why:  "whom the others refused gives up before it knows that it is the one who may go on",
-		args: seedsOf("tie-does-not-wait-for-the-tie-breaker"),
+		in:   "internal/promises",
+		args: "-test.run=^TestTheAnswerOfTheTieBreakerIsWaitedFor$",
 	},
 	{
 		name: "tie-losers-ask-again",
@@ -1735,6 +1764,8 @@ var list = []mutant{
 		old:  `case c.Kind == protocol.Granted, c.failedHalfWay():`,
 		new:  `case c.Kind == protocol.Granted:`,
 		why:  "a script is not rolled back: one that failed may have set the key before",
+		in:   "internal/lane",
+		args: "-test.run=^TestReleaseOfAScriptThatFailed$",
 	},
 	{
 		name: "repair-after-until",
@@ -1850,7 +1881,8 @@ var list = []mutant{
 		old:  `if ttl <= most {`,
 		new:  `if ttl <= 4*most {`,
 		why:  "a node forgets the lease and votes again before it is over: two holders",
-		args: seedsOf("lease-outlives-the-guard"),
+		in:   "internal/promises",
+		args: "-test.run=^TestNoLeaseOutlivesTheGuard$",
 	},
 	{
 		name: "lease-of-the-options",
@@ -1924,6 +1956,8 @@ var list = []mutant{
 		old:  "if first == i {\n\t\treturn -1",
 		new:  "if true {\n\t\treturn -1",
 		why:  "a server whose two names are known has two votes, and two hold the lock",
+		in:   "internal/guard",
+		args: "-test.run=^TestNoFirstUse$",
 	},
 	{
 		name: "role-asked-for-once-a-minute",
@@ -2059,7 +2093,8 @@ var list = []mutant{
 		old:  `l.releaseCall(i, l.lastSet(i), lane.IfSent, lane.ToServe)`,
 		new:  `l.releaseCall(i, plainGrant, lane.IfSent, lane.ToServe)`,
 		why:  "a SET that lands late belongs to no lock, and keeps others out",
-		args: seedsOf("minhold-leaves-what-may-land"),
+		in:   ".",
+		args: "-test.run=^TestReleaseIsSentAgainWhereTheSetMayLand$",
 	},
 	{
 		name: "minhold-begins-anew",
@@ -2074,7 +2109,8 @@ var list = []mutant{
 		old:  `c.Req, c.When = &d.req, max(c.When, lane.ToServe)`,
 		new:  `c.Req, c.When = &d.req, lane.IfSent`,
 		why:  "the node of the queue keeps a lock for its lease that was reserved for a waiter whose claim did not come",
-		args: seedsOf("minhold-reserved-and-not-claimed"),
+		in:   "internal/promises",
+		args: "-test.run=^TestWaiterForMinHoldInAnOutageHasItThen$|^TestMinHold",
 	},
 	{
 		name: "minhold-counts-what-was-never-there",
@@ -2123,6 +2159,8 @@ var list = []mutant{
 		old:  "if known {\n\t\tm.changedAt = now",
 		new:  "if false {\n\t\tm.changedAt = now",
 		why:  "somebody else saw the loss first and wrote a new mark, whose age alone does not bar those with a longer lease",
+		in:   "internal/guard",
+		args: "-test.run=^TestGuardGolden$",
 	},
 	{
 		name: "conversation-tries-once",
@@ -2137,7 +2175,8 @@ var list = []mutant{
 		old:  "\tif heard {\n\t\tb.backoff = 0\n",
 		new:  "\tif heard {\n\t\tb.backoff /= 2\n",
 		why:  "a node that was away for a second once has no part in locks for a quarter of a second whenever a connection to it cannot be had",
-		args: "-test.run=^TestSimSeeds$ -sim.regime=away -sim.seeds=40000 -sim.shrink=false",
+		in:   "internal/lane",
+		args: "-test.run=^TestHoldOffAfterFailedDials$",
 	},
 	{
 		name: "breaker-keeps-out-for-long",
@@ -2173,7 +2212,8 @@ var list = []mutant{
 		old:  `return min(max(cs.roundTrip, leastSilence), cs.patience)`,
 		new:  `return max(cs.roundTrip, min(cs.patience, leastSilence))`,
 		why:  "a request that was lost on its way to a server that hung is sent again only after as long again",
-		args: seedsOf("silence-of-a-server-that-hung"),
+		in:   "internal/conn",
+		args: "-test.run=^TestServerThatHangsNeverGetsTheBatch$",
 	},
 	{
 		name: "conversation-any-answer-settles",
@@ -2503,7 +2543,8 @@ var list = []mutant{
 		old:  `cause = elsewhere{cause.Error()}`,
 		new:  ``,
 		why:  "an operation that the context of a lost lock ended says that its own lock is lost, or not held",
-		args: seedsOf("force-within-a-lock-that-is-lost"),
+		in:   "internal/promises",
+		args: "-test.run=^TestCauseOfALockThatWasLostSaysNothingOfAnother$",
 	},
 	{
 		name: "lead-ends-with-its-term",
