@@ -541,6 +541,23 @@ func TestReleaseWaitsForANodeThatIsAboutToTakeIt(t *testing.T) {
 	}
 }
 
+// Another call, which may take longer, is out to a node that hangs.
+func TestReleaseWaitsForNoNodeBeyondItsTimeout(t *testing.T) {
+	onLeaving(t, func(rl *Redlock, _ *leavingWire) {
+		for i, takes := range []time.Duration{150 * time.Millisecond, 150 * time.Millisecond, time.Second} {
+			w := rl.lane(i).Wire.(*leavingWire)
+			w.Mu.Lock()
+			w.Takes = takes
+			w.Mu.Unlock()
+		}
+		other := &protocol.Request{Op: protocol.OpAcquire, Key: "other", Value: "other", Timeout: time.Second}
+		rl.lane(2).Enqueue(&lane.Call{Req: other}, rl.clock.Now().Mono)
+		synctest.Wait()
+	}, func(t *testing.T, took time.Duration, _ *leavingWire) {
+		assert.Equal(t, 200*time.Millisecond, took)
+	})
+}
+
 // Nothing is waited for where the node has to be connected to first, or is late already.
 func TestReleaseWaitsForNoNodeToTakeIt(t *testing.T) {
 	t.Run("not connected", func(t *testing.T) {

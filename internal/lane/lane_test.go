@@ -846,6 +846,7 @@ func TestAbandonedLaneTellsWhoeverWaits(t *testing.T) {
 // What each reply may be read as.
 func TestReadingOfReplies(t *testing.T) {
 	wrongType := protocol.Answer{Err: lanetest.ServerError("WRONGTYPE Operation against a key"), Sent: true}
+	ofAnother := protocol.Answer{Err: lanetest.ServerError("WRONGTYPE a sorted set of others: {k}:shared"), Sent: true}
 	for _, c := range []struct {
 		op   protocol.Op
 		b    protocol.Answer
@@ -863,6 +864,7 @@ func TestReadingOfReplies(t *testing.T) {
 		{protocol.OpForceRelease, lanetest.One, protocol.Granted}, {protocol.OpForceRelease, protocol.Answer{Val: "x"}, protocol.Refused},
 		{protocol.OpInspect, protocol.Answer{Val: []any{}}, protocol.Granted}, {protocol.OpInspect, protocol.Answer{Val: "x"}, protocol.Unknown}, {protocol.OpInspect, lanetest.One, protocol.Unknown},
 		{protocol.OpInspect, protocol.Answer{}, protocol.Unknown}, {protocol.OpInspect, wrongType, protocol.Failed},
+		{protocol.OpExtend, ofAnother, protocol.Failed}, {protocol.OpRelease, ofAnother, protocol.Refused},
 	} {
 		got := c.b.Read(c.op)
 		assert.Equal(t, c.want, got.Kind, "%v %+v", c.op, c.b)

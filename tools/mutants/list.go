@@ -719,6 +719,8 @@ var list = []mutant{
 		old:  `(o == OpRelease || !namesAnotherKey(b.Err))`,
 		new:  `true`,
 		why:  "a lock that is held is told lost, since others keep something under the name of its list of holders",
+		in:   "internal/lane",
+		args: "-test.run=^TestReadingOfReplies$",
 	},
 	{
 		name: "vote-lost-reply-granted",
@@ -807,6 +809,8 @@ var list = []mutant{
 		old:  `end := min(l.Flight.silentSince(now)+LateAfter*int64(took), c.Deadline)`,
 		new:  `end := l.Flight.silentSince(now) + LateAfter*int64(took)`,
 		why:  "a release takes longer than the timeout per node where a majority answers hardly in time",
+		in:   ".",
+		args: "-test.run=^TestReleaseWaitsForNoNodeBeyondItsTimeout$",
 	},
 	{
 		name: "release-waits-without-an-alarm",
