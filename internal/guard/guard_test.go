@@ -125,6 +125,7 @@ type fleet struct {
 	c     *ticktest.FakeClock
 	marks []string // by node; empty: none
 	run   []string
+	ahead int64 // of the nodes' clocks, microseconds
 }
 
 func fleetOf(n int, fixed time.Duration) *fleet {
@@ -138,7 +139,7 @@ func fleetOf(n int, fixed time.Duration) *fleet {
 }
 
 // wall is the nodes' time, in microseconds.
-func (f *fleet) wall() int64 { return f.c.Now().Mono/1000 + 1_000_000_000 }
+func (f *fleet) wall() int64 { return f.c.Now().Mono/1000 + 1_000_000_000 + f.ahead }
 
 // ask asks a node who it is, which writes what the guard wants.
 func (f *fleet) ask(i int) {
@@ -231,6 +232,18 @@ func TestNoFirstUse(t *testing.T) {
 		"a process goes between looks": func(f *fleet) {
 			f.askAll()
 			f.run[0], f.marks[0] = "other", ""
+		},
+		// Grants may have counted on marks of which the date tells no age.
+		"the nodes' clocks are set back": func(f *fleet) {
+			f.ahead = time.Hour.Microseconds()
+			f.askAll()
+			*f = *f.newcomer()
+		},
+		"and another client dates the marks anew": func(f *fleet) {
+			f.ahead = time.Hour.Microseconds()
+			f.askAll()
+			f.newcomer().askAll()
+			*f = *f.newcomer()
 		},
 		"two names of one server": func(f *fleet) { f.run[1] = f.run[0]; f.askAll() },
 		"one was marked by a client that saw a loss": func(f *fleet) {
