@@ -939,6 +939,8 @@ var list = []mutant{
 		old:  `if values[i] == ARGV[i] and not waits then`,
 		new:  `if values[i] and not waits then`,
 		why:  "as release-compares-nothing, of several at once",
+		in:   "internal/contract",
+		args: "-test.run=^TestContract$/^in_memory$",
 		twin: edit{
 			old: "if err == nil && ok && v == argv[i] && !waits {",
 			new: "if err == nil && ok && v != \"\" && !waits {",
@@ -950,6 +952,8 @@ var list = []mutant{
 		old:  `local waits = not quiet and i <= lines and redis.pcall('TYPE', ARGV[n + i]).ok == 'zset'`,
 		new:  `local waits = false`,
 		why:  "a lock that others wait for is deleted, and the first of them is told of nothing",
+		in:   "internal/contract",
+		args: "-test.run=^TestContract$/^in_memory$",
 		twin: edit{
 			old: "waits := i < len(lines) && s.Typ(lines[i]) == \"zset\"",
 			new: "waits := i < len(lines) && false",
@@ -961,6 +965,8 @@ var list = []mutant{
 		old:  `    others[#others + 1] = i`,
 		new:  ``,
 		why:  "what was left counts as released: the caller is told so of a lock that others have had, and a waiter's turn is lost",
+		in:   "internal/contract",
+		args: "-test.run=^TestContract$/^in_memory$",
 		twin: edit{
 			old: "others = append(others, int64(i+1))",
 			new: "_ = others",
@@ -1215,6 +1221,8 @@ var list = []mutant{
 		old:  `a.permit.Store(int32(most))`,
 		new:  "_, first := a.round.permit()\n\tfor i, n := range first {\n\t\tif i == 0 {\n\t\t\tmost = max(n, min(most, 1))\n\t\t}\n\t}\n\ta.permit.Store(int32(most))",
 		why:  "a permit is the number that a majority gave, and one node may differ",
+		in:   "internal/promises",
+		args: "-test.run=^TestNodesThatGaveAnotherNumberAreMended$",
 	},
 	{
 		name: "claim-compares-nothing",
@@ -1732,6 +1740,8 @@ var list = []mutant{
 		old:  "a.askAgain(end)\n",
 		new:  "a.takeBack(true)\n\t\ta.askAgain(end)\n",
 		why:  "what was given back is counted as granted still",
+		in:   "internal/promises",
+		args: "-test.run=^TestWhoWinsTheTieAsksAgain$",
 	},
 	{
 		name:       "line-turn-kept-in-an-outage",
@@ -1953,6 +1963,8 @@ var list = []mutant{
 		old:  "\tif !l.adopted {\n\t\treturn\n",
 		new:  "\tif true {\n\t\treturn\n",
 		why:  "a node that did not answer the Adopt keeps the former value for its lease, after the release",
+		in:   "internal/promises",
+		args: "-test.run=^TestNodeThatWasAwayAtAnAdopt$",
 	},
 	{
 		name: "twins-all-vote",
@@ -2106,6 +2118,8 @@ var list = []mutant{
 		old:  `max(1, int64(until)-now)`,
 		new:  `max(int64(time.Second), int64(until)-now)`,
 		why:  "a node that was away keeps others out after the hold is over",
+		in:   "internal/promises",
+		args: "-test.run=^TestMinHoldEndsInTimeAfterAnOutage$",
 	},
 	{
 		name: "minhold-leaves-what-is-reserved",
@@ -2172,6 +2186,8 @@ var list = []mutant{
 		old:  "\tcs.trying = false\n\tf := t.flow",
 		new:  "\tf := t.flow",
 		why:  "after the first fresh connection that failed none is tried again, and the node has no part in any lock",
+		in:   "internal/conn",
+		args: "-test.run=^TestNoIdentityNoVote$",
 	},
 	{
 		name: "breaker-pause-never-shrinks",
@@ -2195,6 +2211,8 @@ var list = []mutant{
 		old:  `t.pause = min(2*t.pause, lane.MaxBackoff)`,
 		new:  `t.pause = min(2*t.pause, LastRedial)`,
 		why:  "a node that answers by errors for seconds keeps what was released for up to four seconds after it is well",
+		in:   "internal/conn",
+		args: "-test.run=^TestServerThatIsBusyForLongIsAskedAgainSoon$",
 	},
 	{
 		name: "conversation-kill-not-sent",
@@ -2202,6 +2220,8 @@ var list = []mutant{
 		old:  `err := fresh.flow.Kill(old.who.ClientID)`,
 		new:  `err := error(nil)`,
 		why:  "what was sent over a connection that broke arrives after the release that found nothing",
+		in:   "internal/conn",
+		args: "-test.run=^TestOverdueConversationIsReplacedAndKilled$",
 	},
 	{
 		name: "conversation-kills-strangers",
@@ -2438,6 +2458,8 @@ var list = []mutant{
 		old:  `defer func() { <-a.outage.asking }()`,
 		new:  `defer func() { _ = over }()`,
 		why:  "after the first waiter of an outage none asks any more, and no wait ends",
+		in:   "internal/promises",
+		args: "-test.run=^TestOutageIsAskedAboutByOneAtATime$",
 	},
 	{
 		name: "answer-read-only-for-good",
@@ -2445,6 +2467,8 @@ var list = []mutant{
 		old:  "\t{\"CROSSSLOT\", 0},",
 		new:  "\t{\"READONLY\", 0}, {\"CROSSSLOT\", 0},",
 		why:  "nodes that are replicas for a second end every wait, and are not sent their releases again",
+		in:   "internal/promises",
+		args: "-test.run=^TestReleaseThatFailsForNow$",
 	},
 	{
 		name: "validity-by-the-monotonic-clock",
@@ -2452,6 +2476,8 @@ var list = []mutant{
 		old:  "\treturn l.clock.Now().Until(l.until)\n",
 		new:  "\treturn time.Duration(l.until.Mono - l.clock.Now().Mono)\n",
 		why:  "a lock that is over since the machine slept is said to be valid",
+		in:   "internal/promises",
+		args: "-test.run=^TestSuspendedMachine$",
 	},
 	{
 		name: "extend-to-an-earlier-end",
@@ -2508,6 +2534,8 @@ var list = []mutant{
 		old:  ` && c.Req.Script != protocol.ReleaseScript {`,
 		new:  ` {`,
 		why:  "after the Close of a process that waits, readers are kept out by a door that nobody needs",
+		in:   "internal/promises",
+		args: "-test.run=^TestCloseOpensTheDoor$",
 	},
 	{
 		name: "close-goes-on-renewing",
