@@ -2467,8 +2467,6 @@ var list = []mutant{
 		old:  "\t{\"CROSSSLOT\", 0},",
 		new:  "\t{\"READONLY\", 0}, {\"CROSSSLOT\", 0},",
 		why:  "nodes that are replicas for a second end every wait, and are not sent their releases again",
-		in:   "internal/promises",
-		args: "-test.run=^TestReleaseThatFailsForNow$",
 	},
 	{
 		name: "validity-by-the-monotonic-clock",
@@ -2534,8 +2532,6 @@ var list = []mutant{
 		old:  ` && c.Req.Script != protocol.ReleaseScript {`,
 		new:  ` {`,
 		why:  "after the Close of a process that waits, readers are kept out by a door that nobody needs",
-		in:   "internal/promises",
-		args: "-test.run=^TestCloseOpensTheDoor$",
 	},
 	{
 		name: "close-goes-on-renewing",
