@@ -252,7 +252,7 @@ func (l *Lock) Renew() {
 	}
 	l.renews = true
 	third := l.terms.TTL / 3
-	l.renewer.Schedule(&l.renewal, now, min(third, max(0, now.Until(l.until)-2*third)), l.terms.TTL)
+	l.renewer.Schedule(&l.renewal, now, l.until, min(third, max(0, now.Until(l.until)-2*third)), l.terms.TTL)
 }
 
 // renewed is a lock as the renewer sees it.
@@ -270,17 +270,17 @@ func (l *Lock) renewNow() {
 	ttl := l.terms.TTL
 	now := l.clock.Now()
 	if most := l.terms.maxHold; most > 0 && now.Reached(l.grantedAt.Add(most)) {
-		l.renewer.Fewer(1, 1)
+		l.renewer.Fewer(&l.renewal, 1, 1)
 		return
 	}
 	start, r := now, new(round)
-	lost, err := l.tryExtend(context.Background(), r, start, ttl, func() { l.renewer.Fewer(0, 1) })
+	lost, err := l.tryExtend(context.Background(), r, start, ttl, func() { l.renewer.Fewer(&l.renewal, 0, 1) })
 	// Neither the next one nor those of other locks are put off by a hook that takes its time.
 	l.renewLater(err)
 	if r.seats == nil { // no node was asked
-		l.renewer.Fewer(0, 1)
+		l.renewer.Fewer(&l.renewal, 0, 1)
 	}
-	l.renewer.Fewer(1, 0)
+	l.renewer.Fewer(&l.renewal, 1, 0)
 	l.tellExtended(context.Background(), r, start, ttl, true, lost, err)
 }
 
@@ -293,8 +293,8 @@ func (l *Lock) renewLater(err error) {
 		return
 	}
 	if next := l.terms.TTL / 3; err == nil {
-		l.renewer.Schedule(&l.renewal, now, next, l.terms.TTL)
+		l.renewer.Schedule(&l.renewal, now, l.until, next, l.terms.TTL)
 	} else {
-		l.renewer.Schedule(&l.renewal, now, next/5, l.terms.TTL)
+		l.renewer.Schedule(&l.renewal, now, l.until, next/5, l.terms.TTL)
 	}
 }

@@ -89,7 +89,7 @@ func newLock(a *attempt, k *renew.Renewer) *Lock {
 func (l *Lock) begin(ctx context.Context, fence uint64, until, now tick.Instant, renew bool) {
 	l.acquireCtx, l.fence, l.until, l.grantedAt = ctx, fence, until, now
 	if l.renews = renew || l.terms.renew; l.renews {
-		l.renewer.Schedule(&l.renewal, now, l.terms.TTL/3, l.terms.TTL)
+		l.renewer.Schedule(&l.renewal, now, l.until, l.terms.TTL/3, l.terms.TTL)
 	}
 }
 

@@ -43,7 +43,7 @@ type Renewer struct {
 	// answered. Both are bounded, or a node that is slower than the others would be sent more
 	// than it can do in time, and keep the keys of some locks only.
 	undecided, unanswered int
-	most                  int // the least that one of those under way allows
+	beside                map[int]int // how many of the unanswered allow so many under way beside them
 	timer                 tick.Timer
 	watched               map[*Renewal]struct{}
 	watching              tick.Timer
@@ -76,12 +76,12 @@ type Renewal struct {
 
 // New makes a renewer of no locks.
 func New(c tick.Clock) *Renewer {
-	return &Renewer{clock: c, watched: make(map[*Renewal]struct{})}
+	return &Renewer{clock: c, beside: make(map[int]int), watched: make(map[*Renewal]struct{})}
 }
 
 // Schedule renews the lock once, in about d from now and not later. Due times are rounded
 // down to the grid, which is finer for locks with a TTL that is short.
-func (k *Renewer) Schedule(r *Renewal, now tick.Instant, d, ttl time.Duration) {
+func (k *Renewer) Schedule(r *Renewal, now, until tick.Instant, d, ttl time.Duration) {
 	at := now.Mono + int64(d)
 	at -= at % int64(min(renewalGrid, ttl/20))
 	k.mu.Lock()
@@ -128,9 +128,20 @@ func (k *Renewer) begin() {
 		r.at, r.ready = r.at+int64(ttl/2), true
 		heap.Push(&k.ready, r)
 	}
-	for len(k.ready) > 0 && k.room(k.ready[0]) {
+	most := mostRenewals
+	for allows := range k.beside {
+		most = min(most, allows)
+	}
+	for len(k.ready) > 0 {
+		// One with a short timeout waits until few enough are under way, and lets few others begin beside it.
+		allows := k.ready[0].allows()
+		most = min(most, allows)
+		if k.undecided >= most || k.unanswered >= 2*most {
+			break
+		}
 		k.undecided++
 		k.unanswered++
+		k.beside[allows]++
 		r := heap.Pop(&k.ready).(*Renewal)
 		r.ready = false
 		go r.Lock.Renew()
@@ -138,24 +149,23 @@ func (k *Renewer) begin() {
 	k.setTimer(now)
 }
 
-// room reports whether there is room for another; the caller holds mu. One with a short timeout
-// waits until few enough are under way, and lets few others begin beside it.
-func (k *Renewer) room(r *Renewal) bool {
+// allows is how many fit into its timeout.
+func (r *Renewal) allows() int {
 	_, nodeTimeout := r.Lock.Times()
-	most := min(mostRenewals, max(int(nodeTimeout/renewalCost), 1))
-	if k.most = min(k.most, most); k.unanswered == 0 {
-		k.most = most
-	}
-	return k.undecided < k.most && k.unanswered < 2*k.most
+	return min(mostRenewals, max(int(nodeTimeout/renewalCost), 1))
 }
 
-// Fewer counts off renewals that were decided, and those that every node has answered, or has had
+// Fewer counts off a renewal that was decided, and one that every node has answered, or has had
 // its time for.
-func (k *Renewer) Fewer(undecided, unanswered int) {
+func (k *Renewer) Fewer(r *Renewal, undecided, unanswered int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.undecided -= undecided
 	k.unanswered -= unanswered
+	allows := r.allows()
+	if k.beside[allows] -= unanswered; k.beside[allows] == 0 {
+		delete(k.beside, allows)
+	}
 	if len(k.ready) > 0 {
 		k.begin()
 	}

@@ -32,3 +32,49 @@ func TestContextsAreLookedAtWhenTheClocksMoveApart(t *testing.T) {
 		k.Stop()
 	})
 }
+
+// begun is a lock whose renewals are noted, and do not end by themselves.
+type begun struct {
+	renew.Lock
+	name             string
+	ttl, nodeTimeout time.Duration
+	order            *[]string
+}
+
+func (l *begun) Renew()                                  { *l.order = append(*l.order, l.name) }
+func (l *begun) Times() (ttl, nodeTimeout time.Duration) { return l.ttl, l.nodeTimeout }
+
+// schedule has a lock with so much left of its lease renewed in d.
+func (l begun) schedule(k *renew.Renewer, c tick.Clock, d, left time.Duration) *renew.Renewal {
+	now, r := c.Now(), &renew.Renewal{Lock: &l}
+	k.Schedule(r, now, now.Add(left), d, l.ttl)
+	return r
+}
+
+// Few may be under way beside a renewal with a short timeout, but all that fit when it has ended, also where
+// others have been under way all the time.
+func TestShortRenewalThatEndedSlowsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order []string
+		c := tick.NewSystem()
+		k := renew.New(c)
+		long := begun{name: "long", ttl: 10 * time.Second, nodeTimeout: 200 * time.Millisecond, order: &order}
+		short := begun{name: "short", ttl: 100 * time.Millisecond, nodeTimeout: 2 * time.Millisecond, order: &order}
+		pause := func() {
+			<-time.After(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		long.schedule(k, c, 0, 5*time.Second)
+		pause()
+		ended := short.schedule(k, c, 0, 50*time.Millisecond)
+		pause()
+		assert.Equal(t, []string{"long", "short"}, order)
+		k.Fewer(ended, 1, 1)
+		for range 100 { // one after the other, as they note themselves without a mutex
+			long.schedule(k, c, 0, 5*time.Second)
+			pause()
+		}
+		assert.Len(t, order, 102)
+		k.Stop()
+	})
+}

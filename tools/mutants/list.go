@@ -2262,8 +2262,8 @@ var list = []mutant{
 	{
 		name: "renewals-all-begin-at-once",
 		file: "internal/renew/renew.go",
-		old:  `for len(k.ready) > 0 && k.room(k.ready[0]) {`,
-		new:  `for len(k.ready) > 0 && (k.room(k.ready[0]) || true) {`,
+		old:  `if k.undecided >= most || k.unanswered >= 2*most {`,
+		new:  `if false {`,
 		why:  "most of the renewals that fall due together wait for longer than the timeout per node, and are tried again",
 		// The simulation has no process with a thousand locks.
 		args: "-test.run=^TestLocksThatFallDueTogetherAreAllRenewed$",
@@ -2272,11 +2272,20 @@ var list = []mutant{
 	{
 		name: "renewals-flood-a-slower-node",
 		file: "internal/renew/renew.go",
-		old:  `k.undecided < k.most && k.unanswered < 2*k.most`,
-		new:  `k.undecided < k.most`,
+		old:  `if k.undecided >= most || k.unanswered >= 2*most {`,
+		new:  `if k.undecided >= most {`,
 		why:  "a node that is slower than the majority keeps the keys of some locks only, and these are lost with the next node",
 		args: "-test.run=^TestSlowerNodeKeepsAllThatFallDueTogether$",
 		in:   ".",
+	},
+	{
+		name: "renewals-slowed-by-one-that-ended",
+		file: "internal/renew/renew.go",
+		old:  `k.beside[allows] -= unanswered; k.beside`,
+		new:  `k.beside`,
+		why:  "one short lease slows the renewals of all others for as long as any is under way, and they are lost",
+		args: "-test.run=^TestShortRenewalThatEndedSlowsNoOther$",
+		in:   "internal/renew",
 	},
 	{
 		name: "renewals-long-leases-first",
@@ -2290,10 +2299,10 @@ var list = []mutant{
 	{
 		name: "renewals-wait-for-hooks",
 		file: "extend.go",
-		old: `	l.renewer.Fewer(1, 0)
+		old: `	l.renewer.Fewer(&l.renewal, 1, 0)
 	l.tellExtended(context.Background(), r, start, ttl, true, lost, err)`,
 		new: `	l.tellExtended(context.Background(), r, start, ttl, true, lost, err)
-	l.renewer.Fewer(1, 0)`,
+	l.renewer.Fewer(&l.renewal, 1, 0)`,
 		why:  "hooks that do not return stop all renewals",
 		args: "-test.run=^TestLostHookThatDoesNotReturnHoldsUpNoRenewal$",
 		in:   ".",
@@ -2616,14 +2625,14 @@ var list = []mutant{
 		file: "extend.go",
 		old: `	l.renewLater(err)
 	if r.seats == nil { // no node was asked
-		l.renewer.Fewer(0, 1)
+		l.renewer.Fewer(&l.renewal, 0, 1)
 	}
-	l.renewer.Fewer(1, 0)
+	l.renewer.Fewer(&l.renewal, 1, 0)
 	l.tellExtended(context.Background(), r, start, ttl, true, lost, err)`,
 		new: `	if r.seats == nil { // no node was asked
-		l.renewer.Fewer(0, 1)
+		l.renewer.Fewer(&l.renewal, 0, 1)
 	}
-	l.renewer.Fewer(1, 0)
+	l.renewer.Fewer(&l.renewal, 1, 0)
 	l.tellExtended(context.Background(), r, start, ttl, true, lost, err)
 	l.renewLater(err)`,
 		why:  "a hook that takes its time puts the next renewal of its lock off until the lock has expired",
