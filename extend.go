@@ -258,10 +258,10 @@ func (l *Lock) Renew() {
 // renewed is a lock as the renewer sees it.
 type renewed Lock
 
-func (l *renewed) Renew()                                  { (*Lock)(l).renewNow() }
-func (l *renewed) CheckEnd() error                         { return (*Lock)(l).checkEnd() }
-func (l *renewed) TellLost(why error)                      { (*Lock)(l).tellLost(why) }
-func (l *renewed) Times() (ttl, nodeTimeout time.Duration) { return l.terms.TTL, l.terms.NodeTimeout }
+func (l *renewed) Renew()                     { (*Lock)(l).renewNow() }
+func (l *renewed) CheckEnd() error            { return (*Lock)(l).checkEnd() }
+func (l *renewed) TellLost(why error)         { (*Lock)(l).tellLost(why) }
+func (l *renewed) NodeTimeout() time.Duration { return l.terms.NodeTimeout }
 
 // renewNow extends the lock for the renewer, which calls it on a goroutine of its own.
 func (l *Lock) renewNow() {

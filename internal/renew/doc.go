@@ -8,6 +8,6 @@
 // What it expects downwards is [Lock], and of it that each renewal is counted off when it was decided, and when
 // all nodes have answered ([Renewer.Fewer]).
 //
-// Renewer.mu guards all of it, and each [Renewal]. Nothing but timers and Lock.Times is called under it, so a
+// Renewer.mu guards all of it, and each [Renewal]. Nothing but timers and Lock.NodeTimeout is called under it, so a
 // Lock may call a Renewer while it holds its own mutex.
 package renew

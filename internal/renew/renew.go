@@ -51,7 +51,7 @@ type Renewer struct {
 	stopped               bool
 }
 
-// Lock is a lock, as far as the renewer knows it. Its methods may take the lock's mutex, and but for Times are
+// Lock is a lock, as far as the renewer knows it. Its methods may take the lock's mutex, and but for NodeTimeout are
 // called without the renewer's.
 type Lock interface {
 	// Renew extends the lock, schedules the next renewal, and then tells the renewer that this one has ended,
@@ -60,8 +60,8 @@ type Lock interface {
 	// CheckEnd ends the lock's context if its time has come by either clock, and returns why the lock was lost
 	// if it was found out just now.
 	CheckEnd() (lost error)
-	// Times are those of its renewals. It takes no mutex.
-	Times() (ttl, nodeTimeout time.Duration)
+	// NodeTimeout is that of its renewals. It takes no mutex.
+	NodeTimeout() time.Duration
 	// TellLost calls the hook, which may take its time.
 	TellLost(why error)
 }
@@ -69,7 +69,8 @@ type Lock interface {
 // Renewal is a lock's place in a renewer, whose mutex guards it. It must not be copied.
 type Renewal struct {
 	Lock  Lock  // does not change
-	at    int64 // when it falls due, by the clock; of one that is ready, by when it should begin
+	at    int64 // when it falls due, by the clock; of one that is ready, the end of its lease
+	end   int64 // of its lease
 	index int32 // in its heap, plus one; 0: it is in none
 	ready bool
 }
@@ -79,8 +80,8 @@ func New(c tick.Clock) *Renewer {
 	return &Renewer{clock: c, beside: make(map[int]int), watched: make(map[*Renewal]struct{})}
 }
 
-// Schedule renews the lock once, in about d from now and not later. Due times are rounded
-// down to the grid, which is finer for locks with a TTL that is short.
+// Schedule renews the lock, which is held until until, once, in about d from now and not later. Due
+// times are rounded down to the grid, which is finer for locks with a TTL that is short.
 func (k *Renewer) Schedule(r *Renewal, now, until tick.Instant, d, ttl time.Duration) {
 	at := now.Mono + int64(d)
 	at -= at % int64(min(renewalGrid, ttl/20))
@@ -89,7 +90,7 @@ func (k *Renewer) Schedule(r *Renewal, now, until tick.Instant, d, ttl time.Dura
 	if k.stopped || r.index > 0 {
 		return
 	}
-	r.at, r.ready = at, false
+	r.at, r.end, r.ready = at, until.Mono, false
 	heap.Push(&k.due, r)
 	if r.index == 1 {
 		k.setTimer(now.Mono)
@@ -123,9 +124,7 @@ func (k *Renewer) begin() {
 	now := k.clock.Now().Mono
 	for len(k.due) > 0 && now >= k.due[0].at {
 		r := heap.Pop(&k.due).(*Renewal)
-		// A third of the TTL is over, or more. What is left of a long one can wait.
-		ttl, _ := r.Lock.Times()
-		r.at, r.ready = r.at+int64(ttl/2), true
+		r.at, r.ready = r.end, true
 		heap.Push(&k.ready, r)
 	}
 	most := mostRenewals
@@ -151,8 +150,7 @@ func (k *Renewer) begin() {
 
 // allows is how many fit into its timeout.
 func (r *Renewal) allows() int {
-	_, nodeTimeout := r.Lock.Times()
-	return min(mostRenewals, max(int(nodeTimeout/renewalCost), 1))
+	return min(mostRenewals, max(int(r.Lock.NodeTimeout()/renewalCost), 1))
 }
 
 // Fewer counts off a renewal that was decided, and one that every node has answered, or has had

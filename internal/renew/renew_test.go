@@ -41,8 +41,8 @@ type begun struct {
 	order            *[]string
 }
 
-func (l *begun) Renew()                                  { *l.order = append(*l.order, l.name) }
-func (l *begun) Times() (ttl, nodeTimeout time.Duration) { return l.ttl, l.nodeTimeout }
+func (l *begun) Renew()                     { *l.order = append(*l.order, l.name) }
+func (l *begun) NodeTimeout() time.Duration { return l.nodeTimeout }
 
 // schedule has a lock with so much left of its lease renewed in d.
 func (l begun) schedule(k *renew.Renewer, c tick.Clock, d, left time.Duration) *renew.Renewal {
@@ -75,6 +75,29 @@ func TestShortRenewalThatEndedSlowsNoOther(t *testing.T) {
 			pause()
 		}
 		assert.Len(t, order, 102)
+		k.Stop()
+	})
+}
+
+// A renewal that failed is tried again near the end of its lease, before those that have time.
+func TestLeastTimeLeftIsRenewedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order []string
+		c := tick.NewSystem()
+		k := renew.New(c)
+		l := begun{name: "first", ttl: 10 * time.Second, nodeTimeout: time.Microsecond, order: &order} // room for one
+		r := l.schedule(k, c, 0, 5*time.Second)
+		l.name = "much left"
+		l.schedule(k, c, time.Second, 7*time.Second)
+		l.name = "little left"
+		l.schedule(k, c, 2*time.Second, 3*time.Second)
+		for range 3 {
+			<-time.After(2500 * time.Millisecond)
+			synctest.Wait()
+			k.Fewer(r, 1, 1)
+		}
+		synctest.Wait()
+		assert.Equal(t, []string{"first", "little left", "much left"}, order)
 		k.Stop()
 	})
 }

@@ -2290,11 +2290,20 @@ var list = []mutant{
 	{
 		name: "renewals-long-leases-first",
 		file: "internal/renew/renew.go",
-		old:  `r.at, r.ready = r.at+int64(ttl/2), true`,
-		new:  `r.at, r.ready = r.at+0*int64(ttl), true`,
+		old:  `r.at, r.ready = r.end, true`,
+		new:  `r.ready = true`,
 		why:  "a short lease ends while long ones that fell due before it are renewed",
 		args: "-test.run=^TestShortLeasesAreRenewedBeforeLongOnes$",
 		in:   ".",
+	},
+	{
+		name: "renewals-tried-again-last",
+		file: "internal/renew/renew.go",
+		old:  `r.at, r.end, r.ready = at, until.Mono, false`,
+		new:  `r.at, r.end, r.ready = at, at+int64(ttl), false`,
+		why:  "a lock whose renewal failed is lost while others are renewed that have most of their lease left",
+		args: "-test.run=^TestLeastTimeLeftIsRenewedFirst$",
+		in:   "internal/renew",
 	},
 	{
 		name: "renewals-wait-for-hooks",
