@@ -77,10 +77,10 @@ func (e *examiner) steps(ctx context.Context, c redis.UniversalClient, patience 
 	case *redis.ClusterClient, *redis.Ring:
 		e.many = true
 	case *redis.Client:
-		o := *single.Options()
-		o.MaxRetries, o.ReadTimeout, o.WriteTimeout = -1, patience, patience
-		conn.Bound(&o)
-		c = redis.NewClient(&o)
+		o := conn.OwnOptions(single.Options())
+		o.ReadTimeout, o.WriteTimeout = patience, patience
+		conn.Bound(o)
+		c = redis.NewClient(o)
 		defer c.Close() // a pool would keep the connection
 	}
 	if !e.ping(ctx, c) || e.many {

@@ -28,10 +28,10 @@ const roomForList = 16 << 20
 
 // Connections asks a node for its connections, but for those that listen, and to other databases.
 func Connections(ctx context.Context, c *redis.Client, patience time.Duration) (all []Connection, err error) {
-	o := *c.Options()
-	o.MaxRetries, o.ReadTimeout, o.WriteTimeout = -1, patience, patience
-	conn.BoundTo(&o, roomForList)
-	asked := redis.NewClient(&o)
+	o := conn.OwnOptions(c.Options())
+	o.ReadTimeout, o.WriteTimeout = patience, patience
+	conn.BoundTo(o, roomForList)
+	asked := redis.NewClient(o)
 	defer asked.Close()
 	text, err := asked.Do(ctx, "CLIENT", "LIST", "TYPE", "NORMAL").Text()
 	for line := range strings.Lines(text) {
