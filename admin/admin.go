@@ -196,18 +196,14 @@ func ended(ctx context.Context) error {
 // it by its digest.
 func once(ctx context.Context, c redis.UniversalClient, r *protocol.Request) (a protocol.Answer) {
 	for {
-		done := make(chan protocol.Answer, 1)
-		go func() {
+		var err error
+		if a, err = within(ctx, func() (got protocol.Answer, _ error) {
 			cmd := protocol.NewCommand(r)
 			err := c.Process(ctx, cmd)
-			var got protocol.Answer
 			cmd.Reply(&got, err)
-			done <- got
-		}()
-		select {
-		case a = <-done:
-		case <-ctx.Done(): // a client of the user's may wait for longer
-			a = protocol.Answer{Sent: true, Err: protocol.ErrTimeout}
+			return got, nil
+		}); err != nil {
+			a = protocol.Answer{Sent: true, Err: err}
 		}
 		if r.Whole || !a.WantsSource() {
 			break
@@ -220,6 +216,25 @@ func once(ctx context.Context, c redis.UniversalClient, r *protocol.Request) (a 
 	}
 	a.Err = protocol.Hinted(c, a.Err)
 	return a
+}
+
+// within is what ask returns, or ErrTimeout when ctx ends: a client of the user's may wait for longer.
+func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	type result struct {
+		got T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		got, err := ask()
+		done <- result{got, err}
+	}()
+	select {
+	case r := <-done:
+		return r.got, r.err
+	case <-ctx.Done():
+		return *new(T), protocol.ErrTimeout
+	}
 }
 
 // NodeError is why a call failed, as far as one node is concerned.

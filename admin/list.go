@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +22,8 @@ const (
 	listBatch = 500
 	// listPatience bounds the whole of it, in timeouts: a node with millions of other keys takes long.
 	listPatience = 30
+	// listAtOnce is how many locks are asked for their holders at once.
+	listAtOnce = 32
 	// listValue is how much of a value is read; locks have no more.
 	listValue = 512
 )
@@ -86,7 +89,7 @@ func (n *Nodes) List(ctx context.Context, pattern string, limit int) (Listing, e
 	for i, c := range n.clients {
 		group.Go(func() error {
 			found[i] = search{node: n.names[i], keys: make(map[string]seenKey)}
-			found[i].run(searching, c, pattern, limit)
+			found[i].run(searching, c, pattern, limit, n.opts.Timeout)
 			found[i].err = protocol.Hinted(c, found[i].err)
 			return nil
 		})
@@ -96,14 +99,19 @@ func (n *Nodes) List(ctx context.Context, pattern string, limit int) (Listing, e
 		return Listing{}, fmt.Errorf("redlock: list: %w", err)
 	}
 	l := join(found, len(n.opts.KeyPrefix))
+	group.SetLimit(listAtOnce)
 	for i, x := range l.Locks {
-		if !x.Shared || searching.Err() != nil {
+		if !x.Shared {
 			continue
 		}
-		if s, err := n.Inspect(searching, x.Key); err == nil {
-			l.Locks[i].Holders = s.Holders
-		}
+		group.Go(func() error {
+			if s, err := n.Inspect(searching, x.Key); err == nil {
+				l.Locks[i].Holders = s.Holders
+			}
+			return nil
+		})
 	}
+	_ = group.Wait()
 	searched := 0
 	failed := &Error{Op: "list", Reason: ErrNoQuorum}
 	for _, s := range l.Nodes {
@@ -136,10 +144,10 @@ type search struct {
 	err    error
 }
 
-func (s *search) run(ctx context.Context, client redis.UniversalClient, pattern string, limit int) {
-	for {
-		if err := s.step(ctx, client, pattern, "string"); err != nil {
-			if s.err = err; ctx.Err() != nil {
+func (s *search) run(ctx context.Context, client redis.UniversalClient, pattern string, limit int, timeout time.Duration) {
+	for steps := 0; ; steps++ {
+		if err := s.step(ctx, client, pattern, "string", timeout); err != nil {
+			if s.err = err; steps > 0 && ctx.Err() != nil {
 				s.err = nil // the time is up, which whole says
 			}
 			return
@@ -155,7 +163,24 @@ func (s *search) run(ctx context.Context, client redis.UniversalClient, pattern 
 }
 
 // step looks at some more keys, of all types if it is empty.
-func (s *search) step(ctx context.Context, client redis.UniversalClient, pattern, ofType string) error {
+func (s *search) step(ctx context.Context, client redis.UniversalClient, pattern, ofType string, timeout time.Duration) error {
+	asking, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	from := s.cursor
+	p, err := within(asking, func() (p search, err error) {
+		p = search{keys: make(map[string]seenKey), cursor: from}
+		return p, p.page(asking, client, pattern, ofType)
+	})
+	if err == nil {
+		s.cursor = p.cursor
+	}
+	maps.Copy(s.keys, p.keys)
+	s.awaited, s.denied = append(s.awaited, p.awaited...), s.denied+p.denied
+	return err
+}
+
+// page is a step.
+func (s *search) page(ctx context.Context, client redis.UniversalClient, pattern, ofType string) error {
 	scan := client.Scan(ctx, s.cursor, pattern, listBatch)
 	if ofType != "" {
 		scan = client.ScanType(ctx, s.cursor, pattern, listBatch, ofType)

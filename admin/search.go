@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
@@ -52,10 +53,10 @@ func (s *Search) Look(ctx context.Context, keys []string) (Sight, error) {
 	for i, c := range n.clients {
 		group.Go(func() error {
 			start, f := n.clock.Now(), &s.found[i]
-			f.look(asking, c, pattern)
+			f.look(asking, c, pattern, n.opts.Timeout)
 			s.once[i] = s.once[i] || f.err == nil && f.cursor == 0
 			if f.err == nil {
-				fences[i], f.err = n.fences(asking, c, keys)
+				fences[i], f.err = within(asking, func() (map[string]uint64, error) { return n.fences(asking, c, keys) })
 			}
 			sight.Nodes[i] = NodeError{n.names[i], protocol.Hinted(c, f.err), n.clock.Now().Since(start)}
 			return nil
@@ -80,10 +81,10 @@ func (s *Search) Look(ctx context.Context, keys []string) (Sight, error) {
 }
 
 // look is what a node is asked in one look.
-func (s *search) look(ctx context.Context, c redis.UniversalClient, pattern string) {
+func (s *search) look(ctx context.Context, c redis.UniversalClient, pattern string, timeout time.Duration) {
 	s.keys, s.awaited = make(map[string]seenKey), nil
 	for range 2 {
-		if s.err = s.step(ctx, c, pattern, ""); s.err != nil || s.cursor == 0 {
+		if s.err = s.step(ctx, c, pattern, "", timeout); s.err != nil || s.cursor == 0 {
 			return
 		}
 	}
