@@ -182,7 +182,7 @@ func (s *Set) tryMissing(ctx context.Context, held Locks) (busy int, err error) 
 		}
 	}
 	for i, l := range held {
-		if l.Validity() <= 0 { // lost while it waited for another
+		if l.Validity() <= 0 || l.Context().Err() != nil { // it ended while the set waited for another
 			return i, fmt.Errorf("lockset: acquire %.128q: %w before the others were granted", l.Key(), redlock.ErrExpired)
 		}
 	}

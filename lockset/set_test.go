@@ -138,6 +138,22 @@ func TestFirstWaitHoldsNothing(t *testing.T) {
 	})
 }
 
+// A lock that is kept while the set waits may have ended by WithMaxHold. Its lease is valid, but not its context.
+func TestNoLockOfASetHasEndedWhenItIsComplete(t *testing.T) {
+	inBubble(t, 5, nil, func(b *bed) {
+		busy, last := b.take(b.another(nil), "b"), b.take(b.another(nil), "c")
+		set := lockset.New(b.rl.Mutex("a", redlock.WithMaxHold(2*time.Second)), b.rl.Mutex("b"), b.rl.Mutex("c"))
+		done := b.later(func(ctx context.Context) (lockset.Locks, error) {
+			return nil, set.Do(ctx, func(ctx context.Context, _ lockset.Locks) error { return ctx.Err() })
+		})
+		b.pass(time.Second)
+		b.release(busy)
+		b.pass(5 * time.Second)
+		b.release(last)
+		require.NoError(b, (<-done).err)
+	})
+}
+
 // In the moment between a release and the claim of the waiter whose turn it is most nodes are free.
 func TestSetOvertakesNoWaiterOfItsProcess(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
