@@ -106,7 +106,7 @@ func answers(err error) (all []error) {
 			all = append(all, &RedisError{Node: i, Err: o.Err})
 		}
 	}
-	if errors.Is(err, redlock.ErrHeld) || len(others) > len(q.Outcomes)-q.Need {
+	if errors.Is(err, redlock.ErrHeld) || len(others) > 0 && len(others) > len(q.Outcomes)-q.Need {
 		return []error{&ErrTaken{Nodes: others}}
 	}
 	if e := new(admin.Error); errors.As(err, &e) {

@@ -549,3 +549,20 @@ func TestOnRealServers(t *testing.T) {
 	assert.False(t, ok)
 	requireUnlocked(t, b)
 }
+
+// A call that asked no node knows of no holder.
+func TestEndedContextSaysNothingOfHolders(t *testing.T) {
+	run(t, 3, func(t *testing.T, _ *redlocktest.Cluster, a, _ *redsync.Redsync) {
+		ctx, cancel := context.WithCancel(t.Context())
+		m := a.NewMutex(name)
+		require.NoError(t, m.Lock())
+		cancel()
+		_, err := m.ExtendContext(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.False(t, errors.As(err, new(*redsync.ErrTaken)))
+		err = a.NewMutex("free").LockContext(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.False(t, errors.As(err, new(*redsync.ErrTaken)))
+		requireUnlocked(t, m)
+	})
+}
