@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
@@ -145,7 +146,11 @@ func failed(ctx context.Context, err error, nodes []error) error {
 		}
 	}
 	if ctx.Err() != nil {
-		f.reasons = append(f.reasons, ctx.Err(), context.Cause(ctx))
+		f.reasons = append(f.reasons, ctx.Err())
+		// That another lock was lost, say, is nothing that happened to this one.
+		if cause := context.Cause(ctx); !slices.ContainsFunc(sentinels, func(s error) bool { return errors.Is(cause, s) }) {
+			f.reasons = append(f.reasons, cause)
+		}
 	}
 	return f
 }

@@ -3,6 +3,7 @@ package redsync_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"testing"
@@ -563,6 +564,20 @@ func TestEndedContextSaysNothingOfHolders(t *testing.T) {
 		err = a.NewMutex("free").LockContext(ctx)
 		require.ErrorIs(t, err, context.Canceled)
 		assert.False(t, errors.As(err, new(*redsync.ErrTaken)))
+		requireUnlocked(t, m)
+	})
+}
+
+// That another lock was lost, which ended the context, says nothing of this one.
+func TestContextOfALostLockLosesNoOther(t *testing.T) {
+	run(t, 3, func(t *testing.T, _ *redlocktest.Cluster, a, _ *redsync.Redsync) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		m := a.NewMutex(name)
+		require.NoError(t, m.Lock())
+		cancel(fmt.Errorf("outer: %w", redlock.ErrLost))
+		_, err := m.ExtendContext(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.NotErrorIs(t, err, redlock.ErrLost)
 		requireUnlocked(t, m)
 	})
 }
