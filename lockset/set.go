@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -48,7 +49,7 @@ func broken(members []Member) error {
 	}
 	seen := make(map[string]bool, len(members))
 	for i, m := range members {
-		if m == nil {
+		if v := reflect.ValueOf(m); m == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 			return fmt.Errorf("lockset: %w set: member %d is nil", redlock.ErrInvalid, i)
 		}
 		key := m.Key()

@@ -402,6 +402,7 @@ func TestBadSetsAreRefusedWithoutIO(t *testing.T) {
 			`"a" is there twice`:      setOf(b.rl, "a", "b", "a"),
 			`set: "a" is there twice`: lockset.New(m, m.Shared()),
 			"member 1 is nil":         lockset.New(m, nil),
+			"member 0 is nil":         lockset.New((*redlock.Mutex)(nil), m),
 		} {
 			asked := b.cluster.Commands()
 			_, err := s.TryAcquire(b.Context())
