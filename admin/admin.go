@@ -44,7 +44,7 @@ type Options struct {
 	NodeNames []string
 	// TLS is for the addresses given to Open, as redlock.Options.TLS is. Default nil.
 	TLS *tls.Config
-	// Timeout bounds how long a node is waited for. Default 1s; List has 30s by default, and Check
+	// Timeout bounds how long a node is waited for. Default 1s; List searches for 30s by default, and Check
 	// three times as long.
 	Timeout time.Duration
 

@@ -23,7 +23,7 @@ const (
 	// listPatience bounds the whole of it, in timeouts: a node with millions of other keys takes long.
 	listPatience = 30
 	// listAtOnce is how many locks are asked for their holders at once.
-	listAtOnce = 32
+	listAtOnce = 16
 	// listValue is how much of a value is read; locks have no more.
 	listValue = 512
 )
@@ -95,6 +95,17 @@ func (n *Nodes) List(ctx context.Context, pattern string, limit int) (Listing, e
 		})
 	}
 	_ = group.Wait()
+	rest, cancel := context.WithTimeout(ctx, listPatience*n.opts.Timeout)
+	defer cancel()
+	all := make(map[string]seenKey)
+	for _, s := range found {
+		maps.Copy(all, s.keys)
+	}
+	names := slices.Collect(maps.Keys(all))
+	for i, c := range n.clients {
+		group.Go(func() error { found[i].complete(rest, c, names, n.opts.Timeout); return nil })
+	}
+	_ = group.Wait()
 	if err := ended(ctx); err != nil {
 		return Listing{}, fmt.Errorf("redlock: list: %w", err)
 	}
@@ -105,7 +116,7 @@ func (n *Nodes) List(ctx context.Context, pattern string, limit int) (Listing, e
 			continue
 		}
 		group.Go(func() error {
-			if s, err := n.Inspect(searching, x.Key); err == nil {
+			if s, err := n.Inspect(rest, x.Key); err == nil {
 				l.Locks[i].Holders = s.Holders
 			}
 			return nil
@@ -162,21 +173,39 @@ func (s *search) run(ctx context.Context, client redis.UniversalClient, pattern 
 	}
 }
 
-// step looks at some more keys, of all types if it is empty.
-func (s *search) step(ctx context.Context, client redis.UniversalClient, pattern, ofType string, timeout time.Duration) error {
-	asking, cancel := context.WithTimeout(ctx, timeout)
+// complete looks for what was found on other nodes, where the search ended early.
+func (s *search) complete(ctx context.Context, client redis.UniversalClient, names []string, timeout time.Duration) {
+	for some := range slices.Chunk(names, listBatch) {
+		if s.whole || s.err != nil {
+			return
+		}
+		s.err = s.take(ctx, timeout, func(ctx context.Context, p *search) error { return p.read(ctx, client, slices.Clone(some)) })
+	}
+}
+
+// take adds what a page has, which it waits for.
+func (s *search) take(ctx context.Context, timeout time.Duration, page func(context.Context, *search) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	from := s.cursor
-	p, err := within(asking, func() (p search, err error) {
-		p = search{keys: make(map[string]seenKey), cursor: from}
-		return p, p.page(asking, client, pattern, ofType)
+	p, err := within(ctx, func() (*search, error) {
+		p := &search{keys: make(map[string]seenKey), cursor: from}
+		return p, page(ctx, p)
 	})
+	if p == nil {
+		return err
+	}
 	if err == nil {
 		s.cursor = p.cursor
 	}
 	maps.Copy(s.keys, p.keys)
 	s.awaited, s.denied = append(s.awaited, p.awaited...), s.denied+p.denied
 	return err
+}
+
+// step looks at some more keys, of all types if it is empty.
+func (s *search) step(ctx context.Context, client redis.UniversalClient, pattern, ofType string, timeout time.Duration) error {
+	return s.take(ctx, timeout, func(ctx context.Context, p *search) error { return p.page(ctx, client, pattern, ofType) })
 }
 
 // page is a step.

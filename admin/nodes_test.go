@@ -3,7 +3,7 @@ package admin_test
 import (
 	"context"
 	"fmt"
-	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +14,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
+	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/quorumlock/redlock/redlocktest"
 )
@@ -34,52 +35,67 @@ func TestClientThatWantsNotificationsIsAskedWithoutThem(t *testing.T) {
 	assert.NoError(t, report.Nodes[0].Err)
 }
 
-// hung is a node that takes connections and says nothing, and a client that waits for it for ever.
-func hung(t *testing.T) redis.UniversalClient {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	c := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), ReadTimeout: -1, DisableIdentity: true})
-	t.Cleanup(func() {
-		_ = c.Close()
-		_ = listener.Close()
-	})
-	return c
-}
-
 // A hung node is waited for as long as Options say, whatever its client does, and was not searched.
 func TestHungNodeIsNotWaitedForByTheSearchForLocks(t *testing.T) {
-	cluster := redlocktest.NewCluster(t, 2)
-	rl, err := redlock.Open(t.Context(), cluster.Addrs(), &redlock.Options{TTL: time.Minute})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = rl.Close() })
-	for i := range 40 { // more than there is time for, one after the other
-		_, err := rl.Mutex(fmt.Sprint("shared", i)).Shared().Acquire(t.Context())
+	bubble.Run(t, 3, func(t *testing.T, cluster *redlocktest.Cluster) {
+		rl, err := redlock.New(cluster.Clients(), &redlock.Options{TTL: time.Hour})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = rl.Close() })
+		for i := range 40 { // more than there is time for, one after the other
+			_, err := rl.Mutex(fmt.Sprint("shared", i)).Shared().Acquire(t.Context())
+			require.NoError(t, err)
+		}
+		_, err = rl.Mutex("fenced", redlock.WithFencing()).Acquire(t.Context())
+		require.NoError(t, err)
+		clients := cluster.Clients()
+		clients[2] = cluster.Client(2, func(o *redis.Options) { o.ReadTimeout = -1 })
+		cluster.Node(2).Hang()
+		nodes, err := admin.New(clients, nil)
+		require.NoError(t, err)
+
+		found, err := nodes.List(t.Context(), "", 1000)
+		require.NoError(t, err)
+		assert.Len(t, found.Locks, 41)
+		for _, l := range found.Locks {
+			assert.Equal(t, l.Shared, len(l.Holders) == 1, l.Key)
+		}
+		assert.Error(t, found.Nodes[2].Err)
+		sight, err := nodes.Search().Look(t.Context(), []string{"fenced"})
+		require.NoError(t, err)
+		assert.Len(t, sight.Keys, 41)
+		assert.NotEmpty(t, sight.Fences)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, err = nodes.Search().Look(ctx, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+
+		nodes, err = admin.New(clients[2:], nil)
+		require.NoError(t, err)
+		_, err = nodes.List(t.Context(), "", 1)
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	})
+}
+
+// A search that ends at its limit has found other locks on each node.
+func TestHeldIsTrueOfLocksThatWereFoundOnOneNode(t *testing.T) {
+	clients := make([]redis.UniversalClient, 3)
+	for i := range clients {
+		clients[i] = realredis.Start(t).Client(t)
+		_, err := clients[i].Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			for k := range 5000 {
+				p.Set(t.Context(), fmt.Sprint("lock", k), strings.Repeat("0f", 16)+"@", time.Hour)
+			}
+			return nil
+		})
 		require.NoError(t, err)
 	}
-	_, err = rl.Mutex("fenced", redlock.WithFencing()).Acquire(t.Context())
+	nodes, err := admin.New(clients, nil)
 	require.NoError(t, err)
-	clients := append(cluster.Clients(), hung(t))
-	nodes, err := admin.New(clients, &admin.Options{Timeout: 100 * time.Millisecond})
+	found, err := nodes.List(t.Context(), "", 100)
 	require.NoError(t, err)
-
-	found, err := nodes.List(t.Context(), "", 1000)
-	require.NoError(t, err)
-	assert.Len(t, found.Locks, 41)
+	assert.True(t, found.More)
+	assert.Greater(t, len(found.Locks), 500)
 	for _, l := range found.Locks {
-		assert.Equal(t, l.Shared, len(l.Holders) == 1, l.Key)
+		require.True(t, l.Held, l.Key)
 	}
-	assert.Error(t, found.Nodes[2].Err)
-	sight, err := nodes.Search().Look(t.Context(), []string{"fenced"})
-	require.NoError(t, err)
-	assert.Len(t, sight.Keys, 41)
-	assert.NotEmpty(t, sight.Fences)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	_, err = nodes.Search().Look(ctx, nil)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-
-	nodes, err = admin.New([]redis.UniversalClient{hung(t)}, &admin.Options{Timeout: 100 * time.Millisecond})
-	require.NoError(t, err)
-	_, err = nodes.List(t.Context(), "", 1)
-	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 }
