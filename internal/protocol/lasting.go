@@ -26,6 +26,8 @@ var lasting = []struct {
 	says   string
 	remedy Remedies // 0: none while the program runs, as it, or the server, is set up wrongly
 }{
+	{"WRONGTYPE", 0}, // the key holds something else; first, as the text may name that key
+	{"BADFENCE", 0},  // likewise its fencing counter
 	{"NOAUTH", NewPassword},
 	{"WRONGPASS", NewPassword},
 	{"ERR invalid password", NewPassword}, // before Redis 6
@@ -40,8 +42,6 @@ var lasting = []struct {
 	{"ASK ", Cluster},
 	{"CLUSTERDOWN", Cluster},
 	{"CROSSSLOT", 0},
-	{"WRONGTYPE", 0}, // the key holds something else
-	{"BADFENCE", 0},  // likewise its fencing counter
 	{"unknown command", 0},
 	{"invalid DB index", 0},
 	{"out of range", 0}, // likewise

@@ -54,6 +54,9 @@ func TestRemediesMendTheirOwnErrorsAlone(t *testing.T) {
 	for _, passing := range []string{"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "READONLY", "MISCONF", "OOM", "NOREPLICAS", "ERR max number of clients reached"} {
 		assert.False(t, Permanent(serverSays(passing+" and more")), passing)
 	}
+	remedy, lasts := RemedyOf(serverSays(`WRONGTYPE of "{orders:DENIED}:fence", or BADFENCE`))
+	assert.True(t, lasts)
+	assert.Zero(t, remedy, "the text names a key")
 	assert.True(t, Permanent(Mended(redis.ErrClosed, NewPassword)))
 	assert.Zero(t, testing.AllocsPerRun(10, func() { Permanent(nil) }))
 }
