@@ -33,6 +33,7 @@ type job struct {
 
 	dog     *watchdog
 	over    bool                      // the lock was lost, and that was said
+	beyond  error                     // the lock was lost, and the group cannot be killed
 	asked   bool                      // it was sent SIGTERM, since the lease ends
 	changes <-chan syscall.WaitStatus // of the command itself; nil: it has ended
 	ended   syscall.WaitStatus
@@ -81,6 +82,8 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 	lost, err := j.runWatched(path, command, env)
 	killed := j.dog.dismiss()
 	switch {
+	case j.beyond != nil:
+		return &exitStatus{exitLost, j.beyond}
 	case errors.Is(err, errTooLate):
 		return j.lose(err, "")
 	case errors.Is(err, os.ErrNotExist):
@@ -180,7 +183,7 @@ func (j *job) watch() (lost error) {
 			over = nil
 		case <-look.C:
 		}
-		if j.changes == nil && j.kill(0) != nil {
+		if j.changes == nil && errors.Is(j.kill(0), syscall.ESRCH) {
 			return lost
 		}
 		// A lock that a majority of nodes says is gone has no validity left.
@@ -192,7 +195,11 @@ func (j *job) watch() (lost error) {
 			if lost == nil {
 				lost = fmt.Errorf("%w: the lease was not renewed, and ends in %v", redlock.ErrLost, left.Round(time.Millisecond))
 			}
-			j.kill(syscall.SIGKILL)
+			if errors.Is(j.kill(syscall.SIGKILL), syscall.EPERM) && j.beyond == nil {
+				j.beyond = &because{"the command cannot be killed: it runs as another user: ", lost}
+				j.lose(j.beyond, "")
+				j.log.print("%v", j.beyond)
+			}
 			// Dead processes may stay in the group until their parents look; we go on looking.
 			_ = j.dog.standDown()
 		case left <= j.ttl/3 && !j.asked:
@@ -285,7 +292,7 @@ func (j *job) suspend(all bool) {
 	j.kill(syscall.SIGCONT)
 }
 
-// kill sends a signal to the group; it fails when nobody is left in it.
+// kill sends a signal to the group. ESRCH: it is empty; EPERM: all that is left runs as another user.
 func (j *job) kill(s syscall.Signal) error { return syscall.Kill(-j.group, s) }
 
 // lose says that the lock was lost, and what killed the command, if anything did.

@@ -79,7 +79,13 @@ func guardGroup(lifeline, news *os.File) {
 		killed = true
 		// Before the kill: whoever sees the group dead finds in the pipe who did it.
 		_, _ = news.Write([]byte{1})
-		_ = syscall.Kill(-group, syscall.SIGKILL)
+		if errors.Is(syscall.Kill(-group, syscall.SIGKILL), syscall.EPERM) {
+			_, _ = news.Write([]byte{1}) // so it was not killed
+			why = "the watchdog cannot kill the command: it runs as another user: " + why
+			log.say(runEvent{Event: "lost", Error: why})
+			log.print("%s: %s", log.name(), why)
+			return
+		}
 		log.killed(why)
 	}
 	poll := []unix.PollFd{{Fd: int32(lifeline.Fd()), Events: unix.POLLIN}}
@@ -245,7 +251,7 @@ func (w *watchdog) dismiss() (killed bool) {
 	said, _ := io.ReadAll(w.news)
 	_ = w.news.Close()
 	_ = w.cmd.Wait()
-	return len(said) > 0
+	return len(said) == 1
 }
 
 // notExecuted is why a command did not start.

@@ -1,0 +1,78 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// startThrough starts redlock by way of a program that makes its surroundings, where that is permitted.
+func (s *site) startThrough(t *testing.T, program []string, args ...string) *process {
+	t.Helper()
+	probe := exec.Command(program[0], append(program[1:len(program):len(program)], "true")...)
+	if out, err := probe.CombinedOutput(); err != nil {
+		t.Skipf("%s is not for this user: %v, %s", program[0], err, out)
+	}
+	p := s.prepare(t, args...)
+	p.Args = append(append(probe.Args[:len(probe.Args)-1:len(probe.Args)-1], p.Path), p.Args[1:]...)
+	p.Path = probe.Path
+	p.launch(t)
+	return p
+}
+
+// withAnotherUser starts a command that ends, and leaves a process of another user in its group, which
+// redlock may not signal.
+func (s *site) withAnotherUser(t *testing.T, key string) (p *process, pid int) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root has processes of other users")
+	}
+	p = s.startThrough(t, []string{"setpriv", "--bounding-set", "-kill"}, "run", key, "--json", "--ttl", "3s", "--",
+		"sh", "-c", "setpriv --reuid 65534 --clear-groups sh -c 'echo $$; exec sleep 300 >/dev/null 2>&1' &")
+	pid, err := strconv.Atoi(p.line(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	command, err := syscall.Getpgid(pid)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return syscall.Kill(command, 0) != nil }, 20*time.Second, time.Millisecond, "the command itself has ended")
+	return p, pid
+}
+
+func TestRunWaitsForAProcessOfAnotherUser(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p, pid := s.withAnotherUser(t, "k")
+	require.Never(t, func() bool { return s.free(t) }, 300*time.Millisecond, 20*time.Millisecond)
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	assert.Equal(t, 0, p.end(t), p.errs.String())
+	assert.True(t, s.free(t))
+}
+
+// What cannot be killed when the lock is lost is not called killed, and it is said at once.
+func TestRunSaysThatAProcessOfAnotherUserCannotBeKilled(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p, pid := s.withAnotherUser(t, "k")
+	s.takeAway(t, "k")
+	lost := p.event(t, "lost")
+	assert.Contains(t, lost.Error, "cannot be killed: it runs as another user")
+	assert.Empty(t, lost.KilledBy)
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL), "it is alive")
+	assert.Equal(t, exitLost, p.end(t), p.errs.String())
+	assert.Equal(t, 1, strings.Count(strings.Join(names(p.events(t)), " "), "lost"))
+
+	p, _ = s.withAnotherUser(t, "another")
+	stopProcess(t, p.Process.Pid)
+	lost = p.event(t, "lost")
+	assert.Contains(t, lost.Error, "the watchdog cannot kill the command: it runs as another user")
+	assert.NotContains(t, names(p.events(t)), "killed")
+}
