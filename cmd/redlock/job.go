@@ -116,6 +116,7 @@ func (j *job) runWatched(path string, command, env []string) (lost, err error) {
 	defer runtime.UnlockOSThread()
 	j.tty = openTerminal()
 	defer j.tty.close()
+	adoptOrphans()
 	if j.group, err = startUnder(j.dog, j.lease, path, command, env); err != nil {
 		return nil, err
 	}
@@ -138,21 +139,21 @@ func (j *job) runWatched(path string, command, env []string) (lost, err error) {
 	return lost, nil
 }
 
-// waitFor tells when a process stops, and last how it ended. It waits for the process itself,
-// since package os does not tell of stops, and there is nothing else to wait for: the command
-// has our own files.
+// waitFor tells when the command stops, and last how it ended. Package os does not tell of stops. It
+// waits for whatever is ours: orphans of the command are, too, and a dead one that is not waited for
+// stays in the group. It returns when no child is left, the watchdog included.
 func waitFor(pid int) <-chan syscall.WaitStatus {
 	changes := make(chan syscall.WaitStatus)
 	go func() {
 		for {
 			var s syscall.WaitStatus
-			_, err := syscall.Wait4(pid, &s, syscall.WUNTRACED, nil)
-			if errors.Is(err, syscall.EINTR) {
-				continue
-			}
-			changes <- s
-			if err != nil || !s.Stopped() {
+			child, err := syscall.Wait4(-1, &s, syscall.WUNTRACED, nil)
+			switch {
+			case errors.Is(err, syscall.EINTR):
+			case err != nil:
 				return
+			case child == pid:
+				changes <- s
 			}
 		}
 	}()

@@ -18,6 +18,10 @@ func processGroup() *syscall.SysProcAttr {
 // as one to the process might not.
 func stopSelf() { _ = unix.Tgkill(unix.Getpid(), unix.Gettid(), syscall.SIGSTOP) }
 
+// adoptOrphans makes us the parent of what the command leaves behind, in place of a first process that
+// may not wait for the dead, as in containers.
+func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
 // nameProcess is what ps and pkill take for the process's name.
 func nameProcess(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
 

@@ -76,3 +76,21 @@ func TestRunSaysThatAProcessOfAnotherUserCannotBeKilled(t *testing.T) {
 	assert.Contains(t, lost.Error, "the watchdog cannot kill the command: it runs as another user")
 	assert.NotContains(t, names(p.events(t)), "killed")
 }
+
+// Zombies that are left to a process that does not look after them hold no lock.
+func TestRunWithoutAReaper(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	first := []string{"unshare", "--pid", "--fork", "--kill-child"}
+	for name, program := range map[string][]string{
+		"as the first process":         first,
+		"under one that does not reap": append(first, "sh", "-c", `"$@" & [ "$1" = true ] || exec sleep 300`, "sh"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := s.startThrough(t, program, "run", name, "--json", "--ttl", "1h", "--", "sh", "-c", "(sleep 0.3) & exit 3")
+			assert.Equal(t, new(3), p.event(t, "exit").Status)
+			p.event(t, "released")
+		})
+	}
+}
