@@ -94,3 +94,28 @@ func TestRunWithoutAReaper(t *testing.T) {
 		})
 	}
 }
+
+// A watchdog that has nothing to do any more does nothing.
+func TestWatchdogThatKilledRests(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.start(t, "run", "k", "--json", "--ttl", "1s", "--", "sh", "-c", "echo ready; exec sleep 300")
+	require.Equal(t, "ready", p.line(t))
+	dog := watchdogOf(t, p.Process.Pid)
+	stopProcess(t, p.Process.Pid)
+	p.event(t, "killed")
+	begun := cpu(t, dog)
+	assert.Never(t, func() bool { return cpu(t, dog) > begun+10 }, time.Second, 50*time.Millisecond)
+}
+
+func cpu(t *testing.T, pid int) (ticks int) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	require.NoError(t, err)
+	for _, f := range strings.Fields(string(text[strings.LastIndexByte(string(text), ')'):]))[12:14] {
+		n, err := strconv.Atoi(f)
+		require.NoError(t, err)
+		ticks += n
+	}
+	return ticks
+}

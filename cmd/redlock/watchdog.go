@@ -90,7 +90,7 @@ func guardGroup(lifeline, news *os.File) {
 	}
 	poll := []unix.PollFd{{Fd: int32(lifeline.Fd()), Events: unix.POLLIN}}
 	for {
-		nap := time.Duration(-1)
+		nap := -time.Millisecond // no end
 		if group > 1 && !killed {
 			nap = min(max(end-bootTime(), 0), longestNap)
 		}
