@@ -183,6 +183,7 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []st
 	signals := make(chan os.Signal, 32)
 	listen(signals)
 	defer signal.Stop(signals)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // or a log that is not read any more ends us
 
 	// The program's own context ends with the first interrupt, which here is the
 	// command's to handle.

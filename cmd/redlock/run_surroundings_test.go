@@ -119,3 +119,21 @@ func cpu(t *testing.T, pid int) (ticks int) {
 	}
 	return ticks
 }
+
+// Where what it says is not read any more, as by head -1, redlock goes on.
+func TestRunWhoseReaderIsGone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	said, says, err := os.Pipe()
+	require.NoError(t, err)
+	p := s.prepare(t, "run", "k", "--json", "--ttl", "1h", "--", "sh", "-c", "trap 'echo USR1; exit 3' USR1; echo ready; while :; do sleep 0.02; done")
+	p.Stderr = says
+	p.launch(t)
+	require.NoError(t, says.Close())
+	require.Equal(t, "ready", p.line(t))
+	require.NoError(t, said.Close())
+	require.NoError(t, p.Process.Signal(syscall.SIGUSR1)) // of which it wants to say something
+	assert.Equal(t, "USR1", p.line(t))
+	assert.Equal(t, 3, p.end(t))
+	assert.True(t, s.free(t))
+}
