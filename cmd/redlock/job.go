@@ -74,12 +74,11 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 	if j.held.Validity() <= j.killBefore() {
 		return j.lose(errTooLate, "")
 	}
-	env := append(os.Environ(), environment(j.held, f)...)
 	var err error
 	if j.dog, err = startWatchdog(j.log); err != nil {
 		return &exitStatus{exitRunFailed, fmt.Errorf("the command's watchdog cannot be started: %w", err)}
 	}
-	lost, err := j.runWatched(path, command, env)
+	lost, err := j.runWatched(path, command, environment(j.held, f))
 	killed := j.dog.dismiss()
 	switch {
 	case j.beyond != nil:

@@ -137,3 +137,14 @@ func TestRunWhoseReaderIsGone(t *testing.T) {
 	assert.Equal(t, 3, p.end(t))
 	assert.True(t, s.free(t))
 }
+
+// A lock has no fencing token and no permit of the lock around it.
+func TestRunInARun(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.prepare(t, "run", "k", "--", "sh", "-c", "echo $REDLOCK_KEY=${REDLOCK_FENCE-unset}=${REDLOCK_PERMIT-unset}")
+	p.Env = append(p.Env, "REDLOCK_KEY=outer", "REDLOCK_FENCE=7", "REDLOCK_PERMIT=3")
+	p.launch(t)
+	assert.Equal(t, "k=unset=unset", p.line(t))
+	assert.Zero(t, p.end(t))
+}

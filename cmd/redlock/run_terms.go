@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/user"
 	"path/filepath"
 	"regexp"
@@ -156,8 +157,8 @@ func (f *runFlags) label(command []string) string {
 	return strings.ToValidUTF8(label[:min(len(label), 250)], "")
 }
 
-// environment tells the command of its locks: of several a line each, in the order of the
-// command line.
+// environment is that of the command. It tells of its locks, of several a line each in the order of the
+// command line, and nothing of one that redlock itself is run under.
 func environment(held lockset.Locks, f runFlags) []string {
 	of := func(what func(*redlock.Lock) string) string {
 		var lines []string
@@ -166,7 +167,10 @@ func environment(held lockset.Locks, f runFlags) []string {
 		}
 		return strings.Join(lines, "\n")
 	}
-	env := []string{"REDLOCK_KEY=" + of((*redlock.Lock).Key), "REDLOCK_TOKEN=" + of((*redlock.Lock).Token)}
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "REDLOCK_FENCE=") || strings.HasPrefix(v, "REDLOCK_PERMIT=")
+	})
+	env = append(env, "REDLOCK_KEY="+of((*redlock.Lock).Key), "REDLOCK_TOKEN="+of((*redlock.Lock).Token))
 	if f.fencing {
 		env = append(env, "REDLOCK_FENCE="+of(func(l *redlock.Lock) string { return strconv.FormatUint(l.Fence(), 10) }))
 	}
