@@ -34,7 +34,8 @@ type job struct {
 	dog     *watchdog
 	over    bool                      // the lock was lost, and that was said
 	beyond  error                     // the lock was lost, and the group cannot be killed
-	asked   bool                      // it was sent SIGTERM, since the lease ends
+	asked   bool                      // it was sent SIGTERM, since this lease ends
+	sent    bool                      // SIGTERM, for this lease or one before, and no other since
 	changes <-chan syscall.WaitStatus // of the command itself; nil: it has ended
 	ended   syscall.WaitStatus
 }
@@ -97,8 +98,8 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 		return j.lose(&because{"the command was killed: ", lost}, "redlock")
 	}
 	status := j.statusOf(j.ended)
-	if j.asked && j.ended.Signaled() {
-		return j.lose(fmt.Errorf("%w: the lease was not renewed, and the command ended by %s, which redlock sent it", redlock.ErrLost, nameOf(j.ended.Signal())), "redlock")
+	if j.sent && j.ended.Signaled() && j.ended.Signal() == syscall.SIGTERM {
+		return j.lose(fmt.Errorf("%w: the lease was not renewed, and the command ended by SIGTERM, which redlock sent it", redlock.ErrLost), "redlock")
 	}
 	return status
 }
@@ -202,8 +203,10 @@ func (j *job) watch() (lost error) {
 			}
 			// Dead processes may stay in the group until their parents look; we go on looking.
 			_ = j.dog.standDown()
-		case left <= j.ttl/3 && !j.asked:
-			j.asked = true
+		case left > j.ttl/3:
+			j.asked = false
+		case !j.asked:
+			j.asked, j.sent = true, true
 			why := fmt.Sprintf("was not renewed, and ends in %v", left.Round(time.Millisecond))
 			j.log.say(runEvent{Event: "signal", Signal: "SIGTERM", Error: "the lease " + why})
 			j.log.print("the lease of %s %s: the command gets SIGTERM", j.log.name(), why)
@@ -224,6 +227,7 @@ func (j *job) stopped(s syscall.WaitStatus) bool {
 // forward passes on a signal that we got.
 func (j *job) forward(s syscall.Signal) {
 	j.kill(s)
+	j.sent = j.sent && s != syscall.SIGTERM
 	if ends(s) {
 		j.log.say(runEvent{Event: "signal", Signal: nameOf(s), Forwarded: new(true)})
 	}

@@ -148,3 +148,27 @@ func TestRunInARun(t *testing.T) {
 	assert.Equal(t, "k=unset=unset", p.line(t))
 	assert.Zero(t, p.end(t))
 }
+
+// A lease that recovered asks the command to end when it fails again, and is no reason for its end.
+func TestRunWhoseLeaseFailsTwice(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.start(t, "run", "k", "--json", "--ttl", "9s", "--", "sh", "-c",
+		"trap 'echo TERM' TERM; trap 'ulimit -c 0; trap - SEGV; kill -SEGV $$' USR1; echo ready; while :; do sleep 0.02; done")
+	require.Equal(t, "ready", p.line(t))
+	for range 2 {
+		for _, x := range s.servers {
+			require.NoError(t, x.Pause())
+		}
+		require.Equal(t, "TERM", p.line(t), p.errs.String())
+		for _, x := range s.servers {
+			require.NoError(t, x.Resume())
+		}
+		require.Eventually(t, func() bool {
+			st, err := s.nodes.Inspect(t.Context(), "k")
+			return err == nil && st.TTL > 5*time.Second
+		}, 20*time.Second, time.Millisecond)
+	}
+	require.NoError(t, p.Process.Signal(syscall.SIGUSR1))
+	assert.Equal(t, 128+int(syscall.SIGSEGV), p.end(t), p.errs.String())
+}
