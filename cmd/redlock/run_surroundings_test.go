@@ -149,6 +149,21 @@ func TestRunInARun(t *testing.T) {
 	assert.Zero(t, p.end(t))
 }
 
+// That it is not guarded any more is said when it is noticed, which is at a renewal.
+func TestRunWhoseWatchdogDied(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for form, says := range map[string]string{"--json": `"event":"unguarded"`, "--json=false": "the watchdog died: if redlock is killed or stopped, the command goes on"} {
+		p := s.start(t, "run", "k", form, "--ttl", "1s", "--", "sh", "-c", "echo ready; trap 'exit 3' TERM; while :; do sleep 0.02; done")
+		require.Equal(t, "ready", p.line(t))
+		require.NoError(t, syscall.Kill(watchdogOf(t, p.Process.Pid), syscall.SIGKILL))
+		require.Eventually(t, func() bool { return strings.Contains(p.errs.String(), says) }, 20*time.Second, time.Millisecond, lazily(p.errs.String))
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		assert.Equal(t, 3, p.end(t))
+		assert.Equal(t, 1, strings.Count(p.errs.String(), says))
+	}
+}
+
 // A lease that recovered asks the command to end when it fails again, and is no reason for its end.
 func TestRunWhoseLeaseFailsTwice(t *testing.T) {
 	t.Parallel()

@@ -168,6 +168,7 @@ func self() (string, error) {
 type watchdog struct {
 	cmd            *exec.Cmd
 	lifeline, news *os.File
+	log            *runLog
 
 	mu    sync.Mutex
 	group int
@@ -190,7 +191,7 @@ func startWatchdog(log *runLog) (*watchdog, error) {
 		return nil, err
 	}
 	defer says.Close()
-	w := &watchdog{lifeline: ours, news: news, cmd: &exec.Cmd{
+	w := &watchdog{lifeline: ours, news: news, log: log, cmd: &exec.Cmd{
 		Path: path, Args: []string{watchdogName, "of", strconv.Itoa(os.Getpid())}, Dir: "/",
 		Stderr: os.Stderr, ExtraFiles: []*os.File{theirs, says},
 		// Beyond the reach of what is done to our group and our terminal.
@@ -209,8 +210,8 @@ func startWatchdog(log *runLog) (*watchdog, error) {
 	return w, nil
 }
 
-// tell says until when the group may run. A watchdog that died is nothing to give up for: the lock
-// is held. One that is stopped must not stop us, so a full pipe is left, and it is tried again.
+// tell says until when the group may run. A watchdog that died is said, and nothing to give up for: the
+// lock is held. One that is stopped must not stop us, so a full pipe is left, and it is tried again.
 func (w *watchdog) tell(until time.Time, end time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -218,8 +219,14 @@ func (w *watchdog) tell(until time.Time, end time.Duration) {
 		return
 	}
 	_ = w.lifeline.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-	if _, err := fmt.Fprintln(w.lifeline, w.group, int64(end)); err == nil {
+	switch _, err := fmt.Fprintln(w.lifeline, w.group, int64(end)); {
+	case err == nil:
 		w.until = until
+	case errors.Is(err, syscall.EPIPE):
+		w.group = 0
+		const what = "the watchdog died: if redlock is killed or stopped, the command goes on"
+		w.log.say(runEvent{Event: "unguarded", Error: what})
+		w.log.print("%s", what)
 	}
 }
 
