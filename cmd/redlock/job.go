@@ -283,7 +283,8 @@ func (j *job) suspend(all bool) {
 	stopSelf()
 	signal.Notify(j.stops, syscall.SIGTSTP)
 
-	// A majority has to say that the lock is still ours before anything goes on.
+	// Before anything goes on a majority is asked whether the lock is still ours. One that does not answer
+	// leaves what is left of the lease.
 	ctx, cancel := context.WithTimeout(context.Background(), j.killBefore())
 	defer cancel()
 	err := j.held.Extend(ctx, j.ttl)
