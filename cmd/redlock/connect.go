@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -111,6 +112,9 @@ func (s settings) file() (c config, named bool, err error) {
 	d.DisallowUnknownFields()
 	if err := d.Decode(&c); err != nil {
 		return c, named, fmt.Errorf("%s %s: %w", source, path, err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return c, named, fmt.Errorf("%s %s: there is more behind the end of the object", source, path)
 	}
 	return c, named, nil
 }

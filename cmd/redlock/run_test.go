@@ -353,8 +353,10 @@ func TestStatusAndRelease(t *testing.T) {
 	assert.NotContains(t, r.out, "\x1b", "nobody's key or token steers the terminal")
 	r = run(t, ctx, "status", "k", "--config", file)
 	assert.Contains(t, r.out, "k is held, token x, for ever")
-	require.NoError(t, os.WriteFile(file, []byte(`{"adrs":[]}`), 0o600))
-	assert.Equal(t, exitUsage, run(t, ctx, "status", "k", "--config", file).code)
+	for _, bad := range []string{`{"adrs":[]}`, string(text) + ` , "key_prefix":"q:"}`} {
+		require.NoError(t, os.WriteFile(file, []byte(bad), 0o600))
+		assert.Equal(t, exitUsage, run(t, ctx, "status", "k", "--config", file).code, bad)
+	}
 }
 
 func TestCheck(t *testing.T) {
