@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -156,13 +157,9 @@ func (s settings) nodes() ([]string, config, error) {
 		addrs = nil // they are from the environment
 	}
 	if s.cmd.Flags().Changed("addrs") {
-		for i, a := range addrs {
-			if u, err := url.Parse(a); err == nil && u.User != nil {
-				if _, secret := u.User.Password(); secret {
-					return nil, c, fmt.Errorf("the %s address of --addrs has a password, which every user of this machine could read: "+
-						"put it into $%s or the file of --config", ordinal(i+1), addrsEnv)
-				}
-			}
+		if i := withPassword(addrs); i >= 0 {
+			return nil, c, fmt.Errorf("the %s address of --addrs has a password, which every user of this machine could read: "+
+				"put it into $%s or the file of --config", ordinal(i+1), addrsEnv)
 		}
 	}
 	if len(addrs) == 0 {
@@ -172,6 +169,18 @@ func (s settings) nodes() ([]string, config, error) {
 		return nil, c, errNoNodes
 	}
 	return addrs, c, nil
+}
+
+// withPassword is the first address that has one; -1: none has.
+func withPassword(addrs []string) int {
+	return slices.IndexFunc(addrs, func(a string) bool {
+		u, err := url.Parse(a)
+		if err != nil || u.User == nil {
+			return false
+		}
+		_, secret := u.User.Password()
+		return secret
+	})
 }
 
 // open connects to the nodes, for locks of this TTL and owner.

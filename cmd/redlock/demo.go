@@ -100,6 +100,10 @@ summary.`,
 	svg := f.String("svg", "", "also make a recording, an SVG `file` that plays the demo")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c.addrs = cleanAddrs(*addrs)
+		if i := withPassword(c.addrs); i >= 0 {
+			return &usageError{fmt.Errorf("the %s address of --addrs has a password, which every user of this machine could read: "+
+				"the demo runs on servers without one", ordinal(i+1))}
+		}
 		if page.asked() {
 			return webDemo(cmd, c, page)
 		}

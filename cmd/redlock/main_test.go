@@ -152,6 +152,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"demo", "--colour"}, []string{"unknown flag: --colour"}},
 		{[]string{"demo", "--svg", "/no/such/folder/x.svg"}, []string{"there is no such folder"}},
 		{[]string{"demo", "now"}, []string{`unexpected argument "now"`}},
+		{[]string{"demo", "--addrs", "a:6379,redis://me:secret@b:6379"}, []string{"the 2nd address of --addrs has a password"}},
 		{[]string{"demo", "--addrs", "a:6379,b:x"}, []string{`"b:x": must be host:port`}},
 		{[]string{"demo", "--addrs", "a:6379,a"}, []string{"duplicate node"}}, // the port of Redis
 		{[]string{"demo", "--adrs", "a:6379"}, []string{"unknown flag: --adrs; did you mean --addrs?"}},
