@@ -126,7 +126,7 @@ func TestRunWhoseReaderIsGone(t *testing.T) {
 	s := newSite(t)
 	said, says, err := os.Pipe()
 	require.NoError(t, err)
-	p := s.prepare(t, "run", "k", "--json", "--ttl", "1h", "--", "sh", "-c", "trap 'echo USR1; exit 3' USR1; echo ready; while :; do sleep 0.02; done")
+	p := s.prepare(t, "run", "k", "--json", "--ttl", "1h", "--", "sh", "-c", "exec 2>/dev/null; trap 'echo USR1; exit 3' USR1; echo ready; while :; do sleep 0.02; done")
 	p.Stderr = says
 	p.launch(t)
 	require.NoError(t, says.Close())
