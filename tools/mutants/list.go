@@ -2550,6 +2550,8 @@ var list = []mutant{
 		old:  ` && c.Req.Script != protocol.ReleaseScript {`,
 		new:  ` {`,
 		why:  "after the Close of a process that waits, readers are kept out by a door that nobody needs",
+		in:   "internal/promises",
+		args: "-test.run=^TestCloseOpensTheDoor$",
 	},
 	{
 		name: "close-goes-on-renewing",
