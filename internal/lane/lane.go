@@ -148,7 +148,7 @@ func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 	case c.needless():
 		c.State = callDropped
 		return protocol.Unsent(errNeverSent)
-	case l.Flight.overdue(now) && !(c.Req.Op == protocol.OpJoin && now < l.Flight.joinDue(c, now)):
+	case l.Flight.overdue(now) && (c.Req.Patience == 0 || now >= l.Flight.due(c, now)):
 		if c.Req.Op != protocol.OpRelease || c.nothingThere() && c.When == ToServe {
 			c.State = callDropped
 			return protocol.Unsent(ErrOverdue)
@@ -265,7 +265,7 @@ func (l *Lane) drainOnce() (waits bool) {
 			l.tellFlushed()
 			l.moved.Broadcast()
 		} else if c := cmp.Or(b.join, l.Queue.joins.head); c != nil {
-			l.Alarm.Set(now+int64(c.Req.JoinPatience()), now)
+			l.Alarm.Set(now+int64(c.Req.Patience), now)
 		}
 		l.Mu.Unlock()
 		tellAll(pointless, now)
