@@ -233,8 +233,8 @@ func (a *attempt) observe(i int, b protocol.Answer) {
 type grantRecord struct {
 	attempt atomic.Pointer[attempt] // nil: all nodes have granted, and it was let go of
 	kept    atomic.Bool             // took was written, or is by now
-	took    []time.Duration         // each node; once attempt is nil
-	room    [5]time.Duration
+	room    [5]micros
+	took    []micros // each node; once attempt is nil
 }
 
 // of begins the record. That of a permit keeps its attempt, which mends numbers by later answers.
@@ -254,7 +254,7 @@ func (g *grantRecord) mayForget() {
 	}
 	g.took = g.room[:0]
 	for i := range a.round.seats {
-		g.took = append(g.took, a.round.seats[i].ballot.elapsed) // final
+		g.took = append(g.took, a.round.seats[i].ballot.took) // final
 	}
 	g.attempt.Store(nil)
 }
@@ -272,7 +272,7 @@ func (g *grantRecord) answers(names []string) []Outcome {
 	}
 	out := make([]Outcome, len(names))
 	for i := range out {
-		out[i] = Outcome{Node: names[i], Vote: VoteGranted, Elapsed: g.took[i]}
+		out[i] = Outcome{Node: names[i], Vote: VoteGranted, Elapsed: g.took[i].duration()}
 	}
 	return out
 }

@@ -176,7 +176,7 @@ type repairs struct {
 
 // observe sees each node's answer to the extend, also those after its decision.
 func (p *repairs) observe(i int, b protocol.Answer) {
-	if b.Kind != protocol.Refused || b.Holder() != "" || b.Err != nil {
+	if b.Kind != protocol.Refused || b.Holder() != "" || b.Err() != nil {
 		return
 	}
 	p.mu.Lock()

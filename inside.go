@@ -135,8 +135,9 @@ func init() {
 		var counts protocol.Forced
 		kinds := map[Vote]protocol.Kind{VoteGranted: protocol.Granted, VoteRefused: protocol.Refused}
 		for i := range r.seats {
-			vote, val, err := r.ballot(i)
-			counts.Add(protocol.Answer{Kind: kinds[vote], Val: val, Err: err})
+			vote, b := r.ballot(i)
+			b.Kind = kinds[vote]
+			counts.Add(b)
 		}
 		if why := counts.Failed(len(m.nodes), nil); why != nil {
 			return m.failed(r, protocol.OpForceRelease, why)

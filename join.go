@@ -144,11 +144,11 @@ func (w *waiter) receive(ctx context.Context) (answer, error) {
 		return answer{}, err
 	}
 	w.join = nil
-	vote, val, failure := join.ballot(0)
-	a, ok := readAnswer(val)
+	vote, b := join.ballot(0)
+	a, ok := readAnswer(b.Said)
 	switch {
 	case vote == VoteFailed, vote == VoteRefused:
-		w.of.refused(w.node, failure)
+		w.of.refused(w.node, b.Err())
 		w.withdraw()
 		return answer{}, errNoQueue
 	case v != verdictGranted || !ok:

@@ -661,7 +661,7 @@ func TestReleaseWhoseQuorumComesBehindItsVerdict(t *testing.T) {
 		require.NoError(t, err)
 		r := new(round)
 		r.init(rl.clock.Now(), make([]seat, 1))
-		r.Deliver(0, protocol.Answer{Kind: protocol.Unknown, Err: protocol.ErrTimeout}, r.start)
+		r.Deliver(0, protocol.Answer{Kind: protocol.Unknown, Said: protocol.ErrTimeout}, r.start)
 		assert.ErrorContains(t, lock.waitRelease(r), "(0 of 1 nodes released, 1 needed): node 0 unknown (no answer in time)")
 		r.Deliver(0, protocol.Answer{Kind: protocol.Granted, Final: true}, r.start)
 		assert.NoError(t, lock.waitRelease(r))
@@ -723,7 +723,7 @@ func (w *numberingWire) Exchange(batch []*lane.Call, _, _ time.Duration, left fu
 		c.Answer = lanetest.One
 		if c.Req.Op.Sets() {
 			time.Sleep(w.takes)
-			c.Answer.Val = w.number + 1
+			c.Answer.Said = w.number + 1
 		}
 	}
 	if slices.ContainsFunc(batch, func(c *lane.Call) bool { return c.Req.Op == protocol.OpExtend }) {

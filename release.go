@@ -218,7 +218,7 @@ func (l *Lock) answered() {}
 // observe sees each node's answer to the release.
 func (l *Lock) observe(i int, b protocol.Answer) {
 	served := l.leaving.serves(i, int(l.arbiter))
-	told, _ := b.Val.(int64)
+	told, _ := b.Said.(int64)
 	if told == protocol.PublishDenied {
 		l.queues.notePublishDenied(i, nil)
 	}

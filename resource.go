@@ -177,11 +177,11 @@ func anyShared(all []inspection) bool {
 func inspected(r *round) []inspection {
 	all := make([]inspection, len(r.seats))
 	for i := range all {
-		vote, val, _ := r.ballot(i)
+		vote, b := r.ballot(i)
 		if vote != VoteGranted {
 			continue
 		}
-		all[i].Inspection, all[i].known = protocol.ReadInspection(val)
+		all[i].Inspection, all[i].known = protocol.ReadInspection(b.Said)
 	}
 	return all
 }

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -54,22 +55,25 @@ type seat struct {
 // ballot is the latest that is known of one node's vote: of its answer what the round needs, since an acquire and a
 // release have ten of them.
 type ballot struct {
-	said    any // what the node answered, or an error; nil for a null answer
-	elapsed time.Duration
-	vote    Vote // as it counts
-	kind    protocol.Kind
-	final   bool
+	said  any // as in protocol.Answer
+	took  micros
+	vote  Vote // as it counts
+	kind  protocol.Kind
+	final bool
 }
+
+// micros is a duration of up to 71 minutes, in microseconds: half of the room, and as exact as errors tell it.
+type micros uint32
+
+func inMicros(d time.Duration) micros {
+	return micros(min(max(d/time.Microsecond, 0), math.MaxUint32))
+}
+
+func (m micros) duration() time.Duration { return time.Duration(m) * time.Microsecond }
 
 // answer is what the node said, as far as it is kept.
 func (c *ballot) answer() protocol.Answer {
-	b := protocol.Answer{Kind: c.kind, Final: c.final}
-	if err, ok := c.said.(error); ok {
-		b.Err = err
-	} else {
-		b.Val = c.said
-	}
-	return b
+	return protocol.Answer{Said: c.said, Kind: c.kind, Final: c.final}
 }
 
 // number is that of the permit that the node gave, if its grant counts; otherwise 0.
@@ -173,11 +177,8 @@ func (r *round) record(i int, b protocol.Answer, now int64) {
 		vote, b = r.judge(i, b, now)
 	}
 	r.tally.change(v.vote, vote)
-	v.said, v.kind, v.final = b.Val, b.Kind, b.Final
-	if b.Err != nil {
-		v.said = b.Err
-	}
-	v.vote, v.elapsed = vote, time.Duration(now-r.start)
+	v.said, v.kind, v.final = b.Said, b.Kind, b.Final
+	v.vote, v.took = vote, inMicros(time.Duration(now-r.start))
 }
 
 // votes are what a node's answers count as, but for what the guard says of a grant.
@@ -188,7 +189,7 @@ var votes = [...]Vote{
 // judge is a grant as the guard sees it; the caller holds mu.
 func (r *round) judge(i int, b protocol.Answer, now int64) (Vote, protocol.Answer) {
 	if left := r.guard.Judge(i, r.period, now); left > 0 {
-		b.Err = r.guard.Why(i, left)
+		b.Said = r.guard.Why(i, left)
 		return VoteBarred, b
 	}
 	return VoteGranted, b
@@ -250,7 +251,7 @@ func (r *round) slowestAnswer() (took time.Duration) {
 	defer r.mu.Unlock()
 	for i := range r.seats {
 		if c := &r.seats[i].ballot; c.vote == VoteGranted || c.vote == VoteRefused {
-			took = max(took, c.elapsed)
+			took = max(took, c.took.duration())
 		}
 	}
 	return took
@@ -320,16 +321,15 @@ func (r *round) current() verdict {
 }
 
 // ballot is what a node said, as it is known now.
-func (r *round) ballot(i int) (Vote, any, error) {
+func (r *round) ballot(i int) (Vote, protocol.Answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := &r.seats[i].ballot
-	b := c.answer()
-	return c.vote, b.Val, b.Err
+	return c.vote, c.answer()
 }
 
 func (r *round) vote(i int) Vote {
-	v, _, _ := r.ballot(i)
+	v, _ := r.ballot(i)
 	return v
 }
 
@@ -394,7 +394,7 @@ func (r *round) outcomes(names []string) []Outcome {
 	for i := range r.seats {
 		v := &r.seats[i].ballot
 		b := v.answer()
-		out[i] = Outcome{Node: names[i], Vote: v.vote, Holder: b.Holder(), Elapsed: v.elapsed, Err: protocol.WithHint(b.Err)}
+		out[i] = Outcome{Node: names[i], Vote: v.vote, Holder: b.Holder(), Elapsed: v.took.duration(), Err: protocol.WithHint(b.Err())}
 	}
 	return out
 }
@@ -405,7 +405,7 @@ func (r *round) permanent(awaited protocol.Remedies) bool {
 	defer r.mu.Unlock()
 	n := 0
 	for i := range r.seats {
-		if protocol.PermanentBut(r.seats[i].ballot.answer().Err, awaited) {
+		if protocol.PermanentBut(r.seats[i].ballot.answer().Err(), awaited) {
 			n++
 		}
 	}

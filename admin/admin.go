@@ -203,7 +203,7 @@ func once(ctx context.Context, c redis.UniversalClient, r *protocol.Request) (a 
 			cmd.Reply(&got, err)
 			return got, nil
 		}); err != nil {
-			a = protocol.Answer{Sent: true, Err: err}
+			a = protocol.Answer{Sent: true, Said: err}
 		}
 		if r.Whole || !a.WantsSource() {
 			break
@@ -211,10 +211,11 @@ func once(ctx context.Context, c redis.UniversalClient, r *protocol.Request) (a 
 		r = r.WithSource()
 	}
 	a = a.Read(r.Op)
-	if errors.Is(a.Err, context.DeadlineExceeded) {
-		a.Err = protocol.ErrTimeout
+	err := a.Err()
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = protocol.ErrTimeout
 	}
-	a.Err = protocol.Hinted(c, a.Err)
+	a.Said = protocol.Said(a.Said, protocol.Hinted(c, err))
 	return a
 }
 
@@ -294,5 +295,5 @@ func unanswered(a answer) error {
 	if a.Kind == protocol.Granted || a.Kind == protocol.Refused {
 		return nil
 	}
-	return a.Err
+	return a.Err()
 }

@@ -106,7 +106,7 @@ func (n *Nodes) Inspect(ctx context.Context, key string) (Status, error) {
 	votes := make(map[string]int)
 	for i, a := range all {
 		ns := NodeStatus{Node: n.names[i], Elapsed: a.elapsed, Err: unanswered(a)}
-		if found, known := protocol.ReadInspection(a.Val); known && ns.Err == nil {
+		if found, known := protocol.ReadInspection(a.Said); known && ns.Err == nil {
 			answers++
 			ns.read(&found)
 			s.wait(found.Waiters)

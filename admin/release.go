@@ -74,11 +74,11 @@ func (n *Nodes) ForceRelease(ctx context.Context, key string, from Target) (Take
 	var counts protocol.Forced
 	for i, a := range all {
 		counts.Add(a.Answer)
-		one := TakenNode{Node: n.names[i], Left: Unknown, Holder: a.Holder(), Err: a.Err}
+		one := TakenNode{Node: n.names[i], Left: Unknown, Holder: a.Holder(), Err: a.Err()}
 		switch {
 		case a.Kind == protocol.Granted:
 			one.Left = Deleted
-		case a.Kind == protocol.Refused && one.Holder == "" && a.Err == nil:
+		case a.Kind == protocol.Refused && one.Holder == "" && a.Err() == nil:
 			one.Left = Nothing
 		case a.Kind == protocol.Refused:
 			one.Left = Kept

@@ -75,7 +75,7 @@ func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration, left func
 	ctx := context.Background()
 	if err := m.tryScripts(ctx, batch); err != nil {
 		for _, c := range batch {
-			c.Answer = protocol.Answer{Err: err}
+			c.Answer = protocol.Answer{Said: err}
 		}
 		return true
 	}
@@ -104,10 +104,10 @@ func (m *ManyServers) tryScripts(ctx context.Context, batch []*lane.Call) error 
 		cmd.Reply(&got, m.exec(ctx, []redis.Cmder{cmd}))
 		switch {
 		case !got.Answered():
-			return got.Err
-		case protocol.WantsSource(got.Err) && !r.Whole:
+			return got.Err()
+		case protocol.WantsSource(got.Err()) && !r.Whole:
 		default:
-			err := protocol.ScriptsFail(got.Err)
+			err := protocol.ScriptsFail(got.Err())
 			m.tried.Store(err == nil)
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 // close may be called at any time, by anybody.
 type Flow interface {
 	// Exchange sends the calls in order, each once and never again, with the looks at
-	// their places, and fills in the answer of each call: Val, Err and Sent. It returns
+	// their places, and fills in the answer of each call: Said and Sent. It returns
 	// when all answers were read or the connection broke or was closed. left is as for a wire.
 	// Ask must have been answered before.
 	Exchange(batch []*lane.Call, want Looks, left func()) Said
@@ -203,7 +203,7 @@ func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Durat
 	}
 	if err != nil {
 		for _, c := range batch {
-			c.Answer = protocol.Answer{Err: err}
+			c.Answer = protocol.Answer{Said: err}
 		}
 		return true
 	}
@@ -273,7 +273,7 @@ func Read(batch []*lane.Call) (answered, sent bool) {
 
 // movedOn reports whether one of the answers ends a conversation, see elsewhere.
 func movedOn(batch []*lane.Call) bool {
-	return slices.ContainsFunc(batch, func(c *lane.Call) bool { return elsewhere(c.Err) })
+	return slices.ContainsFunc(batch, func(c *lane.Call) bool { return elsewhere(c.Err()) })
 }
 
 // elsewhere reports whether an answer says that the node's name may lead elsewhere by now.
@@ -355,8 +355,8 @@ func (cs *Conversations) isReplaced(cv *conversation) bool {
 // have been carried out by some server.
 func void(batch []*lane.Call, why error) {
 	for _, c := range batch {
-		if c.Sent && c.Err == nil { // an error is no vote anyway
-			c.Answer = protocol.Answer{Err: why, Sent: true}
+		if c.Sent && c.Err() == nil { // an error is no vote anyway
+			c.Answer = protocol.Answer{Said: why, Sent: true}
 		}
 	}
 }

@@ -188,9 +188,9 @@ func (f *stagedFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) 
 		for _, c := range batch {
 			value := c.Req.Value
 			s.executed = append(s.executed, value)
-			c.Answer = protocol.Answer{Val: "OK", Sent: true}
+			c.Answer = protocol.Answer{Said: "OK", Sent: true}
 			if strings.Contains(value, "READONLY") {
-				c.Answer = protocol.Answer{Err: lanetest.ServerError(value), Sent: true}
+				c.Answer = protocol.Answer{Said: lanetest.ServerError(value), Sent: true}
 			}
 		}
 		if want&conn.LookMark != 0 {
@@ -202,7 +202,7 @@ func (f *stagedFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) 
 	})
 	if err != nil {
 		for _, c := range batch {
-			c.Answer = protocol.Answer{Err: err, Sent: true}
+			c.Answer = protocol.Answer{Said: err, Sent: true}
 		}
 		return conn.Said{Broken: true}
 	}
@@ -314,7 +314,7 @@ type outcome struct {
 	at      time.Duration
 }
 
-func (o outcome) ok() bool { return o.settled && o.calls[0].Err == nil }
+func (o outcome) ok() bool { return o.settled && o.calls[0].Err() == nil }
 
 func stagedCall(value string) *lane.Call {
 	return &lane.Call{Req: &protocol.Request{Op: protocol.OpExtend, Key: "key", Value: value}}
@@ -379,7 +379,7 @@ func TestNoIdentityNoVote(t *testing.T) {
 	onStage(t, stageOwn, func(s *stage) {
 		s.askErr = busy
 		got := s.send("1")
-		require.Equal(t, protocol.Answer{Err: busy}, got.calls[0].Answer, "as not sent")
+		require.Equal(t, protocol.Answer{Said: busy}, got.calls[0].Answer, "as not sent")
 		require.True(t, got.settled)
 		require.Empty(t, s.view().executed)
 		require.Empty(t, s.view().seen)
@@ -414,7 +414,7 @@ func TestOverdueConversationIsReplacedAndKilled(t *testing.T) {
 			got := s.send("2")
 			require.True(t, got.settled)
 			require.True(t, got.calls[0].Sent)
-			require.Error(t, got.calls[0].Err)
+			require.Error(t, got.calls[0].Err())
 			require.Equal(t, []int64{1}, s.view().kills)
 			require.True(t, s.flows[0].killed)
 			require.Less(t, got.at-sent, stagePatience+conn.LeastSilence+10*s.trip)
@@ -492,7 +492,7 @@ func TestServerThatHangsFromTheStart(t *testing.T) {
 		require.Equal(t, 1, s.view().open)
 		s.now(func() { s.hung = false })
 		got := await1(pending)
-		require.Equal(t, protocol.Answer{Err: lane.ErrTooLate}, got.calls[0].Answer, "nobody waits for it any more")
+		require.Equal(t, protocol.Answer{Said: lane.ErrTooLate}, got.calls[0].Answer, "nobody waits for it any more")
 		require.True(t, got.settled)
 		require.Empty(t, s.view().executed)
 		require.True(t, s.send("2").ok())
@@ -599,7 +599,7 @@ func TestConversationThatBreaks(t *testing.T) {
 			got := await1(pending)
 			require.Equal(t, []int64{1}, s.view().kills, "before the batch returns")
 			require.True(t, got.settled)
-			require.ErrorIs(t, got.calls[0].Err, errStageCut)
+			require.ErrorIs(t, got.calls[0].Err(), errStageCut)
 		})
 	}
 }
@@ -723,7 +723,7 @@ func TestAnswersOfAServerThatWasReplacedAreNoVotes(t *testing.T) {
 		require.True(t, s.send("3").ok())
 		s.now(func() { s.flows[0].late = false })
 		got := await1(pending)
-		require.ErrorIs(t, got.calls[0].Err, conn.ErrReplaced)
+		require.ErrorIs(t, got.calls[0].Err(), conn.ErrReplaced)
 		require.True(t, got.calls[0].Sent)
 		require.True(t, got.settled)
 		require.True(t, s.flows[0].isClosed())
@@ -782,7 +782,7 @@ func TestGrantWithoutALookBehindItIsNoVote(t *testing.T) {
 		require.True(t, s.send("1").ok())
 		s.now(func() { s.cutsLook = true })
 		got := s.sets("2")
-		require.ErrorIs(t, got.calls[0].Err, conn.ErrUnlooked)
+		require.ErrorIs(t, got.calls[0].Err(), conn.ErrUnlooked)
 		require.True(t, got.calls[0].Sent)
 		require.True(t, got.settled, "it was answered")
 		require.True(t, s.view().flows[0].isClosed())
@@ -800,7 +800,7 @@ func TestWholeQuestionGoesAheadWhereTheGuardWantsIt(t *testing.T) {
 			require.Len(t, s.view().seen, before+2, "the question, and the look")
 			s.now(func() { s.askErr = lanetest.ServerError("BUSY") })
 			got := s.sets("3")
-			require.EqualError(t, got.calls[0].Err, "BUSY")
+			require.EqualError(t, got.calls[0].Err(), "BUSY")
 			require.False(t, got.calls[0].Sent)
 			require.NotContains(t, s.view().executed, "3")
 		})
@@ -858,7 +858,7 @@ func TestCloseEndsConversationsAtOnce(t *testing.T) {
 			require.Equal(t, at, (<-first).at)
 			require.Equal(t, at, (<-second).at)
 			got := s.send("4")
-			require.Equal(t, protocol.Answer{Err: protocol.ErrClosed}, got.calls[0].Answer)
+			require.Equal(t, protocol.Answer{Said: protocol.ErrClosed}, got.calls[0].Answer)
 		})
 	}
 }

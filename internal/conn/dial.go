@@ -218,13 +218,13 @@ func (f *ownFlow) Exchange(batch []*lane.Call, want Looks, left func()) (got Sai
 		_, _ = f.in.reply()
 	}
 	for _, c := range batch {
-		c.Val, c.Err = f.in.reply()
+		c.Said = protocol.Said(f.in.reply())
 		f.native.Learn(&c.Answer)
 	}
 	f.look(&got, want)
 	if err := f.in.checkUnasked(); errors.Is(err, errUnasked) {
 		for _, c := range batch {
-			c.Answer = protocol.Answer{Err: err, Sent: true}
+			c.Answer = protocol.Answer{Said: err, Sent: true}
 		}
 	}
 	got.Broken = f.in.broken != nil

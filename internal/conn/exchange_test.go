@@ -72,7 +72,7 @@ func TestBatchIsWrittenOnceAndReadWhole(t *testing.T) {
 	f, batch := flowOver(t, s), batchOfThree()
 	got := f.Exchange(batch, LookMark|LookRole, s.hasLeft)
 	assert.Equal(t, "wlr", s.events, "it is written at once, and has left before it is read")
-	assert.Equal(t, []protocol.Answer{{Val: "OK", Sent: true}, {Val: int64(1), Sent: true}, {Sent: true}},
+	assert.Equal(t, []protocol.Answer{{Said: "OK", Sent: true}, {Said: int64(1), Sent: true}, {Sent: true}},
 		[]protocol.Answer{batch[0].Answer, batch[1].Answer, batch[2].Answer})
 	assert.Equal(t, Said{
 		Mark: protocol.Mark{State: protocol.MarkPresent, Text: "text"}, Role: protocol.ServerReport{Role: "master", ReplID: "r"}, RoleOK: true, Evicted: 7,
@@ -95,12 +95,11 @@ func TestTornReplies(t *testing.T) {
 			for i, c := range batch {
 				end += len(replies[i])
 				if whole && cut >= end {
-					assert.NoError(t, c.Err, "cut at %d, call %d", cut, i)
+					assert.NoError(t, c.Err(), "cut at %d, call %d", cut, i)
 					continue
 				}
-				assert.Error(t, c.Err, "cut at %d, call %d", cut, i)
-				assert.Nil(t, c.Val)
-				assert.False(t, c.Answered(), "cut at %d, call %d: %v", cut, i, c.Err)
+				assert.Error(t, c.Err(), "cut at %d, call %d", cut, i)
+				assert.False(t, c.Answered(), "cut at %d, call %d: %v", cut, i, c.Err())
 				assert.True(t, c.Sent, "cut at %d, call %d", cut, i)
 			}
 			require.True(t, got.Broken, "cut at %d", cut)
@@ -119,7 +118,7 @@ func TestMoreThanWasAskedFor(t *testing.T) {
 	got := f.Exchange(batch, 0, s.hasLeft)
 	assert.True(t, got.Broken)
 	for _, c := range batch {
-		assert.Equal(t, protocol.Answer{Err: errUnasked, Sent: true}, c.Answer)
+		assert.Equal(t, protocol.Answer{Said: errUnasked, Sent: true}, c.Answer)
 		assert.Equal(t, protocol.Unknown, c.Read(c.Req.Op).Kind)
 	}
 }
@@ -129,9 +128,9 @@ func TestPushEndsAConnection(t *testing.T) {
 	s := &scripted{answer: strings.NewReader("+OK\r\n>2\r\n+invalidate\r\n*0\r\n:1\r\n$-1\r\n")}
 	f, batch := flowOver(t, s), batchOfThree()
 	assert.True(t, f.Exchange(batch, 0, s.hasLeft).Broken)
-	assert.Equal(t, protocol.Answer{Val: "OK", Sent: true}, batch[0].Answer)
+	assert.Equal(t, protocol.Answer{Said: "OK", Sent: true}, batch[0].Answer)
 	for _, c := range batch[1:] {
-		assert.ErrorIs(t, c.Err, errNoRESP)
+		assert.ErrorIs(t, c.Err(), errNoRESP)
 		assert.Equal(t, protocol.Unknown, c.Read(c.Req.Op).Kind)
 	}
 }
@@ -143,15 +142,15 @@ func TestServerErrorsAreAnswers(t *testing.T) {
 	f, batch := flowOver(t, s), batchOfThree()
 	got := f.Exchange(batch, LookMark|LookRole, s.hasLeft)
 	for _, c := range batch {
-		assert.True(t, c.Answered(), "%v", c.Err)
+		assert.True(t, c.Answered(), "%v", c.Err())
 		assert.Equal(t, protocol.Failed, c.Read(c.Req.Op).Kind)
 	}
 	assert.True(t, movedOn(batch[:1]))
-	assert.True(t, protocol.ReadOnly(batch[0].Err))
+	assert.True(t, protocol.ReadOnly(batch[0].Err()))
 	assert.True(t, batch[1].WantsSource())
 	assert.True(t, batch[1].Instead().Whole)
-	assert.True(t, protocol.Permanent(batch[2].Err))
-	assert.True(t, protocol.Denied(batch[2].Err))
+	assert.True(t, protocol.Permanent(batch[2].Err()))
+	assert.True(t, protocol.Denied(batch[2].Err()))
 	assert.False(t, got.Broken)
 	assert.False(t, got.RoleOK)
 	assert.EqualValues(t, -1, got.Evicted)
@@ -247,7 +246,7 @@ func BenchmarkBatch(b *testing.B) {
 			for b.Loop() {
 				f.Exchange(batch, 0, func() {})
 			}
-			require.Equal(b, "OK", batch[0].Val)
+			require.Equal(b, "OK", batch[0].Said)
 		})
 		b.Run(fmt.Sprintf("go-redis, %d", n), func(b *testing.B) {
 			c := &echo{answer: answer, greets: true}

@@ -194,7 +194,7 @@ func (n *Native) May() protocol.NativeDelete {
 
 // Learn takes in the answer to such a command.
 func (n *Native) Learn(b *protocol.Answer) {
-	if b.Native && protocol.Denied(b.Err) {
+	if b.Native && protocol.Denied(b.Err()) {
 		n.Denied.Store(true)
 	}
 }

@@ -71,7 +71,7 @@ func newInMemory(mute bool) *contractNode {
 			var b lane.Bundle
 			for _, c := range b.Pack(batch) {
 				val, err := s.Do(c.Req)
-				c.Answer = protocol.Answer{Val: val, Err: err, Sent: true}
+				c.Answer = protocol.Answer{Said: protocol.Said(val, err), Sent: true}
 			}
 			b.Unpack()
 		}),
@@ -172,7 +172,10 @@ func overClient(t *testing.T, addr string) *contractNode {
 				c.Req = req
 				w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second, func() {})
 			}
-			return contractAnswer{c.Val, c.Err}
+			if err := c.Err(); err != nil {
+				return contractAnswer{nil, err}
+			}
+			return contractAnswer{c.Said, nil}
 		},
 		raw: func(args ...any) any {
 			v, err := client.Do(ctx, args...).Result()

@@ -116,8 +116,8 @@ func TestFencedScriptsFailWhole(t *testing.T) {
 		c := &lane.Call{Req: req.WithSource()}
 		w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second, func() {})
 		assert.Equal(t, protocol.Failed, c.Read(req.Op).Kind, name)
-		assert.True(t, protocol.Permanent(c.Err), "%s: %v", name, c.Err)
-		assert.True(t, protocol.HalfWay(c.Err), "%s: %v", name, c.Err)
+		assert.True(t, protocol.Permanent(c.Err()), "%s: %v", name, c.Err)
+		assert.True(t, protocol.HalfWay(c.Err()), "%s: %v", name, c.Err)
 		assert.Empty(t, admin.Keys(ctx, "*").Val(), name)
 	}
 }

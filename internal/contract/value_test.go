@@ -40,12 +40,12 @@ func TestForeignValuesAreNotSent(t *testing.T) {
 				sent := sentBy(t, admin) - before
 				assert.Less(t, sent, int64(8<<10), "%s: %s", name, fmt.Sprint(got)[:min(100, len(fmt.Sprint(got)))])
 				assert.EqualValues(t, size, admin.StrLen(t.Context(), "k").Val(), name)
-				vote := protocol.Answer{Val: got.val, Err: got.err}.Read(ask.Op)
+				vote := protocol.Answer{Said: protocol.Said(got.val, got.err)}.Read(ask.Op)
 				if vote.Kind == protocol.Refused && got.val != nil {
 					assert.Empty(t, vote.Holder(), name)
 					if ask.Bundle() == nil {
-						assert.ErrorContains(t, vote.Err, "more than 289 bytes, which is no lock", name)
-						assert.True(t, protocol.OtherType(vote.Err), name)
+						assert.ErrorContains(t, vote.Err(), "more than 289 bytes, which is no lock", name)
+						assert.True(t, protocol.OtherType(vote.Err()), name)
 					}
 				}
 			}

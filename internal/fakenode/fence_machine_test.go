@@ -78,7 +78,7 @@ func fmValue(c int) string { return fmt.Sprintf("%032d", c) }
 func (n *fmNode) do(i, c int, req *protocol.Request) (ok bool, token int64) {
 	st := n.store(i)
 	val, err := st.Do(req.WithSource())
-	a := protocol.Answer{Val: val, Err: err, Sent: true}.Read(req.Op)
+	a := protocol.Answer{Said: protocol.Said(val, err), Sent: true}.Read(req.Op)
 	if text, ok, _ := st.Text("counter"); ok {
 		n.counter = fakenode.Number(text) - fmClock/1000
 	}

@@ -151,7 +151,7 @@ func (m *qmMachine) do(s *qmState, req protocol.Request) protocol.Answer {
 			cl.listed, cl.number = int64(v)/fakenode.Numbers-now/1000, int64(v)%fakenode.Numbers
 		}
 	}
-	return protocol.Answer{Val: val, Err: err, Sent: true}.Read(req.Op)
+	return protocol.Answer{Said: protocol.Said(val, err), Sent: true}.Read(req.Op)
 }
 
 // ranked has arrivals as ranks.
@@ -206,7 +206,7 @@ func (m *qmMachine) join(s *qmState, c int) (ours bool) {
 		q.Arrival = qmNow/1000 - 100 + cl.arrival
 	}
 	a := m.do(s, *protocol.JoinRequest(qmTerms, qmLock, qmValue(c), q))
-	told := a.Val.([]any)
+	told := a.Said.([]any)
 	cl.phase, cl.arrival = qmWaits, told[3].(int64)-qmNow/1000+100
 	if ours = told[0].(int64) > 0; ours && m.without == "a claim before it holds" {
 		cl.phase, cl.left = qmHolds, qmTTL

@@ -156,7 +156,7 @@ func (b *batch) result() (heard, sent bool, failure error) {
 		if c.Answered() {
 			heard = true
 		} else {
-			failure = c.Err
+			failure = c.Err()
 		}
 		sent = sent || c.Sent
 	}

@@ -108,9 +108,9 @@ func (b *Bundle) Unpack() (never bool) {
 	for _, place := range others {
 		b.calls[place.(int64)-1].Answer = protocol.Answer{Sent: true, Alone: true}
 	}
-	b.whole = b.many.WantsSource() || b.whole && b.many.Err != nil
+	b.whole = b.many.WantsSource() || b.whole && b.many.Err() != nil
 	b.forget()
-	return protocol.NeverBundled(each.Err)
+	return protocol.NeverBundled(each.Err())
 }
 
 // forget lets go of what belongs to locks, which end before the connection does.

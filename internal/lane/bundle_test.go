@@ -133,10 +133,10 @@ func TestBundleOfTheLargestBatch(t *testing.T) {
 func TestEachReleaseOfABundleHasItsOwnAnswer(t *testing.T) {
 	t.Parallel()
 	list := func(places ...any) protocol.Answer {
-		return protocol.Answer{Val: append([]any{}, places...), Sent: true}
+		return protocol.Answer{Said: append([]any{}, places...), Sent: true}
 	}
 	failed := func(text string) protocol.Answer {
-		return protocol.Answer{Err: lanetest.ServerError(text), Sent: true}
+		return protocol.Answer{Said: lanetest.ServerError(text), Sent: true}
 	}
 	for name, c := range map[string]struct {
 		answer protocol.Answer
@@ -149,7 +149,7 @@ func TestEachReleaseOfABundleHasItsOwnAnswer(t *testing.T) {
 		"a place too many":    {list(int64(4)), "unknown unknown unknown", false},
 		"a place too few":     {list(int64(0)), "unknown unknown unknown", false},
 		"no place":            {list("1"), "unknown unknown unknown", false},
-		"no list":             {protocol.Answer{Val: int64(1), Sent: true}, "unknown unknown unknown", false},
+		"no list":             {protocol.Answer{Said: int64(1), Sent: true}, "unknown unknown unknown", false},
 		"nothing":             {protocol.Answer{Sent: true}, "unknown unknown unknown", false},
 		"no answer":           {lanetest.Lost, "unknown unknown unknown", false},
 		"never sent":          {lanetest.Refused, "unsent unsent unsent", false},
@@ -164,7 +164,7 @@ func TestEachReleaseOfABundleHasItsOwnAnswer(t *testing.T) {
 		var b lane.Bundle
 		batch := batchOf("release a", "set x", "release b", "release c")
 		for i := range batch {
-			batch[i].Answer = protocol.Answer{Kind: protocol.Unknown, Err: protocol.ErrTimeout} // of the time before
+			batch[i].Answer = protocol.Answer{Kind: protocol.Unknown, Said: protocol.ErrTimeout} // of the time before
 		}
 		out := b.Pack(batch)
 		require.Len(t, out, 2)
@@ -204,10 +204,10 @@ func TestBundleGoesAsItsTextToAServerThatDoesNotKnowIt(t *testing.T) {
 		out[0].Answer = answer
 		b.Unpack()
 	}
-	done := protocol.Answer{Val: []any{}, Sent: true}
+	done := protocol.Answer{Said: []any{}, Sent: true}
 	sends(false, done)
 	sends(false, lanetest.NoScript)
-	sends(true, protocol.Answer{Err: lanetest.ServerError("NOPERM No permissions to access a key"), Sent: true})
+	sends(true, protocol.Answer{Said: lanetest.ServerError("NOPERM No permissions to access a key"), Sent: true})
 	sends(true, lanetest.Lost)
 	sends(true, done)
 	sends(false, done)

@@ -67,7 +67,7 @@ func (c *Call) Instead() *protocol.Request {
 		return c.Req.WithSource()
 	case c.Alone:
 		return c.Req.ByItself()
-	case c.Native && (c.Val == any(int64(0)) || protocol.Denied(c.Err) || protocol.OtherType(c.Err)):
+	case c.Native && (c.Said == any(int64(0)) || protocol.Denied(c.Err()) || protocol.OtherType(c.Err())):
 		return c.Req.WithLua() // says what is there instead
 	default:
 		return nil
@@ -105,7 +105,7 @@ func (c *Call) trace() trace {
 
 // failedHalfWay reports whether a SET is a script that failed and may have set the key before.
 func (c *Call) failedHalfWay() bool {
-	return c.Req.Script != nil && c.Kind == protocol.Failed && protocol.HalfWay(c.Err)
+	return c.Req.Script != nil && c.Kind == protocol.Failed && protocol.HalfWay(c.Err())
 }
 
 // mayFindItself reports whether the node may have had the value before it got this SET: by a

@@ -24,7 +24,7 @@ func (b *bench) join(name, ended string) *lane.Call {
 // joined answers joins as a node does.
 func joined(name string, _ bool) protocol.Answer {
 	if strings.HasSuffix(name, "join") {
-		return protocol.Answer{Val: []any{}, Sent: true}
+		return protocol.Answer{Said: []any{}, Sent: true}
 	}
 	return protocol.Answer{}
 }

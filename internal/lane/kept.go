@@ -59,7 +59,7 @@ func (k *KeptReleases) resend(c *Call, refused bool, now int64) bool {
 		return false
 	case refused:
 		c.resent = true
-		c.Kind, c.Err = protocol.Unknown, errMayLand
+		c.Kind, c.Said = protocol.Unknown, errMayLand
 		c.Final = !k.Postpone(c, now)
 		return true
 	case c.Kind == protocol.Granted && set.mayFindItself():

@@ -66,9 +66,9 @@ func (b *bench) delivered(all []*lane.Call) (n int) {
 }
 
 var failsForNow = map[string]protocol.Answer{
-	"READONLY": {Err: lanetest.ServerError("READONLY You can't write against a read only replica."), Sent: true},
-	"MISCONF":  {Err: lanetest.ServerError("MISCONF Redis is configured to save RDB snapshots"), Sent: true},
-	"BUSY":     {Err: lanetest.ServerError("BUSY Redis is busy running a script."), Sent: true},
+	"READONLY": {Said: lanetest.ServerError("READONLY You can't write against a read only replica."), Sent: true},
+	"MISCONF":  {Said: lanetest.ServerError("MISCONF Redis is configured to save RDB snapshots"), Sent: true},
+	"BUSY":     {Said: lanetest.ServerError("BUSY Redis is busy running a script."), Sent: true},
 	"no link":  lanetest.Refused,
 	"reset":    lanetest.Lost,
 }
@@ -306,7 +306,7 @@ func TestReleaseOfAScriptThatFailed(t *testing.T) {
 		onBench(t, func(b *bench) {
 			b.Reply = func(name string, _ bool) protocol.Answer {
 				if name == "aacquire" {
-					return protocol.Answer{Err: lanetest.ServerError(answer), Sent: true}
+					return protocol.Answer{Said: lanetest.ServerError(answer), Sent: true}
 				}
 				return protocol.Answer{}
 			}
@@ -322,7 +322,7 @@ func TestReleaseOfAScriptThatFailed(t *testing.T) {
 	}
 	onBench(t, func(b *bench) { // a plain SET is one step
 		b.Reply = func(string, bool) protocol.Answer {
-			return protocol.Answer{Err: lanetest.ServerError("NOPERM"), Sent: true}
+			return protocol.Answer{Said: lanetest.ServerError("NOPERM"), Sent: true}
 		}
 		set := b.send(protocol.OpAcquire, "a")
 		synctest.Wait()

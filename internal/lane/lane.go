@@ -156,7 +156,7 @@ func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 		// It waits for the node, and its caller does not.
 		c.toldLate = true
 		l.queueUp(c, now)
-		return protocol.Answer{Kind: protocol.NotSent, Err: ErrOverdue}
+		return protocol.Answer{Kind: protocol.NotSent, Said: ErrOverdue}
 	case now < l.breaker.until:
 		if c.Req.Op != protocol.OpRelease {
 			c.State = callDropped
@@ -166,7 +166,7 @@ func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 		if !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until) {
 			return protocol.Unsent(l.breaker.err)
 		}
-		return protocol.Answer{Kind: protocol.NotSent, Err: l.breaker.err}
+		return protocol.Answer{Kind: protocol.NotSent, Said: l.breaker.err}
 	default:
 		l.queueUp(c, now)
 		return protocol.Answer{}
@@ -406,7 +406,7 @@ func (l *Lane) finishAll(b *batch, settled bool, now int64) []news {
 func (l *Lane) finish(c *Call, now int64) {
 	c.State, c.Answer = CallDone, c.Answer.Read(c.Req.Op)
 	if c.Kind == protocol.Failed {
-		c.Err = l.Mended(c.Err)
+		c.Said = l.Mended(c.Err())
 	}
 	if c.Req.Op != protocol.OpRelease {
 		return
@@ -416,7 +416,7 @@ func (l *Lane) finish(c *Call, now int64) {
 	case c.Kind == protocol.Unknown:
 		c.lost = true
 	case refused && wasLost:
-		c.Kind, c.Err = protocol.Unknown, errByUs
+		c.Kind, c.Said = protocol.Unknown, errByUs
 	}
 	if l.life == laneClosed {
 		return
@@ -428,7 +428,7 @@ func (l *Lane) finish(c *Call, now int64) {
 	switch {
 	case refused:
 		l.served(c, now)
-	case protocol.Permanent(c.Err):
+	case protocol.Permanent(c.Err()):
 		l.kept.forget(c)
 	case c.Kind == protocol.Unknown || c.Kind == protocol.NotSent:
 		c.Final = !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until)
@@ -469,7 +469,7 @@ func (l *Lane) putAside(told []news, now int64) []news {
 			l.Queue.urgent.push(c)
 			continue
 		}
-		b := protocol.Answer{Kind: protocol.NotSent, Err: l.breaker.err}
+		b := protocol.Answer{Kind: protocol.NotSent, Said: l.breaker.err}
 		if !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until) {
 			c.State, b.Final = CallDone, true
 		}
@@ -524,11 +524,11 @@ func (l *Lane) late(now int64) (all []news) {
 	}
 	for _, b := range l.Flight.Out {
 		for _, c := range b.calls {
-			check(c, protocol.Answer{Kind: protocol.Unknown, Err: protocol.ErrTimeout})
+			check(c, protocol.Answer{Kind: protocol.Unknown, Said: protocol.ErrTimeout})
 		}
 	}
 	for c := range l.Queue.All() {
-		check(c, protocol.Answer{Kind: protocol.NotSent, Err: ErrTooLate, Final: c.Req.Op != protocol.OpRelease})
+		check(c, protocol.Answer{Kind: protocol.NotSent, Said: ErrTooLate, Final: c.Req.Op != protocol.OpRelease})
 	}
 	return all
 }
@@ -578,6 +578,6 @@ func (l *Lane) Abandon(now int64) {
 	l.Alarm.Stop()
 	l.Mu.Unlock()
 	for _, c := range left {
-		c.tell(protocol.Answer{Kind: protocol.Unknown, Err: protocol.ErrClosed}, now)
+		c.tell(protocol.Answer{Kind: protocol.Unknown, Said: protocol.ErrClosed}, now)
 	}
 }

@@ -160,9 +160,9 @@ func TestLaneDropsWhatWaitedTooLong(t *testing.T) {
 		assert.False(b, lastTold(first).Final)
 		assert.Equal(b, protocol.NotSent, lastTold(second).Kind)
 		assert.True(b, lastTold(second).Final, "it was never sent and never will be")
-		assert.Equal(b, lane.ErrTooLate, lastTold(second).Err)
+		assert.Equal(b, lane.ErrTooLate, lastTold(second).Err())
 		third := b.send(protocol.OpAcquire, "third")
-		assert.Equal(b, lane.ErrOverdue, lastTold(third).Err, "the circuit is open")
+		assert.Equal(b, lane.ErrOverdue, lastTold(third).Err(), "the circuit is open")
 		assert.Equal(b, protocol.NotSent, lastTold(b.send(protocol.OpExtend, "fourth")).Kind)
 		close(b.Gate)
 		assert.Equal(b, [][]string{{"firstacquire"}}, b.Sent())
@@ -199,7 +199,7 @@ func TestLaneDropsASetThatWaitsTogetherWithItsRelease(t *testing.T) {
 		synctest.Wait()
 		second := b.send(protocol.OpAcquire, "second")
 		rel := b.release(second, "second")
-		assert.Equal(b, lane.ErrMoot, lastTold(second).Err)
+		assert.Equal(b, lane.ErrMoot, lastTold(second).Err())
 		assert.True(b, lastTold(second).Final)
 		assert.Equal(b, lane.CallDropped, b.state(rel))
 		close(b.Gate)
@@ -229,7 +229,7 @@ func TestReleaseWaitsBehindItsSet(t *testing.T) {
 
 func TestReleaseOfASetThatWasRefusedIsNotSent(t *testing.T) {
 	for name, answer := range map[string]protocol.Answer{
-		"refused": {Sent: true}, "error": {Err: lanetest.ServerError("OOM"), Sent: true}, "not sent": lanetest.Refused,
+		"refused": {Sent: true}, "error": {Said: lanetest.ServerError("OOM"), Sent: true}, "not sent": lanetest.Refused,
 	} {
 		onBench(t, func(b *bench) {
 			b.Reply = func(string, bool) protocol.Answer { return answer }
@@ -307,7 +307,7 @@ func TestUnsureSetIsReleasedTwice(t *testing.T) {
 		b.lane.TakeBack(rel, b.now())
 		synctest.Wait()
 		assert.Equal(b, protocol.Unknown, lastTold(rel).Kind, "no proof")
-		assert.Equal(b, lane.ErrMayLand, lastTold(rel).Err)
+		assert.Equal(b, lane.ErrMayLand, lastTold(rel).Err())
 		time.Sleep(benchTimeout - 1)
 		assert.Len(b, b.Sent(), 2)
 		time.Sleep(time.Nanosecond)
@@ -528,7 +528,7 @@ func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
 		synctest.Wait()
 		b.Reply = func(name string, _ bool) protocol.Answer {
 			if name == "arelease" {
-				return protocol.Answer{Err: lanetest.ServerError("BUSY Redis is busy running a script."), Sent: true}
+				return protocol.Answer{Said: lanetest.ServerError("BUSY Redis is busy running a script."), Sent: true}
 			}
 			return protocol.Answer{}
 		}
@@ -551,7 +551,7 @@ func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
 		b.empty()
 
 		b.Answers(func(string, bool) protocol.Answer {
-			return protocol.Answer{Err: lanetest.ServerError("NOPERM this user has no permissions"), Sent: true}
+			return protocol.Answer{Said: lanetest.ServerError("NOPERM this user has no permissions"), Sent: true}
 		})
 		n := len(b.Sent())
 		b.release(set, "a")
@@ -614,7 +614,7 @@ func TestHoldOffAfterFailedDials(t *testing.T) {
 		for range 1000 {
 			c := b.send(protocol.OpAcquire, "next")
 			require.Equal(b, protocol.NotSent, lastTold(c).Kind)
-			require.ErrorIs(b, lastTold(c).Err, syscall.ECONNREFUSED)
+			require.ErrorIs(b, lastTold(c).Err(), syscall.ECONNREFUSED)
 			require.Equal(b, lane.CallDropped, b.state(b.release(c, "next")))
 		}
 		assert.Len(b, b.Sent(), 1)
@@ -768,9 +768,9 @@ func TestClosedLaneSendsReleasesOnly(t *testing.T) {
 		b.release(set, "a")
 		n := len(b.Sent())
 		flushed := b.lane.Close(b.now())
-		assert.ErrorIs(b, lastTold(waiting).Err, protocol.ErrClosed)
-		assert.ErrorIs(b, lastTold(b.send(protocol.OpAcquire, "late")).Err, protocol.ErrClosed)
-		assert.ErrorIs(b, lastTold(b.send(protocol.OpRelease, "late")).Err, protocol.ErrClosed)
+		assert.ErrorIs(b, lastTold(waiting).Err(), protocol.ErrClosed)
+		assert.ErrorIs(b, lastTold(b.send(protocol.OpAcquire, "late")).Err(), protocol.ErrClosed)
+		assert.ErrorIs(b, lastTold(b.send(protocol.OpRelease, "late")).Err(), protocol.ErrClosed)
 		select {
 		case <-flushed:
 			b.Error("flushed too early")
@@ -832,7 +832,7 @@ func TestAbandonedLaneTellsWhoeverWaits(t *testing.T) {
 		flushed := b.lane.Close(b.now())
 		b.lane.Abandon(b.now())
 		for _, c := range []*lane.Call{set, rel} {
-			assert.ErrorIs(b, lastTold(c).Err, protocol.ErrClosed)
+			assert.ErrorIs(b, lastTold(c).Err(), protocol.ErrClosed)
 			assert.Equal(b, protocol.Unknown, lastTold(c).Kind)
 		}
 		close(b.Gate)
@@ -845,24 +845,24 @@ func TestAbandonedLaneTellsWhoeverWaits(t *testing.T) {
 
 // What each reply may be read as.
 func TestReadingOfReplies(t *testing.T) {
-	wrongType := protocol.Answer{Err: lanetest.ServerError("WRONGTYPE Operation against a key"), Sent: true}
-	ofAnother := protocol.Answer{Err: lanetest.ServerError("WRONGTYPE a sorted set of others: {k}:shared"), Sent: true}
+	wrongType := protocol.Answer{Said: lanetest.ServerError("WRONGTYPE Operation against a key"), Sent: true}
+	ofAnother := protocol.Answer{Said: lanetest.ServerError("WRONGTYPE a sorted set of others: {k}:shared"), Sent: true}
 	for _, c := range []struct {
 		op   protocol.Op
 		b    protocol.Answer
 		want protocol.Kind
 	}{
 		{protocol.OpAcquire, lanetest.Ok, protocol.Granted}, {protocol.OpAcquire, protocol.Answer{Sent: true}, protocol.Refused}, {protocol.OpAcquire, lanetest.One, protocol.Unknown},
-		{protocol.OpAcquire, protocol.Answer{Val: "QUEUED"}, protocol.Unknown}, {protocol.OpAcquire, lanetest.Lost, protocol.Unknown}, {protocol.OpAcquire, lanetest.Refused, protocol.NotSent},
-		{protocol.OpAcquire, protocol.Answer{Err: lanetest.ServerError("OOM")}, protocol.Failed}, {protocol.OpAcquire, wrongType, protocol.Failed},
+		{protocol.OpAcquire, protocol.Answer{Said: "QUEUED"}, protocol.Unknown}, {protocol.OpAcquire, lanetest.Lost, protocol.Unknown}, {protocol.OpAcquire, lanetest.Refused, protocol.NotSent},
+		{protocol.OpAcquire, protocol.Answer{Said: lanetest.ServerError("OOM")}, protocol.Failed}, {protocol.OpAcquire, wrongType, protocol.Failed},
 		{protocol.OpRepair, lanetest.Ok, protocol.Granted}, {protocol.OpRepair, protocol.Answer{}, protocol.Refused},
-		{protocol.OpExtend, lanetest.One, protocol.Granted}, {protocol.OpExtend, lanetest.Zero, protocol.Refused}, {protocol.OpExtend, protocol.Answer{Val: "another"}, protocol.Refused},
-		{protocol.OpExtend, protocol.Answer{Val: "OK"}, protocol.Refused}, {protocol.OpExtend, wrongType, protocol.Refused}, {protocol.OpExtend, protocol.Answer{}, protocol.Unknown},
-		{protocol.OpExtend, protocol.Answer{Val: int64(2)}, protocol.Unknown}, {protocol.OpExtend, protocol.Answer{Val: []any{}}, protocol.Unknown},
-		{protocol.OpRelease, lanetest.One, protocol.Granted}, {protocol.OpRelease, lanetest.Zero, protocol.Refused}, {protocol.OpRelease, protocol.Answer{Val: "x"}, protocol.Refused},
-		{protocol.OpRelease, wrongType, protocol.Refused}, {protocol.OpRelease, lanetest.Lost, protocol.Unknown}, {protocol.OpRelease, protocol.Answer{Val: 1.5}, protocol.Unknown},
-		{protocol.OpForceRelease, lanetest.One, protocol.Granted}, {protocol.OpForceRelease, protocol.Answer{Val: "x"}, protocol.Refused},
-		{protocol.OpInspect, protocol.Answer{Val: []any{}}, protocol.Granted}, {protocol.OpInspect, protocol.Answer{Val: "x"}, protocol.Unknown}, {protocol.OpInspect, lanetest.One, protocol.Unknown},
+		{protocol.OpExtend, lanetest.One, protocol.Granted}, {protocol.OpExtend, lanetest.Zero, protocol.Refused}, {protocol.OpExtend, protocol.Answer{Said: "another"}, protocol.Refused},
+		{protocol.OpExtend, protocol.Answer{Said: "OK"}, protocol.Refused}, {protocol.OpExtend, wrongType, protocol.Refused}, {protocol.OpExtend, protocol.Answer{}, protocol.Unknown},
+		{protocol.OpExtend, protocol.Answer{Said: int64(2)}, protocol.Unknown}, {protocol.OpExtend, protocol.Answer{Said: []any{}}, protocol.Unknown},
+		{protocol.OpRelease, lanetest.One, protocol.Granted}, {protocol.OpRelease, lanetest.Zero, protocol.Refused}, {protocol.OpRelease, protocol.Answer{Said: "x"}, protocol.Refused},
+		{protocol.OpRelease, wrongType, protocol.Refused}, {protocol.OpRelease, lanetest.Lost, protocol.Unknown}, {protocol.OpRelease, protocol.Answer{Said: 1.5}, protocol.Unknown},
+		{protocol.OpForceRelease, lanetest.One, protocol.Granted}, {protocol.OpForceRelease, protocol.Answer{Said: "x"}, protocol.Refused},
+		{protocol.OpInspect, protocol.Answer{Said: []any{}}, protocol.Granted}, {protocol.OpInspect, protocol.Answer{Said: "x"}, protocol.Unknown}, {protocol.OpInspect, lanetest.One, protocol.Unknown},
 		{protocol.OpInspect, protocol.Answer{}, protocol.Unknown}, {protocol.OpInspect, wrongType, protocol.Failed},
 		{protocol.OpExtend, ofAnother, protocol.Failed}, {protocol.OpRelease, ofAnother, protocol.Refused},
 	} {
@@ -870,9 +870,9 @@ func TestReadingOfReplies(t *testing.T) {
 		assert.Equal(t, c.want, got.Kind, "%v %+v", c.op, c.b)
 		assert.True(t, got.Final)
 		if got.Kind == protocol.Unknown {
-			assert.Error(t, got.Err)
+			assert.Error(t, got.Err())
 		}
 	}
-	assert.Equal(t, "x", protocol.Answer{Val: "x"}.Read(protocol.OpRelease).Holder())
+	assert.Equal(t, "x", protocol.Answer{Said: "x"}.Read(protocol.OpRelease).Holder())
 	assert.Empty(t, lanetest.Ok.Read(protocol.OpAcquire).Holder())
 }

@@ -25,7 +25,7 @@ func TestRequestWhoseTurnComesTooLateIsToldSo(t *testing.T) {
 		close(b.Gate)
 		synctest.Wait()
 		assert.Equal(b, protocol.NotSent, lastTold(second).Kind)
-		assert.Equal(b, lane.ErrTooLate, lastTold(second).Err)
+		assert.Equal(b, lane.ErrTooLate, lastTold(second).Err())
 		assert.Equal(b, [][]string{{"firstacquire"}}, b.Sent())
 		b.lane.Close(clock.Now().Mono) // no time passes here that would end its goroutine
 	})

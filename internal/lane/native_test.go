@@ -32,11 +32,11 @@ func TestWhatANativeReleaseDidNotDoIsLeftToTheScript(t *testing.T) {
 		return (&lane.Call{Req: &r, Answer: b}).Instead()
 	}
 	for _, b := range []protocol.Answer{
-		{Val: int64(0)},
-		{Err: fakenode.Error("NOPERM User locks has no permissions to run the 'delifeq' command")},
-		{Err: fakenode.Error("ERR unknown command 'DELIFEQ', with args beginning with: 'k' 'a'")},
-		{Err: fakenode.Error("ERR Key should be of string type if conditions are specified")},
-		{Err: fakenode.Error("WRONGTYPE Operation against a key holding the wrong kind of value")},
+		{Said: int64(0)},
+		{Said: fakenode.Error("NOPERM User locks has no permissions to run the 'delifeq' command")},
+		{Said: fakenode.Error("ERR unknown command 'DELIFEQ', with args beginning with: 'k' 'a'")},
+		{Said: fakenode.Error("ERR Key should be of string type if conditions are specified")},
+		{Said: fakenode.Error("WRONGTYPE Operation against a key holding the wrong kind of value")},
 	} {
 		next := answered(b)
 		if assert.NotNil(t, next, "%v", b) {
@@ -45,9 +45,9 @@ func TestWhatANativeReleaseDidNotDoIsLeftToTheScript(t *testing.T) {
 		}
 	}
 	for _, b := range []protocol.Answer{
-		{Val: int64(1)},
-		{Err: fakenode.Error("BUSY Redis is busy running a script")},
-		{Err: protocol.ErrTimeout},
+		{Said: int64(1)},
+		{Said: fakenode.Error("BUSY Redis is busy running a script")},
+		{Said: protocol.ErrTimeout},
 	} {
 		assert.Nil(t, answered(b), "%v", b)
 	}

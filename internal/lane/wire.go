@@ -10,7 +10,7 @@ import (
 // Wire puts requests on the wire; it is the part of a lane that a simulation replaces.
 //
 // Exchange sends the requests of the batch in order over one connection, each of them
-// once and never again, and fills in Val, Err and Sent of each. It returns when all replies
+// once and never again, and fills in Said and Sent of each. It returns when all replies
 // were read or the connection broke, and waits for a reply no longer than bound. After patience
 // the callers have given up, and it may look whether the node still answers others. Settled:
 // what of the batch has not taken effect never will. It reads nothing of a call but Req, and does

@@ -147,12 +147,12 @@ func (ServerError) RedisError()     {}
 var (
 	errEOF     = errors.New("EOF")
 	ErrRefused = &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-	NoScript   = protocol.Answer{Err: ServerError("NOSCRIPT No matching script."), Sent: true}
-	Ok         = protocol.Answer{Val: "OK", Sent: true}
-	One        = protocol.Answer{Val: int64(1), Sent: true}
-	Zero       = protocol.Answer{Val: int64(0), Sent: true}
-	Lost       = protocol.Answer{Err: errEOF, Sent: true}
-	Refused    = protocol.Answer{Err: ErrRefused}
+	NoScript   = protocol.Answer{Said: ServerError("NOSCRIPT No matching script."), Sent: true}
+	Ok         = protocol.Answer{Said: "OK", Sent: true}
+	One        = protocol.Answer{Said: int64(1), Sent: true}
+	Zero       = protocol.Answer{Said: int64(0), Sent: true}
+	Lost       = protocol.Answer{Said: errEOF, Sent: true}
+	Refused    = protocol.Answer{Said: ErrRefused}
 )
 
 // Rest lets time pass.

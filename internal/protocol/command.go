@@ -117,25 +117,26 @@ func (o *Command) Clone() redis.Cmder { return &Command{Cmder: o.Cmder.Clone(), 
 func (o *Command) Reply(b *Answer, failure error) {
 	*b = Answer{Sent: true}
 	if err := o.Err(); errors.Is(err, redis.Nil) || err != nil && IsServerError(err) {
-		if b.Err = CleanError(err); errors.Is(err, redis.Nil) {
-			b.Err = nil
+		if !errors.Is(err, redis.Nil) {
+			b.Said = CleanError(err)
 		}
 		return
 	}
 	// A pipeline that breaks marks all its commands, also those that were answered
 	// before; their answers count.
-	if b.Val = o.val(); b.Val != nil {
+	if b.Said = o.val(); b.Said != nil {
 		return
 	}
 	// A server that rejects the greeting of a new connection fails the pipeline with
 	// its answer and leaves the commands untouched.
-	if b.Err = o.Err(); b.Err == nil {
-		b.Err = CleanError(failure)
+	err := o.Err()
+	if err == nil {
+		err = CleanError(failure)
 	}
-	if b.Err == nil {
-		b.Err = errors.New("go-redis returned neither a reply nor an error")
+	if err == nil {
+		err = errors.New("go-redis returned neither a reply nor an error")
 	}
-	b.Sent = o.written && !NeverSent(b.Err)
+	b.Said, b.Sent = err, o.written && !NeverSent(err)
 }
 
 // val is the answer, nil if there is none.

@@ -13,7 +13,7 @@ func (f *Forced) Add(a Answer) {
 	case a.Kind == Granted:
 		f.Deleted++
 		f.Gone++
-	case a.Kind == Refused && a.Holder() == "" && a.Err == nil:
+	case a.Kind == Refused && a.Holder() == "" && a.Err() == nil:
 		f.Gone++
 	case a.Kind == Refused:
 		f.Others++

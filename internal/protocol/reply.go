@@ -51,11 +51,12 @@ const (
 	NotSent
 )
 
-// Answer is what is known of one node's answer to one request. The wire fills in Val,
-// Err and Sent; Read makes a kind of answer of them.
+// Answer is what is known of one node's answer to one request. The wire fills in Said
+// and Sent; Read makes a kind of answer of them.
 type Answer struct {
-	Val any   // of the server's answer; nil for a null answer
-	Err error // a server's error answer (redis.Error), or why there is no answer
+	// Said is the server's answer, nil for a null answer; or an error: a server's own (redis.Error),
+	// or why there is no answer.
+	Said any
 	// Sent is false when surely no byte of the request left. It says nothing where
 	// the server answered.
 	Sent bool
@@ -71,10 +72,28 @@ type Answer struct {
 }
 
 // Unsent is the answer of a request that did not leave and will not.
-func Unsent(why error) Answer { return Answer{Kind: NotSent, Err: why, Final: true} }
+func Unsent(why error) Answer { return Answer{Kind: NotSent, Said: why, Final: true} }
+
+// Err is why it is no good answer; nil if it is one.
+func (b Answer) Err() error {
+	switch said := b.Said.(type) {
+	case nil, string, int64: // told apart without a table of methods
+	case error:
+		return said
+	}
+	return nil
+}
+
+// Said is what Answer.Said is of a value or an error.
+func Said(val any, err error) any {
+	if err != nil {
+		return err
+	}
+	return val
+}
 
 // Answered reports whether the server itself spoke.
-func (b Answer) Answered() bool { return b.Err == nil || IsServerError(b.Err) }
+func (b Answer) Answered() bool { return b.Err() == nil || IsServerError(b.Err()) }
 
 // IsServerError reports whether a server answered with this error, so that its request was read.
 func IsServerError(err error) bool {
@@ -83,7 +102,7 @@ func IsServerError(err error) bool {
 }
 
 // WantsSource reports whether the server wants the script's text.
-func (b Answer) WantsSource() bool { return WantsSource(b.Err) }
+func (b Answer) WantsSource() bool { return WantsSource(b.Err()) }
 
 // UnknownScript reports whether a server does not know a script that was named by its digest.
 func UnknownScript(err error) bool {
@@ -113,29 +132,29 @@ func ScriptsFail(err error) error {
 // Read tells the kind of what came of a request.
 func (b Answer) Read(o Op) Answer {
 	b.Final = true
-	switch {
-	case b.Err != nil && IsServerError(b.Err):
+	switch err := b.Err(); {
+	case err != nil && IsServerError(err):
 		b.Kind = Failed
-		if o.is(compares) && strings.Contains(b.Err.Error(), "WRONGTYPE") && (o == OpRelease || !namesAnotherKey(b.Err)) {
+		if o.is(compares) && strings.Contains(err.Error(), "WRONGTYPE") && (o == OpRelease || !namesAnotherKey(err)) {
 			// A string is all that we ever put there. A release has nothing to do, too, where the list
 			// of holders is another's.
 			b.Kind = Refused
 		}
 		return b
-	case b.Err != nil && !b.Sent:
+	case err != nil && !b.Sent:
 		b.Kind = NotSent
 		return b
-	case b.Err != nil:
+	case err != nil:
 		b.Kind = Unknown
 		return b
 	}
-	if v, ok := b.Val.(string); ok && len(v) > LongestValue && o.is(finds) {
-		b.Kind, b.Val, b.Err = Refused, nil, errNoLock // as where the server says that it is no string
+	if v, ok := b.Said.(string); ok && len(v) > LongestValue && o.is(finds) {
+		b.Kind, b.Said = Refused, errNoLock // as where the server says that it is no string
 		return b
 	}
-	if b.Kind = readKind(o, b.Val); b.Kind == 0 {
+	if b.Kind = readKind(o, b.Said); b.Kind == 0 {
 		// Something that is no Redis answered. Whether it did anything is anyone's guess.
-		b.Kind, b.Err = Unknown, fmt.Errorf("unexpected reply %.100q to %v", fmt.Sprint(b.Val), o)
+		b.Kind, b.Said = Unknown, fmt.Errorf("unexpected reply %.100q to %v", fmt.Sprint(b.Said), o)
 	}
 	return b
 }
@@ -201,7 +220,7 @@ func readNumber(o Op, n int64) Kind {
 
 // Holder is the value that a script found instead of ours, or empty.
 func (b Answer) Holder() string {
-	v, _ := b.Val.(string)
+	v, _ := b.Said.(string)
 	if b.Kind != Refused {
 		return ""
 	}
@@ -210,7 +229,7 @@ func (b Answer) Holder() string {
 
 // Number is that of the permit that a node gave, from 1; 0 if it gave none.
 func (b Answer) Number() int64 {
-	if n, ok := b.Val.(int64); ok && b.Kind == Granted {
+	if n, ok := b.Said.(int64); ok && b.Kind == Granted {
 		return (n - 1) % Unheard
 	}
 	return 0
@@ -218,13 +237,13 @@ func (b Answer) Number() int64 {
 
 // LeftUntold reports whether a claim let others in whom the node could not tell.
 func (b Answer) LeftUntold() bool {
-	n, ok := b.Val.(int64)
+	n, ok := b.Said.(int64)
 	return ok && b.Kind == Granted && n > Unheard
 }
 
 // Fence is the token that a node granted, or 0.
 func (b Answer) Fence() uint64 {
-	if f, ok := b.Val.(int64); ok && b.Kind == Granted {
+	if f, ok := b.Said.(int64); ok && b.Kind == Granted {
 		return uint64(f)
 	}
 	return 0
@@ -303,20 +322,20 @@ var usualRefusals = []string{
 // EachOf is what the answer to a release of n locks says of each of them, but for the others, whose
 // places it lists from 1 on: of these nothing was done.
 func (b Answer) EachOf(n int) (each Answer, others []any) {
-	each = Answer{Err: b.Err, Sent: b.Sent}
-	if b.Err != nil {
+	each = Answer{Said: b.Err(), Sent: b.Sent}
+	if err := b.Err(); err != nil {
 		// What the server cannot do at present it says of each of them. After any other error each
 		// is asked for by itself, since nothing was done of any.
-		each.Alone = IsServerError(b.Err) && !Passing(b.Err)
+		each.Alone = IsServerError(err) && !Passing(err)
 		return each, nil
 	}
-	others, ok := b.Val.([]any)
+	others, ok := b.Said.([]any)
 	isNone := func(v any) bool { place, ok := v.(int64); return !ok || place < 1 || place > int64(n) }
 	if !ok || slices.ContainsFunc(others, isNone) {
-		each.Err = fmt.Errorf("unexpected reply %.100q to a release of several", fmt.Sprint(b.Val))
+		each.Said = fmt.Errorf("unexpected reply %.100q to a release of several", fmt.Sprint(b.Said))
 		return each, nil
 	}
-	each.Val = released
+	each.Said = released
 	return each, others
 }
 

@@ -416,11 +416,11 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (go
 		some = 0
 	}
 	for i, c := range batch {
-		if c.Answer = (protocol.Answer{Err: err, Sent: true}); i < some {
-			c.Answer = protocol.Answer{Val: as.each[i].val, Err: as.each[i].err, Sent: true, Native: reqs[i].Native != protocol.NoNative}
+		if c.Answer = (protocol.Answer{Said: err, Sent: true}); i < some {
+			c.Answer = protocol.Answer{Said: protocol.Said(as.each[i].val, as.each[i].err), Sent: true, Native: reqs[i].Native != protocol.NoNative}
 			f.native.Learn(&c.Answer)
 		} else if err == nil {
-			c.Answer.Err = errSimReset // at the end of the run
+			c.Answer.Said = errSimReset // at the end of the run
 		}
 	}
 	got.Broken = some < len(batch)

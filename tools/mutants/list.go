@@ -534,8 +534,8 @@ var list = []mutant{
 	{
 		name: "release-hears-no-reservation",
 		file: "release.go",
-		old:  "\ttold, _ := b.Val.(int64)\n",
-		new:  "\ttold, _ := b.Val.(int64)\n\tif told == protocol.OthersTurn {\n\t\treturn\n\t}\n",
+		old:  "\ttold, _ := b.Said.(int64)\n",
+		new:  "\ttold, _ := b.Said.(int64)\n\tif told == protocol.OthersTurn {\n\t\treturn\n\t}\n",
 		why:  "who holds the lock without the node of the queue takes it again and again, and the first who waits has that node only",
 		args: "-test.run=^TestHolderWithoutTheNodeOfTheQueueLeavesOthersTheirTurn$",
 		in:   "internal/promises",
@@ -927,8 +927,8 @@ var list = []mutant{
 	{
 		name: "native-release-denied-is-final",
 		file: "internal/lane/call.go",
-		old:  `(c.Val == any(int64(0)) || protocol.Denied(c.Err) || protocol.OtherType(c.Err))`,
-		new:  `c.Val == any(int64(0))`,
+		old:  `(c.Said == any(int64(0)) || protocol.Denied(c.Err()) || protocol.OtherType(c.Err()))`,
+		new:  `c.Said == any(int64(0))`,
 		why:  "where the server's own command is denied, the key stays until its TTL ends, though the script would delete it",
 		in:   "internal/lane",
 		args: "-test.run=^TestWhatANativeReleaseDidNotDoIsLeftToTheScript$",
