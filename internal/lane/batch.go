@@ -12,12 +12,14 @@ const (
 	// MostInBatch bounds how long one batch keeps the next one waiting.
 	MostInBatch = 512
 	// A link is long from longLink on. There, up to MostOut batches are out at a time,
-	// and a batch leaves no sooner than a share of the round trip after the one before.
-	longLink = 500 * time.Microsecond
+	// and a batch leaves no sooner than a share of the round trip after the one before. On a
+	// shorter link the smaller batches cost more than the wait for the one before.
+	longLink = 2 * time.Millisecond
 	gapShare = 4
 	// mostPassed bounds the search for calls that may go while others are out.
 	mostPassed = MostInBatch
-	// callCost is the client's and the server's time per call, not counted as round trip.
+	// callCost is the client's and the server's time per call, not counted as round trip. It is more
+	// than on a fast machine, so that no load makes a link look long.
 	callCost = 10 * time.Microsecond
 	// fewestJoins is how many joins a batch has room for on any link. They take a node half
 	// a millisecond, which is what they may cost the calls behind them.
