@@ -25,9 +25,9 @@ type attempt struct {
 }
 
 // newAttempt is not sent yet, and has no value.
-func newAttempt(r *resource, qs *queues) *attempt {
+func newAttempt(r *resource) *attempt {
 	a := withSeats(len(r.nodes), func(a *attempt) *round { return &a.round })
-	a.footprint = footprint{resource: r, queues: qs}
+	a.resource = r
 	return a
 }
 

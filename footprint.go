@@ -12,8 +12,7 @@ import (
 // lock that comes of it. What does not change is not guarded.
 type footprint struct {
 	*resource
-	queues *queues
-	value  string // on the nodes: token@owner
+	value string // on the nodes: token@owner
 	// origin is what came before: see entry and adoptFrom.
 	origin  string
 	adopted bool
