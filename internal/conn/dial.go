@@ -187,6 +187,7 @@ type ownFlow struct {
 	careful  bool    // each question waits for the answer to the one before
 	asked    []asked // and not answered
 	heard    bool    // any answer
+	refused  error   // the first one, if the server refuses the connection itself
 	hello    hello
 	greeted  bool
 	known    bool // which server answers

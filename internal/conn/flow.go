@@ -20,8 +20,8 @@ func (f *ownFlow) Ask() (s protocol.ServerReport, err error) {
 	var ping, server, replication, id, at answer
 	mark, scripts := answer{err: errUnread}, answer{}
 	f.question(&ping, "PING", "PING")
-	f.question(&server, "INFO", "INFO", "server")
-	f.question(&replication, "INFO", "INFO", "replication")
+	f.question(&server, "INFO server", "INFO", "server")
+	f.question(&replication, "INFO replication", "INFO", "replication")
 	f.question(&id, "CLIENT ID", "CLIENT", "ID")
 	if f.markKey != "" {
 		f.question(&mark, "GET", "GET", f.markKey)

@@ -171,7 +171,7 @@ func (f *ownFlow) greet() error {
 		f.question(&f.hello.login, "AUTH", words...)
 	}
 	if f.careful {
-		f.question(new(answer), "PING", "PING") // so that at no other question nothing was answered before
+		f.question(new(answer), "first PING", "PING") // so that at no other question nothing was answered before
 	}
 	if o.DB > 0 {
 		f.question(&f.hello.database, "SELECT", "SELECT", strconv.Itoa(o.DB))
@@ -184,8 +184,8 @@ func (f *ownFlow) greet() error {
 	}
 	//lint:ignore SA1019 users may have set the option by its former name
 	if !o.DisableIdentity && !o.DisableIndentity {
-		f.question(new(answer), "CLIENT SETINFO", "CLIENT", "SETINFO", "LIB-NAME", "go-redis("+o.IdentitySuffix+","+strings.ReplaceAll(runtime.Version(), " ", "-")+")")
-		f.question(new(answer), "CLIENT SETINFO", "CLIENT", "SETINFO", "LIB-VER", redis.Version())
+		f.question(new(answer), "CLIENT SETINFO LIB-NAME", "CLIENT", "SETINFO", "LIB-NAME", "go-redis("+o.IdentitySuffix+","+strings.ReplaceAll(runtime.Version(), " ", "-")+")")
+		f.question(new(answer), "CLIENT SETINFO LIB-VER", "CLIENT", "SETINFO", "LIB-VER", redis.Version())
 	}
 	if o.OnConnect == nil {
 		return nil

@@ -42,7 +42,8 @@ const mostHangups = 2
 
 // needless is what a connection can do without.
 var needless = map[string]bool{
-	"PING": true, "CLIENT SETNAME": true, "CLIENT SETINFO": true, "INFO": true, "CLIENT ID": true, "TIME": true, "PUBLISH": true,
+	"PING": true, "first PING": true, "CLIENT SETNAME": true, "CLIENT SETINFO LIB-NAME": true, "CLIENT SETINFO LIB-VER": true,
+	"INFO server": true, "INFO replication": true, "CLIENT ID": true, "TIME": true, "PUBLISH": true,
 }
 
 // begin reports whether a new connection is to ask one by one. What was learned long ago is asked once
@@ -127,13 +128,19 @@ func (f *ownFlow) hear() {
 		a.to.val, a.to.err = f.in.reply()
 		switch {
 		case f.in.broken == nil:
+			if !f.heard && protocol.IsServerError(a.to.err) && !protocol.Denied(a.to.err) {
+				f.refused = a.to.err
+			}
 			if f.heard = true; f.careful {
 				f.quirks.answered(a.what)
 			}
-		case !f.known && hangsUp(f.in.broken) && !isHangup(f.in.broken):
-			if f.careful && a.to == &f.hello.called {
-				f.quirks.noName.Store(true) // locks do not need it, and each connection that ends costs time
-			}
+		case f.known || !hangsUp(f.in.broken) || isHangup(f.in.broken):
+		case f.refused != nil:
+			// It said why: a server that is full or in protected mode answers whatever comes first, and ends the
+			// connection. That tells nothing of the question at which it did.
+			f.in.broken = f.refused
+			a.to.err = f.refused
+		default:
 			again := f.quirks.hungUp(a.what, f.heard, f.careful)
 			f.in.broken = &protocol.Hangup{At: a.what, Heard: f.heard, Again: again, Err: f.in.broken}
 			a.to.err = f.in.broken

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -261,4 +262,56 @@ func TestProxiesThatHangUpAtUnknownCommands(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A server that is full answers the first words of a connection with an error and hangs up. That is no proxy
+// that ends connections at INFO: were INFO not asked any more, the node would vote unguarded when there is room again.
+func TestServersThatAreFullKeepTheirGuard(t *testing.T) {
+	t.Parallel()
+	servers := realredis.StartN(t, 3, realredis.Password("pw"))
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, s.URL())
+	}
+	o := &redlock.Options{TTL: 10 * time.Second}
+	a, err := redlock.Open(t.Context(), urls, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = a.Close() })
+	first := servers[2].Client(t)
+	require.NoError(t, first.Set(t.Context(), "k", "of another", 0).Err())
+	held, err := a.Mutex("k").TryAcquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, first.Del(t.Context(), "k").Err())
+
+	full := servers[1].Client(t)
+	require.NoError(t, full.ConfigSet(t.Context(), "maxclients", "1").Err())
+	var clients []redis.UniversalClient
+	for _, s := range servers {
+		clients = append(clients, clientOfAddr(t, s.Addr(), "default:pw"))
+	}
+	b, err := redlock.New(clients, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	refused := func() (n int) {
+		_, after, _ := strings.Cut(full.Info(t.Context(), "stats").Val(), "rejected_connections:")
+		_, _ = fmt.Sscan(after, &n)
+		return n
+	}
+	for before := refused(); refused() < before+12; {
+		lock, err := b.Mutex("another").TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lock.Release(t.Context()))
+	}
+
+	require.NoError(t, full.FlushAll(t.Context()).Err())
+	require.NoError(t, full.ConfigSet(t.Context(), "maxclients", "1000").Err())
+	for held.Validity() > 0 {
+		_, err := b.Mutex("k").TryAcquire(t.Context())
+		require.Error(t, err, "two holders")
+		var q *redlock.QuorumError
+		if errors.As(err, &q) && slices.ContainsFunc(q.Outcomes, func(o redlock.Outcome) bool { return o.Vote == redlock.VoteBarred }) {
+			return
+		}
+	}
+	t.Error("node 1 was not seen to be barred")
 }
