@@ -102,6 +102,7 @@ func (l *login) now(ctx context.Context) (a account, err error) {
 }
 
 func (l *login) subscribe(p auth.StreamingCredentialsProvider) (account, error) {
+	l.forget() // what an earlier greeting of this connection subscribed to
 	c, leave, err := p.Subscribe(l)
 	if err != nil {
 		return account{}, err
@@ -118,11 +119,18 @@ func (l *login) subscribe(p auth.StreamingCredentialsProvider) (account, error) 
 	return account{user, password}, nil
 }
 
-// end has the provider forget the connection.
+// end has the provider forget the connection, also one that subscribes at this moment.
 func (l *login) end() {
 	l.mu.Lock()
+	l.over = true
+	l.mu.Unlock()
+	l.forget()
+}
+
+func (l *login) forget() {
+	l.mu.Lock()
 	leave := l.leave
-	l.leave, l.over = nil, true
+	l.leave = nil
 	l.mu.Unlock()
 	if leave != nil {
 		var err error

@@ -29,13 +29,13 @@ type stream struct {
 func (s *stream) Subscribe(l auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !slices.Contains(s.listeners, l) {
-		s.listeners = append(s.listeners, l)
-	}
+	s.listeners = append(s.listeners, l)
 	return auth.NewBasicCredentials("app", s.password), func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.listeners = slices.DeleteFunc(s.listeners, func(o auth.CredentialsListener) bool { return o == l })
+		if i := slices.Index(s.listeners, l); i >= 0 {
+			s.listeners = slices.Delete(s.listeners, i, i+1)
+		}
 		return nil
 	}, nil
 }
@@ -175,6 +175,35 @@ func TestOpenConnectionsLogInAnew(t *testing.T) {
 	require.NoError(t, lock.Extend(t.Context(), time.Minute))
 	require.Equal(t, []int{3}, f.counts("AUTH"), "once for each change")
 	require.NoError(t, lock.Release(t.Context()))
+}
+
+// loading is what a server answers that will serve in a moment.
+type loading struct{}
+
+func (loading) Error() string { return "LOADING" }
+func (loading) RedisError()   {}
+
+// A greeting that fails with what passes is repeated over the same connection, which subscribes once.
+func TestGreetingsThatAreRepeatedLeaveNoSubscription(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 1, realredis.User("app", "pw0", "allkeys", "allchannels", "allcommands"))
+	provider := &stream{password: "pw0"}
+	var greetings atomic.Int32
+	rl := f.byDefault(t, brisk, func(o *redis.Options) {
+		o.StreamingCredentialsProvider = provider
+		o.OnConnect = func(context.Context, *redis.Conn) error {
+			if greetings.Add(1) < 4 {
+				return loading{}
+			}
+			return nil
+		}
+	})
+	lock, err := rl.Mutex(resource).Acquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, lock.Release(t.Context()))
+	require.GreaterOrEqual(t, greetings.Load(), int32(4))
+	require.NoError(t, rl.Close())
+	eventually(t, func() bool { return provider.listening() == 0 }, "a listener is left")
 }
 
 var errNoToken = errors.New("no token at present")
