@@ -172,6 +172,7 @@ const (
 )
 
 var (
+	errSlow     = errors.New("connecting took longer than the time for a node's answer")
 	errReplaced = errors.New("answered by a server that another one has taken the place of")
 	errUnlooked = errors.New("answered, but not whether the node still remembers what it grants")
 )

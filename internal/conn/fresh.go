@@ -61,7 +61,7 @@ func (cs *Conversations) takeNew(start int64, patience, bound time.Duration) (*c
 	}
 	if now := cs.begin(cv, patience, bound); now-start >= int64(patience) {
 		cs.putBack(cv)
-		return nil, lane.ErrTooLate // connecting took so long that no call waits any more
+		return nil, errSlow // no call waits any more
 	}
 	return cv, nil
 }

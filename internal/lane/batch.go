@@ -304,6 +304,7 @@ func (p *packing) take(q *callList, most int) {
 	c := rest.head
 	for c != nil && len(b.calls) < most && passed < mostPassed {
 		next := c.next
+		c.next = nil // a call that is kept must not keep those that stood behind it
 		switch {
 		case c.State == callDropped:
 		case c.needless():
@@ -316,7 +317,7 @@ func (p *packing) take(q *callList, most int) {
 			passed++
 			q.push(c)
 		default:
-			c.State, c.next, c.Req = callOut, nil, c.Req.AsOf(p.now)
+			c.State, c.Req = callOut, c.Req.AsOf(p.now)
 			switch patient := p.now + int64(c.Req.Patience); {
 			case c.Req.Op == protocol.OpJoin:
 				b.join, c.Deadline = c, patient

@@ -264,8 +264,11 @@ func (l *Lane) drainOnce() (waits bool) {
 			}
 			l.tellFlushed()
 			l.moved.Broadcast()
-		} else if c := cmp.Or(b.join, l.Queue.joins.head); c != nil {
-			l.Alarm.Set(now+int64(c.Req.Patience), now)
+		} else {
+			l.Alarm.Set(b.overdueAt, now) // also where no caller waits for any of it
+			if c := cmp.Or(b.join, l.Queue.joins.head); c != nil {
+				l.Alarm.Set(now+int64(c.Req.Patience), now)
+			}
 		}
 		l.Mu.Unlock()
 		tellAll(pointless, now)
@@ -305,18 +308,22 @@ func (l *Lane) AwaitLeft(c *Call, took time.Duration) {
 // leaves reports whether a call is about to be written; the caller holds Mu, and looks again when
 // the lane has moved.
 func (l *Lane) leaves(c *Call, took time.Duration) bool {
+	now, end := l.Clock.Now().Mono, c.Deadline
 	switch {
 	case c.State == callOut:
-		return l.Flight.leaves(c)
+		if !l.Flight.leaves(c) {
+			return false
+		}
+		// Else it is being written, which blocks where the link takes nothing.
 	case c.State != callQueued:
 		return false
 	case len(l.Flight.Out) == 0:
 		return l.Starting
 	case l.life == laneClosed || l.breaker.down || l.Flight.RTT.Get() > took:
 		return false // what a closed lane has to send, close waits for
+	default:
+		end = min(l.Flight.silentSince(now)+LateAfter*int64(took), end)
 	}
-	now := l.Clock.Now().Mono
-	end := min(l.Flight.silentSince(now)+LateAfter*int64(took), c.Deadline)
 	if now < end {
 		l.Alarm.Set(end, now)
 	}
@@ -341,7 +348,9 @@ func (l *Lane) finishBatch(b *batch, settled bool) {
 	l.Mu.Lock()
 	l.Flight.returned(b)
 	l.Starting = true // this goroutine takes the next batch
-	l.SetDown(!heard, failure)
+	if !heard || !l.Flight.overdue(now) {
+		l.SetDown(!heard, failure)
+	}
 	l.breaker.returned(heard)
 	if heard {
 		l.Flight.took(b, now)
@@ -568,16 +577,18 @@ func (l *Lane) tellFlushed() {
 
 // Abandon forgets what a closed lane still has to send, and answers the calls that wait.
 func (l *Lane) Abandon(now int64) {
-	var left []*Call
+	var left []news
 	l.Mu.Lock()
-	left = slices.AppendSeq(left, l.Queue.All())
+	for c := range l.Queue.All() {
+		left = append(left, news{c, protocol.Unsent(protocol.ErrClosed)})
+	}
 	l.Queue = backlog{}
 	for _, b := range l.Flight.Out {
-		left = append(left, b.calls...)
+		for _, c := range b.calls {
+			left = append(left, news{c, protocol.Answer{Kind: protocol.Unknown, Said: protocol.ErrClosed}})
+		}
 	}
 	l.Alarm.Stop()
 	l.Mu.Unlock()
-	for _, c := range left {
-		c.tell(protocol.Answer{Kind: protocol.Unknown, Said: protocol.ErrClosed}, now)
-	}
+	tellAll(left, now)
 }

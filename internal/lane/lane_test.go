@@ -3,11 +3,13 @@ package lane_test
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -43,6 +45,15 @@ func onBench(t *testing.T, test func(b *bench)) {
 		defer b.Mu.Unlock()
 		assert.LessOrEqual(t, b.Most, 1, "batches that are out at once")
 	})
+}
+
+// changes are what was told of the node since it was looked at last.
+func (b *bench) changes() (all []string) {
+	synctest.Wait()
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	all, b.downs = b.downs, nil
+	return all
 }
 
 func (b *bench) now() int64 { return b.lane.Clock.Now().Mono }
@@ -693,6 +704,101 @@ func TestNodeIsDownAsSoonAsItsBatchIsOverdue(t *testing.T) {
 	})
 }
 
+// Nor need a caller wait for it.
+func TestNodeIsDownWhereOnlyAKeptReleaseIsOut(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.Reply = func(name string, _ bool) protocol.Answer {
+			if name == "aacquire" {
+				return lanetest.Lost
+			}
+			return lanetest.Zero
+		}
+		set := b.send(protocol.OpAcquire, "a")
+		synctest.Wait()
+		b.release(set, "a")
+		synctest.Wait()
+		b.changes()
+		b.Mu.Lock()
+		b.Gate = make(chan struct{})
+		b.Mu.Unlock()
+		time.Sleep(2*benchTimeout - 1)
+		require.Len(b, b.Sent(), 3, "the second release hangs")
+		require.Empty(b, b.changes())
+		time.Sleep(1)
+		assert.Equal(b, []string{"true"}, b.changes())
+		close(b.Gate)
+	})
+}
+
+// While one batch is overdue, the answer to another is no reason to say that the node is up: the lane
+// still refuses.
+func TestNodeIsNotUpWhileABatchIsOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{T: t, ScriptedWire: lanetest.NewScriptedWire()}
+		b.lane = lane.New(b.ScriptedWire, tick.NewSystem(), func(down bool, _ error) {
+			b.Mu.Lock()
+			defer b.Mu.Unlock()
+			b.downs = append(b.downs, fmt.Sprint(down))
+		})
+		b.lane.Flight.RTT = lane.Shortest{Before: 5 * time.Millisecond, Since: math.MaxInt64} // a long link
+		gates := []chan struct{}{make(chan struct{}), make(chan struct{})}
+		for i, name := range []string{"a", "b"} {
+			b.Mu.Lock()
+			b.Gate = gates[i]
+			b.Mu.Unlock()
+			b.send(protocol.OpAcquire, name)
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.Len(t, b.Sent(), 2, "two batches at once")
+		time.Sleep(benchTimeout)
+		require.Equal(t, []string{"true"}, b.changes())
+		close(gates[1])
+		assert.Empty(t, b.changes())
+		close(gates[0])
+		assert.Equal(t, []string{"false"}, b.changes())
+		time.Sleep(time.Hour)
+	})
+}
+
+// A call that is not sent any more keeps none of those behind it in memory.
+func TestDroppedCallsKeepNoOthers(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.Gate = make(chan struct{})
+		b.send(protocol.OpAcquire, "a")
+		synctest.Wait()
+		first := b.send(protocol.OpAcquire, "b")
+		behind := weak.Make(b.send(protocol.OpAcquire, "c"))
+		time.Sleep(2 * benchTimeout)
+		close(b.Gate)
+		synctest.Wait()
+		require.ErrorIs(b, lastTold(first).Err(), lane.ErrTooLate)
+		runtime.GC()
+		assert.Nil(b, behind.Value())
+		runtime.KeepAlive(first)
+	})
+}
+
+// blocked is a wire whose writes take as long as the exchange may.
+type blocked struct{ *lanetest.ScriptedWire }
+
+func (w blocked) Exchange(batch []*lane.Call, patience, bound time.Duration, left func()) (settled bool) {
+	time.Sleep(bound)
+	return w.ScriptedWire.Exchange(batch, patience, bound, left)
+}
+
+// A link that takes nothing holds a release up for no longer than a node that does not answer.
+func TestReleaseDoesNotWaitForAWriteThatBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{T: t, ScriptedWire: lanetest.NewScriptedWire()}
+		b.lane = lane.New(blocked{b.ScriptedWire}, tick.NewSystem(), nil)
+		release, start := b.send(protocol.OpRelease, "a"), time.Now()
+		synctest.Wait()
+		b.lane.AwaitLeft(release, time.Hour)
+		assert.Equal(t, benchTimeout, time.Since(start))
+		time.Sleep(time.Hour)
+	})
+}
+
 func TestShortestIsOfTheLastTwoPeriods(t *testing.T) {
 	var s lane.Shortest
 	for _, c := range []struct {
@@ -831,9 +937,9 @@ func TestAbandonedLaneTellsWhoeverWaits(t *testing.T) {
 		rel := b.send(protocol.OpRelease, "b")
 		flushed := b.lane.Close(b.now())
 		b.lane.Abandon(b.now())
-		for _, c := range []*lane.Call{set, rel} {
+		for c, kind := range map[*lane.Call]protocol.Kind{set: protocol.Unknown, rel: protocol.NotSent} {
 			assert.ErrorIs(b, lastTold(c).Err(), protocol.ErrClosed)
-			assert.Equal(b, protocol.Unknown, lastTold(c).Kind)
+			assert.Equal(b, kind, lastTold(c).Kind)
 		}
 		close(b.Gate)
 		<-flushed
