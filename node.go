@@ -53,7 +53,18 @@ func newNodeSet(names []string, wires []lane.Wire, o Options, c tick.Clock) *nod
 	for i, w := range wires {
 		ns.add(i, w)
 	}
+	if ns.guard != nil {
+		ns.guard.Look = ns.look
+	}
 	return ns
+}
+
+// look has all nodes looked at, with no caller waiting for it.
+func (ns *nodeSet) look() {
+	now, req := ns.clock.Now().Mono, protocol.LookRequest(markKeyOf(&ns.opts), ns.opts.nodeTimeout(ns.opts.TTL))
+	for i := range ns.nodes {
+		ns.lane(i).Enqueue(&lane.Call{Req: req, Index: int16(i), Deadline: now + int64(req.Timeout)}, now)
+	}
 }
 
 func (ns *nodeSet) add(i int, w lane.Wire) {
@@ -182,15 +193,14 @@ func (ns *nodeSet) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// newPause is that between the first two looks at the nodes of a new fleet. It doubles.
+// newPause is that between the first two tries on a new fleet. It doubles.
 const newPause = time.Millisecond
 
-// whileNew looks at the nodes of a new fleet until their grants count, or no further look can make them.
-// look looks at all of them, and tells whether to do so again. No look begins later than most after the
-// first.
-func (ns *nodeSet) whileNew(ctx context.Context, most time.Duration, look func() (again bool)) {
+// whileNew tries again, or looks whether to, until the grants of a new fleet's nodes count, or no further look can
+// make them. No try begins later than most after the first.
+func (ns *nodeSet) whileNew(ctx context.Context, most time.Duration, try func() (again bool)) {
 	start := ns.clock.Now()
-	for pause := newPause; look(); pause *= 2 {
+	for pause := newPause; try(); pause *= 2 {
 		d := pause/2 + ns.clock.Jitter(pause) // several processes may have started together
 		if ns.clock.Now().Since(start)+d > most || ns.pause(ctx, d) != nil {
 			return

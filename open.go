@@ -113,25 +113,13 @@ func (rl *Redlock) greet(ctx context.Context) error {
 		case duplicates != nil:
 			return inOneLine(duplicates...)
 		case up >= rl.quorum:
-			rl.beginAll(asking, up)
+			// So that the first lock does not have to wait for it.
+			rl.whileNew(asking, openPatience, func() (again bool) { return up == len(rl.nodes) && rl.guard.Begins() })
 			return nil
 		case len(rl.nodes)-lasting < rl.quorum, rl.pause(asking, pause) != nil:
 			return &QuorumError{Op: "open", Need: rl.quorum, Outcomes: g.outcomes, reasons: withContextErr(ctx, ErrNoQuorum)}
 		}
 	}
-}
-
-// beginAll looks again at a new fleet of which all nodes are up, so that the first lock does not have to.
-func (rl *Redlock) beginAll(ctx context.Context, up int) {
-	looks := 0
-	rl.whileNew(ctx, openPatience, func() (again bool) {
-		if looks++; looks > 1 {
-			g := greeting{ids: make([]string, len(rl.nodes)), outcomes: make([]Outcome, len(rl.nodes))}
-			rl.greetOnce(ctx, &g)
-			up, _ = g.count()
-		}
-		return up == len(rl.nodes) && rl.guard.Begins()
-	})
 }
 
 // greeting is what the nodes have answered to Open so far.

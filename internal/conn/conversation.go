@@ -246,7 +246,7 @@ func (cs *Conversations) prepare(cv *conversation, batch []*lane.Call, left func
 	if cs.Saw == nil {
 		return nil
 	}
-	if setsKeys(batch) && !cs.Ready() {
+	if looks(batch) && !cs.Ready() {
 		left()
 		s, err := cv.flow.Ask()
 		if err != nil {
@@ -257,8 +257,8 @@ func (cs *Conversations) prepare(cv *conversation, batch []*lane.Call, left func
 	return cs.Duplicate()
 }
 
-func setsKeys(batch []*lane.Call) bool {
-	return slices.ContainsFunc(batch, func(c *lane.Call) bool { return c.Req.Op.Sets() })
+func looks(batch []*lane.Call) bool {
+	return slices.ContainsFunc(batch, func(c *lane.Call) bool { return c.Req.Op.Looks() })
 }
 
 // Read reports whether all calls were answered, and whether any of the others was sent.
@@ -288,7 +288,7 @@ func (cs *Conversations) wants(cv *conversation, batch []*lane.Call) (want Looks
 	if cs.Saw == nil {
 		return 0
 	}
-	if setsKeys(batch) {
+	if looks(batch) {
 		want |= LookMark
 	}
 	if cv.rolesTurn && cv.who.ReplID != "" {

@@ -76,7 +76,7 @@ func Barring(all []Facts, ms *guard.Memories, period time.Duration, now tick.Ins
 			}
 			s := &reports[i]
 			s.At = now.Mono + look
-			if w, _ := ms.See(i, *s, s.At); w != nil {
+			if w, _, _ := ms.See(i, *s, s.At); w != nil {
 				all[i].markless = all[i].markless || look == 0
 				s.Mark = w.Written()
 				ms.See(i, *s, s.At)

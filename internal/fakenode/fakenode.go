@@ -284,7 +284,10 @@ var twins = map[*protocol.Script]func(s *Store, keys, argv []string, op *Op) (an
 	protocol.RaiseScript:         (*Store).raise,
 	protocol.FenceRepairScript:   (*Store).fenceRepair,
 	protocol.MarkScript:          (*Store).mark,
+	protocol.TryScript:           (*Store).try,
 }
+
+func (s *Store) try(_, _ []string, _ *Op) (any, error) { return int64(1), nil }
 
 func Argument(a any) string {
 	switch a := a.(type) {

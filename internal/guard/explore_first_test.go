@@ -8,35 +8,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// xLooks is how far a newcomer is in its looks at a new fleet.
-type xLooks struct {
-	round int8
-	asked uint8 // the nodes that it asked in this round
-}
-
-// All nodes of a new fleet are up. Whatever the order in which one, two or three newcomers ask them, and in
-// which what they write arrives, the grants of all nodes count for all of them as soon as each has looked
-// often enough for itself, and no time needs to pass.
+// All nodes of a new fleet are up. Each of one, two or three newcomers makes one attempt, and looks again when its guard
+// wants to. Whatever the order in which they ask, and in which what they write arrives, the grants of all nodes then
+// count for all of them, and no time needs to pass.
 func TestFirstStartWaitsForNothing(t *testing.T) {
 	for newcomers := 1; newcomers <= xClients; newcomers++ {
 		t.Run(fmt.Sprint(newcomers), func(t *testing.T) {
 			x := newExplorer(&xScope{tick: sec, ttl: 3, clients: newcomers, fresh: true, hold: 1})
+			wanted := false
+			x.g.Look = func() { wanted = true }
 			type state struct {
 				w    xWorld
-				done [xClients]xLooks
+				owed [xClients][xNodes]int8 // so many looks
 			}
 			key := func(s *state) uint64 {
 				x.encode(&s.w, [xNodes]int{0, 1, 2}, [xClients]int{0, 1, 2})
-				for _, d := range s.done {
-					x.buf = append(x.buf, byte(d.round), d.asked)
+				for _, c := range s.owed {
+					for _, n := range c {
+						x.buf = append(x.buf, byte(n))
+					}
 				}
 				return maphash.Bytes(x.seed, x.buf)
 			}
-			var looked [xClients]xLooks
-			for c := range newcomers {
-				looked[c].round = FirstLooks
-			}
-			// One that saw that another has begun to tell the nodes waits until it has told all.
 			counts := func(w xWorld) {
 				for c := range newcomers {
 					for i := range xNodes {
@@ -48,44 +41,46 @@ func TestFirstStartWaitsForNothing(t *testing.T) {
 					}
 				}
 			}
+			first := state{w: *x.begin()}
+			for c := range newcomers {
+				first.owed[c] = [xNodes]int8{1, 1, 1}
+			}
 			var seen xSet64
-			stack := []state{{w: *x.begin()}} // depth first, so that ends are reached soon
-			seen.add(key(&stack[0]))
+			stack := []state{first} // depth first, so that ends are reached soon
+			seen.add(key(&first))
 			states, ends, most := 1, 0, exploreMost(70_000)
 			for len(stack) > 0 && states < most {
 				s := stack[len(stack)-1]
 				stack = stack[:len(stack)-1]
-				if s.done == looked {
-					counts(s.w)
-					ends++
-				}
+				over := true
 				for c := range newcomers {
-					if s.done[c].round == FirstLooks {
-						continue
-					}
 					for i := range xNodes {
 						n := s
+						wanted = false
 						switch pends := n.w.c[c].m[i].pend[0].kind != 0; {
 						case pends:
 							x.land(&n.w, c, i, 0)
-						case s.done[c].asked>>i&1 == 0:
+						case s.owed[c][i] > 0:
+							n.owed[c][i]--
 							x.askHold(&n.w, c, i, false, 2)
-							n.done[c].asked |= 1 << i
 						default:
 							continue
 						}
-						all := n.done[c].asked == 1<<xNodes-1
+						over = false
 						for j := range xNodes {
-							all = all && n.w.c[c].m[j].pend[0].kind == 0
-						}
-						if all {
-							n.done[c] = xLooks{round: s.done[c].round + 1}
+							if wanted {
+								n.owed[c][j]++
+							}
 						}
 						if seen.add(key(&n)) {
 							stack = append(stack, n)
 							states++
 						}
 					}
+				}
+				if over {
+					counts(s.w)
+					ends++
 				}
 			}
 			if !raceDetector { // with which three newcomers come to no end in so few states

@@ -69,6 +69,8 @@ var exploreRows = []xRow{
 	{name: "three-hold", scope: xScope{tick: sec, ttl: 2, clients: 3, faults: 1, apart: 2, fresh: true, genesis: true, hold: 3, coarse: true, flush: true, evictMark: true}},
 	{name: "twins", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, knows: true, coarse: true, twins: true, names: true, restartEmpty: true, flush: true}},
 	{name: "fresh-twins", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, fresh: true, genesis: true, coarse: true, twins: true, names: true, flush: true}},
+	{name: "looks", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, knows: true, coarse: true, looks: true, restartEmpty: true, flush: true, evictMark: true}},
+	{name: "fresh-looks", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 1, apart: 2, fresh: true, genesis: true, coarse: true, looks: true, flush: true, evictMark: true}},
 	// The rule without one of its clauses has two holders in each of these.
 	{name: "fresh-min", clauses: map[xClause]int{xAge: 1000, xTwice: 20_000}, scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 1, apart: 3, fresh: true, genesis: true, coarse: true, lean: true, flush: true}},
 	{name: "away-min", clauses: map[xClause]int{xAllNodes: 3000, xNewFor: 5000}, scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 1, apart: 3, first: true, genesis: true, coarse: true, lean: true, flush: true}},

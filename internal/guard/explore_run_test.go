@@ -137,6 +137,11 @@ func (x *explorer) events(w *xWorld, out []xEvent) []xEvent {
 					add(xExtend, c, mask)
 				}
 				add(xRelease, c, 0)
+				for i := range cl.m {
+					if sc.looks {
+						add(xAsk, c, i)
+					}
+				}
 			default:
 				for mask := 1; mask < 8; mask++ {
 					if sc.lean && (c == 0 && (mask&(mask-1) == 0 || mask == 7)) {

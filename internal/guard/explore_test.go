@@ -76,6 +76,7 @@ type xScope struct {
 	several                                                                            bool   // over two connections at the same time
 	twins                                                                              bool   // two names lead to one server in the beginning
 	coarse                                                                             bool   // an attempt is one step
+	looks                                                                              bool   // a holder looks, too
 
 	without xClause
 }

@@ -34,6 +34,8 @@ type Guard struct {
 	tell   func(Degradation)
 	clock  tick.Clock
 	Random io.Reader // of the marks' ids; nil: crypto/rand
+	// Look has all nodes looked at again, and waits for none of them; nil: nothing does. Saw calls it without a mutex.
+	Look func()
 
 	// By node. quiet is since when, by our clock, nothing speaks against it: what votes are judged by,
 	// without a mutex. settled is what most looks find; nil: nothing yet.
@@ -82,10 +84,18 @@ func (g *Guard) Saw(i int, s protocol.ServerReport) *protocol.MarkWrite {
 	if k := g.settled[i].Load(); k != nil && k.isAll(&s) {
 		return nil
 	}
+	w, look := g.see(i, s)
+	if look && g.Look != nil {
+		g.Look()
+	}
+	return w
+}
+
+func (g *Guard) see(i int, s protocol.ServerReport) (w *protocol.MarkWrite, look bool) {
 	now := g.clock.Now().Mono
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	w, lacks := g.memories.See(i, s, now)
+	w, look, lacks := g.memories.See(i, s, now)
 	m := &g.memories.Nodes[i]
 	g.quiet[i].Store(m.quiet(g.memories.all()))
 	g.settled[i].Store(m.settled(now))
@@ -100,7 +110,7 @@ func (g *Guard) Saw(i int, s protocol.ServerReport) *protocol.MarkWrite {
 	if w != nil && w.ID == "" {
 		w.ID = g.newID()
 	}
-	return w
+	return w, look
 }
 
 // report tells what a node denies; tell reports each thing once.

@@ -96,18 +96,19 @@ func (ms *Memories) grow() {
 }
 
 // See takes in a report. It returns the mark to be written to the node, nil for none, without
-// an id if that is a new one; and a right that the node has just turned out to deny.
-func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (*protocol.MarkWrite, lack) {
+// an id if that is a new one; whether a further look at all nodes would bring their fleet's first use
+// forward; and a right that the node has just turned out to deny.
+func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (w *protocol.MarkWrite, look bool, lacks lack) {
 	m := &ms.Nodes[i]
 	if s.Err != nil || s.RunID == "" {
-		return nil, m.silent(s.Err, now)
+		return nil, false, m.silent(s.Err, now)
 	}
 	if m.meet(s, now) {
 		ms.ranks++
 		m.rank = ms.ranks
 	}
 	before := m.mark.ID
-	w, lacks := m.consider(s, now)
+	w, lacks = m.consider(s, now)
 	switch {
 	case m.mark.State != protocol.MarkPresent:
 		m.begins = false
@@ -116,22 +117,20 @@ func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (*protocol.Ma
 	case s.Mark.State == protocol.MarkPresent && s.At > 0:
 		m.askedAt = max(m.askedAt, s.At)
 	}
-	if ms.begin(now) {
-		for j := range ms.Nodes {
-			ms.Nodes[j].begins = true
-		}
-	}
+	look = ms.begin(i, now)
 	if w == nil && m.begins && m.isNew() {
 		// However late this comes: the script finds the same mark only where the same data is.
 		w = m.rewrites(m.mark, m.mark.At, m.mark.Uptime)
 		w.All = len(ms.Nodes)
 	}
-	return w, lacks
+	return w, look, lacks
 }
 
-// begin reports whether this is the fleet's first use: all nodes have new marks, and each was asked
-// for and seen again after the last of them was known to be there.
-func (ms *Memories) begin(now int64) bool {
+// begin notes whether this is the fleet's first use: all nodes have new marks, and each was asked
+// for and seen again after the last of them was known to be there. It reports whether node i has just
+// turned out to be the last of either: whatever becomes of the attempt that found out, the others would wait
+// for a period if that look, or the one that tells them, did not come.
+func (ms *Memories) begin(i int, now int64) (look bool) {
 	last := int64(LongAgo)
 	for i := range ms.Nodes {
 		m := &ms.Nodes[i]
@@ -140,7 +139,14 @@ func (ms *Memories) begin(now int64) bool {
 		}
 		last = max(last, m.knownAt)
 	}
-	return len(ms.Nodes) == 1 || !slices.ContainsFunc(ms.Nodes, func(m Memory) bool { return m.askedAt <= last })
+	if len(ms.Nodes) > 1 && slices.ContainsFunc(ms.Nodes, func(m Memory) bool { return m.askedAt <= last }) {
+		return last == now
+	}
+	for j := range ms.Nodes {
+		look = look || j != i && !ms.Nodes[j].begins
+		ms.Nodes[j].begins = true
+	}
+	return look
 }
 
 // begins reports whether this may be the fleet's first use, which further looks at the nodes tell.

@@ -29,7 +29,7 @@ const (
 	OpJoin // the wait queue of a lock
 	opMark // the memory mark, which belongs to no lock
 	opDoor // keeps newcomers from sharing a lock
-	opTry  // whether scripts run, which belongs to no lock
+	opTry  // whether scripts run, and what goes along with that; it belongs to no lock
 )
 
 // trait is something that is true of several operations.
@@ -63,7 +63,7 @@ var operations = [...]struct {
 	OpJoin:          {"join", tells},
 	opMark:          {"mark", tells},
 	opDoor:          {"door", okay | finds},
-	opTry:           {"try", tells},
+	opTry:           {"try", numbers},
 }
 
 func (o Op) is(any trait) bool { return operations[o].traits&any != 0 }
@@ -73,6 +73,9 @@ func (o Op) String() string { return operations[o].name }
 
 // Sets reports whether the request may create the lock's key or give it to us.
 func (o Op) Sets() bool { return o.is(acquires | restores) }
+
+// Looks reports whether the node's memory mark is read behind the request.
+func (o Op) Looks() bool { return o.Sets() || o == opTry }
 
 // Acquires reports whether the request may make us the holder.
 func (o Op) Acquires() bool { return o.is(acquires) }

@@ -294,6 +294,13 @@ func TryRequest(key string) *Request {
 	return &r
 }
 
+// LookRequest has the memory mark, whose key this is, looked at, and does nothing else.
+func LookRequest(key string, timeout time.Duration) *Request {
+	r := TryRequest(key).WithSource()
+	r.Timeout = timeout
+	return r
+}
+
 // AdoptRequest takes the lock over from the holder of a token. f may be nil.
 func AdoptRequest(t *Terms, key, value, from string, f *FenceArgs) Request {
 	r := AdoptScript.request(t, key, value)

@@ -208,3 +208,24 @@ func TestFirstAttemptsOnANewFleetAreNotRefusedByTheirOwnKeys(t *testing.T) {
 		require.NoError(t, rl.Close())
 	}
 }
+
+// One attempt that reaches all nodes starts a new fleet, whatever becomes of its call: this one is refused at once. Otherwise
+// the nodes would vote a guard's time later for those that come next.
+func TestFleetStartsThoughItsFirstCallHasGivenUp(t *testing.T) {
+	t.Parallel()
+	f := convStart(t, 3)
+	for _, c := range f.admins {
+		require.NoError(t, c.FlushAll(t.Context()).Err())
+		require.NoError(t, c.Set(t.Context(), convKey, "of another", time.Minute).Err())
+	}
+	rl, err := redlock.New(f.path(t).clients(t), &redlock.Options{TTL: time.Minute, NodeTimeout: 10 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rl.Close()) })
+	_, err = rl.Mutex(convKey).TryAcquire(t.Context())
+	require.ErrorIs(t, err, redlock.ErrHeld)
+	convEventually(t, func() bool {
+		return !slices.ContainsFunc(f.admins, func(c *redis.Client) bool {
+			return !strings.Contains(c.Get(context.Background(), "redlock:memory").Val(), "all3")
+		})
+	}, "the nodes were not told that all of them are new")
+}

@@ -793,12 +793,10 @@ func (w *simWorld) barredUntil(keys ...string) int64 {
 
 // halfTold is the same where a process died, or was cut off, while it wrote into the marks that all nodes
 // were new. The others cannot go on: a node whose mark does not say so may have lost one that did, and a
-// lock. So all but those that were told vote once their marks are a period old. Or it gave up before it
-// wrote that, and no other asked for a lock until the marks were too old.
+// lock. So all but those that were told vote once their marks are a period old.
 func (w *simWorld) halfTold(period int64) int64 {
-	told, last, rest := int64(never), int64(0), []int64(nil)
+	told, rest := int64(never), []int64(nil)
 	for _, n := range w.nodes {
-		last = max(last, n.marked)
 		if n.saysAll > 0 {
 			told = min(told, n.saysAll)
 		} else {
@@ -806,26 +804,13 @@ func (w *simWorld) halfTold(period int64) int64 {
 		}
 	}
 	missing, timeout := len(w.nodes)/2+1-(len(w.nodes)-len(rest)), int64(w.plan.NodeTimeout)
-	gaveUp := told == never && !w.asked(last+timeout, last+int64(guard.FirstUse*85/100))
-	if missing <= 0 || !gaveUp && !slices.ContainsFunc(w.plan.Faults, func(f simFault) bool {
+	if missing <= 0 || !slices.ContainsFunc(w.plan.Faults, func(f simFault) bool {
 		return (f.Kind == faultKill || f.Kind == faultCut) && told > int64(f.At)-timeout && told < int64(f.At)+timeout
 	}) {
 		return 0
 	}
 	slices.Sort(rest)
 	return rest[missing-1]
-}
-
-// asked reports whether a node was given a value between two times.
-func (w *simWorld) asked(from, to int64) bool {
-	return slices.ContainsFunc(w.nodes, func(n *simNode) bool {
-		for _, holds := range n.holds {
-			if slices.ContainsFunc(holds, func(h *simHold) bool { return h.from > from && h.from < to }) {
-				return true
-			}
-		}
-		return false
-	})
 }
 
 // barredByClock is the same of two nodes. Both marks are of the first use, but one node's clock was set back, so for who comes then they are further
