@@ -123,7 +123,7 @@ func (a *acquisition) inTurn() (lock *Lock, retryable bool, err error) {
 			return false
 		case onlyBarred(err):
 			barred = true
-			return a.guard.Begins()
+			return a.guard.Begins() || a.mayVoteNow(err)
 		default:
 			// What refuses it may be the key of that one: a server that does not know the script yet deletes it
 			// a moment later.
@@ -132,6 +132,22 @@ func (a *acquisition) inTurn() (lock *Lock, retryable bool, err error) {
 		}
 	})
 	return lock, retryable, err
+}
+
+// mayVoteNow reports whether a grant that was barred when it came would count by now, since all nodes were told
+// meanwhile that they are new.
+func (a *acquisition) mayVoteNow(err error) bool {
+	var q *QuorumError
+	if !errors.As(err, &q) {
+		return false
+	}
+	now, period := a.clock.Now().Mono, a.guard.Period(a.terms.TTL, a.terms.fencing)
+	for i, o := range q.Outcomes {
+		if o.Vote == VoteBarred && a.guard.Judge(i, period, now) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // awaitOthers returns when it is this acquire's turn to ask for the first time.

@@ -2104,7 +2104,7 @@ var list = []mutant{
 		name: "twins-are-sent-batches",
 		file: "internal/conn/conversation.go",
 		old:  "\treturn cs.Duplicate()\n",
-		new:  "\tif setsKeys(batch) {\n\t\treturn cs.Duplicate()\n\t}\n\treturn nil\n",
+		new:  "\tif looks(batch) {\n\t\treturn cs.Duplicate()\n\t}\n\treturn nil\n",
 		why:  "a release by the second name finds nothing where the first name's came, and a lock that was held counts as lost",
 	},
 	{
