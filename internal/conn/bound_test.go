@@ -167,11 +167,21 @@ func FuzzConversation(f *testing.F) {
 
 var errOfUser = errors.New("of a user's function")
 
+// panicking is a connection that a Dialer of the user's made.
+type panicking struct{ net.Conn }
+
+func (panicking) Read([]byte) (int, error)  { panic(errOfUser) }
+func (panicking) Write([]byte) (int, error) { panic(errOfUser) }
+func (panicking) Close() error              { panic(errOfUser) }
+
 // A panic of what runs on our goroutines and is not ours is an error that has it once with its stack.
 func TestPanicsAreErrors(t *testing.T) {
 	for name, change := range map[string]func(*redis.Options){
 		"dialer": func(o *redis.Options) {
 			o.Dialer = func(context.Context, string, string) (net.Conn, error) { panic(errOfUser) }
+		},
+		"connection": func(o *redis.Options) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) { return panicking{}, nil }
 		},
 		"credentials": func(o *redis.Options) { o.CredentialsProvider = func() (string, string) { panic(errOfUser) } },
 		"with context": func(o *redis.Options) {

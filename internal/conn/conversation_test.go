@@ -492,7 +492,7 @@ func TestServerThatHangsFromTheStart(t *testing.T) {
 		require.Equal(t, 1, s.view().open)
 		s.now(func() { s.hung = false })
 		got := await1(pending)
-		require.Equal(t, protocol.Answer{Said: lane.ErrTooLate}, got.calls[0].Answer, "nobody waits for it any more")
+		require.Equal(t, protocol.Answer{Said: conn.ErrSlow}, got.calls[0].Answer, "nobody waits for it any more")
 		require.True(t, got.settled)
 		require.Empty(t, s.view().executed)
 		require.True(t, s.send("2").ok())

@@ -52,6 +52,9 @@ func connect(ctx context.Context, o *redis.Options) (conn net.Conn, err error) {
 	if protocol.IsServerError(err) {
 		err = fmt.Errorf("dial: %v", err) // a Sentinel's, which is not the node
 	}
+	if conn == nil && err == nil {
+		err = errors.New("the Dialer returned neither a connection nor an error")
+	}
 	return conn, err
 }
 
@@ -168,14 +171,24 @@ func (s *socket) quiet() bool {
 	return s.raw.Control(s.look) == nil && s.peek.quiet
 }
 
-func (s *socket) Read(p []byte) (int, error) {
-	n, err := s.Conn.Read(p)
+// A Dialer's connection is code of the user's.
+func (s *socket) Read(p []byte) (n int, err error) {
+	defer noPanic(&err)
+	n, err = s.Conn.Read(p)
 	s.count.Add(int64(n))
 	return n, err
 }
 
+func (s *socket) Write(p []byte) (n int, err error) {
+	defer noPanic(&err)
+	return s.Conn.Write(p)
+}
+
 // Close skips TLS' goodbye, which may block.
-func (s *socket) Close() error { return s.under.Close() }
+func (s *socket) Close() (err error) {
+	defer noPanic(&err)
+	return s.under.Close()
+}
 
 // ownFlow is a connection of our own, see resp.go.
 type ownFlow struct {

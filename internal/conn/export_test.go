@@ -8,5 +8,6 @@ const (
 
 var (
 	ErrReplaced = errReplaced
+	ErrSlow     = errSlow
 	ErrUnlooked = errUnlooked
 )
