@@ -1206,10 +1206,6 @@ var simExcused = []struct {
 	{exBarred, simRule{"I7: nobody had %s for", diesAtFirstUse, func(h *handMade) { // its writer died between two nodes
 		h.toldAllNew(either(h, 2, 1), 19*msec)
 	}}},
-	{exBarred, simRule{"I7: nobody had %s for", diesAtFirstUse, func(h *handMade) { // or gave up before, and nobody asked in time
-		h.on(1, "a", h.at(1000, 1990), 2000*msec)
-		h.toldAllNew(0, 0)
-	}}},
 	{exBarred, simRule{"I7: nobody had %s for", diesAtFirstUse, func(h *handMade) { // and long before it wrote
 		h.toldAllNew(1, h.at(900, 19))
 	}}},
