@@ -52,7 +52,7 @@ func (l *Lock) beyondGuard(ttl time.Duration) string {
 func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 	start := l.clock.Now()
 	r := new(round)
-	lost, err := l.tryExtend(ctx, r, start, ttl, 0, func() {})
+	lost, err := l.tryExtend(ctx, r, start, ttl, func() {})
 	l.tellExtended(ctx, r, start, ttl, false, lost, err)
 	return err
 }
@@ -77,9 +77,8 @@ func (l *Lock) tellExtended(ctx context.Context, r *round, start tick.Instant, t
 }
 
 // tryExtend leaves r as it is where no node is asked. It calls no hook. lost: the lock was lost
-// just now, by err. answered is called once, when no node's answer is waited for any more: a node that is silent
-// for patience is not waited for; 0: it has the timeout per node from start on.
-func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl, patience time.Duration, answered func()) (lost bool, err error) {
+// just now, by err. answered is called once, when no node's answer is waited for any more.
+func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl time.Duration, answered func()) (lost bool, err error) {
 	if err := l.usable(ctx, protocol.OpExtend); err != nil {
 		return false, err
 	}
@@ -95,7 +94,6 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl,
 		return true, why
 	}
 	l.longest = max(l.longest, ttl)
-	until := l.until.Mono
 	l.mu.Unlock()
 
 	terms := l.terms
@@ -104,17 +102,11 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl,
 	if l.terms.shared {
 		req = protocol.SharedExtendRequest(&terms.Terms, l.name, l.value, l.shareArgs(int64(l.permit)))
 	}
-	if patience > 0 {
-		req.Patience = max(req.Timeout, patience)
-	}
 	mend := &repairs{lock: l, terms: &terms, done: answered}
 	r.observer = mend
 	r.init(start, make([]seat, len(l.nodes)))
 	for i := range r.seats {
 		r.address(i, req)
-		if patience > 0 {
-			r.seats[i].call.Deadline = until
-		}
 	}
 	v, cut := l.await(ctx, l.sendAddressed(r))
 	now := l.clock.Now()
@@ -263,11 +255,6 @@ func (l *Lock) Renew() {
 	l.renewer.Schedule(&l.renewal, now, l.until, min(third, max(0, now.Until(l.until)-2*third)), l.terms.TTL)
 }
 
-// renewalPatience is for what share of its TTL a renewal waits for a node that is silent. That may be
-// much longer than the timeout per node: where the process has tens of thousands of other things to do,
-// the answers are there and wait to be read. A lock is tried three times before its lease ends.
-const renewalPatience = 5
-
 // renewed is a lock as the renewer sees it.
 type renewed Lock
 
@@ -287,7 +274,7 @@ func (l *Lock) renewNow() {
 		return
 	}
 	start, r := now, new(round)
-	lost, err := l.tryExtend(context.Background(), r, start, ttl, ttl/renewalPatience, func() { l.renewer.Fewer(&l.renewal, 0, 1) })
+	lost, err := l.tryExtend(context.Background(), r, start, ttl, func() { l.renewer.Fewer(&l.renewal, 0, 1) })
 	// Neither the next one nor those of other locks are put off by a hook that takes its time.
 	l.renewLater(err)
 	if r.seats == nil { // no node was asked

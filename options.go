@@ -36,8 +36,8 @@ type Options struct {
 	// holders rely on it rounded down.
 	TTL time.Duration
 
-	// NodeTimeout bounds how long an operation waits for any one node; a renewal waits a fifth of the TTL. The default
-	// is a fiftieth of the lock's TTL, for Extend of its ttl, but at least 5ms, at most 200ms, and at most a quarter of that TTL. If set, it is from
+	// NodeTimeout bounds how long an operation waits for any one node. The default is a fiftieth of the lock's TTL,
+	// for Extend of its ttl, but at least 5ms, at most 200ms, and at most a quarter of that TTL. If set, it is from
 	// 1ms to a quarter of each TTL that it is used with.
 	NodeTimeout time.Duration
 

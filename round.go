@@ -361,7 +361,7 @@ func (r *round) giveUp() verdict {
 }
 
 // wait returns when the round is decided, or with the error when ctx ends or the Redlock is closed first. Lanes
-// resolve every call by its deadline. seen is the verdict that the
+// resolve every call by its deadline, so it takes no longer than the timeout per node. seen is the verdict that the
 // caller knows: with verdictHopeless it waits for the final one.
 func (r *round) wait(ctx context.Context, c tick.Clock, closing <-chan struct{}, seen verdict) (verdict, error) {
 	for {

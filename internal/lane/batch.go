@@ -140,7 +140,7 @@ func (b *batch) patience() time.Duration {
 	var patience, ofJoins time.Duration
 	for _, c := range b.calls {
 		if c.Req.Op == protocol.OpJoin {
-			ofJoins = max(ofJoins, c.Req.Patience)
+			ofJoins = max(ofJoins, c.Req.JoinPatience())
 		} else {
 			patience = max(patience, c.Req.Timeout)
 		}
@@ -242,18 +242,17 @@ func (f *flight) silentSince(now int64) int64 {
 	return now
 }
 
-// due is when the caller of a call stops waiting. A join or a renewal that waits here is in time
-// as long as the node answers, however many are before it; a renewal until the lease ends.
+// due is when the caller of a call stops waiting. A join that waits is in time as long as
+// the node answers, however many are before it.
 func (f *flight) due(c *Call, now int64) int64 {
-	end := c.Deadline
-	if c.Req.Patience == 0 || c.State > callQueued {
-		return end
+	if c.Req.Op == protocol.OpJoin && c.State == callQueued {
+		return f.joinDue(c, now)
 	}
-	patient := f.silentSince(now) + int64(c.Req.Patience)
-	if c.Req.Op == protocol.OpJoin {
-		return patient
-	}
-	return min(end, patient)
+	return c.Deadline
+}
+
+func (f *flight) joinDue(c *Call, now int64) int64 {
+	return f.silentSince(now) + int64(c.Req.JoinPatience())
 }
 
 // roomForJoins is how many joins a batch may carry. On a link that is long they may be so
@@ -318,11 +317,8 @@ func (p *packing) take(q *callList, most int) {
 			q.push(c)
 		default:
 			c.State, c.Req = callOut, c.Req.AsOf(p.now)
-			switch patient := p.now + int64(c.Req.Patience); {
-			case c.Req.Op == protocol.OpJoin:
-				b.join, c.Deadline = c, patient
-			case c.Req.Patience > 0:
-				c.Deadline = min(c.Deadline, patient)
+			if c.Req.Op == protocol.OpJoin {
+				b.join, c.Deadline = c, p.now+int64(c.Req.JoinPatience())
 			}
 			b.calls = append(b.calls, c)
 			b.bound = max(b.bound, c.Req.ReadBound)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/lanetest"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
@@ -48,33 +47,4 @@ func TestJoinIsNotLateInItsOwnLane(t *testing.T) {
 		assert.Empty(t, b.downs)
 		b.empty()
 	})
-}
-
-// A renewal waits for a node that is silent, but neither beyond its patience nor beyond its lease.
-func TestRenewalWaitsForANodeThatIsSilentForAMoment(t *testing.T) {
-	onBench(t, func(b *bench) {
-		b.Gate = make(chan struct{})
-		b.send(protocol.OpAcquire, "set")
-		lanetest.Rest(2 * benchTimeout)
-		extend, impatient, ends := b.extend("mine", 10*benchTimeout), b.extend("other", benchTimeout), b.extend("ends", 10*benchTimeout)
-		b.lane.Mu.Lock()
-		ends.Deadline = b.now() + int64(benchTimeout)
-		b.lane.Mu.Unlock()
-		assert.Equal(t, protocol.NotSent, lastTold(impatient).Kind)
-		lanetest.Rest(2 * benchTimeout)
-		assert.Zero(t, lastTold(extend).Kind)
-		close(b.Gate)
-		lanetest.Rest(time.Millisecond)
-		assert.Equal(t, protocol.Granted, lastTold(extend).Kind)
-		assert.Equal(t, protocol.NotSent, lastTold(ends).Kind)
-		b.empty()
-	})
-}
-
-// extend is a renewal of a lock whose lease lasts.
-func (b *bench) extend(key string, patience time.Duration) *lane.Call {
-	c := b.call(protocol.OpExtend, key)
-	c.Req.Key, c.Req.Patience, c.Deadline = key, patience, b.now()+int64(benchTTL)
-	b.lane.Enqueue(c, b.now())
-	return c
 }

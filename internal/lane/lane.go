@@ -148,7 +148,7 @@ func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 	case c.needless():
 		c.State = callDropped
 		return protocol.Unsent(errNeverSent)
-	case l.Flight.overdue(now) && (c.Req.Patience == 0 || now >= l.Flight.due(c, now)):
+	case l.Flight.overdue(now) && !(c.Req.Op == protocol.OpJoin && now < l.Flight.joinDue(c, now)):
 		if c.Req.Op != protocol.OpRelease || c.nothingThere() && c.When == ToServe {
 			c.State = callDropped
 			return protocol.Unsent(ErrOverdue)
@@ -267,7 +267,7 @@ func (l *Lane) drainOnce() (waits bool) {
 		} else {
 			l.Alarm.Set(b.overdueAt, now) // also where no caller waits for any of it
 			if c := cmp.Or(b.join, l.Queue.joins.head); c != nil {
-				l.Alarm.Set(now+int64(c.Req.Patience), now)
+				l.Alarm.Set(now+int64(c.Req.JoinPatience()), now)
 			}
 		}
 		l.Mu.Unlock()

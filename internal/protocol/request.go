@@ -26,9 +26,6 @@ type Request struct {
 
 	// Timeout is how long the caller waits for one node.
 	Timeout time.Duration
-	// Patience is of a join and a renewal: how long the caller waits for a node that is silent, which counts
-	// from when the request was sent. That it waited in our own lane before says nothing of the node.
-	Patience time.Duration
 	// ReadBound is how long the answer may keep its connection when it does not come: as
 	// long as a key may live because of the request, so that a late one is still seen. Of a
 	// batch it is at most lane.LongestRead, and at least its patience.
@@ -225,9 +222,12 @@ func (t *Terms) JoinPatience() time.Duration { return t.Reservation() / 4 }
 func JoinRequest(t *Terms, key, value string, q *QueueArgs) *Request {
 	r := JoinScript.request(t, key, value)
 	q.Back = max(q.Back, t.Reservation())
-	r.Queue, r.Timeout, r.Patience = q, t.Reservation(), t.JoinPatience()
+	r.Queue, r.Timeout = q, t.Reservation()
 	return &r
 }
+
+// JoinPatience is that of a join, see there.
+func (r *Request) JoinPatience() time.Duration { return r.Timeout / 4 }
 
 // InspectRequest reads the lock and, if queue is set, its first most waiters; and as many of
 // the holders that share it. holders may be empty: the script knows the usual name.
