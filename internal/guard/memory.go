@@ -107,17 +107,17 @@ func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (w *protocol.
 		ms.ranks++
 		m.rank = ms.ranks
 	}
-	before := m.mark.ID
+	before, met := m.mark.ID, false
 	w, lacks = m.consider(s, now)
 	switch {
 	case m.mark.State != protocol.MarkPresent:
 		m.begins = false
 	case m.mark.ID != before:
-		m.knownAt, m.askedAt, m.begins = now, s.At, false
+		met, m.knownAt, m.askedAt, m.begins = true, now, s.At, false
 	case s.Mark.State == protocol.MarkPresent && s.At > 0:
 		m.askedAt = max(m.askedAt, s.At)
 	}
-	look = ms.begin(i, now)
+	look = ms.begin(i, met, now)
 	if w == nil && m.begins && m.isNew() {
 		// However late this comes: the script finds the same mark only where the same data is.
 		w = m.rewrites(m.mark, m.mark.At, m.mark.Uptime)
@@ -128,9 +128,9 @@ func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (w *protocol.
 
 // begin notes whether this is the fleet's first use: all nodes have new marks, and each was asked
 // for and seen again after the last of them was known to be there. It reports whether node i has just
-// turned out to be the last of either: whatever becomes of the attempt that found out, the others would wait
-// for a period if that look, or the one that tells them, did not come.
-func (ms *Memories) begin(i int, now int64) (look bool) {
+// turned out to be the last of either, met: of the first: whatever becomes of the attempt that found out, the others
+// would wait for a period if that look, or the one that tells them, did not come. Neither comes twice.
+func (ms *Memories) begin(i int, met bool, now int64) (look bool) {
 	last := int64(LongAgo)
 	for i := range ms.Nodes {
 		m := &ms.Nodes[i]
@@ -140,7 +140,7 @@ func (ms *Memories) begin(i int, now int64) (look bool) {
 		last = max(last, m.knownAt)
 	}
 	if len(ms.Nodes) > 1 && slices.ContainsFunc(ms.Nodes, func(m Memory) bool { return m.askedAt <= last }) {
-		return last == now
+		return met
 	}
 	for j := range ms.Nodes {
 		look = look || j != i && !ms.Nodes[j].begins

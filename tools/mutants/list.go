@@ -654,7 +654,7 @@ var list = []mutant{
 	{
 		name: "first-use-is-looked-at-once",
 		file: "internal/guard/memory.go",
-		old:  `return last == now`,
+		old:  `return met`,
 		new:  `return false`,
 		why:  "no look follows that finds all marks, if the call has given up",
 		in:   "internal/guard",
