@@ -204,6 +204,11 @@ func (l *Lock) restore(t *terms, i int) {
 	if l.repairs == nil {
 		l.repairs = make([]*lane.Call, len(l.nodes))
 	}
+	if left := now.Until(l.until); left > t.TTL {
+		longer := *t // an extend does not shorten what an earlier lease promised
+		longer.TTL = left + tick.Allowance(left, l.opts.DriftFactor)
+		t = &longer
+	}
 	req := l.repairRequest(t)
 	deadline := min(now.Mono+int64(req.Timeout), l.until.Mono)
 	before, c := l.lastSet(i), &lane.Call{Req: &req, Index: int16(i), Deadline: deadline}

@@ -192,6 +192,19 @@ func TestExtendRepairsNodesThatForgot(t *testing.T) {
 	})
 }
 
+// An extend does not shorten what an earlier lease promised, neither where the key was nor where it is put back.
+func TestShortExtendRepairsForWhatTheHolderReliesOn(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		until := lock.Validity()
+		b.each([]int{0}, gone)
+		require.NoError(b, lock.Extend(b.Context(), ttl/10))
+		synctest.Wait()
+		require.Equal(b, until, lock.Validity(), "no time has passed")
+		assert.GreaterOrEqual(b, b.cluster.TTLs(key)[0], until)
+	})
+}
+
 func TestFailedExtendRepairsNothing(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
 		lock := b.lock()
