@@ -9,15 +9,18 @@ import (
 
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/renew"
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // acquisition is one call of TryAcquire, Acquire or Do until it has its lock or gives up.
 type acquisition struct {
 	*resource
-	caller context.Context // given to the call: that of the lock and of hooks
-	ctx    context.Context // what ends the acquire: caller, or the time that it may wait
-	wait   bool            // for a holder
+	queues  *queues
+	renewer *renew.Renewer
+	caller  context.Context // given to the call: that of the lock and of hooks
+	ctx     context.Context // what ends the acquire: caller, or the time that it may wait
+	wait    bool            // for a holder
 	// awaits is what else the acquire waits for where it alone keeps it from a quorum.
 	awaits protocol.Remedies
 	renews bool // once it is held
@@ -253,7 +256,7 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 // ask sends the SETs of an attempt, with the value that stands in the queue if the acquire waits
 // there.
 func (a *acquisition) ask() (at *attempt, start tick.Instant, err error) {
-	at = newAttempt(a.resource)
+	at = newAttempt(a.resource, a.queues)
 	at.origin, at.adopted = a.adoptFrom, a.adoptFrom != ""
 	if a.w != nil && a.w.entry != "" {
 		at.arbiter, at.origin, at.value, at.wants, at.joined = a.w.claim()
@@ -284,7 +287,7 @@ func (a *acquisition) conclude(at *attempt, start tick.Instant) (lock *Lock, ret
 		if a.terms.permits > 0 {
 			at.settlePermit()
 		}
-		lock = newLock(at)
+		lock = newLock(at, a.renewer)
 		lock.renewal.Lock = (*renewed)(lock)
 		lock.begin(a.caller, fence, until, now, a.renews)
 		return lock, false, nil

@@ -25,9 +25,9 @@ type attempt struct {
 }
 
 // newAttempt is not sent yet, and has no value.
-func newAttempt(r *resource) *attempt {
+func newAttempt(r *resource, qs *queues) *attempt {
 	a := withSeats(len(r.nodes), func(a *attempt) *round { return &a.round })
-	a.resource = r
+	a.footprint = footprint{resource: r, queues: qs}
 	return a
 }
 

@@ -12,7 +12,8 @@ import (
 // lock that comes of it. What does not change is not guarded.
 type footprint struct {
 	*resource
-	value string // on the nodes: token@owner
+	queues *queues
+	value  string // on the nodes: token@owner
 	// origin is what came before: see entry and adoptFrom.
 	origin  string
 	adopted bool

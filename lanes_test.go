@@ -660,7 +660,7 @@ func TestWaiterTakesBackEachJoinThatMayLand(t *testing.T) {
 	}{
 		"it leaves": {(*waiter).withdraw, twice},
 		"an attempt had the entry last": {func(w *waiter) {
-			at := newAttempt(w.r)
+			at := newAttempt(w.r, w.of.queues)
 			at.arbiter, at.origin, at.value, at.wants, at.joined = w.claim()
 			at.send(w.r.clock.Now())
 			time.Sleep(time.Second)

@@ -18,6 +18,7 @@ import (
 // token, no permit, or cannot be detached, since these are bugs of the program that no test of it can miss.
 type Lock struct {
 	footprint
+	renewer *renew.Renewer
 
 	acquireCtx context.Context // of Acquire, for its values
 	grantedAt  tick.Instant
@@ -78,8 +79,8 @@ const (
 var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
 
 // newLock makes a lock of an attempt that was granted. It is not held before begin.
-func newLock(a *attempt) *Lock {
-	l := &Lock{footprint: a.footprint, permit: a.permit.Load(), signal: a.round.signal, longest: a.terms.TTL}
+func newLock(a *attempt, k *renew.Renewer) *Lock {
+	l := &Lock{footprint: a.footprint, renewer: k, permit: a.permit.Load(), signal: a.round.signal, longest: a.terms.TTL}
 	l.grantRecord.of(a)
 	return l
 }

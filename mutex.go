@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/renew"
 )
 
 // Mutex describes an exclusive lock: its key and its options. It has no state of its own, so one Mutex serves any
@@ -22,27 +23,29 @@ type Semaphore struct{ lockable }
 // lockable is what describes a lock, however many may hold it.
 type lockable struct {
 	resource
-	err error // a broken rule
+	queues  *queues
+	renewer *renew.Renewer
+	err     error // a broken rule
 }
 
 // Key returns the lock's key, without Options.KeyPrefix.
 func (m *lockable) Key() string { return m.key }
 
 // newMutex judges the terms; what is wrong with them is the error of every operation.
-func newMutex(rl *Redlock, key string, opts []LockOption) *Mutex {
-	return &Mutex{describe(rl, key, draft{terms: terms{Terms: protocol.Terms{TTL: rl.opts.TTL}}}, opts)}
+func newMutex(ns *nodeSet, qs *queues, k *renew.Renewer, key string, opts []LockOption) *Mutex {
+	return &Mutex{describe(ns, qs, k, key, draft{terms: terms{Terms: protocol.Terms{TTL: ns.opts.TTL}}}, opts)}
 }
 
 // newSemaphore is newMutex for a lock that up to permits hold at a time.
-func newSemaphore(rl *Redlock, key string, permits int, opts []LockOption) *Semaphore {
-	t := draft{terms: terms{Terms: protocol.Terms{TTL: rl.opts.TTL}, shared: true, permits: permits}}
+func newSemaphore(ns *nodeSet, qs *queues, k *renew.Renewer, key string, permits int, opts []LockOption) *Semaphore {
+	t := draft{terms: terms{Terms: protocol.Terms{TTL: ns.opts.TTL}, shared: true, permits: permits}}
 	if permits < 1 || permits > maxPermits {
 		t.broken = append(t.broken, fmt.Sprintf("permits is %d: must be from 1 to %d", permits, maxPermits))
 	}
-	return &Semaphore{describe(rl, key, t, opts)}
+	return &Semaphore{describe(ns, qs, k, key, t, opts)}
 }
 
-func describe(rl *Redlock, key string, t draft, opts []LockOption) lockable {
+func describe(ns *nodeSet, qs *queues, k *renew.Renewer, key string, t draft, opts []LockOption) lockable {
 	for _, o := range opts {
 		if o == nil {
 			t.broken = append(t.broken, "a LockOption is nil")
@@ -50,16 +53,16 @@ func describe(rl *Redlock, key string, t draft, opts []LockOption) lockable {
 		}
 		o(&t)
 	}
-	broken := append(t.broken, protocol.BrokenName(key, rl.opts.KeyPrefix)...)
+	broken := append(t.broken, protocol.BrokenName(key, ns.opts.KeyPrefix)...)
 	if t.shared {
 		broken = append(broken, t.onlyExclusive()...)
 	}
-	if most := rl.guard.Period(t.TTL, t.fencing); t.minHold > most && ttlRange("", t.TTL) == "" && ttlRange("", t.minHold) == "" && rl.opts.RestartGuard >= 0 {
+	if most := ns.guard.Period(t.TTL, t.fencing); t.minHold > most && ttlRange("", t.TTL) == "" && ttlRange("", t.minHold) == "" && ns.opts.RestartGuard >= 0 {
 		broken = append(broken, fmt.Sprintf("WithMinHold is %v: must be at most %v, for which a node that restarted is kept from granting (the TTL, or a longer Options.RestartGuard)", t.minHold, most))
 	}
-	broken = append(broken, brokenTTL("TTL", t.TTL, rl.opts)...)
-	t.NodeTimeout = rl.opts.nodeTimeout(t.TTL)
-	m := lockable{resource: newResource(rl, key, t.terms)}
+	broken = append(broken, brokenTTL("TTL", t.TTL, ns.opts)...)
+	t.NodeTimeout = ns.opts.nodeTimeout(t.TTL)
+	m := lockable{resource: newResource(ns, key, t.terms), queues: qs, renewer: k}
 	if len(broken) > 0 {
 		m.err = invalid("lock "+quoteKey(key), broken)
 	}
@@ -225,7 +228,7 @@ func (m *lockable) acquire(ctx context.Context, a acquisition) (*Lock, error) {
 	if err := checkNested(ctx, &m.resource); err != nil {
 		return nil, err
 	}
-	a.resource, a.caller, a.ctx = &m.resource, ctx, ctx
+	a.resource, a.queues, a.renewer, a.caller, a.ctx = &m.resource, m.queues, m.renewer, ctx, ctx
 	return a.acquire()
 }
 
@@ -246,7 +249,7 @@ func (m *Mutex) Adopt(ctx context.Context, token string) (*Lock, error) {
 		return nil, fmt.Errorf("redlock: adopt %s: %w token: it has %d bytes, and a token is %d hexadecimal digits in lower case, as Lock.Token and Detach return it",
 			quoteKey(m.key), ErrInvalid, len(token), tokenLen)
 	}
-	a := acquisition{resource: &m.resource, caller: ctx, ctx: ctx, adoptFrom: token}
+	a := acquisition{resource: &m.resource, queues: m.queues, renewer: m.renewer, caller: ctx, ctx: ctx, adoptFrom: token}
 	return a.acquire()
 }
 

@@ -49,7 +49,7 @@ func (rl *Redlock) Nodes() []string {
 // k:line:, k:shared:, k:door: and k:fence:. It does no I/O; the Mutex's methods report what breaks a rule, with
 // ErrInvalid, before any.
 func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
-	return newMutex(rl, key, opts)
+	return newMutex(rl.nodeSet, rl.queues, rl.renewer, key, opts)
 }
 
 // Semaphore describes a lock that up to permits hold at a time, each with a permit of its own, numbered from 0: see
@@ -62,7 +62,7 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 // another one with a context of the first, unless WithReentry is set; holders that all want another wait for each
 // other. Nodes keep two more keys for it, see "Permissions" in docs/operations.md.
 func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Semaphore {
-	return newSemaphore(rl, key, permits, opts)
+	return newSemaphore(rl.nodeSet, rl.queues, rl.renewer, key, permits, opts)
 }
 
 // Close ends every waiting Acquire, Do and Lead with ErrClosed, finishes the releases that are under way, all within

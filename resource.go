@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/internal/protocol"
-	"github.com/quorumlock/redlock/internal/renew"
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
@@ -17,9 +16,6 @@ import (
 // a Mutex, its Locks and its waiters have in common. It does not change.
 type resource struct {
 	*nodeSet
-	queues  *queues
-	renewer *renew.Renewer
-
 	key    string // without Options.KeyPrefix
 	name   string // of the key on the nodes
 	hash   uint64 // of name, see weight
@@ -27,9 +23,9 @@ type resource struct {
 	terms  terms
 }
 
-func newResource(rl *Redlock, key string, t terms) resource {
-	name := rl.opts.KeyPrefix + key
-	return resource{nodeSet: rl.nodeSet, queues: rl.queues, renewer: rl.renewer, key: key, name: name, naming: protocol.NamingOf(name), hash: fnv1a(name), terms: t}
+func newResource(ns *nodeSet, key string, t terms) resource {
+	name := ns.opts.KeyPrefix + key
+	return resource{nodeSet: ns, key: key, name: name, naming: protocol.NamingOf(name), hash: fnv1a(name), terms: t}
 }
 
 // queueKey is made when it is needed, since hardly any acquire needs it.

@@ -734,7 +734,7 @@ var list = []mutant{
 	{
 		name: "others-list-ends-a-lock",
 		file: "internal/protocol/reply.go",
-		old:  `(o == OpRelease || !namesAnotherKey(err))`,
+		old:  `(o == OpRelease || !namesAnotherKey(b.Err))`,
 		new:  `true`,
 		why:  "a lock that is held is told lost, since others keep something under the name of its list of holders",
 		in:   "internal/lane",
@@ -1009,7 +1009,7 @@ var list = []mutant{
 	{
 		name: "bundle-denied-is-final",
 		file: "internal/protocol/reply.go",
-		old:  `each.Alone = IsServerError(err) && !Passing(err)`,
+		old:  `each.Alone = IsServerError(b.Err) && !Passing(b.Err)`,
 		new:  ``,
 		why:  "where several may not be released at once, the keys stay until their TTLs end, though one by one they would go",
 		// A seed of 2,500 shows it.
