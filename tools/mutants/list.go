@@ -382,8 +382,8 @@ var list = []mutant{
 	{
 		name: "set-has-a-lock-that-is-lost",
 		file: "lockset/set.go",
-		old:  "if l.Validity() <= 0 { // lost",
-		new:  "if false { // lost",
+		old:  "if l.Validity() <= 0 || l.Context().Err() != nil { //",
+		new:  "if false { //",
 		why:  "what was lost while waiting for another may be another's by now",
 		in:   "lockset",
 		args: "-test.run=^TestKeptLocksAreRenewedWhileWaiting$",
@@ -481,10 +481,20 @@ var list = []mutant{
 	if l.repairs == nil {
 		l.repairs = make([]*lane.Call, len(l.nodes))
 	}
+	if left := now.Until(l.until); left > t.TTL {
+		longer := *t // an extend does not shorten what an earlier lease promised
+		longer.TTL = left + tick.Allowance(left, l.opts.DriftFactor)
+		t = &longer
+	}
 	req := l.repairRequest(t)
 	deadline := min(now.Mono+int64(req.Timeout), l.until.Mono)`,
 		new: `	if l.repairs == nil {
 		l.repairs = make([]*lane.Call, len(l.nodes))
+	}
+	if left := now.Until(l.until); left > t.TTL {
+		longer := *t // an extend does not shorten what an earlier lease promised
+		longer.TTL = left + tick.Allowance(left, l.opts.DriftFactor)
+		t = &longer
 	}
 	req := l.repairRequest(t)
 	deadline := now.Mono + int64(req.Timeout)`,
@@ -734,7 +744,7 @@ var list = []mutant{
 	{
 		name: "others-list-ends-a-lock",
 		file: "internal/protocol/reply.go",
-		old:  `(o == OpRelease || !namesAnotherKey(b.Err))`,
+		old:  `(o == OpRelease || !namesAnotherKey(err))`,
 		new:  `true`,
 		why:  "a lock that is held is told lost, since others keep something under the name of its list of holders",
 		in:   "internal/lane",
@@ -824,8 +834,8 @@ var list = []mutant{
 	{
 		name: "release-waits-beyond-its-timeout",
 		file: "internal/lane/lane.go",
-		old:  `end := min(l.Flight.silentSince(now)+LateAfter*int64(took), c.Deadline)`,
-		new:  `end := l.Flight.silentSince(now) + LateAfter*int64(took)`,
+		old:  `end = min(l.Flight.silentSince(now)+LateAfter*int64(took), end)`,
+		new:  `end = l.Flight.silentSince(now) + LateAfter*int64(took)`,
 		why:  "a release takes longer than the timeout per node where a majority answers hardly in time",
 		in:   ".",
 		args: "-test.run=^TestReleaseWaitsForNoNodeBeyondItsTimeout$",
@@ -1009,7 +1019,7 @@ var list = []mutant{
 	{
 		name: "bundle-denied-is-final",
 		file: "internal/protocol/reply.go",
-		old:  `each.Alone = IsServerError(b.Err) && !Passing(b.Err)`,
+		old:  `each.Alone = IsServerError(err) && !Passing(err)`,
 		new:  ``,
 		why:  "where several may not be released at once, the keys stay until their TTLs end, though one by one they would go",
 		// A seed of 2,500 shows it.
@@ -1808,6 +1818,11 @@ var list = []mutant{
 	if l.repairs == nil {
 		l.repairs = make([]*lane.Call, len(l.nodes))
 	}
+	if left := now.Until(l.until); left > t.TTL {
+		longer := *t // an extend does not shorten what an earlier lease promised
+		longer.TTL = left + tick.Allowance(left, l.opts.DriftFactor)
+		t = &longer
+	}
 	req := l.repairRequest(t)
 	deadline := min(now.Mono+int64(req.Timeout), l.until.Mono)`,
 		new: `	if l.over != nil {
@@ -1815,6 +1830,11 @@ var list = []mutant{
 	}
 	if l.repairs == nil {
 		l.repairs = make([]*lane.Call, len(l.nodes))
+	}
+	if left := now.Until(l.until); left > t.TTL {
+		longer := *t // an extend does not shorten what an earlier lease promised
+		longer.TTL = left + tick.Allowance(left, l.opts.DriftFactor)
+		t = &longer
 	}
 	req := l.repairRequest(t)
 	deadline := now.Mono + int64(req.Timeout)`,
@@ -2435,15 +2455,15 @@ var list = []mutant{
 	{
 		name: "renewal-late-at-first",
 		file: "lock.go",
-		old:  `l.renewer.Schedule(&l.renewal, now, l.terms.TTL/3, l.terms.TTL)`,
-		new:  `l.renewer.Schedule(&l.renewal, now, l.terms.TTL-l.terms.NodeTimeout, l.terms.TTL)`,
+		old:  `l.renewer.Schedule(&l.renewal, now, l.until, l.terms.TTL/3, l.terms.TTL)`,
+		new:  `l.renewer.Schedule(&l.renewal, now, l.until, l.terms.TTL-l.terms.NodeTimeout, l.terms.TTL)`,
 		why:  "a lock is lost whenever its first renewal is answered a little late",
 	},
 	{
 		name: "renewal-late-after-a-failure",
 		file: "extend.go",
-		old:  `l.renewer.Schedule(&l.renewal, now, next/5, l.terms.TTL)`,
-		new:  `l.renewer.Schedule(&l.renewal, now, next, l.terms.TTL)`,
+		old:  `l.renewer.Schedule(&l.renewal, now, l.until, next/5, l.terms.TTL)`,
+		new:  `l.renewer.Schedule(&l.renewal, now, l.until, next, l.terms.TTL)`,
 		why:  "two short outages within a TTL lose a lock, though a majority answered in between",
 	},
 	{
