@@ -141,6 +141,9 @@ func (f *ownFlow) hear() {
 			f.in.broken = f.refused
 			a.to.err = f.refused
 		default:
+			if f.careful && a.to == &f.hello.called {
+				f.quirks.hungUp(a.what, f.heard, true) // once is enough: locks do not need it, and each end costs time
+			}
 			again := f.quirks.hungUp(a.what, f.heard, f.careful)
 			f.in.broken = &protocol.Hangup{At: a.what, Heard: f.heard, Again: again, Err: f.in.broken}
 			a.to.err = f.in.broken
