@@ -210,6 +210,9 @@ func TestClientsThatAreNotSeen(t *testing.T) {
 // A name that is denied is one entry in the server's log, however many connections there are.
 func TestNamesThatAreDeniedAreNotAskedForAgain(t *testing.T) {
 	t.Parallel()
+	if realredis.Major(t) < 7 {
+		t.Skip("before Redis 7 the log does not tell subcommands apart")
+	}
 	server := realredis.Start(t)
 	c := server.Client(t)
 	require.NoError(t, c.Do(t.Context(), "ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", "&*", "+@all", "-client").Err())
