@@ -1249,8 +1249,6 @@ var list = []mutant{
 		old:  `a.permit.Store(int32(most))`,
 		new:  "_, first := a.round.permit()\n\tfor i, n := range first {\n\t\tif i == 0 {\n\t\t\tmost = max(n, min(most, 1))\n\t\t}\n\t}\n\ta.permit.Store(int32(most))",
 		why:  "a permit is the number that a majority gave, and one node may differ",
-		in:   "internal/promises",
-		args: "-test.run=^TestNodesThatGaveAnotherNumberAreMended$",
 	},
 	{
 		name: "claim-compares-nothing",
