@@ -415,9 +415,13 @@ func (w *simWorld) checkOrder(grants []*simGrant) {
 }
 
 // takesToJoin is how long it takes until a waiter that was just called stands in a queue, or waits
-// for a place there.
-func (w *simWorld) takesToJoin() int64 {
-	return 24*int64(w.plan.Delay+w.plan.Jitter) + int64(60*time.Millisecond)
+// for a place there. In a fleet's first use it tries for as long as it waits for a node before it asks for one.
+func (w *simWorld) takesToJoin(call int64) int64 {
+	takes := 24*int64(w.plan.Delay+w.plan.Jitter) + int64(60*time.Millisecond)
+	if slices.ContainsFunc(w.nodes, func(n *simNode) bool { return n.saysAll > call }) {
+		takes += int64(w.plan.NodeTimeout)
+	}
+	return takes
 }
 
 // checkTurns: of two waiters of one queue the one that joined first and has waited for longer is granted first,
@@ -434,7 +438,7 @@ func (w *simWorld) checkTurns(grants []*simGrant) {
 		}
 		if most := 4*int64(w.plan.Delay+w.plan.Jitter) + (at.came-at.since)/50; at.since < g.call-most {
 			w.violated("order: %v stands in the queue since %.6f ms, before it was called", g, ms(at.since))
-		} else if at.since > g.call+w.takesToJoin() {
+		} else if at.since > g.call+w.takesToJoin(g.call) {
 			w.violated("order: %v waits since %.6f ms, and stands in the queue since %.6f ms", g, ms(g.call), ms(at.since))
 		}
 		early := last != nil && at.came < w.places[last.value].came && at.arrival < w.places[last.value].arrival
