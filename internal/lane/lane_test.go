@@ -56,6 +56,14 @@ func (b *bench) changes() (all []string) {
 	return all
 }
 
+// lostSet is a node whose answer to the SET of a is lost, and which then finds nothing to release.
+func lostSet(name string, _ bool) protocol.Answer {
+	if name == "aacquire" {
+		return lanetest.Lost
+	}
+	return lanetest.Zero
+}
+
 func (b *bench) now() int64 { return b.lane.Clock.Now().Mono }
 
 const (
@@ -304,12 +312,7 @@ func TestNoScriptResendStaysFirst(t *testing.T) {
 // R5: nothing there, but the SET's answer was lost: it may land, so once more.
 func TestUnsureSetIsReleasedTwice(t *testing.T) {
 	onBench(t, func(b *bench) {
-		b.Reply = func(name string, _ bool) protocol.Answer {
-			if name == "aacquire" {
-				return lanetest.Lost
-			}
-			return lanetest.Zero
-		}
+		b.Reply = lostSet
 		set := b.send(protocol.OpAcquire, "a")
 		synctest.Wait()
 		assert.Equal(b, protocol.Unknown, lastTold(set).Kind)
@@ -707,12 +710,7 @@ func TestNodeIsDownAsSoonAsItsBatchIsOverdue(t *testing.T) {
 // Nor need a caller wait for it.
 func TestNodeIsDownWhereOnlyAKeptReleaseIsOut(t *testing.T) {
 	onBench(t, func(b *bench) {
-		b.Reply = func(name string, _ bool) protocol.Answer {
-			if name == "aacquire" {
-				return lanetest.Lost
-			}
-			return lanetest.Zero
-		}
+		b.Reply = lostSet
 		set := b.send(protocol.OpAcquire, "a")
 		synctest.Wait()
 		b.release(set, "a")
@@ -837,12 +835,7 @@ func TestReleaseDoesNotWaitForAClosedLane(t *testing.T) {
 // A release that is to be sent a second time is sent then, since nobody will be there at its time.
 func TestClosedLaneSendsSecondReleases(t *testing.T) {
 	onBench(t, func(b *bench) {
-		b.Reply = func(name string, _ bool) protocol.Answer {
-			if name == "aacquire" {
-				return lanetest.Lost
-			}
-			return lanetest.Zero
-		}
+		b.Reply = lostSet
 		set := b.send(protocol.OpAcquire, "a")
 		synctest.Wait()
 		b.release(set, "a")
