@@ -155,8 +155,7 @@ func init() {
 	inside.LaneLoad = func(client any, node int) (queued, kept int) { return client.(*Redlock).nodes[node].lane.Load() }
 	inside.LoadScripts = func(client any) error {
 		var errs []error
-		for _, n := range client.(*Redlock).nodes {
-			client := n.lane.Wire.(*conn.Wire).Client
+		for _, client := range client.(*Redlock).clients {
 			for _, s := range []*protocol.Script{protocol.ReleaseScript, protocol.QueueReleaseScript, protocol.JoinScript, protocol.ClaimScript} {
 				errs = append(errs, client.ScriptLoad(context.Background(), s.Source).Err())
 			}

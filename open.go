@@ -79,17 +79,11 @@ func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 // build makes a Redlock of the servers that clients lead to.
 func build(clients []redis.UniversalClient, o Options, clk tick.Clock, h func(*redis.Options) conn.Habits) *Redlock {
 	wires, name := make([]lane.Wire, len(clients)), protocol.NewClientName(clients, o.KeyPrefix, o.Owner).String()
-	var used, owned []redis.UniversalClient // what is not for the lanes goes over used
 	for i, c := range clients {
-		w := &conn.Wire{Talk: &conn.ManyServers{Client: c}, Client: c}
-		if single, ok := c.(*redis.Client); ok {
-			w = conn.NewWire(single, h, markKeyOf(&o), name, clk)
-			owned = append(owned, w.Client)
-		}
-		wires[i], used = w, append(used, w.Client)
+		wires[i] = conn.NewWire(c, h, markKeyOf(&o), name, clk)
 	}
 	rl := assemble(nodes.Names(clients, o.NodeNames), wires, o, clk)
-	rl.clients, rl.owned = used, owned
+	rl.clients = clients
 	return rl
 }
 

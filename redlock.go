@@ -1,8 +1,6 @@
 package redlock
 
 import (
-	"errors"
-	"net"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -22,10 +20,8 @@ type Redlock struct {
 
 	// clients are the nodes', for the hints in texts of errors, and for tests.
 	clients []redis.UniversalClient
-	owned   []redis.UniversalClient
 
 	closeOnce sync.Once
-	closeErr  error
 }
 
 // assemble makes a Redlock of wires to nodes with these names.
@@ -67,17 +63,17 @@ func (rl *Redlock) Semaphore(key string, permits int, opts ...LockOption) *Semap
 
 // Close ends every waiting Acquire, Do and Lead with ErrClosed, finishes the releases that are under way, all within
 // Options.NodeTimeout (the default is that of Options.TTL), and closes the connections that Open or New opened;
-// clients given to New stay open. Its error is that of closing those.
+// clients given to New stay open. It returns nil.
 //
 // Locks that are held are not released: their keys stay until their TTL ends, and are not renewed. The function of a
 // Do or Lead keeps running until the lease ends; its context then ends with ErrLost. So end those first. Later calls
-// that would ask nodes fail with ErrClosed; a second Close returns the result of the first.
+// that would ask nodes fail with ErrClosed; a second Close waits for the first.
 func (rl *Redlock) Close() error {
-	rl.closeOnce.Do(func() { rl.closeErr = rl.close() })
-	return rl.closeErr
+	rl.closeOnce.Do(rl.close)
+	return nil
 }
 
-func (rl *Redlock) close() error {
+func (rl *Redlock) close() {
 	close(rl.life.closing)
 	rl.renewer.Stop()
 	over, stop := tick.After(rl.clock, rl.opts.nodeTimeout(rl.opts.TTL))
@@ -106,12 +102,4 @@ func (rl *Redlock) close() error {
 			w.Close()
 		}
 	}
-	var errs []error
-	for _, c := range rl.owned {
-		// A connection that was closed before, for what its node said or did not say, is no failure of Close.
-		if err := c.Close(); !errors.Is(err, net.ErrClosed) {
-			errs = append(errs, err)
-		}
-	}
-	return inOneLine(errs...)
 }

@@ -24,11 +24,11 @@ import (
 
 // reading is a connection that is only read.
 type reading struct {
-	failed
-	from io.Reader
+	net.TCPConn // closed, for what is not overridden
+	from        io.Reader
 }
 
-func (r reading) Read(p []byte) (int, error) { return r.from.Read(p) }
+func (r *reading) Read(p []byte) (int, error) { return r.from.Read(p) }
 
 // What a scanner lets through it does not change, however it comes, and it lets through what Redis
 // says.
@@ -40,7 +40,7 @@ func TestScannerLetsRepliesThrough(t *testing.T) {
 		"at once": strings.NewReader(all), "byte by byte": iotest.OneByteReader(strings.NewReader(all)), "by halves": iotest.HalfReader(strings.NewReader(all)),
 		"many times": strings.NewReader(strings.Repeat(all, 5)),
 	} {
-		s := &scanner{Conn: reading{from: from}, most: mostReply}
+		s := &scanner{Conn: &reading{from: from}, most: mostReply}
 		got, err := io.ReadAll(s)
 		require.NoError(t, err, how)
 		assert.Equal(t, 0, len(got)%len(all), how)
@@ -60,7 +60,7 @@ func TestScannerBreaks(t *testing.T) {
 		"a line":            "+" + strings.Repeat("x", longestLine+1), "a line of errors": "-" + strings.Repeat("x", longestLine+1),
 	} {
 		for _, from := range []io.Reader{strings.NewReader("+OK\r\n" + c), iotest.OneByteReader(strings.NewReader("+OK\r\n" + c))} {
-			s := &scanner{Conn: reading{from: from}, most: mostReply}
+			s := &scanner{Conn: &reading{from: from}, most: mostReply}
 			_, err := io.ReadAll(s)
 			require.ErrorIs(t, err, errTooMuch, name)
 			_, err = s.Read(make([]byte, 1))
@@ -72,9 +72,9 @@ func TestScannerBreaks(t *testing.T) {
 // actor is a connection whose other end answers each write with the next part of what it has to say,
 // whatever was asked.
 type actor struct {
-	failed
-	says [][]byte
-	now  []byte
+	net.TCPConn // closed, for what is not overridden
+	says        [][]byte
+	now         []byte
 }
 
 func (a *actor) Write(p []byte) (int, error) {

@@ -18,8 +18,8 @@ import (
 // Wire is the way to a node over go-redis.
 type Wire struct {
 	Talk
-	Client redis.UniversalClient // for Check, and for subscriptions where own is nil
-	own    *redis.Options        // of connections of our own
+	client redis.UniversalClient
+	own    *redis.Options // of connections of our own; nil: there are none
 	clock  tick.Clock
 	quirks *quirks
 }
@@ -31,18 +31,22 @@ type Talk interface {
 	Close()
 }
 
-// NewWire is the wire to the server that a client leads to. mark is the key of the memory
-// mark, empty if there is none, and name what connections are called, unless the client has a name.
-func NewWire(c *redis.Client, h func(*redis.Options) Habits, mark, name string, clk tick.Clock) *Wire {
-	o, q := OwnOptions(c.Options()), newQuirks(clk, name)
-	return &Wire{NewConversations(clk, &ownDialer{o, mark, q}, h(o)), sideClient(o), o, clk, q}
+// NewWire is the wire to where a client leads. mark is the key of the memory mark, empty if there is
+// none, and name what connections are called, unless the client has a name.
+func NewWire(c redis.UniversalClient, h func(*redis.Options) Habits, mark, name string, clk tick.Clock) *Wire {
+	single, ok := c.(*redis.Client)
+	if !ok {
+		return &Wire{Talk: &ManyServers{client: c}, client: c}
+	}
+	o, q := OwnOptions(single.Options()), newQuirks(clk, name)
+	return &Wire{NewConversations(clk, &ownDialer{o, mark, q}, h(o)), c, o, clk, q}
 }
 
 // Remedies are those that are at hand where a client learns passwords from a provider, or follows a
 // cluster; also one in a type of the user's, whose methods show it.
 func (w *Wire) Remedies() (at protocol.Remedies) {
 	provided := false
-	switch c := w.Client.(type) {
+	switch c := w.client.(type) {
 	case interface{ Options() *redis.Options }:
 		o := c.Options()
 		provided = o.CredentialsProvider != nil || o.CredentialsProviderContext != nil || o.StreamingCredentialsProvider != nil
@@ -64,7 +68,7 @@ func (w *Wire) Remedies() (at protocol.Remedies) {
 // servers, or for a number that is not known. Which one answers is not known there, so there is
 // nothing to guard and no connection to kill, and how long to wait is up to the client.
 type ManyServers struct {
-	Client redis.UniversalClient
+	client redis.UniversalClient
 	lacks  func(what string, err error)
 	tried  atomic.Bool // scripts run
 }
@@ -118,7 +122,7 @@ func (m *ManyServers) tryScripts(ctx context.Context, batch []*lane.Call) error 
 func (m *ManyServers) exec(ctx context.Context, cmds []redis.Cmder) (err error) {
 	defer func() { m.tellPanic(err) }()
 	defer noPanic(&err)
-	pipe := m.Client.Pipeline()
+	pipe := m.client.Pipeline()
 	_ = pipe.BatchProcess(ctx, cmds...) // only queues them
 	_, err = pipe.Exec(ctx)
 	return err
@@ -152,7 +156,7 @@ func (w *Wire) Listen(ctx context.Context, channel string, tell Subscriber) erro
 	if w.own != nil {
 		return listen(ctx, w.clock, w.own, w.quirks, channel, tell)
 	}
-	return listenOver(ctx, w.Client, channel, tell)
+	return listenOver(ctx, w.client, channel, tell)
 }
 
 // Listen is that of a wire to where a client leads.

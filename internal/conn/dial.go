@@ -58,39 +58,6 @@ func connect(ctx context.Context, o *redis.Options) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// failed is a connection that was none: it says why when it is used. go-redis logs each
-// dial that fails, and after some failures answers for the network itself.
-type failed struct {
-	net.Conn // nil
-	err      error
-}
-
-func (f failed) Read([]byte) (int, error)         { return 0, f.err }
-func (f failed) Write([]byte) (int, error)        { return 0, f.err }
-func (f failed) Close() error                     { return nil }
-func (f failed) LocalAddr() net.Addr              { return nil }
-func (f failed) RemoteAddr() net.Addr             { return nil }
-func (f failed) SetDeadline(time.Time) error      { return nil }
-func (f failed) SetReadDeadline(time.Time) error  { return nil }
-func (f failed) SetWriteDeadline(time.Time) error { return nil }
-
-// sideClient is a node's client beside the conversations: for Check, which ends what it opens.
-func sideClient(o *redis.Options) *redis.Client {
-	side := *o
-	side.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, err := connect(ctx, o)
-		if err != nil {
-			return failed{err: err}, nil
-		}
-		return conn, nil
-	}
-	Bound(&side)
-	if o.StreamingCredentialsProvider != nil {
-		side.StreamingCredentialsProvider, side.CredentialsProviderContext = nil, present(o)
-	}
-	return redis.NewClient(&side)
-}
-
 // ownDialer opens conversations.
 type ownDialer struct {
 	options *redis.Options

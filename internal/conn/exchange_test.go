@@ -21,11 +21,11 @@ import (
 
 // scripted is a connection that answers a batch with some bytes and its end.
 type scripted struct {
-	failed
-	answer  io.Reader
-	written int
-	accepts int    // so many bytes are written before it breaks; 0: all
-	events  string // written, left, read
+	net.TCPConn // closed, for what is not overridden
+	answer      io.Reader
+	written     int
+	accepts     int    // so many bytes are written before it breaks; 0: all
+	events      string // written, left, read
 }
 
 var errWritten = errors.New("broken pipe")
@@ -203,10 +203,10 @@ func TestRoomOfALargeBatchIsNotKept(t *testing.T) {
 
 // echo is a connection that answers each write with the same bytes.
 type echo struct {
-	failed
-	answer string
-	left   string
-	greets bool // the first write is go-redis' HELLO
+	net.TCPConn // closed, for what is not overridden
+	answer      string
+	left        string
+	greets      bool // the first write is go-redis' HELLO
 }
 
 func (e *echo) Write(p []byte) (int, error) {

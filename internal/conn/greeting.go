@@ -139,18 +139,6 @@ func (l *login) forget() {
 	}
 }
 
-// present is the account of this moment, for clients of go-redis: of a streaming provider they would
-// need what only a client's own pool has.
-func present(o *redis.Options) func(context.Context) (string, string, error) {
-	of := *o
-	return func(ctx context.Context) (string, string, error) {
-		l := &login{options: &of}
-		defer l.end()
-		a, err := l.now(ctx)
-		return a.user, a.password, err
-	}
-}
-
 // words are those of AUTH; nil where there is no password.
 func (a account) words() []string {
 	switch {
@@ -242,7 +230,7 @@ func (f *ownFlow) onConnect() (err error) {
 	client := redis.NewClient(&redis.Options{
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			if lent.broken != nil {
-				return failed{err: net.ErrClosed}, nil
+				f.Close()
 			}
 			return lent, nil
 		},

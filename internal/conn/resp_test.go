@@ -24,10 +24,10 @@ import (
 // canned is a connection whose other end refuses the first command, which is go-redis' HELLO, and
 // answers the second one with some bytes and its end, without looking at it.
 type canned struct {
-	failed  // for what neither reads nor writes
-	answer  io.Reader
-	written [][]byte
-	in      io.Reader
+	net.TCPConn // closed, for what neither reads nor writes
+	answer      io.Reader
+	written     [][]byte
+	in          io.Reader
 }
 
 func (c *canned) Write(p []byte) (int, error) {

@@ -50,7 +50,6 @@ func (w *xrWorld) newcomer(c int) {
 	if old := w.clients[c]; old != nil {
 		for i := range old.wires {
 			old.wires[i].Close()
-			require.NoError(w.t, old.wires[i].Client.Close())
 		}
 	}
 	w.ids++
@@ -249,7 +248,6 @@ func walkOnServers(t *testing.T, seed uint64) (steps int) {
 			w.newcomer(c)
 			for i := range xNodes {
 				w.clients[c].wires[i].Close()
-				_ = w.clients[c].wires[i].Client.Close()
 			}
 		}
 	}()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
+	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/faultproxy"
 	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/longtest"
@@ -185,9 +186,16 @@ func clientOf(t *testing.T, c *redlocktest.Cluster, o redlock.Options) *redlock.
 // operator is an operator's tool on the nodes of a client, with its options.
 func operator(t testing.TB, rl *redlock.Redlock) *admin.Nodes {
 	t.Helper()
-	clients, opts := inside.Nodes(rl)
-	o := opts.(redlock.Options)
-	nodes, err := admin.New(clients.([]redis.UniversalClient), &admin.Options{KeyPrefix: o.KeyPrefix, NodeNames: o.NodeNames, TTL: o.TTL, NodeTimeout: o.NodeTimeout, RestartGuard: max(o.RestartGuard, 0), NoRestartGuard: o.NoRestartGuard})
+	of, opts := inside.Nodes(rl)
+	o, clients := opts.(redlock.Options), slices.Clone(of.([]redis.UniversalClient))
+	for i, c := range clients {
+		if single, ok := c.(*redis.Client); ok { // which may be closed
+			c := redis.NewClient(conn.OwnOptions(single.Options()))
+			t.Cleanup(func() { _ = c.Close() })
+			clients[i] = c
+		}
+	}
+	nodes, err := admin.New(clients, &admin.Options{KeyPrefix: o.KeyPrefix, NodeNames: o.NodeNames, TTL: o.TTL, NodeTimeout: o.NodeTimeout, RestartGuard: max(o.RestartGuard, 0), NoRestartGuard: o.NoRestartGuard})
 	require.NoError(t, err)
 	return nodes
 }
