@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/examine"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -27,29 +26,26 @@ func (n *Nodes) Check(ctx context.Context) (Report, error) {
 	random := make([]byte, 16)
 	_, _ = rand.Read(random) // it never fails
 	start, patience := n.clock.Now(), 3*n.opts.Timeout
-	all, _ := examine.All(ctx, n.clients, n.names, n.clock, patience, nil, n.questions(hex.EncodeToString(random)))
+	all := n.examineAll(ctx, patience, n.questions(hex.EncodeToString(random)))
 	if end, ok := ctx.Deadline(); ok && !n.clock.Now().Time.Before(end) {
 		<-ctx.Done() // connections time out a little earlier than their context
 	}
-	now, s := n.clock.Now(), examine.Setup{TTL: n.opts.TTL, NodeTimeout: n.opts.NodeTimeout, Quorum: n.Quorum(), Own: protocol.NewClientName(n.clients, n.opts.KeyPrefix, "")}
-	ms := examine.Remember(all, n.opts.RestartGuard > 0, now)
+	now, s := n.clock.Now(), setup{TTL: n.opts.TTL, NodeTimeout: n.opts.NodeTimeout, Quorum: n.Quorum(), Own: protocol.NewClientName(n.clients, n.opts.KeyPrefix, "")}
+	ms := remember(all, n.opts.RestartGuard > 0, now)
 	if !n.opts.NoRestartGuard {
 		s.Guard = max(n.opts.TTL, n.opts.RestartGuard, 2*time.Second)
-		examine.Barring(all, ms, s.Guard, now)
+		barring(all, ms, s.Guard, now)
 	}
-	report := Report{Quorum: n.Quorum(), Findings: []Finding{}}
-	for _, f := range examine.Judge(all, s) {
-		report.Findings = append(report.Findings, Finding{f.Node, Severity(f.Severity), f.Code, f.Message, f.Advice})
-	}
+	report := Report{Quorum: n.Quorum(), Findings: judge(all, s)}
 	failed := &Error{Op: "check"}
 	for _, f := range all {
-		report.Nodes = append(report.Nodes, reportOf(f.Node))
-		failed.Nodes = append(failed.Nodes, NodeError{f.Node.Node, f.Err, n.clock.Now().Since(start)})
+		report.Nodes = append(report.Nodes, f.NodeReport)
+		failed.Nodes = append(failed.Nodes, NodeError{f.Node, f.Err, n.clock.Now().Since(start)})
 	}
 	switch {
 	case ctx.Err() != nil:
 		failed.Reason = ended(ctx)
-	case examine.Count(all, examine.Facts.Serves) < n.Quorum():
+	case count(all, facts.serves) < n.Quorum():
 		failed.Reason = ErrNoQuorum
 	default:
 		return report, nil
@@ -58,7 +54,7 @@ func (n *Nodes) Check(ctx context.Context) (Report, error) {
 }
 
 // questions are about a random key behind the prefix.
-func (n *Nodes) questions(random string) examine.Questions {
+func (n *Nodes) questions(random string) questions {
 	key := n.opts.KeyPrefix + "redlock-check-" + random
 	of := protocol.NamingOf(key)
 	line := of.QueueKey(key)
@@ -69,5 +65,5 @@ func (n *Nodes) questions(random string) examine.Questions {
 	if n.opts.NoRestartGuard {
 		mark = ""
 	}
-	return examine.Questions{Key: key, Line: line, Holders: of.HoldersKey(key), Door: of.DoorKey(key), Channel: "redlock:" + random, Mark: mark}
+	return questions{Key: key, Line: line, Holders: of.HoldersKey(key), Door: of.DoorKey(key), Channel: "redlock:" + random, Mark: mark}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorumlock/redlock/internal/examine"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -46,7 +45,7 @@ type Connected struct {
 func (n *Nodes) Clients(ctx context.Context) (Connected, error) {
 	asking, cancel := context.WithTimeout(ctx, n.opts.Timeout)
 	defer cancel()
-	told := make([][]examine.Connection, len(n.clients))
+	told := make([][]connection, len(n.clients))
 	c := Connected{Nodes: make([]NodeError, len(n.clients))}
 	var group errgroup.Group
 	for i, client := range n.clients {
@@ -54,7 +53,7 @@ func (n *Nodes) Clients(ctx context.Context) (Connected, error) {
 			start := n.clock.Now()
 			err := fmt.Errorf("%T does not tell which server answers", client)
 			if single, ok := client.(*redis.Client); ok {
-				told[i], err = examine.Connections(asking, single, n.opts.Timeout)
+				told[i], err = connections(asking, single, n.opts.Timeout)
 			}
 			c.Nodes[i] = NodeError{n.names[i], protocol.Hinted(client, err), n.clock.Now().Since(start)}
 			return nil
@@ -80,7 +79,7 @@ func (n *Nodes) Clients(ctx context.Context) (Connected, error) {
 }
 
 // clientsOf puts together what each node told.
-func (n *Nodes) clientsOf(told [][]examine.Connection) (all []Client) {
+func (n *Nodes) clientsOf(told [][]connection) (all []Client) {
 	own := protocol.NewClientName(n.clients, n.opts.KeyPrefix, "")
 	at := make(map[string]int)
 	for i, connections := range told {

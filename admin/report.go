@@ -8,7 +8,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/examine"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -134,16 +133,6 @@ type NodeReport struct {
 	Unread []string
 
 	timed, aged, counted bool // ClockOffset, Uptime and EvictedKeys are known; all may be zero
-}
-
-func reportOf(n examine.Node) NodeReport {
-	return NodeReport{
-		Node: n.Node, Reachable: n.Reachable, Err: n.Err, Latency: n.Latency, ClockOffset: n.ClockOffset, ClockMargin: n.ClockMargin,
-		Version: n.Version, RunID: n.RunID, Uptime: n.Uptime, RemembersSince: n.RemembersSince, BarredFor: n.BarredFor,
-		Role: n.Role, Mode: n.Mode, Replicas: n.Replicas, MaxMemory: n.MaxMemory, MaxMemoryPolicy: n.MaxMemoryPolicy,
-		EvictedKeys: n.EvictedKeys, AppendOnly: n.AppendOnly, AppendFsync: n.AppendFsync, Unread: n.Unread,
-		timed: n.Timed, aged: n.Aged, counted: n.Counted,
-	}
 }
 
 // MarshalJSON leaves out fields that are not known. Durations are numbers, in the unit that

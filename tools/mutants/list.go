@@ -2687,11 +2687,11 @@ var list = []mutant{
 	},
 	{
 		name: "lists-differ-by-one-node",
-		file: "internal/examine/lists.go",
+		file: "admin/lists.go",
 		old:  "n/2+1+m/2+1 <= n+m-common",
 		new:  "n/2+1+m/2+1 < n+m-common",
 		why:  "a list in which one address is wrong passes for a safe one, though two clients may hold one lock",
 		args: "-test.run=^TestMajoritiesThatMayMissEachOther$",
-		in:   "internal/examine",
+		in:   "admin",
 	},
 }

@@ -1,4 +1,4 @@
-package examine
+package admin
 
 import (
 	"cmp"
@@ -19,9 +19,9 @@ import (
 // clockSamples is how many times a node is asked for its time; the quickest answer counts.
 const clockSamples = 3
 
-// Questions are what nodes are asked about, besides themselves: what this user may do with keys like
+// questions are what nodes are asked about, besides themselves: what this user may do with keys like
 // those of locks.
-type Questions struct {
+type questions struct {
 	Key, Line, Holders, Door string // of a random lock, none of which exists
 	Channel                  string
 	Mark                     string // the key of the memory mark; empty: there is none
@@ -29,10 +29,10 @@ type Questions struct {
 
 // examiner asks one node, on a goroutine of its own.
 type examiner struct {
-	Facts
+	facts
 	clock        tick.Clock
-	ask          Questions
-	updates      chan Facts
+	ask          questions
+	updates      chan facts
 	lineMasked   bool // the key of the probe's line was refused
 	sharedMasked bool // and those of shared locks
 }
@@ -41,25 +41,25 @@ type examiner struct {
 // an examiner ends even if its updates are not received any more.
 const examinerSteps = 8
 
-// All asks all nodes at once, and returns what is known of each when it has answered or when waiting is
-// over: after the patience, when ctx ends, or when closing is closed, which closed says.
-func All(ctx context.Context, clients []redis.UniversalClient, names []string, clock tick.Clock, patience time.Duration, closing <-chan struct{}, ask Questions) (all []Facts, closed bool) {
+// examineAll asks all nodes at once, and returns what is known of each when it has answered or when
+// waiting is over: after the patience, or when ctx ends. Each node is asked on a goroutine of its own, by
+// a client of its own, as lanes may be blocked. Nothing is written on the nodes.
+func (n *Nodes) examineAll(ctx context.Context, patience time.Duration, ask questions) (all []facts) {
 	asking, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	// go-redis does not look at a context while it reads, so a hung node's goroutine is
 	// left to end by the read's own timeout.
-	updates := make([]chan Facts, len(clients))
-	for i, c := range clients {
-		updates[i] = make(chan Facts, examinerSteps)
-		e := examiner{clock: clock, ask: ask, updates: updates[i]}
-		e.Node.Node = names[i]
+	updates := make([]chan facts, len(n.clients))
+	for i, c := range n.clients {
+		updates[i] = make(chan facts, examinerSteps)
+		e := examiner{clock: n.clock, ask: ask, updates: updates[i]}
+		e.Node = n.names[i]
 		go e.examine(asking, c, patience)
 	}
 	for i := range updates {
-		last, c := latest(asking, closing, updates[i], names[i], patience)
-		all, closed = append(all, last), closed || c
+		all = append(all, latest(asking, updates[i], n.names[i], patience))
 	}
-	return all, closed
+	return all
 }
 
 // examine asks step by step, and updates after each: a node that hangs later has been
@@ -102,16 +102,15 @@ func (e *examiner) steps(ctx context.Context, c redis.UniversalClient, patience 
 	e.update()
 }
 
-// latest returns the last update about a node: when its examiner is done, when waiting for it
-// is over, or when closing is closed.
-func latest(asking context.Context, closing <-chan struct{}, updates <-chan Facts, name string, patience time.Duration) (last Facts, closed bool) {
-	last.Node = Node{Node: name, Err: fmt.Errorf("no answer within %v", patience)}
+// latest returns the last update about a node: when its examiner is done, or when waiting for it is over.
+func latest(asking context.Context, updates <-chan facts, name string, patience time.Duration) (last facts) {
+	last.NodeReport = NodeReport{Node: name, Err: fmt.Errorf("no answer within %v", patience)}
 	for {
 		// Updates come first: one that is there is taken even if waiting is over.
 		select {
 		case f, more := <-updates:
 			if !more {
-				return last, false
+				return last
 			}
 			last = f
 			continue
@@ -120,15 +119,12 @@ func latest(asking context.Context, closing <-chan struct{}, updates <-chan Fact
 		select {
 		case f, more := <-updates:
 			if !more {
-				return last, false
+				return last
 			}
 			last = f
 		case <-asking.Done():
 			last.cut = true
-			return last, false
-		case <-closing:
-			last.cut = true
-			return last, true
+			return last
 		}
 	}
 }
@@ -137,7 +133,7 @@ func latest(asking context.Context, closing <-chan struct{}, updates <-chan Fact
 // not reach what was handed over.
 func (e *examiner) update() {
 	e.unread, e.lacks, e.Unread = slices.Clip(e.unread), slices.Clip(e.lacks), slices.Clip(e.Unread)
-	e.updates <- e.Facts
+	e.updates <- e.facts
 }
 
 // processor is a client or a connection of go-redis.
@@ -182,8 +178,8 @@ func (e *examiner) time(ctx context.Context, c processor) {
 			return
 		}
 		trip := e.clock.Now().Since(start)
-		if margin := trip / 2; !e.Timed || margin < e.ClockMargin {
-			e.Timed = true
+		if margin := trip / 2; !e.timed || margin < e.ClockMargin {
+			e.timed = true
 			e.ClockOffset, e.ClockMargin = time.Duration(cmd.Val().UnixNano()-start.Wall)-margin, margin
 		}
 	}
@@ -217,15 +213,15 @@ func (q *enquiry) errOf(cmd redis.Cmder) error { return cmp.Or(cmd.Err(), q.fail
 // the section, and whether that is known, from this or any other answer.
 var sections = []struct {
 	name, means string
-	known       func(n *Node) bool
+	known       func(n *NodeReport) bool
 }{
 	{"server", "whether two names lead to one server, its version and when it was started (nor can restarts be noticed without it)",
-		func(n *Node) bool { return n.RunID != "" }},
-	{"replication", "whether it is a master and has replicas", func(n *Node) bool { return n.Role != "" }},
-	{"memory", "whether it may evict locks", func(n *Node) bool { return n.MaxMemoryPolicy != "" }},
-	{"persistence", "whether a restart forgets locks", func(n *Node) bool { return n.AppendOnly != "" }},
-	{"stats", "whether it has evicted keys", func(n *Node) bool { return n.Counted }},
-	{"cluster", "whether it belongs to a cluster", func(n *Node) bool { return n.Mode != "" }},
+		func(n *NodeReport) bool { return n.RunID != "" }},
+	{"replication", "whether it is a master and has replicas", func(n *NodeReport) bool { return n.Role != "" }},
+	{"memory", "whether it may evict locks", func(n *NodeReport) bool { return n.MaxMemoryPolicy != "" }},
+	{"persistence", "whether a restart forgets locks", func(n *NodeReport) bool { return n.AppendOnly != "" }},
+	{"stats", "whether it has evicted keys", func(n *NodeReport) bool { return n.counted }},
+	{"cluster", "whether it belongs to a cluster", func(n *NodeReport) bool { return n.Mode != "" }},
 }
 
 // settings are asked for one by one, since CONFIG GET takes several only from Redis 7 on.
@@ -313,7 +309,7 @@ func (e *examiner) readMemory(q *enquiry, infos []*redis.StringCmd, text *redis.
 func (e *examiner) noteUnread(denials []error, denied error) {
 	for i, s := range sections {
 		// The restart guard sends INFO server, so that one matters by itself.
-		if !s.known(&e.Node) || s.name == "server" && denials[i] != nil {
+		if !s.known(&e.NodeReport) || s.name == "server" && denials[i] != nil {
 			e.cannot("INFO "+s.name, s.means, cmp.Or(denials[i], denied))
 		}
 	}

@@ -1,4 +1,4 @@
-package examine
+package admin
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type probe struct {
 const noClient = int64(math.MaxInt64)
 
 // probesFor returns probes for all that a user must be allowed.
-func probesFor(ask Questions) []probe {
+func probesFor(ask questions) []probe {
 	key, line, holders, mark := ask.Key, ask.Line, ask.Holders, ask.Mark
 	probes := []probe{
 		{forLocks, []any{"SET", key, "", "NOTHING"}}, // no such option

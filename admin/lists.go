@@ -1,4 +1,4 @@
-package examine
+package admin
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 
 // Which clients use which list of nodes, by the names of their connections: see [protocol.ClientName].
 
-// Connection is one of a client of this library to a node.
-type Connection struct {
+// connection is one of a client of this library to a node.
+type connection struct {
 	protocol.ClientName
 	Idle time.Duration // since it was last used
 }
@@ -26,8 +26,8 @@ type Connection struct {
 // roomForList is what CLIENT LIST may take: 40,000 connections with names of ours.
 const roomForList = 16 << 20
 
-// Connections asks a node for its connections, but for those that listen, and to other databases.
-func Connections(ctx context.Context, c *redis.Client, patience time.Duration) (all []Connection, err error) {
+// connections asks a node for its connections, but for those that listen, and to other databases.
+func connections(ctx context.Context, c *redis.Client, patience time.Duration) (all []connection, err error) {
 	o := conn.OwnOptions(c.Options())
 	o.ReadTimeout, o.WriteTimeout = patience, patience
 	conn.BoundTo(o, roomForList)
@@ -43,7 +43,7 @@ func Connections(ctx context.Context, c *redis.Client, patience time.Duration) (
 }
 
 // readConnection reads a line of CLIENT LIST. Names have no spaces.
-func readConnection(line string) (got Connection, db int) {
+func readConnection(line string) (got connection, db int) {
 	for word := range strings.FieldsSeq(line) {
 		switch field, value, _ := strings.Cut(word, "="); field {
 		case "name":
@@ -64,7 +64,7 @@ func (e *examiner) connections(ctx context.Context, c redis.UniversalClient, pat
 	if !ok {
 		return
 	}
-	all, err := Connections(ctx, single, patience)
+	all, err := connections(ctx, single, patience)
 	if err != nil {
 		e.cannot("CLIENT LIST", "whether all clients have this list of nodes", err)
 		return
@@ -87,7 +87,7 @@ const (
 )
 
 // listsOf puts together what the nodes say. The first is the list that is checked.
-func listsOf(all []Facts, own protocol.ClientName) (lists []*list) {
+func listsOf(all []facts, own protocol.ClientName) (lists []*list) {
 	known := make(map[protocol.ClientName]*list)
 	of := func(n protocol.ClientName) *list {
 		key := protocol.ClientName{Nodes: n.Nodes, List: n.List, Scope: n.Scope}
@@ -109,7 +109,7 @@ func listsOf(all []Facts, own protocol.ClientName) (lists []*list) {
 		for i, f := range all {
 			// That no client is connected to a node says nothing where the node does not tell, or was
 			// started after any of them last asked nodes for something.
-			l.has[i] = l.has[i] || l.this || !f.listed || f.Aged && f.Uptime-2*time.Second <= l.idle
+			l.has[i] = l.has[i] || l.this || !f.listed || f.aged && f.Uptime-2*time.Second <= l.idle
 		}
 	}
 	return lists
@@ -130,7 +130,7 @@ func (l *list) common(o *list) (nodes []int) {
 func mayMiss(n, m, common int) bool { return n/2+1+m/2+1 <= n+m-common }
 
 // judgeLists finds clients that have another list than the one that is checked, or than others.
-func judgeLists(all []Facts, own protocol.ClientName, add addAbout) {
+func judgeLists(all []facts, own protocol.ClientName, add addAbout) {
 	lists, told := listsOf(all, own), 0
 	for i, l := range lists {
 		other, nodes, missed := l.worst(lists[:i])
@@ -138,23 +138,23 @@ func judgeLists(all []Facts, own protocol.ClientName, add addAbout) {
 			continue
 		}
 		if told++; told > mostOdd {
-			add("", Warning, "lists-differ", fmt.Sprintf("there are more than %s beside this one", plural(mostOdd, "list")), "correct those first")
+			add("", SeverityWarning, "lists-differ", fmt.Sprintf("there are more than %s beside this one", plural(mostOdd, "list")), "correct those first")
 			return
 		}
 		both := "they share none of these nodes"
 		if len(nodes) > 0 {
 			names := make([]string, len(nodes))
 			for i, n := range nodes {
-				names[i] = all[n].Node.Node
+				names[i] = all[n].Node
 			}
 			both = "both have " + strings.Join(names, ", ")
 		}
 		what := fmt.Sprintf("the list of %s has %s, %s %d, and %s", l, plural(l.Nodes, "node"), other, other.Nodes, both)
 		if missed {
-			add("", Critical, "lists-differ", what+": a majority of one can do without any node of the other's, so two clients may hold one lock",
+			add("", SeverityCritical, "lists-differ", what+": a majority of one can do without any node of the other's, so two clients may hold one lock",
 				"correct the list that is wrong; to replace a node, add the new one first, and remove the old one once all clients have both; clients that share no lock need a KeyPrefix of their own")
 		} else {
-			add("", Warning, "lists-differ", what+": their majorities meet, so locks are safe",
+			add("", SeverityWarning, "lists-differ", what+": their majorities meet, so locks are safe",
 				"change the list again only when no client has the old one ('redlock list --clients'), and the longest TTL after that")
 		}
 	}

@@ -1,37 +1,14 @@
-package examine
+package admin
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// Node is what one node told about itself; [admin.NodeReport] says what each field means. Timed,
-// Aged and Counted: ClockOffset, Uptime and EvictedKeys are known, all of which may be zero.
-type Node struct {
-	Node                     string
-	Reachable                bool
-	Err                      error
-	Latency                  time.Duration
-	ClockOffset, ClockMargin time.Duration
-	Version, RunID           string
-	Uptime                   time.Duration
-	RemembersSince           time.Time
-	BarredFor                time.Duration
-	Role, Mode               string
-	Replicas                 int
-	MaxMemory                int64
-	MaxMemoryPolicy          string
-	EvictedKeys              int64
-	AppendOnly, AppendFsync  string
-	Unread                   []string
-	Timed, Aged, Counted     bool
-}
-
-// Facts are what is known about a node. The findings are made from them.
-type Facts struct {
-	Node
+// facts are what is known about a node. The findings are made from them.
+type facts struct {
+	NodeReport
 	many     bool                  // a cluster or ring client: several servers
 	cut      bool                  // waiting was over before the node had answered everything
 	seen     protocol.ServerReport // what the memory is judged by
@@ -41,7 +18,7 @@ type Facts struct {
 	markless bool   // a client that came now would leave the mark, from which the guard counts
 	newFleet string // why a node of a new fleet is barred; empty: it is not one
 	masked   bool   // the probe's key was refused, so nothing is known of rights to keys
-	conns    []Connection
+	conns    []connection
 	listed   bool // it told its connections, which may be none
 }
 
@@ -71,16 +48,16 @@ const (
 	forNames
 )
 
-// Serves reports whether the node can be used.
-func (f Facts) Serves() bool { return f.Err == nil }
+// serves reports whether the node can be used.
+func (f facts) serves() bool { return f.Err == nil }
 
 // votes reports whether the node can be used, and its grants count.
-func (f Facts) votes() bool {
-	return f.Serves() && f.BarredFor <= 0 && f.Role != "slave" && f.Role != "sentinel"
+func (f facts) votes() bool {
+	return f.serves() && f.BarredFor <= 0 && f.Role != "slave" && f.Role != "sentinel"
 }
 
-// Count counts the nodes of which something is true.
-func Count(all []Facts, that func(Facts) bool) (n int) {
+// count counts the nodes of which something is true.
+func count(all []facts, that func(facts) bool) (n int) {
 	for _, f := range all {
 		if that(f) {
 			n++
@@ -90,7 +67,7 @@ func Count(all []Facts, that func(Facts) bool) (n int) {
 }
 
 // readInfo takes what one answer to INFO tells, and leaves the rest as it is.
-func (n *Node) readInfo(text string) {
+func (n *NodeReport) readInfo(text string) {
 	info := protocol.ParseInfo(text)
 	set := func(field *string, value string) {
 		if value != "" {
@@ -104,7 +81,7 @@ func (n *Node) readInfo(text string) {
 		n.Version = "redis " + version
 	}
 	if d, ok := info.Uptime(); ok {
-		n.Uptime, n.Aged = d, true
+		n.Uptime, n.aged = d, true
 	}
 	n.readMode(info)
 	set(&n.Role, info["role"])
@@ -116,7 +93,7 @@ func (n *Node) readInfo(text string) {
 	}
 	set(&n.MaxMemoryPolicy, info["maxmemory_policy"])
 	if count, ok := info.Number("evicted_keys"); ok {
-		n.EvictedKeys, n.Counted = count, true
+		n.EvictedKeys, n.counted = count, true
 	}
 	if on, ok := info["aof_enabled"]; ok {
 		n.AppendOnly = yesNo[on == "1"]
@@ -127,7 +104,7 @@ var yesNo = map[bool]string{true: "yes", false: "no"}
 
 // readMode takes the mode, which the sections server and cluster tell. If they differ, the
 // latter counts.
-func (n *Node) readMode(info protocol.Info) {
+func (n *NodeReport) readMode(info protocol.Info) {
 	for _, name := range []string{"redis_mode", "server_mode"} {
 		if mode := info[name]; mode != "" {
 			n.Mode = mode
@@ -142,7 +119,7 @@ func (n *Node) readMode(info protocol.Info) {
 }
 
 // readRole takes what the answer to ROLE tells.
-func (n *Node) readRole(answer []any) {
+func (n *NodeReport) readRole(answer []any) {
 	if len(answer) == 0 {
 		return
 	}
@@ -154,7 +131,7 @@ func (n *Node) readRole(answer []any) {
 }
 
 // readSetting takes the answer to one CONFIG GET; value is empty if there was none.
-func (n *Node) readSetting(name, value string) {
+func (n *NodeReport) readSetting(name, value string) {
 	if value == "" {
 		return
 	}

@@ -1,4 +1,4 @@
-package examine
+package admin
 
 import (
 	"cmp"
@@ -12,37 +12,20 @@ import (
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// Severity is that of [redlock.Severity].
-type Severity uint8
-
-const (
-	Info Severity = iota + 1
-	Warning
-	Critical
-)
-
-// Finding is that of [redlock.Finding].
-type Finding struct {
-	Node            string
-	Severity        Severity
-	Code            string
-	Message, Advice string
-}
-
-// Setup is what findings depend on besides the facts about the nodes.
-type Setup struct {
+// setup is what findings depend on besides the facts about the nodes.
+type setup struct {
 	TTL, NodeTimeout time.Duration
 	Quorum           int
 	Guard            time.Duration       // for how long a restarted node is barred; 0: not at all
 	Own              protocol.ClientName // of a client that would use these nodes
 }
 
-// Remember fills in since when each node's data has been remembering, by the rules of
+// remember fills in since when each node's data has been remembering, by the rules of
 // the package guard, for a client that comes now. It returns what that client would know.
-func Remember(all []Facts, fixed bool, now tick.Instant) *guard.Memories {
+func remember(all []facts, fixed bool, now tick.Instant) *guard.Memories {
 	ms := guard.NewMemories(len(all), fixed)
 	for i := range all {
-		if all[i].Timed { // or the age of its mark is unknown
+		if all[i].timed { // or the age of its mark is unknown
 			ms.See(i, all[i].report(now), now.Mono)
 		}
 	}
@@ -55,23 +38,23 @@ func Remember(all []Facts, fixed bool, now tick.Instant) *guard.Memories {
 }
 
 // report is what a client that asks now is told of the node.
-func (f *Facts) report(now tick.Instant) protocol.ServerReport {
+func (f *facts) report(now tick.Instant) protocol.ServerReport {
 	s := f.seen
 	s.Asked, s.Role, s.At = true, f.Role, now.Mono
 	s.Mark = s.Mark.Aged(time.Duration(now.Wall) + f.ClockOffset)
 	return s
 }
 
-// Barring fills in for how long yet each node's grants do not count, for a client that knows ms
+// barring fills in for how long yet each node's grants do not count, for a client that knows ms
 // and has looked at all nodes until it has no mark to write; it takes all nodes to tell a fleet's first use.
-func Barring(all []Facts, ms *guard.Memories, period time.Duration, now tick.Instant) {
+func barring(all []facts, ms *guard.Memories, period time.Duration, now tick.Instant) {
 	reports := make([]protocol.ServerReport, len(all))
 	for i := range all {
 		reports[i] = all[i].report(now)
 	}
 	for look := range int64(guard.FirstLooks) {
 		for i := range all {
-			if !all[i].Timed {
+			if !all[i].timed {
 				continue
 			}
 			s := &reports[i]
@@ -85,12 +68,12 @@ func Barring(all []Facts, ms *guard.Memories, period time.Duration, now tick.Ins
 	}
 	names := make([]string, len(all))
 	for i := range all {
-		names[i] = all[i].Node.Node
+		names[i] = all[i].Node
 	}
 	unseen := ms.Unseen(names)
 	for i, f := range all {
 		// Of a node that did not tell all there are other findings. So there are of replicas.
-		if f.Err != nil || !f.Timed || f.cut || ms.Nodes[i].Identity == guard.IdentityUncertain {
+		if f.Err != nil || !f.timed || f.cut || ms.Nodes[i].Identity == guard.IdentityUncertain {
 			continue
 		}
 		all[i].BarredFor = max(0, ms.Bar(i, period, now.Mono))
@@ -108,15 +91,15 @@ type addFinding func(severity Severity, code, message, advice string)
 // addAbout notes a finding about the node of that name, or about all nodes if it is empty.
 type addAbout func(node string, severity Severity, code, message, advice string)
 
-// Judge makes findings from the facts, the worst first, otherwise in the order of the nodes.
-func Judge(all []Facts, s Setup) []Finding {
+// judge makes findings from the facts, the worst first, otherwise in the order of the nodes.
+func judge(all []facts, s setup) []Finding {
 	found := []Finding{}
 	add := func(node string, severity Severity, code, message, advice string) {
 		found = append(found, Finding{Node: node, Severity: severity, Code: code, Message: message, Advice: advice})
 	}
 	for _, f := range all {
 		judgeNode(f, s, func(severity Severity, code, message, advice string) {
-			add(f.Node.Node, severity, code, message, advice)
+			add(f.Node, severity, code, message, advice)
 		})
 	}
 	judgeDuplicates(all, add)
@@ -129,7 +112,7 @@ func Judge(all []Facts, s Setup) []Finding {
 }
 
 // judgeNode makes the findings that one node's facts are enough for.
-func judgeNode(f Facts, s Setup, add addFinding) {
+func judgeNode(f facts, s setup, add addFinding) {
 	if judgeService(f, add) {
 		return
 	}
@@ -139,44 +122,44 @@ func judgeNode(f Facts, s Setup, add addFinding) {
 	judgeEviction(f, add)
 	judgeLatency(f, s, add)
 	if outdated(f.Version) {
-		add(Warning, "version", f.Version+" is older than Redis 6.2, which is the oldest that is supported", "upgrade the server")
+		add(SeverityWarning, "version", f.Version+" is older than Redis 6.2, which is the oldest that is supported", "upgrade the server")
 	}
 	judgeRights(f, add)
 	judgeMark(f, add)
 	for _, u := range f.unread {
-		add(Info, "unread", fmt.Sprintf("%s cannot be read (%s), so it is not known %s", u.what, u.err, u.means),
+		add(SeverityInfo, "unread", fmt.Sprintf("%s cannot be read (%s), so it is not known %s", u.what, u.err, u.means),
 			"look it up in the server's configuration, or check as a user who may read it")
 	}
 	if f.cut {
-		add(Warning, "incomplete", "time was over before the node had answered all questions", "check again, with more time")
+		add(SeverityWarning, "incomplete", "time was over before the node had answered all questions", "check again, with more time")
 	}
 }
 
 // judgeService finds nodes of which nothing can be read, and reports whether this is one.
-func judgeService(f Facts, add addFinding) bool {
+func judgeService(f facts, add addFinding) bool {
 	switch {
 	case !f.Reachable && (strings.Contains(f.Err.Error(), "tls: ") || strings.Contains(f.Err.Error(), "x509: ")):
-		add(Critical, "refused", fmt.Sprintf("there is no trust between it and us: %v", f.Err),
+		add(SeverityCritical, "refused", fmt.Sprintf("there is no trust between it and us: %v", f.Err),
 			"fix what the error says: a certificate, its authority, or redis:// for rediss://")
 	case !f.Reachable && noRedis(f.Err):
-		add(Critical, "no-redis", fmt.Sprintf("something else than a Redis server answers there: %v", f.Err),
+		add(SeverityCritical, "no-redis", fmt.Sprintf("something else than a Redis server answers there: %v", f.Err),
 			"check the host and the port, and whether a proxy stands in between")
 	case !f.Reachable:
 		why := f.Err.Error()
 		if strings.HasSuffix(why, "i/o timeout") {
 			why = protocol.ErrTimeout.Error() // as other errors say it
 		}
-		add(Warning, "unreachable", "cannot be reached: "+why,
+		add(SeverityWarning, "unreachable", "cannot be reached: "+why,
 			"bring the node back, or fix the network to it; until then one failure fewer is tolerated")
 	case f.Err != nil:
-		severity := Warning
+		severity := SeverityWarning
 		if protocol.Permanent(f.Err) {
-			severity = Critical
+			severity = SeverityCritical
 		}
 		add(severity, "refused", fmt.Sprintf("the server answers, but does not serve us: %v", f.Err),
 			"fix what the error says: password, user, or a server that is still loading")
 	case f.many:
-		add(Warning, "many-servers", "a cluster or ring client: several servers that count as one node; "+
+		add(SeverityWarning, "many-servers", "a cluster or ring client: several servers that count as one node; "+
 			"a failover among them may lose locks, and their settings, clocks and our rights there cannot be checked from here",
 			"use one independent master per node, or check each server with a client of its own")
 	default:
@@ -193,30 +176,30 @@ func noRedis(err error) bool {
 }
 
 // judgeRole finds servers that are no independent masters, and replicas.
-func judgeRole(f Facts, add addFinding) {
+func judgeRole(f facts, add addFinding) {
 	switch f.Role {
 	case "slave":
-		add(Critical, "replica", "this is a replica: it grants nothing", "use its master, or promote it; a quorum needs independent masters")
+		add(SeverityCritical, "replica", "this is a replica: it grants nothing", "use its master, or promote it; a quorum needs independent masters")
 	case "sentinel":
-		add(Critical, "sentinel", "this is a Sentinel: it holds no keys", "use a failover client, which asks it for the master")
+		add(SeverityCritical, "sentinel", "this is a Sentinel: it holds no keys", "use a failover client, which asks it for the master")
 	}
 	if f.Mode == "cluster" {
-		add(Critical, "cluster-node", "the node runs in cluster mode: it answers MOVED for most keys",
+		add(SeverityCritical, "cluster-node", "the node runs in cluster mode: it answers MOVED for most keys",
 			"use a server with cluster-enabled no")
 	}
 	if f.Role == "master" && f.Replicas > 0 {
-		add(Warning, "replicas", fmt.Sprintf("%s attached: one that is promoted may lack the latest locks, and grant them again", plural(f.Replicas, "replica")),
+		add(SeverityWarning, "replicas", fmt.Sprintf("%s attached: one that is promoted may lack the latest locks, and grant them again", plural(f.Replicas, "replica")),
 			"do not promote a replica within the longest TTL of a failure, or run the node without automatic failover")
 	}
 }
 
 // judgePersistence finds servers that forget locks when they or their machines restart.
-func judgePersistence(f Facts, s Setup, add addFinding) {
+func judgePersistence(f facts, s setup, add addFinding) {
 	// Locks that a restart forgets do no harm if the guard notices the restart.
-	severity, advice := Warning, fmt.Sprintf(
+	severity, advice := SeverityWarning, fmt.Sprintf(
 		"set appendonly yes and appendfsync always, or keep a crashed node down for the longest TTL in use (here at least %v)", s.TTL)
 	if s.Guard > 0 {
-		severity, advice = Info, fmt.Sprintf("nothing, as long as no client uses a TTL above the restart guard of %v", s.Guard)
+		severity, advice = SeverityInfo, fmt.Sprintf("nothing, as long as no client uses a TTL above the restart guard of %v", s.Guard)
 	}
 	switch {
 	case f.AppendOnly == "no":
@@ -229,41 +212,41 @@ func judgePersistence(f Facts, s Setup, add addFinding) {
 }
 
 // judgeEviction finds servers that throw away locks when their memory is full.
-func judgeEviction(f Facts, add addFinding) {
+func judgeEviction(f facts, add addFinding) {
 	already := ""
 	if f.EvictedKeys > 0 {
 		already = fmt.Sprintf("; it has evicted %s since its start", plural(f.EvictedKeys, "key"))
 	}
 	switch {
 	case f.MaxMemoryPolicy == "" && f.EvictedKeys > 0:
-		add(Critical, "eviction", "the server has been full and has thrown away keys, which may be locks"+already,
+		add(SeverityCritical, "eviction", "the server has been full and has thrown away keys, which may be locks"+already,
 			"set maxmemory-policy noeviction, and give the server more memory")
 	case f.MaxMemoryPolicy == "noeviction" && f.EvictedKeys > 0:
-		add(Info, "eviction", "maxmemory-policy is noeviction now, and was another before"+already, "nothing, if it stays so")
+		add(SeverityInfo, "eviction", "maxmemory-policy is noeviction now, and was another before"+already, "nothing, if it stays so")
 	case f.MaxMemoryPolicy == "" || f.MaxMemoryPolicy == "noeviction":
 	case f.MaxMemory > 0:
-		add(Critical, "eviction", fmt.Sprintf("maxmemory-policy %s with maxmemory %d: the server throws away locks when it is full%s", f.MaxMemoryPolicy, f.MaxMemory, already),
+		add(SeverityCritical, "eviction", fmt.Sprintf("maxmemory-policy %s with maxmemory %d: the server throws away locks when it is full%s", f.MaxMemoryPolicy, f.MaxMemory, already),
 			"set maxmemory-policy noeviction")
 	default:
-		add(Warning, "eviction", fmt.Sprintf("maxmemory-policy %s would throw away locks; only the missing maxmemory prevents it", f.MaxMemoryPolicy),
+		add(SeverityWarning, "eviction", fmt.Sprintf("maxmemory-policy %s would throw away locks; only the missing maxmemory prevents it", f.MaxMemoryPolicy),
 			"set maxmemory-policy noeviction")
 	}
 }
 
 // judgeLatency finds nodes that are too slow for the timeout per node.
-func judgeLatency(f Facts, s Setup, add addFinding) {
+func judgeLatency(f facts, s setup, add addFinding) {
 	switch {
 	case f.Latency >= s.NodeTimeout:
-		add(Critical, "slow", fmt.Sprintf("the quickest answer took %v, and NodeTimeout is %v: the node never votes in time", rounded(f.Latency), s.NodeTimeout),
+		add(SeverityCritical, "slow", fmt.Sprintf("the quickest answer took %v, and NodeTimeout is %v: the node never votes in time", rounded(f.Latency), s.NodeTimeout),
 			"use nearer nodes, or a longer TTL or NodeTimeout")
 	case f.Latency >= s.NodeTimeout/2:
-		add(Warning, "slow", fmt.Sprintf("the quickest answer took %v of the NodeTimeout of %v", rounded(f.Latency), s.NodeTimeout),
+		add(SeverityWarning, "slow", fmt.Sprintf("the quickest answer took %v of the NodeTimeout of %v", rounded(f.Latency), s.NodeTimeout),
 			"use nearer nodes, or a longer TTL or NodeTimeout")
 	}
 }
 
 // judgeRights finds rights that the user lacks: one finding for each thing that needs them.
-func judgeRights(f Facts, add addFinding) {
+func judgeRights(f facts, add addFinding) {
 	of := make(map[need][]string)
 	said := make(map[need]string)
 	for _, d := range f.lacks {
@@ -278,78 +261,78 @@ func judgeRights(f Facts, add addFinding) {
 		code     string
 		means    string
 	}{
-		{forLocks, Critical, "rights", "locks cannot be acquired, extended or released on this node"},
-		{forLines, Warning, "rights-queue", "waiters poll, in no order"},
-		{forNotices, Warning, "rights-notify", "waiters find a release by timers, some time later"},
-		{forMemory, Warning, "rights-memory", "a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds"},
-		{forEnds, Warning, "rights-client", "what was sent over a connection that broke cannot be stopped, so a lock that nobody holds may appear later and last for its TTL"},
-		{forSharing, Info, "rights-shared", "shared locks and semaphores fail here, and nothing else does"},
-		{forBundles, Info, "rights-bundle", "releases of several locks at once cost this node more than they need to"},
-		{forNames, Info, "rights-name", "connections of this user do not say which list of nodes their client has"},
-		{forForeign, Info, "rights-foreign", "a large value that others put under a lock's key is read whole by this node's scripts, and each script is in its ACL LOG"},
+		{forLocks, SeverityCritical, "rights", "locks cannot be acquired, extended or released on this node"},
+		{forLines, SeverityWarning, "rights-queue", "waiters poll, in no order"},
+		{forNotices, SeverityWarning, "rights-notify", "waiters find a release by timers, some time later"},
+		{forMemory, SeverityWarning, "rights-memory", "a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds"},
+		{forEnds, SeverityWarning, "rights-client", "what was sent over a connection that broke cannot be stopped, so a lock that nobody holds may appear later and last for its TTL"},
+		{forSharing, SeverityInfo, "rights-shared", "shared locks and semaphores fail here, and nothing else does"},
+		{forBundles, SeverityInfo, "rights-bundle", "releases of several locks at once cost this node more than they need to"},
+		{forNames, SeverityInfo, "rights-name", "connections of this user do not say which list of nodes their client has"},
+		{forForeign, SeverityInfo, "rights-foreign", "a large value that others put under a lock's key is read whole by this node's scripts, and each script is in its ACL LOG"},
 	} {
 		if what := slices.Compact(of[r.need]); len(what) > 0 {
 			add(r.severity, r.code, fmt.Sprintf("this user lacks %s (%s): %s", strings.Join(what, ", "), said[r.need], r.means), "grant it to the user by ACL SETUSER")
 		}
 	}
 	if f.masked {
-		add(Info, "rights-keys", "this user may not touch every key, so it is not known whether it may touch those of your locks",
+		add(SeverityInfo, "rights-keys", "this user may not touch every key, so it is not known whether it may touch those of your locks",
 			"see that the user's key patterns cover each lock's key and its line, {key}:line")
 	}
 }
 
 // judgeMark finds nodes where others have something under the key of the memory mark.
-func judgeMark(f Facts, add addFinding) {
+func judgeMark(f facts, add addFinding) {
 	if f.noMark != "" {
-		add(Warning, "memory-mark", fmt.Sprintf("%q holds what is no memory mark: a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds", f.noMark),
+		add(SeverityWarning, "memory-mark", fmt.Sprintf("%q holds what is no memory mark: a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds", f.noMark),
 			"move it: the key belongs to this library, or give Options.KeyPrefix another value in all clients")
 	}
 }
 
 // judgeDuplicates finds servers that are two nodes.
-func judgeDuplicates(all []Facts, add addAbout) {
+func judgeDuplicates(all []facts, add addAbout) {
 	ids := make([]string, len(all))
 	for i, f := range all {
 		ids[i] = f.RunID
 	}
 	for _, t := range guard.Duplicates(ids) {
 		first, second := all[t.First], all[t.Second]
-		add(second.Node.Node, Critical, "same-server", fmt.Sprintf("the same server as %s (run id %s): it votes twice, and two lost votes are one failure", first.Node.Node, second.RunID),
+		add(second.Node, SeverityCritical, "same-server", fmt.Sprintf("the same server as %s (run id %s): it votes twice, and two lost votes are one failure", first.Node, second.RunID),
 			"give each server once; a database or a second name does not make another node")
 	}
 }
 
 // judgeAges finds nodes that were started so recently that locks which they granted before
 // may still be held.
-func judgeAges(all []Facts, s Setup, add addAbout) {
+func judgeAges(all []facts, s setup, add addAbout) {
 	limit := s.TTL
 	if s.Guard > 0 {
 		limit = s.Guard
 	}
-	young := func(f Facts) bool { return f.Aged && f.Uptime-time.Second < limit } // see admin.NodeReport
-	everybody := !slices.ContainsFunc(all, func(f Facts) bool { return !young(f) })
+	young := func(f facts) bool { return f.aged && f.Uptime-time.Second < limit } // see admin.NodeReport
+	everybody := !slices.ContainsFunc(all, func(f facts) bool { return !young(f) })
 	for _, f := range all {
 		switch {
 		case f.BarredFor > 0 || !young(f):
 		case everybody:
-			add(f.Node.Node, Info, "young", fmt.Sprintf("started %v ago, as all nodes were lately: taken for a first start, with nothing to forget", f.Uptime),
+			add(f.Node, SeverityInfo, "young", fmt.Sprintf("started %v ago, as all nodes were lately: taken for a first start, with nothing to forget", f.Uptime),
 				"nothing, if it was one")
 		case s.Guard > 0: // which would bar it if it had to
 		case f.AppendOnly == "yes" && f.AppendFsync == "always":
 		default:
-			add(f.Node.Node, Warning, "young", fmt.Sprintf("started %v ago, less than the TTL of %v: it may have forgotten locks that are still held", f.Uptime, limit),
+			add(f.Node, SeverityWarning, "young", fmt.Sprintf("started %v ago, less than the TTL of %v: it may have forgotten locks that are still held", f.Uptime, limit),
 				"keep a restarted node down for the longest TTL, and restart one node at a time")
 		}
 	}
 }
 
 // judgeBarred finds a node whose grants do not count yet.
-func judgeBarred(f Facts, s Setup, add addFinding) {
+func judgeBarred(f facts, s setup, add addFinding) {
 	if f.BarredFor <= 0 {
 		return
 	}
 	why := "its data was lost or replaced lately, or its first replica was attached"
-	if f.Aged && f.Uptime-time.Second < s.Guard {
+	if f.aged && f.Uptime-time.Second < s.Guard {
 		why = fmt.Sprintf("started %v ago", f.Uptime)
 	}
 	message := fmt.Sprintf("%s: it may have forgotten locks, so the restart guard does not count its grants for %v more", why, tenths(f.BarredFor))
@@ -361,18 +344,18 @@ func judgeBarred(f Facts, s Setup, add addFinding) {
 		message += "; that time begins when a client connects, and none has since"
 		advice = "let a client connect, or 'redlock check --settle', and wait; restart or flush no other node before that"
 	}
-	add(Warning, "barred", fmt.Sprintf("%s (for locks with a TTL of %v; longer for longer ones)", message, s.TTL), advice)
+	add(SeverityWarning, "barred", fmt.Sprintf("%s (for locks with a TTL of %v; longer for longer ones)", message, s.TTL), advice)
 }
 
 // clockPatience is by how much clocks may differ before Check says so.
 const clockPatience = time.Second
 
 // judgeClocks compares the nodes' clocks with each other and with ours.
-func judgeClocks(all []Facts, add addAbout) {
-	var early, late *Facts
+func judgeClocks(all []facts, add addAbout) {
+	var early, late *facts
 	for i := range all {
 		f := &all[i]
-		if !f.Timed {
+		if !f.timed {
 			continue
 		}
 		if early == nil || f.ClockOffset+f.ClockMargin < early.ClockOffset+early.ClockMargin {
@@ -382,7 +365,7 @@ func judgeClocks(all []Facts, add addAbout) {
 			late = f
 		}
 		if off := f.ClockOffset; max(off, -off)-f.ClockMargin > clockPatience {
-			add(f.Node.Node, Info, "clock-local", fmt.Sprintf("its clock differs from this machine's by %v; locks do not depend on that", rounded(off)),
+			add(f.Node, SeverityInfo, "clock-local", fmt.Sprintf("its clock differs from this machine's by %v; locks do not depend on that", rounded(off)),
 				"synchronize the clocks, of this machine too, so that logs and times can be compared")
 		}
 	}
@@ -390,27 +373,27 @@ func judgeClocks(all []Facts, add addAbout) {
 		return
 	}
 	if apart := (late.ClockOffset - late.ClockMargin) - (early.ClockOffset + early.ClockMargin); apart > clockPatience {
-		add("", Warning, "clocks-apart", fmt.Sprintf("the clock of %s is %v ahead of that of %s: fencing tokens may lose their order when counters are lost, and times in wait queues are off",
-			late.Node.Node, rounded(late.ClockOffset-early.ClockOffset), early.Node.Node), "synchronize the nodes' clocks")
+		add("", SeverityWarning, "clocks-apart", fmt.Sprintf("the clock of %s is %v ahead of that of %s: fencing tokens may lose their order when counters are lost, and times in wait queues are off",
+			late.Node, rounded(late.ClockOffset-early.ClockOffset), early.Node), "synchronize the nodes' clocks")
 	}
 }
 
 // judgeNumber makes the findings about how many nodes there are and how many of them serve us.
-func judgeNumber(all []Facts, s Setup, add addAbout) {
-	n, votes := Count(all, Facts.Serves), Count(all, Facts.votes)
+func judgeNumber(all []facts, s setup, add addAbout) {
+	n, votes := count(all, facts.serves), count(all, facts.votes)
 	switch {
 	case n < s.Quorum:
-		add("", Critical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us, and %d are needed: no lock can be acquired or extended", n, len(all), s.Quorum),
+		add("", SeverityCritical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us, and %d are needed: no lock can be acquired or extended", n, len(all), s.Quorum),
 			"bring nodes back before anything else; do not point clients at other nodes")
 	case votes < s.Quorum:
-		add("", Critical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us and may vote, and %d are needed: no lock can be acquired%s; held ones are extended and released",
+		add("", SeverityCritical, "no-quorum", fmt.Sprintf("%d of %d nodes serve us and may vote, and %d are needed: no lock can be acquired%s; held ones are extended and released",
 			votes, len(all), s.Quorum, forLeft(untilQuorum(all, s.Quorum))), "wait for the barred nodes, or bring others back; do not point clients at other nodes")
 	}
 	switch n = len(all); {
 	case n == 1:
-		add("", Info, "single-node", "there is one node, so its failure is the failure of all locks", "use three or five independent nodes if that is not enough")
+		add("", SeverityInfo, "single-node", "there is one node, so its failure is the failure of all locks", "use three or five independent nodes if that is not enough")
 	case n%2 == 0:
-		add("", Info, "even-number", fmt.Sprintf("%d nodes tolerate %s, no more than %s", n, plural(n-s.Quorum, "failure"), does(n-1)), "use an odd number of nodes")
+		add("", SeverityInfo, "even-number", fmt.Sprintf("%d nodes tolerate %s, no more than %s", n, plural(n-s.Quorum, "failure"), does(n-1)), "use an odd number of nodes")
 	}
 }
 
@@ -437,7 +420,7 @@ func does(n int) string {
 
 // untilQuorum is how long it takes until a quorum may vote if nothing else happens; 0 if that
 // does not help.
-func untilQuorum(all []Facts, quorum int) time.Duration {
+func untilQuorum(all []facts, quorum int) time.Duration {
 	var left []time.Duration
 	for _, f := range all {
 		if f.votes() || f.BarredFor > 0 {
