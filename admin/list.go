@@ -225,11 +225,11 @@ func (s *search) page(ctx context.Context, client redis.UniversalClient, pattern
 // read looks at what is under the keys.
 func (s *search) read(ctx context.Context, client redis.UniversalClient, keys []string) error {
 	keys = slices.DeleteFunc(keys, func(name string) bool {
-		key, what := protocol.LockOf(name)
-		if what == protocol.AQueue {
+		key, lock, queue := protocol.LockOf(name)
+		if queue {
 			s.awaited = append(s.awaited, key)
 		}
-		return what != protocol.ALock
+		return !lock
 	})
 	if len(keys) == 0 {
 		return nil

@@ -22,9 +22,8 @@ import (
 
 // Locker is a gocron.Locker. A job's name is the key of its lock.
 type Locker struct {
-	rl      *redlock.Redlock
-	minHold time.Duration
-	opts    []redlock.LockOption
+	rl   *redlock.Redlock
+	opts []redlock.LockOption
 }
 
 // NewLocker makes a Locker of locks that are renewed while their job runs, and are not free earlier
@@ -40,7 +39,7 @@ type Locker struct {
 // wait out an outage, uses Mutex.Do by itself.
 func NewLocker(rl *redlock.Redlock, minHold time.Duration, opts ...redlock.LockOption) *Locker {
 	all := []redlock.LockOption{redlock.WithRenewal(), redlock.WithTTL(max(minHold, 10*time.Second)), redlock.WithMinHold(minHold)}
-	return &Locker{rl: rl, minHold: minHold, opts: append(all, opts...)}
+	return &Locker{rl: rl, opts: append(all, opts...)}
 }
 
 // Lock asks once, as Mutex.TryAcquire does. For any error gocron leaves the run out on this machine;
@@ -66,7 +65,7 @@ var ErrNotLeader = errors.New("redlockgocron: not the leader")
 type Elector struct {
 	term atomic.Pointer[redlock.Lock] // nil: another leads, or none
 	end  context.CancelFunc
-	done chan error // closed behind what Lead returned
+	done chan struct{} // closed once err is what Lead returned
 	err  error
 }
 
@@ -75,7 +74,7 @@ type Elector struct {
 // same key.
 func NewElector(m *redlock.Mutex) *Elector {
 	ctx, end := context.WithCancel(context.Background())
-	e := &Elector{end: end, done: make(chan error)}
+	e := &Elector{end: end, done: make(chan struct{})}
 	go func() {
 		defer close(e.done)
 		e.err = m.Lead(ctx, func(ctx context.Context, lock *redlock.Lock) error {

@@ -74,41 +74,7 @@ func (n Naming) UnusualHolders(key string) string {
 	return n.HoldersKey(key)
 }
 
-// KindOfName is what a name on a node is of.
-type KindOfName uint8
-
-const (
-	ALock KindOfName = iota // or anything else
-	AQueue
-	ADoor // holds the value of a waiter, as a lock does that of its holder
-)
-
-// LockOf is the key of the lock that something on a node belongs to by its name, with the
-// prefix. A name that no lock's key would be given, such as "x:line:", is a lock's own.
-func LockOf(name string) (key string, what KindOfName) {
-	for _, end := range []struct {
-		usual, other string
-		what         KindOfName
-	}{{"}:line", ":line:", AQueue}, {"}:door", ":door:", ADoor}} {
-		if inner, ok := strings.CutPrefix(name, "{"); ok {
-			if key, ok := strings.CutSuffix(inner, end.usual); ok && !strings.Contains(key, "}") {
-				return key, end.what
-			}
-		}
-		if key, ok := strings.CutSuffix(name, end.other); ok && strings.Contains(key, "}") && (end.what == ADoor || hasTag(key)) {
-			return key, end.what
-		}
-	}
-	return name, ALock
-}
-
-// hasTag reports whether a key has a tag of its own, which decides its slot in a cluster.
-func hasTag(key string) bool {
-	_, behind, ok := strings.Cut(key, "{")
-	return ok && strings.IndexByte(behind, '}') > 0
-}
-
-// besides are the keys that go with a lock's, by how their names end.
+// besides are the keys that go with a lock's, the queue first, by how their names end.
 var besides = []struct {
 	usual, other string
 	of           func(Naming, string) string
@@ -127,16 +93,32 @@ func ours(name string) string {
 	if strings.HasSuffix(name, MarkKey) { // behind whatever prefix: other clients may have another
 		return "the memory mark"
 	}
-	for _, b := range besides {
+	if key, i := besidesOf(name); i >= 0 {
+		return fmt.Sprintf(besides[i].what, Quote(key))
+	}
+	return ""
+}
+
+// besidesOf is the key of the lock that a name goes with, and which of besides it is; -1: none.
+func besidesOf(name string) (key string, which int) {
+	for i, b := range besides {
 		key, ok := strings.CutSuffix(name, b.other)
 		if !ok && strings.HasPrefix(name, "{") {
 			key, ok = strings.CutSuffix(name[1:], b.usual)
 		}
 		if ok && key != "" && b.of(NamingOf(key), key) == name {
-			return fmt.Sprintf(b.what, Quote(key))
+			return key, i
 		}
 	}
-	return ""
+	return name, -1
+}
+
+// LockOf is the key of the lock that something on a node goes with by its name, with the prefix, and
+// whether it is the lock's own, or that of its wait queue. A name that goes with no key that a lock
+// can have, such as "x:line:", is a lock's own.
+func LockOf(name string) (key string, lock, queue bool) {
+	key, which := besidesOf(name)
+	return key, which < 0, which == 0
 }
 
 // BrokenName is what is wrong with a lock's key, or with its name on the nodes.
