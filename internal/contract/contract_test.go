@@ -511,6 +511,10 @@ var contractCases = map[string][]struct {
 		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {raw("PTTL", "k"), "less than 31000"}, {askClaim("p", "b"), "OK"},
 		{raw("PTTL", "k"), "more than 50000"}, {raw("TYPE", lineOfK), "none"},
 	},
+	"a claim behind an extend shortens nothing": {
+		{askJoin("p", "b", "", 0, 0), "[1 0 ~ ~ 1 0 b]"}, {askExtend("b", time.Hour), "1"}, {askClaim("p", "b"), "OK"}, {raw("PTTL", "k"), "more than 3000000"},
+		{askFence("b", 1, entryOf("p", "b")), "~"}, {raw("PTTL", "k"), "more than 3000000"},
+	},
 	"claim of what is free, and of what is another's": {
 		{askClaim("p", "b"), "OK"}, {askClaim("q", "c"), "<nil>"}, {raw("GET", "k"), "b"},
 	},

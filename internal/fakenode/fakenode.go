@@ -454,10 +454,10 @@ func (s *Store) fence(keys, argv []string, op *Op) (any, error) {
 		return nil, nil
 	}
 	s.Set(counter, strconv.FormatInt(fence, 10), Number(argv[3]), op)
-	if claimed {
-		s.ExpireIn(lock, Number(argv[1]), op)
-	} else {
+	if !claimed {
 		s.Set(lock, argv[0], Number(argv[1]), op)
+	} else if s.Pttl(lock) < Number(argv[1]) {
+		s.ExpireIn(lock, Number(argv[1]), op)
 	}
 	return fence, nil
 }
@@ -877,7 +877,9 @@ func (s *Store) claim(keys, argv []string, op *Op) (any, error) {
 		return nil, err
 	}
 	if ok && v == argv[0] {
-		s.ExpireIn(lock, Number(argv[1]), op)
+		if s.Pttl(lock) < Number(argv[1]) {
+			s.ExpireIn(lock, Number(argv[1]), op)
+		}
 		return "OK", nil
 	}
 	if s.Get(lock) != nil {

@@ -77,6 +77,35 @@ func TestLateExtendDoesNotCut(t *testing.T) {
 	})
 }
 
+// The claim of a waiter waits in the lane of the arbiter, and the extend of its lock goes ahead of it.
+func TestClaimBehindAnExtendCutsNothing(t *testing.T) {
+	for _, opts := range [][]redlock.LockOption{nil, {redlock.WithFencing()}} {
+		guarded := &redlock.Options{RestartGuard: time.Minute}
+		inBubble(t, 3, guarded, func(b *bed) {
+			m, others := b.rl.Mutex(key, opts...), b.another(guarded).Mutex(key, opts...)
+			holder, err := others.TryAcquire(b.Context())
+			require.NoError(b, err)
+			require.NoError(b, holder.Extend(b.Context(), ttl), "nodes know the script")
+			waiter := later(func() (*redlock.Lock, error) { return m.Acquire(b.Context()) })
+			order := inside.Order(key, b.rl.Nodes())
+			b.cluster.Node(order[0]).Delay(time.Millisecond) // the others are released first
+			b.cluster.Node(order[0]).DelayCommand("SET", 1, nodeTimeout/2)
+			_, err = b.rl.Mutex("beside").TryAcquire(b.Context())
+			require.NoError(b, err)
+			require.NoError(b, holder.Release(b.Context()))
+			lock := (<-waiter).lock
+			b.cluster.Node(order[2]).Partition(redlocktest.DropRequests)
+			require.NoError(b, lock.Extend(b.Context(), time.Minute))
+			b.pass(ttl)
+			b.cluster.Node(order[2]).Heal()
+			b.pass(time.Second)
+			_, err = others.TryAcquire(b.Context())
+			require.ErrorIs(b, err, redlock.ErrHeld)
+			assert.Greater(b, lock.Validity(), ttl)
+		})
+	}
+}
+
 // Scenario 48.
 func TestExtendGivesBackALostTTL(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {

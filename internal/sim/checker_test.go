@@ -258,7 +258,7 @@ var simRules = []simRule{
 	{"I3: %s of %.6s struck", nil, func(h *handMade) {
 		h.nodes[0].Struck("k0", is("a"), &fakenode.Op{Req: &protocol.Request{Op: protocol.OpRelease}, Value: is(either(h, "b", "a"))})
 	}},
-	{"I4: an extend made the lease", nil, func(h *handMade) {
+	{"I4: an extend or claim made the lease", nil, func(h *handMade) {
 		op := &fakenode.Op{Req: &protocol.Request{Op: protocol.OpExtend}, Value: is("a")}
 		h.nodes[0].Put("k0", is("a"), fakenode.Epoch/msec+1000, op)
 		h.nodes[0].Prolonged("k0", is("a"), fakenode.Epoch/msec+either(h, int64(900), 1100), op)

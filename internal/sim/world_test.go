@@ -338,8 +338,8 @@ func (n *simNode) Prolonged(key, value string, expire int64, op *fakenode.Op) {
 	if op.Req.Op == protocol.OpRelease && h.shortened == 0 {
 		h.shortened = n.whole(expire)
 	}
-	if op.Req.Op == protocol.OpExtend && to < h.gone() {
-		n.w.violated("I4: an extend made the lease of %.6s on node %d end at %.3f ms and not at %.3f", value, n.i, ms(to), ms(h.gone()))
+	if op.Req.Op != protocol.OpRelease && to < h.gone() {
+		n.w.violated("I4: an extend or claim made the lease of %.6s on node %d end at %.3f ms and not at %.3f", value, n.i, ms(to), ms(h.gone()))
 	}
 	if h.extended, h.whole = n.w.t(), max(h.whole, n.whole(expire)); h.forgotten > 0 {
 		h.lasts(expire, to)

@@ -1257,8 +1257,8 @@ var list = []mutant{
 		new:  `if v then`,
 		why:  "a waiter takes the lock from its holder",
 		twin: edit{
-			old: "if ok && v == argv[0] {\n\t\ts.ExpireIn",
-			new: "if ok && v != \"\" {\n\t\ts.ExpireIn",
+			old: "if ok && v == argv[0] {\n\t\tif s.Pttl(lock)",
+			new: "if ok && v != \"\" {\n\t\tif s.Pttl(lock)",
 		},
 	},
 	{
@@ -1268,8 +1268,19 @@ var list = []mutant{
 		new:  ``,
 		why:  "the key lasts for what is left of the reservation, and the lock for its TTL",
 		twin: edit{
-			old: "s.ExpireIn(lock, Number(argv[1]), op)\n\t\treturn \"OK\", nil",
-			new: "return \"OK\", nil",
+			old: "s.ExpireIn(lock, Number(argv[1]), op)\n\t\t}\n\t\treturn \"OK\", nil",
+			new: "}\n\t\treturn \"OK\", nil",
+		},
+	},
+	{
+		name: "claim-shortens",
+		file: "internal/protocol/scripts/line_claim.lua",
+		old:  `if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then`,
+		new:  `if true then`,
+		why:  "a claim that an extend has overtaken cuts what that promised",
+		twin: edit{
+			old: "if ok && v == argv[0] {\n\t\tif s.Pttl(lock) < Number(argv[1]) {",
+			new: "if ok && v == argv[0] {\n\t\tif true {",
 		},
 	},
 	{
@@ -1703,8 +1714,19 @@ var list = []mutant{
 		new:  ``,
 		why:  "as claim-does-not-renew, for fenced locks",
 		twin: edit{
-			old: "if claimed {\n\t\ts.ExpireIn(lock, Number(argv[1]), op)",
-			new: "if claimed {",
+			old: "else if s.Pttl(lock) < Number(argv[1]) {",
+			new: "else if false {",
+		},
+	},
+	{
+		name: "fence-claim-shortens",
+		file: "internal/protocol/scripts/fence.lua",
+		old:  `elseif redis.call('PTTL', lock) < tonumber(ARGV[2]) then`,
+		new:  `else`,
+		why:  "as claim-shortens, for fenced locks",
+		twin: edit{
+			old: "else if s.Pttl(lock) < Number(argv[1]) {",
+			new: "else {",
 		},
 	},
 	{

@@ -29,9 +29,9 @@ if not reserved and redis.call('TYPE', lock).ok ~= 'none' then
   return false
 end
 redis.call('SET', counter, string.format('%.0f', fence), 'PX', ARGV[4])
-if reserved then
-  redis.call('PEXPIRE', lock, ARGV[2])
-else
+if not reserved then
   redis.call('SET', lock, ARGV[1], 'NX', 'PX', ARGV[2])
+elseif redis.call('PTTL', lock) < tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', lock, ARGV[2])
 end
 return fence
