@@ -264,6 +264,9 @@ func (e *Error) Error() string {
 		b.WriteString(" " + protocol.Quote(e.Key))
 	}
 	b.WriteString(": " + protocol.OneLine(e.Reason.Error()))
+	if len(e.Nodes) == 0 { // it was over before
+		return b.String()
+	}
 	answered := 0
 	for _, n := range e.Nodes {
 		if n.Err == nil {

@@ -25,7 +25,7 @@ func (n *Nodes) Check(ctx context.Context) (Report, error) {
 	}
 	random := make([]byte, 16)
 	_, _ = rand.Read(random) // it never fails
-	start, patience := n.clock.Now(), 3*n.opts.Timeout
+	patience := 3 * n.opts.Timeout
 	all := n.examineAll(ctx, patience, n.questions(hex.EncodeToString(random)))
 	if end, ok := ctx.Deadline(); ok && !n.clock.Now().Time.Before(end) {
 		<-ctx.Done() // connections time out a little earlier than their context
@@ -40,7 +40,7 @@ func (n *Nodes) Check(ctx context.Context) (Report, error) {
 	failed := &Error{Op: "check"}
 	for _, f := range all {
 		report.Nodes = append(report.Nodes, f.NodeReport)
-		failed.Nodes = append(failed.Nodes, NodeError{f.Node, f.Err, n.clock.Now().Since(start)})
+		failed.Nodes = append(failed.Nodes, NodeError{f.Node, f.Err, f.elapsed})
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +29,7 @@ type questions struct {
 // examiner asks one node, on a goroutine of its own.
 type examiner struct {
 	facts
+	start        tick.Instant
 	clock        tick.Clock
 	ask          questions
 	updates      chan facts
@@ -49,15 +49,18 @@ func (n *Nodes) examineAll(ctx context.Context, patience time.Duration, ask ques
 	defer cancel()
 	// go-redis does not look at a context while it reads, so a hung node's goroutine is
 	// left to end by the read's own timeout.
-	updates := make([]chan facts, len(n.clients))
+	start, updates := n.clock.Now(), make([]chan facts, len(n.clients))
 	for i, c := range n.clients {
 		updates[i] = make(chan facts, examinerSteps)
-		e := examiner{clock: n.clock, ask: ask, updates: updates[i]}
+		e := examiner{start: start, clock: n.clock, ask: ask, updates: updates[i]}
 		e.Node = n.names[i]
 		go e.examine(asking, c, patience)
 	}
 	for i := range updates {
-		all = append(all, latest(asking, updates[i], n.names[i], patience))
+		all = append(all, latest(asking, updates[i]))
+		if f := &all[i]; f.elapsed == 0 {
+			f.Node, f.Err, f.elapsed = n.names[i], protocol.ErrTimeout, n.clock.Now().Since(start)
+		}
 	}
 	return all
 }
@@ -103,8 +106,7 @@ func (e *examiner) steps(ctx context.Context, c redis.UniversalClient, patience 
 }
 
 // latest returns the last update about a node: when its examiner is done, or when waiting for it is over.
-func latest(asking context.Context, updates <-chan facts, name string, patience time.Duration) (last facts) {
-	last.NodeReport = NodeReport{Node: name, Err: fmt.Errorf("no answer within %v", patience)}
+func latest(asking context.Context, updates <-chan facts) (last facts) {
 	for {
 		// Updates come first: one that is there is taken even if waiting is over.
 		select {
@@ -133,6 +135,7 @@ func latest(asking context.Context, updates <-chan facts, name string, patience 
 // not reach what was handed over.
 func (e *examiner) update() {
 	e.unread, e.lacks, e.Unread = slices.Clip(e.unread), slices.Clip(e.lacks), slices.Clip(e.Unread)
+	e.elapsed = max(e.clock.Now().Since(e.start), 1)
 	e.updates <- e.facts
 }
 

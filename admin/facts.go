@@ -2,6 +2,7 @@ package admin
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/quorumlock/redlock/internal/protocol"
 )
@@ -10,6 +11,7 @@ import (
 type facts struct {
 	NodeReport
 	many     bool                  // a cluster or ring client: several servers
+	elapsed  time.Duration         // until the last of it; 0: nothing
 	cut      bool                  // waiting was over before the node had answered everything
 	seen     protocol.ServerReport // what the memory is judged by
 	unread   []unread

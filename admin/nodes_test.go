@@ -99,3 +99,24 @@ func TestHeldIsTrueOfLocksThatWereFoundOnOneNode(t *testing.T) {
 		require.True(t, l.Held, l.Key)
 	}
 }
+
+// What a check that was cut short says of its nodes is true of each.
+func TestCheckThatIsCutShort(t *testing.T) {
+	bubble.Run(t, 3, func(t *testing.T, cluster *redlocktest.Cluster) {
+		nodes, err := admin.New(cluster.Clients(), nil)
+		require.NoError(t, err)
+		cluster.Node(0).Hang()
+		cluster.Node(1).Stop()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err = nodes.Check(ctx)
+		var e *admin.Error
+		require.ErrorAs(t, err, &e)
+		assert.EqualError(t, e.Nodes[0].Err, "no answer in time")
+		assert.Equal(t, 100*time.Millisecond, e.Nodes[0].Elapsed)
+		assert.Less(t, e.Nodes[1].Elapsed, 100*time.Millisecond)
+		assert.Less(t, e.Nodes[2].Elapsed, 100*time.Millisecond)
+		_, err = nodes.Check(ctx)
+		require.EqualError(t, err, "redlock: check: context deadline exceeded")
+	})
+}
