@@ -35,8 +35,8 @@
 //	redlock.lock.lost              {lock}     two holders are possible from then on
 //	redlock.node.votes             {vote}     by redlock.node.name, redlock.operation and redlock.vote
 //	redlock.node.up                1          by redlock.node.name; 0 while it does not answer
-//	redlock.node.degraded          1          by redlock.node.name; 1 if it denies something
-//	                                          that the library can do without
+//	redlock.node.degraded          1          by redlock.node.name; 1 once it has denied this
+//	                                          process something that the library can do without
 //	redlock.node.eviction.spells   {spell}    by redlock.node.name; how often it was found to evict
 //	                                          keys: once per spell, and each hour that one lasts
 //
@@ -173,7 +173,7 @@ func (t *telescope) makeInstruments(m metric.Meter) {
 	up := made(m.Int64ObservableGauge("redlock.node.up", metric.WithUnit("1"),
 		metric.WithDescription("Whether the node answers.")))
 	degraded := made(m.Int64ObservableGauge("redlock.node.degraded", metric.WithUnit("1"),
-		metric.WithDescription("Whether the node denies something that the library can do without.")))
+		metric.WithDescription("Whether the node has denied this process something that the library can do without.")))
 	evicting := made(m.Int64ObservableCounter("redlock.node.eviction.spells", metric.WithUnit("{spell}"),
 		metric.WithDescription("How often the node was found to evict keys: once per spell, and each hour that one lasts.")))
 	made(m.RegisterCallback(func(_ context.Context, o metric.Observer) error {

@@ -24,7 +24,7 @@
 //	redlock_locks_held{mode}                held and valid now; with the mode permit: permits in use
 //	redlock_locks_lost_total{mode,reason}   expired, not_held: two holders are possible from then on
 //	redlock_node_up{node}                   0 while the node does not answer
-//	redlock_node_degraded{node}             1 if it denies something that the library can do without
+//	redlock_node_degraded{node}             1 once it has denied something that the library can do without; a restart of the program resets it
 //	redlock_node_eviction_spells_total{node}  how often it was found to evict keys: once per spell, and each hour that one lasts
 //	redlock_node_votes_total{node,operation,vote}  granted, refused, unknown, failed, not_sent, barred, pending
 //	redlock_build_info{version}             1; the version of the library
@@ -110,7 +110,7 @@ func New(opts ...Option) *Collector {
 		waiting:     prometheus.NewDesc("redlock_acquires_waiting", "Acquires that wait now.", byMode, nil),
 		oldest:      prometheus.NewDesc("redlock_acquire_oldest_wait_seconds", "How long the oldest acquire has waited that waits now.", byMode, nil),
 		up:          prometheus.NewDesc("redlock_node_up", "Whether the node answers.", byNode, nil),
-		degraded:    prometheus.NewDesc("redlock_node_degraded", "Whether the node denies something that the library can do without.", byNode, nil),
+		degraded:    prometheus.NewDesc("redlock_node_degraded", "Whether the node has denied this process something that the library can do without.", byNode, nil),
 		evicting:    prometheus.NewDesc("redlock_node_eviction_spells_total", "How often the node was found to evict keys: once per spell, and each hour that one lasts.", byNode, nil),
 		build: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "redlock_build_info", Help: "The version of the library.", ConstLabels: prometheus.Labels{"version": telemetry.Version()},

@@ -98,7 +98,7 @@ func Modes() []string {
 type Node struct {
 	Name     string
 	Up       bool
-	Degraded bool // something that the library can do without is denied there
+	Degraded bool // something that the library can do without was denied there
 	Evicting int  // how often it was told that it evicts keys
 }
 
