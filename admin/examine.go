@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -154,6 +155,9 @@ func (e *examiner) ping(ctx context.Context, c processor) bool {
 	e.Reachable = err == nil || protocol.IsServerError(err)
 	if e.Reachable && err != nil && strings.HasPrefix(err.Error(), "NOPERM") {
 		err = nil // nothing needs PING
+	}
+	if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {
+		err = protocol.ErrTimeout // as other errors say it
 	}
 	client, _ := c.(redis.UniversalClient)
 	e.Err = protocol.Hinted(client, err)

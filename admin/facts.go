@@ -48,6 +48,7 @@ const (
 	forBundles
 	forForeign
 	forNames
+	forDigests
 )
 
 // serves reports whether the node can be used.

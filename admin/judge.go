@@ -145,11 +145,7 @@ func judgeService(f facts, add addFinding) bool {
 		add(SeverityCritical, "no-redis", fmt.Sprintf("something else than a Redis server answers there: %v", f.Err),
 			"check the host and the port, and whether a proxy stands in between")
 	case !f.Reachable:
-		why := f.Err.Error()
-		if strings.HasSuffix(why, "i/o timeout") {
-			why = protocol.ErrTimeout.Error() // as other errors say it
-		}
-		add(SeverityWarning, "unreachable", "cannot be reached: "+why,
+		add(SeverityWarning, "unreachable", "cannot be reached: "+f.Err.Error(),
 			"bring the node back, or fix the network to it; until then one failure fewer is tolerated")
 	case f.Err != nil:
 		severity := SeverityWarning
@@ -269,6 +265,7 @@ func judgeRights(f facts, add addFinding) {
 		{forSharing, SeverityInfo, "rights-shared", "shared locks and semaphores fail here, and nothing else does"},
 		{forBundles, SeverityInfo, "rights-bundle", "releases of several locks at once cost this node more than they need to"},
 		{forNames, SeverityInfo, "rights-name", "connections of this user do not say which list of nodes their client has"},
+		{forDigests, SeverityInfo, "rights-digest", "each script goes to this node as its text"},
 		{forForeign, SeverityInfo, "rights-foreign", "a large value that others put under a lock's key is read whole by this node's scripts, and each script is in its ACL LOG"},
 	} {
 		if what := slices.Compact(of[r.need]); len(what) > 0 {

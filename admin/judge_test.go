@@ -42,9 +42,6 @@ func TestJudge(t *testing.T) {
 	}{
 		{name: "nothing"},
 		{name: "down", change: map[int]func(*facts){1: down}, want: []string{"warning unreachable b"}, mention: []string{"connection refused"}},
-		{name: "hung", change: map[int]func(*facts){1: func(f *facts) {
-			f.NodeReport = NodeReport{Node: "b", Err: errors.New("read tcp 10.0.0.1:1->10.0.0.2:6379: i/o timeout")}
-		}}, want: []string{"warning unreachable b"}, mention: []string{"cannot be reached: no answer in time"}},
 		{name: "no trust", change: map[int]func(*facts){1: func(f *facts) {
 			f.NodeReport = NodeReport{Node: "b", Err: errors.New("x509: certificate signed by unknown authority")}
 		}}, want: []string{"critical refused b"}, mention: []string{"no trust", "its authority"}},

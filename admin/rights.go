@@ -33,7 +33,7 @@ func probesFor(ask questions) []probe {
 		{forLocks, []any{"PEXPIRE", key, 1}},
 		{forLocks, []any{"TYPE", key}},
 		{forLocks, []any{"EVAL", "no script", 0}}, // does not compile, so it is not kept either
-		{forLocks, []any{"EVALSHA", strings.Repeat("0", 40), 0}},
+		{forDigests, []any{"EVALSHA", strings.Repeat("0", 40), 0}},
 		{forBundles, []any{"MGET", key}},
 		{forBundles, []any{"EXISTS", line}},
 		{forForeign, []any{"GETRANGE", key, 0, 0}},
