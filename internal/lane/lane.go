@@ -2,6 +2,7 @@ package lane
 
 import (
 	"cmp"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -280,6 +281,7 @@ func (l *Lane) drainOnce() (waits bool) {
 		}
 		settled := l.Wire.Exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound, b.hasLeft)
 		l.finishBatch(b, settled)
+		runtime.Gosched() // callers that were just told go first: what they ask for next is in the next batch
 		l.Clock.Yield(1)
 		l.Mu.Lock()
 		l.Flight.spare = append(l.Flight.spare, b)
