@@ -92,9 +92,11 @@ func (g *Guard) Saw(i int, s protocol.ServerReport) *protocol.MarkWrite {
 }
 
 func (g *Guard) see(i int, s protocol.ServerReport) (w *protocol.MarkWrite, look bool) {
-	now := g.clock.Now().Mono
+	at := g.clock.Now()
+	now := at.Mono
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.memories.Slept(at.Wall - now)
 	w, look, lacks := g.memories.See(i, s, now)
 	m := &g.memories.Nodes[i]
 	g.quiet[i].Store(m.quiet(g.memories.all()))

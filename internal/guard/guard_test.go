@@ -222,6 +222,7 @@ func TestNoFirstUse(t *testing.T) {
 	for name, happens := range map[string]func(f *fleet){
 		"a node is away":            func(f *fleet) { f.ask(0); f.ask(1) },
 		"it comes too late":         func(f *fleet) { f.ask(0); f.ask(1); f.c.Advance(newFor); f.ask(2) },
+		"our machine sleeps":        func(f *fleet) { f.ask(0); f.ask(1); f.c.Suspend(newFor); f.ask(2) },
 		"the second look is late":   func(f *fleet) { f.askAll(); f.c.Advance(newFor) },
 		"a mark goes between looks": func(f *fleet) { f.askAll(); f.marks[0] = "" },
 		"and another client marks the node anew": func(f *fleet) {

@@ -79,7 +79,8 @@ const (
 type Memories struct {
 	fixed bool // a period was set: nodes that start for the first time are no exception
 	Nodes []Memory
-	ranks int // so many were given
+	ranks int   // so many were given
+	ahead int64 // see Slept
 }
 
 // NewMemories knows nothing of n nodes. fixed: a period was set.
@@ -93,6 +94,15 @@ func NewMemories(n int, fixed bool) *Memories {
 
 func (ms *Memories) grow() {
 	ms.Nodes = append(ms.Nodes, Memory{changedAt: LongAgo})
+}
+
+// Slept takes in by how much our wall clock is ahead of the monotonic one, which stands still while the machine
+// sleeps. What that has grown by makes a new mark older; it makes no bar shorter.
+func (ms *Memories) Slept(ahead int64) {
+	for i := range ms.Nodes {
+		ms.Nodes[i].writtenAt -= max(ahead-ms.ahead, 0)
+	}
+	ms.ahead = ahead
 }
 
 // See takes in a report. It returns the mark to be written to the node, nil for none, without

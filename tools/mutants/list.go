@@ -594,6 +594,15 @@ var list = []mutant{
 		args: "-test.run=^TestGuardGolden$",
 	},
 	{
+		name: "first-use-sleeps",
+		file: "internal/guard/guard.go",
+		old:  "g.memories.Slept(at.Wall - now)",
+		new:  "",
+		why:  "marks that were there before the machine slept are taken for new with one of a node that forgot since",
+		in:   "internal/guard",
+		args: "-test.run=^TestNoFirstUse$",
+	},
+	{
 		name: "first-use-after-one-look",
 		file: "internal/guard/memory.go",
 		old:  `m.askedAt <= last }`,
