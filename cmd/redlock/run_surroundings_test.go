@@ -187,3 +187,22 @@ func TestRunWhoseLeaseFailsTwice(t *testing.T) {
 	require.NoError(t, p.Process.Signal(syscall.SIGUSR1))
 	assert.Equal(t, 128+int(syscall.SIGSEGV), p.end(t), p.errs.String())
 }
+
+// The command has the open files of whoever starts redlock, as those of flock, a jobserver or a socket.
+func TestRunHandsDownOpenFiles(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for n := range 5 {
+		p := s.prepare(t, "run", "k", "--", "sh", "-c", `ls -l /proc/self/fd | grep -c given; echo over`)
+		for i := range n {
+			f, err := os.Create(t.TempDir() + "/given" + strconv.Itoa(i))
+			require.NoError(t, err)
+			defer f.Close()
+			p.ExtraFiles = append(p.ExtraFiles, f)
+		}
+		p.launch(t)
+		assert.Equal(t, strconv.Itoa(n), p.line(t))
+		assert.Equal(t, "over", p.line(t))
+		assert.Zero(t, p.end(t), p.errs.String())
+	}
+}

@@ -50,10 +50,20 @@ func beHelper() {
 		guardGroup(os.NewFile(3, "lifeline"), os.NewFile(4, "news"))
 		os.Exit(0)
 	case starterName:
-		err := becomeCommand(os.NewFile(3, "start"), os.NewFile(4, "failed"), os.Args[1], os.Args[2:])
+		err := errors.New(starterName + " is for redlock to start")
+		if len(os.Args) > 4 {
+			err = becomeCommand(fileOf(os.Args[1]), fileOf(os.Args[2]), os.Args[3], os.Args[4:])
+		}
 		fmt.Fprintln(os.Stderr, "redlock:", err)
 		os.Exit(exitRunFailed)
 	}
+}
+
+// fileOf is the open file of that number.
+func fileOf(number string) *os.File {
+	fd, _ := strconv.Atoi(number) // ours wrote it
+	syscall.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), number)
 }
 
 // longestNap is how long the watchdog's timer runs at most: timers stand still while the machine
@@ -133,8 +143,6 @@ func guardGroup(lifeline, news *os.File) {
 // becomeCommand waits for the end of the lease to be told, and executes the command if that is yet
 // to come. It returns if that fails, or if there is nobody any more who holds the lock.
 func becomeCommand(start io.Reader, failed *os.File, path string, args []string) error {
-	syscall.CloseOnExec(3)
-	syscall.CloseOnExec(4)
 	var end time.Duration
 	if _, err := fmt.Fscanln(start, (*int64)(&end)); err != nil {
 		return errors.New("redlock ended before it started the command")
@@ -288,20 +296,23 @@ func startUnder(w *watchdog, lease func() (time.Time, time.Duration), path strin
 		return 0, err
 	}
 	defer fails.Close()
-	starter := &exec.Cmd{
-		Path: program, Args: append([]string{starterName, path}, command...), Env: env,
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		ExtraFiles: []*os.File{start, failed}, SysProcAttr: processGroup(),
+	// The command finds the files of redlock's caller, each under its number, as of a jobserver or for flock.
+	files := make([]uintptr, max(start.Fd(), failed.Fd())+1)
+	for fd := range files {
+		files[fd] = uintptr(fd)
+		if flags, err := unix.FcntlInt(files[fd], unix.F_GETFD, 0); (err != nil || flags&unix.FD_CLOEXEC != 0) && files[fd] != start.Fd() && files[fd] != failed.Fd() {
+			files[fd] = ^uintptr(0) // our own, or none
+		}
 	}
-	err = starter.Start()
+	args := append([]string{starterName, fmt.Sprint(start.Fd()), fmt.Sprint(failed.Fd()), path}, command...)
+	group, _, err = syscall.StartProcess(program, args, &syscall.ProcAttr{Env: env, Files: files, Sys: processGroup()})
 	_, _ = start.Close(), failed.Close()
 	if err != nil {
 		return 0, err
 	}
-	group = starter.Process.Pid
 	if _, err := io.ReadFull(w.news, make([]byte, 1)); err != nil {
 		_ = starts.Close()
-		_ = starter.Wait()
+		_, _ = syscall.Wait4(group, nil, 0, nil)
 		return 0, errors.New("the command's watchdog died")
 	}
 	until, end := lease()
@@ -309,13 +320,12 @@ func startUnder(w *watchdog, lease func() (time.Time, time.Duration), path strin
 	_, _ = fmt.Fprintln(starts, int64(end)) // a starter that was killed shows in how it ended
 	// It closes when the command is executed.
 	if reason, _ := io.ReadAll(fails); len(reason) > 0 {
-		_ = starter.Wait()
+		_, _ = syscall.Wait4(group, nil, 0, nil)
 		errno, _ := strconv.Atoi(string(reason))
 		if errno == 0 {
 			return 0, errTooLate
 		}
 		return 0, notExecuted{&os.PathError{Op: "exec", Path: path, Err: syscall.Errno(errno)}}
 	}
-	_ = starter.Process.Release() // job.changes waits for it
 	return group, nil
 }

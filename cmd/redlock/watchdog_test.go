@@ -134,7 +134,7 @@ func starter(t *testing.T) (cmd *exec.Cmd, starts, fails, failed *os.File) {
 		}
 	})
 	cmd = child.Command(asProgram)
-	cmd.Args = []string{starterName, "/bin/sh", "sh", "-c", "echo ran"}
+	cmd.Args = []string{starterName, "3", "4", "/bin/sh", "sh", "-c", "echo ran"}
 	cmd.ExtraFiles = []*os.File{start, failed}
 	return cmd, starts, fails, failed
 }
