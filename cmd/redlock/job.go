@@ -27,6 +27,7 @@ type job struct {
 	stops   chan os.Signal // SIGTSTP for us, when the terminal is ours
 	log     *runLog
 	group   int
+	empty   bool      // the group; what left it goes on
 	tty     *terminal // nil: none
 	// notBefore is when others may get the lock at the earliest, with --min-hold.
 	notBefore time.Time
@@ -79,7 +80,7 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 	if j.dog, err = startWatchdog(j.log); err != nil {
 		return &exitStatus{exitRunFailed, fmt.Errorf("the command's watchdog cannot be started: %w", err)}
 	}
-	lost, err := j.runWatched(path, command, environment(j.held, f))
+	lost, err := j.runWatched(path, command, environment(j.held, f, j.log.mark))
 	killed := j.dog.dismiss()
 	switch {
 	case j.beyond != nil:
@@ -131,12 +132,7 @@ func (j *job) runWatched(path string, command, env []string) (lost, err error) {
 	j.tty.handOver(j.group)
 	j.log.say(runEvent{Event: "started", PID: j.group})
 	j.changes = waitFor(j.group)
-	lost = j.watch()
-	if j.ended.Signaled() {
-		j.tty.restoreModes()
-	}
-	j.tty.takeBack(j.group)
-	return lost, nil
+	return j.watch(), nil
 }
 
 // waitFor tells when the command stops, and last how it ended. Package os does not tell of stops. It
@@ -169,7 +165,9 @@ func (j *job) watch() (lost error) {
 	defer done()
 	over := lease.Done()
 	for {
-		j.tty.handOver(j.group)
+		if !j.empty {
+			j.tty.handOver(j.group)
+		}
 		select {
 		case s := <-j.signals:
 			j.forward(s.(syscall.Signal))
@@ -184,7 +182,7 @@ func (j *job) watch() (lost error) {
 			over = nil
 		case <-look.C:
 		}
-		if j.changes == nil && errors.Is(j.kill(0), syscall.ESRCH) {
+		if j.gone() {
 			return lost
 		}
 		// A lock that a majority of nodes says is gone has no validity left.
@@ -214,6 +212,26 @@ func (j *job) watch() (lost error) {
 			j.kill(syscall.SIGCONT) // or else a stopped one would not hear of it
 		}
 	}
+}
+
+// gone reports whether nothing of the command is left.
+func (j *job) gone() bool {
+	if j.changes != nil || !j.empty && !errors.Is(syscall.Kill(-j.group, 0), syscall.ESRCH) {
+		return false
+	}
+	left := j.log.mark.outside(noGroup, 0)
+	if !j.empty {
+		j.empty = true // from now on its number may be another's
+		if j.ended.Signaled() {
+			j.tty.restoreModes()
+		}
+		j.tty.takeBack(j.group)
+		if left && j.held.Validity() > j.killBefore() {
+			until, end := j.lease()
+			j.dog.watch(noGroup, until, end)
+		}
+	}
+	return !left
 }
 
 // stopped notes what is told of the command, and reports whether it was stopped.
@@ -297,8 +315,14 @@ func (j *job) suspend(all bool) {
 	j.kill(syscall.SIGCONT)
 }
 
-// kill sends a signal to the group. ESRCH: it is empty; EPERM: all that is left runs as another user.
-func (j *job) kill(s syscall.Signal) error { return syscall.Kill(-j.group, s) }
+// kill sends a signal to the group and what left it. EPERM: all that is left in the group runs as another user.
+func (j *job) kill(s syscall.Signal) error {
+	defer j.log.mark.outside(j.group, s)
+	if j.empty {
+		return nil
+	}
+	return syscall.Kill(-j.group, s)
+}
 
 // lose says that the lock was lost, and what killed the command, if anything did.
 func (j *job) lose(err error, by string) *exitStatus {

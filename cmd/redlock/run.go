@@ -74,9 +74,10 @@ If the lease cannot be renewed, it says so, and the group gets SIGTERM when a th
 TTL is left, and SIGKILL before another can get the lock. A second process, "lock-watchdog",
 sends SIGKILL when redlock is killed, or is stopped until the lease ends. Where both are
 stopped the command goes on beyond its lock: only what it changes can refuse it then, by
---fencing. What leaves the group is neither waited for nor killed: daemons, 'timeout' without
---foreground, jobs of a shell with 'set -m'. What runs as another user, as by sudo, cannot be
-killed; that is said when the lock is lost.
+--fencing. What leaves the group and stays in the session ('timeout', jobs of a shell with 'set -m')
+counts as the group on Linux; elsewhere it is neither waited for nor killed, as daemons
+are not. What runs as another user, as by sudo, cannot be killed; that is said when the
+lock is lost.
 
 The command finds REDLOCK_KEY, REDLOCK_TOKEN and, with --fencing, REDLOCK_FENCE in its
 environment, of several locks a line each in the order of the keys; and with --permits
@@ -168,7 +169,7 @@ func listen(signals chan<- os.Signal) {
 }
 
 func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []string) error {
-	log := &runLog{w: cmd.ErrOrStderr(), json: f.json, verbose: f.verbose, keys: keys}
+	log := &runLog{w: cmd.ErrOrStderr(), json: f.json, verbose: f.verbose, keys: keys, mark: newMark()}
 	path := ""
 	if len(command) > 0 {
 		var err error

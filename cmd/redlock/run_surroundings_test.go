@@ -188,6 +188,57 @@ func TestRunWhoseLeaseFailsTwice(t *testing.T) {
 	assert.Equal(t, 128+int(syscall.SIGSEGV), p.end(t), p.errs.String())
 }
 
+// What leaves the group belongs to the command as long as it stays in the session.
+func TestRunOfProcessesThatLeaveTheGroup(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	begin := func(script string) (p *process, pid int) {
+		p = s.startInGroup(t, "run", "k", "--json", "--ttl", "6s", "--", "sh", "-c", script)
+		pid, err := strconv.Atoi(p.line(t))
+		require.NoError(t, err, p.errs.String())
+		t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+		return p, pid
+	}
+	dies := func(pid int) {
+		t.Helper()
+		require.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil }, 20*time.Second, time.Millisecond)
+	}
+	const leaves = `timeout 300 sh -c 'trap "" INT; echo $$; exec sleep 300'; true`
+
+	p, pid := begin(leaves)
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, 143, p.end(t), p.errs.String())
+	dies(pid)
+
+	p, pid = begin(leaves)
+	s.takeAway(t, "k")
+	assert.Equal(t, exitLost, p.end(t), p.errs.String())
+	dies(pid)
+
+	p, pid = begin(leaves)
+	require.NoError(t, p.Process.Kill())
+	dies(pid)
+	s.takeAway(t, "k")
+
+	// Where nothing is left of the group but them, too.
+	p, pid = begin(strings.TrimSuffix(leaves, "; true") + " & exit 3")
+	gone(t, p.event(t, "started").PID)
+	require.Never(t, func() bool { return s.free(t) }, 300*time.Millisecond, 20*time.Millisecond)
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, 3, p.end(t), p.errs.String())
+	dies(pid)
+	assert.True(t, s.free(t))
+	p, pid = begin(strings.TrimSuffix(leaves, "; true") + " & exit 3")
+	gone(t, p.event(t, "started").PID)
+	require.NoError(t, p.Process.Kill())
+	dies(pid)
+	s.takeAway(t, "k")
+
+	p, pid = begin(`setsid sh -c 'echo $$; exec sleep 300' & exit 4`)
+	assert.Equal(t, 4, p.end(t), "a daemon is not waited for")
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL), "nor killed")
+}
+
 // The command has the open files of whoever starts redlock, as those of flock, a jobserver or a socket.
 func TestRunHandsDownOpenFiles(t *testing.T) {
 	t.Parallel()

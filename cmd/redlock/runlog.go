@@ -25,21 +25,25 @@ type runLog struct {
 	json    bool
 	verbose bool
 	keys    []string
+	mark    mark
 }
 
 // MarshalJSON and UnmarshalJSON are for the watchdog, which says in the same way what it did.
-func (l *runLog) MarshalJSON() ([]byte, error) { return json.Marshal(runLogWire{l.json, l.keys}) }
+func (l *runLog) MarshalJSON() ([]byte, error) {
+	return json.Marshal(runLogWire{l.json, l.keys, l.mark})
+}
 
 func (l *runLog) UnmarshalJSON(text []byte) error {
 	var w runLogWire
 	err := json.Unmarshal(text, &w)
-	l.json, l.keys = w.JSON, w.Keys
+	l.json, l.keys, l.mark = w.JSON, w.Keys, w.Mark
 	return err
 }
 
 type runLogWire struct {
 	JSON bool
 	Keys []string
+	Mark mark
 }
 
 // killed is said by the watchdog.

@@ -83,13 +83,23 @@ func guardGroup(lifeline, news *os.File) {
 		killed bool
 	)
 	kill := func(why string) {
-		if group <= 1 || killed {
+		if group < noGroup || killed {
 			return
 		}
 		killed = true
 		// Before the kill: whoever sees the group dead finds in the pipe who did it.
 		_, _ = news.Write([]byte{1})
-		if errors.Is(syscall.Kill(-group, syscall.SIGKILL), syscall.EPERM) {
+		err := error(nil)
+		if group > noGroup {
+			err = syscall.Kill(-group, syscall.SIGKILL)
+		}
+		for range 100 { // one may have started another meanwhile
+			if !log.mark.outside(group, syscall.SIGKILL) {
+				break
+			}
+			time.Sleep(longestNap / 10)
+		}
+		if errors.Is(err, syscall.EPERM) {
 			_, _ = news.Write([]byte{1}) // so it was not killed
 			why = "the watchdog cannot kill the command: it runs as another user: " + why
 			log.say(runEvent{Event: "lost", Error: why})
@@ -101,7 +111,7 @@ func guardGroup(lifeline, news *os.File) {
 	poll := []unix.PollFd{{Fd: int32(lifeline.Fd()), Events: unix.POLLIN}}
 	for {
 		nap := -time.Millisecond // no end
-		if group > 1 && !killed {
+		if group >= noGroup && !killed {
 			nap = min(max(end-bootTime(), 0), longestNap)
 		}
 		due := nap == 0
@@ -241,7 +251,7 @@ func (w *watchdog) tell(until time.Time, end time.Duration) {
 // watch tells whom to kill.
 func (w *watchdog) watch(group int, until time.Time, end time.Duration) {
 	w.mu.Lock()
-	w.group = group
+	w.group, w.until = group, time.Time{}
 	w.mu.Unlock()
 	w.tell(until, end)
 }
