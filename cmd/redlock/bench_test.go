@@ -137,34 +137,36 @@ func TestBench(t *testing.T) {
 	})
 }
 
-// Ctrl-C shows the figures so far, and leaves nothing behind.
+// Ctrl-C, or the end of its terminal, shows the figures so far, and leaves nothing behind.
 func TestBenchIsInterrupted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	p := s.start(t, "bench", "--json", "--fencing", "--duration", "10m")
-	// The trial may have had the first token that we see of a lock, a cycle the second; with
-	// the third that cycle is over, and counted.
-	server, counter, last, tokens := s.servers[0].Client(t), "", "", 0
-	require.Eventually(t, func() bool {
-		if counter == "" {
-			keys, err := server.Keys(t.Context(), "*redlock-bench:*:fence").Result()
-			if err != nil || len(keys) == 0 {
-				return false
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		p := s.start(t, "bench", "--json", "--fencing", "--duration", "10m")
+		// The trial may have had the first token that we see of a lock, a cycle the second; with
+		// the third that cycle is over, and counted.
+		server, counter, last, tokens := s.servers[0].Client(t), "", "", 0
+		require.Eventually(t, func() bool {
+			if counter == "" {
+				keys, err := server.Keys(t.Context(), "*redlock-bench:*:fence").Result()
+				if err != nil || len(keys) == 0 {
+					return false
+				}
+				counter = keys[0]
 			}
-			counter = keys[0]
-		}
-		if now, err := server.Get(t.Context(), counter).Result(); err == nil && now != last {
-			last = now
-			tokens++
-		}
-		return tokens == 3
-	}, 20*time.Second, time.Millisecond)
-	require.NoError(t, p.Process.Signal(syscall.SIGINT))
-	b := benched(t, p.line(t))
-	slow(t, b.Errors, p.end(t))
-	assert.True(t, b.Interrupted)
-	assert.Positive(t, b.Cycles)
-	s.empty(t)
+			if now, err := server.Get(t.Context(), counter).Result(); err == nil && now != last {
+				last = now
+				tokens++
+			}
+			return tokens == 3
+		}, 20*time.Second, time.Millisecond)
+		require.NoError(t, p.Process.Signal(sig))
+		b := benched(t, p.line(t))
+		slow(t, b.Errors, p.end(t))
+		assert.True(t, b.Interrupted)
+		assert.Positive(t, b.Cycles)
+		s.empty(t)
+	}
 }
 
 func TestBenchCountsErrorsByKind(t *testing.T) {

@@ -43,20 +43,24 @@ func main() {
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// execute runs the program and returns its exit status. An interrupt ends ctx; a
-// second one ends the program.
+// execute runs the program and returns its exit status. An interrupt, and what cannot be written, ends ctx; a
+// second interrupt ends the program.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	end := []os.Signal{syscall.SIGTERM}
-	if !ignoredAtStart[os.Interrupt] {
-		end = append(end, os.Interrupt)
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
+		if !ignoredAtStart[s] {
+			end = append(end, s)
+		}
 	}
 	ctx, stop := signal.NotifyContext(ctx, end...)
 	defer stop()
 	context.AfterFunc(ctx, stop)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 
 	root := rootCommand()
 	root.SetArgs(args)
-	out := &keptOutput{w: stdout}
+	out := &keptOutput{w: stdout, failed: cancel}
 	if isTerminal(stdout) { // commands ask it for its width
 		root.SetOut(stdout)
 	} else {
@@ -93,12 +97,15 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // keptOutput keeps the first error of its writer: a status that a full disk cut off is none.
 type keptOutput struct {
-	w   io.Writer
-	err error
+	w      io.Writer
+	err    error
+	failed func()
 }
 
 func (o *keptOutput) Write(text []byte) (int, error) {
 	n, err := o.w.Write(text)
-	o.err = cmp.Or(o.err, err)
+	if o.err = cmp.Or(o.err, err); err != nil {
+		o.failed()
+	}
 	return n, err
 }

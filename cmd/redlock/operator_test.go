@@ -393,7 +393,7 @@ func TestAnswersThatCannotBeWritten(t *testing.T) {
 	}
 	defer full.Close()
 	s := newSite(t)
-	for _, args := range [][]string{{"status", "k"}, {"status", "k", "--json"}, {"list"}, {"check", "--json"}} {
+	for _, args := range [][]string{{"status", "k"}, {"status", "k", "--json"}, {"list"}, {"check", "--json"}, {"watch", "k"}, {"watch", "--json"}} {
 		var said strings.Builder
 		assert.Equal(t, exitFailed, execute(t.Context(), append(args, "--addrs="+strings.Join(s.addrs, ",")), full, &said), args)
 		assert.Contains(t, said.String(), "not all of the output was written: write /dev/full: no space left", args)
