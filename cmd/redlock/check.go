@@ -71,7 +71,8 @@ could be asked, or --settle was over before each node could vote; 2 for a fault 
 				answer++
 			}
 		}
-		if *asked {
+		switch {
+		case *asked:
 			out := struct {
 				admin.Report
 				Error string `json:"error,omitempty"`
@@ -82,7 +83,7 @@ could be asked, or --settle was over before each node could vote; 2 for a fault 
 			var text strings.Builder
 			_ = json.NewEncoder(&text).Encode(out)
 			fmt.Fprint(cmd.OutOrStdout(), inShell(text.String())) // errors of nodes have hints, too
-		} else {
+		case report.Nodes != nil || report.Findings != nil: // else none was asked
 			for i := range report.Findings {
 				report.Findings[i].Message = inShell(report.Findings[i].Message)
 			}
@@ -96,6 +97,8 @@ could be asked, or --settle was over before each node could vote; 2 for a fault 
 			return errors.New("there are critical findings")
 		case errors.Is(err, admin.ErrNoQuorum) && cmd.Context().Err() == nil:
 			return errors.New("no quorum: " + nodesThat(serve, len(report.Nodes), "serves", "serve") + fmt.Sprintf(" us, %d needed", report.Quorum))
+		case err == nil && unsettled != "" && cmd.Context().Err() != nil:
+			return errors.New("interrupted before all may vote: " + unsettled)
 		case err == nil && unsettled != "":
 			return fmt.Errorf("not settled within %v: %s", *within, unsettled)
 		default:
@@ -120,14 +123,15 @@ func (s settings) settle(ctx context.Context, nodes *admin.Nodes, within, ttl ti
 	for {
 		soon, cancel := context.WithTimeout(ctx, max(3*operatorPatience, time.Until(end)/10))
 		// What Open writes on the nodes that answer is there, whether they are a majority or not.
-		if rl, err := openNodes(soon, addrs, &redlock.Options{TTL: ttl, KeyPrefix: c.KeyPrefix, TLS: c.tls}); err == nil {
+		rl, err := redlock.Open(soon, addrs, &redlock.Options{TTL: ttl, KeyPrefix: c.KeyPrefix, TLS: c.tls})
+		cancel()
+		if err == nil {
 			_ = rl.Close()
-		} else if errors.Is(err, redlock.ErrDuplicateNode) || errors.Is(err, redlock.ErrInvalid) {
-			cancel()
+		} else if errors.Is(err, redlock.ErrInvalid) {
 			return report, "", err
 		}
-		cancel()
-		report, err = nodes.Check(ctx)
+		twice := errors.Is(err, redlock.ErrDuplicateNode)     // which the report says
+		report, err = nodes.Check(context.WithoutCancel(ctx)) // an interrupted one says how far it came
 		unsettled = ""
 		var longest time.Duration
 		var names []string
@@ -142,7 +146,7 @@ func (s settings) settle(ctx context.Context, nodes *admin.Nodes, within, ttl ti
 		}
 		unsettled = strings.TrimPrefix(unsettled, "; ")
 		left := time.Until(end)
-		if unsettled == "" && err == nil || left <= 0 || ctx.Err() != nil {
+		if unsettled == "" && err == nil || twice || left <= 0 || ctx.Err() != nil {
 			return report, unsettled, err
 		}
 		if now := strings.Join(names, " "); now != last {

@@ -3,6 +3,10 @@
 package main
 
 import (
+	"io"
+	"net"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +45,22 @@ func TestSettleEndsWithoutANode(t *testing.T) {
 	assert.Contains(t, r.errOut, "not settled within 2s: "+s.addrs[2]+"/0 does not serve us")
 	r = s.ran(t, "check", "--settle=-1s")
 	assert.Equal(t, exitUsage, r.code)
+
+	// It says what it found when it is interrupted, or is not to wait.
+	p := s.start(t, "check", "--settle")
+	require.Eventually(t, func() bool { return strings.Contains(p.errs.String(), "waiting: ") }, 20*time.Second, time.Millisecond)
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	out, err := io.ReadAll(p.out)
+	require.NoError(t, err)
+	assert.Equal(t, exitFailed, p.end(t))
+	assert.Contains(t, string(out), "unreachable")
+	assert.Contains(t, p.errs.String(), "interrupted before all may vote")
+	assert.NotContains(t, string(out)+p.errs.String(), "Nothing found")
+	_, port, err := net.SplitHostPort(s.addrs[0])
+	require.NoError(t, err)
+	r = s.ran(t, "check", "--settle", "--addrs", s.addrs[0]+",localhost:"+port+","+s.addrs[1])
+	assert.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.out, "same-server")
 }
 
 // A new fleet is told of in the guard's words.
