@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,6 +117,11 @@ func (s settings) file() (c config, named bool, err error) {
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return c, named, fmt.Errorf("%s %s: there is more behind the end of the object", source, path)
+	}
+	for _, f := range []*string{&c.TLS.CA, &c.TLS.Cert, &c.TLS.Key} {
+		if *f != "" && !filepath.IsAbs(*f) {
+			*f = filepath.Join(filepath.Dir(path), *f)
+		}
 	}
 	return c, named, nil
 }

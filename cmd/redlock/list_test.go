@@ -167,9 +167,15 @@ func TestTLSFiles(t *testing.T) {
 	p.launch(t)
 	assert.Contains(t, p.line(t), "k is free", lazily(p.errs.String))
 
-	text, err := json.Marshal(config{Addrs: []string{"rediss://" + server.Addr()}, TLS: files})
-	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "redlock.json")
+	beside := files // what the file names is relative to it
+	var err error
+	for _, f := range []*string{&beside.CA, &beside.Cert, &beside.Key} {
+		*f, err = filepath.Rel(filepath.Dir(path), *f)
+		require.NoError(t, err)
+	}
+	text, err := json.Marshal(config{Addrs: []string{"rediss://" + server.Addr()}, TLS: beside})
+	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, text, 0o600))
 	r := (&site{}).ran(t, "status", "k", "--config", path)
 	assert.Zero(t, r.code, r.errOut)
