@@ -122,7 +122,7 @@ func runBench(cmd *cobra.Command, s settings, f benchFlags) error {
 		}
 		return &usageError{err}
 	}
-	rl, err := openNodes(cmd.Context(), addrs, &redlock.Options{TTL: f.ttl, KeyPrefix: c.KeyPrefix, Owner: "redlock bench", TLS: c.tls})
+	rl, err := redlock.Open(cmd.Context(), addrs, &redlock.Options{TTL: f.ttl, KeyPrefix: c.KeyPrefix, Owner: "redlock bench", TLS: c.tls})
 	if err != nil {
 		return failure(cmd, f.json, "", err)
 	}

@@ -195,7 +195,7 @@ func (s settings) open(ctx context.Context, ttl time.Duration, owner string) (*r
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	return openNodes(ctx, addrs, &redlock.Options{TTL: ttl, KeyPrefix: c.KeyPrefix, Owner: owner, TLS: c.tls})
+	return redlock.Open(ctx, addrs, &redlock.Options{TTL: ttl, KeyPrefix: c.KeyPrefix, Owner: owner, TLS: c.tls})
 }
 
 // ownName tells this process from all others.
@@ -205,10 +205,6 @@ func ownName() string {
 		host = "unknown"
 	}
 	return cut(host, 100) + ":" + strconv.Itoa(os.Getpid())
-}
-
-func openNodes(ctx context.Context, addrs []string, o *redlock.Options) (*redlock.Redlock, error) {
-	return redlock.Open(ctx, addrs, o)
 }
 
 // operatorPatience is how long a node may take to answer an operator, who wants to see a
