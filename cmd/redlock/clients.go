@@ -81,7 +81,9 @@ func runClients(cmd *cobra.Command, s settings, asJSON bool) error {
 	if len(t.rows) > 0 {
 		t.print(w, paint)
 	}
-	fmt.Fprintln(w, plural(len(t.rows), "client"))
+	if told > 0 { // else it is not known
+		fmt.Fprintln(w, plural(len(t.rows), "client"))
+	}
 	for _, n := range out.Nodes {
 		if n.Error != "" {
 			fmt.Fprint(w, paint.bad(paragraph(w, printable(n.Node+": "+n.Error))))

@@ -41,4 +41,5 @@ func TestListOfClients(t *testing.T) {
 	assert.Equal(t, 1, r.code)
 	assert.Contains(t, r.errOut, "0 of 3 nodes tell their clients, 2 needed")
 	assert.Contains(t, r.out, "NOPERM")
+	assert.NotContains(t, r.out, "0 clients")
 }

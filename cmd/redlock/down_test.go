@@ -201,6 +201,7 @@ func TestOperatorsCommandsWhileNodesAreDown(t *testing.T) {
 				each(func(addr string, dead bool) {
 					assert.Equal(t, !dead, strings.Contains(row(r.out, addr), "deleted"), r.out)
 					assert.Equal(t, dead, strings.Contains(said(r.out, addr), "connection refused"), r.out)
+					assert.Equal(t, dead, strings.Contains(row(r.out, addr), "?"), "not known is not none: %s", r.out)
 				})
 				assert.Contains(t, r.out, "release again", "what to do next")
 			}

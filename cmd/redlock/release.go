@@ -76,7 +76,11 @@ func (t notTaken) print(w io.Writer) {
 	fmt.Fprintln(w, paint.bad(printable(t.Key+": "+t.short().Error())))
 	nodes := table{heading: []string{"NODE", "HOLDER", "KEY"}, bad: func(i int) bool { return t.Nodes[i].Left == admin.Unknown }}
 	for _, n := range t.Nodes {
-		nodes.rows = append(nodes.rows, []string{n.Node, cmp.Or(shortHolder(n.Holder), "-"), string(n.Left)})
+		none := "-"
+		if n.Left == admin.Unknown {
+			none = "?"
+		}
+		nodes.rows = append(nodes.rows, []string{n.Node, cmp.Or(shortHolder(n.Holder), none), string(n.Left)})
 	}
 	nodes.print(w, paint)
 	for _, n := range t.Nodes {
