@@ -156,7 +156,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 	case rest == "do" && s.do != nil:
 		s.carryOut(w, r)
-	case r.Method != http.MethodGet:
+	case r.Method != http.MethodGet && (r.Method != http.MethodHead || rest == "events"):
 		w.Header().Set("Allow", http.MethodGet)
 		http.Error(w, "only GET", http.StatusMethodNotAllowed)
 	case rest == "events":
@@ -184,7 +184,7 @@ func (s *Server) knowsHost(hostport string) bool {
 func sameOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
-		return r.Method == http.MethodGet
+		return r.Method == http.MethodGet || r.Method == http.MethodHead
 	}
 	u, err := url.Parse(origin)
 	return err == nil && u.Host == r.Host

@@ -53,6 +53,8 @@ func TestOnlyWhoKnowsTheTokenAndComesFromThisPageIsAnswered(t *testing.T) {
 		code                                   int
 	}{
 		{"the page", "GET", u.Path, "", "", "", 200},
+		{"its head", "HEAD", u.Path, "", "", "", 200},
+		{"a head without an end", "HEAD", u.Path + "events", "", "", "", 405},
 		{"its script", "GET", u.Path + "demo.js", "", own, "", 200},
 		{"by another name of this machine", "GET", u.Path, "localhost:" + port, "", "", 200},
 		{"through a tunnel with another port", "GET", u.Path, "localhost:9000", "", "", 200},
