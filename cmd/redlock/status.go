@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
@@ -297,14 +298,21 @@ func (p palette) judge(s picture) (ink func(...any) string, text string) {
 	return ink, printable(text)
 }
 
-// printable keeps keys and what servers say, which may be any bytes, from steering a terminal.
+// printable keeps keys and what servers say, which may be any bytes, from steering a terminal. What is not printed
+// has the form that Go's strings have, so that keys which differ look different.
 func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		if size == 1 && r == utf8.RuneError || !unicode.IsPrint(r) {
+			quoted := strconv.Quote(s[:size])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteRune(r)
 		}
-		return r
-	}, s)
+		s = s[size:]
+	}
+	return b.String()
 }
 
 func printStatus(w io.Writer, s picture) {

@@ -61,3 +61,10 @@ func TestTimesInJSON(t *testing.T) {
 	assert.Contains(t, string(text), `"ttl_seconds":7.887,`)
 	assert.InDelta(t, -1, inSeconds(-1), 0, "no end, as go-redis says it: a nanosecond less than none")
 }
+
+// Keys that differ look different, and none steers the terminal.
+func TestPrintable(t *testing.T) {
+	for text, want := range map[string]string{"a\x01": `a\x01`, "a\x02": `a\x02`, "\x1b[2J": `\x1b[2J`, "\xff\n": `\xff\n`, "Schlüssel 鍵 \"a\\": `Schlüssel 鍵 "a\`, "\ufffd\u202e": "\ufffd" + `\u202e`} {
+		assert.Equal(t, want, printable(text))
+	}
+}
