@@ -54,16 +54,22 @@ type waitedFor struct {
 
 // tell returns when ctx has ended.
 func (w *waiting) tell(ctx context.Context) {
-	live := w.log.onTerminal()
-	if live == nil && !w.log.json && !w.log.verbose {
-		return
+	live, pause, most := w.log.onTerminal(), waitQuietly, waitLooksEvery
+	quiet := live == nil && !w.log.json && !w.log.verbose // says that there is no quorum, and nothing else
+	if quiet {
+		pause, most = waitLooksEvery, waitSaysEvery
 	}
 	var last waitedFor
 	said := time.Time{}
-	for pause := waitQuietly; sleep(ctx, pause); {
+	for sleep(ctx, pause) {
 		seen, lease, ok := w.look(ctx)
 		switch {
 		case !ok:
+		case quiet:
+			if seen.problem != "" && last.problem == "" {
+				w.say(seen, lease)
+			}
+			last = seen
 		case live != nil:
 			live.show(w.line(seen, lease, live.width()))
 			continue
@@ -71,7 +77,7 @@ func (w *waiting) tell(ctx context.Context) {
 			last, said = seen, time.Now()
 			w.say(seen, lease)
 		}
-		pause = min(2*pause, waitLooksEvery)
+		pause = min(2*pause, most)
 	}
 	if live != nil {
 		live.clear()
@@ -81,7 +87,7 @@ func (w *waiting) tell(ctx context.Context) {
 // tellOutage says, until ctx ends, that too few nodes answer for run to begin. Where nobody asked
 // for such lines it says so once: a job that hangs in silence is worse than one that fails.
 func (l *runLog) tellOutage(ctx context.Context) {
-	const problem = "no quorum, too few of the nodes answer; 'redlock check' says which"
+	const problem = "no quorum, too few of the nodes answer or serve us; 'redlock check' says which"
 	live, start, pause := l.onTerminal(), time.Now(), waitQuietly
 	if live == nil && !l.json && !l.verbose {
 		pause = waitLooksEvery
