@@ -240,7 +240,9 @@ func (t *lockLines) show(v view) {
 	for _, key := range slices.Sorted(maps.Keys(t.said)) {
 		if !locks[key] {
 			delete(t.said, key)
-			say(t.paint.good, key+" is free")
+			if !t.board.knows(key) {
+				say(t.paint.good, key+" is free")
+			}
 		}
 	}
 }

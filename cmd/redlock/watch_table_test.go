@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
 )
 
@@ -137,8 +138,50 @@ func TestTableOfLocksFitsTheTerminal(t *testing.T) {
 		assert.Contains(t, text, "2: app2:9 for 0s")
 		assert.Regexp(t, `\nand \d+ more locks\nb may not vote for another (1m0s|59s)\nc does not answer: connection refused$`, text)
 	}
+	assert.Equal(t, "2 of 3 nodes answer, 2 are enough. 50 locks held, 0 of them awaited. 3 more are not listed.", v.verdict().Text)
 	text := strings.Join(table.text(v, 200), "\n")
 	assert.Contains(t, text, "\nk49    app1:7          no end  2/3    17     -\nand 3 more locks\n")
+}
+
+// A lock that is not listed any more is not free, and one that is free is not counted for ever.
+func TestWatchOfMoreLocksThanItLists(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.ageMarks(t)
+	var locks []*redlock.Lock
+	held := func(key string) {
+		lock, err := s.rl.Mutex(key).Acquire(t.Context())
+		require.NoError(t, err)
+		locks = append(locks, lock)
+	}
+	for i := range mostLocks + 5 {
+		held(fmt.Sprintf("k:%03d", i))
+	}
+	counts := s.start(t, "watch", "--json", "--interval", "50ms")
+	more := func(n int) {
+		t.Helper()
+		for seen := (locksJSON{More: -1}); seen.More != n || len(seen.Locks) != mostLocks; {
+			seen = locksJSON{}
+			require.NoError(t, json.Unmarshal([]byte(counts.line(t)), &seen))
+		}
+	}
+	more(5)
+	for _, lock := range locks[mostLocks:] {
+		require.NoError(t, lock.Release(t.Context()))
+	}
+	more(0)
+
+	p := s.start(t, "watch", "--interval", "50ms")
+	assert.Contains(t, p.line(t), "500 locks held, 0 of them awaited.")
+	p.lineWith(t, "k:499 is held by the test")
+	held("a")
+	p.lineWith(t, "a is held by the test")
+	require.NoError(t, locks[0].Release(t.Context()))
+	for line := ""; !strings.Contains(line, "k:000 is free"); {
+		line = p.line(t)
+		assert.NotContains(t, line, "k:499 is free")
+	}
+	p.lineWith(t, "k:499 is held by the test")
 }
 
 // A terminal that understands nothing gets lines, as a pipe does.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 
 const (
 	mostLocks   = 500 // that the page lists
+	mostOthers  = 100 // that it asks for at a look
 	mostWaiters = 5   // of a lock that it names
 )
 
@@ -153,11 +155,10 @@ func (b *board) show(ctx context.Context) {
 func (b *board) check(ctx context.Context) {
 	b.asking.Lock()
 	defer b.asking.Unlock()
-	report, err := b.operated.Check(ctx)
+	report, _ := b.operated.Check(ctx) // that there is no quorum is seen at once; the report says why
 	if report.Nodes == nil || ctx.Err() != nil {
 		return
 	}
-	_ = err // that there is no quorum is seen at once; the report says why
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.report, b.at = &report, time.Now()
@@ -189,11 +190,14 @@ func (b *board) look(ctx context.Context) view {
 	h := b.health.at(time.Now())
 	b.mu.Unlock()
 	v := view{health: h, Quorum: b.operated.Quorum(), Searching: len(b.keys) == 0 && !b.sight.Whole}
-	if len(keys) > mostLocks {
-		v.More = len(keys) - mostLocks
-		keys = keys[:mostLocks]
+	b.shown = keys[:min(len(keys), mostLocks)]
+	v.More = len(keys) - len(b.shown)
+	keys = b.shown
+	if v.More > 0 && len(b.keys) == 0 {
+		// Some of the others at each look, or those that are free would be counted for ever.
+		rest := slices.DeleteFunc(slices.Collect(maps.Keys(b.known)), func(k string) bool { return k <= keys[mostLocks-1] })
+		keys = slices.Concat(keys, rest[:min(len(rest), mostOthers)]) // a map's order is another each time
 	}
-	b.shown = keys
 	locks := make([]*viewLock, len(keys))
 	times := make(map[string]int64)
 	var mu sync.Mutex // of times
@@ -220,6 +224,10 @@ func (b *board) look(ctx context.Context) view {
 		case l == nil:
 		case len(b.keys) == 0 && l.State == "free" && l.Waiting == 0:
 			delete(b.known, keys[i])
+			if i >= mostLocks {
+				v.More--
+			}
+		case i >= mostLocks:
 		default:
 			v.Locks = append(v.Locks, *l)
 		}
@@ -229,6 +237,16 @@ func (b *board) look(ctx context.Context) view {
 	b.findings(&v)
 	v.Verdict = v.verdict()
 	return v
+}
+
+// knows reports whether a lock may be held or awaited, though it is not listed.
+func (b *board) knows(printed string) bool {
+	for key := range b.known {
+		if printable(key) == printed {
+			return true
+		}
+	}
+	return false
 }
 
 // rank puts what an operator looks for above the rest.
@@ -374,16 +392,19 @@ func (v *view) verdict() verdict {
 	for _, l := range v.Locks {
 		if l.State == "held" {
 			held++
-		}
-		if l.Waiting > 0 {
-			awaited++
+			if l.Waiting > 0 {
+				awaited++
+			}
 		}
 	}
 	barred := ""
 	if v.Barred > 0 {
 		barred = fmt.Sprintf(", %d of them may not vote yet", v.Barred)
 	}
-	text := fmt.Sprintf("%s%s, %d are enough. %s held, %d of them awaited.", nodesThat(v.Answers, len(v.Nodes), "answers", "answer"), barred, v.Quorum, plural(held+v.More, "lock"), awaited)
+	text := fmt.Sprintf("%s%s, %d are enough. %s held, %d of them awaited.", nodesThat(v.Answers, len(v.Nodes), "answers", "answer"), barred, v.Quorum, plural(held, "lock"), awaited)
+	if v.More > 0 {
+		text += fmt.Sprintf(" %d more are not listed.", v.More)
+	}
 	switch votes := v.Answers - v.Barred; {
 	case votes < v.Quorum && v.Answers >= v.Quorum:
 		return verdict{bad, fmt.Sprintf("No lock can be had yet: %d of %d nodes may vote, and %d are needed. Held locks are extended and released.",
