@@ -66,8 +66,8 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 // Any other client gets the commands itself, through its hooks, which must not retry them: a cluster or ring, which
 // is one node, or a type of your own. It has no restart guard. Close it yourself, after the Redlock.
 //
-// New fails with ErrInvalid, and with ErrDuplicateNode if a client is given twice. Of two clients of one server
-// only one has a vote.
+// New fails with ErrInvalid, and with ErrDuplicateNode if a client is given twice. With the guard, of two
+// clients of one server only one has a vote.
 func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	if err := inOneLine(broken, nodes.CheckClients(clients), nodes.CheckNames(o.NodeNames, len(clients))); err != nil {

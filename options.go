@@ -91,8 +91,8 @@ type Options struct {
 	// denies these its grants always count; Hooks.Degraded tells.
 	RestartGuard time.Duration
 
-	// NoRestartGuard turns the guard off, as for a test suite that empties its nodes: a node that forgot a lock
-	// may grant it again at once. RestartGuard must be 0 then. Default false.
+	// NoRestartGuard turns the guard off, as for a test suite that empties its nodes: a node that forgot a lock may
+	// grant it again at once, and a server behind two names votes twice. RestartGuard must be 0. Default false.
 	NoRestartGuard bool
 
 	// Hooks are called when something happens, for logs and metrics. Default none.
