@@ -190,7 +190,9 @@ func operator(t testing.TB, rl *redlock.Redlock) *admin.Nodes {
 	o, clients := opts.(redlock.Options), slices.Clone(of.([]redis.UniversalClient))
 	for i, c := range clients {
 		if single, ok := c.(*redis.Client); ok { // which may be closed
-			c := redis.NewClient(conn.OwnOptions(single.Options()))
+			o := conn.OwnOptions(single.Options())
+			conn.Bound(o)
+			c := redis.NewClient(o)
 			t.Cleanup(func() { _ = c.Close() })
 			clients[i] = c
 		}
