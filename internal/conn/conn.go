@@ -168,7 +168,7 @@ func Listen(ctx context.Context, clk tick.Clock, c redis.UniversalClient, channe
 }
 
 func listen(ctx context.Context, clk tick.Clock, o *redis.Options, q *quirks, channel string, tell Subscriber) error {
-	c, err := connect(ctx, o)
+	c, err := connect(ctx, o, q)
 	if err != nil {
 		return err
 	}

@@ -44,11 +44,14 @@ func noNotifications() *maintnotifications.Config {
 }
 
 // connect opens a connection as the options say.
-func connect(ctx context.Context, o *redis.Options) (conn net.Conn, err error) {
-	defer noPanic(&err)
+func connect(ctx context.Context, o *redis.Options, q *quirks) (conn net.Conn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)
 	defer cancel()
-	conn, err = o.Dialer(ctx, o.Network, o.Addr)
+	conn, err = within(ctx, q, func() (net.Conn, error) { return o.Dialer(ctx, o.Network, o.Addr) }, func(c net.Conn) {
+		if c != nil {
+			_ = newSocket(c).Close()
+		}
+	})
 	if protocol.IsServerError(err) {
 		err = fmt.Errorf("dial: %v", err) // a Sentinel's, which is not the node
 	}
@@ -91,7 +94,7 @@ func UserHabits(o *redis.Options) Habits {
 }
 
 func (d *ownDialer) Dial(ctx context.Context) (Flow, error) {
-	conn, err := connect(ctx, d.options)
+	conn, err := connect(ctx, d.options, d.quirks)
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,44 @@ func NoPanic(f func()) (err error) {
 	return nil
 }
 
+// mostCalls is how many calls of the user's code there are for a node that do not return: the next one
+// waits for them.
+const mostCalls = 8
+
+// within calls code of the user's, which may not look at its context, and returns when that ends at the
+// latest. What it returns later is not used.
+func within[T any](ctx context.Context, q *quirks, call func() (T, error), unused func(T)) (got T, err error) {
+	select {
+	case q.calls <- true:
+	case <-ctx.Done():
+		return got, ctx.Err()
+	}
+	type result struct {
+		got T
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		var r result
+		func() {
+			defer noPanic(&r.err)
+			r.got, r.err = call()
+		}()
+		<-q.calls
+		select {
+		case done <- r:
+		case <-ctx.Done():
+			unused(r.got)
+		}
+	}()
+	select {
+	case r := <-done:
+		return r.got, r.err
+	case <-ctx.Done():
+		return got, ctx.Err()
+	}
+}
+
 // whole is a panic with its stack; nil of any other error.
 func whole(err error) error {
 	var p *panicked
@@ -87,7 +125,6 @@ func (l *login) OnError(error) {}
 
 // now is the account that is to be used, in the order in which go-redis looks for one.
 func (l *login) now(ctx context.Context) (a account, err error) {
-	defer noPanic(&err)
 	switch o := l.options; {
 	case o.StreamingCredentialsProvider != nil:
 		return l.subscribe(o.StreamingCredentialsProvider)
@@ -158,7 +195,7 @@ func (f *ownFlow) greet() error {
 		return nil
 	}
 	o := f.login.options
-	a, err := f.login.now(f.ctx)
+	a, err := within(f.ctx, f.quirks, func() (account, error) { return f.login.now(f.ctx) }, func(account) {})
 	if err != nil {
 		return fmt.Errorf("credentials: %w", err)
 	}
@@ -224,8 +261,7 @@ func (f *ownFlow) welcome() error {
 }
 
 // onConnect has the user's function ask what it likes to, over go-redis.
-func (f *ownFlow) onConnect() (err error) {
-	defer noPanic(&err)
+func (f *ownFlow) onConnect() error {
 	lent := &scanner{Conn: lent{f.socket}, most: mostReply}
 	client := redis.NewClient(&redis.Options{
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
@@ -240,7 +276,7 @@ func (f *ownFlow) onConnect() (err error) {
 	})
 	defer client.Close()
 	f.greeted = false
-	if err := f.login.options.OnConnect(f.ctx, client.Conn()); err != nil {
+	if _, err := within(f.ctx, f.quirks, func() (any, error) { return nil, f.login.options.OnConnect(f.ctx, client.Conn()) }, func(any) {}); err != nil {
 		return err
 	}
 	f.greeted = true

@@ -26,6 +26,7 @@ type quirks struct {
 	noDigest atomic.Bool // it does not run scripts by their digests for us
 	noName   atomic.Bool // it does not let us name a connection
 	scripts  atomic.Bool // it has run one for us
+	calls    chan bool   // has one for each call of the user's code
 
 	mu        sync.Mutex // guards what follows
 	careful   bool       // the next connection asks one by one
@@ -34,7 +35,7 @@ type quirks struct {
 }
 
 func newQuirks(c tick.Clock, name string) *quirks {
-	return &quirks{clock: c, name: name, hangups: make(map[string]int)}
+	return &quirks{clock: c, name: name, calls: make(chan bool, mostCalls), hangups: make(map[string]int)}
 }
 
 // mostHangups is after how many a question is not asked any more.

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -416,5 +419,51 @@ func (seen commandNames) ProcessPipelineHook(next redis.ProcessPipelineHook) red
 			seen <- c.Name()
 		}
 		return next(ctx, cmds)
+	}
+}
+
+// What a client was given may wait for something that never comes, without a look at its context.
+func TestCodeOfTheUserThatNeverReturnsCostsOneTry(t *testing.T) {
+	for name, change := range map[string]func(o *redis.Options, first func()){
+		"dialer": func(o *redis.Options, first func()) {
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				first()
+				return dial(context.WithoutCancel(ctx), network, addr)
+			}
+		},
+		"credentials": func(o *redis.Options, first func()) {
+			o.CredentialsProvider = func() (string, string) { first(); return "", "" }
+		},
+		"on connect": func(o *redis.Options, first func()) {
+			o.OnConnect = func(context.Context, *redis.Conn) error { first(); return nil }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 1, nil, func(b *bed) {
+				never, calls := make(chan bool), atomic.Int32{}
+				end := sync.OnceFunc(func() { close(never) })
+				defer end()
+				rl, err := redlock.New([]redis.UniversalClient{b.cluster.Client(0, func(o *redis.Options) {
+					o.DialTimeout = time.Second
+					change(o, func() {
+						if calls.Add(1) == 1 {
+							<-never
+						}
+					})
+				})}, &redlock.Options{NoRestartGuard: true})
+				require.NoError(b, err)
+				_, err = rl.Mutex(key).TryAcquire(b.Context())
+				require.ErrorIs(b, err, redlock.ErrNoQuorum)
+				b.pass(5 * time.Second)
+				lock, err := rl.Mutex(key).TryAcquire(b.Context())
+				require.NoError(b, err)
+				require.NoError(b, lock.Release(b.Context()))
+				end()
+				require.NoError(b, rl.Close())
+				synctest.Wait()
+				assert.Zero(b, b.cluster.Node(0).Redis().CurrentConnectionCount())
+			})
+		})
 	}
 }

@@ -2725,4 +2725,28 @@ var list = []mutant{
 		args: "-test.run=^TestMajoritiesThatMayMissEachOther$",
 		in:   "admin",
 	},
+	{
+		name: "late-connection-is-kept",
+		file: "internal/conn/dial.go",
+		old:  `_ = newSocket(c).Close()`,
+		new:  `_ = newSocket(c)`,
+		why:  "each connection of a Dialer that returns too late stays open for ever",
+		args: "-test.run=^TestCodeOfTheUserThatNeverReturnsCostsOneTry$",
+		in:   "internal/promises",
+	},
+	{
+		name: "user-code-is-waited-for",
+		file: "internal/conn/greeting.go",
+		old: `	case r := <-done:
+		return r.got, r.err
+	case <-ctx.Done():
+		return got, ctx.Err()
+	}`,
+		new: `	case r := <-done:
+		return r.got, r.err
+	}`,
+		why:  "a node is away for ever once a function that its client was given does not return",
+		args: "-test.run=^TestCodeOfTheUserThatNeverReturnsCostsOneTry$",
+		in:   "internal/promises",
+	},
 }
