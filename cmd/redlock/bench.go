@@ -319,16 +319,18 @@ func (b *bench) show(ctx context.Context, start time.Time, w io.Writer) {
 		<-ctx.Done()
 		return
 	}
-	const wide = 30
 	full, rest := "#", "."
 	if showsUnicode() {
 		full, rest = "█", "░"
 	}
 	for last := int64(0); sleep(ctx, 100*time.Millisecond); {
 		n := b.cycles.Load()
-		done := min(int(wide*time.Since(start)/b.duration), wide)
+		width, _ := sizeOf(w)
+		length := min(max(width-20, 0), 30)
+		done := min(length*int(time.Since(start)/time.Millisecond)/int(b.duration/time.Millisecond), length)
+		line := fmt.Sprintf("%8d cycles/s  %s%s", (n-last)*10, strings.Repeat(full, done), strings.Repeat(rest, length-done))
 		// A bar that cannot be drawn is no reason to stop.
-		_, _ = fmt.Fprintf(w, "\r%8d cycles/s  %s%s\x1b[K", (n-last)*10, strings.Repeat(full, done), strings.Repeat(rest, wide-done))
+		_, _ = fmt.Fprintf(w, "\r%s\x1b[K", cut(line, width-1))
 		last = n
 	}
 	_, _ = fmt.Fprint(w, "\r\x1b[K")

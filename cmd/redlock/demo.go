@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -97,7 +95,6 @@ summary.`,
 			panic(err)
 		}
 	}
-	svg := f.String("svg", "", "also make a recording, an SVG `file` that plays the demo")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c.addrs = cleanAddrs(*addrs)
 		if i := withPassword(c.addrs); i >= 0 {
@@ -110,17 +107,7 @@ summary.`,
 		if err := c.check(); err != nil {
 			return &usageError{err}
 		}
-		out := newTimeline(cmd.OutOrStdout(), looks)
-		if *svg == "" {
-			return runDemo(cmd.Context(), c, out)
-		}
-		// Not after the demo: that takes a while.
-		if dir, err := os.Stat(filepath.Dir(*svg)); err != nil || !dir.IsDir() {
-			return &usageError{fmt.Errorf("--svg is %q: there is no such folder", *svg)}
-		}
-		film := new(recording)
-		out.also = recorder(film)
-		return errors.Join(runDemo(cmd.Context(), c, out), film.save(*svg))
+		return runDemo(cmd.Context(), c, newTimeline(cmd.OutOrStdout(), looks))
 	}
 	return cmd
 }

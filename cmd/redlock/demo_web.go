@@ -83,7 +83,7 @@ const webTTL = 4 * time.Second
 
 // webDemo is the demo with --web.
 func webDemo(cmd *cobra.Command, c demoConfig, p *page) error {
-	if err := p.check("duration", "json", "plain", "no-color", "svg"); err != nil {
+	if err := p.check("duration", "json", "plain", "no-color"); err != nil {
 		return err
 	}
 	if cmd.Flags().Changed("addrs") && len(c.addrs) > 0 {

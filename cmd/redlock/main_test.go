@@ -150,7 +150,6 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"demo", "--workers", "few"}, []string{`--workers is "few": must be a whole number`}},
 		{[]string{"demo", "--plain=maybe"}, []string{`--plain is "maybe": must be true or false`}},
 		{[]string{"demo", "--colour"}, []string{"unknown flag: --colour"}},
-		{[]string{"demo", "--svg", "/no/such/folder/x.svg"}, []string{"there is no such folder"}},
 		{[]string{"demo", "now"}, []string{`unexpected argument "now"`}},
 		{[]string{"demo", "--addrs", "a:6379,redis://me:secret@b:6379"}, []string{"the 2nd address of --addrs has a password"}},
 		{[]string{"demo", "--addrs", "a:6379,b:x"}, []string{`"b:x": must be host:port`}},

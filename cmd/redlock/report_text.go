@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/quorumlock/redlock/admin"
 )
@@ -18,7 +17,7 @@ func printReport(w io.Writer, r admin.Report) {
 	joined := together(r)
 	whole := paint.report(joined)
 	wide := slices.ContainsFunc(strings.Split(joined.String(), "\n"), func(line string) bool {
-		return utf8.RuneCountInString(line) > widthOf(w)
+		return columns(line) > widthOf(w)
 	})
 	if !isTerminal(w) || !wide {
 		_, _ = io.WriteString(w, whole)

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
-	"text/tabwriter"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -15,14 +15,20 @@ import (
 // plainWidth is how wide a line may be where no terminal says how wide it is.
 const plainWidth = 80
 
-// widthOf is how wide lines may be.
-func widthOf(w io.Writer) int {
+// sizeOf is that of a terminal, or the usual one where that is not known.
+func sizeOf(w io.Writer) (width, height int) {
 	if f, ok := w.(*os.File); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 20 {
-			return width
+		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 && height > 0 {
+			return width, height
 		}
 	}
-	return plainWidth
+	return plainWidth, 24
+}
+
+// widthOf is how wide lines of text may be.
+func widthOf(w io.Writer) int {
+	width, _ := sizeOf(w)
+	return max(width, 20)
 }
 
 // table is one with a heading. What is too wide for a terminal loses columns that can be spared.
@@ -33,6 +39,7 @@ type table struct {
 	rows    [][]string
 	bad     func(row int) bool // nil: none
 	spare   []int              // columns to leave out on a terminal too narrow for all, in that order
+	strict  bool               // lines are cut where all that does not suffice
 }
 
 const leastColumn = 8 // that cuts leave
@@ -57,37 +64,37 @@ func (t *table) printFor(w io.Writer, paint palette, width int) {
 		all = t.narrow(all, width)
 		t.fit(all, width)
 	}
-	var text bytes.Buffer
-	tab := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, row := range all {
-		fmt.Fprintln(tab, strings.Join(row, "\t"))
-	}
-	_ = tab.Flush()
-	// Coloured afterwards, for escapes have a width in a table.
-	row := -1
-	for line := range strings.Lines(text.String()) {
-		switch line = strings.TrimRight(line, " \n"); {
-		case row < 0:
+	most, _ := widths(all, 0)
+	for row, cells := range all {
+		line := ""
+		for i, cell := range cells {
+			line += cell + strings.Repeat(" ", most[i]-columns(cell)+2)
+		}
+		if line = strings.TrimRight(line, " "); t.strict && width > 0 {
+			line = cut(line, width)
+		}
+		// Coloured afterwards, for escapes have no width.
+		switch {
+		case row == 0:
 			line = paint.bold(line)
-		case t.bad != nil && t.bad(row):
+		case t.bad != nil && t.bad(row-1):
 			line = paint.bad(line)
 		}
 		fmt.Fprintln(w, line)
-		row++
 	}
 }
 
 // widths are those of the columns, and how many characters a line has beyond the width.
-func widths(all [][]string, width int) (columns []int, excess int) {
-	columns = make([]int, len(all[0]))
-	excess = 2*(len(columns)-1) - width
-	for i := range columns {
+func widths(all [][]string, width int) (most []int, excess int) {
+	most = make([]int, len(all[0]))
+	excess = 2*(len(most)-1) - width
+	for i := range most {
 		for _, row := range all {
-			columns[i] = max(columns[i], utf8.RuneCountInString(row[i]))
+			most[i] = max(most[i], columns(row[i]))
 		}
-		excess += columns[i]
+		excess += most[i]
 	}
-	return columns, excess
+	return most, excess
 }
 
 // narrow leaves out columns until a line fits, or none can be spared.
@@ -132,20 +139,35 @@ func (t *table) fit(all [][]string, width int) {
 	}
 }
 
-// cut leaves no more than this many characters, from the left.
+// cut leaves no more than this many columns, from the left.
 func cut(text string, most int) string {
-	if r := []rune(text); len(r) > most {
-		return string(r[:max(most-3, 0)]) + "..."
+	if columns(text) <= most {
+		return text
+	}
+	const dots = "..."
+	room := most - len(dots)
+	for i, r := range text {
+		if room -= columnsOf(r); room < 0 {
+			return text[:i] + dots[:min(max(most, 0), len(dots))]
+		}
 	}
 	return text
 }
 
-// cutLeft leaves no more than this many characters, from the right.
+// cutLeft leaves no more than this many columns, from the right.
 func cutLeft(text string, most int) string {
-	if r := []rune(text); len(r) > most {
-		return "..." + string(r[len(r)-max(most-3, 0):])
+	if columns(text) <= most {
+		return text
 	}
-	return text
+	from := len(text)
+	for room := most - 3; from > 0; {
+		r, size := utf8.DecodeLastRuneInString(text[:from])
+		if room -= columnsOf(r); room < 0 {
+			break
+		}
+		from -= size
+	}
+	return "..." + text[from:]
 }
 
 // paragraph breaks text between words so that it fits a terminal, with what follows the
@@ -154,6 +176,11 @@ func paragraph(w io.Writer, text string) string {
 	if !isTerminal(w) {
 		return text + "\n"
 	}
+	return wrapped(text, widthOf(w))
+}
+
+// wrapped is text with lines of that width, where words are no longer.
+func wrapped(text string, width int) string {
 	const indent = "  "
 	var b strings.Builder
 	line := ""
@@ -161,7 +188,7 @@ func paragraph(w io.Writer, text string) string {
 		switch {
 		case i == 0:
 			line = word
-		case columns(line)+1+columns(word) > widthOf(w):
+		case columns(line)+1+columns(word) > width:
 			b.WriteString(line + "\n")
 			line = indent + word
 		default:
@@ -171,8 +198,35 @@ func paragraph(w io.Writer, text string) string {
 	return b.String() + line + "\n"
 }
 
+var escape = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
 // columns is how wide text is on a terminal, of which colours take nothing.
-func columns(text string) int { return utf8.RuneCountInString(escape.ReplaceAllString(text, "")) }
+func columns(text string) (n int) {
+	for _, r := range escape.ReplaceAllString(text, "") {
+		n += columnsOf(r)
+	}
+	return n
+}
+
+func columnsOf(r rune) int {
+	switch {
+	case unicode.In(r, unicode.Mn, unicode.Me):
+		return 0
+	case unicode.Is(wide, r):
+		return 2
+	default:
+		return 1
+	}
+}
+
+// wide is what takes two columns: by and large what Unicode calls so, of East Asian scripts and emoji.
+var wide = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{0x1100, 0x115f, 1}, {0x2e80, 0x303e, 1}, {0x3041, 0xa4cf, 1}, {0xa960, 0xa97c, 1}, {0xac00, 0xd7a3, 1},
+		{0xf900, 0xfaff, 1}, {0xfe30, 0xfe6f, 1}, {0xff01, 0xff60, 1}, {0xffe0, 0xffe6, 1},
+	},
+	R32: []unicode.Range32{{0x1f300, 0x1f64f, 1}, {0x1f680, 0x1f6ff, 1}, {0x1f900, 0x1f9ff, 1}, {0x20000, 0x3fffd, 1}},
+}
 
 // shortToken is enough of a token to tell it from others.
 func shortToken(token string) string { return cut(token, 11) }

@@ -29,7 +29,6 @@ type timeline struct {
 	json   bool
 	glyphs map[redlock.Vote]string
 	paint  palette
-	also   *timeline // gets the same events; nil: none
 
 	mu    sync.Mutex
 	w     io.Writer
@@ -118,9 +117,6 @@ func showsUnicode() bool {
 func (t *timeline) begin(d *demo) {
 	t.mu.Lock()
 	t.start = time.Now()
-	if t.also != nil {
-		t.also.start = t.start
-	}
 	t.mu.Unlock()
 	t.emit(newOpening(d))
 }
@@ -130,9 +126,6 @@ func (t *timeline) emit(e event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := time.Since(t.start)
-	if t.also != nil {
-		t.also.emit(e)
-	}
 	var err error
 	if t.json {
 		err = t.writeJSON(at, e)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -232,10 +231,10 @@ func (w *waiting) line(seen waitedFor, lease time.Duration, width int) string {
 	if len(parts) > 0 {
 		why = ": " + strings.Join(parts, ", ")
 	}
-	if width > 0 && utf8.RuneCountInString(text+why) > width { // what is cut off is what matters then
+	if width > 0 && columns(text+why) > width { // what is cut off is what matters then
 		text = fmt.Sprintf("redlock: %s, %v", w.log.name(), waited)
 	}
-	if width > 0 && utf8.RuneCountInString(text+why) > width && seen.place > 0 && len(parts) > 1 { // the lease matters more than the place
+	if width > 0 && columns(text+why) > width && seen.place > 0 && len(parts) > 1 { // the lease matters more than the place
 		why = ": " + strings.Join(parts[1:], ", ")
 	}
 	return printable(text + why)

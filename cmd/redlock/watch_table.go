@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/cmd/redlock/internal/web"
@@ -86,10 +85,7 @@ type lockTable struct {
 }
 
 func (t *lockTable) show(v view) {
-	width, height, err := term.GetSize(int(t.w.Fd()))
-	if err != nil || width < 20 {
-		width, height = plainWidth, 24
-	}
+	width, height := sizeOf(t.w)
 	var b strings.Builder
 	switch {
 	case t.lines == 0:
@@ -98,7 +94,7 @@ func (t *lockTable) show(v view) {
 	default:
 		fmt.Fprintf(&b, "\r\x1b[%dA", t.lines)
 	}
-	lines := t.text(v, height)
+	lines := t.text(v, width-1, height) // what fills the last column makes a line more of itself
 	for _, line := range lines {
 		b.WriteString(line + "\x1b[K\n")
 	}
@@ -109,10 +105,10 @@ func (t *lockTable) show(v view) {
 
 // text is the table with a line of what is best known above it, and below what is wrong with nodes. It
 // leaves out locks that are not in doubt or awaited where there are more than lines of the terminal.
-func (t *lockTable) text(v view, height int) (lines []string) {
+func (t *lockTable) text(v view, width, height int) (lines []string) {
 	add := func(ink func(...any) string, text string) {
-		for line := range strings.Lines(paragraph(t.w, text)) {
-			lines = append(lines, ink(strings.TrimSuffix(line, "\n")))
+		for line := range strings.Lines(wrapped(printable(text), width)) {
+			lines = append(lines, ink(cut(strings.TrimSuffix(line, "\n"), width)))
 		}
 	}
 	add(t.paint.tone(v.Verdict.Tone), v.Verdict.Text)
@@ -141,19 +137,21 @@ func (t *lockTable) text(v view, height int) (lines []string) {
 	}
 	if len(shown) > 0 {
 		var table strings.Builder
-		t.table(v, shown).printFor(&table, t.paint, widthOf(t.w))
+		t.table(v, shown).printFor(&table, t.paint, width)
 		lines = append(lines, strings.Split(strings.TrimSuffix(table.String(), "\n"), "\n")...)
 	}
 	if more := len(v.Locks) - len(shown) + v.More; more > 0 {
-		lines = append(lines, "and "+plural(more, "more lock"))
+		lines = append(lines, cut("and "+plural(more, "more lock"), width))
 	}
-	return append(lines, below...)
+	lines = append(lines, below...)
+	return lines[:min(len(lines), max(height-1, 1))]
 }
 
 func (t *lockTable) table(v view, locks []viewLock) *table {
 	all := &table{
 		heading: []string{"KEY", "HOLDER", "LEASE", "NODES", "FENCE", "WAITING"},
 		spare:   []int{4, 3},
+		strict:  true,
 		bad:     func(i int) bool { return locks[i].State == "in doubt" || locks[i].State == "split" },
 	}
 	for _, l := range locks {

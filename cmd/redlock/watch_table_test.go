@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -117,6 +118,14 @@ func TestWatchOfAllLocksOnATerminal(t *testing.T) {
 	x.expect(t, "0 locks held")
 	x.typed(t, ctrlC)
 	assert.Zero(t, x.end(t))
+
+	x = s.terminal(t, "sh", "-c", `stty cols 30; exec "$REDLOCK" bench --goroutines 2 --duration 700ms`)
+	x.end(t) // a busy machine makes errors
+	bars := regexp.MustCompile(`\r([^\r]*cycles/s[^\r]*)\x1b\[K`).FindAllStringSubmatch(x.out.String(), -1)
+	require.NotEmpty(t, bars)
+	for _, bar := range bars {
+		assert.Less(t, columns(bar[1]), 30)
+	}
 }
 
 // The table has no more lines than the terminal, whatever is in it, and locks in doubt come first.
@@ -129,18 +138,32 @@ func TestTableOfLocksFitsTheTerminal(t *testing.T) {
 	for i := range 50 {
 		v.Locks = append(v.Locks, viewLock{Key: fmt.Sprint("k", i), State: "held", Owner: "app1:7", Until: -1, Has: 2, Fence: 17})
 	}
-	for _, height := range []int{3, 10, 24} {
-		lines := table.text(v, height)
-		assert.LessOrEqual(t, len(lines), max(height-1, 6), "the last one is the cursor's; %d", height)
-		text := strings.Join(lines, "\n")
+	for _, height := range []int{1, 2, 3, 5, 10, 24} {
+		for _, width := range []int{1, 9, 20, 39, 100} {
+			lines := table.text(v, width, height)
+			assert.LessOrEqual(t, len(lines), max(height-1, 1), "the last one is the cursor's; %d", height)
+			for _, line := range lines {
+				assert.LessOrEqual(t, columns(line), width, line)
+			}
+		}
+		if height < 10 {
+			continue
+		}
+		text := strings.Join(table.text(v, 100, height), "\n")
 		assert.Contains(t, text, "\nKEY    HOLDER          LEASE")
 		assert.Contains(t, text, "\nfirst  perhaps app1:7  -")
 		assert.Contains(t, text, "2: app2:9 for 0s")
 		assert.Regexp(t, `\nand \d+ more locks\nb may not vote for another (1m0s|59s)\nc does not answer: connection refused$`, text)
 	}
 	assert.Equal(t, "2 of 3 nodes answer, 2 are enough. 50 locks held, 0 of them awaited. 3 more are not listed.", v.verdict().Text)
-	text := strings.Join(table.text(v, 200), "\n")
+	text := strings.Join(table.text(v, 100, 200), "\n")
 	assert.Contains(t, text, "\nk49    app1:7          no end  2/3    17     -\nand 3 more locks\n")
+	v.Locks = []viewLock{{Key: "注文🔒e\u0301", State: "held", Owner: "app1:7", Until: -1, Has: 2}, {Key: "short", State: "held", Owner: "app1:7", Until: -1, Has: 2}}
+	text = strings.Join(table.text(v, 100, 24), "\n")
+	assert.Contains(t, text, "\nKEY      HOLDER")
+	assert.Contains(t, text, "\n注文🔒e\u0301  app1:7")
+	assert.Contains(t, text, "\nshort    app1:7")
+	assert.Equal(t, []string{"注...", "...🔒", "..", "注文"}, []string{cut("注文注文", 6), cutLeft("注文🔒", 5), cut("注文", 2), cut("注文", 4)})
 }
 
 // A lock that is not listed any more is not free, and one that is free is not counted for ever.
