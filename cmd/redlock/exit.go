@@ -21,14 +21,19 @@ type exitStatus struct {
 	err  error // nil: nothing to say
 }
 
-// because is an error with what it led to before it.
-type because struct {
-	what string
+// told is an error as people are told of it.
+type told struct {
+	text string
 	err  error
 }
 
-func (e *because) Error() string { return e.what + strings.TrimPrefix(e.err.Error(), "redlock: ") }
-func (e *because) Unwrap() error { return e.err }
+func (t *told) Error() string { return t.text }
+func (t *told) Unwrap() error { return t.err }
+
+// because is an error with what it led to before it.
+func because(what string, err error) error {
+	return &told{what + strings.TrimPrefix(err.Error(), "redlock: "), err}
+}
 
 func (e *exitStatus) Error() string {
 	if e.err == nil {

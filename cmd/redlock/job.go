@@ -94,9 +94,9 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 	case err != nil:
 		return &exitStatus{exitRunFailed, err}
 	case killed:
-		return j.lose(&because{"the watchdog killed the command: ", fmt.Errorf("%w: the lease ended while redlock was stopped, or too slow to end the command", redlock.ErrLost)}, watchdogName)
+		return j.lose(because("the watchdog killed the command: ", fmt.Errorf("%w: the lease ended while redlock was stopped, or too slow to end the command", redlock.ErrLost)), watchdogName)
 	case lost != nil:
-		return j.lose(&because{"the command was killed: ", lost}, "redlock")
+		return j.lose(because("the command was killed: ", lost), "redlock")
 	}
 	status := j.statusOf(j.ended)
 	if j.sent && j.ended.Signaled() && j.ended.Signal() == syscall.SIGTERM {
@@ -195,7 +195,7 @@ func (j *job) watch() (lost error) {
 				lost = fmt.Errorf("%w: the lease was not renewed, and ends in %v", redlock.ErrLost, left.Round(time.Millisecond))
 			}
 			if errors.Is(j.kill(syscall.SIGKILL), syscall.EPERM) && j.beyond == nil {
-				j.beyond = &because{"the command cannot be killed: it runs as another user: ", lost}
+				j.beyond = because("the command cannot be killed: it runs as another user: ", lost)
 				j.lose(j.beyond, "")
 				j.log.print("%v", j.beyond)
 			}

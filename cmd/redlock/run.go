@@ -301,10 +301,12 @@ func failedToLock(err error, f runFlags) *exitStatus {
 // comes with the grant counts: no command is started during a shutdown.
 func getLock(ctx context.Context, s settings, nodes *admin.Nodes, f runFlags, keys []string, signals <-chan os.Signal, log *runLog) (*redlock.Redlock, lockset.Locks, os.Signal, error) {
 	inner, cancel := context.WithCancel(ctx)
-	if f.wait > 0 {
-		inner, cancel = context.WithTimeout(ctx, f.wait)
-	}
 	defer cancel()
+	if f.wait > 0 {
+		var stop context.CancelFunc
+		inner, stop = context.WithTimeout(inner, f.wait)
+		defer stop()
+	}
 	type result struct {
 		rl   *redlock.Redlock
 		held lockset.Locks

@@ -13,15 +13,6 @@ import (
 	"github.com/quorumlock/redlock/admin"
 )
 
-// told is an error as people are told of it.
-type told struct {
-	text string
-	err  error
-}
-
-func (t *told) Error() string { return t.text }
-func (t *told) Unwrap() error { return t.err }
-
 // inShort says in a line why there is no lock, where the nodes are not what is wrong. The
 // library names each node and what it found there.
 func inShort(ctx context.Context, nodes *admin.Nodes, f runFlags, keys []string, err error) error {
