@@ -159,7 +159,8 @@ var forwarded = []os.Signal{
 func ends(s os.Signal) bool { return s != syscall.SIGWINCH && s != syscall.SIGCONT }
 
 // listen leaves ignored what we were started to ignore, as by nohup or in the background of
-// a script, so that the command ignores it, too.
+// a script, so that the command ignores it, too. Of signals other than HUP and INT Go's runtime
+// forgets that before main; the command gets them as usual.
 func listen(signals chan<- os.Signal) {
 	for _, s := range forwarded {
 		if !ignoredAtStart[s] {
