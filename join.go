@@ -173,10 +173,6 @@ func (w *waiter) heard(a answer, back time.Duration) {
 	}
 	// If the node forgot our entry it forgot theirs; if we had to change nodes, so must they.
 	if w.state == queued && a.wasAbsent || k.node >= 0 && k.node != w.node {
-		k.mustRejoin = true
-	}
-	if k.mustRejoin && now-k.rejoinedAt > int64(k.reservation/2) {
-		k.rejoinedAt, k.mustRejoin = now, false
 		k.pokeOthers(w)
 	}
 	k.node = w.node

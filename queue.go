@@ -75,8 +75,6 @@ type keyWaiters struct {
 	node         int // which keeps the queue, as far as we know; -1 if we do not
 	reservation  time.Duration
 	refusedAt    int64         // when this process last knew that others want it
-	rejoinedAt   int64         // when all were last sent to join again
-	mustRejoin   bool          // some may be in a queue that is gone
 	idlePlace    *list.Element // in queues.idle; nil: not there
 	restedAt     int64         // when it last got there
 	alarm        tick.Alarm    // when the first looks again
@@ -150,7 +148,7 @@ func (qs *queues) of(r *resource) *keyWaiters {
 		qs.keys.Store(int64(len(qs.byKey)))
 	}
 	if k.window.len() == 0 {
-		k.node, k.reservation, k.mustRejoin, k.rejoinedAt = -1, r.reservation(), false, now
+		k.node, k.reservation = -1, r.reservation()
 	}
 	return k
 }
@@ -197,11 +195,14 @@ func (k *keyWaiters) first() *waiter {
 	return nil
 }
 
-// pokeOthers makes all waiters but one look again; the caller holds mu.
+// pokeOthers makes all waiters but one look again, since what nodes confirmed counts no more; the caller holds mu.
 func (k *keyWaiters) pokeOthers(but *waiter) {
 	for e := k.window.inside.Front(); e != nil; e = e.Next() {
-		if e.Value != but {
-			e.Value.(*waiter).poke()
+		if w := e.Value.(*waiter); w != but {
+			if w.state == queued {
+				w.state = joining // so it sends no others in its turn
+			}
+			w.poke()
 		}
 	}
 }

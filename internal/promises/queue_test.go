@@ -891,6 +891,34 @@ func TestAllWaitersMoveWhenTheLineIsLost(t *testing.T) {
 	}
 }
 
+// A queue that the node forgot is joined again once by each waiter, not by all for as long as they join.
+func TestLineThatIsForgottenIsJoinedAgainOnce(t *testing.T) {
+	const waiters = 50
+	inHall(t, func(h hall) {
+		l := h.acquire(h.process(nil).Mutex("k", redlock.WithTTL(time.Minute)))
+		m := h.process(nil).Mutex("k")
+		ctx, cancel := context.WithCancel(h.Context())
+		var all sync.WaitGroup
+		for range waiters {
+			all.Go(func() { _, _ = m.Acquire(ctx) })
+		}
+		arbiter := h.arbiter(m)
+		scripts := func() int {
+			h.cluster.ResetCommands()
+			time.Sleep(3 * time.Second)
+			return h.cluster.Commands("EVALSHA")
+		}
+		scripts()
+		usual := scripts()
+		arbiter.Redis().Del(inside.QueueKey(m))
+		assert.Less(t, scripts()-usual, waiters+10, "beside the %d that are usual", usual)
+		assert.Len(t, h.entries(arbiter, m), waiters)
+		cancel()
+		all.Wait()
+		h.release(l)
+	})
+}
+
 // A longer line on a node that does not let us in is none to follow, again and again.
 func TestLineThatLetsNobodyInIsNotFollowedWithoutPause(t *testing.T) {
 	inHall(t, func(h hall) {
