@@ -690,6 +690,34 @@ func TestWaiterTakesBackEachJoinThatMayLand(t *testing.T) {
 	}
 }
 
+// slowEar is a wire whose subscription takes a moment to end.
+type slowEar struct {
+	*lanetest.ScriptedWire
+	ended atomic.Bool
+}
+
+func (e *slowEar) Listen(ctx context.Context, _ string, _ lane.Subscriber) error {
+	<-ctx.Done()
+	time.Sleep(10 * time.Millisecond)
+	e.ended.Store(true)
+	return ctx.Err()
+}
+
+// A subscription that no waiter uses any more is over when Close returns, also if it began to end just before.
+func TestCloseWaitsForASubscriptionThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ear := &slowEar{ScriptedWire: lanetest.NewScriptedWire()}
+		rl := overWires(t, &Options{NoRestartGuard: true}, ear)
+		w, err := rl.queues.enter(t.Context(), &rl.Mutex("k").resource)
+		require.NoError(t, err)
+		require.NoError(t, w.register(t.Context(), 0))
+		w.leave(false)
+		time.Sleep(listenFor + time.Millisecond)
+		require.NoError(t, rl.Close())
+		assert.True(t, ear.ended.Load())
+	})
+}
+
 // numberingWire gives every permit the same number, and notes whether it was told another.
 type numberingWire struct {
 	number int64

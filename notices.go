@@ -26,7 +26,6 @@ type subscription struct {
 	retryAt       int64 // when it is asked for again after it was denied
 	ready         chan struct{}
 	stop          context.CancelFunc
-	done          chan struct{} // closed when nothing of it runs
 	idle          tick.Timer
 }
 
@@ -86,21 +85,19 @@ func (qs *queues) subscribe(ctx context.Context, w *waiter, node int) {
 // listen starts a subscription; the caller holds mu.
 func (qs *queues) listen(node int) *subscription {
 	ctx, stop := context.WithCancel(context.Background())
-	s := &subscription{queues: qs, node: node, ready: make(chan struct{}), stop: stop, done: make(chan struct{})}
+	s := &subscription{queues: qs, node: node, ready: make(chan struct{}), stop: stop}
 	qs.subs[node] = s
 	if l, ok := qs.set.lane(node).Wire.(lane.Listener); ok && !qs.closed {
-		go s.run(ctx, l)
+		qs.listening.Go(func() { s.run(ctx, l) })
 	} else {
 		stop()
 		s.enter(subBroken)
-		close(s.done)
 	}
 	return s
 }
 
 // run keeps the subscription until it is stopped or denied.
 func (s *subscription) run(ctx context.Context, l lane.Listener) {
-	defer close(s.done)
 	defer s.stop()
 	tell := lane.Subscriber{Confirmed: s.confirmed, Denied: func(err error) { s.queues.notePublishDenied(s.node, err) }, Heard: s.queues.notice}
 	pause := lane.MinBackoff

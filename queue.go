@@ -43,6 +43,7 @@ type queues struct {
 	mostInside int           // of a key's waiters, see window
 	atFirst    chan struct{} // calls that ask the nodes without having waited
 	brief      atomic.Uint64 // locks that were held for a moment only, see looksElsewhere
+	listening  sync.WaitGroup
 
 	// mu guards what follows, all keyWaiters and subscriptions, and the fields of waiters that say so. No other mutex
 	// is taken under it but those of the clock, its timers and contexts.
@@ -323,8 +324,8 @@ func (qs *queues) lacks(node int, what lack, err error) {
 	qs.set.lacks.tell(qs.set.names[node], what, err)
 }
 
-// close ends all subscriptions. The channels are closed when they are gone.
-func (qs *queues) close() (gone []<-chan struct{}) {
+// close ends all subscriptions. The channel is closed when they are gone, and those that ended before.
+func (qs *queues) close() <-chan struct{} {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	qs.closed = true
@@ -333,7 +334,11 @@ func (qs *queues) close() (gone []<-chan struct{}) {
 		if s.idle != nil {
 			s.idle.Stop()
 		}
-		gone = append(gone, s.done)
 	}
+	gone := make(chan struct{})
+	go func() {
+		qs.listening.Wait()
+		close(gone)
+	}()
 	return gone
 }

@@ -85,7 +85,7 @@ func (rl *Redlock) close() {
 		case <-over:
 		}
 	}
-	flushed := rl.queues.close()
+	flushed := []<-chan struct{}{rl.queues.close()}
 	now := rl.clock.Now().Mono
 	for _, n := range rl.nodes {
 		flushed = append(flushed, n.lane.Close(now))
