@@ -121,9 +121,6 @@ func (qs *queues) othersWaitAt(r *resource, node int) {
 func (qs *queues) contended(r *resource, now int64) *keyWaiters {
 	k := qs.of(r)
 	k.refusedAt = now
-	if k.window.len() == 0 {
-		k.rest(now)
-	}
 	return k
 }
 

@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"container/list"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -53,7 +52,6 @@ type queues struct {
 	subs      map[int]*subscription // by node
 	skipUntil map[int]int64         // by node: not asked to keep a queue before this time
 	probedAt  map[int]int64         // by node: not asked whether it is back before this time
-	idle      list.List             // of *keyWaiters: those without waiters, the longest first
 	closed    bool
 }
 
@@ -75,11 +73,9 @@ type keyWaiters struct {
 	window       window
 	node         int // which keeps the queue, as far as we know; -1 if we do not
 	reservation  time.Duration
-	refusedAt    int64         // when this process last knew that others want it
-	idlePlace    *list.Element // in queues.idle; nil: not there
-	restedAt     int64         // when it last got there
-	alarm        tick.Alarm    // when the first looks again
-	turnAt       int64         // when one of them last claimed; 0: none has
+	refusedAt    int64      // when this process last knew that others want it
+	alarm        tick.Alarm // when the first looks again, or this is forgotten; always set
+	turnAt       int64      // when one of them last claimed; 0: none has
 	meeting      meeting
 	holding      holding       // what a node last said of the holder
 	refusedUntil map[int]int64 // by node: not asked to keep this queue before that time
@@ -141,12 +137,12 @@ func (qs *queues) of(r *resource) *keyWaiters {
 	k := qs.byKey[r.name]
 	now := qs.set.clock.Now().Mono
 	if k == nil {
-		qs.forget(now)
 		k = &keyWaiters{queues: qs, key: r.name, order: r.nodeOrder(), refusedAt: guard.LongAgo, meeting: newMeeting(), refusedUntil: make(map[int]int64)}
 		k.window.most, k.window.room = qs.mostInside, [2]int{qs.mostInside, qs.mostInside}
 		k.alarm = tick.Alarm{Clock: qs.set.clock, F: k.tick}
 		qs.byKey[r.name] = k
 		qs.keys.Store(int64(len(qs.byKey)))
+		k.lookIn(now, refusedFor)
 	}
 	if k.window.len() == 0 {
 		k.node, k.reservation = -1, r.reservation()
@@ -154,33 +150,14 @@ func (qs *queues) of(r *resource) *keyWaiters {
 	return k
 }
 
-// rest puts a key without waiters behind the others that have none; the caller holds mu.
-func (k *keyWaiters) rest(now int64) {
-	k.restedAt = now
-	if k.idlePlace == nil {
-		k.idlePlace = k.queues.idle.PushBack(k)
+// forget drops a key that has no waiters, unless it was wanted lately; the caller holds mu.
+func (k *keyWaiters) forget(now int64) {
+	qs := k.queues
+	if until := max(k.refusedAt+int64(refusedFor), k.meeting.until); until > now {
+		k.lookIn(now, time.Duration(until-now))
+		return
 	}
-	k.queues.idle.MoveToBack(k.idlePlace)
-}
-
-// forget drops keys that had no waiter for a while; the caller holds mu.
-func (qs *queues) forget(now int64) {
-	for e := qs.idle.Front(); e != nil; e = qs.idle.Front() {
-		k := e.Value.(*keyWaiters)
-		if now-k.restedAt <= int64(refusedFor) {
-			break
-		}
-		qs.idle.Remove(e)
-		k.idlePlace = nil
-		switch {
-		case k.window.len() > 0: // the last that leaves puts it to rest again
-		case k.recentlyRefused(now) || k.meeting.moved(now):
-			k.rest(now)
-		default:
-			delete(qs.byKey, k.key)
-		}
-	}
-	if len(qs.byKey) == 0 {
+	if delete(qs.byKey, k.key); len(qs.byKey) == 0 {
 		qs.byKey = make(map[string]*keyWaiters) // a map never shrinks
 	}
 	qs.keys.Store(int64(len(qs.byKey)))
@@ -263,9 +240,7 @@ func (qs *queues) notePublishDenied(node int, err error) {
 
 // lookIn has the first waiter look in d at the latest; the caller holds mu.
 func (k *keyWaiters) lookIn(now int64, d time.Duration) {
-	if k.window.len() > 0 {
-		k.alarm.Set(now+int64(d), now)
-	}
+	k.alarm.Set(now+int64(d), now)
 }
 
 func (k *keyWaiters) tick() {
@@ -273,6 +248,10 @@ func (k *keyWaiters) tick() {
 	k.queues.mu.Lock()
 	defer k.queues.mu.Unlock()
 	k.alarm.Rang()
+	if k.window.len() == 0 {
+		k.forget(now)
+		return
+	}
 	if k.meeting.isTimeToReturn(now) {
 		k.pokeOthers(nil)
 	} else if first := k.first(); first != nil {
@@ -329,6 +308,9 @@ func (qs *queues) close() <-chan struct{} {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	qs.closed = true
+	for _, k := range qs.byKey {
+		k.alarm.Stop()
+	}
 	for _, s := range qs.subs {
 		s.stop()
 		if s.idle != nil {

@@ -96,16 +96,12 @@ func (qs *queues) enter(ctx context.Context, r *resource) (*waiter, error) {
 func (w *waiter) leave(served bool) {
 	w.openDoor()
 	w.withdraw()
-	k, qs := w.of, w.of.queues
+	qs := w.of.queues
 	now := qs.set.clock.Now().Mono
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	qs.unsubscribe(w)
-	if k.leave(w, served, now); k.window.len() == 0 {
-		k.rest(now)
-		k.alarm.Stop()
-	}
-	qs.forget(now)
+	w.of.leave(w, served, now)
 }
 
 // await joins the queue, or stays in it, and returns nil when it is time for an attempt. Its error is errNoQueue if

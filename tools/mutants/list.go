@@ -257,8 +257,8 @@ var list = []mutant{
 	{
 		name: "line-timer-never-set",
 		file: "queue.go",
-		old:  "if k.window.len() > 0 {\n\t\tk.alarm.Set(",
-		new:  "if false {\n\t\tk.alarm.Set(",
+		old:  `k.alarm.Set(now+int64(d), now)`,
+		new:  ``,
 		why:  "a notice that is lost, or a holder that died, leaves the waiters asleep for ever",
 	},
 	{
@@ -2529,6 +2529,15 @@ var list = []mutant{
 		old:  "\t\tk.pokeOthers(w)\n",
 		new:  "\t\t_ = w\n",
 		why:  "of many that waited in a queue that was lost one after the other is in it again, each when those before it have gone",
+	},
+	{
+		name: "line-lost-rejoined-twice",
+		file: "queue.go",
+		old:  `w.state = joining // so it sends no others in its turn`,
+		new:  ``,
+		why:  "each that joins the queue again that a node forgot sends all others to do so",
+		args: "-test.run=^TestLineThatIsForgottenIsJoinedAgainOnce$",
+		in:   "internal/promises",
 	},
 	{
 		name: "notices-missed-while-away",
