@@ -163,14 +163,13 @@ func (w *waiter) receive(ctx context.Context) (answer, error) {
 // this process will be back.
 func (w *waiter) heard(a answer, back time.Duration) {
 	k, qs := w.of, w.of.queues
+	if a.publishDenied {
+		qs.notePublishDenied(w.node, nil)
+	}
 	at := qs.set.clock.Now()
 	now := at.Mono
 	qs.mu.Lock()
-	if a.publishDenied {
-		if s := qs.subs[w.node]; s != nil {
-			s.publishDenied = true
-		}
-	}
+	defer qs.mu.Unlock()
 	// If the node forgot our entry it forgot theirs; if we had to change nodes, so must they.
 	if w.state == queued && a.wasAbsent || k.node >= 0 && k.node != w.node {
 		k.pokeOthers(w)
@@ -194,10 +193,6 @@ func (w *waiter) heard(a answer, back time.Duration) {
 		d = min(d, a.ttl+time.Millisecond+qs.set.clock.Jitter(qs.set.opts.RetryMin))
 	}
 	k.lookIn(now, d)
-	qs.mu.Unlock()
-	if a.publishDenied {
-		qs.lacks(w.node, noPublish, nil)
-	}
 }
 
 // claim hands the entry over to an attempt, which sets its value. The attempt ends, and

@@ -36,7 +36,6 @@ const (
 type meeting struct {
 	at    int   // the node whose queue they moved to
 	until int64 // until when it comes first, whatever the order
-	away  bool  // they have not been sent back since
 
 	elsewhere bool  // others seem to wait in the queue of another node
 	lookedAt  int64 // when one of ours last looked for such a queue
@@ -53,13 +52,6 @@ func newMeeting() meeting {
 
 // moved reports whether this process waits elsewhere.
 func (m *meeting) moved(now int64) bool { return m.until > now }
-
-// isTimeToReturn reports once that it is time to go back.
-func (m *meeting) isTimeToReturn(now int64) bool {
-	back := m.away && !m.moved(now)
-	m.away = m.away && !back
-	return back
-}
 
 // movedTo is the node whose queue the waiters of this process for the key moved to.
 func (qs *queues) movedTo(r *resource, now int64) (node int, ok bool) {
@@ -94,8 +86,8 @@ func (qs *queues) othersWait(r *resource) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	k := qs.contended(r, now)
-	if first := k.first(); first != nil && k.deniesNotices() {
-		first.poke() // it may be the turn of one of ours
+	if s := qs.subs[k.node]; s != nil && s.publishDenied {
+		k.pokeFirst() // it may be the turn of one of ours
 	}
 }
 
@@ -107,13 +99,11 @@ func (qs *queues) othersWaitAt(r *resource, node int) {
 	defer qs.mu.Unlock()
 	k := qs.contended(r, now.Mono)
 	if node >= 0 && !k.meeting.moved(now.Mono) && k.meeting.saw(node, now.Mono) {
-		k.moveTo(node, now, nil)
-		return
+		k.moveTo(node, now)
+	} else {
+		k.meeting.elsewhere = true
 	}
-	k.meeting.elsewhere = true
-	if first := k.first(); first != nil {
-		first.poke()
-	}
+	k.pokeFirst()
 }
 
 // contended is the waiters of a key that is known to be waited for; the
@@ -163,7 +153,7 @@ func (w *waiter) follow(all []inspection, inVain bool) bool {
 	default:
 		return false
 	}
-	return k.moveTo(to, now, w)
+	return k.moveTo(to, now)
 }
 
 // saw notes that others wait in the queue of a node, and reports whether they did so
@@ -177,19 +167,18 @@ func (m *meeting) saw(node int, now int64) (again bool) {
 }
 
 // moveTo has all waiters of this process for the key, and those to come, go to the queue of
-// a node, if they may; the caller holds mu.
+// a node, if they may: the caller the first, whose answer sends the others. The caller holds mu.
 //
 // All processes return together, at multiples of returnEvery of the wall clock, which is
 // about the same everywhere; one that returned alone would have to leave again.
-func (k *keyWaiters) moveTo(node int, now tick.Instant, but *waiter) bool {
+func (k *keyWaiters) moveTo(node int, now tick.Instant) bool {
 	m := &k.meeting
 	if !m.moved(now.Mono) && now.Mono-m.until < int64(returnPause) {
 		return false // others may be on their way back, too
 	}
 	m.seen, m.seenAt = node, now.Mono
-	m.at, m.until, m.away = node, now.Mono+int64(returnEvery)-now.Wall%int64(returnEvery), true
+	m.at, m.until = node, now.Mono+int64(returnEvery)-now.Wall%int64(returnEvery)
 	k.lookIn(now.Mono, time.Duration(m.until-now.Mono))
-	k.pokeOthers(but)
 	return true
 }
 

@@ -149,11 +149,8 @@ func (s *subscription) confirmed() {
 	defer qs.mu.Unlock()
 	s.enter(subOpen)
 	for _, k := range qs.byKey {
-		if k.node != s.node {
-			continue
-		}
-		if first := k.first(); first != nil {
-			first.poke()
+		if k.node == s.node {
+			k.pokeFirst()
 		}
 	}
 }

@@ -173,6 +173,13 @@ func (k *keyWaiters) first() *waiter {
 	return nil
 }
 
+// pokeFirst makes the first look; the caller holds mu.
+func (k *keyWaiters) pokeFirst() {
+	if first := k.first(); first != nil {
+		first.poke()
+	}
+}
+
 // pokeOthers makes all waiters but one look again, since what nodes confirmed counts no more; the caller holds mu.
 func (k *keyWaiters) pokeOthers(but *waiter) {
 	for e := k.window.inside.Front(); e != nil; e = e.Next() {
@@ -204,12 +211,6 @@ func (k *keyWaiters) interval() time.Duration {
 	}
 	d = k.throttled(d)
 	return d/2 + k.queues.set.clock.Jitter(d/2)
-}
-
-// deniesNotices reports whether the node of the queue is known to deny PUBLISH; the caller holds mu.
-func (k *keyWaiters) deniesNotices() bool {
-	s := k.queues.subs[k.node]
-	return s != nil && s.publishDenied
 }
 
 // throttled is d, or more in a process that waits for very many keys.
@@ -252,11 +253,7 @@ func (k *keyWaiters) tick() {
 		k.forget(now)
 		return
 	}
-	if k.meeting.isTimeToReturn(now) {
-		k.pokeOthers(nil)
-	} else if first := k.first(); first != nil {
-		first.poke()
-	}
+	k.pokeFirst()
 	k.lookIn(now, k.interval())
 }
 

@@ -2542,8 +2542,8 @@ var list = []mutant{
 	{
 		name: "notices-missed-while-away",
 		file: "notices.go",
-		old:  "first.poke()",
-		new:  "_ = first",
+		old:  `k.pokeFirst()`,
+		new:  ``,
 		why:  "what was published while a subscription was away is found half a reservation later",
 	},
 	{
