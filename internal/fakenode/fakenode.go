@@ -1080,6 +1080,30 @@ func (s *Store) releaseMany(locks, argv []string, op *Op) (any, error) {
 	return others, nil
 }
 
+// passOn is that of line.lua.
+func (s *Store) passOn(lock, holders, line string, ours bool, role string, op *Op) any {
+	reserved, denied := false, false
+	if role != "2" {
+		_, reserved, denied, _ = s.serve(lock, holders, line, AtOnce, "", false, op)
+	}
+	head := s.headOf(line)
+	if head != "" && !reserved && role != "0" && (!ours || role == "2") {
+		reserved = s.remind(lock, holders, head)
+	}
+	switch {
+	case ours && denied:
+		return int64(protocol.PublishDenied)
+	case ours && head != "":
+		return int64(protocol.OthersWait)
+	case ours:
+		return int64(1)
+	case reserved:
+		return int64(protocol.OthersTurn)
+	}
+	v, held, _ := s.Text(lock)
+	return orZero(v, held)
+}
+
 // lineRelease is line_release.lua.
 //
 // gocognit: line by line what the script does, so that the two can be compared.
@@ -1105,40 +1129,11 @@ func (s *Store) lineRelease(keys, argv []string, op *Op) (any, error) {
 	if entry != "" {
 		_ = s.leave(line, entry)
 	}
-	ours, looks := ok && v == argv[0], role == "2"
-	if looks || ok && !ours && v != Marker {
-		head := s.headOf(line)
-		if ours {
-			s.Del(lock, op)
-		}
-		reserved := role != "0" && head != "" && s.remind(lock, holders, head)
-		switch {
-		case ours && head != "":
-			return int64(protocol.OthersWait), nil
-		case ours:
-			return int64(1), nil
-		case reserved:
-			return int64(protocol.OthersTurn), nil
-		default:
-			return orZero(v, ok), nil
-		}
-	}
+	ours := ok && v == argv[0]
 	if ours {
 		s.Del(lock, op)
 	}
-	_, served, denied, failed := s.serve(lock, holders, line, AtOnce, "", false, op)
-	switch {
-	case !ours && served:
-		return int64(protocol.OthersTurn), nil
-	case !ours:
-		return orZero(v, ok), nil
-	case denied:
-		return int64(protocol.PublishDenied), nil
-	case served || failed != nil:
-		return int64(protocol.OthersWait), nil
-	default:
-		return int64(1), nil
-	}
+	return s.passOn(lock, holders, line, ours, role, op), nil
 }
 
 func (s *Store) mark(keys, argv []string, op *Op) (any, error) {

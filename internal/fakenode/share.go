@@ -200,7 +200,7 @@ func (s *Store) sharedRelease(keys, argv []string, op *Op) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ours, waits, reserved, denied := false, false, false, false
+	ours := false
 	switch {
 	case held && v == value:
 		s.Del(lock, op)
@@ -218,24 +218,10 @@ func (s *Store) sharedRelease(keys, argv []string, op *Op) (any, error) {
 		if entry != "" {
 			_ = s.leave(line, entry)
 		}
-		head := s.headOf(line)
-		waits = head != ""
-		if role != "2" && s.Get(line) != nil {
-			_, reserved, denied, _ = s.serve(lock, holders, line, AtOnce, "", false, op)
-		}
-		if waits && !reserved && role != "0" && (!ours || role == "2") {
-			reserved = s.remind(lock, holders, head)
-		}
+		return s.passOn(lock, holders, line, ours, role, op), nil
 	}
-	switch {
-	case ours && denied:
-		return int64(protocol.PublishDenied), nil
-	case ours && waits:
-		return int64(protocol.OthersWait), nil
-	case ours:
+	if ours {
 		return int64(1), nil
-	case reserved:
-		return int64(protocol.OthersTurn), nil
 	}
 	v, held, _ = s.Text(lock)
 	return orZero(v, held), nil

@@ -255,3 +255,23 @@ local function serve(lock, holders, line, most, mine, all)
   end
   return together(s, w, not v)
 end
+
+-- The end of a release, ours: of what was held, which is gone from here. It serves the queue; as, '2', means that
+-- another node's is served, and '0' that the lock was not held. Where nothing is reserved, the first is told that a
+-- holder of another node's queue, or of a lock that was not ours here, is gone.
+local function passOn(lock, holders, line, ours, as)
+  local denied, reserved = false, false
+  if as ~= '2' then
+    -- What is deleted is released, even if a full node has no room for what comes next.
+    local done, served, silent = pcall(serve, lock, holders, line, atOnce)
+    denied, reserved = done and silent, done and served
+  end
+  local head = headOf(line)
+  if head and not reserved and as ~= '0' and (not ours or as == '2') then
+    reserved = remind(lock, holders, head)
+  end
+  if ours then
+    return denied and 2 or head and 3 or 1
+  end
+  return reserved and 4 or valueOf(lock) or 0
+end

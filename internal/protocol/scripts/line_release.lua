@@ -37,25 +37,8 @@ local holders = ARGV[5] or '{' .. lock .. '}:shared'
 if ARGV[3] and ARGV[3] ~= '' then
   leave(line, ARGV[3])
 end
-local looks = ARGV[4] == '2'
-if looks or v and v ~= ARGV[1] and v ~= marker then
-  -- This queue is not served from here, or the key is another's: only tell its first waiter that a holder is gone.
-  local head = ARGV[4] ~= '0' and headOf(line)
-  if v == ARGV[1] then
-    redis.call('DEL', lock)
-  end
-  local reserved = head and remind(lock, holders, head)
-  if v == ARGV[1] then
-    return head and 3 or 1
-  end
-  return reserved and 4 or v or 0
-end
-if v == ARGV[1] then
+local ours = v == ARGV[1]
+if ours then
   redis.call('DEL', lock)
 end
--- What is deleted is released, even if a full node has no room for what comes next.
-local done, served, denied = pcall(serve, lock, holders, line, atOnce)
-if v ~= ARGV[1] then
-  return done and served and 4 or v or 0
-end
-return denied and 2 or served and 3 or 1
+return passOn(lock, holders, line, ours, ARGV[4])

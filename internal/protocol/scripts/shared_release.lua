@@ -36,16 +36,4 @@ end
 if ARGV[3] ~= '' then
   leave(line, ARGV[3])
 end
-local head = headOf(line)
-local denied, reserved = false, false
-if ARGV[4] ~= '2' then
-  local done, served, d = pcall(serve, lock, holders, line, atOnce)
-  denied, reserved = done and d, done and served
-end
-if head and not reserved and ARGV[4] ~= '0' and (ours == 0 or ARGV[4] == '2') then
-  reserved = remind(lock, holders, head)
-end
-if ours == 1 then
-  return denied and 2 or head and 3 or 1
-end
-return reserved and 4 or valueOf(lock) or 0
+return passOn(lock, holders, line, ours == 1, ARGV[4])
