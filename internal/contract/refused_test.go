@@ -441,7 +441,7 @@ func TestContractListThatWasLeft(t *testing.T) {
 }
 
 // One script must not stop a server, however many wait. What is counted is commands, which each
-// look at 500 waiters at most.
+// look at 1,000 waiters at most.
 func TestContractLineOfAHundredThousand(t *testing.T) {
 	t.Parallel()
 	const many = 100_000

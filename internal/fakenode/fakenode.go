@@ -736,28 +736,29 @@ func (s *Store) nextOf(q *serving) *served {
 			q.looks--
 			return w
 		}
-		s.zrem(q.line, member, "woken "+member)
-		if !dead {
-			continue
-		}
-		if q.far <= 0 {
+		switch {
+		case !dead:
+			s.zrem(q.line, member, "woken "+member)
+		case q.far > 0:
+			s.forget(q, process)
+		default:
 			return nil
 		}
-		q.far -= len(s.Waiting(q.line))
-		s.forget(q.line, process)
-		q.at = 0
 	}
 	return nil
 }
 
 // forget is that of line.lua.
-func (s *Store) forget(line, process string) {
-	s.zrem(line, "silent "+process)
-	for _, m := range s.Waiting(line) {
-		if strings.HasPrefix(m, process+" ") {
-			s.zrem(line, m, "woken "+m)
+func (s *Store) forget(q *serving, process string) {
+	all := s.Waiting(q.line)
+	q.far -= len(all)
+	s.zrem(q.line, "silent "+process)
+	for _, m := range all {
+		if arrival, _ := s.Score(q.line, m); arrival >= q.from && strings.HasPrefix(m, process+" ") {
+			s.zrem(q.line, m, "woken "+m)
 		}
 	}
+	q.at = 0
 }
 
 // reserve is that of line.lua.

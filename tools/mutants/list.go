@@ -1651,11 +1651,11 @@ var list = []mutant{
 	{
 		name: "line-forgets-without-end",
 		file: "internal/protocol/scripts/line.lua",
-		old:  `while far > 0 do`,
-		new:  `while true do`,
+		old:  `s.far, s.at = s.far - #page, 0`,
+		new:  `s.at = 0`,
 		why:  "a process that died with a hundred thousand waiters stops the server",
 		twin: edit{
-			old: "q.far -= len(s.Waiting(q.line))",
+			old: "q.far -= len(all)",
 			new: "q.far -= 0",
 		},
 		args: "-test.run=^TestContractLineOfAHundredThousand$",

@@ -53,35 +53,25 @@ local function headOf(line)
   return head and parts(head) and head
 end
 
--- How many waiters forget looks at, in one command and in one script: a queue of a hundred
--- thousand must not stop the server.
-local pageSize, farthest = 500, 5000
+-- How many waiters forget looks at, and all of a script: a queue of a hundred thousand must not stop the server.
+local pageSize, farthest = 1000, 5000
 
--- Take the waiters of a process out of the queue, from the first on, and look at no more than so
--- many. Where there are more, the process stays silent, so that the next script goes on. Returns
--- how many may be looked at still.
-local function forget(line, process, far)
-  local from, start = 0, process .. ' '
-  while far > 0 do
-    local page = redis.call('ZRANGEBYSCORE', line, from, '+inf', 'WITHSCORES', 'LIMIT', 0, pageSize)
-    local gone = {}
-    for i = 1, #page, 2 do
-      if string.sub(page[i], 1, #start) == start then
-        gone[#gone + 1] = page[i]
-        gone[#gone + 1] = 'woken ' .. page[i]
-      end
+-- Take the waiters of a process out of the queue that are among the next ones. Where there may be more behind them,
+-- the process stays silent, and they are taken out when one of them is met.
+local function forget(s, process)
+  local page = redis.call('ZRANGEBYSCORE', s.line, s.from, '+inf', 'LIMIT', 0, pageSize)
+  local gone, start = {}, process .. ' '
+  for _, member in ipairs(page) do
+    if string.sub(member, 1, #start) == start then
+      gone[#gone + 1] = member
+      gone[#gone + 1] = 'woken ' .. member
     end
-    if #gone > 0 then
-      redis.call('ZREM', line, unpack(gone))
-    end
-    far = far - #page / 2
-    if #page < 2 * pageSize then
-      redis.call('ZREM', line, 'silent ' .. process)
-      return far
-    end
-    from = '(' .. page[#page]
   end
-  return 0
+  if #page < pageSize then
+    gone[#gone + 1] = 'silent ' .. process
+  end
+  redis.call('ZREM', s.line, unpack(gone))
+  s.far, s.at = s.far - #page, 0
 end
 
 -- Take a waiter out of the queue. Its process was heard of, so its 'silent' mark goes, too. Returns an error if the
@@ -144,12 +134,12 @@ local function nextOf(s)
     if left > 0 and not dead then
       return {member = member, arrival = head[2], process = process, value = value, limit = limit, left = left, woken = woken}
     end
-    redis.call('ZREM', s.line, member, 'woken ' .. member)
-    if dead then
-      if s.far <= 0 then
-        return -- the next script goes on
-      end
-      s.far, s.at = forget(s.line, process, s.far), 0
+    if not dead then
+      redis.call('ZREM', s.line, member, 'woken ' .. member)
+    elseif s.far > 0 then
+      forget(s, process)
+    else
+      return -- the next script goes on
     end
   end
 end
