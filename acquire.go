@@ -444,7 +444,7 @@ func (a *acquisition) knownHeld() bool {
 // knows what an attempt would come to, and one at a time finds out whether that is over.
 func (a *acquisition) pauseBetween(d time.Duration) error {
 	if a.w != nil {
-		a.w.poll()
+		a.w.stepAside()
 	}
 	if over := a.outage.over(); over != nil {
 		select {

@@ -45,8 +45,8 @@ const (
 	subDenied
 )
 
-// enter moves the subscription to another state; the caller holds mu.
-func (s *subscription) enter(next subState) {
+// become moves the subscription to another state; the caller holds mu.
+func (s *subscription) become(next subState) {
 	if s.state == subTrying && next != subTrying {
 		close(s.ready)
 	}
@@ -91,7 +91,7 @@ func (qs *queues) listen(node int) *subscription {
 		qs.listening.Go(func() { s.run(ctx, l) })
 	} else {
 		stop()
-		s.enter(subBroken)
+		s.become(subBroken)
 	}
 	return s
 }
@@ -132,9 +132,9 @@ func (s *subscription) broke(ctx context.Context, err error) (wasOpen, denied bo
 	wasOpen = s.state == subOpen
 	mended := s.queues.set.lane(s.node).Mended(err)
 	if denied = ctx.Err() == nil && protocol.IsServerError(err) && protocol.Permanent(mended); denied {
-		s.enter(subDenied)
+		s.become(subDenied)
 	} else {
-		s.enter(subBroken)
+		s.become(subBroken)
 	}
 	s.retryAt = now + int64(skipFor)
 	s.publishDenied = false // the next connection asks again
@@ -147,7 +147,7 @@ func (s *subscription) confirmed() {
 	qs := s.queues
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	s.enter(subOpen)
+	s.become(subOpen)
 	for _, k := range qs.byKey {
 		if k.node == s.node {
 			k.pokeFirst()

@@ -79,7 +79,7 @@ func (qs *queues) enter(ctx context.Context, r *resource) (*waiter, error) {
 	}
 	qs.mu.Lock()
 	w.of = qs.of(r)
-	w.of.come(w)
+	w.of.add(w)
 	state := w.state
 	if state == outside && w.class() == hurried {
 		w.of.lookIn(now.Mono, w.of.throttled(lookPause)) // it may end outside, and its error shall name the holder
@@ -101,7 +101,7 @@ func (w *waiter) leave(served bool) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	qs.unsubscribe(w)
-	w.of.leave(w, served, now)
+	w.of.remove(w, served, now)
 }
 
 // await joins the queue, or stays in it, and returns nil when it is time for an attempt. Its error is errNoQueue if
@@ -204,8 +204,8 @@ func (w *waiter) pauseInVain(ctx context.Context, last *QuorumError, free time.D
 	return w.pause(ctx, min(w.r.backoff(w.failures, free), w.r.reservation()/2))
 }
 
-// poll sets the waiter aside, so that others look after the queue, unless it is our turn.
-func (w *waiter) poll() {
+// stepAside has others look after the queue, unless it is our turn.
+func (w *waiter) stepAside() {
 	w.of.queues.mu.Lock()
 	defer w.of.queues.mu.Unlock()
 	if w.state != turn {

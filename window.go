@@ -48,8 +48,8 @@ func (g *window) admit(w *waiter) {
 	w.state, w.place = joining, g.inside.PushBack(w)
 }
 
-// come lets a waiter in if there is room, and else has it wait outside.
-func (k *keyWaiters) come(w *waiter) {
+// add lets a waiter in if there is room, and else has it wait outside.
+func (k *keyWaiters) add(w *waiter) {
 	g, c := &k.window, w.class()
 	if g.len() == 0 {
 		k.queues.awaited.Add(1)
@@ -61,8 +61,8 @@ func (k *keyWaiters) come(w *waiter) {
 	}
 }
 
-// leave is for a waiter that is done; served: it has the lock.
-func (k *keyWaiters) leave(w *waiter, served bool, now int64) {
+// remove is for a waiter that is done; served: it has the lock.
+func (k *keyWaiters) remove(w *waiter, served bool, now int64) {
 	g, c := &k.window, w.class()
 	for _, l := range []*list.List{&g.inside, &g.wait[c], &g.late} {
 		l.Remove(w.place) // where it is
