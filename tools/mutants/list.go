@@ -2630,6 +2630,15 @@ var list = []mutant{
 		args: "-test.run=^TestCloseOpensTheDoor$",
 	},
 	{
+		name: "close-before-subscriptions-end",
+		file: "notices.go",
+		old:  `qs.listening.Go(func() { s.run(ctx, l) })`,
+		new:  `go s.run(ctx, l)`,
+		why:  "a goroutine and a connection are left after Close",
+		args: "-test.run=^TestCloseWaitsForASubscriptionThatEnds$",
+		in:   ".",
+	},
+	{
 		name: "close-goes-on-renewing",
 		file: "redlock.go",
 		old:  `rl.renewer.Stop()`,
