@@ -511,7 +511,7 @@ func (r *benchResult) text(w io.Writer) string {
 	}{{"acquire", r.Acquire}, {"release", r.Release}} {
 		fmt.Fprintf(&b, "  %-8s%9s%9s%9s%9s%9s\n", l.name, l.f.P50, l.f.P90, l.f.P99, l.f.P999, l.f.Max)
 	}
-	const width = 40
+	width := min(max(widthOf(w)-22, 8), 40)
 	for _, l := range []struct {
 		name string
 		f    latencyFigs
@@ -525,7 +525,7 @@ func (r *benchResult) text(w io.Writer) string {
 		}
 		for _, x := range l.f.Buckets {
 			// Rounded up: a bucket that is not empty has a bar.
-			n := int((x.Count*width + most - 1) / most)
+			n := int((x.Count*int64(width) + most - 1) / most)
 			fmt.Fprintf(&b, "  <= %6s  %s%s %6.2f%%\n", roundly(time.Duration(x.Most)),
 				paint.good(strings.Repeat(bar, n)), strings.Repeat(" ", width-n), float64(x.Count)/float64(l.f.Count)*100)
 		}

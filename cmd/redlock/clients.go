@@ -81,7 +81,7 @@ func runClients(cmd *cobra.Command, s settings, asJSON bool) error {
 	if len(t.rows) > 0 {
 		t.print(w, paint)
 	}
-	if told > 0 { // else it is not known
+	if len(t.rows) > 0 || out.Error == "" { // else it is not known
 		fmt.Fprintln(w, plural(len(t.rows), "client"))
 	}
 	for _, n := range out.Nodes {

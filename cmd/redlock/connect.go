@@ -274,7 +274,7 @@ func optionsFor(addr string, secure *tls.Config) (*redis.Options, error) {
 // oneKey takes the only argument, the key.
 func oneKey(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return &usageError{fmt.Errorf("%s takes one key, not %d arguments", cmd.CommandPath(), len(args))}
+		return &usageError{fmt.Errorf("%s takes one key, not %d arguments", cmd.Name(), len(args))}
 	}
 	return nil
 }

@@ -126,6 +126,9 @@ func TestWatchOfAllLocksOnATerminal(t *testing.T) {
 	for _, bar := range bars {
 		assert.Less(t, columns(bar[1]), 30)
 	}
+	for _, bar := range regexp.MustCompile(`(?m)^  <= .*%`).FindAllString(x.out.String(), -1) {
+		assert.LessOrEqual(t, columns(bar), 30)
+	}
 }
 
 // The table has no more lines than the terminal, whatever is in it, and locks in doubt come first.
