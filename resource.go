@@ -233,9 +233,9 @@ func (r *resource) whenFree(ctx context.Context, last *QuorumError) (free time.D
 // cannot be a majority. One that is longer than a lease of these terms can be is that of a client
 // with another TTL: a node that forgets it would vote for us before it is over.
 func (r *resource) sawLease(left time.Duration) {
-	most := r.opts.longestLease(r.terms.TTL)
+	most := r.guard.Period(r.terms.TTL, r.terms.fencing)
 	// A reservation is no lease, and keys of WithMinHold last longer by the drift allowance.
-	if left <= max(most+tick.Allowance(most, r.opts.DriftFactor), r.reservation()) {
+	if r.guard == nil || left <= max(most+tick.Allowance(most, r.opts.DriftFactor), r.reservation()) {
 		return
 	}
 	r.lacks.tellOfKey(r.hash, DegradedInfo{

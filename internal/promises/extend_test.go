@@ -3,6 +3,7 @@ package promises_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -549,7 +550,7 @@ func TestLongerLeaseOfAHolderIsTold(t *testing.T) {
 // Nothing is told where the lease is as long as the TTL or RestartGuard, where there is no guard, of
 // what WithMinHold keeps, and of a node whose clock was set back, which keeps each key for longer.
 func TestLeaseThatIsCoveredIsNotTold(t *testing.T) {
-	minute := redlock.WithTTL(time.Minute)
+	minute, second := redlock.WithTTL(time.Minute), redlock.WithTTL(time.Second)
 	for name, c := range map[string]struct {
 		holder, waiter []redlock.LockOption
 		opts           redlock.Options
@@ -560,6 +561,7 @@ func TestLeaseThatIsCoveredIsNotTold(t *testing.T) {
 		"covered by RestartGuard":   {holder: []redlock.LockOption{minute}, opts: redlock.Options{RestartGuard: time.Minute}},
 		"no guard":                  {holder: []redlock.LockOption{minute}, opts: redlock.Options{NoRestartGuard: true}},
 		"WithMinHold":               {holder: []redlock.LockOption{redlock.WithMinHold(ttl)}},
+		"WithMinHold, a short TTL":  {holder: []redlock.LockOption{redlock.WithMinHold(2 * time.Second), second}, waiter: []redlock.LockOption{second}},
 		"a clock that was set back": {clock: -time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -568,13 +570,13 @@ func TestLeaseThatIsCoveredIsNotTold(t *testing.T) {
 				c.opts.Hooks = hooks
 				rl := b.another(&c.opts)
 				lock := b.lock(c.holder...)
-				if name == "WithMinHold" {
+				if strings.HasPrefix(name, "WithMinHold") {
 					require.NoError(b, lock.Release(b.Context()))
 				}
 				if c.clock != 0 {
 					b.cluster.Node(0).ShiftClock(c.clock)
 				}
-				ctx, cancel := context.WithTimeout(b.Context(), 4*time.Second)
+				ctx, cancel := context.WithTimeout(b.Context(), 1500*time.Millisecond)
 				defer cancel()
 				_, err := rl.Mutex(key, c.waiter...).Acquire(ctx)
 				require.ErrorIs(b, err, context.DeadlineExceeded)
