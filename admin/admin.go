@@ -227,8 +227,11 @@ func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		got, err := ask()
-		done <- result{got, err}
+		var r result
+		if err := conn.NoPanic(func() { r.got, r.err = ask() }); err != nil {
+			r.err = err
+		}
+		done <- r
 	}()
 	select {
 	case r := <-done:

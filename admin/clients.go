@@ -53,7 +53,7 @@ func (n *Nodes) Clients(ctx context.Context) (Connected, error) {
 			start := n.clock.Now()
 			err := fmt.Errorf("%T does not tell which server answers", client)
 			if single, ok := client.(*redis.Client); ok {
-				told[i], err = connections(asking, single, n.opts.Timeout)
+				told[i], err = within(asking, func() ([]connection, error) { return connections(asking, single, n.opts.Timeout) })
 			}
 			c.Nodes[i] = NodeError{n.names[i], protocol.Hinted(client, err), n.clock.Now().Since(start)}
 			return nil

@@ -120,3 +120,28 @@ func TestCheckThatIsCutShort(t *testing.T) {
 		require.EqualError(t, err, "redlock: check: context deadline exceeded")
 	})
 }
+
+// A node whose client panics is a node that did not answer.
+func TestPanicOfAClientIsItsNodesError(t *testing.T) {
+	cluster := redlocktest.NewCluster(t, 3)
+	clients := cluster.Clients()
+	clients[0] = cluster.Client(0, func(o *redis.Options) {
+		o.CredentialsProvider = func() (string, string) { panic("of the user") }
+	})
+	nodes, err := admin.New(clients, nil)
+	require.NoError(t, err)
+	status, err := nodes.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	assert.ErrorContains(t, status.Nodes[0].Err, "of the user")
+	list, err := nodes.List(t.Context(), "", 1)
+	require.NoError(t, err)
+	assert.ErrorContains(t, list.Nodes[0].Err, "of the user")
+	sight, err := nodes.Search().Look(t.Context(), nil)
+	require.NoError(t, err)
+	assert.ErrorContains(t, sight.Nodes[0].Err, "of the user")
+	connected, _ := nodes.Clients(t.Context())
+	assert.ErrorContains(t, connected.Nodes[0].Err, "of the user")
+	report, err := nodes.Check(t.Context())
+	require.NoError(t, err)
+	assert.ErrorContains(t, report.Nodes[0].Err, "of the user")
+}
