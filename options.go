@@ -66,7 +66,7 @@ type Options struct {
 	Owner string
 
 	// NodeNames are what the nodes are called in errors, hooks and Redlock.Nodes, in the order of the addresses
-	// or clients. Each must differ from the others and have from 1 to 256 bytes. Clients compute from the names
+	// or clients. Each must differ from the others and have 1 to 256 bytes of UTF-8. Clients compute from the names
 	// which node keeps the queue of a key. So all clients of a lock should use the same name for the same node,
 	// or the order of waiters is lost: where they reach the nodes by different addresses, and with Sentinel.
 	// Default: address/database for a *redis.Client, the addresses for a cluster or ring client, and the Go type
@@ -178,7 +178,7 @@ func (o *Options) fillTexts() (broken []string) {
 		if err != nil {
 			host = "unknown"
 		}
-		o.Owner = fmt.Sprintf("%s:%d", host, os.Getpid())
+		o.Owner = fmt.Sprintf("%.200s:%d", host, os.Getpid())
 	}
 	if len(o.Owner) > maxOwner {
 		broken = append(broken, fmt.Sprintf("Owner is %d bytes long: must be at most %d", len(o.Owner), maxOwner))

@@ -52,6 +52,7 @@ package redlockotel
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -271,7 +272,7 @@ func (t *telescope) lost(ctx context.Context, i redlock.LostInfo) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		attrs := []attribute.KeyValue{errorTypeAttr.String(telemetry.Reason(i.Err))}
 		if t.keys {
-			attrs = append(attrs, keyAttr.String(i.Key), messageAttr.String(i.Err.Error()))
+			attrs = append(attrs, keyOf(i.Key), messageAttr.String(i.Err.Error()))
 		}
 		span.AddEvent("redlock.lost", trace.WithAttributes(attrs...))
 	} else {
@@ -281,6 +282,9 @@ func (t *telescope) lost(ctx context.Context, i redlock.LostInfo) {
 	}
 	t.losses.Add(ctx, 1, t.mode(string(i.Mode), i.Err))
 }
+
+// keyOf is the attribute of a key, which may be any bytes.
+func keyOf(key string) attribute.KeyValue { return keyAttr.String(strings.ToValidUTF8(key, "\uFFFD")) }
 
 // apart makes a trace of its own that leads back to the caller's.
 func apart(ctx context.Context) []trace.SpanStartOption {
@@ -297,7 +301,7 @@ func (t *telescope) start(ctx context.Context, name, key string, at time.Time, a
 
 func (t *telescope) startWith(ctx context.Context, name, key string, at time.Time, opts []trace.SpanStartOption, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
 	if t.keys {
-		attrs = append(attrs, keyAttr.String(key))
+		attrs = append(attrs, keyOf(key))
 	}
 	return t.tracer.Start(ctx, name, append(opts, trace.WithTimestamp(at), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...))...)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -238,6 +239,25 @@ func TestLossIsSeenInTheTrace(t *testing.T) {
 		assert.Equal(b, codes.Error, s.Status().Code)
 		require.Len(b, s.Links(), 1)
 		assert.Equal(b, parent.SpanContext().SpanID(), s.Links()[0].SpanContext.SpanID())
+	})
+}
+
+// A batch with text that is no UTF-8 is dropped whole by what exports it.
+func TestKeyMayBeAnyBytes(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		lock, err := b.rl.Mutex("orders:\xff").TryAcquire(b.Context())
+		require.NoError(b, err)
+		assert.Contains(b, attrs(b.span("redlock acquire").Attributes()), "redlock.key=orders:\ufffd")
+		for _, n := range b.cluster.Nodes() {
+			n.FlushAll()
+		}
+		require.ErrorIs(b, lock.Release(b.Context()), redlock.ErrNotHeld)
+		for _, s := range b.spans.Ended() {
+			assert.True(b, utf8.ValidString(attrs(s.Attributes())), s.Name())
+			for _, e := range s.Events() {
+				assert.True(b, utf8.ValidString(attrs(e.Attributes)), e.Name)
+			}
+		}
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -110,6 +111,8 @@ func CheckNames(names []string, nodes int) error {
 	for i, name := range names {
 		if name == "" || len(name) > maxName {
 			broken = append(broken, fmt.Sprintf("name %d of NodeNames is %d bytes long: must be from 1 to %d", i, len(name), maxName))
+		} else if !utf8.ValidString(name) {
+			broken = append(broken, fmt.Sprintf("name %d of NodeNames is no UTF-8: %s", i, protocol.Quote(name)))
 		}
 	}
 	for _, t := range guard.Duplicates(names) {

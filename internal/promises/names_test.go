@@ -71,6 +71,7 @@ func TestBadNamesAreRefusedWithoutIO(t *testing.T) {
 		"NodeNames has 2 names for 3 nodes":                         {"a", "b"},
 		"name 1 of NodeNames is 0 bytes long":                       {"a", "", "c"},
 		"name 2 of NodeNames is 257 bytes long":                     {"a", "b", strings.Repeat("x", 257)},
+		"name 0 of NodeNames is no UTF-8":                           {"\xff", "b", "c"}, // as labels of metrics must be
 		`names 0 and 2 of NodeNames are both "a": must differ`:      {"a", "b", "a"},
 		"NodeNames has 4 names for 3 nodes: must have one for each": {"a", "b", "c", "d"},
 	} {
