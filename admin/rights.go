@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -116,7 +117,7 @@ func (e *examiner) subscribe(ctx context.Context, c redis.UniversalClient) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	confirmed := false
-	err := conn.Listen(ctx, e.clock, c, e.ask.Channel, conn.Subscriber{
+	err := conn.Listen(ctx, e.clock, c, e.ask.Channel, lane.Subscriber{
 		Confirmed: func() { confirmed = true; done() }, Denied: func(error) {}, Heard: func(string) {},
 	})
 	switch {

@@ -144,7 +144,8 @@ func (m *Mutex) wait(tries int) time.Duration {
 func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
 // UnlockContext gives the lock up on every node, and returns when a majority has confirmed it, at the
-// latest after the time that a node may take. The end of ctx does not prevent it.
+// latest after the time that a node may take (with WithValue, which another connection serves, Options.NodeTimeout,
+// by default a second). The end of ctx does not prevent it.
 //
 // It returns true if a majority confirmed it. Otherwise it returns false and an error:
 // ErrLockAlreadyExpired if the lock had ended before or was never there, *ErrTaken or *ErrNodeTaken if
@@ -216,7 +217,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 func (m *Mutex) Valid() (bool, error) { return m.ValidContext(context.Background()) }
 
 // ValidContext reports whether Until is in the future and a majority of the nodes has the lock. It waits
-// for all nodes, for the time that a node may take at most. If no majority answered, or ctx ended
+// for all nodes, for Options.NodeTimeout at most, by default a second. If no majority answered, or ctx ended
 // before, it returns false and an error.
 //
 // Deprecated: Use Until, which asks no node.

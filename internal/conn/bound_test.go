@@ -124,7 +124,7 @@ func play(ctx context.Context, data []byte) {
 		_, _ = f.Write(&protocol.MarkWrite{})
 		_ = f.Kill(1)
 		f.Close()
-		_ = listen(ctx, tick.NewSystem(), &o, newQuirks(tick.NewSystem(), ""), "c", Subscriber{Confirmed: func() {}, Denied: func(error) {}, Heard: func(string) {}})
+		_ = listen(ctx, tick.NewSystem(), &o, newQuirks(tick.NewSystem(), ""), "c", lane.Subscriber{Confirmed: func() {}, Denied: func(error) {}, Heard: func(string) {}})
 	}
 	Bound(o)
 	side := redis.NewClient(o)
@@ -194,7 +194,7 @@ func TestPanicsAreErrors(t *testing.T) {
 				return &actor{says: [][]byte{[]byte("+OK\r\n+OK\r\n")}}, nil
 			}}
 			change(o)
-			err := listen(t.Context(), tick.NewSystem(), o, newQuirks(tick.NewSystem(), ""), "c", Subscriber{})
+			err := listen(t.Context(), tick.NewSystem(), o, newQuirks(tick.NewSystem(), ""), "c", lane.Subscriber{})
 			var p *panicked
 			require.ErrorAs(t, err, &p)
 			assert.ErrorIs(t, err, errOfUser)

@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// Wire is the way to a node over go-redis.
+// Wire is the way to a node.
 type Wire struct {
 	Talk
 	client redis.UniversalClient
@@ -147,12 +147,9 @@ func (m *ManyServers) Watch(o lane.Onlooker) {
 // Close does nothing: the client is its owner's to close.
 func (m *ManyServers) Close() {}
 
-// Subscriber is told of a subscription.
-type Subscriber = lane.Subscriber
-
 // Listen subscribes to a channel on a connection of its own and returns when that breaks
 // or ctx ends.
-func (w *Wire) Listen(ctx context.Context, channel string, tell Subscriber) error {
+func (w *Wire) Listen(ctx context.Context, channel string, tell lane.Subscriber) error {
 	if w.own != nil {
 		return listen(ctx, w.clock, w.own, w.quirks, channel, tell)
 	}
@@ -160,14 +157,14 @@ func (w *Wire) Listen(ctx context.Context, channel string, tell Subscriber) erro
 }
 
 // Listen is that of a wire to where a client leads.
-func Listen(ctx context.Context, clk tick.Clock, c redis.UniversalClient, channel string, tell Subscriber) error {
+func Listen(ctx context.Context, clk tick.Clock, c redis.UniversalClient, channel string, tell lane.Subscriber) error {
 	if single, ok := c.(*redis.Client); ok {
 		return listen(ctx, clk, single.Options(), newQuirks(clk, ""), channel, tell)
 	}
 	return listenOver(ctx, c, channel, tell)
 }
 
-func listen(ctx context.Context, clk tick.Clock, o *redis.Options, q *quirks, channel string, tell Subscriber) error {
+func listen(ctx context.Context, clk tick.Clock, o *redis.Options, q *quirks, channel string, tell lane.Subscriber) error {
 	c, err := connect(ctx, o, q)
 	if err != nil {
 		return err
@@ -223,7 +220,7 @@ const messageRoom = 64 << 10
 
 // listenOver is Listen over a client for which one name stands for several servers. It does not tell
 // whether we may publish.
-func listenOver(ctx context.Context, c redis.UniversalClient, channel string, tell Subscriber) (err error) {
+func listenOver(ctx context.Context, c redis.UniversalClient, channel string, tell lane.Subscriber) (err error) {
 	defer func() { err = protocol.CleanError(err) }()
 	defer noPanic(&err)
 	var ps *redis.PubSub

@@ -84,7 +84,6 @@ type conversation struct {
 	busy       bool
 	over       bool  // closed by check
 	agedAt     int64 // when another one is to take its place
-	sentAt     int64
 	overdueAt  int64 // the longest timeout of its batch is over
 	overAt     int64 // it is given up, whatever others say
 	suspectAt  int64 // another one was answered, so this one is over if it is silent till then; 0: no
@@ -278,7 +277,6 @@ func movedOn(batch []*lane.Call) bool {
 }
 
 // elsewhere reports whether an answer says that the node's name may lead elsewhere by now.
-// go-redis gives a connection up for some of them, and repeats that answer on it for ever.
 func elsewhere(err error) bool {
 	return protocol.ReadOnly(err) || err != nil && strings.HasPrefix(err.Error(), "MOVED")
 }

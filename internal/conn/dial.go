@@ -20,9 +20,9 @@ import (
 
 // The way to one server, over connections of our own to where a go-redis client leads.
 
-// OwnOptions are a client's options, for connections of our own. What leads to the server stays:
-// the Dialer (by which a Sentinel's client finds the master), credentials, database, protocol,
-// OnConnect. What the client does beside that does not: retries, its pool's limits, its cache.
+// OwnOptions are a client's options, for connections of our own, and for clients of go-redis that package admin
+// asks. What leads to the server stays: the Dialer (by which a Sentinel's client finds the master), credentials,
+// database, protocol, OnConnect. What the client does beside that does not: retries, its pool's limits, its cache.
 func OwnOptions(of *redis.Options) *redis.Options {
 	o := *of
 	// One dial and one try: that a node is down must be known at once, and the library

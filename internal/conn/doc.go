@@ -9,7 +9,7 @@
 // neither, so nothing is over, and late answers are still read.
 //
 // What it promises upwards:
-//   - A request is sent once. go-redis' own retries are off.
+//   - A request is sent once.
 //   - The observer of a lane ([lane.Onlooker]) is told which server answers, and what its memory mark
 //     says, before any answer of that connection is delivered. A batch with a SET goes out only where
 //     that is known.
@@ -17,9 +17,9 @@
 //   - No reply counts whose place is in doubt. What is no reply ends its connection, and the rest of
 //     the batch has no answer; where more came than was asked for, none of the batch has one.
 //
-// What it expects downwards: go-redis dials, greets, authenticates, and asks which server answers. Batches
-// are written and read in resp.go, over the same sockets. [ManyServers] is the general way, by go-redis
-// alone, for clients of which one name stands for several servers: no identity, nothing to guard, no
+// What it expects downwards: a client's options, of which the Dialer, providers of credentials and OnConnect
+// are used as they are. The rest is written and read here (resp.go). [ManyServers] is the general way, by
+// go-redis alone, for clients of which one name stands for several servers: no identity, nothing to guard, no
 // connection to kill.
 //
 // One mutex guards the conversations with a node and what each says. It is not held across I/O, and

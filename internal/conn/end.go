@@ -24,7 +24,7 @@ func (cs *Conversations) begin(cv *conversation, patience, bound time.Duration) 
 func (cs *Conversations) beginLocked(cv *conversation, at tick.Instant, patience, bound time.Duration) {
 	now := at.Mono
 	cv.busy, cv.suspectAt, cv.askedAt = true, 0, at
-	cv.sentAt, cv.overdueAt, cv.overAt = now, now+int64(patience), now+int64(max(patience, bound))
+	cv.overdueAt, cv.overAt = now+int64(patience), now+int64(max(patience, bound))
 	cs.out = append(cs.out, cv)
 	if cs.closed {
 		go cv.flow.Close()
@@ -67,7 +67,7 @@ func (cs *Conversations) check(cv *conversation) {
 		over = true // whatever the server does, nothing waits for it any more
 	case now < cv.overdueAt:
 		cv.watch.Set(cv.overdueAt, now)
-	case cv.suspectAt == 0 && cs.freshSent > cv.sentAt:
+	case cv.suspectAt == 0 && cs.freshSent > cv.askedAt.Mono:
 		cs.suspect(cv, now)
 	case cv.suspectAt == 0:
 		cs.refresh()
@@ -120,7 +120,7 @@ func (cs *Conversations) settle(old *conversation, patience, bound time.Duration
 		if left <= 0 {
 			break
 		}
-		fresh, err := cs.await(min(left, patience), old.sentAt, true)
+		fresh, err := cs.await(min(left, patience), old.askedAt.Mono, true)
 		if err != nil && cs.isBusy() {
 			continue
 		}
@@ -199,7 +199,7 @@ func (cs *Conversations) endsUnkilled(cv *conversation, now int64) bool {
 	}
 	cs.unkilled = slices.DeleteFunc(cs.unkilled, func(old *conversation) bool {
 		// Of another process: what that had not read is gone.
-		return old.who.RunID != cv.who.RunID || now-old.sentAt > unkilledFor
+		return old.who.RunID != cv.who.RunID || now-old.askedAt.Mono > unkilledFor
 	})
 	return len(cs.unkilled) > 0
 }

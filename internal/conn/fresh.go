@@ -235,7 +235,6 @@ type trial struct {
 	wait     time.Duration
 	pause    time.Duration
 	timedOut bool // the last try was given up
-	sentAt   int64
 	doneAt   int64
 }
 
@@ -262,11 +261,11 @@ func (t *trial) once() (*conversation, error) {
 	}
 	f := t.flow
 	cv := &conversation{flow: f}
-	// Closing is the only way to end a read: go-redis does not look at a context while it reads.
+	// Closing is the only way to end a read.
 	timer := cs.clock.AfterFunc(wait, f.Close)
 	stop := context.AfterFunc(cs.ctx, f.Close)
 	cv.askedAt = cs.clock.Now()
-	t.sentAt, cv.agedAt = cv.askedAt.Mono, cv.askedAt.Mono+int64(cs.habits.Life)
+	cv.agedAt = cv.askedAt.Mono + int64(cs.habits.Life)
 	s, err := f.Ask()
 	t.doneAt = cs.clock.Now().Mono
 	cs.clock.Yield(4)
@@ -284,8 +283,8 @@ func (t *trial) once() (*conversation, error) {
 		t.flow = nil
 		return cv, nil
 	}
-	// A server that answers LOADING is asked again over the same flow. An answer that sends clients
-	// elsewhere, or refuses a password, is go-redis' own from then on, so that takes another flow.
+	// A server that answers LOADING is asked again over the same flow. What sends clients elsewhere, or lasts,
+	// takes another one: the name may lead elsewhere by then.
 	if _, lasts := protocol.RemedyOf(err); lasts || !protocol.IsServerError(err) || elsewhere(err) {
 		f.Close()
 		t.flow = nil
@@ -306,7 +305,7 @@ func (cs *Conversations) arrive(cv *conversation, t *trial) {
 		return
 	}
 	// From when it was asked, as the server may have read other connections before this one was there.
-	cs.freshSent, cs.roundTrip = t.sentAt, time.Duration(t.doneAt-t.sentAt)
+	cs.freshSent, cs.roundTrip = cv.askedAt.Mono, time.Duration(t.doneAt-cv.askedAt.Mono)
 	for _, o := range cs.out {
 		if o.busy && now >= o.overdueAt && o.suspectAt == 0 {
 			cs.suspect(o, now)

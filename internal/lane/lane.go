@@ -42,18 +42,10 @@ type Lane struct {
 	// several batches are out.
 	Starting bool
 	standby  standby
-	life     laneLife
+	closed   bool          // it takes nothing new, and sends the releases that it has
 	flushed  chan struct{} // made by Close, closed when nothing is left to do
 	moved    sync.Cond     // a batch has left, or none will go, or it is time to look: for AwaitLeft
 }
-
-// laneLife only ever moves on.
-type laneLife uint8
-
-const (
-	laneOpen   laneLife = iota
-	laneClosed          // takes nothing new, and sends the releases that it has
-)
 
 // LateAfter is how many times as long as the other nodes needed a node may take for a release to wait for it. A
 // holder that works for no time has sent its SET two such times ago, and the node may take as long again.
@@ -143,7 +135,7 @@ func (l *Lane) Again(c *Call, deadline, now int64) {
 // admit queues a call, or says why not; the caller holds Mu and delivers the answer.
 func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 	switch {
-	case l.life == laneClosed:
+	case l.closed:
 		c.State = callDropped
 		return protocol.Unsent(protocol.ErrClosed)
 	case c.needless():
@@ -260,7 +252,7 @@ func (l *Lane) drainOnce() (waits bool) {
 			if wait := l.Flight.wait(now); !l.Queue.empty() && wait > 0 && !l.Flight.blocked {
 				l.Alarm.Set(now+wait, now)
 			}
-			if waits = l.life == laneOpen && l.standby.begin(now); waits {
+			if waits = !l.closed && l.standby.begin(now); waits {
 				l.endStandby(now)
 			}
 			l.tellFlushed()
@@ -302,14 +294,14 @@ func (l *Lane) left(b *batch) {
 func (l *Lane) AwaitLeft(c *Call, took time.Duration) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	for l.leaves(c, took) {
+	for l.mayLeave(c, took) {
 		l.moved.Wait()
 	}
 }
 
-// leaves reports whether a call is about to be written; the caller holds Mu, and looks again when
+// mayLeave reports whether a call is about to be written; the caller holds Mu, and looks again when
 // the lane has moved.
-func (l *Lane) leaves(c *Call, took time.Duration) bool {
+func (l *Lane) mayLeave(c *Call, took time.Duration) bool {
 	now, end := l.Clock.Now().Mono, c.Deadline
 	switch {
 	case c.State == callOut:
@@ -321,7 +313,7 @@ func (l *Lane) leaves(c *Call, took time.Duration) bool {
 		return false
 	case len(l.Flight.Out) == 0:
 		return l.Starting
-	case l.life == laneClosed || l.breaker.down || l.Flight.RTT.Get() > took:
+	case l.closed || l.breaker.down || l.Flight.RTT.Get() > took:
 		return false // what a closed lane has to send, close waits for
 	default:
 		end = min(l.Flight.silentSince(now)+LateAfter*int64(took), end)
@@ -335,7 +327,7 @@ func (l *Lane) leaves(c *Call, took time.Duration) bool {
 // endStandby ends a goroutine that has rested for long enough; of a lane that is closed, at
 // once. The caller holds mu.
 func (l *Lane) endStandby(now int64) {
-	if end, waits := l.standby.restEnd(); waits && now < end && l.life == laneOpen {
+	if end, waits := l.standby.restEnd(); waits && now < end && !l.closed {
 		l.Alarm.Set(end, now)
 	} else {
 		l.standby.dismiss()
@@ -363,7 +355,7 @@ func (l *Lane) finishBatch(b *batch, settled bool) {
 		l.breaker.failed(failure, now)
 	}
 	told := l.finishAll(b, settled, now)
-	if away && l.life == laneOpen {
+	if away && !l.closed {
 		told = l.putAside(told, now)
 	}
 	l.Mu.Unlock()
@@ -378,7 +370,7 @@ func (l *Lane) finishBatch(b *batch, settled bool) {
 // SetDown notes whether the node answers, and tells of a change until the lane is closed; the caller
 // holds mu.
 func (l *Lane) SetDown(down bool, err error) {
-	changed := l.breaker.down != down && l.life == laneOpen
+	changed := l.breaker.down != down && !l.closed
 	l.breaker.down, l.breaker.overdue = down, false
 	if changed && l.onChange != nil {
 		l.onChange(down, err)
@@ -429,7 +421,7 @@ func (l *Lane) finish(c *Call, now int64) {
 	case refused && wasLost:
 		c.Kind, c.Said = protocol.Unknown, errByUs
 	}
-	if l.life == laneClosed {
+	if l.closed {
 		return
 	}
 	if l.kept.resend(c, refused, now) {
@@ -550,7 +542,7 @@ func (l *Lane) Close(now int64) <-chan struct{} {
 	flushed := make(chan struct{})
 	var dropped []*Call
 	l.Mu.Lock()
-	l.life, l.flushed = laneClosed, flushed
+	l.closed, l.flushed = true, flushed
 	for c := range l.Queue.All() {
 		if c.State == callQueued && c.Req.Op != protocol.OpRelease && c.Req.Script != protocol.ReleaseScript {
 			c.State = callDropped

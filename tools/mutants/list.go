@@ -816,7 +816,7 @@ var list = []mutant{
 	{
 		name: "lane-nothing-has-to-leave",
 		file: "internal/lane/lane.go",
-		old:  `for l.leaves(c, took) {`,
+		old:  `for l.mayLeave(c, took) {`,
 		new:  `for false {`,
 		why:  "a program that exits after its Release takes releases with it",
 		args: "-test.run=^TestReleaseHasLeft",
@@ -871,7 +871,7 @@ var list = []mutant{
 		name: "lane-sends-twice",
 		file: "internal/lane/lane.go",
 		old:  "l.finish(c, now)\n\t\tif settled && c.State == CallDone",
-		new: `if !c.Answered() && c.Req.Op.Sets() && !c.lost && !c.resent && l.life == laneOpen {
+		new: `if !c.Answered() && c.Req.Op.Sets() && !c.lost && !c.resent && !l.closed {
 			c.resent, b.calls[i] = true, nil
 			l.Queue.push(c)
 			continue
