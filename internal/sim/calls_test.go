@@ -284,14 +284,6 @@ func (n *simNode) leftByClose(p *simProcess, since, limit int64) int64 {
 	if since > closed+slack || n.reachableBut(p, from, 2*limit, isBack) > from {
 		return never
 	}
-	// A connection that went silent while nothing was sent over it costs a NodeTimeout to find out, and
-	// Close waits no longer than that.
-	silent := slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool {
-		return f.Kind == faultMute && f.Proc == p.i && f.Node == n.i && int64(f.At) < closed+slack
-	})
-	if n.w.excused(exSilent, silent) {
-		return never
-	}
 	return max(since, closed)
 }
 

@@ -88,8 +88,6 @@ func isOver(end, now tick.Instant) bool { return now.Mono >= end.Mono || now.Wal
 func (g *simGrant) notedExtend(i redlock.ExtendInfo) {
 	g.mu.Lock()
 	g.longer = i.Err == nil
-	if !i.Renewal {
-	}
 	before := g.promises[len(g.promises)-1].told
 	g.mu.Unlock()
 	if i.Err == nil {
@@ -109,13 +107,7 @@ func (g *simGrant) checkExtended(before tick.Instant, i redlock.ExtendInfo) {
 	if left, was := now.Until(lock.Until), now.Until(before); left < was {
 		g.proc.w.violated("extend: %v is valid for %v, and was for %v before", g, left, was)
 	}
-	// Where the wall clock was set ahead meanwhile, or went on while the machine slept, the former end may be the
-	// later one by both clocks.
-	t := g.proc.w.t()
-	from := t - int64(i.Elapsed*102/100)
-	set := slices.ContainsFunc(g.proc.wall.steps, func(s simStep) bool { return s.by > 0 && s.at <= t && s.at > from }) ||
-		slices.ContainsFunc(g.proc.asleep, func(f simFault) bool { return f.Kind == faultSuspend && int64(f.At) <= t && int64(f.At+f.For) > from })
-	if left := time.Duration(lock.Until.Mono-now.Mono) + i.Elapsed; left < i.TTL*98/100-5*time.Millisecond && !g.proc.w.excused(exSetMeanwhile, set) {
+	if left := time.Duration(lock.Until.Mono-now.Mono) + i.Elapsed; left < i.TTL*98/100-5*time.Millisecond {
 		g.proc.w.violated("extend: %v was extended for %v, and is valid for %v", g, i.TTL, left)
 	}
 }
@@ -441,14 +433,7 @@ func (w *simWorld) checkTurns(grants []*simGrant) {
 		} else if at.since > g.call+w.takesToJoin(g.call) {
 			w.violated("order: %v waits since %.6f ms, and stands in the queue since %.6f ms", g, ms(g.call), ms(at.since))
 		}
-		early := last != nil && at.came < w.places[last.value].came && at.arrival < w.places[last.value].arrival
-		// While an attempt is under way its entry is out of the line, and what comes then, by a clock
-		// that was set back, came before.
-		if w.rejoined[g.value] && w.setsBack() {
-			w.excused(exRejoined, early)
-			continue
-		}
-		if early {
+		if last != nil && at.came < w.places[last.value].came && at.arrival < w.places[last.value].arrival {
 			w.violated("order: %v was granted before %v, who stood in line already when it came", last, g)
 		}
 		last = g
@@ -469,8 +454,7 @@ func (w *simWorld) checkProgress(key string, grants []*simGrant) {
 			}
 		}
 		cutOff := w.plan.Calm && w.cutOff(g.proc) // it cannot have the lock
-		free, limit := w.freeFor(quiet, g.to, free, cutOff,
-			simExcuse{exBarred, w.barredUntil(key)}, simExcuse{exLeftOver, left})
+		free, limit := w.freeFor(quiet, g.to, free, cutOff, simExcuse{exBarred, w.barredUntil(key)}, simExcuse{exLeftOver, left})
 		if g.to-free > limit {
 			w.violated("I7: nobody had %s for %.3f ms while client %d.%d waited for it until %.6f ms", key, ms(g.to-free), g.proc, g.client, ms(g.to))
 		}
@@ -498,24 +482,21 @@ func (w *simWorld) checkRelease(g *simGrant) {
 	if g.relCalled == never || g.relRet == 0 || g.relRet >= g.proc.killedAt {
 		return
 	}
-	free, doubled := 0, 0
+	free := 0
 	for _, n := range w.nodes {
 		deleted := false
 		for _, h := range n.holds[g.key] {
 			deleted = deleted || h.value == g.value && (h.released && h.to <= g.relRet || h.shortened > 0 && h.shortened <= g.relRet+w.minHoldLeft(g.value))
 		}
-		switch {
-		case deleted || !n.has(g.key, g.value, g.relRet):
+		if deleted || !n.has(g.key, g.value, g.relRet) {
 			free++
-		case w.cameAgain(n, g), w.plan.Twice > 0 && !n.has(g.key, g.value, g.relCalled):
-			doubled++
 		}
 	}
 	need := w.needsFree(g)
 	switch {
-	case g.relErr == nil && free < need && !w.excused(exDoubled, free+doubled >= need):
+	case g.relErr == nil && free < need:
 		w.violated("I6: release of %v succeeded, but only %d nodes were free of it", g, free)
-	case errors.Is(g.relErr, redlock.ErrNotHeld) && free < need && !w.excused(exDoubled, free+doubled >= need):
+	case errors.Is(g.relErr, redlock.ErrNotHeld) && free < need:
 		w.violated("I6: release of %v said that it was not held, but only %d nodes were free of it", g, free)
 	}
 }
@@ -948,7 +929,7 @@ func (c *simClient) do(ctx context.Context, m locker, op int, key string, over f
 }
 
 func (w *simWorld) waited(p *simProcess, client int, m locker, from int64) {
-	if w.t() >= p.killedAt || w.excused(exSlept, len(p.asleep) > 0) {
+	if w.t() >= p.killedAt {
 		return
 	}
 	w.mu.Lock()

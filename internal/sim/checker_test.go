@@ -303,14 +303,6 @@ var simRules = []simRule{
 		h.on(2, "a", 5*msec, h.at(200, 40))
 		h.checkRelease(g)
 	}},
-	{"I6: release of %v succeeded", func(p *simPlan) { p.Twice = 1 }, func(h *handMade) { // a SET came that was never answered, or once more
-		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
-		h.on(2, "a", 5*msec, 200*msec)
-		h.nodes[0].holds["k0"][0].to = 50 * msec
-		h.sets[simSent{1, is("a")}] = either(h, heardNothing, heardRefused)
-		h.nodes[2].holds["k0"] = []*simHold{{value: is("a"), from: 5 * msec, to: 200 * msec}}
-		h.checkRelease(g)
-	}},
 	{"I6: the release of %v is confirmed", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
 		for _, hold := range h.on(3, "a", 5*msec, 50*msec) {
@@ -344,7 +336,7 @@ var simRules = []simRule{
 	}},
 	{"I6: %v did not change hands", nil, func(h *handMade) {
 		h.on(either(h, 2, 1), "a", 0, allLong)
-		h.checkNotHeld(h.procs[0], h.grant(0, "a", 10*msec, 100*msec), is("a"), 0)
+		h.checkNotHeld(h.procs[0], h.grant(0, "a", 10*msec, 100*msec), is("a"))
 	}},
 	{"I7: client %d.%d waits for ever", nil, func(h *handMade) {
 		c := h.client()
@@ -362,18 +354,6 @@ var simRules = []simRule{
 	{"I7: nobody had %s for", calmPlan, func(h *handMade) {
 		h.grant(1, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
 		h.waitsFor(h.at(600, 500))
-		h.checkProgress("k0", h.grants)
-	}},
-	{"I7: nobody had %s for", nil, func(h *handMade) { // four joins came late or twice, each may have left an entry behind
-		h.strayJoins.Store(either(h, int64(3), 4))
-		q := h.quiet()
-		h.waitsFor(q.from + q.usual + msec)
-		h.checkProgress("k0", h.grants)
-	}},
-	{"I7: nobody had %s for", func(p *simPlan) { p.NoPublish = true }, func(h *handMade) { // or join again all the time
-		h.strays.Store(either(h, int64(3), 4))
-		q := h.quiet()
-		h.waitsFor(q.from + q.usual + msec)
 		h.checkProgress("k0", h.grants)
 	}},
 	{"I7: client %d.%d could have had", sharedCalmPlan, func(h *handMade) { // one of two permits
@@ -535,34 +515,6 @@ var simRules = []simRule{
 	}},
 	{"wake-up: %v was told", calmPlan, func(h *handMade) {
 		g := h.grant(0, "a", h.at(120, 110), 900*msec)
-		h.nodes[0].toldAt[g.value] = 50 * msec
-		h.checkToldInTime(h.grants)
-	}},
-	{"wake-up: %v was told", calmPlan, func(h *handMade) { // one that shares keeps none out that share
-		a := h.grant(0, "a", 20*msec, 900*msec).releasedAt(115*msec, nil)
-		a.shared = h.bad
-		g := h.grant(1, "b", 180*msec, 900*msec)
-		g.shared = true
-		h.nodes[0].toldAt[g.value] = 50 * msec
-		h.checkToldInTime(h.grants)
-	}},
-	{"wake-up: %v was told", calmPlan, func(h *handMade) { // nor does one that waited
-		a := h.grant(0, "a", 20*msec, 900*msec).releasedAt(90*msec, nil)
-		h.places[a.value] = simPlace{came: either(h, int64(1), 0)}
-		g := h.grant(1, "b", 120*msec, 900*msec)
-		h.nodes[0].toldAt[g.value] = 50 * msec
-		h.checkToldInTime(h.grants)
-	}},
-	{"wake-up: %v was told", calmPlan, func(h *handMade) { // a newcomer kept it out, at this node or at others only
-		h.grant(0, "a", 20*msec, 900*msec).releasedAt(90*msec, nil)
-		h.nodes[either(h, 0, 1)].holds["k0"] = []*simHold{{value: is("a"), from: 10 * msec, to: 90 * msec}}
-		g := h.grant(1, "b", 200*msec, 900*msec)
-		h.nodes[0].toldAt[g.value] = 50 * msec
-		h.checkToldInTime(h.grants)
-	}},
-	{"wake-up: %v was told", calmPlan, func(h *handMade) { // the release of one that shared reminds it
-		h.grant(0, "a", 20*msec, 900*msec).releasedAt(90*msec, nil).shared = true
-		g := h.grant(1, "b", h.at(160, 150), 900*msec)
 		h.nodes[0].toldAt[g.value] = 50 * msec
 		h.checkToldInTime(h.grants)
 	}},
@@ -852,14 +804,6 @@ var simRules = []simRule{
 		h.on(1, "a", 5*msec, 5000*msec)
 		h.checkLeftBehind()
 	}},
-	{"I5: node %d had %.6s of %s until", strictPlan, func(h *handMade) { // released by Close, over a connection of its own or another's that went silent
-		h.plan.Faults = []simFault{{Kind: faultMute, At: 500 * time.Millisecond, Node: either(h, 1, 0)}}
-		h.grant(0, "a", 10*msec, 9000*msec).releasedAt(1040*msec, nil)
-		h.sentBy[is("a")] = simSender{h.procs[0], 5 * msec}
-		h.closed(1050*msec, 1060*msec)
-		h.on(1, "a", 5*msec, 5000*msec)
-		h.checkLeftBehind()
-	}},
 	{"O8: %.6s of process", strictPlan, func(h *handMade) { // Close takes it out of the queue
 		h.entries("0", lineEntry(h.procs[0].name, "", is("a")))
 		h.wants["k0"] = []*simWait{{to: h.at(1000, 1900)}}
@@ -1109,23 +1053,6 @@ var simRules = []simRule{
 		h.sleep(2000*msec, 0)
 		h.checkAllGone()
 	}},
-	{"O8: %.6s of process", strictPlan, func(h *handMade) { // others used the lock's name before it came, or since
-		h.entries("0", lineEntry(h.procs[0].name, "", is("a")))
-		h.places[is("a")] = simPlace{came: 50 * msec}
-		h.wants["k0"] = []*simWait{{to: 100 * msec}}
-		h.nodes[0].foreign = []*simForeign{{name: "k0", to: h.at(40, 90)}}
-		h.sleep(2000*msec, 0)
-		h.checkAllGone()
-	}},
-	{"O8: %.6s of process", strictPlan, func(h *handMade) { // others used the name of its list of holders, or of its queue
-		h.entries("0", lineEntry(h.procs[0].name, "", is("a")))
-		h.places[is("a")] = simPlace{came: 50 * msec}
-		h.wants["k0"] = []*simWait{{to: 100 * msec}}
-		names := h.nodes[0].beside("k0")
-		h.nodes[0].foreign = []*simForeign{{name: either(h, names.line, names.shared), to: 90 * msec}}
-		h.sleep(2000*msec, 0)
-		h.checkAllGone()
-	}},
 	{"O8: %.6s of process", strictPlan, func(h *handMade) { // it released the lock that it got
 		h.entries("0", lineEntry(h.procs[0].name, "", is("a")))
 		h.wants["k0"] = []*simWait{{to: 100 * msec}}
@@ -1193,16 +1120,6 @@ var simExcused = []struct {
 		h.on(1, either(h, "b", "a"), 5*msec, 10*msec)[0].forced = true
 		h.toldAndNotListed()
 	}}},
-	{exBarred, simRule{"I7: nobody had %s for", func(p *simPlan) {
-		calmPlan(p)
-		p.Nodes, p.RestartGuard, p.TTL = p.Nodes[:2], 0, 10*time.Second
-		p.Faults = []simFault{{Kind: faultBack, At: 4 * time.Second, By: -3 * time.Second}}
-	}, func(h *handMade) { // its mark is ten seconds old after thirteen by its clock
-		n := h.nodes[0]
-		n.marked, n.met = 0, map[int]int64{0: 5000 * msec}
-		h.waitsFor(h.at(14000, 13500))
-		h.checkProgress("k0", nil)
-	}}},
 	{exBarred, simRule{"I7: nobody had %s for", diesAtFirstUse, func(h *handMade) { // its writer died between two nodes
 		h.toldAllNew(either(h, 2, 1), 19*msec)
 	}}},
@@ -1252,27 +1169,6 @@ var simExcused = []struct {
 		h.on(either(h, 3, 1), "a", 5*msec, 90*msec)[0].to = 50 * msec
 		h.nodes[0].holds["k0"][0].released = true
 		h.checkByWhoseHand(g)
-	}}},
-	{exDoubled, simRule{"I6: the release of %v is confirmed", func(p *simPlan) { p.Twice = 1 }, func(h *handMade) { // the SET had been refused, or its answer was lost
-		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
-		h.on(3, "a", 5*msec, 90*msec)[0].to = 50 * msec
-		h.nodes[0].holds["k0"][0].released = true
-		h.sets[simSent{1, is("a")}] = either(h, heardNothing, heardRefused)
-		h.checkByWhoseHand(g)
-	}}},
-	{exDoubled, simRule{"I6: the release of %v is confirmed", nil, func(h *handMade) { // nothing comes twice, or messages do
-		h.plan.Twice = either(h, 0, 1)
-		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
-		h.on(3, "a", 5*msec, 90*msec)[0].to = 50 * msec
-		h.nodes[0].holds["k0"][0].released = true
-		h.sets[simSent{1, is("a")}] = heardRefused
-		h.checkByWhoseHand(g)
-	}}},
-	{exDoubled, simRule{"I6: %v did not change hands", func(p *simPlan) { p.Twice = 1 }, func(h *handMade) { // the SET came again after the call, or before
-		g := h.grant(0, "a", 10*msec, 100*msec)
-		h.on(3, "a", 60*msec, 100*msec)
-		h.sleep(80*msec, 0)
-		h.checkNotHeld(h.procs[0], g, is("a"), h.at(70, 50))
 	}}},
 	{exKeptByHand, simRule{"I6: the release of %v is confirmed", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)

@@ -151,12 +151,6 @@ func (n *simNode) left(value string) bool {
 	return w.excused(exLeftOver, w.t() < until)
 }
 
-// unsettled reports whether a node has a lock that is shared, and others use the name of its list of holders:
-// whether any are left cannot be told, so it stays until its lease is over.
-func (n *simNode) unsettled(key, value string) bool {
-	return n.w.excused(exForeign, value == fakenode.Marker && n.store.Typ(n.beside(key).shared) == foreignType)
-}
-
 func (n *simNode) setBackBetween(from, to int64) (by int64) {
 	for _, s := range n.hand.steps {
 		if s.at >= from && s.at < to {
@@ -304,7 +298,7 @@ func (c *simClient) adopts(ctx context.Context, g *simGrant, token string, op in
 	w.took(p, "Adopt", call, attemptLimit(m))
 	c.endedInTime(ends, err)
 	if errors.Is(err, redlock.ErrNotHeld) {
-		w.checkNotHeld(p, g, g.value, call)
+		w.checkNotHeld(p, g, g.value)
 	}
 	if err != nil {
 		w.cameToAnEnd(p, "an Adopt", call, err)
@@ -331,19 +325,14 @@ func (c *simClient) adoptFailed(err error) {
 }
 
 // checkNotHeld is I6 for an Adopt of a value that failed with ErrNotHeld.
-func (w *simWorld) checkNotHeld(p *simProcess, g *simGrant, value string, call int64) {
-	t, without, doubled := w.t(), 0, 0
+func (w *simWorld) checkNotHeld(p *simProcess, g *simGrant, value string) {
+	t, without := w.t(), 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		switch {
-		case !n.has(g.key, value, t):
-			without++
-		case w.plan.Twice > 0 && !n.has(g.key, value, call):
-			doubled++
-		}
+		without += int(fakenode.Truth(!n.has(g.key, value, t)))
 		n.mu.Unlock()
 	}
-	if need := len(w.nodes) - p.quorum() + 1; without < need && !w.excused(exDoubled, without+doubled >= need) {
+	if need := len(w.nodes) - p.quorum() + 1; without < need {
 		w.violated("I6: %v did not change hands, for it is not held, but only %d nodes were without it", g, without)
 	}
 }

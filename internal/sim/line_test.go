@@ -282,25 +282,10 @@ func (n *simNode) checkGone(key string, l simLine) {
 		if since == never || now-since <= limit {
 			continue
 		}
-		if since = n.leftByClose(by, since, limit); since != never && now-since > limit && !w.excused(exForeign, n.foreignSince(key, w.placeOf(e.value).came)) {
+		if since = n.leftByClose(by, since, limit); since != never && now-since > limit {
 			w.violated("O8: %.6s of process %d stands in the queue of %s on node %d, has gone, and could have left since %.6f ms", e.value, by.i, key, n.i, ms(since))
 		}
 	}
-}
-
-// foreignSince reports whether others have kept something under the lock's name, or that of its list of
-// holders, at some time since then. The release of a waiter that leaves meanwhile fails, with what time does
-// not mend, so it is not sent again.
-func (n *simNode) foreignSince(key string, since int64) bool {
-	return slices.ContainsFunc(n.foreign, func(f *simForeign) bool {
-		return (f.name == key || f.name == n.beside(key).shared) && f.to > since
-	})
-}
-
-func (w *simWorld) placeOf(value string) simPlace {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.places[value]
 }
 
 // checkAllGone is O8 when everybody has gone.
@@ -439,40 +424,15 @@ func (p *simPlan) drawModes(r *rand.Rand) {
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
 }
 
-// checkToldInTime: in a run without faults, a waiter that was told has the lock soon. It does not
-// have a permit soon that a newcomer has: the other nodes may have heard of a release
-// before the newcomer asked, and the queue's node after that. Where a newcomer that got the lock
-// without the node keeps it out, it has it soon after that one's release, which reminds it; or, if
-// the newcomer had it alone, whose notice only the first in the node's queue hears, after the pause
-// between turns in vain.
+// checkToldInTime: in a run without faults, a waiter that was told has the lock soon.
 func (w *simWorld) checkToldInTime(grants []*simGrant) {
 	limit := 24*int64(w.plan.Delay+w.plan.Jitter) + int64(60*time.Millisecond)
 	if limit > int64(protocol.LeastReservation)/4 || len(w.nodes) < 3 || w.disturbed() || w.setsBack() || w.plan.Deaf > 0 {
 		return
 	}
-	inVain := int64(max(protocol.LeastReservation, 4*w.plan.NodeTimeout)) / 2 // between turns that come to nothing
 	for _, g := range grants {
 		for _, n := range w.nodes {
-			at, told := n.toldAt[g.value]
-			if !told || g.ret-at <= limit {
-				continue
-			}
-			hasPermit, keptOut := false, at-inVain // from then on, if no newcomer did
-			for _, o := range grants {
-				end := o.end()
-				if o == g || w.places[o.value].came != 0 || o.call >= g.ret || end <= at {
-					continue
-				}
-				hasPermit = hasPermit || o.permits > 0
-				if end <= at || g.shared && o.shared || slices.ContainsFunc(n.holds[g.key], func(h *simHold) bool { return h.value == o.value && h.to > at }) {
-					continue
-				}
-				if o.shared {
-					end -= inVain
-				}
-				keptOut = max(keptOut, end)
-			}
-			if !w.excused(exNewcomer, hasPermit || g.ret-keptOut <= limit+inVain) {
+			if at, told := n.toldAt[g.value]; told && g.ret-at > limit {
 				w.violated("wake-up: %v was told %.3f ms before, %.3f ms is enough", g, ms(g.ret-at), ms(limit))
 			}
 		}

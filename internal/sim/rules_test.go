@@ -359,8 +359,8 @@ type simReleased struct {
 const simLastTry = "; the last try: "
 
 // checkLoss: a lock that is said to be lost is lost. Either its validity is over by a clock of
-// its process, or so many nodes were without its value at some time since it was confirmed last, or
-// since the round began that found out, that no majority is left.
+// its process, or so many nodes were without its value at some time since it was confirmed last that no
+// majority is left.
 func (w *simWorld) checkLoss(g *simGrant, why error) {
 	t := w.t()
 	if t >= g.proc.killedAt {
@@ -379,27 +379,14 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 		w.checkRanOut(g, last)
 		return
 	}
-	// An extend that was called before that may have found it lost, and a repair has put it back
-	// since: others could have had it in between.
-	from := last.at
-	if q := (*redlock.QuorumError)(nil); errors.As(why, &q) {
-		for _, o := range q.Outcomes {
-			from = min(from, t-int64(o.Elapsed))
-		}
-	}
-	kept, since := 0, 0
+	kept := 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		if n.keptFrom(g, from, t) {
-			kept++
-		}
-		if n.keptFrom(g, last.at, t) {
-			since++
-		}
+		kept += int(fakenode.Truth(n.keptFrom(g, last.at, t)))
 		n.mu.Unlock()
 	}
-	if quorum := g.proc.quorum(); since >= quorum && !w.excused(exFoundBefore, kept < quorum) {
-		w.violated("loss: %v was said to be lost (%v), but %d nodes have had it since %.6f ms", g, why, kept, ms(from))
+	if kept >= g.proc.quorum() {
+		w.violated("loss: %v was said to be lost (%v), but %d nodes have had it since %.6f ms", g, why, kept, ms(last.at))
 	}
 }
 
@@ -422,19 +409,16 @@ func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 		return // it was granted, or told, too late for that
 	}
 	from := max(last.at, last.until-needs)
-	there, silent := 0, 0
+	there := 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
 		had := n.keptFrom(g, from, last.until)
 		n.mu.Unlock()
 		if had && n.reachable(p, from, last.until-from) == from {
 			there++
-			if p.hasBeenSilenced(n.i, last.until) {
-				silent++
-			}
 		}
 	}
-	if there >= p.quorum() && !w.excused(exSilent, there-silent < p.quorum()) {
+	if there >= p.quorum() {
 		w.violated("renewal: %v ran out, although %d nodes had it and could be reached from %.6f ms on", g, there, ms(from))
 	}
 }
@@ -479,7 +463,7 @@ func (w *simWorld) checkByWhoseHand(g *simGrant) {
 	if g.told.at == 0 || g.told.at >= g.proc.killedAt || w.excused(exKeptByHand, g.keeps || g.stopped && (g.detaching || inside.TermsOf(g.lock).MinHold > 0)) {
 		return
 	}
-	ours, clean, doubled := 0, 0, 0
+	ours, clean := 0, 0
 	for _, n := range w.nodes {
 		there, removed := false, false
 		for _, h := range n.holds[g.key] {
@@ -492,22 +476,15 @@ func (w *simWorld) checkByWhoseHand(g *simGrant) {
 			ours++
 		case !there:
 			clean++
-		case w.cameAgain(n, g):
-			doubled++
 		}
 	}
 	quorum := g.proc.quorum()
 	switch {
-	case g.told.err == nil && ours < quorum && !w.excused(exNeverHad, ours+clean >= quorum) && !w.excused(exDoubled, ours+clean+doubled >= quorum):
+	case g.told.err == nil && ours < quorum && !w.excused(exNeverHad, ours+clean >= quorum):
 		w.violated("I6: the release of %v is confirmed, but only %d nodes removed it because of it, and %d never had it", g, ours, clean)
 	case errors.Is(g.told.err, redlock.ErrNotHeld) && ours >= quorum:
 		w.violated("I6: the release of %v says that it was not held, but %d nodes removed it because of it", g, ours)
 	}
-}
-
-// cameAgain reports whether the network may have delivered a SET again that the node had refused.
-func (w *simWorld) cameAgain(n *simNode, g *simGrant) bool {
-	return w.plan.Twice > 0 && w.sets[simSent{n.i, g.value}] == heardRefused
 }
 
 // checkRenewedInTime: a lock that is renewed is extended when a third of its TTL is over, by the clock of
@@ -1073,38 +1050,31 @@ const (
 	exDoor              = "I6, held: a door was shut"
 	exKeptByHand        = "I6, by whose hand: the lock is kept, or was detached"
 	exNeverHad          = "I6, by whose hand: a node never had the value"
-	exDoubled           = "I6: a SET was delivered twice"
 	exSlept             = "I7, renewal: the process slept"
 	exNotQuiet          = "I7, progress: something went wrong less than 8 TTLs + 5 s ago"
 	exCutOff            = "I7, progress, and calm plans: a process died, or is cut off"
 	exBarred            = "I7, progress: so many nodes do not vote yet"
 	exLeftOver          = "I5, I7: it was detached, or is kept for its time"
 	exStrays            = "I7, progress: messages come late, twice or torn"
-	exNames             = "I7, progress: queues on several nodes"
 	exAstray            = "I5: messages go astray until then"
 	exSilent            = "I5, renewal: a connection went silent"
 	exStoppedEntry      = "O8: its holder stopped before it could leave"
 	exLostBefore        = "min hold: it was lost before its release"
-	exSetMeanwhile      = "extend: the wall clock was set ahead meanwhile"
 	exToldBack          = "O3: the node's clock was set back"
 	exStruck            = "O1, O3, O11: an extend with another number, an eviction or force struck one from the list"
 	exOtherName         = "O3: it joined by another node's name"
-	exForeign           = "I5, O1, O8: others use a name of the lock"
-	exFoundBefore       = "loss: it was put back since the round began"
-	exRejoined          = "order: a further attempt, and a clock is set back"
-	exNewcomer          = "wake-up: a newcomer was there first"
+	exForeign           = "O1: others use the name of the list of holders"
 	exOlderFirst        = "O10: an older waiter of its process has come since"
 	exFirstUse          = "I7, time of a call: a fleet's first use"
 )
 
 // simExcuses is all of them, in the order of the table.
 var simExcuses = []string{
-	exClockThereAndBack, exForgot, exBroken, exCounter, exNoNotices, exDoor, exKeptByHand, exNeverHad, exDoubled, exSlept,
-	exNotQuiet, exCutOff, exBarred, exLeftOver, exStrays, exNames, exAstray, exSilent, exStoppedEntry, exLostBefore,
-	exSetMeanwhile, exToldBack, exStruck, exOtherName, exForeign, exFoundBefore, exRejoined, exNewcomer, exOlderFirst, exFirstUse,
+	exClockThereAndBack, exForgot, exBroken, exCounter, exNoNotices, exDoor, exKeptByHand, exNeverHad, exSlept, exNotQuiet,
+	exCutOff, exBarred, exLeftOver, exStrays, exAstray, exSilent, exStoppedEntry, exLostBefore, exToldBack, exStruck, exOtherName, exForeign, exOlderFirst, exFirstUse,
 }
 
-var simWhenever = []string{exKeptByHand, exSlept, exAstray, exLostBefore, exStoppedEntry}
+var simWhenever = []string{exKeptByHand, exAstray, exLostBefore, exStoppedEntry}
 
 // excused counts the use of an excuse.
 func (w *simWorld) excused(name string, used bool) bool {

@@ -122,7 +122,6 @@ type simFlow struct {
 	born int64
 
 	native conn.Native
-	joins  atomic.Bool // the batch has one
 	timer  *time.Timer // of wait
 
 	gone chan struct{}
@@ -334,12 +333,6 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 	if cutOut || x.lost || t+x.there >= silent {
 		return 0, first(f.wait(t+never), errSimTimeout)
 	}
-	if x.lands > 0 || x.twice > 0 {
-		w.strays.Add(1)
-		if f.joins.Load() {
-			w.strayJoins.Add(1)
-		}
-	}
 	if x.lands > 0 {
 		f.later(t+x.lands, do)
 		if x.breaks < 0 {
@@ -403,7 +396,6 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (go
 		}
 	}
 	f.d.p.w.sends(f.d.p, f.d.n.i, batch)
-	f.joins.Store(slices.ContainsFunc(reqs, func(r *protocol.Request) bool { return r.Op == protocol.OpJoin }))
 	left()
 	var answers atomic.Pointer[simAnswers]
 	some, err := f.send(f.roll('s'), true, len(reqs), func() {
@@ -772,35 +764,28 @@ func (n *simNode) writeMark(w *protocol.MarkWrite) protocol.ServerReport {
 		n.saysAll = n.w.t()
 	}
 	if w.IsRedated() {
-		n.redated = append(n.redated, n.w.t())
 		n.w.reached("a mark is given the present date", true)
 	}
 	return s
 }
 
-// barredUntil is until when a process may find too few nodes that vote.
-func (w *simWorld) barredUntil(keys ...string) int64 {
+// barredUntil is until when too few nodes may vote, where a process died, or was cut off, while it wrote into the
+// marks that all nodes were new. The others cannot go on: a node whose mark does not say so may have lost one that
+// did, and a lock. So all but those that were told vote once their marks are as old as the guard's period.
+func (w *simWorld) barredUntil(key string) int64 {
 	if w.plan.RestartGuard < 0 {
 		return 0
 	}
 	period := max(w.plan.TTL, w.plan.RestartGuard, guard.FirstUse)
-	if slices.ContainsFunc(keys, func(key string) bool { return w.plan.Fenced[fakenode.Number(key[1:])] }) {
+	if w.plan.Fenced[fakenode.Number(key[1:])] {
 		period = max(period, guard.FencedGuard)
 	}
-	period = period * 102 / 100
-	return max(w.halfTold(int64(period)), w.barredByClock(int64(period)))
-}
-
-// halfTold is the same where a process died, or was cut off, while it wrote into the marks that all nodes
-// were new. The others cannot go on: a node whose mark does not say so may have lost one that did, and a
-// lock. So all but those that were told vote once their marks are a period old.
-func (w *simWorld) halfTold(period int64) int64 {
 	told, rest := int64(never), []int64(nil)
 	for _, n := range w.nodes {
 		if n.saysAll > 0 {
 			told = min(told, n.saysAll)
 		} else {
-			rest = append(rest, n.marked+period)
+			rest = append(rest, n.marked+int64(period*102/100))
 		}
 	}
 	missing, timeout := len(w.nodes)/2+1-(len(w.nodes)-len(rest)), int64(w.plan.NodeTimeout)
@@ -811,38 +796,6 @@ func (w *simWorld) halfTold(period int64) int64 {
 	}
 	slices.Sort(rest)
 	return rest[missing-1]
-}
-
-// barredByClock is the same of two nodes. Both marks are of the first use, but one node's clock was set back, so for who comes then they are further
-// apart than those of a first use, or one is from the future, was given another date, and is
-// none of the first use any more. Then neither node votes before its mark is as old, by its own clock,
-// as the guard's period: with two nodes, none can be spared. Such a process takes its turns in the
-// queue, and makes nothing of them, so others wait for it, too.
-func (w *simWorld) barredByClock(period int64) (until int64) {
-	if len(w.nodes) != 2 {
-		return 0
-	}
-	for i, n := range w.nodes {
-		other := w.nodes[1-i]
-		for _, met := range n.met {
-			by := n.setBackBetween(n.marked, met)
-			written := n.marked // or at the latest, by this process as soon as it met the node
-			for _, t := range n.redated {
-				if t <= met+int64(w.plan.NodeTimeout) {
-					written = t
-				}
-			}
-			if by > met-n.marked {
-				written = max(written, met) // it is from the future, for less long than it takes to write another
-			}
-			apart := met - other.marked - max(0, met-n.marked-by)
-			if by > 0 && (written > n.marked || apart > int64(guard.FirstUse*98/100)) {
-				from := max(written+n.setBackBetween(written, met), other.marked)
-				until = max(until, from+period)
-			}
-		}
-	}
-	return until
 }
 
 // drawShortGuard sets some guards below the TTL. It has randomness of its own, so that other plans are what

@@ -227,8 +227,7 @@ func (w *simWorld) checkShareProgress(key string, grants []*simGrant) {
 				left = max(left, min(w.freeFromLeft(o), g.to))
 			}
 		}
-		free, limit := w.freeFor(quiet, g.to, max(g.from, w.inTheWay(g, key, grants)), w.plan.Calm && w.cutOff(g.proc),
-			simExcuse{exBarred, w.barredUntil(key)}, simExcuse{exLeftOver, left})
+		free, limit := w.freeFor(quiet, g.to, max(g.from, w.inTheWay(g, key, grants)), w.plan.Calm && w.cutOff(g.proc), simExcuse{exBarred, w.barredUntil(key)}, simExcuse{exLeftOver, left})
 		if g.to-free > limit {
 			w.violated("I7: client %d.%d could have had %s with others for %.3f ms, and waited for it until %.6f ms", g.proc, g.client, key, ms(g.to-free), ms(g.to))
 		}
@@ -361,12 +360,6 @@ func (w *simWorld) quiet() (q simQuiet) {
 	// A join that is torn, late or doubled may leave an entry behind whose turn is nobody's.
 	q.usual, q.why = 3*grace, exStrays
 	q.limit = q.usual * int64(1+(w.plan.Torn+w.plan.Late+w.plan.Twice)/50)
-	// Where nodes forget, waiters have turns in vain, and join anew after each.
-	q.limit = max(q.limit, w.strayJoins.Load()*grace)
-	if w.plan.NoPublish {
-		// Waiters then join again a hundred times a second, and not now and then.
-		q.limit = max(q.limit, w.strays.Load()*grace)
-	}
 	switch {
 	case w.plan.Regime == simWell:
 		q.from, q.usual, q.limit = w.wellFrom(), grace, grace
@@ -375,8 +368,6 @@ func (w *simWorld) quiet() (q simQuiet) {
 		switch q.limit = grace; {
 		case w.disturbed(): // what it held, and its turn
 			q.limit, q.why = int64(w.plan.TTL)+2*grace, exCutOff
-		case w.plan.Names: // queues on several nodes meet first, and may pass each other
-			q.limit, q.why = 2*grace, exNames
 		case w.plan.HandOvers && w.setsBack():
 			// What was handed over to nobody ends later at a queue's node whose clock was set
 			// back. The first waiter looks at the others once per grace, when it joins again.

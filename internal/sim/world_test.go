@@ -30,34 +30,31 @@ type simWorld struct {
 	nodes []*simNode
 	procs []*simProcess
 
-	mu         sync.Mutex
-	verbose    func(string)
-	trace      uint64 // the sum of the hashes of all that happened
-	steps      int
-	bad        []string
-	broken     []string // the rules that bad is about, as their formats
-	grants     []*simGrant
-	byToken    map[string]*simGrant
-	places     map[string]simPlace   // where who has this value stands in line
-	arrivals   map[int64]simPlace    // the same, by arrival in the line: a further attempt has another value
-	rejoined   map[string]bool       // by the value: it is that of a further attempt
-	waits      map[string][]simWait  // by key
-	wants      map[string][]*simWait // by key: all calls that want it in any way, and are not over
-	sets       map[simSent]simHeard  // what is known of each SET
-	taken      map[simSent]bool      // a release of it was sent
-	sentBy     map[string]simSender  // the process that sent the SETs of a value
-	ties       map[int]int           // by round: how many got the lock
-	parts      []*simPart            // locks, also those whose callers never get them
-	ended      bool
-	count      simCount
-	slept      atomic.Int64
-	strays     atomic.Int64 // messages that came late, or twice
-	strayJoins atomic.Int64 // those with a join
-	tallies    simTallies
-	renewals   simRenewals
-	calmer     int64 // when the first of those who hurry had enough
-	forces     []*simForce
-	allNew     simTimes // when a mark was lost and none was left that tells of before
+	mu       sync.Mutex
+	verbose  func(string)
+	trace    uint64 // the sum of the hashes of all that happened
+	steps    int
+	bad      []string
+	broken   []string // the rules that bad is about, as their formats
+	grants   []*simGrant
+	byToken  map[string]*simGrant
+	places   map[string]simPlace   // where who has this value stands in line
+	arrivals map[int64]simPlace    // the same, by arrival in the line: a further attempt has another value
+	waits    map[string][]simWait  // by key
+	wants    map[string][]*simWait // by key: all calls that want it in any way, and are not over
+	sets     map[simSent]simHeard  // what is known of each SET
+	taken    map[simSent]bool      // a release of it was sent
+	sentBy   map[string]simSender  // the process that sent the SETs of a value
+	ties     map[int]int           // by round: how many got the lock
+	parts    []*simPart            // locks, also those whose callers never get them
+	ended    bool
+	count    simCount
+	slept    atomic.Int64
+	tallies  simTallies
+	renewals simRenewals
+	calmer   int64 // when the first of those who hurry had enough
+	forces   []*simForce
+	allNew   simTimes // when a mark was lost and none was left that tells of before
 }
 
 // simCount tells what a run was worth.
@@ -188,7 +185,6 @@ type simNode struct {
 	lineLost map[string]int64 // when a queue was lost, by lock key
 	marked   int64            // when the memory mark was written first; 0: never
 	saysAll  int64            // when that said first that all nodes were new; 0: never
-	redated  []int64          // when it was given another date
 }
 
 // simHold is a time during which a server has a value under a lock's key.
@@ -545,7 +541,6 @@ func (n *simNode) notice(p *simProcess, r *protocol.Request, a *simAnswer) {
 				place = simPlace{came: t, since: t - ago}
 				w.arrivals[arrival] = place
 			}
-			w.rejoined[value] = w.rejoined[value] || known && w.places[value].came == 0
 			place.node, place.arrival = n.i, arrival
 			w.places[value] = place
 			w.mu.Unlock()
