@@ -34,7 +34,6 @@ type simPlan struct {
 	Calm         bool          `json:",omitempty"` // nothing goes wrong: order and speed of the line are checked
 	Strict       bool          `json:",omitempty"` // nothing gets lost: what is left behind is checked closely
 	Young        bool          `json:",omitempty"` // the nodes have just been started
-	Met          bool          `json:",omitempty"` // all nodes have memory marks, and all processes have seen them
 	Ties         int           `json:",omitempty"` // so many times all ask once at the same moment, and nothing else is done
 	Pairs        bool          `json:",omitempty"` // clients also hold two keys at once
 	HandOvers    bool          `json:",omitempty"` // some locks go on in other processes

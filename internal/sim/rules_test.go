@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -773,8 +776,9 @@ func (w *simWorld) grantedIn(g *simGrant) {
 func (w *simWorld) planned() {
 	p := w.plan
 	w.reached(fmt.Sprint("nodes: ", len(p.Nodes)), true)
-	if p.Regime != "" {
-		w.reached("plan: "+p.Regime, true)
+	w.reached("plan: "+p.Regime, p.Regime != "")
+	for name, here := range p.fields() {
+		w.reached("plan has "+name, here)
 	}
 	for _, f := range p.Faults {
 		w.reached("fault: "+f.Kind, true)
@@ -782,259 +786,78 @@ func (w *simWorld) planned() {
 	for _, call := range p.Calls {
 		w.reached("plan: "+call, true)
 	}
-	for _, kind := range p.Kinds {
-		w.reached("plan: semaphores", kind > 0)
-		w.reached("plan: shared locks", kind < 0)
-	}
-	for state, here := range map[string]bool{
-		"plan: calm": p.Calm, "plan: strict with faults": p.Strict && !p.Calm && len(p.Faults) > 0, "plan: ties": p.Ties > 0,
-		"plan: pairs": p.Pairs, "plan: hand-overs": p.HandOvers, "plan: min hold": p.MinHold > 0,
-		"plan: own names": p.Names, "plan: young nodes": p.Young, "plan: nobody may publish": p.NoPublish, "plan: users' clients": p.Users,
-		"plan: no connection ids": p.NoID, "plan: no kills": p.NoKill, "plan: releases one by one": p.NoMGet, "plan: native deletes": p.Native, "plan: mixed TTLs": p.Mixed, "plan: contexts": p.Contexts,
-		"plan: torn for long": p.TornFor > 0, "plan: slow": p.Slow > 0, "plan: lost": p.Lost > 0, "plan: reset": p.Reset > 0,
-		"plan: torn": p.Torn > 0, "plan: late": p.Late > 0, "plan: twice": p.Twice > 0, "plan: deaf": p.Deaf > 0,
-	} {
-		w.reached(state, here)
-	}
 }
 
-// simState is a state, and how many of 10,000 seeds come to it.
-type simState struct {
-	name string
-	of   float64
+// fields tells of each of the plan's whether it is set, but for Why, which only kept plans have.
+func (p *simPlan) fields() map[string]bool {
+	set, v := make(map[string]bool), reflect.ValueOf(*p)
+	for i := range v.NumField() {
+		set[v.Type().Field(i).Name] = !v.Field(i).IsZero()
+	}
+	delete(set, "Why")
+	return set
 }
 
-// notReached lists the states that none of so many seeds came to, although it is next to
-// impossible that a dozen are expected and none comes.
-func notReached(states []simState, seedsOf map[string]int, seeds int) (lost []string) {
-	for _, s := range states {
-		if expected := s.of * float64(seeds) / 1e4; expected >= 12 && seedsOf[s.name] == 0 {
-			lost = append(lost, fmt.Sprintf("%s: no seed of %d, about %.0f were to be expected", s.name, seeds, expected))
+// simNames is where the source names what is counted, and what is put before it then.
+var simNames = map[string][]string{
+	`reached\("([^"]+)",`:                             {""},
+	`\bfault[A-Z]\w+ += "(\w+)"`:                      {"fault: "},
+	`\bsim[A-Z]\w+ += "(\w+)"`:                        {"plan: "},
+	`\bcall[A-Z]\w+ += "([^"]+)"`:                     {"plan: "},
+	`\bof[A-Z]\w+ += "(\w+)"`:                         {"a server evicts a key: ", "others use a name: "},
+	`(?:cameToAnEnd|endedByClose)\([\w.]+, "([^"]+)"`: {"a Redlock is closed during "},
+	`(?m)^\t"([A-Z]+) .*",$`:                          {"a server answers "},
+}
+
+// simStates is all states that are counted.
+func simStates(t *testing.T) (states []string) {
+	for name := range new(simPlan).fields() {
+		states = append(states, "plan has "+name)
+	}
+	for pattern, kinds := range simNames {
+		names := named(t, pattern)
+		require.NotEmpty(t, names, pattern)
+		for _, name := range names {
+			for _, kind := range kinds {
+				states = append(states, kind+name)
+			}
 		}
 	}
-	return lost
+	slices.Sort(states)
+	return slices.Compact(states)
 }
 
-// simLeast is how often, in 10,000 seeds, each state is to be come to; and simRare how often it must be, since
-// numbers of that size vary.
-const simLeast, simRare = 100, 50
+// named is what a pattern finds in the source.
+func named(t *testing.T, pattern string) (names []string) {
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, found := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
+			names = append(names, string(found[1]))
+		}
+	}
+	return names
+}
+
+// simRare is how often, in 10,000 seeds, each state must be come to.
+const simRare = 50
 
 // tooRare lists the states that so many seeds came to less often than that, where there are enough of them to say.
-func tooRare(states []simState, uses map[string]int, seeds int) (rare []string) {
-	if seeds < 10_000 {
-		return nil
-	}
+func tooRare(states []string, uses map[string]int, seeds int) (rare []string) {
 	for _, s := range states {
-		if n := float64(uses[s.name]) * 1e4 / float64(seeds); n < simRare {
-			rare = append(rare, fmt.Sprintf("%s: %.1f times in 10,000 seeds, %d are to be expected", s.name, n, simLeast))
+		if n := float64(uses[s]) * 1e4 / float64(seeds); seeds >= 10_000 && n < simRare {
+			rare = append(rare, fmt.Sprintf("%s: %.1f times in 10,000 seeds", s, n))
 		}
 	}
 	return rare
 }
 
-// unlisted is what was counted and is in no list.
-func unlisted(seedsOf map[string]int) (names []string) {
-	for _, name := range slices.Sorted(maps.Keys(seedsOf)) {
-		if !slices.Contains(simExcuses, name) && !slices.ContainsFunc(simStates, func(s simState) bool { return s.name == name }) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func stateNames() (names []string) {
-	for _, s := range simStates {
-		names = append(names, s.name)
-	}
-	return names
-}
-
 func TestSimStateThatIsRareIsNoticed(t *testing.T) {
-	states := []simState{{"rare", 10}}
-	require.Empty(t, tooRare(states, nil, 9_999), "too few seeds to say anything")
-	require.Empty(t, tooRare(states, map[string]int{"rare": 100}, 20_000))
-	require.Len(t, tooRare(states, map[string]int{"rare": 99}, 20_000), 1)
-}
-
-func TestSimStateThatIsLostIsNoticed(t *testing.T) {
-	states := []simState{{"rare", 100}, {"frequent", 5000}}
-	require.Empty(t, notReached(states, nil, 20), "too few seeds to say anything")
-	require.Empty(t, notReached(states, map[string]int{"frequent": 1}, 1000))
-	require.Len(t, notReached(states, map[string]int{"rare": 1}, 1000), 1)
-	require.Len(t, notReached(states, map[string]int{"frequent": 1}, 1200), 1)
-	require.Len(t, notReached(states, nil, 1200), 2)
-}
-
-// simStates is all states that are counted, with what was measured over 20,000 seeds.
-var simStates = []simState{
-	{"a SET is sent again to a node that refused", 2426.5},
-	{"a context ends by a loss", 1732.5},
-	{"a clock that jumps forward takes a key of a lock", 111},
-	{"a door is shut", 1495},
-	{"a fencing counter cannot be raised", 1322.5},
-	{"a node gives a permit another number than most", 98.5},
-	{"a waiter is kept outside of the window", 287.5},
-	{"a fencing counter is raised", 1312},
-	{"a grant although a node is barred", 3090},
-	{"a grant although as many nodes are barred as may be", 2110.5},
-	{"a grant comes too late", 137.5},
-	{"a grant of a permit", 1845.5},
-	{"a grant of a shared lock", 1485.5},
-	{"a grant to a process that met a node within a TTL after its loss", 1298},
-	{"a grant to one that waited", 7784.5},
-	{"a grant with a fencing token", 2689},
-	{"a grant with a node down", 3034},
-	{"a grant with as many nodes down as may be", 1522.5},
-	{"a key is put back", 4012.5},
-	{"a lock stands although a key of it was evicted", 684},
-	{"a lock is adopted", 1284.5},
-	{"a lock is adopted after a node forgot it", 103},
-	{"a lock is adopted from a holder that stopped", 470},
-	{"a lock is adopted that was detached", 800},
-	{"a lock is adopted while a node is down", 215.5},
-	{"a lock is lost", 3097},
-	{"a lock stands although a clock jumped forward", 85},
-	{"a mark is given the present date", 6881.5},
-	{"a permit is held beside another", 1184},
-	{"a reader or permit is told in its turn", 2044},
-	{"a queue of several is lost", 157},
-	{"subscriptions break", 123},
-	{"a release finds no quorum", 3749.5},
-	{"a release finds the lock lost", 2805},
-	{"a release is sent again", 1357},
-	{"a replica is asked", 810.5},
-	{"a process starts while others run", 1060.5},
-	{"a script stops half way", 626},
-	{"a server does not know how to release several locks at once", 1316.7},
-	{"a server may not release several locks at once", 66.7},
-	{"two keys are held at once", 1723.3},
-	{"plan: pairs", 2660},
-	{"a server answers BUSY", 90.5},
-	{"a server answers MISCONF", 103.5},
-	{"a server answers MOVED", 96},
-	{"a server answers NOAUTH", 103},
-	{"a server answers NOREPLICAS", 101},
-	{"a server answers OOM", 93.5},
-	{"a server evicts a key: door", 235.5},
-	{"a server evicts a key: fence", 120},
-	{"a server evicts a key: line", 331.5},
-	{"a server evicts a key: lock", 676},
-	{"a server evicts a key: mark", 272},
-	{"a server evicts a key: shared", 704},
-	{"a server comes back with a lock that was over", 221.5},
-	{"a server comes back with keys of before", 718.5},
-	{"a server comes back without a lock", 379.5},
-	{"a server that lives forgets its scripts", 606.5},
-	{"a shared grant with a node down", 899},
-	{"an acquire finds no quorum", 3811},
-	{"an evicted key is one of a lock", 950},
-	{"an extend finds no quorum", 3635},
-	{"an extend finds the lock lost", 1176},
-	{"an extend is confirmed after Until", 1537},
-	{"an extend is given up", 2049.5},
-	{"an old connection is ended", 5646.5},
-	{"an old connection may not be ended", 356.5},
-	{"of several locks to be released at once some are not", 156.7},
-	{"others use a name for ever", 431},
-	{"others use a name: door", 158},
-	{"others use a name: fence", 155.5},
-	{"others use a name: line", 443},
-	{"others use a name: lock", 577},
-	{"others use a name: mark", 136.5},
-	{"others use a name: shared", 136.5},
-	{"readers share a lock", 1058.5},
-	{"several locks are released at once", 486.7},
-	{"WithMaxWait ends a wait", 563.5},
-	{"a Redlock is closed", 1565},
-	{"a Redlock is closed during ForceRelease", 186},
-	{"a Redlock is closed during a release", 291.5},
-	{"a Redlock is closed during an Adopt", 110},
-	{"a Redlock is closed during an acquire", 710.5},
-	{"a Redlock is closed during an extend", 203},
-	{"a Redlock is closed while a lock is held", 539.5},
-	{"a hook of the library's goroutines takes its time", 625.5},
-	{"a hook panics", 572.5},
-	{"a leader has another term", 489},
-	{"a leader resigns", 584.5},
-	{"a leader that resigns has lost its lock, and leads again", 117},
-	{"a lock is released by force", 571},
-	{"a lock that is held is released by force", 573},
-	{"a term of a leader ends by a loss", 496},
-	{"an extend finds a lock that was released by force", 439},
-	{"the function of a Do panics", 391},
-	{"plan: force", 893},
-	{"plan: lead", 649},
-	{"plan: max wait", 698},
-	{"plan: panics", 651},
-	{"plan: slow hooks", 642.5},
-	{"fault: close", 2369.5},
-	{"nodes: 1", 614.5},
-	{"nodes: 2", 659.5},
-	{"nodes: 3", 3006},
-	{"nodes: 4", 638.5},
-	{"nodes: 5", 3748},
-	{"nodes: 6", 641},
-	{"nodes: 7", 692.5},
-	{"plan: apart", 153.5},
-	{"plan: away", 307.5},
-	{"plan: calm", 1285},
-	{"plan: contexts", 3050},
-	{"plan: crowd", 160.5},
-	{"plan: deaf", 3646.5},
-	{"plan: hand-overs", 2873.5},
-	{"plan: hurry", 143.5},
-	{"plan: late", 2489},
-	{"plan: lease", 473.5},
-	{"plan: lines", 155},
-	{"plan: long", 319.5},
-	{"plan: lost", 1638.5},
-	{"plan: min hold", 1263},
-	{"plan: mixed TTLs", 137.5},
-	{"plan: modes", 321.5},
-	{"plan: native deletes", 2312},
-	{"plan: no connection ids", 408},
-	{"plan: no kills", 430.5},
-	{"plan: nobody may publish", 377.5},
-	{"plan: own names", 1508.5},
-	{"plan: releases one by one", 1917.5},
-	{"plan: reset", 2272},
-	{"plan: semaphores", 1967},
-	{"plan: shared locks", 1607.5},
-	{"plan: slow", 3664.5},
-	{"plan: strict with faults", 2629},
-	{"plan: ties", 308.5},
-	{"plan: torn", 2297},
-	{"plan: torn for long", 851},
-	{"plan: twice", 1693},
-	{"plan: users' clients", 2403},
-	{"plan: well", 150},
-	{"plan: young nodes", 848},
-	{"fault: ahead", 372.5},
-	{"fault: back", 943.5},
-	{"fault: crash", 1755.5},
-	{"fault: cut", 2706},
-	{"fault: cutback", 1285},
-	{"fault: cutout", 1312.5},
-	{"fault: error", 1638.5},
-	{"fault: evict", 2278},
-	{"fault: flush", 1065},
-	{"fault: foreign", 973.5},
-	{"fault: forget", 2894.5},
-	{"fault: half", 1034.5},
-	{"fault: hang", 3150.5},
-	{"fault: kill", 1440.5},
-	{"fault: mute", 2100.5},
-	{"fault: pause", 3226.5},
-	{"fault: promote", 873},
-	{"fault: redraw", 843},
-	{"fault: resync", 934},
-	{"fault: scripts", 682},
-	{"fault: stale", 718.5},
-	{"fault: suspend", 1851.5},
-	{"fault: swap", 870.5},
-	{"fault: twin", 257},
-	{"fault: unheard", 174.5},
-	{"fault: wall", 2256},
+	require.Empty(t, tooRare([]string{"rare"}, nil, 9_999), "too few seeds to say anything")
+	require.Empty(t, tooRare([]string{"rare"}, map[string]int{"rare": 100}, 20_000))
+	require.Len(t, tooRare([]string{"rare"}, map[string]int{"rare": 99}, 20_000), 1)
 }
 
 // Where a rule excuses something, the excuse has a name, and its uses are counted: those without which
@@ -1068,11 +891,8 @@ const (
 	exFirstUse          = "I7, time of a call: a fleet's first use"
 )
 
-// simExcuses is all of them, in the order of the table.
-var simExcuses = []string{
-	exClockThereAndBack, exForgot, exBroken, exCounter, exNoNotices, exDoor, exKeptByHand, exNeverHad, exSlept, exNotQuiet,
-	exCutOff, exBarred, exLeftOver, exStrays, exAstray, exSilent, exStoppedEntry, exLostBefore, exToldBack, exStruck, exOtherName, exForeign, exOlderFirst, exFirstUse,
-}
+// anExcuse is where the source names one.
+const anExcuse = `(?m)^\tex[A-Z]\w+ += "([^"]+)"`
 
 var simWhenever = []string{exKeptByHand, exAstray, exLostBefore, exStoppedEntry}
 

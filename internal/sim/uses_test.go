@@ -477,7 +477,7 @@ func drawTies(seed uint64) *simPlan {
 	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
 	oneIn := func(n int) bool { return r.IntN(n) == 0 }
 
-	p := &simPlan{Seed: seed, Strict: true, Met: true, Ties: 25}
+	p := &simPlan{Seed: seed, Strict: true, Ties: 25}
 	nodes := []int{2, 3, 3, 4, 5, 5, 5, 7}[r.IntN(8)]
 	p.NodeTimeout = in(40*time.Millisecond, 200*time.Millisecond)
 	p.TTL = (p.NodeTimeout * time.Duration(20+r.IntN(30))).Truncate(time.Millisecond)
