@@ -231,7 +231,6 @@ func (w *simWorld) check() {
 	}
 	w.checkBroken()
 	w.checkPanicked()
-	w.checkTies()
 	w.checkStopped()
 	w.checkLeftBehind()
 	w.checkAskedAgain()
@@ -656,10 +655,6 @@ func (c *simClient) run(ctx context.Context) {
 		c.w.reached("a process starts while others run", c.p.killedAt == never)
 	}
 	for op := range c.plan.Ops {
-		if c.w.plan.Ties > 0 {
-			c.tie(ctx, op)
-			continue
-		}
 		pause := c.w.plan.longestPause()
 		if c.w.plan.waitsOnly() { // a few come first
 			pause = time.Duration(min(1-op, 1)) * 10 * time.Millisecond

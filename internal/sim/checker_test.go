@@ -518,19 +518,6 @@ var simRules = []simRule{
 		h.nodes[0].toldAt[g.value] = 50 * msec
 		h.checkToldInTime(h.grants)
 	}},
-	{"tie: %d clients got the lock", tiesOfTen, func(h *handMade) {
-		for round := range h.plan.Ties {
-			h.ties[round] = 1
-		}
-		h.ties[5] = either(h, 2, 1)
-		h.checkTies()
-	}},
-	{"tie: nobody got a free lock", tiesOfTen, func(h *handMade) {
-		for round := range h.plan.Ties - either(h, 3, 2) {
-			h.ties[round] = 1
-		}
-		h.checkTies()
-	}},
 	{"loss: %v was said to have expired", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
 		h.sleep(h.at(500, 1100), 0)
@@ -1229,8 +1216,7 @@ func failingPlan(p *simPlan) {
 	p.Faults = []simFault{{Kind: faultErr, At: 10 * time.Millisecond, For: time.Hour}}
 }
 
-func tiesOfTen(p *simPlan) { p.Ties = 10 }
-func wellPlan(p *simPlan)  { p.Regime, p.Until = simWell, time.Second }
+func wellPlan(p *simPlan) { p.Regime, p.Until = simWell, time.Second }
 
 func contextPlan(p *simPlan) { p.Contexts = true }
 
@@ -1314,10 +1300,6 @@ func TestSimCheckerSeesEachFault(t *testing.T) {
 		_, said = byHand(t, c.plan, false, c.make)
 		require.Empty(t, said, "%s: the history without the fault", c.rule)
 	}
-	c := simCount{Ties: tieLeast, Nobody: tieLeast * tieLimitOfMany / 100}
-	require.Empty(t, c.tooManyTies())
-	c.Nobody++
-	require.NotEmpty(t, c.tooManyTies())
 }
 
 // A rule that is added to the checker needs a history above.

@@ -273,7 +273,7 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 // One that has gone and stands there is given the lock in its turn. The caller holds mu.
 func (n *simNode) checkGone(key string, l simLine) {
 	w, now := n.w, n.w.t()
-	if !w.plan.Strict || w.plan.Ties > 0 {
+	if !w.plan.Strict {
 		return
 	}
 	limit := w.takesToRelease()

@@ -34,7 +34,6 @@ type simPlan struct {
 	Calm         bool          `json:",omitempty"` // nothing goes wrong: order and speed of the line are checked
 	Strict       bool          `json:",omitempty"` // nothing gets lost: what is left behind is checked closely
 	Young        bool          `json:",omitempty"` // the nodes have just been started
-	Ties         int           `json:",omitempty"` // so many times all ask once at the same moment, and nothing else is done
 	Pairs        bool          `json:",omitempty"` // clients also hold two keys at once
 	HandOvers    bool          `json:",omitempty"` // some locks go on in other processes
 	MinHold      time.Duration `json:",omitempty"` // of some locks
@@ -127,9 +126,6 @@ const (
 func drawPlan(seed uint64) *simPlan {
 	if p := drawRegime(seed); p != nil {
 		return p
-	}
-	if mix(seed, 'q')%25 == 0 {
-		return drawTies(seed)
 	}
 	r := rand.New(rand.NewPCG(seed, 0x5ed))
 	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }

@@ -187,7 +187,7 @@ func (w *simWorld) takesToRelease() int64 {
 // checkLeftBehind looks at each time in which a node had a value.
 func (w *simWorld) checkLeftBehind() {
 	p := w.plan
-	if !p.Strict || p.Ties > 0 {
+	if !p.Strict {
 		return
 	}
 	limit := w.takesToRelease()

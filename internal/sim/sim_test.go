@@ -76,7 +76,7 @@ func newSimWorld(plan *simPlan, verbose func(string)) *simWorld {
 	w := &simWorld{
 		plan: plan, began: time.Now().UnixNano(), over: make(chan struct{}), verbose: verbose,
 		calmer: never, byToken: make(map[string]*simGrant), places: make(map[string]simPlace), arrivals: make(map[int64]simPlace), waits: make(map[string][]simWait), wants: make(map[string][]*simWait),
-		sets: make(map[simSent]simHeard), sentBy: make(map[string]simSender), taken: make(map[simSent]bool), ties: make(map[int]int),
+		sets: make(map[simSent]simHeard), sentBy: make(map[string]simSender), taken: make(map[simSent]bool),
 	}
 	w.count.Faults = len(plan.Faults)
 	w.planned()
@@ -117,9 +117,6 @@ func (w *simWorld) run(t *testing.T) {
 			}
 			go c.run(ctx)
 		}
-	}
-	if plan.Ties > 0 {
-		ops = 1 // a wait never holds up the next round
 	}
 	longest := 3*plan.TTL + 10*time.Second + 2*max(protocol.LeastReservation, 4*plan.NodeTimeout)
 	until := plan.Until
@@ -326,8 +323,6 @@ func simulateMany(t *testing.T, planOf func(seed uint64) *simPlan, first uint64,
 				total.Again += res.count.Again
 				total.Shared += res.count.Shared
 				total.Well += res.count.Well
-				total.Ties += res.count.Ties
-				total.Nobody += res.count.Nobody
 				total.Faults += res.count.Faults
 				if len(res.bad) > 0 && (failed == 0 || seed < failed) {
 					failed, problems = seed, res.bad
@@ -351,7 +346,6 @@ func simulateMany(t *testing.T, planOf func(seed uint64) *simPlan, first uint64,
 	if failed > 0 {
 		report(t, planOf(failed), problems)
 	}
-	require.Empty(t, total.tooManyTies())
 	if *simPlanIn == "" && *simRegime == "" {
 		require.Empty(t, tooRare(simStates(t), uses, done))
 	}

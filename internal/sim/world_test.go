@@ -45,7 +45,6 @@ type simWorld struct {
 	sets     map[simSent]simHeard  // what is known of each SET
 	taken    map[simSent]bool      // a release of it was sent
 	sentBy   map[string]simSender  // the process that sent the SETs of a value
-	ties     map[int]int           // by round: how many got the lock
 	parts    []*simPart            // locks, also those whose callers never get them
 	ended    bool
 	count    simCount
@@ -63,7 +62,6 @@ type simCount struct {
 	Again                                       int // SETs sent again to nodes that refused
 	Shared                                      int // grants beside another holder of the same key
 	Well                                        int // grants after a recovery from all faults
-	Ties, Nobody                                int // rounds of several that ask once, and those in which nobody got the lock
 }
 
 // simFine: a nanosecond of the run is so many of the bubble's, between which hashes
