@@ -58,7 +58,6 @@ func init() {
 		}
 		return byWeight(fnv1a(key), hashes)
 	}
-	inside.RetryMin = func(client any) time.Duration { return client.(*Redlock).opts.RetryMin }
 	inside.HasWaiter = func(client any, token string) bool {
 		qs := client.(*Redlock).queues
 		qs.mu.Lock()

@@ -52,8 +52,6 @@ var (
 	Guard func(client any) *guard.Guard
 	// Order is that in which the nodes with these names are asked to keep the queue of a key.
 	Order func(key string, nodes []string) []int
-	// RetryMin is that of the client's options.
-	RetryMin func(client any) time.Duration
 	// HasWaiter reports whether the waiter with a token is still there.
 	HasWaiter func(client any, token string) bool
 	// Windows are those of all keys. NarrowWindows says how many waiters each has room for.

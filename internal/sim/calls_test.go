@@ -25,7 +25,6 @@ const faultClose = "close"
 const (
 	callMaxWait = "max wait"   // acquires with WithMaxWait
 	callForce   = "force"      // ForceRelease of what others hold
-	callLead    = "lead"       // Lead, several terms
 	callSlow    = "slow hooks" // hooks that take their time
 	callPanic   = "panics"     // hooks and functions that panic
 )
@@ -34,7 +33,7 @@ const (
 // closed in the middle. It has randomness of its own, so that the other plans are what they were.
 func (p *simPlan) drawCalls() {
 	r := rand.New(rand.NewPCG(p.Seed, 0xca11))
-	for _, call := range []string{callMaxWait, callForce, callLead, callSlow, callPanic} {
+	for _, call := range []string{callMaxWait, callForce, callSlow, callPanic} {
 		drawn := r.IntN(10) == 0 || call == callForce && r.IntN(8) == 0
 		switch {
 		case call == callMaxWait:
@@ -46,9 +45,6 @@ func (p *simPlan) drawCalls() {
 		if drawn {
 			p.Calls = append(p.Calls, call)
 		}
-	}
-	if p.does(callLead) && !p.does(callForce) && p.MinHold == 0 && !p.HandOvers && r.IntN(2) == 0 {
-		p.Calls = append(p.Calls, callForce) // of leaders that resign
 	}
 	var during []string // calls that are not in all plans
 	if p.HandOvers {
@@ -89,8 +85,6 @@ func (c *simClient) otherCall(ctx context.Context, op int) bool {
 	switch roll := c.roll(op, 300); {
 	case p.does(callForce) && roll%3 == 0:
 		c.force(ctx, op)
-	case p.does(callLead) && roll>>8%2 == 0:
-		c.lead(ctx, op)
 	case (p.does(callSlow) || p.does(callPanic)) && roll>>16%2 == 0:
 		c.withHook(ctx, op)
 	default:
@@ -297,7 +291,7 @@ type simForce struct {
 
 // force ends a lock that somebody has, or had, or all that there is.
 func (c *simClient) force(ctx context.Context, op int) {
-	w := c.w
+	w, p := c.w, c.p
 	f := &simForce{key: c.key()}
 	w.mu.Lock()
 	var held []string
@@ -309,15 +303,7 @@ func (c *simClient) force(ctx context.Context, op int) {
 	if n := len(held); n > 0 && c.roll(op, 301)%3 > 0 {
 		f.token = held[n-1-int(c.roll(op, 302)%uint64(min(n, 2)))]
 	}
-	w.mu.Unlock()
-	c.forceNow(ctx, op, f)
-}
-
-// forceNow makes a call of ForceRelease.
-func (c *simClient) forceNow(ctx context.Context, op int, f *simForce) {
-	w, p := c.w, c.p
 	f.from, f.to = w.t(), never
-	w.mu.Lock()
 	w.forces = append(w.forces, f)
 	w.mu.Unlock()
 	dying, stop := ctx, func() {}
@@ -477,131 +463,6 @@ func (c *simClient) gaveUp(ctx context.Context, m locker, call int64, err error)
 	if !known && most > int64(attemptLimit(m))*102/100+w.slack() && len(c.p.asleep) == 0 {
 		w.violated("max wait: client %d.%d waited for %.3f ms, and does not say what for: %v", c.p.i, c.i, ms(most), err)
 	}
-}
-
-// Lead.
-
-var errResigns = errors.New("it resigns")
-
-// simTerms is what became of a call of Lead.
-type simTerms struct {
-	grants   []*simGrant
-	resigned bool  // its function returned while its context went on
-	left     int64 // when it returned last
-}
-
-// lead leads for a term or two, until it resigns, its lock is lost, or time is over.
-func (c *simClient) lead(ctx context.Context, op int) {
-	w, p := c.w, c.p
-	opts := c.lockOptions()
-	if c.roll(op, 320)%2 == 0 {
-		opts = append(opts, redlock.WithMaxHold(leastTTL+c.within(op, 321, w.plan.TTL)))
-	}
-	m, ok := c.mutex(op, opts).(*redlock.Mutex)
-	if !ok {
-		m = p.rl.Mutex(c.key(), opts...)
-	}
-	inside.Allow(m)
-	within, stop, ends := ctx, func() {}, never
-	if c.roll(op, 322)%4 == 0 {
-		within, stop, ends = c.dies(ctx, c.within(op, 323, 4*w.plan.TTL))
-	}
-	defer stop()
-	most := 1 + int(c.roll(op, 324)%2)
-	var leads simTerms
-	over, from := w.wanted(c.p, m), w.t()
-	err := m.Lead(within, func(ctx context.Context, lock *redlock.Lock) error {
-		over()
-		w.waited(p, c.i, m, from)
-		w.checkTerm(c, &leads)
-		g := w.granted(p, c.i, m.Key(), from, lock)
-		if g == nil {
-			return errResigns
-		}
-		g.renewed = true
-		leads.grants = append(leads.grants, g)
-		w.watch(g, ctx, within)
-		if len(leads.grants) <= most { // or each term might be over by WithMaxHold before it resigns
-			c.hold(lock, op+1000*len(leads.grants), g)
-		}
-		for i := 0; i < 4 && len(leads.grants) < most && ctx.Err() == nil; i++ {
-			c.pause(w.plan.TTL / 4)
-		}
-		w.reached("a term of a leader ends by a loss", errors.Is(context.Cause(ctx), redlock.ErrLost))
-		if w.plan.does(callForce) && len(leads.grants) == 1 && c.roll(op, 325)%2 == 0 {
-			c.forceNow(ctx, op, &simForce{key: g.key, token: g.value[:tokenLength]}) // which it learns when it resigns
-		}
-		leads.resigned = ctx.Err() == nil && lock.Context().Err() == nil
-		leads.left = w.t()
-		g.released(leads.left)
-		w.keeps(g)
-		over, from = w.wanted(c.p, m), w.t() // also after a resignation: its lock may turn out to be lost
-		c.began = from
-		if leads.resigned {
-			return errResigns
-		}
-		return nil
-	})
-	over()
-	for _, g := range leads.grants {
-		g.relErr, g.relRet = errDoTellsNot, w.t()
-		if g.told.at != 0 {
-			g.relRet = g.told.at
-			c.began = max(c.began, g.told.at) // it waits for another term when its lock is released
-		}
-	}
-	w.happened(func() string {
-		return fmt.Sprintf("client %d.%d has led %d terms: %v", p.i, c.i, len(leads.grants), err)
-	},
-		11, uint64(p.i), uint64(c.i), uint64(len(leads.grants)))
-	if w.dead(p) {
-		return
-	}
-	w.checkLed(c, &leads, err, w.t() >= ends || ctx.Err() != nil)
-	if err != nil && !leads.resigned && w.t() < ends {
-		c.failed(ctx, err)
-	}
-}
-
-// checkTerm: a term begins only if the one before was ended from outside, or its lock turned out to be lost,
-// and after a pause.
-func (w *simWorld) checkTerm(c *simClient, l *simTerms) {
-	if len(l.grants) == 0 || w.dead(c.p) {
-		return
-	}
-	w.reached("a leader has another term", true)
-	lost := w.lostTerm(l)
-	w.reached("a leader that resigns has lost its lock, and leads again", l.resigned && lost)
-	if l.resigned && !lost {
-		w.violated("lead: client %d.%d leads again after it has resigned", c.p.i, c.i)
-	}
-	if pause, least := w.t()-l.left, int64(inside.RetryMin(c.p.rl))*99/100; pause < least && len(c.p.asleep) == 0 {
-		w.violated("lead: client %d.%d leads again after %.3f ms", c.p.i, c.i, ms(pause))
-	}
-}
-
-// lostTerm reports whether the lock of the last term was lost, as far as hooks were told.
-func (w *simWorld) lostTerm(l *simTerms) bool {
-	if len(l.grants) == 0 {
-		return false
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	g := l.grants[len(l.grants)-1]
-	return g.lostAt != never || errors.Is(g.told.err, redlock.ErrNotHeld)
-}
-
-// checkLed: Lead returns when its function resigns, with its error; when its context ends; and when waiting
-// does not help.
-func (w *simWorld) checkLed(c *simClient, l *simTerms, err error, ended bool) {
-	resigned := l.resigned && (errors.Is(err, errResigns) || !w.lostTerm(l))
-	switch {
-	case resigned && !errors.Is(err, errResigns):
-		w.violated("lead: client %d.%d resigned, and Lead says %v", c.p.i, c.i, err)
-	case !resigned && !ended && !errors.Is(err, redlock.ErrClosed) && !errors.Is(err, redlock.ErrNoQuorum) && lastingAnswers(err) == 0:
-		w.violated("lead: client %d.%d has not resigned, and Lead returned: %v", c.p.i, c.i, err)
-	}
-	w.reached("a leader resigns", resigned)
 }
 
 // Hooks that take their time, or panic.

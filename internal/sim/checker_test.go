@@ -877,22 +877,6 @@ var simRules = []simRule{
 		h.sleep(200*msec, 0)
 		h.client().gaveUp(context.Background(), h.waitsAtMost(200), 0, errors.Join(either(h, context.DeadlineExceeded, redlock.ErrHeld), context.DeadlineExceeded))
 	}},
-	{"lead: client %d.%d leads again after it has resigned", nil, func(h *handMade) {
-		g := h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, either(h, nil, redlock.ErrNotHeld))
-		h.sleep(100*msec, 0)
-		h.checkTerm(h.client(), &simTerms{grants: []*simGrant{g}, resigned: true, left: 50 * msec})
-	}},
-	{"lead: client %d.%d leads again after %.3f ms", nil, func(h *handMade) {
-		g := h.grant(0, "a", 10*msec, 900*msec)
-		h.sleep(100*msec, 0)
-		h.checkTerm(h.client(), &simTerms{grants: []*simGrant{g}, left: h.at(99, 90)})
-	}},
-	{"lead: client %d.%d resigned", nil, func(h *handMade) {
-		h.checkLed(h.client(), &simTerms{resigned: true}, either(h, nil, errResigns), false)
-	}},
-	{"lead: client %d.%d has not resigned", nil, func(h *handMade) {
-		h.checkLed(h.client(), &simTerms{}, redlock.ErrExpired, !h.bad)
-	}},
 	{"hooks: process %d is told", nil, func(h *handMade) {
 		h.checkNodeHook(h.procs[0], "node 0", simNodeTold{down: true}, h.bad)
 	}},

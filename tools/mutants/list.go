@@ -2685,7 +2685,8 @@ var list = []mutant{
 		old:  `ended = errors.Is(context.Cause(lock.Context()), ErrLost)`,
 		new:  `ended = errors.Is(context.Cause(lock.Context()), ErrLost) && lock.Validity() <= 0`,
 		why:  "WithMaxHold ends not the term but the whole call, since the lock is not lost then",
-		args: "-test.run=^TestSimSeeds$ -sim.seeds=3000",
+		args: "-test.run=^TestLead",
+		in:   "internal/promises",
 	},
 	{
 		name: "hook-panic-keeps-the-lock",
