@@ -17,40 +17,21 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// Calls that only some programs make, each in some of the plans.
+// Calls that only some programs make: Close in the middle, and ForceRelease.
 
 // faultClose: Proc's Redlock is closed; during the next call that Says names, if it names one.
 const faultClose = "close"
 
-const (
-	callMaxWait = "max wait"   // acquires with WithMaxWait
-	callForce   = "force"      // ForceRelease of what others hold
-	callSlow    = "slow hooks" // hooks that take their time
-	callPanic   = "panics"     // hooks and functions that panic
-)
-
-// drawCalls makes some plans such that clients make other calls, too, or that a process's Redlock is
-// closed in the middle. It has randomness of its own, so that the other plans are what they were.
+// drawCalls has some plans end locks by force, and close a process's Redlock in the middle. It has randomness of
+// its own, so that the other plans are what they were. Of what is kept, or handed over, force would have to be followed, too.
 func (p *simPlan) drawCalls() {
 	r := rand.New(rand.NewPCG(p.Seed, 0xca11))
-	for _, call := range []string{callMaxWait, callForce, callSlow, callPanic} {
-		drawn := r.IntN(10) == 0 || call == callForce && r.IntN(8) == 0
-		switch {
-		case call == callMaxWait:
-		case p.Calm:
-			drawn = false
-		case call == callForce: // what is kept, and a ticket, would have to be followed, too
-			drawn = drawn && p.MinHold == 0 && !p.HandOvers
-		}
-		if drawn {
-			p.Calls = append(p.Calls, call)
-		}
-	}
+	p.Force = r.IntN(4) == 0 && !p.Calm && p.MinHold == 0 && !p.HandOvers
 	var during []string // calls that are not in all plans
 	if p.HandOvers {
 		during = append(during, "an Adopt")
 	}
-	if p.does(callForce) {
+	if p.Force {
 		during = append(during, "ForceRelease", "ForceRelease")
 	}
 	if p.Calm || r.IntN(6) > min(len(during), 2) {
@@ -74,23 +55,6 @@ func (p *simPlan) drawCalls() {
 			p.Faults = append(p.Faults, f)
 		}
 	}
-}
-
-// does reports whether clients of the plan make such calls.
-func (p *simPlan) does(call string) bool { return slices.Contains(p.Calls, call) }
-
-// otherCall is a use of another kind, if the plan has any.
-func (c *simClient) otherCall(ctx context.Context, op int) bool {
-	p := c.w.plan
-	switch roll := c.roll(op, 300); {
-	case p.does(callForce) && roll%3 == 0:
-		c.force(ctx, op)
-	case (p.does(callSlow) || p.does(callPanic)) && roll>>16%2 == 0:
-		c.withHook(ctx, op)
-	default:
-		return false
-	}
-	return true
 }
 
 // lockOptions are those of a use, without what it must not have.
@@ -198,10 +162,10 @@ func (w *simWorld) cameToAnEnd(p *simProcess, what string, call int64, err error
 }
 
 // endedByClose: an acquire that was under way ends at once.
-func (w *simWorld) endedByClose(p *simProcess, what string, call int64, blocked time.Duration, err error) {
+func (w *simWorld) endedByClose(p *simProcess, what string, call int64, err error) {
 	w.cameToAnEnd(p, what, call, err)
 	if closed := p.closedAt(); closed < w.t() {
-		w.took(p, what+" whose Redlock was closed", max(call, closed), blocked)
+		w.took(p, what+" whose Redlock was closed", max(call, closed), 0)
 	}
 }
 
@@ -423,277 +387,5 @@ func (w *simWorld) checkConfirmed(g *simGrant, i redlock.ExtendInfo) {
 	}
 	if had < g.proc.quorum() {
 		w.violated("extend: %v was confirmed, but only %d nodes have had it since the call", g, had)
-	}
-}
-
-// WithMaxWait.
-
-// maxWait is the option that this use has, if any. The context that it makes counts the bubble's time;
-// its deadline is one of long ago for the process, whose clock shows another year, so half of it is over, and it comes in
-// after others with a deadline.
-func (c *simClient) maxWait(op int) (opts []redlock.LockOption, has bool) {
-	w := c.w
-	if !w.plan.does(callMaxWait) || c.roll(op, 310)%3 > 0 {
-		return nil, false
-	}
-	longest := []time.Duration{4 * (w.plan.Delay + w.plan.Jitter), w.plan.TTL / 4, 2 * w.plan.TTL}[c.roll(op, 311)%3]
-	return []redlock.LockOption{redlock.WithMaxWait((time.Microsecond+c.within(op, 312, longest))*simFine + time.Duration(c.roll(op, 313)%simFine))}, true
-}
-
-// gaveUp: WithMaxWait ends a wait when its time is over, and not before. The error tells that, and why there
-// was no lock if an attempt had ended.
-func (c *simClient) gaveUp(ctx context.Context, m locker, call int64, err error) {
-	w := c.w
-	most := int64(inside.TermsOf(m).MaxWait / simFine)
-	if most == 0 || ctx.Err() != nil {
-		return
-	}
-	t := w.t()
-	if t > call+most {
-		w.took(c.p, "an acquire with WithMaxWait", call+most, 0)
-	}
-	if !errors.Is(err, context.DeadlineExceeded) || w.dead(c.p) {
-		return
-	}
-	w.reached("WithMaxWait ends a wait", true)
-	if t < call+most {
-		w.violated("max wait: client %d.%d gave up %.6f ms before its time: %v", c.p.i, c.i, ms(call+most-t), err)
-	}
-	known := errors.Is(err, redlock.ErrHeld) || errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrExpired)
-	if !known && most > int64(attemptLimit(m))*102/100+w.slack() && len(c.p.asleep) == 0 {
-		w.violated("max wait: client %d.%d waited for %.3f ms, and does not say what for: %v", c.p.i, c.i, ms(most), err)
-	}
-}
-
-// Hooks that take their time, or panic.
-
-// simHook is what a hook is to do that is called for a call, whose context has it.
-type simHook struct {
-	name   string
-	blocks time.Duration
-	panics bool
-}
-
-type simHookKey struct{}
-
-var errSimPanic = errors.New("a hook panics")
-
-// slowHooks adds hooks that take their time, or panic, to those of a process. A panic on a goroutine of the
-// library ends the program, so only those on a caller's goroutine do.
-func (p *simProcess) slowHooks(h *redlock.Hooks) *redlock.Hooks {
-	if !p.w.plan.does(callSlow) && !p.w.plan.does(callPanic) {
-		return h
-	}
-	h.Acquired = p.acquired
-	also := &redlock.Hooks{
-		Acquired: func(ctx context.Context, i redlock.AcquireInfo) { p.inHook(ctx, "Acquired", i.Token) },
-		Waiting:  func(ctx context.Context, i redlock.WaitInfo) { p.inHook(ctx, "Waiting", "") },
-		Released: func(ctx context.Context, i redlock.ReleaseInfo) { p.inHook(ctx, "Released", i.Token) },
-		Extended: func(ctx context.Context, i redlock.ExtendInfo) {
-			if i.Renewal {
-				p.blocks("Extended", i.Token, 2*p.w.plan.TTL)
-			} else {
-				p.inHook(ctx, "Extended", i.Token)
-			}
-		},
-		Lost: func(_ context.Context, i redlock.LostInfo) { p.blocks("Lost", i.Token, p.w.plan.TTL) },
-	}
-	also.NodeDown = func(i redlock.NodeInfo) { p.nodeHook(i.Node, true) }
-	also.NodeUp = func(i redlock.NodeInfo) { p.nodeHook(i.Node, false) }
-	return redlock.JoinHooks(h, also)
-}
-
-func (p *simProcess) inHook(ctx context.Context, name, token string) {
-	h, _ := ctx.Value(simHookKey{}).(*simHook)
-	if h == nil || h.name != name {
-		return
-	}
-	if h.panics {
-		p.w.reached("a hook panics", true)
-		p.w.mu.Lock()
-		for _, part := range p.w.parts {
-			if name == "Acquired" && part.token == token {
-				part.panicked = p.w.t()
-			}
-		}
-		p.w.mu.Unlock()
-		panic(errSimPanic)
-	}
-	p.w.sleep(int64(h.blocks), hashOf(token)+hashOf(name))
-	p.gate()
-}
-
-// blocks has a hook that the library calls on a goroutine of its own take its time, in half of the calls.
-func (p *simProcess) blocks(name, token string, longest time.Duration) {
-	roll := p.w.mix('b', uint64(p.i), uint64(p.w.t()), hashOf(token), hashOf(name))
-	if !p.w.plan.does(callSlow) || roll%2 == 0 {
-		return
-	}
-	p.w.reached("a hook of the library's goroutines takes its time", true)
-	p.w.sleep(int64(roll>>8%uint64(longest)), roll)
-	p.gate()
-}
-
-// lostHook is for how long Hooks.Lost may keep a caller.
-func (w *simWorld) lostHook(err error) time.Duration {
-	if w.plan.does(callSlow) && errors.Is(err, redlock.ErrLost) {
-		return w.plan.TTL
-	}
-	return 0
-}
-
-// simNodeTold is what the hooks of a node were told.
-type simNodeTold struct {
-	down, busy bool
-}
-
-// nodeHook: the hooks of a node are called one after the other, and in turn.
-func (p *simProcess) nodeHook(node string, down bool) {
-	w := p.w
-	w.mu.Lock()
-	told := p.nodesTold[node]
-	p.nodesTold[node] = simNodeTold{down, true}
-	w.mu.Unlock()
-	w.checkNodeHook(p, node, told, down)
-	p.blocks("Node", node, w.plan.TTL)
-	w.mu.Lock()
-	p.nodesTold[node] = simNodeTold{down, false}
-	w.mu.Unlock()
-}
-
-func (w *simWorld) checkNodeHook(p *simProcess, node string, before simNodeTold, down bool) {
-	if before.busy || before.down == down {
-		w.violated("hooks: process %d is told of %s (down: %v) after %+v", p.i, node, down, before)
-	}
-}
-
-// hooks are those that withHook has do something; fn is the function of a Do.
-var simHookNames = []string{"Acquired", "Waiting", "Released", "Extended", "fn"}
-
-// withHook uses a lock, and one of the hooks takes its time, or panics.
-func (c *simClient) withHook(ctx context.Context, op int) {
-	w, p := c.w, c.p
-	h := &simHook{name: simHookNames[c.roll(op, 340)%uint64(len(simHookNames))]}
-	if h.panics = w.plan.does(callPanic) && (!w.plan.does(callSlow) || c.roll(op, 341)%2 == 0); !h.panics {
-		h.blocks = c.within(op, 342, min(w.plan.TTL/2, protocol.LeastReservation/2))
-	}
-	hooked := context.WithValue(ctx, simHookKey{}, h)
-	m := c.mutex(op, append(c.lockOptions(), redlock.WithRenewal()))
-	inside.Allow(m)
-	over, call := w.wanted(c.p, m), w.t()
-	var g *simGrant
-	if h.name == "fn" {
-		c.doPanics(ctx, m, h, op, over)
-		return
-	}
-	var lock *redlock.Lock
-	var err error
-	acquireCtx := ctx
-	if h.name == "Acquired" || h.name == "Waiting" {
-		acquireCtx, c.blocked = hooked, h.blocks
-	}
-	panicked := c.recovers(func() { lock, err = m.Acquire(acquireCtx) })
-	over()
-	if h.blocks == 0 {
-		w.waited(p, c.i, m, call)
-	}
-	switch {
-	case panicked:
-		return
-	case err != nil:
-		c.failed(ctx, err)
-		return
-	case h.blocks > 0 && acquireCtx == hooked && lock.Validity() <= 0: // meanwhile
-		_ = lock.Release(ctx)
-		return
-	}
-	if g = w.granted(p, c.i, m.Key(), call, lock); g == nil {
-		return
-	}
-	c.hold(lock, op, g)
-	if h.name == "Extended" {
-		from := w.t()
-		c.recovers(func() { err = inside.Extend(lock, hooked, w.plan.TTL) })
-		w.took(p, "Extend", from, w.plan.NodeTimeout+h.blocks+w.lostHook(redlock.ErrLost)) // a panic keeps the error
-	}
-	g.released(w.t())
-	w.keeps(g)
-	ends := ctx
-	if h.name == "Released" {
-		ends = hooked
-	}
-	panicked = c.recovers(func() { g.relErr = lock.Release(ends) })
-	w.took(p, "Release", g.relCalled, w.plan.NodeTimeout+h.blocks)
-	if panicked {
-		g.relErr = lock.Release(ctx)
-		w.checkReleasePanicked(g, g.relErr)
-	}
-	g.relRet = w.t()
-}
-
-// checkReleasePanicked: a release whose hook panics has been made, and has the result that the hook was told.
-func (w *simWorld) checkReleasePanicked(g *simGrant, again error) {
-	if g.told.at == 0 || again != g.told.err { //nolint:errorlint // it is the same one
-		w.violated("hooks: the release of %v was said to be %v before a hook panicked, and then %v", g, g.told.err, again)
-	}
-}
-
-// doPanics has the function of a Do panic, after which the lock is released.
-func (c *simClient) doPanics(ctx context.Context, m locker, h *simHook, op int, over func()) {
-	w := c.w
-	call := w.t()
-	var g *simGrant
-	panicked := c.recovers(func() {
-		_ = m.Do(ctx, func(_ context.Context, lock *redlock.Lock) error {
-			over()
-			if g = w.granted(c.p, c.i, m.Key(), call, lock); g == nil {
-				return nil
-			}
-			g.renewed = true
-			c.hold(lock, op, g)
-			g.released(w.t())
-			w.keeps(g)
-			if h.panics {
-				w.reached("the function of a Do panics", true)
-				panic(errSimPanic)
-			}
-			return nil
-		})
-	})
-	over()
-	if g != nil {
-		g.relErr, g.relRet = errDoTellsNot, w.t()
-		w.checkDoPanicked(g, panicked)
-	}
-}
-
-// checkDoPanicked: a lock is released, although the function of its Do panics.
-func (w *simWorld) checkDoPanicked(g *simGrant, panicked bool) {
-	if panicked && g.told.at == 0 && !w.dead(g.proc) {
-		w.violated("hooks: %v was not released by a Do whose function panicked", g)
-	}
-}
-
-// recovers calls f, and reports whether a hook of it panicked.
-func (c *simClient) recovers(f func()) (panicked bool) {
-	defer func() {
-		switch r := recover(); r {
-		case nil:
-		case errSimPanic:
-			panicked = true
-		default:
-			panic(r)
-		}
-	}()
-	f()
-	return false
-}
-
-// checkPanicked: a lock whose Hooks.Acquired panics is released, as its caller does not get it.
-func (w *simWorld) checkPanicked() {
-	for _, part := range w.parts {
-		if at := part.panicked; at > 0 && part.proc.killedAt == never && len(part.proc.asleep) == 0 && part.to > at+int64(w.plan.NodeTimeout)*102/100+w.slack() {
-			w.violated("hooks: a lock of %s whose Hooks.Acquired panicked at %.6f ms was not released", part.key, ms(at))
-		}
 	}
 }

@@ -152,7 +152,6 @@ func (p *simProcess) extended(_ context.Context, i redlock.ExtendInfo) {
 func (p *simProcess) lost(_ context.Context, i redlock.LostInfo) {
 	w := p.w
 	w.mu.Lock()
-	w.partEnded(i.Token)
 	g := w.byToken[i.Token]
 	first := g != nil && g.lostAt == never
 	if first {
@@ -230,7 +229,6 @@ func (w *simWorld) check() {
 		g.mu.Unlock()
 	}
 	w.checkBroken()
-	w.checkPanicked()
 	w.checkStopped()
 	w.checkLeftBehind()
 	w.checkAskedAgain()
@@ -631,8 +629,7 @@ type simClient struct {
 	plan simClientPlan
 	done chan struct{}
 	// began is when its call began, or its term ended.
-	began   int64
-	blocked time.Duration // for which a hook may keep it
+	began int64
 }
 
 func (c *simClient) roll(op, salt int) uint64 {
@@ -667,7 +664,7 @@ func (c *simClient) run(ctx context.Context) {
 			c.afterClose(ctx)
 			return
 		}
-		c.began, c.blocked = c.w.t(), 0
+		c.began = c.w.t()
 		c.begins("an acquire")
 		c.once(ctx, op)
 	}
@@ -684,21 +681,17 @@ func (c *simClient) once(ctx context.Context, op int) {
 		c.pair(ctx, op)
 		return
 	}
-	if c.otherCall(ctx, op) {
+	if w.plan.Force && c.roll(op, 300)%3 == 0 {
+		c.force(ctx, op)
 		return
 	}
-	key := fmt.Sprint("k", c.plan.Key)
-	var opts []redlock.LockOption
-	if w.plan.Fenced[c.plan.Key] {
-		opts = append(opts, redlock.WithFencing())
-	}
+	key, opts := c.key(), c.lockOptions()
 	renews := c.roll(op, 1)%3 == 0
 	if renews {
 		opts = append(opts, redlock.WithRenewal())
 	}
 	opts = append(append(append(opts, c.minHold(op)...), c.maxHold(op)...), c.ownTTL(op)...)
-	most, bounded := c.maxWait(op)
-	m := c.mutex(op, append(opts, most...))
+	m := c.mutex(op, opts)
 	inside.Allow(m) // a NodeTimeout above a quarter of the TTL, which makes rare things frequent
 	kind := c.roll(op, 2) % 6
 	switch {
@@ -706,8 +699,6 @@ func (c *simClient) once(ctx context.Context, op int) {
 		kind = 4
 	case w.plan.Calm || w.plan.waitsOnly() || w.isWell(p, w.t()):
 		kind = 2 + kind%2
-	case bounded:
-		kind = 2 + 3*(kind%2)
 	}
 	call := w.t()
 	over := w.wanted(c.p, m)
@@ -746,7 +737,6 @@ func (c *simClient) once(ctx context.Context, op int) {
 		w.waited(p, c.i, m, call)
 		c.mustSucceed(call, err)
 		c.checkGaveUp(ctx, m, err)
-		c.gaveUp(ctx, m, call, err)
 	case 4: // until some time
 		var stop func()
 		d := c.within(op, 3, 3*w.plan.TTL)
@@ -850,7 +840,7 @@ func (c *simClient) hold(lock *redlock.Lock, op int, g *simGrant) {
 			c.begins("an extend")
 			from := w.t()
 			err := c.extendWithin(g, op, int(i), ttl) // as Extend, but for the same rule
-			w.took(c.p, "Extend", from, w.plan.NodeTimeout+w.lostHook(err))
+			w.took(c.p, "Extend", from, w.plan.NodeTimeout)
 			w.cameToAnEnd(c.p, "an extend", from, err)
 			w.checkExtend(g, err)
 		}
@@ -910,7 +900,6 @@ func (c *simClient) do(ctx context.Context, m locker, op int, key string, over f
 	})
 	over()
 	if g == nil && err != nil {
-		c.gaveUp(within, m, call, err)
 		c.endedInTime(ends, err)
 		c.checkGaveUp(within, m, err)
 		c.failed(ctx, err)
@@ -938,7 +927,7 @@ func (c *simClient) failed(ctx context.Context, err error) {
 	w.mu.Lock()
 	w.count.Refusals++
 	w.mu.Unlock()
-	w.endedByClose(c.p, "an acquire", c.began, c.blocked, err)
+	w.endedByClose(c.p, "an acquire", c.began, err)
 	known := false
 	w.reached("an acquire finds no quorum", errors.Is(err, redlock.ErrNoQuorum))
 	w.reached("a grant comes too late", errors.Is(err, redlock.ErrExpired))

@@ -761,7 +761,7 @@ var simRules = []simRule{
 	{"I7: %s by process %d took", nil, func(h *handMade) { // it was under way when the Redlock was closed
 		h.closed(10*msec, 20*msec)
 		h.sleep(either(h, 12*msec, 11*msec), 0)
-		h.endedByClose(h.procs[0], "an acquire", 0, 0, redlock.ErrClosed)
+		h.endedByClose(h.procs[0], "an acquire", 0, redlock.ErrClosed)
 	}},
 	{"close: calls of process %d after Close", nil, func(h *handMade) {
 		h.checkSilent(h.procs[0], either(h, 1, 0), 0)
@@ -864,36 +864,6 @@ var simRules = []simRule{
 		h.on(2, "a", 5*msec, 90*msec)
 		h.sleep(100*msec, 0)
 		h.checkConfirmed(g, redlock.ExtendInfo{Elapsed: time.Duration(h.at(5, 15))})
-	}},
-	{"max wait: client %d.%d gave up", nil, func(h *handMade) {
-		h.sleep(h.at(90, 100), 0)
-		h.client().gaveUp(context.Background(), h.waitsAtMost(100), 0, errors.Join(redlock.ErrHeld, context.DeadlineExceeded))
-	}},
-	{"I7: %s by process %d took", nil, func(h *handMade) { // WithMaxWait was over
-		h.sleep(h.at(102, 101), 0)
-		h.client().gaveUp(context.Background(), h.waitsAtMost(100), 0, errors.Join(redlock.ErrHeld, context.DeadlineExceeded))
-	}},
-	{"max wait: client %d.%d waited for", nil, func(h *handMade) {
-		h.sleep(200*msec, 0)
-		h.client().gaveUp(context.Background(), h.waitsAtMost(200), 0, errors.Join(either(h, context.DeadlineExceeded, redlock.ErrHeld), context.DeadlineExceeded))
-	}},
-	{"hooks: process %d is told", nil, func(h *handMade) {
-		h.checkNodeHook(h.procs[0], "node 0", simNodeTold{down: true}, h.bad)
-	}},
-	{"hooks: process %d is told", nil, func(h *handMade) { // before the hook has returned
-		h.checkNodeHook(h.procs[0], "node 0", simNodeTold{busy: h.bad}, true)
-	}},
-	{"hooks: the release of %v was said", nil, func(h *handMade) {
-		h.checkReleasePanicked(h.grant(0, "a", 10*msec, 900*msec).releasedAt(50*msec, redlock.ErrNotHeld), either(h, nil, redlock.ErrNotHeld))
-	}},
-	{"hooks: %v was not released by a Do", nil, func(h *handMade) {
-		g := h.grant(0, "a", 10*msec, 900*msec)
-		g.told.at = either(h, 0, 50*msec)
-		h.checkDoPanicked(g, true)
-	}},
-	{"hooks: a lock of %s whose", nil, func(h *handMade) {
-		h.parts = []*simPart{{key: "k0", proc: h.procs[0], panicked: 10 * msec, to: h.at(90, 50)}}
-		h.checkPanicked()
 	}},
 	{"a kill of process %d on node %d hits", nil, func(h *handMade) {
 		n := h.nodes[0]
@@ -1204,17 +1174,12 @@ func wellPlan(p *simPlan) { p.Regime, p.Until = simWell, time.Second }
 
 func contextPlan(p *simPlan) { p.Contexts = true }
 
-func forcePlan(p *simPlan) { p.Calls = []string{callForce} }
+func forcePlan(p *simPlan) { p.Force = true }
 
 // closed has the first process's Redlock be closed.
 func (h *handMade) closed(called, returned int64) {
 	h.procs[0].closing.called.Store(called)
 	h.procs[0].closing.returned.Store(returned)
-}
-
-// waitsAtMost is a Mutex with WithMaxWait, in milliseconds.
-func (h *handMade) waitsAtMost(most int64) *redlock.Mutex {
-	return h.procs[0].rl.Mutex("k0", redlock.WithMaxWait(time.Duration(most*msec)*simFine))
 }
 
 // contextEnds is the end of a context of a lock.

@@ -69,7 +69,7 @@ func (c *simClient) handOver(ctx context.Context, g *simGrant, op int) {
 		return
 	}
 	if c.roll(op, 87)%3 == 0 { // twice: the token is good for nothing any more
-		again, err := adoptAnyway(ctx, c.heir(op+1).rl.Mutex(g.key, c.adoptOptions()...), token)
+		again, err := adoptAnyway(ctx, c.heir(op+1).rl.Mutex(g.key, c.lockOptions()...), token)
 		w.checkAdoptedAgain(g, next, again, err)
 	}
 	heir := &simClient{w: w, p: next.proc, i: c.i, plan: c.plan}
@@ -120,13 +120,6 @@ func adoptAnyway(ctx context.Context, m *redlock.Mutex, token string) (*redlock.
 	return m.Adopt(ctx, token)
 }
 
-func (c *simClient) adoptOptions() (opts []redlock.LockOption) {
-	if c.w.plan.Fenced[c.plan.Key] {
-		opts = append(opts, redlock.WithFencing())
-	}
-	return opts
-}
-
 // leaves notes how long what nobody holds may be on the nodes.
 func (w *simWorld) leaves(g *simGrant, ttl time.Duration) {
 	w.mu.Lock()
@@ -140,7 +133,7 @@ func (n *simNode) left(value string) bool {
 	w := n.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	g := w.byToken[value[:min(len(value), tokenLength)]]
+	g := w.grantOf(value)
 	if g == nil || !g.stopped && !g.keeps {
 		return false
 	}
@@ -198,7 +191,7 @@ func (c *simClient) detach(g *simGrant) bool {
 	g.detaching = before
 	w.mu.Unlock()
 	token := l.Detach()
-	w.took(c.p, "Detach", call, w.lostHook(context.Cause(held)))
+	w.took(c.p, "Detach", call, 0)
 	if token != "" {
 		g.released(call)
 	}
@@ -286,7 +279,7 @@ func (c *simClient) heir(op int) *simProcess {
 // adopts goes on with a lock, as another process.
 func (c *simClient) adopts(ctx context.Context, g *simGrant, token string, op int) *simGrant {
 	w, p := c.w, c.heir(op)
-	m := p.rl.Mutex(g.key, c.adoptOptions()...)
+	m := p.rl.Mutex(g.key, c.lockOptions()...)
 	p.begins("an Adopt", uint64(c.i))
 	call := w.t()
 	dying, stop, ends := ctx, func() {}, never

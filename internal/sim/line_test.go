@@ -315,7 +315,7 @@ func (w *simWorld) wentAt(key string, e simEntry) (since int64, by *simProcess) 
 			since = max(since, want.to)
 		}
 	}
-	if g := w.byToken[e.value[:min(tokenLength, len(e.value))]]; g != nil {
+	if g := w.grantOf(e.value); g != nil {
 		if w.excused(exStoppedEntry, g.stopped) {
 			return never, nil
 		}
@@ -327,13 +327,12 @@ func (w *simWorld) wentAt(key string, e simEntry) (since int64, by *simProcess) 
 	return since, w.procs[i]
 }
 
-// hasLock reports whether a lock was granted with this value, also to a caller that never gets it. An extend of it may strike
-// it where it has another number, though its claim never came.
+// hasLock reports whether a lock was granted with this value. An extend of it may strike it where it has another
+// number, though its claim never came.
 func (w *simWorld) hasLock(value string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	token := value[:min(tokenLength, len(value))]
-	return w.byToken[token] != nil || slices.ContainsFunc(w.parts, func(p *simPart) bool { return p.token == token })
+	return w.grantOf(value) != nil
 }
 
 // struck reports whether the node evicted a value, or the list that had it, or ForceRelease took it away.

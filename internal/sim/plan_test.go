@@ -40,7 +40,7 @@ type simPlan struct {
 	Mixed        bool          `json:",omitempty"` // locks have different TTLs, up to RestartGuard
 	Longer       bool          `json:",omitempty"` // some extends are for longer than the TTL
 	Contexts     bool          `json:",omitempty"` // clients look at contexts, and theirs end in the middle
-	Calls        []string      `json:",omitempty"` // that clients make, too, see drawCalls
+	Force        bool          `json:",omitempty"` // clients also end locks by force
 	Nodes        []simNodePlan
 	Processes    []simProcessPlan
 	Fenced       []bool // by key
@@ -909,7 +909,7 @@ func (w *simWorld) lostMark() {
 
 // breaks reports whether something of the plan may end claims: see brokenBy.
 func (w *simWorld) breaks() bool {
-	return w.allNew.times() != nil || w.plan.does(callForce) ||
+	return w.allNew.times() != nil || w.plan.Force ||
 		slices.ContainsFunc(w.plan.Faults, func(f simFault) bool { return f.Kind == faultAhead || f.Kind == faultEvict })
 }
 

@@ -285,9 +285,6 @@ func (w *simWorld) goodForNothing(h *simHold) (since int64, by *simProcess) {
 		}
 		return by.givesUp(g.relCalled), by
 	}
-	if i := slices.IndexFunc(w.parts, func(p *simPart) bool { return p.token == h.value[:tokenLength] }); i >= 0 {
-		return w.parts[i].to, by
-	}
 	return min(set.at+int64(3*w.plan.NodeTimeout), max(set.at, by.closedAt())), by
 }
 
@@ -605,9 +602,6 @@ func (c *simClient) checkGaveUp(ctx context.Context, m locker, err error) {
 	if err == nil || ctx.Err() != nil || w.dead(p) || p.closedAt() != never || errors.Is(err, redlock.ErrDuplicateNode) {
 		return
 	}
-	if inside.TermsOf(m).MaxWait > 0 && errors.Is(err, context.DeadlineExceeded) {
-		return // see gaveUp
-	}
 	lasting := lastingAnswers(err)
 	if need := len(w.nodes) - p.quorum() + 1; lasting < need || !errors.Is(err, redlock.ErrNoQuorum) && !errors.Is(err, redlock.ErrHeld) {
 		w.violated("I6: client %d.%d gave up, although only %d nodes said what time does not mend: %v", p.i, c.i, lasting, err)
@@ -783,9 +777,6 @@ func (w *simWorld) planned() {
 	for _, f := range p.Faults {
 		w.reached("fault: "+f.Kind, true)
 	}
-	for _, call := range p.Calls {
-		w.reached("plan: "+call, true)
-	}
 }
 
 // fields tells of each of the plan's whether it is set, but for Why, which only kept plans have.
@@ -803,7 +794,6 @@ var simNames = map[string][]string{
 	`reached\("([^"]+)",`:                             {""},
 	`\bfault[A-Z]\w+ += "(\w+)"`:                      {"fault: "},
 	`\bsim[A-Z]\w+ += "(\w+)"`:                        {"plan: "},
-	`\bcall[A-Z]\w+ += "([^"]+)"`:                     {"plan: "},
 	`\bof[A-Z]\w+ += "(\w+)"`:                         {"a server evicts a key: ", "others use a name: "},
 	`(?:cameToAnEnd|endedByClose)\([\w.]+, "([^"]+)"`: {"a Redlock is closed during "},
 	`(?m)^\t"([A-Z]+) .*",$`:                          {"a server answers "},

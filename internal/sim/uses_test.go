@@ -299,37 +299,10 @@ func (c *simClient) pair(ctx context.Context, op int) {
 	}
 }
 
-// simPart is a lock that is held, as hooks tell, also if its caller never gets it.
-type simPart struct {
-	key, token string
-	proc       *simProcess
-	from, to   int64
-	panicked   int64 // when Hooks.Acquired panicked; 0: it did not
-}
-
-func (p *simProcess) acquired(_ context.Context, i redlock.AcquireInfo) {
-	w := p.w
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if i.Err == nil && !w.ended {
-		w.parts = append(w.parts, &simPart{key: i.Key, token: i.Token, proc: p, from: w.t(), to: p.killedAt})
-	}
-}
-
-// partEnded notes that a part is not held any more; the caller holds mu.
-func (w *simWorld) partEnded(token string) {
-	for _, part := range w.parts {
-		if part.token == token {
-			part.to = min(part.to, w.t())
-		}
-	}
-}
-
 func (p *simProcess) released(_ context.Context, i redlock.ReleaseInfo) {
 	w := p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.partEnded(i.Token)
 	w.reached("a release finds the lock lost", errors.Is(i.Err, redlock.ErrNotHeld))
 	w.reached("a release finds no quorum", errors.Is(i.Err, redlock.ErrNoQuorum))
 	if g := w.byToken[i.Token]; g != nil && g.told.at == 0 {
@@ -633,7 +606,7 @@ func (c *simClient) extendWithin(g *simGrant, op, i int, ttl time.Duration) erro
 	defer stop()
 	err := inside.Extend(g.lock, ctx, ttl)
 	if t := w.t(); t > ends && err != nil {
-		w.took(c.p, "an extend whose context had ended", ends, w.lostHook(err))
+		w.took(c.p, "an extend whose context had ended", ends, 0)
 	}
 	w.checkGivenUp(g, err, w.t() >= ends)
 	return err

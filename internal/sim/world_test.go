@@ -45,7 +45,6 @@ type simWorld struct {
 	sets     map[simSent]simHeard  // what is known of each SET
 	taken    map[simSent]bool      // a release of it was sent
 	sentBy   map[string]simSender  // the process that sent the SETs of a value
-	parts    []*simPart            // locks, also those whose callers never get them
 	ended    bool
 	count    simCount
 	slept    atomic.Int64
@@ -652,7 +651,6 @@ type simProcess struct {
 	asleep     []simFault // pauses and suspends
 	killedAt   int64
 	closing    simClosing
-	nodesTold  map[string]simNodeTold
 	tokens     struct {
 		sync.Mutex
 		at    int64
@@ -679,7 +677,7 @@ func (p *simProcess) quorum() int { return quorumOf(len(p.w.nodes)) }
 
 func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	p := &simProcess{
-		w: w, i: i, name: fmt.Sprint("p", i, []string{".", ""}[i%2]), killedAt: never, nodesTold: make(map[string]simNodeTold),
+		w: w, i: i, name: fmt.Sprint("p", i, []string{".", ""}[i%2]), killedAt: never,
 		mono: simHand{base: int64(time.Hour), ppm: sp.PPM},
 		wall: simHand{base: fakenode.Epoch + int64(sp.Offset), ppm: sp.PPM},
 	}
@@ -707,7 +705,6 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	}
 	opts := &redlock.Options{TTL: w.plan.TTL, RestartGuard: max(w.plan.RestartGuard, 0), NoRestartGuard: w.plan.RestartGuard < 0, Owner: fmt.Sprint("process-", i)}
 	opts.Hooks = &redlock.Hooks{Extended: p.extended, Lost: p.lost, Released: p.released}
-	opts.Hooks = p.slowHooks(opts.Hooks)
 	names, wires := make([]string, len(w.nodes)), make([]lane.Wire, len(w.nodes))
 	for j, n := range w.nodes {
 		if names[j] = fmt.Sprintf("node %d", j); w.plan.Names {

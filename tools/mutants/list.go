@@ -2668,7 +2668,8 @@ var list = []mutant{
 		old:  `return cutShort(a.ctx, a.last, err)`,
 		new:  `return cutShort(a.caller, a.last, err)`,
 		why:  "the error of a wait that WithMaxWait ended does not say that the lock is held",
-		args: "-test.run=^TestSimSeeds$ -sim.seeds=3000",
+		args: "-test.run=^TestMaxWait",
+		in:   "internal/promises",
 	},
 	{
 		name: "cause-of-another-lock-is-ours",
@@ -2694,7 +2695,8 @@ var list = []mutant{
 		old:  `if !returned && lock != nil {`,
 		new:  `if !returned && lock != nil && !lock.renews {`,
 		why:  "a lock whose Hooks.Acquired panicked is renewed for as long as the process lives",
-		args: "-test.run=^TestSimSeeds$ -sim.seeds=3000",
+		args: "-test.run=^TestLockWhoseHookPanicsIsReleased$",
+		in:   "internal/promises",
 	},
 	{
 		name: "release-ends-behind-its-hook",
@@ -2702,7 +2704,8 @@ var list = []mutant{
 		old:  "l.release.end(err)\n\tl.mu.Unlock()\n\tl.tellReleased(ctx, start, start, sent, err)",
 		new:  "l.mu.Unlock()\n\tl.tellReleased(ctx, start, start, sent, err)\n\tl.mu.Lock()\n\tl.release.end(err)\n\tl.mu.Unlock()",
 		why:  "a second Release waits for ever where the hook of the first one panicked",
-		args: "-test.run=^TestSimSeeds$ -sim.seeds=3000",
+		args: "-test.run=^TestHooksMayCallBack$",
+		in:   "internal/promises",
 	},
 	{
 		name: "force-reserves-for-the-holder",
@@ -2733,7 +2736,8 @@ var list = []mutant{
 	l.tellExtended(context.Background(), r, start, ttl, true, lost, err)
 	l.renewLater(err)`,
 		why:  "a hook that takes its time puts the next renewal of its lock off until the lock has expired",
-		args: "-test.run=^TestSimSeeds$ -sim.seeds=3000",
+		args: "-test.run=^TestSlowExtendedHookLosesNoLock$",
+		in:   "internal/promises",
 	},
 	{
 		name: "lists-differ-by-one-node",
