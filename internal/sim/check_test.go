@@ -250,11 +250,8 @@ func (w *simWorld) check() {
 		w.checkShareProgress(key, grants)
 		w.checkFences(grants)
 		w.checkWell(key, grants)
-		switch w.plan.Regime {
-		case simApart:
+		if w.plan.Regime == simApart {
 			w.checkOvertaken(key, grants)
-		case simHurry:
-			w.checkIdle(grants)
 		}
 		// With names of their own processes make several lines, and what somebody holds who is
 		// dead or cut off lapses at a time that whoever looks then finds out first.
@@ -668,11 +665,6 @@ func (c *simClient) run(ctx context.Context) {
 		c.begins("an acquire")
 		c.once(ctx, op)
 	}
-	if c.plan.Within > 0 {
-		c.w.mu.Lock()
-		c.w.calmer = min(c.w.calmer, c.w.t())
-		c.w.mu.Unlock()
-	}
 }
 
 func (c *simClient) once(ctx context.Context, op int) {
@@ -694,10 +686,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 	m := c.mutex(op, opts)
 	inside.Allow(m) // a NodeTimeout above a quarter of the TTL, which makes rare things frequent
 	kind := c.roll(op, 2) % 6
-	switch {
-	case c.plan.Within > 0:
-		kind = 4
-	case w.plan.Calm || w.plan.waitsOnly() || w.isWell(p, w.t()):
+	if w.plan.Calm || w.plan.waitsOnly() || w.isWell(p, w.t()) {
 		kind = 2 + kind%2
 	}
 	call := w.t()
@@ -740,11 +729,8 @@ func (c *simClient) once(ctx context.Context, op int) {
 	case 4: // until some time
 		var stop func()
 		d := c.within(op, 3, 3*w.plan.TTL)
-		if c.plan.Within > 0 {
-			d = c.plan.Within
-		}
 		dying, stop, ends = c.dies(ctx, d)
-		if c.plan.Within > 0 || c.roll(op, 11)%2 == 0 {
+		if c.roll(op, 11)%2 == 0 {
 			dying = deadline{dying, p.Now().Add(d).Time}
 		}
 		lock, err = m.Acquire(dying)
@@ -815,7 +801,7 @@ func (c *simClient) hold(lock *redlock.Lock, op int, g *simGrant) {
 	}
 	longest := min(w.plan.TTL/4, simLongPause)
 	switch {
-	case w.plan.Regime == simHurry || w.plan.Regime == simCrowd:
+	case w.plan.Regime == simCrowd:
 		longest = 4 * time.Millisecond
 	case w.plan.Regime == simAway:
 		longest = w.plan.longestHold()

@@ -383,11 +383,6 @@ var simRules = []simRule{
 		h.waitsFor(100 * msec)
 		h.checkOvertaken("k0", h.grants)
 	}},
-	{"I7: the lock was held for", nil, func(h *handMade) {
-		h.calmer = 1000 * msec
-		h.grant(0, "a", 10*msec, h.at(300, 400))
-		h.checkIdle(h.grants)
-	}},
 	{"I8: an attempt on a context that was over", nil, func(h *handMade) {
 		h.checkStillborn(nil, either(h, redlock.ErrHeld, context.Canceled), false)
 	}},

@@ -79,9 +79,8 @@ type simProcessPlan struct {
 }
 
 type simClientPlan struct {
-	Key    int
-	Ops    int
-	Within time.Duration `json:",omitempty"` // for which each acquire waits at most; 0: as drawn
+	Key int
+	Ops int
 }
 
 // simFault is one thing that goes wrong, from At for For.
@@ -438,15 +437,6 @@ func drawRegime(seed uint64) *simPlan {
 				p.Processes[i].Clients[j].Ops = 1
 			}
 		}
-	case 2:
-		p.Regime = simHurry
-		p.NodeTimeout = p.TTL / 10
-		p.Rate = in(20*time.Microsecond, 100*time.Microsecond)
-		clients := []simClientPlan{{Ops: 12}}
-		for range 30 + r.IntN(40) {
-			clients = append(clients, simClientPlan{Ops: 10, Within: in(20*time.Millisecond, 60*time.Millisecond)})
-		}
-		processes(1+r.IntN(3), clients...)
 	case 3, 4:
 		p.Regime = simLong
 		p.drawLong(r)
@@ -477,7 +467,7 @@ func drawRegime(seed uint64) *simPlan {
 	default:
 		return nil
 	}
-	if p.Regime != simApart && p.Regime != simHurry { // which are about queues that nothing disturbs
+	if p.Regime != simApart { // which is about queues that nothing disturbs
 		p.drawEvictions()
 		p.drawListEvictions()
 		p.drawForeign()
@@ -535,7 +525,7 @@ func (p *simPlan) drawLongUses() {
 
 // waitsOnly reports whether the clients of a plan do nothing but wait, and hold for a moment.
 func (p *simPlan) waitsOnly() bool {
-	return p.Regime == simApart || p.Regime == simCrowd || p.Regime == simHurry
+	return p.Regime == simApart || p.Regime == simCrowd
 }
 
 // The regimes.
@@ -543,7 +533,6 @@ const (
 	simLong  = "long"  // leases last for minutes, and what is left of a lock is judged at any time
 	simApart = "apart" // a process cannot reach the node where the others wait, for as long as it lasts
 	simCrowd = "crowd" // very many come at once
-	simHurry = "hurry" // more than can be served have a deadline
 	simModes = "modes" // readers, writers and permits in one queue
 )
 
@@ -586,24 +575,6 @@ func (w *simWorld) checkOvertaken(key string, grants []*simGrant) {
 		}
 	}
 }
-
-// checkIdle: those who leave before their turn do not keep the lock from the others. As long
-// as all who hurry are there, somebody has it for a fair part of the time.
-func (w *simWorld) checkIdle(grants []*simGrant) {
-	if len(grants) == 0 || grants[0].ret >= w.calmer {
-		return
-	}
-	held := int64(0)
-	for _, g := range grants {
-		held += max(0, min(g.end(), w.calmer)-g.ret)
-	}
-	if share := float64(held) / float64(w.calmer-grants[0].ret); share < leastBusy {
-		w.violated("I7: the lock was held for %.0f %% of the time while many wanted it", 100*share)
-	}
-}
-
-// leastBusy is what a queue without a window that narrows falls short of: it comes down to a sixth.
-const leastBusy = 0.35
 
 // deadline is a context that tells when it ends.
 type deadline struct {

@@ -75,7 +75,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 func newSimWorld(plan *simPlan, verbose func(string)) *simWorld {
 	w := &simWorld{
 		plan: plan, began: time.Now().UnixNano(), over: make(chan struct{}), verbose: verbose,
-		calmer: never, byToken: make(map[string]*simGrant), places: make(map[string]simPlace), arrivals: make(map[int64]simPlace), waits: make(map[string][]simWait), wants: make(map[string][]*simWait),
+		byToken: make(map[string]*simGrant), places: make(map[string]simPlace), arrivals: make(map[int64]simPlace), waits: make(map[string][]simWait), wants: make(map[string][]*simWait),
 		sets: make(map[simSent]simHeard), sentBy: make(map[string]simSender), taken: make(map[simSent]bool),
 	}
 	w.count.Faults = len(plan.Faults)

@@ -50,7 +50,6 @@ type simWorld struct {
 	slept    atomic.Int64
 	tallies  simTallies
 	renewals simRenewals
-	calmer   int64 // when the first of those who hurry had enough
 	forces   []*simForce
 	allNew   simTimes // when a mark was lost and none was left that tells of before
 }
