@@ -65,25 +65,6 @@ func init() {
 		return qs.byName[nameOf(token)] != nil
 	}
 	inside.NarrowWindows = func(client any, most int) { client.(*Redlock).queues.mostInside = most }
-	inside.Windows = func(client any) (all []inside.Window) {
-		qs := client.(*Redlock).queues
-		qs.mu.Lock()
-		defer qs.mu.Unlock()
-		for _, k := range qs.byKey {
-			g := &k.window
-			for c := range g.count {
-				w := inside.Window{Key: k.key, Inside: g.count[c], Outside: g.wait[c].Len(), Room: g.room[c], Most: g.most}
-				if c == hurried {
-					w.Outside += g.late.Len()
-				}
-				all = append(all, w)
-			}
-		}
-		return all
-	}
-}
-
-func init() {
 	inside.Allow = func(lock any) { lockableOf(lock).err = nil }
 	inside.NoFence = func(lock any) { lockableOf(lock).terms.fencing = false }
 	inside.TermsOf = func(lock any) inside.Terms {

@@ -31,13 +31,6 @@ type State struct {
 	AdoptedFrom      string        // a token; empty: from none
 }
 
-// Window is that of a key's waiters in one process which have a deadline, or of those which have none.
-type Window struct {
-	Key             string
-	Inside, Outside int // those in the queue of a node, and those that wait for a place in it
-	Room, Most      int // how many may be inside now, and at most
-}
-
 var (
 	// NewWithClock is New with another clock. clients is a []redis.UniversalClient: to name this interface
 	// costs each package two seconds of compilation. opts is an *Options or nil.
@@ -54,8 +47,7 @@ var (
 	Order func(key string, nodes []string) []int
 	// HasWaiter reports whether the waiter with a token is still there.
 	HasWaiter func(client any, token string) bool
-	// Windows are those of all keys. NarrowWindows says how many waiters each has room for.
-	Windows       func(client any) []Window
+	// NarrowWindows says how many waiters of each key have room in its queue.
 	NarrowWindows func(client any, most int)
 	// Allow lets a lock be used whose options are refused; NoFence takes WithFencing from it.
 	Allow   func(lock any)

@@ -598,8 +598,6 @@ var simRules = []simRule{
 		g.fence = uint64(fakenode.Epoch/1000) - either(h, uint64(1_150_000), 1_050_000)
 		h.checkFenceOfTime(g)
 	}},
-	{"window: %d wait outside", nil, func(h *handMade) { h.outside(1, either(h, 2, 3)) }},
-	{"window: %d are inside", nil, func(h *handMade) { h.outside(0, either(h, 4, 3)) }},
 	{"I5: node %d listed %v under number %d", func(p *simPlan) {
 		sharedCalmPlan(p)
 	}, func(h *handMade) {
@@ -1147,11 +1145,6 @@ func (h *handMade) findsDoor(gone int64, taken string) {
 		n.occupy(simFault{Kind: faultForeign, Of: taken, Ever: true})
 	}
 	n.checkDoor(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a")}, simLine{door: true}, simLine{})
-}
-
-// outside has waiters of one class wait outside of the window, beside others inside.
-func (h *handMade) outside(waiters, within int) {
-	h.procs[0].checkWindow(inside.Window{Key: "k0", Outside: waiters, Inside: within, Room: 3, Most: 3})
 }
 
 func evicting(p *simPlan) { p.Faults = []simFault{{Kind: faultEvict, Of: ofLock}} }

@@ -102,9 +102,6 @@ func (s *simWire) examine(batch []*lane.Call) {
 	p, w := s.p, s.p.w
 	p.examineClosed(s.n.i, batch)
 	t := w.t()
-	for _, k := range inside.Windows(p.rl) {
-		p.checkWindow(k)
-	}
 	again := 0
 	for _, c := range batch {
 		switch {
@@ -643,18 +640,6 @@ func (w *simWorld) checkFenceOfTime(g *simGrant) {
 	}
 	if f := int64(g.fence); f < least-second || f > most+second+5000 {
 		w.violated("fence: %v has token %d, and the clocks of the nodes show %d to %d", g, f, least, most)
-	}
-}
-
-// checkWindow: none waits outside of the window while there is room in it, and no more stand in the queue of
-// a node than there is room for.
-func (p *simProcess) checkWindow(k inside.Window) {
-	p.w.reached("a waiter is kept outside of the window", k.Outside > 0)
-	if k.Outside > 0 && k.Inside < k.Room {
-		p.w.violated("window: %d wait outside for %s in process %d, and %d are inside", k.Outside, k.Key, p.i, k.Inside)
-	}
-	if k.Inside > k.Most {
-		p.w.violated("window: %d are inside for %s in process %d", k.Inside, k.Key, p.i)
 	}
 }
 
