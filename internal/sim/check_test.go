@@ -229,7 +229,6 @@ func (w *simWorld) check() {
 		g.mu.Unlock()
 	}
 	w.checkBroken()
-	w.checkStopped()
 	w.checkLeftBehind()
 	w.checkAskedAgain()
 	w.checkNumbers()

@@ -277,11 +277,6 @@ var simRules = []simRule{
 	{"I5: node %d has %s, %.6s, although everybody has gone", strictPlan, (*handMade).settledBesideAKey},
 	{"I5: node %d has %s, %.6s, %s", strictPlan, (*handMade).settledBesideAKey},
 	{"I7: a newcomer does not get", strictPlan, (*handMade).settledBesideAKey},
-	{"I5: node %d kept %.6s until", strictPlan, func(h *handMade) {
-		h.nodes[0].stopped = h.on(1, "a", 5*msec, 500*msec)
-		h.nodes[0].stopped[0].expire = either(h, int64(1), 0)
-		h.checkStopped()
-	}},
 	{"I6: release of %v succeeded", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
 		h.on(2, "a", 5*msec, h.at(200, 50))
@@ -404,14 +399,6 @@ var simRules = []simRule{
 		}
 		h.sends(h.procs[0], 0, set)
 	}},
-	{"R2: process %d sent node", failingPlan, func(h *handMade) {
-		h.sleep(20*msec, 0)
-		h.repeats(either(h, repeatsAtOnce+repeatsPerSecond+1, repeatsAtOnce+repeatsPerSecond))
-	}},
-	{"R2: process %d sent node", failingPlan, func(h *handMade) { // since it can have heard of it
-		h.sleep(h.at(11, 10), 0)
-		h.repeats(repeatsAtOnce + repeatsPerSecond + 1)
-	}},
 	{"R7: %v was extended after its validity had ended", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
 		h.sleep(h.at(1100, 500), 0)
@@ -423,11 +410,6 @@ var simRules = []simRule{
 			inside.SetUntil(l, h.procs[0].Now())
 		}
 		h.granted(h.procs[0], 0, "k0", 0, l)
-	}},
-	{"E8: a repair of %v begins", nil, func(h *handMade) {
-		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
-		h.sleep(h.at(1100, 500), 0)
-		newSimWire(h.procs[0], h.nodes[0]).examine([]*lane.Call{{Req: &protocol.Request{Op: protocol.OpRepair, Value: g.value}}})
 	}},
 	{"foreign: node %d", nil, func(h *handMade) {
 		n := h.nodes[0]
@@ -762,7 +744,7 @@ var simRules = []simRule{
 	{"close: process %d sends node", nil, func(h *handMade) {
 		h.closed(0, msec)
 		h.sleep(either(h, 3*msec, 2*msec), 0)
-		newSimWire(h.procs[0], h.nodes[0]).examine([]*lane.Call{{Req: &protocol.Request{Op: protocol.OpExtend}}})
+		h.procs[0].examineClosed(0, []*lane.Call{{Req: &protocol.Request{Op: protocol.OpExtend}}})
 	}},
 	{"close: %v is renewed", nil, func(h *handMade) {
 		h.closed(h.at(10, 20), 30*msec)
@@ -1154,10 +1136,6 @@ func unheardPlan(p *simPlan) {
 	p.Faults = []simFault{{Kind: faultUnheard, At: 40 * time.Millisecond, For: 40 * time.Millisecond}}
 }
 
-func failingPlan(p *simPlan) {
-	p.Faults = []simFault{{Kind: faultErr, At: 10 * time.Millisecond, For: time.Hour}}
-}
-
 func wellPlan(p *simPlan) { p.Regime, p.Until = simWell, time.Second }
 
 func contextPlan(p *simPlan) { p.Contexts = true }
@@ -1178,15 +1156,6 @@ func (h *handMade) contextEnds(g *simGrant, cause error) {
 }
 
 // t0 is now.
-// repeats are failed releases that process 0 sends node 0 again.
-func (h *handMade) repeats(n int) {
-	batch := make([]*lane.Call, n)
-	for i := range batch {
-		batch[i] = &lane.Call{Req: &protocol.Request{Op: protocol.OpRelease, Value: is("a")}, Answer: protocol.Answer{Kind: protocol.Failed}}
-	}
-	newSimWire(h.procs[0], h.nodes[0]).examine(batch)
-}
-
 func (h *handMade) t0() int64 { return h.simWorld.t() }
 
 // detached is a lock that was detached.

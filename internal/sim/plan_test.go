@@ -269,7 +269,6 @@ func drawPlan(seed uint64) *simPlan {
 			p.Faults[i].By = -f.By
 		}
 	}
-	p.drawHalf(nodes)
 	p.drawKinds()
 	p.drawMinHold()
 	p.drawTwins()

@@ -30,9 +30,8 @@ import (
 // simWire is the way from one process to one server.
 type simWire struct {
 	*conn.Conversations
-	p       *simProcess
-	n       *simNode
-	repeats simRepeats
+	p *simProcess
+	n *simNode
 }
 
 func newSimWire(p *simProcess, n *simNode) *simWire {
@@ -64,7 +63,11 @@ func simRoom(use bool) byte {
 // Exchange also notes what becomes of SETs, see simSent.
 func (s *simWire) Exchange(batch []*lane.Call, patience, bound time.Duration, left func()) (settled bool) {
 	simRoom(false)
-	s.examine(batch)
+	s.p.examineClosed(s.n.i, batch)
+	for _, c := range batch {
+		s.p.w.reached("a release is sent again", c.Req.Op == protocol.OpRelease && c.Kind == protocol.Failed)
+		s.p.w.reached("a key is put back", c.Req.Op == protocol.OpRepair)
+	}
 	settled = s.Conversations.Exchange(batch, patience, bound, left)
 	s.p.w.hears(s.n.i, batch)
 	return settled

@@ -168,7 +168,6 @@ type simNode struct {
 	busy      int64 // until when it has work, if it takes time for it
 
 	requests int
-	stopped  []*simHold // set by scripts that failed then
 	names    map[string]simBeside
 	calls    map[simName]string
 	backBy   map[string]int64        // until when a process says that it is heard of again by what it asks of a key's queue, in us of the server
@@ -428,7 +427,6 @@ func (n *simNode) run(p *simProcess, reqs []*protocol.Request, looks bool) (each
 		a := &each[i]
 		if a.err = n.denies(r, t); a.err == nil {
 			a.val, a.err = n.do(r)
-			n.stop(p, r, a)
 		}
 		n.noticeEach(p, r, a)
 	}

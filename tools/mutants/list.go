@@ -1767,6 +1767,8 @@ var list = []mutant{
 		old:  `for try := 0; try < tieTries &&`,
 		new:  `for try := 0; false &&`,
 		why:  "of several that ask at the same moment each may get a minority, and then nobody gets the lock",
+		in:   "internal/promises",
+		args: "-test.run=^TestWhoWinsTheTieAsksAgain$",
 	},
 	{
 		name: "tie-does-not-wait-for-the-tie-breaker",
@@ -1783,6 +1785,8 @@ var list = []mutant{
 		old:  `r.seats[r.tieBreaker].ballot.vote == VoteGranted &&`,
 		new:  `r.seats[r.tieBreaker].ballot.vote != VotePending &&`,
 		why:  "those that the tie-breaker refused keep the nodes that the one who may go on needs",
+		in:   "internal/promises",
+		args: "-test.run=^TestWhoLosesTheTieAsksOnce$",
 	},
 	{
 		name: "tie-asks-after-no-answer",
@@ -1814,6 +1818,8 @@ var list = []mutant{
 		old:  `c.Final = !l.kept.wait(&l.kept.failed, c, now, now)`,
 		new:  `c.Final = !l.kept.Postpone(c, now)`,
 		why:  "thousands of releases are sent again every node timeout to a node that has become read only",
+		in:   "internal/lane",
+		args: "-test.run=^TestOneReleaseThatFailsHoldsUpNoOther$",
 	},
 	{
 		name: "kept-failed-with-every-answer",
@@ -1821,6 +1827,8 @@ var list = []mutant{
 		old:  `l.requeue(l.kept.some(&l.kept.unheard, now))`,
 		new:  "l.requeue(l.kept.some(&l.kept.unheard, now))\n\t\tl.requeue(l.kept.some(&l.kept.failed, now))",
 		why:  "a node that fails releases answers all the same, and is sent them all again each time",
+		in:   "internal/lane",
+		args: "-test.run=^TestOtherAnswersDoNotResendWhatFailed$",
 	},
 	{
 		name: "kept-pause-never-grows",
@@ -1828,6 +1836,8 @@ var list = []mutant{
 		old:  `w.pause = min(max(2*w.pause, MinBackoff), MaxBackoff)`,
 		new:  `w.pause = MinBackoff`,
 		why:  "a node that is read only for hours is asked two hundred times a second",
+		in:   "internal/lane",
+		args: "-test.run=^TestKeptReleaseIsTriedAgainUntilTheKeyIsGone$|^TestReleaseThatFailsForNowIsTriedAgain$|^TestReleasesAreKept",
 	},
 	{
 		name: "failed-script-did-nothing",
@@ -1868,6 +1878,8 @@ var list = []mutant{
 	req := l.repairRequest(t)
 	deadline := now.Mono + int64(req.Timeout)`,
 		why: "the node says late that it lost the key, and what is put back there is nobody's",
+		in:   "internal/promises",
+		args: "-test.run=^TestNoRepairBeginsAfterUntil$",
 	},
 	{
 		name: "adopt-takes-what-is-free",
