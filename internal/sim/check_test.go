@@ -131,7 +131,6 @@ func (g *simGrant) promised() {
 func (p *simProcess) extended(_ context.Context, i redlock.ExtendInfo) {
 	w := p.w
 	w.mu.Lock()
-	w.count.Extends++
 	g := w.byToken[i.Token]
 	w.mu.Unlock()
 	if g != nil {
@@ -206,7 +205,7 @@ func (w *simWorld) granted(p *simProcess, client int, key string, call int64, l 
 		w.mu.Unlock()
 		return nil
 	}
-	w.count.Grants++
+	w.reached("a grant", true)
 	w.grantedIn(g)
 	w.grants = append(w.grants, g)
 	w.byToken[l.Token()] = g
@@ -574,12 +573,9 @@ func (w *simWorld) leftBehind(when string) {
 }
 
 // history is the run for a checker of histories.
-func (w *simWorld) history(hw *history.Writer, failed []history.Op) error {
+func (w *simWorld) history(hw *history.Writer) error {
 	var errs []error
 	write := func(op history.Op) { errs = append(errs, hw.Write(op)) }
-	for _, op := range failed {
-		write(op)
-	}
 	for _, g := range w.grants {
 		over := min(g.lostAt, g.proc.killedAt, g.brokenAt)
 		if g.leftUntil != 0 { // handed over: from then on another has it
@@ -909,9 +905,6 @@ func (w *simWorld) waited(p *simProcess, client int, m locker, from int64) {
 // failed looks at why there is no lock.
 func (c *simClient) failed(ctx context.Context, err error) {
 	w := c.w
-	w.mu.Lock()
-	w.count.Refusals++
-	w.mu.Unlock()
 	w.endedByClose(c.p, "an acquire", c.began, err)
 	known := false
 	w.reached("an acquire finds no quorum", errors.Is(err, redlock.ErrNoQuorum))

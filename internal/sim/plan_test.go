@@ -344,36 +344,23 @@ func (h *simHand) reach(v, t int64) int64 {
 		}
 		// Within an edge it moves at one rate, or not at all.
 		if h.at(end-1) >= v {
-			return h.reachWithin(v, t, end)
+			return h.reachWithin(v, t)
 		}
 		t = end
 	}
 	return t
 }
 
-// reachWithin is reach where the hand moves at one rate until end, by when it shows v, and does not
-// show v yet.
-func (h *simHand) reachWithin(v, t, end int64) int64 {
-	lo, hi := t, end-1              // hi shows v, and lo does not
-	guess := t + h.lasts(v-h.at(t)) // but for what is rounded
-	for step := int64(1); guess > lo && guess < hi; step *= 2 {
-		if h.at(guess) >= v {
-			hi, guess = guess, guess-step
-		} else {
-			lo, guess = guess, guess+step
-		}
-		if hi-lo <= step {
-			break
-		}
+// reachWithin is reach where the hand moves at one rate until it shows v.
+func (h *simHand) reachWithin(v, t int64) int64 {
+	at := t + h.lasts(v-h.at(t)) // but for what is rounded
+	for h.at(at) < v {
+		at++
 	}
-	for lo+1 < hi {
-		if mid := lo + (hi-lo)/2; h.at(mid) >= v {
-			hi = mid
-		} else {
-			lo = mid
-		}
+	for at > t && h.at(at-1) >= v {
+		at--
 	}
-	return hi
+	return at
 }
 
 func TestSimHandReachesWhatItShows(t *testing.T) {
@@ -705,7 +692,7 @@ func (w *simWorld) checkWell(key string, grants []*simGrant) {
 		if g.ret < well || g.proc.killedAt != never {
 			continue
 		}
-		w.count.Well++
+		w.reached("a grant after the recovery from all faults", true)
 		if g.relRet > 0 && g.relErr != nil && g.relErr != errDoTellsNot {
 			w.violated("well: the release of %v: %v", g, g.relErr)
 		}

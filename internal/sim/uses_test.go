@@ -135,7 +135,6 @@ func (w *simWorld) checkSharing(grants []*simGrant) {
 			w.violated("I1: %d permits of %s are held with %v, and there are %d", permits, c.key, c.simGrant, most)
 		}
 		if held = append(held, c); len(held) > 1 {
-			w.count.Shared++
 			w.reached("a permit is held beside another", c.permits > 0)
 			w.reached("readers share a lock", c.permits == 0)
 		}
@@ -396,7 +395,6 @@ func (w *simWorld) sends(p *simProcess, node int, batch []*lane.Call) {
 			case w.taken[set]:
 				wrong = append(wrong, fmt.Sprintf("the SET of %.6s goes to node %d again after a release", set.value, node))
 			default:
-				w.count.Again++
 				w.reached("a SET is sent again to a node that refused", true)
 			}
 			w.sets[set] = heardNothing

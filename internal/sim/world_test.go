@@ -46,20 +46,11 @@ type simWorld struct {
 	taken    map[simSent]bool      // a release of it was sent
 	sentBy   map[string]simSender  // the process that sent the SETs of a value
 	ended    bool
-	count    simCount
 	slept    atomic.Int64
 	tallies  simTallies
 	renewals simRenewals
 	forces   []*simForce
 	allNew   simTimes // when a mark was lost and none was left that tells of before
-}
-
-// simCount tells what a run was worth.
-type simCount struct {
-	Grants, Refusals, Requests, Extends, Faults int
-	Again                                       int // SETs sent again to nodes that refused
-	Shared                                      int // grants beside another holder of the same key
-	Well                                        int // grants after a recovery from all faults
 }
 
 // simFine: a nanosecond of the run is so many of the bubble's, between which hashes
@@ -167,7 +158,6 @@ type simNode struct {
 	flows     map[simConn]*simFlow
 	busy      int64 // until when it has work, if it takes time for it
 
-	requests int
 	names    map[string]simBeside
 	calls    map[simName]string
 	backBy   map[string]int64        // until when a process says that it is heard of again by what it asks of a key's queue, in us of the server
@@ -554,7 +544,6 @@ func (n *simNode) notice(p *simProcess, r *protocol.Request, a *simAnswer) {
 	if a.err != nil {
 		code = hashOf(a.err.Error())
 	}
-	n.requests++
 	w.happened(func() string {
 		return fmt.Sprintf("node %d  %-8s of process %d, %.6s: %s", n.i, r.Op, p.i, value, short(a))
 	}, uint64(n.i), uint64(r.Op), hashOf(value), code)
