@@ -248,9 +248,6 @@ func (w *simWorld) check() {
 		w.checkShareProgress(key, grants)
 		w.checkFences(grants)
 		w.checkWell(key, grants)
-		if w.plan.Regime == simApart {
-			w.checkOvertaken(key, grants)
-		}
 		// With names of their own processes make several lines, and what somebody holds who is
 		// dead or cut off lapses at a time that whoever looks then finds out first.
 		// What is handed over is not free.
@@ -644,11 +641,7 @@ func (c *simClient) run(ctx context.Context) {
 		c.w.reached("a process starts while others run", c.p.killedAt == never)
 	}
 	for op := range c.plan.Ops {
-		pause := c.w.plan.longestPause()
-		if c.w.plan.waitsOnly() { // a few come first
-			pause = time.Duration(min(1-op, 1)) * 10 * time.Millisecond
-		}
-		c.pause(c.within(op, 0, max(pause, 0)))
+		c.pause(c.within(op, 0, c.w.plan.longestPause()))
 		if ctx.Err() != nil || c.over() {
 			return
 		}
@@ -681,7 +674,7 @@ func (c *simClient) once(ctx context.Context, op int) {
 	m := c.mutex(op, opts)
 	inside.Allow(m) // a NodeTimeout above a quarter of the TTL, which makes rare things frequent
 	kind := c.roll(op, 2) % 6
-	if w.plan.Calm || w.plan.waitsOnly() || w.isWell(p, w.t()) {
+	if w.plan.Calm || w.isWell(p, w.t()) {
 		kind = 2 + kind%2
 	}
 	call := w.t()
@@ -796,8 +789,6 @@ func (c *simClient) hold(lock *redlock.Lock, op int, g *simGrant) {
 	}
 	longest := min(w.plan.TTL/4, simLongPause)
 	switch {
-	case w.plan.Regime == simCrowd:
-		longest = 4 * time.Millisecond
 	case w.plan.Regime == simAway:
 		longest = w.plan.longestHold()
 	case w.plan.Regime == simLines:

@@ -366,13 +366,6 @@ var simRules = []simRule{
 		h.wants["k0"] = []*simWait{{from: 20 * msec, to: h.at(30, 700), mode: -1}}
 		h.checkShareProgress("k0", h.grants)
 	}},
-	{"I7: client %d.%d was overtaken", func(p *simPlan) { p.Faults = []simFault{{Kind: faultCut, For: time.Hour}} }, func(h *handMade) {
-		for i := range either(h, int64(19), 18) {
-			h.grant(1, "a", (10+i)*msec, (11+i)*msec)
-		}
-		h.waitsFor(100 * msec)
-		h.checkOvertaken("k0", h.grants)
-	}},
 	{"I8: an attempt on a context that was over", nil, func(h *handMade) {
 		h.checkStillborn(nil, either(h, redlock.ErrHeld, context.Canceled), false)
 	}},

@@ -2,7 +2,6 @@ package sim_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/guard"
-	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -30,7 +28,6 @@ type simPlan struct {
 	Until        time.Duration // faults end by then
 	Names        bool          `json:",omitempty"` // each process has names of its own for the nodes
 	Regime       string        `json:",omitempty"` // see drawRegime
-	Rate         time.Duration `json:",omitempty"` // that a node takes for each request
 	Calm         bool          `json:",omitempty"` // nothing goes wrong: order and speed of the line are checked
 	Strict       bool          `json:",omitempty"` // nothing gets lost: what is left behind is checked closely
 	Young        bool          `json:",omitempty"` // the nodes have just been started
@@ -409,20 +406,6 @@ func drawRegime(seed uint64) *simPlan {
 		}
 	}
 	switch mix(seed, 'R') % 64 {
-	case 0:
-		p.Regime = simApart
-		processes(2+r.IntN(3), simClientPlan{Ops: 24})
-		p.cutFromArbiter(r)
-	case 1:
-		p.Regime, p.Calm = simCrowd, true
-		p.NodeTimeout = p.TTL * 2 / 100
-		p.Rate = in(2*time.Microsecond, 15*time.Microsecond)
-		processes(1+r.IntN(2), make([]simClientPlan, 40+r.IntN(60))...)
-		for i := range p.Processes {
-			for j := range p.Processes[i].Clients {
-				p.Processes[i].Clients[j].Ops = 1
-			}
-		}
 	case 3, 4:
 		p.Regime = simLong
 		p.drawLong(r)
@@ -453,12 +436,10 @@ func drawRegime(seed uint64) *simPlan {
 	default:
 		return nil
 	}
-	if p.Regime != simApart { // which is about queues that nothing disturbs
-		p.drawEvictions()
-		p.drawListEvictions()
-		p.drawForeign()
-		slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
-	}
+	p.drawEvictions()
+	p.drawListEvictions()
+	p.drawForeign()
+	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
 	return p
 }
 
@@ -509,58 +490,11 @@ func (p *simPlan) drawLongUses() {
 	p.Longer = r.IntN(2) == 0
 }
 
-// waitsOnly reports whether the clients of a plan do nothing but wait, and hold for a moment.
-func (p *simPlan) waitsOnly() bool {
-	return p.Regime == simApart || p.Regime == simCrowd
-}
-
 // The regimes.
 const (
 	simLong  = "long"  // leases last for minutes, and what is left of a lock is judged at any time
-	simApart = "apart" // a process cannot reach the node where the others wait, for as long as it lasts
-	simCrowd = "crowd" // very many come at once
 	simModes = "modes" // readers, writers and permits in one queue
 )
-
-// cutFromArbiter cuts the first process off from the node that keeps the queue, and at
-// times the second from the next one.
-func (p *simPlan) cutFromArbiter(r *rand.Rand) {
-	names := make([]string, len(p.Nodes))
-	for i := range names {
-		names[i] = fmt.Sprint("node ", i)
-	}
-	order := inside.Order("k0", names)
-	cut := func(proc, node int) {
-		kind := []string{faultCut, faultCut, faultCutOut}[r.IntN(3)]
-		p.Faults = append(p.Faults, simFault{Kind: kind, Proc: proc, Node: node, For: time.Hour / 2})
-	}
-	cut(0, order[0])
-	if r.IntN(4) == 0 {
-		cut(1, order[1])
-	}
-}
-
-// checkOvertaken: whoever waits is overtaken a few times at most, wherever the others wait.
-func (w *simWorld) checkOvertaken(key string, grants []*simGrant) {
-	clients := 0
-	for _, p := range w.plan.Processes {
-		clients += len(p.Clients)
-	}
-	for _, wait := range w.waits[key] {
-		n := 0
-		for _, g := range grants {
-			if g.ret > wait.from && g.ret < wait.to {
-				n++
-			}
-		}
-		// Two processes that are cut off from different nodes find each other by way of a third.
-		// It takes about two reservation times, in which the waiters of a short queue have many
-		// turns. The others have 24 turns each, so the limit must stay below that to mean anything.
-		if limit := min(8*(clients+1)*len(w.plan.Faults), 18*(clients-1)); n > limit {
-			w.violated("I7: client %d.%d was overtaken %d times while it waited until %.6f ms, %d is enough", wait.proc, wait.client, n, ms(wait.to), limit)
-		}
-	}
-}
 
 // deadline is a context that tells when it ends.
 type deadline struct {

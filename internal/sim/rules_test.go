@@ -260,7 +260,7 @@ func (w *simWorld) checkLoss(g *simGrant, why error) {
 // use the name of the list of holders cannot go on with a lock that is shared now.
 func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 	p, l := g.proc, g.lock
-	if !g.renewed || inside.TermsOf(l).MaxHold > 0 || p.setsWall() || w.plan.Rate > 0 || p.closedAt() != never {
+	if !g.renewed || inside.TermsOf(l).MaxHold > 0 || p.setsWall() || p.closedAt() != never {
 		return
 	}
 	needs := w.takesToRelease() + int64(inside.TermsOf(l).TTL)/4

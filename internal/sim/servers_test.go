@@ -343,7 +343,7 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 	if x.cut {
 		return 0, first(f.wait(t+x.there), errSimReset)
 	}
-	at := n.begins(w.available(n, t+x.there), parts)
+	at := w.available(n, t+x.there)
 	if died, _ := n.generation(at); died != f.gen {
 		return 0, first(f.wait(at+x.back), errSimReset)
 	}

@@ -156,7 +156,6 @@ type simNode struct {
 	subs      []*simSub
 	ids       map[int]int64 // the last one given, by generation
 	flows     map[simConn]*simFlow
-	busy      int64 // until when it has work, if it takes time for it
 
 	names    map[string]simBeside
 	calls    map[simName]string
@@ -891,15 +890,4 @@ func (w *simWorld) available(n *simNode, t int64) int64 {
 		}
 		t = until + int64(w.mix('h', uint64(t))%10000)
 	}
-}
-
-// begins is when a server has done requests that come at t.
-func (n *simNode) begins(t int64, requests int) int64 {
-	if n.w.plan.Rate == 0 {
-		return t
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.busy = max(n.busy, t) + int64(requests)*int64(n.w.plan.Rate)
-	return n.busy
 }
