@@ -3,6 +3,7 @@ package lane_test
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,7 +120,13 @@ func TestOtherAnswersDoNotResendWhatFailed(t *testing.T) {
 	onBench(t, func(b *bench) {
 		sets := b.hold(1000)
 		counted := b.counter()
-		b.Answers(func(name string, _ bool) protocol.Answer { return failsForNow["READONLY"] })
+		var asked atomic.Int32
+		b.Answers(func(name string, _ bool) protocol.Answer {
+			if asked.Add(1) > 10_000 { // or a lane that sends them again all the time would never come to an end
+				return lanetest.Refused
+			}
+			return failsForNow["READONLY"]
+		})
 		b.releaseAll(sets, time.Hour)
 		time.Sleep(10 * time.Second)
 		counted()

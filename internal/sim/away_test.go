@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/internal/guard"
-	"github.com/quorumlock/redlock/internal/inside"
-	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -63,7 +61,6 @@ func (p *simPlan) drawAwayAgain(r *rand.Rand) {
 			at += f.For
 		}
 	}
-	p.drawBlips()
 	if use == 2 { // a process is closed when a node is back
 		for i := range p.Processes {
 			back := p.Faults[r.IntN(len(p.Faults))]
@@ -72,63 +69,6 @@ func (p *simPlan) drawAwayAgain(r *rand.Rand) {
 	}
 	p.Users = r.IntN(3) == 0
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
-}
-
-// drawBlips has nodes go down once more for a moment, when they have been back for a while. It has randomness
-// of its own.
-func (p *simPlan) drawBlips() {
-	r := rand.New(rand.NewPCG(p.Seed, 0xb11b))
-	for _, f := range p.Faults {
-		end := f.At + f.For
-		next := p.Until + time.Second
-		for _, o := range p.Faults {
-			if o.Node == f.Node && o.At >= end {
-				next = min(next, o.At)
-			}
-		}
-		if gap := next - end; gap > 600*time.Millisecond && r.IntN(2) == 0 {
-			at := end + gap/2 + time.Duration(r.Int64N(int64(gap/8)))
-			p.Faults = append(p.Faults, simFault{Kind: faultCrash, Node: f.Node, At: at, For: time.Duration(r.Int64N(int64(30 * time.Millisecond)))})
-		}
-	}
-}
-
-// checkAskedAgain: a node that was down is asked again after a pause that depends on how long it was down,
-// and not on how long it had been down before, if it has answered in between.
-func (w *simWorld) checkAskedAgain() {
-	slack := w.slack()
-	for _, n := range w.nodes {
-		for _, f := range w.plan.Faults {
-			if w.plan.Regime != simAway || f.Kind != faultCrash || f.Node != n.i {
-				continue
-			}
-			at, end := int64(f.At), int64(f.At+f.For)
-			before, next := int64(0), never
-			for _, o := range w.plan.Faults {
-				switch {
-				case o.Node != n.i || o.Kind == faultClose:
-				case o.At < f.At:
-					before = max(before, int64(o.At+o.For))
-				case o.At > f.At:
-					next = min(next, int64(o.At))
-				}
-			}
-			from := end + 2*int64(f.For+2*lane.MinBackoff) + slack
-			for _, g := range w.grants {
-				if g.call < from || g.relCalled == never || g.relCalled > next || g.relCalled-g.ret < slack || inside.StateOf(g.lock).AdoptedFrom != "" || g.proc.closes() {
-					continue
-				}
-				answered := slices.ContainsFunc(w.grants, func(o *simGrant) bool {
-					return o.proc == g.proc && slices.ContainsFunc(n.holds[o.key], func(h *simHold) bool {
-						return h.value == o.value && h.from > before && h.from+slack < at
-					})
-				})
-				if _, asked := w.sets[simSent{n.i, g.value}]; answered && !asked {
-					w.violated("well: node %d was not asked for %v, although it could be reached from %.6f ms on, and had been down for %v", n.i, g, ms(end), f.For)
-				}
-			}
-		}
-	}
 }
 
 // longestHold is for how long locks of such a plan are held at most.

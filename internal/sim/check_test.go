@@ -229,7 +229,6 @@ func (w *simWorld) check() {
 	}
 	w.checkBroken()
 	w.checkLeftBehind()
-	w.checkAskedAgain()
 	w.checkNumbers()
 	w.checkAllGone()
 	byKey := make(map[string][]*simGrant)

@@ -861,16 +861,6 @@ var simRules = []simRule{
 	{"adopt: %v was detached, and not released", nil, func(h *handMade) {
 		h.checkDetached(h.detached(), is("a")[:tokenLength], true, simDetached{cause: either(h, redlock.ErrLost, redlock.ErrReleased)})
 	}},
-	{"well: node %d was not asked for", func(p *simPlan) {
-		p.Regime = simAway
-		p.Faults = []simFault{{Kind: faultCrash, At: 500 * time.Millisecond, For: 10 * time.Millisecond}}
-	}, func(h *handMade) {
-		h.grant(0, "a", 100*msec, 9000*msec).releasedAt(110*msec, nil)
-		h.on(1, "a", 100*msec, 110*msec)
-		g := h.grant(0, "b", h.at(560, 550), 9000*msec).releasedAt(600*msec, nil)
-		g.lock, h.grants[0].lock = new(redlock.Lock), new(redlock.Lock)
-		h.checkAskedAgain()
-	}},
 	{"O1: the lock is free", nil, func(h *handMade) {
 		e := lineEntry("p", "", is("a"))
 		n := h.entries("0", e)

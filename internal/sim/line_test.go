@@ -7,10 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
-
-	"github.com/stretchr/testify/assert"
 
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/protocol"
@@ -438,102 +435,6 @@ func (w *simWorld) checkToldInTime(grants []*simGrant) {
 	}
 }
 
-// lineStore is a server's memory with hands on its clock.
-func lineStore() (s *fakenode.Store, pass func(time.Duration)) {
-	now := fakenode.Epoch
-	s = fakenode.New(func() int64 { return now })
-	return s, func(d time.Duration) { now += int64(d) }
-}
-
 func lineEntry(process, mode, value string) string {
 	return fmt.Sprintf("%s 2000%s %s", process, mode, value)
-}
-
-func askStore(t *testing.T, s *fakenode.Store, r *protocol.Request) any {
-	t.Helper()
-	s.Scripts[r.Script] = true
-	val, err := s.Do(r)
-	assert.NoError(t, err)
-	return val
-}
-
-func joinStore(t *testing.T, s *fakenode.Store, entry string) {
-	t.Helper()
-	askStore(t, s, protocol.JoinRequest(contractTermsOfSim(), "k", fakenode.ValueIn(entry), &protocol.QueueArgs{Key: "{k}:line", Entry: entry}))
-}
-
-func contractTermsOfSim() *protocol.Terms {
-	return &protocol.Terms{TTL: 10 * time.Second, NodeTimeout: 500 * time.Millisecond}
-}
-
-// A process of which one waiter let its turn pass is condemned when the first of its
-// reservations is over, and no earlier: until then it may be about to claim.
-func TestSimLineOfASilentProcess(t *testing.T) {
-	s, pass := lineStore()
-	share := &protocol.ShareArgs{Holders: "{k}:shared", Door: "{k}:door", Limit: 2}
-	askStore(t, s, protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
-	askStore(t, s, protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTermsOfSim(), "k", "22222222", share, nil))
-	for _, v := range []string{"a1", "a2", "a3"} {
-		joinStore(t, s, lineEntry("p", "s2", v))
-		pass(time.Millisecond)
-	}
-	joinStore(t, s, lineEntry("q", "s2", "b1"))
-	release := func(value string) {
-		r := protocol.SharedReleaseRequest(contractTermsOfSim(), "k", value, share, &protocol.QueueArgs{Key: "{k}:line", As: protocol.AsHolder})
-		askStore(t, s, &r)
-	}
-	release("11111111") // a1 is told
-	pass(1500 * time.Millisecond)
-	release("22222222") // a2 is told; its reservation ends later
-	pass(600 * time.Millisecond)
-	joinStore(t, s, lineEntry("q", "s2", "b1"))
-	_, silent := s.Score("{k}:line", "silent p")
-	assert.False(t, silent)
-	assert.Equal(t, []string{lineEntry("q", "s2", "b1")}, s.Waiting("{k}:line"), "all of p went when the first of its reservations was over")
-	_, marked := s.Score("{k}:line", "woken "+lineEntry("p", "s2", "a2"))
-	assert.False(t, marked, "with their marks")
-
-	// The time of the mark decides, not that there is one.
-	s, pass = lineStore()
-	askStore(t, s, protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
-	askStore(t, s, protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTermsOfSim(), "k", "22222222", share, nil))
-	joinStore(t, s, lineEntry("p", "s2", "a1"))
-	joinStore(t, s, lineEntry("p", "s2", "a2"))
-	release("11111111") // a1 is told
-	both := []string{lineEntry("p", "s2", "a1"), lineEntry("p", "s2", "a2")}
-	assert.Equal(t, both, s.Waiting("{k}:line"), "and p has the time of the mark")
-	pass(1500 * time.Millisecond)
-	joinStore(t, s, lineEntry("p", "s2", "a2")) // p is heard of
-	release("22222222")                         // a2 is told
-	joinStore(t, s, lineEntry("q", "s2", "b1"))
-	pass(600 * time.Millisecond)
-	joinStore(t, s, lineEntry("q", "s2", "b1")) // looks at all, and a1 is over
-	assert.NotContains(t, s.Waiting("{k}:line"), lineEntry("p", "s2", "a1"))
-	assert.Contains(t, s.Waiting("{k}:line"), lineEntry("p", "s2", "a2"), "p was heard of after a1 was told")
-}
-
-// A list that was left behind when the lock's key was deleted means nothing to those who are let
-// in next.
-func TestSimLineBesideAStaleList(t *testing.T) {
-	s, _ := lineStore()
-	share := &protocol.ShareArgs{Holders: "{k}:shared", Door: "{k}:door"}
-	askStore(t, s, protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
-	s.Del("k", &fakenode.Op{})
-	joinStore(t, s, lineEntry("p", "s0", "a1"))
-	_, _, back := s.Have("{k}:shared", "11111111")
-	assert.False(t, back, "a holder whose lock was deleted does not come back to life")
-	_, _, listed := s.Have("{k}:shared", "a1")
-	assert.True(t, listed)
-
-	// Where one waits already, a release finds the list.
-	s, _ = lineStore()
-	share.Limit = 1
-	askStore(t, s, protocol.SharedClaimRequest(protocol.OpAcquireShared, contractTermsOfSim(), "k", "11111111", share, nil))
-	joinStore(t, s, lineEntry("p", "s0", "a1"))
-	joinStore(t, s, lineEntry("p", "s1", "a2"))
-	s.Del("k", &fakenode.Op{})
-	r := protocol.SharedReleaseRequest(contractTermsOfSim(), "k", "22222222", share, &protocol.QueueArgs{Key: "{k}:line", As: protocol.AsHolder})
-	askStore(t, s, &r)
-	_, _, back = s.Have("{k}:shared", "11111111")
-	assert.False(t, back)
 }

@@ -1438,7 +1438,8 @@ var list = []mutant{
 			old: "dead := there && -int64(silent) <= q.now &&",
 			new: "dead := there && silent < 0 &&",
 		},
-		args: "-test.run=^TestSimLine",
+		in:   "internal/contract",
+		args: "-test.run=^TestContract$",
 	},
 	{
 		name: "modes-last-reservation-condemns",
@@ -1450,7 +1451,8 @@ var list = []mutant{
 			old: "!there || silent < till {",
 			new: "there || !there || silent < till {",
 		},
-		args: "-test.run=^TestSimLine",
+		in:   "internal/contract",
+		args: "-test.run=^TestContract$",
 	},
 	{
 		name: "lines-dead-in-the-way",
@@ -1561,7 +1563,8 @@ var list = []mutant{
 			old: "\t\t\tif !shared {\n\t\t\t\tif failed = s.purge(",
 			new: "\t\t\tif false {\n\t\t\t\tif failed = s.purge(",
 		},
-		args: "-test.run=^TestSimLine",
+		in:   "internal/contract",
+		args: "-test.run=^TestContract$",
 	},
 	{
 		name: "modes-newcomers-pass-the-door",
@@ -1837,7 +1840,7 @@ var list = []mutant{
 		new:  `w.pause = MinBackoff`,
 		why:  "a node that is read only for hours is asked two hundred times a second",
 		in:   "internal/lane",
-		args: "-test.run=^TestKeptReleaseIsTriedAgainUntilTheKeyIsGone$|^TestReleaseThatFailsForNowIsTriedAgain$|^TestReleasesAreKept",
+		args: "-test.run=^TestReleasesThatWaitForANodeCostLittle$",
 	},
 	{
 		name: "failed-script-did-nothing",
@@ -1877,7 +1880,7 @@ var list = []mutant{
 	}
 	req := l.repairRequest(t)
 	deadline := now.Mono + int64(req.Timeout)`,
-		why: "the node says late that it lost the key, and what is put back there is nobody's",
+		why:  "the node says late that it lost the key, and what is put back there is nobody's",
 		in:   "internal/promises",
 		args: "-test.run=^TestNoRepairBeginsAfterUntil$",
 	},
@@ -2283,6 +2286,8 @@ var list = []mutant{
 		old:  "min(max(2*b.backoff, MinBackoff), MaxBackoff)",
 		new:  "min(max(200*b.backoff, MinBackoff), 100*time.Second)",
 		why:  "a node that was away for a moment has no part in any lock for minutes",
+		in:   "internal/lane",
+		args: "-test.run=^TestHoldOffAfterFailedDials$",
 	},
 	{
 		name: "conversation-pauses-as-if-it-hung",
