@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -239,18 +240,20 @@ func TestRoundMovesOnAndEndsWithAVerdict(t *testing.T) {
 
 // Somebody who gives up a round has released what was granted.
 func TestLateGrantsChangeNothingOnceHopeless(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel() // or a round that is still open would be waited for
 	var r round
 	r.init(tick.Instant{}, make([]seat, 5))
 	for i, v := range []protocol.Kind{protocol.Refused, protocol.Refused, protocol.Unknown, protocol.Granted} {
 		r.Deliver(i, protocol.Answer{Kind: v}, int64(i))
 	}
-	v, err := r.wait(t.Context(), tick.NewSystem(), nil, verdictOpen)
+	v, err := r.wait(over, tick.NewSystem(), nil, verdictOpen)
 	require.NoError(t, err)
 	require.Equal(t, verdictHopeless, v)
 	require.Equal(t, verdictHopeless, r.giveUp())
 	r.Deliver(2, protocol.Answer{Kind: protocol.Granted, Final: true}, 2)
 	r.Deliver(4, protocol.Answer{Kind: protocol.Granted, Final: true}, 4)
-	v, err = r.waitFinal(t.Context(), tick.NewSystem(), nil)
+	v, err = r.waitFinal(over, tick.NewSystem(), nil)
 	require.NoError(t, err)
 	assert.Equal(t, verdictNoQuorum, v)
 	assert.Equal(t, VoteGranted, r.outcomes(make([]string, 5))[4].Vote, "but they are recorded")
