@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -229,13 +230,12 @@ func (w *simWorld) check() {
 	}
 	w.checkBroken()
 	w.checkLeftBehind()
-	w.checkNumbers()
 	w.checkAllGone()
 	byKey := make(map[string][]*simGrant)
 	for _, g := range w.grants {
 		byKey[g.key] = append(byKey[g.key], g)
 	}
-	for _, key := range sortedKeys(byKey) {
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		grants := byKey[key]
 		slices.SortFunc(grants, func(a, b *simGrant) int { return int(a.ret - b.ret) })
 		if w.plan.kind(key) == 0 {
@@ -265,15 +265,6 @@ func (w *simWorld) check() {
 			w.checkContexts(g)
 		}
 	}
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // checkExclusion is I1.
@@ -557,7 +548,7 @@ func (w *simWorld) wasNew(at int64) bool {
 func (w *simWorld) leftBehind(when string) {
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		for _, key := range sortedKeys(n.store.Keys) {
+		for _, key := range slices.Sorted(maps.Keys(n.store.Keys)) {
 			k := n.store.Get(key)
 			if k == nil || k.Other != "" || k.Zset == nil && !n.isLock(key) && !n.isDoor(key) {
 				continue

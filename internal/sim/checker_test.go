@@ -568,14 +568,6 @@ var simRules = []simRule{
 		g.fence = uint64(fakenode.Epoch/1000) - either(h, uint64(1_150_000), 1_050_000)
 		h.checkFenceOfTime(g)
 	}},
-	{"I5: node %d listed %v under number %d", func(p *simPlan) {
-		sharedCalmPlan(p)
-	}, func(h *handMade) {
-		g := h.grant(0, "a", 3000*msec, 9000*msec)
-		g.shared, g.permits, g.number = true, 2, 1
-		h.on(1, "a", 2900*msec, h.at(6000, 3100))[0].number = 2
-		h.checkNumbers()
-	}},
 	{"I5: node %d had %.6s of %s until", strictPlan, func(h *handMade) { // kept for longer than WithMinHold
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
 		g.releasedAt(h.t0()+10*msec, nil).keeps = true
@@ -926,7 +918,7 @@ var simRules = []simRule{
 	}},
 	{"O9: %.6s passed", calmPlan, func(h *handMade) {
 		n := h.nodes[0]
-		n.doors["k0"] = simDoor{is("d")}
+		n.doors["k0"] = is("d")
 		before := simLine{entries: []simEntry{{value: is(either(h, "d", "e"))}}}
 		n.checkDoor(&protocol.Request{Op: protocol.OpAcquireShared, Key: "k0", Value: is("a")}, before, simLine{holders: map[string]simListed{is("a"): {}}})
 	}},
@@ -1098,7 +1090,7 @@ func TestSimExcusesExcuseNoMore(t *testing.T) {
 // findsDoor has a newcomer find a door that a waiter shut which has gone since, and others take a name; "": none.
 func (h *handMade) findsDoor(gone int64, taken string) {
 	n := h.nodes[0]
-	n.doors["k0"] = simDoor{strings.Repeat("d", tokenLength) + "@process-0"}
+	n.doors["k0"] = strings.Repeat("d", tokenLength) + "@process-0"
 	h.wants["k0"] = []*simWait{{to: gone, mode: -1}}
 	h.sleep(1000*msec, 0)
 	if taken != "" {

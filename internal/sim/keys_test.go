@@ -386,7 +386,7 @@ func (n *simNode) crash(kept map[string]*fakenode.Key) {
 				delete(now, h.value)
 			}
 		}
-		for _, value := range sortedKeys(now) { // what was removed meanwhile
+		for _, value := range slices.Sorted(maps.Keys(now)) { // what was removed meanwhile
 			n.w.reached("a server comes back with a lock that was over", true)
 			h := now[value]
 			h.from, h.to, h.whole = t, n.expiry(h.expire), n.whole(h.expire)

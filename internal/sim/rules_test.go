@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -57,7 +58,7 @@ func (w *simWorld) checkLeftBehind() {
 	}
 	limit := w.takesToRelease()
 	for _, n := range w.nodes {
-		for _, key := range sortedKeys(n.holds) {
+		for _, key := range slices.Sorted(maps.Keys(n.holds)) {
 			for _, h := range n.holds[key] {
 				since, by := w.goodForNothing(h)
 				if since == never || h.to-max(since, h.from) <= limit ||
@@ -68,31 +69,6 @@ func (w *simWorld) checkLeftBehind() {
 				if since != never && h.to-since > limit+w.minHoldLeft(h.value) {
 					w.violated("I5: node %d had %.6s of %s until %.6f ms, although it could be reached from %.6f ms on, and %.3f ms is enough",
 						n.i, h.value, key, ms(h.to), ms(since), ms(limit))
-				}
-			}
-		}
-	}
-}
-
-// checkNumbers: a node that gave a holder another permit than most did is told, and keeps that one from
-// others no longer.
-func (w *simWorld) checkNumbers() {
-	p := w.plan
-	if !p.Strict || p.Slow+p.Torn+p.Reset > 0 {
-		return
-	}
-	limit := w.takesToRelease()
-	for _, n := range w.nodes {
-		for _, key := range sortedKeys(n.holds) {
-			for _, h := range n.holds[key] {
-				g := w.grantOf(h.value)
-				if g == nil || g.permits == 0 || h.number == g.number || g.proc.killedAt != never || h.forgotten > 0 {
-					continue
-				}
-				from := max(g.ret, h.from)
-				w.reached("a node gives a permit another number than most", h.to > from)
-				if h.to-from > limit && n.reachable(g.proc, from-limit, 2*limit) == from-limit {
-					w.violated("I5: node %d listed %v under number %d until %.6f ms, and it has %d", n.i, g, h.number, ms(h.to), g.number)
 				}
 			}
 		}
@@ -286,15 +262,6 @@ func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 	if there >= p.quorum() {
 		w.violated("renewal: %v ran out, although %d nodes had it and could be reached from %.6f ms on", g, there, ms(from))
 	}
-}
-
-// hasBeenSilenced reports whether a connection of the process to a node had gone silent by then. One of
-// those that are used only while a batch is out on another may be found out seconds later, and with a
-// long timeout per node there is no time left then to renew a lock again.
-func (p *simProcess) hasBeenSilenced(node int, by int64) bool {
-	return slices.ContainsFunc(p.w.plan.Faults, func(f simFault) bool {
-		return f.Kind == faultMute && f.Node == node && f.Proc == p.i && int64(f.At) < by
-	})
 }
 
 // keptFrom reports whether the node had a lock's value all the time between two moments. The
@@ -511,9 +478,6 @@ func (w *simWorld) checkFenceOfTime(g *simGrant) {
 	}
 }
 
-// simDoor is who shut the door of a lock on a node last.
-type simDoor struct{ value string }
-
 // checkDoor: a newcomer is not kept out by a waiter that has gone, and does not pass one that is first in
 // the queue and has shut the door. The caller holds mu.
 func (n *simNode) checkDoor(r *protocol.Request, before, after simLine) {
@@ -530,20 +494,28 @@ func (n *simNode) checkDoor(r *protocol.Request, before, after simLine) {
 		if p := w.plan; p.Slow+p.Torn+p.Reset+p.Late+p.Lost+p.Twice > 0 {
 			return // it is opened once, and else opens by itself
 		}
-		by, since := w.doorman(r.Key, door.value)
-		if by == nil || since == never || by.hasBeenSilenced(n.i, since) {
+		by, since := w.doorman(r.Key, door)
+		if by == nil || since == never || n.silenced(by, since) {
 			return
 		}
 		limit := int64(w.plan.NodeTimeout+100*time.Millisecond) + 8*int64(w.plan.Delay+w.plan.Jitter)
 		well := max(0, since-limit-int64(2*w.plan.TTL)) // what shuts it may wait in a node that hangs
 		if now := w.t(); now-since > limit && n.reachable(by, since, now-since) == since && n.reachable(by, well, since-well) == well {
-			w.violated("O9: %.6s finds the door of %s on node %d shut by %.6s, which has gone at %.6f ms", r.Value, r.Key, n.i, door.value, ms(since))
+			w.violated("O9: %.6s finds the door of %s on node %d shut by %.6s, which has gone at %.6f ms", r.Value, r.Key, n.i, door, ms(since))
 		}
 	case !before.door && has && w.plan.Calm && !w.disturbed():
-		if len(before.entries) > 0 && before.entries[0].value == door.value {
-			w.violated("O9: %.6s passed %.6s, which is the first that waits for %s on node %d, and had shut the door", r.Value, door.value, r.Key, n.i)
+		if len(before.entries) > 0 && before.entries[0].value == door {
+			w.violated("O9: %.6s passed %.6s, which is the first that waits for %s on node %d, and had shut the door", r.Value, door, r.Key, n.i)
 		}
 	}
+}
+
+// silenced reports whether a connection of a process to the node had gone silent by then. One of those that
+// are used only while a batch is out on another may be found out seconds later.
+func (n *simNode) silenced(p *simProcess, by int64) bool {
+	return slices.ContainsFunc(n.w.plan.Faults, func(f simFault) bool {
+		return f.Kind == faultMute && f.Node == n.i && f.Proc == p.i && int64(f.At) < by
+	})
 }
 
 // doorman is the process of a waiter that shut a door, and since when none of its clients wants the

@@ -325,27 +325,27 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 	p, n, w := f.d.p, f.n, f.d.p.w
 	t := w.t()
 	if gen, _ := n.generation(t); gen != f.gen || f.d.n.led(p) != n {
-		return 0, first(f.wait(t+int64(roll%5000)), errSimReset)
+		return 0, cmp.Or(f.wait(t+int64(roll%5000)), errSimReset)
 	}
 	x := f.draw(roll, batch)
 	silent := f.silentFrom()
 	_, cutOut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut)
 	if cutOut || x.lost || t+x.there >= silent {
-		return 0, first(f.wait(t+never), errSimTimeout)
+		return 0, cmp.Or(f.wait(t+never), errSimTimeout)
 	}
 	if x.lands > 0 {
 		f.later(t+x.lands, do)
 		if x.breaks < 0 {
-			return 0, first(f.wait(t+never), errSimTimeout)
+			return 0, cmp.Or(f.wait(t+never), errSimTimeout)
 		}
-		return 0, first(f.wait(t+x.breaks), errSimReset)
+		return 0, cmp.Or(f.wait(t+x.breaks), errSimReset)
 	}
 	if x.cut {
-		return 0, first(f.wait(t+x.there), errSimReset)
+		return 0, cmp.Or(f.wait(t+x.there), errSimReset)
 	}
 	at := w.available(n, t+x.there)
 	if died, _ := n.generation(at); died != f.gen {
-		return 0, first(f.wait(at+x.back), errSimReset)
+		return 0, cmp.Or(f.wait(at+x.back), errSimReset)
 	}
 	if x.twice > 0 {
 		f.later(at+x.twice, do)
@@ -355,9 +355,9 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 	died, _ := n.generation(end)
 	switch {
 	case cutBack || end >= silent:
-		return 0, first(f.waitDoing(at, do, t+never), errSimTimeout)
+		return 0, cmp.Or(f.waitDoing(at, do, t+never), errSimTimeout)
 	case died != f.gen:
-		return 0, first(f.waitDoing(at, do, end), errSimReset)
+		return 0, cmp.Or(f.waitDoing(at, do, end), errSimReset)
 	}
 	if err := f.waitDoing(at, do, end); err != nil {
 		return 0, err
@@ -373,13 +373,6 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 		return int(mix(roll, 14) % uint64(parts+1)), errSimReset
 	}
 	return parts, nil
-}
-
-func first(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (got conn.Said) {
@@ -472,7 +465,7 @@ func (f *simFlow) Write(m *protocol.MarkWrite) (protocol.Mark, error) {
 
 func (f *simFlow) Kill(id int64) error {
 	told, err := answerTo(f, 'k', func() error { return f.n.kill(f.d.p, f.gen, id) })
-	return first(err, told)
+	return cmp.Or(err, told)
 }
 
 // accept gives a connection its id.

@@ -187,7 +187,7 @@ func (w *simWorld) settle(ctx context.Context) {
 		w.sleep(int64(4*plan.NodeTimeout+2*lane.MaxBackoff+8*(plan.Delay+plan.Jitter)), 0)
 		for _, n := range w.nodes {
 			n.mu.Lock()
-			for _, key := range sortedKeys(n.store.Keys) {
+			for _, key := range slices.Sorted(maps.Keys(n.store.Keys)) {
 				if k := n.store.Get(key); k != nil && k.Other == "" && n.isLock(key) && !n.left(k.Str) {
 					w.violated("I5: node %d has %s, %.6s, although everybody has gone", n.i, key, k.Str)
 				}

@@ -152,7 +152,7 @@ type simNode struct {
 	holds map[string][]*simHold // by lock key
 	// doorUntil is when the door of a lock was or would have been gone at the latest.
 	doorUntil map[string]int64
-	doors     map[string]simDoor // by lock key
+	doors     map[string]string // by lock key: who shut it last
 	subs      []*simSub
 	ids       map[int]int64 // the last one given, by generation
 	flows     map[simConn]*simFlow
@@ -192,7 +192,7 @@ func newSimNode(w *simWorld, i int) *simNode {
 	p := w.plan.Nodes[i]
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: fakenode.Epoch + int64(p.Offset), ppm: p.PPM},
-		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64), doors: make(map[string]simDoor),
+		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64), doors: make(map[string]string),
 		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), toldAt: make(map[string]int64), backBy: make(map[string]int64), lineLost: make(map[string]int64), names: make(map[string]simBeside), calls: make(map[simName]string), met: make(map[int]int64), counts: make(map[string][]simCounter),
 	}
 	n.store = fakenode.New(func() int64 { return n.hand.at(w.t()) })
@@ -277,7 +277,7 @@ func (n *simNode) Put(key, value string, expire int64, op *fakenode.Op) {
 	if n.isDoor(key) {
 		n.w.reached("a door is shut", true)
 		of := key[1 : len(key)-len("}:door")]
-		n.doorUntil[of], n.doors[of] = n.expiry(expire), simDoor{value}
+		n.doorUntil[of], n.doors[of] = n.expiry(expire), value
 	}
 	if strings.HasSuffix(key, "}:fence") {
 		n.counted(key, value)
