@@ -80,7 +80,9 @@ func within[T any](ctx context.Context, q *quirks, call func() (T, error), unuse
 		select {
 		case done <- r:
 		case <-ctx.Done():
-			unused(r.got)
+			if r.err == nil { // or it may be a nil of a type
+				unused(r.got)
+			}
 		}
 	}()
 	select {

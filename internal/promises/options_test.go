@@ -2,6 +2,7 @@ package promises_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
@@ -429,6 +430,16 @@ func TestCodeOfTheUserThatNeverReturnsCostsOneTry(t *testing.T) {
 			dial := o.Dialer
 			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 				first()
+				return dial(context.WithoutCancel(ctx), network, addr)
+			}
+		},
+		"dialer that fails": func(o *redis.Options, first func()) {
+			dial, begun := o.Dialer, atomic.Bool{}
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				fails := begun.CompareAndSwap(false, true)
+				if first(); fails {
+					return (*tls.Conn)(nil), errors.New("too late") // as crypto/tls has it
+				}
 				return dial(context.WithoutCancel(ctx), network, addr)
 			}
 		},
