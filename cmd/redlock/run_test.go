@@ -349,7 +349,7 @@ func TestStatusAndRelease(t *testing.T) {
 	require.NoError(t, s.servers[1].Client(t).Set(ctx, "p:k", "x", 0).Err())
 	require.NoError(t, s.servers[0].Client(t).Set(ctx, "p:esc\x1b[2J", "x\x1b[31m@\x1b]0;title\a", 0).Err())
 	r = run(t, ctx, "status", "esc\x1b[2J", "--config", file)
-	assert.Contains(t, r.out, "esc?[2J is free")
+	assert.Contains(t, r.out, `esc\x1b[2J is free`)
 	assert.NotContains(t, r.out, "\x1b", "nobody's key or token steers the terminal")
 	r = run(t, ctx, "status", "k", "--config", file)
 	assert.Contains(t, r.out, "k is held, token x, for ever")
