@@ -13,20 +13,7 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// The order in a wait queue, checked on each node after each script, from what lies there.
-//
-//	O1  Where a script serves the queue, the first that was not told cannot be let in.
-//	O2  All before the cursor share the lock, and were told.
-//	O3  Whoever shares and was told is listed until its grace is over.
-//	O4  Nobody is told before another that came earlier, except those who share the lock before
-//	    those who want it alone, when a phase begins.
-//	O5  A refresh names all of its process for whom the lock is reserved with others.
-//	O6  What was taken back is not listed.
-//	O7  A newcomer does not pass the door.
-//	O8  Nobody stands in the queue who has gone.
-//	O9  No waiter that has gone keeps a door shut, and none that waits first in the queue lets it open.
-//	O11 Where the lock is shared, no waiter is in the way that was to be heard of before.
-//	O10 All that wait in a queue that is lost are in it again within a few reservations.
+// The order in a wait queue, checked on each node after each script, from what lies there: rules O1 to O11.
 
 // simLine is what a node has of a key's queue at one moment.
 type simLine struct {
