@@ -256,12 +256,12 @@ local function passOn(lock, holders, line, ours, as)
     local done, served, silent = pcall(serve, lock, holders, line, atOnce)
     denied, reserved = done and silent, done and served
   end
-  local head = headOf(line)
-  if head and not reserved and as ~= '0' and (not ours or as == '2') then
+  local head = not reserved and headOf(line)
+  if head and as ~= '0' and (not ours or as == '2') then
     reserved = remind(lock, holders, head)
   end
   if ours then
-    return denied and 2 or head and 3 or 1
+    return denied and 2 or (reserved or head) and 3 or 1
   end
   return reserved and 4 or valueOf(lock) or 0
 end
