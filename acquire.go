@@ -122,7 +122,7 @@ func (a *acquisition) inTurn() (lock *Lock, retryable bool, err error) {
 	a.whileNew(a.ctx, a.terms.NodeTimeout, func() (again bool) {
 		lock, retryable, err = a.attempt()
 		switch before := barred; {
-		case err == nil || !retryable:
+		case err == nil || !retryable || a.adoptFrom != "": // a token is good for one try
 			return false
 		case onlyBarred(err):
 			barred = true
