@@ -203,3 +203,13 @@ func TestPanicsAreErrors(t *testing.T) {
 		})
 	}
 }
+
+// Whichever of the two ends first, a Dialer or the wait for it, the error says that it took too long.
+func TestDialThatTakesTooLong(t *testing.T) {
+	o := &redis.Options{Network: "tcp", Addr: "a:1", DialTimeout: time.Millisecond, Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	err := listen(t.Context(), tick.NewSystem(), o, newQuirks(tick.NewSystem(), ""), "c", lane.Subscriber{})
+	require.EqualError(t, err, "dial tcp a:1: i/o timeout")
+}

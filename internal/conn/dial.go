@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -52,6 +53,9 @@ func connect(ctx context.Context, o *redis.Options, q *quirks) (conn net.Conn, e
 			_ = newSocket(c).Close()
 		}
 	})
+	if errors.Is(err, context.DeadlineExceeded) { // which may have ended first
+		err = fmt.Errorf("dial %s %s: %w", o.Network, o.Addr, os.ErrDeadlineExceeded)
+	}
 	if protocol.IsServerError(err) {
 		err = fmt.Errorf("dial: %v", err) // a Sentinel's, which is not the node
 	}
