@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/redlock/internal/fakenode"
@@ -369,6 +370,15 @@ func (n *simNode) crash(kept map[string]*fakenode.Key) {
 		kept[what.name] = n.store.Keys[what.name]
 	}
 	n.store.Keys = kept
+	for name := range n.backBy { // what was heard since, the queue of before does not know
+		key, process, _ := strings.Cut(name, " ")
+		delete(n.backBy, name)
+		if line := kept[n.beside(key).line]; line != nil {
+			if by, ok := line.Zset["silent "+process]; ok {
+				n.backBy[name] = -int64(by)
+			}
+		}
+	}
 	n.w.reached("a server comes back with keys of before", true)
 	for key := range n.holds {
 		now := n.valuesOf(key)
