@@ -1031,6 +1031,17 @@ var simExcused = []struct {
 		n.occupy(simFault{Kind: faultForeign, Of: ofShared, Ever: true})
 		n.checkLine(joins(e), simLine{}, nil)
 	}}},
+	{exForeign, simRule{"O8: %.6s of process", strictPlan, func(h *handMade) { // others had the lock's key when another was to leave, or it
+		n := h.entries("0", h.ownEntry("a"))
+		h.wants["k0"] = []*simWait{{to: 100 * msec}}
+		n.occupy(simFault{Kind: faultForeign, Of: ofLock, For: time.Second})
+		r := joins(h.ownEntry(either(h, "b", "a")))
+		r.Op, r.Script, r.Whole = protocol.OpRelease, protocol.QueueReleaseScript, true
+		_, err := n.do(r)
+		require.ErrorContains(h.t, err, "WRONGTYPE")
+		h.sleep(2000*msec, 0)
+		h.checkAllGone()
+	}}},
 	{exStruck, simRule{"O1: %.6s waits, and only", nil, func(h *handMade) { // it wants the lock alone, or shares it
 		e, before := lineEntry("p", "s3", is("a")), lineEntry("q", either(h, "s0", ""), is("b"))
 		n := h.entries("10", before, e)

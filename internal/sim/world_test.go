@@ -167,6 +167,7 @@ type simNode struct {
 	foreign  []*simForeign           // also what is gone, see others
 	heard    []simHeardBy
 	lineLost map[string]int64 // when a queue was lost, by lock key
+	keptIn   map[string]bool  // entries that a release was to take out while others had the lock's key, so that it changed nothing
 	marked   int64            // when the memory mark was written first; 0: never
 	saysAll  int64            // when that said first that all nodes were new; 0: never
 }
@@ -193,7 +194,7 @@ func newSimNode(w *simWorld, i int) *simNode {
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: fakenode.Epoch + int64(p.Offset), ppm: p.PPM},
 		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64), doors: make(map[string]string),
-		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), toldAt: make(map[string]int64), backBy: make(map[string]int64), lineLost: make(map[string]int64), names: make(map[string]simBeside), calls: make(map[simName]string), met: make(map[int]int64), counts: make(map[string][]simCounter),
+		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), toldAt: make(map[string]int64), backBy: make(map[string]int64), lineLost: make(map[string]int64), keptIn: make(map[string]bool), names: make(map[string]simBeside), calls: make(map[simName]string), met: make(map[int]int64), counts: make(map[string][]simCounter),
 	}
 	n.store = fakenode.New(func() int64 { return n.hand.at(w.t()) })
 	n.store.Watch, n.store.Publish, n.store.Mute = n, n.publish, w.plan.NoPublish
@@ -444,6 +445,8 @@ func (n *simNode) do(r *protocol.Request) (any, error) {
 	n.hears(r)
 	if err == nil {
 		n.checkLine(r, before, val)
+	} else if r.Op == protocol.OpRelease && r.Queue != nil && n.store.Typ(r.Key) == foreignType && strings.HasPrefix(err.Error(), "WRONGTYPE") {
+		n.keptIn[r.Queue.Entry] = true
 	}
 	return val, err
 }
