@@ -753,8 +753,10 @@ var simRules = []simRule{
 		h.sleep(2500*msec, 0)
 		h.checkAllGone()
 	}},
-	{"I1: two holders of %s: ", forcePlan, func(h *handMade) { // one was released by force, from a majority or not
+	{"I1: two holders of %s: ", forcePlan, func(h *handMade) { // one was released by force, from a majority or not; its turn, with another number, was evicted before
 		h.grant(0, "a", 10*msec, 100*msec)
+		turn := h.on(1, "a", 2*msec, 4*msec)[0]
+		turn.number, turn.evicted, turn.whole = 1, true, 90*msec
 		for _, hold := range h.on(3, "a", 5*msec, 110*msec)[:either(h, 1, 2)] {
 			hold.to, hold.forced = 40*msec, true
 		}

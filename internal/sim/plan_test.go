@@ -739,9 +739,13 @@ func (w *simWorld) brokenBy(g *simGrant, before int64) int64 {
 				var last *simHold
 				forced := false // if it had another number, too
 				for _, c := range o.holds[g.key] {
+					if c.value != g.value || c.to > t {
+						continue
+					}
+					forced = forced || c.forced
 					// Where it came back for a shorter time, the one that was evicted would still be there.
-					if c.value == g.value && c.to <= t && (last == nil || !last.evicted || last.whole <= t) {
-						last, forced = c, forced || c.forced
+					if last == nil || !last.evicted || last.whole <= t {
+						last = c
 					}
 				}
 				cut := last != nil && last.number == g.number && o.cutShort(last)
