@@ -755,8 +755,9 @@ var simRules = []simRule{
 	}},
 	{"I1: two holders of %s: ", forcePlan, func(h *handMade) { // one was released by force, from a majority or not; its turn, with another number, was evicted before
 		h.grant(0, "a", 10*msec, 100*msec)
-		turn := h.on(1, "a", 2*msec, 4*msec)[0]
-		turn.number, turn.evicted, turn.whole = 1, true, 90*msec
+		for _, turn := range h.on(2, "a", 2*msec, 4*msec) {
+			turn.number, turn.evicted, turn.whole = 1, true, 90*msec
+		}
 		for _, hold := range h.on(3, "a", 5*msec, 110*msec)[:either(h, 1, 2)] {
 			hold.to, hold.forced = 40*msec, true
 		}
