@@ -199,8 +199,9 @@ var simRules = []simRule{
 		h.checkBroken()
 		h.checkExclusion(h.grants)
 	}},
-	{"I1: two holders of %s: ", evicting, func(h *handMade) { // a node evicts one key, and a majority is left or not
+	{"I1: two holders of %s: ", evicting, func(h *handMade) { // a node evicts a permit that went by another number before, and a majority is left or not
 		h.grant(0, "a", 10*msec, 100*msec)
+		h.nodes[0].holds["k0"] = []*simHold{{value: is("a"), number: 1, to: 5 * msec, whole: allLong, evicted: true}}
 		hold := h.on(either(h, 3, 2), "a", 5*msec, 110*msec)[0]
 		hold.evicted, hold.to = true, 30*msec
 		h.grant(1, "b", 50*msec, 200*msec)

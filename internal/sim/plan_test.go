@@ -744,7 +744,7 @@ func (w *simWorld) brokenBy(g *simGrant, before int64) int64 {
 					}
 					forced = forced || c.forced
 					// Where it came back for a shorter time, the one that was evicted would still be there.
-					if last == nil || !last.evicted || last.whole <= t {
+					if last == nil || last.number != g.number || !last.evicted || last.whole <= t {
 						last = c
 					}
 				}
