@@ -369,13 +369,7 @@ func (cs *Conversations) learn(cv *conversation, s protocol.ServerReport) {
 	if s.RunID != "" {
 		cs.runID = s.RunID
 		cs.roleIsOf(cv.askedAt)
-		cs.idle = slices.DeleteFunc(cs.idle, func(o *conversation) bool {
-			other := o.who.RunID != s.RunID
-			if other {
-				others = append(others, o)
-			}
-			return other
-		})
+		others = cs.weed(func(o *conversation) bool { return o.who.RunID != s.RunID })
 	}
 	cs.Mu.Unlock()
 	for _, o := range others {

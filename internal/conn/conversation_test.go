@@ -680,6 +680,21 @@ func TestOneFreshConversationForAllThatAreOverdue(t *testing.T) {
 	})
 }
 
+// What made one silent may have made others so that lay idle meanwhile. Each would cost its batch a timeout.
+func TestConversationsThatLayIdleEndWithTheOneThatIsSilent(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		s.several()
+		require.Greater(t, s.view().open, 1)
+		s.now(s.each(mute))
+		require.True(t, s.send("2").settled)
+		require.Equal(t, 1, s.view().open, "the fresh one")
+		one, another := s.sending("3"), s.sending("3")
+		require.True(t, await1(one).ok())
+		require.True(t, await1(another).ok())
+		require.Len(t, s.view().kills, 1, "nothing was out on the others")
+	})
+}
+
 func TestConversationThatEndedWhileIdleIsReplacedUnnoticed(t *testing.T) {
 	onStage(t, stageOwn, func(s *stage) {
 		require.True(t, s.send("1").ok())

@@ -60,11 +60,11 @@ func (cs *Conversations) check(cv *conversation) {
 	now := cs.clock.Now().Mono
 	cs.Mu.Lock()
 	cv.watch.Rang()
-	over := false
+	var over []*conversation
 	switch {
 	case !cv.busy || cs.closed:
 	case now >= cv.overAt:
-		over = true // whatever the server does, nothing waits for it any more
+		over = []*conversation{cv} // whatever the server does, nothing waits for it any more
 	case now < cv.overdueAt:
 		cv.watch.Set(cv.overdueAt, now)
 	case cv.suspectAt == 0 && cs.freshSent > cv.askedAt.Mono:
@@ -77,12 +77,13 @@ func (cs *Conversations) check(cv *conversation) {
 	case cv.flow.Heard() != cv.heardThen:
 		cs.suspect(cv, now) // slow, and not silent
 	default:
-		over = true
+		// What silenced it may have silenced those that the server did not answer since, and each would cost a timeout.
+		over = append(cs.weed(func(o *conversation) bool { return o.answeredAt <= cs.freshSent }), cv)
 	}
-	cv.over = cv.over || over
+	cv.over = cv.over || len(over) > 0
 	cs.Mu.Unlock()
-	if over {
-		cv.flow.Close() // so that its exchange returns
+	for _, o := range over {
+		o.flow.Close() // so that its exchange returns
 	}
 }
 

@@ -66,6 +66,18 @@ func (cs *Conversations) takeNew(start int64, patience, bound time.Duration) (*c
 	return cv, nil
 }
 
+// weed takes out those of the idle ones that are of no use any more; the caller holds mu, and closes them without it.
+func (p *pool) weed(useless func(*conversation) bool) (out []*conversation) {
+	p.idle = slices.DeleteFunc(p.idle, func(cv *conversation) bool {
+		if useless(cv) {
+			out = append(out, cv)
+			return true
+		}
+		return false
+	})
+	return out
+}
+
 // await waits for a conversation for at most limit. One that lies idle will do if it was
 // answered after since: of an older one it is not known whether it fares better than the one that
 // is to be ended. settles: the caller needs it to kill another connection; its lane is blocked until then.

@@ -2324,6 +2324,15 @@ var list = []mutant{
 		args: "-test.run=^TestServerThatHangsNeverGetsTheBatch$",
 	},
 	{
+		name: "conversation-silent-ones-stay-idle",
+		file: "internal/conn/end.go",
+		old:  `return o.answeredAt <= cs.freshSent }`,
+		new:  `return false }`,
+		why:  "each connection that a firewall forgot costs a timeout of its own, seconds later, and a renewed lock if all nodes wait for one",
+		in:   "internal/conn",
+		args: "-test.run=^TestConversationsThatLayIdleEndWithTheOneThatIsSilent$",
+	},
+	{
 		name: "conversation-any-answer-settles",
 		file: "internal/conn/end.go",
 		old:  "case err == nil:\n\t\t\treturn true, true",
