@@ -512,6 +512,17 @@ var simRules = []simRule{
 		}
 		h.checkRanOut(g, last)
 	}},
+	{"renewal: %v ran out", nil, func(h *handMade) { // connections went silent three node timeouts before, or less than two
+		h.sleep(400*msec, 0)
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithRenewal()))
+		last := g.promises[0]
+		synctest.Wait()
+		from := time.Duration(max(last.at, last.until-h.takesToRelease()-250*msec))
+		for i := range 2 {
+			h.plan.Faults = append(h.plan.Faults, simFault{Kind: faultMute, Node: i, At: from - either(h, 150*time.Millisecond, 90*time.Millisecond)})
+		}
+		h.checkRanOut(g, last)
+	}},
 	{"renewal: %v was not renewed for", nil, func(h *handMade) { // since the grant
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithRenewal()))
 		h.checkRenewedInTime(g, inside.StateOf(g.lock).GrantedAt.Mono+h.at(345, 335), 0)
