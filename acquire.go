@@ -419,18 +419,14 @@ func (a *acquisition) awaitTurn() error {
 
 // lostToOthers reports whether the nodes that answered would have been a quorum, had not
 // some of them refused. With a node away, a holder may be seen on too few nodes to say that
-// the lock is held.
+// the lock is held. It is not if bars alone kept us from a quorum: others may have none.
 func (a *acquisition) lostToOthers() bool {
-	granted, refused := 0, 0
+	var of [voteEnd]int
 	for _, o := range a.last.Outcomes {
-		switch o.Vote {
-		case VoteGranted:
-			granted++
-		case VoteRefused:
-			refused++
-		}
+		of[o.Vote]++
 	}
-	return refused > 0 && granted+refused >= a.quorum
+	granted, refused := of[VoteGranted], of[VoteRefused]
+	return refused > 0 && granted+refused >= a.quorum && granted+of[VoteBarred] < a.quorum
 }
 
 // knownHeld reports whether others of this process were told that the lock is held, while

@@ -978,32 +978,43 @@ func TestWaiterKeepsItsPlaceBesideANodeThatHoldsSomethingElse(t *testing.T) {
 }
 
 // The first of a process's waiters for a key looks after the others. When it gives its turn
-// up, since the restart guard leaves it no quorum, the next one does.
+// up, since the restart guard leaves it no quorum, the next one does; also beside a node that refuses all.
 func TestWaiterBehindOneThatGaveItsTurnUp(t *testing.T) {
-	inHall(t, func(h hall) {
-		h.cluster.SetUptime(24 * time.Hour)
-		for _, n := range h.cluster.Nodes() {
-			n.Deny("SUBSCRIBE") // or a notice would wake it
-		}
-		rl := h.process(nil)
-		l := h.acquire(h.process(nil).Mutex("k", redlock.WithTTL(time.Minute)))
-		long, short := rl.Mutex("k", redlock.WithTTL(10*time.Minute)), rl.Mutex("k")
-		ctx, cancel := context.WithCancel(h.Context())
-		first := visit(ctx, long) // restarted nodes are barred for ten minutes
-		second := visit(h.Context(), short)
-		synctest.Wait()
-		for _, i := range inside.NodeOrder(long)[2:] {
-			h.cluster.Node(i).Restart(redlocktest.KeepKeys)
-		}
-		time.Sleep(15 * time.Second)
-		require.True(t, second.waits())
-		_ = l.Release(h.Context())
-		assert.Less(t, h.served(second), 10*time.Second)
-		require.True(t, first.waits())
-		cancel()
-		<-first.done
-		h.release(second.lock)
-	})
+	for _, refusing := range []bool{false, true} {
+		inHall(t, func(h hall) {
+			h.cluster.SetUptime(24 * time.Hour)
+			for _, n := range h.cluster.Nodes() {
+				n.Deny("SUBSCRIBE") // or a notice would wake it
+			}
+			rl := h.process(nil)
+			long, short := rl.Mutex("k", redlock.WithTTL(10*time.Minute)), rl.Mutex("k")
+			barred := inside.NodeOrder(long)[2:]
+			for _, i := range barred {
+				h.cluster.Node(i).Delay(time.Millisecond) // so that all answers are known
+			}
+			if refusing {
+				_, err := h.cluster.Node(barred[0]).Redis().Push("k", "theirs")
+				require.NoError(t, err)
+				barred = barred[1:]
+			}
+			l := h.acquire(h.process(nil).Mutex("k", redlock.WithTTL(time.Minute)))
+			ctx, cancel := context.WithCancel(h.Context())
+			first := visit(ctx, long) // restarted nodes are barred for ten minutes
+			second := visit(h.Context(), short)
+			synctest.Wait()
+			for _, i := range barred {
+				h.cluster.Node(i).Restart(redlocktest.KeepKeys)
+			}
+			time.Sleep(15 * time.Second)
+			require.True(t, second.waits())
+			_ = l.Release(h.Context())
+			assert.Less(t, h.served(second), 10*time.Second)
+			require.True(t, first.waits())
+			cancel()
+			<-first.done
+			h.release(second.lock)
+		})
+	}
 }
 
 // What once was contended is forgotten, and slows nobody down.

@@ -141,6 +141,15 @@ var list = []mutant{
 		why:  "a waiter that reaches no quorum keeps a node reserved for itself, and the others out",
 	},
 	{
+		name: "line-turn-kept-while-barred",
+		file: "acquire.go",
+		old:  ` && granted+of[VoteBarred] < a.quorum`,
+		new:  ``,
+		why:  "a waiter that the guard keeps from a quorum is first in the queue until it may have one, if a node refuses all",
+		in:   "internal/promises",
+		args: "-test.run=^TestWaiterBehindOneThatGaveItsTurnUp$",
+	},
+	{
 		name: "line-turn-lost-by-an-attempt",
 		file: "acquire.go",
 		old:  `a.w.rejoin()`,
