@@ -981,8 +981,9 @@ var simExcused = []struct {
 		h.allNew.at = []int64{h.at(35, 25)}
 		h.checkFences(h.grants)
 	}}},
-	{exBroken, simRule{"I1: two holders of %s: ", nil, func(h *handMade) { // during the first lock, or before it
-		h.grant(0, "a", 10*msec, 100*msec)
+	{exBroken, simRule{"I1: two holders of %s: ", nil, func(h *handMade) { // during the first lock, or while it was waited for
+		h.grant(0, "a", 10*msec, 100*msec).call = msec
+		h.on(2, "a", 8*msec, 110*msec)
 		h.allNew.at = []int64{h.at(5, 30)}
 		h.grant(1, "b", 50*msec, 200*msec)
 		h.checkBroken()

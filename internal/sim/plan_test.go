@@ -716,17 +716,15 @@ func (n *simNode) cutShort(h *simHold) bool {
 }
 
 // brokenBy is when, from the call to a time, a majority was no longer possible since nodes lost a key early: by
-// an eviction, a clock that jumped, or ForceRelease; or since the fleet looked new; never if none was. From then
-// on nothing is promised: such a node counts among those that fail.
+// an eviction, a clock that jumped, or ForceRelease; or since the fleet looked new, and a node had the value by
+// then; never if none was. From then on nothing is promised: such a node counts among those that fail.
 func (w *simWorld) brokenBy(g *simGrant, before int64) int64 {
-	at := never
-	for _, t := range w.allNew.times() {
-		if t > g.call && t <= before {
-			at = min(at, t)
-		}
-	}
+	at, first := never, never
 	for _, n := range w.nodes {
 		for _, h := range n.holds[g.key] {
+			if h.value == g.value {
+				first = min(first, h.from)
+			}
 			if h.value != g.value || h.to < g.call || h.to > before {
 				continue
 			}
@@ -761,6 +759,11 @@ func (w *simWorld) brokenBy(g *simGrant, before int64) int64 {
 			if !stands && left+short >= g.proc.quorum() {
 				at = min(at, t)
 			}
+		}
+	}
+	for _, t := range w.allNew.times() {
+		if t > max(g.call, first) && t <= before {
+			at = min(at, t)
 		}
 	}
 	return at
