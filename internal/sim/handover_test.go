@@ -141,6 +141,11 @@ func (n *simNode) left(value string) bool {
 	if g.keeps {
 		until = g.relCalled + int64((inside.TermsOf(g.lock).TTL+inside.TermsOf(g.lock).MinHold)*104/100)
 	}
+	for _, f := range w.plan.Faults { // what was sent before, and waited at a server that hung
+		if f.Kind == faultHang && f.Node == n.i && int64(f.At) < g.relCalled && g.relCalled < int64(f.At+f.For) {
+			until = max(until, int64(f.At+f.For)+int64(inside.TermsOf(g.lock).TTL*104/100))
+		}
+	}
 	return w.excused(exLeftOver, w.t() < until)
 }
 
