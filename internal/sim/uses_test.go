@@ -340,6 +340,8 @@ func (w *simWorld) quiet() (q simQuiet) {
 		switch q.limit = grace; {
 		case w.disturbed(): // what it held, and its turn
 			q.limit, q.why = int64(w.plan.TTL)+2*grace, exCutOff
+		case w.plan.Names: // queues on several nodes meet first, and may pass each other
+			q.limit, q.why = 2*grace, exNames
 		case w.plan.HandOvers && w.setsBack():
 			// What was handed over to nobody ends later at a queue's node whose clock was set
 			// back. The first waiter looks at the others once per grace, when it joins again.
