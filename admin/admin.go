@@ -221,24 +221,11 @@ func once(ctx context.Context, c redis.UniversalClient, r *protocol.Request) (a 
 
 // within is what ask returns, or ErrTimeout when ctx ends: a client of the user's may wait for longer.
 func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
-	type result struct {
-		got T
-		err error
+	got, late, err := conn.Within(ctx, ask, nil)
+	if late {
+		err = protocol.ErrTimeout
 	}
-	done := make(chan result, 1)
-	go func() {
-		var r result
-		if err := conn.NoPanic(func() { r.got, r.err = ask() }); err != nil {
-			r.err = err
-		}
-		done <- r
-	}()
-	select {
-	case r := <-done:
-		return r.got, r.err
-	case <-ctx.Done():
-		return *new(T), protocol.ErrTimeout
-	}
+	return got, err
 }
 
 // NodeError is why a call failed, as far as one node is concerned.

@@ -57,14 +57,26 @@ func NoPanic(f func()) (err error) {
 // waits for them.
 const mostCalls = 8
 
-// within calls code of the user's, which may not look at its context, and returns when that ends at the
-// latest. What it returns later is not used.
+// within is Within for the code of a node's user; its error is that of ctx where it is late.
 func within[T any](ctx context.Context, q *quirks, call func() (T, error), unused func(T)) (got T, err error) {
 	select {
 	case q.calls <- true:
 	case <-ctx.Done():
 		return got, ctx.Err()
 	}
+	got, late, err := Within(ctx, func() (T, error) {
+		defer func() { <-q.calls }()
+		return call()
+	}, unused)
+	if late {
+		err = ctx.Err()
+	}
+	return got, err
+}
+
+// Within calls code that may not look at its context, and returns when that ends at the latest: late. A panic
+// is an error. What is returned later is given to unused, unless that is nil.
+func Within[T any](ctx context.Context, call func() (T, error), unused func(T)) (got T, late bool, err error) {
 	type result struct {
 		got T
 		err error
@@ -76,20 +88,19 @@ func within[T any](ctx context.Context, q *quirks, call func() (T, error), unuse
 			defer noPanic(&r.err)
 			r.got, r.err = call()
 		}()
-		<-q.calls
 		select {
 		case done <- r:
 		case <-ctx.Done():
-			if r.err == nil { // or it may be a nil of a type
+			if r.err == nil && unused != nil { // or it may be a nil of a type
 				unused(r.got)
 			}
 		}
 	}()
 	select {
 	case r := <-done:
-		return r.got, r.err
+		return r.got, false, r.err
 	case <-ctx.Done():
-		return got, ctx.Err()
+		return got, true, nil
 	}
 }
 
@@ -197,7 +208,7 @@ func (f *ownFlow) greet() error {
 		return nil
 	}
 	o := f.login.options
-	a, err := within(f.ctx, f.quirks, func() (account, error) { return f.login.now(f.ctx) }, func(account) {})
+	a, err := within(f.ctx, f.quirks, func() (account, error) { return f.login.now(f.ctx) }, nil)
 	if err != nil {
 		return fmt.Errorf("credentials: %w", err)
 	}
@@ -278,7 +289,7 @@ func (f *ownFlow) onConnect() error {
 	})
 	defer client.Close()
 	f.greeted = false
-	if _, err := within(f.ctx, f.quirks, func() (any, error) { return nil, f.login.options.OnConnect(f.ctx, client.Conn()) }, func(any) {}); err != nil {
+	if _, err := within(f.ctx, f.quirks, func() (any, error) { return nil, f.login.options.OnConnect(f.ctx, client.Conn()) }, nil); err != nil {
 		return err
 	}
 	f.greeted = true

@@ -2796,12 +2796,12 @@ var list = []mutant{
 		name: "user-code-is-waited-for",
 		file: "internal/conn/greeting.go",
 		old: `	case r := <-done:
-		return r.got, r.err
+		return r.got, false, r.err
 	case <-ctx.Done():
-		return got, ctx.Err()
+		return got, true, nil
 	}`,
 		new: `	case r := <-done:
-		return r.got, r.err
+		return r.got, false, r.err
 	}`,
 		why:  "a node is away for ever once a function that its client was given does not return",
 		args: "-test.run=^TestCodeOfTheUserThatNeverReturnsCostsOneTry$",
