@@ -327,7 +327,7 @@ func (b *bench) show(ctx context.Context, start time.Time, w io.Writer) {
 		n := b.cycles.Load()
 		width, _ := sizeOf(w)
 		length := min(max(width-20, 0), 30)
-		done := min(length*int(time.Since(start)/time.Millisecond)/int(b.duration/time.Millisecond), length)
+		done := min(int(time.Duration(length)*time.Since(start)/b.duration), length)
 		line := fmt.Sprintf("%8d cycles/s  %s%s", (n-last)*10, strings.Repeat(full, done), strings.Repeat(rest, length-done))
 		// A bar that cannot be drawn is no reason to stop.
 		_, _ = fmt.Fprintf(w, "\r%s\x1b[K", cut(line, width-1))

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
+	"golang.org/x/text/width"
 )
 
 // plainWidth is how wide a line may be where no terminal says how wide it is.
@@ -209,23 +210,15 @@ func columns(text string) (n int) {
 }
 
 func columnsOf(r rune) int {
-	switch {
-	case unicode.In(r, unicode.Mn, unicode.Me):
+	if unicode.In(r, unicode.Mn, unicode.Me) {
 		return 0
-	case unicode.Is(wide, r):
+	}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
 		return 2
 	default:
 		return 1
 	}
-}
-
-// wide is what takes two columns: by and large what Unicode calls so, of East Asian scripts and emoji.
-var wide = &unicode.RangeTable{
-	R16: []unicode.Range16{
-		{0x1100, 0x115f, 1}, {0x2e80, 0x303e, 1}, {0x3041, 0xa4cf, 1}, {0xa960, 0xa97c, 1}, {0xac00, 0xd7a3, 1},
-		{0xf900, 0xfaff, 1}, {0xfe30, 0xfe6f, 1}, {0xff01, 0xff60, 1}, {0xffe0, 0xffe6, 1},
-	},
-	R32: []unicode.Range32{{0x1f300, 0x1f64f, 1}, {0x1f680, 0x1f6ff, 1}, {0x1f900, 0x1f9ff, 1}, {0x20000, 0x3fffd, 1}},
 }
 
 // shortToken is enough of a token to tell it from others.
