@@ -2515,6 +2515,8 @@ var list = []mutant{
 		old:  `l.until = tick.Earliest(l.until, now)`,
 		new:  "if l.until.After(now) {\n\t\tl.until = now\n\t}",
 		why:  "a lock that a clock set ahead has ended is valid again when that clock is set back",
+		in:   "internal/promises",
+		args: "-test.run=^TestWallClockThereAndBackGivesALostLockNoTime$",
 	},
 	{
 		name: "renewal-late-at-first",
@@ -2543,6 +2545,8 @@ var list = []mutant{
 		old:  "\td := k.reservation / 2\n",
 		new:  "\td := k.reservation * 2\n",
 		why:  "a waiter whose notice was lost looks too late, and has lost its turn",
+		in:   "internal/promises",
+		args: "-test.run=^TestProcessThatIsNearLeavesOthersTheirTurn$",
 	},
 	{
 		name: "door-opens-before-the-next-look",
