@@ -306,7 +306,7 @@ func judgeAges(all []facts, s setup, add addAbout) {
 	if s.Guard > 0 {
 		limit = s.Guard
 	}
-	young := func(f facts) bool { return f.aged && f.Uptime-time.Second < limit } // see admin.NodeReport
+	young := func(f facts) bool { return f.aged && f.Uptime-time.Second < limit } // see NodeReport
 	everybody := !slices.ContainsFunc(all, func(f facts) bool { return !young(f) })
 	for _, f := range all {
 		switch {
