@@ -69,11 +69,13 @@ func User(name, password string, rules ...string) Option {
 // AOF makes the server keep an append only file, so that keys survive a kill.
 // The fsync policy is "always", "everysec" or "no". With "everysec" a server that is killed while its
 // disk is slow may have answered what it had not written yet: as long as a sync takes, it puts off
-// writing. With the others it writes before it answers.
+// writing. With the others it writes before it answers. A file above a megabyte is written anew when it has
+// doubled, so that a server whose keys have changed for an hour still starts at once.
 func AOF(fsync string) Option {
 	return func(c *config) {
 		c.add("appendonly", "yes")
 		c.add("appendfsync", fsync)
+		c.add("auto-aof-rewrite-min-size", "1mb")
 	}
 }
 
