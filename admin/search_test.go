@@ -38,7 +38,7 @@ func TestLocksAreFoundByTheirNamesAndValues(t *testing.T) {
 	}
 	_, err = cluster.Node(0).Redis().ZAdd("{"+prefix+"awaited}:line", 1, "a waiter")
 	require.NoError(t, err)
-	nodes, err := admin.Open(cluster.Addrs(), &admin.Options{KeyPrefix: prefix})
+	nodes, err := admin.Open(cluster.Addrs(), &admin.Options{KeyPrefix: prefix, Timeout: time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = nodes.Close() })
 	search := nodes.Search()
