@@ -14,6 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
 )
 
 // ageMarks makes these servers ones that have been in use for an hour: nodes that are all new
@@ -110,6 +112,9 @@ func TestPageTellsOfNodesThatMayNotVoteYet(t *testing.T) {
 	require.Equal(t, good, v.Verdict.Tone)
 	s.flush(t, 0)
 	s.flush(t, 1)
+	marker, err := redlock.Open(t.Context(), s.addrs, nil)
+	require.NoError(t, err)
+	require.NoError(t, marker.Close()) // with its marks, the nodes are barred until a certain time
 	b.check(context.WithoutCancel(t.Context()))
 	v = look()
 	assert.Equal(t, bad, v.Verdict.Tone)

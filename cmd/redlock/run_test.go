@@ -49,7 +49,7 @@ func newSiteOf(t *testing.T, n int) *site {
 	s.rl, err = redlock.Open(t.Context(), s.addrs, &redlock.Options{TTL: time.Minute, NodeTimeout: 5 * time.Second, Owner: "the test"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.rl.Close() })
-	s.nodes, err = admin.Open(s.addrs, &admin.Options{Timeout: 5 * time.Second})
+	s.nodes, err = admin.Open(s.addrs, &admin.Options{Timeout: 5 * time.Second, TTL: time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.nodes.Close() })
 	return s
