@@ -162,9 +162,13 @@ func TestVeryManyKeysAtOnce(t *testing.T) {
 	for _, c := range []struct{ keys, clients, processors int }{{20_000, 1, runtime.GOMAXPROCS(0)}, {2_000, 200, 1}} {
 		t.Run(fmt.Sprintf("%d by %d", c.keys, c.clients), func(t *testing.T) {
 			f := convStart(t, 3)
+			way, o := f.direct(), redlock.Options{TTL: 5 * time.Minute, NodeTimeout: time.Minute, NoRestartGuard: true}
+			for i := range way.addrs {
+				way.addrs[i] = "redis://" + way.addrs[i] + "?dial_timeout=1m"
+			}
 			var rls []*redlock.Redlock
 			for range c.clients {
-				rls = append(rls, f.direct().open(t, patient))
+				rls = append(rls, way.open(t, o))
 			}
 			convWarm(t, f, rls[0])
 			before := runtime.NumGoroutine()
