@@ -205,8 +205,8 @@ func ExampleOpen() {
 		return
 	}
 	defer rl.Close()
-	fmt.Println(len(rl.Nodes()), "nodes,", rl.Quorum(), "needed")
-	// Output: 3 nodes, 2 needed
+	fmt.Println(len(rl.Nodes()), "nodes")
+	// Output: 3 nodes
 }
 
 // New takes clients of your own, which you close after the Redlock.
@@ -223,8 +223,8 @@ func ExampleNew() {
 		return
 	}
 	defer rl.Close()
-	fmt.Println(rl.Quorum(), rl.Nodes()[0])
-	// Output: 2 10.0.0.1:6379/0
+	fmt.Println(rl.Nodes()[0])
+	// Output: 10.0.0.1:6379/0
 }
 
 // Several readers hold a shared lock at once, and a writer excludes them.

@@ -30,9 +30,6 @@ func assemble(names []string, wires []lane.Wire, o Options, clk tick.Clock) *Red
 	return &Redlock{nodeSet: set, queues: newQueues(set), renewer: renew.New(clk)}
 }
 
-// Quorum returns how many nodes must grant: more than half of them.
-func (rl *Redlock) Quorum() int { return rl.quorum }
-
 // Nodes returns the nodes' names in the order in which they were given: Options.NodeNames, or
 // address/database. Equal ones have "#" and their index behind them.
 func (rl *Redlock) Nodes() []string {

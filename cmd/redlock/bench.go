@@ -422,7 +422,7 @@ type bucket struct {
 
 func (b *bench) result(nodes []string) *benchResult {
 	r := &benchResult{
-		Version: version(), Nodes: nodes, Quorum: b.rl.Quorum(), Embedded: b.demo,
+		Version: version(), Nodes: nodes, Quorum: len(nodes)/2 + 1, Embedded: b.demo,
 		Goroutines: b.goroutines, Keys: len(b.names), TTL: ms(b.ttl), Fencing: b.fencing,
 		Duration: ms(b.took), Cycles: b.cycles.Load(),
 		PerSecond: float64(int64(float64(b.cycles.Load())/b.took.Seconds()*10)) / 10,

@@ -166,7 +166,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	case g == nil:
 		taken, err := m.rs.nodes.ForceRelease(context.WithoutCancel(ctx), m.name, admin.HeldBy(tokenOf(m.value)))
 		if err != nil {
-			return false, unlockFailed(err, found(taken, m.rs.rl.Quorum()))
+			return false, unlockFailed(err, found(taken, m.rs.nodes.Quorum()))
 		}
 		return true, nil
 	}
