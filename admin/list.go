@@ -31,9 +31,9 @@ const (
 // lockValue is what this library stores under the key of a lock: a token and an owner.
 var lockValue = regexp.MustCompile(`^[0-9a-f]{32}@`)
 
-// IsLock reports whether a value that a key has is that of a lock of this library: a token and an
-// owner's label, or the mark of a lock that several hold.
-func IsLock(value string) bool { return lockValue.MatchString(value) || value == protocol.SharedMarker }
+// isLock reports whether a value is that of a lock of this library: a token and an owner's label, or the mark of a
+// lock that several hold.
+func isLock(value string) bool { return lockValue.MatchString(value) || value == protocol.SharedMarker }
 
 // Listing is the locks that were found.
 type Listing struct {
@@ -243,7 +243,7 @@ func (s *search) read(ctx context.Context, client redis.UniversalClient, keys []
 	})
 	for i, k := range keys {
 		// Of one that went away, or became another thing, there is an error or nothing.
-		if v, err := values[i].Result(); err == nil && IsLock(v) && ttls[i].Err() == nil && ttls[i].Val() != -2 {
+		if v, err := values[i].Result(); err == nil && isLock(v) && ttls[i].Err() == nil && ttls[i].Val() != -2 {
 			s.keys[k] = seenKey{v, ttls[i].Val()}
 		}
 		if err := cmp.Or(values[i].Err(), ttls[i].Err()); redis.IsPermissionError(err) {
