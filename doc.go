@@ -32,8 +32,8 @@
 // which client holds the lock. A queue that is lost or wrong therefore costs time, never exclusion. Shared locks and
 // permits of a semaphore wait in the same queue. TryAcquire does not join it and may overtake.
 //
-// [WithMaxWait] bounds the wait and not the work; the context bounds both. [Hooks.Waiting] tells
-// what is waited for.
+// [WithMaxWait] bounds the wait and not the work; the context bounds both. [Hooks.Waiting] is
+// called when a wait begins.
 //
 // # What a node is
 //

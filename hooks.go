@@ -14,8 +14,8 @@ import (
 // A hook runs on the goroutine of the caller whose operation ended, or on one of its own. A slow hook delays that
 // caller only. Hooks must be safe for concurrent use, and must not call Redlock.Close.
 //
-// The context carries the values of the one given to the call, for a renewal and for Lost those of the acquire's. It
-// may have ended, but for these two.
+// The context carries the values of the one given to the call, and may have ended. For a renewal, Detach and Lost it
+// has the values of the acquire's, and does not end.
 //
 // A panic goes on in the caller, and ends the program where the goroutine is the library's; if Acquired
 // panics, the lock is released.
@@ -32,8 +32,8 @@ type Hooks struct {
 	// called where no node was asked because the lock was over, ctx had ended or the Redlock was
 	// closed, but not for ErrInvalid.
 	Extended func(ctx context.Context, info ExtendInfo)
-	// Released is called after the first release of a lock, by Release, Do or Lead, and
-	// by Detach, without outcomes.
+	// Released is called after the first release of a lock, by Release, ReleaseUnused,
+	// Do or Lead, and by Detach, without outcomes.
 	Released func(ctx context.Context, info ReleaseInfo)
 	// Lost is called at most once per lock, when an extend, a renewal, Detach or the timer of a Context finds it
 	// lost. A loss that only the release finds, also that of Do, is in ReleaseInfo.Err. A lock that is not extended,
@@ -50,7 +50,7 @@ type Hooks struct {
 	//   - when a node begins to evict keys, and hourly until none was evicted for a minute; nodes are asked along
 	//     with locks, unless Options.NoRestartGuard is set;
 	//   - once per key, for the first 1,000 keys, when a waiter sees a lease longer than its own restart guard:
-	//   clients use different TTLs.
+	//     clients use different TTLs.
 	Degraded func(info DegradedInfo)
 }
 
@@ -100,7 +100,7 @@ type AcquireInfo struct {
 	Err      error
 }
 
-// WaitInfo describes an acquire that begins to wait. What for is asked of the nodes by package admin.
+// WaitInfo describes an acquire that begins to wait. admin.Nodes.Inspect says who holds the lock.
 type WaitInfo struct {
 	Key       string
 	Mode      Mode   // as in AcquireInfo

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// Lock is one acquisition of a lock, made by what acquires: TryAcquire, Acquire, Do, Lead and Adopt. Its methods
+// Lock is one acquisition of a lock, by TryAcquire, Acquire, Do, Lead or Adopt. Its methods
 // may be called from any number of goroutines. Fence, Permit and Detach panic for a lock that has no fencing
 // token, no permit, or cannot be detached, since these are bugs of the program that no test of it can miss.
 type Lock struct {
@@ -322,18 +322,18 @@ func innermost(ctx context.Context, is func(*Lock) bool) *Lock {
 // would wait for itself.
 
 // WithReentry lets a function that acquires the lock be called by one that already holds it: if the context
-// of Do or Lead belongs to a held lock of the same key, they ask no node and call their function at once,
+// given to Do or Lead belongs to a held lock of the same key, they ask no node and call their function at once,
 // with that Lock. It is for the inner Mutex; without it such a call fails with ErrNested. See [Held].
 //
 // The outer lock must cover what the inner Mutex describes: an exclusive lock covers all, any other its own
-// kind, and WithFencing needs a lock that has it. Otherwise Do fails with ErrNested.
+// kind, and WithFencing needs a lock that has it. Otherwise they fail with ErrNested.
 //
 // Two goroutines that share such a context are both let in. Release of the Lock releases the
 // outer lock.
 func WithReentry() LockOption { return func(t *draft) { t.reentry = true } }
 
 // Held returns the lock with the given key to which ctx belongs, and whether there is one that is
-// still held: ctx is that of Do's function or of Lock.Context, or derived from it. key is that of
+// still held: ctx is that of Do's function, Lock.Context or Lock.Within, or derived from it. key is that of
 // Lock.Key, without Options.KeyPrefix. Of several it is the innermost: Held does not tell Redlocks
 // apart that use the same key, nor an exclusive lock from a shared one or a permit. It asks no node.
 //

@@ -14,10 +14,10 @@ import (
 // number of goroutines, and two with the same key are the same lock. It is made by Redlock.Mutex.
 type Mutex struct{ lockable }
 
-// SharedMutex describes a lock that any number hold at a time, see Mutex.Shared.
+// SharedMutex describes a lock that may have any number of holders at a time, see Mutex.Shared.
 type SharedMutex struct{ lockable }
 
-// Semaphore describes a lock that a number of holders have at a time, see Redlock.Semaphore.
+// Semaphore describes a lock that may have a limited number of holders at a time, see Redlock.Semaphore.
 type Semaphore struct{ lockable }
 
 // lockable is what describes a lock, however many may hold it.
@@ -118,7 +118,7 @@ func (m *lockable) check(ctx context.Context, o protocol.Op) error {
 // TryAcquire asks all nodes once, and returns when a majority granted the lock, or when none can any more. It never
 // waits for a holder. The lock ends after its TTL unless it is renewed: see WithRenewal and Lock.Extend.
 //
-// Of several that ask for a free lock at once hardly ever none gets it; otherwise use Acquire.
+// Several that ask for a free lock at once rarely all fail; where one must succeed, use Acquire.
 //
 // It fails with ErrHeld, ErrNoQuorum, ErrExpired if the majority came too late, ErrClosed, ErrInvalid, ErrNested, or
 // with ctx's error, within NodeTimeout, or up to three times that: a second round may be needed, and one more on new
@@ -152,7 +152,7 @@ func (m *lockable) Acquire(ctx context.Context) (*Lock, error) {
 // the lock is lost; fn should then stop at once, since another may hold the lock. Do waits for
 // fn to return in any case.
 //
-// It returns Acquire's error if fn was not called (a variable set in fn tells such an ErrHeld from fn's own);
+// It returns Acquire's error if fn was not called (set a variable in fn to tell such an ErrHeld from fn's own);
 // otherwise fn's error and, if the lock was lost, as even the release may find, one for which errors.Is(err,
 // ErrLost). A release that too few nodes answered is no error. fn may release the lock itself.
 func (m *lockable) Do(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) error {

@@ -45,7 +45,7 @@ func (rl *Redlock) Mutex(key string, opts ...LockOption) *Mutex {
 	return newMutex(rl.nodeSet, rl.queues, rl.renewer, key, opts)
 }
 
-// Semaphore describes a lock that up to permits hold at a time, each with a permit of its own, numbered from 0: see
+// Semaphore describes a lock that has up to permits holders at a time. Each has a permit, numbered from 0: see
 // Lock.Permit. permits is from 1 to 1024, and the same in all clients of a key. WithFencing and WithMinHold are
 // refused with ErrInvalid.
 //

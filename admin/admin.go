@@ -3,8 +3,8 @@
 // redlock is made of it.
 //
 // It needs no quorum to answer: each node is asked, all at once, and what each said is in the result
-// beside what a majority makes of it. It writes no key, not even the memory mark of a node that has none, but
-// where ForceRelease takes a lock away.
+// beside what a majority makes of it. Only ForceRelease writes to a node, to take a lock away: not even the memory
+// mark of a node that has none is written.
 package admin
 
 import (
@@ -44,14 +44,14 @@ type Options struct {
 	NodeNames []string
 	// TLS is for the addresses given to Open, as redlock.Options.TLS is. Default nil.
 	TLS *tls.Config
-	// Timeout bounds how long a node is waited for. Default 1s; List searches for 30s by default, and Check
-	// three times as long.
+	// Timeout bounds how long a node is waited for. Default 1s. Check takes up to three times as long, and
+	// List up to 30 times.
 	Timeout time.Duration
 
 	// TTL, NodeTimeout and RestartGuard are those of the programs that lock, for Check. Defaults
 	// as in redlock.Options: 10s, a fiftieth of the TTL, and the TTL.
 	TTL, NodeTimeout, RestartGuard time.Duration
-	// NoRestartGuard is theirs, too.
+	// NoRestartGuard is also that of the programs that lock.
 	NoRestartGuard bool
 }
 
@@ -61,7 +61,7 @@ const (
 	maxTTL         = 24 * time.Hour
 )
 
-// Nodes are those that lock together. Its methods may be called from any number of goroutines.
+// Nodes are the nodes on which programs lock. Its methods may be called from any number of goroutines.
 type Nodes struct {
 	clients []redis.UniversalClient
 	owned   []redis.UniversalClient
@@ -91,7 +91,8 @@ func Open(addrs []string, opts *Options) (*Nodes, error) {
 	return n, nil
 }
 
-// New uses clients of go-redis, one for each node, which stay the caller's to close. It asks no node.
+// New uses clients of go-redis, one for each node, which stay the caller's to close. It asks no node, and fails with
+// ErrInvalid for what breaks a rule.
 func New(clients []redis.UniversalClient, opts *Options) (*Nodes, error) {
 	o, broken := opts.withDefaults()
 	if err := protocol.InOneLine(broken, nodes.CheckClients(clients), nodes.CheckNames(o.NodeNames, len(clients))); err != nil {
@@ -238,7 +239,8 @@ type NodeError struct {
 // Error reports a call that failed after nodes were asked. errors.Is finds its reason: ErrNoQuorum, ErrNotHeld, or
 // the error of the context.
 type Error struct {
-	Op, Key string // Key is empty for Check
+	// Op is "check", "clients", "force release", "inspect" or "list". Only Inspect and ForceRelease have a Key.
+	Op, Key string
 	Nodes   []NodeError
 	Reason  error
 }

@@ -27,7 +27,7 @@ type Client struct {
 	OtherPrefix bool
 }
 
-// Connected is which clients the nodes know.
+// Connected has the clients that the nodes know.
 type Connected struct {
 	// Clients are ordered by owner.
 	Clients []Client

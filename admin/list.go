@@ -59,7 +59,7 @@ type Listed struct {
 	Holders []Holder
 }
 
-// Searched is how far the search of a node came.
+// Searched is how far the search of a node got.
 type Searched struct {
 	Node  string
 	Keys  int  // that look like locks

@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// Target is from whom ForceRelease takes a lock: HeldBy or Anything.
+// Target says from which holder ForceRelease takes a lock: HeldBy or Anything.
 type Target struct {
 	token string
 	any   bool
@@ -20,7 +20,7 @@ func HeldBy(token string) Target { return Target{token: token} }
 // Anything is whichever holder there is, all of them, and whatever else the key holds.
 func Anything() Target { return Target{any: true} }
 
-// Taken is what ForceRelease came to, node by node.
+// Taken is the result of ForceRelease, node by node.
 type Taken struct {
 	Key   string
 	Nodes []TakenNode

@@ -15,7 +15,7 @@ import (
 )
 
 // Search finds locks bit by bit, for tools that watch: nothing keeps a list of locks. It is made by
-// Nodes.Search, is for one goroutine at a time, and needs no end.
+// Nodes.Search, is for one goroutine at a time, and need not be closed.
 type Search struct {
 	nodes *Nodes
 	found []search

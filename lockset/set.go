@@ -85,7 +85,7 @@ func (s *Set) Acquire(ctx context.Context) (Locks, error) {
 
 // Do acquires all locks, calls fn, and releases them, also when fn panics. It is Do of a Mutex for several
 // locks: fn's context ends with ctx, and with cause redlock.ErrLost when the first of them is lost. It
-// belongs to all of them, so redlock.Held finds each. redlock.WithReentry has no effect: inside of one of its locks
+// belongs to all of them, so redlock.Held finds each. redlock.WithReentry has no effect: inside one of its locks
 // it fails with redlock.ErrNested.
 //
 // It returns Acquire's error if fn was not called; otherwise fn's error and, if one of the locks

@@ -54,9 +54,9 @@ func (c client) probing() bool {
 // probeInterval is how often go-redis does.
 const probeInterval = time.Second
 
-// NewCluster starts n nodes, and closes them at the end of the test. By what they tell they have
-// been up for an hour, see [Node.SetUptime], and have the memory marks of n nodes that were in use
-// for as long, so that no restart guard of up to an hour bars them, though some be down. That goes for
+// NewCluster starts n nodes, and closes them at the end of the test. They report an
+// uptime of an hour, see [Node.SetUptime], and have the memory marks of n nodes that were in use
+// for as long. So no restart guard of up to an hour bars them, even if some are down. That goes for
 // clients without a KeyPrefix. It ends the test if n is below 1.
 func NewCluster(tb testing.TB, n int) *Cluster {
 	tb.Helper()
