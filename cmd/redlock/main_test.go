@@ -51,6 +51,9 @@ type result struct {
 	out, errOut string
 }
 
+// tooBusy is true for a demo on a machine that was too busy to get anywhere, which is to be seen again.
+func (r result) tooBusy() bool { return strings.Contains(r.errOut, "no worker got to increment") }
+
 // run executes the program within the test's process.
 func run(t *testing.T, ctx context.Context, args ...string) result {
 	t.Helper()
@@ -91,6 +94,9 @@ func TestExitStatus(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := spawn(t, child.Command(c.role, c.args...), addrsEnv+"=")
+			for r.tooBusy() {
+				r = spawn(t, child.Command(c.role, c.args...), addrsEnv+"=")
+			}
 			require.Equal(t, c.code, r.code, "stdout:\n%s\nstderr:\n%s", r.out, r.errOut)
 			if c.says == "" {
 				require.Empty(t, r.errOut)
