@@ -386,9 +386,10 @@ func (cs *Conversations) tell(cv *conversation, s protocol.ServerReport) {
 	if cs.Saw == nil {
 		return
 	}
-	s.At = cv.askedAt.Mono
 	// Others may write at the same time, each time at most once for each of us.
 	for range 4 {
+		now := cs.clock.Now()
+		s.At = now.Mono + int64(now.Until(cv.askedAt)) // by either clock: one of them stands still while a machine sleeps
 		w := cs.Saw(s)
 		if w == nil {
 			return
@@ -397,6 +398,6 @@ func (cs *Conversations) tell(cv *conversation, s protocol.ServerReport) {
 		if err != nil || cs.replaced(cv) { // of a process that is not the node any more there is no news
 			return // and the next look says what is there
 		}
-		s = protocol.ServerReport{RunID: cv.who.RunID, Mark: m, Asked: true, At: s.At}
+		s = protocol.ServerReport{RunID: cv.who.RunID, Mark: m, Asked: true}
 	}
 }

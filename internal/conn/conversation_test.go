@@ -26,6 +26,7 @@ type stage struct {
 	*testing.T
 	cs    *conn.Conversations
 	start time.Time
+	tick.System
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed, and replaced, when anything below changes
@@ -47,6 +48,8 @@ type stage struct {
 
 	seen     []string
 	lacked   []string
+	askedAt  []int64       // as told with what was seen
+	slept    time.Duration // by our machine
 	write    *protocol.MarkWrite
 	cutsLook bool // the connection breaks between a batch and the look behind it
 	unready  bool // the guard wants the whole question first
@@ -75,12 +78,13 @@ type stagedFlow struct {
 func onStage(t *testing.T, h conn.Habits, test func(s *stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{T: t, start: time.Now(), changed: make(chan struct{}), runID: "a", replID: "r", trip: time.Millisecond}
-		s.cs = conn.NewConversations(tick.NewSystem(), s, h)
+		s := &stage{T: t, start: time.Now(), System: tick.NewSystem(), changed: make(chan struct{}), runID: "a", replID: "r", trip: time.Millisecond}
+		s.cs = conn.NewConversations(s, s, h)
 		s.cs.Watch(lane.Onlooker{Duplicate: func() error { return nil }, Evicted: func(string, int64) {}, Saw: func(who protocol.ServerReport) *protocol.MarkWrite {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.seen = append(s.seen, fmt.Sprint(who.RunID, " ", who.ReplID, " ", who.Role, " ", who.Mark.Text, " ", who.Err))
+			s.askedAt = append(s.askedAt, who.At)
 			w := s.write
 			s.write = nil
 			return w
@@ -119,6 +123,15 @@ func (s *stage) now(f func()) {
 	f()
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// Now is that of a machine that may have slept.
+func (s *stage) Now() tick.Instant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.System.Now()
+	i.Wall += int64(s.slept)
+	return i
 }
 
 func (s *stage) elapsed() time.Duration { return time.Since(s.start) }
@@ -789,6 +802,27 @@ func TestMarkIsLookedAtBehindBatchesThatSet(t *testing.T) {
 		require.True(t, s.sets("4").ok())
 		require.Equal(t, 1, s.view().writes)
 		require.Equal(t, "a   written <nil>", s.view().seen[4], "what is there then is told too, before the votes")
+	})
+}
+
+// What was told before our machine slept is old when it is read, although the monotonic clock stood still.
+func TestAnswerThatWaitedWhileOurMachineSleptIsOld(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		sleeps := func() {
+			time.Sleep(s.trip / 2)
+			s.now(func() { s.slept += time.Hour })
+		}
+		pending := s.sending("1")
+		time.Sleep(s.trip)
+		sleeps()
+		require.True(t, await1(pending).ok())
+		s.now(func() { s.write = &protocol.MarkWrite{} })
+		pending = s.exchanging(protocol.OpAcquire, []string{"2"})
+		time.Sleep(s.trip)
+		sleeps()
+		require.True(t, await1(pending).ok())
+		hour := int64(time.Hour)
+		require.Equal(t, []int64{int64(s.trip) - hour, int64(3 * s.trip), int64(3*s.trip) - hour}, s.askedAt)
 	})
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/redlocktest"
 )
 
 // Scenario 15, as far as a test can: the end comes by this process' own timer.
@@ -119,6 +121,52 @@ func TestSuspendedMachine(t *testing.T) {
 		clock.Advance(250 * time.Millisecond)
 		synctest.Wait()
 		assert.Error(b, ctx.Err(), "watching begins anew")
+	})
+}
+
+// What nodes said before our machine slept tells nothing of a fleet's first use when it is read.
+func TestSuspendedMachineReadsOldAnswers(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		nodes, asleep := b.cluster.Nodes(), ttl+6*time.Second
+		b.each([]int{0, 1, 2}, (*redlocktest.Node).FlushAll)
+		nodes[2].Stop()
+		marked := func(n *redlocktest.Node) {
+			for n.Get(protocol.MarkKey) == "" { // an attempt may be hopeless before it asks all nodes
+				b.try()
+				b.pass(time.Millisecond)
+			}
+		}
+		b.each([]int{0, 1}, marked)
+		rl, clock := b.withClock()
+		for _, n := range nodes[:2] {
+			n.DelayCommand("EVALSHA", 1, asleep) // the last question
+		}
+		done := later(func() (*redlock.Lock, error) { return rl.Mutex(key).TryAcquire(b.Context()) })
+		b.pass(time.Millisecond)
+		clock.Suspend(asleep)
+
+		nodes[2].Restart(redlocktest.LoseKeys)
+		b.pass(2 * time.Second)
+		marked(nodes[2])
+		b.pass(ttl)
+		nodes[1].Set(key, "somebody@else", time.Second)
+		held := b.lock()
+		b.pass(time.Second)
+		nodes[2].Restart(redlocktest.LoseKeys)
+		b.pass(3 * time.Second)
+
+		for range 2 * nodeTimeout / time.Millisecond {
+			clock.Advance(time.Millisecond)
+			b.pass(time.Millisecond)
+		}
+		require.Error(b, (<-done).err)
+		done = later(func() (*redlock.Lock, error) { return rl.Mutex(key).TryAcquire(b.Context()) })
+		for range 2 * nodeTimeout / time.Millisecond {
+			clock.Advance(time.Millisecond)
+			b.pass(time.Millisecond)
+		}
+		require.Error(b, (<-done).err)
+		require.Positive(b, held.Validity())
 	})
 }
 

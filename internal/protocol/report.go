@@ -21,7 +21,7 @@ type ServerReport struct {
 	// the report is a look: run id of the connection and mark, read behind SETs whose
 	// grants are to be judged by it.
 	Asked bool
-	At    int64 // when it was asked for, by our monotonic clock; 0: not known
+	At    int64 // when it was asked for, by our monotonic clock, or before, where our machine slept since; 0: not known
 	Err   error // why there is no identity; nothing else is set then
 }
 

@@ -612,6 +612,15 @@ var list = []mutant{
 		args: "-test.run=^TestNoFirstUse$",
 	},
 	{
+		name: "first-use-slept-on",
+		file: "internal/conn/conversation.go",
+		old:  "s.At = now.Mono + int64(now.Until(cv.askedAt))",
+		new:  "_, s.At = now, cv.askedAt.Mono",
+		why:  "so are marks that nodes told of before the machine slept, where it reads that afterwards",
+		in:   "internal/promises",
+		args: "-test.run=^TestSuspendedMachineReadsOldAnswers$",
+	},
+	{
 		name: "first-use-after-one-look",
 		file: "internal/guard/memory.go",
 		old:  `m.askedAt <= last }`,
