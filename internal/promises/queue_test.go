@@ -1122,3 +1122,15 @@ func TestSlowExtendedHookLosesNoLock(t *testing.T) {
 		time.Sleep(10 * time.Second) // of the hooks
 	})
 }
+
+// A queue outlives the time after which its waiters are heard of again, however long that is.
+func TestQueueOfWaitersThatAreSeldomHeardOf(t *testing.T) {
+	inBubble(t, 3, &redlock.Options{TTL: 200 * time.Second, NodeTimeout: 40 * time.Second}, func(b *bed) {
+		held := b.lock()
+		done := later(func() (*redlock.Lock, error) { return b.rl.Mutex(key).Acquire(b.Context()) })
+		b.pass(31 * time.Second)
+		b.pending(done)
+		require.NoError(b, held.Release(b.Context()))
+		b.takes(0, func() { require.NoError(b, (<-done).err) })
+	})
+}

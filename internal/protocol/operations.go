@@ -159,7 +159,7 @@ const (
 )
 
 const (
-	// QueueLife is how long a wait queue outlives the last sign of its waiters.
+	// QueueLife is how long at least a wait queue outlives the last sign of its waiters.
 	QueueLife = 30 * time.Second
 	// fenceLife is how long a counter outlives its last use. After that, servers' clocks
 	// keep the order, since tokens are microseconds of theirs or more.
@@ -290,7 +290,7 @@ func (q *QueueArgs) write(w Words, a word) {
 	case queueAs:
 		w.Str(q.As.digit())
 	case queueLife:
-		w.Num(QueueLife.Milliseconds())
+		w.Num(max(QueueLife, q.Back).Milliseconds())
 	case queueBack:
 		w.Num(q.Back.Milliseconds())
 	case unusualQueueHolders:

@@ -621,6 +621,15 @@ var list = []mutant{
 		args: "-test.run=^TestSuspendedMachineReadsOldAnswers$",
 	},
 	{
+		name: "queue-outlives-looks",
+		file: "internal/protocol/operations.go",
+		old:  "max(QueueLife, q.Back).Milliseconds()",
+		new:  "QueueLife.Milliseconds()",
+		why:  "the queue of waiters that look more seldom than that is gone when the lock is released, and no notice comes",
+		in:   "internal/promises",
+		args: "-test.run=^TestQueueOfWaitersThatAreSeldomHeardOf$",
+	},
+	{
 		name: "first-use-after-one-look",
 		file: "internal/guard/memory.go",
 		old:  `m.askedAt <= last }`,
