@@ -134,6 +134,8 @@ func (l *Lock) extended(r *round, v verdict, start, now tick.Instant, ttl time.D
 		why := l.failed(r, protocol.OpExtend, ErrLost, ErrExpired)
 		l.finish(now, why)
 		return true, why
+	case v != verdictGranted && start.Mono < l.confirmed: // mutant: overtaken-extend
+		return false, l.failed(r, protocol.OpExtend, ErrNoQuorum) // a later one knows better
 	case v == verdictHeld:
 		why := l.failed(r, protocol.OpExtend, ErrNotHeld, ErrLost)
 		l.finish(now, why)
@@ -142,7 +144,7 @@ func (l *Lock) extended(r *round, v verdict, start, now tick.Instant, ttl time.D
 		l.notExtended = l.failed(r, protocol.OpExtend, ErrNoQuorum)
 		return false, l.notExtended
 	}
-	l.notExtended = nil
+	l.notExtended, l.confirmed = nil, max(l.confirmed, start.Mono)
 	if until := validUntil(start, ttl, l.opts.DriftFactor); now.Until(until) > now.Until(l.until) {
 		// Later as seen from now: the wall clock may have been set back meanwhile.
 		l.until = until

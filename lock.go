@@ -39,6 +39,7 @@ type Lock struct {
 	// notExtended is why the last extend found no quorum; nil if it found one.
 	notExtended error
 	longest     time.Duration // no node was asked to hold the value for longer than this
+	confirmed   int64         // when the latest extend began that was granted
 	release     releaseResult
 	ctx         *lockContext // nil until it is asked for
 

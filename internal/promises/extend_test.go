@@ -371,6 +371,30 @@ func TestExtendsAtTheSameTime(t *testing.T) {
 	})
 }
 
+// A SET of the acquire's arrives behind an extend that found nothing there. What that extend still hears is older
+// than the next one, which a majority confirmed.
+func TestExtendThatALaterOneOvertookIsNoLoss(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		lock := b.lock()
+		require.NoError(b, lock.Extend(b.Context(), ttl), "nodes know the script")
+		synctest.Wait()
+		value := b.cluster.Node(1).Get(key)
+		b.cluster.Node(1).Del(key)
+		b.cluster.Node(2).Del(key)
+		b.cluster.Node(2).DelayCommand(evalsha, 1, nodeTimeout/2)
+		first := later(func() (*redlock.Lock, error) { return lock, lock.Extend(b.Context(), ttl) })
+		b.pass(nodeTimeout / 4)
+		b.cluster.Node(1).Set(key, value, ttl)
+		require.NoError(b, lock.Extend(b.Context(), ttl))
+		err := (<-first).err
+		assert.ErrorIs(b, err, redlock.ErrNoQuorum)
+		assert.NotErrorIs(b, err, redlock.ErrLost)
+		assert.NoError(b, lock.Context().Err())
+		b.pass(time.Second)
+		b.on(3)
+	})
+}
+
 // Scenario 5: when the wall clock is set back, monotonic time decides, and extends go
 // on moving the end.
 func TestExtendAfterTheWallClockWasSetBack(t *testing.T) {

@@ -2645,6 +2645,15 @@ var list = []mutant{
 		in:   "internal/lane",
 	},
 	{
+		name: "overtaken-extend-loses",
+		file: "extend.go",
+		mark: "overtaken-extend",
+		new:  `case v == verdictNoQuorum && start.Mono < l.confirmed:`,
+		why:  "a lock that a majority has is said to be lost by an extend that is older than what they confirmed",
+		args: "-test.run=^TestExtendThatALaterOneOvertookIsNoLoss$",
+		in:   "internal/promises",
+	},
+	{
 		name: "waiter-moves-as-a-newcomer",
 		file: "join.go",
 		mark: "waited-elsewhere",
