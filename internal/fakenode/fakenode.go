@@ -733,6 +733,9 @@ func (s *Store) nextOf(q *serving) *served {
 		silent, there := s.Score(q.line, "silent "+process)
 		dead := there && -int64(silent) <= q.now && (w.left <= 0 || !w.woken)
 		if w.left > 0 && !dead {
+			if !there && !w.woken {
+				s.Zadd(q.line, float64(-(q.now + w.left)), "silent "+process)
+			}
 			q.looks--
 			return w
 		}
@@ -768,7 +771,7 @@ func (s *Store) reserve(q *serving, w *served) {
 	}
 	till := float64(-(q.now + w.left))
 	s.Zadd(q.line, till, "woken "+w.member)
-	if silent, there := s.Score(q.line, "silent "+w.process); !there || silent < till {
+	if silent, _ := s.Score(q.line, "silent "+w.process); silent < till {
 		s.Zadd(q.line, till, "silent "+w.process)
 	}
 }
@@ -798,9 +801,6 @@ func (s *Store) together(q *serving, w *served, free bool) (last string, ok, den
 			}
 		}
 		if !listed && !in && !(free && w.limit < 0) {
-			if _, there := s.Score(q.line, "silent "+w.process); !there {
-				s.Zadd(q.line, float64(-(q.now + w.left)), "silent "+w.process)
-			}
 			break
 		}
 		if in {
@@ -976,6 +976,9 @@ func (s *Store) join(keys, argv []string, op *Op) (any, error) {
 				ahead++
 			}
 		}
+	}
+	if ahead > 0 && !isNew && held && v != Marker {
+		s.nextOf(&serving{line: line, looks: 2 * AtOnce, far: farthest, now: s.Micros(), op: op})
 	}
 	answer := []any{ours, ahead, left, int64(place), Truth(isNew), Truth(denied), v}
 	if given != "" {

@@ -3,6 +3,7 @@ package promises_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -122,7 +124,7 @@ func TestValidityNeedsNoGoroutine(t *testing.T) {
 }
 
 // Scenarios 7 and 48: a key that outlives its lease on one node holds nobody up, be it the
-// node that keeps the line.
+// node that keeps the line, and the first in that of a process that died.
 func TestKeyThatStaysOnAnyNodeHoldsNobodyUp(t *testing.T) {
 	for name, stay := range map[string]func(*redlocktest.Node){
 		"clock set back":   func(n *redlocktest.Node) { n.ShiftClock(-time.Hour) },
@@ -134,9 +136,14 @@ func TestKeyThatStaysOnAnyNodeHoldsNobodyUp(t *testing.T) {
 					b.lock()
 					ends := time.Now().Add(ttl)
 					stay(b.cluster.Node(odd))
+					m := b.rl.Mutex(key)
+					_, err := hall{b}.arbiter(m).Redis().ZAdd(inside.QueueKey(m), 1, "of-the-dead 800 "+strings.Repeat("0", 32)) // is first for ever
+					require.NoError(b, err)
 					var waiting []<-chan result
+					ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+					defer cancel()
 					for range 3 {
-						waiting = append(waiting, later(func() (*redlock.Lock, error) { return b.rl.Mutex(key).Acquire(b.Context()) }))
+						waiting = append(waiting, later(func() (*redlock.Lock, error) { return m.Acquire(ctx) }))
 					}
 					for _, w := range waiting {
 						r := <-w

@@ -1471,12 +1471,12 @@ var list = []mutant{
 	{
 		name: "modes-last-reservation-condemns",
 		file: "internal/protocol/scripts/line.lua",
-		old:  `if not silent or -silent > s.now + w.left then`,
+		old:  `if -redis.call('ZSCORE', s.line, 'silent ' .. w.process) > s.now + w.left then`,
 		new:  `if true then`,
 		why:  "a dead process is condemned when its last reservation ends, and each new one puts that off",
 		twin: edit{
-			old: "!there || silent < till {",
-			new: "there || !there || silent < till {",
+			old: "silent < till {",
+			new: "silent != till {",
 		},
 		in:   "internal/contract",
 		args: "-test.run=^TestContract$",
@@ -2684,6 +2684,19 @@ var list = []mutant{
 		new:  ``,
 		why:  "a waiter gives up its place, and its turn, to ask a node again that cannot keep the queue",
 		args: "-test.run=^TestWaiterKeepsItsPlaceBesideANodeThatHoldsSomethingElse$",
+		in:   "internal/promises",
+	},
+	{
+		name: "line-dead-before-a-key-that-stays",
+		file: "internal/protocol/scripts/line_join.lua",
+		old:  `if ahead > 0 and not new and v and v ~= marker then`,
+		new:  `if false then`,
+		why:  "a dead waiter that is first keeps those behind it from a lock that is free but on the node of the queue",
+		twin: edit{
+			old: `if ahead > 0 && !isNew && held && v != Marker {`,
+			new: `if ahead < 0 {`,
+		},
+		args: "-test.run=^TestKeyThatStaysOnAnyNodeHoldsNobodyUp$",
 		in:   "internal/promises",
 	},
 	{

@@ -132,6 +132,9 @@ local function nextOf(s)
     local silent = (left <= 0 or not woken) and redis.call('ZSCORE', s.line, 'silent ' .. process)
     local dead = silent and -silent <= s.now
     if left > 0 and not dead then
+      if not (silent or woken) then -- it may be in the way of those behind it while it lives: it is to be heard of
+        redis.call('ZADD', s.line, string.format('-%.0f', s.now + left), 'silent ' .. process)
+      end
       return {member = member, arrival = head[2], process = process, value = value, limit = limit, left = left, woken = woken}
     end
     if not dead then
@@ -149,9 +152,9 @@ local function reserve(s, w)
   if w.woken then
     return
   end
-  local till, silent = string.format('-%.0f', s.now + w.left), redis.call('ZSCORE', s.line, 'silent ' .. w.process)
+  local till = string.format('-%.0f', s.now + w.left)
   redis.call('ZADD', s.line, till, 'woken ' .. w.member)
-  if not silent or -silent > s.now + w.left then
+  if -redis.call('ZSCORE', s.line, 'silent ' .. w.process) > s.now + w.left then
     redis.call('ZADD', s.line, till, 'silent ' .. w.process)
   end
 end
@@ -183,8 +186,6 @@ local function together(s, w, free)
       number = come < s.most and list(s.holders, w.value, math.ceil(w.left / 1000), tonumber(w.limit), ms)
     end
     if not listed and not number and not (past and free and w.limit == '') then
-      -- It is in the way of those behind it while it lives: it is to be heard of.
-      redis.call('ZADD', s.line, 'NX', string.format('-%.0f', s.now + w.left), 'silent ' .. w.process)
       break
     end
     if number then

@@ -101,4 +101,8 @@ if v == marker and not new then
   end
 end
 local ahead = redis.call('ZCOUNT', line, 0, string.format('(%.0f', place))
+if ahead > 0 and not new and v and v ~= marker then
+  -- The first in the queue finds out that the lock is free elsewhere, so it must not be dead.
+  nextOf({line = line, now = micros(), from = 0, at = 0, looks = 2 * atOnce, far = farthest})
+end
 return {ours or 0, ahead, left, place, new and 1 or 0, denied and 1 or 0, v or '', given}
