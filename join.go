@@ -69,6 +69,7 @@ func (w *waiter) ask(ctx context.Context) (a answer, err error) {
 			return a, err
 		}
 	}
+	w.of.askAll()
 	return answer{}, errNoQueue
 }
 

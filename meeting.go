@@ -168,18 +168,21 @@ func (m *meeting) saw(node int, now int64) (again bool) {
 
 // moveTo has all waiters of this process for the key, and those to come, go to the queue of
 // a node, if they may: the caller the first, whose answer sends the others. The caller holds mu.
-//
-// All processes return together, at multiples of returnEvery of the wall clock, which is
-// about the same everywhere; one that returned alone would have to leave again.
 func (k *keyWaiters) moveTo(node int, now tick.Instant) bool {
 	m := &k.meeting
 	if !m.moved(now.Mono) && now.Mono-m.until < int64(returnPause) {
 		return false // others may be on their way back, too
 	}
 	m.seen, m.seenAt = node, now.Mono
-	m.at, m.until = node, now.Mono+int64(returnEvery)-now.Wall%int64(returnEvery)
+	m.at, m.until = node, nextReturn(now)
 	k.lookIn(now.Mono, time.Duration(m.until-now.Mono))
 	return true
+}
+
+// nextReturn is when all processes return together to the first node in order: at multiples of returnEvery of the
+// wall clock, which is about the same everywhere. One that returned alone would have to leave again.
+func nextReturn(now tick.Instant) int64 {
+	return now.Mono + int64(returnEvery) - now.Wall%int64(returnEvery)
 }
 
 // oldest is the node, other than ours, with the queue whose first waiter is another

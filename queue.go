@@ -275,24 +275,27 @@ func (k *keyWaiters) mayAsk(r *resource, node int) bool {
 	return may && reachable
 }
 
-// refused leaves a node out of the order for a while if it may not keep a queue, or has something else
-// under a name of the lock: to ask it again a waiter would have to leave the queue of another, and lose
-// its turn there. Other errors, as of a full node, may be over the next time.
+// refused leaves a node out of the order for a while that does not keep the queue: to ask it again a waiter would
+// have to leave the queue of another, and lose its turn there.
 func (k *keyWaiters) refused(node int, err error) {
-	qs, now := k.queues, k.queues.set.clock.Now().Mono
-	other := protocol.OtherType(err)
-	lacks := protocol.Permanent(err) && !other
+	qs, now := k.queues, k.queues.set.clock.Now()
+	lacks := protocol.Permanent(err) && !protocol.OtherType(err)
 	qs.mu.Lock()
-	if other {
-		k.refusedUntil[node] = now + int64(returnEvery)
-	}
+	k.refusedUntil[node] = nextReturn(now)
 	if lacks {
-		qs.skipUntil[node] = now + int64(skipFor)
+		qs.skipUntil[node] = now.Mono + int64(skipFor)
 	}
 	qs.mu.Unlock()
 	if lacks {
 		qs.lacks(node, noQueue, err)
 	}
+}
+
+// askAll has all nodes asked again, since none keeps the queue.
+func (k *keyWaiters) askAll() {
+	k.queues.mu.Lock()
+	defer k.queues.mu.Unlock()
+	clear(k.refusedUntil)
 }
 
 // lacks says once what a node denies.

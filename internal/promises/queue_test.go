@@ -944,34 +944,38 @@ func TestLineThatLetsNobodyInIsNotFollowedWithoutPause(t *testing.T) {
 	})
 }
 
-// One that waits behind a node which has something else under the lock's name keeps its place, and its turn,
-// and does not leave the queue for that node at each look.
-func TestWaiterKeepsItsPlaceBesideANodeThatHoldsSomethingElse(t *testing.T) {
-	inHall(t, func(h hall) {
-		for _, n := range h.cluster.Nodes() {
-			n.Deny("SUBSCRIBE")
-		}
-		m := h.process(nil).Mutex("k")
-		order := inside.NodeOrder(m)
-		_, err := h.cluster.Node(order[0]).Redis().Push("k", "theirs")
-		require.NoError(t, err)
-		for _, i := range order[1:] {
-			h.cluster.Node(i).Set("k", "somebody@else", time.Hour)
-		}
-		ctx, cancel := context.WithCancel(h.Context())
-		v := visit(ctx, m)
-		time.Sleep(2 * time.Second)
-		entry := func() string {
-			all := h.entries(h.cluster.Node(order[1]), m)
-			require.Len(t, all, 1)
-			return all[0]
-		}
-		before := entry()
-		time.Sleep(2 * time.Second)
-		assert.Equal(t, before, entry(), "the same place, by the same entry")
-		cancel()
-		<-v.done
-	})
+// One that waits behind a node which has something else under the lock's name, or is full, keeps its place, and its
+// turn, and does not leave the queue for that node at each look.
+func TestWaiterKeepsItsPlaceBesideANodeThatRefuses(t *testing.T) {
+	for _, refuse := range []func(*redlocktest.Node){
+		func(n *redlocktest.Node) { _, _ = n.Redis().Push("k", "theirs") },
+		answers("OOM command not allowed when used memory > 'maxmemory'."),
+	} {
+		inHall(t, func(h hall) {
+			for _, n := range h.cluster.Nodes() {
+				n.Deny("SUBSCRIBE")
+			}
+			m := h.process(nil).Mutex("k")
+			order := inside.NodeOrder(m)
+			refuse(h.cluster.Node(order[0]))
+			for _, i := range order[1:] {
+				h.cluster.Node(i).Set("k", "somebody@else", time.Hour)
+			}
+			ctx, cancel := context.WithCancel(h.Context())
+			v := visit(ctx, m)
+			time.Sleep(2 * time.Second)
+			entry := func() string {
+				all := h.entries(h.cluster.Node(order[1]), m)
+				require.Len(t, all, 1)
+				return all[0]
+			}
+			before := entry()
+			time.Sleep(2 * time.Second)
+			assert.Equal(t, before, entry(), "the same place, by the same entry")
+			cancel()
+			<-v.done
+		})
+	}
 }
 
 // The first of a process's waiters for a key looks after the others. When it gives its turn
