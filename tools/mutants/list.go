@@ -330,8 +330,8 @@ var list = []mutant{
 	{
 		name: "expired-names-an-old-failure",
 		file: "extend.go",
-		old:  "\tl.notExtended = nil\n",
-		new:  "",
+		old:  `l.notExtended, l.confirmed = nil, max(l.confirmed, start.Mono)`,
+		new:  `l.confirmed = max(l.confirmed, start.Mono)`,
 		why:  "a lease is said to have ended by a failure after which it was extended",
 		in:   "internal/promises",
 		args: "-test.run=^TestLossNamesNoFailureBeforeTheLastExtend$",
