@@ -85,7 +85,7 @@ func TestExitStatus(t *testing.T) {
 		says string // on stderr
 	}{
 		{"nothing lost", asProgram, []string{"demo", "--duration", "600ms"}, exitOK, ""},
-		{"updates lost", asUnlocked, []string{"demo", "--duration", "600ms"}, exitFailed, "updates were lost under the lock"},
+		{"updates lost", asUnlocked, []string{"demo", "--duration", "3s"}, exitFailed, "updates were lost under the lock"},
 		{"no servers", asProgram, []string{"demo", "--addrs", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"}, exitFailed, "the demo could not run"},
 		{"bad flag", asProgram, []string{"demo", "--workers", "1"}, exitUsage, "--workers is 1"},
 		{"version", asProgram, []string{"--version"}, exitOK, ""},
