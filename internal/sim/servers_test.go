@@ -773,22 +773,22 @@ func (w *simWorld) barredUntil(key string) int64 {
 	if w.plan.Fenced[fakenode.Number(key[1:])] {
 		period = max(period, guard.FencedGuard)
 	}
-	told, rest := int64(never), []int64(nil)
+	told, votes := int64(never), []int64(nil)
 	for _, n := range w.nodes {
+		at := n.marked + int64(period*102/100)
 		if n.saysAll > 0 {
-			told = min(told, n.saysAll)
-		} else {
-			rest = append(rest, n.marked+int64(period*102/100))
+			told, at = min(told, n.saysAll), min(at, n.saysAll)
 		}
+		votes = append(votes, at)
 	}
-	missing, timeout := len(w.nodes)/2+1-(len(w.nodes)-len(rest)), int64(w.plan.NodeTimeout)
-	if missing <= 0 || !slices.ContainsFunc(w.plan.Faults, func(f simFault) bool {
+	timeout := int64(w.plan.NodeTimeout)
+	if !slices.ContainsFunc(w.plan.Faults, func(f simFault) bool {
 		return (f.Kind == faultKill || f.Kind == faultCut) && told > int64(f.At)-timeout && told < int64(f.At)+timeout
 	}) {
 		return 0
 	}
-	slices.Sort(rest)
-	return rest[missing-1]
+	slices.Sort(votes)
+	return votes[len(votes)/2]
 }
 
 // drawShortGuard sets some guards below the TTL. It has randomness of its own, so that other plans are what
