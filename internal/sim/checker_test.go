@@ -989,6 +989,16 @@ var simExcused = []struct {
 		h.checkBroken()
 		h.checkExclusion(h.grants)
 	}}},
+	{exToldBack, simRule{"O1: %.6s waits, and only", func(p *simPlan) {
+		p.Faults = []simFault{{Kind: faultBack, At: 10 * time.Millisecond, By: -2 * time.Second}}
+	}, func(h *handMade) { // one before it was told before that, or since
+		h.sleep(30*msec, 0)
+		h.nodes[0].toldAt[is("b")] = h.at(20, 5)
+		e, before := lineEntry("p", "s3", is("a")), lineEntry("q", "", is("b"))
+		n := h.entries("10", before, e)
+		h.locked(fakenode.Marker, is("x"))
+		n.checkLine(joins(e), simLine{entries: []simEntry{{member: before, told: 1}}}, nil)
+	}}},
 	{exToldBack, simRule{"O3: %.6s was told", func(p *simPlan) {
 		p.Faults = []simFault{{Kind: faultBack, At: 10 * time.Millisecond, By: -2 * time.Second}}
 	}, func(h *handMade) { // since it was told, or before

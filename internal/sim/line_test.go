@@ -166,6 +166,7 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 	}
 	now := n.store.Micros()
 	var untold *simEntry // the first
+	back := false        // one before it seems to have its turn still
 	begins := true
 	// One that is released by force is listed again if it has its turn still: that is known, see safety.md.
 	force := r.Script == protocol.ForceScript
@@ -192,7 +193,9 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 		}
 		// A clock that was set back since makes a turn that is over look as if it were to come.
 		told := e.told - n.setBackBetween(n.toldAt[e.value], n.w.t()+1)/int64(time.Microsecond)
-		n.w.excused(exToldBack, e.shares && e.told > now && told <= now && !listed)
+		over := e.told > now && told <= now && !listed
+		back = back || over && untold == nil
+		n.w.excused(exToldBack, e.shares && over)
 		if e.shares && told > now && !listed && !n.w.excused(exStruck, n.w.hasLock(e.value) || n.struck(r.Key, e.value)) && !n.w.excused(exOtherName, n.otherNames()) {
 			bad("O3: %.6s was told and is not listed", e.value)
 		}
@@ -232,7 +235,7 @@ func (n *simNode) checkLine(r *protocol.Request, before simLine, val any) {
 			bad("O11: %.6s is in the way, and its process was to be heard of %d us before", untold.value, now-by)
 		case after.lock == "" && !n.w.excused(exForeign, unlisted):
 			bad("O1: the lock is free, and %.6s waits", untold.value)
-		case after.lock == fakenode.Marker && untold.shares && (untold.limit == 0 || int64(room) < untold.limit) && !unlisted && !n.w.excused(exStruck, ahead):
+		case after.lock == fakenode.Marker && untold.shares && (untold.limit == 0 || int64(room) < untold.limit) && !unlisted && !n.w.excused(exStruck, ahead) && !n.w.excused(exToldBack, back):
 			bad("O1: %.6s waits, and only %d share the lock", untold.value, room)
 		}
 	}

@@ -703,7 +703,7 @@ const (
 	exStoppedEntry      = "O8: its holder stopped before it could leave"
 	exLostBefore        = "min hold: it was lost before its release"
 	exSetMeanwhile      = "extend: the wall clock was set ahead meanwhile"
-	exToldBack          = "O3: the node's clock was set back"
+	exToldBack          = "O1, O3: the node's clock was set back"
 	exStruck            = "O1, O3, O11: an extend with another number, an eviction or force struck one from the list"
 	exOtherName         = "O3: it joined by another node's name"
 	exForeign           = "O1, O8: others use a name of the lock"
