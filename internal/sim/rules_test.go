@@ -252,6 +252,9 @@ func (w *simWorld) checkRanOut(g *simGrant, last simPromise) {
 	from := max(last.at, last.until-needs)
 	// A connection that went silent since is found out in two NodeTimeouts, and with it all those that lay idle.
 	heard := from - int64(2*w.plan.NodeTimeout)
+	if w.plan.NodeTimeout > inside.TermsOf(l).TTL/2 { // one that lay idle costs the lease, however long it was silent
+		heard = 0
+	}
 	there, silent := 0, 0
 	for _, n := range w.nodes {
 		n.mu.Lock()
