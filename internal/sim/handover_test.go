@@ -137,7 +137,7 @@ func (n *simNode) left(value string) bool {
 	if g == nil || !g.stopped && !g.keeps {
 		return false
 	}
-	until := g.leftUntil + n.setBackBetween(g.relCalled, w.t())
+	until := g.leftUntil + n.setBackBetween(g.call, w.t()) // extends only prolong
 	if g.keeps {
 		until = g.relCalled + int64((inside.TermsOf(g.lock).TTL+inside.TermsOf(g.lock).MinHold)*104/100)
 	}
