@@ -126,6 +126,21 @@ func (v *visitor) waits() bool {
 	}
 }
 
+func TestLineKeepsItsOrderWhenTheClockIsSetBack(t *testing.T) {
+	inHall(t, func(h hall) {
+		l := h.acquire(h.process(nil).Mutex("k"))
+		first := visit(h.Context(), h.process(nil).Mutex("k"))
+		h.arbiter(h.process(nil).Mutex("k")).ShiftClock(-time.Hour)
+		second := visit(h.Context(), h.process(nil).Mutex("k"))
+		h.release(l)
+		h.served(first)
+		assert.True(t, second.waits())
+		h.release(first.lock)
+		h.served(second)
+		h.release(second.lock)
+	})
+}
+
 func TestLineServesInTheOrderOfArrival(t *testing.T) {
 	inHall(t, func(h hall) {
 		var processes []*redlock.Redlock

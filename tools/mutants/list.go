@@ -1712,6 +1712,8 @@ var list = []mutant{
 			old: "ok && argv[3] == \"0\" && place <= last {",
 			new: "ok && false {",
 		},
+		args: "-test.run=^TestLineKeepsItsOrderWhenTheClockIsSetBack$",
+		in:   "internal/promises",
 	},
 	{
 		name: "fence-no-clamp",
