@@ -97,10 +97,8 @@ func of(lines []line, event string) []line {
 // faults. Of three seconds the last two nodes were left out on a busy machine: the one that was restarted may not
 // vote for two seconds at least, and then there is too little time.
 func TestDemo(t *testing.T) {
-	var r result
-	for !strings.Contains(r.out, "may_not_vote") { // of the node that is back, which no worker of a busy machine may see
-		r = run(t, t.Context(), "demo", "--duration", "8s", "--ttl", "1s", "--json")
-	}
+	r := again(func() result { return run(t, t.Context(), "demo", "--duration", "8s", "--ttl", "1s", "--json") },
+		func(r result) bool { return !strings.Contains(r.out, "may_not_vote") })
 	require.Equal(t, exitOK, r.code, "%s\n%s", r.out, r.errOut)
 	require.Empty(t, r.errOut)
 	lines := parse(t, r.out)
@@ -131,6 +129,7 @@ func TestDemo(t *testing.T) {
 	}
 	require.Equal(t, s.Increments, value)
 
+	require.NotEmpty(t, of(lines, "may_not_vote"), "of the node that is back")
 	faults := of(lines, "fault")
 	require.Len(t, faults, len(plan)-1) // the crash is an event of its own
 	for _, f := range faults {
@@ -228,7 +227,7 @@ func TestDemoTellsWhyNothingHappens(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var out lockedBuffer
 	// On a busy machine n2 is late now and then, too.
-	const why = `nobody got the lock for \d+\.\d+s\. No answer: n1, (n2, )?n3`
+	const why = `nobody got the lock for ([2-9]|\d\d+)\.\d+s\. No answer: n1, (n2, )?n3`
 	go func() {
 		defer cancel()
 		out.shows(ctx, "0 -> 1")
@@ -244,10 +243,7 @@ func TestDemoTellsWhyNothingHappens(t *testing.T) {
 
 func TestPlainOutput(t *testing.T) {
 	t.Parallel()
-	var r result
-	for r.out == "" || r.tooBusy() {
-		r = run(t, t.Context(), "demo", "--duration", "1s")
-	}
+	r := again(func() result { return run(t, t.Context(), "demo", "--duration", "1s") }, result.tooBusy)
 	require.Equal(t, exitOK, r.code, "%s\n%s", r.out, r.errOut)
 	for s := range strings.Lines(r.out) {
 		require.LessOrEqual(t, len(s), 80, "%s", s) // with its end of line
@@ -300,14 +296,15 @@ func TestCancelledDemoEndsEarlyWithASummary(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var out lockedBuffer
+	var cancelled time.Time
 	go func() {
 		out.shows(ctx, "2 -> 3")
+		cancelled = time.Now()
 		cancel()
 	}()
-	start := time.Now()
 	err := runDemo(ctx, demoConfig{workers: 3, duration: 10 * time.Minute, ttl: time.Second}, newTimeline(&out, look{}))
 	require.NoError(t, err)
-	require.Less(t, time.Since(start), 5*time.Minute)
+	require.Less(t, time.Since(cancelled), 30*time.Second)
 	require.Contains(t, out.String(), "SUMMARY (interrupted)")
 	require.Contains(t, out.String(), "not run")
 }
@@ -377,18 +374,22 @@ func TestDemoLeavesAMajority(t *testing.T) {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			t.Parallel()
 			// On a busy machine nobody may get the lock, which is no matter here, and faults may come too late.
-			for faults := 0; faults < 2; {
-				r := run(t, t.Context(), append([]string{"demo", "--json"}, c.args...)...)
+			faults := func(r result) (all []fault) {
 				for text := range strings.Lines(r.out) {
-					if !strings.Contains(text, `"event":"fault"`) {
-						continue
-					}
 					var f fault
-					require.NoError(t, json.Unmarshal([]byte(text), &f))
-					require.LessOrEqual(t, f.Away+f.Barred, 2, "%s", r.out)
-					faults++
+					if strings.Contains(text, `"event":"fault"`) {
+						require.NoError(t, json.Unmarshal([]byte(text), &f))
+						all = append(all, f)
+					}
 				}
+				return all
 			}
+			r := again(func() result { return run(t, t.Context(), append([]string{"demo", "--json"}, c.args...)...) },
+				func(r result) bool { return len(faults(r)) < 2 })
+			for _, f := range faults(r) {
+				require.LessOrEqual(t, f.Away+f.Barred, 2, "%s", r.out)
+			}
+			require.GreaterOrEqual(t, len(faults(r)), 2, "%s", r.out)
 		})
 	}
 }
