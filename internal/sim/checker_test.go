@@ -523,6 +523,17 @@ var simRules = []simRule{
 		}
 		h.checkRanOut(g, last)
 	}},
+	{"renewal: %v ran out", nil, func(h *handMade) { // of so many nodes, long before, where a timeout is more than half of the TTL
+		h.sleep(3000*msec, 0)
+		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithRenewal()))
+		last := g.promises[0]
+		synctest.Wait()
+		h.plan.NodeTimeout = 3 * h.plan.TTL / 5
+		for i := range either(h, 1, 2) {
+			h.plan.Faults = append(h.plan.Faults, simFault{Kind: faultMute, Node: i, At: time.Millisecond})
+		}
+		h.checkRanOut(g, last)
+	}},
 	{"renewal: %v was not renewed for", nil, func(h *handMade) { // since the grant
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithRenewal()))
 		h.checkRenewedInTime(g, inside.StateOf(g.lock).GrantedAt.Mono+h.at(345, 335), 0)
@@ -1035,6 +1046,26 @@ var simExcused = []struct {
 	{exBarred, simRule{"I7: nobody had %s for", diesAtFirstUse, func(h *handMade) { // its writer died between two nodes
 		h.toldAllNew(either(h, 2, 1), 19*msec)
 	}}},
+	{exBarred, simRule{"I7: nobody had %s for", diesAtFirstUse, func(h *handMade) { // the others were told at once, or long after
+		for _, n := range h.nodes[1:] {
+			n.saysAll = h.at(25, 5000)
+		}
+		h.toldAllNew(1, 19*msec)
+	}}},
+	{exLeftOver, simRule{"I5: node %d has", func(p *simPlan) {
+		p.Faults = []simFault{{Kind: faultBack, At: 10 * time.Millisecond, By: -2 * time.Second}}
+	}, func(h *handMade) { // it was detached, and the node's clock was set back before the grant, or since
+		h.sleep(200*msec, 0)
+		g := h.grant(0, "a", h.at(20, 5), 100*msec).releasedAt(25*msec, nil)
+		g.stopped, g.leftUntil = true, 100*msec
+		if n := h.nodes[0]; !n.left(g.value) {
+			h.violated("I5: node %d has %s, %.6s, although everybody has gone", n.i, "k0", g.value)
+		}
+	}}},
+	{exStrays, simRule{"I7: nobody had %s for", func(p *simPlan) { p.Torn, p.NoPublish = 50, true }, func(h *handMade) { // waiters poll
+		h.waitsFor(h.at(45_000, 30_000))
+		h.checkProgress("k0", nil)
+	}}},
 	{exBarred, simRule{"I7: nobody had %s for", diesAtFirstUse, func(h *handMade) { // and long before it wrote
 		h.toldAllNew(1, h.at(900, 19))
 	}}},
@@ -1063,7 +1094,9 @@ var simExcused = []struct {
 		n.occupy(simFault{Kind: faultForeign, Of: ofLock, For: time.Second})
 		r := joins(h.ownEntry(either(h, "b", "a")))
 		r.Op, r.Script, r.Whole = protocol.OpRelease, protocol.QueueReleaseScript, true
+		n.mu.Lock()
 		_, err := n.do(r)
+		n.mu.Unlock()
 		require.ErrorContains(h.t, err, "WRONGTYPE")
 		h.sleep(2000*msec, 0)
 		h.checkAllGone()
