@@ -88,7 +88,7 @@ type Options struct {
 	// covers that; a new fleet then grants nothing for so long.
 	//
 	// Each node keeps one key without expiry, KeyPrefix+"redlock:memory", and is asked INFO and CLIENT ID. Where it
-	// denies these its grants always count; Hooks.Degraded tells.
+	// denies INFO its grants always count; Hooks.Degraded tells.
 	RestartGuard time.Duration
 
 	// NoRestartGuard turns the guard off, as for a test suite that empties its nodes: a node that forgot a lock may

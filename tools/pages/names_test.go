@@ -78,7 +78,7 @@ func read(t *testing.T, paths ...string) (all string) {
 }
 
 // onlyInGoDoc are what few programs call, and what explains itself there.
-var onlyInGoDoc = []string{"String", "Quorum", "Nodes", "Outcomes"}
+var onlyInGoDoc = []string{"String", "Nodes", "Outcomes"}
 
 // An option, an error and a call stands where a user looks for it.
 func TestNamesOfTheAPIAreOnTheirPages(t *testing.T) {
