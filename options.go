@@ -314,7 +314,7 @@ func WithMaxHold(d time.Duration) LockOption {
 // sooner than their clocks differ: d exceeds that difference plus WithMaxWait, and stays well below the job's
 // interval.
 //
-// d is from 10ms to 24h, and at most the TTL or Options.RestartGuard, whichever is longer (3s is always allowed
+// d is from 10ms to 24h, and at most the TTL or Options.RestartGuard, whichever is longer (2s is always allowed, 3s
 // WithFencing; any d with the guard off). Shared locks and semaphores fail with ErrInvalid. If the holder dies, or an
 // extend arrives after the release, the lock may stay for up to the TTL.
 func WithMinHold(d time.Duration) LockOption {
