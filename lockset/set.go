@@ -1,6 +1,7 @@
 package lockset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,10 +44,9 @@ func New(members ...Member) *Set {
 	return s
 }
 
+var errEmpty = fmt.Errorf("lockset: %w set: it has no members", redlock.ErrInvalid)
+
 func broken(members []Member) error {
-	if len(members) == 0 {
-		return fmt.Errorf("lockset: %w set: it has no members", redlock.ErrInvalid)
-	}
 	seen := make(map[string]bool, len(members))
 	for i, m := range members {
 		if v := reflect.ValueOf(m); m == nil || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -123,8 +123,8 @@ func (s *Set) Do(ctx context.Context, fn func(ctx context.Context, locks Locks) 
 
 // acquire asks for all that is missing until nothing is.
 func (s *Set) acquire(ctx context.Context, wait bool) (_ Locks, err error) {
-	if s.err != nil {
-		return nil, s.err
+	if len(s.members) == 0 { // also the zero Set
+		return nil, cmp.Or(s.err, errEmpty)
 	}
 	held := make(Locks, len(s.members)) // in the order of the keys; nil: not held
 	complete := false

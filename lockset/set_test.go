@@ -399,6 +399,7 @@ func TestBadSetsAreRefusedWithoutIO(t *testing.T) {
 		m := b.rl.Mutex("a")
 		for text, s := range map[string]*lockset.Set{
 			"it has no members":       lockset.New(),
+			"set: it has no members":  {},
 			`"a" is there twice`:      setOf(b.rl, "a", "b", "a"),
 			`set: "a" is there twice`: lockset.New(m, m.Shared()),
 			"member 1 is nil":         lockset.New(m, nil),
