@@ -136,13 +136,13 @@ func (m *lockable) Contended() bool {
 // Acquire waits until the lock is granted, ctx ends, or WithMaxWait is over. The lock is not renewed, see TryAcquire;
 // most callers want Do.
 //
-// If another holds the lock it joins the lock's queue, which one of the nodes keeps. Grants follow the order
-// of arrival, across processes and ways to hold the lock; docs/safety.md has the exceptions. Where no node
-// keeps a queue it polls.
+// If another holds the lock it joins the lock's queue on one node. Grants follow the order of arrival, across
+// processes and modes; docs/safety.md has the exceptions. Where no node keeps a queue it polls.
 //
-// A held lock and an outage are waited out. Only errors that waiting cannot fix end it early, with ErrNoQuorum or
-// ErrDuplicateNode: docs/operations.md has the table. Close ends it with ErrClosed. When ctx ends, errors.Is finds
-// its error and the last attempt's reason, errors.As its *QuorumError. A failure leaves what one of TryAcquire does.
+// A held lock and an outage are waited out. Only errors that waiting cannot fix end it early, with ErrNoQuorum,
+// ErrDuplicateNode, or ErrHeld where the key holds no lock: docs/operations.md has the table. Close ends it with
+// ErrClosed. When ctx ends, errors.Is finds its error and the last attempt's reason, errors.As its *QuorumError.
+// A failure leaves what one of TryAcquire does.
 func (m *lockable) Acquire(ctx context.Context) (*Lock, error) {
 	return m.acquire(ctx, acquisition{wait: true})
 }

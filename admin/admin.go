@@ -71,8 +71,8 @@ type Nodes struct {
 }
 
 // Open takes addresses as redlock.Open does, and asks no node: connections are opened when they are
-// needed. It fails with ErrInvalid for what breaks a rule, and if two addresses are the same; that two
-// names lead to one server is a finding of Check. Close closes the connections.
+// needed. It fails with ErrInvalid for what breaks a rule, and with redlock.ErrDuplicateNode if two addresses are
+// the same; that two names lead to one server is a finding of Check. Close closes the connections.
 func Open(addrs []string, opts *Options) (*Nodes, error) {
 	o, broken := opts.withDefaults()
 	parsed, err := nodes.Parse(addrs, o.Timeout)
@@ -92,7 +92,7 @@ func Open(addrs []string, opts *Options) (*Nodes, error) {
 }
 
 // New uses clients of go-redis, one for each node, which stay the caller's to close. It asks no node, and fails with
-// ErrInvalid for what breaks a rule.
+// ErrInvalid for what breaks a rule, and with redlock.ErrDuplicateNode if a client is given twice.
 func New(clients []redis.UniversalClient, opts *Options) (*Nodes, error) {
 	o, broken := opts.withDefaults()
 	if err := protocol.InOneLine(broken, nodes.CheckClients(clients), nodes.CheckNames(o.NodeNames, len(clients))); err != nil {
