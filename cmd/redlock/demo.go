@@ -58,8 +58,9 @@ in the votes.
 
 A node that comes back may not vote for the time of a lease, for it might have forgotten
 a lock. If the node that keeps the wait queue goes away, the queue moves to another one;
-then a worker may be passed by one that came later, and waits longer. A key "redlock-demo:..." with a lease is all that is written there, and
-it is removed at the end.
+then a worker may be passed by one that came later, and waits longer. Keys with
+"redlock-demo:" in their names are removed from the nodes at the end; the memory marks
+stay.
 
 With --web the demo is a page to open in a browser, and goes on until Ctrl-C: there you
 break the nodes yourself, or pause the holder of the lock.
