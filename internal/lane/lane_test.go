@@ -964,6 +964,8 @@ func TestReadingOfReplies(t *testing.T) {
 		{protocol.OpInspect, protocol.Answer{Said: []any{}}, protocol.Granted}, {protocol.OpInspect, protocol.Answer{Said: "x"}, protocol.Unknown}, {protocol.OpInspect, lanetest.One, protocol.Unknown},
 		{protocol.OpInspect, protocol.Answer{}, protocol.Unknown}, {protocol.OpInspect, wrongType, protocol.Failed},
 		{protocol.OpExtend, ofAnother, protocol.Failed}, {protocol.OpRelease, ofAnother, protocol.Refused},
+		{protocol.OpAcquireFenced, protocol.Answer{Said: int64(1 << 52)}, protocol.Granted}, {protocol.OpAcquireFenced, protocol.Answer{Said: int64(1<<52 + 1)}, protocol.Unknown},
+		{protocol.OpAdopt, protocol.Answer{Said: int64(1<<52 + 1)}, protocol.Unknown},
 	} {
 		got := c.b.Read(c.op)
 		assert.Equal(t, c.want, got.Kind, "%v %+v", c.op, c.b)

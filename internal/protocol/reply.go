@@ -35,6 +35,9 @@ const (
 // It is above the number of any permit.
 const Unheard = 2048
 
+// mostNumber is the greatest fencing token, see scripts/fence_counter.lua.
+const mostNumber = 1 << 52
+
 // Kind is what a node's answer amounts to. How it counts is the round's to say.
 type Kind uint8
 
@@ -205,7 +208,7 @@ func readKind(o Op, val any) Kind {
 
 func readNumber(o Op, n int64) Kind {
 	switch {
-	case o.is(numbers) && n > 0:
+	case o.is(numbers) && n > 0 && n <= mostNumber: // more would be raised on the others, for which it ends their counters
 		return Granted
 	case !o.is(finds):
 		return 0

@@ -263,3 +263,19 @@ func peakMemory(f func()) int64 {
 	watch.Wait()
 	return peaks[0]
 }
+
+// A node that answers with a fencing token above all that there are spoils neither the lock's token nor the
+// counters of the others.
+func TestFencingTokenAboveAll(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 2)
+	h := startHostile(t, "EVALSHA", ":4611686018427387904\r\n", "")
+	m := newOn(t, brisk, defaultClient(t, f.servers[0].Addr()), defaultClient(t, f.servers[1].Addr()), defaultClient(t, h.l.Addr().String())).
+		Mutex(resource, redlock.WithFencing())
+	for range 3 {
+		lock, err := m.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.LessOrEqual(t, lock.Fence(), uint64(1<<52))
+		require.NoError(t, lock.Release(t.Context()))
+	}
+}
