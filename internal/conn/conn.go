@@ -159,7 +159,7 @@ func (w *Wire) Listen(ctx context.Context, channel string, tell lane.Subscriber)
 // Listen is that of a wire to where a client leads.
 func Listen(ctx context.Context, clk tick.Clock, c redis.UniversalClient, channel string, tell lane.Subscriber) error {
 	if single, ok := c.(*redis.Client); ok {
-		return listen(ctx, clk, single.Options(), newQuirks(clk, ""), channel, tell)
+		return listen(ctx, clk, OwnOptions(single.Options()), newQuirks(clk, ""), channel, tell)
 	}
 	return listenOver(ctx, c, channel, tell)
 }

@@ -30,6 +30,9 @@ func OwnOptions(of *redis.Options) *redis.Options {
 	// decides itself what it sends again.
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.ContextTimeoutEnabled = true
+	if o.DialTimeout < 0 { // to go-redis without an end, and a dial that hangs keeps all others from being tried
+		o.DialTimeout = 5 * time.Second
+	}
 	// After as many failed dials as the pool is large, go-redis stops dialing for a second.
 	o.PoolSize, o.PipelinePoolSize = 64, -1
 	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = 0, 0, 0

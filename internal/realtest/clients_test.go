@@ -229,6 +229,16 @@ func TestEveryKindOfConnection(t *testing.T) {
 		"pool of one": func(t *testing.T) *redlock.Redlock {
 			return startFleet(t, 3).byDefault(t, brisk, func(o *redis.Options) { o.PoolSize, o.PipelinePoolSize = 1, -1 })
 		},
+		"no limits of time by URL": func(t *testing.T) *redlock.Redlock {
+			return openAt(t, urls(realredis.StartN(t, 3), "redis://%s?dial_timeout=0&read_timeout=0&write_timeout=0"), brisk)
+		},
+		"no limits of time by client": func(t *testing.T) *redlock.Redlock {
+			return startFleet(t, 3).byDefault(t, brisk, func(o *redis.Options) {
+				o.DialTimeout, o.ReadTimeout, o.Dialer = -1, -1, func(ctx context.Context, network, addr string) (net.Conn, error) {
+					return new(net.Dialer).DialContext(ctx, network, addr)
+				}
+			})
+		},
 		"many retries": func(t *testing.T) *redlock.Redlock {
 			return startFleet(t, 3).byDefault(t, brisk, func(o *redis.Options) { o.MaxRetries, o.ContextTimeoutEnabled = 10, true })
 		},
