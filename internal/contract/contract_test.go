@@ -851,36 +851,36 @@ func TestContractExpiry(t *testing.T) {
 	}
 }
 
-// When the turn of a waiter passes, and nothing was heard of its process since, all waiters of
-// that process go.
+// When the turn of a waiter passes, and nothing was heard since of its process, all waiters of that process go, and
+// those of all others that died with it.
 func TestContractDeadProcess(t *testing.T) {
 	t.Parallel()
 	for server, start := range contractNodes {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()
 			n := start(t)
-			reserved := " 50 "
-			if n.pass == nil {
-				reserved = " 2000 " // in true time, in which a busy machine asks what is reserved
-			}
+			terms := contractTerms(contractTTL)
 			join := func(process, value string) any {
-				entry := process + reserved + value
-				val, _ := n.do(protocol.JoinRequest(contractTerms(contractTTL), "k", fakenode.ValueIn(entry), &protocol.QueueArgs{Key: lineOfK, Entry: entry})).val.([]any)
+				entry := fmt.Sprint(process, " ", terms.Reservation().Milliseconds(), " ", value)
+				val, _ := n.do(protocol.JoinRequest(terms, "k", value, &protocol.QueueArgs{Key: lineOfK, Entry: entry})).val.([]any)
 				require.Len(t, val, 7)
 				return val[0]
 			}
 			require.Equal(t, "OK", n.do(askSet("a")).val)
-			for _, w := range [][2]string{{"p", "b"}, {"p", "c"}, {"q", "d"}} {
-				require.Equal(t, int64(0), join(w[0], w[1]))
+			require.Equal(t, int64(0), join("p", "b"))
+			require.Equal(t, int64(0), join("p", "c"))
+			for i := range 200 {
+				require.Equal(t, int64(0), join(fmt.Sprint("p", i), fmt.Sprint("b", i)))
 			}
+			require.Equal(t, int64(0), join("q", "d"))
 			n.do(askLineRelease("a", "", protocol.AsHolder))
 			require.Equal(t, "b", n.raw("GET", "k"))
 			if n.pass == nil {
 				require.Eventually(t, func() bool { return n.raw("TYPE", "k") == "none" }, 10*time.Second, time.Millisecond)
 			} else {
-				n.pass(51 * time.Millisecond)
+				n.pass(terms.Reservation() + time.Millisecond)
 			}
-			assert.Equal(t, int64(1), join("q", "d"), "it is the turn of the one who lives")
+			assert.Equal(t, int64(1), join("q", "d"), "it is the turn of the one that lives")
 			assert.Equal(t, "d", n.raw("GET", "k"))
 		})
 	}

@@ -686,7 +686,7 @@ func (s *Store) highest(key string) (member string, score float64) {
 
 // farthest is how many waiters of a line serve looks at to take out those of a dead process. Lines
 // here are shorter.
-const farthest = 5000
+const farthest = 3000
 
 // serving is what serve knows while it goes along a line.
 type serving struct {
@@ -743,7 +743,7 @@ func (s *Store) nextOf(q *serving) *served {
 		case !dead:
 			s.zrem(q.line, member, "woken "+member)
 		case q.far > 0:
-			s.forget(q, process)
+			s.forget(q)
 		default:
 			return nil
 		}
@@ -752,15 +752,19 @@ func (s *Store) nextOf(q *serving) *served {
 }
 
 // forget is that of line.lua.
-func (s *Store) forget(q *serving, process string) {
+func (s *Store) forget(q *serving) {
 	all := s.Waiting(q.line)
 	q.far -= len(all)
-	s.zrem(q.line, "silent "+process)
+	var dead []string
 	for _, m := range all {
-		if arrival, _ := s.Score(q.line, m); arrival >= q.from && strings.HasPrefix(m, process+" ") {
+		process, _, _ := strings.Cut(m, " ")
+		silent, there := s.Score(q.line, "silent "+process)
+		if arrival, _ := s.Score(q.line, m); arrival >= q.from && there && -int64(silent) <= q.now {
 			s.zrem(q.line, m, "woken "+m)
+			dead = append(dead, "silent "+process)
 		}
 	}
+	s.zrem(q.line, dead...)
 	q.at = 0
 }
 

@@ -1692,6 +1692,19 @@ var list = []mutant{
 		in:   "internal/contract",
 	},
 	{
+		name: "line-forgets-one-process",
+		file: "internal/protocol/scripts/line.lua",
+		old:  `dead[process] = silent and -silent <= s.now`,
+		new:  `dead[process] = silent and -silent <= s.now and not next(dead)`,
+		why:  "of a thousand processes that died together a script takes seven out, and the lock is free for seconds",
+		twin: edit{
+			old: "there && -int64(silent) <= q.now {",
+			new: "there && -int64(silent) <= q.now && len(dead) == 0 {",
+		},
+		args: "-test.run=^TestContractDeadProcess$",
+		in:   "internal/contract",
+	},
+	{
 		name: "line-nobody-is-reminded",
 		file: "internal/protocol/scripts/line.lua",
 		old:  `if reserved or not v then`,

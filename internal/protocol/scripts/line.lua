@@ -54,21 +54,26 @@ local function headOf(line)
 end
 
 -- How many waiters forget looks at, and all of a script: a queue of a hundred thousand must not stop the server.
-local pageSize, farthest = 1000, 5000
+local pageSize, farthest = 1000, 3000
 
--- Take the waiters of a process out of the queue that are among the next ones. Where there may be more behind them,
--- the process stays silent, and they are taken out when one of them is met.
-local function forget(s, process)
+-- Take the waiters of dead processes out of the queue that are among the next ones. Where there may be more behind
+-- them, their processes stay silent, and those are taken out when one of them is met.
+local function forget(s)
   local page = redis.call('ZRANGEBYSCORE', s.line, s.from, '+inf', 'LIMIT', 0, pageSize)
-  local gone, start = {}, process .. ' '
+  local gone, dead = {}, {}
   for _, member in ipairs(page) do
-    if string.sub(member, 1, #start) == start then
+    local process = string.match(member, '^%S*')
+    if dead[process] == nil then
+      local silent = redis.call('ZSCORE', s.line, 'silent ' .. process)
+      dead[process] = silent and -silent <= s.now
+      if dead[process] and #page < pageSize then
+        gone[#gone + 1] = 'silent ' .. process
+      end
+    end
+    if dead[process] then
       gone[#gone + 1] = member
       gone[#gone + 1] = 'woken ' .. member
     end
-  end
-  if #page < pageSize then
-    gone[#gone + 1] = 'silent ' .. process
   end
   redis.call('ZREM', s.line, unpack(gone))
   s.far, s.at = s.far - #page, 0
@@ -140,7 +145,7 @@ local function nextOf(s)
     if not dead then
       redis.call('ZREM', s.line, member, 'woken ' .. member)
     elseif s.far > 0 then
-      forget(s, process)
+      forget(s)
     else
       return -- the next script goes on
     end
