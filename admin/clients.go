@@ -14,7 +14,8 @@ import (
 
 // Client is a Redlock of some program, by the names of its connections to the nodes.
 type Client struct {
-	// ID tells clients apart. Owner is its Options.Owner, up to 64 bytes.
+	// ID tells clients apart. Owner is its Options.Owner, up to 64 bytes, with "_" for spaces
+	// and for bytes beyond ASCII.
 	ID, Owner string
 	// Nodes are those of these nodes that it is connected to, and Of is how many it has.
 	Nodes []string
