@@ -64,6 +64,7 @@ func init() {
 		defer qs.mu.Unlock()
 		return qs.byName[nameOf(token)] != nil
 	}
+	inside.AwaitKeys = func(client any, more int64) { client.(*Redlock).queues.awaited.Add(more) }
 	inside.NarrowWindows = func(client any, most int) { client.(*Redlock).queues.mostInside = most }
 	inside.Allow = func(lock any) { lockableOf(lock).err = nil }
 	inside.NoFence = func(lock any) { lockableOf(lock).terms.fencing = false }

@@ -204,6 +204,7 @@ func (w *waiter) claim() (node int16, entry, value string, number int32, joins [
 	qs.mu.Lock()
 	delete(qs.byName, nameOf(value))
 	number, w.number, w.state, w.of.turnAt = int32(w.number), 0, trying, w.r.clock.Now().Mono
+	w.of.leftLine(w.of.turnAt)
 	qs.mu.Unlock()
 	w.ended, w.entry, w.joins, w.join = entry, "", nil, nil
 	return node, entry, value, number, joins
@@ -244,6 +245,7 @@ func (w *waiter) withdraw() {
 	qs.mu.Lock()
 	delete(qs.byName, nameOf(value))
 	w.state = joining
+	w.of.leftLine(r.clock.Now().Mono)
 	qs.mu.Unlock()
 	w.entry, w.ended, w.joins, w.join = "", "", nil, nil
 }

@@ -86,6 +86,7 @@ func (qs *queues) othersWait(r *resource) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	k := qs.contended(r, now)
+	k.leftLine(now)
 	if s := qs.subs[k.node]; s != nil && s.publishDenied {
 		k.pokeFirst() // it may be the turn of one of ours
 	}

@@ -47,6 +47,8 @@ var (
 	Order func(key string, nodes []string) []int
 	// HasWaiter reports whether the waiter with a token is still there.
 	HasWaiter func(client any, token string) bool
+	// AwaitKeys lets a client look after its queues as one does that waits for so many keys more.
+	AwaitKeys func(client any, more int64)
 	// NarrowWindows says how many waiters of each key have room in its queue.
 	NarrowWindows func(client any, most int)
 	// Allow lets a lock be used whose options are refused; NoFence takes WithFencing from it.

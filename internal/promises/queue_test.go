@@ -1153,3 +1153,49 @@ func TestQueueOfWaitersThatAreSeldomHeardOf(t *testing.T) {
 		b.takes(0, func() { require.NoError(b, (<-done).err) })
 	})
 }
+
+// A process that waits for thousands of keys is seldom heard of, and keeps its places all the same where
+// one of its waiters has a turn or gives up, which ends what the node knew of the next time.
+func TestProcessThatIsSeldomHeardOfKeepsItsPlaces(t *testing.T) {
+	for name, c := range map[string]struct {
+		waiters string // of that process: s
+		givesUp bool   // the first
+	}{
+		"in a turn":      {waiters: "ss-"},
+		"after a turn":   {waiters: "s-s-"},
+		"without a turn": {waiters: "s-s-", givesUp: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inHall(t, func(h hall) {
+				seldom := h.process(nil)
+				inside.AwaitKeys(seldom, 20_000)
+				held := h.acquire(h.process(nil).Mutex("k"))
+				ctx, giveUp := context.WithCancel(h.Context())
+				defer giveUp()
+				var all []*visitor
+				for _, of := range c.waiters {
+					rl := seldom
+					if of != 's' {
+						rl = h.process(nil)
+					}
+					all = append(all, visit(ctx, rl.Mutex("k")))
+					time.Sleep(time.Millisecond)
+					ctx = h.Context()
+				}
+				time.Sleep(2 * time.Second)
+				if c.givesUp {
+					giveUp()
+					<-all[0].done
+					all = all[1:]
+				}
+				for _, v := range all {
+					h.release(held)
+					require.Less(h, h.served(v), 100*time.Millisecond)
+					held = v.lock
+					time.Sleep(3 * time.Second)
+				}
+				h.release(held)
+			})
+		})
+	}
+}

@@ -630,6 +630,15 @@ var list = []mutant{
 		args: "-test.run=^TestQueueOfWaitersThatAreSeldomHeardOf$",
 	},
 	{
+		name: "left-the-line-and-looks-seldom",
+		file: "queue.go",
+		old:  "leftLine(now int64) { k.lookIn(now, k.reservation/2) }",
+		new:  "leftLine(int64) {}",
+		why:  "of a process that looks seldom a turn takes the mark that says when it is back, and its other waiters are passed over",
+		in:   "internal/promises",
+		args: "-test.run=^TestProcessThatIsSeldomHeardOfKeepsItsPlaces$",
+	},
+	{
 		name: "first-use-after-one-look",
 		file: "internal/guard/memory.go",
 		old:  `m.askedAt <= last }`,
