@@ -787,6 +787,15 @@ var list = []mutant{
 		equivalent: "a conversation that is overdue is replaced by a fresh one since there are conversations, however long it is read",
 	},
 	{
+		name: "fence-beyond-its-end",
+		file: "internal/protocol/reply.go",
+		old:  `n > 0 && n <= mostNumber:`,
+		new:  `n > 0:`,
+		why:  "one node that is none gives a token that ends the counters of all others",
+		in:   "internal/lane",
+		args: "-test.run=^TestReadingOfReplies$",
+	},
+	{
 		name: "others-list-ends-a-lock",
 		file: "internal/protocol/reply.go",
 		old:  `(o == OpRelease || !namesAnotherKey(err))`,
