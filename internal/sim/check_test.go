@@ -469,11 +469,13 @@ func (w *simWorld) checkRelease(g *simGrant) {
 	}
 	free := 0
 	for _, n := range w.nodes {
-		deleted := false
+		deleted, lacked := false, false
 		for _, h := range n.holds[g.key] {
 			deleted = deleted || h.value == g.value && (h.released && h.to <= g.relRet || h.shortened > 0 && h.shortened <= g.relRet+w.minHoldLeft(g.value))
+			// A request that came twice can set it again after a release that found nothing.
+			lacked = lacked || h.value == g.value && h.from > g.relCalled && h.from <= g.relRet && !n.has(g.key, g.value, h.from-1)
 		}
-		if deleted || !n.has(g.key, g.value, g.relRet) {
+		if deleted || lacked && errors.Is(g.relErr, redlock.ErrNotHeld) || !n.has(g.key, g.value, g.relRet) {
 			free++
 		}
 	}

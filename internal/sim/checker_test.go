@@ -294,6 +294,12 @@ var simRules = []simRule{
 		h.on(2, "a", 5*msec, h.at(200, 40))
 		h.checkRelease(g)
 	}},
+	{"I6: release of %v said that it was not held", nil, func(h *handMade) { // a request that came twice sets it again meanwhile
+		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, redlock.ErrNotHeld)
+		h.on(2, "a", 5*msec, h.at(200, 40))
+		h.on(2, "a", 50*msec+msec/2, 200*msec)
+		h.checkRelease(g)
+	}},
 	{"I6: the release of %v is confirmed", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 100*msec).releasedAt(50*msec, nil)
 		for _, hold := range h.on(3, "a", 5*msec, 50*msec) {
