@@ -108,7 +108,8 @@ func (w *worker) call(ctx context.Context) error {
 // number may be another's then.
 func (w *worker) makeIDs(ctx context.Context, stop <-chan struct{}) error {
 	return w.rl.Semaphore(w.name+":worker-numbers", numbers).Do(ctx, func(ctx context.Context, lock *redlock.Lock) error {
-		for sequence := int64(0); ; sequence++ {
+		// The number may have been another's before, so ids go on from the time, which is ahead of all that were made.
+		for id := int64(lock.Permit())<<48 | time.Now().UnixMilli(); ; id++ {
 			select {
 			case <-ctx.Done():
 				return context.Cause(ctx)
@@ -116,8 +117,6 @@ func (w *worker) makeIDs(ctx context.Context, stop <-chan struct{}) error {
 				return nil
 			case <-time.After(2 * time.Millisecond):
 			}
-			// A real id has the time before these.
-			id := int64(lock.Permit())<<32 | sequence
 			w.mu.Lock()
 			if w.ids[id] {
 				w.twice++
