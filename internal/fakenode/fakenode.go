@@ -684,7 +684,7 @@ func (s *Store) highest(key string) (member string, score float64) {
 	return member, score
 }
 
-// farthest is how many waiters of a line serve looks at to take out those of a dead process. Lines
+// farthest is how many waiters of a line serve looks at to take out those of dead processes. Lines
 // here are shorter.
 const farthest = 3000
 

@@ -234,9 +234,7 @@ func TestEveryKindOfConnection(t *testing.T) {
 		},
 		"no limits of time by client": func(t *testing.T) *redlock.Redlock {
 			return startFleet(t, 3).byDefault(t, brisk, func(o *redis.Options) {
-				o.DialTimeout, o.ReadTimeout, o.Dialer = -1, -1, func(ctx context.Context, network, addr string) (net.Conn, error) {
-					return new(net.Dialer).DialContext(ctx, network, addr)
-				}
+				o.DialTimeout, o.ReadTimeout, o.Dialer = -1, -1, new(net.Dialer).DialContext
 			})
 		},
 		"many retries": func(t *testing.T) *redlock.Redlock {
