@@ -144,9 +144,9 @@ func (a *acquisition) mayVoteNow(err error) bool {
 	if !errors.As(err, &q) {
 		return false
 	}
-	now, period := a.clock.Now().Mono, a.guard.Period(a.terms.TTL, a.terms.fencing)
+	now := a.clock.Now().Mono
 	for i, o := range q.Outcomes {
-		if o.Vote == VoteBarred && a.guard.Judge(i, period, now) == 0 {
+		if o.Vote == VoteBarred && a.guard.Judge(i, protocol.MaxAge, now) == 0 { // not for its age
 			return true
 		}
 	}

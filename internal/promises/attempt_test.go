@@ -286,6 +286,27 @@ func TestBarredTieBreakerDecidesNothing(t *testing.T) {
 	})
 }
 
+// The nodes of a new fleet are asked once more, as grants that were barred may count a moment later. A node that may
+// have forgotten is none of them: TryAcquire asks once, though its guard ends meanwhile.
+func TestNodeWhoseGuardEndsMeanwhileIsNotAskedAgain(t *testing.T) {
+	inBubble(t, 3, nil, func(b *bed) {
+		b.cycle()
+		b.cluster.Node(0).Restart(redlocktest.LoseKeys)
+		b.cycle()
+		b.cluster.ResetCommands()
+		taken(b.cluster.Node(2))
+		b.pass(ttl - nodeTimeout/2)
+		b.cluster.Node(1).Delay(nodeTimeout * 3 / 8)
+		b.takes(nodeTimeout*3/4, func() {
+			q := b.try()
+			require.ErrorIs(b, q, redlock.ErrNoQuorum)
+			assert.Equal(b, 1, countVotes(q.Outcomes, redlock.VoteBarred), votes(q.Outcomes))
+		})
+		b.pass(nodeTimeout)
+		assert.Len(b, values(b.cluster.Node(1)), 1, "how often it was asked")
+	})
+}
+
 // First attempts of Acquire are like TryAcquire, and need no queue then.
 func TestTieOfAnAcquire(t *testing.T) {
 	inTies(t, key, func(b ties) {

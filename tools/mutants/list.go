@@ -150,6 +150,15 @@ var list = []mutant{
 		args: "-test.run=^TestWaiterBehindOneThatGaveItsTurnUp$",
 	},
 	{
+		name: "attempt-asked-again-as-a-guard-ends",
+		file: "acquire.go",
+		old:  `a.guard.Judge(i, protocol.MaxAge, now) == 0`,
+		new:  `a.guard.Judge(i, a.guard.Period(a.terms.TTL, a.terms.fencing), now) == 0`,
+		why:  "TryAcquire takes two attempts' time where its last votes come slowly, as on a new fleet",
+		in:   "internal/promises",
+		args: "-test.run=^TestNodeWhoseGuardEndsMeanwhileIsNotAskedAgain$",
+	},
+	{
 		name: "line-turn-lost-by-an-attempt",
 		file: "acquire.go",
 		old:  `a.w.rejoin()`,
