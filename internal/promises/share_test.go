@@ -743,7 +743,7 @@ func TestSemaphoreOfOneAndOfTheMost(t *testing.T) {
 // waits for the next for longer than such a door lasts, but not for as long as this one is shut.
 func TestDoorStaysShutForAProcessThatWaitsForThousandsOfKeys(t *testing.T) {
 	t.Parallel()
-	const others, hold = 1500, time.Second
+	const others, hold = 1500, 1500 * time.Millisecond
 	inHall(t, func(h hall) {
 		h.cluster.Record(false)
 		for _, n := range h.cluster.Nodes() {
@@ -779,7 +779,7 @@ func TestDoorStaysShutForAProcessThatWaitsForThousandsOfKeys(t *testing.T) {
 		})
 		time.Sleep(hold)
 		start := time.Now()
-		within, end := context.WithTimeout(ctx, 4*time.Second)
+		within, end := context.WithTimeout(ctx, 4*hold)
 		defer end()
 		l, err := writer.Mutex("k").Acquire(within)
 		cancel()
