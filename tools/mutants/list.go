@@ -1696,7 +1696,7 @@ var list = []mutant{
 		name: "foreign-head-served",
 		file: "internal/protocol/scripts/line.lua",
 		old:  "    if not process then\n      return -- a sorted set of others\n    end\n",
-		new:  "",
+		new:  "    process, grace, value, limit = process or '', grace or 4000, value or member, limit or ''\n",
 		why:  "a release tells that others wait, since somebody has a sorted set under the name of its line",
 		twin: edit{
 			old: "return \"\", 0, \"\", -1\n\t}\n\tif limit = -1; shares {",
