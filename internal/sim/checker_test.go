@@ -1068,7 +1068,7 @@ var simExcused = []struct {
 			h.violated("I5: node %d has %s, %.6s, although everybody has gone", n.i, "k0", g.value)
 		}
 	}}},
-	{exStrays, simRule{"I7: nobody had %s for", func(p *simPlan) { p.Torn, p.NoPublish = 50, true }, func(h *handMade) { // waiters poll
+	{exStrays, simRule{"I7: nobody had %s for", func(p *simPlan) { p.Torn, p.NoPublish = 49, true }, func(h *handMade) { // waiters poll
 		h.waitsFor(h.at(45_000, 30_000))
 		h.checkProgress("k0", nil)
 	}}},

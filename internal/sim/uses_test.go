@@ -331,11 +331,11 @@ func (w *simWorld) quiet() (q simQuiet) {
 	grace := int64(max(protocol.LeastReservation, 4*w.plan.NodeTimeout))
 	// A join that is torn, late or doubled may leave an entry behind whose turn is nobody's.
 	q.usual, q.why = 3*grace, exStrays
-	strays := int64(w.plan.Torn+w.plan.Late+w.plan.Twice) / 50
+	strays := int64(w.plan.Torn + w.plan.Late + w.plan.Twice)
 	if w.plan.NoPublish {
 		strays *= 16 // waiters ask as many times as often
 	}
-	q.limit = q.usual * (1 + strays)
+	q.limit = q.usual * (1 + strays/50)
 	switch {
 	case w.plan.Regime == simWell:
 		q.from, q.usual, q.limit = w.wellFrom(), grace, grace
