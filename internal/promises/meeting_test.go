@@ -193,7 +193,7 @@ func TestProcessThatIsNearLeavesOthersTheirTurn(t *testing.T) {
 			far := h.farOff(20 * time.Millisecond)
 			begin := func(i int) time.Duration { return time.Duration(i) * (time.Second + after) }
 			turns := h.takeTurns([]*redlock.Redlock{h.cutOff(), far}, hold, 4*time.Second, begin)
-			assert.Greater(h, turns[1], 30, "turns of who comes after %v; in turn they are some 34", after)
+			assert.Greater(h, turns[1], 27, "turns of who comes after %v; in turn they are some 32", after)
 		})
 	}
 }
