@@ -2605,7 +2605,7 @@ var list = []mutant{
 		old:        "\td := k.reservation / 2\n",
 		new:        "\td := k.reservation * 2\n",
 		why:        "a waiter whose notice was lost looks too late, and has lost its turn",
-		equivalent: "it costs time where a notice is lost: the waiter comes back with its old arrival, and of 34 turns it lost no more than without",
+		equivalent: "it costs time where a notice is lost: the waiter comes back with its old arrival; of 32 turns beside a near process it loses none or one",
 	},
 	{
 		name: "door-opens-before-the-next-look",
