@@ -1094,6 +1094,12 @@ var simExcused = []struct {
 		n.occupy(simFault{Kind: faultForeign, Of: ofShared, Ever: true})
 		n.checkLine(joins(e), simLine{}, nil)
 	}}},
+	{exForeign, simRule{"I5: node %d has", strictPlan, func(h *handMade) { // the list of those that shared it is gone, and others have its name
+		n := h.nodes[0]
+		n.occupy(simFault{Kind: faultForeign, Of: either(h, ofDoor, ofShared), For: time.Second})
+		n.store.Set("k0", fakenode.Marker, 5000, nil)
+		h.settle(context.Background())
+	}}},
 	{exForeign, simRule{"O8: %.6s of process", strictPlan, func(h *handMade) { // others had the lock's key when another was to leave, or it
 		n := h.entries("0", h.ownEntry("a"))
 		h.wants["k0"] = []*simWait{{to: 100 * msec}}

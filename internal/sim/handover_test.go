@@ -149,6 +149,12 @@ func (n *simNode) left(value string) bool {
 	return w.excused(exLeftOver, w.t() < until)
 }
 
+// markedFor reports whether a value is the marker of those that shared a lock, and others have, or had, the name of
+// their list: a release that finds their data changes nothing, and the marker goes with the longest lease.
+func (n *simNode) markedFor(key, value string) bool {
+	return value == fakenode.Marker && slices.ContainsFunc(n.foreign, func(f *simForeign) bool { return f.name == n.beside(key).shared })
+}
+
 func (n *simNode) setBackBetween(from, to int64) (by int64) {
 	for _, s := range n.hand.steps {
 		if s.at >= from && s.at < to {

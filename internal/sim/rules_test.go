@@ -709,7 +709,7 @@ const (
 	exToldBack          = "O1, O3: the node's clock was set back"
 	exStruck            = "O1, O3, O11: an extend with another number, an eviction or force struck one from the list"
 	exOtherName         = "O3: it joined by another node's name"
-	exForeign           = "O1, O8: others use a name of the lock"
+	exForeign           = "I5, O1, O8: others use a name of the lock"
 	exOlderFirst        = "O10: an older waiter of its process has come since"
 	exFirstUse          = "I7, time of a call: a fleet's first use"
 )

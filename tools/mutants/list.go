@@ -1220,6 +1220,17 @@ var list = []mutant{
 		},
 	},
 	{
+		name: "shared-marker-outlives-its-holders",
+		file: "internal/protocol/scripts/shared.lua",
+		old:  "  if not last then\n    redis.call('DEL', lock)\n    return\n",
+		new:  "  if not last then\n    return\n",
+		why:  "the last of those who share a lock leaves, and keeps others out until its lease would have ended",
+		twin: edit{
+			old: "if !ok {\n\t\ts.Del(lock, op)\n\t\treturn\n\t}\n\tleft :=",
+			new: "if !ok {\n\t\treturn\n\t}\n\tleft :=",
+		},
+	},
+	{
 		name: "shared-release-frees-the-lock",
 		file: "internal/protocol/scripts/shared_release.lua",
 		old:  `  settle(lock, holders, now)`,
