@@ -230,7 +230,7 @@ const convPatience = 15 * time.Second
 // convEventually waits for something that can be observed.
 func convEventually(t *testing.T, cond func() bool, msg string) {
 	t.Helper()
-	require.Eventually(t, cond, convPatience, 2*time.Millisecond, msg)
+	poll(t, convPatience, cond, msg)
 }
 
 // convEventuallyIn tries something that takes its time, and that a busy machine may spoil.

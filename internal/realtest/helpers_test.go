@@ -154,7 +154,15 @@ func within[T any](t *testing.T, limit time.Duration, c <-chan T, msg string) T 
 
 func eventually(t *testing.T, cond func() bool, msg string) {
 	t.Helper()
-	require.Eventually(t, cond, 20*time.Second, 2*time.Millisecond, msg)
+	poll(t, 20*time.Second, cond, msg)
+}
+
+// poll asks more seldom the longer it has asked: a guard that takes eight seconds is not worth the servers' whole time.
+func poll(t *testing.T, patience time.Duration, cond func() bool, msg string) {
+	t.Helper()
+	for began := time.Now(); !cond(); time.Sleep(2*time.Millisecond + time.Since(began)/100) {
+		require.Less(t, time.Since(began), patience, msg)
+	}
 }
 
 // votesOf are what the nodes said, as in an error or a lock.
