@@ -2616,7 +2616,7 @@ var list = []mutant{
 		old:        "\td := k.reservation / 2\n",
 		new:        "\td := k.reservation * 2\n",
 		why:        "a waiter whose notice was lost looks too late, and has lost its turn",
-		equivalent: "it costs time where a notice is lost: the waiter comes back with its old arrival; of 32 turns beside a near process it loses none or one",
+		equivalent: "the answer to each join has it look again in half of the time in which it told the node to be back: with few keys half a reservation, as without",
 	},
 	{
 		name: "door-opens-before-the-next-look",
