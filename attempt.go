@@ -180,7 +180,7 @@ func (a *attempt) takeBack(onlyGranted bool) {
 	now := a.clock.Now()
 	a.prepareRelease(now, protocol.AsWaiter, a.terms.TTL, false)
 	for i := range a.nodes {
-		handed := a.leaving.seats[i].call.Undoes != nil
+		handed := a.leaving.seats[i].call.Set != nil
 		if handed ||
 			onlyGranted && (!a.granted(i) || a.entry() != "" && i == int(a.arbiter)) {
 			continue

@@ -94,6 +94,10 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl 
 		return true, why
 	}
 	l.longest = max(l.longest, ttl)
+	r.init(start, make([]seat, len(l.nodes)))
+	for i := range r.seats {
+		r.seats[i].call.Set = l.lastSet(i)
+	}
 	l.mu.Unlock()
 
 	terms := l.terms
@@ -104,7 +108,6 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl 
 	}
 	mend := &repairs{lock: l, terms: &terms, done: answered}
 	r.observer = mend
-	r.init(start, make([]seat, len(l.nodes)))
 	for i := range r.seats {
 		r.address(i, req)
 	}

@@ -139,6 +139,6 @@ func (f *footprint) releaseCall(i int, set *lane.Call, when, served lane.Insiste
 	case d.also != nil && i == d.also.node:
 		c.Req, when = &d.also.req, lane.Unconditional
 	}
-	c.Undoes, c.When = set, when
+	c.Set, c.When = set, when
 	return c
 }

@@ -239,7 +239,7 @@ func (w *waiter) withdraw() {
 		if len(l.MayLand(w.joins[:n-1])) > 0 {
 			l.Doubt(last)
 		}
-		l.TakeBack(&lane.Call{Req: &req, Undoes: last, When: lane.Unconditional}, r.clock.Now().Mono)
+		l.TakeBack(&lane.Call{Req: &req, Set: last, When: lane.Unconditional}, r.clock.Now().Mono)
 	}
 	qs := w.of.queues
 	qs.mu.Lock()

@@ -157,7 +157,7 @@ func (l *Lock) leaveQueue(now tick.Instant) {
 	}
 	d := l.leaving
 	d.queueReq.Value = ""
-	l.lane(node).TakeBack(&lane.Call{Req: &d.queueReq, Index: l.arbiter, Undoes: l.lastSet(node), When: lane.Unconditional}, now.Mono)
+	l.lane(node).TakeBack(&lane.Call{Req: &d.queueReq, Index: l.arbiter, Set: l.lastSet(node), When: lane.Unconditional}, now.Mono)
 }
 
 // takeBackFormer has the nodes that did not confirm an Adopt delete the value of the former holder, which no
@@ -171,7 +171,7 @@ func (l *Lock) takeBackFormer(start tick.Instant) {
 	r.KeepFor = max(l.longest, l.opts.RestartGuard) // as long as the former lease may be
 	for i := range l.nodes {
 		if !l.granted(i) {
-			c := &lane.Call{Req: r, Index: int16(i), Undoes: plainGrant, When: lane.IfSent}
+			c := &lane.Call{Req: r, Index: int16(i), Set: plainGrant, When: lane.IfSent}
 			l.lane(i).TakeBack(c, start.Mono)
 		}
 	}

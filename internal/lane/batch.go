@@ -78,15 +78,19 @@ func (q *callList) append(other callList) {
 // nor the calls behind them take any longer for that.
 //
 // So calls of one key keep their order within a list only. A release drops the SET that it takes
-// back, if that waits here still. A waiter has one request under way at a time, and no call of its
-// own overtakes its join, with one exception: one that joins anew after a failed attempt takes the
-// attempt's place in the queue, and has to come before the release that strikes it out.
+// back, if that waits here still. An extend goes behind the SET of its own value: ahead of it the node would
+// deny having the value, and enough such nodes end a lock that is held. A waiter has one request under way
+// at a time, and no call of its own overtakes its join, with one exception: one that joins anew after a
+// failed attempt takes the attempt's place in the queue, and has to come before the release that strikes it
+// out.
 type backlog struct{ urgent, calls, joins callList }
 
 func (q *backlog) empty() bool { return q.urgent.Empty() && q.calls.Empty() && q.joins.Empty() }
 
 func (q *backlog) push(c *Call) {
 	switch op := c.Req.Op; {
+	case op == protocol.OpExtend && c.Set != nil && c.Set.State == callQueued: // mutant: extend-behind-its-set
+		q.calls.push(c)
 	case op == protocol.OpRelease, op == protocol.OpExtend, op == protocol.OpRepair, op == protocol.OpJoin && c.Req.Queue.Ended != "":
 		q.urgent.push(c)
 	case op == protocol.OpJoin:

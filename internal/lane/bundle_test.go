@@ -231,7 +231,7 @@ func TestReleaseThatABundleLeftGoesNext(t *testing.T) {
 		})
 		b.Takes = 10 * time.Millisecond
 		c := b.call(protocol.OpRelease, "a")
-		c.Undoes = set
+		c.Set = set
 		b.lane.TakeBack(c, b.now())
 		lanetest.Rest(5 * time.Millisecond)
 		b.send(protocol.OpAcquire, "b")

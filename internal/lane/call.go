@@ -21,12 +21,14 @@ type Call struct {
 	State    CallState
 	toldLate bool  // the caller was told that its time is up
 	earlier  trace // of a SET: what those that it replaced, or joins of its value, may have left
+	// Set is of a release the SET that it takes back, and of an extend the one that it must not overtake; nil if none in
+	// particular.
+	Set *Call
 
 	// Of a release.
 	When   Insistence
 	lost   bool   // an earlier try had no answer, so a refusal may be due to that
 	resent bool   // it was sent again after an answer, which happens once
-	Undoes *Call  // the SET that it takes back; nil if none in particular
 	again  *again // once it is kept
 }
 
@@ -128,14 +130,14 @@ const (
 
 // nothingThere reports whether there is surely nothing for a release to take back; the
 // caller holds the lane's mutex.
-func (c *Call) nothingThere() bool { return c.Undoes != nil && c.Undoes.trace() == 0 }
+func (c *Call) nothingThere() bool { return c.Set != nil && c.Set.trace() == 0 }
 
 // needless reports whether a release need not be sent; the caller holds the lane's mutex.
 func (c *Call) needless() bool {
-	if c.When >= ToServe || !c.nothingThere() {
+	if c.Req.Op != protocol.OpRelease || c.When >= ToServe || !c.nothingThere() {
 		return false
 	}
-	set := c.Undoes
+	set := c.Set
 	return c.When == IfPlaced || set.State == callDropped || set.Kind == protocol.NotSent
 }
 

@@ -31,7 +31,7 @@ type KeptReleases struct {
 func (c *Call) worth(now, at int64) bool {
 	if c.again == nil {
 		c.again = &again{goneBy: now + int64(c.Req.KeepFor)}
-		if c.Undoes.trace()&pending != 0 {
+		if c.Set.trace()&pending != 0 {
 			// A server that hangs sets the key when it wakes, and its lease begins then.
 			c.again.goneBy += int64(LongestRead)
 		}
@@ -53,7 +53,7 @@ func (k *KeptReleases) wait(with *waitingReleases, c *Call, now, notBefore int64
 
 // resend keeps an answered release, to send it once more, where the SET that it takes back may land after it.
 func (k *KeptReleases) resend(c *Call, refused bool, now int64) bool {
-	set := c.Undoes
+	set := c.Set
 	switch {
 	case c.resent, set.trace()&pending == 0:
 		return false

@@ -35,7 +35,7 @@ func (b *bench) releaseAll(sets []*lane.Call, keepFor time.Duration) (all []*lan
 	for _, set := range sets {
 		c := b.call(protocol.OpRelease, set.Req.Value)
 		c.Req.KeepFor, c.Req.Key = keepFor, set.Req.Key
-		c.Caller, c.Deadline, c.Undoes = nil, 0, set
+		c.Caller, c.Deadline, c.Set = nil, 0, set
 		b.lane.TakeBack(c, b.now())
 		all = append(all, c)
 	}

@@ -76,7 +76,7 @@ func (l *Lane) Enqueue(c *Call, now int64) {
 // the queue is dropped instead.
 func (l *Lane) TakeBack(c *Call, now int64) {
 	l.Mu.Lock()
-	set := c.Undoes
+	set := c.Set
 	var dropped, b protocol.Answer
 	if set.State == callQueued {
 		set.State, dropped = callDropped, protocol.Unsent(ErrMoot)

@@ -112,7 +112,7 @@ func (b *bench) send(k protocol.Op, name string) *lane.Call {
 // release takes a SET back, with nobody waiting, as after a failed attempt.
 func (b *bench) release(set *lane.Call, name string) *lane.Call {
 	c := b.call(protocol.OpRelease, name)
-	c.Caller, c.Deadline, c.Undoes = nil, 0, set
+	c.Caller, c.Deadline, c.Set = nil, 0, set
 	b.lane.TakeBack(c, b.now())
 	return c
 }
@@ -235,7 +235,7 @@ func TestReleaseWaitsBehindItsSet(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(10 * benchTimeout)
 		rel := b.call(protocol.OpRelease, "a")
-		rel.Undoes = set
+		rel.Set = set
 		b.lane.TakeBack(rel, b.now())
 		assert.Equal(b, protocol.NotSent, lastTold(rel).Kind, "the caller need not wait")
 		assert.False(b, lastTold(rel).Final)
@@ -268,7 +268,7 @@ func TestReleaseOfASetThatWasRefusedIsNotSent(t *testing.T) {
 			time.Sleep(time.Second)
 			b.Reply = nil
 			rel = b.call(protocol.OpRelease, "a")
-			rel.Undoes, rel.When = set, lane.IfSent
+			rel.Set, rel.When = set, lane.IfSent
 			b.lane.TakeBack(rel, b.now())
 			synctest.Wait()
 			assert.Equal(b, name == "not sent", lastTold(rel).Kind == protocol.NotSent, name)
@@ -317,7 +317,7 @@ func TestUnsureSetIsReleasedTwice(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(b, protocol.Unknown, lastTold(set).Kind)
 		rel := b.call(protocol.OpRelease, "a")
-		rel.Undoes = set
+		rel.Set = set
 		b.lane.TakeBack(rel, b.now())
 		synctest.Wait()
 		assert.Equal(b, protocol.Unknown, lastTold(rel).Kind, "no proof")
@@ -397,7 +397,7 @@ func TestReleaseAfterASecondJoinOfWhichTheFirstMayLand(t *testing.T) {
 				b.lane.Doubt(second)
 			}
 			rel := b.call(protocol.OpRelease, "a")
-			rel.Undoes, rel.When = second, lane.Unconditional
+			rel.Set, rel.When = second, lane.Unconditional
 			b.stand(false)
 			b.lane.TakeBack(rel, b.now())
 			time.Sleep(time.Minute)
@@ -460,7 +460,7 @@ func TestReleaseOfARepairThatWasNotSent(t *testing.T) {
 			mend.Caller = nil
 			b.lane.Replace(set, mend, b.now())
 			rel := b.call(protocol.OpRelease, "a")
-			rel.Undoes, rel.When = mend, lane.IfSent
+			rel.Set, rel.When = mend, lane.IfSent
 			b.lane.TakeBack(rel, b.now())
 			close(b.Gate)
 			synctest.Wait()
@@ -547,7 +547,7 @@ func TestReleaseThatFailsForNowIsTriedAgain(t *testing.T) {
 			return protocol.Answer{}
 		}
 		rel := b.call(protocol.OpRelease, "a")
-		rel.Undoes = set
+		rel.Set = set
 		b.lane.TakeBack(rel, b.now())
 		synctest.Wait()
 		assert.Equal(b, protocol.Failed, lastTold(rel).Kind)
@@ -667,7 +667,7 @@ func TestReleaseDuringHoldOff(t *testing.T) {
 		synctest.Wait()
 		b.Reply = nil
 		rel := b.call(protocol.OpRelease, "a")
-		rel.Undoes, rel.When = set, lane.IfSent
+		rel.Set, rel.When = set, lane.IfSent
 		b.lane.TakeBack(rel, b.now())
 		assert.Equal(b, protocol.NotSent, lastTold(rel).Kind)
 		assert.False(b, lastTold(rel).Final)
@@ -685,7 +685,7 @@ func TestReleaseDuringHoldOff(t *testing.T) {
 		b.send(protocol.OpAcquire, "b")
 		synctest.Wait()
 		rel := b.call(protocol.OpRelease, "a")
-		rel.Req.KeepFor, rel.Undoes = time.Millisecond, set
+		rel.Req.KeepFor, rel.Set = time.Millisecond, set
 		b.lane.TakeBack(rel, b.now())
 		assert.True(b, lastTold(rel).Final)
 		b.empty()

@@ -107,6 +107,46 @@ func TestClaimBehindAnExtendCutsNothing(t *testing.T) {
 	}
 }
 
+// The SET of a lock may still wait for its turn at a node when the lock is extended: a node that was never asked to hold
+// it has not lost it.
+func TestExtendIsBehindTheSetOfItsLock(t *testing.T) {
+	for name, acquire := range map[string]func(b *bed) (*redlock.Lock, error){
+		"exclusive": func(b *bed) (*redlock.Lock, error) { return b.rl.Mutex(key).TryAcquire(b.Context()) },
+		"fenced": func(b *bed) (*redlock.Lock, error) {
+			return b.rl.Mutex(key, redlock.WithFencing()).TryAcquire(b.Context())
+		},
+		"shared": func(b *bed) (*redlock.Lock, error) { return b.rl.Mutex(key).Shared().TryAcquire(b.Context()) },
+		"permit": func(b *bed) (*redlock.Lock, error) { return b.rl.Semaphore(key, 2).TryAcquire(b.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 3, nil, func(b *bed) {
+				for range 2 { // nodes are connected and know the scripts
+					lock, err := acquire(b)
+					require.NoError(b, err)
+					require.NoError(b, lock.Extend(b.Context(), ttl))
+					require.NoError(b, lock.Release(b.Context()))
+					b.pass(time.Second)
+				}
+				b.cluster.Node(0).DelayCommand("SET", 1, 60*time.Millisecond)
+				beside, err := b.rl.Mutex("beside").TryAcquire(b.Context())
+				require.NoError(b, err)
+				lock, err := acquire(b)
+				require.NoError(b, err)
+				synctest.Wait()
+				b.cluster.Node(2).Redis().FlushAll()
+				require.NoError(b, lock.Extend(b.Context(), ttl))
+				b.pass(time.Second)
+				assert.NoError(b, lock.Context().Err())
+				for i, left := range b.cluster.TTLs(key) {
+					assert.Positive(b, left, "node %d", i)
+				}
+				require.NoError(b, lock.Release(b.Context()))
+				require.NoError(b, beside.Release(b.Context()))
+			})
+		})
+	}
+}
+
 // Scenario 48.
 func TestExtendGivesBackALostTTL(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {

@@ -795,14 +795,17 @@ func (c *simClient) hold(lock *redlock.Lock, op int, g *simGrant) {
 		longest = 2 * w.plan.TTL
 	}
 	total := c.within(op, 6, longest)
+	early := w.plan.Early && c.roll(op, 9)%2 == 0
 	for i := range 1 + c.roll(op, 7)%4 {
-		c.pause(total / 4)
+		if !early || i > 0 {
+			c.pause(total / 4)
+		}
 		w.checkValidity(g)
 		w.lookAtContexts(g)
 		if lock.Validity() <= 0 && c.roll(op, int(10+i))%2 == 0 {
 			break
 		}
-		if c.roll(op, int(20+i))%2 == 0 {
+		if early && i == 0 || c.roll(op, int(20+i))%2 == 0 {
 			ttl := max(leastTTL, w.plan.TTL/2+c.within(op, int(30+i), w.plan.TTL/2))
 			if w.plan.Longer && c.roll(op, int(290+i))%3 == 0 {
 				ttl = w.allowed(lock, w.plan.TTL+c.within(op, int(300+i), w.plan.TTL))

@@ -36,6 +36,7 @@ type simPlan struct {
 	MinHold      time.Duration `json:",omitempty"` // of some locks
 	Mixed        bool          `json:",omitempty"` // locks have different TTLs, up to RestartGuard
 	Longer       bool          `json:",omitempty"` // some extends are for longer than the TTL
+	Early        bool          `json:",omitempty"` // some locks are extended at once, while SETs of theirs may wait yet
 	Contexts     bool          `json:",omitempty"` // clients look at contexts, and theirs end in the middle
 	Force        bool          `json:",omitempty"` // clients also end locks by force
 	Nodes        []simNodePlan
@@ -281,6 +282,7 @@ func drawPlan(seed uint64) *simPlan {
 	p.drawAhead() // not where nodes lose what they have, so after all that have them do so
 	p.drawCalls()
 	slices.SortFunc(p.Faults, func(a, b simFault) int { return int(a.At - b.At) })
+	p.drawEarly()
 	return p
 }
 
@@ -488,6 +490,12 @@ func (p *simPlan) drawLongUses() {
 		p.drawKindsFrom(r)
 	}
 	p.Longer = r.IntN(2) == 0
+}
+
+// drawEarly has locks be extended at once in some plans whose requests may be slow. It has randomness of its own, so that
+// the other plans are what they were.
+func (p *simPlan) drawEarly() {
+	p.Early = p.Slow > 0 && rand.New(rand.NewPCG(p.Seed, 0xea57)).IntN(2) == 0
 }
 
 // The regimes.

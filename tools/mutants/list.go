@@ -200,7 +200,7 @@ var list = []mutant{
 	{
 		name: "line-not-left",
 		file: "join.go",
-		old:  `l.TakeBack(&lane.Call{Req: &req, Undoes: last, When: lane.Unconditional}, r.clock.Now().Mono)`,
+		old:  `l.TakeBack(&lane.Call{Req: &req, Set: last, When: lane.Unconditional}, r.clock.Now().Mono)`,
 		new:  `_, _ = req, lane.Unconditional`,
 		why:  "the turn is given to a waiter that has given up",
 	},
@@ -2099,7 +2099,7 @@ var list = []mutant{
 	{
 		name: "release-forgotten-while-its-set-may-land",
 		file: "internal/lane/kept.go",
-		old:  `if c.Undoes.trace()&pending != 0 {`,
+		old:  `if c.Set.trace()&pending != 0 {`,
 		new:  `if false {`,
 		why:  "a server that hangs for longer than the lease has our key when it wakes",
 		in:   "internal/lane",
@@ -2695,6 +2695,15 @@ var list = []mutant{
 		why:  "a SET that lands after its first release stays until its TTL ends",
 		args: "-test.run=^TestClosedLaneSendsSecondReleases$",
 		in:   "internal/lane",
+	},
+	{
+		name: "extend-overtakes-its-set",
+		file: "internal/lane/batch.go",
+		mark: "extend-behind-its-set",
+		new:  `case false:`,
+		why:  "a node that was not asked yet denies having the lock, and one that a majority has is lost",
+		args: "-test.run=^TestExtendIsBehindTheSetOfItsLock$",
+		in:   "internal/promises",
 	},
 	{
 		name: "overtaken-extend-loses",
