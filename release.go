@@ -10,8 +10,8 @@ import (
 )
 
 // Release gives the lock up on every node and returns when a majority confirmed it, after NodeTimeout at the latest.
-// Before it exits, a program calls Redlock.Close, so that slower nodes are told too. ctx only gives its values to
-// Hooks; its end does not matter. A second call has the result of the first.
+// A program calls Redlock.Close before it exits; without it a minority of the nodes may keep the key until the lease
+// ends. ctx only gives its values to Hooks; its end does not matter. A second call has the result of the first.
 //
 // It returns nil when a majority confirms that we removed the lock, ErrNotHeld when it was not ours any more,
 // ErrNoQuorum when too few nodes answered, ErrClosed after Close. Whatever it returns, the lock is over. What
@@ -236,7 +236,6 @@ func (l *Lock) observe(i int, b protocol.Answer) {
 func (l *Lock) waitRelease(r *round) error {
 	// Nothing but the lanes ends it: they resolve every call by its deadline.
 	v, _ := r.waitFinal(context.Background(), l.clock, nil)
-	l.awaitLeft(r)
 	if v == verdictGranted {
 		return nil
 	}
@@ -252,17 +251,6 @@ func (l *Lock) waitRelease(r *round) error {
 		return nil // the last answers came behind the verdict
 	}
 	return err
-}
-
-// awaitLeft returns once the release has left for all nodes that are there to take it: a program
-// may end now, and what it only meant to send would end with it.
-func (l *Lock) awaitLeft(r *round) {
-	took := time.Duration(l.clock.Now().Mono - r.start)
-	for i := range r.seats {
-		if r.vote(i) == VotePending {
-			l.lane(i).AwaitLeft(&r.seats[i].call, took)
-		}
-	}
 }
 
 // A lock that others shall not have for a while yet, although it was released.

@@ -74,8 +74,7 @@ type ManyServers struct {
 }
 
 // Exchange is that of lane.Wire; how long it waits is up to the client.
-func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration, left func()) (settled bool) {
-	left() // the client does not tell when it has written
+func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration) (settled bool) {
 	ctx := context.Background()
 	if err := m.tryScripts(ctx, batch); err != nil {
 		for _, c := range batch {

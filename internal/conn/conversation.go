@@ -19,9 +19,9 @@ import (
 type Flow interface {
 	// Exchange sends the calls in order, each once and never again, with the looks at
 	// their places, and fills in the answer of each call: Said and Sent. It returns
-	// when all answers were read or the connection broke or was closed. left is as for a wire.
+	// when all answers were read or the connection broke or was closed.
 	// Ask must have been answered before.
-	Exchange(batch []*lane.Call, want Looks, left func()) Said
+	Exchange(batch []*lane.Call, want Looks) Said
 	// Ask is the whole identity. Its error means that nothing is known: the server, or
 	// no conversation, answered so. What the server denies for good is in the report.
 	Ask() (protocol.ServerReport, error)
@@ -194,10 +194,10 @@ func (cs *Conversations) Watch(o lane.Onlooker) { cs.Onlooker = o }
 
 // Exchange implements lane.Wire. Settled means that nothing of the batch may be executed any
 // more: all of it was answered or never sent, or its conversation is surely over.
-func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Duration, left func()) (settled bool) {
-	cv, err := cs.take(patience, bound, left)
+func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Duration) (settled bool) {
+	cv, err := cs.take(patience, bound)
 	if err == nil {
-		if err = cs.prepare(cv, batch, left); err != nil {
+		if err = cs.prepare(cv, batch); err != nil {
 			cs.drop(cv)
 		}
 	}
@@ -208,7 +208,7 @@ func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Durat
 		return true
 	}
 	want := cs.wants(cv, batch)
-	got := cs.exchange(cv, batch, want, left)
+	got := cs.exchange(cv, batch, want)
 	answered, sent := Read(batch)
 	switch good := cs.heed(cv, batch, want, &got); {
 	case answered && !got.Broken && good && !movedOn(batch):
@@ -225,11 +225,11 @@ func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Durat
 
 // exchange sends a batch over a conversation, and its releases in one command where the server does
 // that, and has no shorter command for each.
-func (cs *Conversations) exchange(cv *conversation, batch []*lane.Call, want Looks, left func()) Said {
+func (cs *Conversations) exchange(cv *conversation, batch []*lane.Call, want Looks) Said {
 	if cv.who.Native != protocol.NoNative || cs.unbundled.Load() {
-		return cv.flow.Exchange(batch, want, left)
+		return cv.flow.Exchange(batch, want)
 	}
-	got := cv.flow.Exchange(cv.bundle.Pack(batch), want, left)
+	got := cv.flow.Exchange(cv.bundle.Pack(batch), want)
 	if cv.bundle.Unpack() {
 		cs.unbundled.Store(true)
 	}
@@ -241,12 +241,11 @@ func (cs *Conversations) exchange(cv *conversation, batch []*lane.Call, want Loo
 // the same batch would be too late to write it. Where the server is another node's already, nothing
 // is sent to it: it would refuse what that node has set, or say that what that node has deleted was
 // not there. The next batch goes over a fresh conversation, which tells whether that is still so.
-func (cs *Conversations) prepare(cv *conversation, batch []*lane.Call, left func()) error {
+func (cs *Conversations) prepare(cv *conversation, batch []*lane.Call) error {
 	if cs.Saw == nil {
 		return nil
 	}
 	if looks(batch) && !cs.Ready() {
-		left()
 		s, err := cv.flow.Ask()
 		if err != nil {
 			return err

@@ -194,8 +194,7 @@ func (f *stagedFlow) isClosed() bool {
 	}
 }
 
-func (f *stagedFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (got conn.Said) {
-	left()
+func (f *stagedFlow) Exchange(batch []*lane.Call, want conn.Looks) (got conn.Said) {
 	s := f.s
 	err := f.carry(func() {
 		for _, c := range batch {
@@ -360,7 +359,7 @@ func (s *stage) exchanging(o protocol.Op, values []string) <-chan outcome {
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		settled := s.cs.Exchange(calls, stagePatience, stageBound, func() {})
+		settled := s.cs.Exchange(calls, stagePatience, stageBound)
 		done <- outcome{calls, settled, s.elapsed()}
 	}()
 	return done
@@ -864,7 +863,7 @@ func (s *stage) releasing() (sent []string) {
 		r := protocol.ReleaseRequest(&protocol.Terms{TTL: time.Second}, key, s.releaseAs)
 		batch = append(batch, &lane.Call{Req: &r})
 	}
-	s.cs.Exchange(batch, stagePatience, stageBound, func() {})
+	s.cs.Exchange(batch, stagePatience, stageBound)
 	for _, c := range batch {
 		require.NotEqual(s, protocol.Answer{}, c.Answer)
 	}

@@ -200,9 +200,8 @@ func newOwnFlow(conn net.Conn, o *redis.Options, markKey string, q *quirks) *own
 	return f
 }
 
-func (f *ownFlow) Exchange(batch []*lane.Call, want Looks, left func()) (got Said) {
+func (f *ownFlow) Exchange(batch []*lane.Call, want Looks) (got Said) {
 	again := f.send(batch, want)
-	left()
 	if again {
 		// Where the server does not take the new account, the connection goes on under the old one, and
 		// what that may not do any more the server says itself.

@@ -45,8 +45,6 @@ func (s *scripted) Read(p []byte) (int, error) {
 	return s.answer.Read(p)
 }
 
-func (s *scripted) hasLeft() { s.events += "l" }
-
 func flowOver(t *testing.T, s *scripted) *ownFlow {
 	f := newOwnFlow(s, &redis.Options{}, "mark", newQuirks(tick.NewSystem(), ""))
 	t.Cleanup(f.Close)
@@ -70,8 +68,8 @@ func allReplies() []string {
 func TestBatchIsWrittenOnceAndReadWhole(t *testing.T) {
 	s := &scripted{answer: strings.NewReader(strings.Join(allReplies(), ""))}
 	f, batch := flowOver(t, s), batchOfThree()
-	got := f.Exchange(batch, LookMark|LookRole, s.hasLeft)
-	assert.Equal(t, "wlr", s.events, "it is written at once, and has left before it is read")
+	got := f.Exchange(batch, LookMark|LookRole)
+	assert.Equal(t, "wr", s.events, "it is written at once, and then read")
 	assert.Equal(t, []protocol.Answer{{Said: "OK", Sent: true}, {Said: int64(1), Sent: true}, {Sent: true}},
 		[]protocol.Answer{batch[0].Answer, batch[1].Answer, batch[2].Answer})
 	assert.Equal(t, Said{
@@ -89,7 +87,7 @@ func TestTornReplies(t *testing.T) {
 		for cut := range len(all) {
 			s := &scripted{answer: strings.NewReader(all[:cut]), accepts: accepts}
 			f, batch := flowOver(t, s), batchOfThree()
-			got := f.Exchange(batch, LookMark|LookRole, s.hasLeft)
+			got := f.Exchange(batch, LookMark|LookRole)
 			whole := accepts == 0
 			end := 0
 			for i, c := range batch {
@@ -115,7 +113,7 @@ func TestTornReplies(t *testing.T) {
 func TestMoreThanWasAskedFor(t *testing.T) {
 	s := &scripted{answer: strings.NewReader("-ERR of another\r\n+OK\r\n:1\r\n$-1\r\n")}
 	f, batch := flowOver(t, s), batchOfThree()
-	got := f.Exchange(batch, 0, s.hasLeft)
+	got := f.Exchange(batch, 0)
 	assert.True(t, got.Broken)
 	for _, c := range batch {
 		assert.Equal(t, protocol.Answer{Said: errUnasked, Sent: true}, c.Answer)
@@ -127,7 +125,7 @@ func TestMoreThanWasAskedFor(t *testing.T) {
 func TestPushEndsAConnection(t *testing.T) {
 	s := &scripted{answer: strings.NewReader("+OK\r\n>2\r\n+invalidate\r\n*0\r\n:1\r\n$-1\r\n")}
 	f, batch := flowOver(t, s), batchOfThree()
-	assert.True(t, f.Exchange(batch, 0, s.hasLeft).Broken)
+	assert.True(t, f.Exchange(batch, 0).Broken)
 	assert.Equal(t, protocol.Answer{Said: "OK", Sent: true}, batch[0].Answer)
 	for _, c := range batch[1:] {
 		assert.ErrorIs(t, c.Err(), errNoRESP)
@@ -140,7 +138,7 @@ func TestServerErrorsAreAnswers(t *testing.T) {
 	s := &scripted{answer: strings.NewReader("-READONLY You can't write against a read only replica.\r\n-NOSCRIPT No matching script. Please use EVAL.\r\n" +
 		"-NOPERM this user has no permissions\r\n-WRONGTYPE Operation against a key\r\n-NOPERM no INFO\r\n-NOPERM no INFO\r\n")}
 	f, batch := flowOver(t, s), batchOfThree()
-	got := f.Exchange(batch, LookMark|LookRole, s.hasLeft)
+	got := f.Exchange(batch, LookMark|LookRole)
 	for _, c := range batch {
 		assert.True(t, c.Answered(), "%v", c.Err())
 		assert.Equal(t, protocol.Failed, c.Read(c.Req.Op).Kind)
@@ -163,7 +161,7 @@ func TestNativeReleaseThatIsDenied(t *testing.T) {
 	s := &scripted{answer: strings.NewReader("+OK\r\n-ERR unknown command 'DELEX'\r\n+OK\r\n")}
 	f, batch := flowOver(t, s), batchOfThree()
 	f.native.Has = protocol.DelEx
-	assert.False(t, f.Exchange(batch, 0, s.hasLeft).Broken)
+	assert.False(t, f.Exchange(batch, 0).Broken)
 	assert.True(t, batch[1].Native)
 	assert.False(t, batch[0].Native)
 	assert.NotNil(t, batch[1].Instead())
@@ -196,7 +194,7 @@ func TestRoomOfALargeBatchIsNotKept(t *testing.T) {
 			batch = append(batch, &lane.Call{Req: c.req})
 		}
 		s.answer = strings.NewReader(strings.Repeat(":1\r\n", len(batch)))
-		assert.False(t, f.Exchange(batch, 0, s.hasLeft).Broken)
+		assert.False(t, f.Exchange(batch, 0).Broken)
 		assert.Equal(t, c.kept, cap(f.out.bytes) > 0, "%d", cap(f.out.bytes))
 	}
 }
@@ -244,7 +242,7 @@ func BenchmarkBatch(b *testing.B) {
 			defer f.Close()
 			b.ReportAllocs()
 			for b.Loop() {
-				f.Exchange(batch, 0, func() {})
+				f.Exchange(batch, 0)
 			}
 			require.Equal(b, "OK", batch[0].Said)
 		})

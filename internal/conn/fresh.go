@@ -14,13 +14,12 @@ import (
 // time is tried.
 
 // take returns a conversation for a batch, which has begun. It waits no longer than bound.
-func (cs *Conversations) take(patience, bound time.Duration, left func()) (*conversation, error) {
+func (cs *Conversations) take(patience, bound time.Duration) (*conversation, error) {
 	start := cs.clock.Now()
 	for {
 		cv := cs.takeIdle(start, patience, bound)
 		switch {
 		case cv == nil:
-			left()
 			return cs.takeNew(start.Mono, patience, bound)
 		case cv.flow.Alive():
 			return cv, nil

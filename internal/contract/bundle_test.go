@@ -139,7 +139,7 @@ func newBundleServer(t *testing.T, rules ...string) *bundleServer {
 	w := conn.NewWire(client, conn.OpenHabits, "", "", tick.NewSystem())
 	t.Cleanup(w.Close)
 	return &bundleServer{t, admin, &contractNode{
-		all: exchangesAll(func(batch []*lane.Call) { w.Exchange(batch, 10*time.Second, 10*time.Second, func() {}) }),
+		all: exchangesAll(func(batch []*lane.Call) { w.Exchange(batch, 10*time.Second, 10*time.Second) }),
 	}}
 }
 

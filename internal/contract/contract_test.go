@@ -164,13 +164,13 @@ func overClient(t *testing.T, addr string) *contractNode {
 	own, _ := ownDelete(client) // miniredis knows no such section
 	return &contractNode{
 		deletesItself: own != protocol.NoNative,
-		all:           exchangesAll(func(batch []*lane.Call) { w.Exchange(batch, 10*time.Second, 10*time.Second, func() {}) }),
+		all:           exchangesAll(func(batch []*lane.Call) { w.Exchange(batch, 10*time.Second, 10*time.Second) }),
 		do: func(req *protocol.Request) contractAnswer {
 			c := &lane.Call{Req: req}
-			w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second, func() {})
+			w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second)
 			for req := c.Instead(); req != nil && c.Req.Native == protocol.NoNative; req = c.Instead() {
 				c.Req = req
-				w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second, func() {})
+				w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second)
 			}
 			if err := c.Err(); err != nil {
 				return contractAnswer{nil, err}

@@ -114,7 +114,7 @@ func TestFencedScriptsFailWhole(t *testing.T) {
 		"acquire": askFence("a", 1, ""), "claim": askFence("a", 1, entryOf("p", "a")), "repair": askFenceRepair("a", 8),
 	} {
 		c := &lane.Call{Req: req.WithSource()}
-		w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second, func() {})
+		w.Exchange([]*lane.Call{c}, 10*time.Second, 10*time.Second)
 		assert.Equal(t, protocol.Failed, c.Read(req.Op).Kind, name)
 		assert.True(t, protocol.Permanent(c.Err()), "%s: %v", name, c.Err)
 		assert.True(t, protocol.HalfWay(c.Err()), "%s: %v", name, c.Err)

@@ -81,7 +81,7 @@ func (w *xrWorld) acquire(c *xrClient, mask int) {
 		}
 		req := protocol.SetRequest(protocol.OpAcquire, &protocol.Terms{TTL: xrTTL, NodeTimeout: 10 * time.Second}, xrKey, c.value)
 		call := &lane.Call{Req: &req}
-		c.wires[i].Exchange([]*lane.Call{call}, 10*time.Second, 10*time.Second, func() {})
+		c.wires[i].Exchange([]*lane.Call{call}, 10*time.Second, 10*time.Second)
 		if call.Answer.Read(req.Op).Kind == protocol.Granted && c.g.Judge(i, xrTTL, w.clock.Now().Mono) == 0 {
 			votes++
 		}

@@ -120,8 +120,6 @@ type batch struct {
 	overdueAt int64 // sentAt + patience()
 	bound     time.Duration
 	join      *Call // one of those in it; nil: there is none
-	left      bool  // its wire has written it, or has to wait
-	hasLeft   func()
 	array     [MostInBatch]*Call
 	told      []news // room for its news, kept for reuse
 }
@@ -233,11 +231,6 @@ func (f *flight) has(key string) bool {
 	return false
 }
 
-// leaves reports whether a call is in a batch that is about to be written.
-func (f *flight) leaves(c *Call) bool {
-	return slices.ContainsFunc(f.Out, func(b *batch) bool { return !b.left && slices.Contains(b.calls, c) })
-}
-
 // silentSince is when the oldest batch that is out was sent; now if none is out.
 func (f *flight) silentSince(now int64) int64 {
 	for _, b := range f.Out {
@@ -342,7 +335,7 @@ func (f *flight) newBatch(now int64) *batch {
 	} else {
 		b = new(batch)
 	}
-	b.calls, b.sentAt, b.bound, b.join, b.left = b.array[:0], now, 0, nil, false
+	b.calls, b.sentAt, b.bound, b.join = b.array[:0], now, 0, nil
 	return b
 }
 

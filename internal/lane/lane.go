@@ -44,12 +44,7 @@ type Lane struct {
 	standby  standby
 	closed   bool          // it takes nothing new, and sends the releases that it has
 	flushed  chan struct{} // made by Close, closed when nothing is left to do
-	moved    sync.Cond     // a batch has left, or none will go, or it is time to look: for AwaitLeft
 }
-
-// LateAfter is how many times as long as the other nodes needed a node may take for a release to wait for it. A
-// holder that works for no time has sent its SET two such times ago, and the node may take as long again.
-const LateAfter = 4
 
 // New returns an open lane. onChange may be nil; it is called with Lane.Mu held when the node stops
 // answering, with the reason, and when it answers again.
@@ -57,7 +52,6 @@ func New(w Wire, c tick.Clock, onChange func(bool, error)) *Lane {
 	l := &Lane{Wire: w, Clock: c, onChange: onChange, standby: standby{work: make(chan bool, 1)}}
 	l.Alarm = tick.Alarm{Clock: c, F: l.tick}
 	l.kept.Alarm = &l.Alarm
-	l.moved.L = &l.Mu
 	if m, ok := w.(Mender); ok {
 		l.remedies = m.Remedies()
 	}
@@ -256,7 +250,6 @@ func (l *Lane) drainOnce() (waits bool) {
 				l.endStandby(now)
 			}
 			l.tellFlushed()
-			l.moved.Broadcast()
 		} else {
 			l.Alarm.Set(b.overdueAt, now) // also where no caller waits for any of it
 			if c := cmp.Or(b.join, l.Queue.joins.head); c != nil {
@@ -268,60 +261,13 @@ func (l *Lane) drainOnce() (waits bool) {
 		if b == nil {
 			return waits
 		}
-		if b.hasLeft == nil {
-			b.hasLeft = func() { l.left(b) }
-		}
-		settled := l.Wire.Exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound, b.hasLeft)
+		settled := l.Wire.Exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound)
 		l.finishBatch(b, settled)
 		runtime.Gosched() // callers that were just told go first: what they ask for next is in the next batch
 		l.Clock.Yield(1)
 		l.Mu.Lock()
 		l.Flight.spare = append(l.Flight.spare, b)
 	}
-}
-
-// left notes that a batch was written, or has to wait.
-func (l *Lane) left(b *batch) {
-	l.Mu.Lock()
-	b.left = true
-	l.Mu.Unlock()
-	l.moved.Broadcast()
-}
-
-// AwaitLeft returns once a call was written to the node's connection, unless that has to wait for
-// a node that is slow, hung or down, or for a connection. Answers to what was sent before are
-// waited for while they are not late: took is how long the others needed to answer such a call.
-func (l *Lane) AwaitLeft(c *Call, took time.Duration) {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	for l.mayLeave(c, took) {
-		l.moved.Wait()
-	}
-}
-
-// mayLeave reports whether a call is about to be written; the caller holds Mu, and looks again when
-// the lane has moved.
-func (l *Lane) mayLeave(c *Call, took time.Duration) bool {
-	now, end := l.Clock.Now().Mono, c.Deadline
-	switch {
-	case c.State == callOut:
-		if !l.Flight.leaves(c) {
-			return false
-		}
-		// Else it is being written, which blocks where the link takes nothing.
-	case c.State != callQueued:
-		return false
-	case len(l.Flight.Out) == 0:
-		return l.Starting
-	case l.closed || l.breaker.down || l.Flight.RTT.Get() > took:
-		return false // what a closed lane has to send, close waits for
-	default:
-		end = min(l.Flight.silentSince(now)+LateAfter*int64(took), end)
-	}
-	if now < end {
-		l.Alarm.Set(end, now)
-	}
-	return now < end
 }
 
 // endStandby ends a goroutine that has rested for long enough; of a lane that is closed, at
@@ -489,7 +435,6 @@ func (l *Lane) tick() {
 	now := l.Clock.Now().Mono
 	l.Mu.Lock()
 	l.Alarm.Rang()
-	l.moved.Broadcast()
 	late := l.late(now)
 	l.requeue(l.kept.Due(now))
 	l.run(now)
@@ -553,7 +498,6 @@ func (l *Lane) Close(now int64) <-chan struct{} {
 	l.run(now)
 	l.endStandby(now)
 	l.tellFlushed()
-	l.moved.Broadcast()
 	l.Mu.Unlock()
 	for _, c := range dropped {
 		c.tell(protocol.Unsent(protocol.ErrClosed), now)

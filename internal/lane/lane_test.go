@@ -776,27 +776,6 @@ func TestDroppedCallsKeepNoOthers(t *testing.T) {
 	})
 }
 
-// blocked is a wire whose writes take as long as the exchange may.
-type blocked struct{ *lanetest.ScriptedWire }
-
-func (w blocked) Exchange(batch []*lane.Call, patience, bound time.Duration, left func()) (settled bool) {
-	time.Sleep(bound)
-	return w.ScriptedWire.Exchange(batch, patience, bound, left)
-}
-
-// A link that takes nothing holds a release up for no longer than a node that does not answer.
-func TestReleaseDoesNotWaitForAWriteThatBlocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := &bench{T: t, ScriptedWire: lanetest.NewScriptedWire()}
-		b.lane = lane.New(blocked{b.ScriptedWire}, tick.NewSystem(), nil)
-		release, start := b.send(protocol.OpRelease, "a"), time.Now()
-		synctest.Wait()
-		b.lane.AwaitLeft(release, time.Hour)
-		assert.Equal(t, benchTimeout, time.Since(start))
-		time.Sleep(time.Hour)
-	})
-}
-
 func TestShortestIsOfTheLastTwoPeriods(t *testing.T) {
 	var s lane.Shortest
 	for _, c := range []struct {
@@ -810,26 +789,6 @@ func TestShortestIsOfTheLastTwoPeriods(t *testing.T) {
 		s.Add(c.add, c.at)
 		assert.Equal(t, c.getThen, s.Get(), "at %d", c.at)
 	}
-}
-
-// What a closed lane has to send, Close waits for, and no release.
-func TestReleaseDoesNotWaitForAClosedLane(t *testing.T) {
-	onBench(t, func(b *bench) {
-		b.Gate = make(chan struct{})
-		b.send(protocol.OpAcquire, "a")
-		synctest.Wait()
-		release, left := b.send(protocol.OpRelease, "b"), make(chan struct{})
-		go func() {
-			b.lane.AwaitLeft(release, time.Hour)
-			close(left)
-		}()
-		synctest.Wait()
-		start := time.Now()
-		b.lane.Close(b.now())
-		<-left
-		assert.Equal(b, start, time.Now())
-		close(b.Gate)
-	})
 }
 
 // A release that is to be sent a second time is sent then, since nobody will be there at its time.

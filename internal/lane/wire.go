@@ -15,11 +15,8 @@ import (
 // the callers have given up, and it may look whether the node still answers others. Settled:
 // what of the batch has not taken effect never will. It reads nothing of a call but Req, and does
 // not keep the slice. On a long link several exchanges run at the same time.
-//
-// left is called once all of the batch is written, or as soon as it has to wait for anything but the CPU, as where a
-// connection must be made first. It may be called again.
 type Wire interface {
-	Exchange(batch []*Call, patience, bound time.Duration, left func()) (settled bool)
+	Exchange(batch []*Call, patience, bound time.Duration) (settled bool)
 }
 
 // Watcher is a wire that tells which server answers, before its answers are read. A node whose

@@ -43,8 +43,7 @@ type exchangeLog struct {
 
 func NewScriptedWire() *ScriptedWire { return &ScriptedWire{start: time.Now()} }
 
-func (w *ScriptedWire) Exchange(batch []*lane.Call, _, bound time.Duration, left func()) (settled bool) {
-	left()
+func (w *ScriptedWire) Exchange(batch []*lane.Call, _, bound time.Duration) (settled bool) {
 	w.Mu.Lock()
 	w.out++
 	w.Most = max(w.Most, w.out)

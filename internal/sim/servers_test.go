@@ -58,14 +58,14 @@ func simRoom(use bool) byte {
 }
 
 // Exchange also notes what becomes of SETs, see simSent.
-func (s *simWire) Exchange(batch []*lane.Call, patience, bound time.Duration, left func()) (settled bool) {
+func (s *simWire) Exchange(batch []*lane.Call, patience, bound time.Duration) (settled bool) {
 	simRoom(false)
 	s.p.examineClosed(s.n.i, batch)
 	for _, c := range batch {
 		s.p.w.reached("a release is sent again", c.Req.Op == protocol.OpRelease && c.Kind == protocol.Failed)
 		s.p.w.reached("a key is put back", c.Req.Op == protocol.OpRepair)
 	}
-	settled = s.Conversations.Exchange(batch, patience, bound, left)
+	settled = s.Conversations.Exchange(batch, patience, bound)
 	s.p.w.hears(s.n.i, batch)
 	return settled
 }
@@ -375,7 +375,7 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 	return parts, nil
 }
 
-func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (got conn.Said) {
+func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks) (got conn.Said) {
 	reqs := make([]*protocol.Request, len(batch))
 	for i, c := range batch {
 		if reqs[i] = c.Req; f.native.May() != protocol.NoNative && c.Req.MayBeNative() {
@@ -389,7 +389,6 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks, left func()) (go
 		}
 	}
 	f.d.p.w.sends(f.d.p, f.d.n.i, batch)
-	left()
 	var answers atomic.Pointer[simAnswers]
 	some, err := f.send(f.roll('s'), true, len(reqs), func() {
 		a := new(simAnswers)
