@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/lanetest"
 	"github.com/quorumlock/redlock/internal/protocol"
@@ -238,7 +237,7 @@ func burstNodes(t *testing.T, o *Options) ([]*burstNode, *Redlock) {
 	return nodes, overWires(t, o, wires...)
 }
 
-func (n *burstNode) Exchange(batch []*lane.Call, _, _ time.Duration) bool {
+func (n *burstNode) Exchange(batch []*lane.Call, _, _ time.Duration) {
 	n.mu.Lock()
 	each, away := n.each, n.away
 	n.mu.Unlock()
@@ -246,7 +245,7 @@ func (n *burstNode) Exchange(batch []*lane.Call, _, _ time.Duration) bool {
 		for _, c := range batch {
 			c.Answer = lanetest.Refused
 		}
-		return true
+		return
 	}
 	time.Sleep(50*time.Microsecond + time.Duration(len(batch))*each)
 	n.mu.Lock()
@@ -254,8 +253,6 @@ func (n *burstNode) Exchange(batch []*lane.Call, _, _ time.Duration) bool {
 	for _, c := range batch {
 		c.Answer = n.answer(c.Req)
 	}
-	answered, sent := conn.Read(batch)
-	return answered || !sent
 }
 
 func (n *burstNode) answer(req *protocol.Request) protocol.Answer {
@@ -543,7 +540,7 @@ type numberingWire struct {
 	told   atomic.Bool
 }
 
-func (w *numberingWire) Exchange(batch []*lane.Call, _, _ time.Duration) bool {
+func (w *numberingWire) Exchange(batch []*lane.Call, _, _ time.Duration) {
 	for _, c := range batch {
 		c.Answer = lanetest.One
 		if c.Req.Op.Sets() {
@@ -554,7 +551,6 @@ func (w *numberingWire) Exchange(batch []*lane.Call, _, _ time.Duration) bool {
 	if slices.ContainsFunc(batch, func(c *lane.Call) bool { return c.Req.Op == protocol.OpExtend }) {
 		w.told.Store(true)
 	}
-	return true
 }
 
 // A node that gave another number than the quorum is told so whenever it votes: before the acquire

@@ -87,7 +87,7 @@ type Options struct {
 	// With 0, nodes that are all new count at once, also after a power failure of all. A positive value
 	// covers that; a new fleet then grants nothing for so long.
 	//
-	// Each node keeps one key without expiry, KeyPrefix+"redlock:memory", and is asked INFO and CLIENT ID. Where it
+	// Each node keeps one key without expiry, KeyPrefix+"redlock:memory", and is asked INFO. Where it
 	// denies INFO its grants always count; Hooks.Degraded tells.
 	RestartGuard time.Duration
 

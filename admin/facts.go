@@ -43,7 +43,6 @@ const (
 	forLines
 	forNotices
 	forMemory
-	forEnds
 	forSharing
 	forBundles
 	forForeign

@@ -261,7 +261,6 @@ func judgeRights(f facts, add addFinding) {
 		{forLines, SeverityWarning, "rights-queue", "waiters poll, in no order"},
 		{forNotices, SeverityWarning, "rights-notify", "waiters find a release by timers, some time later"},
 		{forMemory, SeverityWarning, "rights-memory", "a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds"},
-		{forEnds, SeverityWarning, "rights-client", "what was sent over a connection that broke cannot be stopped, so a lock that nobody holds may appear later and last for its TTL"},
 		{forSharing, SeverityInfo, "rights-shared", "shared locks and semaphores fail here, and nothing else does"},
 		{forBundles, SeverityInfo, "rights-bundle", "releases of several locks at once cost this node more than they need to"},
 		{forNames, SeverityInfo, "rights-name", "connections of this user do not say which list of nodes their client has"},

@@ -57,7 +57,7 @@ type Finding struct {
 	// Code names the kind of finding for programs, and keeps its meaning between versions.
 	// Newer versions may have more. The codes are barred, clock-local, clocks-apart,
 	// cluster-node, even-number, eviction, incomplete, lists-differ, many-servers, memory-mark, no-quorum, no-redis,
-	// persistence, refused, replica, replicas, rights, rights-bundle (releases), rights-client, rights-digest, rights-foreign,
+	// persistence, refused, replica, replicas, rights, rights-bundle (releases), rights-digest, rights-foreign,
 	// rights-keys, rights-memory, rights-name, rights-notify, rights-queue (the wait queue), rights-shared, same-server,
 	// sentinel, single-node, slow, unreachable, unread, version and young.
 	Code string `json:"code"`

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -19,9 +18,6 @@ type probe struct {
 	need need
 	args []any
 }
-
-// noClient is an id that no connection gets.
-const noClient = int64(math.MaxInt64)
 
 // probesFor returns probes for all that a user must be allowed.
 func probesFor(ask questions) []probe {
@@ -47,8 +43,6 @@ func probesFor(ask questions) []probe {
 		{forLines, []any{"ZREVRANGE", line, 0, 0}},
 		{forLines, []any{"ZCOUNT", line, 0, 0}},
 		{forNotices, []any{"PUBLISH", ask.Channel, ""}},
-		{forEnds, []any{"CLIENT", "ID"}},
-		{forEnds, []any{"CLIENT", "KILL", "ID", noClient}},
 		{forNames, []any{"CLIENT", "SETNAME", "a space is refused"}},
 	}
 	probes = append(probes, probe{forSharing, []any{"GET", ask.Door}}, probe{forSharing, []any{"ZCARD", holders}},

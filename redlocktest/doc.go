@@ -20,7 +20,7 @@
 // on the wire. What a node can do is what miniredis can do: scripts, pub/sub, transactions and
 // RESP3, but no persistence, no memory limit and no CONFIG. Beyond it a node answers INFO server,
 // INFO replication and INFO stats, as far as a client needs to notice a restart, a promotion or
-// [Node.Evict], and CLIENT ID and CLIENT KILL ID. A node has databases 0 to 15.
+// [Node.Evict]. A node has databases 0 to 15.
 //
 // miniredis is no requirement of the library itself, so run "go mod tidy" after the first
 // import of this package.

@@ -73,7 +73,6 @@ type Node struct {
 	offset   time.Duration
 	failure  string
 	denied   map[string]bool
-	peers    peers
 }
 
 func newNode(i int) *Node {

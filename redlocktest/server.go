@@ -85,11 +85,9 @@ func (n *Node) intercept(srv *server.Server, c *server.Peer, cmd string, args []
 	n.mu.Lock()
 	failure, denied, detached := n.failure, n.denied[cmd], n.detached
 	offset, now := n.offset, n.clock()
-	killed := n.peers.killed[c]
 	n.mu.Unlock()
 
 	switch {
-	case killed: // and so not executed
 	case failure != "" && !handshake[cmd]:
 		c.WriteError(failure)
 	case denied:
@@ -97,7 +95,6 @@ func (n *Node) intercept(srv *server.Server, c *server.Peer, cmd string, args []
 	case cmd == "INFO":
 		// By way of ECHO it takes part in authentication and transactions.
 		srv.Dispatch(c, []string{"ECHO", n.info(srv, args)})
-	case cmd == "CLIENT" && n.ofClient(c, args):
 	case cmd == "FLUSHALL" && detached:
 		srv.Dispatch(c, append([]string{"FLUSHDB"}, args...)) // leaves the replica alone
 	case offset == 0:

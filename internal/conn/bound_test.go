@@ -122,7 +122,6 @@ func play(ctx context.Context, data []byte) {
 			c.Read(c.Req.Op)
 		}
 		_, _ = f.Write(&protocol.MarkWrite{})
-		_ = f.Kill(1)
 		f.Close()
 		_ = listen(ctx, tick.NewSystem(), &o, newQuirks(tick.NewSystem(), ""), "c", lane.Subscriber{Confirmed: func() {}, Denied: func(error) {}, Heard: func(string) {}})
 	}

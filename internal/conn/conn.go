@@ -74,13 +74,13 @@ type ManyServers struct {
 }
 
 // Exchange is that of lane.Wire; how long it waits is up to the client.
-func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration) (settled bool) {
+func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration) {
 	ctx := context.Background()
 	if err := m.tryScripts(ctx, batch); err != nil {
 		for _, c := range batch {
 			c.Answer = protocol.Answer{Said: err}
 		}
-		return true
+		return
 	}
 	cmds := make([]redis.Cmder, len(batch))
 	for i, c := range batch {
@@ -90,8 +90,6 @@ func (m *ManyServers) Exchange(batch []*lane.Call, _, _ time.Duration) (settled 
 	for i, c := range batch {
 		cmds[i].(*protocol.Command).Reply(&c.Answer, failure)
 	}
-	answered, sent := Read(batch)
-	return answered || !sent
 }
 
 // tryScripts is ownFlow.tryScripts ahead of the first batch with a SET, on the server of its lock.

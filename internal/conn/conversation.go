@@ -27,9 +27,6 @@ type Flow interface {
 	Ask() (protocol.ServerReport, error)
 	// Write writes the memory mark and tells what is there then.
 	Write(*protocol.MarkWrite) (protocol.Mark, error)
-	// Kill ends another connection to the same server. Nil: the server answered with an
-	// integer, so nothing of that connection will be executed any more.
-	Kill(id int64) error
 	// Alive is false if the other side has ended the connection, as far as this can be
 	// known without asking it.
 	Alive() bool
@@ -38,6 +35,9 @@ type Flow interface {
 	Heard() int64
 	// Close ends everything under way at once.
 	Close()
+	// Reset is Close, and over TCP what was not delivered yet is dropped: otherwise the system goes on sending
+	// it for minutes, and a SET that nothing waits for any more may land then.
+	Reset()
 }
 
 // Looks are the questions to a server that go along with a batch.
@@ -72,8 +72,8 @@ type Habits struct {
 	Life time.Duration // after so long another one takes the place of any; 0: never
 }
 
-// conversation is a flow of which it is known which server process answers, and whose end is certain:
-// the identity, what is out on it, and by when that is overdue.
+// conversation is a flow of which it is known which server process answers: the identity, what is out on
+// it, and by when that is overdue.
 type conversation struct {
 	flow Flow
 	who  protocol.ServerReport // as told last, but for the mark
@@ -97,18 +97,17 @@ type conversation struct {
 
 // taker waits for a conversation.
 type taker struct {
-	got     chan *conversation // capacity 1; closed without one: see err
-	err     error
-	settles bool // it needs one to end another by, which goes first
+	got chan *conversation // capacity 1; closed without one: see err
+	err error
 }
 
 // Conversations is the wire of a lane: the conversations with one node.
 //
 // A batch has one of them to itself. When it is not answered in time, one fresh
 // conversation is tried. If that is answered and the first one stays silent, the first is
-// over. A server that hangs answers on neither, so then nothing is over, and late answers
-// are read. Whatever a conversation that is over has sent may still be executed, until
-// the fresh one has killed it by its id; only then does its batch return.
+// over, and is reset. A server that hangs answers on neither, so then nothing is over, and late answers
+// are read. What a conversation that is over has sent may have been executed, or may still be: its calls
+// have no answer.
 type Conversations struct {
 	clock  tick.Clock
 	dialer Dialer
@@ -125,7 +124,6 @@ type Conversations struct {
 	roleAt tick.Instant // since when the role is as it was told last; what was told was asked for then
 	pool
 	redial
-	remains
 }
 
 // pool is the conversations of one node, and the takers that wait for one.
@@ -141,19 +139,10 @@ type pool struct {
 // redial is what the fresh conversations told by which one that is overdue is judged.
 type redial struct {
 	trying       bool          // one is on its way, see tryNew
-	busy         bool          // the last one was answered by an error that passes
 	unidentified Flow          // one that has not told its identity, to be asked again
 	patience     time.Duration // of the last batch
 	freshSent    int64         // when the last one that was answered was asked; 0: never
 	roundTrip    time.Duration // of that
-}
-
-// remains are conversations that are over here, and perhaps not on the server.
-type remains struct {
-	noKill     bool            // to end them is denied
-	killing    int             // so many others are used to end some, and free soon
-	unkilled   []*conversation // see killLater
-	unkilledAt int64           // when to try next to end these
 }
 
 const (
@@ -179,8 +168,6 @@ var (
 // unbroken is lacking where code that was not ours panicked.
 const unbroken = "go-redis, or a function that the client was given, without a panic: the node has no vote meanwhile"
 
-const noEnd = "CLIENT ID or CLIENT KILL: what was sent over a connection that is lost may still arrive, and counts as over only after a timeout"
-
 // NewConversations connects to nothing before the first batch.
 func NewConversations(c tick.Clock, d Dialer, h Habits) *Conversations {
 	cs := &Conversations{clock: c, dialer: d, habits: h, Onlooker: lane.Onlooker{Lacks: func(string, error) {}}}
@@ -192,9 +179,8 @@ func NewConversations(c tick.Clock, d Dialer, h Habits) *Conversations {
 // Watch implements lane.Watcher.
 func (cs *Conversations) Watch(o lane.Onlooker) { cs.Onlooker = o }
 
-// Exchange implements lane.Wire. Settled means that nothing of the batch may be executed any
-// more: all of it was answered or never sent, or its conversation is surely over.
-func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Duration) (settled bool) {
+// Exchange implements lane.Wire.
+func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Duration) {
 	cv, err := cs.take(patience, bound)
 	if err == nil {
 		if err = cs.prepare(cv, batch); err != nil {
@@ -205,7 +191,7 @@ func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Durat
 		for _, c := range batch {
 			c.Answer = protocol.Answer{Said: err}
 		}
-		return true
+		return
 	}
 	want := cs.wants(cv, batch)
 	got := cs.exchange(cv, batch, want)
@@ -213,13 +199,11 @@ func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Durat
 	switch good := cs.heed(cv, batch, want, &got); {
 	case answered && !got.Broken && good && !movedOn(batch):
 		cs.putBack(cv)
-		return true
 	case answered || !sent:
 		cs.drop(cv)
-		return true
 	default:
+		cv.flow.Reset()
 		cs.drop(cv)
-		return cs.settle(cv, patience, bound)
 	}
 }
 
@@ -373,9 +357,6 @@ func (cs *Conversations) learn(cv *conversation, s protocol.ServerReport) {
 	cs.Mu.Unlock()
 	for _, o := range others {
 		o.flow.Close()
-	}
-	if s.IDErr != nil {
-		cs.Lacks(noEnd, s.IDErr)
 	}
 	cs.tell(cv, s)
 }

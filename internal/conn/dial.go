@@ -81,7 +81,7 @@ type ownDialer struct {
 const userConn = time.Minute
 
 // OpenHabits are those of Open: the last connection stays. More are only needed on long
-// links, and to end others.
+// links.
 func OpenHabits(o *redis.Options) Habits {
 	h := UserHabits(o)
 	h.Keep, h.Idle = 1, 5*time.Second
@@ -159,6 +159,13 @@ func (s *socket) Read(p []byte) (n int, err error) {
 func (s *socket) Write(p []byte) (n int, err error) {
 	defer noPanic(&err)
 	return s.Conn.Write(p)
+}
+
+// unsent has the system drop what it has not delivered when the connection is closed.
+func (s *socket) unsent() {
+	if c, ok := s.under.(interface{ SetLinger(sec int) error }); ok { // a *net.TCPConn
+		_ = c.SetLinger(0)
+	}
 }
 
 // Close skips TLS' goodbye, which may block.
@@ -297,6 +304,11 @@ func (f *ownFlow) Heard() int64 {
 		return f.socket.count.Add(1)
 	}
 	return f.socket.count.Load()
+}
+
+func (f *ownFlow) Reset() {
+	f.socket.unsent()
+	f.Close()
 }
 
 func (f *ownFlow) Close() {

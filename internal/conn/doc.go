@@ -1,26 +1,24 @@
 // Package conn is the connections to one node: it implements [lane.Wire] and is certain about which
 // server answers on a connection.
 //
-// A connection to a server is a conversation: a socket, the identity of the server that answers, and
-// an end that is certain. [Conversations] keeps those with one node. A batch has one of them to itself.
-// When a batch is not answered in time, a fresh conversation is tried; if that is answered and the
-// first stays silent, the first is over, and the fresh one kills it by its id (CLIENT KILL). Only then
-// does its batch return, and nothing of it can take effect any more. A server that hangs answers on
-// neither, so nothing is over, and late answers are still read.
+// A connection to a server is a conversation: a socket, and the identity of the server that answers.
+// [Conversations] keeps those with one node. A batch has one of them to itself. When a batch is not
+// answered in time, a fresh conversation is tried; if that is answered and the first stays silent, the
+// first is over: it is closed with a reset, so that our system sends nothing more of it, and its batch
+// returns without an answer. A server that hangs answers on neither, so nothing is over, and late
+// answers are still read.
 //
 // What it promises upwards:
 //   - A request is sent once.
 //   - The observer of a lane ([lane.Onlooker]) is told which server answers, and what its memory mark
 //     says, before any answer of that connection is delivered. A batch with a SET goes out only where
 //     that is known.
-//   - Exchange reports whether anything of the batch may still take effect.
 //   - No reply counts whose place is in doubt. What is no reply ends its connection, and the rest of
 //     the batch has no answer; where more came than was asked for, none of the batch has one.
 //
 // What it expects downwards: a client's options, of which the Dialer, providers of credentials and OnConnect
 // are used as they are. The rest is written and read here (resp.go). [ManyServers] is the general way, by
-// go-redis alone, for clients of which one name stands for several servers: no identity, nothing to guard, no
-// connection to kill.
+// go-redis alone, for clients of which one name stands for several servers: no identity, nothing to guard.
 //
 // One mutex guards the conversations with a node and what each says. It is not held across I/O, and
 // none but the clock's is taken under it. A flow is used by one goroutine at a time.

@@ -2,11 +2,13 @@ package conn
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,7 +27,7 @@ type scripted struct {
 	answer      io.Reader
 	written     int
 	accepts     int    // so many bytes are written before it breaks; 0: all
-	events      string // written, left, read
+	events      string // written, read
 }
 
 var errWritten = errors.New("broken pipe")
@@ -168,14 +170,33 @@ func TestNativeReleaseThatIsDenied(t *testing.T) {
 	assert.Equal(t, protocol.NoNative, f.native.May())
 }
 
-// A kill is certain only by an integer.
-func TestKilledAnswersAreIntegers(t *testing.T) {
-	for answer, ok := range map[string]bool{":0\r\n": true, ":1\r\n": true, "+OK\r\n": false, "$-1\r\n": false, "-BUSY\r\n": false, "": false} {
-		s := &scripted{answer: strings.NewReader(answer)}
-		if err := flowOver(t, s).Kill(7); ok {
-			assert.NoError(t, err, answer)
-		} else {
-			assert.Error(t, err, answer)
+// What is over ends with a reset, over TLS, too, and anything else with a plain close.
+func TestOnlyAResetResets(t *testing.T) {
+	for name, ends := range map[string]struct {
+		end   func(*ownFlow)
+		reset bool
+	}{
+		"reset": {(*ownFlow).Reset, true},
+		"close": {(*ownFlow).Close, false},
+	} {
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", TLS ", secure), func(t *testing.T) {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				require.NoError(t, err)
+				defer l.Close()
+				ours, err := net.Dial("tcp", l.Addr().String())
+				require.NoError(t, err)
+				theirs, err := l.Accept()
+				require.NoError(t, err)
+				defer theirs.Close()
+				if secure {
+					ours = tls.Client(ours, &tls.Config{InsecureSkipVerify: true})
+				}
+				ends.end(newOwnFlow(ours, &redis.Options{}, "mark", newQuirks(tick.NewSystem(), "")))
+				_, err = theirs.Read(make([]byte, 1))
+				assert.Equal(t, ends.reset, errors.Is(err, syscall.ECONNRESET), "%v", err)
+				assert.Equal(t, !ends.reset, err == io.EOF, "%v", err)
+			})
 		}
 	}
 }

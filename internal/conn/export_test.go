@@ -2,7 +2,6 @@ package conn
 
 const (
 	LeastSilence = leastSilence
-	NoEnd        = noEnd
 	RoleEvery    = roleEvery
 )
 

@@ -17,12 +17,11 @@ func (f *ownFlow) Ask() (s protocol.ServerReport, err error) {
 	if err := f.greet(); err != nil {
 		return s, err
 	}
-	var ping, server, replication, id, at answer
+	var ping, server, replication, at answer
 	mark, scripts := answer{err: errUnread}, answer{}
 	f.question(&ping, "PING", "PING")
 	f.question(&server, "INFO server", "INFO", "server")
 	f.question(&replication, "INFO replication", "INFO", "replication")
-	f.question(&id, "CLIENT ID", "CLIENT", "ID")
 	if f.markKey != "" {
 		f.question(&mark, "GET", "GET", f.markKey)
 		f.question(&at, "TIME", "TIME")
@@ -53,7 +52,7 @@ func (f *ownFlow) Ask() (s protocol.ServerReport, err error) {
 	}
 	f.quirks.done()
 	f.known = true
-	s, err = identity(server, replication, id)
+	s, err = identity(server, replication)
 	if err == nil && s.Err == nil {
 		s.Asked = true
 		if f.markKey != "" {
@@ -116,7 +115,7 @@ func (a answer) text() (string, error) {
 }
 
 // identity reads the answers to the questions for it. Its error is the server's own that time mends.
-func identity(server, replication, id answer) (s protocol.ServerReport, err error) {
+func identity(server, replication answer) (s protocol.ServerReport, err error) {
 	text, err := server.text()
 	switch {
 	case err == nil:
@@ -134,8 +133,6 @@ func identity(server, replication, id answer) (s protocol.ServerReport, err erro
 	case protocol.Passing(err):
 		return s, err
 	}
-	s.ClientID, _ = id.val.(int64)
-	s.IDErr = id.err // denied, or unknown to a proxy
 	return s, nil
 }
 
@@ -154,16 +151,6 @@ func (f *ownFlow) mark(text []byte, present bool) protocol.Mark {
 		f.lastMark = protocol.ReadMark(string(text), present, 0)
 	}
 	return f.lastMark
-}
-
-func (f *ownFlow) Kill(id int64) error {
-	f.out.ask("CLIENT", "KILL", "ID", strconv.FormatInt(id, 10))
-	f.flush(batchRoom)
-	a := f.answer()
-	if _, ok := a.val.(int64); !ok && a.err == nil {
-		return fmt.Errorf("unexpected reply %.100q to CLIENT KILL", fmt.Sprint(a.val))
-	}
-	return a.err
 }
 
 func (f *ownFlow) Write(w *protocol.MarkWrite) (protocol.Mark, error) {

@@ -54,7 +54,7 @@ func (cs *Conversations) popIdle() *conversation {
 
 // takeNew is a new conversation, or one that comes free while it is waited for.
 func (cs *Conversations) takeNew(start int64, patience, bound time.Duration) (*conversation, error) {
-	cv, err := cs.await(bound, 0, false)
+	cv, err := cs.await(bound)
 	if err != nil {
 		return nil, err
 	}
@@ -77,34 +77,22 @@ func (p *pool) weed(useless func(*conversation) bool) (out []*conversation) {
 	return out
 }
 
-// await waits for a conversation for at most limit. One that lies idle will do if it was
-// answered after since: of an older one it is not known whether it fares better than the one that
-// is to be ended. settles: the caller needs it to kill another connection; its lane is blocked until then.
-func (cs *Conversations) await(limit time.Duration, since int64, settles bool) (*conversation, error) {
+// await waits for a conversation for at most limit.
+func (cs *Conversations) await(limit time.Duration) (*conversation, error) {
 	cs.Mu.Lock()
 	if cs.closed {
 		cs.Mu.Unlock()
 		return nil, protocol.ErrClosed
 	}
-	if last := len(cs.idle) - 1; last >= 0 && cs.idle[last].answeredAt > since {
+	if len(cs.idle) > 0 {
 		cv := cs.popIdle()
-		if settles {
-			cs.killing++
-		}
 		cs.Mu.Unlock()
 		return cv, nil
 	}
 	cs.asked++
-	tk, id := &taker{got: make(chan *conversation, 1), settles: settles}, cs.asked%256
-	at := len(cs.takers)
-	if settles {
-		at = 0 // a batch may take any conversation, and what was sent over the old one may land meanwhile
-	}
-	cs.takers = slices.Insert(cs.takers, at, tk)
-	// Ending takes one round trip, so a conversation that does so is free before a fresh one is there.
-	if !settles || cs.killing == 0 {
-		cs.refresh()
-	}
+	tk, id := &taker{got: make(chan *conversation, 1)}, cs.asked%256
+	cs.takers = append(cs.takers, tk)
+	cs.refresh()
 	cs.Mu.Unlock()
 	t := cs.clock.AfterFunc(limit, func() { cs.refuse(protocol.ErrTimeout, func(o *taker) bool { return o == tk }) })
 	cv := <-tk.got
@@ -159,17 +147,9 @@ func (cs *Conversations) putBack(cv *conversation) {
 
 // hand hands over or keeps a conversation that is surely of use; the caller holds mu.
 func (cs *Conversations) hand(cv *conversation, now int64) {
-	// First of all, as a SET over what is left on the server may still give some caller a lock for a TTL.
-	if cs.endsUnkilled(cv, now) {
-		go cs.endUnkilled(cv)
-		return
-	}
 	if len(cs.takers) > 0 {
 		tk := cs.takers[0]
 		cs.takers = slices.Delete(cs.takers, 0, 1)
-		if tk.settles {
-			cs.killing++
-		}
 		tk.got <- cv // which has room for one
 		return
 	}
@@ -309,7 +289,7 @@ func (t *trial) once() (*conversation, error) {
 func (cs *Conversations) arrive(cv *conversation, t *trial) {
 	now := cs.clock.Now().Mono
 	cs.Mu.Lock()
-	cs.trying, cs.busy = false, false
+	cs.trying = false
 	if cs.closed {
 		cs.Mu.Unlock()
 		cv.flow.Close()
@@ -323,8 +303,7 @@ func (cs *Conversations) arrive(cv *conversation, t *trial) {
 		}
 	}
 	cs.hand(cv, now)
-	// Those that want to end others share this one.
-	if slices.ContainsFunc(cs.takers, func(tk *taker) bool { return !tk.settles }) {
+	if len(cs.takers) > 0 {
 		cs.refresh()
 	}
 	cs.Mu.Unlock()
@@ -334,15 +313,7 @@ func (cs *Conversations) arrive(cv *conversation, t *trial) {
 func (cs *Conversations) goOn(t *trial, err error) bool {
 	now := cs.clock.Now().Mono
 	cs.Mu.Lock()
-	cs.busy = protocol.IsServerError(err) && !protocol.Permanent(err) && !t.timedOut
-	switch {
-	case t.timedOut:
-		// The server may only hang: those that wait go on waiting.
-	case protocol.IsServerError(err):
-		// It lives. Time mends this, and a taker that wants to end another conversation waits
-		// for it; a batch is told.
-		cs.refuseLocked(err, func(tk *taker) bool { return !tk.settles })
-	default:
+	if !t.timedOut { // else the server may only hang, and those that wait go on waiting
 		cs.refuseLocked(err, func(*taker) bool { return true })
 	}
 	// Where a conversation is overdue it is not known without a fresh one whether it is silent by itself.
@@ -385,7 +356,7 @@ func (cs *Conversations) Greet(ctx context.Context, limit time.Duration) (runID 
 	cs.Mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { cs.refuse(ctx.Err(), func(*taker) bool { return true }) })
 	defer stop()
-	cv, err := cs.await(limit, 0, false)
+	cv, err := cs.await(limit)
 	if err != nil {
 		return "", err
 	}

@@ -44,7 +44,7 @@ const mostHangups = 2
 // needless is what a connection can do without.
 var needless = map[string]bool{
 	"PING": true, "first PING": true, "CLIENT SETNAME": true, "CLIENT SETINFO LIB-NAME": true, "CLIENT SETINFO LIB-VER": true,
-	"INFO server": true, "INFO replication": true, "CLIENT ID": true, "TIME": true, "PUBLISH": true,
+	"INFO server": true, "INFO replication": true, "TIME": true, "PUBLISH": true,
 }
 
 // begin reports whether a new connection is to ask one by one. What was learned long ago is asked once

@@ -175,7 +175,7 @@ type flight struct {
 	Out      []*batch
 	lastSent int64
 	// blocked: every call that could go has its key in a batch that is out. It holds
-	// until a batch is settled or a call with another key comes.
+	// until a batch returns or a call with another key comes.
 	blocked bool
 	RTT     Shortest
 	spare   []*batch        // to be used again

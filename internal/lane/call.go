@@ -58,7 +58,6 @@ const (
 	callKept              // a release that waits for its node or for its second time
 	CallDone              // answered, or will never be
 	callDropped           // never sent
-	callSettled           // done, its answer was lost, and its connection is surely over
 )
 
 // Instead is the request in the words that the server wants, or that tell more; nil if its
@@ -95,8 +94,6 @@ func (c *Call) trace() trace {
 	t := c.earlier
 	switch {
 	case c.State == callDropped: // never sent
-	case c.State == callSettled: // no answer, but its connection is over: one release finds what it did
-		t |= present
 	case c.State != CallDone || c.Kind == protocol.Unknown: // no answer
 		t |= pending
 	case c.Kind == protocol.Granted, c.failedHalfWay():

@@ -17,8 +17,8 @@
 //   - Nothing piles up behind a node that hangs: acquires are refused at once with the reason.
 //
 // What it expects downwards is [Wire]: a batch goes over one connection, in order, each request once
-// and never again; Exchange returns when the batch is answered or the connection is over, and says
-// whether anything of it may still take effect.
+// and never again; Exchange returns when the batch is answered or the connection is over. What has no
+// answer then may take effect at any later time.
 //
 // One mutex, Lane.Mu, guards the queue, the batches that are out, the releases that are kept, and the
 // fields of calls that say so. It is never held across I/O, and nothing is locked under it but the

@@ -261,8 +261,8 @@ func (l *Lane) drainOnce() (waits bool) {
 		if b == nil {
 			return waits
 		}
-		settled := l.Wire.Exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound)
-		l.finishBatch(b, settled)
+		l.Wire.Exchange(b.calls, time.Duration(b.overdueAt-b.sentAt), b.bound)
+		l.finishBatch(b)
 		runtime.Gosched() // callers that were just told go first: what they ask for next is in the next batch
 		l.Clock.Yield(1)
 		l.Mu.Lock()
@@ -280,9 +280,8 @@ func (l *Lane) endStandby(now int64) {
 	}
 }
 
-// finishBatch reads the replies of a batch and tells the callers that wait for them. settled: nothing of
-// it may take effect any more that did not.
-func (l *Lane) finishBatch(b *batch, settled bool) {
+// finishBatch reads the replies of a batch and tells the callers that wait for them.
+func (l *Lane) finishBatch(b *batch) {
 	now := l.Clock.Now().Mono
 	heard, sent, failure := b.result()
 	l.Mu.Lock()
@@ -300,7 +299,7 @@ func (l *Lane) finishBatch(b *batch, settled bool) {
 	if away {
 		l.breaker.failed(failure, now)
 	}
-	told := l.finishAll(b, settled, now)
+	told := l.finishAll(b, now)
 	if away && !l.closed {
 		told = l.putAside(told, now)
 	}
@@ -326,7 +325,7 @@ func (l *Lane) SetDown(down bool, err error) {
 // finishAll records the answers of a batch and returns what callers are to be told.
 // Requests that are put in other words stay first in the queue, so that nothing overtakes
 // them. The caller holds mu.
-func (l *Lane) finishAll(b *batch, settled bool, now int64) []news {
+func (l *Lane) finishAll(b *batch, now int64) []news {
 	told := b.told[:0]
 	var again callList
 	for i, c := range b.calls {
@@ -336,9 +335,6 @@ func (l *Lane) finishAll(b *batch, settled bool, now int64) []news {
 			continue
 		}
 		l.finish(c, now)
-		if settled && c.State == CallDone && c.Kind == protocol.Unknown {
-			c.State = callSettled
-		}
 		if c.Caller != nil {
 			told = append(told, news{c, c.Answer})
 		}

@@ -12,11 +12,10 @@ import (
 // Exchange sends the requests of the batch in order over one connection, each of them
 // once and never again, and fills in Said and Sent of each. It returns when all replies
 // were read or the connection broke, and waits for a reply no longer than bound. After patience
-// the callers have given up, and it may look whether the node still answers others. Settled:
-// what of the batch has not taken effect never will. It reads nothing of a call but Req, and does
-// not keep the slice. On a long link several exchanges run at the same time.
+// the callers have given up, and it may look whether the node still answers others. It reads nothing
+// of a call but Req, and does not keep the slice. On a long link several exchanges run at the same time.
 type Wire interface {
-	Exchange(batch []*Call, patience, bound time.Duration) (settled bool)
+	Exchange(batch []*Call, patience, bound time.Duration)
 }
 
 // Watcher is a wire that tells which server answers, before its answers are read. A node whose

@@ -63,7 +63,7 @@ func TestDegradedIsToldInOrder(t *testing.T) {
 		mu.Unlock()
 	}}}
 	inBubble(t, 3, o, func(b *bed) {
-		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Deny("CLIENT"); n.Deny("SUBSCRIBE"); n.Deny("PUBLISH") })
+		b.each([]int{0, 1, 2}, func(n *redlocktest.Node) { n.Deny("SUBSCRIBE"); n.Deny("PUBLISH") })
 		lock := b.lock()
 		_, err := b.rl.Mutex(key, redlock.WithMaxWait(time.Second)).Acquire(b.Context())
 		require.ErrorIs(b, err, redlock.ErrHeld)
@@ -71,6 +71,6 @@ func TestDegradedIsToldInOrder(t *testing.T) {
 		b.pass(time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
-		assert.GreaterOrEqual(b, len(lacks), 3, strings.Join(lacks, "\n"))
+		assert.GreaterOrEqual(b, len(lacks), 2, strings.Join(lacks, "\n"))
 	})
 }

@@ -11,8 +11,6 @@ type ServerReport struct {
 	ReplID   string        // INFO replication: master_replid; empty: not told
 	FormerID string        // INFO replication: master_replid2; empty: not told
 	Role     string        // "master", "slave"; empty: not told
-	ClientID int64         // CLIENT ID of this connection; 0: not told, so it cannot be killed
-	IDErr    error         // why, where it is denied for good
 	Uptime   time.Duration // whole seconds, by the node's wall clock
 	Mark     Mark
 	Native   NativeDelete

@@ -157,8 +157,6 @@ func TestCheckOfRights(t *testing.T) {
 		"keys of its own":  {[]string{"~orders:* ~redlock:memory", locks, lines, notices, reading}, []string{"info rights-keys"}, "key patterns"},
 		"no mark":          {[]string{"~orders:*", locks, lines, notices, reading}, []string{"warning rights-memory", "info rights-keys"}, "the key redlock:memory"},
 		"mark, reading":    {[]string{"~orders:* %R~redlock:memory", locks, lines, notices, reading}, []string{"warning rights-memory", "info rights-keys"}, "the key redlock:memory"},
-		"no kill":          {[]string{"~*", locks, lines, notices, reading, "-client|kill"}, []string{"warning rights-client"}, "lacks CLIENT KILL ("},
-		"no id":            {[]string{"~*", locks, lines, notices, reading, "-client|id"}, []string{"warning rights-client"}, "lacks CLIENT ID ("},
 		"no name":          {[]string{"~*", locks, lines, notices, reading, "-client|setname"}, []string{"info rights-name"}, "lacks CLIENT SETNAME ("},
 		"no list":          {[]string{"~*", locks, lines, notices, reading, "-client|list"}, []string{"info unread"}, "CLIENT LIST cannot be read (NOPERM"},
 		"prefix":           {[]string{"~app:*", "~{app:*}:line ~{app:*}:shared ~{app:*}:door", locks, lines, notices, reading}, nil, ""},

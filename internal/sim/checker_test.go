@@ -852,15 +852,6 @@ var simRules = []simRule{
 		h.sleep(100*msec, 0)
 		h.checkConfirmed(g, redlock.ExtendInfo{Elapsed: time.Duration(h.at(5, 15))})
 	}},
-	{"a kill of process %d on node %d hits", nil, func(h *handMade) {
-		n := h.nodes[0]
-		f := &simFlow{d: &simDialer{p: h.procs[0], n: n}, n: n, gone: make(chan struct{})}
-		n.flows[simConn{0, 99}] = f
-		if !h.bad {
-			f.Close()
-		}
-		require.NoError(h.t, n.kill(h.procs[0], 0, 99))
-	}},
 	{"adopt: %v was adopted by %.6s, and then", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 100*msec)
 		h.checkAdoptedAgain(g, h.grant(1, "b", 20*msec, 100*msec), h.lockOf("k1"), either(h, nil, redlock.ErrNotHeld))

@@ -57,8 +57,7 @@ type simPlan struct {
 	NoPublish     bool          `json:",omitempty"` // nobody may publish
 	TornFor       time.Duration `json:",omitempty"` // and not within half a NodeTimeout, but within this
 	Users         bool          `json:",omitempty"` // connections are of users' clients
-	NoID          bool          `json:",omitempty"` // connections are not told their ids
-	NoKill        bool          `json:",omitempty"` // nor may they be ended
+	Outlived      bool          `json:",omitempty"` // what is on its way arrives also after its connection was reset
 	Native        bool          `json:",omitempty"` // two of three nodes say that they compare and delete by a command, and one of these denies it
 	NoMGet        bool          `json:",omitempty"` // every second node does not release several locks in one command
 	Faults        []simFault

@@ -58,16 +58,15 @@ func simRoom(use bool) byte {
 }
 
 // Exchange also notes what becomes of SETs, see simSent.
-func (s *simWire) Exchange(batch []*lane.Call, patience, bound time.Duration) (settled bool) {
+func (s *simWire) Exchange(batch []*lane.Call, patience, bound time.Duration) {
 	simRoom(false)
 	s.p.examineClosed(s.n.i, batch)
 	for _, c := range batch {
 		s.p.w.reached("a release is sent again", c.Req.Op == protocol.OpRelease && c.Kind == protocol.Failed)
 		s.p.w.reached("a key is put back", c.Req.Op == protocol.OpRepair)
 	}
-	settled = s.Conversations.Exchange(batch, patience, bound)
+	s.Conversations.Exchange(batch, patience, bound)
 	s.p.w.hears(s.n.i, batch)
-	return settled
 }
 
 // greet tells the guard who answers before anything else happens.
@@ -103,7 +102,7 @@ func (d *simDialer) Dial(ctx context.Context) (conn.Flow, error) {
 	simRoom(false)
 	d.mu.Lock()
 	d.dials++
-	f := &simFlow{d: d, n: d.n.led(d.p), salt: d.dials, gone: make(chan struct{}), native: conn.Native{Denied: &d.denied}}
+	f := &simFlow{d: d, n: d.n.led(d.p), salt: d.dials, gone: make(chan struct{}), resetAt: never, native: conn.Native{Denied: &d.denied}}
 	d.mu.Unlock()
 	defer context.AfterFunc(ctx, f.Close)()
 	if err := f.connect(); err != nil {
@@ -118,7 +117,6 @@ type simFlow struct {
 	n    *simNode // that the name led to
 	salt uint64
 	gen  int // of the server
-	id   int64
 	born int64
 
 	native conn.Native
@@ -127,12 +125,28 @@ type simFlow struct {
 	gone chan struct{}
 	once sync.Once
 
-	mu     sync.Mutex
-	said   int64
-	killed bool // on the server
+	mu      sync.Mutex
+	said    int64
+	resetAt int64 // when the server learns of it; never if it does not
 }
 
 func (f *simFlow) Close() { f.once.Do(func() { close(f.gone) }) }
+
+// Reset has the server's system drop what it has not got yet, unless something on the way outlives
+// the connection, or nothing gets through.
+func (f *simFlow) Reset() {
+	p, w := f.d.p, f.d.p.w
+	t := w.t()
+	_, cut := w.faultAt(t, p.i, f.n.i, faultCut, faultCutOut)
+	at := t + w.trip(f.roll('R'))
+	if !cut && !w.plan.Outlived && at < f.silentFrom() {
+		f.mu.Lock()
+		f.resetAt = min(f.resetAt, at)
+		f.mu.Unlock()
+		w.reached("an old connection is reset", true)
+	}
+	f.Close()
+}
 
 func (f *simFlow) isClosed() bool {
 	select {
@@ -164,11 +178,11 @@ func (f *simFlow) roll(what uint64) uint64 {
 }
 
 // wait waits until a time, and fails if the flow was closed before.
-func (f *simFlow) wait(until int64) error { return f.waitDoing(never, nil, until) }
+func (f *simFlow) wait(until int64) error { return f.waitDoing(0, never, nil, until) }
 
-// waitDoing is wait, and has the server do something in the meantime, as later would. That the same
-// goroutine does it saves another one, whose stack would have to grow.
-func (f *simFlow) waitDoing(at int64, do func(), until int64) (err error) {
+// waitDoing is wait, and has the server do something in the meantime that came there before, as later would.
+// That the same goroutine does it saves another one, whose stack would have to grow.
+func (f *simFlow) waitDoing(came, at int64, do func(), until int64) (err error) {
 	p, w := f.d.p, f.d.p.w
 	roll := f.roll('u')
 	begun := w.passed()
@@ -176,9 +190,9 @@ func (f *simFlow) waitDoing(at int64, do func(), until int64) (err error) {
 	if do != nil {
 		does := begun + int64(w.fine(at-w.t(), f.sender()))
 		if err = f.waitFor(does); err == nil {
-			f.arrived(do)
+			f.arrived(came, do)
 		} else if !w.isOver() {
-			time.AfterFunc(time.Duration(does-w.passed()), func() { f.arrived(do) })
+			time.AfterFunc(time.Duration(does-w.passed()), func() { f.arrived(came, do) })
 		}
 	}
 	if err == nil {
@@ -233,7 +247,7 @@ func (f *simFlow) connect() error {
 		return errSimRefused
 	}
 	f.born = w.t()
-	n.accept(f)
+	f.gen, _ = n.generation(f.born)
 	return nil
 }
 
@@ -249,25 +263,26 @@ func (f *simFlow) silentFrom() int64 {
 	return from
 }
 
-// later has the server do something at a time, if it is the same process then and the
-// connection was not killed by then.
+// later has the server do something at a time when it comes there, if it is the same process then and the
+// connection was not reset by then.
 func (f *simFlow) later(at int64, do func()) {
 	w := f.d.p.w
 	w.after(at-w.t(), f.sender(), func() {
 		simRoom(false)
-		f.arrived(do)
+		f.arrived(at, do)
 	})
 }
 
 // sender keeps apart what arrives over different connections.
 func (f *simFlow) sender() uint64 { return f.d.p.w.mix(uint64(f.d.p.i), uint64(f.n.i), f.salt) }
 
-// arrived is the moment that later speaks of.
-func (f *simFlow) arrived(do func()) {
+// arrived is the moment at which the server does what came there before: a server that hangs does later
+// also what a connection sent that was reset meanwhile.
+func (f *simFlow) arrived(came int64, do func()) {
 	f.mu.Lock()
-	killed := f.killed
+	reset := came >= f.resetAt
 	f.mu.Unlock()
-	if now, _ := f.n.generation(f.d.p.w.t()); now == f.gen && !killed {
+	if now, _ := f.n.generation(f.d.p.w.t()); now == f.gen && !reset {
 		do()
 	}
 }
@@ -355,20 +370,16 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 	died, _ := n.generation(end)
 	switch {
 	case cutBack || end >= silent:
-		return 0, cmp.Or(f.waitDoing(at, do, t+never), errSimTimeout)
+		return 0, cmp.Or(f.waitDoing(t+x.there, at, do, t+never), errSimTimeout)
 	case died != f.gen:
-		return 0, cmp.Or(f.waitDoing(at, do, end), errSimReset)
+		return 0, cmp.Or(f.waitDoing(t+x.there, at, do, end), errSimReset)
 	}
-	if err := f.waitDoing(at, do, end); err != nil {
+	if err := f.waitDoing(t+x.there, at, do, end); err != nil {
 		return 0, err
 	}
 	f.mu.Lock()
 	f.said++
-	killed := f.killed
 	f.mu.Unlock()
-	if killed {
-		return 0, errSimReset
-	}
 	if x.reset {
 		return int(mix(roll, 14) % uint64(parts+1)), errSimReset
 	}
@@ -421,11 +432,7 @@ func (f *simFlow) identity() (protocol.ServerReport, error) {
 	if err := n.says(n.w.t()); err != nil && !doesNevertheless(err, nil) {
 		return protocol.ServerReport{}, err
 	}
-	s := n.ask()
-	if s.ClientID = f.id; n.w.plan.NoID {
-		s.ClientID, s.IDErr = 0, errSimDenied
-	}
-	return s, nil
+	return n.ask(), nil
 }
 
 // answerTo sends a question to which nothing happens but to the network. What the server does
@@ -460,56 +467,6 @@ func (f *simFlow) Ask() (protocol.ServerReport, error) {
 func (f *simFlow) Write(m *protocol.MarkWrite) (protocol.Mark, error) {
 	s, err := answerTo(f, 'm', func() protocol.ServerReport { return f.n.writeMark(m) })
 	return s.Mark, err
-}
-
-func (f *simFlow) Kill(id int64) error {
-	told, err := answerTo(f, 'k', func() error { return f.n.kill(f.d.p, f.gen, id) })
-	return cmp.Or(err, told)
-}
-
-// accept gives a connection its id.
-func (n *simNode) accept(f *simFlow) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	f.gen, _ = n.generation(n.w.t())
-	n.ids[f.gen]++
-	f.id = n.ids[f.gen]
-	n.flows[simConn{f.gen, f.id}] = f
-}
-
-// simConn names a connection: ids start again with each process of the server.
-type simConn struct {
-	gen int
-	id  int64
-}
-
-const errSimDenied = fakenode.Error("NOPERM this user has no permissions to run the 'client' command")
-
-// kill is CLIENT KILL ID, now.
-func (n *simNode) kill(p *simProcess, gen int, id int64) error {
-	t := n.w.t()
-	if err := n.says(t); err != nil && !doesNevertheless(err, nil) {
-		return err
-	}
-	if n.w.plan.NoKill {
-		n.w.reached("an old connection may not be ended", true)
-		return errSimDenied
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	old := n.flows[simConn{gen, id}]
-	if old == nil {
-		return nil
-	}
-	if old.d.p != p || !old.isClosed() {
-		n.w.violated("a kill of process %d on node %d hits connection %d of process %d, which is in use", p.i, n.i, id, old.d.p.i)
-	}
-	old.mu.Lock()
-	old.killed = true
-	n.w.reached("an old connection is ended", true)
-	old.mu.Unlock()
-	n.w.happened(func() string { return fmt.Sprintf("node %d  kills connection %d of process %d", n.i, id, p.i) }, uint64(n.i), uint64(id), 'k')
-	return nil
 }
 
 func (s *simWire) Listen(ctx context.Context, channel string, tell lane.Subscriber) error {
@@ -841,12 +798,8 @@ func (p *simPlan) drawFlows() {
 	r := rand.New(rand.NewPCG(p.Seed, 0xf10))
 	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
 	p.Users, p.Native = r.IntN(3) == 0, mix(p.Seed, 'd')%3 == 0
-	if !p.Strict {
-		p.NoID, p.NoKill = r.IntN(12) == 0, r.IntN(12) == 0
-	}
-	// What stops a process or a server keeps a kill from being in time.
-	stops := slices.ContainsFunc(p.Faults, func(f simFault) bool { return f.Kind != faultWall })
-	if p.Torn > 0 && r.IntN(2) == 0 && !(p.Strict && (stops || p.Users)) {
+	p.Outlived = !p.Strict && r.IntN(6) == 0
+	if p.Torn > 0 && r.IntN(2) == 0 && !p.Strict {
 		p.TornFor = in(0, 2*p.TTL)
 	}
 	if r.IntN(3) > 0 {

@@ -154,8 +154,6 @@ type simNode struct {
 	doorUntil map[string]int64
 	doors     map[string]string // by lock key: who shut it last
 	subs      []*simSub
-	ids       map[int]int64 // the last one given, by generation
-	flows     map[simConn]*simFlow
 
 	names    map[string]simBeside
 	calls    map[simName]string
@@ -194,7 +192,7 @@ func newSimNode(w *simWorld, i int) *simNode {
 	n := &simNode{
 		w: w, i: i, hand: simHand{base: fakenode.Epoch + int64(p.Offset), ppm: p.PPM},
 		holds: make(map[string][]*simHold), doorUntil: make(map[string]int64), doors: make(map[string]string),
-		ids: make(map[int]int64), flows: make(map[simConn]*simFlow), toldAt: make(map[string]int64), backBy: make(map[string]int64), lineLost: make(map[string]int64), keptIn: make(map[string]bool), names: make(map[string]simBeside), calls: make(map[simName]string), met: make(map[int]int64), counts: make(map[string][]simCounter),
+		toldAt: make(map[string]int64), backBy: make(map[string]int64), lineLost: make(map[string]int64), keptIn: make(map[string]bool), names: make(map[string]simBeside), calls: make(map[simName]string), met: make(map[int]int64), counts: make(map[string][]simCounter),
 	}
 	n.store = fakenode.New(func() int64 { return n.hand.at(w.t()) })
 	n.store.Watch, n.store.Publish, n.store.Mute = n, n.publish, w.plan.NoPublish
