@@ -591,3 +591,23 @@ func TestOfTwoQueuesOneHasWaitedLonger(t *testing.T) {
 	}
 	assert.False(t, empty.waitedLonger(empty))
 }
+
+// What is kept for "once per key" is bounded. Below a thousand keys each is told once.
+func TestLongerLeasesAreToldOfAThousandKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said []DegradedInfo
+		rl := overWires(t, &Options{Hooks: &Hooks{Degraded: func(i DegradedInfo) { said = append(said, i) }}}, lanetest.NewScriptedWire())
+		for range 2 {
+			for i := range 1100 {
+				rl.Mutex(fmt.Sprint("k", i)).sawLease(time.Hour)
+			}
+		}
+		synctest.Wait()
+		require.Len(t, said, 1000)
+		keys := make(map[string]bool)
+		for _, i := range said {
+			keys[i.Key] = true
+		}
+		assert.Len(t, keys, 1000)
+	})
+}

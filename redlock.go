@@ -18,7 +18,7 @@ type Redlock struct {
 	queues  *queues
 	renewer *renew.Renewer
 
-	// clients are the nodes', for the hints in texts of errors, and for tests.
+	// clients are the nodes', for the hints in texts of errors.
 	clients []redis.UniversalClient
 
 	closeOnce sync.Once

@@ -114,6 +114,7 @@ func TestWhyAnAttemptFailed(t *testing.T) {
 // Scenario 54.
 func TestAllNodesDown(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
+		b.assemble(inside.Assembly{})
 		b.each([]int{0, 1, 2}, stop)
 		start := time.Now()
 		q := b.try()
@@ -129,7 +130,7 @@ func TestAllNodesDown(t *testing.T) {
 		})
 		b.pass(time.Second) // what was being dialled is given up
 		for i := range 3 {
-			queued, kept := inside.LaneLoad(b.rl, i)
+			queued, kept := b.lanes[i].Load()
 			assert.Zero(b, queued+kept, "nothing was sent, so nothing is to be taken back")
 		}
 	})
@@ -416,6 +417,7 @@ func TestOrphanThatOutlivesItsConnection(t *testing.T) {
 func TestHalfOpenNetwork(t *testing.T) {
 	for _, mode := range []redlocktest.PartitionMode{redlocktest.DropReplies, redlocktest.DropRequests} {
 		inBubble(t, 5, nil, func(b *bed) {
+			b.assemble(inside.Assembly{})
 			b.cycle()
 			synctest.Wait()
 			b.cluster.ResetCommands()
@@ -427,7 +429,7 @@ func TestHalfOpenNetwork(t *testing.T) {
 				assert.Less(b, n.Commands("SET", evalsha, eval), 10, "no endless trying")
 			}
 			for i := range 5 {
-				queued, kept := inside.LaneLoad(b.rl, i)
+				queued, kept := b.lanes[i].Load()
 				assert.Zero(b, queued+kept)
 			}
 			b.each([]int{0, 1, 2}, (*redlocktest.Node).Heal)
@@ -704,7 +706,7 @@ func TestNoRandomnessNoLock(t *testing.T) {
 			"broken": iotest.ErrReader(errGaveUp),
 			"short":  bytes.NewReader(make([]byte, 15)),
 		} {
-			inside.SetRandom(b.rl, r)
+			b.assemble(inside.Assembly{Random: r})
 			for _, op := range []string{"TryAcquire", "Acquire", "Do"} {
 				err := every[op](b.rl.Mutex(key), b.Context())
 				require.Error(b, err, name)
@@ -713,7 +715,7 @@ func TestNoRandomnessNoLock(t *testing.T) {
 			}
 		}
 		assert.Zero(b, b.cluster.Commands())
-		inside.SetRandom(b.rl, bytes.NewReader(bytes.Repeat([]byte{0xab}, 16)))
+		b.assemble(inside.Assembly{Random: bytes.NewReader(bytes.Repeat([]byte{0xab}, 16))})
 		assert.Equal(b, strings.Repeat("ab", 16), b.lock().Token())
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -27,7 +26,7 @@ func inTies(t *testing.T, key string, test func(b ties)) {
 	t.Helper()
 	inBubble(t, 5, nil, func(b *bed) {
 		b.cycle()
-		order := inside.NodeOrder(b.rl.Mutex(key))
+		order := b.order(b.rl.Mutex(key))
 		ts := ties{bed: b, arbiter: b.cluster.Node(order[0])}
 		for _, i := range order[1:] {
 			ts.others = append(ts.others, b.cluster.Node(i))
@@ -256,7 +255,7 @@ func TestTieAsksNobodyAgainWhoDidNotRefuse(t *testing.T) {
 // A key that can have no queue has a first node in order all the same.
 func TestTieOfAKeyWithoutAQueue(t *testing.T) {
 	const odd = "a}b"
-	require.Empty(t, inside.QueueKeyOf(odd))
+	require.Empty(t, queueKey(odd))
 	inTies(t, odd, func(b ties) {
 		for _, n := range b.others[:3] {
 			n.Set(odd, "somebody@else", time.Hour)
@@ -318,8 +317,7 @@ func TestTieOfAnAcquire(t *testing.T) {
 		r := <-done
 		require.NoError(b, r.err)
 		b.asked(2, b.others[:3]...)
-		waiters, _ := inside.Waits(b.rl)
-		assert.Zero(b, waiters)
+		assert.Zero(b, b.subscriptions())
 	})
 }
 

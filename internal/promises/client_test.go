@@ -23,6 +23,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/bubble"
+	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/quorumlock/redlock/redlocktest"
@@ -395,7 +396,7 @@ func TestCloseEndsWaiters(t *testing.T) {
 func TestCloseTakesBackWhatIsUnderWay(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
 		b.cycle()
-		require.NoError(b, inside.LoadScripts(b.rl))
+		b.loadScripts()
 		for _, n := range b.cluster.Nodes() {
 			n.Delay(20 * time.Millisecond)
 		}
@@ -656,7 +657,7 @@ func TestClosedClientsEndAllWaitersWithAnAttempt(t *testing.T) {
 func TestAMinorityOfClosedClientsChangesNothing(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
 		clients := b.wrapped()
-		rl, err := redlock.New(clients, nil)
+		rl, parts, err := assembled(clients, conn.UserHabits, inside.Assembly{})
 		require.NoError(b, err)
 		b.Cleanup(func() { _ = rl.Close() })
 		lock, err := rl.Mutex(key, redlock.WithTTL(time.Hour)).Acquire(b.Context())
@@ -670,7 +671,7 @@ func TestAMinorityOfClosedClientsChangesNothing(t *testing.T) {
 		require.NoError(b, err)
 		require.NoError(b, lock.Release(b.Context()))
 		time.Sleep(time.Minute) // the lane learns at its next try that the client is closed
-		_, kept := inside.LaneLoad(rl, 0)
+		_, kept := parts.Lanes[0].Load()
 		assert.Zero(b, kept, "no release waits for a client that is closed for good")
 	})
 }
@@ -722,11 +723,7 @@ func TestOpenSpeaksTLS(t *testing.T) {
 // A name may lead to another server while the one before goes on: a Sentinel has promoted a replica. Whichever
 // way a client was made, it asks the new one after a minute, or clients would vote on different servers.
 func TestNameThatMovesIsFollowed(t *testing.T) {
-	ways := map[string]func(clients any) (any, error){
-		"Open": inside.NewLikeOpen,
-		"New":  func(clients any) (any, error) { return redlock.New(clients.([]redis.UniversalClient), nil) },
-	}
-	for name, make := range ways {
+	for name, habits := range map[string]func(*redis.Options) conn.Habits{"Open": conn.OpenHabits, "New": conn.UserHabits} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Run(t, 4, func(t *testing.T, c *redlocktest.Cluster) {
 				var leads atomic.Int64 // the third name, to the node of this index
@@ -738,9 +735,8 @@ func TestNameThatMovesIsFollowed(t *testing.T) {
 						return to[leads.Load()-2].Options().Dialer(ctx, network, addr)
 					}
 				})
-				made, err := make(clients)
+				rl, _, err := assembled(clients, habits, inside.Assembly{})
 				require.NoError(t, err)
-				rl := made.(*redlock.Redlock)
 				t.Cleanup(func() { _ = rl.Close() })
 				use := func(d time.Duration) {
 					for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {

@@ -14,34 +14,6 @@ import (
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
-func TestQuorumErrorIsOneReadableLine(t *testing.T) {
-	e := newQuorumError("acquire", "orders:42", 3, 2345678*time.Microsecond, []redlock.Outcome{
-		{Node: "a:1/0", Vote: redlock.VoteGranted, Elapsed: 1234567},
-		{Node: "b:1/0", Vote: redlock.VoteRefused, Holder: "0123456789abcdef0123456789abcdef@me", Elapsed: time.Millisecond},
-		{Node: "c:1/0", Vote: redlock.VoteUnknown, Elapsed: time.Second, Err: errors.New("line\r\nbreak")},
-		{Node: "d:1/0", Vote: redlock.VotePending, Holder: "0123456789abcdef0123456789abcdef@me"},
-		{Node: "e:1/0", Vote: redlock.VoteNotSent, Err: errors.New("waiting in the queue"), Holder: "by hand@me"},
-		{Node: "f:1/0", Vote: redlock.VoteRefused, Holder: "bm90IHRoYXQgc2VjcmV0IQ=="},
-	}, context.Canceled, errors.New("the cause"), redlock.ErrHeld)
-	assert.Equal(t, `redlock: acquire "orders:42": held by another: context canceled, the cause (1 of 6 nodes granted, 3 needed; `+
-		`the holder's lease ends in 2.346s): a:1/0 granted after 1.23ms; b:1/0 refused (found "01234567...@me") after 1ms; `+
-		`c:1/0 unknown (line break) after 1s; d:1/0 pending; e:1/0 not sent (has "by hand@me") (waiting in the queue); f:1/0 refused (found "bm90IHRo...")`, e.Error())
-	assert.ErrorIs(t, e, redlock.ErrHeld)
-	assert.ErrorIs(t, e, context.Canceled)
-	assert.NotErrorIs(t, e, redlock.ErrNoQuorum)
-
-	e = newQuorumError("open", "", 1, 0, nil, redlock.ErrNoQuorum)
-	assert.Equal(t, "redlock: open: no quorum", e.Error())
-}
-
-// A node's timeout is not the call's: who tests for one must not be misled.
-func TestErrorsOfNodesAreNotThoseOfTheCall(t *testing.T) {
-	e := newQuorumError("acquire", "k", 1, 0,
-		[]redlock.Outcome{{Node: "a", Vote: redlock.VoteUnknown, Err: context.DeadlineExceeded}}, redlock.ErrNoQuorum)
-	assert.NotErrorIs(t, e, context.DeadlineExceeded)
-	assert.ErrorIs(t, e.Outcomes[0].Err, context.DeadlineExceeded)
-}
-
 func TestReasonsAreDistinct(t *testing.T) {
 	reasons := []error{
 		redlock.ErrHeld, redlock.ErrNoQuorum, redlock.ErrExpired, redlock.ErrNotHeld, redlock.ErrLost,

@@ -2,7 +2,6 @@ package promises_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -88,7 +86,7 @@ func TestClaimBehindAnExtendCutsNothing(t *testing.T) {
 			require.NoError(b, err)
 			require.NoError(b, holder.Extend(b.Context(), ttl), "nodes know the script")
 			waiter := later(func() (*redlock.Lock, error) { return m.Acquire(b.Context()) })
-			order := inside.Order(key, b.rl.Nodes())
+			order := nodeOrder(key, b.rl.Nodes())
 			b.cluster.Node(order[0]).Delay(time.Millisecond) // the others are released first
 			b.cluster.Node(order[0]).DelayCommand("SET", 1, nodeTimeout/2)
 			_, err = b.rl.Mutex("beside").TryAcquire(b.Context())
@@ -651,23 +649,4 @@ func TestLeaseThatIsCoveredIsNotTold(t *testing.T) {
 			})
 		})
 	}
-}
-
-// What is kept for "once per key" is bounded. Below a thousand keys each is told once.
-func TestLongerLeasesAreToldOfAThousandKeys(t *testing.T) {
-	hooks, said := told()
-	inBubble(t, 1, &redlock.Options{Hooks: hooks}, func(b *bed) {
-		for range 2 {
-			for i := range 1100 {
-				inside.SawLease(b.rl.Mutex(fmt.Sprint("k", i)), time.Hour)
-			}
-		}
-		synctest.Wait()
-		require.Equal(b, 1000, len(said()))
-		keys := make(map[string]bool)
-		for _, i := range said() {
-			keys[i.Key] = true
-		}
-		assert.Len(b, keys, 1000)
-	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/bubble"
+	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/ticktest"
 	"github.com/quorumlock/redlock/redlocktest"
 )
@@ -36,6 +37,7 @@ type bed struct {
 	*testing.T
 	cluster *redlocktest.Cluster
 	rl      *redlock.Redlock
+	lanes   []*lane.Lane // of rl, if the test assembled it
 }
 
 // inBubble runs a test over n nodes in virtual time.

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/longtest"
 )
 
@@ -116,7 +115,7 @@ func TestQueuesThatMeetAreFair(t *testing.T) {
 				t.Run(fmt.Sprintf("%d nodes, held for %v, %s", nodes, hold, when), func(t *testing.T) {
 					t.Parallel()
 					inHallOf(t, nodes, func(h hall) {
-						arbiter := inside.NodeOrder(h.process(nil).Mutex("k"))[0]
+						arbiter := h.order(h.rl.Mutex("k"))[0]
 						rls := []*redlock.Redlock{h.cutOff(arbiter), h.cutOff(), h.cutOff(), h.cutOff()}
 						h.fair(h.takeTurns(rls, hold, long, begin))
 					})
@@ -133,7 +132,7 @@ func TestQueuesThatCannotMeetAtEitherNode(t *testing.T) {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
 			t.Parallel()
 			inHallOf(t, nodes, func(h hall) {
-				order := inside.NodeOrder(h.process(nil).Mutex("k"))
+				order := h.order(h.rl.Mutex("k"))
 				rls := []*redlock.Redlock{h.cutOff(order[0]), h.cutOff(order[1])}
 				h.fair(h.takeTurns(rls, 20*time.Millisecond, 30*time.Second, func(int) time.Duration { return 0 }))
 			})
@@ -229,7 +228,7 @@ func TestWaitersWhoseTurnsAreInVainTakeTheirTime(t *testing.T) {
 	inHallOf(t, 5, func(h hall) {
 		h.cluster.Record(true)
 		m := h.process(nil).Mutex("k")
-		order := inside.NodeOrder(m)
+		order := h.order(m)
 		for _, i := range order[2:] {
 			h.cluster.Node(i).Set("k", "a holder that died", 5*time.Second)
 		}
@@ -253,7 +252,7 @@ func TestWaitersWhoseTurnsAreInVainTakeTheirTime(t *testing.T) {
 func TestWaiterWhoseTurnsAreInVainGoesBackToItsNode(t *testing.T) {
 	inHallOf(t, 5, func(h hall) {
 		m := h.process(nil).Mutex("k")
-		order := inside.NodeOrder(m)
+		order := h.order(m)
 		for _, i := range order[2:] {
 			h.cluster.Node(i).Set("k", "a holder that goes on", time.Minute)
 		}
@@ -324,7 +323,7 @@ func TestQueuesThatMeetAreFairInAllModes(t *testing.T) {
 			t.Run(name+", "+when, func(t *testing.T) {
 				t.Parallel()
 				inHallOf(t, 3, func(h hall) {
-					arbiter := inside.NodeOrder(h.process(nil).Mutex("k"))[0]
+					arbiter := h.order(h.rl.Mutex("k"))[0]
 					processes := []*redlock.Redlock{h.cutOff(arbiter), h.cutOff(), h.cutOff(), h.cutOff()}
 					want := [][]wanting{in.cutOff, in.others, in.others, in.others}
 					h.fair(h.takeTurnsIn(processes, want, 50*time.Millisecond, 15*time.Second, begin))

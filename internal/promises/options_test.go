@@ -16,7 +16,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -25,7 +24,6 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/bubble"
-	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -320,7 +318,7 @@ func FuzzKeys(f *testing.F) {
 				return
 			}
 			require.NoError(t, err)
-			for _, beside := range inside.NamesBeside(prefix + k) {
+			for _, beside := range namesBeside(prefix + k) {
 				if name, ok := strings.CutPrefix(beside, prefix); ok {
 					_, err := rl.Mutex(name).TryAcquire(t.Context())
 					require.ErrorIs(t, err, redlock.ErrInvalid, beside)
@@ -351,35 +349,12 @@ func isOurs(name string) bool {
 		usual, isUsual := strings.CutSuffix(strings.TrimPrefix(name, "{"), "}:"+kind)
 		other, isOther := strings.CutSuffix(name, ":"+kind+":")
 		for key, is := range map[string]bool{usual: isUsual, other: isOther} {
-			if is && key != "" && slices.Contains(inside.NamesBeside(key), name) {
+			if is && key != "" && slices.Contains(namesBeside(key), name) {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// FuzzQuorumError: whatever names, keys, values and errors there are, it is one line.
-func FuzzQuorumError(f *testing.F) {
-	f.Add("k", "a:1", "tok@me", "EOF", "held", int64(1), uint8(3))
-	f.Add("\n\r\x00", "a\nb", "\u2028", "x\r\ny", "a\nb", int64(-1), uint8(0))
-	f.Add(strings.Repeat("é", 100), "", strings.Repeat("x", 1000), "", "", int64(math.MaxInt64), uint8(255))
-	f.Fuzz(func(t *testing.T, key, node, holder, problem, reason string, left int64, vote uint8) {
-		e := newQuorumError("acquire", key, 2, time.Duration(left), []redlock.Outcome{
-			{Node: node, Vote: redlock.Vote(vote), Holder: holder, Elapsed: time.Duration(left), Err: errors.New(problem)},
-			{Node: "last", Vote: redlock.VotePending},
-		}, errors.New(reason), redlock.ErrHeld)
-		text := e.Error()
-		if i := strings.IndexFunc(text, func(r rune) bool { return r != ' ' && unicode.IsSpace(r) }); i >= 0 {
-			t.Fatalf("%q has more than one line", text)
-		}
-		if !strings.HasPrefix(text, "redlock: acquire") || !strings.HasSuffix(text, "; last pending") {
-			t.Fatalf("%q", text)
-		}
-		if !errors.Is(e, redlock.ErrHeld) {
-			t.Fatal("the reason is lost")
-		}
-	})
 }
 
 // FuzzAddresses: an address is refused with ErrInvalid, without its password, or taken.

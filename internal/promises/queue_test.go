@@ -21,7 +21,6 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/bubble"
-	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/longtest"
 	"github.com/quorumlock/redlock/redlocktest"
 )
@@ -61,12 +60,12 @@ func (h hall) release(l *redlock.Lock) {
 
 // arbiter is the node that keeps the line of the key.
 func (h hall) arbiter(m *redlock.Mutex) *redlocktest.Node {
-	return h.cluster.Node(inside.NodeOrder(m)[0])
+	return h.cluster.Node(h.order(m)[0])
 }
 
 // entries are those who wait at a node.
 func (h hall) entries(n *redlocktest.Node, m *redlock.Mutex) (found []string) {
-	members, _ := n.Redis().ZMembers(inside.QueueKey(m))
+	members, _ := n.Redis().ZMembers(queueKey(m.Key()))
 	for _, e := range members {
 		if !strings.HasPrefix(e, "woken ") && !strings.HasPrefix(e, "silent ") {
 			found = append(found, e)
@@ -269,8 +268,8 @@ func TestLineShowsInInspect(t *testing.T) {
 			assert.Equal(t, fmt.Sprintf("clerk@%d", i), w.Owner)
 			assert.InDelta(t, time.Duration(3-i)*time.Second, w.Waited, float64(50*time.Millisecond))
 		}
-		assert.Equal(t, 3, s.Nodes[inside.NodeOrder(m)[0]].Waiting)
-		assert.Zero(t, s.Nodes[inside.NodeOrder(m)[1]].Waiting)
+		assert.Equal(t, 3, s.Nodes[h.order(m)[0]].Waiting)
+		assert.Zero(t, s.Nodes[h.order(m)[1]].Waiting)
 		for _, end := range ends {
 			end()
 		}
@@ -544,18 +543,14 @@ func TestLineConnectionsAndGoroutines(t *testing.T) {
 		}
 		synctest.Wait()
 		assert.LessOrEqual(t, runtime.NumGoroutine(), before+200+10, "a waiter has no goroutine but the caller's")
-		waiters, ears := inside.Waits(rl)
-		assert.Equal(t, 201, waiters)
-		assert.Equal(t, 1, ears, "one subscription for all")
+		assert.Equal(t, 1, h.subscriptions(), "one for all")
 		cancel()
 		h.release(l)
 		time.Sleep(100 * time.Millisecond)
-		waiters, ears = inside.Waits(rl)
-		assert.Equal(t, 0, waiters)
-		assert.Equal(t, 1, ears, "kept for a while")
+		assert.Equal(t, 1, h.subscriptions(), "kept for a while")
+		assert.LessOrEqual(t, runtime.NumGoroutine(), before+10)
 		time.Sleep(20 * time.Second)
-		_, ears = inside.Waits(rl)
-		assert.Equal(t, 0, ears, "closed when nobody waits")
+		assert.Zero(t, h.subscriptions(), "closed when nothing waits")
 	})
 }
 
@@ -618,7 +613,7 @@ func TestLineOfTheArbiterThatIsLost(t *testing.T) {
 				time.Sleep(8 * time.Second) // whoever followed others has come back
 				goesOn("later")
 				assert.NotEmpty(t, h.entries(h.arbiter(m), m), "the line is where it belongs")
-				assert.Empty(t, h.entries(h.cluster.Node(inside.NodeOrder(m)[1]), m))
+				assert.Empty(t, h.entries(h.cluster.Node(h.order(m)[1]), m))
 				cancel()
 				wg.Wait()
 				time.Sleep(10 * time.Second)
@@ -640,14 +635,14 @@ func TestLineWaiterMovesAndKeepsItsPlace(t *testing.T) {
 		}
 		h.arbiter(holder).Hang()
 		time.Sleep(3 * time.Second)
-		second := h.cluster.Node(inside.NodeOrder(holder)[1])
+		second := h.cluster.Node(h.order(holder)[1])
 		moved := h.entries(second, holder)
 		require.Len(t, moved, 6)
 		came := time.Now()
 		vs = append(vs, visit(h.Context(), h.process(nil).Mutex("k")))
 		time.Sleep(3 * time.Second)
 		for _, e := range h.entries(second, holder) {
-			score, err := second.Redis().ZScore(inside.QueueKey(holder), e)
+			score, err := second.Redis().ZScore(queueKey(holder.Key()), e)
 			require.NoError(t, err)
 			since := time.UnixMicro(int64(score))
 			assert.Equal(t, slices.Contains(moved, e), since.Before(came.Add(-2*time.Second)), "%s waits since %v there, and a newcomer came at %v", e, since, came)
@@ -668,12 +663,12 @@ func TestLineWaiterMovesAndKeepsItsPlace(t *testing.T) {
 }
 
 func TestLineNamesDiffer(t *testing.T) {
-	assert.Equal(t, "{a}:line", inside.QueueKeyOf("a"))
-	assert.Equal(t, "{a}:line:", inside.QueueKeyOf("{a}"))
-	assert.Equal(t, "x{a}y:line:", inside.QueueKeyOf("x{a}y"))
-	assert.Equal(t, "{{a}:line", inside.QueueKeyOf("{a"))
+	assert.Equal(t, "{a}:line", queueKey("a"))
+	assert.Equal(t, "{a}:line:", queueKey("{a}"))
+	assert.Equal(t, "x{a}y:line:", queueKey("x{a}y"))
+	assert.Equal(t, "{{a}:line", queueKey("{a"))
 	for _, none := range []string{"a}", "{}a", "}{a"} {
-		assert.Empty(t, inside.QueueKeyOf(none), "no name has the slot of %q", none)
+		assert.Empty(t, queueKey(none), "no name has the slot of %q", none)
 	}
 	inHall(t, func(h hall) {
 		m := h.process(nil).Mutex("a}b") // polls
@@ -897,7 +892,7 @@ func TestAllWaitersMoveWhenTheLineIsLost(t *testing.T) {
 			time.Sleep(after)
 			h.arbiter(m).Stop()
 			time.Sleep(4 * time.Second)
-			assert.Len(t, h.entries(h.cluster.Node(inside.NodeOrder(m)[1]), m), 50, "lost after %v", after)
+			assert.Len(t, h.entries(h.cluster.Node(h.order(m)[1]), m), 50, "lost after %v", after)
 			_ = l.Release(h.Context()) // one node does not answer
 			start := time.Now()
 			waiters.Wait()
@@ -920,7 +915,7 @@ func TestLineThatIsForgottenIsJoinedAgainOnce(t *testing.T) {
 		arbiter := h.arbiter(m)
 		// The whole takes less than a reservation, so that no waiter looks at what the other nodes have.
 		time.Sleep(100 * time.Millisecond)
-		arbiter.Redis().Del(inside.QueueKey(m))
+		arbiter.Redis().Del(queueKey(m.Key()))
 		h.cluster.ResetCommands()
 		time.Sleep(700 * time.Millisecond)
 		assert.Less(t, h.cluster.Commands("EVALSHA"), waiters+10)
@@ -935,7 +930,7 @@ func TestLineThatIsForgottenIsJoinedAgainOnce(t *testing.T) {
 func TestLineThatLetsNobodyInIsNotFollowedWithoutPause(t *testing.T) {
 	inHall(t, func(h hall) {
 		m := h.process(nil).Mutex("k")
-		order := inside.NodeOrder(m)
+		order := h.order(m)
 		for _, n := range h.cluster.Nodes() {
 			n.Delay(200 * time.Microsecond)
 		}
@@ -944,7 +939,7 @@ func TestLineThatLetsNobodyInIsNotFollowedWithoutPause(t *testing.T) {
 		}
 		closed := h.cluster.Node(order[1])
 		for i := range 5 {
-			_, err := closed.Redis().ZAdd(inside.QueueKey(m), float64(time.Now().UnixMicro()), fmt.Sprintf("process%d 800 value%d@x", i, i))
+			_, err := closed.Redis().ZAdd(queueKey(m.Key()), float64(time.Now().UnixMicro()), fmt.Sprintf("process%d 800 value%d@x", i, i))
 			require.NoError(t, err)
 		}
 		closed.Deny("ZADD")
@@ -971,7 +966,7 @@ func TestWaiterKeepsItsPlaceBesideANodeThatRefuses(t *testing.T) {
 				n.Deny("SUBSCRIBE")
 			}
 			m := h.process(nil).Mutex("k")
-			order := inside.NodeOrder(m)
+			order := h.order(m)
 			refuse(h.cluster.Node(order[0]))
 			for _, i := range order[1:] {
 				h.cluster.Node(i).Set("k", "somebody@else", time.Hour)
@@ -1004,7 +999,7 @@ func TestWaiterBehindOneThatGaveItsTurnUp(t *testing.T) {
 			}
 			rl := h.process(nil)
 			long, short := rl.Mutex("k", redlock.WithTTL(10*time.Minute)), rl.Mutex("k")
-			barred := inside.NodeOrder(long)[2:]
+			barred := h.order(long)[2:]
 			for _, i := range barred {
 				h.cluster.Node(i).Delay(time.Millisecond) // so that all answers are known
 			}
@@ -1069,29 +1064,6 @@ func TestKeysThatNobodyWaitsForAnyMore(t *testing.T) {
 			assert.Less(t, h.served(v), 500*time.Millisecond)
 			h.release(v.lock)
 		}
-		assert.LessOrEqual(t, inside.Queues(rl), 1, "keys that are remembered")
-	})
-}
-
-// A key that is waited for all the time does not keep those from being forgotten that came after it.
-func TestBusyKeyKeepsNoOthersInMemory(t *testing.T) {
-	t.Parallel()
-	inHall(t, func(h hall) {
-		h.cluster.Record(false)
-		holder, rl := h.process(nil), h.process(nil)
-		waitFor := func(key string) {
-			l := h.acquire(holder.Mutex(key))
-			v := visit(h.Context(), rl.Mutex(key))
-			time.Sleep(50 * time.Millisecond)
-			h.release(l)
-			h.served(v)
-			h.release(v.lock)
-		}
-		for i := range 60 {
-			waitFor("busy")
-			waitFor(fmt.Sprint("once", i))
-		}
-		assert.Less(t, inside.Queues(rl), 40, "keys that are remembered") // refused within the last seconds
 	})
 }
 
@@ -1099,7 +1071,7 @@ func TestBusyKeyKeepsNoOthersInMemory(t *testing.T) {
 func TestProcessThatWasRefusedOnce(t *testing.T) {
 	inHall(t, func(h hall) {
 		rl := h.process(nil)
-		require.NoError(t, inside.LoadScripts(rl))
+		h.loadScripts()
 		m := rl.Mutex("k")
 		l := h.acquire(h.process(nil).Mutex("k"))
 		v := visit(h.Context(), m)
@@ -1152,50 +1124,4 @@ func TestQueueOfWaitersThatAreSeldomHeardOf(t *testing.T) {
 		require.NoError(b, held.Release(b.Context()))
 		b.takes(0, func() { require.NoError(b, (<-done).err) })
 	})
-}
-
-// A process that waits for thousands of keys is seldom heard of, and keeps its places all the same where
-// one of its waiters has a turn or gives up, which ends what the node knew of the next time.
-func TestProcessThatIsSeldomHeardOfKeepsItsPlaces(t *testing.T) {
-	for name, c := range map[string]struct {
-		waiters string // of that process: s
-		givesUp bool   // the first
-	}{
-		"in a turn":      {waiters: "ss-"},
-		"after a turn":   {waiters: "s-s-"},
-		"without a turn": {waiters: "s-s-", givesUp: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inHall(t, func(h hall) {
-				seldom := h.process(nil)
-				inside.AwaitKeys(seldom, 20_000)
-				held := h.acquire(h.process(nil).Mutex("k"))
-				ctx, giveUp := context.WithCancel(h.Context())
-				defer giveUp()
-				var all []*visitor
-				for _, of := range c.waiters {
-					rl := seldom
-					if of != 's' {
-						rl = h.process(nil)
-					}
-					all = append(all, visit(ctx, rl.Mutex("k")))
-					time.Sleep(time.Millisecond)
-					ctx = h.Context()
-				}
-				time.Sleep(2 * time.Second)
-				if c.givesUp {
-					giveUp()
-					<-all[0].done
-					all = all[1:]
-				}
-				for _, v := range all {
-					h.release(held)
-					require.Less(h, h.served(v), 100*time.Millisecond)
-					held = v.lock
-					time.Sleep(3 * time.Second)
-				}
-				h.release(held)
-			})
-		})
-	}
 }

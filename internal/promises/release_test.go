@@ -179,6 +179,7 @@ func TestReleaseIsSentAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 3, nil, func(b *bed) {
+				b.assemble(inside.Assembly{})
 				lock := b.lock(redlock.WithTTL(time.Hour))
 				break_(b.cluster.Node(0))
 				require.NoError(b, lock.Release(b.Context()))
@@ -191,7 +192,7 @@ func TestReleaseIsSentAgain(t *testing.T) {
 				}
 				b.pass(10 * time.Second)
 				b.on(0)
-				_, kept := inside.LaneLoad(b.rl, 0)
+				_, kept := b.lanes[0].Load()
 				assert.Zero(b, kept)
 			})
 		})
@@ -216,6 +217,7 @@ func TestReleaseThatFailsForNow(t *testing.T) {
 // It is forgotten when the key is gone by itself.
 func TestReleaseIsNotKeptForEver(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
+		b.assemble(inside.Assembly{})
 		lock := b.lock(redlock.WithTTL(time.Minute))
 		require.NoError(b, lock.Extend(b.Context(), time.Minute))
 		b.cluster.Node(0).Stop()
@@ -224,12 +226,12 @@ func TestReleaseIsNotKeptForEver(t *testing.T) {
 		most := 0 // between two tries it is kept
 		for range 100 {
 			b.pass(37 * time.Millisecond)
-			_, kept := inside.LaneLoad(b.rl, 0)
+			_, kept := b.lanes[0].Load()
 			most = max(most, kept)
 		}
 		assert.Equal(b, 1, most, "as long as the longest lease")
 		b.pass(20 * time.Second)
-		_, kept := inside.LaneLoad(b.rl, 0)
+		_, kept := b.lanes[0].Load()
 		assert.Zero(b, kept)
 	})
 }
@@ -252,6 +254,7 @@ func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 // held is released when the node is back.
 func TestNothingPilesUpBehindAHungNode(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
+		b.assemble(inside.Assembly{})
 		var held []*redlock.Lock
 		for i := range 5 {
 			lock, err := b.rl.Mutex(string(rune('a'+i)), redlock.WithTTL(time.Hour)).TryAcquire(b.Context())
@@ -272,18 +275,18 @@ func TestNothingPilesUpBehindAHungNode(t *testing.T) {
 				require.NoError(b, lock.Release(b.Context()))
 			}
 		})
-		queued, kept := inside.LaneLoad(b.rl, 0)
+		queued, kept := b.lanes[0].Load()
 		assert.Equal(b, 1, queued+kept, "the first release")
 		for _, lock := range held {
 			b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })
 		}
-		queued, _ = inside.LaneLoad(b.rl, 0)
+		queued, _ = b.lanes[0].Load()
 		assert.Equal(b, 6, queued, "and those of the held ones")
 		assert.Zero(b, b.cluster.Node(0).Commands())
 		b.cluster.Node(0).Resume()
 		synctest.Wait()
 		assert.Empty(b, keysOf(b.cluster.Node(0)))
-		queued, kept = inside.LaneLoad(b.rl, 0)
+		queued, kept = b.lanes[0].Load()
 		assert.Zero(b, queued+kept)
 		assert.Equal(b, redlock.VoteGranted, b.lock().Outcomes()[0].Vote, "used again at once")
 	})
@@ -291,6 +294,7 @@ func TestNothingPilesUpBehindAHungNode(t *testing.T) {
 
 func TestNothingPilesUpBeforeANodeThatRefuses(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
+		b.assemble(inside.Assembly{})
 		b.cluster.Node(0).Stop()
 		for range 300 {
 			lock, err := b.rl.Mutex(key).TryAcquire(b.Context())
@@ -299,10 +303,10 @@ func TestNothingPilesUpBeforeANodeThatRefuses(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		b.pass(2 * time.Second)
-		queued, kept := inside.LaneLoad(b.rl, 0)
+		queued, kept := b.lanes[0].Load()
 		assert.LessOrEqual(b, queued+kept, 301, "a release also serves the queue of a node that was reachable just now")
 		b.pass(ttl)
-		queued, kept = inside.LaneLoad(b.rl, 0)
+		queued, kept = b.lanes[0].Load()
 		assert.Zero(b, queued+kept)
 		b.cluster.Node(0).Restart(redlocktest.LoseKeys)
 		b.cycle()           // it is met again,

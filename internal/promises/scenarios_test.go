@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -137,7 +136,7 @@ func TestKeyThatStaysOnAnyNodeHoldsNobodyUp(t *testing.T) {
 					ends := time.Now().Add(ttl)
 					stay(b.cluster.Node(odd))
 					m := b.rl.Mutex(key)
-					_, err := hall{b}.arbiter(m).Redis().ZAdd(inside.QueueKey(m), 1, "of-the-dead 800 "+strings.Repeat("0", 32)) // is first for ever
+					_, err := hall{b}.arbiter(m).Redis().ZAdd(queueKey(m.Key()), 1, "of-the-dead 800 "+strings.Repeat("0", 32)) // is first for ever
 					require.NoError(b, err)
 					var waiting []<-chan result
 					ctx, cancel := context.WithTimeout(b.Context(), time.Minute)

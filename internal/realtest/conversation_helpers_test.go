@@ -98,7 +98,7 @@ func convTo(s *realredis.Server) faultproxy.Dialer {
 // open is a Redlock by Open. It knows the servers by the proxies' addresses.
 func (p *convPath) open(t *testing.T, o redlock.Options) *redlock.Redlock {
 	t.Helper()
-	rl, err := redlock.Open(t.Context(), p.addrs, &o)
+	rl, err := openOn(t.Context(), p.addrs, &o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	return rl
@@ -108,7 +108,7 @@ func (p *convPath) open(t *testing.T, o redlock.Options) *redlock.Redlock {
 // change. It knows the servers by their own addresses, as all clients by users do.
 func (p *convPath) users(t *testing.T, o redlock.Options, change ...func(*redis.Options)) *redlock.Redlock {
 	t.Helper()
-	rl, err := redlock.New(p.clients(t, change...), &o)
+	rl, err := newOf(p.clients(t, change...), &o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	return rl

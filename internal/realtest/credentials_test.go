@@ -87,7 +87,7 @@ func TestCredentialsRotate(t *testing.T) {
 					}
 				}))
 			}
-			rl, err := redlock.New(clients, &redlock.Options{TTL: 6 * time.Second, NodeTimeout: 1500 * time.Millisecond, NoRestartGuard: true})
+			rl, err := newOf(clients, &redlock.Options{TTL: 6 * time.Second, NodeTimeout: 1500 * time.Millisecond, NoRestartGuard: true})
 			require.NoError(t, err)
 			defer rl.Close()
 			modes := []locker{rl.Mutex("alone"), rl.Mutex("shared").Shared(), rl.Semaphore("permits", 3)}
@@ -222,7 +222,7 @@ func TestProviderThatFails(t *testing.T) {
 			return "app", "pw0", nil
 		}
 	})
-	rl, err := redlock.New([]redis.UniversalClient{c}, &brisk)
+	rl, err := newOf([]redis.UniversalClient{c}, &brisk)
 	require.NoError(t, err)
 	defer rl.Close()
 	_, err = rl.Mutex(resource).TryAcquire(t.Context())

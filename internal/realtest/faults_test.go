@@ -349,7 +349,7 @@ func TestStalledTLSHandshakeIsLikeAHungNode(t *testing.T) {
 	hung := hangingListener(t)
 	servers := realredis.StartN(t, 2)
 	addrs := append(addrsOf(servers), "rediss://"+hung.Addr().String()+"?skip_verify=true")
-	rl, err := redlock.Open(t.Context(), addrs, &unhurried)
+	rl, err := openOn(t.Context(), addrs, &unhurried)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		hung.end()

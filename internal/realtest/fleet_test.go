@@ -115,9 +115,9 @@ func addrsOf(servers []*realredis.Server) []string {
 // openAt is a Redlock by Open. On a busy machine the nodes, all well, may answer too late.
 func openAt(t *testing.T, addrs []string, o redlock.Options) *redlock.Redlock {
 	t.Helper()
-	rl, err := redlock.Open(t.Context(), addrs, &o)
+	rl, err := openOn(t.Context(), addrs, &o)
 	for end := time.Now().Add(20 * time.Second); errors.Is(err, redlock.ErrNoQuorum) && time.Now().Before(end); {
-		rl, err = redlock.Open(t.Context(), addrs, &o)
+		rl, err = openOn(t.Context(), addrs, &o)
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
@@ -149,7 +149,7 @@ func defaultClient(t *testing.T, addr string, change ...func(*redis.Options)) *r
 
 func newOn(t *testing.T, o redlock.Options, clients ...redis.UniversalClient) *redlock.Redlock {
 	t.Helper()
-	rl, err := redlock.New(clients, &o)
+	rl, err := newOf(clients, &o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	return rl

@@ -37,7 +37,7 @@ func TestKeysOfOthersUnderNamesOfOurs(t *testing.T) {
 	var mu sync.Mutex
 	told := make(map[string]error)
 	done := make(chan struct{})
-	rl, err := redlock.Open(t.Context(), addrs, &redlock.Options{Hooks: &redlock.Hooks{Degraded: func(d redlock.DegradedInfo) {
+	rl, err := openOn(t.Context(), addrs, &redlock.Options{Hooks: &redlock.Hooks{Degraded: func(d redlock.DegradedInfo) {
 		mu.Lock()
 		defer mu.Unlock()
 		if told[d.Node] = d.Err; len(told) == 3 {
@@ -86,7 +86,7 @@ func TestKeysOfOthersEndNoLock(t *testing.T) {
 		c := realredis.Start(t).Client(t)
 		clients, addrs = append(clients, c), append(addrs, c.Options().Addr)
 	}
-	rl, err := redlock.Open(t.Context(), addrs, nil)
+	rl, err := openOn(t.Context(), addrs, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rl.Close() })
 	alone, err := rl.Mutex("game").Acquire(t.Context())

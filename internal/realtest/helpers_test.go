@@ -7,14 +7,15 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/faultproxy"
-	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/longtest"
 	"github.com/quorumlock/redlock/redlocktest"
 	"github.com/redis/go-redis/v9"
@@ -191,11 +192,54 @@ func clientOf(t *testing.T, c *redlocktest.Cluster, o redlock.Options) *redlock.
 	return newOn(t, o, c.Clients()...)
 }
 
+// origin is how a client of these tests was made.
+type origin struct {
+	addrs   []string // by Open
+	clients []redis.UniversalClient
+	opts    redlock.Options
+}
+
+var origins sync.Map // from weak pointers to clients, which one that is not closed must not outlive
+
+// openOn is redlock.Open of a client that operator knows.
+func openOn(ctx context.Context, addrs []string, o *redlock.Options) (*redlock.Redlock, error) {
+	rl, err := redlock.Open(ctx, addrs, o)
+	return made(rl, err, origin{addrs: addrs}, o)
+}
+
+// newOf is redlock.New of a client that operator knows.
+func newOf(clients []redis.UniversalClient, o *redlock.Options) (*redlock.Redlock, error) {
+	rl, err := redlock.New(clients, o)
+	return made(rl, err, origin{clients: clients}, o)
+}
+
+func made(rl *redlock.Redlock, err error, w origin, o *redlock.Options) (*redlock.Redlock, error) {
+	if o != nil {
+		w.opts = *o
+	}
+	if err == nil {
+		origins.Store(weak.Make(rl), w)
+	}
+	return rl, err
+}
+
 // operator is an operator's tool on the nodes of a client, with its options.
 func operator(t testing.TB, rl *redlock.Redlock) *admin.Nodes {
 	t.Helper()
-	of, opts := inside.Nodes(rl)
-	o, clients := opts.(redlock.Options), slices.Clone(of.([]redis.UniversalClient))
+	known, ok := origins.Load(weak.Make(rl))
+	require.True(t, ok, "made by openOn or newOf")
+	w := known.(origin)
+	o := &admin.Options{
+		KeyPrefix: w.opts.KeyPrefix, NodeNames: rl.Nodes(), TLS: w.opts.TLS,
+		TTL: w.opts.TTL, NodeTimeout: w.opts.NodeTimeout, RestartGuard: w.opts.RestartGuard, NoRestartGuard: w.opts.NoRestartGuard,
+	}
+	if w.addrs != nil {
+		nodes, err := admin.Open(w.addrs, o)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = nodes.Close() })
+		return nodes
+	}
+	clients := slices.Clone(w.clients)
 	for i, c := range clients {
 		if single, ok := c.(*redis.Client); ok { // which may be closed
 			o := conn.OwnOptions(single.Options())
@@ -205,7 +249,7 @@ func operator(t testing.TB, rl *redlock.Redlock) *admin.Nodes {
 			clients[i] = c
 		}
 	}
-	nodes, err := admin.New(clients, &admin.Options{KeyPrefix: o.KeyPrefix, NodeNames: o.NodeNames, TTL: o.TTL, NodeTimeout: o.NodeTimeout, RestartGuard: max(o.RestartGuard, 0), NoRestartGuard: o.NoRestartGuard})
+	nodes, err := admin.New(clients, o)
 	require.NoError(t, err)
 	return nodes
 }

@@ -216,7 +216,7 @@ func TestHostileNodes(t *testing.T) {
 
 // useAll uses nodes in all ways.
 func useAll(t *testing.T, clients []redis.UniversalClient) {
-	rl, err := redlock.New(clients, &redlock.Options{TTL: time.Second, NodeTimeout: 100 * time.Millisecond, RestartGuard: time.Millisecond})
+	rl, err := newOf(clients, &redlock.Options{TTL: time.Second, NodeTimeout: 100 * time.Millisecond, RestartGuard: time.Millisecond})
 	require.NoError(t, err)
 	defer rl.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)

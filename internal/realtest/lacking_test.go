@@ -32,13 +32,13 @@ var waysTo = map[string]func(t *testing.T, addr, user string, o *redlock.Options
 	"Open": func(t *testing.T, addr, user string, o *redlock.Options) (*redlock.Redlock, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		return redlock.Open(ctx, []string{"redis://" + user + "@" + addr}, o)
+		return openOn(ctx, []string{"redis://" + user + "@" + addr}, o)
 	},
 	"New": func(t *testing.T, addr, user string, o *redlock.Options) (*redlock.Redlock, error) {
-		return redlock.New([]redis.UniversalClient{clientOfAddr(t, addr, user)}, o)
+		return newOf([]redis.UniversalClient{clientOfAddr(t, addr, user)}, o)
 	},
 	"New, a type of the user's": func(t *testing.T, addr, user string, o *redlock.Options) (*redlock.Redlock, error) {
-		return redlock.New([]redis.UniversalClient{embedded{clientOfAddr(t, addr, user)}}, o)
+		return newOf([]redis.UniversalClient{embedded{clientOfAddr(t, addr, user)}}, o)
 	},
 }
 
@@ -275,7 +275,7 @@ func TestServersThatAreFullKeepTheirGuard(t *testing.T) {
 		urls = append(urls, s.URL())
 	}
 	o := &redlock.Options{TTL: 10 * time.Second}
-	a, err := redlock.Open(t.Context(), urls, o)
+	a, err := openOn(t.Context(), urls, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = a.Close() })
 	first := servers[2].Client(t)
@@ -290,7 +290,7 @@ func TestServersThatAreFullKeepTheirGuard(t *testing.T) {
 	for _, s := range servers {
 		clients = append(clients, clientOfAddr(t, s.Addr(), "default:pw"))
 	}
-	b, err := redlock.New(clients, o)
+	b, err := newOf(clients, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	refused := func() (n int) {

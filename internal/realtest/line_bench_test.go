@@ -97,7 +97,7 @@ func TestNextProcess(t *testing.T) {
 func latency(t *testing.T, servers []*realredis.Server) {
 	s := &site{servers: servers}
 	k := child.Start(t, "TestNextProcess", job{Addrs: addrsOf(servers)})
-	rl, err := redlock.Open(t.Context(), addrsOf(servers), nil)
+	rl, err := openOn(t.Context(), addrsOf(servers), nil)
 	require.NoError(t, err)
 	defer rl.Close()
 	s.m = rl.Mutex("hot")

@@ -28,7 +28,7 @@ type job struct {
 }
 
 func (j job) open(t *testing.T, o *redlock.Options) *redlock.Redlock {
-	rl, err := redlock.Open(t.Context(), j.Addrs, o)
+	rl, err := openOn(t.Context(), j.Addrs, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	return rl
@@ -114,7 +114,7 @@ func newSite(t *testing.T, o *redlock.Options, opts ...redlock.LockOption) *site
 		addrs = append(addrs, x.Addr())
 		s.admins = append(s.admins, x.Client(t))
 	}
-	rl, err := redlock.Open(t.Context(), addrs, o)
+	rl, err := openOn(t.Context(), addrs, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	s.rl, s.m = rl, rl.Mutex("k", opts...)
@@ -396,7 +396,7 @@ func newSiteClient(t *testing.T, s *site) *redlock.Redlock {
 	for _, x := range s.servers {
 		addrs = append(addrs, x.Addr())
 	}
-	rl, err := redlock.Open(t.Context(), addrs, crowdOptions)
+	rl, err := openOn(t.Context(), addrs, crowdOptions)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	return rl

@@ -89,7 +89,7 @@ func usersOf(t *testing.T, owner string, addrs ...string) *users {
 	u := &users{owner: owner, addrs: addrs}
 	o := redlock.Options{NoRestartGuard: true, TTL: time.Second, NodeTimeout: 200 * time.Millisecond}
 	for way, made := range map[string]func() (*redlock.Redlock, error){
-		"-open": func() (*redlock.Redlock, error) { return redlock.Open(t.Context(), addrs, &o) },
+		"-open": func() (*redlock.Redlock, error) { return openOn(t.Context(), addrs, &o) },
 		"-new": func() (*redlock.Redlock, error) {
 			var clients []redis.UniversalClient
 			for _, a := range addrs {
@@ -97,7 +97,7 @@ func usersOf(t *testing.T, owner string, addrs ...string) *users {
 				n, _ := strconv.Atoi(db)
 				clients = append(clients, defaultClient(t, at, func(c *redis.Options) { c.DB = n }))
 			}
-			return redlock.New(clients, &o)
+			return newOf(clients, &o)
 		},
 	} {
 		o.Owner = owner + way

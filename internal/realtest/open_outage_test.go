@@ -19,7 +19,7 @@ func TestOpenWaitsOutAnOutage(t *testing.T) {
 	defer cancel()
 	var rl *redlock.Redlock
 	opened := background(func() (err error) {
-		rl, err = redlock.Open(ctx, f.addrs(), &brisk)
+		rl, err = openOn(ctx, f.addrs(), &brisk)
 		return err
 	})
 	// It has given up on the first answers, and asks again.

@@ -76,7 +76,7 @@ const childTTL = 700 * time.Millisecond
 func TestHolderProcess(t *testing.T) {
 	var addrs []string
 	parent := child.Of(t, &addrs)
-	rl, err := redlock.Open(t.Context(), addrs, &redlock.Options{TTL: childTTL, NodeTimeout: childTTL / 4})
+	rl, err := openOn(t.Context(), addrs, &redlock.Options{TTL: childTTL, NodeTimeout: childTTL / 4})
 	require.NoError(t, err)
 	_, err = rl.Mutex(resource, redlock.WithRenewal()).Acquire(t.Context())
 	require.NoError(t, err)

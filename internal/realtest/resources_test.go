@@ -118,7 +118,7 @@ func TestClosingTheClientsDoesNotEndTheRedlock(t *testing.T) {
 	t.Parallel()
 	f := convStart(t, 3)
 	clients := f.direct().clients(t)
-	rl, err := redlock.New(clients, &redlock.Options{NoRestartGuard: true, TTL: time.Minute, NodeTimeout: 5 * time.Second})
+	rl, err := newOf(clients, &redlock.Options{NoRestartGuard: true, TTL: time.Minute, NodeTimeout: 5 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	m := rl.Mutex(convKey)
@@ -162,10 +162,10 @@ func TestRedlockThatIsNotClosedLeavesNothing(t *testing.T) {
 			gone := make(chan struct{})
 			func() {
 				o := &redlock.Options{NoRestartGuard: true}
-				rl, err := redlock.Open(t.Context(), f.direct().addrs, o)
+				rl, err := openOn(t.Context(), f.direct().addrs, o)
 				if way == "New" {
 					require.NoError(t, rl.Close())
-					rl, err = redlock.New(f.direct().clients(t, func(o *redis.Options) { o.ConnMaxIdleTime = 50 * time.Millisecond }), o)
+					rl, err = newOf(f.direct().clients(t, func(o *redis.Options) { o.ConnMaxIdleTime = 50 * time.Millisecond }), o)
 				}
 				require.NoError(t, err)
 				runtime.AddCleanup(rl, func(gone chan struct{}) { close(gone) }, gone)

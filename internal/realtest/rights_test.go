@@ -100,7 +100,7 @@ func useAsTwoProcesses(t *testing.T, server *realredis.Server, user, key string)
 	defer cancel()
 	var both []*redlock.Redlock
 	for range 2 {
-		rl, err := redlock.Open(ctx, []string{url}, &redlock.Options{TTL: 2 * time.Second, NodeTimeout: 500 * time.Millisecond})
+		rl, err := openOn(ctx, []string{url}, &redlock.Options{TTL: 2 * time.Second, NodeTimeout: 500 * time.Millisecond})
 		if err != nil {
 			return
 		}
@@ -178,7 +178,7 @@ func (s *site) as(t *testing.T, rules ...string) (*redlock.Redlock, func() []red
 		urls = append(urls, "redis://clerk:pw@"+x.Addr())
 	}
 	d := new(degradations)
-	rl, err := redlock.Open(t.Context(), urls, &redlock.Options{Hooks: d.hooks()})
+	rl, err := openOn(t.Context(), urls, &redlock.Options{Hooks: d.hooks()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	return rl, d.all

@@ -20,7 +20,7 @@ func TestSharedLocksAndSemaphoresOnServersThatFail(t *testing.T) {
 		f := startFleet(t, 5)
 		processes := make([]*redlock.Redlock, 3)
 		for i := range processes {
-			rl, err := redlock.Open(t.Context(), f.addrs(), &brisk)
+			rl, err := openOn(t.Context(), f.addrs(), &brisk)
 			require.NoError(t, err)
 			defer rl.Close()
 			processes[i] = rl

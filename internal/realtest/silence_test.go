@@ -50,7 +50,7 @@ func TestDeadIdleConnectionsOfAUsersPoolAreGotRidOf(t *testing.T) {
 	f := convStart(t, 5)
 	p := f.path(t)
 	clients := p.clients(t)
-	rl, err := redlock.New(clients, &convSilent)
+	rl, err := newOf(clients, &convSilent)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	convWarm(t, f, rl)

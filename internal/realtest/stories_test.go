@@ -194,7 +194,7 @@ func TestFirstAttemptsOnANewFleetAreNotRefusedByTheirOwnKeys(t *testing.T) {
 			require.NoError(t, c.FlushAll(t.Context()).Err())
 			require.NoError(t, c.ScriptFlush(t.Context()).Err())
 		}
-		rl, err := redlock.New(p.clients(t), &redlock.Options{TTL: time.Minute, NodeTimeout: 10 * time.Second})
+		rl, err := newOf(p.clients(t), &redlock.Options{TTL: time.Minute, NodeTimeout: 10 * time.Second})
 		require.NoError(t, err)
 		var group errgroup.Group
 		for n := range 8 {
@@ -218,7 +218,7 @@ func TestFleetStartsThoughItsFirstCallHasGivenUp(t *testing.T) {
 		require.NoError(t, c.FlushAll(t.Context()).Err())
 		require.NoError(t, c.Set(t.Context(), convKey, "of another", time.Minute).Err())
 	}
-	rl, err := redlock.New(f.path(t).clients(t), &redlock.Options{TTL: time.Minute, NodeTimeout: 10 * time.Second})
+	rl, err := newOf(f.path(t).clients(t), &redlock.Options{TTL: time.Minute, NodeTimeout: 10 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rl.Close()) })
 	_, err = rl.Mutex(convKey).TryAcquire(t.Context())

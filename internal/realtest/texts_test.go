@@ -46,7 +46,7 @@ func TestTextsOfHostileServers(t *testing.T) {
 					NodeDown: func(i redlock.NodeInfo) { note("", i.Err) },
 					Degraded: func(i redlock.DegradedInfo) { note(i.Lacks, i.Err) },
 				})
-				rl, err := redlock.New([]redis.UniversalClient{wrap(c)}, &redlock.Options{TTL: time.Second, NodeTimeout: 100 * time.Millisecond, Hooks: hooks})
+				rl, err := newOf([]redis.UniversalClient{wrap(c)}, &redlock.Options{TTL: time.Second, NodeTimeout: 100 * time.Millisecond, Hooks: hooks})
 				require.NoError(t, err)
 				_, err = rl.Mutex("k").TryAcquire(t.Context())
 				note("try", err)

@@ -174,7 +174,7 @@ func (w *simWorld) checkRejoined(n *simNode, key string, e simEntry, all []simEn
 	if from := max(lost-lasts, 0); n.reachable(p, from, lost+lasts-from) > from {
 		return
 	}
-	waits := p.waits(e.value[:tokenLength])
+	waits := p.parts.HasWaiter(e.value[:tokenLength])
 	n.mu.Lock()
 	line, again := n.lineOf(key), n.lineLost[key] != lost
 	// A first waiter that has its turn again and again in vain joins anew each time, and finds nothing lost.

@@ -277,7 +277,7 @@ func (c *simClient) force(ctx context.Context, op int) {
 	m := p.rl.Mutex(f.key)
 	inside.Allow(m)
 	c.begins("ForceRelease")
-	err := inside.ForceRelease(m, dying, f.token)
+	err := p.force(dying, m, f.token)
 	stop()
 	w.mu.Lock()
 	f.to = w.t()
@@ -291,6 +291,27 @@ func (c *simClient) force(ctx context.Context, op int) {
 	if !w.dead(p) {
 		w.checkForced(p, f, err)
 	}
+}
+
+// force is ForceRelease of package admin, by the process's own lanes.
+func (p *simProcess) force(ctx context.Context, m *redlock.Mutex, token string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	names, holders := protocol.NamingOf(m.Key()), ""
+	if names != protocol.UsualNames {
+		holders = names.HoldersKey(m.Key())
+	}
+	t := inside.TermsOf(m)
+	answers, err := p.parts.Ask(ctx, protocol.ForceRequest(&protocol.Terms{TTL: t.TTL, NodeTimeout: t.NodeTimeout}, m.Key(), token, names.QueueKey(m.Key()), holders))
+	if err != nil {
+		return err
+	}
+	var counts protocol.Forced
+	for _, a := range answers {
+		counts.Add(a)
+	}
+	return counts.Failed(len(answers), nil)
 }
 
 // names reports whether the call is about a value.

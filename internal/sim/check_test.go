@@ -24,6 +24,7 @@ type simGrant struct {
 	client    int
 	key       string
 	lock      *redlock.Lock
+	within    context.Context // of the function of a Do
 	value     string
 	fence     uint64 // 0: none
 	shared    bool   // with others
@@ -866,6 +867,7 @@ func (c *simClient) do(ctx context.Context, m locker, op int, key string, over f
 		if w.plan.Contexts {
 			w.watch(g, ctx, within)
 		}
+		g.within = ctx
 		c.hold(lock, op, g)
 		g.released(w.t())
 		w.keeps(g)
@@ -913,7 +915,7 @@ func (c *simClient) failed(ctx context.Context, err error) {
 
 // requests counts what waits in the process's lanes.
 func (p *simProcess) requests() (n int) {
-	for _, l := range inside.Lanes(p.rl) {
+	for _, l := range p.parts.Lanes {
 		l.Mu.Lock()
 		for range l.Queue.All() {
 			n++

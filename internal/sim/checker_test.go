@@ -70,7 +70,7 @@ func (h *handMade) ownEntry(letter string) string {
 // then, and when the checker looks.
 func (h *handMade) loseLine(before map[string]float64, waits string, after map[string]float64) {
 	n := h.nodes[0]
-	h.procs[0].waits = func(token string) bool { return token == is(waits)[:tokenLength] }
+	h.procs[0].parts.HasWaiter = func(token string) bool { return token == is(waits)[:tokenLength] }
 	n.mu.Lock()
 	n.store.Keys["{k0}:line"] = &fakenode.Key{Zset: before}
 	n.losesLine("k0")
@@ -402,7 +402,7 @@ var simRules = []simRule{
 	{"R7: %v, when its validity was over", nil, func(h *handMade) {
 		l := h.lock()
 		if h.bad {
-			inside.SetUntil(l, h.procs[0].Now())
+			h.sleep(int64(2*h.plan.TTL), 0) // to its end
 		}
 		h.granted(h.procs[0], 0, "k0", 0, l)
 	}},
@@ -573,15 +573,15 @@ var simRules = []simRule{
 		h.checkValid(h.grant(0, "a", 10*msec, 100*msec), true, -time.Second, h.bad)
 	}},
 	{"I6: client %d.%d gave up", nil, func(h *handMade) {
-		err := inside.NewQuorumError("", "", 0, 0, make([]redlock.Outcome, 3), redlock.ErrNoQuorum).(*redlock.QuorumError)
+		err := &redlock.QuorumError{Outcomes: make([]redlock.Outcome, 3)}
 		for i := range either(h, 1, 2) {
 			err.Outcomes[i].Err = fakenode.Error("NOAUTH Authentication required.")
 		}
-		h.client().checkGaveUp(context.Background(), &redlock.Mutex{}, err)
+		h.client().checkGaveUp(context.Background(), &redlock.Mutex{}, errors.Join(err, redlock.ErrNoQuorum))
 	}},
 	{"I6: client %d.%d gave up", nil, func(h *handMade) { // for a majority that came too late
 		ctx := either(h, context.Background(), canceledContext)
-		h.client().checkGaveUp(ctx, h.procs[0].rl.Mutex("k0"), inside.NewQuorumError("", "", 0, 0, []redlock.Outcome(nil), redlock.ErrExpired))
+		h.client().checkGaveUp(ctx, h.procs[0].rl.Mutex("k0"), redlock.ErrExpired)
 	}},
 	{"fence: %v has token %d, and the clocks", nil, func(h *handMade) {
 		g := h.grant(0, "a", 10*msec, 20*msec)
@@ -614,8 +614,7 @@ var simRules = []simRule{
 	{"extend: %v is valid for", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
 		before := inside.StateOf(g.lock).Until
-		inside.SetUntil(g.lock, before.Add(either(h, -time.Millisecond, 0)))
-		g.checkExtended(before, redlock.ExtendInfo{})
+		g.checkExtended(before.Add(either(h, time.Millisecond, 0)), redlock.ExtendInfo{})
 	}},
 	{"extend: %v was extended for", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())

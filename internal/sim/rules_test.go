@@ -421,8 +421,12 @@ func (w *simWorld) checkDoTells(g *simGrant, err error) {
 func (w *simWorld) checkValidity(g *simGrant) {
 	now := g.proc.Now()
 	until := inside.StateOf(g.lock).Until
-	_, held := redlock.Held(inside.HeldIn(context.Background(), g.lock), g.key)
-	if left := g.lock.Validity(); !w.dead(g.proc) {
+	left := g.lock.Validity()
+	held := left > 0
+	if g.within != nil {
+		_, held = redlock.Held(g.within, g.key)
+	}
+	if !w.dead(g.proc) {
 		w.checkValid(g, isOver(until, now), left, held)
 	}
 }
@@ -577,7 +581,7 @@ func (w *simWorld) grantedIn(g *simGrant) {
 	w.reached("a grant to one that waited", w.places[g.value].came != 0)
 	barred := 0
 	for i := range w.nodes {
-		if guard := inside.Guard(p.rl); guard != nil {
+		if guard := p.parts.Guard; guard != nil {
 			left := guard.Judge(i, guard.Period(inside.TermsOf(g.lock).TTL, inside.TermsOf(g.lock).Fencing), p.mono.at(t))
 			barred += int(fakenode.Truth(left > 0))
 		}

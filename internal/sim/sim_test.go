@@ -149,7 +149,7 @@ func (w *simWorld) end(stop func()) {
 	close(w.over)
 	stop()
 	for _, p := range w.procs {
-		for _, l := range inside.Lanes(p.rl) { // no timer of a dead process ends its waiting
+		for _, l := range p.parts.Lanes { // no timer of a dead process ends its waiting
 			l.Wire.(*simWire).Close()
 		}
 		_ = p.rl.Close()
@@ -212,7 +212,7 @@ func (w *simWorld) settle(ctx context.Context) {
 	fresh := newSimProcess(w, len(w.procs), simProcessPlan{}) // it writes the marks that are missing
 	w.procs = append(w.procs, fresh)
 	if lost {
-		for _, l := range inside.Lanes(fresh.rl) {
+		for _, l := range fresh.parts.Lanes {
 			l.Wire.(*simWire).greet()
 		}
 		w.sleep(int64(max(plan.TTL, plan.RestartGuard, guard.FencedGuard))*102/100, 0)

@@ -72,7 +72,7 @@ func (c *simClient) mutexOf(i int, roll uint64, opts []redlock.LockOption) locke
 	case kind == manyShare && roll%5 > 0:
 		// The methods refuse a fence that nobody has.
 		m := c.p.rl.Mutex(key, opts...).Shared()
-		inside.NoFence(m)
+		inside.Allow(m)
 		return m
 	case kind > 0 && roll%12 > 0:
 		permits := kind

@@ -632,7 +632,7 @@ type simProcess struct {
 	i          int
 	name       string // in entries of queues
 	rl         *redlock.Redlock
-	waits      func(token string) bool // whether one of its waiters has it
+	parts      inside.Parts
 	mono, wall simHand
 	asleep     []simFault // pauses and suspends
 	killedAt   int64
@@ -699,22 +699,21 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 		wires[j] = newSimWire(p, n)
 	}
 	// Up to four fifths of the TTL, which Options would refuse.
-	client, err := inside.Assemble(names, wires, opts, w.plan.NodeTimeout, p.name, p)
+	a := inside.Assembly{Names: names, Wires: wires, Options: opts, NodeTimeout: w.plan.NodeTimeout, Process: p.name, Clock: p, Random: p}
+	if narrow := mix(w.plan.Seed, 'w') % 8; narrow < 4 { // room for one to three
+		a.Room = int(narrow)
+	}
+	client, parts, err := inside.Assemble(a)
 	if err != nil {
 		panic(err)
 	}
-	p.rl = client.(*redlock.Redlock)
-	p.waits = func(token string) bool { return inside.HasWaiter(p.rl, token) }
-	inside.SetRandom(p.rl, p)
-	if guard := inside.Guard(p.rl); guard != nil {
-		guard.Random = p
+	p.rl, p.parts = client.(*redlock.Redlock), parts
+	if p.parts.Guard != nil {
+		p.parts.Guard.Random = p
 	}
-	for j, l := range inside.Lanes(p.rl) {
+	for j, l := range p.parts.Lanes {
 		c := laneClock{p, int64(j + 1)}
 		l.Clock, l.Alarm.Clock = c, c
-	}
-	if narrow := mix(w.plan.Seed, 'w') % 8; narrow > 0 && narrow < 4 { // room for one to three
-		inside.NarrowWindows(p.rl, int(narrow))
 	}
 	return p
 }

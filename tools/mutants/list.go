@@ -644,7 +644,7 @@ var list = []mutant{
 		old:  "leftLine(now int64) { k.lookIn(now, k.reservation/2) }",
 		new:  "leftLine(int64) {}",
 		why:  "of a process that looks seldom a turn takes the mark that says when it is back, and its other waiters are passed over",
-		in:   "internal/promises",
+		in:   ".",
 		args: "-test.run=^TestProcessThatIsSeldomHeardOfKeepsItsPlaces$",
 	},
 	{

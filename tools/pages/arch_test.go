@@ -203,7 +203,7 @@ func TestLayers(t *testing.T) {
 }
 
 func TestOnlyTheEdgeKnowsGoRedis(t *testing.T) {
-	edge := []string{"redlock.go", "open.go", "inside.go"}
+	edge := []string{"redlock.go", "open.go"}
 	for _, s := range ofPackage(t) {
 		for _, i := range s.imports {
 			if strings.HasPrefix(i, "github.com/redis/go-redis") {
