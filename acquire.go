@@ -257,9 +257,9 @@ func (a *acquisition) attempt() (lock *Lock, retryable bool, err error) {
 // there.
 func (a *acquisition) ask() (at *attempt, start tick.Instant, err error) {
 	at = newAttempt(a.resource, a.queues)
-	at.origin, at.adopted = a.adoptFrom, a.adoptFrom != ""
+	at.adoptFrom = a.adoptFrom
 	if a.w != nil && a.w.entry != "" {
-		at.arbiter, at.origin, at.value, at.wants, at.joined = a.w.claim()
+		at.arbiter, at.entry, at.value, at.wants, at.joined = a.w.claim()
 	} else if at.value, err = a.tokens.newValue(a.terms.owner); err != nil {
 		return nil, start, err
 	}
@@ -296,7 +296,7 @@ func (a *acquisition) conclude(at *attempt, start tick.Instant) (lock *Lock, ret
 	if !retryable && a.quorumGone() {
 		a.queues.turnsAreOver(a.resource)
 	}
-	if retryable && at.entry() != "" {
+	if retryable && at.entry != "" {
 		a.w.rejoin()
 	}
 	at.takeBack(false)

@@ -43,12 +43,12 @@ func (a *attempt) send(start tick.Instant) {
 	case a.terms.shared:
 		share = a.shareArgs(int64(a.wants))
 		var q *protocol.QueueArgs
-		if entry := a.entry(); entry != "" {
-			q = &protocol.QueueArgs{Entry: entry}
+		if a.entry != "" {
+			q = &protocol.QueueArgs{Entry: a.entry}
 		}
 		set = protocol.SharedClaimRequest(protocol.OpAcquireShared, &a.terms.Terms, a.name, a.value, share, q)
-	case a.adopted:
-		a.set = protocol.AdoptRequest(&a.terms.Terms, a.name, a.value, a.origin, fence)
+	case a.adoptFrom != "":
+		a.set = protocol.AdoptRequest(&a.terms.Terms, a.name, a.value, a.adoptFrom, fence)
 	case a.terms.fencing:
 		set = protocol.FenceRequest(&a.terms.Terms, a.name, a.value, fence, nil)
 	default:
@@ -62,15 +62,15 @@ func (a *attempt) send(start tick.Instant) {
 	for i := range r.seats {
 		r.address(i, set)
 	}
-	switch entry := a.entry(); {
-	case entry == "":
+	switch {
+	case a.entry == "":
 	case a.terms.shared:
-		q := &protocol.QueueArgs{Key: a.queueKey(), Entry: entry}
+		q := &protocol.QueueArgs{Key: a.queueKey(), Entry: a.entry}
 		r.seats[a.arbiter].call.Req = protocol.SharedClaimRequest(protocol.OpAcquireShared, &a.terms.Terms, a.name, a.value, share, q)
 	case a.terms.fencing:
-		r.seats[a.arbiter].call.Req = protocol.FenceRequest(&a.terms.Terms, a.name, a.value, fence, &protocol.QueueArgs{Key: a.queueKey(), Entry: entry})
+		r.seats[a.arbiter].call.Req = protocol.FenceRequest(&a.terms.Terms, a.name, a.value, fence, &protocol.QueueArgs{Key: a.queueKey(), Entry: a.entry})
 	default:
-		r.seats[a.arbiter].call.Req = protocol.ClaimRequest(&a.terms.Terms, a.name, a.value, a.queueKey(), entry)
+		r.seats[a.arbiter].call.Req = protocol.ClaimRequest(&a.terms.Terms, a.name, a.value, a.queueKey(), a.entry)
 	}
 	if len(a.joined) > 0 {
 		l := a.lane(int(a.arbiter))
@@ -99,11 +99,11 @@ const (
 // For a semaphore there is none: that one node gave another number says nothing of which attempt goes on.
 func (a *attempt) tieBreaker(now int64) int {
 	switch {
-	case a.entry() != "" && !a.terms.shared:
+	case a.entry != "" && !a.terms.shared:
 		return -1
-	case a.entry() != "":
+	case a.entry != "":
 		return int(a.arbiter) // reserved for us, while a release is still on its way to the others
-	case a.adopted, a.terms.permits > 0: // what another gives back is free, and not to be adopted
+	case a.adoptFrom != "", a.terms.permits > 0: // what another gives back is free, and not to be adopted
 		return -1
 	case a.hasQueue():
 		return a.queues.arbiter(a.resource, now, a.terms.NodeTimeout)
@@ -182,7 +182,7 @@ func (a *attempt) takeBack(onlyGranted bool) {
 	for i := range a.nodes {
 		handed := a.leaving.seats[i].call.Set != nil
 		if handed ||
-			onlyGranted && (!a.granted(i) || a.entry() != "" && i == int(a.arbiter)) {
+			onlyGranted && (!a.granted(i) || a.entry != "" && i == int(a.arbiter)) {
 			continue
 		}
 		a.lane(i).TakeBack(a.releaseCall(i, &a.round.seats[i].call, lane.IfPlaced, lane.IfPlaced), now.Mono)

@@ -242,7 +242,7 @@ func (l *Lock) lastSet(i int) *lane.Call {
 	switch a := l.attempt.Load(); {
 	case a != nil:
 		return &a.round.seats[i].call
-	case l.terms.fencing, l.terms.shared, l.adoptFrom() != "", l.entry() != "" && i == int(l.arbiter):
+	case l.terms.fencing, l.terms.shared, l.adoptFrom != "", l.entry != "" && i == int(l.arbiter):
 		return scriptGrant
 	default:
 		return plainGrant

@@ -14,29 +14,14 @@ type footprint struct {
 	*resource
 	queues *queues
 	value  string // on the nodes: token@owner
-	// origin is what came before: see entry and adoptFrom.
-	origin  string
-	adopted bool
+	// entry is what stands in the queue of a node for a lock that was waited for; empty: nothing does.
+	entry string
+	// adoptFrom is the token of the lock that it goes on with, which is not waited for; empty: none.
+	adoptFrom string
 	// arbiter is the node in whose queue entry stands. If nothing does, it is the node whose queue
 	// is served by the release, and known from then on; -1: none.
 	arbiter int16
 	leaving *releaseRound // nil until it is given up
-}
-
-// entry is what stands in the queue of a node for a lock that was waited for; empty: nothing does.
-func (f *footprint) entry() string {
-	if f.adopted {
-		return ""
-	}
-	return f.origin
-}
-
-// adoptFrom is the token of the lock that it goes on with, which is not waited for; empty: none.
-func (f *footprint) adoptFrom() string {
-	if f.adopted {
-		return f.origin
-	}
-	return ""
 }
 
 // releaseRound is what taking a value from the nodes needs. It is made when that begins.
@@ -71,8 +56,7 @@ func (f *footprint) prepareRelease(now tick.Instant, as protocol.Releaser, longe
 	d := withSeats(len(f.nodes), func(d *releaseRound) *round { return &d.round })
 	f.leaving = d
 	arbiter := f.queues.arbiter(f.resource, now.Mono, f.terms.JoinPatience())
-	entry := f.entry()
-	if entry == "" {
+	if f.entry == "" {
 		f.arbiter = int16(arbiter)
 	}
 	d.req = f.releaseRequest(looks)
@@ -81,12 +65,12 @@ func (f *footprint) prepareRelease(now tick.Instant, as protocol.Releaser, longe
 		return
 	}
 	var q *protocol.QueueArgs
-	if as == protocol.AsWaiter || entry != "" || f.naming != protocol.UsualNames {
-		q = f.queueArgs(entry, as)
+	if as == protocol.AsWaiter || f.entry != "" || f.naming != protocol.UsualNames {
+		q = f.queueArgs(f.entry, as)
 	}
 	d.queueReq = f.queueRelease(q)
 	d.queueReq.ReadBound, d.queueReq.KeepFor = longest, longest
-	if entry != "" {
+	if f.entry != "" {
 		d.queueReq.KeepFor = max(longest, protocol.QueueLife)
 	}
 	if int(f.arbiter) != arbiter && arbiter >= 0 && as == protocol.AsHolder {
@@ -133,7 +117,7 @@ func (f *footprint) releaseCall(i int, set *lane.Call, when, served lane.Insiste
 	switch {
 	case i == int(f.arbiter):
 		c.Req, when = &d.queueReq, served
-		if f.entry() != "" {
+		if f.entry != "" {
 			when = lane.Unconditional
 		}
 	case d.also != nil && i == d.also.node:

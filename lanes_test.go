@@ -477,7 +477,7 @@ func TestWaiterTakesBackEachJoinThatMayLand(t *testing.T) {
 		"it leaves": {(*waiter).withdraw, twice},
 		"an attempt had the entry last": {func(w *waiter) {
 			at := newAttempt(w.r, w.of.queues)
-			at.arbiter, at.origin, at.value, at.wants, at.joined = w.claim()
+			at.arbiter, at.entry, at.value, at.wants, at.joined = w.claim()
 			at.send(w.r.clock.Now())
 			time.Sleep(time.Second)
 			at.takeBack(false)

@@ -152,7 +152,7 @@ func (l *Lock) sendRelease(start tick.Instant, left time.Duration) *round {
 // release to that node.
 func (l *Lock) leaveQueue(now tick.Instant) {
 	node := int(l.arbiter)
-	if l.entry() == "" || !l.mayLand(node) {
+	if l.entry == "" || !l.mayLand(node) {
 		return
 	}
 	d := l.leaving
@@ -164,10 +164,10 @@ func (l *Lock) leaveQueue(now tick.Instant) {
 // release of the new value fits: it would keep others from the node until its lease ends. It goes ahead of
 // the release, so that nothing is left there, whenever the request of Adopt comes.
 func (l *Lock) takeBackFormer(start tick.Instant) {
-	if !l.adopted {
+	if l.adoptFrom == "" {
 		return
 	}
-	r := protocol.TokenReleaseRequest(&l.terms.Terms, l.name, l.origin, l.queueKey(), l.holdersKey())
+	r := protocol.TokenReleaseRequest(&l.terms.Terms, l.name, l.adoptFrom, l.queueKey(), l.holdersKey())
 	r.KeepFor = max(l.longest, l.opts.RestartGuard) // as long as the former lease may be
 	for i := range l.nodes {
 		if !l.granted(i) {

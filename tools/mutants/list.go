@@ -2077,7 +2077,7 @@ var list = []mutant{
 	{
 		name: "adopt-leaves-the-former-value",
 		file: "release.go",
-		old:  "\tif !l.adopted {\n\t\treturn\n",
+		old:  "\tif l.adoptFrom == \"\" {\n\t\treturn\n",
 		new:  "\tif true {\n\t\treturn\n",
 		why:  "a node that did not answer the Adopt keeps the former value for its lease, after the release",
 		in:   "internal/promises",
