@@ -136,10 +136,10 @@ func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (w *protocol.
 	return w, look, lacks
 }
 
-// begin notes whether this is the fleet's first use: all nodes have new marks, and each was asked
-// for and seen again after the last of them was known to be there. It reports whether node i has just
-// turned out to be the last of either, met: of the first: whatever becomes of the attempt that found out, the others
-// would wait for a period if that look, or the one that tells them, did not come. Neither comes twice.
+// begin notes whether this is the fleet's first use: all nodes have new marks, and then each was asked for and seen
+// again. It returns true when node i completes one of the two steps: all nodes have new marks (met), or all were seen
+// twice. The caller then looks at every node again, even if its attempt is over: without that look the others stay
+// barred for a period. Neither step is completed twice.
 func (ms *Memories) begin(i int, met bool, now int64) (look bool) {
 	last := int64(LongAgo)
 	for i := range ms.Nodes {
