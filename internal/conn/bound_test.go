@@ -112,7 +112,7 @@ func play(ctx context.Context, data []byte) {
 	}} {
 		o := *o
 		o.OnConnect = onConnect
-		f := newOwnFlow(&actor{says: says}, &o, "mark", newQuirks(tick.NewSystem(), ""))
+		f := newOwnFlow(&actor{says: says}, &o, "mark", newQuirks(""))
 		if _, err := f.Ask(); err == nil || protocol.IsServerError(err) {
 			_, _ = f.Ask()
 		}
@@ -123,7 +123,7 @@ func play(ctx context.Context, data []byte) {
 		}
 		_, _ = f.Write(&protocol.MarkWrite{})
 		f.Close()
-		_ = listen(ctx, tick.NewSystem(), &o, newQuirks(tick.NewSystem(), ""), "c", lane.Subscriber{Confirmed: func() {}, Denied: func(error) {}, Heard: func(string) {}})
+		_ = listen(ctx, tick.NewSystem(), &o, newQuirks(""), "c", lane.Subscriber{Confirmed: func() {}, Denied: func(error) {}, Heard: func(string) {}})
 	}
 	Bound(o)
 	side := redis.NewClient(o)
@@ -193,7 +193,7 @@ func TestPanicsAreErrors(t *testing.T) {
 				return &actor{says: [][]byte{[]byte("+OK\r\n+OK\r\n")}}, nil
 			}}
 			change(o)
-			err := listen(t.Context(), tick.NewSystem(), o, newQuirks(tick.NewSystem(), ""), "c", lane.Subscriber{})
+			err := listen(t.Context(), tick.NewSystem(), o, newQuirks(""), "c", lane.Subscriber{})
 			var p *panicked
 			require.ErrorAs(t, err, &p)
 			assert.ErrorIs(t, err, errOfUser)
@@ -209,6 +209,6 @@ func TestDialThatTakesTooLong(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
-	err := listen(t.Context(), tick.NewSystem(), o, newQuirks(tick.NewSystem(), ""), "c", lane.Subscriber{})
+	err := listen(t.Context(), tick.NewSystem(), o, newQuirks(""), "c", lane.Subscriber{})
 	require.EqualError(t, err, "dial tcp a:1: i/o timeout")
 }

@@ -38,7 +38,7 @@ func NewWire(c redis.UniversalClient, h func(*redis.Options) Habits, mark, name 
 	if !ok {
 		return &Wire{Talk: &ManyServers{client: c}, client: c}
 	}
-	o, q := OwnOptions(single.Options()), newQuirks(clk, name)
+	o, q := OwnOptions(single.Options()), newQuirks(name)
 	return &Wire{NewConversations(clk, &ownDialer{o, mark, q}, h(o)), c, o, clk, q}
 }
 
@@ -156,7 +156,7 @@ func (w *Wire) Listen(ctx context.Context, channel string, tell lane.Subscriber)
 // Listen is that of a wire to where a client leads.
 func Listen(ctx context.Context, clk tick.Clock, c redis.UniversalClient, channel string, tell lane.Subscriber) error {
 	if single, ok := c.(*redis.Client); ok {
-		return listen(ctx, clk, OwnOptions(single.Options()), newQuirks(clk, ""), channel, tell)
+		return listen(ctx, clk, OwnOptions(single.Options()), newQuirks(""), channel, tell)
 	}
 	return listenOver(ctx, c, channel, tell)
 }
@@ -184,7 +184,6 @@ func listen(ctx context.Context, clk tick.Clock, o *redis.Options, q *quirks, ch
 	if err := f.welcome(); err != nil {
 		return err
 	}
-	q.done()
 	if denied := publish.err; protocol.IsServerError(denied) && protocol.Permanent(denied) {
 		tell.Denied(denied)
 	}

@@ -181,7 +181,6 @@ type ownFlow struct {
 	out      respWriter
 	in       respReader
 	quirks   *quirks
-	careful  bool    // each question waits for the answer to the one before
 	asked    []asked // and not answered
 	heard    bool    // any answer
 	refused  error   // the first one, if the server refuses the connection itself
@@ -200,7 +199,7 @@ type ownFlow struct {
 func newOwnFlow(conn net.Conn, o *redis.Options, markKey string, q *quirks) *ownFlow {
 	f := &ownFlow{
 		socket: newSocket(conn), login: login{options: o}, markKey: markKey,
-		quirks: q, careful: q.begin(), native: Native{Denied: &q.noNative},
+		quirks: q, native: Native{Denied: &q.noNative},
 	}
 	f.in = newRespReader(f.socket)
 	f.ctx, f.end = context.WithCancel(context.Background())

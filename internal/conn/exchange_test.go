@@ -18,7 +18,6 @@ import (
 
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
-	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // scripted is a connection that answers a batch with some bytes and its end.
@@ -48,7 +47,7 @@ func (s *scripted) Read(p []byte) (int, error) {
 }
 
 func flowOver(t *testing.T, s *scripted) *ownFlow {
-	f := newOwnFlow(s, &redis.Options{}, "mark", newQuirks(tick.NewSystem(), ""))
+	f := newOwnFlow(s, &redis.Options{}, "mark", newQuirks(""))
 	t.Cleanup(f.Close)
 	return f
 }
@@ -192,7 +191,7 @@ func TestOnlyAResetResets(t *testing.T) {
 				if secure {
 					ours = tls.Client(ours, &tls.Config{InsecureSkipVerify: true})
 				}
-				ends.end(newOwnFlow(ours, &redis.Options{}, "mark", newQuirks(tick.NewSystem(), "")))
+				ends.end(newOwnFlow(ours, &redis.Options{}, "mark", newQuirks("")))
 				_, err = theirs.Read(make([]byte, 1))
 				assert.Equal(t, ends.reset, errors.Is(err, syscall.ECONNRESET), "%v", err)
 				assert.Equal(t, !ends.reset, err == io.EOF, "%v", err)
@@ -259,7 +258,7 @@ func BenchmarkBatch(b *testing.B) {
 			batch, answer = append(batch, &lane.Call{Req: r}), answer+a
 		}
 		b.Run(fmt.Sprintf("here, %d", n), func(b *testing.B) {
-			f := newOwnFlow(&echo{answer: answer}, &redis.Options{}, "mark", newQuirks(tick.NewSystem(), ""))
+			f := newOwnFlow(&echo{answer: answer}, &redis.Options{}, "mark", newQuirks(""))
 			defer f.Close()
 			b.ReportAllocs()
 			for b.Loop() {

@@ -50,7 +50,6 @@ func (f *ownFlow) Ask() (s protocol.ServerReport, err error) {
 		}
 		f.quirks.scripts.Store(true)
 	}
-	f.quirks.done()
 	f.known = true
 	s, err = identity(server, replication)
 	if err == nil && s.Err == nil {

@@ -198,10 +198,6 @@ func (cs *Conversations) tryNew() {
 	cs.Mu.Unlock()
 	for {
 		cv, err := t.once()
-		// Each question is left out after the second time; the other side may have no end of reasons.
-		for n := 0; protocol.AsksLess(err) && n < mostHangups*len(needless); n++ {
-			cv, err = t.once()
-		}
 		if p := whole(err); p != nil {
 			cs.Lacks(unbroken, p)
 		}

@@ -216,9 +216,6 @@ func (f *ownFlow) greet() error {
 	if words := a.words(); words != nil {
 		f.question(&f.hello.login, "AUTH", words...)
 	}
-	if f.careful {
-		f.question(new(answer), "first PING", "PING") // so that at no other question nothing was answered before
-	}
 	if o.DB > 0 {
 		f.question(&f.hello.database, "SELECT", "SELECT", strconv.Itoa(o.DB))
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/protocol"
-	"github.com/quorumlock/redlock/internal/tick"
 )
 
 // canned is a connection whose other end refuses the first command, which is go-redis' HELLO, and
@@ -398,7 +397,7 @@ func TestTornIdentity(t *testing.T) {
 	whole := "+PONG\r\n" + bulkReply("run_id:abc\r\nuptime_in_seconds:7\r\n") + bulkReply("role:master\r\nmaster_replid:r\r\n") +
 		bulkReply("text") + "*2\r\n$10\r\n1700000000\r\n$1\r\n5\r\n"
 	ask := func(answer string) (protocol.ServerReport, error) {
-		f := newOwnFlow(&scripted{answer: strings.NewReader(answer)}, &redis.Options{DisableIdentity: true}, "mark", newQuirks(tick.NewSystem(), ""))
+		f := newOwnFlow(&scripted{answer: strings.NewReader(answer)}, &redis.Options{DisableIdentity: true}, "mark", newQuirks(""))
 		defer f.Close()
 		return f.Ask()
 	}

@@ -271,7 +271,6 @@ func NeverBundled(err error) bool {
 type Hangup struct {
 	At    string // the first question that it did not answer
 	Heard bool   // it had answered others
-	Again bool   // the next connection asks less, or one by one
 	Err   error
 }
 
@@ -285,12 +284,6 @@ func (h *Hangup) Error() string {
 
 // Unwrap is how the connection ended.
 func (h *Hangup) Unwrap() error { return h.Err }
-
-// AsksLess reports whether to try at once with another connection, which asks less or one by one.
-func AsksLess(err error) bool {
-	h := (*Hangup)(nil)
-	return errors.As(err, &h) && h.Again
-}
 
 // OnlyCode is an error of a server without what it chose to say: in an answer to AUTH that may be the password.
 func OnlyCode(err error) error {

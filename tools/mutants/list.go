@@ -2145,15 +2145,6 @@ var list = []mutant{
 		args: "-test.run=^TestNameThatMovesIsFollowed$",
 	},
 	{
-		name: "hangups-forgotten",
-		file: "internal/conn/questions.go",
-		old:  `return q.hangups[what] >= mostHangups`,
-		new:  `return false`,
-		why:  "behind a proxy that ends connections at INFO there are no locks",
-		in:   "internal/realtest",
-		args: "-test.run=^TestProxiesThatHangUpAtUnknownCommands$",
-	},
-	{
 		name: "identity-torn-is-whole",
 		file: "internal/conn/flow.go",
 		old:  `case f.in.checkUnasked() != nil:`,
