@@ -3,12 +3,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -34,11 +35,13 @@ type job struct {
 
 	dog     *watchdog
 	over    bool                      // the lock was lost, and that was said
-	beyond  error                     // the lock was lost, and the group cannot be killed
+	beyond  error                     // the lock was lost, and not all of the command can be killed
 	asked   bool                      // it was sent SIGTERM, since this lease ends
 	sent    bool                      // SIGTERM, for this lease or one before, and no other since
 	changes <-chan syscall.WaitStatus // of the command itself; nil: it has ended
 	ended   syscall.WaitStatus
+	missed  time.Time // when it was first missed, without a word of its end
+	unknown bool      // how it ended
 }
 
 // killBefore is how long before the end of the lease the group is killed, so that it is
@@ -77,10 +80,11 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 		return j.lose(errTooLate, "")
 	}
 	var err error
-	if j.dog, err = startWatchdog(j.log); err != nil {
+	adoptOrphans()
+	if j.dog, err = startWatchdog(j.log, path, command, environment(j.held, f)); err != nil {
 		return &exitStatus{exitRunFailed, fmt.Errorf("the command's watchdog cannot be started: %w", err)}
 	}
-	lost, err := j.runWatched(path, command, environment(j.held, f, j.log.mark))
+	lost, err := j.runWatched(path)
 	killed := j.dog.dismiss()
 	switch {
 	case j.beyond != nil:
@@ -98,6 +102,9 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 	case lost != nil:
 		return j.lose(because("the command was killed: ", lost), "redlock")
 	}
+	if j.unknown {
+		return &exitStatus{exitRunFailed, errors.New("the watchdog was killed, and with it went how the command ended")}
+	}
 	status := j.statusOf(j.ended)
 	if j.sent && j.ended.Signaled() && j.ended.Signal() == syscall.SIGTERM {
 		return j.lose(fmt.Errorf("%w: the lease was not renewed, and the command ended by SIGTERM, which redlock sent it", redlock.ErrLost), "redlock")
@@ -105,20 +112,16 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 	return status
 }
 
-// runWatched returns when the command's group has gone: lost, if we killed it since the lock was
-// lost, or err, if the command was not started.
-func (j *job) runWatched(path string, command, env []string) (lost, err error) {
+// runWatched returns when the command's group has gone; or lost, when all that it started was killed since the lock
+// was lost; or err, if the command was not started.
+func (j *job) runWatched(path string) (lost, err error) {
 	// From before the start, so that no command runs on when we are stopped.
 	j.stops = make(chan os.Signal, 1)
 	signal.Notify(j.stops, syscall.SIGTSTP)
 	defer signal.Stop(j.stops)
-	// The signal at our death, where there is one, is sent at the death of the thread.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	j.tty = openTerminal()
 	defer j.tty.close()
-	adoptOrphans()
-	if j.group, err = startUnder(j.dog, j.lease, path, command, env); err != nil {
+	if j.group, err = j.dog.start(j.lease, path); err != nil {
 		return nil, err
 	}
 	var telling sync.WaitGroup
@@ -131,39 +134,18 @@ func (j *job) runWatched(path string, command, env []string) (lost, err error) {
 	signal.Ignore(syscall.SIGTTOU)
 	j.tty.handOver(j.group)
 	j.log.say(runEvent{Event: "started", PID: j.group})
-	j.changes = waitFor(j.group)
+	j.changes = j.dog.changes
 	return j.watch(), nil
 }
 
-// waitFor tells when the command stops, and last how it ended. Package os does not tell of stops. It
-// waits for whatever is ours: orphans of the command are, too, and a dead one that is not waited for
-// stays in the group. It returns when no child is left, the watchdog included.
-func waitFor(pid int) <-chan syscall.WaitStatus {
-	changes := make(chan syscall.WaitStatus)
-	go func() {
-		for {
-			var s syscall.WaitStatus
-			child, err := syscall.Wait4(-1, &s, syscall.WUNTRACED, nil)
-			switch {
-			case errors.Is(err, syscall.EINTR):
-			case err != nil:
-				return
-			case child == pid:
-				changes <- s
-			}
-		}
-	}()
-	return changes
-}
-
-// watch returns when the command has ended and its group has gone. It says why the lock was
-// lost if it was, after killing the group.
+// watch returns when the command has ended and its group has gone. It says why the lock was lost if it was, after
+// nothing is left of what the command started.
 func (j *job) watch() (lost error) {
 	look := time.NewTicker(j.lookEvery())
 	defer look.Stop()
 	lease, done := j.held.Within(context.Background())
 	defer done()
-	over := lease.Done()
+	over, died, none := lease.Done(), j.dog.died, j.dog.none
 	for {
 		if !j.empty {
 			j.tty.handOver(j.group)
@@ -175,32 +157,44 @@ func (j *job) watch() (lost error) {
 		case <-j.stops:
 			j.stop()
 		case s := <-j.changes:
-			if j.stopped(s) {
+			if j.stopped(s) && lost == nil {
 				j.stoppedBy(s.StopSignal())
 			}
 		case <-over:
 			over = nil
+		case <-died:
+			died = nil
+			if lost != nil {
+				none = j.takeOver()
+				break
+			}
+			const what = "the watchdog died: if redlock is killed or stopped, the command goes on"
+			j.log.say(runEvent{Event: "unguarded", Error: what})
+			j.log.print("%s", what)
+		case why := <-j.dog.left:
+			j.beyond = because("the command cannot be killed: "+why+": ", cmp.Or(lost, redlock.ErrLost))
+			j.lose(j.beyond, "")
+			j.log.print("%v", j.beyond)
+		case <-none:
+			j.leave()
+			return lost
 		case <-look.C:
 		}
-		if j.gone() {
-			return lost
+		if lost == nil && j.gone() {
+			return nil
 		}
 		// A lock that a majority of nodes says is gone has no validity left.
 		switch left := j.held.Validity(); {
+		case lost != nil:
 		case left <= j.killBefore():
-			if lost == nil {
-				lost = lostBy(j.held)
-			}
-			if lost == nil {
+			if lost = lostBy(j.held); lost == nil {
 				lost = fmt.Errorf("%w: the lease was not renewed, and ends in %v", redlock.ErrLost, left.Round(time.Millisecond))
 			}
-			if errors.Is(j.kill(syscall.SIGKILL), syscall.EPERM) && j.beyond == nil {
-				j.beyond = because("the command cannot be killed: it runs as another user: ", lost)
-				j.lose(j.beyond, "")
-				j.log.print("%v", j.beyond)
+			if died == nil {
+				none = j.takeOver()
+			} else {
+				j.dog.endCommand(j.killBefore() / 2)
 			}
-			// Dead processes may stay in the group until their parents look; we go on looking.
-			_ = j.dog.standDown()
 		case left > j.ttl/3:
 			j.asked = false
 		case !j.asked:
@@ -214,24 +208,64 @@ func (j *job) watch() (lost error) {
 	}
 }
 
-// gone reports whether nothing of the command is left.
+// takeOver ends the command in place of a watchdog that is dead; what it tells is closed when nothing is left.
+func (j *job) takeOver() chan struct{} {
+	none := make(chan struct{})
+	all := j.dog.descent()
+	go func() {
+		defer close(none)
+		all.end(func(why string) { j.dog.left <- why })
+	}()
+	return none
+}
+
+// gone reports whether nothing of the command is left but daemons.
 func (j *job) gone() bool {
-	if j.changes != nil || !j.empty && !errors.Is(syscall.Kill(-j.group, 0), syscall.ESRCH) {
+	if j.changes != nil && !j.vanished() || !j.empty && !errors.Is(syscall.Kill(-j.group, 0), syscall.ESRCH) {
 		return false
 	}
-	left := j.log.mark.outside(noGroup, 0)
-	if !j.empty {
-		j.empty = true // from now on its number may be another's
-		if j.ended.Signaled() {
-			j.tty.restoreModes()
-		}
-		j.tty.takeBack(j.group)
-		if left && j.held.Validity() > j.killBefore() {
-			until, end := j.lease()
-			j.dog.watch(noGroup, until, end)
-		}
+	j.leave()
+	return len(j.others()) == 0
+}
+
+// leave is for the end of the group.
+func (j *job) leave() {
+	if j.empty {
+		return
 	}
-	return !left
+	j.empty = true // from now on its number may be another's
+	if j.ended.Signaled() {
+		j.tty.restoreModes()
+	}
+	j.tty.takeBack(j.group)
+}
+
+// vanished reports whether the command has ended and it will not be known how: the watchdog was killed when it knew
+// and had not told, or where orphans are not ours.
+func (j *job) vanished() bool {
+	if !j.dog.dead() || !errors.Is(syscall.Kill(j.group, 0), syscall.ESRCH) {
+		j.missed = time.Time{}
+		return false
+	}
+	if j.missed.IsZero() {
+		j.missed = time.Now()
+	}
+	if time.Since(j.missed) < time.Second { // it may be about to be told
+		return false
+	}
+	j.changes, j.unknown = nil, true
+	return true
+}
+
+// others are processes of the command that left its group and stayed in the session, as those of timeout. What
+// runs under the watchdog of a run within this one is that run's.
+func (j *job) others() (found []proc) {
+	session, err := unix.Getsid(0)
+	if err != nil {
+		return nil
+	}
+	all, _ := j.dog.descent().living(session)
+	return slices.DeleteFunc(all, func(p proc) bool { return p.inner || !j.empty && p.group == j.group })
 }
 
 // stopped notes what is told of the command, and reports whether it was stopped.
@@ -315,13 +349,17 @@ func (j *job) suspend(all bool) {
 	j.kill(syscall.SIGCONT)
 }
 
-// kill sends a signal to the group and what left it. EPERM: all that is left in the group runs as another user.
-func (j *job) kill(s syscall.Signal) error {
-	defer j.log.mark.outside(j.group, s)
-	if j.empty {
-		return nil
+// kill sends a signal to the group and what left it.
+func (j *job) kill(s syscall.Signal) {
+	others := j.others()
+	if !j.empty {
+		_ = syscall.Kill(-j.group, s)
 	}
-	return syscall.Kill(-j.group, s)
+	for _, p := range others {
+		if p.name != watchdogName { // of a run within this one
+			_ = p.signal(s)
+		}
+	}
 }
 
 // lose says that the lock was lost, and what killed the command, if anything did.

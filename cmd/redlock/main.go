@@ -35,10 +35,10 @@ const (
 var ignoredAtStart = map[os.Signal]bool{}
 
 func main() {
-	beHelper()
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} { // of others Go does not know
 		ignoredAtStart[s] = signal.Ignored(s)
 	}
+	beHelper()
 	logging.Disable() // go-redis reports every failed dial, in the midst of our output
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -10,61 +12,140 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processGroup puts the command into a group of its own. It dies with us, for then nobody
-// renews the lease, or takes care that it ends in time. The watchdog kills the rest.
-func processGroup() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
-
 // stopSelf returns when we are continued. A signal to the thread stops it before it goes on,
 // as one to the process might not.
-func stopSelf() { _ = unix.Tgkill(unix.Getpid(), unix.Gettid(), syscall.SIGSTOP) }
+func stopSelf() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_ = unix.Tgkill(unix.Getpid(), unix.Gettid(), syscall.SIGSTOP)
+}
 
-// adoptOrphans makes us the parent of what the command leaves behind, in place of a first process that
-// may not wait for the dead, as in containers.
+// adoptOrphans makes us the parent of every process below us whose own parent has ended, unless it has one
+// in between that does the same. So what descends from us does so as long as it lives.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // nameProcess is what ps and pkill take for the process's name.
 func nameProcess(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
 
-// outside sends a signal to the processes of a command that are not in this group, as those of timeout are not, and
-// reports whether there are any. Those of another user do not show their environment.
-func (m mark) outside(group int, s syscall.Signal) (found bool) {
-	proc, err := os.Open("/proc")
+// lookAt reads what there is under a number now.
+func lookAt(pid int) (p proc, found bool) {
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false
+		return proc{}, false
 	}
-	defer proc.Close()
-	names, _ := proc.Readdirnames(-1)
+	buffer := make([]byte, 1024) // longer than it is
+	n, _ := unix.Read(fd, buffer)
+	_ = unix.Close(fd)
+	text := buffer[:max(n, 0)]
+	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')') // the name may have any bytes
+	if open < 0 || end < open {
+		return proc{}, false
+	}
+	f := bytes.Fields(text[end+1:])
+	if len(f) < 20 {
+		return proc{}, false
+	}
+	number := func(i int) int { n, _ := strconv.Atoi(string(f[i])); return n }
+	// A process whose first thread has ended is called dead, and may have others.
+	ended := (f[0][0] == 'Z' || f[0][0] == 'X') && number(17) <= 1
+	return proc{
+		pid: pid, name: string(text[open+1 : end]), alive: !ended,
+		parent: number(1), group: number(2), session: number(3), start: number(19),
+	}, true
+}
+
+// living are the processes of a descent that have not ended, of one session or, if that is 0, of all. It reports
+// whether processes can be looked at.
+func (d descent) living(session int) (found []proc, looked bool) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, false
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if _, self := lookAt(os.Getpid()); err != nil || !self {
+		return nil, false
+	}
+	known := map[int]kinship{}
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		if session, err := unix.Getsid(pid); err != nil || session != m.Session {
-			continue
-		}
-		if of, err := unix.Getpgid(pid); err != nil || of == group {
-			continue
-		}
-		p, err := os.FindProcess(pid) // before it is read, or the signal might meet another that got the number
-		if err != nil {
-			continue
-		}
-		var env []byte
-		for range 3 {
-			if env, err = os.ReadFile("/proc/" + name + "/environ"); len(env) > 0 || err != nil {
-				break
+		if session != 0 {
+			if of, err := unix.Getsid(pid); err != nil || of != session {
+				continue
 			}
-			time.Sleep(time.Millisecond) // it is dead, or in the midst of an exec
 		}
-		if bytes.Contains(env, []byte(m.Variable)) {
-			found = true
-			_ = p.Signal(s)
+		p, there := lookAt(pid)
+		if !there || !p.alive {
+			continue
 		}
-		_ = p.Release()
+		if k := d.kin(p, known); k.ours {
+			p.inner = k.inner
+			found = append(found, p)
+		}
 	}
-	return found
+	return found, true
+}
+
+// kinship is whether a process descends from the root, and by way of another command's watchdog.
+type kinship struct {
+	ours, inner bool
+	start       int
+	name        string
+}
+
+func (d descent) kin(p proc, known map[int]kinship) (k kinship) {
+	if k, found := known[p.pid]; found && k.start == p.start {
+		return k
+	}
+	defer func() {
+		k.start, k.name = p.start, p.name
+		known[p.pid] = k
+	}()
+	for range 10 {
+		switch {
+		case p.parent == d.root:
+			return kinship{ours: p.start >= d.since}
+		case p.parent == 0 || p.pid == d.root:
+			return kinship{}
+		}
+		above, found := known[p.parent]
+		if !found {
+			var parent proc
+			if parent, found = lookAt(p.parent); found {
+				above = d.kin(parent, known)
+			}
+		}
+		if found && above.start <= p.start {
+			return kinship{ours: above.ours, inner: above.inner || above.name == watchdogName}
+		}
+		// Its parent ended meanwhile, or has left its number to a younger one.
+		delete(known, p.parent)
+		if p, found = lookAt(p.pid); !found {
+			break
+		}
+	}
+	return kinship{}
+}
+
+// signal does not meet another process that has the number now.
+func (p proc) signal(s syscall.Signal) error {
+	handle, err := os.FindProcess(p.pid)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = handle.Release() }()
+	if now, found := lookAt(p.pid); !found || now.start != p.start {
+		return os.ErrProcessDone
+	}
+	return handle.Signal(s)
+}
+
+// childless reports whether nothing at all descends from us: what does, is our child, or is a child of what is.
+func childless() bool {
+	return errors.Is(unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil), syscall.ECHILD)
 }
 
 // bootTime goes on while the machine sleeps, and nobody sets it. All processes read the same.

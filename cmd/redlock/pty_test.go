@@ -167,6 +167,9 @@ func state(pid int) string {
 	return strings.NewReplacer("N", "", "<", "").Replace(strings.TrimSpace(string(out)))
 }
 
+// ended reports whether it runs no more, be it that its end was waited for or not.
+func ended(pid int) bool { s := state(pid); return s == "" || strings.HasPrefix(s, "Z") }
+
 func stateBecomes(t *testing.T, pid int, prefix string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.HasPrefix(state(pid), prefix) }, 20*time.Second, 5*time.Millisecond,
@@ -340,7 +343,7 @@ func TestRunIsSuspendedForTooLong(t *testing.T) {
 	x.expect(t, prompt)
 	require.Eventually(t, func() bool { return s.free(t) }, 20*time.Second, 10*time.Millisecond)
 	lock := s.hold(t)
-	assert.True(t, strings.HasPrefix(state(pid), "Z"), "the watchdog killed it: %s", state(pid))
+	assert.True(t, ended(pid), "the watchdog killed it: %s", state(pid))
 	x.typed(t, "fg\n")
 	x.expect(t, "lost")
 	x.expect(t, prompt)
@@ -361,7 +364,7 @@ func TestRunIsStoppedBesideItsCommand(t *testing.T) {
 	pid := s.pidOf(t, x)
 	stateBecomes(t, pid, "S+")
 	for range 3 {
-		require.NoError(t, syscall.Kill(parentOf(t, pid), syscall.SIGTSTP))
+		require.NoError(t, syscall.Kill(runOf(t, pid), syscall.SIGTSTP))
 		x.expect(t, "Stopped")
 		x.expect(t, prompt)
 		stateBecomes(t, pid, "T")
@@ -372,6 +375,12 @@ func TestRunIsStoppedBesideItsCommand(t *testing.T) {
 	x.expect(t, "got hello")
 	x.expect(t, prompt)
 	require.Equal(t, 4, x.status(t))
+}
+
+// runOf is the redlock of a command, which is its watchdog's parent.
+func runOf(t *testing.T, pid int) int {
+	t.Helper()
+	return parentOf(t, parentOf(t, pid))
 }
 
 func parentOf(t *testing.T, pid int) int {
@@ -406,7 +415,7 @@ func TestRunInTheBackground(t *testing.T) {
 	x.typed(t, "echo the shell has the terminal $((1+1))\n")
 	x.expect(t, "the shell has the terminal 2")
 	stateBecomes(t, pid, "T") // it wants to read
-	stateBecomes(t, parentOf(t, pid), "T")
+	stateBecomes(t, runOf(t, pid), "T")
 	assert.False(t, s.free(t))
 	x.typed(t, "fg\n")
 	stateBecomes(t, pid, "S+")

@@ -70,14 +70,20 @@ killed; be sure that it was. The token is that of Lock.Detach in a Go program, o
 REDLOCK_TOKEN of the killed process's command. It is read from $REDLOCK_ADOPT, which the command
 does not get, since every user of the machine can read arguments.
 
+What leaves the group and stays in the session ('timeout', jobs of a shell with 'set -m') is
+waited for like the group, and gets signals, too. Daemons are not waited for.
+
 If the lease cannot be renewed, it says so, and the group gets SIGTERM when a third of the
-TTL is left, and SIGKILL before another can get the lock. A second process, "lock-watchdog",
-sends SIGKILL when redlock is killed, or is stopped until the lease ends. Where both are
-stopped the command goes on beyond its lock: only what it changes can refuse it then, by
---fencing. What leaves the group and stays in the session ('timeout', jobs of a shell with 'set -m')
-counts as the group on Linux; elsewhere it is neither waited for nor killed, as daemons
-are not. What runs as another user, as by sudo, cannot be killed; that is said when the
-lock is lost.
+TTL is left. Before another can get the lock, all that the command has started is stopped and
+killed: whatever group, session, user and environment it moved to, and daemons, too. A second
+process, "lock-watchdog", does so when redlock is killed, or is stopped until the lease ends;
+if it is killed itself, redlock does. What cannot be killed (it is another user's, or waits
+for a device) is said, and the lock is left to its lease.
+
+These go on beyond the lock, and only what they change can refuse them, by --fencing: the
+command, where both processes are killed or stopped; and what a daemon starts for the
+command, as by systemd-run, at or docker run. On systems other than Linux only the group is
+waited for and killed, and nothing that left it, as by timeout, setsid or 'set -m'.
 
 The command finds REDLOCK_KEY, REDLOCK_TOKEN and, with --fencing, REDLOCK_FENCE in its
 environment, of several locks a line each in the order of the keys; and with --permits
@@ -170,7 +176,7 @@ func listen(signals chan<- os.Signal) {
 }
 
 func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []string) error {
-	log := &runLog{w: cmd.ErrOrStderr(), json: f.json, verbose: f.verbose, keys: keys, mark: newMark()}
+	log := &runLog{w: cmd.ErrOrStderr(), json: f.json, verbose: f.verbose, keys: keys}
 	path := ""
 	if len(command) > 0 {
 		var err error

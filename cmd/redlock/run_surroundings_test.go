@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/child"
 )
 
 // startThrough starts redlock by way of a program that makes its surroundings, where that is permitted.
@@ -64,16 +67,16 @@ func TestRunSaysThatAProcessOfAnotherUserCannotBeKilled(t *testing.T) {
 	p, pid := s.withAnotherUser(t, "k")
 	s.takeAway(t, "k")
 	lost := p.event(t, "lost")
-	assert.Contains(t, lost.Error, "cannot be killed: it runs as another user")
+	assert.Regexp(t, fmt.Sprintf(`cannot be killed: process %d \(sleep\) runs as another user`, pid), lost.Error)
 	assert.Empty(t, lost.KilledBy)
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL), "it is alive")
 	assert.Equal(t, exitLost, p.end(t), p.errs.String())
 	assert.Equal(t, 1, strings.Count(strings.Join(names(p.events(t)), " "), "lost"))
 
-	p, _ = s.withAnotherUser(t, "another")
+	p, pid = s.withAnotherUser(t, "another")
 	stopProcess(t, p.Process.Pid)
 	lost = p.event(t, "lost")
-	assert.Contains(t, lost.Error, "the watchdog cannot kill the command: it runs as another user")
+	assert.Regexp(t, fmt.Sprintf(`the watchdog cannot kill the command: process %d \(sleep\) runs as another user`, pid), lost.Error)
 	assert.NotContains(t, names(p.events(t)), "killed")
 }
 
@@ -237,6 +240,47 @@ func TestRunOfProcessesThatLeaveTheGroup(t *testing.T) {
 	p, pid = begin(`setsid sh -c 'echo $$; exec sleep 300' & exit 4`)
 	assert.Equal(t, 4, p.end(t), "a daemon is not waited for")
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL), "nor killed")
+}
+
+// A signal that a run gets is one for the command of a run within it, which its own run passes on.
+func TestRunPassesSignalsOnceToACommandWithin(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.prepare(t, "run", "k", "--ttl", "1h", "--", "sh", "-c", `exec "$0" run inner --ttl 1h -- sh -c "$1"`, child.Command(asProgram).Path,
+		`trap 'echo USR1' USR1; trap 'echo TERM; exit 5' TERM; trap : INT; echo ready; while :; do sleep 0.02; done`)
+	p.launch(t)
+	require.Equal(t, "ready", p.line(t))
+	for range 3 {
+		require.NoError(t, p.Process.Signal(syscall.SIGUSR1))
+		require.Equal(t, "USR1", p.line(t))
+	}
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, "TERM", p.line(t))
+	assert.Equal(t, 5, p.end(t))
+	assert.True(t, s.free(t))
+}
+
+// What redlock's process had as a child before it was redlock is not the command's.
+func TestRunLeavesOlderChildrenAlone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, dogDies := range []bool{false, true} {
+		p := s.prepare(t)
+		p.Path, p.Args = "/bin/sh", []string{"sh", "-c", `sleep 300 >/dev/null 2>&1 & echo $!; exec "$0" run k --json --ttl 3s -- sh -c 'setsid sleep 300 >/dev/null 2>&1 & echo $!; exec sleep 300'`, p.Path}
+		p.launch(t)
+		older, err := strconv.Atoi(p.line(t))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = syscall.Kill(older, syscall.SIGKILL) })
+		daemon, err := strconv.Atoi(p.line(t))
+		require.NoError(t, err)
+		if dogDies {
+			require.NoError(t, syscall.Kill(watchdogOf(t, p.Process.Pid), syscall.SIGKILL))
+		}
+		s.takeAway(t, "k")
+		assert.Equal(t, exitLost, p.end(t), p.errs.String())
+		assert.True(t, ended(daemon))
+		assert.False(t, ended(older))
+	}
 }
 
 // The command has the open files of whoever starts redlock, as those of flock, a jobserver or a socket.

@@ -16,7 +16,6 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/lockset"
@@ -158,24 +157,9 @@ func (f *runFlags) label(command []string) string {
 	return strings.ToValidUTF8(label[:min(len(label), 250)], "")
 }
 
-// mark is how the processes of a command are told from all others: they are in our session, and have this variable
-// in their environment.
-type mark struct {
-	Session  int
-	Variable string
-}
-
-// noGroup is in place of a group that is empty, while what left it goes on.
-const noGroup = 1
-
-func newMark() mark {
-	session, _ := unix.Getsid(0) // our own
-	return mark{session, "REDLOCK_RUN=" + randomHex()}
-}
-
 // environment is that of the command. It tells of its locks, of several a line each in the order of the
 // command line, and nothing of one that redlock itself is run under.
-func environment(held lockset.Locks, f runFlags, m mark) []string {
+func environment(held lockset.Locks, f runFlags) []string {
 	of := func(what func(*redlock.Lock) string) string {
 		var lines []string
 		for _, l := range held {
@@ -185,9 +169,9 @@ func environment(held lockset.Locks, f runFlags, m mark) []string {
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
-		return slices.Contains([]string{"REDLOCK_KEY", "REDLOCK_TOKEN", "REDLOCK_FENCE", "REDLOCK_PERMIT", "REDLOCK_RUN"}, name)
+		return slices.Contains([]string{"REDLOCK_KEY", "REDLOCK_TOKEN", "REDLOCK_FENCE", "REDLOCK_PERMIT"}, name)
 	})
-	env = append(env, m.Variable, "REDLOCK_KEY="+of((*redlock.Lock).Key), "REDLOCK_TOKEN="+of((*redlock.Lock).Token))
+	env = append(env, "REDLOCK_KEY="+of((*redlock.Lock).Key), "REDLOCK_TOKEN="+of((*redlock.Lock).Token))
 	if f.fencing {
 		env = append(env, "REDLOCK_FENCE="+of(func(l *redlock.Lock) string { return strconv.FormatUint(l.Fence(), 10) }))
 	}

@@ -74,6 +74,7 @@ type process struct {
 	*exec.Cmd
 	out  *bufio.Reader
 	errs lockedBuffer
+	via  string // what it was started through, if it is that program's child
 }
 
 func (s *site) start(t *testing.T, args ...string) *process {

@@ -25,25 +25,23 @@ type runLog struct {
 	json    bool
 	verbose bool
 	keys    []string
-	mark    mark
 }
 
 // MarshalJSON and UnmarshalJSON are for the watchdog, which says in the same way what it did.
 func (l *runLog) MarshalJSON() ([]byte, error) {
-	return json.Marshal(runLogWire{l.json, l.keys, l.mark})
+	return json.Marshal(runLogWire{l.json, l.keys})
 }
 
 func (l *runLog) UnmarshalJSON(text []byte) error {
 	var w runLogWire
 	err := json.Unmarshal(text, &w)
-	l.json, l.keys, l.mark = w.JSON, w.Keys, w.Mark
+	l.json, l.keys, l.w = w.JSON, w.Keys, os.Stderr
 	return err
 }
 
 type runLogWire struct {
 	JSON bool
 	Keys []string
-	Mark mark
 }
 
 // killed is said by the watchdog.

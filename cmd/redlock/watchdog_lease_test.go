@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/child"
 )
 
 // stepping is a command that adds a line to a file again and again.
@@ -86,7 +90,7 @@ func TestStoppedRunLetsNoOtherCommandRunBesideItsOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, group, file := s.overtaken(t, func(p *process, group int) { stop(t, p, group) })
-			assert.True(t, strings.HasPrefix(state(group), "Z"), "the command is %q", state(group))
+			assert.True(t, ended(group), "the command is %q", state(group))
 			_ = syscall.Kill(-group, syscall.SIGCONT)
 			p.endedByWatchdog(t, "the lease is over")
 			all := steps(t, file)
@@ -103,43 +107,83 @@ func TestStoppedRunWithStoppedWatchdog(t *testing.T) {
 	dog := 0
 	p, group, _ := s.overtaken(t, func(p *process, _ int) {
 		dog = watchdogOf(t, p.Process.Pid)
+		stopProcess(t, p.Process.Pid) // first, or it continues the other
 		stopProcess(t, dog)
-		stopProcess(t, p.Process.Pid)
 	})
 	t.Cleanup(func() { _ = syscall.Kill(dog, syscall.SIGKILL) })
-	assert.False(t, strings.HasPrefix(state(group), "Z"), "nothing is there that could kill it")
+	assert.False(t, ended(group), "nothing is there that could kill it")
 	require.NoError(t, syscall.Kill(dog, syscall.SIGCONT))
-	stateBecomes(t, group, "Z")
+	require.Eventually(t, func() bool { return ended(group) }, 20*time.Second, 5*time.Millisecond)
 	p.endedByWatchdog(t, "the lease is over")
 }
 
-// A watchdog that was stopped for longer than a lease finds the renewals that it missed, and
-// redlock ends without one that stays stopped.
-func TestStoppedWatchdogOfARenewedLease(t *testing.T) {
+// A watchdog that is stopped goes on at once, and has told all when the command has ended.
+func TestStoppedWatchdogIsContinued(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	for name, goesOn := range map[string]bool{"goes on": true, "stays": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			in, out, err := os.Pipe()
-			require.NoError(t, err)
-			p := s.startWith(t, in, "run", name, "--json", "--ttl", "1s", "--", "sh", "-c", "echo ready; read x; exit 3")
-			require.NoError(t, in.Close())
-			require.Equal(t, "ready", p.line(t))
-			dog := watchdogOf(t, p.Process.Pid)
-			stopProcess(t, dog)
-			first := p.event(t, "acquired").Until
-			require.Eventually(t, func() bool { return time.Since(*first) > time.Second }, 20*time.Second, 10*time.Millisecond)
-			if goesOn {
-				require.NoError(t, syscall.Kill(dog, syscall.SIGCONT))
-				stateBecomes(t, dog, "S")
-			}
-			require.NoError(t, out.Close())
-			assert.Equal(t, 3, p.end(t), p.errs.String())
-			assert.NotContains(t, names(p.events(t)), "killed")
-			assert.ErrorIs(t, syscall.Kill(dog, 0), syscall.ESRCH)
-		})
+	in, out, err := os.Pipe()
+	require.NoError(t, err)
+	p := s.startWith(t, in, "run", "k", "--json", "--ttl", "1s", "--", "sh", "-c", "echo ready; read x; exit 3")
+	require.NoError(t, in.Close())
+	require.Equal(t, "ready", p.line(t))
+	dog := watchdogOf(t, p.Process.Pid)
+	for range 20 {
+		require.NoError(t, syscall.Kill(dog, syscall.SIGSTOP))
 	}
+	first := p.event(t, "acquired").Until
+	require.Eventually(t, func() bool { return time.Since(*first) > time.Second }, 20*time.Second, 10*time.Millisecond)
+	require.NoError(t, syscall.Kill(dog, syscall.SIGSTOP))
+	require.NoError(t, out.Close())
+	assert.Equal(t, 3, p.end(t), p.errs.String())
+	assert.NotContains(t, names(p.events(t)), "killed")
+	assert.ErrorIs(t, syscall.Kill(dog, 0), syscall.ESRCH)
+}
+
+// A watchdog that did not run for longer than a lease finds the renewals that it missed.
+func TestWatchdogFindsRenewalsThatItMissed(t *testing.T) {
+	t.Parallel()
+	dog := child.Command(asProgram)
+	dog.Args = []string{watchdogName, "of", "1", "3", "4", "5", "6"}
+	var ours [4]*os.File
+	for i := range ours {
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		if i%2 == 1 {
+			r, w = w, r
+		}
+		ours[i], dog.ExtraFiles = w, append(dog.ExtraFiles, r)
+		t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+	}
+	said, err := dog.StdoutPipe()
+	require.NoError(t, err)
+	line, err := json.Marshal(order{&runLog{keys: []string{"k"}}, "/bin/sh", []string{"sh", "-c", "echo ran; exec sleep 300"}})
+	require.NoError(t, err)
+	now := bootTime()
+	_, err = fmt.Fprintf(ours[0], "%s\n%s %d\n%s %d\n", line, toldUntil, now-time.Second, toldUntil, now+time.Hour)
+	require.NoError(t, err)
+	_, err = fmt.Fprintln(ours[2], int64(now+time.Hour))
+	require.NoError(t, err)
+	require.NoError(t, dog.Start())
+	for _, f := range dog.ExtraFiles {
+		require.NoError(t, f.Close())
+	}
+	news, command := bufio.NewReader(ours[1]), bufio.NewReader(said)
+	first, err := news.ReadString('\n')
+	require.NoError(t, err)
+	assert.Contains(t, first, saidStarted)
+	ran, err := command.ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "ran\n", ran)
+
+	_, err = fmt.Fprintln(ours[0], toldEnd)
+	require.NoError(t, err)
+	for _, want := range []string{saidEnds, saidStatus, saidNone} {
+		got, err := news.ReadString('\n')
+		require.NoError(t, err)
+		assert.Contains(t, got, want)
+	}
+	require.NoError(t, ours[0].Close())
+	require.NoError(t, dog.Wait())
 }
 
 // Killed with a signal that it cannot handle, redlock says nothing; its watchdog does.
