@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/lockset"
 )
 
@@ -32,6 +33,8 @@ type job struct {
 	tty     *terminal // nil: none
 	// notBefore is when others may get the lock at the earliest, with --min-hold.
 	notBefore time.Time
+	nodes     *admin.Nodes  // to see whether a release has got through
+	patience  time.Duration // with it
 
 	dog     *watchdog
 	over    bool                      // the lock was lost, and that was said

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,6 +28,7 @@ type runFlags struct {
 	ttl      time.Duration
 	keep     time.Duration
 	minHold  time.Duration
+	release  time.Duration // how long it is tried
 	adopt    bool
 	token    string // of the lock to adopt
 	fencing  bool
@@ -46,7 +48,8 @@ func runCommand() *cobra.Command {
 		Long: `Hold a lock while a command runs.
 
 It waits in the lock's queue, runs the command in a process group of its own, and renews the
-lease until the whole group has gone; then it releases. Signals go to that group.
+lease until the whole group has gone; then it releases, and tries again for a minute if too
+few nodes answer (--release-timeout, Ctrl-C). Signals go to that group.
 Standard input and output are the command's. On a terminal it says after a second what it
 waits for; elsewhere it does with --verbose, and for programs with --json. If no majority of
 the nodes answers it waits, too.
@@ -122,6 +125,7 @@ came while waiting. Otherwise
 	fl.DurationVar(&f.ttl, "ttl", 10*time.Second, "the lease, from 1s to 24h; it is renewed at a third of it")
 	fl.DurationVar(&f.keep, "keep", 0, "keep the lock for this long after the command, from 1s to 24h; it is the lease, too")
 	fl.DurationVar(&f.minHold, "min-hold", 0, "not free sooner than this after it was got, from 1s to 24h; the lease is no shorter")
+	fl.DurationVar(&f.release, "release-timeout", time.Minute, "at the end try to release for no longer than this, nor than the lease; 0 for once")
 	fl.BoolVar(&f.adopt, "adopt", false, "go on with the lock whose token is in $REDLOCK_ADOPT")
 	fl.BoolVar(&f.fencing, "fencing", false, "get a fencing token")
 	fl.BoolVar(&f.shared, "shared", false, "hold the lock together with others who say --shared")
@@ -213,7 +217,7 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []st
 	case err != nil:
 		return log.end(failedToLock(inShort(ctx, nodes, f, keys, err), f))
 	}
-	j := &job{held: held, ttl: f.ttl, signals: signals, log: log}
+	j := &job{held: held, ttl: f.ttl, signals: signals, log: log, nodes: nodes, patience: f.release}
 	if f.minHold > 0 {
 		j.notBefore = time.Now().Add(f.minHold)
 	}
@@ -235,6 +239,7 @@ func runUnderLock(cmd *cobra.Command, s settings, f runFlags, keys, command []st
 // release is for the end, and returns with what redlock ends.
 func (j *job) release(ctx context.Context, status *exitStatus) *exitStatus {
 	lost := lostBy(j.held)
+	end := j.leaseEnd()
 	err := j.held.Release(ctx)
 	switch {
 	case j.over && err != nil:
@@ -243,10 +248,80 @@ func (j *job) release(ctx context.Context, status *exitStatus) *exitStatus {
 		return j.wasLost(lost, status)
 	case errors.Is(err, redlock.ErrNotHeld):
 		return j.wasLost(fmt.Errorf("%w, which was noticed at its release: %w", redlock.ErrLost, err), status)
+	case errors.Is(err, redlock.ErrNoQuorum) && j.patience > 0:
+		j.log.released(j.releaseAgain(ctx, err, end), time.Until(end), j.notBefore)
 	default:
-		j.log.released(err, j.ttl, j.notBefore)
+		j.log.released(err, time.Until(end), j.notBefore)
 	}
 	return status
+}
+
+// leaseEnd is when all of the leases are over, by themselves.
+func (j *job) leaseEnd() (end time.Time) {
+	for _, l := range j.held {
+		if until := l.Until(); until.After(end) {
+			end = until
+		}
+	}
+	return end
+}
+
+// lookAtRelease is how often it is seen whether a release has got through.
+const lookAtRelease = 200 * time.Millisecond
+
+// releaseAgain is for a release that too few nodes confirmed. The library goes on sending it as long as we are there; so
+// this waits until a majority of the nodes has no more of the locks, a signal that ends programs comes, or it took
+// too long. It returns why too few nodes confirmed it if they still have not.
+func (j *job) releaseAgain(ctx context.Context, why error, end time.Time) error {
+	until := time.Now().Add(j.patience)
+	if end.Before(until) {
+		until = end
+	}
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	j.log.releasing(why, until)
+	look := time.NewTicker(lookAtRelease)
+	defer look.Stop()
+	for {
+		select {
+		case s := <-j.signals:
+			if ends(s) {
+				return why
+			}
+		case <-look.C:
+			if j.released(ctx) {
+				return nil
+			}
+		case <-ctx.Done():
+			if time.Now().Before(end) {
+				return why
+			}
+			return nil // it ended by itself
+		}
+	}
+}
+
+// released reports whether a majority of the nodes has no more of each lock, or no more than --min-hold leaves.
+func (j *job) released(ctx context.Context) bool {
+	stays := max(time.Until(j.notBefore), 0)
+	stays += stays/50 + lookAtRelease // for clocks that differ, and what the answers took
+	for _, l := range j.held {
+		st, err := j.nodes.Inspect(ctx, l.Key())
+		if err != nil {
+			return false
+		}
+		without := 0
+		for _, n := range st.Nodes {
+			has := n.Token == l.Token() && n.TTL > stays || slices.ContainsFunc(n.Holders, func(h admin.Holder) bool { return h.Token == l.Token() })
+			if n.Err == nil && !has {
+				without++
+			}
+		}
+		if without < j.nodes.Quorum() {
+			return false
+		}
+	}
+	return true
 }
 
 // wasLost is for a command that ended before it was known that another may have had the lock

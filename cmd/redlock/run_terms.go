@@ -83,6 +83,7 @@ func (f *runFlags) brokenRule(cmd *cobra.Command, keys int, command bool) error 
 	}{
 		{f.nonblock && f.wait != 0, "--nonblock and --timeout exclude each other"},
 		{f.wait < 0, fmt.Sprintf("--timeout is %v: must not be negative", f.wait)},
+		{f.release < 0, fmt.Sprintf("--release-timeout is %v: must not be negative", f.release)},
 		{keeps && cmd.Flags().Changed("ttl"), "--keep is the lease, and --ttl would be another"},
 		{keeps && (f.keep < time.Second || f.keep > 24*time.Hour), fmt.Sprintf("--keep is %v: must be from 1s to 24h", f.keep)},
 		{f.keep > 0 && !command, "--keep is for what comes after a command, and there is none"},

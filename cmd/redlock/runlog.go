@@ -147,9 +147,20 @@ func (l *runLog) kept(err error, held lockset.Locks) {
 	l.say(e)
 }
 
+// releasing is said of a lock whose release too few nodes confirmed.
+func (l *runLog) releasing(err error, until time.Time) {
+	l.say(runEvent{Event: "releasing", Error: err.Error(), Until: &until})
+	l.print("%s; the release is tried again for %v, or until Ctrl-C", inOneLine(err), time.Until(until).Round(time.Second))
+}
+
+// inOneLine is an error that may have several lines, as those of several locks.
+func inOneLine(err error) string {
+	return strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\nredlock: ", "; "), "redlock: ")
+}
+
 // released is said of a lock that was released. Nobody gets it before until, if that is in the
 // future.
-func (l *runLog) released(err error, ttl time.Duration, until time.Time) {
+func (l *runLog) released(err error, lease time.Duration, until time.Time) {
 	left := time.Until(until).Round(100 * time.Millisecond)
 	switch {
 	case l.json && err == nil && left > 0:
@@ -159,7 +170,7 @@ func (l *runLog) released(err error, ttl time.Duration, until time.Time) {
 	case l.json:
 		l.say(runEvent{Event: "released", Error: err.Error()})
 	case err != nil:
-		l.print("%s; the lease ends by itself in %v at most", strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\nredlock: ", "; "), "redlock: "), ttl)
+		l.print("%s; the lease ends by itself in %v at most", inOneLine(err), max(lease.Round(time.Second), time.Second))
 	case left > 0:
 		l.add("released %s; nobody gets it for another %v", l.name(), left)
 	default:
