@@ -129,6 +129,10 @@ const (
 // caller holds the lane's mutex.
 func (c *Call) nothingThere() bool { return c.Set != nil && c.Set.trace() == 0 }
 
+// servesOnly reports whether a release has nothing to take back, and is for the waiters alone: it is not worth
+// keeping for a node that is away. The caller holds the lane's mutex.
+func (c *Call) servesOnly() bool { return c.When == ToServe && c.nothingThere() } // mutant: serves-only
+
 // needless reports whether a release need not be sent; the caller holds the lane's mutex.
 func (c *Call) needless() bool {
 	if c.Req.Op != protocol.OpRelease || c.When >= ToServe || !c.nothingThere() {

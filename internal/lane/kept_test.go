@@ -74,6 +74,36 @@ var failsForNow = map[string]protocol.Answer{
 	"reset":    lanetest.Lost,
 }
 
+// A node that is away, or fails, when a lock is acquired has nothing of it, so nothing is kept there for the release that is
+// sent to it all the same: to serve its queue, or to hear whether it keeps the lock for WithMinHold.
+func TestNothingIsKeptWhereNothingWasLeft(t *testing.T) {
+	for name, answer := range failsForNow {
+		if answer == lanetest.Lost {
+			continue // its SET may have taken effect
+		}
+		onBench(t, func(b *bench) {
+			b.Reply = func(string, bool) protocol.Answer { return answer }
+			var waits []*lane.Call
+			for range 100 {
+				set := b.send(protocol.OpAcquire, "a")
+				rel := b.call(protocol.OpRelease, "a")
+				rel.Req.KeepFor, rel.Set, rel.When = time.Hour, set, lane.ToServe
+				b.lane.TakeBack(rel, b.now())
+				waits = append(waits, rel)
+				lanetest.Rest(benchTimeout / 10)
+			}
+			assert.Zero(b, b.keeps(), name)
+			for _, c := range waits {
+				assert.True(b, lastTold(c).Final, name)
+				assert.Error(b, lastTold(c).Err(), name)
+			}
+			b.Reply = nil
+			lanetest.Rest(time.Minute)
+			b.empty()
+		})
+	}
+}
+
 // Scenario 88: however many releases wait for a node that fails them, or that cannot be
 // reached, it is asked a few times a second; and all are delivered when it is back.
 func TestReleasesThatWaitForANodeCostLittle(t *testing.T) {

@@ -136,7 +136,7 @@ func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 		c.State = callDropped
 		return protocol.Unsent(errNeverSent)
 	case l.Flight.overdue(now) && !(c.Req.Op == protocol.OpJoin && now < l.Flight.joinDue(c, now)):
-		if c.Req.Op != protocol.OpRelease || c.nothingThere() && c.When == ToServe {
+		if c.Req.Op != protocol.OpRelease || c.servesOnly() {
 			c.State = callDropped
 			return protocol.Unsent(ErrOverdue)
 		}
@@ -145,7 +145,7 @@ func (l *Lane) admit(c *Call, now int64) protocol.Answer {
 		l.queueUp(c, now)
 		return protocol.Answer{Kind: protocol.NotSent, Said: ErrOverdue}
 	case now < l.breaker.until:
-		if c.Req.Op != protocol.OpRelease {
+		if c.Req.Op != protocol.OpRelease || c.servesOnly() {
 			c.State = callDropped
 			return protocol.Unsent(l.breaker.err)
 		}
@@ -373,7 +373,7 @@ func (l *Lane) finish(c *Call, now int64) {
 	switch {
 	case refused:
 		l.served(c, now)
-	case protocol.Permanent(c.Err()):
+	case protocol.Permanent(c.Err()), c.servesOnly() && c.Kind != protocol.Granted:
 		l.kept.forget(c)
 	case c.Kind == protocol.Unknown || c.Kind == protocol.NotSent:
 		c.Final = !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until)
@@ -415,7 +415,7 @@ func (l *Lane) putAside(told []news, now int64) []news {
 			continue
 		}
 		b := protocol.Answer{Kind: protocol.NotSent, Said: l.breaker.err}
-		if !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until) {
+		if c.servesOnly() || !l.kept.wait(&l.kept.unheard, c, now, l.breaker.until) {
 			c.State, b.Final = CallDone, true
 		}
 		if c.Caller != nil && !c.toldLate {
