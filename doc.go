@@ -44,10 +44,10 @@
 // of a lock need the same nodes. To wait in one queue, they also need to know the nodes by
 // the same addresses, or by the same [Options.NodeNames].
 //
-// [New] takes clients of any kind. A Sentinel failover client is a node whose master may
-// change. The promoted replica may lack the latest locks, so it is treated as a restarted
-// node, also by clients that connect later. A cluster or ring client counts as one node,
-// however many servers it has, and go-redis' own timeouts apply to it instead of the library's.
+// [New] takes clients of go-redis, a *redis.Client for each node. A Sentinel failover client is
+// a node whose master may change. The promoted replica may lack the latest locks, so it is treated
+// as a restarted node, also by clients that connect later. Clients of a cluster or a ring are refused:
+// their servers fail and fail over together, so a quorum of them would be none.
 //
 // # Restarted nodes
 //

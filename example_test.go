@@ -29,49 +29,6 @@ func startExample() (*redlocktest.Cluster, *redlock.Redlock) {
 	return cluster, rl
 }
 
-// traced is a client whose hooks see lock commands, since New does not look into it. Wrapped like
-// this, a *redis.Client lacks the restart guard.
-type traced struct{ redis.UniversalClient }
-
-// commandNames is a hook that notes the names of commands.
-type commandNames struct{ seen chan string }
-
-func (commandNames) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (commandNames) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (h commandNames) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, c := range cmds {
-			select {
-			case h.seen <- c.Name():
-			default:
-			}
-		}
-		return next(ctx, cmds)
-	}
-}
-
-// For a *redis.Client, New opens connections of its own, and the client's hooks see none of its
-// commands. A type with the client in it gets the commands itself.
-func ExampleNew_hooks() {
-	cluster, err := redlocktest.Start(1)
-	if err != nil {
-		panic(err)
-	}
-	defer cluster.Close()
-	client := cluster.Client(0, nil)
-	hook := commandNames{make(chan string, 1)}
-	client.AddHook(hook)
-
-	rl, err := redlock.New([]redis.UniversalClient{traced{client}}, &redlock.Options{NodeNames: []string{"a"}})
-	if err != nil {
-		panic(err)
-	}
-	defer rl.Close()
-	_, err = rl.Mutex("orders:42").TryAcquire(context.Background())
-	fmt.Println(<-hook.seen, err) // whether scripts run is asked first
-	// Output: evalsha <nil>
-}
-
 // Do is what most programs need.
 func ExampleMutex_Do() {
 	cluster, rl := startExample() // in a program: redlock.Open(ctx, addrs, nil)

@@ -45,7 +45,7 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("redlock: open: %w", err)
 	}
-	clients := make([]redis.UniversalClient, len(parsed))
+	clients := make([]*redis.Client, len(parsed))
 	for i, p := range parsed {
 		nodes.Secure(p, addrs[i], o.TLS)
 		clients[i] = redis.NewClient(conn.OwnOptions(p)) // as it is, it would start goroutines that end only with it
@@ -60,24 +60,24 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 
 // New returns a Redlock on the servers of the given clients, one node for each. It does no I/O.
 //
-// For a *redis.Client the library opens connections of its own with a copy of its options. Its hooks, pool and
-// retries do not apply, and it may be closed, except a failover client.
+// Each must be a *redis.Client, also one of NewFailoverClient, of an independent master. The library opens connections
+// of its own with a copy of its options. Its hooks, pool and retries do not apply, and it may be closed, except a
+// failover client.
 //
-// Any other client gets the commands itself, through its hooks, which must not retry them: a cluster or ring, which
-// is one node, or a type of your own. It has no restart guard. Close it yourself, after the Redlock.
-//
-// New fails with ErrInvalid, and with ErrDuplicateNode if a client is given twice. With the guard, of two
-// clients of one server only one has a vote.
+// New fails with ErrInvalid for a client that is nil or of another type (a cluster or ring is no quorum, and no node; a
+// type of your own has the *redis.Client to give), and with ErrDuplicateNode if a client is given twice. With the
+// guard, of two clients of one server only one has a vote.
 func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
-	if err := inOneLine(broken, nodes.CheckClients(clients), nodes.CheckNames(o.NodeNames, len(clients))); err != nil {
+	singles, err := nodes.Clients(clients)
+	if err := inOneLine(broken, err, nodes.CheckNames(o.NodeNames, len(clients))); err != nil {
 		return nil, err
 	}
-	return build(clients, o, tick.NewSystem(), conn.UserHabits), nil
+	return build(singles, o, tick.NewSystem(), conn.UserHabits), nil
 }
 
 // build makes a Redlock of the servers that clients lead to.
-func build(clients []redis.UniversalClient, o Options, clk tick.Clock, h func(*redis.Options) conn.Habits) *Redlock {
+func build(clients []*redis.Client, o Options, clk tick.Clock, h func(*redis.Options) conn.Habits) *Redlock {
 	wires, name := make([]lane.Wire, len(clients)), protocol.NewClientName(clients, o.KeyPrefix, o.Owner).String()
 	for i, c := range clients {
 		wires[i] = conn.NewWire(c, h, markKeyOf(&o), name, clk)
@@ -146,7 +146,7 @@ func (rl *Redlock) greetOnce(ctx context.Context, g *greeting) {
 			continue
 		}
 		group.Go(func() error {
-			id, err := rl.lane(i).Wire.(*conn.Wire).Talk.(*conn.Conversations).Greet(asking, openPatience)
+			id, err := rl.lane(i).Wire.(*conn.Wire).Greet(asking, openPatience)
 			if errors.Is(err, context.DeadlineExceeded) {
 				err = protocol.ErrTimeout // whatever ended the wait for the node
 			}

@@ -69,8 +69,7 @@ type Options struct {
 	// or clients. Each must differ from the others and have 1 to 256 bytes of UTF-8. Clients compute from the names
 	// which node keeps the queue of a key. So all clients of a lock should use the same name for the same node,
 	// or the order of waiters is lost: where they reach the nodes by different addresses, and with Sentinel.
-	// Default: address/database for a *redis.Client, the addresses for a cluster or ring client, and the Go type
-	// for any other; nodes of one name get "#" and their index behind it.
+	// Default: address/database; nodes of one name get "#" and their index behind it.
 	NodeNames []string
 
 	// TLS is how Open speaks TLS: with rediss:// URLs, and with all addresses that are host:port. It may trust an

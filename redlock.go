@@ -19,7 +19,7 @@ type Redlock struct {
 	renewer *renew.Renewer
 
 	// clients are the nodes', for the hints in texts of errors.
-	clients []redis.UniversalClient
+	clients []*redis.Client
 
 	closeOnce sync.Once
 }

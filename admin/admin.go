@@ -63,8 +63,8 @@ const (
 
 // Nodes are the nodes on which programs lock. Its methods may be called from any number of goroutines.
 type Nodes struct {
-	clients []redis.UniversalClient
-	owned   []redis.UniversalClient
+	clients []*redis.Client
+	owned   []*redis.Client
 	names   []string
 	opts    Options
 	clock   tick.Clock
@@ -79,7 +79,7 @@ func Open(addrs []string, opts *Options) (*Nodes, error) {
 	if err := protocol.InOneLine(broken, err, nodes.CheckNames(o.NodeNames, len(addrs))); err != nil {
 		return nil, err
 	}
-	clients := make([]redis.UniversalClient, len(parsed))
+	clients := make([]*redis.Client, len(parsed))
 	for i, p := range parsed {
 		nodes.Secure(p, addrs[i], o.TLS)
 		own := conn.OwnOptions(p)
@@ -91,17 +91,19 @@ func Open(addrs []string, opts *Options) (*Nodes, error) {
 	return n, nil
 }
 
-// New uses clients of go-redis, one for each node, which stay the caller's to close. It asks no node, and fails with
-// ErrInvalid for what breaks a rule, and with redlock.ErrDuplicateNode if a client is given twice.
+// New uses clients of go-redis, one for each node, which stay the caller's to close: each is a *redis.Client, as for
+// redlock.New. It asks no node, and fails with ErrInvalid for what breaks a rule, and with redlock.ErrDuplicateNode if
+// a client is given twice.
 func New(clients []redis.UniversalClient, opts *Options) (*Nodes, error) {
 	o, broken := opts.withDefaults()
-	if err := protocol.InOneLine(broken, nodes.CheckClients(clients), nodes.CheckNames(o.NodeNames, len(clients))); err != nil {
+	singles, err := nodes.Clients(clients)
+	if err := protocol.InOneLine(broken, err, nodes.CheckNames(o.NodeNames, len(clients))); err != nil {
 		return nil, err
 	}
-	return build(clients, o), nil
+	return build(singles, o), nil
 }
 
-func build(clients []redis.UniversalClient, o Options) *Nodes {
+func build(clients []*redis.Client, o Options) *Nodes {
 	return &Nodes{clients: clients, names: nodes.Names(clients, o.NodeNames), opts: o, clock: tick.NewSystem()}
 }
 
@@ -195,14 +197,15 @@ func ended(ctx context.Context) error {
 
 // once asks one node. The script goes as its text where the server does not know it, or denies to run
 // it by its digest.
-func once(ctx context.Context, c redis.UniversalClient, r *protocol.Request) (a protocol.Answer) {
+func once(ctx context.Context, c *redis.Client, r *protocol.Request) (a protocol.Answer) {
 	for {
 		var err error
 		if a, err = within(ctx, func() (got protocol.Answer, _ error) {
-			cmd := protocol.NewCommand(r)
-			err := c.Process(ctx, cmd)
-			cmd.Reply(&got, err)
-			return got, nil
+			cmd := command{redis.NewCmd(ctx, r.Values()...)}
+			if err := c.Process(ctx, cmd); err != nil && !errors.Is(err, redis.Nil) {
+				return got, protocol.CleanError(err)
+			}
+			return protocol.Answer{Said: cmd.Val()}, nil
 		}); err != nil {
 			a = protocol.Answer{Sent: true, Said: err}
 		}
@@ -219,6 +222,13 @@ func once(ctx context.Context, c redis.UniversalClient, r *protocol.Request) (a 
 	a.Said = protocol.Said(a.Said, protocol.Hinted(c, err))
 	return a
 }
+
+// command is one that go-redis sends at most once, whatever the client's MaxRetries: a release that is sent again
+// after a lost reply finds that there is nothing to release.
+type command struct{ *redis.Cmd }
+
+// NoRetry is asked by go-redis.
+func (command) NoRetry() bool { return true }
 
 // within is what ask returns, or ErrTimeout when ctx ends: a client of the user's may wait for longer.
 func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {

@@ -3,10 +3,8 @@ package admin
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/redlock/internal/protocol"
@@ -38,8 +36,7 @@ type Connected struct {
 
 // Clients asks all nodes at once which clients of this library are connected to them, by CLIENT LIST. A client
 // of redlock.Open is from its first use to Close; one of New for a minute after it used a node. Not seen
-// are clients whose user lacks CLIENT SETNAME, those of New whose redis.Options have a ClientName, or
-// that are of another type than *redis.Client, and those of versions without such names.
+// are clients whose user lacks CLIENT SETNAME, and those of New whose redis.Options have a ClientName.
 //
 // It fails with ErrNoQuorum if fewer than a majority of nodes told within Options.Timeout, with what was
 // learned, and with ctx's error.
@@ -52,10 +49,8 @@ func (n *Nodes) Clients(ctx context.Context) (Connected, error) {
 	for i, client := range n.clients {
 		group.Go(func() error {
 			start := n.clock.Now()
-			err := fmt.Errorf("%T does not tell which server answers", client)
-			if single, ok := client.(*redis.Client); ok {
-				told[i], err = within(asking, func() ([]connection, error) { return connections(asking, single, n.opts.Timeout) })
-			}
+			var err error
+			told[i], err = within(asking, func() ([]connection, error) { return connections(asking, client, n.opts.Timeout) })
 			c.Nodes[i] = NodeError{n.names[i], protocol.Hinted(client, err), n.clock.Now().Since(start)}
 			return nil
 		})

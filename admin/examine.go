@@ -68,7 +68,7 @@ func (n *Nodes) examineAll(ctx context.Context, patience time.Duration, ask ques
 
 // examine asks step by step, and updates after each: a node that hangs later has been
 // examined so far. It closes updates at its end.
-func (e *examiner) examine(ctx context.Context, c redis.UniversalClient, patience time.Duration) {
+func (e *examiner) examine(ctx context.Context, c *redis.Client, patience time.Duration) {
 	defer close(e.updates)
 	if err := conn.NoPanic(func() { e.steps(ctx, c, patience) }); err != nil {
 		e.Err = err
@@ -76,21 +76,13 @@ func (e *examiner) examine(ctx context.Context, c redis.UniversalClient, patienc
 	}
 }
 
-func (e *examiner) steps(ctx context.Context, c redis.UniversalClient, patience time.Duration) {
-	switch single := c.(type) {
-	case *redis.ClusterClient, *redis.Ring:
-		e.many = true
-	case *redis.Client:
-		o := conn.OwnOptions(single.Options())
-		o.ReadTimeout, o.WriteTimeout = patience, patience
-		conn.Bound(o)
-		c = redis.NewClient(o)
-		defer c.Close() // a pool would keep the connection
-	}
-	if !e.ping(ctx, c) || e.many {
-		if e.many {
-			e.Unread = []string{"all but PING: there are several servers behind this client"}
-		}
+func (e *examiner) steps(ctx context.Context, c *redis.Client, patience time.Duration) {
+	o := conn.OwnOptions(c.Options())
+	o.ReadTimeout, o.WriteTimeout = patience, patience
+	conn.Bound(o)
+	c = redis.NewClient(o)
+	defer c.Close() // a pool would keep the connection
+	if !e.ping(ctx, c) {
 		e.update()
 		return
 	}
@@ -140,15 +132,10 @@ func (e *examiner) update() {
 	e.updates <- e.facts
 }
 
-// processor is a client or a connection of go-redis.
-type processor interface {
-	Process(ctx context.Context, cmd redis.Cmder) error
-}
-
 // ping reports whether the node serves us.
-func (e *examiner) ping(ctx context.Context, c processor) bool {
+func (e *examiner) ping(ctx context.Context, c *redis.Client) bool {
 	err := e.run(ctx, c, redis.NewStatusCmd(ctx, "PING"))
-	if err == nil || !protocol.IsServerError(err) && !protocol.NeverSent(err) {
+	if err == nil || !protocol.IsServerError(err) && !neverSent(err) {
 		// The first PING may have had to connect, or may have used a connection that was dead.
 		err = e.run(ctx, c, redis.NewStatusCmd(ctx, "PING"))
 	}
@@ -159,13 +146,19 @@ func (e *examiner) ping(ctx context.Context, c processor) bool {
 	if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {
 		err = protocol.ErrTimeout // as other errors say it
 	}
-	client, _ := c.(redis.UniversalClient)
-	e.Err = protocol.Hinted(client, err)
+	e.Err = protocol.Hinted(c, err)
 	return err == nil
 }
 
+// neverSent recognizes errors that come before a connection is there to write to.
+func neverSent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial" ||
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed)
+}
+
 // run sends one command and keeps the time that its answer took, if that is the shortest.
-func (e *examiner) run(ctx context.Context, c processor, cmd redis.Cmder) error {
+func (e *examiner) run(ctx context.Context, c *redis.Client, cmd redis.Cmder) error {
 	start := e.clock.Now()
 	err := c.Process(ctx, cmd)
 	if d := e.clock.Now().Since(start); (err == nil || protocol.IsServerError(err)) && (e.Latency == 0 || d < e.Latency) {
@@ -176,7 +169,7 @@ func (e *examiner) run(ctx context.Context, c processor, cmd redis.Cmder) error 
 
 // time compares the node's clock with ours. The quickest answer counts, since it leaves the
 // smallest margin.
-func (e *examiner) time(ctx context.Context, c processor) {
+func (e *examiner) time(ctx context.Context, c *redis.Client) {
 	for range clockSamples {
 		cmd := redis.NewTimeCmd(ctx, "TIME")
 		start := e.clock.Now()
@@ -236,7 +229,7 @@ var settings = []string{"appendonly", "appendfsync", "maxmemory", "maxmemory-pol
 
 // read asks the node about itself. It asks for most things twice, by INFO and by ROLE or
 // CONFIG, since a user may lack the right to one of these, and services often deny CONFIG.
-func (e *examiner) read(ctx context.Context, c redis.UniversalClient) {
+func (e *examiner) read(ctx context.Context, c *redis.Client) {
 	q := enquiry{pipe: c.Pipeline()}
 	infos := make([]*redis.StringCmd, len(sections))
 	for i, s := range sections {

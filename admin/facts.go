@@ -10,7 +10,6 @@ import (
 // facts are what is known about a node. The findings are made from them.
 type facts struct {
 	NodeReport
-	many     bool                  // a cluster or ring client: several servers
 	elapsed  time.Duration         // until the last of it; 0: nothing
 	cut      bool                  // waiting was over before the node had answered everything
 	seen     protocol.ServerReport // what the memory is judged by

@@ -154,10 +154,6 @@ func judgeService(f facts, add addFinding) bool {
 		}
 		add(severity, "refused", fmt.Sprintf("the server answers, but does not serve us: %v", f.Err),
 			"fix what the error says: password, user, or a server that is still loading")
-	case f.many:
-		add(SeverityWarning, "many-servers", "a cluster or ring client: several servers that count as one node; "+
-			"a failover among them may lose locks, and their settings, clocks and our rights there cannot be checked from here",
-			"use one independent master per node, or check each server with a client of its own")
 	default:
 		return false
 	}

@@ -54,9 +54,6 @@ func TestJudge(t *testing.T) {
 			want: []string{"critical refused a"}, mention: []string{"NOAUTH"}},
 		{name: "loading", change: map[int]func(*facts){0: func(f *facts) { f.Err = serverSays("LOADING Redis is loading the dataset in memory") }},
 			want: []string{"warning refused a"}},
-		{name: "cluster client", change: map[int]func(*facts){0: func(f *facts) {
-			f.NodeReport, f.many = NodeReport{Node: "a", Reachable: true, Latency: time.Millisecond}, true
-		}}, want: []string{"warning many-servers a"}, mention: []string{"cannot be checked"}},
 		{name: "replica", change: map[int]func(*facts){2: func(f *facts) { f.Role = "slave" }}, want: []string{"critical replica c"}},
 		{name: "a replica's own replicas", change: map[int]func(*facts){2: func(f *facts) { f.Role, f.Replicas = "slave", 2 }}, want: []string{"critical replica c"}},
 		{name: "sentinel", change: map[int]func(*facts){2: func(f *facts) { f.Role, f.Mode = "sentinel", "sentinel" }}, want: []string{"critical sentinel c"}},

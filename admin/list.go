@@ -155,7 +155,7 @@ type search struct {
 	err    error
 }
 
-func (s *search) run(ctx context.Context, client redis.UniversalClient, pattern string, limit int, timeout time.Duration) {
+func (s *search) run(ctx context.Context, client *redis.Client, pattern string, limit int, timeout time.Duration) {
 	for steps := 0; ; steps++ {
 		if err := s.step(ctx, client, pattern, "string", timeout); err != nil {
 			if s.err = err; steps > 0 && ctx.Err() != nil {
@@ -174,7 +174,7 @@ func (s *search) run(ctx context.Context, client redis.UniversalClient, pattern 
 }
 
 // complete looks for what was found on other nodes, where the search ended early.
-func (s *search) complete(ctx context.Context, client redis.UniversalClient, names []string, timeout time.Duration) {
+func (s *search) complete(ctx context.Context, client *redis.Client, names []string, timeout time.Duration) {
 	for some := range slices.Chunk(names, listBatch) {
 		if s.whole || s.err != nil {
 			return
@@ -204,12 +204,12 @@ func (s *search) take(ctx context.Context, timeout time.Duration, page func(cont
 }
 
 // step looks at some more keys, of all types if it is empty.
-func (s *search) step(ctx context.Context, client redis.UniversalClient, pattern, ofType string, timeout time.Duration) error {
+func (s *search) step(ctx context.Context, client *redis.Client, pattern, ofType string, timeout time.Duration) error {
 	return s.take(ctx, timeout, func(ctx context.Context, p *search) error { return p.page(ctx, client, pattern, ofType) })
 }
 
 // page is a step.
-func (s *search) page(ctx context.Context, client redis.UniversalClient, pattern, ofType string) error {
+func (s *search) page(ctx context.Context, client *redis.Client, pattern, ofType string) error {
 	scan := client.Scan(ctx, s.cursor, pattern, listBatch)
 	if ofType != "" {
 		scan = client.ScanType(ctx, s.cursor, pattern, listBatch, ofType)
@@ -223,7 +223,7 @@ func (s *search) page(ctx context.Context, client redis.UniversalClient, pattern
 }
 
 // read looks at what is under the keys.
-func (s *search) read(ctx context.Context, client redis.UniversalClient, keys []string) error {
+func (s *search) read(ctx context.Context, client *redis.Client, keys []string) error {
 	keys = slices.DeleteFunc(keys, func(name string) bool {
 		key, lock, queue := protocol.LockOf(name)
 		if queue {

@@ -59,12 +59,8 @@ func readConnection(line string) (got connection, db int) {
 }
 
 // connections is a step of an examiner.
-func (e *examiner) connections(ctx context.Context, c redis.UniversalClient, patience time.Duration) {
-	single, ok := c.(*redis.Client)
-	if !ok {
-		return
-	}
-	all, err := connections(ctx, single, patience)
+func (e *examiner) connections(ctx context.Context, c *redis.Client, patience time.Duration) {
+	all, err := connections(ctx, c, patience)
 	if err != nil {
 		e.cannot("CLIENT LIST", "whether all clients have this list of nodes", err)
 		return

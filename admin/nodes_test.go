@@ -121,6 +121,25 @@ func TestCheckThatIsCutShort(t *testing.T) {
 	})
 }
 
+// A release that is sent again finds that there is nothing to release. go-redis sends what has no answer up to three
+// times more by default.
+func TestForceReleaseIsSentOnce(t *testing.T) {
+	cluster := redlocktest.NewCluster(t, 1)
+	node := cluster.Node(0)
+	node.Set("k", "theirs", time.Hour)
+	client := cluster.Client(0, func(o *redis.Options) { o.MaxRetries = 3 })
+	nodes, err := admin.New([]redis.UniversalClient{client}, nil)
+	require.NoError(t, err)
+	_, err = nodes.Inspect(t.Context(), "k") // so that the next script is the only one
+	require.NoError(t, err)
+	node.DropReply("EVAL", 1)
+	cluster.ResetCommands()
+	_, err = nodes.ForceRelease(t.Context(), "k", admin.Anything())
+	require.ErrorIs(t, err, redlock.ErrNoQuorum, "what became of it is not known")
+	assert.Empty(t, node.Get("k"))
+	assert.Equal(t, 1, node.Commands("EVAL"))
+}
+
 // A node whose client panics is a node that did not answer.
 func TestPanicOfAClientIsItsNodesError(t *testing.T) {
 	cluster := redlocktest.NewCluster(t, 3)

@@ -56,7 +56,7 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	// Code names the kind of finding for programs, and keeps its meaning between versions.
 	// Newer versions may have more. The codes are barred, clock-local, clocks-apart,
-	// cluster-node, even-number, eviction, incomplete, lists-differ, many-servers, memory-mark, no-quorum, no-redis,
+	// cluster-node, even-number, eviction, incomplete, lists-differ, memory-mark, no-quorum, no-redis,
 	// persistence, refused, replica, replicas, rights, rights-bundle (releases), rights-digest, rights-foreign,
 	// rights-keys, rights-memory, rights-name, rights-notify, rights-queue (the wait queue), rights-shared, same-server,
 	// sentinel, single-node, slow, unreachable, unread, version and young.

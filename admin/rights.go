@@ -63,7 +63,7 @@ func (p probe) name() string {
 }
 
 // rights sends the probes.
-func (e *examiner) rights(ctx context.Context, c redis.UniversalClient) {
+func (e *examiner) rights(ctx context.Context, c *redis.Client) {
 	q := enquiry{pipe: c.Pipeline()}
 	probes := probesFor(e.ask)
 	cmds := make([]*redis.Cmd, len(probes))
@@ -107,7 +107,7 @@ func (e *examiner) refused(n need, what string, err error) {
 }
 
 // subscribe tests the right to listen for releases, on a connection of its own.
-func (e *examiner) subscribe(ctx context.Context, c redis.UniversalClient) {
+func (e *examiner) subscribe(ctx context.Context, c *redis.Client) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	confirmed := false

@@ -81,7 +81,7 @@ func (s *Search) Look(ctx context.Context, keys []string) (Sight, error) {
 }
 
 // look is what a node is asked in one look.
-func (s *search) look(ctx context.Context, c redis.UniversalClient, pattern string, timeout time.Duration) {
+func (s *search) look(ctx context.Context, c *redis.Client, pattern string, timeout time.Duration) {
 	s.keys, s.awaited = make(map[string]seenKey), nil
 	for range 2 {
 		if s.err = s.step(ctx, c, pattern, "", timeout); s.err != nil || s.cursor == 0 {
@@ -91,7 +91,7 @@ func (s *search) look(ctx context.Context, c redis.UniversalClient, pattern stri
 }
 
 // fences are the fencing counters of locks on one node.
-func (n *Nodes) fences(ctx context.Context, c redis.UniversalClient, keys []string) (map[string]uint64, error) {
+func (n *Nodes) fences(ctx context.Context, c *redis.Client, keys []string) (map[string]uint64, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}

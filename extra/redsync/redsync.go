@@ -47,10 +47,10 @@ type Redsync struct {
 }
 
 // New makes a Redsync of the nodes that the pools lead to, with the default options of the library. It
-// does no I/O. If the pools break a rule (there are none, or one is nil or there twice), each method of
+// does no I/O. If the pools break a rule (there are none, or one is nil, there twice or no *redis.Client), each method of
 // its mutexes that asks nodes returns the error of redlock.New.
 //
-// The library makes connections of its own to the server of a *redis.Client, with the client's
+// The library makes connections of its own to the server of each client, with the client's
 // settings; redlock.New says what follows from that.
 func New(pools ...redis.Pool) *Redsync { return NewWith(redlock.Options{}, pools...) }
 

@@ -499,6 +499,8 @@ func TestPoolsThatBreakARule(t *testing.T) {
 			require.NoError(t, rs.Close())
 		}
 		require.ErrorIs(t, redsync.New(nil).NewMutex(name).Lock(), redlock.ErrInvalid)
+		own := struct{ redis.UniversalClient }{client}
+		require.ErrorContains(t, redsync.New(goredis.NewPool(own)).NewMutex(name).Lock(), "must be a *redis.Client")
 		require.ErrorIs(t, open(t, client).NewMutex(name, redsync.OptionFunc(nil)).Lock(), redlock.ErrInvalid)
 		for _, m := range []*redsync.Mutex{{}, new(redsync.Redsync).NewMutex(name)} {
 			require.ErrorIs(t, m.Lock(), redlock.ErrInvalid)

@@ -17,8 +17,7 @@
 //     the batch has no answer; where more came than was asked for, none of the batch has one.
 //
 // What it expects downwards: a client's options, of which the Dialer, providers of credentials and OnConnect
-// are used as they are. The rest is written and read here (resp.go). [ManyServers] is the general way, by
-// go-redis alone, for clients of which one name stands for several servers: no identity, nothing to guard.
+// are used as they are. The rest is written and read here (resp.go).
 //
 // One mutex guards the conversations with a node and what each says. It is not held across I/O, and
 // none but the clock's is taken under it. A flow is used by one goroutine at a time.
@@ -26,5 +25,5 @@
 // Where to look: conversation.go has the life of a conversation and how a batch finds one, fresh.go
 // where new ones come from, end.go those that are overdue and how they are ended, dial.go sockets and
 // batches, resp.go their bytes, greeting.go and flow.go the questions to a server, questions.go which of
-// them not to ask, conn.go the way over a client.
+// them not to ask, conn.go the way to a node and its channel.
 package conn

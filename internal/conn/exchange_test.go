@@ -278,7 +278,7 @@ func BenchmarkBatch(b *testing.B) {
 			cmds := make([]redis.Cmder, n)
 			for b.Loop() {
 				for i, c := range batch {
-					cmds[i] = protocol.NewCommand(c.Req)
+					cmds[i] = redis.NewCmd(b.Context(), c.Req.Values()...)
 				}
 				_ = pipe.BatchProcess(b.Context(), cmds...)
 				_, err := pipe.Exec(b.Context())

@@ -360,7 +360,7 @@ func FuzzRequests(f *testing.F) {
 		var cmds []redis.Cmder
 		for _, r := range requests(key, value, other, n) {
 			assert.Equal(t, r.Native != protocol.NoNative, w.request(r, protocol.NoNative))
-			cmds = append(cmds, protocol.NewCommand(r))
+			cmds = append(cmds, redis.NewCmd(t.Context(), r.Values()...))
 		}
 		many := make([]string, 123)
 		w.ask(many...)

@@ -117,7 +117,7 @@ func (w *xrWorld) apply(e xEvent) {
 	case xGenesis:
 		for range 3 {
 			for i := range xNodes {
-				greet := w.clients[a].wires[i].Talk.(*conn.Conversations).Greet
+				greet := w.clients[a].wires[i].Greet
 				if _, err := greet(context.Background(), 10*time.Second); err != nil { // its connection was cut
 					_, err = greet(context.Background(), 10*time.Second)
 					require.NoError(w.t, err)

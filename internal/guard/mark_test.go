@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/ticktest"
@@ -129,7 +128,7 @@ func TestPassingErrors(t *testing.T) {
 	for _, err := range []error{
 		fakenode.Error("NOPERM no permission"), fakenode.Error("ERR unknown command 'INFO'"), fakenode.Error("ERR section (server) is not supported"),
 		fakenode.Error("ERR Error running script (call to f_5f): @user_script:1: @user_script: 1: Wrong number of args"),
-		conn.ErrNoSinglePool, errors.New("INFO server tells no run_id"), fakenode.Error("WRONGTYPE"),
+		errors.New("INFO server tells no run_id"), fakenode.Error("WRONGTYPE"),
 	} {
 		assert.False(t, protocol.Passing(err), "%v", err)
 	}

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/url"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,60 +37,59 @@ func checkNumber(n int, of string) error {
 	return nil
 }
 
-// CheckClients says what is wrong with the clients of nodes.
-func CheckClients(clients []redis.UniversalClient) error {
-	if err := checkNumber(len(clients), "clients"); err != nil {
-		return err
+// Clients are those that were given, if each leads to one server at a time: of what it is to know which server
+// answered, the library opens the connections itself.
+func Clients(given []redis.UniversalClient) ([]*redis.Client, error) {
+	if err := checkNumber(len(given), "clients"); err != nil {
+		return nil, err
 	}
 	var broken []string
 	var duplicates []error
-	ids := make([]redis.UniversalClient, len(clients))
-	for i, c := range clients {
-		if c == nil || reflect.ValueOf(c).Kind() == reflect.Pointer && reflect.ValueOf(c).IsNil() {
-			broken = append(broken, fmt.Sprintf("clients[%d] is nil", i))
+	clients := make([]*redis.Client, len(given))
+	for i, c := range given {
+		if wrong := wrongClient(c); wrong != "" {
+			broken = append(broken, fmt.Sprintf("clients[%d] is %s", i, wrong))
 			continue
 		}
-		switch c.(type) {
-		case *redis.Client, *redis.ClusterClient, *redis.Ring:
-			if made := reflect.ValueOf(c).Elem(); made.IsZero() {
-				broken = append(broken, fmt.Sprintf("clients[%d] is a zero %v: must be made by go-redis", i, made.Type()))
-				continue
-			}
-		}
-		if reflect.ValueOf(c).Comparable() {
-			ids[i] = c
-		}
+		clients[i] = c.(*redis.Client)
 	}
-	for _, t := range guard.Duplicates(ids) {
+	for _, t := range guard.Duplicates(clients) {
 		duplicates = append(duplicates, fmt.Errorf("redlock: %w: clients[%d] and clients[%d] are the same", guard.ErrDuplicateNode, t.First, t.Second))
 	}
-	return protocol.InOneLine(append(duplicates, protocol.Invalid("nodes", broken))...)
+	return clients, protocol.InOneLine(append(duplicates, protocol.Invalid("nodes", broken))...)
+}
+
+// wrongClient is what c is, and what is to be in its place; empty if it can be a node.
+func wrongClient(c redis.UniversalClient) string {
+	if c == nil || reflect.ValueOf(c).Kind() == reflect.Pointer && reflect.ValueOf(c).IsNil() {
+		return "nil"
+	}
+	switch c := c.(type) {
+	case *redis.Client:
+		if reflect.ValueOf(c).Elem().IsZero() {
+			return "a zero redis.Client: must be made by go-redis"
+		}
+		return ""
+	case *redis.ClusterClient:
+		return "a *redis.ClusterClient: must be a *redis.Client of one master; a quorum needs one each of independent servers, " +
+			"not a cluster (NewUniversalClient makes one of a single address in Addrs, without IsClusterMode)"
+	case *redis.Ring:
+		return "a *redis.Ring: must be a *redis.Client of one master; give one for each of the ring's servers"
+	default:
+		return fmt.Sprintf("a %T: must be a *redis.Client, since the library opens connections of its own with its options; give the one in it", c)
+	}
 }
 
 // Names are the names that were given, if any. Otherwise each node is named by its address
 // and database, and names that occur twice get the node's index.
-func Names(clients []redis.UniversalClient, given []string) []string {
+func Names(clients []*redis.Client, given []string) []string {
 	if len(given) > 0 {
 		return given
 	}
 	names := make([]string, len(clients))
 	count := make(map[string]int)
 	for i, c := range clients {
-		switch c := c.(type) {
-		case *redis.Client:
-			names[i] = c.Options().Addr + "/" + strconv.Itoa(c.Options().DB)
-		case *redis.ClusterClient:
-			names[i] = "cluster(" + strings.Join(c.Options().Addrs, ",") + ")"
-		case *redis.Ring:
-			shards := make([]string, 0, len(c.Options().Addrs))
-			for _, a := range c.Options().Addrs {
-				shards = append(shards, a)
-			}
-			slices.Sort(shards)
-			names[i] = "ring(" + strings.Join(shards, ",") + ")"
-		default:
-			names[i] = fmt.Sprintf("%T", c)
-		}
+		names[i] = c.Options().Addr + "/" + strconv.Itoa(c.Options().DB)
 		count[names[i]]++
 	}
 	for i, name := range names {

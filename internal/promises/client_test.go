@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"regexp"
 	"runtime"
@@ -140,21 +141,11 @@ func TestNodesAreNamed(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"c:1", "c:2"}})
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"x": "r:2", "y": "r:1"}})
-	defer cluster.Close()
-	defer ring.Close()
-	rl, err := redlock.New([]redis.UniversalClient{
-		client("a:1", 0), client("a:1", 3), client("b:1", 0), client("b:1", 0), cluster, ring,
-		struct{ redis.UniversalClient }{client("z:1", 0)},
-	}, nil)
+	rl, err := redlock.New([]redis.UniversalClient{client("a:1", 0), client("a:1", 3), client("b:1", 0), client("b:1", 0)}, nil)
 	require.NoError(t, err)
 	defer rl.Close()
 	names := rl.Nodes()
-	assert.Equal(t, []string{
-		"a:1/0", "a:1/3", "b:1/0#2", "b:1/0#3", "cluster(c:1,c:2)", "ring(r:1,r:2)",
-		"struct { redis.UniversalClient }",
-	}, names)
+	assert.Equal(t, []string{"a:1/0", "a:1/3", "b:1/0#2", "b:1/0#3"}, names)
 	names[0] = "changed"
 	assert.Equal(t, "a:1/0", rl.Nodes()[0], "a copy")
 }
@@ -335,8 +326,6 @@ func TestNewChecksItsClients(t *testing.T) {
 		{c[0], (*redis.Client)(nil)},
 		{(*redis.ClusterClient)(nil)},
 		{new(redis.Client)}, // its options cannot be copied
-		{new(redis.ClusterClient)},
-		{new(redis.Ring)},
 	} {
 		_, err := redlock.New(clients, nil)
 		assert.ErrorIs(t, err, redlock.ErrInvalid)
@@ -347,13 +336,56 @@ func TestNewChecksItsClients(t *testing.T) {
 	assert.ErrorContains(t, err, "clients[2] is nil")
 	assert.Zero(t, cluster.Commands(), "New does no I/O")
 
-	odd := struct {
-		redis.UniversalClient
-		extra any
-	}{c[0], []int{1}} // cannot be compared, which shows only when it is tried
-	rl, err := redlock.New([]redis.UniversalClient{odd, odd}, nil)
-	require.NoError(t, err)
-	assert.NoError(t, rl.Close())
+}
+
+// traced is a client of a type of the user's own, whose commands New could not be certain of.
+type traced struct{ redis.UniversalClient }
+
+// A cluster, a ring and what only has a client in it are refused, each by its index and type, before any I/O. A
+// failover client leads to one server at a time.
+func TestOnlyClientsOfOneServerAreNodes(t *testing.T) {
+	cluster := redlocktest.NewCluster(t, 1)
+	one := cluster.Client(0, nil)
+	silent := func(o *redis.ClusterOptions) *redis.ClusterOptions {
+		o.Dialer = func(context.Context, string, string) (net.Conn, error) { panic("dialed") }
+		return o
+	}
+	refused := map[string]redis.UniversalClient{
+		"*redis.ClusterClient": redis.NewClusterClient(silent(&redis.ClusterOptions{Addrs: []string{"c:1"}})),
+		"*redis.Ring":          redis.NewRing(&redis.RingOptions{HeartbeatFrequency: time.Hour, Addrs: map[string]string{"x": "r:2"}}),
+		"promises_test.traced": traced{one},
+		"struct { redis.UniversalClient; extra interface {} }": struct {
+			redis.UniversalClient
+			extra any
+		}{one, []int{1}}, // cannot be compared, which shows only when it is tried
+		"*struct { *redis.Client }": &struct{ *redis.Client }{one},
+	}
+	failover := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"s:1"}})
+	t.Cleanup(func() {
+		for _, c := range refused {
+			_ = c.Close()
+		}
+		_ = failover.Close()
+	})
+	for way, make := range map[string]func([]redis.UniversalClient) (io.Closer, error){
+		"redlock": func(c []redis.UniversalClient) (io.Closer, error) { return redlock.New(c, nil) },
+		"admin":   func(c []redis.UniversalClient) (io.Closer, error) { return admin.New(c, nil) },
+	} {
+		for name, c := range refused {
+			_, err := make([]redis.UniversalClient{one, c})
+			require.ErrorIs(t, err, redlock.ErrInvalid, "%s, %s", way, name)
+			assert.ErrorContains(t, err, "clients[1] is a "+name+": must be a *redis.Client")
+			assert.Equal(t, name == "*redis.ClusterClient", strings.Contains(err.Error(), "NewUniversalClient"), err)
+		}
+		_, err := make([]redis.UniversalClient{traced{one}, nil, traced{one}})
+		for _, i := range []string{"clients[0] is a ", "clients[1] is nil", "clients[2] is a "} {
+			assert.ErrorContains(t, err, i)
+		}
+		made, err := make([]redis.UniversalClient{one, failover})
+		require.NoError(t, err, way)
+		require.NoError(t, made.Close())
+	}
+	assert.Zero(t, cluster.Commands(), "no I/O")
 }
 
 func TestNewKeepsNothingOfTheCallers(t *testing.T) {
@@ -535,14 +567,47 @@ func TestCloseOfAHungClusterThatWakesLater(t *testing.T) {
 	})
 }
 
-// wrapped is a client of a type of the user's own, which gets the commands itself.
-type wrapped struct{ redis.UniversalClient }
+// closable is a client that leads nowhere once it was closed, as a failover client does, which asks its Sentinels
+// for each connection.
+type closable struct {
+	client redis.UniversalClient
+	mu     sync.Mutex // guards what follows
+	conns  []net.Conn
+	closed bool
+}
 
-func (b *bed) wrapped() (clients []redis.UniversalClient) {
-	for _, c := range b.cluster.Clients() {
-		clients = append(clients, wrapped{c})
+// close also ends the connections, so that further ones are needed at once.
+func (c *closable) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, conn := range c.conns {
+		_ = conn.Close()
 	}
-	return clients
+}
+
+// closables are clients of all nodes.
+func (b *bed) closables() (all []*closable, clients []redis.UniversalClient) {
+	for i := range b.cluster.Len() {
+		c := new(closable)
+		c.client = b.cluster.Client(i, func(o *redis.Options) {
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if c.closed {
+					return nil, redis.ErrClosed
+				}
+				conn, err := dial(ctx, network, addr)
+				if err == nil {
+					c.conns = append(c.conns, conn)
+				}
+				return conn, err
+			}
+		})
+		all, clients = append(all, c), append(clients, c.client)
+	}
+	return all, clients
 }
 
 // Scenario 90: a client is closed for good, so an Acquire that waited for such clients would
@@ -560,13 +625,13 @@ func TestClosedClientsEndAcquires(t *testing.T) {
 					_, err := b.rl.Mutex(key, redlock.WithRenewal()).TryAcquire(b.Context())
 					require.NoError(b, err)
 				}
-				clients := b.wrapped()
+				closables, clients := b.closables()
 				rl, err := redlock.New(clients, nil)
 				require.NoError(b, err)
 				b.Cleanup(func() { _ = rl.Close() })
 				closeMost := func() {
-					for _, c := range clients[:3] {
-						require.NoError(b, c.Close())
+					for _, c := range closables[:3] {
+						c.close()
 					}
 				}
 				if !c.late {
@@ -596,18 +661,18 @@ func TestClosedClientsEndAcquires(t *testing.T) {
 }
 
 // crowd is twenty that wait for a lock that is held, in a process with clients of its own.
-func (b *bed) crowd() (clients []redis.UniversalClient, rl *redlock.Redlock, waiters []<-chan result) {
+func (b *bed) crowd() (closables []*closable, rl *redlock.Redlock, waiters []<-chan result) {
 	b.Helper()
 	_, err := b.rl.Mutex(key, redlock.WithRenewal()).TryAcquire(b.Context())
 	require.NoError(b, err)
-	clients = b.wrapped()
+	closables, clients := b.closables()
 	rl, err = redlock.New(clients, nil)
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = rl.Close() })
 	for range 20 {
 		waiters = append(waiters, later(func() (*redlock.Lock, error) { return rl.Mutex(key).Acquire(b.Context()) }))
 	}
-	return clients, rl, waiters
+	return closables, rl, waiters
 }
 
 // They all end as soon as one of them has found out, also where the node that keeps their
@@ -616,10 +681,10 @@ func TestClosedClientsEndAllWaitersAtOnce(t *testing.T) {
 	for _, all := range []bool{true, false} {
 		t.Run(fmt.Sprint(all), func(t *testing.T) {
 			inBubble(t, 3, nil, func(b *bed) {
-				clients, _, waiters := b.crowd()
-				for i, c := range clients {
+				closables, _, waiters := b.crowd()
+				for i, c := range closables {
 					if all || !b.cluster.Node(i).Redis().Exists("{"+key+"}:line") {
-						require.NoError(b, c.Close())
+						c.close()
 					}
 				}
 				var ends []time.Time
@@ -638,9 +703,9 @@ func TestClosedClientsEndAllWaitersAtOnce(t *testing.T) {
 // Nobody need wait in the queue to find that out: an attempt that fails for it tells all waiters.
 func TestClosedClientsEndAllWaitersWithAnAttempt(t *testing.T) {
 	inBubble(t, 3, nil, func(b *bed) {
-		clients, rl, waiters := b.crowd()
-		for _, c := range clients {
-			require.NoError(b, c.Close())
+		closables, rl, waiters := b.crowd()
+		for _, c := range closables {
+			c.close()
 		}
 		_, err := rl.Mutex(key).TryAcquire(b.Context())
 		require.ErrorIs(b, err, redlock.ErrNoQuorum)
@@ -656,14 +721,14 @@ func TestClosedClientsEndAllWaitersWithAnAttempt(t *testing.T) {
 // A minority of them is like nodes that are down.
 func TestAMinorityOfClosedClientsChangesNothing(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
-		clients := b.wrapped()
+		closables, clients := b.closables()
 		rl, parts, err := assembled(clients, conn.UserHabits, inside.Assembly{})
 		require.NoError(b, err)
 		b.Cleanup(func() { _ = rl.Close() })
 		lock, err := rl.Mutex(key, redlock.WithTTL(time.Hour)).Acquire(b.Context())
 		require.NoError(b, err)
-		for _, c := range clients[:2] {
-			require.NoError(b, c.Close())
+		for _, c := range closables[:2] {
+			c.close()
 		}
 		b.takes(0, func() { require.NoError(b, lock.Extend(b.Context(), time.Hour)) })
 		b.takes(0, func() { require.NoError(b, lock.Release(b.Context())) })

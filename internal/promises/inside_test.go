@@ -33,9 +33,13 @@ func assembled(clients []redis.UniversalClient, habits func(*redis.Options) conn
 	if a.Clock == nil {
 		a.Clock = tick.NewSystem()
 	}
-	a.Names, a.Wires = nodes.Names(clients, o.NodeNames), make([]lane.Wire, len(clients))
-	for i, c := range clients {
-		a.Wires[i] = conn.NewWire(c, habits, mark, protocol.NewClientName(clients, o.KeyPrefix, o.Owner).String(), a.Clock)
+	singles, err := nodes.Clients(clients)
+	if err != nil {
+		return nil, inside.Parts{}, err
+	}
+	a.Names, a.Wires = nodes.Names(singles, o.NodeNames), make([]lane.Wire, len(singles))
+	for i, c := range singles {
+		a.Wires[i] = conn.NewWire(c, habits, mark, protocol.NewClientName(singles, o.KeyPrefix, o.Owner).String(), a.Clock)
 	}
 	client, parts, err := inside.Assemble(a)
 	if err != nil {

@@ -34,12 +34,12 @@ func TestNodesAreCalledByTheirNames(t *testing.T) {
 func TestNamesDecideWhoKeepsTheLine(t *testing.T) {
 	inBubble(t, 5, nil, func(b *bed) {
 		held := b.lock()
-		// They report nothing by which they could be told apart.
+		// They report nothing by which they could be told apart, as failover clients do.
 		open := func(order ...int) *redlock.Redlock {
 			var clients []redis.UniversalClient
 			var names []string
 			for _, i := range order {
-				clients = append(clients, struct{ redis.UniversalClient }{b.cluster.Clients()[i]})
+				clients = append(clients, b.cluster.Client(i, func(o *redis.Options) { o.Addr = "FailoverClient" }))
 				names = append(names, string(rune('a'+i)))
 			}
 			rl, err := redlock.New(clients, &redlock.Options{NodeNames: names})

@@ -38,14 +38,10 @@ func digest(parts ...string) string {
 
 // ListOf is the digest of a list of nodes. Where an address says nothing, as that of a client that follows
 // a Sentinel, it is drawn, and so the list is like no other.
-func ListOf(clients []redis.UniversalClient) string {
+func ListOf(clients []*redis.Client) string {
 	addrs := make([]string, len(clients))
 	for i, c := range clients {
-		single, ok := c.(*redis.Client)
-		if !ok {
-			return drawn()
-		}
-		o := single.Options()
+		o := c.Options()
 		if _, _, err := net.SplitHostPort(o.Addr); err != nil {
 			return drawn()
 		}
@@ -58,7 +54,7 @@ func ListOf(clients []redis.UniversalClient) string {
 func drawn() string { return fmt.Sprintf("%08x", rand.Uint32()) }
 
 // NewClientName is that of a client that is made now.
-func NewClientName(clients []redis.UniversalClient, prefix, owner string) ClientName {
+func NewClientName(clients []*redis.Client, prefix, owner string) ClientName {
 	return ClientName{ID: drawn(), Nodes: len(clients), List: ListOf(clients), Scope: ScopeOf(prefix), Owner: owner}
 }
 

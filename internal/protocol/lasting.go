@@ -15,8 +15,6 @@ const (
 	NewPassword Remedies = 1 << iota
 	// NewRights: an operator gives rights to the user, or opens the server.
 	NewRights
-	// Cluster: slots move, or a master is elected. That helps only a client that follows the cluster.
-	Cluster
 )
 
 // lasting is the table of what servers say that does not pass by itself, by a part of their texts, and what
@@ -38,9 +36,9 @@ var lasting = []struct {
 	{"can't access at least one of the keys", NewRights},
 	{"ACL failure", NewRights},
 	{"DENIED", NewRights}, // protected mode
-	{"MOVED", Cluster},
-	{"ASK ", Cluster},
-	{"CLUSTERDOWN", Cluster},
+	{"MOVED", 0},
+	{"ASK ", 0},
+	{"CLUSTERDOWN", 0},
 	{"CROSSSLOT", 0},
 	{"unknown command", 0},
 	{"invalid DB index", 0},
@@ -97,10 +95,4 @@ func Mended(err error, by Remedies) error {
 		return mended{err, by}
 	}
 	return err
-}
-
-// isMended reports whether this remedy is at hand for the error.
-func isMended(err error, by Remedies) bool {
-	m := mended{}
-	return errors.As(err, &m) && m.by&by != 0
 }

@@ -25,7 +25,7 @@ func TestTableOfLastingErrorsIsThatOfOperations(t *testing.T) {
 	_, table, found := strings.Cut(string(page), "<!-- lasting errors -->\n")
 	require.True(t, found)
 	table, _, _ = strings.Cut(table, "\n\n")
-	words := map[Remedies]string{NewPassword: "another password", NewRights: "other permissions of the user", Cluster: "the cluster", 0: "nothing while the program runs"}
+	words := map[Remedies]string{NewPassword: "another password", NewRights: "other permissions of the user", 0: "nothing while the program runs"}
 	told := map[string]string{}
 	for _, row := range strings.Split(table, "\n")[2:] {
 		cells := strings.Split(row, " | ")
@@ -44,7 +44,7 @@ func TestRemediesMendTheirOwnErrorsAlone(t *testing.T) {
 	for _, row := range lasting {
 		err := serverSays(row.says + " and more")
 		assert.True(t, Permanent(err), "%v", err)
-		for _, by := range []Remedies{NewPassword, NewRights, Cluster} {
+		for _, by := range []Remedies{NewPassword, NewRights} {
 			assert.Equal(t, row.remedy != by, Permanent(Mended(err, by)), "%v mended by %v", err, by)
 			assert.Equal(t, row.remedy != by, PermanentBut(err, by), "%v, waiting for %v", err, by)
 			assert.ErrorIs(t, Mended(err, by), err)

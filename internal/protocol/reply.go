@@ -368,8 +368,6 @@ func WithHint(err error) error {
 		return withTLSHint(err)
 	}
 	switch text := err.Error(); {
-	case isMended(err, Cluster):
-		return err
 	case strings.HasPrefix(text, "MOVED"), strings.HasPrefix(text, "ASK "), strings.HasPrefix(text, "CLUSTERDOWN"):
 		return fmt.Errorf("%w; this is a node of a Redis Cluster, and a quorum needs independent masters", err)
 	case ReadOnly(err):

@@ -288,15 +288,10 @@ func OpenDoorRequest(t *Terms, key, value string) *Request {
 	return &r
 }
 
-// TryRequest finds out whether scripts run on the server of a key.
-func TryRequest(key string) *Request {
-	r := newRequest(opTry, TryScript, &Terms{}, key, "")
-	return &r
-}
-
 // LookRequest has the memory mark, whose key this is, looked at, and does nothing else.
 func LookRequest(key string, timeout time.Duration) *Request {
-	r := TryRequest(key).WithSource()
+	try := newRequest(opTry, TryScript, &Terms{}, key, "")
+	r := try.WithSource()
 	r.Timeout = timeout
 	return r
 }

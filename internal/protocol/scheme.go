@@ -17,13 +17,12 @@ import (
 
 // Hinted is WithHint, and adds what may help if one end speaks TLS and the other does not: a server
 // without TLS waits for the rest of a command, and one with it hangs up.
-func Hinted(client redis.UniversalClient, err error) error {
+func Hinted(client *redis.Client, err error) error {
 	err = WithHint(err)
-	c, ok := client.(*redis.Client)
-	if !ok || err == nil || IsServerError(err) {
+	if err == nil || IsServerError(err) {
 		return err
 	}
-	switch with := c.Options().TLSConfig; {
+	switch with := client.Options().TLSConfig; {
 	case with != nil && isTimeout(err):
 		return fmt.Errorf("%w; if it does not speak TLS, the URL begins with redis://, not rediss://", err)
 	case with != nil && hungUp(err) && len(with.Certificates) == 0:

@@ -274,29 +274,6 @@ func TestCheckLeavesAHungNodeAlone(t *testing.T) {
 	eventually(t, func() bool { s := client.PoolStats(); return s.TotalConns == s.IdleConns }, "a connection still waits for the hung node")
 }
 
-func TestCheckOfAClusterClient(t *testing.T) {
-	t.Parallel()
-	realredis.Need(t)
-	servers := realredis.StartN(t, 2, durable()...)
-	shards := realredis.StartN(t, 2, durable()...)
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": shards[0].Addr(), "b": shards[1].Addr()}})
-	t.Cleanup(func() { _ = ring.Close() })
-	node := realredis.Start(t, realredis.Cluster())
-	require.NoError(t, node.Client(t).ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{node.Addr()}})
-	t.Cleanup(func() { _ = cluster.Close() })
-	eventually(t, func() bool { return cluster.Set(context.Background(), "k", "", 0).Err() == nil }, "the cluster is not up")
-
-	clients := append(clientsOf(t, addrsOf(servers)...), ring, cluster, defaultClient(t, realredis.Start(t, durable()...).Addr()))
-	r := check(t, newOn(t, unhurried, clients...))
-	for i := 2; i <= 3; i++ {
-		assert.Equal(t, []string{"warning many-servers"}, codes(r, i), "%v", r)
-		assert.True(t, r.Nodes[i].Reachable)
-		assert.Empty(t, r.Nodes[i].Role)
-		assert.Contains(t, r.Nodes[i].Unread, "all but PING: there are several servers behind this client")
-	}
-}
-
 // check asks and expects an answer.
 func check(t *testing.T, rl *redlock.Redlock) admin.Report {
 	t.Helper()

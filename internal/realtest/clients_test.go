@@ -305,40 +305,6 @@ func TestEveryKindOfConnection(t *testing.T) {
 			require.Len(t, slices.Compact(names), 3, "they all report one address")
 			return rl
 		},
-		"a cluster as one node": func(t *testing.T) *redlock.Redlock {
-			s := realredis.Start(t, realredis.Cluster())
-			require.NoError(t, s.Client(t).ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
-			c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
-			t.Cleanup(func() { _ = c.Close() })
-			eventually(t, func() bool { return c.Set(context.Background(), "up", 1, time.Millisecond).Err() == nil }, "the cluster is down")
-			return newOn(t, brisk, c)
-		},
-		"a cluster of two masters as one node": func(t *testing.T) *redlock.Redlock {
-			two := realredis.StartN(t, 2, realredis.Cluster())
-			for i, s := range two {
-				c, other := s.Client(t), two[1-i]
-				require.NoError(t, c.ClusterAddSlotsRange(t.Context(), 8192*i, 8192*i+8191).Err())
-				host, port, err := net.SplitHostPort(other.Addr())
-				require.NoError(t, err)
-				require.NoError(t, c.ClusterMeet(t.Context(), host, port).Err())
-			}
-			for _, s := range two {
-				c := s.Client(t)
-				eventually(t, func() bool {
-					info := c.ClusterInfo(context.Background()).Val()
-					return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:2")
-				}, "the masters do not find each other")
-			}
-			c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrsOf(two)})
-			t.Cleanup(func() { _ = c.Close() })
-			return newOn(t, brisk, c)
-		},
-		"a ring as one node": func(t *testing.T) *redlock.Redlock {
-			servers := realredis.StartN(t, 2)
-			c := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": servers[0].Addr(), "b": servers[1].Addr()}})
-			t.Cleanup(func() { _ = c.Close() })
-			return newOn(t, brisk, c)
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

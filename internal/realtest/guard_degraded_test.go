@@ -1,7 +1,6 @@
 package realtest_test
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/realredis"
-	"github.com/quorumlock/redlock/redlocktest"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
@@ -78,23 +76,4 @@ func TestNodesThatDenyInfoAreUsedAndNamedOnce(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestClientsOfManyServersHaveNoGuard(t *testing.T) {
-	t.Parallel()
-	cluster := redlocktest.NewCluster(t, 2)
-	var d degradations
-	o := guarded(0)
-	o.Hooks = d.hooks()
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": realredis.Start(t).Addr()}})
-	t.Cleanup(func() { _ = ring.Close() })
-	rl := newOn(t, o, append(cluster.Clients(), ring)...)
-	for range 2 {
-		lock := requireLock(t, rl)
-		require.NotContains(t, waitForVotes(t, lock), redlock.VoteBarred)
-		require.NoError(t, lock.Release(t.Context()))
-		eventually(t, func() bool { return ring.Exists(context.Background(), resource).Val() == 0 }, "still there")
-	}
-	eventually(t, func() bool { return len(d.of()) == 1 }, "the ring is not named")
-	require.Equal(t, 1, d.of()[rl.Nodes()[2]])
 }

@@ -239,15 +239,13 @@ func operator(t testing.TB, rl *redlock.Redlock) *admin.Nodes {
 		t.Cleanup(func() { _ = nodes.Close() })
 		return nodes
 	}
-	clients := slices.Clone(w.clients)
-	for i, c := range clients {
-		if single, ok := c.(*redis.Client); ok { // which may be closed
-			o := conn.OwnOptions(single.Options())
-			conn.Bound(o)
-			c := redis.NewClient(o)
-			t.Cleanup(func() { _ = c.Close() })
-			clients[i] = c
-		}
+	var clients []redis.UniversalClient
+	for _, c := range w.clients { // which may be closed
+		o := conn.OwnOptions(c.(*redis.Client).Options())
+		conn.Bound(o)
+		own := redis.NewClient(o)
+		t.Cleanup(func() { _ = own.Close() })
+		clients = append(clients, own)
 	}
 	nodes, err := admin.New(clients, o)
 	require.NoError(t, err)

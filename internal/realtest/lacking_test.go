@@ -24,9 +24,6 @@ import (
 
 // Servers and proxies that lack something.
 
-// embedded is a client of a type of the user's.
-type embedded struct{ redis.UniversalClient }
-
 // waysTo are the ways in which a program reaches a server.
 var waysTo = map[string]func(t *testing.T, addr, user string, o *redlock.Options) (*redlock.Redlock, error){
 	"Open": func(t *testing.T, addr, user string, o *redlock.Options) (*redlock.Redlock, error) {
@@ -36,9 +33,6 @@ var waysTo = map[string]func(t *testing.T, addr, user string, o *redlock.Options
 	},
 	"New": func(t *testing.T, addr, user string, o *redlock.Options) (*redlock.Redlock, error) {
 		return newOf([]redis.UniversalClient{clientOfAddr(t, addr, user)}, o)
-	},
-	"New, a type of the user's": func(t *testing.T, addr, user string, o *redlock.Options) (*redlock.Redlock, error) {
-		return newOf([]redis.UniversalClient{embedded{clientOfAddr(t, addr, user)}}, o)
 	},
 }
 

@@ -2,19 +2,17 @@ package realtest_test
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/realredis"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// Errors that an operator mends, or a cluster by itself, while the program runs are waited for where the
-// program asked to wait, and end an attempt of TryAcquire.
+// Errors that an operator mends while the program runs are waited for where the program asked to wait, and end an
+// attempt of TryAcquire.
 
 // rotation is a user of each server whose password is changed on the servers before the program learns of it.
 type rotation struct {
@@ -144,53 +142,6 @@ func TestLeadOutlivesWhatOperatorsDoToItsUser(t *testing.T) {
 			}
 			r.setUser(t, c.mend...)
 			require.NoError(t, await(t, led))
-		})
-	}
-}
-
-// A cluster that is down for a while, or moves slots, is an outage of the one node that it is.
-func TestClusterThatIsDownIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	s := realredis.Start(t, realredis.Cluster())
-	admin := s.Client(t)
-	down := func(down bool) {
-		t.Helper()
-		if down {
-			require.NoError(t, admin.ClusterDelSlotsRange(t.Context(), 0, 16383).Err()) // DELSLOTS, which all versions have
-		} else {
-			require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
-		}
-		eventually(t, func() bool {
-			return strings.Contains(admin.ClusterInfo(context.Background()).Val(), "cluster_state:ok") != down
-		}, "the cluster's state")
-	}
-	down(false)
-	plain := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
-	t.Cleanup(func() { _ = plain.Close() })
-	type traced struct{ *redis.ClusterClient }
-	for name, c := range map[string]redis.UniversalClient{"ClusterClient": plain, "a type with one in it": traced{plain}} {
-		t.Run(name, func(t *testing.T) {
-			o := brisk
-			var waits <-chan struct{}
-			o.Hooks, waits = firstWait()
-			rl := newOn(t, o, c)
-			lock := requireLock(t, rl)
-			require.NoError(t, lock.Release(t.Context()))
-			down(true)
-			err := try(t, rl)
-			requireNoQuorum(t, err)
-			require.ErrorContains(t, err, "CLUSTERDOWN")
-			assert.NotContains(t, err.Error(), "independent masters", "it is meant to be a cluster")
-			got := background(func() error {
-				lock, err := rl.Mutex(resource).Acquire(t.Context())
-				if err == nil {
-					err = lock.Release(context.Background())
-				}
-				return err
-			})
-			await(t, waits)
-			down(false)
-			require.NoError(t, await(t, got))
 		})
 	}
 }

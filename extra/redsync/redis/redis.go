@@ -4,5 +4,5 @@ package redis
 
 import goredis "github.com/redis/go-redis/v9"
 
-// Pool is one node. It is a client of go-redis v9 as it is.
+// Pool is one node: a client of go-redis v9 as it is, which must be a *redis.Client.
 type Pool = goredis.UniversalClient
