@@ -39,8 +39,8 @@ type Hooks struct {
 	// lost. A loss that only the release finds, also that of Do, is in ReleaseInfo.Err. A lock that is not extended,
 	// and whose Context was never asked for, expires unnoticed.
 	Lost func(ctx context.Context, info LostInfo)
-	// NodeDown is called when a request to a node gets no answer in time, or no connection can be made; NodeUp is
-	// called when the node answers again. The calls for one node come one after the other, in the order of the
+	// NodeDown is called when a request to a node gets no answer in time, or no connection can be made, also since code
+	// of a client given to New panics; NodeUp is called when the node answers again. The calls for one node come one after the other, in the order of the
 	// events; none comes for events after Close.
 	NodeDown func(info NodeInfo)
 	NodeUp   func(info NodeInfo)
@@ -72,7 +72,7 @@ const (
 	DegradedQueue      Degradation = "queue"      // waiters poll instead, in no order
 	DegradedNotices    Degradation = "notices"    // PUBLISH or SUBSCRIBE: waiters find releases by timers
 	DegradedAccess     Degradation = "access"     // a wrong password or missing permissions; the call waits
-	DegradedConnection Degradation = "connection" // the end of connections is not known at once, or code of a client given to New panics
+	DegradedConnection Degradation = "connection" // the end of connections is not known at once
 	DegradedTTL        Degradation = "ttl"        // clients of a key use different TTLs
 )
 
@@ -146,7 +146,9 @@ type LostInfo struct {
 // NodeInfo describes a node that stopped answering or answers again.
 type NodeInfo struct {
 	Node string
-	Err  error // why the node counts as down; nil for NodeUp
+	// Err is why the node counts as down; nil for NodeUp. Of a panic it has the value, and errors.As finds the stack as
+	// an interface{ Stack() []byte }.
+	Err error
 }
 
 // DegradedInfo describes something that is missing.

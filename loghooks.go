@@ -19,7 +19,7 @@ import (
 //	Error  lock lost
 //
 // The attributes are key, elapsed and err, and where they apply token, attempts, waited, until, ttl, renewal,
-// held, node and lacks. Of a token only the first eight digits are logged.
+// held, node, stack and lacks. Of a token only the first eight digits are logged.
 func LogHooks(logger *slog.Logger) *Hooks {
 	if logger == nil {
 		logger = slog.Default()
@@ -62,7 +62,11 @@ func LogHooks(logger *slog.Logger) *Hooks {
 				withError([]slog.Attr{keyAttr(i.Key), slog.String("token", withoutSecret(i.Token))}, i.Err)...)
 		},
 		NodeDown: func(i NodeInfo) {
-			logger.LogAttrs(context.Background(), slog.LevelWarn, "redlock node down", withError([]slog.Attr{slog.String("node", i.Node)}, i.Err)...)
+			attrs := withError([]slog.Attr{slog.String("node", i.Node)}, i.Err)
+			if p := interface{ Stack() []byte }(nil); errors.As(i.Err, &p) {
+				attrs = append(attrs, slog.String("stack", string(p.Stack())))
+			}
+			logger.LogAttrs(context.Background(), slog.LevelWarn, "redlock node down", attrs...)
 		},
 		NodeUp: func(i NodeInfo) {
 			logger.LogAttrs(context.Background(), slog.LevelInfo, "redlock node up", slog.String("node", i.Node))

@@ -60,13 +60,12 @@ func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) 
 
 // New returns a Redlock on the servers of the given clients, one node for each. It does no I/O.
 //
-// Each must be a *redis.Client, also one of NewFailoverClient, of an independent master. The library opens connections
-// of its own with a copy of its options. Its hooks, pool and retries do not apply, and it may be closed, except a
-// failover client.
+// Each is a *redis.Client of an independent master, also one of NewFailoverClient. The library opens connections of its
+// own with a copy of its options; its hooks, pool and retries do not apply, and it may be closed, except a failover
+// client. What panics in the options' code (such as the Dialer) is the node's error, see NodeInfo.Err.
 //
-// New fails with ErrInvalid for a client that is nil or of another type (a cluster or ring is no quorum, and no node; a
-// type of your own has the *redis.Client to give), and with ErrDuplicateNode if a client is given twice. With the
-// guard, of two clients of one server only one has a vote.
+// New fails with ErrInvalid for any other client (a cluster or ring is no quorum), and with ErrDuplicateNode if one is
+// given twice. With the guard, of two clients of one server only one has a vote.
 func New(clients []redis.UniversalClient, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	singles, err := nodes.Clients(clients)

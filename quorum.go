@@ -72,7 +72,7 @@ type Outcome struct {
 	// the vote is pending.
 	Elapsed time.Duration
 	// Err says why the vote is unknown, failed, not sent or barred, or, where it is refused, that
-	// the key holds no lock.
+	// the key holds no lock. For a panic see NodeInfo.Err.
 	Err error
 }
 

@@ -130,8 +130,6 @@ func TestForceReleaseIsSentOnce(t *testing.T) {
 	client := cluster.Client(0, func(o *redis.Options) { o.MaxRetries = 3 })
 	nodes, err := admin.New([]redis.UniversalClient{client}, nil)
 	require.NoError(t, err)
-	_, err = nodes.Inspect(t.Context(), "k") // so that the next script is the only one
-	require.NoError(t, err)
 	node.DropReply("EVAL", 1)
 	cluster.ResetCommands()
 	_, err = nodes.ForceRelease(t.Context(), "k", admin.Anything())

@@ -165,9 +165,6 @@ var (
 	errUnlooked = errors.New("answered, but not whether the node still remembers what it grants")
 )
 
-// unbroken is lacking where code that was not ours panicked.
-const unbroken = "go-redis, or a function that the client was given, without a panic: the node has no vote meanwhile"
-
 // NewConversations connects to nothing before the first batch.
 func NewConversations(c tick.Clock, d Dialer, h Habits) *Conversations {
 	cs := &Conversations{clock: c, dialer: d, habits: h, Onlooker: lane.Onlooker{Lacks: func(string, error) {}}}

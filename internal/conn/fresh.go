@@ -198,9 +198,6 @@ func (cs *Conversations) tryNew() {
 	cs.Mu.Unlock()
 	for {
 		cv, err := t.once()
-		if p := whole(err); p != nil {
-			cs.Lacks(unbroken, p)
-		}
 		if cv != nil {
 			cs.arrive(cv, &t)
 			return

@@ -2,7 +2,6 @@ package conn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"runtime"
@@ -22,22 +21,19 @@ import (
 // need. Code of go-redis and of the user runs here: the Dialer, providers of credentials, OnConnect.
 
 // panicked is what is made of a panic of such code, which must cost the votes of one node and not the
-// process.
+// process. It wraps no error: one that code panics with was not said by the server.
 type panicked struct {
-	Value any
-	Stack []byte
+	value any
+	stack []byte
 }
 
-// Error leaves the stack out.
+// Error is one line, without the stack.
 func (p *panicked) Error() string {
-	return fmt.Sprintf("panic of go-redis, or of a function that the client was given: %v", p.Value)
+	return "panic of go-redis, or of a function that the client was given: " + protocol.OneLine(fmt.Sprint(p.value))
 }
 
-// Unwrap is the panic's value where that is an error.
-func (p *panicked) Unwrap() error {
-	err, _ := p.Value.(error)
-	return err
-}
+// Stack is for users, who find it by errors.As.
+func (p *panicked) Stack() []byte { return p.stack }
 
 // noPanic is to be deferred.
 func noPanic(err *error) {
@@ -102,15 +98,6 @@ func Within[T any](ctx context.Context, call func() (T, error), unused func(T)) 
 	case <-ctx.Done():
 		return got, true, nil
 	}
-}
-
-// whole is a panic with its stack; nil of any other error.
-func whole(err error) error {
-	var p *panicked
-	if !errors.As(err, &p) {
-		return nil
-	}
-	return fmt.Errorf("%w\n%s", err, p.Stack)
 }
 
 // account is what a connection logs in with.

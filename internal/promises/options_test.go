@@ -1,10 +1,12 @@
 package promises_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"net/url"
@@ -24,6 +26,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/internal/bubble"
+	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -451,5 +454,75 @@ func TestCodeOfTheUserThatNeverReturnsCostsOneTry(t *testing.T) {
 				assert.Zero(b, b.cluster.Node(0).Redis().CurrentConnectionCount())
 			})
 		})
+	}
+}
+
+// bursting is a connection that a Dialer of the user's made.
+type bursting struct {
+	net.Conn
+	v any
+}
+
+func (c bursting) Read([]byte) (int, error) { panic(c.v) }
+
+// What panics of the code that a client was given costs its node's votes and nothing else: it is the node's error, with
+// its value, in each QuorumError and in NodeDown, and the stack is in both. An error that it panics with is its text
+// alone, and not taken for one of the server or of the context.
+func TestPanicOfAClientsCodeIsItsNodesError(t *testing.T) {
+	for way, change := range map[string]func(o *redis.Options, v any){
+		"dialer": func(o *redis.Options, v any) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) { panic(v) }
+		},
+		"connection": func(o *redis.Options, v any) {
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := dial(ctx, network, addr)
+				return bursting{c, v}, err
+			}
+		},
+		"credentials": func(o *redis.Options, v any) { o.CredentialsProvider = func() (string, string) { panic(v) } },
+		"with context": func(o *redis.Options, v any) {
+			o.CredentialsProviderContext = func(context.Context) (string, string, error) { panic(v) }
+		},
+		"on connect": func(o *redis.Options, v any) { o.OnConnect = func(context.Context, *redis.Conn) error { panic(v) } },
+	} {
+		for says, v := range map[string]any{
+			"of the user":               "of the user",
+			"client is closed":          redis.ErrClosed,
+			"context deadline exceeded": context.DeadlineExceeded,
+			"NOAUTH of a Sentinel":      fakenode.Error("NOAUTH of a Sentinel"),
+		} {
+			t.Run(way+", "+says, func(t *testing.T) {
+				inBubble(t, 3, nil, func(b *bed) {
+					clients := b.cluster.Clients()
+					for i := range 2 {
+						clients[i] = b.cluster.Client(i, func(o *redis.Options) { change(o, v) })
+					}
+					down := make(chan error, 16)
+					var log bytes.Buffer
+					rl, err := redlock.New(clients, &redlock.Options{Hooks: redlock.JoinHooks(redlock.LogHooks(slog.New(slog.NewTextHandler(&log, nil))), &redlock.Hooks{
+						NodeDown: func(i redlock.NodeInfo) { down <- i.Err },
+						Degraded: func(i redlock.DegradedInfo) { b.Errorf("degraded: %+v", i) },
+					})})
+					require.NoError(b, err)
+					b.Cleanup(func() { _ = rl.Close() })
+					_, err = rl.Mutex(key).TryAcquire(b.Context())
+					q := b.quorumError(err)
+					require.ErrorIs(b, err, redlock.ErrNoQuorum)
+					synctest.Wait()
+					assert.Equal(b, 2, strings.Count(log.String(), " stack=\"goroutine "), "%s", &log)
+					for _, err := range []error{q.Outcomes[0].Err, q.Outcomes[1].Err, <-down, <-down} {
+						require.ErrorContains(b, err, "panic")
+						assert.ErrorContains(b, err, says)
+						assert.NotContains(b, err.Error(), "\n")
+						var p interface{ Stack() []byte }
+						require.ErrorAs(b, err, &p)
+						assert.Contains(b, string(p.Stack()), "promises_test.")
+						var e redis.Error
+						assert.False(b, errors.As(err, &e) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, redis.ErrClosed))
+					}
+				})
+			})
+		}
 	}
 }
