@@ -40,8 +40,8 @@ type Hooks struct {
 	// and whose Context was never asked for, expires unnoticed.
 	Lost func(ctx context.Context, info LostInfo)
 	// NodeDown is called when a request to a node gets no answer in time, or no connection can be made, also since code
-	// of a client given to New panics; NodeUp is called when the node answers again. The calls for one node come one after the other, in the order of the
-	// events; none comes for events after Close.
+	// of a client given to New panics; NodeUp is called when the node answers again. The calls for one node come one
+	// after the other, in the order of the events; none comes for events after Close.
 	NodeDown func(info NodeInfo)
 	NodeUp   func(info NodeInfo)
 	// Degraded is called when something is missing that the library can do without, in the same
@@ -67,13 +67,12 @@ const (
 type Degradation string
 
 const (
-	DegradedGuard      Degradation = "guard"      // what shows that a node forgot locks, see Options.RestartGuard
-	DegradedMemory     Degradation = "memory"     // a node evicts keys; DegradedInfo.Evicted says how many
-	DegradedQueue      Degradation = "queue"      // waiters poll instead, in no order
-	DegradedNotices    Degradation = "notices"    // PUBLISH or SUBSCRIBE: waiters find releases by timers
-	DegradedAccess     Degradation = "access"     // a wrong password or missing permissions; the call waits
-	DegradedConnection Degradation = "connection" // the end of connections is not known at once
-	DegradedTTL        Degradation = "ttl"        // clients of a key use different TTLs
+	DegradedGuard   Degradation = "guard"   // what shows that a node forgot locks, see Options.RestartGuard
+	DegradedMemory  Degradation = "memory"  // a node evicts keys; DegradedInfo.Evicted says how many
+	DegradedQueue   Degradation = "queue"   // waiters poll instead, in no order
+	DegradedNotices Degradation = "notices" // PUBLISH or SUBSCRIBE: waiters find releases by timers
+	DegradedAccess  Degradation = "access"  // a wrong password or missing permissions; the call waits
+	DegradedTTL     Degradation = "ttl"     // clients of a key use different TTLs
 )
 
 // AcquireInfo describes an acquire that has ended. Other hooks and Err share the Outcomes, so hooks

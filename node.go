@@ -79,15 +79,14 @@ func (ns *nodeSet) add(i int, w lane.Wire) {
 			changes.do(func() { hooks.NodeUp(NodeInfo{Node: name}) })
 		}
 	}
-	if w, ok := w.(lane.Watcher); ok {
-		o := lane.Onlooker{Lacks: func(what string, err error) { ns.lacks.tell(name, lack{DegradedConnection, what}, err) }}
-		if g := ns.guard; g != nil {
-			o.Saw = func(s protocol.ServerReport) *protocol.MarkWrite { return g.Saw(i, s) }
-			o.Ready = func() bool { return g.Ready(i) }
-			o.Duplicate = func() error { return g.Duplicate(i) }
-			o.Evicted = func(runID string, count int64) { g.Evicted(i, runID, count) }
-		}
-		w.Watch(o)
+	if w, ok := w.(lane.Watcher); ok && ns.guard != nil {
+		g := ns.guard
+		w.Watch(lane.Onlooker{
+			Saw:       func(s protocol.ServerReport) *protocol.MarkWrite { return g.Saw(i, s) },
+			Ready:     func() bool { return g.Ready(i) },
+			Duplicate: func() error { return g.Duplicate(i) },
+			Evicted:   func(runID string, count int64) { g.Evicted(i, runID, count) },
+		})
 	}
 	ns.nodes = append(ns.nodes, &node{name: name, hash: fnv1a(name), lane: lane.New(w, ns.clock, onChange)})
 }

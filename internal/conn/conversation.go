@@ -167,7 +167,7 @@ var (
 
 // NewConversations connects to nothing before the first batch.
 func NewConversations(c tick.Clock, d Dialer, h Habits) *Conversations {
-	cs := &Conversations{clock: c, dialer: d, habits: h, Onlooker: lane.Onlooker{Lacks: func(string, error) {}}}
+	cs := &Conversations{clock: c, dialer: d, habits: h}
 	cs.ctx, cs.cancel = context.WithCancel(context.Background())
 	cs.expiry = tick.Alarm{Clock: c, F: cs.expire}
 	return cs

@@ -88,7 +88,7 @@ func onStage(t *testing.T, h conn.Habits, test func(s *stage)) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return !s.unready
-		}, Lacks: func(string, error) {}})
+		}})
 		test(s)
 		s.cs.Close()
 		lanetest.Rest(time.Second)

@@ -61,7 +61,6 @@ func (w *xrWorld) newcomer(c int) {
 			Ready:     func() bool { return n.g.Ready(i) },
 			Duplicate: func() error { return n.g.Duplicate(i) },
 			Evicted:   func(string, int64) {},
-			Lacks:     func(string, error) {},
 		})
 	}
 	w.clients[c] = n

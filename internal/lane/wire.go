@@ -39,8 +39,6 @@ type Onlooker struct {
 	// Evicted is told how many keys the process of this run id has evicted since its start. It
 	// is nil if Saw is.
 	Evicted func(runID string, count int64)
-	// Lacks is told what the node denies; never nil.
-	Lacks func(what string, err error)
 }
 
 // Mender is a wire to a node for whose errors remedies are at hand. Remedies does not change.
