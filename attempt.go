@@ -11,17 +11,14 @@ import (
 )
 
 // attempt asks all nodes for a lock once, under a value of its own. A Lock is made of it if it is
-// granted, and of nothing else; otherwise it takes back what it has. The Lock lets go of it as
-// soon as all nodes have granted, which is nearly always, so that a lock that is held for long is
-// small.
+// granted, and of nothing else; otherwise it takes back what it has.
 type attempt struct {
 	footprint
 	round  round
 	set    protocol.Request
-	joined []*lane.Call                // of its entry, those that may still take effect
-	wants  int32                       // the number of the permit that is reserved for it; 0: any
-	permit atomic.Int32                // the number that a quorum gave, from 1; 0: none, or not granted yet
-	record atomic.Pointer[grantRecord] // of the lock that was made of it
+	joined []*lane.Call // of its entry, those that may still take effect
+	wants  int32        // the number of the permit that is reserved for it; 0: any
+	permit atomic.Int32 // the number that a quorum gave, from 1; 0: none, or not granted yet
 }
 
 // newAttempt is not sent yet, and has no value.
@@ -220,66 +217,9 @@ func (a *attempt) answered() {}
 func (a *attempt) observe(i int, b protocol.Answer) {
 	if a.terms.permits > 0 {
 		a.mendNumber(i, b.Number())
-	} else if g := a.record.Load(); g != nil {
-		g.mayForget()
 	}
 	if a.terms.shared && b.LeftUntold() {
 		a.queues.notePublishDenied(i, nil)
 		a.queues.othersWait(a.resource)
 	}
 }
-
-// grantRecord is what a lock knows of the attempt that it was made of.
-type grantRecord struct {
-	attempt atomic.Pointer[attempt] // nil: all nodes have granted, and it was let go of
-	kept    atomic.Bool             // took was written, or is by now
-	room    [5]micros
-	took    []micros // each node; once attempt is nil
-}
-
-// of begins the record. That of a permit keeps its attempt, which mends numbers by later answers.
-func (g *grantRecord) of(a *attempt) {
-	g.attempt.Store(a)
-	a.record.Store(g)
-	if a.terms.permits == 0 {
-		g.mayForget()
-	}
-}
-
-// mayForget lets go of the attempt if nothing needs it.
-func (g *grantRecord) mayForget() {
-	a := g.attempt.Load()
-	if a == nil || len(a.joined) > 0 || !a.round.allGranted() || g.kept.Swap(true) {
-		return
-	}
-	g.took = g.room[:0]
-	for i := range a.round.seats {
-		g.took = append(g.took, a.round.seats[i].ballot.took) // final
-	}
-	g.attempt.Store(nil)
-}
-
-// granted reports whether a node has, as far as is known now.
-func (g *grantRecord) granted(node int) bool {
-	a := g.attempt.Load()
-	return a == nil || a.granted(node)
-}
-
-// answers are what the nodes said.
-func (g *grantRecord) answers(names []string) []Outcome {
-	if a := g.attempt.Load(); a != nil {
-		return a.round.outcomes(names)
-	}
-	out := make([]Outcome, len(names))
-	for i := range out {
-		out[i] = Outcome{Node: names[i], Vote: VoteGranted, Elapsed: g.took[i].duration()}
-	}
-	return out
-}
-
-// The SETs of attempts that were let go of: they were granted, and have left nothing else.
-// Nothing in them is ever written.
-var (
-	plainGrant  = &lane.Call{Req: &protocol.Request{Op: protocol.OpAcquire}, State: lane.CallDone, Answer: protocol.Answer{Kind: protocol.Granted, Sent: true, Final: true}}
-	scriptGrant = &lane.Call{Req: &protocol.Request{Op: protocol.OpAcquire, Script: protocol.ClaimScript}, State: lane.CallDone, Answer: protocol.Answer{Kind: protocol.Granted, Sent: true, Final: true}}
-)

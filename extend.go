@@ -104,7 +104,7 @@ func (l *Lock) tryExtend(ctx context.Context, r *round, start tick.Instant, ttl 
 	terms.TTL, terms.NodeTimeout = ttl, l.opts.nodeTimeout(ttl)
 	req := protocol.ExtendRequest(&terms.Terms, l.name, l.value)
 	if l.terms.shared {
-		req = protocol.SharedExtendRequest(&terms.Terms, l.name, l.value, l.shareArgs(int64(l.permit)))
+		req = protocol.SharedExtendRequest(&terms.Terms, l.name, l.value, l.shareArgs(int64(l.permit.Load())))
 	}
 	mend := &repairs{lock: l, terms: &terms, done: answered}
 	r.observer = mend
@@ -226,7 +226,7 @@ func (l *Lock) restore(t *terms, i int) {
 func (l *Lock) repairRequest(t *terms) protocol.Request {
 	switch {
 	case l.terms.shared:
-		return *protocol.SharedClaimRequest(protocol.OpRepair, &t.Terms, l.name, l.value, l.shareArgs(int64(l.permit)), nil)
+		return *protocol.SharedClaimRequest(protocol.OpRepair, &t.Terms, l.name, l.value, l.shareArgs(int64(l.permit.Load())), nil)
 	case t.fencing:
 		return protocol.FenceRepairRequest(&t.Terms, l.name, l.value, l.fenceArgs(l.fence))
 	default:
@@ -239,14 +239,7 @@ func (l *Lock) lastSet(i int) *lane.Call {
 	if l.repairs != nil && l.repairs[i] != nil {
 		return l.repairs[i]
 	}
-	switch a := l.attempt.Load(); {
-	case a != nil:
-		return &a.round.seats[i].call
-	case l.terms.fencing, l.terms.shared, l.adoptFrom != "", l.entry != "" && i == int(l.arbiter):
-		return scriptGrant
-	default:
-		return plainGrant
-	}
+	return &l.round.seats[i].call
 }
 
 // Renew has the lock renewed from now on, as WithRenewal does from the grant: every third of its TTL,

@@ -45,7 +45,7 @@ func init() {
 		defer l.mu.Unlock()
 		return inside.State{
 			Value: l.value, GrantedAt: l.grantedAt, Until: l.until, Over: l.over != nil, Renews: l.renews,
-			Longest: l.longest, Number: int(l.permit), AdoptedFrom: l.adoptFrom,
+			Longest: l.longest, Number: int(l.permit.Load()), AdoptedFrom: l.adoptFrom,
 		}
 	}
 	inside.Extend = func(held any, ctx context.Context, ttl time.Duration) error { return held.(*Lock).extend(ctx, ttl) }

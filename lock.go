@@ -17,23 +17,18 @@ import (
 // may be called from any number of goroutines. Fence, Permit and Detach panic for a lock that has no fencing
 // token, no permit, or cannot be detached, since these are bugs of the program that no test of it can miss.
 type Lock struct {
-	footprint
-	renewer *renew.Renewer
+	*attempt // that was granted
+	renewer  *renew.Renewer
 
 	acquireCtx context.Context // of Acquire, for its values
 	grantedAt  tick.Instant
 	fence      uint64 // with WithFencing
-	permit     int32  // of a semaphore: its number, from 1
-
-	renews bool // guarded by mu
-
-	grantRecord
-	signal chan struct{} // of the attempt's round, and of the release's then
 
 	// mu guards what follows. The mutexes of lanes, of the renewer and of queues may be
 	// taken under it; none of their owners calls a Lock while it holds its own.
 	mu      sync.Mutex
 	until   tick.Instant // at least a quorum of nodes holds the value before this
+	renews  bool
 	repairs []*lane.Call // SETs that put the value back on nodes that lost it, by node
 	over    error        // why the lock is not ours any more; nil while it is
 	// notExtended is why the last extend found no quorum; nil if it found one.
@@ -81,9 +76,7 @@ var errWasReleased = fmt.Errorf("redlock: %w", ErrReleased)
 
 // newLock makes a lock of an attempt that was granted. It is not held before begin.
 func newLock(a *attempt, k *renew.Renewer) *Lock {
-	l := &Lock{footprint: a.footprint, renewer: k, permit: a.permit.Load(), signal: a.round.signal, longest: a.terms.TTL}
-	l.grantRecord.of(a)
-	return l
+	return &Lock{attempt: a, renewer: k, longest: a.terms.TTL}
 }
 
 // begin is the moment from which on the lock is held.
@@ -123,7 +116,7 @@ func (l *Lock) Permit() int {
 	if l.terms.permits == 0 {
 		panic("redlock: Permit of a Lock that is no semaphore's")
 	}
-	return int(l.permit) - 1
+	return int(l.permit.Load()) - 1
 }
 
 // Until returns the end of validity: before it a majority of nodes holds the lock for
@@ -147,7 +140,7 @@ func (l *Lock) Validity() time.Duration {
 
 // Outcomes returns what each node said to the acquire, in the order of Redlock.Nodes.
 // Answers that came after the grant are in later copies.
-func (l *Lock) Outcomes() []Outcome { return l.answers(l.names) }
+func (l *Lock) Outcomes() []Outcome { return l.round.outcomes(l.names) }
 
 // Context returns a context that ends when the lock is released, detached or known to be lost, and at Until at the
 // latest, by a timer of this process, whatever the network does. A timer may be late: before work that must be

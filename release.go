@@ -127,7 +127,7 @@ func (l *Lock) sendRelease(start tick.Instant, left time.Duration) *round {
 		d.req.ReadBound, d.req.KeepFor = l.longest, l.longest+left
 	}
 	r := &d.round
-	r.observer, r.signal = l, l.signal
+	r.observer, r.signal = l, l.round.signal
 	r.init(start, r.seats)
 	for i := range r.seats {
 		c := l.releaseCall(i, l.lastSet(i), lane.IfSent, lane.ToServe)
@@ -171,11 +171,14 @@ func (l *Lock) takeBackFormer(start tick.Instant) {
 	r.KeepFor = max(l.longest, l.opts.RestartGuard) // as long as the former lease may be
 	for i := range l.nodes {
 		if !l.granted(i) {
-			c := &lane.Call{Req: r, Index: int16(i), Set: plainGrant, When: lane.IfSent}
+			c := &lane.Call{Req: r, Index: int16(i), Set: formerGrant, When: lane.IfSent}
 			l.lane(i).TakeBack(c, start.Mono)
 		}
 	}
 }
+
+// formerGrant is the SET of the former holder, which was granted. It is never written.
+var formerGrant = &lane.Call{Req: &protocol.Request{Op: protocol.OpAcquire}, State: lane.CallDone, Answer: protocol.Answer{Kind: protocol.Granted, Sent: true, Final: true}}
 
 // Detach ends the handle without releasing the lock, and returns the lock's token, by which Mutex.Adopt goes on with
 // it in another process. It does no I/O. The key stays on the nodes for what is left of its lease and is not renewed:
@@ -266,6 +269,5 @@ func (l *Lock) minHoldLeft(now tick.Instant) time.Duration {
 
 // mayLand reports whether a SET of ours may still put our value on a node; the caller holds mu.
 func (l *Lock) mayLand(i int) bool {
-	a := l.attempt.Load()
-	return !l.granted(i) || l.repairs != nil && l.repairs[i] != nil || i == int(l.arbiter) && a != nil && len(a.joined) > 0
+	return !l.granted(i) || l.repairs != nil && l.repairs[i] != nil || i == int(l.arbiter) && len(l.joined) > 0
 }

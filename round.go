@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 
@@ -56,20 +55,11 @@ type seat struct {
 // release have ten of them.
 type ballot struct {
 	said  any // as in protocol.Answer
-	took  micros
+	took  time.Duration
 	vote  Vote // as it counts
 	kind  protocol.Kind
 	final bool
 }
-
-// micros is a duration of up to 71 minutes, in microseconds: half of the room, and as exact as errors tell it.
-type micros uint32
-
-func inMicros(d time.Duration) micros {
-	return micros(min(max(d/time.Microsecond, 0), math.MaxUint32))
-}
-
-func (m micros) duration() time.Duration { return time.Duration(m) * time.Microsecond }
 
 // answer is what the node said, as far as it is kept.
 func (c *ballot) answer() protocol.Answer {
@@ -178,7 +168,7 @@ func (r *round) record(i int, b protocol.Answer, now int64) {
 	}
 	r.tally.change(v.vote, vote)
 	v.said, v.kind, v.final = b.Said, b.Kind, b.Final
-	v.vote, v.took = vote, inMicros(time.Duration(now-r.start))
+	v.vote, v.took = vote, time.Duration(now-r.start)
 }
 
 // votes are what a node's answers count as, but for what the guard says of a grant.
@@ -251,7 +241,7 @@ func (r *round) slowestAnswer() (took time.Duration) {
 	defer r.mu.Unlock()
 	for i := range r.seats {
 		if c := &r.seats[i].ballot; c.vote == VoteGranted || c.vote == VoteRefused {
-			took = max(took, c.took.duration())
+			took = max(took, c.took)
 		}
 	}
 	return took
@@ -344,13 +334,6 @@ func (r *round) fences() []uint64 {
 	return fences
 }
 
-// allGranted reports whether every node has, so that nothing more is to be heard of it.
-func (r *round) allGranted() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return int(r.tally.count[VoteGranted]) == len(r.seats)
-}
-
 // giveUp returns the verdict. If it is hopeless, the caller gives back what was granted, and late grants change
 // nothing.
 func (r *round) giveUp() verdict {
@@ -394,7 +377,7 @@ func (r *round) outcomes(names []string) []Outcome {
 	for i := range r.seats {
 		v := &r.seats[i].ballot
 		b := v.answer()
-		out[i] = Outcome{Node: names[i], Vote: v.vote, Holder: b.Holder(), Elapsed: v.took.duration(), Err: protocol.WithHint(b.Err())}
+		out[i] = Outcome{Node: names[i], Vote: v.vote, Holder: b.Holder(), Elapsed: v.took, Err: protocol.WithHint(b.Err())}
 	}
 	return out
 }

@@ -1055,16 +1055,6 @@ var list = []mutant{
 		args: "-test.run=^TestReleaseThatABundleLeftGoesNext$",
 	},
 	{
-		name: "attempt-forgotten-before-all-granted",
-		file: "attempt.go",
-		old:  `len(a.joined) > 0 || !a.round.allGranted() ||`,
-		new:  `len(a.joined) > 0 ||`,
-		why:  "a SET whose answer was lost is taken for granted, and what it does after the release stays",
-		// Hardly a seed of 20,000 shows it.
-		args: "-test.run=^TestReleaseIsSentAgain",
-		in:   ".",
-	},
-	{
 		name: "line-release-compares-nothing",
 		file: "internal/protocol/scripts/line_release.lua",
 		old:  "~= 'zset' then\n  if v == ARGV[1] then",
@@ -2233,7 +2223,7 @@ var list = []mutant{
 		name: "minhold-leaves-what-may-land",
 		file: "release.go",
 		old:  `l.releaseCall(i, l.lastSet(i), lane.IfSent, lane.ToServe)`,
-		new:  `l.releaseCall(i, plainGrant, lane.IfSent, lane.ToServe)`,
+		new:  `l.releaseCall(i, formerGrant, lane.IfSent, lane.ToServe)`,
 		why:  "a SET that lands late belongs to no lock, and keeps others out",
 		in:   ".",
 		args: "-test.run=^TestReleaseIsSentAgainWhereTheSetMayLand$",
