@@ -71,8 +71,8 @@ func (a *attempt) send(start tick.Instant) {
 	}
 	if len(a.joined) > 0 {
 		l := a.lane(int(a.arbiter))
-		if a.joined = l.MayLand(a.joined); len(a.joined) > 0 {
-			l.Doubt(&r.seats[a.arbiter].call)
+		if a.joined = l.StillPending(a.joined); len(a.joined) > 0 {
+			l.MarkUncertain(&r.seats[a.arbiter].call)
 		}
 	}
 	a.sendAddressed(r)

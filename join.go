@@ -133,7 +133,7 @@ func (w *waiter) send() {
 		Key: w.r.queueKey(), Holders: w.r.holdersKey(), Entry: w.entry, Ended: w.ended, Arrival: max(w.arrival, 0), Since: since,
 		Back: 2 * w.of.throttled(w.r.reservation()/2),
 	}), now)
-	w.joins = append(w.r.lane(w.node).MayLand(w.joins), &w.join.seats[0].call)
+	w.joins = append(w.r.lane(w.node).StillPending(w.joins), &w.join.seats[0].call)
 }
 
 // receive waits for the answer to send. It returns errNoQueue if there is none, or the node answered that it keeps no
@@ -236,8 +236,8 @@ func (w *waiter) withdraw() {
 	req.KeepFor = max(req.KeepFor, protocol.QueueLife)
 	if n := len(w.joins); n > 0 {
 		l, last := r.lane(w.node), w.joins[n-1]
-		if len(l.MayLand(w.joins[:n-1])) > 0 {
-			l.Doubt(last)
+		if len(l.StillPending(w.joins[:n-1])) > 0 {
+			l.MarkUncertain(last)
 		}
 		l.TakeBack(&lane.Call{Req: &req, Set: last, When: lane.Unconditional}, r.clock.Now().Mono)
 	}

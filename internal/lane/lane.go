@@ -102,16 +102,16 @@ func (l *Lane) Replace(before, c *Call, now int64) (replaced bool) {
 	return true
 }
 
-// MayLand keeps those of the requests that may take effect at any later time.
-func (l *Lane) MayLand(calls []*Call) []*Call {
+// StillPending keeps those of the requests that may take effect at any later time.
+func (l *Lane) StillPending(calls []*Call) []*Call {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	return slices.DeleteFunc(calls, func(c *Call) bool { return c.trace()&pending == 0 })
 }
 
-// Doubt notes in a request that others of the same value have or may have taken effect, and may do
+// MarkUncertain notes in a request that others of the same value have or may have taken effect, and may do
 // so at any later time: a release looks at one request only.
-func (l *Lane) Doubt(c *Call) {
+func (l *Lane) MarkUncertain(c *Call) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	c.earlier = present | pending

@@ -393,8 +393,8 @@ func TestReleaseAfterASecondJoinOfWhichTheFirstMayLand(t *testing.T) {
 			second := &lane.Call{Req: first.Req}
 			b.stand(true) // it waits when it is taken back
 			b.lane.Enqueue(second, b.now())
-			if len(b.lane.MayLand([]*lane.Call{first})) > 0 {
-				b.lane.Doubt(second)
+			if len(b.lane.StillPending([]*lane.Call{first})) > 0 {
+				b.lane.MarkUncertain(second)
 			}
 			rel := b.call(protocol.OpRelease, "a")
 			rel.Set, rel.When = second, lane.Unconditional

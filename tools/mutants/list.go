@@ -928,7 +928,7 @@ var list = []mutant{
 	{
 		name: "join-forgets-the-one-before",
 		file: "join.go",
-		old:  `append(w.r.lane(w.node).MayLand(w.joins), &`,
+		old:  `append(w.r.lane(w.node).StillPending(w.joins), &`,
 		new:  `append(w.joins[:0], &`,
 		why:  "a join of a node that hung takes effect after its entry was given back: the node reserves the lock for one that has gone",
 		args: "-test.run=^TestWaiterTakesBackEachJoinThatMayLand$",
@@ -937,7 +937,7 @@ var list = []mutant{
 	{
 		name: "claim-forgets-the-join",
 		file: "attempt.go",
-		old:  `l.Doubt(&r.seats[a.arbiter].call)`,
+		old:  `l.MarkUncertain(&r.seats[a.arbiter].call)`,
 		new:  ``,
 		why:  "the same, where an attempt had the entry last",
 		in:   ".",
