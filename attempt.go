@@ -182,7 +182,7 @@ func (a *attempt) takeBack(onlyGranted bool) {
 			onlyGranted && (!a.granted(i) || a.entry != "" && i == int(a.arbiter)) {
 			continue
 		}
-		a.lane(i).TakeBack(a.releaseCall(i, &a.round.seats[i].call, lane.IfPlaced, lane.IfPlaced), now.Mono)
+		a.lane(i).TakeBack(a.releaseCall(i, &a.round.seats[i].call, lane.SetMayExist, lane.SetMayExist), now.Mono)
 	}
 }
 

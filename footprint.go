@@ -108,9 +108,9 @@ func (f *footprint) queueRelease(q *protocol.QueueArgs) protocol.Request {
 
 var passer = &protocol.QueueArgs{As: protocol.AsPasser}
 
-// releaseCall makes the call for one node, which takes back that SET. served is what it insists on
+// releaseCall makes the call for one node, which takes back that SET. served takes the place of when
 // where it serves a queue. It does not look at a call that was handed to a lane before.
-func (f *footprint) releaseCall(i int, set *lane.Call, when, served lane.Insistence) *lane.Call {
+func (f *footprint) releaseCall(i int, set *lane.Call, when, served lane.ReleaseWhen) *lane.Call {
 	d := f.leaving
 	c := &d.seats[i].call
 	c.Req, c.Index = &d.req, int16(i)
@@ -118,10 +118,10 @@ func (f *footprint) releaseCall(i int, set *lane.Call, when, served lane.Insiste
 	case i == int(f.arbiter):
 		c.Req, when = &d.queueReq, served
 		if f.entry != "" {
-			when = lane.Unconditional
+			when = lane.Always
 		}
 	case d.also != nil && i == d.also.node:
-		c.Req, when = &d.also.req, lane.Unconditional
+		c.Req, when = &d.also.req, lane.Always
 	}
 	c.Set, c.When = set, when
 	return c

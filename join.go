@@ -239,7 +239,7 @@ func (w *waiter) withdraw() {
 		if len(l.StillPending(w.joins[:n-1])) > 0 {
 			l.MarkUncertain(last)
 		}
-		l.TakeBack(&lane.Call{Req: &req, Set: last, When: lane.Unconditional}, r.clock.Now().Mono)
+		l.TakeBack(&lane.Call{Req: &req, Set: last, When: lane.Always}, r.clock.Now().Mono)
 	}
 	qs := w.of.queues
 	qs.mu.Lock()

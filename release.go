@@ -130,10 +130,10 @@ func (l *Lock) sendRelease(start tick.Instant, left time.Duration) *round {
 	r.observer, r.signal = l, l.round.signal
 	r.init(start, r.seats)
 	for i := range r.seats {
-		c := l.releaseCall(i, l.lastSet(i), lane.IfSent, lane.ToServe)
+		c := l.releaseCall(i, l.lastSet(i), lane.SetWasSent, lane.QueueWaits)
 		if left > 0 {
 			// Sent everywhere: a node that never had the value is none of the majority that keeps it.
-			c.Req, c.When = &d.req, max(c.When, lane.ToServe)
+			c.Req, c.When = &d.req, max(c.When, lane.QueueWaits)
 		}
 		r.address(i, c.Req)
 	}
@@ -157,7 +157,7 @@ func (l *Lock) leaveQueue(now tick.Instant) {
 	}
 	d := l.leaving
 	d.queueReq.Value = ""
-	l.lane(node).TakeBack(&lane.Call{Req: &d.queueReq, Index: l.arbiter, Set: l.lastSet(node), When: lane.Unconditional}, now.Mono)
+	l.lane(node).TakeBack(&lane.Call{Req: &d.queueReq, Index: l.arbiter, Set: l.lastSet(node), When: lane.Always}, now.Mono)
 }
 
 // takeBackFormer has the nodes that did not confirm an Adopt delete the value of the former holder, which no
@@ -171,7 +171,7 @@ func (l *Lock) takeBackFormer(start tick.Instant) {
 	r.KeepFor = max(l.longest, l.opts.RestartGuard) // as long as the former lease may be
 	for i := range l.nodes {
 		if !l.granted(i) {
-			c := &lane.Call{Req: r, Index: int16(i), Set: formerGrant, When: lane.IfSent}
+			c := &lane.Call{Req: r, Index: int16(i), Set: formerGrant, When: lane.SetWasSent}
 			l.lane(i).TakeBack(c, start.Mono)
 		}
 	}

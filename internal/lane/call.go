@@ -26,7 +26,7 @@ type Call struct {
 	Set *Call
 
 	// Of a release.
-	When   Insistence
+	When   ReleaseWhen
 	lost   bool   // an earlier try had no answer, so a refusal may be due to that
 	resent bool   // it was sent again after an answer, which happens once
 	again  *again // once it is kept
@@ -115,14 +115,14 @@ func (c *Call) mayFindItself() bool {
 	return c.earlier&present != 0 || sent && (c.earlier&pending != 0 || c.Req.Script != nil)
 }
 
-// Insistence says when a release is sent although its SET may have left nothing.
-type Insistence uint8
+// ReleaseWhen says when a release is sent although its SET may have left nothing.
+type ReleaseWhen uint8
 
 const (
-	IfPlaced      Insistence = iota // only where the SET was or may have been granted
-	IfSent                          // also where it was refused, to learn what is there
-	ToServe                         // also where nothing was sent, for the waiters; not to a node that hangs
-	Unconditional                   // also where nothing was sent: it leaves a wait queue, too
+	SetMayExist ReleaseWhen = iota // only where the SET was or may have been granted
+	SetWasSent                     // also where it was refused, to learn what is there
+	QueueWaits                     // also where nothing was sent, for the waiters; not to a node that hangs
+	Always                         // also where nothing was sent: it leaves a wait queue, too
 )
 
 // nothingThere reports whether there is surely nothing for a release to take back; the
@@ -131,15 +131,15 @@ func (c *Call) nothingThere() bool { return c.Set != nil && c.Set.trace() == 0 }
 
 // servesOnly reports whether a release has nothing to take back, and is for the waiters alone: it is not worth
 // keeping for a node that is away. The caller holds the lane's mutex.
-func (c *Call) servesOnly() bool { return c.When == ToServe && c.nothingThere() } // mutant: serves-only
+func (c *Call) servesOnly() bool { return c.When == QueueWaits && c.nothingThere() } // mutant: serves-only
 
 // needless reports whether a release need not be sent; the caller holds the lane's mutex.
 func (c *Call) needless() bool {
-	if c.Req.Op != protocol.OpRelease || c.When >= ToServe || !c.nothingThere() {
+	if c.Req.Op != protocol.OpRelease || c.When >= QueueWaits || !c.nothingThere() {
 		return false
 	}
 	set := c.Set
-	return c.When == IfPlaced || set.State == callDropped || set.Kind == protocol.NotSent
+	return c.When == SetMayExist || set.State == callDropped || set.Kind == protocol.NotSent
 }
 
 // tell gives the caller the news; an empty answer is none. No mutex may be held.

@@ -87,7 +87,7 @@ func TestNothingIsKeptWhereNothingWasLeft(t *testing.T) {
 			for range 100 {
 				set := b.send(protocol.OpAcquire, "a")
 				rel := b.call(protocol.OpRelease, "a")
-				rel.Req.KeepFor, rel.Set, rel.When = time.Hour, set, lane.ToServe
+				rel.Req.KeepFor, rel.Set, rel.When = time.Hour, set, lane.QueueWaits
 				b.lane.TakeBack(rel, b.now())
 				waits = append(waits, rel)
 				lanetest.Rest(benchTimeout / 10)

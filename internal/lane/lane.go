@@ -75,7 +75,7 @@ func (l *Lane) TakeBack(c *Call, now int64) {
 	if set.State == callQueued {
 		set.State, dropped = callDropped, protocol.Unsent(ErrMoot)
 	}
-	if dropped.Kind != 0 && set.earlier == 0 && c.When < ToServe {
+	if dropped.Kind != 0 && set.earlier == 0 && c.When < QueueWaits {
 		// Gone by our hand, as much as if the node had deleted it.
 		c.State, b = callDropped, protocol.Answer{Kind: protocol.Granted, Final: true}
 	} else {

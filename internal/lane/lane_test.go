@@ -268,7 +268,7 @@ func TestReleaseOfASetThatWasRefusedIsNotSent(t *testing.T) {
 			time.Sleep(time.Second)
 			b.Reply = nil
 			rel = b.call(protocol.OpRelease, "a")
-			rel.Set, rel.When = set, lane.IfSent
+			rel.Set, rel.When = set, lane.SetWasSent
 			b.lane.TakeBack(rel, b.now())
 			synctest.Wait()
 			assert.Equal(b, name == "not sent", lastTold(rel).Kind == protocol.NotSent, name)
@@ -397,7 +397,7 @@ func TestReleaseAfterASecondJoinOfWhichTheFirstMayLand(t *testing.T) {
 				b.lane.MarkUncertain(second)
 			}
 			rel := b.call(protocol.OpRelease, "a")
-			rel.Set, rel.When = second, lane.Unconditional
+			rel.Set, rel.When = second, lane.Always
 			b.stand(false)
 			b.lane.TakeBack(rel, b.now())
 			time.Sleep(time.Minute)
@@ -460,7 +460,7 @@ func TestReleaseOfARepairThatWasNotSent(t *testing.T) {
 			mend.Caller = nil
 			b.lane.Replace(set, mend, b.now())
 			rel := b.call(protocol.OpRelease, "a")
-			rel.Set, rel.When = mend, lane.IfSent
+			rel.Set, rel.When = mend, lane.SetWasSent
 			b.lane.TakeBack(rel, b.now())
 			close(b.Gate)
 			synctest.Wait()
@@ -667,7 +667,7 @@ func TestReleaseDuringHoldOff(t *testing.T) {
 		synctest.Wait()
 		b.Reply = nil
 		rel := b.call(protocol.OpRelease, "a")
-		rel.Set, rel.When = set, lane.IfSent
+		rel.Set, rel.When = set, lane.SetWasSent
 		b.lane.TakeBack(rel, b.now())
 		assert.Equal(b, protocol.NotSent, lastTold(rel).Kind)
 		assert.False(b, lastTold(rel).Final)

@@ -200,8 +200,8 @@ var list = []mutant{
 	{
 		name: "line-not-left",
 		file: "join.go",
-		old:  `l.TakeBack(&lane.Call{Req: &req, Set: last, When: lane.Unconditional}, r.clock.Now().Mono)`,
-		new:  `_, _ = req, lane.Unconditional`,
+		old:  `l.TakeBack(&lane.Call{Req: &req, Set: last, When: lane.Always}, r.clock.Now().Mono)`,
+		new:  `_, _ = req, lane.Always`,
 		why:  "the turn is given to a waiter that has given up",
 	},
 	{
@@ -2222,8 +2222,8 @@ var list = []mutant{
 	{
 		name: "minhold-leaves-what-may-land",
 		file: "release.go",
-		old:  `l.releaseCall(i, l.lastSet(i), lane.IfSent, lane.ToServe)`,
-		new:  `l.releaseCall(i, formerGrant, lane.IfSent, lane.ToServe)`,
+		old:  `l.releaseCall(i, l.lastSet(i), lane.SetWasSent, lane.QueueWaits)`,
+		new:  `l.releaseCall(i, formerGrant, lane.SetWasSent, lane.QueueWaits)`,
 		why:  "a SET that lands late belongs to no lock, and keeps others out",
 		in:   ".",
 		args: "-test.run=^TestReleaseIsSentAgainWhereTheSetMayLand$",
@@ -2240,8 +2240,8 @@ var list = []mutant{
 	{
 		name: "minhold-leaves-what-is-reserved",
 		file: "release.go",
-		old:  `c.Req, c.When = &d.req, max(c.When, lane.ToServe)`,
-		new:  `c.Req, c.When = &d.req, lane.IfSent`,
+		old:  `c.Req, c.When = &d.req, max(c.When, lane.QueueWaits)`,
+		new:  `c.Req, c.When = &d.req, lane.SetWasSent`,
 		why:  "the node of the queue keeps a lock for its lease that was reserved for a waiter whose claim did not come",
 		in:   "internal/promises",
 		args: "-test.run=^TestWaiterForMinHoldInAnOutageHasItThen$|^TestMinHold",
@@ -2249,7 +2249,7 @@ var list = []mutant{
 	{
 		name: "minhold-counts-what-was-never-there",
 		file: "release.go",
-		old:  `&d.req, max(c.When, lane.ToServe)`,
+		old:  `&d.req, max(c.When, lane.QueueWaits)`,
 		new:  `&d.req, c.When`,
 		why:  "a node that never had the lock counts among those that keep it, so fewer than a majority do",
 		args: "-test.run=^TestMinHold",
