@@ -167,7 +167,7 @@ func (j *job) watch() (lost error) {
 			over = nil
 		case <-died:
 			died = nil
-			if lost != nil {
+			if lost != nil || j.dog.ends.Load() {
 				none = j.takeOver()
 				break
 			}
@@ -183,7 +183,7 @@ func (j *job) watch() (lost error) {
 			return lost
 		case <-look.C:
 		}
-		if lost == nil && j.gone() {
+		if lost == nil && !j.dog.ends.Load() && j.gone() {
 			return nil
 		}
 		// A lock that a majority of nodes says is gone has no validity left.

@@ -80,6 +80,28 @@ func TestRunSaysThatAProcessOfAnotherUserCannotBeKilled(t *testing.T) {
 	assert.NotContains(t, names(p.events(t)), "killed")
 }
 
+// Where processes cannot be looked at, what left the group is said to be there, and is waited for.
+func TestRunSaysThatThereIsWhatItCannotSee(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	token := fmt.Sprintf("300.4712%d", os.Getpid())
+	p := s.startThrough(t, []string{"unshare", "--pid", "--fork", "--kill-child"}, "run", "k", "--json", "--ttl", "3s", "--",
+		"sh", "-c", "setsid sleep "+token+" & exec sleep 300")
+	daemon := func() (pid int) {
+		for _, found := range with(token) {
+			if strings.HasPrefix(found.args, "sleep "+token) {
+				pid = found.pid
+			}
+		}
+		return pid
+	}
+	require.Eventually(t, func() bool { return daemon() != 0 }, 20*time.Second, 5*time.Millisecond)
+	s.takeAway(t, "k")
+	assert.Contains(t, p.event(t, "lost").Error, "what is left of it cannot be seen")
+	require.NoError(t, syscall.Kill(daemon(), syscall.SIGKILL))
+	assert.Equal(t, exitLost, p.end(t), p.errs.String())
+}
+
 // Zombies that are left to a process that does not look after them hold no lock.
 func TestRunWithoutAReaper(t *testing.T) {
 	t.Parallel()

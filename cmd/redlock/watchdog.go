@@ -137,6 +137,7 @@ type guardian struct {
 func (g *guardian) guard(start, failed *os.File) error {
 	// As the command finds them, signals are what they were; so these are caught, which ends with exec, and not ignored.
 	listen(make(chan os.Signal, 1))
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // or a log that is not read any more ends us
 	nameProcess(watchdogName)
 	adoptOrphans()
 	if line, alive := g.line(); !alive || json.Unmarshal(line, &g.order) != nil {
