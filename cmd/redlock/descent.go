@@ -85,25 +85,48 @@ type round struct {
 
 func (r *round) all() {
 	r.fresh, r.left, r.refused, r.last = false, 0, "", ""
+	if r.met == nil {
+		r.met = map[[2]int]bool{}
+	}
 	found, looked := r.living(0)
 	if !looked {
 		r.toGroup()
 		return
 	}
-	if r.met == nil {
-		r.met = map[[2]int]bool{}
-	}
+	r.near()
 	for _, p := range found {
-		id := [2]int{p.pid, p.start}
 		r.left++
-		sent, met := r.met[id]
-		r.fresh = r.fresh || !met
-		if !sent {
-			sent = !errors.Is(p.signal(r.signal), syscall.EPERM)
-			r.met[id] = sent
-		}
+		sent := r.send(p)
 		if r.last = fmt.Sprintf("process %d (%s)", p.pid, p.name); !sent {
 			r.refused = r.last
+		}
+	}
+}
+
+// send reports whether a process was sent the signal, now or before.
+func (r *round) send(p proc) (sent bool) {
+	id := [2]int{p.pid, p.start}
+	sent, met := r.met[id]
+	r.fresh = r.fresh || !met
+	if !sent {
+		sent = !errors.Is(p.signal(r.signal), syscall.EPERM)
+		r.met[id] = sent
+	}
+	return sent
+}
+
+// near is for a loop of forks that each end when they have forked: by the time that all of /proc was read, others
+// go on. What lost its parent is our child, and there is a list of these.
+func (r *round) near() {
+	met := map[int]bool{}
+	for range 1000 {
+		before := len(met)
+		r.children(met, func(p proc) {
+			r.send(p)
+			met[p.pid] = true
+		})
+		if len(met) == before {
+			return
 		}
 	}
 }

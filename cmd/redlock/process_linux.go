@@ -90,6 +90,22 @@ func (d descent) living(session int) (found []proc, looked bool) {
 	return found, true
 }
 
+// children calls visit with each child of this process that is of the descent, at once, but for those that it is told
+// to leave out. Where the kernel was built without such a list there are none.
+func (d descent) children(but map[int]bool, visit func(proc)) {
+	self := strconv.Itoa(d.root)
+	list, _ := os.ReadFile("/proc/self/task/" + self + "/children") // orphans come to the first thread
+	for _, number := range bytes.Fields(list) {
+		pid, _ := strconv.Atoi(string(number))
+		if but[pid] {
+			continue
+		}
+		if p, found := lookAt(pid); found && p.parent == d.root && p.start >= d.since && p.alive {
+			visit(p)
+		}
+	}
+}
+
 // kinship is whether a process descends from the root, and by way of another command's watchdog.
 type kinship struct {
 	ours, inner bool

@@ -24,6 +24,8 @@ func nameProcess(string) {}
 // living has no way to find them here: the command is its group.
 func (descent) living(int) ([]proc, bool) { return nil, false }
 
+func (descent) children(map[int]bool, func(proc)) {}
+
 func (proc) signal(syscall.Signal) error { return syscall.ENOSYS }
 
 func lookAt(int) (proc, bool) { return proc{}, false }
