@@ -81,7 +81,7 @@ var escapes = map[string]wayOut{
 	"a nested run":                 {script: `"SELF" run KEY-inner -- sh -c '` + nap + ` & setsid ` + nap + ` & ` + nap + `'`, needs: []string{"setsid"}, alive: 3},
 	"a container":                  {script: `unshare --pid --fork --mount-proc sh -c 'setsid ` + nap + ` & ` + nap + `'`, needs: []string{"unshare", "setsid"}, root: true, alive: 2},
 	"the first process, a daemon":  {script: daemonize + nap + goesOn, needs: []string{"perl", "unshare"}, root: true, through: []string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"}},
-	"children without end":         {leaf: "TOKEN", script: `setsid perl -e '$0 = "TOKEN"; for (1..1500) { fork or do { sleep 300; exit }; select(undef, undef, undef, 0.005) } sleep 300' &` + goesOnBehind, needs: []string{"perl", "setsid"}, alive: 20},
+	"children without end":         {leaf: "TOKEN", script: `setsid perl -e '$0 = "TOKEN"; for (1..300) { fork or do { sleep 300; exit }; select(undef, undef, undef, 0.005) } sleep 300' &` + goesOnBehind, needs: []string{"perl", "setsid"}, alive: 20},
 	"a fork loop":                  {leaf: "TOKEN", script: `perl -MPOSIX -e '$0 = "TOKEN"; fork and exit; setsid; for (1..3000) { fork and _exit(0); select(undef, undef, undef, 0.003) } sleep 300'` + goesOn, needs: []string{"perl"}},
 	"two fork loops without pause": {leaf: "TOKEN", script: `perl -MPOSIX -e '$0 = "TOKEN"; fork; fork and exit; setsid; for (1..5000) { fork and _exit(0) } sleep 300'` + goesOn, needs: []string{"perl"}},
 }
