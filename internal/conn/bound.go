@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 
@@ -10,14 +11,15 @@ import (
 
 // Where go-redis reads from a socket, it makes room for whatever length the other end announces, so
 // that one node of many could end the process. What is not read in resp.go therefore goes through a
-// scanner: it follows the protocol, holds nothing back, and breaks the connection where a reply
-// announces or has more than mostReply, or lists in each other that are deeper than any.
+// scanner: it follows the protocol, holds nothing back, and breaks the connection where the replies of an
+// exchange, which is what comes between two writes, announce or have more than its budget, or lists in each
+// other that are deeper than any.
 
 // Bound makes all connections of a client with these options bounded in what the other end may make it
-// take in one reply.
-func Bound(o *redis.Options) { BoundTo(o, mostReply) }
+// take in one exchange. No other goroutine may write to such a connection while one reads.
+func Bound(o *redis.Options) { BoundTo(o, mostAnswers) }
 
-// BoundTo is Bound, with so much for one reply.
+// BoundTo is Bound, with so much for one exchange.
 func BoundTo(o *redis.Options, most int) {
 	dial := o.Dialer
 	if dial == nil {
@@ -28,14 +30,17 @@ func BoundTo(o *redis.Options, most int) {
 		if err != nil {
 			return nil, err
 		}
-		return &scanner{Conn: c, most: most}, nil
+		return newScanner(c, most), nil
 	}
 }
 
+// TooMuch reports whether an error is that of an exchange beyond its budget.
+func TooMuch(err error) bool { return errors.Is(err, errTooMuch) }
+
 const (
-	// mostReply is what one reply may take: CONFIG GET and INFO of a server with everything are a
-	// tenth of it.
-	mostReply = 1 << 20
+	// mostAnswers is what the replies of one exchange may take: CONFIG GET and INFO of a server with
+	// everything are a tenth of it.
+	mostAnswers = 1 << 20
 	// perElement is what an element of a reply takes at least, beside its bytes.
 	perElement = 64
 	// deepest is for what a user's OnConnect may ask for.
@@ -43,10 +48,10 @@ const (
 )
 
 // scanner is a connection that breaks rather than let a reply through that announces too much. It
-// is read by one goroutine at a time.
+// is used by one goroutine at a time.
 type scanner struct {
 	net.Conn
-	most   int // of one reply
+	most   int // of one exchange
 	broken error
 
 	line   int    // bytes of the present line
@@ -55,9 +60,17 @@ type scanner struct {
 	sign   bool   // they follow a '-'
 	odd    bool   // what follows is no number
 	body   int    // bytes of a string that are to come, with its end
-	left   int    // of the budget of the present reply
+	left   int    // of the budget of the present exchange
 	open   []int  // elements that are to come of each list that is not complete
 	room   [8]int // for open
+}
+
+func newScanner(c net.Conn, most int) *scanner { return &scanner{Conn: c, most: most, left: most} }
+
+// Write begins an exchange, or goes on with what is asked in it.
+func (s *scanner) Write(p []byte) (int, error) {
+	s.left = s.most
+	return s.Conn.Write(p)
 }
 
 func (s *scanner) Read(p []byte) (int, error) {
@@ -91,9 +104,6 @@ func (s *scanner) scan(p []byte) error {
 // byte takes the next byte of a line.
 func (s *scanner) byte(b byte) error {
 	if s.line == 0 {
-		if len(s.open) == 0 {
-			s.left = s.most
-		}
 		s.kind, s.number, s.sign, s.odd = b, 0, false, false
 	} else if digit := b - '0'; digit <= 9 {
 		s.number = min(10*s.number+int(digit), 1<<40)
@@ -165,5 +175,5 @@ func (s *scanner) ended() {
 }
 
 func (s *scanner) tooMuch() error {
-	return fmt.Errorf("%w: a reply that begins with %q", errTooMuch, s.kind)
+	return fmt.Errorf("%w: more than %d bytes, by a reply that begins with %q", errTooMuch, s.most, s.kind)
 }

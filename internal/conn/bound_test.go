@@ -40,7 +40,7 @@ func TestScannerLetsRepliesThrough(t *testing.T) {
 		"at once": strings.NewReader(all), "byte by byte": iotest.OneByteReader(strings.NewReader(all)), "by halves": iotest.HalfReader(strings.NewReader(all)),
 		"many times": strings.NewReader(strings.Repeat(all, 5)),
 	} {
-		s := &scanner{Conn: &reading{from: from}, most: mostReply}
+		s := newScanner(&reading{from: from}, 16<<20)
 		got, err := io.ReadAll(s)
 		require.NoError(t, err, how)
 		assert.Equal(t, 0, len(got)%len(all), how)
@@ -60,13 +60,30 @@ func TestScannerBreaks(t *testing.T) {
 		"a line":            "+" + strings.Repeat("x", longestLine+1), "a line of errors": "-" + strings.Repeat("x", longestLine+1),
 	} {
 		for _, from := range []io.Reader{strings.NewReader("+OK\r\n" + c), iotest.OneByteReader(strings.NewReader("+OK\r\n" + c))} {
-			s := &scanner{Conn: &reading{from: from}, most: mostReply}
+			s := newScanner(&reading{from: from}, mostAnswers)
 			_, err := io.ReadAll(s)
 			require.ErrorIs(t, err, errTooMuch, name)
 			_, err = s.Read(make([]byte, 1))
 			require.ErrorIs(t, err, errTooMuch, name)
 		}
 	}
+}
+
+// What is asked at once has one budget, and what is asked then another.
+func TestScannerCountsAnExchange(t *testing.T) {
+	half := []byte(bulkReply(strings.Repeat("x", mostAnswers/2)))
+	s := newScanner(&actor{says: [][]byte{half, half, append(half, half...)}}, mostAnswers)
+	read := func() error {
+		_, err := s.Write([]byte("a question"))
+		require.NoError(t, err)
+		_, err = io.ReadAll(s)
+		return err
+	}
+	require.NoError(t, read())
+	require.NoError(t, read())
+	err := read()
+	require.ErrorContains(t, err, "more than 1048576 bytes, by a reply that begins with '$'")
+	require.True(t, TooMuch(err))
 }
 
 // actor is a connection whose other end answers each write with the next part of what it has to say,

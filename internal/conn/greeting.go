@@ -259,7 +259,7 @@ func (f *ownFlow) welcome() error {
 
 // onConnect has the user's function ask what it likes to, over go-redis.
 func (f *ownFlow) onConnect() error {
-	lent := &scanner{Conn: lent{f.socket}, most: mostReply}
+	lent := newScanner(lent{f.socket}, mostAnswers)
 	client := redis.NewClient(&redis.Options{
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			if lent.broken != nil {

@@ -63,7 +63,7 @@ const mostReadings = 8
 
 func ours(from io.Reader) (all readings) {
 	r := newRespReader(from)
-	r.allow(mostReply)
+	r.allow(mostAnswers)
 	for range mostReadings {
 		val, err := r.reply()
 		if all.broken = r.broken; r.broken != nil {
@@ -260,7 +260,7 @@ func TestRepliesThatEndAConnection(t *testing.T) {
 	for _, c := range badReplies {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRespReader(strings.NewReader("+OK\r\n" + c.bytes))
-			r.allow(mostReply)
+			r.allow(mostAnswers)
 			val, err := r.reply()
 			require.NoError(t, err)
 			require.Equal(t, "OK", val)
@@ -282,7 +282,7 @@ func TestRepliesThatEndAConnection(t *testing.T) {
 func TestAnnouncedLengthsTakeNoMemory(t *testing.T) {
 	for _, head := range []string{"$536870912\r\n", "*536870912\r\n", "$536870913\r\n", "*9223372036854775807\r\n"} {
 		r := newRespReader(strings.NewReader(head + "x"))
-		r.allow(mostReply)
+		r.allow(mostAnswers)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, err := r.reply()
@@ -308,7 +308,7 @@ func TestLongReplies(t *testing.T) {
 // An answer that tells where a key is in a cluster is one, also to go-redis.
 func TestMovedIsAnError(t *testing.T) {
 	r := newRespReader(strings.NewReader("-MOVED 3999 127.0.0.1:6381\r\n"))
-	r.allow(mostReply)
+	r.allow(mostAnswers)
 	_, err := r.reply()
 	addr, moved := redis.IsMovedError(err)
 	assert.True(t, moved)
