@@ -4,15 +4,18 @@
 //
 // It needs no quorum to answer: each node is asked, all at once, and what each said is in the result
 // beside what a majority makes of it. Only ForceRelease writes to a node, to take a lock away: not even the memory
-// mark of a node that has none is written.
+// mark of a node that has none is written. What a node answers beyond what is asked for costs its answer and not the
+// program: each exchange has a budget of bytes, a megabyte as a rule.
 package admin
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -63,11 +66,17 @@ const (
 
 // Nodes are the nodes on which programs lock. Its methods may be called from any number of goroutines.
 type Nodes struct {
-	clients []*redis.Client
-	owned   []*redis.Client
+	clients []*redis.Client // that lead to the nodes, see open
+	opened  bool            // by Open
 	names   []string
 	opts    Options
 	clock   tick.Clock
+
+	mu     sync.Mutex      // guards what follows
+	asked  []*redis.Client // nil: none are open
+	calls  int             // that are under way
+	idle   tick.Timer      // since the last one; nil: it does not run
+	closed bool
 }
 
 // Open takes addresses as redlock.Open does, and asks no node: connections are opened when they are
@@ -82,18 +91,17 @@ func Open(addrs []string, opts *Options) (*Nodes, error) {
 	clients := make([]*redis.Client, len(parsed))
 	for i, p := range parsed {
 		nodes.Secure(p, addrs[i], o.TLS)
-		own := conn.OwnOptions(p)
-		conn.Bound(own)
-		clients[i] = redis.NewClient(own)
+		clients[i] = redis.NewClient(p)
 	}
 	n := build(clients, o)
-	n.owned = clients
+	n.opened = true
 	return n, nil
 }
 
-// New uses clients of go-redis, one for each node, which stay the caller's to close: each is a *redis.Client, as for
-// redlock.New. It asks no node, and fails with ErrInvalid for what breaks a rule, and with redlock.ErrDuplicateNode if
-// a client is given twice.
+// New takes clients of go-redis, one for each node, which stay the caller's to close: each is a *redis.Client, as for
+// redlock.New. Connections of its own lead to where that does, with its settings but not its hooks, until they were
+// idle for a minute. It asks no node, and fails with ErrInvalid for what breaks a rule, and with
+// redlock.ErrDuplicateNode if a client is given twice.
 func New(clients []redis.UniversalClient, opts *Options) (*Nodes, error) {
 	o, broken := opts.withDefaults()
 	singles, err := nodes.Clients(clients)
@@ -105,6 +113,62 @@ func New(clients []redis.UniversalClient, opts *Options) (*Nodes, error) {
 
 func build(clients []*redis.Client, o Options) *Nodes {
 	return &Nodes{clients: clients, names: nodes.Names(clients, o.NodeNames), opts: o, clock: tick.NewSystem()}
+}
+
+// userConn is for how long connections stay open without work that lead to where clients of the caller's do.
+const userConn = time.Minute
+
+// open returns the clients that a call asks, and what says that it is over. Whatever a node answers, each exchange
+// has a budget, see [conn.Bound].
+func (n *Nodes) open() (asked []*redis.Client, done func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.calls++; n.idle != nil {
+		n.idle.Stop()
+	}
+	if n.asked == nil {
+		for _, c := range n.clients {
+			n.asked = append(n.asked, redis.NewClient(n.bounded(c, conn.Bound)))
+		}
+		if n.closed {
+			_ = n.closeOwn()
+		}
+	}
+	return n.asked, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.calls--; n.calls == 0 && !n.opened && !n.closed {
+			n.idle = n.clock.AfterFunc(userConn, n.rest)
+		}
+	}
+}
+
+// rest closes connections that no call uses; the next one opens others.
+func (n *Nodes) rest() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.calls == 0 && !n.closed {
+		_ = n.closeOwn()
+		n.asked = nil
+	}
+}
+
+// closeOwn needs mu to be held.
+func (n *Nodes) closeOwn() error {
+	errs := make([]error, len(n.asked))
+	for i, c := range n.asked {
+		// A connection of a Dialer's may panic.
+		errs[i] = cmp.Or(conn.NoPanic(func() { errs[i] = c.Close() }), errs[i])
+	}
+	return protocol.InOneLine(errs...)
+}
+
+// bounded are options for connections of our own to where a client leads.
+func (n *Nodes) bounded(c *redis.Client, bound func(*redis.Options)) *redis.Options {
+	o := conn.OwnOptions(c.Options())
+	o.ReadTimeout, o.WriteTimeout = checkPatience*n.opts.Timeout, checkPatience*n.opts.Timeout
+	bound(o)
+	return o
 }
 
 func (o *Options) withDefaults() (Options, error) {
@@ -146,13 +210,14 @@ func (n *Nodes) Names() []string { return append([]string(nil), n.names...) }
 // Quorum is how many nodes must grant a lock: more than half of them.
 func (n *Nodes) Quorum() int { return len(n.clients)/2 + 1 }
 
-// Close closes the connections that Open opened.
+// Close closes the connections, and not the clients that New was given.
 func (n *Nodes) Close() error {
-	var errs []error
-	for _, c := range n.owned {
-		errs = append(errs, c.Close())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed = true; n.idle != nil {
+		n.idle.Stop()
 	}
-	return protocol.InOneLine(errs...)
+	return n.closeOwn()
 }
 
 // name is a lock's key on the nodes, if it breaks no rule.
@@ -167,14 +232,14 @@ type answer struct {
 	elapsed time.Duration
 }
 
-// ask asks all nodes at once, and returns what each has said, within the timeout. Its error is that
-// of ctx.
-func (n *Nodes) ask(ctx context.Context, of func() *protocol.Request) ([]answer, error) {
+// ask asks all nodes at once, by clients of open, and returns what each has said, within the timeout. Its error
+// is that of ctx.
+func (n *Nodes) ask(ctx context.Context, clients []*redis.Client, of func() *protocol.Request) ([]answer, error) {
 	asking, cancel := context.WithTimeout(ctx, n.opts.Timeout)
 	defer cancel()
-	all := make([]answer, len(n.clients))
+	all := make([]answer, len(clients))
 	var group errgroup.Group
-	for i, c := range n.clients {
+	for i, c := range clients {
 		group.Go(func() error {
 			start := n.clock.Now()
 			all[i].Answer = once(asking, c, of())
@@ -183,11 +248,14 @@ func (n *Nodes) ask(ctx context.Context, of func() *protocol.Request) ([]answer,
 		})
 	}
 	_ = group.Wait()
-	return all, ended(ctx)
+	return all, n.ended(ctx)
 }
 
 // ended is the error of a context that is over, with its cause in the text; nil if it is not.
-func ended(ctx context.Context) error {
+func (n *Nodes) ended(ctx context.Context) error {
+	if end, ok := ctx.Deadline(); ok && !n.clock.Now().Time.Before(end) {
+		<-ctx.Done() // connections time out a little earlier than their context
+	}
 	err := ctx.Err()
 	if cause := context.Cause(ctx); err != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %v", err, cause)

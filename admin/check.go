@@ -20,16 +20,13 @@ import (
 // It leaves nothing on the nodes. Permissions are tested with commands that fail even where they are allowed;
 // denied ones appear in the server's ACL LOG.
 func (n *Nodes) Check(ctx context.Context) (Report, error) {
-	if err := ended(ctx); err != nil {
+	if err := n.ended(ctx); err != nil {
 		return Report{}, &Error{Op: "check", Reason: err}
 	}
 	random := make([]byte, 16)
 	_, _ = rand.Read(random) // it never fails
-	patience := 3 * n.opts.Timeout
-	all := n.examineAll(ctx, patience, n.questions(hex.EncodeToString(random)))
-	if end, ok := ctx.Deadline(); ok && !n.clock.Now().Time.Before(end) {
-		<-ctx.Done() // connections time out a little earlier than their context
-	}
+	all := n.examineAll(ctx, n.questions(hex.EncodeToString(random)))
+	over := n.ended(ctx)
 	now, s := n.clock.Now(), setup{TTL: n.opts.TTL, NodeTimeout: n.opts.NodeTimeout, Quorum: n.Quorum(), Own: protocol.NewClientName(n.clients, n.opts.KeyPrefix, "")}
 	ms := remember(all, n.opts.RestartGuard > 0, now)
 	if !n.opts.NoRestartGuard {
@@ -43,8 +40,8 @@ func (n *Nodes) Check(ctx context.Context) (Report, error) {
 		failed.Nodes = append(failed.Nodes, NodeError{f.Node, f.Err, f.elapsed})
 	}
 	switch {
-	case ctx.Err() != nil:
-		failed.Reason = ended(ctx)
+	case over != nil:
+		failed.Reason = over
 	case count(all, facts.serves) < n.Quorum():
 		failed.Reason = ErrNoQuorum
 	default:

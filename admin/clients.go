@@ -50,14 +50,14 @@ func (n *Nodes) Clients(ctx context.Context) (Connected, error) {
 		group.Go(func() error {
 			start := n.clock.Now()
 			var err error
-			told[i], err = within(asking, func() ([]connection, error) { return connections(asking, client, n.opts.Timeout) })
+			told[i], err = within(asking, func() ([]connection, error) { return n.connections(asking, client) })
 			c.Nodes[i] = NodeError{n.names[i], protocol.Hinted(client, err), n.clock.Now().Since(start)}
 			return nil
 		})
 	}
 	_ = group.Wait()
 	c.Clients = n.clientsOf(told)
-	failed := &Error{Op: "clients", Nodes: c.Nodes, Reason: ended(ctx)}
+	failed := &Error{Op: "clients", Nodes: c.Nodes, Reason: n.ended(ctx)}
 	silent := 0
 	for _, node := range c.Nodes {
 		if node.Err != nil {

@@ -16,6 +16,9 @@ import (
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
+// checkPatience is how long a check waits for a node, in timeouts.
+const checkPatience = 3
+
 // clockSamples is how many times a node is asked for its time; the quickest answer counts.
 const clockSamples = 3
 
@@ -43,19 +46,21 @@ type examiner struct {
 const examinerSteps = 8
 
 // examineAll asks all nodes at once, and returns what is known of each when it has answered or when
-// waiting is over: after the patience, or when ctx ends. Each node is asked on a goroutine of its own, by
-// a client of its own, as lanes may be blocked. Nothing is written on the nodes.
-func (n *Nodes) examineAll(ctx context.Context, patience time.Duration, ask questions) (all []facts) {
-	asking, cancel := context.WithTimeout(ctx, patience)
+// waiting is over: after checkPatience, or when ctx ends. Each node is asked on a goroutine of its own. Nothing is
+// written on the nodes.
+func (n *Nodes) examineAll(ctx context.Context, ask questions) (all []facts) {
+	asking, cancel := context.WithTimeout(ctx, checkPatience*n.opts.Timeout)
 	defer cancel()
+	clients, done := n.open()
+	defer done()
 	// go-redis does not look at a context while it reads, so a hung node's goroutine is
 	// left to end by the read's own timeout.
 	start, updates := n.clock.Now(), make([]chan facts, len(n.clients))
-	for i, c := range n.clients {
+	for i, c := range clients {
 		updates[i] = make(chan facts, examinerSteps)
 		e := examiner{start: start, clock: n.clock, ask: ask, updates: updates[i]}
 		e.Node = n.names[i]
-		go e.examine(asking, c, patience)
+		go e.examine(asking, n, n.clients[i], c)
 	}
 	for i := range updates {
 		all = append(all, latest(asking, updates[i]))
@@ -67,21 +72,16 @@ func (n *Nodes) examineAll(ctx context.Context, patience time.Duration, ask ques
 }
 
 // examine asks step by step, and updates after each: a node that hangs later has been
-// examined so far. It closes updates at its end.
-func (e *examiner) examine(ctx context.Context, c *redis.Client, patience time.Duration) {
+// examined so far. It closes updates at its end. of leads to the node, and c is the client to ask.
+func (e *examiner) examine(ctx context.Context, n *Nodes, of, c *redis.Client) {
 	defer close(e.updates)
-	if err := conn.NoPanic(func() { e.steps(ctx, c, patience) }); err != nil {
+	if err := conn.NoPanic(func() { e.steps(ctx, n, of, c) }); err != nil {
 		e.Err = err
 		e.update()
 	}
 }
 
-func (e *examiner) steps(ctx context.Context, c *redis.Client, patience time.Duration) {
-	o := conn.OwnOptions(c.Options())
-	o.ReadTimeout, o.WriteTimeout = patience, patience
-	conn.Bound(o)
-	c = redis.NewClient(o)
-	defer c.Close() // a pool would keep the connection
+func (e *examiner) steps(ctx context.Context, n *Nodes, of, c *redis.Client) {
 	if !e.ping(ctx, c) {
 		e.update()
 		return
@@ -92,9 +92,9 @@ func (e *examiner) steps(ctx context.Context, c *redis.Client, patience time.Dur
 	e.update()
 	e.rights(ctx, c)
 	e.update()
-	e.subscribe(ctx, c)
+	e.subscribe(ctx, of)
 	e.update()
-	e.connections(ctx, c, patience)
+	e.connections(ctx, n, of)
 	e.update()
 }
 
@@ -236,7 +236,7 @@ func (e *examiner) read(ctx context.Context, c *redis.Client) {
 		infos[i] = redis.NewStringCmd(ctx, "INFO", s.name)
 		q.add(ctx, infos[i])
 	}
-	role := redis.NewSliceCmd(ctx, "ROLE")
+	role := redis.NewCmd(ctx, "ROLE") // a SliceCmd would take a number for a length, and make room for it
 	q.add(ctx, role)
 	configs := make([]*redis.MapStringStringCmd, len(settings))
 	for i, s := range settings {
@@ -256,8 +256,8 @@ func (e *examiner) read(ctx context.Context, c *redis.Client) {
 			e.readInfo(cmd.Val())
 		}
 	}
-	if q.errOf(role) == nil && e.Role == "" {
-		e.readRole(role.Val())
+	if words, ok := role.Val().([]any); ok && q.errOf(role) == nil && e.Role == "" {
+		e.readRole(words)
 	}
 	denied := errors.New("the server does not tell")
 	for i, cmd := range configs {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
@@ -90,12 +92,18 @@ type Waiter struct {
 // ErrNoQuorum. It also fails with ErrInvalid, and with ctx's error when that ends first, and the
 // Status is then zero.
 func (n *Nodes) Inspect(ctx context.Context, key string) (Status, error) {
+	clients, done := n.open()
+	defer done()
+	return n.inspect(ctx, clients, key)
+}
+
+func (n *Nodes) inspect(ctx context.Context, clients []*redis.Client, key string) (Status, error) {
 	name, err := n.name("inspect", key)
 	if err != nil {
 		return Status{}, err
 	}
 	of := protocol.NamingOf(name)
-	all, err := n.ask(ctx, func() *protocol.Request {
+	all, err := n.ask(ctx, clients, func() *protocol.Request {
 		return protocol.InspectRequest(&protocol.Terms{}, name, of.QueueKey(name), of.UnusualHolders(name), mostWaiters)
 	})
 	if err != nil {
@@ -192,9 +200,13 @@ func (s Status) lasts(value string, quorum int) time.Duration {
 func (s Status) sharers(quorum int) (all []Holder) {
 	listed := make(map[Holder][]time.Duration)
 	for _, n := range s.Nodes {
+		here := make(map[Holder]time.Duration) // a node has one vote, whatever it lists twice
 		for _, h := range n.Holders {
 			ttl := h.TTL
 			h.TTL = 0
+			here[h] = ttl
+		}
+		for h, ttl := range here {
 			listed[h] = append(listed[h], ttl)
 		}
 	}

@@ -23,20 +23,26 @@ type connection struct {
 	Idle time.Duration // since it was last used
 }
 
-// roomForList is what CLIENT LIST may take: 40,000 connections with names of ours.
-const roomForList = 16 << 20
+const (
+	// roomForLists is what CLIENT LIST of all nodes may take: 40,000 connections with names of ours.
+	roomForLists = 16 << 20
+	// perConnection is less than such a connection takes there.
+	perConnection = 128
+)
 
 // connections asks a node for its connections, but for those that listen, and to other databases.
-func connections(ctx context.Context, c *redis.Client, patience time.Duration) (all []connection, err error) {
-	o := conn.OwnOptions(c.Options())
-	o.ReadTimeout, o.WriteTimeout = patience, patience
-	conn.BoundTo(o, roomForList)
+func (n *Nodes) connections(ctx context.Context, c *redis.Client) (all []connection, err error) {
+	room := roomForLists / len(n.clients)
+	o := n.bounded(c, func(o *redis.Options) { conn.BoundTo(o, room) })
 	asked := redis.NewClient(o)
 	defer asked.Close()
 	text, err := asked.Do(ctx, "CLIENT", "LIST", "TYPE", "NORMAL").Text()
 	for line := range strings.Lines(text) {
 		if got, db := readConnection(line); got.Nodes > 0 && db == o.DB {
 			all = append(all, got)
+		}
+		if len(all) > room/perConnection {
+			return nil, fmt.Errorf("CLIENT LIST has more than %d connections in %d bytes, which no server says", len(all)-1, len(text))
 		}
 	}
 	return all, err
@@ -47,7 +53,7 @@ func readConnection(line string) (got connection, db int) {
 	for word := range strings.FieldsSeq(line) {
 		switch field, value, _ := strings.Cut(word, "="); field {
 		case "name":
-			got.ClientName, _ = protocol.ReadClientName(value)
+			got.ClientName, _ = protocol.ReadClientName(strings.Clone(value)) // the rest of the answer is not kept
 		case "idle":
 			idle, _ := strconv.ParseInt(value, 10, 32)
 			got.Idle = time.Duration(idle) * time.Second
@@ -59,8 +65,8 @@ func readConnection(line string) (got connection, db int) {
 }
 
 // connections is a step of an examiner.
-func (e *examiner) connections(ctx context.Context, c *redis.Client, patience time.Duration) {
-	all, err := connections(ctx, c, patience)
+func (e *examiner) connections(ctx context.Context, n *Nodes, c *redis.Client) {
+	all, err := n.connections(ctx, c)
 	if err != nil {
 		e.cannot("CLIENT LIST", "whether all clients have this list of nodes", err)
 		return

@@ -3,7 +3,9 @@ package admin_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,3 +164,47 @@ func TestPanicOfAClientIsItsNodesError(t *testing.T) {
 	require.NoError(t, err)
 	assert.ErrorContains(t, report.Nodes[0].Err, "of the user")
 }
+
+// The connections of Nodes that are not closed end when they were idle for a minute, and none is opened for each call.
+func TestIdleConnectionsOfNewEnd(t *testing.T) {
+	bubble.Run(t, 1, func(t *testing.T, cluster *redlocktest.Cluster) {
+		var open, dials atomic.Int64
+		c := cluster.Client(0, func(o *redis.Options) {
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := dial(ctx, network, addr)
+				open.Add(1)
+				dials.Add(1)
+				return &counted{c, &open}, err
+			}
+		})
+		nodes, err := admin.New([]redis.UniversalClient{c}, nil)
+		require.NoError(t, err)
+		for range 3 {
+			_, err = nodes.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			time.Sleep(59 * time.Second)
+			assert.EqualValues(t, 1, open.Load())
+		}
+		assert.EqualValues(t, 1, dials.Load())
+		time.Sleep(2 * time.Second)
+		assert.Zero(t, open.Load())
+		_, err = nodes.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, open.Load())
+		require.NoError(t, nodes.Close())
+		assert.Zero(t, open.Load())
+		_, err = nodes.Inspect(t.Context(), "k")
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		assert.EqualValues(t, 2, dials.Load())
+		require.NoError(t, c.Ping(t.Context()).Err(), "it is the caller's")
+	})
+}
+
+// counted is a connection that is counted while it is open.
+type counted struct {
+	net.Conn
+	open *atomic.Int64
+}
+
+func (c *counted) Close() error { c.open.Add(-1); return c.Conn.Close() }

@@ -63,11 +63,13 @@ func (n *Nodes) ForceRelease(ctx context.Context, key string, from Target) (Take
 		return Taken{}, fmt.Errorf("redlock: force release %s: %w token: it is %d bytes long: must be from 1 to %d",
 			protocol.Quote(key), ErrInvalid, len(from.token), protocol.MaxKeyName)
 	}
-	if err := ended(ctx); err != nil {
+	if err := n.ended(ctx); err != nil {
 		return Taken{}, fmt.Errorf("redlock: force release %s: %w", protocol.Quote(key), err)
 	}
+	clients, done := n.open()
+	defer done()
 	of := protocol.NamingOf(name)
-	all, ended := n.ask(ctx, func() *protocol.Request {
+	all, ended := n.ask(ctx, clients, func() *protocol.Request {
 		return protocol.ForceRequest(&protocol.Terms{}, name, from.token, of.QueueKey(name), of.UnusualHolders(name))
 	})
 	t := Taken{Key: key}

@@ -2,11 +2,8 @@ package admin
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
@@ -36,7 +33,11 @@ type Sight struct {
 
 // Search begins to look for locks. No node is asked.
 func (n *Nodes) Search() *Search {
-	return &Search{nodes: n, found: make([]search, len(n.clients)), once: make([]bool, len(n.clients))}
+	s := &Search{nodes: n, once: make([]bool, len(n.clients))}
+	for i := range n.clients {
+		s.found = append(s.found, n.searchOf(i))
+	}
+	return s
 }
 
 // Look goes on where the last one ended: each node looks at about 1,000 keys, by SCAN, and at the fencing
@@ -45,20 +46,22 @@ func (s *Search) Look(ctx context.Context, keys []string) (Sight, error) {
 	n := s.nodes
 	asking, cancel := context.WithTimeout(ctx, n.opts.Timeout)
 	defer cancel()
+	clients, done := n.open()
+	defer done()
 	// The queue's key has a brace before the prefix.
 	pattern := "*" + quoteGlob(n.opts.KeyPrefix) + "*"
 	sight := Sight{Fences: make(map[string]uint64), Whole: true, Nodes: make([]NodeError, len(n.clients))}
 	fences := make([]map[string]uint64, len(n.clients))
 	var group errgroup.Group
-	for i, c := range n.clients {
+	for i, c := range clients {
 		group.Go(func() error {
 			start, f := n.clock.Now(), &s.found[i]
-			f.look(asking, c, pattern, n.opts.Timeout)
+			f.look(asking, c, pattern)
 			s.once[i] = s.once[i] || f.err == nil && f.cursor == 0
 			if f.err == nil {
 				fences[i], f.err = within(asking, func() (map[string]uint64, error) { return n.fences(asking, c, keys) })
 			}
-			sight.Nodes[i] = NodeError{n.names[i], protocol.Hinted(c, f.err), n.clock.Now().Since(start)}
+			sight.Nodes[i] = NodeError{n.names[i], protocol.Hinted(n.clients[i], f.err), n.clock.Now().Since(start)}
 			return nil
 		})
 	}
@@ -66,10 +69,8 @@ func (s *Search) Look(ctx context.Context, keys []string) (Sight, error) {
 	for i := range s.found {
 		f := &s.found[i]
 		sight.Whole = sight.Whole && (f.err != nil || s.once[i])
-		for _, name := range slices.AppendSeq(f.awaited, maps.Keys(f.keys)) {
-			if key, ours := strings.CutPrefix(name, n.opts.KeyPrefix); ours {
-				sight.Keys = append(sight.Keys, key)
-			}
+		for _, name := range slices.Concat(f.awaited, f.keys) {
+			sight.Keys = append(sight.Keys, name[len(n.opts.KeyPrefix):])
 		}
 		for key, token := range fences[i] {
 			sight.Fences[key] = max(sight.Fences[key], token)
@@ -77,14 +78,21 @@ func (s *Search) Look(ctx context.Context, keys []string) (Sight, error) {
 	}
 	slices.Sort(sight.Keys)
 	sight.Keys = slices.Compact(sight.Keys)
-	return sight, ended(ctx)
+	return sight, n.ended(ctx)
 }
 
 // look is what a node is asked in one look.
-func (s *search) look(ctx context.Context, c *redis.Client, pattern string, timeout time.Duration) {
-	s.keys, s.awaited = make(map[string]seenKey), nil
+func (s *search) look(ctx context.Context, c *redis.Client, pattern string) {
+	s.keys, s.awaited = nil, nil
 	for range 2 {
-		if s.err = s.step(ctx, c, pattern, "", timeout); s.err != nil || s.cursor == 0 {
+		p, err := s.step(ctx, c, pattern, "")
+		if p != nil {
+			s.awaited = append(s.awaited, p.awaited...)
+			for _, f := range p.locks {
+				s.keys = append(s.keys, f.name)
+			}
+		}
+		if s.err = err; err != nil || s.cursor == 0 {
 			return
 		}
 	}
@@ -92,25 +100,24 @@ func (s *search) look(ctx context.Context, c *redis.Client, pattern string, time
 
 // fences are the fencing counters of locks on one node.
 func (n *Nodes) fences(ctx context.Context, c *redis.Client, keys []string) (map[string]uint64, error) {
-	if len(keys) == 0 {
-		return nil, nil
-	}
-	answers, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, k := range keys {
-			name := n.opts.KeyPrefix + k
-			p.GetRange(ctx, protocol.NamingOf(name).FenceKey(name), 0, listValue-1)
-		}
-		return nil
-	})
 	all := make(map[string]uint64)
-	for i, a := range answers {
-		text, _ := a.(*redis.StringCmd).Result() // of another type, or denied
-		if token, err := strconv.ParseUint(text, 10, 64); err == nil {
-			all[keys[i]] = token
+	for some := range slices.Chunk(keys, listBatch) {
+		answers, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, k := range some {
+				name := n.opts.KeyPrefix + k
+				p.GetRange(ctx, protocol.NamingOf(name).FenceKey(name), 0, listValue-1)
+			}
+			return nil
+		})
+		for i, a := range answers {
+			text, _ := a.(*redis.StringCmd).Result() // of another type, or denied
+			if token, err := strconv.ParseUint(text, 10, 64); err == nil {
+				all[some[i]] = token
+			}
+		}
+		if err != nil && !protocol.IsServerError(err) {
+			return all, err
 		}
 	}
-	if protocol.IsServerError(err) {
-		err = nil
-	}
-	return all, err
+	return all, nil
 }

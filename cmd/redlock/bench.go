@@ -19,6 +19,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
+	"github.com/quorumlock/redlock/internal/conn"
 )
 
 const (
@@ -356,6 +357,7 @@ func tidyBench(ctx context.Context, addrs, nodes []string, c config, names []str
 				failed[i] = true
 				return
 			}
+			conn.Bound(o)
 			client := redis.NewClient(o)
 			defer client.Close()
 			for part := range slices.Chunk(names, 512) {

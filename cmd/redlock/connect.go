@@ -23,7 +23,6 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
-	"github.com/quorumlock/redlock/internal/conn"
 )
 
 // configEnv is what --config is when it is not given.
@@ -267,7 +266,6 @@ func optionsFor(addr string, secure *tls.Config) (*redis.Options, error) {
 	if o.DialTimeout == 0 {
 		o.DialTimeout = operatorPatience
 	}
-	conn.Bound(o)
 	return o, nil
 }
 

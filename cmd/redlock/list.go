@@ -61,9 +61,9 @@ func listCommand() *cobra.Command {
 
 The nodes do not know which locks there are: each is searched with SCAN, a few hundred
 keys at a time, which does not stop it. On a node with millions of other keys that takes
-long; after 30 s, or --limit locks on a node, it shows what it found and says so. What
-looks like a lock of this library counts as one: a string that begins with a token, or the
-mark of a lock that several hold together.
+long; after 30 s, --limit locks on a node, or 16 MB of names in all, it shows what it found
+and says so. What looks like a lock of this library counts as one: a string that begins with
+a token, or the mark of a lock that several hold together.
 Nothing is changed. A lock that comes or goes meanwhile may be missing.
 
 With --clients it lists the clients that are connected to the nodes, by the names of their

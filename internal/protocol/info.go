@@ -11,16 +11,23 @@ import (
 type Info map[string]string
 
 // ParseInfo reads an answer to INFO, whose lines are "name:value". Lines without a colon
-// (headings, empty lines) are skipped. If a name occurs twice, its last value counts.
+// (headings, empty lines) are skipped. If a name occurs twice, its last value counts. What comes behind
+// mostFields is not read.
 func ParseInfo(text string) Info {
 	info := make(Info)
 	for line := range strings.Lines(text) {
+		if len(info) == mostFields {
+			break
+		}
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			info[name] = ServerText(value)
 		}
 	}
 	return info
 }
+
+// mostFields is many times what a server tells, so that a text of short lines takes no more memory than another.
+const mostFields = 5000
 
 // RunID is the random id that a server gives itself at each start; empty if it is missing.
 func (i Info) RunID() string { return i["run_id"] }

@@ -29,6 +29,8 @@ import (
 type hostile struct {
 	place       string // the command that gets the answer; "message": what comes behind SUBSCRIBE
 	head, flood string
+	// says is what it answers in place of all that, to commands for which it says anything; nil: to none.
+	says func(words []string) string
 
 	l    net.Listener
 	done sync.WaitGroup
@@ -37,12 +39,17 @@ type hostile struct {
 }
 
 func startHostile(t *testing.T, place, head, flood string) *hostile {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	h := &hostile{place: place, head: head, flood: strings.Repeat(flood, 1+(32<<10)/max(1, len(flood))), l: l, open: make(map[net.Conn]bool)}
+	h := &hostile{place: place, head: head, flood: strings.Repeat(flood, 1+(32<<10)/max(1, len(flood)))}
 	if flood == "" {
 		h.flood = ""
 	}
+	return h.start(t)
+}
+
+func (h *hostile) start(t *testing.T) *hostile {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	h.l, h.open = l, make(map[net.Conn]bool)
 	h.done.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -84,13 +91,20 @@ func (h *hostile) serve(c net.Conn) {
 		name := strings.ToUpper(words[0])
 		answer := honest(name, words)
 		evil := name == h.place && answer != tried
+		if h.says != nil {
+			if said := h.says(words); said != "" {
+				answer = said
+			}
+		}
 		if name == "SUBSCRIBE" && h.place == "MESSAGE" {
 			evil, answer = true, answer+h.head
 		} else if evil {
 			answer = h.head
 		}
-		if _, err := io.WriteString(c, answer); err != nil {
-			return
+		for ; answer != ""; answer = answer[min(len(answer), 32<<10):] { // a write copies
+			if _, err := io.WriteString(c, answer[:min(len(answer), 32<<10)]); err != nil {
+				return
+			}
 		}
 		for evil && h.flood != "" {
 			if _, err := io.WriteString(c, h.flood); err != nil {
