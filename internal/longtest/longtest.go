@@ -4,5 +4,5 @@ package longtest
 
 import "os"
 
-// On reports whether the environment has REDLOCK_LONG_TESTS, as .ci/run sets it.
+// On reports whether the environment has REDLOCK_LONG_TESTS, as .ci/deep sets it.
 func On() bool { return os.Getenv("REDLOCK_LONG_TESTS") != "" }

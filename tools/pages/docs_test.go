@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -712,10 +713,43 @@ func TestDependabotKnowsEachModule(t *testing.T) {
 	assert.ElementsMatch(t, modules, known)
 }
 
-// The workflow runs what a contributor runs, and paths in the files for releases exist.
+// Each step of .ci/deep, and no other, has a job that runs at night.
+func TestEachDeepStepRunsAtNight(t *testing.T) {
+	out, err := exec.Command(".ci/deep", "list").Output()
+	require.NoError(t, err)
+	var steps []string
+	for line := range strings.Lines(string(out)) {
+		name, does, _ := strings.Cut(strings.TrimSpace(line), " ")
+		assert.NotEmpty(t, strings.TrimSpace(does), "what %s does", name)
+		steps = append(steps, name)
+	}
+	require.NotEmpty(t, steps)
+	text, err := os.ReadFile(".github/workflows/deep.yml")
+	require.NoError(t, err)
+	var jobs []string
+	parts := make(map[string][]string) // by step, where it has several jobs
+	for _, m := range regexp.MustCompile(`\{step: (\w+)(?:, part: (\S+))?\}`).FindAllStringSubmatch(string(text), -1) {
+		if !slices.Contains(jobs, m[1]) {
+			jobs = append(jobs, m[1])
+		}
+		if m[2] != "" {
+			parts[m[1]] = append(parts[m[1]], m[2])
+		}
+	}
+	assert.ElementsMatch(t, steps, jobs)
+	for step, have := range parts {
+		for i := range have {
+			assert.Contains(t, have, fmt.Sprintf("%d/%d", i, len(have)), step)
+		}
+	}
+}
+
+// The workflows run what a contributor runs, and paths in the files for releases and changes exist.
 func TestFilesForReleasesNameWhatThereIs(t *testing.T) {
 	for file, paths := range map[string][]string{
-		".github/workflows/ci.yml":                    {".ci/run", "cmd/redlock", "extra/redlockprom", "extra/redlockotel"},
+		".github/workflows/ci.yml":                    {".ci/run", ".ci/deep", "cmd/redlock", "extra/redlockprom", "extra/redlockotel"},
+		".github/workflows/deep.yml":                  {".ci/deep"},
+		".github/PULL_REQUEST_TEMPLATE.md":            {".ci/run", ".github/CONTRIBUTING.md", "docs/safety.md", "docs/safety-tests.md", "CHANGELOG.md"},
 		"cmd/redlock/packaging/goreleaser.yaml":       {"cmd/redlock", "cmd/redlock/packaging/Dockerfile.goreleaser", "LICENSE", "README.md", "CHANGELOG.md"},
 		"cmd/redlock/packaging/Dockerfile":            {"cmd/redlock", "LICENSE"},
 		"cmd/redlock/packaging/Dockerfile.goreleaser": {"LICENSE"},
