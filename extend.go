@@ -150,7 +150,7 @@ func (l *Lock) extended(r *round, v verdict, start, now tick.Instant, ttl time.D
 	l.notExtended, l.confirmed = nil, max(l.confirmed, start.Mono)
 	if until := validUntil(start, ttl, l.opts.DriftFactor); now.Until(until) > now.Until(l.until) {
 		// Later as seen from now: the wall clock may have been set back meanwhile.
-		l.until = until
+		l.lasts(until, now)
 		if l.ctx != nil {
 			l.ctx.timer.Reset(now.Until(l.contextEnd()))
 		}

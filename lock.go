@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorumlock/redlock/internal/invariants"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/renew"
@@ -268,6 +269,14 @@ func (l *Lock) stop(now tick.Instant, why error) {
 	if l.ctx != nil {
 		l.ctx.timer.Stop()
 	}
+}
+
+// lasts moves the end of validity on. Nothing but stop moves it back. The caller holds mu.
+func (l *Lock) lasts(until, now tick.Instant) {
+	if invariants.On && (l.over != nil || now.Until(until) < now.Until(l.until)) {
+		invariants.Broken("a lock of %q, over by %v, was valid for %v and shall be for %v", l.key, l.over, now.Until(l.until), now.Until(until))
+	}
+	l.until = until
 }
 
 // lost returns why the lock was lost, or nil if it is held or was released. found: that was not

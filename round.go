@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/internal/guard"
+	"github.com/quorumlock/redlock/internal/invariants"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
@@ -169,6 +170,21 @@ func (r *round) record(i int, b protocol.Answer, now int64) {
 	r.tally.change(v.vote, vote)
 	v.said, v.kind, v.final = b.Said, b.Kind, b.Final
 	v.vote, v.took = vote, time.Duration(now-r.start)
+	r.addUp()
+}
+
+// addUp looks whether the tally is that of the votes; the caller holds mu.
+func (r *round) addUp() {
+	if !invariants.On {
+		return
+	}
+	var count [voteEnd]int16
+	for i := range r.seats {
+		count[r.seats[i].ballot.vote]++
+	}
+	if count != r.tally.count {
+		invariants.Broken("the tally %v is not that of the votes, %v", r.tally.count, count)
+	}
 }
 
 // votes are what a node's answers count as, but for what the guard says of a grant.
@@ -265,6 +281,7 @@ func (r *round) reopen() (again []int) {
 			}
 		}
 	}
+	r.addUp()
 	r.verdict = r.count()
 	return again
 }

@@ -178,6 +178,7 @@ type flight struct {
 	// until a batch returns or a call with another key comes.
 	blocked bool
 	RTT     Shortest
+	freed   released        // for invariants
 	spare   []*batch        // to be used again
 	busy    map[string]bool // as keys found it
 }
@@ -280,6 +281,7 @@ func (f *flight) next(q *backlog, now int64) (b *batch, pointless []news) {
 	}
 	patience := b.patience()
 	b.overdueAt, b.bound = now+int64(patience), max(patience, min(b.bound, LongestRead))
+	f.check(b)
 	f.Out, f.lastSent = append(f.Out, b), now
 	return b, p.pointless
 }

@@ -32,6 +32,7 @@ import (
 //
 //	go test -run TestSimSeeds ./internal/sim -seed=42 -v       one seed, with all that happens in it
 //	go test -run TestSimSeeds ./internal/sim -sim.seeds=20000  that many seeds, from -sim.first on
+//	go test -tags invariants -run TestSimSeeds ./internal/sim  the library looks at what it must hold, and panics
 //	go test -run TestSimSeeds ./internal/sim -sim.plan=FILE -v a plan, such as a failure leaves behind
 //	go test -run TestSimSeeds ./internal/sim -sim.plan=FILE -sim.seeds=3000  it, with that many seeds from its own on
 var (
@@ -54,8 +55,21 @@ type simResult struct {
 	tally map[string]int // uses of excuses
 }
 
+// simUnderWay are the plans that run now: the library's own looks (invariants) panic on goroutines that belong to
+// none, and end the program.
+var simUnderWay sync.Map
+
+func tellUnderWay() {
+	simUnderWay.Range(func(plan, _ any) bool {
+		fmt.Fprintf(os.Stderr, "sim: under way is seed %d\n", plan.(*simPlan).Seed)
+		return true
+	})
+}
+
 // simulate runs a plan.
 func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult) {
+	simUnderWay.Store(plan, nil)
+	defer simUnderWay.Delete(plan)
 	defer func() {
 		if r := recover(); r != nil { // no goroutine can go on
 			res.bad = append(res.bad, fmt.Sprint("stuck: ", r))
@@ -75,7 +89,7 @@ func newSimWorld(plan *simPlan, verbose func(string)) *simWorld {
 	w := &simWorld{
 		plan: plan, began: time.Now().UnixNano(), over: make(chan struct{}), verbose: verbose,
 		byToken: make(map[string]*simGrant), places: make(map[string]simPlace), arrivals: make(map[int64]simPlace), waits: make(map[string][]simWait), wants: make(map[string][]*simWait),
-		sets: make(map[simSent]simHeard), sentBy: make(map[string]simSender), taken: make(map[simSent]bool),
+		sets: make(map[simSent]simHeard), sentBy: make(map[string]simSender),
 	}
 	w.planned()
 	w.allNew.mu.Lock() // timers of the first nodes look at all of them

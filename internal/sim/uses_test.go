@@ -376,35 +376,26 @@ func (h simHeard) String() string {
 	return [...]string{"an unknown outcome", "a refusal", "a grant", "an error", "an unknown script"}[h]
 }
 
-// sends is I9: the SET of a value goes to a server once, and again only if that refused it
-// and was sent no release of the value. A message that the network doubles was sent once.
+// sends is I9: the SET of a value goes to a server once, and again only if that refused it. That none follows a release
+// of the value, the lane looks at itself. A message that the network doubles was sent once.
 func (w *simWorld) sends(p *simProcess, node int, batch []*lane.Call) {
 	var wrong []string
 	w.mu.Lock()
 	for _, c := range batch {
-		switch c.Req.Op {
-		case protocol.OpRelease:
-			w.taken[simSent{node, c.Req.Value}] = true
-			if b := c.Req.Bundle(); b != nil {
-				for _, r := range b.Of {
-					w.taken[simSent{node, r.Value}] = true
-				}
-			}
-		case protocol.OpAcquire, protocol.OpAcquireFenced, protocol.OpAcquireShared, protocol.OpAdopt:
-			set := simSent{node, c.Req.Value}
-			w.sentBy[c.Req.Value] = simSender{p, w.t()}
-			heard, again := w.sets[set]
-			switch {
-			case !again, heard == heardNoScript:
-			case heard != heardRefused:
-				wrong = append(wrong, fmt.Sprintf("the SET of %.6s goes to node %d again after %v", set.value, node, heard))
-			case w.taken[set]:
-				wrong = append(wrong, fmt.Sprintf("the SET of %.6s goes to node %d again after a release", set.value, node))
-			default:
-				w.reached("a SET is sent again to a node that refused", true)
-			}
-			w.sets[set] = heardNothing
+		if !c.Req.Op.Acquires() {
+			continue
 		}
+		set := simSent{node, c.Req.Value}
+		w.sentBy[c.Req.Value] = simSender{p, w.t()}
+		heard, again := w.sets[set]
+		switch {
+		case !again, heard == heardNoScript:
+		case heard != heardRefused:
+			wrong = append(wrong, fmt.Sprintf("the SET of %.6s goes to node %d again after %v", set.value, node, heard))
+		default:
+			w.reached("a SET is sent again to a node that refused", true)
+		}
+		w.sets[set] = heardNothing
 	}
 	w.mu.Unlock()
 	for _, what := range wrong {

@@ -43,7 +43,6 @@ type simWorld struct {
 	waits    map[string][]simWait  // by key
 	wants    map[string][]*simWait // by key: all calls that want it in any way, and are not over
 	sets     map[simSent]simHeard  // what is known of each SET
-	taken    map[simSent]bool      // a release of it was sent
 	sentBy   map[string]simSender  // the process that sent the SETs of a value
 	ended    bool
 	slept    atomic.Int64

@@ -287,7 +287,7 @@ func (g *gate) build(ctx context.Context, bin, in string, replace map[string]str
 	}
 	// Nothing inlined and no symbols: that takes two thirds of the time to build, and most
 	// tests end as soon as they have begun.
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-gcflags=-l", "-ldflags=-s", "-o", bin, "-overlay", overlay, "./"+in)
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-tags=invariants", "-gcflags=-l", "-ldflags=-s", "-o", bin, "-overlay", overlay, "./"+in)
 	cmd.Dir = g.dir
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -330,6 +330,13 @@ var list = []mutant{
 		why:  "Extend makes the lease last for never less long than before",
 	},
 	{
+		name: "extend-moves-nothing",
+		file: "extend.go",
+		old:  "l.lasts(until, now)",
+		new:  "l.lasts(l.until, now)",
+		why:  "the lock is said to be extended, and ends when it would have ended",
+	},
+	{
 		name: "extend-without-quorum-is-a-loss",
 		file: "extend.go",
 		old:  "\t\tl.notExtended = l.failed(r, protocol.OpExtend, ErrNoQuorum)\n\t\treturn false, l.notExtended",
@@ -1824,6 +1831,13 @@ var list = []mutant{
 		why:  "the SET whose answer was lost may land after the release of the second, and nobody takes it back any more",
 	},
 	{
+		name: "tie-counted-as-a-grant",
+		file: "round.go",
+		old:  "r.tally.change(VoteRefused, VotePending)",
+		new:  "r.tally.change(VoteRefused, VoteGranted)",
+		why:  "a node that is asked again counts as though it had granted",
+	},
+	{
 		name: "tie-asks-after-a-release",
 		file: "attempt.go",
 		old:  "a.askAgain(end)\n",
@@ -2616,13 +2630,6 @@ var list = []mutant{
 		why:  "a lock that is over since the machine slept is said to be valid",
 		in:   "internal/promises",
 		args: "-test.run=^TestSuspendedMachine$",
-	},
-	{
-		name: "extend-to-an-earlier-end",
-		file: "extend.go",
-		old:  `now.Until(until) > now.Until(l.until)`,
-		new:  `now.Until(until) > 0`,
-		why:  "an extend for a short time ends a lock that had longer",
 	},
 	{
 		name: "kept-second-ones-forgotten-by-close",

@@ -91,14 +91,15 @@ var wall = map[string]struct {
 	below   []string
 	goRedis bool
 }{
-	"tick":     {nil, false},
-	"protocol": {[]string{"tick"}, true},
-	"lane":     {[]string{"protocol", "tick"}, false},
-	"conn":     {[]string{"lane", "protocol", "tick"}, true},
-	"guard":    {[]string{"protocol", "tick"}, false},
-	"renew":    {[]string{"lane", "tick"}, false},
-	"nodes":    {[]string{"guard", "protocol"}, true},
-	"fakenode": {[]string{"protocol"}, false},
+	"invariants": {nil, false},
+	"tick":       {nil, false},
+	"protocol":   {[]string{"tick"}, true},
+	"lane":       {[]string{"invariants", "protocol", "tick"}, false},
+	"conn":       {[]string{"lane", "protocol", "tick"}, true},
+	"guard":      {[]string{"protocol", "tick"}, false},
+	"renew":      {[]string{"lane", "tick"}, false},
+	"nodes":      {[]string{"guard", "protocol"}, true},
+	"fakenode":   {[]string{"protocol"}, false},
 }
 
 const internalPath = "github.com/quorumlock/redlock/internal/"
@@ -210,7 +211,7 @@ func TestOnlyTheEdgeKnowsGoRedis(t *testing.T) {
 				assert.Contains(t, edge, s.path)
 			}
 			if below, ok := strings.CutPrefix(i, internalPath); ok {
-				assert.Contains(t, []string{"tick", "protocol", "nodes", "lane", "conn", "guard", "renew", "inside"}, below, "%s: what users compile has no test code in it", s.path)
+				assert.Contains(t, []string{"tick", "protocol", "nodes", "lane", "conn", "guard", "renew", "inside", "invariants"}, below, "%s: what users compile has no test code in it", s.path)
 			}
 			assert.NotContains(t, i, "redlocktest", "%s", s.path)
 		}

@@ -1,0 +1,6 @@
+//go:build invariants || race
+
+package invariants
+
+// On reports whether the code looks.
+const On = true
