@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/bubble"
+	"github.com/quorumlock/redlock/internal/testing/bubble"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 

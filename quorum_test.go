@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock/internal/fakenode"
-	"github.com/quorumlock/redlock/internal/golden"
 	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/testing/fakenode"
+	"github.com/quorumlock/redlock/internal/testing/golden"
+	"github.com/quorumlock/redlock/internal/testing/ticktest"
 	"github.com/quorumlock/redlock/internal/tick"
-	"github.com/quorumlock/redlock/internal/ticktest"
 )
 
 // Scenario 53.

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/bubble"
-	"github.com/quorumlock/redlock/internal/leaktest"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/bubble"
+	"github.com/quorumlock/redlock/internal/testing/leaktest"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// What every user relies on first; internal/promises has the tests of all promises.
+// What every user relies on first; internal/testing/promises has the tests of all promises.
 
 func newClient(t *testing.T, c *redlocktest.Cluster) *redlock.Redlock {
 	rl, err := redlock.New(c.Clients(), &redlock.Options{TTL: 10 * time.Second})

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/admin"
-	"github.com/quorumlock/redlock/internal/longtest"
+	"github.com/quorumlock/redlock/internal/testing/longtest"
 )
 
 // answerer is a connection whose other end answers each command as soon as it is written.

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/quorumlock/redlock/internal/doccheck"
+	"github.com/quorumlock/redlock/internal/testing/doccheck"
 	"github.com/stretchr/testify/require"
 )
 

@@ -7,7 +7,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/faultproxy"
+	"github.com/quorumlock/redlock/internal/testing/faultproxy"
 	"github.com/spf13/cobra"
 )
 

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 )

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 	"github.com/quorumlock/redlock/lockset"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/bench/results"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 )
 
 // scenario is one question that the bench answers.

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	failures "github.com/quorumlock/redlock/bench/scenarios"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 	"github.com/spf13/cobra"
 )
 

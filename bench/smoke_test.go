@@ -10,7 +10,7 @@ import (
 
 	"github.com/quorumlock/redlock/bench/results"
 	failures "github.com/quorumlock/redlock/bench/scenarios"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )

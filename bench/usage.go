@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 )
 
 // usage is what this process and the servers have consumed so far.

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/internal/testing/history"
 	"github.com/quorumlock/redlock/proof/jepsen"
 	"github.com/quorumlock/redlock/proof/linear"
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/internal/testing/history"
 	"github.com/quorumlock/redlock/proof/linear"
 )
 
@@ -22,7 +22,7 @@ var simulated = flag.Int("seeds", 300, "how many runs of the simulation TestHist
 // histories are checked by what clients were told alone.
 func TestHistoriesOfTheSimulation(t *testing.T) {
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-run=^TestSimSeeds$", "./internal/sim",
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-run=^TestSimSeeds$", "./internal/testing/sim",
 		fmt.Sprintf("-sim.seeds=%d", *simulated), "-sim.history="+dir)
 	cmd.Dir = ".."
 	out, err := cmd.CombinedOutput()

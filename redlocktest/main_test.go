@@ -5,7 +5,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/quorumlock/redlock/internal/leaktest"
+	"github.com/quorumlock/redlock/internal/testing/leaktest"
 )
 
 // TestMain fails the run if tests leave goroutines behind, and keeps go-redis from

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 )
 
 // limit is what one library may take in one scenario, starting and ending of servers

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/faultproxy"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/faultproxy"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 )
 
 var oneServer = map[string]string{"rueidislock": "it has one deployment, and no list of nodes"}

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/clockshim"
-	"github.com/quorumlock/redlock/internal/faultproxy"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/clockshim"
+	"github.com/quorumlock/redlock/internal/testing/faultproxy"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 	"github.com/redis/go-redis/v9"
 )
 

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/doccheck"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/doccheck"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 )
 
 // list finds the locks that a majority has among all other keys.

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/child"
-	"github.com/quorumlock/redlock/internal/leaktest"
+	"github.com/quorumlock/redlock/internal/testing/child"
+	"github.com/quorumlock/redlock/internal/testing/leaktest"
 )
 
 // What the test binary can be instead: the program, and the program with a lock that keeps

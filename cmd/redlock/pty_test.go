@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/creack/pty"
-	"github.com/quorumlock/redlock/internal/child"
+	"github.com/quorumlock/redlock/internal/testing/child"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock/internal/child"
+	"github.com/quorumlock/redlock/internal/testing/child"
 )
 
 // startThrough starts redlock by way of a program that makes its surroundings, where that is permitted.

@@ -20,8 +20,8 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
-	"github.com/quorumlock/redlock/internal/child"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/child"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 )
 
 // site are servers, and the program to be run against them.

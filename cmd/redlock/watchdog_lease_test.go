@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock/internal/child"
+	"github.com/quorumlock/redlock/internal/testing/child"
 )
 
 // stepping is a command that adds a line to a file again and again.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock/internal/child"
+	"github.com/quorumlock/redlock/internal/testing/child"
 )
 
 // leavesNobody: all that the command started, and that has its output, is dead.

@@ -28,8 +28,8 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/cmd/redlock/internal/web"
-	"github.com/quorumlock/redlock/internal/faultproxy"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/faultproxy"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 )
 
 // patience is for a browser on a busy machine.

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/quorumlock/redlock/examples/internal/left"
-	"github.com/quorumlock/redlock/internal/leaktest"
+	"github.com/quorumlock/redlock/internal/testing/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/quorumlock/redlock/examples/internal/left"
 	"github.com/quorumlock/redlock/examples/internal/nodes"
-	"github.com/quorumlock/redlock/internal/leaktest"
+	"github.com/quorumlock/redlock/internal/testing/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

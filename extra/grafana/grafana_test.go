@@ -26,7 +26,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/extra/redlockprom"
-	"github.com/quorumlock/redlock/internal/doccheck"
+	"github.com/quorumlock/redlock/internal/testing/doccheck"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 

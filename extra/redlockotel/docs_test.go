@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock/internal/doccheck"
+	"github.com/quorumlock/redlock/internal/testing/doccheck"
 )
 
 // The examples of the pages that use this module; the root module compiles most others.

@@ -24,7 +24,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/extra/redlockotel"
-	"github.com/quorumlock/redlock/internal/bubble"
+	"github.com/quorumlock/redlock/internal/testing/bubble"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 

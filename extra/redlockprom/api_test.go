@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock/internal/apirecord"
+	"github.com/quorumlock/redlock/internal/testing/apirecord"
 )
 
 var rewrite = flag.Bool("rewrite", false, "add what is not recorded")

@@ -22,7 +22,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/extra/redlockprom"
-	"github.com/quorumlock/redlock/internal/bubble"
+	"github.com/quorumlock/redlock/internal/testing/bubble"
 	"github.com/quorumlock/redlock/lockset"
 	"github.com/quorumlock/redlock/redlocktest"
 )

@@ -17,8 +17,8 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/extra/redsync"
 	"github.com/quorumlock/redlock/extra/redsync/redis/goredis/v9"
-	"github.com/quorumlock/redlock/internal/bubble"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/bubble"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 

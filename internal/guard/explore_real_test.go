@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 	"github.com/quorumlock/redlock/internal/tick"
 )
 

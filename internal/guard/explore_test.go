@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/testing/ticktest"
 	"github.com/quorumlock/redlock/internal/tick"
-	"github.com/quorumlock/redlock/internal/ticktest"
 )
 
 // An exhaustive search: every order of a few clients' steps and of a few faults on three nodes, with

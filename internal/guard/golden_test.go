@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/testing/fakenode"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the golden test prints into its file")

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/protocol"
-	"github.com/quorumlock/redlock/internal/ticktest"
+	"github.com/quorumlock/redlock/internal/testing/fakenode"
+	"github.com/quorumlock/redlock/internal/testing/ticktest"
 )
 
 func TestBar(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/protocol"
-	"github.com/quorumlock/redlock/internal/ticktest"
+	"github.com/quorumlock/redlock/internal/testing/fakenode"
+	"github.com/quorumlock/redlock/internal/testing/ticktest"
 )
 
 // of is a server's time.

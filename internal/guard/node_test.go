@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/fakenode"
 	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/testing/fakenode"
 	"github.com/quorumlock/redlock/internal/tick"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/quorumlock/redlock/internal/lanetest"
 	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/testing/lanetest"
 )
 
 // What keeps a lock, or frees one, does not wait behind those who want one, however many there are.

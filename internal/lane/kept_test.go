@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/lane"
-	"github.com/quorumlock/redlock/internal/lanetest"
-	"github.com/quorumlock/redlock/internal/longtest"
 	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/testing/lanetest"
+	"github.com/quorumlock/redlock/internal/testing/longtest"
 	"github.com/quorumlock/redlock/internal/tick"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
-	"github.com/quorumlock/redlock/internal/ticktest"
+	"github.com/quorumlock/redlock/internal/testing/ticktest"
 )
 
 // A request whose time is over when its turn comes is told so, also where the process had

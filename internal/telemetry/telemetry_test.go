@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/bubble"
 	"github.com/quorumlock/redlock/internal/telemetry"
+	"github.com/quorumlock/redlock/internal/testing/bubble"
 	"github.com/quorumlock/redlock/lockset"
 	"github.com/quorumlock/redlock/redlocktest"
 )

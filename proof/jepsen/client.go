@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/internal/testing/history"
 )
 
 // clientEnv holds the job of a client process; it marks a process that this program started from its own binary.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/faultproxy"
+	"github.com/quorumlock/redlock/internal/testing/faultproxy"
 )
 
 // Faults that may be chosen.

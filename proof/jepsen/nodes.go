@@ -15,9 +15,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quorumlock/redlock/internal/clockshim"
-	"github.com/quorumlock/redlock/internal/faultproxy"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/clockshim"
+	"github.com/quorumlock/redlock/internal/testing/faultproxy"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 )
 
 // node is a real server and each client's way to it.

@@ -13,7 +13,7 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/internal/testing/history"
 	"github.com/quorumlock/redlock/proof/linear"
 )
 

@@ -17,8 +17,8 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/quorumlock/redlock/internal/clockshim"
-	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/internal/testing/clockshim"
+	"github.com/quorumlock/redlock/internal/testing/history"
 )
 
 // Config is what a run is like.

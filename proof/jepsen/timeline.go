@@ -12,7 +12,7 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/internal/testing/history"
 )
 
 //go:embed timeline.svg.tmpl

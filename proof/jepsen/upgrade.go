@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/internal/testing/history"
 )
 
 // A run with clients of two versions, which are replaced one after another, as by an upgrade and its way back. The older version's clients are

@@ -3,7 +3,7 @@ package linear_test
 import (
 	"testing"
 
-	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/internal/testing/history"
 )
 
 func shared(op history.Op) history.Op {

@@ -3,7 +3,7 @@ package linear
 import (
 	"slices"
 
-	"github.com/quorumlock/redlock/internal/history"
+	"github.com/quorumlock/redlock/internal/testing/history"
 )
 
 // held is the state of a lock: those who hold it, none if it is free; fence is the last one given. It is never changed, only replaced.

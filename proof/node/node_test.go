@@ -24,8 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorumlock/redlock"
-	"github.com/quorumlock/redlock/internal/longtest"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/longtest"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 )
 
 const (

@@ -164,7 +164,7 @@ func (c *count) file(name string, text []byte, compiled map[string]bool) {
 	case path.Ext(name) == ".lua" && compiled[path.Dir(folder)]:
 		c.lua += lines
 	case path.Ext(name) != ".go":
-	case strings.HasPrefix(path.Base(name), "sim_") || strings.HasPrefix(name, "internal/sim/"):
+	case strings.HasPrefix(path.Base(name), "sim_") || strings.HasPrefix(name, "internal/testing/sim/"):
 		c.sim += lines
 		c.excuses += len(anExcuse.FindAll(text, -1))
 	case strings.HasSuffix(name, "_test.go"):

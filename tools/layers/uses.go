@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quorumlock/redlock/internal/gotypes"
+	"github.com/quorumlock/redlock/internal/testing/gotypes"
 )
 
 // Use is a place in one file that names something another file of the package declares.

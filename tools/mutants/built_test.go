@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorumlock/redlock/internal/gotypes"
+	"github.com/quorumlock/redlock/internal/testing/gotypes"
 )
 
 // A mutant that does not compile is seen by no test. A run of all takes an hour, so it would be

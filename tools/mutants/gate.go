@@ -44,7 +44,7 @@ type mutant struct {
 }
 
 // twinFile has the scripts in Go, but for those of locks that several hold.
-const twinFile, sharedTwinFile = "internal/fakenode/fakenode.go", "internal/fakenode/share.go"
+const twinFile, sharedTwinFile = "internal/testing/fakenode/fakenode.go", "internal/testing/fakenode/share.go"
 
 // twinFileOf is where the twin of a script is.
 func twinFileOf(script string) string {

@@ -94,7 +94,7 @@ var list = []mutant{
 		old:  "\tat.takeBack(false)\n\treturn nil, retryable",
 		new:  "\tif a.ctx.Err() == nil {\n\t\tat.takeBack(false)\n\t}\n\treturn nil, retryable",
 		why:  "a caller that gives up leaves its keys behind",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestAcquireReturnsWhenItsContextEnds$",
 	},
 	{
@@ -130,7 +130,7 @@ var list = []mutant{
 		}
 	}`,
 		why:  "the lease may end while laggards are asked to raise their counters",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestFenceThatComesAfterTheLease$",
 	},
 	{
@@ -146,7 +146,7 @@ var list = []mutant{
 		old:  ` && granted+of[VoteBarred] < a.quorum`,
 		new:  ``,
 		why:  "a waiter that the guard keeps from a quorum is first in the queue until it may have one, if a node refuses all",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestWaiterBehindOneThatGaveItsTurnUp$",
 	},
 	{
@@ -155,7 +155,7 @@ var list = []mutant{
 		old:  `a.guard.Judge(i, protocol.MaxAge, now) == 0`,
 		new:  `a.guard.Judge(i, a.guard.Period(a.terms.TTL, a.terms.fencing), now) == 0`,
 		why:  "TryAcquire takes two attempts' time where its last votes come slowly, as on a new fleet",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestNodeWhoseGuardEndsMeanwhileIsNotAskedAgain$",
 	},
 	{
@@ -211,7 +211,7 @@ var list = []mutant{
 		new:  `!all[to].waitedLonger(&all[w.node]) && !(false && again) {`,
 		why:  "a process that is cut off from the queue, and has a waiter at any time, starves all others",
 		args: "-test.run=^TestQueuesThatMeetAreFairInAllModes$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "lines-stay-apart",
@@ -234,7 +234,7 @@ var list = []mutant{
 		new:  `w.place = g.wait[c].PushBack(w)`,
 		why:  "one that waited outside stands behind all that came to the queue since",
 		args: "-test.run=^TestMoreThanStandInTheQueueAreServedInOrder$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "window-last-come-first",
@@ -243,7 +243,7 @@ var list = []mutant{
 		new:  `g.wait[c].PushFront(w), 0`,
 		why:  "of those outside the last comes in first",
 		args: "-test.run=^TestMoreThanStandInTheQueueAreServedInOrder$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "window-never-narrows",
@@ -251,7 +251,7 @@ var list = []mutant{
 		old:  `g.room[c] = max(g.room[c]/2, 1)`,
 		new:  ``,
 		why:  "the lock is reserved for waiters whose deadline has passed, one after the other",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestOverloadIsKeptOutOfTheQueue$",
 	},
 	{
@@ -261,7 +261,7 @@ var list = []mutant{
 		new:  ``,
 		why:  "the error of a caller that was kept out does not say what a node told",
 		args: "-test.run=^TestErrorOfOneThatWasKeptOutIsAnAnswer$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "door-opens-between-two-looks",
@@ -270,7 +270,7 @@ var list = []mutant{
 		new:  `half+half`,
 		why:  "a writer of a process that waits for thousands of keys never has its turn among readers",
 		args: "-test.run=^TestDoorStaysShutForAProcessThatWaitsForThousandsOfKeys$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "line-timer-never-set",
@@ -349,7 +349,7 @@ var list = []mutant{
 		old:  `l.notExtended, l.confirmed = nil, max(l.confirmed, start.Mono)`,
 		new:  `l.confirmed = max(l.confirmed, start.Mono)`,
 		why:  "a lease is said to have ended by a failure after which it was extended",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestLossNamesNoFailureBeforeTheLastExtend$",
 	},
 	{
@@ -456,7 +456,7 @@ var list = []mutant{
 		new:  "third",
 		why:  "a lock that is to be renewed late in its lease is lost before the first renewal",
 		args: "-test.run=^TestRenewBeginsLater$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "within-does-not-belong-to-the-lock",
@@ -465,7 +465,7 @@ var list = []mutant{
 		new:  "inner, cancel := context.WithCancelCause(ctx)\n\tstop :=",
 		why:  "an acquire inside of a set waits for its own lock",
 		args: "-test.run=^TestContextWithinLocks$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "renewal-goes-on-after-release",
@@ -531,7 +531,7 @@ var list = []mutant{
 		old:  `if l.repairs != nil && l.repairs[i] != nil {`,
 		new:  `if false {`,
 		why:  "a node that was down when the lock was acquired, and was given the key since, is not asked to release it",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestExtendRepairsAfterALateAnswer$|^TestExtendRepairsNodesThatForgot$|^TestReleaseTakesBackARepairInFlight$",
 	},
 	{
@@ -573,7 +573,7 @@ var list = []mutant{
 		new:  "\ttold, _ := b.Said.(int64)\n\tif told == protocol.OthersTurn {\n\t\treturn\n\t}\n",
 		why:  "who holds the lock without the node of the queue takes it again and again, and the first who waits has that node only",
 		args: "-test.run=^TestHolderWithoutTheNodeOfTheQueueLeavesOthersTheirTurn$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "waiter-asks-home-again-and-again",
@@ -582,7 +582,7 @@ var list = []mutant{
 		new:  `at < 0 || at == w.node`,
 		why:  "where the first node refuses, waiters whose turns come to nothing ask it and each other in turn, without a pause",
 		args: "-test.run=^TestWaitersWhoseTurnsAreInVainTakeTheirTime$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "guard-off",
@@ -633,7 +633,7 @@ var list = []mutant{
 		old:  "s.At = now.Mono + int64(now.Until(cv.askedAt))",
 		new:  "_, s.At = now, cv.askedAt.Mono",
 		why:  "so are marks that nodes told of before the machine slept, where it reads that afterwards",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestSuspendedMachineReadsOldAnswers$",
 	},
 	{
@@ -642,7 +642,7 @@ var list = []mutant{
 		old:  "max(QueueLife, q.Back).Milliseconds()",
 		new:  "QueueLife.Milliseconds()",
 		why:  "the queue of waiters that look more seldom than that is gone when the lock is released, and no notice comes",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestQueueOfWaitersThatAreSeldomHeardOf$",
 	},
 	{
@@ -719,7 +719,7 @@ var list = []mutant{
 		old:  `ns.guard.Look = ns.look`,
 		new:  `_ = ns.look`,
 		why:  "the nodes of a new fleet vote a guard's time later if its first call gave up before it had told all of them",
-		in:   "internal/realtest",
+		in:   "internal/testing/realtest",
 		args: "-test.run=^TestFleetStartsThough",
 	},
 	{
@@ -930,7 +930,7 @@ var list = []mutant{
 		new:  `_ = denied`,
 		why:  "where nobody may PUBLISH, a waiter that has had no turn yet looks twice in a reservation",
 		args: "-test.run=^TestLineWithoutPublish$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "join-forgets-the-one-before",
@@ -992,7 +992,7 @@ var list = []mutant{
 		old:  `if values[i] == ARGV[i] and not waits then`,
 		new:  `if values[i] and not waits then`,
 		why:  "as release-compares-nothing, of several at once",
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 		args: "-test.run=^TestContract$/^in_memory$",
 		twin: edit{
 			old: "if err == nil && ok && v == argv[i] && !waits {",
@@ -1005,7 +1005,7 @@ var list = []mutant{
 		old:  `local waits = not quiet and i <= lines and redis.pcall('TYPE', ARGV[n + i]).ok == 'zset'`,
 		new:  `local waits = false`,
 		why:  "a lock that others wait for is deleted, and the first of them is told of nothing",
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 		args: "-test.run=^TestContract$/^in_memory$",
 		twin: edit{
 			old: "waits := i < len(lines) && s.Typ(lines[i]) == \"zset\"",
@@ -1018,7 +1018,7 @@ var list = []mutant{
 		old:  `    others[#others + 1] = i`,
 		new:  ``,
 		why:  "what was left counts as released: the caller is told so of a lock that others have had, and a waiter's turn is lost",
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 		args: "-test.run=^TestContract$/^in_memory$",
 		twin: edit{
 			old: "others = append(others, int64(i+1))",
@@ -1251,7 +1251,7 @@ var list = []mutant{
 		new:  "c.kind == protocol.Failed && c.vote == VoteGranted {",
 		why:  "a node that is barred keeps another number from others than the permit has",
 		args: "-test.run=^TestNodeThatDoesNotVoteHasThePermitUnderItsNumber$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "do-tells-before-it-releases",
@@ -1259,7 +1259,7 @@ var list = []mutant{
 		old:  "\t\tsent, start := l.startRelease(true)\n\t\tdefer",
 		new:  "\t\tif found {\n\t\t\tl.tellLost(why)\n\t\t}\n\t\tfound = false\n\t\tsent, start := l.startRelease(true)\n\t\tdefer",
 		why:  "a slow Hooks.Lost keeps a lock that is lost on its nodes, and others out",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestSlowLostHookDelaysNoRelease$",
 	},
 	{
@@ -1455,7 +1455,7 @@ var list = []mutant{
 			old: "dead := there && -int64(silent) <= q.now &&",
 			new: "dead := there && silent < 0 &&",
 		},
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 		args: "-test.run=^TestContract$",
 	},
 	{
@@ -1468,7 +1468,7 @@ var list = []mutant{
 			old: "silent < till {",
 			new: "silent != till {",
 		},
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 		args: "-test.run=^TestContract$",
 	},
 	{
@@ -1548,7 +1548,7 @@ var list = []mutant{
 			new: "if held && v == Marker && limit >= 0 && !isNew {",
 		},
 		args: "-test.run=^TestContract$",
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 	},
 	{
 		name: "modes-claim-hides-a-denied-publish",
@@ -1561,7 +1561,7 @@ var list = []mutant{
 			new: "granted && denied && n < 0 {",
 		},
 		args: "-test.run=^TestContractDeniedPublish$",
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 	},
 	{
 		name: "modes-sharer-leaves-as-one-alone",
@@ -1580,7 +1580,7 @@ var list = []mutant{
 			old: "\t\t\tif !shared {\n\t\t\t\tif failed = s.purge(",
 			new: "\t\t\tif false {\n\t\t\t\tif failed = s.purge(",
 		},
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 		args: "-test.run=^TestContract$",
 	},
 	{
@@ -1616,7 +1616,7 @@ var list = []mutant{
 			new: "if false {",
 		},
 		args: "-test.run=^TestContractForeignKeys$",
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 	},
 	{
 		name: "foreign-set-joined-as-a-line",
@@ -1629,7 +1629,7 @@ var list = []mutant{
 			new: `isNew && last != "" && last == "?"`,
 		},
 		args: "-test.run=^TestContractForeignKeys$",
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 	},
 	{
 		name: "foreign-counter-overwritten",
@@ -1653,7 +1653,7 @@ var list = []mutant{
 			new: "if err := s.foreignDoor(door); err == wrongTypeOf(door) {",
 		},
 		args: "-test.run=^TestContractForeignKeys$",
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 	},
 	{
 		name: "foreign-head-served",
@@ -1666,7 +1666,7 @@ var list = []mutant{
 			new: "return f[0], 0, f[2], -1\n\t}\n\tif limit = -1; shares {",
 		},
 		args: "-test.run=^TestContractForeignKeys$",
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 	},
 	{
 		name: "line-forgets-without-end",
@@ -1679,7 +1679,7 @@ var list = []mutant{
 			new: "q.far -= 0",
 		},
 		args: "-test.run=^TestContractLineOfAHundredThousand$",
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 	},
 	{
 		name: "line-forgets-one-process",
@@ -1692,7 +1692,7 @@ var list = []mutant{
 			new: "there && -int64(silent) <= q.now && len(dead) == 0 {",
 		},
 		args: "-test.run=^TestContractDeadProcess$",
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 	},
 	{
 		name: "line-nobody-is-reminded",
@@ -1716,7 +1716,7 @@ var list = []mutant{
 			new: "ok && false {",
 		},
 		args: "-test.run=^TestLineKeepsItsOrderWhenTheClockIsSetBack$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "fence-no-clamp",
@@ -1802,7 +1802,7 @@ var list = []mutant{
 		old:  `for try := 0; try < tieTries &&`,
 		new:  `for try := 0; false &&`,
 		why:  "of several that ask at the same moment each may get a minority, and then nobody gets the lock",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestWhoWinsTheTieAsksAgain$",
 	},
 	{
@@ -1811,7 +1811,7 @@ var list = []mutant{
 		old:  `if v := r.count(); v == verdictGranted || !r.awaitsTieBreaker() {`,
 		new:  `if v := r.tally.verdict(); true {`,
 		why:  "whom the others refused gives up before it knows that it is the one who may go on",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestTheAnswerOfTheTieBreakerIsWaitedFor$",
 	},
 	{
@@ -1820,7 +1820,7 @@ var list = []mutant{
 		old:  `r.seats[r.tieBreaker].ballot.vote == VoteGranted &&`,
 		new:  `r.seats[r.tieBreaker].ballot.vote != VotePending &&`,
 		why:  "those that the tie-breaker refused keep the nodes that the one who may go on needs",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestWhoLosesTheTieAsksOnce$",
 	},
 	{
@@ -1843,7 +1843,7 @@ var list = []mutant{
 		old:  "a.askAgain(end)\n",
 		new:  "a.takeBack(true)\n\t\ta.askAgain(end)\n",
 		why:  "what was given back is counted as granted still",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestWhoWinsTheTieAsksAgain$",
 	},
 	{
@@ -1920,7 +1920,7 @@ var list = []mutant{
 	req := l.repairRequest(t)
 	deadline := now.Mono + int64(req.Timeout)`,
 		why:  "the node says late that it lost the key, and what is put back there is nobody's",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestNoRepairBeginsAfterUntil$",
 	},
 	{
@@ -1981,7 +1981,7 @@ var list = []mutant{
 		new:  `if ctx.Err() != nil || !ended && !errors.Is(withLost(lost, err), ErrLost) {`,
 		why:  "a function that returns the loss of another lock is called again without end",
 		args: "-test.run=^TestLead",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "lead-does-not-pause",
@@ -1990,7 +1990,7 @@ var list = []mutant{
 		new:  `_ = m.opts.RetryMin`,
 		why:  "a lock that is lost at once again and again costs the nodes all that they can do",
 		args: "-test.run=^TestLead",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "names-of-the-mark-are-keys",
@@ -1999,7 +1999,7 @@ var list = []mutant{
 		new:  `if name == MarkKey {`,
 		why:  "a lock is held for ever that has the name of another prefix's mark, and its forced release bars all nodes",
 		args: "-test.run=^TestNamesOfOursAreNoLocks$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "names-beside-tagged-keys-are-keys",
@@ -2008,7 +2008,7 @@ var list = []mutant{
 		new:  `key, ok := "", false`,
 		why:  "a lock that has the name of another lock's list is deleted by those who share that",
 		args: "-test.run=^TestNamesOfOursAreNoLocks$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "lease-beyond-guard",
@@ -2016,7 +2016,7 @@ var list = []mutant{
 		old:  `if ttl <= most {`,
 		new:  `if ttl <= 4*most {`,
 		why:  "a node forgets the lease and votes again before it is over: two holders",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestNoLeaseOutlivesTheGuard$",
 	},
 	{
@@ -2026,7 +2026,7 @@ var list = []mutant{
 		new:  `most := l.opts.longestLease(l.opts.TTL)`,
 		why:  "a lock of WithTTL may be extended by more than its clients bar a node for",
 		args: "-test.run=^TestLimitOfALeaseIsThatOfItsMutex$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "longer-lease-of-one-node",
@@ -2035,7 +2035,7 @@ var list = []mutant{
 		new:  `r.sawLease(lefts[len(lefts)-1])`,
 		why:  "a node whose clock was set back keeps keys for longer, which says nothing of TTLs",
 		args: "-test.run=^TestLeaseThatIsCoveredIsNotTold$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "evictions-of-the-past",
@@ -2044,7 +2044,7 @@ var list = []mutant{
 		new:  "e.grewAt, e.toldAt = now, now\n\t\treturn count, count > 0",
 		why:  "each process that starts tells of evictions of long ago, and the alert never ends",
 		args: "-test.run=^TestEvictionsOfThePastAreNotTold$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "evictions-told-once",
@@ -2053,7 +2053,7 @@ var list = []mutant{
 		new:  `before.grewAt == LongAgo`,
 		why:  "after the first spell nothing is told, and the alert ends while keys are evicted",
 		args: "-test.run=^TestEvictionIsTold$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "release-forgotten-while-its-set-may-land",
@@ -2084,7 +2084,7 @@ var list = []mutant{
 		old:  "\tif l.adoptFrom == \"\" {\n\t\treturn\n",
 		new:  "\tif true {\n\t\treturn\n",
 		why:  "a node that did not answer the Adopt keeps the former value for its lease, after the release",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestNodeThatWasAwayAtAnAdopt$",
 	},
 	{
@@ -2127,7 +2127,7 @@ var list = []mutant{
 		old:  `*err = &panicked{v, debug.Stack()}`,
 		new:  `*err = &panicked{v, debug.Stack()[:0]}`,
 		why:  "where a Dialer of the user's panicked is not told anywhere",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestPanicOfAClientsCodeIsItsNodesError$",
 	},
 	{
@@ -2145,7 +2145,7 @@ var list = []mutant{
 		old:  `func ServerText(s string) string { return printable(s, mostOfServer) }`,
 		new:  `func ServerText(s string) string { return s }`,
 		why:  "what a server says controls the terminal of whoever reads the log",
-		in:   "internal/realtest",
+		in:   "internal/testing/realtest",
 		args: "-test.run=^TestTextsOfHostileServers$",
 	},
 	{
@@ -2154,7 +2154,7 @@ var list = []mutant{
 		old:  `try := f.holds && !f.quirks.scripts.Load()`,
 		new:  `try := false`,
 		why:  "a lock is granted that can be neither extended nor released",
-		in:   "internal/realtest",
+		in:   "internal/testing/realtest",
 		args: "-test.run=^TestScriptsAreTriedBeforeANodeVotes$",
 	},
 	{
@@ -2163,7 +2163,7 @@ var list = []mutant{
 		old:  `h.Keep, h.Idle = 1, 5*time.Second`,
 		new:  `h.Keep, h.Idle, h.Life = 1, 5*time.Second, 0`,
 		why:  "clients of Open and of New vote on different servers after a name was moved",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestNameThatMovesIsFollowed$",
 	},
 	{
@@ -2248,7 +2248,7 @@ var list = []mutant{
 		old:  `max(1, int64(until)-now)`,
 		new:  `max(int64(time.Second), int64(until)-now)`,
 		why:  "a node that was away keeps others out after the hold is over",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestMinHoldEndsInTimeAfterAnOutage$",
 	},
 	{
@@ -2257,7 +2257,7 @@ var list = []mutant{
 		old:  `c.Req, c.When = &d.req, max(c.When, lane.QueueWaits)`,
 		new:  `c.Req, c.When = &d.req, lane.SetWasSent`,
 		why:  "the node of the queue keeps a lock for its lease that was reserved for a waiter whose claim did not come",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestWaiterForMinHoldInAnOutageHasItThen$|^TestMinHold",
 	},
 	{
@@ -2267,7 +2267,7 @@ var list = []mutant{
 		new:  `&d.req, c.When`,
 		why:  "a node that never had the lock counts among those that keep it, so fewer than a majority do",
 		args: "-test.run=^TestMinHold",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "release-shortens-nothing",
@@ -2276,7 +2276,7 @@ var list = []mutant{
 		new:  `if redis.call`,
 		why:  "a lock with WithMinHold is kept for its lease",
 		args: "-test.run=^TestContract$/^in_memory$",
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 		twin: edit{
 			old: "if len(argv) > 2 || s.Pttl",
 			new: "if s.Pttl",
@@ -2475,7 +2475,7 @@ var list = []mutant{
 		new:  `return true`,
 		why:  "a function that wants the lock exclusively runs beside others, under a shared lock or a permit",
 		args: "-test.run=^TestReentry",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "reentry-outlives-its-lock",
@@ -2484,7 +2484,7 @@ var list = []mutant{
 		new:  "inner, end := context.WithCancelCause(ctx)\n\tdefer end(nil)",
 		why:  "the inner function goes on after the outer lock was lost, where its context does not come to an end with it",
 		args: "-test.run=^TestReentry",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "held-though-over",
@@ -2493,7 +2493,7 @@ var list = []mutant{
 		new:  `if is(h.lock) {`,
 		why:  "Held returns a lock that is over, and an acquire with its context is refused for ever",
 		args: "-test.run=^TestHeld$|^TestContextOf",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "permit-late-vote-not-mended",
@@ -2529,7 +2529,7 @@ var list = []mutant{
 		new:  `if false {`,
 		why:  "those who wait in the queue find out by their timers that no turn will come",
 		args: "-test.run=^TestClosedClientsEndAllWaiters",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "lost-until-by-both-clocks",
@@ -2537,7 +2537,7 @@ var list = []mutant{
 		old:  `l.until = tick.Earliest(l.until, now)`,
 		new:  "if l.until.After(now) {\n\t\tl.until = now\n\t}",
 		why:  "a lock that a clock set ahead has ended is valid again when that clock is set back",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestWallClockThereAndBackGivesALostLockNoTime$",
 	},
 	{
@@ -2597,7 +2597,7 @@ var list = []mutant{
 		new:  ``,
 		why:  "each that joins the queue again that a node forgot sends all others to do so",
 		args: "-test.run=^TestLineThatIsForgottenIsJoinedAgainOnce$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "notices-missed-while-away",
@@ -2612,7 +2612,7 @@ var list = []mutant{
 		old:  `defer func() { <-a.outage.asking }()`,
 		new:  `defer func() { _ = over }()`,
 		why:  "after the first waiter of an outage none asks any more, and no wait ends",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestOutageIsAskedAboutByOneAtATime$",
 	},
 	{
@@ -2628,7 +2628,7 @@ var list = []mutant{
 		old:  "\treturn l.clock.Now().Until(l.until)\n",
 		new:  "\treturn time.Duration(l.until.Mono - l.clock.Now().Mono)\n",
 		why:  "a lock that is over since the machine slept is said to be valid",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestSuspendedMachine$",
 	},
 	{
@@ -2656,7 +2656,7 @@ var list = []mutant{
 		new:  `case false:`,
 		why:  "a node that was not asked yet denies having the lock, and one that a majority has is lost",
 		args: "-test.run=^TestExtendIsBehindTheSetOfItsLock$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "overtaken-extend-loses",
@@ -2665,7 +2665,7 @@ var list = []mutant{
 		new:  `case v == verdictNoQuorum && start.Mono < l.confirmed:`,
 		why:  "a lock that a majority has is said to be lost by an extend that is older than what they confirmed",
 		args: "-test.run=^TestExtendThatALaterOneOvertookIsNoLoss$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "waiter-moves-as-a-newcomer",
@@ -2674,7 +2674,7 @@ var list = []mutant{
 		new:  `since = 0`,
 		why:  "the first in a queue that is lost is behind those that came later to the next one",
 		args: "-test.run=^TestLineWaiterMovesAndKeepsItsPlace$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "kept-failed-ones-forgotten-by-close",
@@ -2698,7 +2698,7 @@ var list = []mutant{
 		new:  ``,
 		why:  "a waiter gives up its place, and its turn, to ask a node again that cannot keep the queue",
 		args: "-test.run=^TestWaiterKeepsItsPlaceBesideANodeThatRefuses$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "waiter-leaves-its-queue-for-a-full-node",
@@ -2707,7 +2707,7 @@ var list = []mutant{
 		new:  "	if protocol.OtherType(err) {\n		k.refusedUntil[node] = nextReturn(now)\n	}",
 		why:  "as waiter-leaves-its-queue-for-what-is-none, at each look for as long as a node is full",
 		args: "-test.run=^TestWaiterKeepsItsPlaceBesideANodeThatRefuses$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "waiter-asks-no-node-again",
@@ -2716,7 +2716,7 @@ var list = []mutant{
 		new:  ``,
 		why:  "waiters that all nodes refused at the same moment poll for seconds",
 		args: "-test.run=^TestWaiterBehindOneThatFoundNoQueue$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "line-dead-before-a-key-that-stays",
@@ -2729,7 +2729,7 @@ var list = []mutant{
 			new: `if ahead < 0 {`,
 		},
 		args: "-test.run=^TestKeyThatStaysOnAnyNodeHoldsNobodyUp$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "close-leaves-doors-shut",
@@ -2737,7 +2737,7 @@ var list = []mutant{
 		old:  ` && c.Req.Script != protocol.ReleaseScript {`,
 		new:  ` {`,
 		why:  "after the Close of a process that waits, readers are kept out by a door that nobody needs",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestCloseOpensTheDoor$",
 	},
 	{
@@ -2780,7 +2780,7 @@ var list = []mutant{
 		new:  `return cutShort(a.caller, a.last, err)`,
 		why:  "the error of a wait that WithMaxWait ended does not say that the lock is held",
 		args: "-test.run=^TestMaxWait",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "cause-of-another-lock-is-ours",
@@ -2788,7 +2788,7 @@ var list = []mutant{
 		old:  `cause = elsewhere{cause.Error()}`,
 		new:  ``,
 		why:  "an operation that the context of a lost lock ended says that its own lock is lost, or not held",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 		args: "-test.run=^TestCauseOfALockThatWasLostSaysNothingOfAnother$",
 	},
 	{
@@ -2798,7 +2798,7 @@ var list = []mutant{
 		new:  `ended = errors.Is(context.Cause(lock.Context()), ErrLost) && lock.Validity() <= 0`,
 		why:  "WithMaxHold ends not the term but the whole call, since the lock is not lost then",
 		args: "-test.run=^TestLead",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "hook-panic-keeps-the-lock",
@@ -2807,7 +2807,7 @@ var list = []mutant{
 		new:  `if !returned && lock != nil && !lock.renews {`,
 		why:  "a lock whose Hooks.Acquired panicked is renewed for as long as the process lives",
 		args: "-test.run=^TestLockWhoseHookPanicsIsReleased$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "release-ends-behind-its-hook",
@@ -2816,7 +2816,7 @@ var list = []mutant{
 		new:  "l.mu.Unlock()\n\tl.tellReleased(ctx, start, start, sent, err)\n\tl.mu.Lock()\n\tl.release.end(err)\n\tl.mu.Unlock()",
 		why:  "a second Release waits for ever where the hook of the first one panicked",
 		args: "-test.run=^TestHooksMayCallBack$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "force-reserves-for-the-holder",
@@ -2825,7 +2825,7 @@ var list = []mutant{
 		new:  `if false then`,
 		why:  "a lock that is released by force is reserved for its holder again, where its claim has not come",
 		args: "-test.run=^TestContract$",
-		in:   "internal/contract",
+		in:   "internal/testing/contract",
 		twin: edit{
 			old: "if head := s.headOf(line); head != \"\" && ValueIn(head) == was {",
 			new: "if head := s.headOf(line); head != \"\" && head == was {",
@@ -2848,7 +2848,7 @@ var list = []mutant{
 	l.renewLater(err)`,
 		why:  "a hook that takes its time puts the next renewal of its lock off until the lock has expired",
 		args: "-test.run=^TestSlowExtendedHookLosesNoLock$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "lists-differ-by-one-node",
@@ -2866,7 +2866,7 @@ var list = []mutant{
 		new:  `_ = newSocket(c)`,
 		why:  "each connection of a Dialer that returns too late stays open for ever",
 		args: "-test.run=^TestCodeOfTheUserThatNeverReturnsCostsOneTry$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 	{
 		name: "user-code-is-waited-for",
@@ -2881,6 +2881,6 @@ var list = []mutant{
 	}`,
 		why:  "a node is away for ever once a function that its client was given does not return",
 		args: "-test.run=^TestCodeOfTheUserThatNeverReturnsCostsOneTry$",
-		in:   "internal/promises",
+		in:   "internal/testing/promises",
 	},
 }

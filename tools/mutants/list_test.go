@@ -66,7 +66,7 @@ func TestTestsThatMutantsNameAreThere(t *testing.T) {
 		}
 		return names
 	}
-	names := map[string][]string{"": testsIn("internal/sim")} // see .ci/mutants
+	names := map[string][]string{"": testsIn("internal/testing/sim")} // see .ci/mutants
 	for _, m := range list {
 		for _, arg := range strings.Fields(m.args) {
 			run, ok := strings.CutPrefix(arg, "-test.run=")
@@ -87,7 +87,7 @@ func TestTestsThatMutantsNameAreThere(t *testing.T) {
 
 // The page on the simulation's rules names mutants that break them, and that no other test is to see.
 func TestMutantsThatRulesNameAreThere(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(root, "internal/sim/rules.txt"))
+	page, err := os.ReadFile(filepath.Join(root, "internal/testing/sim/rules.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}

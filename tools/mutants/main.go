@@ -1,7 +1,7 @@
 // Command mutants proves that a test sees: it breaks the library in each of the ways of
 // its list, one at a time, runs the test, and fails unless the test fails every time.
 //
-//	.ci/mutants -run '^lane-' -in internal/sim -test '-test.run=^TestSimSeeds$ -sim.seeds=20000 -sim.shrink=false'
+//	.ci/mutants -run '^lane-' -in internal/testing/sim -test '-test.run=^TestSimSeeds$ -sim.seeds=20000 -sim.shrink=false'
 //
 // It is run in the module's root, and changes nothing there: the go command is handed the
 // broken file in place of the sound one.

@@ -91,15 +91,15 @@ var wall = map[string]struct {
 	below   []string
 	goRedis bool
 }{
-	"invariants": {nil, false},
-	"tick":       {nil, false},
-	"protocol":   {[]string{"tick"}, true},
-	"lane":       {[]string{"invariants", "protocol", "tick"}, false},
-	"conn":       {[]string{"lane", "protocol", "tick"}, true},
-	"guard":      {[]string{"protocol", "tick"}, false},
-	"renew":      {[]string{"lane", "tick"}, false},
-	"nodes":      {[]string{"guard", "protocol"}, true},
-	"fakenode":   {[]string{"protocol"}, false},
+	"invariants":       {nil, false},
+	"tick":             {nil, false},
+	"protocol":         {[]string{"tick"}, true},
+	"lane":             {[]string{"invariants", "protocol", "tick"}, false},
+	"conn":             {[]string{"lane", "protocol", "tick"}, true},
+	"guard":            {[]string{"protocol", "tick"}, false},
+	"renew":            {[]string{"lane", "tick"}, false},
+	"nodes":            {[]string{"guard", "protocol"}, true},
+	"testing/fakenode": {[]string{"protocol"}, false},
 }
 
 const internalPath = "github.com/quorumlock/redlock/internal/"
@@ -108,7 +108,7 @@ const internalPath = "github.com/quorumlock/redlock/internal/"
 func ofLibrary(t *testing.T) []source {
 	all := append(ofPackage(t), ofFolder(t, "admin")...)
 	for name := range wall {
-		if name != "fakenode" {
+		if name != "testing/fakenode" {
 			all = append(all, ofFolder(t, filepath.Join("internal", name))...)
 		}
 	}
@@ -251,7 +251,7 @@ func TestRequirements(t *testing.T) {
 func TestNoTestSleeps(t *testing.T) {
 	for _, s := range sources(t, ".") {
 		bubbles := slices.Contains(s.imports, "testing/synctest") || strings.Contains(s.text, "inBubble(") || strings.Contains(s.text, "inHall(") || strings.Contains(s.text, "inHallOf(")
-		if !s.isTest() || !slices.Contains([]string{".", "internal/promises"}, filepath.Dir(s.path)) || bubbles {
+		if !s.isTest() || !slices.Contains([]string{".", "internal/testing/promises"}, filepath.Dir(s.path)) || bubbles {
 			continue
 		}
 		lines := strings.Split(s.text, "\n")
