@@ -17,7 +17,8 @@ type facts struct {
 	lacks    []denial
 	noMark   string // the key of the memory mark, where it holds something else
 	markless bool   // a client that came now would leave the mark, from which the guard counts
-	newFleet string // why a node of a new fleet is barred; empty: it is not one
+	barred   string // why it is barred
+	newFleet bool   // barred since another node of a new fleet was not seen
 	masked   bool   // the probe's key was refused, so nothing is known of rights to keys
 	conns    []connection
 	listed   bool // it told its connections, which may be none

@@ -70,17 +70,14 @@ func barring(all []facts, ms *guard.Memories, period time.Duration, now tick.Ins
 	for i := range all {
 		names[i] = all[i].Node
 	}
-	unseen := ms.Unseen(names)
+	newFleet := len(ms.Unseen(names)) > 0
 	for i, f := range all {
 		// Of a node that did not tell all there are other findings. So there are of replicas.
 		if f.Err != nil || !f.timed || f.cut || ms.Nodes[i].Identity == guard.IdentityUncertain {
 			continue
 		}
-		all[i].BarredFor = max(0, ms.Bar(i, period, now.Mono))
-		if len(unseen) > 0 {
-			all[i].newFleet = guard.BarredError{
-				Left: all[i].BarredFor, From: now.Time.Add(all[i].BarredFor).Round(0), Unseen: strings.Join(unseen, ", "),
-			}.Error()
+		if all[i].BarredFor = max(0, ms.Bar(i, period, now.Mono)); all[i].BarredFor > 0 {
+			all[i].barred, all[i].newFleet = ms.Why(i, names), newFleet
 		}
 	}
 }
@@ -323,14 +320,14 @@ func judgeBarred(f facts, s setup, add addFinding) {
 	if f.BarredFor <= 0 {
 		return
 	}
-	why := "its data was lost or replaced lately, or its first replica was attached"
-	if f.aged && f.Uptime-time.Second < s.Guard {
-		why = fmt.Sprintf("started %v ago", f.Uptime)
+	message := f.barred
+	if f.aged && f.Uptime-time.Second < s.Guard && !f.newFleet {
+		message += fmt.Sprintf("; started %v ago", f.Uptime)
 	}
-	message := fmt.Sprintf("%s: it may have forgotten locks, so the restart guard does not count its grants for %v more", why, tenths(f.BarredFor))
+	message += fmt.Sprintf("; the restart guard does not count its grants for %v more", tenths(f.BarredFor))
 	advice := "wait; restart or flush no other node before that"
-	if f.newFleet != "" {
-		message, advice = f.newFleet, "start that node, or wait"
+	if f.newFleet {
+		advice = "start that node, or wait"
 	}
 	if f.markless {
 		message += "; that time begins when a client connects, and none has since"

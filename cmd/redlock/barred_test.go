@@ -56,7 +56,7 @@ func TestNodesThatMayNotVoteYet(t *testing.T) {
 	s.flush(t, 4)
 	r = s.ran(t, "check")
 	assert.Equal(t, exitOK, r.code, "four nodes are enough: %s%s", r.out, r.errOut)
-	assert.Regexp(t, `warning +barred +`+name(4)+` +.*: it may have forgotten locks, .* for \d+(\.\d)?s more`, r.out)
+	assert.Regexp(t, `warning +barred +`+name(4)+` +had no memory mark: .* for \d+(\.\d)?s more`, r.out)
 	assert.Regexp(t, name(4)+` +barred `, r.out)
 	r = s.ran(t, "status", "k")
 	assert.Equal(t, exitOK, r.code)

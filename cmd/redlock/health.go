@@ -112,7 +112,7 @@ func (h health) wait(now time.Time) string {
 
 // mayNotVoteFor is what is said of a barred node.
 func mayNotVoteFor(until, now time.Time) string {
-	return "may not vote for " + seconds(until.Sub(now)) + " yet: it was restarted or lost its data, so it may have forgotten locks"
+	return "may not vote for " + seconds(until.Sub(now)) + " yet: it may have forgotten locks"
 }
 
 // seconds is a time that is left, rounded up: when it is over, it is.

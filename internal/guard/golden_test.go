@@ -3,12 +3,17 @@ package guard
 import (
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/protocol"
@@ -47,6 +52,28 @@ func TestGuardGolden(t *testing.T) {
 	require.Equal(t, string(text), out.String(), "go test -run TestGuardGolden -rewrite shows the difference in git")
 }
 
+// Each sentence that says why a vote does not count has a story in which it is said.
+func TestEachReasonHasAStory(t *testing.T) {
+	text, err := os.ReadFile(goldenGuard)
+	require.NoError(t, err)
+	file, err := parser.ParseFile(token.NewFileSet(), "why.go", nil, 0)
+	require.NoError(t, err)
+	found := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		c, ok := n.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(c.Names[0].Name, "why") {
+			return true
+		}
+		found++
+		sentence, err := strconv.Unquote(c.Values[0].(*ast.BasicLit).Value)
+		require.NoError(t, err)
+		said := regexp.MustCompile(`(?m)^    \d+: ` + regexp.MustCompile("%[sd]").ReplaceAllString(regexp.QuoteMeta(sentence), ".+") + "$")
+		assert.Regexp(t, said, string(text), c.Names[0].Name)
+		return true
+	})
+	require.NotZero(t, found)
+}
+
 // guardStory is one story: a fleet, and clients by name.
 type guardStory struct {
 	now     int64
@@ -77,6 +104,10 @@ func (st *guardStory) do(t *testing.T, f []string) []string {
 		if told, ok := st.happens(t, f); ok {
 			return told
 		}
+	}
+	if len(f) == 3 && f[1] == "list" {
+		st.clients[f[0]] = newMarkClient(st.nodes[:fakenode.Number(f[2])], &st.now, st.fixed, len(st.clients))
+		return nil
 	}
 	return st.client(f[0]).does(t, st, f[1:])
 }
@@ -139,10 +170,13 @@ func (c *markClient) does(t *testing.T, st *guardStory, f []string) (told []stri
 	if f[0] == "votes" {
 		return []string{c.votes(span(t, f[1]))}
 	}
+	if f[0] == "says" {
+		return c.says(span(t, f[1]))
+	}
 	if f[0] == "starts" {
 		nodes := f[1:]
 		if len(nodes) == 0 {
-			for i := range st.nodes {
+			for i := range c.nodes {
 				nodes = append(nodes, strconv.Itoa(i))
 			}
 		}
@@ -199,6 +233,17 @@ func describe(w *protocol.MarkWrite) string {
 		return what
 	}
 	return what + " over another"
+}
+
+// says is why the nodes that may not vote for a lock with this guard may not.
+func (c *markClient) says(period time.Duration) (told []string) {
+	for i := range c.nodes {
+		if left := c.g.Judge(i, period, *c.clock.now_); left > 0 {
+			why, _, _ := strings.Cut(c.g.Why(i, left).Error(), "; votes count from ")
+			told = append(told, fmt.Sprintf("%d: %s", i, why))
+		}
+	}
+	return told
 }
 
 // votes tells of each node whether it may vote for a lock with this guard.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -233,28 +232,24 @@ func (g *Guard) Why(i int, left time.Duration) error {
 	case m.unmarked():
 		return errNoMark
 	default:
-		return BarredError{left, from, strings.Join(g.memories.Unseen(g.names), ", ")}
+		return BarredError{left, from, g.memories.Why(i, g.names)}
 	}
 }
 
 // BarredError is why a grant is not counted.
 type BarredError struct {
-	Left   time.Duration // for how long yet they do not count, at that time
-	From   time.Time     // when they do
-	Unseen string        // the nodes without which a new fleet is not known to be one
+	Left time.Duration // for how long yet they do not count, at that time
+	From time.Time     // when they do
+	Why  string        // see Memories.Why
 }
 
 // Error says when the node may vote, by this machine's clock.
 func (e BarredError) Error() string {
-	why := "restarted or replaced, or its data was, so it may have forgotten locks"
-	if e.Unseen != "" {
-		why = "new fleet: " + e.Unseen + " not seen yet"
-	}
 	layout := time.TimeOnly
 	if e.Left > 12*time.Hour {
 		layout = time.DateTime
 	}
-	return why + "; votes count from " + e.From.Add(time.Second-1).Format(layout) + " on"
+	return e.Why + "; votes count from " + e.From.Add(time.Second-1).Format(layout) + " on"
 }
 
 var (

@@ -347,8 +347,7 @@ func TestWhyAVoteIsBarred(t *testing.T) {
 	require.Equal(t, "new fleet: node2 not seen yet; votes count from "+from()+" on", why(0))
 	f.c.Advance(newFor)
 	f.ask(2)
-	const forgot = "restarted or replaced, or its data was, so it may have forgotten locks; votes count from "
-	require.Equal(t, forgot+from()+" on", why(0))
+	require.Equal(t, whyFirst+"; votes count from "+from()+" on", why(0))
 	f.g.Saw(0, protocol.ServerReport{Err: io.EOF})
 	require.Equal(t, errNoIdentity.Error(), why(0))
 
@@ -358,7 +357,7 @@ func TestWhyAVoteIsBarred(t *testing.T) {
 	f.askAll()
 	f.marks[0] = ""
 	f.ask(0)
-	require.Equal(t, forgot+from()+" on", why(0), "others say that all were new")
+	require.Equal(t, whyChanged+"; votes count from "+from()+" on", why(0))
 	f.marks[0] = ""
 	f.g.Saw(0, protocol.ServerReport{RunID: f.run[0], Mark: protocol.Mark{State: protocol.MarkAbsent}})
 	require.Equal(t, errNoMark.Error(), why(0))

@@ -393,8 +393,11 @@ func (m *Memory) unmarked() bool {
 }
 
 // Unseen are the names of the nodes that have yet to be seen for a fleet to be new as a whole; none where
-// one that was seen is not new.
+// one that was seen is not new, or where a period was set, which that would not make shorter.
 func (ms *Memories) Unseen(names []string) (unseen []string) {
+	if ms.fixed {
+		return nil
+	}
 	for i := range ms.Nodes {
 		switch m := &ms.Nodes[i]; {
 		case m.mark.State != protocol.MarkPresent && m.Identity != identityWithheld && m.mark.State != protocol.MarkDenied:

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/admin"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -282,6 +283,48 @@ func TestBarredTieBreakerDecidesNothing(t *testing.T) {
 		require.ErrorIs(b, q, redlock.ErrHeld)
 		assert.Equal(b, 1, countVotes(q.Outcomes, redlock.VoteBarred), votes(q.Outcomes))
 		b.asked(1, b.others[:3]...)
+	})
+}
+
+// Nodes that clients of another list were the first to use vote for clients of a shorter one after the guard's time.
+// Errors and the check say whose nodes they are, and not that they lost anything.
+func TestNodesThatAnotherListUsedFirst(t *testing.T) {
+	inBubble(t, 8, nil, func(b *bed) {
+		for i := range 8 {
+			b.cluster.Node(i).Restart(redlocktest.LoseKeys)
+		}
+		lock, err := b.another(nil).Mutex("another").TryAcquire(b.Context())
+		require.NoError(b, err)
+		require.NoError(b, lock.Release(b.Context()))
+		b.pass(time.Second)
+		four, err := redlock.New(b.cluster.Clients()[:4], nil)
+		require.NoError(b, err)
+		b.Cleanup(func() { _ = four.Close() })
+		const why = "young memory mark, confirmed by clients of 8 nodes: this list has 4"
+		_, err = four.Mutex(key).TryAcquire(b.Context())
+		q := b.quorumError(err)
+		for _, o := range q.Outcomes {
+			if o.Vote == redlock.VoteBarred {
+				assert.ErrorContains(b, o.Err, why+"; votes count from ")
+			}
+		}
+		require.NotZero(b, countVotes(q.Outcomes, redlock.VoteBarred), votes(q.Outcomes))
+		nodes, err := admin.New(b.cluster.Clients()[:4], nil)
+		require.NoError(b, err)
+		report, err := nodes.Check(b.Context())
+		require.NoError(b, err)
+		barred := 0
+		for _, f := range report.Findings {
+			if f.Code == "barred" {
+				barred++
+				assert.Contains(b, f.Message, why)
+			}
+		}
+		assert.Equal(b, 4, barred)
+		b.pass(ttl)
+		lock, err = four.Mutex(key).TryAcquire(b.Context())
+		require.NoError(b, err)
+		require.NoError(b, lock.Release(b.Context()))
 	})
 }
 
