@@ -47,8 +47,6 @@ type Hooks struct {
 	// Degraded is called when something is missing that the library can do without, in the same
 	// way. DegradedInfo.Kind says what, and Lacks what gets worse. It is called
 	//   - once per node and feature, when a node denies something;
-	//   - when a node begins to evict keys, and hourly until none was evicted for a minute; nodes are asked along
-	//     with locks, unless Options.NoRestartGuard is set;
 	//   - once per key, for the first 1,000 keys, when a waiter sees a lease longer than its own restart guard:
 	//     clients use different TTLs.
 	Degraded func(info DegradedInfo)
@@ -68,7 +66,6 @@ type Degradation string
 
 const (
 	DegradedGuard   Degradation = "guard"   // what shows that a node forgot locks, see Options.RestartGuard
-	DegradedMemory  Degradation = "memory"  // a node evicts keys; DegradedInfo.Evicted says how many
 	DegradedQueue   Degradation = "queue"   // waiters poll instead, in no order
 	DegradedNotices Degradation = "notices" // PUBLISH or SUBSCRIBE: waiters find releases by timers
 	DegradedAccess  Degradation = "access"  // a wrong password or missing permissions; the call waits
@@ -152,12 +149,11 @@ type NodeInfo struct {
 
 // DegradedInfo describes something that is missing.
 type DegradedInfo struct {
-	Kind    Degradation
-	Node    string // empty if it is about a key
-	Key     string // of a lock; empty if it is about a node
-	Lacks   string // what is missing, and what follows from that, for people
-	Evicted int64  // how many keys the node has evicted since it was asked before; 0 if it is not about that
-	Err     error  // the node's error, or the figures and what to set; nil if there is no more to say
+	Kind  Degradation
+	Node  string // empty if it is about a key
+	Key   string // of a lock; empty if it is about a node
+	Lacks string // what is missing, and what follows from that, for people
+	Err   error  // the node's error, or the figures and what to set; nil if there is no more to say
 }
 
 // copied returns a copy, so that changes to Options.Hooks have no effect later; never nil.
@@ -286,11 +282,7 @@ func (d *degradations) tell(node string, what lack, err error) {
 
 // ofNode says what the guard lacks.
 func (d *degradations) ofNode(g guard.Degradation) {
-	if !g.Again {
-		d.tell(g.Node, lack{DegradedGuard, g.Lacks}, g.Err)
-		return
-	}
-	d.tellAgain(DegradedInfo{Kind: DegradedMemory, Node: g.Node, Lacks: g.Lacks, Evicted: g.Evicted, Err: g.Err})
+	d.tell(g.Node, lack{DegradedGuard, g.Lacks}, g.Err)
 }
 
 // mostToldKeys bounds what is kept of keys of which the hook was told. One that was told of so many

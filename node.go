@@ -85,7 +85,6 @@ func (ns *nodeSet) add(i int, w lane.Wire) {
 			Saw:       func(s protocol.ServerReport) *protocol.MarkWrite { return g.Saw(i, s) },
 			Ready:     func() bool { return g.Ready(i) },
 			Duplicate: func() error { return g.Duplicate(i) },
-			Evicted:   func(runID string, count int64) { g.Evicted(i, runID, count) },
 		})
 	}
 	ns.nodes = append(ns.nodes, &node{name: name, hash: fnv1a(name), lane: lane.New(w, ns.clock, onChange)})

@@ -152,6 +152,8 @@ func exported(t *testing.T) map[string]map[string][]string {
 			}
 		}
 	})
+	// By redis_exporter, on the nodes.
+	all["redis_evicted_keys_total"] = map[string][]string{"job": {"redlock-nodes"}, "instance": {"n1"}}
 	return all
 }
 
@@ -308,7 +310,7 @@ func TestWhatAlertsAskForIsOnTheDashboard(t *testing.T) {
 	}
 	asked := 0
 	for _, r := range readRules(t) {
-		for _, metric := range regexp.MustCompile(`\bredlock_\w+`).FindAllString(r.Expr, -1) {
+		for _, metric := range regexp.MustCompile(`\bredis_\w+|\bredlock_\w+`).FindAllString(r.Expr, -1) {
 			asked++
 			assert.True(t, strings.Contains(shown.String(), metric+"{"), "%s: no panel shows %s", r.Alert, metric)
 		}

@@ -37,8 +37,6 @@
 //	redlock.node.up                1          by redlock.node.name; 0 while it does not answer
 //	redlock.node.degraded          1          by redlock.node.name; 1 once it has denied this
 //	                                          process something that the library can do without
-//	redlock.node.eviction.spells   {spell}    by redlock.node.name; how often it was found to evict
-//	                                          keys: once per spell, and each hour that one lasts
 //
 // What is about acquires, waits, held and lost locks has the attribute redlock.lock.mode: exclusive, shared
 // (Mutex.Shared) or permit (Redlock.Semaphore). The version of the scope is that of the library.
@@ -175,8 +173,6 @@ func (t *telescope) makeInstruments(m metric.Meter) {
 		metric.WithDescription("Whether the node answers.")))
 	degraded := made(m.Int64ObservableGauge("redlock.node.degraded", metric.WithUnit("1"),
 		metric.WithDescription("Whether the node has denied this process something that the library can do without.")))
-	evicting := made(m.Int64ObservableCounter("redlock.node.eviction.spells", metric.WithUnit("{spell}"),
-		metric.WithDescription("How often the node was found to evict keys: once per spell, and each hour that one lasts.")))
 	made(m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		holds, waits := t.state.Held(), t.state.Waiting()
 		for _, mode := range telemetry.Modes() {
@@ -189,10 +185,9 @@ func (t *telescope) makeInstruments(m metric.Meter) {
 			node := metric.WithAttributeSet(attribute.NewSet(nodeAttr.String(n.Name)))
 			o.ObserveInt64(up, bit(n.Up), node)
 			o.ObserveInt64(degraded, bit(n.Degraded), node)
-			o.ObserveInt64(evicting, int64(n.Evicting), node)
 		}
 		return nil
-	}, held, waiting, oldest, up, degraded, evicting))
+	}, held, waiting, oldest, up, degraded))
 }
 
 // made reports an error as OpenTelemetry's own parts do. An instrument can be used all the

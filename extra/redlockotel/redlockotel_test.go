@@ -353,8 +353,6 @@ func TestMetrics(t *testing.T) {
 			"redlock.acquire.duration count redlock.lock.mode=exclusive": 1,
 			"redlock.node.up redlock.node.name=" + b.rl.Nodes()[0]:       1,
 			"redlock.node.degraded redlock.node.name=" + b.rl.Nodes()[0]: 0,
-
-			"redlock.node.eviction.spells redlock.node.name=" + b.rl.Nodes()[0]: 0,
 		})
 		require.NoError(b, lock.Extend(b.Context(), ttl))
 		_, err := b.rl.Mutex(key).TryAcquire(b.Context())
@@ -417,7 +415,6 @@ func TestMetrics(t *testing.T) {
 			"redlock.lock.held": "{lock}", "redlock.lock.lost": "{lock}",
 			"redlock.acquire.waiting": "{acquire}", "redlock.acquire.wait.oldest": "s",
 			"redlock.node.votes": "{vote}", "redlock.node.up": "1", "redlock.node.degraded": "1",
-			"redlock.node.eviction.spells": "{spell}",
 		}, units)
 		held := metrics["redlock.lock.held"].Data.(metricdata.Sum[int64])
 		assert.False(b, held.IsMonotonic)

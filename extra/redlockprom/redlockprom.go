@@ -25,7 +25,6 @@
 //	redlock_locks_lost_total{mode,reason}   expired, not_held: two holders are possible from then on
 //	redlock_node_up{node}                   0 while the node does not answer
 //	redlock_node_degraded{node}             1 once it has denied something that the library can do without; a restart of the program resets it
-//	redlock_node_eviction_spells_total{node}  how often it was found to evict keys: once per spell, and each hour that one lasts
 //	redlock_node_votes_total{node,operation,vote}  granted, refused, unknown, failed, not_sent, barred, pending
 //	redlock_build_info{version}             1; the version of the library
 //
@@ -59,7 +58,7 @@ type Collector struct {
 	build                                    prometheus.Gauge
 	acquireTime, extendTime, releaseTime     prometheus.Histogram
 
-	held, waiting, oldest, up, degraded, evicting *prometheus.Desc
+	held, waiting, oldest, up, degraded *prometheus.Desc
 
 	vote telemetry.PerVote[prometheus.Counter] // those of votes
 }
@@ -111,7 +110,6 @@ func New(opts ...Option) *Collector {
 		oldest:      prometheus.NewDesc("redlock_acquire_oldest_wait_seconds", "How long the oldest acquire has waited that waits now.", byMode, nil),
 		up:          prometheus.NewDesc("redlock_node_up", "Whether the node answers.", byNode, nil),
 		degraded:    prometheus.NewDesc("redlock_node_degraded", "Whether the node has denied this process something that the library can do without.", byNode, nil),
-		evicting:    prometheus.NewDesc("redlock_node_eviction_spells_total", "How often the node was found to evict keys: once per spell, and each hour that one lasts.", byNode, nil),
 		build: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "redlock_build_info", Help: "The version of the library.", ConstLabels: prometheus.Labels{"version": telemetry.Version()},
 		}),
@@ -207,7 +205,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, p := range c.parts() {
 		p.Describe(out)
 	}
-	for _, d := range []*prometheus.Desc{c.held, c.waiting, c.oldest, c.up, c.degraded, c.evicting} {
+	for _, d := range []*prometheus.Desc{c.held, c.waiting, c.oldest, c.up, c.degraded} {
 		out <- d
 	}
 }
@@ -226,7 +224,6 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	for _, n := range c.state.Nodes() {
 		out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, bit(n.Up), n.Name)
 		out <- prometheus.MustNewConstMetric(c.degraded, prometheus.GaugeValue, bit(n.Degraded), n.Name)
-		out <- prometheus.MustNewConstMetric(c.evicting, prometheus.CounterValue, float64(n.Evicting), n.Name)
 	}
 }
 

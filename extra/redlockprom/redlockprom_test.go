@@ -139,8 +139,6 @@ func TestScrape(t *testing.T) {
 			`redlock_release_duration_seconds_count`:                    1,
 			`redlock_node_up{node="` + b.rl.Nodes()[0] + `"}`:           1,
 			`redlock_node_degraded{node="` + b.rl.Nodes()[2] + `"}`:     0,
-
-			`redlock_node_eviction_spells_total{node="` + b.rl.Nodes()[2] + `"}`: 0,
 		})
 
 		lock := b.lock(redlock.WithRenewal())

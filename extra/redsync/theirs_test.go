@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/redlock/internal/longtest"
-	"github.com/quorumlock/redlock/internal/realredis"
+	"github.com/quorumlock/redlock/internal/testing/longtest"
+	"github.com/quorumlock/redlock/internal/testing/realredis"
 )
 
 // README.md has how many of redsync's own tests pass, and each that does not by its name.

@@ -45,7 +45,7 @@ type Looks uint8
 
 const (
 	LookMark Looks = 1 << iota // behind the last call: the memory mark
-	LookRole                   // behind the last call: the role and replication id, and how many keys were evicted
+	LookRole                   // behind the last call: the role and replication id
 )
 
 // Said is what a server says of itself beside a batch: the answers to the looks.
@@ -53,10 +53,7 @@ type Said struct {
 	Mark   protocol.Mark         // to LookMark; MarkDenied with its error where it is denied
 	Role   protocol.ServerReport // to LookRole: role and ReplID
 	RoleOK bool
-	// Evicted is how many keys the server has evicted since its start, to LookRole; -1: it does
-	// not tell.
-	Evicted int64
-	Broken  bool // some look has no answer
+	Broken bool // some look has no answer
 }
 
 // Dialer opens flows to one node.
@@ -281,9 +278,6 @@ func (cs *Conversations) heed(cv *conversation, batch []*lane.Call, want Looks, 
 	if cs.replaced(cv) {
 		void(batch, errReplaced)
 		return false
-	}
-	if want&LookRole != 0 && !got.Broken && got.Evicted >= 0 && cv.who.RunID != "" {
-		cs.Evicted(cv.who.RunID, got.Evicted)
 	}
 	if want&LookMark != 0 && got.Broken {
 		// A grant says nothing without the look behind it.

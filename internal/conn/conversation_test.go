@@ -76,7 +76,7 @@ func onStage(t *testing.T, h conn.Habits, test func(s *stage)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{T: t, start: time.Now(), System: tick.NewSystem(), changed: make(chan struct{}), runID: "a", replID: "r", trip: time.Millisecond}
 		s.cs = conn.NewConversations(s, s, h)
-		s.cs.Watch(lane.Onlooker{Duplicate: func() error { return nil }, Evicted: func(string, int64) {}, Saw: func(who protocol.ServerReport) *protocol.MarkWrite {
+		s.cs.Watch(lane.Onlooker{Duplicate: func() error { return nil }, Saw: func(who protocol.ServerReport) *protocol.MarkWrite {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.seen = append(s.seen, fmt.Sprint(who.RunID, " ", who.ReplID, " ", who.Role, " ", who.Mark.Text, " ", who.Err))

@@ -251,7 +251,6 @@ func (f *ownFlow) send(batch []*lane.Call, want Looks) (again bool) {
 	}
 	if want&LookRole != 0 {
 		f.out.ask("INFO", "replication")
-		f.out.ask("INFO", "stats")
 	}
 	f.flush(room)
 	return again
@@ -290,9 +289,6 @@ func (f *ownFlow) look(got *Said, want Looks) {
 			got.Role.ReadReplication(text)
 			got.RoleOK = true
 		}
-		stats, _ := f.in.reply()
-		text, _ := stats.(string)
-		got.Evicted = evictedKeys(text)
 	}
 }
 

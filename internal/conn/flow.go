@@ -3,7 +3,6 @@ package conn
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -183,21 +182,6 @@ func (n *Native) Learn(b *protocol.Answer) {
 	if b.Native && protocol.Denied(b.Err()) {
 		n.Denied.Store(true)
 	}
-}
-
-// evictedKeys is how many keys INFO stats says were evicted; -1: it does not tell.
-func evictedKeys(stats string) int64 {
-	// Read without a map of some sixty fields, since it is asked for each second.
-	_, rest, _ := strings.Cut(stats, "evicted_keys:")
-	n := 0
-	for n < len(rest) && rest[n] >= '0' && rest[n] <= '9' {
-		n++
-	}
-	count, err := strconv.ParseInt(rest[:n], 10, 64)
-	if err != nil {
-		return -1
-	}
-	return count
 }
 
 // serverTime is an answer to TIME, since 1970; 0 where it is none.

@@ -15,6 +15,5 @@
 //
 // memory.go has the rules and is pure: no I/O, no clock, no goroutines. testdata/guard.txt shows them as stories;
 // "The guard: a node's own mark decides" in docs/design.md has the reasons. guard.go applies them: Guard.mu guards
-// what is known of all nodes, and under it only the func given to New takes mutexes. evictions.go says when a
-// server's evictions are reported.
+// what is known of all nodes, and under it only the func given to New takes mutexes.
 package guard

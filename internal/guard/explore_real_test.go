@@ -60,7 +60,6 @@ func (w *xrWorld) newcomer(c int) {
 			Saw:       func(r protocol.ServerReport) *protocol.MarkWrite { return n.g.Saw(i, r) },
 			Ready:     func() bool { return n.g.Ready(i) },
 			Duplicate: func() error { return n.g.Duplicate(i) },
-			Evicted:   func(string, int64) {},
 		})
 	}
 	w.clients[c] = n

@@ -44,16 +44,12 @@ type Guard struct {
 
 	mu       sync.Mutex // guards what follows; under it only tell takes mutexes
 	memories *Memories
-
-	evictions []evictions // by node
 }
 
 // Degradation is what a node denies or does that weakens its guard.
 type Degradation struct {
 	Node, Lacks string
 	Err         error
-	Evicted     int64 // how many keys; 0: it is not about that
-	Again       bool  // report it even if it was reported before
 }
 
 // New returns the guard of the nodes with these names. fixed is for how long a node that may have forgotten is kept
@@ -66,7 +62,7 @@ func New(names []string, fixed time.Duration, c tick.Clock, tell func(Degradatio
 	g := &Guard{
 		fixed: fixed, names: names, tell: tell, clock: c,
 		quiet: make([]*atomic.Int64, n), settled: make([]*atomic.Pointer[settledMark], n),
-		duplicates: make([]atomic.Pointer[DuplicateError], n), memories: NewMemories(n, fixed > 0), evictions: make([]evictions, n),
+		duplicates: make([]atomic.Pointer[DuplicateError], n), memories: NewMemories(n, fixed > 0),
 	}
 	for i := range names {
 		g.quiet[i], g.settled[i] = new(atomic.Int64), new(atomic.Pointer[settledMark])
@@ -124,20 +120,6 @@ func (g *Guard) report(i int, l lack, s protocol.ServerReport) {
 		err = s.Mark.Err
 	}
 	g.tell(Degradation{Node: g.names[i], Lacks: lacks[l], Err: err})
-}
-
-// Evicted takes in how many keys a node has evicted.
-func (g *Guard) Evicted(i int, runID string, count int64) {
-	now := g.clock.Now().Mono
-	g.mu.Lock()
-	grown, tell := g.evictions[i].see(runID, count, now)
-	g.mu.Unlock()
-	if tell {
-		g.tell(Degradation{
-			Node: g.names[i], Lacks: evicts, Evicted: grown, Again: true,
-			Err: fmt.Errorf("evicted_keys has grown by %d to %d: set maxmemory-policy noeviction, and give the server the memory that it needs", grown, count),
-		})
-	}
 }
 
 // newID makes the id of a mark; the caller holds mu.

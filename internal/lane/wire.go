@@ -36,9 +36,6 @@ type Onlooker struct {
 	// Duplicate is why nothing is to be sent over a connection to the server that reported last; nil if it is to
 	// be. It is nil if Saw is.
 	Duplicate func() error
-	// Evicted is told how many keys the process of this run id has evicted since its start. It
-	// is nil if Saw is.
-	Evicted func(runID string, count int64)
 }
 
 // Mender is a wire to a node for whose errors remedies are at hand. Remedies does not change.

@@ -99,7 +99,6 @@ type Node struct {
 	Name     string
 	Up       bool
 	Degraded bool // something that the library can do without was denied there
-	Evicting int  // how often it was told that it evicts keys
 }
 
 // leastSweep keeps small sets from being swept all the time.
@@ -141,10 +140,7 @@ func (s *State) Hooks() *redlock.Hooks {
 		NodeDown: func(i redlock.NodeInfo) { s.change(i.Node, func(n *Node) { n.Up = false }) },
 		NodeUp:   func(i redlock.NodeInfo) { s.change(i.Node, func(n *Node) { n.Up = true }) },
 		Degraded: func(i redlock.DegradedInfo) {
-			switch {
-			case i.Kind == redlock.DegradedMemory:
-				s.change(i.Node, func(n *Node) { n.Evicting++ })
-			case i.Key == "":
+			if i.Key == "" {
 				s.change(i.Node, func(n *Node) { n.Degraded = true })
 			}
 		},

@@ -154,7 +154,7 @@ func honest(name string, words []string) string {
 		case "replication":
 			return text("role:master\r\nmaster_replid:" + strings.Repeat("b", 40) + "\r\n")
 		}
-		return text("evicted_keys:0\r\n")
+		return text("")
 	case "CLIENT":
 		if strings.EqualFold(words[1], "ID") {
 			return ":7\r\n"

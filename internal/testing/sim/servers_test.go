@@ -419,7 +419,7 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks) (got conn.Said) 
 		}
 	}
 	got.Broken = some < len(batch)
-	if got.Evicted = -1; as != nil && as.look != nil {
+	if as != nil && as.look != nil {
 		got.Mark = as.look.Mark
 		got.Role, got.RoleOK = protocol.ServerReport{Role: as.look.Role, ReplID: as.look.ReplID, FormerID: as.look.FormerID}, !got.Broken && want&conn.LookRole != 0
 	}
