@@ -80,7 +80,7 @@ func (r *Redsync) Close() error {
 	if r.rl == nil { // its pools break a rule
 		return nil
 	}
-	return r.rl.Close()
+	return cmp.Or(r.nodes.Close(), r.rl.Close())
 }
 
 // NewMutex describes the lock of a name, which is the key on the nodes, behind Options.KeyPrefix of
