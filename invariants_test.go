@@ -26,7 +26,7 @@ func TestVotesThatDoNotAddUpPanic(t *testing.T) {
 
 func TestUntilThatMovesBackPanics(t *testing.T) {
 	now := tick.NewSystem().Now()
-	l := &Lock{footprint: footprint{resource: &resource{key: "k"}}, until: now.Add(time.Second)}
+	l := &Lock{attempt: &attempt{footprint: footprint{resource: &resource{key: "k"}}}, until: now.Add(time.Second)}
 	l.lasts(now.Add(time.Second), now)
 	l.lasts(now.Add(2*time.Second), now)
 	assert.PanicsWithValue(t, `bug: a lock of "k", over by <nil>, was valid for 2s and shall be for 1s`, func() {

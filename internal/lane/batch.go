@@ -178,9 +178,10 @@ type flight struct {
 	// until a batch returns or a call with another key comes.
 	blocked bool
 	RTT     Shortest
-	freed   released        // for invariants
-	spare   []*batch        // to be used again
-	busy    map[string]bool // as keys found it
+	//lint:ignore U1000 invariants_on.go uses it
+	freed released
+	spare []*batch        // to be used again
+	busy  map[string]bool // as keys found it
 }
 
 func (f *flight) overdue(now int64) bool {
