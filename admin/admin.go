@@ -91,7 +91,7 @@ func Open(addrs []string, opts *Options) (*Nodes, error) {
 	clients := make([]*redis.Client, len(parsed))
 	for i, p := range parsed {
 		nodes.Secure(p, addrs[i], o.TLS)
-		clients[i] = redis.NewClient(p)
+		clients[i] = redis.NewClient(conn.OwnOptions(p)) // or its Dialer would have no time where that is not limited
 	}
 	n := build(clients, o)
 	n.opened = true

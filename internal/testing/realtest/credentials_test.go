@@ -145,8 +145,10 @@ func TestCredentialsRotate(t *testing.T) {
 			load.Wait()
 			held.Wait()
 			assert.Zero(t, failed.Load())
-			report, err := operator(t, rl).Check(t.Context())
+			nodes := operator(t, rl)
+			report, err := nodes.Check(t.Context())
 			require.NoError(t, err)
+			require.NoError(t, nodes.Close())
 			assert.Less(t, report.Worst(), admin.SeverityCritical)
 			if kind == "streaming" {
 				assert.Positive(t, provider.listening())

@@ -14,7 +14,6 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/admin"
-	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/testing/faultproxy"
 	"github.com/quorumlock/redlock/internal/testing/longtest"
 	"github.com/quorumlock/redlock/redlocktest"
@@ -239,16 +238,9 @@ func operator(t testing.TB, rl *redlock.Redlock) *admin.Nodes {
 		t.Cleanup(func() { _ = nodes.Close() })
 		return nodes
 	}
-	var clients []redis.UniversalClient
-	for _, c := range w.clients { // which may be closed
-		o := conn.OwnOptions(c.(*redis.Client).Options())
-		conn.Bound(o)
-		own := redis.NewClient(o)
-		t.Cleanup(func() { _ = own.Close() })
-		clients = append(clients, own)
-	}
-	nodes, err := admin.New(clients, o)
+	nodes, err := admin.New(w.clients, o)
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = nodes.Close() })
 	return nodes
 }
 

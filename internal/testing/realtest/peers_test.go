@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -112,69 +111,6 @@ func TestPeerRS5_ReleaseWithADeadContextReleases(t *testing.T) {
 	cancel()
 	require.NoError(t, lock.Release(dead))
 	f.requireGone(t, resource)
-}
-
-func TestPeerRS6_LateSetDoesNotLand(t *testing.T) {
-	// redsync: SET delayed 900 ms, TryLock failed at 402 ms; the node kept the key for 7.3 s.
-	t.Parallel()
-	for name, breaks := range map[string]bool{"slow connection": false, "broken connection": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := startFleet(t, 1)
-			o := brisk
-			o.NodeTimeout = 500 * time.Millisecond
-			var conns connections
-			rl := f.byDefault(t, o, conns.keep)
-			f.warm(t, rl)
-			sets := f.executed(0, "set")
-			f.resetLogs()
-			f.proxies[0].DelayRequest(1, 1500*time.Millisecond, faultproxy.Named("SET"))
-			failed := background(func() error { _, err := rl.Mutex(resource).TryAcquire(context.Background()); return err })
-			eventually(t, func() bool { return f.proxies[0].Count("SET") == 1 }, "the SET was not sent")
-			if breaks {
-				conns.close()
-			}
-			requireNoQuorum(t, await(t, failed))
-			eventually(t, func() bool { return f.proxies[0].Count(toRelease...) > 0 }, "it is not taken back")
-			require.Never(t, func() bool { return f.executed(0, "set") > sets }, 2*time.Second, 10*time.Millisecond,
-				"the late SET arrived, although its connection was ended")
-			require.Equal(t, 1, f.proxies[0].CountFunc(func(c faultproxy.Command) bool {
-				return c.Name() == "CLIENT" && strings.EqualFold(c.Args[1], "kill")
-			}))
-			// One release tells the truth. A server's own command that deleted nothing does not say
-			// why, so a script follows.
-			require.Equal(t, 1, f.proxies[0].Count("EVALSHA", "EVAL"))
-			require.LessOrEqual(t, f.proxies[0].Count("DELIFEQ", "DELEX"), 1)
-			f.requireGone(t, resource)
-		})
-	}
-}
-
-// connections are those of a client, to be broken at its end.
-type connections struct {
-	mu   sync.Mutex
-	open []net.Conn
-}
-
-func (c *connections) keep(o *redis.Options) {
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		if err == nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.open = append(c.open, conn)
-		}
-		return conn, err
-	}
-}
-
-func (c *connections) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, conn := range c.open {
-		conn.Close()
-	}
-	c.open = nil
 }
 
 func TestPeerRS7_AcquireOutlivesACrashedHolder(t *testing.T) {

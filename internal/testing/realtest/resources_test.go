@@ -171,8 +171,10 @@ func TestRedlockThatIsNotClosedLeavesNothing(t *testing.T) {
 				runtime.AddCleanup(rl, func(gone chan struct{}) { close(gone) }, gone)
 				convWarm(t, f, rl)
 				require.Greater(t, connections(), before)
-				_, err = operator(t, rl).Check(t.Context())
+				nodes := operator(t, rl)
+				_, err = nodes.Check(t.Context())
 				require.NoError(t, err)
+				require.NoError(t, nodes.Close())
 				if way == "New" {
 					convEventually(t, func() bool { return connections() == before }, "an idle connection stays")
 					convWarm(t, f, rl)
