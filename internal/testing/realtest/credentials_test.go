@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -238,4 +239,48 @@ func TestProviderThatFails(t *testing.T) {
 	})
 	broken.Store(false)
 	require.NoError(t, await(t, waiter))
+}
+
+// A user that may subscribe to all channels and read no key learns no token.
+func TestNoticesTellNoToken(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3)
+	rl := f.direct(t, patient)
+	heard := make(chan string, 100)
+	for _, n := range f.admins {
+		all := n.PSubscribe(t.Context(), "*")
+		_, err := all.Receive(t.Context())
+		require.NoError(t, err)
+		go func() {
+			for m := range all.Channel() {
+				heard <- m.Payload
+			}
+		}()
+		t.Cleanup(func() { _ = all.Close() })
+	}
+	hear := func(name string) (notice string) {
+		eventually(t, func() bool { notice = <-heard; return strings.Contains(notice, name) }, "no notice to "+name)
+		return notice
+	}
+	waits := func(key string) func() bool {
+		return func() bool {
+			status, err := operator(t, rl).Inspect(t.Context(), key)
+			return err == nil && len(status.Waiters) == 1
+		}
+	}
+	for kind, m := range map[string]interface {
+		Acquire(context.Context) (*redlock.Lock, error)
+	}{"alone": rl.Mutex("alone"), "shared": rl.Mutex("shared").Shared(), "permit": rl.Semaphore("permit", 3)} {
+		held := requireAcquireOf(t, rl, kind)
+		got := background(func() *redlock.Lock {
+			lock, err := m.Acquire(t.Context())
+			assert.NoError(t, err)
+			return lock
+		})
+		eventually(t, waits(kind), "nobody waits")
+		require.NoError(t, held.Release(t.Context()))
+		lock := <-got
+		assert.NotContains(t, hear(lock.Token()[:16]), lock.Token(), kind)
+		require.NoError(t, lock.Release(t.Context()))
+	}
 }
