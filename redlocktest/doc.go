@@ -19,8 +19,8 @@
 // A node is a miniredis whose keys expire as time passes, behind a proxy that produces the faults
 // on the wire. What a node can do is what miniredis can do: scripts, pub/sub, transactions and
 // RESP3, but no persistence, no memory limit and no CONFIG. Beyond it a node answers INFO server,
-// INFO replication and INFO stats, as far as a client needs to notice a restart, a promotion or
-// [Node.Evict]. A node has databases 0 to 15.
+// INFO replication and INFO stats, as far as a client needs to notice a restart or a promotion, and
+// Check of package admin [Node.Evict]. A node has databases 0 to 15.
 //
 // miniredis is no requirement of the library itself, so run "go mod tidy" after the first
 // import of this package.
