@@ -17,7 +17,7 @@
 // Most callers want [Mutex.Do]: it waits for the lock, runs a function while it renews the lock, and releases it.
 // [Mutex.Acquire] waits and returns a [Lock] to release; [Mutex.TryAcquire] asks once. Their locks last for one TTL
 // unless [WithRenewal] is given. A [Mutex] only describes a lock and may be shared freely. A [Lock] is one
-// acquisition, so no holder can extend or release the lock of another.
+// acquisition, so no holder can extend or release the lock of another. Call [Redlock.Close] before the program exits.
 //
 // [Mutex.Shared] is for many readers or one writer, [Redlock.Semaphore] for up to n holders, and [Mutex.Lead] for
 // leader election. Package lockset takes several locks together, all of them or none, without deadlocks.
