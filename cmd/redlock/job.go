@@ -83,6 +83,7 @@ func (j *job) run(path string, command []string, f runFlags) *exitStatus {
 		return j.lose(errTooLate, "")
 	}
 	var err error
+	makeThreads()
 	adoptOrphans()
 	if j.dog, err = startWatchdog(j.log, path, command, environment(j.held, f)); err != nil {
 		return &exitStatus{exitRunFailed, fmt.Errorf("the command's watchdog cannot be started: %w", err)}

@@ -149,15 +149,18 @@ func (d descent) kin(p proc, known map[int]kinship) (k kinship) {
 
 // signal does not meet another process that has the number now.
 func (p proc) signal(s syscall.Signal) error {
-	handle, err := os.FindProcess(p.pid)
-	if err != nil {
-		return err
+	// os.FindProcess forks at its first call, for which there may be no process left.
+	handle, err := unix.PidfdOpen(p.pid, 0)
+	if err == nil {
+		defer func() { _ = unix.Close(handle) }()
 	}
-	defer func() { _ = handle.Release() }()
 	if now, found := lookAt(p.pid); !found || now.start != p.start {
 		return os.ErrProcessDone
 	}
-	return handle.Signal(s)
+	if err != nil { // before Linux 5.3
+		return unix.Kill(p.pid, s)
+	}
+	return unix.PidfdSendSignal(handle, s, nil, 0)
 }
 
 // childless reports whether nothing at all descends from us: what does, is our child, or is a child of what is.

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -51,6 +52,8 @@ type wayOut struct {
 	through []string
 	// held: nothing executes a copy of sleep while it is, see HELD
 	held bool
+	// limit is how many processes and threads its user may have, a user of its own.
+	limit int
 }
 
 const (
@@ -83,6 +86,7 @@ var escapes = map[string]wayOut{
 	"the first process, a daemon":  {script: daemonize + nap + goesOn, needs: []string{"perl", "unshare"}, root: true, through: []string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"}},
 	"children without end":         {leaf: "TOKEN", script: `setsid perl -e '$0 = "TOKEN"; for (1..300) { fork or do { sleep 300; exit }; select(undef, undef, undef, 0.005) } sleep 300' &` + goesOnBehind, needs: []string{"perl", "setsid"}, alive: 20},
 	"a fork loop":                  {leaf: "TOKEN", script: `perl -MPOSIX -e '$0 = "TOKEN"; fork and exit; setsid; for (1..3000) { fork and _exit(0); select(undef, undef, undef, 0.003) } sleep 300'` + goesOn, needs: []string{"perl"}},
+	"as many as may be":            {leaf: "TOKEN", script: `exec perl -e '$0 = "TOKEN"; for ($end = time + 60; time < $end; select(undef, undef, undef, 0.002)) { if (defined($child = fork) && !$child) { sleep 60; exit } }'`, needs: []string{"perl", "setpriv", "prlimit"}, root: true, alive: 60, limit: 200},
 	"two fork loops without pause": {leaf: "TOKEN", script: `perl -MPOSIX -e '$0 = "TOKEN"; fork; fork and exit; setsid; for (1..5000) { fork and _exit(0) } sleep 300'` + goesOn, needs: []string{"perl"}},
 }
 
@@ -248,7 +252,9 @@ func (s *site) escaping(t *testing.T, e wayOut, key, ttl, token string) (p *proc
 		holdProgram(t, held)
 	}
 	args := []string{"run", key, "--json", "--ttl", ttl, "--", "sh", file}
-	if len(e.through) > 0 {
+	if e.limit > 0 {
+		p = s.startThrough(t, append(asAnotherUser(), "prlimit", fmt.Sprintf("--nproc=%d", e.limit)), args...)
+	} else if len(e.through) > 0 {
 		p = s.startThrough(t, e.through, args...)
 		p.via = e.through[0]
 	} else {
@@ -260,6 +266,15 @@ func (s *site) escaping(t *testing.T, e wayOut, key, ttl, token string) (p *proc
 		stateBecomes(t, leaves()[0].pid, "D")
 	}
 	return p
+}
+
+var users atomic.Int32
+
+// asAnotherUser starts a program as a user that has no other processes, and that may search our folders.
+func asAnotherUser() []string {
+	user := 1_000_000 + os.Getpid()%30_000*100 + int(users.Add(1))
+	const may = "+dac_read_search"
+	return []string{"setpriv", "--reuid", strconv.Itoa(user), "--clear-groups", "--inh-caps", may, "--ambient-caps", may}
 }
 
 // holdProgram makes a program that cannot be executed as long as it is held: who tries to waits, and a shell that started

@@ -121,6 +121,29 @@ func inherited(besides ...*os.File) []uintptr {
 // sleeps, and bootTime goes on.
 const longestNap = 50 * time.Millisecond
 
+// threads are more than redlock or the watchdog needs at once.
+const threads = 16
+
+// makeThreads makes all threads that this process will need, which Go's runtime keeps. A command may use up all processes
+// that its user, or its service, may have, and the runtime dies if it cannot make another thread.
+func makeThreads() {
+	runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0)))
+	var made, over sync.WaitGroup
+	made.Add(threads)
+	enough := make(chan struct{})
+	for range threads {
+		over.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			made.Done()
+			<-enough
+		})
+	}
+	made.Wait()
+	close(enough)
+	over.Wait()
+}
+
 // guardian is what the watchdog does.
 type guardian struct {
 	lifeline, news *os.File
@@ -139,6 +162,7 @@ func (g *guardian) guard(start, failed *os.File) error {
 	listen(make(chan os.Signal, 1))
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // or a log that is not read any more ends us
 	nameProcess(watchdogName)
+	makeThreads()
 	adoptOrphans()
 	if line, alive := g.line(); !alive || json.Unmarshal(line, &g.order) != nil {
 		return nil
