@@ -63,14 +63,18 @@ func (j *job) lease() (until time.Time, kill time.Duration) {
 // lookEvery is how often it is seen that the lease was renewed, or was not.
 func (j *job) lookEvery() time.Duration { return min(j.ttl/50, 50*time.Millisecond) }
 
-// tellDog tells the watchdog of renewals. It does nothing else, so that they are told whatever
-// holds up watch: a pipe for the log that is not read, or a file system.
+// tellDog tells the watchdog of renewals and of the loss of the lock. It does nothing else, so that they are told
+// whatever holds up watch: a pipe for the log that is not read, or a file system.
 func (j *job) tellDog(stop <-chan struct{}) {
 	look := time.NewTicker(j.lookEvery())
 	defer look.Stop()
 	for {
 		select {
 		case <-look.C:
+			if j.held.Validity() <= j.killBefore() {
+				j.dog.endCommand(j.killBefore() / 2)
+				return
+			}
 			j.dog.tell(j.lease())
 		case <-stop:
 			return
@@ -181,7 +185,7 @@ func (j *job) watch() (lost error) {
 			j.log.print("%v", j.beyond)
 		case <-none:
 			j.leave()
-			return lost
+			return cmp.Or(lost, j.loss())
 		case <-look.C:
 		}
 		if lost == nil && !j.dog.ends.Load() && j.gone() {
@@ -191,9 +195,7 @@ func (j *job) watch() (lost error) {
 		switch left := j.held.Validity(); {
 		case lost != nil:
 		case left <= j.killBefore():
-			if lost = lostBy(j.held); lost == nil {
-				lost = fmt.Errorf("%w: the lease was not renewed, and ends in %v", redlock.ErrLost, left.Round(time.Millisecond))
-			}
+			lost = j.loss()
 			if died == nil {
 				none = j.takeOver()
 			} else {
@@ -210,6 +212,14 @@ func (j *job) watch() (lost error) {
 			j.kill(syscall.SIGCONT) // or else a stopped one would not hear of it
 		}
 	}
+}
+
+// loss is why the command is ended.
+func (j *job) loss() error {
+	if lost := lostBy(j.held); lost != nil {
+		return lost
+	}
+	return fmt.Errorf("%w: the lease was not renewed, and ends in %v", redlock.ErrLost, j.held.Validity().Round(time.Millisecond))
 }
 
 // takeOver ends the command in place of a watchdog that is dead; what it tells is closed when nothing is left.

@@ -3,12 +3,16 @@
 package main
 
 import (
+	"io"
 	"os"
+	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/quorumlock/redlock"
 )
@@ -52,4 +56,36 @@ func TestRunWhoseLockWasTakenAway(t *testing.T) {
 	require.NoError(t, out.Close())
 	assert.Equal(t, exitLost, p.end(t), p.errs.String())
 	assert.NotContains(t, names(p.events(t)), "kept")
+}
+
+// A lock that is lost while redlock waits for a reader of its log is the watchdog's to know.
+func TestLostRunWhoseLogIsNotRead(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	said, says, err := os.Pipe()
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = said.Close(), says.Close() })
+	p := s.prepare(t, "run", "k", "--json", "--ttl", "20s", "--", "sh", "-c", "exec 2>/dev/null; trap 'echo USR1' USR1; echo $$; while :; do sleep 0.02; done")
+	p.Stderr = says
+	p.launch(t)
+	command, err := strconv.Atoi(p.line(t))
+	require.NoError(t, err)
+	fd := int(says.Fd())
+	require.NoError(t, unix.SetNonblock(fd, true))
+	for _, n := range []int{4096, 1} {
+		for err = nil; err == nil; _, err = unix.Write(fd, make([]byte, n)) {
+		}
+		require.ErrorIs(t, err, syscall.EAGAIN)
+	}
+	require.NoError(t, unix.SetNonblock(fd, false))       // of redlock's own end, too
+	require.NoError(t, p.Process.Signal(syscall.SIGUSR1)) // of which it wants to say something
+	require.Equal(t, "USR1", p.line(t))
+	s.takeAway(t, "k")
+	require.Eventually(t, func() bool { return ended(command) }, 40*time.Second, 5*time.Millisecond)
+	require.NoError(t, says.Close())
+	text, err := io.ReadAll(said)
+	require.NoError(t, err)
+	assert.NotContains(t, string(text), "the lease is over")
+	assert.Contains(t, string(text), `"killed_by":"redlock"`)
+	assert.Equal(t, exitLost, p.end(t))
 }
