@@ -27,7 +27,8 @@ type descent struct {
 	root int
 	// since is what start the children of root have at least; others had their parent before the command.
 	since int
-	group int // of the command: all that is known of it where processes cannot be looked at
+	older bool // there may be such others
+	group int  // of the command: all that is known of it where processes cannot be looked at
 }
 
 // dyingTime is how long what was sent SIGKILL may take to die before that is said.
@@ -55,7 +56,7 @@ func (d descent) end(say func(why string)) {
 			empty = 0
 		}
 		switch {
-		case empty > 0 && childless(), d.since > 0 && empty > 50: // where there are older children
+		case empty > 0 && childless(), d.older && empty > 50:
 			return
 		case killed.fresh:
 			begun, pause = time.Now(), time.Millisecond

@@ -272,9 +272,9 @@ var users atomic.Int32
 
 // asAnotherUser starts a program as a user that has no other processes, and that may search our folders.
 func asAnotherUser() []string {
-	user := 1_000_000 + os.Getpid()%30_000*100 + int(users.Add(1))
+	id := strconv.Itoa(1_000_000 + os.Getpid()%30_000*100 + int(users.Add(1)))
 	const may = "+dac_read_search"
-	return []string{"setpriv", "--reuid", strconv.Itoa(user), "--clear-groups", "--inh-caps", may, "--ambient-caps", may}
+	return []string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--inh-caps", may, "--ambient-caps", may}
 }
 
 // holdProgram makes a program that cannot be executed as long as it is held: who tries to waits, and a shell that started

@@ -323,7 +323,8 @@ func self() (string, error) {
 
 // watchdog is the one of a command, as redlock has it.
 type watchdog struct {
-	pid, since     int // since: when it was started
+	pid, since     int  // since: when it was started
+	older          bool // redlock had children before
 	lifeline, news *os.File
 	starts, fails  *os.File
 	log            *runLog
@@ -369,6 +370,7 @@ func startWatchdog(log *runLog, path string, command, env []string) (*watchdog, 
 		started: make(chan int, 1), changes: make(chan syscall.WaitStatus, 16), left: make(chan string, 1),
 		none: make(chan struct{}), died: make(chan struct{}), reaped: make(chan struct{}), over: make(chan struct{}),
 	}
+	w.older = !childless()
 	// In a group of its own, which what is done to ours, and the terminal's keys, do not reach.
 	w.pid, _, err = syscall.StartProcess(program, args, &syscall.ProcAttr{
 		Env: env, Files: inherited(theirs...), Sys: &syscall.SysProcAttr{Setpgid: true},
@@ -462,7 +464,7 @@ func (w *watchdog) dead() bool {
 // descent is what the command started, as far as it lives.
 func (w *watchdog) descent() descent {
 	if w.dead() {
-		return descent{root: os.Getpid(), since: w.since, group: int(w.group.Load())}
+		return descent{root: os.Getpid(), since: w.since, older: w.older, group: int(w.group.Load())}
 	}
 	return descent{root: w.pid}
 }
