@@ -31,6 +31,9 @@ type descent struct {
 	group int  // of the command: all that is known of it where processes cannot be looked at
 }
 
+// anySession is none. 0 is one, whose leader is outside of the container.
+const anySession = -1
+
 // dyingTime is how long what was sent SIGKILL may take to die before that is said.
 const dyingTime = 2 * time.Second
 
@@ -89,7 +92,7 @@ func (r *round) all() {
 	if r.met == nil {
 		r.met = map[[2]int]bool{}
 	}
-	found, looked := r.living(0)
+	found, looked := r.living(anySession)
 	if !looked {
 		r.toGroup()
 		return

@@ -54,7 +54,7 @@ func lookAt(pid int) (p proc, found bool) {
 	}, true
 }
 
-// living are the processes of a descent that have not ended, of one session or, if that is 0, of all. It reports
+// living are the processes of a descent that have not ended, of one session or of anySession. It reports
 // whether processes can be looked at.
 func (d descent) living(session int) (found []proc, looked bool) {
 	dir, err := os.Open("/proc")
@@ -73,7 +73,7 @@ func (d descent) living(session int) (found []proc, looked bool) {
 		if err != nil {
 			continue
 		}
-		if session != 0 {
+		if session != anySession {
 			if of, err := unix.Getsid(pid); err != nil || of != session {
 				continue
 			}

@@ -264,6 +264,16 @@ func TestRunOfProcessesThatLeaveTheGroup(t *testing.T) {
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL), "nor killed")
 }
 
+// Where the session is that of a process outside of the container, a daemon is none of it.
+func TestRunInAContainerWaitsForNoDaemon(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.startThrough(t, []string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"},
+		"run", "k", "--json", "--ttl", "6s", "--", "sh", "-c", `setsid sleep 300 >/dev/null 2>&1 & exit 4`)
+	assert.Equal(t, 4, p.end(t), p.errs.String())
+	p.event(t, "released")
+}
+
 // A signal that a run gets is one for the command of a run within it, which its own run passes on.
 func TestRunPassesSignalsOnceToACommandWithin(t *testing.T) {
 	t.Parallel()
