@@ -239,7 +239,8 @@ func (j *job) gone() bool {
 		return false
 	}
 	j.leave()
-	return len(j.others()) == 0
+	session, err := unix.Getsid(0)
+	return len(j.others()) == 0 && (err != nil || !j.dog.descent().forksOn(session))
 }
 
 // leave is for the end of the group.

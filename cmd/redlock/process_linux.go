@@ -106,6 +106,31 @@ func (d descent) children(but map[int]bool, visit func(proc)) {
 	}
 }
 
+// forksOn reports whether a process that was adopted is of a session, or may be: one that forks and ends, again and
+// again, need not be there when a look at all of /proc gets to it. What it leaves is adopted before it is dead.
+func (d descent) forksOn(session int) bool {
+	root := strconv.Itoa(d.root)
+	dead := map[int]bool{}
+	for range 1000 {
+		before := len(dead)
+		list, _ := os.ReadFile("/proc/" + root + "/task/" + root + "/children")
+		for _, number := range bytes.Fields(list) {
+			pid, _ := strconv.Atoi(string(number))
+			p, found := lookAt(pid)
+			switch {
+			case !found || !p.alive:
+				dead[pid] = true
+			case p.parent == d.root && p.start >= d.since && p.session == session:
+				return true
+			}
+		}
+		if len(dead) == before {
+			return false
+		}
+	}
+	return true
+}
+
 // kinship is whether a process descends from the root, and by way of another command's watchdog.
 type kinship struct {
 	ours, inner bool

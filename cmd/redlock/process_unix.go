@@ -26,6 +26,8 @@ func (descent) living(int) ([]proc, bool) { return nil, false }
 
 func (descent) children(map[int]bool, func(proc)) {}
 
+func (descent) forksOn(int) bool { return false }
+
 func (proc) signal(syscall.Signal) error { return syscall.ENOSYS }
 
 func lookAt(int) (proc, bool) { return proc{}, false }

@@ -264,6 +264,23 @@ func TestRunOfProcessesThatLeaveTheGroup(t *testing.T) {
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL), "nor killed")
 }
 
+// What forks and ends, again and again, is waited for as what stays.
+func TestRunWaitsForALoopOfForks(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	over := t.TempDir() + "/over"
+	p := s.startInGroup(t, "run", "k", "--json", "--ttl", "6s", "--", "sh", "-c", `perl -MPOSIX -e '
+		setpgid(0, 0); for ($end = time + 20; time < $end && !-e $ARGV[0]; ) { fork and _exit(0); select(undef, undef, undef, 0.002) }' "$0" & exit 3`, over)
+	gone(t, p.event(t, "started").PID)
+	begun := time.Now()
+	for time.Since(begun) < 2*time.Second {
+		require.False(t, s.free(t), p.errs.String())
+	}
+	require.NoError(t, os.WriteFile(over, nil, 0o600))
+	assert.Equal(t, 3, p.end(t), p.errs.String())
+	assert.True(t, s.free(t))
+}
+
 // Where the session is that of a process outside of the container, a daemon is none of it.
 func TestRunInAContainerWaitsForNoDaemon(t *testing.T) {
 	t.Parallel()
