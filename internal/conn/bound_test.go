@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -189,6 +190,18 @@ type panicking struct{ net.Conn }
 func (panicking) Read([]byte) (int, error)  { panic(errOfUser) }
 func (panicking) Write([]byte) (int, error) { panic(errOfUser) }
 func (panicking) Close() error              { panic(errOfUser) }
+func (panicking) SetLinger(int) error       { panic(errOfUser) }
+
+func (panicking) SyscallConn() (syscall.RawConn, error) { panic(errOfUser) }
+
+// looked is one that panics only when its socket is looked at.
+type looked struct{ panicking }
+
+func (l looked) SyscallConn() (syscall.RawConn, error) { return panickingRaw{}, nil }
+
+type panickingRaw struct{ syscall.RawConn }
+
+func (panickingRaw) Control(func(uintptr)) error { panic(errOfUser) }
 
 // A panic of what runs on our goroutines and is not ours is an error that has it once with its stack.
 func TestPanicsAreErrors(t *testing.T) {
@@ -217,6 +230,18 @@ func TestPanicsAreErrors(t *testing.T) {
 			assert.ErrorContains(t, err, errOfUser.Error())
 			assert.NotContains(t, err.Error(), "goroutine")
 			assert.Contains(t, string(p.Stack()), "TestPanicsAreErrors")
+		})
+	}
+}
+
+// A conversation that is overdue is looked at and reset on a timer's goroutine, where a panic would end the process.
+func TestPanicsOfConnectionsThatAreLookedAfter(t *testing.T) {
+	for name, c := range map[string]net.Conn{"no socket": panicking{}, "socket": looked{}} {
+		t.Run(name, func(t *testing.T) {
+			f := newOwnFlow(c, &redis.Options{}, "", newQuirks(""))
+			assert.Equal(t, name == "no socket", f.Alive())
+			f.Heard()
+			f.Reset()
 		})
 	}
 }

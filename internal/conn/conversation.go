@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/redlock/internal/tick"
 )
 
-// Flow is one connection to one server, used by one goroutine at a time. Only heard and
-// close may be called at any time, by anybody.
+// Flow is one connection to one server, used by one goroutine at a time. Only Heard, Close and Reset
+// may be called at any time, from any goroutine.
 type Flow interface {
 	// Exchange sends the calls in order, each once and never again, with the looks at
 	// their places, and fills in the answer of each call: Said and Sent. It returns

@@ -126,9 +126,11 @@ func newSocket(conn net.Conn) *socket {
 	if secure, ok := conn.(*tls.Conn); ok {
 		s.under = secure.NetConn()
 	}
-	if sc, ok := s.under.(syscall.Conn); ok {
-		s.raw, _ = sc.SyscallConn()
-	}
+	_ = NoPanic(func() {
+		if sc, ok := s.under.(syscall.Conn); ok {
+			s.raw, _ = sc.SyscallConn()
+		}
+	})
 	s.look = s.peek.at
 	return s
 }
@@ -144,8 +146,13 @@ func (s *socket) quiet() bool {
 	s.looking.Lock()
 	defer s.looking.Unlock()
 	s.peek.quiet = true // a Dialer of the user's may have put something in the place of a socket
-	// Not raw.Read, which waits for another goroutine that reads at present.
-	return s.raw.Control(s.look) == nil && s.peek.quiet
+	return s.control() == nil && s.peek.quiet
+}
+
+// control looks. It is not raw.Read, which waits for another goroutine that reads at present.
+func (s *socket) control() (err error) {
+	defer noPanic(&err)
+	return s.raw.Control(s.look)
 }
 
 // A Dialer's connection is code of the user's.
@@ -163,6 +170,8 @@ func (s *socket) Write(p []byte) (n int, err error) {
 
 // unsent has the system drop what it has not delivered when the connection is closed.
 func (s *socket) unsent() {
+	var err error
+	defer noPanic(&err)
 	if c, ok := s.under.(interface{ SetLinger(sec int) error }); ok { // a *net.TCPConn
 		_ = c.SetLinger(0)
 	}
