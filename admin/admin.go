@@ -9,7 +9,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -131,7 +130,7 @@ func (n *Nodes) open() (asked []*redis.Client, done func()) {
 			n.asked = append(n.asked, redis.NewClient(n.bounded(c, conn.Bound)))
 		}
 		if n.closed {
-			_ = n.closeOwn()
+			_ = closeAll(n.asked) // they have no connections yet
 		}
 	}
 	return n.asked, func() {
@@ -146,19 +145,22 @@ func (n *Nodes) open() (asked []*redis.Client, done func()) {
 // rest closes connections that no call uses; the next one opens others.
 func (n *Nodes) rest() {
 	n.mu.Lock()
-	defer n.mu.Unlock()
+	var over []*redis.Client
 	if n.calls == 0 && !n.closed {
-		_ = n.closeOwn()
-		n.asked = nil
+		over, n.asked = n.asked, nil
 	}
+	n.mu.Unlock()
+	_ = closeAll(over)
 }
 
-// closeOwn needs mu to be held.
-func (n *Nodes) closeOwn() error {
-	errs := make([]error, len(n.asked))
-	for i, c := range n.asked {
+// closeAll may block, as long as a connection of a Dialer's does.
+func closeAll(clients []*redis.Client) error {
+	errs := make([]error, len(clients))
+	for i, c := range clients {
 		// A connection of a Dialer's may panic.
-		errs[i] = cmp.Or(conn.NoPanic(func() { errs[i] = c.Close() }), errs[i])
+		if err := conn.NoPanic(func() { errs[i] = c.Close() }); err != nil {
+			errs[i] = err
+		}
 	}
 	return protocol.InOneLine(errs...)
 }
@@ -210,14 +212,18 @@ func (n *Nodes) Names() []string { return append([]string(nil), n.names...) }
 // Quorum is how many nodes must grant a lock: more than half of them.
 func (n *Nodes) Quorum() int { return len(n.clients)/2 + 1 }
 
-// Close closes the connections, and not the clients that New was given.
+// Close closes the connections, and not the clients that New was given. Later calls fail; a second Close returns nil.
 func (n *Nodes) Close() error {
 	n.mu.Lock()
-	defer n.mu.Unlock()
+	var over []*redis.Client
+	if !n.closed {
+		over = n.asked
+	}
 	if n.closed = true; n.idle != nil {
 		n.idle.Stop()
 	}
-	return n.closeOwn()
+	n.mu.Unlock()
+	return closeAll(over)
 }
 
 // name is a lock's key on the nodes, if it breaks no rule.

@@ -2,9 +2,11 @@ package admin_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -208,3 +210,45 @@ type counted struct {
 }
 
 func (c *counted) Close() error { c.open.Add(-1); return c.Conn.Close() }
+
+// Close tells what its connections say, once, and keeps no call waiting while one of them takes its time.
+func TestCloseOfNodes(t *testing.T) {
+	cluster := redlocktest.NewCluster(t, 3)
+	clients, closing, goOn := cluster.Clients(), make(chan bool), make(chan bool)
+	for i, end := range []func(net.Conn) error{
+		func(c net.Conn) error { _ = c.Close(); return errors.New("it says no") },
+		func(c net.Conn) error { _ = c.Close(); panic("of the user") },
+		func(c net.Conn) error { closing <- true; <-goOn; return c.Close() },
+	} {
+		clients[i] = cluster.Client(i, func(o *redis.Options) {
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := dial(ctx, network, addr)
+				return &ending{c, sync.OnceValue(func() error { return end(c) })}, err
+			}
+		})
+	}
+	nodes, err := admin.New(clients, nil)
+	require.NoError(t, err)
+	_, err = nodes.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	closed := make(chan error, 1)
+	go func() { closed <- nodes.Close() }()
+	<-closing
+	_, err = nodes.Inspect(t.Context(), "k")
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.NoError(t, nodes.Close())
+	close(goOn)
+	err = <-closed
+	assert.ErrorContains(t, err, "it says no")
+	assert.ErrorContains(t, err, "of the user")
+	require.NoError(t, nodes.Close())
+}
+
+// ending is a connection that ends in a way of its own.
+type ending struct {
+	net.Conn
+	end func() error
+}
+
+func (e *ending) Close() error { return e.end() }
