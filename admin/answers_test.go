@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -281,13 +282,9 @@ func TestListingThatIsCut(t *testing.T) {
 	assert.NoError(t, found.Nodes[2].Err)
 	assert.Greater(t, len(found.Locks), 10_000)
 	assert.Less(t, len(found.Locks), 30_000)
-	held := 0
 	for _, l := range found.Locks {
-		if l.Held {
-			held++
-		}
+		require.True(t, l.Held || l.Nodes == 1 && slices.Contains([]string{"lock", "shared"}, l.Key), "%s, which two nodes have: %d", l.Key, l.Nodes)
 	}
-	assert.Greater(t, held, len(found.Locks)/3)
 	// Where there is room for all, nothing is cut.
 	few := manyLocks(5000, 500, 200)
 	found, err = nodesThat(t, func(_ int, words []string) string { return few(words) }).List(t.Context(), "", 1<<30)

@@ -208,16 +208,17 @@ func (s *search) note(full bool) {
 // errListing is of a node which has more than its part of a listing.
 var errListing = fmt.Errorf("it has more than its part of what a listing keeps (%d bytes for all nodes): a narrower pattern finds the rest", listRoom)
 
-// complete looks for what was found on other nodes, where the search ended early.
+// complete looks for what was found on other nodes, where the search ended early or was not kept as a whole.
 func (s *search) complete(ctx context.Context, client *redis.Client, known *catalogue) {
-	if s.whole || s.err != nil {
+	if s.whole || s.err != nil && !errors.Is(s.err, errListing) {
 		return
 	}
 	full := false
 	for names := range slices.Chunk(known.lacks(s.at), listBatch) {
 		p, err := s.take(ctx, func(ctx context.Context, p *page) error { return p.read(ctx, client, names) })
 		full = !known.take(s, p) || full
-		if s.err = err; err != nil {
+		if err != nil {
+			s.err = cmp.Or(s.err, err)
 			break
 		}
 	}
