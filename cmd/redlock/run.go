@@ -85,8 +85,9 @@ for a device) is said, and the lock is left to its lease.
 
 These go on beyond the lock, and only what they change can refuse them, by --fencing: the
 command, where both processes are killed or stopped; and what a daemon starts for the
-command, as by systemd-run, at or docker run. On systems other than Linux only the group is
-waited for and killed, and nothing that left it, as by timeout, setsid or 'set -m'.
+command, as by systemd-run, at or docker run, or nsenter leaves behind in another container.
+On systems other than Linux only the group is waited for and killed, and nothing that left it,
+as by timeout, setsid or 'set -m'.
 
 The command finds REDLOCK_KEY, REDLOCK_TOKEN and, with --fencing, REDLOCK_FENCE in its
 environment, of several locks a line each in the order of the keys; and with --permits
