@@ -83,7 +83,7 @@ type Searched struct {
 // is that of Redis for keys behind Options.KeyPrefix, such as "orders:*"; empty: all. A node's search ends
 // early when it has found limit locks, or after 30 times Options.Timeout. A string that begins with a
 // token, or the mark of a lock that several hold, counts as a lock. One that comes or goes meanwhile may
-// be missing. A listing keeps 16 MB, some 40,000 locks on a few nodes; Err tells where it was full.
+// be missing. A listing keeps 16 MB, at best 40,000 locks; Err tells where it was full.
 //
 // It fails with ErrNoQuorum if fewer than a majority of nodes could be searched, with what was found,
 // and with ctx's error. A limit below 1 is ErrInvalid.
