@@ -135,8 +135,8 @@ func TestCheckOfRights(t *testing.T) {
 	const locks = alone + share
 	const lines = "+time +zadd +zrem +zscore +zrangebyscore +zrevrange +zcount"
 	const notices = "&redlock:* +publish +subscribe"
-	const ends = "+client|id +client|kill +client|setname +client|list"
-	const reading = "+info +role +config|get " + ends
+	const connections = "+client|setname +client|list"
+	const reading = "+info +role +config|get " + connections
 	for name, c := range map[string]struct {
 		rules   []string
 		want    []string
@@ -144,9 +144,9 @@ func TestCheckOfRights(t *testing.T) {
 	}{
 		"all it needs":     {[]string{"~*", locks, lines, notices, reading}, nil, ""},
 		"shares no lock":   {[]string{"~*", alone, lines, notices, reading}, []string{"info rights-shared"}, "ZCARD, ZRANGE, UNLINK"},
-		"may not read":     {[]string{"~*", locks, lines, notices, ends}, []string{"info unread", "info unread", "info unread", "info unread", "info unread", "info unread"}, "NOPERM"},
-		"no INFO":          {[]string{"~*", locks, lines, notices, "+role +config|get", ends}, []string{"info unread", "info unread", "info unread"}, "whether it belongs to a cluster"},
-		"no CONFIG":        {[]string{"~*", locks, lines, notices, "+info", ends}, []string{"info unread"}, "CONFIG GET appendfsync"},
+		"may not read":     {[]string{"~*", locks, lines, notices, connections}, []string{"info unread", "info unread", "info unread", "info unread", "info unread", "info unread"}, "NOPERM"},
+		"no INFO":          {[]string{"~*", locks, lines, notices, "+role +config|get", connections}, []string{"info unread", "info unread", "info unread"}, "whether it belongs to a cluster"},
+		"no CONFIG":        {[]string{"~*", locks, lines, notices, "+info", connections}, []string{"info unread"}, "CONFIG GET appendfsync"},
 		"no SET, no DEL":   {[]string{"~*", locks, "-set -del", lines, notices, reading}, []string{"critical rights", "warning rights-memory"}, "SET, DEL"},
 		"no scripts":       {[]string{"~*", locks, "-eval -evalsha", lines, notices, reading}, []string{"critical rights", "info rights-digest"}, "lacks EVAL ("},
 		"no digests":       {[]string{"~*", locks, "-evalsha", lines, notices, reading}, []string{"info rights-digest"}, "lacks EVALSHA ("},
