@@ -179,7 +179,7 @@ func TestRunWhoseWatchdogDied(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	for form, says := range map[string]string{"--json": `"event":"unguarded"`, "--json=false": "the watchdog died: if redlock is killed or stopped, the command goes on"} {
-		p := s.start(t, "run", "k", form, "--ttl", "1s", "--", "sh", "-c", "echo ready; trap 'exit 3' TERM; while :; do sleep 0.02; done")
+		p := s.start(t, "run", "k", form, "--ttl", "6s", "--", "sh", "-c", "echo ready; trap 'exit 3' TERM; while :; do sleep 0.02; done")
 		require.Equal(t, "ready", p.line(t))
 		require.NoError(t, syscall.Kill(watchdogOf(t, p.Process.Pid), syscall.SIGKILL))
 		require.Eventually(t, func() bool { return strings.Contains(p.errs.String(), says) }, 20*time.Second, time.Millisecond, lazily(p.errs.String))
