@@ -65,7 +65,7 @@ const (
 type Degradation string
 
 const (
-	DegradedGuard   Degradation = "guard"   // what shows that a node forgot locks, see Options.RestartGuard
+	DegradedGuard   Degradation = "guard"   // what shows that a node forgot locks: it has no vote, see Options.RestartGuard
 	DegradedQueue   Degradation = "queue"   // waiters poll instead, in no order
 	DegradedNotices Degradation = "notices" // PUBLISH or SUBSCRIBE: waiters find releases by timers
 	DegradedAccess  Degradation = "access"  // a wrong password or missing permissions; the call waits

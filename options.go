@@ -86,8 +86,8 @@ type Options struct {
 	// With 0, nodes that are all new count at once, also after a power failure of all. A positive value
 	// covers that; a new fleet then grants nothing for so long.
 	//
-	// Each node keeps one key without expiry, KeyPrefix+"redlock:memory", and is asked INFO. Where it
-	// denies INFO its grants always count; Hooks.Degraded tells.
+	// Each node keeps one key without expiry, KeyPrefix+"redlock:memory". Where it denies that key, INFO or TIME it
+	// has no vote.
 	RestartGuard time.Duration
 
 	// NoRestartGuard turns the guard off, as for a test suite that empties its nodes: a node that forgot a lock may

@@ -333,11 +333,15 @@ func TestRoundJudgesAVoteOnce(t *testing.T) {
 	r := &round{guard: g, period: 10 * time.Second}
 	r.init(c.Now(), make([]seat, 3))
 	yes := protocol.Answer{Kind: protocol.Granted, Final: true}
-	g.Saw(0, protocol.ServerReport{RunID: "0", Mark: protocol.MarkOfError(fakenode.Error("NOPERM"))})
+	see := func(i int, age time.Duration) {
+		run := fmt.Sprint(i)
+		g.Saw(i, protocol.ServerReport{Asked: true, RunID: run, ReplID: "r", Mark: protocol.ReadMark("id 1 1 later "+run+" r", true, age+time.Microsecond)})
+	}
+	see(0, 0)
 	r.Deliver(0, yes, c.Now().Mono)
 	require.Equal(t, VoteBarred, r.vote(0))
 	for i := 1; i < 3; i++ {
-		g.Saw(i, protocol.ServerReport{RunID: fmt.Sprint(i), Uptime: time.Hour, Mark: protocol.MarkOfError(fakenode.Error("NOPERM"))})
+		see(i, time.Hour)
 		r.Deliver(i, yes, c.Now().Mono)
 		require.Equal(t, VoteGranted, r.vote(i))
 	}
@@ -345,6 +349,12 @@ func TestRoundJudgesAVoteOnce(t *testing.T) {
 	require.Equal(t, verdictGranted, r.current())
 	require.Equal(t, VoteBarred, r.vote(0))
 	require.ErrorContains(t, r.outcomes(make([]string, 3))[0].Err, "votes count from ")
+
+	r.init(c.Now(), make([]seat, 3))
+	yes.Unsure = true
+	r.Deliver(1, yes, c.Now().Mono)
+	require.Equal(t, VoteBarred, r.vote(1), "whatever is known over other connections")
+	require.ErrorIs(t, r.outcomes(make([]string, 3))[1].Err, guard.ErrUnsure)
 }
 
 func TestGuardTellsOnceWhatANodeLacks(t *testing.T) {
@@ -364,9 +374,9 @@ func TestGuardTellsOnceWhatANodeLacks(t *testing.T) {
 	}
 	require.Empty(t, told)
 	require.Equal(t, DegradedGuard, byNode["node0"].Kind)
-	require.Contains(t, byNode["node0"].Lacks, "memory mark")
+	require.Contains(t, byNode["node0"].Lacks, "a vote")
 	require.ErrorContains(t, byNode["node0"].Err, "no access")
-	require.Contains(t, byNode["node1"].Lacks, "restart guard")
+	require.Contains(t, byNode["node1"].Lacks, "a vote")
 	require.ErrorContains(t, byNode["node1"].Err, "no info")
 }
 

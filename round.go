@@ -194,11 +194,15 @@ var votes = [...]Vote{
 
 // judge is a grant as the guard sees it; the caller holds mu.
 func (r *round) judge(i int, b protocol.Answer, now int64) (Vote, protocol.Answer) {
-	if left := r.guard.Judge(i, r.period, now); left > 0 {
+	switch left := r.guard.Judge(i, r.period, now); {
+	case left > 0:
 		b.Said = r.guard.Why(i, left)
-		return VoteBarred, b
+	case b.Unsure:
+		b.Said = guard.ErrUnsure
+	default:
+		return VoteGranted, b
 	}
-	return VoteGranted, b
+	return VoteBarred, b
 }
 
 // lacksForDuplicates reports whether a quorum is missing because nodes are the same server as others.

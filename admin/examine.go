@@ -215,7 +215,7 @@ var sections = []struct {
 	name, means string
 	known       func(n *NodeReport) bool
 }{
-	{"server", "whether two names lead to one server, its version and when it was started (nor can restarts be noticed without it)",
+	{"server", "whether two names lead to one server, its version and when it was started (nor has it a vote without it)",
 		func(n *NodeReport) bool { return n.RunID != "" }},
 	{"replication", "whether it is a master and has replicas", func(n *NodeReport) bool { return n.Role != "" }},
 	{"memory", "whether it may evict locks", func(n *NodeReport) bool { return n.MaxMemoryPolicy != "" }},
@@ -277,16 +277,21 @@ func (e *examiner) readMemory(q *enquiry, infos []*redis.StringCmd, text *redis.
 	if text == nil {
 		return
 	}
-	for i, cmd := range infos {
+	for i, cmd := range infos { // INFO server comes first
+		var read func(string) error
 		switch sections[i].name {
 		case "server":
-			e.seen.Err = q.errOf(cmd)
-			if e.seen.Err == nil {
-				e.seen.Err = e.seen.ReadServer(cmd.Val())
-			}
+			read = e.seen.ReadServer
 		case "replication":
-			e.seen.ReadReplication(cmd.Val())
+			read = e.seen.ReadReplication
+		default:
+			continue
 		}
+		err := q.errOf(cmd)
+		if err == nil {
+			err = read(cmd.Val())
+		}
+		e.seen.Err = cmp.Or(e.seen.Err, err)
 	}
 	err := q.errOf(text)
 	if err == nil || errors.Is(err, redis.Nil) {

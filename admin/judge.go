@@ -59,7 +59,7 @@ func barring(all []facts, ms *guard.Memories, period time.Duration, now tick.Ins
 			}
 			s := &reports[i]
 			s.At = now.Mono + look
-			if w, _, _ := ms.See(i, *s, s.At); w != nil {
+			if w, _ := ms.See(i, *s, s.At); w != nil {
 				all[i].markless = all[i].markless || look == 0
 				s.Mark = w.Written()
 				ms.See(i, *s, s.At)
@@ -253,7 +253,7 @@ func judgeRights(f facts, add addFinding) {
 		{forLocks, SeverityCritical, "rights", "locks cannot be acquired, extended or released on this node"},
 		{forLines, SeverityWarning, "rights-queue", "waiters poll, in no order"},
 		{forNotices, SeverityWarning, "rights-notify", "waiters find a release by timers, some time later"},
-		{forMemory, SeverityWarning, "rights-memory", "a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds"},
+		{forMemory, SeverityCritical, "rights-memory", "this node has no vote; see Options.NoRestartGuard"},
 		{forSharing, SeverityInfo, "rights-shared", "shared locks and semaphores fail here, and nothing else does"},
 		{forBundles, SeverityInfo, "rights-bundle", "releases of several locks at once cost this node more than they need to"},
 		{forNames, SeverityInfo, "rights-name", "connections of this user do not say which list of nodes their client has"},
@@ -273,7 +273,7 @@ func judgeRights(f facts, add addFinding) {
 // judgeMark finds nodes where others have something under the key of the memory mark.
 func judgeMark(f facts, add addFinding) {
 	if f.noMark != "" {
-		add(SeverityWarning, "memory-mark", fmt.Sprintf("%q holds what is no memory mark: a client that starts later does not know that this node was emptied or replaced, and may hold a lock that another still holds", f.noMark),
+		add(SeverityWarning, "memory-mark", fmt.Sprintf("%q holds what is no memory mark, so this node has no vote", f.noMark),
 			"move it: the key belongs to this library, or give Options.KeyPrefix another value in all clients")
 	}
 }

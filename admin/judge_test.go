@@ -112,7 +112,7 @@ func TestJudge(t *testing.T) {
 			want: []string{"warning rights-queue a", "warning rights-notify a"}},
 		{name: "rights for the guard", change: map[int]func(*facts){0: func(f *facts) {
 			f.lacks = []denial{{forMemory, "the key redlock:memory", "NOPERM"}}
-		}}, want: []string{"warning rights-memory a"}, mention: []string{"redlock:memory"}},
+		}}, want: []string{"critical rights-memory a"}, mention: []string{"redlock:memory"}},
 		{name: "rights for bundles", change: map[int]func(*facts){
 			0: func(f *facts) { f.lacks = []denial{{forBundles, "MGET", "NOPERM"}} },
 			1: func(f *facts) { f.lacks, f.seen.Native = []denial{{forBundles, "MGET", "NOPERM"}}, protocol.DelEx },

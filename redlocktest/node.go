@@ -374,7 +374,7 @@ func (n *Node) SetError(msg string) {
 
 // Deny makes the node answer the commands, given by name in upper or lower case, with
 // a NOPERM error as for a user whom the ACL does not allow them, inside scripts, too.
-// After Deny("INFO") no client can see that the node restarts. Allow ends it.
+// After Deny("INFO") the node has no vote. Allow ends it.
 func (n *Node) Deny(commands ...string) { n.setDenied(commands, true) }
 
 // Allow ends Deny for the commands.

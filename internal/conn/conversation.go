@@ -50,7 +50,7 @@ const (
 
 // Said is what a server says of itself beside a batch: the answers to the looks.
 type Said struct {
-	Mark   protocol.Mark         // to LookMark; MarkDenied with its error where it is denied
+	Mark   protocol.Mark         // to LookMark; MarkUnread with its error where it is denied
 	Role   protocol.ServerReport // to LookRole: role and ReplID
 	RoleOK bool
 	Broken bool // some look has no answer
@@ -223,7 +223,7 @@ func (cs *Conversations) prepare(cv *conversation, batch []*lane.Call) error {
 	if cs.Saw == nil {
 		return nil
 	}
-	if looks(batch) && !cs.Ready() {
+	if looks(batch) && (cv.who.Err != nil || !cs.Ready()) {
 		s, err := cv.flow.Ask()
 		if err != nil {
 			return err
@@ -282,6 +282,12 @@ func (cs *Conversations) heed(cv *conversation, batch []*lane.Call, want Looks, 
 	if want&LookMark != 0 && got.Broken {
 		// A grant says nothing without the look behind it.
 		void(slices.DeleteFunc(slices.Clone(batch), func(c *lane.Call) bool { return !c.Req.Op.Sets() }), errUnlooked)
+	}
+	if want&LookMark != 0 && (cv.who.Err != nil || got.Mark.Err != nil) {
+		// Another conversation may be told more before these votes are counted.
+		for _, c := range batch {
+			c.Answer.Unsure = true
+		}
 	}
 	news := want&LookMark != 0 && !got.Broken
 	if got.RoleOK {

@@ -295,8 +295,7 @@ func (f *ownFlow) look(got *Said, want Looks) {
 	if want&LookRole != 0 {
 		role, err := f.in.reply()
 		if text, ok := role.(string); ok && err == nil {
-			got.Role.ReadReplication(text)
-			got.RoleOK = true
+			got.RoleOK = got.Role.ReadReplication(text) == nil
 		}
 	}
 }

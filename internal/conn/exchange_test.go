@@ -61,9 +61,14 @@ func batchOfThree() []*lane.Call {
 
 func bulkReply(text string) string { return string(appendBulk(nil, text)) }
 
+const (
+	runID  = "0123456789abcdef0123456789abcdef01234567"
+	replID = "1123456789abcdef0123456789abcdef01234567"
+)
+
 // allReplies are those to batchOfThree and both looks.
 func allReplies() []string {
-	return []string{"+OK\r\n", ":1\r\n", "$-1\r\n", bulkReply("text"), bulkReply("role:master\r\nmaster_replid:r\r\n")}
+	return []string{"+OK\r\n", ":1\r\n", "$-1\r\n", bulkReply("text"), bulkReply("# Replication\r\nrole:master\r\nmaster_replid:" + replID + "\r\n")}
 }
 
 func TestBatchIsWrittenOnceAndReadWhole(t *testing.T) {
@@ -74,7 +79,7 @@ func TestBatchIsWrittenOnceAndReadWhole(t *testing.T) {
 	assert.Equal(t, []protocol.Answer{{Said: "OK", Sent: true}, {Said: int64(1), Sent: true}, {Sent: true}},
 		[]protocol.Answer{batch[0].Answer, batch[1].Answer, batch[2].Answer})
 	assert.Equal(t, Said{
-		Mark: protocol.Mark{State: protocol.MarkPresent, Text: "text"}, Role: protocol.ServerReport{Role: "master", ReplID: "r"}, RoleOK: true,
+		Mark: protocol.Mark{State: protocol.MarkPresent, Text: "text"}, Role: protocol.ServerReport{Role: "master", ReplID: replID}, RoleOK: true,
 	}, got)
 	assert.Nil(t, f.in.broken)
 }
@@ -152,7 +157,7 @@ func TestServerErrorsAreAnswers(t *testing.T) {
 	assert.True(t, protocol.Denied(batch[2].Err()))
 	assert.False(t, got.Broken)
 	assert.False(t, got.RoleOK)
-	assert.Equal(t, protocol.MarkDenied, got.Mark.State)
+	assert.Equal(t, protocol.MarkUnread, got.Mark.State)
 	assert.ErrorContains(t, got.Mark.Err, "holds what is no memory mark")
 }
 

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -50,17 +51,14 @@ func (f *ownFlow) Ask() (s protocol.ServerReport, err error) {
 		f.quirks.scripts.Store(true)
 	}
 	f.known = true
-	s, err = identity(server, replication)
-	if err == nil && s.Err == nil {
+	if s = identity(server, replication); s.Err == nil {
 		s.Asked = true
 		if f.markKey != "" {
-			if s.Mark = f.askedMark(mark); s.Mark.State == protocol.MarkPresent {
-				s.Mark = s.Mark.Aged(serverTime(at.val))
-			}
+			s.Mark = f.askedMark(mark, at)
 		}
 	}
 	f.native.Has = s.Native
-	return s, err
+	return s, nil
 }
 
 var errUnread = errors.New("not asked for")
@@ -112,36 +110,38 @@ func (a answer) text() (string, error) {
 	return text, a.err
 }
 
-// identity reads the answers to the questions for it. Its error is the server's own that time mends.
-func identity(server, replication answer) (s protocol.ServerReport, err error) {
+// identity reads the answers to the questions for it. What is not told, for whatever reason, is not known.
+func identity(server, replication answer) (s protocol.ServerReport) {
 	text, err := server.text()
-	switch {
-	case err == nil:
-		if err := s.ReadServer(text); err != nil {
-			return protocol.ServerReport{Err: err}, nil
-		}
-	case protocol.Passing(err):
-		return s, err
-	default:
-		return protocol.ServerReport{Err: err}, nil
+	if err == nil {
+		err = s.ReadServer(text)
 	}
-	switch text, err := replication.text(); {
-	case err == nil:
-		s.ReadReplication(text)
-	case protocol.Passing(err):
-		return s, err
+	if err == nil {
+		text, err = replication.text()
 	}
-	return s, nil
+	if err == nil {
+		err = s.ReadReplication(text)
+	}
+	if err != nil {
+		return protocol.ServerReport{Err: err}
+	}
+	return s
 }
 
-// askedMark is the memory mark by the answer to GET.
-func (f *ownFlow) askedMark(a answer) protocol.Mark {
+// askedMark is the memory mark by the answers to GET and TIME.
+func (f *ownFlow) askedMark(a, at answer) protocol.Mark {
+	now := serverTime(at.val)
+	if now == 0 {
+		return protocol.MarkOfError(cmp.Or(at.err, errNoTime))
+	}
 	text, err := a.text()
 	if err != nil {
 		return protocol.MarkOfError(err)
 	}
-	return f.mark([]byte(text), a.val != nil)
+	return f.mark([]byte(text), a.val != nil).Aged(now)
 }
+
+var errNoTime = errors.New("unexpected reply to TIME")
 
 // mark is the mark of which only the key was read.
 func (f *ownFlow) mark(text []byte, present bool) protocol.Mark {

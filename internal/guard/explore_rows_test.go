@@ -78,8 +78,8 @@ var exploreRows = []xRow{
 	{name: "kept", clauses: map[xClause]int{xLater: 60_000}, scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 3, apart: 2, knows: true, coarse: true, restartEmpty: true, restartKept: true}},
 	{name: "tool", clauses: map[xClause]int{xSize: 30_000}, scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 3, apart: 3, fresh: true, genesis: true, coarse: true, lean: true, tool: true, flush: true}},
 	{name: "stay-ahead", clauses: map[xClause]int{xChange: 200_000}, scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 3, apart: 4, stay: true, coarse: true, lean: true, tool: true, ahead: true, restartEmpty: true}},
-	// Beyond the promise. A server that denies its mark tells a newcomer only how old its process is.
-	{name: "denied-promoted", beyond: true, scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, knows: true, coarse: true, deny: true, promote: true}},
+	{name: "denied-promoted", scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 2, apart: 2, knows: true, coarse: true, deny: true, promote: true}},
+	// Beyond the promise.
 	{name: "forgot-and-ahead", beyond: true, states: 60_000, scope: xScope{tick: sec, ttl: 2, clients: 2, faults: 3, apart: 4, knows: true, coarse: true, lean: true, tool: true, ahead: true, flush: true}},
 	{name: "marks-evicted", beyond: true, states: 60_000, scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 3, apart: 3, knows: true, genesis: true, coarse: true, lean: true, flush: true, evictMark: true}},
 	{name: "moved", beyond: true, scope: xScope{tick: sec, ttl: 3, clients: 2, faults: 2, apart: 3, knows: true, coarse: true, names: true, outside: true}},

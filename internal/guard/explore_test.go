@@ -224,7 +224,7 @@ func (x *explorer) judge(i int) time.Duration {
 	case x.sc.without == xAge:
 		return left(m.changedAt, x.period(), x.clock.mono)
 	case x.sc.without == xChange && m.mark.All == 0:
-		return left(m.since(), x.period(), x.clock.mono)
+		return left(m.markedAt, x.period(), x.clock.mono)
 	case x.sc.without == xChange:
 		return 0
 	}
@@ -359,8 +359,6 @@ func (xError) RedisError()     {}
 
 func xErr(s protocol.MarkState) error {
 	switch s {
-	case protocol.MarkDenied:
-		return xError("NOPERM")
 	case protocol.MarkUnread:
 		return xError("BUSY")
 	}
@@ -574,7 +572,7 @@ func (x *explorer) write(w *xWorld, s *xServer, p *xPending, runID string, at in
 	r := protocol.ServerReport{RunID: runID, Asked: true, At: at}
 	switch {
 	case s.denied:
-		r.Mark = protocol.Mark{State: protocol.MarkDenied, Err: xError("NOPERM")}
+		r.Mark = protocol.Mark{State: protocol.MarkUnread, Err: xError("NOPERM")}
 		return r
 	case s.full:
 		r.Mark = protocol.MarkOfError(xError(x.sc.refuses))
@@ -651,7 +649,7 @@ func (x *explorer) askHold(w *xWorld, c, i int, unread bool, hold int) {
 		r.Mark = protocol.Mark{State: protocol.MarkAbsent}
 	}
 	if s.denied {
-		r.Mark = protocol.Mark{State: protocol.MarkDenied, Err: xErr(protocol.MarkDenied)}
+		r.Mark = protocol.Mark{State: protocol.MarkUnread, Err: xError("NOPERM")}
 	} else if unread {
 		r.Mark = protocol.Mark{State: protocol.MarkUnread, Err: xErr(protocol.MarkUnread)}
 	}
@@ -752,7 +750,7 @@ func (x *explorer) look(w *xWorld, c, i int) {
 		r.Mark = protocol.Mark{State: protocol.MarkAbsent}
 	}
 	if s.denied {
-		r.Mark = protocol.Mark{State: protocol.MarkDenied, Err: xErr(protocol.MarkDenied)}
+		r.Mark = protocol.Mark{State: protocol.MarkUnread, Err: xError("NOPERM")}
 	}
 	x.tell(w, c, i, srv, r, false)
 	m.conRepl = s.repl

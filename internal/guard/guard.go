@@ -18,11 +18,11 @@ import (
 // and servers that are behind two nodes from voting twice. The rules are those of memory.go.
 //
 // The wire keeps three promises:
-//   - a batch with a SET goes over a connection only after Saw was told which server answers there, and the node is
-//     Ready;
+//   - before a batch with a SET, where the node is not Ready, or which server answers over the connection is not known,
+//     the server is asked, and Saw is told what it says;
 //   - the mark is read behind the last SET of each batch, and Saw is told before the batch's
-//     votes are delivered. Where that look was not answered, grants of the batch do not
-//     count, whatever Judge would say;
+//     votes are delivered. Where that look was not answered, or by an error, or which server answers is still not
+//     known, grants of the batch do not count, whatever Judge would say;
 //   - a mark that Saw returns is written, and Saw is told which mark is there then.
 //
 // So a grant that counts was given by data whose mark we know, and that mark was there
@@ -71,8 +71,6 @@ func New(names []string, fixed time.Duration, c tick.Clock, tell func(Degradatio
 	return g
 }
 
-var lacks = map[lack]string{lackIdentity: noGuard, lackMark: noMark}
-
 // Saw takes in what a server told over a connection of its node. If it returns a mark, that
 // is to be written over the same connection.
 func (g *Guard) Saw(i int, s protocol.ServerReport) *protocol.MarkWrite {
@@ -92,7 +90,7 @@ func (g *Guard) see(i int, s protocol.ServerReport) (w *protocol.MarkWrite, look
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.memories.Slept(at.Wall - now)
-	w, look, lacks := g.memories.See(i, s, now)
+	w, look = g.memories.See(i, s, now)
 	m := &g.memories.Nodes[i]
 	g.quiet[i].Store(m.quiet(g.memories.all()))
 	g.settled[i].Store(m.settled(now))
@@ -103,23 +101,13 @@ func (g *Guard) see(i int, s protocol.ServerReport) (w *protocol.MarkWrite, look
 			g.duplicates[j].Store(nil)
 		}
 	}
-	g.report(i, lacks, s)
+	if m.Identity == IdentityUncertain && protocol.Permanent(m.err) {
+		g.tell(Degradation{Node: g.names[i], Lacks: noVote, Err: m.err})
+	}
 	if w != nil && w.ID == "" {
 		w.ID = g.newID()
 	}
 	return w, look
-}
-
-// report tells what a node denies; tell reports each thing once.
-func (g *Guard) report(i int, l lack, s protocol.ServerReport) {
-	if l == lackNothing {
-		return
-	}
-	err := s.Err
-	if err == nil {
-		err = s.Mark.Err
-	}
-	g.tell(Degradation{Node: g.names[i], Lacks: lacks[l], Err: err})
 }
 
 // newID makes the id of a mark; the caller holds mu.
@@ -133,8 +121,7 @@ func (g *Guard) newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Ready reports whether no question has to go ahead of a batch with a SET: identity and mark are known, or denied for
-// good.
+// Ready reports whether no question has to go ahead of a batch with a SET: identity and mark are known.
 func (g *Guard) Ready(i int) bool {
 	if g == nil {
 		return true
@@ -142,7 +129,7 @@ func (g *Guard) Ready(i int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := &g.memories.Nodes[i]
-	return m.Identity == identityWithheld || m.Identity == identityKnown && m.mark.State != protocol.MarkAbsent
+	return m.Identity == identityKnown && !m.unmarked()
 }
 
 // Duplicate is why a node has no vote: it leads to the same server as one that was seen there first. Nil if it has a
@@ -209,8 +196,10 @@ func (g *Guard) Why(i int, left time.Duration) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch m := &g.memories.Nodes[i]; {
+	case m.Identity == IdentityUncertain && m.err != nil:
+		return fmt.Errorf("%w: %w", ErrUnsure, m.err)
 	case m.Identity == IdentityUncertain:
-		return errNoIdentity
+		return ErrUnsure
 	case m.unmarked():
 		return errNoMark
 	default:
@@ -235,11 +224,10 @@ func (e BarredError) Error() string {
 }
 
 var (
-	errNoIdentity = errors.New("does not tell at present which server it is, or is a replica, so its votes do not count")
-	errNoMark     = errors.New("has no memory mark yet, so its votes do not count")
+	// ErrUnsure is why a grant is not counted whose node did not tell all that its votes rest on.
+	ErrUnsure  = errors.New("which server it is, and what it remembers, is not known, so its votes do not count")
+	errReplica = errors.New("it is a replica")
+	errNoMark  = errors.New("has no memory mark yet, so its votes do not count")
 )
 
-const (
-	noGuard = "the restart guard: whether the node was restarted and forgot locks is not known, so its votes always count"
-	noMark  = "the memory mark: FLUSHALL is not noticed, nor by clients that start later that the node was restarted or replaced"
-)
+const noVote = "a vote: which server it is, and what it remembers, is not known"

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -22,9 +23,6 @@ func TestBar(t *testing.T) {
 		second = int64(time.Second)
 		period = 10 * time.Second
 	)
-	of := func(bornAt, changedAt int64) Memory {
-		return Memory{Identity: identityKnown, runID: "a", bornAt: bornAt, changedAt: changedAt, mark: protocol.Mark{State: protocol.MarkDenied}}
-	}
 	marked := func(age, changed int64, all int) Memory {
 		return Memory{Identity: identityKnown, runID: "a", changedAt: changed, markedAt: now - age, mark: protocol.Mark{State: protocol.MarkPresent, All: all}}
 	}
@@ -32,21 +30,16 @@ func TestBar(t *testing.T) {
 		m    Memory
 		want time.Duration
 	}{
-		"mute":                              {Memory{Identity: identityWithheld, changedAt: LongAgo}, 0},
-		"mute where another had spoken":     {Memory{Identity: identityWithheld, changedAt: now - second}, 9 * time.Second},
-		"no mark allowed, of age":           {of(now-10*second, LongAgo), 0},
-		"no mark allowed, too young":        {of(now-10*second+1, LongAgo), 1},
-		"no mark allowed, promoted":         {of(now-1000*second, now-3*second), 7 * time.Second},
-		"no mark allowed, the later counts": {of(now-second, now-second/2), 9500 * time.Millisecond},
-		"a mark of age":                     {marked(10*second, LongAgo, 0), 0},
-		"a mark too young":                  {marked(10*second-1, LongAgo, 0), 1},
-		"a mark, and changed since":         {marked(100*second, now-4*second, 0), 6 * time.Second},
-		"all were new":                      {marked(1, LongAgo, 3), 0},
-		"all were new, and changed since":   {marked(1, now-second, 3), 9 * time.Second},
-		"all of fewer nodes were new":       {marked(second, LongAgo, 1), 9 * time.Second},
-		"all of more nodes were new":        {marked(second, LongAgo, 5), 9 * time.Second},
-		"uncertain":                         {Memory{Identity: IdentityUncertain, changedAt: LongAgo}, period},
-		"no mark yet":                       {Memory{Identity: identityKnown, runID: "a", changedAt: LongAgo, mark: protocol.Mark{State: protocol.MarkAbsent}}, period},
+		"a mark that was not read":        {Memory{Identity: identityKnown, runID: "a", changedAt: LongAgo}, period},
+		"a mark of age":                   {marked(10*second, LongAgo, 0), 0},
+		"a mark too young":                {marked(10*second-1, LongAgo, 0), 1},
+		"a mark, and changed since":       {marked(100*second, now-4*second, 0), 6 * time.Second},
+		"all were new":                    {marked(1, LongAgo, 3), 0},
+		"all were new, and changed since": {marked(1, now-second, 3), 9 * time.Second},
+		"all of fewer nodes were new":     {marked(second, LongAgo, 1), 9 * time.Second},
+		"all of more nodes were new":      {marked(second, LongAgo, 5), 9 * time.Second},
+		"uncertain":                       {Memory{Identity: IdentityUncertain, changedAt: LongAgo}, period},
+		"no mark yet":                     {Memory{Identity: identityKnown, runID: "a", changedAt: LongAgo, mark: protocol.Mark{State: protocol.MarkAbsent}}, period},
 	} {
 		ms := NewMemories(3, false)
 		ms.Nodes[1] = c.m
@@ -68,55 +61,47 @@ func guardOf(n int, fixed time.Duration) (*Guard, *ticktest.FakeClock) {
 	return New(names, fixed, c, func(Degradation) {}), c
 }
 
-func seeAll(g *Guard, ids string, uptimes ...time.Duration) {
-	for i, u := range uptimes {
-		g.Saw(i, protocol.ServerReport{RunID: fmt.Sprint(ids, i), Uptime: u})
-	}
-}
-
 func leftOf(g *Guard, i int, ttl time.Duration) time.Duration {
-	left := g.Judge(i, g.Period(ttl, false), g.clock.Now().Mono)
-	return left
+	return g.Judge(i, g.Period(ttl, false), g.clock.Now().Mono)
 }
 
 const s = time.Second
 
-func TestGuardOfNodesThatAreOld(t *testing.T) {
-	g, c := guardOf(3, 0)
-	seeAll(g, "a", 99*s, 99*s, 99*s)
-	require.Zero(t, leftOf(g, 0, 10*s))
-	g.Saw(0, protocol.ServerReport{RunID: "b", Uptime: 0})
-	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
-	require.Equal(t, 24*time.Hour, leftOf(g, 0, 24*time.Hour), "a longer lock waits longer")
-	require.Zero(t, leftOf(g, 1, 10*s))
-	require.Equal(t, time.Duration(0), leftOf(g, 1, 97*s), "the others are not concerned")
-	c.Advance(10*s - 1)
-	require.Equal(t, time.Duration(1), leftOf(g, 0, 10*s))
-	c.Advance(1)
-	require.Zero(t, leftOf(g, 0, 10*s))
-	require.NotZero(t, leftOf(g, 0, 24*time.Hour))
+func TestGuardOfARestartedNode(t *testing.T) {
+	f := usedFleet()
+	f.run[0], f.marks[0] = "other", ""
+	f.ask(0)
+	began := time.Duration(f.c.Now().Mono - f.g.quiet[0].Load())
+	require.Equal(t, 10*s-began, leftOf(f.g, 0, 10*s))
+	require.Equal(t, 24*time.Hour-began, leftOf(f.g, 0, 24*time.Hour), "a longer lock waits longer")
+	require.Zero(t, leftOf(f.g, 1, 24*time.Hour), "the others are not concerned")
+	f.c.Advance(10*s - began - 1)
+	require.Equal(t, time.Duration(1), leftOf(f.g, 0, 10*s))
+	f.c.Advance(1)
+	require.Zero(t, leftOf(f.g, 0, 10*s))
+	require.NotZero(t, leftOf(f.g, 0, 24*time.Hour))
 }
 
 func TestGuardGoesByTheMonotonicClock(t *testing.T) {
-	g, c := guardOf(3, 0)
-	seeAll(g, "a", 99*s, 99*s, 99*s)
-	g.Saw(0, protocol.ServerReport{RunID: "b", Uptime: 3600 * s})
+	f := usedFleet()
+	f.run[0], f.marks[0] = "other", ""
+	f.ask(0)
+	want := leftOf(f.g, 0, 10*s)
+	require.Positive(t, want)
 	for _, step := range []time.Duration{time.Hour, -9 * time.Hour} {
-		c.SetWall(step) // also what a suspended machine sees: it may only wait longer
-		require.Equal(t, 10*s, leftOf(g, 0, 10*s))
+		f.c.SetWall(step) // also what a suspended machine sees: it may only wait longer
+		require.Equal(t, want, leftOf(f.g, 0, 10*s))
 	}
 }
 
-// The same process again is no news, whatever a clock that was set makes of its age.
-func TestGuardKeepsWhatItSawOfAProcessFirst(t *testing.T) {
-	g, c := guardOf(3, 0)
-	seeAll(g, "a", 99*s, 99*s, 99*s)
-	seeAll(g, "a", 0, 0, 0)
-	require.Zero(t, leftOf(g, 0, 10*s))
-	g.Saw(1, protocol.ServerReport{RunID: "b", Uptime: 2 * s})
-	g.Saw(1, protocol.ServerReport{RunID: "b", Uptime: 7200 * s})
-	c.Advance(s)
-	require.Equal(t, 9*s, leftOf(g, 1, 10*s))
+// usedFleet is three nodes that were new together, an hour ago.
+func usedFleet() *fleet {
+	f := fleetOf(3, 0)
+	for range FirstLooks {
+		f.askAll()
+	}
+	f.c.Advance(time.Hour)
+	return f
 }
 
 // fleet is nodes that a guard is told of at its clock's time.
@@ -349,7 +334,7 @@ func TestWhyAVoteIsBarred(t *testing.T) {
 	f.ask(2)
 	require.Equal(t, whyFirst+"; votes count from "+from()+" on", why(0))
 	f.g.Saw(0, protocol.ServerReport{Err: io.EOF})
-	require.Equal(t, errNoIdentity.Error(), why(0))
+	require.Equal(t, ErrUnsure.Error()+": EOF", why(0))
 
 	f = fleetOf(3, 0)
 	f.askAll()
@@ -364,23 +349,35 @@ func TestWhyAVoteIsBarred(t *testing.T) {
 }
 
 func TestFixedGuard(t *testing.T) {
-	g, c := guardOf(3, 5*s)
-	seeAll(g, "a", s, s, 3*s)
-	require.Equal(t, 5*s, leftOf(g, 0, s), "although all are young")
-	require.Equal(t, 3*s, leftOf(g, 2, s))
-	require.Equal(t, 8*s, leftOf(g, 2, 10*s), "an earlier lease may be as long")
-	c.Advance(5 * s)
-	require.Zero(t, leftOf(g, 0, s))
+	f := fleetOf(3, 5*s)
+	f.askAll()
+	f.askAll()
+	require.Greater(t, leftOf(f.g, 0, s), 4*s, "although all are new")
+	require.Greater(t, leftOf(f.g, 2, 10*s), 9*s, "an earlier lease may be as long")
+	f.c.Advance(5 * s)
+	require.Equal(t, []bool{true, true, true}, f.votes(s))
 }
 
-func TestGuardOfNodesThatDoNotTell(t *testing.T) {
-	g, _ := guardOf(3, 0)
-	g.Saw(0, protocol.ServerReport{Err: fakenode.Error("NOPERM no permission")})
-	g.Saw(1, protocol.ServerReport{RunID: "a", Uptime: 0})
-	require.Zero(t, leftOf(g, 0, 10*s), "it votes")
-	require.Equal(t, 10*s, leftOf(g, 1, 10*s))
-	g.Saw(1, protocol.ServerReport{Err: fakenode.Error("NOPERM no permission")})
-	require.Equal(t, 10*s, leftOf(g, 1, 10*s), "what was seen stays")
+// Whatever a node says in place of what its vote rests on, it has none until it tells that, and then as before.
+func TestNodesThatDoNotTellHaveNoVote(t *testing.T) {
+	for _, err := range []error{
+		fakenode.Error("NOPERM no permission"), fakenode.Error("ERR x"), fakenode.Error("BUSY x"), fakenode.Error("no code"), errors.New("no fields"), io.EOF,
+	} {
+		for name, f := range map[string]*fleet{"known": usedFleet(), "unknown": usedFleet().newcomer()} {
+			for what, report := range map[string]protocol.ServerReport{
+				"identity": {Err: err},
+				"mark":     {Asked: true, RunID: f.run[0], ReplID: "r", Role: "master", Mark: protocol.MarkOfError(err)},
+			} {
+				f.g.Saw(0, report)
+				require.Equal(t, 10*s, leftOf(f.g, 0, 10*s), "%s %s: %v", name, what, err)
+				require.False(t, f.g.Ready(0))
+				require.ErrorContains(t, f.g.Why(0, s), err.Error())
+				f.ask(0)
+				require.Zero(t, leftOf(f.g, 0, 10*s), "%s %s: %v", name, what, err)
+				require.True(t, f.g.Ready(0))
+			}
+		}
+	}
 }
 
 func TestNoGuard(t *testing.T) {
@@ -432,7 +429,6 @@ func TestJudgeIsWhatMemoriesSay(t *testing.T) {
 // BenchmarkJudge is a grant.
 func BenchmarkJudge(b *testing.B) {
 	g, c := guardOf(5, 0)
-	seeAll(g, "a", 99*s, 99*s, 99*s, 99*s, 99*s)
 	now := c.Now().Mono
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

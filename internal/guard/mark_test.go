@@ -97,12 +97,12 @@ func TestWhatTheMarksScriptAnswers(t *testing.T) {
 		want protocol.MarkState
 	}{
 		"a mark":             {[]any{"id 1 2 first run repl", int64(5)}, nil, protocol.MarkPresent},
-		"something else":     {[]any{int64(5)}, nil, protocol.MarkDenied},
-		"no list":            {"OK", nil, protocol.MarkDenied},
-		"no text":            {[]any{int64(1), int64(5)}, nil, protocol.MarkDenied},
-		"nothing":            {nil, nil, protocol.MarkDenied},
-		"no permission":      {nil, fakenode.Error("NOPERM this user has no permissions"), protocol.MarkDenied},
-		"no scripts":         {nil, fakenode.Error("ERR unknown command 'EVALSHA'"), protocol.MarkDenied},
+		"something else":     {[]any{int64(5)}, nil, protocol.MarkUnread},
+		"no list":            {"OK", nil, protocol.MarkUnread},
+		"no text":            {[]any{int64(1), int64(5)}, nil, protocol.MarkUnread},
+		"nothing":            {nil, nil, protocol.MarkUnread},
+		"no permission":      {nil, fakenode.Error("NOPERM this user has no permissions"), protocol.MarkUnread},
+		"no scripts":         {nil, fakenode.Error("ERR unknown command 'EVALSHA'"), protocol.MarkUnread},
 		"no room":            {nil, fakenode.Error("OOM command not allowed"), protocol.MarkUnread},
 		"a replica":          {nil, fakenode.Error("READONLY You can't write"), protocol.MarkUnread},
 		"a connection broke": {nil, io.EOF, protocol.MarkUnread},
@@ -110,7 +110,7 @@ func TestWhatTheMarksScriptAnswers(t *testing.T) {
 	} {
 		m := protocol.ReadWritten(c.val, c.err)
 		assert.Equal(t, c.want, m.State, name)
-		if c.want == protocol.MarkDenied || c.want == protocol.MarkUnread {
+		if c.want == protocol.MarkUnread {
 			assert.Error(t, m.Err, name)
 		}
 	}
@@ -259,7 +259,7 @@ func TestGuardOfManyConnections(t *testing.T) {
 	require.Zero(t, leftOf(g, 1, 10*s))
 }
 
-// A mark that may be read and not written is asked for once, not with each batch.
+// Without a mark that may be written there is no vote, until another client has written one.
 func TestMarkThatMayNotBeWritten(t *testing.T) {
 	g, _ := guardOf(3, 0)
 	full := protocol.ServerReport{Asked: true, RunID: "a", ReplID: "r", Uptime: 3600 * s, Mark: protocol.Mark{State: protocol.MarkAbsent}}
@@ -268,13 +268,13 @@ func TestMarkThatMayNotBeWritten(t *testing.T) {
 	refused := full
 	refused.Mark = protocol.ReadWritten(nil, fakenode.Error("NOPERM no script"))
 	require.Nil(t, g.Saw(0, refused))
-	require.True(t, g.Ready(0))
-	require.Nil(t, g.Saw(0, full))
-	require.Nil(t, g.Saw(0, protocol.ServerReport{RunID: "a", Mark: protocol.Mark{State: protocol.MarkAbsent}}))
-	require.Zero(t, leftOf(g, 0, 10*s), "as without marks")
-	full.Mark = protocol.ReadMark("id 1 1 later a r", true, of(1))
+	require.False(t, g.Ready(0))
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
+	require.ErrorContains(t, g.Why(0, 10*s), "NOPERM no script")
+	require.NotNil(t, g.Saw(0, full), "it is tried again")
+	full.Mark = protocol.ReadMark("id 1 1 later a r", true, of(11_000_001))
 	g.Saw(0, full)
-	require.Equal(t, 10*s, leftOf(g, 0, 10*s), "somebody else's is of use")
+	require.Zero(t, leftOf(g, 0, 10*s))
 }
 
 func TestGuardTellsSinceWhenNodesRemember(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 //
 // A node may vote for a lock of guard period G once its data has been remembering for G: by then every lease that it
 // may have forgotten is over. There are two witnesses: a change that this client saw itself, which counts from that
-// moment, and the mark, which tells the clients that come later. G is never less than FirstUse.
+// moment, and the mark, which tells the clients that come later. G is never less than FirstUse. Where the node does not
+// tell which server it is, or its mark cannot be read, written or dated, for whatever reason, it has no vote.
 //
 // There is one exception, for a fleet that is used for the first time. A mark says whether
 // anything was there when it was written. A client that finds new marks on all N nodes, where nothing
@@ -40,6 +41,7 @@ type Memory struct {
 	writtenAt     int64         // earliest such time: newFor counts from it
 	knownAt       int64         // when we were first told of it
 	askedAt       int64         // when we last asked for what showed it
+	err           error         // why that is uncertain, as the node says
 	begins        bool          // its fleet's first use began with it, see Memories.begin
 	rank          int           // order in which nodes were first seen to lead to their processes
 }
@@ -49,18 +51,8 @@ type identity uint8
 
 const (
 	identityUnheard   identity = iota // never heard
-	identityWithheld                  // does not tell, and never will
-	IdentityUncertain                 // did not tell when it was asked last, or is a replica
+	IdentityUncertain                 // did not tell it, or the mark, when it was asked last, or is a replica
 	identityKnown
-)
-
-// lack is what a node denies for good.
-type lack uint8
-
-const (
-	lackNothing lack = iota
-	lackIdentity
-	lackMark
 )
 
 const (
@@ -106,19 +98,20 @@ func (ms *Memories) Slept(ahead int64) {
 }
 
 // See takes in a report. It returns the mark to be written to the node, nil for none, without
-// an id if that is a new one; whether a further look at all nodes would bring their fleet's first use
-// forward; and a right that the node has just turned out to deny.
-func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (w *protocol.MarkWrite, look bool, lacks lack) {
+// an id if that is a new one; and whether a further look at all nodes would bring their fleet's first use
+// forward.
+func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (w *protocol.MarkWrite, look bool) {
 	m := &ms.Nodes[i]
 	if s.Err != nil || s.RunID == "" {
-		return nil, false, m.silent(s.Err, now)
+		m.doubt(s.Err)
+		return nil, false
 	}
 	if m.meet(s, now) {
 		ms.ranks++
 		m.rank = ms.ranks
 	}
 	before, met := m.mark.ID, false
-	w, lacks = m.consider(s, now)
+	w = m.consider(s, now)
 	switch {
 	case m.mark.State != protocol.MarkPresent:
 		m.begins = false
@@ -133,7 +126,7 @@ func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (w *protocol.
 		w = m.rewrites(m.mark, m.mark.At, m.mark.Uptime)
 		w.All = len(ms.Nodes)
 	}
-	return w, look, lacks
+	return w, look
 }
 
 // begin notes whether this is the fleet's first use: all nodes have new marks, and then each was asked for and seen
@@ -169,7 +162,7 @@ func (ms *Memories) begins(now int64) bool {
 		m := &ms.Nodes[i]
 		young := m.isNew() && (m.begins || now-m.writtenAt < int64(newFor))
 		some = some || young
-		if !young && m.mark.All == 0 && m.Identity != identityUnheard && m.Identity != IdentityUncertain && !m.unmarked() {
+		if !young && m.mark.All == 0 && m.Identity == identityKnown && !m.unmarked() {
 			return false
 		}
 	}
@@ -182,26 +175,12 @@ func (m *Memory) isNew() bool {
 	return m.Identity == identityKnown && m.mark.State == protocol.MarkPresent && m.mark.First && m.mark.All == 0 && m.changedAt == LongAgo
 }
 
-// silent takes in an answer without an identity. Where a node told its identity before, an
-// error that is not known to be lasting is taken for one that passes; and one that is
-// lasting may come from another server in its place.
-func (m *Memory) silent(err error, now int64) lack {
-	if err == nil || protocol.Passing(err) || m.runID != "" && !protocol.Permanent(err) {
-		if m.Identity != identityWithheld {
-			m.Identity = IdentityUncertain
-		}
-		return lackNothing
-	}
-	if m.runID != "" {
-		m.changedAt = now
-	}
-	*m = Memory{Identity: identityWithheld, changedAt: m.changedAt}
-	return lackIdentity
-}
+// doubt takes in that the node did not tell what its vote rests on. What was known is judged by when it tells again.
+func (m *Memory) doubt(err error) { m.Identity, m.err = IdentityUncertain, err }
 
 // meet compares the ids with those that are known, and reports whether it is a new process.
 func (m *Memory) meet(s protocol.ServerReport, now int64) bool {
-	m.Identity = identityKnown
+	m.Identity, m.err = identityKnown, nil
 	if s.RunID != m.runID {
 		if m.runID != "" {
 			m.changedAt = now
@@ -243,23 +222,21 @@ func (m *Memory) change(now int64) {
 }
 
 // consider takes in the mark, once the ids have been.
-func (m *Memory) consider(s protocol.ServerReport, now int64) (*protocol.MarkWrite, lack) {
+func (m *Memory) consider(s protocol.ServerReport, now int64) *protocol.MarkWrite {
 	seen := s.Mark
 	if seen.State == protocol.MarkPresent && seen.ID == "" {
 		seen.Read()
 	}
 	switch {
 	case s.Role == "slave": // it may become a master again unseen
-		m.Identity = IdentityUncertain
+		m.doubt(errReplica)
 		m.change(now)
-		return nil, lackNothing
-	case seen.State == protocol.MarkDenied, seen.State == protocol.MarkUnread && seen.Err != nil && !protocol.Passing(seen.Err):
-		return nil, m.deny(seen.Err, now)
+		return nil
 	case seen.State == protocol.MarkUnread:
 		if seen.Err != nil {
-			m.Identity = IdentityUncertain
+			m.doubt(seen.Err)
 		}
-		return nil, lackNothing
+		return nil
 	}
 	known := m.mark.State == protocol.MarkPresent
 	switch same := known && seen.ID == m.mark.ID && seen.RunID == m.runID; {
@@ -268,11 +245,9 @@ func (m *Memory) consider(s protocol.ServerReport, now int64) (*protocol.MarkWri
 		// is the same is not to be told from here, and no later answer would tell it.
 		m.change(now)
 	case same:
-		return m.again(seen, s.Asked), lackNothing
+		return m.again(seen, s.Asked)
 	case m.fits(seen):
-		return m.adopt(seen, known, s.At, now), lackNothing
-	case m.mark.State == protocol.MarkDenied:
-		return nil, lackNothing
+		return m.adopt(seen, known, s.At, now)
 	case known && !s.Asked:
 		m.change(now)
 	case !known:
@@ -281,7 +256,7 @@ func (m *Memory) consider(s protocol.ServerReport, now int64) (*protocol.MarkWri
 	// If we know a mark and were answered late, the script finds that mark and writes nothing. Otherwise the next
 	// look sees what it wrote.
 	first := seen.State == protocol.MarkAbsent && m.changedAt == LongAgo && !known
-	return m.writes(seen, "", 0, time.Duration(now-m.bornAt), first), lackNothing
+	return m.writes(seen, "", 0, time.Duration(now-m.bornAt), first)
 }
 
 // again takes in the mark that we know, found again by its id.
@@ -294,7 +269,7 @@ func (m *Memory) again(seen protocol.Mark, asked bool) *protocol.MarkWrite {
 	case seen.ReplID != m.mark.ReplID:
 		// Another client bound it to a replication id that we were not told yet, or it is a copy of
 		// before. Asking tells.
-		m.Identity = IdentityUncertain
+		m.doubt(nil)
 		return nil
 	case !asked:
 		return nil
@@ -303,18 +278,6 @@ func (m *Memory) again(seen protocol.Mark, asked bool) *protocol.MarkWrite {
 		// clients that come later.
 		return m.rewrites(seen, seen.At, seen.Uptime)
 	}
-}
-
-// deny takes in that the mark may not be read or written.
-func (m *Memory) deny(err error, now int64) lack {
-	if m.mark.State == protocol.MarkDenied {
-		return lackNothing
-	}
-	if m.mark.State == protocol.MarkPresent {
-		m.changedAt = now
-	}
-	m.mark = protocol.Mark{State: protocol.MarkDenied, Err: err}
-	return lackMark
 }
 
 // fits reports whether a mark is one of this process and its data.
@@ -365,18 +328,6 @@ func left(quiet int64, period time.Duration, now int64) time.Duration {
 	return max(0, time.Duration(quiet+int64(period)-now))
 }
 
-// since is since when the node's data has been remembering, at the latest.
-func (m *Memory) since() int64 {
-	switch {
-	case m.Identity == identityWithheld:
-		return LongAgo
-	case m.mark.State != protocol.MarkPresent:
-		return m.bornAt
-	default:
-		return m.markedAt
-	}
-}
-
 // Remembers is since when a node's data has been remembering, for people; ok is false where
 // there is no mark of this data, or none that may be read.
 func (ms *Memories) Remembers(i int) (at int64, ok bool) {
@@ -384,12 +335,12 @@ func (ms *Memories) Remembers(i int) (at int64, ok bool) {
 	if m.Identity != identityKnown || m.mark.State != protocol.MarkPresent {
 		return 0, false
 	}
-	return max(m.changedAt, m.since()), true
+	return max(m.changedAt, m.markedAt), true
 }
 
 // unmarked reports whether the node tells its identity, and has no mark.
 func (m *Memory) unmarked() bool {
-	return m.Identity == identityKnown && m.mark.State == protocol.MarkAbsent
+	return m.Identity == identityKnown && m.mark.State != protocol.MarkPresent
 }
 
 // Unseen are the names of the nodes that have yet to be seen for a fleet to be new as a whole; none where
@@ -400,7 +351,7 @@ func (ms *Memories) Unseen(names []string) (unseen []string) {
 	}
 	for i := range ms.Nodes {
 		switch m := &ms.Nodes[i]; {
-		case m.mark.State != protocol.MarkPresent && m.Identity != identityWithheld && m.mark.State != protocol.MarkDenied:
+		case m.mark.State != protocol.MarkPresent:
 			unseen = append(unseen, names[i])
 		case !m.isNew():
 			return nil
@@ -428,7 +379,7 @@ func (m *Memory) quiet(all int) int64 {
 	case m.mark.State == protocol.MarkPresent && m.mark.All == all:
 		return m.changedAt
 	default:
-		return max(m.changedAt, m.since())
+		return max(m.changedAt, m.markedAt)
 	}
 }
 

@@ -35,7 +35,6 @@ type markRules struct {
 	infoIdle  bool          // ... and if the last SET was answered longer ago than a copy takes
 	noReplID  bool          // it is not told
 	noFormer  bool          // a new one is always taken for one that was drawn anew
-	noMark    bool          // the mark may not be read
 	// What is changed in the guard.
 	after func(m *Memory)
 	fixed time.Duration
@@ -262,9 +261,6 @@ func (w *markModel) tell(c *modelClient, i int, s protocol.ServerReport) {
 	if w.rules.noFormer {
 		s.FormerID = "0"
 	}
-	if w.rules.noMark {
-		s.Mark = protocol.MarkOfError(fakenode.Error("NOPERM"))
-	}
 	c.markClient.tell(i, s)
 	if w.rules.after != nil {
 		m := &c.g.memories.Nodes[i]
@@ -478,7 +474,6 @@ func TestMarkModelNeedsEachRule(t *testing.T) {
 		{"the look goes ahead of the SETs", markRules{lookAhead: true}, 1},
 		{"the look goes behind them, after 100 ms", markRules{lookLazy: 100 * time.Millisecond}, 1},
 		{"no look", markRules{noLook: true}, 1},
-		{"no mark, as before", markRules{noMark: true}, 1},
 		{"not bound to the replication id", markRules{noReplID: true}, 1},
 		{"every new replication id is taken for one that was drawn anew", markRules{noFormer: true}, 1},
 		{"the replication id is read once a second", markRules{infoLazy: time.Second, quick: true}, 1},

@@ -60,7 +60,7 @@ func RemedyOf(err error) (remedy Remedies, lasts bool) {
 }
 
 // Permanent reports whether waiting cannot mend why a node did not do what it was asked: it
-// is set up wrongly, we are not allowed to use it, or its client was closed.
+// is set up wrongly, we are not allowed to use it, it does not tell of itself what it must, or its client was closed.
 func Permanent(err error) bool { return PermanentBut(err, 0) }
 
 // PermanentBut is Permanent for a party that waits for these remedies.
@@ -68,7 +68,7 @@ func PermanentBut(err error, awaited Remedies) bool {
 	if err == nil {
 		return false // the most frequent case allocates nothing
 	}
-	if errors.Is(err, redis.ErrClosed) {
+	if errors.Is(err, redis.ErrClosed) || errors.As(err, new(lackingField)) {
 		return true
 	}
 	if m := (mended{}); errors.As(err, &m) {

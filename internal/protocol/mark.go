@@ -29,7 +29,7 @@ type Mark struct {
 	// Age is the node's TIME less that of the mark, at the moment it was read. It is
 	// negative if the node's clock was set back since. 0 where only the key was read.
 	Age time.Duration
-	Err error // why it is unread or denied
+	Err error // why it is unread
 
 	// What follows is read from the text; see Read.
 
@@ -48,7 +48,6 @@ const (
 	MarkUnread  MarkState = iota // not asked for, or no answer: see Err
 	MarkAbsent                   // no mark; to the guard also one that says nothing of this data
 	MarkPresent                  // a mark
-	MarkDenied                   // it may not be read or not be written
 )
 
 // ReadMark is the mark that an answer to GET shows; now is the node's TIME since 1970, 0
@@ -165,19 +164,15 @@ func ReadWritten(val any, err error) Mark {
 	return MarkOfError(fmt.Errorf("unexpected reply %.100q", fmt.Sprint(val)))
 }
 
-// MarkOfError is a mark that could not be read or written: absent where the error says so, denied, or
-// unread.
+// MarkOfError is a mark that could not be read or written: absent where the error says so, or unread.
 func MarkOfError(err error) Mark {
 	if errors.Is(err, redis.Nil) {
 		return Mark{State: MarkAbsent}
 	}
-	if Passing(err) {
-		return Mark{State: MarkUnread, Err: err}
-	}
 	if OtherType(err) {
 		err = fmt.Errorf("%w: %s, behind Options.KeyPrefix, holds what is no memory mark", err, MarkKey)
 	}
-	return Mark{State: MarkDenied, Err: err}
+	return Mark{State: MarkUnread, Err: err}
 }
 
 // MarkRequest writes a mark by compare and set, and reads what is there then.
@@ -186,8 +181,7 @@ func MarkRequest(key string, w *MarkWrite) *Request {
 }
 
 // Passing reports whether asking again may help: there was no answer, or the server says by
-// a code of its own, such as BUSY or LOADING, that it cannot answer at present. A node has no
-// vote until it answers, whereas one that denies the question for good votes unguarded. ERR,
+// a code of its own, such as BUSY or LOADING, that it cannot answer at present. ERR,
 // and what has no code, says that there is no such command, but for errors of a command in a script,
 // which before Redis 7 stand inside of a longer text.
 func Passing(err error) bool {

@@ -67,6 +67,8 @@ type Answer struct {
 	Native bool
 	// Alone: the server was asked for several at once, and did nothing of this one.
 	Alone bool
+	// Unsure: beside the answer the server did not tell all that a vote rests on, so a grant is none.
+	Unsure bool
 
 	Kind Kind // zero: nothing new
 	// Final: an answer of the node, or certainty that there will be none. Otherwise

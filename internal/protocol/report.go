@@ -1,7 +1,8 @@
 package protocol
 
 import (
-	"errors"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -23,22 +24,45 @@ type ServerReport struct {
 	Err   error // why there is no identity; nothing else is set then
 }
 
-// ReadServer takes what INFO server tells. Its error is for good: this server does not
-// tell its identity.
+// ReadServer takes what INFO server tells. Its error is that it tells no identity.
 func (s *ServerReport) ReadServer(text string) error {
 	info := ParseInfo(text)
 	s.Native = info.CompareAndDelete()
-	uptime, told := info.Uptime()
-	if s.RunID, s.Uptime = info.RunID(), uptime; s.RunID == "" || !told {
-		return errMuteServer
-	}
-	return nil
+	s.RunID = info.RunID()
+	s.Uptime, _ = info.Uptime()
+	return valid("INFO server", text, "run_id", isID(s.RunID))
 }
 
-var errMuteServer = errors.New("INFO server tells no run_id or no uptime_in_seconds")
-
-// ReadReplication takes what INFO replication tells.
-func (s *ServerReport) ReadReplication(text string) {
+// ReadReplication takes what INFO replication tells, after ReadServer. Its error is that it does not tell all that a
+// vote rests on.
+func (s *ServerReport) ReadReplication(text string) error {
 	info := ParseInfo(text)
 	s.Role, s.ReplID, s.FormerID = info["role"], info["master_replid"], info["master_replid2"]
+	if err := valid("INFO replication", text, "role", s.Role == "master" || s.Role == "slave"); err != nil {
+		return err
+	}
+	// Some servers give both the same id, which then is not drawn anew when they start.
+	return valid("INFO replication", text, "master_replid", isID(s.ReplID) && s.ReplID != s.RunID)
 }
+
+// valid is nil if a field is as it must be. Where the answer has no field at all, it may be something else's.
+func valid(question, answer, field string, ok bool) error {
+	switch {
+	case ok:
+		return nil
+	case !strings.HasPrefix(answer, "# "):
+		return fmt.Errorf("unexpected reply %.100q to %s", answer, question)
+	default:
+		return lackingField(question + " tells no " + field + " that can be one; see Options.NoRestartGuard")
+	}
+}
+
+// isID reports whether a server may have drawn this id at its start.
+func isID(id string) bool {
+	return len(id) == 40 && strings.Trim(id, "0123456789abcdefABCDEF") == "" && strings.Trim(id, "0") != ""
+}
+
+// lackingField is an error that waiting does not mend: the server tells of itself, and not what it must.
+type lackingField string
+
+func (l lackingField) Error() string { return string(l) }

@@ -612,7 +612,7 @@ var list = []mutant{
 	{
 		name: "guard-no-age",
 		file: "internal/guard/memory.go",
-		old:  "default:\n\t\treturn max(m.changedAt, m.since())",
+		old:  "default:\n\t\treturn max(m.changedAt, m.markedAt)",
 		new:  "default:\n\t\treturn m.changedAt",
 		why:  "a client that starts after the restart has seen no other process there",
 		in:   "internal/guard",

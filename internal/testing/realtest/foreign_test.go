@@ -46,14 +46,20 @@ func TestKeysOfOthersUnderNamesOfOurs(t *testing.T) {
 	}}})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rl.Close() })
-	m := rl.Mutex("game")
+	_, err = rl.Mutex("game").Acquire(t.Context())
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.ErrorContains(t, err, "redlock:memory")
+	unguarded, err := openOn(t.Context(), addrs, &redlock.Options{NoRestartGuard: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unguarded.Close() })
+	m := unguarded.Mutex("game")
 	for range 3 {
 		lock, err := m.Acquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, lock.Extend(t.Context(), 10*time.Second))
 		require.NoError(t, lock.Release(t.Context()))
 	}
-	for _, try := range []func(context.Context) (*redlock.Lock, error){m.Shared().TryAcquire, m.Shared().Acquire, rl.Semaphore("game", 3).Acquire} {
+	for _, try := range []func(context.Context) (*redlock.Lock, error){m.Shared().TryAcquire, m.Shared().Acquire, unguarded.Semaphore("game", 3).Acquire} {
 		_, err = try(t.Context())
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		assert.ErrorContains(t, err, "{game}:shared")

@@ -33,46 +33,56 @@ func (d *degradations) all() []redlock.DegradedInfo {
 	return slices.Clone(d.seen)
 }
 
-// of is how often each node was told to have no guard.
+// of is how often each node was told to have no vote.
 func (d *degradations) of() map[string]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := make(map[string]int)
 	for _, i := range d.seen {
-		if i.Kind == redlock.DegradedGuard && strings.Contains(i.Lacks, "restart guard") && i.Err != nil {
+		if i.Kind == redlock.DegradedGuard && strings.Contains(i.Lacks, "a vote") && i.Err != nil {
 			n[i.Node]++
 		}
 	}
 	return n
 }
 
-func TestNodesThatDenyInfoAreUsedAndNamedOnce(t *testing.T) {
+// What waiting does not mend is told at once, and names the right.
+func TestNodesThatDenyWhatAVoteRestsOn(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3, realredis.User("locker", "secret", "~*", "&*", "+@all", "-info"))
-	var clients []redis.UniversalClient
-	var urls []string
-	for _, s := range f.servers {
-		clients = append(clients, defaultClient(t, s.Addr(), func(o *redis.Options) { o.Username, o.Password = "locker", "secret" }))
-		urls = append(urls, "redis://locker:secret@"+s.Addr())
-	}
-	for way, open := range map[string]func(*testing.T, redlock.Options) *redlock.Redlock{
-		"Open": func(t *testing.T, o redlock.Options) *redlock.Redlock { return openAt(t, urls, o) },
-		"New":  func(t *testing.T, o redlock.Options) *redlock.Redlock { return newOn(t, o, clients...) },
-	} {
-		t.Run(way, func(t *testing.T) {
+	for denied, says := range map[string]string{"-info": "'info'", "-get": "'get'", "-time": "votes do not count"} { // TIME is refused in scripts, too
+		t.Run(denied, func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, 3, realredis.User("locker", "secret", "~*", "&*", "+@all", denied))
+			var clients []redis.UniversalClient
+			var urls []string
+			for _, s := range f.servers {
+				clients = append(clients, defaultClient(t, s.Addr(), func(o *redis.Options) { o.Username, o.Password = "locker", "secret" }))
+				urls = append(urls, "redis://locker:secret@"+s.Addr())
+			}
+			if denied == "-info" {
+				o := guarded(time.Hour)
+				err := promptly(t, func() error { _, err := openOn(t.Context(), urls, &o); return err })
+				requireNoQuorum(t, err)
+				require.ErrorContains(t, err, "'info'")
+			}
 			var d degradations
 			o := guarded(time.Hour)
 			o.Hooks = d.hooks()
-			rl := open(t, o)
+			rl := newOn(t, o, clients...)
 			for range 3 {
-				lock := requireLock(t, rl)
-				waitForVotes(t, lock)
-				require.NoError(t, lock.Release(t.Context()))
-				f.requireGone(t, resource)
+				err := promptly(t, func() error { _, err := rl.Mutex(resource).Acquire(t.Context()); return err })
+				requireNoQuorum(t, err)
+				require.ErrorContains(t, err, says)
 			}
+			f.requireGone(t, resource)
 			eventually(t, func() bool { return len(d.of()) == 3 }, "not all nodes are named")
 			for _, n := range d.of() {
 				require.Equal(t, 1, n)
+			}
+			o.Hooks, o.NoRestartGuard, o.RestartGuard = nil, true, 0
+			if denied != "-get" { // which scripts need
+				lock := requireLock(t, newOn(t, o, clients...))
+				require.NoError(t, lock.Release(t.Context()))
 			}
 		})
 	}
