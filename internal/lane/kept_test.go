@@ -84,9 +84,9 @@ func TestNothingIsKeptWhereNothingWasLeft(t *testing.T) {
 		onBench(t, func(b *bench) {
 			b.Reply = func(string, bool) protocol.Answer { return answer }
 			var waits []*lane.Call
-			for range 100 {
-				set := b.send(protocol.OpAcquire, "a")
-				rel := b.call(protocol.OpRelease, "a")
+			for i := range 100 {
+				set := b.send(protocol.OpAcquire, fmt.Sprint(i))
+				rel := b.call(protocol.OpRelease, fmt.Sprint(i))
 				rel.Req.KeepFor, rel.Set, rel.When = time.Hour, set, lane.QueueWaits
 				b.lane.TakeBack(rel, b.now())
 				waits = append(waits, rel)
