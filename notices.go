@@ -170,7 +170,7 @@ func nameOf(value string) string { return value[:nameLen] }
 
 // wake wakes the waiters that a notice names, but for one; the caller holds mu. A notice is the name
 // of one that wants the lock alone, or the number and the name of each that shares it: see add in
-// scripts/line.lua. A name is longer than any number.
+// scripts/line.lua. A name is longer than any number, and scripts of before gave more of the value.
 func (qs *queues) wake(text string, but *waiter) {
 	first, rest, _ := strings.Cut(text, " ")
 	if len(first) >= nameLen {
@@ -186,7 +186,10 @@ func (qs *queues) wake(text string, but *waiter) {
 }
 
 func (qs *queues) wakeOne(name string, number int64, but *waiter) {
-	if w := qs.byName[name]; w != nil && w != but {
+	if len(name) < nameLen {
+		return
+	}
+	if w := qs.byName[nameOf(name)]; w != nil && w != but {
 		w.state, w.number, w.of.meeting.rivals = turn, number, nil
 		w.poke()
 	}

@@ -57,7 +57,7 @@ type queues struct {
 
 func newQueues(set *nodeSet) *queues {
 	return &queues{
-		set: set, mostInside: mostInside, process: fmt.Sprintf("%016x", rand.Uint64()), // told apart, not kept secret
+		set: set, mostInside: mostInside, process: fmt.Sprintf("%016x.", rand.Uint64()), // told apart, not kept secret; for the dot see nameOf in line.lua
 		atFirst: make(chan struct{}, mostAtFirst), subs: make(map[int]*subscription), skipUntil: make(map[int]int64), probedAt: make(map[int]int64),
 		byKey: make(map[string]*keyWaiters), byName: make(map[string]*waiter),
 	}

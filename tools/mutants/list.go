@@ -1335,12 +1335,12 @@ var list = []mutant{
 	{
 		name: "notice-tells-the-token",
 		file: "internal/protocol/scripts/line.lua",
-		old:  `string.sub(value, 1, 16)`,
-		new:  `string.sub(value, 1, 32)`,
+		old:  `string.sub(process, -1) == '.' and 16 or 32)`,
+		new:  `32)`,
 		why:  "a user that may subscribe and read no key learns tokens",
 		twin: edit{
-			old: "min(16,",
-			new: "min(32,",
+			old: "digits = 16",
+			new: "digits = 32",
 		},
 	},
 	{

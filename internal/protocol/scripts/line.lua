@@ -24,9 +24,10 @@ local function parts(member)
   return process, grace, value, limit
 end
 
--- What a notice calls a waiter: half of its token, since a token is a secret, and all may listen.
-local function nameOf(value)
-  return string.sub(value, 1, 16)
+-- What a notice calls a waiter: half of its token, since a token is a secret, and all may listen. A
+-- process of a version that knows whole tokens only has no dot at the end of its id.
+local function nameOf(process, value)
+  return string.sub(value, 1, string.sub(process, -1) == '.' and 16 or 32)
 end
 
 -- A notice is the name of the one waiter for which the lock is reserved, or number and name of each that shares it. A
@@ -37,8 +38,8 @@ local function notify(process, text)
 end
 
 -- A text with one more that shares: the number of its permit, or 0, and its name.
-local function add(text, number, value)
-  return (text and text .. ' ' or '') .. string.format('%.0f ', number) .. nameOf(value)
+local function add(text, number, process, value)
+  return (text and text .. ' ' or '') .. string.format('%.0f ', number) .. nameOf(process, value)
 end
 
 -- Is it a member of a queue? Another program may have a sorted set of that name.
@@ -97,7 +98,7 @@ local function remind(lock, holders, member)
   end
   local reserved = v == value or number ~= false
   if reserved or not v then
-    notify(process, number and add(nil, number, value) or nameOf(value))
+    notify(process, number and add(nil, number, process, value) or nameOf(process, value))
   end
   return reserved
 end
@@ -168,7 +169,7 @@ end
 local function alone(s, w)
   reserve(s, w)
   redis.call('SET', s.lock, w.value, 'PX', math.ceil(w.left / 1000))
-  return w.value, w.value ~= s.mine and notify(w.process, nameOf(w.value))
+  return w.value, w.value ~= s.mine and notify(w.process, nameOf(w.process, w.value))
 end
 
 -- Let in the waiters that share the lock, from w on and up to one that cannot: they are listed with
@@ -198,7 +199,7 @@ local function together(s, w, free)
         if not notices[w.process] then
           processes[#processes + 1] = w.process
         end
-        notices[w.process] = add(notices[w.process], number, w.value)
+        notices[w.process] = add(notices[w.process], number, w.process, w.value)
       end
       come, last, shared = come + 1, w.value, true
     end

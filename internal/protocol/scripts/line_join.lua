@@ -95,7 +95,7 @@ if v == marker and not new then
       local _, _, other = parts(string.sub(m, 7))
       local listed = redis.pcall('ZSCORE', holders, other)
       if type(listed) == 'string' then
-        given = add(given, listed % numbers, other)
+        given = add(given, listed % numbers, process, other)
       end
     end
   end

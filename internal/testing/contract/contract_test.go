@@ -153,9 +153,9 @@ func overClient(t *testing.T, addr string) *contractNode {
 	client := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
 	ctx := context.Background()
-	listener := client.Subscribe(ctx, "redlock:p", "redlock:q", "end")
+	listener := client.Subscribe(ctx, "redlock:p", "redlock:q", "redlock:p.", "end")
 	t.Cleanup(func() { _ = listener.Close() })
-	for range 3 {
+	for range 4 {
 		_, err := listener.Receive(ctx)
 		require.NoError(t, err)
 	}
@@ -524,8 +524,11 @@ var contractCases = map[string][]struct {
 		{askLineRelease("b", entryOf("p", "b"), protocol.AsHolder), "3"}, {raw("GET", "k"), "c"}, {told(), "[redlock:p b redlock:q c]"},
 	},
 	"a notice has half of the token": {
-		{askSet("a"), "OK"}, {askJoin("p", whole, "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askPlainLineRelease("a"), "3"}, {raw("GET", "k"), whole},
-		{askPlainLineRelease("a"), "4"}, {told(), "[redlock:p 0123456789abcdef redlock:p 0123456789abcdef]"},
+		{askSet("a"), "OK"}, {askJoin("p.", whole, "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askPlainLineRelease("a"), "3"}, {raw("GET", "k"), whole},
+		{askPlainLineRelease("a"), "4"}, {told(), "[redlock:p. 0123456789abcdef redlock:p. 0123456789abcdef]"},
+	},
+	"a process of before is told all of it": {
+		{askSet("a"), "OK"}, {askJoin("p", whole, "", 0, 0), "[0 0 ~ ~ 1 0 a]"}, {askPlainLineRelease("a"), "3"}, {told(), "[redlock:p 0123456789abcdef0123456789abcdee]"},
 	},
 	"release without a line":            {{askSet("a"), "OK"}, {askPlainLineRelease("a"), "1"}, {askPlainLineRelease("a"), "0"}, {raw("TYPE", "k"), "none"}},
 	"release of another's with no line": {{askSet("a"), "OK"}, {askPlainLineRelease("b"), "a"}},

@@ -589,11 +589,11 @@ func (s *Store) inspect(keys, argv []string, _ *Op) (any, error) {
 func (s *Store) remind(lock, holders, member string) (reserved bool) {
 	process, _, value, limit := EntryMode(member)
 	v, held, _ := s.Text(lock)
-	text := nameOf(value)
+	text := nameOf(process, value)
 	if held && v == Marker && limit >= 0 {
 		var number int64
 		if _, number, reserved = s.Have(holders, value); reserved {
-			text = addNotice("", number, value)
+			text = addNotice("", number, process, value)
 		}
 	}
 	reserved = reserved || held && v == value
@@ -604,15 +604,21 @@ func (s *Store) remind(lock, holders, member string) (reserved bool) {
 }
 
 // addNotice is add of line.lua.
-func addNotice(text string, number int64, value string) string {
+func addNotice(text string, number int64, process, value string) string {
 	if text != "" {
 		text += " "
 	}
-	return fmt.Sprint(text, number, " ", nameOf(value))
+	return fmt.Sprint(text, number, " ", nameOf(process, value))
 }
 
 // nameOf is that of line.lua.
-func nameOf(value string) string { return value[:min(16, len(value))] }
+func nameOf(process, value string) string {
+	digits := 32
+	if strings.HasSuffix(process, ".") {
+		digits = 16
+	}
+	return value[:min(digits, len(value))]
+}
 
 const AtOnce = 64
 
@@ -807,7 +813,7 @@ func (s *Store) together(q *serving, w *served, free bool) (last string, ok, den
 				if notices[w.process] == "" {
 					processes = append(processes, w.process)
 				}
-				notices[w.process] = addNotice(notices[w.process], number, w.value)
+				notices[w.process] = addNotice(notices[w.process], number, w.process, w.value)
 			}
 			come, last, shared = come+1, w.value, true
 		}
@@ -853,7 +859,7 @@ func (s *Store) serve(lock, holders, line string, most int, mine string, all boo
 	if w != nil && w.limit < 0 && !held {
 		s.reserve(q, w)
 		s.Set(lock, w.value, (w.left+999)/1000, op)
-		return w.value, true, w.value != mine && s.notify(w.process, nameOf(w.value)), nil
+		return w.value, true, w.value != mine && s.notify(w.process, nameOf(w.process, w.value)), nil
 	}
 	return s.together(q, w, !held)
 }
@@ -1007,7 +1013,7 @@ func (s *Store) given(line, holders, process string) (all string) {
 		if entry, ok := strings.CutPrefix(m, "woken "+process+" "); ok {
 			value := ValueIn(process + " " + entry)
 			if _, number, listed := s.Have(holders, value); listed {
-				all = addNotice(all, number, value)
+				all = addNotice(all, number, process, value)
 			}
 		}
 	}

@@ -689,7 +689,7 @@ var simRules = []simRule{
 		h.checkGivenUp(h.grant(0, "a", 10*msec, 900*msec), context.Canceled, !h.bad)
 	}},
 	{"secret: a notice tells", nil, func(h *handMade) {
-		h.nodes[0].publish("redlock:p0", "0 "+is("a")[:either(h, tokenLength, nameLength)])
+		h.nodes[0].publish("redlock:"+either(h, "p0.", "p1"), "0 "+is("a")[:tokenLength])
 	}},
 	{"well: the release of", wellPlan, func(h *handMade) {
 		g := h.grant(0, "a", h.wellFrom(), h.wellFrom()+msec)

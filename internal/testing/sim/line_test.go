@@ -340,8 +340,14 @@ func onlyAlone(entries []simEntry) bool {
 	return !slices.ContainsFunc(entries, func(e simEntry) bool { return e.told == 0 && e.shares })
 }
 
-// nameLength is how much of its token names a waiter to its process.
-const nameLength = tokenLength / 2
+// nameLength is how much of its token names a waiter to its process. Every other process is of a version
+// that knows whole tokens only.
+func nameLength(process string) int {
+	if strings.HasSuffix(process, ".") {
+		return tokenLength / 2
+	}
+	return tokenLength
+}
 
 // checkGiven is O5.
 func (n *simNode) checkGiven(r *protocol.Request, before, after simLine, val any, bad func(string, ...any)) {
@@ -359,7 +365,7 @@ func (n *simNode) checkGiven(r *protocol.Request, before, after simLine, val any
 	}
 	for _, e := range after.entries {
 		h, listed := after.holders[e.value]
-		if e.process == own.process && e.told > 0 && listed && !strings.Contains(given, fmt.Sprint(h.number, " ", e.value[:nameLength])) {
+		if e.process == own.process && e.told > 0 && listed && !strings.Contains(given, fmt.Sprint(h.number, " ", e.value[:nameLength(e.process)])) {
 			bad("O5: %.6s was not named", e.value)
 		}
 	}

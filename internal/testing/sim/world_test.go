@@ -599,7 +599,7 @@ func (s *simSub) breakOff() {
 func (n *simNode) publish(channel, message string) {
 	w := n.w
 	t := w.t()
-	if slices.ContainsFunc(strings.Fields(message), func(f string) bool { return len(f) > nameLength }) {
+	if slices.ContainsFunc(strings.Fields(message), func(f string) bool { return len(f) > nameLength(channel) }) {
 		w.violated("secret: a notice tells a token: %s", message)
 	}
 	for _, s := range n.subs {
@@ -662,7 +662,7 @@ func (p *simProcess) quorum() int { return quorumOf(len(p.w.nodes)) }
 
 func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	p := &simProcess{
-		w: w, i: i, name: fmt.Sprint("p", i), killedAt: never,
+		w: w, i: i, name: fmt.Sprint("p", i, []string{".", ""}[i%2]), killedAt: never,
 		mono: simHand{base: int64(time.Hour), ppm: sp.PPM},
 		wall: simHand{base: fakenode.Epoch + int64(sp.Offset), ppm: sp.PPM},
 	}
