@@ -256,7 +256,7 @@ func (f *stagedFlow) Heard() int64 {
 
 func (f *stagedFlow) Reset() {
 	f.s.mu.Lock()
-	f.reset = true
+	f.reset = f.reset || !f.isClosed() // what is closed can be reset no more
 	f.s.mu.Unlock()
 	f.Close()
 }
