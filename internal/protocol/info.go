@@ -43,6 +43,29 @@ func (i Info) Uptime() (d time.Duration, ok bool) {
 	return time.Duration(min(max(seconds, 0), int64(maxUptime/time.Second))) * time.Second, ok
 }
 
+// start is when the process started, in seconds since 1970; 0 if it is not told. Both numbers are of one moment of the
+// server's own clock, which counts them from the same start, so it stays what it is when that clock is set.
+func (i Info) start() int64 {
+	now, ok := i.Number("server_time_usec")
+	up, told := i.Number("uptime_in_seconds")
+	if !ok || !told {
+		return 0
+	}
+	return now/1e6 - up
+}
+
+// puts is how often the process was told to put other data in the place of its own: that may be what it was once, with
+// the memory mark of then, under the same run id. Some of these commands do other things, too; they count as well.
+func (i Info) puts() (n int64) {
+	for _, command := range []string{"debug", "swapdb", "replicaof", "slaveof", "failover", "cluster|failover", "cluster|replicate"} {
+		_, calls, _ := strings.Cut(i["cmdstat_"+command], "calls=")
+		calls, _, _ = strings.Cut(calls, ",")
+		c, _ := strconv.ParseInt(calls, 10, 64)
+		n += max(c, 0)
+	}
+	return n
+}
+
 // NativeDelete is a command by which a server deletes a key if it has a value. It answers 1 if it
 // had, and 0 if not.
 type NativeDelete uint8

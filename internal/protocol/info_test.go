@@ -55,3 +55,33 @@ func TestNumber(t *testing.T) {
 		assert.False(t, ok, name)
 	}
 }
+
+func TestReportOfCommands(t *testing.T) {
+	for text, want := range map[string]int64{
+		"":                   0,
+		"# Commandstats\r\n": 0,
+		"# Commandstats\r\ncmdstat_debug:calls=2,usec=7\r\ncmdstat_swapdb:calls=3,usec=1,usec_per_call=0.33\r\ncmdstat_get:calls=9,usec=1\r\n": 5,
+		"# Commandstats\r\ncmdstat_slaveof:calls=1\r\ncmdstat_replicaof:calls=1,usec=2\r\ncmdstat_cluster|failover:calls=1,usec=1\r\n":         3,
+		"# Commandstats\r\ncmdstat_debug:calls=-1,usec=7\r\ncmdstat_swapdb:none\r\n":                                                           0,
+	} {
+		var s ServerReport
+		assert.NoError(t, s.ReadCommands(text))
+		assert.Equal(t, want, s.Puts, text)
+	}
+	var s ServerReport
+	assert.ErrorContains(t, s.ReadCommands("OK"), `unexpected reply "OK" to INFO commandstats`)
+}
+
+func TestReportOfStart(t *testing.T) {
+	const id = "0123456789abcdef0123456789abcdef01234567"
+	for text, want := range map[string]int64{
+		"server_time_usec:1700000000999999\r\nuptime_in_seconds:100\r\n":  1699999900,
+		"server_time_usec:1700000000000000\r\nuptime_in_seconds:-100\r\n": 1700000100, // its clock was set back
+		"uptime_in_seconds:100\r\n":                                       0,
+		"server_time_usec:soon\r\nuptime_in_seconds:100\r\n":              0,
+	} {
+		var s ServerReport
+		assert.NoError(t, s.ReadServer("# Server\r\nrun_id:"+id+"\r\n"+text))
+		assert.Equal(t, want, s.Start, text)
+	}
+}

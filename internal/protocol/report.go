@@ -13,6 +13,9 @@ type ServerReport struct {
 	FormerID string        // INFO replication: master_replid2; empty: not told
 	Role     string        // "master", "slave"; empty: not told
 	Uptime   time.Duration // whole seconds, by the node's wall clock
+	Start    int64         // when the process started by its own clock then, in seconds since 1970; 0: not told
+	Puts     int64         // how often the process was told to put other data in place, see ReadCommands
+	Time     time.Duration // the node's TIME, since 1970; 0: not asked for
 	Mark     Mark
 	Native   NativeDelete
 	// Asked: this is an answer to the full question, or to a mark's writing, and no SET
@@ -30,6 +33,7 @@ func (s *ServerReport) ReadServer(text string) error {
 	s.Native = info.CompareAndDelete()
 	s.RunID = info.RunID()
 	s.Uptime, _ = info.Uptime()
+	s.Start = info.start()
 	return valid("INFO server", text, "run_id", isID(s.RunID))
 }
 
@@ -43,6 +47,16 @@ func (s *ServerReport) ReadReplication(text string) error {
 	}
 	// Some servers give both the same id, which then is not drawn anew when they start.
 	return valid("INFO replication", text, "master_replid", isID(s.ReplID) && s.ReplID != s.RunID)
+}
+
+// ReadCommands takes what INFO commandstats tells. A server that counts no commands has no section, and counts none of
+// these either.
+func (s *ServerReport) ReadCommands(text string) error {
+	if text != "" && !strings.HasPrefix(text, "# ") {
+		return fmt.Errorf("unexpected reply %.100q to INFO commandstats", text)
+	}
+	s.Puts = ParseInfo(text).puts()
+	return nil
 }
 
 // valid is nil if a field is as it must be. Where the answer has no field at all, it may be something else's.
