@@ -61,7 +61,7 @@ func newNodeSet(names []string, wires []lane.Wire, o Options, c tick.Clock) *nod
 
 // look has all nodes looked at, with no caller waiting for it.
 func (ns *nodeSet) look() {
-	now, req := ns.clock.Now().Mono, protocol.LookRequest(markKeyOf(&ns.opts), ns.opts.nodeTimeout(ns.opts.TTL))
+	now, req := ns.clock.Now().Mono, protocol.LookRequest(ns.opts.KeyPrefix+protocol.TrialKey, ns.opts.nodeTimeout(ns.opts.TTL))
 	for i := range ns.nodes {
 		ns.lane(i).Enqueue(&lane.Call{Req: req, Index: int16(i), Deadline: now + int64(req.Timeout)}, now)
 	}

@@ -21,9 +21,13 @@ type Wire struct {
 }
 
 // NewWire is the wire to where a client leads. mark is the key of the memory mark, empty if there is
-// none, and name what connections are called, unless the client has a name.
+// none, and name what connections are called, unless the client has a name. Without a mark the server is asked for
+// nothing but locks, and told no name: some proxies end connections at what they do not know.
 func NewWire(c *redis.Client, h func(*redis.Options) Habits, mark, name string, clk tick.Clock) *Wire {
 	o, q := OwnOptions(c.Options()), newQuirks(name)
+	if q.shy = mark == ""; q.shy {
+		q.name = ""
+	}
 	return &Wire{NewConversations(clk, &ownDialer{o, mark, q}, h(o)), o, q}
 }
 

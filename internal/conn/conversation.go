@@ -187,6 +187,12 @@ func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Durat
 		}
 		return
 	}
+	if protocol.FailedTrial(cv.who.Err) {
+		if batch = withoutSets(batch, cv.who.Err); len(batch) == 0 {
+			cs.putBack(cv)
+			return
+		}
+	}
 	want := cs.wants(cv, batch)
 	got := cs.exchange(cv, batch, want)
 	answered, sent := Read(batch)
@@ -231,6 +237,18 @@ func (cs *Conversations) prepare(cv *conversation, batch []*lane.Call) error {
 		cs.learn(cv, s)
 	}
 	return cs.Duplicate()
+}
+
+// withoutSets is a batch without what would leave something there that may not be taken back.
+func withoutSets(batch []*lane.Call, why error) (others []*lane.Call) {
+	for _, c := range batch {
+		if c.Req.Op.Sets() {
+			c.Answer = protocol.Answer{Said: why}
+		} else {
+			others = append(others, c)
+		}
+	}
+	return others
 }
 
 func looks(batch []*lane.Call) bool {

@@ -105,9 +105,7 @@ func (d *ownDialer) Dial(ctx context.Context) (Flow, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := newOwnFlow(conn, d.options, d.markKey, d.quirks)
-	f.holds = true
-	return f, nil
+	return newOwnFlow(conn, d.options, d.markKey, d.quirks), nil
 }
 
 // socket is a connection that counts what it reads.
@@ -196,7 +194,6 @@ type ownFlow struct {
 	hello    hello
 	greeted  bool
 	known    bool // which server answers
-	holds    bool // scripts are tried
 	markKey  string
 	lastMark protocol.Mark // as read last, since it hardly ever changes
 	native   Native

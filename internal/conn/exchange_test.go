@@ -66,6 +66,19 @@ const (
 	replID = "1123456789abcdef0123456789abcdef01234567"
 )
 
+// serverTold are the replies of a server to all questions that are asked behind the one for the mark.
+var serverTold = strings.Join([]string{
+	"*2\r\n$10\r\n1700000000\r\n$1\r\n5\r\n",
+	bulkReply("# Server\r\nrun_id:" + runID + "\r\nuptime_in_seconds:7\r\nserver_time_usec:1700000000000005\r\n"),
+	bulkReply("# Replication\r\nrole:master\r\nmaster_replid:" + replID + "\r\n"),
+	bulkReply("# Commandstats\r\ncmdstat_swapdb:calls=3,usec=1\r\n"),
+}, "")
+
+// wasTold is what they say.
+var wasTold = protocol.ServerReport{
+	RunID: runID, ReplID: replID, Role: "master", Uptime: 7 * time.Second, Start: 1699999993, Puts: 3, Time: 1700000000*time.Second + 5*time.Microsecond,
+}
+
 // allReplies are those to batchOfThree and both looks.
 func allReplies() []string {
 	return []string{"+OK\r\n", ":1\r\n", "$-1\r\n", bulkReply("text"), bulkReply("# Replication\r\nrole:master\r\nmaster_replid:" + replID + "\r\n")}

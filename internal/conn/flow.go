@@ -11,29 +11,28 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// Ask asks the server for its identity, and begins the conversation if that was not done. A server that is
-// not ready is asked again over the same connection.
+// Ask asks the server for all that its votes rest on, and begins the conversation if that was not done. A server that is
+// not ready is asked again over the same connection. Without a guard it only asks for a sign of life.
 func (f *ownFlow) Ask() (s protocol.ServerReport, err error) {
 	if err := f.greet(); err != nil {
 		return s, err
 	}
-	var ping, server, replication, at answer
-	mark, scripts := answer{err: errUnread}, answer{}
+	var ping, trial answer
+	var of facts
+	guarded := f.markKey != ""
 	f.question(&ping, "PING", "PING")
-	f.question(&server, "INFO server", "INFO", "server")
-	f.question(&replication, "INFO replication", "INFO", "replication")
-	if f.markKey != "" {
-		f.question(&mark, "GET", "GET", f.markKey)
-		f.question(&at, "TIME", "TIME")
-	}
-	try := f.holds && !f.quirks.scripts.Load()
-	if try {
-		f.tryScripts(&scripts)
+	if guarded {
+		f.question(&of.mark, "GET", "GET", f.markKey)
+		f.question(&of.time, "TIME", "TIME")
+		for i, section := range sections {
+			f.question(&of.info[i], "INFO "+section, "INFO", section)
+		}
+		f.tryScripts(&trial)
 	}
 	f.hear()
 	refused := f.welcome()
-	if err := serving(ping.err); err != nil && !protocol.IsServerError(refused) {
-		refused = err
+	if serving := protocol.Refuses(ping.err); serving != nil && !protocol.IsServerError(refused) {
+		refused = serving
 	}
 	switch {
 	case protocol.IsServerError(refused):
@@ -41,53 +40,92 @@ func (f *ownFlow) Ask() (s protocol.ServerReport, err error) {
 	case f.in.checkUnasked() != nil:
 		return s, f.in.broken
 	}
-	if _, err := mark.text(); err != nil && mark.err == nil {
-		return s, f.in.noRESP([]byte(err.Error()))
-	}
-	if try {
-		if err := f.scriptsFail(scripts); err != nil {
-			return s, err
-		}
-		f.quirks.scripts.Store(true)
-	}
 	f.known = true
-	if s = identity(server, replication); s.Err == nil {
-		s.Asked = true
-		if f.markKey != "" {
-			s.Mark = f.askedMark(mark, at)
+	if !guarded {
+		return s, nil
+	}
+	s = of.report()
+	s.Asked = true
+	if s.Err == nil && s.Role != "slave" { // which has no vote by that, and runs no trial
+		if s.Mark, s.Err = f.askedMark(&of), of.fail(f.markKey); s.Err == nil {
+			s.Err = f.trialFails(trial)
+		}
+		if f.in.broken != nil {
+			return protocol.ServerReport{}, f.in.broken
 		}
 	}
 	f.native.Has = s.Native
 	return s, nil
 }
 
-var errUnread = errors.New("not asked for")
+// sections are those of INFO that tell of a server what its votes rest on.
+var sections = [...]string{"server", "replication", "commandstats"}
 
-// tryScripts asks for a script. What is granted where none runs can be neither given back nor kept.
+// facts are the answers to the questions for what a vote rests on.
+type facts struct {
+	mark, time answer
+	info       [len(sections)]answer
+}
+
+// report is what INFO and TIME tell. What is not told, for whatever reason, is not known.
+func (of *facts) report() (s protocol.ServerReport) {
+	for i, read := range [...]func(string) error{s.ReadServer, s.ReadReplication, s.ReadCommands} {
+		text, err := of.info[i].text()
+		if err != nil {
+			err = protocol.Unanswered("INFO "+sections[i], err)
+		} else {
+			err = read(text)
+		}
+		if err != nil {
+			return protocol.ServerReport{Err: err}
+		}
+	}
+	s.Time = serverTime(of.time.val)
+	return s
+}
+
+// fail is what is wrong with the answers to the other questions.
+func (of *facts) fail(markKey string) error {
+	if _, err := of.mark.text(); err != nil {
+		return protocol.Unanswered("GET "+markKey, protocol.MarkOfError(err).Err)
+	}
+	if serverTime(of.time.val) == 0 {
+		return protocol.Unanswered("TIME", cmp.Or(of.time.err, errNoTime))
+	}
+	return nil
+}
+
+// tryScripts asks for the trial. What is granted where it fails can be neither given back nor kept.
 func (f *ownFlow) tryScripts(a *answer) {
-	words := protocol.TryScript.Words(f.quirks.noDigest.Load())
+	words := f.trialWords(f.quirks.noDigest.Load())
 	f.question(a, words[0], words...)
 }
 
-// scriptsFail is why scripts do not run, nil if they do or that is not known.
-func (f *ownFlow) scriptsFail(a answer) error {
-	if !f.quirks.noDigest.Load() && protocol.WantsSource(a.err) {
-		whole := protocol.TryScript.Words(true)
-		var b answer
-		f.question(&b, whole[0], whole...)
+func (f *ownFlow) trialWords(whole bool) []string {
+	return protocol.TryScript.Words(f.trialKey(), whole)
+}
+
+// trialFails is why the trial failed, nil if it did not.
+func (f *ownFlow) trialFails(a answer) error {
+	command := "EVALSHA"
+	if f.quirks.noDigest.Load() {
+		command = "EVAL"
+	} else if protocol.WantsSource(a.err) {
+		command = "EVAL"
+		unknown := protocol.UnknownScript(a.err)
+		whole := f.trialWords(true)
+		f.question(&a, whole[0], whole...)
 		f.hear()
-		if f.in.checkUnasked() != nil {
-			return f.in.broken
-		}
-		if err := protocol.ScriptsFail(b.err); err != nil {
-			return err
-		}
-		if !protocol.UnknownScript(a.err) {
+		if f.in.checkUnasked() == nil && a.err == nil && !unknown {
 			f.quirks.noDigest.Store(true)
 		}
-		return nil
 	}
-	return protocol.ScriptsFail(a.err)
+	return protocol.TrialFails(command, f.trialKey(), a.val, a.err)
+}
+
+// trialKey is the key of the trial, beside that of the mark.
+func (f *ownFlow) trialKey() string {
+	return strings.TrimSuffix(f.markKey, protocol.MarkKey) + protocol.TrialKey
 }
 
 // answer is what a server says to one question.
@@ -110,35 +148,13 @@ func (a answer) text() (string, error) {
 	return text, a.err
 }
 
-// identity reads the answers to the questions for it. What is not told, for whatever reason, is not known.
-func identity(server, replication answer) (s protocol.ServerReport) {
-	text, err := server.text()
-	if err == nil {
-		err = s.ReadServer(text)
-	}
-	if err == nil {
-		text, err = replication.text()
-	}
-	if err == nil {
-		err = s.ReadReplication(text)
-	}
-	if err != nil {
-		return protocol.ServerReport{Err: err}
-	}
-	return s
-}
-
 // askedMark is the memory mark by the answers to GET and TIME.
-func (f *ownFlow) askedMark(a, at answer) protocol.Mark {
-	now := serverTime(at.val)
-	if now == 0 {
-		return protocol.MarkOfError(cmp.Or(at.err, errNoTime))
-	}
-	text, err := a.text()
+func (f *ownFlow) askedMark(of *facts) protocol.Mark {
+	text, err := of.mark.text()
 	if err != nil {
 		return protocol.MarkOfError(err)
 	}
-	return f.mark([]byte(text), a.val != nil).Aged(now)
+	return f.mark([]byte(text), of.mark.val != nil).Aged(serverTime(of.time.val))
 }
 
 var errNoTime = errors.New("unexpected reply to TIME")
@@ -195,13 +211,4 @@ func serverTime(val any) time.Duration {
 		return d
 	}
 	return read(parts[0])*1e6 + read(parts[1])
-}
-
-// serving is an answer to PING that says why the server serves no client now, or us never.
-// Not to be allowed to PING is no such reason.
-func serving(err error) error {
-	if err == nil || !protocol.IsServerError(err) || strings.HasPrefix(err.Error(), "NOPERM") || strings.Contains(err.Error(), "unknown command") {
-		return nil
-	}
-	return err
 }

@@ -213,7 +213,7 @@ func (f *ownFlow) greet() error {
 		f.question(&f.hello.called, "CLIENT SETNAME", "CLIENT", "SETNAME", q.name)
 	}
 	//lint:ignore SA1019 users may have set the option by its former name
-	if !o.DisableIdentity && !o.DisableIndentity {
+	if !f.quirks.shy && !o.DisableIdentity && !o.DisableIndentity {
 		f.question(new(answer), "CLIENT SETINFO LIB-NAME", "CLIENT", "SETINFO", "LIB-NAME", "go-redis("+o.IdentitySuffix+","+strings.ReplaceAll(runtime.Version(), " ", "-")+")")
 		f.question(new(answer), "CLIENT SETINFO LIB-VER", "CLIENT", "SETINFO", "LIB-VER", redis.Version())
 	}

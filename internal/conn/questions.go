@@ -14,10 +14,10 @@ import (
 // quirks is what the connections with one node have learned of what it does for us.
 type quirks struct {
 	name     string      // what connections are called where the user gave no name; empty: nothing
+	shy      bool        // it is told nothing of us, not even what library this is
 	noNative atomic.Bool // it does not compare and delete by a command of its own
 	noDigest atomic.Bool // it does not run scripts by their digests
 	noName   atomic.Bool // it does not let us name a connection
-	scripts  atomic.Bool // it has run one
 	calls    chan bool   // has one for each call of the user's code
 }
 

@@ -68,11 +68,14 @@ func PermanentBut(err error, awaited Remedies) bool {
 	if err == nil {
 		return false // the most frequent case allocates nothing
 	}
-	if errors.Is(err, redis.ErrClosed) || errors.As(err, new(lackingField)) {
+	if errors.Is(err, redis.ErrClosed) {
 		return true
 	}
 	if m := (mended{}); errors.As(err, &m) {
 		awaited |= m.by
+	}
+	if l := (lacking{}); errors.As(err, &l) {
+		return l.remedy&awaited == 0
 	}
 	remedy, lasts := RemedyOf(err)
 	return lasts && remedy&awaited == 0

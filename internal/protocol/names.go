@@ -86,15 +86,18 @@ var besides = []struct {
 	{"}:fence", ":fence:", Naming.FenceKey, "the fencing counter of %s"},
 }
 
-// ours says what this library keeps under a name on the nodes; empty if it is free for a lock.
+// ours says what this library does with a name on the nodes; empty if it is free for a lock.
 // It is the one place that knows. A lock of such a name, and what is kept there, would delete,
 // bar or outlive each other.
 func ours(name string) string {
 	if strings.HasSuffix(name, MarkKey) { // behind whatever prefix: other clients may have another
-		return "the memory mark"
+		return "the memory mark is kept"
+	}
+	if strings.HasSuffix(name, TrialKey) { // likewise
+		return "a lock's commands are tried"
 	}
 	if key, i := besidesOf(name); i >= 0 {
-		return fmt.Sprintf(besides[i].what, Quote(key))
+		return fmt.Sprintf(besides[i].what, Quote(key)) + " is kept"
 	}
 	return ""
 }
@@ -131,7 +134,7 @@ func BrokenName(key, prefix string) (broken []string) {
 		return []string{fmt.Sprintf("the key is %d bytes long, with Options.KeyPrefix: must be at most %d", len(name), MaxKeyName)}
 	}
 	if what := ours(name); what != "" {
-		return []string{fmt.Sprintf("%s is where %s is kept on the nodes: must be another key", Quote(name), what)}
+		return []string{fmt.Sprintf("%s is where %s on the nodes: must be another key", Quote(name), what)}
 	}
 	return nil
 }

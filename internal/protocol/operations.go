@@ -29,7 +29,7 @@ const (
 	OpJoin // the wait queue of a lock
 	opMark // the memory mark, which belongs to no lock
 	opDoor // keeps newcomers from sharing a lock
-	opTry  // whether scripts run, and what goes along with that; it belongs to no lock
+	opTry  // a lock's commands, and what goes along with that; it belongs to no lock
 )
 
 // trait is something that is true of several operations.
@@ -114,7 +114,7 @@ var (
 
 	MarkScript = script("mark", opMark, words{lockKey}, words{markWords})
 
-	// The key of a try is any of the server that is meant.
+	// The key of a try is behind the same prefix as those of locks, and is never there.
 	TryScript = script("try", opTry, words{lockKey}, nil)
 )
 
@@ -305,12 +305,12 @@ func unusual(w Words, name string) {
 	}
 }
 
-// Words are those of a command that runs a script without keys.
-func (s *Script) Words(whole bool) []string {
+// Words are those of a command that runs a script on one key.
+func (s *Script) Words(key string, whole bool) []string {
 	if whole {
-		return []string{"EVAL", s.Source, "0"}
+		return []string{"EVAL", s.Source, "1", key}
 	}
-	return []string{"EVALSHA", s.digest, "0"}
+	return []string{"EVALSHA", s.digest, "1", key}
 }
 
 //go:embed scripts/*.lua

@@ -126,14 +126,6 @@ func neverRuns(err error) bool {
 		"permissions to run the", "can't run this command", "nknown command", "nknown Redis command")
 }
 
-// ScriptsFail is why a server runs no scripts, by what it said to one; nil if it runs them, or that is not known.
-func ScriptsFail(err error) error {
-	if !neverRuns(err) {
-		return nil
-	}
-	return fmt.Errorf("scripts, which locks need: %w", err)
-}
-
 // Read tells the kind of what came of a request.
 func (b Answer) Read(o Op) Answer {
 	b.Final = true

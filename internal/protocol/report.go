@@ -24,7 +24,7 @@ type ServerReport struct {
 	// grants are to be judged by it.
 	Asked bool
 	At    int64 // when it was asked for, by our monotonic clock, or before, where our machine slept since; 0: not known
-	Err   error // why there is no identity; nothing else is set then
+	Err   error // why there is no vote, whatever else was told
 }
 
 // ReadServer takes what INFO server tells. Its error is that it tells no identity.
@@ -67,7 +67,7 @@ func valid(question, answer, field string, ok bool) error {
 	case !strings.HasPrefix(answer, "# "):
 		return fmt.Errorf("unexpected reply %.100q to %s", answer, question)
 	default:
-		return lackingField(question + " tells no " + field + " that can be one; see Options.NoRestartGuard")
+		return lacking{fmt.Errorf("%s tells no %s that can be one; see Options.NoRestartGuard", question, field), 0}
 	}
 }
 
@@ -75,8 +75,3 @@ func valid(question, answer, field string, ok bool) error {
 func isID(id string) bool {
 	return len(id) == 40 && strings.Trim(id, "0123456789abcdefABCDEF") == "" && strings.Trim(id, "0") != ""
 }
-
-// lackingField is an error that waiting does not mend: the server tells of itself, and not what it must.
-type lackingField string
-
-func (l lackingField) Error() string { return string(l) }

@@ -288,7 +288,7 @@ func OpenDoorRequest(t *Terms, key, value string) *Request {
 	return &r
 }
 
-// LookRequest has the memory mark, whose key this is, looked at, and does nothing else.
+// LookRequest has the memory mark looked at, and does nothing else. key is that of the trial.
 func LookRequest(key string, timeout time.Duration) *Request {
 	try := newRequest(opTry, TryScript, &Terms{}, key, "")
 	r := try.WithSource()

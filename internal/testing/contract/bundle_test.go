@@ -232,7 +232,7 @@ func TestContractBundleWithoutScripts(t *testing.T) {
 	for range 3 {
 		require.Equal(t, []protocol.Kind{protocol.Failed, protocol.Failed}, s.releases(false, "k1", "k2"))
 	}
-	assert.Equal(t, int64(3), s.denied("evalsha"), "asked once by each connection")
+	assert.Equal(t, int64(5), s.denied("evalsha"), "once for both, and then for each")
 	assert.Equal(t, int64(2), s.admin.Exists(t.Context(), "k1", "k2").Val())
 }
 

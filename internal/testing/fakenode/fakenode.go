@@ -287,7 +287,15 @@ var twins = map[*protocol.Script]func(s *Store, keys, argv []string, op *Op) (an
 	protocol.TryScript:           (*Store).try,
 }
 
-func (s *Store) try(_, _ []string, _ *Op) (any, error) { return int64(1), nil }
+func (s *Store) try(keys, _ []string, _ *Op) (any, error) {
+	switch _, found, err := s.Text(keys[0]); {
+	case err != nil:
+		return []any{"GET", err.Error()}, nil
+	case found:
+		return []any{"", ""}, nil
+	}
+	return int64(1), nil
+}
 
 func Argument(a any) string {
 	switch a := a.(type) {

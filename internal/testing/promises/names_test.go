@@ -129,6 +129,7 @@ func TestNamesOfOursAreNoLocks(t *testing.T) {
 	cluster := redlocktest.NewCluster(t, 3)
 	for name, says := range map[string]string{
 		"redlock:memory":           `"redlock:memory" is where the memory mark is kept on the nodes: must be another key`,
+		"redlock:trial":            `"redlock:trial" is where a lock's commands are tried on the nodes: must be another key`,
 		"other:redlock:memory":     "the memory mark",
 		"{report}:line":            `"{report}:line" is where the wait queue of "report" is kept on the nodes: must be another key`,
 		"{report}:shared":          `the list of those who share "report"`,

@@ -251,6 +251,32 @@ func TestProxiesThatHangUpAtUnknownCommands(t *testing.T) {
 	}
 }
 
+// Without a guard and without waiters no proxy is asked for anything but locks, and any answer to PING is a sign of life.
+func TestWithoutAGuardNothingIsAskedFor(t *testing.T) {
+	t.Parallel()
+	server := realredis.Start(t)
+	errs := &answering{server: server.Addr()}
+	errs.says(func(words []string) string {
+		if strings.EqualFold(words[0], "PING") {
+			return "-ERR Connection refused\r\n"
+		}
+		return ""
+	})
+	hangs := &curt{server: server.Addr(), unknown: []string{"CLIENT", "HELLO", "INFO", "TIME", "EXISTS"}}
+	for name, start := range map[string]func(*testing.T) string{"hangs up": hangs.start, "errs at PING": errs.start} {
+		addr := start(t)
+		for way, open := range waysTo {
+			t.Run(name+", "+way, func(t *testing.T) {
+				rl, err := open(t, addr, "", &redlock.Options{NoRestartGuard: true})
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = rl.Close() })
+				require.NoError(t, useFirst(t, rl))
+			})
+		}
+	}
+	require.Zero(t, server.Client(t).Exists(t.Context(), "redlock:memory").Val())
+}
+
 // A server that is full answers the first words of a connection with an error and hangs up. It is guarded when there is
 // room again.
 func TestServersThatAreFullKeepTheirGuard(t *testing.T) {

@@ -193,7 +193,7 @@ func anys(s []string) (a []any) {
 
 // What the README of a locked-down server has to allow, and what happens with less.
 func TestLineRights(t *testing.T) {
-	const scripts = "+@connection ~redlock:memory +ping +info +set +get +del +pttl +pexpire +type +evalsha +eval +time"
+	const scripts = "+@connection ~redlock:memory ~redlock:trial +ping +info +set +get +del +pttl +pexpire +type +evalsha +eval +time"
 	const lines = "+zadd +zrem +zscore +zrangebyscore +zrevrange +zcount"
 	for _, c := range []struct{ name, rules, lacks string }{
 		{"enough", scripts + " " + lines + " +publish +subscribe +unsubscribe &redlock:* ~k ~{k}:line", ""},
