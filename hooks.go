@@ -44,6 +44,16 @@ type Hooks struct {
 	// after the other, in the order of the events; none comes for events after Close.
 	NodeDown func(info NodeInfo)
 	NodeUp   func(info NodeInfo)
+	// NodeBarred is called when a node answers and has no vote: its grants of locks of Options.TTL do not count. It may
+	// have forgotten locks, does not tell all that a vote rests on, is a replica, or is the same server as another node.
+	// The call comes within a second of the answer that showed it, unless that is over by then, and again when
+	// VoteInfo.Until becomes known or another time.
+	//
+	// NodeVotes is called within a second of when they count again. Where an answer has to show that, the next acquire
+	// asks. Of three nodes, one that is barred or down leaves none to spare. Calls for one node come as for NodeDown;
+	// with NoRestartGuard none does.
+	NodeBarred func(info VoteInfo)
+	NodeVotes  func(info VoteInfo)
 	// Degraded is called when something is missing that the library can do without, in the same
 	// way. DegradedInfo.Kind says what, and Lacks what gets worse. It is called
 	//   - once per node and feature, when a node denies something;
@@ -147,6 +157,16 @@ type NodeInfo struct {
 	Err error
 }
 
+// VoteInfo describes a node that has no vote, or has it again.
+type VoteInfo struct {
+	Node string
+	// Err is why its grants do not count, in the words of Outcome.Err; nil for NodeVotes.
+	Err error
+	// Until is when they count again, by this machine's clock, for a lock of Options.TTL, if nothing else happens; a
+	// longer TTL waits longer. Zero where that is not known, and for NodeVotes.
+	Until time.Time
+}
+
 // DegradedInfo describes something that is missing.
 type DegradedInfo struct {
 	Kind  Degradation
@@ -180,6 +200,8 @@ func JoinHooks(all ...*Hooks) *Hooks {
 			both(&j.Lost, h.Lost)
 			bothOf(&j.NodeDown, h.NodeDown)
 			bothOf(&j.NodeUp, h.NodeUp)
+			bothOf(&j.NodeBarred, h.NodeBarred)
+			bothOf(&j.NodeVotes, h.NodeVotes)
 			bothOf(&j.Degraded, h.Degraded)
 		}
 	}

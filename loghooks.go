@@ -12,10 +12,10 @@ import (
 
 // LogHooks returns hooks that log to logger, or to slog.Default() if it is nil, with the operation's context:
 //
-//	Debug  waiting for a lock; acquired, extended, released; not acquired or not extended because another
+//	Debug  waiting for a lock; acquired, extended, released; not acquired or extended because another
 //	       holds it, it was released, the Redlock was closed, or the caller gave up
-//	Info   acquired, or given up, after a wait of 8s or more, at most one line in 5s; node up
-//	Warn   not acquired or not extended for any other reason; not released; node down, node or lock degraded
+//	Info   acquired, or given up, after a wait of 8s or more, at most one line in 5s; node up or votes
+//	Warn   not acquired or extended otherwise; not released; node down or voteless; node or lock degraded
 //	Error  lock lost
 //
 // The attributes are key, elapsed and err, and where they apply token, attempts, waited, until, ttl, renewal,
@@ -70,6 +70,16 @@ func LogHooks(logger *slog.Logger) *Hooks {
 		},
 		NodeUp: func(i NodeInfo) {
 			logger.LogAttrs(context.Background(), slog.LevelInfo, "redlock node up", slog.String("node", i.Node))
+		},
+		NodeBarred: func(i VoteInfo) {
+			attrs := withError([]slog.Attr{slog.String("node", i.Node)}, i.Err)
+			if !i.Until.IsZero() {
+				attrs = append(attrs, slog.Time("until", i.Until))
+			}
+			logger.LogAttrs(context.Background(), slog.LevelWarn, "redlock node has no vote", attrs...)
+		},
+		NodeVotes: func(i VoteInfo) {
+			logger.LogAttrs(context.Background(), slog.LevelInfo, "redlock node votes", slog.String("node", i.Node))
 		},
 		Degraded: func(i DegradedInfo) {
 			message, about := "redlock node degraded", slog.String("node", i.Node)

@@ -36,6 +36,7 @@ type nodeSet struct {
 	guard  *guard.Guard // nil: none
 	lacks  *degradations
 	outage *outage
+	voters []*voter // by node; nil: no hook asks for them
 
 	life lifetime
 }
@@ -50,9 +51,12 @@ func newNodeSet(names []string, wires []lane.Wire, o Options, c tick.Clock) *nod
 		guard: guard.New(names, o.RestartGuard, c, lacks.ofNode), outage: newOutage(len(names)),
 		life: lifetime{closing: closing, idle: make(chan struct{}, 1)},
 	}
+	calls := make([]*inOrder, len(names))
 	for i, w := range wires {
-		ns.add(i, w)
+		calls[i] = new(inOrder)
+		ns.add(i, w, calls[i])
 	}
+	ns.watchVotes(calls)
 	if ns.guard != nil {
 		ns.guard.Look = ns.look
 	}
@@ -67,9 +71,8 @@ func (ns *nodeSet) look() {
 	}
 }
 
-func (ns *nodeSet) add(i int, w lane.Wire) {
+func (ns *nodeSet) add(i int, w lane.Wire, changes *inOrder) {
 	name, hooks := ns.names[i], ns.opts.Hooks
-	var changes inOrder
 	onChange := func(down bool, err error) {
 		ns.outage.changed(down)
 		switch {

@@ -140,7 +140,7 @@ func BenchmarkHooks(b *testing.B) {
 	nothing := &redlock.Hooks{
 		Acquired: func(context.Context, redlock.AcquireInfo) {}, Extended: func(context.Context, redlock.ExtendInfo) {}, Released: func(context.Context, redlock.ReleaseInfo) {},
 		Lost: func(context.Context, redlock.LostInfo) {}, NodeDown: func(redlock.NodeInfo) {}, NodeUp: func(redlock.NodeInfo) {},
-		Degraded: func(redlock.DegradedInfo) {},
+		NodeBarred: func(redlock.VoteInfo) {}, NodeVotes: func(redlock.VoteInfo) {}, Degraded: func(redlock.DegradedInfo) {},
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	for _, c := range []struct {

@@ -35,6 +35,9 @@ type Guard struct {
 	Random io.Reader // of the marks' ids; nil: crypto/rand
 	// Look has all nodes looked at again, and waits for none of them; nil: nothing does. Saw calls it without a mutex.
 	Look func()
+	// Changed is told that a node has its vote no more, has it again, or is kept from it until another time; nil:
+	// nothing is. Saw calls it without a mutex. Voteless says what is so now: that a bar is over by then, nothing tells.
+	Changed func(i int)
 
 	// By node. quiet is since when, by our clock, nothing speaks against it: what votes are judged by,
 	// without a mutex. settled is what most looks find; nil: nothing yet.
@@ -77,14 +80,19 @@ func (g *Guard) Saw(i int, s protocol.ServerReport) *protocol.MarkWrite {
 	if k := g.settled[i].Load(); k != nil && k.isAll(&s) {
 		return nil
 	}
-	w, look := g.see(i, s)
+	w, look, changed := g.see(i, s)
 	if look && g.Look != nil {
 		g.Look()
+	}
+	for _, j := range changed {
+		if g.Changed != nil {
+			g.Changed(j)
+		}
 	}
 	return w
 }
 
-func (g *Guard) see(i int, s protocol.ServerReport) (w *protocol.MarkWrite, look bool) {
+func (g *Guard) see(i int, s protocol.ServerReport) (w *protocol.MarkWrite, look bool, changed []int) {
 	at := g.clock.Now()
 	now := at.Mono
 	g.mu.Lock()
@@ -92,13 +100,17 @@ func (g *Guard) see(i int, s protocol.ServerReport) (w *protocol.MarkWrite, look
 	g.memories.Slept(at.Wall - now)
 	w, look = g.memories.See(i, s, now)
 	m := &g.memories.Nodes[i]
-	g.quiet[i].Store(m.quiet(g.memories.all()))
+	if quiet := m.quiet(g.memories.all()); g.quiet[i].Swap(quiet) != quiet {
+		changed = append(changed, i)
+	}
 	g.settled[i].Store(m.settled(now))
 	for j := range g.duplicates {
+		var now *DuplicateError
 		if of := g.memories.duplicateOf(j); of >= 0 {
-			g.duplicates[j].Store(&DuplicateError{g.names[of]})
-		} else {
-			g.duplicates[j].Store(nil)
+			now = &DuplicateError{g.names[of]}
+		}
+		if was := g.duplicates[j].Swap(now); (was == nil) != (now == nil) {
+			changed = append(changed, j)
 		}
 	}
 	if m.Identity == IdentityUncertain && protocol.Permanent(m.err) {
@@ -107,7 +119,7 @@ func (g *Guard) see(i int, s protocol.ServerReport) (w *protocol.MarkWrite, look
 	if w != nil && w.ID == "" {
 		w.ID = g.newID()
 	}
-	return w, look
+	return w, look, changed
 }
 
 // newID makes the id of a mark; the caller holds mu.
@@ -190,11 +202,37 @@ func (g *Guard) Begins() bool {
 	return g.memories.begins(now)
 }
 
-// Why is the error of a vote that Judge does not count.
-func (g *Guard) Why(i int, left time.Duration) error {
-	from := g.clock.Now().Time.Add(left).Round(0)
+// Voteless is why a node's grants do not count now under a guard of this period, nil if they do; and when they will by
+// our clock, 0 where that is not known.
+func (g *Guard) Voteless(i int, period time.Duration) (why error, until int64) {
+	if err := g.Duplicate(i); err != nil {
+		return err, 0
+	}
+	now := g.clock.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	quiet := g.quiet[i].Load()
+	left := left(quiet, period, now.Mono)
+	switch {
+	case left == 0:
+		return nil, 0
+	case quiet == notYet:
+		return g.why(i, left, now), 0
+	default:
+		return g.why(i, left, now), now.Mono + int64(left)
+	}
+}
+
+// Why is the error of a vote that Judge does not count.
+func (g *Guard) Why(i int, left time.Duration) error {
+	now := g.clock.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.why(i, left, now)
+}
+
+// why is Why for a caller that holds mu.
+func (g *Guard) why(i int, left time.Duration, now tick.Instant) error {
 	switch m := &g.memories.Nodes[i]; {
 	case m.Identity == IdentityUncertain && m.err != nil:
 		return fmt.Errorf("%w: %w", ErrUnsure, m.err)
@@ -203,7 +241,7 @@ func (g *Guard) Why(i int, left time.Duration) error {
 	case m.unmarked():
 		return errNoMark
 	default:
-		return BarredError{left, from, g.memories.Why(i, g.names)}
+		return BarredError{left, now.Time.Add(left).Round(0), g.memories.Why(i, g.names)}
 	}
 }
 

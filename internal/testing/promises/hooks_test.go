@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/testing/bubble"
 	"github.com/quorumlock/redlock/internal/testing/ticktest"
 	"github.com/quorumlock/redlock/redlocktest"
 )
@@ -756,5 +757,214 @@ func TestLogHooksLevelsAndLength(t *testing.T) {
 		slog.SetDefault(book.logger(slog.LevelDebug))
 		redlock.LogHooks(nil).NodeUp(redlock.NodeInfo{Node: "n"})
 		assert.Contains(t, book.take(), "redlock node up")
+	})
+}
+
+// votesTold makes hooks that write down which nodes vote.
+func votesTold(d *diary) *redlock.Hooks {
+	return &redlock.Hooks{
+		NodeBarred: func(i redlock.VoteInfo) {
+			until := "not known"
+			if !i.Until.IsZero() {
+				until = (time.Until(i.Until) + 500*time.Millisecond).String() // which it takes to be told
+			}
+			d.add("%s barred, %s: %v", i.Node, until, i.Err)
+		},
+		NodeVotes: func(i redlock.VoteInfo) {
+			d.add("%s votes", i.Node)
+			if i.Err != nil || !i.Until.IsZero() {
+				d.add("with an error or a time")
+			}
+		},
+	}
+}
+
+// A node that answers and has no vote is told of within a second of the answer that showed it, in its own words, and
+// once more when it votes. Its lane stays open.
+func TestHooksAreToldWhichNodesVote(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault, mend func(*redlocktest.Node)
+		told        string // of the fault
+		lasts       time.Duration
+	}{
+		"restarted": {
+			func(n *redlocktest.Node) { n.Restart(redlocktest.LoseKeys) }, nil,
+			"barred, 10s: restarted or replaced, or its data may be lost, so it may have forgotten locks; votes count from", ttl,
+		},
+		"emptied": {
+			func(n *redlocktest.Node) { n.FlushAll() }, nil,
+			"barred, 10s: restarted or replaced, or its data may be lost, so it may have forgotten locks; votes count from", ttl,
+		},
+		"which server it is": {
+			func(n *redlocktest.Node) { n.Deny("INFO"); n.Cut() },
+			func(n *redlocktest.Node) { n.Allow("INFO") },
+			"barred, not known: which server it is, and what it remembers, is not known, so its votes do not count: NOPERM", 20 * time.Second,
+		},
+		"its mark": {
+			func(n *redlocktest.Node) { n.Deny("GET") },
+			func(n *redlocktest.Node) { n.Allow("GET") },
+			"barred, not known: which server it is, and what it remembers, is not known, so its votes do not count: NOPERM", 20 * time.Second,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var d diary
+			downs := 0
+			inBubble(t, 3, &redlock.Options{Hooks: redlock.JoinHooks(votesTold(&d), &redlock.Hooks{
+				NodeDown: func(redlock.NodeInfo) { downs++ },
+			})}, func(b *bed) {
+				b.cycle()
+				b.pass(time.Second)
+				require.Empty(b, d.take())
+				node := b.rl.Nodes()[1]
+				b.cluster.Node(1).Hang() // so that it has no say while its connections are cut
+				c.fault(b.cluster.Node(1))
+				b.cluster.Node(1).Resume()
+				b.pass(time.Second)
+				b.cycle() // one may find the connection gone
+				begin := time.Now()
+				b.cycle()
+				downs = 0
+				require.Empty(b, d.take(), "it may be over with the next answer")
+				b.pass(time.Second)
+				told := d.take()
+				assert.Contains(b, told, node+" "+c.told)
+				assert.NotContains(b, told, "\n")
+				for range 9 {
+					b.cycle()
+					b.pass(500 * time.Millisecond)
+				}
+				assert.Empty(b, d.take(), "it was said")
+				if c.mend == nil {
+					b.pass(c.lasts - 10*time.Millisecond - time.Since(begin))
+					assert.Empty(b, d.take(), "too early")
+					b.pass(time.Second)
+					assert.Equal(b, node+" votes", d.take(), "without a further call")
+				} else {
+					c.mend(b.cluster.Node(1))
+					b.pass(c.lasts - time.Since(begin))
+					assert.Empty(b, d.take(), "it was not asked")
+					b.cycle()
+					b.pass(time.Second)
+					assert.Equal(b, node+" votes", d.take())
+				}
+				assert.Zero(b, downs)
+				b.pass(time.Hour)
+				assert.Empty(b, d.take())
+			})
+		})
+	}
+}
+
+// What is over at once is not told: the first use of a new fleet, also over a slow network, and an error that the next
+// answer contradicts. What an error hides is told when that is over.
+func TestHooksAreNotToldOfVotesThatAreSoonBack(t *testing.T) {
+	for _, trip := range []time.Duration{0, 40 * time.Millisecond} {
+		t.Run(trip.String(), func(t *testing.T) {
+			var d diary
+			bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+				c.SetUptime(0)
+				for _, n := range c.Nodes() {
+					n.Delay(trip)
+				}
+				b := &bed{T: t, cluster: c}
+				b.rl = b.another(&redlock.Options{Hooks: votesTold(&d)})
+				lock, err := b.rl.Mutex(key).Acquire(deadline(b, 5*time.Second))
+				require.NoError(b, err)
+				require.NoError(b, lock.Release(b.Context()))
+				b.pass(time.Minute)
+				assert.Empty(b, d.take())
+			})
+		})
+	}
+	t.Run("error", func(t *testing.T) {
+		var d diary
+		inBubble(t, 3, &redlock.Options{Hooks: votesTold(&d)}, func(b *bed) {
+			b.cycle()
+			b.cluster.Node(1).Deny("GET")
+			for range 4 {
+				b.cycle()
+				b.pass(100 * time.Millisecond)
+			}
+			b.cluster.Node(1).Allow("GET")
+			b.cycle()
+			b.cycle()
+			b.pass(time.Minute)
+			assert.Empty(b, d.take())
+		})
+	})
+	t.Run("an error that hides a restart", func(t *testing.T) {
+		var d diary
+		inBubble(t, 3, &redlock.Options{Hooks: votesTold(&d)}, func(b *bed) {
+			b.cycle()
+			n, name := b.cluster.Node(1), b.rl.Nodes()[1]
+			n.FlushAll()
+			n.Deny("GET")
+			b.cycle()
+			b.pass(time.Second)
+			assert.Contains(b, d.take(), name+" barred, not known: ")
+			n.Allow("GET")
+			b.cycle()
+			b.cycle()
+			b.pass(time.Second)
+			told := d.take()
+			assert.Contains(b, told, name+" barred, 10s: ", "when it will vote is news")
+			assert.NotContains(b, told, "\n")
+			b.pass(ttl)
+			b.pass(time.Second)
+			assert.Equal(b, name+" votes", d.take())
+		})
+	})
+}
+
+// Of two names of one server the second has no vote, and whoever gave both is told so.
+func TestHooksAreToldOfADuplicate(t *testing.T) {
+	var d diary
+	bubble.Run(t, 3, func(t *testing.T, c *redlocktest.Cluster) {
+		clients := c.Clients()
+		clients[2] = c.Client(1, nil)
+		rl, err := redlock.New(clients, &redlock.Options{Hooks: votesTold(&d), NodeNames: []string{"a", "b", "c"}})
+		require.NoError(t, err)
+		defer rl.Close()
+		for range 20 {
+			if lock, err := rl.Mutex(key).Acquire(t.Context()); assert.NoError(t, err) {
+				assert.NoError(t, lock.Release(t.Context()))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		told := d.take()
+		assert.Regexp(t, `^[bc] barred, not known: the same server as [bc], whose vote counts$`, told)
+	})
+}
+
+// After Close nothing is told, and no timer is left for it.
+func TestHooksAreNotToldOfVotesAfterClose(t *testing.T) {
+	for _, at := range []time.Duration{0, time.Second} {
+		t.Run(at.String(), func(t *testing.T) {
+			var d diary
+			inBubble(t, 3, &redlock.Options{Hooks: votesTold(&d)}, func(b *bed) {
+				b.cycle()
+				b.cluster.Node(1).FlushAll()
+				b.cycle()
+				b.pass(at)
+				d.take()
+				require.NoError(b, b.rl.Close())
+				b.pass(time.Hour)
+				assert.Empty(b, d.take())
+			})
+		})
+	}
+	t.Run("an answer after Close", func(t *testing.T) {
+		var d diary
+		inBubble(t, 3, &redlock.Options{Hooks: votesTold(&d)}, func(b *bed) {
+			b.cycle()
+			b.cluster.Node(1).FlushAll()
+			b.cluster.Node(1).Delay(nodeTimeout / 4)
+			lock := b.lock()
+			released := later(func() (*redlock.Lock, error) { return nil, lock.Release(b.Context()) })
+			require.NoError(b, b.rl.Close())
+			<-released
+			b.pass(time.Hour)
+			assert.Empty(b, d.take())
+		})
 	})
 }
