@@ -35,6 +35,8 @@
 //	redlock.lock.lost              {lock}     two holders are possible from then on
 //	redlock.node.votes             {vote}     by redlock.node.name, redlock.operation and redlock.vote
 //	redlock.node.up                1          by redlock.node.name; 0 while it does not answer
+//	redlock.node.voting            1          by redlock.node.name; 0 while it answers and its grants do
+//	                                          not count: it restarted, or a vote lacks something
 //	redlock.node.degraded          1          by redlock.node.name; 1 once it has denied this
 //	                                          process something that the library can do without
 //
@@ -171,6 +173,8 @@ func (t *telescope) makeInstruments(m metric.Meter) {
 		metric.WithDescription("How long the oldest acquire has waited that waits now.")))
 	up := made(m.Int64ObservableGauge("redlock.node.up", metric.WithUnit("1"),
 		metric.WithDescription("Whether the node answers.")))
+	voting := made(m.Int64ObservableGauge("redlock.node.voting", metric.WithUnit("1"),
+		metric.WithDescription("Whether the node's grants count, by its last answer. A node that is down keeps what it had.")))
 	degraded := made(m.Int64ObservableGauge("redlock.node.degraded", metric.WithUnit("1"),
 		metric.WithDescription("Whether the node has denied this process something that the library can do without.")))
 	made(m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
@@ -184,10 +188,11 @@ func (t *telescope) makeInstruments(m metric.Meter) {
 		for _, n := range t.state.Nodes() {
 			node := metric.WithAttributeSet(attribute.NewSet(nodeAttr.String(n.Name)))
 			o.ObserveInt64(up, bit(n.Up), node)
+			o.ObserveInt64(voting, bit(n.Votes), node)
 			o.ObserveInt64(degraded, bit(n.Degraded), node)
 		}
 		return nil
-	}, held, waiting, oldest, up, degraded))
+	}, held, waiting, oldest, up, voting, degraded))
 }
 
 // made reports an error as OpenTelemetry's own parts do. An instrument can be used all the

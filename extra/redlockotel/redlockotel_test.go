@@ -394,7 +394,15 @@ func TestMetrics(t *testing.T) {
 		time.Sleep(5 * time.Second) // it is down when no connection could be had within a node timeout
 		synctest.Wait()
 		node := " redlock.node.name=" + b.rl.Nodes()[1]
-		b.has(map[string]float64{"redlock.node.up" + node: 0})
+		b.has(map[string]float64{"redlock.node.up" + node: 0, "redlock.node.voting" + node: 1})
+		b.cluster.Node(2).FlushAll()
+		_, err = b.rl.Mutex(key).TryAcquire(b.Context())
+		require.ErrorIs(b, err, redlock.ErrNoQuorum)
+		time.Sleep(time.Second)
+		forgot := " redlock.node.name=" + b.rl.Nodes()[2]
+		b.has(map[string]float64{"redlock.node.up" + forgot: 1, "redlock.node.voting" + forgot: 0})
+		time.Sleep(ttl)
+		b.has(map[string]float64{"redlock.node.voting" + forgot: 1})
 		points, metrics := b.collect()
 		votes := 0.0
 		for name, n := range points {
@@ -402,7 +410,7 @@ func TestMetrics(t *testing.T) {
 				votes += n
 			}
 		}
-		assert.InDelta(b, 4, votes, 0, "one for each acquire")
+		assert.InDelta(b, 5, votes, 0, "one for each acquire")
 
 		units := map[string]string{}
 		for name, m := range metrics {
@@ -414,7 +422,7 @@ func TestMetrics(t *testing.T) {
 			"redlock.extend.duration": "s", "redlock.release.duration": "s", "redlock.hold.duration": "s",
 			"redlock.lock.held": "{lock}", "redlock.lock.lost": "{lock}",
 			"redlock.acquire.waiting": "{acquire}", "redlock.acquire.wait.oldest": "s",
-			"redlock.node.votes": "{vote}", "redlock.node.up": "1", "redlock.node.degraded": "1",
+			"redlock.node.votes": "{vote}", "redlock.node.up": "1", "redlock.node.voting": "1", "redlock.node.degraded": "1",
 		}, units)
 		held := metrics["redlock.lock.held"].Data.(metricdata.Sum[int64])
 		assert.False(b, held.IsMonotonic)

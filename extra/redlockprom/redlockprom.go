@@ -24,6 +24,7 @@
 //	redlock_locks_held{mode}                held and valid now; with the mode permit: permits in use
 //	redlock_locks_lost_total{mode,reason}   expired, not_held: two holders are possible from then on
 //	redlock_node_up{node}                   0 while the node does not answer
+//	redlock_node_voting{node}               0 while it answers and its grants do not count: it restarted, or a vote lacks something
 //	redlock_node_degraded{node}             1 once it has denied something that the library can do without; a restart of the program resets it
 //	redlock_node_votes_total{node,operation,vote}  granted, refused, unknown, failed, not_sent, barred, pending
 //	redlock_build_info{version}             1; the version of the library
@@ -58,7 +59,7 @@ type Collector struct {
 	build                                    prometheus.Gauge
 	acquireTime, extendTime, releaseTime     prometheus.Histogram
 
-	held, waiting, oldest, up, degraded *prometheus.Desc
+	held, waiting, oldest, up, voting, degraded *prometheus.Desc
 
 	vote telemetry.PerVote[prometheus.Counter] // those of votes
 }
@@ -109,6 +110,7 @@ func New(opts ...Option) *Collector {
 		waiting:     prometheus.NewDesc("redlock_acquires_waiting", "Acquires that wait now.", byMode, nil),
 		oldest:      prometheus.NewDesc("redlock_acquire_oldest_wait_seconds", "How long the oldest acquire has waited that waits now.", byMode, nil),
 		up:          prometheus.NewDesc("redlock_node_up", "Whether the node answers.", byNode, nil),
+		voting:      prometheus.NewDesc("redlock_node_voting", "Whether the node's grants count, by its last answer. A node that is down keeps what it had.", byNode, nil),
 		degraded:    prometheus.NewDesc("redlock_node_degraded", "Whether the node has denied this process something that the library can do without.", byNode, nil),
 		build: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "redlock_build_info", Help: "The version of the library.", ConstLabels: prometheus.Labels{"version": telemetry.Version()},
@@ -205,7 +207,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, p := range c.parts() {
 		p.Describe(out)
 	}
-	for _, d := range []*prometheus.Desc{c.held, c.waiting, c.oldest, c.up, c.degraded} {
+	for _, d := range []*prometheus.Desc{c.held, c.waiting, c.oldest, c.up, c.voting, c.degraded} {
 		out <- d
 	}
 }
@@ -223,6 +225,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, n := range c.state.Nodes() {
 		out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, bit(n.Up), n.Name)
+		out <- prometheus.MustNewConstMetric(c.voting, prometheus.GaugeValue, bit(n.Votes), n.Name)
 		out <- prometheus.MustNewConstMetric(c.degraded, prometheus.GaugeValue, bit(n.Degraded), n.Name)
 	}
 }

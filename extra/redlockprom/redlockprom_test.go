@@ -138,6 +138,7 @@ func TestScrape(t *testing.T) {
 			`redlock_releases_total{result="released"}`:                 1,
 			`redlock_release_duration_seconds_count`:                    1,
 			`redlock_node_up{node="` + b.rl.Nodes()[0] + `"}`:           1,
+			`redlock_node_voting{node="` + b.rl.Nodes()[0] + `"}`:       1,
 			`redlock_node_degraded{node="` + b.rl.Nodes()[2] + `"}`:     0,
 		})
 
@@ -269,7 +270,14 @@ func TestScrapeOfNodes(t *testing.T) {
 		time.Sleep(time.Second)
 		_, err = b.rl.Mutex(key).TryAcquire(b.Context())
 		require.ErrorIs(b, err, redlock.ErrNoQuorum)
+		time.Sleep(time.Second)
+		b.has(map[string]float64{
+			`redlock_node_up{node="` + first + `"}`:     1,
+			`redlock_node_voting{node="` + first + `"}`: 0,
+			`redlock_node_voting{node="` + last + `"}`:  0,
+		})
 		time.Sleep(time.Minute)
+		b.has(map[string]float64{`redlock_node_voting{node="` + first + `"}`: 1})
 		b.cycle()
 		b.has(map[string]float64{
 			`redlock_node_up{node="` + first + `"}`: 1,

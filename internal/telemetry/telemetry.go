@@ -98,6 +98,7 @@ func Modes() []string {
 type Node struct {
 	Name     string
 	Up       bool
+	Votes    bool // its grants count
 	Degraded bool // something that the library can do without was denied there
 }
 
@@ -112,7 +113,7 @@ func (s *State) Hooks() *redlock.Hooks {
 			defer s.mu.Unlock()
 			for _, o := range i.Outcomes {
 				if _, ok := s.nodes[o.Node]; !ok {
-					s.set(Node{Name: o.Node, Up: true})
+					s.set(Node{Name: o.Node, Up: true, Votes: true})
 				}
 			}
 			if i.Err == nil {
@@ -139,6 +140,9 @@ func (s *State) Hooks() *redlock.Hooks {
 		Lost:     func(_ context.Context, i redlock.LostInfo) { s.drop(i.Token) },
 		NodeDown: func(i redlock.NodeInfo) { s.change(i.Node, func(n *Node) { n.Up = false }) },
 		NodeUp:   func(i redlock.NodeInfo) { s.change(i.Node, func(n *Node) { n.Up = true }) },
+
+		NodeBarred: func(i redlock.VoteInfo) { s.change(i.Node, func(n *Node) { n.Votes = false }) },
+		NodeVotes:  func(i redlock.VoteInfo) { s.change(i.Node, func(n *Node) { n.Votes = true }) },
 		Degraded: func(i redlock.DegradedInfo) {
 			if i.Key == "" {
 				s.change(i.Node, func(n *Node) { n.Degraded = true })
@@ -182,7 +186,7 @@ func (s *State) change(name string, f func(*Node)) {
 	defer s.mu.Unlock()
 	n, ok := s.nodes[name]
 	if !ok {
-		n = Node{Name: name, Up: true}
+		n = Node{Name: name, Up: true, Votes: true}
 	}
 	f(&n)
 	s.set(n)

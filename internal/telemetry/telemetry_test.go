@@ -173,6 +173,22 @@ func TestNodesAreUpOrDown(t *testing.T) {
 		cycle()
 		cycle()
 		assert.Equal(t, []bool{true, true, true}, up())
+		votes := func() (votes []bool) {
+			for _, n := range s.Nodes() {
+				votes = append(votes, n.Votes)
+			}
+			return votes
+		}
+		time.Sleep(time.Minute) // it restarted
+		cycle()
+		assert.Equal(t, []bool{true, true, true}, votes())
+		c.Node(0).FlushAll()
+		cycle()
+		cycle()
+		assert.Equal(t, []bool{false, true, true}, votes())
+		assert.Equal(t, []bool{true, true, true}, up(), "it answers")
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, []bool{true, true, true}, votes())
 		assert.False(t, s.Nodes()[2].Degraded)
 		s.Hooks().Degraded(redlock.DegradedInfo{Node: rl.Nodes()[2]})
 		assert.True(t, s.Nodes()[2].Degraded)
