@@ -135,7 +135,7 @@ func play(ctx context.Context, data []byte) {
 			_, _ = f.Ask()
 		}
 		batch := []*lane.Call{{Req: &set}, {Req: &release}, {Req: protocol.InspectRequest(terms, "k", "l", "", 10)}, {Req: protocol.JoinRequest(terms, "k", "v", &protocol.QueueArgs{Key: "l"})}}
-		f.Exchange(batch, LookMark|LookRole)
+		f.Exchange(batch, LookMark|LookServer)
 		for _, c := range batch {
 			c.Read(c.Req.Op)
 		}

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -44,16 +45,15 @@ type Flow interface {
 type Looks uint8
 
 const (
-	LookMark Looks = 1 << iota // behind the last call: the memory mark
-	LookRole                   // behind the last call: the role and replication id
+	LookMark   Looks = 1 << iota // behind the last call: the memory mark
+	LookServer                   // behind that: what else votes rest on, but for the trial
 )
 
 // Said is what a server says of itself beside a batch: the answers to the looks.
 type Said struct {
-	Mark   protocol.Mark         // to LookMark; MarkUnread with its error where it is denied
-	Role   protocol.ServerReport // to LookRole: role and ReplID
-	RoleOK bool
-	Broken bool // some look has no answer
+	Mark   protocol.Mark          // to LookMark; MarkUnread with its error where it is denied
+	Server *protocol.ServerReport // to LookServer, without the mark; nil: not asked, or no answer
+	Broken bool                   // some look has no answer
 }
 
 // Dialer opens flows to one node.
@@ -89,7 +89,7 @@ type conversation struct {
 	watch      tick.Alarm
 
 	askedAt   tick.Instant // when its batch, or the question for its identity, was sent
-	rolesTurn bool         // the role is to be asked for along with the batch that it has
+	looksTurn bool         // the server is to be looked at along with the batch that it has
 }
 
 // taker waits for a conversation.
@@ -116,9 +116,11 @@ type Conversations struct {
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
 
-	Mu     sync.Mutex   // guards what follows
-	runID  string       // of the process that told its identity last
-	roleAt tick.Instant // since when the role is as it was told last; what was told was asked for then
+	Mu       sync.Mutex   // guards what follows
+	runID    string       // of the process that told its identity last
+	lookedAt tick.Instant // when what was told of the server last was asked for
+	doubt    pause        // until what its votes rest on is asked for again; none: it is known
+	refusal  pause        // until the server is asked again to serve us; none: it does
 	pool
 	redial
 }
@@ -143,8 +145,8 @@ type redial struct {
 }
 
 const (
-	// roleEvery is how old what is known of a node's role may be.
-	roleEvery = time.Second
+	// lookEvery is how old what is known of a server in use may be.
+	lookEvery = time.Second
 	// A conversation that is overdue stays silent for at least leastSilence after the
 	// fresh one's answer before it is over: its own answer may be on its way, or wait for
 	// a processor. See silence.
@@ -160,6 +162,8 @@ var (
 	errSlow     = errors.New("connecting took longer than the time for a node's answer")
 	errReplaced = errors.New("answered by a server that another one has taken the place of")
 	errUnlooked = errors.New("answered, but not whether the node still remembers what it grants")
+	errOther    = errors.New("another process than the one that was asked answers over this connection")
+	errNotReady = errors.New("not all that its votes rest on is known")
 )
 
 // NewConversations connects to nothing before the first batch.
@@ -197,7 +201,12 @@ func (cs *Conversations) Exchange(batch []*lane.Call, patience, bound time.Durat
 	got := cs.exchange(cv, batch, want)
 	answered, sent := Read(batch)
 	switch good := cs.heed(cv, batch, want, &got); {
-	case answered && !got.Broken && good && !movedOn(batch):
+	case answered && !got.Broken && good:
+		if err := movedOn(batch); err != nil {
+			cs.refuses(err)
+			cs.drop(cv)
+			return
+		}
 		cs.putBack(cv)
 	case answered || !sent:
 		cs.drop(cv)
@@ -220,16 +229,17 @@ func (cs *Conversations) exchange(cv *conversation, batch []*lane.Call, want Loo
 	return got
 }
 
-// prepare asks the whole question before a batch with a SET where the node's memory mark
-// is not known, or is yet to be written: as a rule once for each node. What goes ahead in
-// the same batch would be too late to write it. Where the server is another node's already, nothing
+// prepare asks the whole question before a batch with a SET where not all that a vote rests on is known, or the
+// node's memory mark is yet to be written: as a rule once for each node. What goes ahead in
+// the same batch would be too late to write it. A node that does not tell is asked again after a pause; meanwhile
+// its grants do not count. Where the server is another node's already, nothing
 // is sent to it: it would refuse what that node has set, or say that what that node has deleted was
 // not there. The next batch goes over a fresh conversation, which tells whether that is still so.
 func (cs *Conversations) prepare(cv *conversation, batch []*lane.Call) error {
 	if cs.Saw == nil {
 		return nil
 	}
-	if looks(batch) && (cv.who.Err != nil || !cs.Ready()) {
+	if looks(batch) && (cv.who.Err != nil || !cs.Ready()) && cs.mayAsk() {
 		s, err := cv.flow.Ask()
 		if err != nil {
 			return err
@@ -266,9 +276,14 @@ func Read(batch []*lane.Call) (answered, sent bool) {
 	return answered, sent
 }
 
-// movedOn reports whether one of the answers ends a conversation, see elsewhere.
-func movedOn(batch []*lane.Call) bool {
-	return slices.ContainsFunc(batch, func(c *lane.Call) bool { return elsewhere(c.Err()) })
+// movedOn is the first of the answers that ends a conversation, see elsewhere; nil if none does.
+func movedOn(batch []*lane.Call) error {
+	for _, c := range batch {
+		if err := c.Err(); elsewhere(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // elsewhere reports whether an answer says that the node's name may lead elsewhere by now.
@@ -284,8 +299,8 @@ func (cs *Conversations) wants(cv *conversation, batch []*lane.Call) (want Looks
 	if looks(batch) {
 		want |= LookMark
 	}
-	if cv.rolesTurn && cv.who.ReplID != "" {
-		want |= LookRole
+	if cv.looksTurn && cv.who.Err == nil {
+		want |= LookMark | LookServer
 	}
 	return want
 }
@@ -297,41 +312,66 @@ func (cs *Conversations) heed(cv *conversation, batch []*lane.Call, want Looks, 
 		void(batch, errReplaced)
 		return false
 	}
-	if want&LookMark != 0 && got.Broken {
+	if want&LookMark == 0 {
+		return true
+	}
+	if got.Broken {
 		// A grant says nothing without the look behind it.
 		void(slices.DeleteFunc(slices.Clone(batch), func(c *lane.Call) bool { return !c.Req.Op.Sets() }), errUnlooked)
 	}
-	if want&LookMark != 0 && (cv.who.Err != nil || got.Mark.Err != nil) {
+	knew := cv.who.Err == nil
+	// Another conversation may have been told of a new replication id since this one was.
+	s := protocol.ServerReport{RunID: cv.who.RunID}
+	if got.Server != nil {
+		s = *got.Server
+		cs.looked(cv, &s)
+	}
+	if err := cmp.Or(cv.who.Err, got.Mark.Err); err != nil {
 		// Another conversation may be told more before these votes are counted.
 		for _, c := range batch {
 			c.Answer.Unsure = true
 		}
-	}
-	news := want&LookMark != 0 && !got.Broken
-	if got.RoleOK {
-		news = news || got.Role.ReplID != cv.who.ReplID || got.Role.Role != cv.who.Role
-		cs.Mu.Lock()
-		cs.roleIsOf(cv.askedAt)
-		cs.Mu.Unlock()
-		cv.who.ReplID, cv.who.FormerID, cv.who.Role = got.Role.ReplID, got.Role.FormerID, got.Role.Role
-	}
-	if news && cs.Saw != nil && cv.who.Err == nil {
-		s := cv.who
-		s.Mark, s.Asked = got.Mark, false
-		if !got.RoleOK {
-			// Another conversation may have been told of a new replication id since.
-			s.ReplID, s.FormerID, s.Role = "", "", ""
+		if knew && !got.Broken && err != errOther {
+			cs.doubts(err)
 		}
+	}
+	if knew && !got.Broken {
+		s.Mark = got.Mark
 		cs.tell(cv, s)
 	}
 	return true
 }
 
-// roleIsOf notes when a role that was told was asked for; the caller holds mu. Answers may
-// overtake each other.
-func (cs *Conversations) roleIsOf(asked tick.Instant) {
-	if asked.Mono >= cs.roleAt.Mono {
-		cs.roleAt = asked
+// looked notes what the server was said to be behind a batch. Where that is another one than before, or is not told, the
+// conversation asks anew.
+func (cs *Conversations) looked(cv *conversation, s *protocol.ServerReport) {
+	other := s.Err == nil && s.RunID != cv.who.RunID
+	if s.Err != nil {
+		cv.who.Err = s.Err
+	} else {
+		cv.who = *s
+	}
+	if other {
+		cv.who.Err = errOther
+	}
+	cs.identified(cv)
+}
+
+// identified notes which process answers over a conversation. Those with another one end.
+func (cs *Conversations) identified(cv *conversation) {
+	id := cv.who.RunID
+	if id == "" {
+		return
+	}
+	cs.Mu.Lock()
+	cs.runID = id
+	if cv.askedAt.Mono >= cs.lookedAt.Mono { // answers may overtake each other
+		cs.lookedAt = cv.askedAt
+	}
+	others := cs.weed(func(o *conversation) bool { return o.who.RunID != id })
+	cs.Mu.Unlock()
+	for _, o := range others {
+		o.flow.Close()
 	}
 }
 
@@ -362,18 +402,16 @@ func void(batch []*lane.Call, why error) {
 func (cs *Conversations) learn(cv *conversation, s protocol.ServerReport) {
 	cv.who = s
 	cv.who.Mark = protocol.Mark{}
-	var others []*conversation
-	cs.Mu.Lock()
-	if s.RunID != "" {
-		cs.runID = s.RunID
-		cs.roleIsOf(cv.askedAt)
-		others = cs.weed(func(o *conversation) bool { return o.who.RunID != s.RunID })
-	}
-	cs.Mu.Unlock()
-	for _, o := range others {
-		o.flow.Close()
+	cs.identified(cv)
+	if cs.Saw == nil {
+		return
 	}
 	cs.tell(cv, s)
+	err := s.Err
+	if err == nil && !cs.Ready() {
+		err = errNotReady
+	}
+	cs.doubts(err)
 }
 
 // tell passes a report on, and writes the mark if that is wanted.

@@ -35,7 +35,9 @@ type stage struct {
 	hung     bool  // nothing is read
 	refuse   error // of dials
 	askErr   error // of the server, to the identity
-	denies   error // the identity, for good
+	denies   error // what its votes rest on
+	lookErr  error // that, behind batches
+	asked    int
 	trip     time.Duration
 	lastID   int64
 	flows    []*stagedFlow // all that were opened
@@ -198,8 +200,10 @@ func (f *stagedFlow) Exchange(batch []*lane.Call, want conn.Looks) (got conn.Sai
 		if want&conn.LookMark != 0 {
 			got.Mark, got.Broken = s.mark, s.cutsLook
 		}
-		if want&conn.LookRole != 0 {
-			got.Role, got.RoleOK = protocol.ServerReport{ReplID: s.replID, Role: "master"}, true
+		if want&conn.LookServer != 0 {
+			if got.Server = (&protocol.ServerReport{RunID: s.runID, ReplID: s.replID, Role: "master"}); s.lookErr != nil {
+				got.Server = &protocol.ServerReport{Err: s.lookErr}
+			}
 		}
 	})
 	if err != nil {
@@ -213,6 +217,7 @@ func (f *stagedFlow) Exchange(batch []*lane.Call, want conn.Looks) (got conn.Sai
 
 // identity is what the server says of itself; the caller holds mu.
 func (s *stage) identity(f *stagedFlow) (protocol.ServerReport, error) {
+	s.asked++
 	switch {
 	case s.askErr != nil:
 		return protocol.ServerReport{}, s.askErr
@@ -377,6 +382,7 @@ func TestNoIdentityNoVote(t *testing.T) {
 		require.Empty(t, s.view().executed)
 		require.Empty(t, s.view().seen)
 		s.now(func() { s.askErr = nil })
+		lanetest.Rest(lane.MinBackoff)
 		require.True(t, s.send("2").ok())
 		require.Len(t, s.view().flows, 1, "the same connection is asked again")
 		require.Equal(t, []string{"2"}, s.view().executed)
@@ -516,7 +522,7 @@ func TestServerThatIsBusyForLongIsAskedAgainSoon(t *testing.T) {
 		s.now(func() { s.askErr = nil })
 		got := await1(pending)
 		require.True(t, got.lost())
-		require.LessOrEqual(t, got.at-at, lane.MaxBackoff+conn.LeastSilence+4*s.trip)
+		require.LessOrEqual(t, got.at-at, conn.MostPause+conn.LeastSilence+4*s.trip)
 	})
 }
 
@@ -619,6 +625,10 @@ func TestServerThatSaysItIsAReplicaIsAskedAgain(t *testing.T) {
 		onStage(t, stageOwn, func(s *stage) {
 			require.False(t, s.send(answer).lost())
 			s.now(func() { s.replID = "q" })
+			got := s.send("0")
+			require.Equal(t, protocol.Answer{Said: lanetest.ServerError(answer)}, got.calls[0].Answer, "as not sent")
+			require.Len(t, s.view().flows, 1, "not at once")
+			lanetest.Rest(lane.MinBackoff)
 			require.True(t, s.send("1").ok())
 			require.Len(t, s.view().flows, 2, "the name may lead elsewhere")
 			require.Equal(t, []string{"a r master  <nil>", "a q master  <nil>"}, s.view().seen)
@@ -626,18 +636,17 @@ func TestServerThatSaysItIsAReplicaIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestRoleIsAskedForOnceASecond(t *testing.T) {
+func TestServerIsLookedAtOnceASecond(t *testing.T) {
 	onStage(t, stageOwn, func(s *stage) {
 		require.True(t, s.send("1").ok())
 		s.now(func() { s.replID = "q" })
 		require.True(t, s.send("1").ok())
 		require.Len(t, s.view().seen, 1)
-		lanetest.Rest(conn.RoleEvery)
+		lanetest.Rest(conn.LookEvery)
 		require.True(t, s.send("1").ok())
 		require.Equal(t, "a q master  <nil>", s.view().seen[1])
-		lanetest.Rest(conn.RoleEvery)
 		require.True(t, s.send("1").ok())
-		require.Len(t, s.view().seen, 2, "nothing new")
+		require.Len(t, s.view().seen, 2)
 	})
 }
 
@@ -675,7 +684,7 @@ func TestAnswerThatWaitedWhileOurMachineSleptIsOld(t *testing.T) {
 		sleeps()
 		require.True(t, await1(pending).ok())
 		hour := int64(time.Hour)
-		require.Equal(t, []int64{int64(s.trip) - hour, int64(3 * s.trip), int64(3*s.trip) - hour}, s.askedAt)
+		require.Equal(t, []int64{int64(s.trip) - hour, int64(2 * s.trip), int64(3 * s.trip), int64(3*s.trip) - hour}, s.askedAt)
 	})
 }
 
@@ -696,9 +705,11 @@ func TestWholeQuestionGoesAheadWhereTheGuardWantsIt(t *testing.T) {
 		onStage(t, h, func(s *stage) {
 			s.unready = true
 			require.True(t, s.send("1").ok())
+			lanetest.Rest(lane.MinBackoff)
 			before := len(s.view().seen)
 			require.True(t, s.sets("2").ok())
 			require.Len(t, s.view().seen, before+2, "the question, and the look")
+			lanetest.Rest(lane.MinBackoff)
 			s.now(func() { s.askErr = lanetest.ServerError("BUSY") })
 			got := s.sets("3")
 			require.EqualError(t, got.calls[0].Err(), "BUSY")
@@ -706,6 +717,135 @@ func TestWholeQuestionGoesAheadWhereTheGuardWantsIt(t *testing.T) {
 			require.NotContains(t, s.view().executed, "3")
 		})
 	}
+}
+
+// asks counts how often a server was asked for all that its votes rest on.
+func (s *stage) asks() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+// A node that does not tell what its votes rest on is asked again after pauses that grow with the age of the trouble.
+// Its grants do not count meanwhile, and everything else goes on.
+func TestNodeThatDoesNotTellIsAskedAgain(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		s.denies = lanetest.ServerError("ERR max requests limit exceeded")
+		require.True(t, s.sets("1").calls[0].Unsure)
+		require.Equal(t, 1, s.asks())
+		require.True(t, s.sets("2").calls[0].Unsure)
+		require.Equal(t, 1, s.asks(), "not with each batch")
+		require.True(t, s.send("3").ok(), "what sets nothing")
+		began := s.elapsed()
+		for s.elapsed()-began < 300*time.Millisecond {
+			require.True(t, s.sets("4").calls[0].Unsure)
+		}
+		require.Less(t, s.asks(), 40)
+		require.Greater(t, s.asks(), 8)
+		s.now(func() { s.denies = nil })
+		ended := s.elapsed()
+		for s.sets("5").calls[0].Unsure {
+			require.Less(t, s.elapsed()-ended, 100*time.Millisecond)
+		}
+		asks := s.asks()
+		require.False(t, s.sets("6").calls[0].Unsure)
+		require.Equal(t, asks, s.asks())
+		require.Len(t, s.view().flows, 1)
+	})
+}
+
+// The look of each second asks for all that votes rest on. An error in it is no vote, and has the server asked anew.
+func TestLookThatErrs(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.True(t, s.send("1").ok())
+		lanetest.Rest(conn.LookEvery)
+		s.now(func() { s.lookErr = lanetest.ServerError("ERR x") })
+		require.True(t, s.sets("2").calls[0].Unsure)
+		seen := s.view().seen
+		require.Equal(t, "    ERR x", seen[len(seen)-1])
+		require.Equal(t, 1, s.asks())
+		require.True(t, s.sets("3").calls[0].Unsure, "in the pause")
+		lanetest.Rest(lane.MinBackoff)
+		s.now(func() { s.lookErr = nil })
+		require.False(t, s.sets("4").calls[0].Unsure)
+		require.Equal(t, 2, s.asks())
+
+		lanetest.Rest(time.Minute)
+		s.now(func() { s.lookErr = lanetest.ServerError("ERR x") })
+		require.True(t, s.sets("5").calls[0].Unsure)
+		lanetest.Rest(lane.MinBackoff)
+		require.False(t, s.sets("6").calls[0].Unsure, "the next trouble begins anew")
+	})
+}
+
+// Behind a proxy a conversation may outlive its server.
+func TestAnotherServerOverTheSameConversation(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		require.False(t, s.sets("1").calls[0].Unsure)
+		s.now(func() { s.runID, s.replID, s.flows[0].runID = "b", "q", "b" })
+		require.False(t, s.sets("2").calls[0].Unsure, "not noticed within a second")
+		lanetest.Rest(conn.LookEvery)
+		require.True(t, s.sets("3").calls[0].Unsure, "which of the two granted it?")
+		seen := s.view().seen
+		require.Equal(t, "b q master  <nil>", seen[len(seen)-1])
+		require.Equal(t, 1, s.asks())
+		require.False(t, s.sets("4").calls[0].Unsure)
+		require.Equal(t, 2, s.asks(), "what it does for us is tried, too")
+		require.Len(t, s.view().flows, 1)
+	})
+}
+
+// A server that does not serve us is dialled after pauses that are remembered; meanwhile calls get its words.
+func TestServerThatRefusesIsNotDialledByEachBatch(t *testing.T) {
+	for _, text := range []string{"WRONGPASS", "ERR max number of clients reached"} {
+		onStage(t, stageOwn, func(s *stage) {
+			s.askErr = lanetest.ServerError(text)
+			refused := func() bool {
+				got := s.send("1")
+				time.Sleep(s.trip)
+				return got.calls[0].Said == any(s.askErr)
+			}
+			for began := s.elapsed(); s.elapsed()-began < 300*time.Millisecond; {
+				require.True(t, refused())
+			}
+			require.Less(t, s.asks(), 40)
+			for began := s.elapsed(); s.elapsed()-began < 60*time.Second; time.Sleep(10 * time.Millisecond) {
+				require.True(t, refused())
+			}
+			asks := s.asks()
+			for began := s.elapsed(); s.elapsed()-began < 10*time.Second; time.Sleep(10 * time.Millisecond) {
+				require.True(t, refused())
+			}
+			require.Less(t, s.asks()-asks, 21, "in ten seconds")
+			s.now(func() { s.askErr = nil })
+			lanetest.Rest(conn.MostPause)
+			require.True(t, s.send("2").ok())
+		})
+	}
+}
+
+// A replica takes greetings, so only what it does ends its pauses.
+func TestReplicaIsNotDialledByEachBatch(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		for began := s.elapsed(); s.elapsed()-began < 300*time.Millisecond; time.Sleep(s.trip) {
+			require.True(t, protocol.ReadOnly(s.sets("READONLY You can't write against a read only replica.").calls[0].Err()))
+		}
+		require.Less(t, len(s.view().flows), 40)
+		require.Greater(t, len(s.view().flows), 8)
+	})
+}
+
+// A trial that fails takes the vote and nothing else, but sends nothing that could not be taken back.
+func TestTrialThatFails(t *testing.T) {
+	onStage(t, stageOwn, func(s *stage) {
+		s.denies = protocol.TrialFails("EVALSHA", "k", nil, lanetest.ServerError("NOPERM this user has no permissions to run the 'evalsha' command"))
+		got := s.sets("1")
+		require.Equal(t, protocol.Answer{Said: s.denies}, got.calls[0].Answer)
+		require.Empty(t, s.view().executed)
+		require.True(t, s.send("2").ok())
+		require.Equal(t, []string{"2"}, s.view().executed)
+		require.Len(t, s.view().flows, 1)
+	})
 }
 
 // releasing sends releases of two keys in one batch, and tells as what they went.

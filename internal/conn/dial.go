@@ -255,8 +255,12 @@ func (f *ownFlow) send(batch []*lane.Call, want Looks) (again bool) {
 	if want&LookMark != 0 {
 		f.out.ask("GET", f.markKey)
 	}
-	if want&LookRole != 0 {
-		f.out.ask("INFO", "replication")
+	if want&LookServer != 0 {
+		room += greetingRoom
+		f.out.ask("TIME")
+		for _, section := range sections {
+			f.out.ask("INFO", section)
+		}
 	}
 	f.flush(room)
 	return again
@@ -284,15 +288,19 @@ const mostRoom = 256 << 10
 func (f *ownFlow) look(got *Said, want Looks) {
 	if want&LookMark != 0 {
 		if text, present, err := f.in.text(); err != nil {
-			got.Mark = protocol.MarkOfError(err)
+			got.Mark = protocol.MarkOfError(protocol.Unanswered("GET "+f.markKey, err))
 		} else {
 			got.Mark = f.mark(text, present)
 		}
 	}
-	if want&LookRole != 0 {
-		role, err := f.in.reply()
-		if text, ok := role.(string); ok && err == nil {
-			got.RoleOK = got.Role.ReadReplication(text) == nil
+	if want&LookServer != 0 {
+		of := facts{time: f.answer()}
+		for i := range of.info {
+			of.info[i] = f.answer()
+		}
+		if f.in.broken == nil {
+			s := of.report()
+			got.Server, got.Mark, f.native.Has = &s, got.Mark.Aged(s.Time), s.Native
 		}
 	}
 }

@@ -28,7 +28,7 @@ func (cs *Conversations) beginLocked(cv *conversation, at tick.Instant, patience
 		go cv.flow.Close()
 		return
 	}
-	cv.rolesTurn = at.Reached(cs.roleAt.Add(roleEvery)) // by either clock: one of them stands still while a machine sleeps
+	cv.looksTurn = at.Reached(cs.lookedAt.Add(lookEvery)) // by either clock: one of them stands still while a machine sleeps
 	if cv.watch.F == nil {
 		cv.watch = tick.Alarm{Clock: cs.clock, F: func() { cs.check(cv) }}
 	}

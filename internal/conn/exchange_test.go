@@ -81,19 +81,17 @@ var wasTold = protocol.ServerReport{
 
 // allReplies are those to batchOfThree and both looks.
 func allReplies() []string {
-	return []string{"+OK\r\n", ":1\r\n", "$-1\r\n", bulkReply("text"), bulkReply("# Replication\r\nrole:master\r\nmaster_replid:" + replID + "\r\n")}
+	return []string{"+OK\r\n", ":1\r\n", "$-1\r\n", bulkReply("text"), serverTold}
 }
 
 func TestBatchIsWrittenOnceAndReadWhole(t *testing.T) {
 	s := &scripted{answer: strings.NewReader(strings.Join(allReplies(), ""))}
 	f, batch := flowOver(t, s), batchOfThree()
-	got := f.Exchange(batch, LookMark|LookRole)
+	got := f.Exchange(batch, LookMark|LookServer)
 	assert.Equal(t, "wr", s.events, "it is written at once, and then read")
 	assert.Equal(t, []protocol.Answer{{Said: "OK", Sent: true}, {Said: int64(1), Sent: true}, {Sent: true}},
 		[]protocol.Answer{batch[0].Answer, batch[1].Answer, batch[2].Answer})
-	assert.Equal(t, Said{
-		Mark: protocol.Mark{State: protocol.MarkPresent, Text: "text"}, Role: protocol.ServerReport{Role: "master", ReplID: replID}, RoleOK: true,
-	}, got)
+	assert.Equal(t, Said{Mark: protocol.Mark{State: protocol.MarkPresent, Text: "text", Age: wasTold.Time}, Server: &wasTold}, got)
 	assert.Nil(t, f.in.broken)
 }
 
@@ -106,7 +104,7 @@ func TestTornReplies(t *testing.T) {
 		for cut := range len(all) {
 			s := &scripted{answer: strings.NewReader(all[:cut]), accepts: accepts}
 			f, batch := flowOver(t, s), batchOfThree()
-			got := f.Exchange(batch, LookMark|LookRole)
+			got := f.Exchange(batch, LookMark|LookServer)
 			whole := accepts == 0
 			end := 0
 			for i, c := range batch {
@@ -155,21 +153,21 @@ func TestPushEndsAConnection(t *testing.T) {
 // The errors that the library acts on are recognized as they are from go-redis.
 func TestServerErrorsAreAnswers(t *testing.T) {
 	s := &scripted{answer: strings.NewReader("-READONLY You can't write against a read only replica.\r\n-NOSCRIPT No matching script. Please use EVAL.\r\n" +
-		"-NOPERM this user has no permissions\r\n-WRONGTYPE Operation against a key\r\n-NOPERM no INFO\r\n")}
+		"-NOPERM this user has no permissions\r\n-WRONGTYPE Operation against a key\r\n" + strings.Repeat("-NOPERM no INFO\r\n", 4))}
 	f, batch := flowOver(t, s), batchOfThree()
-	got := f.Exchange(batch, LookMark|LookRole)
+	got := f.Exchange(batch, LookMark|LookServer)
 	for _, c := range batch {
 		assert.True(t, c.Answered(), "%v", c.Err())
 		assert.Equal(t, protocol.Failed, c.Read(c.Req.Op).Kind)
 	}
-	assert.True(t, movedOn(batch[:1]))
+	assert.Equal(t, batch[0].Err(), movedOn(batch))
 	assert.True(t, protocol.ReadOnly(batch[0].Err()))
 	assert.True(t, batch[1].WantsSource())
 	assert.True(t, batch[1].Instead().Whole)
 	assert.True(t, protocol.Permanent(batch[2].Err()))
 	assert.True(t, protocol.Denied(batch[2].Err()))
 	assert.False(t, got.Broken)
-	assert.False(t, got.RoleOK)
+	assert.ErrorContains(t, got.Server.Err, "INFO server: NOPERM no INFO; the user lacks +info")
 	assert.Equal(t, protocol.MarkUnread, got.Mark.State)
 	assert.ErrorContains(t, got.Mark.Err, "holds what is no memory mark")
 }

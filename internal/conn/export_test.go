@@ -2,7 +2,8 @@ package conn
 
 const (
 	LeastSilence = leastSilence
-	RoleEvery    = roleEvery
+	LookEvery    = lookEvery
+	MostPause    = mostPause
 )
 
 var (

@@ -47,7 +47,9 @@ func (f *ownFlow) Ask() (s protocol.ServerReport, err error) {
 	s = of.report()
 	s.Asked = true
 	if s.Err == nil && s.Role != "slave" { // which has no vote by that, and runs no trial
-		if s.Mark, s.Err = f.askedMark(&of), of.fail(f.markKey); s.Err == nil {
+		if s.Mark = f.askedMark(&of); s.Mark.State == protocol.MarkUnread {
+			s.Err = s.Mark.Err
+		} else {
 			s.Err = f.trialFails(trial)
 		}
 		if f.in.broken != nil {
@@ -80,19 +82,10 @@ func (of *facts) report() (s protocol.ServerReport) {
 			return protocol.ServerReport{Err: err}
 		}
 	}
-	s.Time = serverTime(of.time.val)
+	if s.Time = serverTime(of.time.val); s.Time == 0 && s.Role != "slave" {
+		s.Err = protocol.Unanswered("TIME", cmp.Or(of.time.err, errNoTime))
+	}
 	return s
-}
-
-// fail is what is wrong with the answers to the other questions.
-func (of *facts) fail(markKey string) error {
-	if _, err := of.mark.text(); err != nil {
-		return protocol.Unanswered("GET "+markKey, protocol.MarkOfError(err).Err)
-	}
-	if serverTime(of.time.val) == 0 {
-		return protocol.Unanswered("TIME", cmp.Or(of.time.err, errNoTime))
-	}
-	return nil
 }
 
 // tryScripts asks for the trial. What is granted where it fails can be neither given back nor kept.
@@ -152,7 +145,7 @@ func (a answer) text() (string, error) {
 func (f *ownFlow) askedMark(of *facts) protocol.Mark {
 	text, err := of.mark.text()
 	if err != nil {
-		return protocol.MarkOfError(err)
+		return protocol.MarkOfError(protocol.Unanswered("GET "+f.markKey, err))
 	}
 	return f.mark([]byte(text), of.mark.val != nil).Aged(serverTime(of.time.val))
 }

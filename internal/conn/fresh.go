@@ -89,6 +89,10 @@ func (cs *Conversations) await(limit time.Duration) (*conversation, error) {
 		cs.Mu.Unlock()
 		return cv, nil
 	}
+	if cs.refusal.left(cs.clock.Now().Mono) > 0 {
+		defer cs.Mu.Unlock()
+		return nil, cs.refusal.why
+	}
 	cs.asked++
 	tk, id := &taker{got: make(chan *conversation, 1)}, cs.asked%256
 	cs.takers = append(cs.takers, tk)
@@ -127,6 +131,7 @@ func (cs *Conversations) refuseLocked(why error, whom func(*taker) bool) {
 func (cs *Conversations) putBack(cv *conversation) {
 	cs.Mu.Lock()
 	now := cs.clock.Now().Mono
+	cs.refusal = pause{} // not sooner: a replica takes greetings, too
 	cs.endLocked(cv)
 	// Of several the aged one goes at once; the only one waits for its successor.
 	aged := cs.habits.Life > 0 && now >= cv.agedAt
@@ -197,6 +202,7 @@ func (cs *Conversations) tryNew() {
 	t.flow, cs.unidentified = cs.unidentified, nil
 	cs.Mu.Unlock()
 	for {
+		cs.awaitRefusal()
 		cv, err := t.once()
 		if cv != nil {
 			cs.arrive(cv, &t)
@@ -205,7 +211,7 @@ func (cs *Conversations) tryNew() {
 		if !cs.goOn(&t, err) {
 			return
 		}
-		if !t.timedOut { // which took long enough
+		if !t.timedOut && !protocol.IsServerError(err) { // which took long enough, or has a pause of its own
 			cs.sleep(t.pause)
 			t.pause = min(2*t.pause, lane.MaxBackoff)
 		}
@@ -306,6 +312,9 @@ func (cs *Conversations) arrive(cv *conversation, t *trial) {
 func (cs *Conversations) goOn(t *trial, err error) bool {
 	now := cs.clock.Now().Mono
 	cs.Mu.Lock()
+	if protocol.IsServerError(err) {
+		cs.refusal.failed(cs.clock, err)
+	}
 	if !t.timedOut { // else the server may only hang, and those that wait go on waiting
 		cs.refuseLocked(err, func(*taker) bool { return true })
 	}

@@ -117,7 +117,7 @@ func UnknownScript(err error) bool {
 // WantsSource reports whether a script is to be sent as its text: the server does not know it, or does
 // not run scripts by their digests for us.
 func WantsSource(err error) bool {
-	return UnknownScript(err) || neverRuns(err) && strings.Contains(strings.ToLower(err.Error()), "evalsha")
+	return UnknownScript(err) || neverRuns(err) && strings.Contains(strings.ToLower(err.Error()), "evalsha") && !FailedTrial(err)
 }
 
 // neverRuns reports whether a server does not run a command for us, ever. Not to be allowed a key is no such answer.

@@ -12,13 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
 // at are the times at which a node got one of the commands.
 func at(n *redlocktest.Node, since time.Time, names ...string) (ds []time.Duration) {
 	for _, c := range n.Log() {
-		if slices.Contains(names, strings.ToUpper(c.Args[0])) {
+		if slices.Contains(names, strings.ToUpper(c.Args[0])) && !slices.Contains(c.Args, protocol.TrialKey) {
 			ds = append(ds, c.At.Sub(since))
 		}
 	}

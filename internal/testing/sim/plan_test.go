@@ -88,6 +88,7 @@ type simFault struct {
 	By         time.Duration `json:",omitempty"` // of clocks that are set
 	To         int           `json:",omitempty"` // another node
 	Says       string        `json:",omitempty"` // the error that Node answers; empty: LOADING
+	Only       string        `json:",omitempty"` // the question that it answers so; empty: everything
 	Key        int           `json:",omitempty"` // of what becomes of a single key: the lock's
 	Of         string        `json:",omitempty"` // and which of its keys, see ofLock
 	Ever       bool          `json:",omitempty"` // it is never over
@@ -953,6 +954,12 @@ func (p *simPlan) drawErrors() {
 			f.Says = simSays[r.IntN(len(simSays))]
 		}
 	}
+	questions := rand.New(rand.NewPCG(p.Seed, 0x0e5))
+	for i := range p.Faults {
+		if f := &p.Faults[i]; f.Kind == faultErr && questions.IntN(3) == 0 {
+			f.Only, f.Says = simQuestions[questions.IntN(len(simQuestions))], "ERR upstream failure"
+		}
+	}
 	if r.IntN(10) > 0 {
 		return
 	}
@@ -961,12 +968,27 @@ func (p *simPlan) drawErrors() {
 	}
 }
 
+// simQuestions are those that a vote rests on.
+var simQuestions = []string{"GET", "TIME", "INFO server", "INFO replication", "INFO commandstats", "EVALSHA"}
+
+// saysTo is the error that the server answers at t to one of them alone, as a proxy in front of it may; nil: it does not.
+func (n *simNode) saysTo(question string, t int64) error {
+	for i := range n.w.plan.Faults {
+		f := &n.w.plan.Faults[i]
+		if f.Kind == faultErr && f.Only == question && f.Node == n.i && t >= int64(f.At) && t < int64(f.At+f.For) {
+			n.w.reached("a server errs at one question of those that a vote rests on", true)
+			return fakenode.Error(f.Says)
+		}
+	}
+	return nil
+}
+
 // says is the error that the server answers at t to what it is sent, but for what it answers nevertheless;
 // nil: it does not.
 func (n *simNode) says(t int64) error {
 	for i := range n.w.plan.Faults {
 		f := &n.w.plan.Faults[i]
-		if f.Kind != faultErr || f.Node != n.i || t < int64(f.At) || t >= int64(f.At+f.For) {
+		if f.Kind != faultErr || f.Only != "" || f.Node != n.i || t < int64(f.At) || t >= int64(f.At+f.For) {
 			continue
 		}
 		if f.Says == "" {

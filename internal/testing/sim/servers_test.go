@@ -421,7 +421,10 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks) (got conn.Said) 
 	got.Broken = some < len(batch)
 	if as != nil && as.look != nil {
 		got.Mark = as.look.Mark
-		got.Role, got.RoleOK = protocol.ServerReport{Role: as.look.Role, ReplID: as.look.ReplID, FormerID: as.look.FormerID}, !got.Broken && want&conn.LookRole != 0
+		if !got.Broken && want&conn.LookServer != 0 {
+			s := *as.look
+			s.Mark, got.Server = protocol.Mark{}, &s
+		}
 	}
 	return got
 }
@@ -432,7 +435,27 @@ func (f *simFlow) identity() (protocol.ServerReport, error) {
 	if err := n.says(n.w.t()); err != nil && !doesNevertheless(err, nil) {
 		return protocol.ServerReport{}, err
 	}
-	return n.ask(), nil
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.sighting(n.w.t())
+	if s.Err == nil && s.Role != "slave" {
+		if s.Err = s.Mark.Err; s.Err == nil {
+			s.Err = n.trialFails(n.w.t())
+		}
+	}
+	return s, nil
+}
+
+// trialFails is what the server says to the trial of a lock's commands; the caller holds mu.
+func (n *simNode) trialFails(t int64) error {
+	err := n.denies(writesMark, t)
+	if says := n.saysTo("EVALSHA", t); says != nil {
+		err = says
+	}
+	if err == nil {
+		return nil
+	}
+	return protocol.TrialFails("EVALSHA", protocol.TrialKey, nil, err)
 }
 
 // answerTo sends a question to which nothing happens but to the network. What the server does
@@ -644,6 +667,12 @@ func (n *simNode) sighting(t int64) protocol.ServerReport {
 	if former {
 		s.FormerID = "another"
 	}
+	s.Time = time.Duration(n.store.Now())
+	for _, question := range []string{"TIME", "INFO server", "INFO replication", "INFO commandstats"} {
+		if err := n.saysTo(question, t); err != nil {
+			return protocol.ServerReport{Err: protocol.Unanswered(question, err)}
+		}
+	}
 	if n.w.plan.Native && n.i%3 > 0 {
 		s.Native = protocol.DelIfEq
 	}
@@ -654,6 +683,8 @@ func (n *simNode) sighting(t int64) protocol.ServerReport {
 	switch said := n.says(t); {
 	case said != nil && !doesNevertheless(said, readsMark):
 		s.Mark = protocol.MarkOfError(said)
+	case n.saysTo("GET", t) != nil:
+		s.Mark = protocol.MarkOfError(n.saysTo("GET", t))
 	case err != nil:
 		s.Mark = protocol.MarkOfError(err)
 	default:
